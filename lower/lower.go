@@ -11,18 +11,31 @@ import (
 // t. Errors name the node and carry its position. The graph is not changed
 // (but renumbered). A variable returned under its old name has the value it
 // has after the step.
-func Lower(g *ir.Graph, t Target) (*Program, error) { return lower(g, t, true, false) }
+func Lower(g *ir.Graph, t Target) (*Program, error) { return lower(g, t, form{joins: true}) }
 
 // LowerNodes is Lower for the CPU with every node a step of its own: no value
 // stays in registers. Joining steps changes no bits, so what they store is what
 // the joined ones compute. Every work buffer has memory of its own (Spread).
-func LowerNodes(g *ir.Graph) (*Program, error) { return lower(g, CPU, false, true) }
+func LowerNodes(g *ir.Graph) (*Program, error) { return lower(g, CPU, form{spread: true}) }
 
 // LowerOnce is Lower for the CPU without a search for the least memory: every
 // work buffer has its own. It is for a program that runs once.
-func LowerOnce(g *ir.Graph) (*Program, error) { return lower(g, CPU, true, true) }
+func LowerOnce(g *ir.Graph) (*Program, error) { return lower(g, CPU, form{joins: true, spread: true}) }
 
-func lower(g *ir.Graph, t Target, joins, spread bool) (*Program, error) {
+// LowerTraced is LowerOnce with every node of update a step of its own: where an
+// update is skipped, its fused steps store nothing of what they computed.
+func LowerTraced(g *ir.Graph) (*Program, error) {
+	return lower(g, CPU, form{joins: true, spread: true, update: true})
+}
+
+// form says how a graph becomes steps.
+type form struct {
+	joins  bool // groups, norms and updates into common steps
+	update bool // but for those of update
+	spread bool // work buffers have memory of their own
+}
+
+func lower(g *ir.Graph, t Target, f form) (*Program, error) {
 	g, err := expand(g, t)
 	if err != nil {
 		return nil, err
@@ -31,7 +44,8 @@ func lower(g *ir.Graph, t Target, joins, spread bool) (*Program, error) {
 		return nil, err
 	}
 	l := newLowerer(g, t)
-	l.joins = joins && t.Fuses()
+	l.form = f
+	l.joins = f.joins && t.Fuses()
 	l.findViews()
 	if err := l.declare(); err != nil {
 		return nil, err
@@ -42,12 +56,12 @@ func lower(g *ir.Graph, t Target, joins, spread bool) (*Program, error) {
 		}
 	}
 	l.finish()
-	if joins {
+	if f.joins && !f.update {
 		if err := t.Finish(l.p); err != nil {
 			return nil, err
 		}
 	}
-	l.plan(spread)
+	l.plan(f.spread)
 	t.Order(l.p)
 	return l.p, nil
 }
@@ -106,9 +120,9 @@ type Lowerer struct {
 	at       Part       // that part
 	late     []lateWrite
 	views    ir.StridedViews // of values without memory of their own
-	joins    bool            // groups, norms and updates into common steps
-	unit     *unit           // being lowered
-	now      []*ir.Node      // that become the step being built
+	form
+	unit *unit      // being lowered
+	now  []*ir.Node // that become the step being built
 }
 
 // lateWrite is a next value that could not overwrite its variable because old

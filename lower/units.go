@@ -19,7 +19,7 @@ type unit struct {
 // a group waits for the operands of all its members. Groups that would wait for
 // each other fall apart into single nodes.
 func (l *Lowerer) units(part Part) ([]unit, error) {
-	units, grouped := l.cut(part, l.joins)
+	units, grouped := l.cut(part, l.joins && !(l.update && part == Update))
 	if !grouped {
 		return units, nil
 	}

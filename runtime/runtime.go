@@ -223,10 +223,10 @@ type Tracer interface {
 
 // Watch is called while steps run; nil functions are left out.
 type Watch struct {
-	// Step is called after each step of the Program.
-	Step func(part lower.Part, step int)
-	// Part is called after each part, for the micro part after each micro-batch.
-	// Where it returns false the step ends with ErrStopped.
+	// Step is called after each step of the Program, Part after each part, for the
+	// micro part after each micro-batch. Where one returns false the training step
+	// ends with ErrStopped.
+	Step func(part lower.Part, step int) bool
 	Part func(part lower.Part, micro int) bool
 }
 

@@ -53,6 +53,10 @@ func (b *Backend) Target() lower.Target { return lower.CPU }
 // Threads is the number of workers.
 func (b *Backend) Threads() int { return b.m.Pool().Workers() }
 
+// Inside is b for a function of a Watch, which is called while b is locked: what
+// it loads runs between two steps of the Program that is watched. It must not be closed.
+func (b *Backend) Inside() *Backend { return &Backend{m: b.m} }
+
 // AbsMax is the largest magnitude among f32 elements, +Inf where one is not
 // finite, 0 where there is none. It may be called while steps run.
 func (b *Backend) AbsMax(data []byte) float64 {

@@ -418,12 +418,13 @@ func (e *exec) part(part lower.Part) error {
 		} else {
 			e.profile(part, i, e.metered(s.run))
 		}
-		if e.watch.Step != nil {
-			e.watch.Step(part, i)
-		}
+		goes := e.watch.Step == nil || e.watch.Step(part, i)
 		if f := e.fault.Load(); f != nil {
 			e.fault.Store(nil)
 			return fmt.Errorf("%s: %w", e.p.Name, f.err)
+		}
+		if !goes {
+			return runtime.ErrStopped
 		}
 	}
 	return nil

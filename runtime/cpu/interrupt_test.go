@@ -60,11 +60,12 @@ func TestInterruptedStepLeavesState(t *testing.T) {
 	for at := range early + len(p.Parts[lower.Update]) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		seen := 0
-		e.Watch(runtime.Watch{Step: func(lower.Part, int) {
+		e.Watch(runtime.Watch{Step: func(lower.Part, int) bool {
 			if seen == at {
 				cancel(why)
 			}
 			seen++
+			return true
 		}})
 		_, err := e.Step(ctx, feeds)
 		if at >= early {
@@ -88,11 +89,12 @@ func TestStepAfterClose(t *testing.T) {
 	p, _, e := loaded(t, open(t, 1), sums)
 	started, closed := make(chan struct{}), make(chan error)
 	first := true
-	e.Watch(runtime.Watch{Step: func(lower.Part, int) {
+	e.Watch(runtime.Watch{Step: func(lower.Part, int) bool {
 		if first {
 			first = false
 			close(started)
 		}
+		return true
 	}})
 	go func() {
 		<-started

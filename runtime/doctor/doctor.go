@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 
@@ -215,6 +216,8 @@ type analysis struct {
 	path      map[*ir.Value]bool // what is spoiled from where rounding did it to the node that failed
 	order     map[*ir.Value]int  // place in the program; variables come first
 	section   map[*ir.Node]ir.Section
+	returned  []*ir.Value     // results of the step
+	suspects  []*ir.Value     // see surveyed
 	scales    []*ir.Value     // loss scales
 	large     map[string]bool // by scope: it is most of the model
 	replays   int
@@ -230,12 +233,13 @@ func newAnalysis(ctx context.Context, b *cpu.Backend, c *Case, spares *cpu.Spare
 	if err := ir.InferUnits(g); err != nil {
 		return nil, err
 	}
-	x.actual, err = x.prepare(g, state, c.Feeds, lower.LowerNodes)
 	x.index(g)
+	x.actual, err = x.prepare(g, state, c.Feeds, lower.LowerTraced)
 	return x, err
 }
 
-// index notes where each value stands, and which are scales.
+// index notes where each value stands, and which are scales. What is to be finite
+// before update is returned, so that it is stored.
 func (x *analysis) index(g *ir.Graph) {
 	for _, v := range g.Vars {
 		if v.Attr.Get("role") == ir.RoleScale {
@@ -246,6 +250,17 @@ func (x *analysis) index(g *ir.Graph) {
 		x.section[n] = s
 		for _, v := range n.Out {
 			x.order[v] = len(x.order) + 1
+		}
+	}
+	x.returned = g.Return
+	for s, n := range g.Nodes {
+		if s != ir.Forward && s != ir.Backward || !writes(n) && n.Op != ir.OpAnyNonfinite {
+			continue
+		}
+		for _, v := range n.In {
+			if v != nil && !v.IsVar() && v.Next == nil && v.Type.DType.Float() && !slices.Contains(g.Return, v) {
+				g.Return = append(slices.Clip(g.Return), v)
+			}
 		}
 	}
 }
@@ -283,6 +298,7 @@ func complete(g *ir.Graph, state map[string][]byte, seed int64) (map[string][]by
 func (x *analysis) diagnose() (*Diagnosis, error) {
 	var found *ir.Value
 	x.replays++
+	x.stopEarly(&found)
 	err := x.actual.run(x.ctx, func() bool {
 		found = x.origin()
 		return found == nil
@@ -310,11 +326,11 @@ func (x *analysis) trial(d *Diagnosis, v *ir.Value) error {
 	if err != nil {
 		return err
 	}
-	if x.reference, err = x.build(ir.F32, nil, false); err != nil {
+	if x.reference, err = x.build(ir.F32, v, true); err != nil {
 		return err
 	}
 	right, err := x.reference.compare(x, func() {
-		if x.reference.part == lower.Micro && (x.actual.part == lower.Micro || len(x.c.Feeds) > 1) {
+		if x.reference.part == lower.Micro {
 			x.survey()
 		}
 		if x.reference.part != x.actual.part || x.reference.micro != x.actual.micro {
@@ -347,7 +363,7 @@ func (x *analysis) bfloat(d *Diagnosis, v *ir.Value, right [][]byte) error {
 	if !x.stores(ir.F16) || right == nil || d.Cause == GradientOverflow && d.SafeScale != 0 { // a scale helps
 		return nil
 	}
-	r, err := x.build(ir.BF16, v, true)
+	r, err := x.build(ir.BF16, v, false)
 	if err != nil {
 		return err
 	}

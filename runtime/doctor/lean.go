@@ -10,11 +10,11 @@ import (
 // leanly makes the replay scan values as they are made.
 func (r *replay) leanly() {
 	r.lean, r.ranges, r.kept = true, map[*ir.Value]Range{}, map[*ir.Value][]byte{}
-	r.made, r.views = map[lower.BufferID]*ir.Value{}, map[*ir.Value][]*ir.Value{}
+	r.holds, r.views = map[lower.BufferID]*ir.Value{}, map[*ir.Value][]*ir.Value{}
 	for _, n := range r.g.Nodes {
 		for _, v := range n.Out {
 			if id := r.home(v); id != lower.None {
-				r.made[id] = v
+				r.holds[id] = v
 			}
 		}
 		if n.Def().Is(ir.View) {
@@ -23,10 +23,11 @@ func (r *replay) leanly() {
 	}
 }
 
-// scanned looks at what a step has just made.
+// scanned looks at what a step has just made, and keeps what it read where a flaw
+// may begin.
 func (r *replay) scanned(part lower.Part, step int) {
 	for _, id := range r.p.Parts[part][step].Out {
-		v := r.made[id]
+		v := r.holds[id]
 		if v == nil || !v.Type.DType.Float() {
 			continue
 		}

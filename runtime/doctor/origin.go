@@ -30,6 +30,37 @@ func (x *analysis) origin() *ir.Value {
 	return nil
 }
 
+// stopEarly ends the replay at the first step whose result is to be finite and is
+// not, where it is known then what to blame: what comes later follows from it. An
+// origin of −Inf alone waits for the end of the part, which may show another.
+func (x *analysis) stopEarly(found **ir.Value) {
+	asked := map[lower.BufferID][]*ir.Value{}
+	for _, part := range [...]lower.Part{lower.Micro, lower.Update} {
+		for _, sinks := range x.sinks(part) {
+			for _, v := range sinks {
+				if id := x.actual.home(v); id != lower.None && !v.IsVar() {
+					asked[id] = append(asked[id], v)
+				}
+			}
+		}
+	}
+	x.actual.look = func(part lower.Part, step int) bool {
+		if part == lower.Prepare {
+			return true
+		}
+		for _, id := range x.actual.p.Parts[part][step].Out {
+			if !slices.ContainsFunc(asked[id], func(v *ir.Value) bool { return x.actual.made(v) && x.actual.flaw(v) > onlyNegInf }) {
+				continue
+			}
+			if v := x.origin(); v != nil && x.actual.flaw(v) != onlyNegInf {
+				*found = v
+				return false
+			}
+		}
+		return true
+	}
+}
+
 // first is the origin to blame: one that made NaN or +Inf before those that
 // made −Inf alone, which masks are meant to be; of these the earliest, what
 // comes from constants last.
@@ -81,7 +112,7 @@ func (x *analysis) sinks(part lower.Part) [][]*ir.Value {
 			}
 		}
 	}
-	for _, v := range x.actual.g.Return {
+	for _, v := range x.returned {
 		if len(forward)+len(backward) == 0 || x.actual.flaw(v) != onlyNegInf {
 			at(v)
 		}

@@ -18,16 +18,16 @@ type reference struct {
 	peaks   map[*ir.Value]float64   // largest magnitude of a value over all micro-batches, as far as one was asked for
 }
 
-// build makes the step with d in place of every 16-bit dtype. Node by node is how
-// its values can be looked at; together is how it is fastest.
-func (x *analysis) build(d ir.DType, also *ir.Value, together bool) (*reference, error) {
+// build makes the step with d in place of every 16-bit dtype, as far as v, which
+// went wrong, and its results need it. Values that are to be looked at are stored.
+func (x *analysis) build(d ir.DType, v *ir.Value, look bool) (*reference, error) {
 	t, err := newVariant(d, x.actual.g, x.actual.state, x.actual.feeds)
 	if err != nil {
 		return nil, err
 	}
 	r := &reference{to: t.to, results: x.results(), peaks: map[*ir.Value]float64{}}
-	if also != nil && !slices.Contains(r.results, also) && !also.IsVar() {
-		r.results = append(r.results, also)
+	if !look && !slices.Contains(r.results, v) {
+		r.results = append(r.results, v)
 	}
 	t.g.Return = make([]*ir.Value, len(r.results))
 	for i, v := range r.results {
@@ -36,16 +36,51 @@ func (x *analysis) build(d ir.DType, also *ir.Value, together bool) (*reference,
 	if x.actual.part != lower.Update {
 		t.g.Body[ir.Update] = nil
 	}
-	live(t.g)
-	lowered := lower.LowerNodes
-	if together {
-		lowered = lower.LowerOnce
+	results := t.g.Return
+	ancestry(t.g, append(slices.Clone(results), t.to[v])...)
+	t.g.Return = results
+	lowered := lower.LowerOnce
+	if look {
+		lowered = lower.LowerTraced
+		t.show(slices.Concat(x.surveyed(), x.joined(), []*ir.Value{v}))
 	}
 	if r.replay, err = x.prepare(t.g, t.state, t.feeds, lowered); err != nil {
 		return nil, err
 	}
 	x.replays++
 	return r, nil
+}
+
+// joined are the products that are computed together with what reads them.
+func (x *analysis) joined() []*ir.Value {
+	var vs []*ir.Value
+	for _, n := range x.actual.g.Nodes {
+		for _, v := range n.Out {
+			if joined(v) {
+				vs = append(vs, v)
+			}
+		}
+	}
+	return vs
+}
+
+// show has values stored, as far as they are computed.
+func (t *variant) show(vs []*ir.Value) {
+	there := map[*ir.Value]bool{}
+	for _, v := range t.g.Return {
+		there[v] = true
+	}
+	computed := map[*ir.Value]bool{}
+	for _, n := range t.g.Nodes {
+		for _, v := range n.Out {
+			computed[v] = v.Next == nil
+		}
+	}
+	for _, v := range vs {
+		if w := t.to[v]; computed[w] && !there[w] {
+			t.g.Return = append(t.g.Return, w)
+		}
+	}
 }
 
 // results are the values by which two replays of a step are compared: what it
@@ -68,7 +103,7 @@ func (x *analysis) results() []*ir.Value {
 			}
 		}
 	}
-	for _, v := range x.actual.g.Return {
+	for _, v := range x.returned {
 		if v.Def != nil && x.section[v.Def] != ir.Update {
 			add(v)
 		}
@@ -98,20 +133,36 @@ func (r *reference) compare(x *analysis, look func()) ([][]byte, error) {
 // survey notes the largest magnitudes of what the step stores in 16 bits and
 // may not hold there.
 func (x *analysis) survey() {
-	several := len(x.c.Feeds) > 1
-	for _, n := range x.actual.g.Nodes {
-		for _, v := range n.Out {
-			if !v.Type.DType.Low() || !several && x.actual.flaw(v) == fine {
-				continue
+	for _, v := range x.surveyed() {
+		x.reference.peaks[v] = max(x.reference.peaks[v], x.reference.peak(x.reference.to[v]))
+	}
+}
+
+// surveyed are the values that the step stores in 16 bits, without those that
+// are seen to be finite there.
+func (x *analysis) surveyed() []*ir.Value {
+	if x.actual.part != lower.Micro && len(x.c.Feeds) == 1 {
+		return nil
+	}
+	if x.suspects == nil {
+		for _, n := range x.actual.g.Nodes {
+			for _, v := range n.Out {
+				if v.Type.DType.Low() && (len(x.c.Feeds) > 1 || !x.actual.made(v) || !x.actual.visible(v) || x.actual.flaw(v) != fine) {
+					x.suspects = append(x.suspects, v)
+				}
 			}
-			w := x.reference.to[v]
-			x.reference.peaks[v] = max(x.reference.peaks[v], x.reference.peak(w))
 		}
 	}
+	return x.suspects
 }
 
 // peak is the largest magnitude of v, Inf where it is not finite.
 func (r *replay) peak(v *ir.Value) float64 {
+	if r.strided(v) && !r.lean && v.Type.DType == ir.F32 {
+		top := 0.0
+		r.runs(v, func(part []byte) { top = max(top, r.b.AbsMax(part)) })
+		return top
+	}
 	if v.IsVar() || r.lean || v.Type.DType != ir.F32 {
 		s := r.rangeOf(v)
 		if !s.Finite() {
@@ -161,19 +212,4 @@ func distance(a, b []byte) (off, norm float64) {
 		off, norm = off+offs[i], norm+norms[i]
 	}
 	return off, norm
-}
-
-// live drops what neither a result nor a variable comes from.
-func live(g *ir.Graph) {
-	results := slices.Clone(g.Return)
-	for _, n := range g.Nodes {
-		for _, o := range n.Out {
-			if o.Next != nil {
-				results = append(results, o)
-			}
-		}
-	}
-	back := g.Return
-	ancestry(g, results...)
-	g.Return = back
 }

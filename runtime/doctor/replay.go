@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -18,7 +19,9 @@ import (
 // they do not, each is scanned when its step has made it, and only what a flaw
 // seems to begin at is kept.
 type replay struct {
+	ctx    context.Context
 	b      *cpu.Backend
+	spares *cpu.Spares
 	g      *ir.Graph
 	p      *lower.Program
 	exec   runtime.Exec
@@ -27,15 +30,22 @@ type replay struct {
 	state  map[string][]byte
 	feeds  []runtime.Feed
 	buffer map[string]lower.BufferID
-	late   map[*ir.Value]bool // made in the part update
 
-	part   lower.Part          // that ran last
-	micro  int                 // its micro-batch
-	ranges map[*ir.Value]Range // of what was looked at, since the part ran
-	flaws  map[*ir.Value]flaw  // of what was looked at, since the part ran
+	part   lower.Part                // that runs, or ran last
+	micro  int                       // its micro-batch
+	step   int                       // the last step of that part that has run
+	source map[lower.BufferID]moment // of each root: the step that makes it
+	ranges map[*ir.Value]Range       // of what was looked at, since the part ran
+	flaws  map[*ir.Value]flaw        // of what was looked at, since the part ran
+
+	inner  map[*ir.Value][]byte // of what is not stored and was asked for, since the part ran
+	ready  map[*ir.Value]bool   // of what is not stored: all that it is computed from has been made, since the part ran
+	failed error                // why something that is not stored could not be computed
+
+	look func(part lower.Part, step int) bool // after every step, nil: at parts alone
 
 	lean  bool
-	made  map[lower.BufferID]*ir.Value // lean: whose value a step stores in a buffer
+	holds map[lower.BufferID]*ir.Value // lean: whose value a step stores in a buffer
 	views map[*ir.Value][]*ir.Value    // lean: of each value
 	kept  map[*ir.Value][]byte         // lean: operands of what may be the first flaw of this part
 }
@@ -48,16 +58,20 @@ func (x *analysis) prepare(g *ir.Graph, state map[string][]byte, feeds []runtime
 	if err != nil {
 		return nil, err
 	}
-	r := &replay{b: x.b, g: g, p: p, state: state, feeds: feeds, buffer: map[string]lower.BufferID{}, late: map[*ir.Value]bool{}}
-	for _, n := range g.Body[ir.Update] {
-		for _, v := range n.Out {
-			r.late[v] = true
+	lean := p.Separate > x.c.memory()
+	if lean {
+		if p, err = lower.LowerNodes(g); err != nil {
+			return nil, err
 		}
 	}
+	r := &replay{ctx: x.ctx, b: x.b, spares: x.spares, g: g, p: p, state: state, feeds: feeds, buffer: map[string]lower.BufferID{}}
 	for i := range p.Buffers {
 		r.buffer[p.Buffers[i].Name] = lower.BufferID(i)
 	}
-	if p.Separate > x.c.memory() {
+	r.places()
+	r.step = -1
+	r.renew()
+	if lean {
 		p.Apart()
 		r.leanly()
 	}
@@ -85,18 +99,22 @@ func (r *replay) close() {
 // returns false.
 func (r *replay) run(ctx context.Context, look func() bool) error {
 	w := runtime.Watch{Part: func(part lower.Part, micro int) bool {
-		r.part, r.micro = part, micro
-		if !r.lean {
-			r.ranges, r.flaws = map[*ir.Value]Range{}, map[*ir.Value]flaw{}
-		}
+		r.at(part, len(r.p.Parts[part])-1)
+		r.micro = micro
 		if ctx.Err() != nil || !look() {
 			return false
 		}
-		r.forget()
+		r.next()
 		return true
 	}}
-	if r.lean {
-		w.Step = r.scanned
+	if r.lean || r.look != nil {
+		w.Step = func(part lower.Part, step int) bool {
+			r.at(part, step)
+			if r.lean {
+				r.scanned(part, step)
+			}
+			return r.look == nil || r.look(part, step)
+		}
 	}
 	r.watch.Watch(w)
 	_, err := r.exec.Step(ctx, r.feeds)
@@ -104,9 +122,9 @@ func (r *replay) run(ctx context.Context, look func() bool) error {
 		return ctx.Err()
 	}
 	if errors.Is(err, runtime.ErrStopped) {
-		return nil
+		err = nil
 	}
-	return err
+	return cmp.Or(err, r.failed)
 }
 
 // home is the buffer that v lies in, None where the program has no such value
@@ -134,14 +152,18 @@ func (r *replay) home(v *ir.Value) lower.BufferID {
 func (r *replay) data(v *ir.Value) []byte {
 	id := r.home(v)
 	switch {
-	case r.late[v] && r.part != lower.Update: // its buffer is not written yet
+	case !r.made(v):
 		return nil
 	case v.Kind == ir.Param || v.Kind == ir.State && id == lower.None:
 		return r.state[v.Name]
-	case id == lower.None:
+	case id == lower.None && (r.lean || v.IsVar()):
 		return nil
+	case id == lower.None:
+		return r.unstored(v)
 	case r.lean && r.p.Buffers[id].Arena == lower.WorkArena:
 		return r.kept[v]
+	case !r.stored(v):
+		return r.unstored(v)
 	}
 	return r.watch.Buffer(id)
 }
@@ -165,7 +187,7 @@ func (r *replay) rangeOf(v *ir.Value) Range {
 // flaw says what keeps v from being finite. Most values are, and many hold a NaN
 // early: both are seen without their range.
 func (r *replay) flaw(v *ir.Value) flaw {
-	if v == nil || !v.Type.DType.Float() {
+	if v == nil || !v.Type.DType.Float() || !r.made(v) {
 		return fine
 	}
 	if s, scanned := r.ranges[v]; scanned {
@@ -175,7 +197,12 @@ func (r *replay) flaw(v *ir.Value) flaw {
 		return r.rangeOf(v).flaw()
 	}
 	f, known := r.flaws[v]
-	if !known {
+	switch {
+	case known:
+	case r.strided(v):
+		r.runs(v, func(part []byte) { f = max(f, flawOf(v.Type.DType, part)) })
+		r.flaws[v] = f
+	default:
 		f = flawOf(v.Type.DType, r.data(v))
 		r.flaws[v] = f
 	}
@@ -188,58 +215,37 @@ func (r *replay) bad(v *ir.Value) bool { return r.flaw(v) != fine }
 // again computes node n alone, in f32, on what its operands hold, each times
 // its factor where one is given: what the op makes of them before it is stored.
 func (x *analysis) again(r *replay, n *ir.Node, factor map[*ir.Value]float64) ([]Range, error) {
-	g := &ir.Graph{Name: r.g.Name}
-	k := *n
-	k.Of, k.Why, k.Captured = nil, ir.Reason{}, nil
-	k.In, k.Out = make([]*ir.Value, len(n.In)), make([]*ir.Value, len(n.Out))
-	feed, in := runtime.Feed{}, map[*ir.Value]*ir.Value{}
-	for i, v := range n.In {
-		if v == nil {
-			continue
+	a := newAlone(r.g.Name)
+	k, err := a.node(n, func(v *ir.Value) (ir.Type, []byte, error) {
+		data := r.data(v)
+		if int64(len(data)) != v.Type.Bytes() {
+			return ir.Type{}, nil, fmt.Errorf("%s was not kept", v)
 		}
-		if in[v] == nil {
-			x := &ir.Value{Name: fmt.Sprintf("in%d", i), Type: v.Type, Kind: ir.Input}
-			data := r.data(v)
-			if int64(len(data)) != v.Type.Bytes() {
-				return nil, fmt.Errorf("%s was not kept", v)
-			}
-			if v.Type.DType.Low() {
-				x.Type, data = v.Type.With(ir.F32), widened(v.Type.DType, data)
-			}
-			if f := factor[v]; f != 0 && x.Type.DType == ir.F32 {
-				data = times(data, f)
-			}
-			in[v] = x
-			g.Vars = append(g.Vars, x)
-			feed[x.Name] = runtime.Tensor{Type: x.Type, Data: data}
+		t := v.Type
+		if t.DType.Low() {
+			t, data = t.With(ir.F32), widened(t.DType, data)
 		}
-		k.In[i] = in[v]
-	}
-	for i := range n.Out {
-		k.Out[i] = &ir.Value{Name: fmt.Sprintf("out%d", i), Def: &k, Idx: i}
-		g.Return = append(g.Return, k.Out[i])
+		if f := factor[v]; f != 0 && t.DType == ir.F32 {
+			data = times(data, f)
+		}
+		return t, data, nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	k.Attrs = restored(k.Attrs, ir.F32)
 	if err := k.Retype(); err != nil {
 		return nil, err
 	}
-	g.Body[ir.Forward] = []*ir.Node{&k}
-	alone, err := x.prepare(g, nil, []runtime.Feed{feed}, lower.LowerNodes)
+	data, err := a.run(x.ctx, x.b, x.spares)
 	if err != nil {
 		return nil, err
 	}
-	defer alone.close()
 	out := make([]Range, len(k.Out))
-	err = alone.run(x.ctx, func() bool {
-		if alone.part != lower.Micro {
-			return true
-		}
-		for i, v := range k.Out {
-			out[i] = alone.rangeOf(v)
-		}
-		return false
-	})
-	return out, err
+	for i, v := range k.Out {
+		out[i] = scan(v.Name, v.Type.DType, data[i])
+	}
+	return out, nil
 }
 
 func times(data []byte, f float64) []byte {

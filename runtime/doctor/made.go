@@ -1,0 +1,89 @@
+package doctor
+
+import (
+	"slices"
+
+	"ampc/ir"
+	"ampc/lower"
+)
+
+// moment is a step of a program.
+type moment struct {
+	part lower.Part
+	step int
+}
+
+// places finds the step that makes each buffer, the last of several.
+func (r *replay) places() {
+	r.source = map[lower.BufferID]moment{}
+	for part := range lower.NumParts {
+		for i := range r.p.Parts[part] {
+			for _, id := range r.p.Parts[part][i].Out {
+				if id != lower.None {
+					r.source[id] = moment{part, i}
+					r.source[r.p.Buffers[id].Root] = moment{part, i}
+				}
+			}
+		}
+	}
+}
+
+// at notes how far the replay has come. What was seen in one part does not hold
+// in the next: variables change.
+func (r *replay) at(part lower.Part, step int) {
+	if part != r.part || r.ranges == nil {
+		r.micro = 0
+		r.renew()
+	}
+	r.part, r.step = part, step
+}
+
+// next begins another micro-batch, or part.
+func (r *replay) next() {
+	r.micro, r.step = r.micro+1, -1
+	r.renew()
+	if r.lean {
+		r.forget()
+	}
+}
+
+func (r *replay) renew() {
+	if !r.lean {
+		r.ranges, r.flaws = map[*ir.Value]Range{}, map[*ir.Value]flaw{}
+		r.inner, r.ready = map[*ir.Value][]byte{}, map[*ir.Value]bool{}
+	}
+}
+
+// sourceOf is the step that makes what lies in a buffer.
+func (r *replay) sourceOf(id lower.BufferID) (moment, bool) {
+	if at, ok := r.source[id]; ok {
+		return at, true
+	}
+	at, ok := r.source[r.p.Buffers[id].Root]
+	return at, ok
+}
+
+// made reports whether v holds what this step, or this micro-batch of it, gives
+// it, or can be computed from what does. Variables always do: next values apart,
+// they are asked for what they held before.
+func (r *replay) made(v *ir.Value) bool {
+	if v.IsVar() {
+		return true
+	}
+	if id := r.home(v); id != lower.None {
+		if at, ok := r.sourceOf(id); ok {
+			return at.part < r.part || at.part == r.part && at.step <= r.step
+		}
+	}
+	if r.lean { // a view
+		return v.Def.Def().Is(ir.View) && r.made(v.Def.In[0])
+	}
+	made, known := r.ready[v]
+	if !known {
+		made = !slices.ContainsFunc(v.Def.In, func(op *ir.Value) bool { return op != nil && !r.made(op) })
+		if made {
+			r.ready[v] = true
+		}
+	}
+	return made
+}
