@@ -39,7 +39,7 @@ func (h Host) Len() int {
 	return len(h.Bytes) / size
 }
 
-// At returns element i in row-major order; i64 beyond 2^53 is rounded.
+// At returns element i in row-major order; an integer beyond 2^53 is rounded.
 func (h Host) At(i int) float64 {
 	b := h.Bytes[i*int(h.Type.DType().Size()):]
 	switch h.Type.t.DType {
@@ -51,18 +51,18 @@ func (h Host) At(i int) float64 {
 		return float64(fp.BF16ToF32(binary.LittleEndian.Uint16(b)))
 	case ir.F64:
 		return math.Float64frombits(binary.LittleEndian.Uint64(b))
-	case ir.I32:
-		return float64(int32(binary.LittleEndian.Uint32(b)))
-	case ir.I64:
-		return float64(int64(binary.LittleEndian.Uint64(b)))
 	}
-	return float64(b[0]) // u8, bool
+	bits, d := uint64(0), h.Type.t.DType
+	for k := range d.Size() {
+		bits |= uint64(b[k]) << (8 * k)
+	}
+	return d.Number(d.Wrap(int64(bits)))
 }
 
 // Feed holds one micro-batch: a value for every input by name. It may be a
 // Host, or a slice of the elements in row-major order: []float32, []float64 or
-// []float16.Float16 for float inputs, []int32, []int64, []int or []uint8 for
-// integers, []bool, or a single number for a scalar. A Host or a slice
+// []float16.Float16 for float inputs, a slice of any integers for integers,
+// []bool, or a single number for a scalar. A Host or a slice
 // whose elements are of the input's own type is read where it is, by Run and by
 // a Diagnose or SaveReplay of that step; anything else is converted first.
 type Feed map[string]any
@@ -134,6 +134,10 @@ func asFed(v any, d ir.DType) []byte {
 		if d == ir.I32 {
 			return memory(v)
 		}
+	case []int8:
+		if d == ir.I8 {
+			return memory(v)
+		}
 	case []float16.Float16:
 		if d == ir.F16 {
 			return memory(v)
@@ -147,7 +151,7 @@ func asFed(v any, d ir.DType) []byte {
 }
 
 // memory is what a slice lies in. Hosts are little-endian, as every platform of ampc is.
-func memory[T float32 | int32 | float16.Float16](v []T) []byte {
+func memory[T float32 | int32 | int8 | float16.Float16](v []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(*new(T))))
 }
 
@@ -177,6 +181,16 @@ func convert(v any, t ir.Type) (out []byte, err error) {
 	case int:
 		out, err = appendInts([]int{v}, t.DType)
 	case []uint8:
+		out, err = appendInts(v, t.DType)
+	case []int8:
+		out, err = appendInts(v, t.DType)
+	case []int16:
+		out, err = appendInts(v, t.DType)
+	case []uint16:
+		out, err = appendInts(v, t.DType)
+	case []uint32:
+		out, err = appendInts(v, t.DType)
+	case []uint64:
 		out, err = appendInts(v, t.DType)
 	case []bool:
 		out = appendBools(v, t.DType)
@@ -209,25 +223,17 @@ func appendFloats[T float32 | float64](v []T, d ir.DType) []byte {
 
 // appendInts encodes for an integer dtype, as appendFloats does for floats; a
 // number out of its range is an error.
-func appendInts[T int | int32 | int64 | uint8](v []T, d ir.DType) ([]byte, error) {
+func appendInts[T int | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64](v []T, d ir.DType) ([]byte, error) {
 	if d.Float() || d == ir.Bool {
 		return nil, nil
 	}
 	out := make([]byte, 0, len(v)*int(d.Size()))
 	for i, x := range v {
-		fits := true
-		switch d {
-		case ir.I32:
-			fits = int64(int32(x)) == int64(x)
-			out = binary.LittleEndian.AppendUint32(out, uint32(x))
-		case ir.I64:
-			out = binary.LittleEndian.AppendUint64(out, uint64(x))
-		case ir.U8:
-			fits = int64(uint8(x)) == int64(x)
-			out = append(out, byte(x))
-		}
-		if !fits {
+		if d.Wrap(int64(x)) != int64(x) || (x < 0) != (int64(x) < 0 && d != ir.U64) {
 			return nil, fmt.Errorf("holds %d at %d, which does not fit %s", x, i, d)
+		}
+		for k := range d.Size() {
+			out = append(out, byte(uint64(x)>>(8*k)))
 		}
 	}
 	return out, nil

@@ -16,6 +16,11 @@ const (
 	I64
 	U8   // unsigned bytes
 	Bool // a byte, 0 or 1
+	I8   // signed bytes
+	I16
+	U16
+	U32
+	U64
 )
 
 // String returns the name that dumps and the command line use: "f32", "bf16", "i32".

@@ -32,7 +32,7 @@ const (
 	PIsNaN
 	PIsInf
 	PConv  // A in the register's type: float to int truncates, int to float rounds to nearest
-	PRound // A rounded to the dtype To and widened back
+	PRound // A rounded to the dtype To, integers wrapped, and widened back
 	PTF32  // A rounded to a 10-bit mantissa
 	PPhilox
 	PExp
@@ -83,7 +83,7 @@ type Reg int32
 // the result is an I64 register holding the 32-bit word of the element's index.
 type Instr struct {
 	Op      Prim
-	Type    DType // of the result: F32, F64, I32, I64 or Bool
+	Type    DType // of the result: F32, F64, I32, I64, U64 or Bool
 	To      DType // PRound only
 	A, B, C Reg
 	Imm     float64
@@ -116,8 +116,10 @@ func RegType(d DType) DType {
 	switch d {
 	case F16, BF16, F32, E4M3, E5M2:
 		return F32
-	case U8:
+	case U8, I8, I16, U16:
 		return I32
+	case U32:
+		return I64
 	}
 	return d
 }
@@ -154,7 +156,7 @@ func (c *Code) Like(r Reg, x float64) Reg {
 	case F64:
 		return c.emit(Instr{Op: PConst, Type: F64, Imm: x})
 	default:
-		return c.emit(Instr{Op: PConst, Type: t, Int: int64(x)})
+		return c.emit(Instr{Op: PConst, Type: t, Int: t.FromFloat(x)})
 	}
 }
 
@@ -178,7 +180,7 @@ func (c *Code) cmp(p Prim, a, b Reg) Reg {
 
 // meet converts two registers to their wider type.
 func (c *Code) meet(a, b Reg) (Reg, Reg) {
-	order := [...]DType{Bool, I32, I64, F32, F64}
+	order := [...]DType{Bool, I32, U64, I64, F32, F64}
 	rank := func(d DType) int {
 		for i, x := range order {
 			if x == d {
@@ -246,7 +248,7 @@ func (c *Code) Conv(a Reg, t DType) Reg {
 	return c.emit(Instr{Op: PConv, Type: t, A: a})
 }
 
-// Round rounds a to dtype d and widens it back.
+// Round rounds a to dtype d, or wraps an integer to it, and widens it back.
 func (c *Code) Round(a Reg, d DType) Reg {
 	return c.emit(Instr{Op: PRound, Type: c.Type(a), To: d, A: a})
 }

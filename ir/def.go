@@ -48,7 +48,7 @@ type Kinds uint8
 
 const (
 	KFloat Kinds = 1 << iota // f32 f16 bf16 f64
-	KInt                     // i32 i64 u8
+	KInt                     // i8 to i64, u8 to u64
 	KBool
 	KAny  = KFloat | KInt | KBool
 	KNum  = KFloat | KInt

@@ -20,6 +20,11 @@ const (
 	I64
 	U8
 	Bool
+	I8
+	I16
+	U16
+	U32
+	U64
 	E4M3
 	E5M2
 	numDTypes
@@ -29,20 +34,26 @@ var dtypes = [numDTypes]struct {
 	name  string
 	size  int64
 	float bool
+	unsig bool    // an integer without a sign
 	max   float64 // of a float: the largest finite number
 	tiny  float64 // of a float: the smallest above zero
 }{
 	Invalid: {name: "invalid"},
-	F32:     {"f32", 4, true, math.MaxFloat32, math.SmallestNonzeroFloat32},
-	F16:     {"f16", 2, true, 65504, 0x1p-24},
-	BF16:    {"bf16", 2, true, 0x1.FEp127, 0x1p-133},
-	F64:     {"f64", 8, true, math.MaxFloat64, math.SmallestNonzeroFloat64},
+	F32:     {name: "f32", size: 4, float: true, max: math.MaxFloat32, tiny: math.SmallestNonzeroFloat32},
+	F16:     {name: "f16", size: 2, float: true, max: 65504, tiny: 0x1p-24},
+	BF16:    {name: "bf16", size: 2, float: true, max: 0x1.FEp127, tiny: 0x1p-133},
+	F64:     {name: "f64", size: 8, float: true, max: math.MaxFloat64, tiny: math.SmallestNonzeroFloat64},
 	I32:     {name: "i32", size: 4},
 	I64:     {name: "i64", size: 8},
-	U8:      {name: "u8", size: 1},
+	U8:      {name: "u8", size: 1, unsig: true},
 	Bool:    {name: "bool", size: 1},
-	E4M3:    {"e4m3", 1, true, 448, 0x1p-9},
-	E5M2:    {"e5m2", 1, true, 57344, 0x1p-16},
+	I8:      {name: "i8", size: 1},
+	I16:     {name: "i16", size: 2},
+	U16:     {name: "u16", size: 2, unsig: true},
+	U32:     {name: "u32", size: 4, unsig: true},
+	U64:     {name: "u64", size: 8, unsig: true},
+	E4M3:    {name: "e4m3", size: 1, float: true, max: 448, tiny: 0x1p-9},
+	E5M2:    {name: "e5m2", size: 1, float: true, max: 57344, tiny: 0x1p-16},
 }
 
 func (d DType) String() string {
@@ -57,6 +68,75 @@ func (d DType) Size() int64 { return dtypes[d].size }
 
 // Float reports whether d is a floating-point format.
 func (d DType) Float() bool { return dtypes[d].float }
+
+// Integer reports whether d is an integer; bool is none.
+func (d DType) Integer() bool { return d != Invalid && !d.Float() && d != Bool }
+
+// unsigned reports whether d is an integer without a sign.
+func (d DType) unsigned() bool { return dtypes[d].unsig }
+
+// Limits returns the least and the largest integer of d. An element of u64 is
+// held in an int64 by its bits, so that its largest one is -1 here.
+func (d DType) Limits() (lo, hi int64) {
+	bits := 8 * d.Size()
+	if d.unsigned() {
+		return 0, int64(^uint64(0) >> (64 - bits))
+	}
+	return math.MinInt64 >> (64 - bits), math.MaxInt64 >> (64 - bits)
+}
+
+// Wrap keeps the low bits that an integer d has; of bool it is 0 or 1. Floats stay.
+func (d DType) Wrap(x int64) int64 {
+	switch {
+	case d == Bool && x != 0:
+		return 1
+	case !d.Integer():
+		return x
+	}
+	free := 64 - 8*d.Size()
+	if d.unsigned() {
+		return int64(uint64(x) << free >> free)
+	}
+	return x << free >> free
+}
+
+// FromFloat converts to an integer d, or to bool: it cuts towards zero and saturates at the
+// limits; NaN becomes 0, and true. A u64 is returned by its bits.
+func (d DType) FromFloat(x float64) int64 {
+	lo, hi := d.Limits()
+	switch {
+	case d == Bool && x != 0:
+		return 1
+	case x != x || d == Bool:
+		return 0
+	case d == U64 && x >= 1<<64:
+		return hi
+	case d == U64:
+		return int64(uint64(max(x, 0)))
+	case x <= float64(lo):
+		return lo
+	case x >= float64(hi):
+		return hi
+	}
+	return int64(x)
+}
+
+// Number is the number that an int64 holds for an integer d, u64 by its bits.
+func (d DType) Number(x int64) float64 {
+	if d == U64 {
+		return float64(uint64(x))
+	}
+	return float64(x)
+}
+
+// Order is a number that grows as the element of an integer d does that x holds. Applied again,
+// it gives x back.
+func (d DType) Order(x int64) int64 {
+	if d == U64 {
+		return x ^ math.MinInt64
+	}
+	return x
+}
 
 // Max returns the largest finite number of a floating-point format, 0 for others.
 func (d DType) Max() float64 { return dtypes[d].max }
@@ -83,22 +163,21 @@ func (d DType) Holds(from DType) bool {
 	if d == from {
 		return true
 	}
-	switch d {
-	case F32:
-		return from.Low() || from == U8 || from == Bool
-	case F64:
-		return from == F32 || from.Low() || from == I32 || from == U8 || from == Bool
-	case I64:
-		return from == I32 || from == U8 || from == Bool
-	case I32, F16:
-		return from == U8 || from == Bool
-	case BF16:
-		return from == U8 || from == Bool
-	case U8:
-		return from == Bool
+	switch {
+	case d == Bool || from.Float():
+		return d == F64 && (from == F32 || from.Low()) || d == F32 && from.Low()
+	case from == Bool:
+		return true
+	case d.Float():
+		return 8*from.Size() <= exact[d]
+	case d.unsigned() && !from.unsigned():
+		return false
 	}
-	return false
+	return d.Size() > from.Size()
 }
+
+// exact is how many bits of an integer a float holds for sure.
+var exact = map[DType]int64{F64: 53, F32: 24, F16: 11, BF16: 8}
 
 // Promote returns the float dtype that results when a and b meet in one
 // elementwise op: the wider one, and f32 where f16 meets bf16.

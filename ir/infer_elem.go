@@ -70,10 +70,17 @@ func meetDTypes(a, b DType) DType {
 		return a
 	case b.Float():
 		return b
-	case a == I64 || b == I64:
-		return I64
 	}
-	return I32
+	return meetInts(a, b)
+}
+
+// meetInts is the integer that both a and b are computed in where they meet:
+// the wider one, and the signed one of two of a size.
+func meetInts(a, b DType) DType {
+	if a.Size() > b.Size() || a.Size() == b.Size() && b.unsigned() {
+		return a
+	}
+	return b
 }
 
 // checkElemOut is checkOut for a result of dtype d, which may be an integer

@@ -254,15 +254,18 @@ func inferCast(n *Node) ([]Type, error) {
 	return []Type{n.In[0].Type.With(to)}, nil
 }
 
-// elemCast saturates before a conversion to u8, whose register is wider; the
-// conversions to i32 and i64 saturate themselves, and all others are the store.
+// elemCast saturates where floats become integers of a wider register; the
+// conversion to the register saturates itself, and all else is the store.
 func elemCast(c *Code, n *Node) []Reg {
 	x, to := c.In(0), n.DT("to")
 	switch {
 	case to == Bool && c.Type(x) != Bool:
 		return []Reg{c.Ne(x, c.Like(x, 0))}
-	case to == U8 && c.Type(x).Float():
-		x = c.Min(c.Max(x, c.Like(x, 0)), c.Like(x, math.MaxUint8))
+	case to.Integer() && RegType(to) != to && c.Type(x).Float():
+		lo, hi := to.Limits()
+		x = c.Conv(x, RegType(to))
+		limit := func(v int64) Reg { return c.emit(Instr{Op: PConst, Type: RegType(to), Int: v}) }
+		return []Reg{c.Min(c.Max(x, limit(lo)), limit(hi))}
 	}
 	return []Reg{c.Conv(x, RegType(to))}
 }

@@ -58,7 +58,7 @@ var reduceRows = map[Op]Def{
 		}}),
 	OpReduceMax: ordering(Def{Name: "reduce_max", Nonfinite: largest, Doc: "Largest element along axes; NaN wins; equal ones share the gradient, which is NaN where the result is.", Unit: UnitSame, Grad: gradExtreme}),
 	OpReduceMin: ordering(Def{Name: "reduce_min", Nonfinite: smallest, Doc: "Smallest element along axes; NaN wins; equal ones share the gradient, which is NaN where the result is.", Unit: UnitSame, Grad: gradExtreme}),
-	OpReduceProd: reduction(Def{Name: "reduce_prod", Nonfinite: added, Doc: "Product along axes.", Why: "products leave f16's range", Class: Keep, Grad: gradProd,
+	OpReduceProd: reduction(Def{Name: "reduce_prod", Nonfinite: added, Doc: "Product along axes; integers wrap.", In: in(Operand{Name: "x", Kinds: KNum, ReadsLow: true}), Why: "products leave f16's range", Class: Keep, Grad: gradProd,
 		Bound: func(n *Node) Bound { return Bound{ULP: float64(n.reduced())} }}),
 	OpReduceL1: reduction(Def{Name: "reduce_l1", Nonfinite: addedUp, Doc: "Sum of absolute values along axes.", Unit: UnitSame,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
@@ -78,7 +78,7 @@ var reduceRows = map[Op]Def{
 	OpArgmax: arg(Def{Name: "argmax", Doc: "Index of the largest element along an axis: the first of equal ones; NaN counts as the largest."}),
 	OpArgmin: arg(Def{Name: "argmin", Doc: "Index of the smallest element along an axis: the first of equal ones; NaN counts as the smallest."}),
 	OpCumsum: {
-		Name: "cumsum", Nonfinite: whole(addedAsIs, func(n *Node) bool { return !n.Flag("exclusive") }), Doc: "Running sum along an axis.", In: in(Operand{Name: "x", ReadsLow: true}), Out: out(Result{Name: "y", StoresLow: true}),
+		Name: "cumsum", Nonfinite: whole(addedAsIs, func(n *Node) bool { return !n.Flag("exclusive") }), Doc: "Running sum along an axis; integers wrap.", In: in(Operand{Name: "x", Kinds: KNum, ReadsLow: true}), Out: out(Result{Name: "y", StoresLow: true}),
 		Attrs: []AttrDef{alongAxis, {Name: "exclusive", Kind: AttrBool, Doc: "without the element itself"}, {Name: "reverse", Kind: AttrBool, Doc: "from the end"}},
 		Class: Keep, Why: whySums, Unit: UnitSame, Infer: inferCumsum, Cost: flops(0, 1),
 		Bound: func(n *Node) Bound { return Bound{K: size(dimOrUnknown(n.In[0], n.Int("axis")))} },
@@ -149,6 +149,9 @@ func inferCumsum(n *Node) ([]Type, error) {
 		if _, err := axisOf(n.Int("axis"), x.Type.Shape.Rank()); err != nil {
 			return nil, err
 		}
+	}
+	if !x.Type.DType.Float() {
+		return []Type{x.Type}, n.checkElemOut(x.Type.DType)
 	}
 	return []Type{x.Type.With(n.keptDType())}, n.checkOut()
 }

@@ -207,13 +207,14 @@ func (l *Lowerer) join(product *ir.Value, nodes []*ir.Node) *joiner {
 	return j
 }
 
-// read is the register of v: its member's, rounded if it is of a low dtype, or a load.
+// read is the register of v: its member's, rounded if it is of a low dtype, wrapped if it is of
+// an integer narrower than its register, or a load.
 func (j *joiner) read(v *ir.Value) ir.Reg {
 	if v == j.product {
 		j.computed()
 	}
 	if r, ok := j.regs[v]; ok {
-		if d := v.Type.DType; d.Low() && !j.holds(r, d) {
+		if d := v.Type.DType; (d.Low() || d.Integer() && d != ir.RegType(d)) && !j.holds(r, d) {
 			r = j.code.Round(r, d)
 			j.regs[v] = r // storing it rounds to the same bits
 		}

@@ -29,7 +29,7 @@ func TestOpsPage(t *testing.T) {
 	b.WriteString(`
 ## For all operators
 
-- Elements of int8, int16, uint16, uint32, uint64, of 8 bits or fewer as floats, strings and complex numbers are not computed with.
+- Elements of 4 bits, floats of 8 bits or fewer, strings and complex numbers are not computed with.
 - Elements of double (f64) are computed in f32, where the CPU has no kernel for f64: products, windows, norms, losses, recurrences, attention, resizing, running sums.
 - A shape, an axis or a bound must be known before the model runs. It may be an initialiser, a constant, the shape of a value,
   whatever is computed from these, or an input whose elements are given while importing.

@@ -16,8 +16,8 @@ var dataTypes = map[DataType]struct {
 	name string
 	ours ir.DType // Invalid: we have none
 }{
-	1: {"float", ir.F32}, 2: {"uint8", ir.U8}, 3: {"int8", 0}, 4: {"uint16", 0}, 5: {"int16", 0}, 6: {"int32", ir.I32}, 7: {"int64", ir.I64},
-	8: {"string", 0}, 9: {"bool", ir.Bool}, 10: {"float16", ir.F16}, 11: {"double", ir.F64}, 12: {"uint32", 0}, 13: {"uint64", 0},
+	1: {"float", ir.F32}, 2: {"uint8", ir.U8}, 3: {"int8", ir.I8}, 4: {"uint16", ir.U16}, 5: {"int16", ir.I16}, 6: {"int32", ir.I32}, 7: {"int64", ir.I64},
+	8: {"string", 0}, 9: {"bool", ir.Bool}, 10: {"float16", ir.F16}, 11: {"double", ir.F64}, 12: {"uint32", ir.U32}, 13: {"uint64", ir.U64},
 	14: {"complex64", 0}, 15: {"complex128", 0}, 16: {"bfloat16", ir.BF16}, 17: {"float8e4m3fn", 0}, 18: {"float8e4m3fnuz", 0},
 	19: {"float8e5m2", 0}, 20: {"float8e5m2fnuz", 0}, 21: {"uint4", 0}, 22: {"int4", 0}, 23: {"float4e2m1", 0}, 24: {"float8e8m0", 0},
 }
@@ -189,7 +189,7 @@ func (t *Tensor) decode(x *eval.Tensor) (k int, err error) {
 			if x.F != nil {
 				x.F[k+i] = half(uint16(v), x.Type.DType)
 			} else {
-				x.I[k+i] = v
+				x.I[k+i] = x.Type.DType.Wrap(v)
 			}
 		}
 		copy(x.F[min(k, len(x.F)):], floats)

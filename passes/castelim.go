@@ -202,7 +202,7 @@ func (e *castEdit) drop(n *ir.Node, v *ir.Value) {
 func (e *castEdit) moveBehind(n *ir.Node, x *ir.Value) *ir.Node {
 	m := x.Def
 	d := n.Out[0].Type.DType
-	if m == nil || !m.Def().Is(ir.Moves) || len(m.Out) != 1 || x.Next != nil || e.reads[x.ID] != 1 || m.Why.Cluster > 0 {
+	if m == nil || !x.Type.DType.Float() || !m.Def().Is(ir.Moves) || len(m.Out) != 1 || x.Next != nil || e.reads[x.ID] != 1 || m.Why.Cluster > 0 {
 		return nil
 	}
 	if at := e.at[m.ID]; at < 0 || int(at) >= len(e.list) || e.list[at] != m || d.Size() >= x.Type.DType.Size() {

@@ -270,7 +270,7 @@ func (c *groupGen) toMemory(x Reg, t, d DType) Reg {
 	return c.convert(x, d)
 }
 
-// emitRoundTo rounds to a narrower float and widens back.
+// emitRoundTo rounds to a narrower float, or cuts an integer to a byte, and widens back.
 func emitRoundTo(c *groupGen, in Instr, r [3]Reg, _ int) Reg {
 	switch in.To {
 	case Float16, BFloat16:
@@ -280,6 +280,8 @@ func emitRoundTo(c *groupGen, in Instr, r [3]Reg, _ int) Reg {
 		return c.convert(c.convert(r[0], Float32), in.Type)
 	case Float64:
 		return r[0]
+	case Uint8:
+		return c.b.Do("and.b32", r[0], I(0xff))
 	}
 	c.b.fail("round to %s", in.To)
 	return r[0]

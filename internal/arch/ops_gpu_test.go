@@ -20,7 +20,10 @@ var gpuTargets = []lower.Target{sm.Must("sm_70"), sm.Must("sm_80"), sm.Must("sm_
 // gpuMissing are the dtypes in which a GPU may lack rows that the CPU has, and why.
 var gpuMissing = map[ir.DType]string{
 	ir.F64: "libraries and generated kernels compute in f32; arithmetic, comparisons and moves of f64 are there, for counters and constants",
+	ir.I32: wholeSums, ir.I64: wholeSums, ir.U8: wholeSums,
 }
+
+const wholeSums = "running sums and products are computed in floats: cast to f32"
 
 // refusals lowers every case, as it stands and with one dtype in the place of
 // another, for each GPU: the rows that a GPU refuses although the CPU runs

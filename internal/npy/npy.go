@@ -23,7 +23,7 @@ import (
 
 // Array is one array, row-major and little-endian.
 type Array struct {
-	DType string // f16 f32 f64 i32 i64 u8 bool, as ampc spells them
+	DType string // as ampc spells it: f16 f32 f64 bool, i8 to i64, u8 to u64
 	Shape []int64
 	Data  []byte
 }
@@ -33,6 +33,7 @@ var dtypes = map[string]struct {
 	size int64
 }{
 	"f2": {"f16", 2}, "f4": {"f32", 4}, "f8": {"f64", 8}, "i4": {"i32", 4}, "i8": {"i64", 8}, "u1": {"u8", 1}, "b1": {"bool", 1},
+	"i1": {"i8", 1}, "i2": {"i16", 2}, "u2": {"u16", 2}, "u4": {"u32", 4}, "u8": {"u64", 8},
 }
 
 const maxElements = 1 << 34
@@ -100,7 +101,7 @@ func Parse(data []byte) (Array, error) {
 	}
 	t, ok := dtypes[d[2]]
 	if !ok {
-		return Array{}, fmt.Errorf("npy dtype %s%s is not one of f2 f4 f8 i4 i8 u1 b1", d[1], d[2])
+		return Array{}, fmt.Errorf("npy dtype %s%s is not one of f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 u8 b1", d[1], d[2])
 	}
 	a := Array{DType: t.name}
 	n := int64(1)

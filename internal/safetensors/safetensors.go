@@ -27,13 +27,18 @@ const (
 	I32  DType = "I32"
 	U8   DType = "U8"
 	Bool DType = "BOOL"
+	I8   DType = "I8"
+	I16  DType = "I16"
+	U16  DType = "U16"
+	U32  DType = "U32"
+	U64  DType = "U64"
 )
 
 // Named is the element type that the rest of ampc calls name, such as f32; "" where ampc stores no such elements.
 func Named(name string) DType {
 	d := DType(strings.ToUpper(name))
 	switch d {
-	case F64, F32, F16, BF16, I64, I32, U8, Bool:
+	case F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, Bool:
 		return d
 	}
 	return ""
@@ -42,13 +47,13 @@ func Named(name string) DType {
 // Size returns the bytes of one element, 0 for a spelling the format does not have.
 func (d DType) Size() int64 {
 	switch d {
-	case F64, I64, "U64":
+	case F64, I64, U64:
 		return 8
-	case F32, I32, "U32":
+	case F32, I32, U32:
 		return 4
-	case F16, BF16, "I16", "U16":
+	case F16, BF16, I16, U16:
 		return 2
-	case U8, Bool, "I8", "F8_E4M3", "F8_E5M2":
+	case U8, Bool, I8, "F8_E4M3", "F8_E5M2":
 		return 1
 	}
 	return 0

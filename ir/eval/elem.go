@@ -155,7 +155,8 @@ func (m *machine) scalar(i *ir.Instr, wide bool) func(e int) float64 {
 		if a.f != nil {
 			return func(e int) float64 { return a.f[e] }
 		}
-		return func(e int) float64 { return intToFloat(a.i[e], wide) }
+		from := m.code[i.A].Type
+		return func(e int) float64 { return intToFloat(a.i[e], from, wide) }
 	case ir.PFma:
 		return func(e int) float64 { return fma32(a.f[e], b.f[e], c.f[e], wide) }
 	case ir.PRound:
@@ -231,14 +232,18 @@ func fma32(a, b, c float64, wide bool) float64 {
 	return s
 }
 
-func intToFloat(x int64, wide bool) float64 {
-	if wide {
-		return float64(x)
+// intToFloat rounds once.
+func intToFloat(x int64, d ir.DType, wide bool) float64 {
+	switch {
+	case wide:
+		return d.Number(x)
+	case d == ir.U64:
+		return float64(float32(uint64(x)))
 	}
-	return float64(float32(x)) // one rounding, not two
+	return float64(float32(x))
 }
 
-// integer computes an integer or bool register; i32 and i64 wrap.
+// integer computes an integer or bool register; integers wrap.
 func (m *machine) integer(out []int64, i *ir.Instr) {
 	a, b, c := m.regs[i.A], m.regs[i.B], m.regs[i.C]
 	for e := range out {
@@ -248,7 +253,7 @@ func (m *machine) integer(out []int64, i *ir.Instr) {
 			y = i.Int
 		case ir.PConv:
 			if a.f != nil {
-				y = floatToInt(a.f[e], i.Type)
+				y = i.Type.FromFloat(a.f[e])
 			} else {
 				y = a.i[e]
 			}
@@ -260,7 +265,12 @@ func (m *machine) integer(out []int64, i *ir.Instr) {
 		case ir.PNeg:
 			y = -a.i[e]
 		case ir.PAbs:
-			y = max(a.i[e], -a.i[e])
+			y = a.i[e]
+			if i.Type.Order(y) < i.Type.Order(0) {
+				y = -y
+			}
+		case ir.PRound:
+			y = i.To.Wrap(a.i[e])
 		case ir.PNot:
 			y = ^a.i[e]
 			if i.Type == ir.Bool {
@@ -271,34 +281,49 @@ func (m *machine) integer(out []int64, i *ir.Instr) {
 		case ir.PIsInf:
 			y = truth(a.f != nil && math.IsInf(a.f[e], 0))
 		case ir.PLt, ir.PLe, ir.PEq, ir.PNe:
-			y = truth(compare(i.Op, a, b, e))
+			y = truth(compare(i.Op, m.code[i.A].Type, a, b, e))
 		default:
-			y = intPrim[i.Op](a.i[e], b.i[e])
+			y = intPrim[i.Op](i.Type, a.i[e], b.i[e])
 		}
-		out[e] = wrap(y, i.Type)
+		out[e] = i.Type.Wrap(y)
 	}
 }
 
 // intPrim are the binary primitives on integers; logic is bitwise, which on
 // bools is logical.
-var intPrim = map[ir.Prim]func(x, y int64) int64{
-	ir.PAdd: func(x, y int64) int64 { return x + y },
-	ir.PSub: func(x, y int64) int64 { return x - y },
-	ir.PMul: func(x, y int64) int64 { return x * y },
-	ir.PDiv: func(x, y int64) int64 { return divide(x, y) },
-	ir.PMin: func(x, y int64) int64 { return min(x, y) },
-	ir.PMax: func(x, y int64) int64 { return max(x, y) },
-	ir.PAnd: func(x, y int64) int64 { return x & y },
-	ir.POr:  func(x, y int64) int64 { return x | y },
-	ir.PXor: func(x, y int64) int64 { return x ^ y },
+var intPrim = map[ir.Prim]func(d ir.DType, x, y int64) int64{
+	ir.PAdd: func(_ ir.DType, x, y int64) int64 { return x + y },
+	ir.PSub: func(_ ir.DType, x, y int64) int64 { return x - y },
+	ir.PMul: func(_ ir.DType, x, y int64) int64 { return x * y },
+	ir.PDiv: divide, ir.PMin: smaller, ir.PMax: larger,
+	ir.PAnd: func(_ ir.DType, x, y int64) int64 { return x & y },
+	ir.POr:  func(_ ir.DType, x, y int64) int64 { return x | y },
+	ir.PXor: func(_ ir.DType, x, y int64) int64 { return x ^ y },
 }
 
 // divide truncates towards zero; a quotient by zero is zero.
-func divide(x, y int64) int64 {
-	if y == 0 {
+func divide(d ir.DType, x, y int64) int64 {
+	switch {
+	case y == 0:
 		return 0
+	case d == ir.U64:
+		return int64(uint64(x) / uint64(y))
 	}
 	return x / y
+}
+
+func smaller(d ir.DType, x, y int64) int64 {
+	if d.Order(y) < d.Order(x) {
+		return y
+	}
+	return x
+}
+
+func larger(d ir.DType, x, y int64) int64 {
+	if d.Order(y) > d.Order(x) {
+		return y
+	}
+	return x
 }
 
 func truth(b bool) int64 {
@@ -308,11 +333,11 @@ func truth(b bool) int64 {
 	return 0
 }
 
-func compare(p ir.Prim, a, b reg, e int) bool {
+func compare(p ir.Prim, d ir.DType, a, b reg, e int) bool {
 	if a.f != nil {
 		return ordered(p, a.f[e], b.f[e])
 	}
-	return ordered(p, a.i[e], b.i[e])
+	return ordered(p, d.Order(a.i[e]), d.Order(b.i[e]))
 }
 
 func ordered[T float64 | int64](p ir.Prim, x, y T) bool {
@@ -325,29 +350,6 @@ func ordered[T float64 | int64](p ir.Prim, x, y T) bool {
 		return x == y
 	}
 	return x != y
-}
-
-// floatToInt converts towards zero. It saturates at the type's limits, and NaN
-// becomes 0, so that every backend agrees.
-func floatToInt(x float64, t ir.DType) int64 {
-	lo, hi := int64(math.MinInt64), int64(math.MaxInt64)
-	switch t {
-	case ir.I32:
-		lo, hi = math.MinInt32, math.MaxInt32
-	case ir.U8:
-		lo, hi = 0, math.MaxUint8
-	case ir.Bool:
-		return truth(x != 0)
-	}
-	switch {
-	case x != x:
-		return 0
-	case x <= float64(lo):
-		return lo
-	case x >= float64(hi):
-		return hi
-	}
-	return int64(x)
 }
 
 // store puts a block of a register into the tensor's elements from start on,
@@ -364,7 +366,7 @@ func (t *Tensor) store(r *reg, start int) {
 		copy(t.I[start:], r.i)
 	default:
 		for e, x := range r.f {
-			t.I[start+e] = floatToInt(x, t.Type.DType)
+			t.I[start+e] = t.Type.DType.FromFloat(x)
 		}
 	}
 }

@@ -61,7 +61,7 @@ func TestFloatToIntSaturates(t *testing.T) {
 		{math.NaN(), ir.I32, 0}, {1e20, ir.I32, math.MaxInt32}, {-1e20, ir.I32, math.MinInt32},
 		{-1.9, ir.I32, -1}, {1e30, ir.I64, math.MaxInt64}, {-3, ir.U8, 0}, {300, ir.U8, 255}, {math.NaN(), ir.Bool, 1},
 	} {
-		if got := floatToInt(c.x, c.d); got != c.want {
+		if got := c.d.FromFloat(c.x); got != c.want {
 			t.Errorf("%g to %s: %d, want %d", c.x, c.d, got, c.want)
 		}
 	}

@@ -19,7 +19,13 @@ func iotaAlong(c *call) error {
 	if axis < 0 {
 		axis += len(y.dims())
 	}
-	eachIndex(y.dims(), func(i int, at []int) { y.fill(i, float64(at[axis])) })
+	eachIndex(y.dims(), func(i int, at []int) {
+		if y.F != nil {
+			y.F[i] = float64(at[axis])
+		} else {
+			y.I[i] = y.Type.DType.Wrap(int64(at[axis]))
+		}
+	})
 	return nil
 }
 
@@ -148,7 +154,8 @@ func arg(c *call) error {
 // before orders elements i and j of operand 0.
 func (c *call) before(i, j int, ascending, firstNaN bool) bool {
 	if x := c.in[0]; x.I != nil {
-		return x.I[i] != x.I[j] && x.I[i] < x.I[j] == ascending
+		a, b := x.Type.DType.Order(x.I[i]), x.Type.DType.Order(x.I[j])
+		return a != b && a < b == ascending
 	}
 	return ranks(c.in[0].F[i], c.in[0].F[j], ascending, firstNaN)
 }
@@ -185,18 +192,24 @@ func cumsum(c *call) error {
 		if c.Flag("reverse") {
 			slices.Reverse(at)
 		}
-		total := 0.0
-		for _, i := range at {
-			if c.Flag("exclusive") {
-				y.F[i] = total
-			}
-			total += x.F[i]
-			if !c.Flag("exclusive") {
-				y.F[i] = total
-			}
+		if x.F != nil {
+			runningSum(y.F, x.F, at, c.Flag("exclusive"))
+		} else {
+			runningSum(y.I, x.I, at, c.Flag("exclusive"))
 		}
 	})
 	return nil
+}
+
+func runningSum[T float64 | int64](y, x []T, at []int, exclusive bool) {
+	var total T
+	for _, i := range at {
+		before := total
+		total += x[i]
+		if y[i] = total; exclusive {
+			y[i] = before
+		}
+	}
 }
 
 // resize samples x, or for its transpose adds every element of dy to those it

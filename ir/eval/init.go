@@ -36,7 +36,7 @@ func InitVar(v *ir.Value, seed int64) (*Tensor, error) {
 		t.F[k] = next(k)
 	}
 	for k := range t.I {
-		t.I[k] = floatToInt(next(k), v.Type.DType)
+		t.I[k] = v.Type.DType.FromFloat(next(k))
 	}
 	t.round()
 	return t, nil

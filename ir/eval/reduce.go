@@ -11,9 +11,9 @@ var reduceFns = map[ir.Op]fn{
 	ir.OpReduceSum:  reduceSum,
 	ir.OpReduceMean: folded(func(v []float64) float64 { return sum(v) / float64(len(v)) }),
 	ir.OpReduceVar:  reduceVar,
-	ir.OpReduceMax:  extreme(math.Inf(-1), maximum, func(x, y int64) int64 { return max(x, y) }),
-	ir.OpReduceMin:  extreme(math.Inf(1), minimum, func(x, y int64) int64 { return min(x, y) }),
-	ir.OpReduceProd: folded(func(v []float64) float64 { return fold(1, v, func(a, x float64) float64 { return a * x }) }),
+	ir.OpReduceMax:  extreme(math.Inf(-1), maximum, larger),
+	ir.OpReduceMin:  extreme(math.Inf(1), minimum, smaller),
+	ir.OpReduceProd: reduceProd,
 	ir.OpReduceL1:   folded(func(v []float64) float64 { return fold(0, v, func(a, x float64) float64 { return a + math.Abs(x) }) }),
 	ir.OpReduceL2: folded(func(v []float64) float64 {
 		return math.Sqrt(fold(0, v, func(a, x float64) float64 { return a + x*x }))
@@ -65,32 +65,37 @@ func reduceSum(c *call) error {
 	return foldInts(c, 0, func(a, x int64) int64 { return a + x })
 }
 
+func reduceProd(c *call) error {
+	if c.out[0].F != nil {
+		return folded(func(v []float64) float64 { return fold(1, v, func(a, x float64) float64 { return a * x }) })(c)
+	}
+	return foldInts(c, 1, func(a, x int64) int64 { return a * x })
+}
+
 func foldInts(c *call, zero int64, f func(a, x int64) int64) error {
 	for k, g := range groups(c) {
 		a := zero
-		for j, i := range g {
-			if x := c.in[0].I[i]; j == 0 && zero != 0 {
-				a = x
-			} else {
-				a = f(a, x)
-			}
+		for _, i := range g {
+			a = f(a, c.in[0].I[i])
 		}
-		c.out[0].I[k] = wrap(a, c.out[0].Type.DType)
+		c.out[0].I[k] = c.out[0].Type.DType.Wrap(a)
 	}
 	return nil
 }
 
 // extreme is a maximum or minimum; of no floats it is the given infinity.
-func extreme(empty float64, f func(x, y float64) float64, g func(x, y int64) int64) fn {
+// of no integers the dtype's limit.
+func extreme(empty float64, f func(x, y float64) float64, g func(d ir.DType, x, y int64) int64) fn {
 	return func(c *call) error {
 		if c.out[0].F != nil {
 			return folded(func(v []float64) float64 { return fold(empty, v, f) })(c)
 		}
-		limit := int64(math.MinInt64)
+		d := c.out[0].Type.DType
+		limit, most := d.Limits()
 		if empty > 0 {
-			limit = math.MaxInt64
+			limit = most
 		}
-		return foldInts(c, limit, g)
+		return foldInts(c, limit, func(x, y int64) int64 { return g(d, x, y) })
 	}
 }
 

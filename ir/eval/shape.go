@@ -19,9 +19,9 @@ func (t *Tensor) set(i int, src *Tensor, j int) {
 	case t.I != nil && src.I != nil:
 		t.I[i] = src.I[j]
 	case t.F != nil:
-		t.F[i] = float64(src.I[j])
+		t.F[i] = src.At(j)
 	default:
-		t.I[i] = floatToInt(src.F[j], t.Type.DType)
+		t.I[i] = t.Type.DType.FromFloat(src.F[j])
 	}
 }
 
@@ -157,7 +157,7 @@ func (t *Tensor) fill(i int, x float64) {
 	if t.F != nil {
 		t.F[i] = x
 	} else {
-		t.I[i] = floatToInt(x, t.Type.DType)
+		t.I[i] = t.Type.DType.FromFloat(x)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 
 // Tensor is a value in row-major order. F holds the elements of the float
 // dtypes, each representable in the dtype (unless nothing is rounded, see
-// Options); I holds those of the integers and of bool (0 or 1).
+// Options); I holds those of the integers (of u64 by their bits) and of bool (0 or 1).
 type Tensor struct {
 	Type ir.Type
 	F    []float64
@@ -59,7 +59,7 @@ func (t *Tensor) At(i int) float64 {
 	if t.F != nil {
 		return t.F[i]
 	}
-	return float64(t.I[i])
+	return t.Type.DType.Number(t.I[i])
 }
 
 // Clone copies the tensor.
@@ -74,7 +74,7 @@ func (t *Tensor) round() {
 		t.F[i] = Round(x, t.Type.DType)
 	}
 	for i, x := range t.I {
-		t.I[i] = wrap(x, t.Type.DType)
+		t.I[i] = t.Type.DType.Wrap(x)
 	}
 }
 
@@ -90,21 +90,6 @@ func Round(x float64, d ir.DType) float64 {
 		return float64(fp.BF16ToF32(fp.BF16(float32(x))))
 	}
 	return float64(float32(x))
-}
-
-func wrap(x int64, d ir.DType) int64 {
-	switch d {
-	case ir.I32:
-		return int64(int32(x))
-	case ir.U8:
-		return int64(uint8(x))
-	case ir.Bool:
-		if x != 0 {
-			return 1
-		}
-		return 0
-	}
-	return x
 }
 
 // Bytes returns the little-endian storage: Type.Bytes() bytes.
@@ -150,20 +135,26 @@ func FromBytes(t ir.Type, b []byte) (*Tensor, error) {
 			x.F[i] = float64(fp.F16ToF32(le.Uint16(b[2*i:])))
 		case ir.BF16:
 			x.F[i] = float64(fp.BF16ToF32(le.Uint16(b[2*i:])))
-		case ir.I32:
-			x.I[i] = int64(int32(le.Uint32(b[4*i:])))
-		case ir.I64:
-			x.I[i] = int64(le.Uint64(b[8*i:]))
-		case ir.U8:
-			x.I[i] = int64(b[i])
 		case ir.Bool:
 			if b[i] > 1 {
 				return nil, fmt.Errorf("%s: byte %d is %d, want 0 or 1", t, i, b[i])
 			}
 			x.I[i] = int64(b[i])
 		default:
-			return nil, fmt.Errorf("%s has no storage", t.DType)
+			if !t.DType.Integer() {
+				return nil, fmt.Errorf("%s has no storage", t.DType)
+			}
+			x.I[i] = stored(t.DType, b[int64(i)*t.DType.Size():])
 		}
 	}
 	return x, nil
+}
+
+// stored is the little-endian integer that b begins with.
+func stored(d ir.DType, b []byte) int64 {
+	bits := uint64(0)
+	for k := range d.Size() {
+		bits |= uint64(b[k]) << (8 * k)
+	}
+	return d.Wrap(int64(bits))
 }

@@ -111,6 +111,9 @@ func (t Target) runs(n *ir.Node) bool {
 	if !n.Out[0].Type.Shape.Static() || t.graphs(n) || storesNothing(n) {
 		return true // Check says what is not static by itself
 	}
+	if unstored(n) != ir.Invalid {
+		return false
+	}
 	if takes, ok := gpuRules[n.Op]; ok {
 		return takes(n)
 	}
@@ -119,6 +122,21 @@ func (t Target) runs(n *ir.Node) bool {
 	}
 	k := cudaKernels[n.Op]
 	return !lower.IsKernel(n) || k.emit != nil && (k.takes == nil || k.takes(n))
+}
+
+// unstored is a dtype among those of n that GPUs have no kernels for, Invalid where there is none.
+func unstored(n *ir.Node) ir.DType {
+	for _, list := range [2][]*ir.Value{n.In, n.Out} {
+		for _, v := range list {
+			if v == nil {
+				continue
+			}
+			if _, ok := ptxType(v.Type.DType); !ok {
+				return v.Type.DType
+			}
+		}
+	}
+	return ir.Invalid
 }
 
 // factors takes products of what cuBLASLt is asked for.

@@ -91,7 +91,7 @@ func (c *cudaCall) colReduce(k ptx.ColReduce, x, y lower.BufferID) error {
 }
 
 // nothing stores what a reduction of no elements gives; integers start from the
-// limit of 64 bits, cut to their type.
+// limit of their type.
 func (c *cudaCall) nothing(y lower.BufferID, op string, mean bool) error {
 	start := map[string]float64{"sum": 0, "l1": 0, "sumsq": 0, "prod": 1, "max": math.Inf(-1), "min": math.Inf(1)}[op]
 	if mean {
@@ -99,9 +99,9 @@ func (c *cudaCall) nothing(y lower.BufferID, op string, mean bool) error {
 	}
 	code := ir.NewCode(nil)
 	r := code.F(start)
-	if t := ir.RegType(c.typeOf(y).DType); !t.Float() {
-		limit := map[string]int64{"max": math.MinInt64, "min": math.MaxInt64}[op]
-		r = code.Conv(code.Emit(ir.Instr{Op: ir.PConst, Type: ir.I64, Int: limit}), t)
+	if d := c.typeOf(y).DType; d.Integer() {
+		lo, hi := d.Limits()
+		r = code.Emit(ir.Instr{Op: ir.PConst, Type: ir.RegType(d), Int: map[string]int64{"max": lo, "min": hi}[op]})
 	}
 	return c.fill(y, code.Ins, r)
 }

@@ -159,6 +159,12 @@ func (t Target) Refusal(n *ir.Node) string {
 			return fmt.Sprintf("%s does not compute it in f64: cast to f32", t)
 		}
 	}
+	if d := unstored(n); d != ir.Invalid {
+		return fmt.Sprintf("%s has no kernels for elements of %s: run it on the CPU, or cast to i32", t, d)
+	}
+	if k := cudaKernels[n.Op]; k.takes != nil && len(n.In) > 0 && n.In[0].Type.DType.Integer() && !k.takes(n) {
+		return fmt.Sprintf("%s computes it in floats, not in %s: cast to f32", t, n.In[0].Type.DType)
+	}
 	return ""
 }
 

@@ -43,7 +43,7 @@ func (m *matcher) compute(x *numbering, s ir.Section, n *ir.Node) {
 // that strides can say, one number everywhere.
 func (m *matcher) erased(x *numbering, s ir.Section, n *ir.Node) bool {
 	switch {
-	case n.Op == ir.OpCast && n.In[0].Type.DType.Float() && n.Out[0].Type.DType.Float():
+	case n.Op == ir.OpCast && (n.In[0].Type.DType.Float() && n.Out[0].Type.DType.Float() || n.In[0].Type.DType == n.Out[0].Type.DType):
 		x.refs[n.Out[0].ID] = m.read(x, s, n.In[0])
 		return true
 	case n.Op == ir.OpFull && walkable(n.Out[0].Type.Shape):
@@ -136,7 +136,7 @@ func (m *matcher) attr(n *ir.Node, a *ir.Attr) {
 	case string:
 		m.buf = append(m.buf, m.word(v))
 	case ir.DType:
-		if n.Op != ir.OpRound { // whose dtype is what it does
+		if n.Op != ir.OpRound && v != ir.F64 { // whose dtype is what it does; no policy chooses f64
 			v = kindOf(v)
 		}
 		m.buf = append(m.buf, int64(v))

@@ -25,7 +25,7 @@ type class uint8
 
 const (
 	floats  class = iota // []float32: F32, and Bool as 0 and 1
-	ints                 // []int64: I32, I64
+	ints                 // []int64: I32, I64, and U64 by its bits
 	doubles              // []float64
 	numClasses
 )
@@ -533,10 +533,13 @@ func choose[T any](dst []T, cond []float32, a, b []T) {
 	}
 }
 
-// roundWide rounds a double, or f32 to a format that kern has no rounding for.
+// roundWide rounds a double, wraps an integer, or rounds f32 to a format that kern has no rounding for.
 func (c *groupCompiler) roundWide(r int) vop {
 	i := &c.g.Code[r]
 	dst, a, to := c.reg(ir.Reg(r)), c.reg(i.A), i.To
+	if classOf(i.Type) == ints {
+		return func(l *lanes, _, n int) { each(dst.i(l, n), a.i(l, n), to.Wrap) }
+	}
 	if i.Type == ir.F64 {
 		return func(l *lanes, _, n int) {
 			x, y := a.d(l, n), dst.d(l, n)

@@ -53,22 +53,32 @@ func (v view) set(i int, x float32) {
 // int is element i of an integer or bool operand.
 func (v view) int(i int) int64 {
 	switch p := unsafe.Pointer(unsafe.SliceData(v.mem)); v.t.DType {
-	case ir.I64:
+	case ir.I64, ir.U64:
 		return *(*int64)(unsafe.Add(p, 8*i))
 	case ir.I32:
 		return int64(*(*int32)(unsafe.Add(p, 4*i)))
+	case ir.U32:
+		return int64(*(*uint32)(unsafe.Add(p, 4*i)))
+	case ir.I16:
+		return int64(*(*int16)(unsafe.Add(p, 2*i)))
+	case ir.U16:
+		return int64(*(*uint16)(unsafe.Add(p, 2*i)))
+	case ir.I8:
+		return int64(*(*int8)(unsafe.Add(p, i)))
 	default:
 		return int64(*(*uint8)(unsafe.Add(p, i)))
 	}
 }
 
-// setInt stores element i of an integer result.
+// setInt stores element i of an integer result, cut to its bits.
 func (v view) setInt(i int, x int64) {
-	switch p := unsafe.Pointer(unsafe.SliceData(v.mem)); v.t.DType {
-	case ir.I64:
+	switch p := unsafe.Pointer(unsafe.SliceData(v.mem)); v.t.DType.Size() {
+	case 8:
 		*(*int64)(unsafe.Add(p, 8*i)) = x
-	case ir.I32:
+	case 4:
 		*(*int32)(unsafe.Add(p, 4*i)) = int32(x)
+	case 2:
+		*(*int16)(unsafe.Add(p, 2*i)) = int16(x)
 	default:
 		*(*uint8)(unsafe.Add(p, i)) = uint8(x)
 	}

@@ -183,7 +183,7 @@ func (v view) number(i int, x int64) {
 	if v.t.DType.Float() {
 		v.set(i, float32(x))
 	} else {
-		v.setInt(i, wrapInt(x, v.t.DType))
+		v.setInt(i, v.t.DType.Wrap(x))
 	}
 }
 
@@ -243,7 +243,7 @@ func bindTriangle(c *call) (func(), error) {
 // order; NaN is the largest.
 func (v view) before(i, j int, ascending bool) bool {
 	if !v.t.DType.Float() {
-		a, b := v.int(i), v.int(j)
+		a, b := v.t.DType.Order(v.int(i)), v.t.DType.Order(v.int(j))
 		return a != b && a < b == ascending
 	}
 	a, b := v.float(i), v.float(j)

@@ -11,14 +11,14 @@ import (
 var reduceKernels = map[string]binder{
 	"reduce_sum":  reduction{fast: kern.ReduceSum, isFast: true, ints: func(a, x int64) int64 { return a + x }}.bind,
 	"reduce_mean": reduction{fast: kern.ReduceMean, isFast: true}.bind,
-	"reduce_max":  reduction{fast: kern.ReduceMax, isFast: true, ints: func(a, x int64) int64 { return max(a, x) }, zero: math.MinInt64}.bind,
-	"reduce_min":  reduction{fast: kern.ReduceMin, isFast: true, ints: func(a, x int64) int64 { return min(a, x) }, zero: math.MaxInt64}.bind,
+	"reduce_max":  reduction{fast: kern.ReduceMax, isFast: true, ints: func(a, x int64) int64 { return max(a, x) }, order: true}.bind,
+	"reduce_min":  reduction{fast: kern.ReduceMin, isFast: true, ints: func(a, x int64) int64 { return min(a, x) }, order: true}.bind,
 	"reduce_l2":   reduction{row: func(c *call, x []float32) float32 { return sqrt32(sumSquares(x)) }}.bind,
 	"reduce_l1": reduction{row: func(c *call, x []float32) float32 {
 		c.m.Unary(kern.Abs, x, x)
 		return c.m.Sum(x)
 	}}.bind,
-	"reduce_prod": reduction{row: func(_ *call, x []float32) float32 {
+	"reduce_prod": reduction{ints: func(a, x int64) int64 { return a * x }, zero: 1, row: func(_ *call, x []float32) float32 {
 		p := 1.0
 		for _, v := range x {
 			p *= float64(v)
@@ -70,7 +70,8 @@ type reduction struct {
 	isFast bool
 	row    func(c *call, x []float32) float32 // may overwrite x
 	ints   func(a, x int64) int64
-	zero   int64 // of ints
+	zero   int64 // what ints start from
+	order  bool  // ints take the order of elements, and start from the type's limit
 }
 
 func (r reduction) bind(c *call) (func(), error) {
@@ -148,16 +149,18 @@ func lastTrue(b []bool) int {
 func (r reduction) integers(c *call, shape []int, goes []bool) func() {
 	x, y := c.in[0], c.out[0]
 	g := newGatherer(shape, goes)
+	d, zero, key := y.t.DType, r.zero, func(x int64) int64 { return x }
+	if r.order {
+		key = d.Order // which undoes itself
+		lo, hi := d.Limits()
+		if zero = key(lo); r.ints(key(lo), key(hi)) == key(lo) {
+			zero = key(hi)
+		}
+	}
 	return c.parallel(y.len(), max(g.n, 1), func(_, k int) {
-		acc, first := r.zero, r.zero != 0
-		g.gather(k, func(_, from int) {
-			if v := x.int(from); first {
-				acc, first = v, false
-			} else {
-				acc = r.ints(acc, v)
-			}
-		})
-		y.setInt(k, wrapInt(acc, y.t.DType))
+		acc := zero
+		g.gather(k, func(_, from int) { acc = r.ints(acc, key(x.int(from))) })
+		y.setInt(k, d.Wrap(key(acc)))
 	})
 }
 
@@ -236,8 +239,8 @@ func bindArg(better func(x, best float32) bool) binder {
 			base := k/inner*n*inner + k%inner
 			at := 0
 			for i := 1; i < n; i++ {
-				if integer {
-					if a, b := x.int(base+i*inner), x.int(base+at*inner); a != b && better(float32(truth(a > b)), 0.5) {
+				if d := x.t.DType; integer {
+					if a, b := d.Order(x.int(base+i*inner)), d.Order(x.int(base+at*inner)); a != b && better(float32(truth(a > b)), 0.5) {
 						at = i
 					}
 					continue
@@ -254,7 +257,7 @@ func bindArg(better func(x, best float32) bool) binder {
 
 // bindCumsum sums along an axis, in float64 and in order.
 func bindCumsum(c *call) (func(), error) {
-	if err := c.onlyFloats(); err != nil {
+	if err := c.onlyFloats(); c.in[0].t.DType.Float() && err != nil {
 		return nil, err
 	}
 	x, y := c.in[0], c.out[0]
@@ -276,7 +279,7 @@ func bindCumsum(c *call) (func(), error) {
 			} else {
 				old := whole
 				whole += x.int(at)
-				y.setInt(at, wrapInt(pick(exclusive, old, whole), y.t.DType))
+				y.setInt(at, y.t.DType.Wrap(pick(exclusive, old, whole)))
 			}
 		}
 	}), nil

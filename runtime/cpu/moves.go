@@ -29,7 +29,8 @@ func (e *exec) moves(s *lower.Step) func() {
 // fillBuffer sets every element to x, rounded to the buffer's dtype.
 func (e *exec) fillBuffer(id lower.BufferID, x float64) func() {
 	mem := e.mem[id]
-	switch d := e.p.Buffers[id].Type.DType; d {
+	d := e.p.Buffers[id].Type.DType
+	switch d {
 	case ir.F64:
 		return func() { fill(slice[float64](mem), x) }
 	case ir.F32:
@@ -37,13 +38,17 @@ func (e *exec) fillBuffer(id lower.BufferID, x float64) func() {
 	case ir.F16, ir.BF16:
 		h := narrow(d, oddFloat32(x))
 		return func() { fill(slice[uint16](mem), h) }
-	case ir.I64:
-		return func() { fill(slice[int64](mem), toInt(x, d)) }
-	case ir.I32:
-		return func() { fill(slice[int32](mem), int32(toInt(x, d))) }
-	default:
-		return func() { fill(mem, uint8(toInt(x, d))) }
 	}
+	whole := d.FromFloat(x)
+	switch d.Size() {
+	case 8:
+		return func() { fill(slice[int64](mem), whole) }
+	case 4:
+		return func() { fill(slice[int32](mem), int32(whole)) }
+	case 2:
+		return func() { fill(slice[int16](mem), int16(whole)) }
+	}
+	return func() { fill(mem, uint8(whole)) }
 }
 
 // mover copies the points of a shape. A task is one index of the outer

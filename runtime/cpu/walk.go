@@ -79,15 +79,31 @@ func (c *groupCompiler) load(r int) vop {
 	switch a.DType {
 	case ir.Bool:
 		return gather(w, slice[uint8](mem), dst.f, func(x uint8) float32 { return truth(x != 0) })
-	case ir.U8:
-		return gather(w, slice[uint8](mem), dst.i, func(x uint8) int64 { return int64(x) })
-	case ir.I32:
-		return gather(w, slice[int32](mem), dst.i, func(x int32) int64 { return int64(x) })
-	case ir.I64:
-		return gather(w, slice[int64](mem), dst.i, func(x int64) int64 { return x })
-	default:
+	case ir.F64:
 		return gather(w, slice[float64](mem), dst.d, func(x float64) float64 { return x })
+	case ir.U8:
+		return gatherInts[uint8](w, mem, dst)
+	case ir.I8:
+		return gatherInts[int8](w, mem, dst)
+	case ir.U16:
+		return gatherInts[uint16](w, mem, dst)
+	case ir.I16:
+		return gatherInts[int16](w, mem, dst)
+	case ir.U32:
+		return gatherInts[uint32](w, mem, dst)
+	case ir.I32:
+		return gatherInts[int32](w, mem, dst)
 	}
+	return gatherInts[int64](w, mem, dst)
+}
+
+// stored are the types that integers lie in memory as; u64 lies there as its bits.
+type stored interface {
+	uint8 | int8 | uint16 | int16 | uint32 | int32 | int64
+}
+
+func gatherInts[M stored](w walk, mem []byte, dst reg) vop {
+	return gather(w, slice[M](mem), dst.i, func(x M) int64 { return int64(x) })
 }
 
 // gather loads elements one by one, converting each.
@@ -182,27 +198,38 @@ func (c *groupCompiler) store(i int) vop {
 			}
 			return func(l *lanes, start, n int) { p.Store(b.From(start), src.f(l, n)) }
 		case ints:
+			d := c.g.Code[a.Reg].Type
 			return func(l *lanes, start, n int) {
 				var one [1]float32
 				for e, x := range src.i(l, n) {
-					one[0] = float32(x)
+					one[0] = float32(d.Number(x))
 					p.Store(b.From(start+e), one[:])
 				}
 			}
 		}
 		return storeDoubles(a, mem, src)
 	}
-	switch a.DType {
-	case ir.Bool:
-		return scatter(from, src, slice[uint8](mem), func(x float64) uint8 { return uint8(truth(x != 0)) }, func(x int64) uint8 { return uint8(truth(x != 0)) })
-	case ir.U8:
-		return scatter(from, src, slice[uint8](mem), func(x float64) uint8 { return uint8(toInt(x, ir.U8)) }, func(x int64) uint8 { return uint8(x) })
+	switch d := a.DType; d {
+	case ir.F64:
+		return scatter(from, src, slice[float64](mem), func(x float64) float64 { return x }, c.g.Code[a.Reg].Type.Number)
+	case ir.Bool, ir.U8:
+		return scatterInts[uint8](from, src, mem, d)
+	case ir.I8:
+		return scatterInts[int8](from, src, mem, d)
+	case ir.U16:
+		return scatterInts[uint16](from, src, mem, d)
+	case ir.I16:
+		return scatterInts[int16](from, src, mem, d)
+	case ir.U32:
+		return scatterInts[uint32](from, src, mem, d)
 	case ir.I32:
-		return scatter(from, src, slice[int32](mem), func(x float64) int32 { return int32(toInt(x, ir.I32)) }, func(x int64) int32 { return int32(x) })
-	case ir.I64:
-		return scatter(from, src, slice[int64](mem), func(x float64) int64 { return toInt(x, ir.I64) }, func(x int64) int64 { return x })
+		return scatterInts[int32](from, src, mem, d)
 	}
-	return scatter(from, src, slice[float64](mem), func(x float64) float64 { return x }, func(x int64) float64 { return float64(x) })
+	return scatterInts[int64](from, src, mem, a.DType)
+}
+
+func scatterInts[M stored](from class, src reg, mem []byte, d ir.DType) vop {
+	return scatter(from, src, slice[M](mem), func(x float64) M { return M(d.FromFloat(x)) }, func(x int64) M { return M(d.Wrap(x)) })
 }
 
 // stored is how store i walks its buffer.

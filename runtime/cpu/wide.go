@@ -43,10 +43,14 @@ func (c *groupCompiler) wide(r int) vop {
 	case 2:
 		b = c.reg(i.B)
 	}
-	integer := classOf(c.g.Code[i.A].Type) == ints
+	from := c.g.Code[i.A].Type
+	integer := classOf(from) == ints
 	if i.Type == ir.Bool {
 		if integer {
 			f := intTests[i.Op]
+			if from == ir.U64 && unsignedTests[i.Op] != nil {
+				f = unsignedTests[i.Op]
+			}
 			return func(l *lanes, _, n int) { test(f, dst.f(l, n), a.i(l, n), b.i(l, n)) }
 		}
 		f := doubleTests[i.Op]
@@ -54,6 +58,9 @@ func (c *groupCompiler) wide(r int) vop {
 	}
 	if integer {
 		f, wrap := intOps[i.Op], i.Type == ir.I32
+		if i.Type == ir.U64 && unsignedOps[i.Op] != nil {
+			f = unsignedOps[i.Op]
+		}
 		must(f != nil, i.Op)
 		return func(l *lanes, _, n int) {
 			z := dst.i(l, n)
@@ -125,6 +132,23 @@ var intOps = map[ir.Prim]func(z, x, y []int64){
 	ir.PAbs: loop(func(x, _ int64) int64 { return max(x, -x) }),
 }
 
+// unsignedTests and unsignedOps are those that differ where elements of u64 lie in int64 by their bits.
+var unsignedTests = map[ir.Prim]func(x, y int64) bool{
+	ir.PLt: func(x, y int64) bool { return uint64(x) < uint64(y) }, ir.PLe: func(x, y int64) bool { return uint64(x) <= uint64(y) },
+}
+
+var unsignedOps = map[ir.Prim]func(z, x, y []int64){
+	ir.PDiv: loop(func(x, y int64) int64 {
+		if y == 0 {
+			return 0
+		}
+		return int64(uint64(x) / uint64(y))
+	}),
+	ir.PMin: loop(func(x, y int64) int64 { return int64(min(uint64(x), uint64(y))) }),
+	ir.PMax: loop(func(x, y int64) int64 { return int64(max(uint64(x), uint64(y))) }),
+	ir.PAbs: loop(func(x, _ int64) int64 { return x }),
+}
+
 func loop(f func(x, y int64) int64) func(z, x, y []int64) {
 	return func(z, x, y []int64) {
 		for e := range z {
@@ -167,6 +191,11 @@ func (c *groupCompiler) convert(r int) vop {
 		if to == ir.Bool {
 			return func(l *lanes, _, n int) { each(dst.f(l, n), a.i(l, n), func(x int64) float32 { return truth(x != 0) }) }
 		}
+		if from == ir.U64 {
+			return func(l *lanes, _, n int) {
+				each(dst.f(l, n), a.i(l, n), func(x int64) float32 { return float32(uint64(x)) })
+			}
+		}
 		return func(l *lanes, _, n int) {
 			x, y := a.i(l, n), dst.f(l, n)
 			for e := range y {
@@ -182,16 +211,16 @@ func (c *groupCompiler) convert(r int) vop {
 		return func(l *lanes, _, n int) { each(dst.f(l, n), a.d(l, n), func(x float64) float32 { return float32(x) }) }
 	case pair{ints, floats}:
 		return func(l *lanes, _, n int) {
-			each(dst.i(l, n), a.f(l, n), func(x float32) int64 { return toInt(float64(x), to) })
+			each(dst.i(l, n), a.f(l, n), func(x float32) int64 { return to.FromFloat(float64(x)) })
 		}
 	case pair{ints, ints}:
-		return func(l *lanes, _, n int) { each(dst.i(l, n), a.i(l, n), func(x int64) int64 { return wrapInt(x, to) }) }
+		return func(l *lanes, _, n int) { each(dst.i(l, n), a.i(l, n), to.Wrap) }
 	case pair{ints, doubles}:
-		return func(l *lanes, _, n int) { each(dst.i(l, n), a.d(l, n), func(x float64) int64 { return toInt(x, to) }) }
+		return func(l *lanes, _, n int) { each(dst.i(l, n), a.d(l, n), to.FromFloat) }
 	case pair{doubles, floats}:
 		return func(l *lanes, _, n int) { each(dst.d(l, n), a.f(l, n), func(x float32) float64 { return float64(x) }) }
 	case pair{doubles, ints}:
-		return func(l *lanes, _, n int) { each(dst.d(l, n), a.i(l, n), func(x int64) float64 { return float64(x) }) }
+		return func(l *lanes, _, n int) { each(dst.d(l, n), a.i(l, n), from.Number) }
 	}
 	return func(l *lanes, _, n int) { copy(dst.d(l, n), a.d(l, n)) }
 }
@@ -207,39 +236,4 @@ func truth(b bool) float32 {
 		return 1
 	}
 	return 0
-}
-
-// wrapInt keeps the low bits that d has.
-func wrapInt(x int64, d ir.DType) int64 {
-	switch d {
-	case ir.I32:
-		return int64(int32(x))
-	case ir.U8:
-		return int64(uint8(x))
-	case ir.Bool:
-		return int64(truth(x != 0))
-	}
-	return x
-}
-
-// toInt cuts towards zero and saturates; NaN becomes 0.
-func toInt(x float64, d ir.DType) int64 {
-	lo, hi := int64(math.MinInt64), int64(math.MaxInt64)
-	switch d {
-	case ir.I32:
-		lo, hi = math.MinInt32, math.MaxInt32
-	case ir.U8:
-		lo, hi = 0, math.MaxUint8
-	case ir.Bool:
-		return int64(truth(x != 0))
-	}
-	switch {
-	case x != x:
-		return 0
-	case x <= float64(lo):
-		return lo
-	case x >= float64(hi):
-		return hi
-	}
-	return int64(x)
 }
