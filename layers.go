@@ -81,7 +81,7 @@ func (m *Model) Embedding(name string, ids Tensor, vocab, dim int, opts ...Embed
 //   - Shapes: x[...] to the same.
 //   - DTypes: float; the result has x's.
 //   - Errors: p outside 0 to 1.
-//   - PyTorch: nn.Dropout; each step draws other numbers; ampc.Seed repeats them.
+//   - PyTorch: nn.Dropout, F.dropout; each step draws other numbers; ampc.Seed repeats them.
 func (m *Model) Dropout(name string, x Tensor, p float64) Tensor {
 	if next := m.b.NextName(); next != "" {
 		m.Fail("dropout %q: a layer names its result itself, Named(%q) has no use before it: leave one of the names out", name, next)

@@ -29,6 +29,7 @@ func examples() []example {
 		{"penalty", "a gradient penalty: a gradient inside the loss", penalty},
 		{"customop", "an op of one's own with kernel, gradient and a pinned operand, inside a GPT", customOp},
 		{"eval", "evaluation under the assignment of training, and a short last batch", evaluate},
+		{"ema", "running averages of the weights, evaluated beside the weights", ema},
 		{"export", "a model of one's own as text, for the commands", export},
 		{"explain", "why, what it costs and the proof, from the program itself", explain},
 		{"replay", "a skipped step saved for ampc doctor, to $REPLAY", replay},

@@ -62,10 +62,16 @@ func TestExamples(t *testing.T) {
 		"penalty":    func(_ []string, n [][]float64) error { return below(last(n[1]), last(n[0])*0.7) },
 		"customop":   func(_ []string, n [][]float64) error { return below(n[2][1], 2) },
 		"eval":       func(_ []string, n [][]float64) error { return below(n[2][1], n[0][1]) },
-		"export":     func(lines []string, _ [][]float64) error { return contains(lines[0], "graph @ranker {") },
-		"explain":    func(lines []string, _ [][]float64) error { return contains(strings.Join(lines, "\n"), "(own.go:") },
-		"replay":     func(lines []string, _ [][]float64) error { return contains(lines[0], "skipped true") },
-		"resume":     func(lines []string, _ [][]float64) error { return contains(lines[0], "agree bit for bit") },
+		"ema": func(lines []string, n [][]float64) error {
+			if err := below(n[4][2], n[4][1]); err != nil {
+				return err
+			}
+			return contains(lines[5], "the same loss: true")
+		},
+		"export":  func(lines []string, _ [][]float64) error { return contains(lines[0], "graph @ranker {") },
+		"explain": func(lines []string, _ [][]float64) error { return contains(strings.Join(lines, "\n"), "(own.go:") },
+		"replay":  func(lines []string, _ [][]float64) error { return contains(lines[0], "skipped true") },
+		"resume":  func(lines []string, _ [][]float64) error { return contains(lines[0], "agree bit for bit") },
 		"nan": func(lines []string, _ [][]float64) error {
 			return contains(strings.Join(lines, "\n"), "not a precision problem: %scaled = div (forward, at nan.go:")
 		},

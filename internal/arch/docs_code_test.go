@@ -59,8 +59,8 @@ func main() { README_md_0() }
 
 var block = regexp.MustCompile("(?ms)^```go\n(.*?)^```")
 
-// The Go of the documentation builds in a module of a stranger's, and the
-// README's program runs there.
+// The Go of the documentation builds in a module of a stranger's, that of the
+// index by PyTorch's names included, and the README's program runs there.
 func TestDocsBuildOutside(t *testing.T) {
 	dir := outside(t)
 	trial.WriteFile(t, filepath.Join(dir, "given.go"), given)
@@ -82,6 +82,7 @@ func TestDocsBuildOutside(t *testing.T) {
 			n++
 		}
 	}
+	trial.WriteFile(t, filepath.Join(dir, "torch.go"), torchProgram())
 	if n < 15 {
 		t.Errorf("%d fragments were found, want 15 or more", n)
 	}

@@ -158,31 +158,39 @@ func TestFacadeIsItsOwn(t *testing.T) {
 	}
 }
 
-// torchPage is the index of docs/ops.md by PyTorch's names.
-func torchPage(methods []method) string {
-	type entry struct{ torch, ours, differs string }
-	var entries []entry
+// torchEntries are the names of PyTorch in the comments of methods.
+func torchEntries(methods []method) (entries []torchEntry) {
 	for _, m := range methods {
 		names, differs, _ := strings.Cut(strings.TrimSuffix(m.lines["PyTorch"], "."), "; ")
 		for _, name := range strings.Split(names, ", ") {
 			if !regexp.MustCompile(`^(torch|nn|F|Tensor|x|torchtune)[.\[]`).MatchString(name) {
-				if len(entries) > 0 && entries[len(entries)-1].ours == m.name { // goes on about the name before
+				if len(entries) > 0 && entries[len(entries)-1].ours == "m."+m.name { // goes on about the name before
 					last := &entries[len(entries)-1]
 					last.differs = joined(last.differs, name)
 				}
 				continue
 			}
 			name, note, _ := strings.Cut(name, " ")
-			entries = append(entries, entry{strings.TrimSuffix(name, "."), m.name, joined(note, differs)})
+			entries = append(entries, torchEntry{strings.TrimSuffix(name, "."), "m." + m.name, joined(note, differs)})
 		}
 	}
-	slices.SortStableFunc(entries, func(a, b entry) int {
+	return entries
+}
+
+// torchPage is the index of docs/ops.md by PyTorch's names.
+func torchPage(methods []method) string {
+	entries := append(torchEntries(methods), otherTorch...)
+	slices.SortStableFunc(entries, func(a, b torchEntry) int {
 		return strings.Compare(strings.ToLower(a.torch), strings.ToLower(b.torch))
 	})
 	var b strings.Builder
-	b.WriteString("\n## By PyTorch's names\n\nWritten by TestOps from the comments of the methods. `go doc ampc Model.Relu` shows shapes, dtypes and errors of an op.\nA layer takes its name first and owns its weights: `m.Linear(\"fc1\", x, 256)`; `LinearWith` takes weights as operands.\n\n| PyTorch | ampc | what differs |\n| --- | --- | --- |\n")
+	b.WriteString("\n## By PyTorch's names\n\nWhat to write for a name of PyTorch, and what differs; – where nothing is offered.\nTestOps writes this table from the comments of the methods and a list in internal/arch.\n`go doc ampc Model.Relu` shows shapes, dtypes and errors of an op.\nA layer takes its name first and owns its weights: `m.Linear(\"fc1\", x, 256)`; `LinearWith` takes weights as operands.\n\n| PyTorch | ampc | what differs |\n| --- | --- | --- |\n")
 	for _, e := range entries {
-		fmt.Fprintf(&b, "| `%s` | `m.%s` | %s |\n", e.torch, e.ours, cell(e.differs))
+		ours := "–"
+		if e.ours != "" {
+			ours = "`" + e.ours + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", e.torch, ours, cell(e.differs))
 	}
 	return b.String()
 }
