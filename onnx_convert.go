@@ -10,6 +10,7 @@ import (
 
 	"ampc/internal/file"
 	"ampc/ir"
+	"ampc/ir/eval"
 	"ampc/onnx"
 	onnxconvert "ampc/onnx/convert"
 )
@@ -21,6 +22,7 @@ type ConvertOptions struct {
 	MaxError    float64 // the largest error of an output that is accepted; 0: any
 	Data        []Feed  // inputs that both models are run on; none: one random feed
 	Seed        int64   // of random inputs
+	External    bool    // weights go to a file beside the model, OUT.data, as those of models of 2 GB and more do
 }
 
 // ConvertReport is what a conversion came to.
@@ -55,6 +57,11 @@ type OutputError struct {
 // MaxError is exceeded, out is left as it was. A file at out keeps its mode; it is
 // not replaced where it may not be written to, or is the file at in.
 func ConvertONNX(ctx context.Context, in, out string, o ConvertOptions) (*ConvertReport, error) {
+	return o.convert(ctx, in, in, out)
+}
+
+// convert is ConvertONNX of a file that errors call source.
+func (o *ConvertOptions) convert(ctx context.Context, in, source, out string) (*ConvertReport, error) {
 	m, err := onnx.Open(in)
 	if err != nil {
 		return nil, err
@@ -77,7 +84,7 @@ func ConvertONNX(ctx context.Context, in, out string, o ConvertOptions) (*Conver
 	}
 	e, plan, err := onnxconvert.Plan(m, x, policy)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", in, err)
+		return nil, fmt.Errorf("%s: %w", source, err)
 	}
 	r := &ConvertReport{Nodes: plan.Nodes, Low: plan.Low, Casts: plan.Casts, Weights: plan.Weights}
 	for _, k := range plan.Kept {
@@ -94,7 +101,7 @@ func ConvertONNX(ctx context.Context, in, out string, o ConvertOptions) (*Conver
 		return r.sizes(in, f)
 	})
 	if compared != nil {
-		return nil, fmt.Errorf("%s: %w; %s is left as it was", in, compared, out)
+		return nil, fmt.Errorf("%s: %w; %s is left as it was", source, compared, out)
 	}
 	if err != nil {
 		return nil, err
@@ -203,7 +210,7 @@ func outputError(a, b *Result, x, y Tensor) (float64, error) {
 	return off / most, nil
 }
 
-// randomFeed has numbers from −1 to 1, or from 0 to 1 for integers.
+// randomFeed has numbers from −1 to 1; integers are 0 or 1.
 func randomFeed(s *Step, seed int64) Feed {
 	r := rand.New(rand.NewPCG(uint64(seed), 1))
 	f := Feed{}
@@ -211,14 +218,14 @@ func randomFeed(s *Step, seed int64) Feed {
 		if v.Kind != ir.Input || v.Role() != "" {
 			continue
 		}
-		x := make([]float32, v.Type.Shape.Elements())
-		for i := range x {
-			x[i] = 2*r.Float32() - 1
-			if !v.Type.DType.Float() {
-				x[i] = float32(r.IntN(2))
-			}
+		e := eval.New(v.Type)
+		for i := range e.F {
+			e.F[i] = eval.Round(2*r.Float64()-1, v.Type.DType)
 		}
-		f[v.Name] = x
+		for i := range e.I {
+			e.I[i] = int64(r.IntN(2))
+		}
+		f[v.Name] = Host{Type{v.Type}, e.Bytes()}
 	}
 	return f
 }

@@ -1,7 +1,6 @@
 package onnx
 
 import (
-	"encoding/binary"
 	"fmt"
 	"io"
 )
@@ -20,17 +19,26 @@ type Edit struct {
 	DTypes map[string]DataType
 }
 
-// NewNode is a node of the standard domain with integer attributes.
+// NewNode is a node of the standard domain.
 type NewNode struct {
 	Name, Op string
 	In, Out  []string
-	Ints     map[string]int64
+	Attrs    []NewAttr
+}
+
+// NewAttr is an attribute of a new node: an int64, float32, string, []int64,
+// []float32, []string or NewTensor.
+type NewAttr struct {
+	Name  string
+	Value any
 }
 
 // NewTensor is what an initialiser holds: little-endian, row-major, dense.
 type NewTensor struct {
 	DType DataType
-	Data  []byte
+	Dims  []int64                 // of a tensor in an attribute; an initialiser keeps those that it has
+	Size  int64                   // bytes
+	Write func(w io.Writer) error // writes them; called once, when the model is written
 }
 
 // Empty reports whether nothing is changed.
@@ -50,47 +58,8 @@ func (m *Model) Write(w io.Writer, e *Edit) error {
 		if err != nil {
 			return err
 		}
-		for _, b := range out.parts {
-			if _, err := w.Write(b); err != nil {
-				return err
-			}
-		}
-		return nil
+		return out.writeTo(w)
 	})
-}
-
-// pieces is a message being written: slices of the file, and new bytes.
-type pieces struct {
-	parts [][]byte
-	size  int
-}
-
-func (p *pieces) add(b []byte) {
-	p.parts = append(p.parts, b)
-	p.size += len(b)
-}
-
-// message adds a field that holds a message.
-func (p *pieces) message(num int, m *pieces) {
-	p.add(head(num, m.size))
-	p.parts = append(p.parts, m.parts...)
-	p.size += m.size
-}
-
-// head is the tag and the length of a field of bytes.
-func head(num, size int) []byte {
-	b := binary.AppendUvarint(nil, uint64(num)<<3|uint64(lengths))
-	return binary.AppendUvarint(b, uint64(size))
-}
-
-func (p *pieces) text(num int, s string) {
-	p.add(head(num, len(s)))
-	p.add([]byte(s))
-}
-
-func (p *pieces) number(num int, x int64) {
-	b := binary.AppendUvarint(nil, uint64(num)<<3|uint64(varint))
-	p.add(binary.AppendUvarint(b, uint64(x)))
 }
 
 func (m *Model) edited(e *Edit) (*pieces, error) {
@@ -143,26 +112,6 @@ func (e *Edit) add(out *pieces, nodes []NewNode) {
 	}
 }
 
-func (n *NewNode) pieces() *pieces {
-	p := &pieces{}
-	for _, x := range n.In {
-		p.text(1, x)
-	}
-	for _, y := range n.Out {
-		p.text(2, y)
-	}
-	p.text(3, n.Name)
-	p.text(4, n.Op)
-	for name, x := range n.Ints {
-		a := &pieces{}
-		a.text(1, name)
-		a.number(3, x)
-		a.number(20, int64(AttrInt))
-		p.message(5, a)
-	}
-	return p
-}
-
 // renamed copies a node with other names for what it reads and makes.
 func renamed(out *pieces, node message, rename func(name string, in bool) string) error {
 	p := &pieces{}
@@ -203,8 +152,7 @@ func (e *Edit) tensor(out *pieces, f field) error {
 		}
 		return nil
 	})
-	p.add(head(9, len(x.Data)))
-	p.add(x.Data)
+	p.data(9, x)
 	out.message(5, p)
 	return err
 }

@@ -74,8 +74,8 @@ func TestEdit(t *testing.T) {
 	}
 	e := &onnx.Edit{
 		Rename:  map[int]func(string, bool) string{0: func(name string, in bool) string { return map[bool]string{true: name, false: "t"}[in] }},
-		After:   map[int][]onnx.NewNode{0: {{Op: "Cast", In: []string{"t"}, Out: []string{"u"}, Ints: map[string]int64{"to": 10}}, {Op: "Cast", In: []string{"u"}, Out: []string{"y"}, Ints: map[string]int64{"to": 1}}}},
-		Tensors: map[string]onnx.NewTensor{"w": {DType: 1, Data: eval.Floats(ir.F32, []ir.Dim{2}, 1, 1e-4).Bytes()}},
+		After:   map[int][]onnx.NewNode{0: {{Op: "Cast", In: []string{"t"}, Out: []string{"u"}, Attrs: []onnx.NewAttr{{Name: "to", Value: int64(10)}}}, {Op: "Cast", In: []string{"u"}, Out: []string{"y"}, Attrs: []onnx.NewAttr{{Name: "to", Value: int64(1)}}}}},
+		Tensors: map[string]onnx.NewTensor{"w": onnx.Bytes(1, eval.Floats(ir.F32, []ir.Dim{2}, 1, 1e-4).Bytes())},
 	}
 	got := rewritten(t, m, e)
 	if n := bytes.Count(got, unknown); n != 2 {

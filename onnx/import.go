@@ -201,10 +201,17 @@ func (im *importer) main() error {
 	for name, v := range s.vals {
 		im.out.Types[name] = v.typ
 	}
+	given := map[string]bool{}
+	for _, t := range g.Initializers {
+		given[t.Name] = true
+	}
 	for _, x := range g.Outputs {
 		v := s.find(x.Name)
 		if v == nil {
 			return fmt.Errorf("output %q: nothing computes it", x.Name)
+		}
+		if v.v == nil && v.name == x.Name && !given[x.Name] {
+			v.name += ".value" // the result has the output's name
 		}
 		y := im.operand(v)
 		if im.b.Err() == nil && y.IsVar() {

@@ -26,6 +26,10 @@ func TestOpsPage(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "| `%s` | %d | %s | %s |\n", name, r.Since, r.Ours, r.Not)
 	}
+	b.WriteString("\n## Ops that are written\n\nThe operator that an op is written with, from the opset on that is beside it; where there are two, the earlier one is written out in simple ones.\n\n| op | operator | from opset |\n| --- | --- | --- |\n")
+	for _, e := range onnx.Exports() {
+		fmt.Fprintf(&b, "| `%s` | `%s` | %d |\n", e.Op, e.To, max(e.Since, 13))
+	}
 	b.WriteString(`
 ## For all operators
 

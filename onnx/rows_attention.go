@@ -2,6 +2,7 @@ package onnx
 
 import (
 	"math"
+	"slices"
 
 	"ampc/ir"
 )
@@ -110,10 +111,10 @@ func (a *scores) mask() *ir.Value {
 			m = b.Pad(m, make([]int64, n), hi, math.Inf(-1))
 			own[n-1] = t
 		}
-		for len(own) < 4 {
-			own = append([]int64{1}, own...)
+		if n := len(own); n < 4 {
+			m = b.Reshape(m, slices.Concat(slices.Repeat([]int64{1}, 4-n), own)...)
 		}
-		join(b.Reshape(m, own...))
+		join(m)
 	}
 	if c.flag("is_causal", false) {
 		rows, cols := b.Iota(ir.I32, 0, s, t), b.Iota(ir.I32, 1, s, t)

@@ -70,7 +70,7 @@ func newRoot() *cobra.Command {
 		SuggestionsMinimumDistance: 2,
 	}
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(dumpCommand(), whyCommand(), whyNotCommand(), opsCommand(), passesCommand(), policyCommand(), planCommand(), proveCommand(), convertCommand(), rangesCommand(),
+	root.AddCommand(dumpCommand(), whyCommand(), whyNotCommand(), opsCommand(), passesCommand(), policyCommand(), planCommand(), proveCommand(), convertCommand(), exportCommand(), rangesCommand(),
 		doctorCommand(), runCommand(), trainCommand(), benchCommand(), adviseCommand(), compareCommand(), devicesCommand(), versionCommand())
 	return root
 }

@@ -39,7 +39,7 @@ func (p *convertPlan) fresh(name string) string {
 // is an input or an initialiser.
 func (p *convertPlan) cast(value, from, to string, d onnx.DataType) {
 	p.report.Casts++
-	n := onnx.NewNode{Name: to, Op: "Cast", In: []string{from}, Out: []string{to}, Ints: map[string]int64{"to": int64(d)}}
+	n := onnx.NewNode{Name: to, Op: "Cast", In: []string{from}, Out: []string{to}, Attrs: []onnx.NewAttr{{Name: "to", Value: int64(d)}}}
 	if i, made := p.from[value]; made {
 		p.edit.After[i] = append(p.edit.After[i], n)
 	} else {
@@ -70,11 +70,11 @@ func (p *convertPlan) store() error {
 		if !read[name] || wide[name] || p.needed[name] {
 			continue
 		}
-		b, err := p.narrowed(t)
+		low, err := p.narrowed(t)
 		if err != nil {
 			return err
 		}
-		p.edit.Tensors[name] = onnx.NewTensor{DType: p.lowType(), Data: b}
+		p.edit.Tensors[name] = low
 		p.lowAs[name] = name
 		p.report.Weights++
 	}

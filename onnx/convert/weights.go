@@ -2,6 +2,7 @@ package convert
 
 import (
 	"encoding/binary"
+	"io"
 	"math"
 
 	"ampc/internal/fp"
@@ -31,13 +32,30 @@ func (p *convertPlan) largest(t *onnx.Tensor) (most float64, err error) {
 	return most, err
 }
 
-// narrowed are the elements in 16 bits.
-func (p *convertPlan) narrowed(t *onnx.Tensor) ([]byte, error) {
+// narrowed is t in 16 bits. It is converted in pieces, as it is written.
+func (p *convertPlan) narrowed(t *onnx.Tensor) (onnx.NewTensor, error) {
+	b, err := p.m.Bytes(t)
+	if err != nil {
+		return onnx.NewTensor{}, err
+	}
 	round := fp.F16
 	if p.low == ir.BF16 {
 		round = fp.BF16
 	}
-	var out []byte
-	err := p.each(t, func(x float32) { out = binary.LittleEndian.AppendUint16(out, round(x)) })
-	return out, err
+	return onnx.NewTensor{DType: p.lowType(), Size: int64(len(b) / 2), Write: func(w io.Writer) error {
+		out := make([]byte, 0, min(len(b)/2, chunk))
+		for rest := b; len(rest) > 0; {
+			out = out[:0]
+			for ; len(rest) > 0 && len(out) < chunk; rest = rest[4:] {
+				out = binary.LittleEndian.AppendUint16(out, round(math.Float32frombits(binary.LittleEndian.Uint32(rest))))
+			}
+			if _, err := w.Write(out); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}, nil
 }
+
+// chunk is how many bytes are converted at a time.
+const chunk = 1 << 20

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"ampc"
+	"ampc/ir"
+)
+
+func exportCommand() *cobra.Command {
+	var o ampc.ExportOptions
+	var policy, weights string
+	var set, dims []string
+	var asJSON bool
+	c := command("export MODEL|CHECKPOINT OUT.onnx", "write a model as an ONNX file", cobra.ExactArgs(2), func(c *cobra.Command, args []string) error {
+		p, err := loadPolicy(policy, set...)
+		if err != nil {
+			return err
+		}
+		o.Policy = p
+		switch weights {
+		case "live":
+		case "ema":
+			o.Weights = ampc.EMA
+		default:
+			return usagef("--weights %s: want live or ema", weights)
+		}
+		if o.Opset != 0 && (o.Opset < 13 || o.Opset > 24) {
+			return usagef("--opset %d: want 13 to 24, or 0 for the least", o.Opset)
+		}
+		if o.Sizes, err = parseDims(dims); err != nil {
+			return err
+		}
+		m, outputs, err := exported(c, args[0])
+		if err != nil {
+			return err
+		}
+		defer m.Close()
+		r, err := m.WriteONNX(c.Context(), args[1], o, outputs...)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return writeJSON(c.OutOrStdout(), r)
+		}
+		return tellExport(c.OutOrStdout(), r)
+	})
+	addJSON(c, &asJSON)
+	fl := c.Flags()
+	fl.StringVar(&policy, "policy", "f32", "a policy by name, or a policy file; one with a 16-bit dtype converts as ampc convert does")
+	fl.StringArrayVar(&set, "set", nil, setHelp)
+	fl.Int64Var(&o.Opset, "opset", 0, "version of the operators, 13 to 24; 0: the least")
+	fl.StringVar(&weights, "weights", "live", "of a checkpoint: live, or ema for the running averages")
+	fl.BoolVar(&o.External, "external", false, "write weights to a file beside the model, OUT.onnx.data")
+	fl.StringArrayVar(&dims, "dim", nil, "NAME=SIZE of a named dimension")
+	fl.StringArray("shape", nil, "NAME=SIZE,SIZE,... of an input of an ONNX model")
+	return c
+}
+
+// exported opens what is to be written: a checkpoint with the model that it was
+// trained as, or a model.
+func exported(c *cobra.Command, spec string) (*ampc.Model, []ampc.Tensor, error) {
+	info, err := os.Stat(spec)
+	if err == nil && (info.IsDir() || filepath.Ext(spec) == ".safetensors") {
+		return trained(c, spec)
+	}
+	o, err := open(c, spec)
+	if err != nil {
+		return nil, nil, err
+	}
+	if o.compiled {
+		return nil, nil, fmt.Errorf("%s: is compiled already; export takes a source graph", spec)
+	}
+	if o.zoo != nil {
+		return o.model, []ampc.Tensor{o.zoo.Output}, nil
+	}
+	return o.model, o.model.Outputs(), nil
+}
+
+// trained is the model of a checkpoint with its weights.
+func trained(c *cobra.Command, path string) (*ampc.Model, []ampc.Tensor, error) {
+	from, err := original(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	o, err := open(c, from.spec)
+	if err != nil {
+		return nil, nil, err
+	}
+	if o.zoo == nil {
+		return nil, nil, fmt.Errorf("%s: was written by %s, which is no model of the zoo", from.path, from.spec)
+	}
+	if _, err := o.model.Train(o.config, o.losses...); err != nil {
+		return nil, nil, err
+	}
+	if err := o.model.LoadFile(from.path, ampc.LeaveState()); err != nil {
+		return nil, nil, err
+	}
+	return o.model, []ampc.Tensor{o.zoo.Output}, nil
+}
+
+func tellExport(w io.Writer, r *ampc.ExportReport) error {
+	line := fmt.Sprintf("opset %d, %d nodes, %s bytes", r.Opset, r.Nodes, ir.Thousands(r.Bytes))
+	if r.External != "" {
+		line += fmt.Sprintf("; weights in %s", r.External)
+	}
+	if _, err := fmt.Fprintln(w, line); err != nil || r.Conversion == nil {
+		return err
+	}
+	var b strings.Builder
+	if err := tellConversion(&b, r.Conversion, false); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
