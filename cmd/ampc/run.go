@@ -275,10 +275,13 @@ func drawn[T any](n int, next func() T) []T {
 // looks up, classes it labels.
 func indexBound(g *ir.Graph, name string) int64 {
 	bound := int64(256)
-	v := g.Var(name)
+	ids := map[*ir.Value]bool{g.Var(name): true} // and themselves counted from the front, as an import has them
 	for _, n := range g.Nodes {
+		if n.Op == ir.OpWhere && len(n.In) > 2 && ids[n.In[2]] {
+			ids[n.Out[0]] = true
+		}
 		for i, x := range n.In {
-			if x != v || i == 0 && n.Op != ir.OpEmbedding {
+			if !ids[x] || i == 0 && n.Op != ir.OpEmbedding {
 				continue
 			}
 			s := n.In[0].Type.Shape
