@@ -52,7 +52,7 @@ func (c InferConfig) compiler(out []Tensor) (passes.Config, error) {
 }
 
 func (o CompileOptions) compiler(policy Policy) (passes.Config, error) {
-	p := passes.Config{Pad: o.Pad, Shadow: o.Shadow, Ranges: o.Ranges.compiler(), Disable: o.Disable, Prove: !o.NoProof}
+	p := passes.Config{Compiling: passes.Compiling{Pad: o.Pad, Ranges: o.Ranges.compiler(), Disable: o.Disable, Prove: !o.NoProof}, Training: passes.Training{Shadow: o.Shadow}}
 	if tell := o.After; tell != nil {
 		p.After = func(e passes.Event) {
 			tell(PassEvent{Pass: e.Pass, Took: e.Took, Counters: e.Counters, Notes: e.Notes, graph: e.Graph})

@@ -129,8 +129,8 @@ func TestNoFieldIsForgotten(t *testing.T) {
 	})
 
 	ours := []string{ // not of the configuration: told by the session, the target, or a tool
-		"Config.Shared", "Config.Inherit", "Config.Record", "Config.Caps", "Config.Only", "Config.Until", "Config.NoVerify", "Config.Check", "Config.Source",
-		"Config.Scaler.Sharing", "Config.Policy.Scaler.Sharing",
+		"Config.Training.Shared", "Config.Inference", "Config.Debugging", "Config.Compiling.Record", "Config.Compiling.Caps", "Config.Compiling.Source",
+		"Config.Training.Scaler.Sharing", "Config.Policy.Scaler.Sharing",
 	}
 	train.Compile.NoProof = false // Prove is its opposite
 	p, err := train.compiler(losses)

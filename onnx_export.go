@@ -179,7 +179,7 @@ func (m *Model) inference(o ExportOptions, out []Tensor) (*ir.Graph, error) {
 	if n := ir.Opaque(g); n != nil {
 		return nil, fmt.Errorf("@%s is a custom op, which ONNX does not have", n.Def().Name)
 	}
-	if err := passes.Run(g, passes.Config{Only: []string{"mode", "canon"}}); err != nil {
+	if err := passes.Run(g, passes.Config{Debugging: passes.Debugging{Only: []string{"mode", "canon"}}}); err != nil {
 		return nil, m.sized(err, o.Sizes)
 	}
 	if o.Weights == EMA {

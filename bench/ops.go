@@ -215,7 +215,7 @@ func (c opCase) decision(preset string, low bool) (string, error) {
 		return "", err
 	}
 	g := m.Graph().Clone()
-	if err := passes.Run(g, passes.Config{Policy: p, Only: []string{"amp"}}); err != nil {
+	if err := passes.Run(g, passes.Config{Policy: p, Debugging: passes.Debugging{Only: []string{"amp"}}}); err != nil {
 		return "", err
 	}
 	for _, n := range g.Nodes {

@@ -70,7 +70,7 @@ func TestMicroBatchesEqualOneBatch(t *testing.T) {
 	for _, opt := range []Optimizer{SGD(0.9), AdamW(0.1)} {
 		for _, scaler := range []Scaler{Unscaled(), Dynamic()} {
 			for _, exact := range []bool{true, false} {
-				cfg := Config{Groups: oneGroup(opt, Constant(0.1)), Scaler: scaler, Clip: Clip{Norm: 0.2}}
+				cfg := Config{Training: Training{Groups: oneGroup(opt, Constant(0.1)), Scaler: scaler, Clip: Clip{Norm: 0.2}}}
 				whole, parts, loss := wholeAndParts(t, ignored, cfg, exact)
 				tol := 4e-6 // f32, another order of summation
 				if exact {
@@ -93,7 +93,7 @@ func TestMicroBatchesEqualOneBatch(t *testing.T) {
 
 // A step may have fewer micro-batches than the program was made for.
 func TestShortTail(t *testing.T) {
-	cfg := Config{Groups: oneGroup(SGD(0), Constant(0.1))}
+	cfg := Config{Training: Training{Groups: oneGroup(SGD(0), Constant(0.1))}}
 	whole := newTrainer(t, classText(8, plainLoss), cfg)
 	cfg.Micro = 4
 	parts := newTrainer(t, classText(4, plainLoss), cfg)
@@ -112,7 +112,7 @@ func TestShortTail(t *testing.T) {
 // A loss without one count is averaged over the micro-batches.
 func TestLossWithoutCountIsAveraged(t *testing.T) {
 	text := classText(4, "  %loss = mul %mean, %mean : f32[]\n")
-	cfg := Config{Groups: oneGroup(SGD(0), Constant(0.5)), Micro: 2, Scaler: Static(64)}
+	cfg := Config{Training: Training{Groups: oneGroup(SGD(0), Constant(0.5)), Micro: 2, Scaler: Static(64)}}
 	tr := newTrainer(t, text, cfg)
 	tr.exact = true
 	r := tr.step(rowsFeed(0, 4, nil), rowsFeed(4, 8, nil))
@@ -121,7 +121,7 @@ func TestLossWithoutCountIsAveraged(t *testing.T) {
 	sum := 0.0
 	grad := make([]float64, 12)
 	for _, from := range []int{0, 4} {
-		one := newTrainer(t, text, Config{Groups: oneGroup(SGD(0), Constant(0.5)), Scaler: Static(64)})
+		one := newTrainer(t, text, Config{Training: Training{Groups: oneGroup(SGD(0), Constant(0.5)), Scaler: Static(64)}})
 		one.exact = true
 		start := one.initial("w")
 		q := one.step(rowsFeed(from, from+4, nil))
@@ -145,7 +145,7 @@ func TestBadMicroBatch(t *testing.T) {
 	bad := rowsFeed(4, 8, nil)
 	bad["x"].F[0] = math.NaN()
 	good := []feed{rowsFeed(0, 4, nil), rowsFeed(8, 12, map[int]bool{8: true}), rowsFeed(12, 16, nil)}
-	cfg := Config{Groups: oneGroup(AdamW(0.1), Constant(0.1)), Scaler: Dynamic(), Micro: 4, BadMicro: DropMicro, Outputs: []Output{{Kind: OfSkip}}}
+	cfg := Config{Training: Training{Groups: oneGroup(AdamW(0.1), Constant(0.1)), Scaler: Dynamic(), Micro: 4, BadMicro: DropMicro}, Outputs: []Output{{Kind: OfSkip}}}
 
 	t.Run("dropped", func(t *testing.T) {
 		for place := range 4 {
@@ -217,8 +217,15 @@ func TestBadMicroBatch(t *testing.T) {
 }
 
 func TestResultsOverMicroBatches(t *testing.T) {
-	cfg := Config{Groups: oneGroup(SGD(0), Constant(0)), Micro: 2, Outputs: []Output{
-		{Value: named("logits"), Reduce: Mean}, {Value: named("mean"), Reduce: Sum}, {Value: named("logits")}, {Kind: OfGradient, Value: named("w")}, {Kind: OfGradNorm}, {Kind: OfScale}}, Scaler: Static(256)}
+	cfg := Config{
+		Training: Training{
+			Groups: oneGroup(SGD(0), Constant(0)),
+			Micro:  2,
+			Scaler: Static(256),
+		},
+		Outputs: []Output{
+			{Value: named("logits"), Reduce: Mean}, {Value: named("mean"), Reduce: Sum}, {Value: named("logits")}, {Kind: OfGradient, Value: named("w")}, {Kind: OfGradNorm}, {Kind: OfScale}},
+	}
 	tr := newTrainer(t, classText(4, plainLoss), cfg)
 	tr.exact = true
 	a, b := rowsFeed(0, 4, nil), rowsFeed(4, 8, nil)
@@ -250,7 +257,7 @@ func TestResultsOverMicroBatches(t *testing.T) {
 
 // A micro-batch without a single label is empty, not bad.
 func TestEmptyMicroBatchIsNotDropped(t *testing.T) {
-	cfg := Config{Groups: oneGroup(SGD(0), Constant(0.1)), Scaler: Dynamic(), Micro: 2, BadMicro: DropMicro}
+	cfg := Config{Training: Training{Groups: oneGroup(SGD(0), Constant(0.1)), Scaler: Dynamic(), Micro: 2, BadMicro: DropMicro}}
 	empty := map[int]bool{4: true, 5: true, 6: true, 7: true}
 	tr := newTrainer(t, classText(4, plainLoss), cfg)
 	tr.step(rowsFeed(0, 4, nil), rowsFeed(4, 8, empty))
@@ -278,7 +285,7 @@ forward:
   %loss = reduce_sum %d : f32[]
   return %loss
 }`
-	tr := newTrainer(t, text, Config{Groups: oneGroup(SGD(0), Constant(0)), Micro: 2, Outputs: []Output{{Value: named("d"), Reduce: Mean}}})
+	tr := newTrainer(t, text, Config{Training: Training{Groups: oneGroup(SGD(0), Constant(0)), Micro: 2}, Outputs: []Output{{Value: named("d"), Reduce: Mean}}})
 	ones := make([]float64, 64)
 	for i := range ones {
 		ones[i] = 1
@@ -299,7 +306,7 @@ forward:
 // A gradient inside the network is a result without its scale.
 func TestInnerGradientsAreShownUnscaled(t *testing.T) {
 	show := func(s Scaler, micro int) []float64 {
-		tr := newTrainer(t, classText(4, plainLoss), Config{Groups: oneGroup(SGD(0), Constant(0)), Scaler: s, Micro: micro, Outputs: []Output{{Kind: OfGradient, Value: named("logits")}}})
+		tr := newTrainer(t, classText(4, plainLoss), Config{Training: Training{Groups: oneGroup(SGD(0), Constant(0)), Scaler: s, Micro: micro}, Outputs: []Output{{Kind: OfGradient, Value: named("logits")}}})
 		r := tr.step(rowsFeed(0, 4, nil))
 		return r.Value(tr.g.Return[1]).F
 	}
@@ -353,7 +360,7 @@ func TestMicroBatchesOfSeveralCounts(t *testing.T) {
 		{"one count", []Loss{{Value: named("first")}}, 1},
 	} {
 		for _, scaler := range []Scaler{Unscaled(), Dynamic()} {
-			cfg := Config{Losses: c.losses, Groups: oneGroup(SGD(0.9), Constant(0.1)), Scaler: scaler}
+			cfg := Config{Training: Training{Losses: c.losses, Groups: oneGroup(SGD(0.9), Constant(0.1)), Scaler: scaler}}
 			whole := newTrainer(t, manyText(16), cfg)
 			cfg.Micro = 4
 			parts := newTrainer(t, manyText(4), cfg)

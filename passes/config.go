@@ -13,9 +13,20 @@ import (
 // Config says what to compile a source graph to. The zero Config compiles for
 // inference in f32.
 type Config struct {
-	Policy Policy // zero: f32, no casts
-	Train  bool   // false: inference, and everything below down to Outputs is unused
+	Policy  Policy   // zero: f32, no casts
+	Outputs []Output // results beyond those the graph returns
+	Train   bool     // false: inference, and Training is unused
+	Training
+	Inference
+	Compiling
+	Debugging
+}
 
+// Training is what only a training step is told.
+type Training struct {
+	// Name is in the names of the step's own state (counters, rates, moments,
+	// averages), so that several steps over the same variables count apart.
+	Name   string
 	Losses []Loss
 	Groups []Group // first match wins; parameters that no group matches are not trained
 	Clip   Clip    // over all trained parameters; Group.Clip is over one group's
@@ -31,35 +42,39 @@ type Config struct {
 	// GradOf for each state of its own: the variable and its next value.
 	Gradients func(b *ir.Builder, g []GradOf) []GradOf
 	EMA       float64 // decay of the running average of trained parameters; 0: none
-	Pad       bool    // zeros fill products up to the multiples that tensor cores want
-	Shadow    bool    // the update writes the weight copies; prepare casts only what no step writes
 	Micro     int     // micro-batches per step the accumulators are sized for; 0 and 1: no accumulators
 	BadMicro  BadMicro
-	// Name is in the names of the step's own state (counters, rates, moments,
-	// averages), so that several steps over the same variables count apart.
-	Name string
+	Shadow    bool // the update writes the weight copies; prepare casts only what no step writes
+}
 
-	Outputs []Output // results beyond those the graph returns
-
-	Ranges ranges.Options // what Policy.Guard may assume: the ranges of inputs, and recorded ones
-
+// Inference is what only a step without an update is told.
+type Inference struct {
 	// Inherit makes values of the forward section stored as in another step that
 	// was compiled with Record; nil: the step decides for itself.
 	Inherit *Assignment
-	Record  *Assignment // filled with what this step decides; nil: not wanted
-	flip    *flip       // a question of WhyNot
+}
 
-	Caps     ir.Caps  // which stored dtypes the target's kernels take
-	Disable  []string // passes to leave out
-	Only     []string // run these passes alone, in pipeline order; empty: all
-	Until    string   // stop after this pass; empty: none
-	NoVerify bool     // trust every pass
-	Check    bool     // shuffle before every pass, round-trip the text after it, prove the result
-	Prove    bool     // hold the finished step against the graph before layout
+// Compiling changes how a step is compiled and not what it computes.
+type Compiling struct {
+	Caps    ir.Caps        // which stored dtypes the target's kernels take
+	Pad     bool           // zeros fill products up to the multiples that tensor cores want
+	Ranges  ranges.Options // what Policy.Guard may assume: the ranges of inputs, and recorded ones
+	Disable []string       // passes to leave out
+	Prove   bool           // compare the finished step with the graph before layout
+	Record  *Assignment    // filled with what this step decides; nil: not wanted
 	// Source is given a copy of the graph as it is before the pass layout, which the
 	// finished step is a translation of: the graph that prove compares it with.
 	Source func(t *ir.Graph)
 	After  func(e Event) // dump, time, trace; nil in production
+}
+
+// Debugging is for tests and tools.
+type Debugging struct {
+	Only     []string // run these passes alone, in pipeline order; empty: all
+	Until    string   // stop after this pass; empty: none
+	NoVerify bool     // trust every pass
+	Check    bool     // shuffle before every pass, round-trip the text after it, prove the result
+	flip     *flip    // a question of WhyNot
 }
 
 // On returns the config for a copy of its graph; at says where each value went.

@@ -140,7 +140,7 @@ func checkPipeline(t *testing.T, seed uint64) {
 	}
 	run := func(only []string, check bool) *ir.Graph {
 		c := g.Clone()
-		if err := Run(c, Config{Policy: p, Only: only, Check: check}); err != nil {
+		if err := Run(c, Config{Policy: p, Debugging: Debugging{Only: only, Check: check}}); err != nil {
 			t.Fatalf("seed %d, policy %s: %v\n%s\nfrom\n%s", seed, p.Name, err, c, source)
 		}
 		return c

@@ -14,7 +14,7 @@ func TestGradientsFollowTensorsNotNames(t *testing.T) {
 	front.Until = "group"
 	source := mustRun(t, gptGraph(1, 2, 8, 16, 2, 32), front)
 	for _, algorithm := range []string{"local", "mincut"} {
-		cfg := Config{Policy: MixedF16(), Only: []string{"amp"}}
+		cfg := Config{Policy: MixedF16(), Debugging: Debugging{Only: []string{"amp"}}}
 		cfg.Policy.Algorithm = algorithm
 		renamed := source.Clone()
 		k := 0

@@ -72,8 +72,12 @@ func mlpGraph(batch, in, hidden, out int64) *ir.Graph {
 // trainConfig trains with AdamW on the loss that the graph returns.
 func trainConfig(p Policy) Config {
 	return Config{
-		Policy: p, Train: true, Clip: Clip{Norm: 1},
-		Groups: []Group{{Optimizer: AdamW(0.1), LR: Constant(1e-3)}},
+		Policy: p,
+		Train:  true,
+		Training: Training{
+			Clip:   Clip{Norm: 1},
+			Groups: []Group{{Optimizer: AdamW(0.1), LR: Constant(1e-3)}},
+		},
 	}
 }
 

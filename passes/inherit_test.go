@@ -28,7 +28,7 @@ func TestInheritedRoundings(t *testing.T) {
 		at := slices.Index(g.Body[ir.Forward], n)
 		step.Return = []*ir.Value{step.Body[ir.Forward][at].Out[0]}
 		var source *ir.Graph
-		mustRun(t, step, Config{Policy: p, Inherit: &kept, Source: func(t *ir.Graph) { source = t }})
+		mustRun(t, step, Config{Policy: p, Inference: Inference{Inherit: &kept}, Compiling: Compiling{Source: func(t *ir.Graph) { source = t }}})
 		rules := p.ProofRules(source, ir.Caps{}, false)
 		rules.Inherited = kept.dtype
 		if found := prove.Prove(source, step, rules); len(found) > 0 {

@@ -47,7 +47,7 @@ func TestMincutOnRandomGraphs(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		g := randomGraph(r, 4+r.IntN(30), true)
 		c := g.Clone()
-		cfg := Config{Policy: withMincut(MixedF16()), Only: precisionPasses}
+		cfg := Config{Policy: withMincut(MixedF16()), Debugging: Debugging{Only: precisionPasses}}
 		if seed%3 == 0 {
 			cfg.Policy.Algorithm = "paint"
 		}
@@ -109,7 +109,7 @@ func TestCutBytesAreTheProgramsBytes(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 11))
 		g := randomGraph(r, 4+r.IntN(30), seed%2 == 1, ir.OpCast) // a cast by hand is the user's to price
 		source := g.String()
-		cut, program, err := counted(t, g, Config{Policy: MixedF16(), Only: precisionPasses, Micro: int(seed % 4)})
+		cut, program, err := counted(t, g, Config{Policy: MixedF16(), Debugging: Debugging{Only: precisionPasses}, Training: Training{Micro: int(seed % 4)}})
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
@@ -136,15 +136,22 @@ func (m *planner) choices() (xs []plan.Choice) {
 // that of another assignment, and legal false for an assignment that a rule forbids.
 func assignedTo(t *testing.T, g *ir.Graph, p Policy, free []plan.Choice, set int) (bytes int64, undone, legal bool) {
 	t.Helper()
-	cfg := Config{Policy: p, Only: precisionPasses, Caps: lower.CPU.Caps(), flip: &flip{look: func(m *planner) {
-		for i, x := range free {
-			if set>>i&1 == 1 {
-				m.solver.Require(x, plan.Low)
-			} else {
-				m.solver.Require(x, plan.F32)
-			}
-		}
-	}}}
+	cfg := Config{
+		Policy: p,
+		Debugging: Debugging{
+			Only: precisionPasses,
+			flip: &flip{look: func(m *planner) {
+				for i, x := range free {
+					if set>>i&1 == 1 {
+						m.solver.Require(x, plan.Low)
+					} else {
+						m.solver.Require(x, plan.F32)
+					}
+				}
+			}},
+		},
+		Compiling: Compiling{Caps: lower.CPU.Caps()},
+	}
 	cfg.After = func(e Event) {
 		undone = undone || e.Counters["casts_folded_store"]+e.Counters["casts_crossed"]+e.Counters["casts_removed"] > 0
 	}
@@ -171,19 +178,26 @@ func assignedTo(t *testing.T, g *ir.Graph, p Policy, free []plan.Choice, set int
 // whether a tensor has several readers and a backward node a forward one.
 func freeOf(t *testing.T, g *ir.Graph, p Policy) (free []plan.Choice, chosen int, shared, represented bool) {
 	t.Helper()
-	mustRun(t, g.Clone(), Config{Policy: p, Only: precisionPasses, Caps: lower.CPU.Caps(), flip: &flip{look: func(m *planner) {
-		free = m.choices()
-		r := m.solver.Solve()
-		for i, x := range free {
-			if r.Low(x) {
-				chosen |= 1 << i
-			}
-			shared = shared || len(m.uses.Of(m.owner[x])) > 1
-		}
-		for s, n := range m.g.Nodes {
-			represented = represented || m.representative(s, n) != nil
-		}
-	}}})
+	mustRun(t, g.Clone(), Config{
+		Policy: p,
+		Debugging: Debugging{
+			Only: precisionPasses,
+			flip: &flip{look: func(m *planner) {
+				free = m.choices()
+				r := m.solver.Solve()
+				for i, x := range free {
+					if r.Low(x) {
+						chosen |= 1 << i
+					}
+					shared = shared || len(m.uses.Of(m.owner[x])) > 1
+				}
+				for s, n := range m.g.Nodes {
+					represented = represented || m.representative(s, n) != nil
+				}
+			}},
+		},
+		Compiling: Compiling{Caps: lower.CPU.Caps()},
+	})
 	return free, chosen, shared, represented
 }
 

@@ -12,9 +12,11 @@ func TestNoUpdate(t *testing.T) {
 	g := gradients(t, pairText, pairFeed(0))
 	for _, scaler := range []Scaler{Unscaled(), Dynamic()} {
 		tr := newTrainer(t, pairText, Config{
-			Groups:  []Group{{Pattern: "*.w", NoUpdate: true}, {Optimizer: SGD(0), LR: Constant(1)}},
-			Scaler:  scaler,
-			EMA:     0.5,
+			Training: Training{
+				Groups: []Group{{Pattern: "*.w", NoUpdate: true}, {Optimizer: SGD(0), LR: Constant(1)}},
+				Scaler: scaler,
+				EMA:    0.5,
+			},
 			Outputs: []Output{{Kind: OfGradient, Value: named("l.w")}, {Kind: OfSkip}},
 		})
 		tr.exact = true

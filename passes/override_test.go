@@ -46,7 +46,7 @@ forward:
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = Run(g, Config{Train: true, Policy: c.policy, Groups: []Group{{Optimizer: SGD(0), LR: Constant(0.1)}}})
+		err = Run(g, Config{Train: true, Policy: c.policy, Training: Training{Groups: []Group{{Optimizer: SGD(0), LR: Constant(0.1)}}}})
 		switch {
 		case c.want == "" && err != nil:
 			t.Errorf("%s: %v", c.what, err)

@@ -136,7 +136,7 @@ func TestPaddingKeepsInfinities(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		mustRun(t, g, Config{Policy: O1(ir.F16), Pad: pad})
+		mustRun(t, g, Config{Policy: O1(ir.F16), Compiling: Compiling{Pad: pad}})
 		x := eval.New(ir.T(ir.F32, 3, 5))
 		x.F[1], x.F[7] = math.Inf(1), math.NaN()
 		return results(t, g, map[string]*eval.Tensor{"x": x})

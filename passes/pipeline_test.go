@@ -190,7 +190,7 @@ func TestCastPairsOverAllHalves(t *testing.T) {
 		for _, m := range dtypes {
 			for _, c := range dtypes {
 				plain, opt := castPair(a, m, c), castPair(a, m, c)
-				mustRun(t, opt, Config{Policy: Manual(), Only: []string{"castelim", "castfold"}})
+				mustRun(t, opt, Config{Policy: Manual(), Debugging: Debugging{Only: []string{"castelim", "castfold"}}})
 				x := allHalves(a)
 				env := map[string]*eval.Tensor{"x": x}
 				if err := same(results(t, plain, env), results(t, opt, env)); err != nil {
@@ -239,7 +239,7 @@ func TestEvaluationInheritsAssignment(t *testing.T) {
 		c := trainConfig(p)
 		c.Record = &kept
 		a := mustRun(t, model(), c)
-		b := mustRun(t, model(), Config{Policy: p, Inherit: &kept})
+		b := mustRun(t, model(), Config{Policy: p, Inference: Inference{Inherit: &kept}})
 		env := inputs(a, rand.New(rand.NewPCG(3, 4)), 5)
 		x, y := results(t, a, env)["result 0"], results(t, b, env)["result 0"]
 		if x.F[0] != y.F[0] {

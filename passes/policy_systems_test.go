@@ -38,7 +38,7 @@ func compileOne(t *testing.T, text string, op ir.Op, p Policy, narrow bool) *ir.
 		if narrow {
 			narrowInputs(t, g, p.Low)
 		}
-		if err := Run(g, Config{Policy: p, Only: only}); err != nil {
+		if err := Run(g, Config{Policy: p, Debugging: Debugging{Only: only}}); err != nil {
 			t.Fatalf("%s under %s: %v\n%s", op, p.Name, err, g)
 		}
 		return g
@@ -215,7 +215,7 @@ forward:
 		if err != nil {
 			t.Fatalf("%s: %v", c.node, err)
 		}
-		if err := Run(g, Config{Policy: p, Only: []string{"amp"}}); err != nil {
+		if err := Run(g, Config{Policy: p, Debugging: Debugging{Only: []string{"amp"}}}); err != nil {
 			t.Fatalf("%s: %s: %v", c.policy, c.node, err)
 		}
 		body := g.Body[ir.Forward]

@@ -34,8 +34,14 @@ func TestRecognisedComputesTheSame(t *testing.T) {
 					t.Fatal(err)
 				}
 				return mustRun(t, withGradients(g), Config{
-					Train: true, NoSkip: true, Losses: []Loss{{Value: named("test.loss")}}, Scaler: Scaler{Mode: NoScale},
-					Groups: []Group{{Optimizer: SGD(0), LR: Constant(1)}}, Disable: disable,
+					Train: true,
+					Training: Training{
+						NoSkip: true,
+						Losses: []Loss{{Value: named("test.loss")}},
+						Scaler: Scaler{Mode: NoScale},
+						Groups: []Group{{Optimizer: SGD(0), LR: Constant(1)}},
+					},
+					Compiling: Compiling{Disable: disable},
 				})
 			}
 			plain, rewritten := step("recognise"), step()
@@ -109,7 +115,7 @@ func TestRewritesHoldInF16(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				mustRun(t, g, Config{Policy: p, Disable: disable, Caps: ir.Caps{SingleStore: true}})
+				mustRun(t, g, Config{Policy: p, Compiling: Compiling{Disable: disable, Caps: ir.Caps{SingleStore: true}}})
 				env := map[string]*eval.Tensor{}
 				for _, v := range g.Vars {
 					if v.Kind == ir.Input {

@@ -88,7 +88,7 @@ func halfSquares(b *ir.Builder, vs []*ir.Value) *ir.Value {
 // moves trains one step and returns how far each parameter went.
 func moves(t *testing.T, g *ir.Graph, s Scaler) map[string][]float64 {
 	t.Helper()
-	cfg := Config{Losses: []Loss{{Value: named("loss")}}, Groups: oneGroup(SGD(0), Constant(1)), Scaler: s, NoSkip: s.Mode != DynamicScale}
+	cfg := Config{Training: Training{Losses: []Loss{{Value: named("loss")}}, Groups: oneGroup(SGD(0), Constant(1)), Scaler: s, NoSkip: s.Mode != DynamicScale}}
 	h, _, err := compileStep(g.String(), cfg)
 	if err != nil {
 		if strings.Contains(err.Error(), "no loss depends on any trained parameter") {

@@ -155,7 +155,7 @@ type scalerUnderTest struct {
 
 func newScaler(t *testing.T, s Scaler) *scalerUnderTest {
 	t.Helper()
-	g, _, err := compileStep(pairText, Config{Groups: oneGroup(SGD(0), Constant(0.1)), Scaler: s})
+	g, _, err := compileStep(pairText, Config{Training: Training{Groups: oneGroup(SGD(0), Constant(0.1)), Scaler: s}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +332,7 @@ func TestScalerRefusals(t *testing.T) {
 		{Static(math.Inf(1)), "static scale +Inf: want a power of two"},
 		{Static(12), "static scale 12 is not a power of two, so scaling would round: use 8 or 16"},
 	} {
-		_, _, err := compileStep(pairText, Config{Groups: oneGroup(SGD(0), Constant(0.1)), Scaler: c.scaler})
+		_, _, err := compileStep(pairText, Config{Training: Training{Groups: oneGroup(SGD(0), Constant(0.1)), Scaler: c.scaler}})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.scaler, err, c.want)
 		}
@@ -353,7 +353,7 @@ func TestAutomaticScaler(t *testing.T) {
 		policy Policy
 		want   ScalerMode
 	}{{Policy{}, NoScale}, {MixedF16(), DynamicScale}, {MixedBF16(), NoScale}, {own, StaticScale}} {
-		g, _, err := compileStep(pairText, Config{Groups: oneGroup(SGD(0), Constant(0.1)), Policy: c.policy})
+		g, _, err := compileStep(pairText, Config{Training: Training{Groups: oneGroup(SGD(0), Constant(0.1))}, Policy: c.policy})
 		if err != nil {
 			t.Fatal(err)
 		}

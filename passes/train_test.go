@@ -42,7 +42,7 @@ func compileStep(text string, cfg Config) (*ir.Graph, *Context, error) {
 			if err := runPass(p, g, c); err != nil {
 				return nil, nil, err
 			}
-			if err := checkAfter(p, g, Config{Check: true}); err != nil {
+			if err := checkAfter(p, g, Config{Debugging: Debugging{Check: true}}); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -222,7 +222,7 @@ func TestOptimizersEqualPlainLoops(t *testing.T) {
 	} {
 		for _, scaler := range []Scaler{Unscaled(), Static(1024), Dynamic()} {
 			t.Run(c.name+"/"+scaler.Mode.String(), func(t *testing.T) {
-				tr := newTrainer(t, pairText, Config{Groups: oneGroup(c.opt, Constant(c.lr)), Scaler: scaler})
+				tr := newTrainer(t, pairText, Config{Training: Training{Groups: oneGroup(c.opt, Constant(c.lr)), Scaler: scaler}})
 				loops := map[string]plain{"l.w": c.make(), "l.b": c.make()}
 				want := map[string][]float32{}
 				for k := range 12 {
@@ -263,7 +263,7 @@ func narrow(x *eval.Tensor, scale float64) []float32 {
 // The scale is exact: training with it gives the bits of training without.
 func TestScalingChangesNoBit(t *testing.T) {
 	run := func(s Scaler) []float64 {
-		tr := newTrainer(t, pairText, Config{Groups: oneGroup(AdamW(0.1), Constant(0.01)), Scaler: s})
+		tr := newTrainer(t, pairText, Config{Training: Training{Groups: oneGroup(AdamW(0.1), Constant(0.01)), Scaler: s}})
 		for k := range 20 {
 			tr.step(pairFeed(k))
 		}
@@ -311,7 +311,7 @@ func TestSkippedStepChangesNothingButScalerAndAttempt(t *testing.T) {
 					// the loss stays finite while its scaled gradient does not
 					text = strings.Replace(text, "%sum, %count = mse %out, %y", "%sum, %count = l1_loss %out, %y", 1)
 				}
-				tr := newTrainer(t, text, Config{Groups: oneGroup(opt, Cosine(0.1, 5, 100)), Scaler: c.scaler, EMA: 0.9})
+				tr := newTrainer(t, text, Config{Training: Training{Groups: oneGroup(opt, Cosine(0.1, 5, 100)), Scaler: c.scaler, EMA: 0.9}})
 				tr.step(pairFeed(1))
 				tr.step(pairFeed(2))
 				before := tr.snapshot()

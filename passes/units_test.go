@@ -35,12 +35,12 @@ forward:
 		{"  %l1 = affine %first {scale=3} : f32[]\n  %l2 = affine %second {scale=-5} : f32[]\n  %loss = add %l1, %l2 : f32[]\n  return %loss\n", "minus", [2]float64{3, 5}},
 		{"  %l1 = affine %first {scale=3} : f32[]\n  %l2 = affine %second {scale=-5} : f32[]\n  %loss = add %l1, %l2 : f32[]\n  return %loss\n", "second", [2]float64{3, -5}},
 	} {
-		want := newTrainer(t, text(c.plain), Config{Losses: []Loss{{Value: named("loss")}}, Scaler: Unscaled(), Groups: oneGroup(SGD(0), Constant(1))})
+		want := newTrainer(t, text(c.plain), Config{Training: Training{Losses: []Loss{{Value: named("loss")}}, Scaler: Unscaled(), Groups: oneGroup(SGD(0), Constant(1))}})
 		want.exact = true
 		want.step(twoFeed(1))
 		aux := Static(64)
 		for _, second := range []*Scaler{nil, &aux} {
-			cfg := Config{Losses: []Loss{{Value: named("first"), Weight: c.weights[0]}, {Value: named(c.term), Weight: c.weights[1], Scaler: second}}, Groups: oneGroup(SGD(0), Constant(1)), Scaler: Dynamic()}
+			cfg := Config{Training: Training{Losses: []Loss{{Value: named("first"), Weight: c.weights[0]}, {Value: named(c.term), Weight: c.weights[1], Scaler: second}}, Groups: oneGroup(SGD(0), Constant(1)), Scaler: Dynamic()}}
 			got := newTrainer(t, text("  return %first, %second, %minus\n"), cfg)
 			got.exact = true
 			got.step(twoFeed(1))
@@ -71,8 +71,8 @@ func TestTwoOptimizersOfWhichOneSkips(t *testing.T) {
 	losses := func(second *Scaler) []Loss {
 		return []Loss{{Value: named("first")}, {Value: named("second"), Scaler: second}}
 	}
-	got := newTrainer(t, text, Config{Losses: losses(&aux), Groups: groups, Scaler: Dynamic()})
-	plain := newTrainer(t, text, Config{Losses: losses(&none), Groups: groups, Scaler: Unscaled()})
+	got := newTrainer(t, text, Config{Training: Training{Losses: losses(&aux), Groups: groups, Scaler: Dynamic()}})
+	plain := newTrainer(t, text, Config{Training: Training{Losses: losses(&none), Groups: groups, Scaler: Unscaled()}})
 	same := func(when string, names ...string) {
 		t.Helper()
 		for _, name := range names {
@@ -113,7 +113,7 @@ func TestBadMicroBatchAgainstPlainSteps(t *testing.T) {
 	bad := rowsFeed(4, 8, nil)
 	bad["x"].F[0] = math.Inf(1)
 	good := []feed{rowsFeed(0, 4, nil), rowsFeed(8, 12, map[int]bool{8: true})}
-	cfg := Config{Groups: oneGroup(AdamW(0.1), Constant(0.1)), Micro: 3, Scaler: Unscaled()}
+	cfg := Config{Training: Training{Groups: oneGroup(AdamW(0.1), Constant(0.1)), Micro: 3, Scaler: Unscaled()}}
 	plain := newTrainer(t, classText(4, plainLoss), cfg)
 	plain.step(good...)
 	cfg.Scaler = Dynamic()
@@ -146,7 +146,7 @@ func TestGradientPenaltyRecovers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{Losses: []Loss{{Value: named("loss")}}, Groups: oneGroup(SGD(0), Constant(0.1)), Scaler: Dynamic()}
+	cfg := Config{Training: Training{Losses: []Loss{{Value: named("loss")}}, Groups: oneGroup(SGD(0), Constant(0.1)), Scaler: Dynamic()}}
 	got := newTrainer(t, scaled.String(), cfg)
 	for k, want := range []float64{0x1p126, 0x1p125, 0x1p124} {
 		got.step(wild)
@@ -182,7 +182,7 @@ func TestInnerOverflowIsNotNoted(t *testing.T) {
 	}
 	s := Dynamic()
 	s.Sharing = Collect
-	tr := newTrainer(t, g.String(), Config{Losses: []Loss{{Value: named("loss")}}, Groups: oneGroup(SGD(0), Constant(1)), Scaler: s})
+	tr := newTrainer(t, g.String(), Config{Training: Training{Losses: []Loss{{Value: named("loss")}}, Groups: oneGroup(SGD(0), Constant(1)), Scaler: s}})
 	f := feed{"x": f32s([]ir.Dim{3, 4}, make([]float64, 12)...), "y": f32s([]ir.Dim{3, 2}, 9, 9, 9, 9, 9, 9)}
 	tr.step(f)
 	if n, s := tr.env["amp.noted"].At(0), tr.scalar("amp.grad.scale"); n != 0 || s != 0x1p126 {

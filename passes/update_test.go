@@ -1,7 +1,6 @@
 package passes
 
 import (
-	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -32,7 +31,7 @@ func norm2(xs ...[]float64) float64 {
 // gradients are those of an unclipped first step with rate 1.
 func gradients(t *testing.T, text string, f feed) map[string][]float64 {
 	t.Helper()
-	tr := newTrainer(t, text, Config{Groups: oneGroup(SGD(0), Constant(1))})
+	tr := newTrainer(t, text, Config{Training: Training{Groups: oneGroup(SGD(0), Constant(1))}})
 	tr.exact = true
 	tr.step(f)
 	g := map[string][]float64{}
@@ -52,11 +51,11 @@ func TestClipByNorm(t *testing.T) {
 		cfg    Config
 		factor map[string]float64
 	}{
-		{"all together", Config{Clip: Clip{Norm: all / 4}, Groups: oneGroup(SGD(0), Constant(1))}, map[string]float64{"l.w": 0.25, "l.b": 0.25}},
-		{"already small", Config{Clip: Clip{Norm: 4 * all}, Groups: oneGroup(SGD(0), Constant(1))}, map[string]float64{"l.w": 1, "l.b": 1}},
-		{"one group", Config{Groups: []Group{{Pattern: "*.w", Optimizer: SGD(0), LR: Constant(1), Clip: Clip{Norm: norm2(g["l.w"]) / 2}}, {Optimizer: SGD(0), LR: Constant(1)}}},
+		{"all together", Config{Training: Training{Clip: Clip{Norm: all / 4}, Groups: oneGroup(SGD(0), Constant(1))}}, map[string]float64{"l.w": 0.25, "l.b": 0.25}},
+		{"already small", Config{Training: Training{Clip: Clip{Norm: 4 * all}, Groups: oneGroup(SGD(0), Constant(1))}}, map[string]float64{"l.w": 1, "l.b": 1}},
+		{"one group", Config{Training: Training{Groups: []Group{{Pattern: "*.w", Optimizer: SGD(0), LR: Constant(1), Clip: Clip{Norm: norm2(g["l.w"]) / 2}}, {Optimizer: SGD(0), LR: Constant(1)}}}},
 			map[string]float64{"l.w": 0.5, "l.b": 1}},
-		{"a group in a whole", Config{Clip: Clip{Norm: all / 4}, Groups: []Group{{Pattern: "*.w", Optimizer: SGD(0), LR: Constant(1), Clip: Clip{Norm: norm2(g["l.w"]) / 8}}, {Optimizer: SGD(0), LR: Constant(1), Clip: Clip{Norm: all}}}},
+		{"a group in a whole", Config{Training: Training{Clip: Clip{Norm: all / 4}, Groups: []Group{{Pattern: "*.w", Optimizer: SGD(0), LR: Constant(1), Clip: Clip{Norm: norm2(g["l.w"]) / 8}}, {Optimizer: SGD(0), LR: Constant(1), Clip: Clip{Norm: all}}}}},
 			map[string]float64{"l.w": 0.125, "l.b": 0.25}},
 	} {
 		for _, scaler := range []Scaler{Unscaled(), Dynamic()} {
@@ -87,7 +86,7 @@ func TestClipByValueAndTransform(t *testing.T) {
 		}
 		return gs
 	}
-	tr := newTrainer(t, pairText, Config{Groups: oneGroup(SGD(0), Constant(1)), Clip: Clip{Value: limit}, Gradients: double, Scaler: Dynamic()})
+	tr := newTrainer(t, pairText, Config{Training: Training{Groups: oneGroup(SGD(0), Constant(1)), Clip: Clip{Value: limit}, Gradients: double, Scaler: Dynamic()}})
 	tr.exact = true
 	tr.step(pairFeed(0))
 	for i, d := range tr.moved("l.w", tr.initial("l.w")) {
@@ -105,7 +104,7 @@ func TestTransformIsCheckedBeforeTheClip(t *testing.T) {
 		}
 		return gs
 	}
-	tr := newTrainer(t, pairText, Config{Groups: oneGroup(SGD(0), Constant(1)), Clip: Clip{Value: 1}, Gradients: divide, Scaler: Dynamic()})
+	tr := newTrainer(t, pairText, Config{Training: Training{Groups: oneGroup(SGD(0), Constant(1)), Clip: Clip{Value: 1}, Gradients: divide, Scaler: Dynamic()}})
 	tr.step(pairFeed(0))
 	for i, d := range tr.moved("l.w", tr.initial("l.w")) {
 		if d != 0 {
@@ -137,7 +136,7 @@ func twoFeed(spike float64) feed {
 
 func TestSweepsWithOwnScalersMeetUnscaled(t *testing.T) {
 	run := func(first Scaler, losses ...Loss) *trainer {
-		tr := newTrainer(t, twoLossText, Config{Losses: losses, Scaler: first, Groups: oneGroup(SGD(0), Constant(1))})
+		tr := newTrainer(t, twoLossText, Config{Training: Training{Losses: losses, Scaler: first, Groups: oneGroup(SGD(0), Constant(1))}})
 		tr.exact = true
 		tr.step(twoFeed(1))
 		return tr
@@ -161,7 +160,7 @@ func TestSweepsWithOwnScalersMeetUnscaled(t *testing.T) {
 func TestSkipFollowsTheSweeps(t *testing.T) {
 	aux := Static(0x1p127)
 	losses := []Loss{{Value: named("first")}, {Value: named("second"), Scaler: &aux}}
-	tr := newTrainer(t, twoLossText, Config{Losses: losses, Scaler: Dynamic(), Groups: oneGroup(Adam(), Constant(0.1))})
+	tr := newTrainer(t, twoLossText, Config{Training: Training{Losses: losses, Scaler: Dynamic(), Groups: oneGroup(Adam(), Constant(0.1))}})
 	f := twoFeed(1)
 	f["x"] = f32s([]ir.Dim{2, 2}, 8, 8, 8, 8) // times 2^127 overflows in the second sweep alone
 	before := map[string][]float64{}
@@ -193,10 +192,12 @@ func TestSkipFollowsTheSweeps(t *testing.T) {
 }
 
 func TestGroups(t *testing.T) {
-	cfg := Config{Groups: []Group{
-		{Pattern: "l.b", Freeze: true},
-		{Pattern: "l", Optimizer: SGD(0), LR: Constant(1)},
-	}}
+	cfg := Config{
+		Training: Training{Groups: []Group{
+			{Pattern: "l.b", Freeze: true},
+			{Pattern: "l", Optimizer: SGD(0), LR: Constant(1)},
+		}},
+	}
 	tr := newTrainer(t, pairText, cfg)
 	tr.step(pairFeed(0))
 	if d := norm2(tr.moved("l.b", tr.initial("l.b"))); d != 0 {
@@ -211,7 +212,7 @@ func TestGroups(t *testing.T) {
 }
 
 func TestAverageReadsTheNextWeight(t *testing.T) {
-	tr := newTrainer(t, pairText, Config{Groups: oneGroup(SGD(0.9), Constant(0.1)), EMA: 0.9})
+	tr := newTrainer(t, pairText, Config{Training: Training{Groups: oneGroup(SGD(0.9), Constant(0.1)), EMA: 0.9}})
 	var want []float32
 	for k := range 6 {
 		tr.step(pairFeed(k))
@@ -254,7 +255,7 @@ func TestSchedules(t *testing.T) {
 		{"step", Schedule{Rate: 0.1, Kind: StepRate, Drop: 0.5, Every: 3}, func(k int) float64 { return 0.1 * math.Pow(0.5, float64(k/3)) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			tr := newTrainer(t, pairText, Config{Groups: oneGroup(SGD(0), c.s), Outputs: []Output{{Kind: OfRate}}})
+			tr := newTrainer(t, pairText, Config{Training: Training{Groups: oneGroup(SGD(0), c.s)}, Outputs: []Output{{Kind: OfRate}}})
 			for k := range 25 {
 				r := tr.step(pairFeed(k))
 				got, want := r.Value(tr.g.Return[1]).F[0], c.want(k)
@@ -292,7 +293,7 @@ func TestSchedulesCountTakenSteps(t *testing.T) {
 		s    Schedule
 		want float64
 	}{{Schedule{Rate: 0.1, Kind: LinearRate, Total: 10}, 0.09}, {all, 0.08}} {
-		tr := newTrainer(t, pairText, Config{Groups: oneGroup(SGD(0), c.s), Outputs: []Output{{Kind: OfRate}}})
+		tr := newTrainer(t, pairText, Config{Training: Training{Groups: oneGroup(SGD(0), c.s)}, Outputs: []Output{{Kind: OfRate}}})
 		bad := pairFeed(0)
 		bad["y"].F[0] = math.NaN()
 		tr.step(pairFeed(0))
@@ -316,7 +317,7 @@ forward:
 }`
 
 func TestTiedWeightSumsOnce(t *testing.T) {
-	g, c, err := compileStep(tiedText, Config{Groups: oneGroup(SGD(0), Constant(0.1))})
+	g, c, err := compileStep(tiedText, Config{Training: Training{Groups: oneGroup(SGD(0), Constant(0.1))}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -354,8 +355,8 @@ func bnFeed(k int, spike float64) feed {
 
 func TestRunningStatisticsCommitWhenTaken(t *testing.T) {
 	for _, micro := range []int{1, 3} {
-		tr := newTrainer(t, bnText, Config{Groups: oneGroup(SGD(0), Constant(0)), Micro: micro})
-		one := newTrainer(t, bnText, Config{Groups: oneGroup(SGD(0), Constant(0))})
+		tr := newTrainer(t, bnText, Config{Training: Training{Groups: oneGroup(SGD(0), Constant(0)), Micro: micro}})
+		one := newTrainer(t, bnText, Config{Training: Training{Groups: oneGroup(SGD(0), Constant(0))}})
 		var feeds []feed
 		for k := range micro {
 			feeds = append(feeds, bnFeed(k, 0))
@@ -379,7 +380,7 @@ func TestRunningStatisticsCommitWhenTaken(t *testing.T) {
 }
 
 func TestDroppedMicroBatchLeavesNoStatistics(t *testing.T) {
-	cfg := Config{Groups: oneGroup(SGD(0), Constant(0.1)), Micro: 3, BadMicro: DropMicro}
+	cfg := Config{Training: Training{Groups: oneGroup(SGD(0), Constant(0.1)), Micro: 3, BadMicro: DropMicro}}
 	want := newTrainer(t, bnText, cfg)
 	want.step(bnFeed(0, 0), bnFeed(2, 0))
 	got := newTrainer(t, bnText, cfg)
@@ -429,7 +430,7 @@ func TestGradientPenalty(t *testing.T) {
 			}
 			return r.Value(g.Return[0]).F[0]
 		}
-		tr := newTrainer(t, g.String(), Config{Losses: []Loss{{Value: named("loss")}}, Groups: oneGroup(SGD(0), Constant(1)), Scaler: Dynamic()})
+		tr := newTrainer(t, g.String(), Config{Training: Training{Losses: []Loss{{Value: named("loss")}}, Groups: oneGroup(SGD(0), Constant(1)), Scaler: Dynamic()}})
 		tr.exact = true
 		tr.step(f)
 		for _, name := range []string{"w", "c"} {
@@ -456,7 +457,7 @@ func TestInnerOverflowBlamesItsScale(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{Losses: []Loss{{Value: named("loss")}}, Groups: oneGroup(SGD(0), Constant(1)), Scaler: Dynamic()}
+	cfg := Config{Training: Training{Losses: []Loss{{Value: named("loss")}}, Groups: oneGroup(SGD(0), Constant(1)), Scaler: Dynamic()}}
 	f := feed{"x": f32s([]ir.Dim{3, 4}, make([]float64, 12)...), "y": f32s([]ir.Dim{3, 2}, 9, 9, 9, 9, 9, 9)}
 	tr := newTrainer(t, g.String(), cfg)
 	tr.step(f)
@@ -477,99 +478,12 @@ func TestInnerOverflowBlamesItsScale(t *testing.T) {
 	}
 }
 
-// Constants that are no numbers, infinite, or out of range are refused one by one, in words of one form.
-func TestBadConstants(t *testing.T) {
-	nan, inf := math.NaN(), math.Inf(1)
-	sgd := oneGroup(SGD(0), Constant(0.1))
-	adam := func(edit func(*Optimizer)) Config {
-		o := AdamW(0.1)
-		edit(&o)
-		return Config{Groups: oneGroup(o, Constant(0.1))}
-	}
-	rate := func(s Schedule) Config { return Config{Groups: oneGroup(SGD(0), s)} }
-	least := func(x float64) Schedule { return Schedule{Rate: 1, Kind: CosineRate, Total: 10, Min: x} }
-	for _, c := range []struct {
-		cfg  func(x float64) Config
-		bad  []float64
-		want string // %s: the number
-	}{
-		{func(x float64) Config { return rate(Constant(x)) }, []float64{nan, inf, -inf, -1}, "learning rate %s: want a finite number, 0 or more"},
-		{func(x float64) Config { return rate(least(x)) }, []float64{nan, inf, -1, 2}, "cosine schedule: least share %s: want a number from 0 to 1"},
-		{func(x float64) Config { return rate(Schedule{Rate: 1, Kind: StepRate, Drop: x, Every: 5}) }, []float64{nan, inf, -1, 0}, "step schedule: drop %s: want a finite number above 0"},
-		{func(x float64) Config { return Config{Groups: oneGroup(SGD(x), Constant(1))} }, []float64{nan, inf, -1, 1}, "sgd: momentum %s: want a number from 0 to below 1"},
-		{func(x float64) Config { return adam(func(o *Optimizer) { o.Decay = x }) }, []float64{nan, inf, -inf, -1}, "adamw: decay %s: want a finite number, 0 or more"},
-		{func(x float64) Config { return adam(func(o *Optimizer) { o.Eps = x }) }, []float64{nan, inf, -1, 1e39}, "adamw: epsilon %s: want a finite number, 0 or more"},
-		{func(x float64) Config { return adam(func(o *Optimizer) { o.Beta1 = x }) }, []float64{nan, inf, -1, 1}, "adamw: beta1 %s: want a number from 0 to below 1"},
-		{func(x float64) Config { return adam(func(o *Optimizer) { o.Beta2 = x }) }, []float64{nan, inf, -1, 1}, "adamw: beta2 %s: want a number from 0 to below 1"},
-		{func(x float64) Config { return Config{Groups: sgd, Clip: Clip{Norm: x}} }, []float64{nan, inf, -inf, -1}, "clip: norm %s: want a finite number, 0 or more"},
-		{func(x float64) Config { return Config{Groups: sgd, Clip: Clip{Value: x}} }, []float64{nan, inf, -inf, -1}, "clip: value %s: want a finite number, 0 or more"},
-		{func(x float64) Config { return Config{Groups: sgd, EMA: x} }, []float64{nan, inf, -1, 1}, "EMA decay %s: want a number from 0 to below 1"},
-		{func(x float64) Config {
-			return Config{Groups: sgd, Losses: []Loss{{Value: named("loss"), Weight: x}}}
-		}, []float64{nan, inf, -inf}, "loss %%loss: weight %s: want a finite number"},
-		{func(x float64) Config { return Config{Groups: sgd, Micro: int(x)} }, []float64{-1, 1 << 40}, "micro-batches: want 1 to 16777216"},
-	} {
-		for _, x := range c.bad {
-			want := c.want
-			if strings.Contains(want, "%s") {
-				want = fmt.Sprintf(want, fmt.Sprintf("%g", x))
-			}
-			if _, _, err := compileStep(pairText, c.cfg(x)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
-				t.Errorf("%v, want %q", err, want)
-			}
-		}
-	}
-}
-
-func TestRefusals(t *testing.T) {
-	sgd := oneGroup(SGD(0), Constant(0.1))
-	low := func(o Optimizer, d ir.DType) []Group { o.StateDType = d; return oneGroup(o, Constant(0.1)) }
-	for _, c := range []struct {
-		text string
-		cfg  Config
-		want string
-	}{
-		{pairText, Config{Losses: []Loss{{Value: named("out")}}, Groups: sgd}, `test.ir:7: loss %out is f32[4,2], want f32[]: reduce it to one number`},
-		{pairText, Config{Losses: []Loss{{Value: named("lost")}}, Groups: sgd}, `loss 1: %lost is no value of graph @pair`},
-		{pairText, Config{Losses: []Loss{{Value: named("loss"), Weight: math.Inf(-1)}}, Groups: sgd}, `loss %loss: weight -Inf: want a finite number`},
-		{pairText, Config{Name: "a.b", Groups: sgd}, `step name "a.b": want letters, digits, _ and - alone`},
-		{pairText, Config{Name: "lr", Groups: sgd}, `step name "lr": the compiler names a variable so; choose another`},
-		{pairText, Config{Outputs: []Output{{Kind: OfGradient, Value: named("x")}}, Groups: sgd}, `gradient of %x: this step computes none, or one for each of several scalers`},
-		{pairText, Config{Groups: []Group{{Optimizer: SGD(0)}}}, `no learning rate: give LR, such as Constant(1e-3)`},
-		{pairText, Config{Groups: []Group{{Pattern: "l", Optimizer: SGD(0), LR: Constant(-1)}}}, `group "l": learning rate -1: want a finite number, 0 or more`},
-		{pairText, Config{Groups: []Group{{Pattern: "m.*", Optimizer: SGD(0), LR: Constant(0)}}}, `group 1: pattern "m.*" matches no parameter; the first ones are l.w, l.b`},
-		{pairText, Config{Groups: append(sgd, Group{Pattern: "l", Optimizer: SGD(0), LR: Constant(0)})}, `group 2: pattern "l" matches only parameters that an earlier group has taken, such as %l.w`},
-		{pairText, Config{Groups: []Group{{}}}, `no optimizer: give SGD, Adam or AdamW, or Freeze the group`},
-		{pairText, Config{Groups: []Group{{Freeze: true}}}, `graph @pair: no group trains any parameter`},
-		{pairText, Config{Groups: oneGroup(SGD(0), Cosine(0.1, 10, 10))}, `cosine schedule: 10 steps in all, 10 of them warm-up: want more`},
-		{pairText, Config{Groups: low(Adam(), ir.F16)}, `adam: state in f16: the square of a gradient under 2.4e-4 is 0 there`},
-		{pairText, Config{Groups: low(AdamW(0), ir.BF16)}, `adamw: beta2 0.999 with state in bf16: a moment times 0.999 rounds back to itself, so it never falls; use f32`},
-		{pairText, Config{Groups: sgd, NoSkip: true, Scaler: Dynamic()}, `a dynamic scaler needs the check that NoSkip leaves out`},
-		{pairText, Config{Groups: sgd, Outputs: []Output{{Value: named("nothing")}}}, `output 1: %nothing is no value of graph @pair`},
-		{strings.Replace(pairText, "param %l.b", "param %l.spare : f32[2] = 0\n  param %l.b", 1), Config{Groups: []Group{{Pattern: "l", Optimizer: SGD(0), LR: Constant(0)}}},
-			`no loss depends on parameter %l.spare: freeze it or leave it out of the groups`},
-		{strings.Replace(pairText, "linear %x, %l.w, %l.b : f32[4,2]\n", "linear %x, %l.w, %l.b : f32[4,2]\n  %steps = floor %out : f32[4,2]\n", 1),
-			Config{Losses: []Loss{{Value: named("loss")}}, Groups: sgd}, ""},
-	} {
-		_, _, err := compileStep(c.text, c.cfg)
-		switch {
-		case c.want == "" && err != nil:
-			t.Errorf("refused: %v", err)
-		case c.want == "":
-		case err == nil || !strings.Contains(err.Error(), c.want):
-			t.Errorf("%v, want %q", err, c.want)
-		case strings.Contains(err.Error(), "\n"):
-			t.Errorf("%q is more than a line", err)
-		}
-	}
-}
-
 // Two steps over the same variables, as a GAN has: one scale, advanced once.
 func TestStepsShareOneScale(t *testing.T) {
 	step := func(value, pattern, name string, sharing Sharing) *trainer {
 		s := Dynamic()
 		s.Every = 2
-		return newTrainer(t, twoLossText, Config{Name: name, Losses: []Loss{{Value: named(value), Scaler: &s}}, Shared: map[*Scaler]SharedScale{&s: {Part: sharing}}, Groups: []Group{{Pattern: pattern, Optimizer: Adam(), LR: Constant(0.01)}}})
+		return newTrainer(t, twoLossText, Config{Training: Training{Name: name, Losses: []Loss{{Value: named(value), Scaler: &s}}, Shared: map[*Scaler]SharedScale{&s: {Part: sharing}}, Groups: []Group{{Pattern: pattern, Optimizer: Adam(), LR: Constant(0.01)}}}})
 	}
 	d, g := step("second", "b", "d", Collect), step("first", "a", "g", Advance)
 	g.env = d.env
@@ -605,7 +519,7 @@ func TestStepsShareOneScale(t *testing.T) {
 func TestStateInBF16(t *testing.T) {
 	o := SGD(0.9)
 	o.StateDType = ir.BF16
-	tr := newTrainer(t, pairText, Config{Groups: oneGroup(o, Constant(0.1))})
+	tr := newTrainer(t, pairText, Config{Training: Training{Groups: oneGroup(o, Constant(0.1))}})
 	var w, m []float32
 	for k := range 6 {
 		r := tr.step(pairFeed(k))

@@ -86,7 +86,7 @@ var before = []string{"recognise", "canon", "padding", "layout", "group", "views
 func (p *convertPlan) decide(policy passes.Policy) (why []string, err error) {
 	policy.Eager, policy.Cast = true, true
 	g, at := p.x.Graph.CloneMap()
-	c := passes.Config{Policy: policy, Disable: before, Until: "amp"}
+	c := passes.Config{Policy: policy, Compiling: passes.Compiling{Disable: before}, Debugging: passes.Debugging{Until: "amp"}}
 	for _, y := range p.x.Outputs {
 		c.Outputs = append(c.Outputs, passes.Output{Value: at[y.Value]})
 	}

@@ -19,7 +19,7 @@ func open(t *testing.T, path string) *host.Session {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := host.Open(path, host.Options{Backend: b, Config: passes.Config{Policy: passes.F32(), Prove: true}})
+	s, err := host.Open(path, host.Options{Backend: b, Config: passes.Config{Policy: passes.F32(), Compiling: passes.Compiling{Prove: true}}})
 	if err != nil {
 		t.Fatal(err)
 	}

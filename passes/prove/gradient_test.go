@@ -20,8 +20,13 @@ func training(t *testing.T, text, variant string) *ir.Graph {
 	}
 	var source *ir.Graph
 	c := passes.Config{
-		Policy: mustPolicy("mixed-f16"), Train: true, Losses: []passes.Loss{{}}, Source: func(g *ir.Graph) { source = g },
-		Groups: []passes.Group{{Optimizer: passes.Adam(), LR: passes.Cosine(1e-3, 10, 100)}},
+		Policy: mustPolicy("mixed-f16"),
+		Train:  true,
+		Training: passes.Training{
+			Losses: []passes.Loss{{}},
+			Groups: []passes.Group{{Optimizer: passes.Adam(), LR: passes.Cosine(1e-3, 10, 100)}},
+		},
+		Compiling: passes.Compiling{Source: func(g *ir.Graph) { source = g }},
 	}
 	variants[variant](&c)
 	for i := range c.Losses {

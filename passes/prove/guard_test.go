@@ -70,8 +70,12 @@ func step(t *testing.T, variant string) (string, prove.Rules) {
 		t.Fatal(err)
 	}
 	c := passes.Config{
-		Policy: mustPolicy("mixed-f16"), Train: true, Losses: []passes.Loss{{}},
-		Groups: []passes.Group{{Optimizer: passes.Adam(), LR: passes.Cosine(1e-3, 10, 100)}},
+		Policy: mustPolicy("mixed-f16"),
+		Train:  true,
+		Training: passes.Training{
+			Losses: []passes.Loss{{}},
+			Groups: []passes.Group{{Optimizer: passes.Adam(), LR: passes.Cosine(1e-3, 10, 100)}},
+		},
 	}
 	variants[variant](&c)
 	for i := range c.Losses {

@@ -52,11 +52,18 @@ func config(t *testing.T, policy string) passes.Config {
 		t.Fatal(err)
 	}
 	return passes.Config{
-		Policy: p, Train: true, Check: true, EMA: 0.99, Clip: passes.Clip{Norm: 1}, Micro: 2,
-		Groups: []passes.Group{
-			{Pattern: "h0.ln1", Freeze: true},
-			{Pattern: "h1", Optimizer: passes.SGD(0.9), LR: passes.Constant(0.1)},
-			{Optimizer: passes.AdamW(0.1), LR: passes.Cosine(1e-3, 10, 100)},
+		Policy:    p,
+		Train:     true,
+		Debugging: passes.Debugging{Check: true},
+		Training: passes.Training{
+			EMA:   0.99,
+			Clip:  passes.Clip{Norm: 1},
+			Micro: 2,
+			Groups: []passes.Group{
+				{Pattern: "h0.ln1", Freeze: true},
+				{Pattern: "h1", Optimizer: passes.SGD(0.9), LR: passes.Constant(0.1)},
+				{Optimizer: passes.AdamW(0.1), LR: passes.Cosine(1e-3, 10, 100)},
+			},
 		},
 	}
 }

@@ -55,7 +55,7 @@ func trained(t *testing.T, src, policy string) *ir.Graph {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := passes.Config{Policy: p, Train: true, Clip: passes.Clip{Norm: 1}, Groups: []passes.Group{{Optimizer: passes.AdamW(0.1), LR: passes.Constant(1e-3)}}}
+	cfg := passes.Config{Policy: p, Train: true, Training: passes.Training{Clip: passes.Clip{Norm: 1}, Groups: []passes.Group{{Optimizer: passes.AdamW(0.1), LR: passes.Constant(1e-3)}}}}
 	if err := passes.Run(g, cfg); err != nil {
 		t.Fatal(err)
 	}

@@ -100,7 +100,7 @@ func TestIntegers(t *testing.T) {
 // runOn compiles g for the CPU in f32 and runs it.
 func runOn(b *cpu.Backend, g *ir.Graph, in map[string]*eval.Tensor) ([]*eval.Tensor, error) {
 	c, at := g.CloneMap()
-	cfg := passes.Config{Policy: passes.F32(), Prove: true}
+	cfg := passes.Config{Policy: passes.F32(), Compiling: passes.Compiling{Prove: true}}
 	for _, y := range g.Return {
 		cfg.Outputs = append(cfg.Outputs, passes.Output{Value: at[y]})
 	}

@@ -114,8 +114,11 @@ func (v viewed) graph() *ir.Graph {
 // lowered takes the case through the passes; it returns the bytes the cut counts.
 func (v viewed) lowered(t *testing.T, policy string, disable ...string) (p *lower.Program, cut int64) {
 	t.Helper()
-	c := passes.Config{Train: true, Disable: disable,
-		Groups: []passes.Group{{Optimizer: passes.AdamW(0.1), LR: passes.Constant(1e-3)}}}
+	c := passes.Config{
+		Train:     true,
+		Compiling: passes.Compiling{Disable: disable},
+		Training:  passes.Training{Groups: []passes.Group{{Optimizer: passes.AdamW(0.1), LR: passes.Constant(1e-3)}}},
+	}
 	if policy == "local" {
 		c.Policy = passes.MixedF16()
 		c.Policy.Algorithm = policy
