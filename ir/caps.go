@@ -29,6 +29,34 @@ type Caps struct {
 	RecomputesPools bool
 	// RequiresDense: no kernel reads strided views (Operand.Strided); every operand is dense.
 	RequiresDense bool
+	// Splits reports whether a product runs as two kernels: one stores it in f32, and one reads that and
+	// ends it; nil: none does.
+	Splits func(p Product) bool
+	// Expander knows the nodes that the target has no kernel for; nil: it has kernels for all.
+	Expander Expander
+}
+
+// Product is a matrix product with its epilogue: the dtypes of operands, bias (Invalid: none) and result,
+// and what else it does.
+type Product struct {
+	A, B, Bias, Out DType
+	Tanh, Residual  bool
+}
+
+// Expander says how nodes run that a target has no kernel for: as their rows' expansions. A node is
+// asked about with the dtypes that its operands and results may have.
+type Expander interface {
+	// Expands reports whether the expansion of n's row runs instead of n.
+	Expands(n *Node) bool
+	// Traffic is what the clusters of that expansion move in section s, if the results are read that
+	// read says. The error is that of an expansion which the target cannot run either.
+	Traffic(n *Node, s Section, read []bool) (*Traffic, error)
+}
+
+// Traffic is what the clusters of an expansion move, in bytes per run.
+type Traffic struct {
+	In, Out []int64 // of each operand and each result; of a value that is several operands with the first
+	Inner   int64   // of tensors that the clusters pass to each other
 }
 
 // NormFusion is what a norm over channels, or its gradient, does in its kernel beside its row.

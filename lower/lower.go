@@ -57,6 +57,7 @@ func lower(g *ir.Graph, t Target, f form) (*Program, error) {
 	}
 	l.finish()
 	if f.joins && !f.update {
+		t.Fuse(l.p)
 		if err := t.Finish(l.p); err != nil {
 			return nil, err
 		}
@@ -334,13 +335,18 @@ func (l *Lowerer) emit(s Step) {
 // under however many names, and of parts of a tensor each.
 func (p *Program) Traffic(s *Step) (sum int64) {
 	for _, list := range [2][]BufferID{s.In, s.Out} {
-		for i, id := range list {
-			if id != None && !slices.ContainsFunc(list[:i], func(other BufferID) bool { return other != None && p.sameRoot(other, id) }) {
-				sum += p.touched(list[i:], id)
-			}
-		}
+		p.each(list, func(_ BufferID, bytes int64) { sum += bytes })
 	}
 	return sum
+}
+
+// each calls f once for each tensor that list names, with the bytes of it.
+func (p *Program) each(list []BufferID, f func(id BufferID, bytes int64)) {
+	for i, id := range list {
+		if id != None && !slices.ContainsFunc(list[:i], func(other BufferID) bool { return other != None && p.sameRoot(other, id) }) {
+			f(id, p.touched(list[i:], id))
+		}
+	}
 }
 
 func (p *Program) sameRoot(a, b BufferID) bool { return p.Buffers[a].Root == p.Buffers[b].Root }

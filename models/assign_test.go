@@ -6,6 +6,7 @@ import (
 
 	"ampc/ir"
 	"ampc/lower"
+	"ampc/lower/sm"
 	"ampc/models"
 	"ampc/passes"
 )
@@ -26,11 +27,16 @@ func TestCutBytesUnderRandomAssignments(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Run(z.Name, func(t *testing.T) {
-			for i := range z.Steps {
-				randomAssignments(t, z, i)
+		for k, name := range append([]string{lower.CPU.String()}, gpus...) {
+			if testing.Short() && k%3 > 0 {
+				continue
 			}
-		})
+			t.Run(z.Name+" on "+name, func(t *testing.T) {
+				for i := range z.Steps {
+					randomAssignments(t, z, i, sm.Must(name))
+				}
+			})
+		}
 	}
 }
 
@@ -46,8 +52,8 @@ func decided(z *models.Zoo, step int, p passes.Policy, caps ir.Caps) (g *ir.Grap
 	return g, cut, err
 }
 
-func randomAssignments(t *testing.T, z *models.Zoo, step int) {
-	r, caps := rand.New(rand.NewPCG(uint64(step), 21)), lower.CPU.Caps()
+func randomAssignments(t *testing.T, z *models.Zoo, step int, target lower.Target) {
+	r, caps := rand.New(rand.NewPCG(uint64(step), 21)), target.Caps()
 	g, least, err := decided(z, step, passes.MixedF16(), caps)
 	if err != nil {
 		t.Fatal(err)
@@ -81,11 +87,7 @@ func randomAssignments(t *testing.T, z *models.Zoo, step int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		program, err := lower.Lower(g, lower.CPU)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if moved := moved(program, 1); cut != moved || cut < least {
+		if moved := fusedBytes(t, g, target, 1); cut != moved || cut < least {
 			t.Errorf("step %d, assignment %d, %d rules %v: the cut says %d bytes, the program moves %d; the least is %d", step, k, rules, p.Stores, cut, moved, least)
 		}
 	}

@@ -124,7 +124,7 @@ func (a *assigner) choose(s ir.Section, n *ir.Node, i int, required requirements
 		return a.src[v.ID], a.src[v.ID]
 	}
 	switch {
-	case t.class == ir.Low && onlyF32 && a.c.Caps.StoresF32(n):
+	case t.class == ir.Low && onlyF32 && a.storesF32(n):
 		return ir.F32, ir.F32
 	case t.class == ir.Low && a.widened(n, seen):
 		return ir.F32, ir.F32

@@ -151,7 +151,7 @@ func (r *materializer) store(n *ir.Node, t *decision) error {
 
 func (r *materializer) canStore(n *ir.Node, d ir.DType) bool {
 	if d == ir.F32 {
-		return r.c.Caps.StoresF32(n) || r.storesWide(n)
+		return r.storesF32(n) || r.storesWide(n)
 	}
 	return r.c.Caps.StoresLow(n)
 }

@@ -9,7 +9,7 @@ import (
 
 // clusters states the clusters of the plan and what their kernels take at every
 // port.
-func (m *planner) clusters() {
+func (m *planner) clusters() error {
 	c := &clusterer{planner: m, tensor: make([]plan.TensorID, len(m.want))}
 	c.order()
 	for _, v := range m.g.Vars {
@@ -18,12 +18,18 @@ func (m *planner) clusters() {
 	for s, n := range m.g.Nodes {
 		for _, v := range n.Out {
 			if m.base[v.ID] == v {
-				c.written(s, n, v)
+				c.written(s, n, v, !m.inParts[n.ID])
 			}
 		}
 	}
-	for _, n := range m.g.Nodes {
+	for s, n := range m.g.Nodes {
 		if shares(n) {
+			continue
+		}
+		if m.inParts[n.ID] {
+			if err := c.expanded(s, n); err != nil {
+				return &ir.Error{Pos: n.Pos, Msg: err.Error()}
+			}
 			continue
 		}
 		for i, v := range n.In {
@@ -40,6 +46,7 @@ func (m *planner) clusters() {
 		}
 	}
 	c.place()
+	return nil
 }
 
 // caller is the cluster of what the caller takes.
@@ -118,15 +125,16 @@ func (c *clusterer) declared(v *ir.Value) {
 	c.tensor[v.ID] = c.plan.Tensor(plan.Tensor{Stored: c.v[v.ID], Bytes: c.size(v), CopyTimes: times})
 }
 
-// written is the tensor of result v of n, and the port that writes it. A view's
-// parts have been written.
-func (c *clusterer) written(s ir.Section, n *ir.Node, v *ir.Value) {
+// written is the tensor of result v of n, and where it is asked for the port that
+// writes it. A view's parts have been written.
+func (c *clusterer) written(s ir.Section, n *ir.Node, v *ir.Value, port bool) {
 	x := c.v[v.ID]
 	id := c.plan.Tensor(plan.Tensor{Stored: x, Bytes: c.size(v), CopyTimes: c.times(s)})
 	c.tensor[v.ID] = id
-	if shares(n) || !c.leaves(n, v) {
+	if !port || shares(n) || !c.leaves(n, v) {
 		return
 	}
+	c.split(s, n, v)
 	second := c.storesTwice(n)
 	c.port(c.cluster(n), plan.Port{Tensor: id, Write: true, Second: second, Always: v.Next != nil,
 		// Its kernel stores f32 as well as 16 bits.
@@ -135,13 +143,17 @@ func (c *clusterer) written(s ir.Section, n *ir.Node, v *ir.Value) {
 
 // read is the port where n reads operand i, which is v.
 func (c *clusterer) read(n *ir.Node, i int, v *ir.Value) {
+	c.port(c.cluster(n), c.readPort(n, i, v))
+}
+
+func (c *clusterer) readPort(n *ir.Node, i int, v *ir.Value) plan.Port {
 	b, part := c.base[v.ID], c.part[v.ID]
 	p := plan.Port{Tensor: c.tensor[b.ID], Part: part.ID, Bytes: c.size(part), Takes: plan.AsStored}
 	if c.assignable(v) {
 		p.Takes, p.Narrowed = c.form[v.ID].takes(c.reads(n, i, v))
 		p.Saved = b.Def != nil && c.sec[n.ID] == ir.Backward && c.sec[b.Def.ID] == ir.Forward
 	}
-	c.port(c.cluster(n), p)
+	return p
 }
 
 // size is what v takes in 16 bits, or in its own dtype where that is no choice.

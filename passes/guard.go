@@ -57,7 +57,7 @@ func (a *assigner) guarded() ([]string, error) {
 // low, in f32; it records the cause.
 func (a *assigner) vetoed(n *ir.Node, i int) bool {
 	t, why := &a.node[n.ID], a.guard[n.Out[i].ID]
-	if why == "" || t.pin == ir.PinLow || t.class == ir.Low && (i > 0 || !a.c.Caps.StoresF32(n)) {
+	if why == "" || t.pin == ir.PinLow || t.class == ir.Low && (i > 0 || !a.storesF32(n)) {
 		return false
 	}
 	if i == 0 {

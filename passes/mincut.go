@@ -16,7 +16,9 @@ func (a *assigner) mincut() error {
 	m.partner = m.partners()
 	m.variables()
 	m.constraints()
-	m.clusters()
+	if err := m.clusters(); err != nil {
+		return err
+	}
 	m.solver = plan.NewSolver(m.plan)
 	if err := m.stores(); err != nil {
 		return err
@@ -57,6 +59,7 @@ type planner struct {
 	owner    []*ir.Value             // by choice: a value it stands for, for reasons
 	member   map[int32][]*ir.Node    // by cluster
 	exact    map[plan.Choice]bool    // low only where no reader takes f32
+	inParts  []bool                  // by node ID: its row's expansion runs
 }
 
 func newPlanner(a *assigner) *planner {
@@ -68,7 +71,9 @@ func newPlanner(a *assigner) *planner {
 		member: map[int32][]*ir.Node{}, exact: map[plan.Choice]bool{}, pins: map[plan.Choice]*pinned{},
 	}
 	m.plan.SavedCost = a.p.Hold
+	m.inParts = make([]bool, len(a.node))
 	for _, n := range a.g.Nodes {
+		m.inParts[n.ID] = a.expands(n)
 		if n.Why.Cluster > 0 {
 			m.member[n.Why.Cluster] = append(m.member[n.Why.Cluster], n)
 		}
@@ -197,7 +202,7 @@ func (m *planner) variable(s ir.Section, n *ir.Node, i int) (stored, seen plan.C
 		return m.pinnedVariable(n, i)
 	case m.low == ir.F32:
 		return plan.F32, plan.F32
-	case t.class == ir.Low && (i > 0 || !m.c.Caps.StoresF32(n) || t.pin == ir.PinLow):
+	case t.class == ir.Low && (i > 0 || !m.storesF32(n) || t.pin == ir.PinLow):
 		return plan.Low, plan.Low
 	case t.class == ir.Low && required == readByF32 && !m.represented(v): // gradients of parameters: nothing would read the rounded one
 		return plan.F32, plan.F32

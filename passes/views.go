@@ -15,19 +15,21 @@ func views(g *ir.Graph, c *Context) error {
 	if c.Caps.RequiresDense {
 		return nil
 	}
-	pins, err := pinOverrides(g, c.Policy)
+	decided := *c
+	decided.Policy = c.Policy.decided()
+	a, err := newAssigner(g, &decided)
 	if err != nil {
 		return err
 	}
-	found := ir.FindViews(g, g.Uses(), ir.StridedKernels{
+	found := ir.FindViews(g, a.uses, ir.StridedKernels{
 		Reads: func(n *ir.Node, i int, p ir.StridedView) bool {
-			return i < len(n.Def().In) && n.Def().In[i].Strided && p.Rows()
+			return i < len(n.Def().In) && n.Def().In[i].Strided && p.Rows() && !a.expands(n)
 		},
 		Writes: func(n *ir.Node, k int, p ir.StridedView) bool {
-			return k < len(n.Def().Out) && n.Def().Out[k].Strided && p.Rows()
+			return k < len(n.Def().Out) && n.Def().Out[k].Strided && p.Rows() && !a.expands(n)
 		},
 		Moves: func(n *ir.Node) bool {
-			return pins[n.ID].pin == ir.Unpinned && (n.Op != ir.OpConcat || gradientsOf(n) != nil) && mayView(n)
+			return a.node[n.ID].pin == ir.Unpinned && (n.Op != ir.OpConcat || gradientsOf(n) != nil) && mayView(n)
 		},
 	})
 	for _, n := range g.Nodes {

@@ -96,7 +96,7 @@ func (u *unfolding) product(g lower.Gemm, a, b, out lower.BufferID) error {
 		g.Batch, g.A.Strides, g.B.Strides, g.C.Strides = nil, nil, nil, nil
 	}
 	s := &lower.Step{Kind: lower.KindGemm, In: []lower.BufferID{a, b}, Out: []lower.BufferID{out}, Node: u.from.Node, Gemm: &g}
-	if !u.multiplies(u.low) {
+	if !u.target.multiplies(u.low) {
 		var err error
 		if s, err = u.widened(s); err != nil {
 			return err
@@ -220,7 +220,7 @@ func (u *unfolding) gradW() error {
 	}
 	out := s.Out[0]
 	g := lower.Gemm{M: u.w.O / u.w.Groups, N: u.cols, K: u.rows, A: turned(u.strided()), B: u.patches(), C: u.filters()}
-	if d := u.typeOf(out).DType; d == ir.F32 || d == u.low && u.multiplies(d) {
+	if d := u.typeOf(out).DType; d == ir.F32 || d == u.low && u.target.multiplies(d) {
 		return u.product(g, dy, cols, out)
 	}
 	sum := u.temp("sum", ir.F32, u.w.O, u.cols)

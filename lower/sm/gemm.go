@@ -18,7 +18,7 @@ func (c *cudaLowerer) gemm() error {
 		return fmt.Errorf("no product of %s and %s on %s", a, b, c.p.Target)
 	case g.K == 0:
 		return c.fillZero(s.Out[0])
-	case a != b || !c.multiplies(a):
+	case a != b || !c.target.multiplies(a):
 		wide, err := c.widened(s)
 		if err != nil {
 			return err
@@ -55,8 +55,11 @@ func (c *cudaLowerer) split(s *lower.Step) []lower.Step {
 		return []lower.Step{*s}
 	}
 	g := s.Gemm
-	a, b, d := c.typeOf(s.In[0]).DType, c.typeOf(s.In[1]).DType, c.typeOf(s.Out[0]).DType
-	if (d == a && d == b && c.multiplies(a) || d == ir.F32) && c.blasEnds(s, d) {
+	p := ir.Product{A: c.typeOf(s.In[0]).DType, B: c.typeOf(s.In[1]).DType, Out: c.typeOf(s.Out[0]).DType, Tanh: g.Epilogue.Act == lower.Tanh, Residual: g.Epilogue.Residual != 0}
+	if g.Epilogue.Bias != 0 {
+		p.Bias = c.typeOf(s.In[g.Epilogue.Bias]).DType
+	}
+	if !c.target.splits(p) {
 		return []lower.Step{*s}
 	}
 	sum := c.temp("sum", ir.F32, c.elements(s.Out[0])/g.N, g.N)
@@ -73,7 +76,7 @@ func (c *cudaLowerer) split(s *lower.Step) []lower.Step {
 var multiplied = map[ir.DType]bool{ir.F32: true, ir.F16: true, ir.BF16: true}
 
 // multiplies reports whether the device has products of operands of d: bf16 from sm_80.
-func (c *cudaLowerer) multiplies(d ir.DType) bool { return d != ir.BF16 || c.fl.SM >= 80 }
+func (t Target) multiplies(d ir.DType) bool { return d != ir.BF16 || t.fl.SM >= 80 }
 
 // widened is a product with both operands in f32: cuBLASLt takes operands of one
 // dtype, that the device has.
@@ -94,14 +97,12 @@ func (c *cudaLowerer) widened(s *lower.Step) (*lower.Step, error) {
 	return &w, nil
 }
 
-// blasEnds reports whether cuBLASLt has the epilogue: a bias of the result's
-// dtype, then a ReLU.
-func (c *cudaLowerer) blasEnds(s *lower.Step, d ir.DType) bool {
-	e := &s.Gemm.Epilogue
-	if e.Bias != 0 && c.typeOf(s.In[e.Bias]).DType != d {
-		return false
-	}
-	return e.Act != lower.Tanh && e.Residual == 0
+// splits reports whether cuBLASLt computes a product in f32 alone, and a kernel
+// ends it: where the result is neither f32 nor of the operands' dtype, and where the
+// epilogue is more than a bias of the result's dtype, then a ReLU.
+func (t Target) splits(p ir.Product) bool {
+	stores := p.Out == ir.F32 || p.Out == p.A && p.Out == p.B && t.multiplies(p.A)
+	return !stores || p.Bias != ir.Invalid && p.Bias != p.Out || p.Tanh || p.Residual
 }
 
 var endingPrims = map[lower.Act]func(*ir.Code, ir.Reg) ir.Reg{

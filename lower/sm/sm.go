@@ -30,13 +30,23 @@ type cudaLowerer struct {
 	channels *channelJoins               // of micro
 }
 
-// Finish replaces every group, copy, fill and kernel by launches of generated
-// kernels, and what cuBLASLt cannot end a product with by a group after it.
-func (t Target) Finish(p *lower.Program) error {
-	c := &cudaLowerer{p: p, target: t, fl: t.fl, module: &ptx.Module{Flavour: t.fl}, names: map[string]string{}, counts: map[string]int{}}
+// Fuse joins products with what cuBLASLt does while it stores them, and norms over
+// rows with their neighbours. It splits products that cuBLASLt does not end.
+func (t Target) Fuse(p *lower.Program) {
+	c := t.lowerer(p)
 	c.joinEnds()
 	c.splitEnds()
 	joinRows(p)
+}
+
+func (t Target) lowerer(p *lower.Program) *cudaLowerer {
+	return &cudaLowerer{p: p, target: t, fl: t.fl, module: &ptx.Module{Flavour: t.fl}, names: map[string]string{}, counts: map[string]int{}}
+}
+
+// Finish replaces every group, copy, fill and kernel by launches of generated
+// kernels.
+func (t Target) Finish(p *lower.Program) error {
+	c := t.lowerer(p)
 	c.channels = joinChannels(p)
 	p.Batch(lower.Prepare)
 	p.Batch(lower.Update)

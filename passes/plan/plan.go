@@ -53,6 +53,10 @@ type Port struct {
 	// Saved says that the part is saved from forward for backward by this read.
 	Saved bool
 
+	// Moves, unless nil, is what the cluster moves for the port in each form, instead of its bytes once: a
+	// cluster of several kernels reads a tensor several times, or makes a copy of its own.
+	Moves *Moves
+
 	// Second says of a write that the kernel stores each form that somebody reads:
 	// a second one costs its bytes and no cast.
 	Second bool
@@ -63,11 +67,15 @@ type Port struct {
 	Always bool
 }
 
-// Cluster is the nodes that run as one kernel. Values that only they read are
-// registers and no tensors.
+// Moves is bytes by the form of a tensor.
+type Moves struct{ F32, Low int64 }
+
+// Cluster is the nodes that run as one kernel, or as the kernels of one node's
+// expansion. Values that only they read are registers and no tensors.
 type Cluster struct {
 	Name  string
 	Times int64 // runs per step
+	Inner int64 // bytes per run that its kernels pass to each other
 	// Outside marks the caller: its ports say how results are handed out, and move nothing.
 	Outside bool
 	Ports   []Port
@@ -80,6 +88,8 @@ type Plan struct {
 	Clusters []Cluster
 	// Widens are constraints: where A is f32, B is f32.
 	Widens []Widen
+	// Splits are costs of pairs of choices.
+	Splits []Split
 	// SavedCost is the price of a byte that is saved for backward, relative to one that is moved.
 	SavedCost float64
 
@@ -88,6 +98,12 @@ type Plan struct {
 
 // Widen is the constraint that B is at least as wide as A.
 type Widen struct{ A, B Choice }
+
+// Split is bytes per step that are moved where A is f32 and B is low.
+type Split struct {
+	A, B  Choice
+	Bytes int64
+}
 
 // New is a plan without clusters.
 func New() *Plan { return &Plan{choices: int32(firstFree)} }

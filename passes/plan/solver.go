@@ -37,6 +37,9 @@ func NewSolver(p *Plan) *Solver {
 	for _, w := range p.Widens {
 		s.net.arc(int32(w.A), int32(w.B), inf)
 	}
+	for _, x := range p.Splits {
+		s.net.arc(int32(x.A), int32(x.B), x.Bytes)
+	}
 	s.price()
 	return s
 }
@@ -128,6 +131,7 @@ func (s *Solver) price() {
 	reads := s.readers()
 	for k := range s.plan.Clusters {
 		c := &s.plan.Clusters[k]
+		s.fixed += c.Inner * c.Times
 		for i := range c.Ports {
 			if p := &c.Ports[i]; p.Write {
 				writes[p.Tensor], times[p.Tensor] = p, c.Times
@@ -193,23 +197,38 @@ func order(a, b bool) int {
 // exact adds a tensor whose dtype is no choice: each cluster reads it once.
 func (s *Solver) exact(t *Tensor, w *Port, times int64, list []read) {
 	if w != nil {
-		s.fixed += t.Bytes * times
+		s.fixed += w.exactly(t.Bytes) * times
 	}
 	for i, r := range list {
-		if c := &s.plan.Clusters[r.cluster]; !c.Outside && (i == 0 || list[i-1].cluster != r.cluster) {
-			s.fixed += r.Bytes * c.Times
+		if c := &s.plan.Clusters[r.cluster]; !c.Outside && (r.Moves != nil || i == 0 || list[i-1].cluster != r.cluster) {
+			s.fixed += r.exactly(r.Bytes) * c.Times
 		}
 	}
 }
 
+// exactly is what a port of a tensor moves whose dtype is no choice: n, or its Moves.
+func (p *Port) exactly(n int64) int64 {
+	if p.Moves != nil {
+		return p.Moves.F32
+	}
+	return n
+}
+
 // write adds what storing t costs.
 func (s *Solver) write(t *Tensor, w *Port, times int64, list []read) {
+	if w.Moves != nil {
+		s.pay(int32(t.Stored), *w.Moves, times)
+		return
+	}
 	if w.Second && len(list) > 0 && !w.Always {
 		s.forms(list, t.Stored, t.Bytes, times)
 		return
 	}
-	s.pay(int32(t.Stored), t.Bytes, times)
+	s.pay(int32(t.Stored), once(t.Bytes), times)
 }
+
+// once is what reading or writing a tensor of so many low bytes moves.
+func once(low int64) Moves { return Moves{F32: 2 * low, Low: low} }
 
 // reads adds reads, casts and what is saved of t.
 func (s *Solver) reads(t *Tensor, w *Port, list []read) {
@@ -218,7 +237,14 @@ func (s *Solver) reads(t *Tensor, w *Port, list []read) {
 		for end < len(list) && list[end].cluster == list[i].cluster {
 			end++
 		}
-		if c := &s.plan.Clusters[list[i].cluster]; !c.Outside {
+		c := &s.plan.Clusters[list[i].cluster]
+		switch {
+		case c.Outside:
+		case list[i].Moves != nil:
+			for _, r := range list[i:end] {
+				s.pay(r.in(t.Stored), *r.Moves, c.Times)
+			}
+		default:
 			s.forms(list[i:end], t.Stored, touched(list[i:end], t.Bytes), c.Times)
 		}
 		i = end
@@ -287,7 +313,7 @@ func touched(list []read, bytes int64) (sum int64) {
 func (s *Solver) forms(list []read, x Choice, low, times int64) {
 	y := list[0].in(x)
 	if !slices.ContainsFunc(list, func(r read) bool { return r.in(x) != y || r.again != list[0].again }) {
-		s.pay(y, low, times)
+		s.pay(y, once(low), times)
 		return
 	}
 	wide, again, narrow := int32(-1), int32(-1), int32(-1)
@@ -301,16 +327,16 @@ func (s *Solver) forms(list []read, x Choice, low, times int64) {
 	}
 }
 
-// pay adds twice low for f32 and low for low, as node x decides.
-func (s *Solver) pay(x int32, low, times int64) {
+// pay adds what each form moves, as node x decides.
+func (s *Solver) pay(x int32, m Moves, times int64) {
 	switch x {
 	case srcNode:
-		s.fixed += 2 * low * times
+		s.fixed += m.F32 * times
 	case sinkNode:
-		s.fixed += low * times
+		s.fixed += m.Low * times
 	default:
-		s.net.arc(x, sinkNode, 2*low*times)
-		s.net.arc(srcNode, x, low*times)
+		s.net.arc(x, sinkNode, m.F32*times)
+		s.net.arc(srcNode, x, m.Low*times)
 	}
 }
 

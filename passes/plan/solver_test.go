@@ -3,6 +3,7 @@ package plan
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -19,8 +20,15 @@ func randomPlan(r *rand.Rand, k int) *Plan {
 		p.Clusters[i].Times = int64(1 + r.IntN(3))
 	}
 	p.Clusters[0].Outside = r.IntN(2) == 0
+	p.Clusters[len(p.Clusters)-1].Inner = int64(r.IntN(3)) // that of an expansion, where it is above zero
 	port := func(q Port) {
 		c := &p.Clusters[r.IntN(len(p.Clusters))]
+		if c.Inner > 0 {
+			if slices.ContainsFunc(c.Ports, func(o Port) bool { return o.Tensor == q.Tensor }) {
+				return
+			}
+			q.Moves, q.Second, q.Rounded = &Moves{int64(r.IntN(30)), int64(r.IntN(30))}, false, false
+		}
 		c.Ports = append(c.Ports, q)
 	}
 	for range k + 2 {
@@ -49,6 +57,7 @@ func randomPlan(r *rand.Rand, k int) *Plan {
 	}
 	for range r.IntN(3) {
 		p.Widen(any(), any())
+		p.Splits = append(p.Splits, Split{any(), any(), int64(1 + r.IntN(20))})
 	}
 	return p
 }
@@ -61,6 +70,14 @@ func (p *Plan) bytes(low func(Choice) bool) (sum int64, ok bool) {
 		if !low(w.A) && low(w.B) {
 			return 0, false
 		}
+	}
+	for _, x := range p.Splits {
+		if !low(x.A) && low(x.B) {
+			sum += x.Bytes
+		}
+	}
+	for _, c := range p.Clusters {
+		sum += c.Inner * c.Times
 	}
 	for id, t := range p.Tensors {
 		var write *Port
@@ -77,7 +94,11 @@ func (p *Plan) bytes(low func(Choice) bool) (sum int64, ok bool) {
 				case q.Write:
 					write, times = q, c.Times
 				default:
-					parts[form][q.Part] = q.Bytes
+					if q.Moves == nil {
+						parts[form][q.Part] = q.Bytes
+					} else if !c.Outside {
+						sum += q.Moves.of(form) * c.Times
+					}
 					asked[form] = true
 					casts[form] = casts[form] || q.Takes != AsStored
 					casts[inLow] = casts[inLow] || form == inF32Again
@@ -90,7 +111,11 @@ func (p *Plan) bytes(low func(Choice) bool) (sum int64, ok bool) {
 			sum += c.reading(t, parts)
 		}
 		if t.Stored == AsStored {
-			if write != nil {
+			switch {
+			case write == nil:
+			case write.Moves != nil:
+				sum += write.Moves.F32 * times
+			default:
 				sum += t.Bytes * times
 			}
 			continue
@@ -111,6 +136,8 @@ func (p *Plan) bytes(low func(Choice) bool) (sum int64, ok bool) {
 			for form := range asked {
 				sum += size[form] * times
 			}
+		case write != nil && write.Moves != nil:
+			sum += write.Moves.of(own) * times
 		case write != nil:
 			sum += size[own] * times
 		}
@@ -133,6 +160,14 @@ const (
 	inLow
 	inF32Again // rounded to low, and in f32
 )
+
+// of is what is moved for a form.
+func (m *Moves) of(f form) int64 {
+	if f == inLow {
+		return m.Low
+	}
+	return m.F32
+}
 
 // form is the one that q reads of t.
 func (q *Port) form(t Tensor, low func(Choice) bool) form {

@@ -1,0 +1,113 @@
+package passes
+
+import (
+	"slices"
+
+	"ampc/ir"
+	"ampc/passes/plan"
+)
+
+// split adds what it costs that a product which ends in v, a result of node last in
+// section s, is stored in f32 first (ir.Caps.Splits): the sums are written and read
+// again, at dtypes of v and of its bias for which no one kernel does it all.
+func (c *clusterer) split(s ir.Section, last *ir.Node, v *ir.Value) {
+	out := c.v[v.ID]
+	p := c.productOf(last)
+	if c.c.Caps.Splits == nil || p == nil || out == plan.AsStored {
+		return
+	}
+	x, bias, biased := c.epilogue(p, last)
+	splits := func(b, d plan.Choice) bool {
+		k := x
+		k.A, k.B, k.Out = c.operandDType(p, 0, d), c.operandDType(p, 1, d), c.dtypeOf(d, v)
+		if biased {
+			k.Bias = c.dtypeOf(b, v)
+		}
+		return c.c.Caps.Splits(k)
+	}
+	bytes := 4 * c.bytes(v) * c.times(s)
+	pay := func(a, b plan.Choice) { c.plan.Splits = append(c.plan.Splits, plan.Split{A: a, B: b, Bytes: bytes}) }
+	wide, low := splits(plan.F32, plan.F32), splits(plan.Low, plan.Low)
+	if wide {
+		pay(out, plan.Low)
+	}
+	if low {
+		pay(plan.F32, out)
+	}
+	if biased && !low && splits(plan.F32, plan.Low) {
+		pay(bias, out)
+	}
+	if biased && !wide && splits(plan.Low, plan.F32) {
+		pay(out, bias)
+	}
+}
+
+// productOf is the product whose epilogue ends in last, nil where there is none or
+// its kernel runs any elementwise work.
+func (c *clusterer) productOf(last *ir.Node) *ir.Node {
+	product := func(n *ir.Node) bool { return n.Op == ir.OpMatmul || n.Op == ir.OpLinear }
+	if last.Why.Cluster == 0 {
+		if product(last) {
+			return last
+		}
+		return nil
+	}
+	if i := slices.IndexFunc(c.member[last.Why.Cluster], product); i >= 0 && c.storesOnce(last) {
+		return c.member[last.Why.Cluster][i]
+	}
+	return nil
+}
+
+// epilogue is what follows product p up to node last, and what decides the dtype of
+// its bias, if it has one.
+func (c *clusterer) epilogue(p, last *ir.Node) (x ir.Product, bias plan.Choice, biased bool) {
+	if b := p.Operand("b"); p.Op == ir.OpLinear && b != nil {
+		bias, biased = c.stored(p, 2, b), true
+	}
+	stage := c.c.Caps.EpilogueOf(p)
+	for at := p; at != last; {
+		y := at.Out[0]
+		m := c.uses.Of(y)[0].Node
+		stage = c.c.Caps.Extends(stage, m, y)
+		other := slices.IndexFunc(m.In, func(o *ir.Value) bool { return o != y })
+		switch stage {
+		case ir.AfterBias:
+			bias, biased = c.stored(m, other, m.In[other]), true
+		case ir.AfterActivation:
+			x.Tanh = m.Op == ir.OpTanh
+		case ir.AfterResidual:
+			x.Residual = true
+		}
+		at = m
+	}
+	return x, bias, biased
+}
+
+// stored is what decides the dtype in which n reads operand i, which is v.
+func (c *clusterer) stored(n *ir.Node, i int, v *ir.Value) plan.Choice {
+	if x := c.reads(n, i, v); x != plan.AsStored {
+		return x
+	}
+	return c.v[c.base[v.ID].ID]
+}
+
+// operandDType is the dtype in which product p reads operand i, where its result is
+// stored as d: that of the result where it is no requirement.
+func (c *clusterer) operandDType(p *ir.Node, i int, d plan.Choice) ir.DType {
+	x := c.stored(p, i, p.In[i])
+	if x.Free() {
+		x = d
+	}
+	return c.dtypeOf(x, p.In[i])
+}
+
+// dtypeOf is the dtype of v that a fixed choice stands for.
+func (m *planner) dtypeOf(x plan.Choice, v *ir.Value) ir.DType {
+	switch x {
+	case plan.F32:
+		return ir.F32
+	case plan.Low:
+		return m.lowOf(v)
+	}
+	return v.Type.DType
+}
