@@ -102,7 +102,7 @@ func foldStore(n *ir.Node, c *Context, reads map[*ir.Value]int, dead map[*ir.Nod
 	v, out := n.In[0], n.Out[0]
 	p := v.Def
 	d := out.Type.DType
-	if p == nil || v.Idx != 0 || v.Next != nil || out.Next != nil || reads[v] != 1 || v.Type.DType != ir.F32 || !d.Low() || p.Def().Class == ir.Fixed {
+	if p == nil || v.Idx != 0 || v.Next != nil || out.Next != nil || reads[v] != 1 || v.Type.DType != ir.F32 || !d.Low() || p.Def().Class == ir.Fixed || storedByRule(p) {
 		return nil
 	}
 	attrs := p.Attrs
@@ -127,6 +127,11 @@ func foldStore(n *ir.Node, c *Context, reads map[*ir.Value]int, dead map[*ir.Nod
 	}
 	p.Why.Marks &^= ir.MarkStoresF32
 	return nil
+}
+
+// storedByRule reports whether the policy says that p, which stores 16 bits, stores f32.
+func storedByRule(p *ir.Node) bool {
+	return p.Why.Class == ir.Low && p.Why.Marks&ir.MarkStoresF32 != 0 && (p.Why.Cause == ir.ByPattern || p.Why.Cause == ir.ByGuard)
 }
 
 // storeInstead makes p store its first result as d, if that leaves its other
