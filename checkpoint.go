@@ -293,3 +293,183 @@ func roundTo(x float64, d ir.DType) float64 {
 	}
 	return float64(fp.F16ToF32(fp.F16(float32(x))))
 }
+
+// LoadOption changes what LoadFile takes.
+type LoadOption struct{ leave bool }
+
+// LeaveState lets LoadFile leave training state in the file that no compiled step
+// has: to load for inference, or to train on with another optimizer.
+func LeaveState() LoadOption { return LoadOption{leave: true} }
+
+// namesIn gives the name in the file of each variable, "" where it has none. A
+// file of format 1 has other names for what the compiler makes.
+func (s *session) namesIn(f *safetensors.File) map[string]string {
+	has := func(name string) bool { _, ok := f.Lookup(name); return ok }
+	old := f.Meta[metaFormat] == formatBefore
+	names := map[string]string{}
+	for _, v := range s.vars {
+		name := v.Name
+		if n, made := passes.ParseStateName(name); old && made {
+			if n.Step == "" && !n.Shared() && !has("step") {
+				n.Step = onlyStep(f)
+			}
+			name = n.Before(has)
+		}
+		if has(name) {
+			names[v.Name] = name
+		}
+	}
+	return names
+}
+
+// onlyStep is the step of a file of format 1 that has one, which was numbered
+// where something was compiled before it; "" for none, or several.
+func onlyStep(f *safetensors.File) string {
+	only := ""
+	for _, info := range f.Tensors {
+		step, ok := strings.CutSuffix(info.Name, ".step")
+		if !ok || !strings.HasPrefix(step, "step") {
+			continue
+		}
+		if only != "" {
+			return ""
+		}
+		only = step
+	}
+	return only
+}
+
+// readNames are the tensors of a file that variables read.
+func readNames(names map[string]string) map[string]bool {
+	read := map[string]bool{}
+	for _, name := range names {
+		read[name] = true
+	}
+	return read
+}
+
+// homeless refuses a file with training state that no compiled step reads. The
+// state of a scaler comes and goes with the policy of its step.
+func (s *session) homeless(f *safetensors.File, names map[string]string) error {
+	read := readNames(names)
+	var lost []string
+	for _, info := range f.Tensors {
+		if read[info.Name] {
+			continue
+		}
+		n, made := passes.ParseStateName(info.Name)
+		if f.Meta[metaFormat] == formatBefore {
+			n, made = stateBefore(f, info.Name)
+		}
+		_, there := s.policies[n.Step]
+		if !made || n.Shared() || n.OfScaler() && there {
+			continue
+		}
+		lost = append(lost, ir.Printable(info.Name))
+	}
+	if len(lost) == 0 {
+		return nil
+	}
+	shown := lost
+	if len(shown) > 3 {
+		shown = shown[:3]
+	}
+	return fmt.Errorf("holds training state that no compiled step has (%s; %d in all): compile the step that saved it, under its TrainConfig.Name, or load with ampc.LeaveState() to do without", strings.Join(shown, ", "), len(lost))
+}
+
+// stateBefore takes a name of format 1 for what it is; false where it is no
+// training state.
+func stateBefore(f *safetensors.File, name string) (passes.StateName, bool) {
+	for suffix, kind := range map[string]string{".m": "adam.m", ".v": "adam.v", ".ema": "ema"} {
+		if of, ok := strings.CutSuffix(name, suffix); ok {
+			if _, has := f.Lookup(of); has {
+				return passes.StateName{Kind: kind, Of: of}, true
+			}
+		}
+	}
+	if n, ok := passes.ParseStateName(ir.Reserved + strings.TrimPrefix(name, ir.Reserved)); ok {
+		return n, true
+	}
+	if step, rest, ok := strings.Cut(name, ".amp."); ok { // STEP.amp.scale, STEP.amp.LOSS.scale
+		return passes.ParseStateName(ir.Reserved + step + "." + rest[strings.LastIndexByte(rest, '.')+1:])
+	}
+	if rest, ok := strings.CutPrefix(name, ir.Reserved); ok { // amp.LOSS.scale
+		return passes.ParseStateName(ir.Reserved + rest[strings.LastIndexByte(rest, '.')+1:])
+	}
+	return passes.StateName{}, false
+}
+
+// Snapshot is a checkpoint in memory: the model as it was when Model.Snapshot
+// took it. It may be written while training goes on.
+type Snapshot struct {
+	meta    map[string]string
+	tensors []safetensors.Tensor
+	vars    []lower.Var
+	data    [][]byte
+}
+
+// Snapshot copies what SaveFile writes. It takes as much memory as the file.
+func (m *Model) Snapshot() (*Snapshot, error) {
+	defer m.gate.hold()()
+	s := m.session
+	if s == nil {
+		return nil, fmt.Errorf("nothing to save: %w", m.idle())
+	}
+	snap := &Snapshot{meta: m.header()}
+	for _, v := range s.vars {
+		if !lasting(v) {
+			continue
+		}
+		data, err := s.read(v)
+		if err != nil {
+			return nil, err
+		}
+		snap.vars, snap.data = append(snap.vars, v), append(snap.data, data)
+		snap.tensors = append(snap.tensors, stored(v, safetensors.Bytes(data)))
+	}
+	return snap, nil
+}
+
+// WriteFile writes the file that SaveFile would have written.
+func (s *Snapshot) WriteFile(path string) error {
+	return safetensors.WriteFile(path, s.meta, s.tensors)
+}
+
+// Bytes is the size of the tensors in bytes; the file is a little larger.
+func (s *Snapshot) Bytes() (n int64) {
+	for _, d := range s.data {
+		n += int64(len(d))
+	}
+	return n
+}
+
+// NotFinite names a parameter that holds NaN or Inf, "" where none does: such a
+// model has nothing left to save.
+func (s *Snapshot) NotFinite() string {
+	for i, v := range s.vars {
+		if v.Kind != ir.Param || !v.Type.DType.Float() {
+			continue
+		}
+		h := Host{Type{v.Type}, s.data[i]}
+		for k := range h.Len() {
+			if x := h.At(k); math.IsNaN(x) || math.IsInf(x, 0) {
+				return v.Name
+			}
+		}
+	}
+	return ""
+}
+
+// header is the metadata of a checkpoint.
+func (m *Model) header() map[string]string {
+	meta := map[string]string{metaFormat: format, metaModel: m.Graph().Name, metaPolicy: m.session.policyList()}
+	for k, v := range m.session.meta {
+		meta[userPrefix+k] = v
+	}
+	return meta
+}
+
+// stored is how a variable lies in a checkpoint.
+func stored(v lower.Var, write func(io.Writer) error) safetensors.Tensor {
+	return safetensors.Tensor{Name: v.Name, DType: safetensors.Named(v.Type.DType.String()), Shape: sizes(v.Type.Shape), Write: write}
+}

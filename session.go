@@ -1,12 +1,15 @@
 package ampc
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"ampc/ir"
 	"ampc/ir/eval"
 	"ampc/lower"
+	"ampc/passes"
 	"ampc/runtime"
 	"ampc/runtime/cpu"
 )
@@ -213,4 +216,148 @@ func (m *Model) Variables() []string {
 		names[i] = v.Name
 	}
 	return names
+}
+
+// gate lets one call at a time at what the steps of a model share: the session,
+// its variables, and what a step keeps between runs.
+type gate chan struct{}
+
+func newGate() gate { return make(gate, 1) }
+
+// enter waits for the gate, or for the end of ctx.
+func (g gate) enter(ctx context.Context) error {
+	if g.try() {
+		return nil
+	}
+	select {
+	case g <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// try enters unless somebody is inside.
+func (g gate) try() bool {
+	select {
+	case g <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// hold waits for the gate and returns what opens it again: `defer g.hold()()`.
+func (g gate) hold() func() {
+	g <- struct{}{}
+	return g.leave
+}
+
+func (g gate) leave() { <-g }
+
+// begin lets one call at a time run the step. A training step that another
+// goroutine is running is an error, since the order of its batches would be
+// chance; calls of inference steps wait for each other.
+func (s *Step) begin(ctx context.Context, call string) (end func(), err error) {
+	root := s
+	if s.of != nil {
+		root = s.of
+	}
+	leave := s.model.gate.leave
+	if len(s.losses) > 0 {
+		if !root.turn.try() {
+			return nil, fmt.Errorf("%s: another goroutine is running this training step: call it from one goroutine at a time", call)
+		}
+		leave = func() {
+			s.model.gate.leave()
+			root.turn.leave()
+		}
+	}
+	if err := s.model.gate.enter(ctx); err != nil {
+		if len(s.losses) > 0 {
+			root.turn.leave()
+		}
+		return nil, fmt.Errorf("%s: %w", call, err)
+	}
+	if s.exec == nil {
+		leave()
+		return nil, errClosed
+	}
+	return leave, nil
+}
+
+// sharedScale is a loss scale that losses name by its Scaler.
+type sharedScale struct {
+	passes.SharedScale
+	last *Step // compiled last of those that use it: the one that advances it
+}
+
+// sharedScales names the scales of a new step's own scalers. Those that earlier
+// steps have, the new one is to advance in their place.
+func (s *session) sharedScales(r request) map[*passes.Scaler]passes.SharedScale {
+	uses := map[*passes.Scaler]passes.SharedScale{}
+	named := map[string]bool{}
+	for i, l := range r.losses {
+		scaler := r.config.Losses[i].Scaler
+		if _, again := uses[scaler]; again || scaler == nil {
+			continue
+		}
+		name := l.Value.Name()
+		use := passes.SharedScale{Step: r.config.Name, Of: name}
+		if old, ok := s.scales[l.Scaler]; ok {
+			use = old.SharedScale
+			use.Part = passes.Advance
+		}
+		for k := 2; use.Part == passes.Alone && named[use.Of]; k++ {
+			use.Of = fmt.Sprintf("%s_%d", name, k)
+		}
+		uses[scaler], named[use.Of] = use, true
+	}
+	return uses
+}
+
+// share makes step the one that advances the scales of its losses. A step that
+// did so before now notes its overflows for this one.
+func (s *session) share(step *Step) error {
+	for i, l := range step.losses {
+		old := s.scales[l.Scaler].last
+		if l.Scaler == nil || old == step {
+			continue
+		}
+		if old != nil && old.exec != nil {
+			if err := s.collect(old, l.Scaler); err != nil {
+				return err
+			}
+		}
+		s.scales[l.Scaler] = sharedScale{step.config.Shared[step.config.Losses[i].Scaler], step}
+	}
+	return nil
+}
+
+// collect compiles a step again, to note what it finds out about a scale for
+// the step that advances it.
+func (s *session) collect(old *Step, scaler *Scaler) error {
+	r := old.request
+	r.config.Shared = maps.Clone(r.config.Shared)
+	for i, l := range r.losses {
+		if l.Scaler == scaler {
+			use := r.config.Shared[r.config.Losses[i].Scaler]
+			use.Part = passes.Collect
+			r.config.Shared[r.config.Losses[i].Scaler] = use
+		}
+	}
+	step, err := s.compile(old.model, r)
+	if err != nil {
+		return err
+	}
+	if err := old.closeSizes(); err != nil { // what they do with the scale changes as well
+		return err
+	}
+	for _, r := range old.last.results {
+		r.settle()
+	}
+	step.pending, step.runs, step.turn = old.pending, old.runs, old.turn
+	err = old.exec.Close()
+	*old = *step
+	return err
 }
