@@ -1,10 +1,18 @@
 package ampc
 
 import (
+	"cmp"
+	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"ampc/ir"
+	"ampc/passes"
+	"ampc/passes/ranges"
+	"ampc/passes/systems"
 )
 
 // Loss is an f32 scalar to minimise.
@@ -146,3 +154,228 @@ func (e PassEvent) WriteIR(w io.Writer) error { return e.graph.Print(w, ir.Reaso
 // Graph is the graph as the pass left it, for tools; it is there during the call of
 // CompileOptions.After only and must not be changed.
 func (e PassEvent) Graph() *ir.Graph { return e.graph }
+
+// compiler returns what the passes are told for c and these losses, in terms of
+// the model's own graph. It is the one place where the public configuration becomes
+// the compiler's; what a session adds stands in request.
+func (c TrainConfig) compiler(losses []Loss) (passes.Config, error) {
+	p, err := c.Compile.compiler(c.Policy)
+	if err != nil {
+		return p, err
+	}
+	p.Train = len(losses) > 0
+	p.Name, p.Groups, p.Clip, p.Scaler = c.Name, c.groups(), c.Clip.compiler(), c.Scaler.compiler()
+	p.NoSkip, p.EMA, p.Micro, p.BadMicro = c.NoSkip, c.EMA, c.Micro, passes.BadMicro(c.BadMicro)
+	p.Gradients = gradientsFor(c.Gradients)
+	scalers := map[*Scaler]*passes.Scaler{nil: nil} // losses with one pointer keep sharing one
+	for _, l := range losses {
+		if _, known := scalers[l.Scaler]; !known {
+			s := l.Scaler.compiler()
+			scalers[l.Scaler] = &s
+		}
+		p.Losses = append(p.Losses, passes.Loss{Value: l.Value.v, Weight: l.Weight, Scaler: scalers[l.Scaler]})
+	}
+	for _, o := range c.Outputs {
+		p.Outputs = append(p.Outputs, passes.Output{Value: o.Tensor.v, Reduce: passes.Reduce(o.Reduce)})
+	}
+	for _, w := range c.Grads {
+		p.Outputs = append(p.Outputs, passes.Output{Kind: passes.OfGradient, Value: w.v})
+	}
+	return p, nil
+}
+
+// compiler returns what the passes are told for the forward pass that computes out.
+func (c InferConfig) compiler(out []Tensor) (passes.Config, error) {
+	p, err := c.Compile.compiler(c.Policy)
+	for _, t := range out {
+		p.Outputs = append(p.Outputs, passes.Output{Value: t.v})
+	}
+	return p, err
+}
+
+func (o CompileOptions) compiler(policy Policy) (passes.Config, error) {
+	p := passes.Config{Compiling: passes.Compiling{Pad: o.Pad, Ranges: o.Ranges.compiler(), Disable: o.Disable, Prove: !o.NoProof}, Training: passes.Training{Shadow: o.Shadow}}
+	if tell := o.After; tell != nil {
+		p.After = func(e passes.Event) {
+			tell(PassEvent{Pass: e.Pass, Took: e.Took, Counters: e.Counters, Notes: e.Notes, graph: e.Graph})
+		}
+	}
+	var err error
+	p.Policy, err = policy.compiler()
+	return p, err
+}
+
+func (p Policy) compiler() (passes.Policy, error) {
+	c := passes.Policy{
+		Name: p.Name, Low: irDType(p.Low), TF32: p.TF32, Direct: p.Direct, Manual: p.Manual, Algorithm: p.Algorithm, Hold: p.Hold, Guard: p.Guard,
+		Eager: p.Eager, Narrow: p.Narrow, Cast: p.Cast, NoMasters: p.NoMasters, NormF32: p.NormF32, Outputs: irDType(p.Outputs),
+		Rules: rulesFor(p.Rules), Stores: rulesFor(p.Stores), Scaler: p.Scaler.compiler(), Losses: p.Losses,
+	}
+	for _, o := range p.Classes {
+		class, ok := ir.ClassOf(string(o.Class))
+		if !ok {
+			return c, fmt.Errorf("policy %s: class %q of %s: there are low, keep, promote and clear", p.Name, o.Class, o.Op)
+		}
+		if op, ok := ir.OpNamed(o.Op); ok {
+			if c.Class == nil {
+				c.Class = map[ir.Op]ir.Class{}
+			}
+			c.Class[op] = class
+			continue
+		}
+		if !strings.Contains(o.Op, ".") {
+			return c, fmt.Errorf("policy %s: no op %q to give a class; `ampc ops` lists them", p.Name, o.Op)
+		}
+		kind, err := systems.ParseCase(o.Op)
+		if err != nil {
+			return c, fmt.Errorf("policy %s: %w", p.Name, err)
+		}
+		kind.Class = class
+		c.Cases = append(c.Cases, kind)
+	}
+	for _, w := range p.Widens {
+		widen, err := systems.ParseWiden(w.Op, w.Name)
+		if err != nil {
+			return c, fmt.Errorf("policy %s: %w", p.Name, err)
+		}
+		c.Widens = append(c.Widens, widen)
+	}
+	return c, nil
+}
+
+// policyOf returns the public form of a compiler's policy: presets and policy
+// files are made there.
+func policyOf(c passes.Policy) Policy {
+	p := Policy{
+		Name: c.Name, Low: DType(c.Low), TF32: c.TF32, Direct: c.Direct, Manual: c.Manual, Algorithm: c.Algorithm, Hold: c.Hold, Guard: c.Guard,
+		Eager: c.Eager, Narrow: c.Narrow, Cast: c.Cast, NoMasters: c.NoMasters, NormF32: c.NormF32, Outputs: DType(c.Outputs),
+		Rules: rulesOf(c.Rules), Stores: rulesOf(c.Stores), Scaler: scalerOf(c.Scaler), Losses: c.Losses,
+	}
+	byName := func(a, b ir.Op) int { return cmp.Compare(a.String(), b.String()) }
+	for _, op := range slices.SortedFunc(maps.Keys(c.Class), byName) {
+		p.Classes = append(p.Classes, OpClass{op.String(), Class(c.Class[op].String())})
+	}
+	for _, k := range c.Cases {
+		p.Classes = append(p.Classes, OpClass{k.String(), Class(k.Class.String())})
+	}
+	for _, w := range c.Widens {
+		p.Widens = append(p.Widens, Operand{w.Op.String(), w.Operand})
+	}
+	return p
+}
+
+func rulesFor(rules []Rule) []passes.Rule {
+	var out []passes.Rule
+	for _, r := range rules {
+		out = append(out, passes.Rule{Pattern: r.Pattern, Pin: ir.Pin(r.Pin), Pos: r.Pos})
+	}
+	return out
+}
+
+func rulesOf(rules []passes.Rule) []Rule {
+	var out []Rule
+	for _, r := range rules {
+		out = append(out, Rule{r.Pattern, Pin(r.Pin), r.Pos})
+	}
+	return out
+}
+
+func (s Scaler) compiler() passes.Scaler {
+	return passes.Scaler{
+		Mode: passes.ScalerMode(s.Mode), Init: s.Init, Growth: s.Growth, Backoff: s.Backoff, Every: s.Every, Floor: s.Floor, NoFloor: s.NoFloor,
+		Cap: s.Cap, NoCap: s.NoCap, Hysteresis: s.Hysteresis, BlameForward: s.BlameForward, Sticky: s.Sticky, Renew: s.Renew,
+	}
+}
+
+func scalerOf(s passes.Scaler) Scaler {
+	return Scaler{
+		Mode: ScalerMode(s.Mode), Init: s.Init, Growth: s.Growth, Backoff: s.Backoff, Every: s.Every, Floor: s.Floor, NoFloor: s.NoFloor,
+		Cap: s.Cap, NoCap: s.NoCap, Hysteresis: s.Hysteresis, BlameForward: s.BlameForward, Sticky: s.Sticky, Renew: s.Renew,
+	}
+}
+
+// groups are the groups that a step trains, the config's own optimizer last.
+func (c TrainConfig) groups() []passes.Group {
+	groups := slices.Clone(c.Groups)
+	if c.Optimizer.Algorithm != 0 {
+		groups = append(groups, Group{Optimizer: c.Optimizer, LR: c.LR})
+	}
+	var out []passes.Group
+	for _, g := range groups {
+		out = append(out, passes.Group{Pattern: g.Pattern, Optimizer: g.Optimizer.compiler(), LR: g.LR.compiler(), Clip: g.Clip.compiler(), Freeze: g.Freeze, NoUpdate: g.NoUpdate})
+	}
+	return out
+}
+
+func (o Optimizer) compiler() passes.Optimizer {
+	return passes.Optimizer{Algorithm: passes.Algorithm(o.Algorithm), Momentum: o.Momentum, Nesterov: o.Nesterov, Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.Decay, StateDType: irDType(o.StateDType)}
+}
+
+func (s Schedule) compiler() passes.Schedule {
+	return passes.Schedule{Rate: s.Rate, Kind: passes.ScheduleKind(s.Kind), Warmup: s.Warmup, Total: s.Total, Min: s.Min, Every: s.Every, Drop: s.Drop, CountAll: s.CountAll}
+}
+
+func (c Clip) compiler() passes.Clip { return passes.Clip{Norm: c.Norm, Value: c.Value} }
+
+func (r Ranges) compiler() ranges.Options {
+	o := ranges.Options{Growth: r.Growth}
+	if r.Inputs != nil {
+		o.Inputs = map[string]ir.Interval{}
+	}
+	for name, i := range r.Inputs {
+		o.Inputs[name] = ir.Interval{Lo: i.Lo, Hi: i.Hi, NaN: i.NaN}
+	}
+	if r.Recorded != nil {
+		o.Recorded = map[string]ranges.Recorded{}
+	}
+	for name, x := range r.Recorded {
+		o.Recorded[name] = ranges.Recorded(x)
+	}
+	return o
+}
+
+// gradientsFor makes what edits gradients put the user's lines on what it builds.
+func gradientsFor(edit func(u *Update, g []Grad) []Grad) func(b *ir.Builder, g []passes.GradOf) []passes.GradOf {
+	if edit == nil {
+		return nil
+	}
+	return func(b *ir.Builder, g []passes.GradOf) []passes.GradOf {
+		b.Locate(userLine)
+		u := &Update{ops{b}, new([]passes.GradOf)}
+		in := make([]Grad, len(g))
+		for i, x := range g {
+			in[i] = Grad{u.tensor(x.Param), u.tensor(x.Grad)}
+		}
+		edited := u.guard(edit, in)
+		if len(edited) > len(in) {
+			u.Fail("TrainConfig.Gradients returns %d gradients, want %d: one for each parameter, in the order given", len(edited), len(in))
+		}
+		out := make([]passes.GradOf, len(edited))
+		for i, x := range edited {
+			out[i] = passes.GradOf{Param: x.Param.v, Grad: x.Value.v}
+		}
+		return append(out, *u.states...)
+	}
+}
+
+// guard calls the user's hook. A panic in it is a mistake with the line that panicked.
+func (u *Update) guard(edit func(u *Update, g []Grad) []Grad, g []Grad) (out []Grad) {
+	defer func() {
+		if r := recover(); r != nil {
+			u.Fail("TrainConfig.Gradients panics: %v", r)
+			out = g
+		}
+	}()
+	return edit(u, g)
+}
+
+// bound are the sizes as the graph takes them.
+func (z Sizes) bound() map[string]int64 {
+	out := map[string]int64{}
+	for name, n := range z {
+		out[string(name)] = n
+	}
+	return out
+}
+
+func irDType(d DType) ir.DType { return ir.DType(d) }

@@ -167,3 +167,375 @@ func fanIn(n int) Init {
 	r := 1 / math.Sqrt(float64(max(n, 1)))
 	return Uniform(-r, r)
 }
+
+// Conv2dOptions are the options of Conv2d.
+type Conv2dOptions struct {
+	Stride   int // of the window in each dimension; 0: 1
+	Padding  int // zeros on each side of each spatial dimension
+	Dilation int // distance of the window's elements; 0: 1
+	Groups   int // channels are split into so many groups that do not mix; 0: 1
+	NoBias   bool
+	Init     Init // of the weights; zero: uniform in ±1/√(in/Groups·kernel²), as the bias always is
+}
+
+// Conv2d is a square convolution over images, with weights
+// w[out,C/Groups,kernel,kernel] and b[out].
+//
+//   - Shapes: x[N,C,H,W] to [N,out,H',W'], H' = (H + 2·Padding − Dilation·(kernel−1) − 1)/Stride + 1.
+//   - DTypes: float; weights are f32.
+//   - Errors: a name that is taken, channels that do not divide into Groups, or a kernel larger than the padded image.
+//   - PyTorch: nn.Conv2d; padding_mode is Pad before it.
+func (m *Model) Conv2d(name string, x Tensor, out, kernel int, opts ...Conv2dOptions) Tensor {
+	o := option(m.ops, "conv2d", opts)
+	groups := o.Groups
+	if groups == 0 {
+		groups = 1
+	}
+	l, ok := m.layer("conv2d", name)
+	in := l.channels("conv2d", name, x, groups)
+	if !ok || in < 0 {
+		return Tensor{}
+	}
+	fan := fanIn(in / groups * kernel * kernel)
+	w := l.Param("w", o.Init.or(fan), out, in/groups, kernel, kernel)
+	var b Tensor
+	if !o.NoBias {
+		b = l.Param("b", fan, out)
+	}
+	c := window(o.Stride, o.Padding, o.Dilation)
+	c.Groups = groups
+	return m.at(name).Conv(x, w, b, c)
+}
+
+// ConvTranspose2dOptions are the options of ConvTranspose2d.
+type ConvTranspose2dOptions struct {
+	Stride        int // of the window in each dimension of the result; 0: 1
+	Padding       int // what is taken away on each side of each spatial dimension
+	OutputPadding int // added to the sizes of the result
+	Dilation      int // distance of the window's elements; 0: 1
+	NoBias        bool
+	Init          Init // of the weights; zero: uniform in ±1/√(out·kernel²), as the bias always is
+}
+
+// ConvTranspose2d is the transpose of a square convolution, to larger images,
+// with weights w[C,out,kernel,kernel] and b[out].
+//
+//   - Shapes: x[N,C,H,W] to [N,out,H',W'], H' = (H−1)·Stride − 2·Padding + Dilation·(kernel−1) + OutputPadding + 1.
+//   - DTypes: float; weights are f32.
+//   - Errors: a name that is taken, or sizes below 1.
+//   - PyTorch: nn.ConvTranspose2d; without groups.
+func (m *Model) ConvTranspose2d(name string, x Tensor, out, kernel int, opts ...ConvTranspose2dOptions) Tensor {
+	o := option(m.ops, "conv_transpose2d", opts)
+	l, ok := m.layer("conv_transpose2d", name)
+	in := l.channels("conv_transpose2d", name, x, 1)
+	if !ok || in < 0 {
+		return Tensor{}
+	}
+	fan := fanIn(out * kernel * kernel)
+	w := l.Param("w", o.Init.or(fan), in, out, kernel, kernel)
+	var b Tensor
+	if !o.NoBias {
+		b = l.Param("b", fan, out)
+	}
+	c := window(o.Stride, o.Padding, o.Dilation)
+	if p := o.OutputPadding; p != 0 {
+		c.OutputPadding = []int{p, p}
+	}
+	return m.at(name).ConvTranspose(x, w, b, c)
+}
+
+// window is where the windows of a square convolution lie; 0 and 1 are the
+// defaults of stride and dilation.
+func window(stride, padding, dilation int) ConvOptions {
+	var c ConvOptions
+	if stride != 0 && stride != 1 {
+		c.Strides = []int{stride, stride}
+	}
+	if dilation != 0 && dilation != 1 {
+		c.Dilations = []int{dilation, dilation}
+	}
+	if padding != 0 {
+		c.Pads = []int{padding, padding, padding, padding}
+	}
+	return c
+}
+
+// LayerNormOptions are the options of LayerNorm.
+type LayerNormOptions struct {
+	Eps    *float64 // added to the variance, in f32: new(1e-12); nil: 1e-5
+	NoBias bool
+}
+
+// LayerNorm normalises the last dimension to mean 0 and variance 1, with
+// parameters scale[n] and bias[n].
+//
+//   - Shapes: x[...,n] to the same; n is a number.
+//   - DTypes: float; statistics are f32, the result has x's.
+//   - Errors: a name that is taken, or x without a last dimension of known size.
+//   - PyTorch: nn.LayerNorm(n).
+func (m *Model) LayerNorm(name string, x Tensor, opts ...LayerNormOptions) Tensor {
+	o := option(m.ops, "layer_norm", opts)
+	l, ok := m.layer("layer_norm", name)
+	n := l.size("layer_norm", name, x, -1)
+	if !ok || n < 0 {
+		return Tensor{}
+	}
+	scale, bias := l.affine(n, o.NoBias)
+	return m.at(name).LayerNormWith(x, scale, bias, NormWithOptions{Eps: o.Eps})
+}
+
+// RMSNormOptions are the options of RMSNorm.
+type RMSNormOptions struct {
+	Eps *float64 // added to the mean square, in f32: new(1e-12); nil: 1e-5
+}
+
+// RMSNorm divides the last dimension by the root of its mean square, with a
+// parameter scale[n].
+//
+//   - Shapes: x[...,n] to the same; n is a number.
+//   - DTypes: float; statistics are f32, the result has x's.
+//   - Errors: a name that is taken, or x without a last dimension of known size.
+//   - PyTorch: nn.RMSNorm(n), whose eps is the smallest step of its dtype unless told otherwise.
+func (m *Model) RMSNorm(name string, x Tensor, opts ...RMSNormOptions) Tensor {
+	o := option(m.ops, "rms_norm", opts)
+	l, ok := m.layer("rms_norm", name)
+	n := l.size("rms_norm", name, x, -1)
+	if !ok || n < 0 {
+		return Tensor{}
+	}
+	return m.at(name).RMSNormWith(x, l.Param("scale", Fill(1), n), NormWithOptions{Eps: o.Eps})
+}
+
+// GroupNormOptions are the options of GroupNorm.
+type GroupNormOptions struct {
+	Eps *float64 // added to the variance, in f32: new(1e-12); nil: 1e-5
+}
+
+// GroupNorm normalises groups of channels of each image, with parameters
+// scale[C] and bias[C].
+//
+//   - Shapes: x[N,C,...] to the same; C is a number.
+//   - DTypes: float; statistics are f32, the result has x's.
+//   - Errors: a name that is taken, or channels that do not divide into groups.
+//   - PyTorch: nn.GroupNorm.
+func (m *Model) GroupNorm(name string, x Tensor, groups int, opts ...GroupNormOptions) Tensor {
+	o := option(m.ops, "group_norm", opts)
+	l, ok := m.layer("group_norm", name)
+	n := l.channels("group_norm", name, x, groups)
+	if !ok || n < 0 {
+		return Tensor{}
+	}
+	scale, bias := l.affine(n, false)
+	return m.at(name).GroupNormWith(x, scale, bias, groups, NormWithOptions{Eps: o.Eps})
+}
+
+// BatchNormOptions are the options of BatchNorm.
+type BatchNormOptions struct {
+	Eps      *float64 // added to the variance, in f32: new(1e-12); nil: 1e-5
+	Momentum *float64 // weight of this batch in the running statistics: new(0.01); nil: 0.1
+}
+
+// BatchNorm normalises each channel over the batch, with parameters scale[C] and
+// bias[C], and keeps running statistics, the states mean[C] and var[C], which
+// inference normalises by.
+//
+//   - Shapes: x[N,C,...] to the same; C is a number.
+//   - DTypes: float; statistics are f32, the result has x's.
+//   - Errors: a name that is taken, or x without channels of known number.
+//   - PyTorch: nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d; a skipped step leaves the running statistics as they were.
+func (m *Model) BatchNorm(name string, x Tensor, opts ...BatchNormOptions) Tensor {
+	o := option(m.ops, "batch_norm", opts)
+	l, ok := m.layer("batch_norm", name)
+	n := l.channels("batch_norm", name, x, 1)
+	if !ok || n < 0 {
+		return Tensor{}
+	}
+	scale, bias := l.affine(n, false)
+	mean, variance := l.State("mean", Fill(0), n), l.State("var", Fill(1), n)
+	return m.at(name).BatchNormWith(x, scale, bias, mean, variance, NormWithOptions{Eps: o.Eps, Momentum: o.Momentum})
+}
+
+func (m *Model) affine(n int, noBias bool) (scale, bias Tensor) {
+	scale = m.Param("scale", Fill(1), n)
+	if !noBias {
+		bias = m.Param("bias", Fill(0), n)
+	}
+	return scale, bias
+}
+
+// AttentionOptions are the options of Attention.
+type AttentionOptions struct {
+	Causal  bool   // each position attends to itself and those before it only
+	KVHeads int    // heads of keys and values (grouped-query attention); 0: as many as of queries
+	Memory  Tensor // [N,M,width]: keys and values come from it (cross attention); the zero Tensor: from x
+	Mask    Tensor // added to the scores, broadcast to [N,heads,T,M]
+	NoBias  bool
+	Init    Init // of the projections' weights, their biases then start at 0; zero: as Linear's
+}
+
+// linear are the options of the projections.
+func (o AttentionOptions) linear() LinearOptions {
+	return LinearOptions{NoBias: o.NoBias, Init: o.Init}
+}
+
+// Attention is multi-head attention with its projections: in self-attention one
+// layer "qkv" for queries, keys and values, with Memory "q.proj", "k.proj" and
+// "v.proj"; then "out".
+//
+//   - Shapes: x[N,T,dim] to the same; dim is a number that heads divides.
+//   - DTypes: float; weights are f32.
+//   - Errors: a name that is taken, another rank, or heads that do not divide dim.
+//   - PyTorch: nn.MultiheadAttention(batch_first=True), with one in_proj; without dropout on the weights.
+func (m *Model) Attention(name string, x Tensor, heads int, opts ...AttentionOptions) Tensor {
+	o := option(m.ops, "attention", opts)
+	l, ok := m.layer("attention", name)
+	dim := l.size("attention", name, x, -1)
+	if !ok || dim < 0 {
+		return Tensor{}
+	}
+	if x.Rank() != 3 {
+		m.Fail("attention %q: %s is %s, want [batch, length, width]", name, x.v, x.v.Type)
+		return Tensor{}
+	}
+	kv := o.KVHeads
+	if kv == 0 {
+		kv = heads
+	}
+	if heads <= 0 || kv < 0 || dim%heads != 0 || heads%kv != 0 {
+		m.Fail("attention %q: width %d does not divide into %d heads, or those into %d for keys and values", name, dim, heads, kv)
+		return Tensor{}
+	}
+	q, k, v := l.project(x, dim, heads, kv, o)
+	y := l.at("mix").ScaledDotProductAttention(q, k, v, SDPAOptions{Mask: o.Mask, Causal: o.Causal})
+	y = l.at("merge").Reshape(l.at("turn").Transpose(y, 0, 2, 1, 3), 0, 0, dim)
+	return m.rename(l.Linear("out", y, dim, o.linear()), name)
+}
+
+// project makes the queries, keys and values, each [N,heads,T,width]; in self
+// attention one product makes all three.
+func (m *Model) project(x Tensor, dim, heads, kv int, o AttentionOptions) (q, k, v Tensor) {
+	width := dim / heads
+	if o.Memory.v != nil {
+		q = m.heads("q", m.Linear("q.proj", x, dim, o.linear()), heads)
+		k = m.heads("k", m.Linear("k.proj", o.Memory, kv*width, o.linear()), kv)
+		v = m.heads("v", m.Linear("v.proj", o.Memory, kv*width, o.linear()), kv)
+		return q, k, v
+	}
+	all := m.Linear("qkv", x, dim+2*kv*width, o.linear())
+	parts := m.at("parts").Split(all, -1, dim, kv*width, kv*width)
+	return m.heads("q", parts[0], heads), m.heads("k", parts[1], kv), m.heads("v", parts[2], kv)
+}
+
+// heads turns [N,T,heads*width] into [N,heads,T,width].
+func (m *Model) heads(name string, x Tensor, heads int) Tensor {
+	if x.v == nil {
+		return Tensor{}
+	}
+	y := m.at(name+".split").Reshape(x, 0, 0, heads, x.Dim(2)/heads)
+	return m.at(name).Transpose(y, 0, 2, 1, 3)
+}
+
+// LSTMOptions are the options of LSTM.
+type LSTMOptions struct {
+	Bidirectional bool   // runs both ways and joins the results
+	NoBias        bool   // no bias of the gates
+	H0, C0        Tensor // [D,N,hidden], the state before the first step; D is 2 for both ways; the zero Tensor: zeros
+}
+
+// LSTM runs a long short-term memory over a sequence and returns the hidden
+// state of every step. Its weights are w[in,D·4·hidden], r[D,hidden,4·hidden] and
+// b[D·4·hidden], the gates in the order i, f, g, o.
+//
+//   - Shapes: x[N,T,in] to [N,T,D·hidden]; D is 2 with Bidirectional, else 1.
+//   - DTypes: float; weights and the cell are f32.
+//   - Errors: a name that is taken, or another rank.
+//   - PyTorch: nn.LSTM(batch_first=True) of one layer, with the sum of its two biases; LSTMWith returns the last state too.
+func (m *Model) LSTM(name string, x Tensor, hidden int, opts ...LSTMOptions) Tensor {
+	o := option(m.ops, "lstm", opts)
+	return m.recurrent("lstm", name, x, hidden, recurrence{gates: 4, both: o.Bidirectional, noBias: o.NoBias, with: RecurrentWithOptions{H0: o.H0, C0: o.C0}})
+}
+
+// GRUOptions are the options of GRU.
+type GRUOptions struct {
+	Bidirectional bool   // runs both ways and joins the results
+	NoBias        bool   // no bias of the gates; the candidate keeps its own
+	H0            Tensor // [D,N,hidden], the state before the first step; D is 2 for both ways; the zero Tensor: zeros
+}
+
+// GRU runs a gated recurrent unit over a sequence and returns the hidden state of
+// every step. Its weights are w[in,D·3·hidden], r[D,hidden,3·hidden],
+// b[D·3·hidden] and the candidate's bn[D,hidden], the gates in the order r, z, n.
+//
+//   - Shapes: x[N,T,in] to [N,T,D·hidden]; D is 2 with Bidirectional, else 1.
+//   - DTypes: float; weights are f32.
+//   - Errors: a name that is taken, or another rank.
+//   - PyTorch: nn.GRU(batch_first=True) of one layer; of its biases those that add up are one; GRUWith returns the last state too.
+func (m *Model) GRU(name string, x Tensor, hidden int, opts ...GRUOptions) Tensor {
+	o := option(m.ops, "gru", opts)
+	return m.recurrent("gru", name, x, hidden, recurrence{gates: 3, both: o.Bidirectional, noBias: o.NoBias, with: RecurrentWithOptions{H0: o.H0}})
+}
+
+// RNNOptions are the options of RNN.
+type RNNOptions struct {
+	Relu          bool   // relu in place of tanh
+	Bidirectional bool   // runs both ways and joins the results
+	NoBias        bool   // no bias
+	H0            Tensor // [D,N,hidden], the state before the first step; D is 2 for both ways; the zero Tensor: zeros
+}
+
+// RNN runs a plain recurrence, h = tanh(x·w + b + h·r), over a sequence and
+// returns the hidden state of every step. Its weights are w[in,D·hidden],
+// r[D,hidden,hidden] and b[D·hidden].
+//
+//   - Shapes: x[N,T,in] to [N,T,D·hidden]; D is 2 with Bidirectional, else 1.
+//   - DTypes: float; weights are f32.
+//   - Errors: a name that is taken, or another rank.
+//   - PyTorch: nn.RNN(batch_first=True) of one layer, with the sum of its two biases; RNNWith returns the last state too.
+func (m *Model) RNN(name string, x Tensor, hidden int, opts ...RNNOptions) Tensor {
+	o := option(m.ops, "rnn", opts)
+	return m.recurrent("rnn", name, x, hidden, recurrence{gates: 1, both: o.Bidirectional, noBias: o.NoBias, with: RecurrentWithOptions{H0: o.H0, Relu: o.Relu}})
+}
+
+// recurrence is what the recurrent layers differ in.
+type recurrence struct {
+	gates        int
+	both, noBias bool
+	with         RecurrentWithOptions
+}
+
+// recurrent builds an LSTM, a GRU or a plain RNN over [N,T,in]: the weights of
+// all gates side by side, one bias for the inputs' share (and GRU's own for the
+// state's share of its candidate), directions apart.
+func (m *Model) recurrent(kind, name string, x Tensor, hidden int, c recurrence) Tensor {
+	l, ok := m.layer(kind, name)
+	in := l.size(kind, name, x, -1)
+	if !ok || in < 0 {
+		return Tensor{}
+	}
+	if x.Rank() != 3 || hidden <= 0 {
+		m.Fail("%s %q: %s is %s, want [batch, time, width] and a hidden size above 0", kind, name, x.v, x.v.Type)
+		return Tensor{}
+	}
+	directions := 1
+	if c.both {
+		directions = 2
+	}
+	fan := fanIn(hidden)
+	w := l.Param("w", fan, in, directions*c.gates*hidden)
+	r := l.Param("r", fan, directions, hidden, c.gates*hidden)
+	if !c.noBias {
+		c.with.Bias = l.Param("b", fan, directions*c.gates*hidden)
+	}
+	steps := l.at("steps").Transpose(x, 1, 0, 2)
+	var y Tensor
+	switch kind {
+	case "lstm":
+		y, _, _ = l.LSTMWith(steps, w, r, c.with)
+	case "rnn":
+		y, _ = l.RNNWith(steps, w, r, c.with)
+	default:
+		c.with.CandidateBias = l.Param("bn", fan, directions, hidden)
+		y, _ = l.GRUWith(steps, w, r, c.with)
+	}
+	return m.rename(l.Transpose(y, 1, 0, 2), name)
+}

@@ -123,3 +123,146 @@ func (u *Update) Set(state, value Tensor) {
 // Grad is a parameter and its gradient, unscaled and divided by the count, as
 // TrainConfig.Gradients sees them.
 type Grad struct{ Param, Value Tensor }
+
+// DType is the type of one element of a tensor.
+type DType uint8
+
+// The element types a model may declare. Low types are normally chosen by the
+// policy, not by the model.
+const (
+	F32  DType = iota + 1 // IEEE single precision
+	F16                   // IEEE half precision: 10 bits of mantissa, largest 65504
+	BF16                  // 8 bits of exponent as f32, 7 of mantissa
+	F64                   // IEEE double precision; no optimizer trains it
+	I32                   // signed integers
+	I64
+	U8   // unsigned bytes
+	Bool // a byte, 0 or 1
+	I8   // signed bytes
+	I16
+	U16
+	U32
+	U64
+)
+
+// String returns the name that dumps and the command line use: "f32", "bf16", "i32".
+func (d DType) String() string { return d.ir().String() }
+
+// Size returns the bytes of one element.
+func (d DType) Size() int { return int(d.ir().Size()) }
+
+// Float reports whether d is a floating-point format.
+func (d DType) Float() bool { return d.ir().Float() }
+
+// ir is the compiler's own; the numbers are the same (see TestTypesAreTheCompilers).
+func (d DType) ir() ir.DType { return ir.DType(d) }
+
+// Type is a dtype and a shape. Two Types are equal (==) exactly when both are.
+type Type struct{ t ir.Type }
+
+// TypeOf makes a Type of known sizes.
+func TypeOf(d DType, dims ...int) Type {
+	sizes := make([]ir.Dim, len(dims))
+	for i, n := range dims {
+		sizes[i] = ir.Dim(n)
+	}
+	return Type{ir.Type{DType: d.ir(), Shape: ir.MakeShape(sizes...)}}
+}
+
+// DType returns the element type.
+func (t Type) DType() DType { return DType(t.t.DType) }
+
+// Rank returns the number of dimensions, 0 for a scalar.
+func (t Type) Rank() int { return t.t.Shape.Rank() }
+
+// Dim returns the size of dimension i, or -1 where it is a named dimension; a
+// negative i counts from the end. A dimension that there is not is 0.
+func (t Type) Dim(i int) int {
+	if i < 0 {
+		i += t.Rank()
+	}
+	if i < 0 || i >= t.Rank() {
+		return 0
+	}
+	return int(max(t.t.Shape.Dim(i), -1))
+}
+
+// Shape returns the sizes of all dimensions, -1 where one is a named dimension.
+func (t Type) Shape() []int {
+	out := make([]int, t.Rank())
+	for i := range out {
+		out[i] = t.Dim(i)
+	}
+	return out
+}
+
+// With returns a Type of the same shape and another dtype.
+func (t Type) With(d DType) Type { return Type{t.t.With(d.ir())} }
+
+// String returns the type as dumps show it: "f32[64,256]".
+func (t Type) String() string { return t.t.String() }
+
+// IR returns the compiler's own form of the type, for code that speaks ir.
+func (t Type) IR() ir.Type { return t.t }
+
+// TypeFromIR is the way back from Type.IR.
+func TypeFromIR(t ir.Type) Type { return Type{t} }
+
+// Dim names a dimension whose size is bound when a step is compiled.
+type Dim string
+
+// Pin is the precision of a region of a model (see Model.Precision); it beats
+// every policy.
+type Pin uint8
+
+// The pins of Model.Precision.
+const (
+	PinF32  Pin = iota + 1 // computes and stores f32
+	PinTF32                // f32 whose matrix products round their operands to a 10-bit mantissa
+	PinLow                 // the policy's low dtype
+)
+
+// String returns the name that dumps use: "f32", "tf32", "low".
+func (p Pin) String() string { return ir.Pin(p).String() }
+
+// Init says what a parameter or a state holds before the first step. The zero
+// Init is zeros. Random ones draw from the model's seed (ampc.Seed) and the variable's name.
+type Init struct{ f *ir.Init }
+
+// Zeros sets every element to 0, as the zero Init does.
+func Zeros() Init { return Init{} }
+
+// Fill sets every element to x.
+func Fill(x float64) Init { return Init{&ir.Init{Args: []float64{x}}} }
+
+// Normal draws from a normal distribution with this mean and standard deviation.
+// PyTorch: nn.init.normal_.
+func Normal(mean, std float64) Init { return initBy("normal", mean, std) }
+
+// TruncNormal is Normal, drawn again beyond two standard deviations.
+// PyTorch: nn.init.trunc_normal_, whose bounds are absolute.
+func TruncNormal(mean, std float64) Init { return initBy("trunc_normal", mean, std) }
+
+// Uniform draws evenly from lo to hi. PyTorch: nn.init.uniform_.
+func Uniform(lo, hi float64) Init { return initBy("uniform", lo, hi) }
+
+// Kaiming draws from a normal distribution whose deviation is √(2/fanIn), for
+// weights before a ReLU (He et al. 2015). PyTorch: nn.init.kaiming_normal_.
+func Kaiming(fanIn int) Init { return initBy("kaiming", float64(fanIn)) }
+
+// Xavier draws evenly from ±√(6/(fanIn+fanOut)) (Glorot and Bengio 2010).
+// PyTorch: nn.init.xavier_uniform_.
+func Xavier(fanIn, fanOut int) Init { return initBy("xavier", float64(fanIn), float64(fanOut)) }
+
+// Data gives every element, in row-major order.
+func Data(x ...float64) Init { return initBy("data", x...) }
+
+func initBy(name string, args ...float64) Init { return Init{&ir.Init{Func: name, Args: args}} }
+
+// or returns i, or def where i is the zero Init.
+func (i Init) or(def Init) Init {
+	if i.f == nil {
+		return def
+	}
+	return i
+}
