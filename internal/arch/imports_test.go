@@ -12,7 +12,7 @@ import (
 // it to make a build pass; docs/architecture.md says why the lines stand so.
 const importOrder = `
 internal/file internal/ort
-internal/fp internal/golden internal/philox internal/safetensors internal/npy internal/dataset internal/gen
+internal/fp internal/golden internal/philox internal/safetensors internal/npy internal/dataset internal/gen internal/onnxmodel
 ir                          alone
 ir/eval ptx internal/genops
 onnx

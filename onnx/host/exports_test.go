@@ -2,10 +2,13 @@ package host_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"ampc/internal/onnxmodel"
 	"ampc/ir"
 	"ampc/ir/eval"
 	"ampc/onnx/host"
@@ -109,4 +112,80 @@ func TestOCR(t *testing.T) {
 			logSteps(t, s)
 		})
 	}
+}
+
+func ids(bound int64, d ...int64) *host.Value {
+	t := eval.New(ir.Type{DType: ir.I64, Shape: shape(d...)})
+	r := rand.New(rand.NewPCG(3, uint64(t.Len())))
+	for i := range t.I {
+		t.I[i] = r.Int64N(bound)
+	}
+	return host.NewTensor(t.Type, t.Bytes())
+}
+
+func ones(d ...int64) *host.Value {
+	t := eval.New(ir.Type{DType: ir.I64, Shape: shape(d...)})
+	for i := range t.I {
+		t.I[i] = 1
+	}
+	return host.NewTensor(t.Type, t.Bytes())
+}
+
+// Networks as exporters write them, with random weights.
+func TestExports(t *testing.T) {
+	small := onnxmodel.Transformer{Layers: 2, Heads: 4, Width: 32, Vocabulary: 100, Positions: 64}
+	bert := func(b, s int64) map[string]*host.Value {
+		mask := ones(b, s)
+		return map[string]*host.Value{"input_ids": ids(100, b, s), "attention_mask": mask, "token_type_ids": ids(2, b, s)}
+	}
+	x := func(d ...int64) map[string]*host.Value { return map[string]*host.Value{"x": noise(d...)} }
+	for name, c := range map[string]struct {
+		model *onnxmodel.Graph
+		in    []map[string]*host.Value
+	}{
+		"bert":       {onnxmodel.BERT(small), []map[string]*host.Value{bert(1, 7), bert(3, 16), bert(1, 7)}},
+		"whisper":    {onnxmodel.Whisper(small, 20), []map[string]*host.Value{{"input_features": noise(1, 80, 40)}, {"input_features": noise(2, 80, 40)}}},
+		"unet":       {onnxmodel.UNet(32, 4), []map[string]*host.Value{{"x": noise(1, 32, 8, 8), "time": noise(1, 128)}, {"x": noise(2, 32, 16, 8), "time": noise(2, 128)}}},
+		"mobilenet":  {onnxmodel.MobileNet(0.25), []map[string]*host.Value{x(1, 3, 64, 64), x(2, 3, 96, 64)}},
+		"squeezenet": {onnxmodel.SqueezeNet(), []map[string]*host.Value{x(1, 3, 64, 64)}},
+		"yolo":       {onnxmodel.YOLO(3), []map[string]*host.Value{x(1, 64, 8, 8), x(1, 64, 6, 10)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), name+".onnx")
+			if err := c.model.WriteFile(path); err != nil {
+				t.Fatal(err)
+			}
+			s, o := open(t, path), newOracle(t)
+			for _, in := range c.in {
+				compare(t, s, o, path, in)
+			}
+			logSteps(t, s)
+		})
+	}
+}
+
+// GPT-2 decodes token by token, its keys and values growing.
+func TestGPT2Decodes(t *testing.T) {
+	small := onnxmodel.Transformer{Layers: 2, Heads: 4, Width: 32, Vocabulary: 100, Positions: 64}
+	path := filepath.Join(t.TempDir(), "gpt2.onnx")
+	if err := onnxmodel.GPT2(small).WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	s, o := open(t, path), newOracle(t)
+	in := map[string]*host.Value{"input_ids": ids(100, 1, 3), "attention_mask": ones(1, 3)}
+	for i := range 2 {
+		for _, kind := range []string{"key", "value"} {
+			in[fmt.Sprintf("past_key_values.%d.%s", i, kind)] = noise(1, 4, 0, 8)
+		}
+	}
+	for step := range int64(6) {
+		out := compare(t, s, o, path, in)
+		in = map[string]*host.Value{"input_ids": ids(100, 1, 1), "attention_mask": ones(1, 4+step)}
+		for name, v := range out {
+			if past, ok := strings.CutPrefix(name, "present."); ok {
+				in["past_key_values."+past] = v
+			}
+		}
+	}
+	logSteps(t, s)
 }

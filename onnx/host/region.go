@@ -72,13 +72,14 @@ const generalAfter = 4
 
 // entry finds or makes what runs next.
 func (r *run) entry(st *stage, f *frame) (*entry, error) {
-	same := 0
+	same, anyElements := 0, (*entry)(nil)
 	for _, e := range slices.Backward(st.entries) {
 		if !e.types(f) {
 			continue
 		}
 		if e.guards == nil {
-			return e, nil
+			anyElements = e
+			continue
 		}
 		holds, err := e.guards.hold(r.s, f)
 		if err != nil {
@@ -88,6 +89,9 @@ func (r *run) entry(st *stage, f *frame) (*entry, error) {
 			return e, nil
 		}
 		same++
+	}
+	if anyElements != nil {
+		return anyElements, nil
 	}
 	e, err := r.trace(st, f, same >= generalAfter)
 	if err != nil {

@@ -138,7 +138,6 @@ type stage struct {
 	rest    []int           // nodes that are not, in order
 	live    map[string]bool // what they read, and the outputs
 	entries []*entry
-	general bool // guards failed often: elements are no longer looked at while importing
 }
 
 // stage finds or makes the stage after some nodes; nil where all are done.
