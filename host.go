@@ -20,6 +20,15 @@ type Host struct {
 	Bytes []byte
 }
 
+// NewHost makes a tensor of what a Feed takes for an input of type t.
+func NewHost(t Type, v any) (Host, error) {
+	b, err := encode(v, t.t)
+	if err != nil {
+		return Host{}, fmt.Errorf("the value %w", err)
+	}
+	return Host{t, b}, nil
+}
+
 // Floats returns the elements of a float tensor, widened, or of an integer
 // tensor, converted.
 func (h Host) Floats() []float32 {

@@ -46,11 +46,11 @@ type ONNXResult struct {
 
 // ONNXStep is a part of a run: a compiled region, or a node on the host.
 type ONNXStep struct {
-	Graph string // the path of the graph that it is in, "" for the main graph
-	Nodes []int  // of the file, from 0: those of a region, or the one on the host
-	Op    string // of a node on the host, "" for a region
-	Why   string // it is on the host
-	Times int
+	Graph string `json:"graph,omitempty"` // the path of the graph that it is in, "" for the main graph
+	Nodes []int  `json:"nodes"`           // of that graph, from 0: those of a region, or the one on the host
+	Op    string `json:"op,omitempty"`    // of a node on the host, "" for a region
+	Why   string `json:"why,omitempty"`   // it is on the host
+	Times int    `json:"times"`           // how often it ran
 }
 
 // OpenONNX prepares the model in the file at path, which must be there until Close.

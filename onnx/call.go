@@ -380,3 +380,16 @@ func (c *call) lit(x *ir.Value, v float64) *ir.Value {
 	}
 	return c.b.Scalar(x.Type.DType, v)
 }
+
+// reshape gives x another shape. The graph's reshape reads a size of 0 as one to keep;
+// a tensor without elements needs none.
+func (c *call) reshape(x *ir.Value, shape ...int64) *ir.Value {
+	if x == nil || product(shape) != 0 || x.Type.Shape.Elements() != 0 {
+		return c.b.Reshape(x, shape...)
+	}
+	dims := make([]ir.Dim, len(shape))
+	for i, n := range shape {
+		dims[i] = ir.Dim(n)
+	}
+	return c.constant(eval.New(ir.Type{DType: x.Type.DType, Shape: ir.MakeShape(dims...)}))
+}

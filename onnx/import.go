@@ -263,6 +263,12 @@ func (im *importer) initializers(g *Graph, s *scope) error {
 
 // inputType is the type of an input with all sizes bound.
 func (im *importer) inputType(x *Info) (ir.Type, error) {
+	return x.Type(im.o.Dims, im.o.Shapes[x.Name])
+}
+
+// Type is the type of an input where named dimensions have sizes; a shape, where it is
+// not nil, comes before them.
+func (x *Info) Type(sizes map[string]int64, given []int64) (ir.Type, error) {
 	if x.Kind != "" {
 		return ir.Type{}, Unsupported{Reason: fmt.Sprintf("is a %s, not a tensor", x.Kind)}
 	}
@@ -270,7 +276,7 @@ func (im *importer) inputType(x *Info) (ir.Type, error) {
 	if err != nil {
 		return ir.Type{}, Unsupported{Reason: err.Error()}
 	}
-	given, fed := im.o.Shapes[x.Name]
+	fed := given != nil
 	if fed && x.Rank && len(given) != len(x.Dims) {
 		return ir.Type{}, fmt.Errorf("is of rank %d, shape %v was given", len(x.Dims), given)
 	}
@@ -279,7 +285,7 @@ func (im *importer) inputType(x *Info) (ir.Type, error) {
 	}
 	dims := make([]ir.Dim, max(len(given), len(x.Dims)))
 	for i := range dims {
-		size, err := im.size(x, i, given)
+		size, err := x.size(i, given, sizes)
 		if err != nil {
 			return ir.Type{}, err
 		}
@@ -291,7 +297,7 @@ func (im *importer) inputType(x *Info) (ir.Type, error) {
 	return ir.Type{DType: d, Shape: ir.MakeShape(dims...)}, nil
 }
 
-func (im *importer) size(x *Info, i int, given []int64) (int64, error) {
+func (x *Info) size(i int, given []int64, sizes map[string]int64) (int64, error) {
 	var d Dim
 	if x.Rank {
 		d = x.Dims[i]
@@ -303,7 +309,7 @@ func (im *importer) size(x *Info, i int, given []int64) (int64, error) {
 		}
 		size, ok = given[i], true
 	} else if !ok && d.Name != "" {
-		size, ok = im.o.Dims[d.Name]
+		size, ok = sizes[d.Name]
 	}
 	switch {
 	case !ok:

@@ -436,3 +436,21 @@ func (m *Model) Inputs() []*Info {
 	}
 	return out
 }
+
+// IndexBound is how many rows the smallest table has that an input looks up, 256 at
+// most: indices below it are valid.
+func (m *Model) IndexBound(input string) int64 {
+	rows := map[string]int64{}
+	for _, t := range m.Graph.Initializers {
+		if len(t.Dims) > 0 {
+			rows[t.Name] = t.Dims[0]
+		}
+	}
+	bound := int64(256)
+	for _, n := range m.Graph.Nodes {
+		if n.Op == "Gather" && len(n.In) == 2 && n.In[1] == input && rows[n.In[0]] > 0 {
+			bound = min(bound, rows[n.In[0]])
+		}
+	}
+	return bound
+}

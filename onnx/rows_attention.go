@@ -24,7 +24,7 @@ func (c *call) heads(i int, count string) *ir.Value {
 			c.fail("%s is %d, operand %d is %v", count, n, i, d)
 			return nil
 		}
-		return c.b.Transpose(c.b.Reshape(c.x(i), d[0], d[1], n, d[2]/n), 0, 2, 1, 3)
+		return c.b.Transpose(c.reshape(c.x(i), d[0], d[1], n, d[2]/n), 0, 2, 1, 3)
 	}
 	c.fail("operand %d is of rank %d, want 3 or 4", i, len(d))
 	return nil
@@ -65,14 +65,14 @@ func attention(c *call) []*ir.Value {
 		y, inner = a.written(mask, cap, mode)
 	}
 	if len(c.dims(0)) == 3 {
-		y = c.b.Reshape(c.b.Transpose(y, 0, 2, 1, 3), a.qd[0], a.qd[2], a.qd[1]*a.vd[3])
+		y = c.reshape(c.b.Transpose(y, 0, 2, 1, 3), a.qd[0], a.qd[2], a.qd[1]*a.vd[3])
 	}
 	out := []*ir.Value{y, nil, nil, inner}
 	for i := range a.present {
 		if c.wants(1 + i) {
 			out[1+i] = a.present[i]
 			if out[1+i] == c.opt(1+i) {
-				out[1+i] = c.b.Reshape(out[1+i], sizes(out[1+i].Type)...)
+				out[1+i] = c.reshape(out[1+i], sizes(out[1+i].Type)...)
 			}
 		}
 	}

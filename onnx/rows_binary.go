@@ -19,7 +19,7 @@ func (c *call) second() *ir.Value {
 	for ; after > 0; after-- {
 		own = append(own, 1)
 	}
-	return c.b.Reshape(y, own...)
+	return c.reshape(y, own...)
 }
 
 // fold2 is a row of any number of operands, from left to right.
@@ -71,7 +71,7 @@ func prelu(c *call) []*ir.Value {
 		for range c.rank(0) - 2 {
 			shape = append(shape, 1)
 		}
-		slope = c.b.Reshape(slope, shape...)
+		slope = c.reshape(slope, shape...)
 	}
 	return one(c.b.Prelu(c.x(0), slope))
 }

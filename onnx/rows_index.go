@@ -70,7 +70,7 @@ func (c *call) linear(i int, over []int64) *ir.Value {
 	stride := product(over)
 	for k, n := range over {
 		stride /= max(n, 1)
-		part := c.b.Reshape(c.b.Slice(ids, []int64{last}, []int64{int64(k)}, []int64{int64(k) + 1}), d[:last]...)
+		part := c.reshape(c.b.Slice(ids, []int64{last}, []int64{int64(k)}, []int64{int64(k) + 1}), d[:last]...)
 		part = c.b.Where(c.b.Lt(part, c.lit(part, 0)), c.b.Add(part, c.lit(part, float64(n))), part)
 		part = c.b.Mul(part, c.lit(part, float64(stride)))
 		if sum == nil {
@@ -95,10 +95,10 @@ func gatherND(c *call) []*ir.Value {
 	}
 	outer, over, rest := d[:batch], d[batch:batch+k], d[batch+k:]
 	picked := ids[batch : len(ids)-1]
-	at := c.b.Reshape(c.linear(1, over), product(outer), product(picked), 1)
-	x := c.b.Reshape(c.x(0), product(outer), product(over), product(rest))
+	at := c.reshape(c.linear(1, over), product(outer), product(picked), 1)
+	x := c.reshape(c.x(0), product(outer), product(over), product(rest))
 	at = c.b.Broadcast(at, product(outer), product(picked), product(rest))
-	return one(c.b.Reshape(c.b.GatherElements(x, at, 1), slices.Concat(outer, picked, rest)...))
+	return one(c.reshape(c.b.GatherElements(x, at, 1), slices.Concat(outer, picked, rest)...))
 }
 
 // oneHot counts indices from the end where negative; others give the off value.
@@ -116,8 +116,8 @@ func oneHot(c *call) []*ir.Value {
 	ids = c.b.Where(c.b.Lt(ids, c.lit(ids, 0)), c.b.Add(ids, c.lit(ids, float64(depth))), ids)
 	hot := c.b.OneHot(ids, depth, a, ir.F32)
 	values, one1 := c.x(2), []int64{1}
-	off := c.b.Reshape(c.b.Slice(values, []int64{0}, []int64{0}, one1))
-	on := c.b.Reshape(c.b.Slice(values, []int64{0}, one1, []int64{2}))
+	off := c.reshape(c.b.Slice(values, []int64{0}, []int64{0}, one1))
+	on := c.reshape(c.b.Slice(values, []int64{0}, one1, []int64{2}))
 	return one(c.b.Where(c.b.Ne(hot, c.lit(hot, 0)), on, off))
 }
 

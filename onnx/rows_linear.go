@@ -29,10 +29,10 @@ func (c *call) matmul(i, j int, ta, tb bool) *ir.Value {
 
 func (c *call) product(x, y *ir.Value, dx, dy []int64, ta, tb bool) *ir.Value {
 	if len(dx) == 1 {
-		x = c.b.Reshape(x, 1, dx[0])
+		x = c.reshape(x, 1, dx[0])
 	}
 	if len(dy) == 1 {
-		y = c.b.Reshape(y, dy[0], 1)
+		y = c.reshape(y, dy[0], 1)
 	}
 	z := c.b.Matmul(x, y, ta, tb)
 	if z == nil || len(dx) > 1 && len(dy) > 1 {
@@ -49,7 +49,7 @@ func (c *call) product(x, y *ir.Value, dx, dy []int64, ta, tb bool) *ir.Value {
 		}
 		shape = slices.Delete(shape, k, k+1)
 	}
-	return c.b.Reshape(z, shape...)
+	return c.reshape(z, shape...)
 }
 
 // whole multiplies matrices of integers as sums of products, all in memory at once.
@@ -62,9 +62,9 @@ func (c *call) whole(x, y *ir.Value, dx, dy []int64) *ir.Value {
 		c.refuse("a large product of integers, of vectors or transposed ones")
 		return nil
 	}
-	x = c.b.Reshape(x, append(slices.Clone(dx), 1)...)
+	x = c.reshape(x, append(slices.Clone(dx), 1)...)
 	shape := slices.Insert(slices.Clone(dy), len(dy)-2, 1)
-	return c.b.ReduceSum(c.b.Mul(x, c.b.Reshape(y, shape...)), false, -2)
+	return c.b.ReduceSum(c.b.Mul(x, c.reshape(y, shape...)), false, -2)
 }
 
 func gemm(c *call) []*ir.Value {

@@ -40,7 +40,7 @@ func negativeLog(c *call, logp *ir.Value) *ir.Value {
 		}
 		weight = w
 	}
-	loss := c.b.Neg(c.b.Reshape(c.b.GatherElements(logp, c.b.Reshape(labels, over...), 1), shape...))
+	loss := c.b.Neg(c.reshape(c.b.GatherElements(logp, c.reshape(labels, over...), 1), shape...))
 	if weight != nil {
 		loss = c.b.Mul(loss, weight)
 	}

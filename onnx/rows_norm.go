@@ -36,8 +36,8 @@ func batchNorm(c *call) []*ir.Value {
 		if len(d) > 2 {
 			return c.b.BatchNormInfer(x, c.x(1), c.x(2), mean, variance, eps)
 		}
-		y := c.b.Reshape(x, d[0], d[1], 1)
-		return c.b.Reshape(c.b.BatchNormInfer(y, c.x(1), c.x(2), mean, variance, eps), d...)
+		y := c.reshape(x, d[0], d[1], 1)
+		return c.reshape(c.b.BatchNormInfer(y, c.x(1), c.x(2), mean, variance, eps), d...)
 	}
 	c.keep(3)
 	c.keep(4)
@@ -63,7 +63,7 @@ func groupNorm(c *call) []*ir.Value {
 	scale, bias := c.x(1), c.x(2)
 	if c.opset < 21 {
 		per := func(x *ir.Value) *ir.Value {
-			return c.b.Reshape(c.b.Broadcast(c.b.Reshape(x, groups, 1), groups, d[1]/groups), d[1])
+			return c.reshape(c.b.Broadcast(c.reshape(x, groups, 1), groups, d[1]/groups), d[1])
 		}
 		scale, bias = per(scale), per(bias)
 	}
@@ -108,7 +108,7 @@ func layerNorm(c *call) []*ir.Value {
 	out := []*ir.Value{y, nil, nil}
 	for i := 1; i < 3; i++ {
 		if c.wants(i) {
-			out[i] = c.b.Reshape(y.Def.Out[i], stats...)
+			out[i] = c.reshape(y.Def.Out[i], stats...)
 		}
 	}
 	return out
@@ -124,7 +124,7 @@ func rmsNorm(c *call) []*ir.Value {
 	if y == nil || y.Def == nil || !c.wants(1) {
 		return one(y)
 	}
-	return []*ir.Value{y, c.b.Reshape(y.Def.Out[1], stats...)}
+	return []*ir.Value{y, c.reshape(y.Def.Out[1], stats...)}
 }
 
 // lpNorm leaves zeros where all are.
@@ -163,10 +163,10 @@ func lrn(c *call) []*ir.Value {
 		return nil
 	}
 	x := c.x(0)
-	planes := c.b.Reshape(c.b.Square(x), d[0], 1, d[1], product(d[2:]))
+	planes := c.reshape(c.b.Square(x), d[0], 1, d[1], product(d[2:]))
 	before := (size - 1) / 2
 	planes = c.b.Pad(planes, []int64{0, 0, before, 0}, []int64{0, 0, size - 1 - before, 0}, 0)
-	mean := c.b.Reshape(c.b.AvgPool(planes, ir.A("kernel", []int64{size, 1})), d...)
+	mean := c.reshape(c.b.AvgPool(planes, ir.A("kernel", []int64{size, 1})), d...)
 	base := c.b.Affine(mean, c.float("alpha", 1e-4), c.float("bias", 1))
 	return one(c.b.Div(x, c.b.Pow(base, c.lit(base, c.float("beta", 0.75)))))
 }

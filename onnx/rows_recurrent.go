@@ -70,7 +70,7 @@ func recurrent(c *call, k cell) []*ir.Value {
 		}
 		ys = append(ys, y)
 		for s, v := range last {
-			ends[s] = append(ends[s], c.b.Reshape(v, 1, r.batch, r.hidden))
+			ends[s] = append(ends[s], c.reshape(v, 1, r.batch, r.hidden))
 		}
 	}
 	last := make([]*ir.Value, k.state)

@@ -240,7 +240,7 @@ func (c *call) pick(x *ir.Value, s sampling, d []int64, a int64, extrapolation f
 	}
 	shape := slices.Repeat([]int64{1}, len(d))
 	shape[a] = s.out
-	mask := c.b.Reshape(c.cast(c.intsConst(out...), ir.Bool), shape...)
+	mask := c.reshape(c.cast(c.intsConst(out...), ir.Bool), shape...)
 	return c.b.Where(mask, c.lit(y, extrapolation), y)
 }
 
@@ -297,7 +297,7 @@ func (c *call) weigh(x *ir.Value, s sampling, d []int64, a int, extrapolation fl
 	w := c.constant(m)
 	shape := slices.Clone(d)
 	shape[a] = s.out
-	y := c.b.Reshape(x, product(d[:a]), d[a], product(d[a+1:]))
+	y := c.reshape(x, product(d[:a]), d[a], product(d[a+1:]))
 	if dtype != ir.F32 {
 		y = c.cast(y, ir.F32)
 	}
@@ -305,7 +305,7 @@ func (c *call) weigh(x *ir.Value, s sampling, d []int64, a int, extrapolation fl
 	if any {
 		y = c.b.Add(y, c.constant(away))
 	}
-	return c.back(c.b.Reshape(y, shape...))
+	return c.back(c.reshape(y, shape...))
 }
 
 // fill writes one row of the matrix: elements beyond the ends are those at the ends.

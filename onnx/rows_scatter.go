@@ -72,8 +72,8 @@ func scatterND(c *call) []*ir.Value {
 	}
 	over, rest := d[:k], product(d[k:])
 	m := product(ids[:len(ids)-1])
-	at := c.b.Broadcast(c.b.Reshape(c.linear(1, over), m, 1), m, rest)
-	x := c.b.Reshape(c.x(0), product(over), rest)
-	y := c.scatter(x, at, c.b.Reshape(c.x(2), m, rest), []int64{m, rest}, 0)
-	return one(c.b.Reshape(y, slices.Clone(d)...))
+	at := c.b.Broadcast(c.reshape(c.linear(1, over), m, 1), m, rest)
+	x := c.reshape(c.x(0), product(over), rest)
+	y := c.scatter(x, at, c.reshape(c.x(2), m, rest), []int64{m, rest}, 0)
+	return one(c.reshape(y, slices.Clone(d)...))
 }

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"ampc/ir"
-	"ampc/ir/eval"
 )
 
 var shapeRows = []row{
@@ -19,7 +18,7 @@ var shapeRows = []row{
 			c.fail("axis %d of a tensor of rank %d", k, len(d))
 			return nil
 		}
-		return one(c.shaped(product(d[:k]), product(d[k:])))
+		return one(c.reshape(c.x(0), product(d[:k]), product(d[k:])))
 	}},
 	{op: "Transpose", since: 1, ours: "transpose", imp: func(c *call) []*ir.Value {
 		perm := c.list("perm")
@@ -116,20 +115,7 @@ func reshape(c *call) []*ir.Value {
 		}
 		shape[hole] = product(own) / rest
 	}
-	return one(c.shaped(shape...))
-}
-
-// shaped is operand 0 in another shape. Our reshape reads a size of 0 as one to keep,
-// and a tensor without elements needs none.
-func (c *call) shaped(shape ...int64) *ir.Value {
-	if product(shape) > 0 || c.typ(0).Shape.Elements() != 0 {
-		return c.b.Reshape(c.x(0), shape...)
-	}
-	dims := make([]ir.Dim, len(shape))
-	for i, n := range shape {
-		dims[i] = ir.Dim(n)
-	}
-	return c.constant(eval.New(ir.Type{DType: c.typ(0).DType, Shape: ir.MakeShape(dims...)}))
+	return one(c.reshape(c.x(0), shape...))
 }
 
 // axesOf are the axes that an attribute gives before an opset, an operand from it on.
@@ -156,7 +142,7 @@ func squeeze(c *call) []*ir.Value {
 			c.fail("axis %d of size %d cannot be dropped", i, n)
 		}
 	}
-	return one(c.shaped(shape...))
+	return one(c.reshape(c.x(0), shape...))
 }
 
 func unsqueeze(c *call) []*ir.Value {
@@ -174,7 +160,7 @@ func unsqueeze(c *call) []*ir.Value {
 			return nil
 		}
 	}
-	return one(c.shaped(shape...))
+	return one(c.reshape(c.x(0), shape...))
 }
 
 // before counts the axes below a.
@@ -444,6 +430,6 @@ func reverseSequence(c *call) []*ir.Value {
 			ids[at] = from
 		}
 	}
-	picked := c.b.Broadcast(c.b.Reshape(c.intsConst(ids...), shape...), d...)
+	picked := c.b.Broadcast(c.reshape(c.intsConst(ids...), shape...), d...)
 	return one(c.b.GatherElements(c.x(0), picked, time))
 }

@@ -21,8 +21,8 @@ func softmaxRow(op string, f func(b *ir.Builder, x *ir.Value, axis int64) *ir.Va
 		if a == int64(len(d))-1 {
 			return one(f(c.b, c.x(0), a))
 		}
-		y := c.b.Reshape(c.x(0), product(d[:a]), product(d[a:]))
-		return one(c.b.Reshape(f(c.b, y, 1), d...))
+		y := c.reshape(c.x(0), product(d[:a]), product(d[a:]))
+		return one(c.reshape(f(c.b, y, 1), d...))
 	}}
 }
 

@@ -183,7 +183,7 @@ func convTranspose(c *call) []*ir.Value {
 	if c.has(2) {
 		bias := slices.Repeat([]int64{1}, len(w.in)+1)
 		bias[0] = c.dims(2)[0]
-		y = c.b.Add(y, c.b.Reshape(c.x(2), bias...))
+		y = c.b.Add(y, c.reshape(c.x(2), bias...))
 	}
 	return one(y)
 }
@@ -216,7 +216,7 @@ func maxPool(c *call) []*ir.Value {
 	first := c.b.Affine(c.b.Iota(ir.I64, 0, d[0]*d[1]), float64(space), 0)
 	shape := slices.Repeat([]int64{1}, len(d))
 	shape[0], shape[1] = d[0], d[1]
-	return []*ir.Value{c.back(y), c.b.Add(at, c.b.Reshape(first, shape...))}
+	return []*ir.Value{c.back(y), c.b.Add(at, c.reshape(first, shape...))}
 }
 
 // back casts a result to the dtype of operand 0.

@@ -35,10 +35,22 @@ func product() []byte {
 	return modelOf(msg(nil).str(2, "product").raw(1, nodeOf("MatMul", []string{"x", "x"}, []string{"y"})).raw(11, infoOf("x", 1, "N", "N")).raw(12, infoOf("y", 1, "N", "N")))
 }
 
+// positive is twice the elements of x above zero, found by NonZero.
+func positive() []byte {
+	g := msg(nil).str(2, "positive").
+		raw(1, nodeOf("Relu", []string{"x"}, []string{"r"})).
+		raw(1, nodeOf("NonZero", []string{"r"}, []string{"at"})).
+		raw(1, nodeOf("Transpose", []string{"at"}, []string{"rows"})).
+		raw(1, nodeOf("GatherND", []string{"r", "rows"}, []string{"picked"})).
+		raw(1, nodeOf("Add", []string{"picked", "picked"}, []string{"y"})).
+		raw(11, infoOf("x", 1, "N")).raw(12, infoOf("y", 1, "K"))
+	return modelOf(g)
+}
+
 // The models of testdata, which other tests and the documentation use, are what
 // these functions say.
 func TestSample(t *testing.T) {
-	for path, want := range map[string][]byte{"testdata/mlp.onnx": sample(), "testdata/product.onnx": product()} {
+	for path, want := range map[string][]byte{"testdata/mlp.onnx": sample(), "testdata/product.onnx": product(), "testdata/positive.onnx": positive()} {
 		if golden.Updating() {
 			if err := os.WriteFile(path, want, 0o666); err != nil {
 				t.Fatal(err)

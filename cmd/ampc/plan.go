@@ -75,6 +75,9 @@ func planCommand() *cobra.Command {
 		var rows []planRow
 		for _, f := range plans(f, c.Flags().Changed("policy"), compare) {
 			row, err := planOne(c, args[0], f, limit)
+			if dynamic(err) {
+				return planPieces(c, args[0], &f, asJSON)
+			}
 			if err != nil {
 				return err
 			}
@@ -97,6 +100,19 @@ func planCommand() *cobra.Command {
 	addJSON(c, &asJSON)
 	c.Flags().BoolVar(&compare, "compare", false, "also compare the algorithms local, paint and mincut, mincut where promoting ops may narrow, and the presets of other systems")
 	return c
+}
+
+// planPieces runs an ONNX model once that is no single graph, on random inputs, and
+// prints where it is cut.
+func planPieces(c *cobra.Command, path string, f *modelFlags, asJSON bool) error {
+	_, steps, err := runSession(c, path, f, nil, 1, nil)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return writeJSON(c.OutOrStdout(), steps)
+	}
+	return printSteps(c.OutOrStdout(), steps)
 }
 
 // planRow is what one policy costs on a model.

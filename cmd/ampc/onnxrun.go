@@ -1,0 +1,146 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"ampc"
+	"ampc/internal/safetensors"
+	"ampc/ir"
+	"ampc/onnx"
+	"ampc/runtime"
+)
+
+// dynamic reports whether an ONNX model could not be read as one graph, but may run
+// in pieces.
+func dynamic(err error) bool {
+	var u onnx.Unsupported
+	return errors.As(err, &u)
+}
+
+// openSession prepares an ONNX model to run in pieces.
+func openSession(path string, f *modelFlags, b runtime.Backend) (*ampc.ONNXSession, error) {
+	if len(f.losses) > 0 {
+		return nil, usagef("%s: has parts that only run on the host; --train wants one graph", path)
+	}
+	p, err := loadPolicy(f.policy, f.set...)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.check(); err != nil {
+		return nil, err
+	}
+	return ampc.OpenONNX(path, ampc.ONNXRun{Policy: withAlgorithm(p, f.algorithm), Backend: b, Compile: ampc.CompileOptions{Pad: f.pad, Shadow: f.shadow, Disable: f.disable}})
+}
+
+// runSession runs an ONNX model in pieces and sums its outputs up.
+func runSession(c *cobra.Command, path string, f *modelFlags, inputs ampc.Feed, seed int64, b runtime.Backend) (*runResult, []ampc.ONNXStep, error) {
+	s, err := openSession(path, f, b)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer s.Close()
+	feed, order, err := fillONNX(c, path, inputs, seed)
+	if err != nil {
+		return nil, nil, err
+	}
+	got, err := s.Run(c.Context(), feed)
+	if err != nil {
+		return nil, nil, err
+	}
+	out := &runResult{}
+	for _, name := range order {
+		list, sequence := got.Sequences[name]
+		if h, ok := got.Tensors[name]; ok {
+			list = []ampc.Host{h}
+		}
+		for i, h := range list {
+			label := name
+			if sequence {
+				label = fmt.Sprintf("%s[%d]", name, i)
+			}
+			out.Results = append(out.Results, describeHost(label, h))
+			shape := []int64{}
+			for _, d := range h.Type.Shape() {
+				shape = append(shape, int64(d))
+			}
+			out.tensors = append(out.tensors, safetensors.Tensor{Name: label, DType: safetensors.Named(h.Type.DType().String()), Shape: shape, Write: safetensors.Bytes(h.Bytes)})
+		}
+	}
+	return out, s.Steps(), nil
+}
+
+// fillONNX completes what is fed with random inputs of the sizes that the flags give.
+// It returns the names of outputs as well.
+func fillONNX(c *cobra.Command, path string, feed ampc.Feed, seed int64) (ampc.Feed, []string, error) {
+	m, err := onnx.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer m.Close()
+	o, err := onnxOptions(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := rand.New(rand.NewPCG(uint64(seed), 1))
+	full := ampc.Feed{}
+	maps.Copy(full, feed)
+	for _, x := range m.Inputs() {
+		if full[x.Name] != nil {
+			continue
+		}
+		t, err := x.Type(dimSizes(o), o.Shapes[x.Name])
+		if err != nil {
+			return nil, nil, sizeHint(path, fmt.Errorf("%s: input %q: %w", path, x.Name, err))
+		}
+		full[x.Name] = hostOf(randomElements(r, t, m.IndexBound(x.Name)), t)
+	}
+	var names []string
+	for _, y := range m.Graph.Outputs {
+		names = append(names, y.Name)
+	}
+	return full, names, nil
+}
+
+func dimSizes(o ampc.ONNXOptions) map[string]int64 {
+	out := map[string]int64{}
+	for d, n := range o.Sizes {
+		out[string(d)] = n
+	}
+	return out
+}
+
+// hostOf is a tensor of elements that a feed takes.
+func hostOf(v any, t ir.Type) ampc.Host {
+	h, err := ampc.NewHost(ampc.TypeFromIR(t), v)
+	if err != nil {
+		panic(err) // elements were made for the type
+	}
+	return h
+}
+
+// printSteps prints how an ONNX model runs in pieces.
+func printSteps(w io.Writer, steps []ampc.ONNXStep) error {
+	regions := slices.Collect(func(yield func(ampc.ONNXStep) bool) {
+		for _, s := range steps {
+			if s.Op == "" && !yield(s) {
+				return
+			}
+		}
+	})
+	if _, err := fmt.Fprintf(w, "runs in pieces: compiled regions: %d, nodes on the host: %d\n", len(regions), len(steps)-len(regions)); err != nil {
+		return err
+	}
+	for _, s := range steps {
+		if _, err := fmt.Fprintf(w, "  %s\n", s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
