@@ -39,11 +39,11 @@ func (m *matcher) compute(x *numbering, s ir.Section, n *ir.Node) {
 	}
 }
 
-// erased handles the nodes that compute nothing: casts between floats, moves
-// that strides can say, one number everywhere.
+// erased handles the nodes that compute nothing: casts between floats or from a
+// dtype to itself, moves that strides can say, one number everywhere.
 func (m *matcher) erased(x *numbering, s ir.Section, n *ir.Node) bool {
 	switch {
-	case n.Op == ir.OpCast && (n.In[0].Type.DType.Float() && n.Out[0].Type.DType.Float() || n.In[0].Type.DType == n.Out[0].Type.DType):
+	case n.Op == ir.OpCast && kindOf(n.In[0].Type.DType) == kindOf(n.Out[0].Type.DType):
 		x.refs[n.Out[0].ID] = m.read(x, s, n.In[0])
 		return true
 	case n.Op == ir.OpFull && walkable(n.Out[0].Type.Shape):

@@ -21,10 +21,10 @@ func (r rounded) String() string {
 }
 
 // carries reports whether n hands on what it reads without computing: a cast
-// between floats, or a row that moves elements.
+// between floats or from a dtype to itself, or a row that moves elements.
 func carries(n *ir.Node) bool {
 	d := n.Def()
-	return n.Op == ir.OpCast && n.In[0].Type.DType.Float() || d.Is(ir.View) || d.Is(ir.Moves) && d.Elem == nil
+	return n.Op == ir.OpCast && kindOf(n.In[0].Type.DType) == kindOf(n.Out[0].Type.DType) || d.Is(ir.View) || d.Is(ir.Moves) && d.Elem == nil
 }
 
 // carried reports whether operand i of n, which carries, is part of what it hands on.
@@ -208,7 +208,7 @@ func (r *rounding) attributes(n, t *ir.Node) {
 		r.report(n, "rounds its operands to tf32, which neither the policy nor a pin asks for")
 	}
 	for k, v := range n.Out {
-		if k < len(t.Out) && (v.Type.DType == ir.F64) != (t.Out[k].Type.DType == ir.F64) {
+		if k < len(t.Out) && inF64(v) != inF64(t.Out[k]) {
 			r.report(n, "%s is %s, the source computes %s", v, v.Type.DType, t.Out[k].Type.DType)
 		}
 	}

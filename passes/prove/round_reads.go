@@ -1,6 +1,7 @@
 package prove
 
 import (
+	"slices"
 	"strings"
 
 	"ampc/ir"
@@ -40,7 +41,8 @@ type movedRead struct {
 }
 
 // image is the node of T that computes what n of F does, nil where there is
-// none. Of several, it is one of n's section, and one without a pin to f32.
+// none. Of several, it is one that computes in f64 where n does, of n's section,
+// and without a pin to f32.
 func (r *rounding) image(n *ir.Node) *ir.Node {
 	e := r.m.f.entity[n.ID]
 	if e < 0 || r.m.image[e] == nil || int(r.m.image[e].ID) >= r.m.norms {
@@ -52,8 +54,11 @@ func (r *rounding) image(n *ir.Node) *ir.Node {
 	best, score := r.m.image[e], -1
 	for k := best; ; k = r.m.nodes[r.m.twin[k.ID]] {
 		s := 0
+		if len(k.Out) == len(n.Out) && !slices.ContainsFunc(n.Out, func(v *ir.Value) bool { return inF64(v) != inF64(k.Out[v.Idx]) }) {
+			s = 4
+		}
 		if r.m.t.section[k.ID] == r.sec[n.ID] {
-			s = 2
+			s += 2
 		}
 		if p := r.pin(k); p == ir.Unpinned || p == ir.PinLow {
 			s++
@@ -66,6 +71,8 @@ func (r *rounding) image(n *ir.Node) *ir.Node {
 		}
 	}
 }
+
+func inF64(v *ir.Value) bool { return v.Type.DType == ir.F64 }
 
 // reader notes what n reads.
 func (r *rounding) reader(n *ir.Node) {
