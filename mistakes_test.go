@@ -151,6 +151,29 @@ func TestBadConfigs(t *testing.T) {
 	wantError(t, err, "InferConfig.KeepSizes is -1")
 }
 
+// A parameter as the weights of classes is refused where it is trained, as a
+// gradient would be missing, and taken where it is frozen.
+func TestClassWeightsAreNotTrained(t *testing.T) {
+	for _, freeze := range []bool{false, true} {
+		m := ampc.New("weighted")
+		t.Cleanup(func() { m.Close() })
+		x, y := m.Input("x", ampc.F32, 8, 4), m.Input("y", ampc.I32, 8)
+		w := m.Exp(m.Param("w", ampc.Zeros(), 3))
+		loss := m.CrossEntropy(m.Linear("fc", x, 3), y, ampc.CrossEntropyOptions{Weights: w})
+		c := adam()
+		if freeze {
+			c.Groups = []ampc.Group{{Pattern: "w", Freeze: true}, {Optimizer: ampc.SGD(0), LR: ampc.Constant(1)}}
+		}
+		_, err := m.Train(c, ampc.Loss{Value: loss})
+		switch {
+		case freeze && err != nil:
+			t.Error(err)
+		case !freeze:
+			wantError(t, err, "mistakes_test.go:", "cross_entropy: %exp needs a gradient, and none flows into weights", "freeze")
+		}
+	}
+}
+
 // A tensor that is absent is a mistake wherever a config names tensors.
 func TestNilTensorsInConfigs(t *testing.T) {
 	m, loss := small(8)

@@ -6,7 +6,7 @@ import "ampc/ir"
 type CrossEntropyOptions struct {
 	Ignore    *int    // the label that is left out of sum and count: new(0); nil: -100
 	Smoothing float64 // share of each label's weight that is spread over all classes
-	Weights   Tensor  // [classes], of the term of each class, in f32; the mean divides by those of the labels; no gradient flows into it
+	Weights   Tensor  // [classes], of the term of each class, in f32; the mean divides by those of the labels; it must not depend on a trained parameter
 	Axis      int     // of the classes; 0: the last
 }
 

@@ -91,6 +91,9 @@ type Operand struct {
 	Strided  bool // its rows are walked by strides: they need not lie one after the other
 	Factor   bool // a matrix that the row's expansion multiplies in the dtype it has
 	Entry    Entry
+	// NoGrad says why Grad gives a float operand no gradient; a loss that depends on
+	// a trained parameter through it is an error. "": it has one.
+	NoGrad string
 }
 
 // Result describes one result of a row.

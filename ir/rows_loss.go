@@ -137,7 +137,7 @@ var lossRows = map[Op]Def{
 
 var (
 	lossOut       = out(Result{Name: "sum", Class: Fixed}, Result{Name: "count", Class: Fixed, Finite: true})
-	weightsIn     = Operand{Name: "weights", Class: Fixed, Optional: true}
+	weightsIn     = Operand{Name: "weights", Class: Fixed, Optional: true, NoGrad: "the mean divides by them, over all micro-batches"}
 	smoothingAttr = AttrDef{Name: "smoothing", Kind: AttrFloat, Takes: ZeroToOne, Default: float64(0), Doc: "share of the target spread over all classes"}
 )
 

@@ -10,6 +10,13 @@ import (
 
 func scalarF32(name string) Operand { return Operand{Name: name, Class: Fixed, Named: true} }
 
+// scaleF32 is a loss scale or what takes it off.
+func scaleF32(name string) Operand {
+	o := scalarF32(name)
+	o.NoGrad = "a loss scale is a constant of its step"
+	return o
+}
+
 func flagOperand(name string, optional bool) Operand {
 	return Operand{Name: name, Kinds: KBool, Class: Fixed, Named: true, Optional: optional}
 }
@@ -23,7 +30,7 @@ func optionalScalar(name string) Operand {
 var precisionRows = map[Op]Def{
 	OpScale: {
 		Name: "scale", Doc: "Multiplies by a loss scale: the seed of a backward sweep.",
-		In: in(x("x"), scalarF32("scale")), Out: out(Result{Name: "y"}), Class: Fixed, Why: "f32", Unit: UnitProduct,
+		In: in(x("x"), scaleF32("scale")), Out: out(Result{Name: "y"}), Class: Fixed, Why: "f32", Unit: UnitProduct,
 		Infer: inferScaled,
 		Elem:  func(c *Code, _ *Node) []Reg { return []Reg{c.Mul(c.In(0), c.In(1))} },
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
@@ -32,7 +39,7 @@ var precisionRows = map[Op]Def{
 	},
 	OpUnscale: {
 		Name: "unscale", Doc: "Takes the loss scale off: multiplies by a multiplier that carries its inverse. The result has unit 1.",
-		In: in(Operand{Name: "x", ReadsLow: true}, scalarF32("mul")), Out: out(Result{Name: "y"}), Class: Fixed, Why: "f32", Unit: unitUnscale,
+		In: in(Operand{Name: "x", ReadsLow: true}, scaleF32("mul")), Out: out(Result{Name: "y"}), Class: Fixed, Why: "f32", Unit: unitUnscale,
 		Infer: func(n *Node) ([]Type, error) { return []Type{n.In[0].Type.With(F32)}, wantScalar(n, "mul", F32) },
 		Elem:  func(c *Code, _ *Node) []Reg { return []Reg{c.Mul(c.In(0), c.In(1))} },
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {

@@ -76,6 +76,9 @@ func (t *tape) visit(n *ir.Node) error {
 	if !arrived {
 		return nil
 	}
+	if err := t.closed(n); err != nil {
+		return err
+	}
 	d := make([]*ir.Value, len(n.Out))
 	for i, o := range n.Out {
 		d[i] = t.total(o)
@@ -97,6 +100,16 @@ func (t *tape) visit(n *ir.Node) error {
 		return &ir.Error{Pos: n.Pos, Msg: fmt.Sprintf("%s: a loss depends on parameters through %s, which has no gradient: %s", def.Name, n.Name(), def.NoGrad)}
 	}
 	t.stopped = append(t.stopped, n)
+	return nil
+}
+
+// closed is the error of a wanted value that goes into an operand without a gradient.
+func (t *tape) closed(n *ir.Node) error {
+	for i, v := range n.In {
+		if o := n.OperandDef(i); v != nil && o.NoGrad != "" && t.need[v.ID] {
+			return &ir.Error{Pos: n.Pos, Msg: fmt.Sprintf("%s: %s needs a gradient, and none flows into %s: %s; make it an input or a constant, or freeze its parameters", n.Def().Name, v, o.Name, o.NoGrad)}
+		}
+	}
 	return nil
 }
 

@@ -28,8 +28,8 @@ func rowCases(t *testing.T, f func(t *testing.T, name, text string)) {
 	}
 }
 
-// trainable turns a row's case into a model: its float operands are parameters,
-// the loss is half the sum of squares of what it yields, and with inner set,
+// trainable turns a row's case into a model: its float operands that have a
+// gradient are parameters, the loss is half the sum of squares of what it yields, and with inner set,
 // that of the gradients of this sum instead.
 func trainable(t *testing.T, text string, inner float64) *ir.Graph {
 	t.Helper()
@@ -38,8 +38,14 @@ func trainable(t *testing.T, text string, inner float64) *ir.Graph {
 		t.Fatal(err)
 	}
 	var params []*ir.Value
+	closed := map[*ir.Value]bool{}
+	for _, n := range g.Nodes {
+		for i, v := range n.In {
+			closed[v] = closed[v] || n.OperandDef(i).NoGrad != ""
+		}
+	}
 	for _, v := range g.Vars {
-		if v.Kind == ir.Input && v.Type.DType == ir.F32 {
+		if v.Kind == ir.Input && v.Type.DType == ir.F32 && !closed[v] {
 			v.Kind = ir.Param
 			params = append(params, v)
 		}

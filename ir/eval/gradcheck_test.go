@@ -19,7 +19,6 @@ type rowCase struct {
 	in    []*Tensor // nil: absent
 	attrs ir.Attrs
 	fixed []int // results the loss leaves out: no gradient flows from them
-	still []int // operands that get no gradient by the row's contract
 	first bool  // second derivatives are zero or undefined at kinks: check the first only
 }
 
@@ -85,9 +84,6 @@ func newBench(t *testing.T, c rowCase) *bench {
 	for i, x := range c.in {
 		if x != nil {
 			in[i] = k.input(fmt.Sprintf("in%d", i), x)
-			if x.F != nil && !contains(c.still, i) {
-				k.vars = append(k.vars, in[i])
-			}
 		}
 	}
 	out := k.b.Emit(c.op, in, c.attrs)
@@ -95,6 +91,11 @@ func newBench(t *testing.T, c rowCase) *bench {
 		t.Fatal(err)
 	}
 	k.node = out[0].Def
+	for i, x := range c.in {
+		if x != nil && x.F != nil && k.node.OperandDef(i).NoGrad == "" {
+			k.vars = append(k.vars, in[i])
+		}
+	}
 	return k
 }
 
@@ -341,15 +342,6 @@ func constant(g *ir.Value) bool {
 		}
 	}
 	return true
-}
-
-func contains(list []int, x int) bool {
-	for _, y := range list {
-		if x == y {
-			return true
-		}
-	}
-	return false
 }
 
 // expansion compares the row with what it says it equals, up to the rounding
