@@ -202,7 +202,7 @@ func trainBeside(t *testing.T, g *ir.Graph, target string, steps int, share floa
 	defer onCPU.Close(t)
 	defer got.Close(t)
 	r := rand.New(rand.NewPCG(1, 9))
-	used, apart := 0.0, 0.0
+	used, apart, reach := 0.0, 0.0, 0.0
 	loose, each := share, []float64(nil)
 	if together {
 		loose = max(share, flipped)
@@ -215,6 +215,11 @@ func trainBeside(t *testing.T, g *ir.Graph, target string, steps int, share floa
 			results[shown.Return[i].String()] = results[o.Name] // where it was lowered in parts
 		}
 		replay(t, fmt.Sprintf("step %d", step), shown, before, results, got.Variables(t))
+		if lr := before["%amp.lr"]; lr != nil {
+			reach += 1.001 * lr.F[0] * adamReach(step+1)
+		}
+		zeroKeys(t, fmt.Sprintf("step %d", step), results, keyRows(g), lastPlace(g), reach)
+		zeroKeys(t, fmt.Sprintf("after step %d", step), got.Variables(t), keyRows(g), lastPlace(g), reach)
 		used = max(used, near(t, fmt.Sprintf("step %d, CPU", step), results, onCPU.Step(t, f), max(share, lastPlace(g))))
 		used = max(used, near(t, fmt.Sprintf("step %d, evaluator", step), results, onCPU.Want(t, f), max(share, lastPlace(g))))
 		if together || step == steps-1 {
@@ -348,8 +353,8 @@ func near(t *testing.T, when string, got, want map[string]*eval.Tensor, share fl
 		g := got[name]
 		for i, v := range w.F {
 			switch keys := ofKeys(name, i, len(w.F)); {
-			case keys && kind(name) == "weight":
-				continue
+			case keys && (kind(name) == "weight" || kind(name) == "gradient"):
+				continue // zeroKeys judges it
 			case keys && !(math.Max(math.Abs(g.F[i]), math.Abs(v)) <= share*top[kind(name)]):
 				t.Errorf("%s: %s[%d] is %g and %g, want 0 but for rounding (largest %g)", when, name, i, g.F[i], v, top[kind(name)])
 				return used
@@ -372,11 +377,70 @@ func near(t *testing.T, when string, got, want map[string]*eval.Tensor, share fl
 }
 
 // ofKeys reports whether element i of n is part of the bias of the keys of an
-// attention, or of one of its moments. Softmax does not see what is added to all
-// keys alike, so the gradient is 0 but for rounding, of which Adam makes a whole step
-// of any sign: the bias itself is compared with nothing, its moments with 0.
+// attention, of its gradient, or of one of its moments. Softmax does not see what is
+// added to all keys alike, so the gradient is 0 but for rounding, of which Adam
+// makes a whole step of any sign: gradient and moments are compared with 0, and
+// the bias may go as far as steps of Adam go.
 func ofKeys(name string, i, n int) bool {
 	return strings.HasSuffix(name, ".attn.qkv.b") && i >= n/3 && i < 2*n/3
+}
+
+// zeroKeys wants the gradients of the bias of keys to be 0 but for rounding, and
+// the bias, which starts at 0, no further away than reach. The gradient sums
+// over rows positions what scores, their gradient, the row's sum of both and
+// the product of these were rounded to, each by up to unit. These are set beside
+// the gradient of the keys' weights, which sums the same times numbers near 1.
+func zeroKeys(t *testing.T, when string, values map[string]*eval.Tensor, rows int64, unit, reach float64) {
+	t.Helper()
+	for name, x := range values {
+		top := 0.0
+		if w := values[strings.TrimSuffix(name, ".b")+".w"]; w != nil {
+			for i, v := range w.F {
+				if column := i % len(x.F); ofKeys(name, column, len(x.F)) {
+					top = math.Max(top, math.Abs(v))
+				}
+			}
+		}
+		for i, v := range x.F {
+			if !ofKeys(name, i, len(x.F)) {
+				continue
+			}
+			switch kind(name) {
+			case "gradient":
+				if limit := 4 * float64(rows) * unit * top; !(math.Abs(v) <= limit) {
+					t.Errorf("%s: %s[%d] is %g, want 0 but for rounding, at most %g", when, name, i, v, limit)
+				}
+			case "weight":
+				if !(math.Abs(v) <= reach) {
+					t.Errorf("%s: %s[%d] is %g, want a number that Adam reaches, at most %g", when, name, i, v, reach)
+				}
+			}
+		}
+	}
+}
+
+// adamReach is the most that step number n of Adam moves a weight, as a multiple of
+// the learning rate: by Cauchy and Schwarz over the gradients of the steps before.
+func adamReach(n int) float64 {
+	const beta1, beta2 = 0.9, 0.999
+	sum, power := 0.0, 1.0
+	for range n {
+		sum += power
+		power *= beta1 * beta1 / beta2
+	}
+	corrected := math.Sqrt(1-math.Pow(beta2, float64(n))) / (1 - math.Pow(beta1, float64(n)))
+	return corrected * (1 - beta1) / math.Sqrt(1-beta2) * math.Sqrt(sum)
+}
+
+// keyRows is over how many positions the gradient of a bias of keys sums, 0 where
+// there is none.
+func keyRows(g *ir.Graph) int64 {
+	for _, n := range g.Body[ir.Backward] {
+		if len(n.Out) > 0 && ofKeys(n.Out[0].Name, 1, 3) && n.In[0] != nil {
+			return n.In[0].Type.Shape.Elements() / n.Out[0].Type.Shape.Elements()
+		}
+	}
+	return 0
 }
 
 // stepsTaken is what the counter of the step holds, which a model of several steps names.
@@ -403,7 +467,10 @@ func kind(name string) string {
 		}
 	}
 	for _, suffix := range []string{".w", ".b", ".scale", ".bias"} {
-		if strings.HasSuffix(name, suffix) {
+		switch {
+		case strings.HasSuffix(name, suffix) && strings.HasPrefix(name, "%d."):
+			return "gradient"
+		case strings.HasSuffix(name, suffix):
 			return "weight"
 		}
 	}
