@@ -16,29 +16,42 @@ func (c *clusterer) split(s ir.Section, last *ir.Node, v *ir.Value) {
 	if c.c.Caps.Splits == nil || p == nil || out == plan.AsStored {
 		return
 	}
-	x, bias, biased := c.epilogue(p, last)
+	e := c.epilogue(p, last)
 	splits := func(b, d plan.Choice) bool {
-		k := x
+		k := e.product
 		k.A, k.B, k.Out = c.operandDType(p, 0, d), c.operandDType(p, 1, d), c.dtypeOf(d, v)
-		if biased {
+		if e.bias.v != nil {
 			k.Bias = c.dtypeOf(b, v)
 		}
 		return c.c.Caps.Splits(k)
 	}
-	bytes := 4 * c.bytes(v) * c.times(s)
-	pay := func(a, b plan.Choice) { c.plan.Splits = append(c.plan.Splits, plan.Split{A: a, B: b, Bytes: bytes}) }
+	size := c.bytes(v) * c.times(s)
+	pay := func(a, b plan.Choice, bytes int64) {
+		c.plan.Splits = append(c.plan.Splits, plan.Split{A: a, B: b, Bytes: bytes})
+	}
 	wide, low := splits(plan.F32, plan.F32), splits(plan.Low, plan.Low)
 	if wide {
-		pay(out, plan.Low)
+		pay(out, plan.Low, 4*size)
 	}
 	if low {
-		pay(plan.F32, out)
+		pay(plan.F32, out, 4*size)
 	}
-	if biased && !low && splits(plan.F32, plan.Low) {
-		pay(bias, out)
+	if e.bias.v != nil && !low && splits(plan.F32, plan.Low) {
+		pay(e.bias.form, out, 4*size)
 	}
-	if biased && !wide && splits(plan.Low, plan.F32) {
-		pay(out, bias)
+	if e.bias.v != nil && !wide && splits(plan.Low, plan.F32) {
+		pay(out, e.bias.form, 4*size)
+	}
+	for i, o := range p.In[:2] { // an operand that is the residual as well: both kernels read it
+		if r := e.residual; r.v != nil && c.base[r.v.ID] == c.base[o.ID] {
+			switch c.stored(p, i, o) {
+			case plan.Low:
+				pay(plan.F32, r.form, size)
+			case plan.F32:
+				pay(r.form, plan.Low, 2*size)
+			}
+			break
+		}
 	}
 }
 
@@ -58,11 +71,25 @@ func (c *clusterer) productOf(last *ir.Node) *ir.Node {
 	return nil
 }
 
-// epilogue is what follows product p up to node last, and what decides the dtype of
-// its bias, if it has one.
-func (c *clusterer) epilogue(p, last *ir.Node) (x ir.Product, bias plan.Choice, biased bool) {
-	if b := p.Operand("b"); p.Op == ir.OpLinear && b != nil {
-		bias, biased = c.stored(p, 2, b), true
+// epilogue is what follows a product in its kernel.
+type epilogue struct {
+	product        ir.Product // without dtypes
+	bias, residual addend
+}
+
+// addend is what an epilogue adds, and what decides the dtype in which it is read;
+// v is nil where there is none.
+type addend struct {
+	v    *ir.Value
+	form plan.Choice
+}
+
+func (c *clusterer) addend(n *ir.Node, i int) addend { return addend{n.In[i], c.stored(n, i, n.In[i])} }
+
+// epilogue is what follows product p up to node last.
+func (c *clusterer) epilogue(p, last *ir.Node) (e epilogue) {
+	if p.Op == ir.OpLinear && p.Operand("b") != nil {
+		e.bias = c.addend(p, 2)
 	}
 	stage := c.c.Caps.EpilogueOf(p)
 	for at := p; at != last; {
@@ -72,15 +99,16 @@ func (c *clusterer) epilogue(p, last *ir.Node) (x ir.Product, bias plan.Choice, 
 		other := slices.IndexFunc(m.In, func(o *ir.Value) bool { return o != y })
 		switch stage {
 		case ir.AfterBias:
-			bias, biased = c.stored(m, other, m.In[other]), true
+			e.bias = c.addend(m, other)
 		case ir.AfterActivation:
-			x.Tanh = m.Op == ir.OpTanh
+			e.product.Tanh = m.Op == ir.OpTanh
 		case ir.AfterResidual:
-			x.Residual = true
+			e.product.Residual = true
+			e.residual = c.addend(m, other)
 		}
 		at = m
 	}
-	return x, bias, biased
+	return e
 }
 
 // stored is what decides the dtype in which n reads operand i, which is v.
