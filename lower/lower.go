@@ -16,16 +16,26 @@ func Lower(g *ir.Graph, t Target) (*Program, error) { return lower(g, t, form{jo
 // LowerNodes is Lower for the CPU with every node a step of its own: no value
 // stays in registers. Joining steps changes no bits, so what they store is what
 // the joined ones compute. Every work buffer has memory of its own (Spread).
-func LowerNodes(g *ir.Graph) (*Program, error) { return lower(g, CPU, form{spread: true}) }
+func LowerNodes(g *ir.Graph) (*Program, error) {
+	return LowerReplay(g, Replay{Nodes: true, Spread: true})
+}
 
-// LowerOnce is Lower for the CPU without a search for the least memory: every
-// work buffer has its own. It is for a program that runs once.
-func LowerOnce(g *ir.Graph) (*Program, error) { return lower(g, CPU, form{joins: true, spread: true}) }
+// Replay says how LowerReplay lowers.
+type Replay struct {
+	Nodes bool // every node is a step of its own, as in LowerNodes
+	// Spread gives every work buffer memory of its own. Without it memory is used
+	// again, as in Lower, but no time is spent on a search for the least.
+	Spread bool
+	// Update is Nodes for update alone: where an update is skipped, its fused steps
+	// store nothing of what they computed.
+	Update bool
+	// Show names values that are stored although no other step reads them.
+	Show []string
+}
 
-// LowerTraced is LowerOnce with every node of update a step of its own: where an
-// update is skipped, its fused steps store nothing of what they computed.
-func LowerTraced(g *ir.Graph) (*Program, error) {
-	return lower(g, CPU, form{joins: true, spread: true, update: true})
+// LowerReplay is Lower for the CPU, for a program that runs once and is watched.
+func LowerReplay(g *ir.Graph, r Replay) (*Program, error) {
+	return lower(g, CPU, form{joins: !r.Nodes, update: r.Update, spread: r.Spread, brief: !r.Spread, show: r.Show})
 }
 
 // form says how a graph becomes steps.
@@ -33,6 +43,8 @@ type form struct {
 	joins  bool // groups, norms and updates into common steps
 	update bool // but for those of update
 	spread bool // work buffers have memory of their own
+	brief  bool // they are placed without a search
+	show   []string
 }
 
 func lower(g *ir.Graph, t Target, f form) (*Program, error) {
@@ -45,6 +57,7 @@ func lower(g *ir.Graph, t Target, f form) (*Program, error) {
 	}
 	l := newLowerer(g, t)
 	l.form = f
+	l.show()
 	l.joins = f.joins && t.Fuses()
 	l.findViews()
 	if err := l.declare(); err != nil {
@@ -62,7 +75,7 @@ func lower(g *ir.Graph, t Target, f form) (*Program, error) {
 			return nil, err
 		}
 	}
-	l.plan(f.spread)
+	l.plan()
 	t.Order(l.p)
 	return l.p, nil
 }
@@ -113,7 +126,7 @@ type Lowerer struct {
 	uses *ir.Uses
 
 	buf      []BufferID // by Value.ID; None where there is no buffer yet
-	returned []bool     // by Value.ID
+	returned []bool     // by Value.ID: stored whoever reads it
 	written  []bool     // by Value.ID of a variable: it has a next value
 	lastRead []int32    // by Value.ID of a variable: position of its last read under its old name
 	seq      []int32    // by Node.ID: position in emission order
@@ -148,6 +161,24 @@ func newLowerer(g *ir.Graph, t Target) *Lowerer {
 		}
 	}
 	return l
+}
+
+// show has the values stored that a replay wants to see.
+func (l *Lowerer) show() {
+	if len(l.form.show) == 0 {
+		return
+	}
+	wanted := make(map[string]bool, len(l.form.show))
+	for _, name := range l.form.show {
+		wanted[name] = true
+	}
+	for _, n := range l.g.Nodes {
+		for _, v := range n.Out {
+			if wanted[v.Name] && v.Next == nil {
+				l.returned[v.ID] = true
+			}
+		}
+	}
 }
 
 // NewBuffer adds a buffer of its own memory.

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// plan gives every root buffer its offset and every arena its size; spread gives
-// work buffers memory of their own instead of placing them.
-func (l *Lowerer) plan(spread bool) {
+// plan gives every root buffer its offset and every arena its size, in the way
+// that the form says.
+func (l *Lowerer) plan() {
 	p := l.p
 	p.lifetimes()
 	for a := range NumArenas {
@@ -22,11 +22,11 @@ func (l *Lowerer) plan(spread bool) {
 		}
 	}
 	p.separate()
-	if spread {
+	if l.spread {
 		p.Spread()
 		return
 	}
-	p.placeWork(true)
+	p.placeWork(true, !l.brief)
 	p.placeViews()
 }
 
@@ -58,7 +58,7 @@ func (p *Program) Spread() {
 // Apart plans the work buffers anew such that no result lies where an operand
 // of its step did: right after a step, all that it read is there too.
 func (p *Program) Apart() {
-	p.placeWork(false)
+	p.placeWork(false, true)
 	p.placeViews()
 }
 
@@ -121,12 +121,15 @@ type block struct {
 }
 
 // placeWork places the work buffers, results over operands that die with the
-// step where inPlace says so.
-func (p *Program) placeWork(inPlace bool) {
+// step where inPlace says so. search looks for an order that takes less memory
+// than that of the steps.
+func (p *Program) placeWork(inPlace, search bool) {
 	blocks := p.chains(inPlace)
 	p.MaxLive = maxLive(blocks)
 	best := placement{blocks: blocks, peak: placeInTime(blocks), goal: p.MaxLive + p.MaxLive/100}
-	best.improve()
+	if search {
+		best.improve()
+	}
 	peak := best.peak
 	for _, b := range blocks {
 		for _, id := range b.chain {

@@ -64,7 +64,7 @@ func FuzzPlan(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p := randomProgram(data)
-		(&Lowerer{p: p}).plan(false)
+		(&Lowerer{p: p}).plan()
 		if err := Verify(p); err != nil {
 			t.Fatalf("%v\n%s", err, p)
 		}
@@ -103,7 +103,7 @@ func TestPeakIsNearTheBound(t *testing.T) {
 			steps[i].Kind, steps[i].Kernel = KindKernel, &Kernel{Name: "k", Node: &ir.Node{}}
 		}
 		p.Parts[Micro] = steps
-		(&Lowerer{p: p}).plan(false)
+		(&Lowerer{p: p}).plan()
 		if err := Verify(p); err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,8 @@ package models_test
 
 import (
 	"context"
+	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -11,25 +13,21 @@ import (
 	"ampc/models"
 )
 
-// BenchmarkDoctor has steps diagnosed whose gradients overflow from the loss on
-// (first), and ones that overflow f16 in the update of the first layer, for which
-// the replays in f16 and f32 have to run to their end (last). "steps" is how
-// many times the step's own time a diagnosis takes.
+// BenchmarkDoctor has skipped steps diagnosed: where gradients overflow from the
+// loss on (scale); where a weight in the middle is so large that a product
+// overflows, for which bf16 is tried too (forward); and where f16 that the
+// update is written in overflows, so that replays run to their end (update).
+// "first" is how many times the step's own processor time the first diagnosis of
+// a step takes, without memory or programs of an earlier one; "again" what another takes.
 func BenchmarkDoctor(b *testing.B) {
-	first := func(c *ampc.TrainConfig, loss *ampc.Loss) { c.Scaler, loss.Weight = ampc.Static(1<<24), 1<<24 }
-	last := func(c *ampc.TrainConfig, _ *ampc.Loss) {
-		c.Gradients = func(u *ampc.Update, gs []ampc.Grad) []ampc.Grad {
-			gs[0].Value = u.Cast(u.Cast(u.Affine(gs[0].Value, 1e12, 0), ampc.F16), ampc.F32)
-			return gs
+	for _, spec := range []string{"gpt", "gpt?layers=4&dim=256&heads=8&seq=128&batch=8&vocab=256", "lenet?batch=128", "resnet8?batch=32", "mlp", "mlp?batch=256", "mlp?hidden=1024"} {
+		for _, fault := range []string{"scale", "forward", "update"} {
+			b.Run(spec+"/"+fault, func(b *testing.B) { benchDoctor(b, spec, fault) })
 		}
-	}
-	for _, spec := range []string{"gpt", "gpt?layers=4&dim=256&heads=8&seq=128&batch=8&vocab=256", "lenet?batch=128", "mlp", "mlp?batch=256", "mlp?hidden=1024"} {
-		b.Run(spec+"/first", func(b *testing.B) { benchDoctor(b, spec, first) })
-		b.Run(spec+"/last", func(b *testing.B) { benchDoctor(b, spec, last) })
 	}
 }
 
-func benchDoctor(b *testing.B, spec string, spoil func(*ampc.TrainConfig, *ampc.Loss)) {
+func benchDoctor(b *testing.B, spec, fault string) {
 	z, err := models.Open(spec)
 	if err != nil {
 		b.Fatal(err)
@@ -37,39 +35,81 @@ func benchDoctor(b *testing.B, spec string, spoil func(*ampc.TrainConfig, *ampc.
 	defer z.Model.Close()
 	c, loss := z.Steps[0].Config, z.Steps[0].Losses[0]
 	c.Policy = ampc.MixedF16()
-	spoil(&c, &loss)
+	switch fault {
+	case "scale":
+		c.Scaler, loss.Weight = ampc.Static(1<<24), 1<<24
+	case "update":
+		c.Gradients = func(u *ampc.Update, gs []ampc.Grad) []ampc.Grad {
+			gs[0].Value = u.Cast(u.Cast(u.Affine(gs[0].Value, 1e12, 0), ampc.F16), ampc.F32)
+			return gs
+		}
+	}
 	step, err := z.Model.Train(c, loss)
 	if err != nil {
 		b.Fatal(err)
 	}
+	if fault == "forward" {
+		enlarge(b, z.Model)
+	}
 	feed := z.Batch(1)
-	run := func() time.Duration {
-		start := time.Now()
+	run := func() {
 		r, err := step.Run(context.Background(), feed)
 		if err != nil || !trial.Metrics(b, r).Skipped {
 			b.Fatalf("skipped %t: %v", trial.Metrics(b, r).Skipped, err)
 		}
-		return time.Since(start)
 	}
-	run()
-	var steps, looks, stepsCPU, looksCPU time.Duration
-	for b.Loop() {
-		cpu := spent(b)
-		for range 4 {
-			steps += run() / 4
-		}
-		stepsCPU, cpu = stepsCPU+(spent(b)-cpu)/4, spent(b)
-		start := time.Now()
+	look := func() (time.Duration, time.Duration) {
+		cpu, start := spent(b), time.Now()
 		d, err := step.Diagnose(context.Background())
-		looks += time.Since(start)
-		looksCPU += spent(b) - cpu
 		if err != nil || d.Cause == ampc.NoFault {
 			b.Fatalf("%v: %v", err, d)
 		}
+		return spent(b) - cpu, time.Since(start)
 	}
-	b.ReportMetric(float64(looks)/float64(steps), "steps")
-	b.ReportMetric(float64(looksCPU)/float64(stepsCPU), "cpu-steps") // on a busy machine the one that says something
-	b.ReportMetric(float64(looks.Milliseconds())/float64(b.N), "ms/diagnosis")
+	run()
+	runtime.GC() // memory kept from earlier diagnoses goes
+	runtime.GC()
+	first, cold := look()
+	var steps, looks, took time.Duration
+	n := 0
+	for b.Loop() {
+		cpu := spent(b)
+		for range 4 {
+			run()
+		}
+		steps += spent(b) - cpu
+		cpu, wall := look()
+		looks, took, n = looks+cpu, took+wall, n+1
+	}
+	each := float64(steps) / float64(4*n)
+	b.ReportMetric(float64(first)/each, "first")
+	b.ReportMetric(float64(looks)/float64(n)/each, "again")
+	b.ReportMetric(each/1e6, "ms/step")
+	b.ReportMetric(float64(cold)/1e6, "ms/first")
+	b.ReportMetric(float64(took)/float64(n)/1e6, "ms/again")
+}
+
+// enlarge multiplies the weight in the middle such that its product overflows f16.
+func enlarge(b *testing.B, m *ampc.Model) {
+	b.Helper()
+	var weights []string
+	for _, name := range m.Variables() {
+		if strings.HasSuffix(name, ".w") && !strings.HasPrefix(name, "amp.") {
+			weights = append(weights, name)
+		}
+	}
+	name := weights[len(weights)/2]
+	v, err := m.Variable(name)
+	if err != nil {
+		b.Fatal(err)
+	}
+	x := make([]float32, v.Len())
+	for i := range x {
+		x[i] = float32(v.At(i)) * (1 << 24)
+	}
+	if err := m.SetVariable(name, x); err != nil {
+		b.Fatal(err)
+	}
 }
 
 // spent is the processor time of the process so far.

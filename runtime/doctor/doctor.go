@@ -216,7 +216,6 @@ type analysis struct {
 	path      map[*ir.Value]bool // what is spoiled from where rounding did it to the node that failed
 	order     map[*ir.Value]int  // place in the program; variables come first
 	section   map[*ir.Node]ir.Section
-	returned  []*ir.Value     // results of the step
 	suspects  []*ir.Value     // see surveyed
 	scales    []*ir.Value     // loss scales
 	large     map[string]bool // by scope: it is most of the model
@@ -234,12 +233,27 @@ func newAnalysis(ctx context.Context, b *cpu.Backend, c *Case, spares *cpu.Spare
 		return nil, err
 	}
 	x.index(g)
-	x.actual, err = x.prepare(g, state, c.Feeds, lower.LowerTraced)
+	x.actual, err = x.prepare(g, state, c.Feeds, lower.Replay{Spread: true, Update: true, Show: checked(g)})
 	return x, err
 }
 
-// index notes where each value stands, and which are scales. What is to be finite
-// before update is returned, so that it is stored.
+// checked names what the parts before update check for being finite, or add up.
+func checked(g *ir.Graph) []string {
+	var names []string
+	for s, n := range g.Nodes {
+		if s != ir.Forward && s != ir.Backward || !writes(n) && n.Op != ir.OpAnyNonfinite {
+			continue
+		}
+		for _, v := range n.In {
+			if v != nil && v.Def != nil && v.Type.DType.Float() {
+				names = append(names, v.Name)
+			}
+		}
+	}
+	return names
+}
+
+// index notes where each value stands, and which are scales.
 func (x *analysis) index(g *ir.Graph) {
 	for _, v := range g.Vars {
 		if v.Attr.Get("role") == ir.RoleScale {
@@ -250,17 +264,6 @@ func (x *analysis) index(g *ir.Graph) {
 		x.section[n] = s
 		for _, v := range n.Out {
 			x.order[v] = len(x.order) + 1
-		}
-	}
-	x.returned = g.Return
-	for s, n := range g.Nodes {
-		if s != ir.Forward && s != ir.Backward || !writes(n) && n.Op != ir.OpAnyNonfinite {
-			continue
-		}
-		for _, v := range n.In {
-			if v != nil && !v.IsVar() && v.Next == nil && v.Type.DType.Float() && !slices.Contains(g.Return, v) {
-				g.Return = append(slices.Clip(g.Return), v)
-			}
 		}
 	}
 }
@@ -326,18 +329,15 @@ func (x *analysis) trial(d *Diagnosis, v *ir.Value) error {
 	if err != nil {
 		return err
 	}
-	if x.reference, err = x.build(ir.F32, v, true); err != nil {
-		return err
+	how := watched
+	if !x.exact.Finite() {
+		how = whole
 	}
-	right, err := x.reference.compare(x, func() {
-		if x.reference.part == lower.Micro {
-			x.survey()
-		}
-		if x.reference.part != x.actual.part || x.reference.micro != x.actual.micro {
-			return
-		}
-		x.judge(d, v)
-	})
+	right, err := x.refer(d, v, how)
+	if err == nil && x.reference.lacks {
+		x.reference.close()
+		right, err = x.refer(d, v, whole)
+	}
 	if err != nil {
 		return err
 	}
@@ -352,6 +352,21 @@ func (x *analysis) trial(d *Diagnosis, v *ir.Value) error {
 	return nil
 }
 
+// refer replays the step in f32, and returns its results.
+func (x *analysis) refer(d *Diagnosis, v *ir.Value, how form) (right [][]byte, err error) {
+	if x.reference, err = x.build(ir.F32, v, how); err != nil {
+		return nil, err
+	}
+	return x.reference.compare(x, func() {
+		if x.reference.part == lower.Micro {
+			x.survey()
+		}
+		if x.reference.part == x.actual.part && x.reference.micro == x.actual.micro {
+			x.judge(d, v)
+		}
+	})
+}
+
 // bfloat replays the step in bf16 where f16 fails and a smaller loss scale does
 // not help, and says so where the results are those of f32.
 func (x *analysis) bfloat(d *Diagnosis, v *ir.Value, right [][]byte) error {
@@ -363,7 +378,10 @@ func (x *analysis) bfloat(d *Diagnosis, v *ir.Value, right [][]byte) error {
 	if !x.stores(ir.F16) || right == nil || d.Cause == GradientOverflow && d.SafeScale != 0 { // a scale helps
 		return nil
 	}
-	r, err := x.build(ir.BF16, v, false)
+	if d.Direction == Update && !x.lowParams() { // no policy changes what the update was written in
+		return nil
+	}
+	r, err := x.build(ir.BF16, v, blind)
 	if err != nil {
 		return err
 	}
@@ -383,6 +401,12 @@ func (x *analysis) bfloat(d *Diagnosis, v *ir.Value, right [][]byte) error {
 		d.Remedies = append(d.Remedies, Remedy{Policy: strings.Replace(x.c.Policy, "f16", "bf16", 1)})
 	}
 	return nil
+}
+
+// lowParams reports whether the policy stores parameters in 16 bits, and so
+// chooses dtypes in the update as well.
+func (x *analysis) lowParams() bool {
+	return slices.ContainsFunc(x.actual.g.Vars, func(v *ir.Value) bool { return v.Kind == ir.Param && v.Type.DType.Low() })
 }
 
 // stores reports whether some value is stored in d.

@@ -116,6 +116,10 @@ func (x *analysis) blameVar(d *Diagnosis, v *ir.Value) {
 func (x *analysis) judge(d *Diagnosis, v *ir.Value) {
 	wide := x.wide(v)
 	d.Wide = &wide
+	if x.reference.watched != nil && (!wide.Finite() || x.strays(v, x.exact)) { // what v comes from is asked for
+		x.reference.lacks = true
+		return
+	}
 	if !wide.Finite() {
 		d.Cause, d.Why = NotPrecision, "f32 is not finite here either: "+explain(v.Def)
 		d.Advice = "look at the data, the learning rate and the formula; no precision and no loss scale helps"

@@ -48,7 +48,7 @@ func (r *replay) next() {
 }
 
 func (r *replay) renew() {
-	if !r.lean {
+	if !r.lean && r.watched == nil {
 		r.ranges, r.flaws = map[*ir.Value]Range{}, map[*ir.Value]flaw{}
 		r.inner, r.ready = map[*ir.Value][]byte{}, map[*ir.Value]bool{}
 	}
@@ -56,6 +56,9 @@ func (r *replay) renew() {
 
 // sourceOf is the step that makes what lies in a buffer.
 func (r *replay) sourceOf(id lower.BufferID) (moment, bool) {
+	if id == lower.None {
+		return moment{}, false
+	}
 	if at, ok := r.source[id]; ok {
 		return at, true
 	}

@@ -112,7 +112,7 @@ func (x *analysis) sinks(part lower.Part) [][]*ir.Value {
 			}
 		}
 	}
-	for _, v := range x.returned {
+	for _, v := range x.actual.g.Return {
 		if len(forward)+len(backward) == 0 || x.actual.flaw(v) != onlyNegInf {
 			at(v)
 		}

@@ -18,69 +18,64 @@ type reference struct {
 	peaks   map[*ir.Value]float64   // largest magnitude of a value over all micro-batches, as far as one was asked for
 }
 
+// form is how much of a reference can be looked at.
+type form uint8
+
+const (
+	blind   form = iota // its results
+	watched             // and what an overflow asks for, when its step makes it
+	whole               // all values
+)
+
 // build makes the step with d in place of every 16-bit dtype, as far as v, which
-// went wrong, and its results need it. Values that are to be looked at are stored.
-func (x *analysis) build(d ir.DType, v *ir.Value, look bool) (*reference, error) {
+// went wrong, and its results need it.
+func (x *analysis) build(d ir.DType, v *ir.Value, how form) (*reference, error) {
 	t, err := newVariant(d, x.actual.g, x.actual.state, x.actual.feeds)
 	if err != nil {
 		return nil, err
 	}
 	r := &reference{to: t.to, results: x.results(), peaks: map[*ir.Value]float64{}}
-	if !look && !slices.Contains(r.results, v) {
+	if how == blind && !slices.Contains(r.results, v) {
 		r.results = append(r.results, v)
 	}
-	t.g.Return = make([]*ir.Value, len(r.results))
+	results := make([]*ir.Value, len(r.results))
 	for i, v := range r.results {
-		t.g.Return[i] = t.to[v]
+		results[i] = t.to[v]
 	}
 	if x.actual.part != lower.Update {
 		t.g.Body[ir.Update] = nil
 	}
-	results := t.g.Return
 	ancestry(t.g, append(slices.Clone(results), t.to[v])...)
 	t.g.Return = results
-	lowered := lower.LowerOnce
-	if look {
-		lowered = lower.LowerTraced
-		t.show(slices.Concat(x.surveyed(), x.joined(), []*ir.Value{v}))
+	l := lower.Replay{Spread: how == whole, Update: how != blind}
+	if how != blind {
+		l.Show = append(l.Show, v.Name)
+		for _, w := range x.surveyed() {
+			l.Show = append(l.Show, w.Name)
+		}
 	}
-	if r.replay, err = x.prepare(t.g, t.state, t.feeds, lowered); err != nil {
+	if how == watched {
+		for _, w := range constants(t.g) {
+			l.Show = append(l.Show, w.Name)
+		}
+	}
+	if r.replay, err = x.prepare(t.g, t.state, t.feeds, l); err != nil {
 		return nil, err
+	}
+	if how == watched {
+		r.watchFor(t.to[v], x.mapped(t))
 	}
 	x.replays++
 	return r, nil
 }
 
-// joined are the products that are computed together with what reads them.
-func (x *analysis) joined() []*ir.Value {
+// mapped are the images of what is surveyed.
+func (x *analysis) mapped(t *variant) []*ir.Value {
 	var vs []*ir.Value
-	for _, n := range x.actual.g.Nodes {
-		for _, v := range n.Out {
-			if joined(v) {
-				vs = append(vs, v)
-			}
-		}
+	for _, v := range x.surveyed() {
+		vs = append(vs, t.to[v])
 	}
 	return vs
-}
-
-// show has values stored, as far as they are computed.
-func (t *variant) show(vs []*ir.Value) {
-	there := map[*ir.Value]bool{}
-	for _, v := range t.g.Return {
-		there[v] = true
-	}
-	computed := map[*ir.Value]bool{}
-	for _, n := range t.g.Nodes {
-		for _, v := range n.Out {
-			computed[v] = v.Next == nil
-		}
-	}
-	for _, v := range vs {
-		if w := t.to[v]; computed[w] && !there[w] {
-			t.g.Return = append(t.g.Return, w)
-		}
-	}
 }
 
 // results are the values by which two replays of a step are compared: what it
@@ -103,7 +98,7 @@ func (x *analysis) results() []*ir.Value {
 			}
 		}
 	}
-	for _, v := range x.returned {
+	for _, v := range x.actual.g.Return {
 		if v.Def != nil && x.section[v.Def] != ir.Update {
 			add(v)
 		}
@@ -138,42 +133,24 @@ func (x *analysis) survey() {
 	}
 }
 
-// surveyed are the values that the step stores in 16 bits, without those that
-// are seen to be finite there.
+// surveyed are the values that the step stores in 16 bits, or would if the
+// product that makes them did not run together with what reads it; without those
+// that are seen to be finite there.
 func (x *analysis) surveyed() []*ir.Value {
-	if x.actual.part != lower.Micro && len(x.c.Feeds) == 1 {
+	several := len(x.c.Feeds) > 1
+	if x.actual.part != lower.Micro && !several {
 		return nil
 	}
 	if x.suspects == nil {
 		for _, n := range x.actual.g.Nodes {
 			for _, v := range n.Out {
-				if v.Type.DType.Low() && (len(x.c.Feeds) > 1 || !x.actual.made(v) || !x.actual.visible(v) || x.actual.flaw(v) != fine) {
+				if joined(v) || v.Type.DType.Low() && (several || !x.actual.made(v) || !x.actual.visible(v) || x.actual.flaw(v) != fine) {
 					x.suspects = append(x.suspects, v)
 				}
 			}
 		}
 	}
 	return x.suspects
-}
-
-// peak is the largest magnitude of v, Inf where it is not finite.
-func (r *replay) peak(v *ir.Value) float64 {
-	if r.strided(v) && !r.lean && v.Type.DType == ir.F32 {
-		top := 0.0
-		r.runs(v, func(part []byte) { top = max(top, r.b.AbsMax(part)) })
-		return top
-	}
-	if v.IsVar() || r.lean || v.Type.DType != ir.F32 {
-		s := r.rangeOf(v)
-		if !s.Finite() {
-			return math.Inf(1)
-		}
-		return s.AbsMax
-	}
-	data := r.data(v)
-	parts := make([]float64, chunks(data))
-	inChunks(data, func(i int, chunk []byte) { parts[i] = r.b.AbsMax(chunk) })
-	return slices.Max(parts)
 }
 
 // tolerance is how far the results of two precisions may lie apart, as a share

@@ -14,10 +14,12 @@ import (
 	"ampc/runtime/cpu"
 )
 
-// replay is a graph run once more with every value to be looked at. Where all
-// values fit into memory they stay there, and are looked at when asked for. Where
-// they do not, each is scanned when its step has made it, and only what a flaw
-// seems to begin at is kept.
+// replay is a graph run once more, with values to be looked at. Where all of them
+// fit into memory they stay there, and are looked at when asked for; what a fused
+// step does not store is computed then. Where they do not fit, every node is a
+// step, each value is scanned when its step has made it, and only what a flaw
+// seems to begin at is kept (lean). Of a replay that is watched, few values are
+// scanned in this way.
 type replay struct {
 	ctx    context.Context
 	b      *cpu.Backend
@@ -44,23 +46,28 @@ type replay struct {
 
 	look func(part lower.Part, step int) bool // after every step, nil: at parts alone
 
+	watched map[moment][]*ir.Value // what is scanned when a step has made it; all else is not known. nil: what is asked for
+	ranged  map[*ir.Value]bool     // watched: those of which the range is kept, not the peak alone
+	peaks   map[*ir.Value]float64  // watched: largest magnitudes
+	lacks   bool                   // watched: something else was asked for
+
 	lean  bool
 	holds map[lower.BufferID]*ir.Value // lean: whose value a step stores in a buffer
 	views map[*ir.Value][]*ir.Value    // lean: of each value
 	kept  map[*ir.Value][]byte         // lean: operands of what may be the first flaw of this part
 }
 
-// prepare lowers g over variables that hold state, node by node where its values
-// are to be looked at (fusion changes no bit, and hides values). Work that takes
-// more than the case's memory is not kept.
-func (x *analysis) prepare(g *ir.Graph, state map[string][]byte, feeds []runtime.Feed, lowered func(*ir.Graph) (*lower.Program, error)) (*replay, error) {
-	p, err := lowered(g)
+// prepare lowers g over variables that hold state. Work that is to be looked at as
+// a whole and takes more than the case's memory is not kept.
+func (x *analysis) prepare(g *ir.Graph, state map[string][]byte, feeds []runtime.Feed, how lower.Replay) (*replay, error) {
+	p, err := lower.LowerReplay(g, how)
 	if err != nil {
 		return nil, err
 	}
-	lean := p.Separate > x.c.memory()
+	lean := how.Spread && p.Separate > x.c.memory()
 	if lean {
-		if p, err = lower.LowerNodes(g); err != nil {
+		how.Nodes = true
+		if p, err = lower.LowerReplay(g, how); err != nil {
 			return nil, err
 		}
 	}
@@ -107,11 +114,14 @@ func (r *replay) run(ctx context.Context, look func() bool) error {
 		r.next()
 		return true
 	}}
-	if r.lean || r.look != nil {
+	if r.lean || r.watched != nil || r.look != nil {
 		w.Step = func(part lower.Part, step int) bool {
 			r.at(part, step)
-			if r.lean {
+			switch {
+			case r.lean:
 				r.scanned(part, step)
+			case r.watched != nil:
+				r.measured(moment{part, step})
 			}
 			return r.look == nil || r.look(part, step)
 		}
@@ -174,6 +184,9 @@ func (r *replay) rangeOf(v *ir.Value) Range {
 	switch {
 	case ok:
 		return s
+	case r.watched != nil && !v.IsVar():
+		r.lacks = true
+		return Range{Name: v.Name}
 	case r.lean && v.Def != nil && v.Def.Def().Is(ir.View): // what it shows was scanned
 		s = r.rangeOf(v.Def.In[0])
 		s.Name = v.Name

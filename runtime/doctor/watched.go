@@ -1,0 +1,88 @@
+package doctor
+
+import (
+	"math"
+	"slices"
+
+	"ampc/ir"
+)
+
+// watchFor has v and what is known at compile time scanned when their steps have
+// made them, and of others the largest magnitude taken: then they are in cache,
+// and their memory can be used again.
+func (r *replay) watchFor(v *ir.Value, others []*ir.Value) {
+	r.watched, r.ranged, r.peaks = map[moment][]*ir.Value{}, map[*ir.Value]bool{}, map[*ir.Value]float64{}
+	add := func(v *ir.Value) {
+		if id, filled := r.sourceOf(r.home(v)); filled && r.visible(v) {
+			r.watched[id] = append(r.watched[id], v)
+		}
+	}
+	for _, o := range append(constants(r.g), v) {
+		r.ranged[o] = true
+		add(o)
+	}
+	for _, o := range others {
+		if !r.ranged[o] {
+			add(o)
+		}
+	}
+}
+
+// constants are the floats that nodes make without operands that change.
+func constants(g *ir.Graph) []*ir.Value {
+	var vs []*ir.Value
+	for _, n := range g.Nodes {
+		for _, o := range n.Out {
+			if o.Type.DType.Float() && constant(o) {
+				vs = append(vs, o)
+			}
+		}
+	}
+	return vs
+}
+
+// measured looks at what a step has made.
+func (r *replay) measured(at moment) {
+	for _, v := range r.watched[at] {
+		if r.ranged[v] {
+			r.ranges[v] = scan(v.Name, v.Type.DType, r.data(v))
+			continue
+		}
+		r.peaks[v] = max(r.peaks[v], r.top(v))
+	}
+}
+
+// peak is the largest magnitude of v, Inf where it is not finite, 0 where v is
+// not watched.
+func (r *replay) peak(v *ir.Value) float64 {
+	if r.watched == nil || v.IsVar() {
+		return r.top(v)
+	}
+	if s, ok := r.ranges[v]; ok {
+		return s.peak()
+	}
+	return r.peaks[v]
+}
+
+func (r Range) peak() float64 {
+	if !r.Finite() {
+		return math.Inf(1)
+	}
+	return r.AbsMax
+}
+
+// top is peak of a value that is there.
+func (r *replay) top(v *ir.Value) float64 {
+	switch {
+	case v.IsVar() || r.lean || v.Type.DType != ir.F32:
+		return r.rangeOf(v).peak()
+	case r.strided(v):
+		top := 0.0
+		r.runs(v, func(part []byte) { top = max(top, r.b.AbsMax(part)) })
+		return top
+	}
+	data := r.data(v)
+	parts := make([]float64, chunks(data))
+	inChunks(data, func(i int, chunk []byte) { parts[i] = r.b.AbsMax(chunk) })
+	return slices.Max(parts)
+}
