@@ -107,9 +107,21 @@ func (x *analysis) weights(v *ir.Value, all bool) []*ir.Value {
 	return ps
 }
 
-// start is the largest magnitude that p started with; 1 where that is 0 or not known.
+// sampled is how many elements of a weight tell what it started with, where they
+// are drawn from one distribution.
+const sampled = 1 << 14
+
+// alike reports whether elements do not differ by their place.
+func alike(i *ir.Init) bool { return i == nil || i.Func != "data" && i.Func != "file" }
+
+// start is the largest magnitude that p started with, or of a sample; 1 where that
+// is 0 or not known.
 func (x *analysis) start(p *ir.Value) (float64, error) {
-	data, err := runtime.InitialBytes(&lower.Var{Name: p.Name, Type: p.Type, Kind: p.Kind, Init: p.Init, Attr: p.Attr}, x.c.Seed)
+	t := p.Type
+	if t.Shape.Elements() > sampled && alike(p.Init) {
+		t = ir.T(t.DType, sampled)
+	}
+	data, err := runtime.InitialBytes(&lower.Var{Name: p.Name, Type: t, Kind: p.Kind, Init: p.Init, Attr: p.Attr}, x.c.Seed)
 	if err != nil {
 		return 0, err
 	}

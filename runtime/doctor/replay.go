@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 
 	"ampc/ir"
 	"ampc/lower"
@@ -213,7 +214,8 @@ func (r *replay) flaw(v *ir.Value) flaw {
 	switch {
 	case known:
 	case r.strided(v):
-		r.runs(v, func(part []byte) { f = max(f, flawOf(v.Type.DType, part)) })
+		var nan atomic.Bool
+		r.runs(v, func(part []byte) { f = max(f, flawIn(v.Type.DType, part, &nan)) })
 		r.flaws[v] = f
 	default:
 		f = flawOf(v.Type.DType, r.data(v))
