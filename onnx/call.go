@@ -49,6 +49,9 @@ func (c *call) build(r *row) []*ir.Value {
 	for _, v := range c.in {
 		c.single = c.single || r.single && v != nil && v.typ.DType == ir.F64
 	}
+	if r.exact {
+		c.b = c.b.Pinned(ir.PinF32)
+	}
 	ys := r.imp(c)
 	for i, y := range ys {
 		switch {

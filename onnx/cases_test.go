@@ -111,10 +111,13 @@ func (e *example) evaluate() ([]*eval.Tensor, error) {
 }
 
 // run compiles the graph for the CPU and runs it.
-func (e *example) run(b *cpu.Backend) ([]*eval.Tensor, error) {
+func (e *example) run(b *cpu.Backend) ([]*eval.Tensor, error) { return e.under(b, passes.F32()) }
+
+// under is run under a policy.
+func (e *example) under(b *cpu.Backend, policy passes.Policy) ([]*eval.Tensor, error) {
 	g, at := e.g.CloneMap()
 	var c passes.Config
-	c.Policy = passes.F32()
+	c.Policy = policy
 	for _, y := range e.g.Return {
 		c.Outputs = append(c.Outputs, passes.Output{Value: at[y]})
 	}

@@ -18,6 +18,7 @@ type row struct {
 	single bool   // f64 is computed in f32
 	own    bool   // results have a dtype of their own, not that of operand 0
 	stats  bool   // all results but the first have
+	exact  bool   // computed in f32 under every policy
 	// imp builds the node and returns its results, nil for one that is not
 	// computed. It may run twice: in a scratch graph, and in the graph.
 	imp func(c *call) []*ir.Value
@@ -29,7 +30,7 @@ type rowKey struct{ domain, op string }
 
 var table = sync.OnceValue(func() map[rowKey]*row {
 	t := map[rowKey]*row{}
-	for i, rows := range [][]row{linearRows, windowRows, normRows, softmaxRows, lossRows, resizeRows, recurrentRows, attentionRows, unaryRows, binaryRows, shapeRows, indexRows, scatterRows, reduceRows, trainingRows, valueRows} {
+	for i, rows := range [][]row{linearRows, windowRows, normRows, softmaxRows, lossRows, resizeRows, recurrentRows, attentionRows, unaryRows, binaryRows, shapeRows, indexRows, scatterRows, reduceRows, trainingRows, valueRows, quantRows} {
 		for k := range rows {
 			r := rows[k]
 			r.single = r.single || i < 8 // the families that kernels have no f64 for
