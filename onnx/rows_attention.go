@@ -133,15 +133,7 @@ func (a *scores) mask() *ir.Value {
 // written is attention in simple rows, with what qk_matmul_output_mode asks for.
 func (a *scores) written(mask *ir.Value, cap float64, mode int64) (y, inner *ir.Value) {
 	b := a.b
-	repeat := func(x *ir.Value, d []int64) *ir.Value {
-		n := a.qd[1] / d[1]
-		if n == 1 {
-			return x
-		}
-		wide := b.Broadcast(b.Reshape(x, d[0], d[1], 1, d[2], d[3]), d[0], d[1], n, d[2], d[3])
-		return b.Reshape(wide, d[0], a.qd[1], d[2], d[3])
-	}
-	s := b.Affine(b.Matmul(a.q, repeat(a.k, a.kd), false, true), a.factor(), 0)
+	s := b.Affine(b.Matmul(a.q, a.repeated(a.k, a.qd[1]), false, true), a.factor(), 0)
 	at := []*ir.Value{s}
 	if mask != nil {
 		s = b.Add(s, mask)
@@ -157,7 +149,61 @@ func (a *scores) written(mask *ir.Value, cap float64, mode int64) (y, inner *ir.
 		a.fail("qk_matmul_output_mode is %d", mode)
 		return nil, nil
 	}
-	return b.Matmul(s, repeat(a.v, a.vd), false, false), at[mode]
+	return b.Matmul(s, a.repeated(a.v, a.qd[1]), false, false), at[mode]
+}
+
+// turning is by how much pairs of the last axis are turned: [B,1,S,pairs] each.
+type turning struct {
+	cos, sin *ir.Value
+	turn     int64 // elements that are turned; the rest stays
+	beside   bool  // a pair stands side by side, not half of the turned elements apart
+}
+
+// turning reads two tables, operands i and i+1, at places at for x of dims d [B,N,S,H]; without
+// places, they have a row for each.
+func (c *call) turning(i int, turn int64, d []int64, at *ir.Value, beside bool) turning {
+	if turn < 2 || turn > d[3] || turn%2 != 0 {
+		c.fail("%d of %d elements are turned", turn, d[3])
+		return turning{}
+	}
+	angle := func(i int) *ir.Value {
+		table, own := c.x(i), c.dims(i)
+		if last := len(own) - 1; last >= 0 && own[last] > turn/2 {
+			table = c.columns(table, 0, turn/2)
+		}
+		if at != nil {
+			table = c.b.Gather(table, at, 0)
+		}
+		return c.b.Reshape(table, d[0], 1, d[2], turn/2)
+	}
+	return turning{angle(i), angle(i + 1), turn, beside}
+}
+
+func (t turning) apply(c *call, x *ir.Value) *ir.Value {
+	if c.failure() != nil {
+		return nil
+	}
+	b, d, half := c.b, sizes(x.Type), t.turn/2
+	last := []int64{3}
+	part := c.columns(x, 0, t.turn)
+	var even, odd *ir.Value
+	if t.beside {
+		even = b.SliceStep(part, last, []int64{0}, []int64{t.turn}, []int64{2})
+		odd = b.SliceStep(part, last, []int64{1}, []int64{t.turn}, []int64{2})
+	} else {
+		even, odd = c.columns(part, 0, half), c.columns(part, half, t.turn)
+	}
+	re := b.Sub(b.Mul(t.cos, even), b.Mul(t.sin, odd))
+	im := b.Add(b.Mul(t.sin, even), b.Mul(t.cos, odd))
+	y := b.Concat(3, re, im)
+	if t.beside {
+		up := func(v *ir.Value) *ir.Value { return b.Reshape(v, d[0], d[1], d[2], half, 1) }
+		y = b.Reshape(b.Concat(4, up(re), up(im)), d[0], d[1], d[2], t.turn)
+	}
+	if t.turn < d[3] {
+		y = b.Concat(3, y, c.columns(x, t.turn, d[3]))
+	}
+	return y
 }
 
 // rotary turns pairs by the angles of two tables, one row for each position.
@@ -166,48 +212,14 @@ func rotary(c *call) []*ir.Value {
 	if c.failure() != nil {
 		return nil
 	}
-	b, d := c.b, sizes(x.Type)
+	d := sizes(x.Type)
 	turn := c.int("rotary_embedding_dim", 0)
 	if turn == 0 {
 		turn = d[3]
 	}
-	if turn < 2 || turn > d[3] || turn%2 != 0 {
-		c.fail("rotary_embedding_dim %d of %d", turn, d[3])
-		return nil
-	}
-	angle := func(i int) *ir.Value {
-		table, own := c.x(i), c.dims(i)
-		if last := len(own) - 1; last >= 0 && own[last] > turn/2 {
-			table = b.Slice(table, []int64{int64(last)}, []int64{0}, []int64{turn / 2})
-		}
-		if c.has(3) {
-			table = b.Gather(table, c.x(3), 0)
-		}
-		return b.Reshape(table, d[0], 1, d[2], turn/2)
-	}
-	cos, sin := angle(1), angle(2)
-	last := []int64{3}
-	part := b.Slice(x, last, []int64{0}, []int64{turn})
-	var even, odd *ir.Value
-	pairs := c.flag("interleaved", false)
-	if pairs {
-		even = b.SliceStep(part, last, []int64{0}, []int64{turn}, []int64{2})
-		odd = b.SliceStep(part, last, []int64{1}, []int64{turn}, []int64{2})
-	} else {
-		even, odd = b.Slice(part, last, []int64{0}, []int64{turn / 2}), b.Slice(part, last, []int64{turn / 2}, []int64{turn})
-	}
-	re := b.Sub(b.Mul(cos, even), b.Mul(sin, odd))
-	im := b.Add(b.Mul(sin, even), b.Mul(cos, odd))
-	y := b.Concat(3, re, im)
-	if pairs {
-		up := func(v *ir.Value) *ir.Value { return b.Reshape(v, d[0], d[1], d[2], turn/2, 1) }
-		y = b.Reshape(b.Concat(4, up(re), up(im)), d[0], d[1], d[2], turn)
-	}
-	if turn < d[3] {
-		y = b.Concat(3, y, b.Slice(x, last, []int64{turn}, []int64{d[3]}))
-	}
+	y := c.turning(1, turn, d, c.opt(3), c.flag("interleaved", false)).apply(c, x)
 	if in := c.dims(0); len(in) == 3 {
-		y = b.Reshape(b.Transpose(y, 0, 2, 1, 3), in...)
+		y = c.b.Reshape(c.b.Transpose(y, 0, 2, 1, 3), in...)
 	}
 	return one(y)
 }

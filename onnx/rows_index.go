@@ -29,7 +29,7 @@ var indexRows = []row{
 	{op: "ArgMax", since: 1, ours: "argmax", imp: func(c *call) []*ir.Value { return argument(c, (*ir.Builder).Argmax) }},
 	{op: "ArgMin", since: 1, ours: "argmin", imp: func(c *call) []*ir.Value { return argument(c, (*ir.Builder).Argmin) }},
 	{op: "TopK", since: 1, ours: "topk", not: "a count that depends on data", imp: topK},
-	{op: "CumSum", single: true, since: 11, ours: "cumsum", not: "an axis that depends on data", imp: cumSum},
+	{op: "CumSum", since: 11, ours: "cumsum", not: "an axis that depends on data", imp: cumSum},
 }
 
 // indices is operand i, indices into an axis of n elements, counted from the front.
@@ -152,7 +152,6 @@ func topK(c *call) []*ir.Value {
 	return []*ir.Value{v, c.cast(i, ir.I64)}
 }
 
-// cumSum adds integers under a triangle, as the row takes floats alone.
 func cumSum(c *call) []*ir.Value {
 	x, d := c.x(0), c.dims(0)
 	a := c.axis(int64(c.number(1, "axis")), len(d))
@@ -161,25 +160,5 @@ func cumSum(c *call) []*ir.Value {
 		c.fail("a scalar has no axis")
 		return nil
 	}
-	if c.typ(0).DType.Float() {
-		return one(c.b.Cumsum(x, a, exclusive, reverse))
-	}
-	n := d[a]
-	if len(d) >= ir.MaxRank || n*product(d) > 1<<24 {
-		c.refuse("a sum of %d integers along an axis of %v", n, d)
-		return nil
-	}
-	b := c.b
-	from, to := b.Iota(ir.I32, 0, n, n), b.Iota(ir.I32, 1, n, n) // element from counts in the sum to
-	if reverse {
-		from, to = to, from
-	}
-	counts := b.Le(from, to)
-	if exclusive {
-		counts = b.Lt(from, to)
-	}
-	shape := slices.Repeat([]int64{1}, len(d)+1)
-	shape[a], shape[a+1] = n, n
-	x = b.Unsqueeze(x, a+1)
-	return one(b.ReduceSum(b.Where(b.Reshape(counts, shape...), x, nil), false, a))
+	return one(c.b.Cumsum(x, a, exclusive, reverse))
 }

@@ -12,7 +12,7 @@ var normRows = []row{
 		return one(c.b.InstanceNorm(c.x(0), c.x(1), c.x(2), ir.A("eps", c.float("epsilon", 1e-5))))
 	}},
 	{op: "GroupNormalization", since: 18, ours: "group_norm", imp: groupNorm},
-	{op: "LayerNormalization", stats: true, since: 17, ours: "layer_norm", imp: layerNorm},
+	{op: "LayerNormalization", stats: true, since: 1, ours: "layer_norm", imp: layerNorm},
 	{op: "RMSNormalization", stats: true, since: 23, ours: "rms_norm", imp: rmsNorm},
 	{op: "SimplifiedLayerNormalization", since: 1, ours: "rms_norm", imp: rmsNorm},
 	{op: "LpNormalization", since: 1, ours: "reduce_l1 or reduce_l2, div", imp: lpNorm},

@@ -50,19 +50,14 @@ var reduceRows = []row{
 	reduction("ReduceMean", 18, inFloats((*ir.Builder).ReduceMean), "reduce_mean"),
 	reduction("ReduceMax", 18, ordered((*ir.Builder).ReduceMax), "reduce_max"),
 	reduction("ReduceMin", 18, ordered((*ir.Builder).ReduceMin), "reduce_min"),
-	reduction("ReduceProd", 18, inFloats((*ir.Builder).ReduceProd), "reduce_prod"),
+	reduction("ReduceProd", 18, plainReduction((*ir.Builder).ReduceProd), "reduce_prod"),
 	reduction("ReduceL1", 18, inFloats((*ir.Builder).ReduceL1), "reduce_l1"),
 	reduction("ReduceL2", 18, inFloats((*ir.Builder).ReduceL2), "reduce_l2"),
 	reduction("ReduceSumSquare", 18, plainReduction(sumSquare), "square, reduce_sum"),
 	reduction("ReduceLogSum", 18, inFloats(func(b *ir.Builder, x *ir.Value, keep bool, axes ...int64) *ir.Value {
 		return b.Log(b.ReduceSum(x, keep, axes...))
 	}), "reduce_sum, log"),
-	single(reduction("ReduceLogSumExp", 18, inFloats(logSumExp), "logsumexp")),
-}
-
-func single(r row) row {
-	r.single = true
-	return r
+	reduction("ReduceLogSumExp", 18, inFloats(logSumExp), "logsumexp"),
 }
 
 // logSumExp puts the reduced axes back where they stay.

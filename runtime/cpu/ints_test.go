@@ -146,3 +146,43 @@ func runOn(b *cpu.Backend, g *ir.Graph, in map[string]*eval.Tensor) ([]*eval.Ten
 	}
 	return out, nil
 }
+
+// Reductions of f64 are computed in f64: to the evaluator's bits.
+func TestReductionsOfDoubles(t *testing.T) {
+	b, err := cpu.Open(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	x := eval.New(ir.T(ir.F64, 3, 5, 4))
+	for i := range x.F {
+		x.F[i] = math.Sin(float64(i)) * math.Pow(1.5, float64(i%9)) // far beyond the 24 bits of f32
+	}
+	g := ir.NewBuilder("doubles")
+	v := g.Declare(ir.Input, "x", x.Type, nil, nil)
+	for _, axes := range [][]int64{{1}, {0, 2}, nil} {
+		for _, f := range []func(x *ir.Value, keep bool, axes ...int64) *ir.Value{g.ReduceSum, g.ReduceMean, g.ReduceMax, g.ReduceMin, g.ReduceProd, g.ReduceL1, g.ReduceL2} {
+			g.Return(f(v, false, axes...))
+		}
+		g.Return(g.ReduceVar(v, 1, true, axes...), g.LogSumExp(v, axes...))
+	}
+	g.Return(g.Cumsum(v, 1, true, true))
+	if g.Err() != nil {
+		t.Fatal(g.Err())
+	}
+	in := map[string]*eval.Tensor{"x": x}
+	want, err := eval.Run(g.Graph(), in, eval.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := runOn(b, g.Graph(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, y := range g.Graph().Return {
+		w := want.Value(y)
+		if got[i].Type != w.Type || !slices.Equal(got[i].F, w.F) {
+			t.Errorf("%s: got %v, want %v", y.Def.Def().Name, got[i].F, w.F)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"ampc/ir"
 	"ampc/runtime/cpu/kern"
 )
 
@@ -88,6 +89,11 @@ func (r reduction) over(c *call, gone []bool) (func(), error) {
 	shape, goes := mergeAxes(x.dims(), gone)
 	if !x.t.DType.Float() {
 		return r.integers(c, shape, goes), nil
+	}
+	if x.t.DType == ir.F64 && y.t.DType == ir.F64 {
+		if run := c.doubles(shape, goes); run != nil {
+			return run, nil
+		}
 	}
 	if err := c.onlyFloats(); err != nil {
 		return nil, err
@@ -257,10 +263,11 @@ func bindArg(better func(x, best float32) bool) binder {
 
 // bindCumsum sums along an axis, in float64 and in order.
 func bindCumsum(c *call) (func(), error) {
-	if err := c.onlyFloats(); c.in[0].t.DType.Float() && err != nil {
+	x, y := c.in[0], c.out[0]
+	if err := c.onlyFloats(); x.t.DType.Float() && (x.t.DType != ir.F64 || y.t.DType != ir.F64) && err != nil {
 		return nil, err
 	}
-	x, y := c.in[0], c.out[0]
+	wide := slice[float64](x.mem)
 	outer, n, inner := c.axis(x)
 	exclusive, reverse := c.Flag("exclusive"), c.Flag("reverse")
 	return c.parallel(outer*inner, max(n, 1), func(_, k int) {
@@ -272,11 +279,16 @@ func bindCumsum(c *call) (func(), error) {
 			if reverse {
 				at = base + (n-1-i)*inner
 			}
-			if x.t.DType.Float() {
+			switch {
+			case x.t.DType == ir.F64:
+				old := sum
+				sum += wide[at]
+				slice[float64](y.mem)[at] = pick(exclusive, old, sum)
+			case x.t.DType.Float():
 				old := sum
 				sum += float64(x.float(at))
 				y.set(at, float32(pick(exclusive, old, sum)))
-			} else {
+			default:
 				old := whole
 				whole += x.int(at)
 				y.setInt(at, y.t.DType.Wrap(pick(exclusive, old, whole)))
