@@ -199,7 +199,7 @@ func (m *Model) Shared(name string, f func(*Model, ...Tensor) Tensor) func(...Te
 	m.shared[full] = userLine()
 	applied := false
 	if f == nil {
-		m.Fail("shared %q: no function that builds it", full)
+		m.Fail("shared %q: the function that builds it is nil", full)
 	}
 	return func(x ...Tensor) Tensor {
 		if m.Err() != nil {
@@ -286,7 +286,7 @@ func (m *Model) Set(o ...ModelOption) error {
 		return fmt.Errorf("set: %w", errModelClosed)
 	}
 	if m.session != nil && len(o) > 0 {
-		return fmt.Errorf("set: the model's variables live on %s already: give options to New, or before the first Train or Infer", m.session.backend.Name())
+		return fmt.Errorf("set: the model's variables are on %s already: give options to New, or before the first Train or Infer", m.session.backend.Name())
 	}
 	for _, change := range o {
 		change(m.state)

@@ -117,7 +117,7 @@ func policyName(p passes.Policy) string {
 }
 
 // LoadFile reads what SaveFile wrote into the variables of the compiled steps,
-// so that training goes on as if it had not stopped. The file is checked as a
+// so that training continues as if it had not stopped. The file is checked as a
 // whole first: an error leaves everything as it was. A file written under
 // another policy loads too; Warnings then says what differs. Training state that
 // no compiled step has, such as another optimizer's moments or the counters of a
@@ -400,7 +400,7 @@ func stateBefore(f *safetensors.File, name string) (passes.StateName, bool) {
 }
 
 // Snapshot is a checkpoint in memory: the model as it was when Model.Snapshot
-// took it. It may be written while training goes on.
+// took it. It may be written while training continues.
 type Snapshot struct {
 	meta    map[string]string
 	tensors []safetensors.Tensor

@@ -37,7 +37,7 @@ func oldConfigs() (one, two ampc.TrainConfig) {
 	return one, two
 }
 
-// Checkpoints of format 1 load under the names of today, and training goes on with
+// Checkpoints of format 1 load under the names of today, and training continues with
 // the rates and scales that the program of then had, and with its losses but for
 // the f16 roundings that the compiler chooses anew: a tenth of one such rounding.
 func TestOldCheckpointsLoad(t *testing.T) {

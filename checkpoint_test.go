@@ -122,7 +122,7 @@ func TestBadCheckpointsChangeNothing(t *testing.T) {
 	wantError(t, ampc.New("empty").LoadFile(path), "no step is compiled yet")
 }
 
-// A loss scale that is no power of two, or none at all, is not taken from a file nor from a caller.
+// A loss scale that is not a power of two, or none at all, is not taken from a file nor from a caller.
 func TestBadLossScales(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "good.safetensors")

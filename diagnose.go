@@ -219,7 +219,7 @@ func (s *Step) RestoreScale() error {
 	case !s.last.newest().outcome().Skipped:
 		return errors.New("restore scale: the last step was taken: its scale needs no repair")
 	case s.model.session.launches > s.last.at+1:
-		return errors.New("restore scale: another step over these variables ran since")
+		return errors.New("restore scale: another step over these variables has run since")
 	case s.last.restored:
 		return nil
 	}

@@ -85,7 +85,7 @@ func TestCallsAtTheSameTime(t *testing.T) {
 	wg.Wait()
 	for _, name := range []string{"run", "infer", "save", "load", "diagnose", "rate", "read", "stuck"} {
 		if err := calls[name](); err == nil {
-			t.Errorf("%s after Close is no error", name)
+			t.Errorf("%s after Close is not an error", name)
 		}
 	}
 }
@@ -129,7 +129,7 @@ func TestTrainingStepOfTwoGoroutines(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := step.Run(context.Background(), tinyFeed()); err == nil {
-		t.Error("Run after Close is no error")
+		t.Error("Run after Close is not an error")
 	}
 }
 

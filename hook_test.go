@@ -24,7 +24,7 @@ func TestMistakesInTheGradientHook(t *testing.T) {
 		"TrainConfig.Gradients returns no gradient of %fc.w": func(u *ampc.Update, g []ampc.Grad) []ampc.Grad { g[0].Value = ampc.Tensor{}; return g },
 		"a gradient of %fc.b at place 0, want that of %fc.w": func(u *ampc.Update, g []ampc.Grad) []ampc.Grad { g[0].Param = g[1].Param; return g },
 		"TrainConfig.Gradients panics: mine":                 func(u *ampc.Update, g []ampc.Grad) []ampc.Grad { panic("mine") },
-		"set %fc.w f32[3,2]: it is no state":                 func(u *ampc.Update, g []ampc.Grad) []ampc.Grad { u.Set(g[0].Param, g[0].Value); return g },
+		"set %fc.w f32[3,2]: it is not a state":              func(u *ampc.Update, g []ampc.Grad) []ampc.Grad { u.Set(g[0].Param, g[0].Value); return g },
 		"set %v f32[3,2] to %reduce_sum f32[]: want the type": func(u *ampc.Update, g []ampc.Grad) []ampc.Grad {
 			u.Set(state(u, g), u.ReduceSum(g[0].Value))
 			return g

@@ -64,7 +64,7 @@ type EmbeddingOptions struct {
 //
 //   - Shapes: ids[...] to [...,dim].
 //   - DTypes: ids i32 or i64; the table is f32.
-//   - Errors: a name that is taken, or ids that are no integers.
+//   - Errors: a name that is taken, or ids that are not integers.
 //   - PyTorch: nn.Embedding, whose table is normal with deviation 1; without padding_idx and max_norm.
 func (m *Model) Embedding(name string, ids Tensor, vocab, dim int, opts ...EmbeddingOptions) Tensor {
 	o := option(m.ops, "embedding", opts)
@@ -84,7 +84,7 @@ func (m *Model) Embedding(name string, ids Tensor, vocab, dim int, opts ...Embed
 //   - PyTorch: nn.Dropout, F.dropout; each step draws other numbers; ampc.Seed repeats them.
 func (m *Model) Dropout(name string, x Tensor, p float64) Tensor {
 	if next := m.b.NextName(); next != "" {
-		m.Fail("dropout %q: a layer names its result itself, Named(%q) has no use before it: leave one of the names out", name, next)
+		m.Fail("dropout %q: a layer names its own result: leave out Named(%q), which has no effect", name, next)
 		return Tensor{}
 	}
 	if p == 0 || !m.given("dropout", name, x) {
@@ -101,7 +101,7 @@ func (m *Model) layer(kind, name string) (*Model, bool) {
 	}
 	full := m.ScopeName() + name
 	if next := m.b.NextName(); next != "" {
-		m.Fail("%s %q: a layer names its result itself, Named(%q) has no use before it: leave one of the names out", kind, full, next)
+		m.Fail("%s %q: a layer names its own result: leave out Named(%q), which has no effect", kind, full, next)
 		return nil, false
 	}
 	if first, taken := m.layers[full]; taken && !m.reuse {
@@ -109,7 +109,7 @@ func (m *Model) layer(kind, name string) (*Model, bool) {
 		return nil, false
 	}
 	if name == "" || strings.ContainsAny(name, " \t\n'%") {
-		m.Fail("%s %q: a layer's name is a word", kind, full)
+		m.Fail("%s %q: want a name without spaces, quotes and %%", kind, full)
 		return nil, false
 	}
 	m.layers[full] = userLine()
@@ -295,7 +295,7 @@ type RMSNormOptions struct {
 //   - Shapes: x[...,n] to the same; n is a number.
 //   - DTypes: float; statistics are f32, the result has x's.
 //   - Errors: a name that is taken, or x without a last dimension of known size.
-//   - PyTorch: nn.RMSNorm(n), whose eps is the smallest step of its dtype unless told otherwise.
+//   - PyTorch: nn.RMSNorm(n), whose eps is the smallest step of its dtype by default.
 func (m *Model) RMSNorm(name string, x Tensor, opts ...RMSNormOptions) Tensor {
 	o := option(m.ops, "rms_norm", opts)
 	l, ok := m.layer("rms_norm", name)

@@ -55,13 +55,13 @@ func TestMistakesCarryTheCallersLine(t *testing.T) {
 			[]string{`input "z": the dimension's name "" is not a word`}},
 		"an empty batch": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Input("z", ampc.F32, 0, 4) },
 			[]string{`input "z": dimension 0 is 0, want 1 or more`}},
-		"an epsilon that is no number": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+		"an epsilon that is not a number": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 			return m.LayerNorm("n", x, ampc.LayerNormOptions{Eps: new(math.NaN())})
 		},
 			[]string{`layer_norm "n": attribute eps is NaN, want a finite number, 0 or more`}},
 		"an infinite slope": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.LeakyRelu(x, math.Inf(1)) },
 			[]string{`leaky_relu: attribute alpha is +Inf, want a finite number`}},
-		"a dimension that is no number": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+		"a dimension that is not a number": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 			return m.Input("z", ampc.F32, "four")
 		}, []string{`input "z"`, "want an int or an ampc.Dim"}},
 		"shared with two types": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {

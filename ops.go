@@ -79,7 +79,7 @@ func (o ops) FromIR(v *ir.Value) Tensor { return o.tensor(v) }
 //
 //   - Shapes: x[...] to the same.
 //   - DTypes: float; the result has x's.
-//   - Errors: x is no float.
+//   - Errors: x is not a float.
 //   - PyTorch: nn.GELU, F.gelu.
 func (o ops) Gelu(x Tensor) Tensor { return o.tensor(o.b.Gelu(x.v, "erf")) }
 
@@ -88,7 +88,7 @@ func (o ops) Gelu(x Tensor) Tensor { return o.tensor(o.b.Gelu(x.v, "erf")) }
 //
 //   - Shapes: x[...] to the same.
 //   - DTypes: float; the result has x's.
-//   - Errors: x is no float.
+//   - Errors: x is not a float.
 //   - PyTorch: nn.GELU(approximate="tanh"), F.gelu(approximate="tanh").
 func (o ops) GeluTanh(x Tensor) Tensor { return o.tensor(o.b.Gelu(x.v, "tanh")) }
 
@@ -114,7 +114,7 @@ func (m *Model) draw() ir.Draw {
 //
 //   - Shapes: to [dims...].
 //   - DTypes: float.
-//   - Errors: d is no float, lo above hi, or a dimension below 1.
+//   - Errors: d is not a float, lo above hi, or a dimension below 1.
 //   - PyTorch: torch.rand, Tensor.uniform_.
 func (m *Model) RandUniform(d DType, lo, hi float64, dims ...int) Tensor {
 	return m.tensor(m.b.Uniform(d.ir(), lo, hi, m.draw(), wide(dims)...))
@@ -124,7 +124,7 @@ func (m *Model) RandUniform(d DType, lo, hi float64, dims ...int) Tensor {
 //
 //   - Shapes: to [dims...].
 //   - DTypes: float.
-//   - Errors: d is no float, std below 0, or a dimension below 1.
+//   - Errors: d is not a float, std below 0, or a dimension below 1.
 //   - PyTorch: torch.randn, torch.normal.
 func (m *Model) RandNormal(d DType, mean, std float64, dims ...int) Tensor {
 	return m.tensor(m.b.Normal(d.ir(), mean, std, m.draw(), wide(dims)...))
@@ -134,7 +134,7 @@ func (m *Model) RandNormal(d DType, mean, std float64, dims ...int) Tensor {
 //
 //   - Shapes: to [dims...].
 //   - DTypes: float.
-//   - Errors: d is no float, p outside 0 to 1, or a dimension below 1.
+//   - Errors: d is not a float, p outside 0 to 1, or a dimension below 1.
 //   - PyTorch: torch.bernoulli of one probability.
 func (m *Model) RandBernoulli(d DType, p float64, dims ...int) Tensor {
 	return m.tensor(m.b.Bernoulli(d.ir(), p, m.draw(), wide(dims)...))
@@ -172,7 +172,7 @@ func (o ops) Stack(axis int, x ...Tensor) Tensor {
 //
 //   - Shapes: x[...], mask broadcast with x to the broadcast shape.
 //   - DTypes: x any, mask bool; the result has x's.
-//   - Errors: mask is no bool, or shapes that do not broadcast.
+//   - Errors: mask is not a bool, or shapes that do not broadcast.
 //   - PyTorch: torch.masked_fill, Tensor.masked_fill; value is a number.
 func (o ops) MaskedFill(x, mask Tensor, value float64) Tensor {
 	inner, last := o.composed("masked_fill")
@@ -188,7 +188,7 @@ func (o ops) MaskedFill(x, mask Tensor, value float64) Tensor {
 //   - Shapes: x[...], target[...] of one shape to a scalar.
 //   - DTypes: floats; the result is f32.
 //   - Errors: shapes that differ, or beta below 0.
-//   - PyTorch: nn.SmoothL1Loss, F.smooth_l1_loss; its beta is 1 unless told otherwise.
+//   - PyTorch: nn.SmoothL1Loss, F.smooth_l1_loss; its beta is 1 by default.
 func (o ops) SmoothL1(x, target Tensor, beta float64) Tensor {
 	inner, last := o.composed("smooth_l1")
 	if beta == 0 {
@@ -225,7 +225,7 @@ func (o ops) Normalize(x Tensor, axis int, opts ...NormalizeOptions) Tensor {
 //   - Shapes: x[...] to what is left of it; all axes unless options name some.
 //   - DTypes: float; computed in f32, the result has x's.
 //   - Errors: an axis that x does not have, or one named twice.
-//   - PyTorch: torch.std, whose correction is 1 unless told otherwise.
+//   - PyTorch: torch.std, whose correction is 1 by default.
 func (o ops) ReduceStd(x Tensor, correction int, opts ...ReduceOptions) Tensor {
 	inner, last := o.composed("reduce_std")
 	return last.Sqrt(inner.ReduceVar(x, correction, opts...))
@@ -275,7 +275,7 @@ func (o ops) Sort(x Tensor, axis int, opts ...SortOptions) (values, indices Tens
 	}
 	n := x.Dim(axis)
 	if n < 1 {
-		o.Fail("sort: axis %d of %s is no dimension with a number for a size", axis, x)
+		o.Fail("sort: axis %d of %s is not a dimension with a number for a size", axis, x)
 		return Tensor{}, Tensor{}
 	}
 	return o.TopK(x, n, axis, TopKOptions{Smallest: !option(o, "sort", opts).Descending})

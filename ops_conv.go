@@ -76,7 +76,7 @@ type PoolOptions struct {
 	Pads      []int // before each spatial dimension, then behind each; nil: zeros
 	Dilations []int // nil: ones
 	Ceil      bool  // a last window may reach beyond the data
-	CountPad  bool  // of AvgPool: padding counts in the mean, as PyTorch's does unless told otherwise
+	CountPad  bool  // of AvgPool: padding counts in the mean, as PyTorch's does by default
 	Layout    Layout
 }
 
@@ -123,7 +123,7 @@ type Pool2dOptions struct {
 	Stride   int  // 0: the window, so that windows do not overlap
 	Padding  int  // on each side of each spatial dimension
 	Ceil     bool // a last window may reach beyond the data
-	CountPad bool // of AvgPool2d: padding counts in the mean, as PyTorch's does unless told otherwise
+	CountPad bool // of AvgPool2d: padding counts in the mean, as PyTorch's does by default
 }
 
 func (c Pool2dOptions) square(k int) PoolOptions {

@@ -340,7 +340,7 @@ func (o ops) Iota(d DType, axis int, shape ...int) Tensor {
 //
 //   - Shapes: x[...] to the same.
 //   - DTypes: x float; the result is bool.
-//   - Errors: x is no float.
+//   - Errors: x is not a float.
 //   - PyTorch: torch.isinf.
 func (o ops) IsInf(x Tensor) Tensor {
 	return o.tensor(o.b.IsInf(x.v))
@@ -350,7 +350,7 @@ func (o ops) IsInf(x Tensor) Tensor {
 //
 //   - Shapes: x[...] to the same.
 //   - DTypes: x float; the result is bool.
-//   - Errors: x is no float.
+//   - Errors: x is not a float.
 //   - PyTorch: torch.isnan.
 func (o ops) IsNaN(x Tensor) Tensor {
 	return o.tensor(o.b.IsNaN(x.v))
@@ -590,7 +590,7 @@ func (o ops) Reshape(x Tensor, shape ...int) Tensor {
 //
 //   - Shapes: x[...] to the same.
 //   - DTypes: float; the result has x's.
-//   - Errors: d is no float.
+//   - Errors: d is not a float.
 //   - PyTorch: x.to(dtype).to(x.dtype).
 func (o ops) Round(x Tensor, d DType) Tensor {
 	return o.tensor(o.b.Round(x.v, d.ir()))
@@ -832,7 +832,7 @@ func (o ops) Tile(x Tensor, reps ...int) Tensor {
 //
 //   - Shapes: x[...] to x's in the order of perm.
 //   - DTypes: any; the result has x's.
-//   - Errors: perm that is no permutation of x's axes.
+//   - Errors: perm that is not a permutation of x's axes.
 //   - PyTorch: torch.permute; torch.transpose names two axes alone.
 func (o ops) Transpose(x Tensor, perm ...int) Tensor {
 	return o.tensor(o.b.Transpose(x.v, wide(perm)...))

@@ -41,7 +41,7 @@ func (o ops) LinearWith(x, w, bias Tensor, opts ...LinearWithOptions) Tensor {
 //
 //   - Shapes: table[V,D], ids[...] to [...,D].
 //   - DTypes: table float, ids i32 or i64; the result has the table's.
-//   - Errors: table is no matrix. An id outside [0,V) is an error of the step's result on the CPU.
+//   - Errors: table is not a matrix. An id outside [0,V) is an error of the step's result on the CPU.
 //   - PyTorch: F.embedding; without padding_idx and max_norm.
 func (o ops) EmbeddingWith(table, ids Tensor) Tensor {
 	return o.tensor(o.b.Embedding(table.v, ids.v))

@@ -50,7 +50,7 @@ func (o ops) LayerNormWith(x, scale, bias Tensor, opts ...NormWithOptions) Tenso
 //   - Shapes: x[...,n], scale[n] (the zero Tensor: none) to x's.
 //   - DTypes: floats; statistics are f32, the result has x's.
 //   - Errors: scale does not have the shape of what is normalised.
-//   - PyTorch: F.rms_norm, whose eps is the smallest step of its dtype unless told otherwise.
+//   - PyTorch: F.rms_norm, whose eps is the smallest step of its dtype by default.
 func (o ops) RMSNormWith(x, scale Tensor, opts ...NormWithOptions) Tensor {
 	return o.tensor(o.b.RMSNorm(x.v, scale.v, option(o, "rms_norm", opts).rows()))
 }
@@ -83,7 +83,7 @@ func (o ops) InstanceNorm(x, scale, bias Tensor, opts ...NormWithOptions) Tensor
 //
 //   - Shapes: x[N,C,...], scale[C], bias[C], mean[C], variance[C] to x's.
 //   - DTypes: floats; statistics are f32, the result has x's.
-//   - Errors: an operand that is not of C, or mean and variance that are no states.
+//   - Errors: an operand that is not of C, or mean and variance that are not states.
 //   - PyTorch: F.batch_norm(training=True); the running variance is that of a sample, as there.
 func (o ops) BatchNormWith(x, scale, bias, mean, variance Tensor, opts ...NormWithOptions) Tensor {
 	c := option(o, "batch_norm", opts)

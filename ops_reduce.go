@@ -42,7 +42,7 @@ func (o ops) ReduceMean(x Tensor, opts ...ReduceOptions) Tensor {
 //   - Shapes: x[...] to what is left of it; all axes unless options name some.
 //   - DTypes: float; computed in f32, the result has x's.
 //   - Errors: an axis that x does not have, or one named twice.
-//   - PyTorch: torch.var, whose correction is 1 unless told otherwise.
+//   - PyTorch: torch.var, whose correction is 1 by default.
 func (o ops) ReduceVar(x Tensor, correction int, opts ...ReduceOptions) Tensor {
 	keep, axes := o.reduced("reduce_var", opts)
 	return o.tensor(o.b.ReduceVar(x.v, int64(correction), keep, axes...))

@@ -120,7 +120,7 @@ func (a Algorithm) String() string { return passes.Algorithm(a).String() }
 // String returns the name of the shape: constant, cosine, linear, step.
 func (k ScheduleKind) String() string { return passes.ScheduleKind(k).String() }
 
-// SetLR changes the base learning rate of the step; its schedule goes on from it.
+// SetLR changes the base learning rate of the step; its schedule continues from it.
 // A step whose groups have several rates has SetGroupLR for each. A rate that
 // Constant would not take, below 0 or not finite, is an error.
 func (s *Step) SetLR(rate float64) error {
@@ -143,7 +143,7 @@ func (s *Step) SetLR(rate float64) error {
 }
 
 // SetGroupLR changes the base learning rate of the group with this pattern, ""
-// for that of TrainConfig.Optimizer; its schedule goes on from it. Groups whose
+// for that of TrainConfig.Optimizer; its schedule continues from it. Groups whose
 // schedules are equal have one rate, and cannot be set apart.
 func (s *Step) SetGroupLR(pattern string, rate float64) error {
 	defer s.model.gate.hold()()

@@ -245,7 +245,7 @@ func ScalerNamed(name string) (Scaler, bool) {
 	return scalerOf(s), ok
 }
 
-// Check returns an error where a factor is no power of two or bounds contradict
+// Check returns an error where a factor is not a power of two or bounds contradict
 // each other. Train checks as well.
 func (s Scaler) Check() error { return s.compiler().Check() }
 

@@ -115,7 +115,7 @@ func (r *Result) outcome() outcome {
 // Value returns a loss, or a tensor listed in TrainConfig.Outputs or given to Infer.
 func (r *Result) Value(t Tensor) (Host, error) {
 	if t.v == nil {
-		return Host{}, fmt.Errorf("result: no tensor")
+		return Host{}, fmt.Errorf("result: the tensor is absent (a zero Tensor)")
 	}
 	if r == nil {
 		return Host{}, errNotRun

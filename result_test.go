@@ -53,7 +53,7 @@ func TestGradNormIsAskedFor(t *testing.T) {
 	}
 	c := adam()
 	if x := norm(c); !math.IsNaN(x) {
-		t.Errorf("nobody asked for the norm, it is %g", x)
+		t.Errorf("nothing asked for the norm, it is %g", x)
 	}
 	c.GradNorm = true
 	asked := norm(c)
@@ -133,7 +133,7 @@ func TestNamedBeforeALayer(t *testing.T) {
 	} {
 		m := ampc.New("n")
 		f(m, m.Input("x", ampc.F32, 2, 3))
-		if err := m.Err(); err == nil || !strings.HasPrefix(err.Error(), "result_test.go:") || !strings.Contains(err.Error(), `"y1": a layer names its result itself, Named("x1") has no use before it`) {
+		if err := m.Err(); err == nil || !strings.HasPrefix(err.Error(), "result_test.go:") || !strings.Contains(err.Error(), `"y1": a layer names its own result: leave out Named("x1"), which has no effect`) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -45,7 +45,7 @@ func sized(t *testing.T, s *ampc.Step, n int64) *ampc.Step {
 	return size
 }
 
-// A short batch is a step like any other: the schedule goes on, and so do moments,
+// A short batch is a step like any other: the schedule continues, and so do moments,
 // the loss scale and the averages.
 func TestSizesShareAllState(t *testing.T) {
 	scaler := ampc.Dynamic()

@@ -110,7 +110,7 @@ func (u *Update) Set(state, value Tensor) {
 	case state.g != u.b.Graph() || value.g != u.b.Graph():
 		u.Fail("set %s to %s: both must be values of this update", state, value)
 	case state.v.Kind != ir.State || state.v.Attr.Get("role") != nil:
-		u.Fail("set %s: it is no state that Update.State declared", state)
+		u.Fail("set %s: it is not a state that Update.State declared", state)
 	case state.v.Type != value.v.Type:
 		u.Fail("set %s to %s: want the type of the state", state, value)
 	case slices.ContainsFunc(*u.states, func(x passes.GradOf) bool { return x.Param == state.v }):

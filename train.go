@@ -135,7 +135,7 @@ func (m *Model) asked(verb string, c TrainConfig, losses []Loss) error {
 	return nil
 }
 
-// constants refuses numbers that are no constants of their types.
+// constants refuses numbers that are not constants of their types.
 func (c TrainConfig) constants(losses []Loss) error {
 	const modes = "AutoScale, NoScale, StaticScale or DynamicScale"
 	err := cmp.Or(

@@ -144,7 +144,7 @@ func TestClassWeightsMistakes(t *testing.T) {
 		_, err = r.Wait(t.Context())
 	}
 	if err == nil || !strings.Contains(err.Error(), "outside 0..2") {
-		t.Errorf("a label that is no class: got %v", err)
+		t.Errorf("a label that is not a class: got %v", err)
 	}
 }
 

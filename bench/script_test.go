@@ -66,7 +66,7 @@ func TestScripts(t *testing.T) {
 			t.Errorf("part %s: exit status %d, want 1 and %q:\n%s", part, code, want, text)
 		}
 	}
-	// next goes on where an earlier call ended, and begins nothing that it has no time for.
+	// next continues where an earlier call ended, and begins nothing that it has no time for.
 	if text, code := script(t, run, "--device", "sim:sm_90", "--seconds", "10", out); code != 0 || !strings.Contains(text, "no time left; next: answers") {
 		t.Errorf("exit status %d without time:\n%s", code, text)
 	}

@@ -16,7 +16,7 @@ type device struct {
 	lib     *library
 	id      int32
 	context uintptr
-	foreign bool // somebody else's context
+	foreign bool // another owner's context
 	info    Info
 	syncs   atomic.Int64
 	host    map[*byte]uintptr // HostAlloc's memory

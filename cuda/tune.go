@@ -65,7 +65,7 @@ func readChoices(path string) (map[string]Choice, error) {
 		return nil, err
 	}
 	if err := json.Unmarshal(text, &all); err != nil {
-		return nil, fmt.Errorf("cuda: %s is no file of algorithm choices: %w; remove it", path, err)
+		return nil, fmt.Errorf("cuda: %s is not a file of algorithm choices: %w; remove it", path, err)
 	}
 	for k, c := range all {
 		c.Kept = true

@@ -2,7 +2,7 @@ package cuda
 
 import "time"
 
-// Handles. The zero value is no object; a zero Stream is never used.
+// Handles. The zero value is not an object; a zero Stream is never used.
 type (
 	Ptr       uint64 // device address
 	Stream    uintptr

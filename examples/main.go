@@ -33,7 +33,7 @@ func examples() []example {
 		{"export", "a model of one's own as text, for the commands", export},
 		{"explain", "why, what it costs and the proof, from the program itself", explain},
 		{"replay", "a skipped step saved for ampc doctor, to $REPLAY", replay},
-		{"resume", "save, go on, and get the same bits", resume},
+		{"resume", "save, continue, and get the same bits", resume},
 		{"nan", "finding a NaN", findNaN},
 		{"onlymixed", "a NaN that only f16 has, and what to keep in f32", onlyMixed},
 		{"whichlayer", "which of twelve equal layers overflowed", whichLayer},

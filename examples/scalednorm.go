@@ -11,7 +11,7 @@ import (
 )
 
 // scaledNorm reads the gradients' norm three times: under a loss scale that the
-// compiler knows; with the loss multiplied by hand, which nobody takes off; and
+// compiler knows; with the loss multiplied by hand, which nothing takes off; and
 // from the scaled gradients, by editing the compiled step, which is refused.
 func scaledNorm(w io.Writer) error {
 	norm := func(by float64, s ampc.Scaler) (float64, *ampc.Step, error) {

@@ -32,7 +32,7 @@ func (b *Builder) reshapeLike(x, v *Value) *Value {
 //
 //   - Shapes: x[...] to x's in the order of perm.
 //   - DTypes: any; the result has x's.
-//   - Errors: perm that is no permutation of x's axes.
+//   - Errors: perm that is not a permutation of x's axes.
 //   - PyTorch: torch.permute; torch.transpose names two axes alone.
 func (b *Builder) Transpose(x *Value, perm ...int64) *Value {
 	return b.Emit(OpTranspose, []*Value{x}, A("perm", perm))[0]

@@ -80,7 +80,7 @@ func newCopying(g *Graph, around map[*Value]*Value) *copying {
 	return c
 }
 
-// value is where v went, nil where it is no value of the graphs copied.
+// value is where v went, nil where it is not a value of the graphs copied.
 func (c *copying) value(v *Value) *Value {
 	if v == nil {
 		return nil

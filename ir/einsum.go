@@ -98,7 +98,7 @@ func (b *Builder) checkTerm(spec, term string) bool {
 	return true
 }
 
-// sumLabels sums the axes whose letter nobody keeps.
+// sumLabels sums the axes whose letter nothing keeps.
 func (b *Builder) sumLabels(x labelled, keep func(byte) bool) labelled {
 	var axes []int64
 	kept := make([]byte, 0, len(x.labels))

@@ -105,7 +105,7 @@ func TestUnits(t *testing.T) {
 	x := b.Declare(Input, "x", T(F32), nil, nil)
 	b.Add(b.Mul(x, s), x)
 	err := InferUnits(b.Graph())
-	if err == nil || err.Error() != "add: %mul has unit scale and meets %x, which has unit 1" {
+	if err == nil || err.Error() != "add: %mul has scale unit scale and meets %x, which has scale unit 1" {
 		t.Errorf("got %v", err)
 	}
 }

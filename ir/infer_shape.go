@@ -78,7 +78,7 @@ func (n *Node) like() *Value { return n.operand(len(n.Def().In) - 1) }
 // checkShapeAttr wants exactly one of shape and like, and no size below least.
 func (n *Node) checkShapeAttr(least int64) error {
 	if (n.like() != nil) == n.Has("shape") {
-		return fmt.Errorf("wants a shape or a value like=, and one of them")
+		return fmt.Errorf("want either a shape or a value like=")
 	}
 	for _, x := range n.Ints("shape") {
 		if x < least {

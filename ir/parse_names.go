@@ -12,7 +12,7 @@ type operandAt struct {
 	at   token
 }
 
-// named reads the value behind a name. What of= and grad= say is no operand:
+// named reads the value behind a name. What of= and grad= say is not an operand:
 // sections are ordered without regard to it.
 func (p *parser) named(name string) operandAt {
 	o := operandAt{name: name, at: p.tok}

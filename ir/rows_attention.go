@@ -159,7 +159,7 @@ func inferRope(n *Node) ([]Type, error) {
 }
 
 // gradAttention is the fused row; what flows through lse (second derivatives,
-// losses on it) and into a mask that is no constant is built beside it.
+// losses on it) and into a mask that is not a constant is built beside it.
 func gradAttention(b *Builder, n *Node, d []*Value) []*Value {
 	g := make([]*Value, len(n.In))
 	if d[0] != nil {

@@ -249,7 +249,7 @@ func inferCast(n *Node) ([]Type, error) {
 		return nil, fmt.Errorf("%s is reserved and cannot be computed yet", to)
 	}
 	if n.Has("out") {
-		return nil, fmt.Errorf("to names the dtype, out does not apply")
+		return nil, fmt.Errorf("the attribute to gives the dtype of the result: out does not apply")
 	}
 	return []Type{n.In[0].Type.With(to)}, nil
 }
@@ -407,7 +407,7 @@ func (b *Builder) Cast(x *Value, d DType) *Value {
 //
 //   - Shapes: x[...] to the same.
 //   - DTypes: float; the result has x's.
-//   - Errors: d is no float.
+//   - Errors: d is not a float.
 //   - PyTorch: x.to(dtype).to(x.dtype).
 func (b *Builder) Round(x *Value, d DType) *Value {
 	return b.Emit(OpRound, []*Value{x}, A("to", d))[0]

@@ -111,7 +111,7 @@ func (n *Node) checkDType() error {
 		return fmt.Errorf("%s is reserved and cannot be computed yet", d)
 	}
 	if n.Has("out") {
-		return fmt.Errorf("dtype names the dtype, out does not apply")
+		return fmt.Errorf("the attribute dtype gives the dtype of the result: out does not apply")
 	}
 	return nil
 }

@@ -141,7 +141,7 @@ func sumRange(k func(n *Node) float64) func(*Node, []Interval) []Interval {
 func unitLinear(n *Node) (Unit, error) {
 	u := n.In[0].Unit.Times(n.In[1].Unit, 1)
 	if c := n.operand(2); c != nil && c.Unit != u {
-		return "", fmt.Errorf("the product has unit %s and meets %s, which has unit %s", u, at(c), c.Unit)
+		return "", fmt.Errorf("the product has scale unit %s and meets %s, which has scale unit %s", u, at(c), c.Unit)
 	}
 	return u, nil
 }

@@ -198,7 +198,7 @@ func inferPairLoss(n *Node) ([]Type, error) {
 // noOut refuses the out attribute: sums and counts are f32.
 func (n *Node) noOut() error {
 	if n.Has("out") {
-		return fmt.Errorf("its results are f32, out does not apply")
+		return fmt.Errorf("its results are f32: out does not apply")
 	}
 	return nil
 }

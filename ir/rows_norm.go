@@ -345,7 +345,7 @@ func rangeNorm(n *Node, in []Interval) []Interval {
 	return r
 }
 
-// symbols counts the dimensions that are no numbers.
+// symbols counts the dimensions that are not numbers.
 func symbols(s Shape) int {
 	k := 0
 	for _, d := range s.Dims() {

@@ -123,7 +123,7 @@ func at(v *Value) string {
 
 func unitUnscale(n *Node) (Unit, error) {
 	if u := n.In[0].Unit.Times(n.In[1].Unit, 1); u != "" {
-		return "", fmt.Errorf("%s has unit %s and %s has unit %s: the product must have unit 1 (is it unscaled twice, or by another loss's scale?)", at(n.In[0]), n.In[0].Unit, at(n.In[1]), n.In[1].Unit)
+		return "", fmt.Errorf("%s has scale unit %s and %s has scale unit %s: the product must have scale unit 1 (is it unscaled twice, or by another loss's scale?)", at(n.In[0]), n.In[0].Unit, at(n.In[1]), n.In[1].Unit)
 	}
 	return "", nil
 }
@@ -140,7 +140,7 @@ func unitNorm(n *Node) (Unit, error) {
 		if n.In[0] == nil {
 			return "", fmt.Errorf("%s reads %s, which carries the loss scale %s; unscale it first", n.Name(), at(g), g.Unit)
 		}
-		return "", fmt.Errorf("%s has unit %s and %s has unit %s: a norm wants unscaled gradients", at(g), g.Unit, at(n.In[0]), m)
+		return "", fmt.Errorf("%s has scale unit %s and %s has scale unit %s: a norm wants unscaled gradients", at(g), g.Unit, at(n.In[0]), m)
 	}
 	return "", nil
 }

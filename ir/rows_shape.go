@@ -237,7 +237,7 @@ func inferTranspose(n *Node) ([]Type, error) {
 		seen[p], to[i] = true, d[p]
 	}
 	if !ok {
-		return nil, fmt.Errorf("perm %s is no permutation of the axes of %s %s", literal(perm), x, x.Type)
+		return nil, fmt.Errorf("perm %s is not a permutation of the axes of %s %s", literal(perm), x, x.Type)
 	}
 	return []Type{{x.Type.DType, MakeShape(to...)}}, n.bare()
 }

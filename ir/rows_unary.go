@@ -258,7 +258,7 @@ func (b *Builder) Not(x *Value) *Value { return b.unary(OpNot, x) }
 //
 //   - Shapes: x[...] to the same.
 //   - DTypes: x float; the result is bool.
-//   - Errors: x is no float.
+//   - Errors: x is not a float.
 //   - PyTorch: torch.isnan.
 func (b *Builder) IsNaN(x *Value) *Value { return b.unary(OpIsNaN, x) }
 
@@ -266,6 +266,6 @@ func (b *Builder) IsNaN(x *Value) *Value { return b.unary(OpIsNaN, x) }
 //
 //   - Shapes: x[...] to the same.
 //   - DTypes: x float; the result is bool.
-//   - Errors: x is no float.
+//   - Errors: x is not a float.
 //   - PyTorch: torch.isinf.
 func (b *Builder) IsInf(x *Value) *Value { return b.unary(OpIsInf, x) }

@@ -204,7 +204,7 @@ func unitOptimizer(n *Node) (Unit, error) {
 	case mul == nil:
 		return "", fmt.Errorf("%s reads the gradient %s, which carries the loss scale %s, and no multiplier takes it off", n.Name(), at(g), g.Unit)
 	}
-	return "", fmt.Errorf("the gradient %s has unit %s and the multiplier %s has unit %s: the product must have unit 1", at(g), g.Unit, at(mul), m)
+	return "", fmt.Errorf("the gradient %s has scale unit %s and the multiplier %s has scale unit %s: the product must have scale unit 1", at(g), g.Unit, at(mul), m)
 }
 
 // scaledGradient is operand 1 times operand mul where that is given.

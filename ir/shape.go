@@ -11,7 +11,7 @@ import (
 const MaxRank = 8
 
 // Dim is a size when it is zero or more. Below zero it is a symbol (see Sym);
-// UnknownDim is a size nobody has named.
+// UnknownDim is a size nothing has named.
 type Dim int64
 
 // UnknownDim prints as "?".

@@ -127,7 +127,7 @@ func UnitSame(n *Node) (Unit, error) {
 		case first == nil:
 			first = v
 		case v.Unit != first.Unit:
-			return "", fmt.Errorf("%s has unit %s and meets %s, which has unit %s", at(first), first.Unit, at(v), v.Unit)
+			return "", fmt.Errorf("%s has scale unit %s and meets %s, which has scale unit %s", at(first), first.Unit, at(v), v.Unit)
 		}
 	}
 	if first == nil {

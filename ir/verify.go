@@ -154,7 +154,7 @@ func (n *Node) checkCaptures() error {
 			continue
 		}
 		if v := g.unlisted(n.Captured); v != nil {
-			return fmt.Errorf("graph @%s reads %s, which does not stand after |", bareOrQuoted(g.Name), v)
+			return fmt.Errorf("graph @%s reads %s, which is not declared after |", bareOrQuoted(g.Name), v)
 		}
 	}
 	return nil

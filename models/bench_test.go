@@ -31,7 +31,7 @@ var compared = []struct {
 }
 
 // BenchmarkStep times training steps on one thread, in its processor time, under f32 and both mixed
-// policies (low copies of weights written by
+// policies (16-bit copies of weights written by
 // the update) in turn, so that neighbours slow all alike, with the multiply-add
 // probe beside them: for each policy GFLOP/s of the median step, and how often
 // f32's step takes that time. Gflop is the work of a step's matrix products.

@@ -51,7 +51,7 @@ func TestCutBytesAreTheProgramsBytes(t *testing.T) {
 }
 
 // gpus are the GPU targets whose plans are compared. Products that keep, read or sum
-// something in their epilogue are no part of a plan, hence noaux; before sm_80 there
+// something in their epilogue are not part of a plan, hence noaux; before sm_80 there
 // are none.
 var gpus = []string{"sm_70", "sm_80/noaux", "sm_90/noaux", "sm_70/nodnn", "sm_80/nodnn/noaux", "sm_90/nodnn/noaux"}
 

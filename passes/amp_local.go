@@ -12,7 +12,7 @@ type requirements uint8
 
 const (
 	readByLow     requirements = 1 << iota // a low operand
-	readByF32                              // somebody who needs f32 in memory
+	readByF32                              // a reader that needs f32 in memory
 	readByPromote                          // a row that would promote with it
 	readByOther                            // a reader that requires nothing
 )
@@ -140,7 +140,7 @@ func (a *assigner) choose(s ir.Section, n *ir.Node, i int, required requirements
 	return d, d
 }
 
-// keep stores f32, and low where a low operand reads the value, nobody needs
+// keep stores f32, and low where a low operand reads the value, nothing needs
 // f32 and no promoting row would be widened by f32 or narrowed by low. Inside
 // its cluster the value is a register, as wide as what it was computed from.
 func (a *assigner) keep(n *ir.Node, required requirements, seen []ir.DType) (stored, as ir.DType) {

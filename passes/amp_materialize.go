@@ -125,7 +125,7 @@ func (r *materializer) view(v *ir.Value, d ir.DType, marks ir.Marks) *ir.Value {
 	return out
 }
 
-// castName is the name of the low copy of v: %fc1.w.f16.
+// castName is the name of the 16-bit copy of v: %fc1.w.f16.
 func castName(v *ir.Value, d ir.DType) string { return v.Name + "." + d.String() }
 
 // store sets the out attribute where the row's own choice is another, and

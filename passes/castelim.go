@@ -36,7 +36,7 @@ func (e *castEdit) builder() *ir.Builder {
 	return e.b
 }
 
-// sweep drops the casts that nobody reads any more, last first.
+// sweep drops the casts that nothing reads any more, last first.
 func (e *castEdit) sweep() {
 	for s := int(ir.NumSections) - 1; s >= 0; s-- {
 		body := e.g.Body[s]

@@ -137,7 +137,7 @@ func storedByRule(p *ir.Node) bool {
 // storeInstead makes p store its first result as d, if that leaves its other
 // results as they are.
 func storeInstead(p *ir.Node, d ir.DType, types []ir.Type, c *Context) (bool, error) {
-	if p.Def().Class == ir.Low { // low rows store their operands' dtype unless told otherwise
+	if p.Def().Class == ir.Low { // low rows store their operands' dtype by default
 		p.Attrs = p.Attrs.Without("out")
 	} else if c.Caps.StoresLow(p) {
 		p.Attrs = p.Attrs.With("out", d)

@@ -74,5 +74,5 @@ func foreign(g *ir.Graph, what string, v *ir.Value) error {
 	if v == nil {
 		return fmt.Errorf("%s: no value", what)
 	}
-	return &ir.Error{Pos: posOf(v), Msg: fmt.Sprintf("%s: %s is no value of graph @%s", what, v, g.Name)}
+	return &ir.Error{Pos: posOf(v), Msg: fmt.Sprintf("%s: %s is not a value of graph @%s", what, v, g.Name)}
 }

@@ -156,7 +156,7 @@ func (c *clusterer) readPort(n *ir.Node, i int, v *ir.Value) plan.Port {
 	return p
 }
 
-// size is what v takes in 16 bits, or in its own dtype where that is no choice.
+// size is what v takes in 16 bits, or in its own dtype where that is not a choice.
 func (m *planner) size(v *ir.Value) int64 {
 	if !m.assignable(v) {
 		return m.g.Elements(v.Type) * v.Type.DType.Size()
@@ -205,7 +205,7 @@ func (m *planner) reads(n *ir.Node, i int, v *ir.Value) plan.Choice {
 }
 
 // loaded reports whether the cast that n, pinned to 16 bits, reads v through
-// becomes a load of n's cluster, because nobody else reads it (fuse).
+// becomes a load of n's cluster, because nothing else reads it (fuse).
 func (m *planner) loaded(n *ir.Node, v *ir.Value) bool {
 	if n.Why.Cluster == 0 || n.Def().Elem == nil || m.chained(n) || n.Out[0].Type.Shape != v.Type.Shape {
 		return false

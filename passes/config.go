@@ -337,7 +337,7 @@ type ResultKind uint8
 
 const (
 	OfValue    ResultKind = iota // Output.Value
-	OfGradient                   // the gradient by Output.Value, unscaled; by what is no parameter, of the last micro-batch
+	OfGradient                   // the gradient by Output.Value, unscaled; by what is not a parameter, of the last micro-batch
 	OfSkip                       // bool[]: the step left every variable as it was
 	OfScale                      // the loss scale of the first sweep in this step, 1 without one
 	OfGradNorm                   // the 2-norm of all gradients, unscaled and before clipping

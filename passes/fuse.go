@@ -56,7 +56,7 @@ func (f *fuser) join(n *ir.Node) {
 }
 
 // storesCasts reports whether a cast of p's result may be one more store of the
-// step that p becomes part of: of an elementwise node, of a product that goes on
+// step that p becomes part of: of an elementwise node, of a product that continues
 // with such (those of an eager system store and end), or of the cast by which a
 // value leaves its cluster.
 func storesCasts(p *ir.Node, c *Context) bool {

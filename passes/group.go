@@ -19,7 +19,7 @@ import (
 // section reads waits for what else that reads.
 //
 // A product makes a cluster with the elementwise nodes over its result that its
-// kernel goes on with, or with the bias, activation and residual that its kernel
+// kernel continues with, or with the bias, activation and residual that its kernel
 // can do before it stores, where nothing else reads in between (Caps). A norm over
 // channels likewise makes one with the sum and ReLU behind it, its gradient with
 // the gradient of that ReLU before it.
@@ -156,7 +156,7 @@ func (w *clusterFinder) prologue(s ir.Section, n *ir.Node, level int32) bool {
 
 // waiting finds a product that n alone reads in its section and may end. Nothing
 // but n lies above it there, so it may lie above all else that n reads: of two
-// products the last operand's goes on, and reads what the other has stored. Its
+// products the last operand's continues, and reads what the other has stored. Its
 // level is raised to that of n. Its operands live until it runs, so they must be
 // no larger than the result that would wait instead: not those of the gradient of
 // tied weights, which are as large as all logits.

@@ -167,7 +167,7 @@ func (l *layouter) channelsLast(v *ir.Value) *ir.Value {
 }
 
 // leave adds the transpose through which v leaves the region; dce drops it
-// where nobody outside reads v.
+// where nothing outside reads v.
 func (l *layouter) leave(v *ir.Value) {
 	l.first[v] = l.transposed(v, v.Name+".nchw", first(v.Type.Shape.Rank()))
 }

@@ -84,7 +84,7 @@ func (t *training) planLosses(g *ir.Graph, c *Context) error {
 		s.planCount(g)
 	}
 	if extra := len(t.sweeps) - len(t.scales); extra > 0 {
-		c.note("%d more backward sweeps, as losses of one scaler divide by counts that differ with the data", extra)
+		c.note("%d more backward sweeps: losses of one scaler divide by counts that depend on the data", extra)
 	}
 	return nil
 }

@@ -240,7 +240,7 @@ func (m *planner) chooseExact(v *ir.Value) plan.Choice {
 }
 
 // pinnedVariable stores what the source says, f32 where the row cannot store 16
-// bits of the f32 it reads; and 16 bits where nobody reads but through a cast,
+// bits of the f32 it reads; and 16 bits where nothing reads but through a cast,
 // which the kernel does.
 func (m *planner) pinnedVariable(n *ir.Node, i int) (stored, seen plan.Choice) {
 	v := n.Out[i]
@@ -385,7 +385,7 @@ func (m *planner) representative(s ir.Section, n *ir.Node) *ir.Value {
 	return nil
 }
 
-// keptVariable is free where a low operand reads the value, nobody needs f32
+// keptVariable is free where a low operand reads the value, nothing needs f32
 // and no promoting row reads it; inside a cluster it is as wide as its operands.
 func (m *planner) keptVariable(n *ir.Node, i int, required requirements) (stored, seen plan.Choice) {
 	stored = plan.F32

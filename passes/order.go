@@ -13,7 +13,7 @@ import (
 // order, so it counts as free; ties go to the smaller depth, then to the name,
 // so the list order a pass left has no influence. A view stands before its
 // first reader. What writes a variable that others of its section read comes
-// last: the next value takes the variable's place only when nobody needs the
+// last: the next value takes the variable's place only when nothing needs the
 // old one any more, and would have to be copied there later.
 func orderPass(g *ir.Graph, c *Context) error {
 	o := newOrderer(g)

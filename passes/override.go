@@ -172,7 +172,7 @@ func (a *assigner) noteIslands() {
 	for _, n := range a.g.Body[ir.Forward] {
 		if n.Op == ir.OpBCE && a.node[n.ID].cause == ir.ByIsland {
 			a.c.Count("islands", 1)
-			a.c.note("%s: a cross entropy of probabilities runs in f32, with what makes them and the gradients; bce_with_logits runs in %s", n.Out[0], a.low)
+			a.c.note("%s: a cross entropy of probabilities is computed in f32, and so are the ops that make the probabilities and their gradients; bce_with_logits runs in %s", n.Out[0], a.low)
 		}
 	}
 }

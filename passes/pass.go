@@ -45,7 +45,7 @@ func Pipeline() []Pass {
 		{"castelim", "drops casts that change nothing, lets casts meet across moving rows", castelim, false, ir.Mixed},
 		{"castfold", "drops casts that a kernel does on load or store", castfold, false, ir.Mixed},
 		{"recompute", "backward computes again what is cheaper than keeping: norms behind activations, positions of max pools", recompute, false, ir.Mixed},
-		{"shadow", "the optimizer writes the low copy with the weight (off unless asked for)", writeCopies, false, ir.Mixed},
+		{"shadow", "the optimizer writes the 16-bit copy with the weight (off unless asked for)", writeCopies, false, ir.Mixed},
 		{"fuse", "completes groups with the casts around them", fuse, false, ir.Mixed},
 		{"dce", "drops nodes that no result depends on", dce, false, ir.Mixed},
 		{"order", "a topological order of low peak memory", orderPass, false, ir.Ready},

@@ -109,7 +109,7 @@ var otherNames = map[string]string{
 	"o1": "o1-f16 or o1-bf16", "o2": "o2-f16 or o2-bf16", "o3": "o3-f16 or o3-bf16",
 }
 
-// nearPolicy is what a name that is no preset's may have meant, "" where that
+// nearPolicy is what a name that is not a preset's may have meant, "" where that
 // is open: another system's name, or a preset in which two letters differ at most.
 func nearPolicy(name string) string {
 	if other := otherNames[strings.ToLower(name)]; other != "" {

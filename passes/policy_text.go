@@ -468,7 +468,7 @@ func (p *Policy) bound(setting string) error {
 		s = Dynamic()
 	}
 	if s.Mode != DynamicScale {
-		return fmt.Errorf("%s: the scaler is %s, which has no limits", setting, s.Mode)
+		return fmt.Errorf("%s: the scaler is %s: only a dynamic scaler has limits", setting, s.Mode)
 	}
 	if err := setScaler(&s, setting); err != nil {
 		return err

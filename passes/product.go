@@ -120,7 +120,7 @@ func (c *clusterer) stored(n *ir.Node, i int, v *ir.Value) plan.Choice {
 }
 
 // operandDType is the dtype in which product p reads operand i, where its result is
-// stored as d: that of the result where it is no requirement.
+// stored as d: that of the result where it is not a requirement.
 func (c *clusterer) operandDType(p *ir.Node, i int, d plan.Choice) ir.DType {
 	x := c.stored(p, i, p.In[i])
 	if x.Free() {

@@ -36,7 +36,7 @@ func judge(g *ir.Graph, c *Context) error {
 	if err := prove.Error(found); err == nil || !slices.ContainsFunc(found, func(f prove.Finding) bool { return !f.User }) {
 		return err
 	}
-	return fmt.Errorf("the compiled step is not what the source says; this is an error of the compiler, please report it with the model (NoProof compiles without this check):\n%w", prove.Error(found))
+	return fmt.Errorf("the compiled step does not compute what the source says: this is a fault of the compiler, please report it with the model (NoProof compiles without this check):\n%w", prove.Error(found))
 }
 
 // Rules is what the checker is told about a step that was compiled with c from

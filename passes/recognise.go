@@ -10,7 +10,7 @@ import (
 
 // recognise rewrites what is safe to rewrite, and says so: a sigmoid before a
 // binary cross entropy, a log of a softmax, attention scores scaled after the
-// product, and norms, softmax and GELU that were spelled out. Parts that nobody
+// product, and norms, softmax and GELU that were spelled out. Parts that nothing
 // else reads go. A node whose parts are pinned differently stays as it is.
 func recognise(g *ir.Graph, c *Context) error {
 	for range 2 { // the second round sees what the first one made

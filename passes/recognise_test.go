@@ -98,7 +98,7 @@ func withGradients(g *ir.Graph) *ir.Graph {
 
 // What the rewrites are for: in f16 the spelled-out forms overflow or lose
 // everything, the rewritten ones stay near the f32 result. Where a product's
-// kernel goes on with the scale, scores are not stored before it.
+// kernel continues with the scale, scores are not stored before it.
 func TestRewritesHoldInF16(t *testing.T) {
 	for _, c := range []struct {
 		name, body, ret string

@@ -9,7 +9,7 @@ import (
 	"ampc/ir"
 )
 
-// Constants that are no numbers, infinite, or out of range are refused one by one, in words of one form.
+// Constants that are not numbers, infinite, or out of range are refused one by one, in words of one form.
 func TestBadConstants(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	sgd := oneGroup(SGD(0), Constant(0.1))
@@ -62,7 +62,7 @@ func TestRefusals(t *testing.T) {
 		want string
 	}{
 		{pairText, Config{Training: Training{Losses: []Loss{{Value: named("out")}}, Groups: sgd}}, `test.ir:7: loss %out is f32[4,2], want f32[]: reduce it to one number`},
-		{pairText, Config{Training: Training{Losses: []Loss{{Value: named("lost")}}, Groups: sgd}}, `loss 1: %lost is no value of graph @pair`},
+		{pairText, Config{Training: Training{Losses: []Loss{{Value: named("lost")}}, Groups: sgd}}, `loss 1: %lost is not a value of graph @pair`},
 		{pairText, Config{Training: Training{Losses: []Loss{{Value: named("loss"), Weight: math.Inf(-1)}}, Groups: sgd}}, `loss %loss: weight -Inf: want a finite number`},
 		{pairText, Config{Training: Training{Name: "a.b", Groups: sgd}}, `step name "a.b": want letters, digits, _ and - alone`},
 		{pairText, Config{Training: Training{Name: "lr", Groups: sgd}}, `step name "lr": the compiler names a variable so; choose another`},
@@ -77,7 +77,7 @@ func TestRefusals(t *testing.T) {
 		{pairText, Config{Training: Training{Groups: low(Adam(), ir.F16)}}, `adam: state in f16: the square of a gradient under 2.4e-4 is 0 there`},
 		{pairText, Config{Training: Training{Groups: low(AdamW(0), ir.BF16)}}, `adamw: beta2 0.999 with state in bf16: a moment times 0.999 rounds back to itself, so it never falls; use f32`},
 		{pairText, Config{Training: Training{Groups: sgd, NoSkip: true, Scaler: Dynamic()}}, `a dynamic scaler needs the check that NoSkip leaves out`},
-		{pairText, Config{Training: Training{Groups: sgd}, Outputs: []Output{{Value: named("nothing")}}}, `output 1: %nothing is no value of graph @pair`},
+		{pairText, Config{Training: Training{Groups: sgd}, Outputs: []Output{{Value: named("nothing")}}}, `output 1: %nothing is not a value of graph @pair`},
 		{strings.Replace(pairText, "param %l.b", "param %l.spare : f32[2] = 0\n  param %l.b", 1), Config{Training: Training{Groups: []Group{{Pattern: "l", Optimizer: SGD(0), LR: Constant(0)}}}},
 			`no loss depends on parameter %l.spare: freeze it or leave it out of the groups`},
 		{strings.Replace(pairText, "linear %x, %l.w, %l.b : f32[4,2]\n", "linear %x, %l.w, %l.b : f32[4,2]\n  %steps = floor %out : f32[4,2]\n", 1),

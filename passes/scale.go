@@ -157,7 +157,7 @@ func (s *scaling) unscaled(p *trained) *ir.Value {
 	return s.copies[p]
 }
 
-// materialise makes the unscaled copy p's gradient.
+// materialize makes the unscaled copy p's gradient.
 func (s *scaling) materialise(p *trained) { p.g, p.mul = s.unscaled(p), nil }
 
 // transform hands unscaled gradients to the user's function.

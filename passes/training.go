@@ -24,7 +24,7 @@ type training struct {
 	sweeps []*sweep
 	params []*trained // in declaration order
 	tracks []*track
-	source *ir.Graph // the graph before layout, nil where nobody asked for it
+	source *ir.Graph // the graph before layout, nil where nothing asked for it
 
 	micro   *micro // nil: one micro-batch per step
 	pending []pendingStat

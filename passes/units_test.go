@@ -203,12 +203,12 @@ update:
 `
 	for _, c := range []struct{ line, want string }{
 		{"%n = global_norm _, %d : f32[]", "u.ir:9: global_norm: %n reads %d (u.ir:2), which carries the loss scale amp.scale; unscale it first"},
-		{"%n = global_norm %mul, %d, %e : f32[]", "%e (u.ir:3) has unit aux.scale and %mul (u.ir:8) has unit amp.scale^-1: a norm wants unscaled gradients"},
+		{"%n = global_norm %mul, %d, %e : f32[]", "%e (u.ir:3) has scale unit aux.scale and %mul (u.ir:8) has scale unit amp.scale^-1: a norm wants unscaled gradients"},
 		{"%c = clip %d {lo=-1.0 hi=1.0} : f32[4]", "u.ir:9: clip: %c reads %d (u.ir:2), which carries the loss scale amp.scale; unscale it first"},
-		{"%g = unscale %d {mul=%mul} : f32[4]\n  %h = unscale %g {mul=%mul} : f32[4]", "%g (u.ir:9) has unit 1 and %mul (u.ir:8) has unit amp.scale^-1: the product must have unit 1 (is it unscaled twice, or by another loss's scale?)"},
+		{"%g = unscale %d {mul=%mul} : f32[4]\n  %h = unscale %g {mul=%mul} : f32[4]", "%g (u.ir:9) has scale unit 1 and %mul (u.ir:8) has scale unit amp.scale^-1: the product must have scale unit 1 (is it unscaled twice, or by another loss's scale?)"},
 		{"%w' = sgd %w, %d {lr=%lr}", "u.ir:9: sgd: %w' reads the gradient %d (u.ir:2), which carries the loss scale amp.scale, and no multiplier takes it off"},
-		{"%w' = sgd %w, %e {lr=%lr mul=%mul}", "the gradient %e (u.ir:3) has unit aux.scale and the multiplier %mul (u.ir:8) has unit amp.scale^-1: the product must have unit 1"},
-		{"%s = add %d, %e : f32[4]", "%d (u.ir:2) has unit amp.scale and meets %e (u.ir:3), which has unit aux.scale"},
+		{"%w' = sgd %w, %e {lr=%lr mul=%mul}", "the gradient %e (u.ir:3) has scale unit aux.scale and the multiplier %mul (u.ir:8) has scale unit amp.scale^-1: the product must have scale unit 1"},
+		{"%s = add %d, %e : f32[4]", "%d (u.ir:2) has scale unit amp.scale and meets %e (u.ir:3), which has scale unit aux.scale"},
 		{"%w' = sgd %w, %d {lr=%lr mul=%mul}", "u.ir:9: sgd: %w' reads the scaled gradient %d (u.ir:2), and no skip predicate says whether that is finite: check it with any_nonfinite and give the result as skip"},
 		{"%g = unscale %d {mul=%mul} : f32[4]\n  %w' = sgd %w, %g {lr=%lr}", "u.ir:10: sgd: %w' reads the scaled gradient %d (u.ir:2), and no skip predicate"},
 		{"%bad = any_nonfinite %e : bool[]\n  %w' = sgd %w, %d {lr=%lr mul=%mul skip=%bad}", "u.ir:10: sgd: %w' reads the scaled gradient %d (u.ir:2), which no finiteness check of its skip predicate %bad (u.ir:9) sees"},

@@ -311,7 +311,7 @@ func (m *planner) flipped(f *flip) {
 func (m *planner) answer(f *flip, v *ir.Value, free *plan.Result) {
 	x := m.v[v.ID]
 	if x < 0 {
-		f.was, f.because = v.Type.DType, "it is no float this policy may change"
+		f.was, f.because = v.Type.DType, "its dtype is fixed under this policy"
 		return
 	}
 	f.was = ir.F32

@@ -117,7 +117,7 @@ func TestFlipsCostWhatTheProgramMoves(t *testing.T) {
 			t.Errorf("%s: the cut was not the cheapest", f)
 		}
 	}
-	if legal < 8 { // of the values that are stored: what a product goes on with is none
+	if legal < 8 { // of the values that are stored: what a product continues with is none
 		t.Errorf("only %d values had a choice", legal)
 	}
 }

@@ -44,7 +44,7 @@ func Differences(a, b *ir.Graph) []Difference {
 	return out
 }
 
-// computed indexes the results of nodes that are no casts.
+// computed indexes the results of nodes that are not casts.
 func computed(g *ir.Graph) map[string]*ir.Value {
 	m := map[string]*ir.Value{}
 	for _, n := range g.Nodes {

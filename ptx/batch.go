@@ -166,7 +166,7 @@ func (c *batchGen) find(t Batch, row int) {
 	c.end = b.Do("min.u64", b.Do("add.u64", c.start, I(BatchChunk)), b.load(at, 0, Int64, 1)[0])
 }
 
-// run emits body for the block's elements: vectors, then the rest of a tensor that is no multiple
+// run emits body for the block's elements: vectors, then the rest of a tensor that is not a multiple
 // of them. What is the same for all elements is computed once.
 func (c *batchGen) run(body func(e Reg, n int)) {
 	b := c.b

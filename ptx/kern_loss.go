@@ -42,7 +42,7 @@ func (s CrossEntropy) inRow(b *Builder, label Reg) Reg {
 	return b.Do(map[Class]string{B32: "setp.lt.u32", B64: "setp.lt.u64"}[label.Class], label, I(s.Cols))
 }
 
-// weightOf reads the weight of the label's class, 1 where the label is no column.
+// weightOf reads the weight of the label's class, 1 where the label is not a column.
 func (s CrossEntropy) weightOf(b *Builder, weights, label Reg) Reg {
 	w := b.konst(1)
 	b.If(s.inRow(b, label), func() {

@@ -97,7 +97,7 @@ func (s Norm) start(fl Flavour, from, to string, in, out DType, backward bool) (
 		after = s.plain("", to, out)
 	}
 	if s.X < 0 || s.X >= len(before.Code) || before.Code[s.X].Type != Float32 {
-		return nil, fmt.Errorf("ptx: %s: value %d of the code before it is no f32", s.Name, s.X)
+		return nil, fmt.Errorf("ptx: %s: value %d of the code before it is not f32", s.Name, s.X)
 	}
 	k := &normGen{Norm: s}
 	groups := []*Group{before, after, s.perColumn(s.Bias && !backward)}
@@ -262,7 +262,7 @@ func (s Norm) workers(perBlock, most int) int {
 	return ceilDiv(w, perBlock) * perBlock
 }
 
-// backwardWorkers bounds the partial sums kept if nobody says how many.
+// backwardWorkers bounds the partial sums kept if nothing says how many.
 const backwardWorkers = 4 * 132
 
 // Partials is how many rows the partial sums of Backward have, 0 where it makes none: a team that holds

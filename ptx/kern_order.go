@@ -96,7 +96,7 @@ func (l leader) scan(lane Reg, cols int, read func(i Reg, take func(key Reg))) {
 func (l leader) join(n int, keys bool) {
 	for d := 16; d > 0; d /= 2 {
 		switch {
-		case d >= n: // nobody there
+		case d >= n: // nothing there
 		case d > 1 || keys:
 			l.take(l.b.neighbour(l.key, d), l.b.neighbour(l.at, d))
 		default:

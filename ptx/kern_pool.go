@@ -12,7 +12,7 @@ type Pool struct {
 	Stride, Dilation [3]int // 0 means 1
 	Begin, End       [3]int // padding; End counts for CountPad's divisor alone
 	NHWC, CountPad   bool
-	NoMax, NoIndex   bool // results of Max that nobody reads
+	NoMax, NoIndex   bool // results of Max that nothing reads
 	In, Out          DType
 }
 
@@ -74,7 +74,7 @@ func (s Pool) index(b *Builder, n, c Reg, at [3]Reg, dims [3]int) Reg {
 	return n
 }
 
-// position goes on from index i of an image of dims to position at in it.
+// position continues from index i of an image of dims to position at in it.
 func (s Pool) position(b *Builder, i Reg, at [3]Reg, dims [3]int) Reg {
 	for d, x := range at {
 		if !s.flat(d) {

@@ -34,7 +34,7 @@ func (s Scan) Build(fl Flavour) (*Launch, error) {
 			}
 			at = b.Do("mad.lo.u32", b.Do("mad.lo.u32", o, I(s.N), at), I(s.Inner), in)
 			v := b.Reg(F32)
-			if s.N < 32 { // later rounds find values of earlier elements there, which nobody sums
+			if s.N < 32 { // later rounds find values of earlier elements there, which nothing sums
 				b.To(v, "mov.f32", Fl(0))
 			}
 			b.where(inside, func() { b.To(v, "mov.f32", b.loadF(b.at(x, at, s.In.Size()), 0, s.In, 1)[0]) })

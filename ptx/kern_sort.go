@@ -178,7 +178,7 @@ func (k *idSort) offsets() {
 		})
 		b.Do("st.shared.b32", Addr{Base: k.counter(k.totals, digit)}, sum)
 	})
-	if k.digits > 32 { // else each lane below goes on with its own
+	if k.digits > 32 { // else each lane below continues with its own
 		b.Do("bar.sync", I(0))
 	}
 	var first Reg

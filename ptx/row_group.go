@@ -194,7 +194,7 @@ func (g *rowGroup) columnStep(a Access) int {
 }
 
 // eval computes the group's values for the thread's vector at s of the row; given is the value of load
-// 0 where that is no buffer.
+// 0 where that is not a buffer.
 func (g *rowGroup) eval(s spot, given []Reg) {
 	e := g.locateAt(s)
 	if g.shared != nil {
@@ -261,7 +261,7 @@ func (g *rowGroup) flush(s spot) {
 }
 
 // through evaluates the group over the thread's part of the row entered and stores what it stores.
-// make gives load 0 where that is no buffer, take gets the value v; both may be nil. Where the row is in
+// make gives load 0 where that is not a buffer, take gets the value v; both may be nil. Where the row is in
 // registers all loads come before all stores, so that none waits for one.
 func (g *rowGroup) through(given func(s spot) []Reg, take func(s spot)) {
 	run := func(s spot) {

@@ -82,7 +82,7 @@ var typeInfo = map[string]struct {
 	"f32": {F32, 4}, "f64": {F64, 8},
 }
 
-// Reg is a virtual register; the zero Reg is no register.
+// Reg is a virtual register; the zero Reg is not a register.
 type Reg struct {
 	Class Class
 	N     int

@@ -238,7 +238,7 @@ func (s *Slot) check(o *Operand) error {
 		ok, want = o.Kind == KindAddr && o.Sym != "", "want [parameter], have %s"
 	case Mem:
 		if ok, want = o.Kind == KindAddr, "want an address, have %s"; ok && o.Sym == "" && o.Reg.Class != B64 && o.Reg.Class != B32 {
-			return fmt.Errorf("%s is no address register", o.Reg)
+			return fmt.Errorf("%s is not an address register", o.Reg)
 		}
 	case Const:
 		ok, want = o.Kind == KindImm && o.Float == NoClass, "want a constant, have %s"

@@ -45,7 +45,7 @@ func FallBack(b Backend, err error) (why string, again bool) {
 	return why, why != ""
 }
 
-// Store holds variables by name, and low copies of them with the version they
+// Store holds variables by name, and 16-bit copies of them with the version they
 // were cast from. Data is little-endian, row-major, dense.
 type Store interface {
 	// Declare adds variables that are not there yet, filled with zeros. One
@@ -234,4 +234,4 @@ type Watch struct {
 var ErrClosed = errors.New("closed")
 
 // ErrStopped is what a step returns that its Watch ended.
-var ErrStopped = errors.New("stopped by its watch")
+var ErrStopped = errors.New("stopped by the test")

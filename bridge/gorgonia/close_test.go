@@ -9,7 +9,7 @@ import (
 	"ampc/runtime/gpu"
 )
 
-// Closing a machine after its backend, which is the wrong order, is no panic
+// Closing a machine after its backend, which is the wrong order, is not a panic
 // and no error. On a device its memory is gone, so that a run is an error.
 func TestClosedBackend(t *testing.T) {
 	for _, c := range []struct {

@@ -182,7 +182,7 @@ func (i *importer) input(n *G.Node) *ir.Value {
 	return i.b.Declare(kind, i.free(n.Name()), ir.Type{DType: i.dtype(n), Shape: shape}, nil, nil)
 }
 
-// free turns a name into one that patterns can match and nobody has.
+// free turns a name into one that patterns can match and nothing has.
 func (i *importer) free(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if strings.ContainsRune(" \t\r\n'%\"", r) {

@@ -33,7 +33,7 @@ func second(x *G.Node, shape ...int) *G.Node {
 		G.WithValue(tensor.New(tensor.WithShape(shape...), tensor.WithBacking(v))))
 }
 
-// integers are indices, which are no parameters of anything.
+// integers are indices, which are not parameters of anything.
 func integers(x *G.Node, v ...int) *G.Node {
 	return G.NewVector(x.Graph(), tensor.Int, G.WithShape(len(v)), G.WithName("indices"), G.WithValue(tensor.New(tensor.WithBacking(v))))
 }

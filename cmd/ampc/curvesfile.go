@@ -70,7 +70,7 @@ func (l line) csv() string {
 }
 
 // curveFiles are the files beside a checkpoint as they are to be: they can be
-// written while the run goes on.
+// written while the run continues.
 type curveFiles struct {
 	lines, rows, svg []byte
 	graph            []byte // the annotated IR; nil where it is there

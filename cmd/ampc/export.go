@@ -94,7 +94,7 @@ func trained(c *cobra.Command, path string) (*ampc.Model, []ampc.Tensor, error) 
 		return nil, nil, err
 	}
 	if o.zoo == nil {
-		return nil, nil, fmt.Errorf("%s: was written by %s, which is no model of the zoo", from.path, from.spec)
+		return nil, nil, fmt.Errorf("%s: was written by %s, which is not a model of the zoo", from.path, from.spec)
 	}
 	if _, err := o.model.Train(o.config, o.losses...); err != nil {
 		return nil, nil, err

@@ -24,7 +24,7 @@ const (
 	lockFile       = ".lock"
 )
 
-// checkpoints are the files that a run can go on from, the newest first.
+// checkpoints are the files that a run can continue from, the newest first.
 // Curves without one are of a run that was killed in its first save.
 var checkpoints = []string{checkpointFile, nextFile, previousFile}
 
@@ -38,7 +38,7 @@ type folder struct {
 	made bool // by this run
 
 	foreign bool // it holds a run that this one replaces
-	mine    bool // it holds the run that this one goes on with
+	mine    bool // it holds the run that this one continues with
 }
 
 // defaultFolder is where a run without --out goes; further ones take out-2, out-3 and so on.
@@ -54,7 +54,7 @@ func claim(dir string) (*folder, error) {
 	}
 	f.lock, err = file.Lock(filepath.Join(dir, lockFile))
 	if errors.Is(err, file.ErrLocked) {
-		return nil, fmt.Errorf("%s: another ampc train is at work there: %w", dir, err)
+		return nil, fmt.Errorf("%s: another ampc train is running there: %w", dir, err)
 	} else if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func (f *folder) settle() error {
 }
 
 // rotate makes next the checkpoint, and the checkpoint the one before. A process
-// that is killed meanwhile leaves next, and settle goes on from there.
+// that is killed meanwhile leaves next, and settle continues from there.
 func (f *folder) rotate(next string) error {
 	current := filepath.Join(f.dir, checkpointFile)
 	if err := os.Rename(current, filepath.Join(f.dir, previousFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -152,7 +152,7 @@ func newest() (string, error) {
 	return best, nil
 }
 
-// place claims the folder of a run, and for one that goes on takes over what it
+// place claims the folder of a run, and for one that continues takes over what it
 // was, its model included.
 func (f *trainFlags) place(spec string, given func(flag string) bool) (*folder, string, error) {
 	switch {
@@ -174,7 +174,7 @@ func (f *trainFlags) take(dir string) (*folder, error) {
 	}
 	if d.foreign = holdsWork(dir); d.foreign && !f.force {
 		d.release()
-		return nil, fmt.Errorf("%s: holds %s: go on with --resume, replace it with --force, or choose another --out", dir, held(dir))
+		return nil, fmt.Errorf("%s: holds %s: continue with --resume, replace it with --force, or choose another --out", dir, held(dir))
 	}
 	return d, nil
 }
@@ -188,7 +188,7 @@ func held(dir string) string {
 	return fmt.Sprintf("step %d of %s", o.done, o.spec)
 }
 
-// goOn finds the checkpoint that --resume means, and the folder to go on in.
+// goOn finds the checkpoint that --resume means, and the folder to continue in.
 func (f *trainFlags) goOn(spec string, given func(flag string) bool) (*folder, string, error) {
 	from := f.resume
 	if from == resumeNewest {
@@ -223,7 +223,7 @@ func (f *trainFlags) goOn(spec string, given func(flag string) bool) (*folder, s
 	return d, spec, nil
 }
 
-// home is the folder of a run that goes on: the one that --out names, the one
+// home is the folder of a run that continues: the one that --out names, the one
 // that it was in if that is the folder of a run, or a new one.
 func (f *trainFlags) home(old string, run bool) (*folder, error) {
 	a, err := os.Stat(old)

@@ -22,7 +22,7 @@ const (
 	errInterrupted  interruptError = "interrupted"
 	errTerminated   interruptError = "interrupted by SIGTERM"
 	errHangup       interruptError = "interrupted: the terminal is gone"
-	errOutputClosed interruptError = "interrupted: nobody reads the output any more"
+	errOutputClosed interruptError = "interrupted: nothing reads the output any more"
 )
 
 // supervised runs the command of this process and returns its exit code. The

@@ -61,7 +61,7 @@ func (f *modelFlags) add(c *cobra.Command) {
 	fl.StringArrayVar(&f.losses, "train", nil, "loss to train: a value of the graph, or ce:LOGITS,LABELS or mse:VALUE,TARGET; 0.5*LOSS weighs it; several flags train their sum")
 	fl.StringVar(&f.optimizer, "optimizer", "", "sgd, adam or adamw (default: the model's own, adamw for a file)")
 	fl.IntVar(&f.micro, "micro", 1, "micro-batches per step")
-	fl.BoolVar(&f.shadow, "shadow", false, "the update writes the low copies of weights")
+	fl.BoolVar(&f.shadow, "shadow", false, "the update writes the 16-bit copies of weights")
 	fl.BoolVar(&f.pad, "pad", false, "fill products with zeros up to the multiples that tensor cores want")
 	fl.StringVar(&f.step, "step", "", "which training step of a model that has several, such as zoo:gan")
 	fl.BoolVar(&f.infer, "infer", false, "leave backward and update out")

@@ -19,7 +19,7 @@ import (
 )
 
 // settings are what a run was started with, as its checkpoints keep it: what
-// --resume goes on with where the command line says nothing else.
+// --resume continues with where the command line says nothing else.
 type settings struct {
 	Policy      string   `json:"policy"`
 	PolicyText  string   `json:"policy_text"` // the policy itself: a file may change
@@ -58,7 +58,7 @@ func absolute(paths ...string) []string {
 // resumeNewest is the value of a --resume that names nothing.
 const resumeNewest = "newest"
 
-// origin is the checkpoint that a run goes on from.
+// origin is the checkpoint that a run continues from.
 type origin struct {
 	path     string
 	note     string // what was wrong with a newer one
@@ -129,7 +129,7 @@ func (f *trainFlags) adopt(o *origin, spec string, given func(flag string) bool)
 		}
 	}
 	if given("seed") && f.seed != o.seed {
-		return "", usagef("--seed %d: the run of %s goes on with its own seed, %d: leave --seed out", f.seed, o.path, o.seed)
+		return "", usagef("--seed %d: the run of %s continues with its own seed, %d: leave --seed out", f.seed, o.path, o.seed)
 	}
 	f.from, f.seed = o, o.seed
 	s := o.settings
@@ -179,16 +179,16 @@ func sameModel(spec, whole string) (bool, error) {
 	return maps.Equal(was.Options, is.Options), nil
 }
 
-// sameData refuses to go on silently on data that has changed under a run.
+// sameData refuses to continue silently on data that has changed under a run.
 func (t *trainer) sameData() error {
 	f := t.flags
 	if f.from == nil || f.from.settings.Digest == "" || f.from.settings.Digest == t.digest {
 		return nil
 	}
 	if !f.newData {
-		return fmt.Errorf("%s: is not what it was when %s was written: give it with --text or --data to go on with it as it is now", t.source, f.from.path)
+		return fmt.Errorf("%s: has changed since %s was written: give it with --text or --data to continue with what it holds now", t.source, f.from.path)
 	}
-	t.notes = append(t.notes, "training goes on with other data than before")
+	t.notes = append(t.notes, "training continues with other data than before")
 	return nil
 }
 

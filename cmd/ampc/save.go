@@ -17,7 +17,7 @@ import (
 	"ampc/ir"
 )
 
-// saver writes a run's checkpoints while it goes on. One at a time is written;
+// saver writes a run's checkpoints while it continues. One at a time is written;
 // the one before is kept.
 type saver struct {
 	*folder
@@ -64,7 +64,7 @@ func (s *saver) due() bool {
 	return s != nil && s.every > 0 && s.busy == nil && time.Since(s.began) >= s.every
 }
 
-// start writes a snapshot and curves while its caller goes on. Curves come
+// start writes a snapshot and curves while its caller continues. Curves come
 // first, so that they are there for every step of a checkpoint; where they
 // cannot be written the checkpoint is nevertheless.
 func (s *saver) start(snap *ampc.Snapshot, step int, files curveFiles) {
@@ -208,12 +208,12 @@ func (t *trainer) saveDue() {
 	}
 	if err != nil {
 		t.saver.began = time.Now()
-		t.bar.note("%v; training goes on", err)
+		t.bar.note("%v; training continues", err)
 	}
 }
 
 // save saves the last step and waits until it is on the disk. Where there is no
-// room it waits for some, unless somebody wants the run to end.
+// room it waits for some, unless something wants the run to end.
 func (t *trainer) save(ctx context.Context) error {
 	if err := t.saver.wait(); err != nil {
 		t.bar.note("%v", err)

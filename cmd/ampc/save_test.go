@@ -96,7 +96,7 @@ func TestResumeIgnoresNothing(t *testing.T) {
 	t.Chdir(t.TempDir())
 	trainTiny(t, 0, tiny, "--text", text, "--quiet", "--steps", "4", "--out", "a", "--scaler", "1024")
 	for want, args := range map[string][]string{
-		"goes on with its own seed, 1":         {"--seed", "2"},
+		"continues with its own seed, 1":       {"--seed", "2"},
 		"was written by " + tiny:               {"zoo:gpt?layers=2"},
 		"4 steps are done already":             {"--steps", "4"},
 		"no option \"levels\"":                 {tiny + "&levels=2"},
@@ -123,7 +123,7 @@ func TestResumeIgnoresNothing(t *testing.T) {
 	if err := os.WriteFile(text, append(read(t, text), read(t, text)...), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, errs := trainTiny(t, exitInput, "--resume=a", "--steps", "7", "--quiet"); !strings.Contains(errs, "is not what it was when "+filepath.Join("a", checkpointFile)) {
+	if _, errs := trainTiny(t, exitInput, "--resume=a", "--steps", "7", "--quiet"); !strings.Contains(errs, "has changed since when "+filepath.Join("a", checkpointFile)) {
 		t.Errorf("changed data: %q", errs)
 	}
 	if _, errs := trainTiny(t, 0, "--resume=a", "--steps", "7", "--quiet", "--text", text); !strings.Contains(errs, "other data than before") {
@@ -160,7 +160,7 @@ func TestTwoTrainersInOneFolder(t *testing.T) {
 	t.Chdir(dir)
 	for _, args := range [][]string{{"--out", "o"}, {"--out", "o", "--force"}, {"--resume", "o"}} {
 		_, errs := trainTiny(t, exitInput, append(args, "--text", text, "--steps", "3", "--quiet")...)
-		if want := fmt.Sprintf("o: another ampc train is at work there: locked by another process, %d\n", p.Process.Pid); errs != want {
+		if want := fmt.Sprintf("o: another ampc train is running there: locked by another process, %d\n", p.Process.Pid); errs != want {
 			t.Errorf("%v: %q, want %q", args, errs, want)
 		}
 	}
@@ -208,7 +208,7 @@ func TestEndingsSave(t *testing.T) {
 			t.Errorf("%v: code %d\n%s", signal, code, p.errs.String())
 		}
 		errs := p.errs.String()
-		if !strings.Contains(errs, "a second Ctrl-C would lose") || !strings.Contains(errs, "go on with: ampc train --resume=o") {
+		if !strings.Contains(errs, "a second Ctrl-C would lose") || !strings.Contains(errs, "continue with: ampc train --resume=o") {
 			t.Errorf("%v: it says\n%s", signal, errs)
 		}
 		_, after, _ := strings.Cut(errs, "after step ")
@@ -260,11 +260,11 @@ func TestClosedOutput(t *testing.T) {
 		t.Errorf("%v, want code %d", c.ProcessState, exitInterrupted)
 	}
 	if n := number(stepsOf(t, dir, "o", checkpointFile)); n < 1 || n >= 20000 {
-		t.Errorf("step %d is saved, want the one of the first line that nobody read", n)
+		t.Errorf("step %d is saved, want the one of the first line that nothing read", n)
 	}
 }
 
-// Where the disk is full training goes on with the checkpoint that is there, gives up the one before for a new one, and
+// Where the disk is full training continues with the checkpoint that is there, gives up the one before for a new one, and
 // says so.
 func TestFullDisk(t *testing.T) {
 	dir, err := claim(t.TempDir())

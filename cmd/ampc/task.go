@@ -129,7 +129,7 @@ func textTask(name, query string, f *trainFlags) (task, error) {
 	return t, nil
 }
 
-// vocabFor takes the vocabulary of the checkpoint that a run goes on from, or makes one.
+// vocabFor takes the vocabulary of the checkpoint that a run continues from, or makes one.
 func vocabFor(text string, from *origin) (dataset.Vocab, error) {
 	if from == nil {
 		return dataset.NewVocab(text, maxVocab), nil
@@ -256,7 +256,7 @@ func mean(ctx context.Context, eval *ampc.Step, loss, correct ampc.Tensor, n int
 	return meanLoss / total, accuracy / total, nil
 }
 
-// generate lets the trained weights go on from a held-out prompt, one character
+// generate lets the trained weights continue from a held-out prompt, one character
 // at a time, drawn at temperature 0.8.
 func generate(ctx context.Context, trained *ampc.Model, spec string, vocab dataset.Vocab, held []int32, seed int64) (string, error) {
 	z, err := models.Open(spec + "&batch=1")

@@ -34,7 +34,7 @@ type trainFlags struct {
 	device         string
 	force, quiet   bool
 
-	// Of a run that goes on:
+	// Of a run that continues:
 	from       *origin // nil: a new run
 	policyText string  // in place of policy
 	newData    bool    // the command line names other data
@@ -61,7 +61,7 @@ minutes and the one before, the annotated IR, and the loss and scale curves, wit
 their numbers as CSV and JSON lines. Without --out that is out, or where it holds
 a run already out-2, out-3 and so on; an --out that holds one is refused.
 
---resume goes on where a run was saved: of the folder or checkpoint it names, of
+--resume continues where a run was saved: of the folder or checkpoint it names, of
 --out, or of the newest of these folders. Model, policy, data, seed and all else
 are those of the run; other flags, but not --seed and another MODEL, change what
 they name from there on. --steps moves the end of the learning rate's schedule.
@@ -86,7 +86,7 @@ func trainCommand() *cobra.Command {
 	fl := c.Flags()
 	fl.StringVar(&f.policy, "policy", "mixed-f16", "a policy by name, or a policy file")
 	fl.StringVar(&f.device, "device", "cpu", deviceHelp)
-	fl.StringVar(&f.resume, "resume", "", "go on from this folder or checkpoint; alone: from --out, or the newest run here")
+	fl.StringVar(&f.resume, "resume", "", "continue from this folder or checkpoint; alone: from --out, or the newest run here")
 	fl.Lookup("resume").NoOptDefVal = resumeNewest
 	fl.StringVar(&f.out, "out", "", "folder to write to (default: out, or the first of out-2, out-3, ... without a run)")
 	fl.BoolVar(&f.force, "force", false, "replace the run that --out holds")
@@ -128,7 +128,7 @@ type trainer struct {
 	scaler ampc.Scaler
 	recent recent
 	saver  *saver   // nil: nothing is saved
-	notes  []string // for people, of a run that goes on
+	notes  []string // for people, of a run that continues
 
 	explained bool // whether the annotated IR is written
 
@@ -174,7 +174,7 @@ func train(c *cobra.Command, spec string, f *trainFlags, device runtime.Backend)
 	return t.finish(ctx, c.OutOrStdout(), err)
 }
 
-// begin says what is trained on what, and goes to where a run that goes on stood.
+// begin says what is trained on what, and goes to where a run that continues stood.
 func (t *trainer) begin(out io.Writer) error {
 	f := t.flags
 	if err := t.sameData(); err != nil {
@@ -229,7 +229,7 @@ func (t *trainer) finish(ctx context.Context, out io.Writer, ended error) error 
 	if interrupted == nil {
 		return cmp.Or(interruption(ctx, err), err)
 	}
-	t.bar.note("go on with: ampc train --resume=%s", t.saver.dir)
+	t.bar.note("continue with: ampc train --resume=%s", t.saver.dir)
 	return interrupted
 }
 

@@ -38,7 +38,7 @@ func flagError(_ *cobra.Command, err error) error {
 	return fmt.Errorf("--%s %s: want %s", f.Name, bad.GetValue(), want)
 }
 
-// noSuchCommand is the error of a first word that is no command, with the one that may have been meant.
+// noSuchCommand is the error of a first word that is not a command, with the one that may have been meant.
 func noSuchCommand(root *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -95,7 +95,7 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %s", n, what)
 }
 
-// missing is the error of a MODEL that is no file, with the model of the zoo that may have been meant.
+// missing is the error of a MODEL that is not a file, with the model of the zoo that may have been meant.
 func missing(spec string, err error) error {
 	name, _, _ := strings.Cut(spec, "?")
 	if errors.Is(err, os.ErrNotExist) && inZoo(name) {

@@ -217,7 +217,7 @@ func (d *Device) Free(p cuda.Ptr) error {
 	}
 	size, ok := d.sizes[p]
 	if !ok {
-		return d.fail(call, cuda.CodeInvalidValue, "%#x is no allocation", uint64(p))
+		return d.fail(call, cuda.CodeInvalidValue, "%#x is not an allocation", uint64(p))
 	}
 	for a := uint64(p); a < uint64(p)+uint64(size); a += interp.PageSize {
 		if pg := d.pages[a]; pg != nil && !d.opt.NoHazards {

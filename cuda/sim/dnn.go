@@ -381,7 +381,7 @@ func (r *dnnRun) conv(n *cuda.DnnNode, in1, in2, out *cuda.DnnTensor) error {
 	return r.put(out, v)
 }
 
-// source is the position in x that output cell and filter tap meet, if it is no padding.
+// source is the position in x that output cell and filter tap meet, if it is not padding.
 func source(n *cuda.DnnNode, cell, tap int64) (pos int64, ok bool) {
 	stride := int64(1)
 	for k := len(n.X.Dims) - 1; k >= 2; k-- {

@@ -55,7 +55,7 @@ func TestCPUProgramsLinkNoOtherTarget(t *testing.T) {
 	}
 }
 
-// A program of somebody's that imports the core is built where no other module
+// A program of another owner that imports the core is built where no other module
 // than float16 can be had: what the rest of this one requires is not looked at.
 func TestCoreDownloads(t *testing.T) {
 	here, err := os.Getwd()

@@ -111,7 +111,7 @@ func receiver(x ast.Expr) string {
 }
 
 func (e *exports) general(s source, d *ast.GenDecl) {
-	last := "" // the type of the constants before, which goes on where there is none
+	last := "" // the type of the constants before, which continues where there is none
 	for _, spec := range d.Specs {
 		switch spec := spec.(type) {
 		case *ast.TypeSpec:

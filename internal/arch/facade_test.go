@@ -148,7 +148,7 @@ func TestFacadeIsItsOwn(t *testing.T) {
 	}
 	for name := range speaks {
 		if !slices.Contains(doors, name) {
-			t.Errorf("%s speaks a type of an internal package, and is no door", name)
+			t.Errorf("%s speaks a type of an internal package, and is not a door", name)
 		}
 	}
 	for _, name := range doors {
@@ -164,7 +164,7 @@ func torchEntries(methods []method) (entries []torchEntry) {
 		names, differs, _ := strings.Cut(strings.TrimSuffix(m.lines["PyTorch"], "."), "; ")
 		for _, name := range strings.Split(names, ", ") {
 			if !regexp.MustCompile(`^(torch|nn|F|Tensor|x|torchtune)[.\[]`).MatchString(name) {
-				if len(entries) > 0 && entries[len(entries)-1].ours == "m."+m.name { // goes on about the name before
+				if len(entries) > 0 && entries[len(entries)-1].ours == "m."+m.name { // continues about the name before
 					last := &entries[len(entries)-1]
 					last.differs = joined(last.differs, name)
 				}

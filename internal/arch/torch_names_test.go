@@ -19,7 +19,7 @@ const (
 	composeIt = "a composition"
 )
 
-// otherTorch are names of PyTorch that are no one method here: what to write in
+// otherTorch are names of PyTorch that are not one method here: what to write in
 // their place, or why there is nothing. ours is Go with x, y and m, or a name of
 // the package.
 var otherTorch = []torchEntry{

@@ -22,7 +22,7 @@ type Report struct {
 	Work, State      int64    // arenas of the program
 	Live             int64    // what lives at most at one step
 	Saved            int64    // bytes that forward keeps for backward
-	Copies           []string // variables with a low copy
+	Copies           []string // variables with a 16-bit copy
 	Misaligned       []lower.Misaligned
 }
 
@@ -112,7 +112,7 @@ func (r *Report) Print(w io.Writer) {
 	fmt.Fprintf(w, "casts: %d inserted, %d shared, %d hoisted to prepare, %d removed, %d done by kernels, %d left\n",
 		c["casts_inserted"], c["casts_reused"]+c["casts_merged"], c["casts_hoisted"],
 		c["casts_removed"]+c["casts_chained"]+c["casts_dead"], c["casts_folded_load"]+c["casts_folded_store"], r.Left)
-	fmt.Fprintf(w, "stored: %d values in 16 bits, %d in f32; %.1f%% of product flops read 16 bits; %d weights keep a low copy\n",
+	fmt.Fprintf(w, "stored: %d values in 16 bits, %d in f32; %.1f%% of product flops read 16 bits; %d weights keep a 16-bit copy\n",
 		r.Low, r.F32, 100*r.LowShare(), len(r.Copies))
 	fmt.Fprintf(w, "memory: %s of work, %s of state, %s saved for backward; a step moves %s, casts %s of it\n",
 		Size(r.Work), Size(r.State), Size(r.Saved), Size(r.Bytes), Size(r.CastBytes))

@@ -58,7 +58,7 @@ func TestReportsNameWhatExists(t *testing.T) {
 					}
 				}
 				if d.Of != "" && g.Value(d.Of) == nil {
-					t.Errorf("a gradient of %s, which is no value:\n%s", d.Of, d)
+					t.Errorf("a gradient of %s, which is not a value:\n%s", d.Of, d)
 				}
 				in := d.Scope == ""
 				for _, v := range append(g.Vars, values(g)...) {

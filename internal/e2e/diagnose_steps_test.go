@@ -60,7 +60,7 @@ func TestDiagnoseDroppedMicro(t *testing.T) {
 	}
 }
 
-// The low copies that an update keeps are what the replay reads.
+// The 16-bit copies that an update keeps are what the replay reads.
 func TestDiagnoseShadow(t *testing.T) {
 	m, step := deep(t, ampc.TrainConfig{Policy: ampc.MixedF16(), Compile: ampc.CompileOptions{Shadow: true}}, plain)
 	feed := ampc.Feed{"x": all(32, 8)}

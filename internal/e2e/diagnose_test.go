@@ -58,7 +58,7 @@ func set(t *testing.T, m *ampc.Model, name string, value any) {
 	}
 }
 
-// The doctor looks and touches nothing: a step that was diagnosed goes on with
+// The doctor looks and touches nothing: a step that was diagnosed continues with
 // the bits of one that was not, on the same program.
 func TestDiagnoseTouchesNothing(t *testing.T) {
 	var state [2][][]byte
@@ -188,7 +188,7 @@ func TestCleanRuns(t *testing.T) {
 	}
 }
 
-// A dynamic scale that finds its place in a few steps is no fault; one that
+// A dynamic scale that finds its place in a few steps is not a fault; one that
 // has far to go, or does not get there, is.
 func TestScaleSearch(t *testing.T) {
 	for _, c := range []struct {

@@ -46,7 +46,7 @@ func TestCombinedLossesInF16(t *testing.T) {
 }
 
 // Of two optimizers with a scaler each, one overflows: it skips and its scale
-// falls, the other goes on as plain steps do, and both end where those end.
+// falls, the other continues as plain steps do, and both end where those end.
 func TestTwoOptimizersInF16(t *testing.T) {
 	build := func(p ampc.Policy, scaler *ampc.Scaler) (*ampc.Model, *ampc.Step) {
 		m := ampc.New("apart")

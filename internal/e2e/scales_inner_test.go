@@ -40,7 +40,7 @@ func slopedFeed(seed int) ampc.Feed {
 }
 
 // An inner gradient that overflows at its initial scale lowers that scale and no
-// other, and training goes on as it does in f32.
+// other, and training continues as it does in f32.
 func TestInnerScaleBacksOff(t *testing.T) {
 	for _, micro := range []int{1, 2} {
 		low, step := sloped(t, 1<<24, ampc.TrainConfig{Policy: ampc.MixedF16(), Micro: micro})

@@ -11,7 +11,7 @@ import (
 )
 
 // shadowed trains a few steps and returns the model; the weights are changed
-// from outside in between, which makes their low copies stale.
+// from outside in between, which makes their 16-bit copies stale.
 func shadowed(t *testing.T, on bool, file string) *ampc.Model {
 	t.Helper()
 	m := ampc.New("shadow")

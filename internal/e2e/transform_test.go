@@ -75,9 +75,9 @@ func TestUsersOwnOptimizer(t *testing.T) {
 // Bad states are one line each.
 func TestUsersOwnStateMistakes(t *testing.T) {
 	for want, edit := range map[string]func(u *ampc.Update, v ampc.Tensor, g []ampc.Grad){
-		"it is set already":                         func(u *ampc.Update, v ampc.Tensor, g []ampc.Grad) { u.Set(v, g[0].Value); u.Set(v, g[0].Value) },
-		"want the type of the state":                func(u *ampc.Update, v ampc.Tensor, g []ampc.Grad) { u.Set(v, u.ReduceSum(g[0].Value)) },
-		"it is no state that Update.State declared": func(u *ampc.Update, v ampc.Tensor, g []ampc.Grad) { u.Set(g[0].Param, g[0].Value) },
+		"it is set already":                            func(u *ampc.Update, v ampc.Tensor, g []ampc.Grad) { u.Set(v, g[0].Value); u.Set(v, g[0].Value) },
+		"want the type of the state":                   func(u *ampc.Update, v ampc.Tensor, g []ampc.Grad) { u.Set(v, u.ReduceSum(g[0].Value)) },
+		"it is not a state that Update.State declared": func(u *ampc.Update, v ampc.Tensor, g []ampc.Grad) { u.Set(g[0].Param, g[0].Value) },
 		"absent": func(u *ampc.Update, v ampc.Tensor, g []ampc.Grad) { u.Set(v, ampc.Tensor{}) },
 	} {
 		m := ampc.New("m")

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// Each low copy of a weight is written once per version of the weight, whatever
+// Each 16-bit copy of a weight is written once per version of the weight, whatever
 // the number of micro-batches: an evaluation makes the copies after an update,
 // and the next evaluation and the next step find them current.
 func TestWeightsAreCastOncePerStep(t *testing.T) {

@@ -37,7 +37,7 @@ var errEarly = errors.New("ends early")
 // has the mode that the umask leaves of 0666, a replaced one keeps its own. Where path is a symbolic link, what it points
 // to is replaced and the link stays.
 //
-// What is no regular file, such as a device or a FIFO, gets the bytes written to it once write has written all of them.
+// What is not a regular file, such as a device or a FIFO, gets the bytes written to it once write has written all of them.
 func Write(path string, write func(*os.File) error) error {
 	to, err := resolve(path)
 	if err == nil && to.inPlace {
@@ -175,7 +175,7 @@ func temporary(path string, mode fs.FileMode) (*os.File, error) {
 	return nil, err
 }
 
-// pour collects what write writes, which may seek, and copies it to what is no regular file.
+// pour collects what write writes, which may seek, and copies it to what is not a regular file.
 func pour(path string, write func(*os.File) error) error {
 	spool, err := os.CreateTemp("", "ampc")
 	if err != nil {

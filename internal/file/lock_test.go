@@ -53,7 +53,7 @@ func TestSweep(t *testing.T) {
 	Sweep(dir, "a.x", "c")
 	left, err := os.ReadDir(dir)
 	if err != nil || len(left) != 4 {
-		t.Errorf("%v are left (%v), want the four that are no temporary files of a.x", left, err)
+		t.Errorf("%v are left (%v), want the four that are not temporary files of a.x", left, err)
 	}
 	if _, err := os.Stat(tmp.Name()); err == nil {
 		t.Error("the temporary file is still there")

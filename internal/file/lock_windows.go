@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// openLocked opens the file so that others may read it and nobody else write,
+// openLocked opens the file so that others may read it and nothing else write,
 // which is a lock for as long as it stays open.
 func openLocked(path string) (*os.File, error) {
 	name, err := syscall.UTF16PtrFromString(path)

@@ -7,7 +7,7 @@ import (
 )
 
 // Sweep removes what killed processes left of Write in dir: the temporary files
-// of these names. Nobody else may be writing them.
+// of these names. No other process may write them.
 func Sweep(dir string, names ...string) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {

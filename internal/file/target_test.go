@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// What is no regular file gets the bytes and stays what it is, also for a user who may replace it.
+// What is not a regular file gets the bytes and stays what it is, also for a user who may replace it.
 func TestDevicesAndFIFOsStay(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "fifo")

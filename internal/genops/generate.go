@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// inner are methods of ir.Builder that are no op of a user's: construction,
+// inner are methods of ir.Builder that are not an op of a user's: construction,
 // what the compiler alone builds, and forms that options of another op choose.
 var inner = strings.Fields(`CheckOwn Declare Deriving Emit EmitCustom EmitNode EmitWrite Err Fail Foreign Graph Guarded In Locate Lookup
 Named NextName NormAgain Owns Pinned Rename Return Scope ScopeName Site

@@ -65,7 +65,7 @@ func (m *mutant) place(before, n *ir.Node) *ir.Value {
 	return nil
 }
 
-// drop removes a node that nobody reads any more.
+// drop removes a node that nothing reads any more.
 func (m *mutant) drop(n *ir.Node) {
 	m.g.Filter(func(_ ir.Section, x *ir.Node) bool { return x != n })
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // collective executes the instructions lanes perform together. The last operand is the member
-// mask; every member must be here, and nobody else.
+// mask; every member must be here, and nothing else.
 func (w *warp) collective(in *inst, eff uint32) error {
 	s, err := w.sources(in, eff)
 	if err != nil {

@@ -41,7 +41,7 @@ func FuzzRun(f *testing.F) {
 			}
 			var fault *Fault
 			if _, err := p.Run(mem, cfg, Options{MaxSteps: 2000}); err != nil && !errors.As(err, &fault) {
-				t.Errorf("%v is no fault", err)
+				t.Errorf("%v is not a fault", err)
 			}
 		}
 	})

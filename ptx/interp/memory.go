@@ -117,7 +117,7 @@ func (m *Memory) Free(addr uint64) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("interp: free of %#x, which is no allocation", addr)
+	return fmt.Errorf("interp: free of %#x, which is not an allocation", addr)
 }
 
 // find returns the buffer that holds [addr, addr+n), or nil.

@@ -187,7 +187,7 @@ func norm(s ptx.Norm) Case {
 			x := rare(r, s.In, s.Rows, s.Cols, 2)
 			for i := range n {
 				if math.Abs(x.At(i)) > subnormal(s.In)*1.1 || x.At(i) == 0 {
-					x.Set(i, x.At(i)+5) // a mean that is no accident of zero
+					x.Set(i, x.At(i)+5) // a mean that is not an accident of zero
 				}
 			}
 			t := []Tensor{x}

@@ -40,7 +40,7 @@ func Open(threads int) (*Backend, error) {
 // OpenPath is Open with a given set of kernels.
 func OpenPath(p *kern.Path, threads int) *Backend {
 	b := &Backend{m: kern.New(p, threads)}
-	goruntime.AddCleanup(b, (*kern.Pool).Close, b.m.Pool()) // workers of a backend that nobody closed
+	goruntime.AddCleanup(b, (*kern.Pool).Close, b.m.Pool()) // workers of a backend that nothing closed
 	return b
 }
 

@@ -27,7 +27,7 @@ func (e *exec) bindCopies(s *store) error {
 		of, _ := v.Attr.Get("of").(string)
 		from, to := s.vars[of], s.vars[v.Name]
 		if from == nil || to == nil || from.t.DType != ir.F32 || from.t.Shape != to.t.Shape || !to.t.DType.Low() {
-			return fmt.Errorf("state %q is no 16-bit copy of an f32 variable %q", v.Name, of)
+			return fmt.Errorf("state %q is not a 16-bit copy of an f32 variable %q", v.Name, of)
 		}
 		e.copies = append(e.copies, copyState{from, to, written[of] && written[v.Name]})
 	}

@@ -57,7 +57,7 @@ type input struct {
 	readers []*kern.Buf // their operands; none: it is copied
 }
 
-// step is what one Program step became. Steps that only refresh a low copy
+// step is what one Program step became. Steps that only refresh a 16-bit copy
 // have it; they are skipped while it is current.
 type step struct {
 	run   func()
@@ -477,7 +477,7 @@ func (e *exec) Close() error {
 	e.b.mu.Lock()
 	defer e.b.mu.Unlock()
 	e.arena, e.mem, e.inputs, e.written, e.steps = nil, nil, nil, nil, [lower.NumParts][]step{}
-	e.early, e.saved = nil, nil // results that somebody keeps hold the Exec, not its variables
+	e.early, e.saved = nil, nil // results that something keeps hold the Exec, not its variables
 	return nil
 }
 

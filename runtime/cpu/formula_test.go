@@ -51,7 +51,7 @@ func vectorBackend(t *testing.T) *cpu.Backend {
 	return b
 }
 
-// TestUpdateFormulas holds that every optimizer's update of a weight is one kernel, low copy and skip included.
+// TestUpdateFormulas holds that every optimizer's update of a weight is one kernel, 16-bit copy and skip included.
 func TestUpdateFormulas(t *testing.T) {
 	b := vectorBackend(t)
 	optimizers := map[string]passes.Optimizer{

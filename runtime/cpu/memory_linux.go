@@ -145,7 +145,7 @@ func (m groupMount) limit(root fs.FS, group, file string) int64 {
 	least := int64(0)
 	for at := path.Clean("/" + below); ; at = path.Dir(at) {
 		data, err := fs.ReadFile(root, strings.TrimPrefix(path.Join(m.dir, at, file), "/"))
-		if err == nil { // the outermost group has no file; "max" is no number
+		if err == nil { // the outermost group has no file; "max" is not a number
 			if n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64); err == nil && n > 0 && (least == 0 || n < least) {
 				least = n
 			}

@@ -16,7 +16,7 @@ import (
 )
 
 // mlp is a training step written by hand: two layers, cross entropy, SGD with
-// momentum, low copies of the weights cast once per step.
+// momentum, 16-bit copies of the weights cast once per step.
 const mlp = `graph @mlp {
   input %x : f32[16,12]
   input %y : i32[16]

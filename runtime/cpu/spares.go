@@ -11,7 +11,7 @@ import (
 )
 
 // Spares is memory that short-lived stores use one after the other. The system
-// maps it once, and nobody zeroes it between two uses. The zero value is empty.
+// maps it once, and nothing zeroes it between two uses. The zero value is empty.
 // Only one goroutine may use it at a time.
 type Spares struct{ free [][]byte }
 

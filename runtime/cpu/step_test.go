@@ -75,7 +75,7 @@ func TestStepDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Each low copy is written once per update, whatever the number of
+// Each 16-bit copy is written once per update, whatever the number of
 // micro-batches and of programs that read it.
 func TestLowCopiesAreCastOnce(t *testing.T) {
 	b := open(t, 2)
@@ -116,7 +116,7 @@ forward:
 	all := int64(2 * (12*20 + 20 + 20*10))
 	run(train, p, 4)
 	if made(train) != all {
-		t.Errorf("four micro-batches wrote %d bytes of low copies, want %d", made(train), all)
+		t.Errorf("four micro-batches wrote %d bytes of 16-bit copies, want %d", made(train), all)
 	}
 	run(ev, q, 1)
 	run(train, p, 4)
@@ -133,7 +133,7 @@ forward:
 	}
 	run(ev, q, 1)
 	if made(ev) != 3*2*12*20 {
-		t.Error("a write from outside leaves the low copy stale")
+		t.Error("a write from outside leaves the 16-bit copy stale")
 	}
 }
 

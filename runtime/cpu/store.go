@@ -8,7 +8,7 @@ import (
 	"ampc/lower"
 )
 
-// store holds variables and the low copies that programs keep of them.
+// store holds variables and the 16-bit copies that programs keep of them.
 type store struct {
 	mu   *sync.Mutex // the backend's: no reading or writing during a step
 	vars map[string]*variable
@@ -145,7 +145,7 @@ func (s *store) Close() error {
 	return nil
 }
 
-// copyOf finds or adds the low copy of v; a new one is stale.
+// copyOf finds or adds the 16-bit copy of v; a new one is stale.
 func (s *store) copyOf(v *variable, d ir.DType) *weightCopy {
 	c := v.low[d]
 	if c == nil {

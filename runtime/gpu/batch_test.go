@@ -111,7 +111,7 @@ func equal(t *testing.T, when string, got, want map[string]*eval.Tensor) {
 	}
 }
 
-// TestWrittenCopies lets the update write the weights' low copies: no bit
+// TestWrittenCopies lets the update write the weights' 16-bit copies: no bit
 // changes, and no step begins with casts but the first and those after a
 // weight was set from outside.
 func TestWrittenCopies(t *testing.T) {

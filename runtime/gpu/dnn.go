@@ -18,7 +18,7 @@ var dnnTypes = map[ir.DType]cuda.DnnType{ir.F32: cuda.DnnFloat, ir.F16: cuda.Dnn
 // engine whose sums change from run to run is taken where there is no other.
 func (e *Exec) graph(s *lower.Step) (call, error) {
 	if e.b.dnn == nil {
-		return nil, errors.New("the program calls cuDNN, which this device has not")
+		return nil, errors.New("the program calls cuDNN, which this device does not have")
 	}
 	g, feeds := e.b.graphOf(e.p, s)
 	o := cuda.DnnOptions{Deterministic: true, TF32: s.Conv != nil && s.Conv.TF32, Workspace: graphBytes}

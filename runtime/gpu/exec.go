@@ -58,7 +58,7 @@ type bound struct {
 	run          call
 	lane         int
 	wait, record []cuda.Event
-	fresh        []*refresh // makes these low copies, and nothing else
+	fresh        []*refresh // makes these 16-bit copies, and nothing else
 	touches      *sim.Footprint
 }
 
@@ -70,7 +70,7 @@ type refresh struct {
 	state *variable
 }
 
-// shadow is a variable that is the low copy of another.
+// shadow is a variable that is the 16-bit copy of another.
 type shadow struct {
 	from, to *variable
 	written  bool // by the program, with its variable
@@ -196,7 +196,7 @@ func (e *Exec) makeEvents() error {
 	return err
 }
 
-// bind gives every buffer its address. It returns the low copies by the step
+// bind gives every buffer its address. It returns the 16-bit copies by the step
 // of prepare that makes them.
 func (e *Exec) bind() (map[int][]*refresh, error) {
 	var arenas [lower.NumArenas]cuda.Ptr
@@ -237,7 +237,7 @@ func (e *Exec) bind() (map[int][]*refresh, error) {
 	return refreshes, nil
 }
 
-// bindCopies finds the low copies that the store keeps.
+// bindCopies finds the 16-bit copies that the store keeps.
 func (e *Exec) bindCopies() (map[int][]*refresh, error) {
 	refreshes := map[int][]*refresh{}
 	for _, c := range e.p.WeightCopies {

@@ -35,7 +35,7 @@ backward:
 }
 
 // TestLossInPlace: the second pass of a loss of classes leaves the gradient where
-// the logits were, unless somebody reads these later; values are the evaluator's.
+// the logits were, unless something reads these later; values are the evaluator's.
 func TestLossInPlace(t *testing.T) {
 	shares := map[string]float64{"f32": 0x1p-21, "f16": 0x1p-10, "bf16": 0x1p-7}
 	for d, share := range shares {

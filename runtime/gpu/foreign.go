@@ -65,7 +65,7 @@ func (s *Store) Adopt(v lower.Var, at cuda.Ptr) error {
 		case s.vars[v.Name] != nil:
 			return fmt.Errorf("variable %q is in the store already", v.Name)
 		case v.Kind != ir.Param && v.Kind != ir.State:
-			return fmt.Errorf("%q is no parameter or state", v.Name)
+			return fmt.Errorf("%q is not a parameter or state", v.Name)
 		case at == 0 || at%foreignAlign != 0:
 			return fmt.Errorf("variable %q: address %#x is not a multiple of %d", v.Name, uint64(at), foreignAlign)
 		}
@@ -77,7 +77,7 @@ func (s *Store) Adopt(v lower.Var, at cuda.Ptr) error {
 // foreignAlign is what kernels that move 16 bytes at once, and cuBLASLt, want.
 const foreignAlign = 16
 
-// Touch says that the caller wrote a variable: its low copies are cast again.
+// Touch says that the caller wrote a variable: its 16-bit copies are cast again.
 func (s *Store) Touch(name string) error {
 	return s.b.do(func() error {
 		v := s.vars[name]

@@ -15,7 +15,7 @@ import (
 	"ampc/runtime/gpu"
 )
 
-// scaled keeps a count in w and returns w·x, low copy of w included.
+// scaled keeps a count in w and returns w·x, 16-bit copy of w included.
 const scaled = `graph @scaled {
   input %x : f32[256]
   param %w : f32[256] = 1
@@ -29,7 +29,7 @@ update:
 }
 `
 
-// owner is a program of somebody else's: a device, a stream, and memory.
+// owner is a program of another owner's: a device, a stream, and memory.
 type owner struct {
 	t *testing.T
 	d *sim.Device
@@ -78,7 +78,7 @@ func (o *owner) first(p cuda.Ptr) float32 {
 	return v
 }
 
-// TestOpenOn runs a Program on a device, a stream and memory of somebody
+// TestOpenOn runs a Program on a device, a stream and memory of another owner
 // else's, in a chain of steps and of the owner's own work with no wait of the
 // host between. What nothing orders would be a hazard of the simulator's.
 func TestOpenOn(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 // captured once.
 type variant struct {
 	micro int  // micro-batches
-	casts bool // low copies of variables are cast first
+	casts bool // 16-bit copies of variables are cast first
 }
 
 // run issues one step: launch by launch the first time, so that libraries load

@@ -8,7 +8,7 @@ import (
 	"ampc/lower"
 )
 
-// Mutants that nobody notices may do what the Program does. What shows it is
+// Mutants that nothing notices may do what the Program does. What shows it is
 // here: each check is built from the Program's text alone, in the plainest way,
 // and shares nothing with lower.Verify or the simulator.
 
@@ -28,7 +28,7 @@ type relation struct {
 }
 
 // relate builds the whole relation: streams run in order, a part's streams
-// begin where the first has come to and end before it goes on, events order the
+// begin where the first has come to and end before it continues, events order the
 // steps that record them before those that wait. The wait of number drop,
 // counted from 1 as the runtime issues them, orders nothing.
 func relate(p *lower.Program, drop int) *relation {
@@ -191,7 +191,7 @@ func storedApart(a, b place) func(s *subject, _ *lower.Program, _ trace) string 
 }
 
 // clash reports whether two steps touch one element, one of them writing; of a
-// step that is no group, all elements of what it touches count.
+// step that is not a group, all elements of what it touches count.
 func clash(p *lower.Program, a, b *lower.Step) bool {
 	if !meet(p, a, b) {
 		return false

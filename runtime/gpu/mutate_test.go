@@ -61,7 +61,7 @@ var mutations = []mutation{
 	{"tensors of kernel tables", wrongRows, 1},
 	{"grid and block", wrongGrids, 1},
 	{"shared memory", wrongShared, 1},
-	{"low copies and casts", wrongCopies, 1},
+	{"16-bit copies and casts", wrongCopies, 1},
 	{"results and written variables", wrongBindings, 1},
 }
 
@@ -323,5 +323,5 @@ func (s *subject) judge(m mutant) (fate, string) {
 			return equivalent, why
 		}
 	}
-	return survived, "nobody noticed"
+	return survived, "nothing noticed"
 }

@@ -50,7 +50,7 @@ func (e *Exec) issue(n int, fill func() error) (*Future, error) {
 	return &Future{e, e.seq - 1}, nil
 }
 
-// stale reports whether a low copy of prepare, or one that is a variable, is
+// stale reports whether a 16-bit copy of prepare, or one that is a variable, is
 // not that of its variable's present version.
 func (e *Exec) stale() bool {
 	for i := range e.steps[lower.Prepare] {

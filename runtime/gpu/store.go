@@ -20,7 +20,7 @@ type Store struct {
 	bytes  int64
 }
 
-// arena is memory that goes with the last of its variables or low copies.
+// arena is memory that goes with the last of its variables or 16-bit copies.
 type arena struct {
 	at    cuda.Ptr
 	bytes int64
@@ -135,7 +135,7 @@ func (s *Store) leave(a *arena) error {
 	return s.b.d.Free(a.at)
 }
 
-// copyOf finds or adds the low copy of a variable; a new one is stale.
+// copyOf finds or adds the 16-bit copy of a variable; a new one is stale.
 func (s *Store) copyOf(name string, v *variable, d ir.DType) (*lowCopy, error) {
 	if c := v.low[d]; c != nil {
 		return c, nil

@@ -11,7 +11,7 @@ import (
 )
 
 // stepSource is a training step with everything that a backend must keep apart:
-// low copies hoisted to prepare, accumulators over micro-batches, dropout that
+// 16-bit copies hoisted to prepare, accumulators over micro-batches, dropout that
 // depends on attempt and micro-batch, pending running statistics, a dynamic
 // scale, and an update that is skipped where a gradient is not finite. Sums are
 // of few short numbers, products by powers of two: every value is exact, so

@@ -30,7 +30,7 @@ type Pool struct {
 	meter  atomic.Pointer[meter]
 }
 
-// share is the indices [lo,hi) that nobody has taken yet, as lo<<32 | hi. It is alone on its cache lines.
+// share is the indices [lo,hi) that nothing has taken yet, as lo<<32 | hi. It is alone on its cache lines.
 type share struct {
 	span atomic.Uint64
 	_    [120]byte
@@ -155,7 +155,7 @@ func (t *TaskPanic) Error() string {
 }
 
 // drain runs indices until none is left and returns how many are done. One that panics ends the region: those that
-// nobody has taken count as done.
+// nothing has taken count as done.
 func (p *Pool) drain(w int) (ran int64) {
 	defer func() {
 		if v := recover(); v != nil {
