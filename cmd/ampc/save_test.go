@@ -123,7 +123,7 @@ func TestResumeIgnoresNothing(t *testing.T) {
 	if err := os.WriteFile(text, append(read(t, text), read(t, text)...), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, errs := trainTiny(t, exitInput, "--resume=a", "--steps", "7", "--quiet"); !strings.Contains(errs, "has changed since when "+filepath.Join("a", checkpointFile)) {
+	if _, errs := trainTiny(t, exitInput, "--resume=a", "--steps", "7", "--quiet"); !strings.Contains(errs, "has changed since "+filepath.Join("a", checkpointFile)) {
 		t.Errorf("changed data: %q", errs)
 	}
 	if _, errs := trainTiny(t, 0, "--resume=a", "--steps", "7", "--quiet", "--text", text); !strings.Contains(errs, "other data than before") {
