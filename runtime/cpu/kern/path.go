@@ -68,18 +68,18 @@ type Path struct {
 	sum, max, min func(n int, x *float32) float32
 	dot           func(n int, a, b *float32) float32
 	sumSq         func(n int, x *float32, mean float32) float32 // sum of (x-mean)^2
-	normBack      normBackFunc                                 // nil: by other kernels
-	queries       int                                          // columns of the three after the next
+	normBack      normBackFunc                                  // nil: by other kernels
+	queries       int                                           // columns of the three after the next
 	rowDots       rowDotsFunc
 	scaleLanes    func(n int, s *float32, ld int, lanes *float32) // multiply rows by one row
 	softLanes     softFunc
 	softLanesGrad softGradFunc
-	expAxpb       func(n int, dst, src *float32, a, b float32)                   // dst = exp(a*src+b)
-	softGrad      func(n int, dst, dp, prob *float32, a, b float32)              // dst = (dp+b)*prob*a
-	axpb          func(n int, dst, src *float32, a, b float32)                   // dst = a*src+b, fused
-	axpy          func(n int, dst, src, y *float32, a float32)                   // dst = a*src+y, fused
+	expAxpb       func(n int, dst, src *float32, a, b float32)                    // dst = exp(a*src+b)
+	softGrad      func(n int, dst, dp, prob *float32, a, b float32)               // dst = (dp+b)*prob*a
+	axpb          func(n int, dst, src *float32, a, b float32)                    // dst = a*src+b, fused
+	axpy          func(n int, dst, src, y *float32, a float32)                    // dst = a*src+y, fused
 	affine        func(n int, dst, src, gamma, beta *float32, rstd, mean float32) // dst = (src-mean)*rstd*gamma+beta
-	normGrad      func(n int, dst, dy, xhat *float32, a, b, c float32)           // dst = a*dy+b*xhat+c
+	normGrad      func(n int, dst, dy, xhat *float32, a, b, c float32)            // dst = a*dy+b*xhat+c
 	scaleCheck    [numTypes]func(n int, dst *byte, src *byte, scale float32) (bad uint64)
 	probe         func(iters int)
 	probeFlop     float64 // flop of one iteration of probe
