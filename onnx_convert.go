@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"time"
 
 	"ampc/internal/file"
 	"ampc/ir"
@@ -22,7 +23,10 @@ type ConvertOptions struct {
 	MaxError    float64 // the largest error of an output that is accepted; 0: any
 	Data        []Feed  // inputs that both models are run on; none: one random feed
 	Seed        int64   // of random inputs
-	External    bool    // weights go to a file beside the model, OUT.data, as those of models of 2 GB and more do
+	// Calibrate has the data decide, not the classes of ops: what leaves the range of 16
+	// bits on it stays f32, and of the rest the fewest nodes that MaxError asks for.
+	Calibrate bool
+	External  bool // weights go to a file beside the model, OUT.data, as those of models of 2 GB and more do
 }
 
 // ConvertReport is what a conversion came to.
@@ -32,7 +36,12 @@ type ConvertReport struct {
 	Weights    int // that are stored in 16 bits
 	Kept       []KeptNode
 	Errors     []OutputError
-	In, Out    int64 // bytes of the files
+	In, Out    int64         // bytes of the files
+	Runs       int           // of assignments that a calibration tried
+	Took       time.Duration // all of it, with the runs of both models
+	// Policy is the policy as a file says it; after a calibration with a rule for each
+	// node that the data decided otherwise. It makes the same model again without data.
+	Policy string
 }
 
 // KeptNode is a node with floating-point operands that computes in f32, and why.
@@ -82,12 +91,22 @@ func (o *ConvertOptions) convert(ctx context.Context, in, source, out string) (*
 	if err != nil {
 		return nil, err
 	}
-	e, plan, err := onnxconvert.Plan(m, x, policy)
+	began := time.Now()
+	data := &calibrated{policy: policy}
+	if o.Calibrate && policy.Mixed() {
+		if data, err = o.calibrate(ctx, m, x, policy); err != nil {
+			return nil, fmt.Errorf("%s: %w", source, err)
+		}
+	}
+	e, plan, err := onnxconvert.Plan(m, x, data.policy)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", source, err)
 	}
-	r := &ConvertReport{Nodes: plan.Nodes, Low: plan.Low, Casts: plan.Casts, Weights: plan.Weights}
+	r := &ConvertReport{Nodes: plan.Nodes, Low: plan.Low, Casts: plan.Casts, Weights: plan.Weights, Runs: data.runs, Policy: data.policy.String()}
 	for _, k := range plan.Kept {
+		if why := data.why[k.Index]; why != "" {
+			k.Why = why
+		}
 		r.Kept = append(r.Kept, KeptNode(k))
 	}
 	var compared error // names the source itself
@@ -106,6 +125,7 @@ func (o *ConvertOptions) convert(ctx context.Context, in, source, out string) (*
 	if err != nil {
 		return nil, err
 	}
+	r.Took = time.Since(began)
 	return r, nil
 }
 
@@ -190,8 +210,13 @@ func outputError(a, b *Result, x, y Tensor) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
+	return difference(x.Name(), want, got)
+}
+
+// difference is the error of an output; one that is not finite where it was is an error.
+func difference(name string, want, got Host) (float64, error) {
 	if want.Type != got.Type {
-		return 0, fmt.Errorf("output %s is %s, was %s", x.Name(), got.Type, want.Type)
+		return 0, fmt.Errorf("output %s is %s, was %s", name, got.Type, want.Type)
 	}
 	var most, off float64
 	for i := range want.Len() {
@@ -200,7 +225,7 @@ func outputError(a, b *Result, x, y Tensor) (float64, error) {
 			continue
 		}
 		if math.IsInf(v, 0) || math.IsNaN(v) {
-			return 0, fmt.Errorf("output %s is %g where the source has %g", x.Name(), v, u)
+			return 0, fmt.Errorf("output %s is %g where the source has %g", name, v, u)
 		}
 		most, off = max(most, math.Abs(u)), max(off, math.Abs(u-v))
 	}

@@ -15,8 +15,17 @@ type Edit struct {
 	After map[int][]NewNode
 	// Tensors are new elements of initialisers, by name; their shapes stay.
 	Tensors map[string]NewTensor
+	// Values are new elements of Constant nodes, by index. Inits are initialisers to add.
+	Values map[int]NewTensor
+	Inits  []NewInit
 	// DTypes are new types of the elements of what value_info names.
 	DTypes map[string]DataType
+}
+
+// NewInit is an initialiser; its shape is that of its elements.
+type NewInit struct {
+	Name string
+	NewTensor
 }
 
 // NewNode is a node of the standard domain.
@@ -36,14 +45,14 @@ type NewAttr struct {
 // NewTensor is what an initialiser holds: little-endian, row-major, dense.
 type NewTensor struct {
 	DType DataType
-	Dims  []int64                 // of a tensor in an attribute; an initialiser keeps those that it has
+	Dims  []int64                 // of a tensor that is new; one that is changed keeps those that it has
 	Size  int64                   // bytes
 	Write func(w io.Writer) error // writes them; called once, when the model is written
 }
 
 // Empty reports whether nothing is changed.
 func (e *Edit) Empty() bool {
-	return e == nil || len(e.Rename)+len(e.First)+len(e.After)+len(e.Tensors)+len(e.DTypes) == 0
+	return e == nil || len(e.Rename)+len(e.First)+len(e.After)+len(e.Tensors)+len(e.DTypes)+len(e.Values)+len(e.Inits) == 0
 }
 
 // Write writes the model with the changes of e, nil for none: then the bytes
@@ -87,7 +96,11 @@ func (e *Edit) graph(src message) (*pieces, error) {
 			if i == 0 {
 				e.add(out, e.First)
 			}
-			if rename := e.Rename[i]; rename == nil {
+			if v, ok := e.Values[i]; ok {
+				if err := revalued(out, f.m, v); err != nil {
+					return err
+				}
+			} else if rename := e.Rename[i]; rename == nil {
 				out.add(f.raw)
 			} else if err := renamed(out, f.m, rename); err != nil {
 				return err
@@ -103,7 +116,34 @@ func (e *Edit) graph(src message) (*pieces, error) {
 		out.add(f.raw)
 		return nil
 	})
+	for _, t := range e.Inits {
+		out.message(5, tensorPieces(t.Name, t.Dims, t.NewTensor))
+	}
 	return out, err
+}
+
+// revalued copies a Constant node with another value.
+func revalued(out *pieces, node message, v NewTensor) error {
+	p := &pieces{}
+	err := node.each(func(f field) error {
+		if f.num != 5 {
+			p.add(f.raw)
+			return nil
+		}
+		a := Attribute{}
+		if err := a.read(f, 0); err != nil {
+			return err
+		}
+		if a.Name != "value" {
+			p.add(f.raw)
+			return nil
+		}
+		v.Dims = a.T.Dims
+		p.message(5, (&NewAttr{"value", v}).pieces())
+		return nil
+	})
+	out.message(1, p)
+	return err
 }
 
 func (e *Edit) add(out *pieces, nodes []NewNode) {

@@ -95,6 +95,9 @@ type Imported struct {
 	Inputs, Outputs []Port
 	// Types are those of all values of the main graph whose nodes were imported, by name.
 	Types map[string]ir.Type
+	// Values are those of the graph that values of the main graph became, by name; what
+	// is known while importing has none until a node reads it.
+	Values map[string]*ir.Value
 	// Bound are inputs of the model whose elements (Options.Values) were read: the
 	// graph is right for no others.
 	Bound []string
@@ -197,9 +200,12 @@ func (im *importer) main() error {
 	if err := im.nodes(g.Nodes, s); err != nil {
 		return err
 	}
-	im.out.Types = map[string]ir.Type{}
+	im.out.Types, im.out.Values = map[string]ir.Type{}, map[string]*ir.Value{}
 	for name, v := range s.vals {
 		im.out.Types[name] = v.typ
+		if v.v != nil {
+			im.out.Values[name] = v.v
+		}
 	}
 	given := map[string]bool{}
 	for _, t := range g.Initializers {

@@ -3,16 +3,23 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"ampc"
+	"ampc/internal/file"
 	"ampc/ir"
+	"ampc/onnx"
 )
 
 func convertCommand() *cobra.Command {
-	var policy string
-	var set, keep []string
+	var policy, save string
+	var set, keep, data []string
 	var o ampc.ConvertOptions
 	var all, asJSON bool
 	c := command("convert IN.onnx OUT.onnx", "make an ONNX model a 16-bit one", cobra.ExactArgs(2), func(c *cobra.Command, args []string) error {
@@ -32,10 +39,20 @@ func convertCommand() *cobra.Command {
 		if len(o.Values) > 0 {
 			o.Data = []ampc.Feed{o.Values}
 		}
+		if len(data) > 0 {
+			if err := calibrationData(args[0], data, &o); err != nil {
+				return err
+			}
+		}
 		o.Policy = p
 		r, err := ampc.ConvertONNX(c.Context(), args[0], args[1], o)
 		if err != nil {
 			return sizeHint(args[0], err)
+		}
+		if save != "" {
+			if err := os.WriteFile(save, []byte(r.Policy), 0o666); err != nil {
+				return file.Error(save, err)
+			}
 		}
 		if asJSON {
 			return writeJSON(c.OutOrStdout(), r)
@@ -47,6 +64,8 @@ func convertCommand() *cobra.Command {
 	fl.StringVar(&policy, "policy", "mixed-f16", "a policy by name, or a policy file; f32 copies the file")
 	fl.StringArrayVar(&set, "set", nil, setHelp)
 	fl.StringArrayVar(&keep, "keep", nil, "PATTERN of results whose nodes stay in f32")
+	fl.StringArrayVar(&data, "calibrate", nil, "a folder or a file of inputs that decide what stays in f32: .npz and .safetensors files, or folders of input_0.pb, input_1.pb, ...; random: random inputs")
+	fl.StringVar(&save, "save-policy", "", "write what was decided to this policy file, for --policy")
 	fl.Float64Var(&o.MaxError, "max-error", 0, "largest error of an output, as a share of its largest magnitude; 0: any")
 	fl.Int64Var(&o.Seed, "seed", 1, "of random inputs, where none are given")
 	fl.StringArray("input", nil, "NAME=FILE.npy or NAME=FILE.pb (an ONNX tensor), or FILE.npz or FILE.safetensors with arrays by name: what both models are run on")
@@ -70,10 +89,102 @@ func tellConversion(w io.Writer, r *ampc.ConvertReport, all bool) error {
 		}
 		fmt.Fprintf(w, "  f32: %s (%s): %s\n", name, k.Op, k.Why)
 	}
+	if r.Runs > 0 {
+		fmt.Fprintf(w, "%d assignments tried in %v\n", r.Runs, r.Took.Round(time.Millisecond))
+	}
 	for _, e := range r.Errors {
 		if _, err := fmt.Fprintf(w, "output %s: off by %.2g of its largest magnitude\n", e.Name, e.Error); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// calibrationData reads what --calibrate names: each file, and each folder with
+// input_0.pb, is one feed.
+func calibrationData(model string, paths []string, o *ampc.ConvertOptions) error {
+	o.Calibrate = true
+	m, err := onnx.Open(model)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	var names []string
+	for _, x := range m.Inputs() {
+		names = append(names, x.Name)
+	}
+	for _, path := range paths {
+		if path == "random" {
+			continue
+		}
+		feeds, err := calibrationFeeds(path, names)
+		if err != nil {
+			return err
+		}
+		if len(feeds) == 0 {
+			return fmt.Errorf("%s: no inputs: want .npz or .safetensors files, or folders with input_0.pb", path)
+		}
+		o.Data = append(o.Data, feeds...)
+	}
+	for _, f := range o.Data {
+		for name, v := range f {
+			h := v.(ampc.Host)
+			shape := ir.Sizes(h.Type.IR().Shape)
+			if have := o.Shapes[name]; have == nil {
+				o.Shapes[name], o.Values[name] = shape, h
+			} else if !slices.Equal(have, shape) {
+				return fmt.Errorf("input %s is %v and %v in the data: want one shape", name, have, shape)
+			}
+		}
+	}
+	return nil
+}
+
+// calibrationFeeds are the feeds of a file or a folder.
+func calibrationFeeds(path string, names []string) ([]ampc.Feed, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, file.Error(path, err)
+	}
+	if !info.IsDir() {
+		f, err := readInputs([]string{path})
+		return []ampc.Feed{f}, err
+	}
+	f := ampc.Feed{}
+	for i, name := range names {
+		arrays, err := readTensorIfThere(filepath.Join(path, fmt.Sprintf("input_%d.pb", i)))
+		if err != nil {
+			return nil, err
+		}
+		for h := range maps.Values(arrays) {
+			f[name] = h
+		}
+	}
+	if len(f) > 0 {
+		return []ampc.Feed{f}, nil
+	}
+	list, err := os.ReadDir(path)
+	if err != nil {
+		return nil, file.Error(path, err)
+	}
+	var out []ampc.Feed
+	for _, e := range list {
+		p := filepath.Join(path, e.Name())
+		if ext := filepath.Ext(p); !e.IsDir() && ext != ".npz" && ext != ".safetensors" {
+			continue
+		}
+		feeds, err := calibrationFeeds(p, names)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, feeds...)
+	}
+	return out, nil
+}
+
+func readTensorIfThere(path string) (map[string]ampc.Host, error) {
+	if _, err := os.Stat(path); err != nil {
+		return nil, nil
+	}
+	return readTensor(path)
 }

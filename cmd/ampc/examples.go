@@ -17,7 +17,7 @@ var examples = map[string][]string{
 	"passes":     {"ampc passes"},
 	"policy":     {"ampc policy", "ampc policy mixed-f16", "ampc policy torch-f16 --diff mixed-f16"},
 	"plan":       {"ampc plan zoo:mlp", "ampc plan zoo:mlp --fit 64MB --policy mixed-f16"},
-	"convert":    {"ampc convert model.onnx half.onnx --dim N=8", "ampc convert model.onnx half.onnx --input x=cat.npy --keep head --max-error 1e-3"},
+	"convert":    {"ampc convert model.onnx half.onnx --dim N=8", "ampc convert model.onnx half.onnx --calibrate data --max-error 1e-3 --save-policy found", "ampc convert model.onnx half.onnx --input x=cat.npy --keep head --max-error 1e-3"},
 	"export":     {"ampc export zoo:mlp mlp.onnx", "ampc export 'zoo:gpt?batch=1&layers=1' gpt.onnx --policy mixed-f16", "ampc export digits lenet.onnx"},
 	"prove":      {"ampc prove 'zoo:gpt?layers=1&dim=32&seq=16'"},
 	"ranges":     {"ampc ranges zoo:mlp --range x=-3..3 --all", "ampc ranges 'zoo:mlp?batch=4&hidden=32' --record 2"},
@@ -34,7 +34,7 @@ var examples = map[string][]string{
 
 // slowExamples train for longer than a test should, want data, or a shell.
 var slowExamples = map[string]bool{
-	"ampc convert model.onnx half.onnx --dim N=8": true, "ampc convert model.onnx half.onnx --input x=cat.npy --keep head --max-error 1e-3": true,
+	"ampc convert model.onnx half.onnx --dim N=8": true, "ampc convert model.onnx half.onnx --calibrate data --max-error 1e-3 --save-policy found": true, "ampc convert model.onnx half.onnx --input x=cat.npy --keep head --max-error 1e-3": true,
 	"ampc export digits lenet.onnx": true, "ampc train": true, "ampc train zoo:lenet --data digits.csv --steps 500 --out digits": true, "ampc train --resume digits": true,
 	"ampc advise zoo:gpt --steps 60 --policies f32,mixed-f16,mixed-bf16": true, "ampc compare zoo:gpt --json": true,
 	"ampc bench 'zoo:gpt?batch=4' --policy mixed-bf16 --profile": true, "source <(ampc completion bash)": true,

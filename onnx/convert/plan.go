@@ -37,7 +37,8 @@ type convertPlan struct {
 	report *Report
 
 	from   map[string]int          // the node that makes a value
-	inits  map[string]*onnx.Tensor // initialisers that may be stored in 16 bits
+	inits  map[string]*onnx.Tensor // initialisers and constants that may be stored in 16 bits
+	consts map[string]int          // the nodes of these constants
 	needed map[string]bool         // values that keep their names and types: outputs, and what branches read
 	names  map[string]bool         // all there are
 	lowAs  map[string]string       // names of values in 16 bits
@@ -48,9 +49,7 @@ type convertPlan struct {
 // Plan decides for the model m, imported as x, under a policy with a 16-bit dtype.
 // The edit is empty where the policy has none.
 func Plan(m *onnx.Model, x *onnx.Imported, policy passes.Policy) (*onnx.Edit, *Report, error) {
-	p := &convertPlan{m: m, x: x, low: policy.Low, opset: m.Opsets[""], report: &Report{Nodes: len(m.Graph.Nodes)},
-		from: map[string]int{}, inits: map[string]*onnx.Tensor{}, needed: map[string]bool{}, names: map[string]bool{}, lowAs: map[string]string{}, wideAs: map[string]string{},
-		edit: &onnx.Edit{Rename: map[int]func(string, bool) string{}, After: map[int][]onnx.NewNode{}, Tensors: map[string]onnx.NewTensor{}, DTypes: map[string]onnx.DataType{}}}
+	p := newPlan(m, x, policy)
 	if p.low == ir.Invalid {
 		return p.edit, p.report, nil
 	}
@@ -78,13 +77,20 @@ func Plan(m *onnx.Model, x *onnx.Imported, policy passes.Policy) (*onnx.Edit, *R
 	return p.edit, p.report, nil
 }
 
+func newPlan(m *onnx.Model, x *onnx.Imported, policy passes.Policy) *convertPlan {
+	return &convertPlan{m: m, x: x, low: policy.Low, opset: m.Opsets[""], report: &Report{Nodes: len(m.Graph.Nodes)},
+		from: map[string]int{}, inits: map[string]*onnx.Tensor{}, consts: map[string]int{}, needed: map[string]bool{}, names: map[string]bool{}, lowAs: map[string]string{}, wideAs: map[string]string{},
+		edit: &onnx.Edit{Rename: map[int]func(string, bool) string{}, After: map[int][]onnx.NewNode{}, Tensors: map[string]onnx.NewTensor{}, Values: map[int]onnx.NewTensor{}, DTypes: map[string]onnx.DataType{}}}
+}
+
 // before are the passes that would leave nodes without a place in the model.
 var before = []string{"recognise", "canon", "padding", "layout", "group", "views"}
 
 // decide runs the passes, and says for each node whether it computes in 16
 // bits, or why it does not.
 func (p *convertPlan) decide(policy passes.Policy) (why []string, err error) {
-	policy.Eager, policy.Cast = true, true
+	rules := policy.Rules
+	policy.Eager, policy.Cast, policy.Rules = true, true, nil
 	g, at := p.x.Graph.CloneMap()
 	c := passes.Config{Policy: policy, Compiling: passes.Compiling{Disable: before}, Debugging: passes.Debugging{Until: "amp"}}
 	for _, y := range p.x.Outputs {
@@ -119,6 +125,9 @@ func (p *convertPlan) decide(policy passes.Policy) (why []string, err error) {
 			}
 		}
 	}
+	if err := p.pinned(rules, why); err != nil {
+		return nil, err
+	}
 	for i, node := range p.m.Graph.Nodes {
 		if !p.allowed(node) {
 			p.free[i] = false
@@ -128,6 +137,34 @@ func (p *convertPlan) decide(policy passes.Policy) (why []string, err error) {
 		}
 	}
 	return why, nil
+}
+
+// pinned applies a policy's rules to the nodes whose results they name: the last that
+// matches wins. One that names nothing is an error.
+func (p *convertPlan) pinned(rules []passes.Rule, why []string) error {
+	used := make([]bool, len(rules))
+	for i, n := range p.m.Graph.Nodes {
+		for k, r := range rules {
+			if !slices.ContainsFunc(n.Out, func(y string) bool { return y != "" && passes.Matches(r.Pattern, y) }) {
+				continue
+			}
+			used[k] = true
+			low := r.Pin == ir.PinLow
+			if p.half[i] = low && p.floats(n); !p.half[i] && p.floats(n) {
+				why[i] = fmt.Sprintf("the policy keeps %s", r.Pattern)
+			}
+			p.free[i], p.spill[i] = false, !low && p.spill[i]
+		}
+	}
+	if k := slices.Index(used, false); k >= 0 {
+		return fmt.Errorf("the policy's pattern %q names no result of a node", rules[k].Pattern)
+	}
+	return nil
+}
+
+// floats reports whether n reads f32.
+func (p *convertPlan) floats(n *onnx.Node) bool {
+	return slices.ContainsFunc(n.In, func(name string) bool { return p.x.Types[name].DType == ir.F32 })
 }
 
 // decided are causes that leave nothing to the prices of casts.
@@ -180,7 +217,7 @@ func (p *convertPlan) allowed(n *onnx.Node) bool {
 			return false
 		}
 	}
-	return slices.ContainsFunc(n.In, func(name string) bool { return p.x.Types[name].DType == ir.F32 })
+	return p.floats(n)
 }
 
 // stays reports whether an operand stays f32 although its node computes in 16 bits.
@@ -218,6 +255,9 @@ func (p *convertPlan) index() {
 		for _, a := range n.Attrs {
 			if a.G != nil {
 				p.captured(a.G)
+			}
+			if n.Op == "Constant" && n.Domain == "" && a.Name == "value" && a.T != nil && a.T.DType == 1 {
+				p.inits[n.Out[0]], p.consts[n.Out[0]] = a.T, i
 			}
 		}
 	}
@@ -257,8 +297,15 @@ func (p *convertPlan) veto(why []string) error {
 			if err != nil {
 				return err
 			}
-			if most > p.low.Max() {
-				p.half[i], p.free[i], p.spill[i], why[i] = false, false, true, fmt.Sprintf("its operand %q holds %g, the most of %s is %g", name, most, p.low, p.low.Max())
+			reason := ""
+			switch {
+			case most > p.low.Max():
+				reason = fmt.Sprintf("its operand %q holds %g, the most of %s is %g", name, most, p.low, p.low.Max())
+			case most > 0 && elements(t) == 1 && most < p.low.Tiny()/2:
+				reason = fmt.Sprintf("its operand %q is %g, the least of %s is %g", name, most, p.low, p.low.Tiny())
+			}
+			if reason != "" {
+				p.half[i], p.free[i], p.spill[i], why[i] = false, false, true, reason
 			}
 		}
 	}

@@ -36,10 +36,12 @@ func (p *convertPlan) price(why []string) {
 		id, ok := tensors[name]
 		if !ok {
 			stored := plan.F32
-			if i, made := p.from[name]; made {
+			if p.inits[name] != nil {
+				if !p.needed[name] {
+					stored = w.Choose()
+				}
+			} else if i, made := p.from[name]; made {
 				stored = choices[i]
-			} else if p.inits[name] != nil && !p.needed[name] {
-				stored = w.Choose()
 			}
 			id = w.Tensor(plan.Tensor{Stored: stored, Bytes: bytes, CopyTimes: 1})
 			tensors[name] = id

@@ -74,7 +74,12 @@ func (p *convertPlan) store() error {
 		if err != nil {
 			return err
 		}
-		p.edit.Tensors[name] = low
+		if i, ok := p.consts[name]; ok {
+			p.edit.Values[i] = low
+			p.edit.DTypes[name] = p.lowType()
+		} else {
+			p.edit.Tensors[name] = low
+		}
 		p.lowAs[name] = name
 		p.report.Weights++
 	}
@@ -141,6 +146,20 @@ func same(names map[string]string) bool {
 	return true
 }
 
+// maxTwice is up to how many elements a constant is stored in both precisions,
+// where both are read: a cast would cost more.
+const maxTwice = 1 << 10
+
+// twice stores a constant in 16 bits beside what it is.
+func (p *convertPlan) twice(t *onnx.Tensor, as string) {
+	low, err := p.narrowed(t)
+	if err != nil {
+		return // what could not be read was an error before
+	}
+	low.Dims = t.Dims
+	p.edit.Inits = append(p.edit.Inits, onnx.NewInit{Name: as, NewTensor: low})
+}
+
 // operand is the name under which node i reads a value as its operand k.
 func (p *convertPlan) operand(n *onnx.Node, i, k int, name string) string {
 	wantLow := p.half[i] && !p.stays(n, k)
@@ -153,7 +172,11 @@ func (p *convertPlan) operand(n *onnx.Node, i, k int, name string) string {
 	case wantLow:
 		if p.lowAs[name] == "" {
 			p.lowAs[name] = p.fresh(name + "." + p.low.String())
-			p.cast(name, name, p.lowAs[name], p.lowType())
+			if t := p.inits[name]; t != nil && elements(t) <= maxTwice {
+				p.twice(t, p.lowAs[name])
+			} else {
+				p.cast(name, name, p.lowAs[name], p.lowType())
+			}
 		}
 		return p.lowAs[name]
 	case p.made(name):

@@ -59,3 +59,11 @@ func (p *convertPlan) narrowed(t *onnx.Tensor) (onnx.NewTensor, error) {
 
 // chunk is how many bytes are converted at a time.
 const chunk = 1 << 20
+
+func elements(t *onnx.Tensor) int64 {
+	n := int64(1)
+	for _, d := range t.Dims {
+		n *= d
+	}
+	return n
+}

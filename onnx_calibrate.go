@@ -1,0 +1,178 @@
+package ampc
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+
+	"ampc/onnx"
+	onnxconvert "ampc/onnx/convert"
+	"ampc/passes"
+)
+
+// calibrated is what running a model on data says about its conversion.
+type calibrated struct {
+	policy passes.Policy  // with a rule for each node that is decided otherwise than by the policy given
+	why    map[int]string // why nodes stay f32
+	runs   int
+}
+
+// calibrate finds the fewest nodes of m that must stay f32 on the data: those that
+// leave the range of 16 bits there, and those without which the error is above the limit.
+func (o *ConvertOptions) calibrate(ctx context.Context, m *onnx.Model, x *onnx.Imported, policy passes.Policy) (*calibrated, error) {
+	t, err := onnxconvert.NewTrial(m, x, policy)
+	if err != nil {
+		return nil, err
+	}
+	most, err := o.magnitudes(ctx, x)
+	if err != nil {
+		return nil, err
+	}
+	c := &calibrated{why: map[int]string{}}
+	half := make([]bool, len(t.Flags))
+	for i, why := range t.Outside(most) {
+		if half[i] = t.Flags[i] != "" && why == ""; why != "" {
+			c.why[i] = why
+		}
+	}
+	r, err := o.trial(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	defer r.model.Close()
+	found, err := onnxconvert.Search(half, 0.99*o.MaxError, r.run) // what is written may round otherwise than the trial where kernels fuse
+	if err != nil {
+		return nil, err
+	}
+	for i, on := range found.Half {
+		if on {
+			c.why[i] = "16 bits would cost more casts than they save"
+		}
+	}
+	for i, e := range found.Alone {
+		c.why[i] = fmt.Sprintf("in 16 bits alone it moves an output by %.2g", e)
+		if math.IsInf(e, 0) {
+			c.why[i] = "in 16 bits an output is not finite"
+		}
+	}
+	c.runs = found.Runs
+	c.policy, err = t.Rules(policy, found.Half)
+	return c, err
+}
+
+// feeds are the data that a conversion is judged on.
+func (o *ConvertOptions) feeds(s *Step) []Feed {
+	if len(o.Data) > 0 {
+		return o.Data
+	}
+	return []Feed{randomFeed(s, o.Seed)}
+}
+
+// magnitudes are the largest magnitudes of all values over the data.
+func (o *ConvertOptions) magnitudes(ctx context.Context, x *onnx.Imported) (map[string]float64, error) {
+	g, names, err := onnxconvert.Recording(x)
+	if err != nil {
+		return nil, err
+	}
+	m := FromGraph(g)
+	defer m.Close()
+	outputs := m.Outputs()
+	s, err := m.Infer(InferConfig{Policy: Manual()}, outputs...)
+	if err != nil {
+		return nil, err
+	}
+	most := map[string]float64{}
+	for _, f := range o.feeds(s) {
+		r, err := s.Run(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		for k, y := range outputs {
+			h, err := r.Value(y)
+			if err != nil {
+				return nil, err
+			}
+			if a := h.At(0); a > most[names[k]] || math.IsNaN(a) {
+				most[names[k]] = a
+			}
+		}
+	}
+	return most, nil
+}
+
+// trialRun tries assignments in memory.
+type trialRun struct {
+	ctx     context.Context
+	model   *Model
+	step    *Step
+	flags   []string
+	outputs []Tensor
+	feeds   []Feed
+	want    [][]Host // of each feed
+}
+
+func (o *ConvertOptions) trial(ctx context.Context, t *onnxconvert.Trial) (*trialRun, error) {
+	m := FromGraph(t.Graph)
+	r := &trialRun{ctx: ctx, model: m, flags: t.Flags, outputs: m.Outputs()}
+	var err error
+	if r.step, err = m.Infer(InferConfig{Policy: Manual()}, r.outputs...); err != nil {
+		m.Close()
+		return nil, err
+	}
+	for _, f := range o.feeds(r.step) {
+		f = maps.Clone(f)
+		r.feeds = append(r.feeds, f)
+		got, err := r.values(f, make([]bool, len(r.flags)))
+		if err != nil {
+			m.Close()
+			return nil, err
+		}
+		r.want = append(r.want, got)
+	}
+	return r, nil
+}
+
+// values runs one assignment on one feed.
+func (r *trialRun) values(f Feed, half []bool) ([]Host, error) {
+	for i, name := range r.flags {
+		if name != "" && r.model.Graph().Var(name) != nil {
+			f[name] = Host{TypeOf(Bool), []byte{0}}
+			if half[i] {
+				f[name] = Host{TypeOf(Bool), []byte{1}}
+			}
+		}
+	}
+	res, err := r.step.Run(r.ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	var out []Host
+	for _, y := range r.outputs {
+		h, err := res.Value(y)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, h)
+	}
+	return out, nil
+}
+
+// run is the largest error of an assignment over data and outputs.
+func (r *trialRun) run(half []bool) (float64, error) {
+	most := 0.0
+	for k, f := range r.feeds {
+		got, err := r.values(f, half)
+		if err != nil {
+			return 0, err
+		}
+		for i := range got {
+			e, err := difference(r.outputs[i].Name(), r.want[k][i], got[i])
+			if err != nil {
+				return math.Inf(1), nil //nolint:nilerr // not finite: as bad as can be
+			}
+			most = max(most, e)
+		}
+	}
+	return most, nil
+}
