@@ -19,8 +19,9 @@ type calibrated struct {
 }
 
 // calibrate finds the fewest nodes of m that must stay f32 on the data: those that
-// leave the range of 16 bits there, and those without which the error is above the limit.
-func (o *ConvertOptions) calibrate(ctx context.Context, m *onnx.Model, x *onnx.Imported, policy passes.Policy) (*calibrated, error) {
+// leave the range of 16 bits there, and those without which the error is above this
+// share of the limit.
+func (o *ConvertOptions) calibrate(ctx context.Context, m *onnx.Model, x *onnx.Imported, policy passes.Policy, share float64) (*calibrated, error) {
 	t, err := onnxconvert.NewTrial(m, x, policy)
 	if err != nil {
 		return nil, err
@@ -41,7 +42,7 @@ func (o *ConvertOptions) calibrate(ctx context.Context, m *onnx.Model, x *onnx.I
 		return nil, err
 	}
 	defer r.model.Close()
-	found, err := onnxconvert.Search(half, 0.99*o.MaxError, r.run) // what is written may round otherwise than the trial where kernels fuse
+	found, err := onnxconvert.Search(half, share*o.MaxError, r.run)
 	if err != nil {
 		return nil, err
 	}
