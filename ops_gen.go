@@ -386,6 +386,18 @@ func (o ops) LeakyRelu(x Tensor, alpha float64) Tensor {
 	return o.tensor(o.b.LeakyRelu(x.v, alpha))
 }
 
+// LinearScan is the recurrence y[i] = a[i]·y[i−1] + x[i] along an axis, which
+// starts from 0: state space models, moving averages, discounted returns. With
+// x zero but for its first element it is the running product of a.
+//
+//   - Shapes: x[...], a[...] of one shape to the same.
+//   - DTypes: floats; computed in f32, the result has x's.
+//   - Errors: shapes that differ, or an axis that x does not have.
+//   - PyTorch: none; a loop of y = a[i] * y + x[i]. torch.cumprod is one of 1 and zeros.
+func (o ops) LinearScan(x, a Tensor, axis int) Tensor {
+	return o.tensor(o.b.LinearScan(x.v, a.v, int64(axis)))
+}
+
 // Log returns the natural logarithm.
 //
 //   - Shapes: x[...] to the same.

@@ -121,6 +121,7 @@ const (
 	OpArgmax
 	OpArgmin
 	OpCumsum
+	OpLinearScan
 	OpTopK
 
 	// linear

@@ -86,6 +86,20 @@ var reduceRows = map[Op]Def{
 			return []*Value{b.Cumsum(d[0], n.Int("axis"), n.Flag("exclusive"), !n.Flag("reverse"))}
 		},
 	},
+	OpLinearScan: {
+		Name: "linear_scan", Doc: "y[i] = a[i]·y[i−1] + x[i] along an axis, from y = 0: a linear recurrence.",
+		In:  in(Operand{Name: "x", ReadsLow: true}, Operand{Name: "a", ReadsLow: true}),
+		Out: out(Result{Name: "y", StoresLow: true}), Attrs: []AttrDef{alongAxis, {Name: "reverse", Kind: AttrBool, Doc: "from the end"}},
+		Class: Keep, Why: whySums, Unit: unitLinearScan, Infer: inferLinearScan, Cost: flops(0, 2),
+		Nonfinite: func(n *Node, i int, x Numbers) Numbers {
+			if i == 0 || x == NaN {
+				return addedAsIs(n, i, x)
+			}
+			return Nonfinite // an infinite factor of a number below 0, of 0, of one above
+		},
+		Bound: func(n *Node) Bound { return Bound{K: 2 * size(dimOrUnknown(n.In[0], n.Int("axis")))} },
+		Grad:  gradLinearScan, Expand: expandLinearScan,
+	},
 	OpTopK: {
 		Name: "topk", Doc: "The k largest elements along an axis, in descending order, and their indices; equal ones in index order; NaN counts as the largest.",
 		In: in(number("x")), Out: out(Result{Name: "values"}, Result{Name: "indices", Class: Fixed}),
@@ -154,6 +168,64 @@ func inferCumsum(n *Node) ([]Type, error) {
 		return []Type{x.Type}, n.checkElemOut(x.Type.DType)
 	}
 	return []Type{x.Type.With(n.keptDType())}, n.checkOut()
+}
+
+func inferLinearScan(n *Node) ([]Type, error) {
+	x, a := n.In[0], n.In[1]
+	if s, t := x.Type.Shape, a.Type.Shape; s.Known() && t.Known() && (s.Rank() != t.Rank() || !sameSizes(s, t)) {
+		return nil, fmt.Errorf("shapes differ: x %s %s, a %s %s", x, x.Type, a, a.Type)
+	}
+	return inferCumsum(n)
+}
+
+// unitLinearScan is x's: a, which multiplies as often as there are elements, has none.
+func unitLinearScan(n *Node) (Unit, error) {
+	if a := n.In[1]; a.Unit != "" {
+		return "", fmt.Errorf("%s multiplies by %s again and again, which carries the loss scale %s; unscale it first", n.Name(), at(a), a.Unit)
+	}
+	return n.In[0].Unit, nil
+}
+
+// gradLinearScan sums what y[i] is made into later, s[i] = d[i] + a[i+1]·s[i+1]:
+// the scan from the other end. x[i] has s[i], a[i] has s[i]·y[i−1].
+func gradLinearScan(b *Builder, n *Node, d []*Value) []*Value {
+	before := int64(1) // to the end: y[i−1] comes to stand at i
+	if n.Flag("reverse") {
+		before = -1
+	}
+	s := b.linearScan(d[0], b.shifted(n.In[1], n.Axis(), -before), n.Int("axis"), !n.Flag("reverse"))
+	return []*Value{s, b.Mul(s, b.shifted(n.Out[0], n.Axis(), before))}
+}
+
+// expandLinearScan doubles how far each element has summed, after Hillis and Steele,
+// "Data parallel algorithms" (1986).
+func expandLinearScan(b *Builder, n *Node) []*Value {
+	axis := n.Axis()
+	size := n.In[0].Type.Shape.Dim(axis)
+	if size < 0 {
+		b.Fail("linear_scan: needs the size of axis %d of %s, which has type %s; bind its dimensions first", axis, n.In[0], b.g.TypeString(n.In[0].Type))
+		return nil
+	}
+	y, a := b.castTo(n.In[0], n.statDType()), b.castTo(n.In[1], n.statDType())
+	for step := int64(1); step < int64(size); step *= 2 {
+		by := step
+		if n.Flag("reverse") {
+			by = -step
+		}
+		y, a = b.Add(y, b.Mul(a, b.shifted(y, axis, by))), b.Mul(a, b.shifted(a, axis, by))
+	}
+	return []*Value{y}
+}
+
+// shifted moves the elements of x along an axis by some places towards the end,
+// or the front where by is below 0; zeros follow.
+func (b *Builder) shifted(x *Value, axis int, by int64) *Value {
+	if b.err != nil || x == nil {
+		return nil
+	}
+	lo, hi := make([]int64, x.Type.Shape.Rank()), make([]int64, x.Type.Shape.Rank())
+	lo[axis], hi[axis] = by, -by
+	return b.Pad(x, lo, hi, 0)
 }
 
 func inferTopK(n *Node) ([]Type, error) {
@@ -363,6 +435,22 @@ func (b *Builder) Argmin(x *Value, axis int64, keep bool) *Value {
 // out, reverse starts at the end.
 func (b *Builder) Cumsum(x *Value, axis int64, exclusive, reverse bool) *Value {
 	return b.Emit(OpCumsum, []*Value{x}, A("axis", axis, "exclusive", exclusive, "reverse", reverse))[0]
+}
+
+// LinearScan is the recurrence y[i] = a[i]·y[i−1] + x[i] along an axis, which
+// starts from 0: state space models, moving averages, discounted returns. With
+// x zero but for its first element it is the running product of a.
+//
+//   - Shapes: x[...], a[...] of one shape to the same.
+//   - DTypes: floats; computed in f32, the result has x's.
+//   - Errors: shapes that differ, or an axis that x does not have.
+//   - PyTorch: none; a loop of y = a[i] * y + x[i]. torch.cumprod is one of 1 and zeros.
+func (b *Builder) LinearScan(x, a *Value, axis int64) *Value {
+	return b.linearScan(x, a, axis, false)
+}
+
+func (b *Builder) linearScan(x, a *Value, axis int64, reverse bool) *Value {
+	return b.Emit(OpLinearScan, []*Value{x, a}, A("axis", axis, "reverse", reverse))[0]
 }
 
 // TopK returns the k largest (or smallest) elements along an axis, in order,

@@ -54,6 +54,41 @@ func (s Scan) Build(fl Flavour) (*Launch, error) {
 	return finish(b, r.grid(s.Outer*s.Inner), p.list)
 }
 
+// LinearScan is y[i] = a[i]·y[i-1] + x[i] along the middle dimension of Outer×N×Inner, in f32 and in
+// order, from y = 0. Reverse runs from the end. Arguments: x, a, y.
+type LinearScan struct {
+	Name            string
+	Outer, N, Inner int
+	Reverse         bool
+	In, Factor, Out DType // of x, a, y
+}
+
+// Build generates the kernel: a thread takes a line.
+func (s LinearScan) Build(fl Flavour) (*Launch, error) {
+	if s.Outer < 1 || s.N < 1 || s.Inner < 1 || s.Outer*s.N*s.Inner >= 1<<31 {
+		return nil, fmt.Errorf("ptx: %s: cannot scan %d×%d×%d", s.Name, s.Outer, s.N, s.Inner)
+	}
+	b := NewBuilder(fl, s.Name, groupThreads)
+	p := params{b: b}
+	n := s.Outer * s.N * s.Inner
+	x, a, y := p.in("x", s.In, n), p.in("a", s.Factor, n), p.out("y", s.Out, n)
+	e := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(groupThreads), b.special("%tid.x"))
+	b.guarded(e, int64(s.Outer*s.Inner), func() {
+		o, in := b.divmod(e, s.Inner)
+		last := b.konst(0)
+		b.Loop(I(0), I(s.N), I(1), B32, func(i Reg) {
+			if s.Reverse {
+				i = b.Do("sub.u32", I(s.N-1), i)
+			}
+			at := b.Do("mad.lo.u32", b.Do("mad.lo.u32", o, I(s.N), i), I(s.Inner), in)
+			factor := b.loadF(b.at(a, at, s.Factor.Size()), 0, s.Factor, 1)[0]
+			b.To(last, "fma.rn.f32", factor, last, b.loadF(b.at(x, at, s.In.Size()), 0, s.In, 1)[0])
+			b.storeF(b.at(y, at, s.Out.Size()), 0, s.Out, []Reg{last})
+		})
+	})
+	return finish(b, [3]int{ceilDiv(s.Outer*s.Inner, groupThreads), 1, 1}, p.list)
+}
+
 // prefix adds each lane's predecessors to it, floats or integers.
 func (b *Builder) prefix(v, lane Reg) Reg {
 	add, class := "add.rn.f32", v.Class

@@ -11,7 +11,7 @@ import (
 var indexFns = map[ir.Op]fn{
 	ir.OpIota: iotaAlong, ir.OpOneHot: oneHot, ir.OpGather: gather, ir.OpGatherElements: gatherElements,
 	ir.OpScatter: scatter, ir.OpScatterAdd: scatter, ir.OpArgmax: arg, ir.OpArgmin: arg,
-	ir.OpCumsum: cumsum, ir.OpTopK: topK, ir.OpResize: resize, ir.OpResizeGrad: resize,
+	ir.OpCumsum: cumsum, ir.OpLinearScan: linearScan, ir.OpTopK: topK, ir.OpResize: resize, ir.OpResizeGrad: resize,
 }
 
 func iotaAlong(c *call) error {
@@ -210,6 +210,21 @@ func runningSum[T float64 | int64](y, x []T, at []int, exclusive bool) {
 			y[i] = before
 		}
 	}
+}
+
+func linearScan(c *call) error {
+	x, a, y := c.in[0], c.in[1], c.out[0]
+	lanes(x.dims(), c.Axis(), func(_ int, at []int) {
+		if c.Flag("reverse") {
+			slices.Reverse(at)
+		}
+		last := 0.0
+		for _, i := range at {
+			last = a.F[i]*last + x.F[i]
+			y.F[i] = last
+		}
+	})
+	return nil
 }
 
 // resize samples x, or for its transpose adds every element of dy to those it

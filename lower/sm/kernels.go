@@ -44,6 +44,7 @@ var cudaKernels = map[ir.Op]cudaKernel{
 	ir.OpLogSumExp:           {rowStat(true), floatsOnly, 0},
 	ir.OpSumTo:               {(*cudaCall).sumTo, floatsOnly, 0},
 	ir.OpCumsum:              {(*cudaCall).cumsum, floatsOnly, 0},
+	ir.OpLinearScan:          {(*cudaCall).linearScan, floatsOnly, 0},
 	ir.OpArgmax:              {arg(false), countable, 0},
 	ir.OpArgmin:              {arg(true), countable, 0},
 	ir.OpTopK:                {(*cudaCall).topK, countable, 0},

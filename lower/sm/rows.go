@@ -190,6 +190,14 @@ func (c *cudaCall) cumsum() error {
 	return c.launch("scan", k.Build, x, y)
 }
 
+// linearScan runs along an axis.
+func (c *cudaCall) linearScan() error {
+	x, a, y := c.s.In[0], c.s.In[1], c.s.Out[0]
+	outer, n, inner := along(c.dims(x), c.n.Axis())
+	k := ptx.LinearScan{Name: "k", Outer: outer, N: n, Inner: inner, Reverse: c.n.Flag("reverse"), In: c.elem(x), Factor: c.elem(a), Out: c.elem(y)}
+	return c.launch("linear_scan", k.Build, x, a, y)
+}
+
 // arg finds the first index of the largest or smallest element along an axis.
 func arg(least bool) func(c *cudaCall) error {
 	return func(c *cudaCall) error {

@@ -20,6 +20,8 @@ func unfoldCases() []Case {
 		scan(ptx.Scan{Outer: 3, N: 33, Inner: 5, In: ptx.Float16, Out: ptx.Float32}),
 		scan(ptx.Scan{Outer: 1, N: 70, Inner: 3, Exclusive: true, Reverse: true, In: ptx.Float32, Out: ptx.Float32}),
 		scan(ptx.Scan{Outer: 2, N: 32, Inner: 2, Exclusive: true, In: ptx.BFloat16, Out: ptx.BFloat16}),
+		linearScan(ptx.LinearScan{Outer: 3, N: 33, Inner: 5, In: ptx.Float16, Factor: ptx.Float32, Out: ptx.Float32}),
+		linearScan(ptx.LinearScan{Outer: 2, N: 32, Inner: 200, Reverse: true, In: ptx.BFloat16, Factor: ptx.BFloat16, Out: ptx.BFloat16}),
 		rowStat(ptx.RowStat{Rows: 4, Cols: 1024, In: ptx.BFloat16, Out: ptx.BFloat16}),
 	}
 	for _, n := range sizes {
@@ -27,6 +29,7 @@ func unfoldCases() []Case {
 		cases = append(cases, rowStat(ptx.RowStat{Rows: 21, Cols: n, LogSumExp: true, In: ptx.Float16, Out: ptx.Float32}),
 			rowStat(ptx.RowStat{Rows: 8, Cols: n + 1, Correction: 1, In: ptx.Float32, Out: ptx.Float32}),
 			scan(ptx.Scan{Outer: 2, N: n, Inner: 3, Reverse: n == 33, In: ptx.Float32, Out: ptx.Float16}),
+			linearScan(ptx.LinearScan{Outer: 2, N: n, Inner: 3, Reverse: n == 33, In: ptx.Float32, Factor: ptx.Float16, Out: ptx.Float32}),
 			unfold(ptx.Unfold{Pool: row}), foldBack(ptx.Unfold{Pool: row}))
 	}
 	return cases
@@ -149,6 +152,37 @@ func scan(s ptx.Scan) Case {
 				}
 			}
 			return near("y", out[1], func(i int) float64 { return want[i] }, func(i int) float64 { return eps32 * 16 * math.Sqrt(float64(s.N)) * (4 + math.Abs(want[i])) })
+		},
+	}
+}
+
+func linearScan(s ptx.LinearScan) Case {
+	s.Name = caseName("linear_scan_%dx%dx%d_%s_%s", s.Outer, s.N, s.Inner, s.Factor, s.Out)
+	n := s.Outer * s.N * s.Inner
+	return Case{
+		Name: s.Name, Kernel: "LinearScan.Build", Size: s.N, Build: s.Build,
+		Fill: func(r *rand.Rand) []Tensor {
+			x, a := fill(r, s.In, n, 1), fill(r, s.Factor, n, 0.5)
+			x.Set(r.IntN(s.N)*s.Inner, math.Inf(1))
+			a.Set(r.IntN(s.N)*s.Inner+1, math.Inf(-1))
+			x.Set(r.IntN(s.N)*s.Inner+2, math.NaN())
+			return []Tensor{x, a, New(s.Out, n)}
+		},
+		Check: func(in, out []Tensor) error {
+			want, sizes := make([]float64, n), make([]float64, n) // sizes: of all terms' magnitudes
+			for o := range s.Outer * s.Inner {
+				y, size := 0.0, 0.0
+				for k := range s.N {
+					if s.Reverse {
+						k = s.N - 1 - k
+					}
+					i := (o/s.Inner*s.N+k)*s.Inner + o%s.Inner
+					y = in[1].At(i)*y + in[0].At(i)
+					size = math.Abs(in[1].At(i))*size + math.Abs(in[0].At(i))
+					want[i], sizes[i] = y, size
+				}
+			}
+			return near("y", out[2], func(i int) float64 { return want[i] }, func(i int) float64 { return eps32 * 2 * float64(s.N) * sizes[i] })
 		},
 	}
 }

@@ -51,7 +51,7 @@ var reduceKernels = map[string]binder{
 	"sum_to": bindSumTo,
 	"argmax": bindArg(func(x, best float32) bool { return x > best }),
 	"argmin": bindArg(func(x, best float32) bool { return x < best }),
-	"cumsum": bindCumsum,
+	"cumsum": bindCumsum, "linear_scan": bindLinearScan,
 }
 
 func sqrt32(x float64) float32 { return float32(math.Sqrt(x)) }
@@ -292,6 +292,34 @@ func bindCumsum(c *call) (func(), error) {
 				old := whole
 				whole += x.int(at)
 				y.setInt(at, y.t.DType.Wrap(pick(exclusive, old, whole)))
+			}
+		}
+	}), nil
+}
+
+// bindLinearScan goes along an axis, in float64 and in order: neighbouring lines
+// together, as they lie side by side.
+func bindLinearScan(c *call) (func(), error) {
+	if err := c.onlyFloats(); err != nil {
+		return nil, err
+	}
+	x, a, y := c.in[0], c.in[1], c.out[0]
+	outer, n, inner := c.axis(x)
+	reverse := c.Flag("reverse")
+	const wide = 16
+	blocks := (inner + wide - 1) / wide
+	return c.parallel(outer*blocks, max(n, 1)*min(inner, wide), func(_, k int) {
+		var last [wide]float64
+		first := k % blocks * wide
+		lines := last[:min(wide, inner-first)]
+		for i := range n {
+			if reverse {
+				i = n - 1 - i
+			}
+			at := (k/blocks*n+i)*inner + first
+			for j := range lines {
+				lines[j] = float64(a.float(at+j))*lines[j] + float64(x.float(at+j))
+				y.set(at+j, float32(lines[j]))
 			}
 		}
 	}), nil
