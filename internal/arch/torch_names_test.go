@@ -80,7 +80,7 @@ var otherTorch = []torchEntry{
 	{"torch.cross", "", noKernel},
 	{"torch.cuda.amp.GradScaler", "ampc.Dynamic", "brought by MixedF16; see [migration.md](migration.md)"},
 	{"torch.cummax", "", noKernel},
-	{"torch.cumprod", "m.Exp(m.Cumsum(m.Log(x), 1))", "a composition for elements above 0"},
+	{"torch.cumprod", "m.LinearScan(m.Mul(x, w), x, 1)", "a composition; w is 1 at the start of the axis and 0 behind it"},
 	{"torch.diag", "m.ReduceSum(m.Mul(x, eye), ampc.Axes(1))", "a composition; eye as for torch.eye"},
 	{"torch.dist", "m.ReduceL2(m.Sub(x, y))", composeIt},
 	{"torch.distributed", "", "not offered: a step runs on one device"},
