@@ -12,20 +12,20 @@ import (
 // that no access leaves its buffer.
 func (s *Step) verifyAccess(p *Program) error {
 	set := map[StepKind]bool{
-		KindGemm: s.Gemm != nil, KindConv: s.Conv != nil, KindAttention: s.Attn != nil, KindGroup: s.Group != nil,
+		KindGemm: s.Gemm != nil, KindConv: s.Conv != nil, KindAttention: s.Attn != nil, KindCluster: s.Cluster != nil,
 		KindKernel: s.Kernel != nil, KindCopy: s.Moves != nil && len(s.Moves.List) > 0, KindFill: s.Moves != nil,
 	}
 	if !set[s.Kind] {
 		return errors.New("has no description of its kind")
 	}
-	if s.End != nil {
-		if err := s.verifyEnd(p); err != nil {
+	if s.Epilogue != nil {
+		if err := s.verifyEpilogue(p); err != nil {
 			return fmt.Errorf("what the product goes on with: %w", err)
 		}
 	}
 	switch {
-	case s.Group != nil:
-		for _, g := range s.Groups() {
+	case s.Cluster != nil:
+		for _, g := range s.Clusters() {
 			if err := g.verify(p); err != nil {
 				return err
 			}
@@ -42,10 +42,10 @@ func (s *Step) verifyAccess(p *Program) error {
 	return nil
 }
 
-// verifyEnd checks that what a product goes on with loads the product where it
+// verifyEpilogue checks that what a product goes on with loads the product where it
 // lies, and otherwise operands and results of the step.
-func (s *Step) verifyEnd(p *Program) error {
-	g := s.End
+func (s *Step) verifyEpilogue(p *Program) error {
+	g := s.Epilogue
 	if s.Gemm == nil && s.Conv == nil || p.Target.Caps().SingleStore || len(g.Stores) != len(s.Out) {
 		return fmt.Errorf("%d stores of %d results of a %s for %s", len(g.Stores), len(s.Out), s.Kind, p.Target)
 	}
@@ -66,9 +66,9 @@ func (s *Step) verifyEnd(p *Program) error {
 	return g.verify(p)
 }
 
-func (g *Group) verify(p *Program) error {
+func (g *Cluster) verify(p *Program) error {
 	for i := range g.Loads {
-		if g.Loads[i].Buffer == None { // verifyEnd
+		if g.Loads[i].Buffer == None { // verifyEpilogue
 			continue
 		}
 		if err := g.Loads[i].inside(p, g.Shape, g.Loads[i].Buffer); err != nil {

@@ -8,7 +8,7 @@ import (
 	"ampc/ir"
 )
 
-// Batch joins the groups of a part that run the same code over whole tensors
+// Batch joins the clusters of a part that run the same code over whole tensors
 // into one step each: the updates of all parameters with one optimizer, the
 // casts of all weights to one dtype. A step moves back to the last one it is
 // joined with, where nothing between depends on it.
@@ -82,11 +82,11 @@ func (b *openBatch) clashes(p *Program, s *Step) bool {
 		})
 }
 
-// alike gives steps that may be one the same key: groups of one code whose
+// alike gives steps that may be one the same key: clusters of one code whose
 // accesses all walk a whole tensor, or repeat one element that they share.
 func (p *Program) alike(s *Step) (key string, ok bool) {
-	g := s.Group
-	if s.Kind != KindGroup || Count(g.Shape) < 2 || s.Stream != 0 {
+	g := s.Cluster
+	if s.Kind != KindCluster || Count(g.Shape) < 2 || s.Stream != 0 {
 		return "", false
 	}
 	for _, i := range g.Code {
@@ -148,7 +148,7 @@ func joined(b *openBatch) Step {
 		known[id] = true
 	}
 	for _, o := range b.steps[1:] {
-		s.More = append(s.More, o.Group)
+		s.More = append(s.More, o.Cluster)
 		for _, id := range o.In {
 			if !known[id] {
 				known[id] = true

@@ -33,7 +33,7 @@ func expand(g *ir.Graph, t Target) (*ir.Graph, error) {
 func expandOnce(g *ir.Graph, t Target) error {
 	b := ir.Edit(g)
 	instead := map[*ir.Value]*ir.Value{}
-	group := lastGroup(g)
+	cluster := lastCluster(g)
 	for s := range ir.NumSections {
 		nodes := g.Body[s]
 		g.Body[s] = nil
@@ -59,10 +59,10 @@ func expandOnce(g *ir.Graph, t Target) error {
 			if err := b.Err(); err != nil {
 				return err
 			}
-			group++ // what replaces one node can run together: no path leaves it and comes back
+			cluster++ // what replaces one node can run together: no path leaves it and comes back
 			made := g.Body[s][first:]
 			for _, m := range made {
-				m.Why.Cluster = group
+				m.Why.Cluster = cluster
 			}
 			for _, old := range n.Out {
 				if v := instead[old]; v != nil && slices.Contains(made, v.Def) {
@@ -75,8 +75,8 @@ func expandOnce(g *ir.Graph, t Target) error {
 	return nil
 }
 
-// lastGroup is the highest number of a group in g.
-func lastGroup(g *ir.Graph) int32 {
+// lastCluster is the highest number of a cluster in g.
+func lastCluster(g *ir.Graph) int32 {
 	last := int32(0)
 	for _, n := range g.Nodes {
 		last = max(last, n.Why.Cluster)

@@ -106,13 +106,13 @@ func leadingStrides(own, y []int64, step int64) []int64 {
 	return st
 }
 
-// lowerProduct tries to end product n with the elementwise nodes of its group:
+// lowerProduct tries to fuse the elementwise nodes of its cluster into the epilogue of product n:
 // with its epilogue as far as that goes (ir.Caps), the rest on the CPU with a
-// group over what the epilogue leaves.
+// cluster over what the epilogue leaves.
 func (l *Lowerer) lowerProduct(n *ir.Node, nodes []*ir.Node) bool {
 	caps := l.p.Target.Caps()
 	stage := caps.EpilogueOf(n)
-	if stage == ir.NoEpilogue || caps.FusesNormEpilogue(n) || !l.endsIn(n, nodes) {
+	if stage == ir.NoEpilogue || caps.FusesNormEpilogue(n) || !l.fusible(n, nodes) {
 		return false
 	}
 	l.now = append([]*ir.Node{n}, nodes...)
@@ -138,15 +138,15 @@ func (l *Lowerer) lowerProduct(n *ir.Node, nodes []*ir.Node) bool {
 	s.Node = NodeRef{nodes[len(nodes)-1].Out[0].String(), n.Pos}
 	if len(rest) == 0 {
 		s.Out = []BufferID{l.result(at)}
-	} else if l.end(&s, at, rest); len(s.Out) == 0 { // nobody reads what they compute
+	} else if l.fuseEpilogue(&s, at, rest); len(s.Out) == 0 { // nobody reads what they compute
 		return true
 	}
 	l.emit(s)
 	return true
 }
 
-// endsIn reports whether nodes are elementwise work over the result of n, and none of n's operands.
-func (l *Lowerer) endsIn(n *ir.Node, nodes []*ir.Node) bool {
+// fusible reports whether nodes are elementwise work over the result of n, and none of n's operands.
+func (l *Lowerer) fusible(n *ir.Node, nodes []*ir.Node) bool {
 	for _, m := range nodes {
 		if m.Def().Elem == nil || m.Out[0].Type.Shape != n.Out[0].Type.Shape {
 			return false
@@ -178,15 +178,15 @@ func (s *Step) epilogue() *Epilogue {
 	return &s.Gemm.Epilogue
 }
 
-// end gives a product the group of nodes that goes on with its value at, and
+// fuseEpilogue gives a product the cluster of nodes that goes on with its value at, and
 // stores that value too where others read it.
-func (l *Lowerer) end(s *Step, at *ir.Value, nodes []*ir.Node) {
+func (l *Lowerer) fuseEpilogue(s *Step, at *ir.Value, nodes []*ir.Node) {
 	j := l.join(at, nodes)
-	s.End = &j.group
+	s.Epilogue = &j.cluster
 	s.In = append(s.In, j.in...)
 	if l.stored(at, nodes) {
 		j.computed()
-		j.group.Code = j.code.Ins
+		j.cluster.Code = j.code.Ins
 	}
 	s.Out = l.stores(j, append([]*ir.Node{{Out: []*ir.Value{at}}}, nodes...))
 }

@@ -40,7 +40,7 @@ func LowerReplay(g *ir.Graph, r Replay) (*Program, error) {
 
 // form says how a graph becomes steps.
 type form struct {
-	joins  bool // groups, norms and updates into common steps
+	joins  bool // clusters, norms and updates into common steps
 	update bool // but for those of update
 	spread bool // work buffers have memory of their own
 	brief  bool // they are placed without a search
@@ -135,8 +135,8 @@ type Lowerer struct {
 	late     []lateWrite
 	views    ir.StridedViews // of values without memory of their own
 	form
-	unit *unit      // being lowered
-	now  []*ir.Node // that become the step being built
+	current *scheduled // being lowered
+	now     []*ir.Node // that become the step being built
 }
 
 // lateWrite is a next value that could not overwrite its variable because old
@@ -206,21 +206,21 @@ func (l *Lowerer) declare() error {
 	return nil
 }
 
-// part lowers one part: units in an order that keeps every group together.
+// part lowers one part: schedule nodes in an order that keeps every cluster together.
 func (l *Lowerer) part(part Part) error {
 	l.steps, l.at = &l.p.Parts[part], part
 	l.late = nil
 	if part == Prepare && l.p.Target.Refreshes() {
 		l.refreshWritten()
 	}
-	units, err := l.units(part)
+	nodes, err := l.schedule(part)
 	if err != nil {
 		return err
 	}
-	l.number(units)
-	for i := range units {
-		l.unit = &units[i]
-		if err := l.lowerUnit(l.unit); err != nil {
+	l.number(nodes)
+	for i := range nodes {
+		l.current = &nodes[i]
+		if err := l.lowerScheduled(l.current); err != nil {
 			return err
 		}
 	}
@@ -232,12 +232,12 @@ func (l *Lowerer) part(part Part) error {
 	return nil
 }
 
-// number gives the part's nodes their units their positions and notes where each variable
+// number gives the part's nodes the positions of their schedule nodes and notes where each variable
 // is last read under its old name: until there its next value may not overwrite it.
-func (l *Lowerer) number(units []unit) {
+func (l *Lowerer) number(nodes []scheduled) {
 	l.lastRead = slices.Repeat([]int32{-1}, len(l.buf))
 	pos := int32(0)
-	for _, u := range units {
+	for _, u := range nodes {
 		for _, n := range u.nodes {
 			l.seq[n.ID] = pos
 			for _, v := range n.In {
@@ -298,9 +298,9 @@ func (l *Lowerer) overwrites(v *ir.Value) bool {
 			return false
 		}
 	}
-	// A group stores as a whole: its members may read the variable only in the
+	// A cluster stores as a whole: its members may read the variable only in the
 	// same step and at the same points.
-	for _, m := range l.unit.nodes {
+	for _, m := range l.current.nodes {
 		for _, x := range m.In {
 			if x != nil && l.rootVar(x) == variable && (x.Type != v.Type || m.Def().Elem == nil || !contains(l.now, m)) {
 				return false
@@ -410,7 +410,7 @@ func (l *Lowerer) refreshWritten() {
 		of, _ := v.Attr.Get("of").(string)
 		if from := l.g.Var(of); v.Attr.Get("role") == ir.RoleCopy && from != nil {
 			in, out, shape := l.buf[from.ID], l.buf[v.ID], ir.Sizes(v.Type.Shape)
-			l.emit(Step{Kind: KindGroup, In: []BufferID{in}, Out: []BufferID{out}, Node: NodeRef{v.String(), v.Pos}, Group: &Group{
+			l.emit(Step{Kind: KindCluster, In: []BufferID{in}, Out: []BufferID{out}, Node: NodeRef{v.String(), v.Pos}, Cluster: &Cluster{
 				Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.F32}},
 				Loads:  []Access{{Buffer: in, DType: from.Type.DType, Strides: ir.RowMajor(shape)}},
 				Stores: []Access{{Buffer: out, DType: v.Type.DType, Strides: ir.RowMajor(shape)}},

@@ -6,16 +6,16 @@ import (
 	"ampc/ir"
 )
 
-// lowerNorm lowers the group of a norm over channels: the norm with its epilogue,
+// lowerNorm lowers the cluster of a norm over channels: the norm with its epilogue,
 // a sum and a ReLU, or its gradient with the gradient of that ReLU as its prologue
-// (ir.Caps). It reports false where the group is no such cluster.
+// (ir.Caps). It reports false where the members are no such cluster.
 func (l *Lowerer) lowerNorm(n *ir.Node, rest []*ir.Node) bool {
 	caps := l.p.Target.Caps()
 	if m := caps.Prologue(n); m != nil && len(rest) == 1 && rest[0] == m && keeps(m.Out[0], m.In[0]) && !l.stored(m.Out[0], []*ir.Node{n}) {
 		l.now = []*ir.Node{m, n}
 		c := l.newNormCluster(n)
 		c.in[caps.Norms[n.Op].Prologue] = m.In[0]
-		c.end.Sign = c.operand(m.In[1])
+		c.fusion.Sign = c.operand(m.In[1])
 		c.emit(n.Out, NodeRef{n.Name(), n.Pos})
 		return true
 	}
@@ -35,12 +35,12 @@ func (l *Lowerer) lowerNormEpilogue(n *ir.Node, rest []*ir.Node) bool {
 		if next == ir.NoEpilogue || next == ir.AfterNormSum && at.Type.DType != ir.F32 {
 			break
 		}
-		if c.end.Relu = next == ir.AfterNormRelu; next == ir.AfterNormSum {
+		if c.fusion.Relu = next == ir.AfterNormRelu; next == ir.AfterNormSum {
 			other := m.In[0]
 			if other == at {
 				other = m.In[1]
 			}
-			c.end.Residual = c.operand(other)
+			c.fusion.Residual = c.operand(other)
 		}
 		left = slices.DeleteFunc(left, func(x *ir.Node) bool { return x == m })
 		stage, at = next, m.Out[0]
@@ -69,7 +69,7 @@ func (l *Lowerer) lowerNormEpilogue(n *ir.Node, rest []*ir.Node) bool {
 	out := slices.Clone(n.Out)
 	out[0] = forms[0]
 	if len(forms) == 2 {
-		c.end.Copy = len(out)
+		c.fusion.Copy = len(out)
 		out = append(out, forms[1])
 	}
 	c.emit(out, NodeRef{rest[len(rest)-1].Name(), rest[0].Pos})
@@ -78,10 +78,10 @@ func (l *Lowerer) lowerNormEpilogue(n *ir.Node, rest []*ir.Node) bool {
 
 // normCluster is the step of a norm being put together from values.
 type normCluster struct {
-	l    *Lowerer
-	node *ir.Node
-	in   []*ir.Value // with room for all operands of the row, more behind them
-	end  NormEnd
+	l      *Lowerer
+	node   *ir.Node
+	in     []*ir.Value // with room for all operands of the row, more behind them
+	fusion NormFusion
 }
 
 func (l *Lowerer) newNormCluster(n *ir.Node) *normCluster {
@@ -104,6 +104,6 @@ func (c *normCluster) emit(out []*ir.Value, name NodeRef) {
 	n.In, n.Out = c.in, out
 	s := c.l.step(KindKernel, &n)
 	s.Node = name
-	s.Kernel = &Kernel{Name: n.Def().Name, Node: detached(&n), InPlace: n.Def().Is(ir.InPlace), End: c.end}
+	s.Kernel = &Kernel{Name: n.Def().Name, Node: detached(&n), InPlace: n.Def().Is(ir.InPlace), Fusion: c.fusion}
 	c.l.emit(s)
 }

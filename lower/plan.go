@@ -263,7 +263,7 @@ func (p *Program) reusable(s *Step, out BufferID, pos int32, of []int32, blocks 
 }
 
 // mayOverwrite reports whether step s may store result out over operand in: a
-// group where it loads and stores them at the same points, a kernel where its
+// cluster where it loads and stores them at the same points, a kernel where its
 // row says so for result 0 and operand 0.
 func (p *Program) mayOverwrite(s *Step, in, out BufferID) bool {
 	a, b := &p.Buffers[in], &p.Buffers[out]
@@ -277,16 +277,16 @@ func (p *Program) mayOverwrite(s *Step, in, out BufferID) bool {
 			return a.Type == b.Type && !slices.ContainsFunc(s.In, func(id BufferID) bool { return again(id) && p.Buffers[id].Type != b.Type })
 		}
 		return s.Kernel.InPlace && s.In[0] == in && s.Out[0] == out && !slices.ContainsFunc(s.In[1:], again)
-	case KindGroup, KindGemm, KindConv:
-		groups := s.Groups()
-		if s.End != nil {
-			groups = []*Group{s.End}
+	case KindCluster, KindGemm, KindConv:
+		groups := s.Clusters()
+		if s.Epilogue != nil {
+			groups = []*Cluster{s.Epilogue}
 		}
 		if slices.ContainsFunc(s.factors(), again) {
 			return false
 		}
-		return slices.ContainsFunc(groups, func(g *Group) bool { return g.stores(out) >= 0 }) &&
-			!slices.ContainsFunc(groups, func(g *Group) bool { return !g.samePoints(p, a.Root, out) })
+		return slices.ContainsFunc(groups, func(g *Cluster) bool { return g.stores(out) >= 0 }) &&
+			!slices.ContainsFunc(groups, func(g *Cluster) bool { return !g.samePoints(p, a.Root, out) })
 	}
 	return false
 }
@@ -301,13 +301,13 @@ func (s *Step) factors() []BufferID {
 }
 
 // stores is which store goes to out, -1 where none does.
-func (g *Group) stores(out BufferID) int {
+func (g *Cluster) stores(out BufferID) int {
 	return slices.IndexFunc(g.Stores, func(a Access) bool { return a.Buffer == out })
 }
 
 // samePoints reports whether every load from root walks exactly as the store to
-// out does; a group that does not store out must not load from root.
-func (g *Group) samePoints(p *Program, root, out BufferID) bool {
+// out does; a cluster that does not store out must not load from root.
+func (g *Cluster) samePoints(p *Program, root, out BufferID) bool {
 	i := g.stores(out)
 	for _, a := range g.Loads {
 		if a.Buffer != None && p.Buffers[a.Buffer].Root == root && (i < 0 || a.Offset != g.Stores[i].Offset || !slices.Equal(a.Strides, g.Stores[i].Strides)) {

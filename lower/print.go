@@ -115,16 +115,16 @@ func (p *Program) printPart(w io.Writer, part Part) {
 			fmt.Fprint(w, ", kept while the variable is unchanged")
 		}
 		fmt.Fprintln(w)
-		for _, g := range []*Group{s.Group, s.End} {
+		for _, g := range []*Cluster{s.Cluster, s.Epilogue} {
 			if g != nil && len(g.Code) > 0 {
 				fmt.Fprintf(w, "        %s\n", g)
 			}
 		}
-		if s.Kernel != nil && s.Kernel.End.Before != nil {
-			fmt.Fprintf(w, "        before: %s; %s\n", s.Kernel.End.Before, s.Kernel.made())
+		if s.Kernel != nil && s.Kernel.Fusion.Prologue != nil {
+			fmt.Fprintf(w, "        before: %s; %s\n", s.Kernel.Fusion.Prologue, s.Kernel.made())
 		}
-		if s.Kernel != nil && s.Kernel.End.After != nil {
-			fmt.Fprintf(w, "        after: %s\n", s.Kernel.End.After)
+		if s.Kernel != nil && s.Kernel.Fusion.Epilogue != nil {
+			fmt.Fprintf(w, "        after: %s\n", s.Kernel.Fusion.Epilogue)
 		}
 	}
 }
@@ -132,11 +132,11 @@ func (p *Program) printPart(w io.Writer, part Part) {
 // made names the registers that a kernel goes on with: what is normalised, or what it adds up.
 func (k *Kernel) made() string {
 	if len(k.Sums) == 0 {
-		return "x=" + k.End.Before.reg(k.End.Made)
+		return "x=" + k.Fusion.Prologue.reg(k.Fusion.Made)
 	}
 	var names []string
 	for _, r := range k.Sums {
-		names = append(names, k.End.Before.reg(r))
+		names = append(names, k.Fusion.Prologue.reg(r))
 	}
 	return "sums " + strings.Join(names, ", ")
 }
@@ -179,11 +179,11 @@ func (p *Program) describe(s *Step) string {
 		return p.attentionString(s)
 	case KindKernel:
 		return s.Kernel.what(p, s)
-	case KindGroup:
+	case KindCluster:
 		if n := len(s.More); n > 0 {
 			return fmt.Sprintf("group of %d tensors", n+1)
 		}
-		return fmt.Sprintf("group %v", s.Group.Shape)
+		return fmt.Sprintf("group %v", s.Cluster.Shape)
 	case KindCopy:
 		if m := s.Moves; m.Filled {
 			return fmt.Sprintf("copy moves=%d fill=%g", len(m.List), m.Value)
@@ -230,7 +230,7 @@ func (p *Program) gemmString(s *Step) string {
 
 // leaves is the dtype in which a product's epilogue leaves its result.
 func (p *Program) leaves(s *Step) ir.DType {
-	if s.End != nil {
+	if s.Epilogue != nil {
 		return ir.F32
 	}
 	return p.dtype(s.Out[0])
@@ -238,10 +238,10 @@ func (p *Program) leaves(s *Step) ir.DType {
 
 // then says what a product goes on with.
 func (s *Step) then() string {
-	if s.End == nil {
+	if s.Epilogue == nil {
 		return ""
 	}
-	return fmt.Sprintf(" then group %v", s.End.Shape)
+	return fmt.Sprintf(" then group %v", s.Epilogue.Shape)
 }
 
 func (p *Program) epilogue(e *Epilogue, s *Step) string {
@@ -341,12 +341,12 @@ func (k *Kernel) what(p *Program, s *Step) string {
 			fmt.Fprintf(&b, " %s=%v", a.Name, a.Value)
 		}
 	}
-	b.WriteString(k.End.String())
+	b.WriteString(k.Fusion.String())
 	return b.String()
 }
 
 // String names what a norm ends in, with a space before each.
-func (e NormEnd) String() string {
+func (e NormFusion) String() string {
 	s := ""
 	for _, x := range [...]struct {
 		word string
@@ -359,8 +359,8 @@ func (e NormEnd) String() string {
 	return s
 }
 
-// String writes the code of a group on one line: r2=mul(l0,r1).
-func (g *Group) String() string {
+// String writes the code of a cluster on one line: r2=mul(l0,r1).
+func (g *Cluster) String() string {
 	var parts []string
 	for r, i := range g.Code {
 		if i.Op != ir.PIn {
@@ -377,14 +377,14 @@ func (g *Group) String() string {
 	return strings.Join(parts, "; ")
 }
 
-func (g *Group) reg(r ir.Reg) string {
+func (g *Cluster) reg(r ir.Reg) string {
 	if i := g.Code[r]; i.Op == ir.PIn {
 		return fmt.Sprintf("l%d", i.Int)
 	}
 	return fmt.Sprintf("r%d", r)
 }
 
-func (g *Group) instr(i *ir.Instr) string {
+func (g *Cluster) instr(i *ir.Instr) string {
 	switch i.Op {
 	case ir.PConst:
 		if i.Type.Float() {

@@ -155,7 +155,7 @@ const (
 	KindGemm StepKind = iota
 	KindConv
 	KindAttention
-	KindGroup
+	KindCluster
 	KindKernel
 	KindCopy
 	KindFill
@@ -188,37 +188,37 @@ type Step struct {
 	Bytes  int64 // read and written, each buffer once
 
 	// Exactly one is set.
-	Gemm   *Gemm
-	Conv   *Conv
-	Attn   *Attention
-	Group  *Group
-	Kernel *Kernel
-	Moves  *Moves
+	Gemm    *Gemm
+	Conv    *Conv
+	Attn    *Attention
+	Cluster *Cluster
+	Kernel  *Kernel
+	Moves   *Moves
 
-	// More are groups of the same code over other tensors, beside Group: one
+	// More are clusters of the same code over other tensors, beside Cluster: one
 	// step holds a whole group of parameters.
-	More []*Group
+	More []*Cluster
 
-	// End is elementwise work that a product or convolution goes on with on the
-	// CPU, block by block. It loads what the epilogue leaves, in f32, as buffer
-	// None; that is not stored but by a store of End. Its other operands follow
+	// Epilogue is elementwise work that a product or convolution goes on with on the
+	// CPU, block by block. It loads what the description's own epilogue leaves, in f32, as buffer
+	// None; that is not stored but by a store of Epilogue. Its other operands follow
 	// those of the description in In, Out lists what it stores.
-	End *Group
+	Epilogue *Cluster
 
 	Launch *Launch // GPU targets: how the driver runs it, beside the description; nil where a library does
 }
 
-// Groups lists the groups of a step.
-func (s *Step) Groups() []*Group {
-	if s.Group == nil {
+// Clusters lists the clusters of a step.
+func (s *Step) Clusters() []*Cluster {
+	if s.Cluster == nil {
 		return nil
 	}
-	return append([]*Group{s.Group}, s.More...)
+	return append([]*Cluster{s.Cluster}, s.More...)
 }
 
 // Access is how a step walks a buffer: element i of the iteration space lies
 // at Offset + the sum of i's coordinates times Strides, in elements. A stride
-// of zero repeats. Buffer None is what a product has computed (Step.End).
+// of zero repeats. Buffer None is what a product has computed (Step.Epilogue).
 type Access struct {
 	Buffer  BufferID
 	DType   ir.DType
@@ -227,17 +227,17 @@ type Access struct {
 	Reg     ir.Reg // stores only: the register that is stored
 }
 
-// Group is fused elementwise work: Code runs for every point of Shape. A PIn
+// Cluster is fused elementwise work: Code runs for every point of Shape. A PIn
 // instruction reads Loads[Int]; a load widens, a store rounds once.
-type Group struct {
+type Cluster struct {
 	Shape  []int64
 	Loads  []Access
 	Stores []Access
 	Code   []ir.Instr
 }
 
-// IsProduct reports whether register r is what a product has computed (Step.End).
-func (g *Group) IsProduct(r ir.Reg) bool {
+// IsProduct reports whether register r is what a product has computed (Step.Epilogue).
+func (g *Cluster) IsProduct(r ir.Reg) bool {
 	i := &g.Code[r]
 	return i.Op == ir.PIn && g.Loads[i.Int].Buffer == None
 }
@@ -346,9 +346,9 @@ type Kernel struct {
 	// Pool is of a max_pool_grad whose index comes straight from a max_pool: that one's window. On the CPU operand 1
 	// may then be the image that was pooled instead of the index.
 	Pool *ir.Window
-	// End is of a norm: its epilogue or prologue, which elementwise nodes beside it say.
-	End NormEnd
-	// Sums are the registers of End.Before whose channels a pass adds up, on a GPU.
+	// Fusion is of a norm: its epilogue or prologue, which elementwise nodes beside it say.
+	Fusion NormFusion
+	// Sums are the registers of Fusion.Prologue whose channels a pass adds up, on a GPU.
 	Sums []ir.Reg
 	// Seen are operands of any_nonfinite that an earlier global_norm of the part
 	// reads: on the CPU it looks for what is not finite on its way. Bytes counts

@@ -6,7 +6,7 @@ import "ampc/ir"
 type Rule func(l *Lowerer, n *ir.Node) error
 
 // rules holds the ops that lower to something other than their row says by
-// itself. Every other op is a group (elementwise), a view, or the kernel of its name.
+// itself. Every other op is a cluster (elementwise), a view, or the kernel of its name.
 var rules = map[ir.Op]Rule{
 	ir.OpMatmul: lowerMatmul, ir.OpLinear: lowerLinear,
 	ir.OpConv: lowerConv, ir.OpConvGradX: lowerConv, ir.OpConvGradW: lowerConv, ir.OpConvTranspose: lowerConv,
@@ -41,7 +41,7 @@ func IsKernel(n *ir.Node) bool {
 }
 
 func lowerElem(l *Lowerer, n *ir.Node) error {
-	l.emitGroup([]*ir.Node{n})
+	l.emitCluster([]*ir.Node{n})
 	return nil
 }
 

@@ -92,10 +92,10 @@ func (p *Program) verifyWeightCopy(c *WeightCopy) error {
 
 // makes reports whether a step computes one buffer from another.
 func (s *Step) makes(out, in BufferID) bool {
-	if s.Group == nil {
+	if s.Cluster == nil {
 		return slices.Contains(s.Out, out) && slices.Contains(s.In, in)
 	}
-	return slices.ContainsFunc(s.Groups(), func(g *Group) bool {
+	return slices.ContainsFunc(s.Clusters(), func(g *Cluster) bool {
 		return g.stores(out) >= 0 && slices.ContainsFunc(g.Loads, func(a Access) bool { return a.Buffer == in })
 	})
 }

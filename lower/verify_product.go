@@ -23,7 +23,7 @@ func (s *Step) verifyGemm(p *Program) error {
 		}
 	}
 	list := []*Matrix{&g.A, &g.B, &g.C}
-	if s.End != nil {
+	if s.Epilogue != nil {
 		list = list[:2]
 	}
 	for i, m := range list {
@@ -41,8 +41,8 @@ func (s *Step) verifyGemm(p *Program) error {
 			return err
 		}
 	}
-	if n := g.M * g.N * Count(g.Batch); s.End != nil && (Count(s.End.Shape) != n || g.C.LD != g.N) {
-		return fmt.Errorf("computes %d elements in rows %d apart and goes on with %d", n, g.C.LD, Count(s.End.Shape))
+	if n := g.M * g.N * Count(g.Batch); s.Epilogue != nil && (Count(s.Epilogue.Shape) != n || g.C.LD != g.N) {
+		return fmt.Errorf("computes %d elements in rows %d apart and goes on with %d", n, g.C.LD, Count(s.Epilogue.Shape))
 	}
 	if n := p.Buffers[s.Out[0]].Type.Shape.Elements(); n != g.M*g.N*Count(g.Batch) {
 		return fmt.Errorf("computes %d elements of %s, which has %d", g.M*g.N*Count(g.Batch), p.BufferName(s.Out[0]), n)
@@ -96,7 +96,7 @@ func (s *Step) verifyProductTypes(p *Program) error {
 func (s *Step) verifyAux(p *Program) error {
 	g, e := s.Gemm, &s.Gemm.Epilogue
 	results := 1
-	if s.End != nil {
+	if s.Epilogue != nil {
 		results = len(s.Out)
 	}
 	var err error
@@ -150,8 +150,8 @@ func (s *Step) verifyConv(p *Program) error {
 	}
 	x, filter, y := w.N*w.C*Count(w.In), w.O*(w.C/w.Groups)*Count(w.Kernel), w.N*w.O*Count(w.Out)
 	want := map[ConvDir][3]int64{ConvForward: {x, filter, y}, ConvGradX: {y, filter, x}, ConvGradW: {x, y, filter}}[c.Dir]
-	if n := want[2]; s.End != nil && (c.Dir == ConvGradW || Count(s.End.Shape) != n) {
-		return fmt.Errorf("computes %d elements and goes on with %d", n, Count(s.End.Shape))
+	if n := want[2]; s.Epilogue != nil && (c.Dir == ConvGradW || Count(s.Epilogue.Shape) != n) {
+		return fmt.Errorf("computes %d elements and goes on with %d", n, Count(s.Epilogue.Shape))
 	}
 	err := cmp.Or(p.holds(s.In, 0, want[0], "operand 0"), p.holds(s.In, 1, want[1], "operand 1"), p.holds(s.Out, 0, want[2], "the result"))
 	if i := c.Epilogue.Bias; err == nil && i != 0 {

@@ -123,7 +123,7 @@ func TestVerifyNotices(t *testing.T) {
 		{"leading dimension", "accesses elements", func(p *Program) { p.Parts[Micro][1].Gemm.A.LD *= 3 }},
 		{"load outside", "accesses elements", func(p *Program) {
 			for i := range p.Parts[Update] {
-				if g := p.Parts[Update][i].Group; g != nil {
+				if g := p.Parts[Update][i].Cluster; g != nil {
 					g.Loads[0].Offset++
 					return
 				}

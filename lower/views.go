@@ -23,7 +23,7 @@ func (l *Lowerer) findViews() {
 }
 
 // casts reports whether n is a cast between floats that attention takes: what
-// amp puts between attention and a move, and a group does row by row.
+// amp puts between attention and a move, and a cluster does row by row.
 func casts(n *ir.Node) bool {
 	if n.Op != ir.OpCast {
 		return false
@@ -63,7 +63,7 @@ func (l *Lowerer) strided(v *ir.Value, p ir.StridedView) BufferID {
 	return id
 }
 
-// access is how a group over shape walks v.
+// access is how a cluster over shape walks v.
 func (l *Lowerer) access(v *ir.Value, shape []int64) Access {
 	a := Access{DType: v.Type.DType}
 	p, placed := l.views.At[v]
@@ -81,7 +81,7 @@ func (l *Lowerer) access(v *ir.Value, shape []int64) Access {
 	return a
 }
 
-// stores is where a group puts v.
+// stores is where a cluster puts v.
 func (l *Lowerer) storesTo(v *ir.Value, shape []int64) Access {
 	p, placed := l.views.At[v]
 	if !placed {

@@ -8,10 +8,10 @@ import (
 	"ampc/ptx"
 )
 
-// batch launches the groups of a step as one kernel that finds its tensors in
+// batch launches the clusters of a step as one kernel that finds its tensors in
 // a table of addresses.
 func (c *cudaLowerer) batch(s *lower.Step) error {
-	b, err := c.ptxBatch(s.Groups())
+	b, err := c.ptxBatch(s.Clusters())
 	if err != nil {
 		return err
 	}
@@ -19,17 +19,17 @@ func (c *cudaLowerer) batch(s *lower.Step) error {
 	if err != nil {
 		return err
 	}
-	t, err := c.tabled("batch", &b, k, s.Groups())
+	t, err := c.tabled("batch", &b, k, s.Clusters())
 	if err != nil {
 		return err
 	}
-	t.Kind, t.Group, t.More = lower.KindGroup, s.Group, s.More
+	t.Kind, t.Cluster, t.More = lower.KindCluster, s.Cluster, s.More
 	c.out = append(c.out, t)
 	return nil
 }
 
-// ptxBatch is groups that are alike, in the terms of package ptx.
-func (c *cudaLowerer) ptxBatch(groups []*lower.Group) (ptx.Batch, error) {
+// ptxBatch is clusters that are alike, in the terms of package ptx.
+func (c *cudaLowerer) ptxBatch(groups []*lower.Cluster) (ptx.Batch, error) {
 	g := groups[0]
 	pg, err := c.ptxGroup(g)
 	b := ptx.Batch{Group: pg}
@@ -50,7 +50,7 @@ func (c *cudaLowerer) ptxBatch(groups []*lower.Group) (ptx.Batch, error) {
 
 // tabled is the step of a batch's launch: a table, what repeats for all tensors,
 // and more arguments of the kernel.
-func (c *cudaLowerer) tabled(kind string, b *ptx.Batch, k *ptx.Launch, groups []*lower.Group, more ...lower.BufferID) (lower.Step, error) {
+func (c *cudaLowerer) tabled(kind string, b *ptx.Batch, k *ptx.Launch, groups []*lower.Cluster, more ...lower.BufferID) (lower.Step, error) {
 	words := b.Table()
 	table := c.temp("table", ir.I64, int64(len(words)))
 	c.p.Buffers[table].Arena = lower.ConstArena
@@ -96,9 +96,9 @@ func (c *cudaLowerer) tabled(kind string, b *ptx.Batch, k *ptx.Launch, groups []
 
 // sums adds up values of one code over whole tensors, in one launch and one
 // that joins its parts: the result is f32[len(values)]. build makes the code's
-// group for one tensor.
-func (c *cudaCall) sums(tensors []lower.BufferID, build func(x lower.BufferID) *lower.Group, values ...ir.Reg) (lower.BufferID, error) {
-	var groups []*lower.Group
+// cluster for one tensor.
+func (c *cudaCall) sums(tensors []lower.BufferID, build func(x lower.BufferID) *lower.Cluster, values ...ir.Reg) (lower.BufferID, error) {
+	var groups []*lower.Cluster
 	for _, x := range tensors {
 		groups = append(groups, build(x))
 	}

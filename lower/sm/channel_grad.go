@@ -20,9 +20,9 @@ func channelGrad(n *ir.Node) bool {
 
 // channelJoin is what is done together with the gradient of a batch norm.
 type channelJoin struct {
-	twin   *lower.Step  // another norm's gradient of the same dy
-	before *lower.Group // makes dy
-	kept   []int        // its stores that others read, or the second pass does
+	twin   *lower.Step    // another norm's gradient of the same dy
+	before *lower.Cluster // makes dy
+	kept   []int          // its stores that others read, or the second pass does
 }
 
 // channelJoins are the joins of micro.
@@ -58,7 +58,7 @@ func joinChannels(p *lower.Program) *channelJoins {
 // forward notes a norm whose result can be had from its operand.
 func (e *channelJoins) forward(i int) {
 	s := &e.Steps[i]
-	end := s.Kernel.End
+	end := s.Kernel.Fusion
 	switch {
 	case end.Residual > 0:
 	case end.Relu && s.Kernel.Node.Op == ir.OpBatchNorm:
@@ -66,12 +66,12 @@ func (e *channelJoins) forward(i int) {
 		if end.Copy > 0 {
 			e.relu[e.Root(s.Out[end.Copy])] = s
 		}
-	case end == lower.NormEnd{}:
+	case end == lower.NormFusion{}:
 		j := e.Reader(s.Out[0])
 		if j == lower.Elsewhere || !e.Untouched(i, j) || e.Steps[j].Kind != lower.KindKernel || e.Steps[j].Kernel.Node.Op != s.Kernel.Node.Op {
 			return
 		}
-		if r := e.Steps[j].Kernel.End.Residual; r > 0 && e.Steps[j].In[r] == s.Out[0] && e.Steps[j].In[0] != s.In[0] {
+		if r := e.Steps[j].Kernel.Fusion.Residual; r > 0 && e.Steps[j].In[r] == s.Out[0] && e.Steps[j].In[0] != s.In[0] {
 			e.inline[s.Out[0]] = s
 		}
 	}
@@ -100,10 +100,10 @@ func (e *channelJoins) before(j int, join *channelJoin) {
 	s := &e.Steps[j]
 	dy := s.In[1]
 	i := slices.IndexFunc(e.Steps[:j], func(t lower.Step) bool { return slices.Contains(t.Out, dy) })
-	if i < 0 || e.done[&e.Steps[i]] || e.Steps[i].Kind != lower.KindGroup || len(e.Steps[i].More) > 0 || !e.Dense(e.Steps[i].Group, s) || !e.Untouched(i, j) {
+	if i < 0 || e.done[&e.Steps[i]] || e.Steps[i].Kind != lower.KindCluster || len(e.Steps[i].More) > 0 || !e.Dense(e.Steps[i].Cluster, s) || !e.Untouched(i, j) {
 		return
 	}
-	g := e.Steps[i].Group
+	g := e.Steps[i].Cluster
 	cost := -2 * e.Program.Buffers[dy].Type.DType.Size()
 	for _, a := range g.Loads {
 		if slices.Contains(e.Steps[i].Out, a.Buffer) {
@@ -156,7 +156,7 @@ func (c *cudaCall) batchNormGrad() error {
 	if err := g.sums(); err != nil {
 		return err
 	}
-	return c.group(g.results())
+	return c.cluster(g.results())
 }
 
 // dy is the gradient that all norms read.
@@ -203,7 +203,7 @@ func (g *channelGrads) sums() error {
 	for _, s := range g.norms {
 		values = append(values, int(p.Mul(dy, p.hat(s.In[0], s.In[2], s.In[3]))))
 	}
-	parts, total, err := g.channelSums(p.group(), values, g.k.C, g.k.Outer*g.k.Inner)
+	parts, total, err := g.channelSums(p.cluster(), values, g.k.C, g.k.Outer*g.k.Inner)
 	if err != nil {
 		return err
 	}
@@ -220,9 +220,9 @@ func (g *channelGrads) sums() error {
 // channelRounds is how often a block of the first pass goes on at least.
 const channelRounds = 16
 
-// channelSums launches the sums of values of a group over the elements of every
+// channelSums launches the sums of values of a cluster over the elements of every
 // channel, in parts that total adds up.
-func (c *cudaCall) channelSums(g *lower.Group, values []int, channels, each int) (parts []lower.BufferID, total ptx.ColReduce, err error) {
+func (c *cudaCall) channelSums(g *lower.Cluster, values []int, channels, each int) (parts []lower.BufferID, total ptx.ColReduce, err error) {
 	pg, err := c.ptxGroup(g)
 	if err != nil {
 		return nil, total, err
@@ -243,7 +243,7 @@ func (c *cudaCall) channelSums(g *lower.Group, values []int, channels, each int)
 		return nil, total, err
 	}
 	k := c.out[len(c.out)-1].Kernel
-	k.End.Before = g
+	k.Fusion.Prologue = g
 	for _, r := range values {
 		k.Sums = append(k.Sums, ir.Reg(r))
 	}
@@ -253,7 +253,7 @@ func (c *cudaCall) channelSums(g *lower.Group, values []int, channels, each int)
 func ceil(a, b int) int { return (a + b - 1) / b }
 
 // results is dx = rstd·scale·(dy − dbias/n − x̂·dscale/n) of every norm.
-func (g *channelGrads) results() *lower.Group {
+func (g *channelGrads) results() *lower.Cluster {
 	p := g.channelPass(g.k)
 	share := p.F(1 / float64(g.k.Outer*g.k.Inner)) // of an element in its channel
 	dy := g.dy(p, false)
@@ -263,5 +263,5 @@ func (g *channelGrads) results() *lower.Group {
 		inner = p.Sub(inner, p.Mul(hat, p.Mul(p.channel(s.Out[1]), share)))
 		p.store(p.Mul(p.Mul(p.channel(s.In[3]), p.channel(s.In[4])), inner), s.Out[0])
 	}
-	return p.group()
+	return p.cluster()
 }

@@ -64,7 +64,7 @@ func (c *cudaCall) batchNorm() error {
 		return err
 	}
 	stats := out[1:]
-	if end := c.s.Kernel.End; end.Copy > 0 {
+	if end := c.s.Kernel.Fusion; end.Copy > 0 {
 		stats = out[1:end.Copy]
 	}
 	merge := ptx.Merge{Channels: k, Eps: float32(c.n.Float("eps")), Momentum: float32(c.n.Float("momentum")), Running: len(stats) > 2}
@@ -78,7 +78,7 @@ func (c *cudaCall) batchNorm() error {
 	if c.channels.inline[out[0]] != nil { // another norm's pass computes it
 		return nil
 	}
-	return c.group(c.normalised(k))
+	return c.cluster(c.normalised(k))
 }
 
 // batchNormInfer launches the deviations of every channel and the pass that they are for.
@@ -90,22 +90,22 @@ func (c *cudaCall) batchNormInfer() error {
 	r := code.Div(code.F(1), code.Sqrt(code.Add(v, code.F(c.n.Float("eps")))))
 	store := c.walk(rstd, 0, 1)
 	store.Reg = r
-	g := &lower.Group{Shape: c.dims(variance), Code: code.Ins, Loads: []lower.Access{c.walk(variance, 0, 1)}, Stores: []lower.Access{store}}
-	if err := c.group(g); err != nil {
+	g := &lower.Cluster{Shape: c.dims(variance), Code: code.Ins, Loads: []lower.Access{c.walk(variance, 0, 1)}, Stores: []lower.Access{store}}
+	if err := c.cluster(g); err != nil {
 		return err
 	}
 	c.channels.rstd[c.s] = rstd
 	if c.channels.inline[c.s.Out[0]] != nil {
 		return nil
 	}
-	return c.group(c.normalised(c.images()))
+	return c.cluster(c.normalised(c.images()))
 }
 
 // normalised is y = (x − mean)·rstd·scale + bias, and what the norm ends in.
-func (c *cudaCall) normalised(k ptx.Channels) *lower.Group {
+func (c *cudaCall) normalised(k ptx.Channels) *lower.Cluster {
 	p, in, out := c.channelPass(k), c.s.In, c.s.Out
 	y := p.norm(c.s)
-	end := c.s.Kernel.End
+	end := c.s.Kernel.Fusion
 	if end.Residual > 0 {
 		if s := c.channels.inline[in[end.Residual]]; s != nil {
 			y = p.Add(y, p.rounded(p.norm(s), c.typeOf(s.Out[0]).DType))
@@ -120,18 +120,18 @@ func (c *cudaCall) normalised(k ptx.Channels) *lower.Group {
 	if end.Copy > 0 {
 		p.store(y, out[end.Copy])
 	}
-	return p.group()
+	return p.cluster()
 }
 
 // channelPass is the code of an elementwise pass over images that reads what channels have.
 type channelPass struct {
 	*ir.Code
-	*lower.Group
+	*lower.Cluster
 	c *cudaCall
 }
 
 func (c *cudaCall) channelPass(k ptx.Channels) *channelPass {
-	return &channelPass{ir.NewCode(nil), &lower.Group{Shape: []int64{int64(k.Outer), int64(k.C), int64(k.Inner)}}, c}
+	return &channelPass{ir.NewCode(nil), &lower.Cluster{Shape: []int64{int64(k.Outer), int64(k.C), int64(k.Inner)}}, c}
 }
 
 // read loads a buffer, once for all who ask.
@@ -198,8 +198,8 @@ func (p *channelPass) store(r ir.Reg, id lower.BufferID) {
 	p.Stores = append(p.Stores, store)
 }
 
-// group is the pass as a group.
-func (p *channelPass) group() *lower.Group {
-	p.Group.Code = p.Ins
-	return p.Group
+// cluster is the pass as a cluster.
+func (p *channelPass) cluster() *lower.Cluster {
+	p.Cluster.Code = p.Ins
+	return p.Cluster
 }

@@ -133,7 +133,7 @@ func (u *unfolding) regroup(from, to lower.BufferID, apart bool) error {
 		together, own = own, together
 	}
 	d := u.typeOf(from).DType
-	return u.group(&lower.Group{Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.F32}},
+	return u.cluster(&lower.Cluster{Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.F32}},
 		Loads:  []lower.Access{{Buffer: from, DType: d, Strides: together}},
 		Stores: []lower.Access{{Buffer: to, DType: d, Strides: own}}})
 }
@@ -145,7 +145,7 @@ func (u *unfolding) byPosition(dy lower.BufferID) (lower.BufferID, error) {
 	}
 	out := u.temp("rows", u.low, u.rows, u.w.O)
 	shape := []int64{u.w.N, u.planes, u.w.O}
-	return out, u.group(&lower.Group{Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.F32}},
+	return out, u.cluster(&lower.Cluster{Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.F32}},
 		Loads:  []lower.Access{{Buffer: dy, DType: u.low, Strides: []int64{u.channel[0], u.channel[2], u.channel[1]}}},
 		Stores: []lower.Access{{Buffer: out, DType: u.low, Strides: ir.RowMajor(shape)}}})
 }
@@ -168,7 +168,7 @@ func (u *unfolding) forward() error {
 func (u *unfolding) store(sum lower.BufferID) error {
 	s := u.from
 	shape := []int64{u.w.N, u.w.O, u.planes}
-	g := &lower.Group{Shape: shape, Loads: []lower.Access{{Buffer: sum, DType: ir.F32, Strides: []int64{u.planes * u.w.O, 1, u.w.O}}}}
+	g := &lower.Cluster{Shape: shape, Loads: []lower.Access{{Buffer: sum, DType: ir.F32, Strides: []int64{u.planes * u.w.O, 1, u.w.O}}}}
 	code := ir.NewCode(nil)
 	y := code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32})
 	if e := &s.Conv.Epilogue; e.Bias != 0 {
@@ -178,7 +178,7 @@ func (u *unfolding) store(sum lower.BufferID) error {
 	}
 	g.Code = code.Ins
 	g.Stores = []lower.Access{{Buffer: s.Out[0], DType: u.typeOf(s.Out[0]).DType, Strides: u.channel, Reg: y}}
-	return u.group(g)
+	return u.cluster(g)
 }
 
 func (u *unfolding) gradX() error {

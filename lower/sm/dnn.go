@@ -86,7 +86,7 @@ func (c *cudaLowerer) thenBias() error {
 	c.out = append(c.out, plain)
 	code := ir.NewCode(nil)
 	added := code.Add(code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32}), code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32, Int: 1}))
-	return c.group(&lower.Group{Shape: shape, Code: code.Ins,
+	return c.cluster(&lower.Cluster{Shape: shape, Code: code.Ins,
 		Loads: []lower.Access{{Buffer: sum, DType: d, Strides: at},
 			{Buffer: s.In[bias], DType: c.typeOf(s.In[bias]).DType, Strides: channel}},
 		Stores: []lower.Access{{Buffer: y, DType: d, Strides: at, Reg: added}}})

@@ -9,7 +9,7 @@ import (
 )
 
 // gemm keeps a product that cuBLASLt computes as it stands, which is all that
-// splitEnds leaves, with operands of one dtype that lie as they must.
+// splitProducts leaves, with operands of one dtype that lie as they must.
 func (c *cudaLowerer) gemm() error {
 	s, g := c.from, c.from.Gemm
 	a, b := c.typeOf(s.In[0]).DType, c.typeOf(s.In[1]).DType
@@ -37,9 +37,9 @@ func (c *cudaLowerer) gemm() error {
 	return nil
 }
 
-// splitEnds makes two steps of every product that cuBLASLt does not compute as
-// it stands: the product in f32, and a group that ends it.
-func (c *cudaLowerer) splitEnds() {
+// splitProducts makes two steps of every product that cuBLASLt does not compute as
+// it stands: the product in f32, and a cluster that ends it.
+func (c *cudaLowerer) splitProducts() {
 	for part := range lower.NumParts {
 		steps := c.p.Parts[part]
 		c.p.Parts[part] = nil
@@ -66,8 +66,8 @@ func (c *cudaLowerer) split(s *lower.Step) []lower.Step {
 	plain := *g
 	plain.Epilogue = lower.Epilogue{}
 	product := lower.Step{Kind: lower.KindGemm, In: s.In[:2:2], Out: []lower.BufferID{sum}, Node: s.Node, Gemm: &plain}
-	end := lower.Step{Kind: lower.KindGroup, Out: s.Out[:1:1], Node: s.Node, Group: c.ending(&g.Epilogue, sum, s.In, s.Out[0])}
-	end.In = buffersOf(end.Group.Loads)
+	end := lower.Step{Kind: lower.KindCluster, Out: s.Out[:1:1], Node: s.Node, Cluster: c.epilogueCluster(&g.Epilogue, sum, s.In, s.Out[0])}
+	end.In = buffersOf(end.Cluster.Loads)
 	product.Bytes, end.Bytes = c.p.Traffic(&product), c.p.Traffic(&end)
 	return []lower.Step{product, end}
 }
@@ -105,16 +105,16 @@ func (t Target) splits(p ir.Product) bool {
 	return !stores || p.Bias != ir.Invalid && p.Bias != p.Out || p.Tanh || p.Residual
 }
 
-var endingPrims = map[lower.Act]func(*ir.Code, ir.Reg) ir.Reg{
+var epiloguePrims = map[lower.Act]func(*ir.Code, ir.Reg) ir.Reg{
 	lower.Relu: func(c *ir.Code, x ir.Reg) ir.Reg { return c.Max(x, c.F(0)) },
 	lower.Tanh: (*ir.Code).Tanh,
 }
 
-// ending is the group that applies an epilogue to rows of sum.
-func (c *cudaLowerer) ending(e *lower.Epilogue, sum lower.BufferID, in []lower.BufferID, out lower.BufferID) *lower.Group {
+// epilogueCluster is the cluster that applies an epilogue to rows of sum.
+func (c *cudaLowerer) epilogueCluster(e *lower.Epilogue, sum lower.BufferID, in []lower.BufferID, out lower.BufferID) *lower.Cluster {
 	t := c.typeOf(sum).Shape
 	cols := int64(t.Dim(1))
-	g := &lower.Group{Shape: []int64{int64(t.Dim(0)), cols}}
+	g := &lower.Cluster{Shape: []int64{int64(t.Dim(0)), cols}}
 	code := ir.NewCode(nil)
 	load := func(id lower.BufferID, strides ...int64) ir.Reg {
 		g.Loads = append(g.Loads, lower.Access{Buffer: id, DType: c.typeOf(id).DType, Strides: strides})
@@ -125,7 +125,7 @@ func (c *cudaLowerer) ending(e *lower.Epilogue, sum lower.BufferID, in []lower.B
 		y = code.Add(y, load(in[e.Bias], 0, 1))
 	}
 	if e.Act != lower.NoAct {
-		y = endingPrims[e.Act](code, y)
+		y = epiloguePrims[e.Act](code, y)
 	}
 	if e.Residual != 0 {
 		y = code.Add(y, load(in[e.Residual], cols, 1))
@@ -163,7 +163,7 @@ func (c *cudaLowerer) flattened(s *lower.Step) (*lower.Step, error) {
 		shape := append(slices.Clone(g.Batch), rows, cols)
 		d := c.typeOf(s.In[i]).DType
 		out := c.temp("items", d, shape...)
-		if err := c.group(&lower.Group{Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.F32}},
+		if err := c.cluster(&lower.Cluster{Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.F32}},
 			Loads:  []lower.Access{{Buffer: s.In[i], DType: d, Strides: append(slices.Clone(m.Strides), cols, 1)}},
 			Stores: []lower.Access{{Buffer: out, DType: d, Strides: ir.RowMajor(shape)}}}); err != nil {
 			return nil, err

@@ -57,8 +57,8 @@ func (g grouped) norm(c *cudaCall) ptx.Norm {
 
 // after is what a norm's result goes through, and its arguments.
 func (g grouped) after(c *cudaCall, k *ptx.Norm) (loads, stores []lower.BufferID, err error) {
-	end, out := c.s.Kernel.End, c.s.Out
-	p := &lower.Group{Shape: k.Shape, Loads: []lower.Access{{DType: ir.F32, Strides: k.Stride}}}
+	end, out := c.s.Kernel.Fusion, c.s.Out
+	p := &lower.Cluster{Shape: k.Shape, Loads: []lower.Access{{DType: ir.F32, Strides: k.Stride}}}
 	code := ir.NewCode(nil)
 	y := load(code, 0, ir.F32)
 	if end.Residual > 0 {
@@ -129,7 +129,7 @@ func (c *cudaCall) groupSums(g grouped, in, out []lower.BufferID) error {
 	if g.last {
 		shape, of = []int64{g.n, g.positions, channels, 1}, []int64{channels, 0, 1, 0}
 	}
-	p := &channelPass{ir.NewCode(nil), &lower.Group{Shape: shape}, c}
+	p := &channelPass{ir.NewCode(nil), &lower.Cluster{Shape: shape}, c}
 	var stats [2]ir.Reg
 	for i, id := range in[2:4] {
 		each, err := c.eachChannel(g, id)
@@ -143,7 +143,7 @@ func (c *cudaCall) groupSums(g grouped, in, out []lower.BufferID) error {
 	if len(out) > 1 {
 		values = append(values, int(dy))
 	}
-	parts, total, err := c.channelSums(p.group(), values, int(channels), int(g.n*g.positions))
+	parts, total, err := c.channelSums(p.cluster(), values, int(channels), int(g.n*g.positions))
 	if err != nil {
 		return err
 	}

@@ -9,10 +9,10 @@ import (
 )
 
 // Rows that choose or place elements by number. Those that know the place from
-// the element's index alone are groups; the others have kernels.
+// the element's index alone are clusters; the others have kernels.
 
 // coordinate is the element's index along a dimension of n with inner elements
-// behind it, in the iteration space of the group that code belongs to.
+// behind it, in the iteration space of the cluster that code belongs to.
 func coordinate(code *ir.Code, n, inner int64) ir.Reg {
 	at := code.Index()
 	if inner > 1 {
@@ -22,12 +22,12 @@ func coordinate(code *ir.Code, n, inner int64) ir.Reg {
 	return code.Sub(at, code.Mul(code.Div(at, size), size))
 }
 
-// load emits the read of a group's operand i, which has dtype d.
+// load emits the read of a cluster's operand i, which has dtype d.
 func load(code *ir.Code, i int, d ir.DType) ir.Reg {
 	return code.Emit(ir.Instr{Op: ir.PIn, Type: ir.RegType(d), Int: int64(i)})
 }
 
-// walk is an access of a group to a whole buffer.
+// walk is an access of a cluster to a whole buffer.
 func (c *cudaLowerer) walk(id lower.BufferID, offset int64, strides ...int64) lower.Access {
 	return lower.Access{Buffer: id, DType: c.typeOf(id).DType, Offset: offset, Strides: strides}
 }
@@ -62,7 +62,7 @@ func triangle(upper bool) func(c *cudaCall) error {
 		}
 		out := c.walk(y, 0, 1)
 		out.Reg = code.Select(keep, v, code.Like(v, 0))
-		return c.group(&lower.Group{Shape: []int64{c.elements(y)}, Code: code.Ins, Loads: []lower.Access{c.walk(x, 0, 1)}, Stores: []lower.Access{out}})
+		return c.cluster(&lower.Cluster{Shape: []int64{c.elements(y)}, Code: code.Ins, Loads: []lower.Access{c.walk(x, 0, 1)}, Stores: []lower.Access{out}})
 	}
 }
 
@@ -80,7 +80,7 @@ func (c *cudaCall) oneHot() error {
 	hit := code.Eq(coordinate(code, shape[1], shape[2]), load(code, 0, c.typeOf(ids).DType))
 	out := c.walk(y, 0, ir.RowMajor(shape)...)
 	out.Reg = code.Conv(hit, ir.RegType(c.typeOf(y).DType))
-	return c.group(&lower.Group{Shape: shape, Code: code.Ins, Loads: []lower.Access{c.walk(ids, 0, shape[2], 0, 1)}, Stores: []lower.Access{out}})
+	return c.cluster(&lower.Cluster{Shape: shape, Code: code.Ins, Loads: []lower.Access{c.walk(ids, 0, shape[2], 0, 1)}, Stores: []lower.Access{out}})
 }
 
 // concat converts each operand into its part of the result.
@@ -171,7 +171,7 @@ func scatter(add bool) func(c *cudaCall) error {
 func (c *cudaLowerer) copyBetween(from, to lower.Access, shape []int64) error {
 	code := ir.NewCode(nil)
 	to.Reg = code.Conv(load(code, 0, from.DType), ir.RegType(to.DType))
-	return c.group(&lower.Group{Shape: shape, Code: code.Ins, Loads: []lower.Access{from}, Stores: []lower.Access{to}})
+	return c.cluster(&lower.Cluster{Shape: shape, Code: code.Ins, Loads: []lower.Access{from}, Stores: []lower.Access{to}})
 }
 
 // rope rotates pairs. Angles are taken in f64, their frequency as a product of
@@ -211,7 +211,7 @@ func (c *cudaCall) rope() error {
 	first, second := c.walk(y, 0, strides...), c.walk(y, partner, strides...)
 	first.Reg = code.Sub(code.Mul(lo, cos), code.Mul(hi, sin))
 	second.Reg = code.Add(code.Mul(lo, sin), code.Mul(hi, cos))
-	if err := c.group(&lower.Group{Shape: shape, Code: code.Ins, Loads: loads, Stores: []lower.Access{first, second}}); err != nil || dims == width {
+	if err := c.cluster(&lower.Cluster{Shape: shape, Code: code.Ins, Loads: loads, Stores: []lower.Access{first, second}}); err != nil || dims == width {
 		return err
 	}
 	return c.copyBetween(c.walk(x, dims, width, 1), c.walk(y, dims, width, 1), []int64{lower.Count(d) / width, width - dims})

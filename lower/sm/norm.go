@@ -47,7 +47,7 @@ func normKernel(n *ir.Node) ptx.Norm {
 func (c *cudaCall) norm() error {
 	in, out := c.s.In, c.s.Out
 	k := normKernel(c.n)
-	loads, more, stores, err := c.ends(&k, in[0], out[0])
+	loads, more, stores, err := c.surround(&k, in[0], out[0])
 	if err != nil {
 		return err
 	}
@@ -59,22 +59,22 @@ func (c *cudaCall) norm() error {
 	}
 	k.Bias = c.n.Operand("bias") != nil
 	args := slices.Concat(loads, affine, more, stores, c.others())
-	return c.ended(c.launch(c.s.Kernel.Name, k.Forward, args...))
+	return c.shown(c.launch(c.s.Kernel.Name, k.Forward, args...))
 }
 
 // others are the results of a norm's row but its first: statistics, or gradients of scale and bias.
 func (c *cudaCall) others() []lower.BufferID {
 	from := 1
-	if c.s.Kernel.End.After != nil {
+	if c.s.Kernel.Fusion.Epilogue != nil {
 		from = 0
 	}
 	return c.s.Out[from : from+len(c.n.Out)-1]
 }
 
-// ended shows in the launch just emitted what it does beside its row.
-func (c *cudaCall) ended(err error) error {
+// shown shows in the launch just emitted what it does beside its row.
+func (c *cudaCall) shown(err error) error {
 	if err == nil {
-		c.out[len(c.out)-1].Kernel.End = c.s.Kernel.End
+		c.out[len(c.out)-1].Kernel.Fusion = c.s.Kernel.Fusion
 	}
 	return err
 }
@@ -86,7 +86,7 @@ func (c *cudaCall) normGrad() error {
 	stats, scale := in[2:operands-1], in[operands-1]
 	k := normKernel(c.n)
 	k.Bias = !k.RMS
-	loads, more, stores, err := c.ends(&k, in[1], c.s.Out[0])
+	loads, more, stores, err := c.surround(&k, in[1], c.s.Out[0])
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (c *cudaCall) normGrad() error {
 		partial = append(partial, c.temp("parts", ir.F32, int64(parts), int64(k.Cols)))
 	}
 	args := slices.Concat(loads, present(in[0], scale), stats, more, stores, partial)
-	if err := c.ended(c.launch(c.s.Kernel.Name, k.Backward, args...)); err != nil {
+	if err := c.shown(c.launch(c.s.Kernel.Name, k.Backward, args...)); err != nil {
 		return err
 	}
 	if parts == 0 && scale != lower.None {
@@ -114,14 +114,14 @@ func (c *cudaCall) normGrad() error {
 // columnSums launches the gradients of scale and bias of rows too long for
 // their norm to leave parts: Σ dy·x̂ and Σ dy of every column.
 func (c *cudaCall) columnSums(k ptx.Norm, x, dy lower.BufferID, stats []lower.BufferID) error {
-	p := &channelPass{ir.NewCode(nil), &lower.Group{Shape: []int64{int64(k.Rows), int64(k.Cols), 1}}, c}
+	p := &channelPass{ir.NewCode(nil), &lower.Cluster{Shape: []int64{int64(k.Rows), int64(k.Cols), 1}}, c}
 	hat := p.each(x)
 	if !k.RMS {
 		hat = p.Sub(hat, p.read(stats[0], 1, 0, 0))
 	}
 	d := p.each(dy)
 	values := []int{int(p.Mul(d, p.Mul(hat, p.read(stats[len(stats)-1], 1, 0, 0)))), int(d)}
-	parts, total, err := c.channelSums(p.group(), values[:len(c.others())], k.Cols, k.Rows)
+	parts, total, err := c.channelSums(p.cluster(), values[:len(c.others())], k.Cols, k.Rows)
 	if err != nil {
 		return err
 	}

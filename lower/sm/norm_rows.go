@@ -26,7 +26,7 @@ func joinRows(p *lower.Program) {
 	e := rowJoins{p.Joins()}
 	for i := range e.Steps {
 		s := &e.Steps[i]
-		if e.Gone[i] || s.Kind != lower.KindKernel || s.Kernel.End.After != nil {
+		if e.Gone[i] || s.Kind != lower.KindKernel || s.Kernel.Fusion.Epilogue != nil {
 			continue
 		}
 		if _, ok := rowNormInput[s.Kernel.Node.Op]; ok {
@@ -49,7 +49,7 @@ func (e rowJoins) rowsBefore(i int) int {
 	if j < 0 || !e.inRows(j, s) {
 		return i
 	}
-	g := *e.Steps[j].Group
+	g := *e.Steps[j].Cluster
 	made := slices.IndexFunc(g.Stores, func(a lower.Access) bool { return a.Buffer == x })
 	d := g.Stores[made].DType
 	r := g.Stores[made].Reg
@@ -68,7 +68,7 @@ func (e rowJoins) rowsBefore(i int) int {
 		return i
 	}
 	next := lower.Extend(s)
-	next.Kernel.End.Before, next.Kernel.End.Made = &g, r
+	next.Kernel.Fusion.Prologue, next.Kernel.Fusion.Made = &g, r
 	next.In[operand] = lower.None
 	e.take(&next, &g)
 	e.joinAt(at, i+j-at, next)
@@ -84,14 +84,14 @@ func (e rowJoins) rowsAfter(i int) {
 			continue
 		}
 		at := e.place(i, j)
-		g, ok := e.continued(e.Steps[j].Group, y, e.Reader(y) != j)
+		g, ok := e.continued(e.Steps[j].Cluster, y, e.Reader(y) != j)
 		if at < 0 || !ok {
 			continue
 		}
 		next := lower.Extend(s)
-		next.Kernel.End.After = g
+		next.Kernel.Fusion.Epilogue = g
 		next.Out = slices.Delete(next.Out, 0, 1)
-		e.take(&next, &lower.Group{Loads: g.Loads[1:], Stores: g.Stores})
+		e.take(&next, &lower.Cluster{Loads: g.Loads[1:], Stores: g.Stores})
 		next.Node = e.Steps[j].Node
 		e.joinAt(at, i+j-at, next)
 		return
@@ -128,8 +128,8 @@ func (e rowJoins) joinAt(at, gone int, next lower.Step) {
 	}
 }
 
-// take adds the buffers of a group to those of a step.
-func (e rowJoins) take(s *lower.Step, g *lower.Group) {
+// take adds the buffers of a cluster to those of a step.
+func (e rowJoins) take(s *lower.Step, g *lower.Cluster) {
 	for _, a := range g.Loads {
 		s.In = append(s.In, a.Buffer)
 	}
@@ -143,10 +143,10 @@ func (e rowJoins) take(s *lower.Step, g *lower.Group) {
 // operand shows the same memory.
 func (e rowJoins) inRows(j int, norm *lower.Step) bool {
 	t := &e.Steps[j]
-	if e.Gone[j] || t.Kind != lower.KindGroup || len(t.More) > 0 {
+	if e.Gone[j] || t.Kind != lower.KindCluster || len(t.More) > 0 {
 		return false
 	}
-	g := t.Group
+	g := t.Cluster
 	rows, cols := normRows(norm.Kernel.Node)
 	if lower.Count(g.Shape) != int64(rows)*int64(cols) || !endsRows(g.Shape, int64(cols)) {
 		return false
@@ -171,13 +171,13 @@ func endsRows(shape []int64, cols int64) bool {
 	return n == cols
 }
 
-// continued is a group that reads y as its load 0, given to it and not read
+// continued is a cluster that reads y as its load 0, given to it and not read
 // from memory; kept says that it is stored too. Not ok where g reads y in other ways.
-func (e rowJoins) continued(g *lower.Group, y lower.BufferID, kept bool) (*lower.Group, bool) {
+func (e rowJoins) continued(g *lower.Cluster, y lower.BufferID, kept bool) (*lower.Cluster, bool) {
 	d := e.Program.Buffers[y].Type.DType
 	own := lower.Access{Buffer: y, DType: d, Strides: ir.RowMajor(g.Shape)}
 	at := make([]int64, len(g.Loads)) // where a load went
-	next := &lower.Group{Shape: g.Shape, Loads: []lower.Access{own}, Stores: slices.Clone(g.Stores)}
+	next := &lower.Cluster{Shape: g.Shape, Loads: []lower.Access{own}, Stores: slices.Clone(g.Stores)}
 	for k, a := range g.Loads {
 		if e.Root(a.Buffer) != e.Root(y) {
 			at[k] = int64(len(next.Loads))
@@ -206,11 +206,11 @@ func (e rowJoins) continued(g *lower.Group, y lower.BufferID, kept bool) (*lower
 	return next, true
 }
 
-// ends gives a norm's kernel its surroundings, and the arguments before and after its own.
-func (c *cudaCall) ends(k *ptx.Norm, x, y lower.BufferID) (loads, more, stores []lower.BufferID, err error) {
-	end := c.s.Kernel.End
+// surround gives a norm's kernel its prologue and epilogue, and the arguments before and after its own.
+func (c *cudaCall) surround(k *ptx.Norm, x, y lower.BufferID) (loads, more, stores []lower.BufferID, err error) {
+	end := c.s.Kernel.Fusion
 	loads, stores = []lower.BufferID{x}, []lower.BufferID{y}
-	if g := end.Before; g != nil {
+	if g := end.Prologue; g != nil {
 		pg, err := c.ptxGroup(g)
 		if err != nil {
 			return nil, nil, nil, err
@@ -218,7 +218,7 @@ func (c *cudaCall) ends(k *ptx.Norm, x, y lower.BufferID) (loads, more, stores [
 		k.Before, k.X = &pg, int(end.Made)
 		loads = buffersOf(g.Loads)
 	}
-	if g := end.After; g != nil {
+	if g := end.Epilogue; g != nil {
 		pg, err := c.ptxGroup(g)
 		if err != nil {
 			return nil, nil, nil, err
@@ -232,8 +232,8 @@ func (c *cudaCall) ends(k *ptx.Norm, x, y lower.BufferID) (loads, more, stores [
 		k.After = &pg
 		more, stores = buffersOf(g.Loads[1:]), buffersOf(g.Stores)
 	}
-	if end.Before != nil {
-		stores = append(buffersOf(end.Before.Stores), stores...)
+	if end.Prologue != nil {
+		stores = append(buffersOf(end.Prologue.Stores), stores...)
 	}
 	return loads, more, stores, nil
 }

@@ -59,8 +59,8 @@ func TestRowNormsJoin(t *testing.T) {
 			if s.Kernel == nil || !strings.HasPrefix(s.Kernel.Name, "layer_norm") {
 				continue
 			}
-			got[0] = got[0] || s.Kernel.End.Before != nil
-			got[1] = got[1] || s.Kernel.End.After != nil
+			got[0] = got[0] || s.Kernel.Fusion.Prologue != nil
+			got[1] = got[1] || s.Kernel.Fusion.Epilogue != nil
 			if s.Kernel.Name == "layer_norm" && s.Bytes != c.forward {
 				t.Errorf("%s: forward moves %d bytes, want %d", name, s.Bytes, c.forward)
 			}

@@ -115,7 +115,7 @@ func (c *cudaCall) rooted(op string, x, y lower.BufferID, outer, n, inner int64)
 	}
 	code := ir.NewCode(nil)
 	r := code.Sqrt(code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32}))
-	return c.group(&lower.Group{Shape: []int64{outer * inner}, Code: code.Ins, Loads: []lower.Access{{Buffer: sum, DType: ir.F32, Strides: []int64{1}}},
+	return c.cluster(&lower.Cluster{Shape: []int64{outer * inner}, Code: code.Ins, Loads: []lower.Access{{Buffer: sum, DType: ir.F32, Strides: []int64{1}}},
 		Stores: []lower.Access{{Buffer: y, DType: c.typeOf(y).DType, Strides: []int64{1}, Reg: r}}})
 }
 
@@ -162,7 +162,7 @@ func (c *cudaCall) reducedLast(x lower.BufferID, d []int64, along []bool) (moved
 	}
 	t := c.typeOf(x).DType
 	moved = c.temp("moved", t, outer, n)
-	err = c.group(&lower.Group{Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.RegType(t)}},
+	err = c.cluster(&lower.Cluster{Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.RegType(t)}},
 		Loads: []lower.Access{{Buffer: x, DType: t, Strides: strides}}, Stores: []lower.Access{{Buffer: moved, DType: t, Strides: ir.RowMajor(shape)}}})
 	return moved, outer, n, err
 }

@@ -156,7 +156,7 @@ func (c *cudaCall) longRowStat(k ptx.RowStat, x, y lower.BufferID) error {
 	out := c.walk(terms, 0, cols, 1)
 	out.Reg = v
 	second := ptx.RowReduce{Name: "k", Op: "sum", Rows: k.Rows, Cols: k.Cols, In: ptx.Float32, Out: ptx.Float32}
-	if err := errors.Join(c.group(&lower.Group{Shape: []int64{rows, cols}, Code: code.Ins, Loads: []lower.Access{c.walk(x, 0, cols, 1), c.walk(centre, 0, 1, 0)}, Stores: []lower.Access{out}}),
+	if err := errors.Join(c.cluster(&lower.Cluster{Shape: []int64{rows, cols}, Code: code.Ins, Loads: []lower.Access{c.walk(x, 0, cols, 1), c.walk(centre, 0, 1, 0)}, Stores: []lower.Access{out}}),
 		c.launch("row_sum", second.Build, terms, sum)); err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (c *cudaCall) longRowStat(k ptx.RowStat, x, y lower.BufferID) error {
 	} else {
 		out.Reg = last.Div(total, last.F(float64(k.Cols-k.Correction)))
 	}
-	return c.group(&lower.Group{Shape: []int64{rows}, Code: last.Ins, Loads: []lower.Access{c.walk(sum, 0, 1), c.walk(centre, 0, 1)}, Stores: []lower.Access{out}})
+	return c.cluster(&lower.Cluster{Shape: []int64{rows}, Code: last.Ins, Loads: []lower.Access{c.walk(sum, 0, 1), c.walk(centre, 0, 1)}, Stores: []lower.Access{out}})
 }
 
 // sumTo sums what broadcasting to its result's shape had repeated.

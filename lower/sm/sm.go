@@ -34,8 +34,8 @@ type cudaLowerer struct {
 // rows with their neighbours. It splits products that cuBLASLt does not end.
 func (t Target) Fuse(p *lower.Program) {
 	c := t.lowerer(p)
-	c.joinEnds()
-	c.splitEnds()
+	c.joinProducts()
+	c.splitProducts()
 	joinRows(p)
 }
 
@@ -43,7 +43,7 @@ func (t Target) lowerer(p *lower.Program) *cudaLowerer {
 	return &cudaLowerer{p: p, target: t, fl: t.fl, module: &ptx.Module{Flavour: t.fl}, names: map[string]string{}, counts: map[string]int{}}
 }
 
-// Finish replaces every group, copy, fill and kernel by launches of generated
+// Finish replaces every cluster, copy, fill and kernel by launches of generated
 // kernels.
 func (t Target) Finish(p *lower.Program) error {
 	c := t.lowerer(p)
@@ -86,11 +86,11 @@ func (c *cudaLowerer) step() error {
 	switch s.Kind {
 	case lower.KindGemm:
 		return c.gemm()
-	case lower.KindGroup:
+	case lower.KindCluster:
 		if len(s.More) > 0 {
 			return c.batch(s)
 		}
-		return c.group(s.Group)
+		return c.cluster(s.Cluster)
 	case lower.KindCopy, lower.KindFill:
 		return c.moves()
 	case lower.KindAttention:

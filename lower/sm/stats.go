@@ -21,7 +21,7 @@ type counted struct {
 // total adds up numbers that lie in memory.
 type total struct {
 	c    *cudaCall
-	g    lower.Group
+	g    lower.Cluster
 	code *ir.Code
 	sum  ir.Reg
 }
@@ -40,11 +40,11 @@ func (t *total) load(id lower.BufferID, at int64) ir.Reg {
 
 func (t *total) add(x ir.Reg) { t.sum = t.code.Add(t.sum, x) }
 
-// store ends the group: r goes to out.
+// store ends the cluster: r goes to out.
 func (t *total) store(out lower.BufferID, r ir.Reg) error {
 	t.g.Stores = []lower.Access{{Buffer: out, DType: t.c.typeOf(out).DType, Strides: []int64{}, Reg: r}}
 	t.g.Code = t.code.Ins
-	return t.c.group(&t.g)
+	return t.c.cluster(&t.g)
 }
 
 // bad is 1 for a number that is not finite, else 0.
@@ -52,11 +52,11 @@ func bad(code *ir.Code, x ir.Reg) ir.Reg {
 	return code.Select(code.Not(code.Finite(x)), code.F(1), code.F(0))
 }
 
-// whole is a group that goes through one tensor, with its code still to come;
+// whole is a cluster that goes through one tensor, with its code still to come;
 // repeated operands are read once for all elements.
-func (c *cudaCall) whole(x lower.BufferID, code []ir.Instr, repeated ...lower.BufferID) *lower.Group {
+func (c *cudaCall) whole(x lower.BufferID, code []ir.Instr, repeated ...lower.BufferID) *lower.Cluster {
 	n := c.elements(x)
-	g := &lower.Group{Shape: []int64{n}, Code: code, Loads: []lower.Access{{Buffer: x, DType: c.typeOf(x).DType, Strides: []int64{1}}}}
+	g := &lower.Cluster{Shape: []int64{n}, Code: code, Loads: []lower.Access{{Buffer: x, DType: c.typeOf(x).DType, Strides: []int64{1}}}}
 	for _, id := range repeated {
 		g.Loads = append(g.Loads, lower.Access{Buffer: id, DType: c.typeOf(id).DType, Strides: []int64{0}})
 	}
@@ -80,7 +80,7 @@ func (c *cudaCall) anyNonfinite() error {
 	for _, d := range order {
 		code := ir.NewCode(nil)
 		r := bad(code, code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32}))
-		sum, err := c.sums(many[d], func(x lower.BufferID) *lower.Group { return c.whole(x, code.Ins) }, r)
+		sum, err := c.sums(many[d], func(x lower.BufferID) *lower.Cluster { return c.whole(x, code.Ins) }, r)
 		if err != nil {
 			return err
 		}
@@ -140,7 +140,7 @@ func (c *cudaCall) squares(tensors []lower.BufferID, mul lower.BufferID) (lower.
 	if checked {
 		values = append(values, bad(code, x))
 	}
-	sum, err := c.sums(tensors, func(x lower.BufferID) *lower.Group { return c.whole(x, code.Ins, repeated...) }, values...)
+	sum, err := c.sums(tensors, func(x lower.BufferID) *lower.Cluster { return c.whole(x, code.Ins, repeated...) }, values...)
 	if checked {
 		c.bad = append(c.bad, counted{tensors, sum, 1})
 	}

@@ -11,7 +11,7 @@ import (
 // batchStep runs groups of one code over many tensors in one parallel region: a whole group of parameters.
 type batchStep struct {
 	m       *kern.Machine
-	members []*groupStep
+	members []*clusterStep
 	order   []chunk // task by task
 	serial  bool
 }
@@ -41,9 +41,9 @@ func shareOf[T any](all []T, w, workers int) []T {
 	return all[w*len(all)/workers : (w+1)*len(all)/workers]
 }
 
-// batch compiles groups that share their code and what they repeat. What is the same for all elements is so for all
+// batch compiles clusters that share their code and what they repeat. What is the same for all elements is so for all
 // members, too: the first computes it, and the others, laid out over the same memory, find it there.
-func (e *exec) batch(groups []*lower.Group) func() {
+func (e *exec) batch(groups []*lower.Cluster) func() {
 	b := &batchStep{m: e.machine()}
 	most, work, tasks := 0, 0, []int{}
 	for _, g := range groups {
@@ -51,7 +51,7 @@ func (e *exec) batch(groups []*lower.Group) func() {
 	}
 	for _, g := range groups {
 		e.scratch.begin()
-		s := e.group(g, most)
+		s := e.cluster(g, most)
 		if len(b.members) > 0 {
 			s.once = nil
 			if f := s.formula; f != nil {

@@ -35,7 +35,7 @@ func TestBatch(t *testing.T) {
 				p, s, e := loaded(t, b, "graph @many {\n"+vars+"update:\n"+update+"}\n")
 				joined := 0
 				for i := range p.Parts[2] {
-					joined = max(joined, len(p.Parts[2][i].Groups()))
+					joined = max(joined, len(p.Parts[2][i].Clusters()))
 				}
 				if joined != 4 {
 					t.Fatalf("%s: %d tensors in one step, want the 4 of more than one element", name, joined)

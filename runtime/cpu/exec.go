@@ -23,9 +23,9 @@ type exec struct {
 	scratch scratch
 	calls   []kern.Call // per worker, for formulas
 	norms   map[lower.BufferID]*flawed
-	mem     [][]byte                    // by buffer
-	groups  map[*lower.Step]*groupStep  // while it is loaded
-	reads   map[*lower.Step][]*kern.Buf // the same: where products and convolutions have their first operands
+	mem     [][]byte                     // by buffer
+	groups  map[*lower.Step]*clusterStep // while it is loaded
+	reads   map[*lower.Step][]*kern.Buf  // the same: where products and convolutions have their first operands
 	steps   [lower.NumParts][]step
 
 	inputs  []input
@@ -77,7 +77,7 @@ func load(b *Backend, p *lower.Program, s *store) (*exec, error) {
 	if err := fits(need); err != nil {
 		return nil, fmt.Errorf("cpu: %s: %w", p.Name, err)
 	}
-	e := &exec{b: b, p: p, groups: map[*lower.Step]*groupStep{}, reads: map[*lower.Step][]*kern.Buf{}, mem: make([][]byte, len(p.Buffers)), arena: s.workArena(p.Arenas[lower.WorkArena]),
+	e := &exec{b: b, p: p, groups: map[*lower.Step]*clusterStep{}, reads: map[*lower.Step][]*kern.Buf{}, mem: make([][]byte, len(p.Buffers)), arena: s.workArena(p.Arenas[lower.WorkArena]),
 		calls: make([]kern.Call, b.Threads()), norms: map[lower.BufferID]*flawed{}}
 	e.late = s.late
 	refreshes, err := e.bind(s)
@@ -194,10 +194,10 @@ func (e *exec) bindVar(s *store, v *lower.Var) error {
 }
 
 // product binds a step of matrix units, which know f32 and the 16-bit dtypes. A
-// group that it ends in may store others.
+// cluster that it ends in may store others.
 func (e *exec) product(s *lower.Step) (func(), error) {
 	own := s.In
-	if s.End == nil {
+	if s.Epilogue == nil {
 		own = slices.Concat(s.In, s.Out)
 	}
 	for _, id := range own {
@@ -220,11 +220,11 @@ func (e *exec) product(s *lower.Step) (func(), error) {
 // compile binds one step.
 func (e *exec) compile(s *lower.Step) (func(), error) {
 	switch s.Kind {
-	case lower.KindGroup:
+	case lower.KindCluster:
 		if len(s.More) > 0 {
-			return e.batch(s.Groups()), nil
+			return e.batch(s.Clusters()), nil
 		}
-		g := e.group(s.Group, elements(s.Group))
+		g := e.cluster(s.Cluster, elements(s.Cluster))
 		e.groups[s] = g
 		return g.run, nil
 	case lower.KindGemm, lower.KindConv, lower.KindAttention:

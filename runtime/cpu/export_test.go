@@ -13,15 +13,15 @@ type GroupFormula struct {
 	Found    bool // kern has a kernel of it
 }
 
-// Formulas lists the formulas of a program's groups.
+// Formulas lists the formulas of a program's clusters.
 func Formulas(ex runtime.Exec) (list []GroupFormula) {
 	e := ex.(*exec)
 	for part := range lower.NumParts {
 		for i := range e.p.Parts[part] {
 			s := &e.p.Parts[part][i]
-			groups := s.Groups()
-			if s.End != nil {
-				rest, _ := e.after(s.End)
+			groups := s.Clusters()
+			if s.Epilogue != nil {
+				rest, _ := e.after(s.Epilogue)
 				groups = append(groups, rest)
 			}
 			for _, g := range groups {

@@ -9,7 +9,7 @@ import (
 	"ampc/runtime/cpu/kern"
 )
 
-// formula is a group that runs as one kernel: operands read once, results written once. Operands that have one element
+// formula is a cluster that runs as one kernel: operands read once, results written once. Operands that have one element
 // for a whole row, such as what belongs to a channel, are scalars that change from row to row.
 type formula struct {
 	run       *kern.Fused
@@ -45,7 +45,7 @@ const (
 	formulaChunk = 1 << 14
 )
 
-// fuse gives the step the kernel of its group's formula, where there is one.
+// fuse gives the step the kernel of its cluster's formula, where there is one.
 func (c *groupCompiler) fuse() bool {
 	f := &formula{product: -1}
 	text, ok := c.formula(f)
@@ -89,7 +89,7 @@ func (c *groupCompiler) fuse() bool {
 	return true
 }
 
-// formula writes down what the group computes for each element, in the words of kern's formulas; false if that has
+// formula writes down what the cluster computes for each element, in the words of kern's formulas; false if that has
 // other than dense floats.
 func (c *groupCompiler) formula(f *formula) (text string, ok bool) {
 	w := formulaWriter{c: c, f: f, names: map[ir.Reg]string{}}

@@ -16,7 +16,7 @@ import (
 	"ampc/runtime/cpu"
 )
 
-// formulas takes a model through passes with changes to its configuration, loads it and lists what its groups compute.
+// formulas takes a model through passes with changes to its configuration, loads it and lists what its clusters compute.
 func formulas(t *testing.T, b *cpu.Backend, spec, policy string, change func(*passes.Config)) []cpu.GroupFormula {
 	t.Helper()
 	z, err := models.Open(spec)
@@ -82,7 +82,7 @@ func TestUpdateFormulas(t *testing.T) {
 	}
 }
 
-// TestModelFormulas holds that the large dense groups of the zoo are one kernel each.
+// TestModelFormulas holds that the large dense clusters of the zoo are one kernel each.
 func TestModelFormulas(t *testing.T) {
 	b := vectorBackend(t)
 	for _, spec := range []string{"gpt?layers=1&dim=64&heads=2&seq=32&batch=2", "resnet8?batch=2", "unet?batch=2", "mlp?batch=32", "lenet?batch=2", "vit?batch=2&layers=1", "gpt2?layers=1&dim=64&heads=2&seq=32&batch=2&vocab=64", "bert?layers=1", "gan"} {

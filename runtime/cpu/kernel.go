@@ -91,7 +91,7 @@ type call struct {
 	in, out []view
 	fault   *atomic.Pointer[fault]
 	mem     *scratch
-	end     lower.NormEnd
+	end     lower.NormFusion
 	copy    view       // result 0 once more, where a norm stores that
 	window  *ir.Window // of the pool whose gradient this is, where it is known
 
@@ -155,7 +155,7 @@ func merge(tables ...map[string]binder) map[string]binder {
 // kernel binds a kernel step.
 func (e *exec) kernel(s *lower.Step) (func(), error) {
 	k := s.Kernel
-	c := &call{Node: k.Node, m: e.machine(), fault: &e.fault, mem: &e.scratch, window: k.Pool, end: k.End, seen: map[int]bool{}}
+	c := &call{Node: k.Node, m: e.machine(), fault: &e.fault, mem: &e.scratch, window: k.Pool, end: k.Fusion, seen: map[int]bool{}}
 	for i, id := range s.In {
 		if id == lower.None {
 			c.in = append(c.in, view{})
@@ -166,8 +166,8 @@ func (e *exec) kernel(s *lower.Step) (func(), error) {
 	for i, id := range s.Out {
 		c.out = append(c.out, view{k.Node.Out[i].Type, e.mem[id]})
 	}
-	if k.End.Copy > 0 {
-		c.out, c.copy = c.out[:k.End.Copy], c.out[k.End.Copy]
+	if k.Fusion.Copy > 0 {
+		c.out, c.copy = c.out[:k.Fusion.Copy], c.out[k.Fusion.Copy]
 	}
 	e.linkNorms(c, s)
 	if k.Node.Op == ir.OpCustom {

@@ -148,7 +148,7 @@ func TestModelsDoNotDependOnThreads(t *testing.T) {
 	}
 }
 
-// Fusion changes speed, never a bit: a program whose groups fall apart into
+// Fusion changes speed, never a bit: a program whose clusters fall apart into
 // single nodes leaves the same variables behind.
 func TestFusionChangesNoBit(t *testing.T) {
 	for _, spec := range []string{"mlp?batch=16", "gpt?layers=1&batch=2&seq=24&dim=64&dropout=0.1", "resnet8?batch=2", "vit?batch=2&layers=1", "unet?batch=2&width=8"} {

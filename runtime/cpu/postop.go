@@ -8,26 +8,26 @@ import (
 	"ampc/runtime/cpu/kern"
 )
 
-// groupPostOp runs a group as the post-op of a product, on blocks of its result.
+// groupPostOp runs a cluster as the post-op of a product, on blocks of its result.
 // A nil groupPostOp is none.
-type groupPostOp struct {
-	g    *groupStep
+type clusterPostOp struct {
+	g    *clusterStep
 	base int // element of the whole result at which the product's own begins
 }
 
-// postOp compiles the epilogue group of a step. c is where the product itself is
-// stored: its result, a result of the group, or nowhere.
-func (e *exec) postOp(s *lower.Step) (n *groupPostOp, c kern.Buf) {
-	if s.End == nil {
+// postOp compiles the epilogue cluster of a step. c is where the product itself is
+// stored: its result, a result of the cluster, or nowhere.
+func (e *exec) postOp(s *lower.Step) (n *clusterPostOp, c kern.Buf) {
+	if s.Epilogue == nil {
 		return nil, e.buf(s.Out[0])
 	}
-	g, c := e.after(s.End)
-	return &groupPostOp{g: e.group(g, elements(g))}, c
+	g, c := e.after(s.Epilogue)
+	return &clusterPostOp{g: e.cluster(g, elements(g))}, c
 }
 
-// after is what is left of an epilogue group where the product's own kernel makes
+// after is what is left of an epilogue cluster where the product's own kernel makes
 // one of its stores, to c.
-func (e *exec) after(g *lower.Group) (rest *lower.Group, c kern.Buf) {
+func (e *exec) after(g *lower.Cluster) (rest *lower.Cluster, c kern.Buf) {
 	left := *g
 	if i := e.asComputed(g); i >= 0 {
 		c = e.buf(g.Stores[i].Buffer)
@@ -36,9 +36,9 @@ func (e *exec) after(g *lower.Group) (rest *lower.Group, c kern.Buf) {
 	return &left, c
 }
 
-// asComputed is the store of a group that holds a product as it was computed,
-// in memory that nothing else in the group reads; -1 where there is none.
-func (e *exec) asComputed(g *lower.Group) int {
+// asComputed is the store of a cluster that holds a product as it was computed,
+// in memory that nothing else in the cluster reads; -1 where there is none.
+func (e *exec) asComputed(g *lower.Cluster) int {
 	return slices.IndexFunc(g.Stores, func(a lower.Access) bool {
 		mem := e.mem[a.Buffer]
 		return g.IsProduct(a.Reg) && a.DType == ir.F32 && a.Offset == 0 && newWalk(g.Shape, a.Strides, 0).dense && !slices.ContainsFunc(g.Loads, func(l lower.Access) bool {
@@ -48,7 +48,7 @@ func (e *exec) asComputed(g *lower.Group) int {
 }
 
 // postOp is n as kern takes it: nil where there is none.
-func (n *groupPostOp) kern() kern.PostOp {
+func (n *clusterPostOp) kern() kern.PostOp {
 	if n == nil {
 		return nil
 	}
@@ -56,21 +56,21 @@ func (n *groupPostOp) kern() kern.PostOp {
 }
 
 // begin computes what is the same for all elements.
-func (n *groupPostOp) begin() {
+func (n *clusterPostOp) begin() {
 	if n != nil {
 		n.g.begin()
 	}
 }
 
 // from says at which element of the whole result the next product begins.
-func (n *groupPostOp) from(base int) {
+func (n *clusterPostOp) from(base int) {
 	if n != nil {
 		n.base = base
 	}
 }
 
 // Apply implements kern.PostOp.
-func (n *groupPostOp) Apply(worker, at int, c []float32) {
+func (n *clusterPostOp) Apply(worker, at int, c []float32) {
 	g, start := n.g, n.base+at
 	if f := g.formula; f != nil {
 		f.over(worker, start, c)

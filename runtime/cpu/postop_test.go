@@ -129,10 +129,10 @@ func sameAsApart(t *testing.T, what string, graph func(caps ir.Caps) *ir.Graph) 
 	}
 }
 
-// count counts the products of p with an epilogue group.
+// count counts the products of p with an epilogue cluster.
 func count(p *lower.Program) (n int) {
 	for i := range p.Parts[lower.Micro] {
-		if p.Parts[lower.Micro][i].End != nil {
+		if p.Parts[lower.Micro][i].Epilogue != nil {
 			n++
 		}
 	}

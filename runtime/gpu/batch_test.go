@@ -166,7 +166,7 @@ func TestUpdateOfAnyDepth(t *testing.T) {
 			}
 		}
 		for k := range p.Parts[lower.Update] {
-			largest = max(largest, len(p.Parts[lower.Update][k].Groups()))
+			largest = max(largest, len(p.Parts[lower.Update][k].Clusters()))
 		}
 		if largest != params {
 			t.Errorf("%s layers: %d of %d parameters in one launch", layers, largest, params)

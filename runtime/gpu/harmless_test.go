@@ -191,32 +191,32 @@ func storedApart(a, b place) func(s *subject, _ *lower.Program, _ trace) string 
 }
 
 // clash reports whether two steps touch one element, one of them writing; of a
-// step that is not a group, all elements of what it touches count.
+// step that is not a cluster, all elements of what it touches count.
 func clash(p *lower.Program, a, b *lower.Step) bool {
 	if !meet(p, a, b) {
 		return false
 	}
-	if a.Group == nil || b.Group == nil || len(a.More)+len(b.More) > 0 {
+	if a.Cluster == nil || b.Cluster == nil || len(a.More)+len(b.More) > 0 {
 		return true
 	}
 	meets := func(x, y []string) bool {
 		return slices.ContainsFunc(x, func(e string) bool { return slices.Contains(y, e) })
 	}
-	from, to := elements(p, a, a.Group.Stores), elements(p, b, b.Group.Stores)
-	return meets(from, to) || meets(from, elements(p, b, b.Group.Loads)) || meets(elements(p, a, a.Group.Loads), to)
+	from, to := elements(p, a, a.Cluster.Stores), elements(p, b, b.Cluster.Stores)
+	return meets(from, to) || meets(from, elements(p, b, b.Cluster.Loads)) || meets(elements(p, a, a.Cluster.Loads), to)
 }
 
-// elements are the bytes' places that accesses of a group walk.
+// elements are the bytes' places that accesses of a cluster walk.
 func elements(p *lower.Program, s *lower.Step, list []lower.Access) (all []string) {
 	for _, a := range list {
 		b := &p.Buffers[a.Buffer]
 		var walk func(d int, e int64)
 		walk = func(d int, e int64) {
-			if d == len(s.Group.Shape) {
+			if d == len(s.Cluster.Shape) {
 				all = append(all, fmt.Sprint(b.Arena, b.Offset+e*b.Type.DType.Size()))
 				return
 			}
-			for i := range s.Group.Shape[d] {
+			for i := range s.Cluster.Shape[d] {
 				walk(d+1, e+i*a.Strides[d])
 			}
 		}
@@ -234,8 +234,8 @@ func sameContent(a, b lower.BufferID) func(s *subject, _ *lower.Program, _ trace
 			visit(s.p, func(_ place, step *lower.Step) {
 				if slices.ContainsFunc(step.Out, func(o lower.BufferID) bool { return s.p.Buffers[o].Root == s.p.Buffers[id].Root }) {
 					makers++
-					if step.Group != nil && len(step.Group.Loads) == 0 && len(step.Group.Stores) == 1 {
-						text = fmt.Sprint(step.Group.Code, step.Group.Shape, step.Group.Stores[0].Strides, step.Group.Stores[0].Offset)
+					if step.Cluster != nil && len(step.Cluster.Loads) == 0 && len(step.Cluster.Stores) == 1 {
+						text = fmt.Sprint(step.Cluster.Code, step.Cluster.Shape, step.Cluster.Stores[0].Strides, step.Cluster.Stores[0].Offset)
 					}
 				}
 			})
@@ -263,12 +263,12 @@ func sameItems(at place) func(s *subject, p *lower.Program, _ trace) string {
 	}
 }
 
-// commutes is why two loads of a group may trade places: what it stores is the
+// commutes is why two loads of a cluster may trade places: what it stores is the
 // same formula with them exchanged, but for the order of operands of sums,
 // products and other primitives that take either order.
 func commutes(at place, a, b int) func(s *subject, _ *lower.Program, _ trace) string {
 	return func(s *subject, _ *lower.Program, _ trace) string {
-		g := at.of(s.p).Group
+		g := at.of(s.p).Cluster
 		if g == nil || len(at.of(s.p).More) > 0 || b >= len(g.Loads) || fmt.Sprint(g.Loads[a].Strides, g.Loads[a].Offset) != fmt.Sprint(g.Loads[b].Strides, g.Loads[b].Offset) {
 			return ""
 		}
@@ -283,7 +283,7 @@ func commutes(at place, a, b int) func(s *subject, _ *lower.Program, _ trace) st
 
 // formula writes a register out, operands that may trade places sorted, and
 // loads a and b exchanged.
-func formula(g *lower.Group, r ir.Reg, a, b int) string {
+func formula(g *lower.Cluster, r ir.Reg, a, b int) string {
 	i := g.Code[r]
 	if i.Op == ir.PIn {
 		switch int(i.Int) {

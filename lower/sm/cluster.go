@@ -8,8 +8,8 @@ import (
 	"ampc/ptx"
 )
 
-// group launches elementwise work; the step keeps its description.
-func (c *cudaLowerer) group(g *lower.Group) error {
+// cluster launches elementwise work; the step keeps its description.
+func (c *cudaLowerer) cluster(g *lower.Cluster) error {
 	if empty(g.Shape) {
 		return nil
 	}
@@ -31,7 +31,7 @@ func (c *cudaLowerer) group(g *lower.Group) error {
 	if err != nil {
 		return err
 	}
-	s.Kind, s.Group = lower.KindGroup, g
+	s.Kind, s.Cluster = lower.KindCluster, g
 	s.Bytes = c.p.Traffic(&s)
 	c.out = append(c.out, s)
 	return nil
@@ -47,7 +47,7 @@ func empty(shape []int64) bool {
 }
 
 // ptxGroup is g in the terms of package ptx.
-func (c *cudaLowerer) ptxGroup(g *lower.Group) (ptx.Group, error) {
+func (c *cudaLowerer) ptxGroup(g *lower.Cluster) (ptx.Group, error) {
 	pg := ptx.Group{Name: "k", Shape: g.Shape}
 	for i := range g.Loads {
 		a, err := ptxAccess(&g.Loads[i], fmt.Sprintf("l%d", i))
@@ -105,9 +105,9 @@ func (c *cudaLowerer) moves() error {
 		}
 		src, dst := m.Src, m.Dst
 		src.Buffer, dst.Buffer, dst.Reg = s.In[m.From], s.Out[m.To], 0
-		g := &lower.Group{Shape: m.Shape, Loads: []lower.Access{src}, Stores: []lower.Access{dst},
+		g := &lower.Cluster{Shape: m.Shape, Loads: []lower.Access{src}, Stores: []lower.Access{dst},
 			Code: []ir.Instr{{Op: ir.PIn, Type: ir.RegType(src.DType)}}}
-		if err := c.group(g); err != nil {
+		if err := c.cluster(g); err != nil {
 			return err
 		}
 	}
@@ -121,7 +121,7 @@ func (c *cudaLowerer) moves() error {
 
 func (c *cudaLowerer) fill(out lower.BufferID, code []ir.Instr, r ir.Reg) error {
 	n := []int64{c.elements(out)}
-	return c.group(&lower.Group{Shape: n, Code: code, Stores: []lower.Access{{Buffer: out, DType: c.typeOf(out).DType, Strides: []int64{1}, Reg: r}}})
+	return c.cluster(&lower.Cluster{Shape: n, Code: code, Stores: []lower.Access{{Buffer: out, DType: c.typeOf(out).DType, Strides: []int64{1}, Reg: r}}})
 }
 
 // cast emits the rounding of in to out, element by element.

@@ -6,21 +6,21 @@ import (
 	"ampc/ir"
 )
 
-// NormEnd is what a norm over channels does beside its row: its result goes
+// NormFusion is what a norm over channels does beside its row: its result goes
 // through a sum and a ReLU before it is stored, on the CPU its gradient takes
 // dy through the gradient of that ReLU. Numbers are those of operands and
 // results of the step that are not the row's, 0 where there is none.
-type NormEnd struct {
+type NormFusion struct {
 	Relu     bool // the result is max(norm + residual, 0), else norm + residual
 	Residual int  // operand that is added
 	Copy     int  // result, the step's last, that holds the same in another dtype
 	Sign     int  // of a gradient: operand that is above zero where dy counts
 
-	// Of norms over rows on a GPU: Before makes register Made of its code, which is normalised (of a
-	// gradient: dy), After goes on from the result, which is its load 0 and in no buffer. Their buffers
+	// Of norms over rows on a GPU: Prologue makes register Made of its code, which is normalised (of a
+	// gradient: dy), Epilogue goes on from the result, which is its load 0 and in no buffer. Their buffers
 	// follow the row's own operands and results; what they replace is None, or not there.
-	Before, After *Group
-	Made          ir.Reg
+	Prologue, Epilogue *Cluster
+	Made               ir.Reg
 }
 
 // Joins are the steps of micro while a norm takes over the elementwise steps
@@ -122,9 +122,9 @@ func (e *Joins) Movable(i, from, to int) bool {
 	return true
 }
 
-// Dense reports whether all of a group's accesses walk float tensors of the
+// Dense reports whether all of a cluster's accesses walk float tensors of the
 // size of a norm's operand as they lie.
-func (e *Joins) Dense(g *Group, norm *Step) bool {
+func (e *Joins) Dense(g *Cluster, norm *Step) bool {
 	rows := ir.RowMajor(g.Shape)
 	if Count(g.Shape) != e.Program.Buffers[norm.In[0]].Type.Shape.Elements() {
 		return false

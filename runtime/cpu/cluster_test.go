@@ -9,7 +9,7 @@ import (
 	"ampc/runtime/runtimetest"
 )
 
-// A result may lie over an operand of its group that other members still read:
+// A result may lie over an operand of its cluster that other members still read:
 // it must not be written before they have.
 func TestResultsOverOperands(t *testing.T) {
 	g, err := ir.Parse("over.ir", []byte(`graph @over {

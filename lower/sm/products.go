@@ -7,26 +7,26 @@ import (
 	"ampc/lower"
 )
 
-// ends joins products of micro with the steps that cuBLASLt does while it
+// productJoins joins products of micro with the steps that cuBLASLt does while it
 // stores them: an activation with what its gradient needs, that gradient, and
 // the sums for a bias's gradient. What a joined step would have read as it was
 // rounded, the library takes as it was summed.
-type ends struct {
+type productJoins struct {
 	*cudaLowerer
 	steps []lower.Step
 	read  map[lower.BufferID][]int // by root: steps that read it; elsewhere: in another part, or as an output
 	gone  []bool                   // steps that a product does
 }
 
-// joinEnds joins what it can before micro is lowered. f32 products stay alone,
+// joinProducts joins what it can before micro is lowered. f32 products stay alone,
 // and a gelu is joined from sm_90: before, the library runs it as a kernel of
 // its own that is slower than ours.
-func (c *cudaLowerer) joinEnds() {
+func (c *cudaLowerer) joinProducts() {
 	if c.target.Lacks(NoAux) || c.fl.SM < 80 {
 		return
 	}
 	steps := c.p.Parts[lower.Micro]
-	e := &ends{cudaLowerer: c, steps: steps, read: map[lower.BufferID][]int{}, gone: make([]bool, len(steps))}
+	e := &productJoins{cudaLowerer: c, steps: steps, read: map[lower.BufferID][]int{}, gone: make([]bool, len(steps))}
 	for part := range lower.NumParts {
 		for i := range c.p.Parts[part] {
 			at := i
@@ -56,7 +56,7 @@ func (c *cudaLowerer) joinEnds() {
 }
 
 // reads notes that step at reads buffers.
-func (e *ends) reads(at int, ids ...lower.BufferID) {
+func (e *productJoins) reads(at int, ids ...lower.BufferID) {
 	for _, id := range ids {
 		if id != lower.None {
 			e.read[e.root(id)] = append(e.read[e.root(id)], at)
@@ -65,35 +65,37 @@ func (e *ends) reads(at int, ids ...lower.BufferID) {
 }
 
 // readers are the steps that read a root and are not joined to a product.
-func (e *ends) readers(root lower.BufferID) []int {
+func (e *productJoins) readers(root lower.BufferID) []int {
 	return slices.DeleteFunc(slices.Clone(e.read[root]), func(i int) bool { return i != lower.Elsewhere && e.gone[i] })
 }
 
 // work reports whether a root lies in the work arena, so that it may be written earlier.
-func (e *ends) work(root lower.BufferID) bool { return e.p.Buffers[root].Arena == lower.WorkArena }
+func (e *productJoins) work(root lower.BufferID) bool {
+	return e.p.Buffers[root].Arena == lower.WorkArena
+}
 
-func (e *ends) root(id lower.BufferID) lower.BufferID { return e.p.Buffers[id].Root }
+func (e *productJoins) root(id lower.BufferID) lower.BufferID { return e.p.Buffers[id].Root }
 
-// endRow is what rows of a result are a multiple of where a product ends in more.
-const endRow = 8
+// epilogueRow is what rows of a result are a multiple of where a product ends in more.
+const epilogueRow = 8
 
 // open reports whether a product can end in more than it does: 16-bit
 // operands, one item, a result that lies dense, of a dtype that cuBLASLt has,
 // and an inner dimension above 1, which its gradients want.
-func (e *ends) open(s *lower.Step) bool {
+func (e *productJoins) open(s *lower.Step) bool {
 	g := s.Gemm
 	a, b, d := e.typeOf(s.In[0]).DType, e.typeOf(s.In[1]).DType, e.typeOf(s.Out[0]).DType
-	return a == b && a.Low() && (d == a || d == ir.F32) && g.K > 1 && len(g.Batch) == 0 && g.N%endRow == 0 && g.C.LD == g.N && g.Epilogue.Residual == 0 &&
+	return a == b && a.Low() && (d == a || d == ir.F32) && g.K > 1 && len(g.Batch) == 0 && g.N%epilogueRow == 0 && g.C.LD == g.N && g.Epilogue.Residual == 0 &&
 		g.Epilogue.Act != lower.Tanh && (g.Epilogue.Bias == 0 || e.typeOf(s.In[g.Epilogue.Bias]).DType == d)
 }
 
-// runs reports whether step i is a group of just this code over the elements of
+// runs reports whether step i is a cluster of just this code over the elements of
 // a product as they lie, storing the product's dtype.
-func (e *ends) runs(i int, product *lower.Step, code []ir.Instr) bool {
-	if i == lower.Elsewhere || e.gone[i] || e.steps[i].Kind != lower.KindGroup {
+func (e *productJoins) runs(i int, product *lower.Step, code []ir.Instr) bool {
+	if i == lower.Elsewhere || e.gone[i] || e.steps[i].Kind != lower.KindCluster {
 		return false
 	}
-	g := e.steps[i].Group
+	g := e.steps[i].Cluster
 	if !slices.Equal(g.Code, code) || len(g.Stores) != 1 || int(g.Stores[0].Reg) != len(code)-1 || lower.Count(g.Shape) != product.Gemm.M*product.Gemm.N {
 		return false
 	}
@@ -112,7 +114,7 @@ var tanh = ir.A("approx", "tanh")
 
 // activation joins a product with the gelu of its result, which is kept where
 // others read it, or with the relu that alone reads it.
-func (e *ends) activation(i int) {
+func (e *productJoins) activation(i int) {
 	s := &e.steps[i]
 	h := e.root(s.Out[0])
 	if s.Gemm.Epilogue.Act != lower.NoAct || !e.work(h) {
@@ -142,7 +144,7 @@ func (e *ends) activation(i int) {
 // result: the result times the derivative at what the gelu's product kept. That
 // of a relu stays a kernel: the library keeps a bit of each element for it, set
 // where it is exactly zero too, and nothing passes there.
-func (e *ends) gradient(i int) {
+func (e *productJoins) gradient(i int) {
 	s := &e.steps[i]
 	t := e.root(s.Out[0])
 	readers := e.readers(t)
@@ -153,7 +155,7 @@ func (e *ends) gradient(i int) {
 	if e.fl.SM < 90 || !e.runs(j, s, lower.OwnCode(ir.OpGeluGrad, tanh, 2)) {
 		return
 	}
-	loads := e.steps[j].Group.Loads
+	loads := e.steps[j].Cluster.Loads
 	aux := loads[1].Buffer
 	if e.root(loads[0].Buffer) != t || e.root(aux) == t {
 		return
@@ -166,7 +168,7 @@ func (e *ends) gradient(i int) {
 
 // biasGrad joins the gradient of a filter with that of its bias: the column
 // sums of the operand that is the gradient of the layer's result.
-func (e *ends) biasGrad(i int) {
+func (e *productJoins) biasGrad(i int) {
 	s := &e.steps[i]
 	g := s.Gemm
 	if g.Epilogue != (lower.Epilogue{}) || e.typeOf(s.Out[0]).DType != ir.F32 {
@@ -192,7 +194,7 @@ func (e *ends) biasGrad(i int) {
 }
 
 // sums reports whether step i adds all rows of a matrix, in f32.
-func (e *ends) sums(i int, cols, rows int64) bool {
+func (e *productJoins) sums(i int, cols, rows int64) bool {
 	s := &e.steps[i]
 	if s.Kind != lower.KindKernel || s.Kernel.Node.Op != ir.OpReduceSum || e.typeOf(s.Out[0]) != ir.T(ir.F32, ir.Dim(cols)) || !e.work(e.root(s.Out[0])) {
 		return false
@@ -203,6 +205,6 @@ func (e *ends) sums(i int, cols, rows int64) bool {
 }
 
 // unreadUntil reports whether nothing up to step i reads a root.
-func (e *ends) unreadUntil(i int, root lower.BufferID) bool {
+func (e *productJoins) unreadUntil(i int, root lower.BufferID) bool {
 	return !slices.ContainsFunc(e.readers(root), func(j int) bool { return j != lower.Elsewhere && j <= i })
 }

@@ -6,7 +6,7 @@ import (
 	"ampc/ir"
 )
 
-// segment is a run of a group's members that becomes one step: elementwise
+// segment is a run of a cluster's members that becomes one step: elementwise
 // members over one shape, or a single node of any other kind.
 type segment struct {
 	nodes []*ir.Node
@@ -14,9 +14,9 @@ type segment struct {
 	elem  bool
 }
 
-// lowerGroup lowers the members of a fusible group, as few steps as there are
+// lowerCluster lowers the members of a fusible cluster, as few steps as there are
 // products, reductions and distinct iteration spaces among them.
-func (l *Lowerer) lowerGroup(u *unit) error {
+func (l *Lowerer) lowerCluster(u *scheduled) error {
 	caps := l.p.Target.Caps()
 	if i := slices.IndexFunc(u.nodes, caps.FusesCluster); i >= 0 {
 		if l.lowerProduct(u.nodes[i], slices.Concat(u.nodes[:i], u.nodes[i+1:])) {
@@ -32,7 +32,7 @@ func (l *Lowerer) lowerGroup(u *unit) error {
 	for i := 0; i < len(segs); i++ {
 		s := segs[i]
 		if s.elem {
-			l.emitGroup(s.nodes)
+			l.emitCluster(s.nodes)
 			continue
 		}
 		n := s.nodes[0]
@@ -53,7 +53,7 @@ func (l *Lowerer) lowerGroup(u *unit) error {
 // segments distributes members over segments such that operands come from the
 // same or an earlier one. An elementwise member joins the first segment of its
 // shape that it may follow and that it shares an operand with.
-func (l *Lowerer) segments(u *unit) []segment {
+func (l *Lowerer) segments(u *scheduled) []segment {
 	var segs []segment
 	at := make(map[*ir.Node]int, len(u.nodes))
 	reads := []map[*ir.Value]bool{} // per segment
@@ -127,28 +127,28 @@ func touches(known map[*ir.Value]bool, n *ir.Node) bool {
 	return false
 }
 
-// emitGroup joins the code of elementwise nodes over one shape into one step.
+// emitCluster joins the code of elementwise nodes over one shape into one step.
 // Values that only they read stay in registers.
-func (l *Lowerer) emitGroup(nodes []*ir.Node) {
+func (l *Lowerer) emitCluster(nodes []*ir.Node) {
 	l.now = nodes
 	j := l.join(nil, nodes)
 	out := l.stores(j, nodes)
 	if len(out) > 0 { // else nobody reads what they compute
-		l.emit(Step{Kind: KindGroup, In: j.in, Out: out, Group: &j.group, Node: NodeRef{nodes[len(nodes)-1].Name(), nodes[0].Pos}})
+		l.emit(Step{Kind: KindCluster, In: j.in, Out: out, Cluster: &j.cluster, Node: NodeRef{nodes[len(nodes)-1].Name(), nodes[0].Pos}})
 	}
 }
 
-// stores adds to the group of nodes the stores of what others read.
+// stores adds to the cluster of nodes the stores of what others read.
 func (l *Lowerer) stores(j *joiner, nodes []*ir.Node) (out []BufferID) {
 	for _, n := range nodes {
 		for _, v := range n.Out {
 			if !l.stored(v, nodes) {
 				continue
 			}
-			a := l.storesTo(v, j.group.Shape)
+			a := l.storesTo(v, j.cluster.Shape)
 			a.Reg = j.regs[v]
 			out = append(out, a.Buffer)
-			j.group.Stores = append(j.group.Stores, a)
+			j.cluster.Stores = append(j.cluster.Stores, a)
 		}
 	}
 	return out
@@ -176,15 +176,15 @@ func contains(nodes []*ir.Node, n *ir.Node) bool {
 	return false
 }
 
-// joiner builds the code of a group.
+// joiner builds the code of a cluster.
 type joiner struct {
-	l     *Lowerer
-	group Group
-	in    []BufferID
-	code  *ir.Code
-	node  *ir.Node // whose code is being emitted
-	regs  map[*ir.Value]ir.Reg
-	loads map[*ir.Value]ir.Reg
+	l       *Lowerer
+	cluster Cluster
+	in      []BufferID
+	code    *ir.Code
+	node    *ir.Node // whose code is being emitted
+	regs    map[*ir.Value]ir.Reg
+	loads   map[*ir.Value]ir.Reg
 
 	product *ir.Value // nil, or what a product's kernel has computed
 }
@@ -194,7 +194,7 @@ type joiner struct {
 func (l *Lowerer) join(product *ir.Value, nodes []*ir.Node) *joiner {
 	shape := nodes[0].Out[0].Type.Shape
 	j := &joiner{l: l, regs: map[*ir.Value]ir.Reg{}, loads: map[*ir.Value]ir.Reg{}}
-	j.group.Shape = ir.Sizes(shape)
+	j.cluster.Shape = ir.Sizes(shape)
 	j.code = ir.NewCode(func(i int) ir.Reg { return j.read(j.node.In[i]) })
 	j.product = product
 	for _, n := range nodes {
@@ -203,7 +203,7 @@ func (l *Lowerer) join(product *ir.Value, nodes []*ir.Node) *joiner {
 			j.regs[n.Out[i]] = r
 		}
 	}
-	j.group.Code = j.code.Ins
+	j.cluster.Code = j.code.Ins
 	return j
 }
 
@@ -223,9 +223,9 @@ func (j *joiner) read(v *ir.Value) ir.Reg {
 	if r, ok := j.loads[v]; ok {
 		return r
 	}
-	a := j.l.access(v, j.group.Shape)
-	r := j.code.Emit(ir.Instr{Op: ir.PIn, Type: ir.RegType(v.Type.DType), Int: int64(len(j.group.Loads))})
-	j.group.Loads = append(j.group.Loads, a)
+	a := j.l.access(v, j.cluster.Shape)
+	r := j.code.Emit(ir.Instr{Op: ir.PIn, Type: ir.RegType(v.Type.DType), Int: int64(len(j.cluster.Loads))})
+	j.cluster.Loads = append(j.cluster.Loads, a)
 	j.in = append(j.in, a.Buffer)
 	j.loads[v] = r
 	return r
@@ -236,8 +236,8 @@ func (j *joiner) computed() {
 	if _, ok := j.regs[j.product]; ok {
 		return
 	}
-	j.regs[j.product] = j.code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32, Int: int64(len(j.group.Loads))})
-	j.group.Loads = append(j.group.Loads, Access{Buffer: None, DType: ir.F32, Strides: ir.RowMajor(j.group.Shape)})
+	j.regs[j.product] = j.code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32, Int: int64(len(j.cluster.Loads))})
+	j.cluster.Loads = append(j.cluster.Loads, Access{Buffer: None, DType: ir.F32, Strides: ir.RowMajor(j.cluster.Shape)})
 }
 
 // holds reports whether register r is known to hold a value of dtype d.
@@ -246,7 +246,7 @@ func (j *joiner) holds(r ir.Reg, d ir.DType) bool {
 	case ir.PRound:
 		return i.To == d
 	case ir.PIn:
-		return j.group.Loads[i.Int].DType == d
+		return j.cluster.Loads[i.Int].DType == d
 	}
 	return false
 }

@@ -12,7 +12,7 @@ import (
 	"ampc/runtime/cpu/kern"
 )
 
-// blockLen is how many elements of a group go through its code at a time: the
+// blockLen is how many elements of a cluster go through its code at a time: the
 // registers of a block stay in the first-level cache.
 const blockLen = 512
 
@@ -43,8 +43,8 @@ func classOf(d ir.DType) class {
 // vop is one instruction bound to slots, run for the n elements from start on.
 type vop func(l *lanes, start, n int)
 
-// groupStep runs a fused group over its whole iteration space.
-type groupStep struct {
+// groupStep runs a fused cluster over its whole iteration space.
+type clusterStep struct {
 	m       *kern.Machine
 	n       int   // elements
 	block   int   // elements of a block
@@ -60,7 +60,7 @@ type groupStep struct {
 }
 
 // Run is one task: a run of blocks.
-func (g *groupStep) Run(worker, task int) {
+func (g *clusterStep) Run(worker, task int) {
 	if f := g.formula; f != nil {
 		start := task * g.block
 		f.task(g.m, worker, start, min(g.block, g.n-start))
@@ -71,7 +71,7 @@ func (g *groupStep) Run(worker, task int) {
 }
 
 // span runs the instructions for n elements from start on.
-func (g *groupStep) span(l *lanes, start, n int) {
+func (g *clusterStep) span(l *lanes, start, n int) {
 	for end := start + n; start < end; start += g.block {
 		n := min(g.block, end-start)
 		for _, op := range g.ops {
@@ -80,7 +80,7 @@ func (g *groupStep) span(l *lanes, start, n int) {
 	}
 }
 
-func (g *groupStep) run() {
+func (g *clusterStep) run() {
 	if g.n == 0 {
 		return
 	}
@@ -96,7 +96,7 @@ func (g *groupStep) run() {
 }
 
 // begin computes what is the same for all elements.
-func (g *groupStep) begin() {
+func (g *clusterStep) begin() {
 	for _, op := range g.once {
 		op(&g.shared, 0, g.wide)
 	}
@@ -105,12 +105,12 @@ func (g *groupStep) begin() {
 	}
 }
 
-func (g *groupStep) tasks() int { return (g.count + g.per - 1) / g.per }
+func (g *clusterStep) tasks() int { return (g.count + g.per - 1) / g.per }
 
-// group compiles a fused group: into one kernel where there is one of its formula. Else registers get slots that are
+// cluster compiles a fused cluster: into one kernel where there is one of its formula. Else registers get slots that are
 // reused once their last reader has run. What is the same for all elements runs once. A block has no more than most
 // elements.
-func (e *exec) group(g *lower.Group, most int) *groupStep {
+func (e *exec) cluster(g *lower.Cluster, most int) *clusterStep {
 	c := e.compiler(g, most)
 	if !c.fuse() {
 		c.land()
@@ -120,7 +120,7 @@ func (e *exec) group(g *lower.Group, most int) *groupStep {
 	return c.step
 }
 
-func elements(g *lower.Group) int {
+func elements(g *lower.Cluster) int {
 	n := 1
 	for _, d := range g.Shape {
 		n *= int(d)
@@ -128,9 +128,9 @@ func elements(g *lower.Group) int {
 	return n
 }
 
-// compiler looks the group over.
-func (e *exec) compiler(g *lower.Group, most int) *groupCompiler {
-	c := &groupCompiler{e: e, g: g, path: e.machine().Path, step: &groupStep{m: e.machine(), n: elements(g)}, blank: map[slotID]bool{}}
+// compiler looks the cluster over.
+func (e *exec) compiler(g *lower.Cluster, most int) *groupCompiler {
+	c := &groupCompiler{e: e, g: g, path: e.machine().Path, step: &clusterStep{m: e.machine(), n: elements(g)}, blank: map[slotID]bool{}}
 	c.step.block = min(blockLen, max(most, 1))
 	c.step.wide = c.step.block
 	c.shape, c.strides = coalesce(g)
@@ -140,9 +140,9 @@ func (e *exec) compiler(g *lower.Group, most int) *groupCompiler {
 
 type groupCompiler struct {
 	e       *exec
-	g       *lower.Group
+	g       *lower.Cluster
 	path    *kern.Path
-	step    *groupStep
+	step    *clusterStep
 	shape   []int64   // coalesced
 	strides [][]int64 // of loads, then stores
 	uniform []bool
@@ -160,7 +160,7 @@ type groupCompiler struct {
 
 // coalesce drops dimensions of size one and merges neighbours that every
 // access walks as one. A scalar has one dimension of size one.
-func coalesce(g *lower.Group) (shape []int64, strides [][]int64) {
+func coalesce(g *lower.Cluster) (shape []int64, strides [][]int64) {
 	all := make([]lower.Access, 0, len(g.Loads)+len(g.Stores))
 	all = append(append(all, g.Loads...), g.Stores...)
 	return coalesceAccesses(g.Shape, all)

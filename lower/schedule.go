@@ -1,0 +1,130 @@
+package lower
+
+import (
+	"container/heap"
+
+	"ampc/ir"
+)
+
+// scheduled is a schedule node, what lowers together: one node, or the members of a fusible cluster
+// that stand in one section.
+type scheduled struct {
+	nodes []*ir.Node
+	last  int32 // list position of its last member: schedule nodes run in this order
+	waits int32
+	next  []int32 // schedule nodes that read its results
+}
+
+// schedule cuts a part into schedule nodes and orders them: as the nodes stand, except that
+// a group waits for the operands of all its members. Groups that would wait for
+// each other fall apart into single nodes.
+func (l *Lowerer) schedule(part Part) ([]scheduled, error) {
+	nodes, clustered := l.partition(part, l.joins && !(l.update && part == Update))
+	if !clustered {
+		return nodes, nil
+	}
+	if sorted, ok := sortScheduled(nodes, l.scheduledIn(nodes)); ok {
+		return sorted, nil
+	}
+	nodes, _ = l.partition(part, false)
+	return nodes, nil
+}
+
+func (l *Lowerer) partition(part Part, groups bool) (nodes []scheduled, clustered bool) {
+	type key struct {
+		s ir.Section
+		g int32
+	}
+	open := map[key]int{}
+	pos := int32(0)
+	for _, s := range partSections[part] {
+		for _, n := range l.g.Body[s] {
+			pos++
+			k := key{s, n.Why.Cluster}
+			if i, ok := open[k]; ok && groups && k.g != 0 && s != ir.Prepare { // prepare's casts stay apart: a store skips them one by one
+				nodes[i].nodes = append(nodes[i].nodes, n)
+				nodes[i].last = pos
+				clustered = true
+				continue
+			}
+			open[k] = len(nodes)
+			nodes = append(nodes, scheduled{nodes: []*ir.Node{n}, last: pos})
+		}
+	}
+	return nodes, clustered
+}
+
+// scheduledIn maps Node.ID to the schedule node that it is in, -1 for other parts.
+func (l *Lowerer) scheduledIn(nodes []scheduled) []int32 {
+	of := make([]int32, len(l.seq))
+	for i := range of {
+		of[i] = -1
+	}
+	for i, u := range nodes {
+		for _, n := range u.nodes {
+			of[n.ID] = int32(i)
+		}
+	}
+	return of
+}
+
+// readyHeap holds schedule nodes whose operands are there, the earliest first.
+type readyHeap struct {
+	nodes []scheduled
+	ready []int32
+}
+
+func (h *readyHeap) Len() int           { return len(h.ready) }
+func (h *readyHeap) Less(i, j int) bool { return h.nodes[h.ready[i]].last < h.nodes[h.ready[j]].last }
+func (h *readyHeap) Swap(i, j int)      { h.ready[i], h.ready[j] = h.ready[j], h.ready[i] }
+func (h *readyHeap) Push(x any)         { h.ready = append(h.ready, x.(int32)) }
+func (h *readyHeap) Pop() any {
+	x := h.ready[len(h.ready)-1]
+	h.ready = h.ready[:len(h.ready)-1]
+	return x
+}
+
+func sortScheduled(nodes []scheduled, of []int32) ([]scheduled, bool) {
+	for i := range nodes {
+		for _, n := range nodes[i].nodes {
+			for _, v := range n.In {
+				if v == nil || v.Def == nil {
+					continue
+				}
+				if d := of[v.Def.ID]; d >= 0 && d != int32(i) {
+					nodes[d].next = append(nodes[d].next, int32(i))
+					nodes[i].waits++
+				}
+			}
+		}
+	}
+	h := &readyHeap{nodes: nodes}
+	for i := range nodes {
+		if nodes[i].waits == 0 {
+			heap.Push(h, int32(i))
+		}
+	}
+	sorted := make([]scheduled, 0, len(nodes))
+	for h.Len() > 0 {
+		i := heap.Pop(h).(int32)
+		sorted = append(sorted, nodes[i])
+		for _, r := range nodes[i].next {
+			if nodes[r].waits--; nodes[r].waits == 0 {
+				heap.Push(h, r)
+			}
+		}
+	}
+	return sorted, len(sorted) == len(nodes)
+}
+
+// lowerScheduled lowers a single node by its rule, and a cluster segment by segment.
+func (l *Lowerer) lowerScheduled(u *scheduled) error {
+	if len(u.nodes) > 1 {
+		return l.lowerCluster(u)
+	}
+	n := u.nodes[0]
+	if l.vanishes(n) {
+		return nil
+	}
+	return l.p.Target.Rule(n)(l, n)
+}
