@@ -23,6 +23,7 @@ func amp(g *ir.Graph, c *Context) error {
 	if err != nil {
 		return err
 	}
+	a.planned = c.Policy.Algorithm == "mincut"
 	a.noteIslands()
 	if err := a.storeParams(); err != nil {
 		return err
@@ -68,8 +69,11 @@ type assigner struct {
 	kept []bool       // variables that Cast and NoMasters leave alone
 	sec  []ir.Section // of a node
 
-	unpin bool     // moves that need no pin lose it (unpinned)
-	guard []string // why the range guard keeps a value f32 where it is free; "": it does not
+	// planned: dtypes come of a plan, where moves that need no pin lose it and casts written by hand are forms.
+	planned  bool
+	captured map[*ir.Value]bool
+	loads    map[load]bool // tensors that a cluster rounds while it loads them
+	guard    []string      // why the range guard keeps a value f32 where it is free; "": it does not
 }
 
 // decision is how one node computes: its class under the policy and why.
@@ -89,7 +93,7 @@ func newAssigner(g *ir.Graph, c *Context) (*assigner, error) {
 	a := &assigner{
 		g: g, c: c, p: c.Policy, low: c.Policy.Low, uses: uses,
 		node: make([]decision, nodes), src: make([]ir.DType, values), want: make([]ir.DType, values),
-		weak: make([]bool, values), out: make([]bool, values), kept: make([]bool, values), sec: make([]ir.Section, nodes),
+		captured: map[*ir.Value]bool{}, weak: make([]bool, values), out: make([]bool, values), kept: make([]bool, values), sec: make([]ir.Section, nodes),
 	}
 	if a.low == ir.Invalid {
 		a.low = ir.F32
@@ -121,7 +125,7 @@ func newAssigner(g *ir.Graph, c *Context) (*assigner, error) {
 
 // capture keeps v, which the nested graphs of n read by name, as it is.
 func (a *assigner) capture(v *ir.Value, n *ir.Node) {
-	a.out[v.ID] = true
+	a.out[v.ID], a.captured[v] = true, true
 	if v.Def == nil {
 		a.kept[v.ID] = true
 		return
@@ -236,7 +240,7 @@ func (a *assigner) requiredDType(n *ir.Node, i int) ir.DType {
 // bits already: a pin to f32 widens nothing there.
 func (a *assigner) movesSource(n *ir.Node) bool {
 	d := n.Def()
-	return d.Is(ir.Moves) && d.Elem == nil && len(n.Out) > 0 && a.src[n.Out[0].ID].Low()
+	return d.Is(ir.Moves) && d.Elem == nil && len(n.In) == 1 && len(n.Out) > 0 && a.src[n.Out[0].ID].Low()
 }
 
 // copiedLow reports whether a product reads v in 16 bits.

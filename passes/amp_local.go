@@ -53,7 +53,7 @@ func (a *assigner) requirements() []requirements {
 	required := make([]requirements, len(a.want))
 	for id, out := range a.out {
 		switch {
-		case out && a.src[id].Low():
+		case out && a.src[id] == a.low:
 			required[id] = readByLow
 		case out:
 			required[id] = readByF32
@@ -63,7 +63,7 @@ func (a *assigner) requirements() []requirements {
 		body := a.g.Body[s]
 		for k := len(body) - 1; k >= 0; k-- {
 			n := body[k]
-			if a.unpin {
+			if a.planned {
 				a.unpinMove(n, required)
 			}
 			for i, v := range n.In {
@@ -90,11 +90,17 @@ func (a *assigner) requirement(n *ir.Node, i int, required []requirements) requi
 	if v := n.In[i]; sameCluster(v, n) && !a.c.Caps.FusesNormEpilogue(v.Def) {
 		return 0 // reads the register
 	}
-	switch d := a.requiredDType(n, i); {
-	case d == ir.F32:
-		return readByF32
-	case d != ir.Invalid:
+	d := a.requiredDType(n, i)
+	if a.formCast(n) {
+		if d = a.src[n.Out[0].ID]; d == ir.F32 || d == a.src[n.In[0].ID] {
+			return required[n.Out[0].ID]
+		}
+	}
+	switch {
+	case d == a.low && d != ir.F32:
 		return readByLow
+	case d != ir.Invalid:
+		return readByF32
 	}
 	var behind requirements
 	for _, o := range n.Out {

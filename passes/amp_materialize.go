@@ -6,7 +6,7 @@ import "ampc/ir"
 // types that inference finds are what readers are compared with, so a row that
 // cannot store what was chosen costs a cast and is never wrong.
 func (a *assigner) materialize() error {
-	r := &materializer{assigner: a, b: ir.Edit(a.g), left: map[*ir.Value]*ir.Value{}, shown: map[castKey]*ir.Value{}}
+	r := &materializer{assigner: a, b: ir.Edit(a.g), left: map[*ir.Value]*ir.Value{}, same: map[*ir.Value]*ir.Value{}, shown: map[castKey]*ir.Value{}}
 	for s := range ir.NumSections {
 		body := a.g.Body[s]
 		a.g.Body[s] = make([]*ir.Node, 0, len(body)+len(body)/2)
@@ -18,19 +18,28 @@ func (a *assigner) materialize() error {
 			}
 		}
 	}
-	return r.returns()
+	if err := r.returns(); err != nil {
+		return err
+	}
+	replace(a.g, r.same)
+	return nil
 }
 
 type materializer struct {
 	*assigner
 	b     *ir.Builder
 	left  map[*ir.Value]*ir.Value // value used inside its cluster, to the cast that leaves it
+	same  map[*ir.Value]*ir.Value // cast written by hand, to what it is
 	shown map[castKey]*ir.Value   // views of casts, by the view and the dtype
 }
 
 // place casts what n reads, stores what was chosen and appends n, with the cast
 // that leaves its cluster after it.
 func (r *materializer) place(s ir.Section, n *ir.Node) error {
+	if r.formCast(n) {
+		r.dissolve(s, n)
+		return r.b.Err()
+	}
 	t := &r.node[n.ID]
 	marks := n.Why.Marks &^ (ir.MarkReadsLow | ir.MarkStoresF32 | ir.MarkStoresLow)
 	for i, v := range n.In {
@@ -64,25 +73,62 @@ func (r *materializer) place(s ir.Section, n *ir.Node) error {
 	return r.leave(n)
 }
 
+// dissolve makes the form that n, a cast written by hand, shows of what it reads:
+// a cast like those that the policy needs, under n's name, and nothing where the
+// value has that dtype.
+func (r *materializer) dissolve(s ir.Section, n *ir.Node) {
+	v, out := r.current(n.In[0]), n.Out[0]
+	before := len(r.g.Body[s])
+	x := r.cast(v, r.src[out.ID], 0)
+	if len(r.g.Body[s]) > before {
+		x.Name, x.Def.Pos = out.Name, n.Pos
+	}
+	r.same[out] = x
+}
+
+// current is v as those read it that are not in its cluster.
+func (r *materializer) current(v *ir.Value) *ir.Value {
+	if x := r.same[v]; x != nil {
+		v = x
+	}
+	if x := r.left[v]; x != nil {
+		v = x
+	}
+	return v
+}
+
 // operand returns v as n reads it, cast where it must be.
 func (r *materializer) operand(n *ir.Node, i int, v *ir.Value) *ir.Value {
 	if v.Def != nil && n.Why.Cluster > 0 && v.Def.Why.Cluster == n.Why.Cluster {
 		return v
 	}
-	if out := r.left[v]; out != nil {
-		v = out
-	}
+	z := r.tensorOf(v)
+	v = r.current(v)
 	d := r.requiredDType(n, i)
 	switch {
+	case d == ir.F32 && r.planned && r.p.converts(n) && v.Type.DType.Low():
+		d = v.Type.DType // the cast converts either
 	case d != ir.Invalid:
 	case r.castVar(v) && r.class(n, i) != ir.Fixed:
 		d = r.low
 	case !r.node[n.ID].free() || n.Def().Is(ir.View) || shares(n) || r.c.Caps.Loads(n, i):
-		return v
+		d = v.Type.DType
 	default: // a free row whose kernel reads one dtype: its result's
 		d = r.want[n.Out[0].ID]
 	}
-	return r.cast(v, d, 0)
+	v = r.cast(v, d, 0)
+	if v.Def != nil && v.Def.Op == ir.OpCast && v.Type.DType.Low() && r.loads[load{n.Why.Cluster, z}] {
+		v.Def.Why.Cluster = n.Why.Cluster
+	}
+	return v
+}
+
+// tensorOf is what casts by hand made v of.
+func (r *materializer) tensorOf(v *ir.Value) *ir.Value {
+	for v.Def != nil && r.formCast(v.Def) {
+		v = v.Def.In[0]
+	}
+	return v
 }
 
 // cast emits a cast of v to d unless it has that dtype. A view of a tensor shows
@@ -221,6 +267,9 @@ func (r *materializer) returns() error {
 		r.b = r.b.In(ir.Forward)
 		if v.Def != nil {
 			r.b = r.b.In(r.sec[v.Def.ID])
+		}
+		if x := r.same[v]; x != nil {
+			v = x
 		}
 		r.g.Return[i] = r.cast(v, d, 0)
 	}

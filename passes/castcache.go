@@ -11,7 +11,7 @@ type castKey struct {
 // castcache leaves one cast per value and dtype, where its first reader is, or
 // beside the elementwise node that computes the value and can store it twice.
 // Casts of parameters, and of all that does not change within a step, move to
-// prepare: one cast per step, whoever reads it and however often.
+// prepare with the casts of these: one cast per step, whoever reads it and however often.
 func castcache(g *ir.Graph, c *Context) error {
 	written := writtenInMicro(g)
 	_, nodes := g.Number()
@@ -23,10 +23,12 @@ func castcache(g *ir.Graph, c *Context) error {
 	first := map[castKey]*ir.Node{}
 	same := map[*ir.Value]*ir.Value{}
 	var hoisted []*ir.Node
-	moved := map[*ir.Node]bool{} // beside what they cast
 	g.Filter(func(s ir.Section, n *ir.Node) bool {
 		if n.Op != ir.OpCast || n.Out[0].Next != nil {
 			return true
+		}
+		if kept := same[n.In[0]]; kept != nil {
+			n.In[0] = kept
 		}
 		v, out := n.In[0], n.Out[0]
 		k := castKey{v, out.Type.DType}
@@ -37,28 +39,42 @@ func castcache(g *ir.Graph, c *Context) error {
 			return false
 		}
 		first[k] = n
-		if p := v.Def; p != nil && sec[p.ID] != s && (storesCasts(p, c) || moved[p]) {
+		if p := v.Def; p != nil && sec[p.ID] != s && !c.Policy.converts(n) && storesBeside(p, sec, c) {
 			beside[sec[p.ID]] = append(beside[sec[p.ID]], n)
-			moved[n], sec[n.ID] = true, sec[p.ID]
+			sec[n.ID] = sec[p.ID]
 			n.Of = nil
 			c.Count("casts_moved", 1)
 			return false
 		}
-		if !v.IsVar() || v.Kind == ir.Input || written[v] || s == ir.Prepare {
+		if s == ir.Prepare || !hoists(v, s, written) && !castIn(v, sec, ir.Prepare) {
 			return true
 		}
+		sec[n.ID] = ir.Prepare
 		n.Why.Marks |= ir.MarkCached | ir.MarkHoisted
 		n.Why.Cluster, n.Of = 0, nil
 		hoisted = append(hoisted, n)
 		c.Count("casts_hoisted", 1)
 		return false
 	})
-	g.Body[ir.Prepare] = append(hoisted, g.Body[ir.Prepare]...)
+	g.Body[ir.Prepare] = append(g.Body[ir.Prepare], hoisted...)
 	for s, casts := range beside {
 		g.Body[s] = append(g.Body[s], casts...)
 	}
 	replace(g, same)
 	return nil
+}
+
+// storesBeside reports whether a cast of p's result may be one more store of a
+// step in p's section: of the step that computes it or what p casts.
+func storesBeside(p *ir.Node, sec []ir.Section, c *Context) bool {
+	for p.Op == ir.OpCast && !storesCasts(p, c) {
+		from := p.In[0].Def
+		if from == nil || sec[from.ID] != sec[p.ID] {
+			return false
+		}
+		p = from
+	}
+	return storesCasts(p, c)
 }
 
 // replace makes every reader of a key read its value, and every link to the

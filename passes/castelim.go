@@ -11,8 +11,16 @@ import "ampc/ir"
 //
 // Over f32, f16 and bf16 the second rule reads: through f32 always, through a
 // 16-bit format never. round is not a cast and stands in nobody's way or favour.
+//
+// A plan has moved casts already where that pays (mincut).
 func castelim(g *ir.Graph, c *Context) error {
 	e := newCastEdit(g, c)
+	e.crosses = c.Policy.Algorithm != "mincut"
+	return e.run()
+}
+
+func (e *castEdit) run() error {
+	g, c := e.g, e.c
 	for s := range ir.NumSections {
 		e.begin(s)
 		for _, n := range e.body {
@@ -61,6 +69,7 @@ type castEdit struct {
 	g       *ir.Graph
 	c       *Context
 	b       *ir.Builder // nil until a cast is made
+	crosses bool        // casts move before rows that move elements
 	s       ir.Section
 	body    []*ir.Node
 	list    []*ir.Node
@@ -161,7 +170,7 @@ func (e *castEdit) simplify(n *ir.Node) {
 		e.drop(n, w)
 		return
 	}
-	if m := e.moveBehind(n, x); m != nil {
+	if m := e.moveBehind(n, x); m != nil && e.crosses {
 		e.c.Count("casts_crossed", 1)
 		e.castBefore(n, m, d)
 		return

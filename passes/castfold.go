@@ -15,7 +15,7 @@ func castfold(g *ir.Graph, c *Context) error {
 		if err := foldLoads(n, c, reads, dead); err != nil {
 			return err
 		}
-		if n.Op == ir.OpCast && !dead[n] {
+		if n.Op == ir.OpCast && !dead[n] && c.Policy.stores(n.Out[0].Type.DType) {
 			if err := foldStore(n, c, reads, dead, same); err != nil {
 				return err
 			}

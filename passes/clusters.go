@@ -23,7 +23,7 @@ func (m *planner) clusters() error {
 		}
 	}
 	for s, n := range m.g.Nodes {
-		if shares(n) {
+		if m.sharesTensor(n) {
 			continue
 		}
 		if m.inParts[n.ID] {
@@ -41,7 +41,7 @@ func (m *planner) clusters() error {
 	for _, v := range m.g.Return {
 		if m.assignable(v) {
 			p := plan.Port{Tensor: c.tensor[m.base[v.ID].ID], Part: m.part[v.ID].ID, Bytes: m.bytes(m.part[v.ID])}
-			p.Takes, p.Narrowed = m.form[v.ID].takes(fixedAs(m.src[v.ID]))
+			p.Takes, p.Narrowed = m.takes(v, m.fixedAs(m.src[v.ID]))
 			c.port(caller, p)
 		}
 	}
@@ -78,7 +78,7 @@ func (c *clusterer) order() {
 			one.Name = n.Out[0].Name
 		}
 		switch k := n.Why.Cluster; {
-		case shares(n):
+		case c.sharesTensor(n):
 		case k == 0:
 			c.node[n.ID] = int32(len(c.plan.Clusters))
 			c.plan.Clusters = append(c.plan.Clusters, one)
@@ -150,7 +150,10 @@ func (c *clusterer) readPort(n *ir.Node, i int, v *ir.Value) plan.Port {
 	b, part := c.base[v.ID], c.part[v.ID]
 	p := plan.Port{Tensor: c.tensor[b.ID], Part: part.ID, Bytes: c.size(part), Takes: plan.AsStored}
 	if c.assignable(v) {
-		p.Takes, p.Narrowed = c.form[v.ID].takes(c.reads(n, i, v))
+		p.Takes, p.Narrowed = c.takes(v, c.reads(n, i, v))
+		if c.form[v.ID] == narrowed && p.Takes == plan.Low && c.loaded(n, v) {
+			p.Takes = plan.AsStored
+		}
 		p.Saved = b.Def != nil && c.sec[n.ID] == ir.Backward && c.sec[b.Def.ID] == ir.Forward
 	}
 	return p
@@ -192,29 +195,46 @@ func (m *planner) bytes(v *ir.Value) int64 { return 2 * m.g.Elements(v.Type) }
 func (m *planner) reads(n *ir.Node, i int, v *ir.Value) plan.Choice {
 	d := m.requiredDType(n, i)
 	switch {
-	case d.Low() && m.loaded(n, v):
+	case n.Op == ir.OpCast && d == ir.F32 && m.src[n.Out[0].ID].Low(): // as it is stored
+		return plan.AsStored
+	case d == m.low && d != ir.F32 && m.loaded(n, v):
 		return plan.AsStored
 	case d != ir.Invalid:
-		return fixedAs(d)
+		return m.fixedAs(d)
 	case m.castVar(v) && m.class(n, i) != ir.Fixed:
-		return fixedAs(m.low)
+		return m.fixedAs(m.low)
 	case !m.node[n.ID].free() || m.c.Caps.Loads(n, i) || !m.assignable(n.Out[0]):
 		return plan.AsStored
 	}
 	return m.v[n.Out[0].ID]
 }
 
-// loaded reports whether the cast that n, pinned to 16 bits, reads v through
-// becomes a load of n's cluster, because nothing else reads it (fuse).
+// loaded reports whether n's cluster rounds v itself, while it loads: v's
+// tensor, or what a cast by hand makes of it, where nobody else may take that
+// in 16 bits.
 func (m *planner) loaded(n *ir.Node, v *ir.Value) bool {
-	if n.Why.Cluster == 0 || n.Def().Elem == nil || m.chained(n) || n.Out[0].Type.Shape != v.Type.Shape {
+	z := m.base[v.ID]
+	if n.Why.Cluster == 0 || n.Def().Elem == nil || m.chained(n) || n.Out[0].Type.Shape != z.Type.Shape || m.viewed(v) {
 		return false
 	}
-	if v.Def == nil && v.Kind != ir.Input || v.Def != nil && (m.storesTwice(v.Def) || shares(v.Def) || m.sec[v.Def.ID] != m.sec[n.ID]) {
+	if z.Def == nil && z.Kind != ir.Input || z.Def != nil && (m.storesTwice(z.Def) || m.sec[z.Def.ID] != m.sec[n.ID]) || !m.lowOnlyIn(n, z) {
 		return false
 	}
+	m.loads[load{n.Why.Cluster, z}] = true
+	return true
+}
+
+// lowOnlyIn reports whether no node but those of by's cluster may take v in 16 bits.
+func (m *planner) lowOnlyIn(by *ir.Node, v *ir.Value) bool {
 	for _, u := range m.uses.Of(v) {
-		if u.Node.Why.Cluster != n.Why.Cluster && (shares(u.Node) || m.requiredDType(u.Node, u.Arg).Low() || m.movesLow(u.Node)) {
+		switch n := u.Node; {
+		case n.Why.Cluster == by.Why.Cluster:
+		case m.formCast(n):
+			x := n.Out[0]
+			if m.sec[n.ID] != m.sec[by.ID] || m.out[x.ID] && m.form[x.ID] == narrowed || !m.lowOnlyIn(by, x) {
+				return false
+			}
+		case shares(n) || m.requiredDType(n, u.Arg) == m.low || m.movesLow(n) || m.follows(n, u.Arg) || m.form[v.ID] != asStored:
 			return false
 		}
 	}
@@ -224,7 +244,10 @@ func (m *planner) loaded(n *ir.Node, v *ir.Value) bool {
 // storesTwice reports whether n's kernel stores a result in two dtypes as easily
 // as in one.
 func (m *planner) storesTwice(n *ir.Node) bool {
-	return fusible(n) && !m.storesOnce(n) || m.c.Caps.FusesCluster(n)
+	if m.sec[n.ID] == ir.Prepare { // casts of variables, which are skipped one by one
+		return false
+	}
+	return m.p.fuses(n) && !m.storesOnce(n) || m.c.Caps.FusesCluster(n)
 }
 
 // storesOnce reports whether n is in the cluster of a product whose kernel stores once.

@@ -19,7 +19,7 @@ func fuse(g *ir.Graph, c *Context) error {
 		}
 	}
 	for _, n := range g.Nodes {
-		if n.Op == ir.OpCast && n.Out[0].Next == nil && n.Why.Cluster == 0 {
+		if n.Op == ir.OpCast && n.Out[0].Next == nil && n.Why.Cluster == 0 && f.sec[n.ID] != ir.Prepare && !c.Policy.converts(n) {
 			f.join(n)
 		}
 	}
@@ -49,7 +49,7 @@ func (f *fuser) join(n *ir.Node) {
 		f.c.Count("casts_stored", 1)
 		return
 	}
-	if q := f.onlyCluster(n); q > 0 && !f.chain[q] {
+	if q := f.onlyCluster(n); q > 0 && f.c.Policy.Algorithm != "mincut" && !f.chain[q] {
 		n.Why.Cluster = q
 		f.c.Count("casts_loaded", 1)
 	}
@@ -60,7 +60,7 @@ func (f *fuser) join(n *ir.Node) {
 // with such (those of an eager system store and end), or of the cast by which a
 // value leaves its cluster.
 func storesCasts(p *ir.Node, c *Context) bool {
-	return fusible(p) || c.Caps.FusesCluster(p) && !c.Policy.Eager || p.Op == ir.OpCast && p.Why.Cluster > 0
+	return c.Policy.fuses(p) || c.Caps.FusesCluster(p) && !c.Policy.Eager || p.Op == ir.OpCast && p.Why.Cluster > 0
 }
 
 // onlyCluster returns the cluster that all readers of n belong to, 0 where there is

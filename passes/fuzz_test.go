@@ -38,8 +38,19 @@ var fuzzAttrs = map[string][]ir.Attrs{
 
 // randomGraph grows a graph from the op table: any row whose inference accepts
 // the operands drawn for it. Values are small matrices, vectors and scalars.
-// pins says whether some nodes are pinned; rows of without are left out.
+// pins says whether some nodes are pinned; rows of without are left out, and
+// recurrent rows, which take four dimensions (randomRecurrences).
 func randomGraph(r *rand.Rand, size int, pins bool, without ...ir.Op) *ir.Graph {
+	return growGraph(r, size, pins, 0, without)
+}
+
+// randomRecurrences is randomGraph with recurrent rows and their gradients.
+func randomRecurrences(r *rand.Rand, size int, pins bool) *ir.Graph {
+	return growGraph(r, size, pins, 6, nil)
+}
+
+// growGraph grows a graph in which one try in every many is a recurrence; 0: none.
+func growGraph(r *rand.Rand, size int, pins bool, every int, without []ir.Op) *ir.Graph {
 	b := ir.NewBuilder("fuzz")
 	pool := []*ir.Value{
 		b.Declare(ir.Input, "x", ir.T(ir.F32, 8, 8), nil, nil),
@@ -50,8 +61,12 @@ func randomGraph(r *rand.Rand, size int, pins bool, without ...ir.Op) *ir.Graph 
 		b.Declare(ir.Input, "labels", ir.T(ir.I32, 8), nil, nil),
 	}
 	g := b.Graph()
-	ops := slices.DeleteFunc(ir.Ops(), func(op ir.Op) bool { return op.Def().Family == "recurrent" }) // they take four dimensions
+	ops := slices.DeleteFunc(ir.Ops(), func(op ir.Op) bool { return op.Def().Family == "recurrent" })
 	for tries := 0; g.NumNodes() < size && tries < 60*size; tries++ {
+		if every > 0 && r.IntN(every) == 0 {
+			pool = append(pool, recurrence(g, r, pool, pins)...)
+			continue
+		}
 		op := ops[r.IntN(len(ops))]
 		if r.IntN(4) == 0 { // more of what precision is about
 			op = []ir.Op{ir.OpMatmul, ir.OpLinear, ir.OpAdd, ir.OpMul, ir.OpSoftmax, ir.OpRelu, ir.OpReshape, ir.OpTranspose, ir.OpCast}[r.IntN(9)]
@@ -71,6 +86,60 @@ func randomGraph(r *rand.Rand, size int, pins bool, without ...ir.Op) *ir.Graph 
 		b.Return(pool[len(pool)-1-r.IntN(min(len(pool), 8))])
 	}
 	return g
+}
+
+// recurrence appends a recurrent row over matrices of the pool, reshaped, and
+// perhaps its gradient, or nothing.
+func recurrence(g *ir.Graph, r *rand.Rand, pool []*ir.Value, pins bool) []*ir.Value {
+	late := map[*ir.Value]bool{}
+	for _, n := range g.Body[ir.Backward] {
+		for _, v := range n.Out {
+			late[v] = true
+		}
+	}
+	pick := func() *ir.Value { return pool[max(r.IntN(len(pool)), r.IntN(len(pool)))] }
+	x, w, dy := pick(), pick(), pick()
+	for _, v := range []*ir.Value{x, w, dy} {
+		if !v.Type.DType.Float() || v.Type.Shape != ir.T(ir.F32, 8, 8).Shape {
+			return nil
+		}
+	}
+	b := ir.Edit(g).In(ir.Forward)
+	if late[x] || late[w] {
+		b = b.In(ir.Backward)
+	}
+	if pins && r.IntN(6) == 0 {
+		b = b.Pinned([]ir.Pin{ir.PinF32, ir.PinLow, ir.PinTF32}[r.IntN(3)])
+	}
+	back := b.In(ir.Backward)
+	emit := func(op ir.Op, in ...*ir.Value) []*ir.Value { return b.Emit(op, in, nil) }
+	var out []*ir.Value
+	switch flow := back.Reshape(dy, 4, 2, 1, 8); r.IntN(3) {
+	case 0:
+		s := emit(ir.OpLSTM, b.Reshape(x, 4, 2, 1, 8), b.Reshape(b.Slice(w, []int64{0}, []int64{0}, []int64{2}), 1, 2, 8))
+		if b.Err() == nil {
+			d := back.Emit(ir.OpLSTMGrad, []*ir.Value{s[0].Def.In[1], s[2], s[1], nil, s[0]}, nil)
+			out = []*ir.Value{b.Reshape(s[2], 8, 8), b.Reshape(s[0], 2, 8), back.Reshape(d[0], 8, 8)}
+		}
+	case 1:
+		s := emit(ir.OpRNN, b.Reshape(x, 4, 2, 1, 8), b.Reshape(w, 1, 8, 8))
+		if b.Err() == nil {
+			d := back.Emit(ir.OpRNNGrad, []*ir.Value{s[0].Def.In[1], s[0], flow}, nil)
+			out = []*ir.Value{b.Reshape(s[0], 8, 8), back.Reshape(d[0], 8, 8)}
+		}
+	case 2:
+		six := func(v *ir.Value, rows int64) *ir.Value {
+			return b.Slice(v, []int64{0, 1}, []int64{0, 0}, []int64{rows, 6})
+		}
+		s := emit(ir.OpGRU, b.Reshape(six(x, 8), 4, 2, 1, 6), b.Reshape(six(w, 2), 1, 2, 6))
+		if b.Err() == nil {
+			out = []*ir.Value{b.Reshape(s[0], 2, 8), b.Reshape(s[1], 8, 8)}
+		}
+	}
+	if b.Err() != nil || back.Err() != nil {
+		return nil
+	}
+	return slices.DeleteFunc(out, func(v *ir.Value) bool { return v == nil })
 }
 
 // tryNode appends a node of op with operands from the pool, or nothing.
@@ -145,7 +214,7 @@ func checkPipeline(t *testing.T, seed uint64) {
 		}
 		return c
 	}
-	plain := run([]string{"group", "amp", "masks"}, false)
+	plain := run([]string{"casts", "group", "amp", "masks"}, false)
 	full := run(precisionPasses, false)
 	if shuffled := run(precisionPasses, true); shuffled.String() != full.String() {
 		t.Fatalf("seed %d, policy %s: shuffled\n%s\nplain\n%s\nfrom\n%s", seed, p.Name, shuffled, full, source)

@@ -38,7 +38,7 @@ func formClusters(g *ir.Graph, c *Context) error {
 	}
 	uses := g.Uses()
 	_, nodes := g.Number()
-	w := &clusterFinder{g: g, pins: pins, caps: c.Caps, eager: c.Policy.Eager, uses: uses, returned: map[*ir.Value]bool{}, of: make([]int32, nodes)}
+	w := &clusterFinder{g: g, pins: pins, caps: c.Caps, policy: c.Policy, uses: uses, returned: map[*ir.Value]bool{}, of: make([]int32, nodes)}
 	for _, v := range g.Return {
 		w.returned[v] = true
 	}
@@ -57,7 +57,7 @@ type clusterFinder struct {
 	g        *ir.Graph
 	pins     []override // by node ID
 	caps     ir.Caps
-	eager    bool
+	policy   Policy
 	uses     *ir.Uses
 	returned map[*ir.Value]bool
 	of       []int32   // cluster by node ID, 0: none
@@ -130,7 +130,7 @@ func (w *clusterFinder) place(s ir.Section, n *ir.Node) {
 	case m.product >= ir.AfterNorm && m.pin == ir.PinLow:
 	case m.product != ir.NoEpilogue:
 		m.shape, m.tail = n.Out[0].Type.Shape, n.Out[0]
-	case fusible(n):
+	case w.policy.fuses(n) && (s != ir.Prepare || n.Op != ir.OpCast):
 		m.shape = n.Out[0].Type.Shape
 	}
 	w.of[n.ID] = int32(len(w.info))
@@ -201,10 +201,10 @@ func (w *clusterFinder) shrinks(p *ir.Node) bool {
 // joins reports whether n could be a member of cluster p.
 func (w *clusterFinder) joins(n *ir.Node, p int32) bool {
 	m := &w.info[p]
-	if w.eager && (m.product != ir.AfterNorm || w.caps.Extends(m.product, n, m.tail) != ir.AfterNormRelu) {
+	if w.policy.Eager && (m.product != ir.AfterNorm || w.caps.Extends(m.product, n, m.tail) != ir.AfterNormRelu) {
 		return false
 	}
-	if !m.shape.Known() || !fusible(n) || n.Out[0].Type.Shape != m.shape || w.pins[n.ID].pin != m.pin {
+	if !m.shape.Known() || !w.policy.fuses(n) || n.Out[0].Type.Shape != m.shape || w.pins[n.ID].pin != m.pin {
 		return false
 	}
 	return !m.chain || w.extends(n, m)

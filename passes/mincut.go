@@ -64,7 +64,7 @@ type planner struct {
 
 func newPlanner(a *assigner) *planner {
 	values := len(a.want)
-	a.unpin = true
+	a.loads = map[load]bool{}
 	m := &planner{
 		assigner: a, plan: plan.New(), required: a.requirements(), v: make([]plan.Choice, values), seen: make([]plan.Choice, values),
 		base: make([]*ir.Value, values), part: make([]*ir.Value, values), form: make([]form, values), owner: make([]*ir.Value, 2),
@@ -104,11 +104,24 @@ func (m *planner) ownerOf(x plan.Choice) *ir.Value {
 	return m.owner[x]
 }
 
-func fixedAs(d ir.DType) plan.Choice {
-	if d.Low() {
+// fixedAs is the choice of dtype d, a float of 16 or 32 bits.
+func (m *planner) fixedAs(d ir.DType) plan.Choice {
+	switch {
+	case d == ir.F32:
+		return plan.F32
+	case d == m.low:
 		return plan.Low
 	}
-	return plan.F32
+	return plan.Other
+}
+
+// seenAs is what a promoting row takes a tensor of dtype d for: together, two
+// 16-bit dtypes are f32.
+func (m *planner) seenAs(d ir.DType) plan.Choice {
+	if d != m.low {
+		return plan.F32
+	}
+	return m.fixedAs(d)
 }
 
 // choose is a new choice, which stands for v.
@@ -121,13 +134,12 @@ func (m *planner) choose(v *ir.Value) plan.Choice {
 func (m *planner) variables() {
 	for _, v := range m.g.Vars {
 		m.base[v.ID], m.part[v.ID] = v, v
-		m.v[v.ID] = plan.AsStored
+		m.v[v.ID], m.seen[v.ID] = plan.AsStored, plan.AsStored
 		if m.assignable(v) {
-			m.v[v.ID] = fixedAs(m.want[v.ID])
+			m.v[v.ID], m.seen[v.ID] = m.fixedAs(m.want[v.ID]), m.seenAs(m.want[v.ID])
 		}
-		m.seen[v.ID] = m.v[v.ID]
 		if m.castVar(v) {
-			m.seen[v.ID] = fixedAs(m.low)
+			m.seen[v.ID] = m.fixedAs(m.low)
 		}
 	}
 	for s, n := range m.g.Nodes {
@@ -150,7 +162,7 @@ func (m *planner) parts() {
 	}
 	at, first := map[*ir.Value]ir.StridedView{}, map[part]*ir.Value{}
 	for _, n := range m.g.Nodes {
-		if !shares(n) || n.Op == ir.OpConcat {
+		if !m.sharesTensor(n) || n.Op == ir.OpConcat {
 			continue
 		}
 		x := n.In[0]
@@ -162,6 +174,10 @@ func (m *planner) parts() {
 			m.base[v.ID], m.part[v.ID], m.form[v.ID] = m.base[x.ID], m.part[x.ID], m.formOf(n)
 			if isView(n) && !ok {
 				continue // all of it, in its order
+			}
+			if !shares(n) {
+				at[v] = p
+				continue
 			}
 			if q, ok := p.Through(n, k); ok {
 				at[v] = q
@@ -176,14 +192,19 @@ func (m *planner) parts() {
 	}
 }
 
-// formOf is the form in which view n shows the tensor that it is a view of.
+// formOf is the form in which n, a view or a cast, shows the tensor that it reads.
 func (m *planner) formOf(n *ir.Node) form {
 	f, t := m.form[n.In[0].ID], &m.node[n.ID]
-	switch {
-	case t.class == ir.Low && m.low != ir.F32:
-		return f.through(ir.PinLow)
-	case t.kept32() && !m.movesSource(n):
-		return f.through(ir.PinF32)
+	from, to := m.src[n.In[0].ID], m.src[n.Out[0].ID]
+	switch cast := m.formCast(n); {
+	case cast && to == from:
+		return f
+	case cast && to == m.low && f == widened && m.src[m.base[n.In[0].ID].ID] == to:
+		return asStored // there and back
+	case cast && to == m.low, !cast && t.class == ir.Low && m.low != ir.F32:
+		return narrowed
+	case cast, t.kept32() && !m.movesSource(n):
+		return f.in32()
 	}
 	return f
 }
@@ -193,9 +214,11 @@ func (m *planner) formOf(n *ir.Node) form {
 func (m *planner) variable(s ir.Section, n *ir.Node, i int) (stored, seen plan.Choice) {
 	t, v := &m.node[n.ID], n.Out[i]
 	required := m.required[v.ID]
+	if m.formCast(n) && m.src[v.ID] == m.src[n.In[0].ID] {
+		return m.v[n.In[0].ID], m.seen[n.In[0].ID]
+	}
 	if n.ResultClass(i) == ir.Fixed || v.Next != nil || t.class == ir.Fixed {
-		d := fixedAs(m.src[v.ID])
-		return d, d
+		return m.fixedAs(m.src[v.ID]), m.seenAs(m.src[v.ID])
 	}
 	switch {
 	case t.kept32():
@@ -221,15 +244,22 @@ func (m *planner) variable(s ir.Section, n *ir.Node, i int) (stored, seen plan.C
 	seen = m.freeVariable(s, n)
 	switch carries := m.carries(n); {
 	case seen == plan.Low || !m.copiesOnly(n.Out...):
-	case carries && !slices.ContainsFunc(n.In, m.lossScale):
+	case carries:
 		return m.chooseExact(v), seen
-	case carries || !m.c.Caps.StoresLow(n):
+	case carries || !m.c.Caps.StoresLow(n) || m.storesTwice(n) && m.roundedByHand(v):
 	case m.copied(v) == readByLow:
 		return plan.Low, seen
 	case !m.storesTwice(n):
 		return m.chooseExact(v), seen
 	}
 	return seen, seen
+}
+
+// roundedByHand reports whether a cast that is written by hand rounds v: n's
+// kernel stores its result as well as v's, and the constants of n are not lost
+// by the policy but by that cast.
+func (m *planner) roundedByHand(v *ir.Value) bool {
+	return slices.ContainsFunc(m.uses.Of(v), func(u ir.Use) bool { return m.formCast(u.Node) && m.src[u.Node.Out[0].ID] == m.low })
 }
 
 // chooseExact is a new choice for v, low only where all who read v read low.
@@ -245,13 +275,14 @@ func (m *planner) chooseExact(v *ir.Value) plan.Choice {
 func (m *planner) pinnedVariable(n *ir.Node, i int) (stored, seen plan.Choice) {
 	v := n.Out[i]
 	switch low := i == 0 && m.c.Caps.StoresLow(n); {
-	case m.src[v.ID].Low() && !low && !m.movesSource(n):
+	case m.movesSource(n):
+		return m.v[n.In[0].ID], m.seen[n.In[0].ID]
+	case m.src[v.ID].Low() && !low:
 		return plan.F32, plan.F32
 	case low && m.low != ir.F32 && m.src[v.ID] == ir.F32 && m.copied(v) == readByLow:
 		return plan.Low, plan.F32
 	}
-	d := fixedAs(m.src[v.ID])
-	return d, d
+	return m.fixedAs(m.src[v.ID]), m.seenAs(m.src[v.ID])
 }
 
 // freeVariable decides a free row: its forward value's, or its own.
@@ -276,17 +307,22 @@ func (m *planner) freeVariable(s ir.Section, n *ir.Node) plan.Choice {
 // result. If there are only such readers, a kernel that stores what it computes
 // in 16 bits does what the cast would; readByF32 stands for any other.
 func (m *planner) copied(v *ir.Value) (all requirements) {
-	if m.out[v.ID] {
+	switch {
+	case m.out[v.ID] && (m.src[v.ID] != m.low || v.Next != nil || m.captured[v]):
 		return readByF32
+	case m.out[v.ID]:
+		all = readByLow
 	}
 	for _, u := range m.uses.Of(v) {
 		switch n := u.Node; {
 		case sameCluster(v, n):
-		case shares(n):
+		case m.formCast(n) && m.src[n.Out[0].ID] == m.low && m.src[v.ID] != m.low, shares(n) && m.node[n.ID].class == ir.Low:
+			all |= readByLow
+		case m.sharesTensor(n):
 			for _, o := range n.Out {
 				all |= m.copied(o)
 			}
-		case m.requiredDType(n, u.Arg).Low() || m.movesLow(n):
+		case m.requiredDType(n, u.Arg) == m.low && m.low != ir.F32 || m.movesLow(n):
 			all |= readByLow
 		case m.follows(n, u.Arg):
 			all |= readByOther
@@ -363,7 +399,7 @@ func (m *planner) meets(n *ir.Node) bool {
 // in forward, whatever its own readers require.
 func (m *planner) represented(v *ir.Value) bool {
 	for _, u := range m.uses.Of(v) {
-		if shares(u.Node) && slices.ContainsFunc(u.Node.Out, m.represented) || !shares(u.Node) && m.representative(u.Section, u.Node) != nil {
+		if m.sharesTensor(u.Node) && slices.ContainsFunc(u.Node.Out, m.represented) || !m.sharesTensor(u.Node) && m.representative(u.Section, u.Node) != nil {
 			return true
 		}
 	}
@@ -433,7 +469,7 @@ func (m *planner) constraints() {
 				continue
 			}
 			m.plan.Widen(m.seen[v.ID], to)
-			if !sameCluster(v, n) && !m.castVar(v) {
+			if !sameCluster(v, n) && !m.castVar(v) && m.v[v.ID] >= 0 {
 				m.plan.Widen(m.v[v.ID], to)
 			}
 		}
@@ -445,15 +481,15 @@ func (m *planner) apply(r *plan.Result) {
 	for _, n := range m.g.Nodes {
 		for i, v := range n.Out {
 			x := m.v[v.ID]
+			if x == plan.Other {
+				m.want[v.ID] = m.src[v.ID]
+			}
 			if x < 0 {
 				continue
 			}
 			m.want[v.ID] = ir.F32
 			if r.Low(x) {
 				m.want[v.ID] = m.low
-			}
-			if !x.Free() && m.src[v.ID].Low() && m.node[n.ID].class == ir.Fixed {
-				m.want[v.ID] = m.src[v.ID]
 			}
 			if i == 0 {
 				m.reason(n, x, r)

@@ -13,7 +13,7 @@ import (
 func (c *clusterer) split(s ir.Section, last *ir.Node, v *ir.Value) {
 	out := c.v[v.ID]
 	p := c.productOf(last)
-	if c.c.Caps.Splits == nil || p == nil || out == plan.AsStored {
+	if c.c.Caps.Splits == nil || p == nil || out < 0 {
 		return
 	}
 	e := c.epilogue(p, last)
@@ -27,6 +27,7 @@ func (c *clusterer) split(s ir.Section, last *ir.Node, v *ir.Value) {
 	}
 	size := c.bytes(v) * c.times(s)
 	pay := func(a, b plan.Choice, bytes int64) {
+		a, b = bits16(a), bits16(b)
 		c.plan.Splits = append(c.plan.Splits, plan.Split{A: a, B: b, Bytes: bytes})
 	}
 	wide, low := splits(plan.F32, plan.F32), splits(plan.Low, plan.Low)
@@ -53,6 +54,14 @@ func (c *clusterer) split(s ir.Section, last *ir.Node, v *ir.Value) {
 			break
 		}
 	}
+}
+
+// bits16 is x with either 16-bit dtype as low.
+func bits16(x plan.Choice) plan.Choice {
+	if x == plan.Other {
+		return plan.Low
+	}
+	return x
 }
 
 // productOf is the product whose epilogue ends in last, nil where there is none or

@@ -25,7 +25,7 @@ type pinned struct {
 
 // pin constrains choice x to d.
 func (m *planner) pin(x plan.Choice, d ir.DType, why pinned) {
-	m.solver.Require(x, fixedAs(d))
+	m.solver.Require(x, m.fixedAs(d))
 	if m.pins[x] == nil {
 		m.pins[x] = &why
 	}

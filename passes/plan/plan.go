@@ -4,14 +4,16 @@
 // (Solver). It knows no op and no target: what a kernel takes at a port is the
 // builder's to say, once.
 //
-// A tensor is stored in f32 or in the policy's 16-bit dtype ("low"). Sizes are
-// in bytes of the low form; the f32 form has twice as many.
+// A tensor is stored in f32 or in the policy's 16-bit dtype ("low"), or because
+// its source says so in the other one. Sizes are in bytes of the low form; the
+// f32 form has twice as many.
 package plan
 
 // Choice decides a dtype: it is f32, low, or left to the Solver.
 type Choice int32
 
 const (
+	Other    Choice = -2 // 16 bits that are not low
 	AsStored Choice = -1 // of a port: whatever the tensor is stored in; of a tensor: its dtype is no choice of this kind
 	F32      Choice = 0
 	Low      Choice = 1
@@ -27,8 +29,8 @@ type TensorID int32
 
 // Tensor is what has memory of its own; views are parts of it.
 type Tensor struct {
-	// Stored decides the dtype it is stored in, AsStored where that is neither f32
-	// nor low: then sizes are in bytes as they are.
+	// Stored decides the dtype it is stored in, AsStored where that is no float of
+	// 16 or 32 bits: then sizes are in bytes as they are.
 	Stored Choice
 	Bytes  int64
 	// CopyTimes is how often per step a copy in the other dtype is made where a cast makes one.
@@ -44,7 +46,7 @@ type Port struct {
 	Bytes int64 // of the part
 
 	// Takes is the operand requirement: the dtype that the kernel reads. F32 and
-	// Low are fixed, AsStored takes either, a free choice is that of another port.
+	// Low are fixed, as is Other, AsStored takes any, a free choice is that of another port.
 	// A form that the tensor is not stored in must be made of it.
 	Takes Choice
 	// Narrowed says that the part was rounded to low on its way to the port: where
@@ -67,7 +69,7 @@ type Port struct {
 	Always bool
 }
 
-// Moves is bytes by the form of a tensor.
+// Moves is bytes by the form of a tensor: f32, or 16 bits of either dtype.
 type Moves struct{ F32, Low int64 }
 
 // Cluster is the nodes that run as one kernel, or as the kernels of one node's

@@ -17,6 +17,8 @@ import (
 //	narrowing cast, once for all readers  6n where the tensor is f32 and some reader takes low
 //	widening cast                         6n where it is low and some reader takes f32
 //	widening what was rounded             6n where some reader takes that in f32
+//	cast to the other 16 bits             6n where the tensor is f32, 4n where it is low
+//	cast of the other 16 bits             6n to f32, 4n to low
 //	saved for backward                    4n, 2n or both, times Plan.SavedCost
 //
 // Every term is unary or says "some reader on one side, the tensor on the
@@ -28,6 +30,7 @@ type Solver struct {
 	plan  *Plan
 	net   *network
 	fixed int64   // bytes that no choice changes
+	kept  int64   // cost of what is saved, whatever is chosen
 	saved []int32 // auxiliary nodes that price what is saved
 }
 
@@ -84,6 +87,7 @@ func (s *Solver) Solve() *Result {
 	}
 	r.Saved = s.savedCost(c)
 	r.Moved = c.cost + s.fixed - r.Saved
+	r.Saved += s.kept
 	return r
 }
 
@@ -108,14 +112,20 @@ type read struct {
 	*Port
 	cluster int32
 	again   bool // where it takes f32, it takes what was rounded, which is another form than the tensor in f32
+	other   bool // it takes the other 16 bits
+	twice   bool // and of what was rounded to low, which is another form than the tensor in the other 16 bits
 }
 
 // reading is the read at p by a cluster.
 func (s *Solver) reading(p *Port, cluster int32) read {
-	return read{p, cluster, p.Narrowed && p.Takes != Low && p.Takes != AsStored && s.plan.Tensors[p.Tensor].Stored != Low}
+	x := s.plan.Tensors[p.Tensor].Stored
+	narrowed := p.Narrowed && p.Takes != Low && p.Takes != AsStored && x != Low
+	other := p.Takes == Other || p.Takes == AsStored && x == Other
+	return read{p, cluster, narrowed && !other, other, narrowed && other}
 }
 
-// in decides the form that r reads of a tensor that x decides.
+// in decides the form that r, which does not take the other 16 bits, reads of a
+// tensor that x decides.
 func (r read) in(x Choice) int32 {
 	if r.Takes == AsStored {
 		return int32(x)
@@ -176,10 +186,10 @@ func (s *Solver) readers() [][]read {
 // ordered sorts reads by cluster and requirement and drops those that say the same.
 func ordered(list []read) []read {
 	slices.SortFunc(list, func(a, b read) int {
-		return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.Takes, b.Takes), cmp.Compare(a.Part, b.Part), order(a.again, b.again))
+		return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.Takes, b.Takes), cmp.Compare(a.Part, b.Part), order(a.again, b.again), order(a.twice, b.twice))
 	})
 	return slices.CompactFunc(list, func(a, b read) bool {
-		return a.cluster == b.cluster && a.Takes == b.Takes && a.Part == b.Part && a.again == b.again
+		return a.cluster == b.cluster && a.Takes == b.Takes && a.Part == b.Part && a.again == b.again && a.twice == b.twice
 	})
 }
 
@@ -217,14 +227,23 @@ func (p *Port) exactly(n int64) int64 {
 // write adds what storing t costs.
 func (s *Solver) write(t *Tensor, w *Port, times int64, list []read) {
 	if w.Moves != nil {
-		s.pay(int32(t.Stored), *w.Moves, times)
+		s.stored(t.Stored, *w.Moves, times)
 		return
 	}
 	if w.Second && len(list) > 0 && !w.Always {
 		s.forms(list, t.Stored, t.Bytes, times)
 		return
 	}
-	s.pay(int32(t.Stored), once(t.Bytes), times)
+	s.stored(t.Stored, once(t.Bytes), times)
+}
+
+// stored adds what a tensor that x decides moves where it is written.
+func (s *Solver) stored(x Choice, m Moves, times int64) {
+	if x == Other {
+		s.fixed += m.Low * times
+		return
+	}
+	s.pay(int32(x), m, times)
 }
 
 // once is what reading or writing a tensor of so many low bytes moves.
@@ -242,7 +261,11 @@ func (s *Solver) reads(t *Tensor, w *Port, list []read) {
 		case c.Outside:
 		case list[i].Moves != nil:
 			for _, r := range list[i:end] {
-				s.pay(r.in(t.Stored), *r.Moves, c.Times)
+				if r.other {
+					s.fixed += r.Moves.Low * c.Times
+				} else {
+					s.pay(r.in(t.Stored), *r.Moves, c.Times)
+				}
 			}
 		default:
 			s.forms(list[i:end], t.Stored, touched(list[i:end], t.Bytes), c.Times)
@@ -257,42 +280,63 @@ func (s *Solver) reads(t *Tensor, w *Port, list []read) {
 
 // casts adds the casts that the readers of t make necessary, each once.
 func (s *Solver) casts(t *Tensor, w *Port, list []read) {
-	x, price := int32(t.Stored), 3*t.Bytes*t.CopyTimes
+	n := t.Bytes * t.CopyTimes
+	from, narrowing := int32(t.Stored), 3*n // what is cast to f32, to low
+	into, widening := from, 3*n
+	if t.Stored == Other {
+		from, into, narrowing = srcNode, sinkNode, 2*n
+	}
 	narrow, widen, widenAgain, wide, again := int32(-1), int32(-1), int32(-1), false, false
+	other, twice := false, false
 	for _, r := range list {
-		y := r.in(t.Stored)
-		if r.Takes == AsStored {
+		if r.Takes == AsStored || r.other {
+			other, twice = other || r.other && !r.twice, twice || r.twice
 			continue
 		}
+		y := r.in(t.Stored)
 		wide, again = wide || !r.again && r.Takes != Low, again || r.again
-		if w.Rounded && !r.Narrowed {
-			s.net.arc(y, x, inf)
+		if w.Rounded && !r.Narrowed && t.Stored != Other {
+			s.net.arc(y, from, inf)
 		}
 		switch {
 		case w.Second: // its forms are paid for where they are written
 		case r.again:
-			narrow = s.lowFor(narrow, sinkNode, x, price)
-			widenAgain = s.f32For(widenAgain, y, sinkNode, price)
+			narrow = s.lowFor(narrow, sinkNode, from, narrowing)
+			widenAgain = s.f32For(widenAgain, y, sinkNode, widening)
 		default:
-			narrow = s.lowFor(narrow, y, x, price)
-			if !w.Rounded || r.Narrowed {
-				widen = s.f32For(widen, y, x, price)
+			narrow = s.lowFor(narrow, y, from, narrowing)
+			if !w.Rounded || r.Narrowed || t.Stored == Other {
+				widen = s.f32For(widen, y, into, widening)
 			}
 		}
 	}
-	if wide && again {
-		s.net.arc(srcNode, x, inf)
+	if (wide && again || other && twice) && t.Stored != Other {
+		s.net.arc(srcNode, from, inf)
+	}
+	if w.Second {
+		return
+	}
+	if other && t.Stored != Other {
+		s.pay(from, Moves{F32: 3 * n, Low: 2 * n}, 1)
+	}
+	if twice {
+		s.lowFor(narrow, sinkNode, from, narrowing)
+		s.fixed += 2 * n
 	}
 }
 
 // keeps adds what is saved of t for backward: each form once.
 func (s *Solver) keeps(t *Tensor, list []read) {
-	saved, low := int32(-1), int32(-1)
+	saved, low, other := int32(-1), int32(-1), false
+	h := int64(s.plan.SavedCost * float64(t.Bytes*t.CopyTimes))
 	for _, r := range list {
-		if r.Saved {
-			h := int64(s.plan.SavedCost * float64(t.Bytes*t.CopyTimes))
+		switch {
+		case !r.Saved:
+		case !r.other:
 			saved = s.f32For(saved, r.in(t.Stored), sinkNode, 2*h)
 			low = s.lowFor(low, r.in(t.Stored), srcNode, h)
+		case !other:
+			other, s.kept = true, s.kept+h
 		}
 	}
 	s.saved = append(s.saved, saved, low)
@@ -311,6 +355,17 @@ func touched(list []read, bytes int64) (sum int64) {
 // forms pays for the forms of a tensor of low bytes, decided by x, that list
 // reads, each once.
 func (s *Solver) forms(list []read, x Choice, low, times int64) {
+	if slices.ContainsFunc(list, func(r read) bool { return r.other }) {
+		for _, twice := range []bool{false, true} {
+			if slices.ContainsFunc(list, func(r read) bool { return r.other && r.twice == twice }) {
+				s.fixed += low * times
+			}
+		}
+		list = slices.DeleteFunc(slices.Clone(list), func(r read) bool { return r.other })
+	}
+	if len(list) == 0 {
+		return
+	}
 	y := list[0].in(x)
 	if !slices.ContainsFunc(list, func(r read) bool { return r.in(x) != y || r.again != list[0].again }) {
 		s.pay(y, once(low), times)

@@ -33,8 +33,11 @@ func randomPlan(r *rand.Rand, k int) *Plan {
 	}
 	for range k + 2 {
 		t := Tensor{Stored: any(), Bytes: int64(2 * (1 + r.IntN(9))), CopyTimes: int64(1 + r.IntN(3))}
-		if r.IntN(8) == 0 {
+		switch r.IntN(16) {
+		case 0, 1:
 			t.Stored = AsStored
+		case 2:
+			t.Stored = Other
 		}
 		id := p.Tensor(t)
 		if r.IntN(5) > 0 {
@@ -51,6 +54,9 @@ func randomPlan(r *rand.Rand, k int) *Plan {
 			q.Narrowed = r.IntN(4) == 0 && t.Stored != AsStored
 			if q.Narrowed && q.Takes == AsStored {
 				q.Takes = Low
+			}
+			if r.IntN(12) == 0 && t.Stored != AsStored {
+				q.Takes = Other
 			}
 			port(q)
 		}
@@ -83,10 +89,10 @@ func (p *Plan) bytes(low func(Choice) bool) (sum int64, ok bool) {
 		var write *Port
 		var times int64
 		asked, casts := map[form]bool{}, map[form]bool{}
-		wide, again, widened := false, false, false
+		wide, again, widened, other, twice := false, false, false, false, false
 		for i := range p.Clusters {
 			c := &p.Clusters[i]
-			parts := map[form]map[int32]int64{inF32: {}, inLow: {}, inF32Again: {}}
+			parts := map[form]map[int32]int64{inF32: {}, inLow: {}, inF32Again: {}, inOther: {}, inOtherAgain: {}}
 			for k := range c.Ports {
 				q := &c.Ports[k]
 				switch form := q.form(t, low); {
@@ -101,8 +107,11 @@ func (p *Plan) bytes(low func(Choice) bool) (sum int64, ok bool) {
 					}
 					asked[form] = true
 					casts[form] = casts[form] || q.Takes != AsStored
-					casts[inLow] = casts[inLow] || form == inF32Again
-					if q.Takes != AsStored && q.Takes != Low {
+					casts[inLow] = casts[inLow] || form == inF32Again || form == inOtherAgain
+					if q.Takes == Other {
+						other, twice = other || !q.Narrowed, twice || q.Narrowed
+					}
+					if q.Takes != AsStored && q.Takes != Low && q.Takes != Other {
 						wide, again = wide || !q.Narrowed, again || q.Narrowed
 						widened = widened || !q.Narrowed && form == inF32
 					}
@@ -120,12 +129,15 @@ func (p *Plan) bytes(low func(Choice) bool) (sum int64, ok bool) {
 			}
 			continue
 		}
-		size := map[form]int64{inF32: 2 * t.Bytes, inLow: t.Bytes, inF32Again: 2 * t.Bytes}
-		own, other := inF32, inLow
-		if low(t.Stored) {
-			own, other = inLow, inF32
+		size := map[form]int64{inF32: 2 * t.Bytes, inLow: t.Bytes, inF32Again: 2 * t.Bytes, inOther: t.Bytes, inOtherAgain: t.Bytes}
+		own := inF32
+		switch {
+		case t.Stored == Other:
+			own = inOther
+		case low(t.Stored):
+			own = inLow
 		}
-		if wide && again && own == inLow && t.Stored != Low {
+		if (wide && again || other && twice) && own == inLow && t.Stored != Low {
 			return 0, false
 		}
 		if write != nil && write.Rounded && own == inLow && widened {
@@ -142,14 +154,22 @@ func (p *Plan) bytes(low func(Choice) bool) (sum int64, ok bool) {
 			sum += size[own] * times
 		}
 		if write == nil || !write.Second {
-			for _, form := range []form{other, inF32Again} {
-				if casts[form] {
-					sum += 3 * t.Bytes * t.CopyTimes
+			for form := range casts {
+				if casts[form] && form != own {
+					sum += castBytes(own, form) * t.Bytes * t.CopyTimes
 				}
 			}
 		}
 	}
 	return sum, true
+}
+
+// castBytes is what a cast moves, in units of a form of 16 bits.
+func castBytes(from, to form) int64 {
+	if to != inOtherAgain && from == inF32 || to == inF32 || to == inF32Again {
+		return 3
+	}
+	return 2
 }
 
 // form is one in which a tensor is read.
@@ -158,15 +178,17 @@ type form int
 const (
 	inF32 form = iota
 	inLow
-	inF32Again // rounded to low, and in f32
+	inOther
+	inF32Again   // rounded to low, and in f32
+	inOtherAgain // rounded to low, and to the other 16 bits
 )
 
 // of is what is moved for a form.
 func (m *Moves) of(f form) int64 {
-	if f == inLow {
-		return m.Low
+	if f == inF32 || f == inF32Again {
+		return m.F32
 	}
-	return m.F32
+	return m.Low
 }
 
 // form is the one that q reads of t.
@@ -174,6 +196,10 @@ func (q *Port) form(t Tensor, low func(Choice) bool) form {
 	switch {
 	case t.Stored == AsStored:
 		return inF32
+	case q.Takes == Other && q.Narrowed && (t.Stored == Other || !low(t.Stored)):
+		return inOtherAgain
+	case q.Takes == Other, q.Takes == AsStored && t.Stored == Other:
+		return inOther
 	case q.Takes == AsStored && low(t.Stored), q.Takes != AsStored && low(q.Takes):
 		return inLow
 	case q.Narrowed && !low(t.Stored):
@@ -213,7 +239,7 @@ func (c *Cluster) reading(t Tensor, parts map[form]map[int32]int64) (sum int64) 
 	for form, list := range parts {
 		switch {
 		case len(list) == 0:
-		case form == inLow:
+		case form == inLow || form == inOther || form == inOtherAgain:
 			sum += touched * c.Times
 		default:
 			sum += 2 * touched * c.Times

@@ -1,0 +1,81 @@
+package passes
+
+import "ampc/ir"
+
+// canonicalCasts brings the casts that are written by hand into the form that
+// dtypes are planned for: none that changes nothing, none of a cast that lost
+// nothing, one per value and dtype, those of what does not change within a step
+// in prepare, and other conversions beside what they convert. An eager system runs what is written, and so does manual.
+func canonicalCasts(g *ir.Graph, c *Context) error {
+	if c.Policy.Manual || c.Policy.Eager {
+		return nil
+	}
+	if err := newCastEdit(g, c).run(); err != nil {
+		return err
+	}
+	written := writtenInMicro(g)
+	_, nodes := g.Number()
+	sec := make([]ir.Section, nodes)
+	for s, n := range g.Nodes {
+		sec[n.ID] = s
+	}
+	var moved [ir.NumSections][]*ir.Node
+	g.Filter(func(s ir.Section, n *ir.Node) bool {
+		if n.Op != ir.OpCast || n.Out[0].Next != nil {
+			return true
+		}
+		v, to := n.In[0], s
+		switch {
+		case hoists(v, s, written) || castIn(v, sec, ir.Prepare):
+			to = ir.Prepare
+		case v.Def != nil && c.Policy.converts(n):
+			to = sec[v.Def.ID]
+		}
+		if to == s {
+			return true
+		}
+		sec[n.ID], n.Of = to, nil
+		moved[to] = append(moved[to], n)
+		return false
+	})
+	for s, casts := range moved {
+		g.Body[s] = append(g.Body[s], casts...)
+	}
+	return nil
+}
+
+// hoists reports whether a cast of v in section s belongs in prepare.
+func hoists(v *ir.Value, s ir.Section, written map[*ir.Value]bool) bool {
+	return v.IsVar() && v.Kind != ir.Input && !written[v] && s != ir.Prepare
+}
+
+// castIn reports whether v is a cast in section s.
+func castIn(v *ir.Value, sec []ir.Section, s ir.Section) bool {
+	return v.Def != nil && v.Def.Op == ir.OpCast && sec[v.Def.ID] == s
+}
+
+// converts reports whether n is a cast that stays a node when dtypes are
+// planned: from or to other than floats of 16 and 32 bits, or to 16 bits that
+// are not the policy's. It is elementwise work like any other. The casts between
+// the dtypes that the policy chooses are forms of tensors.
+func (p Policy) converts(n *ir.Node) bool {
+	if n.Op != ir.OpCast || n.Why.Marks&ir.MarkInserted != 0 || n.Out[0].Next != nil || n.Out[0].Type.DType == ir.F64 || p.Eager || p.Manual {
+		return false
+	}
+	from, to := n.In[0].Type.DType, n.Out[0].Type.DType
+	if !formDType(from) || !formDType(to) {
+		return true
+	}
+	return p.Algorithm == "mincut" && to.Low() && to != p.Low
+}
+
+// stores reports whether a kernel that stores 16 bits may store d under p: a
+// plan chooses between f32 and the policy's dtype.
+func (p Policy) stores(d ir.DType) bool { return p.Algorithm != "mincut" || d == p.Low }
+
+func formDType(d ir.DType) bool { return d == ir.F32 || d.Low() }
+
+// fuses reports whether n may be a member of a fusion cluster.
+func (p Policy) fuses(n *ir.Node) bool {
+	return fusible(n) || p.converts(n) && n.Out[0].Type.Shape.Known()
+}
