@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"ampc/ir"
 	"ampc/onnx"
@@ -197,6 +198,9 @@ func (s *ONNXSession) Steps() []ONNXStep {
 
 // Programs counts the programs that are kept, and what they hold in bytes.
 func (s *ONNXSession) Programs() (n int, bytes int64) { return s.s.Programs() }
+
+// Compiling is how long runs have spent on making programs, all together.
+func (s *ONNXSession) Compiling() time.Duration { return s.s.Compiling() }
 
 // String describes the step: its nodes, and why the host runs it.
 func (s ONNXStep) String() string {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"ampc/ir"
 	"ampc/lower"
@@ -93,7 +94,9 @@ func (r *run) entry(st *stage, f *frame) (*entry, error) {
 	if anyElements != nil {
 		return anyElements, nil
 	}
+	start := time.Now()
 	e, err := r.trace(st, f, same >= generalAfter)
+	r.s.traced += time.Since(start)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"ampc/internal/file"
 	"ampc/ir"
@@ -41,6 +42,7 @@ type Session struct {
 	types  map[string]ir.Type // of variables in the store
 	cache  cache
 	ops    map[string]operator
+	traced time.Duration // spent on making entries
 	steps  []Step
 	closed bool
 }
@@ -233,4 +235,12 @@ func (s *Session) declare(p *lower.Program) error {
 		s.types[v.Name] = v.Type
 	}
 	return nil
+}
+
+// Compiling is how long runs have spent on importing regions and making their
+// programs, all together. Reading weights is part of it.
+func (s *Session) Compiling() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.traced
 }
