@@ -22,7 +22,7 @@ type ONNXRun struct {
 	Compile CompileOptions  // of each program
 	Backend runtime.Backend // where programs run; nil: on the CPU
 	// Programs and ProgramBytes bound how many programs are kept, and the bytes that
-	// they hold beside the weights; zero: 256 and 1 GB. The one that ran longest ago
+	// they hold beside the weights; zero: 1024 and 1 GB. The one that ran longest ago
 	// is freed first.
 	Programs     int
 	ProgramBytes int64
@@ -199,7 +199,8 @@ func (s *ONNXSession) Steps() []ONNXStep {
 // Programs counts the programs that are kept, and what they hold in bytes.
 func (s *ONNXSession) Programs() (n int, bytes int64) { return s.s.Programs() }
 
-// Compiling is how long runs have spent on making programs, all together.
+// Compiling is how long runs have spent on making programs, all together; reading
+// weights is not part of it.
 func (s *ONNXSession) Compiling() time.Duration { return s.s.Compiling() }
 
 // String describes the step: its nodes, and why the host runs it.

@@ -37,7 +37,7 @@ func (c *call) run(r *row) ([]*value, error) {
 	}
 	out := c.values(c.build(r))
 	for i := range out {
-		if ok && out[i] != nil && folded[i] != nil && out[i].k == nil && small(out[i].typ) {
+		if ok && out[i] != nil && folded[i] != nil && out[i].k == nil && Knowable(out[i].typ) {
 			out[i].k, out[i].from = folded[i].k, from
 		}
 	}

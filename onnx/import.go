@@ -24,6 +24,9 @@ type Options struct {
 	Train func(name string) bool
 }
 
+// maxConst is how many bytes of a table of integers each program of a session may hold.
+const maxConst = 1 << 12
+
 // Limits of what is computed while importing: what is larger becomes a node.
 const (
 	maxKnownInts   = 1 << 16
@@ -120,6 +123,7 @@ type importer struct {
 	inline int // how deep functions and branches stand in each other
 	out    Imported
 	guards []guarded
+	part   bool // of a session, whose programs share large tables of integers as well
 }
 
 // guarded is a value that comes of inputs and whose elements were read.
@@ -192,7 +196,7 @@ func (im *importer) main() error {
 			return fmt.Errorf("input %q: %w", x.Name, err)
 		}
 		s.vals[x.Name] = &value{name: x.Name, typ: typ, v: v}
-		if k := im.o.Values[x.Name]; k != nil && k.Type == typ && small(typ) {
+		if k := im.o.Values[x.Name]; k != nil && k.Type == typ && Knowable(typ) {
 			s.vals[x.Name].k, s.vals[x.Name].from = k, []string{x.Name}
 		}
 		im.out.Inputs = append(im.out.Inputs, Port{x.Name, v})
@@ -471,6 +475,10 @@ func (im *importer) declare(v *value) *ir.Value {
 	}
 	kind := ir.State
 	switch {
+	case im.part && typ.Bytes() > maxConst:
+		if typ.DType.Float() {
+			kind = ir.Param
+		}
 	case !typ.DType.Float() || typ.Shape.Rank() == 0:
 		kind = ir.Const
 	case !v.kept && (im.o.Train == nil || im.o.Train(v.name)):
@@ -480,6 +488,9 @@ func (im *importer) declare(v *value) *ir.Value {
 	if err != nil {
 		im.b.Fail("%v", err)
 		return nil
+	}
+	if k := im.known(v); im.part && kind == ir.Const && k != nil {
+		where = data(k) // by value, so that graphs that differ in places alone are equal
 	}
 	if where == nil {
 		e, err := v.init.value()
@@ -498,15 +509,16 @@ func (im *importer) known(v *value) *eval.Tensor {
 	if v.k != nil || v.init == nil {
 		return v.k
 	}
-	if !small(v.typ) {
+	if !Knowable(v.typ) {
 		return nil
 	}
 	v.k, _ = im.m.read(v.init)
 	return v.k
 }
 
-// small reports whether elements are worth knowing while importing.
-func small(t ir.Type) bool {
+// Knowable reports whether the elements of a value are worth knowing while importing:
+// those of many numbers are no shape, axis or bound.
+func Knowable(t ir.Type) bool {
 	limit := int64(maxKnownInts)
 	if t.DType.Float() {
 		limit = maxKnownFloats

@@ -33,6 +33,13 @@ type Partial struct {
 	Inputs []Port    // what is fed, by the names of Given
 	Wanted []Wanted  // as Part.Want
 	Guards []Guard
+	Seen   map[string]Seen // every value that the nodes read or give, by name
+}
+
+// Seen is what importing found out about a value.
+type Seen struct {
+	Type  ir.Type
+	Known *eval.Tensor // nil where its elements are not known
 }
 
 // Wanted is a result of a part: exactly one of Value, Known, Given and Tensor is set.
@@ -61,16 +68,22 @@ func (e *PartError) Unwrap() error { return e.Err }
 
 // ImportPart makes a Source graph of some nodes. All types are static.
 func (m *Model) ImportPart(p Part) (*Partial, error) {
-	im := &importer{m: m, b: ir.NewBuilder("onnx"), rows: table(), inline: 1}
+	im := &importer{m: m, b: ir.NewBuilder("onnx"), rows: table(), inline: 1, part: true}
 	im.b.Locate(func() ir.Pos { return ir.Pos{File: filepath.Base(m.path), Line: im.at} })
 	s := &scope{vals: map[string]*value{}, opsets: p.Opsets}
-	given := map[*value]string{}
+	given, tensors := map[*value]string{}, map[*Tensor]*value{}
 	s.given = func(name string) *value {
 		g := p.Given(name)
 		if g == nil {
 			return nil
 		}
-		v := im.given(g)
+		v := tensors[g.Tensor]
+		if v == nil {
+			v = im.given(g)
+		}
+		if g.Tensor != nil { // several names may stand for one
+			tensors[g.Tensor] = v
+		}
 		s.vals[name], given[v] = v, name
 		return v
 	}
@@ -106,7 +119,7 @@ func (im *importer) given(g *Given) *value {
 	name := im.nameOf(g.Name)
 	v := &value{name: g.Name, typ: g.Type, v: im.b.Declare(ir.Input, name, g.Type, nil, nil)}
 	im.out.Inputs = append(im.out.Inputs, Port{g.Name, v.v})
-	if g.Value != nil && small(g.Type) {
+	if g.Value != nil && Knowable(g.Type) {
 		v.k, v.from = g.Value, []string{g.Name}
 	}
 	return v
@@ -138,6 +151,10 @@ func (im *importer) partial(p Part, s *scope, given map[*value]string) (*Partial
 			}
 		}
 		out.Wanted = append(out.Wanted, w)
+	}
+	out.Seen = map[string]Seen{}
+	for name, v := range s.vals {
+		out.Seen[name] = Seen{v.typ, v.k}
 	}
 	for _, g := range im.guards {
 		out.Guards = append(out.Guards, Guard{g.v.v, g.k})

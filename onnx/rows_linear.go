@@ -24,7 +24,28 @@ func (c *call) matmul(i, j int, ta, tb bool) *ir.Value {
 	if d := c.typ(i).DType; !d.Float() {
 		return c.whole(x, y, dx, dy)
 	}
+	if c.im.part && len(dx) > 1 && len(dy) > 1 { // elsewhere the graph keeps its nodes
+		x, ta = untransposed(x, ta)
+		y, tb = untransposed(y, tb)
+	}
 	return c.product(x, y, dx, dy, ta, tb)
+}
+
+// untransposed is what a transposition of the last two axes reads, which a product
+// reads by columns as well. Exporters write one for each weight of a tied embedding.
+func untransposed(x *ir.Value, t bool) (*ir.Value, bool) {
+	if x == nil || x.Def == nil || x.Def.Op != ir.OpTranspose {
+		return x, t
+	}
+	perm := slices.Clone(x.Def.Ints("perm"))
+	n := len(perm)
+	perm[n-2], perm[n-1] = perm[n-1], perm[n-2]
+	for i, a := range perm {
+		if int(a) != i {
+			return x, t
+		}
+	}
+	return x.Def.In[0], !t
 }
 
 func (c *call) product(x, y *ir.Value, dx, dy []int64, ta, tb bool) *ir.Value {

@@ -7,55 +7,101 @@ import (
 	"ampc/runtime"
 )
 
-// program is a region that was compiled.
+// program is a region that was compiled. Regions of one structure share it.
 type program struct {
-	exec  runtime.Exec
-	code  *lower.Program
-	bytes int64
+	exec    runtime.Exec
+	code    *lower.Program
+	bytes   int64
+	text    string // of its graph, "" where it is not shared
+	entries []*entry
 }
 
-// cache holds all entries, the one used longest ago first.
+// cache holds programs and the entries that run them, each in the order of its last use.
 type cache struct {
-	list  []*entry
-	bytes int64
+	programs recent[*program]
+	hosts    recent[*entry] // entries without a program
+	texts    map[string]*program
+	bytes    int64
+}
+
+// recent is a list in the order of last use.
+type recent[T comparable] []T
+
+func (r *recent[T]) use(x T) {
+	if n := len(*r); n > 0 && (*r)[n-1] == x {
+		return
+	}
+	r.remove(x)
+	*r = append(*r, x)
+}
+
+func (r *recent[T]) remove(x T) {
+	if i := slices.Index(*r, x); i >= 0 {
+		*r = slices.Delete(*r, i, i+1)
+	}
 }
 
 // use notes that e runs.
 func (c *cache) use(e *entry) {
-	if n := len(c.list); n > 0 && c.list[n-1] == e {
-		return
-	}
-	if i := slices.Index(c.list, e); i >= 0 {
-		c.list = append(slices.Delete(c.list, i, i+1), e)
+	if e.program == nil {
+		c.hosts.use(e)
+	} else {
+		c.programs.use(e.program)
 	}
 }
 
-// add keeps e and lets go of others until the bounds hold.
+// maxEntries bounds the entries of a program, and those without one.
+const maxEntries = 4096
+
+// add keeps e and lets go of programs until the bounds hold.
 func (c *cache) add(e *entry, programs int, bytes int64) error {
-	c.list = append(c.list, e)
-	c.bytes += e.bytes()
-	for len(c.list) > 1 && (len(c.list) > programs || c.bytes > bytes) {
-		if err := c.drop(c.list[0]); err != nil {
+	c.use(e)
+	if e.program == nil {
+		if len(c.hosts) > maxEntries {
+			c.hosts[0].forget()
+			c.hosts = slices.Delete(c.hosts, 0, 1)
+		}
+		return nil
+	}
+	p := e.program
+	if p.entries = append(p.entries, e); len(p.entries) == 1 {
+		c.bytes += p.bytes
+		if p.text != "" {
+			c.texts[p.text] = p
+		}
+	}
+	if len(p.entries) > maxEntries {
+		p.entries[0].forget()
+		p.entries = slices.Delete(p.entries, 0, 1)
+	}
+	for len(c.programs) > 1 && (len(c.programs) > programs || c.bytes > bytes) {
+		if err := c.drop(c.programs[0]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// drop forgets an entry and frees its program.
-func (c *cache) drop(e *entry) error {
-	c.list = slices.DeleteFunc(c.list, func(x *entry) bool { return x == e })
+// forget takes an entry out of its stage.
+func (e *entry) forget() {
 	e.at.entries = slices.DeleteFunc(e.at.entries, func(x *entry) bool { return x == e })
-	c.bytes -= e.bytes()
-	if e.program == nil {
-		return nil
+}
+
+// drop frees a program and forgets its entries.
+func (c *cache) drop(p *program) error {
+	for _, e := range p.entries {
+		e.forget()
 	}
-	return e.program.exec.Close()
+	p.entries = nil
+	c.programs.remove(p)
+	delete(c.texts, p.text)
+	c.bytes -= p.bytes
+	return p.exec.Close()
 }
 
 func (c *cache) close() error {
-	for len(c.list) > 0 {
-		if err := c.drop(c.list[0]); err != nil {
+	for len(c.programs) > 0 {
+		if err := c.drop(c.programs[0]); err != nil {
 			return err
 		}
 	}
@@ -77,10 +123,5 @@ func held(p *lower.Program) int64 {
 func (s *Session) Programs() (n int, bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, e := range s.cache.list {
-		if e.program != nil {
-			n++
-		}
-	}
-	return n, s.cache.bytes
+	return len(s.cache.programs), s.cache.bytes
 }

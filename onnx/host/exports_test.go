@@ -178,8 +178,14 @@ func TestGPT2Decodes(t *testing.T) {
 			in[fmt.Sprintf("past_key_values.%d.%s", i, kind)] = noise(1, 4, 0, 8)
 		}
 	}
+	programs := 0
 	for step := range int64(6) {
 		out := compare(t, s, o, path, in)
+		n, _ := s.Programs()
+		if step > 2 && n > programs+3 { // layers share what varies, and lengths all else
+			t.Errorf("a further length brings %d programs", n-programs)
+		}
+		programs = n
 		in = map[string]*host.Value{"input_ids": ids(100, 1, 1), "attention_mask": ones(1, 4+step)}
 		for name, v := range out {
 			if past, ok := strings.CutPrefix(name, "present."); ok {

@@ -50,13 +50,6 @@ type result struct {
 	given string
 }
 
-func (e *entry) bytes() int64 {
-	if e.program == nil {
-		return 0
-	}
-	return e.program.bytes
-}
-
 // title names a region in messages.
 func (e *entry) title() string {
 	first, last := slices.Min(e.region), slices.Max(e.region)
@@ -122,7 +115,8 @@ type region struct {
 	f       *frame
 	st      *stage
 	general bool           // elements are not looked at
-	why     map[int]string // nodes that are left out, with the reason; "" for what depends on them
+	why     map[int]string // nodes that are left out, with the reason
+	static  int            // how many of them are whatever the types are
 	nodes   []int
 	want    []string // results of nodes that are read elsewhere
 	reads   map[string]operand
@@ -137,6 +131,7 @@ func (r *run) trace(st *stage, f *frame, general bool) (*entry, error) {
 			g.why[i] = op.why
 		}
 	}
+	g.static = len(g.why)
 	for {
 		p, err := g.importPart()
 		var wrong *onnx.PartError
@@ -147,6 +142,9 @@ func (r *run) trace(st *stage, f *frame, general bool) (*entry, error) {
 		}
 		if err != nil {
 			return nil, err
+		}
+		if g.split(p) != nil {
+			return nil, errSplit
 		}
 		return g.entry(p)
 	}
@@ -167,34 +165,81 @@ func (g *region) leaveOut(i int, err error) error {
 // importPart imports what can be: nodes that are not left out and read nothing of
 // those that are.
 func (g *region) importPart() (*onnx.Partial, error) {
-	g.nodes, g.want, g.reads = g.nodes[:0], nil, map[string]operand{}
-	missing, live := map[string]bool{}, map[string]bool{}
-	s := g.st.scope
-	p := onnx.Part{Opsets: s.opsets, Given: g.given}
+	g.reads = map[string]operand{}
+	if first := len(g.why) == g.static; first && g.st.chosen != nil {
+		g.nodes, g.want = g.st.chosen, g.st.want
+	} else {
+		g.choose()
+		g.wanted()
+		if first {
+			g.st.chosen, g.st.want = g.nodes, g.want
+		}
+	}
+	p := onnx.Part{Opsets: g.st.scope.opsets, Given: g.given, Want: g.want}
+	for _, i := range g.nodes {
+		p.Nodes = append(p.Nodes, g.st.scope.nodes[i])
+	}
+	return g.r.s.model.ImportPart(p)
+}
+
+// wanted lists the results of the region that are read elsewhere.
+func (g *region) wanted() {
+	s, chosen, live := g.st.scope, map[int]bool{}, map[string]bool{}
+	for _, i := range g.nodes {
+		chosen[i] = true
+	}
 	for _, i := range g.st.rest {
-		n := s.nodes[i]
-		_, out := g.why[i]
-		if out || slices.ContainsFunc(s.reads[i], func(x string) bool { return missing[x] }) {
-			for _, y := range n.Out {
-				missing[y] = true
-			}
+		if !chosen[i] {
 			for _, x := range s.reads[i] {
 				live[x] = true
 			}
-			continue
 		}
-		g.nodes = append(g.nodes, i)
-		p.Nodes = append(p.Nodes, n)
 	}
-	for _, n := range p.Nodes {
-		for _, y := range n.Out {
+	g.want = nil
+	for _, i := range g.nodes {
+		for _, y := range s.nodes[i].Out {
 			if y != "" && (live[y] || s.isOutput(y)) {
 				g.want = append(g.want, y)
 			}
 		}
 	}
-	p.Want = g.want
-	return g.r.s.model.ImportPart(p)
+}
+
+// choose lists the nodes of the region. Those that read initialisers alone join the
+// region that reads them, so that no large constant goes from one to another.
+func (g *region) choose() {
+	s, waits := g.st.scope, g.st.waits()
+	g.nodes = nil
+	missing, bound := map[string]bool{}, 0
+	for _, i := range g.st.rest {
+		_, out := g.why[i]
+		if out || waits[i] || slices.ContainsFunc(s.reads[i], func(x string) bool { return missing[x] }) {
+			for _, y := range s.nodes[i].Out {
+				missing[y] = true
+			}
+			continue
+		}
+		g.nodes = append(g.nodes, i)
+		if !s.free[i] {
+			bound++
+		}
+	}
+	if bound == 0 || len(g.nodes) == len(g.st.rest) {
+		return
+	}
+	read := map[string]bool{}
+	var kept []int
+	for _, i := range slices.Backward(g.nodes) {
+		if s.free[i] && !slices.ContainsFunc(s.nodes[i].Out, func(y string) bool { return read[y] }) {
+			continue
+		}
+		kept = append(kept, i)
+		for _, x := range s.reads[i] {
+			read[x] = true
+		}
+	}
+	slices.Reverse(kept)
+	g.nodes = kept
 }
 
 func (s *scope) isOutput(name string) bool {
@@ -221,11 +266,12 @@ func (g *region) given(name string) *onnx.Given {
 	x := operand{name: name, init: t}
 	out := &onnx.Given{Name: name, Tensor: t}
 	if t != nil {
-		out.Name = g.r.s.nameOf(t, name, in)
+		out.Tensor = g.r.s.shared(t)
+		out.Name = g.r.s.nameOf(out.Tensor, name, in)
 	} else {
 		x.kind, x.typ = v.Kind, v.Type
 		out.Kind, out.Type = v.Kind.kind(), v.Type
-		if v.stable && !g.general && v.Kind == Tensor {
+		if v.stable && !g.general && v.Kind == Tensor && onnx.Knowable(v.Type) {
 			out.Value, _ = v.Elements()
 		}
 	}
@@ -247,7 +293,7 @@ func (g *region) entry(p *onnx.Partial) (*entry, error) {
 	if len(e.region)+len(e.nodes) == 0 {
 		return nil, g.stuck()
 	}
-	e.next = g.st.scope.stage(g.done(e.nodes))
+	e.next = g.st.plan.stage(g.done(e.nodes))
 	live := func(name string) bool { return g.st.scope.isOutput(name) || e.next != nil && e.next.live[name] }
 	var names []string
 	names = slices.AppendSeq(names, maps.Keys(g.f.env))
@@ -268,6 +314,9 @@ func (g *region) entry(p *onnx.Partial) (*entry, error) {
 // ready lists the nodes that the host runs after the region: those left out whose
 // operands are there then.
 func (g *region) ready(e *entry) {
+	if len(g.why) == 0 {
+		return
+	}
 	s := g.st.scope
 	waiting := map[string]bool{}
 	inRegion := g.done(nil)
@@ -318,8 +367,16 @@ func (g *region) compile(e *entry, p *onnx.Partial) error {
 		return nil
 	}
 	var err error
-	if e.program, err = g.r.s.compile(p.Graph); err != nil {
-		return err
+	text := ""
+	if g.st.plan.varies != nil {
+		text = canonical(p.Graph)
+		e.program = g.r.s.cache.texts[text]
+	}
+	if e.program == nil {
+		if e.program, err = g.r.s.compile(p.Graph); err != nil {
+			return err
+		}
+		e.program.text = text
 	}
 	for _, v := range e.program.code.Vars {
 		if v.Kind != ir.Input {
@@ -353,7 +410,7 @@ func (s *Session) compile(g *ir.Graph) (*program, error) {
 		}
 		exec, err := s.o.Backend.Load(code, s.store)
 		if err == nil {
-			return &program{exec, code, held(code)}, nil
+			return &program{exec: exec, code: code, bytes: held(code)}, nil
 		}
 		if _, again := runtime.FallBack(s.o.Backend, err); !again {
 			return nil, err

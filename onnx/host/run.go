@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -37,11 +38,15 @@ func (r *run) scope(s *scope, outer *frame, env map[string]*Value) ([]*Value, er
 	}
 	r.stack = append(r.stack, f)
 	defer func() { r.stack = r.stack[:len(r.stack)-1] }()
-	for st := s.first(); st != nil; {
+	for st := s.plan(f).first(); st != nil; {
 		if err := context.Cause(r.ctx); err != nil {
 			return nil, err
 		}
 		e, err := r.entry(st, f)
+		if err == errSplit {
+			st = s.plan(f).first()
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -60,6 +65,9 @@ func (r *run) scope(s *scope, outer *frame, env map[string]*Value) ([]*Value, er
 	}
 	return out, nil
 }
+
+// errSplit says that the scope has a new plan, before anything ran.
+var errSplit = errors.New("a new plan")
 
 // maxFrames bounds how deep loops, branches and functions nest.
 const maxFrames = 64

@@ -15,13 +15,14 @@ type scope struct {
 	nodes   []*onnx.Node
 	reads   [][]string // by node, what graphs in attributes read included
 	order   []int      // operands come first; only what the outputs need
+	free    []bool     // by node: it reads initialisers alone
 	opsets  map[string]int64
 	inits   map[string]*onnx.Tensor // initialisers and constants, by name
 	inputs  []string
 	outputs []*onnx.Info
 
-	subs   map[*onnx.Node]map[string]*scope // made when first needed
-	stages map[string]*stage                // by the nodes that are done
+	subs  map[*onnx.Node]map[string]*scope // made when first needed
+	plans []*plan                          // the first has regions as large as can be
 }
 
 // newScope prepares a graph.
@@ -51,7 +52,7 @@ func newFunction(path string, opsets map[string]int64, f *onnx.Function, nodes [
 // prepare orders the nodes that the outputs need. Constants are not among them:
 // they are initialisers.
 func (s *scope) prepare() error {
-	s.subs, s.stages = map[*onnx.Node]map[string]*scope{}, map[string]*stage{}
+	s.subs, s.plans = map[*onnx.Node]map[string]*scope{}, []*plan{{scope: s, stages: map[string]*stage{}}}
 	order, err := onnx.Sorted(s.nodes)
 	if err != nil {
 		return err
@@ -77,7 +78,26 @@ func (s *scope) prepare() error {
 		s.order = append(s.order, i)
 	}
 	slices.Reverse(s.order)
+	s.findFree()
 	return nil
+}
+
+// findFree finds the nodes that read nothing but initialisers, directly or not.
+func (s *scope) findFree() {
+	s.free = make([]bool, len(s.nodes))
+	known := map[string]bool{}
+	for name := range s.inits {
+		known[name] = !slices.Contains(s.inputs, name)
+	}
+	for _, i := range s.order {
+		if slices.ContainsFunc(s.reads[i], func(x string) bool { return !known[x] }) {
+			continue
+		}
+		s.free[i] = true
+		for _, y := range s.nodes[i].Out {
+			known[y] = true
+		}
+	}
 }
 
 // constantOf is the tensor of a Constant, nil where the node is none or holds no tensor.
@@ -131,27 +151,32 @@ func (s *scope) within(n *onnx.Node) string {
 	return s.path + "/" + name
 }
 
-// stage is a point of a scope: some nodes are done.
+// stage is a point of a plan: some nodes are done.
 type stage struct {
 	scope   *scope
+	plan    *plan
 	done    []bool
 	rest    []int           // nodes that are not, in order
 	live    map[string]bool // what they read, and the outputs
 	entries []*entry
+	chosen  []int                // the nodes of its region, where all of them can be imported
+	want    []string             // their results that are read elsewhere
+	last    map[string]onnx.Seen // of the entry made last, where it began its scope
 }
 
 // stage finds or makes the stage after some nodes; nil where all are done.
-func (s *scope) stage(done []bool) *stage {
+func (p *plan) stage(done []bool) *stage {
 	key := make([]byte, len(done))
 	for i, d := range done {
 		if d {
 			key[i] = 1
 		}
 	}
-	if st, ok := s.stages[string(key)]; ok {
+	if st, ok := p.stages[string(key)]; ok {
 		return st
 	}
-	st := &stage{scope: s, done: done, live: map[string]bool{}}
+	s := p.scope
+	st := &stage{scope: s, plan: p, done: done, live: map[string]bool{}}
 	for _, i := range s.order {
 		if !done[i] {
 			st.rest = append(st.rest, i)
@@ -166,9 +191,9 @@ func (s *scope) stage(done []bool) *stage {
 	if len(st.rest) == 0 {
 		st = nil
 	}
-	s.stages[string(key)] = st
+	p.stages[string(key)] = st
 	return st
 }
 
 // first is the stage at which nothing is done.
-func (s *scope) first() *stage { return s.stage(make([]bool, len(s.nodes))) }
+func (p *plan) first() *stage { return p.stage(make([]bool, len(p.scope.nodes))) }

@@ -3,6 +3,7 @@ package host
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"sync"
@@ -20,7 +21,7 @@ import (
 type Options struct {
 	Config  passes.Config   // the policy, and how regions are compiled
 	Backend runtime.Backend // where regions run
-	// Programs and ProgramBytes bound the programs that are kept; zero: 256, and 1 GB.
+	// Programs and ProgramBytes bound the programs that are kept; zero: 1024, and 1 GB.
 	// The program that ran longest ago goes first. Weights do not count.
 	Programs     int
 	ProgramBytes int64
@@ -39,10 +40,13 @@ type Session struct {
 	store  runtime.Store
 	names  map[*onnx.Tensor]string // of initialisers, in the store
 	taken  map[string]bool
-	types  map[string]ir.Type // of variables in the store
+	equal  map[[sha256.Size]byte]*onnx.Tensor // tables of integers, by their contents
+	same   map[*onnx.Tensor]*onnx.Tensor      // as equal has them
+	types  map[string]ir.Type                 // of variables in the store
 	cache  cache
 	ops    map[string]operator
 	traced time.Duration // spent on making entries
+	loaded time.Duration // of it on reading weights
 	steps  []Step
 	closed bool
 }
@@ -63,7 +67,7 @@ func Open(path string, o Options) (*Session, error) {
 
 // New prepares a model, which Close closes.
 func New(m *onnx.Model, o Options) (*Session, error) {
-	o.Programs, o.ProgramBytes = cmp.Or(o.Programs, 256), cmp.Or(o.ProgramBytes, 1<<30)
+	o.Programs, o.ProgramBytes = cmp.Or(o.Programs, 1024), cmp.Or(o.ProgramBytes, 1<<30)
 	o.Iterations, o.Bytes = cmp.Or(o.Iterations, 1e6), cmp.Or(o.Bytes, 8<<30)
 	main, err := newScope("", nil, m.Opsets, m.Graph)
 	if err != nil {
@@ -73,7 +77,7 @@ func New(m *onnx.Model, o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Session{ops: operators(), model: m, main: main, o: o, store: store, names: map[*onnx.Tensor]string{}, taken: map[string]bool{}, types: map[string]ir.Type{}}, nil
+	return &Session{ops: operators(), cache: cache{texts: map[string]*program{}}, model: m, main: main, o: o, store: store, names: map[*onnx.Tensor]string{}, equal: map[[sha256.Size]byte]*onnx.Tensor{}, same: map[*onnx.Tensor]*onnx.Tensor{}, taken: map[string]bool{}, types: map[string]ir.Type{}}, nil
 }
 
 // Inputs lists what Run must be given, Outputs what it can return.
@@ -212,8 +216,35 @@ func (s *Session) nameOf(t *onnx.Tensor, name string, in *scope) string {
 	return name
 }
 
+// shared is t, or a table of integers with the same contents that came before: each
+// layer of an export has a causal mask of its own.
+func (s *Session) shared(t *onnx.Tensor) *onnx.Tensor {
+	if x := s.same[t]; x != nil {
+		return x
+	}
+	typ, err := t.Type()
+	if err != nil || typ.DType.Float() {
+		return t
+	}
+	b, err := s.model.Bytes(t)
+	if err != nil {
+		return t
+	}
+	h := sha256.New()
+	fmt.Fprintln(h, typ)
+	h.Write(b)
+	key := [sha256.Size]byte(h.Sum(nil))
+	if s.equal[key] == nil {
+		s.equal[key] = t
+	}
+	s.same[t] = s.equal[key]
+	return s.same[t]
+}
+
 // declare brings the variables of a program into the store.
 func (s *Session) declare(p *lower.Program) error {
+	start := time.Now()
+	defer func() { s.loaded += time.Since(start) }()
 	vars, err := runtime.Variables(p)
 	if err != nil {
 		return err
@@ -238,9 +269,9 @@ func (s *Session) declare(p *lower.Program) error {
 }
 
 // Compiling is how long runs have spent on importing regions and making their
-// programs, all together. Reading weights is part of it.
+// programs, all together, without reading weights.
 func (s *Session) Compiling() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.traced
+	return s.traced - s.loaded
 }

@@ -1,0 +1,128 @@
+package host
+
+import (
+	"fmt"
+	"slices"
+
+	"ampc/ir"
+	"ampc/onnx"
+)
+
+// plan is a way to cut a scope into regions. All but the first of a scope are made
+// for sizes that vary from run to run, such as the length of what a decoder has
+// cached: nodes that see them have regions of their own, and all others are compiled
+// once.
+type plan struct {
+	scope  *scope
+	stages map[string]*stage    // by the nodes that are done
+	varies []bool               // by node; nil: nothing is known to vary
+	equal  map[string]onnx.Seen // what the scope reads that does not, and its types
+}
+
+// Bounds of when a scope is cut so: regions are worth it, and most of it stays.
+const (
+	leastSplit = 48
+	mostVaries = 0.6 // of the nodes
+)
+
+// plan is that of the scope for what a frame holds.
+func (s *scope) plan(f *frame) *plan {
+	for _, p := range s.plans[1:] {
+		if p.fits(f) {
+			return p
+		}
+	}
+	return s.plans[0]
+}
+
+func (p *plan) fits(f *frame) bool {
+	for name, x := range p.equal {
+		if v, _, _ := f.find(name); v == nil || v.Kind != Tensor || v.Type != x.Type {
+			return false
+		}
+	}
+	return true
+}
+
+// split makes a plan of what differs between two imports of all nodes of a scope;
+// nil where too much or nothing does.
+func (g *region) split(p *onnx.Partial) *plan {
+	before := g.st.last
+	g.st.last = p.Seen
+	s := g.st.scope
+	if before == nil || g.st.plan.varies != nil || len(g.nodes) < leastSplit || len(g.nodes) < len(s.order) {
+		return nil
+	}
+	out := &plan{scope: s, stages: map[string]*stage{}, varies: make([]bool, len(s.nodes)), equal: map[string]onnx.Seen{}}
+	for name := range g.reads {
+		if x := p.Seen[name]; g.reads[name].init == nil && x.Type == before[name].Type {
+			out.equal[name] = x
+		}
+	}
+	differs := func(name string) bool {
+		x, y := p.Seen[name], before[name]
+		return x.Type != y.Type || (x.Known == nil) != (y.Known == nil) || x.Known != nil && !equal(decoded(x.Known), y.Known)
+	}
+	n := 0
+	for _, i := range s.order {
+		if slices.ContainsFunc(s.reads[i], differs) || slices.ContainsFunc(s.nodes[i].Out, differs) {
+			out.varies[i] = true
+			n++
+		}
+	}
+	if n == 0 || float64(n) > mostVaries*float64(len(s.order)) {
+		return nil
+	}
+	s.plans = append(s.plans, out)
+	return out
+}
+
+// waits lists the nodes of a stage that are not of its region because they vary and
+// others do not, or the other way round: a region of what does not vary comes first.
+func (st *stage) waits() map[int]bool {
+	if st.plan.varies == nil {
+		return nil
+	}
+	pick := func(varies bool) (waiting map[int]bool, any bool) {
+		waiting, missing := map[int]bool{}, map[string]bool{}
+		for _, i := range st.rest {
+			if st.plan.varies[i] == varies && !slices.ContainsFunc(st.scope.reads[i], func(x string) bool { return missing[x] }) {
+				any = any || !st.scope.free[i]
+				continue
+			}
+			waiting[i] = true
+			for _, y := range st.scope.nodes[i].Out {
+				missing[y] = true
+			}
+		}
+		return waiting, any
+	}
+	if waiting, any := pick(false); any {
+		return waiting
+	}
+	if waiting, any := pick(true); any {
+		return waiting
+	}
+	return nil
+}
+
+// canonical gives the values of a graph names by their places, so that graphs of one
+// structure have one text: the layers of a network then share a program.
+func canonical(g *ir.Graph) string {
+	k := 0
+	next := func(v *ir.Value, prefix string) {
+		v.Name = fmt.Sprintf("%s%d", prefix, k)
+		k++
+	}
+	for _, v := range g.Vars {
+		if v.Kind == ir.Input || v.Kind == ir.Const {
+			next(v, "in")
+		}
+	}
+	for _, n := range g.Nodes {
+		for _, v := range n.Out {
+			next(v, "v")
+		}
+	}
+	return g.String()
+}
