@@ -170,6 +170,10 @@ func (m *Model) Bytes(t *Tensor) (b []byte, err error) {
 		return nil, err
 	}
 	err = m.guard(func() error {
+		if t.made != nil {
+			b, err = t.made()
+			return err
+		}
 		if at, ok, err := t.place(typ); !t.away && (ok || err != nil) {
 			b = at.b
 			return err

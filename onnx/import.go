@@ -330,8 +330,10 @@ func (x *Info) size(i int, given []int64, sizes map[string]int64) (int64, error)
 	return size, nil
 }
 
-// nameOf is a name of the model as the graph takes it.
-func (im *importer) nameOf(name string) string {
+func (im *importer) nameOf(name string) string { return VarName(name) }
+
+// VarName is a name of the model as graphs take it.
+func VarName(name string) string {
 	if strings.HasPrefix(name, ir.Reserved) {
 		name = "onnx." + name
 	}
@@ -483,6 +485,9 @@ func (im *importer) declare(v *value) *ir.Value {
 		kind = ir.Const
 	case !v.kept && (im.o.Train == nil || im.o.Train(v.name)):
 		kind = ir.Param
+	}
+	if v.init.Made() && kind == ir.Param {
+		return im.b.Declare(kind, im.nameOf(v.name), typ, nil, nil) // the session writes it
 	}
 	where, err := im.m.locate(v.init, typ)
 	if err != nil {

@@ -49,10 +49,20 @@ type Tensor struct {
 
 	raw    message // raw_data
 	hasRaw bool
-	typed  []field // float_data and its kin
-	texts  int     // elements of string_data
-	away   bool    // data_location is external
+	typed  []field                // float_data and its kin
+	texts  int                    // elements of string_data
+	away   bool                   // data_location is external
+	made   func() ([]byte, error) // elements that are computed; nil: they are in a file
 }
+
+// MakeTensor is a tensor of f32 whose elements are computed where they are read:
+// little-endian, row-major, dense.
+func MakeTensor(name string, dims []int64, elements func() ([]byte, error)) *Tensor {
+	return &Tensor{Name: name, DType: 1, Dims: dims, made: elements}
+}
+
+// Made reports whether the elements are computed.
+func (t *Tensor) Made() bool { return t.made != nil }
 
 func (t *Tensor) read(f field) error {
 	return within("tensor", &t.Name, f, func(f field) error {
@@ -134,6 +144,10 @@ func (t *Tensor) value() (*eval.Tensor, error) {
 		return nil, fmt.Errorf("tensor %q: its elements lie in another file", t.Name)
 	}
 	m, ok, err := t.place(typ)
+	if t.made != nil {
+		m.b, err = t.made()
+		ok = true
+	}
 	if err != nil {
 		return nil, err
 	}

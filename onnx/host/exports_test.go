@@ -11,6 +11,7 @@ import (
 	"ampc/internal/onnxmodel"
 	"ampc/ir"
 	"ampc/ir/eval"
+	"ampc/onnx"
 	"ampc/onnx/host"
 	"ampc/passes"
 	"ampc/runtime/cpu"
@@ -194,4 +195,30 @@ func TestGPT2Decodes(t *testing.T) {
 		}
 	}
 	logSteps(t, s)
+}
+
+// Batch norms behind convolutions are part of their weights.
+func TestNormsFold(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mobilenet.onnx")
+	if err := onnxmodel.MobileNet(0.25).WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	m, err := onnx.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	others := 0
+	for _, n := range m.Graph.Nodes {
+		if n.Op != "BatchNormalization" {
+			others++
+		}
+	}
+	m.Close()
+	s := open(t, path)
+	if _, err := s.Run(context.Background(), map[string]*host.Value{"x": noise(1, 3, 32, 32)}); err != nil {
+		t.Fatal(err)
+	}
+	if steps := s.Steps(); len(steps) != 1 || len(steps[0].Nodes) != others {
+		t.Errorf("%v, want one region of %d nodes", steps, others)
+	}
 }

@@ -40,6 +40,7 @@ type Session struct {
 	store  runtime.Store
 	names  map[*onnx.Tensor]string // of initialisers, in the store
 	taken  map[string]bool
+	made   map[string]*onnx.Tensor            // of names, those whose elements are computed
 	equal  map[[sha256.Size]byte]*onnx.Tensor // tables of integers, by their contents
 	same   map[*onnx.Tensor]*onnx.Tensor      // as equal has them
 	types  map[string]ir.Type                 // of variables in the store
@@ -73,11 +74,12 @@ func New(m *onnx.Model, o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
+	main.foldNorms(m)
 	store, err := o.Backend.NewStore(nil)
 	if err != nil {
 		return nil, err
 	}
-	return &Session{ops: operators(), cache: cache{texts: map[string]*program{}}, model: m, main: main, o: o, store: store, names: map[*onnx.Tensor]string{}, equal: map[[sha256.Size]byte]*onnx.Tensor{}, same: map[*onnx.Tensor]*onnx.Tensor{}, taken: map[string]bool{}, types: map[string]ir.Type{}}, nil
+	return &Session{ops: operators(), cache: cache{texts: map[string]*program{}}, model: m, main: main, o: o, store: store, names: map[*onnx.Tensor]string{}, made: map[string]*onnx.Tensor{}, equal: map[[sha256.Size]byte]*onnx.Tensor{}, same: map[*onnx.Tensor]*onnx.Tensor{}, taken: map[string]bool{}, types: map[string]ir.Type{}}, nil
 }
 
 // Inputs lists what Run must be given, Outputs what it can return.
@@ -213,6 +215,9 @@ func (s *Session) nameOf(t *onnx.Tensor, name string, in *scope) string {
 		name = fmt.Sprintf("%s.%d", base, i)
 	}
 	s.names[t], s.taken[name] = name, true
+	if t.Made() {
+		s.made[onnx.VarName(name)] = t
+	}
 	return name
 }
 
@@ -241,6 +246,14 @@ func (s *Session) shared(t *onnx.Tensor) *onnx.Tensor {
 	return s.same[t]
 }
 
+// initial is what a variable holds: bytes of the file, or what is computed from it.
+func (s *Session) initial(v *lower.Var) ([]byte, error) {
+	if t := s.made[v.Name]; t != nil {
+		return s.model.Bytes(t)
+	}
+	return runtime.InitialBytes(v, 0)
+}
+
 // declare brings the variables of a program into the store.
 func (s *Session) declare(p *lower.Program) error {
 	start := time.Now()
@@ -256,7 +269,7 @@ func (s *Session) declare(p *lower.Program) error {
 		if err := s.store.Declare([]lower.Var{v}); err != nil {
 			return err
 		}
-		data, err := runtime.InitialBytes(&v, 0)
+		data, err := s.initial(&v)
 		if err != nil {
 			return err
 		}
