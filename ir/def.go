@@ -89,6 +89,7 @@ type Operand struct {
 	Variadic bool // this and all further operands; only the last
 	Named    bool // printed as name=%value among the attributes
 	Strided  bool // its rows are walked by strides: they need not lie one after the other
+	Selects  bool // integers that number the elements of operand 0 along the row's axis, the first where it names none
 	Factor   bool // a matrix that the row's expansion multiplies in the dtype it has
 	Entry    Entry
 	// NoGrad says why Grad gives a float operand no gradient; a loss that depends on

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// ids is an operand of integers that select elements.
-func ids(name string) Operand { return Operand{Name: name, Kinds: KInt, Class: Fixed} }
+// ids is an operand of integers that select elements of operand 0.
+func ids(name string) Operand { return Operand{Name: name, Kinds: KInt, Class: Fixed, Selects: true} }
 
 var alongAxis = AttrDef{Name: "axis", Kind: AttrInt, Doc: "counts from the end where negative"}
 
@@ -29,7 +29,7 @@ var indexRows = map[Op]Def{
 	},
 	OpOneHot: {
 		Name: "one_hot", Doc: "1 at the id along a new axis of size depth, 0 elsewhere; an id outside 0..depth-1 gives zeros only.",
-		In: in(ids("ids")), Out: out(Result{Name: "y"}),
+		In: in(Operand{Name: "ids", Kinds: KInt, Class: Fixed}), Out: out(Result{Name: "y"}),
 		Attrs: []AttrDef{{Name: "depth", Kind: AttrInt, Required: true, Doc: "size of the new axis"}, {Name: "axis", Kind: AttrInt, Default: int64(-1), Doc: "its place in the result"},
 			{Name: "dtype", Kind: AttrDType, Default: F32, Doc: "of the result"}},
 		Class: Fixed, Why: "0 and 1 are exact in every dtype", Unit: UnitAny, NoGrad: "reads no float", Infer: inferOneHot, Range: bit, Bound: noBound,

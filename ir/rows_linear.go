@@ -28,7 +28,7 @@ var linearRows = map[Op]Def{
 	},
 	OpEmbedding: {
 		Name: "embedding", Doc: "Looks rows of table[V,D] up by ids; an id outside 0..V-1 is an error on the host.",
-		In:    in(Operand{Name: "table"}, Operand{Name: "ids", Kinds: KInt, Class: Fixed}),
+		In:    in(Operand{Name: "table"}, ids("ids")),
 		Out:   out(Result{Name: "y"}),
 		Flags: Moves, Class: Clear, Why: "moves rows", Unit: UnitSame,
 		Infer: inferEmbedding, Range: within(0), Grad: gradEmbedding,

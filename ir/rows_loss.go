@@ -10,7 +10,7 @@ import (
 var lossRows = map[Op]Def{
 	OpCrossEntropy: {
 		Name: "cross_entropy", Doc: "Σ −target·log softmax(logits) along axis over labels other than ignore; the target is 1−s on the label plus s/classes everywhere, s the smoothing, times the class's weight. The count is that of labels, or the sum of their weights, 0 where that is not finite; no gradient flows into weights.",
-		In:  in(Operand{Name: "logits", ReadsLow: true}, Operand{Name: "labels", Kinds: KInt, Class: Fixed}, weightsIn),
+		In:  in(Operand{Name: "logits", ReadsLow: true}, ids("labels"), weightsIn),
 		Out: lossOut, Attrs: classAttrs(smoothingAttr),
 		Class: Keep, Why: "exp and log need range", Infer: inferClassLoss, Bound: boundLoss, Cost: flops(0, 5), Range: rangeClassLoss,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
@@ -26,7 +26,7 @@ var lossRows = map[Op]Def{
 	},
 	OpCrossEntropyGrad: {
 		Name: "cross_entropy_grad", Doc: "(Σ target·softmax(logits) − target)·dsum along axis with the target of cross_entropy, zero where the label is ignored.",
-		In:  in(Operand{Name: "logits", ReadsLow: true}, Operand{Name: "labels", Kinds: KInt, Class: Fixed}, Operand{Name: "dsum", Class: Fixed}, weightsIn),
+		In:  in(Operand{Name: "logits", ReadsLow: true}, ids("labels"), Operand{Name: "dsum", Class: Fixed}, weightsIn),
 		Out: out(Result{Name: "dlogits", StoresLow: true}), Attrs: classAttrs(smoothingAttr),
 		Class: Keep, Why: "exp needs range", Unit: UnitProduct, Infer: inferCrossEntropyGrad, Cost: flops(0, 6),
 		Range: func(n *Node, in []Interval) []Interval {
@@ -66,7 +66,7 @@ var lossRows = map[Op]Def{
 	},
 	OpNLL: {
 		Name: "nll", Doc: "Σ −logp[label] along axis over labels other than ignore.",
-		In:  in(Operand{Name: "logp", ReadsLow: true}, Operand{Name: "labels", Kinds: KInt, Class: Fixed}),
+		In:  in(Operand{Name: "logp", ReadsLow: true}, ids("labels")),
 		Out: lossOut, Attrs: classAttrs(),
 		Class: Keep, Why: "long sums lose bits", Infer: inferClassLoss, Bound: boundLoss, Cost: flops(1, 1),
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {

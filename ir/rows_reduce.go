@@ -223,6 +223,10 @@ func (b *Builder) shifted(x *Value, axis int, by int64) *Value {
 	if b.err != nil || x == nil {
 		return nil
 	}
+	if x.Type.Shape.Rank() <= axis {
+		b.Fail("linear_scan: needs the rank of %s, which has type %s", x, b.g.TypeString(x.Type))
+		return nil
+	}
 	lo, hi := make([]int64, x.Type.Shape.Rank()), make([]int64, x.Type.Shape.Rank())
 	lo[axis], hi[axis] = by, -by
 	return b.Pad(x, lo, hi, 0)

@@ -305,15 +305,8 @@ func indexBound(g *ir.Graph, name string) int64 {
 			ids[n.Out[0]] = true
 		}
 		for i, x := range n.In {
-			if !ids[x] || i == 0 && n.Op != ir.OpEmbedding {
-				continue
-			}
-			s := n.In[0].Type.Shape
-			switch n.Op {
-			case ir.OpEmbedding, ir.OpGather:
-				bound = min(bound, int64(s.Dim(0)))
-			case ir.OpCrossEntropy, ir.OpNLL:
-				bound = min(bound, int64(s.Dim(int(n.Int("axis")))))
+			if data := n.In[0]; ids[x] && n.OperandDef(i).Selects && data.Type.Shape.Static() {
+				bound = min(bound, int64(data.Type.Shape.Dim(n.Axis())))
 			}
 		}
 	}
