@@ -28,8 +28,9 @@ type ONNXOptions struct {
 // LoadONNX makes a model of the ONNX file at path. Its weights stay in the
 // file, which must be there until the first step is compiled. Outputs are what
 // Model.Outputs returns, in the order of the file; inputs and outputs have their
-// names. An operator that is not read is an error that names the node: see
-// docs/onnx-ops.md.
+// names. An operator that is not understood (docs/onnx-ops.md) is carried where
+// the model says the types of its results: the model can be looked at and
+// converted, and what must run the operator is an error that names the node.
 func LoadONNX(path string, o ONNXOptions, more ...ModelOption) (*Model, error) {
 	f, err := onnx.Open(path)
 	if err != nil {
@@ -59,7 +60,7 @@ func LoadONNX(path string, o ONNXOptions, more ...ModelOption) (*Model, error) {
 
 // importing are the options as the importer takes them.
 func (o *ONNXOptions) importing(path string) (onnx.Options, error) {
-	in := onnx.Options{Dims: map[string]int64{}, Shapes: o.Shapes, Values: map[string]*eval.Tensor{}}
+	in := onnx.Options{Dims: map[string]int64{}, Shapes: o.Shapes, Values: map[string]*eval.Tensor{}, Foreign: true}
 	for d, n := range o.Sizes {
 		in.Dims[string(d)] = n
 	}

@@ -37,6 +37,7 @@ type ConvertReport struct {
 	Casts      int // that were added
 	Weights    int // that are stored in 16 bits
 	Kept       []KeptNode
+	Foreign    []KeptNode // that are not understood: kept, and why nothing was compared
 	Errors     []OutputError
 	In, Out    int64         // bytes of the files
 	Runs       int           // of assignments that a calibration tried
@@ -146,13 +147,23 @@ func (c *conversion) write(ctx context.Context, share float64) (r *ConvertReport
 		}
 		r.Kept = append(r.Kept, KeptNode(k))
 	}
+	for _, i := range c.x.Foreign {
+		n := c.m.Graph.Nodes[i]
+		r.Foreign = append(r.Foreign, KeptNode{i, n.Name, n.Op, "the operator is not known"})
+	}
+	if len(r.Foreign) > 0 && c.o.MaxError > 0 {
+		n := r.Foreign[0]
+		return nil, fmt.Errorf("%s: MaxError: outputs cannot be compared, node %d (%s) cannot be run: %s", c.source, n.Index, n.Op, n.Why)
+	}
 	var compared error
 	err = file.Write(c.out, func(f *os.File) error {
 		if err := c.m.Write(f, e); err != nil {
 			return err
 		}
-		if r.Errors, compared = c.o.compare(ctx, c.in, f.Name()); compared != nil {
-			return compared
+		if len(r.Foreign) == 0 {
+			if r.Errors, compared = c.o.compare(ctx, c.in, f.Name()); compared != nil {
+				return compared
+			}
 		}
 		return r.sizes(c.in, f)
 	})

@@ -113,6 +113,9 @@ func Check(g *ir.Graph, t Target) error {
 
 // refusal says that t does not run n.
 func refusal(n *ir.Node, t Target) string {
+	if n.Op == ir.OpForeign {
+		return fmt.Sprintf("%s of operator set %s is not known here: it is kept, and cannot be computed", ir.Printable(n.Str("op")), ir.Printable(n.Str("domain")))
+	}
 	if why := t.Refusal(n); why != "" {
 		return n.Def().Name + ": " + why
 	}

@@ -1,6 +1,7 @@
 package onnx_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"ampc/internal/golden"
 	"ampc/ir"
 	"ampc/ir/eval"
 	"ampc/lower"
@@ -230,6 +232,59 @@ func (l limit) check(b *cpu.Backend, dir, set string) error {
 // Every case of the ONNX project's gives the outputs that it states, in the
 // evaluator and on the CPU, but for those that testdata/unsupported.txt names.
 func TestNodeCases(t *testing.T) { runCases(t, "node") }
+
+// allCases names a folder with all node cases of a release of ONNX:
+// onnx/backend/test/data/node of v1.19.0.
+const allCases = "AMPC_ONNX_NODE"
+
+// Every node case of ONNX 1.19 passes, but for those of testdata/unsupported.txt, which -update
+// writes anew: a reason that stands there stays.
+func TestAllNodeCases(t *testing.T) {
+	dir := os.Getenv(allCases)
+	if dir == "" {
+		t.Skipf("%s names no folder with the node cases of ONNX 1.19", allCases)
+	}
+	b, err := cpu.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	list, err := filepath.Glob(filepath.Join(dir, "*", "model.onnx"))
+	if err != nil || len(list) == 0 {
+		t.Fatalf("no cases in %s", dir)
+	}
+	known, lines := unsupportedCases(t), []string{}
+	for _, path := range list {
+		name := filepath.Base(filepath.Dir(path))
+		err := node.check(b, filepath.Dir(path), "test_data_set_0")
+		switch reason := known[name]; {
+		case err == nil && reason != "" && !golden.Updating():
+			t.Errorf("%s passes, testdata/unsupported.txt says: %s", name, reason)
+		case err != nil && reason == "" && !golden.Updating():
+			t.Errorf("%s: %v", name, err)
+		case err != nil:
+			lines = append(lines, fmt.Sprintf("%s: %s\n", name, cmp.Or(reason, shortReason(err))))
+		}
+	}
+	t.Logf("%d of %d cases pass", len(list)-len(lines), len(list))
+	if golden.Updating() {
+		if err := os.WriteFile("testdata/unsupported.txt", []byte(strings.Join(lines, "")), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// shortReason is why a case is not run, without its file and node.
+func shortReason(err error) string {
+	if n, ok := errors.AsType[*onnx.NodeError](err); ok {
+		return fmt.Sprintf("%s: %v", n.Op, n.Err)
+	}
+	_, text, found := strings.Cut(err.Error(), "elements of ")
+	if found {
+		return "elements of " + text
+	}
+	return strings.ReplaceAll(err.Error(), "\n", " ")
+}
 
 // Layers that PyTorch exported, of opsets 6 to 9.
 func TestExportedLayers(t *testing.T) {

@@ -22,6 +22,9 @@ type Options struct {
 	// Train keeps what only training needs: an initialiser that this holds for is a
 	// parameter, every other one is frozen. nil: all floating-point ones are.
 	Train func(name string) bool
+	// Foreign carries nodes of the main graph that are not understood as ops of the graph that
+	// nothing computes (Imported.Foreign), where the model says the types of their results.
+	Foreign bool
 }
 
 // maxConst is how many bytes of a table of integers each program of a session may hold.
@@ -101,6 +104,8 @@ type Imported struct {
 	// Values are those of the graph that values of the main graph became, by name; what
 	// is known while importing has none until a node reads it.
 	Values map[string]*ir.Value
+	// Foreign are the nodes of the model that are carried, and not understood.
+	Foreign []int
 	// Bound are inputs of the model whose elements (Options.Values) were read: the
 	// graph is right for no others.
 	Bound []string
@@ -184,10 +189,14 @@ func (im *importer) main() error {
 		return err
 	}
 	for _, x := range g.Inputs {
-		if s.vals[x.Name] != nil {
-			continue // an initialiser that a caller may replace: its value holds
+		if s.vals[x.Name] != nil && im.o.Values[x.Name] == nil && im.o.Shapes[x.Name] == nil {
+			continue // an initialiser that a caller may replace, and does not
 		}
 		typ, err := im.inputType(x)
+		if _, not := errors.AsType[Unsupported](err); not && im.o.Foreign {
+			s.vals[x.Name] = &value{name: x.Name, kind: x.DType.String()} // only nodes that are carried read it
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("input %q: %w", x.Name, err)
 		}
@@ -383,7 +392,7 @@ func (im *importer) node(n *Node, s *scope) error {
 		if v == nil && name != "" {
 			return fmt.Errorf("operand %q: nothing computes it", name)
 		}
-		if v != nil && v.kind != "" {
+		if v != nil && v.kind != "" && !im.carries() {
 			return Unsupported{Reason: fmt.Sprintf("operand %q is a %s, not a tensor", name, v.kind), Data: true}
 		}
 		c.in = append(c.in, v)
@@ -393,7 +402,13 @@ func (im *importer) node(n *Node, s *scope) error {
 		if f := im.function(n); f != nil {
 			return im.call(f, c)
 		}
+		if im.carries() {
+			return im.foreign(c, "the operator is not known")
+		}
 		return Unsupported{Reason: "the operator is not known"}
+	}
+	if im.carries() && (c.open() || c.strange()) {
+		return im.foreign(c, "an operand has no sizes, or elements that are not computed with")
 	}
 	if c.opset == 0 {
 		return fmt.Errorf("the model does not say which version of operator set %q it uses", n.Domain)

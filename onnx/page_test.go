@@ -34,7 +34,7 @@ func TestOpsPage(t *testing.T) {
 ## For all operators
 
 - Elements of 4 bits, floats of 8 bits or fewer, strings and complex numbers are not computed with.
-- Elements of double (f64) are computed in f32, where the CPU has no kernel for f64: products, windows, norms, losses, recurrences, attention, resizing, running sums.
+- Elements of double (f64) are computed in f32, where the CPU has no kernel for f64: products, windows, norms, losses, recurrences, attention, resizing.
 - A shape, an axis or a bound must be known before the model runs. It may be an initialiser, a constant, the shape of a value,
   whatever is computed from these, or an input whose elements are given while importing.
 - Sequences, optionals, maps and sparse tensors are not read; neither are Loop and Scan.
@@ -43,13 +43,18 @@ func TestOpsPage(t *testing.T) {
 ## Test cases of the ONNX project that do not pass
 
 `)
+	fmt.Fprintf(&b, "Of the 1615 of release 1.19, %d pass (`AMPC_ONNX_NODE=FOLDER go test ./onnx -run TestAllNodeCases`). Of the others, what has no static form\nis run by the host executor (see [onnx.md](onnx.md)).\n\n", 1615-len(unsupportedCases(t)))
 	by := map[string][]string{}
 	for name, reason := range unsupportedCases(t) {
 		by[reason] = append(by[reason], "`"+name+"`")
 	}
 	for _, reason := range slices.Sorted(maps.Keys(by)) {
 		slices.Sort(by[reason])
-		fmt.Fprintf(&b, "- %s: %s.\n", strings.Join(by[reason], ", "), reason)
+		names := by[reason]
+		if len(names) > 3 {
+			names = append(slices.Clone(names[:3]), fmt.Sprintf("and %d more", len(names)-3))
+		}
+		fmt.Fprintf(&b, "- %s: %s.\n", reason, strings.Join(names, ", "))
 	}
 	golden.File(t, "../docs/onnx-ops.md", b.String())
 }

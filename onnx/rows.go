@@ -30,7 +30,7 @@ type rowKey struct{ domain, op string }
 
 var table = sync.OnceValue(func() map[rowKey]*row {
 	t := map[rowKey]*row{}
-	for i, rows := range [][]row{linearRows, windowRows, normRows, softmaxRows, lossRows, resizeRows, recurrentRows, attentionRows, unaryRows, binaryRows, shapeRows, indexRows, scatterRows, reduceRows, trainingRows, valueRows, quantRows, contribRows, contribAttentionRows} {
+	for i, rows := range [][]row{linearRows, windowRows, normRows, softmaxRows, lossRows, resizeRows, recurrentRows, attentionRows, unaryRows, binaryRows, shapeRows, indexRows, scatterRows, reduceRows, trainingRows, valueRows, quantRows, contribRows, contribAttentionRows, moreRows} {
 		for k := range rows {
 			r := rows[k]
 			r.single = r.single || i < 8 // the families that kernels have no f64 for

@@ -112,16 +112,16 @@ func (a *scores) mask() *ir.Value {
 			own[n-1] = t
 		}
 		if n := len(own); n < 4 {
-			m = b.Reshape(m, slices.Concat(slices.Repeat([]int64{1}, 4-n), own)...)
+			m = c.reshape(m, slices.Concat(slices.Repeat([]int64{1}, 4-n), own)...)
 		}
 		join(m)
 	}
 	if c.flag("is_causal", false) {
 		rows, cols := b.Iota(ir.I32, 0, s, t), b.Iota(ir.I32, 1, s, t)
-		join(b.Reshape(never(b.Le(cols, b.Affine(rows, 1, float64(a.past)))), 1, 1, s, t))
+		join(c.reshape(never(b.Le(cols, b.Affine(rows, 1, float64(a.past)))), 1, 1, s, t))
 	}
 	if c.has(6) {
-		valid := c.cast(b.Reshape(c.x(6), a.qd[0], 1, 1, 1), ir.I32)
+		valid := c.cast(c.reshape(c.x(6), a.qd[0], 1, 1, 1), ir.I32)
 		join(never(b.Lt(b.Iota(ir.I32, 3, 1, 1, 1, t), valid)))
 	}
 	if mask == nil {
@@ -174,7 +174,7 @@ func (c *call) turning(i int, turn int64, d []int64, at *ir.Value, beside bool) 
 		if at != nil {
 			table = c.b.Gather(table, at, 0)
 		}
-		return c.b.Reshape(table, d[0], 1, d[2], turn/2)
+		return c.reshape(table, d[0], 1, d[2], turn/2)
 	}
 	return turning{angle(i), angle(i + 1), turn, beside}
 }
@@ -197,8 +197,8 @@ func (t turning) apply(c *call, x *ir.Value) *ir.Value {
 	im := b.Add(b.Mul(t.sin, even), b.Mul(t.cos, odd))
 	y := b.Concat(3, re, im)
 	if t.beside {
-		up := func(v *ir.Value) *ir.Value { return b.Reshape(v, d[0], d[1], d[2], half, 1) }
-		y = b.Reshape(b.Concat(4, up(re), up(im)), d[0], d[1], d[2], t.turn)
+		up := func(v *ir.Value) *ir.Value { return c.reshape(v, d[0], d[1], d[2], half, 1) }
+		y = c.reshape(b.Concat(4, up(re), up(im)), d[0], d[1], d[2], t.turn)
 	}
 	if t.turn < d[3] {
 		y = b.Concat(3, y, c.columns(x, t.turn, d[3]))
@@ -219,7 +219,7 @@ func rotary(c *call) []*ir.Value {
 	}
 	y := c.turning(1, turn, d, c.opt(3), c.flag("interleaved", false)).apply(c, x)
 	if in := c.dims(0); len(in) == 3 {
-		y = c.b.Reshape(c.b.Transpose(y, 0, 2, 1, 3), in...)
+		y = c.reshape(c.b.Transpose(y, 0, 2, 1, 3), in...)
 	}
 	return one(y)
 }

@@ -143,10 +143,10 @@ func (c *call) unpacked(x *ir.Value, bits int64) *ir.Value {
 	var parts []*ir.Value
 	for at := int64(0); at < 8; at += bits {
 		p := c.b.And(c.b.Div(x, c.lit(x, float64(int64(1)<<at))), c.lit(x, float64(int64(1)<<bits-1)))
-		parts = append(parts, c.b.Reshape(p, append(slices.Clone(d), 1)...))
+		parts = append(parts, c.reshape(p, append(slices.Clone(d), 1)...))
 	}
 	d[len(d)-1] *= 8 / bits
-	return c.b.Reshape(c.b.Concat(int64(len(d)), parts...), d...)
+	return c.reshape(c.b.Concat(int64(len(d)), parts...), d...)
 }
 
 // matmulNBits multiplies by columns whose elements are packed in blocks, each with a scale.
@@ -161,7 +161,7 @@ func matmulNBits(c *call) []*ir.Value {
 		return nil
 	}
 	blocks, b := ceilDiv(k, block), c.b
-	w := b.Reshape(c.cast(c.unpacked(c.x(1), bits), ir.F32), n, blocks, block)
+	w := c.reshape(c.cast(c.unpacked(c.x(1), bits), ir.F32), n, blocks, block)
 	for _, i := range []int{1, 2, 3} {
 		if c.has(i) {
 			c.keep(i)
@@ -173,15 +173,15 @@ func matmulNBits(c *call) []*ir.Value {
 	case c.typ(3).DType == ir.U8:
 		z := c.x(3)
 		if z != nil && c.rank(3) == 1 {
-			z = b.Reshape(z, n, c.dims(3)[0]/n)
+			z = c.reshape(z, n, c.dims(3)[0]/n)
 		}
 		zero = b.Slice(c.unpacked(z, bits), []int64{1}, []int64{0}, []int64{blocks})
-		zero = b.Reshape(c.cast(zero, ir.F32), n, blocks, 1)
+		zero = c.reshape(c.cast(zero, ir.F32), n, blocks, 1)
 	default:
-		zero = b.Reshape(c.cast(c.x(3), ir.F32), n, blocks, 1)
+		zero = c.reshape(c.cast(c.x(3), ir.F32), n, blocks, 1)
 	}
-	w = b.Mul(b.Sub(w, zero), b.Reshape(c.cast(c.x(2), ir.F32), n, blocks, 1))
-	w = b.Reshape(w, n, blocks*block)
+	w = b.Mul(b.Sub(w, zero), c.reshape(c.cast(c.x(2), ir.F32), n, blocks, 1))
+	w = c.reshape(w, n, blocks*block)
 	if blocks*block > k {
 		w = b.Slice(w, []int64{1}, []int64{0}, []int64{k})
 	}

@@ -32,7 +32,7 @@ func (c *call) split(x *ir.Value, n int64) *ir.Value {
 		c.fail("%d heads of %v", n, d)
 		return nil
 	}
-	return c.b.Transpose(c.b.Reshape(x, d[0], d[1], n, d[2]/n), 0, 2, 1, 3)
+	return c.b.Transpose(c.reshape(x, d[0], d[1], n, d[2]/n), 0, 2, 1, 3)
 }
 
 // columns are columns [from, to) of the last axis.
@@ -80,7 +80,7 @@ func (a *keys) padding(i int) {
 	value := a.float("mask_filter_value", -10000)
 	at := b.Iota(ir.I32, 3, 1, 1, 1, t)
 	part := func(k int64) *ir.Value {
-		return b.Reshape(b.Slice(a.cast(m, ir.I32), []int64{0}, []int64{k * batch}, []int64{(k + 1) * batch}), batch, 1, 1, 1)
+		return a.reshape(b.Slice(a.cast(m, ir.I32), []int64{0}, []int64{k * batch}, []int64{(k + 1) * batch}), batch, 1, 1, 1)
 	}
 	switch {
 	case len(d) == 1 && d[0] == batch:
@@ -88,9 +88,9 @@ func (a *keys) padding(i int) {
 	case len(d) == 1 && d[0] == 2*batch:
 		a.hide(b.And(b.Lt(at, part(0)), b.Ge(at, part(1))), value)
 	case len(d) == 2:
-		a.hide(b.Ne(b.Reshape(m, d[0], 1, 1, d[1]), a.lit(m, 0)), value)
+		a.hide(b.Ne(a.reshape(m, d[0], 1, 1, d[1]), a.lit(m, 0)), value)
 	case len(d) == 3:
-		a.hide(b.Ne(b.Reshape(m, d[0], 1, d[1], d[2]), a.lit(m, 0)), value)
+		a.hide(b.Ne(a.reshape(m, d[0], 1, d[1], d[2]), a.lit(m, 0)), value)
 	default:
 		a.refuse("a mask %v", d)
 	}
@@ -128,7 +128,7 @@ func (a *keys) run() *ir.Value {
 		}
 		y = a.b.Matmul(a.b.Softmax(s, 3), a.repeated(a.v, qd[1]), false, false)
 	}
-	return a.b.Reshape(a.b.Transpose(y, 0, 2, 1, 3), qd[0], qd[2], qd[1]*vd[3])
+	return a.reshape(a.b.Transpose(y, 0, 2, 1, 3), qd[0], qd[2], qd[1]*vd[3])
 }
 
 // repeated gives every head of queries its own of x [B,G,T,H].
@@ -137,8 +137,8 @@ func (c *call) repeated(x *ir.Value, n int64) *ir.Value {
 	if d[1] == n {
 		return x
 	}
-	wide := c.b.Broadcast(c.b.Reshape(x, d[0], d[1], 1, d[2], d[3]), d[0], d[1], n/d[1], d[2], d[3])
-	return c.b.Reshape(wide, d[0], n, d[2], d[3])
+	wide := c.b.Broadcast(c.reshape(x, d[0], d[1], 1, d[2], d[3]), d[0], d[1], n/d[1], d[2], d[3])
+	return c.reshape(wide, d[0], n, d[2], d[3])
 }
 
 // contribAttention multiplies its operand by the weights of queries, keys and values at once.
@@ -169,7 +169,7 @@ func contribAttention(c *call) []*ir.Value {
 		}
 		past = d[3]
 		of := func(i int64) *ir.Value {
-			return c.b.Reshape(c.b.Slice(c.x(4), []int64{0}, []int64{i}, []int64{i + 1}), d[1:]...)
+			return c.reshape(c.b.Slice(c.x(4), []int64{0}, []int64{i}, []int64{i + 1}), d[1:]...)
 		}
 		a.k, a.v = c.b.Concat(2, of(0), a.k), c.b.Concat(2, of(1), a.v)
 	}
@@ -182,7 +182,7 @@ func contribAttention(c *call) []*ir.Value {
 	if !c.wants(1) || c.failure() != nil {
 		return one(y)
 	}
-	up := func(x *ir.Value) *ir.Value { return c.b.Reshape(x, append([]int64{1}, sizes(x.Type)...)...) }
+	up := func(x *ir.Value) *ir.Value { return c.reshape(x, append([]int64{1}, sizes(x.Type)...)...) }
 	return []*ir.Value{y, c.b.Concat(0, up(a.k), up(a.v))}
 }
 
@@ -197,7 +197,7 @@ func multiHead(c *call) []*ir.Value {
 	x, d := c.x(0), c.dims(0)
 	packed := func(x *ir.Value, d []int64, i int64) *ir.Value { // [B,S,N,k,H]
 		x = b.Slice(x, []int64{3}, []int64{i}, []int64{i + 1})
-		return b.Reshape(x, d[0], d[1], d[2]*d[4])
+		return c.reshape(x, d[0], d[1], d[2]*d[4])
 	}
 	var q, k, v *ir.Value
 	switch {
@@ -242,7 +242,7 @@ func multiHead(c *call) []*ir.Value {
 	if c.failure() != nil {
 		return nil
 	}
-	whole := func(x *ir.Value) *ir.Value { return b.Reshape(x, sizes(x.Type)...) } // a result of its own
+	whole := func(x *ir.Value) *ir.Value { return c.reshape(x, sizes(x.Type)...) } // a result of its own
 	return []*ir.Value{y, whole(a.k), whole(a.v)}
 }
 
@@ -270,7 +270,7 @@ func groupQuery(c *call) []*ir.Value {
 	}
 	d := sizes(a.q.Type)
 	batch, s := d[0], d[2]
-	lengths := b.Affine(b.Reshape(c.cast(c.x(5), ir.I32), batch, 1), 1, 1) // with the new ones
+	lengths := b.Affine(c.reshape(c.cast(c.x(5), ir.I32), batch, 1), 1, 1) // with the new ones
 	before := b.Affine(lengths, 1, -float64(s))
 	if s == total {
 		before = b.Full(ir.I32, 0, batch, 1)
@@ -290,7 +290,7 @@ func groupQuery(c *call) []*ir.Value {
 		return nil
 	}
 	t := sizes(a.k.Type)[2]
-	own, cols := b.Reshape(places, batch, 1, s, 1), b.Iota(ir.I32, 3, 1, 1, 1, t)
+	own, cols := c.reshape(places, batch, 1, s, 1), b.Iota(ir.I32, 3, 1, 1, 1, t)
 	seen := b.Le(cols, own)
 	if w := c.int("local_window_size", -1); w >= 0 {
 		seen = b.And(seen, b.Gt(cols, b.Affine(own, 1, -float64(w))))
@@ -318,7 +318,7 @@ func (c *call) kept(i int, x, before *ir.Value, total int64) *ir.Value {
 	at := b.Sub(b.Iota(ir.I32, 1, d[0], t), before) // among the new ones
 	fresh := b.Affine(c.within(at, 0, d[2]-1), 1, float64(past))
 	from := b.Where(b.Lt(at, b.Scalar(ir.I32, 0)), c.within(b.Iota(ir.I32, 1, d[0], t), 0, max(past-1, 0)), fresh)
-	from = b.Broadcast(b.Reshape(from, d[0], 1, t, 1), d[0], d[1], t, d[3])
+	from = b.Broadcast(c.reshape(from, d[0], 1, t, 1), d[0], d[1], t, d[3])
 	return b.GatherElements(joined, from, 2)
 }
 
@@ -354,11 +354,11 @@ func contribRotary(c *call) []*ir.Value {
 		return nil
 	}
 	if product(c.dims(1)) == 1 {
-		at = c.b.Add(c.b.Iota(ir.I64, 1, own[0], own[2]), c.cast(c.b.Reshape(at), ir.I64))
+		at = c.b.Add(c.b.Iota(ir.I64, 1, own[0], own[2]), c.cast(c.reshape(at), ir.I64))
 	}
 	t := c.turning(2, turn, own, at, c.flag("interleaved", false))
 	if x = t.apply(c, x); len(d) == 3 {
-		x = c.b.Reshape(c.b.Transpose(x, 0, 2, 1, 3), d...)
+		x = c.reshape(c.b.Transpose(x, 0, 2, 1, 3), d...)
 	}
 	return one(x)
 }

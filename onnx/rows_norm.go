@@ -32,25 +32,25 @@ func batchNorm(c *call) []*ir.Value {
 		c.fail("a tensor of rank %d, want 2 or more", len(d))
 		return nil
 	}
-	norm := func(mean, variance *ir.Value) *ir.Value {
+	keep := c.float("momentum", 0.9) // the share of what was; ours is that of what comes
+	norm := func(mean, variance *ir.Value, attrs ir.Attrs) *ir.Value {
 		if len(d) > 2 {
-			return c.b.BatchNormInfer(x, c.x(1), c.x(2), mean, variance, eps)
+			return c.b.BatchNormInfer(x, c.x(1), c.x(2), mean, variance, attrs)
 		}
 		y := c.reshape(x, d[0], d[1], 1)
-		return c.reshape(c.b.BatchNormInfer(y, c.x(1), c.x(2), mean, variance, eps), d...)
+		return c.reshape(c.b.BatchNormInfer(y, c.x(1), c.x(2), mean, variance, attrs), d...)
 	}
 	c.keep(3)
 	c.keep(4)
 	if !training {
-		return one(norm(c.x(3), c.x(4)))
+		return one(norm(c.x(3), c.x(4), ir.A("eps", c.float("epsilon", 1e-5), "momentum", 1-keep)))
 	}
 	axes := append([]int64{0}, spatialAxes(len(d))...)
 	mean, variance := c.b.ReduceMean(x, false, axes...), c.b.ReduceVar(x, 0, false, axes...)
-	keep := c.float("momentum", 0.9) // the share of what was; ours is that of what comes
 	running := func(was, is *ir.Value) *ir.Value {
 		return c.b.Add(c.b.Affine(was, keep, 0), c.b.Affine(is, 1-keep, 0))
 	}
-	return []*ir.Value{norm(mean, variance), running(c.x(3), mean), running(c.x(4), variance)}
+	return []*ir.Value{norm(mean, variance, eps), running(c.x(3), mean), running(c.x(4), variance)}
 }
 
 // groupNorm takes a scale and a bias per group before opset 21, per channel from it on.

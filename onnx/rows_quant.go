@@ -63,7 +63,7 @@ func (c *call) spread(i, of int, axis, block int64) *ir.Value {
 	x, own, d := c.cast(c.x(i), ir.F32), c.dims(i), c.dims(of)
 	switch {
 	case product(own) == 1:
-		return c.b.Reshape(x)
+		return c.reshape(x)
 	case len(own) == 1:
 		shape := slices.Repeat([]int64{1}, len(d))
 		a := c.axis(axis, len(d))
@@ -72,7 +72,7 @@ func (c *call) spread(i, of int, axis, block int64) *ir.Value {
 			return nil
 		}
 		shape[a] = own[0]
-		return c.b.Reshape(x, shape...)
+		return c.reshape(x, shape...)
 	case len(own) == len(d) && block > 0:
 		a := c.axis(axis, len(d))
 		if own[a] != ceilDiv(d[a], block) {
@@ -185,7 +185,7 @@ func (c *call) shifted(i, z int, shape []int64) wholeNumbers {
 	if product(c.dims(z)) == 1 {
 		shape = nil
 	}
-	w.x = c.b.Sub(w.x, c.b.Reshape(at, shape...))
+	w.x = c.b.Sub(w.x, c.reshape(at, shape...))
 	return w
 }
 
@@ -260,8 +260,8 @@ func qlinearMatmul(c *call) []*ir.Value {
 	sum := c.integerProduct(0, 2, 3, 5)
 	c.keep(1)
 	c.keep(4)
-	perRow := c.b.Reshape(c.cast(c.x(1), ir.F32), c.scalarOr(1, c.zeroShape(1, -2))...)
-	perColumn := c.b.Reshape(c.cast(c.x(4), ir.F32), c.scalarOr(4, c.zeroShape(4, -1))...)
+	perRow := c.reshape(c.cast(c.x(1), ir.F32), c.scalarOr(1, c.zeroShape(1, -2))...)
+	perColumn := c.reshape(c.cast(c.x(4), ir.F32), c.scalarOr(4, c.zeroShape(4, -1))...)
 	return one(c.requantized(sum, c.b.Mul(perRow, perColumn), 6))
 }
 
@@ -284,7 +284,7 @@ func (c *call) requantized(sum, scale *ir.Value, i int) *ir.Value {
 		c.refuse("a result with more than one scale")
 		return nil
 	}
-	z := scaling{scale: c.b.Reshape(c.cast(c.x(i), ir.F32)), zero: c.b.Reshape(c.cast(c.x(i+1), ir.F32))}
+	z := scaling{scale: c.reshape(c.cast(c.x(i), ir.F32)), zero: c.reshape(c.cast(c.x(i+1), ir.F32))}
 	y := c.b.Mul(c.cast(sum, ir.F32), c.b.Div(scale, z.scale))
 	return c.b.Cast(c.b.Add(c.b.RoundEven(y), z.zero), c.typ(i+1).DType)
 }
@@ -331,9 +331,9 @@ func (c *call) channels(x *ir.Value, groups int64, p [2]int64) *ir.Value {
 	if groups == 1 {
 		return c.b.Slice(x, []int64{1}, p[:1], p[1:])
 	}
-	x = c.b.Reshape(x, append([]int64{d[0], groups, d[1] / groups}, d[2:]...)...)
+	x = c.reshape(x, append([]int64{d[0], groups, d[1] / groups}, d[2:]...)...)
 	x = c.b.Slice(x, []int64{2}, p[:1], p[1:])
-	return c.b.Reshape(x, append([]int64{d[0], groups * (p[1] - p[0])}, d[2:]...)...)
+	return c.reshape(x, append([]int64{d[0], groups * (p[1] - p[0])}, d[2:]...)...)
 }
 
 func convInteger(c *call) []*ir.Value { return one(c.integerConv(2, 1, 3)) }
@@ -347,10 +347,10 @@ func qlinearConv(c *call) []*ir.Value {
 	shape[0] = c.dims(3)[0]
 	if c.has(8) {
 		c.keep(8)
-		sum = c.b.Add(sum, c.b.Reshape(c.x(8), shape...))
+		sum = c.b.Add(sum, c.reshape(c.x(8), shape...))
 	}
 	c.keep(1)
 	c.keep(4)
-	perFilter := c.b.Reshape(c.cast(c.x(4), ir.F32), c.scalarOr(4, shape)...)
-	return one(c.requantized(sum, c.b.Mul(c.b.Reshape(c.cast(c.x(1), ir.F32)), perFilter), 6))
+	perFilter := c.reshape(c.cast(c.x(4), ir.F32), c.scalarOr(4, shape)...)
+	return one(c.requantized(sum, c.b.Mul(c.reshape(c.cast(c.x(1), ir.F32)), perFilter), 6))
 }

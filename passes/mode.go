@@ -10,7 +10,8 @@ import (
 // mode settles what rows do outside training: dropout passes its operand on,
 // batch norm normalises by its running statistics, and gradients inside the
 // forward pass are those of that. In training a dropout with probability 0 goes
-// as well.
+// as well, and a batch norm that was exported for inference normalises by the
+// batch again.
 func mode(g *ir.Graph, c *Context) error {
 	m := &inferring{b: ir.Edit(g), gone: map[*ir.Value]*ir.Value{}, moved: map[*ir.Value]*ir.Value{}, rank: map[*ir.Node]int64{}}
 	for _, body := range g.Body {
@@ -32,6 +33,11 @@ func mode(g *ir.Graph, c *Context) error {
 				}
 				c.Count("batch_norms_fixed", 1)
 			}
+		case ir.OpBatchNormInfer:
+			if c.Train && n.Float("momentum") > 0 && movesStats(n) {
+				m.byBatch(n)
+				c.Count("batch_norms_trained", 1)
+			}
 		}
 	}
 	if m.b.Err() != nil {
@@ -48,6 +54,23 @@ func mode(g *ir.Graph, c *Context) error {
 	}
 	removeNodes(g, m.gone)
 	return nil
+}
+
+// movesStats reports whether batch norm n of an evaluated model has weights that are trained, and
+// statistics that can move with them.
+func movesStats(n *ir.Node) bool {
+	return n.In[3].Kind == ir.State && n.In[4].Kind == ir.State && n.In[3].IsVar() && n.In[4].IsVar() &&
+		(n.In[1].IsVar() && n.In[1].Kind == ir.Param || n.In[2].IsVar() && n.In[2].Kind == ir.Param)
+}
+
+// byBatch puts a norm by the statistics of the batch in the place of n.
+func (m *inferring) byBatch(n *ir.Node) {
+	b := m.b.Deriving(n, "").In(ir.Forward).Named(n.Out[0].Name + ".batch")
+	y := b.BatchNorm(n.In[0], n.In[1], n.In[2], n.In[3], n.In[4], ir.A("eps", n.Float("eps"), "momentum", n.Float("momentum"), "layout", n.Str("layout")))
+	if y != nil {
+		y.Def.Of = nil
+		m.gone[n.Out[0]], m.rank[y.Def] = y, m.rank[n]
+	}
 }
 
 // order keeps sections as they are; new nodes that read variables alone go first.

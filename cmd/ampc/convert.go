@@ -92,6 +92,9 @@ func tellConversion(w io.Writer, r *ampc.ConvertReport, all bool) error {
 	if r.Runs > 0 {
 		fmt.Fprintf(w, "%d assignments tried in %v\n", r.Runs, r.Took.Round(time.Millisecond))
 	}
+	for _, n := range r.Foreign {
+		fmt.Fprintf(w, "not compared with the source: node %d %s (%s): %s\n", n.Index, ir.Printable(n.Name), n.Op, n.Why)
+	}
 	for _, e := range r.Errors {
 		if _, err := fmt.Fprintf(w, "output %s: off by %.2g of its largest magnitude\n", e.Name, e.Error); err != nil {
 			return err

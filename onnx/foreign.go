@@ -1,0 +1,138 @@
+package onnx
+
+import (
+	"fmt"
+	"slices"
+
+	"ampc/ir"
+)
+
+// foreign carries a node that is not understood: an op that nothing computes, of the types that
+// the model gives its results. Sizes that nothing binds stay open; who reads such a value is
+// carried, too. why is what was wrong with the node.
+func (im *importer) foreign(c *call, why string) error {
+	var in []*ir.Value
+	for _, v := range c.in {
+		in = append(in, im.carried(v))
+	}
+	seen := slices.Clone(c.n.In)
+	for _, name := range reads(c.n) { // what its graphs read is no operand
+		if slices.Contains(seen, name) {
+			continue
+		}
+		seen = append(seen, name)
+		if v := c.s.find(name); v != nil {
+			in = append(in, im.carried(v))
+		}
+	}
+	var names []string
+	var types []ir.Type
+	for i, name := range c.n.Out {
+		if name == "" {
+			continue
+		}
+		t, err := im.declared(name)
+		if err != nil {
+			return Unsupported{Reason: fmt.Sprintf("%s, and it cannot be carried: result %d, %q, %v", why, i, name, err)}
+		}
+		names, types = append(names, name), append(types, t)
+	}
+	out := im.b.Foreign(c.n.Op, in, nil, foreignAttrs(c.n), types...)
+	if im.b.Err() != nil {
+		return im.b.Err()
+	}
+	for i, name := range names {
+		c.s.vals[name] = &value{name: name, typ: types[i], v: im.b.Rename(out[i], im.nameOf(name))}
+	}
+	im.out.Foreign = append(im.out.Foreign, im.at)
+	return nil
+}
+
+// carried is v as an operand of a foreign op, nil where the graph has no such elements.
+func (im *importer) carried(v *value) *ir.Value {
+	if v == nil || v.kind != "" {
+		return nil
+	}
+	if v.init != nil && v.typ == (ir.Type{}) {
+		t, err := v.init.Type()
+		if err != nil {
+			return nil // strings, elements of 4 bits: they stay in the file
+		}
+		v.typ = t
+	}
+	return im.operand(v)
+}
+
+// open reports an operand whose sizes are not all known.
+func (c *call) open() bool {
+	return slices.ContainsFunc(c.in, func(v *value) bool { return v != nil && v.typ != (ir.Type{}) && !v.typ.Shape.Static() })
+}
+
+// strange reports an operand whose elements the graph has no dtype for.
+func (c *call) strange() bool {
+	return slices.ContainsFunc(c.in, func(v *value) bool {
+		if v == nil || v.init == nil {
+			return v != nil && v.kind != ""
+		}
+		_, err := v.init.DType.ours()
+		return err != nil
+	})
+}
+
+// declared is the type that the model gives a value.
+func (im *importer) declared(name string) (ir.Type, error) {
+	g := im.m.Graph
+	for _, list := range [][]*Info{g.Infos, g.Outputs} {
+		for _, x := range list {
+			if x.Name != name {
+				continue
+			}
+			if x.Kind != "" {
+				return ir.Type{}, fmt.Errorf("is a %s", x.Kind)
+			}
+			d, err := x.DType.ours()
+			if err != nil {
+				return ir.Type{}, err
+			}
+			if !x.Rank {
+				return ir.Type{DType: d}, nil
+			}
+			dims := make([]ir.Dim, len(x.Dims))
+			for i := range dims {
+				dims[i] = ir.UnknownDim
+				if n, err := x.size(i, nil, im.o.Dims); err == nil {
+					dims[i] = ir.Dim(n)
+				}
+			}
+			return ir.Type{DType: d, Shape: ir.MakeShape(dims...)}, ir.CheckDims(dims)
+		}
+	}
+	return ir.Type{}, fmt.Errorf("has no type in the model: run ONNX's shape inference on it")
+}
+
+// foreignAttrs are the attributes that a graph's text holds; the file keeps all.
+func foreignAttrs(n *Node) ir.Attrs {
+	a := ir.A("domain", n.Domain)
+	if n.Domain == "" {
+		a = ir.A("domain", "ai.onnx")
+	}
+	for _, x := range n.Attrs {
+		if ir.CheckName(x.Name) != nil || a.Get(x.Name) != nil || slices.Contains([]string{"op", "out", "group", "of", "grad", "pin", "loss"}, x.Name) {
+			continue
+		}
+		switch x.Type {
+		case AttrInt:
+			a = a.With(x.Name, x.I)
+		case AttrFloat:
+			a = a.With(x.Name, float64(x.F))
+		case AttrString:
+			a = a.With(x.Name, x.S)
+		case AttrInts:
+			a = a.With(x.Name, x.Ints)
+		}
+	}
+	return a
+}
+
+// carries reports whether nodes that are not understood are carried: those of the main graph.
+func (im *importer) carries() bool { return im.o.Foreign && im.inline == 0 }

@@ -1,0 +1,135 @@
+package onnx_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"ampc/ir"
+	"ampc/lower"
+	"ampc/onnx"
+	"ampc/onnx/convert"
+	"ampc/passes"
+)
+
+// foreignModel has an operator of another domain between two that are known; what it makes has
+// the given declaration.
+func foreignModel(infos ...msg) []byte {
+	g := msg(nil).str(2, "g").
+		raw(1, nodeOf("Relu", []string{"x"}, []string{"h"})).
+		raw(1, nodeOf("Frob", []string{"h", "", "words", "w"}, []string{"f", ""}, intAttr("k", 3), strAttr("mode", "soft"), floatAttr("alpha", 0.5), intsAttr("pads", 1, 2)).str(7, "com.acme")).
+		raw(1, nodeOf("Exp", []string{"f"}, []string{"y"})).
+		raw(5, tensorOf("w", []int64{2}, 1, 2)).
+		raw(5, msg(nil).num(2, 8).str(8, "words").num(1, 1).str(6, "hello")).
+		raw(11, infoOf("x", 1, "N", 4)).raw(11, infoOf("text", 8, 3)).raw(12, infoOf("y", 1, "N", 4))
+	for _, x := range infos {
+		g = g.raw(13, x)
+	}
+	return modelOf(g).raw(8, msg(nil).str(1, "com.acme").num(2, 1))
+}
+
+// An operator that is not known is carried with its types and attributes, and refused by name and
+// position where something must run it.
+func TestForeignIsCarried(t *testing.T) {
+	x, err := importFile(t, save(t, foreignModel(infoOf("f", 1, "N", 4))), onnx.Options{Dims: map[string]int64{"N": 2}, Foreign: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := x.Graph.String()
+	if want := `%f = foreign %h, _, _, %w {alpha=0.5 domain=com.acme k=3 mode=soft op=Frob pads=[1,2]} : f32[2,4]`; !strings.Contains(text, want) {
+		t.Errorf("the graph has no %s:\n%s", want, text)
+	}
+	if len(x.Foreign) != 1 || x.Foreign[0] != 1 {
+		t.Errorf("foreign nodes %v", x.Foreign)
+	}
+	again, err := ir.Parse("again.ir", []byte(text))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	if err := ir.Equal(x.Graph, again); err != nil {
+		t.Error(err)
+	}
+	if _, err = lower.Lower(x.Graph, lower.CPU); err == nil || !strings.Contains(err.Error(), "m.onnx:1: Frob of operator set com.acme is not known here: it is kept, and cannot be computed") {
+		t.Errorf("lowering: %v", err)
+	}
+}
+
+// Whoever reads a value of open size is carried, too, as far as the model says types.
+func TestForeignOfOpenSize(t *testing.T) {
+	path := save(t, foreignModel(infoOf("f", 1, "rows", 4)))
+	x, err := importFile(t, path, onnx.Options{Dims: map[string]int64{"N": 2}, Foreign: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := x.Graph.String(); !strings.Contains(text, "%f = foreign") || !strings.Contains(text, ": f32[?,4]") || !strings.Contains(text, "%y = foreign %f {domain=ai.onnx op=Exp} : f32[2,4]") {
+		t.Error(text)
+	}
+	for name, want := range map[string]string{
+		string(foreignModel()):                      `node 1 (com.acme.Frob): the operator is not known, and it cannot be carried: result 0, "f", has no type in the model: run ONNX's shape inference on it`,
+		string(foreignModel(infoOf("f", 17, 2, 4))): `result 0, "f", elements of float8e4m3fn are not computed with`,
+	} {
+		if _, err := importFile(t, save(t, []byte(name)), onnx.Options{Dims: map[string]int64{"N": 2}, Foreign: true}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	if _, err := importFile(t, path, onnx.Options{Dims: map[string]int64{"N": 2}, Shapes: map[string][]int64{"text": {3}}}); err == nil {
+		t.Error("without Foreign, the model is imported")
+	}
+}
+
+// What is fed for an initialiser that is also an input replaces it.
+func TestInitialiserThatIsFed(t *testing.T) {
+	w := tensorOf("w", []int64{2}, 10, 20)
+	m := modelOf(msg(nil).str(2, "sum").raw(1, nodeOf("Add", []string{"x", "w"}, []string{"y"})).raw(5, w).raw(11, infoOf("x", 1, 1, 2)).raw(11, infoOf("w", 1, 2)).raw(12, infoOf("y", 1, 1, 2)))
+	kept, err := importFile(t, save(t, m), onnx.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(kept.Inputs) != 1 || kept.Graph.Var("w").Kind != ir.Param {
+		t.Errorf("inputs %v, w is a %s", kept.Inputs, kept.Graph.Var("w").Kind)
+	}
+	fed, err := importFile(t, save(t, m), onnx.Options{Shapes: map[string][]int64{"w": {2}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(fed.Inputs) != 2 || fed.Graph.Var("w").Kind != ir.Input {
+		t.Errorf("inputs %v, w is a %s", fed.Inputs, fed.Graph.Var("w").Kind)
+	}
+}
+
+// A conversion keeps a foreign node as it is, in f32, between products of 16 bits.
+func TestConvertKeepsForeign(t *testing.T) {
+	square := func(name string) msg { return tensorOf(name, []int64{64, 64}, ramp(64*64, -1, 2.0/4096)...) }
+	frob := nodeOf("Frob", []string{"a"}, []string{"b"}, strAttr("mode", "soft")).str(7, "com.acme").raw(99, []byte("kept"))
+	g := msg(nil).str(2, "g").raw(1, nodeOf("MatMul", []string{"x", "v"}, []string{"a"})).raw(1, frob).raw(1, nodeOf("MatMul", []string{"b", "w"}, []string{"y"})).
+		raw(5, square("v")).raw(5, square("w")).raw(11, infoOf("x", 1, 64, 64)).raw(12, infoOf("y", 1, 64, 64)).raw(13, infoOf("b", 1, 64, 64))
+	m, err := onnx.Open(save(t, modelOf(g).raw(8, msg(nil).str(1, "com.acme").num(2, 1))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	x, err := onnx.Import(m, onnx.Options{Foreign: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, r, err := convert.Plan(m, x, passes.MixedF16())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Low != 2 {
+		t.Errorf("%d nodes in 16 bits, want 2: %v", r.Low, r.Kept)
+	}
+	out := rewritten(t, m, e)
+	if i := bytes.Index(out, []byte("Frob")); i < 0 || !bytes.Contains(out, []byte("kept")) {
+		t.Error("the node lost its name or a field that is not known")
+	}
+	back, err := importFile(t, save(t, out), onnx.Options{Foreign: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range back.Graph.Nodes {
+		if n.Op == ir.OpForeign && (n.In[0].Type.DType != ir.F32 || n.Out[0].Type.DType != ir.F32) {
+			t.Errorf("%s reads %s and makes %s", n.Name(), n.In[0].Type, n.Out[0].Type)
+		}
+	}
+}
