@@ -1,6 +1,8 @@
 package onnx_test
 
 import (
+	"testing"
+
 	"ampc/ir"
 	"ampc/ir/eval"
 )
@@ -54,4 +56,30 @@ func contribCases() []peerCase {
 	return append(list,
 		peerCase{name: "simplifiedlayernorm", op: "SimplifiedLayerNormalization", opset: 16, in: []*eval.Tensor{w(0.7, 2, 3, 8), w(0.4, 8)}, limit: near},
 		peerCase{name: "layernorm-16", op: "LayerNormalization", opset: 16, in: []*eval.Tensor{w(0.7, 2, 3, 8), w(0.4, 8), w(0.3, 8)}, limit: near})
+}
+
+// Queries, keys and values in one operand, which onnxruntime has no CPU kernel for, are those apart.
+func TestPackedHeads(t *testing.T) {
+	packed := waves(0.7, 2, 3, 2, 3, 4)
+	apart := make([]*eval.Tensor, 3)
+	for i := range apart {
+		apart[i] = eval.New(ir.T(ir.F32, 2, 3, 8))
+		for k := range apart[i].F {
+			apart[i].F[k] = packed.F[k/4*12+i*4+k%4]
+		}
+	}
+	var results [2][]*eval.Tensor
+	for i, in := range [][]*eval.Tensor{{packed}, apart} {
+		p := peerCase{name: "packed", domain: "com.microsoft", op: "MultiHeadAttention", attrs: []msg{intAttr("num_heads", 2)}, in: in}
+		e, _, err := p.open(t, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if results[i], err = e.evaluate(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := (limit{}).differ(results[0], results[1]); err != nil {
+		t.Error(err)
+	}
 }

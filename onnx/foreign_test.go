@@ -97,6 +97,17 @@ func TestInitialiserThatIsFed(t *testing.T) {
 	}
 }
 
+// Operators of an opset after 24 may mean something else.
+func TestNewOpset(t *testing.T) {
+	g := msg(nil).str(2, "g").raw(1, nodeOf("Relu", []string{"x"}, []string{"y"})).raw(11, infoOf("x", 1, 2)).raw(12, infoOf("y", 1, 2))
+	for opset, want := range map[int64]string{1: "", 6: "", 24: "", 25: "operators of opset 25: the newest that is read is 24"} {
+		_, err := importFile(t, save(t, msg(nil).num(1, 8).raw(7, g).raw(8, msg(nil).num(2, opset))), onnx.Options{})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("opset %d: %v", opset, err)
+		}
+	}
+}
+
 // A conversion keeps a foreign node as it is, in f32, between products of 16 bits.
 func TestConvertKeepsForeign(t *testing.T) {
 	square := func(name string) msg { return tensorOf(name, []int64{64, 64}, ramp(64*64, -1, 2.0/4096)...) }

@@ -37,6 +37,9 @@ const (
 	maxFolded      = 1 << 16
 )
 
+// newestOpset is the last version of ONNX's operators whose meaning the rows know.
+const newestOpset = 24
+
 // NodeError is why a node was not imported.
 type NodeError struct {
 	File  string
@@ -180,6 +183,9 @@ func Import(m *Model, o Options) (*Imported, error) {
 }
 
 func (im *importer) main() error {
+	if v := im.m.Opsets[""]; v > newestOpset {
+		return Unsupported{Reason: fmt.Sprintf("operators of opset %d: the newest that is read is %d", v, newestOpset)}
+	}
 	s := &scope{vals: map[string]*value{}, opsets: im.m.Opsets}
 	g := im.m.Graph
 	if err := im.named(); err != nil {

@@ -269,7 +269,7 @@ func randomInput(r *rand.Rand, g *ir.Graph, name string, t ir.Type) any {
 	return randomElements(r, t, indexBound(g, name))
 }
 
-// randomElements draws elements of t, integers below bound.
+// randomElements draws elements of t, integers below bound that t holds.
 func randomElements(r *rand.Rand, t ir.Type, bound int64) any {
 	n := int(t.Shape.Elements())
 	switch d := t.DType; {
@@ -279,6 +279,9 @@ func randomElements(r *rand.Rand, t ir.Type, bound int64) any {
 		return drawn(n, r.NormFloat64)
 	case d == ir.Bool:
 		return drawn(n, func() bool { return r.IntN(2) == 1 })
+	}
+	if _, most := t.DType.Limits(); most > 0 {
+		bound = min(bound, most)
 	}
 	if t.DType == ir.I32 {
 		return drawn(n, func() int32 { return int32(r.Int64N(bound)) })
