@@ -6,6 +6,23 @@ import (
 	"ampc/ir"
 )
 
+// NormFusion is what a norm over channels does beside its row: its result goes
+// through a sum and a ReLU before it is stored, on the CPU its gradient takes
+// dy through the gradient of that ReLU. Numbers are those of operands and
+// results of the step that are not the row's, 0 where there is none.
+type NormFusion struct {
+	Relu     bool // the result is max(norm + residual, 0), else norm + residual
+	Residual int  // operand that is added
+	Copy     int  // result, the step's last, that holds the same in another dtype
+	Sign     int  // of a gradient: operand that is above zero where dy counts
+
+	// Of norms over rows on a GPU: Prologue makes register Made of its code, which is normalised (of a
+	// gradient: dy), Epilogue goes on from the result, which is its load 0 and in no buffer. Their buffers
+	// follow the row's own operands and results; what they replace is None, or not there.
+	Prologue, Epilogue *Cluster
+	Made               ir.Reg
+}
+
 // lowerNorm lowers the cluster of a norm over channels: the norm with its epilogue,
 // a sum and a ReLU, or its gradient with the gradient of that ReLU as its prologue
 // (ir.Caps). It reports false where the members are no such cluster.

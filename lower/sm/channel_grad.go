@@ -27,7 +27,7 @@ type channelJoin struct {
 
 // channelJoins are the joins of micro.
 type channelJoins struct {
-	*lower.Joins
+	*stepJoins
 	joins  map[*lower.Step]*channelJoin
 	done   map[*lower.Step]bool           // steps that others do
 	inline map[lower.BufferID]*lower.Step // by result: batch norms that the norm they are added to computes
@@ -37,9 +37,9 @@ type channelJoins struct {
 
 // joinChannels finds what the passes of batch norms do for others.
 func joinChannels(p *lower.Program) *channelJoins {
-	e := &channelJoins{p.Joins(), map[*lower.Step]*channelJoin{}, map[*lower.Step]bool{}, map[lower.BufferID]*lower.Step{}, map[lower.BufferID]*lower.Step{}, map[*lower.Step]lower.BufferID{}}
-	for i := range e.Steps {
-		s := &e.Steps[i]
+	e := &channelJoins{joinsOf(p), map[*lower.Step]*channelJoin{}, map[*lower.Step]bool{}, map[lower.BufferID]*lower.Step{}, map[lower.BufferID]*lower.Step{}, map[*lower.Step]lower.BufferID{}}
+	for i := range e.steps {
+		s := &e.steps[i]
 		if s.Kind != lower.KindKernel || s.Out[0] == lower.None || e.done[s] {
 			continue
 		}
@@ -57,21 +57,21 @@ func joinChannels(p *lower.Program) *channelJoins {
 
 // forward notes a norm whose result can be had from its operand.
 func (e *channelJoins) forward(i int) {
-	s := &e.Steps[i]
+	s := &e.steps[i]
 	end := s.Kernel.Fusion
 	switch {
 	case end.Residual > 0:
 	case end.Relu && s.Kernel.Node.Op == ir.OpBatchNorm:
-		e.relu[e.Root(s.Out[0])] = s
+		e.relu[e.root(s.Out[0])] = s
 		if end.Copy > 0 {
-			e.relu[e.Root(s.Out[end.Copy])] = s
+			e.relu[e.root(s.Out[end.Copy])] = s
 		}
 	case end == lower.NormFusion{}:
-		j := e.Reader(s.Out[0])
-		if j == lower.Elsewhere || !e.Untouched(i, j) || e.Steps[j].Kind != lower.KindKernel || e.Steps[j].Kernel.Node.Op != s.Kernel.Node.Op {
+		j := e.reader(s.Out[0])
+		if j == elsewhere || !e.untouched(i, j) || e.steps[j].Kind != lower.KindKernel || e.steps[j].Kernel.Node.Op != s.Kernel.Node.Op {
 			return
 		}
-		if r := e.Steps[j].Kernel.Fusion.Residual; r > 0 && e.Steps[j].In[r] == s.Out[0] && e.Steps[j].In[0] != s.In[0] {
+		if r := e.steps[j].Kernel.Fusion.Residual; r > 0 && e.steps[j].In[r] == s.Out[0] && e.steps[j].In[0] != s.In[0] {
 			e.inline[s.Out[0]] = s
 		}
 	}
@@ -79,14 +79,14 @@ func (e *channelJoins) forward(i int) {
 
 // twin is the gradient of another norm of the dy of step i, which can run as early.
 func (e *channelJoins) twin(i int) *lower.Step {
-	dy := e.Steps[i].In[1]
-	for _, j := range e.Read[e.Root(dy)] {
+	dy := e.steps[i].In[1]
+	for _, j := range e.read[e.root(dy)] {
 		if j <= i {
 			continue
 		}
-		s := &e.Steps[j]
-		if s.Kind == lower.KindKernel && s.Kernel.Node.Op == ir.OpBatchNormGrad && s.In[1] == dy && s.In[0] != e.Steps[i].In[0] && !slices.Contains(s.In, e.Steps[i].Out[0]) &&
-			s.Kernel.Node.Str("layout") == e.Steps[i].Kernel.Node.Str("layout") && e.Movable(j, i+1, j) {
+		s := &e.steps[j]
+		if s.Kind == lower.KindKernel && s.Kernel.Node.Op == ir.OpBatchNormGrad && s.In[1] == dy && s.In[0] != e.steps[i].In[0] && !slices.Contains(s.In, e.steps[i].Out[0]) &&
+			s.Kernel.Node.Str("layout") == e.steps[i].Kernel.Node.Str("layout") && e.movable(j, i+1, j) {
 			e.done[s] = true
 			return s
 		}
@@ -97,16 +97,16 @@ func (e *channelJoins) twin(i int) *lower.Step {
 // before finds the elementwise step that makes the dy of step j, to be done in
 // its first pass, and in the second too where that reads no more than dy.
 func (e *channelJoins) before(j int, join *channelJoin) {
-	s := &e.Steps[j]
+	s := &e.steps[j]
 	dy := s.In[1]
-	i := slices.IndexFunc(e.Steps[:j], func(t lower.Step) bool { return slices.Contains(t.Out, dy) })
-	if i < 0 || e.done[&e.Steps[i]] || e.Steps[i].Kind != lower.KindCluster || len(e.Steps[i].More) > 0 || !e.Dense(e.Steps[i].Cluster, s) || !e.Untouched(i, j) {
+	i := slices.IndexFunc(e.steps[:j], func(t lower.Step) bool { return slices.Contains(t.Out, dy) })
+	if i < 0 || e.done[&e.steps[i]] || e.steps[i].Kind != lower.KindCluster || len(e.steps[i].More) > 0 || !e.dense(e.steps[i].Cluster, s) || !e.untouched(i, j) {
 		return
 	}
-	g := e.Steps[i].Cluster
-	cost := -2 * e.Program.Buffers[dy].Type.DType.Size()
+	g := e.steps[i].Cluster
+	cost := -2 * e.p.Buffers[dy].Type.DType.Size()
 	for _, a := range g.Loads {
-		if slices.Contains(e.Steps[i].Out, a.Buffer) {
+		if slices.Contains(e.steps[i].Out, a.Buffer) {
 			return // in place
 		}
 		if !e.known(a.Buffer, s) {
@@ -119,21 +119,21 @@ func (e *channelJoins) before(j int, join *channelJoin) {
 		}
 	}
 	join.before = g
-	e.done[&e.Steps[i]] = true
+	e.done[&e.steps[i]] = true
 }
 
 // known reports whether the images in a buffer follow from what the gradient s reads anyway.
 func (e *channelJoins) known(id lower.BufferID, s *lower.Step) bool {
-	f := e.relu[e.Root(id)]
+	f := e.relu[e.root(id)]
 	return id == s.In[0] || f != nil && f.In[0] == s.In[0] && f.Out[1] == s.In[2] && f.Out[2] == s.In[3]
 }
 
 // isRead reports whether any step or the caller reads a buffer.
-func (e *channelJoins) isRead(id lower.BufferID) bool { return len(e.Read[e.Root(id)]) > 0 }
+func (e *channelJoins) isRead(id lower.BufferID) bool { return len(e.read[e.root(id)]) > 0 }
 
 // others reports whether anything but the gradients a and b reads a buffer.
 func (e *channelJoins) others(id lower.BufferID, a, b *lower.Step) bool {
-	return slices.ContainsFunc(e.Read[e.Root(id)], func(i int) bool { return i == lower.Elsewhere || &e.Steps[i] != a && &e.Steps[i] != b })
+	return slices.ContainsFunc(e.read[e.root(id)], func(i int) bool { return i == elsewhere || &e.steps[i] != a && &e.steps[i] != b })
 }
 
 // channelGrads is one emission: the gradients of one dy.
@@ -189,7 +189,7 @@ func (g *channelGrads) dy(p *channelPass, first bool) ir.Reg {
 // operand is what makes dy reads: images, or what a norm and its ReLU made of the x that is read anyway.
 func (g *channelGrads) operand(p *channelPass, id lower.BufferID) ir.Reg {
 	e := g.channels
-	if f := e.relu[e.Root(id)]; f != nil && e.known(id, g.s) {
+	if f := e.relu[e.root(id)]; f != nil && e.known(id, g.s) {
 		return p.rounded(p.Max(p.norm(f), p.F(0)), g.typeOf(id).DType)
 	}
 	return p.each(id)

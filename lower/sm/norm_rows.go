@@ -19,44 +19,44 @@ import (
 var rowNormInput = map[ir.Op]int{ir.OpLayerNorm: 0, ir.OpRMSNorm: 0, ir.OpLayerNormGrad: 1, ir.OpRMSNormGrad: 1}
 
 // rowJoins joins norms over rows.
-type rowJoins struct{ *lower.Joins }
+type rowJoins struct{ *stepJoins }
 
 // joinRows joins the norms over rows of micro with the steps beside them.
 func joinRows(p *lower.Program) {
-	e := rowJoins{p.Joins()}
-	for i := range e.Steps {
-		s := &e.Steps[i]
-		if e.Gone[i] || s.Kind != lower.KindKernel || s.Kernel.Fusion.Epilogue != nil {
+	e := rowJoins{joinsOf(p)}
+	for i := range e.steps {
+		s := &e.steps[i]
+		if e.gone[i] || s.Kind != lower.KindKernel || s.Kernel.Fusion.Epilogue != nil {
 			continue
 		}
 		if _, ok := rowNormInput[s.Kernel.Node.Op]; ok {
 			e.rowsAfter(e.rowsBefore(i))
 		}
 	}
-	e.Finish()
+	e.finish()
 }
 
 // rowsBefore joins the norm of step i with the step that makes its operand,
 // and gives the joined step's place.
 func (e rowJoins) rowsBefore(i int) int {
-	s := &e.Steps[i]
+	s := &e.steps[i]
 	operand := rowNormInput[s.Kernel.Node.Op]
 	if operand == 1 && len(s.Out) > 1 && normKernel(s.Kernel.Node).Partials() == 0 {
 		return i // a second pass reads dy
 	}
 	x := s.In[operand]
-	j := slices.IndexFunc(e.Steps[:i], func(t lower.Step) bool { return slices.Contains(t.Out, x) })
+	j := slices.IndexFunc(e.steps[:i], func(t lower.Step) bool { return slices.Contains(t.Out, x) })
 	if j < 0 || !e.inRows(j, s) {
 		return i
 	}
-	g := *e.Steps[j].Cluster
+	g := *e.steps[j].Cluster
 	made := slices.IndexFunc(g.Stores, func(a lower.Access) bool { return a.Buffer == x })
 	d := g.Stores[made].DType
 	r := g.Stores[made].Reg
 	if g.Code[r].Type != ir.F32 || !d.Float() {
 		return i
 	}
-	if e.Reader(x) == i { // nobody else needs it
+	if e.reader(x) == i { // nobody else needs it
 		g.Stores = slices.Delete(slices.Clone(g.Stores), made, made+1)
 	}
 	if d.Low() {
@@ -67,7 +67,7 @@ func (e rowJoins) rowsBefore(i int) int {
 	if at < 0 {
 		return i
 	}
-	next := lower.Extend(s)
+	next := extend(s)
 	next.Kernel.Fusion.Prologue, next.Kernel.Fusion.Made = &g, r
 	next.In[operand] = lower.None
 	e.take(&next, &g)
@@ -77,22 +77,22 @@ func (e rowJoins) rowsBefore(i int) int {
 
 // rowsAfter joins the norm of step i with the first step that can go on from its result.
 func (e rowJoins) rowsAfter(i int) {
-	s := &e.Steps[i]
+	s := &e.steps[i]
 	y := s.Out[0]
-	for _, j := range slices.Clone(e.Read[e.Root(y)]) {
-		if j == lower.Elsewhere || j <= i || !e.inRows(j, s) {
+	for _, j := range slices.Clone(e.read[e.root(y)]) {
+		if j == elsewhere || j <= i || !e.inRows(j, s) {
 			continue
 		}
 		at := e.place(i, j)
-		g, ok := e.continued(e.Steps[j].Cluster, y, e.Reader(y) != j)
+		g, ok := e.continued(e.steps[j].Cluster, y, e.reader(y) != j)
 		if at < 0 || !ok {
 			continue
 		}
-		next := lower.Extend(s)
+		next := extend(s)
 		next.Kernel.Fusion.Epilogue = g
 		next.Out = slices.Delete(next.Out, 0, 1)
 		e.take(&next, &lower.Cluster{Loads: g.Loads[1:], Stores: g.Stores})
-		next.Node = e.Steps[j].Node
+		next.Node = e.steps[j].Node
 		e.joinAt(at, i+j-at, next)
 		return
 	}
@@ -101,9 +101,9 @@ func (e rowJoins) rowsAfter(i int) {
 // place is where steps i and j, of which j reads what i makes, can run as one: at j or at i; -1 where at neither.
 func (e rowJoins) place(i, j int) int {
 	switch {
-	case e.Movable(i, i+1, j):
+	case e.movable(i, i+1, j):
 		return j
-	case e.Movable(j, i+1, j):
+	case e.movable(j, i+1, j):
 		return i
 	}
 	return -1
@@ -111,20 +111,20 @@ func (e rowJoins) place(i, j int) int {
 
 // joinAt puts next, which does what steps at and gone did, in the place of the first.
 func (e rowJoins) joinAt(at, gone int, next lower.Step) {
-	next.Bytes = e.Program.Traffic(&next)
-	e.Program.Joined += e.Steps[at].Bytes + e.Steps[gone].Bytes - next.Bytes
-	e.Steps[at] = next
-	e.Gone[gone] = true
-	for root, list := range e.Read {
+	next.Bytes = e.p.Traffic(&next)
+	e.p.Joined += e.steps[at].Bytes + e.steps[gone].Bytes - next.Bytes
+	e.steps[at] = next
+	e.gone[gone] = true
+	for root, list := range e.read {
 		if !slices.Contains(list, gone) && !slices.Contains(list, at) {
 			continue
 		}
 		list = slices.DeleteFunc(slices.Clone(list), func(k int) bool { return k == gone || k == at })
-		if slices.ContainsFunc(next.In, func(id lower.BufferID) bool { return id != lower.None && e.Root(id) == root }) {
+		if slices.ContainsFunc(next.In, func(id lower.BufferID) bool { return id != lower.None && e.root(id) == root }) {
 			list = append(list, at)
 		}
 		slices.Sort(list)
-		e.Read[root] = list
+		e.read[root] = list
 	}
 }
 
@@ -142,8 +142,8 @@ func (e rowJoins) take(s *lower.Step, g *lower.Cluster) {
 // a kernel over rows can do: its results are dense, of the work arena, and no
 // operand shows the same memory.
 func (e rowJoins) inRows(j int, norm *lower.Step) bool {
-	t := &e.Steps[j]
-	if e.Gone[j] || t.Kind != lower.KindCluster || len(t.More) > 0 {
+	t := &e.steps[j]
+	if e.gone[j] || t.Kind != lower.KindCluster || len(t.More) > 0 {
 		return false
 	}
 	g := t.Cluster
@@ -153,8 +153,8 @@ func (e rowJoins) inRows(j int, norm *lower.Step) bool {
 	}
 	dense := ir.RowMajor(g.Shape)
 	for _, a := range g.Stores {
-		if a.Offset != 0 || !slices.Equal(a.Strides, dense) || e.Program.Buffers[e.Root(a.Buffer)].Arena != lower.WorkArena ||
-			slices.ContainsFunc(g.Loads, func(b lower.Access) bool { return e.Root(b.Buffer) == e.Root(a.Buffer) }) {
+		if a.Offset != 0 || !slices.Equal(a.Strides, dense) || e.p.Buffers[e.root(a.Buffer)].Arena != lower.WorkArena ||
+			slices.ContainsFunc(g.Loads, func(b lower.Access) bool { return e.root(b.Buffer) == e.root(a.Buffer) }) {
 			return false
 		}
 	}
@@ -174,12 +174,12 @@ func endsRows(shape []int64, cols int64) bool {
 // continued is a cluster that reads y as its load 0, given to it and not read
 // from memory; kept says that it is stored too. Not ok where g reads y in other ways.
 func (e rowJoins) continued(g *lower.Cluster, y lower.BufferID, kept bool) (*lower.Cluster, bool) {
-	d := e.Program.Buffers[y].Type.DType
+	d := e.p.Buffers[y].Type.DType
 	own := lower.Access{Buffer: y, DType: d, Strides: ir.RowMajor(g.Shape)}
 	at := make([]int64, len(g.Loads)) // where a load went
 	next := &lower.Cluster{Shape: g.Shape, Loads: []lower.Access{own}, Stores: slices.Clone(g.Stores)}
 	for k, a := range g.Loads {
-		if e.Root(a.Buffer) != e.Root(y) {
+		if e.root(a.Buffer) != e.root(y) {
 			at[k] = int64(len(next.Loads))
 			next.Loads = append(next.Loads, a)
 		} else if a.Offset != 0 || a.DType != d || !slices.Equal(a.Strides, own.Strides) {
@@ -199,7 +199,7 @@ func (e rowJoins) continued(g *lower.Cluster, y lower.BufferID, kept bool) (*low
 	if first < 0 || next.Code[first].Type != ir.F32 {
 		return nil, false
 	}
-	if kept || e.Program.Buffers[e.Root(y)].Arena != lower.WorkArena {
+	if kept || e.p.Buffers[e.root(y)].Arena != lower.WorkArena {
 		own.Reg = first
 		next.Stores = append(next.Stores, own)
 	}

@@ -31,13 +31,13 @@ func (c *cudaLowerer) joinProducts() {
 		for i := range c.p.Parts[part] {
 			at := i
 			if part != lower.Micro {
-				at = lower.Elsewhere
+				at = elsewhere
 			}
 			e.reads(at, c.p.Parts[part][i].In...)
 		}
 	}
 	for _, o := range c.p.Outputs {
-		e.reads(lower.Elsewhere, o.Buffer)
+		e.reads(elsewhere, o.Buffer)
 	}
 	for i := range steps {
 		if s := &steps[i]; s.Kind == lower.KindGemm && e.open(s) {
@@ -66,7 +66,7 @@ func (e *productJoins) reads(at int, ids ...lower.BufferID) {
 
 // readers are the steps that read a root and are not joined to a product.
 func (e *productJoins) readers(root lower.BufferID) []int {
-	return slices.DeleteFunc(slices.Clone(e.read[root]), func(i int) bool { return i != lower.Elsewhere && e.gone[i] })
+	return slices.DeleteFunc(slices.Clone(e.read[root]), func(i int) bool { return i != elsewhere && e.gone[i] })
 }
 
 // work reports whether a root lies in the work arena, so that it may be written earlier.
@@ -92,7 +92,7 @@ func (e *productJoins) open(s *lower.Step) bool {
 // runs reports whether step i is a cluster of just this code over the elements of
 // a product as they lie, storing the product's dtype.
 func (e *productJoins) runs(i int, product *lower.Step, code []ir.Instr) bool {
-	if i == lower.Elsewhere || e.gone[i] || e.steps[i].Kind != lower.KindCluster {
+	if i == elsewhere || e.gone[i] || e.steps[i].Kind != lower.KindCluster {
 		return false
 	}
 	g := e.steps[i].Cluster
@@ -123,9 +123,9 @@ func (e *productJoins) activation(i int) {
 	readers := e.readers(h)
 	for _, j := range readers {
 		switch {
-		case e.fl.SM >= 90 && e.runs(j, s, lower.OwnCode(ir.OpGelu, tanh, 1)):
+		case e.fl.SM >= 90 && e.runs(j, s, ownCode(ir.OpGelu, tanh, 1)):
 			s.Gemm.Epilogue.Act = lower.Gelu
-		case len(readers) == 1 && e.runs(j, s, lower.OwnCode(ir.OpRelu, nil, 1)):
+		case len(readers) == 1 && e.runs(j, s, ownCode(ir.OpRelu, nil, 1)):
 			s.Gemm.Epilogue.Act = lower.Relu
 		default:
 			continue
@@ -152,7 +152,7 @@ func (e *productJoins) gradient(i int) {
 		return
 	}
 	j := readers[0]
-	if e.fl.SM < 90 || !e.runs(j, s, lower.OwnCode(ir.OpGeluGrad, tanh, 2)) {
+	if e.fl.SM < 90 || !e.runs(j, s, ownCode(ir.OpGeluGrad, tanh, 2)) {
 		return
 	}
 	loads := e.steps[j].Cluster.Loads
@@ -183,7 +183,7 @@ func (e *productJoins) biasGrad(i int) {
 			continue
 		}
 		for _, j := range e.readers(e.root(s.In[k])) {
-			if j != lower.Elsewhere && e.sums(j, x.cols, g.K) && e.unreadUntil(i, e.root(e.steps[j].Out[0])) {
+			if j != elsewhere && e.sums(j, x.cols, g.K) && e.unreadUntil(i, e.root(e.steps[j].Out[0])) {
 				g.Epilogue.BiasGrad, g.Epilogue.Summed = len(s.Out), k
 				s.Out = append(slices.Clone(s.Out), e.steps[j].Out[0])
 				e.gone[j] = true
@@ -206,5 +206,5 @@ func (e *productJoins) sums(i int, cols, rows int64) bool {
 
 // unreadUntil reports whether nothing up to step i reads a root.
 func (e *productJoins) unreadUntil(i int, root lower.BufferID) bool {
-	return !slices.ContainsFunc(e.readers(root), func(j int) bool { return j != lower.Elsewhere && j <= i })
+	return !slices.ContainsFunc(e.readers(root), func(j int) bool { return j != elsewhere && j <= i })
 }
