@@ -20,6 +20,7 @@ type request struct {
 	outputs  []Tensor
 	grads    []Tensor
 	gradNorm bool
+	restore  bool
 	sizes    Sizes
 	keep     int
 

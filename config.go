@@ -36,6 +36,10 @@ type TrainConfig struct {
 	GradNorm  bool   // compute Metrics.GradNorm also where nothing is clipped by it
 	Scaler    Scaler // zero: that of the policy
 	NoSkip    bool   // let steps that are not finite reach the weights
+	// RestoreScale replays every skipped step whose loss is finite, as Step.Diagnose
+	// does, and calls Step.RestoreScale where no loss scale would have helped (0/0 in
+	// the data). Run then waits for the step.
+	RestoreScale bool
 	// Gradients edits the gradients, unscaled and divided by the count, before
 	// they are clipped. It returns one for each parameter it was given.
 	Gradients func(u *Update, g []Grad) []Grad

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 
@@ -21,6 +22,7 @@ type lastRun struct {
 	at       int64         // steps of the model launched before
 	seen     doctor.Losses // of steps whose results are no longer kept
 	restored bool          // the loss scales are what they were before the newest
+	row      int           // steps in a row after which they were put back
 }
 
 // see keeps the numbers of the step whose results the next one overwrites, and
@@ -122,6 +124,11 @@ func DiagnoseFile(ctx context.Context, path string, custom ...*CustomOp) (*Diagn
 // the memory that held has for them, or to new memory, which is added to it.
 func (s *Step) replayable(held map[string][]byte) (*doctor.Case, error) {
 	defer s.model.gate.hold()()
+	return s.gathered(held)
+}
+
+// gathered is replayable for a caller that has the model's gate.
+func (s *Step) gathered(held map[string][]byte) (*doctor.Case, error) {
 	if s.exec == nil {
 		return nil, errClosed
 	}
@@ -207,10 +214,14 @@ func (s *Step) scaleBefore(name string, now float64, state map[string][]byte, sk
 // leaves the same NaN, and has lowered the scale. Counts of clean steps start over
 // as after any skipped step.
 //
-// It is an error where the last step was taken, or another step over the same
+// TrainConfig.RestoreScale does so by itself. It is an error where the last step was taken, or another step over the same
 // variables ran since.
 func (s *Step) RestoreScale() error {
 	defer s.model.gate.hold()()
+	return s.restoreScale()
+}
+
+func (s *Step) restoreScale() error {
 	switch {
 	case s.exec == nil:
 		return errClosed
@@ -246,6 +257,36 @@ func (s *Step) RestoreScale() error {
 		}
 	}
 	s.last.restored = true
+	return nil
+}
+
+// spare puts the loss scales back after a step whose gradients were not finite
+// although its loss was, where no scale would have helped. The model's gate is held.
+func (s *Step) spare(ctx context.Context, r *Result) error {
+	o := r.outcome()
+	if o.err != nil || !o.Skipped {
+		s.last.row = 0
+		return o.err
+	}
+	if math.IsNaN(o.Loss) || math.IsInf(o.Loss, 0) { // the device has left the scale alone, or its rule is another system's
+		return nil
+	}
+	held := snapshots.Get().(map[string][]byte)
+	defer snapshots.Put(held)
+	c, err := s.gathered(held)
+	if err != nil {
+		return err
+	}
+	d, err := doctor.Diagnose(ctx, c)
+	if err != nil {
+		return err
+	}
+	switch d.Cause {
+	case doctor.ForwardOverflow, doctor.Singular, doctor.VanishedConstant, doctor.BadInput, doctor.BadState, doctor.NotPrecision:
+		s.last.row++
+		return s.restoreScale()
+	}
+	s.last.row = 0
 	return nil
 }
 

@@ -183,6 +183,9 @@ func (s *Step) Stuck() error {
 	if s.exec == nil {
 		return errClosed
 	}
+	if s.last.row >= maxForwardRun {
+		return fmt.Errorf("step %d: gradients were not finite for %d steps in a row, and no loss scale helps: ask Step.Diagnose", s.runs, s.last.row)
+	}
 	for _, v := range s.program.Vars {
 		if v.Role() != "scaler" {
 			continue

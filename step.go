@@ -167,6 +167,11 @@ func (s *Step) launch(ctx context.Context, feeds []runtime.Feed) (*Result, error
 	if len(s.losses) > 0 {
 		s.model.session.launches++
 	}
+	if s.restore && s.Scaled() {
+		if err := s.spare(ctx, r); err != nil {
+			return nil, fmt.Errorf("run: the step was skipped; TrainConfig.RestoreScale: %w", err)
+		}
+	}
 	return r, nil
 }
 

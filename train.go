@@ -58,7 +58,7 @@ func (m *Model) trainRequest(c TrainConfig, losses []Loss) (request, error) {
 		return request{}, err
 	}
 	p, err := c.compiler(losses)
-	r := request{config: p, losses: losses, grads: c.Grads, gradNorm: c.GradNorm, sizes: c.Sizes, keep: c.KeepSizes}
+	r := request{config: p, losses: losses, grads: c.Grads, gradNorm: c.GradNorm, restore: c.RestoreScale, sizes: c.Sizes, keep: c.KeepSizes}
 	for _, o := range c.Outputs {
 		r.outputs = append(r.outputs, o.Tensor)
 	}
