@@ -214,8 +214,8 @@ func (s *Step) scaleBefore(name string, now float64, state map[string][]byte, sk
 // leaves the same NaN, and has lowered the scale. Counts of clean steps start over
 // as after any skipped step.
 //
-// TrainConfig.RestoreScale does so by itself. It is an error where the last step was taken, or another step over the same
-// variables ran since.
+// TrainConfig.RestoreScale does so by itself. It is an error where the last step
+// was taken, or another step over the same variables ran since.
 func (s *Step) RestoreScale() error {
 	defer s.model.gate.hold()()
 	return s.restoreScale()
