@@ -232,8 +232,8 @@ func (s *session) match(f *safetensors.File, model string, names map[string]stri
 			idle = append(idle, ir.Printable(info.Name))
 		}
 	}
-	notes = append(notes, few(absent, "not in the file, starts anew")...)
-	return append(notes, few(idle, "in the file, has no use here")...), nil
+	notes = append(notes, few(absent, "missing from the file: starts at its initial value")...)
+	return append(notes, few(idle, "unused checkpoint entry")...), nil
 }
 
 // few says the same of each name, in a line each or, of many, in one.

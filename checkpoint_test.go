@@ -162,7 +162,7 @@ func TestMetadataIsText(t *testing.T) {
 	wantError(t, safetensors.WriteFile(path, nil, []safetensors.Tensor{{Name: "a\xff", DType: safetensors.F32, Write: safetensors.Bytes(make([]byte, 4))}}), "not UTF-8")
 }
 
-// A file's tensor that has no use here cannot write to the terminal what it likes.
+// A file's unused tensor cannot write to the terminal what it likes.
 func TestNamesInFilesAreQuoted(t *testing.T) {
 	dir := t.TempDir()
 	good, more := filepath.Join(dir, "good"), filepath.Join(dir, "more")
@@ -175,7 +175,7 @@ func TestNamesInFilesAreQuoted(t *testing.T) {
 	if err := m.LoadFile(more); err != nil {
 		t.Fatal(err)
 	}
-	if w := m.Warnings(); len(w) != 1 || w[0] != `"\x1b]0;title\n": in the file, has no use here` {
+	if w := m.Warnings(); len(w) != 1 || w[0] != `"\x1b]0;title\n": unused checkpoint entry` {
 		t.Errorf("%q", w)
 	}
 }
@@ -256,7 +256,7 @@ func TestLoadingUnderAnotherPolicy(t *testing.T) {
 	notes := strings.Join(mixed.Warnings(), "\n")
 	for _, want := range []string{
 		"saved under policy f32, loaded under mixed-f16",
-		"amp.scale: not in the file, starts anew",
+		"amp.scale: missing from the file: starts at its initial value",
 		"fc2.w: 1 of 48 weights overflow in f16 and 1 become zero",
 	} {
 		if !strings.Contains(notes, want) {

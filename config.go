@@ -71,10 +71,10 @@ type InferConfig struct {
 
 // CompileOptions change how a step is compiled and not what it computes.
 type CompileOptions struct {
-	Pad     bool     // zeros fill products up to the multiples that tensor cores want; see Program.Misaligned
-	Shadow  bool     // the update writes the weights' 16-bit copies too, so that no step begins with casts
-	Ranges  Ranges   // of values, for Policy.Guard and where scores may overflow; Calibrate makes one
-	Disable []string // passes to leave out; `ampc passes` lists them
+	Pad          bool     // zeros fill products up to the multiples that tensor cores want; see Program.Misaligned
+	WeightCopies bool     // the update writes the weights' 16-bit copies too, so that no step begins with casts
+	Ranges       Ranges   // of values, for Policy.Guard and where scores may overflow; Calibrate makes one
+	Disable      []string // passes to leave out; `ampc passes` lists them
 	// NoProof leaves out the check that holds the compiled step against the model
 	// (Step.Prove); it takes less than a tenth of the time of passes and lowering.
 	NoProof bool
@@ -198,7 +198,7 @@ func (c InferConfig) compiler(out []Tensor) (passes.Config, error) {
 }
 
 func (o CompileOptions) compiler(policy Policy) (passes.Config, error) {
-	p := passes.Config{Compiling: passes.Compiling{Pad: o.Pad, Ranges: o.Ranges.compiler(), Disable: o.Disable, Prove: !o.NoProof}, Training: passes.Training{Shadow: o.Shadow}}
+	p := passes.Config{Compiling: passes.Compiling{Pad: o.Pad, Ranges: o.Ranges.compiler(), Disable: o.Disable, Prove: !o.NoProof}, Training: passes.Training{WeightCopies: o.WeightCopies}}
 	if tell := o.After; tell != nil {
 		p.After = func(e passes.Event) {
 			tell(PassEvent{Pass: e.Pass, Took: e.Took, Counters: e.Counters, Notes: e.Notes, graph: e.Graph})

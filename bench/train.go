@@ -84,7 +84,7 @@ func (t *training) run(path string, out io.Writer) (err error) {
 	defer func() { err = errors.Join(err, z.Model.Close(), b.Close()) }()
 	begun := time.Now()
 	c := z.Steps[0].Config
-	c.Policy, c.Compile.Shadow = policy, policy.Mixed()
+	c.Policy, c.Compile.WeightCopies = policy, policy.Mixed()
 	if err := z.Model.Set(ampc.On(b.Backend)); err != nil {
 		return err
 	}

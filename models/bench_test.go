@@ -46,7 +46,7 @@ func BenchmarkStep(b *testing.B) {
 			policies := []ampc.Policy{ampc.F32Only(), ampc.MixedF16(), ampc.MixedBF16()}
 			var steps []*stepper
 			for _, p := range policies {
-				steps = append(steps, newStepper(b, c.spec, ampc.TrainConfig{Optimizer: c.optimizer, LR: ampc.Constant(1e-4), Policy: p, Compile: ampc.CompileOptions{Shadow: p.Mixed()}}))
+				steps = append(steps, newStepper(b, c.spec, ampc.TrainConfig{Optimizer: c.optimizer, LR: ampc.Constant(1e-4), Policy: p, Compile: ampc.CompileOptions{WeightCopies: p.Mixed()}}))
 			}
 			path := kern.Paths()[0]
 			const iters = 20000

@@ -107,7 +107,7 @@ var arrangements = map[string]func(p *passes.Config){
 	"deepspeed's, 2 batches": func(p *passes.Config) { p.Scaler, p.Micro = passes.DeepSpeedScaler(), 2 },
 	"notes":                  func(p *passes.Config) { p.Scaler = passes.Dynamic(); p.Scaler.Sharing = passes.Collect },
 	"advances for others":    func(p *passes.Config) { p.Scaler = passes.Dynamic(); p.Scaler.Sharing = passes.Advance },
-	"16-bit copies":          func(p *passes.Config) { p.Shadow = true },
+	"16-bit copies":          func(p *passes.Config) { p.WeightCopies = true },
 	"normed by hand": func(p *passes.Config) {
 		p.Gradients = func(b *ir.Builder, gs []passes.GradOf) []passes.GradOf {
 			for i := range gs {

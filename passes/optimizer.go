@@ -28,7 +28,7 @@ func optimizer(g *ir.Graph, c *Context) error {
 	for _, p := range slices.Concat(t.pending, t.kept) {
 		o.commit(p)
 	}
-	for _, tr := range t.tracks {
+	for _, tr := range t.skipGroups {
 		o.at().CountUp(tr.step, tr.skip)
 	}
 	o.at().CountUp(o.attempt, nil)
@@ -54,7 +54,7 @@ type updating struct {
 
 type rateKey struct {
 	s Schedule
-	t *track
+	t *skipGroup
 }
 
 func (o *updating) at() *ir.Builder { return o.b.In(ir.Update) }
@@ -74,16 +74,16 @@ func (o *updating) counter(name, role string) *ir.Value {
 	return o.b.Declare(ir.State, name, ir.T(ir.I32), &ir.Init{Args: []float64{0}}, ir.A("role", role))
 }
 
-// steps declares the counters of taken steps. The first track is the whole
+// steps declares the counters of taken steps. The first skip group is the whole
 // step's; another has its own only where it may be skipped apart.
 func (o *updating) steps() {
-	for _, tr := range o.t.tracks {
+	for _, tr := range o.t.skipGroups {
 		tr.step = o.counter(o.c.state(kindStep+tr.name, ""), "step")
 	}
 }
 
-// rate is the learning rate of a schedule on a track.
-func (o *updating) rate(s Schedule, tr *track) *ir.Value {
+// rate is the learning rate of a schedule on a skip group.
+func (o *updating) rate(s Schedule, tr *skipGroup) *ir.Value {
 	key := rateKey{s, tr}
 	if s.CountAll {
 		key.t = nil
@@ -118,8 +118,8 @@ func (o *updating) rate(s Schedule, tr *track) *ir.Value {
 }
 
 // step steps one parameter.
-func (o *updating) step(p *trained) {
-	opt, tr := p.group.Optimizer, p.track
+func (o *updating) step(p *paramPlan) {
+	opt, tr := p.group.Optimizer, p.skipGroup
 	lr := o.rate(p.group.LR, tr)
 	o.c.Count(opt.Algorithm.String(), 1)
 	if opt.Algorithm == UseSGD {
@@ -136,7 +136,7 @@ func (o *updating) step(p *trained) {
 	o.at().EmitWrite(op, []*ir.Value{p.v, p.g, m, v, lr, tr.skip, p.mul, c1, c2}, a, p.v, m, v)
 }
 
-func (o *updating) stepSGD(p *trained, opt Optimizer, lr *ir.Value) {
+func (o *updating) stepSGD(p *paramPlan, opt Optimizer, lr *ir.Value) {
 	a := ir.A("momentum", opt.Momentum, "nesterov", opt.Nesterov, "decay", opt.Decay)
 	next := []*ir.Value{p.v}
 	var m *ir.Value
@@ -144,12 +144,12 @@ func (o *updating) stepSGD(p *trained, opt Optimizer, lr *ir.Value) {
 		m = o.moment(p, "m")
 		next = append(next, m)
 	}
-	o.at().EmitWrite(ir.OpSGD, []*ir.Value{p.v, p.g, m, lr, p.track.skip, p.mul}, a, next...)
+	o.at().EmitWrite(ir.OpSGD, []*ir.Value{p.v, p.g, m, lr, p.skipGroup.skip, p.mul}, a, next...)
 }
 
 // moment declares an optimizer state of a parameter. Its name has the step's and
 // the algorithm's in it: another step, or another algorithm, has its own.
-func (o *updating) moment(p *trained, name string) *ir.Value {
+func (o *updating) moment(p *paramPlan, name string) *ir.Value {
 	kind := "adam." + name
 	if p.group.Optimizer.Algorithm == UseSGD {
 		kind = "sgd." + name
@@ -158,7 +158,7 @@ func (o *updating) moment(p *trained, name string) *ir.Value {
 }
 
 // bias advances 1-beta^t and returns it as of this step.
-func (o *updating) bias(tr *track, beta float64) *ir.Value {
+func (o *updating) bias(tr *skipGroup, beta float64) *ir.Value {
 	if v := tr.biases[beta]; v != nil {
 		return v
 	}
@@ -181,19 +181,19 @@ func (o *updating) averages() {
 			}
 		}
 	}
-	counts := map[*track]*ir.Value{}
+	counts := map[*skipGroup]*ir.Value{}
 	for _, p := range o.t.params {
 		if p.group.NoUpdate {
 			continue
 		}
-		if counts[p.track] == nil {
-			counts[p.track] = o.b.Declare(ir.State, o.c.state(kindAverages+p.track.name, ""), ir.T(ir.I32), &ir.Init{Args: []float64{0}}, ir.A("role", "step"))
+		if counts[p.skipGroup] == nil {
+			counts[p.skipGroup] = o.b.Declare(ir.State, o.c.state(kindAverages+p.skipGroup.name, ""), ir.T(ir.I32), &ir.Init{Args: []float64{0}}, ir.A("role", "step"))
 		}
 		avg := o.b.Declare(ir.State, o.c.state(kindAverage, p.v.Name), p.v.Type.With(ir.F32), &ir.Init{Args: []float64{0}}, ir.A("role", "ema"))
-		o.at().EMA(avg, next[p.v], counts[p.track], p.track.skip, o.c.EMA)
+		o.at().EMA(avg, next[p.v], counts[p.skipGroup], p.skipGroup.skip, o.c.EMA)
 		o.c.Count("averages", 1)
 	}
-	for _, tr := range o.t.tracks {
+	for _, tr := range o.t.skipGroups {
 		if counts[tr] != nil {
 			o.at().CountUp(counts[tr], tr.skip)
 		}
@@ -202,7 +202,7 @@ func (o *updating) averages() {
 
 // commit writes a running statistic where the step as a whole is taken.
 func (o *updating) commit(p pendingStat) {
-	skip := o.t.tracks[0].skip
+	skip := o.t.skipGroups[0].skip
 	if skip == nil {
 		skip = constantOf(o.b, "never", ir.Bool, 0)
 	}
@@ -247,7 +247,7 @@ func (o *updating) results() error {
 func (o *updating) made(out Output) *ir.Value {
 	switch out.Kind {
 	case OfSkip:
-		return o.t.tracks[0].skip
+		return o.t.skipGroups[0].skip
 	case OfScale:
 		one := constantOf(o.b, "one.f32", ir.F32, 1)
 		if scale := o.t.sweeps[0].scale; scale != nil { // a copy: the variable moves on
@@ -257,7 +257,7 @@ func (o *updating) made(out Output) *ir.Value {
 	case OfGradNorm:
 		return o.t.total
 	case OfRate:
-		return o.rate(o.t.params[0].group.LR, o.t.params[0].track)
+		return o.rate(o.t.params[0].group.LR, o.t.params[0].skipGroup)
 	}
 	for _, p := range o.t.params {
 		if out.Value == p.v {

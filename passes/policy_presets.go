@@ -54,7 +54,7 @@ func O2(low ir.DType) Policy {
 }
 
 // O3 stores parameters and their gradients low, without masters and with the
-// loss scale 1: the speed of light rather than mixed precision. The optimizer
+// loss scale 1: an upper bound of speed, not for training. The optimizer
 // computes in f32 and rounds when it stores.
 func O3(low ir.DType) Policy {
 	p := lowPolicy("o3", low)

@@ -30,7 +30,7 @@ func scale(g *ir.Graph, c *Context) error {
 	for k, sw := range t.sweeps {
 		s.check(sw, uint64(1)<<k, norms)
 	}
-	s.tracks()
+	s.skipGroups()
 	s.shown()
 	s.clipNorms(norms)
 	s.inner()
@@ -59,7 +59,7 @@ type scaling struct {
 	g      *ir.Graph
 	c      *Context
 	t      *training
-	copies map[*trained]*ir.Value // unscaled gradients
+	copies map[*paramPlan]*ir.Value // unscaled gradients
 
 	innerOver *ir.Value // some gradient inside the forward pass overflowed; nil: there is none
 }
@@ -122,8 +122,8 @@ func (s *scaling) multiplier(sw *sweep) {
 // meet gives every parameter one gradient: the sweep's own with its multiplier,
 // or the sum of what several sweeps unscaled.
 func (s *scaling) meet() {
-	s.copies = map[*trained]*ir.Value{}
-	parts := make(map[*trained][]*ir.Value, len(s.t.params))
+	s.copies = map[*paramPlan]*ir.Value{}
+	parts := make(map[*paramPlan][]*ir.Value, len(s.t.params))
 	for _, sw := range s.t.sweeps {
 		for _, x := range sw.grads {
 			if x.p.reach&(x.p.reach-1) == 0 {
@@ -146,7 +146,7 @@ func (s *scaling) meet() {
 }
 
 // unscaled is p's gradient with unit 1, written once.
-func (s *scaling) unscaled(p *trained) *ir.Value {
+func (s *scaling) unscaled(p *paramPlan) *ir.Value {
 	if p.mul == nil {
 		return p.g
 	}
@@ -158,7 +158,7 @@ func (s *scaling) unscaled(p *trained) *ir.Value {
 }
 
 // materialize makes the unscaled copy p's gradient.
-func (s *scaling) materialise(p *trained) { p.g, p.mul = s.unscaled(p), nil }
+func (s *scaling) materialize(p *paramPlan) { p.g, p.mul = s.unscaled(p), nil }
 
 // transform hands unscaled gradients to the user's function.
 func (s *scaling) transform() error {
@@ -168,7 +168,7 @@ func (s *scaling) transform() error {
 	}
 	gs := make([]GradOf, len(s.t.params))
 	for i, p := range s.t.params {
-		s.materialise(p)
+		s.materialize(p)
 		gs[i] = GradOf{p.v, p.g}
 	}
 	b := s.b.In(ir.Update) // the caller tells it where its lines are
@@ -229,7 +229,7 @@ func (s *scaling) clipValues() {
 		if limit == 0 {
 			continue
 		}
-		s.materialise(p)
+		s.materialize(p)
 		p.g = s.at("clip."+p.v.Name).Emit(ir.OpClip, []*ir.Value{p.g}, ir.A("lo", -limit, "hi", limit))[0]
 		s.c.Count("clipped_by_value", 1)
 	}
@@ -246,7 +246,7 @@ func (s *scaling) shown() {
 
 // norm is the norm of the gradients of some parameters, and what clips them by it.
 type norm struct {
-	params []*trained
+	params []*paramPlan
 	reach  uint64
 	value  *ir.Value
 	max    float64
@@ -260,7 +260,7 @@ func (s *scaling) norms() []*norm {
 		ns = append(ns, s.norm("grad_norm", s.t.params, s.c.Clip.Norm))
 		s.t.total = ns[0].value
 	}
-	groups := map[*Group][]*trained{}
+	groups := map[*Group][]*paramPlan{}
 	for _, p := range s.t.params {
 		groups[p.group] = append(groups[p.group], p)
 	}
@@ -295,7 +295,7 @@ func (s *scaling) asked(kind ResultKind, v *ir.Value) bool {
 
 // norm reads scaled gradients with their multiplier where all have the same,
 // and unscaled ones elsewhere.
-func (s *scaling) norm(name string, ps []*trained, limit float64) *norm {
+func (s *scaling) norm(name string, ps []*paramPlan, limit float64) *norm {
 	n := &norm{params: ps, max: limit}
 	same := true
 	for _, p := range ps {
@@ -305,7 +305,7 @@ func (s *scaling) norm(name string, ps []*trained, limit float64) *norm {
 	vs := make([]*ir.Value, len(ps))
 	for i, p := range ps {
 		if !same {
-			s.materialise(p)
+			s.materialize(p)
 		}
 		vs[i] = p.g
 	}
@@ -353,28 +353,28 @@ func (s *scaling) check(sw *sweep, bit uint64, norms []*norm) {
 	s.c.Count("checks", 1)
 }
 
-// tracks makes one skip predicate per set of sweeps that some parameter's
+// skipGroups makes one skip predicate per set of sweeps that some parameter's
 // gradient comes from, and one for what belongs to the step as a whole.
-func (s *scaling) tracks() {
+func (s *scaling) skipGroups() {
 	all := uint64(1)<<len(s.t.sweeps) - 1
-	byReach := map[uint64]*track{}
+	byReach := map[uint64]*skipGroup{}
 	for _, reach := range append([]uint64{all}, reaches(s.t.params)...) {
 		if byReach[reach] == nil {
-			tr := &track{reach: reach, biases: map[float64]*ir.Value{}}
-			if len(s.t.tracks) > 0 {
-				tr.name = fmt.Sprintf(".%d", len(s.t.tracks)+1)
+			tr := &skipGroup{reach: reach, biases: map[float64]*ir.Value{}}
+			if len(s.t.skipGroups) > 0 {
+				tr.name = fmt.Sprintf(".%d", len(s.t.skipGroups)+1)
 			}
 			tr.skip = s.skip(tr)
 			byReach[reach] = tr
-			s.t.tracks = append(s.t.tracks, tr)
+			s.t.skipGroups = append(s.t.skipGroups, tr)
 		}
 	}
 	for _, p := range s.t.params {
-		p.track = byReach[p.reach]
+		p.skipGroup = byReach[p.reach]
 	}
 }
 
-func reaches(ps []*trained) []uint64 {
+func reaches(ps []*paramPlan) []uint64 {
 	rs := make([]uint64, len(ps))
 	for i, p := range ps {
 		rs[i] = p.reach
@@ -382,9 +382,9 @@ func reaches(ps []*trained) []uint64 {
 	return rs
 }
 
-// skip is the OR of found_inf and forward over the track's sweeps, and of there
+// skip is the OR of found_inf and forward over the group's sweeps, and of there
 // being no micro-batch left.
-func (s *scaling) skip(tr *track) *ir.Value {
+func (s *scaling) skip(tr *skipGroup) *ir.Value {
 	if s.c.NoSkip {
 		return nil
 	}
@@ -413,7 +413,7 @@ func (s *scaling) skip(tr *track) *ir.Value {
 // Of a whole and a group in it that both clip, the stricter one holds: that is
 // what clipping the whole first and then the group comes to.
 func (s *scaling) clipNorms(norms []*norm) {
-	base := make(map[*trained]*ir.Value, len(s.t.params))
+	base := make(map[*paramPlan]*ir.Value, len(s.t.params))
 	for _, p := range s.t.params {
 		base[p] = p.mul
 	}

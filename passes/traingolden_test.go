@@ -15,7 +15,7 @@ import (
 // TestTrainingGoldens runs testdata/passes/PASS/*.txtar for the passes up to
 // the update. The run line is "dump" with the options of goldenOptions.
 func TestTrainingGoldens(t *testing.T) {
-	for _, pass := range []string{"mode", "recognise", "canon", "padding", "autodiff", "accumulate", "scale", "optimizer", "scalers", "units", "shadow", "layout"} {
+	for _, pass := range []string{"mode", "recognise", "canon", "padding", "autodiff", "accumulate", "scale", "optimizer", "scalers", "units", "weight-copies", "layout"} {
 		t.Run(pass, func(t *testing.T) {
 			golden.Run(t, filepath.Join("../testdata/passes", pass), runTrainingGolden)
 		})
@@ -79,13 +79,13 @@ type trainingGolden struct {
 
 // goldenOptions are the options of a run line, as --name=value.
 var goldenOptions = map[string]func(c *trainingGolden, value string) error{
-	"--passes": func(c *trainingGolden, v string) error { c.Only = strings.Split(v, ","); return nil },
-	"--until":  func(c *trainingGolden, v string) error { c.Until = v; return nil },
-	"--shadow": func(c *trainingGolden, _ string) error { c.Shadow = true; return nil },
-	"--pad":    func(c *trainingGolden, _ string) error { c.Pad = true; return nil },
-	"--layout": func(c *trainingGolden, v string) error { c.Caps.Layout = v; return nil },
-	"--infer":  func(c *trainingGolden, _ string) error { c.Train = false; return nil },
-	"--policy": func(c *trainingGolden, v string) (err error) { c.Policy, err = PolicyNamed(v); return },
+	"--passes":        func(c *trainingGolden, v string) error { c.Only = strings.Split(v, ","); return nil },
+	"--until":         func(c *trainingGolden, v string) error { c.Until = v; return nil },
+	"--weight-copies": func(c *trainingGolden, _ string) error { c.WeightCopies = true; return nil },
+	"--pad":           func(c *trainingGolden, _ string) error { c.Pad = true; return nil },
+	"--layout":        func(c *trainingGolden, v string) error { c.Caps.Layout = v; return nil },
+	"--infer":         func(c *trainingGolden, _ string) error { c.Train = false; return nil },
+	"--policy":        func(c *trainingGolden, v string) (err error) { c.Policy, err = PolicyNamed(v); return },
 	"--optimizer": func(c *trainingGolden, v string) error { // kind[:rate[:pattern]]
 		o := map[string]Optimizer{"sgd": SGD(0), "momentum": SGD(0.9), "adam": Adam(), "adamw": AdamW(0.1)}
 		f := strings.Split(v, ":")

@@ -18,13 +18,13 @@ type training struct {
 	claimed  []int // place of each of Config.Losses among the graph's results, before the update
 	outputs  []int // and of each of Config.Outputs that is a value; -1 of others
 
-	losses []*loss
-	scales []*lossScale
-	inner  []*innerScale
-	sweeps []*sweep
-	params []*trained // in declaration order
-	tracks []*track
-	source *ir.Graph // the graph before layout, nil where nothing asked for it
+	losses     []*loss
+	scales     []*lossScale
+	inner      []*innerScale
+	sweeps     []*sweep
+	params     []*paramPlan // in declaration order
+	skipGroups []*skipGroup
+	source     *ir.Graph // the graph before layout, nil where nothing asked for it
 
 	micro   *micro // nil: one micro-batch per step
 	pending []pendingStat
@@ -59,25 +59,25 @@ type sweep struct {
 
 // grad is the gradient of one parameter as one sweep leaves it.
 type grad struct {
-	p *trained
+	p *paramPlan
 	d *ir.Value
 }
 
-// trained is a parameter, how it is trained, and its gradient on the way to
+// paramPlan is a parameter, how it is trained, and its gradient on the way to
 // the optimizer: g times mul has unit 1.
-type trained struct {
-	v      *ir.Value
-	group  *Group
-	reach  uint64 // bit k: sweep k contributes
-	g, mul *ir.Value
-	made   *ir.Value // what the user's transform made of it, before any clip; nil without one
-	shown  *ir.Value // the gradient as a result; nil where it is none
-	track  *track
+type paramPlan struct {
+	v         *ir.Value
+	group     *Group
+	reach     uint64 // bit k: sweep k contributes
+	g, mul    *ir.Value
+	made      *ir.Value // what the user's transform made of it, before any clip; nil without one
+	shown     *ir.Value // the gradient as a result; nil where it is none
+	skipGroup *skipGroup
 }
 
-// track is what advances together: the groups that are skipped by the same
+// skipGroup is what advances together: the groups that are skipped by the same
 // predicate.
-type track struct {
+type skipGroup struct {
 	name   string
 	reach  uint64
 	skip   *ir.Value // nil: never skipped
@@ -176,7 +176,7 @@ func (t *training) planParams(g *ir.Graph, c *Context) error {
 			if !v.Type.DType.Float() {
 				return &ir.Error{Pos: v.Pos, Msg: fmt.Sprintf("%s is %s and cannot be trained: freeze it", v, g.TypeString(v.Type))}
 			}
-			t.params = append(t.params, &trained{v: v, group: gr})
+			t.params = append(t.params, &paramPlan{v: v, group: gr})
 		}
 	}
 	for i, u := range used {

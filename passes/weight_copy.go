@@ -5,9 +5,9 @@ import "ampc/ir"
 // writeCopies moves the casts of trained weights from prepare into the update: the
 // kernel that writes a weight writes its weight copy in the same pass, and the
 // next step reads the copy as it lies. Casts of weights that no step writes
-// stay in prepare. Off unless Config.Shadow asks for it.
+// stay in prepare. Off unless Config.WeightCopies asks for it.
 func writeCopies(g *ir.Graph, c *Context) error {
-	if !c.Shadow || !c.Train {
+	if !c.WeightCopies || !c.Train {
 		return nil
 	}
 	next := map[*ir.Value]*ir.Value{}
@@ -50,7 +50,7 @@ func writeCopies(g *ir.Graph, c *Context) error {
 		written.Def.Why = n.Why
 		written.Def.Why.Marks &^= ir.MarkHoisted
 		written.Def.Why.Cluster = w.Def.Why.Cluster
-		c.Count("casts_shadowed", 1)
+		c.Count("casts_in_update", 1)
 	}
 	g.Replace(copies)
 	return nil

@@ -36,23 +36,23 @@ type opened struct {
 
 // modelFlags are the flags of every command that compiles a MODEL.
 type modelFlags struct {
-	policy    string
-	algorithm string // in place of the policy's; plan sets it
-	losses    []string
-	optimizer string
-	micro     int
-	shadow    bool
-	pad       bool
-	step      string
-	infer     bool
-	scale     string
-	disable   []string
-	set       []string
-	dims      []string
-	shapes    []string
-	guard     float64
-	inputs    []string
-	record    int
+	policy       string
+	algorithm    string // in place of the policy's; plan sets it
+	losses       []string
+	optimizer    string
+	micro        int
+	weightCopies bool
+	pad          bool
+	step         string
+	infer        bool
+	scale        string
+	disable      []string
+	set          []string
+	dims         []string
+	shapes       []string
+	guard        float64
+	inputs       []string
+	record       int
 }
 
 func (f *modelFlags) add(c *cobra.Command) {
@@ -61,7 +61,7 @@ func (f *modelFlags) add(c *cobra.Command) {
 	fl.StringArrayVar(&f.losses, "train", nil, "loss to train: a value of the graph, or ce:LOGITS,LABELS or mse:VALUE,TARGET; 0.5*LOSS weighs it; several flags train their sum")
 	fl.StringVar(&f.optimizer, "optimizer", "", "sgd, adam or adamw (default: the model's own, adamw for a file)")
 	fl.IntVar(&f.micro, "micro", 1, "micro-batches per step")
-	fl.BoolVar(&f.shadow, "shadow", false, "the update writes the 16-bit copies of weights")
+	fl.BoolVar(&f.weightCopies, "weight-copies", false, "the update writes the 16-bit copies of weights")
 	fl.BoolVar(&f.pad, "pad", false, "fill products with zeros up to the multiples that tensor cores want")
 	fl.StringVar(&f.step, "step", "", "which training step of a model that has several, such as zoo:gan")
 	fl.BoolVar(&f.infer, "infer", false, "leave backward and update out")
@@ -152,7 +152,7 @@ func (o *opened) apply(f *modelFlags) error {
 	}
 	p = withAlgorithm(p, f.algorithm)
 	o.config.Policy, o.config.Micro = p, f.micro
-	o.config.Compile = ampc.CompileOptions{Pad: f.pad, Shadow: f.shadow, Disable: f.disable}
+	o.config.Compile = ampc.CompileOptions{Pad: f.pad, WeightCopies: f.weightCopies, Disable: f.disable}
 	if f.scale != "" {
 		if o.config.Scaler, err = parseScaler(f.scale); err != nil {
 			return err

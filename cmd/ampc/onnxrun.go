@@ -36,7 +36,7 @@ func openSession(path string, f *modelFlags, b runtime.Backend) (*ampc.ONNXSessi
 	if err := f.check(); err != nil {
 		return nil, err
 	}
-	return ampc.OpenONNX(path, ampc.ONNXRun{Policy: withAlgorithm(p, f.algorithm), Backend: b, Compile: ampc.CompileOptions{Pad: f.pad, Shadow: f.shadow, Disable: f.disable}})
+	return ampc.OpenONNX(path, ampc.ONNXRun{Policy: withAlgorithm(p, f.algorithm), Backend: b, Compile: ampc.CompileOptions{Pad: f.pad, WeightCopies: f.weightCopies, Disable: f.disable}})
 }
 
 // runSession runs an ONNX model in pieces and sums its outputs up.

@@ -61,8 +61,8 @@ func TestDiagnoseDroppedMicro(t *testing.T) {
 }
 
 // The 16-bit copies that an update keeps are what the replay reads.
-func TestDiagnoseShadow(t *testing.T) {
-	m, step := deep(t, ampc.TrainConfig{Policy: ampc.MixedF16(), Compile: ampc.CompileOptions{Shadow: true}}, plain)
+func TestDiagnoseWeightCopies(t *testing.T) {
+	m, step := deep(t, ampc.TrainConfig{Policy: ampc.MixedF16(), Compile: ampc.CompileOptions{WeightCopies: true}}, plain)
 	feed := ampc.Feed{"x": all(32, 8)}
 	if d := diagnose(t, step, feed); d.Cause != ampc.NoFault {
 		t.Errorf("%s", d)

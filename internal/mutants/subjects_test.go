@@ -134,8 +134,8 @@ func arrangements() []arrangement {
 				c.Losses[i].Scaler = &s
 			}
 		}},
-		{"mixed-f16/3/shadow", passes.MixedF16(), func(c *passes.Config, _ *ir.Value) {
-			c.Micro, c.Shadow, c.Scaler = 3, true, passes.Static(256)
+		{"mixed-f16/3/weight-copies", passes.MixedF16(), func(c *passes.Config, _ *ir.Value) {
+			c.Micro, c.WeightCopies, c.Scaler = 3, true, passes.Static(256)
 		}},
 	}
 }

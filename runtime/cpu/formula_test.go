@@ -61,16 +61,16 @@ func TestUpdateFormulas(t *testing.T) {
 	}
 	for name, o := range optimizers {
 		for _, policy := range []string{"f32", "mixed-f16", "mixed-bf16"} {
-			for _, shadow := range []bool{false, true} {
+			for _, weightCopies := range []bool{false, true} {
 				list := formulas(t, b, "mlp?hidden=32", policy, func(c *passes.Config) {
-					c.Groups[0].Optimizer, c.Shadow = o, shadow
+					c.Groups[0].Optimizer, c.WeightCopies = o, weightCopies
 				})
 				updates := 0
 				for _, f := range list {
 					if f.Part == lower.Update && f.Elements > 1 {
 						updates++
 						if !f.Found {
-							t.Errorf("%s under %s, shadow %t: no kernel of\n%s", name, policy, shadow, f.Text)
+							t.Errorf("%s under %s, copies %t: no kernel of\n%s", name, policy, weightCopies, f.Text)
 						}
 					}
 				}

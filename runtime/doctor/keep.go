@@ -43,7 +43,7 @@ func (x *analysis) keeper(scale map[string]float64) *keeping {
 // which says what it is, rounds otherwise than the step.
 const margin = 0.995
 
-// value keeps v and its readers in f32, and goes on with what they read and make
+// value keeps v and its readers in f32, and does the same with what they read and make
 // that 16 bits do not hold either.
 func (k *keeping) value(v *ir.Value) {
 	if k.seen[v] {

@@ -176,7 +176,7 @@ func (r *Range) sift(elements []int32, inf int32) []int32 {
 	return elements[:kept]
 }
 
-// layout is the bytes of an element of d, 0 where it is no float that is scanned,
+// layout is the bytes of an element of d, 0 where it is not a float that is scanned,
 // and the bits of an infinity as unpack has them.
 func layout(d ir.DType) (width int, inf int32) {
 	switch d {

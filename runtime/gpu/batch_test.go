@@ -116,12 +116,12 @@ func equal(t *testing.T, when string, got, want map[string]*eval.Tensor) {
 // weight was set from outside.
 func TestWrittenCopies(t *testing.T) {
 	vars := map[bool]map[string]*eval.Tensor{}
-	for _, shadow := range []bool{false, true} {
+	for _, weightCopies := range []bool{false, true} {
 		_, b := device(t, sim.Options{})
-		m := ampc.New("shadow")
+		m := ampc.New("weight-copies")
 		x, y := m.Input("x", ampc.F32, 4, 8), m.Input("y", ampc.I32, 4)
 		loss := m.CrossEntropy(m.Linear("b", m.Relu(m.Linear("a", x, 8)), 3), y)
-		c := ampc.TrainConfig{Optimizer: ampc.AdamW(0.1), LR: ampc.Constant(1e-2), Policy: ampc.MixedF16(), Compile: ampc.CompileOptions{Shadow: shadow}}
+		c := ampc.TrainConfig{Optimizer: ampc.AdamW(0.1), LR: ampc.Constant(1e-2), Policy: ampc.MixedF16(), Compile: ampc.CompileOptions{WeightCopies: weightCopies}}
 		g, p, err := m.Source(c, ampc.Loss{Value: loss})
 		if err != nil {
 			t.Fatal(err)
@@ -139,10 +139,10 @@ func TestWrittenCopies(t *testing.T) {
 			}
 			l.Step(t, feed(g, r))
 		}
-		vars[shadow] = l.Variables(t)
+		vars[weightCopies] = l.Variables(t)
 		made := l.Exec.(runtime.Counted).Counters().CastsMade
-		if want := map[bool]int64{false: 4 * 6, true: 4 * 2}[shadow]; made != want {
-			t.Errorf("copies written by the update %t: %d casts, want %d", shadow, made, want)
+		if want := map[bool]int64{false: 4 * 6, true: 4 * 2}[weightCopies]; made != want {
+			t.Errorf("copies written by the update %t: %d casts, want %d", weightCopies, made, want)
 		}
 		l.Close(t)
 	}

@@ -17,21 +17,21 @@ import (
 // Exec is a loaded Program: every step bound to its addresses. It implements
 // runtime.Exec.
 type Exec struct {
-	b       *Backend
-	p       *lower.Program
-	store   *Store
-	at      []cuda.Ptr // by buffer
-	owned   []cuda.Ptr
-	modules []cuda.Module
-	plans   []cuda.BlasPlan
-	dnn     []cuda.DnnPlan
-	need    map[uint8]int64    // workspace of cuDNN by stream
-	spaces  map[uint8]cuda.Ptr // where it lies
-	steps   [lower.NumParts][]bound
-	events  []cuda.Event // by EventID, less one
-	edge    cuda.Event   // where a part begins or ends on one stream, for the others
-	written []*variable
-	shadows []shadow
+	b            *Backend
+	p            *lower.Program
+	store        *Store
+	at           []cuda.Ptr // by buffer
+	owned        []cuda.Ptr
+	modules      []cuda.Module
+	plans        []cuda.BlasPlan
+	dnn          []cuda.DnnPlan
+	need         map[uint8]int64    // workspace of cuDNN by stream
+	spaces       map[uint8]cuda.Ptr // where it lies
+	steps        [lower.NumParts][]bound
+	events       []cuda.Event // by EventID, less one
+	edge         cuda.Event   // where a part begins or ends on one stream, for the others
+	written      []*variable
+	storedCopies []storedCopy
 
 	arena  cuda.Ptr // of the inputs
 	inputs []input
@@ -70,8 +70,8 @@ type refresh struct {
 	state *variable
 }
 
-// shadow is a variable that is the 16-bit copy of another.
-type shadow struct {
+// storedCopy is a variable that is the 16-bit copy of another.
+type storedCopy struct {
 	from, to *variable
 	written  bool // by the program, with its variable
 }
@@ -221,7 +221,7 @@ func (e *Exec) bind() (map[int][]*refresh, error) {
 			return nil, err
 		}
 	}
-	e.bindShadows()
+	e.bindStoredCopies()
 	refreshes, err := e.bindCopies()
 	if err != nil {
 		return nil, err
@@ -288,8 +288,8 @@ func (e *Exec) writeTables() error {
 	return nil
 }
 
-// bindShadows finds the variables that are copies of others.
-func (e *Exec) bindShadows() {
+// bindStoredCopies finds the variables that are copies of others.
+func (e *Exec) bindStoredCopies() {
 	written := map[string]bool{}
 	for _, name := range e.p.Written {
 		written[name] = true
@@ -297,7 +297,7 @@ func (e *Exec) bindShadows() {
 	for i := range e.p.Vars {
 		v := &e.p.Vars[i]
 		if of, _ := v.Attr.Get("of").(string); v.Kind == ir.State && v.Role() == ir.RoleCopy {
-			e.shadows = append(e.shadows, shadow{e.store.vars[of], e.store.vars[v.Name], written[of] && written[v.Name]})
+			e.storedCopies = append(e.storedCopies, storedCopy{e.store.vars[of], e.store.vars[v.Name], written[of] && written[v.Name]})
 		}
 	}
 }

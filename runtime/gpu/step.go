@@ -93,7 +93,7 @@ func (e *Exec) made(casts bool) {
 	for _, v := range e.written {
 		v.version++
 	}
-	for _, s := range e.shadows {
+	for _, s := range e.storedCopies {
 		if s.written {
 			s.to.synced = s.from.version
 		}

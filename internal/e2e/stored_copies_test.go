@@ -10,14 +10,14 @@ import (
 	"ampc/lower"
 )
 
-// shadowed trains a few steps and returns the model; the weights are changed
+// withCopies trains a few steps and returns the model; the weights are changed
 // from outside in between, which makes their 16-bit copies stale.
-func shadowed(t *testing.T, on bool, file string) *ampc.Model {
+func withCopies(t *testing.T, on bool, file string) *ampc.Model {
 	t.Helper()
-	m := ampc.New("shadow")
+	m := ampc.New("weight-copies")
 	x, y := m.Input("x", ampc.F32, 8, 4), m.Input("y", ampc.I32, 8)
 	loss := m.CrossEntropy(m.Linear("fc2", m.Relu(m.Linear("fc1", x, 16)), 3), y)
-	step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.AdamW(0.1), LR: ampc.Constant(1e-2), Policy: ampc.MixedF16(), Compile: ampc.CompileOptions{Shadow: on}}, ampc.Loss{Value: loss})
+	step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.AdamW(0.1), LR: ampc.Constant(1e-2), Policy: ampc.MixedF16(), Compile: ampc.CompileOptions{WeightCopies: on}}, ampc.Loss{Value: loss})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func shadowed(t *testing.T, on bool, file string) *ampc.Model {
 		casts += len(s.Out)
 	}
 	if on != (casts == 0) {
-		t.Errorf("shadow %t: %d casts in prepare", on, casts)
+		t.Errorf("copies %t: %d casts in prepare", on, casts)
 	}
 	run := func(n int) {
 		for i := range n {
@@ -66,9 +66,9 @@ func shadowed(t *testing.T, on bool, file string) *ampc.Model {
 // Training with copies that the update writes gives the same bits as training
 // with casts, also after weights were set and loaded; checkpoints of the two
 // are the same.
-func TestShadowChangesNoBit(t *testing.T) {
+func TestWeightCopiesChangeNoBit(t *testing.T) {
 	dir := t.TempDir()
-	a, b := shadowed(t, false, filepath.Join(dir, "a")), shadowed(t, true, filepath.Join(dir, "b"))
+	a, b := withCopies(t, false, filepath.Join(dir, "a")), withCopies(t, true, filepath.Join(dir, "b"))
 	for _, name := range a.Variables() {
 		x, err := a.Variable(name)
 		if err != nil {
