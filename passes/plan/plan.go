@@ -29,7 +29,7 @@ type TensorID int32
 
 // Tensor is what has memory of its own; views are parts of it.
 type Tensor struct {
-	// Stored decides the dtype it is stored in, AsStored where that is no float of
+	// Stored decides the dtype it is stored in, AsStored where that is not a float of
 	// 16 or 32 bits: then sizes are in bytes as they are.
 	Stored Choice
 	Bytes  int64
