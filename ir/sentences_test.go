@@ -51,15 +51,16 @@ func TestSentences(t *testing.T) {
 
 // unsaid are sentences that no text can produce, and why.
 var unsaid = map[string]string{
-	"has %d results, the node %d":                                              "a pass broke the graph",
-	"result %s is not linked to its node":                                      "a pass broke the graph",
-	"result %s is %s, recorded as %s":                                          "a pass broke the graph",
-	"%s is written twice: only the last write carries the prime":               "a pass broke the graph",
-	"%s: %s is a tensor of another model than %q":                              "answers calls",
-	"%s: %s is a tensor of another model than %q, made at %s":                  "answers calls",
-	"name %s: names that begin with %q are the compiler's own: choose another": "answers calls",
-	"%s: the last step of %s needs a known rank":                               "the layers of the facade ask",
-	"a recurrence takes x[S,B,I] and r[D,H,·], got %s %s and %s %s":            "the layers of the facade ask",
+	"has %d results, the node %d":                                                                "a pass broke the graph",
+	"result %s is not linked to its node":                                                        "a pass broke the graph",
+	"result %s is %s, recorded as %s":                                                            "a pass broke the graph",
+	"%s is written twice: only the last write carries the prime":                                 "a pass broke the graph",
+	"%s: %s is a tensor of another model than %q":                                                "answers calls",
+	"%s: %s is a tensor of another model than %q, made at %s":                                    "answers calls",
+	"name %s: names that begin with %q are the compiler's own: choose another":                   "answers calls",
+	"%s: the last step of %s needs a known rank":                                                 "the layers of the facade ask",
+	"linear_scan: needs the size of axis %d of %s, which has type %s; bind its dimensions first": "a target without the kernel asks",
+	"a recurrence takes x[S,B,I] and r[D,H,·], got %s %s and %s %s":                              "the layers of the facade ask",
 }
 
 // elsewhere are files whose messages answer calls, not texts.
