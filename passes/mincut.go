@@ -281,6 +281,8 @@ func (m *planner) pinnedVariable(n *ir.Node, i int) (stored, seen plan.Choice) {
 		return plan.F32, plan.F32
 	case low && m.low != ir.F32 && m.src[v.ID] == ir.F32 && m.copied(v) == readByLow:
 		return plan.Low, plan.F32
+	case low && m.low != ir.F32 && m.src[v.ID] == ir.F32 && n.Why.Cluster == 0 && !m.storesTwice(n) && m.copiesOnly(v):
+		return m.chooseExact(v), plan.F32
 	}
 	return m.fixedAs(m.src[v.ID]), m.seenAs(m.src[v.ID])
 }
