@@ -39,9 +39,12 @@ type ConvertReport struct {
 	Kept       []KeptNode
 	Foreign    []KeptNode // that are not understood: kept, and why nothing was compared
 	Errors     []OutputError
-	In, Out    int64         // bytes of the files
-	Runs       int           // of assignments that a calibration tried
-	Took       time.Duration // all of it, with the runs of both models
+	In, Out    int64 // bytes of the files
+	// From and Opset are the versions of the operators before and after, where it had to
+	// rise: bf16 takes 22. 0: it is as it was.
+	From, Opset int64
+	Runs        int           // of assignments that a calibration tried
+	Took        time.Duration // all of it, with the runs of both models
 	// Policy is the policy as a file says it; after a calibration with a rule for each
 	// node that the data decided otherwise. It makes the same model again without data.
 	Policy string
@@ -95,6 +98,15 @@ func (o *ConvertOptions) convert(ctx context.Context, in, source, out string) (*
 		return nil, err
 	}
 	began := time.Now()
+	from := m.Opsets[""]
+	if least := onnxconvert.LeastOpset(policy.Low); from > 0 && from < least {
+		if m, err = onnxconvert.Raise(m, x, least); err == nil {
+			x, err = onnx.Import(m, options)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", source, err)
+		}
+	}
 	c := conversion{o: o, m: m, x: x, policy: policy, in: in, source: source, out: out}
 	r, err := c.write(ctx, 1)
 	// The file may round otherwise than a trial does, where the CPU joins nodes: then
@@ -111,6 +123,9 @@ func (o *ConvertOptions) convert(ctx context.Context, in, source, out string) (*
 		return nil, err
 	}
 	r.Took, r.Runs = time.Since(began), c.runs
+	if to := m.Opsets[""]; to != from {
+		r.From, r.Opset = from, to
+	}
 	return r, nil
 }
 

@@ -10,6 +10,12 @@ import (
 type Edit struct {
 	// Rename gives a node's operands (in) and results other names; nodes by index.
 	Rename map[int]func(name string, in bool) string
+	// Nodes are other forms of nodes, by index; Before are nodes before them.
+	Nodes  map[int]NodeEdit
+	Before map[int][]NewNode
+	// Opset is another version of the standard operators; the version of the format
+	// rises to one that has it. 0: the model's.
+	Opset int64
 	// First are nodes before all others, After those behind a node.
 	First []NewNode
 	After map[int][]NewNode
@@ -18,8 +24,17 @@ type Edit struct {
 	// Values are new elements of Constant nodes, by index. Inits are initialisers to add.
 	Values map[int]NewTensor
 	Inits  []NewInit
+	lean   bool // tensors are left out, which others have
 	// DTypes are new types of the elements of what value_info names.
 	DTypes map[string]DataType
+}
+
+// NodeEdit is another form of a node; what is nil or "" stays.
+type NodeEdit struct {
+	Op      string
+	In, Out []string
+	Drop    []string // attributes
+	Attrs   []NewAttr
 }
 
 // NewInit is an initialiser; its shape is that of its elements.
@@ -52,14 +67,17 @@ type NewTensor struct {
 
 // Empty reports whether nothing is changed.
 func (e *Edit) Empty() bool {
-	return e == nil || len(e.Rename)+len(e.First)+len(e.After)+len(e.Tensors)+len(e.DTypes)+len(e.Values)+len(e.Inits) == 0
+	return e == nil || len(e.Rename)+len(e.First)+len(e.After)+len(e.Tensors)+len(e.DTypes)+len(e.Values)+len(e.Inits)+len(e.Nodes)+len(e.Before) == 0 && e.Opset == 0
 }
 
 // Write writes the model with the changes of e, nil for none: then the bytes
 // are those that were read. Tensors that are not changed go from the mapped file to w.
 func (m *Model) Write(w io.Writer, e *Edit) error {
 	return m.guard(func() error {
-		if e.Empty() {
+		if e == nil {
+			e = &Edit{}
+		}
+		if e.Empty() && m.lent == nil {
 			_, err := w.Write(m.src.b)
 			return err
 		}
@@ -74,20 +92,43 @@ func (m *Model) Write(w io.Writer, e *Edit) error {
 func (m *Model) edited(e *Edit) (*pieces, error) {
 	out := &pieces{}
 	err := m.src.each(func(f field) error {
-		if f.num != 7 {
+		switch {
+		case f.num == 1 && e.Opset > 0:
+			out.number(1, max(m.IR, irVersion(e.Opset)))
+		case f.num == 8 && e.Opset > 0:
+			return e.version(out, f)
+		case f.num == 7:
+			g, err := m.graph(e, f.m)
+			if err == nil {
+				out.message(7, g)
+			}
+			return err
+		default:
 			out.add(f.raw)
-			return nil
 		}
-		g, err := e.graph(f.m)
-		if err == nil {
-			out.message(7, g)
-		}
-		return err
+		return nil
 	})
 	return out, err
 }
 
-func (e *Edit) graph(src message) (*pieces, error) {
+// version copies the version of an operator set.
+func (e *Edit) version(out *pieces, f field) error {
+	sets := map[string]int64{}
+	if err := opset(f, sets); err != nil {
+		return err
+	}
+	if _, own := sets[""]; !own {
+		out.add(f.raw)
+		return nil
+	}
+	p := &pieces{}
+	p.text(1, "")
+	p.number(2, e.Opset)
+	out.message(8, p)
+	return nil
+}
+
+func (m *Model) graph(e *Edit, src message) (*pieces, error) {
 	out := &pieces{}
 	i := 0
 	err := src.each(func(f field) error {
@@ -96,7 +137,12 @@ func (e *Edit) graph(src message) (*pieces, error) {
 			if i == 0 {
 				e.add(out, e.First)
 			}
-			if v, ok := e.Values[i]; ok {
+			e.add(out, e.Before[i])
+			if x, ok := e.Nodes[i]; ok {
+				if err := x.form(out, f.m); err != nil {
+					return err
+				}
+			} else if v, ok := e.Values[i]; ok {
 				if err := revalued(out, f.m, v); err != nil {
 					return err
 				}
@@ -109,7 +155,7 @@ func (e *Edit) graph(src message) (*pieces, error) {
 			i++
 			return nil
 		case 5:
-			return e.tensor(out, f)
+			return m.tensor(e, out, f)
 		case 13:
 			return e.info(out, f)
 		}
@@ -171,15 +217,25 @@ func renamed(out *pieces, node message, rename func(name string, in bool) string
 }
 
 // tensor copies an initialiser, or what takes its place.
-func (e *Edit) tensor(out *pieces, f field) error {
+func (m *Model) tensor(e *Edit, out *pieces, f field) error {
 	var t Tensor
 	if err := t.read(f); err != nil {
 		return err
 	}
 	x, ok := e.Tensors[t.Name]
-	if !ok {
+	lent := m.lent[t.Name]
+	switch {
+	case !ok && e.lean:
+		out.message(5, bare(t.Name))
+		return nil
+	case !ok && lent != nil:
+		out.message(5, &pieces{parts: []part{{b: lent.b}}, size: int64(len(lent.b))})
+		return nil
+	case !ok:
 		out.add(f.raw)
 		return nil
+	case lent != nil:
+		f.m = *lent
 	}
 	p := &pieces{}
 	err := f.m.each(func(f field) error {

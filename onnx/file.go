@@ -85,7 +85,7 @@ func (m *Model) locate(t *Tensor, typ ir.Type) (*ir.Init, error) {
 		return m.external(t, typ)
 	}
 	at, ok, err := t.place(typ)
-	if err != nil || !ok || m.path == "" {
+	if err != nil || !ok || m.path == "" || t.moved {
 		return nil, err
 	}
 	return &ir.Init{Func: "file", File: m.path, Offset: at.at, Size: typ.Bytes()}, nil

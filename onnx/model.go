@@ -15,7 +15,8 @@ type Model struct {
 	Meta      []Entry
 
 	src    message
-	path   string // "" where it was not read from a file
+	lent   map[string]*message // tensors of another model, whose place here is empty
+	path   string              // "" where it was not read from a file
 	unmap  func() error
 	closed bool
 }

@@ -47,6 +47,8 @@ type Tensor struct {
 	Dims     []int64
 	External []Entry // where the elements lie, if not here
 
+	src    message // the whole tensor
+	moved  bool    // it does not lie in the file of its model
 	raw    message // raw_data
 	hasRaw bool
 	typed  []field                // float_data and its kin
@@ -65,6 +67,7 @@ func MakeTensor(name string, dims []int64, elements func() ([]byte, error)) *Ten
 func (t *Tensor) Made() bool { return t.made != nil }
 
 func (t *Tensor) read(f field) error {
+	t.src = f.m
 	return within("tensor", &t.Name, f, func(f field) error {
 		switch f.num {
 		case 1:

@@ -78,6 +78,9 @@ func convertCommand() *cobra.Command {
 // tellConversion lists the nodes that stay in f32, ten of them unless all are asked for.
 func tellConversion(w io.Writer, r *ampc.ConvertReport, all bool) error {
 	fmt.Fprintf(w, "%d of %d nodes in 16 bits, %d weights stored in them, %d casts; %s bytes, were %s\n", r.Low, r.Nodes, r.Weights, r.Casts, ir.Thousands(r.Out), ir.Thousands(r.In))
+	if r.Opset > 0 {
+		fmt.Fprintf(w, "opset %d, was %d\n", r.Opset, r.From)
+	}
 	for i, k := range r.Kept {
 		if i == 10 && !all {
 			fmt.Fprintf(w, "  and %d more in f32: --all lists them\n", len(r.Kept)-i)

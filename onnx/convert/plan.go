@@ -53,11 +53,8 @@ func Plan(m *onnx.Model, x *onnx.Imported, policy passes.Policy) (*onnx.Edit, *R
 	if p.low == ir.Invalid {
 		return p.edit, p.report, nil
 	}
-	if p.low == ir.BF16 && p.opset < 22 {
-		return nil, nil, fmt.Errorf("bf16 needs opset 22, the model has %d", p.opset)
-	}
-	if len(m.Functions) > 0 {
-		return nil, nil, fmt.Errorf("a model with functions of its own is not converted")
+	if p.opset > 0 && p.opset < LeastOpset(p.low) {
+		return nil, nil, fmt.Errorf("%s needs opset %d, the model has %d", p.low, LeastOpset(p.low), p.opset)
 	}
 	why, err := p.decide(policy)
 	if err != nil {
@@ -81,6 +78,14 @@ func newPlan(m *onnx.Model, x *onnx.Imported, policy passes.Policy) *convertPlan
 	return &convertPlan{m: m, x: x, low: policy.Low, opset: m.Opsets[""], report: &Report{Nodes: len(m.Graph.Nodes)},
 		from: map[string]int{}, inits: map[string]*onnx.Tensor{}, consts: map[string]int{}, needed: map[string]bool{}, names: map[string]bool{}, lowAs: map[string]string{}, wideAs: map[string]string{},
 		edit: &onnx.Edit{Rename: map[int]func(string, bool) string{}, After: map[int][]onnx.NewNode{}, Tensors: map[string]onnx.NewTensor{}, Values: map[int]onnx.NewTensor{}, DTypes: map[string]onnx.DataType{}}}
+}
+
+// LeastOpset is the opset from which operators take a 16-bit dtype.
+func LeastOpset(low ir.DType) int64 {
+	if low == ir.BF16 {
+		return 22 // convolutions, pools and activations have it from there on
+	}
+	return 0
 }
 
 // before are the passes that would leave nodes without a place in the model.
@@ -187,8 +192,13 @@ func (p *convertPlan) wide(x *ir.Node) string {
 
 // never are operators without a 16-bit form, before the opset that is given; 0: in all.
 var never = map[string]int64{
-	"Celu": 0, "CumSum": 14, "Range": 0, "ConstantOfShape": 0, "Constant": 0, "EyeLike": 0, "Cast": 0, "CastLike": 0, "If": 0,
+	"Celu": 0, "MeanVarianceNormalization": 0, "CumSum": 14, "Range": 0, "ConstantOfShape": 0, "Constant": 0, "EyeLike": 0, "Cast": 0, "CastLike": 0, "If": 0,
 	"Max": 8, "Min": 8, "Erf": 9, "Attention": 0, "RotaryEmbedding": 0,
+}
+
+// notBF16 are operators that do not take bf16 in opset 22.
+var notBF16 = map[string]bool{
+	"Einsum": true, "TopK": true, "OneHot": true, "Shrink": true, "ReverseSequence": true, "Compress": true, "Unique": true, "NonMaxSuppression": true, "MaxUnpool": true,
 }
 
 // safe are operators that our classes keep in f32 and that may compute in 16
@@ -202,7 +212,7 @@ var safe = map[string]bool{
 // allowed reports whether the operator takes 16 bits, and all its results may
 // be of them.
 func (p *convertPlan) allowed(n *onnx.Node) bool {
-	if n.Domain != "" {
+	if n.Domain != "" || calls(p.m, n) || p.low == ir.BF16 && notBF16[n.Op] {
 		return false
 	}
 	if least, ok := never[n.Op]; ok && (least == 0 || p.opset < least) {

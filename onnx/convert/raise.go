@@ -1,0 +1,325 @@
+package convert
+
+import (
+	"fmt"
+	"slices"
+
+	"ampc/ir"
+	"ampc/onnx"
+)
+
+// adapt says an operator of an older opset in the form that it has from another on,
+// "" where it could, else why not.
+type adapt struct {
+	since int64 // the opset that changed the form or the meaning
+	write func(r *raising, i int, n *onnx.Node) string
+}
+
+// adapts are the operators of opsets 7 to 22 whose newer versions do not take the
+// nodes of older ones as they are: Changelog.md of github.com/onnx/onnx.
+var adapts = map[string][]adapt{
+	"Softmax": {{13, flattened}}, "LogSoftmax": {{13, flattened}}, "Hardmax": {{13, flattened}},
+	"Squeeze": {{13, axesOperand}}, "Unsqueeze": {{13, axesOperand}}, "ReduceSum": {{13, axesOperand}},
+	"ReduceMean": {{18, axesOperand}}, "ReduceMax": {{18, axesOperand}}, "ReduceMin": {{18, axesOperand}}, "ReduceProd": {{18, axesOperand}}, "ReduceL1": {{18, axesOperand}},
+	"ReduceL2": {{18, axesOperand}}, "ReduceLogSum": {{18, axesOperand}}, "ReduceLogSumExp": {{18, axesOperand}}, "ReduceSumSquare": {{18, axesOperand}},
+	"Split": {{13, splitOperand}, {18, splitCount}}, "Clip": {{11, clipOperands}}, "Pad": {{11, padOperands}}, "Slice": {{10, sliceOperands}}, "TopK": {{10, topKOperand}},
+	"Dropout": {{12, dropoutOperand}}, "Upsample": {{10, upsampled}}, "Resize": {{11, resized}, {13, resizeMode}}, "Scatter": {{11, scattered}},
+	"BatchNormalization": {{9, refused("spatial")}, {14, inferenceOnly}}, "GroupNormalization": {{21, perChannel}},
+	"RoiAlign": {{16, always}}, "GridSample": {{20, always}}, "DFT": {{20, always}},
+}
+
+// raising is a model on its way to a later opset.
+type raising struct {
+	m    *onnx.Model
+	x    *onnx.Imported
+	edit *onnx.Edit
+	made int
+	seen map[string]bool
+}
+
+// Raise gives the model m, imported as x, the operators of a later opset, and every
+// node the form that it has there. The tensors of the result are those of m.
+func Raise(m *onnx.Model, x *onnx.Imported, opset int64) (*onnx.Model, error) {
+	from := m.Opsets[""]
+	if from < 7 {
+		return nil, fmt.Errorf("opset %d is not raised to %d: before 7 operands broadcast by attributes", from, opset)
+	}
+	r := &raising{m: m, x: x, seen: map[string]bool{}, edit: &onnx.Edit{Opset: opset, Nodes: map[int]onnx.NodeEdit{}, Before: map[int][]onnx.NewNode{}, After: map[int][]onnx.NewNode{}}}
+	for i, n := range m.Graph.Nodes {
+		for _, y := range n.Out {
+			r.seen[y] = true
+		}
+		if n.Domain == "" && !onnx.Known(n.Op) && !calls(m, n) {
+			return nil, fmt.Errorf("opset %d is not raised to %d: whether node %d (%s) means the same there is not known", from, opset, i, n.Op)
+		}
+		if why := nested(n, from, opset); why != "" {
+			return nil, fmt.Errorf("opset %d is not raised to %d: node %d: %s", from, opset, i, why)
+		}
+		for _, a := range adapts[n.Op] {
+			if n.Domain != "" || a.since <= from || a.since > opset {
+				continue
+			}
+			if why := a.write(r, i, n); why != "" {
+				return nil, fmt.Errorf("opset %d is not raised to %d: node %d (%s): %s", from, opset, i, n.Op, why)
+			}
+		}
+	}
+	for _, f := range m.Functions {
+		for _, n := range f.Nodes {
+			if why := changes(n, from, opset); why != "" {
+				return nil, fmt.Errorf("opset %d is not raised to %d: function %q: %s", from, opset, f.Name, why)
+			}
+		}
+	}
+	return m.Edited(r.edit)
+}
+
+// changes says that a node which is not adapted would have to be.
+func changes(n *onnx.Node, from, to int64) string {
+	if n.Domain != "" {
+		return ""
+	}
+	if slices.ContainsFunc(adapts[n.Op], func(a adapt) bool { return a.since > from && a.since <= to }) {
+		return fmt.Sprintf("%s has another form there", n.Op)
+	}
+	return nested(n, from, to)
+}
+
+// nested is changes for the graphs in attributes of n.
+func nested(n *onnx.Node, from, to int64) string {
+	for _, a := range n.Attrs {
+		if a.G == nil {
+			continue
+		}
+		for _, k := range a.G.Nodes {
+			if why := changes(k, from, to); why != "" {
+				return "its branch: " + why
+			}
+		}
+	}
+	return ""
+}
+
+// calls reports whether n calls a function of the model's own.
+func calls(m *onnx.Model, n *onnx.Node) bool {
+	return slices.ContainsFunc(m.Functions, func(f *onnx.Function) bool { return f.Name == n.Op && f.Domain == n.Domain })
+}
+
+func attr(n *onnx.Node, name string) *onnx.Attribute {
+	for _, a := range n.Attrs {
+		if a.Name == name {
+			return a
+		}
+	}
+	return nil
+}
+
+func (r *raising) fresh(n *onnx.Node, what string) string {
+	base := "raised"
+	if len(n.Out) > 0 && n.Out[0] != "" {
+		base = n.Out[0]
+	}
+	name := base + "." + what
+	for r.seen[name] {
+		r.made++
+		name = fmt.Sprintf("%s.%s_%d", base, what, r.made)
+	}
+	r.seen[name] = true
+	return name
+}
+
+// ints and float are new initialisers; scalar is one of a value's dtype.
+func (r *raising) ints(n *onnx.Node, what string, v ...int64) string {
+	name := r.fresh(n, what)
+	r.edit.Inits = append(r.edit.Inits, onnx.NewInit{Name: name, NewTensor: onnx.Ints(v...)})
+	return name
+}
+
+func (r *raising) floats(n *onnx.Node, what string, d ir.DType, dims []int64, v ...float64) string {
+	name := r.fresh(n, what)
+	r.edit.Inits = append(r.edit.Inits, onnx.NewInit{Name: name, NewTensor: onnx.Floats(d, dims, v...)})
+	return name
+}
+
+// flattened: before opset 13 all axes from axis on were normalised together.
+func flattened(r *raising, i int, n *onnx.Node) string {
+	t, known := r.x.Types[n.In[0]]
+	if !known || !t.Shape.Known() {
+		return "the rank of its operand is not known"
+	}
+	axis, rank := int64(1), int64(t.Shape.Rank())
+	if a := attr(n, "axis"); a != nil {
+		axis = a.I
+	}
+	if axis < 0 {
+		axis += rank
+	}
+	e := onnx.NodeEdit{Drop: []string{"axis"}, Attrs: []onnx.NewAttr{{Name: "axis", Value: int64(-1)}}}
+	if axis != rank-1 {
+		flat, y, shape := r.fresh(n, "flat"), r.fresh(n, "rows"), r.fresh(n, "shape")
+		r.edit.Before[i] = append(r.edit.Before[i], onnx.NewNode{Name: flat, Op: "Flatten", In: n.In[:1], Out: []string{flat}, Attrs: []onnx.NewAttr{{Name: "axis", Value: axis}}},
+			onnx.NewNode{Name: shape, Op: "Shape", In: n.In[:1], Out: []string{shape}})
+		e.In, e.Out = []string{flat}, []string{y}
+		r.edit.After[i] = append(r.edit.After[i], onnx.NewNode{Name: n.Out[0] + ".back", Op: "Reshape", In: []string{y, shape}, Out: n.Out[:1]})
+	}
+	r.edit.Nodes[i] = e
+	return ""
+}
+
+// operand makes an attribute of integers an operand.
+func (r *raising) operand(i int, n *onnx.Node, name string) {
+	if a := attr(n, name); a != nil {
+		list := a.Ints
+		if a.Type == onnx.AttrInt {
+			list = []int64{a.I}
+		}
+		r.edit.Nodes[i] = onnx.NodeEdit{Drop: []string{name}, In: []string{n.In[0], r.ints(n, name, list...)}}
+	}
+}
+
+func axesOperand(r *raising, i int, n *onnx.Node) string {
+	r.operand(i, n, "axes")
+	return ""
+}
+
+func splitOperand(r *raising, i int, n *onnx.Node) string {
+	r.operand(i, n, "split")
+	return ""
+}
+
+func topKOperand(r *raising, i int, n *onnx.Node) string {
+	r.operand(i, n, "k")
+	return ""
+}
+
+// splitCount: from opset 18 on equal parts are counted.
+func splitCount(r *raising, i int, n *onnx.Node) string {
+	if _, sized := r.edit.Nodes[i]; !sized && len(n.In) < 2 {
+		r.edit.Nodes[i] = onnx.NodeEdit{Attrs: []onnx.NewAttr{{Name: "num_outputs", Value: int64(len(n.Out))}}}
+	}
+	return ""
+}
+
+func clipOperands(r *raising, i int, n *onnx.Node) string {
+	in := []string{n.In[0], "", ""}
+	for k, name := range []string{"min", "max"} {
+		if a := attr(n, name); a != nil {
+			in[k+1] = r.floats(n, name, r.x.Types[n.In[0]].DType, nil, float64(a.F))
+		}
+	}
+	r.edit.Nodes[i] = onnx.NodeEdit{Drop: []string{"min", "max"}, In: in}
+	return ""
+}
+
+func padOperands(r *raising, i int, n *onnx.Node) string {
+	pads := attr(n, "pads")
+	if pads == nil {
+		return "it has no pads"
+	}
+	in := []string{n.In[0], r.ints(n, "pads", pads.Ints...)}
+	if a := attr(n, "value"); a != nil && a.F != 0 {
+		in = append(in, r.floats(n, "value", r.x.Types[n.In[0]].DType, nil, float64(a.F)))
+	}
+	r.edit.Nodes[i] = onnx.NodeEdit{Drop: []string{"pads", "value"}, In: in}
+	return ""
+}
+
+func sliceOperands(r *raising, i int, n *onnx.Node) string {
+	starts, ends, axes := attr(n, "starts"), attr(n, "ends"), attr(n, "axes")
+	if starts == nil || ends == nil {
+		return "it has no starts or ends"
+	}
+	in := []string{n.In[0], r.ints(n, "starts", starts.Ints...), r.ints(n, "ends", ends.Ints...)}
+	if axes != nil {
+		in = append(in, r.ints(n, "axes", axes.Ints...))
+	}
+	r.edit.Nodes[i] = onnx.NodeEdit{Drop: []string{"starts", "ends", "axes"}, In: in}
+	return ""
+}
+
+// dropoutOperand leaves the ratio out: outside training nothing reads it.
+func dropoutOperand(r *raising, i int, n *onnx.Node) string {
+	if len(n.Out) > 1 {
+		return "its mask is read"
+	}
+	r.edit.Nodes[i] = onnx.NodeEdit{Drop: []string{"ratio"}}
+	return ""
+}
+
+// sampled are the attributes of a Resize that reads as Upsample did.
+var sampled = []onnx.NewAttr{{Name: "coordinate_transformation_mode", Value: "asymmetric"}, {Name: "nearest_mode", Value: "floor"}}
+
+func upsampled(r *raising, i int, n *onnx.Node) string {
+	e := onnx.NodeEdit{Op: "Resize", Drop: []string{"scales"}, Attrs: sampled}
+	switch a := attr(n, "scales"); {
+	case len(n.In) > 1:
+		e.In = []string{n.In[0], "", n.In[1]}
+	case a != nil:
+		v := make([]float64, len(a.Floats))
+		for k, f := range a.Floats {
+			v[k] = float64(f)
+		}
+		e.In = []string{n.In[0], "", r.floats(n, "scales", ir.F32, []int64{int64(len(v))}, v...)}
+	default:
+		return "it has no scales"
+	}
+	r.edit.Nodes[i] = e
+	return ""
+}
+
+func resized(r *raising, i int, n *onnx.Node) string {
+	r.edit.Nodes[i] = onnx.NodeEdit{In: []string{n.In[0], "", n.In[1]}, Attrs: sampled}
+	return ""
+}
+
+func resizeMode(_ *raising, _ int, n *onnx.Node) string {
+	if a := attr(n, "coordinate_transformation_mode"); a != nil && a.S == "tf_half_pixel_for_nn" {
+		return "there is no mode tf_half_pixel_for_nn there"
+	}
+	return ""
+}
+
+func scattered(r *raising, i int, _ *onnx.Node) string {
+	r.edit.Nodes[i] = onnx.NodeEdit{Op: "ScatterElements"}
+	return ""
+}
+
+// perChannel: from opset 21 on scale and bias are given per channel, not per group.
+func perChannel(r *raising, i int, n *onnx.Node) string {
+	t, groups := r.x.Types[n.In[0]], attr(n, "num_groups")
+	if !t.Shape.Known() || t.Shape.Rank() < 2 || t.Shape.Dims()[1] < 0 || groups == nil || groups.I < 1 {
+		return "the number of its channels is not known"
+	}
+	c := int64(t.Shape.Dims()[1])
+	in := slices.Clone(n.In)
+	for k := 1; k < 3; k++ {
+		up, wide, flat := r.fresh(n, "group"), r.fresh(n, "groups"), r.fresh(n, "channels")
+		r.edit.Before[i] = append(r.edit.Before[i],
+			onnx.NewNode{Name: up, Op: "Reshape", In: []string{in[k], r.ints(n, "column", groups.I, 1)}, Out: []string{up}},
+			onnx.NewNode{Name: wide, Op: "Expand", In: []string{up, r.ints(n, "sizes", groups.I, c/groups.I)}, Out: []string{wide}},
+			onnx.NewNode{Name: flat, Op: "Reshape", In: []string{wide, r.ints(n, "row", c)}, Out: []string{flat}})
+		in[k] = flat
+	}
+	r.edit.Nodes[i] = onnx.NodeEdit{In: in}
+	return ""
+}
+
+func inferenceOnly(_ *raising, _ int, n *onnx.Node) string {
+	if len(n.Out) > 1 {
+		return "its statistics are read"
+	}
+	return ""
+}
+
+// refused is an operator that cannot be said with an attribute.
+func refused(name string) func(*raising, int, *onnx.Node) string {
+	return func(r *raising, i int, n *onnx.Node) string {
+		if a := attr(n, name); a != nil && a.I == 0 {
+			return name + " is 0"
+		}
+		r.edit.Nodes[i] = onnx.NodeEdit{Drop: []string{name}}
+		return ""
+	}
+}
+
+func always(*raising, int, *onnx.Node) string { return "its defaults are others there" }

@@ -1,0 +1,130 @@
+package onnx
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"ampc/ir"
+	"ampc/ir/eval"
+)
+
+// Edited is the model as e makes it. Its initialisers are those of m, where they lie:
+// it may be read as long as m is open. Changes of tensors and of values are not for it.
+func (m *Model) Edited(e *Edit) (out *Model, err error) {
+	err = m.guard(func() error {
+		lean := *e
+		lean.lean = true
+		p, err := m.edited(&lean)
+		if err != nil {
+			return err
+		}
+		var b bytes.Buffer
+		if err := p.writeTo(&b); err != nil {
+			return err
+		}
+		if out, err = Parse(b.Bytes()); err != nil {
+			return fmt.Errorf("what was changed is not read: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	out.path, out.lent = m.path, map[string]*message{}
+	out.Graph.moved()
+	own := map[string]*Tensor{}
+	for _, t := range m.Graph.Initializers {
+		own[t.Name] = t
+	}
+	for i, t := range out.Graph.Initializers {
+		if was := own[t.Name]; was != nil {
+			out.Graph.Initializers[i], out.lent[t.Name] = was, &was.src
+		}
+	}
+	return out, nil
+}
+
+// moved says of all tensors that they do not lie in the file of the model.
+func (g *Graph) moved() {
+	for _, t := range g.Initializers {
+		t.moved = true
+	}
+	for _, n := range g.Nodes {
+		for _, a := range n.Attrs {
+			if a.T != nil {
+				a.T.moved = true
+			}
+			if a.G != nil {
+				a.G.moved()
+			}
+		}
+	}
+}
+
+// bare is a tensor that is only a name.
+func bare(name string) *pieces {
+	p := &pieces{}
+	p.text(8, name)
+	return p
+}
+
+// form copies a node in another form.
+func (x *NodeEdit) form(out *pieces, node message) error {
+	p := &pieces{}
+	texts := func(num int, list []string) {
+		for _, s := range list {
+			p.text(num, s)
+		}
+	}
+	texts(1, x.In)
+	texts(2, x.Out)
+	err := node.each(func(f field) error {
+		switch {
+		case f.num == 1 && x.In != nil, f.num == 2 && x.Out != nil:
+		case f.num == 4 && x.Op != "":
+			p.text(4, x.Op)
+		case f.num == 5:
+			a := Attribute{}
+			if err := a.read(f, 0); err != nil {
+				return err
+			}
+			if !slices.Contains(x.Drop, a.Name) {
+				p.add(f.raw)
+			}
+		default:
+			p.add(f.raw)
+		}
+		return nil
+	})
+	for _, a := range x.Attrs {
+		p.message(5, a.pieces())
+	}
+	out.message(1, p)
+	return err
+}
+
+// Known reports whether a standard operator is one that is read.
+func Known(op string) bool { return table()[rowKey{"", op}] != nil }
+
+// Ints is a vector of i64.
+func Ints(v ...int64) NewTensor {
+	t := Bytes(7, eval.Ints(ir.I64, []ir.Dim{ir.Dim(len(v))}, v...).Bytes())
+	t.Dims = []int64{int64(len(v))}
+	return t
+}
+
+// Floats is a tensor of numbers in a dtype.
+func Floats(d ir.DType, dims []int64, v ...float64) NewTensor {
+	s := make([]ir.Dim, len(dims))
+	for i, n := range dims {
+		s[i] = ir.Dim(n)
+	}
+	e := eval.New(ir.Type{DType: d, Shape: ir.MakeShape(s...)})
+	for i, x := range v {
+		e.F[i] = eval.Round(x, d)
+	}
+	t := Bytes(TypeOf(d), e.Bytes())
+	t.Dims = dims
+	return t
+}

@@ -1,0 +1,102 @@
+package onnx_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"ampc/ir/eval"
+	"ampc/onnx"
+	"ampc/onnx/convert"
+)
+
+// at is a model of an opset.
+func at(opset int64, graph msg) msg {
+	return msg(nil).num(1, 4).raw(7, graph).raw(8, msg(nil).num(2, opset))
+}
+
+// A node of an older opset computes the same when its model is raised, in the form
+// that it has there. Weights are the source's own bytes.
+func TestRaise(t *testing.T) {
+	w := tensorOf("w", []int64{2}, 1.5, -2)
+	for name, c := range map[string]struct {
+		opset int64
+		node  msg
+		dims  []any
+		out   []any
+		has   string
+	}{
+		"softmax over two axes": {11, nodeOf("Softmax", []string{"x"}, []string{"y"}, intAttr("axis", 1)), []any{2, 4, 3, 1}, []any{2, 4, 3, 1}, "Flatten"},
+		"softmax":               {9, nodeOf("Softmax", []string{"x"}, []string{"y"}, intAttr("axis", 3)), []any{2, 4, 3, 3}, []any{2, 4, 3, 3}, "Softmax"},
+		"axes":                  {12, nodeOf("ReduceSum", []string{"x"}, []string{"y"}, intsAttr("axes", 1, 2), intAttr("keepdims", 1)), []any{2, 4, 3, 1}, []any{2, 1, 1, 1}, "axes"},
+		"mean":                  {13, nodeOf("ReduceMean", []string{"x"}, []string{"y"}, intsAttr("axes", -1), intAttr("keepdims", 1)), []any{2, 4, 3, 2}, []any{2, 4, 3, 1}, "axes"},
+		"squeeze":               {11, nodeOf("Squeeze", []string{"x"}, []string{"y"}, intsAttr("axes", 3)), []any{2, 4, 3, 1}, []any{2, 4, 3}, "axes"},
+		"upsample":              {7, nodeOf("Upsample", []string{"x"}, []string{"y"}, floatsAttr("scales", 1, 1, 2, 2)), []any{1, 2, 3, 3}, []any{1, 2, 6, 6}, "Resize"},
+		"group norm":            {18, nodeOf("GroupNormalization", []string{"x", "w", "w"}, []string{"y"}, intAttr("num_groups", 2)), []any{2, 4, 3, 3}, []any{2, 4, 3, 3}, "Expand"},
+	} {
+		g := msg(nil).raw(1, c.node).raw(5, w).raw(11, infoOf("x", 1, c.dims...)).raw(12, infoOf("y", 1, c.out...))
+		m, err := onnx.Parse(at(c.opset, g))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		x, err := onnx.Import(m, onnx.Options{})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		up, err := convert.Raise(m, x, 22)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		written := rewritten(t, up, nil)
+		back, err := onnx.Parse(written)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if back.Opsets[""] != 22 || back.IR != 10 || !bytes.Contains(written, []byte(c.has)) || !bytes.Contains(written, w) {
+			t.Errorf("%s: opset %d, format %d, %q in it: %t", name, back.Opsets[""], back.IR, c.has, bytes.Contains(written, []byte(c.has)))
+		}
+		y, err := onnx.Import(back, onnx.Options{})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		in := eval.New(x.Inputs[0].Value.Type)
+		copy(in.F, wide(ramp(len(in.F), 0.3, 2)))
+		want, err := (&example{g: x.Graph, in: map[string]*eval.Tensor{"x": in}}).evaluate()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := (&example{g: y.Graph, in: map[string]*eval.Tensor{"x": in}}).evaluate()
+		if err == nil {
+			err = node.differ(got, want)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What cannot be said in the later opset, or is not known, is an error.
+func TestRaiseRefuses(t *testing.T) {
+	for want, c := range map[string]struct {
+		opset int64
+		node  msg
+	}{
+		"before 7 operands broadcast by attributes":     {6, nodeOf("Relu", []string{"x"}, []string{"y"})},
+		"node 0 (Resize): there is no mode tf_half_pix": {11, nodeOf("Resize", []string{"x", "r", "s"}, []string{"y"}, msg(nil).str(1, "coordinate_transformation_mode").str(4, "tf_half_pixel_for_nn").num(20, 3))},
+	} {
+		g := msg(nil).raw(1, c.node).raw(5, tensorOf("r", []int64{0})).raw(5, tensorOf("s", []int64{4}, 1, 1, 2, 2)).raw(11, infoOf("x", 1, 1, 1, 2, 2)).raw(12, infoOf("y", 1, 1, 1, 4, 4))
+		m, err := onnx.Parse(at(c.opset, g))
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := onnx.Import(m, onnx.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := convert.Raise(m, x, 22); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
