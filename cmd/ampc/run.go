@@ -308,8 +308,12 @@ func indexBound(g *ir.Graph, name string) int64 {
 			ids[n.Out[0]] = true
 		}
 		for i, x := range n.In {
-			if data := n.In[0]; ids[x] && n.OperandDef(i).Selects && data.Type.Shape.Static() {
-				bound = min(bound, int64(data.Type.Shape.Dim(n.Axis())))
+			s := n.In[0].Type.Shape
+			if !ids[x] || !n.OperandDef(i).Selects || !s.Known() {
+				continue
+			}
+			if size := int64(s.Dim(n.Axis())); size > 0 { // other dimensions may be named ones
+				bound = min(bound, size)
 			}
 		}
 	}
