@@ -10,26 +10,19 @@ import (
 	"ampc/onnx"
 )
 
-// each calls f for the elements of a tensor of floats.
-func (p *convertPlan) each(t *onnx.Tensor, f func(x float32)) error {
+// largest is the largest finite magnitude.
+func (p *convertPlan) largest(t *onnx.Tensor) (float64, error) {
 	b, err := p.m.Bytes(t)
 	if err != nil {
-		return err
+		return 0, err
 	}
+	most := uint32(0) // magnitudes are in the order of their bits
 	for ; len(b) >= 4; b = b[4:] {
-		f(math.Float32frombits(binary.LittleEndian.Uint32(b)))
-	}
-	return nil
-}
-
-// largest is the largest finite magnitude.
-func (p *convertPlan) largest(t *onnx.Tensor) (most float64, err error) {
-	err = p.each(t, func(x float32) {
-		if a := math.Abs(float64(x)); a > most && !math.IsInf(a, 0) {
+		if a := binary.LittleEndian.Uint32(b) &^ (1 << 31); a > most && a < 0x7f800000 {
 			most = a
 		}
-	})
-	return most, err
+	}
+	return float64(math.Float32frombits(most)), nil
 }
 
 // narrowed is t in 16 bits. It is converted in pieces, as it is written.
@@ -38,23 +31,35 @@ func (p *convertPlan) narrowed(t *onnx.Tensor) (onnx.NewTensor, error) {
 	if err != nil {
 		return onnx.NewTensor{}, err
 	}
-	round := fp.F16
+	round := roundF16
 	if p.low == ir.BF16 {
-		round = fp.BF16
+		round = roundBF16
 	}
 	return onnx.NewTensor{DType: p.lowType(), Size: int64(len(b) / 2), Write: func(w io.Writer) error {
-		out := make([]byte, 0, min(len(b)/2, chunk))
+		out := make([]byte, min(len(b)/2, chunk))
 		for rest := b; len(rest) > 0; {
-			out = out[:0]
-			for ; len(rest) > 0 && len(out) < chunk; rest = rest[4:] {
-				out = binary.LittleEndian.AppendUint16(out, round(math.Float32frombits(binary.LittleEndian.Uint32(rest))))
-			}
-			if _, err := w.Write(out); err != nil {
+			n := min(len(rest), 2*chunk)
+			round(out, rest[:n])
+			if _, err := w.Write(out[:n/2]); err != nil {
 				return err
 			}
+			rest = rest[n:]
 		}
 		return nil
 	}}, nil
+}
+
+// roundF16 and roundBF16 round the floats of from to 16 bits.
+func roundF16(to, from []byte) {
+	for ; len(from) >= 4 && len(to) >= 2; from, to = from[4:], to[2:] {
+		binary.LittleEndian.PutUint16(to, fp.F16(math.Float32frombits(binary.LittleEndian.Uint32(from))))
+	}
+}
+
+func roundBF16(to, from []byte) {
+	for ; len(from) >= 4 && len(to) >= 2; from, to = from[4:], to[2:] {
+		binary.LittleEndian.PutUint16(to, fp.BF16(math.Float32frombits(binary.LittleEndian.Uint32(from))))
+	}
 }
 
 // chunk is how many bytes are converted at a time.
