@@ -28,7 +28,6 @@ type ConvertOptions struct {
 	// Calibrate has the data decide, not the classes of ops: what leaves the range of 16
 	// bits on it stays f32, and of the rest the fewest nodes that MaxError asks for.
 	Calibrate bool
-	External  bool // weights go to a file beside the model, OUT.data, as those of models of 2 GB and more do
 }
 
 // ConvertReport is what a conversion came to.

@@ -25,7 +25,7 @@ type ExportOptions struct {
 	Weights Weights // zero: Live
 	Step    string  // of EMA, as in InferConfig
 	// External puts weights into a file beside the model, PATH.data, as it is done for
-	// models of 2 GB and more in any case.
+	// models of 2 GB and more in any case. Not under a policy with a 16-bit dtype.
 	External bool
 }
 
@@ -68,14 +68,14 @@ func (m *Model) WriteONNX(ctx context.Context, path string, o ExportOptions, out
 	if err != nil {
 		return nil, err
 	}
-	c := ConvertOptions{ONNXOptions: ONNXOptions{Sizes: unbound(m, o.Sizes)}, Policy: o.Policy, External: r.External != ""}
+	if r.External != "" {
+		return nil, fmt.Errorf("%s: weights in a file of their own, as models of 2 GB and more have them, are written in f32 only: leave the policy out", path)
+	}
+	c := ConvertOptions{ONNXOptions: ONNXOptions{Sizes: unbound(m, o.Sizes)}, Policy: o.Policy}
 	if r.Conversion, err = c.convert(ctx, wide, m.Graph().Name, path); err != nil {
 		return nil, err
 	}
 	r.Bytes = r.Conversion.Out
-	if r.External != "" {
-		r.External = path + dataSuffix
-	}
 	return r, nil
 }
 

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"ampc"
@@ -170,4 +172,20 @@ func ortNumbers(x ort.Tensor) []float64 {
 		dims[i] = int(d)
 	}
 	return numbers(ampc.Host{Type: ampc.TypeOf(types[x.Type], dims...), Bytes: x.Data})
+}
+
+// Weights in a file of their own are not converted, which is said before anything is left.
+func TestExportExternalMixed(t *testing.T) {
+	z, err := models.Open("mlp?batch=2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	_, err = z.Model.WriteONNX(context.Background(), filepath.Join(dir, "out.onnx"), ampc.ExportOptions{External: true, Policy: ampc.MixedF16()}, z.Output)
+	if err == nil || !strings.Contains(err.Error(), "are written in f32 only") {
+		t.Error(err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("%v is left", left)
+	}
 }
