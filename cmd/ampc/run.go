@@ -308,10 +308,10 @@ func indexBound(g *ir.Graph, name string) int64 {
 			ids[n.Out[0]] = true
 		}
 		for i, x := range n.In {
-			s := n.In[0].Type.Shape
-			if !ids[x] || !n.OperandDef(i).Selects || !s.Known() {
+			if x == nil || !ids[x] || !n.OperandDef(i).Selects || !n.In[0].Type.Shape.Known() {
 				continue
 			}
+			s := n.In[0].Type.Shape
 			if size := int64(s.Dim(n.Axis())); size > 0 { // other dimensions may be named ones
 				bound = min(bound, size)
 			}
