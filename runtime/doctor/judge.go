@@ -87,7 +87,8 @@ func (x *analysis) home(d *Diagnosis, v *ir.Value) string {
 		if n.Of != nil {
 			n = n.Of
 		}
-		return real(n.Out[0]).Name
+		y := real(n.Out[0]) // x.f16 where a cast of x moved before the op that computes it
+		return strings.TrimSuffix(y.Name, "."+y.Type.DType.String())
 	case v.Def != nil && v.Def.Op == ir.OpCast && v.Def.In[0].IsVar():
 		return v.Def.In[0].Name
 	case d.Direction != Update:
