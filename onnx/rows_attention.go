@@ -45,6 +45,10 @@ func attention(c *call) []*ir.Value {
 		return nil
 	}
 	if c.has(4) {
+		if c.rank(4) != 4 {
+			c.fail("past keys of rank %d, want 4", c.rank(4))
+			return nil
+		}
 		a.past = c.dims(4)[2]
 		a.k, a.v = c.b.Concat(2, c.x(4), a.k), c.b.Concat(2, c.x(5), a.v)
 	}
