@@ -277,7 +277,7 @@ func TestPeer(t *testing.T) {
 	var page strings.Builder
 	for _, p := range all {
 		t.Run(p.name, func(t *testing.T) {
-			e, path, err := p.open(t, nil)
+			e, _, err := p.open(t, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -290,7 +290,8 @@ func TestPeer(t *testing.T) {
 				for _, x := range got {
 					types = append(types, x.Type)
 				}
-				if _, path, err = p.open(t, types); err != nil {
+				_, path, err := p.open(t, types)
+				if err != nil {
 					t.Fatal(err)
 				}
 				theirs, err := p.asked(peer, path)
