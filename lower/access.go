@@ -20,7 +20,7 @@ func (s *Step) verifyAccess(p *Program) error {
 	}
 	if s.Epilogue != nil {
 		if err := s.verifyEpilogue(p); err != nil {
-			return fmt.Errorf("what the product goes on with: %w", err)
+			return fmt.Errorf("the epilogue: %w", err)
 		}
 	}
 	switch {
@@ -42,8 +42,8 @@ func (s *Step) verifyAccess(p *Program) error {
 	return nil
 }
 
-// verifyEpilogue checks that what a product goes on with loads the product where it
-// lies, and otherwise operands and results of the step.
+// verifyEpilogue checks that the epilogue loads the product from where it is, and
+// otherwise operands and results of the step.
 func (s *Step) verifyEpilogue(p *Program) error {
 	g := s.Epilogue
 	if s.Gemm == nil && s.Conv == nil || p.Target.Caps().SingleStore || len(g.Stores) != len(s.Out) {
@@ -55,7 +55,7 @@ func (s *Step) verifyEpilogue(p *Program) error {
 		case a.Buffer == None && (a.Offset != 0 || a.DType != ir.F32 || !slices.Equal(a.Strides, dense)):
 			return errors.New("loads the product at other points than its own")
 		case a.Buffer != None && !slices.Contains(s.In, a.Buffer):
-			return fmt.Errorf("loads %s, which is no operand", p.BufferName(a.Buffer))
+			return fmt.Errorf("loads %s, which is not an operand", p.BufferName(a.Buffer))
 		}
 	}
 	for i, a := range g.Stores {

@@ -178,8 +178,8 @@ func (s *Step) epilogue() *Epilogue {
 	return &s.Gemm.Epilogue
 }
 
-// fuseEpilogue gives a product the cluster of nodes that goes on with its value at, and
-// stores that value too where others read it.
+// fuseEpilogue gives a product the cluster of nodes that reads its value at as its
+// epilogue, which stores that value too where others read it.
 func (l *Lowerer) fuseEpilogue(s *Step, at *ir.Value, nodes []*ir.Node) {
 	j := l.join(at, nodes)
 	s.Epilogue = &j.cluster

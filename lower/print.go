@@ -129,7 +129,7 @@ func (p *Program) printPart(w io.Writer, part Part) {
 	}
 }
 
-// made names the registers that a kernel goes on with: what is normalised, or what it adds up.
+// made names the registers that a kernel's epilogue reads: what is normalised, or what it adds up.
 func (k *Kernel) made() string {
 	if len(k.Sums) == 0 {
 		return "x=" + k.Fusion.Prologue.reg(k.Fusion.Made)
@@ -236,7 +236,7 @@ func (p *Program) leaves(s *Step) ir.DType {
 	return p.dtype(s.Out[0])
 }
 
-// then says what a product goes on with.
+// then says what epilogue a product has.
 func (s *Step) then() string {
 	if s.Epilogue == nil {
 		return ""

@@ -3,7 +3,7 @@ package lower
 import "slices"
 
 // Work of a micro-batch that nothing else in it waits for runs beside the rest:
-// gradients of weights and what adds them up, while the main stream goes on with
+// gradients of weights and what adds them up, while the main stream runs
 // the gradients of activations, whose chain is the longest. A step waits, by an event, for steps of the
 // other stream that touch memory it touches, one of them writing: where the
 // planner puts two buffers into one place, that is an order as good as any other.

@@ -42,7 +42,7 @@ func (p *Program) verifyBuffers() error {
 	for i := range p.Buffers {
 		b := &p.Buffers[i]
 		if b.Root < 0 || int(b.Root) >= len(p.Buffers) || p.Buffers[b.Root].Root != b.Root {
-			return fmt.Errorf("buffer %%%s: its root is no root", b.Name)
+			return fmt.Errorf("buffer %%%s: its root buffer is itself a view", b.Name)
 		}
 		root := &p.Buffers[b.Root]
 		if err := b.verifyStrides(); err != nil {
@@ -277,7 +277,7 @@ func (v *checker) ordered() error {
 		}
 		if s.Record != 0 {
 			if s.Record < 0 || int(s.Record) >= len(events) || events[s.Record] != nil {
-				return fmt.Errorf("%s records event %d, which is no event of its own", s.Node.Name, s.Record)
+				return fmt.Errorf("%s records event %d, which is not its own event", s.Node.Name, s.Record)
 			}
 			events[s.Record] = slices.Clone(own)
 		}

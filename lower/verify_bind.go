@@ -76,7 +76,7 @@ func (p *Program) verifyWeightCopy(c *WeightCopy) error {
 	i := slices.IndexFunc(p.Vars, func(v Var) bool { return v.Name == c.Var })
 	switch {
 	case i < 0:
-		return fmt.Errorf("a weight copy of %%%s, which is no variable", c.Var)
+		return fmt.Errorf("a weight copy of %%%s, which is not a variable", c.Var)
 	case c.Buffer < 0 || int(c.Buffer) >= len(p.Buffers) || c.Step < 0 || c.Step >= len(p.Parts[Prepare]):
 		return fmt.Errorf("the %s copy of %%%s names buffer %d and step %d", c.DType, c.Var, c.Buffer, c.Step)
 	}

@@ -88,7 +88,7 @@ func TestVerifyNoticesOnGPU(t *testing.T) {
 		{"grid nobody asks for", "over a grid of", func(p *lower.Program) { group(p).Grid[2] = 2 }},
 		{"address missing", "which takes", func(p *lower.Program) { l := group(p); l.Args = l.Args[1:] }},
 		{"addresses swapped", "it works on", func(p *lower.Program) { l := rows(p); l.Args[0], l.Args[1] = l.Args[1], l.Args[0] }},
-		{"address of another", "which is no operand", func(p *lower.Program) { group(p).Args[0] = id(p, "r") }},
+		{"address of another", "which is not one of the step's operands", func(p *lower.Program) { group(p).Args[0] = id(p, "r") }},
 		{"operand too many", "never reads", func(p *lower.Program) {
 			s := first(p, lower.Micro, func(s *lower.Step) bool { return s.Launch != nil })
 			s.In = append(s.In, id(p, "c"))
@@ -99,7 +99,7 @@ func TestVerifyNoticesOnGPU(t *testing.T) {
 		{"size in a table, smaller", "its row says", func(p *lower.Program) { l := table(p); l.Table[l.Grid[0]].Value-- }},
 		{"block of a table", "no block does part 0 of tensor 0", func(p *lower.Program) { table(p).Table[0].Value++ }},
 		{"short table", "is not one of", func(p *lower.Program) { l := table(p); l.Table = l.Table[1:] }},
-		{"address in a table", "which is no operand", func(p *lower.Program) { l := table(p); l.Table[l.Grid[0]+1].Buffer = id(p, "w") }},
+		{"address in a table", "which is not one of the step's operands", func(p *lower.Program) { l := table(p); l.Table[l.Grid[0]+1].Buffer = id(p, "w") }},
 		{"place of an input", "share bytes of the const arena", func(p *lower.Program) { p.Buffers[id(p, "c")].Offset = p.Buffers[id(p, "w.l.table")].Offset }},
 		{"variable's buffer", "is not its buffer", func(p *lower.Program) { p.Vars[1].Buffer, p.Vars[2].Buffer = p.Vars[2].Buffer, p.Vars[1].Buffer }},
 		{"result's buffer", "result %bad", func(p *lower.Program) { p.Outputs[1].Buffer = id(p, "s") }},

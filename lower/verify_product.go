@@ -42,7 +42,7 @@ func (s *Step) verifyGemm(p *Program) error {
 		}
 	}
 	if n := g.M * g.N * Count(g.Batch); s.Epilogue != nil && (Count(s.Epilogue.Shape) != n || g.C.LD != g.N) {
-		return fmt.Errorf("computes %d elements in rows %d apart and goes on with %d", n, g.C.LD, Count(s.Epilogue.Shape))
+		return fmt.Errorf("computes %d elements in rows %d apart, its epilogue %d", n, g.C.LD, Count(s.Epilogue.Shape))
 	}
 	if n := p.Buffers[s.Out[0]].Type.Shape.Elements(); n != g.M*g.N*Count(g.Batch) {
 		return fmt.Errorf("computes %d elements of %s, which has %d", g.M*g.N*Count(g.Batch), p.BufferName(s.Out[0]), n)
@@ -151,7 +151,7 @@ func (s *Step) verifyConv(p *Program) error {
 	x, filter, y := w.N*w.C*Count(w.In), w.O*(w.C/w.Groups)*Count(w.Kernel), w.N*w.O*Count(w.Out)
 	want := map[ConvDir][3]int64{ConvForward: {x, filter, y}, ConvGradX: {y, filter, x}, ConvGradW: {x, y, filter}}[c.Dir]
 	if n := want[2]; s.Epilogue != nil && (c.Dir == ConvGradW || Count(s.Epilogue.Shape) != n) {
-		return fmt.Errorf("computes %d elements and goes on with %d", n, Count(s.Epilogue.Shape))
+		return fmt.Errorf("computes %d elements, its epilogue %d", n, Count(s.Epilogue.Shape))
 	}
 	err := cmp.Or(p.holds(s.In, 0, want[0], "operand 0"), p.holds(s.In, 1, want[1], "operand 1"), p.holds(s.Out, 0, want[2], "the result"))
 	if i := c.Epilogue.Bias; err == nil && i != 0 {

@@ -71,7 +71,7 @@ func TestFaultsAreFound(t *testing.T) {
 		{"@%r0 ret; ret;", "not a predicate"},
 		{"@%p0 bar.sync 0; ret;", "branch around"},
 		{"cvt.rn.bf16.f32 %h0, %f0; ret;", "needs PTX"},
-		{"ld.global.u32 %r2, [%f0]; ret;", "no address register"},
+		{"ld.global.u32 %r2, [%f0]; ret;", "not an address register"},
 		{"ld.shared.u32 %r2, [t]; ret;", "not a shared variable"},
 		{"ld.param.u64 %d1, [b]; ret;", "not a parameter"},
 		{"add.u32 %r2, %r0, %r1;", "does not end"},

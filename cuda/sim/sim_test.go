@@ -374,7 +374,7 @@ func TestMisuse(t *testing.T) {
 		t.Errorf("2 MiB of 1: %v", err)
 	}
 	b.code(b.CopyToDevice(x, make([]byte, 4), b.s), cuda.CodeInvalidValue, "HostAlloc")
-	b.code(b.Free(x+4), cuda.CodeInvalidValue, "no allocation")
+	b.code(b.Free(x+4), cuda.CodeInvalidValue, "not an allocation")
 	b.code(b.Record(77, b.s), cuda.CodeInvalidHandle, "")
 	b.code(b.Fill32(x+2, 0, 1, b.s), cuda.CodeInvalidValue, "multiple of 4")
 	_, err = b.Load(".version 7.0 .target sm_80 nonsense")

@@ -55,10 +55,6 @@ var plainPhrases = []struct{ phrase, write string }{
 	{`\bhas unit %s\b`, "has scale unit %s"},
 }
 
-// phrasesLater are packages whose comments say "goes on with" where they mean an
-// epilogue; TestPhrases reads them once these are rewritten.
-var phrasesLater = []string{"lower"}
-
 // parts are the words of an identifier, in lower case.
 func parts(name string) (list []string) {
 	start := 0
@@ -111,7 +107,7 @@ func TestPhrases(t *testing.T) {
 		}
 	}
 	for _, s := range sources(t) {
-		if s.test || slices.Contains(phrasesLater, s.pkg) {
+		if s.test {
 			continue
 		}
 		for _, c := range s.file.Comments {

@@ -85,7 +85,7 @@ func (f *footprint) take(id lower.BufferID, a lower.Argument, n int64) error {
 		verb, to string
 	}{{a.Read, f.s.In, &f.reads, "reads", "operand"}, {a.Write, f.s.Out, &f.writes, "writes", "result"}} {
 		if x.touched && !slices.Contains(x.has, id) {
-			return fmt.Errorf("it %s %%%s, which is no %s of the step", x.verb, b.Name, x.to)
+			return fmt.Errorf("it %s %%%s, which is not one of the step's %ss", x.verb, b.Name, x.to)
 		}
 		if x.touched {
 			*x.seen = append(*x.seen, id)

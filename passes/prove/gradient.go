@@ -320,7 +320,7 @@ func (g *gradients) compare() {
 			has[k] = true
 			if !all[k] {
 				strays = true
-				g.p.report(s.n, "is stepped by %s, which is no gradient by the rows: %s", v, g.stray(v))
+				g.p.report(s.n, "is stepped by %s, which is not a gradient by the rows: %s", v, g.stray(v))
 			}
 		}
 		for _, k := range g.expected[s.w] {

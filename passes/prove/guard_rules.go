@@ -44,7 +44,7 @@ func (g *guard) wrongSkip(t *track, k int) string {
 		switch a := f.atoms[i]; {
 		case a.what == elsewhere:
 		case a.what == held || a.what == opaque:
-			return fmt.Sprintf("depends on %s, which is no finiteness check", a.v)
+			return fmt.Sprintf("depends on %s, which is not a finiteness check", a.v)
 		case g.from(a.v) == 0:
 			return fmt.Sprintf("looks at %s, which no gradient and no loss goes into", a.v)
 		}

@@ -94,7 +94,7 @@ func (g *guard) wrongFound(f *flow, found, fwd pred, unit ir.Unit, grads []*ir.V
 		switch a := f.atoms[i]; {
 		case a.what == held && noted(a.v), a.what == elsewhere:
 		case a.what == held || a.what == opaque:
-			return "depends on " + a.v.String() + ", which is no finiteness check"
+			return "depends on " + a.v.String() + ", which is not a finiteness check"
 		case g.from(a.v) == 0:
 			return "looks at " + a.v.String() + ", which no gradient and no loss goes into"
 		}
