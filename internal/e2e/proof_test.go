@@ -6,6 +6,7 @@ import (
 
 	"ampc"
 	"ampc/ir"
+	"ampc/passes"
 )
 
 // unguarded writes a state of its own whether or not the step is skipped.
@@ -30,10 +31,31 @@ func TestTrainProves(t *testing.T) {
 		t.Error(err)
 	}
 	err := train(func(c *ampc.TrainConfig) { c.Gradients = unguarded })
-	if err == nil || !strings.HasPrefix(err.Error(), "proof_test.go:14: select: %last'") {
+	if err == nil || !strings.HasPrefix(err.Error(), "proof_test.go:15: select: %last'") {
 		t.Errorf("an unguarded write: %v, want the user's line", err)
 	}
 	if err := train(func(c *ampc.TrainConfig) { c.Gradients, c.Compile.NoProof = unguarded, true }); err != nil {
 		t.Error(err)
+	}
+}
+
+// What a pass breaks is the compiler's fault, and the error says so beside the
+// line of the node.
+func TestFaultsOfTheCompiler(t *testing.T) {
+	m := ampc.New("m")
+	x := m.Input("x", ampc.F32, 4, 8)
+	loss := ampc.Loss{Value: m.ReduceMean(m.Named("sq").Square(m.Linear("fc", x, 8)))}
+	g, c, err := m.Source(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: ampc.MixedF16()}, loss)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.After = func(e passes.Event) {
+		if e.Pass == "order" { // the last one before the proof
+			e.Graph.Value("sq").Def.Op = ir.OpAbs
+		}
+	}
+	err = passes.Run(g, c)
+	if err == nil || !strings.Contains(err.Error(), "this is a fault of the compiler, please report it") || !strings.Contains(err.Error(), "proof_test.go:") {
+		t.Errorf("a square that became an absolute value: %v", err)
 	}
 }
