@@ -494,12 +494,12 @@ func (p *parser) nodeAttrs(n *Node) {
 		n.Pin = Pin(i)
 		a.list = a.list.Without("pin")
 	}
-	if id, ok := a.list.Get("group").(int64); ok && n.Op != OpForeign {
+	if id, ok := a.list.Get("cluster").(int64); ok && n.Op != OpForeign {
 		if id < 1 || id > math.MaxInt32 {
-			p.wrong("group is %d, want a number above zero", id)
+			p.wrong("cluster is %d, want a number above zero", id)
 		}
 		n.Why.Cluster = int32(id)
-		a.list = a.list.Without("group")
+		a.list = a.list.Without("cluster")
 	}
 	n.Attrs = a.list
 	for _, o := range a.named {

@@ -240,7 +240,7 @@ func (n *Node) extraAttrs() []string {
 		s = append(s, "pin="+n.Pin.String())
 	}
 	if n.Why.Cluster > 0 {
-		s = append(s, fmt.Sprintf("group=%d", n.Why.Cluster))
+		s = append(s, fmt.Sprintf("cluster=%d", n.Why.Cluster))
 	}
 	return s
 }

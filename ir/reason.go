@@ -57,7 +57,7 @@ type Reason struct {
 	Class   Class // the class applied
 	Cause   Cause // what decided
 	Marks   Marks
-	Cluster int32  // fusion cluster, 0: none; a positive id shared by its members, printed as group
+	Cluster int32  // fusion cluster, 0: none; a positive id shared by its members
 	From    *Value // the value or neighbour it came from, nil where none
 	Rule    string // the policy rule or pattern that applied, "" where none
 }

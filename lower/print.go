@@ -121,10 +121,10 @@ func (p *Program) printPart(w io.Writer, part Part) {
 			}
 		}
 		if s.Kernel != nil && s.Kernel.Fusion.Prologue != nil {
-			fmt.Fprintf(w, "        before: %s; %s\n", s.Kernel.Fusion.Prologue, s.Kernel.made())
+			fmt.Fprintf(w, "        prologue: %s; %s\n", s.Kernel.Fusion.Prologue, s.Kernel.made())
 		}
 		if s.Kernel != nil && s.Kernel.Fusion.Epilogue != nil {
-			fmt.Fprintf(w, "        after: %s\n", s.Kernel.Fusion.Epilogue)
+			fmt.Fprintf(w, "        epilogue: %s\n", s.Kernel.Fusion.Epilogue)
 		}
 	}
 }
@@ -181,9 +181,9 @@ func (p *Program) describe(s *Step) string {
 		return s.Kernel.what(p, s)
 	case KindCluster:
 		if n := len(s.More); n > 0 {
-			return fmt.Sprintf("group of %d tensors", n+1)
+			return fmt.Sprintf("cluster of %d tensors", n+1)
 		}
-		return fmt.Sprintf("group %v", s.Cluster.Shape)
+		return fmt.Sprintf("cluster %v", s.Cluster.Shape)
 	case KindCopy:
 		if m := s.Moves; m.Filled {
 			return fmt.Sprintf("copy moves=%d fill=%g", len(m.List), m.Value)
@@ -241,7 +241,7 @@ func (s *Step) then() string {
 	if s.Epilogue == nil {
 		return ""
 	}
-	return fmt.Sprintf(" then group %v", s.Epilogue.Shape)
+	return fmt.Sprintf(" post-ops %v", s.Epilogue.Shape)
 }
 
 func (p *Program) epilogue(e *Epilogue, s *Step) string {

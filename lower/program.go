@@ -162,7 +162,7 @@ const (
 	numKinds
 )
 
-var kindNames = [numKinds]string{"gemm", "conv", "attention", "group", "kernel", "copy", "fill"}
+var kindNames = [numKinds]string{"gemm", "conv", "attention", "cluster", "kernel", "copy", "fill"}
 
 func (k StepKind) String() string { return kindNames[k] }
 

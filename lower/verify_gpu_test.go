@@ -59,7 +59,7 @@ func TestVerifyNoticesOnGPU(t *testing.T) {
 			return nil
 		}
 	}
-	group, table, rows := launch("group"), launch("sums"), launch("row_sum")
+	group, table, rows := launch("cluster"), launch("sums"), launch("row_sum")
 	product := func(p *lower.Program) *lower.Step {
 		return first(p, lower.Micro, func(s *lower.Step) bool { return s.Gemm != nil && s.Gemm.Epilogue.Bias != 0 })
 	}

@@ -164,8 +164,8 @@ forward:
   input %x : f32[4]
 forward:
   %y = neg %x : f32[4]
-  %a = neg %y {group=1} : f32[4]
-  %b = abs %y {group=1} : f32[4]
+  %a = neg %y {cluster=1} : f32[4]
+  %b = abs %y {cluster=1} : f32[4]
   %c = add %a, %b : f32[4]
   return %c
 }

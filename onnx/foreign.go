@@ -117,7 +117,7 @@ func foreignAttrs(n *Node) ir.Attrs {
 		a = ir.A("domain", "ai.onnx")
 	}
 	for _, x := range n.Attrs {
-		if ir.CheckName(x.Name) != nil || a.Get(x.Name) != nil || slices.Contains([]string{"op", "out", "group", "of", "grad", "pin", "loss"}, x.Name) {
+		if ir.CheckName(x.Name) != nil || a.Get(x.Name) != nil || slices.Contains([]string{"op", "out", "cluster", "of", "grad", "pin", "loss"}, x.Name) {
 			continue
 		}
 		switch x.Type {

@@ -214,7 +214,7 @@ func checkPipeline(t *testing.T, seed uint64) {
 		}
 		return c
 	}
-	plain := run([]string{"casts", "group", "amp", "masks"}, false)
+	plain := run([]string{"casts", "cluster", "amp", "masks"}, false)
 	full := run(precisionPasses, false)
 	if shuffled := run(precisionPasses, true); shuffled.String() != full.String() {
 		t.Fatalf("seed %d, policy %s: shuffled\n%s\nplain\n%s\nfrom\n%s", seed, p.Name, shuffled, full, source)

@@ -18,7 +18,7 @@ import (
 // over the graph in section in; section policy holds a policy file. A section
 // want.error pins the message of a run that must fail, want.notes the notes.
 func TestGoldens(t *testing.T) {
-	for _, pass := range []string{"casts", "group", "amp", "masks", "castcache", "castelim", "castfold", "recompute", "fuse", "dce", "order", "policy"} {
+	for _, pass := range []string{"casts", "cluster", "amp", "masks", "castcache", "castelim", "castfold", "recompute", "fuse", "dce", "order", "policy"} {
 		t.Run(pass, func(t *testing.T) { golden.Run(t, filepath.Join("../testdata/passes", pass), runGolden) })
 	}
 }

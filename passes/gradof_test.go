@@ -11,7 +11,7 @@ import (
 // two are called: renaming every computed value changes no stored dtype.
 func TestGradientsFollowTensorsNotNames(t *testing.T) {
 	front := trainConfig(MixedF16())
-	front.Until = "group"
+	front.Until = "cluster"
 	source := mustRun(t, gptGraph(1, 2, 8, 16, 2, 32), front)
 	for _, algorithm := range []string{"local", "mincut"} {
 		cfg := Config{Policy: MixedF16(), Debugging: Debugging{Only: []string{"amp"}}}

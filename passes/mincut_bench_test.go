@@ -20,7 +20,7 @@ func BenchmarkMincut(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
 				c := trainConfig(MixedF16())
-				c.NoVerify, c.Until = true, "group"
+				c.NoVerify, c.Until = true, "cluster"
 				g := mustRun(b, gptGraph(layers, 8, 1024, 1600, 25, 50257), c)
 				cut += timedCut(b, g, newContext(c))
 				ctx := newContext(c)

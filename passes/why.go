@@ -320,7 +320,7 @@ func (m *planner) answer(f *flip, v *ir.Value, free *plan.Result) {
 	}
 	switch {
 	case v.Def != nil && !m.leaves(v.Def, v):
-		f.was, f.because = ir.F32, "it is a register of its group and never stored"
+		f.was, f.because = ir.F32, "it is a register of its cluster and never stored"
 	case f.was == f.d:
 	case !x.Free():
 		f.because = m.fixedBecause(v)

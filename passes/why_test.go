@@ -90,7 +90,7 @@ func TestFlipsCostWhatTheProgramMoves(t *testing.T) {
 	base := program(&flip{})
 	g := source.Clone()
 	until := cfg
-	until.Until = "group"
+	until.Until = "cluster"
 	mustRun(t, g, until)
 	legal := 0
 	for _, n := range g.Nodes {

@@ -33,7 +33,7 @@ type nodeJSON struct {
 	Types   []string       `json:"types"`
 	Attrs   map[string]any `json:"attrs,omitempty"`
 	Pin     string         `json:"pin,omitempty"`
-	Group   int32          `json:"group,omitempty"`
+	Cluster int32          `json:"cluster,omitempty"`
 	Class   string         `json:"class,omitempty"`
 	Cause   string         `json:"cause,omitempty"`
 	From    string         `json:"from,omitempty"`
@@ -62,7 +62,7 @@ func describeNode(g *ir.Graph, s ir.Section, n *ir.Node) nodeJSON {
 	cost := g.NodeCost(n)
 	d := nodeJSON{
 		Section: s.String(), Op: n.Def().Name, In: names(n.In), Out: names(n.Out), Types: []string{},
-		Pin: n.Pin.String(), Group: n.Why.Cluster, Cause: n.Why.Cause.String(), Rule: n.Why.Rule, Pos: n.Pos.String(),
+		Pin: n.Pin.String(), Cluster: n.Why.Cluster, Cause: n.Why.Cause.String(), Rule: n.Why.Rule, Pos: n.Pos.String(),
 		Flops: cost.Flops, Bytes: cost.Read + cost.Write,
 	}
 	if n.Why.Class != ir.NoClass {

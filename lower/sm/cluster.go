@@ -27,7 +27,7 @@ func (c *cudaLowerer) cluster(g *lower.Cluster) error {
 			args = append(args, list[i].Buffer)
 		}
 	}
-	s, err := c.launched("group", k, args)
+	s, err := c.launched("cluster", k, args)
 	if err != nil {
 		return err
 	}

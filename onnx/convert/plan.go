@@ -89,7 +89,7 @@ func LeastOpset(low ir.DType) int64 {
 }
 
 // before are the passes that would leave nodes without a place in the model.
-var before = []string{"recognise", "canon", "padding", "layout", "group", "views"}
+var before = []string{"recognise", "canon", "padding", "layout", "cluster", "views"}
 
 // decide runs the passes, and says for each node whether it computes in 16
 // bits, or why it does not.

@@ -20,7 +20,7 @@ func TestBatch(t *testing.T) {
 	}{
 		"kernel": {"%%w%[1]d' = sgd %%w%[1]d, %%g%[1]d {lr=%%lr}\n",
 			func(w, g, lr float32) float32 { return w - float32(lr*g) }},
-		"none": {"%%a%[1]d = abs %%g%[1]d {group=%[2]d} : f32[%[3]d]\n%%b%[1]d = div %%a%[1]d, %%r {group=%[2]d} : f32[%[3]d]\n%%w%[1]d' = sub %%w%[1]d, %%b%[1]d {group=%[2]d}\n",
+		"none": {"%%a%[1]d = abs %%g%[1]d {cluster=%[2]d} : f32[%[3]d]\n%%b%[1]d = div %%a%[1]d, %%r {cluster=%[2]d} : f32[%[3]d]\n%%w%[1]d' = sub %%w%[1]d, %%b%[1]d {cluster=%[2]d}\n",
 			func(w, g, lr float32) float32 { return w - float32(math.Abs(float64(g)))/(lr+lr) }},
 	}
 	for name, body := range bodies {

@@ -17,13 +17,13 @@ func TestResultsOverOperands(t *testing.T) {
   state %s : f32[3000] = 2
 forward:
   %a = neg %x : f32[3000]
-  %y = add %a, %x {group=1} : f32[3000]
-  %q = add %a, %a {group=1} : f32[3000]
-  %z = mul %q, %y {group=1} : f32[3000]
-  %n = neg %a {group=1} : f32[3000]
+  %y = add %a, %x {cluster=1} : f32[3000]
+  %q = add %a, %a {cluster=1} : f32[3000]
+  %z = mul %q, %y {cluster=1} : f32[3000]
+  %n = neg %a {cluster=1} : f32[3000]
 update:
-  %s' = add %s, %x {group=2}
-  %t = mul %s, %s {group=2} : f32[3000]
+  %s' = add %s, %x {cluster=2}
+  %t = mul %s, %s {cluster=2} : f32[3000]
   return %y, %q, %z, %n, %t
 }
 `))

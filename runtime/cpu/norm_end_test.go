@@ -58,8 +58,8 @@ func TestNormEnds(t *testing.T) {
 						text = strings.Replace(text, "MORE", ", %q", 1)
 					}
 					text = strings.Replace(text, "MORE", "", 1)
-					joined := normRun(t, b, strings.NewReplacer("FWD", "group=1", "SUM", "group=1", "BWD", "group=2").Replace(text), 2)
-					apart := normRun(t, b, strings.NewReplacer("FWD", "", "SUM", "group=1", "BWD", "").Replace(text), 4)
+					joined := normRun(t, b, strings.NewReplacer("FWD", "cluster=1", "SUM", "cluster=1", "BWD", "cluster=2").Replace(text), 2)
+					apart := normRun(t, b, strings.NewReplacer("FWD", "", "SUM", "cluster=1", "BWD", "").Replace(text), 4)
 					for i := range joined {
 						if string(joined[i]) != string(apart[i]) {
 							t.Errorf("%s, %s, %s, %s: result %d differs between one step and two", norm, name, d, dims, i)
@@ -84,8 +84,8 @@ func TestNormInferEnds(t *testing.T) {
   const %var : f32[4] = 0.5
 forward:
   %y = batch_norm_infer %x, %scale, %bias, %mean, %var {HEAD layout=LAYOUT out=f32} : f32[3,4,DIMS]
-  %s = add %z, %y {group=1} : f32[3,4,DIMS]
-  %r = relu %s {group=1 out=T} : T[3,4,DIMS]
+  %s = add %z, %y {cluster=1} : f32[3,4,DIMS]
+  %r = relu %s {cluster=1 out=T} : T[3,4,DIMS]
   return %r
 }
 `
@@ -97,7 +97,7 @@ forward:
 					shape = "3," + dims + ",4"
 				}
 				text := strings.NewReplacer("T[3,4,DIMS]", d+"["+shape+"]", "f32[3,4,DIMS]", "f32["+shape+"]", "out=T", "out="+d, "LAYOUT", layout).Replace(source)
-				joined := normRun(t, b, strings.Replace(text, "HEAD", "group=1", 1), 1)
+				joined := normRun(t, b, strings.Replace(text, "HEAD", "cluster=1", 1), 1)
 				apart := normRun(t, b, strings.Replace(text, "HEAD", "", 1), 2)
 				if string(joined[0]) != string(apart[0]) {
 					t.Errorf("%s, %s, %s: the result differs between one step and two", d, layout, dims)

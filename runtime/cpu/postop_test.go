@@ -55,7 +55,7 @@ func fusedGraph(tb testing.TB, text string, policy passes.Policy, caps ir.Caps, 
 	if err != nil {
 		tb.Fatal(err)
 	}
-	c := passes.Config{Policy: policy, Compiling: passes.Compiling{Caps: caps}, Debugging: passes.Debugging{Only: []string{"group", "amp", "castcache", "castelim", "castfold", "fuse", "dce", "order"}}}
+	c := passes.Config{Policy: policy, Compiling: passes.Compiling{Caps: caps}, Debugging: passes.Debugging{Only: []string{"cluster", "amp", "castcache", "castelim", "castfold", "fuse", "dce", "order"}}}
 	if err := passes.Run(g, c); err != nil {
 		tb.Fatal(err)
 	}

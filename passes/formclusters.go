@@ -48,8 +48,8 @@ func formClusters(g *ir.Graph, c *Context) error {
 		}
 	}
 	clusters, fused := w.mark()
-	c.Count("groups", clusters)
-	c.Count("grouped", fused)
+	c.Count("clusters", clusters)
+	c.Count("clustered", fused)
 	return nil
 }
 
