@@ -2,7 +2,6 @@ package onnx_test
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -12,12 +11,11 @@ import (
 	"testing"
 
 	"ampc/internal/golden"
+	"ampc/internal/trial"
 	"ampc/ir"
 	"ampc/ir/eval"
-	"ampc/lower"
 	"ampc/onnx"
 	"ampc/passes"
-	"ampc/runtime"
 	"ampc/runtime/cpu"
 )
 
@@ -117,57 +115,7 @@ func (e *example) run(b *cpu.Backend) ([]*eval.Tensor, error) { return e.under(b
 
 // under is run under a policy.
 func (e *example) under(b *cpu.Backend, policy passes.Policy) ([]*eval.Tensor, error) {
-	g, at := e.g.CloneMap()
-	var c passes.Config
-	c.Policy = policy
-	for _, y := range e.g.Return {
-		c.Outputs = append(c.Outputs, passes.Output{Value: at[y]})
-	}
-	c.Prove = true
-	if err := passes.Run(g, c); err != nil {
-		return nil, err
-	}
-	p, err := lower.Lower(g, lower.CPU)
-	if err != nil {
-		return nil, err
-	}
-	s, err := b.NewStore(p.Vars)
-	if err != nil {
-		return nil, err
-	}
-	defer s.Close()
-	if err := runtime.Initialise(s, p.Vars, 1); err != nil {
-		return nil, err
-	}
-	x, err := b.Load(p, s)
-	if err != nil {
-		return nil, err
-	}
-	defer x.Close()
-	feed := runtime.Feed{}
-	for _, v := range p.Vars {
-		if v.Kind == ir.Input {
-			feed[v.Name] = runtime.Tensor{Type: v.Type, Data: e.in[v.Name].Bytes()}
-		}
-	}
-	future, err := x.Step(context.Background(), []runtime.Feed{feed})
-	if err != nil {
-		return nil, err
-	}
-	var out []*eval.Tensor
-	for i := range e.g.Return {
-		y := p.Outputs[i]
-		raw := make([]byte, y.Type.Bytes())
-		if err := future.Read(i, raw); err != nil {
-			return nil, err
-		}
-		v, err := eval.FromBytes(y.Type, raw)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, v)
-	}
-	return out, nil
+	return trial.RunOn(b, e.g, e.in, policy)
 }
 
 // limit is how far an element may be off: a share of it, a number, and a share

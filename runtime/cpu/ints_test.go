@@ -1,17 +1,15 @@
 package cpu_test
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"slices"
 	"testing"
 
+	"ampc/internal/trial"
 	"ampc/ir"
 	"ampc/ir/eval"
-	"ampc/lower"
 	"ampc/passes"
-	"ampc/runtime"
 	"ampc/runtime/cpu"
 )
 
@@ -83,7 +81,7 @@ func TestIntegers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := runOn(b, g, in)
+			got, err := trial.RunOn(b, g, in, passes.F32())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -95,56 +93,6 @@ func TestIntegers(t *testing.T) {
 			}
 		})
 	}
-}
-
-// runOn compiles g for the CPU in f32 and runs it.
-func runOn(b *cpu.Backend, g *ir.Graph, in map[string]*eval.Tensor) ([]*eval.Tensor, error) {
-	c, at := g.CloneMap()
-	cfg := passes.Config{Policy: passes.F32(), Compiling: passes.Compiling{Prove: true}}
-	for _, y := range g.Return {
-		cfg.Outputs = append(cfg.Outputs, passes.Output{Value: at[y]})
-	}
-	if err := passes.Run(c, cfg); err != nil {
-		return nil, err
-	}
-	p, err := lower.Lower(c, lower.CPU)
-	if err != nil {
-		return nil, err
-	}
-	s, err := b.NewStore(p.Vars)
-	if err != nil {
-		return nil, err
-	}
-	defer s.Close()
-	if err := runtime.Initialise(s, p.Vars, 1); err != nil {
-		return nil, err
-	}
-	x, err := b.Load(p, s)
-	if err != nil {
-		return nil, err
-	}
-	defer x.Close()
-	feed := runtime.Feed{}
-	for name, v := range in {
-		feed[name] = runtime.Tensor{Type: v.Type, Data: v.Bytes()}
-	}
-	f, err := x.Step(context.Background(), []runtime.Feed{feed})
-	if err != nil {
-		return nil, err
-	}
-	var out []*eval.Tensor
-	for i, y := range p.Outputs {
-		raw := make([]byte, y.Type.Bytes())
-		if err := f.Read(i, raw); err != nil {
-			return nil, err
-		}
-		v, err := eval.FromBytes(y.Type, raw)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, v)
-	}
-	return out, nil
 }
 
 // Reductions of f64 are computed in f64: to the evaluator's bits.
@@ -175,7 +123,7 @@ func TestReductionsOfDoubles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := runOn(b, g.Graph(), in)
+	got, err := trial.RunOn(b, g.Graph(), in, passes.F32())
 	if err != nil {
 		t.Fatal(err)
 	}
