@@ -43,6 +43,26 @@ func fedSizes(t *testing.T, path string) ampc.ONNXOptions {
 // Whole models become f16 ones that compute nearly the same, with the types of
 // inputs and outputs that they had; under f32 the file stays as it is.
 func TestConvertONNX(t *testing.T) {
+	convertModels(t, ampc.MixedF16(), 5e-3, func(t *testing.T, path, out string, o ampc.ConvertOptions, r *ampc.ConvertReport) {
+		t.Logf("%d of %d nodes, %d weights, %d casts, %d to %d bytes, %v", r.Low, r.Nodes, r.Weights, r.Casts, r.In, r.Out, r.Errors)
+		if r.Low == 0 {
+			t.Error("no node computes in 16 bits")
+		}
+		o.Policy = ampc.F32Only()
+		if _, err := ampc.ConvertONNX(context.Background(), path, out, o); err != nil {
+			t.Fatal(err)
+		}
+		a, _ := os.ReadFile(path)
+		b, _ := os.ReadFile(out)
+		if !bytes.Equal(a, b) {
+			t.Error("the policy f32 changed bytes")
+		}
+	})
+}
+
+// convertModels converts the shared models, where they are, and our own. Outputs may
+// be off by a share of their largest magnitude.
+func convertModels(t *testing.T, policy ampc.Policy, off float64, check func(t *testing.T, path, out string, o ampc.ConvertOptions, r *ampc.ConvertReport)) {
 	list, err := filepath.Glob("../shared/onnx/models/*/model.onnx")
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +72,7 @@ func TestConvertONNX(t *testing.T) {
 	}
 	for _, path := range append(list, "onnx/testdata/mlp.onnx") {
 		t.Run(filepath.Base(filepath.Dir(path)), func(t *testing.T) {
-			o := ampc.ConvertOptions{ONNXOptions: fedSizes(t, path), Policy: ampc.MixedF16()}
+			o := ampc.ConvertOptions{ONNXOptions: fedSizes(t, path), Policy: policy}
 			if len(o.Shapes) == 0 {
 				o.Sizes = ampc.Sizes{"N": 4}
 			} else {
@@ -65,23 +85,11 @@ func TestConvertONNX(t *testing.T) {
 			}
 			oneType(t, out, o.ONNXOptions)
 			for _, e := range r.Errors {
-				if e.Error > 5e-3 {
+				if e.Error > off {
 					t.Errorf("output %s is off by %.2g", e.Name, e.Error)
 				}
 			}
-			t.Logf("%d of %d nodes, %d weights, %d casts, %d to %d bytes, %v", r.Low, r.Nodes, r.Weights, r.Casts, r.In, r.Out, r.Errors)
-			if r.Low == 0 {
-				t.Error("no node computes in 16 bits")
-			}
-			o.Policy = ampc.F32Only()
-			if _, err := ampc.ConvertONNX(context.Background(), path, out, o); err != nil {
-				t.Fatal(err)
-			}
-			a, _ := os.ReadFile(path)
-			b, _ := os.ReadFile(out)
-			if !bytes.Equal(a, b) {
-				t.Error("the policy f32 changed bytes")
-			}
+			check(t, path, out, o, r)
 		})
 	}
 }
@@ -251,36 +259,13 @@ func TestConvertNodeCases(t *testing.T) {
 // what they compute stays.
 func TestConvertRaises(t *testing.T) {
 	oracle := onnxruntime(t)
-	list, err := filepath.Glob("../shared/onnx/models/*/model.onnx")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range append(list, "onnx/testdata/mlp.onnx") {
-		t.Run(filepath.Base(filepath.Dir(path)), func(t *testing.T) {
-			o := ampc.ConvertOptions{ONNXOptions: fedSizes(t, path), Policy: ampc.MixedBF16()}
-			if len(o.Shapes) == 0 {
-				o.Sizes = ampc.Sizes{"N": 4}
-			} else {
-				o.Data = []ampc.Feed{o.Values}
-			}
-			out := filepath.Join(t.TempDir(), "out.onnx")
-			r, err := ampc.ConvertONNX(context.Background(), path, out, o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			oneType(t, out, o.ONNXOptions)
-			loads(t, oracle, filepath.Dir(path), path, out)
-			if r.Opset != 22 || r.Low == 0 {
-				t.Errorf("opset %d, was %d; %d nodes in 16 bits", r.Opset, r.From, r.Low)
-			}
-			for _, e := range r.Errors {
-				if e.Error > 5e-2 {
-					t.Errorf("output %s is off by %.2g", e.Name, e.Error)
-				}
-			}
-			t.Logf("opset %d to %d, %d of %d nodes, %d casts, %v", r.From, r.Opset, r.Low, r.Nodes, r.Casts, r.Errors)
-		})
-	}
+	convertModels(t, ampc.MixedBF16(), 5e-2, func(t *testing.T, path, out string, _ ampc.ConvertOptions, r *ampc.ConvertReport) {
+		loads(t, oracle, filepath.Dir(path), path, out)
+		if r.Opset != 22 || r.Low == 0 {
+			t.Errorf("opset %d, was %d; %d nodes in 16 bits", r.Opset, r.From, r.Low)
+		}
+		t.Logf("opset %d to %d, %d of %d nodes, %d casts, %v", r.From, r.Opset, r.Low, r.Nodes, r.Casts, r.Errors)
+	})
 }
 
 // loads fails where onnxruntime takes the source and not what became of it. That its
