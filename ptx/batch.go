@@ -2,15 +2,15 @@ package ptx
 
 import "fmt"
 
-// Batch runs the code of one group over many tensors in one launch: all parameters that are updated
+// Batch runs the same elementwise code over many tensors in one launch: all parameters that are updated
 // alike, with their gradients and optimizer state; all weights that are cast to one type.
 //
-// Tensor i has Sizes[i] elements; the group's Shape is not used. An access of the group either walks
-// the tensor (Stride nil) and finds its buffer's address in a table, or repeats one element for all
-// tensors (Stride [0], loads only) and is a parameter. Code must not ask for the index. Parameters:
-// the table, then the accesses that repeat, in order.
+// Tensor i has Sizes[i] elements; Shape is not used. An access with Stride nil goes through the
+// tensor's elements and finds the address of its buffer in a table. An access with Stride [0] is a
+// parameter: a load of one element that all tensors share. The code must not read the index.
+// Parameters: the table, then the shared loads, in order.
 type Batch struct {
-	Group
+	Elementwise
 	Sizes []int64
 }
 
@@ -22,7 +22,7 @@ type Word struct {
 }
 
 // BatchChunk is how many elements of one tensor a block handles.
-const BatchChunk = groupThreads * 128
+const BatchChunk = elementThreads * 128
 
 // Blocks is how many blocks the launch has: one for every chunk of every tensor.
 func (t Batch) Blocks() int {
@@ -54,7 +54,7 @@ func (t Batch) Table() []Word {
 }
 
 // accesses are the loads and then the stores.
-func (t Batch) accesses() []Access { return (&groupGen{Group: t.Group}).accesses() }
+func (t Batch) accesses() []Access { return (&elementwiseGen{Elementwise: t.Elementwise}).accesses() }
 
 // Build generates the kernel.
 func (t Batch) Build(fl Flavour) (*Launch, error) {
@@ -67,9 +67,9 @@ func (t Batch) Build(fl Flavour) (*Launch, error) {
 }
 
 // Sum generates a kernel that adds up values of the code over all tensors, in f32 and in an order
-// fixed by the sizes: a norm over all gradients, how many of their elements are not finite. The
-// group must have no stores. The last parameter gets Blocks partial sums for each value, one value
-// after the other, to be finished by a RowReduce over len(values) rows.
+// fixed by the sizes. Examples: the norm of all gradients, the number of their elements that are not
+// finite. The code must have no stores. The last parameter receives Blocks partial sums for each
+// value, one value after the other; a RowReduce over len(values) rows adds them up.
 func (t Batch) Sum(fl Flavour, values ...int) (*Launch, error) {
 	if len(t.Stores) > 0 {
 		return nil, fmt.Errorf("ptx: batch %s: a sum with stores", t.Name)
@@ -90,7 +90,7 @@ func (t Batch) Sum(fl Flavour, values ...int) (*Launch, error) {
 	}
 	c.run(func(e Reg, n int) { c.accumulate(e, n, values, sums) })
 	for i, s := range sums {
-		total := b.blockFold(s, c.tid, groupThreads, fmt.Sprintf("sums%d", i), func(x, y Reg) Reg { return b.add(x, y) })
+		total := b.blockFold(s, c.tid, elementThreads, fmt.Sprintf("sums%d", i), func(x, y Reg) Reg { return b.add(x, y) })
 		b.If(b.Do("setp.eq.u32", c.tid, I(0)), func() {
 			b.Do("st.global.f32", Addr{Base: b.at(out, b.special("%ctaid.x"), 4), Off: int64(4 * i * blocks)}, total)
 		})
@@ -100,7 +100,7 @@ func (t Batch) Sum(fl Flavour, values ...int) (*Launch, error) {
 
 // batchGen is the state of one generation.
 type batchGen struct {
-	*groupGen
+	*elementwiseGen
 	sizes      []int64
 	tid        Reg
 	start, end Reg // the block's elements, u64
@@ -131,11 +131,11 @@ func (t Batch) generate(fl Flavour) (*batchGen, error) {
 		}
 	}
 	t.Shape = []int64{max(most, 2)} // one dimension, so that repeats and walks stay apart
-	g, err := newGroupGen(t.Group, fl)
+	g, err := newElementwiseGen(t.Elementwise, fl)
 	if err != nil {
 		return nil, err
 	}
-	c := &batchGen{groupGen: g, sizes: t.Sizes}
+	c := &batchGen{elementwiseGen: g, sizes: t.Sizes}
 	c.find(t, row)
 	return c, nil
 }
@@ -171,7 +171,7 @@ func (c *batchGen) find(t Batch, row int) {
 func (c *batchGen) run(body func(e Reg, n int)) {
 	b := c.b
 	c.fix()
-	step, most, rests := int64(groupThreads*c.vec), int64(0), false
+	step, most, rests := int64(elementThreads*c.vec), int64(0), false
 	for _, size := range c.sizes {
 		most = max(most, min(size, BatchChunk))
 		rests = rests || size%int64(c.vec) != 0
@@ -194,7 +194,7 @@ func (c *batchGen) run(body func(e Reg, n int)) {
 }
 
 // fix computes the uniform values before any element.
-func (c *groupGen) fix() {
+func (c *elementwiseGen) fix() {
 	c.fixed = make([][]Reg, len(c.Code))
 	c.lanes, c.vals, c.coords = 1, make([][]Reg, len(c.Code)), make([]Reg, len(c.Shape))
 	for i, in := range c.Code {

@@ -60,7 +60,7 @@ func (s AdaptivePool) Forward(fl Flavour) (*Launch, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := NewBuilder(fl, s.Name, groupThreads)
+	b := NewBuilder(fl, s.Name, elementThreads)
 	p := params{b: b}
 	x, y := p.in("x", s.X, in), p.out("y", s.Y, out)
 	g := s.geometry()
@@ -88,7 +88,7 @@ func (s AdaptivePool) Backward(fl Flavour) (*Launch, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := NewBuilder(fl, s.Name, groupThreads)
+	b := NewBuilder(fl, s.Name, elementThreads)
 	p := params{b: b}
 	dy, dx := p.in("dy", s.Y, out), p.out("dx", s.X, in)
 	g := s.geometry()

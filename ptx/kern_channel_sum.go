@@ -5,15 +5,16 @@ import (
 	"math/bits"
 )
 
-// ChannelSum is a group over images that adds up values of its code over every channel, in f32,
-// while it goes through them: the gradient of batch normalisation needs Σ dy and Σ dy·x̂, and what
-// makes dy may be computed, and stored, on the way.
+// ChannelSum is elementwise code over images that also sums values of the code for every channel,
+// in f32. The gradient of a batch norm needs such sums, Σ dy and Σ dy·x̂; the code may compute and
+// store dy in the same kernel.
 //
-// Shape is {Outer, C, Inner} as in Channels, or {Outer, Positions, C, 1}. Code must not ask for the index, and an access with
-// strides {0, 1, 0} (or {0, 0, 1, 0}) is read once by a thread. Parameters: loads, stores, then for each value of Sums
-// its partial sums f32[Split×C]; those of a part without elements are 0.
+// Shape is {Outer, C, Inner} as in Channels, or {Outer, Positions, C, 1}. The code must not read the
+// index. A thread reads an access with strides {0, 1, 0} or {0, 0, 1, 0} once. Parameters: loads,
+// stores, then for each value of Sums its partial sums f32[Split×C]; those of a part without elements
+// are 0.
 type ChannelSum struct {
-	Group
+	Elementwise
 	Split int
 	Sums  []int
 }
@@ -54,9 +55,9 @@ func (s ChannelSum) Blocks(fl Flavour) (across, step int, err error) {
 		return 0, 0, err
 	}
 	if w.planes {
-		return w.across(), groupThreads * w.vec, nil
+		return w.across(), elementThreads * w.vec, nil
 	}
-	return w.across(), groupThreads / w.side(), nil
+	return w.across(), elementThreads / w.side(), nil
 }
 
 func (w *channelSum) across() int {
@@ -68,7 +69,7 @@ func (w *channelSum) across() int {
 
 // channelSum is the state while one kernel is generated.
 type channelSum struct {
-	*groupGen
+	*elementwiseGen
 	channels, split int
 	planes          bool // channels do not lie innermost: a block walks one of them
 	tid             Reg
@@ -80,7 +81,7 @@ func (s ChannelSum) generate(fl Flavour) (*channelSum, error) {
 		return nil, fmt.Errorf("cannot divide %v into %d parts", s.Shape, s.Split)
 	}
 	w := &channelSum{channels: int(s.Shape[last-1]), split: s.Split, planes: s.Shape[last] > 1}
-	g := s.Group
+	g := s.Elementwise
 	if !w.planes { // without the dimension of size 1, the innermost is that of channels
 		g.Shape = s.Shape[:last]
 	}
@@ -96,7 +97,7 @@ func (s ChannelSum) generate(fl Flavour) (*channelSum, error) {
 			return nil, fmt.Errorf("%s depends on the place in the images", in.Op)
 		}
 	}
-	w.groupGen = &groupGen{Group: g, n: product(g.Shape), b: NewBuilder(fl, g.Name, groupThreads)}
+	w.elementwiseGen = &elementwiseGen{Elementwise: g, n: product(g.Shape), b: NewBuilder(fl, g.Name, elementThreads)}
 	if err := w.check(); err != nil {
 		return nil, err
 	}
@@ -105,7 +106,7 @@ func (s ChannelSum) generate(fl Flavour) (*channelSum, error) {
 			return nil, fmt.Errorf("sum of value %d of %d", v, len(g.Code))
 		}
 	}
-	for w.vec = w.width(); !w.planes && 4*groupThreads*w.vec*len(s.Sums) > channelShared; w.vec /= 2 {
+	for w.vec = w.width(); !w.planes && 4*elementThreads*w.vec*len(s.Sums) > channelShared; w.vec /= 2 {
 	}
 	return w, nil
 }
@@ -194,14 +195,14 @@ func (w *channelSum) sumPlanes(values []int, outs []Reg) {
 	first, last := w.part(n)
 	c := wide(channel)
 	w.steady([]Reg{{}, c, {}}, 1)
-	w.each(b.iadd(first, w.tid), last, groupThreads, n, func(j Reg) {
+	w.each(b.iadd(first, w.tid), last, elementThreads, n, func(j Reg) {
 		image := b.Do("div.u32", j, I(plane))
 		at := b.Do("mad.lo.u32", image, I(-plane), j)
 		w.add([]Reg{wide(image), c, b.Do("mul.wide.u32", at, I(w.vec))}, values, sums)
 	})
 	var totals []Reg
 	for i := range values {
-		totals = append(totals, b.blockFold(sums[i][0], w.tid, groupThreads, fmt.Sprintf("fold%d", i), func(x, y Reg) Reg { return b.add(x, y) }))
+		totals = append(totals, b.blockFold(sums[i][0], w.tid, elementThreads, fmt.Sprintf("fold%d", i), func(x, y Reg) Reg { return b.add(x, y) }))
 	}
 	b.If(b.Do("setp.eq.u32", w.tid, I(0)), func() { w.store(outs, totals, channel) })
 }
@@ -226,7 +227,7 @@ func (w *channelSum) side() int {
 // channels, and those above each other the same.
 func (w *channelSum) sumRows(values []int, outs []Reg) {
 	b, side := w.b, w.side()
-	rows := groupThreads / side
+	rows := elementThreads / side
 	n := int(w.n) / w.channels
 	sums := w.zeros(values, w.vec)
 	lane := b.Do("and.b32", w.tid, I(side-1))
@@ -257,9 +258,9 @@ func (w *channelSum) outer(j Reg) []Reg {
 // foldRows adds up what the threads above each other have, a thread for each channel.
 func (w *channelSum) foldRows(side int, sums [][]Reg, outs []Reg) {
 	b := w.b
-	sh := b.Shared("sums", 4, 4*groupThreads*w.vec*len(sums))
+	sh := b.Shared("sums", 4, 4*elementThreads*w.vec*len(sums))
 	mine := b.iadd(sh, b.Do("shl.b32", w.tid, I(2)))
-	at := func(i, l int) int64 { return int64(4 * groupThreads * (i*w.vec + l)) }
+	at := func(i, l int) int64 { return int64(4 * elementThreads * (i*w.vec + l)) }
 	for i, list := range sums {
 		for l, s := range list {
 			b.Do("st.shared.f32", Addr{Base: mine, Off: at(i, l)}, s)
@@ -271,14 +272,14 @@ func (w *channelSum) foldRows(side int, sums [][]Reg, outs []Reg) {
 	element := b.Do("shr.u32", w.tid, I(bits.TrailingZeros(uint(side))))
 	group := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(side), lane)
 	channel := b.Do("mad.lo.u32", group, I(w.vec), element)
-	inside := b.below(w.tid, side*w.vec, side*w.vec == groupThreads)
+	inside := b.below(w.tid, side*w.vec, side*w.vec == elementThreads)
 	inside = b.both(inside, b.below(channel, w.channels, w.channels%(side*w.vec) == 0))
 	b.where(inside, func() {
-		from := b.iadd(sh, b.Do("shl.b32", b.Do("mad.lo.u32", element, I(groupThreads), lane), I(2)))
+		from := b.iadd(sh, b.Do("shl.b32", b.Do("mad.lo.u32", element, I(elementThreads), lane), I(2)))
 		var totals []Reg
 		for i := range sums {
 			total := b.Do("ld.shared.f32", Addr{Base: from, Off: at(i, 0)})
-			for r := 1; r < groupThreads/side; r++ {
+			for r := 1; r < elementThreads/side; r++ {
 				total = b.add(total, b.Do("ld.shared.f32", Addr{Base: from, Off: at(i, 0) + int64(4*side*r)}))
 			}
 			totals = append(totals, total)

@@ -47,14 +47,14 @@ func (s Gather) id(b *Builder, ids, at Reg) Reg {
 // perElement runs body for each element of Outer×rows×Inner with its coordinates.
 func (s Gather) perElement(b *Builder, rows int, body func(e, o, row, in Reg)) [3]int {
 	n := s.Outer * rows * s.Inner
-	e := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(groupThreads), b.special("%tid.x"))
+	e := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(elementThreads), b.special("%tid.x"))
 	b.guarded(e, int64(n), func() {
 		t := b.Do("div.u32", e, I(s.Inner))
 		in := b.Do("mad.lo.u32", t, I(-s.Inner), e)
 		o := b.Do("div.u32", t, I(rows))
 		body(e, o, b.Do("mad.lo.u32", o, I(-rows), t), in)
 	})
-	return [3]int{ceilDiv(n, groupThreads), 1, 1}
+	return [3]int{ceilDiv(n, elementThreads), 1, 1}
 }
 
 // Forward generates the gather.
@@ -62,7 +62,7 @@ func (s Gather) Forward(fl Flavour) (*Launch, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	b := NewBuilder(fl, s.Name, groupThreads)
+	b := NewBuilder(fl, s.Name, elementThreads)
 	p := params{b: b}
 	x, ids := p.in("x", s.In, s.Outer*s.N*s.Inner), p.in("ids", s.IDs, s.ids())
 	y := p.out("y", s.In, s.Outer*s.M*s.Inner)

@@ -30,7 +30,7 @@ type Norm struct {
 	NoScale, Bias  bool
 	Eps            float32
 	Workers        int // teams that share the rows, backward each with sums of its own; 0 picks 16·132 or fewer, backward 4·132
-	Before, After  *Group
+	Before, After  *Elementwise
 	X              int
 	Shape          []int64 // dimensions that number rows, then those of their columns; nil: Rows×Cols
 	Stride, PerRow []int64 // of x, y, dx, dy and of scale and bias over Shape; nil: dense, and one element for each column
@@ -48,15 +48,15 @@ type normGen struct {
 	Norm
 	*rows
 	p             params
-	before, after *rowGroup
-	affine        *rowGroup // scale and bias
-	x             *rowGroup // backward: what was normalised
+	before, after *rowElementwise
+	affine        *rowElementwise // scale and bias
+	x             *rowElementwise // backward: what was normalised
 	mean, rstd    Reg
 }
 
-// plain is the group that reads or writes one tensor as it lies.
-func (s Norm) plain(load, store string, d DType) *Group {
-	g := &Group{Shape: s.shape(), Code: []Instr{{Op: "in", Type: Float32}}, Loads: []Access{{Name: load, DType: d, Stride: s.Stride}}}
+// plain is code that reads or writes one tensor with the norm's strides.
+func (s Norm) plain(load, store string, d DType) *Elementwise {
+	g := &Elementwise{Shape: s.shape(), Code: []Instr{{Op: "in", Type: Float32}}, Loads: []Access{{Name: load, DType: d, Stride: s.Stride}}}
 	if store != "" {
 		g.Stores = []Output{{Access: Access{Name: store, DType: d, Stride: s.Stride}}}
 	}
@@ -70,13 +70,13 @@ func (s Norm) shape() []int64 {
 	return []int64{int64(s.Rows), int64(s.Cols)}
 }
 
-// perColumn is the group that reads scale and bias.
-func (s Norm) perColumn(bias bool) *Group {
+// perColumn is code that reads scale and bias.
+func (s Norm) perColumn(bias bool) *Elementwise {
 	stride := s.PerRow
 	if stride == nil {
 		stride = []int64{0, 1}
 	}
-	g := &Group{Shape: s.shape()}
+	g := &Elementwise{Shape: s.shape()}
 	for i, name := range []string{"scale", "bias"} {
 		if i == 0 && !s.NoScale || i == 1 && bias {
 			g.Code = append(g.Code, Instr{Op: "in", Type: Float32, Int: int64(len(g.Loads))})
@@ -86,7 +86,7 @@ func (s Norm) perColumn(bias bool) *Group {
 	return g
 }
 
-// start plans the groups of a norm that makes to of from, and begins the kernel.
+// start plans the code around a norm that computes to from from, and begins the kernel.
 func (s Norm) start(fl Flavour, from, to string, in, out DType, backward bool) (*normGen, error) {
 	before, after := s.Before, s.After
 	if before == nil {
@@ -100,12 +100,12 @@ func (s Norm) start(fl Flavour, from, to string, in, out DType, backward bool) (
 		return nil, fmt.Errorf("ptx: %s: value %d of the code before it is not f32", s.Name, s.X)
 	}
 	k := &normGen{Norm: s}
-	groups := []*Group{before, after, s.perColumn(s.Bias && !backward)}
+	codes := []*Elementwise{before, after, s.perColumn(s.Bias && !backward)}
 	if backward {
-		groups = append(groups, s.plain("x", "", s.In))
+		codes = append(codes, s.plain("x", "", s.In))
 	}
-	var plans []*rowGroup
-	for _, g := range groups {
+	var plans []*rowElementwise
+	for _, g := range codes {
 		plan, err := planRows(g, s.Rows, s.Cols)
 		if err != nil {
 			return nil, fmt.Errorf("ptx: %s: %w", s.Name, err)

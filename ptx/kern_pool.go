@@ -129,7 +129,7 @@ func (s Pool) Max(fl Flavour) (*Launch, error) {
 	if s.NoMax && s.NoIndex {
 		return nil, fmt.Errorf("ptx: %s: a pool without results", s.Name)
 	}
-	b := NewBuilder(fl, s.Name, groupThreads)
+	b := NewBuilder(fl, s.Name, elementThreads)
 	q := params{b: b}
 	outs := s.outputs()
 	src := q.in("x", s.In, s.inputs())
@@ -197,7 +197,7 @@ func (s Pool) backward(fl Flavour, indexed bool, take func(b *Builder, acc, dy, 
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	b := NewBuilder(fl, s.Name, groupThreads)
+	b := NewBuilder(fl, s.Name, elementThreads)
 	q := params{b: b}
 	dy := q.in("dy", s.In, s.outputs())
 	var index Reg
@@ -239,7 +239,7 @@ func (s Pool) Avg(fl Flavour) (*Launch, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	b := NewBuilder(fl, s.Name, groupThreads)
+	b := NewBuilder(fl, s.Name, elementThreads)
 	q := params{b: b}
 	src, dst := q.in("x", s.In, s.inputs()), q.out("y", s.Out, s.outputs())
 	grid := b.perElement(s.outputs(), func(i Reg) {

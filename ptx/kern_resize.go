@@ -7,9 +7,9 @@ import (
 
 // perElement runs body in one thread for each of n elements.
 func (b *Builder) perElement(n int, body func(i Reg)) [3]int {
-	i := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(groupThreads), b.special("%tid.x"))
+	i := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(elementThreads), b.special("%tid.x"))
 	b.guarded(i, int64(n), func() { body(i) })
-	return [3]int{ceilDiv(n, groupThreads), 1, 1}
+	return [3]int{ceilDiv(n, elementThreads), 1, 1}
 }
 
 func volume(dims []int) int {
@@ -36,7 +36,7 @@ func (s Pad) Build(fl Flavour) (*Launch, error) {
 		return nil, fmt.Errorf("ptx: %s: cannot pad %v to %v", s.Name, s.In, s.Out)
 	}
 	s = s.merged()
-	b := NewBuilder(fl, s.Name, groupThreads)
+	b := NewBuilder(fl, s.Name, elementThreads)
 	p := params{b: b}
 	x, y := p.in("x", s.DType, volume(s.In)), p.out("y", s.DType, n)
 	grid := b.perElement(n, func(i Reg) {
@@ -196,7 +196,7 @@ func (s Resize) Forward(fl Flavour) (*Launch, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := NewBuilder(fl, s.Name, groupThreads)
+	b := NewBuilder(fl, s.Name, elementThreads)
 	p := params{b: b}
 	x, y := p.in("x", s.X, in), p.out("y", s.Y, out)
 	grid := b.perElement(out, func(i Reg) {
@@ -228,7 +228,7 @@ func (s Resize) Backward(fl Flavour) (*Launch, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := NewBuilder(fl, s.Name, groupThreads)
+	b := NewBuilder(fl, s.Name, elementThreads)
 	p := params{b: b}
 	dy, dx := p.in("dy", s.Y, out), p.out("dx", s.X, in)
 	grid := b.perElement(in, func(i Reg) {

@@ -68,11 +68,11 @@ func (s LinearScan) Build(fl Flavour) (*Launch, error) {
 	if s.Outer < 1 || s.N < 1 || s.Inner < 1 || s.Outer*s.N*s.Inner >= 1<<31 {
 		return nil, fmt.Errorf("ptx: %s: cannot scan %d×%d×%d", s.Name, s.Outer, s.N, s.Inner)
 	}
-	b := NewBuilder(fl, s.Name, groupThreads)
+	b := NewBuilder(fl, s.Name, elementThreads)
 	p := params{b: b}
 	n := s.Outer * s.N * s.Inner
 	x, a, y := p.in("x", s.In, n), p.in("a", s.Factor, n), p.out("y", s.Out, n)
-	e := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(groupThreads), b.special("%tid.x"))
+	e := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(elementThreads), b.special("%tid.x"))
 	b.guarded(e, int64(s.Outer*s.Inner), func() {
 		o, in := b.divmod(e, s.Inner)
 		last := b.konst(0)
@@ -86,7 +86,7 @@ func (s LinearScan) Build(fl Flavour) (*Launch, error) {
 			b.storeF(b.at(y, at, s.Out.Size()), 0, s.Out, []Reg{last})
 		})
 	})
-	return finish(b, [3]int{ceilDiv(s.Outer*s.Inner, groupThreads), 1, 1}, p.list)
+	return finish(b, [3]int{ceilDiv(s.Outer*s.Inner, elementThreads), 1, 1}, p.list)
 }
 
 // prefix adds each lane's predecessors to it, floats or integers.

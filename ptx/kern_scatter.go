@@ -26,10 +26,10 @@ func (s Scatter) Build(fl Flavour) (*Launch, error) {
 	if s.Inner < 32 && s.M > 1 {
 		return s.byWarp(fl)
 	}
-	b := NewBuilder(fl, s.Name, groupThreads)
+	b := NewBuilder(fl, s.Name, elementThreads)
 	k := s.open(b)
 	n := s.Outer * s.Inner
-	column := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(groupThreads), b.special("%tid.x"))
+	column := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(elementThreads), b.special("%tid.x"))
 	b.guarded(column, int64(n), func() {
 		k.outer, k.inner = b.divmod(column, s.Inner)
 		b.Loop(I(0), I(s.M), I(1), B32, func(m Reg) {
@@ -38,7 +38,7 @@ func (s Scatter) Build(fl Flavour) (*Launch, error) {
 			b.If(b.Do("setp.lt.u32", id, I(s.N)), func() { k.put(id, k.take(from)) })
 		})
 	})
-	return inPlace(finish(b, [3]int{ceilDiv(n, groupThreads), 1, 1}, k.p.list))
+	return inPlace(finish(b, [3]int{ceilDiv(n, elementThreads), 1, 1}, k.p.list))
 }
 
 // scattering is a kernel being written.

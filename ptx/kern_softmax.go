@@ -76,27 +76,27 @@ func (s Softmax) prepare(r *rows, row Reg, c int, v []Reg) {
 // Backward generates dx from dy and y; In is the type of dy, Out the type of y. Rows that do not
 // fit into registers are read twice.
 func (s Softmax) Backward(fl Flavour) (*Launch, error) {
-	var groups [3]*rowGroup
+	var codes [3]*rowElementwise
 	for i, d := range []DType{s.In, s.Out, cmp.Or(s.DX, s.In)} {
-		g := &Group{Shape: []int64{int64(s.Rows), int64(s.Cols)}, Loads: []Access{{Name: []string{"dy", "y", ""}[i], DType: d}}, Code: []Instr{{Op: "in", Type: Float32}}}
+		g := &Elementwise{Shape: []int64{int64(s.Rows), int64(s.Cols)}, Loads: []Access{{Name: []string{"dy", "y", ""}[i], DType: d}}, Code: []Instr{{Op: "in", Type: Float32}}}
 		if i == 2 {
 			g.Stores = []Output{{Access: Access{Name: "dx", DType: d}}}
 		}
 		var err error
-		if groups[i], err = planRows(g, s.Rows, s.Cols); err != nil {
+		if codes[i], err = planRows(g, s.Rows, s.Cols); err != nil {
 			return nil, fmt.Errorf("ptx: %s: %w", s.Name, err)
 		}
 	}
-	r := rowsOver(fl, s.Name, s.Cols, rowVec(s.Cols, groups[:]), goodLane/2) // of two tensors
+	r := rowsOver(fl, s.Name, s.Cols, rowVec(s.Cols, codes[:]), goodLane/2) // of two tensors
 	b := r.b
 	p := params{b: b}
-	groups[0].loadParams(&p, 0)
-	groups[1].loadParams(&p, 0)
-	groups[2].loadParams(&p, 1)
-	groups[2].storeParams(&p)
+	codes[0].loadParams(&p, 0)
+	codes[1].loadParams(&p, 0)
+	codes[2].loadParams(&p, 1)
+	codes[2].storeParams(&p)
 	r.begin()
 	r.alone(s.Rows, func(row Reg) {
-		dy, y := r.source(groups[0], 0, row), r.source(groups[1], 0, row)
+		dy, y := r.source(codes[0], 0, row), r.source(codes[1], 0, row)
 		total := b.konst(0)
 		r.spots(func(at spot) {
 			g, v := dy.at(at), y.at(at)
@@ -109,8 +109,8 @@ func (s Softmax) Backward(fl Flavour) (*Launch, error) {
 			}
 		})
 		total = r.across(total, r.join("add.rn.f32"))
-		groups[2].enter(r, row)
-		groups[2].through(func(at spot) []Reg {
+		codes[2].enter(r, row)
+		codes[2].through(func(at spot) []Reg {
 			out, g, v := make([]Reg, r.vec), dy.at(at), y.at(at)
 			for i := range out {
 				if s.Log {

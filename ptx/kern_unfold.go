@@ -43,7 +43,7 @@ func (s Unfold) Forward(fl Flavour) (*Launch, error) {
 		return nil, err
 	}
 	cg, first := s.channels()
-	b := NewBuilder(fl, s.Name, groupThreads)
+	b := NewBuilder(fl, s.Name, elementThreads)
 	q := params{b: b}
 	taps := volume(s.Kernel[:])
 	n := s.N * volume(s.To[:]) * cg * taps
@@ -114,7 +114,7 @@ func (s Unfold) Backward(fl Flavour) (*Launch, error) {
 		return nil, err
 	}
 	cg, first := s.channels()
-	b := NewBuilder(fl, s.Name, groupThreads)
+	b := NewBuilder(fl, s.Name, elementThreads)
 	q := params{b: b}
 	taps := volume(s.Kernel[:])
 	src := q.in("dcols", s.In, s.N*volume(s.To[:])*cg*taps)

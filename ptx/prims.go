@@ -5,7 +5,7 @@ import "fmt"
 // prim is how one primitive of element code becomes instructions for one lane.
 type prim struct {
 	args int
-	emit func(c *groupGen, in Instr, r [3]Reg, lane int) Reg
+	emit func(c *elementwiseGen, in Instr, r [3]Reg, lane int) Reg
 }
 
 // prims lists every primitive.
@@ -51,7 +51,7 @@ var prims = map[string]prim{
 	"atan":   {1, function((*Builder).atan)},
 	"erf":    {1, function((*Builder).erf)},
 	"tanh":   {1, function((*Builder).tanh)},
-	"pow": {2, func(c *groupGen, in Instr, r [3]Reg, _ int) Reg {
+	"pow": {2, func(c *elementwiseGen, in Instr, r [3]Reg, _ int) Reg {
 		c.only32(in)
 		return c.b.pow(r[0], r[1])
 	}},
@@ -68,8 +68,8 @@ func operandLetters(r Reg) string {
 func isFloat(d DType) bool { return d == Float32 || d == Float64 }
 
 // arith emits float on float types and whole on integers, with n operands.
-func arith(n int, float, whole string) func(*groupGen, Instr, [3]Reg, int) Reg {
-	return func(c *groupGen, in Instr, r [3]Reg, _ int) Reg {
+func arith(n int, float, whole string) func(*elementwiseGen, Instr, [3]Reg, int) Reg {
+	return func(c *elementwiseGen, in Instr, r [3]Reg, _ int) Reg {
 		name := float
 		if !isFloat(in.Type) {
 			name = whole
@@ -83,7 +83,7 @@ func arith(n int, float, whole string) func(*groupGen, Instr, [3]Reg, int) Reg {
 }
 
 // emitDiv divides; an integer divided by zero is zero.
-func emitDiv(c *groupGen, in Instr, r [3]Reg, _ int) Reg {
+func emitDiv(c *elementwiseGen, in Instr, r [3]Reg, _ int) Reg {
 	if isFloat(in.Type) {
 		return c.b.Do("div.rn."+letters[in.Type], r[0], r[1])
 	}
@@ -92,21 +92,21 @@ func emitDiv(c *groupGen, in Instr, r [3]Reg, _ int) Reg {
 	return c.b.Do("selp.b"+t[1:], I(0), c.b.Do("div."+t, r[0], r[1]), zero)
 }
 
-func function(f func(*Builder, Reg) Reg) func(*groupGen, Instr, [3]Reg, int) Reg {
-	return func(c *groupGen, in Instr, r [3]Reg, _ int) Reg {
+func function(f func(*Builder, Reg) Reg) func(*elementwiseGen, Instr, [3]Reg, int) Reg {
+	return func(c *elementwiseGen, in Instr, r [3]Reg, _ int) Reg {
 		c.only32(in)
 		return f(c.b, r[0])
 	}
 }
 
 // only32 refuses types a transcendental function is not written for.
-func (c *groupGen) only32(in Instr) {
+func (c *elementwiseGen) only32(in Instr) {
 	if in.Type != Float32 {
 		c.b.fail("%s of type %s: this target has it for f32 only; keep the value in f32", in.Op, in.Type)
 	}
 }
 
-func emitConst(c *groupGen, in Instr, _ [3]Reg, _ int) Reg {
+func emitConst(c *elementwiseGen, in Instr, _ [3]Reg, _ int) Reg {
 	switch in.Type {
 	case Float32:
 		return c.b.konst(float32(in.Imm))
@@ -118,12 +118,12 @@ func emitConst(c *groupGen, in Instr, _ [3]Reg, _ int) Reg {
 	return c.b.Do("mov."+letters[in.Type], I(in.Int))
 }
 
-func emitIndex(c *groupGen, _ Instr, _ [3]Reg, lane int) Reg {
+func emitIndex(c *elementwiseGen, _ Instr, _ [3]Reg, lane int) Reg {
 	return c.b.Do("add.s64", c.index, I(lane))
 }
 
-func emitMinMax(which string) func(*groupGen, Instr, [3]Reg, int) Reg {
-	return func(c *groupGen, in Instr, r [3]Reg, _ int) Reg {
+func emitMinMax(which string) func(*elementwiseGen, Instr, [3]Reg, int) Reg {
+	return func(c *elementwiseGen, in Instr, r [3]Reg, _ int) Reg {
 		switch in.Type {
 		case Float32:
 			return c.b.pick(which, r[0], r[1])
@@ -135,8 +135,8 @@ func emitMinMax(which string) func(*groupGen, Instr, [3]Reg, int) Reg {
 	}
 }
 
-func emitRound(mode string) func(*groupGen, Instr, [3]Reg, int) Reg {
-	return func(c *groupGen, in Instr, r [3]Reg, _ int) Reg {
+func emitRound(mode string) func(*elementwiseGen, Instr, [3]Reg, int) Reg {
+	return func(c *elementwiseGen, in Instr, r [3]Reg, _ int) Reg {
 		if !isFloat(in.Type) {
 			return r[0]
 		}
@@ -145,7 +145,7 @@ func emitRound(mode string) func(*groupGen, Instr, [3]Reg, int) Reg {
 	}
 }
 
-func emitSelect(c *groupGen, in Instr, r [3]Reg, _ int) Reg {
+func emitSelect(c *elementwiseGen, in Instr, r [3]Reg, _ int) Reg {
 	b := c.b
 	switch in.Type {
 	case Bool: // (p and a) or (not p and b)
@@ -157,8 +157,8 @@ func emitSelect(c *groupGen, in Instr, r [3]Reg, _ int) Reg {
 }
 
 // compare is ordered except ne, which holds when an operand is NaN.
-func compare(rel string) func(*groupGen, Instr, [3]Reg, int) Reg {
-	return func(c *groupGen, _ Instr, r [3]Reg, _ int) Reg {
+func compare(rel string) func(*elementwiseGen, Instr, [3]Reg, int) Reg {
+	return func(c *elementwiseGen, _ Instr, r [3]Reg, _ int) Reg {
 		b, t := c.b, operandLetters(r[0])
 		switch {
 		case t == "pred" && rel == "ne":
@@ -173,11 +173,11 @@ func compare(rel string) func(*groupGen, Instr, [3]Reg, int) Reg {
 	}
 }
 
-func (c *groupGen) boolToInt(p Reg) Reg { return c.b.Do("selp.b32", I(1), I(0), p) }
+func (c *elementwiseGen) boolToInt(p Reg) Reg { return c.b.Do("selp.b32", I(1), I(0), p) }
 
 // logic works on booleans, and bitwise on integers.
-func logic(op string) func(*groupGen, Instr, [3]Reg, int) Reg {
-	return func(c *groupGen, in Instr, r [3]Reg, _ int) Reg {
+func logic(op string) func(*elementwiseGen, Instr, [3]Reg, int) Reg {
+	return func(c *elementwiseGen, in Instr, r [3]Reg, _ int) Reg {
 		t := map[DType]string{Bool: "pred", Int32: "b32", Int64: "b64"}[in.Type]
 		if op == "not" {
 			return c.b.Do("not."+t, r[0])
@@ -186,8 +186,8 @@ func logic(op string) func(*groupGen, Instr, [3]Reg, int) Reg {
 	}
 }
 
-func test(what string) func(*groupGen, Instr, [3]Reg, int) Reg {
-	return func(c *groupGen, _ Instr, r [3]Reg, _ int) Reg {
+func test(what string) func(*elementwiseGen, Instr, [3]Reg, int) Reg {
+	return func(c *elementwiseGen, _ Instr, r [3]Reg, _ int) Reg {
 		x := r[0]
 		if x.Class == F64 { // narrowing keeps NaN and Inf but may overflow: compare in f64
 			if what == "notanumber" {
@@ -207,11 +207,11 @@ var conversions = map[Class]map[DType]string{
 	B64: {Float32: "cvt.rn.f32.s64", Float64: "cvt.rn.f64.s64", Int32: "cvt.s32.s64"},
 }
 
-func emitConv(c *groupGen, in Instr, r [3]Reg, _ int) Reg { return c.convert(r[0], in.Type) }
+func emitConv(c *elementwiseGen, in Instr, r [3]Reg, _ int) Reg { return c.convert(r[0], in.Type) }
 
 // convert brings a value to another value type: floats to integers toward zero, anything to bool
 // by comparing with zero.
-func (c *groupGen) convert(x Reg, to DType) Reg {
+func (c *elementwiseGen) convert(x Reg, to DType) Reg {
 	b, from := c.b, operandLetters(x)
 	if letters[to] == from {
 		return x
@@ -239,7 +239,7 @@ func (c *groupGen) convert(x Reg, to DType) Reg {
 }
 
 // fromMemory turns stored bits of type d into a value of type t.
-func (c *groupGen) fromMemory(x Reg, d, t DType) Reg {
+func (c *elementwiseGen) fromMemory(x Reg, d, t DType) Reg {
 	b := c.b
 	switch d {
 	case Float16, BFloat16:
@@ -253,7 +253,7 @@ func (c *groupGen) fromMemory(x Reg, d, t DType) Reg {
 }
 
 // toMemory turns a value of type t into the bits stored for d.
-func (c *groupGen) toMemory(x Reg, t, d DType) Reg {
+func (c *elementwiseGen) toMemory(x Reg, t, d DType) Reg {
 	b := c.b
 	switch d {
 	case Float16, BFloat16:
@@ -271,7 +271,7 @@ func (c *groupGen) toMemory(x Reg, t, d DType) Reg {
 }
 
 // emitRoundTo rounds to a narrower float, or cuts an integer to a byte, and widens back.
-func emitRoundTo(c *groupGen, in Instr, r [3]Reg, _ int) Reg {
+func emitRoundTo(c *elementwiseGen, in Instr, r [3]Reg, _ int) Reg {
 	switch in.To {
 	case Float16, BFloat16:
 		x := c.convert(r[0], Float32)
@@ -288,7 +288,7 @@ func emitRoundTo(c *groupGen, in Instr, r [3]Reg, _ int) Reg {
 }
 
 // emitTF32 rounds to a 10-bit mantissa, ties to even; infinities and NaN pass through.
-func emitTF32(c *groupGen, in Instr, r [3]Reg, _ int) Reg {
+func emitTF32(c *elementwiseGen, in Instr, r [3]Reg, _ int) Reg {
 	c.only32(in)
 	b := c.b
 	w := b.bits(r[0])
@@ -298,7 +298,7 @@ func emitTF32(c *groupGen, in Instr, r [3]Reg, _ int) Reg {
 }
 
 // emitPhilox shares one block of four words between four neighbouring lanes.
-func emitPhilox(c *groupGen, in Instr, r [3]Reg, lane int) Reg {
+func emitPhilox(c *elementwiseGen, in Instr, r [3]Reg, lane int) Reg {
 	key := fmt.Sprintf("%d.%d.%d.%d.%d", in.A, in.B, in.C, in.Int, lane/4)
 	b := c.b
 	if c.lanes%4 != 0 { // element by element: the word is chosen at run time

@@ -1,5 +1,5 @@
 // Package ptx builds, prints, parses and verifies NVIDIA PTX text, and generates the
-// kernels that no library offers: elementwise groups, reductions, softmax, norms, losses,
+// kernels that no library offers: elementwise code, reductions, softmax, norms, losses,
 // embedding, dropout, optimizer and scaler updates, transposes, pooling.
 //
 // One table (table.go) holds every instruction the package knows: its spelling, the types of

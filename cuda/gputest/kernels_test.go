@@ -103,7 +103,7 @@ func simulate(t *testing.T, l *ptx.Launch, c ptxtest.Case, bufs []ptxtest.Tensor
 func TestGraph(t *testing.T) {
 	g := open(t)
 	const n, replays = 1 << 12, 10
-	group := ptx.Group{
+	group := ptx.Elementwise{
 		Name: "increment", Shape: []int64{n}, Loads: []ptx.Access{{Name: "x", DType: ptx.Float32}},
 		Code:   []ptx.Instr{{Op: "in", Type: ptx.Float32}, {Op: "const", Type: ptx.Float32, Imm: 1}, {Op: "add", Type: ptx.Float32, A: 0, B: 1}},
 		Stores: []ptx.Output{{Access: ptx.Access{Name: "y", DType: ptx.Float32}, Value: 2}},

@@ -19,7 +19,7 @@ func TestReplayCost(t *testing.T) {
 		g.must(t, p())
 	}
 	var calls []func() error
-	one := g.launcher(t, scaleGroup().Build, scale, good, skips, found, scale, good, skips)
+	one := g.launcher(t, scaleCode().Build, scale, good, skips, found, scale, good, skips)
 	for range launches {
 		calls = append(calls, one)
 	}

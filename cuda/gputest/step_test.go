@@ -55,37 +55,37 @@ func stored(name string, d ptx.DType, v int) ptx.Output {
 	return ptx.Output{Access: ptx.Access{Name: name, DType: d}, Value: v}
 }
 
-// errorGroup is dy = (y - target)·scale/rows in f16.
-func errorGroup() ptx.Group {
+// errorCode is dy = (y - target)·scale/rows in f16.
+func errorCode() ptx.Elementwise {
 	c := &code{}
 	c.in(ptx.Float32, ptx.Float32, ptx.Float32)
 	d := c.f("mul", c.f("mul", c.f("sub", 0, 1), c.num(1.0/stepRows)), 2)
-	return ptx.Group{Name: "step_error", Shape: []int64{stepRows * stepOut}, Code: c.ins,
+	return ptx.Elementwise{Name: "step_error", Shape: []int64{stepRows * stepOut}, Code: c.ins,
 		Loads:  []ptx.Access{{Name: "y", DType: ptx.Float16}, {Name: "t", DType: ptx.Float32}, scalar("scale", ptx.Float32, 1)},
 		Stores: []ptx.Output{stored("dy", ptx.Float16, d)}}
 }
 
-// inverseGroup is 1/scale.
-func inverseGroup() ptx.Group {
+// inverseCode is 1/scale.
+func inverseCode() ptx.Elementwise {
 	c := &code{}
 	c.in(ptx.Float32)
-	return ptx.Group{Name: "step_inverse", Code: append(c.ins, ptx.Instr{Op: "const", Type: ptx.Float32, Imm: 1}, ptx.Instr{Op: "div", Type: ptx.Float32, A: 1, B: 0}),
+	return ptx.Elementwise{Name: "step_inverse", Code: append(c.ins, ptx.Instr{Op: "const", Type: ptx.Float32, Imm: 1}, ptx.Instr{Op: "div", Type: ptx.Float32, A: 1, B: 0}),
 		Loads: []ptx.Access{{Name: "scale", DType: ptx.Float32}}, Stores: []ptx.Output{stored("inv", ptx.Float32, 2)}}
 }
 
-// updateGroup is w -= rate·g·inv unless skipped, with the f16 copy.
-func updateGroup() ptx.Group {
+// updateCode is w -= rate·g·inv unless skipped, with the f16 copy.
+func updateCode() ptx.Elementwise {
 	c := &code{}
 	c.in(ptx.Float32, ptx.Float32, ptx.Float32)
 	skip := c.emit(ptx.Instr{Op: "in", Type: ptx.Bool, Int: 3})
 	w := c.f("select", skip, 0, c.f("sub", 0, c.f("mul", c.f("mul", 1, 2), c.num(stepRate))))
-	return ptx.Group{Name: "step_update", Shape: []int64{stepOut * stepIn}, Code: c.ins,
+	return ptx.Elementwise{Name: "step_update", Shape: []int64{stepOut * stepIn}, Code: c.ins,
 		Loads:  []ptx.Access{{Name: "w", DType: ptx.Float32}, {Name: "g", DType: ptx.Float32}, scalar("inv", ptx.Float32, 1), scalar("skip", ptx.Bool, 1)},
 		Stores: []ptx.Output{stored("w1", ptx.Float32, w), stored("low", ptx.Float16, w)}}
 }
 
-// scaleGroup halves the scale on overflow, doubles it after stepGrowth clean steps, and counts skips.
-func scaleGroup() ptx.Group {
+// scaleCode halves the scale on overflow, doubles it after stepGrowth clean steps, and counts skips.
+func scaleCode() ptx.Elementwise {
 	c := &code{}
 	c.in(ptx.Float32, ptx.Int32, ptx.Int32, ptx.Bool)
 	i32 := func(op string, a ...int) int { n := c.f(op, a...); c.ins[n].Type = ptx.Int32; return n }
@@ -95,7 +95,7 @@ func scaleGroup() ptx.Group {
 	scale := c.f("select", 3, c.f("mul", 0, c.num(0.5)), c.f("select", grow, c.f("mul", 0, c.num(2)), 0))
 	good := i32("select", 3, num(0), i32("select", grow, num(0), next))
 	skips := i32("add", 2, i32("conv", 3))
-	return ptx.Group{Name: "step_scale", Code: c.ins,
+	return ptx.Elementwise{Name: "step_scale", Code: c.ins,
 		Loads:  []ptx.Access{{Name: "scale", DType: ptx.Float32}, {Name: "good", DType: ptx.Int32}, {Name: "skips", DType: ptx.Int32}, {Name: "skip", DType: ptx.Bool}},
 		Stores: []ptx.Output{stored("scale1", ptx.Float32, scale), stored("good1", ptx.Int32, good), stored("skips1", ptx.Int32, skips)}}
 }
@@ -170,13 +170,13 @@ func TestTrainingStep(t *testing.T) {
 	finish.Name = "step_finish"
 	step := []func() error{
 		forward,
-		g.launcher(t, errorGroup().Build, y, pt, pscale, dy),
+		g.launcher(t, errorCode().Build, y, pt, pscale, dy),
 		grads,
-		g.launcher(t, inverseGroup().Build, pscale, inv),
+		g.launcher(t, inverseCode().Build, pscale, inv),
 		g.launcher(t, stats.Build, dw, inv, sum, bad),
 		g.launcher(t, finish.Finish, sum, bad, norm, found),
-		g.launcher(t, updateGroup().Build, pw, dw, inv, found, pw, plow),
-		g.launcher(t, scaleGroup().Build, pscale, pgood, pskips, found, pscale, pgood, pskips),
+		g.launcher(t, updateCode().Build, pw, dw, inv, found, pw, plow),
+		g.launcher(t, scaleCode().Build, pscale, pgood, pskips, found, pscale, pgood, pskips),
 	}
 	exec := g.captured(t, step)
 	before := g.Syncs()

@@ -31,7 +31,7 @@ func newBench(t *testing.T, opt Options) *bench {
 	}
 	b := &bench{Device: d, t: t}
 	b.s, b.u = b.stream(), b.stream()
-	g := ptx.Group{
+	g := ptx.Elementwise{
 		Name: "inc", Shape: []int64{words}, Loads: []ptx.Access{{Name: "x", DType: ptx.Float32}},
 		Code:   []ptx.Instr{{Op: "in", Type: ptx.Float32}, {Op: "const", Type: ptx.Float32, Imm: 1}, {Op: "add", Type: ptx.Float32, A: 0, B: 1}},
 		Stores: []ptx.Output{{Access: ptx.Access{Name: "y", DType: ptx.Float32}, Value: 2}},

@@ -31,8 +31,8 @@ func (c *cudaLowerer) batch(s *lower.Step) error {
 // ptxBatch is clusters that are alike, in the terms of package ptx.
 func (c *cudaLowerer) ptxBatch(groups []*lower.Cluster) (ptx.Batch, error) {
 	g := groups[0]
-	pg, err := c.ptxGroup(g)
-	b := ptx.Batch{Group: pg}
+	pg, err := c.ptxElementwise(g)
+	b := ptx.Batch{Elementwise: pg}
 	for i := range b.Loads {
 		b.Loads[i].Stride = []int64{0}
 		if g.Loads[i].Covers(c.p, g.Shape) {

@@ -223,11 +223,11 @@ const channelRounds = 16
 // channelSums launches the sums of values of a cluster over the elements of every
 // channel, in parts that total adds up.
 func (c *cudaCall) channelSums(g *lower.Cluster, values []int, channels, each int) (parts []lower.BufferID, total ptx.ColReduce, err error) {
-	pg, err := c.ptxGroup(g)
+	pg, err := c.ptxElementwise(g)
 	if err != nil {
 		return nil, total, err
 	}
-	kernel := ptx.ChannelSum{Group: pg, Sums: values, Split: 1}
+	kernel := ptx.ChannelSum{Elementwise: pg, Sums: values, Split: 1}
 	across, step, err := kernel.Blocks(c.fl)
 	if err != nil {
 		return nil, total, err

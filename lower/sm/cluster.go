@@ -13,7 +13,7 @@ func (c *cudaLowerer) cluster(g *lower.Cluster) error {
 	if empty(g.Shape) {
 		return nil
 	}
-	pg, err := c.ptxGroup(g)
+	pg, err := c.ptxElementwise(g)
 	if err != nil {
 		return err
 	}
@@ -46,9 +46,9 @@ func empty(shape []int64) bool {
 	return false
 }
 
-// ptxGroup is g in the terms of package ptx.
-func (c *cudaLowerer) ptxGroup(g *lower.Cluster) (ptx.Group, error) {
-	pg := ptx.Group{Name: "k", Shape: g.Shape}
+// ptxElementwise is g in the terms of package ptx.
+func (c *cudaLowerer) ptxElementwise(g *lower.Cluster) (ptx.Elementwise, error) {
+	pg := ptx.Elementwise{Name: "k", Shape: g.Shape}
 	for i := range g.Loads {
 		a, err := ptxAccess(&g.Loads[i], fmt.Sprintf("l%d", i))
 		if err != nil {

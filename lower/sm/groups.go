@@ -78,7 +78,7 @@ func (g grouped) after(c *cudaCall, k *ptx.Norm) (loads, stores []lower.BufferID
 		p.Stores = append(p.Stores, a)
 	}
 	p.Code = code.Ins
-	pg, err := c.ptxGroup(p)
+	pg, err := c.ptxElementwise(p)
 	if err != nil {
 		return nil, nil, err
 	}

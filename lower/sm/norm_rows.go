@@ -158,7 +158,7 @@ func (e rowJoins) inRows(j int, norm *lower.Step) bool {
 			return false
 		}
 	}
-	_, err := (&cudaLowerer{}).ptxGroup(g)
+	_, err := (&cudaLowerer{}).ptxElementwise(g)
 	return err == nil
 }
 
@@ -211,7 +211,7 @@ func (c *cudaCall) surround(k *ptx.Norm, x, y lower.BufferID) (loads, more, stor
 	end := c.s.Kernel.Fusion
 	loads, stores = []lower.BufferID{x}, []lower.BufferID{y}
 	if g := end.Prologue; g != nil {
-		pg, err := c.ptxGroup(g)
+		pg, err := c.ptxElementwise(g)
 		if err != nil {
 			return nil, nil, nil, err
 		}
@@ -219,7 +219,7 @@ func (c *cudaCall) surround(k *ptx.Norm, x, y lower.BufferID) (loads, more, stor
 		loads = buffersOf(g.Loads)
 	}
 	if g := end.Epilogue; g != nil {
-		pg, err := c.ptxGroup(g)
+		pg, err := c.ptxElementwise(g)
 		if err != nil {
 			return nil, nil, nil, err
 		}

@@ -8,7 +8,7 @@ import (
 
 // update is p' = p - rate·g with a bf16 copy of p', over tensors of these sizes.
 func update(sizes ...int64) ptx.Batch {
-	return ptx.Batch{Sizes: sizes, Group: ptx.Group{
+	return ptx.Batch{Sizes: sizes, Elementwise: ptx.Elementwise{
 		Name:  "k",
 		Loads: []ptx.Access{walk("p", ptx.Float32), walk("g", ptx.Float16), {Name: "rate", DType: ptx.Float32, Stride: []int64{0}}},
 		Code: []ptx.Instr{

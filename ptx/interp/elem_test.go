@@ -160,7 +160,7 @@ func elemInput(r *rand.Rand, v *ir.Value) *eval.Tensor {
 
 // elemRun makes a node's kernel, and what runs it or a changed one and compares with the evaluator.
 func elemRun(n *ir.Node) (l *ptx.Launch, exact bool, run func(k *ptx.Kernel, steps int64) error, err error) {
-	g, exact, worst := elemGroup(n)
+	g, exact, worst := elementwiseOf(n)
 	if l, err = g.Build(ptx.SM80); err != nil {
 		return nil, false, nil, err
 	}
@@ -227,8 +227,8 @@ func agree(x, y, first float64, exact bool, ulp float64, d ir.DType) bool {
 	return math.Abs(x-y) <= unit*math.Max(math.Abs(y), 1e-3)+ulp*0x1p-24*math.Min(math.Abs(first), 100)
 }
 
-// elemGroup writes the node's code as a PTX group: one load for each operand, broadcast as numpy does.
-func elemGroup(n *ir.Node) (g ptx.Group, exact bool, ulp float64) {
+// elementwiseOf writes the node's code as ptx.Elementwise: one load for each operand, broadcast as numpy does.
+func elementwiseOf(n *ir.Node) (g ptx.Elementwise, exact bool, ulp float64) {
 	code, results := ir.NodeCode(n)
 	g.Name = n.Def().Name
 	dims := func(v *ir.Value) (d []int64) {

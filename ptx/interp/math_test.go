@@ -162,7 +162,7 @@ func TestFunctionsAreAccurate(t *testing.T) {
 		{"atan", math.Atan, 2, 20, nil},
 	} {
 		x := samples(c.lim)
-		g := ptx.Group{
+		g := ptx.Elementwise{
 			Name: "f_" + c.op, Shape: []int64{int64(len(x))},
 			Loads:  []ptx.Access{{Name: "x", DType: ptx.Float32}},
 			Code:   []ptx.Instr{{Op: "in", Type: ptx.Float32}, {Op: c.op, Type: ptx.Float32}},
@@ -211,7 +211,7 @@ func TestPow(t *testing.T) {
 		u, v := math.Mod(float64(i)*0.618033988749895, 1), math.Mod(float64(i)*0.7548776662466927, 1)
 		x, y = append(x, float32(math.Exp((u-0.5)*60))), append(y, float32((v-0.5)*8))
 	}
-	g := ptx.Group{
+	g := ptx.Elementwise{
 		Name: "pow", Shape: []int64{int64(len(x))}, Loads: []ptx.Access{{Name: "x", DType: ptx.Float32}, {Name: "y", DType: ptx.Float32}},
 		Code:   []ptx.Instr{{Op: "in", Type: ptx.Float32}, {Op: "in", Type: ptx.Float32, Int: 1}, {Op: "pow", Type: ptx.Float32, A: 0, B: 1}},
 		Stores: []ptx.Output{{Access: ptx.Access{Name: "z", DType: ptx.Float32}, Value: 2}},

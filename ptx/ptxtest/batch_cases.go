@@ -66,7 +66,7 @@ func sizesOf(n []int) (out []int64) {
 
 // batchUpdate is AdamW over several tensors.
 func batchUpdate(n ...int) Case {
-	b := tensors{Batch: ptx.Batch{Group: AdamW(n[0]), Sizes: sizesOf(n)}, params: 4}
+	b := tensors{Batch: ptx.Batch{Elementwise: AdamW(n[0]), Sizes: sizesOf(n)}, params: 4}
 	b.Name = caseName("batch_adamw%d", n)
 	b.Name = identifier(b.Name)
 	return Case{
@@ -109,7 +109,7 @@ func identifier(s string) string {
 
 // batchCast converts several tensors.
 func batchCast(from, to ptx.DType, n ...int) Case {
-	b := tensors{Batch: ptx.Batch{Group: Cast(from, to, n[0]), Sizes: sizesOf(n)}, params: 1}
+	b := tensors{Batch: ptx.Batch{Elementwise: Cast(from, to, n[0]), Sizes: sizesOf(n)}, params: 1}
 	b.Name = identifier(caseName("batch_cast_%s%d", to, n))
 	return Case{
 		Name: b.Name, Kernel: "Batch.Build", Size: n[0], Build: b.Build, Exact: true, Link: b.link, Streams: true,
@@ -143,7 +143,7 @@ func batchSum(n ...int) Case {
 	square := e.f("mul", u, u)
 	bad := e.op("or", ptx.Bool, e.op("isnan", ptx.Bool, u), e.op("isinf", ptx.Bool, u))
 	count := e.f("select", bad, e.num(1), e.num(0))
-	b := tensors{params: 3, Batch: ptx.Batch{Sizes: sizesOf(n), Group: ptx.Group{
+	b := tensors{params: 3, Batch: ptx.Batch{Sizes: sizesOf(n), Elementwise: ptx.Elementwise{
 		Loads: []ptx.Access{load("g", ptx.Float16), load("mult", ptx.Float32, 0)}, Code: e.ins,
 	}}}
 	b.Name = identifier(caseName("batch_sum%d", n))

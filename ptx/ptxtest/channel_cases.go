@@ -128,7 +128,7 @@ func gradientSums(shape [3]int, split int, low ptx.DType, twin bool) Case {
 	for at := 3; at < len(loads); at += 3 {
 		values = append(values, e.f("mul", dy, e.f("mul", e.f("sub", at, at+1), at+2)))
 	}
-	g := ptx.ChannelSum{Split: max(split, 1), Sums: values, Group: ptx.Group{Shape: []int64{int64(s.Outer), int64(s.C), int64(s.Inner)},
+	g := ptx.ChannelSum{Split: max(split, 1), Sums: values, Elementwise: ptx.Elementwise{Shape: []int64{int64(s.Outer), int64(s.C), int64(s.Inner)},
 		Loads: loads, Code: e.ins, Stores: []ptx.Output{output("dy", ptx.Float32, dy)}}}
 	g.Name = channelName(caseName("bnsums_%s_%d", low, len(values)), s)
 	return Case{
@@ -199,7 +199,7 @@ func imageSums(images, positions, channels, split int) Case {
 	each, stat := []int64{int64(positions * channels), int64(channels), 1, 1}, []int64{int64(channels), 0, 1, 0}
 	e := &expr{ins: code(ptx.BFloat16, ptx.Float32, ptx.Float32)}
 	g := ptx.ChannelSum{Split: split, Sums: []int{e.f("mul", 0, e.f("sub", 1, 2))}}
-	g.Group = ptx.Group{Name: caseName("imagesums_%dx%dx%d", images, positions, channels), Shape: []int64{int64(images), int64(positions), int64(channels), 1},
+	g.Elementwise = ptx.Elementwise{Name: caseName("imagesums_%dx%dx%d", images, positions, channels), Shape: []int64{int64(images), int64(positions), int64(channels), 1},
 		Loads: []ptx.Access{load("dy", ptx.BFloat16, each...), load("x", ptx.Float32, each...), load("mean", ptx.Float32, stat...)}, Code: e.ins}
 	return Case{
 		Name: g.Name, Kernel: "ChannelSum.Build", Size: positions, Build: g.Build,

@@ -137,14 +137,14 @@ func lossSumGroup(rows, cols int) Case {
 	soft := e.f("log1p", e.f("exp", e.f("neg", e.f("abs", x))))
 	loss := e.f("add", e.f("sub", e.f("max", x, e.num(0)), e.f("mul", x, y)), soft)
 	loss = e.f("mul", loss, w)
-	g := ptx.Group{
+	g := ptx.Elementwise{
 		Name: caseName("bce_sum_%dx%d", rows, cols), Shape: []int64{int64(rows), int64(cols)},
 		Loads: []ptx.Access{load("x", ptx.Float16), load("y", ptx.Float32), load("w", ptx.Float32, 1, 0)},
 		Code:  e.ins,
 	}
 	parts := g.SumParts()
 	return Case{
-		Name: g.Name, Kernel: "Group.Sum", Size: n, Build: func(fl ptx.Flavour) (*ptx.Launch, error) { return g.Sum(fl, loss, w) },
+		Name: g.Name, Kernel: "Elementwise.Sum", Size: n, Build: func(fl ptx.Flavour) (*ptx.Launch, error) { return g.Sum(fl, loss, w) },
 		Trials: 8, Streams: n >= 1<<13,
 		Fill: func(r *rand.Rand) []Tensor {
 			x := fill(r, ptx.Float16, n, 3)

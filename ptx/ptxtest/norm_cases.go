@@ -53,7 +53,7 @@ func residual(rows, cols int, in, out ptx.DType) ptx.Norm {
 		c = append(c, ptx.Instr{Op: "round", Type: ptx.Float32, To: in, A: x})
 		x++
 	}
-	return ptx.Norm{Rows: rows, Cols: cols, In: in, Out: out, Bias: true, X: x, Before: &ptx.Group{
+	return ptx.Norm{Rows: rows, Cols: cols, In: in, Out: out, Bias: true, X: x, Before: &ptx.Elementwise{
 		Shape: []int64{int64(rows), int64(cols)}, Code: c,
 		Loads:  []ptx.Access{load("sum", ptx.Float32), load("branch_bias", out, 0, 1), load("trunk", in)},
 		Stores: []ptx.Output{output("new_trunk", in, x)},
@@ -63,7 +63,7 @@ func residual(rows, cols int, in, out ptx.DType) ptx.Norm {
 // trunk is a norm whose gradient is added to that of the trunk, stored in in and out.
 func trunk(rows, cols int, in, out ptx.DType) ptx.Norm {
 	c := append(code(in, in), ptx.Instr{Op: "add", Type: ptx.Float32, A: 0, B: 1})
-	s := ptx.Norm{Rows: rows, Cols: cols, In: in, Out: out, Bias: true, Workers: 4, After: &ptx.Group{
+	s := ptx.Norm{Rows: rows, Cols: cols, In: in, Out: out, Bias: true, Workers: 4, After: &ptx.Elementwise{
 		Shape: []int64{int64(rows * cols)}, Code: c,
 		Loads:  []ptx.Access{load("dx", in), load("dtrunk", in)},
 		Stores: []ptx.Output{output("sum", in, 2)},

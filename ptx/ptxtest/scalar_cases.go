@@ -10,7 +10,7 @@ import (
 // doubles is arithmetic in f64: y = (x·x + 1) / 3.
 func doubles() Case {
 	const n = 257
-	g := ptx.Group{
+	g := ptx.Elementwise{
 		Name: "f64_arith", Shape: []int64{n},
 		Loads: []ptx.Access{load("x", ptx.Float64)},
 		Code: append(code(ptx.Float64),
@@ -21,7 +21,7 @@ func doubles() Case {
 		Stores: []ptx.Output{output("y", ptx.Float64, 4)},
 	}
 	return Case{
-		Name: g.Name, Kernel: "Group.Build", Size: elements(g), Build: g.Build, Exact: true,
+		Name: g.Name, Kernel: "Elementwise.Build", Size: elements(g), Build: g.Build, Exact: true,
 		Fill: func(r *rand.Rand) []Tensor {
 			return []Tensor{special(r, ptx.Float64, n, 1), New(ptx.Float64, n)}
 		},
@@ -38,7 +38,7 @@ func doubles() Case {
 // integers is y = a/b + a·b in i32, a quotient by zero being zero.
 func integers() Case {
 	const n = 515
-	g := ptx.Group{
+	g := ptx.Elementwise{
 		Name: "i32_arith", Shape: []int64{n},
 		Loads: []ptx.Access{load("a", ptx.Int32), load("b", ptx.Int32)},
 		Code: append(code(ptx.Int32, ptx.Int32),
@@ -48,7 +48,7 @@ func integers() Case {
 		Stores: []ptx.Output{output("y", ptx.Int32, 4)},
 	}
 	return Case{
-		Name: g.Name, Kernel: "Group.Build", Size: elements(g), Build: g.Build, Exact: true,
+		Name: g.Name, Kernel: "Elementwise.Build", Size: elements(g), Build: g.Build, Exact: true,
 		Fill: func(r *rand.Rand) []Tensor {
 			a, b := New(ptx.Int32, n), New(ptx.Int32, n)
 			for i := range n {
@@ -76,7 +76,7 @@ func integers() Case {
 func logic() Case {
 	const n = 1029
 	const x, y, nan, lt, inf, fin, both, cond, fl, mn, res = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
-	g := ptx.Group{
+	g := ptx.Elementwise{
 		Name: "logic", Shape: []int64{n},
 		Loads: []ptx.Access{load("x", ptx.Float32), load("y", ptx.Float32)},
 		Code: append(code(ptx.Float32, ptx.Float32),
@@ -92,7 +92,7 @@ func logic() Case {
 		Stores: []ptx.Output{output("z", ptx.Float32, res), output("cond", ptx.Bool, cond)},
 	}
 	return Case{
-		Name: g.Name, Kernel: "Group.Build", Size: elements(g), Build: g.Build, Exact: true,
+		Name: g.Name, Kernel: "Elementwise.Build", Size: elements(g), Build: g.Build, Exact: true,
 		Fill: func(r *rand.Rand) []Tensor {
 			return []Tensor{special(r, ptx.Float32, n, 2), special(r, ptx.Float32, n, 2), New(ptx.Float32, n), New(ptx.Bool, n)}
 		},
@@ -118,7 +118,7 @@ func logic() Case {
 	}
 }
 
-// updateCases are the optimizer and scaler updates as element groups.
+// updateCases are the optimizer and scaler updates as elementwise code.
 func updateCases() []Case {
 	var cases []Case
 	for _, n := range sizes {
@@ -149,7 +149,7 @@ const b1, b2, eps, decay = 0.9, 0.999, 1e-8, 0.01
 
 // AdamW is one fused update of n f32 weights with f16 gradients, a device-side learning rate,
 // multiplier and skip flag, and a bf16 copy of the new weights.
-func AdamW(n int) ptx.Group {
+func AdamW(n int) ptx.Elementwise {
 	const w, g, m, v, lr, mult, skip = 0, 1, 2, 3, 4, 5, 6
 	e := &expr{code(ptx.Float32, ptx.Float16, ptx.Float32, ptx.Float32, ptx.Float32, ptx.Float32, ptx.Bool)}
 	grad := e.f("mul", g, mult)
@@ -158,7 +158,7 @@ func AdamW(n int) ptx.Group {
 	step := e.f("div", m1, e.f("add", e.f("sqrt", v1), e.num(eps)))
 	w1 := e.f("sub", w, e.f("mul", lr, e.f("add", step, e.f("mul", w, e.num(decay)))))
 	newW, newM, newV := e.f("select", skip, w, w1), e.f("select", skip, m, m1), e.f("select", skip, v, v1)
-	return ptx.Group{
+	return ptx.Elementwise{
 		Name: caseName("adamw_%d", n), Shape: []int64{int64(n)},
 		Loads: []ptx.Access{load("w", ptx.Float32), load("g", ptx.Float16), load("m", ptx.Float32), load("v", ptx.Float32),
 			load("lr", ptx.Float32, 0), load("mult", ptx.Float32, 0), load("skip", ptx.Bool, 0)},
@@ -171,13 +171,13 @@ func AdamW(n int) ptx.Group {
 func adamw(n int) Case {
 	group := AdamW(n)
 	return Case{
-		Name: group.Name, Kernel: "Group.Build", Size: n, Build: group.Build, Exact: true, Streams: n >= 1<<14,
+		Name: group.Name, Kernel: "Elementwise.Build", Size: n, Build: group.Build, Exact: true, Streams: n >= 1<<14,
 		Fill:  func(r *rand.Rand) []Tensor { return adamState(r, n) },
 		Check: checkAdam,
 	}
 }
 
-// adamState makes the buffers of an AdamW group over n weights.
+// adamState makes the buffers of an AdamW update over n weights.
 func adamState(r *rand.Rand, n int) []Tensor {
 	one := func(x float64) Tensor { t := New(ptx.Float32, 1); t.Set(0, x); return t }
 	v := fill(r, ptx.Float32, n, 1e-3)
@@ -189,7 +189,7 @@ func adamState(r *rand.Rand, n int) []Tensor {
 		New(ptx.Float32, n), New(ptx.Float32, n), New(ptx.Float32, n), New(ptx.BFloat16, n)}
 }
 
-// checkAdam compares the buffers of an AdamW group bit for bit.
+// checkAdam compares the buffers of an AdamW update bit for bit.
 func checkAdam(in, out []Tensor) error {
 	n := in[0].Len()
 	want := []Tensor{New(ptx.Float32, n), New(ptx.Float32, n), New(ptx.Float32, n), New(ptx.BFloat16, n)}
@@ -234,14 +234,14 @@ func scaler(found int) Case {
 	down := e.f("max", e.f("mul", scale, e.num(0.5)), e.num(1))
 	newScale := e.f("select", bad, down, up)
 	count := e.op("select", ptx.Int32, bad, num(0), e.op("select", ptx.Int32, grow, num(0), next))
-	g := ptx.Group{
+	g := ptx.Elementwise{
 		Name: caseName("scaler_%d", found), Shape: nil,
 		Loads:  []ptx.Access{load("scale", ptx.Float32), load("good", ptx.Int32), load("found", ptx.Bool)},
 		Code:   e.ins,
 		Stores: []ptx.Output{output("scale1", ptx.Float32, newScale), output("good1", ptx.Int32, count)},
 	}
 	return Case{
-		Name: g.Name, Kernel: "Group.Build", Size: elements(g), Build: g.Build, Exact: true,
+		Name: g.Name, Kernel: "Elementwise.Build", Size: elements(g), Build: g.Build, Exact: true,
 		Fill: func(r *rand.Rand) []Tensor {
 			s, n, f := New(ptx.Float32, 1), New(ptx.Int32, 1), New(ptx.Bool, 1)
 			s.Set(0, 65536)

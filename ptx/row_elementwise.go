@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// rowGroup is elementwise code in a kernel over rows, for a thread's vectors of columns: what makes a
-// row's values from other tensors, or something of them. The elements of its shape, in row-major order,
-// are those of the rows.
-type rowGroup struct {
-	*groupGen
+// rowElementwise is elementwise code inside a kernel over rows. It computes the row's elements from
+// other tensors, or results from the row's elements, for the vectors of columns that a thread owns.
+// The elements of its shape, in row-major order, are those of the rows.
+type rowElementwise struct {
+	*elementwiseGen
 	r       *rows
 	rowDims int       // leading dimensions of the shape, which number rows
 	row     Reg       // the row entered
@@ -18,16 +18,16 @@ type rowGroup struct {
 	shared  [][][]Reg // by chunk and load: what is the same for all rows; nil: read in each
 }
 
-// planRows checks a group that runs over rows of cols elements.
-func planRows(g *Group, rows, cols int) (*rowGroup, error) {
-	c, err := planGroup(*g)
+// planRows checks code that runs over rows of cols elements.
+func planRows(g *Elementwise, rows, cols int) (*rowElementwise, error) {
+	c, err := planElementwise(*g)
 	if err != nil {
 		return nil, err
 	}
 	if c.n != int64(rows)*int64(cols) {
 		return nil, fmt.Errorf("%d elements in %d rows of %d", c.n, rows, cols)
 	}
-	k := &rowGroup{groupGen: c}
+	k := &rowElementwise{elementwiseGen: c}
 	if !k.splitRows(int64(cols)) {
 		return nil, fmt.Errorf("rows of %d elements end inside a dimension of %v", cols, g.Shape)
 	}
@@ -36,7 +36,7 @@ func planRows(g *Group, rows, cols int) (*rowGroup, error) {
 
 // splitRows cuts the shape into dimensions that number rows and those of their columns. Rows of one
 // column get a dimension too: a thread that has none must not be where another is.
-func (g *rowGroup) splitRows(cols int64) bool {
+func (g *rowElementwise) splitRows(cols int64) bool {
 	k, inner := len(g.Shape), int64(1)
 	for k > 0 && cols%(inner*g.Shape[k-1]) == 0 {
 		k--
@@ -57,7 +57,7 @@ func (g *rowGroup) splitRows(cols int64) bool {
 }
 
 // restride changes the strides of all accesses.
-func (g *rowGroup) restride(f func(s []int64) []int64) {
+func (g *rowElementwise) restride(f func(s []int64) []int64) {
 	for i := range g.Loads {
 		g.Loads[i].Stride = f(slices.Clone(g.Loads[i].Stride))
 	}
@@ -66,22 +66,22 @@ func (g *rowGroup) restride(f func(s []int64) []int64) {
 	}
 }
 
-// rowVec is how many elements a thread handles together in all groups of a kernel over rows.
-func rowVec(cols int, groups []*rowGroup) int {
+// rowVec is the number of adjacent elements that a thread handles at once in all code of a kernel over rows.
+func rowVec(cols int, codes []*rowElementwise) int {
 	size := 4
-	for _, g := range groups {
+	for _, g := range codes {
 		size = min(size, g.smallest())
 	}
 	for v := min(8, 16/size); v > 1; v /= 2 {
-		if cols%v == 0 && !slices.ContainsFunc(groups, func(g *rowGroup) bool { return !g.fits(int64(v)) }) {
+		if cols%v == 0 && !slices.ContainsFunc(codes, func(g *rowElementwise) bool { return !g.fits(int64(v)) }) {
 			return v
 		}
 	}
 	return 1
 }
 
-// loadParams declares the buffers that the group reads, from load number from, storeParams those it writes.
-func (g *rowGroup) loadParams(p *params, from int) {
+// loadParams declares the buffers that the code reads, from load number from.
+func (g *rowElementwise) loadParams(p *params, from int) {
 	g.b = p.b
 	g.bases = make([]Reg, from, len(g.Loads)+len(g.Stores))
 	for _, a := range g.Loads[from:] {
@@ -89,24 +89,25 @@ func (g *rowGroup) loadParams(p *params, from int) {
 	}
 }
 
-func (g *rowGroup) storeParams(p *params) {
+// storeParams declares the buffers that the code writes.
+func (g *rowElementwise) storeParams(p *params) {
 	for _, a := range g.Stores {
 		g.bases = append(g.bases, p.out(a.Name, a.DType, int(g.extent(a.Access))))
 	}
 }
 
-// everyRow reports whether the group gives the same for all rows.
-func (g *rowGroup) everyRow() bool {
+// everyRow reports whether the code computes the same values for all rows.
+func (g *rowElementwise) everyRow() bool {
 	return !slices.ContainsFunc(g.accesses(), func(a Access) bool { return !g.rowsShare(a) })
 }
 
 // rowsShare reports whether an access is at the same elements in all rows.
-func (g *rowGroup) rowsShare(a Access) bool {
+func (g *rowElementwise) rowsShare(a Access) bool {
 	return !slices.ContainsFunc(a.Stride[:g.rowDims], func(s int64) bool { return s != 0 })
 }
 
 // share reads what all rows have alike, before the first.
-func (g *rowGroup) share(r *rows) {
+func (g *rowElementwise) share(r *rows) {
 	alike := func(in Instr) bool {
 		return in.Op == "in" && g.bases[in.Int].Class != NoClass && g.rowsShare(g.Loads[in.Int])
 	}
@@ -128,12 +129,12 @@ func (g *rowGroup) share(r *rows) {
 }
 
 // dense reports whether an access walks its buffer as it lies.
-func (g *rowGroup) dense(a Access) bool {
+func (g *rowElementwise) dense(a Access) bool {
 	return a.Offset == 0 && slices.Equal(a.Stride, contiguous(g.Shape))
 }
 
 // enter computes where a row lies.
-func (g *rowGroup) enter(r *rows, row Reg) {
+func (g *rowElementwise) enter(r *rows, row Reg) {
 	b := r.b
 	g.r, g.row = r, row
 	g.held = make([][]kept, r.chunks)
@@ -156,7 +157,7 @@ func (g *rowGroup) enter(r *rows, row Reg) {
 }
 
 // split takes number e apart into the coordinates of n dimensions from d on, as u64.
-func (g *rowGroup) split(e Reg, d, n int) []Reg {
+func (g *rowElementwise) split(e Reg, d, n int) []Reg {
 	at := make([]Reg, n)
 	for i := n - 1; i > 0; i-- {
 		at[i], e = g.divide("u32", e, g.Shape[d+i])
@@ -171,7 +172,7 @@ func (g *rowGroup) split(e Reg, d, n int) []Reg {
 }
 
 // step adds to an address what coordinates from dimension d on are worth in an access.
-func (g *rowGroup) step(base Reg, at []Reg, a Access, d int) Reg {
+func (g *rowElementwise) step(base Reg, at []Reg, a Access, d int) Reg {
 	for i, x := range at {
 		if s := a.Stride[d+i]; s != 0 {
 			base = g.b.Do("mad.lo.u64", x, I(s*int64(a.DType.Size())), base)
@@ -182,7 +183,7 @@ func (g *rowGroup) step(base Reg, at []Reg, a Access, d int) Reg {
 
 // columnStep is the bytes from a column to the next where columns are one dimension that the access
 // walks, 0 where it repeats along all of them, -1 where they are several.
-func (g *rowGroup) columnStep(a Access) int {
+func (g *rowElementwise) columnStep(a Access) int {
 	s := a.Stride[g.rowDims:]
 	switch {
 	case !slices.ContainsFunc(s, func(x int64) bool { return x != 0 }):
@@ -193,9 +194,9 @@ func (g *rowGroup) columnStep(a Access) int {
 	return -1
 }
 
-// eval computes the group's values for the thread's vector at s of the row; given is the value of load
+// eval computes the code's values for the thread's vector at s of the row; given is the value of load
 // 0 where that is not a buffer.
-func (g *rowGroup) eval(s spot, given []Reg) {
+func (g *rowElementwise) eval(s spot, given []Reg) {
 	e := g.locateAt(s)
 	if g.shared != nil {
 		copy(g.known, g.shared[s.chunk])
@@ -207,7 +208,7 @@ func (g *rowGroup) eval(s spot, given []Reg) {
 }
 
 // locateAt finds the vector at s in every access, and gives the number of its first element.
-func (g *rowGroup) locateAt(s spot) Reg {
+func (g *rowElementwise) locateAt(s spot) Reg {
 	b, r := g.b, g.r
 	vector := s.at
 	if s.ahead > 0 {
@@ -232,7 +233,7 @@ func (g *rowGroup) locateAt(s spot) Reg {
 }
 
 // all is value v in every lane.
-func (g *rowGroup) all(v int) []Reg {
+func (g *rowElementwise) all(v int) []Reg {
 	out := make([]Reg, g.lanes)
 	for l := range out {
 		out[l] = g.lane(v, l)
@@ -247,23 +248,23 @@ type kept struct {
 }
 
 // keep leaves what is to be stored of the vector at s to flush.
-func (g *rowGroup) keep(s spot) {
+func (g *rowElementwise) keep(s spot) {
 	g.held[s.chunk] = nil
 	for i := range g.Stores {
 		g.held[s.chunk] = append(g.held[s.chunk], kept{g.locate(len(g.Loads) + i), g.stored(i)})
 	}
 }
 
-func (g *rowGroup) flush(s spot) {
+func (g *rowElementwise) flush(s spot) {
 	for i, k := range g.held[s.chunk] {
 		g.b.store(k.at.base, k.at.off, g.Stores[i].DType, k.out)
 	}
 }
 
-// through evaluates the group over the thread's part of the row entered and stores what it stores.
+// through evaluates the code over the thread's part of the row entered and stores what it stores.
 // make gives load 0 where that is not a buffer, take gets the value v; both may be nil. Where the row is in
 // registers all loads come before all stores, so that none waits for one.
-func (g *rowGroup) through(given func(s spot) []Reg, take func(s spot)) {
+func (g *rowElementwise) through(given func(s spot) []Reg, take func(s spot)) {
 	run := func(s spot) {
 		var x []Reg
 		if given != nil {
@@ -285,17 +286,17 @@ func (g *rowGroup) through(given func(s spot) []Reg, take func(s spot)) {
 	}
 }
 
-// source is a value of a group in every column of a row: in registers, or computed again in every pass.
+// source is a value of the code in every column of a row: in registers, or computed again in every pass.
 type source struct {
-	*rowGroup
+	*rowElementwise
 	v      int
 	vals   [][]Reg // by chunk
 	stored bool
 }
 
 // source enters a row. Where it fits into registers, all of it is read here.
-func (r *rows) source(g *rowGroup, v int, row Reg) *source {
-	x := &source{rowGroup: g, v: v, vals: make([][]Reg, r.chunks)}
+func (r *rows) source(g *rowElementwise, v int, row Reg) *source {
+	x := &source{rowElementwise: g, v: v, vals: make([][]Reg, r.chunks)}
 	g.enter(r, row)
 	if !r.streamed {
 		g.through(nil, func(s spot) { x.vals[s.chunk] = g.all(v) })
@@ -303,7 +304,7 @@ func (r *rows) source(g *rowGroup, v int, row Reg) *source {
 	return x
 }
 
-// at is the vector at s; the first pass of a loop stores what the group stores.
+// at is the vector at s; the first pass of a loop performs the code's stores.
 func (x *source) at(s spot) []Reg {
 	if !x.r.streamed {
 		return x.vals[s.chunk]

@@ -5,13 +5,13 @@ import (
 	"math/bits"
 )
 
-// Group is straight-line scalar code applied to every element of an iteration space: a fused
-// elementwise group, a cast, an optimizer update, a broadcast or a strided copy.
+// Elementwise is straight-line scalar code applied to every element of an iteration space: a fused
+// cluster of elementwise ops, a cast, an optimizer update, a broadcast or a strided copy.
 //
 // Instructions are in order; instruction i defines value i, and operands name earlier values.
 // A load widens 16-bit floats to f32, a store rounds once. Value types are f32, f64, i32, i64 and
 // bool; a u8 element is an i32 value.
-type Group struct {
+type Elementwise struct {
 	Name   string
 	Shape  []int64  // iteration space, row-major; empty is one element
 	Loads  []Access // parameters 0 … len(Loads)-1
@@ -67,16 +67,16 @@ type Launch struct {
 	InPlace bool
 }
 
-const groupThreads = 256
+const elementThreads = 256
 
-// Build generates the kernel of the group for a flavour.
-func (g Group) Build(fl Flavour) (*Launch, error) {
-	c, err := newGroupGen(g, fl)
+// Build generates the kernel for a flavour.
+func (g Elementwise) Build(fl Flavour) (*Launch, error) {
+	c, err := newElementwiseGen(g, fl)
 	if err != nil {
-		return nil, fmt.Errorf("ptx: group %s: %w", g.Name, err)
+		return nil, fmt.Errorf("ptx: elementwise kernel %s: %w", g.Name, err)
 	}
 	c.emit()
-	return finish(c.b, [3]int{int((c.vectors + c.tail + groupThreads - 1) / groupThreads), 1, 1}, c.args)
+	return finish(c.b, [3]int{int((c.vectors + c.tail + elementThreads - 1) / elementThreads), 1, 1}, c.args)
 }
 
 // finish closes a builder into a launch.
@@ -98,9 +98,9 @@ func inPlace(l *Launch, err error) (*Launch, error) {
 	return l, err
 }
 
-// groupGen is the state of one generation.
-type groupGen struct {
-	Group
+// elementwiseGen is the state of one generation.
+type elementwiseGen struct {
+	Elementwise
 	b             *Builder
 	n             int64 // elements
 	vec           int   // elements per thread
@@ -124,28 +124,28 @@ type located struct {
 	off  int
 }
 
-func newGroupGen(g Group, fl Flavour) (*groupGen, error) {
-	c, err := planGroup(g)
+func newElementwiseGen(g Elementwise, fl Flavour) (*elementwiseGen, error) {
+	c, err := planElementwise(g)
 	if err == nil {
 		err = c.check()
 	}
 	if err != nil {
 		return nil, err
 	}
-	c.b = NewBuilder(fl, g.Name, groupThreads)
+	c.b = NewBuilder(fl, g.Name, elementThreads)
 	c.vec = c.width()
 	c.vectors = c.n / int64(c.vec)
 	c.tail = c.n % int64(c.vec)
 	return c, nil
 }
 
-// planGroup brings a group into the form that is generated from.
-func planGroup(g Group) (*groupGen, error) {
+// planElementwise brings e into the form that code is generated from.
+func planElementwise(g Elementwise) (*elementwiseGen, error) {
 	g, err := normalise(g)
 	if err != nil {
 		return nil, err
 	}
-	c := &groupGen{Group: g, n: product(g.Shape)}
+	c := &elementwiseGen{Elementwise: g, n: product(g.Shape)}
 	if c.n == 0 {
 		return nil, fmt.Errorf("no elements")
 	}
@@ -176,7 +176,7 @@ func contiguous(shape []int64) []int64 {
 
 // normalise fills in strides, drops dimensions of size 1 and merges dimensions that every access
 // walks as one. Linear indices do not change.
-func normalise(g Group) (Group, error) {
+func normalise(g Elementwise) (Elementwise, error) {
 	acc := make([]*Access, 0, len(g.Loads)+len(g.Stores))
 	g.Loads, g.Stores = append([]Access(nil), g.Loads...), append([]Output(nil), g.Stores...)
 	for i := range g.Loads {
@@ -230,7 +230,7 @@ func mergeable(acc []*Access, keep [][]int64, d int, n int64) bool {
 }
 
 // check validates operands and finds uniform values.
-func (c *groupGen) check() error {
+func (c *elementwiseGen) check() error {
 	c.uniform = make([]bool, len(c.Code))
 	for i, in := range c.Code {
 		p, ok := prims[in.Op]
@@ -267,13 +267,13 @@ func (c *groupGen) check() error {
 }
 
 // repeats reports whether the access gives the same element along the innermost dimension.
-func (c *groupGen) repeats(a Access) bool {
+func (c *elementwiseGen) repeats(a Access) bool {
 	return len(a.Stride) == 0 || a.Stride[len(a.Stride)-1] == 0
 }
 
 // width picks how many elements a thread handles: as many as the widest 16-byte access of the
 // narrowest element takes, at most 8, if everything is contiguous and aligned enough.
-func (c *groupGen) width() int {
+func (c *elementwiseGen) width() int {
 	if len(c.Shape) == 0 {
 		return 1
 	}
@@ -286,7 +286,7 @@ func (c *groupGen) width() int {
 }
 
 // smallest is the size of the narrowest element that is walked, at most 4.
-func (c *groupGen) smallest() int {
+func (c *elementwiseGen) smallest() int {
 	size := 4
 	for _, a := range c.accesses() {
 		if !c.repeats(a) {
@@ -296,7 +296,7 @@ func (c *groupGen) smallest() int {
 	return size
 }
 
-func (c *groupGen) accesses() []Access {
+func (c *elementwiseGen) accesses() []Access {
 	all := append([]Access(nil), c.Loads...)
 	for _, s := range c.Stores {
 		all = append(all, s.Access)
@@ -305,7 +305,7 @@ func (c *groupGen) accesses() []Access {
 }
 
 // fits reports whether v consecutive elements can be handled together.
-func (c *groupGen) fits(v int64) bool {
+func (c *elementwiseGen) fits(v int64) bool {
 	last := len(c.Shape) - 1
 	if last > 0 && c.Shape[last]%v != 0 || c.Shape[last] < v {
 		return false
@@ -327,12 +327,12 @@ func (c *groupGen) fits(v int64) bool {
 }
 
 // emit writes the kernel: vector threads first, then one thread for each element of the tail.
-func (c *groupGen) emit() {
+func (c *elementwiseGen) emit() {
 	b := c.b
 	for k, a := range c.accesses() {
 		c.bases = append(c.bases, c.param(a, k >= len(c.Loads)))
 	}
-	tid := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(groupThreads), b.special("%tid.x"))
+	tid := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(elementThreads), b.special("%tid.x"))
 	if c.vec == 1 {
 		b.guarded(tid, c.n, func() { c.body(b.Do("cvt.u64.u32", tid), 1) })
 		return
@@ -354,20 +354,20 @@ func (c *groupGen) emit() {
 
 // guarded runs body in the threads below limit; a full grid needs no test.
 func (b *Builder) guarded(i Reg, limit int64, body func()) {
-	if limit%groupThreads == 0 {
+	if limit%elementThreads == 0 {
 		body()
 		return
 	}
 	b.If(b.Do("setp.lt.u32", i, I(limit)), body)
 }
 
-func (c *groupGen) param(a Access, write bool) Reg {
+func (c *elementwiseGen) param(a Access, write bool) Reg {
 	c.args = append(c.args, Argument{Name: a.Name, DType: a.DType, Elems: c.extent(a), Write: write, Read: !write})
 	return c.b.Param(fmt.Sprintf("p%d", len(c.args)-1))
 }
 
 // extent is how many elements an access reaches, counted from the pointer.
-func (c *groupGen) extent(a Access) int64 {
+func (c *elementwiseGen) extent(a Access) int64 {
 	top := a.Offset
 	for i, s := range a.Stride {
 		if s > 0 {
@@ -378,13 +378,13 @@ func (c *groupGen) extent(a Access) int64 {
 }
 
 // values emits the code for n consecutive elements from the linear index e (u64).
-func (c *groupGen) values(e Reg, n int) {
+func (c *elementwiseGen) values(e Reg, n int) {
 	c.coords = c.coordinates(e)
 	c.compute(e, n)
 }
 
 // compute emits the code for n elements of which the first, numbered e, lies at coords or here.
-func (c *groupGen) compute(e Reg, n int) {
+func (c *elementwiseGen) compute(e Reg, n int) {
 	c.lanes, c.index = n, e
 	c.vals = make([][]Reg, len(c.Code))
 	c.words = map[string][4]Reg{}
@@ -398,20 +398,20 @@ func (c *groupGen) compute(e Reg, n int) {
 }
 
 // body emits values and stores.
-func (c *groupGen) body(e Reg, n int) {
+func (c *elementwiseGen) body(e Reg, n int) {
 	c.values(e, n)
 	c.putAll()
 }
 
 // putAll emits the stores of what was computed last.
-func (c *groupGen) putAll() {
+func (c *elementwiseGen) putAll() {
 	for i := range c.Stores {
 		c.put(i, c.stored(i))
 	}
 }
 
 // stored is what store i writes, as it lies in memory.
-func (c *groupGen) stored(i int) []Reg {
+func (c *elementwiseGen) stored(i int) []Reg {
 	s, out := c.Stores[i], make([]Reg, c.lanes)
 	for l := range out {
 		out[l] = c.toMemory(c.lane(s.Value, l), c.Code[s.Value].Type, s.DType)
@@ -420,13 +420,13 @@ func (c *groupGen) stored(i int) []Reg {
 }
 
 // put writes what store i stores.
-func (c *groupGen) put(i int, out []Reg) {
+func (c *elementwiseGen) put(i int, out []Reg) {
 	at := c.locate(len(c.Loads) + i)
 	c.b.store(at.base, at.off, c.Stores[i].DType, out)
 }
 
 // locate says where lane 0 lies in access k.
-func (c *groupGen) locate(k int) located {
+func (c *elementwiseGen) locate(k int) located {
 	if c.here != nil {
 		return c.here[k]
 	}
@@ -435,7 +435,7 @@ func (c *groupGen) locate(k int) located {
 }
 
 // lane is value v of lane l.
-func (c *groupGen) lane(v, l int) Reg {
+func (c *elementwiseGen) lane(v, l int) Reg {
 	if len(c.vals[v]) == 1 {
 		return c.vals[v][0]
 	}
@@ -443,7 +443,7 @@ func (c *groupGen) lane(v, l int) Reg {
 }
 
 // value emits instruction i for all lanes, or once when it is uniform.
-func (c *groupGen) value(i int, in Instr) []Reg {
+func (c *elementwiseGen) value(i int, in Instr) []Reg {
 	n := c.lanes
 	if c.uniform[i] {
 		n = 1
@@ -474,7 +474,7 @@ func (c *groupGen) value(i int, in Instr) []Reg {
 }
 
 // asStored is what reading d gives after x was stored there.
-func (c *groupGen) asStored(x []Reg, d DType) []Reg {
+func (c *elementwiseGen) asStored(x []Reg, d DType) []Reg {
 	if !d.Low() {
 		return x
 	}
@@ -486,7 +486,7 @@ func (c *groupGen) asStored(x []Reg, d DType) []Reg {
 }
 
 // coordinates splits the linear index into one u64 register per dimension, outermost first.
-func (c *groupGen) coordinates(e Reg) []Reg {
+func (c *elementwiseGen) coordinates(e Reg) []Reg {
 	if len(c.Shape) <= 1 {
 		return []Reg{e}
 	}
@@ -512,7 +512,7 @@ func (c *groupGen) coordinates(e Reg) []Reg {
 }
 
 // divide is e mod n and e div n.
-func (c *groupGen) divide(t string, e Reg, n int64) (rem, quo Reg) {
+func (c *elementwiseGen) divide(t string, e Reg, n int64) (rem, quo Reg) {
 	b := c.b
 	if n&(n-1) == 0 {
 		bt := "b" + t[1:]
@@ -523,7 +523,7 @@ func (c *groupGen) divide(t string, e Reg, n int64) (rem, quo Reg) {
 }
 
 // address is the byte address of lane 0 in one buffer.
-func (c *groupGen) address(base Reg, a Access, coords []Reg) Reg {
+func (c *elementwiseGen) address(base Reg, a Access, coords []Reg) Reg {
 	b, size := c.b, int64(a.DType.Size())
 	addr := base
 	if a.Offset != 0 {

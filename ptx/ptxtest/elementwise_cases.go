@@ -17,8 +17,8 @@ func output(name string, d ptx.DType, value int, stride ...int64) ptx.Output {
 	return ptx.Output{Access: load(name, d, stride...), Value: value}
 }
 
-// elements is how many a group has.
-func elements(g ptx.Group) int {
+// elements is the number of elements of g.
+func elements(g ptx.Elementwise) int {
 	n := 1
 	for _, d := range g.Shape {
 		n *= int(d)
@@ -37,7 +37,7 @@ func valueType(d ptx.DType) ptx.DType {
 	return d
 }
 
-// code starts a group's code with its loads.
+// code is a list of instructions that begins with the loads.
 func code(loads ...ptx.DType) []ptx.Instr {
 	var c []ptx.Instr
 	for i, d := range loads {
@@ -46,7 +46,7 @@ func code(loads ...ptx.DType) []ptx.Instr {
 	return c
 }
 
-func groupCases() []Case {
+func elementwiseCases() []Case {
 	cases := []Case{biasGelu(64, 96), biasGelu(33, 31), strided(), offsets(), indexed(), broadcastRows(), merged(), doubles(), integers(), logic()}
 	for _, n := range sizes {
 		cases = append(cases, castCase(ptx.Float32, ptx.Float16, n), castCase(ptx.Float32, ptx.BFloat16, n), dropoutCase(ptx.Float16, n))
@@ -63,9 +63,9 @@ func groupCases() []Case {
 	return append(cases, everyHalf(ptx.Float16), everyHalf(ptx.BFloat16))
 }
 
-// Cast is the group that converts n elements.
-func Cast(from, to ptx.DType, n int) ptx.Group {
-	return ptx.Group{
+// Cast converts n elements.
+func Cast(from, to ptx.DType, n int) ptx.Elementwise {
+	return ptx.Elementwise{
 		Name: caseName("cast_%s_%s_%d", from, to, n), Shape: []int64{int64(n)},
 		Loads: []ptx.Access{load("x", from)}, Code: code(from), Stores: []ptx.Output{output("y", to, 0)},
 	}
@@ -74,7 +74,7 @@ func Cast(from, to ptx.DType, n int) ptx.Group {
 func castCase(from, to ptx.DType, n int) Case {
 	g := Cast(from, to, n)
 	return Case{
-		Name: g.Name, Kernel: "Group.Build", Size: elements(g), Build: g.Build, Exact: true, Streams: n >= 4096,
+		Name: g.Name, Kernel: "Elementwise.Build", Size: elements(g), Build: g.Build, Exact: true, Streams: n >= 4096,
 		Fill: func(r *rand.Rand) []Tensor {
 			if valueType(from) != from && from == ptx.Uint8 || from == ptx.Int32 || from == ptx.Int64 {
 				return []Tensor{ids(r, from, n, 200), New(to, n)}
@@ -127,7 +127,7 @@ func convert(x float64, to ptx.DType) uint64 {
 func everyHalf(d ptx.DType) Case {
 	g := Cast(d, ptx.Float32, 1<<16)
 	return Case{
-		Name: g.Name, Kernel: "Group.Build", Size: elements(g), Build: g.Build, Exact: true, Streams: true,
+		Name: g.Name, Kernel: "Elementwise.Build", Size: elements(g), Build: g.Build, Exact: true, Streams: true,
 		Fill: func(*rand.Rand) []Tensor {
 			x := New(d, 1<<16)
 			for i := range 1 << 16 {
@@ -146,9 +146,9 @@ func everyHalf(d ptx.DType) Case {
 }
 
 // BiasGelu is y = gelu(x + bias) by erf, a broadcast over rows.
-func BiasGelu(rows, cols int) ptx.Group {
+func BiasGelu(rows, cols int) ptx.Elementwise {
 	const x, bias, sum, c, t, e, one, u, half, w, y = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
-	return ptx.Group{
+	return ptx.Elementwise{
 		Name: caseName("bias_gelu_%dx%d", rows, cols), Shape: []int64{int64(rows), int64(cols)},
 		Loads: []ptx.Access{load("x", ptx.BFloat16), load("bias", ptx.Float32, 0, 1)},
 		Code: append(code(ptx.BFloat16, ptx.Float32),
@@ -169,7 +169,7 @@ func biasGelu(rows, cols int) Case {
 	n := rows * cols
 	g := BiasGelu(rows, cols)
 	return Case{
-		Name: g.Name, Kernel: "Group.Build", Size: elements(g), Build: g.Build,
+		Name: g.Name, Kernel: "Elementwise.Build", Size: elements(g), Build: g.Build,
 		Fill: func(r *rand.Rand) []Tensor {
 			return []Tensor{fill(r, ptx.BFloat16, n, 2), fill(r, ptx.Float32, cols, 1), New(ptx.BFloat16, n)}
 		},
@@ -185,14 +185,14 @@ func biasGelu(rows, cols int) Case {
 // strided copies a permuted, sliced view: y[i,j,k] = x[k,i,j+2].
 func strided() Case {
 	const a, b, c = 5, 7, 9
-	g := ptx.Group{
+	g := ptx.Elementwise{
 		Name: "permute", Shape: []int64{a, b, c},
 		Loads:  []ptx.Access{{Name: "x", DType: ptx.Float16, Stride: []int64{b + 3, 1, a * (b + 3)}, Offset: 2}},
 		Code:   code(ptx.Float16),
 		Stores: []ptx.Output{output("y", ptx.Float16, 0)},
 	}
 	return Case{
-		Name: g.Name, Kernel: "Group.Build", Size: elements(g), Build: g.Build, Exact: true,
+		Name: g.Name, Kernel: "Elementwise.Build", Size: elements(g), Build: g.Build, Exact: true,
 		Fill: func(r *rand.Rand) []Tensor {
 			return []Tensor{special(r, ptx.Float16, c*a*(b+3), 1), New(ptx.Float16, a*b*c)}
 		},
@@ -210,14 +210,14 @@ func strided() Case {
 // offsets writes a window of a larger buffer, as concat does.
 func offsets() Case {
 	const rows, cols, wide, at = 6, 16, 40, 8
-	g := ptx.Group{
+	g := ptx.Elementwise{
 		Name: "concat_part", Shape: []int64{rows, cols},
 		Loads:  []ptx.Access{load("x", ptx.Float32)},
 		Code:   code(ptx.Float32),
 		Stores: []ptx.Output{{Access: ptx.Access{Name: "y", DType: ptx.Float32, Stride: []int64{wide, 1}, Offset: at}}},
 	}
 	return Case{
-		Name: g.Name, Kernel: "Group.Build", Size: elements(g), Build: g.Build, Exact: true, Partial: true,
+		Name: g.Name, Kernel: "Elementwise.Build", Size: elements(g), Build: g.Build, Exact: true, Partial: true,
 		Fill: func(r *rand.Rand) []Tensor {
 			return []Tensor{fill(r, ptx.Float32, rows*cols, 1), New(ptx.Float32, (rows-1)*wide+cols+at)}
 		},
@@ -234,7 +234,7 @@ func offsets() Case {
 // indexed stores each element's index plus its row.
 func indexed() Case {
 	const rows, cols = 12, 20
-	g := ptx.Group{
+	g := ptx.Elementwise{
 		Name: "index", Shape: []int64{rows, cols},
 		Loads: []ptx.Access{load("row", ptx.Int64, 1, 0)},
 		Code: append(code(ptx.Int64), ptx.Instr{Op: "index", Type: ptx.Int64},
@@ -242,7 +242,7 @@ func indexed() Case {
 		Stores: []ptx.Output{output("y", ptx.Int64, 2)},
 	}
 	return Case{
-		Name: g.Name, Kernel: "Group.Build", Size: elements(g), Build: g.Build, Exact: true,
+		Name: g.Name, Kernel: "Elementwise.Build", Size: elements(g), Build: g.Build, Exact: true,
 		Fill: func(r *rand.Rand) []Tensor {
 			return []Tensor{ids(r, ptx.Int64, rows, 1000), New(ptx.Int64, rows*cols)}
 		},
@@ -259,7 +259,7 @@ func indexed() Case {
 // broadcastRows multiplies each row by its own number and clips at zero: y = max(x·s[row], 0).
 func broadcastRows() Case {
 	const rows, cols = 17, 64
-	g := ptx.Group{
+	g := ptx.Elementwise{
 		Name: "row_scale_relu", Shape: []int64{rows, cols},
 		Loads: []ptx.Access{load("x", ptx.Float16), load("s", ptx.Float32, 1, 0)},
 		Code: append(code(ptx.Float16, ptx.Float32),
@@ -269,7 +269,7 @@ func broadcastRows() Case {
 		Stores: []ptx.Output{output("y", ptx.Float16, 4)},
 	}
 	return Case{
-		Name: g.Name, Kernel: "Group.Build", Size: elements(g), Build: g.Build, Exact: true,
+		Name: g.Name, Kernel: "Elementwise.Build", Size: elements(g), Build: g.Build, Exact: true,
 		Fill: func(r *rand.Rand) []Tensor {
 			return []Tensor{special(r, ptx.Float16, rows*cols, 1), special(r, ptx.Float32, rows, 1), New(ptx.Float16, rows*cols)}
 		},
@@ -293,14 +293,14 @@ func broadcastRows() Case {
 // tensor of bytes.
 func merged() Case {
 	const a, b, c = 3, 5, 6
-	g := ptx.Group{
+	g := ptx.Elementwise{
 		Name: "planes", Shape: []int64{a, b, c},
 		Loads:  []ptx.Access{load("x", ptx.Uint8, 2*b*c, c, 1)},
 		Code:   append(code(ptx.Uint8), ptx.Instr{Op: "const", Type: ptx.Int32, Int: 1}, ptx.Instr{Op: "add", Type: ptx.Int32, A: 0, B: 1}),
 		Stores: []ptx.Output{output("y", ptx.Uint8, 2)},
 	}
 	return Case{
-		Name: g.Name, Kernel: "Group.Build", Size: elements(g), Build: g.Build, Exact: true,
+		Name: g.Name, Kernel: "Elementwise.Build", Size: elements(g), Build: g.Build, Exact: true,
 		Fill: func(r *rand.Rand) []Tensor {
 			return []Tensor{ids(r, ptx.Uint8, (2*a-1)*b*c, 256), New(ptx.Uint8, a*b*c)}
 		},
@@ -318,7 +318,7 @@ func merged() Case {
 func dropoutCase(d ptx.DType, n int) Case {
 	const p, site = 0.25, 77
 	keep := float32(1 / (1 - p))
-	g := ptx.Group{
+	g := ptx.Elementwise{
 		Name: caseName("dropout_%d", n), Shape: []int64{int64(n)},
 		Loads: []ptx.Access{load("x", d), load("seed", ptx.Int64, 0), load("attempt", ptx.Int64, 0), load("micro", ptx.Int64, 0)},
 		Code: append(code(d, ptx.Int64, ptx.Int64, ptx.Int64),
@@ -332,7 +332,7 @@ func dropoutCase(d ptx.DType, n int) Case {
 		Stores: []ptx.Output{output("y", d, 10)},
 	}
 	return Case{
-		Name: g.Name, Kernel: "Group.Build", Size: elements(g), Build: g.Build, Exact: true, Streams: n == 1<<13,
+		Name: g.Name, Kernel: "Elementwise.Build", Size: elements(g), Build: g.Build, Exact: true, Streams: n == 1<<13,
 		Fill: func(r *rand.Rand) []Tensor {
 			one := func(v uint64) Tensor { t := New(ptx.Int64, 1); t.SetBits(0, v); return t }
 			return []Tensor{special(r, d, n, 3), one(0xdeadbeefcafef00d), one(12), one(3), New(d, n)}
