@@ -211,7 +211,7 @@ func (o CompileOptions) compiler(policy Policy) (passes.Config, error) {
 
 func (p Policy) compiler() (passes.Policy, error) {
 	c := passes.Policy{
-		Name: p.Name, Low: irDType(p.Low), TF32: p.TF32, Direct: p.Direct, Manual: p.Manual, Algorithm: p.Algorithm, Hold: p.Hold, Guard: p.Guard,
+		Name: p.Name, Low: irDType(p.Low), TF32: p.TF32, Direct: p.Direct, Manual: p.Manual, Algorithm: p.Algorithm, SavedCost: p.SavedCost, Guard: p.Guard,
 		Eager: p.Eager, Narrow: p.Narrow, Cast: p.Cast, NoMasters: p.NoMasters, NormF32: p.NormF32, Outputs: irDType(p.Outputs),
 		Rules: rulesFor(p.Rules), Stores: rulesFor(p.Stores), Scaler: p.Scaler.compiler(), Losses: p.Losses,
 	}
@@ -251,7 +251,7 @@ func (p Policy) compiler() (passes.Policy, error) {
 // files are made there.
 func policyOf(c passes.Policy) Policy {
 	p := Policy{
-		Name: c.Name, Low: DType(c.Low), TF32: c.TF32, Direct: c.Direct, Manual: c.Manual, Algorithm: c.Algorithm, Hold: c.Hold, Guard: c.Guard,
+		Name: c.Name, Low: DType(c.Low), TF32: c.TF32, Direct: c.Direct, Manual: c.Manual, Algorithm: c.Algorithm, SavedCost: c.SavedCost, Guard: c.Guard,
 		Eager: c.Eager, Narrow: c.Narrow, Cast: c.Cast, NoMasters: c.NoMasters, NormF32: c.NormF32, Outputs: DType(c.Outputs),
 		Rules: rulesOf(c.Rules), Stores: rulesOf(c.Stores), Scaler: scalerOf(c.Scaler), Losses: c.Losses,
 	}

@@ -25,9 +25,9 @@ type Policy struct {
 	// Algorithm chooses the dtypes of values that no rule fixes: "mincut", "local"
 	// or "paint"; "": mincut, or local where the policy is eager or has no Low.
 	Algorithm string
-	// Hold is mincut's weight of a byte that is kept from forward to backward,
-	// against a byte that is moved; 0: 1.
-	Hold float64
+	// SavedCost is what mincut counts for a byte that is kept from forward to backward,
+	// where a byte that is moved counts 1; 0: 1.
+	SavedCost float64
 	// Guard keeps a value f32 where its range (CompileOptions.Ranges) times Guard
 	// exceeds the largest value of Low; 0: no guard.
 	Guard float64

@@ -70,7 +70,7 @@ func newPlanner(a *assigner) *planner {
 		base: make([]*ir.Value, values), part: make([]*ir.Value, values), form: make([]form, values), owner: make([]*ir.Value, 2),
 		member: map[int32][]*ir.Node{}, exact: map[plan.Choice]bool{}, pins: map[plan.Choice]*pinned{},
 	}
-	m.plan.SavedCost = a.p.Hold
+	m.plan.SavedCost = a.p.SavedCost
 	m.inParts = make([]bool, len(a.node))
 	for _, n := range a.g.Nodes {
 		m.inParts[n.ID] = a.expands(n)

@@ -14,7 +14,7 @@ import (
 )
 
 func withMincut(p Policy) Policy {
-	p.Algorithm, p.Hold = "mincut", 1
+	p.Algorithm, p.SavedCost = "mincut", 1
 	return p
 }
 
@@ -219,7 +219,7 @@ func freeOf(t *testing.T, g *ir.Graph, p Policy) (free []plan.Choice, chosen int
 // count it. Half the graphs have a least program that local misses.
 func TestCutAgainstAllPrograms(t *testing.T) {
 	p, local := MixedF16(), MixedF16()
-	p.Hold, local.Algorithm = 0, "local"
+	p.SavedCost, local.Algorithm = 0, "local"
 	want := 80
 	if testing.Short() {
 		want = 24

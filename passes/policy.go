@@ -22,10 +22,11 @@ type Policy struct {
 	// Manual leaves dtypes and casts as the source has them.
 	Manual bool
 	// Algorithm chooses the dtypes of free values: mincut, local or paint; empty: mincut
-	// with a Hold of 1, or local where nothing is free (an eager policy, no Low).
+	// with a SavedCost of 1, or local where nothing is free (an eager policy, no Low).
 	Algorithm string
-	// Hold weighs, for mincut, a byte saved from forward for backward against a byte moved.
-	Hold float64
+	// SavedCost is what mincut counts for a byte that is saved from forward for backward,
+	// where a byte that is moved counts 1.
+	SavedCost float64
 	// Guard keeps a free value f32 where its range (Config.Ranges) times Guard
 	// passes the largest value of Low; 0: no guard.
 	Guard float64
@@ -83,8 +84,8 @@ func (p Policy) decided() Policy {
 		p.Algorithm = "local"
 	default:
 		p.Algorithm = "mincut"
-		if p.Hold == 0 {
-			p.Hold = 1
+		if p.SavedCost == 0 {
+			p.SavedCost = 1
 		}
 	}
 	return p

@@ -28,7 +28,7 @@ func MixedBF16() Policy { return mixed(ir.BF16) }
 // forward to backward counts as much as one moved.
 func mixed(low ir.DType) Policy {
 	p := lowPolicy("mixed", low)
-	p.Algorithm, p.Hold = "mincut", 1
+	p.Algorithm, p.SavedCost = "mincut", 1
 	return p
 }
 

@@ -93,9 +93,9 @@ func TestPolicyWithoutAlgorithm(t *testing.T) {
 			t.Errorf("%s compiles to\n%s\nwant\n%s", c.name, a, b)
 		}
 	}
-	mine.Hold = 3
-	if got := mine.decided(); got.Hold != 3 {
-		t.Errorf("hold became %g", got.Hold)
+	mine.SavedCost = 3
+	if got := mine.decided(); got.SavedCost != 3 {
+		t.Errorf("saved cost became %g", got.SavedCost)
 	}
 }
 
@@ -129,7 +129,7 @@ func TestPolicyFileMistakes(t *testing.T) {
 		"kep head":                       `mine.policy:2: no word "kep" in a policy file; did you mean keep?`,
 		"lowerr head":                    `mine.policy:2: no word "lowerr" in a policy file; did you mean lower?`,
 		"los_scale 4":                    `mine.policy:2: no word "los_scale" in a policy file; did you mean loss_scale?`,
-		"gibberish 4":                    `mine.policy:2: no word "gibberish" in a policy file; there are policy, from, low, outputs, algorithm, hold, guard, losses, scaler, class, widens, keep, lower, keep_tf32, store, tf32, direct`,
+		"gibberish 4":                    `mine.policy:2: no word "gibberish" in a policy file; there are policy, from, low, outputs, algorithm, saved_cost, guard, losses, scaler, class, widens, keep, lower, keep_tf32, store, tf32, direct`,
 		"class softmx low":               `mine.policy:2: class: no op "softmx"; did you mean softmax?`,
 		"keep a b":                       `mine.policy:2: keep: want a pattern`,
 		"keep":                           `mine.policy:2: keep: want a pattern`,

@@ -58,8 +58,8 @@ func (p Policy) String() string {
 			fmt.Fprintf(&b, "%s on\n", f.name)
 		}
 	}
-	if p.Hold != 0 {
-		fmt.Fprintf(&b, "hold %s\n", numberText(p.Hold))
+	if p.SavedCost != 0 {
+		fmt.Fprintf(&b, "saved_cost %s\n", numberText(p.SavedCost))
 	}
 	if p.Guard != 0 {
 		fmt.Fprintf(&b, "guard %s\n", numberText(p.Guard))
@@ -188,7 +188,7 @@ func words() []word {
 		{"low", 1, "f16, bf16 or none", func(p *Policy, a []string) error { return parseDType(a[0], &p.Low, ir.DType.Low) }},
 		{"outputs", 1, "a dtype or none", func(p *Policy, a []string) error { return parseDType(a[0], &p.Outputs, ir.DType.Float) }},
 		{"algorithm", 1, "local, mincut or paint", func(p *Policy, a []string) error { p.Algorithm = a[0]; return nil }},
-		{"hold", 1, "a weight", func(p *Policy, a []string) error { return parseHold(a[0], &p.Hold) }},
+		{"saved_cost", 1, "a cost", func(p *Policy, a []string) error { return parseSavedCost(a[0], &p.SavedCost) }},
 		{"guard", 1, "a factor", func(p *Policy, a []string) error { return parseGuard(a[0], &p.Guard) }},
 		{"losses", 1, "a number", func(p *Policy, a []string) error { return p.set("num_losses", a[0]) }},
 		{"scaler", 0, "a scaler", func(p *Policy, a []string) error { return parseScaler(a, &p.Scaler) }},
@@ -284,12 +284,12 @@ func parseDType(s string, d *ir.DType, ok func(ir.DType) bool) error {
 	return nil
 }
 
-func parseHold(s string, hold *float64) error {
+func parseSavedCost(s string, cost *float64) error {
 	x, err := strconv.ParseFloat(s, 64)
 	if err != nil || !(x >= 0 && x <= 1e3) {
-		return fmt.Errorf("hold %s: want a weight from 0 to 1000", s)
+		return fmt.Errorf("saved_cost %s: want a number from 0 to 1000", s)
 	}
-	*hold = x
+	*cost = x
 	return nil
 }
 
