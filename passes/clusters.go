@@ -167,8 +167,8 @@ func (m *planner) size(v *ir.Value) int64 {
 	return m.bytes(v)
 }
 
-// unitOf identifies the step that n becomes part of.
-func unitOf(n *ir.Node) int64 {
+// stepOf identifies the step that n becomes part of.
+func stepOf(n *ir.Node) int64 {
 	if n.Why.Cluster > 0 {
 		return -int64(n.Why.Cluster)
 	}

@@ -25,41 +25,41 @@ func orderPass(g *ir.Graph, c *Context) error {
 }
 
 type orderer struct {
-	g       *ir.Graph
-	sec     []ir.Section // of a node
-	name    []int32      // rank of a node's name
-	unit    []int32      // of a node; -1 for views
-	placed  []bool       // views that are in the order already
-	units   []unit
-	root    []int32 // value whose memory a value is (views), by value ID
-	bytes   []int64 // of a root that lives and dies in one section, else 0
-	left    []int32 // reads of a root still to come
-	start   []int32 // by value ID: where its readers begin
-	readers []int32 // units that read a value in its own section
+	g         *ir.Graph
+	sec       []ir.Section // of a node
+	name      []int32      // rank of a node's name
+	scheduled []int32      // of a node; -1 for views
+	placed    []bool       // views that are in the order already
+	schedule  []scheduleNode
+	root      []int32 // value whose memory a value is (views), by value ID
+	bytes     []int64 // of a root that lives and dies in one section, else 0
+	left      []int32 // reads of a root still to come
+	start     []int32 // by value ID: where its readers begin
+	readers   []int32 // schedule nodes that read a value in its own section
 }
 
-// unit is what runs as one step: a node, or a cluster.
-type unit struct {
+// scheduleNode is what runs as one step: a node, or a cluster.
+type scheduleNode struct {
 	sec   ir.Section
 	nodes []*ir.Node
-	reads []*ir.Value // from outside the unit, views looked through, one entry per operand
+	reads []*ir.Value // from outside the schedule node, views looked through, one entry per operand
 	views []*ir.Node  // the views it looks through, bases first
 	waits int32       // reads of values of this section that are not there yet
 	depth int32
 	name  int32 // the smallest of its nodes'
 	turn  int32 // entries of the heap with an older turn are stale
-	last  bool  // writes a variable that another unit of the section reads
+	last  bool  // writes a variable that another schedule node of the section reads
 	done  bool
 }
 
 func newOrderer(g *ir.Graph) *orderer {
 	values, nodes := g.Number()
 	o := &orderer{
-		g: g, sec: make([]ir.Section, nodes), name: make([]int32, nodes), unit: make([]int32, nodes), placed: make([]bool, nodes),
+		g: g, sec: make([]ir.Section, nodes), name: make([]int32, nodes), scheduled: make([]int32, nodes), placed: make([]bool, nodes),
 		root: make([]int32, values), bytes: make([]int64, values), left: make([]int32, values), start: make([]int32, values+1),
 	}
 	o.rankNames(nodes)
-	o.formUnits()
+	o.formNodes()
 	o.writeLast()
 	o.indexReads()
 	o.sizes()
@@ -85,7 +85,7 @@ func isView(n *ir.Node) bool {
 	return n.Def().Is(ir.View) && len(n.In) > 0 && n.In[0] != nil && n.Out[0].Next == nil
 }
 
-func (o *orderer) formUnits() {
+func (o *orderer) formNodes() {
 	cluster := map[int32]int32{}
 	for _, v := range o.g.Vars {
 		o.root[v.ID] = v.ID
@@ -96,7 +96,7 @@ func (o *orderer) formUnits() {
 			o.root[v.ID] = v.ID
 		}
 		if shares(n) {
-			o.unit[n.ID] = -1
+			o.scheduled[n.ID] = -1
 			for _, v := range n.Out {
 				o.root[v.ID] = o.root[n.In[0].ID]
 			}
@@ -104,20 +104,20 @@ func (o *orderer) formUnits() {
 		}
 		u, known := cluster[n.Why.Cluster]
 		if !known || n.Why.Cluster == 0 {
-			u = int32(len(o.units))
-			o.units = append(o.units, unit{sec: s, name: o.name[n.ID]})
+			u = int32(len(o.schedule))
+			o.schedule = append(o.schedule, scheduleNode{sec: s, name: o.name[n.ID]})
 			cluster[n.Why.Cluster] = u
 		}
-		x := &o.units[u]
+		x := &o.schedule[u]
 		x.nodes = append(x.nodes, n)
 		x.name = min(x.name, o.name[n.ID])
-		o.unit[n.ID] = u
+		o.scheduled[n.ID] = u
 	}
-	for i := range o.units {
-		u := &o.units[i]
+	for i := range o.schedule {
+		u := &o.schedule[i]
 		for _, n := range u.nodes {
 			for _, v := range operands(n) {
-				if v.Def == nil || o.unit[v.Def.ID] != int32(i) {
+				if v.Def == nil || o.scheduled[v.Def.ID] != int32(i) {
 					o.read(u, v)
 				}
 			}
@@ -125,11 +125,11 @@ func (o *orderer) formUnits() {
 	}
 }
 
-// writeLast marks the units that write what another unit of their section reads.
+// writeLast marks the schedule nodes that write what another schedule node of their section reads.
 func (o *orderer) writeLast() {
 	writer := map[int32]int32{} // by root of the variable
-	for i := range o.units {
-		for _, n := range o.units[i].nodes {
+	for i := range o.schedule {
+		for _, n := range o.schedule[i].nodes {
 			for _, v := range n.Out {
 				if v.Next != nil {
 					writer[o.root[v.Next.ID]] = int32(i)
@@ -137,17 +137,17 @@ func (o *orderer) writeLast() {
 			}
 		}
 	}
-	for i := range o.units {
-		for _, v := range o.units[i].reads {
-			if w, ok := writer[o.root[v.ID]]; ok && w != int32(i) && o.units[w].sec == o.units[i].sec {
-				o.units[w].last = true
+	for i := range o.schedule {
+		for _, v := range o.schedule[i].reads {
+			if w, ok := writer[o.root[v.ID]]; ok && w != int32(i) && o.schedule[w].sec == o.schedule[i].sec {
+				o.schedule[w].last = true
 			}
 		}
 	}
 }
 
 // read adds v to what u reads, through the views of u's section.
-func (o *orderer) read(u *unit, v *ir.Value) {
+func (o *orderer) read(u *scheduleNode, v *ir.Value) {
 	if v.Def == nil || !shares(v.Def) || o.sec[v.Def.ID] != u.sec {
 		u.reads = append(u.reads, v)
 		return
@@ -158,14 +158,16 @@ func (o *orderer) read(u *unit, v *ir.Value) {
 	u.views = append(u.views, v.Def)
 }
 
-// here reports whether v is computed in the section of unit u.
-func (o *orderer) here(v *ir.Value, u *unit) bool { return v.Def != nil && o.sec[v.Def.ID] == u.sec }
+// here reports whether v is computed in the section of schedule node u.
+func (o *orderer) here(v *ir.Value, u *scheduleNode) bool {
+	return v.Def != nil && o.sec[v.Def.ID] == u.sec
+}
 
 // indexReads lists the readers of each value in its own section.
 func (o *orderer) indexReads() {
 	each := func(f func(v *ir.Value, i int32)) {
-		for i := range o.units {
-			u := &o.units[i]
+		for i := range o.schedule {
+			u := &o.schedule[i]
 			for _, v := range u.reads {
 				if o.here(v, u) {
 					f(v, int32(i))
@@ -185,7 +187,7 @@ func (o *orderer) indexReads() {
 	})
 }
 
-// readersOf lists the units of v's section that read it, once per operand.
+// readersOf lists the schedule nodes of v's section that read it, once per operand.
 func (o *orderer) readersOf(v *ir.Value) []int32 { return o.readers[o.start[v.ID]:o.start[v.ID+1]] }
 
 // sizes fills in the bytes of values that are stored, and live and die in one section.
@@ -207,8 +209,8 @@ func (o *orderer) sizes() {
 			}
 		}
 	}
-	for i := range o.units {
-		for _, v := range o.units[i].reads {
+	for i := range o.schedule {
+		for _, v := range o.schedule[i].reads {
 			r := o.root[v.ID]
 			o.left[r]++
 			if size[r] == 0 {
@@ -235,12 +237,12 @@ func operands(n *ir.Node) []*ir.Value {
 	return vs
 }
 
-// section schedules the units of one section.
+// section orders the schedule nodes of one section.
 func (o *orderer) section(s ir.Section) []*ir.Node {
 	h := &readyHeap{}
 	out := make([]*ir.Node, 0, len(o.g.Body[s]))
-	for i := range o.units {
-		u := &o.units[i]
+	for i := range o.schedule {
+		u := &o.schedule[i]
 		if u.sec != s {
 			continue
 		}
@@ -255,7 +257,7 @@ func (o *orderer) section(s ir.Section) []*ir.Node {
 	}
 	for len(h.list) > 0 {
 		e := h.pop()
-		u := &o.units[e.unit]
+		u := &o.schedule[e.node]
 		if u.done || u.turn != e.turn {
 			continue
 		}
@@ -269,7 +271,7 @@ func (o *orderer) section(s ir.Section) []*ir.Node {
 	return append(out, o.restViews(s)...)
 }
 
-// view places a view that a unit is about to read, unless an earlier one did.
+// view places a view that a schedule node is about to read, unless an earlier one did.
 func (o *orderer) view(out []*ir.Node, n *ir.Node) []*ir.Node {
 	if o.placed[n.ID] {
 		return out
@@ -307,14 +309,14 @@ func (o *orderer) restViews(s ir.Section) []*ir.Node {
 }
 
 // sorted orders the members of a cluster by depth within it, then by name.
-func (o *orderer) sorted(u *unit) []*ir.Node {
+func (o *orderer) sorted(u *scheduleNode) []*ir.Node {
 	if len(u.nodes) == 1 {
 		return u.nodes
 	}
 	depth := make(map[*ir.Node]int, len(u.nodes))
 	for _, n := range u.nodes { // list order is topological
 		for _, v := range operands(n) {
-			if v.Def != nil && o.unit[v.Def.ID] == o.unit[n.ID] {
+			if v.Def != nil && o.scheduled[v.Def.ID] == o.scheduled[n.ID] {
 				depth[n] = max(depth[n], depth[v.Def]+1)
 			}
 		}
@@ -328,10 +330,10 @@ func (o *orderer) sorted(u *unit) []*ir.Node {
 	return u.nodes
 }
 
-// push puts a ready unit on the heap at its present cost: the bytes it adds
+// push puts a ready schedule node on the heap at its present cost: the bytes it adds
 // minus those it is the last to read.
 func (o *orderer) push(h *readyHeap, i int32) {
-	u := &o.units[i]
+	u := &o.schedule[i]
 	cost := int64(0)
 	for _, n := range u.nodes {
 		for _, v := range n.Out {
@@ -361,7 +363,7 @@ func (o *orderer) push(h *readyHeap, i int32) {
 
 // run accounts for u having run: its readers may become ready, and the last
 // readers of what it read become cheaper.
-func (o *orderer) run(h *readyHeap, u *unit) {
+func (o *orderer) run(h *readyHeap, u *scheduleNode) {
 	for _, v := range u.reads {
 		r := o.root[v.ID]
 		if o.left[r]--; o.left[r] == 1 && o.bytes[r] > 0 {
@@ -371,7 +373,7 @@ func (o *orderer) run(h *readyHeap, u *unit) {
 	for _, n := range u.nodes {
 		for _, v := range n.Out {
 			for _, i := range o.readersOf(v) {
-				w := &o.units[i]
+				w := &o.schedule[i]
 				w.depth = max(w.depth, u.depth+1)
 				if w.waits--; w.waits == 0 {
 					o.push(h, i)
@@ -389,7 +391,7 @@ func (o *orderer) recost(h *readyHeap, v *ir.Value) {
 		return
 	}
 	for _, i := range readers {
-		if w := &o.units[i]; w.waits == 0 && !w.done {
+		if w := &o.schedule[i]; w.waits == 0 && !w.done {
 			o.push(h, i)
 		}
 	}
@@ -398,12 +400,12 @@ func (o *orderer) recost(h *readyHeap, v *ir.Value) {
 // maxRecost keeps a value with very many readers from costing quadratic time.
 const maxRecost = 64
 
-// ready is a node that can run.
+// ready is a schedule node that can run.
 type ready struct {
 	last        bool
 	cost        int64
 	depth, name int32
-	unit, turn  int32
+	node, turn  int32
 }
 
 func (a ready) less(b ready) bool {

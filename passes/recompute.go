@@ -242,7 +242,7 @@ func floatBytes(g *ir.Graph) (sum int64) {
 			if b := base[v]; b != nil {
 				v = b
 			}
-			if r := (read{unitOf(n), v}); !seen[r] {
+			if r := (read{stepOf(n), v}); !seen[r] {
 				seen[r] = true
 				sum += g.Elements(v.Type) * v.Type.DType.Size()
 			}

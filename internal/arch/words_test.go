@@ -34,9 +34,10 @@ var plainWords = map[string]map[string]string{
 		"treatment": "decision", "realise": "materialize", "realiser": "materializer", "force": "override",
 		"leader": "representative", "tied": "represented", "crossed": "casts before",
 		"wish": "operand requirement", "wishes": "operand requirement", "demand": "operand requirement",
-		"held": "saved activation",
+		"held": "saved activation", "hold": "saved-activation cost",
 	},
-	"passes/plan": {"hold": "saved-activation cost", "held": "saved activation"},
+	"passes/prove": {"track": "skip group", "twin": "node of the same entity", "demand": "require"},
+	"passes/plan":  {"hold": "saved-activation cost", "held": "saved activation"},
 }
 
 // plainPhrases lists what no comment, message and page says, with what to write.

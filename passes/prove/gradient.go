@@ -406,11 +406,11 @@ func (g *gradients) stray(v *ir.Value) string {
 	return fmt.Sprintf("the sweeps part at %s%s", first, at)
 }
 
-// losses demands each loss that a weight has gradients of in the weight's skip.
+// losses requires that a weight's skip checks each loss that the weight has gradients of.
 func (g *gradients) losses() {
 	guard := g.p.guards()
 	for _, s := range g.steps {
-		t := guard.trackOf(s.n)
+		t := guard.skipGroupOf(s.n)
 		if t == nil || s.n.Operand("skip") == nil {
 			continue // without checks
 		}
@@ -424,7 +424,7 @@ func (g *gradients) losses() {
 
 // shownLoss reports whether a check sees the loss, what rows hand it on to, or
 // what adds that up.
-func (g *gradients) shownLoss(guard *guard, t *track, l *ir.Value) bool {
+func (g *gradients) shownLoss(guard *guard, t *skipGroup, l *ir.Value) bool {
 	if guard.shows(t, l) {
 		return true
 	}

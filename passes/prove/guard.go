@@ -6,30 +6,31 @@ import (
 	"ampc/ir"
 )
 
-// guard is what the rules about skipped steps share: who writes what, under
-// which predicate, and the predicates as functions of finiteness checks.
+// guard is what the rules about skipped steps share: which node writes which
+// variable, under which predicate, and the predicates as functions of finiteness
+// checks.
 type guard struct {
-	p      *proof
-	values int         // in F
-	next   []*ir.Value // by Value.ID of a variable: what prepare or a micro-batch writes to it
-	after  []*ir.Value // by Value.ID of a variable: what update writes to it
-	flows  []*flow     // by number of micro-batches, the largest last
-	kept   [][]pred    // by flow and micro-batch from 1 on: it counts; nil where nothing is accumulated
-	tracks []*track
-	origin []origin // by Value.ID
+	p          *proof
+	values     int         // in F
+	next       []*ir.Value // by Value.ID of a variable: what prepare or a micro-batch writes to it
+	after      []*ir.Value // by Value.ID of a variable: what update writes to it
+	flows      []*flow     // by number of micro-batches, the largest last
+	kept       [][]pred    // by flow and micro-batch from 1 on: it counts; nil where nothing is accumulated
+	skipGroups []*skipGroup
+	origin     []origin // by Value.ID
 }
 
-// track is a skip predicate and who is guarded by it.
-type track struct {
+// skipGroup is a skip predicate and the writes that it guards.
+type skipGroup struct {
 	skip    *ir.Value
-	preds   []pred      // by flow
-	steps   bool        // a weight by its gradient
-	alone   []int32     // atoms of the last flow that make skip hold by themselves
-	checks  values      // what they are about
-	shown   []int8      // by Value.ID: whether Inf or NaN in the value is certain to make skip hold; 0: not asked
+	preds   []pred      // the predicate as a function of checks, by flow
+	steps   bool        // some write updates a weight by its gradient
+	alone   []int32     // atoms of the last flow that make the predicate true by themselves
+	checks  values      // the values that these atoms check
+	shown   []int8      // by Value.ID: whether an Inf or NaN in the value certainly makes the predicate true; 0: unknown yet
 	writers []*ir.Node  // in the order of the update
-	leaves  []*ir.Value // what its gradients come from
-	walked  []bool      // by Value.ID
+	leaves  []*ir.Value // what the micro-batches leave and the writes read
+	walked  []bool      // by Value.ID: requireCheck has been there
 }
 
 // values is a set of values of F, by Value.ID; nil holds none.
@@ -89,24 +90,24 @@ func (g *guard) find() {
 		if skip == nil || !n.Def().Is(ir.Writer) {
 			continue
 		}
-		t := g.trackOf(n)
+		t := g.skipGroupOf(n)
 		if t == nil {
-			t = &track{skip: skip, shown: make([]int8, g.values), walked: make([]bool, g.values)}
+			t = &skipGroup{skip: skip, shown: make([]int8, g.values), walked: make([]bool, g.values)}
 			for _, f := range g.flows {
 				t.preds = append(t.preds, f.truth(skip, f.update()))
 			}
 			t.alone = g.last().b.alone(t.preds[len(t.preds)-1])
 			t.checks = g.last().finite(t.alone)
-			g.tracks = append(g.tracks, t)
+			g.skipGroups = append(g.skipGroups, t)
 		}
 		t.writers = append(t.writers, n)
 		t.steps = t.steps || n.Operand("g") != nil
 	}
 }
 
-// trackOf is the track of a guarded writer, nil for others.
-func (g *guard) trackOf(n *ir.Node) *track {
-	for _, t := range g.tracks {
+// skipGroupOf is the skip group of a guarded writer, nil for others.
+func (g *guard) skipGroupOf(n *ir.Node) *skipGroup {
+	for _, t := range g.skipGroups {
 		if n.Operand("skip") == t.skip {
 			return t
 		}
@@ -190,9 +191,9 @@ func (g *guard) place(v *ir.Value) origin {
 	return o
 }
 
-// shows reports whether an Inf or NaN in v is certain to make the track's skip
+// shows reports whether an Inf or NaN in v is certain to make the skip of group t
 // hold: the check looks at v, or at something that rows hand it on to.
-func (g *guard) shows(t *track, v *ir.Value) bool {
+func (g *guard) shows(t *skipGroup, v *ir.Value) bool {
 	switch t.shown[v.ID] {
 	case 1:
 		return true

@@ -7,7 +7,7 @@ import (
 	"ampc/ir"
 )
 
-// skips demands that every skip predicate is the OR of finiteness checks, and of
+// skips requires that every skip predicate is the OR of finiteness checks, and of
 // no micro-batch being left, whatever the number of micro-batches.
 func (p *proof) skips() {
 	if p.rules.Unchecked {
@@ -15,8 +15,8 @@ func (p *proof) skips() {
 	}
 	g := p.guards()
 	g.accumulated()
-	p.judged = len(g.tracks)
-	for _, t := range g.tracks {
+	p.judged = len(g.skipGroups)
+	for _, t := range g.skipGroups {
 		for k := range g.flows {
 			if text := g.wrongSkip(t, k); text != "" {
 				at := t.writers[0]
@@ -31,7 +31,7 @@ func (p *proof) skips() {
 }
 
 // wrongSkip says what is wrong with a skip predicate, "" where nothing is.
-func (g *guard) wrongSkip(t *track, k int) string {
+func (g *guard) wrongSkip(t *skipGroup, k int) string {
 	f, skip := g.flows[k], t.preds[k]
 	alone := f.b.alone(skip)
 	switch {
@@ -297,7 +297,7 @@ func (f *flow) same(x, y *whole) bool {
 	return true
 }
 
-// checked demands that an Inf or NaN in anything that a guarded write reads from
+// checked requires that an Inf or NaN in anything that a guarded write reads from
 // the micro-batches makes its skip hold, and that nothing on the way makes one of
 // finite numbers unseen.
 func (p *proof) checked() {
@@ -305,13 +305,13 @@ func (p *proof) checked() {
 		return
 	}
 	g := p.guards()
-	for _, t := range g.tracks {
+	for _, t := range g.skipGroups {
 		grads, losses := false, false
 		for _, n := range t.writers {
 			p.judged++
 			for i, v := range n.In {
 				if v != nil && v.Type.DType.Float() {
-					g.demand(t, n, v, n.OperandDef(i).Named)
+					g.requireCheck(t, n, v, n.OperandDef(i).Named)
 					grads = grads || n.OperandDef(i).Name == "g" && g.from(v)&fromBackward != 0
 				}
 			}
@@ -326,11 +326,11 @@ func (p *proof) checked() {
 	}
 }
 
-// demand follows v, which writer reads, back to what the micro-batches left.
+// requireCheck follows v, which writer reads, back to what the micro-batches left.
 // scales says that v does so as a factor, such as what clips by a norm. A row
 // that divides or takes a root must not lose a NaN; an infinite quotient may be
 // limited, as what clips by hand does.
-func (g *guard) demand(t *track, writer *ir.Node, v *ir.Value, scales bool) {
+func (g *guard) requireCheck(t *skipGroup, writer *ir.Node, v *ir.Value, scales bool) {
 	if v == nil || t.walked[v.ID] || !v.Type.DType.Float() || g.from(v) == 0 {
 		return
 	}
@@ -357,7 +357,7 @@ func (g *guard) demand(t *track, writer *ir.Node, v *ir.Value, scales bool) {
 		}
 	}
 	for i, x := range n.In {
-		g.demand(t, writer, x, scales || n.OperandDef(i).Named)
+		g.requireCheck(t, writer, x, scales || n.OperandDef(i).Named)
 	}
 }
 
@@ -376,8 +376,8 @@ func (g *guard) users(n *ir.Node) bool {
 	return e >= 0 && m.image[e] != nil && m.image[e].Pos.File != ""
 }
 
-// showsNaN reports whether a NaN in v is certain to make the track's skip hold.
-func (g *guard) showsNaN(t *track, v *ir.Value) bool {
+// showsNaN reports whether a NaN in v is certain to make the skip of group t hold.
+func (g *guard) showsNaN(t *skipGroup, v *ir.Value) bool {
 	if t.checks.has(v) || g.shows(t, v) {
 		return true
 	}
@@ -400,8 +400,8 @@ func widest(n *ir.Node) int64 {
 	return size
 }
 
-// leaf demands that the track's skip sees what a micro-batch left in v.
-func (g *guard) leaf(t *track, writer *ir.Node, v *ir.Value) {
+// leaf requires that the skip of group t sees what a micro-batch left in v.
+func (g *guard) leaf(t *skipGroup, writer *ir.Node, v *ir.Value) {
 	t.leaves = append(t.leaves, v)
 	if g.shows(t, v) || g.bounded(v) {
 		return

@@ -7,7 +7,7 @@ import (
 	"ampc/ir"
 )
 
-// scalers demands of every write that advances a loss scale, or that notes an
+// scalers requires of every write that advances a loss scale, or that notes an
 // overflow for the step that does: an Inf or NaN in any gradient that carries the
 // scale is found, in every micro-batch; nothing finite is; and a loss that is not
 // finite is told apart from an overflow, or counts as one.
@@ -46,7 +46,7 @@ func (g *guard) carried() map[ir.Unit][]*ir.Value {
 			m[v.Unit] = append(m[v.Unit], v)
 		}
 	}
-	for _, t := range g.tracks {
+	for _, t := range g.skipGroups {
 		for _, v := range t.leaves {
 			add(v)
 		}
@@ -194,7 +194,7 @@ func (g *guard) dropped(f *flow, v *ir.Value) *ir.Value {
 // there is no fwd, as an overflow.
 func (g *guard) untold(f *flow, found, fwd pred, hasFwd bool, unit ir.Unit) string {
 	lowers, tells := f.among(f.b.alone(found)), f.among(f.b.alone(fwd)) // neither holds where all is finite
-	for _, t := range g.tracks {
+	for _, t := range g.skipGroups {
 		mine := len(t.leaves) > 0
 		for _, v := range t.leaves {
 			mine = mine && (v.Unit == unit || v.Unit == "" && g.from(v) == fromForward)

@@ -189,7 +189,7 @@ func (m *matcher) drawn(e int32, n *ir.Node) {
 		return
 	}
 	if k := m.image[e]; int(n.ID) < m.norms && int(k.ID) < m.norms { // n comes second
-		m.twin[n.ID], m.twin[k.ID] = m.twin[k.ID], n.ID
+		m.sameEntity[n.ID], m.sameEntity[k.ID] = m.sameEntity[k.ID], n.ID
 	}
 }
 

@@ -18,15 +18,15 @@ type matcher struct {
 	views *views
 	buf   []int64
 
-	first []int32    // by entity (a key of a node): the class of its first result
-	image []*ir.Node // by entity: the node of T that computes it, nil where none does
-	nodes []*ir.Node // of T, by ID
-	twin  []int32    // by node ID of T: the next node of T with the same entity, -1: none
-	alias map[int32]int32
-	moves map[ref]*ir.Node // nodes of T's backward that only move, by what they make
-	same  map[int32]int32  // class to the class of T that it is computed again of
-	last  int32            // classes in use
-	shown []int32          // by class: its entity
+	first      []int32    // by entity (a key of a node): the class of its first result
+	image      []*ir.Node // by entity: the node of T that computes it, nil where none does
+	nodes      []*ir.Node // of T, by ID
+	sameEntity []int32    // by node ID of T: the next node of T with the same entity, -1: none
+	alias      map[int32]int32
+	moves      map[ref]*ir.Node // nodes of T's backward that only move, by what they make
+	same       map[int32]int32  // class to the class of T that it is computed again of
+	last       int32            // classes in use
+	shown      []int32          // by class: its entity
 
 	words  map[string]int64
 	rows   map[*ir.Def]int64
@@ -88,11 +88,11 @@ func newMatcher(t, f *ir.Graph, r Rules) *matcher {
 	m.t, m.f = newNumbering(t), newNumbering(f)
 	m.t.source = true
 	m.norms = len(m.t.entity)
-	m.twin = make([]int32, m.norms)
+	m.sameEntity = make([]int32, m.norms)
 	m.nodes = make([]*ir.Node, 0, m.norms)
 	for _, n := range t.Nodes {
 		m.nodes = append(m.nodes, n)
-		m.twin[n.ID] = -1
+		m.sameEntity[n.ID] = -1
 	}
 	m.removed = removedFrom(t, f)
 	vars := make(map[string]int64, len(t.Vars))

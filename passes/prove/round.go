@@ -66,7 +66,7 @@ type rounding struct {
 	free map[ref]rounded
 }
 
-// roundings demands that whoever reads 16 bits where the source has f32 may.
+// roundings requires that whoever reads 16 bits where the source has f32 may.
 func (p *proof) roundings() {
 	m := p.matched()
 	r := &rounding{proof: p, m: m, inF: m.f.roundedIn(), val: make([]value, len(m.f.refs)), classLow: make([]bool, m.last), moved: map[*ir.Value][]movedRead{}}
@@ -147,7 +147,7 @@ func (r *rounding) variable(v *ir.Value) {
 	}
 }
 
-// formats demands that values are rounded to the policy's dtype alone.
+// formats requires that values are rounded to the policy's dtype alone.
 func (r *rounding) formats(name string, pos ir.Pos, extra rounded) bool {
 	if extra == roundedTo(r.rules.Low) {
 		return true

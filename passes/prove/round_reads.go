@@ -52,7 +52,7 @@ func (r *rounding) image(n *ir.Node) *ir.Node {
 		return r.m.image[e]
 	}
 	best, score := r.m.image[e], -1
-	for k := best; ; k = r.m.nodes[r.m.twin[k.ID]] {
+	for k := best; ; k = r.m.nodes[r.m.sameEntity[k.ID]] {
 		s := 0
 		if len(k.Out) == len(n.Out) && !slices.ContainsFunc(n.Out, func(v *ir.Value) bool { return inF64(v) != inF64(k.Out[v.Idx]) }) {
 			s = 4
@@ -66,7 +66,7 @@ func (r *rounding) image(n *ir.Node) *ir.Node {
 		if s > score {
 			best, score = k, s
 		}
-		if r.m.twin[k.ID] < 0 {
+		if r.m.sameEntity[k.ID] < 0 {
 			return best
 		}
 	}
@@ -101,9 +101,9 @@ func (r *rounding) inImage(t *ir.Node, i int) rounded {
 		return roundedOf(r.inT, t.In[i])
 	}
 	var all rounded
-	for k := r.m.image[r.m.t.entity[t.ID]]; ; k = r.m.nodes[r.m.twin[k.ID]] {
+	for k := r.m.image[r.m.t.entity[t.ID]]; ; k = r.m.nodes[r.m.sameEntity[k.ID]] {
 		all |= roundedOf(r.inT, k.In[i])
-		if r.m.twin[k.ID] < 0 {
+		if r.m.sameEntity[k.ID] < 0 {
 			return all
 		}
 	}

@@ -77,7 +77,7 @@ func (m *matcher) unscaled(x *numbering, s ir.Section, n *ir.Node) bool {
 	return true
 }
 
-// units demands that F's units fit, and that no f16 value has lost a loss scale
+// units requires that F's units fit, and that no f16 value has lost a loss scale
 // that its image carries.
 func (p *proof) units() {
 	p.judged = len(p.sec)

@@ -6,7 +6,7 @@ import (
 	"ampc/ir"
 )
 
-// selects demands that every next value is decided by the skip of what it serves.
+// selects requires that every next value is decided by the skip of what it serves.
 // On a skipped step these move, and nothing else:
 //
 //   - the state of a loss scale: what a row with the operand found_inf writes,
@@ -73,25 +73,25 @@ func keepsOld(n *ir.Node, v *ir.Value) bool {
 	return v.Idx < len(outs) && n.Operand(outs[v.Idx].Name) == v.Next
 }
 
-// together demands that what a step advances is skipped together: a counter, a
+// together requires that what a step advances is skipped together: a counter, a
 // correction or an average with the weights that read it or that it reads, a
 // counter that nothing reads with some weights, and everything else wherever any
 // weight is.
 func (g *guard) together() {
 	linked := map[*ir.Node]bool{}
-	for _, t := range g.tracks {
+	for _, t := range g.skipGroups {
 		for _, n := range t.writers {
 			for _, v := range n.In {
 				g.link(t, n, v, linked)
 			}
 		}
 	}
-	for _, t := range g.tracks {
+	for _, t := range g.skipGroups {
 		for _, n := range t.writers {
 			if linked[n] || n.Operand("g") != nil || counts(n) && g.stepsAlike(t) {
 				continue
 			}
-			for _, other := range g.tracks {
+			for _, other := range g.skipGroups {
 				if other.steps && !g.covers(t, other) {
 					g.p.report(n, "is not skipped where the step of %s is: its skip is %s, that one's %s", other.writers[0].Name(), t.skip, other.skip)
 					break
@@ -108,8 +108,8 @@ func counts(n *ir.Node) bool {
 }
 
 // stepsAlike reports whether a weight is stepped under the predicate of t.
-func (g *guard) stepsAlike(t *track) bool {
-	for _, other := range g.tracks {
+func (g *guard) stepsAlike(t *skipGroup) bool {
+	for _, other := range g.skipGroups {
 		if other.steps && slices.Equal(t.preds, other.preds) {
 			return true
 		}
@@ -118,7 +118,7 @@ func (g *guard) stepsAlike(t *track) bool {
 }
 
 // covers reports whether t is skipped wherever other is.
-func (g *guard) covers(t, other *track) bool {
+func (g *guard) covers(t, other *skipGroup) bool {
 	for k, f := range g.flows {
 		if !f.b.implies(other.preds[k], t.preds[k]) {
 			return false
@@ -127,9 +127,9 @@ func (g *guard) covers(t, other *track) bool {
 	return true
 }
 
-// link demands of each guarded write that v depends on, without another write
+// link requires of each guarded write that v depends on, without another write
 // between, that it has the predicate of n, which reads v.
-func (g *guard) link(t *track, n *ir.Node, v *ir.Value, linked map[*ir.Node]bool) {
+func (g *guard) link(t *skipGroup, n *ir.Node, v *ir.Value, linked map[*ir.Node]bool) {
 	if v == nil {
 		return
 	}
@@ -148,7 +148,7 @@ func (g *guard) link(t *track, n *ir.Node, v *ir.Value, linked map[*ir.Node]bool
 			}
 		}
 	default:
-		other := g.trackOf(w.Def)
+		other := g.skipGroupOf(w.Def)
 		if other == nil || w.Def == n {
 			return
 		}
@@ -159,7 +159,7 @@ func (g *guard) link(t *track, n *ir.Node, v *ir.Value, linked map[*ir.Node]bool
 	}
 }
 
-// ranks demands that a skip predicate is agreed on where anything crosses ranks.
+// ranks requires that a skip predicate is agreed on where anything crosses ranks.
 func (p *proof) ranks() {
 	crossing := false
 	for _, n := range p.g.Nodes {
@@ -168,8 +168,8 @@ func (p *proof) ranks() {
 	if !crossing || p.rules.Unchecked {
 		return
 	}
-	p.judged = len(p.guards().tracks)
-	for _, t := range p.guards().tracks {
+	p.judged = len(p.guards().skipGroups)
+	for _, t := range p.guards().skipGroups {
 		f := p.guards().last()
 		agreed := false
 		for _, i := range f.b.alone(f.truth(t.skip, f.update())) {

@@ -170,7 +170,7 @@ func (p *proof) writes() {
 	p.copies(own, got)
 }
 
-// copies demands of each 16-bit copy that it is written with its parameter.
+// copies requires of each 16-bit copy that it is written with its parameter.
 func (p *proof) copies(own, got []write) {
 	m := p.m
 	written := map[*ir.Value]bool{}
