@@ -242,6 +242,26 @@ func TestConvEnds(t *testing.T) {
 	})
 }
 
+// TestConvTinyImages: rows are copied a vector at a time, past the end of planes that are smaller than one, and
+// never into the image of another worker.
+func TestConvTinyImages(t *testing.T) {
+	d := newDice(11)
+	var list []*Conv
+	for _, typ := range []Type{F16, BF16, F32} {
+		c := &Conv{N: 256, C: 32, K: 2, Groups: 1, In: [3]int{1, 2, 2}, Out: [3]int{1, 2, 2}, Kernel: [3]int{1, 3, 3}, Stride: [3]int{1, 1, 1}, Dilation: [3]int{1, 1, 1}, Pad: [3]int{0, 1, 1}}
+		c.X, c.W, c.Y = d.buf(typ, c.N*c.C*4), d.buf(typ, c.K*c.C*9), d.buf(typ, c.N*c.K*4)
+		list = append(list, c)
+	}
+	cases := solve(list)
+	onPaths(t, func(t *testing.T, m *Machine) {
+		for _, c := range cases {
+			if c.check(t, m); t.Failed() {
+				return
+			}
+		}
+	})
+}
+
 // reads says whether an output pixel reads an input pixel at any tap.
 func reads(c *Conv, o, pixel int) bool {
 	for tap := range volume(c.Kernel) {

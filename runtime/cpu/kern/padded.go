@@ -97,13 +97,14 @@ func (t *convTask) copyImage(w *worker, n int) {
 		if spread {
 			t.spreadPlane(w, s, d, run)
 		} else {
-			t.copyPlane(s, d, run, p == planes-1)
+			behind := (planes - 1 - p) * t.dst.channel // elements of the image
+			t.copyPlane(s, d, run, behind*t.dst.buf.Type.Size() < 4*t.m.nr)
 		}
 	}
 }
 
-// copyPlane copies a plane and clears what lies between its rows. The last plane of an image may not touch what
-// follows it.
+// copyPlane copies a plane and clears what lies between its rows. The last planes of an image, less than a vector
+// together, may not touch what follows them.
 func (t *convTask) copyPlane(s, d, run int, last bool) {
 	dst, es := t.dst.buf, t.dst.buf.Type.Size()
 	w, row := t.size[2]*run, t.dst.axis[1]
