@@ -3,6 +3,7 @@ package passes
 import (
 	"hash/maphash"
 	"math"
+	"slices"
 
 	"ampc/ir"
 	"ampc/ir/eval"
@@ -277,15 +278,16 @@ func dropUnread(g *ir.Graph, c *Context, keep map[*ir.Value]bool) error {
 		c.Count("dead", 1)
 		return false
 	})
-	dropOrigins(g)
+	dropOrigins(g, nil)
 	return nil
 }
 
 // dropOrigins forgets the forward nodes that are gone, and whose gradient a
 // value was where that is gone.
-func dropOrigins(g *ir.Graph) {
+// The room for a list of all nodes is the caller's to keep.
+func dropOrigins(g *ir.Graph, room []*ir.Node) (there []*ir.Node) {
 	_, count := g.Number()
-	there := make([]*ir.Node, count)
+	there = slices.Grow(room[:0], count)[:count]
 	for _, n := range g.Nodes {
 		there[n.ID] = n
 	}
@@ -300,6 +302,7 @@ func dropOrigins(g *ir.Graph) {
 			}
 		}
 	}
+	return there
 }
 
 // reach marks the nodes that n reads from.

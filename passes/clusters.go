@@ -45,7 +45,6 @@ func (m *planner) clusters() error {
 			c.port(caller, p)
 		}
 	}
-	c.place()
 	return nil
 }
 
@@ -58,17 +57,14 @@ type clusterer struct {
 	fused  []int32         // cluster of the plan by fusion cluster
 	node   []int32         // cluster by node ID, of nodes in no fusion cluster
 	tensor []plan.TensorID // by ID of a value that is its own base
-	ports  []plan.Port     // of all clusters
-	of     []int32         // cluster of each port
 }
 
 // order makes the clusters: the caller, fusion clusters, the last first, single nodes.
 func (c *clusterer) order() {
-	fused, most := int32(0), len(c.g.Return)
+	fused := int32(0)
 	for _, n := range c.g.Nodes {
-		fused, most = max(fused, n.Why.Cluster), most+len(n.In)+len(n.Out)
+		fused = max(fused, n.Why.Cluster)
 	}
-	c.ports, c.of = make([]plan.Port, 0, most), make([]int32, 0, most)
 	c.fused, c.node = make([]int32, fused+1), make([]int32, len(c.sec))
 	c.plan.Clusters = make([]plan.Cluster, 1+int(fused), 1+int(fused)+len(c.sec))
 	c.plan.Clusters[caller] = plan.Cluster{Name: "results", Outside: true}
@@ -87,6 +83,23 @@ func (c *clusterer) order() {
 			c.plan.Clusters[c.fused[k]] = one
 		}
 	}
+	c.room()
+}
+
+// room gives each cluster room for all the ports that its nodes may have.
+func (c *clusterer) room() {
+	most, sum := make([]int, len(c.plan.Clusters)), len(c.g.Return)
+	most[caller] = sum
+	for _, n := range c.g.Nodes {
+		if !c.sharesTensor(n) {
+			most[c.cluster(n)] += len(n.In) + len(n.Out)
+			sum += len(n.In) + len(n.Out)
+		}
+	}
+	all := make([]plan.Port, sum)
+	for k, n := range most {
+		c.plan.Clusters[k].Ports, all = all[:0:n], all[n:]
+	}
 }
 
 // cluster is that of n.
@@ -98,22 +111,8 @@ func (c *clusterer) cluster(n *ir.Node) int32 {
 }
 
 func (c *clusterer) port(cluster int32, p plan.Port) {
-	c.ports, c.of = append(c.ports, p), append(c.of, cluster)
-}
-
-// place gives the clusters their ports.
-func (c *clusterer) place() {
-	count := make([]int32, len(c.plan.Clusters))
-	for _, k := range c.of {
-		count[k]++
-	}
-	all := make([]plan.Port, len(c.ports))
-	for k := range c.plan.Clusters {
-		c.plan.Clusters[k].Ports, all = all[:0:count[k]], all[count[k]:]
-	}
-	for i, k := range c.of {
-		c.plan.Clusters[k].Ports = append(c.plan.Clusters[k].Ports, c.ports[i])
-	}
+	k := &c.plan.Clusters[cluster]
+	k.Ports = append(k.Ports, p)
 }
 
 // declared is the tensor of a variable.

@@ -87,6 +87,8 @@ func isView(n *ir.Node) bool {
 
 func (o *orderer) formNodes() {
 	cluster := map[int32]int32{}
+	o.schedule = make([]scheduleNode, 0, len(o.scheduled))
+	single := make([]*ir.Node, len(o.scheduled))
 	for _, v := range o.g.Vars {
 		o.root[v.ID] = v.ID
 	}
@@ -102,11 +104,16 @@ func (o *orderer) formNodes() {
 			}
 			continue
 		}
-		u, known := cluster[n.Why.Cluster]
-		if !known || n.Why.Cluster == 0 {
+		u, known := int32(0), false
+		if n.Why.Cluster > 0 {
+			u, known = cluster[n.Why.Cluster]
+		}
+		if !known {
 			u = int32(len(o.schedule))
-			o.schedule = append(o.schedule, scheduleNode{sec: s, name: o.name[n.ID]})
-			cluster[n.Why.Cluster] = u
+			o.schedule = append(o.schedule, scheduleNode{sec: s, name: o.name[n.ID], nodes: single[u : u : u+1]})
+			if n.Why.Cluster > 0 {
+				cluster[n.Why.Cluster] = u
+			}
 		}
 		x := &o.schedule[u]
 		x.nodes = append(x.nodes, n)

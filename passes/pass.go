@@ -177,6 +177,7 @@ func Run(g *ir.Graph, cfg Config) error {
 	if err := shared.claim(g, cfg); err != nil {
 		return err
 	}
+	var room []*ir.Node
 	for i, p := range ps {
 		if cfg.Check && stage < ir.Ready {
 			if err := g.Shuffle(uint64(i)); err != nil {
@@ -189,7 +190,7 @@ func Run(g *ir.Graph, cfg Config) error {
 		if err := runPass(p, g, c); err != nil {
 			return err
 		}
-		dropOrigins(g)
+		room = dropOrigins(g, room)
 		took := time.Since(start)
 		if err := checkAfter(p, g, cfg); err != nil {
 			return err

@@ -29,6 +29,9 @@ func recompute(g *ir.Graph, c *Context) error {
 		c.At(n)
 		r.look(n)
 	}
+	if len(r.norms)+len(r.pools) == 0 {
+		return nil
+	}
 	for _, n := range g.Nodes {
 		r.cluster = max(r.cluster, n.Why.Cluster)
 	}

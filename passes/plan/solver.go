@@ -36,7 +36,11 @@ type Solver struct {
 
 // NewSolver prices the ports of a plan.
 func NewSolver(p *Plan) *Solver {
-	s := &Solver{plan: p, net: &network{nodes: p.choices}}
+	ports := 0
+	for k := range p.Clusters {
+		ports += len(p.Clusters[k].Ports)
+	}
+	s := &Solver{plan: p, net: &network{nodes: p.choices, edges: make([]arc, 0, len(p.Widens)+len(p.Splits)+3*ports)}}
 	for _, w := range p.Widens {
 		s.net.arc(int32(w.A), int32(w.B), inf)
 	}
@@ -93,9 +97,11 @@ func (s *Solver) Solve() *Result {
 
 // savedCost is the part of a cut that prices what is saved.
 func (s *Solver) savedCost(c *cut) int64 {
-	saved := make(map[int32]bool, len(s.saved))
+	saved := make([]bool, s.net.nodes)
 	for _, x := range s.saved {
-		saved[x] = true
+		if x >= 0 {
+			saved[x] = true
+		}
 	}
 	sum := int64(0)
 	for _, e := range s.net.edges {
