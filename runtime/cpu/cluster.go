@@ -129,8 +129,8 @@ func elements(g *lower.Cluster) int {
 }
 
 // compiler looks the cluster over.
-func (e *exec) compiler(g *lower.Cluster, most int) *groupCompiler {
-	c := &groupCompiler{e: e, g: g, path: e.machine().Path, step: &clusterStep{m: e.machine(), n: elements(g)}, blank: map[slotID]bool{}}
+func (e *exec) compiler(g *lower.Cluster, most int) *clusterCompiler {
+	c := &clusterCompiler{e: e, g: g, path: e.machine().Path, step: &clusterStep{m: e.machine(), n: elements(g)}, blank: map[slotID]bool{}}
 	c.step.block = min(blockLen, max(most, 1))
 	c.step.wide = c.step.block
 	c.shape, c.strides = coalesce(g)
@@ -138,7 +138,7 @@ func (e *exec) compiler(g *lower.Cluster, most int) *groupCompiler {
 	return c
 }
 
-type groupCompiler struct {
+type clusterCompiler struct {
 	e       *exec
 	g       *lower.Cluster
 	path    *kern.Path
@@ -201,7 +201,7 @@ func coalesceAccesses(full []int64, all []lower.Access) (shape []int64, strides 
 }
 
 // analyse finds uniform registers, products that fold into a sum, and last readers.
-func (c *groupCompiler) analyse() {
+func (c *clusterCompiler) analyse() {
 	code := c.g.Code
 	c.uniform, c.last, c.fused, c.slot = make([]bool, len(code)), make([]int, len(code)), make([]bool, len(code)), make([]int, len(code))
 	c.lies, c.lands = make([]bool, len(code)), make([]int, len(code))
@@ -247,7 +247,7 @@ func (c *groupCompiler) analyse() {
 }
 
 // bindUniform compiles an instruction that runs once, before the elements.
-func (c *groupCompiler) bindUniform(r int) {
+func (c *clusterCompiler) bindUniform(r int) {
 	c.slot[r] = c.take(r)
 	switch c.g.Code[r].Op {
 	case ir.PConst:
@@ -264,7 +264,7 @@ func instrArgs(i *ir.Instr) []ir.Reg {
 }
 
 // bind turns instructions into vops over slots.
-func (c *groupCompiler) bind() {
+func (c *clusterCompiler) bind() {
 	code := c.g.Code
 	for r := range code {
 		if c.fused[r] {
@@ -300,7 +300,7 @@ func (c *groupCompiler) bind() {
 
 // land finds the registers that are computed right where they are stored:
 // dense f32 results whose memory no load reads afterwards.
-func (c *groupCompiler) land() {
+func (c *clusterCompiler) land() {
 	for r := range c.lands {
 		c.lands[r] = -1
 	}
@@ -332,13 +332,13 @@ func shareBytes(a, b []byte) bool {
 }
 
 // aim points register r's slot at its place in store k.
-func (c *groupCompiler) aim(r, k int) vop {
+func (c *clusterCompiler) aim(r, k int) vop {
 	mem, slot := slice[float32](c.e.mem[c.g.Stores[k].Buffer]), c.slot[r]
 	return func(l *lanes, start, n int) { l.f[slot] = mem[start : start+n : start+n] }
 }
 
 // take gives register r a slot: a shared one where it is uniform.
-func (c *groupCompiler) take(r int) int {
+func (c *clusterCompiler) take(r int) int {
 	k := classOf(c.g.Code[r].Type)
 	if c.uniform[r] {
 		c.uslots[k]++
@@ -358,7 +358,7 @@ func (c *groupCompiler) take(r int) int {
 }
 
 // release frees the slots of registers that instruction r read last.
-func (c *groupCompiler) release(r int) {
+func (c *clusterCompiler) release(r int) {
 	seen := []ir.Reg{}
 	args := instrArgs(&c.g.Code[r])
 	for _, a := range args {
@@ -379,7 +379,7 @@ func (c *groupCompiler) release(r int) {
 }
 
 // divide asks for the registers' memory and cuts the work into tasks.
-func (c *groupCompiler) divide() {
+func (c *clusterCompiler) divide() {
 	s := c.step
 	s.shared.grow(c.uslots)
 	c.e.scratch.take(s.shared.size(c.blank, s.wide), func(w int, mem []float32) {
@@ -404,7 +404,7 @@ func (c *groupCompiler) divide() {
 }
 
 // constant points its shared register at the constant's block.
-func (c *groupCompiler) constant(r int) {
+func (c *clusterCompiler) constant(r int) {
 	i, slot := &c.g.Code[r], -c.slot[r]-1
 	kind := classOf(i.Type)
 	c.blank[slotID{kind, slot}] = true
@@ -431,7 +431,7 @@ func fill[T any](s []T, x T) {
 }
 
 // mulAdd is a sum one side of which is a product that nothing else reads.
-func (c *groupCompiler) mulAdd(r int) vop {
+func (c *clusterCompiler) mulAdd(r int) vop {
 	i := &c.g.Code[r]
 	product, other := i.A, i.B
 	if !c.fused[product] {
@@ -461,7 +461,7 @@ var binaryOps = map[ir.Prim]kern.Binary{
 var ternaryOps = map[ir.Prim]kern.Ternary{ir.PFma: kern.FMA, ir.PSelect: kern.Select}
 
 // instr compiles an instruction that is neither a load nor a constant.
-func (c *groupCompiler) instr(r int) vop {
+func (c *clusterCompiler) instr(r int) vop {
 	i, p := &c.g.Code[r], c.path
 	dst := c.reg(ir.Reg(r))
 	switch i.Op {
@@ -504,7 +504,7 @@ func (c *groupCompiler) instr(r int) vop {
 }
 
 // philox draws the words of the block's elements.
-func (c *groupCompiler) philox(r int) vop {
+func (c *clusterCompiler) philox(r int) vop {
 	i, p := &c.g.Code[r], c.path
 	dst, seed, attempt, micro, site := c.reg(ir.Reg(r)), c.reg(i.A), c.reg(i.B), c.reg(i.C), uint32(i.Int)
 	return func(l *lanes, start, n int) {
@@ -514,7 +514,7 @@ func (c *groupCompiler) philox(r int) vop {
 }
 
 // selectWide chooses between integers or doubles.
-func (c *groupCompiler) selectWide(r int) vop {
+func (c *clusterCompiler) selectWide(r int) vop {
 	i := &c.g.Code[r]
 	dst, cond, a, b := c.reg(ir.Reg(r)), c.reg(i.A), c.reg(i.B), c.reg(i.C)
 	if classOf(i.Type) == ints {
@@ -534,7 +534,7 @@ func choose[T any](dst []T, cond []float32, a, b []T) {
 }
 
 // roundWide rounds a double, wraps an integer, or rounds f32 to a format that kern has no rounding for.
-func (c *groupCompiler) roundWide(r int) vop {
+func (c *clusterCompiler) roundWide(r int) vop {
 	i := &c.g.Code[r]
 	dst, a, to := c.reg(ir.Reg(r)), c.reg(i.A), i.To
 	if classOf(i.Type) == ints {

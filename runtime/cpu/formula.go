@@ -46,7 +46,7 @@ const (
 )
 
 // fuse gives the step the kernel of its cluster's formula, where there is one.
-func (c *groupCompiler) fuse() bool {
+func (c *clusterCompiler) fuse() bool {
 	f := &formula{product: -1}
 	text, ok := c.formula(f)
 	if !ok {
@@ -91,7 +91,7 @@ func (c *groupCompiler) fuse() bool {
 
 // formula writes down what the cluster computes for each element, in the words of kern's formulas; false if that has
 // other than dense floats.
-func (c *groupCompiler) formula(f *formula) (text string, ok bool) {
+func (c *clusterCompiler) formula(f *formula) (text string, ok bool) {
 	w := formulaWriter{c: c, f: f, names: map[ir.Reg]string{}}
 	for r := range c.g.Code {
 		if c.uniform[r] || c.last[r] == r {
@@ -114,7 +114,7 @@ func (c *groupCompiler) formula(f *formula) (text string, ok bool) {
 }
 
 type formulaWriter struct {
-	c            *groupCompiler
+	c            *clusterCompiler
 	f            *formula
 	names        map[ir.Reg]string
 	loads, words []string
@@ -190,7 +190,7 @@ func vectorName(i *ir.Instr) (string, bool) {
 }
 
 // apart reports whether the results are large and none lies over an operand.
-func (c *groupCompiler) apart(f *formula) bool {
+func (c *clusterCompiler) apart(f *formula) bool {
 	size := 0
 	for k := range c.g.Stores {
 		mem := c.e.mem[c.g.Stores[k].Buffer]

@@ -73,7 +73,7 @@ type reg struct {
 	shared *lanes // nil: the worker's own
 }
 
-func (c *groupCompiler) reg(r ir.Reg) reg {
+func (c *clusterCompiler) reg(r ir.Reg) reg {
 	if s := c.slot[r]; s < 0 {
 		return reg{-s - 1, &c.step.shared}
 	}

@@ -63,7 +63,7 @@ func (w *walk) atRow(row int) int {
 }
 
 // load compiles a PIn instruction.
-func (c *groupCompiler) load(r int) vop {
+func (c *clusterCompiler) load(r int) vop {
 	i := &c.g.Code[r]
 	a := &c.g.Loads[i.Int]
 	dst := c.reg(ir.Reg(r))
@@ -119,7 +119,7 @@ func gather[M, R any](w walk, mem []M, dst func(*lanes, int) []R, conv func(M) R
 }
 
 // loadFloat widens runs of floats. A dense f32 operand is read where it lies.
-func (c *groupCompiler) loadFloat(r int, dst reg, w walk, b kern.Buf) vop {
+func (c *clusterCompiler) loadFloat(r int, dst reg, w walk, b kern.Buf) vop {
 	p := c.path
 	if c.lies[r] {
 		mem, off, slot := slice[float32](b.Data), int(w.offset), dst.slot
@@ -146,7 +146,7 @@ func (c *groupCompiler) loadFloat(r int, dst reg, w walk, b kern.Buf) vop {
 }
 
 // readInPlace reports whether register r is a dense f32 operand, which needs no copy.
-func (c *groupCompiler) readInPlace(r int) bool {
+func (c *clusterCompiler) readInPlace(r int) bool {
 	i := &c.g.Code[r]
 	if c.g.IsProduct(ir.Reg(r)) {
 		return true
@@ -159,7 +159,7 @@ func (c *groupCompiler) readInPlace(r int) bool {
 }
 
 // storedItself reports whether a store takes its elements from load r unchanged.
-func (c *groupCompiler) storedItself(r int) bool {
+func (c *clusterCompiler) storedItself(r int) bool {
 	for i := range c.g.Stores {
 		if int(c.g.Stores[i].Reg) == r {
 			return true
@@ -182,7 +182,7 @@ func loadOne(b kern.Buf, i int) float32 {
 
 // store compiles the store of one result. Results are dense, but for floats of
 // which whole rows may lie apart.
-func (c *groupCompiler) store(i int) vop {
+func (c *clusterCompiler) store(i int) vop {
 	a := &c.g.Stores[i]
 	mem, src := c.e.mem[a.Buffer], c.reg(a.Reg)
 	from := classOf(c.g.Code[a.Reg].Type)
@@ -233,7 +233,7 @@ func scatterInts[M stored](from class, src reg, mem []byte, d ir.DType) vop {
 }
 
 // stored is how store i walks its buffer.
-func (c *groupCompiler) stored(i int) walk {
+func (c *clusterCompiler) stored(i int) walk {
 	return newWalk(c.shape, c.strides[len(c.g.Loads)+i], c.g.Stores[i].Offset)
 }
 

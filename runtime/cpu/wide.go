@@ -34,7 +34,7 @@ func widen(d ir.DType, h uint16) float32 {
 
 // wide compiles an instruction whose operands are integers or doubles.
 // Comparisons give 0 or 1 as float32, like all bools.
-func (c *groupCompiler) wide(r int) vop {
+func (c *clusterCompiler) wide(r int) vop {
 	i := &c.g.Code[r]
 	dst, a, b, d := c.reg(ir.Reg(r)), c.reg(i.A), c.reg(i.A), c.reg(i.A)
 	switch ir.Prims[i.Op].Args {
@@ -175,7 +175,7 @@ var doubleOps = map[ir.Prim]func(x, y, z float64) float64{
 }
 
 // convert compiles a conversion between register types.
-func (c *groupCompiler) convert(r int) vop {
+func (c *clusterCompiler) convert(r int) vop {
 	i := &c.g.Code[r]
 	dst, a, to, from := c.reg(ir.Reg(r)), c.reg(i.A), i.Type, c.g.Code[i.A].Type
 	type pair struct{ to, from class }
