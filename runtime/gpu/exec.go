@@ -66,7 +66,7 @@ type bound struct {
 type refresh struct {
 	from  *variable
 	bytes int64
-	to    *lowCopy // nil: a copy that is a variable itself, below
+	to    *weightCopy // nil: a copy that is a variable itself, below
 	state *variable
 }
 

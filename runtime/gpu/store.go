@@ -34,19 +34,19 @@ type variable struct {
 	at      cuda.Ptr
 	arena   *arena // nil: the caller's memory
 	version int64
-	low     map[ir.DType]*lowCopy
+	low     map[ir.DType]*weightCopy
 	synced  int64 // of a copy that programs write: the version of its variable it holds
 }
 
-// lowCopy is current while version is that of its variable.
-type lowCopy struct {
+// weightCopy is current while version is that of its variable.
+type weightCopy struct {
 	at      cuda.Ptr
 	arena   *arena
 	version int64
 }
 
 func newVariable(t ir.Type, at cuda.Ptr, a *arena) *variable {
-	return &variable{t: t, at: at, arena: a, version: 1, low: map[ir.DType]*lowCopy{}}
+	return &variable{t: t, at: at, arena: a, version: 1, low: map[ir.DType]*weightCopy{}}
 }
 
 // NewStore implements runtime.Backend; the Store is a *Store.
@@ -136,7 +136,7 @@ func (s *Store) leave(a *arena) error {
 }
 
 // copyOf finds or adds the 16-bit copy of a variable; a new one is stale.
-func (s *Store) copyOf(name string, v *variable, d ir.DType) (*lowCopy, error) {
+func (s *Store) copyOf(name string, v *variable, d ir.DType) (*weightCopy, error) {
 	if c := v.low[d]; c != nil {
 		return c, nil
 	}
@@ -144,7 +144,7 @@ func (s *Store) copyOf(name string, v *variable, d ir.DType) (*lowCopy, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.low[d] = &lowCopy{at: a.at, arena: a}
+	v.low[d] = &weightCopy{at: a.at, arena: a}
 	return v.low[d], nil
 }
 
