@@ -20,9 +20,9 @@ func channelGrad(n *ir.Node) bool {
 
 // channelJoin is what is done together with the gradient of a batch norm.
 type channelJoin struct {
-	twin   *lower.Step    // another norm's gradient of the same dy
-	before *lower.Cluster // makes dy
-	kept   []int          // its stores that others read, or the second pass does
+	sibling *lower.Step    // another norm's gradient of the same dy
+	before  *lower.Cluster // makes dy
+	kept    []int          // its stores that others read, or the second pass does
 }
 
 // channelJoins are the joins of micro.
@@ -47,7 +47,7 @@ func joinChannels(p *lower.Program) *channelJoins {
 		case ir.OpBatchNorm, ir.OpBatchNormInfer:
 			e.forward(i)
 		case ir.OpBatchNormGrad:
-			j := &channelJoin{twin: e.twin(i)}
+			j := &channelJoin{sibling: e.sibling(i)}
 			e.joins[s] = j
 			e.before(i, j)
 		}
@@ -77,8 +77,8 @@ func (e *channelJoins) forward(i int) {
 	}
 }
 
-// twin is the gradient of another norm of the dy of step i, which can run as early.
-func (e *channelJoins) twin(i int) *lower.Step {
+// sibling is the gradient of another norm of the dy of step i, which can run as early.
+func (e *channelJoins) sibling(i int) *lower.Step {
 	dy := e.steps[i].In[1]
 	for _, j := range e.read[e.root(dy)] {
 		if j <= i {
@@ -114,7 +114,7 @@ func (e *channelJoins) before(j int, join *channelJoin) {
 		}
 	}
 	for k, a := range g.Stores {
-		if others := e.others(a.Buffer, s, join.twin); others || a.Buffer == dy && cost > 0 {
+		if others := e.others(a.Buffer, s, join.sibling); others || a.Buffer == dy && cost > 0 {
 			join.kept = append(join.kept, k)
 		}
 	}
@@ -150,8 +150,8 @@ func (c *cudaCall) batchNormGrad() error {
 	if g.join == nil { // not of micro
 		g.join = &channelJoin{}
 	}
-	if g.join.twin != nil {
-		g.norms = append(g.norms, g.join.twin)
+	if g.join.sibling != nil {
+		g.norms = append(g.norms, g.join.sibling)
 	}
 	if err := g.sums(); err != nil {
 		return err

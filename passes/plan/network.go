@@ -210,14 +210,14 @@ func solveComponent(members []int32, edges []arc, local []int32, side []cutSide,
 
 // flow is Dinic's algorithm: blocking flows on level graphs, current arcs kept.
 type flow struct {
-	n     int32
-	start []int32 // by node: its half edges
-	to    []int32
-	left  []int64 // residual capacity
-	twin  []int32
-	level []int32
-	at    []int32
-	queue []int32
+	n       int32
+	start   []int32 // by node: its half edges
+	to      []int32
+	left    []int64 // residual capacity
+	reverse []int32 // by half edge: the half edge of the opposite direction
+	level   []int32
+	at      []int32
+	queue   []int32
 }
 
 func newFlow(n int32) *flow {
@@ -233,7 +233,7 @@ func (f *flow) build(edges []arc, place func(int32) int32) {
 		f.start[i+1] += f.start[i]
 	}
 	m := f.start[f.n]
-	f.to, f.left, f.twin = make([]int32, m), make([]int64, m), make([]int32, m)
+	f.to, f.left, f.reverse = make([]int32, m), make([]int64, m), make([]int32, m)
 	at := append([]int32(nil), f.start...)
 	for _, e := range edges {
 		u, v := place(e.from), place(e.to)
@@ -243,8 +243,8 @@ func (f *flow) build(edges []arc, place func(int32) int32) {
 		}
 		at[u]++
 		at[v]++
-		f.to[i], f.left[i], f.twin[i] = v, e.cap, j
-		f.to[j], f.left[j], f.twin[j] = u, 0, i
+		f.to[i], f.left[i], f.reverse[i] = v, e.cap, j
+		f.to[j], f.left[j], f.reverse[j] = u, 0, i
 	}
 }
 
@@ -300,7 +300,7 @@ func (f *flow) augment() int64 {
 		f.level[u] = -1 // a dead end
 		last := path[len(path)-1]
 		path = path[:len(path)-1]
-		u = f.to[f.twin[last]]
+		u = f.to[f.reverse[last]]
 	}
 	least := inf
 	for _, i := range path {
@@ -308,7 +308,7 @@ func (f *flow) augment() int64 {
 	}
 	for _, i := range path {
 		f.left[i] -= least
-		f.left[f.twin[i]] += least
+		f.left[f.reverse[i]] += least
 	}
 	f.queue = path
 	return least
@@ -334,7 +334,7 @@ func (f *flow) reachesSink() []bool {
 		v := queue[k]
 		for i := f.start[v]; i < f.start[v+1]; i++ {
 			u := f.to[i]
-			if !reach[u] && f.left[f.twin[i]] > 0 {
+			if !reach[u] && f.left[f.reverse[i]] > 0 {
 				reach[u] = true
 				queue = append(queue, u)
 			}
