@@ -143,7 +143,7 @@ func benchOne(c *cobra.Command, spec string, f modelFlags, steps int, profiled b
 	if !profiled {
 		return row, nil
 	}
-	row.profile = profile{program: step.Program(), steps: steps, byKind: map[string]*spent{}}
+	row.profile = profile{program: step.Program(), steps: steps, byKind: map[string]*timeShare{}}
 	if !step.Profile(row.profile.add) {
 		return row, fmt.Errorf("%s: the backend cannot say where its time goes", spec)
 	}

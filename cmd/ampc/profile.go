@@ -16,11 +16,11 @@ import (
 type profile struct {
 	program *lower.Program
 	steps   int
-	byKind  map[string]*spent
+	byKind  map[string]*timeShare
 }
 
-// spent is what one kind of work took, and what it did in that time.
-type spent struct {
+// timeShare is how long one kind of work took, and what it did in that time.
+type timeShare struct {
 	part, kind        string
 	took, busy, alone time.Duration
 	workers           int
@@ -29,7 +29,7 @@ type spent struct {
 }
 
 // add counts more of it.
-func (x *spent) add(s runtime.Timing) {
+func (x *timeShare) add(s runtime.Timing) {
 	x.took += s.Took
 	x.busy += s.Busy
 	x.alone += s.Alone
@@ -39,7 +39,7 @@ func (x *spent) add(s runtime.Timing) {
 
 // shared says how the work was shared: how busy the workers were, the share of the time in which one worked alone, and the parallel
 // regions of a step.
-func (x *spent) shared(steps int) string {
+func (x *timeShare) shared(steps int) string {
 	return fmt.Sprintf("%.1f%%\t%.1f%%\t%d", 100*x.busy.Seconds()/x.took.Seconds()/float64(x.workers), 100*x.alone.Seconds()/x.took.Seconds(), x.regions/steps)
 }
 
@@ -51,7 +51,7 @@ func (p *profile) add(part lower.Part, step int, timing runtime.Timing) {
 	}
 	key := part.String() + "/" + kind
 	if p.byKind[key] == nil {
-		p.byKind[key] = &spent{part: part.String(), kind: kind}
+		p.byKind[key] = &timeShare{part: part.String(), kind: kind}
 	}
 	x := p.byKind[key]
 	x.add(timing)
@@ -81,14 +81,14 @@ func (p *profile) describe() []spentJSON {
 	return list
 }
 
-func (p *profile) sorted() []*spent {
-	return slices.SortedFunc(maps.Values(p.byKind), func(a, b *spent) int { return int(b.took - a.took) })
+func (p *profile) sorted() []*timeShare {
+	return slices.SortedFunc(maps.Values(p.byKind), func(a, b *timeShare) int { return int(b.took - a.took) })
 }
 
 // print prints a line for each kind of work and one for all. How work was shared is left out where one worker did it all.
 func (p *profile) print(out io.Writer, policy string) error {
 	rows := p.sorted()
-	all := spent{part: "all", kind: fmt.Sprintf("%d steps", p.steps)}
+	all := timeShare{part: "all", kind: fmt.Sprintf("%d steps", p.steps)}
 	for _, x := range rows {
 		all.add(runtime.Timing{Took: x.took, Busy: x.busy, Alone: x.alone, Regions: x.regions, Workers: x.workers})
 		all.calls, all.flops, all.bytes = all.calls+x.calls, all.flops+x.flops, all.bytes+x.bytes
