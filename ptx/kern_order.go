@@ -42,15 +42,15 @@ func (b *Builder) floatKey(x Reg, down, nanLow bool) Reg {
 // unsignedType is the PTX type that compares keys of a class.
 func unsignedType(c Class) string { return map[Class]string{B32: "u32", B64: "u64"}[c] }
 
-// leader is the best of the keys seen so far and where it stood; among equal keys the first.
-type leader struct {
+// extremum is the best key so far and its position; among equal keys the first.
+type extremum struct {
 	b       *Builder
 	key, at Reg
 }
 
-// newLeader starts with nothing, unless every lane that is asked will take an element.
-func (b *Builder) newLeader(c Class, all bool) leader {
-	l := leader{b, b.Reg(c), b.Reg(B32)}
+// newExtremum starts without a key, unless all is set: every lane then takes an element.
+func (b *Builder) newExtremum(c Class, all bool) extremum {
+	l := extremum{b, b.Reg(c), b.Reg(B32)}
 	if !all {
 		b.To(l.key, "mov."+c.String(), I(0))
 		b.To(l.at, "mov.u32", I(0xffffffff))
@@ -58,23 +58,23 @@ func (b *Builder) newLeader(c Class, all bool) leader {
 	return l
 }
 
-// leads reports whether key at position i leads: it is larger, or equal and earlier.
-func (l leader) leads(key, i Reg) Reg {
+// better reports whether key at position i precedes the extremum: it is larger, or equal and earlier.
+func (l extremum) better(key, i Reg) Reg {
 	b, t := l.b, unsignedType(key.Class)
 	gt := b.Do("setp.gt."+t, key, l.key)
 	tie := b.Do("and.pred", b.Do("setp.eq."+t, key, l.key), b.Do("setp.lt.u32", i, l.at))
 	return b.Do("or.pred", gt, tie)
 }
 
-// take lets key at position i lead if it wins.
-func (l leader) take(key, i Reg) {
-	win := l.leads(key, i)
+// take makes key at position i the extremum if it is better.
+func (l extremum) take(key, i Reg) {
+	win := l.better(key, i)
 	l.b.To(l.key, "selp."+key.Class.String(), key, l.key, win)
 	l.b.To(l.at, "selp.b32", i, l.at, win)
 }
 
 // scan takes the elements of a row of cols one by one, each warp lane every 32nd.
-func (l leader) scan(lane Reg, cols int, read func(i Reg, take func(key Reg))) {
+func (l extremum) scan(lane Reg, cols int, read func(i Reg, take func(key Reg))) {
 	b := l.b
 	if cols == 1 {
 		b.To(l.at, "mov.u32", I(0))
@@ -92,8 +92,8 @@ func (l leader) scan(lane Reg, cols int, read func(i Reg, take func(key Reg))) {
 	})
 }
 
-// join makes where the leader of the first n lanes stands known to all lanes, and with keys its key.
-func (l leader) join(n int, keys bool) {
+// join gives all lanes the position of the extremum of the first n lanes, and its key if keys is set.
+func (l extremum) join(n int, keys bool) {
 	for d := 16; d > 0; d /= 2 {
 		switch {
 		case d >= n: // nothing there
@@ -101,7 +101,7 @@ func (l leader) join(n int, keys bool) {
 			l.take(l.b.neighbour(l.key, d), l.b.neighbour(l.at, d))
 		default:
 			i := l.b.neighbour(l.at, d)
-			l.b.To(l.at, "selp.b32", i, l.at, l.leads(l.b.neighbour(l.key, d), i))
+			l.b.To(l.at, "selp.b32", i, l.at, l.better(l.b.neighbour(l.key, d), i))
 		}
 	}
 }
@@ -148,13 +148,13 @@ func (s ArgMax) Build(fl Flavour) (*Launch, error) {
 	r.begin()
 	r.alone(s.Rows, func(row Reg) {
 		base := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", row), I(s.Cols*s.In.Size()), x)
-		lead := b.newLeader(keyClass(s.In), s.Cols == 1 || s.Cols == 32)
-		lead.scan(r.lane, s.Cols, func(i Reg, take func(key Reg)) {
+		best := b.newExtremum(keyClass(s.In), s.Cols == 1 || s.Cols == 32)
+		best.scan(r.lane, s.Cols, func(i Reg, take func(key Reg)) {
 			take(b.orderKey(b.load(b.at(base, i, s.In.Size()), 0, s.In, 1)[0], s.In, s.Min, false))
 		})
-		lead.join(s.Cols, false)
+		best.join(s.Cols, false)
 		b.If(b.Do("setp.eq.u32", r.lane, I(0)), func() {
-			b.Do("st.global.u64", Addr{Base: b.at(y, row, 8)}, b.Do("cvt.u64.u32", lead.at))
+			b.Do("st.global.u64", Addr{Base: b.at(y, row, 8)}, b.Do("cvt.u64.u32", best.at))
 		})
 	})
 	return finish(b, r.grid(s.Rows), p.list)
@@ -189,8 +189,8 @@ func (s TopK) Build(fl Flavour) (*Launch, error) {
 		last, lastAt := b.Reg(class), b.Do("mov.u32", I(-1))
 		b.To(last, "mov."+class.String(), I(-1))
 		b.Loop(I(0), I(s.K), I(1), B32, func(k Reg) {
-			lead := b.newLeader(class, s.Cols == 1 || s.Cols == 32 && s.K == 1)
-			lead.scan(r.lane, s.Cols, func(i Reg, take func(key Reg)) {
+			best := b.newExtremum(class, s.Cols == 1 || s.Cols == 32 && s.K == 1)
+			best.scan(r.lane, s.Cols, func(i Reg, take func(key Reg)) {
 				key := b.orderKey(b.load(b.at(base, i, size), 0, s.In, 1)[0], s.In, s.Smallest, s.Smallest)
 				if s.K == 1 { // all are behind nothing
 					take(key)
@@ -199,15 +199,15 @@ func (s TopK) Build(fl Flavour) (*Launch, error) {
 				behind := b.Do("and.pred", b.Do("setp.eq."+t, key, last), b.Do("setp.gt.s32", i, lastAt))
 				b.If(b.Do("or.pred", b.Do("setp.lt."+t, key, last), behind), func() { take(key) })
 			})
-			lead.join(s.Cols, s.K > 1)
+			best.join(s.Cols, s.K > 1)
 			b.If(b.Do("setp.eq.u32", r.lane, I(0)), func() {
 				to := b.Do("mad.lo.u32", row, I(s.K), k)
-				b.store(b.at(y, to, size), 0, s.In, b.load(b.at(base, lead.at, size), 0, s.In, 1))
-				b.Do("st.global.u64", Addr{Base: b.at(index, to, 8)}, b.Do("cvt.u64.u32", lead.at))
+				b.store(b.at(y, to, size), 0, s.In, b.load(b.at(base, best.at, size), 0, s.In, 1))
+				b.Do("st.global.u64", Addr{Base: b.at(index, to, 8)}, b.Do("cvt.u64.u32", best.at))
 			})
 			if s.K > 1 {
-				b.To(last, "mov."+class.String(), lead.key)
-				b.To(lastAt, "mov.u32", lead.at)
+				b.To(last, "mov."+class.String(), best.key)
+				b.To(lastAt, "mov.u32", best.at)
 			}
 		})
 	})

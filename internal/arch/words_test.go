@@ -28,7 +28,7 @@ var plainWords = map[string]map[string]string{
 		"wins": "uses Winograd", "tiny": "subnormal", "rough": "subnormal", "lies": "contiguous", "finisher": "post-op",
 		"told": "post-op", "tell": "post-op",
 	},
-	"ptx":         {"wins": "leads"},
+	"ptx":         {"wins": "better", "leader": "extremum"},
 	"runtime/gpu": {"ends": "epilogue"},
 	"passes": {
 		"treatment": "decision", "realise": "materialize", "realiser": "materializer", "force": "override",
