@@ -31,18 +31,18 @@ const (
 )
 
 var dtypes = [numDTypes]struct {
-	name  string
-	size  int64
-	float bool
-	unsig bool    // an integer without a sign
-	max   float64 // of a float: the largest finite number
-	tiny  float64 // of a float: the smallest above zero
+	name      string
+	size      int64
+	float     bool
+	unsig     bool    // an integer without a sign
+	max       float64 // of a float: the largest finite number
+	subnormal float64 // of a float: the smallest above zero
 }{
 	Invalid: {name: "invalid"},
-	F32:     {name: "f32", size: 4, float: true, max: math.MaxFloat32, tiny: math.SmallestNonzeroFloat32},
-	F16:     {name: "f16", size: 2, float: true, max: 65504, tiny: 0x1p-24},
-	BF16:    {name: "bf16", size: 2, float: true, max: 0x1.FEp127, tiny: 0x1p-133},
-	F64:     {name: "f64", size: 8, float: true, max: math.MaxFloat64, tiny: math.SmallestNonzeroFloat64},
+	F32:     {name: "f32", size: 4, float: true, max: math.MaxFloat32, subnormal: math.SmallestNonzeroFloat32},
+	F16:     {name: "f16", size: 2, float: true, max: 65504, subnormal: 0x1p-24},
+	BF16:    {name: "bf16", size: 2, float: true, max: 0x1.FEp127, subnormal: 0x1p-133},
+	F64:     {name: "f64", size: 8, float: true, max: math.MaxFloat64, subnormal: math.SmallestNonzeroFloat64},
 	I32:     {name: "i32", size: 4},
 	I64:     {name: "i64", size: 8},
 	U8:      {name: "u8", size: 1, unsig: true},
@@ -52,8 +52,8 @@ var dtypes = [numDTypes]struct {
 	U16:     {name: "u16", size: 2, unsig: true},
 	U32:     {name: "u32", size: 4, unsig: true},
 	U64:     {name: "u64", size: 8, unsig: true},
-	E4M3:    {name: "e4m3", size: 1, float: true, max: 448, tiny: 0x1p-9},
-	E5M2:    {name: "e5m2", size: 1, float: true, max: 57344, tiny: 0x1p-16},
+	E4M3:    {name: "e4m3", size: 1, float: true, max: 448, subnormal: 0x1p-9},
+	E5M2:    {name: "e5m2", size: 1, float: true, max: 57344, subnormal: 0x1p-16},
 }
 
 func (d DType) String() string {
@@ -141,8 +141,8 @@ func (d DType) Order(x int64) int64 {
 // Max returns the largest finite number of a floating-point format, 0 for others.
 func (d DType) Max() float64 { return dtypes[d].max }
 
-// Tiny returns the smallest number above zero of a floating-point format, 0 for others.
-func (d DType) Tiny() float64 { return dtypes[d].tiny }
+// SmallestSubnormal returns the smallest number above zero of a floating-point format, 0 for others.
+func (d DType) SmallestSubnormal() float64 { return dtypes[d].subnormal }
 
 // Low reports whether d is one of the 16-bit formats a policy lowers to.
 func (d DType) Low() bool { return d == F16 || d == BF16 }

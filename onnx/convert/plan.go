@@ -311,8 +311,8 @@ func (p *convertPlan) veto(why []string) error {
 			switch {
 			case most > p.low.Max():
 				reason = fmt.Sprintf("its operand %q holds %g, the most of %s is %g", name, most, p.low, p.low.Max())
-			case most > 0 && elements(t) == 1 && most < p.low.Tiny()/2:
-				reason = fmt.Sprintf("its operand %q is %g, the least of %s is %g", name, most, p.low, p.low.Tiny())
+			case most > 0 && elements(t) == 1 && most < p.low.SmallestSubnormal()/2:
+				reason = fmt.Sprintf("its operand %q is %g, the least of %s is %g", name, most, p.low, p.low.SmallestSubnormal())
 			}
 			if reason != "" {
 				p.half[i], p.free[i], p.spill[i], why[i] = false, false, true, reason

@@ -79,7 +79,7 @@ func exact(x float64, d ir.DType) bool {
 	}
 	frac, exp := math.Frexp(x)
 	scaled := math.Ldexp(frac, bits)
-	return x == 0 || math.IsInf(x, 0) || math.Abs(x) <= d.Max() && math.Ldexp(0.5, exp) >= d.Tiny() && scaled == math.Trunc(scaled)
+	return x == 0 || math.IsInf(x, 0) || math.Abs(x) <= d.Max() && math.Ldexp(0.5, exp) >= d.SmallestSubnormal() && scaled == math.Trunc(scaled)
 }
 
 // wideAs reports whether a promoting reader takes n's result for 16 bits wide,

@@ -131,7 +131,7 @@ func (f *finder) rangeOf(n *ir.Node, v *ir.Value) {
 	if !d.Low() || math.IsInf(iv.Lo, -1) && math.IsInf(iv.Hi, 1) {
 		return
 	}
-	largest, smallest := d.Max(), d.Tiny()
+	largest, smallest := d.Max(), d.SmallestSubnormal()
 	fix := fmt.Sprintf("keep %s in f32, or use bf16", cmp.Or(v.Decider(), v))
 	switch {
 	case iv.Lo > largest || iv.Hi < -largest:

@@ -119,7 +119,7 @@ func LossScale(g *ir.Graph, scale string, at float64, seen map[string]Recorded) 
 			if !ok || v.Unit != ir.Unit(scale) || !v.Type.DType.Low() {
 				continue
 			}
-			top, small := v.Type.DType.Max(), v.Type.DType.Tiny()
+			top, small := v.Type.DType.Max(), v.Type.DType.SmallestSubnormal()
 			if m := max(-s.Lo, s.Hi); m > 0 {
 				if room := powerBelow(at * top / m); room < r.Largest {
 					r.Largest, r.Limit = room, v.String()
