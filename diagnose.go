@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync"
 
 	"ampc/ir"
 	"ampc/runtime"
@@ -80,25 +79,26 @@ func (l *lastRun) skips() int {
 // What was fed and not converted (see Feed) is kept by reference: it must hold what it
 // held. So must the variables: diagnose before SetVariable, LoadFile or another step.
 func (s *Step) Diagnose(ctx context.Context) (*Diagnosis, error) {
-	held := snapshots.Get().(map[string][]byte)
-	defer snapshots.Put(held)
-	c, err := s.replayable(held)
-	if err != nil {
-		return nil, err
-	}
-	d, err := doctor.Diagnose(ctx, c)
+	defer s.model.gate.hold()()
+	d, err := s.diagnose(ctx)
 	return diagnosisOf(d), err
 }
 
-// snapshots is memory for the variables of a step that is diagnosed, by name. The
-// garbage collector takes it where no other diagnosis follows.
-var snapshots = sync.Pool{New: func() any { return map[string][]byte{} }}
+// diagnose is Diagnose for a caller that has the model's gate.
+func (s *Step) diagnose(ctx context.Context) (*doctor.Diagnosis, error) {
+	c, err := s.replayable()
+	if err != nil {
+		return nil, err
+	}
+	return doctor.Diagnose(ctx, c)
+}
 
 // SaveReplay writes what Diagnose would replay to a file: the compiled graph as
 // text, the policy's name, variables, loss scales and feeds. The file appears as
 // a whole or not at all; DiagnoseFile and `ampc doctor` read it, on any machine.
 func (s *Step) SaveReplay(path string) error {
-	c, err := s.replayable(map[string][]byte{})
+	defer s.model.gate.hold()()
+	c, err := s.replayable()
 	if err != nil {
 		return err
 	}
@@ -120,34 +120,27 @@ func DiagnoseFile(ctx context.Context, path string, custom ...*CustomOp) (*Diagn
 	return diagnosisOf(d), err
 }
 
-// replayable gathers what a replay of the last step needs. Variables are copied to
-// the memory that held has for them, or to new memory, which is added to it.
-func (s *Step) replayable(held map[string][]byte) (*doctor.Case, error) {
-	defer s.model.gate.hold()()
-	return s.gathered(held)
-}
-
-// gathered is replayable for a caller that has the model's gate.
-func (s *Step) gathered(held map[string][]byte) (*doctor.Case, error) {
+// replayable gathers what a replay of the last step needs, for a caller that has
+// the model's gate until the replay is over. Variables are not copied where the
+// store lies in this process's memory.
+func (s *Step) replayable() (*doctor.Case, error) {
 	if s.exec == nil {
 		return nil, errClosed
 	}
 	if len(s.last.results) == 0 {
 		return nil, fmt.Errorf("diagnose: no step was run yet")
 	}
-	c := &doctor.Case{Graph: s.graph, State: map[string][]byte{}, Feeds: s.last.feeds, Policy: policyName(s.config.Policy), Seed: s.model.session.seed}
+	c := &doctor.Case{Graph: s.graph, State: map[string][]byte{}, Feeds: s.last.feeds, Policy: policyName(s.config.Policy), Seed: s.model.session.seed, Kept: s.kept}
 	c.Backend, _ = s.model.session.backend.(*cpu.Backend)
 	for _, v := range s.program.Vars {
 		if v.Kind != ir.Param && v.Kind != ir.State || !lasting(v) {
 			continue
 		}
-		if int64(len(held[v.Name])) != v.Type.Bytes() {
-			held[v.Name] = make([]byte, v.Type.Bytes())
-		}
-		if err := s.model.session.store.Read(v.Name, held[v.Name]); err != nil {
+		data, err := s.model.session.show(v)
+		if err != nil {
 			return nil, err
 		}
-		c.State[v.Name] = held[v.Name]
+		c.State[v.Name] = data
 	}
 	skipped := s.last.newest().outcome().Skipped
 	c.Skips, c.Losses = s.last.skips(), s.last.losses()
@@ -271,13 +264,7 @@ func (s *Step) spare(ctx context.Context, r *Result) error {
 	if math.IsNaN(o.Loss) || math.IsInf(o.Loss, 0) { // the device has left the scale alone, or its rule is another system's
 		return nil
 	}
-	held := snapshots.Get().(map[string][]byte)
-	defer snapshots.Put(held)
-	c, err := s.gathered(held)
-	if err != nil {
-		return err
-	}
-	d, err := doctor.Diagnose(ctx, c)
+	d, err := s.diagnose(ctx)
 	if err != nil {
 		return err
 	}

@@ -122,6 +122,15 @@ func (s *session) read(v lower.Var) ([]byte, error) {
 	return data, s.store.Read(v.Name, data)
 }
 
+// show is read without a copy where the store lies in this process's memory: good
+// until the next step or write.
+func (s *session) show(v lower.Var) ([]byte, error) {
+	if lies, ok := s.store.(runtime.Viewer); ok {
+		return lies.View(v.Name)
+	}
+	return s.read(v)
+}
+
 // find returns a variable of the store.
 func (s *session) find(name string) (lower.Var, bool) {
 	for _, v := range s.vars {

@@ -14,6 +14,7 @@ import (
 	"ampc/lower"
 	"ampc/passes"
 	"ampc/runtime"
+	"ampc/runtime/doctor"
 )
 
 // Scaled says whether the step scales its loss.
@@ -37,6 +38,7 @@ type Step struct {
 	runs    int
 	turn    gate    // who runs a training step or one of its sizes
 	last    lastRun // for Diagnose
+	kept    *doctor.Kept
 
 	assigned passes.Assignment // how the step stores each value
 	report   casts.Report      // of the passes
@@ -240,7 +242,7 @@ func (s *Step) close() error {
 		r.settle()
 	}
 	err := errors.Join(s.closeSizes(), s.exec.Close())
-	s.exec, s.pending, s.last = nil, nil, lastRun{}
+	s.exec, s.pending, s.last, s.kept = nil, nil, lastRun{}, nil
 	if m := s.model.session; m != nil {
 		err = errors.Join(err, m.forget(s))
 	}

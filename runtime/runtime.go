@@ -58,6 +58,12 @@ type Store interface {
 	Close() error
 }
 
+// Viewer is a Store that lies in this process's memory.
+type Viewer interface {
+	// View is the memory of a variable. It must not be changed; steps and Write change it.
+	View(name string) ([]byte, error)
+}
+
 // Exec is a loaded Program. Steps run one at a time; two programs over one
 // store do not run at once.
 type Exec interface {

@@ -31,9 +31,9 @@ type exec struct {
 	inputs  []input
 	micro   []byte // the input that holds the micro-batch index, nil where there is none
 	written []*variable
-	late    []pending // of a store for one step
-	early   [][]byte  // memory of variables that parts before update write
-	saved   [][]byte  // what it held before the running step
+	store   *store
+	early   [][]byte // memory of variables that parts before update write
+	saved   [][]byte // what it held before the running step
 	copies  []copyState
 	outputs [][]byte
 
@@ -79,7 +79,7 @@ func load(b *Backend, p *lower.Program, s *store) (*exec, error) {
 	}
 	e := &exec{b: b, p: p, groups: map[*lower.Step]*clusterStep{}, reads: map[*lower.Step][]*kern.Buf{}, mem: make([][]byte, len(p.Buffers)), arena: s.workArena(p.Arenas[lower.WorkArena]),
 		calls: make([]kern.Call, b.Threads()), norms: map[lower.BufferID]*flawed{}}
-	e.late = s.late
+	e.store = s
 	refreshes, err := e.bind(s)
 	if err != nil {
 		return nil, fmt.Errorf("cpu: %s: %w", p.Name, err)
@@ -293,7 +293,7 @@ func (e *exec) gradients(feeds []runtime.Feed) error {
 // update runs to its end whatever happens to the step's context.
 func (e *exec) update() error {
 	e.done = nil
-	for _, v := range e.late {
+	for _, v := range e.store.late {
 		copy(v.to, v.from)
 	}
 	if err := e.run(lower.Update, 0); err != nil {
@@ -477,7 +477,7 @@ func (e *exec) Close() error {
 	e.b.mu.Lock()
 	defer e.b.mu.Unlock()
 	e.arena, e.mem, e.inputs, e.written, e.steps = nil, nil, nil, nil, [lower.NumParts][]step{}
-	e.early, e.saved = nil, nil // results that something keeps hold the Exec, not its variables
+	e.early, e.saved, e.store = nil, nil, nil // results that something keeps hold the Exec, not its variables
 	return nil
 }
 

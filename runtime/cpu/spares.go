@@ -49,12 +49,25 @@ func (s *Spares) bytes() int64 {
 	return n
 }
 
+// Replayed is a store of ReplayStore.
+type Replayed interface {
+	runtime.Store
+	// Rewind makes the store ready for another step, on variables that hold state. It
+	// reports false where one that is read in place lies elsewhere now: then the
+	// store is of no more use.
+	Rewind(state map[string][]byte) bool
+}
+
+// lentLeast is the smallest variable, in bytes, that is read where it lies. Callers
+// may make smaller ones anew for every step.
+const lentLeast = 256
+
 // ReplayStore makes a store for one program that is to run on the given
 // variables. A variable that the program does not write is read where state has
-// it; state must not change until the store is closed. All other memory comes
+// it, unless it is tiny; state must not change until the store is closed. All other memory comes
 // from spares, and goes back there when the store is closed, which must be after
-// the program. The program can run one step.
-func (b *Backend) ReplayStore(p *lower.Program, state map[string][]byte, spares *Spares) (runtime.Store, error) {
+// the program. The program can run one step, and another after each Rewind.
+func (b *Backend) ReplayStore(p *lower.Program, state map[string][]byte, spares *Spares) (Replayed, error) {
 	s := &store{vars: map[string]*variable{}, mu: &b.mu, spares: spares}
 	written := map[string]bool{}
 	for _, name := range p.Written {
@@ -70,18 +83,47 @@ func (b *Backend) ReplayStore(p *lower.Program, state map[string][]byte, spares 
 		if int64(len(data)) != v.Type.Bytes() {
 			return nil, fmt.Errorf("cpu: variable %q is %s, %d bytes, not %d", v.Name, v.Type, v.Type.Bytes(), len(data))
 		}
-		x := &variable{t: v.Type, mem: data, version: 1, low: map[ir.DType]*weightCopy{}}
-		if written[v.Name] || v.Role() == ir.RoleCopy || uintptr(unsafe.Pointer(unsafe.SliceData(data)))%8 != 0 {
+		x := &variable{t: v.Type, mem: data, low: map[ir.DType]*weightCopy{}}
+		switch {
+		case v.Role() == ir.RoleCopy: // cast when the step begins
 			x.mem = s.alloc(int64(len(data)))
-			if early[v.Name] {
-				copy(x.mem, data)
-			} else {
-				s.late = append(s.late, pending{x.mem, data})
-			}
+		case written[v.Name] || len(data) < lentLeast || uintptr(unsafe.Pointer(unsafe.SliceData(data)))%8 != 0:
+			x.mem = s.alloc(int64(len(data)))
+			s.copied = append(s.copied, replica{v.Name, early[v.Name]})
+		default:
+			s.lent = append(s.lent, v.Name)
 		}
 		s.vars[v.Name] = x
 	}
+	s.Rewind(state)
 	return s, nil
+}
+
+// replica is a variable of a replay that has memory of its own.
+type replica struct {
+	name  string
+	early bool // read before update
+}
+
+// Rewind implements Replayed.
+func (s *store) Rewind(state map[string][]byte) bool {
+	for _, name := range s.lent {
+		if is, was := state[name], s.vars[name].mem; len(is) != len(was) || unsafe.SliceData(is) != unsafe.SliceData(was) {
+			return false
+		}
+	}
+	s.late = s.late[:0]
+	for _, c := range s.copied {
+		if mem := s.vars[c.name].mem; c.early {
+			copy(mem, state[c.name])
+		} else {
+			s.late = append(s.late, pending{mem, state[c.name]})
+		}
+	}
+	for _, v := range s.vars { // 16-bit copies are those of an earlier step
+		v.version++
+	}
+	return true
 }
 
 // pending is a variable that only update reads: it is copied before update, and
@@ -110,7 +152,7 @@ func readEarly(p *lower.Program) map[string]bool {
 			early[v.Name] = true
 		}
 		if of, _ := v.Attr.Get("of").(string); v.Role() == ir.RoleCopy { // cast when the step begins
-			early[of], early[v.Name] = true, true
+			early[of] = true
 		}
 	}
 	return early

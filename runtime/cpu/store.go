@@ -16,6 +16,8 @@ type store struct {
 
 	spares *Spares  // where memory comes from; nil: new memory
 	taken  [][]byte // from spares
+	lent   []string // of a replay: variables that lie in somebody else's memory
+	copied []replica
 	late   []pending
 }
 
@@ -124,6 +126,17 @@ func (s *store) Read(name string, dst []byte) error {
 	}
 	copy(dst, v.mem)
 	return nil
+}
+
+// View implements runtime.Viewer.
+func (s *store) View(name string) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.vars[name]
+	if v == nil {
+		return nil, fmt.Errorf("the store has no variable %q", name)
+	}
+	return v.mem, nil
 }
 
 // Drop implements runtime.Store; the memory goes with the last reference.

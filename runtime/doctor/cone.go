@@ -120,7 +120,7 @@ func (r *replay) compute(nodes []*ir.Node) error {
 			return err
 		}
 	}
-	out, err := a.run(r.ctx, r.b.Inside(), r.spares)
+	out, err := a.run(r.ctx, r.b.Inside(), r.loaded.spares)
 	if err != nil {
 		return err
 	}

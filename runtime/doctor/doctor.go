@@ -11,7 +11,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 
 	"ampc/ir"
 	"ampc/lower"
@@ -125,6 +124,9 @@ type Case struct {
 	// Backend is what the replays run on; nil: one that is opened for them, with a
 	// thread per processor.
 	Backend *cpu.Backend
+	// Kept makes diagnoses of one step after the other cheaper; nil: nothing is kept.
+	// Then State must hold the same memory every time, or replays are loaded anew.
+	Kept *Kept
 }
 
 func (c *Case) memory() int64 {
@@ -147,12 +149,16 @@ func Diagnose(ctx context.Context, c *Case) (*Diagnosis, error) {
 		}
 		defer b.Close()
 	}
-	d, err := diagnose(ctx, b, c)
+	k := c.Kept
+	if k == nil {
+		k = new(Kept)
+	}
+	d, err := diagnose(ctx, b, c, k)
 	if err != nil {
 		return nil, fmt.Errorf("doctor: %w", err)
 	}
 	if d.Cause == BadState && !checks(c.Graph) {
-		if d.Before, err = diagnose(ctx, b, c.started()); err != nil {
+		if d.Before, err = diagnose(ctx, b, c.started(), k); err != nil {
 			return nil, fmt.Errorf("doctor: %w", err)
 		}
 		d.Replays += d.Before.Replays
@@ -166,20 +172,19 @@ func Diagnose(ctx context.Context, c *Case) (*Diagnosis, error) {
 	return d, nil
 }
 
-func diagnose(ctx context.Context, b *cpu.Backend, c *Case) (*Diagnosis, error) {
-	spares := spareMemory.Get().(*cpu.Spares)
-	defer spareMemory.Put(spares)
-	x, err := newAnalysis(ctx, b, c, spares)
+func diagnose(ctx context.Context, b *cpu.Backend, c *Case, k *Kept) (*Diagnosis, error) {
+	s, err := k.of(c)
 	if err != nil {
+		return nil, err
+	}
+	x := &analysis{subject: s, ctx: ctx, b: b, c: c, loaded: k.take(b)}
+	defer k.give(x.loaded)
+	if err := x.begin(); err != nil {
 		return nil, err
 	}
 	defer x.close()
 	return x.diagnose()
 }
-
-// spareMemory holds the memory of finished diagnoses for later ones. The garbage
-// collector frees it where none follows.
-var spareMemory = sync.Pool{New: func() any { return new(cpu.Spares) }}
 
 // checks reports whether a step that is not finite is skipped.
 func checks(g *ir.Graph) bool {
@@ -205,36 +210,33 @@ func (c *Case) started() *Case {
 
 // analysis is the state of one diagnosis.
 type analysis struct {
+	*subject
 	ctx       context.Context
 	b         *cpu.Backend
 	c         *Case
-	spares    *cpu.Spares        // memory of replays
+	loaded    *loaded            // memory of replays
 	actual    *replay            // in the policy
 	reference *reference         // in f32, nil until it is wanted
 	exact     Range              // what the node that failed makes, alone in f32, before it is stored
 	plain     Range              // the same without loss scales, where exact is not finite
 	path      map[*ir.Value]bool // what is spoiled from where rounding did it to the node that failed
-	order     map[*ir.Value]int  // place in the program; variables come first
-	section   map[*ir.Node]ir.Section
-	suspects  []*ir.Value     // see surveyed
-	scales    []*ir.Value     // loss scales
-	large     map[string]bool // by scope: it is most of the model
+	suspects  []*ir.Value        // see surveyed
 	replays   int
 }
 
-func newAnalysis(ctx context.Context, b *cpu.Backend, c *Case, spares *cpu.Spares) (*analysis, error) {
-	g := c.Graph.Clone()
-	x := &analysis{ctx: ctx, b: b, c: c, spares: spares, order: map[*ir.Value]int{}, section: map[*ir.Node]ir.Section{}, large: map[string]bool{}}
-	state, err := complete(g, c.State, c.Seed)
+// begin makes the replay under the policy ready.
+func (x *analysis) begin() error {
+	state, err := complete(x.g, x.c.State, x.c.Seed)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := ir.InferUnits(g); err != nil {
-		return nil, err
+	if x.policy == nil {
+		if x.policy, err = compile(x.g, lower.Replay{Spread: true, Update: true, Show: checked(x.g)}, x.c.memory()); err != nil {
+			return err
+		}
 	}
-	x.index(g)
-	x.actual, err = x.prepare(g, state, c.Feeds, lower.Replay{Spread: true, Update: true, Show: checked(g)})
-	return x, err
+	x.actual, err = x.prepare(x.policy, x.c.Feeds, func(map[string][]byte) map[string][]byte { return state })
+	return err
 }
 
 // checked names what the parts before update check for being finite, or add up.
@@ -253,25 +255,10 @@ func checked(g *ir.Graph) []string {
 	return names
 }
 
-// index notes where each value stands, and which are scales.
-func (x *analysis) index(g *ir.Graph) {
-	for _, v := range g.Vars {
-		if v.Attr.Get("role") == ir.RoleScale {
-			x.scales = append(x.scales, v)
-		}
-	}
-	for s, n := range g.Nodes {
-		x.section[n] = s
-		for _, v := range n.Out {
-			x.order[v] = len(x.order) + 1
-		}
-	}
-}
-
 func (x *analysis) close() {
-	x.actual.close()
+	x.actual.leave()
 	if x.reference != nil {
-		x.reference.close()
+		x.reference.leave()
 	}
 }
 
@@ -330,11 +317,12 @@ func (x *analysis) trial(d *Diagnosis, v *ir.Value) error {
 		return err
 	}
 	how := watched
-	if !x.exact.Finite() {
+	if !x.exact.Finite() || x.hidden[v] {
 		how = whole
 	}
 	right, err := x.refer(d, v, how)
 	if err == nil && x.reference.lacks {
+		x.hidden[v] = true
 		x.reference.close()
 		right, err = x.refer(d, v, whole)
 	}
@@ -381,23 +369,21 @@ func (x *analysis) bfloat(d *Diagnosis, v *ir.Value, right [][]byte) error {
 	if d.Direction == Update && !x.lowParams() { // no policy changes what the update was written in
 		return nil
 	}
-	r, err := x.build(ir.BF16, v, blind)
+	r, err := x.build(ir.BF16, v, watched)
 	if err != nil {
 		return err
 	}
-	defer r.close()
-	out, err := r.compare(x, nil)
+	defer r.leave()
+	out, err := r.compare(x, func() {
+		if r.part == x.actual.part && r.micro == x.actual.micro {
+			s := r.rangeOf(r.to[v])
+			d.BF16 = &s
+		}
+	})
 	if err != nil || out == nil {
 		return err
 	}
-	for i, w := range r.results {
-		if w == v && x.actual.micro == len(x.c.Feeds)-1 {
-			s := scan(v.Name, ir.F32, out[i])
-			s.DType, s.Stored = r.to[v].Type.DType, r.to[v].Type.DType.String()
-			d.BF16 = &s
-		}
-	}
-	if agree(x.reference.results, out[:len(right)], right) {
+	if agree(x.reference.results, out, right) {
 		d.Remedies = append(d.Remedies, Remedy{Policy: strings.Replace(x.c.Policy, "f16", "bf16", 1)})
 	}
 	return nil

@@ -114,9 +114,19 @@ const sampled = 1 << 14
 // alike reports whether elements do not differ by their place.
 func alike(i *ir.Init) bool { return i == nil || i.Func != "data" && i.Func != "file" }
 
+// draw is a variable as a seed initialises it.
+type draw struct {
+	v    *ir.Value
+	seed int64
+}
+
 // start is the largest magnitude that p started with, or of a sample; 1 where that
 // is 0 or not known.
 func (x *analysis) start(p *ir.Value) (float64, error) {
+	at := draw{p, x.c.Seed}
+	if s, known := x.starts[at]; known {
+		return s, nil
+	}
 	t := p.Type
 	if t.Shape.Elements() > sampled && alike(p.Init) {
 		t = ir.T(t.DType, sampled)
@@ -125,8 +135,9 @@ func (x *analysis) start(p *ir.Value) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
+	x.starts[at] = 1
 	if s := scan(p.Name, p.Type.DType, data); s.AbsMax > 0 {
-		return s.AbsMax, nil
+		x.starts[at] = s.AbsMax
 	}
-	return 1, nil
+	return x.starts[at], nil
 }

@@ -9,7 +9,7 @@ import (
 
 // leanly makes the replay scan values as they are made.
 func (r *replay) leanly() {
-	r.lean, r.ranges, r.kept = true, map[*ir.Value]Range{}, map[*ir.Value][]byte{}
+	r.ranges, r.kept = map[*ir.Value]Range{}, map[*ir.Value][]byte{}
 	r.holds, r.views = map[lower.BufferID]*ir.Value{}, map[*ir.Value][]*ir.Value{}
 	for _, n := range r.g.Nodes {
 		for _, v := range n.Out {

@@ -14,14 +14,14 @@ type moment struct {
 }
 
 // places finds the step that makes each buffer, the last of several.
-func (r *replay) places() {
-	r.source = map[lower.BufferID]moment{}
+func (c *compiled) places() {
+	c.source = map[lower.BufferID]moment{}
 	for part := range lower.NumParts {
-		for i := range r.p.Parts[part] {
-			for _, id := range r.p.Parts[part][i].Out {
+		for i := range c.p.Parts[part] {
+			for _, id := range c.p.Parts[part][i].Out {
 				if id != lower.None {
-					r.source[id] = moment{part, i}
-					r.source[r.p.Buffers[id].Root] = moment{part, i}
+					c.source[id] = moment{part, i}
+					c.source[c.p.Buffers[id].Root] = moment{part, i}
 				}
 			}
 		}

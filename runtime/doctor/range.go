@@ -223,17 +223,21 @@ func widened(d ir.DType, data []byte) []byte {
 	return out
 }
 
-// converted is float data of one dtype as another; data that has it already, or
-// is not of floats, is returned as it is.
-func converted(from, to ir.DType, data []byte) []byte {
-	if from == to || !from.Float() {
-		return data
-	}
+// convert returns 16-bit float data as f32 or bf16, in the memory of into where
+// that has the size.
+func convert(from, to ir.DType, data, into []byte) []byte {
 	wide := widened(from, data)
 	if to != ir.BF16 {
-		return wide
+		if len(into) != len(wide) {
+			return wide
+		}
+		copy(into, wide)
+		return into
 	}
-	out := make([]byte, len(wide)/2)
+	out := into
+	if len(out) != len(data) {
+		out = make([]byte, len(data))
+	}
 	inChunks(wide, func(i int, part []byte) {
 		to := out[i*chunk/2:]
 		for k := 0; k+3 < len(part); k += 4 {

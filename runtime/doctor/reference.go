@@ -9,97 +9,62 @@ import (
 	"ampc/lower"
 )
 
-// reference is the step in another precision, all of it up to the part that
-// went wrong: what the values of that part would be, and its results.
+// reference is a replay of a variant: what the values of the part that went wrong
+// would be, and the step's results.
 type reference struct {
 	*replay
 	to      map[*ir.Value]*ir.Value // where each value of the step went
 	results []*ir.Value             // of the step, as compared; their places are those of the program's outputs
-	peaks   map[*ir.Value]float64   // largest magnitude of a value over all micro-batches, as far as one was asked for
+	peaks   map[*ir.Value]float64   // largest magnitude of a value of the step over all micro-batches, as far as one was asked for
 }
 
-// form is how much of a reference can be looked at.
-type form uint8
-
-const (
-	blind   form = iota // its results
-	watched             // and what an overflow asks for, when its step makes it
-	whole               // all values
-)
-
-// build makes the step with d in place of every 16-bit dtype, as far as v, which
-// went wrong, and its results need it.
+// build makes the replay with d in place of every 16-bit dtype ready. Of what is
+// surveyed f32 is asked for.
 func (x *analysis) build(d ir.DType, v *ir.Value, how form) (*reference, error) {
-	t, err := newVariant(d, x.actual.g, x.actual.state, x.actual.feeds)
+	t, err := x.variant(d, how, v, x.actual.part == lower.Update, x.c.memory())
 	if err != nil {
 		return nil, err
 	}
-	r := &reference{to: t.to, results: x.results(), peaks: map[*ir.Value]float64{}}
-	if how == blind && !slices.Contains(r.results, v) {
-		r.results = append(r.results, v)
-	}
-	results := make([]*ir.Value, len(r.results))
-	for i, v := range r.results {
-		results[i] = t.to[v]
-	}
-	if x.actual.part != lower.Update {
-		t.g.Body[ir.Update] = nil
-	}
-	ancestry(t.g, append(slices.Clone(results), t.to[v])...)
-	t.g.Return = results
-	l := lower.Replay{Spread: how == whole, Update: how != blind}
-	if how != blind {
-		l.Show = append(l.Show, v.Name)
-		for _, w := range x.surveyed() {
-			l.Show = append(l.Show, w.Name)
-		}
-	}
-	if how == watched {
-		for _, w := range constants(t.g) {
-			l.Show = append(l.Show, w.Name)
-		}
-	}
-	if r.replay, err = x.prepare(t.g, t.state, t.feeds, l); err != nil {
+	r := &reference{to: t.to, results: t.results, peaks: map[*ir.Value]float64{}}
+	r.replay, err = x.prepare(t.compiled, t.feeds(x.c.Feeds), func(converted map[string][]byte) map[string][]byte {
+		return t.state(x.actual.state, converted)
+	})
+	if err != nil {
 		return nil, err
 	}
 	if how == watched {
-		r.watchFor(t.to[v], x.mapped(t))
+		var others []*ir.Value
+		if d == ir.F32 {
+			others = mapped(x.surveyed(), t.to)
+		}
+		r.watchFor(t.to[v], others)
 	}
 	x.replays++
 	return r, nil
 }
 
-// mapped are the images of what is surveyed.
-func (x *analysis) mapped(t *variant) []*ir.Value {
-	var vs []*ir.Value
-	for _, v := range x.surveyed() {
-		vs = append(vs, t.to[v])
-	}
-	return vs
-}
-
 // results are the values by which two replays of a step are compared: what it
 // returns, its losses, and the gradients that its update reads.
-func (x *analysis) results() []*ir.Value {
+func (s *subject) results() []*ir.Value {
 	var vs []*ir.Value
 	add := func(v *ir.Value) {
 		if v != nil && v.Type.DType.Float() && !slices.Contains(vs, v) {
 			vs = append(vs, v)
 		}
 	}
-	for _, n := range x.actual.g.Body[ir.Update] {
+	for _, n := range s.g.Body[ir.Update] {
 		for _, v := range n.In {
 			switch {
 			case v == nil:
 			case v.Def == nil && v.Attr.Get("role") == "acc":
 				add(v)
-			case v.Def != nil && v.Next == nil && (x.section[v.Def] == ir.Forward || x.section[v.Def] == ir.Backward):
+			case v.Def != nil && v.Next == nil && (s.section[v.Def] == ir.Forward || s.section[v.Def] == ir.Backward):
 				add(v)
 			}
 		}
 	}
-	for _, v := range x.actual.g.Return {
-		if v.Def != nil && x.section[v.Def] != ir.Update {
+	for _, v := range s.g.Return {
+		if v.Def != nil && s.section[v.Def] != ir.Update {
 			add(v)
 		}
 	}

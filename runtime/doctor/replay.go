@@ -22,24 +22,20 @@ import (
 // seems to begin at is kept (lean). Of a replay that is watched, few values are
 // scanned in this way.
 type replay struct {
-	ctx    context.Context
-	b      *cpu.Backend
-	spares *cpu.Spares
-	g      *ir.Graph
-	p      *lower.Program
-	exec   runtime.Exec
-	watch  runtime.Tracer // exec
-	store  runtime.Store
-	state  map[string][]byte
-	feeds  []runtime.Feed
-	buffer map[string]lower.BufferID
+	*compiled
+	ctx     context.Context
+	b       *cpu.Backend
+	loaded  *loaded
+	machine *machine
+	watch   runtime.Tracer // of the machine
+	state   map[string][]byte
+	feeds   []runtime.Feed
 
-	part   lower.Part                // that runs, or ran last
-	micro  int                       // its micro-batch
-	step   int                       // the last step of that part that has run
-	source map[lower.BufferID]moment // of each root: the step that makes it
-	ranges map[*ir.Value]Range       // of what was looked at, since the part ran
-	flaws  map[*ir.Value]flaw        // of what was looked at, since the part ran
+	part   lower.Part          // that runs, or ran last
+	micro  int                 // its micro-batch
+	step   int                 // the last step of that part that has run
+	ranges map[*ir.Value]Range // of what was looked at, since the part ran
+	flaws  map[*ir.Value]flaw  // of what was looked at, since the part ran
 
 	inner  map[*ir.Value][]byte // of what is not stored and was asked for, since the part ran
 	ready  map[*ir.Value]bool   // of what is not stored: all that it is computed from has been made, since the part ran
@@ -52,45 +48,28 @@ type replay struct {
 	peaks   map[*ir.Value]float64  // watched: largest magnitudes
 	lacks   bool                   // watched: something else was asked for
 
-	lean  bool
 	holds map[lower.BufferID]*ir.Value // lean: whose value a step stores in a buffer
 	views map[*ir.Value][]*ir.Value    // lean: of each value
 	kept  map[*ir.Value][]byte         // lean: operands of what may be the first flaw of this part
 }
 
-// prepare lowers g over variables that hold state. Work that is to be looked at as
-// a whole and takes more than the case's memory is not kept.
-func (x *analysis) prepare(g *ir.Graph, state map[string][]byte, feeds []runtime.Feed, how lower.Replay) (*replay, error) {
-	p, err := lower.LowerReplay(g, how)
+// prepare makes a compiled replay ready to run on the variables that state gives,
+// see loaded.take.
+func (x *analysis) prepare(c *compiled, feeds []runtime.Feed, state func(converted map[string][]byte) map[string][]byte) (*replay, error) {
+	r := &replay{compiled: c, ctx: x.ctx, b: x.b, loaded: x.loaded, feeds: feeds, step: -1}
+	r.renew()
+	if c.lean {
+		r.leanly()
+	}
+	var err error
+	r.machine, err = x.loaded.take(c, func(converted map[string][]byte) map[string][]byte {
+		r.state = state(converted)
+		return r.state
+	})
 	if err != nil {
 		return nil, err
 	}
-	lean := how.Spread && p.Separate > x.c.memory()
-	if lean {
-		how.Nodes = true
-		if p, err = lower.LowerReplay(g, how); err != nil {
-			return nil, err
-		}
-	}
-	r := &replay{ctx: x.ctx, b: x.b, spares: x.spares, g: g, p: p, state: state, feeds: feeds, buffer: map[string]lower.BufferID{}}
-	for i := range p.Buffers {
-		r.buffer[p.Buffers[i].Name] = lower.BufferID(i)
-	}
-	r.places()
-	r.step = -1
-	r.renew()
-	if lean {
-		p.Apart()
-		r.leanly()
-	}
-	if r.store, err = x.b.ReplayStore(p, state, x.spares); err != nil {
-		return nil, err
-	}
-	if r.exec, err = x.b.Load(p, r.store); err != nil {
-		r.store.Close()
-		return nil, err
-	}
-	watch, ok := r.exec.(runtime.Tracer)
+	watch, ok := r.machine.exec.(runtime.Tracer)
 	if !ok {
 		return nil, fmt.Errorf("the backend does not show its memory")
 	}
@@ -98,9 +77,16 @@ func (x *analysis) prepare(g *ir.Graph, state map[string][]byte, feeds []runtime
 	return r, nil
 }
 
-func (r *replay) close() {
-	r.exec.Close()
-	r.store.Close()
+// close frees the replay's memory for others.
+func (r *replay) close() { r.machine.close() }
+
+// leave ends the replay and keeps it loaded for another diagnosis.
+func (r *replay) leave() {
+	if r.lean {
+		r.close()
+		return
+	}
+	r.loaded.used[r.compiled] = r.machine
 }
 
 // run replays the step, calling look after every part that ran, until it
@@ -128,7 +114,7 @@ func (r *replay) run(ctx context.Context, look func() bool) error {
 		}
 	}
 	r.watch.Watch(w)
-	_, err := r.exec.Step(ctx, r.feeds)
+	_, err := r.machine.exec.Step(ctx, r.feeds)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -252,7 +238,7 @@ func (x *analysis) again(r *replay, n *ir.Node, factor map[*ir.Value]float64) ([
 	if err := k.Retype(); err != nil {
 		return nil, err
 	}
-	data, err := a.run(x.ctx, x.b, x.spares)
+	data, err := a.run(x.ctx, x.b, x.loaded.spares)
 	if err != nil {
 		return nil, err
 	}

@@ -3,63 +3,173 @@ package doctor
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"ampc/ir"
+	"ampc/lower"
 	"ampc/runtime"
 )
 
-// variant is the same step in another precision: node for node, with that dtype in
-// place of every 16-bit one, tf32 off and every loss scale at 1.
+// variant is the same step in another precision, all of it up to the part that
+// went wrong: node for node, with that dtype in place of every 16-bit one, tf32 off
+// and every loss scale at 1.
 type variant struct {
-	dtype ir.DType // f32 or bf16
-	g     *ir.Graph
-	state map[string][]byte
-	feeds []runtime.Feed
-	to    map[*ir.Value]*ir.Value // where each value of the step went
+	*compiled
+	dtype   ir.DType                // f32 or bf16
+	from    *ir.Graph               // the step
+	to      map[*ir.Value]*ir.Value // where each value of the step went
+	results []*ir.Value             // of the step, as compared; their places are those of the program's outputs
 }
 
-func newVariant(d ir.DType, g *ir.Graph, state map[string][]byte, feeds []runtime.Feed) (*variant, error) {
-	t := &variant{dtype: d, state: make(map[string][]byte, len(state))}
-	t.g, t.to = g.CloneMap()
-	low := map[string]ir.DType{}
-	for _, v := range t.g.Vars {
-		if v.Type.DType.Low() {
-			low[v.Name] = v.Type.DType
-		}
-		t.declare(v, state)
+// kind tells variants of a step apart.
+type kind struct {
+	dtype  ir.DType
+	how    form
+	update bool      // there is one
+	shown  *ir.Value // a value that other faults do not ask for, nil: there is none
+}
+
+// form is how much of a variant can be looked at.
+type form uint8
+
+const (
+	watched form = iota // its results, and what an overflow asks for, when its step makes it
+	whole               // all values
+)
+
+// keptVariants is how many variants of a step stay compiled.
+const keptVariants = 8
+
+// variant makes the step in another precision as far as its results need it, and v,
+// which went wrong, and what is stored in 16 bits.
+func (s *subject) variant(d ir.DType, how form, v *ir.Value, update bool, memory int64) (*variant, error) {
+	shown := s.low()
+	k := kind{dtype: d, how: how, update: update}
+	if !slices.Contains(shown, v) {
+		k.shown, shown = v, append(shown, v)
 	}
-	for _, n := range t.g.Nodes {
+	if t := s.others[k]; t != nil {
+		return t, nil
+	}
+	t := &variant{dtype: d, from: s.g, results: s.results()}
+	g, to := s.g.CloneMap()
+	t.to = to
+	for _, x := range g.Vars {
+		t.declare(x)
+	}
+	for _, n := range g.Nodes {
 		n.Attrs = restored(n.Attrs, d).Without("math")
 		if err := n.Retype(); err != nil {
 			return nil, err
 		}
 	}
-	for _, f := range feeds {
-		fed := make(runtime.Feed, len(f))
-		for name, x := range f {
-			if was, ok := low[name]; ok {
-				x = runtime.Tensor{Type: x.Type.With(d), Data: converted(was, d, x.Data)}
-			}
-			fed[name] = x
-		}
-		t.feeds = append(t.feeds, fed)
+	results := mapped(t.results, to)
+	if !update {
+		g.Body[ir.Update] = nil
 	}
+	ancestry(g, append(results[:len(results):len(results)], mapped(shown, to)...)...)
+	g.Return = results
+	l := lower.Replay{Spread: how == whole, Update: true}
+	for _, w := range shown {
+		l.Show = append(l.Show, w.Name)
+	}
+	if how == watched {
+		for _, w := range constants(g) {
+			l.Show = append(l.Show, w.Name)
+		}
+	}
+	var err error
+	if t.compiled, err = compile(g, l, memory); err != nil {
+		return nil, err
+	}
+	if len(s.others) >= keptVariants {
+		clear(s.others)
+	}
+	s.others[k] = t
 	return t, nil
 }
 
-// declare stores a variable anew. A 16-bit copy of another holds what that one does.
-func (t *variant) declare(v *ir.Value, state map[string][]byte) {
-	was := v.Type.DType
-	if was.Low() {
+// low are the values of forward and backward that are stored in 16 bits, or would
+// be if the product that makes them did not run together with what reads it.
+func (s *subject) low() []*ir.Value {
+	var vs []*ir.Value
+	for at, n := range s.g.Nodes {
+		if at != ir.Forward && at != ir.Backward {
+			continue
+		}
+		for _, v := range n.Out {
+			if v.Type.DType.Low() || joined(v) {
+				vs = append(vs, v)
+			}
+		}
+	}
+	return vs
+}
+
+// declare gives a variable its dtype in the variant. A 16-bit copy of another is
+// cast from that one; in f32 it is that one.
+func (t *variant) declare(v *ir.Value) {
+	if v.Type.DType.Low() {
 		v.Type = v.Type.With(t.dtype)
 	}
-	t.state[v.Name] = converted(was, v.Type.DType, state[v.Name])
-	switch of, _ := v.Attr.Get("of").(string); v.Attr.Get("role") {
+	switch v.Attr.Get("role") {
 	case ir.RoleCopy:
-		t.state[v.Name], v.Attr = converted(ir.F32, t.dtype, state[of]), nil
+		if t.dtype == ir.F32 {
+			v.Attr = nil
+		}
 	case ir.RoleScale:
-		t.state[v.Name], v.Init = scalar(1), &ir.Init{Args: []float64{1}}
+		v.Init = &ir.Init{Args: []float64{1}}
 	}
+}
+
+// state is what the variables of the step hold in the variant. What has another
+// dtype there is written to the memory that converted has, or to new memory, which
+// is added to it.
+func (t *variant) state(of, converted map[string][]byte) map[string][]byte {
+	all := make(map[string][]byte, len(of))
+	for _, v := range t.from.Vars {
+		is := t.to[v].Type.DType
+		data := of[v.Name]
+		switch {
+		case v.Kind != ir.Param && v.Kind != ir.State:
+			continue
+		case v.Attr.Get("role") == ir.RoleScale:
+			data = scalar(1)
+		case v.Attr.Get("role") == ir.RoleCopy && is == ir.F32:
+			of, _ := v.Attr.Get("of").(string)
+			data = all[of]
+		case v.Type.DType != is:
+			data = convert(v.Type.DType, is, of[v.Name], converted[v.Name])
+			converted[v.Name] = data
+		}
+		all[v.Name] = data
+	}
+	return all
+}
+
+// feeds are those of the step in the dtypes of the variant.
+func (t *variant) feeds(of []runtime.Feed) []runtime.Feed {
+	var all []runtime.Feed
+	for _, f := range of {
+		fed := make(runtime.Feed, len(f))
+		for name, x := range f {
+			if x.Type.DType.Low() {
+				x = runtime.Tensor{Type: x.Type.With(t.dtype), Data: convert(x.Type.DType, t.dtype, x.Data, nil)}
+			}
+			fed[name] = x
+		}
+		all = append(all, fed)
+	}
+	return all
+}
+
+// mapped are the images of values.
+func mapped(vs []*ir.Value, to map[*ir.Value]*ir.Value) []*ir.Value {
+	images := make([]*ir.Value, len(vs))
+	for i, v := range vs {
+		images[i] = to[v]
+	}
+	return images
 }
 
 // restored has d for every 16-bit dtype.

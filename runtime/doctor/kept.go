@@ -1,0 +1,166 @@
+package doctor
+
+import (
+	"sync"
+
+	"ampc/ir"
+	"ampc/lower"
+	"ampc/runtime"
+	"ampc/runtime/cpu"
+)
+
+// Kept is what diagnoses of one step leave for later ones: its replays, compiled,
+// and until the garbage collector has run twice, loaded with their memory. The zero
+// value is empty. One diagnosis at a time may use it.
+type Kept struct {
+	subject *subject
+	loaded  sync.Pool // *loaded
+}
+
+// of returns the subject of a case, from an earlier diagnosis if it was the same graph.
+func (k *Kept) of(c *Case) (*subject, error) {
+	if k.subject != nil && k.subject.from == c.Graph {
+		return k.subject, nil
+	}
+	s, err := newSubject(c.Graph)
+	if err != nil {
+		return nil, err
+	}
+	k.subject, k.loaded = s, sync.Pool{}
+	return s, nil
+}
+
+// take returns what earlier diagnoses loaded on b, or an empty set.
+func (k *Kept) take(b *cpu.Backend) *loaded {
+	l, _ := k.loaded.Get().(*loaded)
+	if l == nil || l.b != b {
+		l = &loaded{b: b, spares: new(cpu.Spares)}
+	}
+	l.used = map[*compiled]*machine{}
+	return l
+}
+
+// give keeps the machines that a diagnosis has used. Others go.
+func (k *Kept) give(l *loaded) {
+	if len(l.machines) > 0 {
+		l.spares = new(cpu.Spares)
+	}
+	l.machines, l.used = l.used, nil
+	k.loaded.Put(l)
+}
+
+// subject is a step as all its diagnoses see it.
+type subject struct {
+	from    *ir.Graph
+	g       *ir.Graph         // a copy of it, with units
+	order   map[*ir.Value]int // place in the program; variables come first
+	section map[*ir.Node]ir.Section
+	scales  []*ir.Value        // loss scales
+	large   map[string]bool    // by scope: it is most of the model
+	starts  map[draw]float64   // see start
+	policy  *compiled          // its replay under the policy
+	others  map[kind]*variant  // in another precision
+	hidden  map[*ir.Value]bool // faults whose judgement takes more than a watched replay shows
+}
+
+func newSubject(from *ir.Graph) (*subject, error) {
+	s := &subject{from: from, g: from.Clone(), order: map[*ir.Value]int{}, section: map[*ir.Node]ir.Section{}, large: map[string]bool{},
+		starts: map[draw]float64{}, others: map[kind]*variant{}, hidden: map[*ir.Value]bool{}}
+	if err := ir.InferUnits(s.g); err != nil {
+		return nil, err
+	}
+	for _, v := range s.g.Vars {
+		if v.Attr.Get("role") == ir.RoleScale {
+			s.scales = append(s.scales, v)
+		}
+	}
+	for at, n := range s.g.Nodes {
+		s.section[n] = at
+		for _, v := range n.Out {
+			s.order[v] = len(s.order) + 1
+		}
+	}
+	return s, nil
+}
+
+// compiled is a replay before it has memory and variables.
+type compiled struct {
+	g      *ir.Graph
+	p      *lower.Program
+	buffer map[string]lower.BufferID
+	source map[lower.BufferID]moment // of each root: the step that makes it
+	lean   bool                      // see replay
+}
+
+// compile lowers g. A program that shows everything at once, and takes more than
+// memory bytes for that, is made lean.
+func compile(g *ir.Graph, how lower.Replay, memory int64) (*compiled, error) {
+	p, err := lower.LowerReplay(g, how)
+	if err != nil {
+		return nil, err
+	}
+	c := &compiled{g: g, p: p, lean: how.Spread && p.Separate > memory}
+	if c.lean {
+		how.Nodes = true
+		if c.p, err = lower.LowerReplay(g, how); err != nil {
+			return nil, err
+		}
+		c.p.Apart()
+	}
+	c.buffer = make(map[string]lower.BufferID, len(c.p.Buffers))
+	for i := range c.p.Buffers {
+		c.buffer[c.p.Buffers[i].Name] = lower.BufferID(i)
+	}
+	c.places()
+	return c, nil
+}
+
+// machine is a compiled replay with its memory, bound to variables.
+type machine struct {
+	store     cpu.Replayed
+	exec      runtime.Exec
+	converted map[string][]byte // variables in the dtype of a variant
+}
+
+func (m *machine) close() {
+	m.exec.Close()
+	m.store.Close()
+}
+
+// loaded is the machines of a subject, and memory for more.
+type loaded struct {
+	b        *cpu.Backend
+	machines map[*compiled]*machine // of earlier diagnoses
+	used     map[*compiled]*machine // by this one, and free again
+	spares   *cpu.Spares
+}
+
+// take returns a machine for c on variables, loaded earlier or now. state gives
+// them; what it converts it writes to the memory that it is handed.
+func (l *loaded) take(c *compiled, state func(converted map[string][]byte) map[string][]byte) (*machine, error) {
+	m := l.machines[c]
+	if m == nil {
+		m = l.used[c]
+	}
+	delete(l.machines, c)
+	delete(l.used, c)
+	if m == nil {
+		m = &machine{converted: map[string][]byte{}}
+	}
+	vars := state(m.converted)
+	if m.exec != nil {
+		if m.store.Rewind(vars) {
+			return m, nil
+		}
+		m.close()
+	}
+	var err error
+	if m.store, err = l.b.ReplayStore(c.p, vars, l.spares); err != nil {
+		return nil, err
+	}
+	if m.exec, err = l.b.Load(c.p, m.store); err != nil {
+		m.store.Close()
+		return nil, err
+	}
+	return m, nil
+}
