@@ -31,7 +31,7 @@ func TestDevicesFitAScreen(t *testing.T) {
 	if code != 0 || strings.Count(out, "\n") > 24 {
 		t.Errorf("code %d, %s\n%s", code, stderr, out)
 	}
-	for _, want := range []string{"cpu: ", "cuda ", "nvrtc ", "cublasLt ", "cudnn ", "nccl "} {
+	for _, want := range []string{"cpu: ", "cpu kernels: ", "cuda ", "nvrtc ", "cublasLt ", "cudnn ", "nccl "} {
 		if !strings.Contains(out, "\n"+want) && !strings.HasPrefix(out, want) {
 			t.Errorf("no line begins with %q:\n%s", want, out)
 		}

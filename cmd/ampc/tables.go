@@ -5,6 +5,7 @@ import (
 	"io"
 	"runtime"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -91,9 +92,11 @@ func passesCommand() *cobra.Command {
 // machine is what devices says as JSON.
 type machine struct {
 	CPU struct {
-		Kernels  string `json:"kernels"`
-		Platform string `json:"platform"`
-		Threads  int    `json:"threads"`
+		Kernels  string   `json:"kernels"`
+		Sets     []string `json:"kernel_sets"`       // as AMPC_CPU takes them, the default first
+		Refused  string   `json:"refused,omitempty"` // a set that the operating system keeps from this process
+		Platform string   `json:"platform"`
+		Threads  int      `json:"threads"`
 	} `json:"cpu"`
 	CUDA struct {
 		Libraries []libraryRow `json:"libraries"`
@@ -121,6 +124,7 @@ type gpuRow struct {
 func describeMachine(b *cpu.Backend, found *cuda.Report) machine {
 	var m machine
 	m.CPU.Kernels, m.CPU.Platform, m.CPU.Threads = b.Name(), runtime.GOOS+"/"+runtime.GOARCH, b.Threads()
+	m.CPU.Sets, m.CPU.Refused = cpu.KernelSets()
 	m.CUDA.Libraries, m.CUDA.Devices = []libraryRow{}, []gpuRow{}
 	m.CUDA.Problem, m.CUDA.Advice = found.Problem, found.Advice
 	for _, l := range found.Libraries {
@@ -145,14 +149,19 @@ func devicesCommand() *cobra.Command {
 			return writeJSON(out, describeMachine(b, cuda.Discover()))
 		}
 		fmt.Fprintf(out, "cpu: %s, %s/%s, %d threads\n", b.Name(), runtime.GOOS, runtime.GOARCH, b.Threads())
+		sets, refused := cpu.KernelSets()
+		fmt.Fprintf(out, "cpu kernels: %s\n", strings.Join(sets, ", "))
+		if refused != "" {
+			fmt.Fprintln(out, "no "+refused)
+		}
 		_, err = io.WriteString(out, cuda.Discover().String())
 		return err
 	})
 	addJSON(c, &asJSON)
 	c.Long = `Says what this machine can run on: the CPU's set of kernels and threads, and what it has of CUDA.
 
-Environment: AMPC_CPU=go|avx2|avx512|avx512bf16|neon picks a set of kernels that the processor has, GOMAXPROCS the
-threads; AMPC_WINOGRAD=off keeps convolutions to their definition.`
+Environment: AMPC_CPU=go|avx2|avx512|avx512bf16|amx|neon picks a set of kernels that the processor has, GOMAXPROCS
+the threads; AMPC_WINOGRAD=off keeps convolutions to their definition.`
 	return c
 }
 

@@ -4,7 +4,7 @@
 //
 // It is a module of its own, so that users of ampc never see avo. Every kernel is emitted twice from one
 // description for amd64, with 512-bit vectors and masks (AVX-512 F, BW, DQ, VL) and with 256-bit ones (AVX2, FMA, F16C).
-// Products of bf16 operands also come in a form for AVX512_BF16.
+// Products of bf16 operands also come in forms for AVX512_BF16 and AMX.
 package main
 
 import (
@@ -48,13 +48,17 @@ func main() {
 	cpuid()
 	tables := flag.String("tables", "", "file for the tables of the amd64 kernels")
 	arm := flag.String("arm64", "", "file for the arm64 kernels, without its extension")
+	tiles := flag.String("amx", "", "file for the kernels of AMX, without its extension")
 	Generate()
 	if err := bf16Code(flag.Lookup("out").Value.String()); err != nil {
 		log.Fatal(err)
 	}
 	n := neon{consts: consts{at: map[bits]int{}}}
 	n.emit()
-	for name, text := range map[string]string{*tables: tableSource(), *arm + ".s": n.asm.String(), *arm + ".go": n.stubs.String() + n.table()} {
+	var x amx
+	x.emit()
+	for name, text := range map[string]string{*tables: tableSource(), *arm + ".s": n.asm.String(), *arm + ".go": n.stubs.String() + n.table(),
+		*tiles + ".s": x.asm.String(), *tiles + ".go": x.stubs.String()} {
 		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
 			log.Fatal(err)
 		}

@@ -29,6 +29,8 @@ func (v *vm) vnni() {
 	v.vnniFromF32()
 	v.vnniToF32()
 	v.vnniSubnormal()
+	v.packTileRows()
+	v.anySubnormal()
 }
 
 // vnniRows emits a rowsFunc of words: k depths, even, for n up to two vectors.

@@ -47,6 +47,18 @@ func OpenPath(p *kern.Path, threads int) *Backend {
 // Name is "cpu" with the set of kernels: "cpu/avx2".
 func (b *Backend) Name() string { return "cpu/" + b.m.Name() }
 
+// KernelSets names the sets of kernels that run here, as AMPC_CPU takes them, the default first. refused says
+// which one the operating system keeps from this process, and why; it is empty where there is none.
+func KernelSets() (names []string, refused string) {
+	for _, p := range kern.Paths() {
+		names = append(names, p.Name())
+	}
+	if t := kern.TileRegisters(); t.Present && !t.Usable {
+		refused = "amx: the operating system refuses the tile registers to this process (Linux 5.16 or newer gives them)"
+	}
+	return names, refused
+}
+
 // Target is lower.CPU.
 func (b *Backend) Target() lower.Target { return lower.CPU }
 

@@ -146,6 +146,8 @@ type gemmTask struct {
 	kc, nc, mc               int
 	once                     bool          // all rows of a task are one block: a panel of B is packed right before it is used
 	vnni                     bool          // operands are packed in words of two depths
+	tiles                    bool          // and multiplied by tile registers, see amxKernels
+	mr                       int           // rows of a panel of A
 	direct                   bool          // tiles go straight to C
 	into                     bool          // and add to what is there
 	indirect                 *tableSource  // b, if tiles may read it by offsets, without packing
@@ -172,7 +174,11 @@ func (t *gemmTask) plan(m *Machine) {
 func (t *gemmTask) use(m *Machine) {
 	t.p, t.m = m.Path, m
 	t.vnni = m.usesVNNI(t.a.typ(), t.b.typ())
-	if t.indirect != nil && t.indirect.vnni != t.vnni {
+	t.tiles, t.mr = t.vnni && m.amx != nil && t.depth > 0, m.mr
+	if t.tiles {
+		t.mr = amxRows
+	}
+	if t.indirect != nil && (t.indirect.vnni != t.vnni || t.tiles) {
 		t.indirect = nil
 	}
 	t.packing = nil
@@ -222,7 +228,7 @@ func (t *gemmTask) blocks() {
 		kc = roundUp(ceilDiv(t.depth, ceilDiv(t.depth, kc)), t.p.chain)
 	}
 	t.kc = min(kc, max(1, t.depth))
-	t.mc = max(t.p.mr, t.p.mc/t.packedDepth(t.kc)/t.p.mr*t.p.mr)
+	t.mc = max(t.mr, t.p.mc/t.packedDepth(t.kc)/t.mr*t.mr)
 	if t.out.epi.PostOp != nil && t.b == &t.mats[1] {
 		t.mc = min(t.mc, t.blockRows())
 	}
@@ -249,17 +255,17 @@ func (t *gemmTask) split(workers int) {
 	t.gm, t.gn = 1, 1
 	for t.gm*t.gn < want {
 		switch r, c := ceilDiv(t.rows, t.gm), ceilDiv(t.cols, t.gn); {
-		case r >= c && r > t.p.mr:
+		case r >= c && r > t.mr:
 			t.gm++
 		case c > t.p.nr:
 			t.gn++
-		case r > t.p.mr:
+		case r > t.mr:
 			t.gm++
 		default:
 			want = 0
 		}
 	}
-	t.mt = roundUp(ceilDiv(t.rows, t.gm), t.p.mr)
+	t.mt = roundUp(ceilDiv(t.rows, t.gm), t.mr)
 	t.nt = roundUp(ceilDiv(t.cols, t.gn), t.p.nr)
 	t.gm, t.gn = ceilDiv(t.rows, t.mt), ceilDiv(t.cols, t.nt)
 }
@@ -281,7 +287,7 @@ func (t *gemmTask) strip(w *worker, item, i0, i1, j0, j1 int) {
 	if !t.direct && t.depth > t.kc {
 		part = w.c.get((i1 - i0) * ldp)
 	}
-	mc := roundUp(ceilDiv(i1-i0, ceilDiv(i1-i0, t.mc)), t.p.mr)
+	mc := roundUp(ceilDiv(i1-i0, ceilDiv(i1-i0, t.mc)), t.mr)
 	kept := roundUp(j1-j0, t.p.nr)
 	if t.once {
 		kept = t.p.nr
@@ -333,6 +339,10 @@ type block struct {
 }
 
 func (x *block) run() {
+	if x.t.tiles {
+		x.runTiles()
+		return
+	}
 	t, m := x.t, x.i1-x.i0
 	panels := ceilDiv(m, t.p.mr)
 	deep := t.packedDepth(x.kc)

@@ -34,8 +34,10 @@ type worker struct {
 	a, b, c floats // packed operands, a block of results
 	tile    floats
 	widened floats // rows in f32 that are about to be interleaved
+	words   floats // rows of words that are about to be turned to tiles
+	shape   amxShape
 
-	subnormalA, subnormalB []uint64  // what is subnormal in the panels of a and b, see vnniKernels
+	subnormalA, subnormalB []uint64  // what is subnormal in the panels of a and b, see vnniKernels; of a's for amxKernels, zero or not
 	wide                   [2]floats // panels of a and b in f32
 	split                  []bool    // panels of a that wide has
 	exact                  floats    // their product

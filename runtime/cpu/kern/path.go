@@ -25,6 +25,7 @@ type Path struct {
 	indirectFetch func(n int, b0, b1 *byte, offs *int)
 	unpacked      []unpackedFunc // by rows-1; nil where there are none
 	vnni          *vnniKernels   // nil where bf16 is only multiplied as f32
+	amx           *amxKernels    // nil where there are no tile registers; else vnni is not nil
 	wino          *winoKernels   // nil where convolutions go by their definition
 	// winoLeast are the least channels of the image, channels of the result and tiles for which they do not.
 	winoLeast struct{ depth, rows, tiles int }
@@ -144,7 +145,7 @@ type dotsFunc func(k int, x *float32, ldx int, w *byte, ldw int, out *float32, l
 
 var negInf = float32(math.Inf(-1))
 
-// Name is "avx512bf16", "avx512", "avx2", "neon" or "go".
+// Name is "amx", "avx512bf16", "avx512", "avx2", "neon" or "go".
 func (p *Path) Name() string { return p.name }
 
 // Paths lists what this processor runs, best first; "go" is always last.

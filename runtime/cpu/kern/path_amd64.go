@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-//go:generate go run -C ../../../internal/gen . -pkg kern -out ../../runtime/cpu/kern/kernels_amd64.s -stubs ../../runtime/cpu/kern/kernels_amd64.go -tables ../../runtime/cpu/kern/tables_amd64.go -arm64 ../../runtime/cpu/kern/kernels_arm64
+//go:generate go run -C ../../../internal/gen . -pkg kern -out ../../runtime/cpu/kern/kernels_amd64.s -stubs ../../runtime/cpu/kern/kernels_amd64.go -tables ../../runtime/cpu/kern/tables_amd64.go -arm64 ../../runtime/cpu/kern/kernels_arm64 -amx ../../runtime/cpu/kern/kernels_amx_amd64
 
 // archPaths lists the vector paths that the processor and the operating system support, the fastest first.
 func archPaths() (paths []*Path) {
@@ -20,6 +20,9 @@ func archPaths() (paths []*Path) {
 			at = 0
 		}
 		paths = slices.Insert(paths, at, bf16Path())
+	}
+	if bf16 && TileRegisters().Usable {
+		paths = append(paths, amxPath())
 	}
 	if avx2 {
 		paths = append(paths, avx2Path())
@@ -63,6 +66,13 @@ func features() (avx2, avx512, bf16 bool) {
 func bf16Path() *Path {
 	p := avx512Path()
 	p.name, p.vnni = "avx512bf16", vnniAVX512()
+	return p
+}
+
+// amxPath is the AVX-512 path of processors with AMX_BF16.
+func amxPath() *Path {
+	p := bf16Path()
+	p.name, p.amx = "amx", &amxKernels{tiles: amxTiles, packRows: packTileRowsAVX512, anySubnormal: anySubnormalAVX512}
 	return p
 }
 

@@ -24,7 +24,7 @@ func (t *gemmTask) blockRows() int {
 	if t.mt*t.nt <= postOpWhole {
 		return t.mt
 	}
-	return max(postOpPanels*t.p.mr, postOpElems/t.nt/t.p.mr*t.p.mr)
+	return max(postOpPanels*t.mr, postOpElems/t.nt/t.mr*t.mr)
 }
 
 // kept reports whether sums that are computed in a block's part stay there as its result.

@@ -29,7 +29,10 @@ func (p *Path) usesVNNI(a, b Type) bool { return p.vnni != nil && a == BF16 && b
 
 // words is how many words of a packed operand k depths take, a row.
 func (t *gemmTask) packedDepth(k int) int {
-	if t.vnni {
+	switch {
+	case t.tiles:
+		return roundUp(k, amxDepth) / 2
+	case t.vnni:
 		return (k + 1) / 2
 	}
 	return k
@@ -53,10 +56,15 @@ func (t *gemmTask) pack(s source, w *worker, dst []float32, ld, item, l0, n, k0,
 		t.p.vnni.fromF32(h+h%2, n, &dst[done/2*ld], ld, &wide[0], t.p.nr)
 		done += h
 	}
+	deep := t.packedDepth(kc)
+	clear(dst[(kc+1)/2*ld : deep*ld])
 	if f, ok := s.(*tableSource); ok && f.clean {
 		return 0
 	}
-	return t.p.vnni.subnormal(t.packedDepth(kc), n, &dst[0], ld)
+	if t.tiles && ld%t.p.lanes == 0 && t.p.amx.anySubnormal(deep*ld/t.p.lanes, &dst[0]) == 0 {
+		return 0
+	}
+	return t.p.vnni.subnormal(deep, n, &dst[0], ld)
 }
 
 // vnniDepth is how many depths are widened and then interleaved at a time; they stay in L1.
