@@ -70,14 +70,15 @@ func (m *Machine) turns(c *Conv) bool {
 }
 
 // turnedWeightGrad computes the gradient in the order [output channel, tap, input channel] and puts it in that of the
-// weights. It takes as many padded images at a time as the second-level caches hold.
+// weights. It takes as many padded images at a time as the second-level caches of two workers hold. The sums of such slices
+// are added in order, so the number of workers may not decide how many there are.
 func (m *Machine) turnedWeightGrad(c *Conv) {
 	t := &m.conv
 	in, taps := c.C/c.Groups, volume(c.Kernel)
 	turned := t.turned.get(c.K * in * taps)
 	slice := c.N
 	if 4*len(turned) <= turnedBytes { // else adding up costs more
-		slice = max(1, m.pool.Workers()*turnedBytes/(4*volume(c.extent())*c.C))
+		slice = max(1, 2*turnedBytes/(4*volume(c.extent())*c.C))
 	}
 	for n := 0; n < c.N; n += slice {
 		part := &t.withoutPostOp

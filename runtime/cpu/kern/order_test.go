@@ -1,0 +1,52 @@
+package kern
+
+import (
+	"slices"
+	"testing"
+)
+
+// backwards is a machine of two workers of which one never wakes: the first runs its own half of a region's tasks from
+// the front, then the other half from the back. A task that writes past its end spoils one that ran before it.
+func backwards(p *Path) *Machine {
+	m := New(p, 1)
+	m.pool = &Pool{wake: []chan struct{}{nil, make(chan struct{}, 1)}, shares: make([]share, 2), done: make(chan struct{}, 1)}
+	m.worker = append(m.worker, worker{id: 1})
+	return m
+}
+
+// smallConvs are convolutions of many small images, whose rows are shorter than a vector.
+func smallConvs(d dice) (list []*Conv) {
+	for i := range 3 * 5 * 2 * 2 * 2 * 2 {
+		typ, size, channels := Type(i%3), 1+i/3%5, []int{32, 6}[i/15%2]
+		kernel, stride, last := 1+2*(i/30%2), 1+i/60%2, i/120%2 == 1
+		n := 1<<15/(channels*size*size) + 2
+		out := (size-1)/stride + 1
+		c := &Conv{N: n, C: channels, K: channels, Groups: 1 + d.IntN(2), In: [3]int{1, size, size}, Out: [3]int{1, out, out}, Kernel: [3]int{1, kernel, kernel},
+			Stride: [3]int{1, stride, stride}, Dilation: [3]int{1, 1, 1}, Pad: [3]int{0, kernel / 2, kernel / 2}, ChannelsLast: last}
+		c.X, c.W, c.Y = d.buf(typ, n*channels*size*size), d.buf(typ, channels*channels/c.Groups*kernel*kernel), d.buf(typ, n*channels*out*out)
+		list = append(list, c)
+	}
+	return list
+}
+
+// TestConvTaskOrder: the tasks of a convolution may run in any order.
+func TestConvTaskOrder(t *testing.T) {
+	cases := smallConvs(newDice(16))
+	cases = cases[:rounds(len(cases))]
+	for _, p := range Paths() {
+		forth, back := New(p, 1), backwards(p)
+		defer forth.Close()
+		for i, f := range []func(*Machine, *Conv){(*Machine).Conv, (*Machine).ConvInputGrad, (*Machine).ConvWeightGrad} {
+			for _, c := range cases {
+				want, got := *c, *c
+				result := func(c *Conv) *Buf { return []*Buf{&c.Y, &c.X, &c.W}[i] }
+				*result(&want), *result(&got) = zeros(result(c).Type, result(c).Len()), zeros(result(c).Type, result(c).Len())
+				f(forth, &want)
+				f(back, &got)
+				if !slices.Equal(result(&want).Data, result(&got).Data) {
+					t.Errorf("%s: direction %d of %v depends on the order of its tasks", p.Name(), i, c)
+				}
+			}
+		}
+	}
+}
