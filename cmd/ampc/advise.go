@@ -21,7 +21,7 @@ func adviseCommand() *cobra.Command {
 	var seeds int
 	var policies []string
 	var asJSON bool
-	c := command("advise [MODEL]", "train for a while under every policy and give a verdict", cobra.MaximumNArgs(1), func(c *cobra.Command, args []string) error {
+	c := command("advise [MODEL]", "Train for a short time under several policies and recommend one", cobra.MaximumNArgs(1), func(c *cobra.Command, args []string) error {
 		if seeds < 1 || len(policies) == 0 {
 			return usagef("want at least one seed and one policy")
 		}
@@ -51,8 +51,8 @@ func adviseCommand() *cobra.Command {
 	})
 	addJSON(c, &asJSON)
 	f.add(c)
-	c.Flags().IntVar(&seeds, "seeds", 1, "runs per policy, with seeds 1, 2, ...")
-	c.Flags().StringSliceVar(&policies, "policies", advised, "policies to try; the first is the measure")
+	c.Flags().IntVar(&seeds, "seeds", 1, "train each policy `N` times, with seeds 1, 2, ...")
+	c.Flags().StringSliceVar(&policies, "policies", advised, "`POLICIES` to try, separated by commas; the first is what the others are compared with")
 	return c
 }
 

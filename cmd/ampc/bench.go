@@ -21,7 +21,7 @@ func benchCommand() *cobra.Command {
 	var steps int
 	var profile, asJSON bool
 	var device string
-	c := command("bench MODEL", "step time and memory per policy, side by side", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+	c := command("bench MODEL", "Measure step time and memory under several policies", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		policies := []string{"f32", "mixed-f16", "mixed-bf16"}
 		if c.Flags().Changed("policy") {
 			policies = []string{f.policy}
@@ -50,9 +50,9 @@ func benchCommand() *cobra.Command {
 	})
 	addJSON(c, &asJSON)
 	f.add(c)
-	c.Flags().IntVar(&steps, "steps", 10, "steps to time, each until its result is read, after two to warm up; four batches take turns")
+	c.Flags().IntVar(&steps, "steps", 10, "number of steps to time, after two that warm up; each includes reading its result")
 	c.Flags().StringVar(&device, "device", "cpu", deviceHelp)
-	c.Flags().BoolVar(&profile, "profile", false, "also print where the time goes, and with several workers how busy they were, how long one worked alone, and how often work was shared in a step")
+	c.Flags().BoolVar(&profile, "profile", false, "also print the time of each kind of work, and with several threads: how busy they were, how long one worked alone, and how often a step shared work")
 	return c
 }
 

@@ -39,7 +39,7 @@ var variants = []variant{
 func compareCommand() *cobra.Command {
 	var steps int
 	var asJSON bool
-	c := command("compare [MODEL...]", "bytes a step moves and loss after training, per policy, over the zoo", cobra.ArbitraryArgs, func(c *cobra.Command, args []string) error {
+	c := command("compare [MODEL...]", "Compare bytes moved and loss after training, for zoo models under all policies", cobra.ArbitraryArgs, func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			args = compared
 		}
@@ -66,8 +66,8 @@ func compareCommand() *cobra.Command {
 		}
 		return printComparison(c.OutOrStdout(), rows, steps)
 	})
-	c.Long = "Every model, under every policy: the bytes that the steps of its Program move, and the mean loss of the last\ntenth of a training run on a task made up for the model. local, paint and narrow are mixed-f16 with another\nalgorithm, and without the rule that promoting ops never narrow; f32 seed 2 shows what other initial weights change."
-	c.Flags().IntVar(&steps, "steps", 200, "steps to train; 0: bytes alone")
+	c.Long = "Print, for every model under every policy, the bytes that one step moves and the mean loss over the last tenth\nof a training run on generated data.\n\nThe rows local and paint are mixed-f16 with another algorithm for choosing dtypes; narrow is mixed-f16 that lets\npromoting ops store 16 bits. The row f32 seed 2 has other initial weights: it shows how much they change the loss."
+	c.Flags().IntVar(&steps, "steps", 200, "steps to train; 0: print bytes only")
 	addJSON(c, &asJSON)
 	return c
 }

@@ -22,7 +22,7 @@ func convertCommand() *cobra.Command {
 	var set, keep, data []string
 	var o ampc.ConvertOptions
 	var all, asJSON bool
-	c := command("convert IN.onnx OUT.onnx", "make an ONNX model a 16-bit one", cobra.ExactArgs(2), func(c *cobra.Command, args []string) error {
+	c := command("convert IN.onnx OUT.onnx", "Convert an ONNX model to a 16-bit ONNX model", cobra.ExactArgs(2), func(c *cobra.Command, args []string) error {
 		if !(o.MaxError >= 0) {
 			return usagef("--max-error %g: want a number, 0 or more", o.MaxError)
 		}
@@ -61,17 +61,17 @@ func convertCommand() *cobra.Command {
 	})
 	addJSON(c, &asJSON)
 	fl := c.Flags()
-	fl.StringVar(&policy, "policy", "mixed-f16", "a policy by name, or a policy file; f32 copies the file")
+	fl.StringVar(&policy, "policy", "mixed-f16", policyHelp+"; f32 copies the file")
 	fl.StringArrayVar(&set, "set", nil, setHelp)
-	fl.StringArrayVar(&keep, "keep", nil, "PATTERN of results whose nodes stay in f32")
-	fl.StringArrayVar(&data, "calibrate", nil, "a folder or a file of inputs that decide what stays in f32: .npz and .safetensors files, or folders of input_0.pb, input_1.pb, ...; random: random inputs")
-	fl.StringVar(&save, "save-policy", "", "write what was decided to this policy file, for --policy")
-	fl.Float64Var(&o.MaxError, "max-error", 0, "largest error of an output, as a share of its largest magnitude; 0: any")
-	fl.Int64Var(&o.Seed, "seed", 1, "of random inputs, where none are given")
-	fl.StringArray("input", nil, "NAME=FILE.npy or NAME=FILE.pb (an ONNX tensor), or FILE.npz or FILE.safetensors with arrays by name: what both models are run on")
-	fl.StringArray("dim", nil, "NAME=SIZE of a named dimension, for the run")
-	fl.StringArray("shape", nil, "NAME=SIZE,SIZE,... of an input, for the run")
-	fl.BoolVar(&all, "all", false, "list every node that stays in f32")
+	fl.StringArrayVar(&keep, "keep", nil, "keep nodes in f32 whose results match `PATTERN`; may be repeated")
+	fl.StringArrayVar(&data, "calibrate", nil, "`INPUTS` to find what must stay in f32: .npz or .safetensors files, or a folder of them, or folders of input_0.pb, input_1.pb, ...; or random for random inputs; may be repeated")
+	fl.StringVar(&save, "save-policy", "", "write the decisions to this policy `FILE`, which --policy reads")
+	fl.Float64Var(&o.MaxError, "max-error", 0, "keep nodes in f32 until no output's error exceeds this `SHARE` of its largest magnitude; 0: no limit")
+	fl.Int64Var(&o.Seed, "seed", 1, "seed of random inputs")
+	fl.StringArray("input", nil, "run both models on these inputs and compare; "+tensorsHelp)
+	fl.StringArray("dim", nil, dimHelp)
+	fl.StringArray("shape", nil, shapeHelp)
+	fl.BoolVar(&all, "all", false, "list all nodes that stay in f32")
 	return c
 }
 

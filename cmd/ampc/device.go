@@ -9,8 +9,6 @@ import (
 	"ampc/runtime/gpu"
 )
 
-const deviceHelp = "what to run on: cpu, cuda:0 or sim:sm_90 (a simulated GPU, slow)"
-
 // openDevice opens a --device; nil stands for the CPU, which a model opens by itself.
 func openDevice(name string) (runtime.Backend, error) {
 	if name == "cpu" || name == "" {

@@ -15,26 +15,28 @@ import (
 	"ampc/runtime/doctor"
 )
 
-const doctorHelp = `Says why a step is not finite: the first node whose operands are finite and whose
-result is not, in which direction and micro-batch, what it read, and the cause.
+const doctorHelp = `Explain why a step is not finite. The report names the first node whose operands are
+finite and whose result is not, the direction (forward or backward), the micro-batch,
+the operands, and the cause.
 
-Of a MODEL it prints what its ranges say, runs a step on given or seeded random
-inputs, on a checkpoint's variables where --state names one, and diagnoses it. Of
-a file that Step.SaveReplay or ampc train --save-bad wrote it replays the step in
-it. Causes:
+Given a MODEL, doctor prints what its ranges say, runs one step and diagnoses it. The
+inputs are random unless --feed names files; the variables are initial unless --state
+names a checkpoint. Given a FILE.ampc, it replays the step in that file, which
+Step.SaveReplay or ampc train --save-bad wrote. Causes:
 
-  scale too high           a smaller loss scale leaves the gradients finite
-  gradient overflow        gradients overflow even at scale 1
-  forward overflow         a value of the forward pass is beyond its dtype
-  singular                 rounding made a root, logarithm or quotient singular
+  scale too high           with a smaller loss scale the gradients are finite
+  gradient overflow        gradients overflow even with a loss scale of 1
+  forward overflow         a value of the forward pass exceeds the range of its dtype
+  singular                 a value that rounding made 0 is divided by, or its logarithm
+                           or derivative of a root is taken
   vanished constant        a constant is 0 in its dtype, or its reciprocal overflows
-  bad input                the batch holds NaN or Inf
-  bad state                parameters or optimizer state hold NaN or Inf
-  not a precision problem  f32 is not finite either
-  diverged                 losses and weights had grown before: f32 ends so as well
+  bad input                the batch contains NaN or Inf
+  bad state                parameters or optimizer state contain NaN or Inf
+  not a precision problem  the step is not finite in f32 either
+  diverged                 losses and weights grew in earlier steps; f32 would diverge, too
 
-An overflow that ends by itself, as a dynamic loss scale looks for its place, is
-no fault.`
+A dynamic loss scale overflows from time to time while it searches for its value. That
+is not a fault, and doctor says so.`
 
 // doctorFlags are the flags of doctor beside those of the model.
 type doctorFlags struct {
@@ -47,7 +49,7 @@ type doctorFlags struct {
 
 func doctorCommand() *cobra.Command {
 	var f doctorFlags
-	c := command("doctor MODEL|FILE.ampc", "say why a step is not finite", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+	c := command("doctor MODEL|FILE.ampc", "Explain why a step is not finite", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		if strings.HasSuffix(args[0], ".ampc") {
 			return f.file(c, args[0])
 		}
@@ -69,11 +71,11 @@ func doctorCommand() *cobra.Command {
 	c.Long = doctorHelp
 	f.add(c)
 	fl := c.Flags()
-	fl.StringArrayVar(&f.feeds, "feed", nil, "NAME=FILE.npy, or FILE.npz or FILE.safetensors with arrays by name; what is missing is random")
-	fl.StringVar(&f.state, "state", "", "a checkpoint: variables as they were before the step (default: as they start)")
-	fl.Int64Var(&f.seed, "seed", 1, "of parameters and random inputs")
-	fl.StringVar(&f.save, "save", "", "write the step to this file, which doctor reads")
-	fl.BoolVar(&f.json, "json", false, "the report as JSON")
+	fl.StringArrayVar(&f.feeds, "feed", nil, tensorsHelp)
+	fl.StringVar(&f.state, "state", "", "start from the variables of this checkpoint `FILE` (default: initial values)")
+	fl.Int64Var(&f.seed, "seed", 1, seedHelp)
+	fl.StringVar(&f.save, "save", "", "write the step to this `FILE`, which ampc doctor replays")
+	fl.BoolVar(&f.json, "json", false, "print the report as JSON")
 	return c
 }
 

@@ -26,19 +26,19 @@ type dumpFlags struct {
 
 func dumpCommand() *cobra.Command {
 	var f dumpFlags
-	c := command("dump MODEL", "print the annotated IR of a model at any stage", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+	c := command("dump MODEL", "Print the annotated IR of a model after any pass", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		return dump(c, args[0], &f)
 	})
 	f.add(c)
 	fl := c.Flags()
-	fl.StringVar(&f.after, "after", "", "stop after this pass; \"source\" runs none")
-	fl.StringSliceVar(&f.only, "passes", nil, "run these passes alone")
-	fl.BoolVar(&f.diff, "diff", false, "print what each pass changed")
-	fl.StringSliceVar(&f.show, "show", nil, "more in the comments: costs, positions")
-	fl.StringVar(&f.format, "format", "text", "text, json or dot")
-	fl.StringVar(&f.stage, "stage", "graph", "graph, program for what the target runs, or ptx for its kernels")
-	fl.StringVar(&f.target, "target", "cpu", "what the program is for: cpu, or a GPU: sm_70 and up, such as sm_80, sm_89 or sm_90")
-	fl.BoolVar(&f.check, "check", false, "shuffle before every pass and read the text back after it")
+	fl.StringVar(&f.after, "after", "", "stop after this `PASS`; source stops before the first")
+	fl.StringSliceVar(&f.only, "passes", nil, "run only these `PASSES`, separated by commas; ampc passes lists them")
+	fl.BoolVar(&f.diff, "diff", false, "print the lines that each pass changed")
+	fl.StringSliceVar(&f.show, "show", nil, "`LIST` of what else comments show: costs, positions")
+	fl.StringVar(&f.format, "format", "text", "output `FORMAT`: text, json or dot (Graphviz)")
+	fl.StringVar(&f.stage, "stage", "graph", "`STAGE` to print: graph, program (what the target runs) or ptx (its GPU kernels)")
+	fl.StringVar(&f.target, "target", "cpu", "compile for this `TARGET`: cpu, or a GPU from sm_70 on, such as sm_80 or sm_90")
+	fl.BoolVar(&f.check, "check", false, "test the compiler: shuffle nodes before every pass, and parse the printed text after it")
 	return c
 }
 

@@ -19,11 +19,11 @@ var exitCodes = []struct {
 	code  int
 	means string
 }{
-	{exitOK, "done"},
-	{exitInput, "a model, a file, data or the machine is at fault"},
-	{exitUsage, "the command line is at fault"},
-	{exitStuck, "training was stopped because it no longer got anywhere"},
-	{exitInterrupted, "interrupted: Ctrl-C, SIGTERM, SIGHUP; train then saves first, and also stops so when its output is closed"},
+	{exitOK, "success"},
+	{exitInput, "error in a model, a file or data, or the machine lacks something"},
+	{exitUsage, "wrong command line"},
+	{exitStuck, "training stopped by itself: no step makes progress any more"},
+	{exitInterrupted, "interrupted by Ctrl-C, SIGTERM or SIGHUP, or train's output was closed; train saves first"},
 }
 
 // exitHelp is the part of the help about exit codes.

@@ -18,7 +18,7 @@ func exportCommand() *cobra.Command {
 	var policy, weights string
 	var set, dims []string
 	var asJSON bool
-	c := command("export MODEL|CHECKPOINT OUT.onnx", "write a model as an ONNX file", cobra.ExactArgs(2), func(c *cobra.Command, args []string) error {
+	c := command("export MODEL|CHECKPOINT OUT.onnx", "Write a model or a checkpoint as an ONNX file", cobra.ExactArgs(2), func(c *cobra.Command, args []string) error {
 		p, err := loadPolicy(policy, set...)
 		if err != nil {
 			return err
@@ -53,13 +53,13 @@ func exportCommand() *cobra.Command {
 	})
 	addJSON(c, &asJSON)
 	fl := c.Flags()
-	fl.StringVar(&policy, "policy", "f32", "a policy by name, or a policy file; one with a 16-bit dtype converts as ampc convert does")
+	fl.StringVar(&policy, "policy", "f32", policyHelp+"; a 16-bit policy converts the model as ampc convert does")
 	fl.StringArrayVar(&set, "set", nil, setHelp)
-	fl.Int64Var(&o.Opset, "opset", 0, "version of the operators, 13 to 24; 0: the least")
-	fl.StringVar(&weights, "weights", "live", "of a checkpoint: live, or ema for the running averages")
-	fl.BoolVar(&o.External, "external", false, "write weights to a file beside the model, OUT.onnx.data")
-	fl.StringArrayVar(&dims, "dim", nil, "NAME=SIZE of a named dimension")
-	fl.StringArray("shape", nil, "NAME=SIZE,SIZE,... of an input of an ONNX model")
+	fl.Int64Var(&o.Opset, "opset", 0, "opset `VERSION` of the file, 13 to 24; 0: the lowest that has all operators")
+	fl.StringVar(&weights, "weights", "live", "`WHICH` weights of a checkpoint to write: live, or ema (their running averages)")
+	fl.BoolVar(&o.External, "external", false, "write the weights to a separate file, OUT.onnx.data")
+	fl.StringArrayVar(&dims, "dim", nil, dimHelp)
+	fl.StringArray("shape", nil, shapeHelp)
 	return c
 }
 

@@ -109,7 +109,7 @@ func (x jsonFloat) MarshalJSON() ([]byte, error) {
 
 // addJSON adds the flag of commands that print a table.
 func addJSON(c *cobra.Command, asJSON *bool) {
-	c.Flags().BoolVar(asJSON, "json", false, "print JSON")
+	c.Flags().BoolVar(asJSON, "json", false, "print the result as JSON")
 }
 
 func writeJSON(w io.Writer, v any) error {

@@ -60,8 +60,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "ampc",
-		Short:         "automatic mixed precision, decided ahead of time",
-		Long:          "ampc compiles models to mixed precision ahead of time, shows every decision and runs the result.\n\nA MODEL is a .ir file, an .onnx file, - for standard input, or zoo:NAME with options, as in zoo:gpt?layers=2&dim=64.\n\n" + exitHelp(),
+		Short:         "Automatic mixed precision, decided ahead of time",
+		Long:          "ampc compiles models to mixed precision ahead of time, shows every decision and runs the result.\n\nA MODEL is a zoo model with options, such as 'zoo:gpt?layers=2&dim=64', an .ir file, an .onnx file,\nor - for a graph on standard input. ampc train --help lists the zoo.\n\n" + exitHelp(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		// Without arguments there is nothing to run.

@@ -54,7 +54,7 @@ func planCommand() *cobra.Command {
 	var f modelFlags
 	var fit, device string
 	var asJSON, compare bool
-	c := command("plan MODEL", "memory, casts and bytes per policy, side by side", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+	c := command("plan MODEL", "Compare memory, casts and bytes moved under several policies", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		limit, err := parseSize(fit)
 		if err != nil {
 			return err
@@ -95,10 +95,10 @@ func planCommand() *cobra.Command {
 		return printPlan(c, rows, limit)
 	})
 	f.add(c)
-	c.Flags().StringVar(&fit, "fit", "", "also print the largest batch that fits into this memory, such as 24GB (zoo models)")
-	c.Flags().StringVar(&device, "device", "", "print the algorithm of each product on this GPU instead, such as cuda:0; new ones are searched and kept")
+	c.Flags().StringVar(&fit, "fit", "", "also print the largest batch of a zoo model that fits into `MEMORY`, such as 24GB")
+	c.Flags().StringVar(&device, "device", "", "print instead the library algorithm of each product on this GPU `DEVICE`, such as cuda:0; algorithms not known yet are searched for and cached")
 	addJSON(c, &asJSON)
-	c.Flags().BoolVar(&compare, "compare", false, "also compare the algorithms local, paint and mincut, mincut where promoting ops may narrow, and the presets of other systems")
+	c.Flags().BoolVar(&compare, "compare", false, "also compare the algorithms local, paint and mincut, narrow (mincut where promoting ops may store 16 bits), and the presets of other systems")
 	return c
 }
 

@@ -21,7 +21,7 @@ func policyCommand() *cobra.Command {
 	var set []string
 	var diff string
 	var unmapped, asJSON bool
-	c := command("policy [NAME or FILE]", "print a policy as a file, or list the presets, those of other systems included", cobra.MaximumNArgs(1), func(c *cobra.Command, args []string) error {
+	c := command("policy [NAME or FILE]", "Print a policy as a policy file, or list the presets", cobra.MaximumNArgs(1), func(c *cobra.Command, args []string) error {
 		out := c.OutOrStdout()
 		if len(args) == 0 && (diff != "" || unmapped || len(set) > 0) {
 			return usagef("--diff, --set and --unmapped want a NAME or FILE")
@@ -52,8 +52,8 @@ func policyCommand() *cobra.Command {
 	})
 	addJSON(c, &asJSON)
 	c.Flags().StringArrayVar(&set, "set", nil, setHelp)
-	c.Flags().StringVar(&diff, "diff", "", "print how it differs from this policy")
-	c.Flags().BoolVar(&unmapped, "unmapped", false, "print the ops in the lists of another system's preset that have no op here, one a line with what the list says")
+	c.Flags().StringVar(&diff, "diff", "", "print the lines in which the policy differs from policy `NAME`")
+	c.Flags().BoolVar(&unmapped, "unmapped", false, "print the ops that a preset's system lists and that ampc does not have, one per line with the list")
 	return c
 }
 
@@ -92,8 +92,6 @@ func printUnmapped(w io.Writer, preset string, asJSON bool) error {
 	}
 	return nil
 }
-
-const setHelp = "PROPERTY=VALUE of the policy, by its name in Apex: keep_batchnorm_fp32, master_weights, cast_model_outputs, loss_scale, ...; or a switch of a policy file, such as direct=true: convolutions by their definition"
 
 // loadPolicy finds a preset, or reads a policy file.
 func loadPolicy(name string, set ...string) (ampc.Policy, error) {

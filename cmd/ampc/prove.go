@@ -17,7 +17,7 @@ func proveCommand() *cobra.Command {
 	var f modelFlags
 	var asJSON bool
 	var source string
-	c := command("prove MODEL", "hold the finished step against the graph it was made of, by rules of its own", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+	c := command("prove MODEL", "Check that the compiled step computes what the source says", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		o, err := open(c, args[0])
 		if err != nil {
 			return err
@@ -51,9 +51,9 @@ func proveCommand() *cobra.Command {
 		return tellProof(c.OutOrStdout(), g, found, judged)
 	})
 	f.add(c)
-	c.Flags().BoolVar(&asJSON, "json", false, "findings as JSON")
-	c.Flags().StringVar(&source, "source", "", "for a compiled graph: the file of the graph before layout, from dump --after optimizer")
-	c.Long = "Checks the compiled step by an independent checker. Rules (* needs the graph before layout):\n"
+	c.Flags().BoolVar(&asJSON, "json", false, "print the findings as JSON")
+	c.Flags().StringVar(&source, "source", "", "for a MODEL that is a compiled graph: the `FILE` with its graph before the pass layout, printed by ampc dump --after optimizer")
+	c.Long = "Check the compiled step with an independent checker. Its rules (* needs the graph before the pass layout):\n"
 	for _, k := range prove.Checks() {
 		star := " "
 		if k.Source {
@@ -61,7 +61,7 @@ func proveCommand() *cobra.Command {
 		}
 		c.Long += fmt.Sprintf("\n %s %-10s%s", star, k.Name, k.Doc)
 	}
-	c.Long += "\n\nThe gradients of a model are compared with a sweep of the checker's own over the rows."
+	c.Long += "\n\nThe checker also differentiates the model itself and compares the gradients."
 	return c
 }
 

@@ -26,7 +26,7 @@ type rangesFlags struct {
 
 func rangesCommand() *cobra.Command {
 	var f rangesFlags
-	c := command("ranges MODEL", "bound every value of the step and report what its dtype cannot hold", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+	c := command("ranges MODEL", "Bound every value of the step and report overflow and underflow", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		o, err := open(c, args[0])
 		if err != nil {
 			return err
@@ -37,8 +37,8 @@ func rangesCommand() *cobra.Command {
 		return f.report(c.OutOrStdout(), o)
 	})
 	f.add(c)
-	c.Flags().BoolVar(&f.all, "all", false, "print every value's interval")
-	c.Flags().BoolVar(&f.json, "json", false, "findings as JSON")
+	c.Flags().BoolVar(&f.all, "all", false, "print the interval of every value, not only of those with findings")
+	c.Flags().BoolVar(&f.json, "json", false, "print the findings as JSON")
 	return c
 }
 

@@ -27,7 +27,7 @@ func runCommand() *cobra.Command {
 	var steps int
 	var out, device string
 	var asJSON bool
-	c := command("run MODEL", "run a model on given or random inputs and print its results", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+	c := command("run MODEL", "Run a model on given or random inputs and print its results", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		if steps < 1 {
 			return usagef("--steps %d: want 1 or more", steps)
 		}
@@ -61,11 +61,11 @@ func runCommand() *cobra.Command {
 	addJSON(c, &asJSON)
 	f.add(c)
 	fl := c.Flags()
-	fl.StringArrayVar(&inputs, "input", nil, "NAME=FILE.npy or NAME=FILE.pb (an ONNX tensor), or FILE.npz or FILE.safetensors with arrays by name; what is missing is random")
-	fl.Int64Var(&seed, "seed", 1, "of parameters and random inputs")
-	fl.IntVar(&steps, "steps", 1, "training steps on the same inputs, where the model has a loss")
+	fl.StringArrayVar(&inputs, "input", nil, tensorsHelp)
+	fl.Int64Var(&seed, "seed", 1, seedHelp)
+	fl.IntVar(&steps, "steps", 1, "number of training steps, all on the same inputs, for a model with a loss")
 	fl.StringVar(&device, "device", "cpu", deviceHelp)
-	fl.StringVar(&out, "out", "", "write the results to this safetensors file")
+	fl.StringVar(&out, "out", "", "write the results to this safetensors `FILE`")
 	return c
 }
 

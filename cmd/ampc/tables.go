@@ -19,7 +19,7 @@ import (
 
 func opsCommand() *cobra.Command {
 	var asJSON bool
-	c := command("ops [NAME...]", "list the op set with classes and reasons", cobra.ArbitraryArgs, func(c *cobra.Command, args []string) error {
+	c := command("ops [NAME...]", "List all ops with their classes and the reasons", cobra.ArbitraryArgs, func(c *cobra.Command, args []string) error {
 		ops := ir.Ops()
 		if len(args) > 0 {
 			ops = nil
@@ -70,7 +70,7 @@ type passRow struct {
 
 func passesCommand() *cobra.Command {
 	var asJSON bool
-	c := command("passes", "list the passes in the order they run", cobra.NoArgs, func(c *cobra.Command, _ []string) error {
+	c := command("passes", "List the passes in the order in which they run", cobra.NoArgs, func(c *cobra.Command, _ []string) error {
 		if asJSON {
 			var rows []passRow
 			for _, p := range passes.Pipeline() {
@@ -138,7 +138,7 @@ func describeMachine(b *cpu.Backend, found *cuda.Report) machine {
 
 func devicesCommand() *cobra.Command {
 	var asJSON bool
-	c := command("devices", "say what this machine can run on", cobra.NoArgs, func(c *cobra.Command, _ []string) error {
+	c := command("devices", "List what this machine can run on", cobra.NoArgs, func(c *cobra.Command, _ []string) error {
 		b, err := cpu.Open(0)
 		if err != nil {
 			return err
@@ -158,7 +158,7 @@ func devicesCommand() *cobra.Command {
 		return err
 	})
 	addJSON(c, &asJSON)
-	c.Long = `Says what this machine can run on: the CPU's set of kernels and threads, and what it has of CUDA.
+	c.Long = `List what this machine can run on: the CPU's kernel set and threads, and the CUDA devices and libraries found.
 
 Environment: AMPC_CPU=go|avx2|avx512|avx512bf16|amx|neon picks a set of kernels that the processor has, GOMAXPROCS
 the threads; AMPC_WINOGRAD=off keeps convolutions to their definition.`

@@ -44,37 +44,36 @@ type trainFlags struct {
 
 func (f *trainFlags) add(c *cobra.Command) {
 	fl := c.Flags()
-	fl.StringSliceVar(&f.text, "text", nil, "train on these text files or directories (default: the Go source of your toolchain)")
-	fl.StringSliceVar(&f.data, "data", nil, "train on labelled images: CSV (pixels, then class) or IDX, gzipped or not")
-	fl.StringVar(&f.heldOut, "held-out", "", "text or images to test on (default: the last tenth of the text, every tenth image)")
-	fl.IntVar(&f.steps, "steps", 0, "steps in all (default: what takes about two minutes)")
-	fl.IntVar(&f.micro, "micro", 1, "micro-batches per step")
-	fl.Int64Var(&f.seed, "seed", 1, "of initial weights, dropout and batches")
-	fl.Float64Var(&f.initScale, "init-scale", 0, "loss scale at start (default: 65536)")
-	fl.Int64Var(&f.growthEvery, "growth-every", 0, "clean steps before the loss scale doubles (default: 2000)")
-	fl.StringVar(&f.scaler, "scaler", "", "loss scaling: none, dynamic, torch, apex, deepspeed, oneflow, keras, paddle, or a power of two")
-	fl.Float64Var(&f.rate, "lr", 0, "peak learning rate (default: the model's)")
+	fl.StringSliceVar(&f.text, "text", nil, "train on these text `FILES` or folders, separated by commas (default: the source of your Go toolchain)")
+	fl.StringSliceVar(&f.data, "data", nil, "train on the labelled images in these `FILES`, separated by commas: CSV (pixels, then class) or IDX, gzipped or not")
+	fl.StringVar(&f.heldOut, "held-out", "", "text or images in this `FILE` to test on (default: the last tenth of the text, or every tenth image)")
+	fl.IntVar(&f.steps, "steps", 0, "total number of steps, those before a resume included (default: as many as take about two minutes)")
+	fl.IntVar(&f.micro, "micro", 1, microHelp)
+	fl.Int64Var(&f.seed, "seed", 1, "seed of initial weights, dropout and batches")
+	fl.Float64Var(&f.initScale, "init-scale", 0, "initial loss `SCALE` (default: 65536)")
+	fl.Int64Var(&f.growthEvery, "growth-every", 0, "double the loss scale after `N` steps without overflow (default: 2000)")
+	fl.StringVar(&f.scaler, "scaler", "", scalerHelp)
+	fl.Float64Var(&f.rate, "lr", 0, "peak learning `RATE` (default: the model's own)")
 }
 
-const trainHelp = `Trains a zoo model on real data. It writes to a folder: a checkpoint every few
-minutes and the one before, the annotated IR, and the loss and scale curves, with
-their numbers as CSV and JSON lines. Without --out that is out, or where it holds
-a run already out-2, out-3 and so on; an --out that holds one is refused.
+const trainHelp = `Train a zoo model on text or labelled images. The run writes to a folder: its last
+two checkpoints, one every few minutes; the annotated IR; and the curves of loss and
+loss scale, as images, CSV and JSON lines. The folder is --out, which must not hold a
+run, or else the first of out, out-2, out-3, ... that holds none.
 
---resume continues where a run was saved: of the folder or checkpoint it names, of
---out, or of the newest of these folders. Model, policy, data, seed and all else
-are those of the run; other flags, but not --seed and another MODEL, change what
-they name from there on. --steps moves the end of the learning rate's schedule.
+--resume continues a run from its last checkpoint. Model, policy, data and seed are
+those of the run. Other flags change their setting from there on; --seed and another
+MODEL are refused. --steps also moves the end of the learning rate's schedule.
 
-Ctrl-C saves and ends the run, a second one ends it without. A run stops by
-itself when 25 steps in a row, or 180 of the last 200, were skipped or not finite
-and no search of the loss scale explains it.
+Ctrl-C saves and stops the run; a second Ctrl-C stops it without saving. A run stops
+by itself when 25 steps in a row, or 180 of the last 200, were skipped or not finite,
+unless the loss scale is still searching for its value.
 
 `
 
 func trainCommand() *cobra.Command {
 	var f trainFlags
-	c := command("train [MODEL]", "train on text or labelled images", cobra.MaximumNArgs(2), func(c *cobra.Command, args []string) error {
+	c := command("train [MODEL]", "Train a zoo model on text or labelled images", cobra.MaximumNArgs(2), func(c *cobra.Command, args []string) error {
 		spec, err := f.arguments(args)
 		if err != nil {
 			return err
@@ -84,15 +83,15 @@ func trainCommand() *cobra.Command {
 	c.Long = trainHelp + zooList()
 	f.add(c)
 	fl := c.Flags()
-	fl.StringVar(&f.policy, "policy", "mixed-f16", "a policy by name, or a policy file")
+	fl.StringVar(&f.policy, "policy", "mixed-f16", policyHelp)
 	fl.StringVar(&f.device, "device", "cpu", deviceHelp)
-	fl.StringVar(&f.resume, "resume", "", "continue from this folder or checkpoint; alone: from --out, or the newest run here")
+	fl.StringVar(&f.resume, "resume", "", "continue the run in this `FOLDER` or checkpoint; without a value: the run in --out, or the newest one here")
 	fl.Lookup("resume").NoOptDefVal = resumeNewest
-	fl.StringVar(&f.out, "out", "", "folder to write to (default: out, or the first of out-2, out-3, ... without a run)")
-	fl.BoolVar(&f.force, "force", false, "replace the run that --out holds")
-	fl.DurationVar(&f.saveEvery, "save-every", 5*time.Minute, "time between checkpoints; 0: only at the end")
-	fl.StringVar(&f.saveBad, "save-bad", "", "write the step that training is stuck at to this file, which ampc doctor replays")
-	fl.BoolVar(&f.quiet, "quiet", false, "no progress")
+	fl.StringVar(&f.out, "out", "", "`FOLDER` to write to (default: out; if that holds a run, the first free one of out-2, out-3, ...)")
+	fl.BoolVar(&f.force, "force", false, "overwrite the run that --out holds")
+	fl.DurationVar(&f.saveEvery, "save-every", 5*time.Minute, "`TIME` between checkpoints; 0: save at the end only")
+	fl.StringVar(&f.saveBad, "save-bad", "", "if training gets stuck, write its last step to this `FILE`, which ampc doctor replays")
+	fl.BoolVar(&f.quiet, "quiet", false, "print no progress")
 	return c
 }
 

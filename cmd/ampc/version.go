@@ -57,7 +57,7 @@ func (v versionInfo) String() string {
 
 func versionCommand() *cobra.Command {
 	var asJSON bool
-	c := command("version", "say which commit and Go version this is", cobra.NoArgs, func(c *cobra.Command, _ []string) error {
+	c := command("version", "Print the commit and the Go version of this program", cobra.NoArgs, func(c *cobra.Command, _ []string) error {
 		b, _ := debug.ReadBuildInfo()
 		v := versionOf(b)
 		if asJSON {

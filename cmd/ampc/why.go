@@ -16,7 +16,7 @@ func whyCommand() *cobra.Command {
 	var f modelFlags
 	var asJSON bool
 	var other string
-	c := command("why MODEL [VALUE]", "say why a value, or every value, has its precision", cobra.RangeArgs(1, 2), func(c *cobra.Command, args []string) error {
+	c := command("why MODEL [VALUE]", "Explain why a value has its dtype, or list all values with reasons", cobra.RangeArgs(1, 2), func(c *cobra.Command, args []string) error {
 		if other != "" {
 			return diffPolicies(c, args, &f, other, asJSON)
 		}
@@ -43,7 +43,7 @@ func whyCommand() *cobra.Command {
 	})
 	f.add(c)
 	addJSON(c, &asJSON)
-	c.Flags().StringVar(&other, "diff-policy", "", "A: list the values that policy A stores in another dtype than policy B does, with both reasons (why MODEL --diff-policy A B)")
+	c.Flags().StringVar(&other, "diff-policy", "", "policy `A`: list the values that policies A and B store in different dtypes, with both reasons (ampc why MODEL --diff-policy A B)")
 	return c
 }
 
@@ -113,7 +113,7 @@ func diffPolicies(c *cobra.Command, args []string, f *modelFlags, a string, asJS
 func whyNotCommand() *cobra.Command {
 	var f modelFlags
 	var asJSON bool
-	c := command("why-not MODEL [VALUE DTYPE]", "say what storing a value, or any value, in another dtype would cost, or what forbids it", cobra.RangeArgs(1, 3), func(c *cobra.Command, args []string) error {
+	c := command("why-not MODEL [VALUE DTYPE]", "Print what another dtype of a value would cost, or what forbids it", cobra.RangeArgs(1, 3), func(c *cobra.Command, args []string) error {
 		if len(args) == 2 {
 			return usagef("want a model, a value and a dtype, or a model alone")
 		}

@@ -103,20 +103,20 @@ type Check struct {
 // Checks lists the rules in the order they are judged.
 func Checks() []Check {
 	return []Check{
-		{"types", "every node's operands, attributes and result types are what its row says", false, (*proof).types},
-		{"variables", "variables are the source's: kind, type, role, initial value", true, (*proof).variables},
-		{"values", "every node computes a value of the source: the same op, attributes and operands", true, (*proof).values},
-		{"writes", "every variable gets the value that the source gives it, at the same time", true, (*proof).writes},
-		{"returns", "returned values are the source's, in its order and with the promised dtypes", true, (*proof).returns},
-		{"clamps", "numbers differ from the source's by the clamp of a mask to 16 bits alone", true, (*proof).clampedWell},
-		{"units", "loss scales are taken off exactly once before a value is used; f16 gradients keep theirs", false, (*proof).units},
-		{"rounding", "every rounding is admitted by the row, the policy and the pin of what the source computes", true, (*proof).roundings},
-		{"random", "every random node has a site of its own", false, (*proof).random},
-		{"skip", "every skip predicate is the OR of finiteness checks over all micro-batches, and accumulators leave out what a check found", false, (*proof).skips},
-		{"checked", "an Inf or NaN in any gradient, norm or statistic that a write reads makes its skip hold: no clip and no rounding hides it", false, (*proof).checked},
-		{"select", "every write keeps the old value where the step is skipped, by the skip of what it serves, but for the closed list", false, (*proof).selects},
-		{"scaler", "a loss scale goes down for every gradient that carries it, and for nothing finite; a failed loss is told to it", false, (*proof).scalers},
-		{"ranks", "where values cross ranks, the skip predicate does too", false, (*proof).ranks},
+		{"types", "every node has the operands, attributes and result types that its row allows", false, (*proof).types},
+		{"variables", "every variable has the kind, type, role and initial value that it has in the source", true, (*proof).variables},
+		{"values", "every node computes a value of the source: same op, same attributes, same operands", true, (*proof).values},
+		{"writes", "every variable is assigned the value that the source assigns, at the same time", true, (*proof).writes},
+		{"returns", "the returned values are those of the source, in the same order and with the promised dtypes", true, (*proof).returns},
+		{"clamps", "constants are those of the source; only mask values may be clamped to the 16-bit range", true, (*proof).clampedWell},
+		{"units", "every scaled gradient is unscaled exactly once before use; gradients stay scaled while they are f16", false, (*proof).units},
+		{"rounding", "the row, the policy and any pin allow every rounding to 16 bits", true, (*proof).roundings},
+		{"random", "no two random nodes draw the same numbers", false, (*proof).random},
+		{"skip", "every skip predicate is the OR of the finiteness checks of all micro-batches; accumulators leave out micro-batches that failed a check", false, (*proof).skips},
+		{"checked", "an Inf or NaN in any gradient, norm or statistic that a write reads skips that write; no clip or rounding hides it", false, (*proof).checked},
+		{"select", "a skipped step changes no variable but loss scales, the count of attempts, accumulators and 16-bit copies", false, (*proof).selects},
+		{"scaler", "a loss scale is lowered for every gradient scaled by it that is not finite, and for nothing else; it sees whether its loss is finite", false, (*proof).scalers},
+		{"ranks", "if values are exchanged between ranks, so is the skip predicate", false, (*proof).ranks},
 	}
 }
 
