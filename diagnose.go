@@ -328,14 +328,15 @@ type Range struct {
 // done, and nothing else, the step is taken and agrees with f32. Of several
 // remedies any will do.
 type Remedy struct {
-	Keep   []string // patterns for Policy.Keep, one after the other
-	Unpin  []string // nodes whose pin to 16 bits in code is taken off
-	Widen  string   // a value of the update that is computed in f32
-	Policy string   // the policy in place of the step's
-	Scale  float64  // of the static scaler, or where a dynamic one starts
-	Of     string   // of Scale and Floor: the inner gradient's scale; "": the loss scale
-	Floor  float64  // of the scaler
-	Wait   int      // steps that are skipped yet before the scaler is where the step fits
+	Keep     []string // patterns for Policy.Keep, one after the other
+	Unpin    []string // nodes whose pin to 16 bits in code is taken off
+	Widen    string   // a value of the update that is computed in f32
+	LeaveOut []string // casts to 16 bits in the source that are left out, or cast to f32: "NAME (FILE:LINE)"
+	Policy   string   // the policy in place of the step's
+	Scale    float64  // of the static scaler, or where a dynamic one starts
+	Of       string   // of Scale and Floor: the inner gradient's scale; "": the loss scale
+	Floor    float64  // of the scaler
+	Wait     int      // steps that are skipped yet before the scaler is where the step fits
 }
 
 // String says what to do.

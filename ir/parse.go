@@ -397,8 +397,9 @@ func (p *parser) opName(n *Node) {
 }
 
 type parsedAttrs struct {
-	list  Attrs
-	named []operandAt
+	list    Attrs
+	named   []operandAt
+	written []SourceCast
 }
 
 func (p *parser) attrs() parsedAttrs {
@@ -413,6 +414,10 @@ func (p *parser) attrs() parsedAttrs {
 			a.list = a.list.With(name, true)
 			continue
 		}
+		if p.tok.kind == tokValue && name == written {
+			a.written = p.sourceCasts()
+			continue
+		}
 		if p.tok.kind == tokValue {
 			a.named = append(a.named, p.named(name))
 			continue
@@ -424,7 +429,7 @@ func (p *parser) attrs() parsedAttrs {
 }
 
 func (a *parsedAttrs) has(name string) bool {
-	return a.list.Get(name) != nil || slices.ContainsFunc(a.named, func(o operandAt) bool { return o.name == name })
+	return name == written && a.written != nil || a.list.Get(name) != nil || slices.ContainsFunc(a.named, func(o operandAt) bool { return o.name == name })
 }
 
 func (p *parser) attrValue() any {
@@ -501,7 +506,7 @@ func (p *parser) nodeAttrs(n *Node) {
 		n.Why.Cluster = int32(id)
 		a.list = a.list.Without("cluster")
 	}
-	n.Attrs = a.list
+	n.Attrs, n.Why.Casts = a.list, a.written
 	for _, o := range a.named {
 		if p.err == nil {
 			p.namedOperand(n, o)

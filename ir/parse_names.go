@@ -24,6 +24,20 @@ func (p *parser) named(name string) operandAt {
 	return o
 }
 
+// sourceCasts reads the names of casts, which the graph need not have any more.
+func (p *parser) sourceCasts() []SourceCast {
+	var casts []SourceCast
+	for p.err == nil && p.tok.kind == tokValue {
+		casts = append(casts, SourceCast{Name: p.tok.text})
+		p.advance()
+		if !p.accept(",") {
+			return casts
+		}
+	}
+	p.fail("expected the name of a cast, found %s", p.tok)
+	return nil
+}
+
 // reference is what a node says it comes from (of=), or one of its results is
 // the gradient of (grad=).
 type reference struct {

@@ -230,6 +230,9 @@ func (n *Node) splitOperands() (in []*Value, named []namedOperand) {
 	return in, named
 }
 
+// written is the attribute that names the casts of the source in Reason.Casts.
+const written = "written"
+
 // extraAttrs are the node fields that the text form writes as attributes.
 func (n *Node) extraAttrs() []string {
 	var s []string
@@ -241,6 +244,13 @@ func (n *Node) extraAttrs() []string {
 	}
 	if n.Why.Cluster > 0 {
 		s = append(s, fmt.Sprintf("cluster=%d", n.Why.Cluster))
+	}
+	if len(n.Why.Casts) > 0 {
+		names := make([]string, len(n.Why.Casts))
+		for i, c := range n.Why.Casts {
+			names[i] = quoteName(c.Name)
+		}
+		s = append(s, written+"="+strings.Join(names, ","))
 	}
 	return s
 }

@@ -1,5 +1,7 @@
 package ir
 
+import "slices"
+
 // Pin is a precision forced by code for one node: Precision regions of the API,
 // pin= in the text form. It beats every pattern and policy.
 type Pin uint8
@@ -60,6 +62,32 @@ type Reason struct {
 	Cluster int32  // fusion cluster, 0: none; a positive id shared by its members
 	From    *Value // the value or neighbour it came from, nil where none
 	Rule    string // the policy rule or pattern that applied, "" where none
+	// Casts are the casts in the source that ask for the 16 bits that the node
+	// stores. The text form names them (written=); nodes may share the list.
+	Casts []SourceCast
+}
+
+// SourceCast is a cast that the user wrote: the name of its result, and where it stands.
+type SourceCast struct {
+	Name string
+	Pos  Pos
+}
+
+// String is the name, with file and line where they are known.
+func (c SourceCast) String() string {
+	if c.Pos.File == "" {
+		return c.Name
+	}
+	return c.Name + " (" + c.Pos.String() + ")"
+}
+
+// AddCasts adds those casts that r does not have.
+func (r *Reason) AddCasts(casts []SourceCast) {
+	for _, c := range casts {
+		if !slices.Contains(r.Casts, c) {
+			r.Casts = append(slices.Clip(r.Casts), c)
+		}
+	}
 }
 
 // Has reports whether all of m are set.

@@ -16,7 +16,7 @@ const small = `graph @t {
   const %k : f32[2] = data(1, 2.5) {role=table}
 forward:
   %y = mul %x, %w {of=%"a b" grad=%"a b" loss=ce} : f32[N,4]
-  %"a b" = add %y, %w {of=%y pin=low cluster=2 out=f16} : f16[N,4]
+  %"a b" = add %y, %w {of=%y pin=low cluster=2 written=%narrow,%"a c" out=f16} : f16[N,4]
 update:
   %s' = mul %w, %w
   return %y
@@ -36,6 +36,9 @@ func TestTextRoundTrip(t *testing.T) {
 	}
 	if err := Equal(g, g.Clone()); err != nil {
 		t.Error(err)
+	}
+	if got := g.Body[Forward][1].Why.Casts; len(got) != 2 || got[0].Name != "narrow" || got[1].Name != "a c" {
+		t.Errorf("written= reads as %v", got)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 // choice into the graph: out attributes, casts where a reader wants another
 // dtype, and the cause of each choice.
 func amp(g *ir.Graph, c *Context) error {
+	noteSourceDTypes(g)
 	if c.Policy.Manual {
 		return ir.Verify(g, ir.Mixed) // what does not fit is the user's to cast
 	}

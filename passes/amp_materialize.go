@@ -6,7 +6,7 @@ import "ampc/ir"
 // types that inference finds are what readers are compared with, so a row that
 // cannot store what was chosen costs a cast and is never wrong.
 func (a *assigner) materialize() error {
-	r := &materializer{assigner: a, b: ir.Edit(a.g), left: map[*ir.Value]*ir.Value{}, same: map[*ir.Value]*ir.Value{}, shown: map[castKey]*ir.Value{}}
+	r := &materializer{assigner: a, b: ir.Edit(a.g), left: map[*ir.Value]*ir.Value{}, same: map[*ir.Value]*ir.Value{}, shown: map[castKey]*ir.Value{}, asked: map[castKey][]ir.SourceCast{}}
 	for s := range ir.NumSections {
 		body := a.g.Body[s]
 		a.g.Body[s] = make([]*ir.Node, 0, len(body)+len(body)/2)
@@ -28,9 +28,10 @@ func (a *assigner) materialize() error {
 type materializer struct {
 	*assigner
 	b     *ir.Builder
-	left  map[*ir.Value]*ir.Value // value used inside its cluster, to the cast that leaves it
-	same  map[*ir.Value]*ir.Value // cast written by hand, to what it is
-	shown map[castKey]*ir.Value   // views of casts, by the view and the dtype
+	left  map[*ir.Value]*ir.Value     // value used inside its cluster, to the cast that leaves it
+	same  map[*ir.Value]*ir.Value     // cast written by hand, to what it is
+	shown map[castKey]*ir.Value       // views of casts, by the view and the dtype
+	asked map[castKey][]ir.SourceCast // casts of the source for which a value has a 16-bit dtype
 }
 
 // place casts what n reads, stores what was chosen and appends n, with the cast
@@ -68,7 +69,14 @@ func (r *materializer) place(s ir.Section, n *ir.Node) error {
 			marks |= ir.MarkStoresLow
 		}
 	}
+	casts := n.Why.Casts
+	if len(casts) > 0 {
+		r.asked[castKey{n.Out[0], r.src[n.Out[0].ID]}] = casts
+	}
 	n.Why = ir.Reason{Class: t.class, Cause: t.cause, From: t.from, Rule: t.rule, Marks: marks, Cluster: n.Why.Cluster}
+	if len(n.Out) > 0 && n.Out[0].Type.DType.Low() {
+		n.Why.Casts = casts
+	}
 	r.g.Body[s] = append(r.g.Body[s], n)
 	return r.leave(n)
 }
@@ -82,6 +90,9 @@ func (r *materializer) dissolve(s ir.Section, n *ir.Node) {
 	x := r.cast(v, r.src[out.ID], 0)
 	if len(r.g.Body[s]) > before {
 		x.Name, x.Def.Pos = out.Name, n.Pos
+	}
+	if x.Type.DType.Low() {
+		addCasts(x, n.Why.Casts)
 	}
 	r.same[out] = x
 }
@@ -149,7 +160,7 @@ func (r *materializer) cast(v *ir.Value, d ir.DType, marks ir.Marks) *ir.Value {
 	if v.Def != nil {
 		out.Def.Pos = v.Def.Pos
 	}
-	out.Def.Why = ir.Reason{Class: ir.Fixed, Cause: ir.ByContract, From: v, Marks: ir.MarkInserted | marks}
+	out.Def.Why = ir.Reason{Class: ir.Fixed, Cause: ir.ByContract, From: v, Marks: ir.MarkInserted | marks, Casts: r.asked[castKey{v, d}]}
 	r.c.Count("casts_inserted", 1)
 	return out
 }

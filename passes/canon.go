@@ -120,6 +120,7 @@ func (m *merger) absorb(k, n *ir.Node) bool {
 		}
 		m.to[v.ID] = w
 	}
+	k.Why.AddCasts(n.Why.Casts)
 	return true
 }
 

@@ -107,6 +107,7 @@ func mergeCast(kept, n *ir.Node) {
 		kept.Why.Cluster = n.Why.Cluster
 	}
 	kept.Why.Marks |= n.Why.Marks
+	kept.Why.AddCasts(n.Why.Casts)
 }
 
 // takeName gives a the name of b, which it replaces, where that is shorter: the

@@ -158,6 +158,7 @@ func (e *castEdit) simplify(n *ir.Node) {
 	}
 	e.read(n, x)
 	if x.Type.DType == d {
+		addCasts(x, n.Why.Casts)
 		e.c.Count("casts_removed", 1)
 		e.drop(n, x)
 		return
@@ -166,6 +167,8 @@ func (e *castEdit) simplify(n *ir.Node) {
 		e.c.Count("casts_merged", 1)
 		if w.Def.Op == ir.OpCast {
 			mergeCast(w.Def, n)
+		} else {
+			addCasts(w, n.Why.Casts)
 		}
 		e.drop(n, w)
 		return
@@ -247,6 +250,7 @@ func (e *castEdit) castBefore(n, m *ir.Node, d ir.DType) {
 		}
 		e.reads[v.ID]--
 		m.In[i] = e.casted(v, d)
+		addCasts(m.In[i], n.Why.Casts)
 		m.Why.From = m.In[i]
 		e.reads[m.In[i].ID]++
 	}
@@ -254,6 +258,7 @@ func (e *castEdit) castBefore(n, m *ir.Node, d ir.DType) {
 		e.builder().Fail("%v", err)
 		return
 	}
+	m.Why.AddCasts(n.Why.Casts)
 	e.append(m)
 	e.drop(n, m.Out[0])
 }

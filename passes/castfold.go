@@ -126,6 +126,7 @@ func foldStore(n *ir.Node, c *Context, reads map[*ir.Value]int, dead map[*ir.Nod
 		p.Why.Marks |= ir.MarkStoresLow
 	}
 	p.Why.Marks &^= ir.MarkStoresF32
+	p.Why.AddCasts(n.Why.Casts)
 	return nil
 }
 

@@ -7,6 +7,7 @@ import "ampc/ir"
 // nothing, one per value and dtype, those of what does not change within a step
 // in prepare, and other conversions beside what they convert. An eager system runs what is written, and so does manual.
 func canonicalCasts(g *ir.Graph, c *Context) error {
+	noteSourceCasts(g)
 	if c.Policy.Manual || c.Policy.Eager {
 		return nil
 	}

@@ -11,8 +11,9 @@ import (
 // batch norm normalises by its running statistics, and gradients inside the
 // forward pass are those of that. In training a dropout with probability 0 goes
 // as well, and a batch norm that was exported for inference normalises by the
-// batch again.
+// batch again. It notes the casts of the source before a pass merges any.
 func mode(g *ir.Graph, c *Context) error {
+	noteSourceCasts(g)
 	m := &inferring{b: ir.Edit(g), gone: map[*ir.Value]*ir.Value{}, moved: map[*ir.Value]*ir.Value{}, rank: map[*ir.Node]int64{}}
 	for _, body := range g.Body {
 		for i, n := range body {

@@ -92,6 +92,9 @@ func linkOf(g *ir.Graph, v *ir.Value) Link {
 			l.Marks = append(l.Marks, m.text)
 		}
 	}
+	for _, c := range why.Casts {
+		l.Marks = append(l.Marks, "rounded by the cast "+c.String()+" of the source")
+	}
 	l.Text = strings.Join(append([]string{causeText(n, v, class)}, l.Marks...), ", ")
 	return l
 }

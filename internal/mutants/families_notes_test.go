@@ -40,6 +40,10 @@ func changeWhy(g *ir.Graph, r *rand.Rand) {
 	for _, n := range g.Nodes {
 		n.Why.Class, n.Why.Cause = ir.Class(r.IntN(6)), ir.Cause(r.IntN(11))
 		n.Why.Marks, n.Why.From, n.Why.Rule = ir.Marks(r.IntN(128)), nil, ""
+		n.Why.Casts = nil
+		if r.IntN(4) == 0 {
+			n.Why.Casts = []ir.SourceCast{{Name: "written"}}
+		}
 	}
 }
 

@@ -221,6 +221,7 @@ type analysis struct {
 	plain     Range              // the same without loss scales, where exact is not finite
 	path      map[*ir.Value]bool // what is spoiled from where rounding did it to the node that failed
 	suspects  []*ir.Value        // see surveyed
+	leaveOut  []string           // casts of the source that what f32 or bf16 helps against asks for
 	replays   int
 }
 
@@ -363,7 +364,7 @@ func (x *analysis) bfloat(d *Diagnosis, v *ir.Value, right [][]byte) error {
 	default:
 		return nil
 	}
-	if !x.stores(ir.F16) || right == nil || d.Cause == GradientOverflow && d.SafeScale != 0 { // a scale helps
+	if x.chosen16 != ir.F16 || right == nil || d.Cause == GradientOverflow && d.SafeScale != 0 { // a scale helps
 		return nil
 	}
 	if d.Direction == Update && !x.lowParams() { // no policy changes what the update was written in
@@ -384,7 +385,7 @@ func (x *analysis) bfloat(d *Diagnosis, v *ir.Value, right [][]byte) error {
 		return err
 	}
 	if agree(x.reference.results, out, right) {
-		d.Remedies = append(d.Remedies, Remedy{Policy: strings.Replace(x.c.Policy, "f16", "bf16", 1)})
+		d.Remedies = append(d.Remedies, Remedy{Policy: strings.Replace(x.c.Policy, "f16", "bf16", 1), LeaveOut: x.leaveOut})
 	}
 	return nil
 }

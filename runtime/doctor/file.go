@@ -55,6 +55,9 @@ func (c *Case) Save(path string) error {
 	}
 	for _, n := range c.Graph.Nodes {
 		note(n.Name(), n.Pos)
+		for _, c := range n.Why.Casts {
+			note(c.Name, c.Pos)
+		}
 	}
 	for i, f := range c.Feeds {
 		for _, name := range slices.Sorted(maps.Keys(f)) {
@@ -158,6 +161,9 @@ func place(g *ir.Graph, positions string) error {
 	}
 	for _, n := range g.Nodes {
 		n.Pos = ir.Pos(at[n.Name()])
+		for i := range n.Why.Casts {
+			n.Why.Casts[i].Pos = ir.Pos(at[n.Why.Casts[i].Name])
+		}
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ type keeping struct {
 	forward bool               // what carries a scale is left to the scaler
 	scale   map[string]float64 // by name of a loss scale: what it will be; missing: what it is
 	kept    map[*ir.Value]bool // forward values to keep
+	casts   ir.Reason          // casts of the source to leave out
 	seen    map[*ir.Value]bool // values looked at
 	reader  map[*ir.Value][]*ir.Node
 	grads   map[*ir.Node][]*ir.Node // gradient nodes by forward node
@@ -50,6 +51,9 @@ func (k *keeping) value(v *ir.Value) {
 		return
 	}
 	k.seen[v] = true
+	if k.source(v); !k.chosen(v) {
+		return
+	}
 	if base := real(v); base == v && v.Def != nil {
 		k.node(v.Decider())
 	}
@@ -57,7 +61,7 @@ func (k *keeping) value(v *ir.Value) {
 	for _, n := range k.reader[v] {
 		switch {
 		case len(n.Out) == 0 || n.Def().Class == ir.Fixed && n.Op != ir.OpCast || writes(n):
-		case inserted(n):
+		case inserted(n) || sourceCast(n):
 			k.value(n.Out[0])
 		case gradient && v.GradOf != nil || n.Of != nil && !gradient: // goes with what is kept already
 		default:
@@ -69,10 +73,18 @@ func (k *keeping) value(v *ir.Value) {
 // node keeps a forward value: its node, with all its gradients, runs in f32. What
 // is computed together with it is not then.
 func (k *keeping) node(v *ir.Value) {
-	if v = real(v); v == nil || v.Def == nil || k.kept[v] || constant(v) || k.section[v.Def] != ir.Forward {
+	for v = real(v); v != nil && v.Def != nil && sourceCast(v.Def); v = real(v.Def.In[0]) {
+		k.source(v)
+	}
+	if v == nil || v.Def == nil || k.kept[v] || constant(v) || k.section[v.Def] != ir.Forward {
 		return
 	}
 	k.kept[v] = true
+	for _, w := range v.Def.In {
+		if k.register(w, v.Def) {
+			k.value(w)
+		}
+	}
 	for _, n := range append([]*ir.Node{v.Def}, k.grads[v.Def]...) {
 		for _, vs := range [2][]*ir.Value{n.In, n.Out} {
 			for _, w := range vs {
@@ -90,6 +102,15 @@ func joined(v *ir.Value) bool {
 	return v.Def != nil && v.Def.Why.Cluster > 0 && v.Def.Def().Class == ir.Low
 }
 
+// register reports whether w, which n reads, is an f32 register of n's cluster
+// that 16 bits would not hold: apart from n it may be stored.
+func (k *keeping) register(w *ir.Value, n *ir.Node) bool {
+	if w == nil || w.Def == nil || w.Type.DType != ir.F32 || n.Why.Cluster == 0 || w.Def.Why.Cluster != n.Why.Cluster || !k.actual.made(w) {
+		return false
+	}
+	return k.actual.rangeOf(w).AbsMax > k.top
+}
+
 // hot reports whether v is beyond 16 bits in f32, at the scales that are to be.
 func (k *keeping) hot(v *ir.Value) bool {
 	if v == nil || v.IsVar() || k.reference.to[v] == nil || writes(v.Def) || k.forward && v.Unit != "" {
@@ -100,7 +121,11 @@ func (k *keeping) hot(v *ir.Value) bool {
 		peak = k.reference.peak(k.reference.to[v])
 		k.reference.peaks[v] = peak
 	}
-	return peak*k.at(v) > k.top && peak < inf
+	top := k.top
+	if v.Type.DType == ir.BF16 {
+		top = margin * ir.BF16.Max()
+	}
+	return peak*k.at(v) > top && peak < inf
 }
 
 // at is the product of the loss scales that v carries, as they are to be.
@@ -113,7 +138,7 @@ func (k *keeping) remedy() *Remedy {
 		all = append(all, v)
 	}
 	slices.SortFunc(all, func(a, b *ir.Value) int { return k.order[a] - k.order[b] })
-	r := &Remedy{}
+	r := &Remedy{LeaveOut: placed(k.casts.Casts)}
 	for _, v := range all {
 		if v.Def.Pin == ir.PinLow {
 			r.Unpin = append(r.Unpin, v.Name)
@@ -124,7 +149,7 @@ func (k *keeping) remedy() *Remedy {
 			r.Keep = append(r.Keep, p)
 		}
 	}
-	if len(r.Keep) == 0 {
+	if len(r.Keep)+len(r.LeaveOut) == 0 {
 		return nil
 	}
 	return r

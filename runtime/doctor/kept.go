@@ -51,16 +51,17 @@ func (k *Kept) give(l *loaded) {
 
 // subject is a step as all its diagnoses see it.
 type subject struct {
-	from    *ir.Graph
-	g       *ir.Graph         // a copy of it, with units
-	order   map[*ir.Value]int // place in the program; variables come first
-	section map[*ir.Node]ir.Section
-	scales  []*ir.Value        // loss scales
-	large   map[string]bool    // by scope: it is most of the model
-	starts  map[draw]float64   // see start
-	policy  *compiled          // its replay under the policy
-	others  map[kind]*variant  // in another precision
-	hidden  map[*ir.Value]bool // faults whose judgement takes more than a watched replay shows
+	from     *ir.Graph
+	g        *ir.Graph         // a copy of it, with units
+	order    map[*ir.Value]int // place in the program; variables come first
+	section  map[*ir.Node]ir.Section
+	chosen16 ir.DType           // that the policy chooses; Invalid where only casts of the source ask for 16 bits
+	scales   []*ir.Value        // loss scales
+	large    map[string]bool    // by scope: it is most of the model
+	starts   map[draw]float64   // see start
+	policy   *compiled          // its replay under the policy
+	others   map[kind]*variant  // in another precision
+	hidden   map[*ir.Value]bool // faults whose judgement takes more than a watched replay shows
 }
 
 func newSubject(from *ir.Graph) (*subject, error) {
@@ -78,6 +79,9 @@ func newSubject(from *ir.Graph) (*subject, error) {
 		s.section[n] = at
 		for _, v := range n.Out {
 			s.order[v] = len(s.order) + 1
+			if v.Type.DType.Low() && len(n.Why.Casts) == 0 {
+				s.chosen16 = v.Type.DType
+			}
 		}
 	}
 	return s, nil

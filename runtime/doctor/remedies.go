@@ -164,7 +164,7 @@ func most(rule *ir.Node) string {
 
 // keep adds the remedy that keeps f32 whatever 16 bits do not hold, v first.
 func (x *analysis) keep(d *Diagnosis, v *ir.Value, scale map[string]float64) {
-	if d.Direction == Update {
+	if d.Direction == Update && len(v.Def.Why.Casts) == 0 {
 		d.Remedies = append(d.Remedies, Remedy{Widen: v.Name})
 		return
 	}
@@ -178,8 +178,13 @@ func (x *analysis) keep(d *Diagnosis, v *ir.Value, scale map[string]float64) {
 			}
 		}
 	}
+	x.remedy(d, k)
+}
+
+// remedy adds what k has collected.
+func (x *analysis) remedy(d *Diagnosis, k *keeping) {
 	if r := k.remedy(); r != nil {
-		d.Remedies = append(d.Remedies, *r)
+		d.Remedies, x.leaveOut = append(d.Remedies, *r), r.LeaveOut
 	}
 }
 
@@ -194,10 +199,10 @@ func (x *analysis) keepExact(d *Diagnosis, v *ir.Value) {
 	for _, n := range x.spoiled(d, v) {
 		for _, o := range n.Out {
 			k.seen[o] = true
-			k.node(o.Decider())
+			if k.source(o); k.chosen(o) {
+				k.node(o.Decider())
+			}
 		}
 	}
-	if r := k.remedy(); r != nil {
-		d.Remedies = append(d.Remedies, *r)
-	}
+	x.remedy(d, k)
 }

@@ -9,19 +9,22 @@ import (
 // done, and nothing else, the step is taken and agrees with f32. Of several
 // remedies any will do.
 type Remedy struct {
-	Keep   []string `json:"keep,omitempty"`   // patterns for Policy.Keep, one after the other
-	Unpin  []string `json:"unpin,omitempty"`  // nodes whose pin to 16 bits in code is taken off
-	Widen  string   `json:"widen,omitempty"`  // a value of the update that is computed in f32
-	Policy string   `json:"policy,omitempty"` // the policy in place of the step's
-	Scale  float64  `json:"scale,omitempty"`  // of the static scaler, or where a dynamic one starts
-	Of     string   `json:"of,omitempty"`     // of Scale and Floor: the inner gradient's scale; "": the loss scale
-	Floor  float64  `json:"floor,omitempty"`  // of the scaler
-	Wait   int      `json:"wait,omitempty"`   // steps that are skipped yet before the scaler is where the step fits
+	Keep     []string `json:"keep,omitempty"`      // patterns for Policy.Keep, one after the other
+	Unpin    []string `json:"unpin,omitempty"`     // nodes whose pin to 16 bits in code is taken off
+	Widen    string   `json:"widen,omitempty"`     // a value of the update that is computed in f32
+	LeaveOut []string `json:"leave_out,omitempty"` // casts to 16 bits in the source that are left out, or cast to f32: "NAME (FILE:LINE)"
+	Policy   string   `json:"policy,omitempty"`    // the policy in place of the step's
+	Scale    float64  `json:"scale,omitempty"`     // of the static scaler, or where a dynamic one starts
+	Of       string   `json:"of,omitempty"`        // of Scale and Floor: the inner gradient's scale; "": the loss scale
+	Floor    float64  `json:"floor,omitempty"`     // of the scaler
+	Wait     int      `json:"wait,omitempty"`      // steps that are skipped yet before the scaler is where the step fits
 }
 
 // String says what to do.
 func (r Remedy) String() string {
 	switch {
+	case r.Policy != "" && len(r.LeaveOut) > 0:
+		return leaveOut(r.LeaveOut) + " and use bf16"
 	case r.Policy != "":
 		return "use bf16"
 	case r.Widen != "":
@@ -38,6 +41,9 @@ func (r Remedy) String() string {
 		return "nothing: " + steps(r.Wait) + " and the scale fits"
 	}
 	var parts []string
+	if len(r.LeaveOut) > 0 {
+		parts = append(parts, leaveOut(r.LeaveOut))
+	}
 	if len(r.Unpin) > 0 {
 		parts = append(parts, "remove the 16-bit pin of "+enumerated(r.Unpin))
 	}
@@ -49,6 +55,14 @@ func (r Remedy) String() string {
 		parts = append(parts, fmt.Sprintf("keep %s in f32 (Policy%s, or Precision(PinF32))", enumerated(r.Keep), keep))
 	}
 	return strings.Join(parts, " and ")
+}
+
+// leaveOut says what to do with casts.
+func leaveOut(casts []string) string {
+	if len(casts) == 1 {
+		return "leave out the cast " + casts[0] + " or widen it to f32"
+	}
+	return "leave out the casts " + enumerated(casts) + " or widen them to f32"
 }
 
 // advice joins what is said already and what remedies ask to be done.

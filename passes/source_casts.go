@@ -1,0 +1,94 @@
+package passes
+
+import "ampc/ir"
+
+// sourceCasts finds, by value ID, the casts in the source for which a value has
+// 16 bits before the policy chooses dtypes: its own, those of what it is computed
+// from, and for a gradient those of the value that it is the gradient of. It is
+// nil where the source has no such cast.
+func sourceCasts(g *ir.Graph) [][]ir.SourceCast {
+	values, _ := g.Number()
+	var casts [][]ir.SourceCast
+	of := func(v *ir.Value) []ir.SourceCast {
+		if casts == nil || v == nil {
+			return nil
+		}
+		return casts[v.ID]
+	}
+	for s, n := range g.Nodes {
+		for _, v := range n.Out {
+			if !v.Type.DType.Low() || v.Next != nil {
+				continue
+			}
+			var why ir.Reason
+			switch {
+			case n.Op == ir.OpCast && n.Why.Casts != nil:
+				why.Casts = n.Why.Casts
+			case n.Op == ir.OpCast && v.GradOf != nil:
+				why.Casts = of(v.GradOf)
+			case n.Op == ir.OpCast && s == ir.Backward && n.Of != nil && n.Of.Op == ir.OpCast:
+				why.Casts = of(n.Of.In[0])
+			case n.Op == ir.OpCast:
+				why.Casts = []ir.SourceCast{{Name: v.Name, Pos: n.Pos}}
+			default:
+				why = inherited(n, v.Type.DType, of)
+			}
+			if why.Casts != nil {
+				if casts == nil {
+					casts = make([][]ir.SourceCast, values)
+				}
+				casts[v.ID] = why.Casts
+			}
+		}
+	}
+	return casts
+}
+
+// inherited are the casts for which the operands of n have the dtype of its result.
+func inherited(n *ir.Node, d ir.DType, of func(v *ir.Value) []ir.SourceCast) (why ir.Reason) {
+	for _, v := range n.In {
+		if v != nil && v.Type.DType == d {
+			why.AddCasts(of(v))
+		}
+	}
+	return why
+}
+
+// noteSourceCasts records on every cast to 16 bits of the source that it is one,
+// before any is dropped or merged.
+func noteSourceCasts(g *ir.Graph) {
+	casts := sourceCasts(g)
+	if casts == nil {
+		return
+	}
+	for _, n := range g.Nodes {
+		if n.Op == ir.OpCast && len(n.Out) == 1 {
+			n.Why.AddCasts(casts[n.Out[0].ID])
+		}
+	}
+}
+
+// noteSourceDTypes records the casts of the source on all nodes that have 16 bits
+// for them before the policy chooses dtypes.
+func noteSourceDTypes(g *ir.Graph) {
+	casts := sourceCasts(g)
+	if casts == nil {
+		return
+	}
+	for _, n := range g.Nodes {
+		if len(n.Out) > 0 {
+			n.Why.AddCasts(casts[n.Out[0].ID])
+		}
+	}
+}
+
+// addCasts records casts of the source on what stores v: a view is stored by what it views.
+func addCasts(v *ir.Value, casts []ir.SourceCast) {
+	for len(casts) > 0 && v.Def != nil {
+		v.Def.Why.AddCasts(casts)
+		if !shares(v.Def) {
+			return
+		}
+		v = v.Def.In[0]
+	}
+}
