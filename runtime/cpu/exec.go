@@ -25,6 +25,8 @@ type exec struct {
 	norms   map[lower.BufferID]*flawed
 	mem     [][]byte                     // by buffer
 	groups  map[*lower.Step]*clusterStep // while it is loaded
+	weights map[lower.BufferID]*weights  // the same
+	forms   map[*weights]*kern.Weights   // that it reads
 	reads   map[*lower.Step][]*kern.Buf  // the same: where products and convolutions have their first operands
 	steps   [lower.NumParts][]step
 
@@ -69,6 +71,19 @@ type refresh struct {
 	to   *weightCopy
 }
 
+// current reports whether nothing is to be cast. It counts what is cast otherwise.
+func (r *refresh) current(count *runtime.Counters) bool {
+	if r.to.version == r.from.version {
+		count.CastsSaved++
+		return true
+	}
+	r.to.version = r.from.version
+	r.to.weights.changed()
+	count.CastsMade++
+	count.CastBytes += int64(len(r.to.mem))
+	return false
+}
+
 func load(b *Backend, p *lower.Program, s *store) (*exec, error) {
 	need := -s.held(p)
 	for _, n := range p.Arenas {
@@ -78,8 +93,7 @@ func load(b *Backend, p *lower.Program, s *store) (*exec, error) {
 		return nil, fmt.Errorf("cpu: %s: %w", p.Name, err)
 	}
 	e := &exec{b: b, p: p, groups: map[*lower.Step]*clusterStep{}, reads: map[*lower.Step][]*kern.Buf{}, mem: make([][]byte, len(p.Buffers)), arena: s.workArena(p.Arenas[lower.WorkArena]),
-		calls: make([]kern.Call, b.Threads()), norms: map[lower.BufferID]*flawed{}}
-	e.store = s
+		calls: make([]kern.Call, b.Threads()), norms: map[lower.BufferID]*flawed{}, store: s, forms: map[*weights]*kern.Weights{}}
 	refreshes, err := e.bind(s)
 	if err != nil {
 		return nil, fmt.Errorf("cpu: %s: %w", p.Name, err)
@@ -103,7 +117,7 @@ func load(b *Backend, p *lower.Program, s *store) (*exec, error) {
 	for i := range e.inputs {
 		e.readInPlace(&e.inputs[i])
 	}
-	e.groups, e.reads = nil, nil
+	e.groups, e.reads, e.weights = nil, nil, nil
 	for _, o := range p.Outputs {
 		e.outputs = append(e.outputs, e.mem[o.Buffer])
 		for k := range e.ring {
@@ -157,6 +171,7 @@ func (e *exec) bind(s *store) (map[int]*refresh, error) {
 	for _, id := range e.p.WrittenEarly() {
 		e.early = append(e.early, e.mem[id])
 	}
+	e.bindWeights(s)
 	return refreshes, nil
 }
 
@@ -300,7 +315,7 @@ func (e *exec) update() error {
 		return err
 	}
 	for _, v := range e.written {
-		v.version++
+		v.wrote()
 	}
 	e.syncCopies()
 	return nil
@@ -404,14 +419,8 @@ func (e *exec) part(part lower.Part) error {
 		if e.interrupted() {
 			return errInterrupted
 		}
-		if f := s.fresh; f != nil {
-			if f.to.version == f.from.version {
-				e.count.CastsSaved++
-				continue
-			}
-			f.to.version = f.from.version
-			e.count.CastsMade++
-			e.count.CastBytes += int64(len(f.to.mem))
+		if s.fresh != nil && s.fresh.current(&e.count) {
+			continue
 		}
 		if e.profile == nil {
 			s.run()
@@ -476,6 +485,7 @@ func (t *future) Read(out int, dst []byte) error {
 func (e *exec) Close() error {
 	e.b.mu.Lock()
 	defer e.b.mu.Unlock()
+	e.releaseWeights()
 	e.arena, e.mem, e.inputs, e.written, e.steps = nil, nil, nil, nil, [lower.NumParts][]step{}
 	e.early, e.saved, e.store = nil, nil, nil // results that something keeps hold the Exec, not its variables
 	return nil

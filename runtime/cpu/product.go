@@ -51,6 +51,7 @@ func (e *exec) gemm(s *lower.Step) func() {
 	m, sizes := e.machine(), g.Batch[:outer]
 	if outer == 0 {
 		k.A.Buf, k.B.Buf, k.C.Buf = a, b, c
+		k.A.Fixed, k.B.Fixed = e.fixed(s.In[0]), e.fixed(s.In[1])
 		e.reads[s] = []*kern.Buf{&k.A.Buf, &k.B.Buf}
 		return func() { post.begin(); m.Gemm(k) }
 	}
@@ -106,6 +107,9 @@ func (e *exec) conv(s *lower.Step) func() {
 	post, out := e.postOp(s)
 	k.PostOp = post.kern()
 	m, a, b := e.machine(), e.buf(s.In[0]), e.buf(s.In[1])
+	if s.Conv.Dir != lower.ConvGradW {
+		k.Fixed = e.fixed(s.In[1])
+	}
 	switch s.Conv.Dir {
 	case lower.ConvForward:
 		k.X, k.W, k.Y = a, b, out

@@ -55,12 +55,20 @@ type variable struct {
 	version int64 // counts writes: Write, and steps of programs that write it
 	low     map[ir.DType]*weightCopy
 	synced  int64 // of a copy that programs write: the version of its variable it holds
+	weights weights
 }
 
 // weightCopy is current while version is that of its variable.
 type weightCopy struct {
 	mem     []byte
 	version int64
+	weights weights
+}
+
+// wrote notes that the variable has another version now.
+func (v *variable) wrote() {
+	v.version++
+	v.weights.changed()
 }
 
 // Declare implements runtime.Store.
@@ -112,7 +120,7 @@ func (s *store) Write(name string, src []byte) error {
 		return err
 	}
 	copy(v.mem, src)
-	v.version++
+	v.wrote()
 	return nil
 }
 

@@ -23,6 +23,7 @@ type Conv struct {
 	ChannelsLast          bool // x and y are [N, spatial, channels] rather than [N, channels, spatial]
 	Weights               WeightOrder
 	X, W, Y               Buf
+	Fixed                 Fixed // W, where it has packed forms
 	TF32                  bool
 	Direct                bool // by the definition, never by transforms
 	Epilogue                   // of the result; Bias has one element an output channel, RowBias is not used
@@ -121,6 +122,8 @@ type tableSource struct {
 	vnni  bool // the elements are words of two depths in bf16, see vnniKernels; depth has one place a word
 	clean bool // none of them is subnormal
 	zip   bool // runs along the depths take every second depth: they are the halves of words
+
+	fixed fixedOperand // where it is packed ahead
 }
 
 // run is the length of the run of consecutive elements of size es at the start of o, at most n.
@@ -318,17 +321,17 @@ func (m *Machine) convProduct(g *grid, out Buf, channels int, size, step [3]int,
 	epi, cols := c.Epilogue, colRun{}
 	if c.ChannelsLast {
 		dst.LD, dst.Stride = channels, [2]int{0, per}
-		t.sources = [2]tableSource{patches, weights}
+		t.sources, gt.fixed[1] = [2]tableSource{patches, weights}, weights.fixed
 		gt.rows, gt.cols, gt.items = c.N*px, per, c.Groups
 	} else {
 		epi.Bias, epi.RowBias = Buf{}, epi.Bias
-		t.sources = [2]tableSource{weights, patches}
+		t.sources, gt.fixed[0] = [2]tableSource{weights, patches}, weights.fixed
 		gt.rows, gt.cols, gt.items = per, images*px, c.N/images*c.Groups
 		if merge {
 			cols = colRun{px, dst.Stride[0]}
 		}
 	}
-	gt.a, gt.b, gt.indirect, gt.ahead = &t.sources[0], &t.sources[1], t.sources[1].indirect(), true
+	gt.a, gt.b, gt.indirect, gt.prefetch = &t.sources[0], &t.sources[1], t.sources[1].indirect(), true
 	gt.out = output{m.Path, dst, c.Groups, epi, per, cols}
 	m.multiply(gt)
 }
@@ -357,7 +360,7 @@ func (m *Machine) weights(lanes, depths int, swapped, zip bool) tableSource {
 	default:
 		depth.strided(depths, ds*es, taps, sx*es)
 	}
-	return tableSource{p: m.Path, buf: c.W, item: [2]int{0, group}, inner: c.Groups, lane: lane.s, depth: depth.s, byLane: ls == 1, tf32: c.TF32, zip: zip}
+	return tableSource{p: m.Path, buf: c.W, item: [2]int{0, group}, inner: c.Groups, lane: lane.s, depth: depth.s, byLane: ls == 1, tf32: c.TF32, zip: zip, fixed: c.fixed(swapped)}
 }
 
 // weightStrides are the distances, in elements, between output channels, input channels and taps.

@@ -109,7 +109,7 @@ func (m *Machine) turnedProduct(c *Conv, turned []float32, into bool) {
 	t.sources = [2]tableSource{m.gradSource(c), m.spread(&g, true)}
 	t.sources[0].clean = g.vnni && !slices.Contains(t.subnormal[c.N:], true)
 	gt.rows, gt.cols, gt.depth, gt.items, gt.into = c.K/c.Groups, in*taps, c.N*volume(c.Out), c.Groups, into
-	gt.a, gt.b, gt.indirect, gt.ahead = &t.sources[0], &t.sources[1], t.sources[1].indirect(), false
+	gt.a, gt.b, gt.indirect, gt.prefetch = &t.sources[0], &t.sources[1], t.sources[1].indirect(), false
 	gt.out = output{m.Path, Mat{Buf: Floats(turned), LD: in * taps, Stride: [2]int{0, gt.rows * in * taps}}, c.Groups, Epilogue{}, 0, colRun{}}
 	m.multiply(gt)
 	gt.into = false

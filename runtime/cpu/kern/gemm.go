@@ -9,6 +9,7 @@ type Mat struct {
 	LD     int
 	Stride [2]int
 	T      bool // stored transposed: LD separates columns
+	Fixed  Fixed
 }
 
 // Act is an activation applied to a product before it is stored.
@@ -79,6 +80,7 @@ func (m *Machine) Gemm(g *Gemm) {
 		m.postOpAll(g.PostOp, whole)
 		return
 	}
+	t.fixed = [2]fixedOperand{g.A.fixed(g, g.A.T), g.B.fixed(g, !g.B.T)}
 	m.multiply(t)
 }
 
@@ -142,6 +144,7 @@ type gemmTask struct {
 	mats                     [2]matSource
 	out                      output
 	mt, nt                   int // block of C of one task
+	panels, per              int // panels of rows, and of those of a task
 	gm, gn                   int // blocks along rows and columns
 	kc, nc, mc               int
 	once                     bool          // all rows of a task are one block: a panel of B is packed right before it is used
@@ -152,7 +155,9 @@ type gemmTask struct {
 	into                     bool          // and add to what is there
 	indirect                 *tableSource  // b, if tiles may read it by offsets, without packing
 	packing                  []packingFunc // tiles that pack b while they multiply; nil where none can
-	ahead                    bool          // and it pays to fetch the next columns of it
+	prefetch                 bool          // and it pays to fetch the next columns of it
+	fixed                    [2]fixedOperand
+	ahead                    [2]ahead // A and B, where they are packed ahead
 }
 
 func (m *Machine) multiply(t *gemmTask) {
@@ -160,8 +165,10 @@ func (m *Machine) multiply(t *gemmTask) {
 		return
 	}
 	t.plan(m)
+	t.packAhead(m)
 	work := 2 * t.rows * t.cols * max(1, t.depth) * t.items
 	m.run(work, t.items*t.gm*t.gn, t)
+	t.fixed, t.ahead = [2]fixedOperand{}, [2]ahead{}
 }
 
 // plan chooses the grid and the packed block sizes. They do not change the result.
@@ -265,29 +272,41 @@ func (t *gemmTask) split(workers int) {
 			want = 0
 		}
 	}
-	t.mt = roundUp(ceilDiv(t.rows, t.gm), t.mr)
+	t.panels = max(1, ceilDiv(t.rows, t.mr))
+	t.per = ceilDiv(t.panels, t.gm)
+	t.mt = t.per * t.mr
 	t.nt = roundUp(ceilDiv(t.cols, t.gn), t.p.nr)
-	t.gm, t.gn = ceilDiv(t.rows, t.mt), ceilDiv(t.cols, t.nt)
+	t.gm, t.gn = ceilDiv(t.panels, t.per), ceilDiv(t.cols, t.nt)
+}
+
+// row is the first row of panel q. Panels are about equally high, those of tile registers full but for the last. They are
+// the same ones whatever the grid is.
+func (t *gemmTask) row(q int) int {
+	if t.tiles {
+		return min(q*t.mr, t.rows)
+	}
+	return q * t.rows / t.panels
 }
 
 func (t *gemmTask) Run(worker, i int) {
 	w := &t.m.worker[worker]
 	item, r := i/(t.gm*t.gn), i%(t.gm*t.gn)
-	i0, j0 := r/t.gn*t.mt, r%t.gn*t.nt
-	i1, j1 := min(i0+t.mt, t.rows), min(j0+t.nt, t.cols)
+	q0, j0 := r/t.gn*t.per, r%t.gn*t.nt
+	q1, j1 := min(q0+t.per, t.panels), min(j0+t.nt, t.cols)
 	for j := j0; j < j1; j += t.nc {
-		t.strip(w, item, i0, i1, j, min(j+t.nc, j1))
+		t.strip(w, item, q0, q1, j, min(j+t.nc, j1))
 	}
 }
 
-// strip computes rows [i0,i1) of columns [j0,j1), slice after slice of the depth.
-func (t *gemmTask) strip(w *worker, item, i0, i1, j0, j1 int) {
+// strip computes columns [j0,j1) of panels [q0,q1), slice after slice of the depth.
+func (t *gemmTask) strip(w *worker, item, q0, q1, j0, j1 int) {
 	var part []float32
+	i0, i1 := t.row(q0), t.row(q1)
 	ldp := roundUp(j1-j0, t.p.nr) + 16 // rows a page apart would share a set of the cache
 	if !t.direct && t.depth > t.kc {
 		part = w.c.get((i1 - i0) * ldp)
 	}
-	mc := roundUp(ceilDiv(i1-i0, ceilDiv(i1-i0, t.mc)), t.mr)
+	per := ceilDiv(q1-q0, ceilDiv(q1-q0, t.mc/t.mr))
 	kept := roundUp(j1-j0, t.p.nr)
 	if t.once {
 		kept = t.p.nr
@@ -295,11 +314,14 @@ func (t *gemmTask) strip(w *worker, item, i0, i1, j0, j1 int) {
 	w.subnormalB = slices.Grow(w.subnormalB[:0], kept/t.p.nr)[:kept/t.p.nr]
 	for k0 := 0; k0 < max(1, t.depth); k0 += t.kc {
 		x := block{t: t, w: w, item: item, j0: j0, j1: j1, k0: k0, kc: min(t.kc, t.depth-k0), b0: j0, fresh: true}
-		x.b = w.b.get(kept * t.packedDepth(x.kc))
-		for ic := i0; ic < i1; ic += mc {
-			x.i0, x.i1, x.wideAt = ic, min(ic+mc, i1), 0
+		if t.ahead[1].data == nil {
+			x.b = w.b.get(kept * t.packedDepth(x.kc))
+		}
+		for x.q0 = q0; x.q0 < q1; x.q0 += per {
+			x.q1 = min(x.q0+per, q1)
+			x.i0, x.i1, x.wideAt = t.row(x.q0), t.row(x.q1), 0
 			if x.part = nil; part != nil {
-				x.part, x.ldp = part[(ic-i0)*ldp:], ldp
+				x.part, x.ldp = part[(x.i0-i0)*ldp:], ldp
 			}
 			x.startPostOp()
 			x.run()
@@ -322,6 +344,7 @@ type block struct {
 	w              *worker
 	item           int
 	i0, i1, j0, j1 int
+	q0, q1         int // panels of rows
 	k0, kc         int
 	b              []float32 // packed columns from b0 on
 	b0             int
@@ -333,9 +356,9 @@ type block struct {
 	applied        int // the post-op has run on the columns before this one, chunk columns at a time; chunk is 0 where there is none
 	chunk          int
 
-	// In the VNNI layout: the panel of A, its first row and its subnormal rows; one more than the column of the panel of B in f32.
-	panel, row, wideAt int
-	subnormalRows      uint64
+	// In the VNNI layout: the index of the panel of A, its first row and its subnormal rows; one more than the column of the panel of B in f32.
+	panelIndex, panelRow, wideAt int
+	subnormalRows                uint64
 }
 
 func (x *block) run() {
@@ -343,24 +366,17 @@ func (x *block) run() {
 		x.runTiles()
 		return
 	}
-	t, m := x.t, x.i1-x.i0
-	panels := ceilDiv(m, t.p.mr)
-	deep := t.packedDepth(x.kc)
-	a := x.w.a.get(m * deep)
-	x.w.subnormalA, x.w.split = slices.Grow(x.w.subnormalA[:0], panels), slices.Grow(x.w.split[:0], panels)[:panels]
-	clear(x.w.split)
-	for i := 0; i < panels && deep > 0; i++ {
-		r0, r1 := i*m/panels, (i+1)*m/panels
-		x.w.subnormalA = append(x.w.subnormalA, t.pack(t.a, x.w, a[r0*deep:], r1-r0, x.item, x.i0+r0, r1-r0, x.k0, x.kc))
-	}
+	t, panels := x.t, x.q1-x.q0
+	a := x.packA(panels)
 	for j := x.j0; j < x.j1; j += t.p.nr {
 		if t.once {
 			x.b0 = j
 		}
-		if t.once || x.fresh {
-			x.packB(j, m/panels)
+		if (t.once || x.fresh) && t.ahead[1].data == nil {
+			_, h := x.panel(0)
+			x.packB(j, h)
 		}
-		if n := min(t.p.nr, x.j1-j); (t.direct || x.part != nil && t.kept()) && t.indirect == nil && !t.vnni && deep > 0 {
+		if n := min(t.p.nr, x.j1-j); (t.direct || x.part != nil && t.kept()) && t.indirect == nil && !t.vnni && x.kc > 0 {
 			x.straight(a, panels, j, n)
 		} else {
 			x.tiles(a, panels, j, n)
@@ -369,20 +385,42 @@ func (x *block) run() {
 	}
 }
 
+// panel is the first row of panel i of the block, counted from its own first row, and how many rows the panel has.
+func (x *block) panel(i int) (r0, h int) {
+	r0 = x.t.row(x.q0+i) - x.i0
+	return r0, x.t.row(x.q0+i+1) - x.i0 - r0
+}
+
+// packA packs the panels of the block, unless they are packed ahead.
+func (x *block) packA(panels int) []float32 {
+	t, w := x.t, x.w
+	w.subnormalA, w.split = slices.Grow(w.subnormalA[:0], panels)[:panels], slices.Grow(w.split[:0], panels)[:panels]
+	clear(w.subnormalA)
+	clear(w.split)
+	if t.ahead[0].data != nil {
+		return nil
+	}
+	deep := t.packedDepth(x.kc)
+	a := w.a.get((x.i1 - x.i0) * deep)
+	for i := 0; i < panels && deep > 0; i++ {
+		r0, h := x.panel(i)
+		w.subnormalA[i] = t.pack(t.a, w, a[r0*deep:], h, x.item, x.i0+r0, h, x.k0, x.kc)
+	}
+	return a
+}
+
 // tiles computes n columns from j on of all panels.
 func (x *block) tiles(a []float32, panels, j, n int) {
-	t, m, deep := x.t, x.i1-x.i0, x.t.packedDepth(x.kc)
+	t, deep := x.t, x.t.packedDepth(x.kc)
 	if deep > 0 && t.depth <= t.kc && !t.direct && !(x.part != nil && t.kept()) {
 		x.tilesToEpilogue(a, panels, j, n)
 		return
 	}
 	for i := range panels {
-		r0, r1 := i*m/panels, (i+1)*m/panels
-		if deep > 0 {
-			x.panel, x.row, x.subnormalRows = i, r0, x.w.subnormalA[i]
-		}
+		r0, h := x.panel(i)
+		x.panelIndex, x.panelRow, x.subnormalRows = i, r0, x.w.subnormalA[i]
 		x.fetch(j+t.p.nr, i*deep/panels, (i+1)*deep/panels)
-		x.tile(a[r0*deep:], r0, r1-r0, j, n)
+		x.tile(x.panelA(a, i, r0, h), r0, h, j, n)
 	}
 }
 
@@ -392,18 +430,19 @@ const epilogueElems = 1 << 12
 // tilesToEpilogue computes n columns from j on of all panels, whose sums are complete after this block. It applies the
 // epilogue to the tiles of several panels together.
 func (x *block) tilesToEpilogue(a []float32, panels, j, n int) {
-	t, p, m, deep := x.t, x.t.p, x.i1-x.i0, x.t.packedDepth(x.kc)
+	t, p, deep := x.t, x.t.p, x.t.packedDepth(x.kc)
 	some := max(1, epilogueElems/(p.mr*p.nr))
 	for i := 0; i < panels; {
-		from, end := i*m/panels, min(panels, i+some)
-		rows := end*m/panels - from
+		end := min(panels, i+some)
+		from, _ := x.panel(i)
+		rows := t.row(x.q0+end) - x.i0 - from
 		tile := x.w.tile.get(rows * p.nr)
 		for ; i < end; i++ {
-			r0, r1 := i*m/panels, (i+1)*m/panels
-			x.panel, x.row, x.subnormalRows = i, r0, x.w.subnormalA[i]
+			r0, h := x.panel(i)
+			x.panelIndex, x.panelRow, x.subnormalRows = i, r0, x.w.subnormalA[i]
 			x.fetch(j+p.nr, i*deep/panels, (i+1)*deep/panels)
-			t.out.touch(x.item, x.i0+r0, r1-r0, j, n)
-			x.multiply(a[r0*deep:], r1-r0, j, n, &tile[(r0-from)*p.nr], p.nr, 0)
+			t.out.touch(x.item, x.i0+r0, h, j, n)
+			x.multiply(x.panelA(a, i, r0, h), h, j, n, &tile[(r0-from)*p.nr], p.nr, 0)
 		}
 		var part []float32
 		if x.part != nil {
@@ -416,21 +455,22 @@ func (x *block) tilesToEpilogue(a []float32, panels, j, n int) {
 // straight computes n columns from j on of all panels straight to where they stay, with as little as can be between the
 // tiles: those of a weight's gradient are short.
 func (x *block) straight(a []float32, panels, j, n int) {
-	p, m, r0 := x.t.p, x.i1-x.i0, 0
+	p, first := x.t.p, 0
 	to, ld := x.place(0, j, n)
 	acc := x.adds()
 	if x.packing != nil {
-		r0 = m / panels
-		x.multiply(a, r0, j, n, to, ld, acc)
+		_, h := x.panel(0)
+		x.multiply(x.panelA(a, 0, 0, h), h, j, n, to, ld, acc)
+		first = 1
 	}
 	width := p.width(n)
-	tiles, b := p.tile[width/p.nr], x.b[(j-x.b0)*x.kc:]
-	for i := min(r0, 1) + 1; r0 < m; i++ {
-		r1 := i * m / panels
+	tiles, b := p.tile[width/p.nr], x.panelB(j)
+	for i := first; i < panels; i++ {
+		r0, h := x.panel(i)
+		rows := x.panelA(a, i, r0, h)
 		for k, sum := 0, acc; k < x.kc; k, sum = k+p.chain, 1 {
-			tiles[r1-r0-1](min(p.chain, x.kc-k), &a[r0*x.kc+k*(r1-r0)], &b[k*width], width, after(to, r0*ld), ld, n, sum)
+			tiles[h-1](min(p.chain, x.kc-k), &rows[k*h], &b[k*width], width, after(to, r0*ld), ld, n, sum)
 		}
-		r0 = r1
 	}
 }
 
@@ -458,7 +498,7 @@ func (x *block) packB(j, h int) {
 // fetch prefetches packed words [k0,k1) of the columns from j on, if tiles will read them by offsets.
 func (x *block) fetch(j, k0, k1 int) {
 	p, f := x.t.p, x.t.indirect
-	if n := min(p.nr, x.j1-j); x.t.ahead && n > 0 && k0 < k1 && x.t.readsIndirect(j, n) {
+	if n := min(p.nr, x.j1-j); x.t.prefetch && n > 0 && k0 < k1 && x.t.readsIndirect(j, n) {
 		at := f.base(x.item)
 		p.indirectFetch(k1-k0, f.buf.byteAt(at+f.lane[j]), f.buf.byteAt(at+f.lane[j+p.vw]), &f.depth[x.t.packedDepth(x.k0)+k0])
 	}
@@ -495,7 +535,7 @@ func (x *block) multiplyPart(a []float32, h, j, n, k, kc int, c *float32, ldc, a
 		return
 	}
 	width := p.width(n)
-	p.tile[width/p.nr][h-1](kc, panel, &x.b[(j-x.b0)*x.kc+k*width], width, c, ldc, n, acc)
+	p.tile[width/p.nr][h-1](kc, panel, &x.panelB(j)[k*width], width, c, ldc, n, acc)
 }
 
 // place is where sums of row r0 of the block stay from column j on, n of them, and how far its rows are apart.

@@ -10,6 +10,7 @@ type Machine struct {
 	worker []worker
 
 	gemm        gemmTask
+	ahead       aheadTask
 	smallMRun   smallMTask
 	conv        convTask
 	channel     channelTask

@@ -65,7 +65,7 @@ func (s *smallMTask) Run(worker, i int) {
 		s.gemvColumns(w, item, j0, whole)
 	}
 	if whole < n {
-		t.strip(w, item, 0, t.rows, j0+whole, j0+n)
+		t.strip(w, item, 0, t.panels, j0+whole, j0+n)
 	}
 }
 

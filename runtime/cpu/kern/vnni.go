@@ -165,9 +165,9 @@ func subnormalLanes(subnormal uint64) int {
 func (x *block) wideA(a []float32, h int) []float32 {
 	deep, w := x.t.packedDepth(x.kc), x.w
 	all := w.wide[0].get((x.i1-x.i0)*2*deep + 16*len(w.subnormalA))
-	panel := all[x.row*2*deep+16*x.panel:]
-	if !w.split[x.panel] {
-		w.split[x.panel] = true
+	panel := all[x.panelRow*2*deep+16*x.panelIndex:]
+	if !w.split[x.panelIndex] {
+		w.split[x.panelIndex] = true
 		x.t.p.vnni.toF32(deep, h, &panel[0], h, &a[0], h)
 	}
 	return panel

@@ -119,8 +119,7 @@ func (m *Machine) winoProduct(c *Conv, image grid, depth int, size, lo [3]int, d
 	t.end(dst, volume(result))
 	t.weightTable(turned)
 	t.plan()
-	t.mode = winoWeightsMode
-	m.run(2*winoPoints*rows*depth, ceilDiv(rows, m.mr), t)
+	t.transformWeights()
 	t.mode = winoTilesMode
 	m.run(2*winoPoints*t.total*rows*depth, t.gm*t.gn, t)
 }

@@ -23,7 +23,25 @@ func (t *winoTask) weightTable(turned bool) {
 	}
 	t.weights = tableSource{p: m.Path, buf: c.W, inner: 1, lane: lane.s, depth: depth.s, byLane: ls == 1}
 	t.upoint = t.depth*m.mr + m.vw
-	t.u = m.winoMem.get(ceilDiv(t.rows, m.mr)*winoPoints*t.upoint + m.vw)
+}
+
+// transformWeights transforms the weights, or finds them transformed ahead.
+func (t *winoTask) transformWeights() {
+	m, c := t.m, t.c
+	n := ceilDiv(t.rows, m.mr)*winoPoints*t.upoint + m.vw
+	if c.Fixed.Weights != nil {
+		l := Layout{Kind: "winograd", Of: [20]int{t.rows, t.depth, int(c.W.Type), c.Fixed.At, flag(t.flip), int(c.Weights)}}
+		if t.u = c.Fixed.form(m, &l, n, t); t.u != nil {
+			return
+		}
+	}
+	t.packAll(m, m.winoMem.get(n))
+}
+
+// packAll transforms the weights into dst.
+func (t *winoTask) packAll(m *Machine, dst []float32) {
+	t.u, t.mode = dst, winoWeightsMode
+	m.run(2*winoPoints*t.rows*t.depth, ceilDiv(t.rows, m.mr), t)
 }
 
 // weightPanel transforms the weights of a panel of rows: the rows of a channel follow each other, as tiles read them.

@@ -1,0 +1,253 @@
+package kern
+
+import "sync"
+
+// Weights are the packed forms of an operand that stays as it is from call to call: products and convolutions that are
+// given some pack it once, not in every call. Any number of machines may use them at the same time.
+type Weights struct {
+	alloc func(bytes int64) []byte
+
+	mu    sync.Mutex
+	forms []form
+}
+
+// form is an operand as one layout has it.
+type form struct {
+	layout  Layout
+	data    []float32
+	current bool
+}
+
+// Layout names a packed form. A kernel puts in all that the packed words depend on beside the operand's elements: two
+// kernels that would write the same words have equal layouts and share them.
+type Layout struct {
+	Kind string // what the kernel calls the form
+	Of   [20]int
+}
+
+// Fixed says that an operand is part of an array that has packed forms: it begins with element At. The zero value is an
+// operand without.
+type Fixed struct {
+	*Weights
+	At int
+}
+
+// NewWeights makes the forms of one operand. alloc returns zeroed memory aligned to 64 bytes, or nil where none is to be
+// had: kernels then pack in every call.
+func NewWeights(alloc func(bytes int64) []byte) *Weights { return &Weights{alloc: alloc} }
+
+// Stale has all forms packed again before they are read. No kernel may be running on them.
+func (w *Weights) Stale() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.forms {
+		w.forms[i].current = false
+	}
+}
+
+// Drop lets the memory of all forms go. No kernel may be running on them.
+func (w *Weights) Drop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.forms = nil
+}
+
+// Bytes is the memory of all forms.
+func (w *Weights) Bytes() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := int64(0)
+	for i := range w.forms {
+		n += int64(4 * len(w.forms[i].data))
+	}
+	return n
+}
+
+// packer writes a form.
+type packer interface {
+	packAll(m *Machine, dst []float32)
+}
+
+// form returns the operand in layout l, of n words, nil where there is no memory for it. p packs it where that is not
+// done; others that want it wait for it.
+func (w *Weights) form(m *Machine, l *Layout, n int, p packer) []float32 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	at := -1
+	for i := range w.forms {
+		if w.forms[i].layout == *l {
+			at = i
+			break
+		}
+	}
+	if at < 0 {
+		mem := w.alloc(int64(4 * n))
+		if mem == nil {
+			return nil
+		}
+		at = len(w.forms)
+		w.forms = append(w.forms, form{layout: *l, data: Buf{F32, mem}.f32()})
+	}
+	f := &w.forms[at]
+	if !f.current {
+		p.packAll(m, f.data)
+		f.current = true
+	}
+	return f.data
+}
+
+// ahead is an operand of a product that is packed in its whole depth: panel after panel, with a vector between them,
+// since packing may write past the end of a panel. Its zero value is an operand that blocks pack themselves.
+type ahead struct {
+	data  []float32
+	item  int    // floats between items
+	inner int    // of the batch
+	n     [2]int // different items on the two levels of the batch
+}
+
+// fixedOperand is an operand that may be packed ahead.
+type fixedOperand struct {
+	weights *Weights
+	layout  Layout // all but what the product knows
+	n       [2]int // see ahead
+}
+
+// aheadGap is the floats between panels.
+const aheadGap = 16
+
+// aheadTask packs an operand of t, panel by panel.
+type aheadTask struct {
+	t    *gemmTask
+	side int // 0: A, 1: B
+	dst  []float32
+}
+
+// packAhead finds the operands of t that are packed ahead, or packs them now.
+func (t *gemmTask) packAhead(m *Machine) {
+	for side := range t.fixed {
+		f := &t.fixed[side]
+		if f.weights == nil || t.vnni || t.depth == 0 {
+			continue
+		}
+		x, items := &t.ahead[side], f.n[0]*f.n[1]
+		x.n, x.inner = f.n, max(1, t.out.inner)
+		x.item = t.aheadStart(side, t.aheadPanels(side))
+		lanes, of := t.rows, &f.layout.Of
+		if side == 1 {
+			lanes = t.cols
+		}
+		of[0], of[1], of[2], of[3], of[4] = side, lanes, t.depth, f.n[0], f.n[1]
+		f.layout.Kind = "panels"
+		m.ahead = aheadTask{t: t, side: side}
+		x.data = f.weights.form(m, &f.layout, items*x.item, &m.ahead)
+		m.ahead = aheadTask{}
+	}
+	if t.ahead[1].data != nil {
+		t.packing = nil
+	}
+}
+
+// aheadPanels is how many panels an operand has.
+func (t *gemmTask) aheadPanels(side int) int {
+	if side == 0 {
+		return t.panels
+	}
+	return ceilDiv(t.cols, t.p.nr)
+}
+
+// aheadStart is where panel q of an operand begins, after those before it.
+func (t *gemmTask) aheadStart(side, q int) int {
+	if side == 0 {
+		return t.row(q)*t.depth + q*aheadGap
+	}
+	lanes := min(q*t.p.nr, t.cols)
+	if q*t.p.nr > t.cols { // the last panel is as wide as its tile
+		lanes += t.p.width(t.cols-(q-1)*t.p.nr) - (t.cols - (q-1)*t.p.nr)
+	}
+	return lanes*t.depth + q*aheadGap
+}
+
+func (x *aheadTask) packAll(m *Machine, dst []float32) {
+	x.dst = dst
+	n := x.t.ahead[x.side].n
+	items := n[0] * n[1]
+	m.run(4*len(dst), items*x.t.aheadPanels(x.side), x)
+}
+
+// Run packs one panel.
+func (x *aheadTask) Run(worker, i int) {
+	t, w := x.t, &x.t.m.worker[worker]
+	a, panels := &t.ahead[x.side], t.aheadPanels(x.side)
+	item, q := i/panels, i%panels
+	dst := x.dst[item*a.item+t.aheadStart(x.side, q):]
+	item = item/a.n[1]*a.inner + item%a.n[1]
+	if x.side == 0 {
+		r0, h := t.row(q), t.row(q+1)-t.row(q)
+		t.a.pack(w, dst, h, item, r0, h, 0, t.depth)
+		return
+	}
+	j := q * t.p.nr
+	n := min(t.p.nr, t.cols-j)
+	t.b.pack(w, dst, t.p.width(n), item, j, n, 0, t.depth)
+}
+
+// start is the first float of an item of the batch.
+func (x *ahead) start(item int) int {
+	outer, inner := item/x.inner, item%x.inner
+	if x.n[0] == 1 {
+		outer = 0
+	}
+	if x.n[1] == 1 {
+		inner = 0
+	}
+	return (outer*x.n[1] + inner) * x.item
+}
+
+// panelA is panel i of the block, which begins with row r0 of the block and has h rows; a has those that the block packed.
+func (x *block) panelA(a []float32, i, r0, h int) []float32 {
+	t := x.t
+	if f := &t.ahead[0]; f.data != nil {
+		return f.data[f.start(x.item)+t.aheadStart(0, x.q0+i)+x.k0*h:]
+	}
+	return a[r0*t.packedDepth(x.kc):]
+}
+
+// panelB is the panel of the columns from j on.
+func (x *block) panelB(j int) []float32 {
+	t := x.t
+	if f := &t.ahead[1]; f.data != nil {
+		return f.data[f.start(x.item)+t.aheadStart(1, j/t.p.nr)+x.k0*t.p.width(min(t.p.nr, x.j1-j)):]
+	}
+	return x.b[(j-x.b0)*t.packedDepth(x.kc):]
+}
+
+// fixed describes a matrix as an operand that may be packed ahead.
+func (m *Mat) fixed(g *Gemm, contig bool) fixedOperand {
+	f := fixedOperand{weights: m.Fixed.Weights, n: [2]int{1, 1}}
+	if f.weights == nil {
+		return f
+	}
+	for l, n := range g.Batch {
+		if m.Stride[l] != 0 {
+			f.n[l] = max(1, n)
+		}
+	}
+	copy(f.layout.Of[5:], []int{int(m.Type), flag(g.TF32), m.Fixed.At, m.LD, flag(contig), m.Stride[0], m.Stride[1]})
+	return f
+}
+
+// fixed describes the weights of a convolution in the same way; swapped says that the product runs from K to C.
+func (c *Conv) fixed(swapped bool) fixedOperand {
+	f := fixedOperand{weights: c.Fixed.Weights, n: [2]int{1, c.Groups}}
+	if f.weights != nil {
+		copy(f.layout.Of[5:], []int{int(c.W.Type), flag(c.TF32), c.Fixed.At, -1, flag(swapped), int(c.Weights), flag(c.ChannelsLast), c.Groups, volume(c.Kernel)})
+	}
+	return f
+}
+
+func flag(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,104 @@
+package kern
+
+import (
+	"slices"
+	"testing"
+)
+
+// twice runs f with and without forms of the operand that at holds, twice each, and wants the same bits in out. It
+// returns the bytes of the forms.
+func twice(t *testing.T, what string, at *Fixed, out []byte, f func()) int64 {
+	t.Helper()
+	clear(out)
+	f()
+	want := slices.Clone(out)
+	at.Weights = NewWeights(Alloc)
+	defer func() { at.Weights = nil }()
+	for call := range 2 {
+		clear(out)
+		if f(); !slices.Equal(out, want) {
+			t.Errorf("%s: call %d with weights packed ahead gives other bits", what, call)
+		}
+	}
+	return at.Weights.Bytes()
+}
+
+// TestPackedAhead: a result has the same bits whether its weights were packed ahead, as A or B of a product.
+func TestPackedAhead(t *testing.T) {
+	onPaths(t, func(t *testing.T, m *Machine) {
+		d := newDice(91)
+		for range rounds(60) {
+			gc := gemmCase{m: 1 + d.IntN(90), n: 1 + d.IntN(150), k: 1 + d.IntN(200), outer: 1 + d.IntN(2), inner: 1 + d.IntN(3),
+				ta: d.IntN(2) == 0, tb: d.IntN(2) == 0, a: d.typ(), b: d.typ(), c: d.typ(), tf32: d.IntN(4) == 0, pad: d.IntN(3)}
+			g := Gemm{M: gc.m, N: gc.n, K: gc.k, Batch: [2]int{gc.outer, gc.inner}, TF32: gc.tf32,
+				A: gc.operand(d, gc.a, gc.m, gc.k, gc.ta), B: gc.operand(d, gc.b, gc.k, gc.n, gc.tb), C: gc.operand(d, gc.c, gc.m, gc.n, false)}
+			for _, side := range []*Mat{&g.A, &g.B} {
+				for l := range side.Stride {
+					if d.IntN(2) == 0 {
+						side.Stride[l] = 0
+					}
+				}
+				twice(t, gc.String(), &side.Fixed, g.C.Data, func() { m.Gemm(&g) })
+			}
+		}
+	})
+}
+
+// TestConvPackedAhead is TestPackedAhead for the weights of convolutions, transformed ones as well.
+func TestConvPackedAhead(t *testing.T) {
+	onPaths(t, func(t *testing.T, m *Machine) {
+		d := newDice(92)
+		check := func(c *Conv) {
+			twice(t, c.String(), &c.Fixed, c.Y.Data, func() { m.Conv(c) })
+			twice(t, c.String()+" input gradient", &c.Fixed, c.X.Data, func() { m.ConvInputGrad(c) })
+		}
+		for range rounds(60) {
+			check(randomConv(d))
+		}
+		for _, last := range []bool{false, true} {
+			check(benchConv(F32, 2, winoDepth, winoDepth+3, 9, 3, 1, last))
+		}
+	})
+}
+
+// TestWeightsStale: forms follow the operand when it is written, in the same memory.
+func TestWeightsStale(t *testing.T) {
+	m := New(Paths()[0], 1)
+	defer m.Close()
+	g := benchGemm(20, 70, 30, F32)
+	conv := benchConv(F32, 2, winoDepth, winoDepth, 9, 3, 1, false)
+	g.B.Fixed.Weights, conv.Fixed.Weights = NewWeights(Alloc), NewWeights(Alloc)
+	for _, c := range []struct {
+		name   string
+		fixed  *Fixed
+		weight Buf
+		result []byte
+		run    func()
+	}{
+		{"product", &g.B.Fixed, g.B.Buf, g.C.Data, func() { m.Gemm(g) }},
+		{"convolution", &conv.Fixed, conv.W, conv.Y.Data, func() { m.Conv(conv) }},
+	} {
+		c.run()
+		old, size := slices.Clone(c.result), c.fixed.Weights.Bytes()
+		if size == 0 {
+			t.Errorf("%s: nothing was packed ahead", c.name)
+		}
+		c.weight.set(5, 3)
+		if c.run(); !slices.Equal(c.result, old) {
+			t.Errorf("%s: the weights were packed again, though nobody said that they changed", c.name)
+		}
+		c.fixed.Stale()
+		c.run()
+		got := slices.Clone(c.result)
+		if slices.Equal(got, old) {
+			t.Errorf("%s: old weights were read", c.name)
+		}
+		if c.fixed.Weights.Bytes() != size {
+			t.Errorf("%s: the forms have %d bytes, had %d", c.name, c.fixed.Weights.Bytes(), size)
+		}
+		c.fixed.Weights = nil
+		if c.run(); !slices.Equal(got, c.result) {
+			t.Errorf("%s: other bits than without packed weights", c.name)
+		}
+	}
+}
