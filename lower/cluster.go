@@ -1,130 +1,36 @@
 package lower
 
 import (
+	"fmt"
 	"slices"
 
 	"ampc/ir"
 )
 
-// segment is a run of a cluster's members that becomes one step: elementwise
-// members over one shape, or a single node of any other kind.
-type segment struct {
-	nodes []*ir.Node
-	shape ir.Shape // elementwise segments
-	elem  bool
-}
-
-// lowerCluster lowers the members of a fusible cluster, as few steps as there are
-// products, reductions and distinct iteration spaces among them.
+// lowerCluster lowers a fusion cluster to one step: the passes form no clusters but
+// those that a kernel runs, and lowering splits none.
 func (l *Lowerer) lowerCluster(u *scheduled) error {
-	caps := l.p.Target.Caps()
-	if i := slices.IndexFunc(u.nodes, caps.FusesCluster); i >= 0 {
-		if l.lowerProduct(u.nodes[i], slices.Concat(u.nodes[:i], u.nodes[i+1:])) {
+	head := slices.IndexFunc(u.nodes, func(n *ir.Node) bool { return n.Def().Elem == nil })
+	if head < 0 && overOneShape(u.nodes) {
+		l.emitCluster(u.nodes)
+		return nil
+	}
+	if head >= 0 {
+		n, rest := u.nodes[head], slices.Concat(u.nodes[:head], u.nodes[head+1:])
+		if l.lowerProduct(n, rest) || l.p.Target.Caps().Norms[n.Op] != (ir.NormFusion{}) && l.lowerNorm(n, rest) {
 			return nil
 		}
 	}
-	for i, n := range u.nodes {
-		if caps.Norms[n.Op] != (ir.NormFusion{}) && l.lowerNorm(n, slices.Concat(u.nodes[:i], u.nodes[i+1:])) {
-			return nil
-		}
-	}
-	segs := l.segments(u)
-	for i := 0; i < len(segs); i++ {
-		s := segs[i]
-		if s.elem {
-			l.emitCluster(s.nodes)
-			continue
-		}
-		n := s.nodes[0]
-		if i+1 < len(segs) && segs[i+1].elem && l.lowerProduct(n, segs[i+1].nodes) {
-			i++
-			continue
-		}
-		if l.vanishes(n) {
-			continue
-		}
-		if err := l.p.Target.Rule(n)(l, n); err != nil {
-			return err
-		}
-	}
-	return nil
+	first, last := u.nodes[0], u.nodes[len(u.nodes)-1]
+	return &ir.Error{Pos: first.Pos, Msg: fmt.Sprintf("cluster %d, %s to %s: no kernel of %s runs these %d nodes together: %s", first.Why.Cluster, first.Name(), last.Name(), l.p.Target, len(u.nodes), compilerFault)}
 }
 
-// segments distributes members over segments such that operands come from the
-// same or an earlier one. An elementwise member joins the first segment of its
-// shape that it may follow and that it shares an operand with.
-func (l *Lowerer) segments(u *scheduled) []segment {
-	var segs []segment
-	at := make(map[*ir.Node]int, len(u.nodes))
-	reads := []map[*ir.Value]bool{} // per segment
-	for _, n := range u.nodes {
-		elem, shape := n.Def().Elem != nil, n.Out[0].Type.Shape
-		first := 0
-		for _, v := range n.In {
-			if v == nil || v.Def == nil {
-				continue
-			}
-			if k, ok := at[v.Def]; ok {
-				if !elem || !segs[k].elem || segs[k].shape != shape {
-					k++
-				}
-				first = max(first, k)
-			}
-		}
-		k := len(segs)
-		for i := first; elem && i < len(segs); i++ {
-			if segs[i].elem && segs[i].shape == shape && touches(reads[i], n) {
-				k = i
-				break
-			}
-		}
-		if k == len(segs) {
-			segs = append(segs, segment{elem: elem, shape: shape})
-			reads = append(reads, map[*ir.Value]bool{})
-		}
-		segs[k].nodes = append(segs[k].nodes, n)
-		at[n] = k
-		for _, v := range append(n.In[:len(n.In):len(n.In)], n.Out...) {
-			if v != nil && v.Type.Shape == shape {
-				reads[k][v] = true
-			}
-		}
-	}
-	return merged(segs)
-}
+// compilerFault ends the error for a graph that the passes must not leave.
+const compilerFault = "a fault of the compiler, unless the clusters were written by hand"
 
-// merged joins neighbours over one shape of which the second reads what the first computes.
-func merged(segs []segment) []segment {
-	out := segs[:0]
-	for _, s := range segs {
-		if k := len(out) - 1; k >= 0 && out[k].elem && s.elem && out[k].shape == s.shape && reads(s.nodes, out[k].nodes) {
-			out[k].nodes = append(out[k].nodes, s.nodes...)
-			continue
-		}
-		out = append(out, s)
-	}
-	return out
-}
-
-// reads reports whether any of nodes reads a result of one of others.
-func reads(nodes, others []*ir.Node) bool {
-	for _, n := range nodes {
-		for _, v := range n.In {
-			if v != nil && v.Def != nil && contains(others, v.Def) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-func touches(known map[*ir.Value]bool, n *ir.Node) bool {
-	for _, v := range n.In {
-		if known[v] {
-			return true
-		}
-	}
-	return false
+// overOneShape reports whether elementwise nodes run over one iteration space.
+func overOneShape(nodes []*ir.Node) bool {
+	return !slices.ContainsFunc(nodes, func(n *ir.Node) bool { return n.Out[0].Type.Shape != nodes[0].Out[0].Type.Shape })
 }
 
 // emitCluster joins the code of elementwise nodes over one shape into one step.
@@ -152,19 +58,6 @@ func (l *Lowerer) stores(j *joiner, nodes []*ir.Node) (out []BufferID) {
 		}
 	}
 	return out
-}
-
-// stored reports whether anybody but nodes reads v.
-func (l *Lowerer) stored(v *ir.Value, nodes []*ir.Node) bool {
-	if v.Next != nil || l.returned[v.ID] {
-		return true
-	}
-	for _, u := range l.uses.Of(v) {
-		if !contains(nodes, u.Node) {
-			return true
-		}
-	}
-	return false
 }
 
 func contains(nodes []*ir.Node, n *ir.Node) bool {

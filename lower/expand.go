@@ -10,12 +10,16 @@ import (
 // expand replaces nodes that t has no kernel for by their expansions, on a
 // copy of g; without such nodes it returns g.
 func expand(g *ir.Graph, t Target) (*ir.Graph, error) {
+	last := int32(0) // the highest number of a cluster of the passes
 	for depth := 0; ; depth++ {
 		found := false
 		for _, n := range g.Nodes {
 			found = found || t.Expands(n)
 		}
 		if !found {
+			if depth > 0 {
+				cutExpansions(g, t, last)
+			}
 			return g, nil
 		}
 		if depth == 8 {
@@ -23,6 +27,7 @@ func expand(g *ir.Graph, t Target) (*ir.Graph, error) {
 		}
 		if depth == 0 {
 			g = g.Clone()
+			last = lastCluster(g)
 		}
 		if err := expandOnce(g, t); err != nil {
 			return nil, err
@@ -59,7 +64,7 @@ func expandOnce(g *ir.Graph, t Target) error {
 			if err := b.Err(); err != nil {
 				return err
 			}
-			cluster++ // what replaces one node can run together: no path leaves it and comes back
+			cluster++ // no path leaves what replaces one node and comes back (cutExpansions)
 			made := g.Body[s][first:]
 			for _, m := range made {
 				m.Why.Cluster = cluster

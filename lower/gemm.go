@@ -106,31 +106,48 @@ func leadingStrides(own, y []int64, step int64) []int64 {
 	return st
 }
 
-// lowerProduct tries to fuse the elementwise nodes of its cluster into the epilogue of product n:
-// with its epilogue as far as that goes (ir.Caps), the rest on the CPU with a
-// cluster over what the epilogue leaves.
-func (l *Lowerer) lowerProduct(n *ir.Node, nodes []*ir.Node) bool {
-	caps := l.p.Target.Caps()
+// link is a node of a product's own epilogue: the stage that it brings the product to, and what it
+// reads the product so far as.
+type link struct {
+	node  *ir.Node
+	stage ir.EpilogueStage
+	of    *ir.Value
+}
+
+// epilogue finds the nodes that product n's own epilogue does (ir.Caps), and which of nodes are left to
+// elementwise work over its result. ok reports whether the product's kernel runs all of nodes.
+func (r *readers) epilogue(caps ir.Caps, n *ir.Node, nodes []*ir.Node) (own []link, rest []*ir.Node, ok bool) {
 	stage := caps.EpilogueOf(n)
-	if stage == ir.NoEpilogue || caps.FusesNormEpilogue(n) || !l.fusible(n, nodes) {
+	if stage == ir.NoEpilogue || caps.FusesNormEpilogue(n) || !fusible(n, nodes) {
+		return nil, nil, false
+	}
+	at, rest := n.Out[0], slices.Clone(nodes)
+	conv := n.Op != ir.OpMatmul && n.Op != ir.OpLinear
+	for len(rest) > 0 && len(r.uses.Of(at)) == 1 && !r.stored(at, nodes) && at.Type.DType == ir.F32 {
+		m := r.uses.Of(at)[0].Node
+		next := caps.Extends(stage, m, at)
+		if next == ir.NoEpilogue || conv && next != ir.AfterActivation || m.Out[0].Next != nil {
+			break
+		}
+		own = append(own, link{m, next, at})
+		rest = slices.DeleteFunc(rest, func(x *ir.Node) bool { return x == m })
+		stage, at = next, m.Out[0]
+	}
+	return own, rest, len(rest) == 0 || !caps.SingleStore
+}
+
+// lowerProduct lowers product n with nodes, elementwise work over its result, to one step, if its kernel
+// runs them: its own epilogue first, on the CPU a cluster over what that leaves.
+func (l *Lowerer) lowerProduct(n *ir.Node, nodes []*ir.Node) bool {
+	own, rest, ok := l.readers.epilogue(l.p.Target.Caps(), n, nodes)
+	if !ok {
 		return false
 	}
 	l.now = append([]*ir.Node{n}, nodes...)
 	s, in := l.product(n)
-	epilogue := s.epilogue()
-	at, rest := n.Out[0], slices.Clone(nodes)
-	for len(rest) > 0 && len(l.uses.Of(at)) == 1 && !l.stored(at, nodes) && at.Type.DType == ir.F32 {
-		m := l.uses.Of(at)[0].Node
-		next := caps.Extends(stage, m, at)
-		if next == ir.NoEpilogue || s.Conv != nil && next != ir.AfterActivation || m.Out[0].Next != nil {
-			break
-		}
-		in = epilogue.take(next, m, at, in)
-		rest = slices.DeleteFunc(rest, func(x *ir.Node) bool { return x == m })
-		stage, at = next, m.Out[0]
-	}
-	if len(rest) > 0 && caps.SingleStore {
-		return false
+	at := n.Out[0]
+	for _, e := range own {
+		in, at = s.epilogue().take(e.stage, e.node, e.of, in), e.node.Out[0]
 	}
 	for _, v := range in {
 		s.In = append(s.In, l.in(v))
@@ -146,7 +163,7 @@ func (l *Lowerer) lowerProduct(n *ir.Node, nodes []*ir.Node) bool {
 }
 
 // fusible reports whether nodes are elementwise work over the result of n, and none of n's operands.
-func (l *Lowerer) fusible(n *ir.Node, nodes []*ir.Node) bool {
+func fusible(n *ir.Node, nodes []*ir.Node) bool {
 	for _, m := range nodes {
 		if m.Def().Elem == nil || m.Out[0].Type.Shape != n.Out[0].Type.Shape {
 			return false

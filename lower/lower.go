@@ -124,12 +124,11 @@ func refusal(n *ir.Node, t Target) string {
 
 // Lowerer is the state of one Lower call, which a Rule adds steps to.
 type Lowerer struct {
-	g    *ir.Graph
-	p    *Program
-	uses *ir.Uses
+	g *ir.Graph
+	p *Program
+	*readers
 
 	buf      []BufferID // by Value.ID; None where there is no buffer yet
-	returned []bool     // by Value.ID: stored whoever reads it
 	written  []bool     // by Value.ID of a variable: it has a next value
 	lastRead []int32    // by Value.ID of a variable: position of its last read under its old name
 	seq      []int32    // by Node.ID: position in emission order
@@ -138,8 +137,9 @@ type Lowerer struct {
 	late     []lateWrite
 	views    ir.StridedViews // of values without memory of their own
 	form
-	current *scheduled // being lowered
-	now     []*ir.Node // that become the step being built
+	opened  map[int32]bool // clusters whose nodes are steps of their own
+	current *scheduled     // being lowered
+	now     []*ir.Node     // that become the step being built
 }
 
 // lateWrite is a next value that could not overwrite its variable because old
@@ -147,14 +147,10 @@ type Lowerer struct {
 type lateWrite struct{ from, to BufferID }
 
 func newLowerer(g *ir.Graph, t Target) *Lowerer {
-	l := &Lowerer{g: g, p: &Program{Name: g.Name, Target: t}, uses: g.Uses()}
+	l := &Lowerer{g: g, p: &Program{Name: g.Name, Target: t}, readers: newReaders(g)}
 	values, nodes := g.Number()
 	l.buf = slices.Repeat([]BufferID{None}, values)
-	l.returned = make([]bool, values)
 	l.seq = make([]int32, nodes)
-	for _, v := range g.Return {
-		l.returned[v.ID] = true
-	}
 	l.written = make([]bool, values)
 	for _, n := range g.Nodes {
 		for _, v := range n.Out {
@@ -166,10 +162,19 @@ func newLowerer(g *ir.Graph, t Target) *Lowerer {
 	return l
 }
 
-// show has the values stored that a replay wants to see.
+// show has the values stored that a replay wants to see. The cluster of a norm,
+// whose kernel stores none of the values in between, is opened for them: its nodes
+// become steps of their own.
 func (l *Lowerer) show() {
 	if len(l.form.show) == 0 {
 		return
+	}
+	l.opened = map[int32]bool{}
+	chains := map[int32]bool{}
+	for _, n := range l.g.Nodes {
+		if n.Why.Cluster > 0 && l.p.Target.Caps().Chains(n) {
+			chains[n.Why.Cluster] = true
+		}
 	}
 	wanted := make(map[string]bool, len(l.form.show))
 	for _, name := range l.form.show {
@@ -179,6 +184,9 @@ func (l *Lowerer) show() {
 		for _, v := range n.Out {
 			if wanted[v.Name] && v.Next == nil {
 				l.returned[v.ID] = true
+				if k := n.Why.Cluster; chains[k] && slices.ContainsFunc(l.uses.Of(v), func(u ir.Use) bool { return u.Node.Why.Cluster == k }) {
+					l.opened[k] = true
+				}
 			}
 		}
 	}

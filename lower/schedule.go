@@ -2,6 +2,7 @@ package lower
 
 import (
 	"container/heap"
+	"fmt"
 
 	"ampc/ir"
 )
@@ -16,8 +17,8 @@ type scheduled struct {
 }
 
 // schedule cuts a part into schedule nodes and orders them: as the nodes stand, except that
-// a group waits for the operands of all its members. Groups that would wait for
-// each other fall apart into single nodes.
+// a cluster waits for the operands of all its members. Clusters that wait for each
+// other are an error.
 func (l *Lowerer) schedule(part Part) ([]scheduled, error) {
 	nodes, clustered := l.partition(part, l.joins && !(l.update && part == Update))
 	if !clustered {
@@ -26,8 +27,12 @@ func (l *Lowerer) schedule(part Part) ([]scheduled, error) {
 	if sorted, ok := sortScheduled(nodes, l.scheduledIn(nodes)); ok {
 		return sorted, nil
 	}
-	nodes, _ = l.partition(part, false)
-	return nodes, nil
+	return nil, l.cycle(part)
+}
+
+// cycle is the error for clusters of which each waits for the other: they must not be formed.
+func (l *Lowerer) cycle(part Part) error {
+	return fmt.Errorf("@%s: clusters of part %s wait for each other: %s", l.g.Name, part, compilerFault)
 }
 
 func (l *Lowerer) partition(part Part, groups bool) (nodes []scheduled, clustered bool) {
@@ -41,7 +46,7 @@ func (l *Lowerer) partition(part Part, groups bool) (nodes []scheduled, clustere
 		for _, n := range l.g.Body[s] {
 			pos++
 			k := key{s, n.Why.Cluster}
-			if i, ok := open[k]; ok && groups && k.g != 0 && s != ir.Prepare { // prepare's casts stay apart: a store skips them one by one
+			if i, ok := open[k]; ok && groups && k.g != 0 && s != ir.Prepare && !l.opened[k.g] { // prepare's casts stay apart: a store skips them one by one
 				nodes[i].nodes = append(nodes[i].nodes, n)
 				nodes[i].last = pos
 				clustered = true
@@ -117,7 +122,7 @@ func sortScheduled(nodes []scheduled, of []int32) ([]scheduled, bool) {
 	return sorted, len(sorted) == len(nodes)
 }
 
-// lowerScheduled lowers a single node by its rule, and a cluster segment by segment.
+// lowerScheduled lowers a single node by its rule, and a cluster as one step.
 func (l *Lowerer) lowerScheduled(u *scheduled) error {
 	if len(u.nodes) > 1 {
 		return l.lowerCluster(u)

@@ -29,7 +29,7 @@ import (
 func formClusters(g *ir.Graph, c *Context) error {
 	c.Count("dead", dropUnreached(g))
 	if c.Inherit != nil {
-		inheritClusters(g, c.Inherit)
+		inheritClusters(g, c.Inherit, c.Caps)
 		return nil
 	}
 	pins, err := pinOverrides(g, c.Policy)
@@ -217,7 +217,11 @@ func (w *clusterFinder) extends(n *ir.Node, m *members) bool {
 	if len(w.uses.Of(y)) != 1 || w.uses.Of(y)[0].Node != n || w.returned[y] || y.Next != nil || n.Out[0].Next != nil {
 		return false
 	}
-	return w.caps.Extends(m.product, n, y) != ir.NoEpilogue
+	next := w.caps.Extends(m.product, n, y)
+	if next == ir.AfterNormSum && (w.policy.Narrow || w.policy.ClassOf(n) == ir.Low) { // the norm may be rounded before the sum
+		return false
+	}
+	return next != ir.NoEpilogue
 }
 
 // below reports whether everything n reads from outside cluster p in its section

@@ -40,7 +40,8 @@ type fuser struct {
 // join puts cast n into its producer's cluster, or into the cluster of its only readers.
 func (f *fuser) join(n *ir.Node) {
 	p := n.In[0].Def
-	if p != nil && f.sec[p.ID] == f.sec[n.ID] && storesCasts(p, f.c) && !f.once[p.Why.Cluster] {
+	widens := n.Out[0].Type.DType == ir.F32 && f.chain[f.clusterOf(p)] // what a fixed epilogue has rounded
+	if p != nil && f.sec[p.ID] == f.sec[n.ID] && storesCasts(p, f.c) && !f.once[p.Why.Cluster] && !widens {
 		if p.Why.Cluster == 0 {
 			f.last++
 			p.Why.Cluster = f.last
@@ -53,6 +54,14 @@ func (f *fuser) join(n *ir.Node) {
 		n.Why.Cluster = q
 		f.c.Count("casts_loaded", 1)
 	}
+}
+
+// clusterOf is p's cluster, 0 where there is no p.
+func (f *fuser) clusterOf(p *ir.Node) int32 {
+	if p == nil {
+		return 0
+	}
+	return p.Why.Cluster
 }
 
 // storesCasts reports whether a cast of p's result may be one more store of the

@@ -45,12 +45,36 @@ func (a *assigner) inherit(from *Assignment) {
 }
 
 // inheritClusters puts the nodes that from knows into their clusters; all others
-// stand alone.
-func inheritClusters(g *ir.Graph, from *Assignment) {
+// stand alone. A norm or product whose epilogue does not hold here, because the
+// graph returns a value inside it, leaves its cluster.
+func inheritClusters(g *ir.Graph, from *Assignment, caps ir.Caps) {
+	size := map[int32]int{}
 	for _, n := range g.Nodes {
 		n.Why.Cluster = 0
 		if len(n.Out) > 0 && n.Out[0].Next == nil {
 			n.Why.Cluster = from.cluster[n.Out[0].Name]
+			size[n.Why.Cluster]++
+		}
+	}
+	uses, returned := g.Uses(), map[*ir.Value]bool{}
+	for _, v := range g.Return {
+		returned[v] = true
+	}
+	for _, n := range g.Nodes {
+		k, stage := n.Why.Cluster, caps.EpilogueOf(n)
+		if k == 0 || stage == ir.NoEpilogue || caps.FusesCluster(n) {
+			continue
+		}
+		done := 1
+		for y := n.Out[0]; done < size[k] && len(uses.Of(y)) == 1 && !returned[y]; done++ {
+			m := uses.Of(y)[0].Node
+			if stage = caps.Extends(stage, m, y); stage == ir.NoEpilogue || m.Why.Cluster != k {
+				break
+			}
+			y = m.Out[0]
+		}
+		if done < size[k] {
+			n.Why.Cluster = 0
 		}
 	}
 }
