@@ -15,7 +15,7 @@ import (
 	"ampc/passes/systems"
 )
 
-// Loss is an f32 scalar to minimise.
+// Loss is an f32 scalar to minimize.
 type Loss struct {
 	Value  Tensor
 	Weight float64 // zero: 1; below zero: the loss is raised

@@ -266,7 +266,7 @@ type LayerNormOptions struct {
 	NoBias bool
 }
 
-// LayerNorm normalises the last dimension to mean 0 and variance 1, with
+// LayerNorm normalizes the last dimension to mean 0 and variance 1, with
 // parameters scale[n] and bias[n].
 //
 //   - Shapes: x[...,n] to the same; n is a number.
@@ -311,7 +311,7 @@ type GroupNormOptions struct {
 	Eps *float64 // added to the variance, in f32: new(1e-12); nil: 1e-5
 }
 
-// GroupNorm normalises groups of channels of each image, with parameters
+// GroupNorm normalizes groups of channels of each image, with parameters
 // scale[C] and bias[C].
 //
 //   - Shapes: x[N,C,...] to the same; C is a number.
@@ -335,9 +335,9 @@ type BatchNormOptions struct {
 	Momentum *float64 // weight of this batch in the running statistics: new(0.01); nil: 0.1
 }
 
-// BatchNorm normalises each channel over the batch, with parameters scale[C] and
+// BatchNorm normalizes each channel over the batch, with parameters scale[C] and
 // bias[C], and keeps running statistics, the states mean[C] and var[C], which
-// inference normalises by.
+// inference normalizes by.
 //
 //   - Shapes: x[N,C,...] to the same; C is a number.
 //   - DTypes: float; statistics are f32, the result has x's.

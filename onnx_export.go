@@ -241,7 +241,7 @@ func retyped(b []byte, from ir.Type, to ir.DType) ([]byte, error) {
 	return e.Bytes(), nil
 }
 
-// copySlice copies the bytes of a file that an initialiser names.
+// copySlice copies the bytes of a file that an initializer names.
 func copySlice(w io.Writer, in *ir.Init) error {
 	f, err := os.Open(in.File)
 	if err != nil {

@@ -174,7 +174,7 @@ func near(t *testing.T, what string, r *ampc.Result, of ampc.Tensor, want []floa
 	}
 }
 
-// A zero vector stays zero when it is normalised, and its gradient is finite.
+// A zero vector stays zero when it is normalized, and its gradient is finite.
 func TestNormalizeOfZero(t *testing.T) {
 	m := ampc.New("zero")
 	defer m.Close()

@@ -658,7 +658,7 @@ func (o ops) ScatterAdd(x, ids, updates Tensor, axis int) Tensor {
 	return o.tensor(o.b.ScatterAdd(x.v, ids.v, updates.v, int64(axis)))
 }
 
-// Selu returns the self-normalising elu.
+// Selu returns the self-normalizing elu.
 //
 //   - Shapes: x[...] to the same.
 //   - DTypes: float; the result has x's.
@@ -719,7 +719,7 @@ func (o ops) SoftCrossEntropy(x, target Tensor, axis int) Tensor {
 	return o.tensor(o.b.SoftCrossEntropy(x.v, target.v, int64(axis)))
 }
 
-// Softmax normalises exp(x) along axis.
+// Softmax normalizes exp(x) along axis.
 //
 //   - Shapes: x[...] to the same.
 //   - DTypes: float; computed in f32.

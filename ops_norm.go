@@ -9,7 +9,7 @@ import (
 // NormWithOptions are the options of the norms that take scale and bias as operands.
 type NormWithOptions struct {
 	Eps      *float64 // added to the variance, in f32: new(1e-12); nil: 1e-5
-	Dims     int      // of LayerNormWith and RMSNormWith: how many of the last dimensions are normalised together; 0: 1
+	Dims     int      // of LayerNormWith and RMSNormWith: how many of the last dimensions are normalized together; 0: 1
 	Momentum *float64 // of BatchNormWith: weight of this batch in the running statistics: new(0.01); nil: 0.1
 	Layout   Layout   // of the norms over channels
 }
@@ -34,11 +34,11 @@ func (c NormWithOptions) channels() ir.Attrs {
 }
 
 // LayerNormWith is the layer LayerNorm with scale and bias that the caller
-// gives: it normalises the last dimensions to mean 0 and variance 1.
+// gives: it normalizes the last dimensions to mean 0 and variance 1.
 //
 //   - Shapes: x[...,n], scale[n], bias[n] (the zero Tensor: none) to x's.
 //   - DTypes: floats; statistics are f32, the result has x's.
-//   - Errors: scale or bias does not have the shape of what is normalised.
+//   - Errors: scale or bias does not have the shape of what is normalized.
 //   - PyTorch: F.layer_norm; normalized_shape is that of the last Dims dimensions.
 func (o ops) LayerNormWith(x, scale, bias Tensor, opts ...NormWithOptions) Tensor {
 	return o.tensor(o.b.LayerNorm(x.v, scale.v, bias.v, option(o, "layer_norm", opts).rows()))
@@ -49,14 +49,14 @@ func (o ops) LayerNormWith(x, scale, bias Tensor, opts ...NormWithOptions) Tenso
 //
 //   - Shapes: x[...,n], scale[n] (the zero Tensor: none) to x's.
 //   - DTypes: floats; statistics are f32, the result has x's.
-//   - Errors: scale does not have the shape of what is normalised.
+//   - Errors: scale does not have the shape of what is normalized.
 //   - PyTorch: F.rms_norm, whose eps is the smallest step of its dtype by default.
 func (o ops) RMSNormWith(x, scale Tensor, opts ...NormWithOptions) Tensor {
 	return o.tensor(o.b.RMSNorm(x.v, scale.v, option(o, "rms_norm", opts).rows()))
 }
 
 // GroupNormWith is the layer GroupNorm with scale and bias that the caller
-// gives: it normalises groups of channels of each image.
+// gives: it normalizes groups of channels of each image.
 //
 //   - Shapes: x[N,C,...], scale[C], bias[C] (the zero Tensor: none) to x's.
 //   - DTypes: floats; statistics are f32, the result has x's.
@@ -67,7 +67,7 @@ func (o ops) GroupNormWith(x, scale, bias Tensor, groups int, opts ...NormWithOp
 	return o.tensor(o.b.GroupNorm(x.v, scale.v, bias.v, a))
 }
 
-// InstanceNorm normalises each channel of each image.
+// InstanceNorm normalizes each channel of each image.
 //
 //   - Shapes: x[N,C,...], scale[C], bias[C] (the zero Tensor: none) to x's.
 //   - DTypes: floats; statistics are f32, the result has x's.
@@ -78,7 +78,7 @@ func (o ops) InstanceNorm(x, scale, bias Tensor, opts ...NormWithOptions) Tensor
 }
 
 // BatchNormWith is the layer BatchNorm with variables that the caller declares:
-// it normalises each channel over the batch and moves mean and variance, which
+// it normalizes each channel over the batch and moves mean and variance, which
 // are states, towards those of the batch.
 //
 //   - Shapes: x[N,C,...], scale[C], bias[C], mean[C], variance[C] to x's.
@@ -91,7 +91,7 @@ func (o ops) BatchNormWith(x, scale, bias, mean, variance Tensor, opts ...NormWi
 	return o.tensor(o.b.BatchNorm(x.v, scale.v, bias.v, mean.v, variance.v, a))
 }
 
-// BatchNormInfer normalises each channel by a mean and a variance that are given.
+// BatchNormInfer normalizes each channel by a mean and a variance that are given.
 //
 //   - Shapes: x[N,C,...], scale[C], bias[C], mean[C], variance[C] to x's.
 //   - DTypes: floats; computed in f32, the result has x's.

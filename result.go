@@ -25,7 +25,7 @@ type Result struct {
 
 // Metrics are the numbers of a step.
 type Metrics struct {
-	Loss     float64 // what the step minimises: the weighted sum of its losses; NaN in inference
+	Loss     float64 // what the step minimizes: the weighted sum of its losses; NaN in inference
 	Scale    float64 // the factor on the loss in this step, 1 where nothing scales it
 	LR       float64 // the learning rate of the first group's update; NaN in inference
 	GradNorm float64 // 2-norm of all gradients, unscaled and before clipping; NaN without a clip by norm or TrainConfig.GradNorm

@@ -71,7 +71,7 @@ func (s *session) free(name string) error {
 	return nil
 }
 
-// load declares and initialises the step's new variables and loads its program.
+// load declares and initializes the step's new variables and loads its program.
 func (s *session) load(step *Step) error {
 	vars, err := runtime.Variables(step.program)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"ampc/ir"
 )
 
-// Train compiles a training step that minimises the weighted sum of losses. A
+// Train compiles a training step that minimizes the weighted sum of losses. A
 // model may be compiled to any number of steps: all run over the same variables and
 // 16-bit copies. Each has counters, rates and optimizer state of its own, under
 // its TrainConfig.Name; Step.For compiles one step for several sizes.

@@ -246,7 +246,7 @@ func (a Attention) mask(b *dnnBuilder, s *DnnTensor, hidden *DnnTensor) *DnnTens
 	return b.node(DnnNode{Kind: DnnPointwise, Mode: PwSelect, X: s, B: hidden, T: keep}, DnnFloat, s.Dims)
 }
 
-// Forward is the composite graph that flash-attention engines recognise. Feeds: q, k, v, o and the
+// Forward is the composite graph that flash-attention engines recognize. Feeds: q, k, v, o and the
 // row statistics max + log Σ exp, f32 of B,H,Sq,1.
 func (a Attention) Forward() *DnnGraph {
 	b := &dnnBuilder{&DnnGraph{Name: "attention"}}

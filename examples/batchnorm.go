@@ -10,7 +10,7 @@ import (
 	"ampc"
 )
 
-// batchNorm normalises a channel around 30 with a deviation of 1 twice: by the
+// batchNorm normalizes a channel around 30 with a deviation of 1 twice: by the
 // op, which reads f16 and computes in f32, and spelled out with its mean squares
 // stored in f16. The variance is a difference of numbers near 900, which f16
 // holds to a half; then the same at 300, whose squares f16 does not hold at all.
@@ -19,7 +19,7 @@ func batchNorm(w io.Writer) error {
 		x := channel(centre)
 		fmt.Fprintf(w, "-- activations around %g\n", centre)
 		for _, spelled := range []bool{false, true} {
-			if err := normalise(w, x, spelled); err != nil {
+			if err := normalize(w, x, spelled); err != nil {
 				return err
 			}
 		}
@@ -39,9 +39,9 @@ func channel(centre float64) []float32 {
 	return x
 }
 
-// normalise trains one step and prints how far the deviation of what batch norm
+// normalize trains one step and prints how far the deviation of what batch norm
 // yields is from 1.
-func normalise(w io.Writer, x []float32, spelled bool) error {
+func normalize(w io.Writer, x []float32, spelled bool) error {
 	m := ampc.New("bn")
 	in := m.Precision(ampc.PinLow).Affine(m.Input("x", ampc.F32, images, channels, 4, 4), 1, 0)
 	name, y := "batch_norm          ", in
@@ -51,7 +51,7 @@ func normalise(w io.Writer, x []float32, spelled bool) error {
 		y = m.BatchNorm("bn", in)
 	}
 	step, err := m.Train(ampc.TrainConfig{
-		Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: ampc.MixedF16(), Outputs: []ampc.Output{{Tensor: y}}, Compile: ampc.CompileOptions{Disable: []string{"recognise"}},
+		Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: ampc.MixedF16(), Outputs: []ampc.Output{{Tensor: y}}, Compile: ampc.CompileOptions{Disable: []string{"recognize"}},
 	}, ampc.Loss{Value: m.ReduceMean(m.Square(m.Conv2d("conv", y, 4, 1)))})
 	if err != nil {
 		return err

@@ -151,7 +151,7 @@ func describe(v *Value) string {
 	return v.Def.Def().Name + " " + v.String()
 }
 
-// initArgs gives the number of arguments each initialiser takes, -1 for one per element.
+// initArgs gives the number of arguments each initializer takes, -1 for one per element.
 var initArgs = map[string]int{"": 1, "zeros": 0, "ones": 0, "normal": 2, "uniform": 2, "trunc_normal": 2, "data": -1, "kaiming": 1, "xavier": 2}
 
 func checkInit(t Type, i *Init) error {
@@ -166,7 +166,7 @@ func checkInit(t Type, i *Init) error {
 	}
 	want, ok := initArgs[i.Func]
 	if !ok {
-		return fmt.Errorf("unknown initialiser %q", i.Func)
+		return fmt.Errorf("unknown initializer %q", i.Func)
 	}
 	if want < 0 {
 		if n := t.Shape.Elements(); n != int64(len(i.Args)) {
@@ -175,15 +175,15 @@ func checkInit(t Type, i *Init) error {
 		return nil
 	}
 	if want != len(i.Args) {
-		return fmt.Errorf("initialiser %s takes %d arguments, got %d", i.Func, want, len(i.Args))
+		return fmt.Errorf("initializer %s takes %d arguments, got %d", i.Func, want, len(i.Args))
 	}
 	if !i.draws() {
-		return fmt.Errorf("initialiser %s(%v) draws nothing finite", i.Func, i.Args)
+		return fmt.Errorf("initializer %s(%v) draws nothing finite", i.Func, i.Args)
 	}
 	return nil
 }
 
-// draws reports whether a random initialiser gives finite numbers; one number may be any.
+// draws reports whether a random initializer gives finite numbers; one number may be any.
 func (i *Init) draws() bool {
 	for _, x := range i.Args {
 		if i.Func != "" && (math.IsNaN(x) || math.IsInf(x, 0)) {

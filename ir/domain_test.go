@@ -29,7 +29,7 @@ func TestDomains(t *testing.T) {
 func TestFloatAttributesAreBounded(t *testing.T) {
 	free := map[string]bool{
 		"full.value": true, "pad.value": true, // what a tensor holds
-		"affine.scale": true, "affine.shift": true, // canonicalisation folds quotients into them
+		"affine.scale": true, "affine.shift": true, // canonicalization folds quotients into them
 	}
 	for _, op := range ir.Ops() {
 		for _, a := range op.Def().Attrs {

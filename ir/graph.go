@@ -34,10 +34,10 @@ var varNames = [numKind]string{"", "input", "param", "state", "const"}
 func (k VarKind) String() string { return varNames[k] }
 
 // Init says what a variable holds before the first step (or always, for a
-// const): a literal (Func "" and one argument), a named initialiser with
+// const): a literal (Func "" and one argument), a named initializer with
 // arguments, or a slice of a file (Func "file").
 //
-// Initialisers: zeros, ones, normal(mean,std), uniform(lo,hi),
+// Initializers: zeros, ones, normal(mean,std), uniform(lo,hi),
 // trunc_normal(mean,std), data(v0,v1,...) in row-major order,
 // kaiming(fan_in), xavier(fan_in,fan_out).
 type Init struct {

@@ -61,7 +61,7 @@ func Broadcast(a, b Shape) (Shape, bool) {
 	return MakeShape(da...), true
 }
 
-// axisOf normalises an axis attribute for rank r; -1 is the last.
+// axisOf normalizes an axis attribute for rank r; -1 is the last.
 func axisOf(a int64, r int) (int, error) {
 	if a < int64(-r) || a >= int64(r) {
 		return 0, fmt.Errorf("axis %d is outside rank %d", a, r)

@@ -88,7 +88,7 @@ func (n *Node) checkShapeAttr(least int64) error {
 	return nil
 }
 
-// axesOf normalises a list of axes for rank r: sorted, no duplicates. An empty
+// axesOf normalizes a list of axes for rank r: sorted, no duplicates. An empty
 // list is empty here.
 func axesOf(list []int64, r int) ([]int, error) {
 	out := make([]int, 0, len(list))
@@ -106,7 +106,7 @@ func axesOf(list []int64, r int) ([]int, error) {
 	return out, nil
 }
 
-// Axes returns the node's axes attribute normalised for operand 0: sorted from
+// Axes returns the node's axes attribute normalized for operand 0: sorted from
 // 0, all axes where the list is empty. Valid after inference.
 func (n *Node) Axes() []int {
 	r := n.In[0].Type.Shape.Rank()
@@ -119,7 +119,7 @@ func (n *Node) Axes() []int {
 	return axes
 }
 
-// Axis returns the node's axis attribute normalised for operand 0. Valid after inference.
+// Axis returns the node's axis attribute normalized for operand 0. Valid after inference.
 func (n *Node) Axis() int {
 	a, _ := axisOf(n.Int("axis"), max(n.In[0].Type.Shape.Rank(), 1))
 	return a

@@ -219,8 +219,8 @@ const (
 	numOps
 )
 
-// defs holds the rows. It has no initialiser: gradients call the Builder, which
-// reads defs, and Go would report an initialisation cycle.
+// defs holds the rows. It has no initializer: gradients call the Builder, which
+// reads defs, and Go would report an initialization cycle.
 var defs [numOps]Def
 
 var opNames = map[string]Op{}

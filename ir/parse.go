@@ -184,7 +184,7 @@ func (p *parser) adopt() {
 
 func (p *parser) init() *Init {
 	if p.tok.kind == tokIdent && !numberText(p.tok.text) {
-		i := &Init{Func: p.ident("an initialiser")}
+		i := &Init{Func: p.ident("an initializer")}
 		p.expect("(")
 		if i.Func == "file" {
 			i.File = p.tok.text

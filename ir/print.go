@@ -151,7 +151,7 @@ func declText(g *Graph, v *Value) string {
 	return s
 }
 
-// String returns the initialiser as declarations write it.
+// String returns the initializer as declarations write it.
 func (i *Init) String() string {
 	if i.Func == "file" {
 		return fmt.Sprintf("file(%s, %d, %d)", strconv.Quote(i.File), i.Offset, i.Size)

@@ -277,7 +277,7 @@ func (b *Builder) Elu(x *Value, alpha float64) *Value {
 	return b.Emit(OpElu, []*Value{x}, A("alpha", alpha))[0]
 }
 
-// Selu returns the self-normalising elu.
+// Selu returns the self-normalizing elu.
 //
 //   - PyTorch: nn.SELU, F.selu.
 func (b *Builder) Selu(x *Value) *Value { return b.unary(OpSelu, x) }

@@ -40,7 +40,7 @@ var normRows = map[Op]Def{
 		Class: Keep, Why: normWhy, Unit: UnitProduct, Infer: inferLayerNormGrad, Bound: boundNorm, Cost: flops(0, 9), Expand: expandNormGrad,
 	},
 	OpGroupNorm: {
-		Name: "group_norm", Nonfinite: only(added, "x", "scale", "bias"), Doc: "Normalises each of groups groups of channels over itself and all positions; saves mean and rstd [N,groups].",
+		Name: "group_norm", Nonfinite: only(added, "x", "scale", "bias"), Doc: "Normalizes each of groups groups of channels over itself and all positions; saves mean and rstd [N,groups].",
 		In: normIn("scale", "bias"), Out: normOut("mean", "rstd"), Attrs: []AttrDef{epsAttr, groupsAttr, layoutAttr},
 		Flags: Norm, Class: Keep, Why: normWhy, Infer: inferGroupNorm, Bound: boundNorm, Cost: flops(0, 8), Range: rangeNorm,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
@@ -55,7 +55,7 @@ var normRows = map[Op]Def{
 		Class: Keep, Why: normWhy, Unit: UnitProduct, Infer: inferGroupNormGrad, Bound: boundNorm, Cost: flops(0, 14), Expand: expandNormGrad,
 	},
 	OpInstanceNorm: {
-		Name: "instance_norm", Nonfinite: only(added, "x", "scale", "bias"), Doc: "Normalises each channel of each image over its positions; saves mean and rstd [N,C].",
+		Name: "instance_norm", Nonfinite: only(added, "x", "scale", "bias"), Doc: "Normalizes each channel of each image over its positions; saves mean and rstd [N,C].",
 		In: normIn("scale", "bias"), Out: normOut("mean", "rstd"), Attrs: []AttrDef{epsAttr, layoutAttr},
 		Flags: Norm, Class: Keep, Why: normWhy, Infer: inferGroupNorm, Bound: boundNorm, Cost: flops(0, 8), Range: rangeNorm,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
@@ -65,7 +65,7 @@ var normRows = map[Op]Def{
 		Expand: expandNorm,
 	},
 	OpBatchNorm: {
-		Name: "batch_norm", Nonfinite: only(added, "x", "scale", "bias"), Doc: "Normalises each channel over batch and positions. new_mean and new_var are the pending next values of the running statistics: old + momentum·(batch − old), the variance unbiased.",
+		Name: "batch_norm", Nonfinite: only(added, "x", "scale", "bias"), Doc: "Normalizes each channel over batch and positions. new_mean and new_var are the pending next values of the running statistics: old + momentum·(batch − old), the variance unbiased.",
 		In:    append(normIn("scale", "bias"), stat("running_mean", true), stat("running_var", true)),
 		Out:   append(normOut("mean", "rstd"), Result{Name: "new_mean", Class: Fixed, Optional: true}, Result{Name: "new_var", Class: Fixed, Optional: true}),
 		Attrs: []AttrDef{epsAttr, {Name: "momentum", Kind: AttrFloat, Takes: ZeroToOne, Default: 0.1, Doc: "weight of this batch in the running statistics"}, layoutAttr},
@@ -93,7 +93,7 @@ const normWhy = "statistics need f32"
 
 var (
 	epsAttr  = AttrDef{Name: "eps", Kind: AttrFloat, Takes: AtLeast0, Default: 1e-5, Doc: "added to the variance, in f32"}
-	dimsAttr = AttrDef{Name: "dims", Kind: AttrInt, Default: int64(1), Doc: "how many of the last dimensions are normalised together"}
+	dimsAttr = AttrDef{Name: "dims", Kind: AttrInt, Default: int64(1), Doc: "how many of the last dimensions are normalized together"}
 )
 
 func stat(name string, optional bool) Operand {
@@ -310,13 +310,13 @@ func (n *Node) normCount() int64 {
 	return 1
 }
 
-// boundNorm: two sums over the normalised elements and three roundings.
+// boundNorm: two sums over the normalized elements and three roundings.
 func boundNorm(n *Node) Bound { return Bound{ULP: 8, K: 2 * n.normCount()} }
 
-// rangeNorm: a normalised element is at most √(count−1) away from 0, whatever x holds.
+// rangeNorm: a normalized element is at most √(count−1) away from 0, whatever x holds.
 func rangeNorm(n *Node, in []Interval) []Interval {
 	m, x := math.Inf(1), n.In[0].Type.Shape
-	if x.Known() && symbols(x) == symbols(n.Out[len(n.Out)-1].Type.Shape) { // what is normalised has a known size
+	if x.Known() && symbols(x) == symbols(n.Out[len(n.Out)-1].Type.Shape) { // what is normalized has a known size
 		m = math.Sqrt(float64(n.normCount()))
 	}
 	for i, v := range n.In {
@@ -356,7 +356,7 @@ func symbols(s Shape) int {
 	return k
 }
 
-// LayerNorm normalises over the last dims dimensions (attributes dims, eps);
+// LayerNorm normalizes over the last dims dimensions (attributes dims, eps);
 // scale and bias may be nil. The statistics are results 1 and 2 of the node.
 func (b *Builder) LayerNorm(x, scale, bias *Value, a Attrs) *Value {
 	return b.Emit(OpLayerNorm, values(x, scale, bias), a)[0]
@@ -368,24 +368,24 @@ func (b *Builder) RMSNorm(x, scale *Value, a Attrs) *Value {
 	return b.Emit(OpRMSNorm, values(x, scale), a)[0]
 }
 
-// GroupNorm normalises groups of channels (attributes groups, eps, layout).
+// GroupNorm normalizes groups of channels (attributes groups, eps, layout).
 func (b *Builder) GroupNorm(x, scale, bias *Value, a Attrs) *Value {
 	return b.Emit(OpGroupNorm, values(x, scale, bias), a)[0]
 }
 
-// InstanceNorm normalises each channel of each image (attributes eps, layout).
+// InstanceNorm normalizes each channel of each image (attributes eps, layout).
 func (b *Builder) InstanceNorm(x, scale, bias *Value, a Attrs) *Value {
 	return b.Emit(OpInstanceNorm, values(x, scale, bias), a)[0]
 }
 
-// BatchNorm normalises over batch and positions (attributes eps, momentum,
+// BatchNorm normalizes over batch and positions (attributes eps, momentum,
 // layout). With running statistics, results 3 and 4 of the node are their
 // pending next values, which training commits.
 func (b *Builder) BatchNorm(x, scale, bias, mean, variance *Value, a Attrs) *Value {
 	return b.Emit(OpBatchNorm, values(x, scale, bias, mean, variance), a)[0]
 }
 
-// BatchNormInfer normalises with given statistics (attributes eps, layout).
+// BatchNormInfer normalizes with given statistics (attributes eps, layout).
 func (b *Builder) BatchNormInfer(x, scale, bias, mean, variance *Value, a Attrs) *Value {
 	return b.Emit(OpBatchNormInfer, []*Value{x, scale, bias, mean, variance}, a)[0]
 }

@@ -7,7 +7,7 @@ const poleMasked = "has a row that is masked whole"
 
 var softmaxRows = map[Op]Def{
 	OpSoftmax: {
-		Name: "softmax", Nonfinite: largestSpoils, Doc: "Normalises exp(x) along one axis.",
+		Name: "softmax", Nonfinite: largestSpoils, Doc: "Normalizes exp(x) along one axis.",
 		In: in(Operand{Name: "x", ReadsLow: true}), Out: out(Result{Name: "y", StoresLow: true}), Attrs: []AttrDef{axisAttr},
 		Class: Keep, Why: "exp needs range", Poles: poleMasked, Infer: inferAxis, Bound: boundSoftmax, Cost: flops(0, 5),
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
@@ -96,7 +96,7 @@ func boundAxis(k int64) func(*Node) Bound {
 	return func(n *Node) Bound { return Bound{ULP: 8, K: k * n.along()} }
 }
 
-// Softmax normalises exp(x) along axis.
+// Softmax normalizes exp(x) along axis.
 //
 //   - Shapes: x[...] to the same.
 //   - DTypes: float; computed in f32.

@@ -16,7 +16,7 @@ type NormFusion struct {
 	Copy     int  // result, the step's last, that holds the same in another dtype
 	Sign     int  // of a gradient: operand that is above zero where dy counts
 
-	// Of norms over rows on a GPU: Prologue makes register Made of its code, which is normalised (of a
+	// Of norms over rows on a GPU: Prologue makes register Made of its code, which is normalized (of a
 	// gradient: dy), Epilogue reads the result, which is its load 0 and in no buffer. Their buffers
 	// follow the row's own operands and results; what they replace is None, or not there.
 	Prologue, Epilogue *Cluster

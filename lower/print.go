@@ -129,7 +129,7 @@ func (p *Program) printPart(w io.Writer, part Part) {
 	}
 }
 
-// made names the registers that a kernel's epilogue reads: what is normalised, or what it adds up.
+// made names the registers that a kernel's epilogue reads: what is normalized, or what it adds up.
 func (k *Kernel) made() string {
 	if len(k.Sums) == 0 {
 		return "x=" + k.Fusion.Prologue.reg(k.Fusion.Made)

@@ -108,7 +108,7 @@ func newStepper(b *testing.B, spec string, c ampc.TrainConfig) *stepper {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := runtime.Initialise(store, p.Vars, 1); err != nil {
+	if err := runtime.Initialize(store, p.Vars, 1); err != nil {
 		b.Fatal(err)
 	}
 	s := &stepper{p: p, took: make([]float64, 0, 1<<16)}

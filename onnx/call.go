@@ -361,7 +361,7 @@ func (c *call) intsConst(v ...int64) *ir.Value {
 	return c.constant(eval.Ints(ir.I64, []ir.Dim{ir.Dim(len(v))}, v...))
 }
 
-// keep says that an initialiser is no weight to train.
+// keep says that an initializer is no weight to train.
 func (c *call) keep(i int) {
 	if c.has(i) && c.in[i].v == nil {
 		c.in[i].kept = true

@@ -19,9 +19,9 @@ type Edit struct {
 	// First are nodes before all others, After those behind a node.
 	First []NewNode
 	After map[int][]NewNode
-	// Tensors are new elements of initialisers, by name; their shapes stay.
+	// Tensors are new elements of initializers, by name; their shapes stay.
 	Tensors map[string]NewTensor
-	// Values are new elements of Constant nodes, by index. Inits are initialisers to add.
+	// Values are new elements of Constant nodes, by index. Inits are initializers to add.
 	Values map[int]NewTensor
 	Inits  []NewInit
 	lean   bool // tensors are left out, which others have
@@ -37,7 +37,7 @@ type NodeEdit struct {
 	Attrs   []NewAttr
 }
 
-// NewInit is an initialiser; its shape is that of its elements.
+// NewInit is an initializer; its shape is that of its elements.
 type NewInit struct {
 	Name string
 	NewTensor
@@ -57,7 +57,7 @@ type NewAttr struct {
 	Value any
 }
 
-// NewTensor is what an initialiser holds: little-endian, row-major, dense.
+// NewTensor is what an initializer holds: little-endian, row-major, dense.
 type NewTensor struct {
 	DType DataType
 	Dims  []int64                 // of a tensor that is new; one that is changed keeps those that it has
@@ -216,7 +216,7 @@ func renamed(out *pieces, node message, rename func(name string, in bool) string
 	return err
 }
 
-// tensor copies an initialiser, or what takes its place.
+// tensor copies an initializer, or what takes its place.
 func (m *Model) tensor(e *Edit, out *pieces, f field) error {
 	var t Tensor
 	if err := t.read(f); err != nil {

@@ -9,7 +9,7 @@ import (
 	"ampc/ir/eval"
 )
 
-// Edited is the model as e makes it. Its initialisers are those of m, where they lie:
+// Edited is the model as e makes it. Its initializers are those of m, where they lie:
 // it may be read as long as m is open. Changes of tensors and of values are not for it.
 func (m *Model) Edited(e *Edit) (out *Model, err error) {
 	err = m.guard(func() error {

@@ -57,7 +57,7 @@ const maxMessage = math.MaxInt32
 var ErrTooLarge = errors.New("the model takes 2 GB or more: its weights must lie in a file of their own")
 
 // Export writes the forward section of a Source graph as an ONNX model: its inputs,
-// its parameters, states and constants as initialisers, what it returns as
+// its parameters, states and constants as initializers, what it returns as
 // outputs, all under their names. An op without an operator in the opset is
 // written as its expansion; one without either is an error that names the node.
 func Export(w io.Writer, g *ir.Graph, o ExportOptions) (*Exported, error) {
@@ -397,7 +397,7 @@ func (x *exporter) ops(out []string, op string, in []string, attrs ...any) {
 	x.count++
 }
 
-// constant is an initialiser of elements that are here; equal ones are one.
+// constant is an initializer of elements that are here; equal ones are one.
 func (x *exporter) constant(e *eval.Tensor) string {
 	b := e.Bytes()
 	key := e.Type.String() + string(b)

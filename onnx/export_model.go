@@ -9,7 +9,7 @@ import (
 )
 
 // declare writes the variables that are read: inputs keep their order, all others
-// become initialisers.
+// become initializers.
 func (x *exporter) declare() error {
 	for _, v := range x.g.Vars {
 		if !x.wants(v) || v.Kind == ir.Input {

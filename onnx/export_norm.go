@@ -94,7 +94,7 @@ func (x *exporter) stats(n *ir.Node, v *ir.Value) string {
 	return x.fresh(v.Name + ".kept")
 }
 
-// exportGroupNorm normalises groups as channels, for opsets before 21.
+// exportGroupNorm normalizes groups as channels, for opsets before 21.
 func exportGroupNorm(x *exporter, n *ir.Node) string {
 	d, groups := ir.Sizes(n.In[0].Type.Shape), n.Int("groups")
 	t := n.In[0].Type.DType

@@ -78,7 +78,7 @@ func guard(f func() error) (err error) {
 	return f()
 }
 
-// locate is where the elements of t lie in a file, as an initialiser; nil where
+// locate is where the elements of t lie in a file, as an initializer; nil where
 // they do not lie there as they are stored in memory.
 func (m *Model) locate(t *Tensor, typ ir.Type) (*ir.Init, error) {
 	if t.away {
@@ -190,7 +190,7 @@ func (m *Model) Bytes(t *Tensor) (b []byte, err error) {
 // Path is the file that the model was read from, "" where it was not read from one.
 func (m *Model) Path() string { return m.path }
 
-// External reports whether any initialiser lies in another file.
+// External reports whether any initializer lies in another file.
 func (m *Model) External() bool {
 	for _, t := range m.Graph.Initializers {
 		if t.away {

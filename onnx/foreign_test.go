@@ -77,8 +77,8 @@ func TestForeignOfOpenSize(t *testing.T) {
 	}
 }
 
-// What is fed for an initialiser that is also an input replaces it.
-func TestInitialiserThatIsFed(t *testing.T) {
+// What is fed for an initializer that is also an input replaces it.
+func TestInitializerThatIsFed(t *testing.T) {
 	w := tensorOf("w", []int64{2}, 10, 20)
 	m := modelOf(msg(nil).str(2, "sum").raw(1, nodeOf("Add", []string{"x", "w"}, []string{"y"})).raw(5, w).raw(11, infoOf("x", 1, 1, 2)).raw(11, infoOf("w", 1, 2)).raw(12, infoOf("y", 1, 1, 2)))
 	kept, err := importFile(t, save(t, m), onnx.Options{})

@@ -19,7 +19,7 @@ type Options struct {
 	// Values are elements of inputs, by name, for what must be known before the model
 	// runs: sizes, axes, bounds. Imported.Bound says which of them the graph holds for.
 	Values map[string]*eval.Tensor
-	// Train keeps what only training needs: an initialiser that this holds for is a
+	// Train keeps what only training needs: an initializer that this holds for is a
 	// parameter, every other one is frozen. nil: all floating-point ones are.
 	Train func(name string) bool
 	// Foreign carries nodes of the main graph that are not understood as ops of the graph that
@@ -82,7 +82,7 @@ type Unsupported struct {
 
 func (u Unsupported) Error() string { return u.Reason }
 
-// value is a value of the model while it is imported: an initialiser that
+// value is a value of the model while it is imported: an initializer that
 // nothing has read as a tensor yet, one whose elements are known, or a value of
 // the graph.
 type value struct {
@@ -160,7 +160,7 @@ func (s *scope) find(name string) *value {
 	return nil
 }
 
-// Import makes a Source graph of the model: its inputs, its initialisers as
+// Import makes a Source graph of the model: its inputs, its initializers as
 // parameters or states that name their bytes in the file, its nodes, and its
 // outputs in order as what the graph returns. All dimensions must have a size.
 func Import(m *Model, o Options) (*Imported, error) {
@@ -196,7 +196,7 @@ func (im *importer) main() error {
 	}
 	for _, x := range g.Inputs {
 		if s.vals[x.Name] != nil && im.o.Values[x.Name] == nil && im.o.Shapes[x.Name] == nil {
-			continue // an initialiser that a caller may replace, and does not
+			continue // an initializer that a caller may replace, and does not
 		}
 		typ, err := im.inputType(x)
 		if _, not := errors.AsType[Unsupported](err); not && im.o.Foreign {
@@ -275,11 +275,11 @@ func (im *importer) named() error {
 
 func (im *importer) initializers(g *Graph, s *scope) error {
 	if g.Sparse > 0 {
-		return Unsupported{Reason: "sparse initialisers are not read"}
+		return Unsupported{Reason: "sparse initializers are not read"}
 	}
 	for _, t := range g.Initializers {
 		if s.vals[t.Name] != nil {
-			return fmt.Errorf("initialiser %q stands twice", t.Name)
+			return fmt.Errorf("initializer %q stands twice", t.Name)
 		}
 		s.vals[t.Name] = &value{name: t.Name, init: t}
 	}
@@ -475,7 +475,7 @@ func (im *importer) operand(v *value) *ir.Value {
 	return v.v
 }
 
-// data is an initialiser that lists the elements, once where they are all equal.
+// data is an initializer that lists the elements, once where they are all equal.
 func data(e *eval.Tensor) *ir.Init {
 	args := make([]float64, e.Len())
 	same := len(args) > 0
@@ -489,7 +489,7 @@ func data(e *eval.Tensor) *ir.Init {
 	return &ir.Init{Func: "data", Args: args}
 }
 
-// declare makes a variable of an initialiser.
+// declare makes a variable of an initializer.
 func (im *importer) declare(v *value) *ir.Value {
 	typ, err := v.init.Type()
 	if err != nil {

@@ -29,7 +29,7 @@ type Graph struct {
 	Name         string
 	Nodes        []*Node
 	Initializers []*Tensor
-	Sparse       int // number of sparse initialisers
+	Sparse       int // number of sparse initializers
 	Inputs       []*Info
 	Outputs      []*Info
 	Infos        []*Info
@@ -423,7 +423,7 @@ func (x *Info) tensor(f field) error {
 }
 
 // Inputs lists what a caller feeds: the graph's inputs without those that an
-// initialiser gives.
+// initializer gives.
 func (m *Model) Inputs() []*Info {
 	given := map[string]bool{}
 	for _, t := range m.Graph.Initializers {

@@ -35,7 +35,7 @@ func TestOpsPage(t *testing.T) {
 
 - Elements of 4 bits, floats of 8 bits or fewer, strings and complex numbers are not computed with.
 - Elements of double (f64) are computed in f32, where the CPU has no kernel for f64: products, windows, norms, losses, recurrences, attention, resizing.
-- A shape, an axis or a bound must be known before the model runs. It may be an initialiser, a constant, the shape of a value,
+- A shape, an axis or a bound must be known before the model runs. It may be an initializer, a constant, the shape of a value,
   whatever is computed from these, or an input whose elements are given while importing.
 - Sequences, optionals, maps and sparse tensors are not read; neither are Loop and Scan.
 - All sizes are bound while importing.

@@ -11,7 +11,7 @@ import (
 // Given is a value that a part of a graph reads and does not compute.
 type Given struct {
 	Name   string  // in the part's graph; no two have the same
-	Tensor *Tensor // an initialiser; nil: a value that is fed
+	Tensor *Tensor // an initializer; nil: a value that is fed
 	Type   ir.Type // of what is fed
 	Kind   string  // "" for a tensor, else what it is: nodes that read it are refused
 	// Value holds the elements of what is fed, where shapes, axes and bounds may be
@@ -47,7 +47,7 @@ type Wanted struct {
 	Value  *ir.Value    // computed by the graph
 	Known  *eval.Tensor // known while importing
 	Given  string       // a value that was given, passed through
-	Tensor *Tensor      // an initialiser, passed through
+	Tensor *Tensor      // an initializer, passed through
 }
 
 // Guard is a value of integers or few floats that comes of inputs, and the elements

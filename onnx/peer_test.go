@@ -30,7 +30,7 @@ type peerCase struct {
 	outs   int            // results, 0 is 1
 	blank  []int          // results without a name
 	judged int            // results that are compared, 0: all
-	fixed  []int          // operands that are initialisers
+	fixed  []int          // operands that are initializers
 	limit  limit
 	opset  int64 // 0: 21
 }

@@ -11,8 +11,8 @@ import (
 	"ampc/passes"
 )
 
-// qdqModel is a product of quantised operands as exporters write it: x is quantised and
-// dequantised, the weights are stored as bytes.
+// qdqModel is a product of quantized operands as exporters write it: x is quantized and
+// dequantized, the weights are stored as bytes.
 func qdqModel() []byte {
 	const n = 64
 	w := bytesOf(ir.I8, 0, n, n)
@@ -39,9 +39,9 @@ func ramped(n int) []float64 {
 	return x
 }
 
-// A conversion leaves quantised elements and their scales as they are: the file is read again,
+// A conversion leaves quantized elements and their scales as they are: the file is read again,
 // loads in onnxruntime where that is, and differs by one step of the last scale at most.
-func TestConvertQuantised(t *testing.T) {
+func TestConvertQuantized(t *testing.T) {
 	m, err := onnx.Open(save(t, qdqModel()))
 	if err != nil {
 		t.Fatal(err)

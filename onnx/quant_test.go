@@ -10,7 +10,7 @@ import (
 	"ampc/runtime/cpu"
 )
 
-// quantCases are quantised operators: every dtype, per tensor, axis and block, zero points,
+// quantCases are quantized operators: every dtype, per tensor, axis and block, zero points,
 // saturation, ties, and sums that f32 does not hold.
 func quantCases() []peerCase {
 	f := func(x ...float64) *eval.Tensor { return eval.Floats(ir.F32, []ir.Dim{ir.Dim(len(x))}, x...) }
@@ -51,7 +51,7 @@ func quantCases() []peerCase {
 }
 
 // No policy changes a sum of integers, or what is rounded to them.
-func TestQuantisedUnderPolicies(t *testing.T) {
+func TestQuantizedUnderPolicies(t *testing.T) {
 	b, err := cpu.Open(0)
 	if err != nil {
 		t.Fatal(err)

@@ -104,13 +104,13 @@ func fusedConv(c *call) []*ir.Value {
 	}
 }
 
-// skipNorm normalises a sum, which is result 3.
+// skipNorm normalizes a sum, which is result 3.
 func skipNorm(c *call, bias int, norm func(x *ir.Value, a ir.Attrs) *ir.Value) []*ir.Value {
 	x := c.plus(c.b.Add(c.x(0), c.x(1)), bias)
 	return []*ir.Value{norm(x, ir.A("eps", c.float("epsilon", 1e-12))), nil, nil, x}
 }
 
-// embedNorm normalises sums of embeddings of words, places and segments. Result 1 counts the
+// embedNorm normalizes sums of embeddings of words, places and segments. Result 1 counts the
 // tokens that the mask keeps.
 func embedNorm(c *call) []*ir.Value {
 	b, d := c.b, c.dims(0)

@@ -10,7 +10,7 @@ import (
 var contribAttentionRows = []row{
 	{domain: microsoft, op: "Attention", since: 1, ours: "matmul, attention", not: "rotary embeddings, shared buffers of past and present, masks of 3·batch+2 numbers", imp: contribAttention},
 	{domain: microsoft, op: "MultiHeadAttention", since: 1, ours: "attention", not: "shared buffers of past and present, beams, masks of 3·batch+2 numbers", imp: multiHead},
-	{domain: microsoft, op: "GroupQueryAttention", since: 1, ours: "gather_elements, attention", not: "a total length that depends on data, sinks, quantised caches", imp: groupQuery},
+	{domain: microsoft, op: "GroupQueryAttention", since: 1, ours: "gather_elements, attention", not: "a total length that depends on data, sinks, quantized caches", imp: groupQuery},
 	{domain: microsoft, op: "RotaryEmbedding", since: 1, ours: "gather, mul, sub, add, concat", not: "packed batches", imp: contribRotary},
 }
 
@@ -251,7 +251,7 @@ func multiHead(c *call) []*ir.Value {
 func groupQuery(c *call) []*ir.Value {
 	n, g, b := c.int("num_heads", 0), c.int("kv_num_heads", 0), c.b
 	if c.has(11) || c.flag("smooth_softmax", false) || c.str("k_quant_type", "NONE") != "NONE" {
-		c.refuse("sinks, or quantised caches")
+		c.refuse("sinks, or quantized caches")
 		return nil
 	}
 	if n < 1 || g < 1 || n%g != 0 {

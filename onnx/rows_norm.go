@@ -82,7 +82,7 @@ func (c *call) lastDims() (dims int64, stats []int64) {
 	return int64(len(d)) - a, stats
 }
 
-// affine tells operands that a norm takes, of the shape of what it normalises,
+// affine tells operands that a norm takes, of the shape of what it normalizes,
 // from those that are to be broadcast.
 func (c *call) fitted(i int, dims int64) *ir.Value {
 	if !c.has(i) {
@@ -97,7 +97,7 @@ func (c *call) fitted(i int, dims int64) *ir.Value {
 
 func layerNorm(c *call) []*ir.Value {
 	if c.rank(0) == 0 {
-		c.fail("a scalar has nothing to normalise")
+		c.fail("a scalar has nothing to normalize")
 		return nil
 	}
 	dims, stats := c.lastDims()
@@ -116,7 +116,7 @@ func layerNorm(c *call) []*ir.Value {
 
 func rmsNorm(c *call) []*ir.Value {
 	if c.rank(0) == 0 {
-		c.fail("a scalar has nothing to normalise")
+		c.fail("a scalar has nothing to normalize")
 		return nil
 	}
 	dims, stats := c.lastDims()

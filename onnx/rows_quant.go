@@ -7,10 +7,10 @@ import (
 	"ampc/ir"
 )
 
-// quantRows compute with quantised elements: q stands for the number (q - zero point)·scale. They
+// quantRows compute with quantized elements: q stands for the number (q - zero point)·scale. They
 // are exact where integers are summed, round to nearest even where numbers become integers, and
 // saturate there. No policy
-// narrows them, but for what quantised elements stand for.
+// narrows them, but for what quantized elements stand for.
 var quantRows = []row{
 	{op: "QuantizeLinear", own: true, exact: true, since: 10, ours: "div, round_even, add, cast", imp: quantizeLinear},
 	{op: "DequantizeLinear", own: true, since: 10, ours: "cast, sub, mul", imp: dequantizeLinear},
@@ -32,7 +32,7 @@ const microsoft = "com.microsoft"
 // axis, or one for each block of that.
 type scaling struct {
 	scale, zero *ir.Value // f32; zero is nil for 0
-	dtype       ir.DType  // of quantised elements, Invalid where nothing says it
+	dtype       ir.DType  // of quantized elements, Invalid where nothing says it
 }
 
 // scaling reads operands i and i+1 for elements of operand of, along an axis.
@@ -98,7 +98,7 @@ func (c *call) quantized(x *ir.Value, s scaling, d ir.DType) *ir.Value {
 	return c.b.Cast(y, d)
 }
 
-// dequantized is what quantised elements stand for, in f32.
+// dequantized is what quantized elements stand for, in f32.
 func (c *call) dequantized(x *ir.Value, s scaling) *ir.Value {
 	y := c.cast(x, ir.F32)
 	if s.zero != nil {
@@ -149,7 +149,7 @@ func dynamicQuantize(c *call) []*ir.Value {
 	return []*ir.Value{c.quantized(x, scaling{scale: scale, zero: at}, ir.U8), scale, b.Cast(at, ir.U8)}
 }
 
-// qlinear computes with the numbers that two quantised operands stand for. Its zero point is added
+// qlinear computes with the numbers that two quantized operands stand for. Its zero point is added
 // before the result is rounded, which tells ties apart.
 func qlinear(f func(b *ir.Builder, x, y *ir.Value) *ir.Value) func(c *call) []*ir.Value {
 	return func(c *call) []*ir.Value {

@@ -10,7 +10,7 @@ var softmaxRows = []row{
 	softmaxRow("Hardmax", hardmax, "argmax, one_hot"),
 }
 
-// softmaxRow normalises along an axis; before opset 13 along all axes from it on.
+// softmaxRow normalizes along an axis; before opset 13 along all axes from it on.
 func softmaxRow(op string, f func(b *ir.Builder, x *ir.Value, axis int64) *ir.Value, ours string) row {
 	return row{op: op, since: 1, ours: ours, imp: func(c *call) []*ir.Value {
 		d := c.dims(0)

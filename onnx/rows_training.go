@@ -18,7 +18,7 @@ var trainingRows = []row{
 	{domain: previewTraining, op: "Momentum", since: 1, ours: "arithmetic", imp: momentum},
 }
 
-// optimize calls step for every tensor, with its regularised gradient and its state.
+// optimize calls step for every tensor, with its regularized gradient and its state.
 func (c *call) optimize(kinds int, step func(x, g *ir.Value, state []*ir.Value) []*ir.Value) []*ir.Value {
 	n := (len(c.in) - 2) / kinds
 	if n < 1 || len(c.in) != 2+n*kinds {

@@ -228,7 +228,7 @@ func TestFaults(t *testing.T) {
 		"lying size":         {addModel(tensorOf("w", []int64{1 << 40, 1 << 30}, 1)), "more than"},
 		"negative size":      {addModel(tensorOf("w", []int64{-2}, 1)), "dimension 0 is -2"},
 		"too many elements":  {addModel(msg(nil).num(2, 1).str(8, "w").num(1, 1<<30).raw(4, []byte{0, 0, 0, 0})), "needs 4294967296 bytes"},
-		"initialiser twice":  {modelOf(io.raw(5, tensorOf("w", []int64{1}, 1)).raw(5, tensorOf("w", []int64{1}, 1))), "stands twice"},
+		"initializer twice":  {modelOf(io.raw(5, tensorOf("w", []int64{1}, 1)).raw(5, tensorOf("w", []int64{1}, 1))), "stands twice"},
 		"value twice":        {modelOf(io.raw(1, add("x", "y")).raw(1, add("x", "y"))), "the name of two values"},
 		"cycle":              {modelOf(io.raw(1, add("z", "y")).raw(1, add("y", "z"))), "computed from itself"},
 		"nothing computes":   {modelOf(io.raw(1, add("z", "y"))), "nothing computes it"},

@@ -26,7 +26,7 @@ forward:
 }
 `
 
-// A batch norm that was exported for inference normalises by the batch while its weights are
+// A batch norm that was exported for inference normalizes by the batch while its weights are
 // trained, and moves its statistics; with frozen weights it stays as it is.
 func TestExportedBatchNormIsTrained(t *testing.T) {
 	x, want := f32s([]ir.Dim{8, 3, 4}), make([]float64, 3)

@@ -222,7 +222,7 @@ func small(t ir.Type) bool {
 
 func exact(c *ir.Code) bool { ok, _ := c.Exact(); return ok }
 
-// constant is the initialiser that gives t again, nil where text cannot hold it.
+// constant is the initializer that gives t again, nil where text cannot hold it.
 func constant(t *eval.Tensor) *ir.Init {
 	args := append([]float64(nil), t.F...)
 	for _, x := range t.I {

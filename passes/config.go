@@ -99,7 +99,7 @@ func (c *Config) Widen() {
 	c.Disable = append(slices.Clip(c.Disable), "scalers")
 }
 
-// Loss is an f32[] value of the forward section that training minimises.
+// Loss is an f32[] value of the forward section that training minimizes.
 type Loss struct {
 	Value  *ir.Value
 	Weight float64 // zero: 1; below zero: the loss is raised

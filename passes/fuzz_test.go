@@ -224,7 +224,7 @@ func checkPipeline(t *testing.T, seed uint64) {
 	}
 	if p.Low == ir.Invalid && !p.TF32 && !p.Manual {
 		if err := same(results(t, g, env), results(t, full, env)); err != nil {
-			t.Logf("seed %d: source casts legalised: %v", seed, err)
+			t.Logf("seed %d: source casts legalized: %v", seed, err)
 		}
 	}
 }

@@ -8,9 +8,9 @@ import (
 )
 
 // mode settles what rows do outside training: dropout passes its operand on,
-// batch norm normalises by its running statistics, and gradients inside the
+// batch norm normalizes by its running statistics, and gradients inside the
 // forward pass are those of that. In training a dropout with probability 0 goes
-// as well, and a batch norm that was exported for inference normalises by the
+// as well, and a batch norm that was exported for inference normalizes by the
 // batch again. It notes the casts of the source before a pass merges any.
 func mode(g *ir.Graph, c *Context) error {
 	noteSourceCasts(g)

@@ -136,7 +136,7 @@ func readerOf(g *ir.Graph, v *ir.Value) *ir.Node {
 }
 
 // islands are the nodes that stay f32 together, their gradients with them: a
-// binary cross entropy of probabilities (recognise leaves the ones whose logits
+// binary cross entropy of probabilities (recognize leaves the ones whose logits
 // it cannot see; 1-p of p near 1 is 0 in 16 bits) and what makes the
 // probabilities, back to the sigmoid or softmax or to what is not elementwise.
 // By node: the cross entropy.

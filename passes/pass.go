@@ -27,7 +27,7 @@ type Pass struct {
 func Pipeline() []Pass {
 	return []Pass{
 		{"mode", "training or inference: dropout, batch norm", mode, true, ir.Source},
-		{"recognise", "safe rewrites, each reported; norms, softmax and GELU that were spelled out", recognise, false, ir.Source},
+		{"recognize", "safe rewrites, each reported; norms, softmax and GELU that were spelled out", recognize, false, ir.Source},
 		{"canon", "drops dead nodes, folds exact rows of constants, merges equal nodes", canon, false, ir.Source},
 		{"padding", "fills products with zeros up to what tensor cores want (off unless asked for)", padding, false, ir.Source},
 		{"autodiff", "appends backward, one sweep per scaler; sums at fan-out", autodiff, true, ir.Training},
@@ -58,8 +58,8 @@ func Pipeline() []Pass {
 // both passes are in the pipeline.
 var order = [...]struct{ before, after, why string }{
 	{"mode", "canon", "dropout dies before it is folded"},
-	{"recognise", "autodiff", "gradients come from the recognised op"},
-	{"recognise", "canon", "a recognised op leaves its parts behind"},
+	{"recognize", "autodiff", "gradients come from the recognized op"},
+	{"recognize", "canon", "a recognized op leaves its parts behind"},
 	{"canon", "padding", "a dead product is not padded"},
 	{"padding", "autodiff", "backward is padded as forward is"},
 	{"canon", "autodiff", "a dead node gets no gradient"},

@@ -15,7 +15,7 @@ import (
 // TestTrainingGoldens runs testdata/passes/PASS/*.txtar for the passes up to
 // the update. The run line is "dump" with the options of goldenOptions.
 func TestTrainingGoldens(t *testing.T) {
-	for _, pass := range []string{"mode", "recognise", "canon", "padding", "autodiff", "accumulate", "scale", "optimizer", "scalers", "units", "weight-copies", "layout"} {
+	for _, pass := range []string{"mode", "recognize", "canon", "padding", "autodiff", "accumulate", "scale", "optimizer", "scalers", "units", "weight-copies", "layout"} {
 		t.Run(pass, func(t *testing.T) {
 			golden.Run(t, filepath.Join("../testdata/passes", pass), runTrainingGolden)
 		})

@@ -141,7 +141,7 @@ func newElementwiseGen(g Elementwise, fl Flavour) (*elementwiseGen, error) {
 
 // planElementwise brings e into the form that code is generated from.
 func planElementwise(g Elementwise) (*elementwiseGen, error) {
-	g, err := normalise(g)
+	g, err := normalize(g)
 	if err != nil {
 		return nil, err
 	}
@@ -174,9 +174,9 @@ func contiguous(shape []int64) []int64 {
 	return st
 }
 
-// normalise fills in strides, drops dimensions of size 1 and merges dimensions that every access
+// normalize fills in strides, drops dimensions of size 1 and merges dimensions that every access
 // walks as one. Linear indices do not change.
-func normalise(g Elementwise) (Elementwise, error) {
+func normalize(g Elementwise) (Elementwise, error) {
 	acc := make([]*Access, 0, len(g.Loads)+len(g.Stores))
 	g.Loads, g.Stores = append([]Access(nil), g.Loads...), append([]Output(nil), g.Stores...)
 	for i := range g.Loads {

@@ -160,7 +160,7 @@ func (s Channels) Moments(fl Flavour) (*Launch, error) {
 }
 
 // Merge joins the partial moments of Parts parts (Chan, Golub, LeVeque 1979) into what batch
-// normalisation keeps, one thread for each channel.
+// normalization keeps, one thread for each channel.
 // Arguments: mean, m2 (of Moments), with Running running_mean, running_var, then mean f32[C], rstd f32[C],
 // with Running new_mean f32[C] and new_var f32[C] = old + momentum·(batch − old), the variance unbiased.
 type Merge struct {

@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// Norm normalises rows: layer normalisation over the last dimension of Rows×Cols, group
-// normalisation where Shape says how groups lie, y = (x-mean)·rstd·scale + bias with
+// Norm normalizes rows: layer normalization over the last dimension of Rows×Cols, group
+// normalization where Shape says how groups lie, y = (x-mean)·rstd·scale + bias with
 // rstd = 1/sqrt(var+eps); RMS drops mean and bias. Statistics are taken in f32, the variance from
 // deviations. What surrounds a norm can be part of it:
 //
-// Before makes what is normalised (value X of it, in f32; backward: dy) from other tensors, elementwise,
+// Before makes what is normalized (value X of it, in f32; backward: dy) from other tensors, elementwise,
 // and may store it and more. After makes of the result (y; backward: dx), which is its load 0 and is no
 // buffer, what is stored. Without them the kernel reads x (dy) and stores y (dx).
 //
@@ -50,7 +50,7 @@ type normGen struct {
 	p             params
 	before, after *rowElementwise
 	affine        *rowElementwise // scale and bias
-	x             *rowElementwise // backward: what was normalised
+	x             *rowElementwise // backward: what was normalized
 	mean, rstd    Reg
 }
 

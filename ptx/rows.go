@@ -99,7 +99,7 @@ var instructions = []row{
 	{name: "cvt.rn.f16x2.f32", args: "=f16x2 f32 f32", min: since.ampere, eval: evalPairHalf},
 	{name: "cvt.rn.bf16x2.f32", args: "=bf16x2 f32 f32", min: since.ampere, eval: evalPairBrain},
 
-	// Control and synchronisation.
+	// Control and synchronization.
 	{name: "bra{,.uni}", args: "L", kind: Branch, min: base},
 	{name: "{ret,exit}", kind: Exit, min: base},
 	{name: "bar.sync", args: "#", kind: Barrier, min: base},

@@ -6,9 +6,9 @@ import (
 	"ampc/lower"
 )
 
-// Initialise writes what the variables hold before the first step. Random
-// initialisers draw from streams of the variables' names and the seed.
-func Initialise(s Store, vars []lower.Var, seed int64) error {
+// Initialize writes what the variables hold before the first step. Random
+// initializers draw from streams of the variables' names and the seed.
+func Initialize(s Store, vars []lower.Var, seed int64) error {
 	for i := range vars {
 		v := &vars[i]
 		if v.Kind != ir.Param && v.Kind != ir.State {
@@ -25,7 +25,7 @@ func Initialise(s Store, vars []lower.Var, seed int64) error {
 	return nil
 }
 
-// InitialBytes evaluates the initialiser of a declaration.
+// InitialBytes evaluates the initializer of a declaration.
 func InitialBytes(v *lower.Var, seed int64) ([]byte, error) {
 	if v.Init != nil && v.Init.Func == "file" && v.Type.DType != ir.Bool {
 		return eval.FileBytes(v.Type, v.Init) // any bits are elements of these dtypes

@@ -6,7 +6,7 @@ import (
 	"ampc/ir"
 )
 
-// composites recognise what Gorgonia's functions expand into. Each looks at
+// composites recognize what Gorgonia's functions expand into. Each looks at
 // the last node of its expansion and returns nil where it is something else.
 func (c *call) composite() *ir.Value {
 	if v := c.crossEntropy(); v != nil || c.err != nil {

@@ -108,7 +108,7 @@ func (c *call) random() *ir.Value {
 	return nil
 }
 
-// batchNorm normalises; scale and bias are nodes of their own. In training the
+// batchNorm normalizes; scale and bias are nodes of their own. In training the
 // running statistics are states that start as the op's.
 func (c *call) batchNorm() *ir.Value {
 	x := c.x(0)
@@ -138,7 +138,7 @@ func (c *call) stat(name string, t tensor.Tensor) *ir.Value {
 	return c.b.Declare(ir.State, c.free(fmt.Sprintf("norm%d.%s", c.n.ID(), name)), typ, init, nil)
 }
 
-// data is an initialiser that holds the elements of v, in the node's type.
+// data is an initializer that holds the elements of v, in the node's type.
 func (c *call) data(v G.Value) (*ir.Init, ir.Type, bool) {
 	h, err := hostOf(v)
 	if err != nil {

@@ -179,9 +179,9 @@ func imageTask(name, query string, f *trainFlags) (task, error) {
 		return task{}, err
 	}
 	sum := digest(train.Pixels, train.Labels)
-	n := train.Normaliser()
-	train.Normalise(n)
-	held.Normalise(n)
+	n := train.Normalizer()
+	train.Normalize(n)
+	held.Normalize(n)
 	shape := []string{fmt.Sprintf("size=%d", train.Height), fmt.Sprintf("channels=%d", train.Channels)}
 	if name == "mlp" {
 		shape = []string{fmt.Sprintf("in=%d", train.Channels*train.Height*train.Width)}

@@ -190,7 +190,7 @@ func (d *Device) MemInfo() (free, total int64, err error) {
 	return d.opt.Memory - d.used, d.opt.Memory, d.ready()
 }
 
-// Alloc reserves memory that reads as uninitialised.
+// Alloc reserves memory that reads as uninitialized.
 func (d *Device) Alloc(bytes int64) (cuda.Ptr, error) {
 	const call = "cuMemAlloc_v2"
 	if err := d.outside(call); err != nil {

@@ -256,7 +256,7 @@ func faultCode(k interp.FaultKind) int {
 	switch k {
 	case interp.BadLaunch:
 		return cuda.CodeInvalidValue
-	case interp.OutOfBounds, interp.Uninitialised:
+	case interp.OutOfBounds, interp.Uninitialized:
 		return cuda.CodeIllegalAddress
 	case interp.Misaligned:
 		return cuda.CodeMisaligned

@@ -177,7 +177,7 @@ func TestCaptureAndReplay(t *testing.T) {
 		b.ok(b.LaunchGraph(e, b.s))
 	}
 	if b.Syncs() != before {
-		t.Error("a replay synchronised")
+		t.Error("a replay synchronized")
 	}
 	if v := b.value(y); v != 3 {
 		t.Errorf("y = %g after three replays", v)
@@ -192,7 +192,7 @@ func TestCaptureRules(t *testing.T) {
 		code int
 		do   func(b *bench, x cuda.Ptr) error
 	}{
-		"synchronise":   {codeCaptureUnsupported, func(b *bench, _ cuda.Ptr) error { return b.Synchronize(b.s) }},
+		"synchronize":   {codeCaptureUnsupported, func(b *bench, _ cuda.Ptr) error { return b.Synchronize(b.s) }},
 		"allocate":      {codeCaptureUnsupported, func(b *bench, _ cuda.Ptr) error { _, err := b.Alloc(4); return err }},
 		"free":          {codeCaptureUnsupported, func(b *bench, x cuda.Ptr) error { return b.Free(x) }},
 		"load":          {codeCaptureUnsupported, func(b *bench, _ cuda.Ptr) error { _, err := b.Load(""); return err }},

@@ -45,7 +45,7 @@ var plainPhrases = []struct{ phrase, write string }{
 	{`\blow cop(y|ies)\b`, "16-bit copy"},
 	{`\bshadow (cop|weight)`, "16-bit copy"},
 	{`\bgoes on (with|from)\b`, "continues, or: its epilogue is"},
-	{`\b(real|material|optim)is(e|es|ed|er|ers|ing|ation)\b`, "the spelling with z"},
+	{`(?i)(real|material|optim|normal|initial|recogn|quant|synchron|minim|canonical|general|serial|token|special)is(e|es|ed|er|ers|ing|ation)\b`, "the spelling with z"},
 	{`\bunless told otherwise\b`, "by default"},
 	{`\bspeed of light\b`, "upper bound of speed"},
 	{`\b[Tt]he road of\b`, "the pipeline, or how to"},

@@ -133,10 +133,10 @@ func TestCSV(t *testing.T) {
 	if !reflect.DeepEqual(m, want) {
 		t.Errorf("read %v, want %v", m, want)
 	}
-	m.Normalise(m.Normaliser())
-	n := m.Normaliser()
+	m.Normalize(m.Normalizer())
+	n := m.Normalizer()
 	if math.Abs(float64(n.Mean)) > 1e-6 || math.Abs(float64(n.Scale)-1) > 1e-6 {
-		t.Errorf("after normalising: mean %g, scale %g", n.Mean, n.Scale)
+		t.Errorf("after normalizing: mean %g, scale %g", n.Mean, n.Scale)
 	}
 }
 

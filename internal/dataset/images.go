@@ -138,11 +138,11 @@ func (m *Images) addRecord(record []string) error {
 	return nil
 }
 
-// Normaliser maps raw pixels to mean 0 and deviation 1.
-type Normaliser struct{ Mean, Scale float32 }
+// Normalizer maps raw pixels to mean 0 and deviation 1.
+type Normalizer struct{ Mean, Scale float32 }
 
-// Normaliser measures the images; apply the one of the training set to both sets.
-func (m *Images) Normaliser() Normaliser {
+// Normalizer measures the images; apply the one of the training set to both sets.
+func (m *Images) Normalizer() Normalizer {
 	var sum, squares float64
 	for _, p := range m.Pixels {
 		sum += float64(p)
@@ -154,11 +154,11 @@ func (m *Images) Normaliser() Normaliser {
 	if deviation == 0 {
 		deviation = 1 // all pixels equal: nothing to scale
 	}
-	return Normaliser{float32(mean), float32(1 / deviation)}
+	return Normalizer{float32(mean), float32(1 / deviation)}
 }
 
-// Normalise changes the pixels in place.
-func (m *Images) Normalise(n Normaliser) {
+// Normalize changes the pixels in place.
+func (m *Images) Normalize(n Normalizer) {
 	for i, p := range m.Pixels {
 		m.Pixels[i] = (p - n.Mean) * n.Scale
 	}

@@ -88,7 +88,7 @@ func TestDiagnoseCancellation(t *testing.T) {
 		variance := m.Named("variance").Sub(second, m.Square(first))
 		dev := m.Named("dev").Sqrt(m.Affine(variance, 1, 1e-6))
 		loss := m.ReduceSum(m.Square(m.Linear("fc", m.Div(m.Sub(x, first), dev), 2)))
-		s := train(t, m, loss, ampc.TrainConfig{Policy: p, Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Compile: ampc.CompileOptions{Disable: []string{"recognise"}}})
+		s := train(t, m, loss, ampc.TrainConfig{Policy: p, Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Compile: ampc.CompileOptions{Disable: []string{"recognize"}}})
 		v := make([]float32, 64*8)
 		for i := range v {
 			v[i] = 3000.1 + 7.3*float32(i/8) + float32(i%8)*1e-3

@@ -270,7 +270,7 @@ func faults() []fault {
 		{name: "eps of 1e-12", lower: "h*.shifted", want: finding{ampc.VanishedConstant, "%snorm", "div", "forward", "1e-12"},
 			layer: epsilonLayer, clean: both, inject: func(w *subject, h string) { w.times(h+"up.w", 0) },
 			config: func(c *ampc.TrainConfig) {
-				c.Compile.Disable, c.Scaler = []string{"recognise", "epsilon"}, ampc.Static(1)
+				c.Compile.Disable, c.Scaler = []string{"recognize", "epsilon"}, ampc.Static(1)
 			}},
 		{name: "bce on probabilities", lower: "h*.p", want: finding{ampc.Singular, "%slog_no", "log", "forward", "the logarithm of 0"},
 			layer: bceLayer, clean: f32, inject: func(w *subject, h string) { w.plus(h+"logit.b", 12) }},
@@ -331,7 +331,7 @@ func hiddenLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	return branch(m, h, m.Named("mix").Matmul(m.Named("probs").Softmax(scores, -1), h)), ampc.Tensor{}
 }
 
-// energyLayer is ConvNeXt V2's global response normalisation, its squares in
+// energyLayer is ConvNeXt V2's global response normalization, its squares in
 // the low dtype: each feature's energy over the mean of all energies.
 func energyLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	u := line(m, "up", h, subjectWidth)
@@ -360,7 +360,7 @@ func activationLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	return m.Named("out").Add(h, line(m, "down", m.Named("act").Relu(up), subjectWidth, 1e-5)), ampc.Tensor{}
 }
 
-// epsilonLayer normalises with an epsilon that the low dtype does not hold.
+// epsilonLayer normalizes with an epsilon that the low dtype does not hold.
 func epsilonLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	u := line(m, "up", h, subjectWidth, noBias)
 	centred := m.Named("centred").Sub(u, m.ReduceMean(u, ampc.ReduceOptions{Axes: []int{-1}, Keep: true}))

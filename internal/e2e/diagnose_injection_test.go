@@ -180,7 +180,7 @@ func TestCompilerPrevents(t *testing.T) {
 func TestCompilerRefuses(t *testing.T) {
 	m := ampc.New("eps")
 	h, _ := epsilonLayer(m, m.Input("x", ampc.F32, subjectRows, subjectWidth))
-	c := ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3), Policy: ampc.MixedF16().Lower("shifted"), Compile: ampc.CompileOptions{Disable: []string{"recognise"}}}
+	c := ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3), Policy: ampc.MixedF16().Lower("shifted"), Compile: ampc.CompileOptions{Disable: []string{"recognize"}}}
 	_, err := m.Train(c, ampc.Loss{Value: m.ReduceMean(h)})
 	wantError(t, err, "diagnose_faults_test.go:", "1e-12")
 	m, loss := small(8)

@@ -48,7 +48,7 @@ func moreFaults() []fault {
 			config: dynamic(1<<14, 1<<14), shrink: 0x1p-7},
 		{name: "variance by the difference of two means", lower: "h*.second", want: finding{ampc.Singular, "%sdev", "sqrt", "forward", "cancels"},
 			layer: varianceLayer, clean: []ampc.Policy{ampc.F32Only()}, inject: func(w *subject, h string) { w.plus(h+"up.b", 60) },
-			config: func(c *ampc.TrainConfig) { c.Compile.Disable = []string{"recognise", "epsilon"} }},
+			config: func(c *ampc.TrainConfig) { c.Compile.Disable = []string{"recognize", "epsilon"} }},
 		{name: "a pin in code", want: finding{ampc.ForwardOverflow, "%sboost", "affine", "forward", "remove the 16-bit pin"},
 			layer: pinnedLayer, clean: []ampc.Policy{ampc.F32Only()}, inject: func(w *subject, h string) { w.plus(h+"up.b", 4e4) }},
 		{name: "inner gradient under a dynamic scale", want: finding{ampc.NoFault, "grad.%smid", "matmul", "inner gradient", "scale search"},

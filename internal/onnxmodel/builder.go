@@ -39,7 +39,7 @@ func (g *Graph) Sub(name string) *Graph {
 	return &Graph{name: name, made: g.made, rand: g.rand}
 }
 
-// tensor is an initialiser; its elements are made when it is written.
+// tensor is an initializer; its elements are made when it is written.
 type tensor struct {
 	head message // all but raw_data
 	size int64
@@ -163,7 +163,7 @@ func (g *Graph) Node(op string, in, out []string, attrs ...Attr) {
 	g.body = g.body.raw(1, m)
 }
 
-// Const is an initialiser of integers; no sizes make a scalar.
+// Const is an initializer of integers; no sizes make a scalar.
 func (g *Graph) Const(dims []int64, x ...int64) string {
 	b := make([]byte, 0, 8*len(x))
 	for _, v := range x {
@@ -183,7 +183,7 @@ func (g *Graph) Number(x float32) string {
 	return g.add(g.fresh("number"), F32, nil, func(w io.Writer) error { return binary.Write(w, binary.LittleEndian, x) })
 }
 
-// Weight is an initialiser of numbers from a normal distribution.
+// Weight is an initializer of numbers from a normal distribution.
 func (g *Graph) Weight(name string, mean, std float64, dims ...int64) string {
 	seed := g.rand.Uint64()
 	n := elements(dims)
@@ -221,7 +221,7 @@ func (g *Graph) add(name string, dtype int64, dims []int64, fill func(w io.Write
 	return name
 }
 
-// Triangle is an initialiser of bools [1, 1, n, n] that holds on and below the diagonal.
+// Triangle is an initializer of bools [1, 1, n, n] that holds on and below the diagonal.
 func (g *Graph) Triangle(name string, n int64) string {
 	return g.add(name, Bool, []int64{1, 1, n, n}, func(w io.Writer) error {
 		row := make([]byte, n)

@@ -31,7 +31,7 @@ func RunOn(b runtime.Backend, g *ir.Graph, in map[string]*eval.Tensor, policy pa
 		return nil, err
 	}
 	defer s.Close()
-	if err := runtime.Initialise(s, p.Vars, 1); err != nil {
+	if err := runtime.Initialize(s, p.Vars, 1); err != nil {
 		return nil, err
 	}
 	x, err := b.Load(p, s)

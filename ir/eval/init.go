@@ -11,7 +11,7 @@ import (
 )
 
 // InitVar returns what a variable holds before the first step: the value of
-// its initialiser, zeros without one. Random initialisers draw from a stream
+// its initializer, zeros without one. Random initializers draw from a stream
 // of the variable's name and the seed, so adding a variable changes no other.
 func InitVar(v *ir.Value, seed int64) (*Tensor, error) {
 	if !v.Type.Shape.Static() {
@@ -26,11 +26,11 @@ func InitVar(v *ir.Value, seed int64) (*Tensor, error) {
 		return fromFile(v.Type, i)
 	}
 	if want := map[string]int{"": 1, "data": t.Len(), "normal": 2, "uniform": 2, "trunc_normal": 2, "kaiming": 1, "xavier": 2}[i.Func]; len(i.Args) != want {
-		return nil, fmt.Errorf("%s: initialiser %s takes %d arguments, got %d", v, i, want, len(i.Args))
+		return nil, fmt.Errorf("%s: initializer %s takes %d arguments, got %d", v, i, want, len(i.Args))
 	}
-	next := initialiser(i, newStream(v.Name, seed))
+	next := initializer(i, newStream(v.Name, seed))
 	if next == nil {
-		return nil, fmt.Errorf("%s: unknown initialiser %q", v, i.Func)
+		return nil, fmt.Errorf("%s: unknown initializer %q", v, i.Func)
 	}
 	for k := range t.F {
 		t.F[k] = next(k)
@@ -42,8 +42,8 @@ func InitVar(v *ir.Value, seed int64) (*Tensor, error) {
 	return t, nil
 }
 
-// initialiser returns the function of the element's index that fills a tensor.
-func initialiser(i *ir.Init, s *stream) func(k int) float64 {
+// initializer returns the function of the element's index that fills a tensor.
+func initializer(i *ir.Init, s *stream) func(k int) float64 {
 	a := i.Args
 	normal := func(std float64) func(int) float64 { return func(int) float64 { return std * s.normal() } }
 	switch i.Func {
@@ -113,7 +113,7 @@ func fromFile(t ir.Type, i *ir.Init) (*Tensor, error) {
 	return FromBytes(t, b)
 }
 
-// FileBytes reads what an initialiser "file" says a variable of type t holds,
+// FileBytes reads what an initializer "file" says a variable of type t holds,
 // as it is stored.
 func FileBytes(t ir.Type, i *ir.Init) ([]byte, error) {
 	f, err := os.Open(i.File)

@@ -11,7 +11,7 @@ type Options struct {
 	// Float64 keeps every float in float64 and rounds nothing: casts, round and
 	// tf32 change no value. Results then need not be representable.
 	Float64 bool
-	// Seed starts the random initialisers of variables that the caller did not give.
+	// Seed starts the random initializers of variables that the caller did not give.
 	Seed int64
 	// Stop is asked before every node of Run and Step, which its error ends; nil: nobody.
 	Stop func() error

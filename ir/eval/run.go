@@ -18,7 +18,7 @@ func (r *Result) Value(v *ir.Value) *Tensor { return r.all[v] }
 
 // Run evaluates one step with one micro-batch: prepare, forward, backward,
 // update. env gives inputs, params, states and constants by name; what it
-// lacks is initialised (an input without initialiser is an error). A variable
+// lacks is initialized (an input without initializer is an error). A variable
 // that a part writes has its next value in the parts after it.
 func Run(g *ir.Graph, env map[string]*Tensor, o Options) (*Result, error) {
 	return Step(g, env, []map[string]*Tensor{nil}, o)

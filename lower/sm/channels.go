@@ -78,7 +78,7 @@ func (c *cudaCall) batchNorm() error {
 	if c.channels.inline[out[0]] != nil { // another norm's pass computes it
 		return nil
 	}
-	return c.cluster(c.normalised(k))
+	return c.cluster(c.normalized(k))
 }
 
 // batchNormInfer launches the deviations of every channel and the pass that they are for.
@@ -98,11 +98,11 @@ func (c *cudaCall) batchNormInfer() error {
 	if c.channels.inline[c.s.Out[0]] != nil {
 		return nil
 	}
-	return c.cluster(c.normalised(c.images()))
+	return c.cluster(c.normalized(c.images()))
 }
 
-// normalised is y = (x − mean)·rstd·scale + bias, and what the norm ends in.
-func (c *cudaCall) normalised(k ptx.Channels) *lower.Cluster {
+// normalized is y = (x − mean)·rstd·scale + bias, and what the norm ends in.
+func (c *cudaCall) normalized(k ptx.Channels) *lower.Cluster {
 	p, in, out := c.channelPass(k), c.s.In, c.s.Out
 	y := p.norm(c.s)
 	end := c.s.Kernel.Fusion

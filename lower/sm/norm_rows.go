@@ -10,9 +10,9 @@ import (
 )
 
 // Norms over rows, on a GPU: the elementwise step that makes what is
-// normalised, or what its gradient is taken of, and one that reads the result
+// normalized, or what its gradient is taken of, and one that reads the result
 // run inside the norm's kernel. A trunk is then added to its branch where it is
-// normalised, and its gradient where the norm's is made.
+// normalized, and its gradient where the norm's is made.
 
 // rowNormInput is the operand of a norm over rows that a step before it may
 // make, by op: x, or a gradient's dy.

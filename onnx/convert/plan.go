@@ -14,7 +14,7 @@ type Report struct {
 	Nodes   int // of the main graph
 	Low     int // that compute in 16 bits
 	Casts   int // that were added
-	Weights int // initialisers that are stored in 16 bits
+	Weights int // initializers that are stored in 16 bits
 	Kept    []Kept
 }
 
@@ -37,7 +37,7 @@ type convertPlan struct {
 	report *Report
 
 	from   map[string]int          // the node that makes a value
-	inits  map[string]*onnx.Tensor // initialisers and constants that may be stored in 16 bits
+	inits  map[string]*onnx.Tensor // initializers and constants that may be stored in 16 bits
 	consts map[string]int          // the nodes of these constants
 	needed map[string]bool         // values that keep their names and types: outputs, and what branches read
 	names  map[string]bool         // all there are
@@ -89,7 +89,7 @@ func LeastOpset(low ir.DType) int64 {
 }
 
 // before are the passes that would leave nodes without a place in the model.
-var before = []string{"recognise", "canon", "padding", "layout", "cluster", "views"}
+var before = []string{"recognize", "canon", "padding", "layout", "cluster", "views"}
 
 // decide runs the passes, and says for each node whether it computes in 16
 // bits, or why it does not.

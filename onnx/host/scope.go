@@ -15,9 +15,9 @@ type scope struct {
 	nodes   []*onnx.Node
 	reads   [][]string // by node, what graphs in attributes read included
 	order   []int      // operands come first; only what the outputs need
-	free    []bool     // by node: it reads initialisers alone
+	free    []bool     // by node: it reads initializers alone
 	opsets  map[string]int64
-	inits   map[string]*onnx.Tensor // initialisers and constants, by name
+	inits   map[string]*onnx.Tensor // initializers and constants, by name
 	inputs  []string
 	outputs []*onnx.Info
 
@@ -30,7 +30,7 @@ func newScope(path string, outer *scope, opsets map[string]int64, g *onnx.Graph)
 	s := &scope{path: path, outer: outer, opsets: opsets, nodes: g.Nodes, outputs: g.Outputs, inits: map[string]*onnx.Tensor{}}
 	for _, t := range g.Initializers {
 		if s.inits[t.Name] != nil {
-			return nil, fmt.Errorf("initialiser %q stands twice", t.Name)
+			return nil, fmt.Errorf("initializer %q stands twice", t.Name)
 		}
 		s.inits[t.Name] = t
 	}
@@ -50,7 +50,7 @@ func newFunction(path string, opsets map[string]int64, f *onnx.Function, nodes [
 }
 
 // prepare orders the nodes that the outputs need. Constants are not among them:
-// they are initialisers.
+// they are initializers.
 func (s *scope) prepare() error {
 	s.subs, s.plans = map[*onnx.Node]map[string]*scope{}, []*plan{{scope: s, stages: map[string]*stage{}}}
 	order, err := onnx.Sorted(s.nodes)
@@ -82,7 +82,7 @@ func (s *scope) prepare() error {
 	return nil
 }
 
-// findFree finds the nodes that read nothing but initialisers, directly or not.
+// findFree finds the nodes that read nothing but initializers, directly or not.
 func (s *scope) findFree() {
 	s.free = make([]bool, len(s.nodes))
 	known := map[string]bool{}

@@ -38,7 +38,7 @@ type Session struct {
 	main   *scope
 	o      Options
 	store  runtime.Store
-	names  map[*onnx.Tensor]string // of initialisers, in the store
+	names  map[*onnx.Tensor]string // of initializers, in the store
 	taken  map[string]bool
 	made   map[string]*onnx.Tensor            // of names, those whose elements are computed
 	equal  map[[sha256.Size]byte]*onnx.Tensor // tables of integers, by their contents
@@ -203,7 +203,7 @@ func (k Kind) kind() string {
 	return k.String()
 }
 
-// nameOf is the name of an initialiser in the store.
+// nameOf is the name of an initializer in the store.
 func (s *Session) nameOf(t *onnx.Tensor, name string, in *scope) string {
 	if known, ok := s.names[t]; ok {
 		return known

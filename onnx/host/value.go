@@ -30,7 +30,7 @@ type Value struct {
 
 	data   []byte       // of a tensor; nil: only elems is there, or init
 	elems  *eval.Tensor // the same, decoded
-	init   *onnx.Tensor // an initialiser that was passed through
+	init   *onnx.Tensor // an initializer that was passed through
 	stable bool         // the same in most runs: programs may be made for its elements
 }
 

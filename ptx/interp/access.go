@@ -120,7 +120,7 @@ func (w *warp) load(in *inst, lane int, b *buffer, off uint64) error {
 
 func (w *warp) checkRead(in *inst, lane int, b *buffer, off uint64, n int, atomic bool) error {
 	if !b.written(off, n) {
-		return w.fault(Uninitialised, in, lane, "byte %d of the allocation was never written", b.never(off, n))
+		return w.fault(Uninitialized, in, lane, "byte %d of the allocation was never written", b.never(off, n))
 	}
 	w.trace(b, off, pageRead)
 	now := w.stamp(lane, atomic)

@@ -53,8 +53,8 @@ func TestFaults(t *testing.T) {
 		{"past shared memory", OutOfBounds, "ld.shared.u32 %r4, [%r2+256]; ret;"},
 		{"odd address", Misaligned, "ld.global.u32 %r4, [%d0+2]; ret;"},
 		{"vector at word", Misaligned, "ld.global.v4.u32 {%r4, %r5, %r6, %r7}, [%d0+4]; ret;"},
-		{"shared never written", Uninitialised, "ld.shared.u32 %r4, [%r2]; ret;"},
-		{"register written by some lanes", Uninitialised, "setp.lt.u32 %p0, %r0, 5; @%p0 mov.u32 %r4, 1; add.u32 %r5, %r4, 1; ret;"},
+		{"shared never written", Uninitialized, "ld.shared.u32 %r4, [%r2]; ret;"},
+		{"register written by some lanes", Uninitialized, "setp.lt.u32 %p0, %r0, 5; @%p0 mov.u32 %r4, 1; add.u32 %r5, %r4, 1; ret;"},
 		{"all write one word", Race, "st.global.u32 [%d0], %r0; ret;"},
 		{"blocks write the same words", Race, "st.global.u32 [%d1], %r0; ret;"},
 		{"read of a neighbour's word", Race, "setp.eq.u32 %p0, %r3, 0; @%p0 bra L; ret; L: st.global.u32 [%d1], %r0; xor.b32 %r4, %r0, 1; mul.wide.u32 %d2, %r4, 4; add.u64 %d2, %d0, %d2; ld.global.u32 %r5, [%d2]; ret;"},
@@ -134,7 +134,7 @@ func TestMemory(t *testing.T) {
 		t.Errorf("addresses %#x %#x", a, b)
 	}
 	if err := m.Read(make([]byte, 1), a); err == nil {
-		t.Error("uninitialised byte is read")
+		t.Error("uninitialized byte is read")
 	}
 	if err := m.Write(a+90, make([]byte, 11)); err == nil {
 		t.Error("write past the end")

@@ -21,7 +21,7 @@ type FaultKind string
 const (
 	OutOfBounds   FaultKind = "out of bounds"
 	Misaligned    FaultKind = "misaligned"
-	Uninitialised FaultKind = "uninitialised"
+	Uninitialized FaultKind = "uninitialized"
 	Race          FaultKind = "race"
 	Divergence    FaultKind = "divergence"
 	Runaway       FaultKind = "runaway"

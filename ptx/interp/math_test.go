@@ -37,7 +37,7 @@ func execute(p *Program, l *ptx.Launch, partial bool, steps int64, args [][]byte
 }
 
 // runBuffers runs a program on copies of a case's buffers and brings back what it wrote. Arguments that
-// are only written start uninitialised, unless the case is partial. Argument over, if not 0, lies where
+// are only written start uninitialized, unless the case is partial. Argument over, if not 0, lies where
 // argument 0 lies.
 func runBuffers(p *Program, l *ptx.Launch, c ptxtest.Case, steps int64, bufs []ptxtest.Tensor, over int) (Stats, error) {
 	return newBench(l, c, bufs, over).run(p, steps, bufs)
@@ -236,7 +236,7 @@ func TestPow(t *testing.T) {
 	t.Logf("%.3f ulp", worst)
 }
 
-// forget makes n bytes uninitialised again.
+// forget makes n bytes uninitialized again.
 func (m *Memory) forget(addr uint64, n int) error {
 	b, off, err := m.span(addr, n)
 	if err == nil {

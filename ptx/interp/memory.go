@@ -98,7 +98,7 @@ const (
 // NewMemory returns an empty memory.
 func NewMemory() *Memory { return &Memory{next: firstAddr} }
 
-// Alloc reserves n bytes, aligned to 256, all uninitialised, and returns their address.
+// Alloc reserves n bytes, aligned to 256, all uninitialized, and returns their address.
 func (m *Memory) Alloc(n int) uint64 {
 	b := &buffer{addr: m.next, data: make([]byte, n), init: make([]byte, n)}
 	m.bufs = append(m.bufs, b)
@@ -146,7 +146,7 @@ func (m *Memory) span(addr uint64, n int) (*buffer, uint64, error) {
 	return b, addr - b.addr, nil
 }
 
-// Write copies data to addr and marks it initialised.
+// Write copies data to addr and marks it initialized.
 func (m *Memory) Write(addr uint64, data []byte) error {
 	b, off, err := m.span(addr, len(data))
 	if err != nil {
@@ -170,7 +170,7 @@ func (m *Memory) Read(dst []byte, addr uint64) error {
 	return nil
 }
 
-// Fill sets n bytes to v and marks them initialised.
+// Fill sets n bytes to v and marks them initialized.
 func (m *Memory) Fill(addr uint64, v byte, n int) error {
 	b, off, err := m.span(addr, n)
 	if err != nil {

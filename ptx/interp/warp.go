@@ -166,7 +166,7 @@ func (w *warp) holds(guard int, not bool, mask uint32) uint32 {
 
 func (w *warp) needInit(in *inst, reg int, eff uint32) error {
 	if missing := eff &^ w.init[reg]; missing != 0 {
-		return w.fault(Uninitialised, in, bits.TrailingZeros32(missing), "reads a register that was never written in this lane")
+		return w.fault(Uninitialized, in, bits.TrailingZeros32(missing), "reads a register that was never written in this lane")
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ func normCases() []Case {
 func residual(rows, cols int, in, out ptx.DType) ptx.Norm {
 	c := append(code(ptx.Float32, out, in), ptx.Instr{Op: "add", Type: ptx.Float32, A: 0, B: 1}, ptx.Instr{Op: "add", Type: ptx.Float32, A: 3, B: 2})
 	x := 4
-	if in.Low() { // what is normalised is the trunk as it is stored
+	if in.Low() { // what is normalized is the trunk as it is stored
 		c = append(c, ptx.Instr{Op: "round", Type: ptx.Float32, To: in, A: x})
 		x++
 	}

@@ -5,7 +5,7 @@ import (
 	"ampc/runtime/cpu/kern"
 )
 
-// normKernels normalise: over the last dimensions by kern's row kernels, over
+// normKernels normalize: over the last dimensions by kern's row kernels, over
 // channels by its channel norm.
 var normKernels = map[string]binder{
 	"layer_norm":       bindRowNorm,
@@ -102,7 +102,7 @@ func (c *call) channelNorm() *kern.ChannelNorm {
 	return n
 }
 
-// normEpilogue says what becomes of the normalised channels.
+// normEpilogue says what becomes of the normalized channels.
 func (c *call) normEpilogue(n *kern.ChannelNorm) {
 	n.Beta, n.Y, n.Eps = c.named("bias").buf(), c.out[0].buf(), c.Float("eps")
 	if n.Relu = c.end.Relu; c.end.Residual > 0 {

@@ -15,7 +15,7 @@ var rowKernels = map[string]binder{
 	"log_softmax_grad": alongAxis(func(m *kern.Machine, dx, y, dy kern.Buf, rows, cols int) { m.LogSoftmaxGrad(dx, y, dy, rows, cols) }),
 }
 
-// axis normalises the axis attribute and splits v's shape around it.
+// axis normalizes the axis attribute and splits v's shape around it.
 func (c *call) axis(v view) (outer, n, inner int) {
 	d := v.dims()
 	a := int(c.Int("axis"))

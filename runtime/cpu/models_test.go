@@ -94,7 +94,7 @@ func state(t *testing.T, p *lower.Program, threads int) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := runtime.Initialise(s, vars, 7); err != nil {
+	if err := runtime.Initialize(s, vars, 7); err != nil {
 		t.Fatal(err)
 	}
 	e, err := b.Load(p, s)

@@ -30,7 +30,7 @@ func loaded(t testing.TB, b *Backend, src string) (*lower.Program, runtime.Store
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := runtime.Initialise(s, p.Vars, 1); err != nil {
+	if err := runtime.Initialize(s, p.Vars, 1); err != nil {
 		t.Fatal(err)
 	}
 	e, err := b.Load(p, s)

@@ -110,7 +110,7 @@ func (d Diagnosis) MarshalJSON() ([]byte, error) {
 // Case is a step to be replayed.
 type Case struct {
 	Graph  *ir.Graph         // compiled; it is not changed
-	State  map[string][]byte // variables before the step; what is missing is initialised
+	State  map[string][]byte // variables before the step; what is missing is initialized
 	Feeds  []runtime.Feed    // one per micro-batch
 	Policy string            // its name, for the report
 	Seed   int64             // of what variables start with

@@ -114,7 +114,7 @@ const sampled = 1 << 14
 // alike reports whether elements do not differ by their place.
 func alike(i *ir.Init) bool { return i == nil || i.Func != "data" && i.Func != "file" }
 
-// draw is a variable as a seed initialises it.
+// draw is a variable as a seed initializes it.
 type draw struct {
 	v    *ir.Value
 	seed int64

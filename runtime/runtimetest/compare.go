@@ -25,7 +25,7 @@ type Loaded struct {
 	env     map[string]*eval.Tensor
 }
 
-// Load lowers g for b, verifies the Program, and initialises the variables
+// Load lowers g for b, verifies the Program, and initializes the variables
 // with seed on both sides.
 func Load(t testing.TB, b runtime.Backend, g *ir.Graph, seed int64) *Loaded {
 	t.Helper()
@@ -44,7 +44,7 @@ func Load(t testing.TB, b runtime.Backend, g *ir.Graph, seed int64) *Loaded {
 	if l.Store, err = b.NewStore(vars); err != nil {
 		t.Fatal(err)
 	}
-	if err := runtime.Initialise(l.Store, vars, seed); err != nil {
+	if err := runtime.Initialize(l.Store, vars, seed); err != nil {
 		t.Fatal(err)
 	}
 	for _, v := range g.Vars {

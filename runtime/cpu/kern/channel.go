@@ -79,7 +79,7 @@ func (m *Machine) ChannelNorm(n *ChannelNorm) {
 		t.apply()
 		return
 	}
-	m.channels(n, (*channelTask).normalise, (*channelTask).normalisePlanes, 8)
+	m.channels(n, (*channelTask).normalize, (*channelTask).normalizePlanes, 8)
 }
 
 // ChannelNormGiven computes Y with the Mean and Var that are there, and Rstd.
@@ -237,8 +237,8 @@ func (t *channelTask) put(b Buf, at int, p piece, x []float32) {
 	}
 }
 
-// normalise computes the moments of each block about its own mean and joins them (Chan, Golub, LeVeque 1979).
-func (t *channelTask) normalise(w *worker, stat int) {
+// normalize computes the moments of each block about its own mean and joins them (Chan, Golub, LeVeque 1979).
+func (t *channelTask) normalize(w *worker, stat int) {
 	n, p := &t.n, t.m.Path
 	image, c0, c1 := t.share(stat)
 	var count, sum, sq float64

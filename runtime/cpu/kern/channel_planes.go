@@ -93,9 +93,9 @@ func (t *channelTask) total(f *Fused, c, i int) (sum float64) {
 // scalarsOf are the scalars of channel c.
 func (t *channelTask) scalarsOf(c int) []float32 { return t.scalars[RowScalars*c:][:RowScalars] }
 
-// normalisePlanes sums values and squares about the mean of the images before, at first of the first image alone, and joins
+// normalizePlanes sums values and squares about the mean of the images before, at first of the first image alone, and joins
 // the moments (Chan, Golub, LeVeque 1979): where those means are far apart, so are the values from their mean.
-func (t *channelTask) normalisePlanes(w *worker, block int) {
+func (t *channelTask) normalizePlanes(w *worker, block int) {
 	n := &t.n
 	c0, c1 := t.channelsOf(block)
 	t.sum(w, t.firstRows, c0, c1, 0, 1)

@@ -8,11 +8,11 @@ import (
 	"ampc/passes/ranges"
 )
 
-// recognise rewrites what is safe to rewrite, and says so: a sigmoid before a
+// recognize rewrites what is safe to rewrite, and says so: a sigmoid before a
 // binary cross entropy, a log of a softmax, attention scores scaled after the
 // product, and norms, softmax and GELU that were spelled out. Parts that nothing
 // else reads go. A node whose parts are pinned differently stays as it is.
-func recognise(g *ir.Graph, c *Context) error {
+func recognize(g *ir.Graph, c *Context) error {
 	for range 2 { // the second round sees what the first one made
 		r := &rewriter{g: g, c: c, b: ir.Edit(g), uses: g.Uses(), kept: keptValues(g, c), done: map[*ir.Node]bool{}, to: map[*ir.Value]*ir.Value{}, at: map[*ir.Node][]*ir.Node{}}
 		body := g.Body[ir.Forward]
@@ -342,19 +342,19 @@ func isTanhArgument(u, x *ir.Value) bool {
 	return false
 }
 
-// normalised is c·1/√(mean(c²)+eps), times a scale where one is there.
-type normalised struct {
+// normalized is c·1/√(mean(c²)+eps), times a scale where one is there.
+type normalized struct {
 	c, scale *ir.Value
 	mean     *ir.Node // the reduction of squares
 	eps      float64
 	parts    []*ir.Node
 }
 
-// asNormalised matches v as a normalised value over trailing dimensions.
-func asNormalised(v *ir.Value) *normalised {
+// asNormalized matches v as a normalized value over trailing dimensions.
+func asNormalized(v *ir.Value) *normalized {
 	for depth := 1; depth <= maxDepth; depth++ {
 		if p := factors(v, depth); p.k == 1 && len(p.fs) >= 2 && len(p.fs) <= 3 {
-			if n := normalisedBy(p); n != nil {
+			if n := normalizedBy(p); n != nil {
 				return n
 			}
 		}
@@ -362,8 +362,8 @@ func asNormalised(v *ir.Value) *normalised {
 	return nil
 }
 
-func normalisedBy(p *product) *normalised {
-	n := &normalised{parts: p.via}
+func normalizedBy(p *product) *normalized {
+	n := &normalized{parts: p.via}
 	for _, f := range p.fs {
 		if f.halves != -1 {
 			continue
@@ -397,7 +397,7 @@ func normalisedBy(p *product) *normalised {
 
 // squares reports whether the reduction is the mean of c²; the variance of x
 // is that of x less its mean.
-func (n *normalised) squares(c *ir.Value) bool {
+func (n *normalized) squares(c *ir.Value) bool {
 	if n.mean.Op == ir.OpReduceVar {
 		x := centredOn(c, n.mean)
 		return x != nil && x == n.mean.In[0] && n.mean.Int("correction") == 0
@@ -444,7 +444,7 @@ func (r *rewriter) layerNorm(n *ir.Node) ([]*ir.Node, func(*ir.Builder) *ir.Valu
 	var parts []*ir.Node
 	if n.Op == ir.OpAdd {
 		for i := range 2 {
-			if m := asNormalised(n.In[i]); m != nil && spans(n.In[1-i], m.mean) {
+			if m := asNormalized(n.In[i]); m != nil && spans(n.In[1-i], m.mean) {
 				core, bias = n.In[i], n.In[1-i]
 				parts = append(parts, core.Def)
 				break
@@ -454,7 +454,7 @@ func (r *rewriter) layerNorm(n *ir.Node) ([]*ir.Node, func(*ir.Builder) *ir.Valu
 			return nil, nil
 		}
 	}
-	m := asNormalised(core)
+	m := asNormalized(core)
 	if m == nil {
 		return nil, nil
 	}
@@ -469,7 +469,7 @@ func (r *rewriter) layerNorm(n *ir.Node) ([]*ir.Node, func(*ir.Builder) *ir.Valu
 }
 
 func (r *rewriter) rmsNorm(n *ir.Node) ([]*ir.Node, func(*ir.Builder) *ir.Value) {
-	m := asNormalised(n.Out[0])
+	m := asNormalized(n.Out[0])
 	if m == nil || m.mean.Op != ir.OpReduceMean {
 		return nil, nil
 	}

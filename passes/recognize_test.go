@@ -16,9 +16,9 @@ import (
 // and the gradients that autodiff finds through the spelled-out form. Both run
 // in f32 on the evaluator, so what differs is rounding: a few ulp of the largest
 // number on the way for each of the roundings that one element sees.
-func TestRecognisedComputesTheSame(t *testing.T) {
+func TestRecognizedComputesTheSame(t *testing.T) {
 	const roundings = 64
-	files, err := filepath.Glob("../testdata/passes/recognise/*.txtar")
+	files, err := filepath.Glob("../testdata/passes/recognize/*.txtar")
 	if err != nil || len(files) < 15 {
 		t.Fatalf("%d goldens: %v", len(files), err)
 	}
@@ -44,7 +44,7 @@ func TestRecognisedComputesTheSame(t *testing.T) {
 					Compiling: Compiling{Disable: disable},
 				})
 			}
-			plain, rewritten := step("recognise"), step()
+			plain, rewritten := step("recognize"), step()
 			env := inputs(plain, rand.New(rand.NewPCG(5, 6)), 2)
 			a, b := results(t, plain, env), results(t, rewritten, env)
 			for name, x := range a {
@@ -131,7 +131,7 @@ func TestRewritesHoldInF16(t *testing.T) {
 				}
 				return results(t, g, env)["result 0"].F
 			}
-			want, spelled, rewritten := run(F32()), run(MixedF16(), "recognise"), run(MixedF16())
+			want, spelled, rewritten := run(F32()), run(MixedF16(), "recognize"), run(MixedF16())
 			worst := func(x []float64) (d float64) {
 				for i := range x {
 					if e := math.Abs(x[i] - want[i]); e > d || e != e {
