@@ -2,8 +2,9 @@ package ptx
 
 import "fmt"
 
-// Batch runs the same elementwise code over many tensors in one launch: all parameters that are updated
-// alike, with their gradients and optimizer state; all weights that are cast to one type.
+// Batch runs the same elementwise code over many tensors in one launch. Examples: the update of all
+// parameters of one optimizer, with their gradients and states; the casts of all weights to one
+// type.
 //
 // Tensor i has Sizes[i] elements; Shape is not used. An access with Stride nil goes through the
 // tensor's elements and finds the address of its buffer in a table. An access with Stride [0] is a
@@ -14,17 +15,18 @@ type Batch struct {
 	Sizes []int64
 }
 
-// Word is one 64-bit entry of a Batch's table: a number, or where Access is not negative the address
-// of the buffer that access (loads first, then stores) walks for a tensor.
+// Word is one 64-bit entry of a Batch's table. If Access is negative, the entry is Value. Otherwise
+// it is the address of a tensor's buffer for that access, where loads are counted first, then
+// stores.
 type Word struct {
 	Value          int64
 	Tensor, Access int
 }
 
-// BatchChunk is how many elements of one tensor a block handles.
+// BatchChunk is the number of elements of one tensor that a block handles.
 const BatchChunk = elementThreads * 128
 
-// Blocks is how many blocks the launch has: one for every chunk of every tensor.
+// Blocks is the number of blocks of the launch: one for every chunk of every tensor.
 func (t Batch) Blocks() int {
 	n := 0
 	for _, size := range t.Sizes {
@@ -33,8 +35,8 @@ func (t Batch) Blocks() int {
 	return n
 }
 
-// Table is what the first parameter points to: for every block its tensor and the chunk of it, then
-// for every tensor its size and its addresses.
+// Table is the content of the memory that the first parameter points to: for every block its tensor
+// and chunk, then for every tensor its size and its addresses.
 func (t Batch) Table() []Word {
 	var words []Word
 	for i, size := range t.Sizes {

@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// Builder writes one kernel. Operands are typed by their registers; the first mistake (unknown
-// instruction, operand of the wrong class, instruction newer than the flavour) is kept and
-// returned by Kernel, and everything after it is ignored.
+// Builder writes one kernel. Registers carry the types of operands. Kernel returns the first
+// mistake (an unknown instruction, an operand of the wrong class, an instruction newer than the
+// flavour); calls after it have no effect.
 type Builder struct {
 	fl     Flavour
 	k      Kernel
@@ -17,13 +17,13 @@ type Builder struct {
 	not    bool
 }
 
-// NewBuilder starts a kernel for blocks of threads threads.
+// NewBuilder starts a kernel whose blocks have the given number of threads.
 func NewBuilder(fl Flavour, name string, threads int) *Builder {
 	return &Builder{fl: fl, k: Kernel{Name: name, Threads: threads}}
 }
 
-// Kernel ends the kernel with a return and gives it back, verified, without the instructions whose
-// results nothing reads.
+// Kernel ends the kernel with a return instruction, removes instructions whose results nothing
+// reads, verifies the kernel and returns it.
 func (b *Builder) Kernel() (*Kernel, error) {
 	b.Do("ret")
 	if b.err != nil {
@@ -74,12 +74,12 @@ func (b *Builder) Do(name string, args ...Arg) Reg {
 	return dst
 }
 
-// To emits an instruction with its destination given: an existing register or a Vec.
+// To emits an instruction that writes dst, an existing register or a Vec.
 func (b *Builder) To(dst Arg, name string, args ...Arg) {
 	b.emit(name, append([]Arg{dst}, args...))
 }
 
-// When emits what body emits under the guard p (or not p).
+// When emits the instructions of body, all guarded by p (or by not p).
 func (b *Builder) When(p Reg, holds bool, body func()) {
 	if b.guard.Class != NoClass {
 		b.fail("nested guards")
@@ -109,19 +109,19 @@ func (b *Builder) emit(name string, args []Arg) {
 	b.k.Body = append(b.k.Body, in)
 }
 
-// NewLabel makes a label that Place puts somewhere.
+// NewLabel makes a label; Place sets its position.
 func (b *Builder) NewLabel() Label {
 	b.labels++
 	return Label(fmt.Sprintf("L%d", b.labels-1))
 }
 
-// Place puts the label here.
+// Place sets the label's position to the next instruction.
 func (b *Builder) Place(l Label) { b.k.Body = append(b.k.Body, Inst{Label: string(l)}) }
 
-// If runs body where p holds; the rest jumps over it.
+// If runs body in the threads where p is true; the others branch over it.
 func (b *Builder) If(p Reg, body func()) { b.branchOver(p, true, body) }
 
-// Unless runs body where p does not hold.
+// Unless runs body in the threads where p is false.
 func (b *Builder) Unless(p Reg, body func()) { b.branchOver(p, false, body) }
 
 func (b *Builder) branchOver(p Reg, holds bool, body func()) {
@@ -135,9 +135,9 @@ func (b *Builder) branchOver(p Reg, holds bool, body func()) {
 	b.Place(end)
 }
 
-// Loop runs body with i = from, from+step, … while i < limit; all are of unsigned type u32 or
-// u64, as from's class says. i is a register that body must not write. Where constants say that
-// there is one round at most, there is no way back.
+// Loop runs body with i = from, from+step, … while i < limit. All three are u32 or u64, by from's
+// class. body must not write i. If the bounds are constants that allow at most one iteration, no
+// backward branch is emitted.
 func (b *Builder) Loop(from, limit, step Arg, c Class, body func(i Reg)) {
 	t := unsignedType(c)
 	if s, ok := step.(I); ok && b.oneRound(from, limit, s, t, body) {

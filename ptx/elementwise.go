@@ -55,15 +55,15 @@ type Argument struct {
 	Read  bool // read by the kernel
 }
 
-// Launch is a generated kernel and how to launch it. All arguments are device pointers aligned to
-// 256 bytes; there is one for each entry of Args, in order.
+// Launch is a generated kernel with its launch configuration. There is one argument for each entry
+// of Args, in order; each is a device pointer aligned to 256 bytes.
 type Launch struct {
 	Kernel *Kernel
 	Grid   [3]int
 	Block  int
 	Args   []Argument
-	// InPlace: the first argument written may lie where the first one read lies, if their types have
-	// one size.
+	// InPlace: the first written argument may be the buffer of the first read one, if their types
+	// have the same size.
 	InPlace bool
 }
 

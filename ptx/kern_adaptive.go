@@ -2,9 +2,10 @@ package ptx
 
 import "fmt"
 
-// AdaptivePool averages Outer images of In positions and Inner channels behind each over Out parts: part
-// i of n over m positions covers floor(i·m/n) up to ceil((i+1)·m/n). Dimensions that are not there have
-// size 1. Forward arguments: x, y. Backward, its transpose: dy, dx.
+// AdaptivePool averages images of shape Outer×In×Inner, In being up to three spatial dimensions, to
+// shape Outer×Out×Inner. Position i of n outputs averages the inputs from floor(i·m/n) to before
+// ceil((i+1)·m/n) of m. Absent dimensions have size 1. Forward arguments: x, y. Backward arguments:
+// dy, dx.
 type AdaptivePool struct {
 	Name         string
 	Outer, Inner int
@@ -82,7 +83,8 @@ func (s AdaptivePool) Forward(fl Flavour) (*Launch, error) {
 	return finish(b, grid, p.list)
 }
 
-// Backward generates dx, one thread for each element: the sum over its parts of dy by their size.
+// Backward generates dx, one thread for each element: the sum of dy over the outputs that read it,
+// each divided by the number of its inputs.
 func (s AdaptivePool) Backward(fl Flavour) (*Launch, error) {
 	in, out, err := s.check()
 	if err != nil {

@@ -2,9 +2,10 @@ package ptx
 
 import "fmt"
 
-// Channels views a tensor as Outer×C×Inner for work on each channel: NCHW images have Outer = N and
-// Inner = H·W, NHWC images Outer = N·H·W and Inner = 1. Split > 1 divides the elements of a channel
-// into contiguous parts with results of their own; the results of a part without elements mean nothing.
+// Channels views a tensor as Outer×C×Inner for work on each channel. NCHW images have Outer = N and
+// Inner = H·W, NHWC images Outer = N·H·W and Inner = 1. Split > 1 divides the elements of each
+// channel into contiguous parts, each with its own results; the results of a part without elements
+// are undefined.
 type Channels struct {
 	Name            string
 	Outer, C, Inner int
@@ -120,9 +121,9 @@ func (p *channelPass) write(body func(slot Reg)) {
 	b.If(lead, func() { body(b.Do("mad.lo.u32", b.special("%ctaid.y"), I(p.C), p.channel)) })
 }
 
-// Moments generates the mean and the sum of squared deviations of each part of each channel, from
-// differences to the part's first element, to 0 where that is infinite or NaN, so that a mean is infinite
-// where it has to be. Arguments: x, mean f32[Split×C], m2 f32[Split×C].
+// Moments generates the mean and the sum of squared deviations of each part of each channel. It
+// sums differences from the part's first element, or from 0 if that element is not finite, so that
+// the mean is infinite where it must be. Arguments: x, mean f32[Split×C], m2 f32[Split×C].
 func (s Channels) Moments(fl Flavour) (*Launch, error) {
 	if err := s.check(); err != nil {
 		return nil, err
@@ -159,10 +160,10 @@ func (s Channels) Moments(fl Flavour) (*Launch, error) {
 	return finish(b, s.grid(), q.list)
 }
 
-// Merge joins the partial moments of Parts parts (Chan, Golub, LeVeque 1979) into what batch
-// normalization keeps, one thread for each channel.
-// Arguments: mean, m2 (of Moments), with Running running_mean, running_var, then mean f32[C], rstd f32[C],
-// with Running new_mean f32[C] and new_var f32[C] = old + momentum·(batch − old), the variance unbiased.
+// Merge joins the partial moments of Parts parts (Chan, Golub, LeVeque 1979) into the statistics of
+// batch normalization, one thread for each channel. Arguments: mean, m2 (of Moments), with Running
+// running_mean, running_var, then mean f32[C], rstd f32[C], with Running new_mean f32[C] and
+// new_var f32[C] = old + momentum·(batch − old), the variance unbiased.
 type Merge struct {
 	Channels
 	Eps, Momentum float32

@@ -47,8 +47,8 @@ func (s ChannelSum) Build(fl Flavour) (*Launch, error) {
 	return finish(w.b, [3]int{w.across(), w.split, 1}, w.args)
 }
 
-// Blocks is how many blocks one part has beside each other, and how many elements of a channel a block
-// takes at a time.
+// Blocks is the number of blocks side by side in one part, and the number of elements of a channel
+// that a block reads at a time.
 func (s ChannelSum) Blocks(fl Flavour) (across, step int, err error) {
 	w, err := s.generate(fl)
 	if err != nil {

@@ -9,10 +9,11 @@ import (
 //
 // Forward arguments: table, ids, y of Tokens×Cols; an id outside the table gives NaN.
 //
-// The gradient is two launches. Order sorts the positions by id: arguments ids, order and, where Passes is
-// more than 1, spare, each of Tokens i64 with the id in the high word and the position in the low one; an
-// id outside the table sorts behind all. Backward: dy, order, dtable of Vocab×Cols (type Out); each row of
-// the table adds its rows of dy in order of their positions, in f32.
+// The gradient is two launches. Order sorts the positions by id. Its arguments are ids, order and,
+// if Passes is more than 1, spare; order and spare are Tokens i64 with the id in the high word and
+// the position in the low one. An id outside the table sorts last. Backward has the arguments dy,
+// order and dtable of Vocab×Cols (type Out). It adds to each row of the table its rows of dy in
+// order of their positions, in f32.
 type Embedding struct {
 	Name                string
 	Vocab, Cols, Tokens int
@@ -105,8 +106,8 @@ type embedSum struct {
 	warpLane  Reg // in the warp; rows.lane counts columns
 }
 
-// Backward generates the sums. A warp finds where its rows begin in the order, then reads what lies there,
-// several rows of dy at a time, and adds it row by row.
+// Backward generates the sums. A warp searches for the start of its rows in the order, then loads
+// several rows of dy at a time and adds them one by one.
 func (s Embedding) Backward(fl Flavour) (*Launch, error) {
 	if err := s.check(); err != nil {
 		return nil, err

@@ -2,9 +2,9 @@ package ptx
 
 import "fmt"
 
-// Gather picks along the middle dimension of Outer×N×Inner. Plain: y[o,m,i] = x[o, ids[m], i] with
-// M ids. Elementwise: y[o,m,i] = x[o, ids[o,m,i], i]. A negative id counts from the end; one outside
-// gives NaN, or 0 for integers. Arguments: x, ids, y.
+// Gather reads elements by index along the middle dimension of Outer×N×Inner. Without Elementwise:
+// y[o,m,i] = x[o, ids[m], i] with M ids. Elementwise: y[o,m,i] = x[o, ids[o,m,i], i]. A negative id
+// counts from the end; one outside gives NaN, or 0 for integers. Arguments: x, ids, y.
 type Gather struct {
 	Name               string
 	Outer, N, M, Inner int

@@ -2,8 +2,8 @@ package ptx
 
 import "fmt"
 
-// IntReduce folds Outer×N×Inner integers over N: sum (wrapping), max or min. Arguments: x, y, of one
-// type. A warp takes each result, in 64-bit arithmetic cut to the type where it is stored.
+// IntReduce folds Outer×N×Inner integers over N: sum (wrapping), max or min. Arguments: x, y, of
+// one type. One warp computes each result in 64-bit arithmetic; the store truncates it to the type.
 type IntReduce struct {
 	Name            string
 	Op              string // sum max min

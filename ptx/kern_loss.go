@@ -1,15 +1,15 @@
 package ptx
 
-// CrossEntropy is Σ q·(lse - x) for each row of Rows×Cols, with q = (1-s)·1[label] + s/Cols, s the label
-// smoothing, times the weights of the classes where they have any. A row whose label is Ignore counts
-// nothing; a label outside 0 … Cols-1 gives NaN.
+// CrossEntropy is Σ q·(lse - x) for each row of Rows×Cols, with q = (1-s)·1[label] + s/Cols, s the
+// label smoothing, times the weight of the class if Weighted. A row whose label is Ignore has loss
+// 0; a label outside 0 … Cols-1 gives NaN.
 //
-// Forward arguments: logits, labels, weights f32[Cols] where there are any, loss f32[Rows], top f32[Rows],
-// logsum f32[Rows]: the row's largest logit and log Σ e^(x-top), NaN where top is not finite. They are two
-// numbers because their sum would lose the digits that logits in the thousands leave it. A row is read once
-// (maximum and sum together).
-// Backward arguments: logits, labels, weights where there are any, top, logsum, dloss f32[] (the loss
-// gradient, scaled), dlogits, with dlogits = dloss·(Σ q·softmax - q). It may run in place over the logits.
+// Forward arguments: logits, labels, weights f32[Cols] where there are any, loss f32[Rows], top
+// f32[Rows], logsum f32[Rows]: the row's largest logit and log Σ e^(x-top), NaN if top is not
+// finite. They are kept apart because for logits in the thousands their f32 sum would lose digits
+// of logsum. A row is read once, for maximum and sum together. Backward arguments: logits, labels,
+// weights where there are any, top, logsum, dloss f32[] (the loss gradient, scaled), dlogits, with
+// dlogits = dloss·(Σ q·softmax - q). It may run in place over the logits.
 type CrossEntropy struct {
 	Name       string
 	Rows, Cols int
@@ -239,9 +239,9 @@ func (s CrossEntropy) gradient(b *Builder, x, col, w Reg, q shares) Reg {
 	return b.sub(p, b.Do("selp.f32", q.hit, Fl(0), hit))
 }
 
-// LossSum adds the per-row losses and counts the rows whose label is not Ignore, or adds up the weights of
-// their labels (0 where that is not finite), in one block.
-// Arguments: loss f32[Rows], labels, weights where there are any, sum f32[], count f32[].
+// LossSum adds up the losses of the rows, and counts the rows whose label is not Ignore or, if
+// Weighted, adds up their weights (0 if that sum is not finite). It is one block. Arguments: loss
+// f32[Rows], labels, weights where there are any, sum f32[], count f32[].
 func (s CrossEntropy) LossSum(fl Flavour) (*Launch, error) {
 	const threads = 512
 	b := NewBuilder(fl, s.Name, threads)

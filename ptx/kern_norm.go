@@ -7,20 +7,21 @@ import (
 )
 
 // Norm normalizes rows: layer normalization over the last dimension of Rows×Cols, group
-// normalization where Shape says how groups lie, y = (x-mean)·rstd·scale + bias with
-// rstd = 1/sqrt(var+eps); RMS drops mean and bias. Statistics are taken in f32, the variance from
-// deviations. What surrounds a norm can be part of it:
+// normalization if Shape and Stride place the groups. y = (x-mean)·rstd·scale + bias with rstd =
+// 1/sqrt(var+eps); RMS has neither mean nor bias. Statistics are computed in f32, the variance from
+// deviations. The kernel can fuse elementwise code on both sides:
 //
-// Before makes what is normalized (value X of it, in f32; backward: dy) from other tensors, elementwise,
-// and may store it and more. After makes of the result (y; backward: dx), which is its load 0 and is no
-// buffer, what is stored. Without them the kernel reads x (dy) and stores y (dx).
+// Before computes the norm's input (its value X, in f32; in backward: dy) from other tensors, and
+// may store any of its values. After computes what is stored from the norm's result (y; in
+// backward: dx), which is its load 0 and has no buffer. If they are nil, the kernel reads x (dy)
+// and stores y (dx).
 //
 // Forward arguments: x or Before's loads, [scale f32], [bias f32], After's other loads, Before's stores,
 // y or After's stores, [mean f32], rstd f32.
 //
-// Backward arguments: dy or Before's loads, x, [scale], [mean], rstd, After's other loads, Before's stores,
-// dx or After's stores, and with Partials: dscale, [dbias]. These are f32 partial sums of that many rows
-// of Cols, to be added by a ColReduce; without, NormSums makes them.
+// Backward arguments: dy or Before's loads, x, [scale], [mean], rstd, After's other loads, Before's
+// stores, dx or After's stores, and if Partials is not 0: dscale, [dbias]. These are f32 partial
+// sums, Partials rows of Cols, which a ColReduce adds up; if Partials is 0, NormSums computes them.
 type Norm struct {
 	Name           string
 	Rows, Cols     int
@@ -265,8 +266,8 @@ func (s Norm) workers(perBlock, most int) int {
 // backwardWorkers bounds the partial sums kept if nothing says how many.
 const backwardWorkers = 4 * 132
 
-// Partials is how many rows the partial sums of Backward have, 0 where it makes none: a team that holds
-// longer rows, or rows of which each has a scale of its own, has no room for them.
+// Partials is the number of rows of Backward's partial sums. It is 0 if Backward writes none,
+// because the registers do not suffice: for long rows, or if each row has its own scale.
 func (s Norm) Partials() int {
 	switch {
 	case s.NoScale || s.PerRow != nil || s.Cols > maxSummed:

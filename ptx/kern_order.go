@@ -161,9 +161,9 @@ func (s ArgMax) Build(fl Flavour) (*Launch, error) {
 }
 
 // TopK finds the K largest elements of each row of Rows×Cols in descending order, equal ones in the
-// order of their index, a NaN counting as the largest; or the smallest in ascending order, NaN last.
-// One warp for each row looks for the successor of what it found last, K times: cheap for the few of
-// a search, not for a sort. Arguments: x, values, index (i64).
+// order of their index, a NaN counting as the largest; or the smallest in ascending order, NaN
+// last. One warp for each row searches K times for the successor of the last element found. This is
+// cheap for a small K, and no replacement for a sort. Arguments: x, values, index (i64).
 type TopK struct {
 	Name          string
 	Rows, Cols, K int

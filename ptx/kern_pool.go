@@ -2,9 +2,9 @@ package ptx
 
 import "fmt"
 
-// Pool slides a window over images of up to three dimensions: depth, height, width; those that are not
-// there have size 1 and a kernel of 1. A window position outside the image is padding: it is no
-// candidate for the maximum and counts for the mean only with CountPad.
+// Pool slides a window over images of up to three dimensions: depth, height, width. Absent
+// dimensions have size 1 and a kernel of 1. Positions of a window outside the image are padding:
+// the maximum ignores them, and the mean counts them only with CountPad.
 type Pool struct {
 	Name             string
 	N, C             int

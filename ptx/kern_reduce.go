@@ -119,7 +119,8 @@ func (s RowReduce) finish(b *Builder, x Reg) Reg {
 // filling is how many blocks of a reduction keep a large GPU busy.
 const filling = 2 * 132
 
-// Parts is the Split that spreads a few long rows over a GPU; 1 where rows are many or not long.
+// Parts is the Split that distributes a few long rows over a GPU; 1 if there are many rows, or
+// short ones.
 func (s RowReduce) Parts() int { return max(1, min(filling/s.Rows, s.Cols>>15)) }
 
 // ColReduce reduces Outer×N×Inner over N in f32 arithmetic. With Split > 1 the result has
@@ -147,15 +148,15 @@ func (s ColReduce) shape() (vec, lanes int) {
 	return vec, lanes
 }
 
-// Parts is the Split that spreads columns over a GPU: no more than leaves each thread 16 rows.
+// Parts is the Split that distributes columns over a GPU; each thread keeps at least 16 rows.
 func (s ColReduce) Parts() int {
 	vec, lanes := s.shape()
 	blocks := ceilDiv(s.Inner, lanes*vec) * s.Outer
 	return max(1, min(filling/blocks, s.N*lanes/(16*colThreads)))
 }
 
-// Build generates the kernel: a block goes through its rows side by side, several in each of its eight
-// warps where rows are short. What the lanes of a warp and then the warps have is joined in a fixed order.
+// Build generates the kernel. The eight warps of a block read rows in turn, several rows at a time
+// if they are short. The sums of the lanes, then of the warps, are added in a fixed order.
 func (s ColReduce) Build(fl Flavour) (*Launch, error) {
 	f, ok := folds[s.Op]
 	if !ok {

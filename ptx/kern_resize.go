@@ -20,8 +20,9 @@ func volume(dims []int) int {
 	return n
 }
 
-// Pad extends a tensor of dims In to Out, Lo elements before the first of each dimension, by the
-// element at the edge or by reflection in it. Arguments: x, y. Elements are moved as bits.
+// Pad extends a tensor from shape In to Out, with Lo elements before the first of each dimension,
+// by repeating the element at the edge or by reflection. Arguments: x, y. Elements are moved as
+// bits.
 type Pad struct {
 	Name        string
 	In, Out, Lo []int
@@ -81,13 +82,14 @@ func (s Pad) merged() Pad {
 	return m
 }
 
-// Resize samples Outer images of In positions and Inner channels behind each at Out positions, to the
-// nearest or linearly (in f32, from weights taken in f64). Coords says where position i of n is read
-// among m: half_pixel (i+½)·m/n-½, asymmetric i·m/n (nearest rounds down), align_corners
-// i·(m-1)/(n-1), TiesUp which of two equally near elements is taken. Dimensions that are not there have size 1.
+// Resize samples images of shape Outer×In×Inner to shape Outer×Out×Inner, by the nearest element or
+// linearly (in f32, with weights computed in f64). Coords maps position i of n outputs to m inputs:
+// half_pixel (i+½)·m/n-½, asymmetric i·m/n (nearest rounds down), align_corners i·(m-1)/(n-1),
+// TiesUp takes the later of two equally near elements. Absent dimensions have size 1.
 //
-// Forward arguments: x, y. Backward, its transpose, adds for each position of dx what was sampled from
-// it, in order; arguments: dy, dx. A weight of zero takes nothing, not even a NaN.
+// Forward arguments: x, y. Backward arguments: dy, dx; each element of dx adds, in order, the
+// elements of dy that sampled it. An element with weight zero is not read, so its NaN has no
+// effect.
 type Resize struct {
 	Name         string
 	Outer, Inner int

@@ -30,8 +30,8 @@ const (
 	maxTeam    = 1024 // threads of a block
 )
 
-// MaxRow is the longest row that kernels keep in registers: one tensor's, where they hold nothing else
-// of the row.
+// MaxRow is the length of the longest row that a kernel keeps in registers, if it keeps only one
+// tensor's row.
 const MaxRow = maxPerLane * maxTeam
 
 // vecFor is the widest vector that divides cols and moves at most 16 bytes of the smallest type.

@@ -2,8 +2,8 @@ package ptx
 
 import "fmt"
 
-// Scan is the running sum along the middle dimension of Outer×N×Inner, in f32. Exclusive leaves an
-// element out of its own sum, Reverse runs from the end. Arguments: x, y.
+// Scan is the running sum along the middle dimension of Outer×N×Inner, in f32. With Exclusive, an
+// element is not part of its own sum. With Reverse, the sum runs from the end. Arguments: x, y.
 type Scan struct {
 	Name               string
 	Outer, N, Inner    int
@@ -11,7 +11,7 @@ type Scan struct {
 	In, Out            DType
 }
 
-// Build generates the kernel: a warp takes 32 elements at a time, in order.
+// Build generates the kernel: a warp processes 32 elements at a time, in order.
 func (s Scan) Build(fl Flavour) (*Launch, error) {
 	if s.Outer < 1 || s.N < 1 || s.Inner < 1 || s.Outer*s.N*s.Inner >= 1<<31 {
 		return nil, fmt.Errorf("ptx: %s: cannot scan %d×%d×%d", s.Name, s.Outer, s.N, s.Inner)
@@ -63,7 +63,7 @@ type LinearScan struct {
 	In, Factor, Out DType // of x, a, y
 }
 
-// Build generates the kernel: a thread takes a line.
+// Build generates the kernel: one thread for each line along the middle dimension.
 func (s LinearScan) Build(fl Flavour) (*Launch, error) {
 	if s.Outer < 1 || s.N < 1 || s.Inner < 1 || s.Outer*s.N*s.Inner >= 1<<31 {
 		return nil, fmt.Errorf("ptx: %s: cannot scan %d×%d×%d", s.Name, s.Outer, s.N, s.Inner)
@@ -110,8 +110,8 @@ func (b *Builder) before(v, lane Reg) Reg {
 	return b.Do("selp.f32", Fl(0), other, b.Do("setp.eq.u32", lane, I(0)))
 }
 
-// RowStat is one number for each row of Rows×Cols, from the row in registers: LogSumExp, or the
-// variance Σ(x-mean)²/(Cols-Correction). Arguments: x, y.
+// RowStat computes one number for each row of Rows×Cols, which is held in registers: LogSumExp, or
+// the variance Σ(x-mean)²/(Cols-Correction). Arguments: x, y.
 type RowStat struct {
 	Name       string
 	Rows, Cols int

@@ -2,11 +2,11 @@ package ptx
 
 import "fmt"
 
-// Scatter puts the elements of each column of Outer×M×Inner into the column of Outer×N×Inner at the
-// rows that ids of their shape name, or adds them, in the order of M: y[o, ids[o,m,i], i] = u[o,m,i].
-// Of two with one id the later one stays; an id outside 0 … N-1 is passed over. Arguments: y, u,
-// ids; what no id names stays as it is in y. Deterministic, without atomics: a column belongs to one thread,
-// or, where neighbouring columns are few, to one warp.
+// Scatter stores, or with Add adds, the elements of u, Outer×M×Inner, at rows of y, Outer×N×Inner:
+// y[o, ids[o,m,i], i] = u[o,m,i], in the order of m. Of two elements with equal ids the later one
+// remains. Ids outside 0 … N-1 are ignored. Arguments: y, u, ids; the elements of y that no id
+// names do not change. The result is deterministic, without atomics: one thread writes a column or,
+// if Inner is small, one warp.
 type Scatter struct {
 	Name               string
 	Outer, N, M, Inner int

@@ -25,7 +25,7 @@ func (s Embedding) sortDigits() (passes, width int) {
 	return passes, max(ceilDiv(n, passes), 5)
 }
 
-// Passes is how often Order goes through its list.
+// Passes is the number of passes of Order over its list.
 func (s Embedding) Passes() int { passes, _ := s.sortDigits(); return passes }
 
 // Order generates the sort.

@@ -5,7 +5,7 @@ import "fmt"
 // sumBlocks bounds the partial sums of Elementwise.Sum.
 const sumBlocks = 8 * 132
 
-// SumParts is how many partial sums Sum writes.
+// SumParts is the number of partial sums that Sum writes.
 func (g Elementwise) SumParts() int {
 	return int(min(max((product(g.Shape)+elementThreads*8-1)/(elementThreads*8), 1), sumBlocks))
 }

@@ -2,8 +2,9 @@ package ptx
 
 import "fmt"
 
-// Unfold lays the windows of images out as rows, so that a convolution is a product: the fallback
-// where cuDNN is absent. Channels of group Group are taken, C/Groups of them.
+// Unfold writes the windows of images as rows of a matrix, so that a convolution becomes a matrix
+// product (im2col). It is the fallback without cuDNN. It takes the C/Groups channels of group
+// Group.
 //
 // Forward (im2col): x, then cols of N·windows rows × CG·taps columns, column c·taps + tap, or with NHWC
 // tap·CG + c; taps count row-major; positions in the padding give 0.

@@ -31,7 +31,7 @@ type Shared struct {
 	Align, Bytes int
 }
 
-// Inst is one instruction, or a label when Op is nil.
+// Inst is one instruction, or a label if Op is nil.
 type Inst struct {
 	Label string
 	Op    *Op

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// OpKind says how an instruction executes; pure lane arithmetic is Compute.
+// OpKind says how an instruction executes. Compute is arithmetic of each lane alone.
 type OpKind uint8
 
 const (

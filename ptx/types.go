@@ -90,7 +90,7 @@ type Reg struct {
 
 func (r Reg) String() string { return fmt.Sprintf("%s%d", classInfo[r.Class].prefix, r.N) }
 
-// OperandKind says which fields of an Operand are meant.
+// OperandKind says which fields of an Operand are used.
 type OperandKind uint8
 
 const (
