@@ -24,7 +24,7 @@ type device struct {
 
 var _ Driver = (*device)(nil)
 
-// Open makes a device ready. The error wraps ErrUnavailable when there is none to be had.
+// Open initializes a device. The error wraps ErrUnavailable if there is none.
 func Open(ordinal int) (Driver, error) {
 	lib := openLibrary(libDriver, realPlaces().candidates(libDriver))
 	d, err := openDevice(lib, ordinal)
@@ -63,8 +63,8 @@ func openDevice(lib *library, ordinal int) (*device, error) {
 	return d, nil
 }
 
-// Adopt makes a driver of a context that somebody else made and keeps: a CUcontext, primary or
-// not. Everything made through the driver lies in that context; Close leaves it as it is.
+// Adopt makes a driver for a context that the caller owns: a CUcontext, primary or not. Everything
+// made through the driver belongs to that context; Close does not destroy it.
 func Adopt(context uintptr) (Driver, error) {
 	d, err := adopt(openLibrary(libDriver, realPlaces().candidates(libDriver)), context)
 	if err != nil {
@@ -171,7 +171,7 @@ func (d *device) Bind() error {
 	return d.lib.status("cuCtxSetCurrent", d.context)
 }
 
-// Close gives the context back; objects made on the device die with it. A foreign one stays.
+// Close releases the context and all objects made on the device. An adopted context remains.
 func (d *device) Close() error {
 	if d.foreign {
 		return nil
@@ -179,7 +179,7 @@ func (d *device) Close() error {
 	return d.lib.status("cuDevicePrimaryCtxRelease_v2", uintptr(d.id))
 }
 
-// MemInfo is the free and the total memory.
+// MemInfo is the free and the total memory in bytes.
 func (d *device) MemInfo() (free, total int64, err error) {
 	var f, t uint64
 	err = d.lib.status("cuMemGetInfo_v2", uintptr(unsafe.Pointer(&f)), uintptr(unsafe.Pointer(&t)))

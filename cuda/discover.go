@@ -11,15 +11,15 @@ import (
 	"strings"
 )
 
-// Attempt is one file tried for a library.
+// Attempt is one file that was tried for a library.
 type Attempt struct{ Library, Path, Problem string }
 
-// LibraryReport is what was found of one library.
+// LibraryReport describes what was found of one library.
 type LibraryReport struct {
 	Library string
-	Path    string // as opened; empty when not found
+	Path    string // as opened; empty if not found
 	Version string
-	CUDA    int      // the major version it was built for, 0 where it does not tell
+	CUDA    int      // the major version it was built for; 0: unknown
 	Missing []string // functions the library lacks
 	Tried   []Attempt
 }
@@ -31,11 +31,11 @@ func mixed(a, b int) bool { return a != 0 && b != 0 && a != b }
 type Report struct {
 	Libraries []LibraryReport
 	Devices   []Info
-	Problem   string // why there is no device to use; empty when there is one
+	Problem   string // why no device can be used; empty if one can
 	Advice    string // the one thing to do about it
 }
 
-// String prints the report in one screen.
+// String formats the report to fit one screen.
 func (r *Report) String() string {
 	var b strings.Builder
 	for _, l := range r.Libraries {

@@ -14,9 +14,9 @@ const (
 	DnnBool     DnnType = 11
 )
 
-// DnnTensor is an edge of an operation graph. Dimensions are in N,C,H,W or B,H,S,D order whatever
-// the memory layout, which the strides say. A virtual tensor has no memory; a by-value one is the
-// constant Value.
+// DnnTensor is an edge of an operation graph. Dimensions are in the order N,C,H,W or B,H,S,D; the
+// strides give the memory layout. A virtual tensor has no memory. A by-value tensor is the constant
+// Value.
 type DnnTensor struct {
 	UID           int64
 	Type          DnnType
@@ -48,7 +48,8 @@ const (
 	dnnReduceAdd, DnnReduceMax                = 0, 3
 )
 
-// DnnNode is one operation: Y from X and, where it has them, B and T. A convolution's filter is B.
+// DnnNode is one operation: it computes Y from X and, if the operation has them, B and T. A
+// convolution's filter is B.
 type DnnNode struct {
 	Kind       DnnKind
 	Mode       int   // pointwise mode or reduction operator
@@ -77,17 +78,17 @@ type DnnGraph struct {
 type Dnn interface {
 	// Version is the library's, 91501 for 9.15.1.
 	Version() int
-	// Plan picks the first engine for a graph that the options allow. The error wraps ErrNotSupported
-	// when there is none.
+	// Plan picks the first engine for the graph that the options allow. The error wraps
+	// ErrNotSupported if there is none.
 	Plan(g *DnnGraph, o DnnOptions) (DnnPlan, error)
 	Close() error
 }
 
-// DnnOptions limit the engines that Plan may pick. Engines that round inputs to a shorter type than
-// the tensors have are never taken.
+// DnnOptions limit the engines that Plan may pick. It never picks engines that round inputs to a
+// shorter type than that of the tensors.
 type DnnOptions struct {
-	Deterministic bool  // no engine whose sums change from run to run
-	TF32          bool  // f32 operands may go through matrix units, rounded to 10 bits
+	Deterministic bool  // exclude engines whose sums change from run to run
+	TF32          bool  // tensor cores may round f32 operands to 10 bits
 	Workspace     int64 // bytes at most
 }
 
@@ -179,7 +180,7 @@ func (c Conv) strides(d []int64) []int64 {
 	return append([]int64{st[0], 1}, st[1:len(st)-1]...)
 }
 
-// Graph is the convolution with its bias. Feeds: x, w, y, whichever is computed, then the bias.
+// Graph is the convolution with its bias. Feeds: x, w, y (one of which is computed), then the bias.
 func (c Conv) Graph() *DnnGraph {
 	b := &dnnBuilder{&DnnGraph{Name: "conv"}}
 	types := [...]DnnType{c.Type, c.Type, c.Type}
@@ -203,13 +204,13 @@ func (c Conv) Graph() *DnnGraph {
 	return b.g
 }
 
-// Attention describes scaled dot-product attention over B,H,S,D tensors; strides are free, the last
-// one 1.
+// Attention describes scaled dot-product attention over B,H,S,D tensors with any strides, of which
+// the last is 1.
 type Attention struct {
 	Type             DnnType
 	B, H, Sq, Skv, D int64
-	// Strides of the operands and the result, of the gradient that comes in and of those
-	// that go out; nil: contiguous.
+	// Strides of the operands and the result, of the incoming gradient and of the outgoing ones;
+	// nil: contiguous.
 	QStrides, KStrides, VStrides, OStrides     []int64
 	DOStrides, DQStrides, DKStrides, DVStrides []int64
 	Scale                                      float32

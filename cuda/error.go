@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// ErrUnavailable is wrapped by the error of Open when there is no library, no device or no support
-// in this build; the error's text says which and what to do.
+// ErrUnavailable is wrapped by the error of Open if there is no library, no device or no support in
+// this build. The error's text says which, and what to do.
 var ErrUnavailable = errors.New("cuda: not available")
 
 // ErrOutOfMemory is wrapped by the error of an allocation that does not fit.
@@ -20,7 +20,7 @@ type Error struct {
 	Lib  string // cuda, cublasLt, cudnn
 	Call string
 	Code int
-	Name string // of the code, when known
+	Name string // of the code, if known
 	Text string // detail: a JIT log, a library's own message
 }
 
@@ -46,8 +46,8 @@ func (e *Error) Unwrap() error {
 	return nil
 }
 
-// Sticky reports whether the context is lost: every later call fails the same way and only a new
-// process helps.
+// Sticky reports whether the context is lost: every later call fails in the same way, and only a
+// new process helps.
 func (e *Error) Sticky() bool { return e.Lib == "cuda" && sticky[e.Code] }
 
 // Driver codes the package acts on.

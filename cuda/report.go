@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// Discover looks for every library and device, starting nothing but the driver.
+// Discover searches for all libraries and devices. It initializes only the driver.
 func Discover() *Report { return discover(realPlaces()) }
 
 func discover(w places) *Report {

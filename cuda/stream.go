@@ -12,7 +12,7 @@ import (
 	"unsafe"
 )
 
-// NewStream makes a stream that does not wait for the default one.
+// NewStream makes a stream that does not synchronize with the default stream.
 func (d *device) NewStream() (Stream, error) {
 	var s uintptr
 	err := d.lib.status("cuStreamCreate", uintptr(unsafe.Pointer(&s)), streamNonBlocking)
@@ -42,12 +42,12 @@ func (d *device) NewEvent(timed bool) (Event, error) {
 // FreeEvent destroys an event.
 func (d *device) FreeEvent(e Event) error { return d.lib.status("cuEventDestroy_v2", uintptr(e)) }
 
-// Record marks the stream's present end.
+// Record records the event at the current end of the stream.
 func (d *device) Record(e Event, s Stream) error {
 	return d.lib.status("cuEventRecord", uintptr(e), uintptr(s))
 }
 
-// Wait holds the stream until the event's record is reached.
+// Wait makes the stream wait until the event's record is reached.
 func (d *device) Wait(s Stream, e Event) error {
 	return d.lib.status("cuStreamWaitEvent", uintptr(s), uintptr(e), 0)
 }
@@ -85,7 +85,7 @@ const (
 	jitLogBytes                                                    = 16 << 10
 )
 
-// Load compiles PTX; a failure carries the compiler's log.
+// Load compiles PTX; an error contains the compiler's log.
 func (d *device) Load(text string) (Module, error) {
 	image := append([]byte(text), 0)
 	errLog, infoLog := make([]byte, jitLogBytes), make([]byte, jitLogBytes)
@@ -184,7 +184,7 @@ func (d *device) Instantiate(g Graph) (GraphExec, error) {
 	return GraphExec(e), err
 }
 
-// FreeGraph destroys a graph; its executables stay.
+// FreeGraph destroys a graph; executables made from it remain valid.
 func (d *device) FreeGraph(g Graph) error { return d.lib.status("cuGraphDestroy", uintptr(g)) }
 
 // LaunchGraph runs a graph in a stream.

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// Tuner finds the fastest algorithm for each product by timing candidates, once: choices are kept in
-// a file for each GPU and library version, by problem, so that later runs start at once and give the
-// same bits.
+// Tuner finds the fastest algorithm for each product by timing the candidates once. Choices are
+// stored by problem in a file for each GPU and library version, so that later runs need no timing
+// and give the same bits.
 type Tuner struct {
 	d    Driver
 	path string            // "": choices are kept in memory
@@ -23,17 +23,17 @@ type Tuner struct {
 	new  bool              // something is not in the file
 }
 
-// Choice is what was found for a problem.
+// Choice is the algorithm found for a problem.
 type Choice struct {
 	Problem string        `json:"-"`
 	Algo    Algo          `json:"algo"`
-	Time    time.Duration `json:"ns"`    // of one product, the median of a few
+	Time    time.Duration `json:"ns"`    // of one product, the median of several runs
 	Tried   int           `json:"tried"` // candidates timed
-	Kept    bool          `json:"-"`     // it was in the file
+	Kept    bool          `json:"-"`     // it was read from the file
 }
 
-// NewTuner reads what the directory has for the device and the library; a file that is not there yet
-// is empty, and an empty directory name keeps choices in memory only.
+// NewTuner reads the directory's file for the device and the library, if there is one. With an
+// empty directory name, choices are kept in memory only.
 func NewTuner(d Driver, b Blas, dir string) (*Tuner, error) {
 	t := &Tuner{d: d, all: map[string]Choice{}}
 	if dir == "" {
@@ -76,7 +76,7 @@ func readChoices(path string) (map[string]Choice, error) {
 
 var typeNames = map[DataType]string{R32F: "f32", R16F: "f16", R16BF: "bf16"}
 
-// Problem is everything that a choice depends on beside the device and the library.
+// Problem is everything that a choice depends on, except the device and the library.
 func (m Matmul) Problem(workspace int64) string {
 	t := [2]string{"n", "t"}
 	at := func(x bool) string { return t[map[bool]int{true: 1}[x]] }
@@ -102,9 +102,9 @@ const (
 	tuneRuns       = 5
 )
 
-// Pick gives the algorithm for a problem, timing candidates on memory of its own the first time: it
-// waits for the device then, and the stream must not be captured. Where there is no memory to time in
-// the library's first guess is taken, and not kept.
+// Pick returns the algorithm for a problem. For a new problem it times the candidates in memory
+// that it allocates, and waits for the device; the stream must not be captured then. If there is
+// not enough memory, it returns the library's first candidate and does not store it.
 func (t *Tuner) Pick(m Matmul, p BlasPlan, workspace Ptr, bytes int64, s Stream) (Choice, error) {
 	problem := m.Problem(bytes)
 	if c, ok := t.all[problem]; ok {
@@ -225,8 +225,9 @@ func (t *Tuner) time(p BlasPlan, a Algo, o Operands, s Stream) (time.Duration, e
 	return took[len(took)/2], nil
 }
 
-// Save writes new choices, with what other processes have written meanwhile: to a file beside, synced
-// and renamed, so that a reader finds the old file or the new one.
+// Save writes new choices together with those that other processes have written meanwhile. It
+// writes a temporary file, syncs and renames it, so that readers see either the old file or the new
+// one.
 func (t *Tuner) Save() error {
 	if t.path == "" || !t.new {
 		return nil

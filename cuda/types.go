@@ -2,7 +2,7 @@ package cuda
 
 import "time"
 
-// Handles. The zero value is not an object; a zero Stream is never used.
+// Handles. A zero value is no object; a zero Stream is never used.
 type (
 	Ptr       uint64 // device address
 	Stream    uintptr
@@ -13,7 +13,7 @@ type (
 	GraphExec uintptr
 )
 
-// LegacyStream is the stream that calls of CUDA programs go to where they name none.
+// LegacyStream is CUDA's default stream, which calls without a stream use.
 const LegacyStream Stream = 1
 
 // Info describes a device.
@@ -48,8 +48,8 @@ type Driver interface {
 	HostAlloc(bytes int64) ([]byte, error)
 	HostFree(mem []byte) error
 
-	// Copies and fills are ordered in the stream and may return before they are done; the host
-	// memory of a copy must come from HostAlloc and stay untouched until then.
+	// Copies and fills are ordered in the stream and may return before they are done. The host
+	// memory of a copy must come from HostAlloc and must not change until the copy is done.
 	CopyToDevice(dst Ptr, src []byte, s Stream) error
 	CopyToHost(dst []byte, src Ptr, s Stream) error
 	Copy(dst, src Ptr, bytes int64, s Stream) error
@@ -62,7 +62,7 @@ type Driver interface {
 	FreeStream(s Stream) error
 	// Synchronize waits until everything in the stream is done.
 	Synchronize(s Stream) error
-	// NewEvent makes an event; one that is timed may be given to Elapsed.
+	// NewEvent makes an event. Elapsed accepts only timed events.
 	NewEvent(timed bool) (Event, error)
 	FreeEvent(e Event) error
 	Record(e Event, s Stream) error
@@ -121,7 +121,7 @@ const (
 	ComputeTF32 Compute = 77
 )
 
-// Epilogue is what happens to the product before it is stored. GELU is the tanh form.
+// Epilogue is what is applied to the product before it is stored. GELU is the tanh form.
 type Epilogue uint32
 
 // The epilogues by their cublasLt numbers.
@@ -152,14 +152,14 @@ func (e Epilogue) HasBias() bool {
 // HasAux reports whether the epilogue writes or reads the auxiliary matrix.
 func (e Epilogue) HasAux() bool { return e&128 != 0 }
 
-// MasksAux reports whether the auxiliary matrix is a ReLU's: a bit for each element, set where it is not
-// negative. A GELU's holds the elements.
+// MasksAux reports whether the auxiliary matrix is a bit mask, as for ReLU: one bit for each
+// element, set if the element is not negative. For GELU it holds the elements.
 func (e Epilogue) MasksAux() bool {
 	return e == EpilogueReluAux || e == EpilogueReluAuxBias || e == EpilogueDRelu || e == EpilogueDReluBgrad
 }
 
 // Matrix is the layout of one operand: column-major with leading dimension Ld, and for batches the
-// distance of one to the next in elements.
+// distance between matrices, in elements.
 type Matrix struct {
 	Type   DataType
 	Ld     int64
@@ -179,16 +179,16 @@ type Matmul struct {
 	AuxLd          int64 // in elements, of a mask in bits
 	AuxStride      int64
 	AuxType        DataType
-	Align          int64 // what the addresses of A, B, C and D are multiples of, in bytes; 0: 256
+	Align          int64 // alignment of A, B, C and D in bytes; 0: 256
 }
 
-// RowMajor describes row-major D[m,n] = op(A)·op(B): the operands change places. The caller passes
-// B's pointer as A and A's as B.
+// RowMajor describes row-major D[m,n] = op(A)·op(B) in cuBLAS's terms by exchanging the operands:
+// the caller passes B's pointer as A and A's pointer as B.
 func RowMajor(m, n, k int64, transA, transB bool, a, b, d Matrix, compute Compute) Matmul {
 	return Matmul{M: n, N: m, K: k, TransA: transB, TransB: transA, A: b, B: a, C: d, D: d, Compute: compute, Epilogue: EpilogueNone}
 }
 
-// Algo is one algorithm for a problem, as opaque words that may be stored and used again with the
+// Algo is one algorithm for a problem. Its words are opaque; they may be stored and reused with the
 // same library version and GPU.
 type Algo struct {
 	Words     [8]uint64
@@ -214,7 +214,8 @@ type Blas interface {
 
 // BlasPlan is a prepared problem.
 type BlasPlan interface {
-	// Algos asks for up to n algorithms that need at most workspace bytes, best guess first.
+	// Algos returns up to n algorithms that need at most workspace bytes of workspace, the best by
+	// the library's heuristics first.
 	Algos(workspace int64, n int) ([]Algo, error)
 	Run(algo Algo, alpha, beta float32, o Operands, s Stream) error
 	Close() error

@@ -11,8 +11,8 @@ import (
 	"ampc/internal/fp"
 )
 
-// Blas is cuBLASLt on a simulated device: products are accumulated in float64, rounded to f32, go
-// through the epilogue in f32 and are rounded to the output type.
+// Blas simulates cuBLASLt. A product is accumulated in float64 and rounded to f32; the epilogue is
+// computed in f32, and its result is rounded to the output type.
 type Blas struct {
 	d *Device
 }
@@ -44,7 +44,7 @@ type plan struct {
 	m cuda.Matmul
 }
 
-// Plan checks a problem as the library does.
+// Plan checks a problem by the library's rules.
 func (b *Blas) Plan(m cuda.Matmul) (cuda.BlasPlan, error) {
 	const call = "cublasLtMatmulDescCreate"
 	if m.M < 1 || m.N < 1 || m.K < 1 {
@@ -81,7 +81,7 @@ func (p *plan) tag() uint64 {
 	return h.Sum64()
 }
 
-// Algos answers the combinations that no rule refuses.
+// Algos returns an algorithm for problems that no rule refuses.
 func (p *plan) Algos(workspace int64, n int) ([]cuda.Algo, error) {
 	const call = "cublasLtMatmulAlgoGetHeuristic"
 	for _, r := range blasRules {

@@ -169,8 +169,8 @@ func (d *Device) FreeExec(e cuda.GraphExec) error {
 	return d.ready()
 }
 
-// LaunchGraph replays a graph: its lanes start from what the stream knows, and the stream continues
-// from the end of lane 0.
+// LaunchGraph replays a graph. Its lanes start at the current end of the stream, and the stream
+// continues from the end of lane 0.
 func (d *Device) LaunchGraph(e cuda.GraphExec, s cuda.Stream) error {
 	const call = "cuGraphLaunch"
 	l, err := d.lane(call, s)

@@ -161,7 +161,7 @@ func (d *Device) FreeStream(s cuda.Stream) error {
 	return err
 }
 
-// Synchronize tells the host that the stream is done.
+// Synchronize waits for the stream: the host then knows all its work to be done.
 func (d *Device) Synchronize(s cuda.Stream) error {
 	l, err := d.lane("cuStreamSynchronize", s)
 	if err == nil {
@@ -202,7 +202,7 @@ func (d *Device) FreeEvent(e cuda.Event) error {
 	return err
 }
 
-// Record marks the stream's present end.
+// Record records the event at the current end of the stream.
 func (d *Device) Record(e cuda.Event, s cuda.Stream) error {
 	ev, err := d.event("cuEventRecord", e)
 	if err != nil {
@@ -222,7 +222,7 @@ func (d *Device) Record(e cuda.Event, s cuda.Stream) error {
 	return nil
 }
 
-// Wait orders the stream after the event's record; one never recorded orders nothing.
+// Wait orders the stream after the event's record. An event that was never recorded has no effect.
 func (d *Device) Wait(s cuda.Stream, e cuda.Event) error {
 	ev, err := d.event("cuStreamWaitEvent", e)
 	if err != nil {
@@ -250,7 +250,8 @@ func (d *Device) Wait(s cuda.Stream, e cuda.Event) error {
 	return nil
 }
 
-// Done is true: calls execute at once. The host learns what the event knows.
+// Done is always true, because calls execute at once. The host then knows the work before the event
+// to be done.
 func (d *Device) Done(e cuda.Event) (bool, error) {
 	ev, err := d.event("cuEventQuery", e)
 	if err != nil {

@@ -1,14 +1,16 @@
-// Package sim is a CUDA device that runs on the CPU: it implements cuda.Driver and cuda.Blas, runs
-// kernels from their PTX text in ptx/interp, and checks what a real device leaves to chance.
+// Package sim simulates a CUDA device on the CPU. It implements cuda.Driver and cuda.Blas and
+// interprets the PTX text of kernels with ptx/interp. It also reports races and other faults that
+// on a real device depend on timing.
 //
-// Calls execute at once, in program order, whatever stream they name. What the real device would
-// be free to reorder is found by vector clocks: two operations on the same 256-byte page, at least
-// one of them writing, must be ordered by a stream, an event or a wait of the host; otherwise the
-// later one fails with a hazard. Host memory of a copy counts as well: what a copy writes there
-// arrives when the host knows the copy to be done, and what it reads may not change before. Reads of
-// memory never written, accesses outside allocations or outside what a step declares (Hold), library
-// calls that write what they read, and the calls that are forbidden while a stream is captured fail
-// too; these spoil the capture.
+// Calls execute at once, in program order, in whatever stream. Vector clocks find what a real
+// device could reorder: two operations on the same 256-byte page, at least one of which writes,
+// must be ordered by a stream, an event or a wait of the host. Otherwise the later one fails with a
+// hazard. This includes the host memory of copies: data that a copy writes there arrives when the
+// host knows that the copy is done, and data that a copy reads must not change before.
+//
+// These fail, too: reads of memory that was never written, accesses outside allocations or outside
+// the declared footprint of a step (Limit), library calls that write an operand, and calls that are
+// forbidden while a stream is captured, which also invalidate the capture.
 package sim
 
 import (
@@ -21,28 +23,28 @@ import (
 	"ampc/ptx/interp"
 )
 
-// Options make a device and the faults it will show.
+// Options describe a device and the faults to inject.
 type Options struct {
 	Major, Minor int   // compute capability
 	Memory       int64 // bytes; 0 means 16 GiB
-	Races        bool  // check races inside kernels too, at a cost
+	Races        bool  // also check for races inside kernels, which is slow
 	NoHazards    bool  // skip the checks between operations
 
-	FailAlloc   int  // this allocation, counted from 1, is out of memory
-	FailLoad    int  // this module load gives a compiler error
-	FailLaunch  int  // this launch leaves the context broken
-	FailProduct int  // this product is not issued
-	FailGraph   int  // this cuDNN graph leaves the context broken
-	DropWait    int  // this wait of a stream for an event orders nothing
+	FailAlloc   int  // the number of the allocation, from 1, that fails for lack of memory
+	FailLoad    int  // the number of the module load that gives a compiler error
+	FailLaunch  int  // the number of the launch that breaks the context
+	FailProduct int  // the number of the product that is not issued
+	FailGraph   int  // the number of the cuDNN graph that breaks the context
+	DropWait    int  // the number of the wait for an event that has no effect
 	NoAlgorithm bool // cuBLASLt and cuDNN answer "not supported" to everything
 	NoDnn       bool // there is no cuDNN
 	NoAux       bool // cuBLASLt has no epilogue that keeps, reads or sums something
 	NoAttention bool // cuDNN has no engine for attention
-	NoFusion    bool // cuDNN compiles no engines: see notFused
+	NoFusion    bool // cuDNN compiles no engines; see notFused
 	NoConv      bool // cuDNN has no engine for convolutions
 }
 
-// Device is a simulated device. It is for one goroutine, as a bound device is.
+// Device is a simulated device. Like a bound device, only one goroutine may use it.
 type Device struct {
 	opt                          Options
 	mem                          *interp.Memory
@@ -135,7 +137,7 @@ func (d *Device) Info() cuda.Info {
 // Bind does nothing; the simulator has no threads.
 func (d *Device) Bind() error { return nil }
 
-// Close reports what was not given back.
+// Close returns an error that lists what was not freed.
 func (d *Device) Close() error {
 	if n := len(d.sizes); n > 0 {
 		return fmt.Errorf("cuda/sim: closed with %d allocations not freed", n)
@@ -209,7 +211,7 @@ func (d *Device) Alloc(bytes int64) (cuda.Ptr, error) {
 	return p, nil
 }
 
-// Free releases memory; work on it that the host has not waited for is a hazard.
+// Free releases memory. It is a hazard if work on the memory has not been waited for.
 func (d *Device) Free(p cuda.Ptr) error {
 	const call = "cuMemFree_v2"
 	if err := d.outside(call); err != nil {

@@ -10,8 +10,8 @@ import (
 	"ampc/internal/fp"
 )
 
-// Dnn is cuDNN on a simulated device: it executes operation graphs as described, each operation in
-// float64, results rounded to the type of their tensor.
+// Dnn simulates cuDNN. It executes the operations of a graph in float64 and rounds each result to
+// the type of its tensor.
 type Dnn struct {
 	d *Device
 }
@@ -21,7 +21,7 @@ var _ cuda.Dnn = (*Dnn)(nil)
 // Dnn opens the library of the device.
 func (d *Device) Dnn() *Dnn { return &Dnn{d} }
 
-// OpenDnn opens the library, or says that there is none.
+// OpenDnn opens the library; the error wraps cuda.ErrUnavailable if the device has none.
 func (d *Device) OpenDnn() (cuda.Dnn, error) {
 	if d.opt.NoDnn {
 		return nil, fmt.Errorf("%w: this simulated device has no cuDNN", cuda.ErrUnavailable)
@@ -47,7 +47,7 @@ var dnnStatus = map[int]string{3000: "CUDNN_STATUS_NOT_SUPPORTED", 3001: "CUDNN_
 // graphSpace is the workspace that every simulated engine asks for and writes over.
 const graphSpace = 1 << 10
 
-// Plan makes what no rule refuses.
+// Plan makes a plan for a graph that no rule refuses.
 func (n *Dnn) Plan(g *cuda.DnnGraph, o cuda.DnnOptions) (cuda.DnnPlan, error) {
 	if o.Workspace < graphSpace {
 		return nil, dnnError(3000, "no engine within %d bytes of workspace", o.Workspace)
@@ -69,7 +69,7 @@ type dnnPlan struct {
 	g *cuda.DnnGraph
 }
 
-// Workspace is what Run wants.
+// Workspace is the number of bytes that Run needs.
 func (p *dnnPlan) Workspace() int64 { return graphSpace }
 
 // Close does nothing.

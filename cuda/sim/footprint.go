@@ -14,12 +14,12 @@ type Range struct {
 	Bytes int64
 }
 
-// Footprint is what the operations of one step of a program may touch: they
-// write in Writes alone, and read there and in Reads. Memory is compared by
-// pages of 256 bytes, which buffers do not share.
+// Footprint is the memory that the operations of one step may access. They may write only in
+// Writes, and read there and in Reads. Memory is compared by pages of 256 bytes, which buffers do
+// not share.
 type Footprint struct{ reads, writes []Range }
 
-// NewFootprint is a footprint of these ranges.
+// NewFootprint returns the footprint of these ranges.
 func NewFootprint(reads, writes []Range) *Footprint {
 	return &Footprint{pages(append(slices.Clone(reads), writes...)), pages(writes)}
 }
@@ -46,10 +46,10 @@ func pages(list []Range) []Range {
 
 func (r Range) end() cuda.Ptr { return r.At + cuda.Ptr(r.Bytes) }
 
-// Hold keeps the operations issued from now on, replays of a graph they are
-// captured in included, to a footprint; nil lets them touch anything. An
-// operation that leaves its footprint fails, although a real device runs it.
-func (d *Device) Hold(f *Footprint) { d.held = f }
+// Limit restricts the operations issued from now on to a footprint, also in replays of a graph that
+// captures them; nil removes the limit. An operation outside its footprint fails, although a real
+// device would run it.
+func (d *Device) Limit(f *Footprint) { d.held = f }
 
 // leaves finds memory that an operation used beside the footprint.
 func (f *Footprint) leaves(uses []span) (span, bool) {

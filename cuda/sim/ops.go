@@ -136,7 +136,7 @@ func (d *Device) memory(call string, err error) error {
 	return d.fail(call, cuda.CodeIllegalAddress, "%v", err)
 }
 
-// Elapsed is zero: simulated time means nothing. Both events must be timed and recorded.
+// Elapsed is zero, because the simulator has no time. Both events must be timed and recorded.
 func (d *Device) Elapsed(from, to cuda.Event) (time.Duration, error) {
 	for _, e := range []cuda.Event{from, to} {
 		ev, err := d.event("cuEventElapsedTime", e)

@@ -326,9 +326,9 @@ func TestFootprints(t *testing.T) {
 			if captured {
 				b.ok(b.BeginCapture(b.s))
 			}
-			b.Hold(NewFootprint(c.reads(x, y), c.writes(x, y)))
+			b.Limit(NewFootprint(c.reads(x, y), c.writes(x, y)))
 			err := b.inc(b.s, x, y)
-			b.Hold(nil)
+			b.Limit(nil)
 			if captured {
 				b.ok(err)
 				g, end := b.EndCapture(b.s)

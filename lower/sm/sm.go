@@ -30,8 +30,8 @@ type cudaLowerer struct {
 	channels *channelJoins               // of micro
 }
 
-// Fuse joins products with what cuBLASLt does while it stores them, and norms over
-// rows with their neighbours. It splits products that cuBLASLt does not end.
+// Fuse joins products with the epilogues that cuBLASLt has, and norms over rows with the
+// elementwise steps beside them. It splits products whose epilogue cuBLASLt does not have.
 func (t Target) Fuse(p *lower.Program) {
 	c := t.lowerer(p)
 	c.joinProducts()
@@ -43,8 +43,7 @@ func (t Target) lowerer(p *lower.Program) *cudaLowerer {
 	return &cudaLowerer{p: p, target: t, fl: t.fl, module: &ptx.Module{Flavour: t.fl}, names: map[string]string{}, counts: map[string]int{}}
 }
 
-// Finish replaces every cluster, copy, fill and kernel by launches of generated
-// kernels.
+// Finish replaces every cluster, copy, fill and kernel step by launches of generated kernels.
 func (t Target) Finish(p *lower.Program) error {
 	c := t.lowerer(p)
 	c.channels = joinChannels(p)
@@ -139,7 +138,7 @@ func (c *cudaLowerer) add(kind string, k *ptx.Kernel) string {
 	return name
 }
 
-// Modules are the modules of a Program that this package has lowered.
+// Modules are the PTX modules of a Program that this package has lowered.
 func Modules(p *lower.Program) []*ptx.Module {
 	var list []*ptx.Module
 	for _, m := range p.Modules {

@@ -11,8 +11,8 @@ import (
 	"ampc/ptx"
 )
 
-// Target is a GPU with CUDA: "sm_80", "sm_90". What its libraries lack stands
-// behind a slash: "sm_90/nodnn", "sm_90/nodnn/noaux".
+// Target is a GPU with CUDA, such as "sm_80" or "sm_90". Suffixes name features that its libraries
+// lack, as in "sm_90/nodnn" and "sm_90/nodnn/noaux".
 type Target struct {
 	lower.Shared
 	name  string
@@ -22,7 +22,7 @@ type Target struct {
 
 var _ lower.Target = Target{}
 
-// What a target may lack.
+// Features that a target may lack.
 const (
 	NoDnn  = "nodnn"  // no cuDNN: convolutions and attention are products and kernels
 	NoAttn = "noattn" // no attention in cuDNN
@@ -32,20 +32,20 @@ const (
 	NoAux  = "noaux"  // products that are saved for or end a gradient (see joinEnds) are followed by kernels
 )
 
-// Feature is what a target may lack: the name of its lack, and what is done then.
+// Feature is one that a target may lack: the suffix of its absence, and what is done then.
 type Feature struct{ Name, Instead string }
 
-// Features lists them, the most first.
+// Features lists them; a feature that includes others comes first.
 var Features = []Feature{
 	{NoDnn, "convolutions and attention are products and kernels"},
 	{NoAttn, "attention is products and kernels"},
 	{NoConv, "convolutions are products and kernels"},
 	{NoWide, "gradients of 16-bit filters are of 16 bits, then cast"},
 	{NoBias, "convolutions of 16 bits with a bias are products and kernels"},
-	{NoAux, "what products are saved for, or end gradients in, are kernels"},
+	{NoAux, "epilogues that save a product's operand or are part of a gradient are kernels"},
 }
 
-// FeatureNames lists what may stand behind a target's name.
+// FeatureNames lists the suffixes of targets.
 func FeatureNames() string {
 	var names []string
 	for _, f := range Features {
@@ -54,7 +54,7 @@ func FeatureNames() string {
 	return strings.Join(names, ", ")
 }
 
-// FeatureNamed is the feature of that name; nil where there is none.
+// FeatureNamed is the feature with that suffix; nil if there is none.
 func FeatureNamed(name string) *Feature {
 	if i := featureIndex(name); i >= 0 {
 		return &Features[i]
@@ -66,7 +66,7 @@ func featureIndex(name string) int {
 	return slices.IndexFunc(Features, func(f Feature) bool { return f.Name == name })
 }
 
-// Named is the target of a name: cpu, or a GPU with what it lacks.
+// Named is the target of a name: cpu, or a GPU with suffixes.
 func Named(name string) (lower.Target, error) {
 	if name == lower.CPU.String() {
 		return lower.CPU, nil
@@ -77,7 +77,7 @@ func Named(name string) (lower.Target, error) {
 	return nil, fmt.Errorf("unknown target %q: want cpu, or sm_70 and up, such as sm_80, sm_89 or sm_90, each of these also without some of %s", name, FeatureNames())
 }
 
-// Must is Named for a name that is known to be right; it panics where it is not.
+// Must is Named for a constant name; it panics if there is no such target.
 func Must(name string) lower.Target {
 	t, err := Named(name)
 	if err != nil {
@@ -86,8 +86,8 @@ func Must(name string) lower.Target {
 	return t
 }
 
-// DeviceNamed is the GPU target of a name: sm_70, sm_80 or sm_90, or a later number,
-// which runs what the last of these does, with what it lacks.
+// DeviceNamed is the GPU target of a name with suffixes: sm_70 or any later number. Its kernels are
+// in the best PTX flavour for that number: of sm_70, sm_80 or sm_90.
 func DeviceNamed(name string) (t Target, ok bool) {
 	list := strings.Split(name, "/")
 	number, ok := strings.CutPrefix(list[0], "sm_")
@@ -127,13 +127,13 @@ var channelEpilogues = map[ir.Op]ir.NormFusion{
 	ir.OpBatchNorm: {Epilogue: true}, ir.OpGroupNorm: {Epilogue: true}, ir.OpInstanceNorm: {Epilogue: true}, ir.OpBatchNormInfer: {Epilogue: true},
 }
 
-// Lacks reports whether t does without a feature.
+// Lacks reports whether t lacks a feature.
 func (t Target) Lacks(feature string) bool {
 	i := featureIndex(feature)
 	return i >= 0 && t.lacks&(1<<i) != 0
 }
 
-// Without is t that lacks one of Features.
+// Without is t without one of Features.
 func (t Target) Without(feature string) Target {
 	i := featureIndex(feature)
 	if i < 0 || t.Lacks(feature) {
@@ -168,7 +168,7 @@ func (t Target) Refusal(n *ir.Node) string {
 	return ""
 }
 
-// Expands is true for rows that can be written in simpler ones and have no launches here.
+// Expands is true for ops that have an expansion into simpler ones and no launches here.
 func (t Target) Expands(n *ir.Node) bool {
 	return n.Def().Expand != nil && !whole[n.Op] && t.Rule(n) == nil
 }
@@ -207,5 +207,5 @@ func (Target) Library(k lower.StepKind) string { return libraries[k] }
 
 var libraries = map[lower.StepKind]string{lower.KindGemm: "cublasLt", lower.KindConv: "cudnn", lower.KindAttention: "cudnn"}
 
-// Verify checks a step's launch.
+// Verify checks the launch of a step.
 func (Target) Verify(p *lower.Program, s *lower.Step) error { return verifyLaunch(p, s) }

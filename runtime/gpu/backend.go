@@ -20,8 +20,8 @@ import (
 	"ampc/runtime"
 )
 
-// Backend is one device. Its calls may come from any goroutine: all of them run
-// one after the other on one that is bound to the device.
+// Backend is one device. Any goroutine may call it: the calls run one after the other on a
+// goroutine that is bound to the device.
 type Backend struct {
 	name   string
 	target sm.Target
@@ -55,15 +55,15 @@ type lane struct {
 
 var _ runtime.Backend = (*Backend)(nil)
 
-// Open makes the GPU with this ordinal ready. The error wraps
-// cuda.ErrUnavailable where there is none, and says what to do.
+// Open initializes the GPU with this ordinal. The error wraps cuda.ErrUnavailable if there is none,
+// and says what to do.
 func Open(ordinal int) (*Backend, error) {
 	b := &Backend{name: fmt.Sprintf("cuda:%d", ordinal), open: cuda.OpenBlas, tune: true, cache: cacheDir()}
 	return b, b.start(func() (cuda.Driver, error) { return cuda.Open(ordinal) })
 }
 
-// OpenSim makes a simulated GPU of a target such as sm_90: everything but the
-// silicon, at the speed of an interpreter.
+// OpenSim makes a simulated GPU of a target such as sm_90. It runs the same kernels and library
+// calls as a real one, at the speed of an interpreter.
 func OpenSim(target string) (*Backend, error) {
 	number, _, _ := strings.Cut(strings.TrimPrefix(target, "sm_"), "/")
 	cc, err := strconv.Atoi(number)
@@ -80,12 +80,11 @@ func OpenSim(target string) (*Backend, error) {
 	return b, err
 }
 
-// ErrName is the error of a name that no GPU can have.
+// ErrName is wrapped by the error for a name that no GPU can have.
 var ErrName = errors.New("want cuda:0 or another number, or sim:sm_70, sim:sm_80 or sim:sm_90, each also without some of " + sm.FeatureNames())
 
-// OpenNamed opens cuda:N, or the simulated GPU sim:TARGET, also without what
-// stands behind the name, as in cuda:0/nodnn. It fails with ErrName, or as Open
-// and OpenSim do.
+// OpenNamed opens the GPU cuda:N or the simulated GPU sim:TARGET. Suffixes disable features, as in
+// cuda:0/nodnn. The error wraps ErrName, or is that of Open or OpenSim.
 func OpenNamed(name string) (*Backend, error) {
 	kind, which, _ := strings.Cut(name, ":")
 	number, without, less := strings.Cut(which, "/")
@@ -106,7 +105,7 @@ func OpenNamed(name string) (*Backend, error) {
 	return b, err
 }
 
-// OpenSimulator makes a simulated GPU with options of its own: less memory, faults.
+// OpenSimulator makes a simulated GPU with options, such as less memory or faults.
 func OpenSimulator(opt sim.Options) (*Backend, error) {
 	d, err := sim.Open(opt)
 	if err != nil {
@@ -122,8 +121,8 @@ func (b *Backend) hold(touches *sim.Footprint, issue func() error) error {
 	if b.held == nil {
 		return issue()
 	}
-	b.held.Hold(touches)
-	defer b.held.Hold(nil)
+	b.held.Limit(touches)
+	defer b.held.Limit(nil)
 	return issue()
 }
 
@@ -231,8 +230,7 @@ func (b *Backend) release(f func() error) error {
 	return err
 }
 
-// ErrLost is wrapped by the error of every call after one that broke the
-// device's context.
+// ErrLost is wrapped by the error of every call after a call that broke the device's context.
 var ErrLost = errors.New("the device failed before and its context is lost: start the process again")
 
 // do runs f on the bound goroutine, between what the caller's stream holds and
@@ -268,12 +266,11 @@ func (b *Backend) Info() cuda.Info { return b.d.Info() }
 // Syncs counts how often the host waited for the device.
 func (b *Backend) Syncs() int64 { return b.d.Syncs() }
 
-// Eager makes steps issue their launches one by one, not as a graph: slower,
-// but an error names the launch it comes from.
+// Eager makes steps issue their launches one by one instead of as a graph. This is slower, but an
+// error names the launch that caused it.
 func (b *Backend) Eager(on bool) { _ = b.call(func() error { b.eager = on; return nil }) }
 
-// Close implements runtime.Backend. Stores and Execs must be closed before:
-// closing them after it does nothing.
+// Close implements runtime.Backend. Close Stores and Execs first: closing them later has no effect.
 func (b *Backend) Close() error {
 	var err error
 	b.closed.Do(func() {

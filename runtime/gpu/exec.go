@@ -14,8 +14,7 @@ import (
 	"ampc/runtime"
 )
 
-// Exec is a loaded Program: every step bound to its addresses. It implements
-// runtime.Exec.
+// Exec is a loaded Program, whose steps have device addresses. It implements runtime.Exec.
 type Exec struct {
 	b            *Backend
 	p            *lower.Program

@@ -11,8 +11,8 @@ import (
 	"ampc/runtime"
 )
 
-// Without makes b lower as if its libraries lacked one of sm.Features. It is
-// for a Backend that nothing was lowered for yet.
+// Without makes b lower as if its libraries lacked one of sm.Features. Call it before anything is
+// lowered for b.
 func (b *Backend) Without(feature string) {
 	if t := b.target.Without(feature); t != b.target {
 		b.target = t
@@ -42,8 +42,7 @@ func refused(err error) bool {
 
 var _ runtime.Fallback = (*Backend)(nil)
 
-// FallBack implements runtime.Fallback: it does not ask a library again for what it
-// has refused.
+// FallBack implements runtime.Fallback: b no longer uses the feature that a library has refused.
 func (b *Backend) FallBack(err error) string {
 	var r *refusal
 	if !errors.As(err, &r) || b.target.Lacks(r.feature) {

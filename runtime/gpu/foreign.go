@@ -10,18 +10,18 @@ import (
 	"ampc/runtime"
 )
 
-// OpenOn makes a backend on a device that the caller drives as well: d is what
-// cuda.Adopt makes of the caller's CUcontext, or a sim.Device. Close leaves d open.
+// OpenOn makes a backend on a device that the caller uses, too. d is the result of cuda.Adopt for
+// the caller's CUcontext, or a sim.Device. Close does not close d.
 //
-// The backend has streams of its own. Where s is not 0, what a call issues is
-// ordered by events after everything that s held when the call began, and before
-// everything put into s after the call returned; the host does not wait. s may be
-// cuda.LegacyStream. With 0 the caller orders its work by waiting for it.
+// The backend has its own streams. If s is not 0, events order the work of each call after
+// everything that was in s when the call began, and before everything that is put into s after the
+// call returned; the host does not wait. s may be cuda.LegacyStream. If s is 0, the caller must
+// wait for its own work.
 //
-// d's calls are made on another goroutine (its thread has the context current),
-// one at a time and only while a method of the Backend, its Stores, Execs and
-// Futures runs: memory of the caller's that a Program uses must stay allocated until
-// the Program's Exec and Store are closed.
+// The methods of d are called on another goroutine, whose thread has the context current, one at a
+// time, and only while a method of the Backend or of its Stores, Execs and Futures runs. The
+// caller's memory that a Program uses must stay allocated until the Program's Exec and Store are
+// closed.
 func OpenOn(d cuda.Driver, s cuda.Stream) (*Backend, error) {
 	b := &Backend{name: fmt.Sprintf("cuda:%d", d.Info().Ordinal), open: blasOf(d), foreign: true}
 	if n, ok := d.(fmt.Stringer); ok {
@@ -56,9 +56,9 @@ func (b *Backend) leave() error {
 	return errors.Join(b.d.Record(b.join, b.stream()), b.d.Wait(b.user, b.join))
 }
 
-// Adopt declares a variable that lies in memory of the caller's, at an address
-// that is a multiple of 16, with all its bytes set. The caller may read it between
-// calls. When the caller writes it, it says so with Touch.
+// Adopt declares a variable in the caller's memory. The address must be a multiple of 16, and all
+// bytes must be set. The caller may read the memory between calls, and must call Touch after
+// writing to it.
 func (s *Store) Adopt(v lower.Var, at cuda.Ptr) error {
 	return s.b.do(func() error {
 		switch {
@@ -77,7 +77,8 @@ func (s *Store) Adopt(v lower.Var, at cuda.Ptr) error {
 // foreignAlign is what kernels that move 16 bytes at once, and cuBLASLt, want.
 const foreignAlign = 16
 
-// Touch says that the caller wrote a variable: its 16-bit copies are cast again.
+// Touch must be called after the caller wrote to a variable, so that its 16-bit copies are cast
+// again.
 func (s *Store) Touch(name string) error {
 	return s.b.do(func() error {
 		v := s.vars[name]
@@ -89,8 +90,8 @@ func (s *Store) Touch(name string) error {
 	})
 }
 
-// Address is where a variable lies on the device, from Declare until the store
-// is closed. What is written there is announced with Touch.
+// Address is the device address of a variable, valid from Declare until the store is closed. Call
+// Touch after writing there.
 func (s *Store) Address(name string) (at cuda.Ptr, t ir.Type, err error) {
 	v := s.vars[name]
 	if v == nil {
@@ -99,12 +100,12 @@ func (s *Store) Address(name string) (at cuda.Ptr, t ir.Type, err error) {
 	return v.at, v.t, nil
 }
 
-// DeviceFeed is one micro-batch in device memory: an address for every input by
-// name, of as many bytes as the input's type has, row-major and dense.
+// DeviceFeed is one micro-batch in device memory: the address of every input, by name. The data
+// have the input's type and are row-major and dense.
 type DeviceFeed map[string]cuda.Ptr
 
-// StepOn is Step with inputs that lie in device memory. They are copied on the
-// device before the step begins; nothing waits for the host.
+// StepOn is Step with inputs in device memory. The device copies them before the step begins;
+// nothing waits for the host.
 func (e *Exec) StepOn(feeds []DeviceFeed) (*Future, error) {
 	if len(feeds) == 0 && len(e.p.Parts[lower.Micro]) > 0 {
 		return nil, fmt.Errorf("%s: no feeds: a step takes one per micro-batch", e.p.Name)
@@ -143,8 +144,8 @@ func (e *Exec) gather(feeds []DeviceFeed) error {
 	return nil
 }
 
-// CopyTo copies result out of the step to device memory of the caller's, in
-// order after the step; the host does not wait.
+// CopyTo copies the step's result number out to the caller's device memory, ordered after the step;
+// the host does not wait.
 func (t *Future) CopyTo(out int, dst cuda.Ptr) error {
 	return t.e.b.do(func() error {
 		at, n, err := t.result(out)

@@ -62,7 +62,7 @@ func (b *Backend) pinned(n int, f func(mem []byte) error) error {
 	return errors.Join(f(mem), b.d.HostFree(mem))
 }
 
-// MemInfo is the device's free and total memory in bytes, whoever uses it.
+// MemInfo is the device's free and total memory in bytes, for all processes together.
 func (b *Backend) MemInfo() (free, total int64, err error) {
 	err = b.call(func() (err error) {
 		free, total, err = b.d.MemInfo()

@@ -11,9 +11,9 @@ import (
 	"ampc/runtime"
 )
 
-// Step implements runtime.Exec. It returns when everything is issued; nothing
-// waits for the device. An id outside its table gives NaN, not an error. The
-// device runs a step as one graph, so ctx is looked at before it is issued.
+// Step implements runtime.Exec. It returns when everything is issued and does not wait for the
+// device. An id outside its table gives NaN, not an error. The device runs a step as one graph, so
+// ctx is checked only before the step is issued.
 func (e *Exec) Step(ctx context.Context, feeds []runtime.Feed) (runtime.Future, error) {
 	if err := runtime.CheckFeeds(e.p, feeds); err != nil {
 		return nil, err

@@ -11,8 +11,8 @@ import (
 	"ampc/runtime"
 )
 
-// Store holds variables in device memory: those declared together lie one after
-// the other in one arena, accumulators in another. It implements runtime.Store.
+// Store holds variables in device memory. Variables declared together are adjacent in one arena,
+// their accumulators in another. It implements runtime.Store.
 type Store struct {
 	b      *Backend
 	vars   map[string]*variable
@@ -182,8 +182,8 @@ func (s *Store) Read(name string, dst []byte) error {
 	})
 }
 
-// Drop implements runtime.Store. What was declared together lies in one arena,
-// which is freed with the last of them.
+// Drop implements runtime.Store. Variables declared together share an arena, which is freed with
+// the last of them.
 func (s *Store) Drop(names ...string) error {
 	return s.b.release(func() error {
 		err := s.b.d.Synchronize(s.b.stream())
@@ -202,7 +202,7 @@ func (s *Store) Drop(names ...string) error {
 	})
 }
 
-// Close implements runtime.Store. Memory of adopted variables stays.
+// Close implements runtime.Store. It does not free the memory of adopted variables.
 func (s *Store) Close() error {
 	return s.b.release(func() error {
 		err := s.b.d.Synchronize(s.b.stream())

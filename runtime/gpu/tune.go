@@ -7,17 +7,17 @@ import (
 	"ampc/cuda"
 )
 
-// Chosen is a product's algorithm and how many steps of the Programs loaded so
-// far take it.
+// Chosen is a product's algorithm and the number of steps that use it in the Programs loaded so
+// far.
 type Chosen struct {
 	cuda.Choice
 	Steps int
 }
 
-// Tune makes the backend time cuBLASLt's algorithms for each product that it
-// has no choice for, when a Program is loaded, and keep the choices in dir ("":
-// in memory). Open tunes into $AMPC_CACHE, or ampc in the user's cache folder;
-// other backends take the library's first guess.
+// Tune makes the backend time cuBLASLt's algorithms when a Program is loaded, for each product
+// without a stored choice, and store the choices in dir ("": in memory). Open stores them in
+// $AMPC_CACHE, or in ampc in the user's cache folder; other backends take the library's first
+// candidate.
 func (b *Backend) Tune(dir string) {
 	_ = b.call(func() error { b.tune, b.cache = true, dir; return nil })
 }
