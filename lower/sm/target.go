@@ -29,7 +29,7 @@ const (
 	NoConv = "noconv" // no convolutions in cuDNN
 	NoWide = "nowide" // no f32 gradients of 16-bit filters in cuDNN: they are cast afterwards
 	NoBias = "nobias" // no convolutions with a bias in cuDNN: they are products, in f32 it is added afterwards
-	NoAux  = "noaux"  // products that are saved for or end a gradient (see joinEnds) are followed by kernels
+	NoAux  = "noaux"  // kernels compute epilogues that save an operand of a gradient or are part of one
 )
 
 // Feature is one that a target may lack: the suffix of its absence, and what is done then.
