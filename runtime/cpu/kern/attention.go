@@ -1,14 +1,15 @@
 package kern
 
-// View is a batch of heads of rows whose elements are contiguous: strides between batch items, heads and rows.
-// A zero stride broadcasts.
+// View is a batch of heads of rows. The elements of a row are contiguous; the strides are those between batch items,
+// heads and rows. A zero stride broadcasts.
 type View struct {
 	Buf
 	Stride [3]int
 }
 
-// Attention describes y = softmax(scale * q k^T + mask) v and its gradient, without the S x T matrix in memory.
-// Query head h reads key head h*KVHeads/Heads. A query that sees no key gives zeros and an LSE of -Inf.
+// Attention describes y = softmax(scale * q k^T + mask) v and its gradient. The S x T matrix of scores is never in
+// memory as a whole. Query head h reads key head h*KVHeads/Heads. For a query without visible keys the result is zero
+// and the LSE is -Inf.
 type Attention struct {
 	Batch, Heads, KVHeads int
 	S, T                  int // queries, keys
@@ -24,16 +25,19 @@ type Attention struct {
 	GradQ, GradK, GradV View
 }
 
-// attnKeys is how many keys are taken at a time: it fixes after which the sums are scaled anew, so it depends on nothing.
+// attnKeys is the number of keys in a block. It is a constant, because sums are rescaled after each block and results
+// must not depend on anything else.
 const attnKeys = 128
 
-// attnQueries is how many queries a task takes forward, gradQueries how many it takes at a time backward, about.
+// attnQueries is the approximate number of queries of a task of the forward pass, gradQueries that of a block of the
+// backward pass.
 const (
 	attnQueries = 128
 	gradQueries = 64
 )
 
-// attnTask is a running attention: forward a task is a block of queries of one head, backward a key head.
+// attnTask is an attention in progress. A task is a block of queries of one head in the forward pass, and a key head in
+// the backward pass.
 type attnTask struct {
 	m      *Machine
 	a      Attention
@@ -41,7 +45,7 @@ type attnTask struct {
 	stairs []float32 // zeros, then ones, p.queries of each: what a softFunc hides
 }
 
-// Attention computes Y and, where present, LSE.
+// Attention computes Y and, if present, LSE.
 func (m *Machine) Attention(a *Attention) {
 	t := m.attention(a, false)
 	work := 2 * a.Batch * a.Heads * a.S * a.T * (a.D + a.DV)
@@ -67,7 +71,7 @@ func (m *Machine) attention(a *Attention, grad bool) *attnTask {
 	return t
 }
 
-// blockOf is about n queries, whole columns of the path's kernels.
+// blockOf is a number of queries near n that is a multiple of the kernels' columns.
 func (p *Path) blockOf(n int) int { return max(1, n/p.queries) * p.queries }
 
 func (t *attnTask) Run(worker, i int) {
@@ -95,7 +99,8 @@ type attnHead struct {
 	b, head int
 }
 
-// attnMem is what a worker keeps for attention. Matrices of queries come in tiles of p.queries columns, one after the other.
+// attnMem is a worker's scratch memory for attention. Matrices of queries are stored as tiles of p.queries columns, one
+// after the other.
 type attnMem struct {
 	head  attnHead
 	grad  attnGrad
@@ -112,7 +117,7 @@ type attnMem struct {
 
 func (x *attnHead) kvHead() int { return x.head * x.t.a.KVHeads / x.t.a.Heads }
 
-// visible is how many keys query q sees: the first ones.
+// visible is the number of keys that query q sees; they are the first ones.
 func (x *attnHead) visible(q int) int {
 	a := &x.t.a
 	if !a.Causal {
@@ -121,10 +126,11 @@ func (x *attnHead) visible(q int) int {
 	return max(0, min(a.T, q+a.Offset+1))
 }
 
-// keys is how many of the keys [k, k+attnKeys) query q sees.
+// keys is the number of keys among [k, k+attnKeys) that query q sees.
 func (x *attnHead) keys(q, k int) int { return max(0, min(attnKeys, x.visible(q)-k)) }
 
-// forward computes queries [q,q+h) of the head by the online softmax of Milakov and Gimelshein (2018), keys in blocks.
+// forward computes queries [q,q+h) of the head block by block of keys, with the online softmax of Milakov and
+// Gimelshein (2018).
 func (x *attnHead) forward(q, h int) {
 	a, p, mem, wide := &x.t.a, x.p, x.mem, x.p.queries
 	tiles := ceilDiv(h, wide)

@@ -63,10 +63,10 @@ func (g *attnGrad) run() {
 	}
 }
 
-// seen is how many keys from k on the last query sees of the tile that begins at query q+at.
+// seen is the number of keys, from k on, that the last query of the tile at query q+at sees.
 func (g *attnGrad) seen(at, k int) int { return g.keys(g.q+min(at+g.p.queries, g.h)-1, k) }
 
-// scoresOf computes P and dS of a tile against the keys from k on, and adds what they give to dq.
+// scoresOf computes P and dS of a tile and the keys from k on, and adds their part of dQ to dq.
 func (g *attnGrad) scoresOf(at, k int) {
 	a, wide, n := &g.t.a, g.p.queries, g.seen(at, k)
 	if n == 0 {
@@ -80,7 +80,7 @@ func (g *attnGrad) scoresOf(at, k int) {
 	g.product(a.D, wide, n, keys.turned(), ds, g.ld, g.dq[at*a.D:], wide, 1)
 }
 
-// sums adds P^T dY and dS^T Q to dv and dk. Keys that only later queries see are multiplied with those alone.
+// sums adds P^T dY and dS^T Q to dv and dk. Keys that only later queries see are multiplied only with these.
 func (g *attnGrad) sums(k int) {
 	a, nr, done := &g.t.a, g.p.nr, 0
 	for at := 0; at < g.h; at += g.p.queries {
@@ -132,7 +132,7 @@ type wideRows struct {
 	step int
 }
 
-// wide shows n elements of each of h rows from q in f32: where they lie, or widened into mem.
+// wide returns n elements of each of h rows from q as f32: in place if they are f32, else widened into mem.
 func (v *View) wide(p *Path, mem *floats, b, head, q, h, n int) wideRows {
 	m := v.mat(b, head, q)
 	if m.Type == F32 {

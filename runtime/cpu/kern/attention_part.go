@@ -4,7 +4,7 @@ import "unsafe"
 
 // The parts of attention: its operands as products read them, the products, and what hides keys.
 
-// mat is the matrix of v for this batch item and head, from row r.
+// mat is the matrix of v for this batch item and head, starting at row r.
 func (v *View) mat(b, head, r int) Mat {
 	return Mat{Buf: v.From(b*v.Stride[0] + head*v.Stride[1] + r*v.Stride[2]), LD: v.Stride[2]}
 }
@@ -21,11 +21,11 @@ func (m Mat) turned() Mat {
 	return m
 }
 
-// in32Bits is a matrix of 16-bit elements, an even number of them a row, seen as one of 32-bit words.
+// in32Bits views a matrix of 16-bit elements, with an even number in each row, as a matrix of 32-bit words.
 func (m Mat) in32Bits() Mat { return Mat{Buf: Buf{F32, m.Data}, LD: m.LD / 2} }
 
-// usesVNNI says whether rows [i,i+n) of a and [j,j+m) of b, of another head, are multiplied in the VNNI layout: not where one of them has a subnormal
-// element (see vnniKernels).
+// usesVNNI reports whether rows [i,i+n) of a and rows [j,j+m) of b, of another head, are multiplied in the VNNI layout.
+// They are not if one of them has a subnormal element (see vnniKernels).
 func (x *attnHead) usesVNNI(a *View, i, n int, b *View, head, j, m, width int) bool {
 	if !x.p.usesVNNI(a.Type, b.Type) || width%2+a.Stride[2]%2+b.Stride[2]%2 > 0 {
 		return false
@@ -33,7 +33,7 @@ func (x *attnHead) usesVNNI(a *View, i, n int, b *View, head, j, m, width int) b
 	return x.clean(a.mat(x.b, x.head, i).in32Bits(), n, width/2) && x.clean(b.mat(x.b, head, j).in32Bits(), m, width/2)
 }
 
-// clean says that n rows of words have no subnormal half.
+// clean reports whether n rows of words have no subnormal half.
 func (x *attnHead) clean(m Mat, n, width int) bool {
 	p := x.p
 	part := x.mem.mask.get(n * p.nr)
@@ -67,8 +67,8 @@ func (x *attnHead) copyRows(m Mat, mem *floats, n, width int) Mat {
 	return Mat{Buf: Floats(dst), LD: ld}
 }
 
-// columns is h rows of queries from q in tiles of p.queries columns, which begin p.queries*width apart: element i of query j at
-// i*p.queries + j, where elements are words if vnni is set.
+// columns writes h rows of queries, from q on, as tiles of p.queries columns, p.queries*width elements apart: element i
+// of query j is at i*p.queries + j. If vnni is set, elements are words.
 func (x *attnHead) columns(v *View, mem *floats, q, h, width int, vnni bool) []float32 {
 	wide, depth := x.p.queries, width
 	dst := mem.get(roundUp(h, wide) * width)
@@ -82,7 +82,8 @@ func (x *attnHead) columns(v *View, mem *floats, q, h, width int, vnni bool) []f
 	return dst
 }
 
-// transpose writes depth elements of each of h rows of m as columns, ld apart; it may write up to a vector more.
+// transpose writes depth elements of each of h rows of m as columns, ld apart. It may write up to one vector past the
+// end.
 func (x *attnHead) transpose(depth, h int, dst []float32, ld int, m Mat) {
 	p := x.p
 	x.w.offs = getInts(&x.w.offs, p.tw)
@@ -95,7 +96,8 @@ func (x *attnHead) transpose(depth, h int, dst []float32, ld int, m Mat) {
 	}
 }
 
-// inColumns is h rows from q in f32, p.nr columns after the other: column c of row r at c/nr*nr*h + r*nr + c%nr.
+// inColumns returns h rows from q on in f32, in panels of p.nr columns: column c of row r is at c/nr*nr*h + r*nr +
+// c%nr.
 func (x *attnHead) inColumns(v *View, mem *floats, q, h, width int) []float32 {
 	p, m := x.p, v.mat(x.b, x.head, q)
 	dst := mem.get(h * roundUp(width, p.nr))
@@ -105,7 +107,7 @@ func (x *attnHead) inColumns(v *View, mem *floats, q, h, width int) []float32 {
 	return dst
 }
 
-// putColumns stores h rows that lie like those of inColumns.
+// putColumns stores h rows that have the layout of inColumns.
 func (x *attnHead) putColumns(v *View, head, h, width int, src []float32) {
 	p, m := x.p, v.mat(x.b, head, 0)
 	for c := 0; c < width && h > 0; c += p.nr {
@@ -113,7 +115,7 @@ func (x *attnHead) putColumns(v *View, head, h, width int, src []float32) {
 	}
 }
 
-// putAcross stores h rows from q that are the columns of a tile.
+// putAcross stores the columns of a tile as h rows from q on.
 func (x *attnHead) putAcross(v *View, q, h, width int, src []float32) {
 	p, m, wide := x.p, v.mat(x.b, x.head, q), x.p.queries
 	tile := x.w.tile.get(h * p.nr)
@@ -124,8 +126,8 @@ func (x *attnHead) putAcross(v *View, q, h, width int, src []float32) {
 	}
 }
 
-// product is c = a*b, or c += a*b if acc is not zero: rows x cols elements, whole tiles of columns. If a is in bf16 the rows of b
-// are words.
+// product computes c = a*b, or c += a*b if acc is not zero, for rows x cols elements, where cols is a multiple of a
+// tile's columns. If a is bf16, the rows of b are words.
 func (x *attnHead) product(rows, cols, depth int, a Mat, b []float32, ldb int, c []float32, ldc, acc int) {
 	p := x.p
 	if rows == 0 || depth == 0 {
@@ -159,7 +161,7 @@ func (x *attnHead) product(rows, cols, depth int, a Mat, b []float32, ldb int, c
 	}
 }
 
-// packedPanel is product for h rows from r on where tiles read a packed A.
+// packedPanel is product for h rows from r on, for tiles that read a packed A.
 func (x *attnHead) packedPanel(r, h, cols, depth int, a Mat, b []float32, ldb int, c []float32, ldc, acc int) {
 	p := x.p
 	panel := x.w.a.get(h * depth)
@@ -171,11 +173,11 @@ func (x *attnHead) packedPanel(r, h, cols, depth int, a Mat, b []float32, ldb in
 	}
 }
 
-// scaled says whether scores get their factor, and a mask, before the softmax.
+// scaled reports whether scores are multiplied by scale and masked before the softmax.
 func (x *attnHead) scaled() bool { return !x.t.a.Mask.absent() || x.t.a.Scale <= 0 }
 
-// scores computes the scores of a tile of queries, from q, against n keys from k: rows of s, ld apart. What is left to do to them is to
-// multiply them by scale.
+// scores computes the scores of a tile of queries, from q on, and n keys, from k on, as rows of s, ld apart. It returns
+// the factor that they must still be multiplied by.
 func (x *attnHead) scores(s []float32, ld, q, k, n int, keys Mat, queries []float32) (scale float32) {
 	a, p, wide := &x.t.a, x.p, x.p.queries
 	x.product(n, wide, a.D, keys, queries, wide, s, ld, 0)
@@ -200,7 +202,8 @@ func (x *attnHead) scores(s []float32, ld, q, k, n int, keys Mat, queries []floa
 	return 1
 }
 
-// stairs says of n keys from k how many all queries of the tile from q on see, and what of the next one they do not (see softFunc).
+// stairs returns how many of n keys, from k on, all queries of the tile from q on see, and the mask for the first key
+// after them (see softFunc).
 func (x *attnHead) stairs(q, k, n int) (full int, stair *float32) {
 	all, wide := x.t.stairs, x.p.queries
 	if !x.t.a.Causal {
@@ -211,10 +214,10 @@ func (x *attnHead) stairs(q, k, n int) (full int, stair *float32) {
 	return full, &all[wide-max(0, min(wide, full+1-seen))]
 }
 
-// stateRows is how many rows the state of a softFunc has.
+// stateRows is the number of rows of the state of a softFunc.
 const stateRows = 4
 
-// softRows is a softFunc by other kernels of the path.
+// softRows is a softFunc made of other kernels of the path.
 func (p *Path) softRows(n, full int, s *float32, ld int, state, stair *float32, scale float32) {
 	w := p.queries
 	all := unsafe.Slice(state, stateRows*w)
@@ -242,7 +245,7 @@ func (p *Path) softRows(n, full int, s *float32, ld int, state, stair *float32, 
 	}
 }
 
-// softGradRows is a softGradFunc by other kernels of the path.
+// softGradRows is a softGradFunc made of other kernels of the path.
 func (p *Path) softGradRows(n, full int, s, ds *float32, ld int, state, stair *float32, scale, gain float32) {
 	w := p.queries
 	for r := range n {
@@ -256,7 +259,7 @@ func (p *Path) softGradRows(n, full int, s, ds *float32, ld int, state, stair *f
 	}
 }
 
-// dotRows is a rowDotsFunc by other kernels of the path.
+// dotRows is a rowDotsFunc made of other kernels of the path.
 func (p *Path) dotRows(rows, n int, a *float32, lda int, b *float32, ldb int, dots *float32) {
 	for r := range rows {
 		*after(dots, r) = p.dot(n, after(a, r*lda), after(b, r*ldb))

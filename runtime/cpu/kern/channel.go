@@ -28,7 +28,7 @@ type ChannelNorm struct {
 	DGamma, DBeta Buf
 }
 
-// Stats is how many statistics there are.
+// Stats is the number of statistics.
 func (n *ChannelNorm) Stats() int {
 	if n.Groups == 0 {
 		return n.Channels
@@ -36,7 +36,7 @@ func (n *ChannelNorm) Stats() int {
 	return n.Images * n.Groups
 }
 
-// runsChannelsLast reports whether channels lie last, several of them, and there is something to do.
+// runsChannelsLast reports whether channels are last, there are several, and there are elements.
 func (n *ChannelNorm) runsChannelsLast() bool {
 	return n.ChannelsLast && n.Channels > 1 && n.Images*n.Space > 0
 }
@@ -44,10 +44,10 @@ func (n *ChannelNorm) runsChannelsLast() bool {
 // gradientWork is the work of a gradient for each element, see Machine.run.
 const gradientWork = 16
 
-// channelBlock is how many elements go through the vector kernels at a time: they stay in the first-level cache.
+// channelBlock is the number of elements that the vector kernels process at a time; they stay in the first-level cache.
 const channelBlock = 1024
 
-// channelTask is a running norm over channels; statistics are tasks.
+// channelTask is a norm over channels in progress; each statistic is a task.
 type channelTask struct {
 	m      *Machine
 	n      ChannelNorm
@@ -67,7 +67,7 @@ type channelTask struct {
 	moments            []planeMoments
 }
 
-// piece is a block: cols elements each of rows neighbouring images.
+// piece is a block: cols elements of each of rows consecutive images.
 type piece struct{ at, rows, cols int }
 
 // ChannelNorm computes Y, Mean, Var and Rstd.
@@ -82,7 +82,7 @@ func (m *Machine) ChannelNorm(n *ChannelNorm) {
 	m.channels(n, (*channelTask).normalize, (*channelTask).normalizePlanes, 8)
 }
 
-// ChannelNormGiven computes Y with the Mean and Var that are there, and Rstd.
+// ChannelNormGiven computes Y from the given Mean and Var, and Rstd.
 func (m *Machine) ChannelNormGiven(n *ChannelNorm) {
 	if n.runsChannelsLast() {
 		m.channelsLast(n).apply()
@@ -119,7 +119,7 @@ func (m *Machine) ChannelNormGrad(n *ChannelNorm) {
 	}
 }
 
-// channels runs do for each statistic, or byPlanes for blocks of channels.
+// channels calls do for each statistic, or byPlanes for blocks of channels.
 func (m *Machine) channels(n *ChannelNorm, do, byPlanes func(*channelTask, *worker, int), work int) {
 	t := &m.channel
 	t.m, t.n, t.do = m, *n, do
@@ -150,7 +150,7 @@ func (t *channelTask) cut() {
 	}
 }
 
-// step is the distance of neighbours in a plane.
+// step is the distance between adjacent elements of a plane.
 func (t *channelTask) step() int {
 	if t.n.ChannelsLast {
 		return t.n.Channels
@@ -158,7 +158,8 @@ func (t *channelTask) step() int {
 	return 1
 }
 
-// share is what shares a statistic: channels [c0,c1) of one image, or of all where it is image 0.
+// share is the set of elements with a common statistic: channels [c0,c1) of one image, or of all images if there are no
+// groups.
 func (t *channelTask) share(stat int) (image, c0, c1 int) {
 	if t.n.Groups == 0 {
 		return 0, stat, stat + 1
@@ -177,7 +178,7 @@ func (t *channelTask) start(image, c int) int {
 	return (image*n.Channels + c) * n.Space
 }
 
-// inPlace is the block of b at offset at as it lies in memory, nil where it must be gathered or widened.
+// inPlace is the block of b at offset at in memory, or nil if it must be gathered or widened.
 func (t *channelTask) inPlace(b Buf, at int, p piece) []float32 {
 	if b.Type != F32 || t.step() != 1 || p.rows > 1 && t.n.Channels > 1 {
 		return nil
@@ -185,7 +186,7 @@ func (t *channelTask) inPlace(b Buf, at int, p piece) []float32 {
 	return b.f32()[at+p.at:][:p.rows*p.cols]
 }
 
-// load is the block of b as f32, in row slot where it does not lie like that.
+// load returns the block of b as f32: in memory if possible, else copied to row slot.
 func (t *channelTask) load(w *worker, slot int, b Buf, at int, p piece) []float32 {
 	if x := t.inPlace(b, at, p); x != nil {
 		return x
@@ -207,7 +208,7 @@ func (t *channelTask) load(w *worker, slot int, b Buf, at int, p piece) []float3
 	return x
 }
 
-// place is where the block of b is computed: its memory, or row slot.
+// place is the memory in which the block of b is computed: its own, or row slot.
 func (t *channelTask) place(w *worker, slot int, b Buf, at int, p piece) []float32 {
 	if x := t.inPlace(b, at, p); x != nil {
 		return x
@@ -277,7 +278,7 @@ func (t *channelTask) apply(w *worker, stat int) {
 	}
 }
 
-// applyPieces does block by block what planes does where there is no kernel for it.
+// applyPieces does the work of planes block by block, if there is no kernel for it.
 func (t *channelTask) applyPieces(w *worker, at int, mean, factor, shift float32) {
 	n, p := &t.n, t.m.Path
 	for _, b := range t.pieces {
@@ -304,7 +305,7 @@ func (t *channelTask) applyPieces(w *worker, at int, mean, factor, shift float32
 	}
 }
 
-// slope is a block of DY, zero where Sign is not above zero.
+// slope is a block of DY, with zeros where Sign is not above zero.
 func (t *channelTask) slope(w *worker, at int, p piece) []float32 {
 	dy := t.load(w, 1, t.n.DY, at, p)
 	if t.n.Sign.absent() {
@@ -364,7 +365,7 @@ func (t *channelTask) gradient(w *worker, stat int) {
 	}
 }
 
-// gradientPieces does block by block what planes does where there is no kernel for it.
+// gradientPieces does the work of planes block by block, if there is no kernel for it.
 func (t *channelTask) gradientPieces(w *worker, at int, mean, factor, byDev, shift float32) {
 	n, p := &t.n, t.m.Path
 	for _, b := range t.pieces {
@@ -376,7 +377,7 @@ func (t *channelTask) gradientPieces(w *worker, at int, mean, factor, byDev, shi
 	}
 }
 
-// orElse is element i of b, x where b is absent.
+// orElse is element i of b, or x if b is absent.
 func orElse(b Buf, i int, x float32) float32 {
 	if b.absent() {
 		return x

@@ -2,17 +2,17 @@ package kern
 
 import "fmt"
 
-// normFormula says which formula a norm or its gradient ends in: operands and results with their types.
+// normFormula identifies the formula of the last pass of a norm or its gradient: operands and results with their types.
 type normFormula struct {
 	gradient, terms, sum, relu, copy bool // terms are those of a gradient's sums
 	first, rows                      bool // the sums of rows: of a norm's first image, of all or of a gradient
 	in, other, out, low              Type
 }
 
-// leastPlane is how many neighbours a plane must have for a kernel of its own to pay.
+// leastPlane is the number of contiguous elements of a plane from which a specialized kernel is faster.
 const leastPlane = 32
 
-// choose looks for the kernel that reads and writes whole planes as they are stored.
+// choose searches for the kernel that reads and writes whole planes as they are stored.
 func (t *channelTask) choose(gradient bool) {
 	n := &t.n
 	t.whole, t.terms, t.firstRows, t.sumRows = nil, nil, nil, nil
@@ -50,7 +50,7 @@ func (t *channelTask) choose(gradient bool) {
 	t.sumRows = t.kernel(normFormula{rows: true, in: n.X.Type})
 }
 
-// kernel finds the kernel of a formula, and keeps it: to write a formula down allocates.
+// kernel finds the kernel of a formula and caches it, because composing the text of a formula allocates.
 func (t *channelTask) kernel(f normFormula) *Fused {
 	k, known := t.fused[f]
 	if !known {
@@ -102,7 +102,7 @@ func (f normFormula) text() string {
 	return loads + " " + body + " " + stores
 }
 
-// planes runs the kernel over a channel, at at, of the images that share its statistics.
+// planes runs the kernel over the channel at offset at in all images that share its statistics.
 func (t *channelTask) planes(w *worker, at int, scalars ...float32) {
 	n, images := &t.n, t.n.Images
 	if n.Groups > 0 {

@@ -13,7 +13,7 @@ const (
 	lastChunks = maxParts // chunks of all rows
 )
 
-// lastTask is a running norm; chunks are tasks.
+// lastTask is a norm with channels last in progress; each chunk is a task.
 type lastTask struct {
 	m      *Machine
 	n      ChannelNorm
@@ -29,7 +29,7 @@ type lastTask struct {
 	vector []float32 // per set: the four vectors that its elements meet
 }
 
-// channelsLast cuts the work and runs do for every chunk.
+// channelsLast divides the work into chunks and calls do for each.
 func (m *Machine) channelsLast(n *ChannelNorm) *lastTask {
 	t := &m.last
 	t.m, t.n, t.sets, t.rows = m, *n, 1, n.Images*n.Space
@@ -56,7 +56,7 @@ func (t *lastTask) each(work int, do func(*lastTask, *worker, int)) {
 	t.m.run(work*t.sets*t.rows*t.n.Channels, t.sets*t.per, t)
 }
 
-// blocks calls f for each block of a chunk: where it begins and how many elements it has.
+// blocks calls f for each block of a chunk with its start and its number of elements.
 func (t *lastTask) blocks(chunk int, f func(at, n int)) {
 	c := t.n.Channels
 	first, r0 := chunk/t.per*t.rows, chunk%t.per*t.chunk
@@ -65,14 +65,14 @@ func (t *lastTask) blocks(chunk int, f func(at, n int)) {
 	}
 }
 
-// strips calls f for the stretches of n elements that meet a repeated vector.
+// strips calls f for each part of n elements that a repeated vector covers.
 func (t *lastTask) strips(n int, f func(lo, hi int)) {
 	for lo := 0; lo < n; lo += t.width {
 		f(lo, min(lo+t.width, n))
 	}
 }
 
-// load is n elements of b as f32: where they lie, or in row slot.
+// load returns n elements of b as f32: in memory if possible, else copied to row slot.
 func (t *lastTask) load(w *worker, slot int, b Buf, at, n int) []float32 {
 	if b.Type == F32 {
 		return b.f32()[at : at+n]
@@ -82,12 +82,12 @@ func (t *lastTask) load(w *worker, slot int, b Buf, at, n int) []float32 {
 	return x
 }
 
-// of is one of the four vectors of a chunk's set.
+// of returns one of the four vectors of a chunk's set.
 func (t *lastTask) of(chunk, k int) []float32 {
 	return t.vector[(4*(chunk/t.per)+k)*t.width:][:t.width]
 }
 
-// fold adds the repetitions of channel c.
+// fold adds up the repetitions of channel c.
 func (t *lastTask) fold(x []float32, c int) float64 {
 	s := 0.0
 	for ; c < len(x); c += t.n.Channels {
@@ -141,14 +141,14 @@ func joinMoments(count, sum, sq, k, here, own float64) (float64, float64) {
 	return sum + here, sq + own
 }
 
-// repeat fills x with its first c elements.
+// repeat fills x with repetitions of its first c elements.
 func repeat(x []float32, c int) {
 	for ; c < len(x); c *= 2 {
 		copy(x[c:], x[:c])
 	}
 }
 
-// statistics joins the chunks' moments: of a channel, or of a group of them.
+// statistics joins the moments of the chunks, for each channel or each group of channels.
 func (t *lastTask) statistics() {
 	n := &t.n
 	shared := 1 // channels that share statistics
@@ -227,7 +227,7 @@ func (t *lastTask) applyChunk(w *worker, chunk int) {
 	})
 }
 
-// slope is n elements of DY, zero where Sign is not above zero.
+// slope is n elements of DY, with zeros where Sign is not above zero.
 func (t *lastTask) slope(w *worker, at, n int) []float32 {
 	dy := t.load(w, 1, t.n.DY, at, n)
 	if t.n.Sign.absent() {
@@ -276,7 +276,8 @@ func (t *lastTask) gradient() {
 	t.each(8, (*lastTask).gradientChunk)
 }
 
-// slopes joins the chunks' sums: for each set the vectors that dx is made of, for all the gradients of scale and bias.
+// slopes joins the sums of the chunks: into the vectors that DX is computed from, for each set, and into the gradients
+// of scale and bias, over all sets.
 func (t *lastTask) slopes() {
 	n := &t.n
 	shared, count := 1, float64(t.rows)

@@ -14,13 +14,14 @@ const (
 // planeMoments are the moments of a channel over the images seen so far.
 type planeMoments struct{ mean, sq float64 }
 
-// takesPlanes says whether the norm goes like that, whatever its types: they may not change its sums.
+// takesPlanes reports whether the norm is computed plane by plane. This does not depend on types, because types must
+// not change the order of sums.
 func (t *channelTask) takesPlanes() bool {
 	n := &t.n
 	return n.Groups == 0 && t.sumRows != nil && n.Space%t.m.vw == 0 && n.Images*n.Space > 0
 }
 
-// planesBy cuts the channels into blocks, of which do takes one.
+// planesBy divides the channels into blocks and calls do for each.
 func (t *channelTask) planesBy(work int, do func(t *channelTask, w *worker, block int)) {
 	n, workers := &t.n, t.m.pool.Workers()
 	t.do, t.block = do, n.Channels
@@ -38,7 +39,8 @@ func (t *channelTask) channelsOf(block int) (c0, c1 int) {
 	return block * t.block, min((block+1)*t.block, t.n.Channels)
 }
 
-// lane is where the sums of channel c begin. Each block has its own part of them, as others may be at a kernel that sums more.
+// lane is the offset of the sums of channel c. Each block has its own part of them, because other blocks may be running
+// a kernel with more sums.
 func (t *channelTask) lane(f *Fused, c int) int {
 	at := c % t.block
 	return RowLanes * (2*(c-at) + f.sums*at)
@@ -93,8 +95,9 @@ func (t *channelTask) total(f *Fused, c, i int) (sum float64) {
 // scalarsOf are the scalars of channel c.
 func (t *channelTask) scalarsOf(c int) []float32 { return t.scalars[RowScalars*c:][:RowScalars] }
 
-// normalizePlanes sums values and squares about the mean of the images before, at first of the first image alone, and joins
-// the moments (Chan, Golub, LeVeque 1979): where those means are far apart, so are the values from their mean.
+// normalizePlanes sums deviations and their squares from the mean of the previous images (for the first image, from its
+// own mean) and joins the moments (Chan, Golub, LeVeque 1979). If these means are far apart, the values are far from
+// their mean, too, so no precision is lost.
 func (t *channelTask) normalizePlanes(w *worker, block int) {
 	n := &t.n
 	c0, c1 := t.channelsOf(block)
@@ -143,7 +146,8 @@ func (t *channelTask) applyPlanes(w *worker, block int) {
 	}
 }
 
-// wholePlanes runs the last kernel over all images, from the last on, which were read last.
+// wholePlanes runs the last kernel over all images, in reverse order, because the last images may still be in the
+// cache.
 func (t *channelTask) wholePlanes(w *worker, c0, c1 int) {
 	for i := t.n.Images - 1; i >= 0; i-- {
 		t.image(w, t.whole, t.bufs, c0, c1, i)

@@ -10,12 +10,12 @@ const (
 	XIO
 )
 
-// Conv describes a convolution of one, two or three spatial dimensions (depth, height, width; the leading ones are
-// 1 where there are fewer) and, with the same fields, its two gradients.
+// Conv describes a convolution of one, two or three spatial dimensions (depth, height, width; absent leading ones are
+// 1) and, with the same fields, its two gradients.
 //
 //	y[n,k,o] = sum over c, t of w[k,c,t] * x[n, c, o*Stride - Pad + t*Dilation]
 //
-// Groups split C and K evenly. Pad is the zero padding before the image; what is needed behind it follows from Out.
+// Groups split C and K evenly. Pad is the zero padding before the image; the padding after it follows from Out.
 type Conv struct {
 	N, C, K, Groups       int
 	In, Out, Kernel       [3]int
@@ -31,7 +31,7 @@ type Conv struct {
 
 func volume(d [3]int) int { return d[0] * d[1] * d[2] }
 
-// grid is a lattice of pixels inside a padded image in memory, the operand of a convolution.
+// grid describes the pixels of a padded image in memory, the operand of a convolution, by strides.
 type grid struct {
 	buf     Buf
 	item    [2]int // elements between images, between groups
@@ -43,7 +43,7 @@ type grid struct {
 	phase   int
 }
 
-// at is the offset of a pixel of the padded image.
+// at is the offset of a pixel in the padded image.
 func (g *grid) at(z, y, x int) int {
 	return z*g.axis[0] + y*g.axis[1] + x%g.phases*g.phase + x/g.phases*g.axis[2]
 }
@@ -62,7 +62,7 @@ func (c *Conv) dense(b Buf, channels int, size [3]int) grid {
 	return g
 }
 
-// convMode is what the task of an image does.
+// convMode is the kind of work of an image's task.
 type convMode uint8
 
 const (
@@ -78,7 +78,7 @@ const (
 	weightMode
 )
 
-// convTask holds the tables of a running convolution and writes padded images.
+// convTask holds the tables of a convolution in progress and writes padded images.
 type convTask struct {
 	m        *Machine
 	mode     convMode
@@ -108,8 +108,8 @@ type convTask struct {
 	patch, pixel *offsets
 }
 
-// tableSource is an operand whose element (lane, depth) is at base + lane[l] + depth[k], all in bytes. Neighbours
-// are contiguous in runs along the lanes (byLane) or along the depths.
+// tableSource is an operand whose element (lane, depth) is at base + lane[l] + depth[k], all in bytes. Elements are
+// contiguous in runs along the lanes (byLane) or along the depths.
 type tableSource struct {
 	p           *Path
 	buf         Buf
@@ -126,7 +126,7 @@ type tableSource struct {
 	fixed fixedOperand // where it is packed ahead
 }
 
-// run is the length of the run of consecutive elements of size es at the start of o, at most n.
+// run is the length, at most n, of the run of contiguous elements of size es at the start of o.
 func run(o []int, n, es int) int { return runBy(o, 1, n, es) }
 
 // runBy is run over every step-th entry; n counts entries.
@@ -161,7 +161,7 @@ func (s *tableSource) base(item int) int {
 	return (item/s.inner*s.item[0] + item%s.inner*s.item[1]) * s.buf.Type.Size()
 }
 
-// indirect is s if tiles can read its lanes in memory by offsets, without packing; else nil.
+// indirect returns s if tiles can read its lanes in memory by offsets, without packing, else nil.
 func (s *tableSource) indirect() *tableSource {
 	p := s.p
 	if p.indirect == nil || !s.byLane || s.tf32 || s.buf.Type != F32 || s.vnni && !s.clean {
@@ -175,7 +175,8 @@ func (s *tableSource) indirect() *tableSource {
 	return s
 }
 
-// contiguous says whether lanes [l0,l0+n) are a full tile's and each half of them contiguous: then they need no packing.
+// contiguous reports whether lanes [l0,l0+n) fill a tile and each half of them is contiguous. Then they need no
+// packing.
 func (s *tableSource) contiguous(l0, n int) bool {
 	p, span := s.p, 4*(s.p.vw-1)
 	return n == p.nr && s.lane[l0+p.vw-1]-s.lane[l0] == span && s.lane[l0+p.nr-1]-s.lane[l0+p.vw] == span

@@ -51,17 +51,17 @@ func (m *Machine) gradSource(c *Conv) tableSource {
 	return tableSource{p: m.Path, buf: c.Y, item: [2]int{0, dy.item[1]}, inner: c.Groups, lane: lane.s, depth: depth.s, byLane: c.ChannelsLast, tf32: c.TF32}
 }
 
-// spread is the patches of g as the operand of a weights' gradient: lanes are positions in a patch, depths pixels.
+// spread makes the patches of g an operand of a weights' gradient: lanes are positions in a patch, depths are pixels.
 func (m *Machine) spread(g *grid, byLane bool) tableSource {
 	t, c := &m.conv, m.conv.c
 	return tableSource{p: m.Path, buf: g.buf, item: [2]int{0, g.item[1]}, inner: c.Groups, lane: t.patch.s, depth: t.pixel.s, byLane: byLane, tf32: c.TF32,
 		vnni: g.vnni, clean: g.clean}
 }
 
-// turns says whether the weights' gradient is computed from images turned to channels last. Then the channels of a
-// pixel at a tap lie together: tiles read them in place where they fill vectors, else packing takes them by rows; channels
-// first have every element transposed once a tap. Putting the result in its order is a small part of the work unless it is
-// as large as what it sums up.
+// turns reports whether the weights' gradient is computed from images transposed to channels last. Then the channels of
+// a pixel are contiguous at each tap: tiles read them in place if they fill vectors, else they are packed by rows. With
+// channels first every element would be transposed once per tap. Reordering the result is a small part of the work,
+// unless the result is as large as the images.
 func (m *Machine) turns(c *Conv) bool {
 	in, vnni := c.C/c.Groups, m.usesVNNI(c.X.Type, c.Y.Type)
 	whole := in >= m.nr && in%m.vw == 0 && (m.indirect != nil || vnni)
@@ -69,9 +69,9 @@ func (m *Machine) turns(c *Conv) bool {
 		(c.N*volume(c.Out) >= 2*c.K/c.Groups || volume(c.Stride) > 1) && (whole || in >= 16 && m.indirect != nil && !vnni)
 }
 
-// turnedWeightGrad computes the gradient in the order [output channel, tap, input channel] and puts it in that of the
-// weights. It takes as many padded images at a time as the second-level caches of two workers hold. The sums of such slices
-// are added in order, so the number of workers may not decide how many there are.
+// turnedWeightGrad computes the gradient in the order [output channel, tap, input channel] and reorders it to that of
+// the weights. It processes slices of as many padded images as the second-level caches of two workers hold. The sums of
+// the slices are added in order, so their size must not depend on the number of workers.
 func (m *Machine) turnedWeightGrad(c *Conv) {
 	t := &m.conv
 	in, taps := c.C/c.Groups, volume(c.Kernel)
@@ -115,7 +115,7 @@ func (m *Machine) turnedProduct(c *Conv, turned []float32, into bool) {
 	gt.into = false
 }
 
-// turnBack puts the gradient of output channel k in the order of the weights.
+// turnBack reorders the gradient of output channel k to the order of the weights.
 func (t *convTask) turnBack(w *worker, k int) {
 	p, taps := t.m.Path, volume(t.c.Kernel)
 	in := t.c.C / t.c.Groups
@@ -157,7 +157,7 @@ func (m *Machine) turn(c *Conv) grid {
 	return d
 }
 
-// turnImage turns image n, row after row.
+// turnImage transposes image n, row by row.
 func (t *convTask) turnImage(w *worker, n int) {
 	at := n * t.dst.item[0]
 	end, es := at+t.dst.item[0], t.dst.buf.Type.Size()
@@ -180,7 +180,7 @@ func (t *convTask) turnImage(w *worker, n int) {
 	clear(t.dst.buf.Data[at*es : end*es])
 }
 
-// turnRow turns the row of pixels at from of each channel.
+// turnRow transposes the row of pixels at offset from of every channel.
 func (t *convTask) turnRow(w *worker, from, to int) {
 	n := t.size[2] * t.channels
 	if t.dst.buf.Type == F32 && t.channels%t.m.tw == 0 {
@@ -192,8 +192,8 @@ func (t *convTask) turnRow(w *worker, from, to int) {
 	t.m.Store(t.dst.buf.From(to), row)
 }
 
-// turnPixels turns a row to f32. Channels that fill no vector go before the others, which then lie over what was written
-// past them; past the last pixel that stays.
+// turnPixels transposes a row to f32. Channels that do not fill a vector are written before the others, which then
+// overwrite what was written past them. After the last pixel, up to a vector past the end remains overwritten.
 func (t *convTask) turnPixels(w *worker, from int, row []float32) {
 	p, src := t.m.Path, t.src.buf
 	w.offs = getInts(&w.offs, p.tw)
@@ -205,11 +205,11 @@ func (t *convTask) turnPixels(w *worker, from int, row []float32) {
 	}
 }
 
-// pixelPairsContiguous says whether the words of neighbouring pixels lie in the images.
+// pixelPairsContiguous reports whether the images contain the words of adjacent pixels as they are.
 func (t *convTask) pixelPairsContiguous() bool { return t.c.Stride[2] == 1 && t.size[2]%2 == 0 }
 
-// startVNNI looks for subnormal elements of image n and of its gradient, which fetches both, and clears what turnVNNI
-// does not write of its rows.
+// startVNNI searches image n and its gradient for subnormal elements, which also loads both into the cache, and clears
+// the parts of the rows that turnVNNI does not write.
 func (t *convTask) startVNNI(w *worker, n int) {
 	c, size, grad := t.c, t.channels*volume(t.size), t.c.K*volume(t.c.Out)
 	t.subnormal[n] = t.m.anySubnormal(floatsAt(t.src.buf.at(n*size), size/2))
@@ -219,7 +219,7 @@ func (t *convTask) startVNNI(w *worker, n int) {
 	}
 }
 
-// turnVNNI turns the row of pixels at from of each channel to words.
+// turnVNNI transposes the row of pixels at offset from of every channel to words.
 func (t *convTask) turnVNNI(w *worker, from int, words []float32) {
 	px := t.channels
 	if t.pixelPairsContiguous() {

@@ -6,7 +6,7 @@ package kern
 //
 //	y[o] = sum over t of w[t] * x[o + offset(t)], one fused chain over ascending t
 
-// depthwise says whether c is one that these kernels take.
+// depthwise reports whether these kernels can compute c.
 func (c *Conv) depthwise() bool {
 	e := &c.Epilogue
 	return c.Groups > 1 && c.Groups == c.C && c.K == c.C && !c.TF32 && !e.Accumulate && e.Residual.absent() &&
@@ -83,7 +83,7 @@ func (t *convTask) depthRow(w *worker, n, z, y int) {
 	t.depthStore(p, acc, n*d.out.item[0]+d.out.at(z, y, 0))
 }
 
-// floatsOf is n elements from byte at of b, as they lie or widened.
+// floatsOf returns n elements from byte at of b as f32, in place or widened.
 func (w *worker) floatsOf(p *Path, b Buf, at, n int) []float32 {
 	if b.Type == F32 {
 		return floatsAt(b.byteAt(at), n)

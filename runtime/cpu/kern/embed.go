@@ -2,8 +2,8 @@ package kern
 
 import "math"
 
-// Gather copies rows of table, dim elements each, to dst: row i is table row index[i], in the type of dst. A row that
-// the table does not have becomes NaN.
+// Gather copies rows of table, dim elements each, to dst: row i is table row index[i], in the type of dst. If the table
+// has no such row, the row is NaN.
 func (m *Machine) Gather(dst, table Buf, index Index, dim int) {
 	t := &m.row
 	t.dst, t.a, t.index = dst, table, index

@@ -1,6 +1,6 @@
 package kern
 
-// output is where a product goes: the matrix and what is done on the way.
+// output is the destination of a product: the matrix and the epilogue.
 type output struct {
 	p     *Path
 	c     Mat
@@ -11,11 +11,11 @@ type output struct {
 	cols     colRun
 }
 
-// colRun describes columns that run through the images of a channels-first batch: column j of C is pixel j%n of
-// image j/n, images jump elements apart. n is 0 where columns are contiguous.
+// colRun describes columns that cover the images of a channels-first batch: column j of C is pixel j%n of image j/n,
+// and images are jump elements apart. If n is 0, columns are contiguous.
 type colRun struct{ n, jump int }
 
-// at is the offset of column j, and how many of the n columns from there are contiguous.
+// at returns the offset of column j, and how many of the n columns from it are contiguous.
 func (r colRun) at(j, n int) (off, same int) {
 	if r.n == 0 {
 		return j, n
@@ -23,7 +23,8 @@ func (r colRun) at(j, n int) (off, same int) {
 	return j/r.n*r.jump + j%r.n, min(n, r.n-j%r.n)
 }
 
-// touch fetches what the end of a tile of h rows of n will write or read, while the tile is computed.
+// touch prefetches the memory that the epilogue of a tile of h rows of n will read or write, while the tile is
+// computed.
 func (o *output) touch(item, i, h, j, n int) {
 	if o.p.touch == nil {
 		return
@@ -36,8 +37,8 @@ func (o *output) touch(item, i, h, j, n int) {
 	}
 }
 
-// applyEpilogue applies the epilogue to a complete tile (h rows of n, nr apart) and stores it at row i, column j. Where C is
-// absent it stores the tile in rows of part.
+// applyEpilogue applies the epilogue to a complete tile (h rows of n, nr apart) and stores it at row i, column j. If C
+// is absent it stores the tile in rows of part.
 func (o *output) applyEpilogue(w *worker, tile []float32, item, i, h, j, n int, part []float32, ldp int) {
 	p, e := o.p, &o.epi
 	tile = tile[:h*p.nr]
@@ -67,7 +68,7 @@ func (o *output) applyEpilogue(w *worker, tile []float32, item, i, h, j, n int, 
 	}
 }
 
-// put adds what is there, if asked to, and stores n contiguous columns at offset at of a row, unless C is absent.
+// put adds the old values, if required, and stores n contiguous columns at offset at of a row, unless C is absent.
 func (o *output) put(w *worker, tile []float32, item, i, h, at, n int) {
 	if !o.epi.Residual.absent() {
 		o.add(w, tile, &o.epi.Residual, item, i, h, at, n)

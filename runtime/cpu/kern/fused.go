@@ -5,8 +5,8 @@ import "unsafe"
 // maxOperands is the largest number of operands and results of a formula.
 const maxOperands = 12
 
-// Fused is a kernel of a whole elementwise formula: every operand is read once, every result written once, and nothing
-// in between is stored. Its results are those of the vector primitives one after the other, to the bit.
+// Fused is a kernel for a whole elementwise formula: it reads every operand once, writes every result once, and stores
+// no intermediate values. Its results equal those of the vector primitives, applied one after the other, bit for bit.
 type Fused struct {
 	name      string
 	loads     int
@@ -27,7 +27,7 @@ func (p *Path) Fused(formula string) *Fused { return p.fused[formula] }
 // Streams reports whether there is a kernel with streaming stores.
 func (f *Fused) Streams() bool { return f.streaming != nil }
 
-// Call is what one worker needs to run formulas, one after the other.
+// Call is the scratch memory that one worker needs to run formulas, one after the other.
 type Call struct {
 	args [maxOperands]*byte
 	rest [maxOperands][16]float32 // the last, partial vector of each
@@ -36,10 +36,11 @@ type Call struct {
 // StreamBlock is the number of elements that a kernel with streaming stores takes at a time.
 const StreamBlock = 1 << 17
 
-// Run computes n elements from element at on. bufs are the operands, then the results, all dense and of one length. A
-// result either is an operand's memory or overlaps no operand. With streaming set, whole StreamBlocks of a formula that
-// has such a kernel are written by streaming stores, which bypass the caches and so need not read results before they are
-// written. That pays for results of many megabytes. They must be aligned to 64 bytes, and a Fence must follow.
+// Run computes n elements from element at on. bufs are the operands, then the results, all dense and of the same
+// length. A result must be an operand's memory or overlap no operand. With streaming set, whole StreamBlocks of a
+// formula that has such a kernel are written by streaming stores. These bypass the caches and need not read results
+// before writing them, which is faster for results of many megabytes. Results must then be aligned to 64 bytes, and a
+// Fence must follow.
 func (f *Fused) Run(c *Call, bufs []Buf, scalars []float32, at, n int, streaming bool) {
 	var u *float32
 	if len(scalars) > 0 {
@@ -70,15 +71,15 @@ func (f *Fused) vectors(n int, c *Call, u *float32) {
 	f.run(n, &c.args[0], u)
 }
 
-// What a row of a formula has of scalars, and of float64 for each of its sums, which are added up.
+// The number of scalars of a row, and of float64 partial sums of a row for each sum of the formula.
 const (
 	RowScalars = 8
 	RowLanes   = 8
 )
 
-// Rows computes rows of n elements, whole vectors, that lie one behind the other from element at on, for a formula whose
-// kernel takes rows: each has RowScalars scalars of its own, and RowLanes of sums for each sum of the formula (the first
-// that it names come first), to which those of the row are added.
+// Rows computes consecutive rows of n elements, whole vectors, from element at on, with a kernel that processes rows.
+// Each row has its own RowScalars scalars, and for each sum of the formula, in the formula's order, RowLanes partial
+// sums to which the row's are added.
 func (f *Fused) Rows(c *Call, bufs []Buf, scalars []float32, sums []float64, at, rows, n int) {
 	c.from(bufs, at)
 	f.rows(rows, n, &c.args[0], &scalars[0], unsafe.SliceData(sums))
@@ -101,7 +102,7 @@ func (f *Fused) aligned(c *Call) bool {
 	return true
 }
 
-// last computes n elements, less than a vector, in memory of its own.
+// last computes n elements, less than a vector, in c's own memory.
 func (f *Fused) last(c *Call, bufs []Buf, at, n int, u *float32) {
 	stage := func(i int) []byte {
 		p := ptr(bytes(&c.rest[i][0]))

@@ -2,8 +2,8 @@ package kern
 
 import "slices"
 
-// Mat is a matrix, or a batch of them: rows LD elements apart, items of the two batch levels Stride elements apart
-// (0 shares one matrix between items).
+// Mat is a matrix, or a batch of matrices: rows are LD elements apart, items of the two batch levels Stride elements
+// apart (0: all items share one matrix).
 type Mat struct {
 	Buf
 	LD     int
@@ -28,8 +28,8 @@ const (
 
 var actOps = [...]Unary{ActRelu: Relu, ActGeluErf: GeluErf, ActGeluTanh: GeluTanh, ActSilu: Silu, ActTanh: Tanh, ActSigmoid: Sigmoid}
 
-// Epilogue says how a product becomes a result: act(Scale*A*B + Bias + RowBias) + Residual, plus the old C if
-// Accumulate is set, in f32, rounded once to the type of C. Its zero value stores the product.
+// Epilogue is what is applied to a product before it is stored: act(Scale*A*B + Bias + RowBias) + Residual, plus the
+// old C if Accumulate is set, in f32, rounded once to the type of C. The zero value stores the product unchanged.
 type Epilogue struct {
 	Scale      float32 // 0 means 1
 	Bias       Buf     // N elements, one a column
@@ -55,8 +55,9 @@ type Gemm struct {
 	Epilogue
 }
 
-// sumDepth is the most products that are added up one by one. A longer sum is cut after every sumDepth products, by its
-// length alone, and the parts are added in order: rounding errors grow with the longest chain of additions.
+// sumDepth is the largest number of products that are added up one by one. A longer sum is split after every sumDepth
+// products and the parts are added in order, because rounding errors grow with the length of the longest chain of
+// additions. The split depends on nothing but the length of the sum.
 const sumDepth = 512
 
 // Gemm runs g. Every element is a chain of fused multiply-adds over ascending k, or the sum of several chains of sumDepth,
@@ -84,8 +85,8 @@ func (m *Machine) Gemm(g *Gemm) {
 	m.multiply(t)
 }
 
-// source is one operand of a product: pack writes lanes [l0,l0+n) (rows of A, columns of B) of depths [k0,k0+kc)
-// as dst[k*ld+lane]. Elements past the lanes of a row may be overwritten, later rows after earlier ones.
+// source is one operand of a product. pack writes lanes [l0,l0+n) (rows of A, columns of B) of depths [k0,k0+kc) as
+// dst[k*ld+lane]. Elements past the lanes of a row may be overwritten, later rows after earlier ones.
 type source interface {
 	pack(w *worker, dst []float32, ld, item, l0, n, k0, kc int)
 	// packVNNI packs words of two depths; see vnniKernels.
@@ -93,7 +94,7 @@ type source interface {
 	typ() Type
 }
 
-// matSource packs a matrix in memory. contig says that lanes, not depths, are contiguous.
+// matSource packs a matrix in memory. If contig is set, lanes are contiguous, else depths.
 type matSource struct {
 	p      *Path
 	m      Mat
@@ -135,7 +136,7 @@ func (s *matSource) transpose(w *worker, as Type, dst []float32, ld, base, l0, n
 	}
 }
 
-// gemmTask is a running product: a grid of independent blocks of C, each packing what it reads.
+// gemmTask is a product in progress: a grid of independent blocks of C, each of which packs the operands that it reads.
 type gemmTask struct {
 	p                        *Path
 	m                        *Machine
@@ -171,7 +172,7 @@ func (m *Machine) multiply(t *gemmTask) {
 	t.fixed, t.ahead = [2]fixedOperand{}, [2]ahead{}
 }
 
-// plan chooses the grid and the packed block sizes. They do not change the result.
+// plan chooses the grid and the sizes of packed blocks. They do not affect the result.
 func (t *gemmTask) plan(m *Machine) {
 	t.use(m)
 	t.split(m.pool.Workers())
@@ -211,7 +212,7 @@ func (t *gemmTask) multiplyLocal(m *Machine, worker int, a, b Mat, depth int, c 
 	t.Run(worker, 0)
 }
 
-// readsIndirect says whether tiles read columns [j,j+n) of B by offsets, without packing.
+// readsIndirect reports whether tiles read columns [j,j+n) of B by offsets, without packing.
 func (t *gemmTask) readsIndirect(j, n int) bool {
 	return t.indirect != nil && t.indirect.contiguous(j, n)
 }
@@ -246,10 +247,12 @@ func (t *gemmTask) blocks() {
 	}
 }
 
-// evenWork is the flops from which a product is cut in two blocks a worker, so that one who is late is helped.
+// evenWork is the number of flops from which a product has two blocks for each worker, so that others can take a slow
+// worker's second block.
 const evenWork = 1 << 27
 
-// split chooses gm x gn blocks of C an item: enough for every worker, square, no smaller than pays.
+// split chooses gm x gn blocks of C for each item: enough for all workers, nearly square, and not too small to be
+// efficient.
 func (t *gemmTask) split(workers int) {
 	want := 1
 	if workers > 1 {
@@ -424,11 +427,12 @@ func (x *block) tiles(a []float32, panels, j, n int) {
 	}
 }
 
-// epilogueElems is how many elements of a column of tiles get their epilogue at once: they stay in the first cache.
+// epilogueElems is the number of elements of a column of tiles that the epilogue processes at once; they stay in the
+// first-level cache.
 const epilogueElems = 1 << 12
 
-// tilesToEpilogue computes n columns from j on of all panels, whose sums are complete after this block. It applies the
-// epilogue to the tiles of several panels together.
+// tilesToEpilogue computes n columns from j on of all panels, whose sums are complete after this block, and applies the
+// epilogue to the tiles of several panels at once.
 func (x *block) tilesToEpilogue(a []float32, panels, j, n int) {
 	t, p, deep := x.t, x.t.p, x.t.packedDepth(x.kc)
 	some := max(1, epilogueElems/(p.mr*p.nr))
@@ -452,8 +456,8 @@ func (x *block) tilesToEpilogue(a []float32, panels, j, n int) {
 	}
 }
 
-// straight computes n columns from j on of all panels straight to where they stay, with as little as can be between the
-// tiles: those of a weight's gradient are short.
+// straight computes n columns from j on of all panels directly into C, with little work between the tiles, because the
+// tiles of a weight's gradient are short.
 func (x *block) straight(a []float32, panels, j, n int) {
 	p, first := x.t.p, 0
 	to, ld := x.place(0, j, n)
@@ -474,7 +478,7 @@ func (x *block) straight(a []float32, panels, j, n int) {
 	}
 }
 
-// adds is 1 if tiles add to what is there.
+// adds is 1 if tiles add to the values of C, else 0.
 func (x *block) adds() int {
 	if x.k0 > 0 || x.t.into {
 		return 1
@@ -495,7 +499,7 @@ func (x *block) packB(j, h int) {
 	x.w.subnormalB[at/t.p.nr] = subnormal
 }
 
-// fetch prefetches packed words [k0,k1) of the columns from j on, if tiles will read them by offsets.
+// fetch prefetches packed words [k0,k1) of the columns from j on, if tiles read them by offsets.
 func (x *block) fetch(j, k0, k1 int) {
 	p, f := x.t.p, x.t.indirect
 	if n := min(p.nr, x.j1-j); x.t.prefetch && n > 0 && k0 < k1 && x.t.readsIndirect(j, n) {
@@ -538,7 +542,7 @@ func (x *block) multiplyPart(a []float32, h, j, n, k, kc int, c *float32, ldc, a
 	p.tile[width/p.nr][h-1](kc, panel, &x.panelB(j)[k*width], width, c, ldc, n, acc)
 }
 
-// place is where sums of row r0 of the block stay from column j on, n of them, and how far its rows are apart.
+// place returns the address of the sums of n columns, from j on, of row r0 of the block, and the distance between rows.
 func (x *block) place(r0, j, n int) (to *float32, ld int) {
 	if !x.t.direct {
 		return &x.part[r0*x.ldp+j-x.first], x.ldp

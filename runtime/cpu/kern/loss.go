@@ -19,8 +19,8 @@ type CrossEntropy struct {
 	spread     float64   // Smoothing/Cols·Σ Weights
 }
 
-// CrossEntropy computes Loss, their sum and the number of rows that count, or the sum of the weights of their labels. Sums
-// are in float64 over up to 64 chunks of rows.
+// CrossEntropy computes Loss, the sum of the losses, and the number of rows that are not ignored or, if Weights is set,
+// the sum of the weights of their labels. Sums are computed in float64 over up to 64 chunks of rows.
 func (m *Machine) CrossEntropy(c *CrossEntropy) (sum, count float64) {
 	t := &m.row
 	t.loss = *c

@@ -1,6 +1,7 @@
 package kern
 
-// workerShare is the work, in units of about one flop or half a byte of memory traffic, that a worker is woken for at least.
+// workerShare is the least work for which another worker is woken, measured in flops; half a byte of memory traffic
+// counts as one flop.
 const workerShare = 1 << 16
 
 // Machine runs the kernels of a path on a pool of workers. Its methods are called one at a time.
@@ -29,7 +30,7 @@ type Machine struct {
 	lossCount [maxParts + 1]float64
 }
 
-// worker is the scratch memory of one worker; it grows to the largest need and stays.
+// worker is the scratch memory of one worker. It grows to the largest size needed and is then reused.
 type worker struct {
 	id      int
 	a, b, c floats // packed operands, a block of results
@@ -67,19 +68,19 @@ func New(p *Path, n int) *Machine {
 	return m
 }
 
-// Pool is the machine's pool, for regions of the caller's own. No kernel may run inside such a region.
+// Pool is the machine's worker pool, for the caller's own parallel regions. No kernel may run inside such a region.
 func (m *Machine) Pool() *Pool { return m.pool }
 
 // Close stops the workers.
 func (m *Machine) Close() { m.pool.Close() }
 
-// run is a parallel region of n tasks that do work units of work together, serial when that is little.
+// run runs a parallel region of n tasks, or a serial loop if the total work is small.
 func (m *Machine) run(work, n int, t Task) { m.pool.RunBy(work/workerShare, n, t) }
 
 // floats is reusable aligned storage.
 type floats struct{ s []float32 }
 
-// get returns n floats, aligned to 64 bytes, with undefined contents and a vector of slack behind.
+// get returns n floats, aligned to 64 bytes, with undefined contents and one vector of spare memory after them.
 func (f *floats) get(n int) []float32 {
 	if len(f.s) < n+16 {
 		f.s = Buf{F32, Alloc(int64(4 * (n + n/4 + 16)))}.f32()

@@ -2,7 +2,7 @@ package kern
 
 import "time"
 
-// Use is what a pool's workers have done since it was last metered.
+// Use is the work of a pool since metering began.
 type Use struct {
 	Regions int           // parallel regions
 	Inside  time.Duration // spent in them, from call to return
@@ -23,12 +23,12 @@ type workerTime struct {
 	_ [56]byte
 }
 
-// region counts one that began at start and ends now.
+// region counts a region that began at start and ends now.
 func (m *meter) region(start time.Time) {
 	m.regions, m.inside = m.regions+1, m.inside+time.Since(start)
 }
 
-// Meter has the pool count its use from zero, or not count any more. The pool must be idle.
+// Meter starts counting from zero, or stops counting. The pool must be idle.
 func (p *Pool) Meter(on bool) {
 	if !on {
 		p.meter.Store(nil)
@@ -37,7 +37,7 @@ func (p *Pool) Meter(on bool) {
 	p.meter.Store(&meter{busy: make([]workerTime, len(p.wake))})
 }
 
-// Use is what has been counted, zero where the pool is not metered. The pool must be idle.
+// Use returns the counts, which are zero if the pool is not metered. The pool must be idle.
 func (p *Pool) Use() Use {
 	m := p.meter.Load()
 	if m == nil {
@@ -50,7 +50,7 @@ func (p *Pool) Use() Use {
 	return u
 }
 
-// drainMetered is drain by the clock.
+// drainMetered is drain with time measurement.
 func (p *Pool) drainMetered(w int) int64 {
 	m := p.meter.Load()
 	if m == nil {

@@ -86,8 +86,8 @@ func (t *rowTask) normRow(w *worker, r int) {
 	t.save(n.Y, r, y)
 }
 
-// vector is b as f32, or a row of x where b is absent. A worker widens it once a row: rows are far longer than that
-// is dear, and halves are read from cache.
+// vector returns b as f32, or a row of x if b is absent. A worker widens b once for each row, which costs little
+// because b stays in the cache.
 func (t *rowTask) vector(w *worker, slot int, b Buf, x float32) []float32 {
 	switch {
 	case b.absent():
@@ -142,7 +142,7 @@ func (t *rowTask) normGradRun(w *worker, r0, r1 int, dgamma, dbeta []float32) {
 	}
 }
 
-// normBackRows is a normBackFunc by other kernels.
+// normBackRows is a normBackFunc made of other kernels.
 func (p *Path) normBackRows(w *worker, dx, x, dy, gamma, dgamma, dbeta []float32, mean, rstd, inv, center float32) {
 	cols := len(x)
 	xhat, g := w.row[3].get(cols), w.row[4].get(cols)

@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// offsets is a table of byte offsets. What it was made of says all about it, and a step asks for the same ones every time: they
-// are kept, as writing the places of thousands of pixels anew takes their lines from every worker that has read them.
+// offsets is a table of byte offsets, which its key determines. Every step needs the same tables, so they are cached:
+// writing the offsets of thousands of pixels again would also invalidate the cache lines of all workers that have read
+// them.
 type offsets struct {
 	s     []int
 	kept  *keptTables // nil where nothing is kept
@@ -14,7 +15,7 @@ type offsets struct {
 	spare []int       // memory for one that is not
 }
 
-// tableKey is what a table was made of.
+// tableKey is the data that a table is made from.
 type tableKey struct {
 	kind                   tableKind
 	size, n, a, m, b       int
@@ -31,7 +32,7 @@ const (
 	zippedTable
 )
 
-// keptTables are tables that have been made, up to mostKept offsets: the one that was asked for longest ago goes first.
+// keptTables is a cache of tables with up to mostKept offsets in all; the least recently used table is dropped first.
 type keptTables struct {
 	tables map[tableKey]*list.Element // of keptTable
 	used   list.List                  // the latest at the front
@@ -53,7 +54,8 @@ func (o *offsets) reset() {
 	o.s, o.lent = o.spare[:0], false
 }
 
-// begin shows the table of that key, or empties o for it to be written and reports false; end follows then.
+// begin sets o to the cached table of that key and returns true. If there is none, it empties o and returns false; the
+// caller then writes the table and calls end.
 func (o *offsets) begin(key *tableKey) bool {
 	o.reset()
 	if o.kept == nil {
@@ -67,7 +69,7 @@ func (o *offsets) begin(key *tableKey) bool {
 	return ok
 }
 
-// end keeps the table that was written.
+// end caches the table that was written.
 func (o *offsets) end(key *tableKey) {
 	k := o.kept
 	if k == nil || len(o.s) > mostKept {

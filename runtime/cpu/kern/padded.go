@@ -76,7 +76,7 @@ func (t *convTask) Run(worker, n int) {
 	}
 }
 
-// planes is how many planes an image has, and how many elements of a pixel lie together.
+// planes returns the number of planes of an image, and the number of contiguous elements of a pixel.
 func (t *convTask) planes(channels int) (planes, run int) {
 	if t.c.ChannelsLast {
 		return 1, channels
@@ -154,7 +154,7 @@ func (t *convTask) copyRow(to, from, n int) {
 	t.m.Load(floatsAt(dst.at(to), n), src.From(from))
 }
 
-// spreadPlane copies the pixels of a plane to places that are not neighbours.
+// spreadPlane copies the pixels of a plane to positions that are not adjacent.
 func (t *convTask) spreadPlane(worker *worker, s, d, run int) {
 	src, dst, es := t.src.buf, t.dst.buf, t.dst.buf.Type.Size()
 	split := run == 1 && t.step[2] == 1
@@ -211,14 +211,15 @@ func gather[T any](dst, src []T, step int) {
 	}
 }
 
-// scatter puts src at every step-th element of dst.
+// scatter stores src at every step-th element of dst.
 func scatter[T any](dst, src []T, step int) {
 	for i, x := range src {
 		dst[i*step] = x
 	}
 }
 
-// thin replaces a strided convolution by single pixels by one that meets the pixels it reads side by side.
+// thin replaces a strided convolution with a 1 x 1 filter by one without stride, on an image of only those pixels that
+// are read.
 func (m *Machine) thin(c *Conv) *Conv {
 	ones := [3]int{1, 1, 1}
 	if volume(c.Kernel) > 1 || c.Stride == ones || c.Pad != [3]int{} || c.N == 0 || c.Groups > 1 {
@@ -235,7 +236,7 @@ func (m *Machine) thin(c *Conv) *Conv {
 	return d
 }
 
-// thinImage copies the pixels of image n that are read.
+// thinImage copies those pixels of image n that are read.
 func (t *convTask) thinImage(w *worker, n int) {
 	c := t.c
 	planes, run := t.planes(c.C)

@@ -9,7 +9,7 @@ import (
 // pixel. Tiles read rows of words in place, or packing moves whole words. Interleaving while packing would interleave each
 // element, and test whether it is subnormal, once for every tap.
 
-// padsToVNNI says whether the padded image of an image of the given type and channels holds words.
+// padsToVNNI reports whether the padded image of an image of the given type and channels has the VNNI layout.
 func (m *Machine) padsToVNNI(t Type, channels int) bool {
 	c := m.conv.c
 	return m.usesVNNI(t, c.W.Type) && !c.ChannelsLast && !c.TF32 && !c.depthwise() && channels/c.Groups%2 == 0 && volume(c.Kernel) > 1
@@ -42,7 +42,7 @@ func getBools(s []bool, n int) []bool {
 	return s
 }
 
-// interleaveImage writes image n to its padded image, two planes at a time, and looks for subnormal elements.
+// interleaveImage writes image n to its padded image, two planes at a time, and searches for subnormal elements.
 func (t *convTask) interleaveImage(w *worker, n int) {
 	p, src := t.m.Path, t.src.buf
 	t.subnormal[n] = p.anySubnormal(floatsAt(src.at(n*t.src.item[0]), t.src.item[0]/2)) // from front to back, which fetches it
@@ -101,5 +101,5 @@ func (p *Path) anySubnormal(words []float32) bool {
 	return n%p.nr > 0 && p.vnni.subnormal(1, p.nr, &words[n-p.nr], p.nr) != 0
 }
 
-// subnormalHalf says whether the low half of b is a subnormal bf16.
+// subnormalHalf reports whether the low half of b is a subnormal bf16.
 func subnormalHalf(b uint32) bool { return b&0x7f80 == 0 && b&0x7f != 0 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Path is one implementation of every kernel. It is immutable and safe for concurrent use.
+// Path is one set of implementations of all kernels. It is immutable and safe for concurrent use.
 type Path struct {
 	name   string
 	lanes  int // float32 lanes of a vector
@@ -148,11 +148,11 @@ var negInf = float32(math.Inf(-1))
 // Name is "amx", "avx512bf16", "avx512", "avx2", "neon" or "go".
 func (p *Path) Name() string { return p.name }
 
-// Paths lists what this processor runs, best first; "go" is always last.
+// Paths lists the paths that this processor runs, the best first; "go" is always last.
 func Paths() []*Path { return append(archPaths(), goPath()) }
 
-// Detect is the path that the AMPC_CPU environment variable names, or the best one if it is empty. AMPC_WINOGRAD=off keeps
-// it to convolutions by their definition.
+// Detect returns the path that the environment variable AMPC_CPU names, or the best one if it is empty.
+// AMPC_WINOGRAD=off disables Winograd's algorithm.
 func Detect(getenv func(string) string) (*Path, error) {
 	paths, want, wino := Paths(), getenv("AMPC_CPU"), getenv("AMPC_WINOGRAD")
 	if wino != "" && wino != "on" && wino != "off" {

@@ -4,12 +4,13 @@ package kern
 // same taps, and those read pixels of dy that are neighbours. So each phase is a product of its own over a part of
 // the taps; no term is zero but at the edges. The phases are computed side by side and then put in their places.
 
-// phased says whether the gradient goes like that.
+// phased reports whether the gradient is computed phase by phase.
 func (c *Conv) phased() bool {
 	return volume(c.Stride) > 1 && !c.depthwise() && c.Epilogue.Residual.absent() && !c.Epilogue.Accumulate
 }
 
-// phase is one rest of the pixels' places: how many there are, where their values lie in memory.
+// phase is the set of pixels whose positions have the same remainder modulo the stride: their number and the offset of
+// their values.
 type phase struct {
 	rest, size [3]int
 	buf        Buf
@@ -62,8 +63,8 @@ func (m *Machine) phasedGrad(c *Conv) {
 	m.run(2*len(c.X.Data), c.N, t)
 }
 
-// packsWeights says whether the phases' products read weights that packWeights has put in order, as some taps of each lie
-// far apart.
+// packsWeights reports whether the products of the phases read weights that packWeights has reordered, because some
+// taps of a phase are far apart in memory.
 func (m *Machine) packsWeights(g *grid) bool {
 	c := m.conv.c
 	return c.Weights == OIX && !c.ChannelsLast && volume(c.Kernel) > 1 && (g.vnni || !m.usesVNNI(c.Y.Type, c.W.Type))
@@ -107,7 +108,8 @@ func (m *Machine) phaseTables(g *grid, ph *phase, lo [3]int, padded bool) tableS
 	return tableSource{p: m.Path, buf: c.W, item: [2]int{0, per * so}, inner: c.Groups, lane: lane.s, depth: depth.s, byLane: si == 1, tf32: c.TF32, zip: g.vnni}
 }
 
-// meets says whether the pixels of a phase meet a tap, and where on the padded image of dy the first of them does.
+// meets reports whether a tap contributes to the pixels of a phase, and the position on the padded image of dy for the
+// first of them.
 func (c *Conv) meets(ph *phase, tap int, lo [3]int) (from [3]int, ok bool) {
 	at := [3]int{tap / (c.Kernel[1] * c.Kernel[2]), tap / c.Kernel[2] % c.Kernel[1], tap % c.Kernel[2]}
 	for a := range 3 {
@@ -120,7 +122,7 @@ func (c *Conv) meets(ph *phase, tap int, lo [3]int) (from [3]int, ok bool) {
 	return from, true
 }
 
-// zipPhases puts a plane of two phases that take turns along the rows in its place.
+// zipPhases stores a plane whose two phases alternate along the rows.
 func (t *convTask) zipPhases(w *worker, plane, to int, even, odd *phase) {
 	s, rows, n := t.c.Stride, even.size[1], even.size[2]
 	for z := range even.size[0] {
@@ -130,7 +132,7 @@ func (t *convTask) zipPhases(w *worker, plane, to int, even, odd *phase) {
 	}
 }
 
-// phaseImage puts the phases of image n in their places.
+// phaseImage stores the phases of image n in the image.
 func (t *convTask) phaseImage(worker *worker, n int) {
 	c, es := t.c, t.dst.buf.Type.Size()
 	planes, run := t.planes(c.C)

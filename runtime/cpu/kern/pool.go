@@ -8,14 +8,16 @@ import (
 	"time"
 )
 
-// Task is the body of a parallel region: Run is called once for every i, worker tells the calls of one
-// goroutine from those of another.
+// Task is the body of a parallel region. Run is called once for every i; calls with equal worker run on one goroutine,
+// one after the other.
 type Task interface{ Run(worker, i int) }
 
-// Pool is a set of persistent workers. The caller of Run works too. One region at a time; regions do not nest.
+// Pool is a set of persistent workers, of which the caller of Run is one. It runs one region at a time; regions do not
+// nest.
 //
-// Each worker of a region begins with a share of its own, the same one whenever a region has as many indices: what it
-// wrote is then in its caches when it reads that. Who is done takes from the ends of the others' shares.
+// Each worker of a region begins with its own share of the indices. Regions with the same number of indices have the
+// same shares, so that a worker finds in its caches what it wrote in the region before. A worker that is done takes
+// indices from the ends of other shares.
 type Pool struct {
 	wake   []chan struct{} // wake[w] for worker w >= 1
 	done   chan struct{}
@@ -41,7 +43,7 @@ func (s *share) set(lo, hi int) { s.span.Store(uint64(lo)<<32 | uint64(hi)) }
 // bounds splits a span.
 func bounds(span uint64) (lo, hi int) { return int(span >> 32), int(span & (1<<32 - 1)) }
 
-// take takes the first index, or the last one; -1 if there is none.
+// take removes and returns the first index, or the last one; -1 if there is none.
 func (s *share) take(first bool) int {
 	for {
 		old := s.span.Load()
@@ -59,7 +61,7 @@ func (s *share) take(first bool) int {
 	}
 }
 
-// drop takes all that is left and says how many that is.
+// drop removes all indices that are left and returns their number.
 func (s *share) drop() int64 {
 	lo, hi := bounds(s.span.Swap(0))
 	return int64(max(0, hi-lo))
@@ -110,9 +112,8 @@ func (p *Pool) worker(w int) {
 	}
 }
 
-// patience is how long a goroutine of the pool looks for a message before it
-// sleeps: waking a sleeping thread takes tens of microseconds, as long as many
-// a region, and regions follow each other closely within a step.
+// patience is how long a goroutine of the pool polls for a message before it sleeps. Waking a sleeping thread takes
+// tens of microseconds, as long as many regions, and within a step regions follow each other closely.
 const patience = 100 * time.Microsecond
 
 // await returns when c has something, or after patience.
@@ -144,7 +145,7 @@ func (p *Pool) rouse(w int) {
 	}
 }
 
-// TaskPanic is what Run panics with where a task has: its value, and where that was.
+// TaskPanic is the value that Run panics with if a task panicked: the task's value and the place.
 type TaskPanic struct {
 	Value any
 	Stack []byte
@@ -183,8 +184,8 @@ func (p *Pool) next(w int) int {
 	return i
 }
 
-// Run calls t.Run for every i in [0,n) and returns when all calls have returned. Where one panics, others that have not
-// begun are left out, and Run panics with a *TaskPanic when those that have are over; the pool is as good as before.
+// Run calls t.Run for every i in [0,n) and returns when all calls have returned. If a call panics, Run starts no more
+// calls, waits for those in progress, and panics with a *TaskPanic; the pool can still be used.
 func (p *Pool) Run(n int, t Task) {
 	p.RunBy(len(p.wake), n, t)
 }

@@ -1,7 +1,7 @@
 package kern
 
-// Pool2 is pooling in windows of 2 x 2 elements, two apart and without padding, over planes of H x W elements that lie
-// one after the other: element (i, j) of a pooled plane of H/2 x W/2 is of the window from (2i, 2j) on.
+// Pool2 is pooling in windows of 2 x 2 elements with stride 2 and without padding, over consecutive planes of H x W
+// elements. Element (i, j) of a pooled plane of H/2 x W/2 belongs to the window that starts at (2i, 2j).
 type Pool2 struct {
 	Planes, H, W int
 	Walk         *Windows2 // the worker's memory for how it is walked; nil: some is allocated
@@ -36,7 +36,7 @@ func poolTableOf(kernels func(Type) *poolKernels) (table poolTable) {
 	return table
 }
 
-// Pools2 says whether the path has kernels of g for elements of type t; if it has any, then for f32.
+// Pools2 reports whether the path has kernels for g and elements of type t. A path that has any has those for f32.
 func (p *Path) Pools2(g Pool2, t Type) bool { return p.poolsOf(g, t) != nil }
 
 // poolsOf finds the kernels of the narrowest vectors that hold a row of windows, else those of the widest.
@@ -80,8 +80,8 @@ func (p *Path) MaxPool2(g Pool2, y Buf, index []int32, x Buf) {
 	}
 }
 
-// MaxPool2Grad makes dx the gradient of x, which was pooled by its largest elements: dy at each, zero elsewhere. All are of
-// one type.
+// MaxPool2Grad sets dx to the gradient of max pooling: dy at the largest element of each window, zero elsewhere. All
+// operands have one type.
 func (p *Path) MaxPool2Grad(g Pool2, dx, dy, x Buf) {
 	if g.clear(dx); !g.empty() {
 		k := p.poolsOf(g, x.Type)
@@ -99,7 +99,7 @@ func (p *Path) AvgPool2(g Pool2, y, x Buf) {
 	}
 }
 
-// AvgPool2Grad makes dx the gradient of what was pooled by its mean.
+// AvgPool2Grad sets dx to the gradient of mean pooling.
 func (p *Path) AvgPool2Grad(g Pool2, dx, dy Buf) {
 	if g.clear(dx); !g.empty() {
 		k := p.poolsOf(g, dx.Type)

@@ -30,7 +30,7 @@ func (t *gemmTask) blockRows() int {
 // kept reports whether sums that are computed in a block's part stay there as its result.
 func (t *gemmTask) kept() bool { return t.out.c.absent() && t.out.epi.plain() }
 
-// startPostOp prepares a block for the post-op, which runs after the last slice of the depth.
+// startPostOp prepares a block for its post-op, which runs after the last slice of the depth.
 func (x *block) startPostOp() {
 	t := x.t
 	x.first, x.chunk = x.j0, 0
@@ -89,8 +89,8 @@ func (x *block) applyPostOpRows(base, end int, c []float32, ld int) {
 	}
 }
 
-// wholeResult is memory for a whole result of n elements, for kernels that compute no blocks: the memory of c, which gets
-// some where it has none. It is nil without a post-op f.
+// wholeResult is memory for a whole result of n elements, for kernels that do not compute in blocks: c's own, or new
+// memory if c has none. It is nil if f, the post-op, is nil.
 func (m *Machine) wholeResult(c *Buf, f PostOp, n int) []float32 {
 	if f == nil || n == 0 {
 		return nil

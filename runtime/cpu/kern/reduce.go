@@ -110,7 +110,7 @@ func (t *rowTask) addColumns(acc []float32, at, rows int) int {
 	return 0
 }
 
-// reduceColumns reduces columns row by row.
+// reduceColumns reduces columns, row by row.
 func (t *rowTask) reduceColumns(w *worker, acc []float32, at, rows int) {
 	p, x := t.m.Path, w.row[1].get(len(acc))
 	if len(acc) == 0 {

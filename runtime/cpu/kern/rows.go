@@ -34,7 +34,7 @@ type rowTask struct {
 	table           []float32
 }
 
-// each runs op over rows of cols elements in chunks whose number does not depend on the workers.
+// each runs op over rows of cols elements in chunks, whose number does not depend on the number of workers.
 func (m *Machine) each(op rowOp, rows, cols, work int) {
 	t := &m.row
 	t.m, t.op, t.rows, t.cols = m, op, rows, cols
@@ -120,7 +120,7 @@ func (m *Machine) LogSoftmax(y, x Buf, rows, cols int) {
 	m.each(rowLogSoftmax, rows, cols, 16)
 }
 
-// softmax of a row that holds NaN, or +Inf, or only -Inf, is NaN throughout.
+// softmax of a row that contains NaN or +Inf, or only -Inf, is NaN in all elements.
 func (t *rowTask) softmax(w *worker, r int) {
 	p := t.m.Path
 	x, y := t.load(w, 0, t.a, r), t.place(w, 1, t.dst, r)

@@ -7,7 +7,7 @@ package kern
 //
 // Images are tasks; within one, terms are added for ascending r (channels first) or p (channels last).
 
-// scatters says whether that pays.
+// scatters reports whether the input gradient is computed as patches that are added up, where that is faster.
 func (c *Conv) scatters() bool {
 	return 3*volume(c.In) > 4*volume(c.Out) && c.C/c.Groups > 1 && !c.TF32 && c.Epilogue.plain()
 }
@@ -57,7 +57,7 @@ func (t *convTask) scatterImage(worker, n int) {
 	}
 }
 
-// whole says whether nothing of an image is cropped.
+// whole reports whether no part of an image is cropped.
 func (t *convTask) whole() bool { return t.dst.item[0] == t.src.item[0] && t.c.Pad == [3]int{} }
 
 // patches computes the patches of one image and group: [patch, pixel], or [pixel, patch] channels last.
@@ -81,8 +81,8 @@ func (t *convTask) patches(w *worker, worker, n, g int, part []float32) {
 	l.multiplyLocal(t.m, worker, weights, grads, per, part, l.cols)
 }
 
-// turns is how many neighbours in the table of patches are taps of one channel. Their places overlap: adding one right
-// after the other would wait for the first one's stores.
+// turns is the number of adjacent entries in the table of patches that are taps of one channel. Their destinations
+// overlap, so adding one directly after the other would wait for the stores of the first.
 func (t *convTask) turns() int {
 	if t.c.Weights == OIX {
 		return volume(t.c.Kernel)

@@ -12,7 +12,8 @@ const (
 	gemvDots            // B column-major, four dot products at a time
 )
 
-// choose picks the way for t, by shape alone, so that it is the same for every number of workers and vector width.
+// choose picks the way for t by its shape alone, so that it does not depend on the number of workers or the vector
+// width.
 func (t *gemmTask) choose(m *Machine, g *Gemm) way {
 	switch {
 	case m.gemv[0][0] == nil || g.TF32 || g.M > smallMRows || g.N < 64 || g.K < 2*gemvDepth:
@@ -44,7 +45,7 @@ func (m *Machine) smallM(t *gemmTask, how way) {
 	m.run(2*t.rows*t.cols*t.depth*t.items+4*t.cols*t.depth, s.strips()*t.items, s)
 }
 
-// strips is the number of strips; the last one also takes what does not fill another.
+// strips is the number of strips; the last one includes the columns that do not fill a strip.
 func (s *smallMTask) strips() int { return max(1, s.g.cols/s.chunk) }
 
 func (s *smallMTask) Run(worker, i int) {
@@ -121,7 +122,7 @@ func (s *smallMTask) gemvPart(w *worker, base, n, k, end int, x, y []float32, ld
 	}
 }
 
-// group is how many of n remaining rows one call of a gemvFunc takes: 8, 4, 2 or 1.
+// group is the number of rows, of n remaining ones, that one call of a gemvFunc processes: 8, 4, 2 or 1.
 func group(n int) int {
 	h := 8
 	for h > n {

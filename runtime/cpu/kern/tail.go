@@ -12,8 +12,8 @@ func (p *Path) ranges() {
 	p.binary[Pow] = p.power(p.binary[Pow])
 }
 
-// power is the power kernel for any operands: squares and cubes need no logarithm, a block with a base that is not
-// positive and finite, or an exponent that is not finite, goes to Go.
+// power is the power kernel for any operands. Squares and cubes need no logarithm. Go code computes blocks with a base
+// that is not positive and finite, or with an exponent that is not finite.
 func (p *Path) power(kernel func(n int, dst, a, b *float32)) func(n int, dst, a, b *float32) {
 	return func(n int, dst, a, b *float32) {
 		lo, hi := p.min(n, b), p.max(n, b)
@@ -30,7 +30,8 @@ func (p *Path) power(kernel func(n int, dst, a, b *float32)) func(n int, dst, a,
 	}
 }
 
-// reduced is a sine or cosine kernel for any argument: blocks beyond the range of its argument reduction go to Go.
+// reduced is a sine or cosine kernel for any argument. Go code computes blocks beyond the range of the kernel's
+// argument reduction.
 func (p *Path) reduced(op Unary, kernel func(n int, dst, src *float32)) func(n int, dst, src *float32) {
 	const limit = 1e5
 	return func(n int, dst, src *float32) {

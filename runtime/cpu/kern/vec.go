@@ -1,6 +1,6 @@
 package kern
 
-// Unary computes dst[i] = op(src[i]). dst and src have one length and are the same slice or do not overlap.
+// Unary computes dst[i] = op(src[i]). dst and src have the same length, and are the same slice or do not overlap.
 func (p *Path) Unary(op Unary, dst, src []float32) {
 	if n := len(dst); n > 0 {
 		p.unary[op](n, &dst[0], &src[:n][0])
@@ -76,7 +76,7 @@ func (p *Path) SumSqDev(x []float32, mean float32) float32 {
 // sumRun is the most elements whose sum is 64 chains of additions.
 const sumRun = lanes * sumDepth
 
-// halve is where a sum of n elements is cut in two: a whole number of runs of at most run elements.
+// halve is the position at which a sum of n elements is split in two: a whole number of runs of at most run elements.
 func halve(n, run int) int { return roundUp(ceilDiv(n, 2), run) }
 
 // Sum is the sum of x over 64 interleaved partial sums, added as a tree. Beyond sumRun elements it is the sum of the sums

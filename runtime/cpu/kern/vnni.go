@@ -5,11 +5,11 @@ import (
 	"unsafe"
 )
 
-// vnniKernels are the kernels of processors that multiply bf16 without widening it: two neighbouring depths at a time, twice as
-// many products per instruction as in f32. The packed layout is known as VNNI: a 32-bit word of a packed operand holds the elements of depths 2d (its low half) and
-// 2d+1. The sums are f32; the order in which the two products of a word are added is the processor's. It takes
-// subnormal numbers for zero, so that an infinity times one would be NaN: rows and columns that have any are multiplied
-// in f32.
+// vnniKernels are the kernels of processors that multiply bf16 without widening it: two adjacent depths at a time,
+// twice as many products per instruction as in f32. The packed layout is known as VNNI: a 32-bit word of a packed
+// operand holds the elements of depths 2d (its low half) and 2d+1. Sums are f32; the processor chooses the order in
+// which the two products of a word are added. The processor treats subnormal numbers as zero, so that infinity times a
+// subnormal number would be NaN. Therefore rows and columns with subnormal elements are multiplied in f32.
 type vnniKernels struct {
 	tile     [2][]tileFunc  // kc counts words
 	indirect []indirectFunc // the same
@@ -24,10 +24,10 @@ type vnniKernels struct {
 
 type interleaveFunc func(k, n int, dst *float32, ldd int, src *float32, lds int)
 
-// usesVNNI says whether products of the given types are computed in the VNNI layout on p.
+// usesVNNI reports whether p multiplies the given types in the VNNI layout.
 func (p *Path) usesVNNI(a, b Type) bool { return p.vnni != nil && a == BF16 && b == BF16 }
 
-// words is how many words of a packed operand k depths take, a row.
+// words is the number of words in which a row of a packed operand holds k depths.
 func (t *gemmTask) packedDepth(k int) int {
 	switch {
 	case t.tiles:
@@ -67,10 +67,11 @@ func (t *gemmTask) pack(s source, w *worker, dst []float32, ld, item, l0, n, k0,
 	return t.p.vnni.subnormal(deep, n, &dst[0], ld)
 }
 
-// vnniDepth is how many depths are widened and then interleaved at a time; they stay in L1.
+// vnniDepth is the number of depths that are widened and then interleaved at a time; they stay in the first-level
+// cache.
 const vnniDepth = 64
 
-// packVNNI packs the first depths, an even number of at most kc, and says how many; pack does the others.
+// packVNNI packs an even number of depths, at most kc, and returns their number; pack packs the others.
 func (s *matSource) packVNNI(w *worker, dst []float32, ld, item, l0, n, k0, kc int) int {
 	if kc == 0 {
 		return 0

@@ -12,7 +12,8 @@ func (c *Conv) vnniRow(p *Path) int { return ceilDiv(c.C/c.Groups, p.tw) * volum
 // vnniLane is the place of an input channel among them.
 func (c *Conv) vnniLane(p *Path, i int) int { return i/p.tw*volume(c.Kernel)*p.tw + i%p.tw }
 
-// packWeights makes words of the weights, those of the input gradient if swapped; swapped ones may stay single.
+// packWeights packs the weights into words. If swapped is set, they are those of the input gradient, which may stay
+// single elements.
 func (m *Machine) packWeights(swapped, vnni bool) {
 	t, c := &m.conv, m.conv.c
 	in, taps := c.C/c.Groups, volume(c.Kernel)

@@ -11,7 +11,7 @@ package kern
 // channels comes before the last transform, so there is a matrix product for each of the 16 points, of the transformed
 // weights with the transformed tiles. A result depends on no pixel that its taps do not meet.
 
-// winoPoints is how many products of matrices there are.
+// winoPoints is the number of matrix products of a transformed convolution.
 const winoPoints = 16
 
 // winoKernels are the transforms of a path.
@@ -71,9 +71,10 @@ type winoWorker struct {
 	planes, padded, v, prod, tile, part floats
 }
 
-// Convolutions of fewer channels than winoDepth, with fewer than winoRows channels of results, or of fewer than winoTiles tiles, go
-// by their definition: the rounding of the transforms, which mix taps and pixels that never meet, must stay within the bound of a chain of
-// multiply-adds, which grows with the channels; and the transforms must pay.
+// Convolutions with fewer than winoDepth channels, winoRows channels of results or winoTiles tiles are computed
+// directly. The transforms mix taps and pixels that the definition never multiplies; their rounding errors must stay
+// within the bound of a chain of multiply-adds, which grows with the number of channels. And the transforms must be
+// worth their cost.
 const (
 	winoDepth = 64
 	winoRows  = 16
@@ -86,10 +87,10 @@ func (m *Machine) usesWinograd(c *Conv, x Type, depth, rows int) bool {
 	return m.canUseWinograd(c) && !m.usesVNNI(x, c.W.Type) && depth >= m.winoLeast.depth && rows >= m.winoLeast.rows && c.tiles() >= m.winoLeast.tiles
 }
 
-// tiles is how many tiles the results of c have, about as many as its image.
+// tiles is the number of tiles of the results of c, which is about that of its image.
 func (c *Conv) tiles() int { return c.N * ceilDiv(c.Out[1], 2) * ceilDiv(c.Out[2], 2) }
 
-// canUseWinograd says whether transforms can compute c and its gradients.
+// canUseWinograd reports whether Winograd's algorithm can compute c and its gradients.
 func (m *Machine) canUseWinograd(c *Conv) bool {
 	ones := [3]int{1, 1, 1}
 	return m.wino != nil && c.Groups == 1 && !c.TF32 && !c.Direct && c.Epilogue.Residual.absent() && !c.Epilogue.Accumulate &&
@@ -124,7 +125,7 @@ func (m *Machine) winoProduct(c *Conv, image grid, depth int, size, lo [3]int, d
 	m.run(2*winoPoints*t.total*rows*depth, t.gm*t.gn, t)
 }
 
-// end says where results go.
+// end sets the destination of results.
 func (t *winoTask) end(dst Buf, px int) {
 	c, epi := t.c, t.c.Epilogue
 	mat, cols := Mat{Buf: dst, LD: px}, colRun{px, t.rows * px}
@@ -144,7 +145,8 @@ const (
 	winoFew   = 32
 )
 
-// plan cuts the work into blocks of tiles, and in parts of the rows where those are few. It does not change the result.
+// plan divides the work into blocks of tiles and, if there are few, into parts of the rows. This does not affect the
+// result.
 func (t *winoTask) plan() {
 	nr, workers := t.m.nr, t.m.pool.Workers()
 	tiles := winoBlock / (winoPoints * t.depth)
@@ -175,7 +177,7 @@ func (t *winoTask) Run(worker, i int) {
 	t.block(w, t0, min(t0+per, t.total), part*all/t.gm, (part+1)*all/t.gm)
 }
 
-// panel is which rows the i-th panel of weights has.
+// panel returns the rows of the i-th panel of weights.
 func (t *winoTask) panel(i int) (r0, r1 int) {
 	n := ceilDiv(t.rows, t.m.mr)
 	return i * t.rows / n, (i + 1) * t.rows / n
@@ -257,7 +259,7 @@ func (t *winoTask) multiply(x *winoWorker, panel, h, n, ldm, point int) {
 	}
 }
 
-// store transforms the products of h rows from r0 on to where they belong.
+// store transforms the products of h rows, from r0 on, and stores the results.
 func (t *winoTask) store(x *winoWorker, s *winoSeg, r0, h, ldm, point int) {
 	px, width, ld := t.result[0]*t.result[1], t.result[1], t.partRow(x)
 	to := t.parts(x, s.part*width+2*s.x)

@@ -5,7 +5,7 @@ package kern
 // images comes before the last transform, so there is a product of matrices for each point whose depth is the tiles. Tiles
 // are transformed block after block, and a block's products are added to what the blocks before left.
 
-// winoGrad is a running gradient.
+// winoGrad is a weights' gradient in progress.
 type winoGrad struct {
 	m     *Machine
 	c     *Conv
@@ -148,7 +148,7 @@ func (t *winoGrad) gradientBand(w *worker, image, y, r, n int, last bool) {
 	}
 }
 
-// panel is which output channels the i-th panel has.
+// panel returns the output channels of the i-th panel.
 func (t *winoGrad) panel(i int) (r0, r1 int) {
 	n := t.dy.panels
 	return i * t.c.K / n, (i + 1) * t.c.K / n
@@ -169,7 +169,7 @@ func (t *winoGrad) pad(w *worker, s *winoSide, image, y, n int) (padded []float3
 	return padded, cols, px
 }
 
-// transformRow puts n pixels, px elements apart.
+// transformRow stores n pixels, px elements apart.
 func (t *winoGrad) transformRow(w *worker, s *winoSide, dst []float32, px, n int, src Buf) {
 	m, g := t.m, &s.image
 	if t.c.ChannelsLast {

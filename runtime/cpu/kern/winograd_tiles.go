@@ -68,7 +68,7 @@ func (t *winoTask) addRun(x *winoWorker, s *winoSeg) {
 	}
 }
 
-// paddedSize is how many rows the padded image of the bands has, and how many even, or odd, pixels a row.
+// paddedSize is the number of rows of the padded image of the bands, and the number of even, or odd, pixels of a row.
 func (x *winoWorker) paddedSize() (rows, half int) {
 	for i := range x.bands {
 		b := &x.bands[i]
@@ -81,7 +81,8 @@ func (x *winoWorker) paddedSize() (rows, half int) {
 // lie a power of two apart, so that they do not share a set of the cache.
 func (t *winoTask) vpoint() int { return t.depth*t.m.nr + 16 }
 
-// winoPadded is how many floats of a padded image are in use at a time, about: they stay in the first-level cache.
+// winoPadded is the approximate number of floats of a padded image that are in use at a time; they stay in the
+// first-level cache.
 const winoPadded = 4 << 10
 
 // transformTiles transforms the tiles of the block. Some channels at a time are copied to a padded image, whose rows have

@@ -5,7 +5,8 @@ import "unsafe"
 // Rows whose even and odd elements are stored apart: padded images that taps two pixels apart read, and the gradients that
 // products of such taps left.
 
-// unzipRows splits rows of n elements, lds apart in src: even and odd hold those at even and odd places, ldd apart.
+// unzipRows splits rows of n elements, lds apart in src, into those at even and at odd positions, ldd apart in even and
+// odd.
 func (p *Path) unzipRows(rows, n int, even, odd []float32, ldd int, src []float32, lds int) {
 	for at := 0; at < n/2; at += p.vw {
 		p.unzip(rows, min(p.vw, n/2-at), &even[at], &odd[at], ldd, &src[2*at], lds)
@@ -17,7 +18,7 @@ func (p *Path) unzipRows(rows, n int, even, odd []float32, ldd int, src []float3
 	}
 }
 
-// unzips says whether a kernel splits rows of type t.
+// unzips reports whether a kernel splits rows of type t.
 func (p *Path) unzips(t Type) bool { return t == F32 || p.unzipHalves != nil }
 
 // unzipTyped is unzipRows for elements of any type that unzips.
@@ -36,10 +37,10 @@ func (p *Path) unzipTyped(rows, n int, even, odd Buf, ldd int, src Buf, lds int)
 	}
 }
 
-// zips says whether a kernel joins rows of two phases of type t.
+// zips reports whether a kernel joins rows of two phases of type t.
 func (p *Path) zips(t Type) bool { return t == F32 || p.vnni != nil }
 
-// zipRows makes rows of 2n elements, ldd apart, of rows of n elements that are n apart: elements of even and odd take turns.
+// zipRows joins rows of n elements, n apart, to rows of 2n elements, ldd apart, which alternate between even and odd.
 func (p *Path) zipRows(w *worker, rows, n int, dst Buf, ldd int, even, odd Buf) {
 	if dst.Type != F32 { // an element of each makes a word
 		w.offs = getInts(&w.offs, 2*rows)
