@@ -1,11 +1,11 @@
 // Package ampc builds models, compiles them to mixed precision ahead of time
 // and trains them.
 //
-// A Model is a graph under construction: every op and every layer is a method
-// that returns a Tensor. Train compiles it under a TrainConfig into a Step; a Step
-// runs on a backend, by default the CPU. Mistakes made while building stick to
-// the model with the caller's file and line and are returned by Train or
-// Infer: there is nothing to check per layer, and nothing panics.
+// A Model is a graph under construction: every op and every layer is a method that
+// returns a Tensor. Train compiles it under a TrainConfig into a Step; a Step runs
+// on a backend, by default the CPU. A mistake made while building is kept in the
+// model with the caller's file and line, and Train or Infer returns it: layers
+// return no errors, and nothing panics.
 //
 //	m := ampc.New("mlp")
 //	x, y := m.Input("x", ampc.F32, 64, 784), m.Input("y", ampc.I32, 64)
@@ -212,11 +212,12 @@ func (m *Model) Shared(name string, f func(*Model, ...Tensor) Tensor) func(...Te
 	}
 }
 
-// Graph returns the graph that the model builds, for code that speaks ir:
+// Graph returns the graph that the model builds, for code that uses package ir:
 // Model.IR builds on it, Tensor.IR and Model.FromIR lead from and to its values.
 func (m *Model) Graph() *ir.Graph { return m.b.Graph() }
 
-// Lookup finds a tensor by its full name; the zero Tensor where there is none.
+// Lookup finds a tensor by its full name. It returns the zero Tensor if there is
+// none.
 func (m *Model) Lookup(name string) Tensor { return m.tensor(m.b.Lookup(name)) }
 
 // ScopeName returns the prefix that names get in this scope, such as "h0."; "" at the top.
@@ -272,14 +273,14 @@ func (m *Model) ScaledGrad(scale float64, y Tensor, wrt ...Tensor) []Tensor {
 // New, or to Model.Set before the first step is compiled.
 type ModelOption func(*state)
 
-// Seed sets the seed of initial values and random ops; without it, it is 0.
+// Seed sets the seed of initial values and random ops. The default is 0.
 func Seed(n int64) ModelOption { return func(s *state) { s.seed = n } }
 
-// On has the model's variables live, and its steps run, on b. The caller closes
-// b after the model. Without it, a model runs on the CPU.
+// On keeps the model's variables on b and runs its steps there. The caller closes b
+// after the model. Without On, a model runs on the CPU.
 func On(b runtime.Backend) ModelOption { return func(s *state) { s.backend = b } }
 
-// Set changes options. It is an error once a step was compiled.
+// Set changes options. It is an error after a step was compiled.
 func (m *Model) Set(o ...ModelOption) error {
 	defer m.gate.hold()()
 	if m.ended {

@@ -28,8 +28,8 @@ const (
 	formatBefore = "1" // whose names are those of passes.StateName.Before
 )
 
-// SetMeta puts an entry into the checkpoints that SaveFile writes; LoadFile
-// brings it back. Data positions and vocabularies go here.
+// SetMeta adds an entry to the checkpoints that SaveFile writes; LoadFile restores
+// it. Use it for the position in the data, vocabularies and the like.
 func (m *Model) SetMeta(key, value string) error {
 	defer m.gate.hold()()
 	if m.session == nil {
@@ -51,10 +51,10 @@ func (m *Model) Meta(key string) string {
 	return m.session.meta[key]
 }
 
-// SaveFile writes parameters, optimizer and scaler state, random state,
-// counters and metadata of all steps in the safetensors layout. The file
-// appears as a whole or not at all. Low copies and gradient accumulators are
-// not part of it: they are derived.
+// SaveFile writes parameters, optimizer and scaler state, random state, counters
+// and metadata of all steps to a safetensors file. The file appears as a whole or
+// not at all. It does not contain 16-bit copies and gradient accumulators, which
+// are computed anew.
 func (m *Model) SaveFile(path string) error {
 	defer m.gate.hold()()
 	s := m.session
@@ -186,9 +186,9 @@ func checkScale(v lower.Var, data []byte) error {
 	return nil
 }
 
-// Warnings says what the last LoadFile found different from this session, one
-// line each: another policy, states that start anew or were left out, weights
-// that the low dtype cannot hold.
+// Warnings lists, one line each, what the last LoadFile found different from the
+// compiled steps: another policy, states that start anew or were left out, weights
+// beyond the range of the 16-bit dtype.
 func (m *Model) Warnings() []string {
 	defer m.gate.hold()()
 	if m.session == nil {
@@ -408,7 +408,7 @@ type Snapshot struct {
 	data    [][]byte
 }
 
-// Snapshot copies what SaveFile writes. It takes as much memory as the file.
+// Snapshot copies what SaveFile writes. The copy needs as much memory as the file.
 func (m *Model) Snapshot() (*Snapshot, error) {
 	defer m.gate.hold()()
 	s := m.session

@@ -136,8 +136,8 @@ func (m *Model) sized(err error, z Sizes) error {
 }
 
 // Source returns a copy of the model's graph with the dimensions of c.Sizes bound,
-// and what Train tells the compiler for c and these losses; no losses means
-// inference. It is for tools that run the compiler's passes themselves.
+// and the compiler's configuration that Train makes of c and these losses (none: of
+// inference). It is for tools that run the compiler's passes themselves.
 func (m *Model) Source(c TrainConfig, losses ...Loss) (*ir.Graph, passes.Config, error) {
 	p, err := c.compiler(losses)
 	if err != nil {

@@ -25,8 +25,8 @@ type Loss struct {
 	Scaler *Scaler
 }
 
-// TrainConfig says what Train compiles a model to. The zero TrainConfig trains
-// nothing: Train wants an Optimizer or Groups.
+// TrainConfig describes a training step. Train refuses the zero TrainConfig: it
+// needs an Optimizer or Groups.
 type TrainConfig struct {
 	Policy    Policy    // zero: f32, no casts
 	Optimizer Optimizer // with LR: a last group, over every parameter that no other trains
@@ -59,7 +59,7 @@ type TrainConfig struct {
 	Compile   CompileOptions
 }
 
-// InferConfig says what Infer compiles a model to.
+// InferConfig describes an inference step.
 type InferConfig struct {
 	Policy    Policy  // zero: f32, no casts
 	Weights   Weights // zero: Live

@@ -9,10 +9,10 @@ import (
 	"ampc/ir"
 )
 
-// CustomOp is an op of the user's own. Model.Apply builds with it. A CustomOp is
-// used by pointer and not changed after its first use; two applications of one
-// pointer are applications of one op. A copy is another op, which may be changed
-// until its own first use. A panic in Infer, Grad or Kernel is an error.
+// CustomOp is an op that the user defines; Model.Apply applies it. Use a CustomOp
+// by pointer and do not change it after its first use. A copy is another op, which
+// may be changed until its own first use. A panic in Infer, Grad or Kernel becomes
+// an error.
 type CustomOp struct {
 	Name     string // in dumps: @name
 	Doc      string // one sentence

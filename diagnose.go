@@ -71,13 +71,14 @@ func (l *lastRun) skips() int {
 
 // Diagnose replays the last step that was run, on the CPU (the step's own backend
 // where it is one), under the step's policy and in f32, and says why it was not
-// finite. It is meant for after a skipped step, which leaves the variables as they
-// were: the replay is that step, with its loss scale, its random draws and its
-// micro-batches. After a step that was taken it is one on the variables as they
-// are now, which the report mentions.
+// finite. Call it after a skipped step, which left the variables as they were: the
+// replay then repeats that step with its loss scale, random draws and
+// micro-batches. After a step that was taken, the replay uses the variables as they
+// are now, and the report says so.
 //
-// What was fed and not converted (see Feed) is kept by reference: it must hold what it
-// held. So must the variables: diagnose before SetVariable, LoadFile or another step.
+// Feeds that were not converted (see Feed) are kept by reference, so they must not
+// have changed. The same holds for the variables: diagnose before SetVariable,
+// LoadFile or another step.
 func (s *Step) Diagnose(ctx context.Context) (*Diagnosis, error) {
 	defer s.model.gate.hold()()
 	d, err := s.diagnose(ctx)
@@ -324,9 +325,9 @@ type Range struct {
 	Zeros, Elements  int
 }
 
-// Remedy is one way out, complete in itself: where everything that it says is
-// done, and nothing else, the step is taken and agrees with f32. Of several
-// remedies any will do.
+// Remedy is one complete remedy: after all the changes that it lists, and no
+// others, the step is taken and agrees with f32. Of several remedies, apply any
+// one.
 type Remedy struct {
 	Keep     []string // patterns for Policy.Keep, one after the other
 	Unpin    []string // nodes whose pin to 16 bits in code is taken off

@@ -40,9 +40,9 @@ func (r Reasons) String() string {
 	return b.String()
 }
 
-// Why says why this step stores t as it does: from t to the rule, the pin, the
-// cut or the declaration that decided. It is an error where the step does not
-// compute t: another op took its place, or no result depends on it.
+// Why explains why this step stores t in its dtype: a chain from t to the rule, the
+// pin, the cut or the declaration that decided. It is an error if the step does not
+// compute t, because another op replaced it or no result depends on it.
 func (s *Step) Why(t Tensor) (Reasons, error) {
 	if err := s.model.own("why", t); err != nil {
 		return nil, err
@@ -93,10 +93,10 @@ func (f Finding) String() string {
 	return s
 }
 
-// Prove compiles the step once more and holds the result against the model by an
-// independent checker, gradients included, as `ampc prove` does. It returns what
-// breaks a rule; nothing is the proof. Train and Infer check all but the gradients
-// of every step that they compile.
+// Prove compiles the step once more and compares the result with the model by an
+// independent checker, as `ampc prove` does. It returns the violations of the
+// checker's rules; if there are none, the step is proved. Train and Infer check
+// every step that they compile, without the gradients, which Prove checks, too.
 func (s *Step) Prove() ([]Finding, error) {
 	g, p, err := s.model.bound(s.config, s.request.sizes)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"ampc/passes"
 )
 
-// ONNXOptions say what an ONNX file leaves open.
+// ONNXOptions state what an ONNX file leaves open.
 type ONNXOptions struct {
 	Sizes  Sizes              // of named dimensions; all must be bound
 	Shapes map[string][]int64 // of inputs by name, for dimensions without a name; they come before Sizes
@@ -111,6 +111,6 @@ func sizesWanted(err error) error {
 	return fmt.Errorf("%w: give the shape in ONNXOptions.Shapes: map[string][]int64{%q: {...}}", err, size.Input)
 }
 
-// Outputs are what the graph returns, in order: the outputs of an imported
-// model, the return line of the text form.
+// Outputs returns the results of the graph, in order: the outputs of an imported
+// model, or the return line of a graph read from text.
 func (m *Model) Outputs() []Tensor { return m.tensors(m.Graph().Return) }

@@ -30,7 +30,7 @@ type ConvertOptions struct {
 	Calibrate bool
 }
 
-// ConvertReport is what a conversion came to.
+// ConvertReport is the result of a conversion.
 type ConvertReport struct {
 	Nodes, Low int // nodes of the model, and those that compute in 16 bits
 	Casts      int // that were added

@@ -29,7 +29,7 @@ type ExportOptions struct {
 	External bool
 }
 
-// ExportReport is what was written.
+// ExportReport describes the file that was written.
 type ExportReport struct {
 	Opset, IR  int64 // versions of the operators and of the file format
 	Nodes      int

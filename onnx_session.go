@@ -30,10 +30,10 @@ type ONNXRun struct {
 	Bytes        int64 // that values between programs may hold during a run; zero: 8 GB
 }
 
-// ONNXSession runs an ONNX model on inputs of any size: the first run with some sizes
-// compiles a program for them. All programs share the weights. What has no static
-// form (loops, branches that depend on data, sequences) runs on the host between
-// programs. Runs may come from any goroutine; each waits for the one before.
+// ONNXSession runs an ONNX model on inputs of any size. The first run with new
+// sizes compiles a program for them; all programs share the weights. Nodes without
+// a static form (loops, branches that depend on data, sequences) run on the host
+// between programs. Any goroutine may call Run; each call waits for the one before.
 type ONNXSession struct {
 	s     *host.Session
 	owned io.Closer // the backend, where it was opened here
@@ -196,11 +196,12 @@ func (s *ONNXSession) Steps() []ONNXStep {
 	return out
 }
 
-// Programs counts the programs that are kept, and what they hold in bytes.
+// Programs returns the number of programs in memory and the bytes that they occupy
+// beside the weights.
 func (s *ONNXSession) Programs() (n int, bytes int64) { return s.s.Programs() }
 
-// Compiling is how long runs have spent on making programs, all together; reading
-// weights is not part of it.
+// Compiling is the total time that runs have spent on making programs, without
+// reading weights.
 func (s *ONNXSession) Compiling() time.Duration { return s.s.Compiling() }
 
 // String describes the step: its nodes, and why the host runs it.

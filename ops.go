@@ -67,8 +67,8 @@ func (o ops) Err() error { return o.b.Err() }
 // theirs cannot have. The first mistake stays; calls after it build nothing.
 func (o ops) Fail(format string, args ...any) { o.b.Fail(format, args...) }
 
-// IR returns the builder of the compiler's own graph that the methods build
-// with, for code that speaks ir; Tensor.IR and FromIR lead from and to its values.
+// IR returns the builder of the compiler's own graph, for code that uses package
+// ir. Tensor.IR and FromIR convert between tensors and its values.
 func (o ops) IR() *ir.Builder { return o.b }
 
 // FromIR returns the tensor that stands for a value of the graph being built;
@@ -83,8 +83,8 @@ func (o ops) FromIR(v *ir.Value) Tensor { return o.tensor(v) }
 //   - PyTorch: nn.GELU, F.gelu.
 func (o ops) Gelu(x Tensor) Tensor { return o.tensor(o.b.Gelu(x.v, "erf")) }
 
-// GeluTanh is the tanh approximation of Gelu, which GPT-2 was trained with. On
-// a GPU a linear layer before it ends in it.
+// GeluTanh is the tanh approximation of Gelu, which GPT-2 was trained with. On a
+// GPU it is fused into a linear layer before it.
 //
 //   - Shapes: x[...] to the same.
 //   - DTypes: float; the result has x's.

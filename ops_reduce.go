@@ -128,7 +128,7 @@ func (o ops) LogSumExp(x Tensor, opts ...ReduceOptions) Tensor {
 //   - Shapes: any to a scalar.
 //   - DTypes: floats; summed and returned in f32.
 //   - Errors: no tensor.
-//   - PyTorch: what nn.utils.clip_grad_norm_ returns; Config.Clip clips by it.
+//   - PyTorch: what nn.utils.clip_grad_norm_ returns; TrainConfig.Clip clips by it.
 func (o ops) GlobalNorm(x ...Tensor) Tensor { return o.tensor(o.b.GlobalNorm(nil, values(x)...)) }
 
 // ArgOptions are the options of Argmax and Argmin.

@@ -71,7 +71,7 @@ type Schedule struct {
 	CountAll bool    // count launched steps, skipped ones too; default: steps taken
 }
 
-// Constant is a learning rate that stays.
+// Constant is a learning rate that does not change.
 func Constant(rate float64) Schedule { return Schedule{Rate: rate, Kind: ConstantRate} }
 
 // Cosine rises over warmup steps and falls in half a cosine to 0 at step total.
@@ -84,7 +84,7 @@ func LinearDecay(rate float64, warmup, total int64) Schedule {
 	return Schedule{Rate: rate, Kind: LinearRate, Warmup: warmup, Total: total}
 }
 
-// StepDecay multiplies the rate by drop after every so many steps.
+// StepDecay multiplies the rate by drop after every given number of steps.
 func StepDecay(rate, drop float64, every int64) Schedule {
 	return Schedule{Rate: rate, Kind: StepRate, Drop: drop, Every: every}
 }

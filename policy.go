@@ -170,8 +170,8 @@ func F32Only() Policy { return policyOf(passes.F32()) }
 // TF32 keeps f32 and rounds the operands of matrix products to a 10-bit mantissa.
 func TF32() Policy { return policyOf(passes.TF32()) }
 
-// MixedF16 computes products in f16 and what needs range or precision in f32;
-// it brings dynamic loss scaling.
+// MixedF16 computes products in f16, and ops that need range or precision in f32.
+// It includes dynamic loss scaling.
 func MixedF16() Policy { return policyOf(passes.MixedF16()) }
 
 // MixedBF16 is MixedF16 in bf16, which needs no loss scaling.
@@ -245,8 +245,8 @@ func ScalerNamed(name string) (Scaler, bool) {
 	return scalerOf(s), ok
 }
 
-// Check returns an error where a factor is not a power of two or bounds contradict
-// each other. Train checks as well.
+// Check returns an error if a factor is not a power of two or bounds contradict
+// each other. Train calls it, too.
 func (s Scaler) Check() error { return s.compiler().Check() }
 
 // String returns the name of the mode: auto, none, static, dynamic.

@@ -12,10 +12,11 @@ import (
 	"ampc/runtime"
 )
 
-// Result is what one Run computed, or is still computing. Wait gives its numbers,
-// Value and Grad its tensors. Numbers stay; tensors are there for the last few steps
-// and an error afterwards. On a GPU numbers are there no longer than tensors:
-// keeping them would have the host wait at every step.
+// Result is the result of one Run, which may still be computing it. Wait returns
+// its numbers, Value and Grad its tensors. Tensors are kept for the last few steps;
+// reading them later is an error. Numbers are kept as long as the Result, but on a
+// GPU no longer than tensors, because keeping them would make the host wait in
+// every step.
 type Result struct {
 	step   *Step
 	future runtime.Future
@@ -40,9 +41,9 @@ type outcome struct {
 	err error
 }
 
-// Wait waits for the step to finish and returns its numbers. It returns an error
-// where they cannot be read: the device failed, or the result is older than it
-// keeps. The end of ctx ends the wait and not the step.
+// Wait waits for the step to finish and returns its numbers. It returns an error if
+// they cannot be read: the device failed, or no longer has the numbers of this
+// step. If ctx ends, the wait ends, but not the step.
 func (r *Result) Wait(ctx context.Context) (Metrics, error) {
 	if r == nil {
 		return Metrics{}, errNotRun
@@ -127,9 +128,9 @@ func (r *Result) Value(t Tensor) (Host, error) {
 	return r.read(i)
 }
 
-// Grad returns the gradient of a parameter listed in TrainConfig.Grads as the update
-// sees it but for the norm: unscaled, meaned over the labels that count, clipped
-// by value where the config says so.
+// Grad returns the gradient of a parameter listed in TrainConfig.Grads: unscaled,
+// divided by the number of labels that count, and clipped by value if
+// TrainConfig.Clip says so, but not clipped by norm.
 func (r *Result) Grad(w Tensor) (Host, error) {
 	i, err := r.grad(w)
 	if err != nil {
@@ -138,8 +139,9 @@ func (r *Result) Grad(w Tensor) (Host, error) {
 	return r.read(i)
 }
 
-// GradTo copies what Grad returns to dst, which has exactly its bytes: for
-// loops that read gradients at every step without new memory.
+// GradTo copies the gradient that Grad returns to dst, which must have exactly its
+// size in bytes. It is for loops that read gradients in every step without
+// allocating.
 func (r *Result) GradTo(w Tensor, dst []byte) error {
 	i, err := r.grad(w)
 	if err != nil {
@@ -175,7 +177,7 @@ const (
 	maxFloorHits  = 3
 )
 
-// Stuck returns an error where training goes nowhere: the loss itself was not
+// Stuck returns an error if training makes no progress: the loss itself was not
 // finite for many steps in a row, or gradients overflow although the scale cannot
 // fall further. It waits for the steps that were launched.
 func (s *Step) Stuck() error {

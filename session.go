@@ -141,10 +141,9 @@ func (s *session) find(name string) (lower.Var, bool) {
 	return lower.Var{}, false
 }
 
-// Close releases the model's variables and, where the model was given no
-// backend (On), the one that was opened for it. It waits for a call that is
-// running. After it, a call that compiles, runs, reads or writes variables is an
-// error; a second Close does nothing.
+// Close releases the model's variables and, if the model was made without On, its
+// backend. It waits for a call that is running. Later calls that compile, run, or
+// read or write variables are errors; a second Close does nothing.
 func (m *Model) Close() error {
 	defer m.gate.hold()()
 	m.ended = true

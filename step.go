@@ -17,14 +17,14 @@ import (
 	"ampc/runtime/doctor"
 )
 
-// Scaled says whether the step scales its loss.
+// Scaled reports whether the step scales its loss.
 func (s *Step) Scaled() bool {
 	return slices.ContainsFunc(s.program.Vars, func(v lower.Var) bool { return v.Role() == ir.RoleScale })
 }
 
-// Step is a compiled program over the variables of its model. Calls on a model
-// and its steps may come from any goroutine: each waits for the one before. A
-// training step that runs already is an error instead (see Run).
+// Step is a compiled program over the variables of its model. Any goroutine may
+// call a model and its steps; each call waits for the one before. Running a
+// training step that is already running is an error instead (see Run).
 type Step struct {
 	model   *Model
 	request // what it was compiled for
@@ -48,15 +48,15 @@ type Step struct {
 // Graph returns the compiled graph, for reports; it must not be changed.
 func (s *Step) Graph() *ir.Graph { return s.graph }
 
-// Notes returns what the compiler rewrote, clamped or left out, a sentence each:
-// a sigmoid before a cross entropy, a mask beyond f16, a loss scale that nothing
+// Notes lists what the compiler rewrote, clamped or left out, one sentence each: a
+// sigmoid before a cross entropy, a mask beyond f16, a loss scale that nothing
 // needs.
 func (s *Step) Notes() []string { return slices.Clone(s.notes) }
 
 // Program returns what the backend runs, for reports; it must not be changed.
 func (s *Step) Program() *lower.Program { return s.program }
 
-// Counters returns what the backend has counted, zero where it does not count.
+// Counters returns the backend's counters, which are zero if it does not count.
 func (s *Step) Counters() runtime.Counters {
 	defer s.model.gate.hold()()
 	if c, ok := s.exec.(runtime.Counted); ok {
@@ -65,8 +65,8 @@ func (s *Step) Counters() runtime.Counters {
 	return runtime.Counters{}
 }
 
-// Profile has the backend report what each step of the Program takes; nil
-// ends it. It reports false where the backend cannot.
+// Profile makes the backend call f with the time of each step of the Program; nil
+// turns this off. It returns false if the backend cannot measure.
 func (s *Step) Profile(f func(part lower.Part, step int, timing runtime.Timing)) bool {
 	defer s.model.gate.hold()()
 	p, ok := s.exec.(runtime.Profiled)
@@ -81,10 +81,10 @@ func (s *Step) Profile(f func(part lower.Part, step int, timing runtime.Timing))
 // A training step is run by one goroutine at a time: Run while another runs it
 // is an error, as the order of their batches would be chance.
 //
-// Where ctx ends before the update begins, Run returns its cause and every
-// variable is as before; once the update has begun, the step ends as usual. On
-// the CPU ctx is looked at between the kernels of the step, so the longest of
-// them bounds the wait; a GPU takes a step as a whole.
+// If ctx ends before the update begins, Run returns its cause, and all variables
+// are as before. After the update has begun, the step completes. On the CPU, ctx is
+// checked between the kernels of the step, so the longest kernel bounds the wait. A
+// GPU runs a step as a whole.
 func (s *Step) Run(ctx context.Context, micro ...Feed) (*Result, error) {
 	end, err := s.begin(ctx, "run")
 	if err != nil {
@@ -101,8 +101,8 @@ func (s *Step) Run(ctx context.Context, micro ...Feed) (*Result, error) {
 	return s.launch(ctx, feeds)
 }
 
-// Accumulate adds a micro-batch to the step that Apply will take; the feed's
-// data is copied.
+// Accumulate adds a micro-batch to the step that Apply will run. It copies the
+// feed's data.
 func (s *Step) Accumulate(ctx context.Context, f Feed) error {
 	end, err := s.begin(ctx, "accumulate")
 	if err != nil {
@@ -222,8 +222,8 @@ func (m *Model) isInput(name string) bool {
 // errClosed is the error of a step that Close, its own or the model's, has ended.
 var errClosed = errors.New("the step is closed")
 
-// Close releases what the step holds on the backend; the model's variables stay.
-// It waits for a call that is running.
+// Close frees the step's memory on the backend, but not the model's variables. It
+// waits for a call that is running.
 func (s *Step) Close() error {
 	defer s.model.gate.hold()()
 	return s.close()

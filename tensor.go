@@ -49,7 +49,8 @@ func (t Tensor) Dim(i int) int { return t.Type().Dim(i) }
 // Shape returns the sizes of all dimensions, -1 where one is a named dimension.
 func (t Tensor) Shape() []int { return t.Type().Shape() }
 
-// Pos returns where the tensor was made, as "model.go:12"; "" where that is not known.
+// Pos returns the file and line that made the tensor, such as "model.go:12"; "" if
+// unknown.
 func (t Tensor) Pos() string {
 	switch {
 	case t.v == nil:
@@ -98,8 +99,8 @@ func (u *Update) State(name string, t Type, init Init) Tensor {
 	return u.tensor(u.b.Declare(ir.State, name, t.t, init.f, nil))
 }
 
-// Set gives a state of the update's own its next value, once. Where the step is
-// skipped the state stays as it was; a value that is not finite skips the step.
+// Set assigns the next value of a state that State declared, once. If the step is
+// skipped, the state keeps its value; a value that is not finite skips the step.
 func (u *Update) Set(state, value Tensor) {
 	switch {
 	case u.Err() != nil:
@@ -202,10 +203,10 @@ func (t Type) With(d DType) Type { return Type{t.t.With(d.ir())} }
 // String returns the type as dumps show it: "f32[64,256]".
 func (t Type) String() string { return t.t.String() }
 
-// IR returns the compiler's own form of the type, for code that speaks ir.
+// IR returns the compiler's own form of the type, for code that uses package ir.
 func (t Type) IR() ir.Type { return t.t }
 
-// TypeFromIR is the way back from Type.IR.
+// TypeFromIR is the inverse of Type.IR.
 func TypeFromIR(t ir.Type) Type { return Type{t} }
 
 // Dim names a dimension whose size is bound when a step is compiled.

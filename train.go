@@ -21,10 +21,10 @@ func (m *Model) Train(c TrainConfig, losses ...Loss) (*Step, error) {
 	return m.compile(r)
 }
 
-// Infer compiles the forward pass that computes out. It reads the model's current
-// weights, or the running averages that training keeps of them, as
-// InferConfig.Weights says, and computes in the precision of InferConfig.Policy.
-// Step.Eval takes the precision of a training step in place of a policy.
+// Infer compiles the forward pass that computes out, in the precision of
+// InferConfig.Policy; it reads the model's current weights, or their running
+// averages (TrainConfig.EMA) if InferConfig.Weights is EMA. Step.Eval takes the
+// precision of a training step instead, and always reads the current weights.
 func (m *Model) Infer(c InferConfig, out ...Tensor) (*Step, error) {
 	r, err := m.inferRequest(c, out)
 	if err != nil {
@@ -33,9 +33,10 @@ func (m *Model) Infer(c InferConfig, out ...Tensor) (*Step, error) {
 	return m.compile(r)
 }
 
-// Eval compiles the forward pass that computes out in the precision that this
-// step gives each value, so that its losses are comparable. It reads the model's
-// current weights, never averages, with the sizes of this step; For changes them.
+// Eval compiles the forward pass that computes out, in the precision that this step
+// gives each value, so that losses are comparable; it reads the model's current
+// weights, never averages. It has the sizes of this step; For changes them. Infer
+// takes a policy instead, and can read averages.
 func (s *Step) Eval(out ...Tensor) (*Step, error) {
 	if s.closed() {
 		return nil, errClosed
