@@ -6,7 +6,6 @@ package cpu
 
 import (
 	"fmt"
-	"math"
 	"os"
 	goruntime "runtime"
 	"sync"
@@ -65,23 +64,17 @@ func (b *Backend) Target() lower.Target { return lower.CPU }
 // Threads is the number of workers.
 func (b *Backend) Threads() int { return b.m.Pool().Workers() }
 
-// Inside is b for a function of a Watch, which is called while b is locked: what
-// it loads runs between two steps of the Program that is watched. It must not be closed.
-func (b *Backend) Inside() *Backend { return &Backend{m: b.m} }
-
-// AbsMax is the largest magnitude among f32 elements, +Inf where one is not
-// finite, 0 where there is none. It may be called while steps run.
-func (b *Backend) AbsMax(data []byte) float64 {
-	x := slice[float32](data)
-	if len(x) == 0 {
-		return 0
-	}
-	top := max(float64(b.m.MaxOf(x)), -float64(b.m.MinOf(x)))
-	if math.IsNaN(top) {
-		return math.Inf(1)
-	}
-	return top
+// Hold calls f while b is locked: no step runs.
+func (b *Backend) Hold(f func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f()
 }
+
+// Inside is b for a function of a Watch, or of Hold, which is called while b is
+// locked: what it loads runs between two steps of the Program that is watched. It must
+// not be closed.
+func (b *Backend) Inside() *Backend { return &Backend{m: b.m} }
 
 // Close stops the workers. No step may be running.
 func (b *Backend) Close() error {

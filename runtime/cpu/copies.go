@@ -40,14 +40,23 @@ func (e *exec) refreshCopies() {
 		if s.to.synced == s.from.version {
 			continue
 		}
-		to := slice[uint16](s.to.mem)
-		for i, x := range slice[float32](s.from.mem) {
-			to[i] = narrow(s.to.t.DType, x)
-		}
+		e.castAll(s.to, s.from)
 		s.to.synced = s.from.version
 		e.count.CastsMade++
 		e.count.CastBytes += int64(len(s.to.mem))
 	}
+}
+
+// castAtOnce is how many elements of a copy one task casts.
+const castAtOnce = 1 << 14
+
+// castAll casts a variable to its copy.
+func (e *exec) castAll(to, from *variable) {
+	all := len(to.mem) / 2
+	e.b.m.Pool().For((all+castAtOnce-1)/castAtOnce, func(_, i int) {
+		lo, hi := i*castAtOnce, min((i+1)*castAtOnce, all)
+		e.b.Narrow(to.mem[2*lo:2*hi], to.t.DType, from.mem[4*lo:4*hi])
+	})
 }
 
 // syncCopies notes that the step wrote copies together with their variables.

@@ -1,15 +1,10 @@
 package doctor
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"slices"
 
 	"ampc/ir"
 	"ampc/lower"
-	"ampc/runtime"
-	"ampc/runtime/cpu"
 )
 
 // stored reports whether the program has dense memory for v, which its steps
@@ -103,103 +98,4 @@ func (r *replay) unstored(v *ir.Value) []byte {
 // known reports whether v need not be computed.
 func (r *replay) known(v *ir.Value) bool {
 	return r.inner[v] != nil || r.stored(v)
-}
-
-// compute runs nodes of the step by themselves, in their order, on what their
-// operands hold, and keeps all results.
-func (r *replay) compute(nodes []*ir.Node) error {
-	a := newAlone(r.g.Name)
-	for _, n := range nodes {
-		if _, err := a.node(n, func(v *ir.Value) (ir.Type, []byte, error) {
-			data := r.data(v)
-			if int64(len(data)) != v.Type.Bytes() {
-				return ir.Type{}, nil, fmt.Errorf("%s is not known", v)
-			}
-			return v.Type, data, nil
-		}); err != nil {
-			return err
-		}
-	}
-	out, err := a.run(r.ctx, r.b.Inside(), r.loaded.spares)
-	if err != nil {
-		return err
-	}
-	for i, v := range a.of {
-		r.inner[v] = out[i]
-	}
-	return nil
-}
-
-// alone is a graph of some nodes of a step, which is fed what they read.
-type alone struct {
-	g    *ir.Graph
-	feed runtime.Feed
-	to   map[*ir.Value]*ir.Value
-	of   []*ir.Value // whose results the graph returns
-}
-
-func newAlone(name string) *alone {
-	return &alone{g: &ir.Graph{Name: name}, feed: runtime.Feed{}, to: map[*ir.Value]*ir.Value{}}
-}
-
-// node adds a copy of n; fed says what an operand holds that no node before computes.
-func (a *alone) node(n *ir.Node, fed func(*ir.Value) (ir.Type, []byte, error)) (*ir.Node, error) {
-	k := *n
-	k.Of, k.Why, k.Captured = nil, ir.Reason{}, nil
-	k.In, k.Out = slices.Clone(n.In), make([]*ir.Value, len(n.Out))
-	for i, v := range n.In {
-		if v == nil {
-			continue
-		}
-		if a.to[v] == nil {
-			t, data, err := fed(v)
-			if err != nil {
-				return nil, err
-			}
-			in := &ir.Value{Name: fmt.Sprintf("in%d", len(a.g.Vars)), Type: t, Kind: ir.Input}
-			a.g.Vars, a.to[v] = append(a.g.Vars, in), in
-			a.feed[in.Name] = runtime.Tensor{Type: t, Data: data}
-		}
-		k.In[i] = a.to[v]
-	}
-	for i, v := range n.Out {
-		k.Out[i] = &ir.Value{Name: fmt.Sprintf("out%d", len(a.of)), Type: v.Type, Def: &k, Idx: i}
-		a.to[v] = k.Out[i]
-		a.of, a.g.Return = append(a.of, v), append(a.g.Return, k.Out[i])
-	}
-	a.g.Body[ir.Forward] = append(a.g.Body[ir.Forward], &k)
-	return &k, nil
-}
-
-// run returns what the graph's results hold.
-func (a *alone) run(ctx context.Context, b *cpu.Backend, spares *cpu.Spares) ([][]byte, error) {
-	p, err := lower.LowerNodes(a.g)
-	if err != nil {
-		return nil, err
-	}
-	store, err := b.ReplayStore(p, nil, spares)
-	if err != nil {
-		return nil, err
-	}
-	defer store.Close()
-	exec, err := b.Load(p, store)
-	if err != nil {
-		return nil, err
-	}
-	defer exec.Close()
-	t := exec.(runtime.Tracer)
-	out := make([][]byte, len(p.Outputs))
-	t.Watch(runtime.Watch{Part: func(part lower.Part, _ int) bool {
-		if part != lower.Micro {
-			return true
-		}
-		for i, o := range p.Outputs {
-			out[i] = slices.Clone(t.Buffer(o.Buffer))
-		}
-		return false
-	}})
-	if _, err := exec.Step(ctx, []runtime.Feed{a.feed}); err != nil && !errors.Is(err, runtime.ErrStopped) {
-		return nil, err
-	}
-	return out, nil
 }

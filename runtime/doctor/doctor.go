@@ -177,7 +177,7 @@ func diagnose(ctx context.Context, b *cpu.Backend, c *Case, k *Kept) (*Diagnosis
 	if err != nil {
 		return nil, err
 	}
-	x := &analysis{subject: s, ctx: ctx, b: b, c: c, loaded: k.take(b)}
+	x := &analysis{subject: s, hands: newHands(b), ctx: ctx, c: c, loaded: k.take(b)}
 	defer k.give(x.loaded)
 	if err := x.begin(); err != nil {
 		return nil, err
@@ -211,8 +211,8 @@ func (c *Case) started() *Case {
 // analysis is the state of one diagnosis.
 type analysis struct {
 	*subject
+	*hands
 	ctx       context.Context
-	b         *cpu.Backend
 	c         *Case
 	loaded    *loaded            // memory of replays
 	actual    *replay            // in the policy
@@ -384,7 +384,7 @@ func (x *analysis) bfloat(d *Diagnosis, v *ir.Value, right [][]byte) error {
 	if err != nil || out == nil {
 		return err
 	}
-	if agree(x.reference.results, out, right) {
+	if x.agree(x.reference.results, out, right) {
 		d.Remedies = append(d.Remedies, Remedy{Policy: strings.Replace(x.c.Policy, "f16", "bf16", 1), LeaveOut: x.leaveOut})
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"ampc/ir"
+	"ampc/runtime/cpu"
 )
 
 // flaw is what keeps a tensor from being finite, the worse the higher.
@@ -33,50 +34,43 @@ func (r Range) flaw() flaw {
 
 // flawOf is scan for who does not ask for the range: it skips what is finite and
 // ends at the first NaN.
-func flawOf(d ir.DType, data []byte) flaw {
+func (h *hands) flawOf(d ir.DType, data []byte) flaw {
+	if len(data) == 0 {
+		return fine
+	}
 	var nan atomic.Bool
-	if head := data[:min(piece, len(data))]; flawIn(d, head, &nan) == hasNaN { // most that have one have many
+	if head := data[:min(piece, len(data))]; h.flawIn(d, head, &nan) == hasNaN { // most that have one have many
 		return hasNaN
 	}
 	parts := make([]flaw, chunks(data))
-	inChunks(data, func(i int, chunk []byte) { parts[i] = flawIn(d, chunk, &nan) })
+	h.inChunks(data, func(i int, chunk []byte) { parts[i] = h.flawIn(d, chunk, &nan) })
 	return slices.Max(parts)
 }
 
+// piece is how many bytes are looked at together, at most cpu.LookAt elements.
+const piece = 2 * cpu.LookAt
+
 // flawIn is flawOf of a chunk. It ends early where nan says that there is a NaN,
 // here or in another chunk.
-func flawIn(d ir.DType, data []byte, nan *atomic.Bool) flaw {
+func (h *hands) flawIn(d ir.DType, data []byte, nan *atomic.Bool) flaw {
 	worst := fine
 	for ; len(data) > 0 && !nan.Load(); data = data[min(piece, len(data)):] {
-		if head := data[:min(piece, len(data))]; !finite(d, head) {
-			worst = max(worst, worstOf(d, head))
-			if worst == hasNaN {
-				nan.Store(true)
-			}
+		head := data[:min(piece, len(data))]
+		if finite(d, head) {
+			continue
+		}
+		lo, hi, _ := h.b.Ends(d, head)
+		switch {
+		case hi != hi || lo != lo:
+			nan.Store(true)
+			return hasNaN
+		case math.IsInf(float64(hi), 1):
+			worst = hasInf
+		default:
+			worst = max(worst, onlyNegInf)
 		}
 	}
 	return worst
-}
-
-// worstOf looks at the elements that are largest as signed integers, the positive
-// one furthest out, and as unsigned ones, the negative one.
-func worstOf(d ir.DType, data []byte) flaw {
-	width, inf := layout(d)
-	negInf := uint32(inf) | 1<<31
-	up, down := int32(math.MinInt32), uint32(0)
-	var space [piece / 2]int32
-	for _, bits := range unpack(&space, width, data) {
-		up, down = max(up, bits), max(down, uint32(bits))
-	}
-	switch {
-	case up > inf || down > negInf:
-		return hasNaN
-	case up == inf:
-		return hasInf
-	case down == negInf:
-		return onlyNegInf
-	}
-	return fine
 }
 
 // finite reports whether every element is, eight bytes at a time: an exponent of

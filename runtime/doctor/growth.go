@@ -136,7 +136,7 @@ func (x *analysis) start(p *ir.Value) (float64, error) {
 		return 0, err
 	}
 	x.starts[at] = 1
-	if s := scan(p.Name, p.Type.DType, data); s.AbsMax > 0 {
+	if s := x.scan(p.Name, p.Type.DType, data); s.AbsMax > 0 {
 		x.starts[at] = s.AbsMax
 	}
 	return x.starts[at], nil

@@ -150,7 +150,7 @@ func (x *analysis) judge(d *Diagnosis, v *ir.Value) {
 // aside computes v's node by itself, in f32, on what its operands hold; and where
 // that is not finite, without the loss scale too.
 func (x *analysis) aside(d *Diagnosis, v *ir.Value) error {
-	exact, err := x.again(x.actual, v.Def, nil)
+	exact, err := x.again(v.Def, nil)
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (x *analysis) aside(d *Diagnosis, v *ir.Value) error {
 			factor[op] = 1 / x.factor(op)
 		}
 	}
-	plain, err := x.again(x.actual, v.Def, factor)
+	plain, err := x.again(v.Def, factor)
 	if err != nil {
 		return err
 	}

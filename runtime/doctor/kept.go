@@ -94,6 +94,7 @@ type compiled struct {
 	buffer map[string]lower.BufferID
 	source map[lower.BufferID]moment // of each root: the step that makes it
 	lean   bool                      // see replay
+	alone  map[string]*alone         // by the nodes that they compute
 }
 
 // compile lowers g. A program that shows everything at once, and takes more than
@@ -103,7 +104,7 @@ func compile(g *ir.Graph, how lower.Replay, memory int64) (*compiled, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &compiled{g: g, p: p, lean: how.Spread && p.Separate > memory}
+	c := &compiled{g: g, p: p, alone: map[string]*alone{}, lean: how.Spread && p.Separate > memory}
 	if c.lean {
 		how.Nodes = true
 		if c.p, err = lower.LowerReplay(g, how); err != nil {
@@ -139,9 +140,9 @@ type loaded struct {
 	spares   *cpu.Spares
 }
 
-// take returns a machine for c on variables, loaded earlier or now. state gives
-// them; what it converts it writes to the memory that it is handed.
-func (l *loaded) take(c *compiled, state func(converted map[string][]byte) map[string][]byte) (*machine, error) {
+// take returns a machine for c, loaded earlier or now on b. state gives its
+// variables; what it converts it writes to the memory that it is handed.
+func (l *loaded) take(c *compiled, b *cpu.Backend, state func(converted map[string][]byte) map[string][]byte) (*machine, error) {
 	m := l.machines[c]
 	if m == nil {
 		m = l.used[c]
@@ -159,10 +160,10 @@ func (l *loaded) take(c *compiled, state func(converted map[string][]byte) map[s
 		m.close()
 	}
 	var err error
-	if m.store, err = l.b.ReplayStore(c.p, vars, l.spares); err != nil {
+	if m.store, err = b.ReplayStore(c.p, vars, l.spares); err != nil {
 		return nil, err
 	}
-	if m.exec, err = l.b.Load(c.p, m.store); err != nil {
+	if m.exec, err = b.Load(c.p, m.store); err != nil {
 		m.store.Close()
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func (r *replay) scanned(part lower.Part, step int) {
 		if v == nil || !v.Type.DType.Float() {
 			continue
 		}
-		r.ranges[v] = scan(v.Name, v.Type.DType, r.watch.Buffer(id))
+		r.ranges[v] = r.scan(v.Name, v.Type.DType, r.watch.Buffer(id))
 		r.forgetViews(v)
 		if r.begins(v) {
 			r.keep(v.Def)

@@ -4,11 +4,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"sync"
 	"unsafe"
 
 	"ampc/internal/fp"
 	"ampc/ir"
+	"ampc/runtime/cpu"
 )
 
 // Range is what a tensor holds. Min, Max and AbsMax are over its finite
@@ -49,35 +49,40 @@ func (r Range) String() string {
 	return s
 }
 
-// scan looks at every element once, in parallel where there are many.
-func scan(name string, d ir.DType, data []byte) Range {
+// hands are the workers that look at values: those of the backend, which is locked
+// while a replay runs.
+type hands struct {
+	b      *cpu.Backend
+	inside *cpu.Backend // b.Inside()
+	busy   bool         // a replay is running
+}
+
+func newHands(b *cpu.Backend) *hands { return &hands{b: b, inside: b.Inside()} }
+
+// chunk is how many bytes one worker looks at.
+const chunk = 1 << 16
+
+func chunks(data []byte) int { return (len(data) + chunk - 1) / chunk }
+
+// inChunks calls look for every chunk of data, at the same time.
+func (h *hands) inChunks(data []byte, look func(i int, chunk []byte)) {
+	b := h.b
+	if h.busy {
+		b = h.inside
+	}
+	b.Each(chunks(data), func(i int) { look(i, data[i*chunk:min((i+1)*chunk, len(data))]) })
+}
+
+// scan looks at every element once.
+func (h *hands) scan(name string, d ir.DType, data []byte) Range {
 	parts := make([]Range, chunks(data))
-	inChunks(data, func(i int, chunk []byte) { parts[i].scan(d, chunk) })
+	h.inChunks(data, func(i int, chunk []byte) { parts[i].scan(h.b, d, chunk) })
 	r := Range{Name: name, DType: d, Stored: d.String()}
 	for _, p := range parts {
 		r.join(p)
 	}
 	r.AbsMax = max(-r.Min, r.Max)
 	return r
-}
-
-// chunk is how many bytes one goroutine looks at.
-const chunk = 1 << 17
-
-func chunks(data []byte) int { return 1 + len(data)/chunk }
-
-// inChunks calls look for every chunk of data, at the same time.
-func inChunks(data []byte, look func(i int, chunk []byte)) {
-	n := chunks(data)
-	if n == 1 {
-		look(0, data)
-		return
-	}
-	var wait sync.WaitGroup
-	for i := range n {
-		wait.Go(func() { look(i, data[i*chunk:min((i+1)*chunk, len(data))]) })
-	}
-	wait.Wait()
 }
 
 // join adds what was seen of another part of the tensor.
@@ -92,35 +97,43 @@ func (r *Range) join(p Range) {
 	r.Zeros, r.Elements = r.Zeros+p.Zeros, r.Elements+p.Elements
 }
 
-// scan compares bits, those of 16-bit floats moved up: those of finite floats of
-// one sign are in their order.
-func (r *Range) scan(d ir.DType, data []byte) {
+// scan looks at a chunk piece by piece. Where some elements are not finite it
+// compares bits, those of 16-bit floats moved up: those of finite floats of one sign
+// are in their order.
+func (r *Range) scan(b *cpu.Backend, d ir.DType, data []byte) {
 	width, inf := layout(d)
 	if width == 0 {
 		return
 	}
-	r.Elements = len(data) / width
-	var space [piece / 2]int32
-	lo, hi := int32(math.MaxInt32), int32(math.MinInt32)
-	for ; len(data) > 0; data = data[min(piece, len(data)):] {
-		bits := unpack(&space, width, data[:min(piece, len(data))])
-		l, h, zeros := order(bits)
-		if h >= inf || l <= -inf { // some are not finite
-			l, h, zeros = order(r.sift(bits, inf))
+	for size := width * cpu.LookAt; len(data) > 0; data = data[min(size, len(data)):] {
+		head := data[:min(size, len(data))]
+		p := Range{Elements: len(head) / width}
+		if lo, hi, zeros := b.Ends(d, head); number(lo) && number(hi) {
+			p.Min, p.Max, p.Zeros = float64(lo), float64(hi), zeros
+		} else {
+			p.sort(d, inf, head)
 		}
-		lo, hi, r.Zeros = min(lo, l), max(hi, h), r.Zeros+zeros
-	}
-	if lo <= hi {
-		r.Min, r.Max = number(d, lo), number(d, hi)
+		r.join(p)
 	}
 }
 
-// piece is how many bytes are looked at together.
-const piece = 1 << 12
+// number reports whether x is finite.
+func number(x float32) bool { return x-x == 0 }
+
+// sort is scan of a piece that is not all finite.
+func (r *Range) sort(d ir.DType, inf int32, data []byte) {
+	var space [cpu.LookAt]int32
+	width, _ := layout(d)
+	lo, hi, zeros := order(r.sift(unpack(&space, width, data), inf))
+	r.Zeros = zeros
+	if lo <= hi {
+		r.Min, r.Max = float(d, lo), float(d, hi)
+	}
+}
 
 // unpack is the bits of the elements of a piece, their signs at the top; it
 // writes them into space. Memory is little-endian, as the kernels have it.
-func unpack(space *[piece / 2]int32, width int, data []byte) []int32 {
+func unpack(space *[cpu.LookAt]int32, width int, data []byte) []int32 {
 	all := space[:len(data)/width]
 	if width == 4 {
 		copy(unsafe.Slice((*byte)(unsafe.Pointer(space)), 4*len(all)), data)
@@ -190,8 +203,8 @@ func layout(d ir.DType) (width int, inf int32) {
 	return 0, 0
 }
 
-// number is the float of dtype d whose magnitude has the bits of x's.
-func number(d ir.DType, x int32) float64 {
+// float is the float of dtype d whose magnitude has the bits of x's.
+func float(d ir.DType, x int32) float64 {
 	m := uint32(max(x, -x))
 	f := math.Float32frombits(m) // bf16 is the upper half of f32
 	if d == ir.F16 {
@@ -204,45 +217,30 @@ func number(d ir.DType, x int32) float64 {
 }
 
 // widened is data of a 16-bit dtype as f32; other data is returned as it is.
-func widened(d ir.DType, data []byte) []byte {
-	widen := fp.F16ToF32
-	switch d {
-	case ir.F16:
-	case ir.BF16:
-		widen = fp.BF16ToF32
-	default:
+func (h *hands) widened(d ir.DType, data []byte) []byte {
+	if !d.Low() {
 		return data
 	}
 	out := make([]byte, 2*len(data))
-	inChunks(data, func(i int, part []byte) {
-		to := out[2*i*chunk:]
-		for k := 0; k+1 < len(part); k += 2 {
-			binary.LittleEndian.PutUint32(to[2*k:], math.Float32bits(widen(binary.LittleEndian.Uint16(part[k:]))))
-		}
-	})
+	h.inChunks(data, func(i int, part []byte) { h.b.Widen(out[2*i*chunk:2*i*chunk+2*len(part)], d, part) })
 	return out
 }
 
 // convert returns 16-bit float data as f32 or bf16, in the memory of into where
 // that has the size.
-func convert(from, to ir.DType, data, into []byte) []byte {
-	wide := widened(from, data)
-	if to != ir.BF16 {
-		if len(into) != len(wide) {
-			return wide
-		}
+func (h *hands) convert(from, to ir.DType, data, into []byte) []byte {
+	n := len(data)
+	if to == ir.F32 {
+		n *= 2
+	}
+	if len(into) != n {
+		into = make([]byte, n)
+	}
+	wide := h.widened(from, data)
+	if to == ir.F32 {
 		copy(into, wide)
 		return into
 	}
-	out := into
-	if len(out) != len(data) {
-		out = make([]byte, len(data))
-	}
-	inChunks(wide, func(i int, part []byte) {
-		to := out[i*chunk/2:]
-		for k := 0; k+3 < len(part); k += 4 {
-			binary.LittleEndian.PutUint16(to[k/2:], fp.BF16(math.Float32frombits(binary.LittleEndian.Uint32(part[k:]))))
-		}
-	})
-	return out
+	h.inChunks(wide, func(i int, part []byte) { h.b.Narrow(into[i*chunk/2:i*chunk/2+len(part)/2], to, part) })
+	return into
 }

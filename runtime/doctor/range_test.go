@@ -8,10 +8,22 @@ import (
 
 	"ampc/internal/fp"
 	"ampc/ir"
+	"ampc/runtime/cpu"
 )
+
+func open(t *testing.T) *hands {
+	t.Helper()
+	b, err := cpu.Open(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	return newHands(b)
+}
 
 // What is scanned in pieces and by bits is what one finds element by element.
 func TestScan(t *testing.T) {
+	h := open(t)
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, d := range []ir.DType{ir.F16, ir.BF16, ir.F32} {
 		for _, n := range []int{0, 1, 7, 1 << 16, 1<<16 + 1, 200_001} {
@@ -39,10 +51,10 @@ func TestScan(t *testing.T) {
 			if lo <= hi {
 				want.Min, want.Max, want.AbsMax = lo, hi, max(-lo, hi)
 			}
-			if got := scan("v", d, data); got != want {
+			if got := h.scan("v", d, data); got != want {
 				t.Errorf("%d of %s: %+v, want %+v", n, d, got, want)
 			}
-			if got := flawOf(d, data); got != want.flaw() {
+			if got := h.flawOf(d, data); got != want.flaw() {
 				t.Errorf("%d of %s: flaw %d, want %d", n, d, got, want.flaw())
 			}
 		}
@@ -51,6 +63,7 @@ func TestScan(t *testing.T) {
 
 // The worst element decides, wherever it stands.
 func TestFlaw(t *testing.T) {
+	h := open(t)
 	inf := float32(math.Inf(1))
 	nan := float32(math.NaN())
 	for _, c := range []struct {
@@ -66,7 +79,7 @@ func TestFlaw(t *testing.T) {
 				data = append(data, make([]byte, 4*gap)...)
 				data = binary.LittleEndian.AppendUint32(data, math.Float32bits(x))
 			}
-			if got := flawOf(ir.F32, data); got != c.want || got != scan("v", ir.F32, data).flaw() {
+			if got := h.flawOf(ir.F32, data); got != c.want || got != h.scan("v", ir.F32, data).flaw() {
 				t.Errorf("%v, %d zeros between: flaw %d, want %d", c.holds, gap, got, c.want)
 			}
 		}

@@ -1,12 +1,11 @@
 package doctor
 
 import (
-	"encoding/binary"
-	"math"
 	"slices"
 
 	"ampc/ir"
 	"ampc/lower"
+	"ampc/runtime/cpu"
 )
 
 // reference is a replay of a variant: what the values of the part that went wrong
@@ -26,8 +25,8 @@ func (x *analysis) build(d ir.DType, v *ir.Value, how form) (*reference, error) 
 		return nil, err
 	}
 	r := &reference{to: t.to, results: t.results, peaks: map[*ir.Value]float64{}}
-	r.replay, err = x.prepare(t.compiled, t.feeds(x.c.Feeds), func(converted map[string][]byte) map[string][]byte {
-		return t.state(x.actual.state, converted)
+	r.replay, err = x.prepare(t.compiled, t.feeds(x.hands, x.c.Feeds), func(converted map[string][]byte) map[string][]byte {
+		return t.state(x.hands, x.actual.state, converted)
 	})
 	if err != nil {
 		return nil, err
@@ -83,7 +82,7 @@ func (r *reference) compare(x *analysis, look func()) ([][]byte, error) {
 			return true
 		}
 		for i, o := range r.p.Outputs[:len(out)] {
-			out[i] = widened(o.Type.DType, r.watch.Buffer(o.Buffer))
+			out[i] = x.widened(o.Type.DType, r.watch.Buffer(o.Buffer))
 		}
 		return false // nobody needs a copy of the results
 	})
@@ -124,10 +123,10 @@ const tolerance = 1.0 / 16
 
 // agree reports whether two runs have the same losses and, taken together, the
 // same gradients.
-func agree(results []*ir.Value, a, b [][]byte) bool {
+func (h *hands) agree(results []*ir.Value, a, b [][]byte) bool {
 	var off, all float64
 	for i := range results {
-		d, n := distance(a[i], b[i])
+		d, n := h.distance(a[i], b[i])
 		if len(b[i]) == 4 && !(d <= tolerance*tolerance*max(n, 1e-12)) {
 			return false
 		}
@@ -137,18 +136,15 @@ func agree(results []*ir.Value, a, b [][]byte) bool {
 }
 
 // distance is the squared norm of a−b, and that of b.
-func distance(a, b []byte) (off, norm float64) {
+func (h *hands) distance(a, b []byte) (off, norm float64) {
 	offs, norms := make([]float64, chunks(b)), make([]float64, chunks(b))
-	inChunks(b, func(i int, part []byte) {
-		other := a[i*chunk:]
-		var off, norm [4]float64 // four chains of sums
-		for k := 0; k+3 < len(part); k += 4 {
-			x := float64(math.Float32frombits(binary.LittleEndian.Uint32(other[k:])))
-			y := float64(math.Float32frombits(binary.LittleEndian.Uint32(part[k:])))
-			at := k / 4 % 4
-			off[at], norm[at] = off[at]+(x-y)*(x-y), norm[at]+y*y
+	h.inChunks(b, func(i int, part []byte) {
+		const size = 4 * cpu.LookAt
+		for at := 0; at < len(part); at += size {
+			end := min(at+size, len(part))
+			off, norm := h.b.Squares(a[i*chunk+at:i*chunk+end], part[at:end])
+			offs[i], norms[i] = offs[i]+off, norms[i]+norm
 		}
-		offs[i], norms[i] = off[0]+off[1]+off[2]+off[3], norm[0]+norm[1]+norm[2]+norm[3]
 	})
 	for i := range offs {
 		off, norm = off+offs[i], norm+norms[i]

@@ -3,16 +3,13 @@ package doctor
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"sync/atomic"
 
 	"ampc/ir"
 	"ampc/lower"
 	"ampc/runtime"
-	"ampc/runtime/cpu"
 )
 
 // replay is a graph run once more, with values to be looked at. Where all of them
@@ -23,8 +20,8 @@ import (
 // scanned in this way.
 type replay struct {
 	*compiled
+	*hands
 	ctx     context.Context
-	b       *cpu.Backend
 	loaded  *loaded
 	machine *machine
 	watch   runtime.Tracer // of the machine
@@ -56,13 +53,13 @@ type replay struct {
 // prepare makes a compiled replay ready to run on the variables that state gives,
 // see loaded.take.
 func (x *analysis) prepare(c *compiled, feeds []runtime.Feed, state func(converted map[string][]byte) map[string][]byte) (*replay, error) {
-	r := &replay{compiled: c, ctx: x.ctx, b: x.b, loaded: x.loaded, feeds: feeds, step: -1}
+	r := &replay{compiled: c, hands: x.hands, ctx: x.ctx, loaded: x.loaded, feeds: feeds, step: -1}
 	r.renew()
 	if c.lean {
 		r.leanly()
 	}
 	var err error
-	r.machine, err = x.loaded.take(c, func(converted map[string][]byte) map[string][]byte {
+	r.machine, err = x.loaded.take(c, x.b, func(converted map[string][]byte) map[string][]byte {
 		r.state = state(converted)
 		return r.state
 	})
@@ -114,6 +111,8 @@ func (r *replay) run(ctx context.Context, look func() bool) error {
 		}
 	}
 	r.watch.Watch(w)
+	r.busy = true
+	defer func() { r.busy = false }()
 	_, err := r.machine.exec.Step(ctx, r.feeds)
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -178,7 +177,7 @@ func (r *replay) rangeOf(v *ir.Value) Range {
 		s = r.rangeOf(v.Def.In[0])
 		s.Name = v.Name
 	default:
-		s = scan(v.Name, v.Type.DType, r.data(v))
+		s = r.scan(v.Name, v.Type.DType, r.data(v))
 	}
 	r.ranges[v] = s
 	return s
@@ -201,10 +200,10 @@ func (r *replay) flaw(v *ir.Value) flaw {
 	case known:
 	case r.strided(v):
 		var nan atomic.Bool
-		r.runs(v, func(part []byte) { f = max(f, flawIn(v.Type.DType, part, &nan)) })
+		r.runs(v, func(part []byte) { f = max(f, r.flawIn(v.Type.DType, part, &nan)) })
 		r.flaws[v] = f
 	default:
-		f = flawOf(v.Type.DType, r.data(v))
+		f = r.flawOf(v.Type.DType, r.data(v))
 		r.flaws[v] = f
 	}
 	return f
@@ -212,51 +211,3 @@ func (r *replay) flaw(v *ir.Value) flaw {
 
 // bad reports whether v is a float value that is not finite.
 func (r *replay) bad(v *ir.Value) bool { return r.flaw(v) != fine }
-
-// again computes node n alone, in f32, on what its operands hold, each times
-// its factor where one is given: what the op makes of them before it is stored.
-func (x *analysis) again(r *replay, n *ir.Node, factor map[*ir.Value]float64) ([]Range, error) {
-	a := newAlone(r.g.Name)
-	k, err := a.node(n, func(v *ir.Value) (ir.Type, []byte, error) {
-		data := r.data(v)
-		if int64(len(data)) != v.Type.Bytes() {
-			return ir.Type{}, nil, fmt.Errorf("%s was not kept", v)
-		}
-		t := v.Type
-		if t.DType.Low() {
-			t, data = t.With(ir.F32), widened(t.DType, data)
-		}
-		if f := factor[v]; f != 0 && t.DType == ir.F32 {
-			data = times(data, f)
-		}
-		return t, data, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	k.Attrs = restored(k.Attrs, ir.F32)
-	if err := k.Retype(); err != nil {
-		return nil, err
-	}
-	data, err := a.run(x.ctx, x.b, x.loaded.spares)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]Range, len(k.Out))
-	for i, v := range k.Out {
-		out[i] = scan(v.Name, v.Type.DType, data[i])
-	}
-	return out, nil
-}
-
-func times(data []byte, f float64) []byte {
-	out := make([]byte, len(data))
-	inChunks(data, func(i int, part []byte) {
-		to := out[i*chunk:]
-		for k := 0; k+3 < len(part); k += 4 {
-			x := math.Float32frombits(binary.LittleEndian.Uint32(part[k:]))
-			binary.LittleEndian.PutUint32(to[k:], math.Float32bits(x*float32(f)))
-		}
-	})
-	return out
-}

@@ -125,7 +125,7 @@ func (t *variant) declare(v *ir.Value) {
 // state is what the variables of the step hold in the variant. What has another
 // dtype there is written to the memory that converted has, or to new memory, which
 // is added to it.
-func (t *variant) state(of, converted map[string][]byte) map[string][]byte {
+func (t *variant) state(h *hands, of, converted map[string][]byte) map[string][]byte {
 	all := make(map[string][]byte, len(of))
 	for _, v := range t.from.Vars {
 		is := t.to[v].Type.DType
@@ -139,7 +139,7 @@ func (t *variant) state(of, converted map[string][]byte) map[string][]byte {
 			of, _ := v.Attr.Get("of").(string)
 			data = all[of]
 		case v.Type.DType != is:
-			data = convert(v.Type.DType, is, of[v.Name], converted[v.Name])
+			data = h.convert(v.Type.DType, is, of[v.Name], converted[v.Name])
 			converted[v.Name] = data
 		}
 		all[v.Name] = data
@@ -148,13 +148,13 @@ func (t *variant) state(of, converted map[string][]byte) map[string][]byte {
 }
 
 // feeds are those of the step in the dtypes of the variant.
-func (t *variant) feeds(of []runtime.Feed) []runtime.Feed {
+func (t *variant) feeds(h *hands, of []runtime.Feed) []runtime.Feed {
 	var all []runtime.Feed
 	for _, f := range of {
 		fed := make(runtime.Feed, len(f))
 		for name, x := range f {
 			if x.Type.DType.Low() {
-				x = runtime.Tensor{Type: x.Type.With(t.dtype), Data: convert(x.Type.DType, t.dtype, x.Data, nil)}
+				x = runtime.Tensor{Type: x.Type.With(t.dtype), Data: h.convert(x.Type.DType, t.dtype, x.Data, nil)}
 			}
 			fed[name] = x
 		}

@@ -45,7 +45,7 @@ func constants(g *ir.Graph) []*ir.Value {
 func (r *replay) measured(at moment) {
 	for _, v := range r.watched[at] {
 		if r.ranged[v] {
-			r.ranges[v] = scan(v.Name, v.Type.DType, r.data(v))
+			r.ranges[v] = r.scan(v.Name, v.Type.DType, r.data(v))
 			continue
 		}
 		r.peaks[v] = max(r.peaks[v], r.top(v))
@@ -82,7 +82,10 @@ func (r *replay) top(v *ir.Value) float64 {
 		return top
 	}
 	data := r.data(v)
+	if len(data) == 0 {
+		return 0
+	}
 	parts := make([]float64, chunks(data))
-	inChunks(data, func(i int, chunk []byte) { parts[i] = r.b.AbsMax(chunk) })
+	r.inChunks(data, func(i int, chunk []byte) { parts[i] = r.b.AbsMax(chunk) })
 	return slices.Max(parts)
 }
