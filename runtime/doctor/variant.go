@@ -63,6 +63,7 @@ func (s *subject) variant(d ir.DType, how form, v *ir.Value, update bool, memory
 			return nil, err
 		}
 	}
+	t.uncast(g)
 	results := mapped(t.results, to)
 	if !update {
 		g.Body[ir.Update] = nil
@@ -104,6 +105,27 @@ func (s *subject) low() []*ir.Value {
 		}
 	}
 	return vs
+}
+
+// uncast takes out the casts from a dtype to itself: they would copy. Those of states
+// stay, which change within a step, and those in update.
+func (t *variant) uncast(g *ir.Graph) {
+	instead := map[*ir.Value]*ir.Value{}
+	for s, n := range g.Nodes {
+		for i, v := range n.In {
+			if w := instead[v]; w != nil {
+				n.In[i] = w
+			}
+		}
+		if s != ir.Update && n.Op == ir.OpCast && n.In[0].Type == n.Out[0].Type && n.In[0].Kind != ir.State && n.Out[0].Next == nil {
+			instead[n.Out[0]] = n.In[0]
+		}
+	}
+	for v, w := range t.to {
+		if is := instead[w]; is != nil {
+			t.to[v] = is
+		}
+	}
 }
 
 // declare gives a variable its dtype in the variant. A 16-bit copy of another is
