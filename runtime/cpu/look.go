@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"math"
+	"sync"
 
 	"ampc/ir"
 	"ampc/runtime/cpu/kern"
@@ -22,46 +23,94 @@ func (b *Backend) Each(n int, f func(i int)) {
 // AbsMax is the largest magnitude among f32 elements, +Inf where one is not
 // finite, 0 where there is none. It may be called while steps run.
 func (b *Backend) AbsMax(data []byte) float64 {
-	x := slice[float32](data)
-	if len(x) == 0 {
-		return 0
+	top := 0.0
+	for x := slice[float32](data); len(x) > 0; x = x[min(LookAt, len(x)):] {
+		head := x[:min(LookAt, len(x))]
+		top = max(top, float64(b.m.MaxOf(head)), -float64(b.m.MinOf(head)))
 	}
-	top := max(float64(b.m.MaxOf(x)), -float64(b.m.MinOf(x)))
 	if math.IsNaN(top) {
 		return math.Inf(1)
 	}
 	return top
 }
 
-// LookAt is how many elements Ends and Squares take at most.
+// LookAt is how many elements Ends, Count and Squares take at most.
 const LookAt = 1 << 10
 
 // Ends are the least and the largest of some elements of d, f32 or a 16-bit
-// dtype, NaN where one is; and how many are 0, where the others are finite. It may be
-// called while steps run.
-func (b *Backend) Ends(d ir.DType, data []byte) (lo, hi float32, zeros int) {
-	var space [LookAt]float32
-	x := space[:len(data)/int(d.Size())]
-	if len(x) == 0 {
-		return
-	}
+// dtype, NaN where one is. It may be called while steps run.
+func (b *Backend) Ends(d ir.DType, data []byte) (lo, hi float32) {
+	s := desks.Get().(*desk)
+	defer desks.Put(s)
+	x := b.looked(s, d, data)
+	return b.m.MinOf(x), b.m.MaxOf(x)
+}
+
+// desk is room to look at elements.
+type desk [3][LookAt]float32
+
+var desks = sync.Pool{New: func() any { return new(desk) }}
+
+// looked is some elements as f32.
+func (b *Backend) looked(s *desk, d ir.DType, data []byte) []float32 {
+	x := s[0][:int64(len(data))/d.Size()]
 	b.m.Load(x, kern.Buf{Data: data, Type: kernTypes[d]})
-	lo, hi = b.m.MinOf(x), b.m.MaxOf(x)
-	if lo > 0 || hi < 0 || !(float64(hi)-float64(lo) <= 2*math.MaxFloat32) {
-		return lo, hi, 0
+	return x
+}
+
+// Counts are what Count finds. Lo and Hi are over the finite elements, +Inf and −Inf
+// where there is none.
+type Counts struct {
+	Lo, Hi                  float32
+	NaN, Inf, NegInf, Zeros int // Inf counts those of either sign
+}
+
+// Count looks at some elements of d, f32 or a 16-bit dtype. It may be called while
+// steps run.
+func (b *Backend) Count(d ir.DType, data []byte) Counts {
+	s := desks.Get().(*desk)
+	defer desks.Put(s)
+	x := b.looked(s, d, data)
+	more, third := s[1][:len(x)], s[2][:len(x)]
+	c := Counts{Lo: b.m.MinOf(x), Hi: b.m.MaxOf(x)}
+	count := func(op kern.Unary, of []float32) int {
+		b.m.Unary(op, more, of)
+		return int(b.m.Sum(more))
 	}
-	b.m.Unary(kern.Not, x, x)
-	return lo + 0, hi + 0, int(b.m.Sum(x)) // no -0
+	if c.Lo <= 0 && c.Hi >= 0 || c.Lo != c.Lo {
+		c.Zeros = count(kern.Not, x)
+	}
+	if wide := float64(c.Hi) - float64(c.Lo); wide <= 2*math.MaxFloat32 {
+		c.Lo, c.Hi = c.Lo+0, c.Hi+0 // no -0
+		return c
+	}
+	c.NaN, c.Inf = count(kern.IsNaN, x), count(kern.IsInf, x)
+	if c.Inf > 0 {
+		b.m.Fill(third, float32(math.Inf(-1)))
+		b.m.Binary(kern.Eq, more, x, third)
+		c.NegInf = int(b.m.Sum(more))
+	}
+	b.m.Binary(kern.Sub, third, x, x) // NaN where x is not finite
+	b.m.Unary(kern.IsNaN, more, third)
+	end := func(instead float32) []float32 {
+		b.m.Fill(third, instead)
+		b.m.Ternary(kern.Select, third, more, third, x)
+		return third
+	}
+	c.Lo = b.m.MinOf(end(float32(math.Inf(1)))) + 0
+	c.Hi = b.m.MaxOf(end(float32(math.Inf(-1)))) + 0
+	return c
 }
 
 // Squares are the squared norms of x−y and of y, both f32. It may be called while steps run.
 func (b *Backend) Squares(x, y []byte) (off, norm float64) {
-	var space [LookAt]float32
+	s := desks.Get().(*desk)
+	defer desks.Put(s)
 	is, want := slice[float32](x), slice[float32](y)
 	if len(is) == 0 {
 		return 0, 0
 	}
-	diff := space[:len(is)]
+	diff := s[0][:len(is)]
 	b.m.Binary(kern.Sub, diff, is, want)
 	off, norm = float64(b.m.SumSq(diff)), float64(b.m.SumSq(want))
 	const least, most = 1e-25, 1e35 // beyond these a square may have left f32

@@ -9,31 +9,34 @@ import (
 
 // stored reports whether the program has dense memory for v, which its steps
 // fill: what a step keeps in registers, or shows by strides, has none.
-func (r *replay) stored(v *ir.Value) bool {
-	id := r.home(v)
+func (c *compiled) stored(v *ir.Value) bool {
+	id := c.home(v)
 	if id == lower.None {
 		return v.IsVar()
 	}
-	b := &r.p.Buffers[id]
+	b := &c.p.Buffers[id]
 	if b.Arena != lower.WorkArena {
 		return true
 	}
-	_, filled := r.sourceOf(id)
+	_, filled := c.sourceOf(id)
 	return filled && b.Strides == nil
 }
 
 // strided reports whether v lies inside another value's memory, filled by a step.
-func (r *replay) strided(v *ir.Value) bool {
-	id := r.home(v)
-	if id == lower.None || r.p.Buffers[id].Strides == nil {
+func (c *compiled) strided(v *ir.Value) bool {
+	id := c.home(v)
+	if id == lower.None || c.p.Buffers[id].Strides == nil {
 		return false
 	}
-	_, filled := r.sourceOf(id)
+	_, filled := c.sourceOf(id)
 	return filled
 }
 
 // visible reports whether v need not be computed to be looked at.
-func (r *replay) visible(v *ir.Value) bool { return r.lean || r.stored(v) || r.strided(v) }
+func (r *replay) visible(v *ir.Value) bool { return r.lean || r.shows(v) }
+
+// shows reports whether v can be looked at when its step has made it.
+func (c *compiled) shows(v *ir.Value) bool { return c.stored(v) || c.strided(v) }
 
 // runs hands out the memory of a strided value, as many elements at a time as
 // lie one after the other.

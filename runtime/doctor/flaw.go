@@ -59,7 +59,7 @@ func (h *hands) flawIn(d ir.DType, data []byte, nan *atomic.Bool) flaw {
 		if finite(d, head) {
 			continue
 		}
-		lo, hi, _ := h.b.Ends(d, head)
+		lo, hi := h.b.Ends(d, head)
 		switch {
 		case hi != hi || lo != lo:
 			nan.Store(true)

@@ -55,14 +55,14 @@ func (r *replay) renew() {
 }
 
 // sourceOf is the step that makes what lies in a buffer.
-func (r *replay) sourceOf(id lower.BufferID) (moment, bool) {
+func (c *compiled) sourceOf(id lower.BufferID) (moment, bool) {
 	if id == lower.None {
 		return moment{}, false
 	}
-	if at, ok := r.source[id]; ok {
+	if at, ok := c.source[id]; ok {
 		return at, true
 	}
-	at, ok := r.source[r.p.Buffers[id].Root]
+	at, ok := c.source[c.p.Buffers[id].Root]
 	return at, ok
 }
 

@@ -1,12 +1,8 @@
 package doctor
 
 import (
-	"encoding/binary"
 	"fmt"
-	"math"
-	"unsafe"
 
-	"ampc/internal/fp"
 	"ampc/ir"
 	"ampc/runtime/cpu"
 )
@@ -97,123 +93,20 @@ func (r *Range) join(p Range) {
 	r.Zeros, r.Elements = r.Zeros+p.Zeros, r.Elements+p.Elements
 }
 
-// scan looks at a chunk piece by piece. Where some elements are not finite it
-// compares bits, those of 16-bit floats moved up: those of finite floats of one sign
-// are in their order.
+// scan looks at a chunk piece by piece.
 func (r *Range) scan(b *cpu.Backend, d ir.DType, data []byte) {
-	width, inf := layout(d)
-	if width == 0 {
+	if d != ir.F32 && !d.Low() {
 		return
 	}
-	for size := width * cpu.LookAt; len(data) > 0; data = data[min(size, len(data)):] {
+	for size := int(d.Size()) * cpu.LookAt; len(data) > 0; data = data[min(size, len(data)):] {
 		head := data[:min(size, len(data))]
-		p := Range{Elements: len(head) / width}
-		if lo, hi, zeros := b.Ends(d, head); number(lo) && number(hi) {
-			p.Min, p.Max, p.Zeros = float64(lo), float64(hi), zeros
-		} else {
-			p.sort(d, inf, head)
+		c := b.Count(d, head)
+		p := Range{NaN: c.NaN, Inf: c.Inf, NegInf: c.NegInf, Zeros: c.Zeros, Elements: len(head) / int(d.Size())}
+		if c.Lo <= c.Hi {
+			p.Min, p.Max = float64(c.Lo), float64(c.Hi)
 		}
 		r.join(p)
 	}
-}
-
-// number reports whether x is finite.
-func number(x float32) bool { return x-x == 0 }
-
-// sort is scan of a piece that is not all finite.
-func (r *Range) sort(d ir.DType, inf int32, data []byte) {
-	var space [cpu.LookAt]int32
-	width, _ := layout(d)
-	lo, hi, zeros := order(r.sift(unpack(&space, width, data), inf))
-	r.Zeros = zeros
-	if lo <= hi {
-		r.Min, r.Max = float(d, lo), float(d, hi)
-	}
-}
-
-// unpack is the bits of the elements of a piece, their signs at the top; it
-// writes them into space. Memory is little-endian, as the kernels have it.
-func unpack(space *[cpu.LookAt]int32, width int, data []byte) []int32 {
-	all := space[:len(data)/width]
-	if width == 4 {
-		copy(unsafe.Slice((*byte)(unsafe.Pointer(space)), 4*len(all)), data)
-		return all
-	}
-	bits := all
-	for ; len(data) >= 8 && len(bits) >= 4; data, bits = data[8:], bits[4:] {
-		x := binary.LittleEndian.Uint64(data)
-		bits[0], bits[1], bits[2], bits[3] = int32(uint32(x)<<16), int32(uint32(x)&^0xffff), int32(uint32(x>>32)<<16), int32(uint32(x>>32)&^0xffff)
-	}
-	for i := range bits {
-		bits[i] = int32(binary.LittleEndian.Uint16(data[2*i:])) << 16
-	}
-	return all
-}
-
-// order returns the least and the largest of some elements, as integers in the
-// order of the floats, and the number of zeros. NaN is beyond the infinities.
-func order(elements []int32) (lo, hi int32, zeros int) {
-	lo, hi = math.MaxInt32, math.MinInt32
-	lo1, hi1 := lo, hi
-	minus := int32(0)
-	for ; len(elements) >= 2; elements = elements[2:] { // two chains of minima and maxima
-		a, b := elements[0], elements[1]
-		ma, sa, mb, sb := a&math.MaxInt32, a>>31, b&math.MaxInt32, b>>31
-		x, y := ma^sa-sa, mb^sb-sb
-		lo, hi, lo1, hi1 = min(lo, x), max(hi, x), min(lo1, y), max(hi1, y)
-		minus += (ma-1)>>31 + (mb-1)>>31
-	}
-	zeros = -int(minus)
-	for _, bits := range elements {
-		m, sign := bits&math.MaxInt32, bits>>31
-		lo, hi = min(lo, m^sign-sign), max(hi, m^sign-sign)
-		zeros -= int((m - 1) >> 31)
-	}
-	return min(lo, lo1), max(hi, hi1), zeros
-}
-
-// sift counts the elements that are not finite and returns the others, which it
-// moves down. No branch depends on what an element is: there is no foreseeing it.
-func (r *Range) sift(elements []int32, inf int32) []int32 {
-	var nans, infs, negInfs, kept int32
-	for _, bits := range elements {
-		m, sign := bits&math.MaxInt32, bits>>31
-		beyond, nan := (inf-1-m)>>31, (inf-m)>>31 // −1 where it is Inf or NaN, where it is NaN
-		elements[kept] = bits
-		kept += 1 + beyond
-		nans -= nan
-		infs -= beyond &^ nan
-		negInfs -= beyond &^ nan & sign
-	}
-	r.NaN, r.Inf, r.NegInf = r.NaN+int(nans), r.Inf+int(infs), r.NegInf+int(negInfs)
-	return elements[:kept]
-}
-
-// layout is the bytes of an element of d, 0 where it is not a float that is scanned,
-// and the bits of an infinity as unpack has them.
-func layout(d ir.DType) (width int, inf int32) {
-	switch d {
-	case ir.F16:
-		return 2, 0x7c00 << 16
-	case ir.BF16:
-		return 2, 0x7f80 << 16
-	case ir.F32:
-		return 4, 0x7f80 << 16
-	}
-	return 0, 0
-}
-
-// float is the float of dtype d whose magnitude has the bits of x's.
-func float(d ir.DType, x int32) float64 {
-	m := uint32(max(x, -x))
-	f := math.Float32frombits(m) // bf16 is the upper half of f32
-	if d == ir.F16 {
-		f = fp.F16ToF32(uint16(m >> 16))
-	}
-	if x < 0 {
-		return -float64(f)
-	}
-	return float64(f)
 }
 
 // widened is data of a 16-bit dtype as f32; other data is returned as it is.

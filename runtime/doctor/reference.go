@@ -20,7 +20,7 @@ type reference struct {
 // build makes the replay with d in place of every 16-bit dtype ready. Of what is
 // surveyed f32 is asked for.
 func (x *analysis) build(d ir.DType, v *ir.Value, how form) (*reference, error) {
-	t, err := x.variant(d, how, v, x.actual.part == lower.Update, x.c.memory())
+	t, err := x.variantOf(d, how, v)
 	if err != nil {
 		return nil, err
 	}
@@ -40,6 +40,17 @@ func (x *analysis) build(d ir.DType, v *ir.Value, how form) (*reference, error) 
 	}
 	x.replays++
 	return r, nil
+}
+
+// variantOf is the variant that shows v. In bf16, most values are to be seen without that.
+func (x *analysis) variantOf(d ir.DType, how form, v *ir.Value) (*variant, error) {
+	update := x.actual.part == lower.Update
+	if d != ir.F32 && !update {
+		if t, err := x.variant(d, how, nil, update, x.c.memory()); err != nil || t.shows(t.to[v]) {
+			return t, err
+		}
+	}
+	return x.variant(d, how, v, update, x.c.memory())
 }
 
 // results are the values by which two replays of a step are compared: what it

@@ -125,19 +125,19 @@ func (r *replay) run(ctx context.Context, look func() bool) error {
 
 // home is the buffer that v lies in, None where the program has no such value
 // or the replay is given what it holds.
-func (r *replay) home(v *ir.Value) lower.BufferID {
+func (c *compiled) home(v *ir.Value) lower.BufferID {
 	name := v.Name
 	switch {
 	case v.Kind == ir.State && v.Attr.Get("role") == ir.RoleCopy: // refreshed when the step begins
 	case v.Kind == ir.Param || v.Kind == ir.State:
 		return lower.None
 	case v.Next != nil:
-		if id, ok := r.buffer[name+"'"]; ok {
+		if id, ok := c.buffer[name+"'"]; ok {
 			return id
 		}
 		name = v.Next.Name
 	}
-	if id, ok := r.buffer[name]; ok {
+	if id, ok := c.buffer[name]; ok {
 		return id
 	}
 	return lower.None

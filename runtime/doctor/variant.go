@@ -41,11 +41,17 @@ const (
 const keptVariants = 8
 
 // variant makes the step in another precision as far as its results need it, and v,
-// which went wrong, and what is stored in 16 bits.
+// which went wrong and is shown; in f32 also what is stored in 16 bits. v is nil for
+// results alone.
 func (s *subject) variant(d ir.DType, how form, v *ir.Value, update bool, memory int64) (*variant, error) {
-	shown := s.low()
 	k := kind{dtype: d, how: how, update: update}
-	if !slices.Contains(shown, v) {
+	shown := s.low()
+	switch {
+	case d != ir.F32 && v == nil:
+		shown = nil
+	case d != ir.F32:
+		k.shown, shown = v, []*ir.Value{v}
+	case !slices.Contains(shown, v):
 		k.shown, shown = v, append(shown, v)
 	}
 	if t := s.others[k]; t != nil {
@@ -90,16 +96,22 @@ func (s *subject) variant(d ir.DType, how form, v *ir.Value, update bool, memory
 	return t, nil
 }
 
-// low are the values of forward and backward that are stored in 16 bits, or would
+// low are the values of forward and backward that somebody reads and that are stored in 16 bits, or would
 // be if the product that makes them did not run together with what reads it.
 func (s *subject) low() []*ir.Value {
 	var vs []*ir.Value
+	read := map[*ir.Value]bool{}
+	for _, n := range s.g.Nodes {
+		for _, v := range n.In {
+			read[v] = true
+		}
+	}
 	for at, n := range s.g.Nodes {
 		if at != ir.Forward && at != ir.Backward {
 			continue
 		}
 		for _, v := range n.Out {
-			if v.Type.DType.Low() || joined(v) {
+			if (v.Type.DType.Low() || joined(v)) && read[v] {
 				vs = append(vs, v)
 			}
 		}
