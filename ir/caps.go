@@ -24,6 +24,8 @@ type Caps struct {
 	NoAux bool
 	// Norms says what runs in the kernels of norms over channels, by op.
 	Norms map[Op]NormFusion
+	// Rows is what runs in the kernel of n, a norm over rows or its gradient, beside its row; nil: nothing.
+	Rows func(n *Node) RowFusion
 	// RecomputesPools: a max pool stores its positions only if something reads them. If the pool is
 	// computed only for its gradient, the gradient searches the image for the positions itself.
 	RecomputesPools bool
@@ -66,6 +68,22 @@ type NormFusion struct {
 	Epilogue bool
 	// Prologue is the operand that the gradient of a ReLU may make in the kernel; 0: none.
 	Prologue int
+}
+
+// RowFusion is what the kernel of a norm over rows runs beside its row: elementwise nodes that make
+// an operand of it (the prologue) and that read its first result (the epilogue). What others read of
+// them it stores, its first result in each form that is read.
+type RowFusion struct {
+	Cols    int64 // elements of a row, which are the last dimensions of what the nodes compute; 0: nothing else runs
+	Operand int   // that a prologue may make, -1: none
+}
+
+// RowsOf is what runs in n's kernel, if n is a norm over rows.
+func (c Caps) RowsOf(n *Node) RowFusion {
+	if c.Rows == nil {
+		return RowFusion{Operand: -1}
+	}
+	return c.Rows(n)
 }
 
 // Loads reports whether n's kernel converts operand i to f32 while reading it.

@@ -499,19 +499,27 @@ func (p *parser) nodeAttrs(n *Node) {
 		n.Pin = Pin(i)
 		a.list = a.list.Without("pin")
 	}
-	if id, ok := a.list.Get("cluster").(int64); ok && n.Op != OpForeign {
-		if id < 1 || id > math.MaxInt32 {
-			p.wrong("cluster is %d, want a number above zero", id)
-		}
-		n.Why.Cluster = int32(id)
-		a.list = a.list.Without("cluster")
-	}
+	p.stepNumber(n, &a.list, "cluster", &n.Why.Cluster)
+	p.stepNumber(n, &a.list, "launch", &n.Why.Launch)
 	n.Attrs, n.Why.Casts = a.list, a.written
 	for _, o := range a.named {
 		if p.err == nil {
 			p.namedOperand(n, o)
 		}
 	}
+}
+
+// stepNumber takes the attribute that numbers a cluster or a launch out of n's list.
+func (p *parser) stepNumber(n *Node, list *Attrs, name string, to *int32) {
+	id, ok := list.Get(name).(int64)
+	if !ok || n.Op == OpForeign {
+		return
+	}
+	if id < 1 || id > math.MaxInt32 {
+		p.wrong("%s is %d, want a number above zero", name, id)
+	}
+	*to = int32(id)
+	*list = list.Without(name)
 }
 
 func (p *parser) namedOperand(n *Node, o operandAt) {

@@ -245,6 +245,9 @@ func (n *Node) extraAttrs() []string {
 	if n.Why.Cluster > 0 {
 		s = append(s, fmt.Sprintf("cluster=%d", n.Why.Cluster))
 	}
+	if n.Why.Launch > 0 {
+		s = append(s, fmt.Sprintf("launch=%d", n.Why.Launch))
+	}
 	if len(n.Why.Casts) > 0 {
 		names := make([]string, len(n.Why.Casts))
 		for i, c := range n.Why.Casts {

@@ -60,6 +60,7 @@ type Reason struct {
 	Cause   Cause // what decided
 	Marks   Marks
 	Cluster int32  // fusion cluster, 0: none; a positive id shared by its members
+	Launch  int32  // clusters and single nodes of one positive id run as one step; values between them keep their dtypes
 	From    *Value // the value or neighbour it came from, nil where none
 	Rule    string // the policy rule or pattern that applied, "" where none
 	// Casts are the casts in the source that ask for the 16 bits that the node

@@ -15,8 +15,13 @@ func (l *Lowerer) lowerCluster(u *scheduled) error {
 		l.emitCluster(u.nodes)
 		return nil
 	}
+	for i, n := range u.nodes {
+		if l.p.Target.Caps().RowsOf(n).Cols > 0 && l.lowerRows(n, others(u.nodes, i)) {
+			return nil
+		}
+	}
 	if head >= 0 {
-		n, rest := u.nodes[head], slices.Concat(u.nodes[:head], u.nodes[head+1:])
+		n, rest := u.nodes[head], others(u.nodes, head)
 		if l.lowerProduct(n, rest) || l.p.Target.Caps().Norms[n.Op] != (ir.NormFusion{}) && l.lowerNorm(n, rest) {
 			return nil
 		}
@@ -46,9 +51,14 @@ func (l *Lowerer) emitCluster(nodes []*ir.Node) {
 
 // stores adds to the cluster of nodes the stores of what others read.
 func (l *Lowerer) stores(j *joiner, nodes []*ir.Node) (out []BufferID) {
+	return l.storesFor(j, nodes, nodes)
+}
+
+// storesFor adds to the cluster of nodes the stores of what others than step read.
+func (l *Lowerer) storesFor(j *joiner, nodes, step []*ir.Node) (out []BufferID) {
 	for _, n := range nodes {
 		for _, v := range n.Out {
-			if !l.stored(v, nodes) {
+			if !l.stored(v, step) {
 				continue
 			}
 			a := l.storesTo(v, j.cluster.Shape)

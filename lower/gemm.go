@@ -11,7 +11,7 @@ func lowerMatmul(l *Lowerer, n *ir.Node) error {
 	l.now = []*ir.Node{n}
 	s := l.step(KindGemm, n)
 	s.Gemm = gemmOf(n)
-	l.emit(s)
+	l.emitProduct(s)
 	return nil
 }
 
@@ -23,7 +23,7 @@ func lowerLinear(l *Lowerer, n *ir.Node) error {
 	if len(s.In) > 2 && s.In[2] == None {
 		s.In = s.In[:2]
 	}
-	l.emit(s)
+	l.emitProduct(s)
 	return nil
 }
 
@@ -144,22 +144,29 @@ func (l *Lowerer) lowerProduct(n *ir.Node, nodes []*ir.Node) bool {
 		return false
 	}
 	l.now = append([]*ir.Node{n}, nodes...)
+	s, at := l.ended(n, own)
+	s.Node.Name = nodes[len(nodes)-1].Out[0].String()
+	if len(rest) == 0 {
+		s.Out = []BufferID{l.result(at)}
+	} else if l.fuseEpilogue(&s, at, rest); len(s.Out) == 0 { // nobody reads what they compute
+		return true
+	}
+	l.emitProduct(s)
+	return true
+}
+
+// ended is the step of product n with the nodes of its own epilogue, which compute at; its result is not there yet.
+func (l *Lowerer) ended(n *ir.Node, own []link) (s Step, at *ir.Value) {
 	s, in := l.product(n)
-	at := n.Out[0]
+	at = n.Out[0]
 	for _, e := range own {
 		in, at = s.epilogue().take(e.stage, e.node, e.of, in), e.node.Out[0]
 	}
 	for _, v := range in {
 		s.In = append(s.In, l.in(v))
 	}
-	s.Node = NodeRef{nodes[len(nodes)-1].Out[0].String(), n.Pos}
-	if len(rest) == 0 {
-		s.Out = []BufferID{l.result(at)}
-	} else if l.fuseEpilogue(&s, at, rest); len(s.Out) == 0 { // nobody reads what they compute
-		return true
-	}
-	l.emit(s)
-	return true
+	s.Node = NodeRef{at.Def.Name(), n.Pos}
+	return s, at
 }
 
 // fusible reports whether nodes are elementwise work over the result of n, and none of n's operands.

@@ -135,6 +135,7 @@ type Lowerer struct {
 	steps    *[]Step    // of the part being lowered
 	at       Part       // that part
 	late     []lateWrite
+	sums     map[string]int  // products of one name that run as two steps
 	views    ir.StridedViews // of values without memory of their own
 	form
 	opened  map[int32]bool // clusters whose nodes are steps of their own
@@ -147,7 +148,7 @@ type Lowerer struct {
 type lateWrite struct{ from, to BufferID }
 
 func newLowerer(g *ir.Graph, t Target) *Lowerer {
-	l := &Lowerer{g: g, p: &Program{Name: g.Name, Target: t}, readers: newReaders(g)}
+	l := &Lowerer{g: g, p: &Program{Name: g.Name, Target: t}, readers: newReaders(g), sums: map[string]int{}}
 	values, nodes := g.Number()
 	l.buf = slices.Repeat([]BufferID{None}, values)
 	l.seq = make([]int32, nodes)

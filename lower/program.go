@@ -92,9 +92,6 @@ type Program struct {
 	// MaxLive is the largest number of bytes of work buffers that live at one
 	// step: no plan can be smaller. Separate is their sum.
 	MaxLive, Separate int64
-	// Joined is how many bytes fewer one micro-batch moves on a GPU because norms over rows
-	// are joined with the elementwise steps beside them, which the passes priced apart.
-	Joined int64
 }
 
 // Var is a declaration and the buffer that holds it.

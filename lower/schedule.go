@@ -37,16 +37,20 @@ func (l *Lowerer) cycle(part Part) error {
 
 func (l *Lowerer) partition(part Part, groups bool) (nodes []scheduled, clustered bool) {
 	type key struct {
-		s ir.Section
-		g int32
+		s               ir.Section
+		launch, cluster int32
 	}
+	launches := l.p.Target.Caps().Rows != nil
 	open := map[key]int{}
 	pos := int32(0)
 	for _, s := range partSections[part] {
 		for _, n := range l.g.Body[s] {
 			pos++
-			k := key{s, n.Why.Cluster}
-			if i, ok := open[k]; ok && groups && k.g != 0 && s != ir.Prepare && !l.opened[k.g] { // prepare's casts stay apart: a store skips them one by one
+			k := key{s: s, cluster: n.Why.Cluster}
+			if launches && n.Why.Launch > 0 {
+				k = key{s: s, launch: n.Why.Launch}
+			}
+			if i, ok := open[k]; ok && groups && k != (key{s: s}) && s != ir.Prepare && !l.opened[k.cluster] { // prepare's casts stay apart: a store skips them one by one
 				nodes[i].nodes = append(nodes[i].nodes, n)
 				nodes[i].last = pos
 				clustered = true

@@ -73,7 +73,7 @@ func fusedBytes(t *testing.T, g *ir.Graph, target lower.Target, micro int64) int
 	if err != nil {
 		t.Fatal(err)
 	}
-	return moved(p, micro) + micro*p.Joined
+	return moved(p, micro)
 }
 
 // On a GPU the cut says what the clusters move, those of expansions and of products

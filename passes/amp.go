@@ -14,6 +14,7 @@ import (
 func amp(g *ir.Graph, c *Context) error {
 	noteSourceDTypes(g)
 	if c.Policy.Manual {
+		formLaunches(g, c, g.Uses(), asStated{c.Caps})
 		return ir.Verify(g, ir.Mixed) // what does not fit is the user's to cast
 	}
 	c.Policy = c.Policy.decided()
@@ -32,6 +33,7 @@ func amp(g *ir.Graph, c *Context) error {
 	if a.guard, err = a.guarded(); err != nil {
 		return err
 	}
+	formLaunches(g, c, a.uses, a)
 	switch c.Policy.Algorithm {
 	case "local":
 		a.local()

@@ -73,7 +73,7 @@ func (r *materializer) place(s ir.Section, n *ir.Node) error {
 	if len(casts) > 0 {
 		r.asked[castKey{n.Out[0], r.src[n.Out[0].ID]}] = casts
 	}
-	n.Why = ir.Reason{Class: t.class, Cause: t.cause, From: t.from, Rule: t.rule, Marks: marks, Cluster: n.Why.Cluster}
+	n.Why = ir.Reason{Class: t.class, Cause: t.cause, From: t.from, Rule: t.rule, Marks: marks, Cluster: n.Why.Cluster, Launch: n.Why.Launch}
 	if len(n.Out) > 0 && n.Out[0].Type.DType.Low() {
 		n.Why.Casts = casts
 	}
@@ -129,7 +129,7 @@ func (r *materializer) operand(n *ir.Node, i int, v *ir.Value) *ir.Value {
 	}
 	v = r.cast(v, d, 0)
 	if v.Def != nil && v.Def.Op == ir.OpCast && v.Type.DType.Low() && r.loads[load{n.Why.Cluster, z}] {
-		v.Def.Why.Cluster = n.Why.Cluster
+		v.Def.Why.Cluster, v.Def.Why.Launch = n.Why.Cluster, n.Why.Launch
 	}
 	return v
 }
@@ -237,7 +237,7 @@ func (r *materializer) leave(n *ir.Node) error {
 	v := n.Out[0]
 	if d := r.want[v.ID]; d.Low() && r.insiders(n) < len(r.uses.Of(v)) && v.Next == nil {
 		out := r.cast(v, d, 0)
-		out.Def.Why.Cluster = n.Why.Cluster
+		out.Def.Why.Cluster, out.Def.Why.Launch = n.Why.Cluster, n.Why.Launch
 		r.left[v] = out
 	}
 	return r.b.Err()

@@ -39,7 +39,7 @@ func castcache(g *ir.Graph, c *Context) error {
 			return false
 		}
 		first[k] = n
-		if p := v.Def; p != nil && sec[p.ID] != s && !c.Policy.converts(n) && storesBeside(p, sec, c) {
+		if p := v.Def; p != nil && sec[p.ID] != s && !c.Policy.converts(n) && storesBeside(v, sec, c) {
 			beside[sec[p.ID]] = append(beside[sec[p.ID]], n)
 			sec[n.ID] = sec[p.ID]
 			n.Of = nil
@@ -51,7 +51,7 @@ func castcache(g *ir.Graph, c *Context) error {
 		}
 		sec[n.ID] = ir.Prepare
 		n.Why.Marks |= ir.MarkCached | ir.MarkHoisted
-		n.Why.Cluster, n.Of = 0, nil
+		n.Why.Cluster, n.Why.Launch, n.Of = 0, 0, nil
 		hoisted = append(hoisted, n)
 		c.Count("casts_hoisted", 1)
 		return false
@@ -64,17 +64,18 @@ func castcache(g *ir.Graph, c *Context) error {
 	return nil
 }
 
-// storesBeside reports whether a cast of p's result may be one more store of a
-// step in p's section: of the step that computes it or what p casts.
-func storesBeside(p *ir.Node, sec []ir.Section, c *Context) bool {
-	for p.Op == ir.OpCast && !storesCasts(p, c) {
-		from := p.In[0].Def
-		if from == nil || sec[from.ID] != sec[p.ID] {
+// storesBeside reports whether a cast of v may be one more store of a step in the
+// section of what computes v: of the step that does, or of the one that computes what
+// v is cast from.
+func storesBeside(v *ir.Value, sec []ir.Section, c *Context) bool {
+	for v.Def.Op == ir.OpCast && !storesCasts(v, c) {
+		from := v.Def.In[0]
+		if from.Def == nil || sec[from.Def.ID] != sec[v.Def.ID] {
 			return false
 		}
-		p = from
+		v = from
 	}
-	return storesCasts(p, c)
+	return storesCasts(v, c)
 }
 
 // replace makes every reader of a key read its value, and every link to the
@@ -104,7 +105,7 @@ func mergeCast(kept, n *ir.Node) {
 		kept.Of = nil
 	}
 	if kept.Why.Cluster == 0 && n.Why.Cluster > 0 {
-		kept.Why.Cluster = n.Why.Cluster
+		kept.Why.Cluster, kept.Why.Launch = n.Why.Cluster, n.Why.Launch
 	}
 	kept.Why.Marks |= n.Why.Marks
 	kept.Why.AddCasts(n.Why.Casts)

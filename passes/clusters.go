@@ -55,17 +55,18 @@ const caller = int32(0)
 type clusterer struct {
 	*planner
 	fused  []int32         // cluster of the plan by fusion cluster
-	node   []int32         // cluster by node ID, of nodes in no fusion cluster
+	launch []int32         // by launch
+	node   []int32         // by node ID, of nodes in neither
 	tensor []plan.TensorID // by ID of a value that is its own base
 }
 
 // order makes the clusters: the caller, fusion clusters, the last first, single nodes.
 func (c *clusterer) order() {
-	fused := int32(0)
+	fused, launch := int32(0), int32(0)
 	for _, n := range c.g.Nodes {
-		fused = max(fused, n.Why.Cluster)
+		fused, launch = max(fused, n.Why.Cluster), max(launch, n.Why.Launch)
 	}
-	c.fused, c.node = make([]int32, fused+1), make([]int32, len(c.sec))
+	c.fused, c.launch, c.node = make([]int32, fused+1), make([]int32, launch+1), make([]int32, len(c.sec))
 	c.plan.Clusters = make([]plan.Cluster, 1+int(fused), 1+int(fused)+len(c.sec))
 	c.plan.Clusters[caller] = plan.Cluster{Name: "results", Outside: true}
 	for _, n := range c.g.Nodes {
@@ -73,8 +74,11 @@ func (c *clusterer) order() {
 		if len(n.Out) > 0 {
 			one.Name = n.Out[0].Name
 		}
-		switch k := n.Why.Cluster; {
-		case c.sharesTensor(n):
+		switch k, l := n.Why.Cluster, n.Why.Launch; {
+		case c.sharesTensor(n) || l > 0 && c.launch[l] > 0:
+		case l > 0:
+			c.launch[l] = int32(len(c.plan.Clusters))
+			c.plan.Clusters = append(c.plan.Clusters, one)
 		case k == 0:
 			c.node[n.ID] = int32(len(c.plan.Clusters))
 			c.plan.Clusters = append(c.plan.Clusters, one)
@@ -104,8 +108,11 @@ func (c *clusterer) room() {
 
 // cluster is that of n.
 func (c *clusterer) cluster(n *ir.Node) int32 {
-	if k := n.Why.Cluster; k > 0 {
-		return c.fused[k]
+	switch {
+	case n.Why.Launch > 0:
+		return c.launch[n.Why.Launch]
+	case n.Why.Cluster > 0:
+		return c.fused[n.Why.Cluster]
 	}
 	return c.node[n.ID]
 }
@@ -134,7 +141,7 @@ func (c *clusterer) written(s ir.Section, n *ir.Node, v *ir.Value, port bool) {
 		return
 	}
 	c.split(s, n, v)
-	second := c.storesTwice(n)
+	second := c.storesTwice(n) && (v.Idx == 0 || !c.endsRows(n))
 	c.port(c.cluster(n), plan.Port{Tensor: id, Write: true, Second: second, Always: v.Next != nil,
 		// Its kernel stores f32 as well as 16 bits.
 		Rounded: c.exact[x] || x != plan.Low && (c.c.Caps.FusesCluster(n) || second && c.chained(n))})
@@ -142,7 +149,20 @@ func (c *clusterer) written(s ir.Section, n *ir.Node, v *ir.Value, port bool) {
 
 // read is the port where n reads operand i, which is v.
 func (c *clusterer) read(n *ir.Node, i int, v *ir.Value) {
-	c.port(c.cluster(n), c.readPort(n, i, v))
+	k := c.cluster(n)
+	if n.Why.Launch > 0 && i < 2 && c.c.Caps.StoresOnce(n) { // the sums are a step of their own
+		k = c.sums(n)
+	}
+	c.port(k, c.readPort(n, i, v))
+}
+
+// sums is the cluster of product n of a launch, whose second step the launch runs.
+func (c *clusterer) sums(n *ir.Node) int32 {
+	if c.node[n.ID] == 0 {
+		c.node[n.ID] = int32(len(c.plan.Clusters))
+		c.plan.Clusters = append(c.plan.Clusters, plan.Cluster{Name: n.Out[0].Name, Times: c.times(c.sec[n.ID])})
+	}
+	return c.node[n.ID]
 }
 
 func (c *clusterer) readPort(n *ir.Node, i int, v *ir.Value) plan.Port {
@@ -153,6 +173,7 @@ func (c *clusterer) readPort(n *ir.Node, i int, v *ir.Value) plan.Port {
 		if c.form[v.ID] == narrowed && p.Takes == plan.Low && c.loaded(n, v) {
 			p.Takes = plan.AsStored
 		}
+		p.Register = b.Def != nil && n.Why.Launch > 0 && b.Def.Why.Launch == n.Why.Launch
 		p.Saved = b.Def != nil && c.sec[n.ID] == ir.Backward && c.sec[b.Def.ID] == ir.Forward
 	}
 	return p
@@ -166,13 +187,19 @@ func (m *planner) size(v *ir.Value) int64 {
 	return m.bytes(v)
 }
 
-// stepOf identifies the step that n becomes part of.
+// stepOf identifies the step that n becomes part of: a launch, else a cluster, else n alone.
 func stepOf(n *ir.Node) int64 {
-	if n.Why.Cluster > 0 {
+	switch {
+	case n.Why.Launch > 0:
+		return -int64(n.Why.Launch) << 32
+	case n.Why.Cluster > 0:
 		return -int64(n.Why.Cluster)
 	}
 	return int64(n.ID)
 }
+
+// sameStep reports whether the step that computes v also runs n.
+func sameStep(v *ir.Value, n *ir.Node) bool { return v.Def != nil && stepOf(v.Def) == stepOf(n) }
 
 // sameCluster reports whether n reads v as a register.
 func sameCluster(v *ir.Value, n *ir.Node) bool {
@@ -246,8 +273,11 @@ func (m *planner) storesTwice(n *ir.Node) bool {
 	if m.sec[n.ID] == ir.Prepare { // casts of variables, which are skipped one by one
 		return false
 	}
-	return m.p.fuses(n) && !m.storesOnce(n) || m.c.Caps.FusesCluster(n)
+	return m.p.fuses(n) && !m.storesOnce(n) || m.c.Caps.FusesCluster(n) || m.endsRows(n)
 }
+
+// endsRows reports whether n's kernel runs elementwise work on its first result.
+func (m *planner) endsRows(n *ir.Node) bool { return !m.inParts[n.ID] && m.c.Caps.RowsOf(n).Cols > 0 }
 
 // storesOnce reports whether n is in the cluster of a product whose kernel stores once.
 func (m *planner) storesOnce(n *ir.Node) bool {

@@ -7,13 +7,14 @@ import "ampc/ir"
 // of its loads: both save reading or writing a value once, and round where the
 // cast did. An elementwise node that stands alone makes a cluster with its casts.
 func fuse(g *ir.Graph, c *Context) error {
-	f := &fuser{uses: g.Uses(), c: c, once: map[int32]bool{}, chain: map[int32]bool{}}
+	f := &fuser{uses: g.Uses(), c: c, once: map[int32]bool{}, chain: map[int32]bool{}, launch: map[int32]int32{}}
 	_, nodes := g.Number()
 	f.sec = make([]ir.Section, nodes)
 	for s, n := range g.Nodes {
 		f.sec[n.ID] = s
-		f.last = max(f.last, n.Why.Cluster)
+		f.last, f.launches = max(f.last, n.Why.Cluster), max(f.launches, n.Why.Launch)
 		if n.Why.Cluster > 0 {
+			f.launch[n.Why.Cluster] = n.Why.Launch
 			f.once[n.Why.Cluster] = f.once[n.Why.Cluster] || c.Caps.StoresOnce(n)
 			f.chain[n.Why.Cluster] = f.chain[n.Why.Cluster] || c.Caps.Chains(n)
 		}
@@ -24,34 +25,41 @@ func fuse(g *ir.Graph, c *Context) error {
 		}
 	}
 	clusters := renumberClusters(g)
+	renumberLaunches(g)
 	c.Count("groups", clusters)
 	return nil
 }
 
 type fuser struct {
-	c     *Context
-	uses  *ir.Uses
-	sec   []ir.Section   // by node ID
-	last  int32          // highest cluster in use
-	once  map[int32]bool // clusters whose kernels store one form
-	chain map[int32]bool // clusters whose kernels load as the tensors lie
+	c        *Context
+	uses     *ir.Uses
+	sec      []ir.Section    // by node ID
+	last     int32           // highest cluster in use
+	once     map[int32]bool  // clusters whose kernels store one form
+	launch   map[int32]int32 // of clusters
+	launches int32           // highest launch in use
+	chain    map[int32]bool  // clusters whose kernels load as the tensors lie
 }
 
 // join puts cast n into its producer's cluster, or into the cluster of its only readers.
 func (f *fuser) join(n *ir.Node) {
 	p := n.In[0].Def
 	widens := n.Out[0].Type.DType == ir.F32 && f.chain[f.clusterOf(p)] // what a fixed epilogue has rounded
-	if p != nil && f.sec[p.ID] == f.sec[n.ID] && storesCasts(p, f.c) && !f.once[p.Why.Cluster] && !widens {
-		if p.Why.Cluster == 0 {
+	if p != nil && f.sec[p.ID] == f.sec[n.ID] && storesCasts(n.In[0], f.c) && !f.once[p.Why.Cluster] && !widens {
+		switch {
+		case f.c.Caps.RowsOf(p).Cols > 0 && p.Why.Launch == 0:
+			f.launches++
+			p.Why.Launch = f.launches
+		case f.c.Caps.RowsOf(p).Cols == 0 && p.Why.Cluster == 0:
 			f.last++
 			p.Why.Cluster = f.last
 		}
-		n.Why.Cluster = p.Why.Cluster
+		n.Why.Cluster, n.Why.Launch = p.Why.Cluster, p.Why.Launch
 		f.c.Count("casts_stored", 1)
 		return
 	}
 	if q := f.onlyCluster(n); q > 0 && f.c.Policy.Algorithm != "mincut" && !f.chain[q] {
-		n.Why.Cluster = q
+		n.Why.Cluster, n.Why.Launch = q, f.launch[q]
 		f.c.Count("casts_loaded", 1)
 	}
 }
@@ -64,12 +72,14 @@ func (f *fuser) clusterOf(p *ir.Node) int32 {
 	return p.Why.Cluster
 }
 
-// storesCasts reports whether a cast of p's result may be one more store of the
-// step that p becomes part of: of an elementwise node, of a product that continues
-// with such (those of an eager system store and end), or of the cast by which a
+// storesCasts reports whether a cast of v may be one more store of the step that
+// computes v: of an elementwise node, of a product that continues with such (those
+// of an eager system store and end), of a norm over rows, or of the cast by which a
 // value leaves its cluster.
-func storesCasts(p *ir.Node, c *Context) bool {
-	return c.Policy.fuses(p) || c.Caps.FusesCluster(p) && !c.Policy.Eager || p.Op == ir.OpCast && p.Why.Cluster > 0
+func storesCasts(v *ir.Value, c *Context) bool {
+	p := v.Def
+	return c.Policy.fuses(p) || c.Caps.FusesCluster(p) && !c.Policy.Eager || p.Op == ir.OpCast && (p.Why.Cluster > 0 || p.Why.Launch > 0) ||
+		v.Idx == 0 && c.Caps.RowsOf(p).Cols > 0 && (c.Caps.Expander == nil || !c.Caps.Expander.Expands(p))
 }
 
 // onlyCluster returns the cluster that all readers of n belong to, 0 where there is
@@ -89,21 +99,31 @@ func (f *fuser) onlyCluster(n *ir.Node) int32 {
 // renumberClusters numbers clusters densely by first member in list order and
 // drops the number of a cluster with a single member.
 func renumberClusters(g *ir.Graph) int {
+	return renumber(g, func(n *ir.Node) *int32 { return &n.Why.Cluster })
+}
+
+// renumberLaunches does so with launches.
+func renumberLaunches(g *ir.Graph) int {
+	return renumber(g, func(n *ir.Node) *int32 { return &n.Why.Launch })
+}
+
+func renumber(g *ir.Graph, number func(*ir.Node) *int32) int {
 	size := map[int32]int{}
 	for _, n := range g.Nodes {
-		size[n.Why.Cluster]++
+		size[*number(n)]++
 	}
 	id := map[int32]int32{}
 	for _, n := range g.Nodes {
-		old := n.Why.Cluster
+		at := number(n)
+		old := *at
 		if old == 0 || size[old] < 2 {
-			n.Why.Cluster = 0
+			*at = 0
 			continue
 		}
 		if id[old] == 0 {
 			id[old] = int32(len(id) + 1)
 		}
-		n.Why.Cluster = id[old]
+		*at = id[old]
 	}
 	return len(id)
 }

@@ -21,6 +21,7 @@ func orderPass(g *ir.Graph, c *Context) error {
 		g.Body[s] = o.section(s)
 	}
 	renumberClusters(g)
+	renumberLaunches(g)
 	return nil
 }
 
@@ -86,7 +87,7 @@ func isView(n *ir.Node) bool {
 }
 
 func (o *orderer) formNodes() {
-	cluster := map[int32]int32{}
+	step := map[int64]int32{}
 	o.schedule = make([]scheduleNode, 0, len(o.scheduled))
 	single := make([]*ir.Node, len(o.scheduled))
 	for _, v := range o.g.Vars {
@@ -104,15 +105,16 @@ func (o *orderer) formNodes() {
 			}
 			continue
 		}
+		fused := n.Why.Launch > 0 || n.Why.Cluster > 0
 		u, known := int32(0), false
-		if n.Why.Cluster > 0 {
-			u, known = cluster[n.Why.Cluster]
+		if fused {
+			u, known = step[stepOf(n)]
 		}
 		if !known {
 			u = int32(len(o.schedule))
 			o.schedule = append(o.schedule, scheduleNode{sec: s, name: o.name[n.ID], nodes: single[u : u : u+1]})
-			if n.Why.Cluster > 0 {
-				cluster[n.Why.Cluster] = u
+			if fused {
+				step[stepOf(n)] = u
 			}
 		}
 		x := &o.schedule[u]

@@ -43,6 +43,9 @@ func (c *clusterer) split(s ir.Section, last *ir.Node, v *ir.Value) {
 	if e.bias.v != nil && !wide && splits(plan.Low, plan.F32) {
 		pay(out, e.bias.form, 4*size)
 	}
+	if p.Why.Launch > 0 { // the sums are a cluster of their own
+		return
+	}
 	for i, o := range p.In[:2] { // an operand that is the residual as well: both kernels read it
 		if r := e.residual; r.v != nil && c.base[r.v.ID] == c.base[o.ID] {
 			switch c.stored(p, i, o) {

@@ -154,7 +154,7 @@ func (r *recomputer) norm(y *ir.Value, reader *ir.Node) *ir.Node {
 	for _, m := range (*body)[first:] {
 		m.Pos, m.Why = n.Pos, ir.Reason{Class: m.Def().Class, Cause: ir.ByNeighbour, From: y}
 		if m.Out[0].Type.Shape == y.Type.Shape {
-			m.Why.Cluster = reader.Why.Cluster
+			m.Why.Cluster, m.Why.Launch = reader.Why.Cluster, reader.Why.Launch
 		}
 	}
 	r.norms[n] = again.Def
@@ -167,7 +167,7 @@ func (r *recomputer) pool(n *ir.Node) *ir.Node {
 	if out[0] == nil {
 		return n
 	}
-	out[0].Def.Why.Cluster = 0
+	out[0].Def.Why.Cluster, out[0].Def.Why.Launch = 0, 0
 	r.pools[n] = out[0].Def
 	return out[0].Def
 }
@@ -219,7 +219,7 @@ func floatBytes(g *ir.Graph) (sum int64) {
 	var outside func(v *ir.Value) bool
 	outside = func(v *ir.Value) bool {
 		for _, u := range uses.Of(v) {
-			if shares(u.Node) && slices.ContainsFunc(u.Node.Out, outside) || !shares(u.Node) && !sameCluster(v, u.Node) {
+			if shares(u.Node) && slices.ContainsFunc(u.Node.Out, outside) || !shares(u.Node) && !sameStep(v, u.Node) {
 				return true
 			}
 		}
@@ -239,7 +239,7 @@ func floatBytes(g *ir.Graph) (sum int64) {
 			continue
 		}
 		for _, v := range n.In {
-			if v == nil || !v.Type.DType.Float() || sameCluster(v, n) {
+			if v == nil || !v.Type.DType.Float() || sameStep(v, n) {
 				continue
 			}
 			if b := base[v]; b != nil {

@@ -34,6 +34,7 @@ type nodeJSON struct {
 	Attrs   map[string]any `json:"attrs,omitempty"`
 	Pin     string         `json:"pin,omitempty"`
 	Cluster int32          `json:"cluster,omitempty"`
+	Launch  int32          `json:"launch,omitempty"`
 	Class   string         `json:"class,omitempty"`
 	Cause   string         `json:"cause,omitempty"`
 	From    string         `json:"from,omitempty"`
@@ -62,7 +63,7 @@ func describeNode(g *ir.Graph, s ir.Section, n *ir.Node) nodeJSON {
 	cost := g.NodeCost(n)
 	d := nodeJSON{
 		Section: s.String(), Op: n.Def().Name, In: names(n.In), Out: names(n.Out), Types: []string{},
-		Pin: n.Pin.String(), Cluster: n.Why.Cluster, Cause: n.Why.Cause.String(), Rule: n.Why.Rule, Pos: n.Pos.String(),
+		Pin: n.Pin.String(), Cluster: n.Why.Cluster, Launch: n.Why.Launch, Cause: n.Why.Cause.String(), Rule: n.Why.Rule, Pos: n.Pos.String(),
 		Flops: cost.Flops, Bytes: cost.Read + cost.Write,
 	}
 	if n.Why.Class != ir.NoClass {

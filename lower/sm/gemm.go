@@ -9,7 +9,7 @@ import (
 )
 
 // gemm keeps a product that cuBLASLt computes as it stands, which is all that
-// splitProducts leaves, with operands of one dtype that lie as they must.
+// is left of products (splits), with operands of one dtype that lie as they must.
 func (c *cudaLowerer) gemm() error {
 	s, g := c.from, c.from.Gemm
 	a, b := c.typeOf(s.In[0]).DType, c.typeOf(s.In[1]).DType
@@ -35,41 +35,6 @@ func (c *cudaLowerer) gemm() error {
 	p.Bytes = c.p.Traffic(&p)
 	c.out = append(c.out, p)
 	return nil
-}
-
-// splitProducts makes two steps of every product that cuBLASLt does not compute as
-// it stands: the product in f32, and a cluster that ends it.
-func (c *cudaLowerer) splitProducts() {
-	for part := range lower.NumParts {
-		steps := c.p.Parts[part]
-		c.p.Parts[part] = nil
-		for i := range steps {
-			c.from = &steps[i]
-			c.p.Parts[part] = append(c.p.Parts[part], c.split(&steps[i])...)
-		}
-	}
-}
-
-func (c *cudaLowerer) split(s *lower.Step) []lower.Step {
-	if s.Kind != lower.KindGemm || s.Gemm.K == 0 {
-		return []lower.Step{*s}
-	}
-	g := s.Gemm
-	p := ir.Product{A: c.typeOf(s.In[0]).DType, B: c.typeOf(s.In[1]).DType, Out: c.typeOf(s.Out[0]).DType, Tanh: g.Epilogue.Act == lower.Tanh, Residual: g.Epilogue.Residual != 0}
-	if g.Epilogue.Bias != 0 {
-		p.Bias = c.typeOf(s.In[g.Epilogue.Bias]).DType
-	}
-	if !c.target.splits(p) {
-		return []lower.Step{*s}
-	}
-	sum := c.temp("sum", ir.F32, c.elements(s.Out[0])/g.N, g.N)
-	plain := *g
-	plain.Epilogue = lower.Epilogue{}
-	product := lower.Step{Kind: lower.KindGemm, In: s.In[:2:2], Out: []lower.BufferID{sum}, Node: s.Node, Gemm: &plain}
-	end := lower.Step{Kind: lower.KindCluster, Out: s.Out[:1:1], Node: s.Node, Cluster: c.epilogueCluster(&g.Epilogue, sum, s.In, s.Out[0])}
-	end.In = buffersOf(end.Cluster.Loads)
-	product.Bytes, end.Bytes = c.p.Traffic(&product), c.p.Traffic(&end)
-	return []lower.Step{product, end}
 }
 
 // multiplied are the dtypes that cuBLASLt is asked for.
@@ -103,36 +68,6 @@ func (c *cudaLowerer) widened(s *lower.Step) (*lower.Step, error) {
 func (t Target) splits(p ir.Product) bool {
 	stores := p.Out == ir.F32 || p.Out == p.A && p.Out == p.B && t.multiplies(p.A)
 	return !stores || p.Bias != ir.Invalid && p.Bias != p.Out || p.Tanh || p.Residual
-}
-
-var epiloguePrims = map[lower.Act]func(*ir.Code, ir.Reg) ir.Reg{
-	lower.Relu: func(c *ir.Code, x ir.Reg) ir.Reg { return c.Max(x, c.F(0)) },
-	lower.Tanh: (*ir.Code).Tanh,
-}
-
-// epilogueCluster is the cluster that applies an epilogue to rows of sum.
-func (c *cudaLowerer) epilogueCluster(e *lower.Epilogue, sum lower.BufferID, in []lower.BufferID, out lower.BufferID) *lower.Cluster {
-	t := c.typeOf(sum).Shape
-	cols := int64(t.Dim(1))
-	g := &lower.Cluster{Shape: []int64{int64(t.Dim(0)), cols}}
-	code := ir.NewCode(nil)
-	load := func(id lower.BufferID, strides ...int64) ir.Reg {
-		g.Loads = append(g.Loads, lower.Access{Buffer: id, DType: c.typeOf(id).DType, Strides: strides})
-		return code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32, Int: int64(len(g.Loads) - 1)})
-	}
-	y := load(sum, cols, 1)
-	if e.Bias != 0 {
-		y = code.Add(y, load(in[e.Bias], 0, 1))
-	}
-	if e.Act != lower.NoAct {
-		y = epiloguePrims[e.Act](code, y)
-	}
-	if e.Residual != 0 {
-		y = code.Add(y, load(in[e.Residual], cols, 1))
-	}
-	g.Code = code.Ins
-	g.Stores = []lower.Access{{Buffer: out, DType: c.typeOf(out).DType, Strides: []int64{cols, 1}, Reg: y}}
-	return g
 }
 
 // blasAlign is what the address of every item must be a multiple of, in bytes.

@@ -17,19 +17,19 @@ const rowNormSource = `graph @norm {
   input %scale : f32[8]
   input %bias : f32[8]
 forward:
-  %w = cast %b {cluster=1 to=f32} : f32[4,8]
-  %x = add %a, %w {cluster=1} : f32[4,8]
-  %y, %mean, %rstd = layer_norm %x, %scale, %bias {out=f16} : f16[4,8], f32[4], f32[4]
+  %w = cast %b {cluster=1 launch=1 to=f32} : f32[4,8]
+  %x = add %a, %w {cluster=1 launch=1} : f32[4,8]
+  %y, %mean, %rstd = layer_norm %x, %scale, %bias {launch=1 out=f16} : f16[4,8], f32[4], f32[4]
 backward:
-  %g, %ds, %db = layer_norm_grad %x, %d, %mean, %rstd, %scale : f32[4,8], f32[8], f32[8]
-  %t = add %g, %a {cluster=2} : f32[4,8]
-  %low = cast %t {cluster=2 to=f16} : f16[4,8]
+  %g, %ds, %db = layer_norm_grad %x, %d, %mean, %rstd, %scale {launch=2} : f32[4,8], f32[8], f32[8]
+  %t = add %g, %a {cluster=2 launch=2} : f32[4,8]
+  %low = cast %t {cluster=2 launch=2 to=f16} : f16[4,8]
   return %y, %t, %low, %ds, %db
 }
 `
 
 // A norm reads trunk and branch and stores their sum, its gradient is added to the trunk's: one launch
-// each, which moves every tensor once. What others read in between stays apart.
+// each, which moves every tensor once, if the graph says that they are.
 func TestRowNormsJoin(t *testing.T) {
 	for name, c := range map[string]struct {
 		change  []string
@@ -37,9 +37,10 @@ func TestRowNormsJoin(t *testing.T) {
 		forward int64   // bytes of the forward launch
 	}{
 		"joined":            {nil, [2]bool{true, true}, 128 + 64 + 2*32 + 128 + 64 + 2*16},
-		"x in f16":          {[]string{"%x = add %a, %w {cluster=1} : f32[4,8]", "%s = add %a, %w {cluster=1} : f32[4,8]\n  %x = cast %s {cluster=1 to=f16} : f16[4,8]", "%g, %ds", "%h, %ds", "%scale : f32[4,8], f32[8], f32[8]\n", "%scale {out=f16} : f16[4,8], f32[8], f32[8]\n  %g = cast %h {cluster=2 to=f32} : f32[4,8]\n"}, [2]bool{true, true}, 128 + 64 + 2*32 + 64 + 64 + 2*16},
+		"x in f16":          {[]string{"%x = add %a, %w {cluster=1 launch=1} : f32[4,8]", "%s = add %a, %w {cluster=1 launch=1} : f32[4,8]\n  %x = cast %s {cluster=1 launch=1 to=f16} : f16[4,8]", "%g, %ds", "%h, %ds", "%scale {launch=2} : f32[4,8], f32[8], f32[8]\n", "%scale {launch=2 out=f16} : f16[4,8], f32[8], f32[8]\n  %g = cast %h {cluster=2 launch=2 to=f32} : f32[4,8]\n"}, [2]bool{true, true}, 128 + 64 + 2*32 + 64 + 64 + 2*16},
 		"g is returned too": {[]string{"return %y,", "return %y, %g,"}, [2]bool{true, true}, 128 + 64 + 2*32 + 128 + 64 + 2*16},
-		"rows cut across": {[]string{"%t = add %g, %a {cluster=2} : f32[4,8]\n  %low = cast %t {cluster=2 to=f16} : f16[4,8]", "%v = reshape %g {shape=[16,2]} : f32[16,2]\n  %t = relu %v : f32[16,2]", "return %y, %t, %low", "return %y, %t"},
+		"no launches":       {[]string{" launch=1", "", " launch=2", "", "{launch=1 ", "{", " {launch=2}", ""}, [2]bool{false, false}, 128 + 2*32 + 64 + 2*16},
+		"another shape": {[]string{"%t = add %g, %a {cluster=2 launch=2} : f32[4,8]\n  %low = cast %t {cluster=2 launch=2 to=f16} : f16[4,8]", "%v = reshape %g {shape=[16,2]} : f32[16,2]\n  %t = relu %v : f32[16,2]", "return %y, %t, %low", "return %y, %t"},
 			[2]bool{true, false}, 128 + 64 + 2*32 + 128 + 64 + 2*16},
 	} {
 		g, err := ir.Parse(name, []byte(strings.NewReplacer(c.change...).Replace(rowNormSource)))

@@ -30,13 +30,10 @@ type cudaLowerer struct {
 	channels *channelJoins               // of micro
 }
 
-// Fuse joins products with the epilogues that cuBLASLt has, and norms over rows with the
-// elementwise steps beside them. It splits products whose epilogue cuBLASLt does not have.
+// Fuse joins products with the epilogues that cuBLASLt has.
 func (t Target) Fuse(p *lower.Program) {
 	c := t.lowerer(p)
 	c.joinProducts()
-	c.splitProducts()
-	joinRows(p)
 }
 
 func (t Target) lowerer(p *lower.Program) *cudaLowerer {

@@ -55,6 +55,9 @@ type Port struct {
 	// Saved says that the part is saved from forward for backward by this read.
 	Saved bool
 
+	// Register says that the cluster itself computes what it reads here: that moves nothing.
+	Register bool
+
 	// Moves, unless nil, is what the cluster moves for the port in each form, instead of its bytes once: a
 	// cluster of several kernels reads a tensor several times, or makes a copy of its own.
 	Moves *Moves

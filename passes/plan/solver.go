@@ -158,17 +158,35 @@ func (s *Solver) price() {
 	}
 	for id := range s.plan.Tensors {
 		t, w, list := &s.plan.Tensors[id], writes[id], ordered(reads[id])
+		outside := stored(list)
+		if w != nil && !w.Always && len(outside) == 0 && len(list) > 0 { // registers alone
+			unstored := *w
+			unstored.Moves = &Moves{}
+			w = &unstored
+		}
 		if t.Stored == AsStored {
-			s.exact(t, w, times[id], list)
+			s.exact(t, w, times[id], outside)
 			continue
 		}
 		if w == nil {
 			w = &Port{}
 		} else {
-			s.write(t, w, times[id], list)
+			s.write(t, w, times[id], outside)
 		}
-		s.reads(t, w, list)
+		s.reads(t, outside)
+		s.casts(t, w, list)
+		if s.plan.SavedCost > 0 {
+			s.keeps(t, outside)
+		}
 	}
+}
+
+// stored lists the reads that are not of registers.
+func stored(list []read) []read {
+	if !slices.ContainsFunc(list, func(r read) bool { return r.Register }) {
+		return list
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(r read) bool { return r.Register })
 }
 
 // readers is room for the reads of each tensor.
@@ -192,10 +210,10 @@ func (s *Solver) readers() [][]read {
 // ordered sorts reads by cluster and requirement and drops those that say the same.
 func ordered(list []read) []read {
 	slices.SortFunc(list, func(a, b read) int {
-		return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.Takes, b.Takes), cmp.Compare(a.Part, b.Part), order(a.again, b.again), order(a.twice, b.twice))
+		return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.Takes, b.Takes), cmp.Compare(a.Part, b.Part), order(a.again, b.again), order(a.twice, b.twice), order(a.Register, b.Register))
 	})
 	return slices.CompactFunc(list, func(a, b read) bool {
-		return a.cluster == b.cluster && a.Takes == b.Takes && a.Part == b.Part && a.again == b.again && a.twice == b.twice
+		return a.cluster == b.cluster && a.Takes == b.Takes && a.Part == b.Part && a.again == b.again && a.twice == b.twice && a.Register == b.Register
 	})
 }
 
@@ -255,8 +273,8 @@ func (s *Solver) stored(x Choice, m Moves, times int64) {
 // once is what reading or writing a tensor of so many low bytes moves.
 func once(low int64) Moves { return Moves{F32: 2 * low, Low: low} }
 
-// reads adds reads, casts and what is saved of t.
-func (s *Solver) reads(t *Tensor, w *Port, list []read) {
+// reads adds reads of t.
+func (s *Solver) reads(t *Tensor, list []read) {
 	for i := 0; i < len(list); {
 		end := i + 1
 		for end < len(list) && list[end].cluster == list[i].cluster {
@@ -277,10 +295,6 @@ func (s *Solver) reads(t *Tensor, w *Port, list []read) {
 			s.forms(list[i:end], t.Stored, touched(list[i:end], t.Bytes), c.Times)
 		}
 		i = end
-	}
-	s.casts(t, w, list)
-	if s.plan.SavedCost > 0 {
-		s.keeps(t, list)
 	}
 }
 

@@ -1,0 +1,86 @@
+package lower
+
+import (
+	"strconv"
+	"strings"
+
+	"ampc/ir"
+)
+
+// emitProduct emits a product, as two steps where the target's library does not
+// compute it as it stands (ir.Caps.Splits): the product in f32, and a cluster that
+// ends it.
+func (l *Lowerer) emitProduct(s Step) {
+	if !l.splits(&s) {
+		l.emit(s)
+		return
+	}
+	end := l.emitSum(&s)
+	l.emit(Step{Kind: KindCluster, In: loadsOf(end), Out: s.Out[:1:1], Node: s.Node, Cluster: end})
+}
+
+// splits reports whether product s runs as two steps.
+func (l *Lowerer) splits(s *Step) bool {
+	splits := l.p.Target.Caps().Splits
+	if splits == nil || s.Gemm == nil || s.Gemm.K == 0 {
+		return false
+	}
+	e := &s.Gemm.Epilogue
+	p := ir.Product{A: l.p.dtype(s.In[0]), B: l.p.dtype(s.In[1]), Out: l.p.dtype(s.Out[0]), Tanh: e.Act == Tanh, Residual: e.Residual != 0}
+	if e.Bias != 0 {
+		p.Bias = l.p.dtype(s.In[e.Bias])
+	}
+	return splits(p)
+}
+
+// emitSum emits product s in f32, and gives the cluster that ends it.
+func (l *Lowerer) emitSum(s *Step) *Cluster {
+	g := *s.Gemm
+	g.Epilogue = Epilogue{}
+	rows := l.p.Buffers[s.Out[0]].Type.Shape.Elements() / g.N
+	name := strings.TrimPrefix(s.Node.Name, "%") + ".sum"
+	if l.sums[name]++; l.sums[name] > 1 {
+		name += strconv.Itoa(l.sums[name])
+	}
+	sum := l.p.NewBuffer(name, ir.T(ir.F32, ir.Dim(rows), ir.Dim(g.N)), WorkArena)
+	l.emit(Step{Kind: KindGemm, In: s.In[:2:2], Out: []BufferID{sum}, Node: s.Node, Gemm: &g})
+	return l.p.ending(&s.Gemm.Epilogue, sum, s.In, s.Out[0])
+}
+
+var epiloguePrims = map[Act]func(*ir.Code, ir.Reg) ir.Reg{
+	Relu: func(c *ir.Code, x ir.Reg) ir.Reg { return c.Max(x, c.F(0)) },
+	Tanh: (*ir.Code).Tanh,
+}
+
+// ending is the cluster that applies an epilogue to rows of sum.
+func (p *Program) ending(e *Epilogue, sum BufferID, in []BufferID, out BufferID) *Cluster {
+	shape := ir.Sizes(p.Buffers[sum].Type.Shape)
+	cols := shape[1]
+	g := &Cluster{Shape: shape}
+	code := ir.NewCode(nil)
+	load := func(id BufferID, strides ...int64) ir.Reg {
+		g.Loads = append(g.Loads, Access{Buffer: id, DType: p.dtype(id), Strides: strides})
+		return code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32, Int: int64(len(g.Loads) - 1)})
+	}
+	y := load(sum, cols, 1)
+	if e.Bias != 0 {
+		y = code.Add(y, load(in[e.Bias], 0, 1))
+	}
+	if e.Act != NoAct {
+		y = epiloguePrims[e.Act](code, y)
+	}
+	if e.Residual != 0 {
+		y = code.Add(y, load(in[e.Residual], cols, 1))
+	}
+	g.Code = code.Ins
+	g.Stores = []Access{{Buffer: out, DType: p.dtype(out), Strides: []int64{cols, 1}, Reg: y}}
+	return g
+}
+
+// loadsOf lists the buffers that g loads.
+func loadsOf(g *Cluster) (ids []BufferID) {
+	for i := range g.Loads {
+		ids = append(ids, g.Loads[i].Buffer)
+	}
+	return ids
+}

@@ -1,0 +1,364 @@
+package passes
+
+import (
+	"cmp"
+	"slices"
+
+	"ampc/ir"
+)
+
+// formLaunches marks which clusters and single nodes run as one step although
+// values between them keep dtypes of their own: a norm over rows, the elementwise
+// nodes that make what it normalizes, and those that read its result (ir.Caps.Rows).
+// It looks at ops, shapes and what the target has kernels for, before dtypes are
+// chosen, so that the cut knows what is not stored.
+//
+// A launch may not be left and entered again on one path: no path leads from one
+// of its members to another but through values that they hand on. Norms go by
+// their level and their name, hence the order of nodes does not matter.
+func formLaunches(g *ir.Graph, c *Context, uses *ir.Uses, a launchRules) {
+	for _, n := range g.Nodes {
+		n.Why.Launch = 0
+	}
+	f := &launchFinder{g: g, caps: c.Caps, uses: uses, launchRules: a}
+	norms := f.norms()
+	if len(norms) == 0 {
+		return
+	}
+	f.number()
+	f.levels()
+	slices.SortFunc(norms, func(a, b *ir.Node) int {
+		return cmp.Or(cmp.Compare(f.at(a).level, f.at(b).level), cmp.Compare(a.Out[0].Name, b.Out[0].Name))
+	})
+	for _, n := range norms {
+		f.before(n)
+		f.after(n)
+	}
+	c.Count("launches", f.mark())
+}
+
+// launchRules is what the policy says of nodes before dtypes are chosen.
+type launchRules interface {
+	// expands reports whether n's row's expansion runs instead of n.
+	expands(n *ir.Node) bool
+	// splits reports whether n is a product that runs as two steps, with the other nodes
+	// of its step in its epilogue, whatever dtypes are chosen.
+	splits(n *ir.Node, step []*ir.Node) bool
+}
+
+// asStated are the rules of a policy that leaves dtypes as they are.
+type asStated struct{ ir.Caps }
+
+func (c asStated) expands(n *ir.Node) bool { return c.Expander != nil && c.Expander.Expands(n) }
+
+func (c asStated) splits(n *ir.Node, step []*ir.Node) bool {
+	return splitsAlways(c.Caps, n, step, []ir.DType{step[len(step)-1].Out[0].Type.DType}, func(i int) ir.DType { return n.In[i].Type.DType })
+}
+
+func (a *assigner) splits(n *ir.Node, step []*ir.Node) bool {
+	results := []ir.DType{a.low, ir.F32}
+	if !a.planned { // products store what they read
+		results = results[:1]
+	}
+	return splitsAlways(a.c.Caps, n, step, results, func(i int) ir.DType { return a.requiredDType(n, i) })
+}
+
+// splitsAlways reports whether product n, with the other nodes of its step in its
+// epilogue, runs as two steps whichever of some dtypes its result has; operand is the
+// dtype of an operand, Invalid where it is not known.
+func splitsAlways(c ir.Caps, n *ir.Node, step []*ir.Node, results []ir.DType, operand func(i int) ir.DType) bool {
+	if c.Splits == nil || n.Op != ir.OpMatmul && n.Op != ir.OpLinear || c.EpilogueOf(n) == ir.NoEpilogue || n.Out[0].Type.Shape.Rank() < 2 {
+		return false
+	}
+	if x := n.In[0].Type.Shape; !x.Static() || x.Elements() == 0 {
+		return false
+	}
+	p := ir.Product{A: operand(0), B: operand(1)}
+	if n.Op == ir.OpLinear && n.Operand("b") != nil {
+		p.Bias = operand(2)
+	}
+	for _, m := range step {
+		p.Tanh = p.Tanh || m.Op == ir.OpTanh
+		p.Residual = p.Residual || m.Op == ir.OpAdd && m.In[0].Type.Shape == m.In[1].Type.Shape
+	}
+	if !p.Tanh && !p.Residual && (p.A == ir.Invalid || p.B == ir.Invalid) {
+		return false
+	}
+	return !slices.ContainsFunc(results, func(d ir.DType) bool {
+		q := p
+		q.Out = d
+		return !c.Splits(q)
+	})
+}
+
+// launchFinder joins what runs as one step: the steps of clusters and nodes.
+type launchFinder struct {
+	g    *ir.Graph
+	caps ir.Caps
+	uses *ir.Uses
+	launchRules
+	step  []int32 // by node ID, elsewhere for views
+	steps []launchStep
+}
+
+// launchStep is a cluster, a single node, or what they have joined.
+type launchStep struct {
+	section ir.Section
+	nodes   []*ir.Node
+	level   int32 // above that of all steps of its section that it reads
+	into    int32 // the step that it has joined, itself where it has joined none
+	joined  bool
+}
+
+// elsewhere is the step of views, which are parts of what they show.
+const elsewhere = int32(-1)
+
+// levelGap is how far apart the levels of steps begin: joining steps raises others by one.
+const levelGap = 8
+
+// norms lists the norms over rows whose kernels run more than their row.
+func (f *launchFinder) norms() (list []*ir.Node) {
+	if f.caps.Rows == nil {
+		return nil
+	}
+	for s, n := range f.g.Nodes {
+		if (s == ir.Forward || s == ir.Backward) && f.caps.RowsOf(n).Cols > 0 && n.Why.Cluster == 0 && !f.expands(n) {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// number gives nodes their steps.
+func (f *launchFinder) number() {
+	nodes := 0
+	clusters := map[int32]int32{}
+	for range f.g.Nodes {
+		nodes++
+	}
+	f.step = make([]int32, nodes)
+	for s, n := range f.g.Nodes {
+		if shares(n) && n.Op != ir.OpConcat {
+			f.step[n.ID] = elsewhere
+			continue
+		}
+		k, ok := clusters[n.Why.Cluster]
+		if !ok || n.Why.Cluster == 0 {
+			k = int32(len(f.steps))
+			clusters[n.Why.Cluster] = k
+			f.steps = append(f.steps, launchStep{section: s, into: k})
+		}
+		f.step[n.ID] = k
+		f.steps[k].nodes = append(f.steps[k].nodes, n)
+	}
+}
+
+// of is the step that n is part of by now.
+func (f *launchFinder) of(n *ir.Node) int32 {
+	k := f.step[n.ID]
+	for k != elsewhere && f.steps[k].into != k {
+		k = f.steps[k].into
+	}
+	return k
+}
+
+func (f *launchFinder) at(n *ir.Node) *launchStep { return &f.steps[f.of(n)] }
+
+// each calls do for each step of its section that reads a result of step k, views looked through.
+func (f *launchFinder) each(k int32, do func(reader int32)) {
+	var readers func(v *ir.Value)
+	readers = func(v *ir.Value) {
+		for _, u := range f.uses.Of(v) {
+			switch r := f.of(u.Node); {
+			case r == elsewhere:
+				for _, o := range u.Node.Out {
+					readers(o)
+				}
+			case r != k && f.steps[r].section == f.steps[k].section:
+				do(r)
+			}
+		}
+	}
+	for _, n := range f.steps[k].nodes {
+		for _, v := range n.Out {
+			readers(v)
+		}
+	}
+}
+
+// levels gives every step its level.
+func (f *launchFinder) levels() {
+	waits := make([]int32, len(f.steps))
+	for k := range f.steps {
+		f.each(int32(k), func(r int32) { waits[r]++ })
+	}
+	var ready []int32
+	for k, n := range waits {
+		if n == 0 {
+			ready = append(ready, int32(k))
+		}
+	}
+	for len(ready) > 0 {
+		k := ready[len(ready)-1]
+		ready = ready[:len(ready)-1]
+		f.each(k, func(r int32) {
+			f.steps[r].level = max(f.steps[r].level, f.steps[k].level+levelGap)
+			if waits[r]--; waits[r] == 0 {
+				ready = append(ready, r)
+			}
+		})
+	}
+}
+
+// join makes a launch of steps a and b, of which b reads what a makes, and reports
+// whether it may: no other step lies between them.
+func (f *launchFinder) join(a, b int32) bool {
+	top := f.steps[b].level
+	met := map[int32]bool{}
+	clear := true
+	var walk func(k int32)
+	walk = func(k int32) {
+		f.each(k, func(r int32) {
+			if r == b {
+				clear = clear && k == a
+			} else if f.steps[r].level < top && !met[r] {
+				met[r] = true
+				walk(r)
+			}
+		})
+	}
+	if walk(a); !clear {
+		return false
+	}
+	x, y := &f.steps[a], &f.steps[b]
+	y.nodes = append(slices.Clone(x.nodes), y.nodes...)
+	x.into, x.nodes, y.joined = b, nil, true
+	f.raise(b)
+	return true
+}
+
+// raise lifts what reads step k above it.
+func (f *launchFinder) raise(k int32) {
+	f.each(k, func(r int32) {
+		if f.steps[r].level <= f.steps[k].level {
+			f.steps[r].level = f.steps[k].level + 1
+			f.raise(r)
+		}
+	})
+}
+
+// before joins norm n with the elementwise step that makes its operand.
+func (f *launchFinder) before(n *ir.Node) {
+	rows := f.caps.RowsOf(n)
+	if rows.Operand < 0 || n.In[rows.Operand].Def == nil {
+		return
+	}
+	p := f.of(n.In[rows.Operand].Def)
+	if p == elsewhere || !f.inRows(p, n, rows.Cols, true) {
+		return
+	}
+	for i, v := range n.In {
+		if v != nil && i != rows.Operand && f.maker(v) == p {
+			return // it reads what the kernel stores
+		}
+	}
+	f.join(p, f.of(n))
+}
+
+// after joins norm n with the first elementwise step that reads its result.
+func (f *launchFinder) after(n *ir.Node) {
+	rows, k, y := f.caps.RowsOf(n), f.of(n), n.Out[0]
+	var readers []int32
+	for _, u := range f.uses.Of(y) {
+		if r := f.of(u.Node); r != elsewhere && r != k && !slices.Contains(readers, r) && f.inRows(r, n, rows.Cols, false) && f.readsOnly(r, k, y) {
+			readers = append(readers, r)
+		}
+	}
+	slices.SortFunc(readers, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(f.steps[a].level, f.steps[b].level), cmp.Compare(f.name(a), f.name(b)))
+	})
+	for _, r := range readers {
+		if f.join(k, r) {
+			return
+		}
+	}
+}
+
+// name is the first in the alphabet of a step's nodes.
+func (f *launchFinder) name(k int32) string {
+	list := f.steps[k].nodes
+	return slices.MinFunc(list, func(a, b *ir.Node) int { return cmp.Compare(a.Out[0].Name, b.Out[0].Name) }).Out[0].Name
+}
+
+// maker is the step that computes what v is or shows.
+func (f *launchFinder) maker(v *ir.Value) int32 {
+	for v.Def != nil && f.step[v.Def.ID] == elsewhere {
+		v = v.Def.In[0]
+	}
+	if v.Def == nil {
+		return elsewhere
+	}
+	return f.of(v.Def)
+}
+
+// readsOnly reports whether what step r reads of step k is y, as it lies.
+func (f *launchFinder) readsOnly(r, k int32, y *ir.Value) bool {
+	for _, n := range f.steps[r].nodes {
+		for _, v := range n.In {
+			if v != nil && f.maker(v) == k && (v != y || n.Out[0].Type.Shape != y.Type.Shape) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// inRows reports whether step k is elementwise work over the rows of norm n, of cols
+// columns, that is no part of a launch and stores dense tensors; product says that it
+// may be the second step of a product that always runs as two.
+func (f *launchFinder) inRows(k int32, n *ir.Node, cols int64, product bool) bool {
+	s := &f.steps[k]
+	if s.joined || s.section != f.at(n).section || len(s.nodes[0].Out) == 0 {
+		return false
+	}
+	shape := s.nodes[0].Out[0].Type.Shape
+	if !shape.Static() || shape.Elements() != n.In[0].Type.Shape.Elements() || !endsRows(ir.Sizes(shape), cols) {
+		return false
+	}
+	for _, m := range s.nodes {
+		if !fusible(m) && !(product && f.splits(m, s.nodes)) || m.Out[0].Type.Shape != shape || f.expands(m) {
+			return false
+		}
+		for _, v := range m.Out {
+			if v.Next != nil || slices.ContainsFunc(f.uses.Of(v), func(u ir.Use) bool { return shares(u.Node) && u.Node.Op == ir.OpConcat }) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// endsRows reports whether the last dimensions of a shape are rows of so many columns.
+func endsRows(shape []int64, cols int64) bool {
+	n := int64(1)
+	for k := len(shape); n < cols && k > 0; k-- {
+		n *= shape[k-1]
+	}
+	return n == cols
+}
+
+// mark writes the launches to the graph and counts them.
+func (f *launchFinder) mark() int {
+	id := map[int32]int32{}
+	for _, n := range f.g.Nodes {
+		k := f.of(n)
+		if k == elsewhere || !f.steps[k].joined {
+			continue
+		}
+		if id[k] == 0 {
+			id[k] = int32(len(id) + 1)
+		}
+		n.Why.Launch = id[k]
+	}
+	return len(id)
+}
