@@ -4,15 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"time"
 
 	"ampc/internal/file"
-	"ampc/ir"
-	"ampc/ir/eval"
 	"ampc/onnx"
 	onnxconvert "ampc/onnx/convert"
 	"ampc/passes"
@@ -28,6 +24,15 @@ type ConvertOptions struct {
 	// Calibrate has the data decide, not the classes of ops: what leaves the range of 16
 	// bits on it stays f32, and of the rest the fewest nodes that MaxError asks for.
 	Calibrate bool
+	// LowIO lists patterns of inputs and outputs that take the 16-bit dtype, KeepIO of
+	// those that keep theirs all the same. Others keep theirs. A pattern that matches no
+	// input and no output of f32 is an error.
+	LowIO, KeepIO []string
+	// External puts weights into a file beside the model, OUT.data. So it is done in any
+	// case where the source's lie in other files, unless it is not changed and stays in its
+	// folder, and where the model would take more than FileLimit bytes; zero: 2 GB.
+	External  bool
+	FileLimit int64
 }
 
 // ConvertReport is the result of a conversion.
@@ -38,7 +43,11 @@ type ConvertReport struct {
 	Kept       []KeptNode
 	Foreign    []KeptNode // that are not understood: kept, and why nothing was compared
 	Errors     []OutputError
-	In, Out    int64 // bytes of the files
+	In, Out    int64  // bytes of the files, those of weights included
+	External   string // the file of the weights, "" for none
+	// Unjudged says that the models were not run: their weights take more than 64 MB, and
+	// neither data nor MaxError were given.
+	Unjudged bool
 	// From and Opset are the versions of the operators before and after, where it had to
 	// rise: bf16 takes 22. 0: it is as it was.
 	From, Opset int64
@@ -51,7 +60,8 @@ type ConvertReport struct {
 
 // KeptNode is a node with floating-point operands that computes in f32, and why.
 type KeptNode struct {
-	Index    int // among the nodes of the file, from 0
+	Graph    string // where it is: "" for the main graph, else "node 3 (If) then_branch: " or "function gelu: "
+	Index    int    // among the nodes there, from 0
 	Name, Op string
 	Why      string
 }
@@ -68,7 +78,8 @@ type OutputError struct {
 // stay, as do the types of inputs and outputs. A policy without 16 bits copies
 // the file. What was written is read again and run beside the source on the CPU,
 // before it takes the place of out: where it is not finite and the source is, or
-// MaxError is exceeded, out is left as it was. A file at out keeps its mode; it is
+// MaxError is exceeded, out is left as it was. Without data and MaxError, a model whose
+// weights take more than 64 MB is not run. A file at out keeps its mode; it is
 // not replaced where it may not be written to, or is the file at in.
 func ConvertONNX(ctx context.Context, in, out string, o ConvertOptions) (*ConvertReport, error) {
 	return o.convert(ctx, in, in, out)
@@ -88,6 +99,7 @@ func (o *ConvertOptions) convert(ctx context.Context, in, source, out string) (*
 	if err != nil {
 		return nil, err
 	}
+	options.Carry = true
 	x, err := onnx.Import(m, options)
 	if err != nil {
 		return nil, sizesWanted(err)
@@ -95,6 +107,9 @@ func (o *ConvertOptions) convert(ctx context.Context, in, source, out string) (*
 	policy, err := o.Policy.compiler()
 	if err != nil {
 		return nil, err
+	}
+	if err := o.ends(m); err != nil {
+		return nil, fmt.Errorf("%s: %w", source, err)
 	}
 	began := time.Now()
 	from := m.Opsets[""]
@@ -137,7 +152,9 @@ type conversion struct {
 	in, out  string
 	source   string // what errors call in
 	runs     int
-	compared bool // the last error is about what was written
+	compared bool     // the last error is about what was written
+	feeds    []Feed   // that the source ran on, and what it gave
+	want     [][]Host // of each feed
 }
 
 // write plans, writes and compares; a search is held to a share of the limit.
@@ -149,43 +166,122 @@ func (c *conversion) write(ctx context.Context, share float64) (r *ConvertReport
 			return nil, fmt.Errorf("%s: %w", c.source, err)
 		}
 	}
-	e, plan, err := onnxconvert.Plan(c.m, c.x, data.policy)
+	e, plan, err := onnxconvert.Plan(c.m, c.x, data.policy, onnxconvert.Options{Low: c.o.lowEnd})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.source, err)
 	}
 	c.runs = data.runs
 	r = &ConvertReport{Nodes: plan.Nodes, Low: plan.Low, Casts: plan.Casts, Weights: plan.Weights, Policy: data.policy.String()}
 	for _, k := range plan.Kept {
-		if why := data.why[k.Index]; why != "" {
+		if why := data.why[k.Index]; why != "" && k.Graph == "" {
 			k.Why = why
 		}
 		r.Kept = append(r.Kept, KeptNode(k))
 	}
-	for _, i := range c.x.Foreign {
-		n := c.m.Graph.Nodes[i]
-		r.Foreign = append(r.Foreign, KeptNode{i, n.Name, n.Op, "the operator is not known"})
+	if r.Unjudged = c.unasked(); r.Unjudged {
+		c.want = [][]Host{} // the source is not run
+	}
+	if r.Foreign, err = c.strange(ctx); err != nil {
+		return nil, err
 	}
 	if len(r.Foreign) > 0 && c.o.MaxError > 0 {
 		n := r.Foreign[0]
 		return nil, fmt.Errorf("%s: MaxError: outputs cannot be compared, node %d (%s) cannot be run: %s", c.source, n.Index, n.Op, n.Why)
 	}
-	var compared error
-	err = file.Write(c.out, func(f *os.File) error {
+	if c.o.External || c.m.External() && (!e.Empty() || !c.stays()) {
+		err = c.both(ctx, e, r)
+	} else {
+		e.Limit = c.o.FileLimit
+		if err = c.put(ctx, e, r); errors.Is(err, onnx.ErrTooLarge) {
+			err = c.both(ctx, e, r)
+		}
+	}
+	return r, err
+}
+
+// stays reports whether the result lies in the folder of the source.
+func (c *conversion) stays() bool { return filepath.Dir(c.out) == filepath.Dir(c.m.Path()) }
+
+// put writes the model alone.
+func (c *conversion) put(ctx context.Context, e *onnx.Edit, r *ConvertReport) error {
+	return c.file(c.out, func(f *os.File) error {
 		if err := c.m.Write(f, e); err != nil {
 			return err
 		}
-		if len(r.Foreign) == 0 {
-			if r.Errors, compared = c.o.compare(ctx, c.in, f.Name()); compared != nil {
-				return compared
+		return c.judge(ctx, f.Name(), r)
+	}, r, c.in)
+}
+
+// both writes the model and the file of its weights. Neither has its name while they
+// are compared: they have those of links to them in a folder of their own.
+func (c *conversion) both(ctx context.Context, e *onnx.Edit, r *ConvertReport) error {
+	r.External = c.out + dataSuffix
+	return c.file(c.out, func(f *os.File) error {
+		return file.Write(r.External, func(data *os.File) error {
+			e.Data, e.DataFile = data, filepath.Base(r.External)
+			if err := c.m.Write(f, e); err != nil {
+				return err
 			}
+			dir, err := os.MkdirTemp(filepath.Dir(c.out), ".ampc-convert-*")
+			if err != nil {
+				return file.Error(c.out, err)
+			}
+			defer os.RemoveAll(dir)
+			model := filepath.Join(dir, filepath.Base(c.out))
+			if err := errors.Join(os.Link(f.Name(), model), os.Link(data.Name(), filepath.Join(dir, e.DataFile))); err != nil {
+				return err
+			}
+			if err := c.judge(ctx, model, r); err != nil {
+				return err
+			}
+			st, err := data.Stat()
+			if err != nil {
+				return file.Error(r.External, err)
+			}
+			r.Out = st.Size()
+			return nil
+		})
+	}, r, c.in)
+}
+
+// file writes a file; an error of a comparison is not about the file.
+func (c *conversion) file(path string, write func(f *os.File) error, r *ConvertReport, in string) error {
+	var compared error
+	err := file.Write(path, func(f *os.File) error {
+		r.Out = 0
+		err := write(f)
+		if c.compared {
+			compared = err
 		}
-		return r.sizes(c.in, f)
+		if err != nil {
+			return err
+		}
+		return r.sizes(c.m, in, f)
 	})
 	if compared != nil {
-		c.compared = true
-		return nil, compared // file.Write names the result, which is not at fault
+		return compared // file.Write names the result, which is not at fault
 	}
-	return r, err
+	return err
+}
+
+// judge reads what was written and compares it with the source.
+func (c *conversion) judge(ctx context.Context, written string, r *ConvertReport) (err error) {
+	defer func() { c.compared = err != nil }()
+	if err := c.reread(written); err != nil {
+		return err
+	}
+	if len(r.Foreign) == 0 && !r.Unjudged {
+		r.Errors, err = c.compare(ctx, written)
+	}
+	return err
+}
+
+// maxUnasked is how many bytes of weights are run on random numbers that nobody asked for.
+const maxUnasked = 64 << 20
+
+// unasked reports whether neither data nor a limit asks for a comparison of a large model.
+func (c *conversion) unasked() bool {
+	return len(c.o.Data) == 0 && !c.o.Calibrate && c.o.MaxError == 0 && c.m.WeightBytes() > maxUnasked
 }
 
 // overLimit is the error of an output that is off by more than is accepted.
@@ -198,7 +294,8 @@ func (e overLimit) Error() string {
 	return fmt.Sprintf("output %s is off by %.2g of its largest magnitude, the limit is %g", e.output, e.off, e.limit)
 }
 
-func (r *ConvertReport) sizes(in string, out *os.File) error {
+// sizes adds up the bytes of files.
+func (r *ConvertReport) sizes(m *onnx.Model, in string, out *os.File) error {
 	a, err := os.Stat(in)
 	if err != nil {
 		return err
@@ -207,14 +304,15 @@ func (r *ConvertReport) sizes(in string, out *os.File) error {
 	if err != nil {
 		return err
 	}
-	r.In, r.Out = a.Size(), b.Size()
-	return nil
+	away, err := m.Away()
+	r.In, r.Out = a.Size()+away, r.Out+b.Size()
+	return err
 }
 
 // replaceable is the error of an out that cannot be written, or is the model that is read.
 func replaceable(m *onnx.Model, in, out string) error {
-	if m.External() && filepath.Dir(out) != filepath.Dir(m.Path()) {
-		return fmt.Errorf("%s: weights lie in files beside the model: write into the same folder", out)
+	if m.ExternalInside() && filepath.Dir(out) != filepath.Dir(m.Path()) {
+		return fmt.Errorf("%s: constants of nodes lie in files beside the model: write into the same folder", out)
 	}
 	a, err := os.Stat(in)
 	if err != nil {
@@ -224,102 +322,4 @@ func replaceable(m *onnx.Model, in, out string) error {
 		return fmt.Errorf("%s: is the model that is converted: give another file for the result", out)
 	}
 	return file.Writable(out)
-}
-
-// compare runs both models, each as its file says it, and gives the largest
-// error of each output.
-func (o *ConvertOptions) compare(ctx context.Context, a, b string) ([]OutputError, error) {
-	var steps [2]*Step
-	var outputs [2][]Tensor
-	for i, path := range []string{a, b} {
-		m, err := LoadONNX(path, o.ONNXOptions)
-		if err != nil {
-			return nil, fmt.Errorf("what was written is not read: %w", err)
-		}
-		defer m.Close()
-		outputs[i] = m.Outputs()
-		if steps[i], err = m.Infer(InferConfig{Policy: Manual()}, outputs[i]...); err != nil {
-			return nil, err
-		}
-	}
-	feeds := o.Data
-	if len(feeds) == 0 {
-		feeds = []Feed{randomFeed(steps[0], o.Seed)}
-	}
-	errors := make([]OutputError, len(outputs[0]))
-	for _, f := range feeds {
-		var r [2]*Result
-		for i := range steps {
-			var err error
-			if r[i], err = steps[i].Run(ctx, f); err != nil {
-				return nil, err
-			}
-		}
-		for k := range errors {
-			e, err := outputError(r[0], r[1], outputs[0][k], outputs[1][k])
-			if err != nil {
-				return nil, err
-			}
-			errors[k] = OutputError{outputs[0][k].Name(), max(errors[k].Error, e)}
-			if o.MaxError > 0 && e > o.MaxError {
-				return nil, overLimit{outputs[0][k].Name(), e, o.MaxError}
-			}
-		}
-	}
-	return errors, nil
-}
-
-// outputError is max|y−x| / max|x| over the elements that are finite in x.
-func outputError(a, b *Result, x, y Tensor) (float64, error) {
-	want, err := a.Value(x)
-	if err != nil {
-		return 0, err
-	}
-	got, err := b.Value(y)
-	if err != nil {
-		return 0, err
-	}
-	return difference(x.Name(), want, got)
-}
-
-// difference is the error of an output; one that is not finite where it was is an error.
-func difference(name string, want, got Host) (float64, error) {
-	if want.Type != got.Type {
-		return 0, fmt.Errorf("output %s is %s, was %s", name, got.Type, want.Type)
-	}
-	var most, off float64
-	for i := range want.Len() {
-		u, v := want.At(i), got.At(i)
-		if math.IsInf(u, 0) || math.IsNaN(u) {
-			continue
-		}
-		if math.IsInf(v, 0) || math.IsNaN(v) {
-			return 0, fmt.Errorf("output %s is %g where the source has %g", name, v, u)
-		}
-		most, off = max(most, math.Abs(u)), max(off, math.Abs(u-v))
-	}
-	if off == 0 {
-		return 0, nil
-	}
-	return off / most, nil
-}
-
-// randomFeed has numbers from −1 to 1; integers are 0 or 1.
-func randomFeed(s *Step, seed int64) Feed {
-	r := rand.New(rand.NewPCG(uint64(seed), 1))
-	f := Feed{}
-	for _, v := range s.Program().Vars {
-		if v.Kind != ir.Input || v.Role() != "" {
-			continue
-		}
-		e := eval.New(v.Type)
-		for i := range e.F {
-			e.F[i] = eval.Round(2*r.Float64()-1, v.Type.DType)
-		}
-		for i := range e.I {
-			e.I[i] = int64(r.IntN(2))
-		}
-		f[v.Name] = Host{Type{v.Type}, e.Bytes()}
-	}
-	return f
 }

@@ -25,8 +25,9 @@ type ExportOptions struct {
 	Weights Weights // zero: Live
 	Step    string  // of EMA, as in InferConfig
 	// External puts weights into a file beside the model, PATH.data, as it is done for
-	// models of 2 GB and more in any case. Not under a policy with a 16-bit dtype.
-	External bool
+	// models of more than FileLimit bytes in any case; zero: 2 GB.
+	External  bool
+	FileLimit int64
 }
 
 // ExportReport describes the file that was written.
@@ -68,14 +69,11 @@ func (m *Model) WriteONNX(ctx context.Context, path string, o ExportOptions, out
 	if err != nil {
 		return nil, err
 	}
-	if r.External != "" {
-		return nil, fmt.Errorf("%s: weights in a file of their own, as models of 2 GB and more have them, are written in f32 only: leave the policy out", path)
-	}
-	c := ConvertOptions{ONNXOptions: ONNXOptions{Sizes: unbound(m, o.Sizes)}, Policy: o.Policy}
+	c := ConvertOptions{ONNXOptions: ONNXOptions{Sizes: unbound(m, o.Sizes)}, Policy: o.Policy, External: o.External, FileLimit: o.FileLimit}
 	if r.Conversion, err = c.convert(ctx, wide, m.Graph().Name, path); err != nil {
 		return nil, err
 	}
-	r.Bytes = r.Conversion.Out
+	r.Bytes, r.External = r.Conversion.Out, r.Conversion.External
 	return r, nil
 }
 
@@ -100,7 +98,7 @@ func (m *Model) writeONNX(ctx context.Context, path string, o ExportOptions, out
 	if err != nil {
 		return nil, err
 	}
-	e := onnx.ExportOptions{Opset: o.Opset, Weights: func(v *ir.Value) (onnx.NewTensor, error) {
+	e := onnx.ExportOptions{Opset: o.Opset, Limit: o.FileLimit, Weights: func(v *ir.Value) (onnx.NewTensor, error) {
 		t, err := m.weights(v)
 		write := t.Write
 		t.Write = func(w io.Writer) error {
@@ -252,4 +250,18 @@ func copySlice(w io.Writer, in *ir.Init) error {
 		return file.Error(in.File, err)
 	}
 	return nil
+}
+
+// fileSlice are the bytes of a file that an initializer names.
+func fileSlice(in *ir.Init) ([]byte, error) {
+	f, err := os.Open(in.File)
+	if err != nil {
+		return nil, file.Error(in.File, err)
+	}
+	defer f.Close()
+	b := make([]byte, in.Size)
+	if _, err := f.ReadAt(b, in.Offset); err != nil {
+		return nil, fmt.Errorf("%s: bytes %d to %d: %w", in.File, in.Offset, in.Offset+in.Size, err)
+	}
+	return b, nil
 }

@@ -108,6 +108,9 @@ func (s *session) initial(v lower.Var) ([]byte, error) {
 	if v.Role() == "seed" {
 		return appendInts([]int64{s.seed}, v.Type.DType)
 	}
+	if v.Init != nil && v.Init.Func == "file" && v.Init.Size == v.Type.Bytes() {
+		return fileSlice(v.Init)
+	}
 	t, err := eval.InitVar(&ir.Value{Name: v.Name, Type: v.Type, Kind: v.Kind, Init: v.Init, Attr: v.Attr}, s.seed)
 	if err != nil {
 		return nil, err

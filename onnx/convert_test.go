@@ -30,7 +30,7 @@ func low(t *testing.T, src []byte, x *eval.Tensor) (want, got []float64, e *onnx
 		return m, g, res.Value(g.Graph.Return[0]).F
 	}
 	m, g, want := run(src)
-	e, r, err := convert.Plan(m, g, passes.MixedF16())
+	e, r, err := convert.Plan(m, g, passes.MixedF16(), convert.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

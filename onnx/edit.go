@@ -1,8 +1,10 @@
 package onnx
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // Edit changes the main graph of a model as it is written. What it does not
@@ -25,8 +27,28 @@ type Edit struct {
 	Values map[int]NewTensor
 	Inits  []NewInit
 	lean   bool // tensors are left out, which others have
-	// DTypes are new types of the elements of what value_info names.
+	// DTypes are new types of the elements of values, where the graph says their types.
 	DTypes map[string]DataType
+	// Infos are types of values that are new, where the graph says those of others.
+	Infos []NewInfo
+	// Graphs are the changes of graphs in attributes of nodes, Functions those of the
+	// model's own functions; the latter count in the edit of a model only.
+	Graphs    map[*Graph]*Edit
+	Functions map[*Function]*Edit
+	// Data takes the elements of initializers of the main graph, which the model then finds
+	// in the file DataFile beside it: those that are changed, that lie in other files, or
+	// that are large. nil: what lies elsewhere stays there, all else stands in the model.
+	Data     io.Writer
+	DataFile string
+	// Limit is the size from which a model without Data is refused (ErrTooLarge); 0: 2 GB.
+	Limit int64
+	away  int64 // bytes in Data
+}
+
+// NewInfo says the type of a value: that of another one with other elements.
+type NewInfo struct {
+	Name, Like string
+	DType      DataType
 }
 
 // NodeEdit is another form of a node; what is nil or "" stays.
@@ -43,9 +65,10 @@ type NewInit struct {
 	NewTensor
 }
 
-// NewNode is a node of the standard domain.
+// NewNode is a node, of the standard domain where Domain is "".
 type NewNode struct {
 	Name, Op string
+	Domain   string
 	In, Out  []string
 	Attrs    []NewAttr
 }
@@ -67,7 +90,7 @@ type NewTensor struct {
 
 // Empty reports whether nothing is changed.
 func (e *Edit) Empty() bool {
-	return e == nil || len(e.Rename)+len(e.First)+len(e.After)+len(e.Tensors)+len(e.DTypes)+len(e.Values)+len(e.Inits)+len(e.Nodes)+len(e.Before) == 0 && e.Opset == 0
+	return e == nil || len(e.Rename)+len(e.First)+len(e.After)+len(e.Tensors)+len(e.DTypes)+len(e.Values)+len(e.Inits)+len(e.Nodes)+len(e.Before)+len(e.Graphs)+len(e.Functions) == 0 && e.Opset == 0
 }
 
 // Write writes the model with the changes of e, nil for none: then the bytes
@@ -77,7 +100,7 @@ func (m *Model) Write(w io.Writer, e *Edit) error {
 		if e == nil {
 			e = &Edit{}
 		}
-		if e.Empty() && m.lent == nil {
+		if e.Empty() && m.lent == nil && e.Data == nil {
 			_, err := w.Write(m.src.b)
 			return err
 		}
@@ -85,22 +108,38 @@ func (m *Model) Write(w io.Writer, e *Edit) error {
 		if err != nil {
 			return err
 		}
+		if e.Data == nil && out.size > cmp.Or(e.Limit, maxMessage) && out.size > int64(len(m.src.b)) {
+			return ErrTooLarge // one that was as large is what its reader takes
+		}
 		return out.writeTo(w)
 	})
 }
 
 func (m *Model) edited(e *Edit) (*pieces, error) {
 	out := &pieces{}
+	functions := 0
 	err := m.src.each(func(f field) error {
 		switch {
 		case f.num == 1 && e.Opset > 0:
 			out.number(1, max(m.IR, irVersion(e.Opset)))
 		case f.num == 8 && e.Opset > 0:
-			return e.version(out, f)
+			return e.version(out, 8, f)
 		case f.num == 7:
-			g, err := m.graph(e, f.m)
+			g, err := m.graph(e, f.m, m.Graph.Nodes, true)
 			if err == nil {
 				out.message(7, g)
+			}
+			return err
+		case f.num == 25:
+			x := m.Functions[functions]
+			functions++
+			if e.Functions[x] == nil {
+				out.add(f.raw)
+				return nil
+			}
+			p, err := m.body(e.Functions[x], f.m, x)
+			if err == nil {
+				out.message(25, p)
 			}
 			return err
 		default:
@@ -112,7 +151,7 @@ func (m *Model) edited(e *Edit) (*pieces, error) {
 }
 
 // version copies the version of an operator set.
-func (e *Edit) version(out *pieces, f field) error {
+func (e *Edit) version(out *pieces, num int, f field) error {
 	sets := map[string]int64{}
 	if err := opset(f, sets); err != nil {
 		return err
@@ -124,40 +163,28 @@ func (e *Edit) version(out *pieces, f field) error {
 	p := &pieces{}
 	p.text(1, "")
 	p.number(2, e.Opset)
-	out.message(8, p)
+	out.message(num, p)
 	return nil
 }
 
-func (m *Model) graph(e *Edit, src message) (*pieces, error) {
+// graph copies the main graph of the model, or one in an attribute of a node.
+func (m *Model) graph(e *Edit, src message, nodes []*Node, main bool) (*pieces, error) {
 	out := &pieces{}
 	i := 0
+	infos := map[string]field{}
 	err := src.each(func(f field) error {
 		switch f.num {
 		case 1:
 			if i == 0 {
-				e.add(out, e.First)
+				e.add(out, 1, e.First)
 			}
-			e.add(out, e.Before[i])
-			if x, ok := e.Nodes[i]; ok {
-				if err := x.form(out, f.m); err != nil {
-					return err
-				}
-			} else if v, ok := e.Values[i]; ok {
-				if err := revalued(out, f.m, v); err != nil {
-					return err
-				}
-			} else if rename := e.Rename[i]; rename == nil {
-				out.add(f.raw)
-			} else if err := renamed(out, f.m, rename); err != nil {
-				return err
-			}
-			e.add(out, e.After[i])
+			err := m.node(e, out, 1, f, nodes[i], i)
 			i++
-			return nil
+			return err
 		case 5:
-			return m.tensor(e, out, f)
-		case 13:
-			return e.info(out, f)
+			return m.tensor(e, out, f, main)
+		case 11, 12, 13:
+			return e.info(out, f, infos)
 		}
 		out.add(f.raw)
 		return nil
@@ -165,11 +192,83 @@ func (m *Model) graph(e *Edit, src message) (*pieces, error) {
 	for _, t := range e.Inits {
 		out.message(5, tensorPieces(t.Name, t.Dims, t.NewTensor))
 	}
+	for _, x := range e.Infos {
+		f, ok := infos[x.Like]
+		if !ok || err != nil {
+			continue
+		}
+		var p *pieces
+		if p, err = f.typed(x.Name, x.DType); err == nil {
+			out.message(13, p)
+		}
+	}
 	return out, err
 }
 
+// body copies a function. It has no initializers: new ones are nodes of it.
+func (m *Model) body(e *Edit, src message, fn *Function) (*pieces, error) {
+	out := &pieces{}
+	i := 0
+	infos := map[string]field{}
+	err := src.each(func(f field) error {
+		switch {
+		case f.num == 7:
+			if i == 0 {
+				for _, t := range e.Inits {
+					n := NewNode{Name: t.Name, Op: "Constant", Out: []string{t.Name}, Attrs: []NewAttr{{"value", t.NewTensor}}}
+					out.message(7, n.pieces())
+				}
+				e.add(out, 7, e.First)
+			}
+			err := m.node(e, out, 7, f, fn.Nodes[i], i)
+			i++
+			return err
+		case f.num == 9 && e.Opset > 0:
+			return e.version(out, 9, f)
+		case f.num == 12:
+			return e.info(out, f, infos)
+		}
+		out.add(f.raw)
+		return nil
+	})
+	return out, err
+}
+
+// node copies node i of a graph, with what stands before it and behind it.
+func (m *Model) node(e *Edit, out *pieces, num int, f field, n *Node, i int) error {
+	e.add(out, num, e.Before[i])
+	var p *pieces
+	var err error
+	form, formed := e.Nodes[i]
+	value, valued := e.Values[i]
+	rename := e.Rename[i]
+	switch {
+	case formed:
+		p, err = form.form(f.m, rename)
+	case valued:
+		p, err = revalued(f.m, value)
+	case rename != nil || e.within(n):
+		p, err = m.renamed(e, f.m, n, rename)
+	default:
+		out.add(f.raw)
+	}
+	if err != nil {
+		return err
+	}
+	if p != nil {
+		out.message(num, p)
+	}
+	e.add(out, num, e.After[i])
+	return nil
+}
+
+// within reports whether a graph in an attribute of n is changed.
+func (e *Edit) within(n *Node) bool {
+	return slices.ContainsFunc(n.Attrs, func(a *Attribute) bool { return a.G != nil && e.Graphs[a.G] != nil })
+}
+
 // revalued copies a Constant node with another value.
-func revalued(out *pieces, node message, v NewTensor) error {
+func revalued(node message, v NewTensor) (*pieces, error) {
 	p := &pieces{}
 	err := node.each(func(f field) error {
 		if f.num != 5 {
@@ -188,42 +287,72 @@ func revalued(out *pieces, node message, v NewTensor) error {
 		p.message(5, (&NewAttr{"value", v}).pieces())
 		return nil
 	})
-	out.message(1, p)
-	return err
+	return p, err
 }
 
-func (e *Edit) add(out *pieces, nodes []NewNode) {
+func (e *Edit) add(out *pieces, num int, nodes []NewNode) {
 	for _, n := range nodes {
-		out.message(1, n.pieces())
+		out.message(num, n.pieces())
 	}
 }
 
-// renamed copies a node with other names for what it reads and makes.
-func renamed(out *pieces, node message, rename func(name string, in bool) string) error {
+// renamed copies a node with other names for what it reads and makes, nil for none,
+// and with the changes of graphs in its attributes.
+func (m *Model) renamed(e *Edit, node message, n *Node, rename func(name string, in bool) string) (*pieces, error) {
 	p := &pieces{}
+	attrs := 0
 	err := node.each(func(f field) error {
 		switch name := string(f.m.b); {
-		case f.num == 1 && name != "":
+		case f.num == 1 && name != "" && rename != nil:
 			p.text(1, rename(name, true))
-		case f.num == 2 && name != "":
+		case f.num == 2 && name != "" && rename != nil:
 			p.text(2, rename(name, false))
+		case f.num == 5:
+			a := n.Attrs[attrs]
+			attrs++
+			if a.G == nil || e.Graphs[a.G] == nil {
+				p.add(f.raw)
+				return nil
+			}
+			inner := &pieces{}
+			err := f.m.each(func(f field) error {
+				if f.num != 6 {
+					inner.add(f.raw)
+					return nil
+				}
+				g, err := m.graph(e.Graphs[a.G], f.m, a.G.Nodes, false)
+				if err == nil {
+					inner.message(6, g)
+				}
+				return err
+			})
+			p.message(5, inner)
+			return err
 		default:
 			p.add(f.raw)
 		}
 		return nil
 	})
-	out.message(1, p)
-	return err
+	return p, err
 }
 
 // tensor copies an initializer, or what takes its place.
-func (m *Model) tensor(e *Edit, out *pieces, f field) error {
+func (m *Model) tensor(e *Edit, out *pieces, f field, main bool) error {
 	var t Tensor
 	if err := t.read(f); err != nil {
 		return err
 	}
 	x, ok := e.Tensors[t.Name]
-	lent := m.lent[t.Name]
+	if main && e.Data != nil && !ok {
+		var err error
+		if x, ok, err = m.moving(&t); err != nil {
+			return err
+		}
+	}
+	var lent *message
+	if main {
+		lent = m.lent[t.Name]
+	}
 	switch {
 	case !ok && e.lean:
 		out.message(5, bare(t.Name))
@@ -236,6 +365,9 @@ func (m *Model) tensor(e *Edit, out *pieces, f field) error {
 		return nil
 	case lent != nil:
 		f.m = *lent
+	}
+	if main && e.Data != nil && x.Size >= minAway {
+		return e.apart(out, f.m, t.Name, t.Dims, x)
 	}
 	p := &pieces{}
 	err := f.m.each(func(f field) error {
@@ -253,12 +385,13 @@ func (m *Model) tensor(e *Edit, out *pieces, f field) error {
 	return err
 }
 
-// info copies the type of a value with another type of elements.
-func (e *Edit) info(out *pieces, f field) error {
+// info copies the type of a value, or says another for its elements; infos collects it.
+func (e *Edit) info(out *pieces, f field, infos map[string]field) error {
 	var list []*Info
 	if err := info(f, &list); err != nil {
 		return err
 	}
+	infos[list[0].Name] = f
 	d, ok := e.DTypes[list[0].Name]
 	if !ok {
 		out.add(f.raw)
@@ -267,11 +400,32 @@ func (e *Edit) info(out *pieces, f field) error {
 	if list[0].Kind != "" {
 		return fmt.Errorf("value %q: a %s has no type of elements", list[0].Name, list[0].Kind)
 	}
-	p, err := replaced(f.m, []int{2, 1, 1}, int64(d))
+	p, err := f.typed(list[0].Name, d)
 	if err == nil {
-		out.message(13, p)
+		out.message(f.num, p)
 	}
 	return err
+}
+
+// typed copies the type of a value for a name, with other elements.
+func (f field) typed(name string, d DataType) (*pieces, error) {
+	p := &pieces{}
+	err := f.m.each(func(f field) error {
+		switch f.num {
+		case 1:
+			p.text(1, name)
+		case 2:
+			t, err := replaced(f.m, []int{1, 1}, int64(d))
+			if err == nil {
+				p.message(2, t)
+			}
+			return err
+		default:
+			p.add(f.raw)
+		}
+		return nil
+	})
+	return p, err
 }
 
 // replaced copies a message with another number in the field that path leads to.

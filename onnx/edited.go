@@ -31,7 +31,7 @@ func (m *Model) Edited(e *Edit) (out *Model, err error) {
 	if err != nil {
 		return nil, err
 	}
-	out.path, out.lent = m.path, map[string]*message{}
+	out.path, out.others, out.lent = m.path, m.others, map[string]*message{}
 	out.Graph.moved()
 	own := map[string]*Tensor{}
 	for _, t := range m.Graph.Initializers {
@@ -69,8 +69,9 @@ func bare(name string) *pieces {
 	return p
 }
 
-// form copies a node in another form.
-func (x *NodeEdit) form(out *pieces, node message) error {
+// form copies a node in another form, with other names for what it keeps of its
+// operands and results; nil: their own.
+func (x *NodeEdit) form(node message, rename func(name string, in bool) string) (*pieces, error) {
 	p := &pieces{}
 	texts := func(num int, list []string) {
 		for _, s := range list {
@@ -80,8 +81,11 @@ func (x *NodeEdit) form(out *pieces, node message) error {
 	texts(1, x.In)
 	texts(2, x.Out)
 	err := node.each(func(f field) error {
+		name := string(f.m.b)
 		switch {
 		case f.num == 1 && x.In != nil, f.num == 2 && x.Out != nil:
+		case f.num <= 2 && rename != nil && name != "":
+			p.text(f.num, rename(name, f.num == 1))
 		case f.num == 4 && x.Op != "":
 			p.text(4, x.Op)
 		case f.num == 5:
@@ -100,7 +104,40 @@ func (x *NodeEdit) form(out *pieces, node message) error {
 	for _, a := range x.Attrs {
 		p.message(5, a.pieces())
 	}
-	out.message(1, p)
+	return p, err
+}
+
+// moving is an initializer that goes to the data file although it is not changed; ok is
+// false for one that stays where it is.
+func (m *Model) moving(t *Tensor) (x NewTensor, ok bool, err error) {
+	if lent := m.lent[t.Name]; lent != nil {
+		*t = Tensor{}
+		if err := t.read(field{typ: lengths, m: *lent}); err != nil {
+			return x, false, err
+		}
+	}
+	typ, err := t.Type()
+	if err != nil || !t.away && typ.Bytes() < minAway {
+		return x, false, nil //nolint:nilerr // elements that nothing computes with stay where they are
+	}
+	b, err := m.Bytes(t)
+	return Bytes(t.DType, b), err == nil, err
+}
+
+// apart writes the elements of an initializer to the data file.
+func (e *Edit) apart(out *pieces, src message, name string, dims []int64, x NewTensor) error {
+	p, end, err := awayPieces(e.Data, e.DataFile, e.away, name, dims, x)
+	if err != nil {
+		return err
+	}
+	e.away = end
+	err = src.each(func(f field) error {
+		if f.num > 14 || f.num == 12 { // what is not known, and its description
+			p.add(f.raw)
+		}
+		return nil
+	})
+	out.message(5, p)
 	return err
 }
 

@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +23,8 @@ type ExportOptions struct {
 	// DataFile beside it; nil: they stand in the model, which may not pass 2 GB then.
 	Data     io.Writer
 	DataFile string
+	// Limit is the size from which a model without Data is refused (ErrTooLarge); 0: 2 GB.
+	Limit int64
 	// KeepInputs declares inputs that nothing reads, too.
 	KeepInputs bool
 }
@@ -54,7 +57,7 @@ type Exported struct{ Opset, IR, Nodes int64 }
 const maxMessage = math.MaxInt32
 
 // ErrTooLarge is the error of a model of 2 GB or more without ExportOptions.Data.
-var ErrTooLarge = errors.New("the model takes 2 GB or more: its weights must lie in a file of their own")
+var ErrTooLarge = errors.New("the model takes more bytes than one file may: its weights must lie in a file of their own")
 
 // Export writes the forward section of a Source graph as an ONNX model: its inputs,
 // its parameters, states and constants as initializers, what it returns as
@@ -67,7 +70,7 @@ func Export(w io.Writer, g *ir.Graph, o ExportOptions) (*Exported, error) {
 	if len(g.Return) == 0 {
 		return nil, errors.New("the graph returns nothing")
 	}
-	x := &exporter{o: o, opset: o.Opset, names: map[string]bool{}, vals: map[*ir.Value]string{}, consts: map[string]string{}, renamed: map[*ir.Value]string{}, wider: map[*ir.Value]string{}}
+	x := &exporter{o: o, opset: o.Opset, names: map[string]bool{}, vals: map[*ir.Value]string{}, consts: map[string]string{}, renamed: map[*ir.Value]string{}, wider: map[*ir.Value]string{}, domains: map[string]int64{}}
 	if x.opset == 0 {
 		x.opset = x.least(g)
 	}
@@ -84,7 +87,7 @@ func Export(w io.Writer, g *ir.Graph, o ExportOptions) (*Exported, error) {
 		return nil, err
 	}
 	m := x.model()
-	if m.size > maxMessage {
+	if x.o.Data == nil && m.size > cmp.Or(o.Limit, maxMessage) || m.size > maxMessage {
 		return nil, ErrTooLarge
 	}
 	return &Exported{Opset: x.opset, IR: irVersion(x.opset), Nodes: x.count}, m.writeTo(w)
@@ -103,6 +106,8 @@ type exporter struct {
 	wider   map[*ir.Value]string // casts to f32
 	wide32  bool                 // the node at hand reads operands in f32
 	outputs []string
+	domains map[string]int64 // versions of other operator sets
+	infos   []*pieces        // types of values that no reader finds out
 	nodes   pieces
 	inits   pieces
 	away    int64 // bytes in the data file
@@ -128,6 +133,9 @@ func (x *exporter) least(g *ir.Graph) int64 {
 	for _, n := range g.Body[ir.Forward] {
 		if !x.wanted(n) {
 			continue
+		}
+		if n.Op == ir.OpForeign && standard(n.Str("domain")) == "" {
+			need = max(need, n.Int("opset"))
 		}
 		first := int64(math.MaxInt64)
 		for _, f := range exports()[n.Op] {

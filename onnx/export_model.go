@@ -3,6 +3,8 @@ package onnx
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 
 	"ampc/ir"
 	"ampc/ir/eval"
@@ -108,11 +110,17 @@ func (x *exporter) model() *pieces {
 	for i, v := range x.g.Return {
 		g.message(12, x.info(x.outputs[i], v.Type))
 	}
+	for _, p := range x.infos {
+		g.message(13, p)
+	}
 	m.message(7, g)
-	set := &pieces{}
-	set.text(1, "")
-	set.number(2, x.opset)
-	m.message(8, set)
+	x.domains[""] = x.opset
+	for _, domain := range slices.Sorted(maps.Keys(x.domains)) {
+		set := &pieces{}
+		set.text(1, domain)
+		set.number(2, x.domains[domain])
+		m.message(8, set)
+	}
 	return m
 }
 

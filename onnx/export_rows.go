@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 
@@ -13,6 +14,7 @@ type export struct {
 	op    ir.Op
 	to    string // the operator
 	since int64  // the first opset that has it so
+	rank  int    // among those of one opset: the first that says a node writes it
 	// when says whether it says this node; nil: any.
 	when func(x *exporter, n *ir.Node) bool
 	// reads are the values that are read; nil: all operands.
@@ -20,39 +22,22 @@ type export struct {
 	write func(x *exporter, n *ir.Node)
 }
 
-// exports are all ways to write each op, the latest opset first.
+// exports are all ways to write each op, the latest opset first: those of the rows, and
+// nodes that were carried.
 var exports = sync.OnceValue(func() map[ir.Op][]export {
-	t := map[ir.Op][]export{}
-	for _, list := range [][]export{elementExports, shapeExports, indexExports, reduceExports, linearExports, windowExports, normExports, sequenceExports} {
-		for _, e := range list {
+	t := map[ir.Op][]export{ir.OpForeign: foreignExports}
+	for _, r := range table() {
+		for _, e := range r.exports {
 			t[e.op] = append(t[e.op], e)
 		}
 	}
 	for _, list := range t {
-		slices.SortStableFunc(list, func(a, b export) int { return int(b.since - a.since) })
+		slices.SortFunc(list, func(a, b export) int {
+			return cmp.Or(cmp.Compare(b.since, a.since), cmp.Compare(a.rank, b.rank))
+		})
 	}
 	return t
 })
-
-// ExportDoc is an op of ours and the operator that it is written with.
-type ExportDoc struct {
-	Op    ir.Op
-	To    string
-	Since int64
-}
-
-// Exports lists how ops are written, by op and opset.
-func Exports() []ExportDoc {
-	var out []ExportDoc
-	for _, op := range ir.Ops() {
-		list := slices.Clone(exports()[op])
-		slices.Reverse(list)
-		for _, e := range list {
-			out = append(out, ExportDoc{op, e.to, e.since})
-		}
-	}
-	return out
-}
 
 // same is an op that is one operator with the same operands and without attributes.
 func same(op ir.Op, to string, since int64) export {

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/tools/txtar"
 
+	"ampc/internal/ort"
 	"ampc/ir"
 	"ampc/ir/eval"
 	"ampc/onnx"
@@ -185,4 +186,57 @@ func opAgain(g *ir.Graph, opset int64) error {
 		return err
 	}
 	return limit{rel: 1e-5, abs: 1e-6, ofMax: 1e-5}.differ(got, want)
+}
+
+// What is exported gives the same numbers in onnxruntime.
+func TestExportNodeCasesInRuntime(t *testing.T) {
+	oracle, err := ort.Start()
+	if err != nil {
+		t.Skip(err)
+	}
+	defer oracle.Close()
+	same, lacking := 0, 0
+	for _, dir := range cases(t, "node") {
+		name := filepath.Base(dir)
+		e, err := open(dir, "test_data_set_0")
+		if err != nil || strings.Contains(name, "dropout") {
+			continue
+		}
+		want, err := e.evaluate()
+		if err != nil {
+			continue
+		}
+		var b bytes.Buffer
+		if _, err := onnx.Export(&b, e.g, onnx.ExportOptions{KeepInputs: true}); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		in := map[string]ort.Tensor{}
+		for k, v := range e.in {
+			in[k] = ort.Tensor{Type: peerNames[v.Type.DType], Dims: ir.Sizes(v.Type.Shape), Data: v.Bytes()}
+		}
+		out, err := oracle.Run(save(t, b.Bytes()), in)
+		if err != nil {
+			// Only a kernel may be lacking, of what the file that was read lacks, too, or of bf16.
+			if _, was := oracle.Run(filepath.Join(dir, "model.onnx"), nil); was == nil && !strings.Contains(err.Error(), "Could not find an implementation") {
+				t.Errorf("%s: onnxruntime: %v", name, err)
+			}
+			lacking++
+			continue
+		}
+		var got []*eval.Tensor
+		for i, y := range out {
+			x, err := eval.FromBytes(want[i].Type, y.Data)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			got = append(got, x)
+		}
+		if err := (limit{rel: 1e-3, abs: 1e-6, ofMax: 1e-5}).differ(got, want); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		same++
+	}
+	t.Logf("%d cases give the same numbers in onnxruntime, %d it does not run", same, lacking)
 }

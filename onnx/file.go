@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 
 	"ampc/internal/file"
@@ -51,7 +52,44 @@ func (m *Model) Close() error {
 	}
 	unmap := m.unmap
 	m.unmap, m.closed = nil, true
-	return unmap()
+	err := unmap()
+	for _, o := range m.others {
+		if e := o.unmap(); err == nil {
+			err = e
+		}
+	}
+	clear(m.others)
+	return err
+}
+
+// mapping is a file beside the model's.
+type mapping struct {
+	b     []byte
+	unmap func() error
+}
+
+// beside are the elements that lie in another file, which stays mapped until Close.
+func (m *Model) beside(where *ir.Init) ([]byte, error) {
+	o, ok := m.others[where.File]
+	if !ok {
+		f, err := os.Open(where.File)
+		if err != nil {
+			return nil, file.Error(where.File, err)
+		}
+		defer f.Close()
+		st, err := f.Stat()
+		if err != nil {
+			return nil, file.Error(where.File, err)
+		}
+		if o.b, o.unmap, err = mapFile(f, st.Size()); err != nil {
+			return nil, file.Error(where.File, err)
+		}
+		m.others[where.File] = o
+	}
+	if int64(len(o.b)) < where.Offset+where.Size {
+		return nil, fmt.Errorf("%s was made shorter while it was read", where.File)
+	}
+	return o.b[where.Offset : where.Offset+where.Size : where.Offset+where.Size], nil
 }
 
 // guard runs f, which reads mapped memory: where the file has become shorter
@@ -178,7 +216,14 @@ func (m *Model) Bytes(t *Tensor) (b []byte, err error) {
 			b = at.b
 			return err
 		}
-		x, err := m.read(t)
+		if t.away {
+			where, err := m.external(t, typ)
+			if err == nil {
+				b, err = m.beside(where)
+			}
+			return err
+		}
+		x, err := t.value()
 		if err == nil {
 			b = x.Bytes()
 		}
@@ -198,4 +243,45 @@ func (m *Model) External() bool {
 		}
 	}
 	return false
+}
+
+// ExternalInside reports whether any tensor of a node, or of a graph in one, lies in another file.
+func (m *Model) ExternalInside() bool {
+	var in func(nodes []*Node) bool
+	in = func(nodes []*Node) bool {
+		for _, n := range nodes {
+			for _, a := range n.Attrs {
+				if a.T != nil && a.T.away || a.G != nil && (in(a.G.Nodes) || slices.ContainsFunc(a.G.Initializers, func(t *Tensor) bool { return t.away })) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	return in(m.Graph.Nodes) || slices.ContainsFunc(m.Functions, func(f *Function) bool { return in(f.Nodes) })
+}
+
+// WeightBytes is how many bytes the initializers take.
+func (m *Model) WeightBytes() (n int64) {
+	for _, t := range m.Graph.Initializers {
+		if typ, err := t.Type(); err == nil {
+			n += typ.Bytes()
+		}
+	}
+	return n
+}
+
+// Away is how many bytes the initializers take that lie in other files.
+func (m *Model) Away() (n int64, err error) {
+	for _, t := range m.Graph.Initializers {
+		if !t.away {
+			continue
+		}
+		typ, err := t.Type()
+		if err != nil {
+			return n, err
+		}
+		n += typ.Bytes()
+	}
+	return n, nil
 }

@@ -3,6 +3,7 @@ package onnx
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"ampc/ir"
 )
@@ -37,7 +38,7 @@ func (im *importer) foreign(c *call, why string) error {
 		}
 		names, types = append(names, name), append(types, t)
 	}
-	out := im.b.Foreign(c.n.Op, in, nil, foreignAttrs(c.n), types...)
+	out := im.b.Foreign(c.n.Op, in, nil, foreignAttrs(c.n, c.opset), types...)
 	if im.b.Err() != nil {
 		return im.b.Err()
 	}
@@ -110,26 +111,37 @@ func (im *importer) declared(name string) (ir.Type, error) {
 	return ir.Type{}, fmt.Errorf("has no type in the model: run ONNX's shape inference on it")
 }
 
-// foreignAttrs are the attributes that a graph's text holds; the file keeps all.
-func foreignAttrs(n *Node) ir.Attrs {
+// foreignAttrs are the attributes that a graph's text holds, and the names of the others;
+// the file keeps all.
+func foreignAttrs(n *Node, opset int64) ir.Attrs {
 	a := ir.A("domain", n.Domain)
 	if n.Domain == "" {
 		a = ir.A("domain", "ai.onnx")
 	}
+	if opset > 0 {
+		a = a.With("opset", opset)
+	}
+	var lost []string
 	for _, x := range n.Attrs {
-		if ir.CheckName(x.Name) != nil || a.Get(x.Name) != nil || slices.Contains([]string{"op", "out", "cluster", "of", "grad", "pin", "loss"}, x.Name) {
-			continue
-		}
+		var v any
 		switch x.Type {
 		case AttrInt:
-			a = a.With(x.Name, x.I)
+			v = x.I
 		case AttrFloat:
-			a = a.With(x.Name, float64(x.F))
+			v = float64(x.F)
 		case AttrString:
-			a = a.With(x.Name, x.S)
+			v = x.S
 		case AttrInts:
-			a = a.With(x.Name, x.Ints)
+			v = x.Ints
 		}
+		if v == nil || ir.CheckName(x.Name) != nil || a.Get(x.Name) != nil || slices.Contains([]string{"op", "out", "cluster", "of", "grad", "pin", "loss", "lost"}, x.Name) {
+			lost = append(lost, x.Name)
+			continue
+		}
+		a = a.With(x.Name, v)
+	}
+	if lost != nil {
+		a = a.With("lost", strings.Join(lost, ", "))
 	}
 	return a
 }

@@ -36,7 +36,7 @@ func TestForeignIsCarried(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := x.Graph.String()
-	if want := `%f = foreign %h, _, _, %w {alpha=0.5 domain=com.acme k=3 mode=soft op=Frob pads=[1,2]} : f32[2,4]`; !strings.Contains(text, want) {
+	if want := `%f = foreign %h, _, _, %w {alpha=0.5 domain=com.acme k=3 mode=soft op=Frob opset=1 pads=[1,2]} : f32[2,4]`; !strings.Contains(text, want) {
 		t.Errorf("the graph has no %s:\n%s", want, text)
 	}
 	if len(x.Foreign) != 1 || x.Foreign[0] != 1 {
@@ -61,7 +61,7 @@ func TestForeignOfOpenSize(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := x.Graph.String(); !strings.Contains(text, "%f = foreign") || !strings.Contains(text, ": f32[?,4]") || !strings.Contains(text, "%y = foreign %f {domain=ai.onnx op=Exp} : f32[2,4]") {
+	if text := x.Graph.String(); !strings.Contains(text, "%f = foreign") || !strings.Contains(text, ": f32[?,4]") || !strings.Contains(text, "%y = foreign %f {domain=ai.onnx op=Exp opset=17} : f32[2,4]") {
 		t.Error(text)
 	}
 	for name, want := range map[string]string{
@@ -123,7 +123,7 @@ func TestConvertKeepsForeign(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, r, err := convert.Plan(m, x, passes.MixedF16())
+	e, r, err := convert.Plan(m, x, passes.MixedF16(), convert.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,5 +142,59 @@ func TestConvertKeepsForeign(t *testing.T) {
 		if n.Op == ir.OpForeign && (n.In[0].Type.DType != ir.F32 || n.Out[0].Type.DType != ir.F32) {
 			t.Errorf("%s reads %s and makes %s", n.Name(), n.In[0].Type, n.Out[0].Type)
 		}
+	}
+}
+
+// A node that was carried is written as it was read: its domain and version, its
+// attributes and absent operands, the types of its results. An attribute that graphs do
+// not hold is an error that names it.
+func TestExportForeign(t *testing.T) {
+	frob := func(more ...msg) msg {
+		attrs := append([]msg{strAttr("mode", "soft"), intAttr("n", 7), intsAttr("axes", 1, 2), floatAttr("alpha", 0.25)}, more...)
+		return nodeOf("Frob", []string{"a", "", "x"}, []string{"b", "c"}, attrs...).str(7, "com.acme")
+	}
+	model := func(node msg) string {
+		g := msg(nil).str(2, "g").raw(1, nodeOf("Relu", []string{"x"}, []string{"a"})).raw(1, node).raw(1, nodeOf("Neg", []string{"b"}, []string{"y"})).
+			raw(11, infoOf("x", 1, 4, 4)).raw(12, infoOf("y", 1, 4, 4)).raw(12, infoOf("c", 7, 4)).raw(13, infoOf("b", 1, 4, 4))
+		return save(t, modelOf(g).raw(8, msg(nil).str(1, "com.acme").num(2, 3)))
+	}
+	x, err := importFile(t, model(frob()), onnx.Options{Foreign: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if _, err := onnx.Export(&b, x.Graph, onnx.ExportOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	m, err := onnx.Parse(b.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := onnx.Import(m, onnx.Options{Foreign: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ir.Equal(x.Graph, back.Graph); err != nil || m.Opsets["com.acme"] != 3 {
+		t.Errorf("%v, opset %d\n%s%s", err, m.Opsets["com.acme"], x.Graph, back.Graph)
+	}
+	if x, err = importFile(t, model(frob(floatsAttr("weights", 1, 2))), onnx.Options{Foreign: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := onnx.Export(&b, x.Graph, onnx.ExportOptions{}); err == nil || !strings.Contains(err.Error(), "the graph does not hold its attributes weights") {
+		t.Error(err)
+	}
+}
+
+// Operators of ai.onnx.ml are carried, and named where something must run them.
+func TestTraditionalOperators(t *testing.T) {
+	g := msg(nil).str(2, "g").raw(1, nodeOf("Scaler", []string{"x"}, []string{"s"}, floatsAttr("offset", 1, 1), floatsAttr("scale", 2, 2)).str(7, "ai.onnx.ml").str(3, "scale")).
+		raw(1, nodeOf("Relu", []string{"s"}, []string{"y"})).raw(11, infoOf("x", 1, 4, 2)).raw(12, infoOf("y", 1, 4, 2)).raw(13, infoOf("s", 1, 4, 2))
+	path := save(t, modelOf(g).raw(8, msg(nil).str(1, "ai.onnx.ml").num(2, 3)))
+	x, err := importFile(t, path, onnx.Options{Foreign: true})
+	if err != nil || len(x.Foreign) != 1 || x.Foreign[0] != 0 {
+		t.Fatalf("%v", err)
+	}
+	if _, err := importFile(t, path, onnx.Options{}); err == nil || !strings.Contains(err.Error(), "node 0 scale (ai.onnx.ml.Scaler): the operator is not known") {
+		t.Error(err)
 	}
 }

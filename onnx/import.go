@@ -25,6 +25,11 @@ type Options struct {
 	// Foreign carries nodes of the main graph that are not understood as ops of the graph that
 	// nothing computes (Imported.Foreign), where the model says the types of their results.
 	Foreign bool
+	// Carry has Foreign carry nodes, too, that are understood and have no static form.
+	Carry bool
+	// Given is what a graph reads from around it, and its inputs, whose types come before
+	// those that it says; nil for a name that nothing has. Types are static.
+	Given func(name string) *Given
 }
 
 // maxConst is how many bytes of a table of integers each program of a session may hold.
@@ -107,6 +112,8 @@ type Imported struct {
 	// Values are those of the graph that values of the main graph became, by name; what
 	// is known while importing has none until a node reads it.
 	Values map[string]*ir.Value
+	// Known are the elements of values that are known while importing, by name.
+	Known map[string]*eval.Tensor
 	// Foreign are the nodes of the model that are carried, and not understood.
 	Foreign []int
 	// Bound are inputs of the model whose elements (Options.Values) were read: the
@@ -131,7 +138,8 @@ type importer struct {
 	inline int // how deep functions and branches stand in each other
 	out    Imported
 	guards []guarded
-	part   bool // of a session, whose programs share large tables of integers as well
+	shared map[*Tensor]*ir.Value // variables of constants, which several calls of a function read
+	part   bool                  // of a session, whose programs share large tables of integers as well
 }
 
 // guarded is a value that comes of inputs and whose elements were read.
@@ -186,15 +194,30 @@ func (im *importer) main() error {
 	if v := im.m.Opsets[""]; v > newestOpset {
 		return Unsupported{Reason: fmt.Sprintf("operators of opset %d: the newest that is read is %d", v, newestOpset)}
 	}
-	s := &scope{vals: map[string]*value{}, opsets: im.m.Opsets}
 	g := im.m.Graph
+	s := &scope{vals: make(map[string]*value, len(g.Nodes)+len(g.Initializers)), opsets: im.m.Opsets}
 	if err := im.named(); err != nil {
 		return err
 	}
 	if err := im.initializers(g, s); err != nil {
 		return err
 	}
+	if im.o.Given != nil {
+		s.given = func(name string) *value {
+			g := im.o.Given(name)
+			if g == nil {
+				return nil
+			}
+			s.vals[name] = im.given(g)
+			return s.vals[name]
+		}
+	}
 	for _, x := range g.Inputs {
+		if im.o.Given != nil {
+			if v := s.given(x.Name); v != nil {
+				continue
+			}
+		}
 		if s.vals[x.Name] != nil && im.o.Values[x.Name] == nil && im.o.Shapes[x.Name] == nil {
 			continue // an initializer that a caller may replace, and does not
 		}
@@ -219,9 +242,12 @@ func (im *importer) main() error {
 	if err := im.nodes(g.Nodes, s); err != nil {
 		return err
 	}
-	im.out.Types, im.out.Values = map[string]ir.Type{}, map[string]*ir.Value{}
+	im.out.Types, im.out.Values, im.out.Known = make(map[string]ir.Type, len(s.vals)), make(map[string]*ir.Value, len(s.vals)), map[string]*eval.Tensor{}
 	for name, v := range s.vals {
 		im.out.Types[name] = v.typ
+		if v.k != nil && v.from == nil {
+			im.out.Known[name] = v.k
+		}
 		if v.v != nil {
 			im.out.Values[name] = v.v
 		}
@@ -234,6 +260,9 @@ func (im *importer) main() error {
 		v := s.find(x.Name)
 		if v == nil {
 			return fmt.Errorf("output %q: nothing computes it", x.Name)
+		}
+		if v.kind != "" {
+			return Unsupported{Reason: fmt.Sprintf("output %q is a %s, not a tensor", x.Name, v.kind), Data: true}
 		}
 		if v.v == nil && v.name == x.Name && !given[x.Name] {
 			v.name += ".value" // the result has the output's name
@@ -392,7 +421,7 @@ func opName(n *Node) string {
 }
 
 func (im *importer) node(n *Node, s *scope) error {
-	c := &call{im: im, n: n, s: s, b: im.b, opset: s.opsets[n.Domain]}
+	c := &call{im: im, n: n, s: s, b: im.b, opset: s.opsets[n.Domain], in: make([]*value, 0, len(n.In))}
 	for _, name := range n.In {
 		v := s.find(name)
 		if v == nil && name != "" {
@@ -432,7 +461,13 @@ func (im *importer) node(n *Node, s *scope) error {
 		}
 		v.typ = typ
 	}
+	before, done := *im.b, len(im.b.Graph().Body[ir.Forward])
 	outs, err := c.run(r)
+	if u, not := errors.AsType[Unsupported](err); not && u.Data && im.carries() && im.o.Carry {
+		*im.b = before // without the mistake, and what was built before it
+		im.b.Graph().Body[ir.Forward] = im.b.Graph().Body[ir.Forward][:done]
+		return im.foreign(c, u.Reason)
+	}
 	if err != nil {
 		return err
 	}
@@ -461,7 +496,13 @@ func (im *importer) operand(v *value) *ir.Value {
 		return v.v
 	}
 	if v.init != nil {
-		v.v = im.declare(v)
+		if v.v = im.shared[v.init]; v.v == nil {
+			v.v = im.declare(v)
+			if im.shared == nil {
+				im.shared = map[*Tensor]*ir.Value{}
+			}
+			im.shared[v.init] = v.v
+		}
 		return v.v
 	}
 	if e := v.k; e != nil {

@@ -18,6 +18,7 @@ type Model struct {
 	lent   map[string]*message // tensors of another model, whose place here is empty
 	path   string              // "" where it was not read from a file
 	unmap  func() error
+	others map[string]mapping // files beside it
 	closed bool
 }
 
@@ -105,7 +106,7 @@ type Dim struct {
 // Parse reads a model. Tensors of the model are slices of b, and where the
 // model is read from a file, at offsets in it.
 func Parse(b []byte) (*Model, error) {
-	m := &Model{Opsets: map[string]int64{}, src: message{b: b}}
+	m := &Model{Opsets: map[string]int64{}, src: message{b: b}, others: map[string]mapping{}}
 	if err := m.src.each(m.field); err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"ampc/internal/golden"
 	"ampc/onnx"
+	"ampc/onnx/host"
 )
 
 // docs/onnx-ops.md says what the table of rows says.
@@ -16,19 +17,38 @@ func TestOpsPage(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# ONNX operators\n\nWritten by a test from the importer's table (`go test ./onnx -run TestOpsPage -update`); the test fails when this page is stale.\n")
 	rows := onnx.Rows()
-	fmt.Fprintf(&b, "%d operators. All versions from the opset in the second column up to 24 are read; *not* says which uses are refused, by name and position.\n", len(rows))
-	b.WriteString("An operator that is not here, and is no function of the model's own, is refused likewise.\n\n")
-	b.WriteString("| operator | from opset | becomes | not |\n| --- | --- | --- | --- |\n")
+	fmt.Fprintf(&b, "%d operators are compiled. *Opsets* are those that are read; *not* says which uses are refused, by name and position;\n", len(rows))
+	b.WriteString("*written for* lists the ops of ours that `ampc export` writes with the operator, from the opset in brackets on. An operator that is not here,\nand is no function of the model's own, is carried or refused (see [onnx.md](onnx.md)).\n\n")
+	b.WriteString("| operator | opsets | becomes | not | written for |\n| --- | --- | --- | --- | --- |\n")
+	onHost := map[string]string{}
+	for _, d := range host.Docs() {
+		onHost[d.Op] = "run on the host: " + d.Why
+	}
+	line := func(name string, since int64, ours, not, exports string) {
+		opsets := fmt.Sprintf("%d to 24", since)
+		if strings.Contains(name, ".") {
+			opsets = "1" // of their own domain
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", name, opsets, ours, not, exports)
+	}
 	for _, r := range rows {
 		name := r.Op
 		if r.Domain != "" {
 			name = r.Domain + "." + r.Op
 		}
-		fmt.Fprintf(&b, "| `%s` | %d | %s | %s |\n", name, r.Since, r.Ours, r.Not)
+		not := r.Not
+		if why, both := onHost[r.Op]; both && r.Domain == "" {
+			not = strings.TrimPrefix(not+"; else "+why, "; else ")
+			delete(onHost, r.Op)
+		}
+		var exports []string
+		for _, e := range r.Exports {
+			exports = append(exports, fmt.Sprintf("`%s` (%d)", e.Op, e.Since))
+		}
+		line(name, r.Since, r.Ours, not, strings.Join(exports, ", "))
 	}
-	b.WriteString("\n## Ops that are written\n\nThe operator that an op is written with, from the opset on that is beside it; where there are two, the earlier one is written out in simple ones.\n\n| op | operator | from opset |\n| --- | --- | --- |\n")
-	for _, e := range onnx.Exports() {
-		fmt.Fprintf(&b, "| `%s` | `%s` | %d |\n", e.Op, e.To, max(e.Since, 13))
+	for _, op := range slices.Sorted(maps.Keys(onHost)) {
+		line(op, 1, onHost[op], "", "")
 	}
 	b.WriteString(`
 ## For all operators
@@ -37,7 +57,7 @@ func TestOpsPage(t *testing.T) {
 - Elements of double (f64) are computed in f32, where the CPU has no kernel for f64: products, windows, norms, losses, recurrences, attention, resizing.
 - A shape, an axis or a bound must be known before the model runs. It may be an initializer, a constant, the shape of a value,
   whatever is computed from these, or an input whose elements are given while importing.
-- Sequences, optionals, maps and sparse tensors are not read; neither are Loop and Scan.
+- Maps and sparse tensors are not read. What is run on the host is refused where a whole model is compiled at once, as for a dump.
 - All sizes are bound while importing.
 
 ## Test cases of the ONNX project that do not pass

@@ -120,6 +120,9 @@ func (n *NewNode) pieces() *pieces {
 	}
 	p.text(3, n.Name)
 	p.text(4, n.Op)
+	if n.Domain != "" {
+		p.text(7, n.Domain)
+	}
 	for _, a := range n.Attrs {
 		p.message(5, a.pieces())
 	}

@@ -51,7 +51,7 @@ func TestConvertQuantized(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, r, err := convert.Plan(m, x, passes.MixedF16())
+	e, r, err := convert.Plan(m, x, passes.MixedF16(), convert.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +25,8 @@ type row struct {
 	imp func(c *call) []*ir.Value
 	// values imports what is more than ops on tensors; imp is nil then.
 	values func(c *call) []*value
+	// exports are the ops of ours that are written with the operator, and how.
+	exports []export
 }
 
 type rowKey struct{ domain, op string }
@@ -37,6 +40,15 @@ var table = sync.OnceValue(func() map[rowKey]*row {
 			t[rowKey{r.domain, r.op}] = &r
 		}
 	}
+	rank := 0
+	for _, list := range [][]export{elementExports, shapeExports, indexExports, reduceExports, linearExports, windowExports, normExports, sequenceExports} {
+		for _, e := range list {
+			rank++
+			e.rank = rank
+			r := t[rowKey{"", e.to}] // what is written is read, too: a nil row would panic in every test
+			r.exports = append(r.exports, e)
+		}
+	}
 	return t
 })
 
@@ -45,13 +57,28 @@ type RowDoc struct {
 	Domain, Op string
 	Since      int64
 	Ours, Not  string
+	Exports    []ExportDoc
+}
+
+// ExportDoc is an op of ours that is written with an operator, from an opset on.
+type ExportDoc struct {
+	Op    ir.Op
+	Since int64
 }
 
 // Rows lists the operators that are understood, sorted by domain and name.
 func Rows() []RowDoc {
 	var out []RowDoc
 	for _, r := range table() {
-		out = append(out, RowDoc{r.domain, r.op, r.since, r.ours, r.not})
+		d := RowDoc{Domain: r.domain, Op: r.op, Since: r.since, Ours: r.ours, Not: r.not}
+		for _, e := range r.exports {
+			d.Exports = append(d.Exports, ExportDoc{e.op, max(e.since, leastOpset)})
+		}
+		slices.SortFunc(d.Exports, func(a, b ExportDoc) int {
+			return cmp.Or(strings.Compare(a.Op.String(), b.Op.String()), cmp.Compare(a.Since, b.Since))
+		})
+		d.Exports = slices.Compact(d.Exports)
+		out = append(out, d)
 	}
 	slices.SortFunc(out, func(a, b RowDoc) int {
 		return strings.Compare(a.Domain+" "+a.Op, b.Domain+" "+b.Op)

@@ -64,6 +64,9 @@ func convertCommand() *cobra.Command {
 	fl.StringVar(&policy, "policy", "mixed-f16", policyHelp+"; f32 copies the file")
 	fl.StringArrayVar(&set, "set", nil, setHelp)
 	fl.StringArrayVar(&keep, "keep", nil, "keep nodes in f32 whose results match `PATTERN`; may be repeated")
+	fl.StringArrayVar(&o.LowIO, "low-io", nil, "give inputs and outputs that match `PATTERN` the 16-bit dtype; may be repeated")
+	fl.StringArrayVar(&o.KeepIO, "keep-io", nil, "leave inputs and outputs that match `PATTERN` in f32, although --low-io names them; may be repeated")
+	fl.BoolVar(&o.External, "external", false, "write weights to a file beside the model, OUT.onnx.data")
 	fl.StringArrayVar(&data, "calibrate", nil, "`INPUTS` to find what must stay in f32: .npz or .safetensors files, or a folder of them, or folders of input_0.pb, input_1.pb, ...; or random for random inputs; may be repeated")
 	fl.StringVar(&save, "save-policy", "", "write the decisions to this policy `FILE`, which --policy reads")
 	fl.Float64Var(&o.MaxError, "max-error", 0, "keep nodes in f32 until no output's error exceeds this `SHARE` of its largest magnitude; 0: no limit")
@@ -90,10 +93,13 @@ func tellConversion(w io.Writer, r *ampc.ConvertReport, all bool) error {
 		if name == "" {
 			name = fmt.Sprintf("node %d", k.Index)
 		}
-		fmt.Fprintf(w, "  f32: %s (%s): %s\n", name, k.Op, k.Why)
+		fmt.Fprintf(w, "  f32: %s%s (%s): %s\n", k.Graph, name, k.Op, k.Why)
 	}
 	if r.Runs > 0 {
 		fmt.Fprintf(w, "%d assignments tried in %v\n", r.Runs, r.Took.Round(time.Millisecond))
+	}
+	if r.Unjudged {
+		fmt.Fprintln(w, "not run beside the source, as its weights are large: --input, --calibrate or --max-error does that")
 	}
 	for _, n := range r.Foreign {
 		fmt.Fprintf(w, "not compared with the source: node %d %s (%s): %s\n", n.Index, ir.Printable(n.Name), n.Op, n.Why)

@@ -11,7 +11,7 @@ import (
 
 // Report is what a conversion comes to.
 type Report struct {
-	Nodes   int // of the main graph
+	Nodes   int // of all graphs, and functions once
 	Low     int // that compute in 16 bits
 	Casts   int // that were added
 	Weights int // initializers that are stored in 16 bits
@@ -20,64 +20,74 @@ type Report struct {
 
 // Kept is a node that computes in f32 although it has floating-point operands.
 type Kept struct {
-	Index    int
+	Graph    string // where it is, "" for the main graph
+	Index    int    // among the nodes there
 	Name, Op string
 	Why      string
 }
 
-// convertPlan is a model being converted.
-type convertPlan struct {
-	m      *onnx.Model
-	x      *onnx.Imported
-	low    ir.DType
-	opset  int64
-	half   []bool // nodes that compute in 16 bits
-	free   []bool // nodes that may do either
-	spill  []bool // nodes whose results may leave the range of 16 bits
-	report *Report
+// Options say more than a policy does.
+type Options struct {
+	// Low says which inputs and outputs take the 16-bit dtype; nil: none do.
+	Low func(name string) bool
+}
 
-	from   map[string]int          // the node that makes a value
-	inits  map[string]*onnx.Tensor // initializers and constants that may be stored in 16 bits
-	consts map[string]int          // the nodes of these constants
-	needed map[string]bool         // values that keep their names and types: outputs, and what branches read
-	names  map[string]bool         // all there are
-	lowAs  map[string]string       // names of values in 16 bits
-	wideAs map[string]string       // names of 16-bit values in f32
-	edit   *onnx.Edit
+// convertPlan is one unit of a model being converted.
+type convertPlan struct {
+	u        *unit
+	m        *onnx.Model
+	x        *onnx.Imported
+	low      ir.DType
+	opset    int64
+	half     []bool // nodes that compute in 16 bits
+	free     []bool // nodes that may do either
+	spill    []bool // nodes whose results may leave the range of 16 bits
+	seen     []bool // nodes that are more than elements known while importing
+	products []bool // nodes that multiply matrices: 16 bits are made for them
+	why      []string
+	report   *Report
+
+	from    map[string]int          // the node that makes a value
+	inits   map[string]*onnx.Tensor // initializers and constants that may be stored in 16 bits
+	consts  map[string]int          // the nodes of these constants
+	needed  map[string]bool         // values that keep their names and types: outputs, and what branches read
+	given   map[string]bool         // inputs that come in 16 bits
+	asked   map[string]bool         // outputs that are wanted in 16 bits
+	spilled map[string]bool         // operands of a function that may leave the range of 16 bits
+	up      *convertPlan            // of the graph around it
+	asleep  bool                    // it stays as it is
+	recast  map[string]int          // results of the model's own casts to f32, which may as well make 16 bits
+	names   map[string]bool         // all there are, in all units
+	lowAs   map[string]string       // names of values in 16 bits
+	wideAs  map[string]string       // names of 16-bit values in f32
+	edit    *onnx.Edit
 }
 
 // Plan decides for the model m, imported as x, under a policy with a 16-bit dtype.
 // The edit is empty where the policy has none.
-func Plan(m *onnx.Model, x *onnx.Imported, policy passes.Policy) (*onnx.Edit, *Report, error) {
-	p := newPlan(m, x, policy)
-	if p.low == ir.Invalid {
-		return p.edit, p.report, nil
+func Plan(m *onnx.Model, x *onnx.Imported, policy passes.Policy, o Options) (*onnx.Edit, *Report, error) {
+	if policy.Low == ir.Invalid {
+		return &onnx.Edit{}, &Report{Nodes: len(m.Graph.Nodes)}, nil
 	}
-	if p.opset > 0 && p.opset < LeastOpset(p.low) {
-		return nil, nil, fmt.Errorf("%s needs opset %d, the model has %d", p.low, LeastOpset(p.low), p.opset)
+	if opset := m.Opsets[""]; opset > 0 && opset < LeastOpset(policy.Low) {
+		return nil, nil, fmt.Errorf("%s needs opset %d, the model has %d", policy.Low, LeastOpset(policy.Low), opset)
 	}
-	why, err := p.decide(policy)
+	s := findUnits(m, x)
+	plans, err := s.decide(policy, o)
 	if err != nil {
 		return nil, nil, err
 	}
-	p.index()
-	if err := p.veto(why); err != nil {
-		return nil, nil, err
-	}
-	p.spread(why)
-	p.price(why)
-	p.tell(why)
-	if err := p.store(); err != nil {
-		return nil, nil, err
-	}
-	p.rename()
-	return p.edit, p.report, nil
+	return s.edit(plans)
 }
 
-func newPlan(m *onnx.Model, x *onnx.Imported, policy passes.Policy) *convertPlan {
-	return &convertPlan{m: m, x: x, low: policy.Low, opset: m.Opsets[""], report: &Report{Nodes: len(m.Graph.Nodes)},
-		from: map[string]int{}, inits: map[string]*onnx.Tensor{}, consts: map[string]int{}, needed: map[string]bool{}, names: map[string]bool{}, lowAs: map[string]string{}, wideAs: map[string]string{},
-		edit: &onnx.Edit{Rename: map[int]func(string, bool) string{}, After: map[int][]onnx.NewNode{}, Tensors: map[string]onnx.NewTensor{}, Values: map[int]onnx.NewTensor{}, DTypes: map[string]onnx.DataType{}}}
+func newPlan(u *unit, policy passes.Policy) *convertPlan {
+	n := len(u.m.Graph.Nodes)
+	return &convertPlan{u: u, m: u.m, x: u.x, low: policy.Low, opset: u.m.Opsets[""], report: &Report{Nodes: n},
+		half: make([]bool, n), free: make([]bool, n), spill: make([]bool, n), seen: make([]bool, n), products: make([]bool, n), why: make([]string, n),
+		from: map[string]int{}, inits: map[string]*onnx.Tensor{}, consts: map[string]int{}, needed: map[string]bool{}, given: map[string]bool{}, asked: map[string]bool{},
+		spilled: map[string]bool{}, recast: map[string]int{}, names: map[string]bool{}, lowAs: map[string]string{}, wideAs: map[string]string{},
+		edit: &onnx.Edit{Rename: map[int]func(string, bool) string{}, Nodes: map[int]onnx.NodeEdit{}, After: map[int][]onnx.NewNode{}, Tensors: map[string]onnx.NewTensor{}, Values: map[int]onnx.NewTensor{},
+			DTypes: map[string]onnx.DataType{}, Graphs: map[*onnx.Graph]*onnx.Edit{}, Functions: map[*onnx.Function]*onnx.Edit{}}}
 }
 
 // LeastOpset is the opset from which operators take a 16-bit dtype.
@@ -93,8 +103,7 @@ var before = []string{"recognize", "canon", "padding", "layout", "cluster", "vie
 
 // decide runs the passes, and says for each node whether it computes in 16
 // bits, or why it does not.
-func (p *convertPlan) decide(policy passes.Policy) (why []string, err error) {
-	rules := policy.Rules
+func (p *convertPlan) decide(policy passes.Policy) error {
 	policy.Eager, policy.Cast, policy.Rules = true, true, nil
 	g, at := p.x.Graph.CloneMap()
 	c := passes.Config{Policy: policy, Compiling: passes.Compiling{Disable: before}, Debugging: passes.Debugging{Until: "amp"}}
@@ -102,52 +111,73 @@ func (p *convertPlan) decide(policy passes.Policy) (why []string, err error) {
 		c.Outputs = append(c.Outputs, passes.Output{Value: at[y.Value]})
 	}
 	if err := passes.Run(g, c); err != nil {
-		return nil, err
+		return err
 	}
 	n := len(p.m.Graph.Nodes)
-	p.half, p.free, p.spill, why = make([]bool, n), make([]bool, n), make([]bool, n), make([]string, n)
-	seen := make([]bool, n)
+	closed := make([]bool, n) // some of what it became computes in f32
 	for _, x := range g.Nodes {
 		i := x.Pos.Line
 		if x.Why.Has(ir.MarkInserted) || i < 0 || i >= n || x.Pos.File == "" {
 			continue
 		}
-		if !seen[i] {
-			seen[i], p.half[i], p.free[i] = true, true, true
+		if !p.seen[i] {
+			p.seen[i], p.half[i], p.free[i] = true, true, true
 		}
 		class := x.Def().Class
+		p.products[i] = p.products[i] || class == ir.Low
 		unsafe := class == ir.Keep && !safe[p.m.Graph.Nodes[i].Op]
-		p.free[i] = p.free[i] && !unsafe && !decided[x.Why.Cause] && class != ir.Low && class != ir.Fixed
+		free := !unsafe && !decided[x.Why.Cause] && class != ir.Low && class != ir.Fixed
+		p.free[i] = p.free[i] && free
 		p.spill[i] = p.spill[i] || unsafe
 		reason := p.wide(x)
 		if reason == "" && unsafe {
 			reason = fmt.Sprintf("%s: %s", x.Def().Name, x.Def().Why)
 		}
 		if reason != "" {
+			closed[i] = closed[i] || !free
 			p.half[i] = false
-			if why[i] == "" {
-				why[i] = reason
+			if p.why[i] == "" {
+				p.why[i] = reason
 			}
 		}
 	}
-	if err := p.pinned(rules, why); err != nil {
-		return nil, err
+	for i := range p.u.calls { // of several nodes
+		open := p.seen[i] && !closed[i]
+		p.half[i], p.free[i] = open && p.products[i], open && !p.products[i]
 	}
+	p.folded()
+	return nil
+}
+
+// legal keeps f32 what has no 16-bit form, and what a cast of the model's own put into f32.
+func (p *convertPlan) legal() {
+	exact := p.exact()
 	for i, node := range p.m.Graph.Nodes {
-		if !p.allowed(node) {
-			p.free[i] = false
-			if p.half[i] {
-				p.half[i], why[i] = false, "this version of the operator has no 16-bit form"
+		reason := ""
+		switch {
+		case !p.allowed(node, i):
+			reason = "this version of the operator has no 16-bit form"
+			if p.u.calls[i] != nil {
+				reason = "what it calls computes in f32 at its ends"
 			}
+		case exact[i]:
+			reason = "integers are made of its result"
+		case !p.products[i]:
+			reason = p.widened(node)
+		}
+		if reason == "" {
+			continue
+		}
+		p.free[i] = false
+		if p.half[i] {
+			p.half[i], p.why[i] = false, reason
 		}
 	}
-	return why, nil
 }
 
 // pinned applies a policy's rules to the nodes whose results they name: the last that
-// matches wins. One that names nothing is an error.
-func (p *convertPlan) pinned(rules []passes.Rule, why []string) error {
-	used := make([]bool, len(rules))
+// matches wins.
+func (p *convertPlan) pinned(rules []passes.Rule, used []bool) {
 	for i, n := range p.m.Graph.Nodes {
 		for k, r := range rules {
 			if !slices.ContainsFunc(n.Out, func(y string) bool { return y != "" && passes.Matches(r.Pattern, y) }) {
@@ -156,11 +186,15 @@ func (p *convertPlan) pinned(rules []passes.Rule, why []string) error {
 			used[k] = true
 			low := r.Pin == ir.PinLow
 			if p.half[i] = low && p.floats(n); !p.half[i] && p.floats(n) {
-				why[i] = fmt.Sprintf("the policy keeps %s", r.Pattern)
+				p.why[i] = fmt.Sprintf("the policy keeps %s", r.Pattern)
 			}
 			p.free[i], p.spill[i] = false, !low && p.spill[i]
 		}
 	}
+}
+
+// idle is the error of a rule that was not used.
+func idle(rules []passes.Rule, used []bool) error {
 	if k := slices.Index(used, false); k >= 0 {
 		return fmt.Errorf("the policy's pattern %q names no result of a node", rules[k].Pattern)
 	}
@@ -193,7 +227,7 @@ func (p *convertPlan) wide(x *ir.Node) string {
 // never are operators without a 16-bit form, before the opset that is given; 0: in all.
 var never = map[string]int64{
 	"Celu": 0, "MeanVarianceNormalization": 0, "CumSum": 14, "Range": 0, "ConstantOfShape": 0, "Constant": 0, "EyeLike": 0, "Cast": 0, "CastLike": 0, "If": 0,
-	"Max": 8, "Min": 8, "Erf": 9, "Attention": 0, "RotaryEmbedding": 0,
+	"Max": 8, "Min": 8, "Erf": 9, "Attention": 0, "RotaryEmbedding": 0, "QuantizeLinear": 0, "DequantizeLinear": 0, "DynamicQuantizeLinear": 0, "QLinearConv": 0, "QLinearMatMul": 0,
 }
 
 // notBF16 are operators that do not take bf16 in opset 22.
@@ -211,8 +245,11 @@ var safe = map[string]bool{
 
 // allowed reports whether the operator takes 16 bits, and all its results may
 // be of them.
-func (p *convertPlan) allowed(n *onnx.Node) bool {
-	if n.Domain != "" || calls(p.m, n) || p.low == ir.BF16 && notBF16[n.Op] {
+func (p *convertPlan) allowed(n *onnx.Node, i int) bool {
+	if f := p.u.calls[i]; f != nil {
+		return f.low
+	}
+	if n.Domain != "" || p.low == ir.BF16 && notBF16[n.Op] {
 		return false
 	}
 	if least, ok := never[n.Op]; ok && (least == 0 || p.opset < least) {
@@ -246,7 +283,7 @@ func (p *convertPlan) stays(n *onnx.Node, i int) bool {
 }
 
 // index finds where values come from and which must stay as they are.
-func (p *convertPlan) index() {
+func (p *convertPlan) index(o Options) {
 	g := p.m.Graph
 	inputs := map[string]bool{}
 	for _, x := range g.Inputs {
@@ -259,6 +296,7 @@ func (p *convertPlan) index() {
 		}
 	}
 	for i, n := range g.Nodes {
+		p.names[n.Name] = true
 		for _, y := range n.Out {
 			p.from[y], p.names[y] = i, true
 		}
@@ -271,8 +309,33 @@ func (p *convertPlan) index() {
 			}
 		}
 	}
+	p.ends(o)
+	for i, n := range g.Nodes {
+		if n.Op != "Cast" || n.Domain != "" || len(n.In) != 1 || len(n.Out) != 1 || p.needed[n.Out[0]] {
+			continue
+		}
+		if d := p.x.Types[n.In[0]].DType; p.float(n.Out[0]) && !d.Low() {
+			p.recast[n.Out[0]] = i
+		}
+	}
+}
+
+// ends says which inputs and outputs are in 16 bits: none, but those that were asked
+// for, and all of a function that takes and gives 16 bits.
+func (p *convertPlan) ends(o Options) {
+	g := p.m.Graph
+	main := p.u.path == ""
+	low := func(name string) bool {
+		return p.x.Types[name].DType == ir.F32 && (main && o.Low != nil && o.Low(name) || p.u.fn != nil && p.u.fn.low)
+	}
+	for _, x := range g.Inputs {
+		p.given[x.Name] = low(x.Name) && !slices.ContainsFunc(g.Initializers, func(t *onnx.Tensor) bool { return t.Name == x.Name })
+	}
 	for _, y := range g.Outputs {
-		p.needed[y.Name] = true
+		_, made := p.from[y.Name]
+		if p.asked[y.Name] = made && low(y.Name); !p.asked[y.Name] {
+			p.needed[y.Name] = true
+		}
 	}
 }
 
@@ -296,7 +359,7 @@ func (p *convertPlan) captured(g *onnx.Graph) {
 }
 
 // veto keeps nodes f32 that read a weight which 16 bits do not hold.
-func (p *convertPlan) veto(why []string) error {
+func (p *convertPlan) veto() error {
 	for i, n := range p.m.Graph.Nodes {
 		for k, name := range n.In {
 			t := p.inits[name]
@@ -315,20 +378,20 @@ func (p *convertPlan) veto(why []string) error {
 				reason = fmt.Sprintf("its operand %q is %g, the least of %s is %g", name, most, p.low, p.low.SmallestSubnormal())
 			}
 			if reason != "" {
-				p.half[i], p.free[i], p.spill[i], why[i] = false, false, true, reason
+				p.half[i], p.free[i], p.spill[i], p.why[i] = false, false, true, reason
 			}
 		}
 	}
 	return nil
 }
 
-func (p *convertPlan) tell(why []string) {
+func (p *convertPlan) tell() {
 	for i, n := range p.m.Graph.Nodes {
 		switch {
 		case p.half[i]:
 			p.report.Low++
-		case why[i] != "":
-			p.report.Kept = append(p.report.Kept, Kept{i, n.Name, n.Op, why[i]})
+		case p.why[i] != "" && p.u.kids[i] == nil:
+			p.report.Kept = append(p.report.Kept, Kept{p.u.path, i, n.Name, n.Op, p.why[i]})
 		}
 	}
 }

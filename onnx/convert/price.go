@@ -1,6 +1,9 @@
 package convert
 
 import (
+	"maps"
+	"slices"
+
 	"ampc/ir"
 	"ampc/onnx"
 	"ampc/passes/plan"
@@ -13,7 +16,7 @@ const launch = 1 << 12
 // price decides the nodes that are free, so that the model moves the fewest
 // bytes, casts included. In ONNX every node is a kernel of its own, whose operands
 // and results are of one type.
-func (p *convertPlan) price(why []string) {
+func (p *convertPlan) price() {
 	w := plan.New()
 	choices := make([]plan.Choice, len(p.half))
 	for i := range choices {
@@ -36,7 +39,10 @@ func (p *convertPlan) price(why []string) {
 		id, ok := tensors[name]
 		if !ok {
 			stored := plan.F32
-			if p.inits[name] != nil {
+			_, cast := p.recast[name]
+			if p.given[name] {
+				stored = plan.Low
+			} else if p.inits[name] != nil || cast {
 				if !p.needed[name] {
 					stored = w.Choose()
 				}
@@ -56,16 +62,22 @@ func (p *convertPlan) price(why []string) {
 			}
 		}
 		for _, name := range n.Out {
+			takes := choices[i]
+			if _, cast := p.recast[name]; cast {
+				takes = plan.AsStored
+			}
 			if id, bytes, ok := tensor(name); ok {
-				c.Ports = append(c.Ports, plan.Port{Tensor: id, Write: true, Bytes: bytes, Takes: choices[i]})
+				c.Ports = append(c.Ports, plan.Port{Tensor: id, Write: true, Bytes: bytes, Takes: takes})
 			}
 		}
 		w.Clusters = append(w.Clusters, c)
 	}
 	caller := plan.Cluster{Name: "caller", Times: 1, Outside: true}
-	for name := range p.needed {
-		if id, bytes, ok := tensor(name); ok {
-			caller.Ports = append(caller.Ports, plan.Port{Tensor: id, Bytes: bytes, Takes: plan.F32})
+	for takes, names := range []map[string]bool{plan.F32: p.needed, plan.Low: p.asked} {
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			if id, bytes, ok := tensor(name); ok && names[name] {
+				caller.Ports = append(caller.Ports, plan.Port{Tensor: id, Bytes: bytes, Takes: plan.Choice(takes)})
+			}
 		}
 	}
 	w.Clusters = append(w.Clusters, caller)
@@ -74,8 +86,8 @@ func (p *convertPlan) price(why []string) {
 		if !p.free[i] {
 			continue
 		}
-		if p.half[i] = r.Low(c); !p.half[i] && why[i] == "" {
-			why[i] = "16 bits would cost more casts than they save"
+		if p.half[i] = r.Low(c); !p.half[i] && p.why[i] == "" {
+			p.why[i] = "16 bits would cost more casts than they save"
 		}
 	}
 }

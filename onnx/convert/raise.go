@@ -37,72 +37,105 @@ type raising struct {
 	seen map[string]bool
 }
 
+// unread are operators that are read by none of the importer's rows and mean the same
+// in all opsets from the one that is given.
+var unread = map[string]int64{
+	"Loop": 1, "Scan": 9, "NonZero": 9, "Compress": 9, "Unique": 11, "NonMaxSuppression": 10, "SequenceEmpty": 11, "SequenceConstruct": 11, "SequenceAt": 11, "SequenceInsert": 11,
+	"SequenceErase": 11, "SequenceLength": 11, "SequenceMap": 17, "SplitToSequence": 11, "ConcatFromSequence": 11, "Optional": 15, "OptionalHasElement": 15, "OptionalGetElement": 15,
+}
+
 // Raise gives the model m, imported as x, the operators of a later opset, and every
-// node the form that it has there. The tensors of the result are those of m.
+// node the form that it has there, in functions and graphs of nodes as well. The
+// tensors of the result are those of m.
 func Raise(m *onnx.Model, x *onnx.Imported, opset int64) (*onnx.Model, error) {
 	from := m.Opsets[""]
-	if from < 7 {
-		return nil, fmt.Errorf("opset %d is not raised to %d: before 7 operands broadcast by attributes", from, opset)
+	refuse := func(format string, args ...any) (*onnx.Model, error) {
+		return nil, fmt.Errorf("opset %d is not raised to %d: %s", from, opset, fmt.Sprintf(format, args...))
 	}
-	r := &raising{m: m, x: x, seen: map[string]bool{}, edit: &onnx.Edit{Opset: opset, Nodes: map[int]onnx.NodeEdit{}, Before: map[int][]onnx.NewNode{}, After: map[int][]onnx.NewNode{}}}
-	for i, n := range m.Graph.Nodes {
-		for _, y := range n.Out {
-			r.seen[y] = true
+	if from < 7 {
+		return refuse("before 7 operands broadcast by attributes")
+	}
+	s := findUnits(m, x)
+	seen, edits := map[string]bool{}, map[*unit]*onnx.Edit{}
+	for _, u := range s.all {
+		for _, n := range u.m.Graph.Nodes {
+			for _, y := range n.Out {
+				seen[y] = true
+			}
 		}
-		if n.Domain == "" && !onnx.Known(n.Op) && !calls(m, n) {
-			return nil, fmt.Errorf("opset %d is not raised to %d: whether node %d (%s) means the same there is not known", from, opset, i, n.Op)
-		}
-		if why := nested(n, from, opset); why != "" {
-			return nil, fmt.Errorf("opset %d is not raised to %d: node %d: %s", from, opset, i, why)
-		}
-		for _, a := range adapts[n.Op] {
-			if n.Domain != "" || a.since <= from || a.since > opset {
+	}
+	for _, u := range s.all {
+		r := &raising{m: u.m, x: u.x, seen: seen, edit: &onnx.Edit{Nodes: map[int]onnx.NodeEdit{}, Before: map[int][]onnx.NewNode{}, After: map[int][]onnx.NewNode{}, Graphs: map[*onnx.Graph]*onnx.Edit{}, Functions: map[*onnx.Function]*onnx.Edit{}}}
+		edits[u] = r.edit
+		for i, n := range u.m.Graph.Nodes {
+			if u.calls[i] != nil || n.Domain != "" {
 				continue
 			}
-			if why := a.write(r, i, n); why != "" {
-				return nil, fmt.Errorf("opset %d is not raised to %d: node %d (%s): %s", from, opset, i, n.Op, why)
+			if since, ok := unread[n.Op]; !onnx.Known(n.Op) && !(ok && since <= from) {
+				return refuse("whether %snode %d (%s) means the same there is not known", u.path, i, n.Op)
+			}
+			for _, k := range u.kids[i] {
+				if why := changes(k, from, opset); why != "" {
+					return refuse("%snode %d: %s", u.path, i, why)
+				}
+			}
+			for _, a := range adapts[n.Op] {
+				if a.since <= from || a.since > opset {
+					continue
+				}
+				if why := a.write(r, i, n); why != "" {
+					return refuse("%snode %d (%s): %s", u.path, i, n.Op, why)
+				}
+			}
+		}
+	}
+	main := edits[s.all[0]]
+	for _, u := range slices.Backward(s.all) {
+		for _, kids := range u.kids {
+			for _, k := range kids {
+				if k.unit != nil && !edits[k.unit].Empty() {
+					edits[u].Graphs[k.g] = edits[k.unit]
+				}
 			}
 		}
 	}
 	for _, f := range m.Functions {
-		for _, n := range f.Nodes {
-			if why := changes(n, from, opset); why != "" {
-				return nil, fmt.Errorf("opset %d is not raised to %d: function %q: %s", from, opset, f.Name, why)
-			}
+		known := s.functions[f]
+		switch {
+		case f.Opsets[""] == 0 || f.Opsets[""] >= opset:
+		case known == nil:
+			main.Functions[f] = &onnx.Edit{} // nothing calls it
+		case known.unit == nil:
+			return refuse("the types in function %q are not known", f.Name)
+		default:
+			main.Functions[f] = edits[known.unit]
+		}
+		if e := main.Functions[f]; e != nil {
+			e.Opset = opset
 		}
 	}
-	return m.Edited(r.edit)
+	main.Opset = opset
+	return m.Edited(main)
 }
 
-// changes says that a node which is not adapted would have to be.
-func changes(n *onnx.Node, from, to int64) string {
-	if n.Domain != "" {
+// changes says that a node of a graph whose types are not known would have to be adapted.
+func changes(k kid, from, to int64) string {
+	if k.unit != nil {
 		return ""
 	}
-	if slices.ContainsFunc(adapts[n.Op], func(a adapt) bool { return a.since > from && a.since <= to }) {
-		return fmt.Sprintf("%s has another form there", n.Op)
-	}
-	return nested(n, from, to)
-}
-
-// nested is changes for the graphs in attributes of n.
-func nested(n *onnx.Node, from, to int64) string {
-	for _, a := range n.Attrs {
-		if a.G == nil {
-			continue
+	for _, n := range k.g.Nodes {
+		if n.Domain == "" && slices.ContainsFunc(adapts[n.Op], func(a adapt) bool { return a.since > from && a.since <= to }) {
+			return fmt.Sprintf("its branch: %s has another form there, and its types are not known", n.Op)
 		}
-		for _, k := range a.G.Nodes {
-			if why := changes(k, from, to); why != "" {
-				return "its branch: " + why
+		for _, a := range n.Attrs {
+			if a.G != nil {
+				if why := changes(kid{g: a.G}, from, to); why != "" {
+					return why
+				}
 			}
 		}
 	}
 	return ""
-}
-
-// calls reports whether n calls a function of the model's own.
-func calls(m *onnx.Model, n *onnx.Node) bool {
-	return slices.ContainsFunc(m.Functions, func(f *onnx.Function) bool { return f.Name == n.Op && f.Domain == n.Domain })
 }
 
 func attr(n *onnx.Node, name string) *onnx.Attribute {

@@ -39,7 +39,16 @@ func (p *convertPlan) fresh(name string) string {
 // is an input or an initializer.
 func (p *convertPlan) cast(value, from, to string, d onnx.DataType) {
 	p.report.Casts++
-	n := onnx.NewNode{Name: to, Op: "Cast", In: []string{from}, Out: []string{to}, Attrs: []onnx.NewAttr{{Name: "to", Value: int64(d)}}}
+	name := to
+	if to == value {
+		name = p.fresh(to + ".cast")
+	}
+	n := onnx.NewNode{Name: name, Op: "Cast", In: []string{from}, Out: []string{to}, Attrs: []onnx.NewAttr{{Name: "to", Value: int64(d)}}}
+	made := to
+	if made == value {
+		made = from
+	}
+	p.edit.Infos = append(p.edit.Infos, onnx.NewInfo{Name: made, Like: value, DType: p.typeOf(made == to, d)})
 	if i, made := p.from[value]; made {
 		p.edit.After[i] = append(p.edit.After[i], n)
 	} else {
@@ -47,8 +56,19 @@ func (p *convertPlan) cast(value, from, to string, d onnx.DataType) {
 	}
 }
 
-// made reports whether a node makes the value in 16 bits.
+// typeOf is the type of a new value: of what a cast to d makes, or of what it reads.
+func (p *convertPlan) typeOf(made bool, d onnx.DataType) onnx.DataType {
+	if made == (d == float) {
+		return float
+	}
+	return p.lowType()
+}
+
+// made reports whether the value is made in 16 bits, or comes in them.
 func (p *convertPlan) made(name string) bool {
+	if p.given[name] {
+		return true
+	}
 	i, ok := p.from[name]
 	return ok && p.half[i] && p.x.Types[name].DType == ir.F32
 }
@@ -83,30 +103,19 @@ func (p *convertPlan) store() error {
 		p.lowAs[name] = name
 		p.report.Weights++
 	}
+	for name, i := range p.recast {
+		if read[name] && !wide[name] {
+			p.edit.Nodes[i] = onnx.NodeEdit{Drop: []string{"to"}, Attrs: []onnx.NewAttr{{Name: "to", Value: int64(p.lowType())}}}
+			p.edit.DTypes[name], p.lowAs[name] = p.lowType(), name
+		}
+	}
 	return nil
 }
 
 // rename gives every node the names of its operands and results in the type it
 // takes, and adds the casts.
 func (p *convertPlan) rename() {
-	suffix := "." + p.low.String()
-	for i, n := range p.m.Graph.Nodes { // what is made in 16 bits
-		if !p.half[i] {
-			continue
-		}
-		for _, y := range n.Out {
-			if p.x.Types[y].DType != ir.F32 {
-				continue
-			}
-			p.lowAs[y] = y
-			if p.needed[y] {
-				p.lowAs[y], p.wideAs[y] = p.fresh(y+suffix), y
-				p.cast(y, p.lowAs[y], y, float)
-			} else {
-				p.edit.DTypes[y] = p.lowType()
-			}
-		}
-	}
+	p.results()
 	for i, n := range p.m.Graph.Nodes {
 		in := map[string]string{}
 		for k, name := range n.In {
@@ -119,6 +128,8 @@ func (p *convertPlan) rename() {
 		for _, y := range n.Out {
 			if p.made(y) {
 				out[y] = p.lowAs[y]
+			} else if p.asked[y] {
+				out[y] = p.wideAs[y]
 			}
 		}
 		p.edit.Rename[i] = func(name string, isIn bool) string {
@@ -133,6 +144,32 @@ func (p *convertPlan) rename() {
 		}
 		if same(in) && same(out) {
 			delete(p.edit.Rename, i)
+		}
+	}
+}
+
+// results names what is made or comes in 16 bits, and what is asked for in them.
+func (p *convertPlan) results() {
+	suffix := "." + p.low.String()
+	for name, on := range p.given {
+		if on {
+			p.lowAs[name], p.edit.DTypes[name] = name, p.lowType()
+		}
+	}
+	for i, n := range p.m.Graph.Nodes {
+		for _, y := range n.Out {
+			switch {
+			case !p.float(y):
+			case p.half[i] && p.needed[y]:
+				p.lowAs[y], p.wideAs[y] = p.fresh(y+suffix), y
+				p.cast(y, p.lowAs[y], y, float)
+			case p.half[i]:
+				p.lowAs[y], p.edit.DTypes[y] = y, p.lowType()
+			case p.asked[y]:
+				p.lowAs[y], p.wideAs[y] = y, p.fresh(y+".f32")
+				p.edit.DTypes[y] = p.lowType()
+				p.cast(y, p.wideAs[y], y, p.lowType())
+			}
 		}
 	}
 }
@@ -170,6 +207,9 @@ func (p *convertPlan) operand(n *onnx.Node, i, k int, name string) string {
 		}
 		return name
 	case wantLow:
+		if x := p.before(name); x != "" && p.x.Types[x].DType == p.low {
+			return x
+		}
 		if p.lowAs[name] == "" {
 			p.lowAs[name] = p.fresh(name + "." + p.low.String())
 			if t := p.inits[name]; t != nil && elements(t) <= maxTwice {
@@ -179,7 +219,7 @@ func (p *convertPlan) operand(n *onnx.Node, i, k int, name string) string {
 			}
 		}
 		return p.lowAs[name]
-	case p.made(name):
+	case p.made(name) || p.asked[name]:
 		if p.wideAs[name] == "" {
 			p.wideAs[name] = p.fresh(name + ".f32")
 			p.cast(name, p.lowAs[name], p.wideAs[name], float)

@@ -15,13 +15,13 @@ var bounded = map[string]bool{
 // results of kept ops (exp, powers, sums) and squares, up to a product or an
 // operator that is bounded. A norm or a softmax that is written out stays f32 as
 // a whole so, and a mask of the lowest f32 does not become −Inf.
-func (p *convertPlan) spread(why []string) {
+func (p *convertPlan) spread() {
 	if p.low != ir.F16 {
 		return // bf16 has the range of f32
 	}
 	for i, n := range p.m.Graph.Nodes {
 		if n.Op == "Mul" && len(n.In) == 2 && n.In[0] == n.In[1] && p.free[i] {
-			p.half[i], p.free[i], p.spill[i], why[i] = false, false, true, "a square may leave the range of f16"
+			p.half[i], p.free[i], p.spill[i], p.why[i] = false, false, true, "a square may leave the range of f16"
 		}
 	}
 	for again := true; again; {
@@ -30,7 +30,7 @@ func (p *convertPlan) spread(why []string) {
 			if !p.free[i] || !p.readsSpill(n) {
 				continue
 			}
-			p.half[i], p.free[i], why[i] = false, false, "reads what may leave the range of f16"
+			p.half[i], p.free[i], p.why[i] = false, false, "reads what may leave the range of f16"
 			p.spill[i] = !bounded[n.Op]
 			again = true
 		}
@@ -39,9 +39,18 @@ func (p *convertPlan) spread(why []string) {
 
 func (p *convertPlan) readsSpill(n *onnx.Node) bool {
 	for _, name := range n.In {
-		if i, made := p.from[name]; made && p.spill[i] && p.x.Types[name].DType == ir.F32 {
+		if p.spills(name) {
 			return true
 		}
 	}
 	return false
+}
+
+// spills reports whether a value may leave the range of 16 bits.
+func (p *convertPlan) spills(name string) bool {
+	i, made := p.from[name]
+	if !made {
+		return p.spilled[name] || p.up != nil && p.up.spills(name)
+	}
+	return p.spill[i] && p.float(name)
 }

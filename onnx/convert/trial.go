@@ -21,31 +21,35 @@ type Trial struct {
 	// Fixed why it does, where it reads f32.
 	Flags, Fixed []string
 
-	p *convertPlan
+	units *units
+	p     *convertPlan
 }
 
 // NewTrial makes the trial of m, imported as x, under a policy with a 16-bit dtype.
 // What the policy's rules keep stays f32.
 func NewTrial(m *onnx.Model, x *onnx.Imported, policy passes.Policy) (*Trial, error) {
-	p := newPlan(m, x, policy)
-	p.index()
+	s := findUnits(m, x)
+	plans, err := s.decide(policy, Options{}) // which functions take 16 bits
+	if err != nil {
+		return nil, err
+	}
+	p := newPlan(s.all[0], policy)
+	p.products = plans[0].products
+	p.index(Options{})
 	n := len(m.Graph.Nodes)
-	p.half, p.free, p.spill = make([]bool, n), make([]bool, n), make([]bool, n)
-	t := &Trial{Flags: make([]string, n), Fixed: make([]string, n), p: p}
+	t := &Trial{Flags: make([]string, n), units: s, p: p}
+	p.place()
 	for i, node := range m.Graph.Nodes {
-		switch p.half[i] = p.allowed(node); {
-		case !p.half[i] && p.floats(node):
-			t.Fixed[i] = "this version of the operator has no 16-bit form"
-		case p.half[i]:
-			p.free[i] = true
-		}
+		p.half[i] = p.seen[i] && p.floats(node) || p.free[i]
+		p.free[i] = p.half[i]
 	}
-	if err := p.pinned(policy.Rules, t.Fixed); err != nil {
+	used := make([]bool, len(policy.Rules))
+	p.pinned(policy.Rules, used)
+	p.legal()
+	if err := p.veto(); err != nil {
 		return nil, err
 	}
-	if err := p.veto(t.Fixed); err != nil {
-		return nil, err
-	}
+	t.Fixed = p.why
 	for i := range n {
 		if p.half[i] {
 			t.Flags[i] = fmt.Sprintf("half.%d", i)
@@ -198,27 +202,21 @@ func (t *Trial) Outside(most map[string]float64) []string {
 
 // priced is an assignment without nodes whose casts cost more than 16 bits save.
 func (t *Trial) priced(half []bool) []bool {
-	n := len(half)
-	p := newPlan(t.p.m, t.p.x, passes.Policy{Low: t.p.low})
-	p.index()
-	p.half, p.free, p.spill = slices.Clone(half), slices.Clone(half), make([]bool, n)
-	p.price(make([]string, n))
+	p := newPlan(t.p.u, passes.Policy{Low: t.p.low})
+	p.index(Options{})
+	p.half, p.free = slices.Clone(half), slices.Clone(half)
+	p.price()
 	return p.half
 }
 
 // Rules say an assignment as a policy's rules, in which only nodes stand that the
 // policy itself may decide otherwise.
 func (t *Trial) Rules(policy passes.Policy, half []bool) (passes.Policy, error) {
-	probe := newPlan(t.p.m, t.p.x, policy)
-	why, err := probe.decide(policy)
+	plans, err := t.units.decide(policy, Options{})
 	if err != nil {
 		return policy, err
 	}
-	probe.index()
-	if err := probe.veto(why); err != nil {
-		return policy, err
-	}
-	probe.spread(why)
+	probe := plans[0]
 	half = t.priced(half)
 	wanted := map[string]bool{} // results by what their node is to compute in
 	named := map[string]bool{}

@@ -2,6 +2,8 @@ package host
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"ampc/ir"
 	"ampc/ir/eval"
@@ -53,6 +55,19 @@ func operators() map[string]operator {
 		"OptionalGetElement": {optionalGetElement, maybe},
 		"Identity":           {identity, list},
 	}
+}
+
+// Doc is an operator that the host runs, and why it has no static form.
+type Doc struct{ Op, Why string }
+
+// Docs lists them by name.
+func Docs() []Doc {
+	var out []Doc
+	for op, o := range operators() {
+		out = append(out, Doc{op, o.why})
+	}
+	slices.SortFunc(out, func(a, b Doc) int { return strings.Compare(a.Op, b.Op) })
+	return out
 }
 
 // inRegions are those of them that a region takes where it can.

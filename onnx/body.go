@@ -1,0 +1,30 @@
+package onnx
+
+// Body is the model with another of its graphs as the main one: what Import and Bytes
+// read. It may be used as long as m is open, and not be written.
+func (m *Model) Body(g *Graph, opsets map[string]int64) *Model {
+	b := *m
+	b.Graph, b.Opsets = g, opsets
+	return &b
+}
+
+// Called is a function as a graph, for a call with these attributes; its inputs and
+// outputs have no types.
+func (f *Function) Called(n *Node) *Graph {
+	g := &Graph{Name: f.Name, Nodes: resolved(f.Nodes, n.attributes(f))}
+	for _, x := range f.In {
+		g.Inputs = append(g.Inputs, &Info{Name: x})
+	}
+	for _, y := range f.Out {
+		g.Outputs = append(g.Outputs, &Info{Name: y})
+	}
+	return g
+}
+
+// Function is the function of the model's own that n calls, nil where it calls none.
+func (m *Model) Function(n *Node) *Function {
+	if table()[rowKey{n.Domain, n.Op}] != nil {
+		return nil // the importer has the row come first, too
+	}
+	return (&importer{m: m}).function(n)
+}

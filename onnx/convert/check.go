@@ -1,0 +1,62 @@
+package convert
+
+import (
+	"fmt"
+
+	"ampc/ir"
+	"ampc/onnx"
+)
+
+// own are operands that may be of another type than the first floating-point one, from
+// an operand on and from an opset on: Operators.md of github.com/onnx/onnx.
+var own = map[string]struct {
+	from  int
+	opset int64
+}{
+	"Resize": {1, 10}, "Upsample": {1, 9}, "BatchNormalization": {1, 15}, "Dropout": {1, 12}, "Pow": {1, 12}, "CastLike": {0, 15}, "OneHot": {0, 9}, "If": {0, 1}, "Loop": {0, 1}, "Scan": {0, 1},
+}
+
+// Check is the error of a model whose nodes have operands of types that do not fit
+// together, or which says other types than its values have. Operators of other domains
+// and functions are not looked at.
+func Check(m *onnx.Model, x *onnx.Imported) error {
+	for _, u := range findUnits(m, x).all {
+		if err := u.check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (u *unit) check() error {
+	opset := u.m.Opsets[""]
+	for i, n := range u.m.Graph.Nodes {
+		if n.Domain != "" || u.calls[i] != nil {
+			continue
+		}
+		first, where := ir.Invalid, ""
+		free, some := own[n.Op]
+		for k, name := range n.In {
+			d := u.x.Types[name].DType
+			if some && k >= free.from && opset >= free.opset || !d.Float() {
+				continue
+			}
+			if first == ir.Invalid {
+				first, where = d, name
+			}
+			if d != first {
+				return fmt.Errorf("%snode %d (%s): operand %q is %s, operand %q is %s", u.path, i, n.Op, where, first, name, d)
+			}
+		}
+	}
+	g := u.m.Graph
+	for _, list := range [][]*onnx.Info{g.Infos, g.Outputs} {
+		for _, v := range list {
+			said, err := v.DType.DType()
+			if d := u.x.Types[v.Name].DType; err == nil && v.Kind == "" && v.DType != 0 && d != ir.Invalid && d != said && (d.Low() || said.Low()) {
+				return fmt.Errorf("%s%q is %s, the model says %s", u.path, v.Name, d, said)
+			}
+		}
+	}
+	return nil
+}

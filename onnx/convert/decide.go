@@ -1,0 +1,235 @@
+package convert
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"ampc/ir"
+	"ampc/ir/eval"
+	"ampc/onnx"
+	"ampc/passes"
+)
+
+// decide makes the plan of each unit, in the order of s.all. A function takes and gives
+// 16 bits where every node of it may compute in them and every call of it does; else its
+// ends are f32, as those of graphs in attributes always are.
+func (s *units) decide(policy passes.Policy, o Options) ([]*convertPlan, error) {
+	for _, f := range s.functions {
+		f.low = f.why == "" && slices.Contains(f.types, ir.F32)
+	}
+	for {
+		used := make([]bool, len(policy.Rules))
+		plans, again, err := s.round(policy, o, used)
+		if err != nil {
+			return nil, err
+		}
+		if again {
+			continue
+		}
+		if err := idle(policy.Rules, used); err != nil {
+			return nil, err
+		}
+		return plans, nil
+	}
+}
+
+// round plans with what is known of functions; again: less is true of them.
+func (s *units) round(policy passes.Policy, o Options, used []bool) (plans []*convertPlan, again bool, err error) {
+	at := map[*unit]*convertPlan{}
+	spilled := map[*function]map[string]bool{}
+	for _, u := range s.all {
+		p := newPlan(u, policy)
+		if u.fn != nil {
+			p.spilled = spilled[u.fn]
+		} else if up := at[u.up]; up != nil {
+			p.up = up
+		}
+		at[u] = p
+		plans = append(plans, p)
+		if u.fn != nil && u.fn.why != "" {
+			p.asleep = true
+			continue
+		}
+		p.index(o)
+		if err := p.decide(policy); err != nil {
+			if u.up == nil && u.fn == nil {
+				return nil, false, err
+			}
+			p.asleep = true
+			continue
+		}
+		p.pinned(policy.Rules, used)
+		p.legal()
+		if err := p.veto(); err != nil {
+			return nil, false, err
+		}
+		p.spread()
+		if u.fn != nil && u.fn.low && !p.whole() {
+			u.fn.low, again = false, true
+		}
+		p.price()
+		for i, f := range u.calls {
+			if f.low && !p.half[i] {
+				f.low, again = false, true
+			}
+			if spilled[f] == nil {
+				spilled[f] = map[string]bool{}
+			}
+			for k, name := range u.m.Graph.Nodes[i].In {
+				if k < len(f.f.In) && p.spills(name) {
+					spilled[f][f.f.In[k]] = true
+				}
+			}
+		}
+	}
+	return plans, again, nil
+}
+
+// whole makes every node of a function compute in 16 bits, where all may that compute
+// with floats.
+func (p *convertPlan) whole() bool {
+	for i, n := range p.m.Graph.Nodes {
+		if (p.floats(n) || slices.ContainsFunc(n.Out, p.float)) && !p.half[i] && !p.free[i] && n.Op != "Constant" && n.Op != "Shape" && n.Op != "Size" {
+			return false
+		}
+	}
+	for _, y := range p.m.Graph.Outputs {
+		if i, made := p.from[y.Name]; p.float(y.Name) && !(made && (p.half[i] || p.free[i])) {
+			return false
+		}
+	}
+	for i, free := range p.free {
+		p.half[i], p.free[i] = p.half[i] || free, false
+	}
+	return true
+}
+
+func (p *convertPlan) float(name string) bool { return p.x.Types[name].DType == ir.F32 }
+
+// edit says what all plans change.
+func (s *units) edit(plans []*convertPlan) (*onnx.Edit, *Report, error) {
+	names := map[string]bool{}
+	for _, p := range plans {
+		maps.Copy(names, p.names)
+	}
+	at := map[*unit]*convertPlan{}
+	sum := &Report{}
+	for _, p := range plans {
+		at[p.u], p.names = p, names
+		if p.asleep {
+			continue
+		}
+		p.tell()
+		if err := p.store(); err != nil {
+			return nil, nil, err
+		}
+		p.rename()
+		sum.Nodes, sum.Low, sum.Casts, sum.Weights = sum.Nodes+p.report.Nodes, sum.Low+p.report.Low, sum.Casts+p.report.Casts, sum.Weights+p.report.Weights
+		sum.Kept = append(sum.Kept, p.report.Kept...)
+	}
+	main := plans[0].edit
+	for _, p := range slices.Backward(plans) { // what stands in a unit comes behind it
+		for _, kids := range p.u.kids {
+			for _, k := range kids {
+				if k.unit != nil && !at[k.unit].asleep && !at[k.unit].edit.Empty() {
+					p.edit.Graphs[k.g] = at[k.unit].edit
+				}
+			}
+		}
+		if f := p.u.fn; f != nil && !p.asleep && !p.edit.Empty() {
+			main.Functions[f.f] = p.edit
+		}
+	}
+	return main, sum, nil
+}
+
+// folded sets free the nodes that left none in the graph, as their operands are known:
+// where their values are known, and 16 bits hold them; all their bits, where the result
+// is no number.
+func (p *convertPlan) folded() {
+	for i, n := range p.m.Graph.Nodes {
+		if p.seen[i] || !p.floats(n) {
+			continue
+		}
+		exactly := !slices.ContainsFunc(n.Out, p.float)
+		p.free[i] = n.Op != "Shape" && n.Op != "Size" && !slices.ContainsFunc(slices.Concat(n.In, n.Out), func(name string) bool {
+			return p.float(name) && p.inits[name] == nil && !p.holds(name, exactly)
+		})
+	}
+}
+
+// place finds the nodes that left some in the graph.
+func (p *convertPlan) place() {
+	for _, x := range p.x.Graph.Nodes {
+		if i := x.Pos.Line; x.Pos.File != "" && i >= 0 && i < len(p.seen) {
+			p.seen[i] = true
+		}
+	}
+	p.folded()
+}
+
+// holds reports whether the elements of a value are known and in the range of 16
+// bits, or are numbers of 16 bits.
+func (p *convertPlan) holds(name string, exactly bool) bool {
+	k := p.x.Known[name]
+	if k == nil {
+		return false
+	}
+	for _, x := range k.F {
+		low := eval.Round(x, p.low)
+		if low != x && (exactly || !(math.Abs(low-x) <= math.Abs(x)/128)) {
+			return false // it leaves the range, or has few bits there
+		}
+	}
+	return true
+}
+
+// rounds are operators between a value and the integers that are made of it.
+var rounds = map[string]bool{"Floor": true, "Ceil": true, "Round": true, "Mul": true, "Div": true, "Add": true, "Sub": true, "Reshape": true, "Squeeze": true, "Unsqueeze": true, "Concat": true}
+
+// exact finds the nodes of which integers are made, or sizes by factors: rounding would change them.
+func (p *convertPlan) exact() []bool {
+	exact := make([]bool, len(p.m.Graph.Nodes))
+	values := map[string]bool{}
+	order, err := onnx.Sorted(p.m.Graph.Nodes)
+	if err != nil {
+		return exact // the importer has said so
+	}
+	for _, i := range slices.Backward(order) {
+		n := p.m.Graph.Nodes[i]
+		if n.Op == "Cast" && len(n.In) == 1 && p.float(n.In[0]) && !p.x.Types[n.Out[0]].DType.Float() && p.x.Types[n.Out[0]].DType != ir.Bool {
+			values[n.In[0]] = true
+		}
+		exact[i] = slices.ContainsFunc(n.Out, func(y string) bool { return values[y] }) && (!p.seen[i] || rounds[n.Op])
+		for k, x := range n.In {
+			if exact[i] || p.stays(n, k) && !p.seen[i] {
+				values[x] = true
+			}
+		}
+	}
+	return exact
+}
+
+// widened says that a cast of the model's own put an operand of n into f32.
+func (p *convertPlan) widened(n *onnx.Node) string {
+	for _, name := range n.In {
+		if x := p.before(name); x != "" && p.x.Types[x].DType.Low() {
+			return fmt.Sprintf("the model casts its operand %q to f32", name)
+		}
+	}
+	return ""
+}
+
+// before is what a cast of the model's own makes a value of f32 of, "" where none does.
+func (p *convertPlan) before(name string) string {
+	i, made := p.from[name]
+	if !made || !p.float(name) {
+		return ""
+	}
+	if c := p.m.Graph.Nodes[i]; c.Op == "Cast" && c.Domain == "" && len(c.In) == 1 {
+		return c.In[0]
+	}
+	return ""
+}

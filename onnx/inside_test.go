@@ -1,0 +1,198 @@
+package onnx_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"ampc"
+	"ampc/internal/ort"
+	"ampc/onnx"
+)
+
+func graphAttr(name string, g msg) msg { return msg(nil).str(1, name).raw(6, g).num(20, 5) }
+
+// insideModels have products in functions, branches and loops. Weights of 64 by 64
+// stand inside, so that casts are cheaper than what 16 bits save.
+func insideModels() map[string]msg {
+	square := func(name string) msg { return tensorOf(name, []int64{64, 64}, ramp(64*64, 0.02, 0.01)...) }
+	constant := func(name string) msg {
+		return nodeOf("Constant", nil, []string{name}, msg(nil).str(1, "value").raw(5, square("")).num(20, 4))
+	}
+	ends := func(g msg) msg { return g.raw(11, infoOf("x", 1, 64, 64)).raw(12, infoOf("y", 1, 64, 64)) }
+	mine := func(m msg, f ...msg) msg {
+		m = m.raw(8, msg(nil).str(1, "mine").num(2, 1))
+		for _, x := range f {
+			m = m.raw(25, x.raw(9, msg(nil).num(2, 17)))
+		}
+		return m
+	}
+	call := func(op string, in, out string) msg { return nodeOf(op, []string{in}, []string{out}).str(7, "mine") }
+	product := msg(nil).str(1, "Product").str(10, "mine").str(4, "a").str(5, "b").raw(7, constant("w")).raw(7, nodeOf("MatMul", []string{"a", "w"}, []string{"p"})).raw(7, nodeOf("Relu", []string{"p"}, []string{"b"}))
+	outer := msg(nil).str(1, "Outer").str(10, "mine").str(4, "a").str(5, "b").raw(7, nodeOf("Exp", []string{"a"}, []string{"e"})).raw(7, nodeOf("Log", []string{"e"}, []string{"l"})).
+		raw(7, call("Product", "l", "b")).raw(9, msg(nil).str(1, "mine").num(2, 1))
+	branch := func(sign string) msg {
+		return msg(nil).str(2, sign).raw(1, nodeOf("MatMul", []string{"h", "w"}, []string{sign + "p"})).raw(1, nodeOf(sign, []string{sign + "p"}, []string{sign + "q"})).
+			raw(5, square("w")).raw(12, infoOf(sign+"q", 1, 64, 64))
+	}
+	positive := msg(nil).raw(1, nodeOf("ReduceSum", []string{"x"}, []string{"s"}, intAttr("keepdims", 0))).raw(5, tensorOf("zero", nil, 0)).raw(1, nodeOf("Greater", []string{"s", "zero"}, []string{"c"})).
+		raw(1, nodeOf("Relu", []string{"x"}, []string{"h"}))
+	body := msg(nil).str(2, "body").raw(1, nodeOf("MatMul", []string{"state", "w"}, []string{"next"})).raw(1, nodeOf("Identity", []string{"go"}, []string{"on"})).
+		raw(11, infoOf("i", 7)).raw(11, infoOf("go", 9)).raw(11, infoOf("state", 1, 64, 64)).raw(12, infoOf("on", 9)).raw(12, infoOf("next", 1, 64, 64)).raw(5, square("w"))
+	scan := msg(nil).str(2, "step").raw(1, nodeOf("MatMul", []string{"row", "w"}, []string{"z"})).raw(1, nodeOf("Add", []string{"sum", "z"}, []string{"more"})).raw(1, nodeOf("Identity", []string{"more"}, []string{"kept"})).
+		raw(11, infoOf("sum", 1, 64)).raw(11, infoOf("row", 1, 64)).raw(12, infoOf("more", 1, 64)).raw(12, infoOf("kept", 1, 64)).raw(5, square("w"))
+	count := msg(nil).num(2, 7).str(8, "n").raw(9, []byte{3, 0, 0, 0, 0, 0, 0, 0})
+	yes := msg(nil).num(2, 9).str(8, "yes").raw(9, []byte{1})
+	return map[string]msg{
+		"function":      mine(modelOf(ends(msg(nil).raw(1, call("Product", "x", "h")).raw(1, call("Product", "h", "y")))), product),
+		"function kept": mine(modelOf(ends(msg(nil).raw(1, call("Outer", "x", "h")).raw(1, call("Product", "h", "y")))), product, outer),
+		"if": modelOf(ends(positive.raw(1, nodeOf("If", []string{"c"}, []string{"r"}, graphAttr("then_branch", branch("Relu")), graphAttr("else_branch", branch("Neg"))))).
+			raw(1, nodeOf("MatMul", []string{"r", "v"}, []string{"y"})).raw(5, square("v")).raw(13, infoOf("r", 1, 64, 64))),
+		"loop": modelOf(ends(msg(nil).raw(1, nodeOf("Loop", []string{"n", "yes", "x"}, []string{"y"}, graphAttr("body", body)))).raw(5, count).raw(5, yes)),
+		"scan": modelOf(msg(nil).raw(1, nodeOf("Scan", []string{"s", "x"}, []string{"last", "y"}, graphAttr("body", scan), intAttr("num_scan_inputs", 1))).
+			raw(5, tensorOf("s", []int64{64}, ramp(64, 0, 0)...)).raw(11, infoOf("x", 1, 64, 64)).raw(12, infoOf("last", 1, 64)).raw(12, infoOf("y", 1, 64, 64))),
+	}
+}
+
+// What stands inside functions and graphs of nodes is converted as well: the file is
+// valid, and its numbers are near the source's.
+func TestConvertInside(t *testing.T) {
+	oracle, err := ort.Start()
+	if err != nil {
+		t.Logf("not compared with onnxruntime: %v", err)
+	} else {
+		defer oracle.Close()
+	}
+	want := map[string]string{ // nodes in 16 bits of all, casts, weights
+		"function": "4 of 5 nodes, 2 casts", "function kept": "4 of 8 nodes, 4 casts", "if": "5 of 9", "loop": "1 of 3", "scan": "1 of 4",
+	}
+	for name, model := range insideModels() {
+		t.Run(name, func(t *testing.T) {
+			for _, policy := range []ampc.Policy{ampc.MixedF16(), ampc.MixedBF16()} {
+				in := save(t, model)
+				out := filepath.Join(filepath.Dir(in), "out.onnx")
+				r, err := ampc.ConvertONNX(context.Background(), in, out, ampc.ConvertOptions{Policy: policy, MaxError: 0.02})
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := fmt.Sprintf("%d of %d nodes, %d casts, %d weights", r.Low, r.Nodes, r.Casts, r.Weights)
+				t.Logf("%s, %d bytes, were %d, %v", got, r.Out, r.In, r.Errors)
+				if policy.Low == ampc.F16 && !strings.HasPrefix(got, want[name]) {
+					t.Errorf("%s, want %s: %v", got, want[name], r.Kept)
+				}
+				if r.Weights == 0 || r.Out > r.In {
+					t.Errorf("%d weights in 16 bits, %d bytes, were %d: %v", r.Weights, r.Out, r.In, r.Kept)
+				}
+				m, err := onnx.Open(out)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i, f := range m.Functions {
+					if f.Name == "" || i > 1 {
+						t.Errorf("function %d is %q", i, f.Name)
+					}
+				}
+				m.Close()
+				if oracle == nil {
+					continue
+				}
+				if _, err := oracle.Run(out, nil); err != nil && !strings.Contains(err.Error(), "Could not find an implementation") {
+					t.Errorf("onnxruntime: %v", err)
+				}
+			}
+		})
+	}
+}
+
+// A source of 64-bit positions, factors and masks that are computed of sizes stays what
+// it is: integers are made of what is not rounded.
+func TestConvertKeepsSizes(t *testing.T) {
+	g := msg(nil).raw(1, nodeOf("Shape", []string{"x"}, []string{"s"})).raw(1, nodeOf("Cast", []string{"s"}, []string{"f"}, intAttr("to", 1))).
+		raw(1, nodeOf("Mul", []string{"f", "third"}, []string{"m"})).raw(1, nodeOf("Floor", []string{"m"}, []string{"d"})).raw(1, nodeOf("Cast", []string{"d"}, []string{"size"}, intAttr("to", 7))).
+		raw(1, nodeOf("ConstantOfShape", []string{"size"}, []string{"ones"}, msg(nil).str(1, "value").raw(5, tensorOf("", []int64{1}, 1)).num(20, 4))).
+		raw(1, nodeOf("MatMul", []string{"x", "w"}, []string{"z"})).raw(1, nodeOf("ReduceSum", []string{"ones"}, []string{"n"}, intAttr("keepdims", 0))).raw(1, nodeOf("Div", []string{"z", "n"}, []string{"y"})).
+		raw(5, tensorOf("third", []int64{2}, 1.0/3.0001, 1.0/3.0001)).raw(5, tensorOf("w", []int64{63, 64}, ramp(63*64, 0.02, 0.01)...)).raw(11, infoOf("x", 1, 63, 63)).raw(12, infoOf("y", 1, 63, 64))
+	in := save(t, modelOf(g))
+	out := filepath.Join(filepath.Dir(in), "out.onnx")
+	r, err := ampc.ConvertONNX(context.Background(), in, out, ampc.ConvertOptions{Policy: ampc.MixedF16(), MaxError: 2e-3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := onnx.Open(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	for _, n := range m.Graph.Nodes {
+		for _, y := range n.Out {
+			if (n.Op == "Mul" || n.Op == "Floor") && strings.HasSuffix(y, ".f16") || n.Op == "Cast" && len(n.In) == 1 && n.In[0] == "s" && n.Attr("to").I != 1 {
+				t.Errorf("%s makes %s: %v", n.Op, y, r.Kept)
+			}
+		}
+	}
+	if _, err := os.Stat(out); err != nil || r.Low == 0 {
+		t.Errorf("%d nodes in 16 bits: %v", r.Low, err)
+	}
+}
+
+// Inputs and outputs take 16 bits where they are asked for, and no others.
+func TestConvertEnds(t *testing.T) {
+	square := tensorOf("w", []int64{64, 64}, ramp(64*64, 0.02, 0.01)...)
+	g := msg(nil).raw(1, nodeOf("MatMul", []string{"x", "w"}, []string{"p"})).raw(1, nodeOf("Add", []string{"p", "z"}, []string{"y"})).raw(1, nodeOf("Exp", []string{"p"}, []string{"e"})).
+		raw(1, nodeOf("Neg", []string{"e"}, []string{"n"})).raw(5, square)
+	for _, name := range []string{"x", "z"} {
+		g = g.raw(11, infoOf(name, 1, 64, 64))
+	}
+	for _, name := range []string{"y", "e", "n", "p"} {
+		g = g.raw(12, infoOf(name, 1, 64, 64))
+	}
+	in := save(t, modelOf(g))
+	out := filepath.Join(filepath.Dir(in), "out.onnx")
+	oracle, err := ort.Start()
+	if err != nil {
+		t.Logf("not compared with onnxruntime: %v", err)
+	} else {
+		defer oracle.Close()
+	}
+	for _, c := range []struct {
+		low, keep []string
+		types     string
+	}{
+		{nil, nil, "x float z float y float e float n float p float"},
+		{[]string{"*"}, nil, "x float16 z float16 y float16 e float16 n float16 p float16"},
+		{[]string{"*"}, []string{"z", "p"}, "x float16 z float y float16 e float16 n float16 p float"},
+		{[]string{"x", "e"}, nil, "x float16 z float y float e float16 n float p float"},
+	} {
+		r, err := ampc.ConvertONNX(context.Background(), in, out, ampc.ConvertOptions{Policy: ampc.MixedF16(), LowIO: c.low, KeepIO: c.keep, MaxError: 2e-3})
+		if err != nil {
+			t.Fatalf("%v: %v", c.low, err)
+		}
+		m, err := onnx.Open(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var types []string
+		for _, list := range [][]*onnx.Info{m.Graph.Inputs, m.Graph.Outputs} {
+			for _, x := range list {
+				types = append(types, x.Name+" "+x.DType.String())
+			}
+		}
+		m.Close()
+		if got := strings.Join(types, " "); got != c.types {
+			t.Errorf("%v: %s, want %s", c.low, got, c.types)
+		}
+		t.Logf("%v: %d casts, %v", c.low, r.Casts, r.Errors)
+		if oracle != nil {
+			if _, err := oracle.Run(out, nil); err != nil {
+				t.Errorf("%v: onnxruntime: %v", c.low, err)
+			}
+		}
+	}
+	_, err = ampc.ConvertONNX(context.Background(), in, out, ampc.ConvertOptions{Policy: ampc.MixedF16(), LowIO: []string{"nosuch"}})
+	if err == nil || !strings.Contains(err.Error(), `LowIO: the pattern "nosuch" matches no input and no output of f32; there are [x z y e n p]`) {
+		t.Error(err)
+	}
+}
