@@ -157,9 +157,12 @@ func (c *clusterer) traffic(x *expansion, low map[int]bool) (movedBytes, error) 
 		case x.form[k].Free() && !low[k], x.form[k] == plan.F32:
 			t = t.With(ir.F32)
 		case x.form[k] != plan.AsStored:
-			t = t.With(c.lowOf(v))
+			t = t.With(c.lowOf(x.form[k], v))
 		}
 		value[k] = &ir.Value{Name: v.Name, Type: t}
+		if k < x.reads {
+			value[k] = x.sameAs(k, value)
+		}
 	}
 	n := &ir.Node{Op: x.node.Op, Custom: x.node.Custom, Attrs: x.node.Attrs, Pos: x.node.Pos, Out: value[x.reads:]}
 	for _, k := range x.at {
@@ -187,10 +190,24 @@ func (c *clusterer) traffic(x *expansion, low map[int]bool) (movedBytes, error) 
 	return m, nil
 }
 
-// lowOf is the 16-bit dtype that v has where it has one: the source's, or the policy's.
-func (m *planner) lowOf(v *ir.Value) ir.DType {
-	if d := m.src[v.ID]; d.Low() {
-		return d
+// sameAs is the value that port k reads: that of a port before it, if both read one form of
+// the same elements.
+func (x *expansion) sameAs(k int, value []*ir.Value) *ir.Value {
+	p := &x.port[k]
+	for i := range k {
+		q := &x.port[i]
+		if q.Tensor == p.Tensor && q.Part == p.Part && value[i].Type == value[k].Type && (q.Narrowed == p.Narrowed || value[k].Type.DType.Low()) {
+			return value[i]
+		}
+	}
+	return value[k]
+}
+
+// lowOf is the 16-bit dtype that choice x stands for where v is read or written: the policy's, or
+// another that the source says of the tensor.
+func (m *planner) lowOf(x plan.Choice, v *ir.Value) ir.DType {
+	if x == plan.Other {
+		return m.src[m.base[v.ID].ID]
 	}
 	return m.low
 }

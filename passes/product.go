@@ -146,8 +146,8 @@ func (m *planner) dtypeOf(x plan.Choice, v *ir.Value) ir.DType {
 	switch x {
 	case plan.F32:
 		return ir.F32
-	case plan.Low:
-		return m.lowOf(v)
+	case plan.Low, plan.Other:
+		return m.lowOf(x, v)
 	}
 	return v.Type.DType
 }
