@@ -21,7 +21,7 @@ type request struct {
 	outputs  []Tensor
 	grads    []Tensor
 	gradNorm bool
-	restore  bool
+	restore  RestoreScale
 	sizes    Sizes
 	keep     int
 
@@ -106,6 +106,7 @@ func (m *Model) translate(r request, k known, target lower.Target) (*Step, error
 		return nil, m.sized(err, r.sizes)
 	}
 	g.DropUnused()
+	step.forgiving = forgives(g)
 	if step.program, err = lower.Lower(g, target); err != nil {
 		return nil, m.sized(err, r.sizes)
 	}

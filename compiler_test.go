@@ -155,7 +155,7 @@ func (r request) said(t *testing.T) string {
 	after, gradients := r.config.After != nil, r.config.Gradients != nil
 	r.config.After, r.config.Gradients, r.config.Losses = nil, nil, nil
 	fmt.Fprintf(&b, "%#v %v %t %t %v %v", r.config, scalers, after, gradients, r.outputs, r.grads)
-	fmt.Fprintf(&b, " %t %t %v %d %d %q", r.gradNorm, r.restore, r.sizes, r.keep, r.weights, r.averages)
+	fmt.Fprintf(&b, " %t %d %v %d %d %q", r.gradNorm, r.restore, r.sizes, r.keep, r.weights, r.averages)
 	return b.String()
 }
 

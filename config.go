@@ -36,10 +36,11 @@ type TrainConfig struct {
 	GradNorm  bool   // compute Metrics.GradNorm also where nothing is clipped by it
 	Scaler    Scaler // zero: that of the policy
 	NoSkip    bool   // let steps that are not finite reach the weights
-	// RestoreScale replays every skipped step whose loss is finite, as Step.Diagnose
-	// does, and calls Step.RestoreScale where no loss scale would have helped (0/0 in
-	// the data). Run then waits for the step.
-	RestoreScale bool
+	// RestoreScale says when gradients that are not finite for another reason than the
+	// loss scale, such as 0/0 in the data, leave the scale alone: Run replays a step that
+	// was skipped at a finite loss, or a micro-batch that was left out, as
+	// Step.Diagnose does. Steps that are taken cost no more.
+	RestoreScale RestoreScale
 	// Gradients edits the gradients, unscaled and divided by the count, before
 	// they are clipped. It returns one for each parameter it was given.
 	Gradients func(u *Update, g []Grad) []Grad
@@ -116,7 +117,7 @@ type BadMicro uint8
 // The choices of TrainConfig.BadMicro.
 const (
 	SkipStep  BadMicro = iota // the whole step is skipped
-	DropMicro                 // its gradients and its count are left out; the scaler counts an overflow
+	DropMicro                 // its gradients and its count are left out; the scaler counts an overflow, see RestoreScale
 )
 
 // Ranges is what the compiler may assume about the values of a model. Calibrate

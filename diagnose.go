@@ -2,9 +2,7 @@ package ampc
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"ampc/ir"
@@ -22,6 +20,7 @@ type lastRun struct {
 	seen     doctor.Losses // of steps whose results are no longer kept
 	restored bool          // the loss scales are what they were before the newest
 	row      int           // steps in a row after which they were put back
+	search   int           // skipped steps to come that are known to be a search for a scale
 }
 
 // see keeps the numbers of the step whose results the next one overwrites, and
@@ -121,6 +120,13 @@ func DiagnoseFile(ctx context.Context, path string, custom ...*CustomOp) (*Diagn
 	return diagnosisOf(d), err
 }
 
+// replay is a case without variables.
+func (s *Step) replay(feeds []runtime.Feed) *doctor.Case {
+	c := &doctor.Case{Graph: s.graph, State: map[string][]byte{}, Feeds: feeds, Policy: policyName(s.config.Policy), Seed: s.model.session.seed, Kept: s.kept}
+	c.Backend, _ = s.model.session.backend.(*cpu.Backend)
+	return c
+}
+
 // replayable gathers what a replay of the last step needs, for a caller that has
 // the model's gate until the replay is over. Variables are not copied where the
 // store lies in this process's memory.
@@ -131,8 +137,7 @@ func (s *Step) replayable() (*doctor.Case, error) {
 	if len(s.last.results) == 0 {
 		return nil, fmt.Errorf("diagnose: no step was run yet")
 	}
-	c := &doctor.Case{Graph: s.graph, State: map[string][]byte{}, Feeds: s.last.feeds, Policy: policyName(s.config.Policy), Seed: s.model.session.seed, Kept: s.kept}
-	c.Backend, _ = s.model.session.backend.(*cpu.Backend)
+	c := s.replay(s.last.feeds)
 	for _, v := range s.program.Vars {
 		if v.Kind != ir.Param && v.Kind != ir.State || !lasting(v) {
 			continue
@@ -155,127 +160,6 @@ func (s *Step) replayable() (*doctor.Case, error) {
 		c.Notes = append(c.Notes, "other steps over these variables ran since: this is about one on the variables as they are now")
 	}
 	return c, nil
-}
-
-// rewind puts back what a step changes even where it is skipped: the count of
-// launched steps, which random draws depend on, and the loss scales.
-func (s *Step) rewind(state map[string][]byte, skipped bool) error {
-	since := s.model.session.launches - s.last.at
-	first := true // of the scales of losses
-	for _, v := range s.program.Vars {
-		if v.Kind != ir.State {
-			continue
-		}
-		now := Host{Type{v.Type}, state[v.Name]}.At
-		switch v.Role() {
-		case "attempt":
-			was, err := appendInts([]int64{int64(now(0)) - since}, v.Type.DType)
-			if err != nil {
-				return err
-			}
-			state[v.Name] = was
-		case ir.RoleScale:
-			was := s.scaleBefore(v.Name, now(0), state, skipped)
-			if first && v.Attr.Get("sweep") != ir.InnerSweep {
-				was, first = s.last.newest().outcome().Scale, false
-			}
-			state[v.Name] = appendFloats([]float64{was}, v.Type.DType)
-		}
-	}
-	return nil
-}
-
-// scaleBefore undoes the backoff of a scale: one that was lowered has counted
-// no clean step since, and no failed forward pass.
-func (s *Step) scaleBefore(name string, now float64, state map[string][]byte, skipped bool) float64 {
-	for _, n := range s.graph.Body[ir.Update] {
-		if n.Op != ir.OpUpdateScale || n.In[0].Name != name {
-			continue
-		}
-		count := func(i int) float64 { return Host{Type{n.In[i].Type}, state[n.In[i].Name]}.At(0) }
-		stuck := now == n.Float("floor") && count(4) > 0
-		if skipped && !s.last.restored && count(1) == 0 && count(3) == 0 && !stuck {
-			return now / n.Float("backoff")
-		}
-	}
-	return now
-}
-
-// RestoreScale puts the loss scales back to what they were before the last step,
-// which was skipped. It is for a step that Diagnose blames on the data
-// (NotPrecision): its gradients are not finite in f32 either, so the scale was not
-// at fault. The scaler cannot know that while the step runs, because an overflow
-// leaves the same NaN, and has lowered the scale. Counts of clean steps start over
-// as after any skipped step.
-//
-// TrainConfig.RestoreScale does so by itself. It is an error where the last step
-// was taken, or another step over the same variables ran since.
-func (s *Step) RestoreScale() error {
-	defer s.model.gate.hold()()
-	return s.restoreScale()
-}
-
-func (s *Step) restoreScale() error {
-	switch {
-	case s.exec == nil:
-		return errClosed
-	case len(s.last.results) == 0:
-		return errors.New("restore scale: no step was run yet")
-	case !s.last.newest().outcome().Skipped:
-		return errors.New("restore scale: the last step was taken: its scale needs no repair")
-	case s.model.session.launches > s.last.at+1:
-		return errors.New("restore scale: another step over these variables has run since")
-	case s.last.restored:
-		return nil
-	}
-	state := map[string][]byte{}
-	for _, v := range s.program.Vars {
-		if v.Kind != ir.State || !lasting(v) || v.Type.Shape.Elements() != 1 {
-			continue
-		}
-		data, err := s.model.session.read(v)
-		if err != nil {
-			return err
-		}
-		state[v.Name] = data
-	}
-	if err := s.rewind(state, true); err != nil {
-		return err
-	}
-	for _, v := range s.program.Vars {
-		if v.Kind != ir.State || v.Role() != ir.RoleScale {
-			continue
-		}
-		if err := s.model.session.write(v, state[v.Name]); err != nil {
-			return fmt.Errorf("restore scale: %w", err)
-		}
-	}
-	s.last.restored = true
-	return nil
-}
-
-// spare puts the loss scales back after a step whose gradients were not finite
-// although its loss was, where no scale would have helped. The model's gate is held.
-func (s *Step) spare(ctx context.Context, r *Result) error {
-	o := r.outcome()
-	if o.err != nil || !o.Skipped {
-		s.last.row = 0
-		return o.err
-	}
-	if math.IsNaN(o.Loss) || math.IsInf(o.Loss, 0) { // the device has left the scale alone, or its rule is another system's
-		return nil
-	}
-	d, err := s.diagnose(ctx)
-	if err != nil {
-		return err
-	}
-	switch d.Cause {
-	case doctor.ForwardOverflow, doctor.Singular, doctor.VanishedConstant, doctor.BadInput, doctor.BadState, doctor.NotPrecision:
-		s.last.row++
-		return s.restoreScale()
-	}
-	s.last.row = 0
-	return nil
 }
 
 // Diagnosis says why a step was not finite: what, where, why, and what to do.

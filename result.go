@@ -68,6 +68,16 @@ func (r *Result) settle() {
 	r.kept.Store(&o)
 }
 
+// skipped is Metrics.Skipped.
+func (r *Result) skipped() (bool, error) {
+	i := r.step.slots.made[passes.OfSkip]
+	if i < 0 {
+		return false, nil
+	}
+	h, err := r.read(i)
+	return err == nil && h.At(0) > 0, err
+}
+
 // outcome reads the numbers.
 func (r *Result) outcome() outcome {
 	if o := r.kept.Load(); o != nil {

@@ -39,6 +39,9 @@ type Step struct {
 	turn    gate    // who runs a training step or one of its sizes
 	last    lastRun // for Diagnose
 	kept    *doctor.Kept
+	dropped *dropped // nil before the first step
+
+	forgiving bool // see forgives
 
 	assigned passes.Assignment // how the step stores each value
 	report   casts.Report      // of the passes
@@ -159,6 +162,13 @@ func (s *Step) launch(ctx context.Context, feeds []runtime.Feed) (*Result, error
 	if prompt { // elsewhere the host would wait for the device at every step
 		s.last.see()
 	}
+	var err error
+	if s.dropped == nil {
+		if s.dropped, err = s.forDropped(); err != nil {
+			return nil, err
+		}
+	}
+	s.dropped.watch(ctx, feeds)
 	t, err := s.exec.Step(ctx, feeds)
 	if err != nil {
 		return nil, err
@@ -169,8 +179,8 @@ func (s *Step) launch(ctx context.Context, feeds []runtime.Feed) (*Result, error
 	if len(s.losses) > 0 {
 		s.model.session.launches++
 	}
-	if s.restore && s.Scaled() {
-		if err := s.spare(ctx, r); err != nil {
+	if s.spares() {
+		if err := s.spare(ctx, r); err != nil && s.restore == RestoreAlways {
 			return nil, fmt.Errorf("run: the step was skipped; TrainConfig.RestoreScale: %w", err)
 		}
 	}
@@ -242,7 +252,7 @@ func (s *Step) close() error {
 		r.settle()
 	}
 	err := errors.Join(s.closeSizes(), s.exec.Close())
-	s.exec, s.pending, s.last, s.kept = nil, nil, lastRun{}, nil
+	s.exec, s.pending, s.last, s.kept, s.dropped = nil, nil, lastRun{}, nil, nil
 	if m := s.model.session; m != nil {
 		err = errors.Join(err, m.forget(s))
 	}

@@ -140,6 +140,7 @@ func (m *Model) asked(verb string, c TrainConfig, losses []Loss) error {
 func (c TrainConfig) constants(losses []Loss) error {
 	const modes = "AutoScale, NoScale, StaticScale or DynamicScale"
 	err := cmp.Or(
+		constant("TrainConfig.RestoreScale", c.RestoreScale, RestoreNever, "RestoreAuto, RestoreAlways or RestoreNever"),
 		constant("TrainConfig.BadMicro", c.BadMicro, DropMicro, "SkipStep or DropMicro"),
 		constant("TrainConfig.Scaler.Mode", c.Scaler.Mode, DynamicScale, modes),
 		constant("Policy.Scaler.Mode", c.Policy.Scaler.Mode, DynamicScale, modes))

@@ -234,6 +234,8 @@ type Watch struct {
 	// ends with ErrStopped.
 	Step func(part lower.Part, step int) bool
 	Part func(part lower.Part, micro int) bool
+	// From is the number that the first micro-batch of a step goes by (RoleMicro).
+	From int
 }
 
 // ErrClosed is what a step returns whose Exec was closed.

@@ -2,21 +2,22 @@ package e2e_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
 	"ampc"
 )
 
-// lengths compiles a step whose loss is the mean length of rows: its gradient is
-// 0/0 where a row is 0, and its value is not.
+// lengths compiles a step whose loss is the mean length of rows, each times c: its
+// gradient is 0/0 where a row is 0, and its value is not.
 func lengths(t *testing.T, c ampc.TrainConfig) (*ampc.Model, *ampc.Step) {
 	t.Helper()
 	m := ampc.New("lengths")
 	x := m.Input("x", ampc.F32, 4, 8)
 	h := m.Linear("fc", x, 8)
 	length := m.Sqrt(m.ReduceSum(m.Square(h), ampc.Axes(1)))
-	loss := m.Named("loss").ReduceMean(length)
+	loss := m.Named("loss").ReduceMean(m.Mul(length, m.Input("c", ampc.F32, 4)))
 	c.Optimizer, c.LR, c.Policy = ampc.SGD(0), ampc.Constant(0.01), ampc.MixedF16()
 	step, err := m.Train(c, ampc.Loss{Value: loss})
 	if err != nil {
@@ -27,14 +28,15 @@ func lengths(t *testing.T, c ampc.TrainConfig) (*ampc.Model, *ampc.Step) {
 }
 
 // A batch whose gradient is 0/0 although its loss is finite lowers the loss
-// scale. The doctor says that f32 has the NaN too; RestoreScale takes it back.
+// scale with RestoreNever. The doctor says that f32 has the NaN too; RestoreScale
+// takes it back.
 func TestRestoreScale(t *testing.T) {
-	m, step := lengths(t, ampc.TrainConfig{})
+	m, step := lengths(t, ampc.TrainConfig{RestoreScale: ampc.RestoreNever})
 	if err := step.RestoreScale(); err == nil || !strings.HasSuffix(err.Error(), "no step was run yet") {
 		t.Errorf("before the first step: %v", err)
 	}
 	run := func(x []float32) *ampc.Result {
-		r, err := step.Run(context.Background(), ampc.Feed{"x": x})
+		r, err := step.Run(context.Background(), ampc.Feed{"x": x, "c": all(4, 1)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,13 +84,13 @@ func TestRestoreScale(t *testing.T) {
 	}
 }
 
-// With TrainConfig.RestoreScale the step does so itself: a NaN of the data leaves
-// the scale alone, an overflow lowers it, and skips that never end are noticed.
+// The step does so itself: a NaN of the data leaves the scale alone, an overflow
+// lowers it, and skips that never end are noticed.
 func TestRestoreScaleByItself(t *testing.T) {
-	m, step := lengths(t, ampc.TrainConfig{RestoreScale: true})
+	m, step := lengths(t, ampc.TrainConfig{})
 	run := func(x []float32) ampc.Metrics {
 		t.Helper()
-		r, err := step.Run(context.Background(), ampc.Feed{"x": x})
+		r, err := step.Run(context.Background(), ampc.Feed{"x": x, "c": all(4, 1)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,5 +124,69 @@ func TestRestoreScaleByItself(t *testing.T) {
 	}
 	if got := run(good); got.Scale != 1<<19 {
 		t.Errorf("after an overflow the scale is %g, want half of %d", got.Scale, 1<<20)
+	}
+}
+
+// A micro-batch that is left out for a gradient that is 0/0 at a finite loss leaves the
+// scale alone, though the step is taken, and so does one that skips the step; one whose gradients overflow lowers it, before
+// such a one and after it.
+func TestDroppedMicroBatchSparesScale(t *testing.T) {
+	x := all(32, 0.5)
+	good, bad, large := ampc.Feed{"x": x, "c": all(4, 1)}, ampc.Feed{"x": slices.Clone(x), "c": all(4, 1)}, ampc.Feed{"x": x, "c": all(4, 100)}
+	clear(bad["x"].([]float32)[8:16])
+	for _, c := range []struct {
+		name    string
+		mode    ampc.BadMicro
+		batches []ampc.Feed
+		config  ampc.RestoreScale
+		lowers  bool
+	}{
+		{"first", ampc.DropMicro, []ampc.Feed{bad, good, good}, ampc.RestoreAuto, false},
+		{"last", ampc.DropMicro, []ampc.Feed{good, good, bad}, ampc.RestoreAuto, false},
+		{"two", ampc.DropMicro, []ampc.Feed{bad, good, bad}, ampc.RestoreAuto, false},
+		{"never", ampc.DropMicro, []ampc.Feed{good, bad, good}, ampc.RestoreNever, true},
+		{"skip", ampc.SkipStep, []ampc.Feed{good, bad, good}, ampc.RestoreAuto, false},
+		{"overflow", ampc.DropMicro, []ampc.Feed{good, large, good}, ampc.RestoreAuto, true},
+		{"overflow, then data", ampc.DropMicro, []ampc.Feed{large, bad, good}, ampc.RestoreAuto, true},
+		{"data, then overflow", ampc.DropMicro, []ampc.Feed{bad, large, good}, ampc.RestoreAuto, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m, step := lengths(t, ampc.TrainConfig{Micro: 3, BadMicro: c.mode, RestoreScale: c.config})
+			set(t, m, "fc.b", make([]float32, 8))
+			for range 2 {
+				before, _ := m.Variable("amp.scale")
+				r, err := step.Run(context.Background(), c.batches...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := metrics(t, r)
+				if got.Skipped != (c.mode == ampc.SkipStep) || got.Loss != got.Loss {
+					t.Fatalf("%+v: want a finite loss, the step taken where micro-batches are left out", got)
+				}
+				after, _ := m.Variable("amp.scale")
+				if lowered := after.At(0) < before.At(0); lowered != c.lowers {
+					t.Errorf("the scale went from %g to %g, want it lowered: %t", before.At(0), after.At(0), c.lowers)
+				}
+				set(t, m, "fc.b", make([]float32, 8))
+			}
+		})
+	}
+}
+
+// Looking for data to blame changes nothing in a search for the scale, nor after it.
+func TestSearchIsNotSpared(t *testing.T) {
+	trace := func(restore ampc.RestoreScale) (all []ampc.Metrics) {
+		c := ampc.TrainConfig{RestoreScale: restore, Scaler: ampc.Dynamic()}
+		c.Scaler.Init, c.Scaler.Every = 1<<24, 3
+		_, step := lengths(t, c)
+		for range 24 {
+			all = append(all, metrics(t, run(t, step, ampc.Feed{"x": points(3, 8)["x"], "c": []float32{1, 2, 3, 4}})))
+			all[len(all)-1].GradNorm = 0 // NaN
+		}
+		return all
+	}
+	never, auto := trace(ampc.RestoreNever), trace(ampc.RestoreAuto)
+	if !slices.Equal(never, auto) || !never[0].Skipped || never[23].Scale >= 1<<24 {
+		t.Errorf("with RestoreAuto:\n%+v\nwith RestoreNever:\n%+v", auto, never)
 	}
 }

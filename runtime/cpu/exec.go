@@ -293,7 +293,7 @@ func (e *exec) gradients(feeds []runtime.Feed) error {
 			e.feed(&e.inputs[k], f[e.inputs[k].name].Data)
 		}
 		if e.micro != nil {
-			slice[int32](e.micro)[0] = int32(i)
+			slice[int32](e.micro)[0] = int32(e.watch.From + i)
 		}
 		if err := e.run(lower.Micro, i); err != nil {
 			return err

@@ -112,6 +112,7 @@ type Case struct {
 	Graph  *ir.Graph         // compiled; it is not changed
 	State  map[string][]byte // variables before the step; what is missing is initialized
 	Feeds  []runtime.Feed    // one per micro-batch
+	First  int               // the number of the first of them within its step
 	Policy string            // its name, for the report
 	Seed   int64             // of what variables start with
 	Skips  int               // steps skipped in a row, this one included; 0: unknown

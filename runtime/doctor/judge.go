@@ -11,7 +11,7 @@ import (
 // describe fills in what and where.
 func (x *analysis) describe(v *ir.Value) *Diagnosis {
 	r := x.actual.rangeOf(v)
-	d := &Diagnosis{Micro: x.actual.micro, DType: v.Type.DType, Scale: x.factor(v), Output: &r, Direction: x.direction(v)}
+	d := &Diagnosis{Micro: x.c.First + x.actual.micro, DType: v.Type.DType, Scale: x.factor(v), Output: &r, Direction: x.direction(v)}
 	if !v.IsVar() {
 		for _, op := range v.Def.In {
 			if op != nil && op.Type.DType.Float() {

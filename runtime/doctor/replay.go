@@ -27,6 +27,7 @@ type replay struct {
 	watch   runtime.Tracer // of the machine
 	state   map[string][]byte
 	feeds   []runtime.Feed
+	first   int // the number of the first feed
 
 	part   lower.Part          // that runs, or ran last
 	micro  int                 // its micro-batch
@@ -53,7 +54,7 @@ type replay struct {
 // prepare makes a compiled replay ready to run on the variables that state gives,
 // see loaded.take.
 func (x *analysis) prepare(c *compiled, feeds []runtime.Feed, state func(converted map[string][]byte) map[string][]byte) (*replay, error) {
-	r := &replay{compiled: c, hands: x.hands, ctx: x.ctx, loaded: x.loaded, feeds: feeds, step: -1}
+	r := &replay{compiled: c, hands: x.hands, ctx: x.ctx, loaded: x.loaded, feeds: feeds, first: x.c.First, step: -1}
 	r.renew()
 	if c.lean {
 		r.leanly()
@@ -89,7 +90,7 @@ func (r *replay) leave() {
 // run replays the step, calling look after every part that ran, until it
 // returns false.
 func (r *replay) run(ctx context.Context, look func() bool) error {
-	w := runtime.Watch{Part: func(part lower.Part, micro int) bool {
+	w := runtime.Watch{From: r.first, Part: func(part lower.Part, micro int) bool {
 		r.at(part, len(r.p.Parts[part])-1)
 		r.micro = micro
 		if ctx.Err() != nil || !look() {
