@@ -90,9 +90,10 @@ func (p *proof) roundings() {
 }
 
 // findFree lists what F may round for every reader: the values that the step
-// which F inherits from stores so, and what rows that paint in 16 bits move.
+// which F inherits from stores so, what rows that paint in 16 bits move, and what
+// rows move of the variables that the policy casts for everyone.
 func (r *rounding) findFree() {
-	if r.rules.Inherited == nil && !r.rules.Paint {
+	if r.rules.Inherited == nil && !r.rules.Paint && !r.rules.CastAll {
 		return
 	}
 	r.free = map[ref]rounded{}
@@ -103,7 +104,7 @@ func (r *rounding) findFree() {
 			if r.rules.Inherited != nil {
 				d = roundedTo(r.rules.Inherited(v))
 			}
-			if painted {
+			if painted || r.movesCast(n) {
 				d |= roundedTo(r.rules.Low)
 			}
 			if d != 0 {
@@ -111,6 +112,21 @@ func (r *rounding) findFree() {
 			}
 		}
 	}
+}
+
+// movesCast reports whether n of T, which is no cast, moves elements of variables
+// alone that the policy casts for everyone.
+func (r *rounding) movesCast(n *ir.Node) bool {
+	return r.rules.CastAll && n.Op != ir.OpCast && r.carriesCast(n)
+}
+
+func (r *rounding) carriesCast(n *ir.Node) bool {
+	for i, v := range n.In {
+		if carried(n, i) && !r.castAll(v) && (v.Def == nil || !r.carriesCast(v.Def)) {
+			return false
+		}
+	}
+	return carries(n)
 }
 
 func roundedOf(r []rounded, v *ir.Value) rounded {
