@@ -79,6 +79,13 @@ func modelOver(b *ir.Builder, o ...ModelOption) *Model {
 			m.Fail("%s %s: names that begin with %q are the compiler's own: choose another", v.Kind, v, ir.Reserved)
 		}
 	}
+	for _, n := range b.Graph().Nodes {
+		for _, v := range n.Out {
+			if strings.HasPrefix(v.Name, ir.Reserved) && v.Next == nil {
+				m.Fail("%s: result %s: names that begin with %q are the compiler's own: choose another", n.Pos, v, ir.Reserved)
+			}
+		}
+	}
 	return m
 }
 

@@ -102,11 +102,12 @@ func TestTensorsOfAnotherModelAreRefused(t *testing.T) {
 // Users take no name of the compiler's.
 func TestReservedNames(t *testing.T) {
 	for what, f := range map[string]func(m *ampc.Model, x ampc.Tensor){
-		"param": func(m *ampc.Model, _ ampc.Tensor) { m.Param("amp.lr", ampc.Zeros(), 2) },
-		"input": func(m *ampc.Model, _ ampc.Tensor) { m.Input("amp.micro", ampc.I32) },
-		"scope": func(m *ampc.Model, x ampc.Tensor) { m.Scope("amp").Relu(x) },
-		"named": func(m *ampc.Model, x ampc.Tensor) { m.Named("amp.scale").Relu(x) },
-		"layer": func(m *ampc.Model, x ampc.Tensor) { m.Linear("amp.fc", x, 2) },
+		"param":   func(m *ampc.Model, _ ampc.Tensor) { m.Param("amp.lr", ampc.Zeros(), 2) },
+		"input":   func(m *ampc.Model, _ ampc.Tensor) { m.Input("amp.micro", ampc.I32) },
+		"scope":   func(m *ampc.Model, x ampc.Tensor) { m.Scope("amp").Relu(x) },
+		"results": func(m *ampc.Model, x ampc.Tensor) { m.Named("amp").TopK(x, 1, 1) },
+		"named":   func(m *ampc.Model, x ampc.Tensor) { m.Named("amp.scale").Relu(x) },
+		"layer":   func(m *ampc.Model, x ampc.Tensor) { m.Linear("amp.fc", x, 2) },
 	} {
 		m := ampc.New("mine")
 		f(m, m.Input("x", ampc.F32, 4, 3))
@@ -114,12 +115,21 @@ func TestReservedNames(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	g, err := ir.Parse("t.ir", []byte("graph @t {\n  param %amp.lr : f32[2] = 1\nforward:\n  %l = reduce_sum %amp.lr {axes=[0]} : f32[]\n  return %l\n}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := ampc.FromGraph(g).Err(); err == nil || !strings.Contains(err.Error(), "the compiler's own") {
-		t.Errorf("a parsed graph: %v", err)
+	for _, text := range []string{
+		"  param %amp.lr : f32[2] = 1\nforward:\n  %l = reduce_sum %amp.lr {axes=[0]} : f32[]\n",
+		"  input %amp.micro : f32[2]\nforward:\n  %l = reduce_sum %amp.micro {axes=[0]} : f32[]\n",
+		"  state %amp.s : f32[2] = 1\nforward:\n  %l = reduce_sum %amp.s {axes=[0]} : f32[]\n",
+		"  const %amp.c : f32[2] = 1\nforward:\n  %l = reduce_sum %amp.c {axes=[0]} : f32[]\n",
+		"  param %w : f32[2] = 1\nforward:\n  %amp.scale = relu %w : f32[2]\n  %l = reduce_sum %amp.scale {axes=[0]} : f32[]\n",
+		"  param %w : f32[2] = 1\nforward:\n  %amp.l, %amp.k = topk %w {k=1} : f32[1], i64[1]\n  %l = reduce_sum %amp.l {axes=[0]} : f32[]\n",
+	} {
+		g, err := ir.Parse("t.ir", []byte("graph @t {\n"+text+"  return %l\n}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ampc.FromGraph(g).Err(); err == nil || !strings.Contains(err.Error(), "the compiler's own") {
+			t.Errorf("a parsed graph: %v\n%s", err, text)
+		}
 	}
 }
 

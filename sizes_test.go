@@ -1,6 +1,7 @@
 package ampc_test
 
 import (
+	"fmt"
 	"runtime"
 	"slices"
 	"strings"
@@ -168,5 +169,83 @@ func TestClosedSizesAreFreed(t *testing.T) {
 	}
 	if n := len(m.Variables()); n != vars {
 		t.Errorf("%d variables, %d before: %q", n, vars, m.Variables())
+	}
+}
+
+// Accumulated micro-batches of two sizes are refused in a line, whichever came
+// first and whatever is called; those that wait are kept.
+func TestAccumulatedSizesAreOne(t *testing.T) {
+	_, step, _ := anySize(t, ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Micro: 2, KeepSizes: 1})
+	five := sized(t, step, 5)
+	for _, pair := range [][2]*ampc.Step{{step, five}, {five, step}} {
+		rows := map[*ampc.Step]int{step: 8, five: 5}
+		if err := pair[0].Accumulate(t.Context(), anyFeed(rows[pair[0]])); err != nil {
+			t.Fatal(err)
+		}
+		for call, f := range map[string]func(s *ampc.Step) error{
+			"accumulate": func(s *ampc.Step) error { return s.Accumulate(t.Context(), anyFeed(rows[s])) },
+			"run":        func(s *ampc.Step) error { _, err := s.Run(t.Context(), anyFeed(rows[s])); return err },
+			"apply":      func(s *ampc.Step) error { _, err := s.Apply(t.Context()); return err },
+		} {
+			err := f(pair[1])
+			want := fmt.Sprintf("%s: 1 accumulated micro-batches of another size (N=%d) wait for Apply: all micro-batches of a step have one size", call, rows[pair[0]])
+			if err == nil || err.Error() != want {
+				t.Errorf("%v\nwant %s", err, want)
+			}
+		}
+		if pair[0] == five { // which is not evicted now
+			if _, err := sized(t, step, 4).Run(t.Context(), anyFeed(4)); err == nil || !strings.Contains(err.Error(), "another size (N=5) wait") {
+				t.Errorf("a size beside one that waits: %v", err)
+			}
+		}
+		if _, err := pair[0].Apply(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Steps that are compiled and closed leave nothing in the model.
+func TestClosedStepsAreFreed(t *testing.T) {
+	m, loss := small(8)
+	defer m.Close()
+	heap := func() uint64 {
+		runtime.GC()
+		runtime.GC()
+		var s runtime.MemStats
+		runtime.ReadMemStats(&s)
+		return s.HeapAlloc
+	}
+	var early uint64
+	for n := range 60 {
+		s, err := m.Train(adam(), ampc.Loss{Value: loss})
+		if err != nil {
+			t.Fatal(err)
+		}
+		run(t, s, points(1, 8))
+		eval, err := s.Eval(loss)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := m.Infer(ampc.InferConfig{}, loss)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range []*ampc.Step{eval, other} {
+			if _, err := s.Run(t.Context(), points(1, 8)); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if n == 10 {
+			early = heap()
+		}
+	}
+	if late := heap(); late > early+early/8+256<<10 {
+		t.Errorf("%d bytes in use after 10 times three steps, %d after 60", early, late)
 	}
 }

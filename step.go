@@ -97,6 +97,9 @@ func (s *Step) Run(ctx context.Context, micro ...Feed) (*Result, error) {
 	if len(s.pending) > 0 {
 		return nil, fmt.Errorf("run: %d accumulated micro-batches wait for Apply", len(s.pending))
 	}
+	if err := s.sizeWaiting(); err != nil {
+		return nil, fmt.Errorf("run: %w", err)
+	}
 	feeds, err := s.encode(micro)
 	if err != nil {
 		return nil, err
@@ -105,15 +108,15 @@ func (s *Step) Run(ctx context.Context, micro ...Feed) (*Result, error) {
 }
 
 // Accumulate adds a micro-batch to the step that Apply will run. It copies the
-// feed's data.
+// feed's data. All micro-batches of a step have one size (For).
 func (s *Step) Accumulate(ctx context.Context, f Feed) error {
 	end, err := s.begin(ctx, "accumulate")
 	if err != nil {
 		return err
 	}
 	defer end()
-	if err := ctx.Err(); err != nil {
-		return err
+	if err := cmp.Or(ctx.Err(), s.sizeWaiting()); err != nil {
+		return fmt.Errorf("accumulate: %w", err)
 	}
 	if len(s.pending) >= max(s.config.Micro, 1) {
 		return fmt.Errorf("accumulate: the step was compiled for %d micro-batches, all are there: set TrainConfig.Micro", max(s.config.Micro, 1))
@@ -140,6 +143,9 @@ func (s *Step) Apply(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	defer end()
+	if err := s.sizeWaiting(); err != nil {
+		return nil, fmt.Errorf("apply: %w", err)
+	}
 	if len(s.pending) == 0 {
 		return nil, fmt.Errorf("apply: no micro-batch was accumulated")
 	}
@@ -296,10 +302,22 @@ func (s *Step) For(sizes Sizes) (*Step, error) {
 	}
 	other.of = s
 	s.others = append(s.others, other)
-	if len(s.others) > cmp.Or(s.keep, keptSizes) {
-		return other, s.others[0].close()
+	oldest := slices.IndexFunc(s.others, func(x *Step) bool { return len(x.pending) == 0 })
+	if len(s.others) <= cmp.Or(s.keep, keptSizes) || s.others[oldest] == other {
+		return other, nil
 	}
-	return other, nil
+	return other, s.others[oldest].close()
+}
+
+// sizeWaiting is an error where micro-batches of another size of the step wait for Apply.
+func (s *Step) sizeWaiting() error {
+	first := cmp.Or(s.of, s)
+	for _, x := range append([]*Step{first}, first.others...) {
+		if x != s && len(x.pending) > 0 {
+			return fmt.Errorf("%d accumulated micro-batches of another size (%s) wait for Apply: all micro-batches of a step have one size", len(x.pending), x.sizes)
+		}
+	}
+	return nil
 }
 
 // String lists the sizes in order of name: "N=3 T=128".

@@ -275,7 +275,9 @@ func (b *Builder) emit(n *Node, next []*Value) []*Value {
 		if i < len(next) && next[i] != nil {
 			b.setNext(v, next[i])
 		} else {
-			v.Name = b.freshName(n, i)
+			if v.Name = b.freshName(n, i); b.guarded && !b.allowed(v.Name) {
+				return none
+			}
 			b.names[v.Name] = v
 			if err := CheckName(v.Name); err != nil {
 				b.Fail("%s: %v", n.Def().Name, err)
