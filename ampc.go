@@ -235,7 +235,7 @@ func (m *Model) WriteIR(w io.Writer) error {
 	if err := m.Err(); err != nil {
 		return err
 	}
-	return m.Graph().Print(w, ir.Canonical)
+	return m.Graph().Described().Print(w, ir.Canonical)
 }
 
 // Grad returns the gradient of a scalar by each of wrt as values like any

@@ -48,6 +48,7 @@ type parser struct {
 	gradNames map[string]*Value // what gradients can be named after; nil before the backward section
 	grads     map[int]operandAt // what grad= of the line says, by result
 	later     []reference       // what of= and grad= name further down
+	said      Attrs             // what the line says of the row of its custom op
 	primes    map[string]*Value
 	section   Section
 }
@@ -328,6 +329,7 @@ func (p *parser) node() {
 	p.expect("=")
 	n := &Node{Pos: Pos{p.lex.file, line}}
 	p.opName(n)
+	p.said = nil
 	if p.err == nil && (p.tok.kind == tokValue || p.is("_")) {
 		n.In = p.values()
 	}
@@ -502,6 +504,9 @@ func (p *parser) nodeAttrs(n *Node) {
 	p.stepNumber(n, &a.list, "cluster", &n.Why.Cluster)
 	p.stepNumber(n, &a.list, "launch", &n.Why.Launch)
 	n.Attrs, n.Why.Casts = a.list, a.written
+	if n.Op == OpCustom {
+		n.Attrs, p.said = takeSaid(a.list)
+	}
 	for _, o := range a.named {
 		if p.err == nil {
 			p.namedOperand(n, o)

@@ -3,8 +3,8 @@ package ir
 import "fmt"
 
 // ParseOpaque is Parse for tools that have no definitions: a custom op is known
-// by its name, and its results have the types that the text says. Such an op has
-// no gradient and no kernel (see Opaque).
+// by its name and what the text says of its row (see Graph.Described); its results
+// have the types of the text. Such an op has no kernel (see Opaque).
 func ParseOpaque(name string, src []byte) (*Graph, error) {
 	p := &parser{lex: lexer{file: name, src: src, line: 1}, opaque: true}
 	return p.file()
@@ -26,19 +26,27 @@ const opaqueDoc = "A custom op whose definition is not at hand."
 // describe completes the row of a custom op that is known by its name alone, by
 // what the text says of one node of it.
 func (p *parser) describe(n *Node, results []token, types []Type) {
-	d := &Def{Name: n.Custom.Name, Doc: opaqueDoc, Class: Fixed, Why: "custom op", NoGrad: "its definition is not at hand"}
+	d := &Def{Name: n.Custom.Name, Doc: opaqueDoc, Class: Fixed, Why: "custom op", NoGrad: "its definition is not at hand: Model.WriteIR writes its gradient into the text"}
 	for i := range n.In {
-		d.In = append(d.In, Operand{Name: fmt.Sprint("x", i)})
+		d.In = append(d.In, Operand{Name: fmt.Sprint("x", i), Kinds: KAny})
 	}
+	low, _ := p.said.Get(saidLow).([]int64)
 	for i := range results {
 		d.Out = append(d.Out, Result{Name: fmt.Sprint("y", i)})
 	}
+	d.hear(p.said)
 	for _, a := range n.Attrs {
 		d.Attrs = append(d.Attrs, AttrDef{Name: a.Name, Kind: AttrAny})
 	}
 	if len(types) != len(results) {
 		p.wrong("custom op @%s: its definition is not at hand, so the text must say the types of its results", d.Name)
 	}
-	d.Infer = func(*Node) ([]Type, error) { return types, nil }
+	operands := make([]Type, len(n.In))
+	for i, v := range n.In {
+		if v != nil {
+			operands[i] = v.Type
+		}
+	}
+	d.Infer = func(n *Node) ([]Type, error) { return typed(n, operands, types, low), nil }
 	n.Custom = d
 }

@@ -39,3 +39,37 @@ forward:
 		}
 	}
 }
+
+// A gradient in the text that reads what the op does not have is an error of the
+// op that asks for it, whatever the names are.
+func TestOpaqueGradients(t *testing.T) {
+	for declared, want := range map[string]string{
+		"input %x0": "", "input %d0": "", "input %y0": "",
+		"input %x1": "%x1", "input %d7": "%d7", `input %"x-1"`: "x-1", "input %other": "%other", "param %x0": "%x0",
+	} {
+		name := declared[strings.IndexByte(declared, '%'):]
+		g, err := ParseOpaque("t.ir", []byte(`graph @g {
+  input %x : f32[4]
+forward:
+  %y = @gate %x {op.class=promote op.gradient=graph @gradient {
+      `+declared+` : f32[4]
+    forward:
+      %g = neg `+name+` : f32[4]
+      return %g
+    } op.wrt=[0,-1]} : f32[4]
+}
+`))
+		if err != nil {
+			t.Fatalf("%s: %v", declared, err)
+		}
+		n := g.Body[Forward][0]
+		b := Edit(g).In(Backward)
+		grads := n.Custom.Grad(b, n, []*Value{n.Out[0]})
+		switch {
+		case want == "" && (b.Err() != nil || len(grads) != 1 || grads[0] == nil || grads[0].Def.Op != OpNeg):
+			t.Errorf("%s: %v, %v", declared, grads, b.Err())
+		case want != "" && (b.Err() == nil || !strings.Contains(b.Err().Error(), "gate: its gradient reads") || !strings.Contains(b.Err().Error(), want)):
+			t.Errorf("%s: %v, want %s", declared, b.Err(), want)
+		}
+	}
+}

@@ -51,6 +51,7 @@ func TestSentences(t *testing.T) {
 
 // unsaid are sentences that no text can produce, and why.
 var unsaid = map[string]string{
+	"%s: its gradient reads %s, which it does not have":                                          "custom ops alone: see TestOpaqueGradients",
 	"has %d results, the node %d":                                                                "a pass broke the graph",
 	"result %s is not linked to its node":                                                        "a pass broke the graph",
 	"result %s is %s, recorded as %s":                                                            "a pass broke the graph",

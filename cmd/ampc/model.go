@@ -390,9 +390,6 @@ func (o *opened) compile(edit func(*passes.Config)) (*ir.Graph, error) {
 
 // pass takes the model's graph through the passes, also one that returns nothing.
 func (o *opened) pass(edit func(*passes.Config)) (*ir.Graph, error) {
-	if err := o.defined(); err != nil {
-		return nil, err
-	}
 	g, p, err := o.source()
 	if err != nil {
 		return nil, err
@@ -406,13 +403,13 @@ func (o *opened) pass(edit func(*passes.Config)) (*ir.Graph, error) {
 	return g, nil
 }
 
-// defined refuses to compile a graph with a custom op.
-func (o *opened) defined() error {
+// kernels refuses to run a graph with a custom op.
+func (o *opened) kernels() error {
 	n := ir.Opaque(o.model.Graph())
 	if n == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: @%s is a custom op, whose definition is in a Go program: ask there (Step.Why, Step.Report, Step.Prove), or give the compiled graph that Step.WriteIR writes", n.Pos, n.Def().Name)
+	return fmt.Errorf("%s: @%s is a custom op, whose kernel is in a Go program: run the step there (Step.Run, Step.Diagnose); why, plan, prove and dump need no kernel", n.Pos, n.Def().Name)
 }
 
 // namingDims adds the flags to an error that came of dimensions without sizes.

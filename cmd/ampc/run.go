@@ -147,7 +147,7 @@ func (o *opened) fill(step *ampc.Step, feed ampc.Feed, seed int64, flag string) 
 // runnable compiles a training step where there is a loss, else inference of
 // what the graph returns.
 func (o *opened) runnable(g *ir.Graph) (*ampc.Step, []ampc.Tensor, error) {
-	if err := cmp.Or(o.defined(), o.returns(), o.bound()); err != nil {
+	if err := cmp.Or(o.kernels(), o.returns(), o.bound()); err != nil {
 		return nil, nil, err
 	}
 	var results []ampc.Tensor

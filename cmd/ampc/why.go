@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -146,7 +145,7 @@ func whyNotCommand() *cobra.Command {
 
 // flips prices the value and dtype asked for, or every value in its other dtype.
 func (o *opened) flips(asked []string) ([]*passes.Flip, error) {
-	if err := cmp.Or(o.defined(), o.returns()); err != nil {
+	if err := o.returns(); err != nil {
 		return nil, err
 	}
 	source, p, err := o.source()
