@@ -31,6 +31,9 @@ func (v *vm) vnni() {
 	v.vnniSubnormal()
 	v.packTileRows()
 	v.anySubnormal()
+	v.anyInfinite()
+	v.splitWords()
+	v.splitTiles()
 }
 
 // vnniRows emits a rowsFunc of words: k depths, even, for n up to two vectors.

@@ -17,6 +17,12 @@ type amxKernels struct {
 	packRows func(rows, steps, last int, dst *float32, src *byte, lds int) (subnormal uint64)
 	// anySubnormal says whether a half of n > 0 vectors is subnormal.
 	anySubnormal func(n int, src *float32) (subnormal uint64)
+	// anyInfinite is the same for infinities and NaN.
+	anyInfinite func(n int, src *float32) (found uint64)
+	// splitWords splits pairs > 0 of rows of 32 elements to rows of words, each part 2 KiB behind the one before; splitTiles
+	// splits up to 16 rows of 32*(steps-1)+last to a tile of each part for a step.
+	splitWords func(pairs int, dst, src *float32, lds int)
+	splitTiles func(rows, steps, last int, dst, src *float32, lds int)
 }
 
 // amxFunc computes panels of one or two tiles down and across: C = (C if acc != 0, else 0) + A*B over steps of 32 depths. Rows

@@ -113,6 +113,7 @@ type attnMem struct {
 	mask  floats
 	rows  [2]floats // queries and gradients of results as rows, p.nr columns at a time
 	sums  [2]floats // gradients of keys and values, the same
+	tiles floats    // keys, turned, for tile registers
 }
 
 func (x *attnHead) kvHead() int { return x.head * x.t.a.KVHeads / x.t.a.Heads }
@@ -147,7 +148,13 @@ func (x *attnHead) forward(q, h int) {
 	}
 	for k, n := 0, x.keys(q+h-1, 0); n > 0; k, n = k+n, x.keys(q+h-1, k+n) {
 		keys := x.contiguousRows(&a.K, &mem.k, x.kvHead(), k, n, a.D, vnni)
-		values := x.contiguousRows(&a.V, &mem.v, x.kvHead(), k, n, a.DV, false)
+		inTiles, steps := x.usesTiles(&a.V, x.kvHead(), k, n, a.DV), ceilDiv(n, amxDepth)
+		var values Mat
+		if inTiles {
+			x.turnedTiles(&a.V, mem.v.get(amxParts*a.DV/amxTile*steps*amxSize), x.kvHead(), k, n, a.DV)
+		} else {
+			values = x.contiguousRows(&a.V, &mem.v, x.kvHead(), k, n, a.DV, false)
+		}
 		for t := range tiles {
 			first := q + t*wide
 			n := x.keys(min(first+wide, q+h)-1, k)
@@ -162,7 +169,11 @@ func (x *attnHead) forward(q, h int) {
 			if k > 0 && a.DV > 0 {
 				p.scaleLanes(a.DV, &sums[0], wide, &st[2*wide])
 			}
-			x.product(a.DV, wide, n, values.turned(), s, wide, sums, wide, 1)
+			if inTiles {
+				x.addSplit(sums, a.DV, mem.v.s, steps, s, wide, n)
+			} else {
+				x.product(a.DV, wide, n, values.turned(), s, wide, sums, wide, 1)
+			}
 		}
 	}
 	for t := range tiles {

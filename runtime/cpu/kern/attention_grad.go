@@ -7,6 +7,13 @@ func (x *attnHead) gradHead(kv int) {
 	dk, dv := mem.sums[0].get(a.T*roundUp(a.D, x.p.nr)), mem.sums[1].get(a.T*roundUp(a.DV, x.p.nr))
 	clear(dk)
 	clear(dv)
+	var tiles []float32
+	if x.usesTiles(&a.K, kv, 0, a.T, a.D) {
+		tiles = mem.tiles.get(ceilDiv(a.T, attnKeys) * tilesOfKeys(a.D))
+		for k := 0; k < a.T; k += attnKeys {
+			x.turnedTiles(&a.K, tiles[k/attnKeys*tilesOfKeys(a.D):], kv, k, min(attnKeys, a.T-k), a.D)
+		}
+	}
 	block := x.p.blockOf(gradQueries)
 	for x.head = range a.Heads {
 		if x.kvHead() != kv {
@@ -19,7 +26,7 @@ func (x *attnHead) gradHead(kv int) {
 		values = x.contiguousRows(&a.V, &mem.v, kv, 0, a.T, a.DV, x.usesVNNI(&a.DY, 0, a.S, &a.V, kv, 0, a.T, a.DV))
 		for q := 0; q < a.S; q += block {
 			g := &mem.grad
-			*g = attnGrad{attnHead: x, q: q, h: min(block, a.S-q), ld: block, k: k, toScore: scores, v: values, dk: dk, dv: dv}
+			*g = attnGrad{attnHead: x, q: q, h: min(block, a.S-q), ld: block, k: k, toScore: scores, v: values, tiles: tiles, dk: dk, dv: dv}
 			g.run()
 		}
 	}
@@ -35,20 +42,27 @@ type attnGrad struct {
 	q, h, ld int
 	k, v     Mat
 	toScore  Mat       // k, in bf16 if scores are products in the VNNI layout
+	tiles    []float32 // k by blocks, see turnedTiles; nil if its products are of f32
 	dk, dv   []float32 // as inColumns has them
 
 	s, ds              []float32 // scores, then P; dP, then dS: ld apart
 	state              []float32
 	across, acrossDY   []float32 // queries and dY as columns
 	queries, grads, dq []float32 // as rows
+
+	queryTiles, gradTiles bool // or as wordsByPart has them
 }
+
+// tilesOfKeys is the size of the tiles of a block of keys.
+func tilesOfKeys(width int) int { return amxParts * width / amxTile * attnKeys / amxDepth * amxSize }
 
 func (g *attnGrad) run() {
 	a, mem, wide := &g.t.a, g.mem, g.p.queries
 	tiles := ceilDiv(g.h, wide)
 	g.s, g.ds = mem.s.get(attnKeys*g.ld), mem.ds.get(attnKeys*g.ld)
 	g.across, g.acrossDY = g.columns(&a.Q, &mem.q, g.q, g.h, a.D, g.toScore.Type == BF16), g.columns(&a.DY, &mem.dy, g.q, g.h, a.DV, g.v.Type == BF16)
-	g.queries, g.grads = g.inColumns(&a.Q, &mem.rows[0], g.q, g.h, a.D), g.inColumns(&a.DY, &mem.rows[1], g.q, g.h, a.DV)
+	g.queries, g.queryTiles = g.sideBySide(&a.Q, &mem.rows[0], a.D)
+	g.grads, g.gradTiles = g.sideBySide(&a.DY, &mem.rows[1], a.DV)
 	g.state = g.shifts(tiles)
 	g.dq = mem.o.get(tiles * wide * a.D)
 	clear(g.dq)
@@ -61,6 +75,14 @@ func (g *attnGrad) run() {
 	for t := range tiles {
 		g.putAcross(&a.GradQ, g.q+t*wide, min(wide, g.h-t*wide), a.D, g.dq[t*wide*a.D:])
 	}
+}
+
+// sideBySide is the rows of v as sums reads them: columns side by side, or words for tile registers.
+func (g *attnGrad) sideBySide(v *View, mem *floats, width int) (rows []float32, inTiles bool) {
+	if g.usesTiles(v, g.head, g.q, g.h, width) {
+		return g.wordsByPart(v, mem, g.q, g.h, width), true
+	}
+	return g.inColumns(v, mem, g.q, g.h, width), false
 }
 
 // seen is the number of keys, from k on, that the last query of the tile at query q+at sees.
@@ -77,6 +99,11 @@ func (g *attnGrad) scoresOf(at, k int) {
 	g.product(n, wide, a.DV, g.v.from(k), g.acrossDY[at*a.DV:], wide, ds, g.ld, 0)
 	full, stair := g.stairs(g.q+at, k, n)
 	g.p.softLanesGrad(n, full, &s[0], &ds[0], g.ld, &g.state[2*at], stair, scale, a.Scale)
+	if g.tiles != nil {
+		all := ceilDiv(min(attnKeys, a.T-k), amxDepth)
+		g.addSplit(g.dq[at*a.D:], a.D, g.tiles[k/attnKeys*tilesOfKeys(a.D):], all, ds, g.ld, n)
+		return
+	}
 	g.product(a.D, wide, n, keys.turned(), ds, g.ld, g.dq[at*a.D:], wide, 1)
 }
 
@@ -88,14 +115,18 @@ func (g *attnGrad) sums(k int) {
 		if n <= done {
 			continue
 		}
-		add := func(s, rows, sum []float32, width int) {
+		add := func(s, rows, sum []float32, width int, inTiles bool) {
+			if inTiles {
+				g.addSums(s, rows, sum, width, k, done, n, at)
+				return
+			}
 			left := Mat{Buf: Floats(s[done*g.ld+at:]), LD: g.ld}
 			for c := 0; c < width; c += nr {
 				g.product(n-done, nr, g.h-at, left, rows[c*g.h+at*nr:], nr, sum[c*a.T+(k+done)*nr:], nr, 1)
 			}
 		}
-		add(g.s, g.grads, g.dv, a.DV)
-		add(g.ds, g.queries, g.dk, a.D)
+		add(g.s, g.grads, g.dv, a.DV, g.gradTiles)
+		add(g.ds, g.queries, g.dk, a.D, g.queryTiles)
 		done = n
 	}
 }

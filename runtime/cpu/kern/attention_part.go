@@ -30,17 +30,22 @@ func (x *attnHead) usesVNNI(a *View, i, n int, b *View, head, j, m, width int) b
 	if !x.p.usesVNNI(a.Type, b.Type) || width%2+a.Stride[2]%2+b.Stride[2]%2 > 0 {
 		return false
 	}
-	return x.clean(a.mat(x.b, x.head, i).in32Bits(), n, width/2) && x.clean(b.mat(x.b, head, j).in32Bits(), m, width/2)
+	if x.p.amx != nil && width%amxDepth > 0 {
+		return false
+	}
+	return x.clean(a.mat(x.b, x.head, i).in32Bits(), n, width/2, false) && x.clean(b.mat(x.b, head, j).in32Bits(), m, width/2, false)
 }
 
-// clean reports whether n rows of words have no subnormal half.
-func (x *attnHead) clean(m Mat, n, width int) bool {
+// clean reports whether n rows of words have no subnormal half and, if they must be finite, no infinity or NaN. Those are
+// looked for in whole vectors.
+func (x *attnHead) clean(m Mat, n, width int, finite bool) bool {
 	p := x.p
 	part := x.mem.mask.get(n * p.nr)
 	for c := 0; c < width && n > 0; c += p.nr {
 		lanes := min(p.nr, width-c)
-		p.rows[F32](n, lanes, &part[0], p.nr, m.at(c), m.LD)
-		if p.vnni.subnormal(n, lanes, &part[0], p.nr) != 0 {
+		ld := roundUp(lanes, p.lanes)
+		p.rows[F32](n, lanes, &part[0], ld, m.at(c), m.LD)
+		if p.vnni.subnormal(n, lanes, &part[0], ld) != 0 || finite && p.amx.anyInfinite(n*ld/p.lanes, &part[0]) != 0 {
 			return false
 		}
 	}
@@ -133,6 +138,12 @@ func (x *attnHead) product(rows, cols, depth int, a Mat, b []float32, ldb int, c
 	if rows == 0 || depth == 0 {
 		for r := 0; r < rows && acc == 0; r++ {
 			clear(c[r*ldc:][:cols])
+		}
+		return
+	}
+	if a.Type == BF16 && p.amx != nil {
+		for j := 0; j < cols; j += p.nr {
+			p.amx.product(x.w, rows, p.nr, depth/amxDepth, a.at(0), 2*a.LD, 2*amxTile*a.LD, 2*amxDepth, bytes(&b[j]), 4*ldb, &c[j], ldc, acc)
 		}
 		return
 	}

@@ -94,6 +94,10 @@ func TestAttention(t *testing.T) {
 				a.Batch, a.Heads, a.S, a.T, a.D, a.DV, a.Offset = 1, kv, 270, 170, 33, 16, -90
 			}
 			typ := Type(round % 3)
+			if round%6 == 5 { // widths that tile registers take
+				a.S, a.T, a.D, a.DV = 70+d.IntN(80), 100+d.IntN(100), 32*(1+d.IntN(2)), 32*(1+d.IntN(2))
+				a.Causal, a.Offset = round%4 == 1, a.T-a.S
+			}
 			a.Q, a.K, a.V = d.view(typ, a.Batch, a.Heads, a.S, a.D), d.view(typ, a.Batch, kv, a.T, a.D), d.view(typ, a.Batch, kv, a.T, a.DV)
 			a.Y, a.DY = d.view(F32, a.Batch, a.Heads, a.S, a.DV), d.view(typ, a.Batch, a.Heads, a.S, a.DV)
 			a.GradQ, a.GradK, a.GradV = a.Q, a.K, a.V
@@ -132,9 +136,9 @@ func TestAttentionVNNI(t *testing.T) {
 		m := New(p, 1)
 		defer m.Close()
 		d := newDice(9)
-		a := &Attention{Batch: 1, Heads: 2, KVHeads: 2, S: 70, T: 70, D: 70, DV: 70, Q: d.view(BF16, 1, 2, 70, 70), K: d.view(BF16, 1, 2, 70, 70)}
+		a := &Attention{Batch: 1, Heads: 2, KVHeads: 2, S: 70, T: 70, D: 96, DV: 96, Q: d.view(BF16, 1, 2, 70, 96), K: d.view(BF16, 1, 2, 70, 96)}
 		x := &attnHead{t: m.attention(a, false), w: &m.worker[0], p: p, mem: &m.worker[0].attn, head: 1}
-		usesVNNI := func() bool { return x.usesVNNI(&a.Q, 0, 70, &a.K, 1, 0, 70, 70) }
+		usesVNNI := func() bool { return x.usesVNNI(&a.Q, 0, 70, &a.K, 1, 0, 70, 96) }
 		if !usesVNNI() {
 			t.Errorf("%s: no VNNI layout for bf16", p.Name())
 		}
@@ -147,6 +151,15 @@ func TestAttentionVNNI(t *testing.T) {
 			}
 			v.set(last, old)
 			v.set(0, 0x1p-130) // of the other head
+			for _, end := range []float32{0x1p-130, float32(math.Inf(1)), float32(math.NaN())} {
+				v.set(last, end)
+				if x.usesTiles(v, 1, 0, 70, 96) {
+					t.Errorf("%s: tiles although one element is %g", p.Name(), end)
+				}
+			}
+			if v.set(last, old); x.usesTiles(v, 1, 0, 70, 96) != (p.amx != nil) {
+				t.Errorf("%s: tiles %t", p.Name(), p.amx == nil)
+			}
 		}
 		if !usesVNNI() {
 			t.Errorf("%s: no VNNI layout because of another head", p.Name())

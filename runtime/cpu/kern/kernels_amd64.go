@@ -654,6 +654,21 @@ func packTileRowsAVX512(rows int, steps int, last int, dst *float32, src *byte, 
 //go:noescape
 func anySubnormalAVX512(n int, src *float32) (subnormal uint64)
 
+// anyInfiniteAVX512 says which halves of n > 0 vectors of words are infinite or NaN in any of them.
+//
+//go:noescape
+func anyInfiniteAVX512(n int, src *float32) (found uint64)
+
+// splitWordsAVX512 splits pairs > 0 of rows of two vectors to rows of words of bf16; a part is 2 KiB behind the one before.
+//
+//go:noescape
+func splitWordsAVX512(pairs int, dst *float32, src *float32, lds int)
+
+// splitTilesAVX512 splits up to 16 rows of 32*(steps-1)+last elements to tiles of bf16, three for a step.
+//
+//go:noescape
+func splitTilesAVX512(rows int, steps int, last int, dst *float32, src *float32, lds int)
+
 // rowsF32AVX512 is a rowsFunc for n up to two vectors.
 //
 //go:noescape

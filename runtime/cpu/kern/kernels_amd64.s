@@ -40526,6 +40526,189 @@ vector:
 	VZEROUPPER
 	RET
 
+// func anyInfiniteAVX512(n int, src *float32) (found uint64)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F
+TEXT ·anyInfiniteAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         src+8(FP), CX
+	VBROADCASTSS kernConst<>+160(SB), Z2
+	VXORPS       Z1, Z1, Z1
+
+vector:
+	VMOVUPS (CX), Z0
+	VPADDW  Z0, Z0, Z0
+	VPMAXUW Z0, Z1, Z1
+	ADDQ    $+64, CX
+	DECQ    AX
+	JNZ     vector
+	VPCMPUW $0x05, Z2, Z1, K1
+	KMOVD   K1, AX
+	MOVQ    AX, found+16(FP)
+	VZEROUPPER
+	RET
+
+// func splitWordsAVX512(pairs int, dst *float32, src *float32, lds int)
+// Requires: AVX, AVX512F
+TEXT ·splitWordsAVX512(SB), NOSPLIT, $0-32
+	MOVQ         pairs+0(FP), AX
+	MOVQ         dst+8(FP), CX
+	MOVQ         src+16(FP), DX
+	MOVQ         lds+24(FP), BX
+	SHLQ         $0x02, BX
+	VBROADCASTSS kernConst<>+0(SB), Z0
+
+pair:
+	VMOVUPS    (DX), Z1
+	VMOVUPS    (DX)(BX*1), Z2
+	VPANDD     Z0, Z1, Z3
+	VCMPPS     $0x04, Z3, Z1, K1
+	VSUBPS.Z   Z3, Z1, K1, Z1
+	VPANDD     Z0, Z1, Z4
+	VSUBPS     Z4, Z1, Z1
+	VPANDD     Z0, Z2, Z5
+	VCMPPS     $0x04, Z5, Z2, K1
+	VSUBPS.Z   Z5, Z2, K1, Z2
+	VPANDD     Z0, Z2, Z6
+	VSUBPS     Z6, Z2, Z2
+	VPSRLD     $0x10, Z3, Z3
+	VPTERNLOGD $0xf8, Z0, Z5, Z3
+	VMOVUPS    Z3, (CX)
+	VPSRLD     $0x10, Z4, Z4
+	VPTERNLOGD $0xf8, Z0, Z6, Z4
+	VMOVUPS    Z4, 2048(CX)
+	VPSRLD     $0x10, Z1, Z1
+	VPTERNLOGD $0xf8, Z0, Z2, Z1
+	VMOVUPS    Z1, 4096(CX)
+	VMOVUPS    64(DX), Z1
+	VMOVUPS    64(DX)(BX*1), Z2
+	VPANDD     Z0, Z1, Z3
+	VCMPPS     $0x04, Z3, Z1, K1
+	VSUBPS.Z   Z3, Z1, K1, Z1
+	VPANDD     Z0, Z1, Z4
+	VSUBPS     Z4, Z1, Z1
+	VPANDD     Z0, Z2, Z5
+	VCMPPS     $0x04, Z5, Z2, K1
+	VSUBPS.Z   Z5, Z2, K1, Z2
+	VPANDD     Z0, Z2, Z6
+	VSUBPS     Z6, Z2, Z2
+	VPSRLD     $0x10, Z3, Z3
+	VPTERNLOGD $0xf8, Z0, Z5, Z3
+	VMOVUPS    Z3, 64(CX)
+	VPSRLD     $0x10, Z4, Z4
+	VPTERNLOGD $0xf8, Z0, Z6, Z4
+	VMOVUPS    Z4, 2112(CX)
+	VPSRLD     $0x10, Z1, Z1
+	VPTERNLOGD $0xf8, Z0, Z2, Z1
+	VMOVUPS    Z1, 4160(CX)
+	LEAQ       (DX)(BX*2), DX
+	ADDQ       $0x00000080, CX
+	DECQ       AX
+	JNZ        pair
+	VZEROUPPER
+	RET
+
+// func splitTilesAVX512(rows int, steps int, last int, dst *float32, src *float32, lds int)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·splitTilesAVX512(SB), NOSPLIT, $0-48
+	MOVQ         rows+0(FP), AX
+	MOVQ         steps+8(FP), CX
+	MOVQ         last+16(FP), DX
+	MOVQ         dst+24(FP), BX
+	MOVQ         src+32(FP), SI
+	MOVQ         lds+40(FP), DI
+	SHLQ         $0x02, DI
+	MOVQ         DX, R8
+	MOVQ         $0x00000010, R9
+	CMPQ         R8, R9
+	CMOVQGT      R9, R8
+	XORL         R9, R9
+	TESTQ        R8, R8
+	CMOVQLT      R9, R8
+	MOVL         $0xffffffff, R9
+	BZHIL        R8, R9, R9
+	KMOVW        R9, K1
+	SUBQ         $+16, DX
+	MOVQ         $0x00000010, R8
+	CMPQ         DX, R8
+	CMOVQGT      R8, DX
+	XORL         R8, R8
+	TESTQ        DX, DX
+	CMOVQLT      R8, DX
+	MOVL         $0xffffffff, R8
+	BZHIL        DX, R8, R8
+	KMOVW        R8, K2
+	VBROADCASTSS kernConst<>+0(SB), Z0
+	DECQ         CX
+
+row:
+	MOVQ  SI, DX
+	MOVQ  BX, R8
+	MOVQ  CX, R9
+	TESTQ R9, R9
+	JZ    end
+
+step:
+	VMOVUPS  (DX), Z1
+	VPANDD   Z0, Z1, Z2
+	VCMPPS   $0x04, Z2, Z1, K3
+	VSUBPS.Z Z2, Z1, K3, Z1
+	VPANDD   Z0, Z1, Z3
+	VSUBPS   Z3, Z1, Z1
+	VPSRLD   $0x10, Z2, Z2
+	VPMOVDW  Z2, (R8)
+	VPSRLD   $0x10, Z3, Z3
+	VPMOVDW  Z3, 1024(R8)
+	VPSRLD   $0x10, Z1, Z1
+	VPMOVDW  Z1, 2048(R8)
+	VMOVUPS  64(DX), Z1
+	VPANDD   Z0, Z1, Z2
+	VCMPPS   $0x04, Z2, Z1, K3
+	VSUBPS.Z Z2, Z1, K3, Z1
+	VPANDD   Z0, Z1, Z3
+	VSUBPS   Z3, Z1, Z1
+	VPSRLD   $0x10, Z2, Z2
+	VPMOVDW  Z2, 32(R8)
+	VPSRLD   $0x10, Z3, Z3
+	VPMOVDW  Z3, 1056(R8)
+	VPSRLD   $0x10, Z1, Z1
+	VPMOVDW  Z1, 2080(R8)
+	ADDQ     $0x00000080, DX
+	ADDQ     $0x00000c00, R8
+	DECQ     R9
+	JNZ      step
+
+end:
+	VMOVUPS.Z (DX), K1, Z1
+	VPANDD    Z0, Z1, Z2
+	VCMPPS    $0x04, Z2, Z1, K3
+	VSUBPS.Z  Z2, Z1, K3, Z1
+	VPANDD    Z0, Z1, Z3
+	VSUBPS    Z3, Z1, Z1
+	VPSRLD    $0x10, Z2, Z2
+	VPMOVDW   Z2, (R8)
+	VPSRLD    $0x10, Z3, Z3
+	VPMOVDW   Z3, 1024(R8)
+	VPSRLD    $0x10, Z1, Z1
+	VPMOVDW   Z1, 2048(R8)
+	VMOVUPS.Z 64(DX), K2, Z1
+	VPANDD    Z0, Z1, Z2
+	VCMPPS    $0x04, Z2, Z1, K3
+	VSUBPS.Z  Z2, Z1, K3, Z1
+	VPANDD    Z0, Z1, Z3
+	VSUBPS    Z3, Z1, Z1
+	VPSRLD    $0x10, Z2, Z2
+	VPMOVDW   Z2, 32(R8)
+	VPSRLD    $0x10, Z3, Z3
+	VPMOVDW   Z3, 1056(R8)
+	VPSRLD    $0x10, Z1, Z1
+	VPMOVDW   Z1, 2080(R8)
+	ADDQ      DI, SI
+	ADDQ      $+64, BX
+	DECQ      AX
+	JNZ       row
+	VZEROUPPER
+	RET
+
 // func rowsF32AVX512(k int, n int, dst *float32, ldd int, src *byte, lds int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·rowsF32AVX512(SB), NOSPLIT, $0-48
@@ -45323,10 +45506,10 @@ TEXT ·putBF16AVX512(SB), NOSPLIT, $0-40
 	MOVQ         ldd+24(FP), BX
 	MOVQ         tile+32(FP), SI
 	SHLQ         $0x01, BX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	CMPQ         CX, $+16
 	JEQ          one
 	JG           more
@@ -45503,10 +45686,10 @@ TEXT ·narrowF16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+160(SB), Z0
 	VBROADCASTSS kernConst<>+192(SB), Z0
 	VBROADCASTSS kernConst<>+224(SB), Z0
 	VBROADCASTSS kernConst<>+256(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z0
 	SUBQ         $+64, AX
 	JL           few
 
@@ -45614,10 +45797,10 @@ TEXT ·narrowBF16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	SUBQ         $+64, AX
 	JL           few
 
@@ -45932,7 +46115,7 @@ TEXT ·negAVX512(SB), NOSPLIT, $128-24
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+288(SB), Z0
+	VBROADCASTSS kernConst<>+320(SB), Z0
 	XORQ         BX, BX
 	SUBQ         $+64, AX
 	JL           few
@@ -46002,7 +46185,7 @@ TEXT ·absAVX512(SB), NOSPLIT, $128-24
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+288(SB), Z0
+	VBROADCASTSS kernConst<>+320(SB), Z0
 	XORQ         BX, BX
 	SUBQ         $+64, AX
 	JL           few
@@ -46135,7 +46318,7 @@ TEXT ·rsqrtAVX512(SB), NOSPLIT, $128-24
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+352(SB), Z0
 	XORQ         BX, BX
 	SUBQ         $+32, AX
 	JL           few
@@ -46202,7 +46385,7 @@ TEXT ·recipAVX512(SB), NOSPLIT, $128-24
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+352(SB), Z0
 	XORQ         BX, BX
 	SUBQ         $+32, AX
 	JL           few
@@ -46542,9 +46725,9 @@ TEXT ·signAVX512(SB), NOSPLIT, $128-24
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+320(SB), Z1
-	VBROADCASTSS kernConst<>+352(SB), Z2
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+384(SB), Z2
 	XORQ         BX, BX
 	SUBQ         $+32, AX
 	JL           few
@@ -46617,7 +46800,7 @@ TEXT ·reluAVX512(SB), NOSPLIT, $128-24
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	XORQ         BX, BX
 	SUBQ         $+64, AX
 	JL           few
@@ -46692,8 +46875,8 @@ TEXT ·notAVX512(SB), NOSPLIT, $128-24
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+352(SB), Z0
-	VBROADCASTSS kernConst<>+320(SB), Z1
+	VBROADCASTSS kernConst<>+384(SB), Z0
+	VBROADCASTSS kernConst<>+352(SB), Z1
 	XORQ         BX, BX
 	SUBQ         $+32, AX
 	JL           few
@@ -46760,7 +46943,7 @@ TEXT ·isnanAVX512(SB), NOSPLIT, $128-24
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+352(SB), Z0
 	XORQ         BX, BX
 	SUBQ         $+32, AX
 	JL           few
@@ -46827,9 +47010,9 @@ TEXT ·isinfAVX512(SB), NOSPLIT, $128-24
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+384(SB), Z1
-	VBROADCASTSS kernConst<>+320(SB), Z2
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+416(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z2
 	XORQ         BX, BX
 	SUBQ         $+32, AX
 	JL           few
@@ -46973,10 +47156,10 @@ TEXT ·roundbf16AVX512(SB), NOSPLIT, $128-24
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	XORQ         BX, BX
 	SUBQ         $+32, AX
 	JL           few
@@ -47058,11 +47241,11 @@ TEXT ·roundtf32AVX512(SB), NOSPLIT, $128-24
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+416(SB), Z0
-	VBROADCASTSS kernConst<>+224(SB), Z1
-	VBROADCASTSS kernConst<>+448(SB), Z2
-	VBROADCASTSS kernConst<>+288(SB), Z3
-	VBROADCASTSS kernConst<>+384(SB), Z4
+	VBROADCASTSS kernConst<>+448(SB), Z0
+	VBROADCASTSS kernConst<>+256(SB), Z1
+	VBROADCASTSS kernConst<>+480(SB), Z2
+	VBROADCASTSS kernConst<>+320(SB), Z3
+	VBROADCASTSS kernConst<>+416(SB), Z4
 	XORQ         BX, BX
 	SUBQ         $+32, AX
 	JL           few
@@ -47147,18 +47330,18 @@ TEXT ·expAVX512(SB), NOSPLIT, $128-24
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+480(SB), Z0
-	VBROADCASTSS kernConst<>+512(SB), Z1
-	VBROADCASTSS kernConst<>+544(SB), Z2
-	VBROADCASTSS kernConst<>+576(SB), Z3
-	VBROADCASTSS kernConst<>+608(SB), Z4
-	VBROADCASTSS kernConst<>+640(SB), Z5
-	VBROADCASTSS kernConst<>+672(SB), Z6
-	VBROADCASTSS kernConst<>+704(SB), Z7
-	VBROADCASTSS kernConst<>+736(SB), Z8
-	VBROADCASTSS kernConst<>+768(SB), Z9
-	VBROADCASTSS kernConst<>+800(SB), Z10
-	VBROADCASTSS kernConst<>+320(SB), Z11
+	VBROADCASTSS kernConst<>+512(SB), Z0
+	VBROADCASTSS kernConst<>+544(SB), Z1
+	VBROADCASTSS kernConst<>+576(SB), Z2
+	VBROADCASTSS kernConst<>+608(SB), Z3
+	VBROADCASTSS kernConst<>+640(SB), Z4
+	VBROADCASTSS kernConst<>+672(SB), Z5
+	VBROADCASTSS kernConst<>+704(SB), Z6
+	VBROADCASTSS kernConst<>+736(SB), Z7
+	VBROADCASTSS kernConst<>+768(SB), Z8
+	VBROADCASTSS kernConst<>+800(SB), Z9
+	VBROADCASTSS kernConst<>+832(SB), Z10
+	VBROADCASTSS kernConst<>+352(SB), Z11
 	XORQ         BX, BX
 	SUBQ         $+16, AX
 	JL           last
@@ -47222,19 +47405,19 @@ TEXT ·expm1AVX512(SB), NOSPLIT, $128-24
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+480(SB), Z0
-	VBROADCASTSS kernConst<>+832(SB), Z1
-	VBROADCASTSS kernConst<>+544(SB), Z2
-	VBROADCASTSS kernConst<>+576(SB), Z3
-	VBROADCASTSS kernConst<>+608(SB), Z4
-	VBROADCASTSS kernConst<>+640(SB), Z5
-	VBROADCASTSS kernConst<>+672(SB), Z6
-	VBROADCASTSS kernConst<>+704(SB), Z7
-	VBROADCASTSS kernConst<>+736(SB), Z8
-	VBROADCASTSS kernConst<>+768(SB), Z9
-	VBROADCASTSS kernConst<>+800(SB), Z10
-	VBROADCASTSS kernConst<>+288(SB), Z11
-	VBROADCASTSS kernConst<>+864(SB), Z12
+	VBROADCASTSS kernConst<>+512(SB), Z0
+	VBROADCASTSS kernConst<>+864(SB), Z1
+	VBROADCASTSS kernConst<>+576(SB), Z2
+	VBROADCASTSS kernConst<>+608(SB), Z3
+	VBROADCASTSS kernConst<>+640(SB), Z4
+	VBROADCASTSS kernConst<>+672(SB), Z5
+	VBROADCASTSS kernConst<>+704(SB), Z6
+	VBROADCASTSS kernConst<>+736(SB), Z7
+	VBROADCASTSS kernConst<>+768(SB), Z8
+	VBROADCASTSS kernConst<>+800(SB), Z9
+	VBROADCASTSS kernConst<>+832(SB), Z10
+	VBROADCASTSS kernConst<>+320(SB), Z11
+	VBROADCASTSS kernConst<>+896(SB), Z12
 	XORQ         BX, BX
 	SUBQ         $+16, AX
 	JL           last
@@ -47303,24 +47486,24 @@ TEXT ·logAVX512(SB), NOSPLIT, $128-24
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+896(SB), Z0
-	VBROADCASTSS kernConst<>+928(SB), Z1
-	VBROADCASTSS kernConst<>+960(SB), Z2
-	VBROADCASTSS kernConst<>+992(SB), Z3
-	VBROADCASTSS kernConst<>+320(SB), Z4
-	VBROADCASTSS kernConst<>+1024(SB), Z5
-	VBROADCASTSS kernConst<>+1056(SB), Z6
-	VBROADCASTSS kernConst<>+1088(SB), Z7
-	VBROADCASTSS kernConst<>+1120(SB), Z8
-	VBROADCASTSS kernConst<>+1152(SB), Z9
-	VBROADCASTSS kernConst<>+1184(SB), Z10
-	VBROADCASTSS kernConst<>+1216(SB), Z11
-	VBROADCASTSS kernConst<>+1248(SB), Z12
-	VBROADCASTSS kernConst<>+1280(SB), Z13
-	VBROADCASTSS kernConst<>+608(SB), Z14
-	VBROADCASTSS kernConst<>+800(SB), Z15
-	VBROADCASTSS kernConst<>+576(SB), Z16
-	VBROADCASTSS kernConst<>+384(SB), Z17
+	VBROADCASTSS kernConst<>+928(SB), Z0
+	VBROADCASTSS kernConst<>+960(SB), Z1
+	VBROADCASTSS kernConst<>+992(SB), Z2
+	VBROADCASTSS kernConst<>+1024(SB), Z3
+	VBROADCASTSS kernConst<>+352(SB), Z4
+	VBROADCASTSS kernConst<>+1056(SB), Z5
+	VBROADCASTSS kernConst<>+1088(SB), Z6
+	VBROADCASTSS kernConst<>+1120(SB), Z7
+	VBROADCASTSS kernConst<>+1152(SB), Z8
+	VBROADCASTSS kernConst<>+1184(SB), Z9
+	VBROADCASTSS kernConst<>+1216(SB), Z10
+	VBROADCASTSS kernConst<>+1248(SB), Z11
+	VBROADCASTSS kernConst<>+1280(SB), Z12
+	VBROADCASTSS kernConst<>+1312(SB), Z13
+	VBROADCASTSS kernConst<>+640(SB), Z14
+	VBROADCASTSS kernConst<>+832(SB), Z15
+	VBROADCASTSS kernConst<>+608(SB), Z16
+	VBROADCASTSS kernConst<>+416(SB), Z17
 	XORQ         BX, BX
 	SUBQ         $+16, AX
 	JL           last
@@ -47356,10 +47539,10 @@ single:
 	VFMADD231PS    Z16, Z19, Z24
 	VCMPPS         $0x00, Z17, Z18, K1
 	VBLENDMPS      Z18, Z24, K1, Z21
-	VCMPPS.BCST    $0x19, kernConst<>+352(SB), Z18, K1
-	VBLENDMPS.BCST kernConst<>+1312(SB), Z21, K1, Z22
-	VCMPPS.BCST    $0x00, kernConst<>+352(SB), Z18, K1
-	VBLENDMPS.BCST kernConst<>+1344(SB), Z22, K1, Z23
+	VCMPPS.BCST    $0x19, kernConst<>+384(SB), Z18, K1
+	VBLENDMPS.BCST kernConst<>+1344(SB), Z21, K1, Z22
+	VCMPPS.BCST    $0x00, kernConst<>+384(SB), Z18, K1
+	VBLENDMPS.BCST kernConst<>+1376(SB), Z22, K1, Z23
 	VMOVUPS        Z23, (CX)
 	ADDQ           $+64, CX
 	ADDQ           $+64, DX
@@ -47400,24 +47583,24 @@ TEXT ·log1pAVX512(SB), NOSPLIT, $128-24
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+1376(SB), Z1
-	VBROADCASTSS kernConst<>+352(SB), Z2
-	VBROADCASTSS kernConst<>+896(SB), Z3
-	VBROADCASTSS kernConst<>+928(SB), Z4
-	VBROADCASTSS kernConst<>+960(SB), Z5
-	VBROADCASTSS kernConst<>+992(SB), Z6
-	VBROADCASTSS kernConst<>+1024(SB), Z7
-	VBROADCASTSS kernConst<>+1056(SB), Z8
-	VBROADCASTSS kernConst<>+1088(SB), Z9
-	VBROADCASTSS kernConst<>+1120(SB), Z10
-	VBROADCASTSS kernConst<>+1152(SB), Z11
-	VBROADCASTSS kernConst<>+1184(SB), Z12
-	VBROADCASTSS kernConst<>+1216(SB), Z13
-	VBROADCASTSS kernConst<>+1248(SB), Z14
-	VBROADCASTSS kernConst<>+1280(SB), Z15
-	VBROADCASTSS kernConst<>+608(SB), Z16
-	VBROADCASTSS kernConst<>+800(SB), Z17
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+1408(SB), Z1
+	VBROADCASTSS kernConst<>+384(SB), Z2
+	VBROADCASTSS kernConst<>+928(SB), Z3
+	VBROADCASTSS kernConst<>+960(SB), Z4
+	VBROADCASTSS kernConst<>+992(SB), Z5
+	VBROADCASTSS kernConst<>+1024(SB), Z6
+	VBROADCASTSS kernConst<>+1056(SB), Z7
+	VBROADCASTSS kernConst<>+1088(SB), Z8
+	VBROADCASTSS kernConst<>+1120(SB), Z9
+	VBROADCASTSS kernConst<>+1152(SB), Z10
+	VBROADCASTSS kernConst<>+1184(SB), Z11
+	VBROADCASTSS kernConst<>+1216(SB), Z12
+	VBROADCASTSS kernConst<>+1248(SB), Z13
+	VBROADCASTSS kernConst<>+1280(SB), Z14
+	VBROADCASTSS kernConst<>+1312(SB), Z15
+	VBROADCASTSS kernConst<>+640(SB), Z16
+	VBROADCASTSS kernConst<>+832(SB), Z17
 	XORQ         BX, BX
 	SUBQ         $+16, AX
 	JL           last
@@ -47458,17 +47641,17 @@ single:
 	VFMADD231PS      Z16, Z26, Z28
 	VFNMADD231PS     Z17, Z29, Z28
 	VADDPS           Z27, Z28, Z27
-	VFMADD231PS.BCST kernConst<>+576(SB), Z26, Z27
-	VCMPPS.BCST      $0x00, kernConst<>+384(SB), Z19, K1
+	VFMADD231PS.BCST kernConst<>+608(SB), Z26, Z27
+	VCMPPS.BCST      $0x00, kernConst<>+416(SB), Z19, K1
 	VBLENDMPS        Z19, Z27, K1, Z22
 	VCMPPS           $0x19, Z2, Z19, K1
-	VBLENDMPS.BCST   kernConst<>+1312(SB), Z22, K1, Z23
+	VBLENDMPS.BCST   kernConst<>+1344(SB), Z22, K1, Z23
 	VCMPPS           $0x00, Z2, Z19, K1
-	VBLENDMPS.BCST   kernConst<>+1344(SB), Z23, K1, Z24
+	VBLENDMPS.BCST   kernConst<>+1376(SB), Z23, K1, Z24
 	VADDPS           Z20, Z24, Z19
-	VBROADCASTSS     kernConst<>+288(SB), Z20
+	VBROADCASTSS     kernConst<>+320(SB), Z20
 	VANDNPS          Z18, Z20, Z20
-	VCMPPS.BCST      $0x11, kernConst<>+864(SB), Z20, K1
+	VCMPPS.BCST      $0x11, kernConst<>+896(SB), Z20, K1
 	VBLENDMPS        Z18, Z19, K1, Z25
 	VMOVUPS          Z25, (CX)
 	ADDQ             $+64, CX
@@ -47510,24 +47693,24 @@ TEXT ·tanhAVX512(SB), NOSPLIT, $128-24
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+1408(SB), Z0
-	VBROADCASTSS kernConst<>+1440(SB), Z1
-	VBROADCASTSS kernConst<>+1472(SB), Z2
-	VBROADCASTSS kernConst<>+1504(SB), Z3
-	VBROADCASTSS kernConst<>+1536(SB), Z4
-	VBROADCASTSS kernConst<>+288(SB), Z5
-	VBROADCASTSS kernConst<>+480(SB), Z6
-	VBROADCASTSS kernConst<>+512(SB), Z7
-	VBROADCASTSS kernConst<>+544(SB), Z8
-	VBROADCASTSS kernConst<>+576(SB), Z9
-	VBROADCASTSS kernConst<>+608(SB), Z10
-	VBROADCASTSS kernConst<>+640(SB), Z11
-	VBROADCASTSS kernConst<>+672(SB), Z12
-	VBROADCASTSS kernConst<>+704(SB), Z13
-	VBROADCASTSS kernConst<>+736(SB), Z14
-	VBROADCASTSS kernConst<>+768(SB), Z15
-	VBROADCASTSS kernConst<>+800(SB), Z16
-	VBROADCASTSS kernConst<>+320(SB), Z17
+	VBROADCASTSS kernConst<>+1440(SB), Z0
+	VBROADCASTSS kernConst<>+1472(SB), Z1
+	VBROADCASTSS kernConst<>+1504(SB), Z2
+	VBROADCASTSS kernConst<>+1536(SB), Z3
+	VBROADCASTSS kernConst<>+1568(SB), Z4
+	VBROADCASTSS kernConst<>+320(SB), Z5
+	VBROADCASTSS kernConst<>+512(SB), Z6
+	VBROADCASTSS kernConst<>+544(SB), Z7
+	VBROADCASTSS kernConst<>+576(SB), Z8
+	VBROADCASTSS kernConst<>+608(SB), Z9
+	VBROADCASTSS kernConst<>+640(SB), Z10
+	VBROADCASTSS kernConst<>+672(SB), Z11
+	VBROADCASTSS kernConst<>+704(SB), Z12
+	VBROADCASTSS kernConst<>+736(SB), Z13
+	VBROADCASTSS kernConst<>+768(SB), Z14
+	VBROADCASTSS kernConst<>+800(SB), Z15
+	VBROADCASTSS kernConst<>+832(SB), Z16
+	VBROADCASTSS kernConst<>+352(SB), Z17
 	XORQ         BX, BX
 	SUBQ         $+16, AX
 	JL           last
@@ -47562,10 +47745,10 @@ single:
 	VADDPS       Z17, Z24, Z22
 	VSCALEFPS    Z23, Z22, Z22
 	VADDPS       Z17, Z22, Z22
-	VBROADCASTSS kernConst<>+1568(SB), Z23
+	VBROADCASTSS kernConst<>+1600(SB), Z23
 	VDIVPS       Z22, Z23, Z22
 	VSUBPS       Z22, Z17, Z22
-	VCMPPS.BCST  $0x11, kernConst<>+1600(SB), Z20, K1
+	VCMPPS.BCST  $0x11, kernConst<>+1632(SB), Z20, K1
 	VBLENDMPS    Z19, Z22, K1, Z21
 	VANDPS       Z5, Z18, Z18
 	VORPS        Z18, Z21, Z18
@@ -47609,24 +47792,24 @@ TEXT ·erfAVX512(SB), NOSPLIT, $128-24
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+1632(SB), Z1
-	VBROADCASTSS kernConst<>+1664(SB), Z2
-	VBROADCASTSS kernConst<>+1696(SB), Z3
-	VBROADCASTSS kernConst<>+1728(SB), Z4
-	VBROADCASTSS kernConst<>+1760(SB), Z5
-	VBROADCASTSS kernConst<>+1792(SB), Z6
-	VBROADCASTSS kernConst<>+1824(SB), Z7
-	VBROADCASTSS kernConst<>+1856(SB), Z8
-	VBROADCASTSS kernConst<>+1888(SB), Z9
-	VBROADCASTSS kernConst<>+1920(SB), Z10
-	VBROADCASTSS kernConst<>+1952(SB), Z11
-	VBROADCASTSS kernConst<>+1984(SB), Z12
-	VBROADCASTSS kernConst<>+320(SB), Z13
-	VBROADCASTSS kernConst<>+2016(SB), Z14
-	VBROADCASTSS kernConst<>+2048(SB), Z15
-	VBROADCASTSS kernConst<>+2080(SB), Z16
-	VBROADCASTSS kernConst<>+2112(SB), Z17
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+1664(SB), Z1
+	VBROADCASTSS kernConst<>+1696(SB), Z2
+	VBROADCASTSS kernConst<>+1728(SB), Z3
+	VBROADCASTSS kernConst<>+1760(SB), Z4
+	VBROADCASTSS kernConst<>+1792(SB), Z5
+	VBROADCASTSS kernConst<>+1824(SB), Z6
+	VBROADCASTSS kernConst<>+1856(SB), Z7
+	VBROADCASTSS kernConst<>+1888(SB), Z8
+	VBROADCASTSS kernConst<>+1920(SB), Z9
+	VBROADCASTSS kernConst<>+1952(SB), Z10
+	VBROADCASTSS kernConst<>+1984(SB), Z11
+	VBROADCASTSS kernConst<>+2016(SB), Z12
+	VBROADCASTSS kernConst<>+352(SB), Z13
+	VBROADCASTSS kernConst<>+2048(SB), Z14
+	VBROADCASTSS kernConst<>+2080(SB), Z15
+	VBROADCASTSS kernConst<>+2112(SB), Z16
+	VBROADCASTSS kernConst<>+2144(SB), Z17
 	XORQ         BX, BX
 	SUBQ         $+16, AX
 	JL           last
@@ -47659,9 +47842,9 @@ single:
 	VMOVAPS          Z15, Z22
 	VFMADD213PS      Z16, Z19, Z22
 	VFMADD213PS      Z17, Z19, Z22
-	VFMADD213PS.BCST kernConst<>+2144(SB), Z19, Z22
 	VFMADD213PS.BCST kernConst<>+2176(SB), Z19, Z22
 	VFMADD213PS.BCST kernConst<>+2208(SB), Z19, Z22
+	VFMADD213PS.BCST kernConst<>+2240(SB), Z19, Z22
 	VFMADD213PS      Z18, Z18, Z22
 	VBLENDMPS        Z21, Z22, K1, Z20
 	VMOVUPS          Z20, (CX)
@@ -47704,20 +47887,20 @@ TEXT ·sigmoidAVX512(SB), NOSPLIT, $128-24
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
-	VBROADCASTSS kernConst<>+736(SB), Z9
-	VBROADCASTSS kernConst<>+768(SB), Z10
-	VBROADCASTSS kernConst<>+800(SB), Z11
-	VBROADCASTSS kernConst<>+320(SB), Z12
-	VBROADCASTSS kernConst<>+352(SB), Z13
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
+	VBROADCASTSS kernConst<>+768(SB), Z9
+	VBROADCASTSS kernConst<>+800(SB), Z10
+	VBROADCASTSS kernConst<>+832(SB), Z11
+	VBROADCASTSS kernConst<>+352(SB), Z12
+	VBROADCASTSS kernConst<>+384(SB), Z13
 	XORQ         BX, BX
 	SUBQ         $+16, AX
 	JL           last
@@ -47786,18 +47969,18 @@ TEXT ·sinAVX512(SB), NOSPLIT, $128-24
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+2240(SB), Z0
-	VBROADCASTSS kernConst<>+2272(SB), Z1
-	VBROADCASTSS kernConst<>+2304(SB), Z2
-	VBROADCASTSS kernConst<>+2336(SB), Z3
-	VBROADCASTSS kernConst<>+2368(SB), Z4
-	VBROADCASTSS kernConst<>+2400(SB), Z5
-	VBROADCASTSS kernConst<>+2432(SB), Z6
-	VBROADCASTSS kernConst<>+2464(SB), Z7
-	VBROADCASTSS kernConst<>+2496(SB), Z8
-	VBROADCASTSS kernConst<>+2528(SB), Z9
-	VBROADCASTSS kernConst<>+800(SB), Z10
-	VBROADCASTSS kernConst<>+320(SB), Z11
+	VBROADCASTSS kernConst<>+2272(SB), Z0
+	VBROADCASTSS kernConst<>+2304(SB), Z1
+	VBROADCASTSS kernConst<>+2336(SB), Z2
+	VBROADCASTSS kernConst<>+2368(SB), Z3
+	VBROADCASTSS kernConst<>+2400(SB), Z4
+	VBROADCASTSS kernConst<>+2432(SB), Z5
+	VBROADCASTSS kernConst<>+2464(SB), Z6
+	VBROADCASTSS kernConst<>+2496(SB), Z7
+	VBROADCASTSS kernConst<>+2528(SB), Z8
+	VBROADCASTSS kernConst<>+2560(SB), Z9
+	VBROADCASTSS kernConst<>+832(SB), Z10
+	VBROADCASTSS kernConst<>+352(SB), Z11
 	XORQ         BX, BX
 	SUBQ         $+16, AX
 	JL           last
@@ -47870,19 +48053,19 @@ TEXT ·cosAVX512(SB), NOSPLIT, $128-24
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+2240(SB), Z0
-	VBROADCASTSS kernConst<>+2272(SB), Z1
-	VBROADCASTSS kernConst<>+2304(SB), Z2
-	VBROADCASTSS kernConst<>+2336(SB), Z3
-	VBROADCASTSS kernConst<>+2368(SB), Z4
-	VBROADCASTSS kernConst<>+2400(SB), Z5
-	VBROADCASTSS kernConst<>+2432(SB), Z6
-	VBROADCASTSS kernConst<>+2464(SB), Z7
-	VBROADCASTSS kernConst<>+2496(SB), Z8
-	VBROADCASTSS kernConst<>+2528(SB), Z9
-	VBROADCASTSS kernConst<>+800(SB), Z10
-	VBROADCASTSS kernConst<>+320(SB), Z11
-	VBROADCASTSS kernConst<>+224(SB), Z12
+	VBROADCASTSS kernConst<>+2272(SB), Z0
+	VBROADCASTSS kernConst<>+2304(SB), Z1
+	VBROADCASTSS kernConst<>+2336(SB), Z2
+	VBROADCASTSS kernConst<>+2368(SB), Z3
+	VBROADCASTSS kernConst<>+2400(SB), Z4
+	VBROADCASTSS kernConst<>+2432(SB), Z5
+	VBROADCASTSS kernConst<>+2464(SB), Z6
+	VBROADCASTSS kernConst<>+2496(SB), Z7
+	VBROADCASTSS kernConst<>+2528(SB), Z8
+	VBROADCASTSS kernConst<>+2560(SB), Z9
+	VBROADCASTSS kernConst<>+832(SB), Z10
+	VBROADCASTSS kernConst<>+352(SB), Z11
+	VBROADCASTSS kernConst<>+256(SB), Z12
 	XORQ         BX, BX
 	SUBQ         $+16, AX
 	JL           last
@@ -47956,24 +48139,24 @@ TEXT ·softplusAVX512(SB), NOSPLIT, $128-24
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
-	VBROADCASTSS kernConst<>+736(SB), Z9
-	VBROADCASTSS kernConst<>+768(SB), Z10
-	VBROADCASTSS kernConst<>+800(SB), Z11
-	VBROADCASTSS kernConst<>+320(SB), Z12
-	VBROADCASTSS kernConst<>+1376(SB), Z13
-	VBROADCASTSS kernConst<>+352(SB), Z14
-	VBROADCASTSS kernConst<>+896(SB), Z15
-	VBROADCASTSS kernConst<>+928(SB), Z16
-	VBROADCASTSS kernConst<>+960(SB), Z17
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
+	VBROADCASTSS kernConst<>+768(SB), Z9
+	VBROADCASTSS kernConst<>+800(SB), Z10
+	VBROADCASTSS kernConst<>+832(SB), Z11
+	VBROADCASTSS kernConst<>+352(SB), Z12
+	VBROADCASTSS kernConst<>+1408(SB), Z13
+	VBROADCASTSS kernConst<>+384(SB), Z14
+	VBROADCASTSS kernConst<>+928(SB), Z15
+	VBROADCASTSS kernConst<>+960(SB), Z16
+	VBROADCASTSS kernConst<>+992(SB), Z17
 	XORQ         BX, BX
 	SUBQ         $+16, AX
 	JL           last
@@ -48010,15 +48193,14 @@ single:
 	VMULPS           Z16, Z25, Z27
 	VBLENDMPS        Z27, Z25, K1, Z20
 	VMOVAPS.Z        Z17, K1, Z27
-	VPSUBD.BCST      kernConst<>+992(SB), Z20, Z28
+	VPSUBD.BCST      kernConst<>+1024(SB), Z20, Z28
 	VPSRAD           $0x17, Z28, Z28
 	VCVTDQ2PS        Z28, Z29
 	VADDPS           Z27, Z29, Z27
 	VPSLLD           $0x17, Z28, Z28
 	VPSUBD           Z28, Z20, Z28
 	VSUBPS           Z12, Z28, Z28
-	VBROADCASTSS     kernConst<>+1024(SB), Z29
-	VFMADD213PS.BCST kernConst<>+1056(SB), Z28, Z29
+	VBROADCASTSS     kernConst<>+1056(SB), Z29
 	VFMADD213PS.BCST kernConst<>+1088(SB), Z28, Z29
 	VFMADD213PS.BCST kernConst<>+1120(SB), Z28, Z29
 	VFMADD213PS.BCST kernConst<>+1152(SB), Z28, Z29
@@ -48026,6 +48208,7 @@ single:
 	VFMADD213PS.BCST kernConst<>+1216(SB), Z28, Z29
 	VFMADD213PS.BCST kernConst<>+1248(SB), Z28, Z29
 	VFMADD213PS.BCST kernConst<>+1280(SB), Z28, Z29
+	VFMADD213PS.BCST kernConst<>+1312(SB), Z28, Z29
 	VMULPS           Z28, Z28, Z30
 	VMULPS           Z28, Z29, Z29
 	VMULPS           Z30, Z29, Z29
@@ -48033,15 +48216,15 @@ single:
 	VFNMADD231PS     Z11, Z30, Z29
 	VADDPS           Z28, Z29, Z28
 	VFMADD231PS      Z4, Z27, Z28
-	VCMPPS.BCST      $0x00, kernConst<>+384(SB), Z25, K1
+	VCMPPS.BCST      $0x00, kernConst<>+416(SB), Z25, K1
 	VBLENDMPS        Z25, Z28, K1, Z21
 	VCMPPS           $0x19, Z14, Z25, K1
-	VBLENDMPS.BCST   kernConst<>+1312(SB), Z21, K1, Z22
+	VBLENDMPS.BCST   kernConst<>+1344(SB), Z21, K1, Z22
 	VCMPPS           $0x00, Z14, Z25, K1
-	VBLENDMPS.BCST   kernConst<>+1344(SB), Z22, K1, Z23
+	VBLENDMPS.BCST   kernConst<>+1376(SB), Z22, K1, Z23
 	VADDPS           Z26, Z23, Z25
 	VANDNPS          Z19, Z0, Z26
-	VCMPPS.BCST      $0x11, kernConst<>+864(SB), Z26, K1
+	VCMPPS.BCST      $0x11, kernConst<>+896(SB), Z26, K1
 	VBLENDMPS        Z19, Z25, K1, Z24
 	VMAXPS           Z18, Z14, Z18
 	VADDPS           Z24, Z18, Z18
@@ -48085,24 +48268,24 @@ TEXT ·geluerfAVX512(SB), NOSPLIT, $128-24
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+992(SB), Z0
-	VBROADCASTSS kernConst<>+288(SB), Z1
-	VBROADCASTSS kernConst<>+2560(SB), Z2
-	VBROADCASTSS kernConst<>+2592(SB), Z3
-	VBROADCASTSS kernConst<>+2624(SB), Z4
-	VBROADCASTSS kernConst<>+2656(SB), Z5
-	VBROADCASTSS kernConst<>+2688(SB), Z6
-	VBROADCASTSS kernConst<>+2720(SB), Z7
-	VBROADCASTSS kernConst<>+2752(SB), Z8
-	VBROADCASTSS kernConst<>+480(SB), Z9
-	VBROADCASTSS kernConst<>+512(SB), Z10
-	VBROADCASTSS kernConst<>+544(SB), Z11
-	VBROADCASTSS kernConst<>+576(SB), Z12
-	VBROADCASTSS kernConst<>+608(SB), Z13
-	VBROADCASTSS kernConst<>+640(SB), Z14
-	VBROADCASTSS kernConst<>+672(SB), Z15
-	VBROADCASTSS kernConst<>+704(SB), Z16
-	VBROADCASTSS kernConst<>+736(SB), Z17
+	VBROADCASTSS kernConst<>+1024(SB), Z0
+	VBROADCASTSS kernConst<>+320(SB), Z1
+	VBROADCASTSS kernConst<>+2592(SB), Z2
+	VBROADCASTSS kernConst<>+2624(SB), Z3
+	VBROADCASTSS kernConst<>+2656(SB), Z4
+	VBROADCASTSS kernConst<>+2688(SB), Z5
+	VBROADCASTSS kernConst<>+2720(SB), Z6
+	VBROADCASTSS kernConst<>+2752(SB), Z7
+	VBROADCASTSS kernConst<>+2784(SB), Z8
+	VBROADCASTSS kernConst<>+512(SB), Z9
+	VBROADCASTSS kernConst<>+544(SB), Z10
+	VBROADCASTSS kernConst<>+576(SB), Z11
+	VBROADCASTSS kernConst<>+608(SB), Z12
+	VBROADCASTSS kernConst<>+640(SB), Z13
+	VBROADCASTSS kernConst<>+672(SB), Z14
+	VBROADCASTSS kernConst<>+704(SB), Z15
+	VBROADCASTSS kernConst<>+736(SB), Z16
+	VBROADCASTSS kernConst<>+768(SB), Z17
 	XORQ         BX, BX
 	SUBQ         $+16, AX
 	JL           last
@@ -48133,29 +48316,29 @@ single:
 	VFMADD213PS      Z15, Z21, Z23
 	VFMADD213PS      Z16, Z21, Z23
 	VFMADD213PS      Z17, Z21, Z23
-	VFMADD213PS.BCST kernConst<>+768(SB), Z21, Z23
 	VFMADD213PS.BCST kernConst<>+800(SB), Z21, Z23
+	VFMADD213PS.BCST kernConst<>+832(SB), Z21, Z23
 	VMULPS           Z21, Z21, Z26
 	VFMADD213PS      Z21, Z26, Z23
-	VADDPS.BCST      kernConst<>+320(SB), Z23, Z21
+	VADDPS.BCST      kernConst<>+352(SB), Z23, Z21
 	VSCALEFPS        Z22, Z21, Z21
-	VMULPS.BCST      kernConst<>+800(SB), Z21, Z21
-	VCMPPS.BCST      $0x11, kernConst<>+352(SB), Z18, K1
-	VBROADCASTSS     kernConst<>+320(SB), Z22
+	VMULPS.BCST      kernConst<>+832(SB), Z21, Z21
+	VCMPPS.BCST      $0x11, kernConst<>+384(SB), Z18, K1
+	VBROADCASTSS     kernConst<>+352(SB), Z22
 	VSUBPS           Z21, Z22, Z22
 	VBLENDMPS        Z21, Z22, K1, Z24
 	VMULPS           Z19, Z19, Z21
-	VBROADCASTSS     kernConst<>+2048(SB), Z22
-	VFMADD213PS.BCST kernConst<>+2080(SB), Z21, Z22
+	VBROADCASTSS     kernConst<>+2080(SB), Z22
 	VFMADD213PS.BCST kernConst<>+2112(SB), Z21, Z22
 	VFMADD213PS.BCST kernConst<>+2144(SB), Z21, Z22
 	VFMADD213PS.BCST kernConst<>+2176(SB), Z21, Z22
 	VFMADD213PS.BCST kernConst<>+2208(SB), Z21, Z22
+	VFMADD213PS.BCST kernConst<>+2240(SB), Z21, Z22
 	VFMADD213PS      Z19, Z19, Z22
 	VMOVAPS          Z22, Z19
-	VBROADCASTSS     kernConst<>+800(SB), Z21
-	VFMADD213PS.BCST kernConst<>+800(SB), Z21, Z19
-	VCMPPS.BCST      $0x1e, kernConst<>+2016(SB), Z20, K1
+	VBROADCASTSS     kernConst<>+832(SB), Z21
+	VFMADD213PS.BCST kernConst<>+832(SB), Z21, Z19
+	VCMPPS.BCST      $0x1e, kernConst<>+2048(SB), Z20, K1
 	VBLENDMPS        Z24, Z19, K1, Z25
 	VMULPS           Z18, Z25, Z18
 	VMOVUPS          Z18, (CX)
@@ -48198,22 +48381,22 @@ TEXT ·gelutanhAVX512(SB), NOSPLIT, $128-24
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+2784(SB), Z0
-	VBROADCASTSS kernConst<>+2816(SB), Z1
-	VBROADCASTSS kernConst<>+288(SB), Z2
-	VBROADCASTSS kernConst<>+480(SB), Z3
-	VBROADCASTSS kernConst<>+512(SB), Z4
-	VBROADCASTSS kernConst<>+544(SB), Z5
-	VBROADCASTSS kernConst<>+576(SB), Z6
-	VBROADCASTSS kernConst<>+608(SB), Z7
-	VBROADCASTSS kernConst<>+640(SB), Z8
-	VBROADCASTSS kernConst<>+672(SB), Z9
-	VBROADCASTSS kernConst<>+704(SB), Z10
-	VBROADCASTSS kernConst<>+736(SB), Z11
-	VBROADCASTSS kernConst<>+768(SB), Z12
-	VBROADCASTSS kernConst<>+800(SB), Z13
-	VBROADCASTSS kernConst<>+320(SB), Z14
-	VBROADCASTSS kernConst<>+352(SB), Z15
+	VBROADCASTSS kernConst<>+2816(SB), Z0
+	VBROADCASTSS kernConst<>+2848(SB), Z1
+	VBROADCASTSS kernConst<>+320(SB), Z2
+	VBROADCASTSS kernConst<>+512(SB), Z3
+	VBROADCASTSS kernConst<>+544(SB), Z4
+	VBROADCASTSS kernConst<>+576(SB), Z5
+	VBROADCASTSS kernConst<>+608(SB), Z6
+	VBROADCASTSS kernConst<>+640(SB), Z7
+	VBROADCASTSS kernConst<>+672(SB), Z8
+	VBROADCASTSS kernConst<>+704(SB), Z9
+	VBROADCASTSS kernConst<>+736(SB), Z10
+	VBROADCASTSS kernConst<>+768(SB), Z11
+	VBROADCASTSS kernConst<>+800(SB), Z12
+	VBROADCASTSS kernConst<>+832(SB), Z13
+	VBROADCASTSS kernConst<>+352(SB), Z14
+	VBROADCASTSS kernConst<>+384(SB), Z15
 	XORQ         BX, BX
 	SUBQ         $+16, AX
 	JL           last
@@ -48287,20 +48470,20 @@ TEXT ·siluAVX512(SB), NOSPLIT, $128-24
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
-	VBROADCASTSS kernConst<>+736(SB), Z9
-	VBROADCASTSS kernConst<>+768(SB), Z10
-	VBROADCASTSS kernConst<>+800(SB), Z11
-	VBROADCASTSS kernConst<>+320(SB), Z12
-	VBROADCASTSS kernConst<>+352(SB), Z13
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
+	VBROADCASTSS kernConst<>+768(SB), Z9
+	VBROADCASTSS kernConst<>+800(SB), Z10
+	VBROADCASTSS kernConst<>+832(SB), Z11
+	VBROADCASTSS kernConst<>+352(SB), Z12
+	VBROADCASTSS kernConst<>+384(SB), Z13
 	XORQ         BX, BX
 	SUBQ         $+16, AX
 	JL           last
@@ -48611,24 +48794,24 @@ TEXT ·powAVX512(SB), NOSPLIT, $192-32
 	MOVQ         dst+8(FP), CX
 	MOVQ         a+16(FP), DX
 	MOVQ         b+24(FP), BX
-	VBROADCASTSS kernConst<>+896(SB), Z0
-	VBROADCASTSS kernConst<>+928(SB), Z1
-	VBROADCASTSS kernConst<>+960(SB), Z2
-	VBROADCASTSS kernConst<>+992(SB), Z3
-	VBROADCASTSS kernConst<>+320(SB), Z4
-	VBROADCASTSS kernConst<>+2848(SB), Z5
-	VBROADCASTSS kernConst<>+2880(SB), Z6
-	VBROADCASTSS kernConst<>+2912(SB), Z7
-	VBROADCASTSS kernConst<>+2944(SB), Z8
-	VBROADCASTSS kernConst<>+2976(SB), Z9
-	VBROADCASTSS kernConst<>+3008(SB), Z10
-	VBROADCASTSS kernConst<>+576(SB), Z11
-	VBROADCASTSS kernConst<>+608(SB), Z12
-	VBROADCASTSS kernConst<>+288(SB), Z13
-	VBROADCASTSS kernConst<>+3040(SB), Z14
-	VBROADCASTSS kernConst<>+3072(SB), Z15
-	VBROADCASTSS kernConst<>+3104(SB), Z16
-	VBROADCASTSS kernConst<>+544(SB), Z17
+	VBROADCASTSS kernConst<>+928(SB), Z0
+	VBROADCASTSS kernConst<>+960(SB), Z1
+	VBROADCASTSS kernConst<>+992(SB), Z2
+	VBROADCASTSS kernConst<>+1024(SB), Z3
+	VBROADCASTSS kernConst<>+352(SB), Z4
+	VBROADCASTSS kernConst<>+2880(SB), Z5
+	VBROADCASTSS kernConst<>+2912(SB), Z6
+	VBROADCASTSS kernConst<>+2944(SB), Z7
+	VBROADCASTSS kernConst<>+2976(SB), Z8
+	VBROADCASTSS kernConst<>+3008(SB), Z9
+	VBROADCASTSS kernConst<>+3040(SB), Z10
+	VBROADCASTSS kernConst<>+608(SB), Z11
+	VBROADCASTSS kernConst<>+640(SB), Z12
+	VBROADCASTSS kernConst<>+320(SB), Z13
+	VBROADCASTSS kernConst<>+3072(SB), Z14
+	VBROADCASTSS kernConst<>+3104(SB), Z15
+	VBROADCASTSS kernConst<>+3136(SB), Z16
+	VBROADCASTSS kernConst<>+576(SB), Z17
 	XORQ         SI, SI
 	SUBQ         $+16, AX
 	JL           last
@@ -48692,18 +48875,18 @@ single:
 	VFNMADD231PS     Z11, Z20, Z19
 	VFNMADD231PS     Z12, Z20, Z19
 	VADDPS           Z18, Z19, Z18
-	VBROADCASTSS     kernConst<>+640(SB), Z19
-	VFMADD213PS.BCST kernConst<>+672(SB), Z18, Z19
+	VBROADCASTSS     kernConst<>+672(SB), Z19
 	VFMADD213PS.BCST kernConst<>+704(SB), Z18, Z19
 	VFMADD213PS.BCST kernConst<>+736(SB), Z18, Z19
 	VFMADD213PS.BCST kernConst<>+768(SB), Z18, Z19
 	VFMADD213PS.BCST kernConst<>+800(SB), Z18, Z19
+	VFMADD213PS.BCST kernConst<>+832(SB), Z18, Z19
 	VMULPS           Z18, Z18, Z22
 	VFMADD213PS      Z18, Z22, Z19
 	VADDPS           Z4, Z19, Z18
-	VBROADCASTSS     kernConst<>+3136(SB), Z19
+	VBROADCASTSS     kernConst<>+3168(SB), Z19
 	VMINPS           Z20, Z19, Z19
-	VBROADCASTSS     kernConst<>+3168(SB), Z20
+	VBROADCASTSS     kernConst<>+3200(SB), Z20
 	VMAXPS           Z19, Z20, Z19
 	VSCALEFPS        Z19, Z18, Z18
 	VMOVUPS          Z18, (CX)
@@ -48997,7 +49180,7 @@ TEXT ·eqAVX512(SB), NOSPLIT, $192-32
 	MOVQ         dst+8(FP), CX
 	MOVQ         a+16(FP), DX
 	MOVQ         b+24(FP), BX
-	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+352(SB), Z0
 	XORQ         SI, SI
 	SUBQ         $+32, AX
 	JL           few
@@ -49073,7 +49256,7 @@ TEXT ·neAVX512(SB), NOSPLIT, $192-32
 	MOVQ         dst+8(FP), CX
 	MOVQ         a+16(FP), DX
 	MOVQ         b+24(FP), BX
-	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+352(SB), Z0
 	XORQ         SI, SI
 	SUBQ         $+32, AX
 	JL           few
@@ -49149,7 +49332,7 @@ TEXT ·ltAVX512(SB), NOSPLIT, $192-32
 	MOVQ         dst+8(FP), CX
 	MOVQ         a+16(FP), DX
 	MOVQ         b+24(FP), BX
-	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+352(SB), Z0
 	XORQ         SI, SI
 	SUBQ         $+32, AX
 	JL           few
@@ -49225,7 +49408,7 @@ TEXT ·leAVX512(SB), NOSPLIT, $192-32
 	MOVQ         dst+8(FP), CX
 	MOVQ         a+16(FP), DX
 	MOVQ         b+24(FP), BX
-	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+352(SB), Z0
 	XORQ         SI, SI
 	SUBQ         $+32, AX
 	JL           few
@@ -49301,7 +49484,7 @@ TEXT ·gtAVX512(SB), NOSPLIT, $192-32
 	MOVQ         dst+8(FP), CX
 	MOVQ         a+16(FP), DX
 	MOVQ         b+24(FP), BX
-	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+352(SB), Z0
 	XORQ         SI, SI
 	SUBQ         $+32, AX
 	JL           few
@@ -49377,7 +49560,7 @@ TEXT ·geAVX512(SB), NOSPLIT, $192-32
 	MOVQ         dst+8(FP), CX
 	MOVQ         a+16(FP), DX
 	MOVQ         b+24(FP), BX
-	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+352(SB), Z0
 	XORQ         SI, SI
 	SUBQ         $+32, AX
 	JL           few
@@ -49453,8 +49636,8 @@ TEXT ·andAVX512(SB), NOSPLIT, $192-32
 	MOVQ         dst+8(FP), CX
 	MOVQ         a+16(FP), DX
 	MOVQ         b+24(FP), BX
-	VBROADCASTSS kernConst<>+352(SB), Z0
-	VBROADCASTSS kernConst<>+320(SB), Z1
+	VBROADCASTSS kernConst<>+384(SB), Z0
+	VBROADCASTSS kernConst<>+352(SB), Z1
 	XORQ         SI, SI
 	SUBQ         $+32, AX
 	JL           few
@@ -49536,8 +49719,8 @@ TEXT ·orAVX512(SB), NOSPLIT, $192-32
 	MOVQ         dst+8(FP), CX
 	MOVQ         a+16(FP), DX
 	MOVQ         b+24(FP), BX
-	VBROADCASTSS kernConst<>+352(SB), Z0
-	VBROADCASTSS kernConst<>+320(SB), Z1
+	VBROADCASTSS kernConst<>+384(SB), Z0
+	VBROADCASTSS kernConst<>+352(SB), Z1
 	XORQ         SI, SI
 	SUBQ         $+32, AX
 	JL           few
@@ -49619,7 +49802,7 @@ TEXT ·copysignAVX512(SB), NOSPLIT, $192-32
 	MOVQ         dst+8(FP), CX
 	MOVQ         a+16(FP), DX
 	MOVQ         b+24(FP), BX
-	VBROADCASTSS kernConst<>+288(SB), Z0
+	VBROADCASTSS kernConst<>+320(SB), Z0
 	XORQ         SI, SI
 	SUBQ         $+64, AX
 	JL           few
@@ -49710,7 +49893,7 @@ TEXT ·relugradAVX512(SB), NOSPLIT, $192-32
 	MOVQ         dst+8(FP), CX
 	MOVQ         a+16(FP), DX
 	MOVQ         b+24(FP), BX
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	XORQ         SI, SI
 	SUBQ         $+64, AX
 	JL           few
@@ -49796,24 +49979,24 @@ TEXT ·geluerfgradAVX512(SB), NOSPLIT, $192-32
 	MOVQ         dst+8(FP), CX
 	MOVQ         a+16(FP), DX
 	MOVQ         b+24(FP), BX
-	VBROADCASTSS kernConst<>+3200(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
-	VBROADCASTSS kernConst<>+736(SB), Z9
-	VBROADCASTSS kernConst<>+768(SB), Z10
-	VBROADCASTSS kernConst<>+800(SB), Z11
-	VBROADCASTSS kernConst<>+320(SB), Z12
-	VBROADCASTSS kernConst<>+3232(SB), Z13
-	VBROADCASTSS kernConst<>+992(SB), Z14
-	VBROADCASTSS kernConst<>+288(SB), Z15
-	VBROADCASTSS kernConst<>+2560(SB), Z16
-	VBROADCASTSS kernConst<>+2592(SB), Z17
+	VBROADCASTSS kernConst<>+3232(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
+	VBROADCASTSS kernConst<>+768(SB), Z9
+	VBROADCASTSS kernConst<>+800(SB), Z10
+	VBROADCASTSS kernConst<>+832(SB), Z11
+	VBROADCASTSS kernConst<>+352(SB), Z12
+	VBROADCASTSS kernConst<>+3264(SB), Z13
+	VBROADCASTSS kernConst<>+1024(SB), Z14
+	VBROADCASTSS kernConst<>+320(SB), Z15
+	VBROADCASTSS kernConst<>+2592(SB), Z16
+	VBROADCASTSS kernConst<>+2624(SB), Z17
 	XORQ         SI, SI
 	SUBQ         $+16, AX
 	JL           last
@@ -49846,12 +50029,12 @@ single:
 	VMULPS           Z24, Z24, Z25
 	VMOVAPS          Z16, Z26
 	VFMADD213PS      Z17, Z24, Z26
-	VBROADCASTSS     kernConst<>+2624(SB), Z27
-	VFMADD213PS.BCST kernConst<>+2656(SB), Z24, Z27
+	VBROADCASTSS     kernConst<>+2656(SB), Z27
+	VFMADD213PS.BCST kernConst<>+2688(SB), Z24, Z27
 	VFMADD213PS      Z27, Z25, Z26
-	VFMADD213PS.BCST kernConst<>+2688(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+2720(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+2752(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+2784(SB), Z24, Z26
 	VXORPS           Z15, Z24, Z25
 	VFMADD213PS      Z25, Z24, Z26
 	VMINPS           Z26, Z1, Z25
@@ -49872,20 +50055,20 @@ single:
 	VADDPS           Z12, Z27, Z25
 	VSCALEFPS        Z26, Z25, Z25
 	VMULPS           Z11, Z25, Z25
-	VCMPPS.BCST      $0x11, kernConst<>+352(SB), Z18, K1
+	VCMPPS.BCST      $0x11, kernConst<>+384(SB), Z18, K1
 	VSUBPS           Z25, Z12, Z26
 	VBLENDMPS        Z25, Z26, K1, Z21
 	VMULPS           Z23, Z23, Z25
-	VBROADCASTSS     kernConst<>+2048(SB), Z26
-	VFMADD213PS.BCST kernConst<>+2080(SB), Z25, Z26
+	VBROADCASTSS     kernConst<>+2080(SB), Z26
 	VFMADD213PS.BCST kernConst<>+2112(SB), Z25, Z26
 	VFMADD213PS.BCST kernConst<>+2144(SB), Z25, Z26
 	VFMADD213PS.BCST kernConst<>+2176(SB), Z25, Z26
 	VFMADD213PS.BCST kernConst<>+2208(SB), Z25, Z26
+	VFMADD213PS.BCST kernConst<>+2240(SB), Z25, Z26
 	VFMADD213PS      Z23, Z23, Z26
 	VMOVAPS          Z26, Z23
 	VFMADD213PS      Z11, Z11, Z23
-	VCMPPS.BCST      $0x1e, kernConst<>+2016(SB), Z24, K1
+	VCMPPS.BCST      $0x1e, kernConst<>+2048(SB), Z24, K1
 	VBLENDMPS        Z21, Z23, K1, Z22
 	VMOVAPS          Z18, Z18
 	VFMADD213PS      Z22, Z20, Z18
@@ -49935,23 +50118,23 @@ TEXT ·gelutanhgradAVX512(SB), NOSPLIT, $192-32
 	MOVQ         dst+8(FP), CX
 	MOVQ         a+16(FP), DX
 	MOVQ         b+24(FP), BX
-	VBROADCASTSS kernConst<>+2784(SB), Z0
-	VBROADCASTSS kernConst<>+2816(SB), Z1
-	VBROADCASTSS kernConst<>+288(SB), Z2
-	VBROADCASTSS kernConst<>+480(SB), Z3
-	VBROADCASTSS kernConst<>+512(SB), Z4
-	VBROADCASTSS kernConst<>+544(SB), Z5
-	VBROADCASTSS kernConst<>+576(SB), Z6
-	VBROADCASTSS kernConst<>+608(SB), Z7
-	VBROADCASTSS kernConst<>+640(SB), Z8
-	VBROADCASTSS kernConst<>+672(SB), Z9
-	VBROADCASTSS kernConst<>+704(SB), Z10
-	VBROADCASTSS kernConst<>+736(SB), Z11
-	VBROADCASTSS kernConst<>+768(SB), Z12
-	VBROADCASTSS kernConst<>+800(SB), Z13
-	VBROADCASTSS kernConst<>+320(SB), Z14
-	VBROADCASTSS kernConst<>+352(SB), Z15
-	VBROADCASTSS kernConst<>+3264(SB), Z16
+	VBROADCASTSS kernConst<>+2816(SB), Z0
+	VBROADCASTSS kernConst<>+2848(SB), Z1
+	VBROADCASTSS kernConst<>+320(SB), Z2
+	VBROADCASTSS kernConst<>+512(SB), Z3
+	VBROADCASTSS kernConst<>+544(SB), Z4
+	VBROADCASTSS kernConst<>+576(SB), Z5
+	VBROADCASTSS kernConst<>+608(SB), Z6
+	VBROADCASTSS kernConst<>+640(SB), Z7
+	VBROADCASTSS kernConst<>+672(SB), Z8
+	VBROADCASTSS kernConst<>+704(SB), Z9
+	VBROADCASTSS kernConst<>+736(SB), Z10
+	VBROADCASTSS kernConst<>+768(SB), Z11
+	VBROADCASTSS kernConst<>+800(SB), Z12
+	VBROADCASTSS kernConst<>+832(SB), Z13
+	VBROADCASTSS kernConst<>+352(SB), Z14
+	VBROADCASTSS kernConst<>+384(SB), Z15
+	VBROADCASTSS kernConst<>+3296(SB), Z16
 	XORQ         SI, SI
 	SUBQ         $+16, AX
 	JL           last
@@ -50039,20 +50222,20 @@ TEXT ·silugradAVX512(SB), NOSPLIT, $192-32
 	MOVQ         dst+8(FP), CX
 	MOVQ         a+16(FP), DX
 	MOVQ         b+24(FP), BX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
-	VBROADCASTSS kernConst<>+736(SB), Z9
-	VBROADCASTSS kernConst<>+768(SB), Z10
-	VBROADCASTSS kernConst<>+800(SB), Z11
-	VBROADCASTSS kernConst<>+320(SB), Z12
-	VBROADCASTSS kernConst<>+352(SB), Z13
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
+	VBROADCASTSS kernConst<>+768(SB), Z9
+	VBROADCASTSS kernConst<>+800(SB), Z10
+	VBROADCASTSS kernConst<>+832(SB), Z11
+	VBROADCASTSS kernConst<>+352(SB), Z12
+	VBROADCASTSS kernConst<>+384(SB), Z13
 	XORQ         SI, SI
 	SUBQ         $+16, AX
 	JL           last
@@ -50325,7 +50508,7 @@ TEXT ·selectAVX512(SB), NOSPLIT, $256-40
 	MOVQ         a+16(FP), DX
 	MOVQ         b+24(FP), BX
 	MOVQ         c+32(FP), SI
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	XORQ         DI, DI
 	SUBQ         $+32, AX
 	JL           few
@@ -50642,18 +50825,18 @@ TEXT ·expAxpbAVX512(SB), NOSPLIT, $128-32
 	MOVQ         src+16(FP), DX
 	VBROADCASTSS a+24(FP), Z0
 	VBROADCASTSS b+28(FP), Z1
-	VBROADCASTSS kernConst<>+480(SB), Z2
-	VBROADCASTSS kernConst<>+512(SB), Z3
-	VBROADCASTSS kernConst<>+544(SB), Z4
-	VBROADCASTSS kernConst<>+576(SB), Z5
-	VBROADCASTSS kernConst<>+608(SB), Z6
-	VBROADCASTSS kernConst<>+640(SB), Z7
-	VBROADCASTSS kernConst<>+672(SB), Z8
-	VBROADCASTSS kernConst<>+704(SB), Z9
-	VBROADCASTSS kernConst<>+736(SB), Z10
-	VBROADCASTSS kernConst<>+768(SB), Z11
-	VBROADCASTSS kernConst<>+800(SB), Z12
-	VBROADCASTSS kernConst<>+320(SB), Z13
+	VBROADCASTSS kernConst<>+512(SB), Z2
+	VBROADCASTSS kernConst<>+544(SB), Z3
+	VBROADCASTSS kernConst<>+576(SB), Z4
+	VBROADCASTSS kernConst<>+608(SB), Z5
+	VBROADCASTSS kernConst<>+640(SB), Z6
+	VBROADCASTSS kernConst<>+672(SB), Z7
+	VBROADCASTSS kernConst<>+704(SB), Z8
+	VBROADCASTSS kernConst<>+736(SB), Z9
+	VBROADCASTSS kernConst<>+768(SB), Z10
+	VBROADCASTSS kernConst<>+800(SB), Z11
+	VBROADCASTSS kernConst<>+832(SB), Z12
+	VBROADCASTSS kernConst<>+352(SB), Z13
 	XORQ         BX, BX
 	SUBQ         $+16, AX
 	JL           last
@@ -51259,10 +51442,10 @@ TEXT ·fused_narrow_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), DX
 	MOVQ         8(CX), BX
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 	SUBQ         $+64, AX
 	JL           few
@@ -51331,10 +51514,10 @@ TEXT ·fused_narrow_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), DX
 	MOVQ         8(CX), BX
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 
 block:
@@ -51661,10 +51844,10 @@ TEXT ·fused_add_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), BX
 	MOVQ         16(CX), SI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 	SUBQ         $+64, AX
 	JL           few
@@ -51754,10 +51937,10 @@ TEXT ·fused_add_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), BX
 	MOVQ         16(CX), SI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 
 block:
@@ -52497,10 +52680,10 @@ TEXT ·fused_add_both_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), SI
 	MOVQ         24(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 	SUBQ         $+64, AX
 	JL           few
@@ -52586,10 +52769,10 @@ TEXT ·fused_add_both_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), SI
 	MOVQ         24(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 
 block:
@@ -53043,10 +53226,10 @@ TEXT ·fused_relu_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 	VBROADCASTSS (DX), Z5
 	SUBQ         $+64, AX
@@ -53151,10 +53334,10 @@ TEXT ·fused_relu_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 	VBROADCASTSS (DX), Z5
 
@@ -53492,10 +53675,10 @@ TEXT ·fused_relu_both_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 	VBROADCASTSS (DX), Z5
 	SUBQ         $+64, AX
@@ -53601,10 +53784,10 @@ TEXT ·fused_relu_both_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 	VBROADCASTSS (DX), Z5
 
@@ -54148,10 +54331,10 @@ TEXT ·fused_add_relu_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 	VBROADCASTSS (DX), Z5
 	SUBQ         $+64, AX
@@ -54272,10 +54455,10 @@ TEXT ·fused_add_relu_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 	VBROADCASTSS (DX), Z5
 
@@ -54666,10 +54849,10 @@ TEXT ·fused_add_relu_both_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), R8
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 	VBROADCASTSS (DX), Z5
 	SUBQ         $+64, AX
@@ -54786,10 +54969,10 @@ TEXT ·fused_add_relu_both_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), R8
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 	VBROADCASTSS (DX), Z5
 
@@ -55156,10 +55339,10 @@ TEXT ·fused_add_relu_low_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 	VBROADCASTSS (DX), Z5
 	SUBQ         $+64, AX
@@ -55270,10 +55453,10 @@ TEXT ·fused_add_relu_low_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 	VBROADCASTSS (DX), Z5
 
@@ -55426,8 +55609,8 @@ TEXT ·fused_relu_grad_f32AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	SUBQ         $+64, AX
@@ -55496,8 +55679,8 @@ TEXT ·fused_relu_grad_f32_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 
@@ -55586,8 +55769,8 @@ TEXT ·fused_relu_grad_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	SUBQ         $+64, AX
@@ -55661,8 +55844,8 @@ TEXT ·fused_relu_grad_f16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 
@@ -55759,12 +55942,12 @@ TEXT ·fused_relu_grad_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
-	VBROADCASTSS kernConst<>+160(SB), Z2
-	VBROADCASTSS kernConst<>+192(SB), Z3
-	VBROADCASTSS kernConst<>+224(SB), Z4
-	VBROADCASTSS kernConst<>+256(SB), Z5
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
+	VBROADCASTSS kernConst<>+192(SB), Z2
+	VBROADCASTSS kernConst<>+224(SB), Z3
+	VBROADCASTSS kernConst<>+256(SB), Z4
+	VBROADCASTSS kernConst<>+288(SB), Z5
 	VMOVDQU64    kernOdds<>+0(SB), Z6
 	VBROADCASTSS (DX), Z7
 	VBROADCASTSS 4(DX), Z8
@@ -55871,12 +56054,12 @@ TEXT ·fused_relu_grad_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
-	VBROADCASTSS kernConst<>+160(SB), Z2
-	VBROADCASTSS kernConst<>+192(SB), Z3
-	VBROADCASTSS kernConst<>+224(SB), Z4
-	VBROADCASTSS kernConst<>+256(SB), Z5
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
+	VBROADCASTSS kernConst<>+192(SB), Z2
+	VBROADCASTSS kernConst<>+224(SB), Z3
+	VBROADCASTSS kernConst<>+256(SB), Z4
+	VBROADCASTSS kernConst<>+288(SB), Z5
 	VMOVDQU64    kernOdds<>+0(SB), Z6
 	VBROADCASTSS (DX), Z7
 	VBROADCASTSS 4(DX), Z8
@@ -56022,8 +56205,8 @@ TEXT ·fused_relu_grad_wide_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	SUBQ         $+64, AX
@@ -56097,8 +56280,8 @@ TEXT ·fused_relu_grad_wide_f16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 
@@ -56195,12 +56378,12 @@ TEXT ·fused_relu_grad_wide_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
-	VBROADCASTSS kernConst<>+160(SB), Z2
-	VBROADCASTSS kernConst<>+192(SB), Z3
-	VBROADCASTSS kernConst<>+224(SB), Z4
-	VBROADCASTSS kernConst<>+256(SB), Z5
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
+	VBROADCASTSS kernConst<>+192(SB), Z2
+	VBROADCASTSS kernConst<>+224(SB), Z3
+	VBROADCASTSS kernConst<>+256(SB), Z4
+	VBROADCASTSS kernConst<>+288(SB), Z5
 	VMOVDQU64    kernOdds<>+0(SB), Z6
 	VBROADCASTSS (DX), Z7
 	VBROADCASTSS 4(DX), Z8
@@ -56302,12 +56485,12 @@ TEXT ·fused_relu_grad_wide_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
-	VBROADCASTSS kernConst<>+160(SB), Z2
-	VBROADCASTSS kernConst<>+192(SB), Z3
-	VBROADCASTSS kernConst<>+224(SB), Z4
-	VBROADCASTSS kernConst<>+256(SB), Z5
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
+	VBROADCASTSS kernConst<>+192(SB), Z2
+	VBROADCASTSS kernConst<>+224(SB), Z3
+	VBROADCASTSS kernConst<>+256(SB), Z4
+	VBROADCASTSS kernConst<>+288(SB), Z5
 	VMOVDQU64    kernOdds<>+0(SB), Z6
 	VBROADCASTSS (DX), Z7
 	VBROADCASTSS 4(DX), Z8
@@ -56445,8 +56628,8 @@ TEXT ·fused_relu_grad_scaled_f32AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	VBROADCASTSS 8(DX), Z4
@@ -56480,8 +56663,8 @@ TEXT ·fused_relu_grad_scaled_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	VBROADCASTSS 8(DX), Z4
@@ -56543,12 +56726,12 @@ TEXT ·fused_relu_grad_scaled_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
-	VBROADCASTSS kernConst<>+160(SB), Z2
-	VBROADCASTSS kernConst<>+192(SB), Z3
-	VBROADCASTSS kernConst<>+224(SB), Z4
-	VBROADCASTSS kernConst<>+256(SB), Z5
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
+	VBROADCASTSS kernConst<>+192(SB), Z2
+	VBROADCASTSS kernConst<>+224(SB), Z3
+	VBROADCASTSS kernConst<>+256(SB), Z4
+	VBROADCASTSS kernConst<>+288(SB), Z5
 	VMOVDQU64    kernOdds<>+0(SB), Z6
 	VBROADCASTSS (DX), Z7
 	VBROADCASTSS 4(DX), Z8
@@ -56631,8 +56814,8 @@ TEXT ·fused_relu_grad_scaled_wide_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	VBROADCASTSS 8(DX), Z4
@@ -56666,8 +56849,8 @@ TEXT ·fused_relu_grad_scaled_wide_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	VBROADCASTSS 8(DX), Z4
@@ -56703,8 +56886,8 @@ TEXT ·fused_relu_grad_sum_f32AVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), R8
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	SUBQ         $+16, AX
@@ -56739,8 +56922,8 @@ TEXT ·fused_relu_grad_sum_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), R8
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	SUBQ         $+32, AX
@@ -56805,12 +56988,12 @@ TEXT ·fused_relu_grad_sum_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), R8
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
-	VBROADCASTSS kernConst<>+160(SB), Z2
-	VBROADCASTSS kernConst<>+192(SB), Z3
-	VBROADCASTSS kernConst<>+224(SB), Z4
-	VBROADCASTSS kernConst<>+256(SB), Z5
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
+	VBROADCASTSS kernConst<>+192(SB), Z2
+	VBROADCASTSS kernConst<>+224(SB), Z3
+	VBROADCASTSS kernConst<>+256(SB), Z4
+	VBROADCASTSS kernConst<>+288(SB), Z5
 	VMOVDQU64    kernOdds<>+0(SB), Z6
 	VBROADCASTSS (DX), Z7
 	VBROADCASTSS 4(DX), Z8
@@ -56899,8 +57082,8 @@ TEXT ·fused_relu_grad_sum_mixed_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), R8
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	SUBQ         $+16, AX
@@ -56935,8 +57118,8 @@ TEXT ·fused_relu_grad_sum_mixed_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), R8
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	SUBQ         $+16, AX
@@ -56973,8 +57156,8 @@ TEXT ·fused_relu_grad_sum_wide_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), R8
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	SUBQ         $+16, AX
@@ -57009,8 +57192,8 @@ TEXT ·fused_relu_grad_sum_wide_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), R8
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	SUBQ         $+16, AX
@@ -57048,8 +57231,8 @@ TEXT ·fused_relu_grad_sum_first_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), R8
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	SUBQ         $+16, AX
@@ -57084,8 +57267,8 @@ TEXT ·fused_relu_grad_sum_first_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), R8
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	SUBQ         $+16, AX
@@ -57122,8 +57305,8 @@ TEXT ·fused_relu_grad_sum_sign_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), R8
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	SUBQ         $+16, AX
@@ -57158,8 +57341,8 @@ TEXT ·fused_relu_grad_sum_sign_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), R8
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	SUBQ         $+16, AX
@@ -57193,19 +57376,19 @@ TEXT ·fused_gelu_f32AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+1632(SB), Z1
-	VBROADCASTSS kernConst<>+1664(SB), Z2
-	VBROADCASTSS kernConst<>+1696(SB), Z3
-	VBROADCASTSS kernConst<>+1728(SB), Z4
-	VBROADCASTSS kernConst<>+1760(SB), Z5
-	VBROADCASTSS kernConst<>+1792(SB), Z6
-	VBROADCASTSS kernConst<>+1824(SB), Z7
-	VBROADCASTSS kernConst<>+1856(SB), Z8
-	VBROADCASTSS kernConst<>+1888(SB), Z9
-	VBROADCASTSS kernConst<>+1920(SB), Z10
-	VBROADCASTSS kernConst<>+1952(SB), Z11
-	VBROADCASTSS kernConst<>+1984(SB), Z12
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+1664(SB), Z1
+	VBROADCASTSS kernConst<>+1696(SB), Z2
+	VBROADCASTSS kernConst<>+1728(SB), Z3
+	VBROADCASTSS kernConst<>+1760(SB), Z4
+	VBROADCASTSS kernConst<>+1792(SB), Z5
+	VBROADCASTSS kernConst<>+1824(SB), Z6
+	VBROADCASTSS kernConst<>+1856(SB), Z7
+	VBROADCASTSS kernConst<>+1888(SB), Z8
+	VBROADCASTSS kernConst<>+1920(SB), Z9
+	VBROADCASTSS kernConst<>+1952(SB), Z10
+	VBROADCASTSS kernConst<>+1984(SB), Z11
+	VBROADCASTSS kernConst<>+2016(SB), Z12
 	VBROADCASTSS (DX), Z13
 	VBROADCASTSS 4(DX), Z14
 	VBROADCASTSS 8(DX), Z15
@@ -57231,20 +57414,20 @@ single:
 	VFMADD213PS      Z10, Z20, Z22
 	VFMADD213PS      Z11, Z20, Z22
 	VFMADD213PS      Z12, Z20, Z22
-	VFMADD213PS.BCST kernConst<>+320(SB), Z20, Z22
+	VFMADD213PS.BCST kernConst<>+352(SB), Z20, Z22
 	VSCALEFPS        Z21, Z22, Z20
-	VBROADCASTSS     kernConst<>+320(SB), Z21
+	VBROADCASTSS     kernConst<>+352(SB), Z21
 	VSUBPS           Z20, Z21, Z20
 	VANDPS           Z0, Z17, Z21
 	VORPS            Z21, Z20, Z20
-	VCMPPS.BCST      $0x1e, kernConst<>+2016(SB), Z18, K1
+	VCMPPS.BCST      $0x1e, kernConst<>+2048(SB), Z18, K1
 	VMULPS           Z17, Z17, Z18
-	VBROADCASTSS     kernConst<>+2048(SB), Z21
-	VFMADD213PS.BCST kernConst<>+2080(SB), Z18, Z21
+	VBROADCASTSS     kernConst<>+2080(SB), Z21
 	VFMADD213PS.BCST kernConst<>+2112(SB), Z18, Z21
 	VFMADD213PS.BCST kernConst<>+2144(SB), Z18, Z21
 	VFMADD213PS.BCST kernConst<>+2176(SB), Z18, Z21
 	VFMADD213PS.BCST kernConst<>+2208(SB), Z18, Z21
+	VFMADD213PS.BCST kernConst<>+2240(SB), Z18, Z21
 	VFMADD213PS      Z17, Z17, Z21
 	VBLENDMPS        Z20, Z21, K1, Z19
 	VMULPS           Z16, Z14, Z16
@@ -57268,19 +57451,19 @@ TEXT ·fused_gelu_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+1632(SB), Z1
-	VBROADCASTSS kernConst<>+1664(SB), Z2
-	VBROADCASTSS kernConst<>+1696(SB), Z3
-	VBROADCASTSS kernConst<>+1728(SB), Z4
-	VBROADCASTSS kernConst<>+1760(SB), Z5
-	VBROADCASTSS kernConst<>+1792(SB), Z6
-	VBROADCASTSS kernConst<>+1824(SB), Z7
-	VBROADCASTSS kernConst<>+1856(SB), Z8
-	VBROADCASTSS kernConst<>+1888(SB), Z9
-	VBROADCASTSS kernConst<>+1920(SB), Z10
-	VBROADCASTSS kernConst<>+1952(SB), Z11
-	VBROADCASTSS kernConst<>+1984(SB), Z12
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+1664(SB), Z1
+	VBROADCASTSS kernConst<>+1696(SB), Z2
+	VBROADCASTSS kernConst<>+1728(SB), Z3
+	VBROADCASTSS kernConst<>+1760(SB), Z4
+	VBROADCASTSS kernConst<>+1792(SB), Z5
+	VBROADCASTSS kernConst<>+1824(SB), Z6
+	VBROADCASTSS kernConst<>+1856(SB), Z7
+	VBROADCASTSS kernConst<>+1888(SB), Z8
+	VBROADCASTSS kernConst<>+1920(SB), Z9
+	VBROADCASTSS kernConst<>+1952(SB), Z10
+	VBROADCASTSS kernConst<>+1984(SB), Z11
+	VBROADCASTSS kernConst<>+2016(SB), Z12
 	VBROADCASTSS (DX), Z13
 	VBROADCASTSS 4(DX), Z14
 	VBROADCASTSS 8(DX), Z15
@@ -57306,20 +57489,20 @@ many:
 	VFMADD213PS      Z10, Z23, Z25
 	VFMADD213PS      Z11, Z23, Z25
 	VFMADD213PS      Z12, Z23, Z25
-	VFMADD213PS.BCST kernConst<>+320(SB), Z23, Z25
+	VFMADD213PS.BCST kernConst<>+352(SB), Z23, Z25
 	VSCALEFPS        Z24, Z25, Z23
-	VBROADCASTSS     kernConst<>+320(SB), Z24
+	VBROADCASTSS     kernConst<>+352(SB), Z24
 	VSUBPS           Z23, Z24, Z23
 	VANDPS           Z0, Z17, Z24
 	VORPS            Z24, Z23, Z23
-	VCMPPS.BCST      $0x1e, kernConst<>+2016(SB), Z18, K1
+	VCMPPS.BCST      $0x1e, kernConst<>+2048(SB), Z18, K1
 	VMULPS           Z17, Z17, Z18
-	VBROADCASTSS     kernConst<>+2048(SB), Z24
-	VFMADD213PS.BCST kernConst<>+2080(SB), Z18, Z24
+	VBROADCASTSS     kernConst<>+2080(SB), Z24
 	VFMADD213PS.BCST kernConst<>+2112(SB), Z18, Z24
 	VFMADD213PS.BCST kernConst<>+2144(SB), Z18, Z24
 	VFMADD213PS.BCST kernConst<>+2176(SB), Z18, Z24
 	VFMADD213PS.BCST kernConst<>+2208(SB), Z18, Z24
+	VFMADD213PS.BCST kernConst<>+2240(SB), Z18, Z24
 	VFMADD213PS      Z17, Z17, Z24
 	VBLENDMPS        Z23, Z24, K1, Z19
 	VMULPS           Z16, Z14, Z16
@@ -57343,20 +57526,20 @@ many:
 	VFMADD213PS      Z10, Z24, Z26
 	VFMADD213PS      Z11, Z24, Z26
 	VFMADD213PS      Z12, Z24, Z26
-	VFMADD213PS.BCST kernConst<>+320(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+352(SB), Z24, Z26
 	VSCALEFPS        Z25, Z26, Z24
-	VBROADCASTSS     kernConst<>+320(SB), Z25
+	VBROADCASTSS     kernConst<>+352(SB), Z25
 	VSUBPS           Z24, Z25, Z24
 	VANDPS           Z0, Z18, Z25
 	VORPS            Z25, Z24, Z24
-	VCMPPS.BCST      $0x1e, kernConst<>+2016(SB), Z23, K1
+	VCMPPS.BCST      $0x1e, kernConst<>+2048(SB), Z23, K1
 	VMULPS           Z18, Z18, Z23
-	VBROADCASTSS     kernConst<>+2048(SB), Z25
-	VFMADD213PS.BCST kernConst<>+2080(SB), Z23, Z25
+	VBROADCASTSS     kernConst<>+2080(SB), Z25
 	VFMADD213PS.BCST kernConst<>+2112(SB), Z23, Z25
 	VFMADD213PS.BCST kernConst<>+2144(SB), Z23, Z25
 	VFMADD213PS.BCST kernConst<>+2176(SB), Z23, Z25
 	VFMADD213PS.BCST kernConst<>+2208(SB), Z23, Z25
+	VFMADD213PS.BCST kernConst<>+2240(SB), Z23, Z25
 	VFMADD213PS      Z18, Z18, Z25
 	VBLENDMPS        Z24, Z25, K1, Z20
 	VMULPS           Z17, Z14, Z17
@@ -57393,20 +57576,20 @@ single:
 	VFMADD213PS      Z10, Z19, Z21
 	VFMADD213PS      Z11, Z19, Z21
 	VFMADD213PS      Z12, Z19, Z21
-	VFMADD213PS.BCST kernConst<>+320(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+352(SB), Z19, Z21
 	VSCALEFPS        Z20, Z21, Z19
-	VBROADCASTSS     kernConst<>+320(SB), Z20
+	VBROADCASTSS     kernConst<>+352(SB), Z20
 	VSUBPS           Z19, Z20, Z19
 	VANDPS           Z0, Z17, Z20
 	VORPS            Z20, Z19, Z19
-	VCMPPS.BCST      $0x1e, kernConst<>+2016(SB), Z18, K1
+	VCMPPS.BCST      $0x1e, kernConst<>+2048(SB), Z18, K1
 	VMULPS           Z17, Z17, Z18
-	VBROADCASTSS     kernConst<>+2048(SB), Z20
-	VFMADD213PS.BCST kernConst<>+2080(SB), Z18, Z20
+	VBROADCASTSS     kernConst<>+2080(SB), Z20
 	VFMADD213PS.BCST kernConst<>+2112(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+2144(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+2176(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+2208(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+2240(SB), Z18, Z20
 	VFMADD213PS      Z17, Z17, Z20
 	VBLENDMPS        Z19, Z20, K1, Z22
 	VMULPS           Z16, Z14, Z16
@@ -57431,19 +57614,19 @@ TEXT ·fused_gelu_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+1632(SB), Z1
-	VBROADCASTSS kernConst<>+1664(SB), Z2
-	VBROADCASTSS kernConst<>+1696(SB), Z3
-	VBROADCASTSS kernConst<>+1728(SB), Z4
-	VBROADCASTSS kernConst<>+1760(SB), Z5
-	VBROADCASTSS kernConst<>+1792(SB), Z6
-	VBROADCASTSS kernConst<>+1824(SB), Z7
-	VBROADCASTSS kernConst<>+1856(SB), Z8
-	VBROADCASTSS kernConst<>+1888(SB), Z9
-	VBROADCASTSS kernConst<>+1920(SB), Z10
-	VBROADCASTSS kernConst<>+1952(SB), Z11
-	VBROADCASTSS kernConst<>+1984(SB), Z12
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+1664(SB), Z1
+	VBROADCASTSS kernConst<>+1696(SB), Z2
+	VBROADCASTSS kernConst<>+1728(SB), Z3
+	VBROADCASTSS kernConst<>+1760(SB), Z4
+	VBROADCASTSS kernConst<>+1792(SB), Z5
+	VBROADCASTSS kernConst<>+1824(SB), Z6
+	VBROADCASTSS kernConst<>+1856(SB), Z7
+	VBROADCASTSS kernConst<>+1888(SB), Z8
+	VBROADCASTSS kernConst<>+1920(SB), Z9
+	VBROADCASTSS kernConst<>+1952(SB), Z10
+	VBROADCASTSS kernConst<>+1984(SB), Z11
+	VBROADCASTSS kernConst<>+2016(SB), Z12
 	VMOVDQU64    kernOdds<>+0(SB), Z13
 	VBROADCASTSS (DX), Z14
 	VBROADCASTSS 4(DX), Z15
@@ -57471,20 +57654,20 @@ many:
 	VFMADD213PS      Z10, Z23, Z25
 	VFMADD213PS      Z11, Z23, Z25
 	VFMADD213PS      Z12, Z23, Z25
-	VFMADD213PS.BCST kernConst<>+320(SB), Z23, Z25
+	VFMADD213PS.BCST kernConst<>+352(SB), Z23, Z25
 	VSCALEFPS        Z24, Z25, Z23
-	VBROADCASTSS     kernConst<>+320(SB), Z24
+	VBROADCASTSS     kernConst<>+352(SB), Z24
 	VSUBPS           Z23, Z24, Z23
 	VANDPS           Z0, Z18, Z24
 	VORPS            Z24, Z23, Z23
-	VCMPPS.BCST      $0x1e, kernConst<>+2016(SB), Z19, K1
+	VCMPPS.BCST      $0x1e, kernConst<>+2048(SB), Z19, K1
 	VMULPS           Z18, Z18, Z19
-	VBROADCASTSS     kernConst<>+2048(SB), Z24
-	VFMADD213PS.BCST kernConst<>+2080(SB), Z19, Z24
+	VBROADCASTSS     kernConst<>+2080(SB), Z24
 	VFMADD213PS.BCST kernConst<>+2112(SB), Z19, Z24
 	VFMADD213PS.BCST kernConst<>+2144(SB), Z19, Z24
 	VFMADD213PS.BCST kernConst<>+2176(SB), Z19, Z24
 	VFMADD213PS.BCST kernConst<>+2208(SB), Z19, Z24
+	VFMADD213PS.BCST kernConst<>+2240(SB), Z19, Z24
 	VFMADD213PS      Z18, Z18, Z24
 	VBLENDMPS        Z23, Z24, K1, Z20
 	VMULPS           Z17, Z15, Z17
@@ -57509,35 +57692,35 @@ many:
 	VFMADD213PS      Z10, Z24, Z26
 	VFMADD213PS      Z11, Z24, Z26
 	VFMADD213PS      Z12, Z24, Z26
-	VFMADD213PS.BCST kernConst<>+320(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+352(SB), Z24, Z26
 	VSCALEFPS        Z25, Z26, Z24
-	VBROADCASTSS     kernConst<>+320(SB), Z25
+	VBROADCASTSS     kernConst<>+352(SB), Z25
 	VSUBPS           Z24, Z25, Z24
 	VANDPS           Z0, Z19, Z25
 	VORPS            Z25, Z24, Z24
-	VCMPPS.BCST      $0x1e, kernConst<>+2016(SB), Z23, K1
+	VCMPPS.BCST      $0x1e, kernConst<>+2048(SB), Z23, K1
 	VMULPS           Z19, Z19, Z23
-	VBROADCASTSS     kernConst<>+2048(SB), Z25
-	VFMADD213PS.BCST kernConst<>+2080(SB), Z23, Z25
+	VBROADCASTSS     kernConst<>+2080(SB), Z25
 	VFMADD213PS.BCST kernConst<>+2112(SB), Z23, Z25
 	VFMADD213PS.BCST kernConst<>+2144(SB), Z23, Z25
 	VFMADD213PS.BCST kernConst<>+2176(SB), Z23, Z25
 	VFMADD213PS.BCST kernConst<>+2208(SB), Z23, Z25
+	VFMADD213PS.BCST kernConst<>+2240(SB), Z23, Z25
 	VFMADD213PS      Z19, Z19, Z25
 	VBLENDMPS        Z24, Z25, K1, Z21
 	VMULPS           Z18, Z15, Z18
 	VADDPS           Z21, Z16, Z19
 	VMULPS           Z19, Z18, Z18
-	VPADDD.BCST      kernConst<>+160(SB), Z17, Z19
-	VPTESTMD.BCST    kernConst<>+192(SB), Z17, K1
-	VPADDD.BCST      kernConst<>+224(SB), Z19, K1, Z19
+	VPADDD.BCST      kernConst<>+192(SB), Z17, Z19
+	VPTESTMD.BCST    kernConst<>+224(SB), Z17, K1
+	VPADDD.BCST      kernConst<>+256(SB), Z19, K1, Z19
 	VCMPPS           $0x03, Z17, Z17, K1
-	VPORD.BCST       kernConst<>+256(SB), Z17, K1, Z19
-	VPADDD.BCST      kernConst<>+160(SB), Z18, Z17
-	VPTESTMD.BCST    kernConst<>+192(SB), Z18, K1
-	VPADDD.BCST      kernConst<>+224(SB), Z17, K1, Z17
+	VPORD.BCST       kernConst<>+288(SB), Z17, K1, Z19
+	VPADDD.BCST      kernConst<>+192(SB), Z18, Z17
+	VPTESTMD.BCST    kernConst<>+224(SB), Z18, K1
+	VPADDD.BCST      kernConst<>+256(SB), Z17, K1, Z17
 	VCMPPS           $0x03, Z18, Z18, K1
-	VPORD.BCST       kernConst<>+256(SB), Z18, K1, Z17
+	VPORD.BCST       kernConst<>+288(SB), Z18, K1, Z17
 	VPERMT2W         Z17, Z13, Z19
 	VMOVDQU64        Z19, (SI)(CX*2)
 	ADDQ             $+32, CX
@@ -57568,30 +57751,30 @@ single:
 	VFMADD213PS      Z10, Z19, Z21
 	VFMADD213PS      Z11, Z19, Z21
 	VFMADD213PS      Z12, Z19, Z21
-	VFMADD213PS.BCST kernConst<>+320(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+352(SB), Z19, Z21
 	VSCALEFPS        Z20, Z21, Z19
-	VBROADCASTSS     kernConst<>+320(SB), Z20
+	VBROADCASTSS     kernConst<>+352(SB), Z20
 	VSUBPS           Z19, Z20, Z19
 	VANDPS           Z0, Z17, Z20
 	VORPS            Z20, Z19, Z19
-	VCMPPS.BCST      $0x1e, kernConst<>+2016(SB), Z18, K1
+	VCMPPS.BCST      $0x1e, kernConst<>+2048(SB), Z18, K1
 	VMULPS           Z17, Z17, Z18
-	VBROADCASTSS     kernConst<>+2048(SB), Z20
-	VFMADD213PS.BCST kernConst<>+2080(SB), Z18, Z20
+	VBROADCASTSS     kernConst<>+2080(SB), Z20
 	VFMADD213PS.BCST kernConst<>+2112(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+2144(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+2176(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+2208(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+2240(SB), Z18, Z20
 	VFMADD213PS      Z17, Z17, Z20
 	VBLENDMPS        Z19, Z20, K1, Z22
 	VMULPS           Z13, Z15, Z13
 	VADDPS           Z22, Z16, Z17
 	VMULPS           Z17, Z13, Z13
-	VPADDD.BCST      kernConst<>+160(SB), Z13, Z17
-	VPTESTMD.BCST    kernConst<>+192(SB), Z13, K1
-	VPADDD.BCST      kernConst<>+224(SB), Z17, K1, Z17
+	VPADDD.BCST      kernConst<>+192(SB), Z13, Z17
+	VPTESTMD.BCST    kernConst<>+224(SB), Z13, K1
+	VPADDD.BCST      kernConst<>+256(SB), Z17, K1, Z17
 	VCMPPS           $0x03, Z13, Z13, K1
-	VPORD.BCST       kernConst<>+256(SB), Z13, K1, Z17
+	VPORD.BCST       kernConst<>+288(SB), Z13, K1, Z17
 	VPSRLD           $0x10, Z17, Z13
 	VPMOVDW          Z13, Y13
 	VMOVDQU64        Y13, (SI)(CX*2)
@@ -57612,19 +57795,19 @@ TEXT ·fused_gelu_narrow_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+1632(SB), Z1
-	VBROADCASTSS kernConst<>+1664(SB), Z2
-	VBROADCASTSS kernConst<>+1696(SB), Z3
-	VBROADCASTSS kernConst<>+1728(SB), Z4
-	VBROADCASTSS kernConst<>+1760(SB), Z5
-	VBROADCASTSS kernConst<>+1792(SB), Z6
-	VBROADCASTSS kernConst<>+1824(SB), Z7
-	VBROADCASTSS kernConst<>+1856(SB), Z8
-	VBROADCASTSS kernConst<>+1888(SB), Z9
-	VBROADCASTSS kernConst<>+1920(SB), Z10
-	VBROADCASTSS kernConst<>+1952(SB), Z11
-	VBROADCASTSS kernConst<>+1984(SB), Z12
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+1664(SB), Z1
+	VBROADCASTSS kernConst<>+1696(SB), Z2
+	VBROADCASTSS kernConst<>+1728(SB), Z3
+	VBROADCASTSS kernConst<>+1760(SB), Z4
+	VBROADCASTSS kernConst<>+1792(SB), Z5
+	VBROADCASTSS kernConst<>+1824(SB), Z6
+	VBROADCASTSS kernConst<>+1856(SB), Z7
+	VBROADCASTSS kernConst<>+1888(SB), Z8
+	VBROADCASTSS kernConst<>+1920(SB), Z9
+	VBROADCASTSS kernConst<>+1952(SB), Z10
+	VBROADCASTSS kernConst<>+1984(SB), Z11
+	VBROADCASTSS kernConst<>+2016(SB), Z12
 	VBROADCASTSS (DX), Z13
 	VBROADCASTSS 4(DX), Z14
 	VBROADCASTSS 8(DX), Z15
@@ -57650,20 +57833,20 @@ many:
 	VFMADD213PS      Z10, Z23, Z25
 	VFMADD213PS      Z11, Z23, Z25
 	VFMADD213PS      Z12, Z23, Z25
-	VFMADD213PS.BCST kernConst<>+320(SB), Z23, Z25
+	VFMADD213PS.BCST kernConst<>+352(SB), Z23, Z25
 	VSCALEFPS        Z24, Z25, Z23
-	VBROADCASTSS     kernConst<>+320(SB), Z24
+	VBROADCASTSS     kernConst<>+352(SB), Z24
 	VSUBPS           Z23, Z24, Z23
 	VANDPS           Z0, Z17, Z24
 	VORPS            Z24, Z23, Z23
-	VCMPPS.BCST      $0x1e, kernConst<>+2016(SB), Z18, K1
+	VCMPPS.BCST      $0x1e, kernConst<>+2048(SB), Z18, K1
 	VMULPS           Z17, Z17, Z18
-	VBROADCASTSS     kernConst<>+2048(SB), Z24
-	VFMADD213PS.BCST kernConst<>+2080(SB), Z18, Z24
+	VBROADCASTSS     kernConst<>+2080(SB), Z24
 	VFMADD213PS.BCST kernConst<>+2112(SB), Z18, Z24
 	VFMADD213PS.BCST kernConst<>+2144(SB), Z18, Z24
 	VFMADD213PS.BCST kernConst<>+2176(SB), Z18, Z24
 	VFMADD213PS.BCST kernConst<>+2208(SB), Z18, Z24
+	VFMADD213PS.BCST kernConst<>+2240(SB), Z18, Z24
 	VFMADD213PS      Z17, Z17, Z24
 	VBLENDMPS        Z23, Z24, K1, Z19
 	VMULPS           Z16, Z14, Z16
@@ -57687,20 +57870,20 @@ many:
 	VFMADD213PS      Z10, Z24, Z26
 	VFMADD213PS      Z11, Z24, Z26
 	VFMADD213PS      Z12, Z24, Z26
-	VFMADD213PS.BCST kernConst<>+320(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+352(SB), Z24, Z26
 	VSCALEFPS        Z25, Z26, Z24
-	VBROADCASTSS     kernConst<>+320(SB), Z25
+	VBROADCASTSS     kernConst<>+352(SB), Z25
 	VSUBPS           Z24, Z25, Z24
 	VANDPS           Z0, Z18, Z25
 	VORPS            Z25, Z24, Z24
-	VCMPPS.BCST      $0x1e, kernConst<>+2016(SB), Z23, K1
+	VCMPPS.BCST      $0x1e, kernConst<>+2048(SB), Z23, K1
 	VMULPS           Z18, Z18, Z23
-	VBROADCASTSS     kernConst<>+2048(SB), Z25
-	VFMADD213PS.BCST kernConst<>+2080(SB), Z23, Z25
+	VBROADCASTSS     kernConst<>+2080(SB), Z25
 	VFMADD213PS.BCST kernConst<>+2112(SB), Z23, Z25
 	VFMADD213PS.BCST kernConst<>+2144(SB), Z23, Z25
 	VFMADD213PS.BCST kernConst<>+2176(SB), Z23, Z25
 	VFMADD213PS.BCST kernConst<>+2208(SB), Z23, Z25
+	VFMADD213PS.BCST kernConst<>+2240(SB), Z23, Z25
 	VFMADD213PS      Z18, Z18, Z25
 	VBLENDMPS        Z24, Z25, K1, Z20
 	VMULPS           Z17, Z14, Z17
@@ -57737,20 +57920,20 @@ single:
 	VFMADD213PS      Z10, Z19, Z21
 	VFMADD213PS      Z11, Z19, Z21
 	VFMADD213PS      Z12, Z19, Z21
-	VFMADD213PS.BCST kernConst<>+320(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+352(SB), Z19, Z21
 	VSCALEFPS        Z20, Z21, Z19
-	VBROADCASTSS     kernConst<>+320(SB), Z20
+	VBROADCASTSS     kernConst<>+352(SB), Z20
 	VSUBPS           Z19, Z20, Z19
 	VANDPS           Z0, Z17, Z20
 	VORPS            Z20, Z19, Z19
-	VCMPPS.BCST      $0x1e, kernConst<>+2016(SB), Z18, K1
+	VCMPPS.BCST      $0x1e, kernConst<>+2048(SB), Z18, K1
 	VMULPS           Z17, Z17, Z18
-	VBROADCASTSS     kernConst<>+2048(SB), Z20
-	VFMADD213PS.BCST kernConst<>+2080(SB), Z18, Z20
+	VBROADCASTSS     kernConst<>+2080(SB), Z20
 	VFMADD213PS.BCST kernConst<>+2112(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+2144(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+2176(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+2208(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+2240(SB), Z18, Z20
 	VFMADD213PS      Z17, Z17, Z20
 	VBLENDMPS        Z19, Z20, K1, Z22
 	VMULPS           Z16, Z14, Z16
@@ -57775,19 +57958,19 @@ TEXT ·fused_gelu_narrow_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+1632(SB), Z1
-	VBROADCASTSS kernConst<>+1664(SB), Z2
-	VBROADCASTSS kernConst<>+1696(SB), Z3
-	VBROADCASTSS kernConst<>+1728(SB), Z4
-	VBROADCASTSS kernConst<>+1760(SB), Z5
-	VBROADCASTSS kernConst<>+1792(SB), Z6
-	VBROADCASTSS kernConst<>+1824(SB), Z7
-	VBROADCASTSS kernConst<>+1856(SB), Z8
-	VBROADCASTSS kernConst<>+1888(SB), Z9
-	VBROADCASTSS kernConst<>+1920(SB), Z10
-	VBROADCASTSS kernConst<>+1952(SB), Z11
-	VBROADCASTSS kernConst<>+1984(SB), Z12
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+1664(SB), Z1
+	VBROADCASTSS kernConst<>+1696(SB), Z2
+	VBROADCASTSS kernConst<>+1728(SB), Z3
+	VBROADCASTSS kernConst<>+1760(SB), Z4
+	VBROADCASTSS kernConst<>+1792(SB), Z5
+	VBROADCASTSS kernConst<>+1824(SB), Z6
+	VBROADCASTSS kernConst<>+1856(SB), Z7
+	VBROADCASTSS kernConst<>+1888(SB), Z8
+	VBROADCASTSS kernConst<>+1920(SB), Z9
+	VBROADCASTSS kernConst<>+1952(SB), Z10
+	VBROADCASTSS kernConst<>+1984(SB), Z11
+	VBROADCASTSS kernConst<>+2016(SB), Z12
 	VMOVDQU64    kernOdds<>+0(SB), Z13
 	VBROADCASTSS (DX), Z14
 	VBROADCASTSS 4(DX), Z15
@@ -57814,20 +57997,20 @@ many:
 	VFMADD213PS      Z10, Z23, Z25
 	VFMADD213PS      Z11, Z23, Z25
 	VFMADD213PS      Z12, Z23, Z25
-	VFMADD213PS.BCST kernConst<>+320(SB), Z23, Z25
+	VFMADD213PS.BCST kernConst<>+352(SB), Z23, Z25
 	VSCALEFPS        Z24, Z25, Z23
-	VBROADCASTSS     kernConst<>+320(SB), Z24
+	VBROADCASTSS     kernConst<>+352(SB), Z24
 	VSUBPS           Z23, Z24, Z23
 	VANDPS           Z0, Z18, Z24
 	VORPS            Z24, Z23, Z23
-	VCMPPS.BCST      $0x1e, kernConst<>+2016(SB), Z19, K1
+	VCMPPS.BCST      $0x1e, kernConst<>+2048(SB), Z19, K1
 	VMULPS           Z18, Z18, Z19
-	VBROADCASTSS     kernConst<>+2048(SB), Z24
-	VFMADD213PS.BCST kernConst<>+2080(SB), Z19, Z24
+	VBROADCASTSS     kernConst<>+2080(SB), Z24
 	VFMADD213PS.BCST kernConst<>+2112(SB), Z19, Z24
 	VFMADD213PS.BCST kernConst<>+2144(SB), Z19, Z24
 	VFMADD213PS.BCST kernConst<>+2176(SB), Z19, Z24
 	VFMADD213PS.BCST kernConst<>+2208(SB), Z19, Z24
+	VFMADD213PS.BCST kernConst<>+2240(SB), Z19, Z24
 	VFMADD213PS      Z18, Z18, Z24
 	VBLENDMPS        Z23, Z24, K1, Z20
 	VMULPS           Z17, Z15, Z17
@@ -57851,35 +58034,35 @@ many:
 	VFMADD213PS      Z10, Z24, Z26
 	VFMADD213PS      Z11, Z24, Z26
 	VFMADD213PS      Z12, Z24, Z26
-	VFMADD213PS.BCST kernConst<>+320(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+352(SB), Z24, Z26
 	VSCALEFPS        Z25, Z26, Z24
-	VBROADCASTSS     kernConst<>+320(SB), Z25
+	VBROADCASTSS     kernConst<>+352(SB), Z25
 	VSUBPS           Z24, Z25, Z24
 	VANDPS           Z0, Z19, Z25
 	VORPS            Z25, Z24, Z24
-	VCMPPS.BCST      $0x1e, kernConst<>+2016(SB), Z23, K1
+	VCMPPS.BCST      $0x1e, kernConst<>+2048(SB), Z23, K1
 	VMULPS           Z19, Z19, Z23
-	VBROADCASTSS     kernConst<>+2048(SB), Z25
-	VFMADD213PS.BCST kernConst<>+2080(SB), Z23, Z25
+	VBROADCASTSS     kernConst<>+2080(SB), Z25
 	VFMADD213PS.BCST kernConst<>+2112(SB), Z23, Z25
 	VFMADD213PS.BCST kernConst<>+2144(SB), Z23, Z25
 	VFMADD213PS.BCST kernConst<>+2176(SB), Z23, Z25
 	VFMADD213PS.BCST kernConst<>+2208(SB), Z23, Z25
+	VFMADD213PS.BCST kernConst<>+2240(SB), Z23, Z25
 	VFMADD213PS      Z19, Z19, Z25
 	VBLENDMPS        Z24, Z25, K1, Z21
 	VMULPS           Z18, Z15, Z18
 	VADDPS           Z21, Z16, Z19
 	VMULPS           Z19, Z18, Z18
-	VPADDD.BCST      kernConst<>+160(SB), Z17, Z19
-	VPTESTMD.BCST    kernConst<>+192(SB), Z17, K1
-	VPADDD.BCST      kernConst<>+224(SB), Z19, K1, Z19
+	VPADDD.BCST      kernConst<>+192(SB), Z17, Z19
+	VPTESTMD.BCST    kernConst<>+224(SB), Z17, K1
+	VPADDD.BCST      kernConst<>+256(SB), Z19, K1, Z19
 	VCMPPS           $0x03, Z17, Z17, K1
-	VPORD.BCST       kernConst<>+256(SB), Z17, K1, Z19
-	VPADDD.BCST      kernConst<>+160(SB), Z18, Z17
-	VPTESTMD.BCST    kernConst<>+192(SB), Z18, K1
-	VPADDD.BCST      kernConst<>+224(SB), Z17, K1, Z17
+	VPORD.BCST       kernConst<>+288(SB), Z17, K1, Z19
+	VPADDD.BCST      kernConst<>+192(SB), Z18, Z17
+	VPTESTMD.BCST    kernConst<>+224(SB), Z18, K1
+	VPADDD.BCST      kernConst<>+256(SB), Z17, K1, Z17
 	VCMPPS           $0x03, Z18, Z18, K1
-	VPORD.BCST       kernConst<>+256(SB), Z18, K1, Z17
+	VPORD.BCST       kernConst<>+288(SB), Z18, K1, Z17
 	VPERMT2W         Z17, Z13, Z19
 	VMOVDQU64        Z19, (SI)(CX*2)
 	ADDQ             $+32, CX
@@ -57909,30 +58092,30 @@ single:
 	VFMADD213PS      Z10, Z19, Z21
 	VFMADD213PS      Z11, Z19, Z21
 	VFMADD213PS      Z12, Z19, Z21
-	VFMADD213PS.BCST kernConst<>+320(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+352(SB), Z19, Z21
 	VSCALEFPS        Z20, Z21, Z19
-	VBROADCASTSS     kernConst<>+320(SB), Z20
+	VBROADCASTSS     kernConst<>+352(SB), Z20
 	VSUBPS           Z19, Z20, Z19
 	VANDPS           Z0, Z17, Z20
 	VORPS            Z20, Z19, Z19
-	VCMPPS.BCST      $0x1e, kernConst<>+2016(SB), Z18, K1
+	VCMPPS.BCST      $0x1e, kernConst<>+2048(SB), Z18, K1
 	VMULPS           Z17, Z17, Z18
-	VBROADCASTSS     kernConst<>+2048(SB), Z20
-	VFMADD213PS.BCST kernConst<>+2080(SB), Z18, Z20
+	VBROADCASTSS     kernConst<>+2080(SB), Z20
 	VFMADD213PS.BCST kernConst<>+2112(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+2144(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+2176(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+2208(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+2240(SB), Z18, Z20
 	VFMADD213PS      Z17, Z17, Z20
 	VBLENDMPS        Z19, Z20, K1, Z22
 	VMULPS           Z13, Z15, Z13
 	VADDPS           Z22, Z16, Z17
 	VMULPS           Z17, Z13, Z13
-	VPADDD.BCST      kernConst<>+160(SB), Z13, Z17
-	VPTESTMD.BCST    kernConst<>+192(SB), Z13, K1
-	VPADDD.BCST      kernConst<>+224(SB), Z17, K1, Z17
+	VPADDD.BCST      kernConst<>+192(SB), Z13, Z17
+	VPTESTMD.BCST    kernConst<>+224(SB), Z13, K1
+	VPADDD.BCST      kernConst<>+256(SB), Z17, K1, Z17
 	VCMPPS           $0x03, Z13, Z13, K1
-	VPORD.BCST       kernConst<>+256(SB), Z13, K1, Z17
+	VPORD.BCST       kernConst<>+288(SB), Z13, K1, Z17
 	VPSRLD           $0x10, Z17, Z13
 	VPMOVDW          Z13, Y13
 	VMOVDQU64        Y13, (SI)(CX*2)
@@ -57954,19 +58137,19 @@ TEXT ·fused_gelu_both_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+1632(SB), Z1
-	VBROADCASTSS kernConst<>+1664(SB), Z2
-	VBROADCASTSS kernConst<>+1696(SB), Z3
-	VBROADCASTSS kernConst<>+1728(SB), Z4
-	VBROADCASTSS kernConst<>+1760(SB), Z5
-	VBROADCASTSS kernConst<>+1792(SB), Z6
-	VBROADCASTSS kernConst<>+1824(SB), Z7
-	VBROADCASTSS kernConst<>+1856(SB), Z8
-	VBROADCASTSS kernConst<>+1888(SB), Z9
-	VBROADCASTSS kernConst<>+1920(SB), Z10
-	VBROADCASTSS kernConst<>+1952(SB), Z11
-	VBROADCASTSS kernConst<>+1984(SB), Z12
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+1664(SB), Z1
+	VBROADCASTSS kernConst<>+1696(SB), Z2
+	VBROADCASTSS kernConst<>+1728(SB), Z3
+	VBROADCASTSS kernConst<>+1760(SB), Z4
+	VBROADCASTSS kernConst<>+1792(SB), Z5
+	VBROADCASTSS kernConst<>+1824(SB), Z6
+	VBROADCASTSS kernConst<>+1856(SB), Z7
+	VBROADCASTSS kernConst<>+1888(SB), Z8
+	VBROADCASTSS kernConst<>+1920(SB), Z9
+	VBROADCASTSS kernConst<>+1952(SB), Z10
+	VBROADCASTSS kernConst<>+1984(SB), Z11
+	VBROADCASTSS kernConst<>+2016(SB), Z12
 	VBROADCASTSS (DX), Z13
 	VBROADCASTSS 4(DX), Z14
 	VBROADCASTSS 8(DX), Z15
@@ -57992,20 +58175,20 @@ many:
 	VFMADD213PS      Z10, Z23, Z25
 	VFMADD213PS      Z11, Z23, Z25
 	VFMADD213PS      Z12, Z23, Z25
-	VFMADD213PS.BCST kernConst<>+320(SB), Z23, Z25
+	VFMADD213PS.BCST kernConst<>+352(SB), Z23, Z25
 	VSCALEFPS        Z24, Z25, Z23
-	VBROADCASTSS     kernConst<>+320(SB), Z24
+	VBROADCASTSS     kernConst<>+352(SB), Z24
 	VSUBPS           Z23, Z24, Z23
 	VANDPS           Z0, Z17, Z24
 	VORPS            Z24, Z23, Z23
-	VCMPPS.BCST      $0x1e, kernConst<>+2016(SB), Z18, K1
+	VCMPPS.BCST      $0x1e, kernConst<>+2048(SB), Z18, K1
 	VMULPS           Z17, Z17, Z18
-	VBROADCASTSS     kernConst<>+2048(SB), Z24
-	VFMADD213PS.BCST kernConst<>+2080(SB), Z18, Z24
+	VBROADCASTSS     kernConst<>+2080(SB), Z24
 	VFMADD213PS.BCST kernConst<>+2112(SB), Z18, Z24
 	VFMADD213PS.BCST kernConst<>+2144(SB), Z18, Z24
 	VFMADD213PS.BCST kernConst<>+2176(SB), Z18, Z24
 	VFMADD213PS.BCST kernConst<>+2208(SB), Z18, Z24
+	VFMADD213PS.BCST kernConst<>+2240(SB), Z18, Z24
 	VFMADD213PS      Z17, Z17, Z24
 	VBLENDMPS        Z23, Z24, K1, Z19
 	VMULPS           Z16, Z14, Z17
@@ -58029,20 +58212,20 @@ many:
 	VFMADD213PS      Z10, Z25, Z27
 	VFMADD213PS      Z11, Z25, Z27
 	VFMADD213PS      Z12, Z25, Z27
-	VFMADD213PS.BCST kernConst<>+320(SB), Z25, Z27
+	VFMADD213PS.BCST kernConst<>+352(SB), Z25, Z27
 	VSCALEFPS        Z26, Z27, Z25
-	VBROADCASTSS     kernConst<>+320(SB), Z26
+	VBROADCASTSS     kernConst<>+352(SB), Z26
 	VSUBPS           Z25, Z26, Z25
 	VANDPS           Z0, Z23, Z26
 	VORPS            Z26, Z25, Z25
-	VCMPPS.BCST      $0x1e, kernConst<>+2016(SB), Z24, K1
+	VCMPPS.BCST      $0x1e, kernConst<>+2048(SB), Z24, K1
 	VMULPS           Z23, Z23, Z24
-	VBROADCASTSS     kernConst<>+2048(SB), Z26
-	VFMADD213PS.BCST kernConst<>+2080(SB), Z24, Z26
+	VBROADCASTSS     kernConst<>+2080(SB), Z26
 	VFMADD213PS.BCST kernConst<>+2112(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+2144(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+2176(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+2208(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+2240(SB), Z24, Z26
 	VFMADD213PS      Z23, Z23, Z26
 	VBLENDMPS        Z25, Z26, K1, Z20
 	VMULPS           Z18, Z14, Z23
@@ -58083,20 +58266,20 @@ single:
 	VFMADD213PS      Z10, Z19, Z21
 	VFMADD213PS      Z11, Z19, Z21
 	VFMADD213PS      Z12, Z19, Z21
-	VFMADD213PS.BCST kernConst<>+320(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+352(SB), Z19, Z21
 	VSCALEFPS        Z20, Z21, Z19
-	VBROADCASTSS     kernConst<>+320(SB), Z20
+	VBROADCASTSS     kernConst<>+352(SB), Z20
 	VSUBPS           Z19, Z20, Z19
 	VANDPS           Z0, Z17, Z20
 	VORPS            Z20, Z19, Z19
-	VCMPPS.BCST      $0x1e, kernConst<>+2016(SB), Z18, K1
+	VCMPPS.BCST      $0x1e, kernConst<>+2048(SB), Z18, K1
 	VMULPS           Z17, Z17, Z18
-	VBROADCASTSS     kernConst<>+2048(SB), Z20
-	VFMADD213PS.BCST kernConst<>+2080(SB), Z18, Z20
+	VBROADCASTSS     kernConst<>+2080(SB), Z20
 	VFMADD213PS.BCST kernConst<>+2112(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+2144(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+2176(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+2208(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+2240(SB), Z18, Z20
 	VFMADD213PS      Z17, Z17, Z20
 	VBLENDMPS        Z19, Z20, K1, Z22
 	VMULPS           Z16, Z14, Z17
@@ -58124,19 +58307,19 @@ TEXT ·fused_gelu_both_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+1632(SB), Z1
-	VBROADCASTSS kernConst<>+1664(SB), Z2
-	VBROADCASTSS kernConst<>+1696(SB), Z3
-	VBROADCASTSS kernConst<>+1728(SB), Z4
-	VBROADCASTSS kernConst<>+1760(SB), Z5
-	VBROADCASTSS kernConst<>+1792(SB), Z6
-	VBROADCASTSS kernConst<>+1824(SB), Z7
-	VBROADCASTSS kernConst<>+1856(SB), Z8
-	VBROADCASTSS kernConst<>+1888(SB), Z9
-	VBROADCASTSS kernConst<>+1920(SB), Z10
-	VBROADCASTSS kernConst<>+1952(SB), Z11
-	VBROADCASTSS kernConst<>+1984(SB), Z12
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+1664(SB), Z1
+	VBROADCASTSS kernConst<>+1696(SB), Z2
+	VBROADCASTSS kernConst<>+1728(SB), Z3
+	VBROADCASTSS kernConst<>+1760(SB), Z4
+	VBROADCASTSS kernConst<>+1792(SB), Z5
+	VBROADCASTSS kernConst<>+1824(SB), Z6
+	VBROADCASTSS kernConst<>+1856(SB), Z7
+	VBROADCASTSS kernConst<>+1888(SB), Z8
+	VBROADCASTSS kernConst<>+1920(SB), Z9
+	VBROADCASTSS kernConst<>+1952(SB), Z10
+	VBROADCASTSS kernConst<>+1984(SB), Z11
+	VBROADCASTSS kernConst<>+2016(SB), Z12
 	VMOVDQU64    kernOdds<>+0(SB), Z13
 	VBROADCASTSS (DX), Z14
 	VBROADCASTSS 4(DX), Z15
@@ -58163,20 +58346,20 @@ many:
 	VFMADD213PS      Z10, Z23, Z25
 	VFMADD213PS      Z11, Z23, Z25
 	VFMADD213PS      Z12, Z23, Z25
-	VFMADD213PS.BCST kernConst<>+320(SB), Z23, Z25
+	VFMADD213PS.BCST kernConst<>+352(SB), Z23, Z25
 	VSCALEFPS        Z24, Z25, Z23
-	VBROADCASTSS     kernConst<>+320(SB), Z24
+	VBROADCASTSS     kernConst<>+352(SB), Z24
 	VSUBPS           Z23, Z24, Z23
 	VANDPS           Z0, Z18, Z24
 	VORPS            Z24, Z23, Z23
-	VCMPPS.BCST      $0x1e, kernConst<>+2016(SB), Z19, K1
+	VCMPPS.BCST      $0x1e, kernConst<>+2048(SB), Z19, K1
 	VMULPS           Z18, Z18, Z19
-	VBROADCASTSS     kernConst<>+2048(SB), Z24
-	VFMADD213PS.BCST kernConst<>+2080(SB), Z19, Z24
+	VBROADCASTSS     kernConst<>+2080(SB), Z24
 	VFMADD213PS.BCST kernConst<>+2112(SB), Z19, Z24
 	VFMADD213PS.BCST kernConst<>+2144(SB), Z19, Z24
 	VFMADD213PS.BCST kernConst<>+2176(SB), Z19, Z24
 	VFMADD213PS.BCST kernConst<>+2208(SB), Z19, Z24
+	VFMADD213PS.BCST kernConst<>+2240(SB), Z19, Z24
 	VFMADD213PS      Z18, Z18, Z24
 	VBLENDMPS        Z23, Z24, K1, Z20
 	VMULPS           Z17, Z15, Z18
@@ -58200,47 +58383,47 @@ many:
 	VFMADD213PS      Z10, Z25, Z27
 	VFMADD213PS      Z11, Z25, Z27
 	VFMADD213PS      Z12, Z25, Z27
-	VFMADD213PS.BCST kernConst<>+320(SB), Z25, Z27
+	VFMADD213PS.BCST kernConst<>+352(SB), Z25, Z27
 	VSCALEFPS        Z26, Z27, Z25
-	VBROADCASTSS     kernConst<>+320(SB), Z26
+	VBROADCASTSS     kernConst<>+352(SB), Z26
 	VSUBPS           Z25, Z26, Z25
 	VANDPS           Z0, Z23, Z26
 	VORPS            Z26, Z25, Z25
-	VCMPPS.BCST      $0x1e, kernConst<>+2016(SB), Z24, K1
+	VCMPPS.BCST      $0x1e, kernConst<>+2048(SB), Z24, K1
 	VMULPS           Z23, Z23, Z24
-	VBROADCASTSS     kernConst<>+2048(SB), Z26
-	VFMADD213PS.BCST kernConst<>+2080(SB), Z24, Z26
+	VBROADCASTSS     kernConst<>+2080(SB), Z26
 	VFMADD213PS.BCST kernConst<>+2112(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+2144(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+2176(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+2208(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+2240(SB), Z24, Z26
 	VFMADD213PS      Z23, Z23, Z26
 	VBLENDMPS        Z25, Z26, K1, Z21
 	VMULPS           Z19, Z15, Z23
 	VADDPS           Z21, Z16, Z24
 	VMULPS           Z24, Z23, Z23
-	VPADDD.BCST      kernConst<>+160(SB), Z18, Z24
-	VPTESTMD.BCST    kernConst<>+192(SB), Z18, K1
-	VPADDD.BCST      kernConst<>+224(SB), Z24, K1, Z24
+	VPADDD.BCST      kernConst<>+192(SB), Z18, Z24
+	VPTESTMD.BCST    kernConst<>+224(SB), Z18, K1
+	VPADDD.BCST      kernConst<>+256(SB), Z24, K1, Z24
 	VCMPPS           $0x03, Z18, Z18, K1
-	VPORD.BCST       kernConst<>+256(SB), Z18, K1, Z24
-	VPADDD.BCST      kernConst<>+160(SB), Z23, Z18
-	VPTESTMD.BCST    kernConst<>+192(SB), Z23, K1
-	VPADDD.BCST      kernConst<>+224(SB), Z18, K1, Z18
+	VPORD.BCST       kernConst<>+288(SB), Z18, K1, Z24
+	VPADDD.BCST      kernConst<>+192(SB), Z23, Z18
+	VPTESTMD.BCST    kernConst<>+224(SB), Z23, K1
+	VPADDD.BCST      kernConst<>+256(SB), Z18, K1, Z18
 	VCMPPS           $0x03, Z23, Z23, K1
-	VPORD.BCST       kernConst<>+256(SB), Z23, K1, Z18
+	VPORD.BCST       kernConst<>+288(SB), Z23, K1, Z18
 	VPERMT2W         Z18, Z13, Z24
 	VMOVDQU64        Z24, (SI)(CX*2)
-	VPADDD.BCST      kernConst<>+160(SB), Z17, Z18
-	VPTESTMD.BCST    kernConst<>+192(SB), Z17, K1
-	VPADDD.BCST      kernConst<>+224(SB), Z18, K1, Z18
+	VPADDD.BCST      kernConst<>+192(SB), Z17, Z18
+	VPTESTMD.BCST    kernConst<>+224(SB), Z17, K1
+	VPADDD.BCST      kernConst<>+256(SB), Z18, K1, Z18
 	VCMPPS           $0x03, Z17, Z17, K1
-	VPORD.BCST       kernConst<>+256(SB), Z17, K1, Z18
-	VPADDD.BCST      kernConst<>+160(SB), Z19, Z17
-	VPTESTMD.BCST    kernConst<>+192(SB), Z19, K1
-	VPADDD.BCST      kernConst<>+224(SB), Z17, K1, Z17
+	VPORD.BCST       kernConst<>+288(SB), Z17, K1, Z18
+	VPADDD.BCST      kernConst<>+192(SB), Z19, Z17
+	VPTESTMD.BCST    kernConst<>+224(SB), Z19, K1
+	VPADDD.BCST      kernConst<>+256(SB), Z17, K1, Z17
 	VCMPPS           $0x03, Z19, Z19, K1
-	VPORD.BCST       kernConst<>+256(SB), Z19, K1, Z17
+	VPORD.BCST       kernConst<>+288(SB), Z19, K1, Z17
 	VPERMT2W         Z17, Z13, Z18
 	VMOVDQU64        Z18, (DI)(CX*2)
 	ADDQ             $+32, CX
@@ -58270,38 +58453,38 @@ single:
 	VFMADD213PS      Z10, Z19, Z21
 	VFMADD213PS      Z11, Z19, Z21
 	VFMADD213PS      Z12, Z19, Z21
-	VFMADD213PS.BCST kernConst<>+320(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+352(SB), Z19, Z21
 	VSCALEFPS        Z20, Z21, Z19
-	VBROADCASTSS     kernConst<>+320(SB), Z20
+	VBROADCASTSS     kernConst<>+352(SB), Z20
 	VSUBPS           Z19, Z20, Z19
 	VANDPS           Z0, Z17, Z20
 	VORPS            Z20, Z19, Z19
-	VCMPPS.BCST      $0x1e, kernConst<>+2016(SB), Z18, K1
+	VCMPPS.BCST      $0x1e, kernConst<>+2048(SB), Z18, K1
 	VMULPS           Z17, Z17, Z18
-	VBROADCASTSS     kernConst<>+2048(SB), Z20
-	VFMADD213PS.BCST kernConst<>+2080(SB), Z18, Z20
+	VBROADCASTSS     kernConst<>+2080(SB), Z20
 	VFMADD213PS.BCST kernConst<>+2112(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+2144(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+2176(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+2208(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+2240(SB), Z18, Z20
 	VFMADD213PS      Z17, Z17, Z20
 	VBLENDMPS        Z19, Z20, K1, Z22
 	VMULPS           Z13, Z15, Z17
 	VADDPS           Z22, Z16, Z18
 	VMULPS           Z18, Z17, Z17
-	VPADDD.BCST      kernConst<>+160(SB), Z17, Z18
-	VPTESTMD.BCST    kernConst<>+192(SB), Z17, K1
-	VPADDD.BCST      kernConst<>+224(SB), Z18, K1, Z18
+	VPADDD.BCST      kernConst<>+192(SB), Z17, Z18
+	VPTESTMD.BCST    kernConst<>+224(SB), Z17, K1
+	VPADDD.BCST      kernConst<>+256(SB), Z18, K1, Z18
 	VCMPPS           $0x03, Z17, Z17, K1
-	VPORD.BCST       kernConst<>+256(SB), Z17, K1, Z18
+	VPORD.BCST       kernConst<>+288(SB), Z17, K1, Z18
 	VPSRLD           $0x10, Z18, Z17
 	VPMOVDW          Z17, Y17
 	VMOVDQU64        Y17, (SI)(CX*2)
-	VPADDD.BCST      kernConst<>+160(SB), Z13, Z17
-	VPTESTMD.BCST    kernConst<>+192(SB), Z13, K1
-	VPADDD.BCST      kernConst<>+224(SB), Z17, K1, Z17
+	VPADDD.BCST      kernConst<>+192(SB), Z13, Z17
+	VPTESTMD.BCST    kernConst<>+224(SB), Z13, K1
+	VPADDD.BCST      kernConst<>+256(SB), Z17, K1, Z17
 	VCMPPS           $0x03, Z13, Z13, K1
-	VPORD.BCST       kernConst<>+256(SB), Z13, K1, Z17
+	VPORD.BCST       kernConst<>+288(SB), Z13, K1, Z17
 	VPSRLD           $0x10, Z17, Z13
 	VPMOVDW          Z13, Y13
 	VMOVDQU64        Y13, (DI)(CX*2)
@@ -58322,18 +58505,18 @@ TEXT ·fused_gelu_tanh_f32AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+1408(SB), Z0
-	VBROADCASTSS kernConst<>+1440(SB), Z1
-	VBROADCASTSS kernConst<>+1472(SB), Z2
-	VBROADCASTSS kernConst<>+1504(SB), Z3
-	VBROADCASTSS kernConst<>+1536(SB), Z4
-	VBROADCASTSS kernConst<>+288(SB), Z5
-	VBROADCASTSS kernConst<>+480(SB), Z6
-	VBROADCASTSS kernConst<>+512(SB), Z7
-	VBROADCASTSS kernConst<>+544(SB), Z8
-	VBROADCASTSS kernConst<>+576(SB), Z9
-	VBROADCASTSS kernConst<>+608(SB), Z10
-	VBROADCASTSS kernConst<>+640(SB), Z11
+	VBROADCASTSS kernConst<>+1440(SB), Z0
+	VBROADCASTSS kernConst<>+1472(SB), Z1
+	VBROADCASTSS kernConst<>+1504(SB), Z2
+	VBROADCASTSS kernConst<>+1536(SB), Z3
+	VBROADCASTSS kernConst<>+1568(SB), Z4
+	VBROADCASTSS kernConst<>+320(SB), Z5
+	VBROADCASTSS kernConst<>+512(SB), Z6
+	VBROADCASTSS kernConst<>+544(SB), Z7
+	VBROADCASTSS kernConst<>+576(SB), Z8
+	VBROADCASTSS kernConst<>+608(SB), Z9
+	VBROADCASTSS kernConst<>+640(SB), Z10
+	VBROADCASTSS kernConst<>+672(SB), Z11
 	VBROADCASTSS (DX), Z12
 	VBROADCASTSS 4(DX), Z13
 	VBROADCASTSS 8(DX), Z14
@@ -58366,21 +58549,21 @@ single:
 	VFNMADD231PS     Z9, Z22, Z21
 	VFNMADD231PS     Z10, Z22, Z21
 	VMOVAPS          Z11, Z23
-	VFMADD213PS.BCST kernConst<>+672(SB), Z21, Z23
 	VFMADD213PS.BCST kernConst<>+704(SB), Z21, Z23
 	VFMADD213PS.BCST kernConst<>+736(SB), Z21, Z23
 	VFMADD213PS.BCST kernConst<>+768(SB), Z21, Z23
 	VFMADD213PS.BCST kernConst<>+800(SB), Z21, Z23
+	VFMADD213PS.BCST kernConst<>+832(SB), Z21, Z23
 	VMULPS           Z21, Z21, Z24
 	VFMADD213PS      Z21, Z24, Z23
-	VADDPS.BCST      kernConst<>+320(SB), Z23, Z21
+	VADDPS.BCST      kernConst<>+352(SB), Z23, Z21
 	VSCALEFPS        Z22, Z21, Z21
-	VADDPS.BCST      kernConst<>+320(SB), Z21, Z21
-	VBROADCASTSS     kernConst<>+1568(SB), Z22
+	VADDPS.BCST      kernConst<>+352(SB), Z21, Z21
+	VBROADCASTSS     kernConst<>+1600(SB), Z22
 	VDIVPS           Z21, Z22, Z21
-	VBROADCASTSS     kernConst<>+320(SB), Z22
+	VBROADCASTSS     kernConst<>+352(SB), Z22
 	VSUBPS           Z21, Z22, Z21
-	VCMPPS.BCST      $0x11, kernConst<>+1600(SB), Z20, K1
+	VCMPPS.BCST      $0x11, kernConst<>+1632(SB), Z20, K1
 	VBLENDMPS        Z19, Z21, K1, Z18
 	VANDPS           Z5, Z17, Z17
 	VORPS            Z17, Z18, Z17
@@ -58405,18 +58588,18 @@ TEXT ·fused_gelu_tanh_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+1408(SB), Z0
-	VBROADCASTSS kernConst<>+1440(SB), Z1
-	VBROADCASTSS kernConst<>+1472(SB), Z2
-	VBROADCASTSS kernConst<>+1504(SB), Z3
-	VBROADCASTSS kernConst<>+1536(SB), Z4
-	VBROADCASTSS kernConst<>+288(SB), Z5
-	VBROADCASTSS kernConst<>+480(SB), Z6
-	VBROADCASTSS kernConst<>+512(SB), Z7
-	VBROADCASTSS kernConst<>+544(SB), Z8
-	VBROADCASTSS kernConst<>+576(SB), Z9
-	VBROADCASTSS kernConst<>+608(SB), Z10
-	VBROADCASTSS kernConst<>+640(SB), Z11
+	VBROADCASTSS kernConst<>+1440(SB), Z0
+	VBROADCASTSS kernConst<>+1472(SB), Z1
+	VBROADCASTSS kernConst<>+1504(SB), Z2
+	VBROADCASTSS kernConst<>+1536(SB), Z3
+	VBROADCASTSS kernConst<>+1568(SB), Z4
+	VBROADCASTSS kernConst<>+320(SB), Z5
+	VBROADCASTSS kernConst<>+512(SB), Z6
+	VBROADCASTSS kernConst<>+544(SB), Z7
+	VBROADCASTSS kernConst<>+576(SB), Z8
+	VBROADCASTSS kernConst<>+608(SB), Z9
+	VBROADCASTSS kernConst<>+640(SB), Z10
+	VBROADCASTSS kernConst<>+672(SB), Z11
 	VBROADCASTSS (DX), Z12
 	VBROADCASTSS 4(DX), Z13
 	VBROADCASTSS 8(DX), Z14
@@ -58449,21 +58632,21 @@ many:
 	VFNMADD231PS     Z9, Z25, Z24
 	VFNMADD231PS     Z10, Z25, Z24
 	VMOVAPS          Z11, Z26
-	VFMADD213PS.BCST kernConst<>+672(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+704(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+736(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+768(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+800(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+832(SB), Z24, Z26
 	VMULPS           Z24, Z24, Z27
 	VFMADD213PS      Z24, Z27, Z26
-	VADDPS.BCST      kernConst<>+320(SB), Z26, Z24
+	VADDPS.BCST      kernConst<>+352(SB), Z26, Z24
 	VSCALEFPS        Z25, Z24, Z24
-	VADDPS.BCST      kernConst<>+320(SB), Z24, Z24
-	VBROADCASTSS     kernConst<>+1568(SB), Z25
+	VADDPS.BCST      kernConst<>+352(SB), Z24, Z24
+	VBROADCASTSS     kernConst<>+1600(SB), Z25
 	VDIVPS           Z24, Z25, Z24
-	VBROADCASTSS     kernConst<>+320(SB), Z25
+	VBROADCASTSS     kernConst<>+352(SB), Z25
 	VSUBPS           Z24, Z25, Z24
-	VCMPPS.BCST      $0x11, kernConst<>+1600(SB), Z23, K1
+	VCMPPS.BCST      $0x11, kernConst<>+1632(SB), Z23, K1
 	VBLENDMPS        Z22, Z24, K1, Z18
 	VANDPS           Z5, Z17, Z17
 	VORPS            Z17, Z18, Z17
@@ -58494,21 +58677,21 @@ many:
 	VFNMADD231PS     Z9, Z26, Z25
 	VFNMADD231PS     Z10, Z26, Z25
 	VMOVAPS          Z11, Z27
-	VFMADD213PS.BCST kernConst<>+672(SB), Z25, Z27
 	VFMADD213PS.BCST kernConst<>+704(SB), Z25, Z27
 	VFMADD213PS.BCST kernConst<>+736(SB), Z25, Z27
 	VFMADD213PS.BCST kernConst<>+768(SB), Z25, Z27
 	VFMADD213PS.BCST kernConst<>+800(SB), Z25, Z27
+	VFMADD213PS.BCST kernConst<>+832(SB), Z25, Z27
 	VMULPS           Z25, Z25, Z28
 	VFMADD213PS      Z25, Z28, Z27
-	VADDPS.BCST      kernConst<>+320(SB), Z27, Z25
+	VADDPS.BCST      kernConst<>+352(SB), Z27, Z25
 	VSCALEFPS        Z26, Z25, Z25
-	VADDPS.BCST      kernConst<>+320(SB), Z25, Z25
-	VBROADCASTSS     kernConst<>+1568(SB), Z26
+	VADDPS.BCST      kernConst<>+352(SB), Z25, Z25
+	VBROADCASTSS     kernConst<>+1600(SB), Z26
 	VDIVPS           Z25, Z26, Z25
-	VBROADCASTSS     kernConst<>+320(SB), Z26
+	VBROADCASTSS     kernConst<>+352(SB), Z26
 	VSUBPS           Z25, Z26, Z25
-	VCMPPS.BCST      $0x11, kernConst<>+1600(SB), Z24, K1
+	VCMPPS.BCST      $0x11, kernConst<>+1632(SB), Z24, K1
 	VBLENDMPS        Z23, Z25, K1, Z19
 	VANDPS           Z5, Z22, Z22
 	VORPS            Z22, Z19, Z22
@@ -58552,21 +58735,21 @@ single:
 	VFNMADD231PS     Z9, Z22, Z20
 	VFNMADD231PS     Z10, Z22, Z20
 	VMOVAPS          Z11, Z23
-	VFMADD213PS.BCST kernConst<>+672(SB), Z20, Z23
 	VFMADD213PS.BCST kernConst<>+704(SB), Z20, Z23
 	VFMADD213PS.BCST kernConst<>+736(SB), Z20, Z23
 	VFMADD213PS.BCST kernConst<>+768(SB), Z20, Z23
 	VFMADD213PS.BCST kernConst<>+800(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+832(SB), Z20, Z23
 	VMULPS           Z20, Z20, Z24
 	VFMADD213PS      Z20, Z24, Z23
-	VADDPS.BCST      kernConst<>+320(SB), Z23, Z20
+	VADDPS.BCST      kernConst<>+352(SB), Z23, Z20
 	VSCALEFPS        Z22, Z20, Z20
-	VADDPS.BCST      kernConst<>+320(SB), Z20, Z20
-	VBROADCASTSS     kernConst<>+1568(SB), Z22
+	VADDPS.BCST      kernConst<>+352(SB), Z20, Z20
+	VBROADCASTSS     kernConst<>+1600(SB), Z22
 	VDIVPS           Z20, Z22, Z20
-	VBROADCASTSS     kernConst<>+320(SB), Z22
+	VBROADCASTSS     kernConst<>+352(SB), Z22
 	VSUBPS           Z20, Z22, Z20
-	VCMPPS.BCST      $0x11, kernConst<>+1600(SB), Z19, K1
+	VCMPPS.BCST      $0x11, kernConst<>+1632(SB), Z19, K1
 	VBLENDMPS        Z18, Z20, K1, Z21
 	VANDPS           Z5, Z17, Z17
 	VORPS            Z17, Z21, Z17
@@ -58592,18 +58775,18 @@ TEXT ·fused_gelu_tanh_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+1408(SB), Z0
-	VBROADCASTSS kernConst<>+1440(SB), Z1
-	VBROADCASTSS kernConst<>+1472(SB), Z2
-	VBROADCASTSS kernConst<>+1504(SB), Z3
-	VBROADCASTSS kernConst<>+1536(SB), Z4
-	VBROADCASTSS kernConst<>+288(SB), Z5
-	VBROADCASTSS kernConst<>+480(SB), Z6
-	VBROADCASTSS kernConst<>+512(SB), Z7
-	VBROADCASTSS kernConst<>+544(SB), Z8
-	VBROADCASTSS kernConst<>+576(SB), Z9
-	VBROADCASTSS kernConst<>+608(SB), Z10
-	VBROADCASTSS kernConst<>+640(SB), Z11
+	VBROADCASTSS kernConst<>+1440(SB), Z0
+	VBROADCASTSS kernConst<>+1472(SB), Z1
+	VBROADCASTSS kernConst<>+1504(SB), Z2
+	VBROADCASTSS kernConst<>+1536(SB), Z3
+	VBROADCASTSS kernConst<>+1568(SB), Z4
+	VBROADCASTSS kernConst<>+320(SB), Z5
+	VBROADCASTSS kernConst<>+512(SB), Z6
+	VBROADCASTSS kernConst<>+544(SB), Z7
+	VBROADCASTSS kernConst<>+576(SB), Z8
+	VBROADCASTSS kernConst<>+608(SB), Z9
+	VBROADCASTSS kernConst<>+640(SB), Z10
+	VBROADCASTSS kernConst<>+672(SB), Z11
 	VMOVDQU64    kernOdds<>+0(SB), Z12
 	VBROADCASTSS (DX), Z13
 	VBROADCASTSS 4(DX), Z14
@@ -58638,21 +58821,21 @@ many:
 	VFNMADD231PS     Z9, Z25, Z24
 	VFNMADD231PS     Z10, Z25, Z24
 	VMOVAPS          Z11, Z26
-	VFMADD213PS.BCST kernConst<>+672(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+704(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+736(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+768(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+800(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+832(SB), Z24, Z26
 	VMULPS           Z24, Z24, Z27
 	VFMADD213PS      Z24, Z27, Z26
-	VADDPS.BCST      kernConst<>+320(SB), Z26, Z24
+	VADDPS.BCST      kernConst<>+352(SB), Z26, Z24
 	VSCALEFPS        Z25, Z24, Z24
-	VADDPS.BCST      kernConst<>+320(SB), Z24, Z24
-	VBROADCASTSS     kernConst<>+1568(SB), Z25
+	VADDPS.BCST      kernConst<>+352(SB), Z24, Z24
+	VBROADCASTSS     kernConst<>+1600(SB), Z25
 	VDIVPS           Z24, Z25, Z24
-	VBROADCASTSS     kernConst<>+320(SB), Z25
+	VBROADCASTSS     kernConst<>+352(SB), Z25
 	VSUBPS           Z24, Z25, Z24
-	VCMPPS.BCST      $0x11, kernConst<>+1600(SB), Z23, K1
+	VCMPPS.BCST      $0x11, kernConst<>+1632(SB), Z23, K1
 	VBLENDMPS        Z22, Z24, K1, Z19
 	VANDPS           Z5, Z18, Z18
 	VORPS            Z18, Z19, Z18
@@ -58684,37 +58867,37 @@ many:
 	VFNMADD231PS     Z9, Z26, Z25
 	VFNMADD231PS     Z10, Z26, Z25
 	VMOVAPS          Z11, Z27
-	VFMADD213PS.BCST kernConst<>+672(SB), Z25, Z27
 	VFMADD213PS.BCST kernConst<>+704(SB), Z25, Z27
 	VFMADD213PS.BCST kernConst<>+736(SB), Z25, Z27
 	VFMADD213PS.BCST kernConst<>+768(SB), Z25, Z27
 	VFMADD213PS.BCST kernConst<>+800(SB), Z25, Z27
+	VFMADD213PS.BCST kernConst<>+832(SB), Z25, Z27
 	VMULPS           Z25, Z25, Z28
 	VFMADD213PS      Z25, Z28, Z27
-	VADDPS.BCST      kernConst<>+320(SB), Z27, Z25
+	VADDPS.BCST      kernConst<>+352(SB), Z27, Z25
 	VSCALEFPS        Z26, Z25, Z25
-	VADDPS.BCST      kernConst<>+320(SB), Z25, Z25
-	VBROADCASTSS     kernConst<>+1568(SB), Z26
+	VADDPS.BCST      kernConst<>+352(SB), Z25, Z25
+	VBROADCASTSS     kernConst<>+1600(SB), Z26
 	VDIVPS           Z25, Z26, Z25
-	VBROADCASTSS     kernConst<>+320(SB), Z26
+	VBROADCASTSS     kernConst<>+352(SB), Z26
 	VSUBPS           Z25, Z26, Z25
-	VCMPPS.BCST      $0x11, kernConst<>+1600(SB), Z24, K1
+	VCMPPS.BCST      $0x11, kernConst<>+1632(SB), Z24, K1
 	VBLENDMPS        Z23, Z25, K1, Z20
 	VANDPS           Z5, Z22, Z22
 	VORPS            Z22, Z20, Z22
 	VMULPS           Z18, Z15, Z18
 	VADDPS           Z22, Z16, Z22
 	VMULPS           Z22, Z18, Z18
-	VPADDD.BCST      kernConst<>+160(SB), Z17, Z22
-	VPTESTMD.BCST    kernConst<>+192(SB), Z17, K1
-	VPADDD.BCST      kernConst<>+224(SB), Z22, K1, Z22
+	VPADDD.BCST      kernConst<>+192(SB), Z17, Z22
+	VPTESTMD.BCST    kernConst<>+224(SB), Z17, K1
+	VPADDD.BCST      kernConst<>+256(SB), Z22, K1, Z22
 	VCMPPS           $0x03, Z17, Z17, K1
-	VPORD.BCST       kernConst<>+256(SB), Z17, K1, Z22
-	VPADDD.BCST      kernConst<>+160(SB), Z18, Z17
-	VPTESTMD.BCST    kernConst<>+192(SB), Z18, K1
-	VPADDD.BCST      kernConst<>+224(SB), Z17, K1, Z17
+	VPORD.BCST       kernConst<>+288(SB), Z17, K1, Z22
+	VPADDD.BCST      kernConst<>+192(SB), Z18, Z17
+	VPTESTMD.BCST    kernConst<>+224(SB), Z18, K1
+	VPADDD.BCST      kernConst<>+256(SB), Z17, K1, Z17
 	VCMPPS           $0x03, Z18, Z18, K1
-	VPORD.BCST       kernConst<>+256(SB), Z18, K1, Z17
+	VPORD.BCST       kernConst<>+288(SB), Z18, K1, Z17
 	VPERMT2W         Z17, Z12, Z22
 	VMOVDQU64        Z22, (SI)(CX*2)
 	ADDQ             $+32, CX
@@ -58751,32 +58934,32 @@ single:
 	VFNMADD231PS     Z9, Z22, Z20
 	VFNMADD231PS     Z10, Z22, Z20
 	VMOVAPS          Z11, Z23
-	VFMADD213PS.BCST kernConst<>+672(SB), Z20, Z23
 	VFMADD213PS.BCST kernConst<>+704(SB), Z20, Z23
 	VFMADD213PS.BCST kernConst<>+736(SB), Z20, Z23
 	VFMADD213PS.BCST kernConst<>+768(SB), Z20, Z23
 	VFMADD213PS.BCST kernConst<>+800(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+832(SB), Z20, Z23
 	VMULPS           Z20, Z20, Z24
 	VFMADD213PS      Z20, Z24, Z23
-	VADDPS.BCST      kernConst<>+320(SB), Z23, Z20
+	VADDPS.BCST      kernConst<>+352(SB), Z23, Z20
 	VSCALEFPS        Z22, Z20, Z20
-	VADDPS.BCST      kernConst<>+320(SB), Z20, Z20
-	VBROADCASTSS     kernConst<>+1568(SB), Z22
+	VADDPS.BCST      kernConst<>+352(SB), Z20, Z20
+	VBROADCASTSS     kernConst<>+1600(SB), Z22
 	VDIVPS           Z20, Z22, Z20
-	VBROADCASTSS     kernConst<>+320(SB), Z22
+	VBROADCASTSS     kernConst<>+352(SB), Z22
 	VSUBPS           Z20, Z22, Z20
-	VCMPPS.BCST      $0x11, kernConst<>+1600(SB), Z19, K1
+	VCMPPS.BCST      $0x11, kernConst<>+1632(SB), Z19, K1
 	VBLENDMPS        Z18, Z20, K1, Z21
 	VANDPS           Z5, Z17, Z17
 	VORPS            Z17, Z21, Z17
 	VMULPS           Z12, Z15, Z12
 	VADDPS           Z17, Z16, Z17
 	VMULPS           Z17, Z12, Z12
-	VPADDD.BCST      kernConst<>+160(SB), Z12, Z17
-	VPTESTMD.BCST    kernConst<>+192(SB), Z12, K1
-	VPADDD.BCST      kernConst<>+224(SB), Z17, K1, Z17
+	VPADDD.BCST      kernConst<>+192(SB), Z12, Z17
+	VPTESTMD.BCST    kernConst<>+224(SB), Z12, K1
+	VPADDD.BCST      kernConst<>+256(SB), Z17, K1, Z17
 	VCMPPS           $0x03, Z12, Z12, K1
-	VPORD.BCST       kernConst<>+256(SB), Z12, K1, Z17
+	VPORD.BCST       kernConst<>+288(SB), Z12, K1, Z17
 	VPSRLD           $0x10, Z17, Z12
 	VPMOVDW          Z12, Y12
 	VMOVDQU64        Y12, (SI)(CX*2)
@@ -58797,18 +58980,18 @@ TEXT ·fused_gelu_tanh_narrow_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+1408(SB), Z0
-	VBROADCASTSS kernConst<>+1440(SB), Z1
-	VBROADCASTSS kernConst<>+1472(SB), Z2
-	VBROADCASTSS kernConst<>+1504(SB), Z3
-	VBROADCASTSS kernConst<>+1536(SB), Z4
-	VBROADCASTSS kernConst<>+288(SB), Z5
-	VBROADCASTSS kernConst<>+480(SB), Z6
-	VBROADCASTSS kernConst<>+512(SB), Z7
-	VBROADCASTSS kernConst<>+544(SB), Z8
-	VBROADCASTSS kernConst<>+576(SB), Z9
-	VBROADCASTSS kernConst<>+608(SB), Z10
-	VBROADCASTSS kernConst<>+640(SB), Z11
+	VBROADCASTSS kernConst<>+1440(SB), Z0
+	VBROADCASTSS kernConst<>+1472(SB), Z1
+	VBROADCASTSS kernConst<>+1504(SB), Z2
+	VBROADCASTSS kernConst<>+1536(SB), Z3
+	VBROADCASTSS kernConst<>+1568(SB), Z4
+	VBROADCASTSS kernConst<>+320(SB), Z5
+	VBROADCASTSS kernConst<>+512(SB), Z6
+	VBROADCASTSS kernConst<>+544(SB), Z7
+	VBROADCASTSS kernConst<>+576(SB), Z8
+	VBROADCASTSS kernConst<>+608(SB), Z9
+	VBROADCASTSS kernConst<>+640(SB), Z10
+	VBROADCASTSS kernConst<>+672(SB), Z11
 	VBROADCASTSS (DX), Z12
 	VBROADCASTSS 4(DX), Z13
 	VBROADCASTSS 8(DX), Z14
@@ -58841,21 +59024,21 @@ many:
 	VFNMADD231PS     Z9, Z25, Z24
 	VFNMADD231PS     Z10, Z25, Z24
 	VMOVAPS          Z11, Z26
-	VFMADD213PS.BCST kernConst<>+672(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+704(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+736(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+768(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+800(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+832(SB), Z24, Z26
 	VMULPS           Z24, Z24, Z27
 	VFMADD213PS      Z24, Z27, Z26
-	VADDPS.BCST      kernConst<>+320(SB), Z26, Z24
+	VADDPS.BCST      kernConst<>+352(SB), Z26, Z24
 	VSCALEFPS        Z25, Z24, Z24
-	VADDPS.BCST      kernConst<>+320(SB), Z24, Z24
-	VBROADCASTSS     kernConst<>+1568(SB), Z25
+	VADDPS.BCST      kernConst<>+352(SB), Z24, Z24
+	VBROADCASTSS     kernConst<>+1600(SB), Z25
 	VDIVPS           Z24, Z25, Z24
-	VBROADCASTSS     kernConst<>+320(SB), Z25
+	VBROADCASTSS     kernConst<>+352(SB), Z25
 	VSUBPS           Z24, Z25, Z24
-	VCMPPS.BCST      $0x11, kernConst<>+1600(SB), Z23, K1
+	VCMPPS.BCST      $0x11, kernConst<>+1632(SB), Z23, K1
 	VBLENDMPS        Z22, Z24, K1, Z18
 	VANDPS           Z5, Z17, Z17
 	VORPS            Z17, Z18, Z17
@@ -58886,21 +59069,21 @@ many:
 	VFNMADD231PS     Z9, Z26, Z25
 	VFNMADD231PS     Z10, Z26, Z25
 	VMOVAPS          Z11, Z27
-	VFMADD213PS.BCST kernConst<>+672(SB), Z25, Z27
 	VFMADD213PS.BCST kernConst<>+704(SB), Z25, Z27
 	VFMADD213PS.BCST kernConst<>+736(SB), Z25, Z27
 	VFMADD213PS.BCST kernConst<>+768(SB), Z25, Z27
 	VFMADD213PS.BCST kernConst<>+800(SB), Z25, Z27
+	VFMADD213PS.BCST kernConst<>+832(SB), Z25, Z27
 	VMULPS           Z25, Z25, Z28
 	VFMADD213PS      Z25, Z28, Z27
-	VADDPS.BCST      kernConst<>+320(SB), Z27, Z25
+	VADDPS.BCST      kernConst<>+352(SB), Z27, Z25
 	VSCALEFPS        Z26, Z25, Z25
-	VADDPS.BCST      kernConst<>+320(SB), Z25, Z25
-	VBROADCASTSS     kernConst<>+1568(SB), Z26
+	VADDPS.BCST      kernConst<>+352(SB), Z25, Z25
+	VBROADCASTSS     kernConst<>+1600(SB), Z26
 	VDIVPS           Z25, Z26, Z25
-	VBROADCASTSS     kernConst<>+320(SB), Z26
+	VBROADCASTSS     kernConst<>+352(SB), Z26
 	VSUBPS           Z25, Z26, Z25
-	VCMPPS.BCST      $0x11, kernConst<>+1600(SB), Z24, K1
+	VCMPPS.BCST      $0x11, kernConst<>+1632(SB), Z24, K1
 	VBLENDMPS        Z23, Z25, K1, Z19
 	VANDPS           Z5, Z22, Z22
 	VORPS            Z22, Z19, Z22
@@ -58944,21 +59127,21 @@ single:
 	VFNMADD231PS     Z9, Z22, Z20
 	VFNMADD231PS     Z10, Z22, Z20
 	VMOVAPS          Z11, Z23
-	VFMADD213PS.BCST kernConst<>+672(SB), Z20, Z23
 	VFMADD213PS.BCST kernConst<>+704(SB), Z20, Z23
 	VFMADD213PS.BCST kernConst<>+736(SB), Z20, Z23
 	VFMADD213PS.BCST kernConst<>+768(SB), Z20, Z23
 	VFMADD213PS.BCST kernConst<>+800(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+832(SB), Z20, Z23
 	VMULPS           Z20, Z20, Z24
 	VFMADD213PS      Z20, Z24, Z23
-	VADDPS.BCST      kernConst<>+320(SB), Z23, Z20
+	VADDPS.BCST      kernConst<>+352(SB), Z23, Z20
 	VSCALEFPS        Z22, Z20, Z20
-	VADDPS.BCST      kernConst<>+320(SB), Z20, Z20
-	VBROADCASTSS     kernConst<>+1568(SB), Z22
+	VADDPS.BCST      kernConst<>+352(SB), Z20, Z20
+	VBROADCASTSS     kernConst<>+1600(SB), Z22
 	VDIVPS           Z20, Z22, Z20
-	VBROADCASTSS     kernConst<>+320(SB), Z22
+	VBROADCASTSS     kernConst<>+352(SB), Z22
 	VSUBPS           Z20, Z22, Z20
-	VCMPPS.BCST      $0x11, kernConst<>+1600(SB), Z19, K1
+	VCMPPS.BCST      $0x11, kernConst<>+1632(SB), Z19, K1
 	VBLENDMPS        Z18, Z20, K1, Z21
 	VANDPS           Z5, Z17, Z17
 	VORPS            Z17, Z21, Z17
@@ -58984,18 +59167,18 @@ TEXT ·fused_gelu_tanh_narrow_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+1408(SB), Z0
-	VBROADCASTSS kernConst<>+1440(SB), Z1
-	VBROADCASTSS kernConst<>+1472(SB), Z2
-	VBROADCASTSS kernConst<>+1504(SB), Z3
-	VBROADCASTSS kernConst<>+1536(SB), Z4
-	VBROADCASTSS kernConst<>+288(SB), Z5
-	VBROADCASTSS kernConst<>+480(SB), Z6
-	VBROADCASTSS kernConst<>+512(SB), Z7
-	VBROADCASTSS kernConst<>+544(SB), Z8
-	VBROADCASTSS kernConst<>+576(SB), Z9
-	VBROADCASTSS kernConst<>+608(SB), Z10
-	VBROADCASTSS kernConst<>+640(SB), Z11
+	VBROADCASTSS kernConst<>+1440(SB), Z0
+	VBROADCASTSS kernConst<>+1472(SB), Z1
+	VBROADCASTSS kernConst<>+1504(SB), Z2
+	VBROADCASTSS kernConst<>+1536(SB), Z3
+	VBROADCASTSS kernConst<>+1568(SB), Z4
+	VBROADCASTSS kernConst<>+320(SB), Z5
+	VBROADCASTSS kernConst<>+512(SB), Z6
+	VBROADCASTSS kernConst<>+544(SB), Z7
+	VBROADCASTSS kernConst<>+576(SB), Z8
+	VBROADCASTSS kernConst<>+608(SB), Z9
+	VBROADCASTSS kernConst<>+640(SB), Z10
+	VBROADCASTSS kernConst<>+672(SB), Z11
 	VMOVDQU64    kernOdds<>+0(SB), Z12
 	VBROADCASTSS (DX), Z13
 	VBROADCASTSS 4(DX), Z14
@@ -59029,21 +59212,21 @@ many:
 	VFNMADD231PS     Z9, Z25, Z24
 	VFNMADD231PS     Z10, Z25, Z24
 	VMOVAPS          Z11, Z26
-	VFMADD213PS.BCST kernConst<>+672(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+704(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+736(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+768(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+800(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+832(SB), Z24, Z26
 	VMULPS           Z24, Z24, Z27
 	VFMADD213PS      Z24, Z27, Z26
-	VADDPS.BCST      kernConst<>+320(SB), Z26, Z24
+	VADDPS.BCST      kernConst<>+352(SB), Z26, Z24
 	VSCALEFPS        Z25, Z24, Z24
-	VADDPS.BCST      kernConst<>+320(SB), Z24, Z24
-	VBROADCASTSS     kernConst<>+1568(SB), Z25
+	VADDPS.BCST      kernConst<>+352(SB), Z24, Z24
+	VBROADCASTSS     kernConst<>+1600(SB), Z25
 	VDIVPS           Z24, Z25, Z24
-	VBROADCASTSS     kernConst<>+320(SB), Z25
+	VBROADCASTSS     kernConst<>+352(SB), Z25
 	VSUBPS           Z24, Z25, Z24
-	VCMPPS.BCST      $0x11, kernConst<>+1600(SB), Z23, K1
+	VCMPPS.BCST      $0x11, kernConst<>+1632(SB), Z23, K1
 	VBLENDMPS        Z22, Z24, K1, Z19
 	VANDPS           Z5, Z18, Z18
 	VORPS            Z18, Z19, Z18
@@ -59074,37 +59257,37 @@ many:
 	VFNMADD231PS     Z9, Z26, Z25
 	VFNMADD231PS     Z10, Z26, Z25
 	VMOVAPS          Z11, Z27
-	VFMADD213PS.BCST kernConst<>+672(SB), Z25, Z27
 	VFMADD213PS.BCST kernConst<>+704(SB), Z25, Z27
 	VFMADD213PS.BCST kernConst<>+736(SB), Z25, Z27
 	VFMADD213PS.BCST kernConst<>+768(SB), Z25, Z27
 	VFMADD213PS.BCST kernConst<>+800(SB), Z25, Z27
+	VFMADD213PS.BCST kernConst<>+832(SB), Z25, Z27
 	VMULPS           Z25, Z25, Z28
 	VFMADD213PS      Z25, Z28, Z27
-	VADDPS.BCST      kernConst<>+320(SB), Z27, Z25
+	VADDPS.BCST      kernConst<>+352(SB), Z27, Z25
 	VSCALEFPS        Z26, Z25, Z25
-	VADDPS.BCST      kernConst<>+320(SB), Z25, Z25
-	VBROADCASTSS     kernConst<>+1568(SB), Z26
+	VADDPS.BCST      kernConst<>+352(SB), Z25, Z25
+	VBROADCASTSS     kernConst<>+1600(SB), Z26
 	VDIVPS           Z25, Z26, Z25
-	VBROADCASTSS     kernConst<>+320(SB), Z26
+	VBROADCASTSS     kernConst<>+352(SB), Z26
 	VSUBPS           Z25, Z26, Z25
-	VCMPPS.BCST      $0x11, kernConst<>+1600(SB), Z24, K1
+	VCMPPS.BCST      $0x11, kernConst<>+1632(SB), Z24, K1
 	VBLENDMPS        Z23, Z25, K1, Z20
 	VANDPS           Z5, Z22, Z22
 	VORPS            Z22, Z20, Z22
 	VMULPS           Z18, Z15, Z18
 	VADDPS           Z22, Z16, Z22
 	VMULPS           Z22, Z18, Z18
-	VPADDD.BCST      kernConst<>+160(SB), Z17, Z22
-	VPTESTMD.BCST    kernConst<>+192(SB), Z17, K1
-	VPADDD.BCST      kernConst<>+224(SB), Z22, K1, Z22
+	VPADDD.BCST      kernConst<>+192(SB), Z17, Z22
+	VPTESTMD.BCST    kernConst<>+224(SB), Z17, K1
+	VPADDD.BCST      kernConst<>+256(SB), Z22, K1, Z22
 	VCMPPS           $0x03, Z17, Z17, K1
-	VPORD.BCST       kernConst<>+256(SB), Z17, K1, Z22
-	VPADDD.BCST      kernConst<>+160(SB), Z18, Z17
-	VPTESTMD.BCST    kernConst<>+192(SB), Z18, K1
-	VPADDD.BCST      kernConst<>+224(SB), Z17, K1, Z17
+	VPORD.BCST       kernConst<>+288(SB), Z17, K1, Z22
+	VPADDD.BCST      kernConst<>+192(SB), Z18, Z17
+	VPTESTMD.BCST    kernConst<>+224(SB), Z18, K1
+	VPADDD.BCST      kernConst<>+256(SB), Z17, K1, Z17
 	VCMPPS           $0x03, Z18, Z18, K1
-	VPORD.BCST       kernConst<>+256(SB), Z18, K1, Z17
+	VPORD.BCST       kernConst<>+288(SB), Z18, K1, Z17
 	VPERMT2W         Z17, Z12, Z22
 	VMOVDQU64        Z22, (SI)(CX*2)
 	ADDQ             $+32, CX
@@ -59140,32 +59323,32 @@ single:
 	VFNMADD231PS     Z9, Z22, Z20
 	VFNMADD231PS     Z10, Z22, Z20
 	VMOVAPS          Z11, Z23
-	VFMADD213PS.BCST kernConst<>+672(SB), Z20, Z23
 	VFMADD213PS.BCST kernConst<>+704(SB), Z20, Z23
 	VFMADD213PS.BCST kernConst<>+736(SB), Z20, Z23
 	VFMADD213PS.BCST kernConst<>+768(SB), Z20, Z23
 	VFMADD213PS.BCST kernConst<>+800(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+832(SB), Z20, Z23
 	VMULPS           Z20, Z20, Z24
 	VFMADD213PS      Z20, Z24, Z23
-	VADDPS.BCST      kernConst<>+320(SB), Z23, Z20
+	VADDPS.BCST      kernConst<>+352(SB), Z23, Z20
 	VSCALEFPS        Z22, Z20, Z20
-	VADDPS.BCST      kernConst<>+320(SB), Z20, Z20
-	VBROADCASTSS     kernConst<>+1568(SB), Z22
+	VADDPS.BCST      kernConst<>+352(SB), Z20, Z20
+	VBROADCASTSS     kernConst<>+1600(SB), Z22
 	VDIVPS           Z20, Z22, Z20
-	VBROADCASTSS     kernConst<>+320(SB), Z22
+	VBROADCASTSS     kernConst<>+352(SB), Z22
 	VSUBPS           Z20, Z22, Z20
-	VCMPPS.BCST      $0x11, kernConst<>+1600(SB), Z19, K1
+	VCMPPS.BCST      $0x11, kernConst<>+1632(SB), Z19, K1
 	VBLENDMPS        Z18, Z20, K1, Z21
 	VANDPS           Z5, Z17, Z17
 	VORPS            Z17, Z21, Z17
 	VMULPS           Z12, Z15, Z12
 	VADDPS           Z17, Z16, Z17
 	VMULPS           Z17, Z12, Z12
-	VPADDD.BCST      kernConst<>+160(SB), Z12, Z17
-	VPTESTMD.BCST    kernConst<>+192(SB), Z12, K1
-	VPADDD.BCST      kernConst<>+224(SB), Z17, K1, Z17
+	VPADDD.BCST      kernConst<>+192(SB), Z12, Z17
+	VPTESTMD.BCST    kernConst<>+224(SB), Z12, K1
+	VPADDD.BCST      kernConst<>+256(SB), Z17, K1, Z17
 	VCMPPS           $0x03, Z12, Z12, K1
-	VPORD.BCST       kernConst<>+256(SB), Z12, K1, Z17
+	VPORD.BCST       kernConst<>+288(SB), Z12, K1, Z17
 	VPSRLD           $0x10, Z17, Z12
 	VPMOVDW          Z12, Y12
 	VMOVDQU64        Y12, (SI)(CX*2)
@@ -59187,18 +59370,18 @@ TEXT ·fused_gelu_tanh_both_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+1408(SB), Z0
-	VBROADCASTSS kernConst<>+1440(SB), Z1
-	VBROADCASTSS kernConst<>+1472(SB), Z2
-	VBROADCASTSS kernConst<>+1504(SB), Z3
-	VBROADCASTSS kernConst<>+1536(SB), Z4
-	VBROADCASTSS kernConst<>+288(SB), Z5
-	VBROADCASTSS kernConst<>+480(SB), Z6
-	VBROADCASTSS kernConst<>+512(SB), Z7
-	VBROADCASTSS kernConst<>+544(SB), Z8
-	VBROADCASTSS kernConst<>+576(SB), Z9
-	VBROADCASTSS kernConst<>+608(SB), Z10
-	VBROADCASTSS kernConst<>+640(SB), Z11
+	VBROADCASTSS kernConst<>+1440(SB), Z0
+	VBROADCASTSS kernConst<>+1472(SB), Z1
+	VBROADCASTSS kernConst<>+1504(SB), Z2
+	VBROADCASTSS kernConst<>+1536(SB), Z3
+	VBROADCASTSS kernConst<>+1568(SB), Z4
+	VBROADCASTSS kernConst<>+320(SB), Z5
+	VBROADCASTSS kernConst<>+512(SB), Z6
+	VBROADCASTSS kernConst<>+544(SB), Z7
+	VBROADCASTSS kernConst<>+576(SB), Z8
+	VBROADCASTSS kernConst<>+608(SB), Z9
+	VBROADCASTSS kernConst<>+640(SB), Z10
+	VBROADCASTSS kernConst<>+672(SB), Z11
 	VBROADCASTSS (DX), Z12
 	VBROADCASTSS 4(DX), Z13
 	VBROADCASTSS 8(DX), Z14
@@ -59231,21 +59414,21 @@ many:
 	VFNMADD231PS     Z9, Z25, Z24
 	VFNMADD231PS     Z10, Z25, Z24
 	VMOVAPS          Z11, Z26
-	VFMADD213PS.BCST kernConst<>+672(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+704(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+736(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+768(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+800(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+832(SB), Z24, Z26
 	VMULPS           Z24, Z24, Z27
 	VFMADD213PS      Z24, Z27, Z26
-	VADDPS.BCST      kernConst<>+320(SB), Z26, Z24
+	VADDPS.BCST      kernConst<>+352(SB), Z26, Z24
 	VSCALEFPS        Z25, Z24, Z24
-	VADDPS.BCST      kernConst<>+320(SB), Z24, Z24
-	VBROADCASTSS     kernConst<>+1568(SB), Z25
+	VADDPS.BCST      kernConst<>+352(SB), Z24, Z24
+	VBROADCASTSS     kernConst<>+1600(SB), Z25
 	VDIVPS           Z24, Z25, Z24
-	VBROADCASTSS     kernConst<>+320(SB), Z25
+	VBROADCASTSS     kernConst<>+352(SB), Z25
 	VSUBPS           Z24, Z25, Z24
-	VCMPPS.BCST      $0x11, kernConst<>+1600(SB), Z23, K1
+	VCMPPS.BCST      $0x11, kernConst<>+1632(SB), Z23, K1
 	VBLENDMPS        Z22, Z24, K1, Z18
 	VANDPS           Z5, Z17, Z17
 	VORPS            Z17, Z18, Z17
@@ -59276,21 +59459,21 @@ many:
 	VFNMADD231PS     Z9, Z27, Z26
 	VFNMADD231PS     Z10, Z27, Z26
 	VMOVAPS          Z11, Z28
-	VFMADD213PS.BCST kernConst<>+672(SB), Z26, Z28
 	VFMADD213PS.BCST kernConst<>+704(SB), Z26, Z28
 	VFMADD213PS.BCST kernConst<>+736(SB), Z26, Z28
 	VFMADD213PS.BCST kernConst<>+768(SB), Z26, Z28
 	VFMADD213PS.BCST kernConst<>+800(SB), Z26, Z28
+	VFMADD213PS.BCST kernConst<>+832(SB), Z26, Z28
 	VMULPS           Z26, Z26, Z29
 	VFMADD213PS      Z26, Z29, Z28
-	VADDPS.BCST      kernConst<>+320(SB), Z28, Z26
+	VADDPS.BCST      kernConst<>+352(SB), Z28, Z26
 	VSCALEFPS        Z27, Z26, Z26
-	VADDPS.BCST      kernConst<>+320(SB), Z26, Z26
-	VBROADCASTSS     kernConst<>+1568(SB), Z27
+	VADDPS.BCST      kernConst<>+352(SB), Z26, Z26
+	VBROADCASTSS     kernConst<>+1600(SB), Z27
 	VDIVPS           Z26, Z27, Z26
-	VBROADCASTSS     kernConst<>+320(SB), Z27
+	VBROADCASTSS     kernConst<>+352(SB), Z27
 	VSUBPS           Z26, Z27, Z26
-	VCMPPS.BCST      $0x11, kernConst<>+1600(SB), Z25, K1
+	VCMPPS.BCST      $0x11, kernConst<>+1632(SB), Z25, K1
 	VBLENDMPS        Z24, Z26, K1, Z19
 	VANDPS           Z5, Z23, Z23
 	VORPS            Z23, Z19, Z23
@@ -59338,21 +59521,21 @@ single:
 	VFNMADD231PS     Z9, Z22, Z20
 	VFNMADD231PS     Z10, Z22, Z20
 	VMOVAPS          Z11, Z23
-	VFMADD213PS.BCST kernConst<>+672(SB), Z20, Z23
 	VFMADD213PS.BCST kernConst<>+704(SB), Z20, Z23
 	VFMADD213PS.BCST kernConst<>+736(SB), Z20, Z23
 	VFMADD213PS.BCST kernConst<>+768(SB), Z20, Z23
 	VFMADD213PS.BCST kernConst<>+800(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+832(SB), Z20, Z23
 	VMULPS           Z20, Z20, Z24
 	VFMADD213PS      Z20, Z24, Z23
-	VADDPS.BCST      kernConst<>+320(SB), Z23, Z20
+	VADDPS.BCST      kernConst<>+352(SB), Z23, Z20
 	VSCALEFPS        Z22, Z20, Z20
-	VADDPS.BCST      kernConst<>+320(SB), Z20, Z20
-	VBROADCASTSS     kernConst<>+1568(SB), Z22
+	VADDPS.BCST      kernConst<>+352(SB), Z20, Z20
+	VBROADCASTSS     kernConst<>+1600(SB), Z22
 	VDIVPS           Z20, Z22, Z20
-	VBROADCASTSS     kernConst<>+320(SB), Z22
+	VBROADCASTSS     kernConst<>+352(SB), Z22
 	VSUBPS           Z20, Z22, Z20
-	VCMPPS.BCST      $0x11, kernConst<>+1600(SB), Z19, K1
+	VCMPPS.BCST      $0x11, kernConst<>+1632(SB), Z19, K1
 	VBLENDMPS        Z18, Z20, K1, Z21
 	VANDPS           Z5, Z17, Z17
 	VORPS            Z17, Z21, Z17
@@ -59381,18 +59564,18 @@ TEXT ·fused_gelu_tanh_both_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+1408(SB), Z0
-	VBROADCASTSS kernConst<>+1440(SB), Z1
-	VBROADCASTSS kernConst<>+1472(SB), Z2
-	VBROADCASTSS kernConst<>+1504(SB), Z3
-	VBROADCASTSS kernConst<>+1536(SB), Z4
-	VBROADCASTSS kernConst<>+288(SB), Z5
-	VBROADCASTSS kernConst<>+480(SB), Z6
-	VBROADCASTSS kernConst<>+512(SB), Z7
-	VBROADCASTSS kernConst<>+544(SB), Z8
-	VBROADCASTSS kernConst<>+576(SB), Z9
-	VBROADCASTSS kernConst<>+608(SB), Z10
-	VBROADCASTSS kernConst<>+640(SB), Z11
+	VBROADCASTSS kernConst<>+1440(SB), Z0
+	VBROADCASTSS kernConst<>+1472(SB), Z1
+	VBROADCASTSS kernConst<>+1504(SB), Z2
+	VBROADCASTSS kernConst<>+1536(SB), Z3
+	VBROADCASTSS kernConst<>+1568(SB), Z4
+	VBROADCASTSS kernConst<>+320(SB), Z5
+	VBROADCASTSS kernConst<>+512(SB), Z6
+	VBROADCASTSS kernConst<>+544(SB), Z7
+	VBROADCASTSS kernConst<>+576(SB), Z8
+	VBROADCASTSS kernConst<>+608(SB), Z9
+	VBROADCASTSS kernConst<>+640(SB), Z10
+	VBROADCASTSS kernConst<>+672(SB), Z11
 	VMOVDQU64    kernOdds<>+0(SB), Z12
 	VBROADCASTSS (DX), Z13
 	VBROADCASTSS 4(DX), Z14
@@ -59426,21 +59609,21 @@ many:
 	VFNMADD231PS     Z9, Z25, Z24
 	VFNMADD231PS     Z10, Z25, Z24
 	VMOVAPS          Z11, Z26
-	VFMADD213PS.BCST kernConst<>+672(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+704(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+736(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+768(SB), Z24, Z26
 	VFMADD213PS.BCST kernConst<>+800(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+832(SB), Z24, Z26
 	VMULPS           Z24, Z24, Z27
 	VFMADD213PS      Z24, Z27, Z26
-	VADDPS.BCST      kernConst<>+320(SB), Z26, Z24
+	VADDPS.BCST      kernConst<>+352(SB), Z26, Z24
 	VSCALEFPS        Z25, Z24, Z24
-	VADDPS.BCST      kernConst<>+320(SB), Z24, Z24
-	VBROADCASTSS     kernConst<>+1568(SB), Z25
+	VADDPS.BCST      kernConst<>+352(SB), Z24, Z24
+	VBROADCASTSS     kernConst<>+1600(SB), Z25
 	VDIVPS           Z24, Z25, Z24
-	VBROADCASTSS     kernConst<>+320(SB), Z25
+	VBROADCASTSS     kernConst<>+352(SB), Z25
 	VSUBPS           Z24, Z25, Z24
-	VCMPPS.BCST      $0x11, kernConst<>+1600(SB), Z23, K1
+	VCMPPS.BCST      $0x11, kernConst<>+1632(SB), Z23, K1
 	VBLENDMPS        Z22, Z24, K1, Z19
 	VANDPS           Z5, Z18, Z18
 	VORPS            Z18, Z19, Z18
@@ -59471,49 +59654,49 @@ many:
 	VFNMADD231PS     Z9, Z27, Z26
 	VFNMADD231PS     Z10, Z27, Z26
 	VMOVAPS          Z11, Z28
-	VFMADD213PS.BCST kernConst<>+672(SB), Z26, Z28
 	VFMADD213PS.BCST kernConst<>+704(SB), Z26, Z28
 	VFMADD213PS.BCST kernConst<>+736(SB), Z26, Z28
 	VFMADD213PS.BCST kernConst<>+768(SB), Z26, Z28
 	VFMADD213PS.BCST kernConst<>+800(SB), Z26, Z28
+	VFMADD213PS.BCST kernConst<>+832(SB), Z26, Z28
 	VMULPS           Z26, Z26, Z29
 	VFMADD213PS      Z26, Z29, Z28
-	VADDPS.BCST      kernConst<>+320(SB), Z28, Z26
+	VADDPS.BCST      kernConst<>+352(SB), Z28, Z26
 	VSCALEFPS        Z27, Z26, Z26
-	VADDPS.BCST      kernConst<>+320(SB), Z26, Z26
-	VBROADCASTSS     kernConst<>+1568(SB), Z27
+	VADDPS.BCST      kernConst<>+352(SB), Z26, Z26
+	VBROADCASTSS     kernConst<>+1600(SB), Z27
 	VDIVPS           Z26, Z27, Z26
-	VBROADCASTSS     kernConst<>+320(SB), Z27
+	VBROADCASTSS     kernConst<>+352(SB), Z27
 	VSUBPS           Z26, Z27, Z26
-	VCMPPS.BCST      $0x11, kernConst<>+1600(SB), Z25, K1
+	VCMPPS.BCST      $0x11, kernConst<>+1632(SB), Z25, K1
 	VBLENDMPS        Z24, Z26, K1, Z20
 	VANDPS           Z5, Z23, Z23
 	VORPS            Z23, Z20, Z23
 	VMULPS           Z22, Z15, Z24
 	VADDPS           Z23, Z16, Z23
 	VMULPS           Z23, Z24, Z23
-	VPADDD.BCST      kernConst<>+160(SB), Z18, Z24
-	VPTESTMD.BCST    kernConst<>+192(SB), Z18, K1
-	VPADDD.BCST      kernConst<>+224(SB), Z24, K1, Z24
+	VPADDD.BCST      kernConst<>+192(SB), Z18, Z24
+	VPTESTMD.BCST    kernConst<>+224(SB), Z18, K1
+	VPADDD.BCST      kernConst<>+256(SB), Z24, K1, Z24
 	VCMPPS           $0x03, Z18, Z18, K1
-	VPORD.BCST       kernConst<>+256(SB), Z18, K1, Z24
-	VPADDD.BCST      kernConst<>+160(SB), Z23, Z18
-	VPTESTMD.BCST    kernConst<>+192(SB), Z23, K1
-	VPADDD.BCST      kernConst<>+224(SB), Z18, K1, Z18
+	VPORD.BCST       kernConst<>+288(SB), Z18, K1, Z24
+	VPADDD.BCST      kernConst<>+192(SB), Z23, Z18
+	VPTESTMD.BCST    kernConst<>+224(SB), Z23, K1
+	VPADDD.BCST      kernConst<>+256(SB), Z18, K1, Z18
 	VCMPPS           $0x03, Z23, Z23, K1
-	VPORD.BCST       kernConst<>+256(SB), Z23, K1, Z18
+	VPORD.BCST       kernConst<>+288(SB), Z23, K1, Z18
 	VPERMT2W         Z18, Z12, Z24
 	VMOVDQU64        Z24, (SI)(CX*2)
-	VPADDD.BCST      kernConst<>+160(SB), Z17, Z18
-	VPTESTMD.BCST    kernConst<>+192(SB), Z17, K1
-	VPADDD.BCST      kernConst<>+224(SB), Z18, K1, Z18
+	VPADDD.BCST      kernConst<>+192(SB), Z17, Z18
+	VPTESTMD.BCST    kernConst<>+224(SB), Z17, K1
+	VPADDD.BCST      kernConst<>+256(SB), Z18, K1, Z18
 	VCMPPS           $0x03, Z17, Z17, K1
-	VPORD.BCST       kernConst<>+256(SB), Z17, K1, Z18
-	VPADDD.BCST      kernConst<>+160(SB), Z22, Z17
-	VPTESTMD.BCST    kernConst<>+192(SB), Z22, K1
-	VPADDD.BCST      kernConst<>+224(SB), Z17, K1, Z17
+	VPORD.BCST       kernConst<>+288(SB), Z17, K1, Z18
+	VPADDD.BCST      kernConst<>+192(SB), Z22, Z17
+	VPTESTMD.BCST    kernConst<>+224(SB), Z22, K1
+	VPADDD.BCST      kernConst<>+256(SB), Z17, K1, Z17
 	VCMPPS           $0x03, Z22, Z22, K1
-	VPORD.BCST       kernConst<>+256(SB), Z22, K1, Z17
+	VPORD.BCST       kernConst<>+288(SB), Z22, K1, Z17
 	VPERMT2W         Z17, Z12, Z18
 	VMOVDQU64        Z18, (DI)(CX*2)
 	ADDQ             $+32, CX
@@ -59549,40 +59732,40 @@ single:
 	VFNMADD231PS     Z9, Z22, Z20
 	VFNMADD231PS     Z10, Z22, Z20
 	VMOVAPS          Z11, Z23
-	VFMADD213PS.BCST kernConst<>+672(SB), Z20, Z23
 	VFMADD213PS.BCST kernConst<>+704(SB), Z20, Z23
 	VFMADD213PS.BCST kernConst<>+736(SB), Z20, Z23
 	VFMADD213PS.BCST kernConst<>+768(SB), Z20, Z23
 	VFMADD213PS.BCST kernConst<>+800(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+832(SB), Z20, Z23
 	VMULPS           Z20, Z20, Z24
 	VFMADD213PS      Z20, Z24, Z23
-	VADDPS.BCST      kernConst<>+320(SB), Z23, Z20
+	VADDPS.BCST      kernConst<>+352(SB), Z23, Z20
 	VSCALEFPS        Z22, Z20, Z20
-	VADDPS.BCST      kernConst<>+320(SB), Z20, Z20
-	VBROADCASTSS     kernConst<>+1568(SB), Z22
+	VADDPS.BCST      kernConst<>+352(SB), Z20, Z20
+	VBROADCASTSS     kernConst<>+1600(SB), Z22
 	VDIVPS           Z20, Z22, Z20
-	VBROADCASTSS     kernConst<>+320(SB), Z22
+	VBROADCASTSS     kernConst<>+352(SB), Z22
 	VSUBPS           Z20, Z22, Z20
-	VCMPPS.BCST      $0x11, kernConst<>+1600(SB), Z19, K1
+	VCMPPS.BCST      $0x11, kernConst<>+1632(SB), Z19, K1
 	VBLENDMPS        Z18, Z20, K1, Z21
 	VANDPS           Z5, Z17, Z17
 	VORPS            Z17, Z21, Z17
 	VMULPS           Z12, Z15, Z18
 	VADDPS           Z17, Z16, Z17
 	VMULPS           Z17, Z18, Z17
-	VPADDD.BCST      kernConst<>+160(SB), Z17, Z18
-	VPTESTMD.BCST    kernConst<>+192(SB), Z17, K1
-	VPADDD.BCST      kernConst<>+224(SB), Z18, K1, Z18
+	VPADDD.BCST      kernConst<>+192(SB), Z17, Z18
+	VPTESTMD.BCST    kernConst<>+224(SB), Z17, K1
+	VPADDD.BCST      kernConst<>+256(SB), Z18, K1, Z18
 	VCMPPS           $0x03, Z17, Z17, K1
-	VPORD.BCST       kernConst<>+256(SB), Z17, K1, Z18
+	VPORD.BCST       kernConst<>+288(SB), Z17, K1, Z18
 	VPSRLD           $0x10, Z18, Z17
 	VPMOVDW          Z17, Y17
 	VMOVDQU64        Y17, (SI)(CX*2)
-	VPADDD.BCST      kernConst<>+160(SB), Z12, Z17
-	VPTESTMD.BCST    kernConst<>+192(SB), Z12, K1
-	VPADDD.BCST      kernConst<>+224(SB), Z17, K1, Z17
+	VPADDD.BCST      kernConst<>+192(SB), Z12, Z17
+	VPTESTMD.BCST    kernConst<>+224(SB), Z12, K1
+	VPADDD.BCST      kernConst<>+256(SB), Z17, K1, Z17
 	VCMPPS           $0x03, Z12, Z12, K1
-	VPORD.BCST       kernConst<>+256(SB), Z12, K1, Z17
+	VPORD.BCST       kernConst<>+288(SB), Z12, K1, Z17
 	VPSRLD           $0x10, Z17, Z12
 	VPMOVDW          Z12, Y12
 	VMOVDQU64        Y12, (DI)(CX*2)
@@ -59604,17 +59787,17 @@ TEXT ·fused_gelu_grad_f32AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+1632(SB), Z1
-	VBROADCASTSS kernConst<>+1664(SB), Z2
-	VBROADCASTSS kernConst<>+1696(SB), Z3
-	VBROADCASTSS kernConst<>+1728(SB), Z4
-	VBROADCASTSS kernConst<>+1760(SB), Z5
-	VBROADCASTSS kernConst<>+1792(SB), Z6
-	VBROADCASTSS kernConst<>+1824(SB), Z7
-	VBROADCASTSS kernConst<>+1856(SB), Z8
-	VBROADCASTSS kernConst<>+1888(SB), Z9
-	VBROADCASTSS kernConst<>+1920(SB), Z10
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+1664(SB), Z1
+	VBROADCASTSS kernConst<>+1696(SB), Z2
+	VBROADCASTSS kernConst<>+1728(SB), Z3
+	VBROADCASTSS kernConst<>+1760(SB), Z4
+	VBROADCASTSS kernConst<>+1792(SB), Z5
+	VBROADCASTSS kernConst<>+1824(SB), Z6
+	VBROADCASTSS kernConst<>+1856(SB), Z7
+	VBROADCASTSS kernConst<>+1888(SB), Z8
+	VBROADCASTSS kernConst<>+1920(SB), Z9
+	VBROADCASTSS kernConst<>+1952(SB), Z10
 	VBROADCASTSS (DX), Z11
 	VBROADCASTSS 4(DX), Z12
 	VBROADCASTSS 8(DX), Z13
@@ -59641,46 +59824,46 @@ single:
 	VMOVAPS           Z8, Z23
 	VFMADD213PS       Z9, Z21, Z23
 	VFMADD213PS       Z10, Z21, Z23
-	VFMADD213PS.BCST  kernConst<>+1952(SB), Z21, Z23
 	VFMADD213PS.BCST  kernConst<>+1984(SB), Z21, Z23
-	VFMADD213PS.BCST  kernConst<>+320(SB), Z21, Z23
+	VFMADD213PS.BCST  kernConst<>+2016(SB), Z21, Z23
+	VFMADD213PS.BCST  kernConst<>+352(SB), Z21, Z23
 	VSCALEFPS         Z22, Z23, Z21
-	VBROADCASTSS      kernConst<>+320(SB), Z22
+	VBROADCASTSS      kernConst<>+352(SB), Z22
 	VSUBPS            Z21, Z22, Z21
 	VANDPS            Z0, Z18, Z22
 	VORPS             Z22, Z21, Z21
-	VCMPPS.BCST       $0x1e, kernConst<>+2016(SB), Z19, K1
+	VCMPPS.BCST       $0x1e, kernConst<>+2048(SB), Z19, K1
 	VMULPS            Z18, Z18, Z19
-	VBROADCASTSS      kernConst<>+2048(SB), Z22
-	VFMADD213PS.BCST  kernConst<>+2080(SB), Z19, Z22
+	VBROADCASTSS      kernConst<>+2080(SB), Z22
 	VFMADD213PS.BCST  kernConst<>+2112(SB), Z19, Z22
 	VFMADD213PS.BCST  kernConst<>+2144(SB), Z19, Z22
 	VFMADD213PS.BCST  kernConst<>+2176(SB), Z19, Z22
 	VFMADD213PS.BCST  kernConst<>+2208(SB), Z19, Z22
+	VFMADD213PS.BCST  kernConst<>+2240(SB), Z19, Z22
 	VFMADD213PS       Z18, Z18, Z22
 	VBLENDMPS         Z21, Z22, K1, Z20
 	VADDPS            Z20, Z12, Z18
 	VMULPS            Z18, Z13, Z18
 	VMULPS            Z17, Z17, Z19
 	VMULPS            Z19, Z14, Z19
-	VBROADCASTSS      kernConst<>+480(SB), Z21
-	VMINPS            Z19, Z21, Z19
 	VBROADCASTSS      kernConst<>+512(SB), Z21
+	VMINPS            Z19, Z21, Z19
+	VBROADCASTSS      kernConst<>+544(SB), Z21
 	VMAXPS            Z19, Z21, Z19
-	VMULPS.BCST       kernConst<>+544(SB), Z19, Z21
+	VMULPS.BCST       kernConst<>+576(SB), Z19, Z21
 	VRNDSCALEPS       $0x00, Z21, Z21
 	VMOVAPS           Z19, Z19
-	VFNMADD231PS.BCST kernConst<>+576(SB), Z21, Z19
 	VFNMADD231PS.BCST kernConst<>+608(SB), Z21, Z19
-	VBROADCASTSS      kernConst<>+640(SB), Z22
-	VFMADD213PS.BCST  kernConst<>+672(SB), Z19, Z22
+	VFNMADD231PS.BCST kernConst<>+640(SB), Z21, Z19
+	VBROADCASTSS      kernConst<>+672(SB), Z22
 	VFMADD213PS.BCST  kernConst<>+704(SB), Z19, Z22
 	VFMADD213PS.BCST  kernConst<>+736(SB), Z19, Z22
 	VFMADD213PS.BCST  kernConst<>+768(SB), Z19, Z22
 	VFMADD213PS.BCST  kernConst<>+800(SB), Z19, Z22
+	VFMADD213PS.BCST  kernConst<>+832(SB), Z19, Z22
 	VMULPS            Z19, Z19, Z23
 	VFMADD213PS       Z19, Z23, Z22
-	VADDPS.BCST       kernConst<>+320(SB), Z22, Z19
+	VADDPS.BCST       kernConst<>+352(SB), Z22, Z19
 	VSCALEFPS         Z21, Z19, Z19
 	VMULPS            Z19, Z15, Z19
 	VMULPS            Z19, Z17, Z17
@@ -59705,17 +59888,17 @@ TEXT ·fused_gelu_grad_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+1632(SB), Z1
-	VBROADCASTSS kernConst<>+1664(SB), Z2
-	VBROADCASTSS kernConst<>+1696(SB), Z3
-	VBROADCASTSS kernConst<>+1728(SB), Z4
-	VBROADCASTSS kernConst<>+1760(SB), Z5
-	VBROADCASTSS kernConst<>+1792(SB), Z6
-	VBROADCASTSS kernConst<>+1824(SB), Z7
-	VBROADCASTSS kernConst<>+1856(SB), Z8
-	VBROADCASTSS kernConst<>+1888(SB), Z9
-	VBROADCASTSS kernConst<>+1920(SB), Z10
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+1664(SB), Z1
+	VBROADCASTSS kernConst<>+1696(SB), Z2
+	VBROADCASTSS kernConst<>+1728(SB), Z3
+	VBROADCASTSS kernConst<>+1760(SB), Z4
+	VBROADCASTSS kernConst<>+1792(SB), Z5
+	VBROADCASTSS kernConst<>+1824(SB), Z6
+	VBROADCASTSS kernConst<>+1856(SB), Z7
+	VBROADCASTSS kernConst<>+1888(SB), Z8
+	VBROADCASTSS kernConst<>+1920(SB), Z9
+	VBROADCASTSS kernConst<>+1952(SB), Z10
 	VBROADCASTSS (DX), Z11
 	VBROADCASTSS 4(DX), Z12
 	VBROADCASTSS 8(DX), Z13
@@ -59742,46 +59925,46 @@ single:
 	VMOVAPS           Z8, Z23
 	VFMADD213PS       Z9, Z21, Z23
 	VFMADD213PS       Z10, Z21, Z23
-	VFMADD213PS.BCST  kernConst<>+1952(SB), Z21, Z23
 	VFMADD213PS.BCST  kernConst<>+1984(SB), Z21, Z23
-	VFMADD213PS.BCST  kernConst<>+320(SB), Z21, Z23
+	VFMADD213PS.BCST  kernConst<>+2016(SB), Z21, Z23
+	VFMADD213PS.BCST  kernConst<>+352(SB), Z21, Z23
 	VSCALEFPS         Z22, Z23, Z21
-	VBROADCASTSS      kernConst<>+320(SB), Z22
+	VBROADCASTSS      kernConst<>+352(SB), Z22
 	VSUBPS            Z21, Z22, Z21
 	VANDPS            Z0, Z18, Z22
 	VORPS             Z22, Z21, Z21
-	VCMPPS.BCST       $0x1e, kernConst<>+2016(SB), Z19, K1
+	VCMPPS.BCST       $0x1e, kernConst<>+2048(SB), Z19, K1
 	VMULPS            Z18, Z18, Z19
-	VBROADCASTSS      kernConst<>+2048(SB), Z22
-	VFMADD213PS.BCST  kernConst<>+2080(SB), Z19, Z22
+	VBROADCASTSS      kernConst<>+2080(SB), Z22
 	VFMADD213PS.BCST  kernConst<>+2112(SB), Z19, Z22
 	VFMADD213PS.BCST  kernConst<>+2144(SB), Z19, Z22
 	VFMADD213PS.BCST  kernConst<>+2176(SB), Z19, Z22
 	VFMADD213PS.BCST  kernConst<>+2208(SB), Z19, Z22
+	VFMADD213PS.BCST  kernConst<>+2240(SB), Z19, Z22
 	VFMADD213PS       Z18, Z18, Z22
 	VBLENDMPS         Z21, Z22, K1, Z20
 	VADDPS            Z20, Z12, Z18
 	VMULPS            Z18, Z13, Z18
 	VMULPS            Z17, Z17, Z19
 	VMULPS            Z19, Z14, Z19
-	VBROADCASTSS      kernConst<>+480(SB), Z21
-	VMINPS            Z19, Z21, Z19
 	VBROADCASTSS      kernConst<>+512(SB), Z21
+	VMINPS            Z19, Z21, Z19
+	VBROADCASTSS      kernConst<>+544(SB), Z21
 	VMAXPS            Z19, Z21, Z19
-	VMULPS.BCST       kernConst<>+544(SB), Z19, Z21
+	VMULPS.BCST       kernConst<>+576(SB), Z19, Z21
 	VRNDSCALEPS       $0x00, Z21, Z21
 	VMOVAPS           Z19, Z19
-	VFNMADD231PS.BCST kernConst<>+576(SB), Z21, Z19
 	VFNMADD231PS.BCST kernConst<>+608(SB), Z21, Z19
-	VBROADCASTSS      kernConst<>+640(SB), Z22
-	VFMADD213PS.BCST  kernConst<>+672(SB), Z19, Z22
+	VFNMADD231PS.BCST kernConst<>+640(SB), Z21, Z19
+	VBROADCASTSS      kernConst<>+672(SB), Z22
 	VFMADD213PS.BCST  kernConst<>+704(SB), Z19, Z22
 	VFMADD213PS.BCST  kernConst<>+736(SB), Z19, Z22
 	VFMADD213PS.BCST  kernConst<>+768(SB), Z19, Z22
 	VFMADD213PS.BCST  kernConst<>+800(SB), Z19, Z22
+	VFMADD213PS.BCST  kernConst<>+832(SB), Z19, Z22
 	VMULPS            Z19, Z19, Z23
 	VFMADD213PS       Z19, Z23, Z22
-	VADDPS.BCST       kernConst<>+320(SB), Z22, Z19
+	VADDPS.BCST       kernConst<>+352(SB), Z22, Z19
 	VSCALEFPS         Z21, Z19, Z19
 	VMULPS            Z19, Z15, Z19
 	VMULPS            Z19, Z17, Z17
@@ -59807,17 +59990,17 @@ TEXT ·fused_gelu_grad_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+1632(SB), Z1
-	VBROADCASTSS kernConst<>+1664(SB), Z2
-	VBROADCASTSS kernConst<>+1696(SB), Z3
-	VBROADCASTSS kernConst<>+1728(SB), Z4
-	VBROADCASTSS kernConst<>+1760(SB), Z5
-	VBROADCASTSS kernConst<>+1792(SB), Z6
-	VBROADCASTSS kernConst<>+1824(SB), Z7
-	VBROADCASTSS kernConst<>+1856(SB), Z8
-	VBROADCASTSS kernConst<>+1888(SB), Z9
-	VBROADCASTSS kernConst<>+1920(SB), Z10
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+1664(SB), Z1
+	VBROADCASTSS kernConst<>+1696(SB), Z2
+	VBROADCASTSS kernConst<>+1728(SB), Z3
+	VBROADCASTSS kernConst<>+1760(SB), Z4
+	VBROADCASTSS kernConst<>+1792(SB), Z5
+	VBROADCASTSS kernConst<>+1824(SB), Z6
+	VBROADCASTSS kernConst<>+1856(SB), Z7
+	VBROADCASTSS kernConst<>+1888(SB), Z8
+	VBROADCASTSS kernConst<>+1920(SB), Z9
+	VBROADCASTSS kernConst<>+1952(SB), Z10
 	VMOVDQU64    kernOdds<>+0(SB), Z11
 	VBROADCASTSS (DX), Z11
 	VBROADCASTSS 4(DX), Z13
@@ -59847,56 +60030,56 @@ single:
 	VMOVAPS           Z8, Z23
 	VFMADD213PS       Z9, Z21, Z23
 	VFMADD213PS       Z10, Z21, Z23
-	VFMADD213PS.BCST  kernConst<>+1952(SB), Z21, Z23
 	VFMADD213PS.BCST  kernConst<>+1984(SB), Z21, Z23
-	VFMADD213PS.BCST  kernConst<>+320(SB), Z21, Z23
+	VFMADD213PS.BCST  kernConst<>+2016(SB), Z21, Z23
+	VFMADD213PS.BCST  kernConst<>+352(SB), Z21, Z23
 	VSCALEFPS         Z22, Z23, Z21
-	VBROADCASTSS      kernConst<>+320(SB), Z22
+	VBROADCASTSS      kernConst<>+352(SB), Z22
 	VSUBPS            Z21, Z22, Z21
 	VANDPS            Z0, Z19, Z22
 	VORPS             Z22, Z21, Z21
-	VCMPPS.BCST       $0x1e, kernConst<>+2016(SB), Z20, K1
+	VCMPPS.BCST       $0x1e, kernConst<>+2048(SB), Z20, K1
 	VMULPS            Z19, Z19, Z20
-	VBROADCASTSS      kernConst<>+2048(SB), Z22
-	VFMADD213PS.BCST  kernConst<>+2080(SB), Z20, Z22
+	VBROADCASTSS      kernConst<>+2080(SB), Z22
 	VFMADD213PS.BCST  kernConst<>+2112(SB), Z20, Z22
 	VFMADD213PS.BCST  kernConst<>+2144(SB), Z20, Z22
 	VFMADD213PS.BCST  kernConst<>+2176(SB), Z20, Z22
 	VFMADD213PS.BCST  kernConst<>+2208(SB), Z20, Z22
+	VFMADD213PS.BCST  kernConst<>+2240(SB), Z20, Z22
 	VFMADD213PS       Z19, Z19, Z22
 	VBLENDMPS         Z21, Z22, K1, Z12
 	VADDPS            Z12, Z13, Z19
 	VMULPS            Z19, Z14, Z19
 	VMULPS            Z18, Z18, Z20
 	VMULPS            Z20, Z15, Z20
-	VBROADCASTSS      kernConst<>+480(SB), Z21
-	VMINPS            Z20, Z21, Z20
 	VBROADCASTSS      kernConst<>+512(SB), Z21
+	VMINPS            Z20, Z21, Z20
+	VBROADCASTSS      kernConst<>+544(SB), Z21
 	VMAXPS            Z20, Z21, Z20
-	VMULPS.BCST       kernConst<>+544(SB), Z20, Z21
+	VMULPS.BCST       kernConst<>+576(SB), Z20, Z21
 	VRNDSCALEPS       $0x00, Z21, Z21
 	VMOVAPS           Z20, Z20
-	VFNMADD231PS.BCST kernConst<>+576(SB), Z21, Z20
 	VFNMADD231PS.BCST kernConst<>+608(SB), Z21, Z20
-	VBROADCASTSS      kernConst<>+640(SB), Z22
-	VFMADD213PS.BCST  kernConst<>+672(SB), Z20, Z22
+	VFNMADD231PS.BCST kernConst<>+640(SB), Z21, Z20
+	VBROADCASTSS      kernConst<>+672(SB), Z22
 	VFMADD213PS.BCST  kernConst<>+704(SB), Z20, Z22
 	VFMADD213PS.BCST  kernConst<>+736(SB), Z20, Z22
 	VFMADD213PS.BCST  kernConst<>+768(SB), Z20, Z22
 	VFMADD213PS.BCST  kernConst<>+800(SB), Z20, Z22
+	VFMADD213PS.BCST  kernConst<>+832(SB), Z20, Z22
 	VMULPS            Z20, Z20, Z23
 	VFMADD213PS       Z20, Z23, Z22
-	VADDPS.BCST       kernConst<>+320(SB), Z22, Z20
+	VADDPS.BCST       kernConst<>+352(SB), Z22, Z20
 	VSCALEFPS         Z21, Z20, Z20
 	VMULPS            Z20, Z16, Z20
 	VMULPS            Z20, Z18, Z18
 	VADDPS            Z18, Z19, Z18
 	VMULPS            Z18, Z17, Z17
-	VPADDD.BCST       kernConst<>+160(SB), Z17, Z18
-	VPTESTMD.BCST     kernConst<>+192(SB), Z17, K1
-	VPADDD.BCST       kernConst<>+224(SB), Z18, K1, Z18
+	VPADDD.BCST       kernConst<>+192(SB), Z17, Z18
+	VPTESTMD.BCST     kernConst<>+224(SB), Z17, K1
+	VPADDD.BCST       kernConst<>+256(SB), Z18, K1, Z18
 	VCMPPS            $0x03, Z17, Z17, K1
-	VPORD.BCST        kernConst<>+256(SB), Z17, K1, Z18
+	VPORD.BCST        kernConst<>+288(SB), Z17, K1, Z18
 	VPSRLD            $0x10, Z18, Z17
 	VPMOVDW           Z17, Y17
 	VMOVDQU64         Y17, (DI)(CX*2)
@@ -59918,17 +60101,17 @@ TEXT ·fused_gelu_grad_wide_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+1632(SB), Z1
-	VBROADCASTSS kernConst<>+1664(SB), Z2
-	VBROADCASTSS kernConst<>+1696(SB), Z3
-	VBROADCASTSS kernConst<>+1728(SB), Z4
-	VBROADCASTSS kernConst<>+1760(SB), Z5
-	VBROADCASTSS kernConst<>+1792(SB), Z6
-	VBROADCASTSS kernConst<>+1824(SB), Z7
-	VBROADCASTSS kernConst<>+1856(SB), Z8
-	VBROADCASTSS kernConst<>+1888(SB), Z9
-	VBROADCASTSS kernConst<>+1920(SB), Z10
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+1664(SB), Z1
+	VBROADCASTSS kernConst<>+1696(SB), Z2
+	VBROADCASTSS kernConst<>+1728(SB), Z3
+	VBROADCASTSS kernConst<>+1760(SB), Z4
+	VBROADCASTSS kernConst<>+1792(SB), Z5
+	VBROADCASTSS kernConst<>+1824(SB), Z6
+	VBROADCASTSS kernConst<>+1856(SB), Z7
+	VBROADCASTSS kernConst<>+1888(SB), Z8
+	VBROADCASTSS kernConst<>+1920(SB), Z9
+	VBROADCASTSS kernConst<>+1952(SB), Z10
 	VBROADCASTSS (DX), Z11
 	VBROADCASTSS 4(DX), Z12
 	VBROADCASTSS 8(DX), Z13
@@ -59955,46 +60138,46 @@ single:
 	VMOVAPS           Z8, Z23
 	VFMADD213PS       Z9, Z21, Z23
 	VFMADD213PS       Z10, Z21, Z23
-	VFMADD213PS.BCST  kernConst<>+1952(SB), Z21, Z23
 	VFMADD213PS.BCST  kernConst<>+1984(SB), Z21, Z23
-	VFMADD213PS.BCST  kernConst<>+320(SB), Z21, Z23
+	VFMADD213PS.BCST  kernConst<>+2016(SB), Z21, Z23
+	VFMADD213PS.BCST  kernConst<>+352(SB), Z21, Z23
 	VSCALEFPS         Z22, Z23, Z21
-	VBROADCASTSS      kernConst<>+320(SB), Z22
+	VBROADCASTSS      kernConst<>+352(SB), Z22
 	VSUBPS            Z21, Z22, Z21
 	VANDPS            Z0, Z18, Z22
 	VORPS             Z22, Z21, Z21
-	VCMPPS.BCST       $0x1e, kernConst<>+2016(SB), Z19, K1
+	VCMPPS.BCST       $0x1e, kernConst<>+2048(SB), Z19, K1
 	VMULPS            Z18, Z18, Z19
-	VBROADCASTSS      kernConst<>+2048(SB), Z22
-	VFMADD213PS.BCST  kernConst<>+2080(SB), Z19, Z22
+	VBROADCASTSS      kernConst<>+2080(SB), Z22
 	VFMADD213PS.BCST  kernConst<>+2112(SB), Z19, Z22
 	VFMADD213PS.BCST  kernConst<>+2144(SB), Z19, Z22
 	VFMADD213PS.BCST  kernConst<>+2176(SB), Z19, Z22
 	VFMADD213PS.BCST  kernConst<>+2208(SB), Z19, Z22
+	VFMADD213PS.BCST  kernConst<>+2240(SB), Z19, Z22
 	VFMADD213PS       Z18, Z18, Z22
 	VBLENDMPS         Z21, Z22, K1, Z20
 	VADDPS            Z20, Z12, Z18
 	VMULPS            Z18, Z13, Z18
 	VMULPS            Z17, Z17, Z19
 	VMULPS            Z19, Z14, Z19
-	VBROADCASTSS      kernConst<>+480(SB), Z21
-	VMINPS            Z19, Z21, Z19
 	VBROADCASTSS      kernConst<>+512(SB), Z21
+	VMINPS            Z19, Z21, Z19
+	VBROADCASTSS      kernConst<>+544(SB), Z21
 	VMAXPS            Z19, Z21, Z19
-	VMULPS.BCST       kernConst<>+544(SB), Z19, Z21
+	VMULPS.BCST       kernConst<>+576(SB), Z19, Z21
 	VRNDSCALEPS       $0x00, Z21, Z21
 	VMOVAPS           Z19, Z19
-	VFNMADD231PS.BCST kernConst<>+576(SB), Z21, Z19
 	VFNMADD231PS.BCST kernConst<>+608(SB), Z21, Z19
-	VBROADCASTSS      kernConst<>+640(SB), Z22
-	VFMADD213PS.BCST  kernConst<>+672(SB), Z19, Z22
+	VFNMADD231PS.BCST kernConst<>+640(SB), Z21, Z19
+	VBROADCASTSS      kernConst<>+672(SB), Z22
 	VFMADD213PS.BCST  kernConst<>+704(SB), Z19, Z22
 	VFMADD213PS.BCST  kernConst<>+736(SB), Z19, Z22
 	VFMADD213PS.BCST  kernConst<>+768(SB), Z19, Z22
 	VFMADD213PS.BCST  kernConst<>+800(SB), Z19, Z22
+	VFMADD213PS.BCST  kernConst<>+832(SB), Z19, Z22
 	VMULPS            Z19, Z19, Z23
 	VFMADD213PS       Z19, Z23, Z22
-	VADDPS.BCST       kernConst<>+320(SB), Z22, Z19
+	VADDPS.BCST       kernConst<>+352(SB), Z22, Z19
 	VSCALEFPS         Z21, Z19, Z19
 	VMULPS            Z19, Z15, Z19
 	VMULPS            Z19, Z17, Z17
@@ -60020,17 +60203,17 @@ TEXT ·fused_gelu_grad_wide_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+1632(SB), Z1
-	VBROADCASTSS kernConst<>+1664(SB), Z2
-	VBROADCASTSS kernConst<>+1696(SB), Z3
-	VBROADCASTSS kernConst<>+1728(SB), Z4
-	VBROADCASTSS kernConst<>+1760(SB), Z5
-	VBROADCASTSS kernConst<>+1792(SB), Z6
-	VBROADCASTSS kernConst<>+1824(SB), Z7
-	VBROADCASTSS kernConst<>+1856(SB), Z8
-	VBROADCASTSS kernConst<>+1888(SB), Z9
-	VBROADCASTSS kernConst<>+1920(SB), Z10
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+1664(SB), Z1
+	VBROADCASTSS kernConst<>+1696(SB), Z2
+	VBROADCASTSS kernConst<>+1728(SB), Z3
+	VBROADCASTSS kernConst<>+1760(SB), Z4
+	VBROADCASTSS kernConst<>+1792(SB), Z5
+	VBROADCASTSS kernConst<>+1824(SB), Z6
+	VBROADCASTSS kernConst<>+1856(SB), Z7
+	VBROADCASTSS kernConst<>+1888(SB), Z8
+	VBROADCASTSS kernConst<>+1920(SB), Z9
+	VBROADCASTSS kernConst<>+1952(SB), Z10
 	VMOVDQU64    kernOdds<>+0(SB), Z11
 	VBROADCASTSS (DX), Z11
 	VBROADCASTSS 4(DX), Z13
@@ -60059,56 +60242,56 @@ single:
 	VMOVAPS           Z8, Z23
 	VFMADD213PS       Z9, Z21, Z23
 	VFMADD213PS       Z10, Z21, Z23
-	VFMADD213PS.BCST  kernConst<>+1952(SB), Z21, Z23
 	VFMADD213PS.BCST  kernConst<>+1984(SB), Z21, Z23
-	VFMADD213PS.BCST  kernConst<>+320(SB), Z21, Z23
+	VFMADD213PS.BCST  kernConst<>+2016(SB), Z21, Z23
+	VFMADD213PS.BCST  kernConst<>+352(SB), Z21, Z23
 	VSCALEFPS         Z22, Z23, Z21
-	VBROADCASTSS      kernConst<>+320(SB), Z22
+	VBROADCASTSS      kernConst<>+352(SB), Z22
 	VSUBPS            Z21, Z22, Z21
 	VANDPS            Z0, Z19, Z22
 	VORPS             Z22, Z21, Z21
-	VCMPPS.BCST       $0x1e, kernConst<>+2016(SB), Z20, K1
+	VCMPPS.BCST       $0x1e, kernConst<>+2048(SB), Z20, K1
 	VMULPS            Z19, Z19, Z20
-	VBROADCASTSS      kernConst<>+2048(SB), Z22
-	VFMADD213PS.BCST  kernConst<>+2080(SB), Z20, Z22
+	VBROADCASTSS      kernConst<>+2080(SB), Z22
 	VFMADD213PS.BCST  kernConst<>+2112(SB), Z20, Z22
 	VFMADD213PS.BCST  kernConst<>+2144(SB), Z20, Z22
 	VFMADD213PS.BCST  kernConst<>+2176(SB), Z20, Z22
 	VFMADD213PS.BCST  kernConst<>+2208(SB), Z20, Z22
+	VFMADD213PS.BCST  kernConst<>+2240(SB), Z20, Z22
 	VFMADD213PS       Z19, Z19, Z22
 	VBLENDMPS         Z21, Z22, K1, Z12
 	VADDPS            Z12, Z13, Z19
 	VMULPS            Z19, Z14, Z19
 	VMULPS            Z18, Z18, Z20
 	VMULPS            Z20, Z15, Z20
-	VBROADCASTSS      kernConst<>+480(SB), Z21
-	VMINPS            Z20, Z21, Z20
 	VBROADCASTSS      kernConst<>+512(SB), Z21
+	VMINPS            Z20, Z21, Z20
+	VBROADCASTSS      kernConst<>+544(SB), Z21
 	VMAXPS            Z20, Z21, Z20
-	VMULPS.BCST       kernConst<>+544(SB), Z20, Z21
+	VMULPS.BCST       kernConst<>+576(SB), Z20, Z21
 	VRNDSCALEPS       $0x00, Z21, Z21
 	VMOVAPS           Z20, Z20
-	VFNMADD231PS.BCST kernConst<>+576(SB), Z21, Z20
 	VFNMADD231PS.BCST kernConst<>+608(SB), Z21, Z20
-	VBROADCASTSS      kernConst<>+640(SB), Z22
-	VFMADD213PS.BCST  kernConst<>+672(SB), Z20, Z22
+	VFNMADD231PS.BCST kernConst<>+640(SB), Z21, Z20
+	VBROADCASTSS      kernConst<>+672(SB), Z22
 	VFMADD213PS.BCST  kernConst<>+704(SB), Z20, Z22
 	VFMADD213PS.BCST  kernConst<>+736(SB), Z20, Z22
 	VFMADD213PS.BCST  kernConst<>+768(SB), Z20, Z22
 	VFMADD213PS.BCST  kernConst<>+800(SB), Z20, Z22
+	VFMADD213PS.BCST  kernConst<>+832(SB), Z20, Z22
 	VMULPS            Z20, Z20, Z23
 	VFMADD213PS       Z20, Z23, Z22
-	VADDPS.BCST       kernConst<>+320(SB), Z22, Z20
+	VADDPS.BCST       kernConst<>+352(SB), Z22, Z20
 	VSCALEFPS         Z21, Z20, Z20
 	VMULPS            Z20, Z16, Z20
 	VMULPS            Z20, Z18, Z18
 	VADDPS            Z18, Z19, Z18
 	VMULPS            Z18, Z17, Z17
-	VPADDD.BCST       kernConst<>+160(SB), Z17, Z18
-	VPTESTMD.BCST     kernConst<>+192(SB), Z17, K1
-	VPADDD.BCST       kernConst<>+224(SB), Z18, K1, Z18
+	VPADDD.BCST       kernConst<>+192(SB), Z17, Z18
+	VPTESTMD.BCST     kernConst<>+224(SB), Z17, K1
+	VPADDD.BCST       kernConst<>+256(SB), Z18, K1, Z18
 	VCMPPS            $0x03, Z17, Z17, K1
-	VPORD.BCST        kernConst<>+256(SB), Z17, K1, Z18
+	VPORD.BCST        kernConst<>+288(SB), Z17, K1, Z18
 	VPSRLD            $0x10, Z18, Z17
 	VPMOVDW           Z17, Y17
 	VMOVDQU64         Y17, (DI)(CX*2)
@@ -60130,13 +60313,13 @@ TEXT ·fused_gelu_tanh_grad_f32AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+1408(SB), Z0
-	VBROADCASTSS kernConst<>+1440(SB), Z1
-	VBROADCASTSS kernConst<>+1472(SB), Z2
-	VBROADCASTSS kernConst<>+1504(SB), Z3
-	VBROADCASTSS kernConst<>+1536(SB), Z4
-	VBROADCASTSS kernConst<>+288(SB), Z5
-	VBROADCASTSS kernConst<>+480(SB), Z6
+	VBROADCASTSS kernConst<>+1440(SB), Z0
+	VBROADCASTSS kernConst<>+1472(SB), Z1
+	VBROADCASTSS kernConst<>+1504(SB), Z2
+	VBROADCASTSS kernConst<>+1536(SB), Z3
+	VBROADCASTSS kernConst<>+1568(SB), Z4
+	VBROADCASTSS kernConst<>+320(SB), Z5
+	VBROADCASTSS kernConst<>+512(SB), Z6
 	VBROADCASTSS (DX), Z7
 	VBROADCASTSS 4(DX), Z8
 	VBROADCASTSS 8(DX), Z9
@@ -60168,29 +60351,29 @@ single:
 	VANDNPS           Z19, Z5, Z22
 	VADDPS            Z22, Z22, Z23
 	VMINPS            Z23, Z6, Z23
-	VBROADCASTSS      kernConst<>+512(SB), Z24
+	VBROADCASTSS      kernConst<>+544(SB), Z24
 	VMAXPS            Z23, Z24, Z23
-	VMULPS.BCST       kernConst<>+544(SB), Z23, Z24
+	VMULPS.BCST       kernConst<>+576(SB), Z23, Z24
 	VRNDSCALEPS       $0x00, Z24, Z24
 	VMOVAPS           Z23, Z23
-	VFNMADD231PS.BCST kernConst<>+576(SB), Z24, Z23
 	VFNMADD231PS.BCST kernConst<>+608(SB), Z24, Z23
-	VBROADCASTSS      kernConst<>+640(SB), Z25
-	VFMADD213PS.BCST  kernConst<>+672(SB), Z23, Z25
+	VFNMADD231PS.BCST kernConst<>+640(SB), Z24, Z23
+	VBROADCASTSS      kernConst<>+672(SB), Z25
 	VFMADD213PS.BCST  kernConst<>+704(SB), Z23, Z25
 	VFMADD213PS.BCST  kernConst<>+736(SB), Z23, Z25
 	VFMADD213PS.BCST  kernConst<>+768(SB), Z23, Z25
 	VFMADD213PS.BCST  kernConst<>+800(SB), Z23, Z25
+	VFMADD213PS.BCST  kernConst<>+832(SB), Z23, Z25
 	VMULPS            Z23, Z23, Z26
 	VFMADD213PS       Z23, Z26, Z25
-	VADDPS.BCST       kernConst<>+320(SB), Z25, Z23
+	VADDPS.BCST       kernConst<>+352(SB), Z25, Z23
 	VSCALEFPS         Z24, Z23, Z23
-	VADDPS.BCST       kernConst<>+320(SB), Z23, Z23
-	VBROADCASTSS      kernConst<>+1568(SB), Z24
+	VADDPS.BCST       kernConst<>+352(SB), Z23, Z23
+	VBROADCASTSS      kernConst<>+1600(SB), Z24
 	VDIVPS            Z23, Z24, Z23
-	VBROADCASTSS      kernConst<>+320(SB), Z24
+	VBROADCASTSS      kernConst<>+352(SB), Z24
 	VSUBPS            Z23, Z24, Z23
-	VCMPPS.BCST       $0x11, kernConst<>+1600(SB), Z22, K1
+	VCMPPS.BCST       $0x11, kernConst<>+1632(SB), Z22, K1
 	VBLENDMPS         Z21, Z23, K1, Z20
 	VANDPS            Z5, Z19, Z19
 	VORPS             Z19, Z20, Z19
@@ -60225,13 +60408,13 @@ TEXT ·fused_gelu_tanh_grad_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+1408(SB), Z0
-	VBROADCASTSS kernConst<>+1440(SB), Z1
-	VBROADCASTSS kernConst<>+1472(SB), Z2
-	VBROADCASTSS kernConst<>+1504(SB), Z3
-	VBROADCASTSS kernConst<>+1536(SB), Z4
-	VBROADCASTSS kernConst<>+288(SB), Z5
-	VBROADCASTSS kernConst<>+480(SB), Z6
+	VBROADCASTSS kernConst<>+1440(SB), Z0
+	VBROADCASTSS kernConst<>+1472(SB), Z1
+	VBROADCASTSS kernConst<>+1504(SB), Z2
+	VBROADCASTSS kernConst<>+1536(SB), Z3
+	VBROADCASTSS kernConst<>+1568(SB), Z4
+	VBROADCASTSS kernConst<>+320(SB), Z5
+	VBROADCASTSS kernConst<>+512(SB), Z6
 	VBROADCASTSS (DX), Z7
 	VBROADCASTSS 4(DX), Z8
 	VBROADCASTSS 8(DX), Z9
@@ -60263,29 +60446,29 @@ single:
 	VANDNPS           Z19, Z5, Z22
 	VADDPS            Z22, Z22, Z23
 	VMINPS            Z23, Z6, Z23
-	VBROADCASTSS      kernConst<>+512(SB), Z24
+	VBROADCASTSS      kernConst<>+544(SB), Z24
 	VMAXPS            Z23, Z24, Z23
-	VMULPS.BCST       kernConst<>+544(SB), Z23, Z24
+	VMULPS.BCST       kernConst<>+576(SB), Z23, Z24
 	VRNDSCALEPS       $0x00, Z24, Z24
 	VMOVAPS           Z23, Z23
-	VFNMADD231PS.BCST kernConst<>+576(SB), Z24, Z23
 	VFNMADD231PS.BCST kernConst<>+608(SB), Z24, Z23
-	VBROADCASTSS      kernConst<>+640(SB), Z25
-	VFMADD213PS.BCST  kernConst<>+672(SB), Z23, Z25
+	VFNMADD231PS.BCST kernConst<>+640(SB), Z24, Z23
+	VBROADCASTSS      kernConst<>+672(SB), Z25
 	VFMADD213PS.BCST  kernConst<>+704(SB), Z23, Z25
 	VFMADD213PS.BCST  kernConst<>+736(SB), Z23, Z25
 	VFMADD213PS.BCST  kernConst<>+768(SB), Z23, Z25
 	VFMADD213PS.BCST  kernConst<>+800(SB), Z23, Z25
+	VFMADD213PS.BCST  kernConst<>+832(SB), Z23, Z25
 	VMULPS            Z23, Z23, Z26
 	VFMADD213PS       Z23, Z26, Z25
-	VADDPS.BCST       kernConst<>+320(SB), Z25, Z23
+	VADDPS.BCST       kernConst<>+352(SB), Z25, Z23
 	VSCALEFPS         Z24, Z23, Z23
-	VADDPS.BCST       kernConst<>+320(SB), Z23, Z23
-	VBROADCASTSS      kernConst<>+1568(SB), Z24
+	VADDPS.BCST       kernConst<>+352(SB), Z23, Z23
+	VBROADCASTSS      kernConst<>+1600(SB), Z24
 	VDIVPS            Z23, Z24, Z23
-	VBROADCASTSS      kernConst<>+320(SB), Z24
+	VBROADCASTSS      kernConst<>+352(SB), Z24
 	VSUBPS            Z23, Z24, Z23
-	VCMPPS.BCST       $0x11, kernConst<>+1600(SB), Z22, K1
+	VCMPPS.BCST       $0x11, kernConst<>+1632(SB), Z22, K1
 	VBLENDMPS         Z21, Z23, K1, Z20
 	VANDPS            Z5, Z19, Z19
 	VORPS             Z19, Z20, Z19
@@ -60321,13 +60504,13 @@ TEXT ·fused_gelu_tanh_grad_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+1408(SB), Z0
-	VBROADCASTSS kernConst<>+1440(SB), Z1
-	VBROADCASTSS kernConst<>+1472(SB), Z2
-	VBROADCASTSS kernConst<>+1504(SB), Z3
-	VBROADCASTSS kernConst<>+1536(SB), Z4
-	VBROADCASTSS kernConst<>+288(SB), Z5
-	VBROADCASTSS kernConst<>+480(SB), Z6
+	VBROADCASTSS kernConst<>+1440(SB), Z0
+	VBROADCASTSS kernConst<>+1472(SB), Z1
+	VBROADCASTSS kernConst<>+1504(SB), Z2
+	VBROADCASTSS kernConst<>+1536(SB), Z3
+	VBROADCASTSS kernConst<>+1568(SB), Z4
+	VBROADCASTSS kernConst<>+320(SB), Z5
+	VBROADCASTSS kernConst<>+512(SB), Z6
 	VMOVDQU64    kernOdds<>+0(SB), Z7
 	VBROADCASTSS (DX), Z7
 	VBROADCASTSS 4(DX), Z9
@@ -60362,29 +60545,29 @@ single:
 	VANDNPS           Z20, Z5, Z22
 	VADDPS            Z22, Z22, Z23
 	VMINPS            Z23, Z6, Z23
-	VBROADCASTSS      kernConst<>+512(SB), Z24
+	VBROADCASTSS      kernConst<>+544(SB), Z24
 	VMAXPS            Z23, Z24, Z23
-	VMULPS.BCST       kernConst<>+544(SB), Z23, Z24
+	VMULPS.BCST       kernConst<>+576(SB), Z23, Z24
 	VRNDSCALEPS       $0x00, Z24, Z24
 	VMOVAPS           Z23, Z23
-	VFNMADD231PS.BCST kernConst<>+576(SB), Z24, Z23
 	VFNMADD231PS.BCST kernConst<>+608(SB), Z24, Z23
-	VBROADCASTSS      kernConst<>+640(SB), Z25
-	VFMADD213PS.BCST  kernConst<>+672(SB), Z23, Z25
+	VFNMADD231PS.BCST kernConst<>+640(SB), Z24, Z23
+	VBROADCASTSS      kernConst<>+672(SB), Z25
 	VFMADD213PS.BCST  kernConst<>+704(SB), Z23, Z25
 	VFMADD213PS.BCST  kernConst<>+736(SB), Z23, Z25
 	VFMADD213PS.BCST  kernConst<>+768(SB), Z23, Z25
 	VFMADD213PS.BCST  kernConst<>+800(SB), Z23, Z25
+	VFMADD213PS.BCST  kernConst<>+832(SB), Z23, Z25
 	VMULPS            Z23, Z23, Z26
 	VFMADD213PS       Z23, Z26, Z25
-	VADDPS.BCST       kernConst<>+320(SB), Z25, Z23
+	VADDPS.BCST       kernConst<>+352(SB), Z25, Z23
 	VSCALEFPS         Z24, Z23, Z23
-	VADDPS.BCST       kernConst<>+320(SB), Z23, Z23
-	VBROADCASTSS      kernConst<>+1568(SB), Z24
+	VADDPS.BCST       kernConst<>+352(SB), Z23, Z23
+	VBROADCASTSS      kernConst<>+1600(SB), Z24
 	VDIVPS            Z23, Z24, Z23
-	VBROADCASTSS      kernConst<>+320(SB), Z24
+	VBROADCASTSS      kernConst<>+352(SB), Z24
 	VSUBPS            Z23, Z24, Z23
-	VCMPPS.BCST       $0x11, kernConst<>+1600(SB), Z22, K1
+	VCMPPS.BCST       $0x11, kernConst<>+1632(SB), Z22, K1
 	VBLENDMPS         Z21, Z23, K1, Z8
 	VANDPS            Z5, Z20, Z20
 	VORPS             Z20, Z8, Z20
@@ -60400,11 +60583,11 @@ single:
 	VMULPS            Z19, Z16, Z19
 	VADDPS            Z18, Z19, Z18
 	VMULPS            Z18, Z17, Z17
-	VPADDD.BCST       kernConst<>+160(SB), Z17, Z18
-	VPTESTMD.BCST     kernConst<>+192(SB), Z17, K1
-	VPADDD.BCST       kernConst<>+224(SB), Z18, K1, Z18
+	VPADDD.BCST       kernConst<>+192(SB), Z17, Z18
+	VPTESTMD.BCST     kernConst<>+224(SB), Z17, K1
+	VPADDD.BCST       kernConst<>+256(SB), Z18, K1, Z18
 	VCMPPS            $0x03, Z17, Z17, K1
-	VPORD.BCST        kernConst<>+256(SB), Z17, K1, Z18
+	VPORD.BCST        kernConst<>+288(SB), Z17, K1, Z18
 	VPSRLD            $0x10, Z18, Z17
 	VPMOVDW           Z17, Y17
 	VMOVDQU64         Y17, (DI)(CX*2)
@@ -60426,13 +60609,13 @@ TEXT ·fused_gelu_tanh_grad_wide_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+1408(SB), Z0
-	VBROADCASTSS kernConst<>+1440(SB), Z1
-	VBROADCASTSS kernConst<>+1472(SB), Z2
-	VBROADCASTSS kernConst<>+1504(SB), Z3
-	VBROADCASTSS kernConst<>+1536(SB), Z4
-	VBROADCASTSS kernConst<>+288(SB), Z5
-	VBROADCASTSS kernConst<>+480(SB), Z6
+	VBROADCASTSS kernConst<>+1440(SB), Z0
+	VBROADCASTSS kernConst<>+1472(SB), Z1
+	VBROADCASTSS kernConst<>+1504(SB), Z2
+	VBROADCASTSS kernConst<>+1536(SB), Z3
+	VBROADCASTSS kernConst<>+1568(SB), Z4
+	VBROADCASTSS kernConst<>+320(SB), Z5
+	VBROADCASTSS kernConst<>+512(SB), Z6
 	VBROADCASTSS (DX), Z7
 	VBROADCASTSS 4(DX), Z8
 	VBROADCASTSS 8(DX), Z9
@@ -60464,29 +60647,29 @@ single:
 	VANDNPS           Z19, Z5, Z22
 	VADDPS            Z22, Z22, Z23
 	VMINPS            Z23, Z6, Z23
-	VBROADCASTSS      kernConst<>+512(SB), Z24
+	VBROADCASTSS      kernConst<>+544(SB), Z24
 	VMAXPS            Z23, Z24, Z23
-	VMULPS.BCST       kernConst<>+544(SB), Z23, Z24
+	VMULPS.BCST       kernConst<>+576(SB), Z23, Z24
 	VRNDSCALEPS       $0x00, Z24, Z24
 	VMOVAPS           Z23, Z23
-	VFNMADD231PS.BCST kernConst<>+576(SB), Z24, Z23
 	VFNMADD231PS.BCST kernConst<>+608(SB), Z24, Z23
-	VBROADCASTSS      kernConst<>+640(SB), Z25
-	VFMADD213PS.BCST  kernConst<>+672(SB), Z23, Z25
+	VFNMADD231PS.BCST kernConst<>+640(SB), Z24, Z23
+	VBROADCASTSS      kernConst<>+672(SB), Z25
 	VFMADD213PS.BCST  kernConst<>+704(SB), Z23, Z25
 	VFMADD213PS.BCST  kernConst<>+736(SB), Z23, Z25
 	VFMADD213PS.BCST  kernConst<>+768(SB), Z23, Z25
 	VFMADD213PS.BCST  kernConst<>+800(SB), Z23, Z25
+	VFMADD213PS.BCST  kernConst<>+832(SB), Z23, Z25
 	VMULPS            Z23, Z23, Z26
 	VFMADD213PS       Z23, Z26, Z25
-	VADDPS.BCST       kernConst<>+320(SB), Z25, Z23
+	VADDPS.BCST       kernConst<>+352(SB), Z25, Z23
 	VSCALEFPS         Z24, Z23, Z23
-	VADDPS.BCST       kernConst<>+320(SB), Z23, Z23
-	VBROADCASTSS      kernConst<>+1568(SB), Z24
+	VADDPS.BCST       kernConst<>+352(SB), Z23, Z23
+	VBROADCASTSS      kernConst<>+1600(SB), Z24
 	VDIVPS            Z23, Z24, Z23
-	VBROADCASTSS      kernConst<>+320(SB), Z24
+	VBROADCASTSS      kernConst<>+352(SB), Z24
 	VSUBPS            Z23, Z24, Z23
-	VCMPPS.BCST       $0x11, kernConst<>+1600(SB), Z22, K1
+	VCMPPS.BCST       $0x11, kernConst<>+1632(SB), Z22, K1
 	VBLENDMPS         Z21, Z23, K1, Z20
 	VANDPS            Z5, Z19, Z19
 	VORPS             Z19, Z20, Z19
@@ -60522,13 +60705,13 @@ TEXT ·fused_gelu_tanh_grad_wide_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+1408(SB), Z0
-	VBROADCASTSS kernConst<>+1440(SB), Z1
-	VBROADCASTSS kernConst<>+1472(SB), Z2
-	VBROADCASTSS kernConst<>+1504(SB), Z3
-	VBROADCASTSS kernConst<>+1536(SB), Z4
-	VBROADCASTSS kernConst<>+288(SB), Z5
-	VBROADCASTSS kernConst<>+480(SB), Z6
+	VBROADCASTSS kernConst<>+1440(SB), Z0
+	VBROADCASTSS kernConst<>+1472(SB), Z1
+	VBROADCASTSS kernConst<>+1504(SB), Z2
+	VBROADCASTSS kernConst<>+1536(SB), Z3
+	VBROADCASTSS kernConst<>+1568(SB), Z4
+	VBROADCASTSS kernConst<>+320(SB), Z5
+	VBROADCASTSS kernConst<>+512(SB), Z6
 	VMOVDQU64    kernOdds<>+0(SB), Z7
 	VBROADCASTSS (DX), Z7
 	VBROADCASTSS 4(DX), Z9
@@ -60562,29 +60745,29 @@ single:
 	VANDNPS           Z20, Z5, Z22
 	VADDPS            Z22, Z22, Z23
 	VMINPS            Z23, Z6, Z23
-	VBROADCASTSS      kernConst<>+512(SB), Z24
+	VBROADCASTSS      kernConst<>+544(SB), Z24
 	VMAXPS            Z23, Z24, Z23
-	VMULPS.BCST       kernConst<>+544(SB), Z23, Z24
+	VMULPS.BCST       kernConst<>+576(SB), Z23, Z24
 	VRNDSCALEPS       $0x00, Z24, Z24
 	VMOVAPS           Z23, Z23
-	VFNMADD231PS.BCST kernConst<>+576(SB), Z24, Z23
 	VFNMADD231PS.BCST kernConst<>+608(SB), Z24, Z23
-	VBROADCASTSS      kernConst<>+640(SB), Z25
-	VFMADD213PS.BCST  kernConst<>+672(SB), Z23, Z25
+	VFNMADD231PS.BCST kernConst<>+640(SB), Z24, Z23
+	VBROADCASTSS      kernConst<>+672(SB), Z25
 	VFMADD213PS.BCST  kernConst<>+704(SB), Z23, Z25
 	VFMADD213PS.BCST  kernConst<>+736(SB), Z23, Z25
 	VFMADD213PS.BCST  kernConst<>+768(SB), Z23, Z25
 	VFMADD213PS.BCST  kernConst<>+800(SB), Z23, Z25
+	VFMADD213PS.BCST  kernConst<>+832(SB), Z23, Z25
 	VMULPS            Z23, Z23, Z26
 	VFMADD213PS       Z23, Z26, Z25
-	VADDPS.BCST       kernConst<>+320(SB), Z25, Z23
+	VADDPS.BCST       kernConst<>+352(SB), Z25, Z23
 	VSCALEFPS         Z24, Z23, Z23
-	VADDPS.BCST       kernConst<>+320(SB), Z23, Z23
-	VBROADCASTSS      kernConst<>+1568(SB), Z24
+	VADDPS.BCST       kernConst<>+352(SB), Z23, Z23
+	VBROADCASTSS      kernConst<>+1600(SB), Z24
 	VDIVPS            Z23, Z24, Z23
-	VBROADCASTSS      kernConst<>+320(SB), Z24
+	VBROADCASTSS      kernConst<>+352(SB), Z24
 	VSUBPS            Z23, Z24, Z23
-	VCMPPS.BCST       $0x11, kernConst<>+1600(SB), Z22, K1
+	VCMPPS.BCST       $0x11, kernConst<>+1632(SB), Z22, K1
 	VBLENDMPS         Z21, Z23, K1, Z8
 	VANDPS            Z5, Z20, Z20
 	VORPS             Z20, Z8, Z20
@@ -60600,11 +60783,11 @@ single:
 	VMULPS            Z19, Z16, Z19
 	VADDPS            Z18, Z19, Z18
 	VMULPS            Z18, Z17, Z17
-	VPADDD.BCST       kernConst<>+160(SB), Z17, Z18
-	VPTESTMD.BCST     kernConst<>+192(SB), Z17, K1
-	VPADDD.BCST       kernConst<>+224(SB), Z18, K1, Z18
+	VPADDD.BCST       kernConst<>+192(SB), Z17, Z18
+	VPTESTMD.BCST     kernConst<>+224(SB), Z17, K1
+	VPADDD.BCST       kernConst<>+256(SB), Z18, K1, Z18
 	VCMPPS            $0x03, Z17, Z17, K1
-	VPORD.BCST        kernConst<>+256(SB), Z17, K1, Z18
+	VPORD.BCST        kernConst<>+288(SB), Z17, K1, Z18
 	VPSRLD            $0x10, Z18, Z17
 	VPMOVDW           Z17, Y17
 	VMOVDQU64         Y17, (DI)(CX*2)
@@ -60625,19 +60808,19 @@ TEXT ·fused_silu_f32AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
-	VBROADCASTSS kernConst<>+736(SB), Z9
-	VBROADCASTSS kernConst<>+768(SB), Z10
-	VBROADCASTSS kernConst<>+800(SB), Z11
-	VBROADCASTSS kernConst<>+320(SB), Z12
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
+	VBROADCASTSS kernConst<>+768(SB), Z9
+	VBROADCASTSS kernConst<>+800(SB), Z10
+	VBROADCASTSS kernConst<>+832(SB), Z11
+	VBROADCASTSS kernConst<>+352(SB), Z12
 	VBROADCASTSS (DX), Z13
 	VBROADCASTSS 4(DX), Z14
 	SUBQ         $+16, AX
@@ -60684,19 +60867,19 @@ TEXT ·fused_silu_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
-	VBROADCASTSS kernConst<>+736(SB), Z9
-	VBROADCASTSS kernConst<>+768(SB), Z10
-	VBROADCASTSS kernConst<>+800(SB), Z11
-	VBROADCASTSS kernConst<>+320(SB), Z12
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
+	VBROADCASTSS kernConst<>+768(SB), Z9
+	VBROADCASTSS kernConst<>+800(SB), Z10
+	VBROADCASTSS kernConst<>+832(SB), Z11
+	VBROADCASTSS kernConst<>+352(SB), Z12
 	VBROADCASTSS (DX), Z13
 	VBROADCASTSS 4(DX), Z14
 	SUBQ         $+32, AX
@@ -60801,20 +60984,20 @@ TEXT ·fused_silu_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
-	VBROADCASTSS kernConst<>+736(SB), Z9
-	VBROADCASTSS kernConst<>+768(SB), Z10
-	VBROADCASTSS kernConst<>+800(SB), Z11
-	VBROADCASTSS kernConst<>+320(SB), Z12
-	VBROADCASTSS kernConst<>+160(SB), Z13
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
+	VBROADCASTSS kernConst<>+768(SB), Z9
+	VBROADCASTSS kernConst<>+800(SB), Z10
+	VBROADCASTSS kernConst<>+832(SB), Z11
+	VBROADCASTSS kernConst<>+352(SB), Z12
+	VBROADCASTSS kernConst<>+192(SB), Z13
 	VMOVDQU64    kernOdds<>+0(SB), Z14
 	VBROADCASTSS (DX), Z15
 	VBROADCASTSS 4(DX), Z16
@@ -60867,15 +61050,15 @@ many:
 	VDIVPS        Z19, Z16, Z19
 	VMULPS        Z19, Z18, Z18
 	VPADDD        Z13, Z17, Z19
-	VPTESTMD.BCST kernConst<>+192(SB), Z17, K1
-	VPADDD.BCST   kernConst<>+224(SB), Z19, K1, Z19
+	VPTESTMD.BCST kernConst<>+224(SB), Z17, K1
+	VPADDD.BCST   kernConst<>+256(SB), Z19, K1, Z19
 	VCMPPS        $0x03, Z17, Z17, K1
-	VPORD.BCST    kernConst<>+256(SB), Z17, K1, Z19
+	VPORD.BCST    kernConst<>+288(SB), Z17, K1, Z19
 	VPADDD        Z13, Z18, Z17
-	VPTESTMD.BCST kernConst<>+192(SB), Z18, K1
-	VPADDD.BCST   kernConst<>+224(SB), Z17, K1, Z17
+	VPTESTMD.BCST kernConst<>+224(SB), Z18, K1
+	VPADDD.BCST   kernConst<>+256(SB), Z17, K1, Z17
 	VCMPPS        $0x03, Z18, Z18, K1
-	VPORD.BCST    kernConst<>+256(SB), Z18, K1, Z17
+	VPORD.BCST    kernConst<>+288(SB), Z18, K1, Z17
 	VPERMT2W      Z17, Z14, Z19
 	VMOVDQU64     Z19, (SI)(CX*2)
 	ADDQ          $+32, CX
@@ -60910,10 +61093,10 @@ single:
 	VDIVPS        Z17, Z16, Z17
 	VMULPS        Z17, Z14, Z14
 	VPADDD        Z13, Z14, Z17
-	VPTESTMD.BCST kernConst<>+192(SB), Z14, K1
-	VPADDD.BCST   kernConst<>+224(SB), Z17, K1, Z17
+	VPTESTMD.BCST kernConst<>+224(SB), Z14, K1
+	VPADDD.BCST   kernConst<>+256(SB), Z17, K1, Z17
 	VCMPPS        $0x03, Z14, Z14, K1
-	VPORD.BCST    kernConst<>+256(SB), Z14, K1, Z17
+	VPORD.BCST    kernConst<>+288(SB), Z14, K1, Z17
 	VPSRLD        $0x10, Z17, Z14
 	VPMOVDW       Z14, Y14
 	VMOVDQU64     Y14, (SI)(CX*2)
@@ -60935,19 +61118,19 @@ TEXT ·fused_silu_both_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
-	VBROADCASTSS kernConst<>+736(SB), Z9
-	VBROADCASTSS kernConst<>+768(SB), Z10
-	VBROADCASTSS kernConst<>+800(SB), Z11
-	VBROADCASTSS kernConst<>+320(SB), Z12
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
+	VBROADCASTSS kernConst<>+768(SB), Z9
+	VBROADCASTSS kernConst<>+800(SB), Z10
+	VBROADCASTSS kernConst<>+832(SB), Z11
+	VBROADCASTSS kernConst<>+352(SB), Z12
 	VBROADCASTSS (DX), Z13
 	VBROADCASTSS 4(DX), Z14
 	SUBQ         $+32, AX
@@ -61059,20 +61242,20 @@ TEXT ·fused_silu_both_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
-	VBROADCASTSS kernConst<>+736(SB), Z9
-	VBROADCASTSS kernConst<>+768(SB), Z10
-	VBROADCASTSS kernConst<>+800(SB), Z11
-	VBROADCASTSS kernConst<>+320(SB), Z12
-	VBROADCASTSS kernConst<>+160(SB), Z13
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
+	VBROADCASTSS kernConst<>+768(SB), Z9
+	VBROADCASTSS kernConst<>+800(SB), Z10
+	VBROADCASTSS kernConst<>+832(SB), Z11
+	VBROADCASTSS kernConst<>+352(SB), Z12
+	VBROADCASTSS kernConst<>+192(SB), Z13
 	VMOVDQU64    kernOdds<>+0(SB), Z14
 	VBROADCASTSS (DX), Z15
 	VBROADCASTSS 4(DX), Z16
@@ -61125,27 +61308,27 @@ many:
 	VDIVPS        Z20, Z16, Z20
 	VMULPS        Z20, Z19, Z20
 	VPADDD        Z13, Z18, Z21
-	VPTESTMD.BCST kernConst<>+192(SB), Z18, K1
-	VPADDD.BCST   kernConst<>+224(SB), Z21, K1, Z21
+	VPTESTMD.BCST kernConst<>+224(SB), Z18, K1
+	VPADDD.BCST   kernConst<>+256(SB), Z21, K1, Z21
 	VCMPPS        $0x03, Z18, Z18, K1
-	VPORD.BCST    kernConst<>+256(SB), Z18, K1, Z21
+	VPORD.BCST    kernConst<>+288(SB), Z18, K1, Z21
 	VPADDD        Z13, Z20, Z18
-	VPTESTMD.BCST kernConst<>+192(SB), Z20, K1
-	VPADDD.BCST   kernConst<>+224(SB), Z18, K1, Z18
+	VPTESTMD.BCST kernConst<>+224(SB), Z20, K1
+	VPADDD.BCST   kernConst<>+256(SB), Z18, K1, Z18
 	VCMPPS        $0x03, Z20, Z20, K1
-	VPORD.BCST    kernConst<>+256(SB), Z20, K1, Z18
+	VPORD.BCST    kernConst<>+288(SB), Z20, K1, Z18
 	VPERMT2W      Z18, Z14, Z21
 	VMOVDQU64     Z21, (SI)(CX*2)
 	VPADDD        Z13, Z17, Z18
-	VPTESTMD.BCST kernConst<>+192(SB), Z17, K1
-	VPADDD.BCST   kernConst<>+224(SB), Z18, K1, Z18
+	VPTESTMD.BCST kernConst<>+224(SB), Z17, K1
+	VPADDD.BCST   kernConst<>+256(SB), Z18, K1, Z18
 	VCMPPS        $0x03, Z17, Z17, K1
-	VPORD.BCST    kernConst<>+256(SB), Z17, K1, Z18
+	VPORD.BCST    kernConst<>+288(SB), Z17, K1, Z18
 	VPADDD        Z13, Z19, Z17
-	VPTESTMD.BCST kernConst<>+192(SB), Z19, K1
-	VPADDD.BCST   kernConst<>+224(SB), Z17, K1, Z17
+	VPTESTMD.BCST kernConst<>+224(SB), Z19, K1
+	VPADDD.BCST   kernConst<>+256(SB), Z17, K1, Z17
 	VCMPPS        $0x03, Z19, Z19, K1
-	VPORD.BCST    kernConst<>+256(SB), Z19, K1, Z17
+	VPORD.BCST    kernConst<>+288(SB), Z19, K1, Z17
 	VPERMT2W      Z17, Z14, Z18
 	VMOVDQU64     Z18, (DI)(CX*2)
 	ADDQ          $+32, CX
@@ -61180,18 +61363,18 @@ single:
 	VDIVPS        Z17, Z16, Z17
 	VMULPS        Z17, Z14, Z17
 	VPADDD        Z13, Z17, Z18
-	VPTESTMD.BCST kernConst<>+192(SB), Z17, K1
-	VPADDD.BCST   kernConst<>+224(SB), Z18, K1, Z18
+	VPTESTMD.BCST kernConst<>+224(SB), Z17, K1
+	VPADDD.BCST   kernConst<>+256(SB), Z18, K1, Z18
 	VCMPPS        $0x03, Z17, Z17, K1
-	VPORD.BCST    kernConst<>+256(SB), Z17, K1, Z18
+	VPORD.BCST    kernConst<>+288(SB), Z17, K1, Z18
 	VPSRLD        $0x10, Z18, Z17
 	VPMOVDW       Z17, Y17
 	VMOVDQU64     Y17, (SI)(CX*2)
 	VPADDD        Z13, Z14, Z17
-	VPTESTMD.BCST kernConst<>+192(SB), Z14, K1
-	VPADDD.BCST   kernConst<>+224(SB), Z17, K1, Z17
+	VPTESTMD.BCST kernConst<>+224(SB), Z14, K1
+	VPADDD.BCST   kernConst<>+256(SB), Z17, K1, Z17
 	VCMPPS        $0x03, Z14, Z14, K1
-	VPORD.BCST    kernConst<>+256(SB), Z14, K1, Z17
+	VPORD.BCST    kernConst<>+288(SB), Z14, K1, Z17
 	VPSRLD        $0x10, Z17, Z14
 	VPMOVDW       Z14, Y14
 	VMOVDQU64     Y14, (DI)(CX*2)
@@ -61213,18 +61396,18 @@ TEXT ·fused_silu_gradAVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
-	VBROADCASTSS kernConst<>+736(SB), Z9
-	VBROADCASTSS kernConst<>+768(SB), Z10
-	VBROADCASTSS kernConst<>+800(SB), Z11
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
+	VBROADCASTSS kernConst<>+768(SB), Z9
+	VBROADCASTSS kernConst<>+800(SB), Z10
+	VBROADCASTSS kernConst<>+832(SB), Z11
 	VBROADCASTSS (DX), Z12
 	VBROADCASTSS 4(DX), Z13
 	VBROADCASTSS 8(DX), Z14
@@ -61251,7 +61434,7 @@ single:
 	VFMADD213PS  Z11, Z18, Z20
 	VMULPS       Z18, Z18, Z21
 	VFMADD213PS  Z18, Z21, Z20
-	VADDPS.BCST  kernConst<>+320(SB), Z20, Z18
+	VADDPS.BCST  kernConst<>+352(SB), Z20, Z18
 	VSCALEFPS    Z19, Z18, Z18
 	VADDPS       Z18, Z12, Z18
 	VDIVPS       Z18, Z13, Z18
@@ -61279,18 +61462,18 @@ TEXT ·fused_silu_grad_wide_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
-	VBROADCASTSS kernConst<>+736(SB), Z9
-	VBROADCASTSS kernConst<>+768(SB), Z10
-	VBROADCASTSS kernConst<>+800(SB), Z11
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
+	VBROADCASTSS kernConst<>+768(SB), Z9
+	VBROADCASTSS kernConst<>+800(SB), Z10
+	VBROADCASTSS kernConst<>+832(SB), Z11
 	VBROADCASTSS (DX), Z12
 	VBROADCASTSS 4(DX), Z13
 	VBROADCASTSS 8(DX), Z14
@@ -61317,7 +61500,7 @@ many:
 	VFMADD213PS  Z11, Z18, Z21
 	VMULPS       Z18, Z18, Z22
 	VFMADD213PS  Z18, Z22, Z21
-	VADDPS.BCST  kernConst<>+320(SB), Z21, Z18
+	VADDPS.BCST  kernConst<>+352(SB), Z21, Z18
 	VSCALEFPS    Z20, Z18, Z18
 	VADDPS       Z18, Z12, Z18
 	VDIVPS       Z18, Z13, Z18
@@ -61344,7 +61527,7 @@ many:
 	VFMADD213PS  Z11, Z20, Z22
 	VMULPS       Z20, Z20, Z23
 	VFMADD213PS  Z20, Z23, Z22
-	VADDPS.BCST  kernConst<>+320(SB), Z22, Z20
+	VADDPS.BCST  kernConst<>+352(SB), Z22, Z20
 	VSCALEFPS    Z21, Z20, Z20
 	VADDPS       Z20, Z12, Z20
 	VDIVPS       Z20, Z13, Z20
@@ -61384,7 +61567,7 @@ single:
 	VFMADD213PS  Z11, Z18, Z20
 	VMULPS       Z18, Z18, Z21
 	VFMADD213PS  Z18, Z21, Z20
-	VADDPS.BCST  kernConst<>+320(SB), Z20, Z18
+	VADDPS.BCST  kernConst<>+352(SB), Z20, Z18
 	VSCALEFPS    Z19, Z18, Z18
 	VADDPS       Z18, Z12, Z18
 	VDIVPS       Z18, Z13, Z18
@@ -61413,18 +61596,18 @@ TEXT ·fused_silu_grad_wide_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
-	VBROADCASTSS kernConst<>+736(SB), Z9
-	VBROADCASTSS kernConst<>+768(SB), Z10
-	VBROADCASTSS kernConst<>+800(SB), Z11
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
+	VBROADCASTSS kernConst<>+768(SB), Z9
+	VBROADCASTSS kernConst<>+800(SB), Z10
+	VBROADCASTSS kernConst<>+832(SB), Z11
 	VMOVDQU64    kernOdds<>+0(SB), Z12
 	VBROADCASTSS (DX), Z13
 	VBROADCASTSS 4(DX), Z14
@@ -61453,7 +61636,7 @@ many:
 	VFMADD213PS   Z11, Z19, Z21
 	VMULPS        Z19, Z19, Z22
 	VFMADD213PS   Z19, Z22, Z21
-	VADDPS.BCST   kernConst<>+320(SB), Z21, Z19
+	VADDPS.BCST   kernConst<>+352(SB), Z21, Z19
 	VSCALEFPS     Z20, Z19, Z19
 	VADDPS        Z19, Z13, Z19
 	VDIVPS        Z19, Z14, Z19
@@ -61481,7 +61664,7 @@ many:
 	VFMADD213PS   Z11, Z20, Z22
 	VMULPS        Z20, Z20, Z23
 	VFMADD213PS   Z20, Z23, Z22
-	VADDPS.BCST   kernConst<>+320(SB), Z22, Z20
+	VADDPS.BCST   kernConst<>+352(SB), Z22, Z20
 	VSCALEFPS     Z21, Z20, Z20
 	VADDPS        Z20, Z13, Z20
 	VDIVPS        Z20, Z14, Z20
@@ -61490,16 +61673,16 @@ many:
 	VADDPS        Z19, Z16, Z19
 	VMULPS        Z19, Z20, Z19
 	VMULPS        Z19, Z18, Z18
-	VPADDD.BCST   kernConst<>+160(SB), Z17, Z19
-	VPTESTMD.BCST kernConst<>+192(SB), Z17, K1
-	VPADDD.BCST   kernConst<>+224(SB), Z19, K1, Z19
+	VPADDD.BCST   kernConst<>+192(SB), Z17, Z19
+	VPTESTMD.BCST kernConst<>+224(SB), Z17, K1
+	VPADDD.BCST   kernConst<>+256(SB), Z19, K1, Z19
 	VCMPPS        $0x03, Z17, Z17, K1
-	VPORD.BCST    kernConst<>+256(SB), Z17, K1, Z19
-	VPADDD.BCST   kernConst<>+160(SB), Z18, Z17
-	VPTESTMD.BCST kernConst<>+192(SB), Z18, K1
-	VPADDD.BCST   kernConst<>+224(SB), Z17, K1, Z17
+	VPORD.BCST    kernConst<>+288(SB), Z17, K1, Z19
+	VPADDD.BCST   kernConst<>+192(SB), Z18, Z17
+	VPTESTMD.BCST kernConst<>+224(SB), Z18, K1
+	VPADDD.BCST   kernConst<>+256(SB), Z17, K1, Z17
 	VCMPPS        $0x03, Z18, Z18, K1
-	VPORD.BCST    kernConst<>+256(SB), Z18, K1, Z17
+	VPORD.BCST    kernConst<>+288(SB), Z18, K1, Z17
 	VPERMT2W      Z17, Z12, Z19
 	VMOVDQU64     Z19, (DI)(CX*2)
 	ADDQ          $+32, CX
@@ -61530,7 +61713,7 @@ single:
 	VFMADD213PS   Z11, Z18, Z20
 	VMULPS        Z18, Z18, Z21
 	VFMADD213PS   Z18, Z21, Z20
-	VADDPS.BCST   kernConst<>+320(SB), Z20, Z18
+	VADDPS.BCST   kernConst<>+352(SB), Z20, Z18
 	VSCALEFPS     Z19, Z18, Z18
 	VADDPS        Z18, Z13, Z18
 	VDIVPS        Z18, Z14, Z18
@@ -61539,11 +61722,11 @@ single:
 	VADDPS        Z17, Z16, Z17
 	VMULPS        Z17, Z18, Z17
 	VMULPS        Z17, Z12, Z12
-	VPADDD.BCST   kernConst<>+160(SB), Z12, Z17
-	VPTESTMD.BCST kernConst<>+192(SB), Z12, K1
-	VPADDD.BCST   kernConst<>+224(SB), Z17, K1, Z17
+	VPADDD.BCST   kernConst<>+192(SB), Z12, Z17
+	VPTESTMD.BCST kernConst<>+224(SB), Z12, K1
+	VPADDD.BCST   kernConst<>+256(SB), Z17, K1, Z17
 	VCMPPS        $0x03, Z12, Z12, K1
-	VPORD.BCST    kernConst<>+256(SB), Z12, K1, Z17
+	VPORD.BCST    kernConst<>+288(SB), Z12, K1, Z17
 	VPSRLD        $0x10, Z17, Z12
 	VPMOVDW       Z12, Y12
 	VMOVDQU64     Y12, (DI)(CX*2)
@@ -61566,18 +61749,18 @@ TEXT ·fused_silu_grad_sum_f32AVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), R8
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
-	VBROADCASTSS kernConst<>+736(SB), Z9
-	VBROADCASTSS kernConst<>+768(SB), Z10
-	VBROADCASTSS kernConst<>+800(SB), Z11
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
+	VBROADCASTSS kernConst<>+768(SB), Z9
+	VBROADCASTSS kernConst<>+800(SB), Z10
+	VBROADCASTSS kernConst<>+832(SB), Z11
 	VBROADCASTSS (DX), Z12
 	VBROADCASTSS 4(DX), Z13
 	VBROADCASTSS 8(DX), Z14
@@ -61606,7 +61789,7 @@ single:
 	VFMADD213PS  Z11, Z17, Z20
 	VMULPS       Z17, Z17, Z21
 	VFMADD213PS  Z17, Z21, Z20
-	VADDPS.BCST  kernConst<>+320(SB), Z20, Z17
+	VADDPS.BCST  kernConst<>+352(SB), Z20, Z17
 	VSCALEFPS    Z19, Z17, Z17
 	VADDPS       Z17, Z12, Z17
 	VDIVPS       Z17, Z13, Z17
@@ -61635,18 +61818,18 @@ TEXT ·fused_silu_grad_sum_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), R8
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
-	VBROADCASTSS kernConst<>+736(SB), Z9
-	VBROADCASTSS kernConst<>+768(SB), Z10
-	VBROADCASTSS kernConst<>+800(SB), Z11
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
+	VBROADCASTSS kernConst<>+768(SB), Z9
+	VBROADCASTSS kernConst<>+800(SB), Z10
+	VBROADCASTSS kernConst<>+832(SB), Z11
 	VBROADCASTSS (DX), Z12
 	VBROADCASTSS 4(DX), Z13
 	VBROADCASTSS 8(DX), Z14
@@ -61675,7 +61858,7 @@ single:
 	VFMADD213PS  Z11, Z17, Z20
 	VMULPS       Z17, Z17, Z21
 	VFMADD213PS  Z17, Z21, Z20
-	VADDPS.BCST  kernConst<>+320(SB), Z20, Z17
+	VADDPS.BCST  kernConst<>+352(SB), Z20, Z17
 	VSCALEFPS    Z19, Z17, Z17
 	VADDPS       Z17, Z12, Z17
 	VDIVPS       Z17, Z13, Z17
@@ -61704,18 +61887,18 @@ TEXT ·fused_silu_grad_sum_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), R8
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
-	VBROADCASTSS kernConst<>+736(SB), Z9
-	VBROADCASTSS kernConst<>+768(SB), Z10
-	VBROADCASTSS kernConst<>+800(SB), Z11
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
+	VBROADCASTSS kernConst<>+768(SB), Z9
+	VBROADCASTSS kernConst<>+800(SB), Z10
+	VBROADCASTSS kernConst<>+832(SB), Z11
 	VBROADCASTSS (DX), Z12
 	VBROADCASTSS 4(DX), Z13
 	VBROADCASTSS 8(DX), Z14
@@ -61745,7 +61928,7 @@ single:
 	VFMADD213PS  Z11, Z17, Z20
 	VMULPS       Z17, Z17, Z21
 	VFMADD213PS  Z17, Z21, Z20
-	VADDPS.BCST  kernConst<>+320(SB), Z20, Z17
+	VADDPS.BCST  kernConst<>+352(SB), Z20, Z17
 	VSCALEFPS    Z19, Z17, Z17
 	VADDPS       Z17, Z12, Z17
 	VDIVPS       Z17, Z13, Z17
@@ -61773,15 +61956,15 @@ TEXT ·fused_norm_silu_grad_f32AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
 	VBROADCASTSS (DX), Z9
 	VBROADCASTSS 4(DX), Z10
 	VBROADCASTSS 8(DX), Z11
@@ -61809,12 +61992,12 @@ single:
 	VMOVAPS          Z6, Z20
 	VFMADD213PS      Z7, Z18, Z20
 	VFMADD213PS      Z8, Z18, Z20
-	VFMADD213PS.BCST kernConst<>+736(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+768(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+800(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+832(SB), Z18, Z20
 	VMULPS           Z18, Z18, Z21
 	VFMADD213PS      Z18, Z21, Z20
-	VADDPS.BCST      kernConst<>+320(SB), Z20, Z18
+	VADDPS.BCST      kernConst<>+352(SB), Z20, Z18
 	VSCALEFPS        Z19, Z18, Z18
 	VADDPS           Z18, Z12, Z18
 	VDIVPS           Z18, Z13, Z18
@@ -61842,15 +62025,15 @@ TEXT ·fused_norm_silu_grad_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
 	VBROADCASTSS (DX), Z9
 	VBROADCASTSS 4(DX), Z10
 	VBROADCASTSS 8(DX), Z11
@@ -61878,12 +62061,12 @@ single:
 	VMOVAPS          Z6, Z20
 	VFMADD213PS      Z7, Z18, Z20
 	VFMADD213PS      Z8, Z18, Z20
-	VFMADD213PS.BCST kernConst<>+736(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+768(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+800(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+832(SB), Z18, Z20
 	VMULPS           Z18, Z18, Z21
 	VFMADD213PS      Z18, Z21, Z20
-	VADDPS.BCST      kernConst<>+320(SB), Z20, Z18
+	VADDPS.BCST      kernConst<>+352(SB), Z20, Z18
 	VSCALEFPS        Z19, Z18, Z18
 	VADDPS           Z18, Z12, Z18
 	VDIVPS           Z18, Z13, Z18
@@ -61911,15 +62094,15 @@ TEXT ·fused_norm_silu_grad_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
 	VBROADCASTSS (DX), Z9
 	VBROADCASTSS 4(DX), Z10
 	VBROADCASTSS 8(DX), Z11
@@ -61949,12 +62132,12 @@ single:
 	VMOVAPS          Z6, Z20
 	VFMADD213PS      Z7, Z18, Z20
 	VFMADD213PS      Z8, Z18, Z20
-	VFMADD213PS.BCST kernConst<>+736(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+768(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+800(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+832(SB), Z18, Z20
 	VMULPS           Z18, Z18, Z21
 	VFMADD213PS      Z18, Z21, Z20
-	VADDPS.BCST      kernConst<>+320(SB), Z20, Z18
+	VADDPS.BCST      kernConst<>+352(SB), Z20, Z18
 	VSCALEFPS        Z19, Z18, Z18
 	VADDPS           Z18, Z12, Z18
 	VDIVPS           Z18, Z13, Z18
@@ -61982,15 +62165,15 @@ TEXT ·fused_norm_silu_grad_wide_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
 	VBROADCASTSS (DX), Z9
 	VBROADCASTSS 4(DX), Z10
 	VBROADCASTSS 8(DX), Z11
@@ -62018,12 +62201,12 @@ single:
 	VMOVAPS          Z6, Z20
 	VFMADD213PS      Z7, Z18, Z20
 	VFMADD213PS      Z8, Z18, Z20
-	VFMADD213PS.BCST kernConst<>+736(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+768(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+800(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+832(SB), Z18, Z20
 	VMULPS           Z18, Z18, Z21
 	VFMADD213PS      Z18, Z21, Z20
-	VADDPS.BCST      kernConst<>+320(SB), Z20, Z18
+	VADDPS.BCST      kernConst<>+352(SB), Z20, Z18
 	VSCALEFPS        Z19, Z18, Z18
 	VADDPS           Z18, Z12, Z18
 	VDIVPS           Z18, Z13, Z18
@@ -62051,15 +62234,15 @@ TEXT ·fused_norm_silu_grad_wide_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
 	VBROADCASTSS (DX), Z9
 	VBROADCASTSS 4(DX), Z10
 	VBROADCASTSS 8(DX), Z11
@@ -62088,12 +62271,12 @@ single:
 	VMOVAPS          Z6, Z20
 	VFMADD213PS      Z7, Z18, Z20
 	VFMADD213PS      Z8, Z18, Z20
-	VFMADD213PS.BCST kernConst<>+736(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+768(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+800(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+832(SB), Z18, Z20
 	VMULPS           Z18, Z18, Z21
 	VFMADD213PS      Z18, Z21, Z20
-	VADDPS.BCST      kernConst<>+320(SB), Z20, Z18
+	VADDPS.BCST      kernConst<>+352(SB), Z20, Z18
 	VSCALEFPS        Z19, Z18, Z18
 	VADDPS           Z18, Z12, Z18
 	VDIVPS           Z18, Z13, Z18
@@ -62121,15 +62304,15 @@ TEXT ·fused_norm_silu_grad_narrow_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
 	VBROADCASTSS (DX), Z9
 	VBROADCASTSS 4(DX), Z10
 	VBROADCASTSS 8(DX), Z11
@@ -62157,12 +62340,12 @@ single:
 	VMOVAPS          Z6, Z20
 	VFMADD213PS      Z7, Z18, Z20
 	VFMADD213PS      Z8, Z18, Z20
-	VFMADD213PS.BCST kernConst<>+736(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+768(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+800(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+832(SB), Z18, Z20
 	VMULPS           Z18, Z18, Z21
 	VFMADD213PS      Z18, Z21, Z20
-	VADDPS.BCST      kernConst<>+320(SB), Z20, Z18
+	VADDPS.BCST      kernConst<>+352(SB), Z20, Z18
 	VSCALEFPS        Z19, Z18, Z18
 	VADDPS           Z18, Z12, Z18
 	VDIVPS           Z18, Z13, Z18
@@ -62190,15 +62373,15 @@ TEXT ·fused_norm_silu_grad_narrow_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
 	VBROADCASTSS (DX), Z9
 	VBROADCASTSS 4(DX), Z10
 	VBROADCASTSS 8(DX), Z11
@@ -62227,12 +62410,12 @@ single:
 	VMOVAPS          Z6, Z20
 	VFMADD213PS      Z7, Z18, Z20
 	VFMADD213PS      Z8, Z18, Z20
-	VFMADD213PS.BCST kernConst<>+736(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+768(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+800(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+832(SB), Z18, Z20
 	VMULPS           Z18, Z18, Z21
 	VFMADD213PS      Z18, Z21, Z20
-	VADDPS.BCST      kernConst<>+320(SB), Z20, Z18
+	VADDPS.BCST      kernConst<>+352(SB), Z20, Z18
 	VSCALEFPS        Z19, Z18, Z18
 	VADDPS           Z18, Z12, Z18
 	VDIVPS           Z18, Z13, Z18
@@ -62261,15 +62444,15 @@ TEXT ·fused_norm_silu_grad_sum_f32AVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), R8
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
 	VBROADCASTSS (DX), Z9
 	VBROADCASTSS 4(DX), Z10
 	VBROADCASTSS 8(DX), Z11
@@ -62299,12 +62482,12 @@ single:
 	VMOVAPS          Z6, Z20
 	VFMADD213PS      Z7, Z18, Z20
 	VFMADD213PS      Z8, Z18, Z20
-	VFMADD213PS.BCST kernConst<>+736(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+768(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+800(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+832(SB), Z18, Z20
 	VMULPS           Z18, Z18, Z21
 	VFMADD213PS      Z18, Z21, Z20
-	VADDPS.BCST      kernConst<>+320(SB), Z20, Z18
+	VADDPS.BCST      kernConst<>+352(SB), Z20, Z18
 	VSCALEFPS        Z19, Z18, Z18
 	VADDPS           Z18, Z12, Z18
 	VDIVPS           Z18, Z13, Z18
@@ -62333,15 +62516,15 @@ TEXT ·fused_norm_silu_grad_sum_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), R8
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
 	VBROADCASTSS (DX), Z9
 	VBROADCASTSS 4(DX), Z10
 	VBROADCASTSS 8(DX), Z11
@@ -62371,12 +62554,12 @@ single:
 	VMOVAPS          Z6, Z20
 	VFMADD213PS      Z7, Z18, Z20
 	VFMADD213PS      Z8, Z18, Z20
-	VFMADD213PS.BCST kernConst<>+736(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+768(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+800(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+832(SB), Z18, Z20
 	VMULPS           Z18, Z18, Z21
 	VFMADD213PS      Z18, Z21, Z20
-	VADDPS.BCST      kernConst<>+320(SB), Z20, Z18
+	VADDPS.BCST      kernConst<>+352(SB), Z20, Z18
 	VSCALEFPS        Z19, Z18, Z18
 	VADDPS           Z18, Z12, Z18
 	VDIVPS           Z18, Z13, Z18
@@ -62405,15 +62588,15 @@ TEXT ·fused_norm_silu_grad_sum_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), R8
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
 	VBROADCASTSS (DX), Z9
 	VBROADCASTSS 4(DX), Z10
 	VBROADCASTSS 8(DX), Z11
@@ -62446,12 +62629,12 @@ single:
 	VMOVAPS          Z6, Z20
 	VFMADD213PS      Z7, Z18, Z20
 	VFMADD213PS      Z8, Z18, Z20
-	VFMADD213PS.BCST kernConst<>+736(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+768(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+800(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+832(SB), Z18, Z20
 	VMULPS           Z18, Z18, Z21
 	VFMADD213PS      Z18, Z21, Z20
-	VADDPS.BCST      kernConst<>+320(SB), Z20, Z18
+	VADDPS.BCST      kernConst<>+352(SB), Z20, Z18
 	VSCALEFPS        Z19, Z18, Z18
 	VADDPS           Z18, Z12, Z18
 	VDIVPS           Z18, Z13, Z18
@@ -62480,15 +62663,15 @@ TEXT ·fused_norm_silu_grad_after_f32AVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), R8
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
 	VBROADCASTSS (DX), Z9
 	VBROADCASTSS 4(DX), Z10
 	VBROADCASTSS 8(DX), Z11
@@ -62518,12 +62701,12 @@ single:
 	VMOVAPS          Z6, Z20
 	VFMADD213PS      Z7, Z18, Z20
 	VFMADD213PS      Z8, Z18, Z20
-	VFMADD213PS.BCST kernConst<>+736(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+768(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+800(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+832(SB), Z18, Z20
 	VMULPS           Z18, Z18, Z21
 	VFMADD213PS      Z18, Z21, Z20
-	VADDPS.BCST      kernConst<>+320(SB), Z20, Z18
+	VADDPS.BCST      kernConst<>+352(SB), Z20, Z18
 	VSCALEFPS        Z19, Z18, Z18
 	VADDPS           Z18, Z12, Z18
 	VDIVPS           Z18, Z13, Z18
@@ -62552,15 +62735,15 @@ TEXT ·fused_norm_silu_grad_after_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), R8
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
 	VBROADCASTSS (DX), Z9
 	VBROADCASTSS 4(DX), Z10
 	VBROADCASTSS 8(DX), Z11
@@ -62590,12 +62773,12 @@ single:
 	VMOVAPS          Z6, Z20
 	VFMADD213PS      Z7, Z18, Z20
 	VFMADD213PS      Z8, Z18, Z20
-	VFMADD213PS.BCST kernConst<>+736(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+768(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+800(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+832(SB), Z18, Z20
 	VMULPS           Z18, Z18, Z21
 	VFMADD213PS      Z18, Z21, Z20
-	VADDPS.BCST      kernConst<>+320(SB), Z20, Z18
+	VADDPS.BCST      kernConst<>+352(SB), Z20, Z18
 	VSCALEFPS        Z19, Z18, Z18
 	VADDPS           Z18, Z12, Z18
 	VDIVPS           Z18, Z13, Z18
@@ -62624,15 +62807,15 @@ TEXT ·fused_norm_silu_grad_after_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), R8
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
 	VBROADCASTSS (DX), Z9
 	VBROADCASTSS 4(DX), Z10
 	VBROADCASTSS 8(DX), Z11
@@ -62664,12 +62847,12 @@ single:
 	VMOVAPS          Z6, Z20
 	VFMADD213PS      Z7, Z18, Z20
 	VFMADD213PS      Z8, Z18, Z20
-	VFMADD213PS.BCST kernConst<>+736(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+768(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+800(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+832(SB), Z18, Z20
 	VMULPS           Z18, Z18, Z21
 	VFMADD213PS      Z18, Z21, Z20
-	VADDPS.BCST      kernConst<>+320(SB), Z20, Z18
+	VADDPS.BCST      kernConst<>+352(SB), Z20, Z18
 	VSCALEFPS        Z19, Z18, Z18
 	VADDPS           Z18, Z12, Z18
 	VDIVPS           Z18, Z13, Z18
@@ -62696,8 +62879,8 @@ TEXT ·fused_leaky_f32AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	SUBQ         $+16, AX
@@ -62728,8 +62911,8 @@ TEXT ·fused_leaky_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	SUBQ         $+32, AX
@@ -62786,12 +62969,12 @@ TEXT ·fused_leaky_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
-	VBROADCASTSS kernConst<>+160(SB), Z2
-	VBROADCASTSS kernConst<>+192(SB), Z3
-	VBROADCASTSS kernConst<>+224(SB), Z4
-	VBROADCASTSS kernConst<>+256(SB), Z5
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
+	VBROADCASTSS kernConst<>+192(SB), Z2
+	VBROADCASTSS kernConst<>+224(SB), Z3
+	VBROADCASTSS kernConst<>+256(SB), Z4
+	VBROADCASTSS kernConst<>+288(SB), Z5
 	VMOVDQU64    kernOdds<>+0(SB), Z6
 	VBROADCASTSS (DX), Z7
 	VBROADCASTSS 4(DX), Z8
@@ -62867,8 +63050,8 @@ TEXT ·fused_leaky_both_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	SUBQ         $+32, AX
@@ -62932,12 +63115,12 @@ TEXT ·fused_leaky_both_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
-	VBROADCASTSS kernConst<>+160(SB), Z2
-	VBROADCASTSS kernConst<>+192(SB), Z3
-	VBROADCASTSS kernConst<>+224(SB), Z4
-	VBROADCASTSS kernConst<>+256(SB), Z5
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
+	VBROADCASTSS kernConst<>+192(SB), Z2
+	VBROADCASTSS kernConst<>+224(SB), Z3
+	VBROADCASTSS kernConst<>+256(SB), Z4
+	VBROADCASTSS kernConst<>+288(SB), Z5
 	VMOVDQU64    kernOdds<>+0(SB), Z6
 	VBROADCASTSS (DX), Z7
 	VBROADCASTSS 4(DX), Z8
@@ -63030,8 +63213,8 @@ TEXT ·fused_leaky_grad_f32AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	SUBQ         $+16, AX
@@ -63064,8 +63247,8 @@ TEXT ·fused_leaky_grad_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	SUBQ         $+32, AX
@@ -63126,12 +63309,12 @@ TEXT ·fused_leaky_grad_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
-	VBROADCASTSS kernConst<>+160(SB), Z2
-	VBROADCASTSS kernConst<>+192(SB), Z3
-	VBROADCASTSS kernConst<>+224(SB), Z4
-	VBROADCASTSS kernConst<>+256(SB), Z5
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
+	VBROADCASTSS kernConst<>+192(SB), Z2
+	VBROADCASTSS kernConst<>+224(SB), Z3
+	VBROADCASTSS kernConst<>+256(SB), Z4
+	VBROADCASTSS kernConst<>+288(SB), Z5
 	VMOVDQU64    kernOdds<>+0(SB), Z6
 	VBROADCASTSS (DX), Z7
 	VBROADCASTSS 4(DX), Z8
@@ -63213,8 +63396,8 @@ TEXT ·fused_leaky_grad_wide_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	SUBQ         $+32, AX
@@ -63275,12 +63458,12 @@ TEXT ·fused_leaky_grad_wide_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
-	VBROADCASTSS kernConst<>+160(SB), Z2
-	VBROADCASTSS kernConst<>+192(SB), Z3
-	VBROADCASTSS kernConst<>+224(SB), Z4
-	VBROADCASTSS kernConst<>+256(SB), Z5
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
+	VBROADCASTSS kernConst<>+192(SB), Z2
+	VBROADCASTSS kernConst<>+224(SB), Z3
+	VBROADCASTSS kernConst<>+256(SB), Z4
+	VBROADCASTSS kernConst<>+288(SB), Z5
 	VMOVDQU64    kernOdds<>+0(SB), Z6
 	VBROADCASTSS (DX), Z7
 	VBROADCASTSS 4(DX), Z8
@@ -63441,10 +63624,10 @@ TEXT ·fused_tanh_grad_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 	VBROADCASTSS (DX), Z5
 	SUBQ         $+32, AX
@@ -63572,10 +63755,10 @@ TEXT ·fused_tanh_grad_wide_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 	VBROADCASTSS (DX), Z5
 	SUBQ         $+32, AX
@@ -63646,19 +63829,19 @@ TEXT ·fused_sigmoid_f32AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
-	VBROADCASTSS kernConst<>+736(SB), Z9
-	VBROADCASTSS kernConst<>+768(SB), Z10
-	VBROADCASTSS kernConst<>+800(SB), Z11
-	VBROADCASTSS kernConst<>+320(SB), Z12
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
+	VBROADCASTSS kernConst<>+768(SB), Z9
+	VBROADCASTSS kernConst<>+800(SB), Z10
+	VBROADCASTSS kernConst<>+832(SB), Z11
+	VBROADCASTSS kernConst<>+352(SB), Z12
 	VBROADCASTSS (DX), Z13
 	VBROADCASTSS 4(DX), Z14
 	SUBQ         $+16, AX
@@ -63704,19 +63887,19 @@ TEXT ·fused_sigmoid_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
-	VBROADCASTSS kernConst<>+736(SB), Z9
-	VBROADCASTSS kernConst<>+768(SB), Z10
-	VBROADCASTSS kernConst<>+800(SB), Z11
-	VBROADCASTSS kernConst<>+320(SB), Z12
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
+	VBROADCASTSS kernConst<>+768(SB), Z9
+	VBROADCASTSS kernConst<>+800(SB), Z10
+	VBROADCASTSS kernConst<>+832(SB), Z11
+	VBROADCASTSS kernConst<>+352(SB), Z12
 	VBROADCASTSS (DX), Z13
 	VBROADCASTSS 4(DX), Z14
 	SUBQ         $+32, AX
@@ -63818,20 +64001,20 @@ TEXT ·fused_sigmoid_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+288(SB), Z0
-	VBROADCASTSS kernConst<>+480(SB), Z1
-	VBROADCASTSS kernConst<>+512(SB), Z2
-	VBROADCASTSS kernConst<>+544(SB), Z3
-	VBROADCASTSS kernConst<>+576(SB), Z4
-	VBROADCASTSS kernConst<>+608(SB), Z5
-	VBROADCASTSS kernConst<>+640(SB), Z6
-	VBROADCASTSS kernConst<>+672(SB), Z7
-	VBROADCASTSS kernConst<>+704(SB), Z8
-	VBROADCASTSS kernConst<>+736(SB), Z9
-	VBROADCASTSS kernConst<>+768(SB), Z10
-	VBROADCASTSS kernConst<>+800(SB), Z11
-	VBROADCASTSS kernConst<>+320(SB), Z12
-	VBROADCASTSS kernConst<>+160(SB), Z13
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
+	VBROADCASTSS kernConst<>+768(SB), Z9
+	VBROADCASTSS kernConst<>+800(SB), Z10
+	VBROADCASTSS kernConst<>+832(SB), Z11
+	VBROADCASTSS kernConst<>+352(SB), Z12
+	VBROADCASTSS kernConst<>+192(SB), Z13
 	VMOVDQU64    kernOdds<>+0(SB), Z14
 	VBROADCASTSS (DX), Z15
 	VBROADCASTSS 4(DX), Z16
@@ -63882,15 +64065,15 @@ many:
 	VADDPS        Z18, Z15, Z18
 	VDIVPS        Z18, Z16, Z18
 	VPADDD        Z13, Z17, Z19
-	VPTESTMD.BCST kernConst<>+192(SB), Z17, K1
-	VPADDD.BCST   kernConst<>+224(SB), Z19, K1, Z19
+	VPTESTMD.BCST kernConst<>+224(SB), Z17, K1
+	VPADDD.BCST   kernConst<>+256(SB), Z19, K1, Z19
 	VCMPPS        $0x03, Z17, Z17, K1
-	VPORD.BCST    kernConst<>+256(SB), Z17, K1, Z19
+	VPORD.BCST    kernConst<>+288(SB), Z17, K1, Z19
 	VPADDD        Z13, Z18, Z17
-	VPTESTMD.BCST kernConst<>+192(SB), Z18, K1
-	VPADDD.BCST   kernConst<>+224(SB), Z17, K1, Z17
+	VPTESTMD.BCST kernConst<>+224(SB), Z18, K1
+	VPADDD.BCST   kernConst<>+256(SB), Z17, K1, Z17
 	VCMPPS        $0x03, Z18, Z18, K1
-	VPORD.BCST    kernConst<>+256(SB), Z18, K1, Z17
+	VPORD.BCST    kernConst<>+288(SB), Z18, K1, Z17
 	VPERMT2W      Z17, Z14, Z19
 	VMOVDQU64     Z19, (SI)(CX*2)
 	ADDQ          $+32, CX
@@ -63924,10 +64107,10 @@ single:
 	VADDPS        Z14, Z15, Z14
 	VDIVPS        Z14, Z16, Z14
 	VPADDD        Z13, Z14, Z17
-	VPTESTMD.BCST kernConst<>+192(SB), Z14, K1
-	VPADDD.BCST   kernConst<>+224(SB), Z17, K1, Z17
+	VPTESTMD.BCST kernConst<>+224(SB), Z14, K1
+	VPADDD.BCST   kernConst<>+256(SB), Z17, K1, Z17
 	VCMPPS        $0x03, Z14, Z14, K1
-	VPORD.BCST    kernConst<>+256(SB), Z14, K1, Z17
+	VPORD.BCST    kernConst<>+288(SB), Z14, K1, Z17
 	VPSRLD        $0x10, Z17, Z14
 	VPMOVDW       Z14, Y14
 	VMOVDQU64     Y14, (SI)(CX*2)
@@ -64002,10 +64185,10 @@ TEXT ·fused_sigmoid_grad_wide_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 	VBROADCASTSS (DX), Z5
 	SUBQ         $+32, AX
@@ -64518,10 +64701,10 @@ TEXT ·fused_scale_both_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 	VBROADCASTSS (DX), Z5
 	SUBQ         $+64, AX
@@ -64602,10 +64785,10 @@ TEXT ·fused_scale_both_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 	VBROADCASTSS (DX), Z5
 
@@ -65107,7 +65290,7 @@ TEXT ·fused_keepAVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	VBROADCASTSS (DX), Z1
 	SUBQ         $+64, AX
 	JL           few
@@ -65165,7 +65348,7 @@ TEXT ·fused_keep_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	VBROADCASTSS (DX), Z1
 
 block:
@@ -65331,10 +65514,10 @@ TEXT ·fused_norm_bf16AVX512(SB), NOSPLIT, $0-40
 	MOVQ         (DX), SI
 	MOVQ         8(DX), DI
 	XORQ         DX, DX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 
 row:
@@ -65604,10 +65787,10 @@ TEXT ·fused_norm_relu_bf16AVX512(SB), NOSPLIT, $0-40
 	MOVQ         (DX), SI
 	MOVQ         8(DX), DI
 	XORQ         DX, DX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 
 row:
@@ -65785,10 +65968,10 @@ TEXT ·fused_norm_relu_both_bf16AVX512(SB), NOSPLIT, $0-40
 	MOVQ         8(DX), DI
 	MOVQ         16(DX), R8
 	XORQ         DX, DX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 
 row:
@@ -66018,10 +66201,10 @@ TEXT ·fused_norm_sum_low_bf16AVX512(SB), NOSPLIT, $0-40
 	MOVQ         8(DX), DI
 	MOVQ         16(DX), R8
 	XORQ         DX, DX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 
 row:
@@ -66213,10 +66396,10 @@ TEXT ·fused_norm_sum_both_bf16AVX512(SB), NOSPLIT, $0-40
 	MOVQ         16(DX), R8
 	MOVQ         24(DX), R9
 	XORQ         DX, DX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 
 row:
@@ -66813,10 +66996,10 @@ TEXT ·fused_norm_grad_bf16AVX512(SB), NOSPLIT, $0-40
 	MOVQ         8(DX), DI
 	MOVQ         16(DX), R8
 	XORQ         DX, DX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 
 row:
@@ -66976,10 +67159,10 @@ TEXT ·fused_norm_grad_wide_bf16AVX512(SB), NOSPLIT, $0-40
 	MOVQ         8(DX), DI
 	MOVQ         16(DX), R8
 	XORQ         DX, DX
-	VBROADCASTSS kernConst<>+160(SB), Z0
-	VBROADCASTSS kernConst<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+224(SB), Z2
-	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 
 row:
@@ -67822,8 +68005,8 @@ TEXT ·fused_norm_terms_relu_f32AVX512(SB), NOSPLIT, $0-24
 	MOVQ         24(CX), R8
 	MOVQ         32(CX), R9
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	VBROADCASTSS 8(DX), Z4
@@ -67862,8 +68045,8 @@ TEXT ·fused_norm_terms_relu_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         24(CX), R8
 	MOVQ         32(CX), R9
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	VBROADCASTSS 8(DX), Z4
@@ -67902,8 +68085,8 @@ TEXT ·fused_norm_terms_relu_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         24(CX), R8
 	MOVQ         32(CX), R9
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	VBROADCASTSS 8(DX), Z4
@@ -68334,8 +68517,8 @@ TEXT ·fused_norm_sums_relu_f32AVX512(SB), NOSPLIT, $0-40
 	MOVQ         16(DX), R8
 	XORQ         DX, DX
 	MOVQ         sums+32(FP), R9
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 
 row:
 	VBROADCASTSS (BX), Z2
@@ -68430,8 +68613,8 @@ TEXT ·fused_norm_sums_relu_f16AVX512(SB), NOSPLIT, $0-40
 	MOVQ         16(DX), R8
 	XORQ         DX, DX
 	MOVQ         sums+32(FP), R9
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 
 row:
 	VBROADCASTSS (BX), Z2
@@ -68526,8 +68709,8 @@ TEXT ·fused_norm_sums_relu_bf16AVX512(SB), NOSPLIT, $0-40
 	MOVQ         16(DX), R8
 	XORQ         DX, DX
 	MOVQ         sums+32(FP), R9
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 
 row:
 	VBROADCASTSS (BX), Z2
@@ -68631,8 +68814,8 @@ TEXT ·fused_norm_grad_relu_f32AVX512(SB), NOSPLIT, $0-40
 	MOVQ         16(DX), R8
 	MOVQ         24(DX), R9
 	XORQ         DX, DX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 
 row:
 	VBROADCASTSS (BX), Z2
@@ -68682,8 +68865,8 @@ TEXT ·fused_norm_grad_relu_f16AVX512(SB), NOSPLIT, $0-40
 	MOVQ         16(DX), R8
 	MOVQ         24(DX), R9
 	XORQ         DX, DX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
 
 row:
 	VBROADCASTSS (BX), Z2
@@ -68771,12 +68954,12 @@ TEXT ·fused_norm_grad_relu_bf16AVX512(SB), NOSPLIT, $0-40
 	MOVQ         16(DX), R8
 	MOVQ         24(DX), R9
 	XORQ         DX, DX
-	VBROADCASTSS kernConst<>+320(SB), Z0
-	VBROADCASTSS kernConst<>+352(SB), Z1
-	VBROADCASTSS kernConst<>+160(SB), Z2
-	VBROADCASTSS kernConst<>+192(SB), Z3
-	VBROADCASTSS kernConst<>+224(SB), Z4
-	VBROADCASTSS kernConst<>+256(SB), Z5
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
+	VBROADCASTSS kernConst<>+192(SB), Z2
+	VBROADCASTSS kernConst<>+224(SB), Z3
+	VBROADCASTSS kernConst<>+256(SB), Z4
+	VBROADCASTSS kernConst<>+288(SB), Z5
 	VMOVDQU64    kernOdds<>+0(SB), Z6
 
 row:
@@ -68886,7 +69069,7 @@ TEXT ·fused_sgdAVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	VBROADCASTSS (DX), Z1
 	VBROADCASTSS 4(DX), Z2
 	SUBQ         $+16, AX
@@ -68919,7 +69102,7 @@ TEXT ·fused_sgd_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), R8
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	VBROADCASTSS (DX), Z1
 	VBROADCASTSS 4(DX), Z2
 	SUBQ         $+32, AX
@@ -68981,11 +69164,11 @@ TEXT ·fused_sgd_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), R8
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
-	VBROADCASTSS kernConst<>+160(SB), Z1
-	VBROADCASTSS kernConst<>+192(SB), Z2
-	VBROADCASTSS kernConst<>+224(SB), Z3
-	VBROADCASTSS kernConst<>+256(SB), Z4
+	VBROADCASTSS kernConst<>+384(SB), Z0
+	VBROADCASTSS kernConst<>+192(SB), Z1
+	VBROADCASTSS kernConst<>+224(SB), Z2
+	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+288(SB), Z4
 	VMOVDQU64    kernOdds<>+0(SB), Z5
 	VBROADCASTSS (DX), Z6
 	VBROADCASTSS 4(DX), Z7
@@ -69061,7 +69244,7 @@ TEXT ·fused_sgd_unscaleAVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	VBROADCASTSS (DX), Z1
 	VBROADCASTSS 4(DX), Z2
 	VBROADCASTSS 8(DX), Z3
@@ -69096,7 +69279,7 @@ TEXT ·fused_sgd_unscale_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), R8
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	VBROADCASTSS (DX), Z1
 	VBROADCASTSS 4(DX), Z2
 	VBROADCASTSS 8(DX), Z3
@@ -69162,11 +69345,11 @@ TEXT ·fused_sgd_unscale_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), R8
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
-	VBROADCASTSS kernConst<>+160(SB), Z1
-	VBROADCASTSS kernConst<>+192(SB), Z2
-	VBROADCASTSS kernConst<>+224(SB), Z3
-	VBROADCASTSS kernConst<>+256(SB), Z4
+	VBROADCASTSS kernConst<>+384(SB), Z0
+	VBROADCASTSS kernConst<>+192(SB), Z1
+	VBROADCASTSS kernConst<>+224(SB), Z2
+	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+288(SB), Z4
 	VMOVDQU64    kernOdds<>+0(SB), Z5
 	VBROADCASTSS (DX), Z6
 	VBROADCASTSS 4(DX), Z7
@@ -69248,7 +69431,7 @@ TEXT ·fused_momentumAVX512(SB), NOSPLIT, $0-24
 	MOVQ         24(CX), R8
 	MOVQ         32(CX), R9
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	VBROADCASTSS (DX), Z1
 	VBROADCASTSS 4(DX), Z2
 	VBROADCASTSS 8(DX), Z3
@@ -69291,7 +69474,7 @@ TEXT ·fused_momentum_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         32(CX), R9
 	MOVQ         40(CX), R10
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	VBROADCASTSS (DX), Z1
 	VBROADCASTSS 4(DX), Z2
 	VBROADCASTSS 8(DX), Z3
@@ -69375,11 +69558,11 @@ TEXT ·fused_momentum_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         32(CX), R9
 	MOVQ         40(CX), R10
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
-	VBROADCASTSS kernConst<>+160(SB), Z1
-	VBROADCASTSS kernConst<>+192(SB), Z2
-	VBROADCASTSS kernConst<>+224(SB), Z3
-	VBROADCASTSS kernConst<>+256(SB), Z4
+	VBROADCASTSS kernConst<>+384(SB), Z0
+	VBROADCASTSS kernConst<>+192(SB), Z1
+	VBROADCASTSS kernConst<>+224(SB), Z2
+	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+288(SB), Z4
 	VMOVDQU64    kernOdds<>+0(SB), Z5
 	VBROADCASTSS (DX), Z6
 	VBROADCASTSS 4(DX), Z7
@@ -69477,7 +69660,7 @@ TEXT ·fused_momentum_unscaleAVX512(SB), NOSPLIT, $0-24
 	MOVQ         24(CX), R8
 	MOVQ         32(CX), R9
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	VBROADCASTSS (DX), Z1
 	VBROADCASTSS 4(DX), Z2
 	VBROADCASTSS 8(DX), Z3
@@ -69522,7 +69705,7 @@ TEXT ·fused_momentum_unscale_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         32(CX), R9
 	MOVQ         40(CX), R10
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	VBROADCASTSS (DX), Z1
 	VBROADCASTSS 4(DX), Z2
 	VBROADCASTSS 8(DX), Z3
@@ -69610,11 +69793,11 @@ TEXT ·fused_momentum_unscale_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         32(CX), R9
 	MOVQ         40(CX), R10
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
-	VBROADCASTSS kernConst<>+160(SB), Z1
-	VBROADCASTSS kernConst<>+192(SB), Z2
-	VBROADCASTSS kernConst<>+224(SB), Z3
-	VBROADCASTSS kernConst<>+256(SB), Z4
+	VBROADCASTSS kernConst<>+384(SB), Z0
+	VBROADCASTSS kernConst<>+192(SB), Z1
+	VBROADCASTSS kernConst<>+224(SB), Z2
+	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+288(SB), Z4
 	VMOVDQU64    kernOdds<>+0(SB), Z5
 	VBROADCASTSS (DX), Z6
 	VBROADCASTSS 4(DX), Z7
@@ -69716,7 +69899,7 @@ TEXT ·fused_nesterovAVX512(SB), NOSPLIT, $0-24
 	MOVQ         24(CX), R8
 	MOVQ         32(CX), R9
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	VBROADCASTSS (DX), Z1
 	VBROADCASTSS 4(DX), Z2
 	VBROADCASTSS 8(DX), Z3
@@ -69762,7 +69945,7 @@ TEXT ·fused_nesterov_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         32(CX), R9
 	MOVQ         40(CX), R10
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	VBROADCASTSS (DX), Z1
 	VBROADCASTSS 4(DX), Z2
 	VBROADCASTSS 8(DX), Z3
@@ -69853,11 +70036,11 @@ TEXT ·fused_nesterov_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         32(CX), R9
 	MOVQ         40(CX), R10
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
-	VBROADCASTSS kernConst<>+160(SB), Z1
-	VBROADCASTSS kernConst<>+192(SB), Z2
-	VBROADCASTSS kernConst<>+224(SB), Z3
-	VBROADCASTSS kernConst<>+256(SB), Z4
+	VBROADCASTSS kernConst<>+384(SB), Z0
+	VBROADCASTSS kernConst<>+192(SB), Z1
+	VBROADCASTSS kernConst<>+224(SB), Z2
+	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+288(SB), Z4
 	VMOVDQU64    kernOdds<>+0(SB), Z5
 	VBROADCASTSS (DX), Z6
 	VBROADCASTSS 4(DX), Z7
@@ -69962,7 +70145,7 @@ TEXT ·fused_nesterov_unscaleAVX512(SB), NOSPLIT, $0-24
 	MOVQ         24(CX), R8
 	MOVQ         32(CX), R9
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	VBROADCASTSS (DX), Z1
 	VBROADCASTSS 4(DX), Z2
 	VBROADCASTSS 8(DX), Z3
@@ -70010,7 +70193,7 @@ TEXT ·fused_nesterov_unscale_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         32(CX), R9
 	MOVQ         40(CX), R10
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	VBROADCASTSS (DX), Z1
 	VBROADCASTSS 4(DX), Z2
 	VBROADCASTSS 8(DX), Z3
@@ -70105,11 +70288,11 @@ TEXT ·fused_nesterov_unscale_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         32(CX), R9
 	MOVQ         40(CX), R10
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
-	VBROADCASTSS kernConst<>+160(SB), Z1
-	VBROADCASTSS kernConst<>+192(SB), Z2
-	VBROADCASTSS kernConst<>+224(SB), Z3
-	VBROADCASTSS kernConst<>+256(SB), Z4
+	VBROADCASTSS kernConst<>+384(SB), Z0
+	VBROADCASTSS kernConst<>+192(SB), Z1
+	VBROADCASTSS kernConst<>+224(SB), Z2
+	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+288(SB), Z4
 	VMOVDQU64    kernOdds<>+0(SB), Z5
 	VBROADCASTSS (DX), Z6
 	VBROADCASTSS 4(DX), Z7
@@ -70218,7 +70401,7 @@ TEXT ·fused_decayedAVX512(SB), NOSPLIT, $0-24
 	MOVQ         24(CX), R8
 	MOVQ         32(CX), R9
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	VBROADCASTSS (DX), Z1
 	VBROADCASTSS 4(DX), Z2
 	VBROADCASTSS 8(DX), Z3
@@ -70264,7 +70447,7 @@ TEXT ·fused_decayed_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         32(CX), R9
 	MOVQ         40(CX), R10
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	VBROADCASTSS (DX), Z1
 	VBROADCASTSS 4(DX), Z2
 	VBROADCASTSS 8(DX), Z3
@@ -70355,11 +70538,11 @@ TEXT ·fused_decayed_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         32(CX), R9
 	MOVQ         40(CX), R10
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
-	VBROADCASTSS kernConst<>+160(SB), Z1
-	VBROADCASTSS kernConst<>+192(SB), Z2
-	VBROADCASTSS kernConst<>+224(SB), Z3
-	VBROADCASTSS kernConst<>+256(SB), Z4
+	VBROADCASTSS kernConst<>+384(SB), Z0
+	VBROADCASTSS kernConst<>+192(SB), Z1
+	VBROADCASTSS kernConst<>+224(SB), Z2
+	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+288(SB), Z4
 	VMOVDQU64    kernOdds<>+0(SB), Z5
 	VBROADCASTSS (DX), Z6
 	VBROADCASTSS 4(DX), Z7
@@ -70464,7 +70647,7 @@ TEXT ·fused_decayed_unscaleAVX512(SB), NOSPLIT, $0-24
 	MOVQ         24(CX), R8
 	MOVQ         32(CX), R9
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	VBROADCASTSS (DX), Z1
 	VBROADCASTSS 4(DX), Z2
 	VBROADCASTSS 8(DX), Z3
@@ -70512,7 +70695,7 @@ TEXT ·fused_decayed_unscale_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         32(CX), R9
 	MOVQ         40(CX), R10
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	VBROADCASTSS (DX), Z1
 	VBROADCASTSS 4(DX), Z2
 	VBROADCASTSS 8(DX), Z3
@@ -70607,11 +70790,11 @@ TEXT ·fused_decayed_unscale_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         32(CX), R9
 	MOVQ         40(CX), R10
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
-	VBROADCASTSS kernConst<>+160(SB), Z1
-	VBROADCASTSS kernConst<>+192(SB), Z2
-	VBROADCASTSS kernConst<>+224(SB), Z3
-	VBROADCASTSS kernConst<>+256(SB), Z4
+	VBROADCASTSS kernConst<>+384(SB), Z0
+	VBROADCASTSS kernConst<>+192(SB), Z1
+	VBROADCASTSS kernConst<>+224(SB), Z2
+	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+288(SB), Z4
 	VMOVDQU64    kernOdds<>+0(SB), Z5
 	VBROADCASTSS (DX), Z6
 	VBROADCASTSS 4(DX), Z7
@@ -70722,7 +70905,7 @@ TEXT ·fused_adamAVX512(SB), NOSPLIT, $0-24
 	MOVQ         40(CX), R10
 	MOVQ         48(CX), R11
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	VBROADCASTSS (DX), Z1
 	VBROADCASTSS 4(DX), Z2
 	VBROADCASTSS 8(DX), Z3
@@ -70788,7 +70971,7 @@ TEXT ·fused_adam_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         48(CX), R11
 	MOVQ         56(CX), R12
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	VBROADCASTSS (DX), Z1
 	VBROADCASTSS 4(DX), Z2
 	VBROADCASTSS 8(DX), Z3
@@ -70856,11 +71039,11 @@ TEXT ·fused_adam_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         48(CX), R11
 	MOVQ         56(CX), R12
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
-	VBROADCASTSS kernConst<>+160(SB), Z1
-	VBROADCASTSS kernConst<>+192(SB), Z2
-	VBROADCASTSS kernConst<>+224(SB), Z3
-	VBROADCASTSS kernConst<>+256(SB), Z4
+	VBROADCASTSS kernConst<>+384(SB), Z0
+	VBROADCASTSS kernConst<>+192(SB), Z1
+	VBROADCASTSS kernConst<>+224(SB), Z2
+	VBROADCASTSS kernConst<>+256(SB), Z3
+	VBROADCASTSS kernConst<>+288(SB), Z4
 	VMOVDQU64    kernOdds<>+0(SB), Z5
 	VBROADCASTSS (DX), Z5
 	VBROADCASTSS 4(DX), Z9
@@ -70934,7 +71117,7 @@ TEXT ·fused_adam_unscaleAVX512(SB), NOSPLIT, $0-24
 	MOVQ         40(CX), R10
 	MOVQ         48(CX), R11
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	VBROADCASTSS (DX), Z1
 	VBROADCASTSS 4(DX), Z2
 	VBROADCASTSS 8(DX), Z3
@@ -71002,7 +71185,7 @@ TEXT ·fused_adam_unscale_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         48(CX), R11
 	MOVQ         56(CX), R12
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	VBROADCASTSS (DX), Z1
 	VBROADCASTSS 4(DX), Z2
 	VBROADCASTSS 8(DX), Z3
@@ -71072,10 +71255,10 @@ TEXT ·fused_adam_unscale_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         48(CX), R11
 	MOVQ         56(CX), R12
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
-	VBROADCASTSS kernConst<>+160(SB), Z1
-	VBROADCASTSS kernConst<>+192(SB), Z2
-	VBROADCASTSS kernConst<>+224(SB), Z3
+	VBROADCASTSS kernConst<>+384(SB), Z0
+	VBROADCASTSS kernConst<>+192(SB), Z1
+	VBROADCASTSS kernConst<>+224(SB), Z2
+	VBROADCASTSS kernConst<>+256(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 	VBROADCASTSS (DX), Z4
 	VBROADCASTSS 4(DX), Z8
@@ -71125,7 +71308,7 @@ single:
 	VPTESTMD   Z2, Z5, K1
 	VPADDD     Z3, Z19, K1, Z19
 	VCMPPS     $0x03, Z5, Z5, K1
-	VPORD.BCST kernConst<>+256(SB), Z5, K1, Z19
+	VPORD.BCST kernConst<>+288(SB), Z5, K1, Z19
 	VPSRLD     $0x10, Z19, Z19
 	VPMOVDW    Z19, Y19
 	VMOVDQU64  Y19, (R12)(CX*2)
@@ -71151,7 +71334,7 @@ TEXT ·fused_adamwAVX512(SB), NOSPLIT, $0-24
 	MOVQ         40(CX), R10
 	MOVQ         48(CX), R11
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	VBROADCASTSS (DX), Z1
 	VBROADCASTSS 4(DX), Z2
 	VBROADCASTSS 8(DX), Z3
@@ -71220,7 +71403,7 @@ TEXT ·fused_adamw_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         48(CX), R11
 	MOVQ         56(CX), R12
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	VBROADCASTSS (DX), Z1
 	VBROADCASTSS 4(DX), Z2
 	VBROADCASTSS 8(DX), Z3
@@ -71291,10 +71474,10 @@ TEXT ·fused_adamw_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         48(CX), R11
 	MOVQ         56(CX), R12
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
-	VBROADCASTSS kernConst<>+160(SB), Z1
-	VBROADCASTSS kernConst<>+192(SB), Z2
-	VBROADCASTSS kernConst<>+224(SB), Z3
+	VBROADCASTSS kernConst<>+384(SB), Z0
+	VBROADCASTSS kernConst<>+192(SB), Z1
+	VBROADCASTSS kernConst<>+224(SB), Z2
+	VBROADCASTSS kernConst<>+256(SB), Z3
 	VMOVDQU64    kernOdds<>+0(SB), Z4
 	VBROADCASTSS (DX), Z4
 	VBROADCASTSS 4(DX), Z8
@@ -71345,7 +71528,7 @@ single:
 	VPTESTMD   Z2, Z5, K1
 	VPADDD     Z3, Z19, K1, Z19
 	VCMPPS     $0x03, Z5, Z5, K1
-	VPORD.BCST kernConst<>+256(SB), Z5, K1, Z19
+	VPORD.BCST kernConst<>+288(SB), Z5, K1, Z19
 	VPSRLD     $0x10, Z19, Z19
 	VPMOVDW    Z19, Y19
 	VMOVDQU64  Y19, (R12)(CX*2)
@@ -71371,7 +71554,7 @@ TEXT ·fused_adamw_unscaleAVX512(SB), NOSPLIT, $0-24
 	MOVQ         40(CX), R10
 	MOVQ         48(CX), R11
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	VBROADCASTSS (DX), Z1
 	VBROADCASTSS 4(DX), Z2
 	VBROADCASTSS 8(DX), Z3
@@ -71442,7 +71625,7 @@ TEXT ·fused_adamw_unscale_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         48(CX), R11
 	MOVQ         56(CX), R12
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z0
 	VBROADCASTSS (DX), Z1
 	VBROADCASTSS 4(DX), Z2
 	VBROADCASTSS 8(DX), Z3
@@ -71515,9 +71698,9 @@ TEXT ·fused_adamw_unscale_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         48(CX), R11
 	MOVQ         56(CX), R12
 	XORQ         CX, CX
-	VBROADCASTSS kernConst<>+352(SB), Z0
-	VBROADCASTSS kernConst<>+160(SB), Z1
-	VBROADCASTSS kernConst<>+192(SB), Z2
+	VBROADCASTSS kernConst<>+384(SB), Z0
+	VBROADCASTSS kernConst<>+192(SB), Z1
+	VBROADCASTSS kernConst<>+224(SB), Z2
 	VMOVDQU64    kernOdds<>+0(SB), Z3
 	VBROADCASTSS (DX), Z3
 	VBROADCASTSS 4(DX), Z7
@@ -71568,9 +71751,9 @@ single:
 	VMOVUPS     Z6, (R11)(CX*4)
 	VPADDD      Z1, Z4, Z19
 	VPTESTMD    Z2, Z4, K1
-	VPADDD.BCST kernConst<>+224(SB), Z19, K1, Z19
+	VPADDD.BCST kernConst<>+256(SB), Z19, K1, Z19
 	VCMPPS      $0x03, Z4, Z4, K1
-	VPORD.BCST  kernConst<>+256(SB), Z4, K1, Z19
+	VPORD.BCST  kernConst<>+288(SB), Z4, K1, Z19
 	VPSRLD      $0x10, Z19, Z19
 	VPMOVDW     Z19, Y19
 	VMOVDQU64   Y19, (R12)(CX*2)
@@ -72229,11 +72412,11 @@ sumsDone:
 	VADDPS        X4, X3, X3
 	VBROADCASTSS  X3, Z4
 	VBROADCASTSS  inv+64(FP), Z3
-	VCMPPS.BCST   $0x04, kernConst<>+352(SB), Z3, K2
+	VCMPPS.BCST   $0x04, kernConst<>+384(SB), Z3, K2
 	VMULPS        Z3, Z4, Z3
 	VMULPS        Z1, Z3, Z3
 	VMOVAPS.Z     Z3, K2, Z3
-	VXORPS.BCST   kernConst<>+288(SB), Z3, Z3
+	VXORPS.BCST   kernConst<>+320(SB), Z3, Z3
 	VEXTRACTF64X4 $0x01, Z2, Y4
 	VADDPS        Y4, Y2, Y4
 	VEXTRACTF128  $0x01, Y4, X2
@@ -72244,11 +72427,11 @@ sumsDone:
 	VADDPS        X4, X2, X2
 	VBROADCASTSS  X2, Z4
 	VBROADCASTSS  center+68(FP), Z2
-	VCMPPS.BCST   $0x04, kernConst<>+352(SB), Z2, K2
+	VCMPPS.BCST   $0x04, kernConst<>+384(SB), Z2, K2
 	VMULPS        Z2, Z4, Z2
 	VMULPS        Z1, Z2, Z2
 	VMOVAPS.Z     Z2, K2, Z2
-	VXORPS.BCST   kernConst<>+288(SB), Z2, Z2
+	VXORPS.BCST   kernConst<>+320(SB), Z2, Z2
 	MOVQ          dx+8(FP), DI
 	XORQ          R8, R8
 	SHRQ          $0x04, AX
@@ -72294,12 +72477,12 @@ outDone:
 TEXT ·maxOfAVX512(SB), NOSPLIT, $0-20
 	MOVQ         n+0(FP), AX
 	MOVQ         x+8(FP), CX
-	VBROADCASTSS kernConst<>+1344(SB), Z0
-	VBROADCASTSS kernConst<>+1344(SB), Z1
-	VBROADCASTSS kernConst<>+1344(SB), Z2
-	VBROADCASTSS kernConst<>+1344(SB), Z3
+	VBROADCASTSS kernConst<>+1376(SB), Z0
+	VBROADCASTSS kernConst<>+1376(SB), Z1
+	VBROADCASTSS kernConst<>+1376(SB), Z2
+	VBROADCASTSS kernConst<>+1376(SB), Z3
 	VXORPS       Z4, Z4, Z4
-	VBROADCASTSS kernConst<>+1344(SB), Z5
+	VBROADCASTSS kernConst<>+1376(SB), Z5
 	SUBQ         $+64, AX
 	JL           rest
 
@@ -72430,7 +72613,7 @@ fold:
 	KMOVW         K1, AX
 	TESTQ         AX, AX
 	JZ            end
-	VMOVSS        kernConst<>+1312(SB), X0
+	VMOVSS        kernConst<>+1344(SB), X0
 
 end:
 	MOVSS X0, r+16(FP)
@@ -72442,12 +72625,12 @@ end:
 TEXT ·minOfAVX512(SB), NOSPLIT, $0-20
 	MOVQ         n+0(FP), AX
 	MOVQ         x+8(FP), CX
-	VBROADCASTSS kernConst<>+384(SB), Z0
-	VBROADCASTSS kernConst<>+384(SB), Z1
-	VBROADCASTSS kernConst<>+384(SB), Z2
-	VBROADCASTSS kernConst<>+384(SB), Z3
+	VBROADCASTSS kernConst<>+416(SB), Z0
+	VBROADCASTSS kernConst<>+416(SB), Z1
+	VBROADCASTSS kernConst<>+416(SB), Z2
+	VBROADCASTSS kernConst<>+416(SB), Z3
 	VXORPS       Z4, Z4, Z4
-	VBROADCASTSS kernConst<>+384(SB), Z5
+	VBROADCASTSS kernConst<>+416(SB), Z5
 	SUBQ         $+64, AX
 	JL           rest
 
@@ -72578,7 +72761,7 @@ fold:
 	KMOVW         K1, AX
 	TESTQ         AX, AX
 	JZ            end
-	VMOVSS        kernConst<>+1312(SB), X0
+	VMOVSS        kernConst<>+1344(SB), X0
 
 end:
 	MOVSS X0, r+16(FP)
@@ -72992,7 +73175,7 @@ whole:
 	VCMPPS       $0x07, Z17, Z17, K5
 	KANDW        K4, K5, K4
 	VBLENDMPS    Z15, Z17, K4, Z3
-	VPADDD.BCST  kernConst<>+224(SB), Z18, Z15
+	VPADDD.BCST  kernConst<>+256(SB), Z18, Z15
 	VBLENDMPS    Z15, Z18, K4, Z4
 	VCMPPS       $0x16, Z3, Z19, K4
 	VCMPPS       $0x07, Z3, Z3, K5
@@ -73005,7 +73188,7 @@ whole:
 	KANDW        K4, K5, K4
 	VBLENDMPS    Z16, Z5, K4, Z7
 	VPADDD       Z2, Z18, Z15
-	VPADDD.BCST  kernConst<>+224(SB), Z15, Z15
+	VPADDD.BCST  kernConst<>+256(SB), Z15, Z15
 	VBLENDMPS    Z15, Z6, K4, Z8
 	VMOVUPS      Z7, (CX)
 	VMOVUPS      Z8, (BX)
@@ -73039,7 +73222,7 @@ tail:
 	VCMPPS       $0x07, Z17, Z17, K5
 	KANDW        K4, K5, K4
 	VBLENDMPS    Z15, Z17, K4, Z9
-	VPADDD.BCST  kernConst<>+224(SB), Z18, Z15
+	VPADDD.BCST  kernConst<>+256(SB), Z18, Z15
 	VBLENDMPS    Z15, Z18, K4, Z10
 	VCMPPS       $0x16, Z9, Z19, K4
 	VCMPPS       $0x07, Z9, Z9, K5
@@ -73052,7 +73235,7 @@ tail:
 	KANDW        K4, K5, K4
 	VBLENDMPS    Z16, Z11, K4, Z13
 	VPADDD       Z2, Z18, Z15
-	VPADDD.BCST  kernConst<>+224(SB), Z15, Z15
+	VPADDD.BCST  kernConst<>+256(SB), Z15, Z15
 	VBLENDMPS    Z15, Z12, K4, Z14
 	VMOVUPS      Z13, K3, (CX)
 	VMOVUPS      Z14, K3, (BX)
@@ -73239,7 +73422,7 @@ TEXT ·avgPoolF32AVX512(SB), NOSPLIT, $0-24
 	VMOVDQU32    kernPairs<>+64(SB), Z1
 	VMOVDQU32    kernPairs<>+128(SB), Z2
 	VMOVDQU32    kernPairs<>+192(SB), Z2
-	VBROADCASTSS kernConst<>+3296(SB), Z3
+	VBROADCASTSS kernConst<>+3328(SB), Z3
 	VXORPS       Z2, Z2, Z2
 	MOVQ         32(AX), BX
 	MOVQ         24(AX), R8
@@ -73345,7 +73528,7 @@ TEXT ·avgPoolGradF32AVX512(SB), NOSPLIT, $0-24
 	VMOVDQU32    kernPairs<>+64(SB), Z0
 	VMOVDQU32    kernPairs<>+128(SB), Z0
 	VMOVDQU32    kernPairs<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+3296(SB), Z3
+	VBROADCASTSS kernConst<>+3328(SB), Z3
 	VXORPS       Z2, Z2, Z2
 	MOVQ         32(AX), BX
 	MOVQ         24(AX), R8
@@ -73623,7 +73806,7 @@ whole:
 	VCMPPS       $0x07, Z17, Z17, K5
 	KANDW        K4, K5, K4
 	VBLENDMPS    Z15, Z17, K4, Z3
-	VPADDD.BCST  kernConst<>+224(SB), Z18, Z15
+	VPADDD.BCST  kernConst<>+256(SB), Z18, Z15
 	VBLENDMPS    Z15, Z18, K4, Z4
 	VCMPPS       $0x16, Z3, Z19, K4
 	VCMPPS       $0x07, Z3, Z3, K5
@@ -73636,7 +73819,7 @@ whole:
 	KANDW        K4, K5, K4
 	VBLENDMPS    Z16, Z5, K4, Z7
 	VPADDD       Z2, Z18, Z15
-	VPADDD.BCST  kernConst<>+224(SB), Z15, Z15
+	VPADDD.BCST  kernConst<>+256(SB), Z15, Z15
 	VBLENDMPS    Z15, Z6, K4, Z8
 	VCVTPS2PH    $0x00, Z7, Y15
 	VMOVDQU64    Y15, (CX)
@@ -73671,7 +73854,7 @@ tail:
 	VCMPPS       $0x07, Z17, Z17, K5
 	KANDW        K4, K5, K4
 	VBLENDMPS    Z15, Z17, K4, Z9
-	VPADDD.BCST  kernConst<>+224(SB), Z18, Z15
+	VPADDD.BCST  kernConst<>+256(SB), Z18, Z15
 	VBLENDMPS    Z15, Z18, K4, Z10
 	VCMPPS       $0x16, Z9, Z19, K4
 	VCMPPS       $0x07, Z9, Z9, K5
@@ -73684,7 +73867,7 @@ tail:
 	KANDW        K4, K5, K4
 	VBLENDMPS    Z16, Z11, K4, Z13
 	VPADDD       Z2, Z18, Z15
-	VPADDD.BCST  kernConst<>+224(SB), Z15, Z15
+	VPADDD.BCST  kernConst<>+256(SB), Z15, Z15
 	VBLENDMPS    Z15, Z12, K4, Z14
 	VCVTPS2PH    $0x00, Z13, K3, (CX)
 	VMOVUPS      Z14, K3, (BX)
@@ -73875,7 +74058,7 @@ TEXT ·avgPoolF16AVX512(SB), NOSPLIT, $0-24
 	VMOVDQU32    kernPairs<>+64(SB), Z1
 	VMOVDQU32    kernPairs<>+128(SB), Z2
 	VMOVDQU32    kernPairs<>+192(SB), Z2
-	VBROADCASTSS kernConst<>+3296(SB), Z3
+	VBROADCASTSS kernConst<>+3328(SB), Z3
 	VXORPS       Z2, Z2, Z2
 	MOVQ         32(AX), BX
 	MOVQ         24(AX), R8
@@ -73982,7 +74165,7 @@ TEXT ·avgPoolGradF16AVX512(SB), NOSPLIT, $0-24
 	VMOVDQU32    kernPairs<>+64(SB), Z0
 	VMOVDQU32    kernPairs<>+128(SB), Z0
 	VMOVDQU32    kernPairs<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+3296(SB), Z3
+	VBROADCASTSS kernConst<>+3328(SB), Z3
 	VXORPS       Z2, Z2, Z2
 	MOVQ         32(AX), BX
 	MOVQ         24(AX), R8
@@ -74151,11 +74334,11 @@ whole:
 	VCMPPS        $0x07, Z4, Z4, K5
 	KANDW         K4, K5, K4
 	VBLENDMPS     Z9, Z4, K4, Z5
-	VPADDD.BCST   kernConst<>+160(SB), Z5, Z2
-	VPTESTMD.BCST kernConst<>+192(SB), Z5, K4
-	VPADDD.BCST   kernConst<>+224(SB), Z2, K4, Z2
+	VPADDD.BCST   kernConst<>+192(SB), Z5, Z2
+	VPTESTMD.BCST kernConst<>+224(SB), Z5, K4
+	VPADDD.BCST   kernConst<>+256(SB), Z2, K4, Z2
 	VCMPPS        $0x03, Z5, Z5, K4
-	VPORD.BCST    kernConst<>+256(SB), Z5, K4, Z2
+	VPORD.BCST    kernConst<>+288(SB), Z5, K4, Z2
 	VPSRLD        $0x10, Z2, Z2
 	VPMOVDW       Z2, Y2
 	VMOVDQU64     Y2, (CX)
@@ -74196,11 +74379,11 @@ tail:
 	VCMPPS        $0x07, Z7, Z7, K5
 	KANDW         K4, K5, K4
 	VBLENDMPS     Z9, Z7, K4, Z8
-	VPADDD.BCST   kernConst<>+160(SB), Z8, Z2
-	VPTESTMD.BCST kernConst<>+192(SB), Z8, K4
-	VPADDD.BCST   kernConst<>+224(SB), Z2, K4, Z2
+	VPADDD.BCST   kernConst<>+192(SB), Z8, Z2
+	VPTESTMD.BCST kernConst<>+224(SB), Z8, K4
+	VPADDD.BCST   kernConst<>+256(SB), Z2, K4, Z2
 	VCMPPS        $0x03, Z8, Z8, K4
-	VPORD.BCST    kernConst<>+256(SB), Z8, K4, Z2
+	VPORD.BCST    kernConst<>+288(SB), Z8, K4, Z2
 	VPSRLD        $0x10, Z2, Z2
 	VPMOVDW       Z2, K3, (CX)
 	LEAQ          (CX)(R8*2), CX
@@ -74288,7 +74471,7 @@ whole:
 	VCMPPS        $0x07, Z17, Z17, K5
 	KANDW         K4, K5, K4
 	VBLENDMPS     Z15, Z17, K4, Z3
-	VPADDD.BCST   kernConst<>+224(SB), Z18, Z15
+	VPADDD.BCST   kernConst<>+256(SB), Z18, Z15
 	VBLENDMPS     Z15, Z18, K4, Z4
 	VCMPPS        $0x16, Z3, Z19, K4
 	VCMPPS        $0x07, Z3, Z3, K5
@@ -74301,13 +74484,13 @@ whole:
 	KANDW         K4, K5, K4
 	VBLENDMPS     Z16, Z5, K4, Z7
 	VPADDD        Z2, Z18, Z15
-	VPADDD.BCST   kernConst<>+224(SB), Z15, Z15
+	VPADDD.BCST   kernConst<>+256(SB), Z15, Z15
 	VBLENDMPS     Z15, Z6, K4, Z8
-	VPADDD.BCST   kernConst<>+160(SB), Z7, Z15
-	VPTESTMD.BCST kernConst<>+192(SB), Z7, K4
-	VPADDD.BCST   kernConst<>+224(SB), Z15, K4, Z15
+	VPADDD.BCST   kernConst<>+192(SB), Z7, Z15
+	VPTESTMD.BCST kernConst<>+224(SB), Z7, K4
+	VPADDD.BCST   kernConst<>+256(SB), Z15, K4, Z15
 	VCMPPS        $0x03, Z7, Z7, K4
-	VPORD.BCST    kernConst<>+256(SB), Z7, K4, Z15
+	VPORD.BCST    kernConst<>+288(SB), Z7, K4, Z15
 	VPSRLD        $0x10, Z15, Z15
 	VPMOVDW       Z15, Y15
 	VMOVDQU64     Y15, (CX)
@@ -74346,7 +74529,7 @@ tail:
 	VCMPPS        $0x07, Z17, Z17, K5
 	KANDW         K4, K5, K4
 	VBLENDMPS     Z15, Z17, K4, Z9
-	VPADDD.BCST   kernConst<>+224(SB), Z18, Z15
+	VPADDD.BCST   kernConst<>+256(SB), Z18, Z15
 	VBLENDMPS     Z15, Z18, K4, Z10
 	VCMPPS        $0x16, Z9, Z19, K4
 	VCMPPS        $0x07, Z9, Z9, K5
@@ -74359,13 +74542,13 @@ tail:
 	KANDW         K4, K5, K4
 	VBLENDMPS     Z16, Z11, K4, Z13
 	VPADDD        Z2, Z18, Z15
-	VPADDD.BCST   kernConst<>+224(SB), Z15, Z15
+	VPADDD.BCST   kernConst<>+256(SB), Z15, Z15
 	VBLENDMPS     Z15, Z12, K4, Z14
-	VPADDD.BCST   kernConst<>+160(SB), Z13, Z15
-	VPTESTMD.BCST kernConst<>+192(SB), Z13, K4
-	VPADDD.BCST   kernConst<>+224(SB), Z15, K4, Z15
+	VPADDD.BCST   kernConst<>+192(SB), Z13, Z15
+	VPTESTMD.BCST kernConst<>+224(SB), Z13, K4
+	VPADDD.BCST   kernConst<>+256(SB), Z15, K4, Z15
 	VCMPPS        $0x03, Z13, Z13, K4
-	VPORD.BCST    kernConst<>+256(SB), Z13, K4, Z15
+	VPORD.BCST    kernConst<>+288(SB), Z13, K4, Z15
 	VPSRLD        $0x10, Z15, Z15
 	VPMOVDW       Z15, K3, (CX)
 	VMOVUPS       Z14, K3, (BX)
@@ -74472,19 +74655,19 @@ whole:
 	VPERMT2PS     Z7, Z2, Z18
 	VMOVAPS       Z12, Z19
 	VPERMT2PS     Z7, Z3, Z19
-	VPADDD.BCST   kernConst<>+160(SB), Z18, Z7
-	VPTESTMD.BCST kernConst<>+192(SB), Z18, K4
-	VPADDD.BCST   kernConst<>+224(SB), Z7, K4, Z7
+	VPADDD.BCST   kernConst<>+192(SB), Z18, Z7
+	VPTESTMD.BCST kernConst<>+224(SB), Z18, K4
+	VPADDD.BCST   kernConst<>+256(SB), Z7, K4, Z7
 	VCMPPS        $0x03, Z18, Z18, K4
-	VPORD.BCST    kernConst<>+256(SB), Z18, K4, Z7
+	VPORD.BCST    kernConst<>+288(SB), Z18, K4, Z7
 	VPSRLD        $0x10, Z7, Z7
 	VPMOVDW       Z7, Y7
 	VMOVDQU64     Y7, (DX)
-	VPADDD.BCST   kernConst<>+160(SB), Z19, Z7
-	VPTESTMD.BCST kernConst<>+192(SB), Z19, K4
-	VPADDD.BCST   kernConst<>+224(SB), Z7, K4, Z7
+	VPADDD.BCST   kernConst<>+192(SB), Z19, Z7
+	VPTESTMD.BCST kernConst<>+224(SB), Z19, K4
+	VPADDD.BCST   kernConst<>+256(SB), Z7, K4, Z7
 	VCMPPS        $0x03, Z19, Z19, K4
-	VPORD.BCST    kernConst<>+256(SB), Z19, K4, Z7
+	VPORD.BCST    kernConst<>+288(SB), Z19, K4, Z7
 	VPSRLD        $0x10, Z7, Z7
 	VPMOVDW       Z7, Y7
 	VMOVDQU64     Y7, 32(DX)
@@ -74492,19 +74675,19 @@ whole:
 	VPERMT2PS     Z6, Z2, Z7
 	VMOVAPS       Z5, Z5
 	VPERMT2PS     Z6, Z3, Z5
-	VPADDD.BCST   kernConst<>+160(SB), Z7, Z6
-	VPTESTMD.BCST kernConst<>+192(SB), Z7, K4
-	VPADDD.BCST   kernConst<>+224(SB), Z6, K4, Z6
+	VPADDD.BCST   kernConst<>+192(SB), Z7, Z6
+	VPTESTMD.BCST kernConst<>+224(SB), Z7, K4
+	VPADDD.BCST   kernConst<>+256(SB), Z6, K4, Z6
 	VCMPPS        $0x03, Z7, Z7, K4
-	VPORD.BCST    kernConst<>+256(SB), Z7, K4, Z6
+	VPORD.BCST    kernConst<>+288(SB), Z7, K4, Z6
 	VPSRLD        $0x10, Z6, Z6
 	VPMOVDW       Z6, Y6
 	VMOVDQU64     Y6, (DX)(SI*1)
-	VPADDD.BCST   kernConst<>+160(SB), Z5, Z6
-	VPTESTMD.BCST kernConst<>+192(SB), Z5, K4
-	VPADDD.BCST   kernConst<>+224(SB), Z6, K4, Z6
+	VPADDD.BCST   kernConst<>+192(SB), Z5, Z6
+	VPTESTMD.BCST kernConst<>+224(SB), Z5, K4
+	VPADDD.BCST   kernConst<>+256(SB), Z6, K4, Z6
 	VCMPPS        $0x03, Z5, Z5, K4
-	VPORD.BCST    kernConst<>+256(SB), Z5, K4, Z6
+	VPORD.BCST    kernConst<>+288(SB), Z5, K4, Z6
 	VPSRLD        $0x10, Z6, Z5
 	VPMOVDW       Z5, Y5
 	VMOVDQU64     Y5, 32(DX)(SI*1)
@@ -74558,36 +74741,36 @@ tail:
 	VPERMT2PS     Z7, Z2, Z18
 	VMOVAPS       Z17, Z19
 	VPERMT2PS     Z7, Z3, Z19
-	VPADDD.BCST   kernConst<>+160(SB), Z18, Z7
-	VPTESTMD.BCST kernConst<>+192(SB), Z18, K4
-	VPADDD.BCST   kernConst<>+224(SB), Z7, K4, Z7
+	VPADDD.BCST   kernConst<>+192(SB), Z18, Z7
+	VPTESTMD.BCST kernConst<>+224(SB), Z18, K4
+	VPADDD.BCST   kernConst<>+256(SB), Z7, K4, Z7
 	VCMPPS        $0x03, Z18, Z18, K4
-	VPORD.BCST    kernConst<>+256(SB), Z18, K4, Z7
+	VPORD.BCST    kernConst<>+288(SB), Z18, K4, Z7
 	VPSRLD        $0x10, Z7, Z7
 	VPMOVDW       Z7, K1, (DX)
-	VPADDD.BCST   kernConst<>+160(SB), Z19, Z7
-	VPTESTMD.BCST kernConst<>+192(SB), Z19, K4
-	VPADDD.BCST   kernConst<>+224(SB), Z7, K4, Z7
+	VPADDD.BCST   kernConst<>+192(SB), Z19, Z7
+	VPTESTMD.BCST kernConst<>+224(SB), Z19, K4
+	VPADDD.BCST   kernConst<>+256(SB), Z7, K4, Z7
 	VCMPPS        $0x03, Z19, Z19, K4
-	VPORD.BCST    kernConst<>+256(SB), Z19, K4, Z7
+	VPORD.BCST    kernConst<>+288(SB), Z19, K4, Z7
 	VPSRLD        $0x10, Z7, Z7
 	VPMOVDW       Z7, K2, 32(DX)
 	VMOVAPS       Z5, Z7
 	VPERMT2PS     Z6, Z2, Z7
 	VMOVAPS       Z5, Z5
 	VPERMT2PS     Z6, Z3, Z5
-	VPADDD.BCST   kernConst<>+160(SB), Z7, Z6
-	VPTESTMD.BCST kernConst<>+192(SB), Z7, K4
-	VPADDD.BCST   kernConst<>+224(SB), Z6, K4, Z6
+	VPADDD.BCST   kernConst<>+192(SB), Z7, Z6
+	VPTESTMD.BCST kernConst<>+224(SB), Z7, K4
+	VPADDD.BCST   kernConst<>+256(SB), Z6, K4, Z6
 	VCMPPS        $0x03, Z7, Z7, K4
-	VPORD.BCST    kernConst<>+256(SB), Z7, K4, Z6
+	VPORD.BCST    kernConst<>+288(SB), Z7, K4, Z6
 	VPSRLD        $0x10, Z6, Z6
 	VPMOVDW       Z6, K1, (DX)(SI*1)
-	VPADDD.BCST   kernConst<>+160(SB), Z5, Z6
-	VPTESTMD.BCST kernConst<>+192(SB), Z5, K4
-	VPADDD.BCST   kernConst<>+224(SB), Z6, K4, Z6
+	VPADDD.BCST   kernConst<>+192(SB), Z5, Z6
+	VPTESTMD.BCST kernConst<>+224(SB), Z5, K4
+	VPADDD.BCST   kernConst<>+256(SB), Z6, K4, Z6
 	VCMPPS        $0x03, Z5, Z5, K4
-	VPORD.BCST    kernConst<>+256(SB), Z5, K4, Z6
+	VPORD.BCST    kernConst<>+288(SB), Z5, K4, Z6
 	VPSRLD        $0x10, Z6, Z5
 	VPMOVDW       Z5, K2, 32(DX)(SI*1)
 	LEAQ          (CX)(R9*2), CX
@@ -74614,7 +74797,7 @@ TEXT ·avgPoolBF16AVX512(SB), NOSPLIT, $0-24
 	VMOVDQU32    kernPairs<>+64(SB), Z1
 	VMOVDQU32    kernPairs<>+128(SB), Z2
 	VMOVDQU32    kernPairs<>+192(SB), Z2
-	VBROADCASTSS kernConst<>+3296(SB), Z3
+	VBROADCASTSS kernConst<>+3328(SB), Z3
 	VXORPS       Z2, Z2, Z2
 	MOVQ         32(AX), BX
 	MOVQ         24(AX), R8
@@ -74674,11 +74857,11 @@ whole:
 	VADDPS        Z8, Z4, Z4
 	VADDPS        Z5, Z4, Z4
 	VMULPS        Z3, Z4, Z4
-	VPADDD.BCST   kernConst<>+160(SB), Z4, Z5
-	VPTESTMD.BCST kernConst<>+192(SB), Z4, K4
-	VPADDD.BCST   kernConst<>+224(SB), Z5, K4, Z5
+	VPADDD.BCST   kernConst<>+192(SB), Z4, Z5
+	VPTESTMD.BCST kernConst<>+224(SB), Z4, K4
+	VPADDD.BCST   kernConst<>+256(SB), Z5, K4, Z5
 	VCMPPS        $0x03, Z4, Z4, K4
-	VPORD.BCST    kernConst<>+256(SB), Z4, K4, Z5
+	VPORD.BCST    kernConst<>+288(SB), Z4, K4, Z5
 	VPSRLD        $0x10, Z5, Z4
 	VPMOVDW       Z4, Y4
 	VMOVDQU64     Y4, (CX)
@@ -74712,11 +74895,11 @@ tail:
 	VADDPS        Z8, Z4, Z4
 	VADDPS        Z5, Z4, Z4
 	VMULPS        Z3, Z4, Z4
-	VPADDD.BCST   kernConst<>+160(SB), Z4, Z5
-	VPTESTMD.BCST kernConst<>+192(SB), Z4, K4
-	VPADDD.BCST   kernConst<>+224(SB), Z5, K4, Z5
+	VPADDD.BCST   kernConst<>+192(SB), Z4, Z5
+	VPTESTMD.BCST kernConst<>+224(SB), Z4, K4
+	VPADDD.BCST   kernConst<>+256(SB), Z5, K4, Z5
 	VCMPPS        $0x03, Z4, Z4, K4
-	VPORD.BCST    kernConst<>+256(SB), Z4, K4, Z5
+	VPORD.BCST    kernConst<>+288(SB), Z4, K4, Z5
 	VPSRLD        $0x10, Z5, Z4
 	VPMOVDW       Z4, K3, (CX)
 	LEAQ          (CX)(R8*2), CX
@@ -74741,7 +74924,7 @@ TEXT ·avgPoolGradBF16AVX512(SB), NOSPLIT, $0-24
 	VMOVDQU32    kernPairs<>+64(SB), Z0
 	VMOVDQU32    kernPairs<>+128(SB), Z0
 	VMOVDQU32    kernPairs<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+3296(SB), Z3
+	VBROADCASTSS kernConst<>+3328(SB), Z3
 	VXORPS       Z2, Z2, Z2
 	MOVQ         32(AX), BX
 	MOVQ         24(AX), R8
@@ -74788,19 +74971,19 @@ whole:
 	VPERMT2PS     Z4, Z0, Z5
 	VMOVAPS       Z4, Z6
 	VPERMT2PS     Z4, Z1, Z6
-	VPADDD.BCST   kernConst<>+160(SB), Z5, Z7
-	VPTESTMD.BCST kernConst<>+192(SB), Z5, K4
-	VPADDD.BCST   kernConst<>+224(SB), Z7, K4, Z7
+	VPADDD.BCST   kernConst<>+192(SB), Z5, Z7
+	VPTESTMD.BCST kernConst<>+224(SB), Z5, K4
+	VPADDD.BCST   kernConst<>+256(SB), Z7, K4, Z7
 	VCMPPS        $0x03, Z5, Z5, K4
-	VPORD.BCST    kernConst<>+256(SB), Z5, K4, Z7
+	VPORD.BCST    kernConst<>+288(SB), Z5, K4, Z7
 	VPSRLD        $0x10, Z7, Z5
 	VPMOVDW       Z5, Y5
 	VMOVDQU64     Y5, (DX)
-	VPADDD.BCST   kernConst<>+160(SB), Z6, Z5
-	VPTESTMD.BCST kernConst<>+192(SB), Z6, K4
-	VPADDD.BCST   kernConst<>+224(SB), Z5, K4, Z5
+	VPADDD.BCST   kernConst<>+192(SB), Z6, Z5
+	VPTESTMD.BCST kernConst<>+224(SB), Z6, K4
+	VPADDD.BCST   kernConst<>+256(SB), Z5, K4, Z5
 	VCMPPS        $0x03, Z6, Z6, K4
-	VPORD.BCST    kernConst<>+256(SB), Z6, K4, Z5
+	VPORD.BCST    kernConst<>+288(SB), Z6, K4, Z5
 	VPSRLD        $0x10, Z5, Z5
 	VPMOVDW       Z5, Y5
 	VMOVDQU64     Y5, 32(DX)
@@ -74808,19 +74991,19 @@ whole:
 	VPERMT2PS     Z4, Z0, Z5
 	VMOVAPS       Z4, Z6
 	VPERMT2PS     Z4, Z1, Z6
-	VPADDD.BCST   kernConst<>+160(SB), Z5, Z4
-	VPTESTMD.BCST kernConst<>+192(SB), Z5, K4
-	VPADDD.BCST   kernConst<>+224(SB), Z4, K4, Z4
+	VPADDD.BCST   kernConst<>+192(SB), Z5, Z4
+	VPTESTMD.BCST kernConst<>+224(SB), Z5, K4
+	VPADDD.BCST   kernConst<>+256(SB), Z4, K4, Z4
 	VCMPPS        $0x03, Z5, Z5, K4
-	VPORD.BCST    kernConst<>+256(SB), Z5, K4, Z4
+	VPORD.BCST    kernConst<>+288(SB), Z5, K4, Z4
 	VPSRLD        $0x10, Z4, Z4
 	VPMOVDW       Z4, Y4
 	VMOVDQU64     Y4, (DX)(BX*1)
-	VPADDD.BCST   kernConst<>+160(SB), Z6, Z4
-	VPTESTMD.BCST kernConst<>+192(SB), Z6, K4
-	VPADDD.BCST   kernConst<>+224(SB), Z4, K4, Z4
+	VPADDD.BCST   kernConst<>+192(SB), Z6, Z4
+	VPTESTMD.BCST kernConst<>+224(SB), Z6, K4
+	VPADDD.BCST   kernConst<>+256(SB), Z4, K4, Z4
 	VCMPPS        $0x03, Z6, Z6, K4
-	VPORD.BCST    kernConst<>+256(SB), Z6, K4, Z4
+	VPORD.BCST    kernConst<>+288(SB), Z6, K4, Z4
 	VPSRLD        $0x10, Z4, Z4
 	VPMOVDW       Z4, Y4
 	VMOVDQU64     Y4, 32(DX)(BX*1)
@@ -74841,36 +75024,36 @@ tail:
 	VPERMT2PS     Z4, Z0, Z5
 	VMOVAPS       Z4, Z6
 	VPERMT2PS     Z4, Z1, Z6
-	VPADDD.BCST   kernConst<>+160(SB), Z5, Z7
-	VPTESTMD.BCST kernConst<>+192(SB), Z5, K4
-	VPADDD.BCST   kernConst<>+224(SB), Z7, K4, Z7
+	VPADDD.BCST   kernConst<>+192(SB), Z5, Z7
+	VPTESTMD.BCST kernConst<>+224(SB), Z5, K4
+	VPADDD.BCST   kernConst<>+256(SB), Z7, K4, Z7
 	VCMPPS        $0x03, Z5, Z5, K4
-	VPORD.BCST    kernConst<>+256(SB), Z5, K4, Z7
+	VPORD.BCST    kernConst<>+288(SB), Z5, K4, Z7
 	VPSRLD        $0x10, Z7, Z5
 	VPMOVDW       Z5, K1, (DX)
-	VPADDD.BCST   kernConst<>+160(SB), Z6, Z5
-	VPTESTMD.BCST kernConst<>+192(SB), Z6, K4
-	VPADDD.BCST   kernConst<>+224(SB), Z5, K4, Z5
+	VPADDD.BCST   kernConst<>+192(SB), Z6, Z5
+	VPTESTMD.BCST kernConst<>+224(SB), Z6, K4
+	VPADDD.BCST   kernConst<>+256(SB), Z5, K4, Z5
 	VCMPPS        $0x03, Z6, Z6, K4
-	VPORD.BCST    kernConst<>+256(SB), Z6, K4, Z5
+	VPORD.BCST    kernConst<>+288(SB), Z6, K4, Z5
 	VPSRLD        $0x10, Z5, Z5
 	VPMOVDW       Z5, K2, 32(DX)
 	VMOVAPS       Z4, Z5
 	VPERMT2PS     Z4, Z0, Z5
 	VMOVAPS       Z4, Z6
 	VPERMT2PS     Z4, Z1, Z6
-	VPADDD.BCST   kernConst<>+160(SB), Z5, Z4
-	VPTESTMD.BCST kernConst<>+192(SB), Z5, K4
-	VPADDD.BCST   kernConst<>+224(SB), Z4, K4, Z4
+	VPADDD.BCST   kernConst<>+192(SB), Z5, Z4
+	VPTESTMD.BCST kernConst<>+224(SB), Z5, K4
+	VPADDD.BCST   kernConst<>+256(SB), Z4, K4, Z4
 	VCMPPS        $0x03, Z5, Z5, K4
-	VPORD.BCST    kernConst<>+256(SB), Z5, K4, Z4
+	VPORD.BCST    kernConst<>+288(SB), Z5, K4, Z4
 	VPSRLD        $0x10, Z4, Z4
 	VPMOVDW       Z4, K1, (DX)(BX*1)
-	VPADDD.BCST   kernConst<>+160(SB), Z6, Z4
-	VPTESTMD.BCST kernConst<>+192(SB), Z6, K4
-	VPADDD.BCST   kernConst<>+224(SB), Z4, K4, Z4
+	VPADDD.BCST   kernConst<>+192(SB), Z6, Z4
+	VPTESTMD.BCST kernConst<>+224(SB), Z6, K4
+	VPADDD.BCST   kernConst<>+256(SB), Z4, K4, Z4
 	VCMPPS        $0x03, Z6, Z6, K4
-	VPORD.BCST    kernConst<>+256(SB), Z6, K4, Z4
+	VPORD.BCST    kernConst<>+288(SB), Z6, K4, Z4
 	VPSRLD        $0x10, Z4, Z4
 	VPMOVDW       Z4, K2, 32(DX)(BX*1)
 	LEAQ          (CX)(R8*2), CX
@@ -75348,57 +75531,57 @@ whole:
 	VMOVUPS     Z0, (CX)
 	VADDPS      Z2, Z0, Z3
 	VADDPS      Z1, Z3, Z3
-	VMULPS.BCST kernConst<>+800(SB), Z3, Z3
+	VMULPS.BCST kernConst<>+832(SB), Z3, Z3
 	VMOVUPS     Z3, (CX)(SI*1)
 	VADDPS      Z2, Z0, Z0
 	VSUBPS      Z1, Z0, Z0
-	VMULPS.BCST kernConst<>+800(SB), Z0, Z0
+	VMULPS.BCST kernConst<>+832(SB), Z0, Z0
 	VMOVUPS     Z0, (CX)(SI*2)
 	VMOVUPS     Z2, (CX)(R12*1)
 	LEAQ        (CX)(SI*4), CX
 	VMOVUPS     (R9), Z0
 	VADDPS      (R9)(R8*2), Z0, Z0
 	VADDPS      (R9)(R8*1), Z0, Z0
-	VMULPS.BCST kernConst<>+800(SB), Z0, Z0
+	VMULPS.BCST kernConst<>+832(SB), Z0, Z0
 	VMOVUPS     (R10), Z1
 	VADDPS      (R10)(R8*2), Z1, Z1
 	VADDPS      (R10)(R8*1), Z1, Z1
-	VMULPS.BCST kernConst<>+800(SB), Z1, Z1
+	VMULPS.BCST kernConst<>+832(SB), Z1, Z1
 	VMOVUPS     (R11), Z2
 	VADDPS      (R11)(R8*2), Z2, Z2
 	VADDPS      (R11)(R8*1), Z2, Z2
-	VMULPS.BCST kernConst<>+800(SB), Z2, Z2
+	VMULPS.BCST kernConst<>+832(SB), Z2, Z2
 	VMOVUPS     Z0, (CX)
 	VADDPS      Z2, Z0, Z3
 	VADDPS      Z1, Z3, Z3
-	VMULPS.BCST kernConst<>+800(SB), Z3, Z3
+	VMULPS.BCST kernConst<>+832(SB), Z3, Z3
 	VMOVUPS     Z3, (CX)(SI*1)
 	VADDPS      Z2, Z0, Z0
 	VSUBPS      Z1, Z0, Z0
-	VMULPS.BCST kernConst<>+800(SB), Z0, Z0
+	VMULPS.BCST kernConst<>+832(SB), Z0, Z0
 	VMOVUPS     Z0, (CX)(SI*2)
 	VMOVUPS     Z2, (CX)(R12*1)
 	LEAQ        (CX)(SI*4), CX
 	VMOVUPS     (R9), Z0
 	VADDPS      (R9)(R8*2), Z0, Z0
 	VSUBPS      (R9)(R8*1), Z0, Z0
-	VMULPS.BCST kernConst<>+800(SB), Z0, Z0
+	VMULPS.BCST kernConst<>+832(SB), Z0, Z0
 	VMOVUPS     (R10), Z1
 	VADDPS      (R10)(R8*2), Z1, Z1
 	VSUBPS      (R10)(R8*1), Z1, Z1
-	VMULPS.BCST kernConst<>+800(SB), Z1, Z1
+	VMULPS.BCST kernConst<>+832(SB), Z1, Z1
 	VMOVUPS     (R11), Z2
 	VADDPS      (R11)(R8*2), Z2, Z2
 	VSUBPS      (R11)(R8*1), Z2, Z2
-	VMULPS.BCST kernConst<>+800(SB), Z2, Z2
+	VMULPS.BCST kernConst<>+832(SB), Z2, Z2
 	VMOVUPS     Z0, (CX)
 	VADDPS      Z2, Z0, Z3
 	VADDPS      Z1, Z3, Z3
-	VMULPS.BCST kernConst<>+800(SB), Z3, Z3
+	VMULPS.BCST kernConst<>+832(SB), Z3, Z3
 	VMOVUPS     Z3, (CX)(SI*1)
 	VADDPS      Z2, Z0, Z0
 	VSUBPS      Z1, Z0, Z0
-	VMULPS.BCST kernConst<>+800(SB), Z0, Z0
+	VMULPS.BCST kernConst<>+832(SB), Z0, Z0
 	VMOVUPS     Z0, (CX)(SI*2)
 	VMOVUPS     Z2, (CX)(R12*1)
 	LEAQ        (CX)(SI*4), CX
@@ -75408,11 +75591,11 @@ whole:
 	VMOVUPS     Z0, (CX)
 	VADDPS      Z2, Z0, Z3
 	VADDPS      Z1, Z3, Z3
-	VMULPS.BCST kernConst<>+800(SB), Z3, Z3
+	VMULPS.BCST kernConst<>+832(SB), Z3, Z3
 	VMOVUPS     Z3, (CX)(SI*1)
 	VADDPS      Z2, Z0, Z0
 	VSUBPS      Z1, Z0, Z0
-	VMULPS.BCST kernConst<>+800(SB), Z0, Z0
+	VMULPS.BCST kernConst<>+832(SB), Z0, Z0
 	VMOVUPS     Z0, (CX)(SI*2)
 	VMOVUPS     Z2, (CX)(R12*1)
 	ADDQ        BX, DX
@@ -75433,57 +75616,57 @@ parts:
 	VMOVUPS     Z0, K1, (CX)
 	VADDPS      Z2, Z0, Z3
 	VADDPS      Z1, Z3, Z3
-	VMULPS.BCST kernConst<>+800(SB), Z3, Z3
+	VMULPS.BCST kernConst<>+832(SB), Z3, Z3
 	VMOVUPS     Z3, K1, (CX)(SI*1)
 	VADDPS      Z2, Z0, Z0
 	VSUBPS      Z1, Z0, Z0
-	VMULPS.BCST kernConst<>+800(SB), Z0, Z0
+	VMULPS.BCST kernConst<>+832(SB), Z0, Z0
 	VMOVUPS     Z0, K1, (CX)(SI*2)
 	VMOVUPS     Z2, K1, (CX)(R12*1)
 	LEAQ        (CX)(SI*4), CX
 	VMOVUPS     (R9), Z0
 	VADDPS      (R9)(R8*2), Z0, Z0
 	VADDPS      (R9)(R8*1), Z0, Z0
-	VMULPS.BCST kernConst<>+800(SB), Z0, Z0
+	VMULPS.BCST kernConst<>+832(SB), Z0, Z0
 	VMOVUPS     (R10), Z1
 	VADDPS      (R10)(R8*2), Z1, Z1
 	VADDPS      (R10)(R8*1), Z1, Z1
-	VMULPS.BCST kernConst<>+800(SB), Z1, Z1
+	VMULPS.BCST kernConst<>+832(SB), Z1, Z1
 	VMOVUPS     (R11), Z2
 	VADDPS      (R11)(R8*2), Z2, Z2
 	VADDPS      (R11)(R8*1), Z2, Z2
-	VMULPS.BCST kernConst<>+800(SB), Z2, Z2
+	VMULPS.BCST kernConst<>+832(SB), Z2, Z2
 	VMOVUPS     Z0, K1, (CX)
 	VADDPS      Z2, Z0, Z3
 	VADDPS      Z1, Z3, Z3
-	VMULPS.BCST kernConst<>+800(SB), Z3, Z3
+	VMULPS.BCST kernConst<>+832(SB), Z3, Z3
 	VMOVUPS     Z3, K1, (CX)(SI*1)
 	VADDPS      Z2, Z0, Z0
 	VSUBPS      Z1, Z0, Z0
-	VMULPS.BCST kernConst<>+800(SB), Z0, Z0
+	VMULPS.BCST kernConst<>+832(SB), Z0, Z0
 	VMOVUPS     Z0, K1, (CX)(SI*2)
 	VMOVUPS     Z2, K1, (CX)(R12*1)
 	LEAQ        (CX)(SI*4), CX
 	VMOVUPS     (R9), Z0
 	VADDPS      (R9)(R8*2), Z0, Z0
 	VSUBPS      (R9)(R8*1), Z0, Z0
-	VMULPS.BCST kernConst<>+800(SB), Z0, Z0
+	VMULPS.BCST kernConst<>+832(SB), Z0, Z0
 	VMOVUPS     (R10), Z1
 	VADDPS      (R10)(R8*2), Z1, Z1
 	VSUBPS      (R10)(R8*1), Z1, Z1
-	VMULPS.BCST kernConst<>+800(SB), Z1, Z1
+	VMULPS.BCST kernConst<>+832(SB), Z1, Z1
 	VMOVUPS     (R11), Z2
 	VADDPS      (R11)(R8*2), Z2, Z2
 	VSUBPS      (R11)(R8*1), Z2, Z2
-	VMULPS.BCST kernConst<>+800(SB), Z2, Z2
+	VMULPS.BCST kernConst<>+832(SB), Z2, Z2
 	VMOVUPS     Z0, K1, (CX)
 	VADDPS      Z2, Z0, Z3
 	VADDPS      Z1, Z3, Z3
-	VMULPS.BCST kernConst<>+800(SB), Z3, Z3
+	VMULPS.BCST kernConst<>+832(SB), Z3, Z3
 	VMOVUPS     Z3, K1, (CX)(SI*1)
 	VADDPS      Z2, Z0, Z0
 	VSUBPS      Z1, Z0, Z0
-	VMULPS.BCST kernConst<>+800(SB), Z0, Z0
+	VMULPS.BCST kernConst<>+832(SB), Z0, Z0
 	VMOVUPS     Z0, K1, (CX)(SI*2)
 	VMOVUPS     Z2, K1, (CX)(R12*1)
 	LEAQ        (CX)(SI*4), CX
@@ -75493,11 +75676,11 @@ parts:
 	VMOVUPS     Z0, K1, (CX)
 	VADDPS      Z2, Z0, Z3
 	VADDPS      Z1, Z3, Z3
-	VMULPS.BCST kernConst<>+800(SB), Z3, Z3
+	VMULPS.BCST kernConst<>+832(SB), Z3, Z3
 	VMOVUPS     Z3, K1, (CX)(SI*1)
 	VADDPS      Z2, Z0, Z0
 	VSUBPS      Z1, Z0, Z0
-	VMULPS.BCST kernConst<>+800(SB), Z0, Z0
+	VMULPS.BCST kernConst<>+832(SB), Z0, Z0
 	VMOVUPS     Z0, K1, (CX)(SI*2)
 	VMOVUPS     Z2, K1, (CX)(R12*1)
 	ADDQ        BX, DX
@@ -75546,40 +75729,40 @@ whole:
 	VMOVUPS     (R10), Z1
 	VMOVUPS     Z0, (CX)
 	VADDPS      Z1, Z0, Z2
-	VMULPS.BCST kernConst<>+800(SB), Z2, Z2
+	VMULPS.BCST kernConst<>+832(SB), Z2, Z2
 	VMOVUPS     Z2, (CX)(SI*1)
 	VSUBPS      Z1, Z0, Z0
-	VMULPS.BCST kernConst<>+800(SB), Z0, Z0
+	VMULPS.BCST kernConst<>+832(SB), Z0, Z0
 	VMOVUPS     Z0, (CX)(SI*2)
 	VMOVUPS     Z1, (CX)(R11*1)
 	LEAQ        (CX)(SI*4), CX
 	VMOVUPS     (R9), Z0
 	VADDPS      (R9)(R8*1), Z0, Z0
-	VMULPS.BCST kernConst<>+800(SB), Z0, Z0
+	VMULPS.BCST kernConst<>+832(SB), Z0, Z0
 	VMOVUPS     (R10), Z1
 	VADDPS      (R10)(R8*1), Z1, Z1
-	VMULPS.BCST kernConst<>+800(SB), Z1, Z1
+	VMULPS.BCST kernConst<>+832(SB), Z1, Z1
 	VMOVUPS     Z0, (CX)
 	VADDPS      Z1, Z0, Z2
-	VMULPS.BCST kernConst<>+800(SB), Z2, Z2
+	VMULPS.BCST kernConst<>+832(SB), Z2, Z2
 	VMOVUPS     Z2, (CX)(SI*1)
 	VSUBPS      Z1, Z0, Z0
-	VMULPS.BCST kernConst<>+800(SB), Z0, Z0
+	VMULPS.BCST kernConst<>+832(SB), Z0, Z0
 	VMOVUPS     Z0, (CX)(SI*2)
 	VMOVUPS     Z1, (CX)(R11*1)
 	LEAQ        (CX)(SI*4), CX
 	VMOVUPS     (R9), Z0
 	VSUBPS      (R9)(R8*1), Z0, Z0
-	VMULPS.BCST kernConst<>+800(SB), Z0, Z0
+	VMULPS.BCST kernConst<>+832(SB), Z0, Z0
 	VMOVUPS     (R10), Z1
 	VSUBPS      (R10)(R8*1), Z1, Z1
-	VMULPS.BCST kernConst<>+800(SB), Z1, Z1
+	VMULPS.BCST kernConst<>+832(SB), Z1, Z1
 	VMOVUPS     Z0, (CX)
 	VADDPS      Z1, Z0, Z2
-	VMULPS.BCST kernConst<>+800(SB), Z2, Z2
+	VMULPS.BCST kernConst<>+832(SB), Z2, Z2
 	VMOVUPS     Z2, (CX)(SI*1)
 	VSUBPS      Z1, Z0, Z0
-	VMULPS.BCST kernConst<>+800(SB), Z0, Z0
+	VMULPS.BCST kernConst<>+832(SB), Z0, Z0
 	VMOVUPS     Z0, (CX)(SI*2)
 	VMOVUPS     Z1, (CX)(R11*1)
 	LEAQ        (CX)(SI*4), CX
@@ -75587,10 +75770,10 @@ whole:
 	VMOVUPS     (R10)(R8*1), Z1
 	VMOVUPS     Z0, (CX)
 	VADDPS      Z1, Z0, Z2
-	VMULPS.BCST kernConst<>+800(SB), Z2, Z2
+	VMULPS.BCST kernConst<>+832(SB), Z2, Z2
 	VMOVUPS     Z2, (CX)(SI*1)
 	VSUBPS      Z1, Z0, Z0
-	VMULPS.BCST kernConst<>+800(SB), Z0, Z0
+	VMULPS.BCST kernConst<>+832(SB), Z0, Z0
 	VMOVUPS     Z0, (CX)(SI*2)
 	VMOVUPS     Z1, (CX)(R11*1)
 	ADDQ        BX, DX
@@ -75608,40 +75791,40 @@ parts:
 	VMOVUPS     (R10), Z1
 	VMOVUPS     Z0, K1, (CX)
 	VADDPS      Z1, Z0, Z2
-	VMULPS.BCST kernConst<>+800(SB), Z2, Z2
+	VMULPS.BCST kernConst<>+832(SB), Z2, Z2
 	VMOVUPS     Z2, K1, (CX)(SI*1)
 	VSUBPS      Z1, Z0, Z0
-	VMULPS.BCST kernConst<>+800(SB), Z0, Z0
+	VMULPS.BCST kernConst<>+832(SB), Z0, Z0
 	VMOVUPS     Z0, K1, (CX)(SI*2)
 	VMOVUPS     Z1, K1, (CX)(R11*1)
 	LEAQ        (CX)(SI*4), CX
 	VMOVUPS     (R9), Z0
 	VADDPS      (R9)(R8*1), Z0, Z0
-	VMULPS.BCST kernConst<>+800(SB), Z0, Z0
+	VMULPS.BCST kernConst<>+832(SB), Z0, Z0
 	VMOVUPS     (R10), Z1
 	VADDPS      (R10)(R8*1), Z1, Z1
-	VMULPS.BCST kernConst<>+800(SB), Z1, Z1
+	VMULPS.BCST kernConst<>+832(SB), Z1, Z1
 	VMOVUPS     Z0, K1, (CX)
 	VADDPS      Z1, Z0, Z2
-	VMULPS.BCST kernConst<>+800(SB), Z2, Z2
+	VMULPS.BCST kernConst<>+832(SB), Z2, Z2
 	VMOVUPS     Z2, K1, (CX)(SI*1)
 	VSUBPS      Z1, Z0, Z0
-	VMULPS.BCST kernConst<>+800(SB), Z0, Z0
+	VMULPS.BCST kernConst<>+832(SB), Z0, Z0
 	VMOVUPS     Z0, K1, (CX)(SI*2)
 	VMOVUPS     Z1, K1, (CX)(R11*1)
 	LEAQ        (CX)(SI*4), CX
 	VMOVUPS     (R9), Z0
 	VSUBPS      (R9)(R8*1), Z0, Z0
-	VMULPS.BCST kernConst<>+800(SB), Z0, Z0
+	VMULPS.BCST kernConst<>+832(SB), Z0, Z0
 	VMOVUPS     (R10), Z1
 	VSUBPS      (R10)(R8*1), Z1, Z1
-	VMULPS.BCST kernConst<>+800(SB), Z1, Z1
+	VMULPS.BCST kernConst<>+832(SB), Z1, Z1
 	VMOVUPS     Z0, K1, (CX)
 	VADDPS      Z1, Z0, Z2
-	VMULPS.BCST kernConst<>+800(SB), Z2, Z2
+	VMULPS.BCST kernConst<>+832(SB), Z2, Z2
 	VMOVUPS     Z2, K1, (CX)(SI*1)
 	VSUBPS      Z1, Z0, Z0
-	VMULPS.BCST kernConst<>+800(SB), Z0, Z0
+	VMULPS.BCST kernConst<>+832(SB), Z0, Z0
 	VMOVUPS     Z0, K1, (CX)(SI*2)
 	VMOVUPS     Z1, K1, (CX)(R11*1)
 	LEAQ        (CX)(SI*4), CX
@@ -75649,10 +75832,10 @@ parts:
 	VMOVUPS     (R10)(R8*1), Z1
 	VMOVUPS     Z0, K1, (CX)
 	VADDPS      Z1, Z0, Z2
-	VMULPS.BCST kernConst<>+800(SB), Z2, Z2
+	VMULPS.BCST kernConst<>+832(SB), Z2, Z2
 	VMOVUPS     Z2, K1, (CX)(SI*1)
 	VSUBPS      Z1, Z0, Z0
-	VMULPS.BCST kernConst<>+800(SB), Z0, Z0
+	VMULPS.BCST kernConst<>+832(SB), Z0, Z0
 	VMOVUPS     Z0, K1, (CX)(SI*2)
 	VMOVUPS     Z1, K1, (CX)(R11*1)
 	ADDQ        BX, DX
@@ -78047,7 +78230,7 @@ TEXT ·softLanesAVX512(SB), NOSPLIT, $0-52
 	MOVQ         s+16(FP), SI
 	SHLQ         $0x02, DX
 	VBROADCASTSS scale+48(FP), Z0
-	VMULPS.BCST  kernConst<>+544(SB), Z0, Z1
+	VMULPS.BCST  kernConst<>+576(SB), Z0, Z1
 	MOVQ         state+32(FP), DI
 	VMOVUPS      (DI), Z2
 	VMOVUPS      Z2, 256(DI)
@@ -78073,15 +78256,15 @@ topStairs:
 
 topMasked:
 	VMOVUPS      (R9), Z0
-	VCMPPS.BCST  $0x04, kernConst<>+352(SB), Z0, K1
+	VCMPPS.BCST  $0x04, kernConst<>+384(SB), Z0, K1
 	VMOVUPS      (R10), Z0
-	VBROADCASTSS kernConst<>+1344(SB), Z6
+	VBROADCASTSS kernConst<>+1376(SB), Z6
 	VBLENDMPS    Z0, Z6, K1, Z4
 	VMAXPS       Z4, Z2, Z2
 	VMOVUPS      64(R9), Z0
-	VCMPPS.BCST  $0x04, kernConst<>+352(SB), Z0, K1
+	VCMPPS.BCST  $0x04, kernConst<>+384(SB), Z0, K1
 	VMOVUPS      64(R10), Z0
-	VBROADCASTSS kernConst<>+1344(SB), Z6
+	VBROADCASTSS kernConst<>+1376(SB), Z6
 	VBLENDMPS    Z0, Z6, K1, Z5
 	VMAXPS       Z5, Z3, Z3
 	ADDQ         DX, R10
@@ -78090,7 +78273,7 @@ topMasked:
 	JNZ          topMasked
 
 topDone:
-	VCMPPS.BCST      $0x04, kernConst<>+1344(SB), Z2, K1
+	VCMPPS.BCST      $0x04, kernConst<>+1376(SB), Z2, K1
 	VMOVAPS.Z        Z2, K1, Z0
 	VMOVUPS          Z2, (DI)
 	VMULPS           Z1, Z0, Z4
@@ -78098,22 +78281,22 @@ topDone:
 	VMOVUPS          256(DI), Z0
 	VMULPS           Z1, Z0, Z0
 	VSUBPS           Z4, Z0, Z0
-	VBROADCASTSS     kernConst<>+3328(SB), Z5
-	VMINPS           Z0, Z5, Z0
 	VBROADCASTSS     kernConst<>+3360(SB), Z5
+	VMINPS           Z0, Z5, Z0
+	VBROADCASTSS     kernConst<>+3392(SB), Z5
 	VMAXPS           Z0, Z5, Z0
 	VRNDSCALEPS      $0x00, Z0, Z5
 	VSUBPS           Z5, Z0, Z0
-	VBROADCASTSS     kernConst<>+3392(SB), Z6
-	VFMADD213PS.BCST kernConst<>+3424(SB), Z0, Z6
+	VBROADCASTSS     kernConst<>+3424(SB), Z6
 	VFMADD213PS.BCST kernConst<>+3456(SB), Z0, Z6
 	VFMADD213PS.BCST kernConst<>+3488(SB), Z0, Z6
 	VFMADD213PS.BCST kernConst<>+3520(SB), Z0, Z6
 	VFMADD213PS.BCST kernConst<>+3552(SB), Z0, Z6
-	VFMADD213PS.BCST kernConst<>+320(SB), Z0, Z6
+	VFMADD213PS.BCST kernConst<>+3584(SB), Z0, Z6
+	VFMADD213PS.BCST kernConst<>+352(SB), Z0, Z6
 	VSCALEFPS        Z5, Z6, Z0
 	VMOVUPS          Z0, 256(DI)
-	VCMPPS.BCST      $0x04, kernConst<>+1344(SB), Z3, K1
+	VCMPPS.BCST      $0x04, kernConst<>+1376(SB), Z3, K1
 	VMOVAPS.Z        Z3, K1, Z0
 	VMOVUPS          Z3, 64(DI)
 	VMULPS           Z1, Z0, Z5
@@ -78121,30 +78304,30 @@ topDone:
 	VMOVUPS          320(DI), Z0
 	VMULPS           Z1, Z0, Z0
 	VSUBPS           Z5, Z0, Z0
-	VBROADCASTSS     kernConst<>+3328(SB), Z6
-	VMINPS           Z0, Z6, Z0
 	VBROADCASTSS     kernConst<>+3360(SB), Z6
+	VMINPS           Z0, Z6, Z0
+	VBROADCASTSS     kernConst<>+3392(SB), Z6
 	VMAXPS           Z0, Z6, Z0
 	VRNDSCALEPS      $0x00, Z0, Z6
 	VSUBPS           Z6, Z0, Z0
-	VBROADCASTSS     kernConst<>+3392(SB), Z7
-	VFMADD213PS.BCST kernConst<>+3424(SB), Z0, Z7
+	VBROADCASTSS     kernConst<>+3424(SB), Z7
 	VFMADD213PS.BCST kernConst<>+3456(SB), Z0, Z7
 	VFMADD213PS.BCST kernConst<>+3488(SB), Z0, Z7
 	VFMADD213PS.BCST kernConst<>+3520(SB), Z0, Z7
 	VFMADD213PS.BCST kernConst<>+3552(SB), Z0, Z7
-	VFMADD213PS.BCST kernConst<>+320(SB), Z0, Z7
+	VFMADD213PS.BCST kernConst<>+3584(SB), Z0, Z7
+	VFMADD213PS.BCST kernConst<>+352(SB), Z0, Z7
 	VSCALEFPS        Z6, Z7, Z0
 	VMOVUPS          Z0, 320(DI)
-	VBROADCASTSS     kernConst<>+3328(SB), Z6
-	VBROADCASTSS     kernConst<>+3360(SB), Z7
-	VBROADCASTSS     kernConst<>+3392(SB), Z8
-	VBROADCASTSS     kernConst<>+3424(SB), Z9
-	VBROADCASTSS     kernConst<>+3456(SB), Z10
-	VBROADCASTSS     kernConst<>+3488(SB), Z11
-	VBROADCASTSS     kernConst<>+3520(SB), Z12
-	VBROADCASTSS     kernConst<>+3552(SB), Z13
-	VBROADCASTSS     kernConst<>+320(SB), Z14
+	VBROADCASTSS     kernConst<>+3360(SB), Z6
+	VBROADCASTSS     kernConst<>+3392(SB), Z7
+	VBROADCASTSS     kernConst<>+3424(SB), Z8
+	VBROADCASTSS     kernConst<>+3456(SB), Z9
+	VBROADCASTSS     kernConst<>+3488(SB), Z10
+	VBROADCASTSS     kernConst<>+3520(SB), Z11
+	VBROADCASTSS     kernConst<>+3552(SB), Z12
+	VBROADCASTSS     kernConst<>+3584(SB), Z13
+	VBROADCASTSS     kernConst<>+352(SB), Z14
 	MOVQ             SI, R8
 	MOVQ             CX, SI
 	TESTQ            SI, SI
@@ -78195,7 +78378,7 @@ expStairs:
 
 expMasked:
 	VMOVUPS     (AX), Z0
-	VCMPPS.BCST $0x04, kernConst<>+352(SB), Z0, K1
+	VCMPPS.BCST $0x04, kernConst<>+384(SB), Z0, K1
 	VMOVUPS     (R8), Z0
 	VFMSUB213PS Z4, Z1, Z0
 	VMINPS      Z0, Z6, Z0
@@ -78214,7 +78397,7 @@ expMasked:
 	VMOVUPS     Z0, (R8)
 	VADDPS      Z0, Z2, Z2
 	VMOVUPS     64(AX), Z0
-	VCMPPS.BCST $0x04, kernConst<>+352(SB), Z0, K1
+	VCMPPS.BCST $0x04, kernConst<>+384(SB), Z0, K1
 	VMOVUPS     64(R8), Z0
 	VFMSUB213PS Z5, Z1, Z0
 	VMINPS      Z0, Z6, Z0
@@ -78258,24 +78441,24 @@ TEXT ·softLanesGradAVX512(SB), NOSPLIT, $0-64
 	MOVQ         ds+24(FP), DI
 	SHLQ         $0x02, DX
 	VBROADCASTSS scale+56(FP), Z0
-	VMULPS.BCST  kernConst<>+544(SB), Z0, Z1
+	VMULPS.BCST  kernConst<>+576(SB), Z0, Z1
 	VBROADCASTSS gain+60(FP), Z2
 	MOVQ         state+40(FP), R8
 	VMOVUPS      (R8), Z0
 	VMOVUPS      128(R8), Z3
-	VMULPS.BCST  kernConst<>+544(SB), Z0, Z4
+	VMULPS.BCST  kernConst<>+576(SB), Z0, Z4
 	VMOVUPS      64(R8), Z0
 	VMOVUPS      192(R8), Z5
-	VMULPS.BCST  kernConst<>+544(SB), Z0, Z6
-	VBROADCASTSS kernConst<>+3328(SB), Z7
-	VBROADCASTSS kernConst<>+3360(SB), Z8
-	VBROADCASTSS kernConst<>+3392(SB), Z9
-	VBROADCASTSS kernConst<>+3424(SB), Z10
-	VBROADCASTSS kernConst<>+3456(SB), Z11
-	VBROADCASTSS kernConst<>+3488(SB), Z12
-	VBROADCASTSS kernConst<>+3520(SB), Z13
-	VBROADCASTSS kernConst<>+3552(SB), Z14
-	VBROADCASTSS kernConst<>+320(SB), Z15
+	VMULPS.BCST  kernConst<>+576(SB), Z0, Z6
+	VBROADCASTSS kernConst<>+3360(SB), Z7
+	VBROADCASTSS kernConst<>+3392(SB), Z8
+	VBROADCASTSS kernConst<>+3424(SB), Z9
+	VBROADCASTSS kernConst<>+3456(SB), Z10
+	VBROADCASTSS kernConst<>+3488(SB), Z11
+	VBROADCASTSS kernConst<>+3520(SB), Z12
+	VBROADCASTSS kernConst<>+3552(SB), Z13
+	VBROADCASTSS kernConst<>+3584(SB), Z14
+	VBROADCASTSS kernConst<>+352(SB), Z15
 	MOVQ         DI, R8
 	MOVQ         CX, DI
 	TESTQ        DI, DI
@@ -78333,7 +78516,7 @@ rowsStairs:
 
 rowsMasked:
 	VMOVUPS     (AX), Z0
-	VCMPPS.BCST $0x04, kernConst<>+352(SB), Z0, K1
+	VCMPPS.BCST $0x04, kernConst<>+384(SB), Z0, K1
 	VMOVUPS     (SI), Z0
 	VFMADD213PS Z4, Z1, Z0
 	VMINPS      Z0, Z7, Z0
@@ -78356,7 +78539,7 @@ rowsMasked:
 	VMOVUPS     Z16, (SI)
 	VMOVUPS     Z0, (R8)
 	VMOVUPS     64(AX), Z0
-	VCMPPS.BCST $0x04, kernConst<>+352(SB), Z0, K1
+	VCMPPS.BCST $0x04, kernConst<>+384(SB), Z0, K1
 	VMOVUPS     64(SI), Z0
 	VFMADD213PS Z6, Z1, Z0
 	VMINPS      Z0, Z7, Z0
@@ -92363,12 +92546,12 @@ TEXT ·putBF16AVX2(SB), NOSPLIT, $0-40
 
 partloop:
 	VMOVUPS      (SI), Y2
-	VPADDD       kernConst<>+160(SB), Y2, Y3
+	VPADDD       kernConst<>+192(SB), Y2, Y3
 	VPSRLD       $0x10, Y2, Y4
-	VANDPS       kernConst<>+224(SB), Y4, Y4
+	VANDPS       kernConst<>+256(SB), Y4, Y4
 	VPADDD       Y4, Y3, Y3
 	VCMPPS       $0x03, Y2, Y2, Y4
-	VORPS        kernConst<>+256(SB), Y2, Y2
+	VORPS        kernConst<>+288(SB), Y2, Y2
 	VBLENDVPS    Y4, Y2, Y3, Y2
 	VPSRLD       $0x10, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X3
@@ -92386,12 +92569,12 @@ partloop:
 one:
 oneloop:
 	VMOVUPS      (SI), Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -92434,24 +92617,24 @@ more:
 
 moreloop:
 	VMOVUPS      (SI), Y2
-	VPADDD       kernConst<>+160(SB), Y2, Y3
+	VPADDD       kernConst<>+192(SB), Y2, Y3
 	VPSRLD       $0x10, Y2, Y4
-	VANDPS       kernConst<>+224(SB), Y4, Y4
+	VANDPS       kernConst<>+256(SB), Y4, Y4
 	VPADDD       Y4, Y3, Y3
 	VCMPPS       $0x03, Y2, Y2, Y4
-	VORPS        kernConst<>+256(SB), Y2, Y2
+	VORPS        kernConst<>+288(SB), Y2, Y2
 	VBLENDVPS    Y4, Y2, Y3, Y2
 	VPSRLD       $0x10, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X3
 	VPACKUSDW    X3, X2, X2
 	VMOVDQU      X2, (DX)
 	VMOVUPS      32(SI), Y2
-	VPADDD       kernConst<>+160(SB), Y2, Y3
+	VPADDD       kernConst<>+192(SB), Y2, Y3
 	VPSRLD       $0x10, Y2, Y4
-	VANDPS       kernConst<>+224(SB), Y4, Y4
+	VANDPS       kernConst<>+256(SB), Y4, Y4
 	VPADDD       Y4, Y3, Y3
 	VCMPPS       $0x03, Y2, Y2, Y4
-	VORPS        kernConst<>+256(SB), Y2, Y2
+	VORPS        kernConst<>+288(SB), Y2, Y2
 	VBLENDVPS    Y4, Y2, Y3, Y2
 	VPSRLD       $0x10, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X3
@@ -92469,24 +92652,24 @@ moreloop:
 two:
 twoloop:
 	VMOVUPS      (SI), Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
 	VPACKUSDW    X1, X0, X0
 	VMOVDQU      X0, (DX)
 	VMOVUPS      32(SI), Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -92755,48 +92938,48 @@ TEXT ·narrowBF16AVX2(SB), NOSPLIT, $0-24
 
 many:
 	VMOVUPS      (DX), Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
 	VPACKUSDW    X1, X0, X0
 	VMOVDQU      X0, (CX)
 	VMOVUPS      32(DX), Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
 	VPACKUSDW    X1, X0, X0
 	VMOVDQU      X0, 16(CX)
 	VMOVUPS      64(DX), Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
 	VPACKUSDW    X1, X0, X0
 	VMOVDQU      X0, 32(CX)
 	VMOVUPS      96(DX), Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -92813,12 +92996,12 @@ few:
 
 single:
 	VMOVUPS      (DX), Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -92856,12 +93039,12 @@ last:
 	LEAQ         256(AX)(BX*1), AX
 	VMOVQ        AX, X2
 	VMASKMOVPS   (DX), Y0, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y3
+	VPADDD       kernConst<>+192(SB), Y0, Y3
 	VPSRLD       $0x10, Y0, Y4
-	VANDPS       kernConst<>+224(SB), Y4, Y4
+	VANDPS       kernConst<>+256(SB), Y4, Y4
 	VPADDD       Y4, Y3, Y3
 	VCMPPS       $0x03, Y0, Y0, Y4
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y4, Y0, Y3, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X3
@@ -93157,16 +93340,16 @@ TEXT ·negAVX2(SB), NOSPLIT, $64-24
 
 many:
 	VMOVUPS (DX), Y0
-	VXORPS  kernConst<>+288(SB), Y0, Y0
+	VXORPS  kernConst<>+320(SB), Y0, Y0
 	VMOVUPS Y0, (CX)
 	VMOVUPS 32(DX), Y0
-	VXORPS  kernConst<>+288(SB), Y0, Y0
+	VXORPS  kernConst<>+320(SB), Y0, Y0
 	VMOVUPS Y0, 32(CX)
 	VMOVUPS 64(DX), Y0
-	VXORPS  kernConst<>+288(SB), Y0, Y0
+	VXORPS  kernConst<>+320(SB), Y0, Y0
 	VMOVUPS Y0, 64(CX)
 	VMOVUPS 96(DX), Y0
-	VXORPS  kernConst<>+288(SB), Y0, Y0
+	VXORPS  kernConst<>+320(SB), Y0, Y0
 	VMOVUPS Y0, 96(CX)
 	ADDQ    $0x00000080, CX
 	ADDQ    $0x00000080, DX
@@ -93179,7 +93362,7 @@ few:
 
 single:
 	VMOVUPS (DX), Y0
-	VXORPS  kernConst<>+288(SB), Y0, Y0
+	VXORPS  kernConst<>+320(SB), Y0, Y0
 	VMOVUPS Y0, (CX)
 	ADDQ    $+32, CX
 	ADDQ    $+32, DX
@@ -93227,19 +93410,19 @@ TEXT ·absAVX2(SB), NOSPLIT, $64-24
 
 many:
 	VMOVUPS      (DX), Y0
-	VBROADCASTSS kernConst<>+288(SB), Y1
+	VBROADCASTSS kernConst<>+320(SB), Y1
 	VANDNPS      Y0, Y1, Y0
 	VMOVUPS      Y0, (CX)
 	VMOVUPS      32(DX), Y0
-	VBROADCASTSS kernConst<>+288(SB), Y1
+	VBROADCASTSS kernConst<>+320(SB), Y1
 	VANDNPS      Y0, Y1, Y0
 	VMOVUPS      Y0, 32(CX)
 	VMOVUPS      64(DX), Y0
-	VBROADCASTSS kernConst<>+288(SB), Y1
+	VBROADCASTSS kernConst<>+320(SB), Y1
 	VANDNPS      Y0, Y1, Y0
 	VMOVUPS      Y0, 64(CX)
 	VMOVUPS      96(DX), Y0
-	VBROADCASTSS kernConst<>+288(SB), Y1
+	VBROADCASTSS kernConst<>+320(SB), Y1
 	VANDNPS      Y0, Y1, Y0
 	VMOVUPS      Y0, 96(CX)
 	ADDQ         $0x00000080, CX
@@ -93253,7 +93436,7 @@ few:
 
 single:
 	VMOVUPS      (DX), Y0
-	VBROADCASTSS kernConst<>+288(SB), Y1
+	VBROADCASTSS kernConst<>+320(SB), Y1
 	VANDNPS      Y0, Y1, Y0
 	VMOVUPS      Y0, (CX)
 	ADDQ         $+32, CX
@@ -93367,12 +93550,12 @@ TEXT ·rsqrtAVX2(SB), NOSPLIT, $64-24
 many:
 	VMOVUPS      (DX), Y0
 	VSQRTPS      Y0, Y0
-	VBROADCASTSS kernConst<>+320(SB), Y1
+	VBROADCASTSS kernConst<>+352(SB), Y1
 	VDIVPS       Y0, Y1, Y0
 	VMOVUPS      Y0, (CX)
 	VMOVUPS      32(DX), Y0
 	VSQRTPS      Y0, Y0
-	VBROADCASTSS kernConst<>+320(SB), Y1
+	VBROADCASTSS kernConst<>+352(SB), Y1
 	VDIVPS       Y0, Y1, Y0
 	VMOVUPS      Y0, 32(CX)
 	ADDQ         $+64, CX
@@ -93387,7 +93570,7 @@ few:
 single:
 	VMOVUPS      (DX), Y0
 	VSQRTPS      Y0, Y0
-	VBROADCASTSS kernConst<>+320(SB), Y1
+	VBROADCASTSS kernConst<>+352(SB), Y1
 	VDIVPS       Y0, Y1, Y0
 	VMOVUPS      Y0, (CX)
 	ADDQ         $+32, CX
@@ -93436,11 +93619,11 @@ TEXT ·recipAVX2(SB), NOSPLIT, $64-24
 
 many:
 	VMOVUPS      (DX), Y0
-	VBROADCASTSS kernConst<>+320(SB), Y1
+	VBROADCASTSS kernConst<>+352(SB), Y1
 	VDIVPS       Y0, Y1, Y0
 	VMOVUPS      Y0, (CX)
 	VMOVUPS      32(DX), Y0
-	VBROADCASTSS kernConst<>+320(SB), Y1
+	VBROADCASTSS kernConst<>+352(SB), Y1
 	VDIVPS       Y0, Y1, Y0
 	VMOVUPS      Y0, 32(CX)
 	ADDQ         $+64, CX
@@ -93454,7 +93637,7 @@ few:
 
 single:
 	VMOVUPS      (DX), Y0
-	VBROADCASTSS kernConst<>+320(SB), Y1
+	VBROADCASTSS kernConst<>+352(SB), Y1
 	VDIVPS       Y0, Y1, Y0
 	VMOVUPS      Y0, (CX)
 	ADDQ         $+32, CX
@@ -93783,15 +93966,15 @@ TEXT ·signAVX2(SB), NOSPLIT, $64-24
 
 many:
 	VMOVUPS   (DX), Y0
-	VANDPS    kernConst<>+288(SB), Y0, Y1
-	VORPS     kernConst<>+320(SB), Y1, Y1
-	VCMPPS    $0x0c, kernConst<>+352(SB), Y0, Y2
+	VANDPS    kernConst<>+320(SB), Y0, Y1
+	VORPS     kernConst<>+352(SB), Y1, Y1
+	VCMPPS    $0x0c, kernConst<>+384(SB), Y0, Y2
 	VBLENDVPS Y2, Y1, Y0, Y0
 	VMOVUPS   Y0, (CX)
 	VMOVUPS   32(DX), Y0
-	VANDPS    kernConst<>+288(SB), Y0, Y1
-	VORPS     kernConst<>+320(SB), Y1, Y1
-	VCMPPS    $0x0c, kernConst<>+352(SB), Y0, Y2
+	VANDPS    kernConst<>+320(SB), Y0, Y1
+	VORPS     kernConst<>+352(SB), Y1, Y1
+	VCMPPS    $0x0c, kernConst<>+384(SB), Y0, Y2
 	VBLENDVPS Y2, Y1, Y0, Y0
 	VMOVUPS   Y0, 32(CX)
 	ADDQ      $+64, CX
@@ -93805,9 +93988,9 @@ few:
 
 single:
 	VMOVUPS   (DX), Y0
-	VANDPS    kernConst<>+288(SB), Y0, Y1
-	VORPS     kernConst<>+320(SB), Y1, Y1
-	VCMPPS    $0x0c, kernConst<>+352(SB), Y0, Y2
+	VANDPS    kernConst<>+320(SB), Y0, Y1
+	VORPS     kernConst<>+352(SB), Y1, Y1
+	VCMPPS    $0x0c, kernConst<>+384(SB), Y0, Y2
 	VBLENDVPS Y2, Y1, Y0, Y0
 	VMOVUPS   Y0, (CX)
 	ADDQ      $+32, CX
@@ -93856,24 +94039,24 @@ TEXT ·reluAVX2(SB), NOSPLIT, $64-24
 
 many:
 	VMOVUPS      (DX), Y0
-	VBROADCASTSS kernConst<>+352(SB), Y1
+	VBROADCASTSS kernConst<>+384(SB), Y1
 	VMAXPS       Y0, Y1, Y0
-	VADDPS       kernConst<>+352(SB), Y0, Y0
+	VADDPS       kernConst<>+384(SB), Y0, Y0
 	VMOVUPS      Y0, (CX)
 	VMOVUPS      32(DX), Y0
-	VBROADCASTSS kernConst<>+352(SB), Y1
+	VBROADCASTSS kernConst<>+384(SB), Y1
 	VMAXPS       Y0, Y1, Y0
-	VADDPS       kernConst<>+352(SB), Y0, Y0
+	VADDPS       kernConst<>+384(SB), Y0, Y0
 	VMOVUPS      Y0, 32(CX)
 	VMOVUPS      64(DX), Y0
-	VBROADCASTSS kernConst<>+352(SB), Y1
+	VBROADCASTSS kernConst<>+384(SB), Y1
 	VMAXPS       Y0, Y1, Y0
-	VADDPS       kernConst<>+352(SB), Y0, Y0
+	VADDPS       kernConst<>+384(SB), Y0, Y0
 	VMOVUPS      Y0, 64(CX)
 	VMOVUPS      96(DX), Y0
-	VBROADCASTSS kernConst<>+352(SB), Y1
+	VBROADCASTSS kernConst<>+384(SB), Y1
 	VMAXPS       Y0, Y1, Y0
-	VADDPS       kernConst<>+352(SB), Y0, Y0
+	VADDPS       kernConst<>+384(SB), Y0, Y0
 	VMOVUPS      Y0, 96(CX)
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x00000080, DX
@@ -93886,9 +94069,9 @@ few:
 
 single:
 	VMOVUPS      (DX), Y0
-	VBROADCASTSS kernConst<>+352(SB), Y1
+	VBROADCASTSS kernConst<>+384(SB), Y1
 	VMAXPS       Y0, Y1, Y0
-	VADDPS       kernConst<>+352(SB), Y0, Y0
+	VADDPS       kernConst<>+384(SB), Y0, Y0
 	VMOVUPS      Y0, (CX)
 	ADDQ         $+32, CX
 	ADDQ         $+32, DX
@@ -93936,12 +94119,12 @@ TEXT ·notAVX2(SB), NOSPLIT, $64-24
 
 many:
 	VMOVUPS (DX), Y0
-	VCMPPS  $0x00, kernConst<>+352(SB), Y0, Y0
-	VANDPS  kernConst<>+320(SB), Y0, Y0
+	VCMPPS  $0x00, kernConst<>+384(SB), Y0, Y0
+	VANDPS  kernConst<>+352(SB), Y0, Y0
 	VMOVUPS Y0, (CX)
 	VMOVUPS 32(DX), Y0
-	VCMPPS  $0x00, kernConst<>+352(SB), Y0, Y0
-	VANDPS  kernConst<>+320(SB), Y0, Y0
+	VCMPPS  $0x00, kernConst<>+384(SB), Y0, Y0
+	VANDPS  kernConst<>+352(SB), Y0, Y0
 	VMOVUPS Y0, 32(CX)
 	ADDQ    $+64, CX
 	ADDQ    $+64, DX
@@ -93954,8 +94137,8 @@ few:
 
 single:
 	VMOVUPS (DX), Y0
-	VCMPPS  $0x00, kernConst<>+352(SB), Y0, Y0
-	VANDPS  kernConst<>+320(SB), Y0, Y0
+	VCMPPS  $0x00, kernConst<>+384(SB), Y0, Y0
+	VANDPS  kernConst<>+352(SB), Y0, Y0
 	VMOVUPS Y0, (CX)
 	ADDQ    $+32, CX
 	ADDQ    $+32, DX
@@ -94004,11 +94187,11 @@ TEXT ·isnanAVX2(SB), NOSPLIT, $64-24
 many:
 	VMOVUPS (DX), Y0
 	VCMPPS  $0x03, Y0, Y0, Y0
-	VANDPS  kernConst<>+320(SB), Y0, Y0
+	VANDPS  kernConst<>+352(SB), Y0, Y0
 	VMOVUPS Y0, (CX)
 	VMOVUPS 32(DX), Y0
 	VCMPPS  $0x03, Y0, Y0, Y0
-	VANDPS  kernConst<>+320(SB), Y0, Y0
+	VANDPS  kernConst<>+352(SB), Y0, Y0
 	VMOVUPS Y0, 32(CX)
 	ADDQ    $+64, CX
 	ADDQ    $+64, DX
@@ -94022,7 +94205,7 @@ few:
 single:
 	VMOVUPS (DX), Y0
 	VCMPPS  $0x03, Y0, Y0, Y0
-	VANDPS  kernConst<>+320(SB), Y0, Y0
+	VANDPS  kernConst<>+352(SB), Y0, Y0
 	VMOVUPS Y0, (CX)
 	ADDQ    $+32, CX
 	ADDQ    $+32, DX
@@ -94070,16 +94253,16 @@ TEXT ·isinfAVX2(SB), NOSPLIT, $64-24
 
 many:
 	VMOVUPS      (DX), Y0
-	VBROADCASTSS kernConst<>+288(SB), Y1
+	VBROADCASTSS kernConst<>+320(SB), Y1
 	VANDNPS      Y0, Y1, Y0
-	VCMPPS       $0x00, kernConst<>+384(SB), Y0, Y0
-	VANDPS       kernConst<>+320(SB), Y0, Y0
+	VCMPPS       $0x00, kernConst<>+416(SB), Y0, Y0
+	VANDPS       kernConst<>+352(SB), Y0, Y0
 	VMOVUPS      Y0, (CX)
 	VMOVUPS      32(DX), Y0
-	VBROADCASTSS kernConst<>+288(SB), Y1
+	VBROADCASTSS kernConst<>+320(SB), Y1
 	VANDNPS      Y0, Y1, Y0
-	VCMPPS       $0x00, kernConst<>+384(SB), Y0, Y0
-	VANDPS       kernConst<>+320(SB), Y0, Y0
+	VCMPPS       $0x00, kernConst<>+416(SB), Y0, Y0
+	VANDPS       kernConst<>+352(SB), Y0, Y0
 	VMOVUPS      Y0, 32(CX)
 	ADDQ         $+64, CX
 	ADDQ         $+64, DX
@@ -94092,10 +94275,10 @@ few:
 
 single:
 	VMOVUPS      (DX), Y0
-	VBROADCASTSS kernConst<>+288(SB), Y1
+	VBROADCASTSS kernConst<>+320(SB), Y1
 	VANDNPS      Y0, Y1, Y0
-	VCMPPS       $0x00, kernConst<>+384(SB), Y0, Y0
-	VANDPS       kernConst<>+320(SB), Y0, Y0
+	VCMPPS       $0x00, kernConst<>+416(SB), Y0, Y0
+	VANDPS       kernConst<>+352(SB), Y0, Y0
 	VMOVUPS      Y0, (CX)
 	ADDQ         $+32, CX
 	ADDQ         $+32, DX
@@ -94218,23 +94401,23 @@ TEXT ·roundbf16AVX2(SB), NOSPLIT, $64-24
 
 many:
 	VMOVUPS   (DX), Y0
-	VPADDD    kernConst<>+160(SB), Y0, Y1
+	VPADDD    kernConst<>+192(SB), Y0, Y1
 	VPSRLD    $0x10, Y0, Y2
-	VANDPS    kernConst<>+224(SB), Y2, Y2
+	VANDPS    kernConst<>+256(SB), Y2, Y2
 	VPADDD    Y2, Y1, Y1
 	VCMPPS    $0x03, Y0, Y0, Y2
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y2, Y0, Y1, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPSLLD    $0x10, Y0, Y0
 	VMOVUPS   Y0, (CX)
 	VMOVUPS   32(DX), Y0
-	VPADDD    kernConst<>+160(SB), Y0, Y1
+	VPADDD    kernConst<>+192(SB), Y0, Y1
 	VPSRLD    $0x10, Y0, Y2
-	VANDPS    kernConst<>+224(SB), Y2, Y2
+	VANDPS    kernConst<>+256(SB), Y2, Y2
 	VPADDD    Y2, Y1, Y1
 	VCMPPS    $0x03, Y0, Y0, Y2
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y2, Y0, Y1, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPSLLD    $0x10, Y0, Y0
@@ -94250,12 +94433,12 @@ few:
 
 single:
 	VMOVUPS   (DX), Y0
-	VPADDD    kernConst<>+160(SB), Y0, Y1
+	VPADDD    kernConst<>+192(SB), Y0, Y1
 	VPSRLD    $0x10, Y0, Y2
-	VANDPS    kernConst<>+224(SB), Y2, Y2
+	VANDPS    kernConst<>+256(SB), Y2, Y2
 	VPADDD    Y2, Y1, Y1
 	VCMPPS    $0x03, Y0, Y0, Y2
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y2, Y0, Y1, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPSLLD    $0x10, Y0, Y0
@@ -94306,25 +94489,25 @@ TEXT ·roundtf32AVX2(SB), NOSPLIT, $64-24
 
 many:
 	VMOVUPS      (DX), Y0
-	VPADDD       kernConst<>+416(SB), Y0, Y1
+	VPADDD       kernConst<>+448(SB), Y0, Y1
 	VPSRLD       $0x0d, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
-	VANDPS       kernConst<>+448(SB), Y1, Y1
-	VBROADCASTSS kernConst<>+288(SB), Y2
+	VANDPS       kernConst<>+480(SB), Y1, Y1
+	VBROADCASTSS kernConst<>+320(SB), Y2
 	VANDNPS      Y0, Y2, Y2
-	VCMPPS       $0x15, kernConst<>+384(SB), Y2, Y2
+	VCMPPS       $0x15, kernConst<>+416(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVUPS      Y0, (CX)
 	VMOVUPS      32(DX), Y0
-	VPADDD       kernConst<>+416(SB), Y0, Y1
+	VPADDD       kernConst<>+448(SB), Y0, Y1
 	VPSRLD       $0x0d, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
-	VANDPS       kernConst<>+448(SB), Y1, Y1
-	VBROADCASTSS kernConst<>+288(SB), Y2
+	VANDPS       kernConst<>+480(SB), Y1, Y1
+	VBROADCASTSS kernConst<>+320(SB), Y2
 	VANDNPS      Y0, Y2, Y2
-	VCMPPS       $0x15, kernConst<>+384(SB), Y2, Y2
+	VCMPPS       $0x15, kernConst<>+416(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVUPS      Y0, 32(CX)
 	ADDQ         $+64, CX
@@ -94338,14 +94521,14 @@ few:
 
 single:
 	VMOVUPS      (DX), Y0
-	VPADDD       kernConst<>+416(SB), Y0, Y1
+	VPADDD       kernConst<>+448(SB), Y0, Y1
 	VPSRLD       $0x0d, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
-	VANDPS       kernConst<>+448(SB), Y1, Y1
-	VBROADCASTSS kernConst<>+288(SB), Y2
+	VANDPS       kernConst<>+480(SB), Y1, Y1
+	VBROADCASTSS kernConst<>+320(SB), Y2
 	VANDNPS      Y0, Y2, Y2
-	VCMPPS       $0x15, kernConst<>+384(SB), Y2, Y2
+	VCMPPS       $0x15, kernConst<>+416(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVUPS      Y0, (CX)
 	ADDQ         $+32, CX
@@ -94394,31 +94577,31 @@ TEXT ·expAVX2(SB), NOSPLIT, $64-24
 
 single:
 	VMOVUPS      (DX), Y0
-	VBROADCASTSS kernConst<>+480(SB), Y1
-	VMINPS       Y0, Y1, Y0
 	VBROADCASTSS kernConst<>+512(SB), Y1
+	VMINPS       Y0, Y1, Y0
+	VBROADCASTSS kernConst<>+544(SB), Y1
 	VMAXPS       Y0, Y1, Y0
-	VMULPS       kernConst<>+544(SB), Y0, Y1
+	VMULPS       kernConst<>+576(SB), Y0, Y1
 	VROUNDPS     $0x00, Y1, Y1
 	VMOVAPS      Y0, Y0
-	VFNMADD231PS kernConst<>+576(SB), Y1, Y0
 	VFNMADD231PS kernConst<>+608(SB), Y1, Y0
-	VBROADCASTSS kernConst<>+640(SB), Y2
-	VFMADD213PS  kernConst<>+672(SB), Y0, Y2
+	VFNMADD231PS kernConst<>+640(SB), Y1, Y0
+	VBROADCASTSS kernConst<>+672(SB), Y2
 	VFMADD213PS  kernConst<>+704(SB), Y0, Y2
 	VFMADD213PS  kernConst<>+736(SB), Y0, Y2
 	VFMADD213PS  kernConst<>+768(SB), Y0, Y2
 	VFMADD213PS  kernConst<>+800(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+832(SB), Y0, Y2
 	VMULPS       Y0, Y0, Y3
 	VFMADD213PS  Y0, Y3, Y2
-	VADDPS       kernConst<>+320(SB), Y2, Y0
+	VADDPS       kernConst<>+352(SB), Y2, Y0
 	VCVTPS2DQ    Y1, Y1
 	VPSRAD       $0x01, Y1, Y2
 	VPSUBD       Y2, Y1, Y1
-	VPADDD       kernConst<>+3584(SB), Y2, Y2
+	VPADDD       kernConst<>+3616(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y0, Y0
-	VPADDD       kernConst<>+3584(SB), Y1, Y1
+	VPADDD       kernConst<>+3616(SB), Y1, Y1
 	VPSLLD       $0x17, Y1, Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      Y0, (CX)
@@ -94468,38 +94651,38 @@ TEXT ·expm1AVX2(SB), NOSPLIT, $64-24
 
 single:
 	VMOVUPS      (DX), Y0
-	VBROADCASTSS kernConst<>+480(SB), Y1
+	VBROADCASTSS kernConst<>+512(SB), Y1
 	VMINPS       Y0, Y1, Y1
-	VBROADCASTSS kernConst<>+832(SB), Y2
+	VBROADCASTSS kernConst<>+864(SB), Y2
 	VMAXPS       Y1, Y2, Y1
-	VMULPS       kernConst<>+544(SB), Y1, Y2
+	VMULPS       kernConst<>+576(SB), Y1, Y2
 	VROUNDPS     $0x00, Y2, Y2
 	VMOVAPS      Y1, Y1
-	VFNMADD231PS kernConst<>+576(SB), Y2, Y1
 	VFNMADD231PS kernConst<>+608(SB), Y2, Y1
-	VBROADCASTSS kernConst<>+640(SB), Y3
-	VFMADD213PS  kernConst<>+672(SB), Y1, Y3
+	VFNMADD231PS kernConst<>+640(SB), Y2, Y1
+	VBROADCASTSS kernConst<>+672(SB), Y3
 	VFMADD213PS  kernConst<>+704(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+736(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+768(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+800(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+832(SB), Y1, Y3
 	VMULPS       Y1, Y1, Y4
 	VFMADD213PS  Y1, Y4, Y3
-	VBROADCASTSS kernConst<>+800(SB), Y1
+	VBROADCASTSS kernConst<>+832(SB), Y1
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y4
 	VPSUBD       Y4, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y1, Y1
-	VPADDD       kernConst<>+3584(SB), Y2, Y2
+	VPADDD       kernConst<>+3616(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
-	VSUBPS       kernConst<>+800(SB), Y1, Y2
+	VSUBPS       kernConst<>+832(SB), Y1, Y2
 	VFMADD231PS  Y3, Y1, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y1
+	VBROADCASTSS kernConst<>+320(SB), Y1
 	VANDNPS      Y0, Y1, Y1
-	VCMPPS       $0x11, kernConst<>+864(SB), Y1, Y1
+	VCMPPS       $0x11, kernConst<>+896(SB), Y1, Y1
 	VADDPS       Y2, Y2, Y2
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      Y0, (CX)
@@ -94549,19 +94732,18 @@ TEXT ·logAVX2(SB), NOSPLIT, $64-24
 
 single:
 	VMOVUPS      (DX), Y0
-	VCMPPS       $0x11, kernConst<>+896(SB), Y0, Y1
-	VMULPS       kernConst<>+928(SB), Y0, Y2
+	VCMPPS       $0x11, kernConst<>+928(SB), Y0, Y1
+	VMULPS       kernConst<>+960(SB), Y0, Y2
 	VBLENDVPS    Y1, Y2, Y0, Y2
-	VANDPS       kernConst<>+960(SB), Y1, Y1
-	VPSUBD       kernConst<>+992(SB), Y2, Y3
+	VANDPS       kernConst<>+992(SB), Y1, Y1
+	VPSUBD       kernConst<>+1024(SB), Y2, Y3
 	VPSRAD       $0x17, Y3, Y3
 	VCVTDQ2PS    Y3, Y4
 	VADDPS       Y1, Y4, Y1
 	VPSLLD       $0x17, Y3, Y3
 	VPSUBD       Y3, Y2, Y2
-	VSUBPS       kernConst<>+320(SB), Y2, Y2
-	VBROADCASTSS kernConst<>+1024(SB), Y3
-	VFMADD213PS  kernConst<>+1056(SB), Y2, Y3
+	VSUBPS       kernConst<>+352(SB), Y2, Y2
+	VBROADCASTSS kernConst<>+1056(SB), Y3
 	VFMADD213PS  kernConst<>+1088(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1120(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1152(SB), Y2, Y3
@@ -94569,19 +94751,20 @@ single:
 	VFMADD213PS  kernConst<>+1216(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1248(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1280(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1312(SB), Y2, Y3
 	VMULPS       Y2, Y2, Y4
 	VMULPS       Y2, Y3, Y3
 	VMULPS       Y4, Y3, Y3
-	VFMADD231PS  kernConst<>+608(SB), Y1, Y3
-	VFNMADD231PS kernConst<>+800(SB), Y4, Y3
+	VFMADD231PS  kernConst<>+640(SB), Y1, Y3
+	VFNMADD231PS kernConst<>+832(SB), Y4, Y3
 	VADDPS       Y2, Y3, Y2
-	VFMADD231PS  kernConst<>+576(SB), Y1, Y2
-	VCMPPS       $0x00, kernConst<>+384(SB), Y0, Y1
+	VFMADD231PS  kernConst<>+608(SB), Y1, Y2
+	VCMPPS       $0x00, kernConst<>+416(SB), Y0, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y1
-	VCMPPS       $0x19, kernConst<>+352(SB), Y0, Y2
-	VBLENDVPS    Y2, kernConst<>+1312(SB), Y1, Y1
-	VCMPPS       $0x00, kernConst<>+352(SB), Y0, Y0
-	VBLENDVPS    Y0, kernConst<>+1344(SB), Y1, Y0
+	VCMPPS       $0x19, kernConst<>+384(SB), Y0, Y2
+	VBLENDVPS    Y2, kernConst<>+1344(SB), Y1, Y1
+	VCMPPS       $0x00, kernConst<>+384(SB), Y0, Y0
+	VBLENDVPS    Y0, kernConst<>+1376(SB), Y1, Y0
 	VMOVUPS      Y0, (CX)
 	ADDQ         $+32, CX
 	ADDQ         $+32, DX
@@ -94629,27 +94812,26 @@ TEXT ·log1pAVX2(SB), NOSPLIT, $64-24
 
 single:
 	VMOVUPS      (DX), Y0
-	VADDPS       kernConst<>+320(SB), Y0, Y1
-	VSUBPS       kernConst<>+320(SB), Y1, Y2
+	VADDPS       kernConst<>+352(SB), Y0, Y1
+	VSUBPS       kernConst<>+352(SB), Y1, Y2
 	VSUBPS       Y2, Y0, Y2
 	VDIVPS       Y1, Y2, Y2
-	VCMPPS       $0x11, kernConst<>+1376(SB), Y1, Y3
+	VCMPPS       $0x11, kernConst<>+1408(SB), Y1, Y3
 	VANDPS       Y2, Y3, Y2
-	VCMPPS       $0x1e, kernConst<>+352(SB), Y1, Y3
+	VCMPPS       $0x1e, kernConst<>+384(SB), Y1, Y3
 	VANDPS       Y2, Y3, Y2
-	VCMPPS       $0x11, kernConst<>+896(SB), Y1, Y3
-	VMULPS       kernConst<>+928(SB), Y1, Y4
+	VCMPPS       $0x11, kernConst<>+928(SB), Y1, Y3
+	VMULPS       kernConst<>+960(SB), Y1, Y4
 	VBLENDVPS    Y3, Y4, Y1, Y4
-	VANDPS       kernConst<>+960(SB), Y3, Y3
-	VPSUBD       kernConst<>+992(SB), Y4, Y5
+	VANDPS       kernConst<>+992(SB), Y3, Y3
+	VPSUBD       kernConst<>+1024(SB), Y4, Y5
 	VPSRAD       $0x17, Y5, Y5
 	VCVTDQ2PS    Y5, Y6
 	VADDPS       Y3, Y6, Y3
 	VPSLLD       $0x17, Y5, Y5
 	VPSUBD       Y5, Y4, Y4
-	VSUBPS       kernConst<>+320(SB), Y4, Y4
-	VBROADCASTSS kernConst<>+1024(SB), Y5
-	VFMADD213PS  kernConst<>+1056(SB), Y4, Y5
+	VSUBPS       kernConst<>+352(SB), Y4, Y4
+	VBROADCASTSS kernConst<>+1056(SB), Y5
 	VFMADD213PS  kernConst<>+1088(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1120(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1152(SB), Y4, Y5
@@ -94657,23 +94839,24 @@ single:
 	VFMADD213PS  kernConst<>+1216(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1248(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1280(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1312(SB), Y4, Y5
 	VMULPS       Y4, Y4, Y6
 	VMULPS       Y4, Y5, Y5
 	VMULPS       Y6, Y5, Y5
-	VFMADD231PS  kernConst<>+608(SB), Y3, Y5
-	VFNMADD231PS kernConst<>+800(SB), Y6, Y5
+	VFMADD231PS  kernConst<>+640(SB), Y3, Y5
+	VFNMADD231PS kernConst<>+832(SB), Y6, Y5
 	VADDPS       Y4, Y5, Y4
-	VFMADD231PS  kernConst<>+576(SB), Y3, Y4
-	VCMPPS       $0x00, kernConst<>+384(SB), Y1, Y3
+	VFMADD231PS  kernConst<>+608(SB), Y3, Y4
+	VCMPPS       $0x00, kernConst<>+416(SB), Y1, Y3
 	VBLENDVPS    Y3, Y1, Y4, Y3
-	VCMPPS       $0x19, kernConst<>+352(SB), Y1, Y4
-	VBLENDVPS    Y4, kernConst<>+1312(SB), Y3, Y3
-	VCMPPS       $0x00, kernConst<>+352(SB), Y1, Y1
-	VBLENDVPS    Y1, kernConst<>+1344(SB), Y3, Y1
+	VCMPPS       $0x19, kernConst<>+384(SB), Y1, Y4
+	VBLENDVPS    Y4, kernConst<>+1344(SB), Y3, Y3
+	VCMPPS       $0x00, kernConst<>+384(SB), Y1, Y1
+	VBLENDVPS    Y1, kernConst<>+1376(SB), Y3, Y1
 	VADDPS       Y2, Y1, Y1
-	VBROADCASTSS kernConst<>+288(SB), Y2
+	VBROADCASTSS kernConst<>+320(SB), Y2
 	VANDNPS      Y0, Y2, Y2
-	VCMPPS       $0x11, kernConst<>+864(SB), Y2, Y2
+	VCMPPS       $0x11, kernConst<>+896(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVUPS      Y0, (CX)
 	ADDQ         $+32, CX
@@ -94723,51 +94906,51 @@ TEXT ·tanhAVX2(SB), NOSPLIT, $64-24
 single:
 	VMOVUPS      (DX), Y0
 	VMULPS       Y0, Y0, Y1
-	VBROADCASTSS kernConst<>+1408(SB), Y2
-	VFMADD213PS  kernConst<>+1440(SB), Y1, Y2
+	VBROADCASTSS kernConst<>+1440(SB), Y2
 	VFMADD213PS  kernConst<>+1472(SB), Y1, Y2
 	VFMADD213PS  kernConst<>+1504(SB), Y1, Y2
 	VFMADD213PS  kernConst<>+1536(SB), Y1, Y2
+	VFMADD213PS  kernConst<>+1568(SB), Y1, Y2
 	VMULPS       Y1, Y2, Y1
 	VFMADD213PS  Y0, Y0, Y1
-	VBROADCASTSS kernConst<>+288(SB), Y2
+	VBROADCASTSS kernConst<>+320(SB), Y2
 	VANDNPS      Y0, Y2, Y2
 	VADDPS       Y2, Y2, Y3
-	VBROADCASTSS kernConst<>+480(SB), Y4
-	VMINPS       Y3, Y4, Y3
 	VBROADCASTSS kernConst<>+512(SB), Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+544(SB), Y4
 	VMAXPS       Y3, Y4, Y3
-	VMULPS       kernConst<>+544(SB), Y3, Y4
+	VMULPS       kernConst<>+576(SB), Y3, Y4
 	VROUNDPS     $0x00, Y4, Y4
 	VMOVAPS      Y3, Y3
-	VFNMADD231PS kernConst<>+576(SB), Y4, Y3
 	VFNMADD231PS kernConst<>+608(SB), Y4, Y3
-	VBROADCASTSS kernConst<>+640(SB), Y5
-	VFMADD213PS  kernConst<>+672(SB), Y3, Y5
+	VFNMADD231PS kernConst<>+640(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+672(SB), Y5
 	VFMADD213PS  kernConst<>+704(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+736(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+768(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+800(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+832(SB), Y3, Y5
 	VMULPS       Y3, Y3, Y6
 	VFMADD213PS  Y3, Y6, Y5
-	VADDPS       kernConst<>+320(SB), Y5, Y3
+	VADDPS       kernConst<>+352(SB), Y5, Y3
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3584(SB), Y5, Y5
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
-	VADDPS       kernConst<>+320(SB), Y3, Y3
-	VBROADCASTSS kernConst<>+1568(SB), Y4
+	VADDPS       kernConst<>+352(SB), Y3, Y3
+	VBROADCASTSS kernConst<>+1600(SB), Y4
 	VDIVPS       Y3, Y4, Y3
-	VBROADCASTSS kernConst<>+320(SB), Y4
+	VBROADCASTSS kernConst<>+352(SB), Y4
 	VSUBPS       Y3, Y4, Y3
-	VCMPPS       $0x11, kernConst<>+1600(SB), Y2, Y2
+	VCMPPS       $0x11, kernConst<>+1632(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
-	VANDPS       kernConst<>+288(SB), Y0, Y0
+	VANDPS       kernConst<>+320(SB), Y0, Y0
 	VORPS        Y0, Y1, Y0
 	VMOVUPS      Y0, (CX)
 	ADDQ         $+32, CX
@@ -94816,41 +94999,41 @@ TEXT ·erfAVX2(SB), NOSPLIT, $64-24
 
 single:
 	VMOVUPS      (DX), Y0
-	VBROADCASTSS kernConst<>+288(SB), Y1
+	VBROADCASTSS kernConst<>+320(SB), Y1
 	VANDNPS      Y0, Y1, Y1
-	VBROADCASTSS kernConst<>+1632(SB), Y2
-	VMINPS       Y1, Y2, Y1
 	VBROADCASTSS kernConst<>+1664(SB), Y2
-	VFMADD213PS  kernConst<>+1696(SB), Y1, Y2
+	VMINPS       Y1, Y2, Y1
+	VBROADCASTSS kernConst<>+1696(SB), Y2
 	VFMADD213PS  kernConst<>+1728(SB), Y1, Y2
 	VFMADD213PS  kernConst<>+1760(SB), Y1, Y2
 	VFMADD213PS  kernConst<>+1792(SB), Y1, Y2
 	VFMADD213PS  kernConst<>+1824(SB), Y1, Y2
+	VFMADD213PS  kernConst<>+1856(SB), Y1, Y2
 	VMULPS       Y1, Y2, Y2
 	VROUNDPS     $0x00, Y2, Y3
 	VSUBPS       Y3, Y2, Y2
-	VBROADCASTSS kernConst<>+1856(SB), Y4
-	VFMADD213PS  kernConst<>+1888(SB), Y2, Y4
+	VBROADCASTSS kernConst<>+1888(SB), Y4
 	VFMADD213PS  kernConst<>+1920(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+1952(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+1984(SB), Y2, Y4
-	VFMADD213PS  kernConst<>+320(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+2016(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+352(SB), Y2, Y4
 	VCVTPS2DQ    Y3, Y2
-	VPADDD       kernConst<>+3584(SB), Y2, Y2
+	VPADDD       kernConst<>+3616(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y4, Y2
-	VBROADCASTSS kernConst<>+320(SB), Y3
+	VBROADCASTSS kernConst<>+352(SB), Y3
 	VSUBPS       Y2, Y3, Y2
-	VANDPS       kernConst<>+288(SB), Y0, Y3
+	VANDPS       kernConst<>+320(SB), Y0, Y3
 	VORPS        Y3, Y2, Y2
-	VCMPPS       $0x1e, kernConst<>+2016(SB), Y1, Y1
+	VCMPPS       $0x1e, kernConst<>+2048(SB), Y1, Y1
 	VMULPS       Y0, Y0, Y3
-	VBROADCASTSS kernConst<>+2048(SB), Y4
-	VFMADD213PS  kernConst<>+2080(SB), Y3, Y4
+	VBROADCASTSS kernConst<>+2080(SB), Y4
 	VFMADD213PS  kernConst<>+2112(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+2144(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+2176(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+2208(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+2240(SB), Y3, Y4
 	VFMADD213PS  Y0, Y0, Y4
 	VBLENDVPS    Y1, Y2, Y4, Y0
 	VMOVUPS      Y0, (CX)
@@ -94900,38 +95083,38 @@ TEXT ·sigmoidAVX2(SB), NOSPLIT, $64-24
 
 single:
 	VMOVUPS      (DX), Y0
-	VORPS        kernConst<>+288(SB), Y0, Y1
-	VBROADCASTSS kernConst<>+480(SB), Y2
-	VMINPS       Y1, Y2, Y1
+	VORPS        kernConst<>+320(SB), Y0, Y1
 	VBROADCASTSS kernConst<>+512(SB), Y2
+	VMINPS       Y1, Y2, Y1
+	VBROADCASTSS kernConst<>+544(SB), Y2
 	VMAXPS       Y1, Y2, Y1
-	VMULPS       kernConst<>+544(SB), Y1, Y2
+	VMULPS       kernConst<>+576(SB), Y1, Y2
 	VROUNDPS     $0x00, Y2, Y2
 	VMOVAPS      Y1, Y1
-	VFNMADD231PS kernConst<>+576(SB), Y2, Y1
 	VFNMADD231PS kernConst<>+608(SB), Y2, Y1
-	VBROADCASTSS kernConst<>+640(SB), Y3
-	VFMADD213PS  kernConst<>+672(SB), Y1, Y3
+	VFNMADD231PS kernConst<>+640(SB), Y2, Y1
+	VBROADCASTSS kernConst<>+672(SB), Y3
 	VFMADD213PS  kernConst<>+704(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+736(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+768(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+800(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+832(SB), Y1, Y3
 	VMULPS       Y1, Y1, Y4
 	VFMADD213PS  Y1, Y4, Y3
-	VADDPS       kernConst<>+320(SB), Y3, Y1
+	VADDPS       kernConst<>+352(SB), Y3, Y1
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
-	VPADDD       kernConst<>+3584(SB), Y2, Y2
+	VPADDD       kernConst<>+3616(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
-	VCMPPS       $0x11, kernConst<>+352(SB), Y0, Y0
-	VBROADCASTSS kernConst<>+320(SB), Y2
+	VCMPPS       $0x11, kernConst<>+384(SB), Y0, Y0
+	VBROADCASTSS kernConst<>+352(SB), Y2
 	VBLENDVPS    Y0, Y1, Y2, Y0
-	VADDPS       kernConst<>+320(SB), Y1, Y1
+	VADDPS       kernConst<>+352(SB), Y1, Y1
 	VDIVPS       Y1, Y0, Y0
 	VMOVUPS      Y0, (CX)
 	ADDQ         $+32, CX
@@ -94980,25 +95163,25 @@ TEXT ·sinAVX2(SB), NOSPLIT, $64-24
 
 single:
 	VMOVUPS      (DX), Y0
-	VMULPS       kernConst<>+2240(SB), Y0, Y1
+	VMULPS       kernConst<>+2272(SB), Y0, Y1
 	VROUNDPS     $0x00, Y1, Y1
 	VMOVAPS      Y0, Y0
-	VFNMADD231PS kernConst<>+2272(SB), Y1, Y0
 	VFNMADD231PS kernConst<>+2304(SB), Y1, Y0
 	VFNMADD231PS kernConst<>+2336(SB), Y1, Y0
+	VFNMADD231PS kernConst<>+2368(SB), Y1, Y0
 	VMULPS       Y0, Y0, Y2
-	VBROADCASTSS kernConst<>+2368(SB), Y3
-	VFMADD213PS  kernConst<>+2400(SB), Y2, Y3
+	VBROADCASTSS kernConst<>+2400(SB), Y3
 	VFMADD213PS  kernConst<>+2432(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+2464(SB), Y2, Y3
 	VMULPS       Y2, Y3, Y3
 	VFMADD213PS  Y0, Y0, Y3
-	VBROADCASTSS kernConst<>+2464(SB), Y0
-	VFMADD213PS  kernConst<>+2496(SB), Y2, Y0
+	VBROADCASTSS kernConst<>+2496(SB), Y0
 	VFMADD213PS  kernConst<>+2528(SB), Y2, Y0
+	VFMADD213PS  kernConst<>+2560(SB), Y2, Y0
 	VMULPS       Y2, Y2, Y4
 	VMULPS       Y4, Y0, Y0
-	VFNMADD231PS kernConst<>+800(SB), Y2, Y0
-	VADDPS       kernConst<>+320(SB), Y0, Y0
+	VFNMADD231PS kernConst<>+832(SB), Y2, Y0
+	VADDPS       kernConst<>+352(SB), Y0, Y0
 	VCVTPS2DQ    Y1, Y1
 	VPSLLD       $0x1f, Y1, Y2
 	VBLENDVPS    Y2, Y0, Y3, Y0
@@ -95052,27 +95235,27 @@ TEXT ·cosAVX2(SB), NOSPLIT, $64-24
 
 single:
 	VMOVUPS      (DX), Y0
-	VMULPS       kernConst<>+2240(SB), Y0, Y1
+	VMULPS       kernConst<>+2272(SB), Y0, Y1
 	VROUNDPS     $0x00, Y1, Y1
 	VMOVAPS      Y0, Y0
-	VFNMADD231PS kernConst<>+2272(SB), Y1, Y0
 	VFNMADD231PS kernConst<>+2304(SB), Y1, Y0
 	VFNMADD231PS kernConst<>+2336(SB), Y1, Y0
+	VFNMADD231PS kernConst<>+2368(SB), Y1, Y0
 	VMULPS       Y0, Y0, Y2
-	VBROADCASTSS kernConst<>+2368(SB), Y3
-	VFMADD213PS  kernConst<>+2400(SB), Y2, Y3
+	VBROADCASTSS kernConst<>+2400(SB), Y3
 	VFMADD213PS  kernConst<>+2432(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+2464(SB), Y2, Y3
 	VMULPS       Y2, Y3, Y3
 	VFMADD213PS  Y0, Y0, Y3
-	VBROADCASTSS kernConst<>+2464(SB), Y0
-	VFMADD213PS  kernConst<>+2496(SB), Y2, Y0
+	VBROADCASTSS kernConst<>+2496(SB), Y0
 	VFMADD213PS  kernConst<>+2528(SB), Y2, Y0
+	VFMADD213PS  kernConst<>+2560(SB), Y2, Y0
 	VMULPS       Y2, Y2, Y4
 	VMULPS       Y4, Y0, Y0
-	VFNMADD231PS kernConst<>+800(SB), Y2, Y0
-	VADDPS       kernConst<>+320(SB), Y0, Y0
+	VFNMADD231PS kernConst<>+832(SB), Y2, Y0
+	VADDPS       kernConst<>+352(SB), Y0, Y0
 	VCVTPS2DQ    Y1, Y1
-	VPADDD       kernConst<>+224(SB), Y1, Y1
+	VPADDD       kernConst<>+256(SB), Y1, Y1
 	VPSLLD       $0x1f, Y1, Y2
 	VBLENDVPS    Y2, Y0, Y3, Y0
 	VPSRAD       $0x01, Y1, Y1
@@ -95125,55 +95308,54 @@ TEXT ·softplusAVX2(SB), NOSPLIT, $64-24
 
 single:
 	VMOVUPS      (DX), Y0
-	VORPS        kernConst<>+288(SB), Y0, Y1
-	VBROADCASTSS kernConst<>+480(SB), Y2
-	VMINPS       Y1, Y2, Y1
+	VORPS        kernConst<>+320(SB), Y0, Y1
 	VBROADCASTSS kernConst<>+512(SB), Y2
+	VMINPS       Y1, Y2, Y1
+	VBROADCASTSS kernConst<>+544(SB), Y2
 	VMAXPS       Y1, Y2, Y1
-	VMULPS       kernConst<>+544(SB), Y1, Y2
+	VMULPS       kernConst<>+576(SB), Y1, Y2
 	VROUNDPS     $0x00, Y2, Y2
 	VMOVAPS      Y1, Y1
-	VFNMADD231PS kernConst<>+576(SB), Y2, Y1
 	VFNMADD231PS kernConst<>+608(SB), Y2, Y1
-	VBROADCASTSS kernConst<>+640(SB), Y3
-	VFMADD213PS  kernConst<>+672(SB), Y1, Y3
+	VFNMADD231PS kernConst<>+640(SB), Y2, Y1
+	VBROADCASTSS kernConst<>+672(SB), Y3
 	VFMADD213PS  kernConst<>+704(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+736(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+768(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+800(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+832(SB), Y1, Y3
 	VMULPS       Y1, Y1, Y4
 	VFMADD213PS  Y1, Y4, Y3
-	VADDPS       kernConst<>+320(SB), Y3, Y1
+	VADDPS       kernConst<>+352(SB), Y3, Y1
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
-	VPADDD       kernConst<>+3584(SB), Y2, Y2
+	VPADDD       kernConst<>+3616(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
-	VADDPS       kernConst<>+320(SB), Y1, Y2
-	VSUBPS       kernConst<>+320(SB), Y2, Y3
+	VADDPS       kernConst<>+352(SB), Y1, Y2
+	VSUBPS       kernConst<>+352(SB), Y2, Y3
 	VSUBPS       Y3, Y1, Y3
 	VDIVPS       Y2, Y3, Y3
-	VCMPPS       $0x11, kernConst<>+1376(SB), Y2, Y4
+	VCMPPS       $0x11, kernConst<>+1408(SB), Y2, Y4
 	VANDPS       Y3, Y4, Y3
-	VCMPPS       $0x1e, kernConst<>+352(SB), Y2, Y4
+	VCMPPS       $0x1e, kernConst<>+384(SB), Y2, Y4
 	VANDPS       Y3, Y4, Y3
-	VCMPPS       $0x11, kernConst<>+896(SB), Y2, Y4
-	VMULPS       kernConst<>+928(SB), Y2, Y5
+	VCMPPS       $0x11, kernConst<>+928(SB), Y2, Y4
+	VMULPS       kernConst<>+960(SB), Y2, Y5
 	VBLENDVPS    Y4, Y5, Y2, Y5
-	VANDPS       kernConst<>+960(SB), Y4, Y4
-	VPSUBD       kernConst<>+992(SB), Y5, Y6
+	VANDPS       kernConst<>+992(SB), Y4, Y4
+	VPSUBD       kernConst<>+1024(SB), Y5, Y6
 	VPSRAD       $0x17, Y6, Y6
 	VCVTDQ2PS    Y6, Y7
 	VADDPS       Y4, Y7, Y4
 	VPSLLD       $0x17, Y6, Y6
 	VPSUBD       Y6, Y5, Y5
-	VSUBPS       kernConst<>+320(SB), Y5, Y5
-	VBROADCASTSS kernConst<>+1024(SB), Y6
-	VFMADD213PS  kernConst<>+1056(SB), Y5, Y6
+	VSUBPS       kernConst<>+352(SB), Y5, Y5
+	VBROADCASTSS kernConst<>+1056(SB), Y6
 	VFMADD213PS  kernConst<>+1088(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+1120(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+1152(SB), Y5, Y6
@@ -95181,25 +95363,26 @@ single:
 	VFMADD213PS  kernConst<>+1216(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+1248(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+1280(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1312(SB), Y5, Y6
 	VMULPS       Y5, Y5, Y7
 	VMULPS       Y5, Y6, Y6
 	VMULPS       Y7, Y6, Y6
-	VFMADD231PS  kernConst<>+608(SB), Y4, Y6
-	VFNMADD231PS kernConst<>+800(SB), Y7, Y6
+	VFMADD231PS  kernConst<>+640(SB), Y4, Y6
+	VFNMADD231PS kernConst<>+832(SB), Y7, Y6
 	VADDPS       Y5, Y6, Y5
-	VFMADD231PS  kernConst<>+576(SB), Y4, Y5
-	VCMPPS       $0x00, kernConst<>+384(SB), Y2, Y4
+	VFMADD231PS  kernConst<>+608(SB), Y4, Y5
+	VCMPPS       $0x00, kernConst<>+416(SB), Y2, Y4
 	VBLENDVPS    Y4, Y2, Y5, Y4
-	VCMPPS       $0x19, kernConst<>+352(SB), Y2, Y5
-	VBLENDVPS    Y5, kernConst<>+1312(SB), Y4, Y4
-	VCMPPS       $0x00, kernConst<>+352(SB), Y2, Y2
-	VBLENDVPS    Y2, kernConst<>+1344(SB), Y4, Y2
+	VCMPPS       $0x19, kernConst<>+384(SB), Y2, Y5
+	VBLENDVPS    Y5, kernConst<>+1344(SB), Y4, Y4
+	VCMPPS       $0x00, kernConst<>+384(SB), Y2, Y2
+	VBLENDVPS    Y2, kernConst<>+1376(SB), Y4, Y2
 	VADDPS       Y3, Y2, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VBROADCASTSS kernConst<>+320(SB), Y3
 	VANDNPS      Y1, Y3, Y3
-	VCMPPS       $0x11, kernConst<>+864(SB), Y3, Y3
+	VCMPPS       $0x11, kernConst<>+896(SB), Y3, Y3
 	VBLENDVPS    Y3, Y1, Y2, Y1
-	VBROADCASTSS kernConst<>+352(SB), Y2
+	VBROADCASTSS kernConst<>+384(SB), Y2
 	VMAXPS       Y0, Y2, Y0
 	VADDPS       Y1, Y0, Y0
 	VMOVUPS      Y0, (CX)
@@ -95249,64 +95432,64 @@ TEXT ·geluerfAVX2(SB), NOSPLIT, $64-24
 
 single:
 	VMOVUPS      (DX), Y0
-	VMULPS       kernConst<>+992(SB), Y0, Y1
-	VBROADCASTSS kernConst<>+288(SB), Y2
+	VMULPS       kernConst<>+1024(SB), Y0, Y1
+	VBROADCASTSS kernConst<>+320(SB), Y2
 	VANDNPS      Y1, Y2, Y2
 	VMULPS       Y2, Y2, Y3
-	VBROADCASTSS kernConst<>+2560(SB), Y4
-	VFMADD213PS  kernConst<>+2592(SB), Y2, Y4
-	VBROADCASTSS kernConst<>+2624(SB), Y5
-	VFMADD213PS  kernConst<>+2656(SB), Y2, Y5
+	VBROADCASTSS kernConst<>+2592(SB), Y4
+	VFMADD213PS  kernConst<>+2624(SB), Y2, Y4
+	VBROADCASTSS kernConst<>+2656(SB), Y5
+	VFMADD213PS  kernConst<>+2688(SB), Y2, Y5
 	VFMADD213PS  Y5, Y3, Y4
-	VFMADD213PS  kernConst<>+2688(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+2720(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+2752(SB), Y2, Y4
-	VXORPS       kernConst<>+288(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+2784(SB), Y2, Y4
+	VXORPS       kernConst<>+320(SB), Y2, Y3
 	VFMADD213PS  Y3, Y2, Y4
-	VBROADCASTSS kernConst<>+480(SB), Y3
+	VBROADCASTSS kernConst<>+512(SB), Y3
 	VMINPS       Y4, Y3, Y3
-	VBROADCASTSS kernConst<>+512(SB), Y4
+	VBROADCASTSS kernConst<>+544(SB), Y4
 	VMAXPS       Y3, Y4, Y3
-	VMULPS       kernConst<>+544(SB), Y3, Y4
+	VMULPS       kernConst<>+576(SB), Y3, Y4
 	VROUNDPS     $0x00, Y4, Y4
 	VMOVAPS      Y3, Y3
-	VFNMADD231PS kernConst<>+576(SB), Y4, Y3
 	VFNMADD231PS kernConst<>+608(SB), Y4, Y3
-	VBROADCASTSS kernConst<>+640(SB), Y5
-	VFMADD213PS  kernConst<>+672(SB), Y3, Y5
+	VFNMADD231PS kernConst<>+640(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+672(SB), Y5
 	VFMADD213PS  kernConst<>+704(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+736(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+768(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+800(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+832(SB), Y3, Y5
 	VMULPS       Y3, Y3, Y6
 	VFMADD213PS  Y3, Y6, Y5
-	VADDPS       kernConst<>+320(SB), Y5, Y3
+	VADDPS       kernConst<>+352(SB), Y5, Y3
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3584(SB), Y5, Y5
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
-	VMULPS       kernConst<>+800(SB), Y3, Y3
-	VCMPPS       $0x11, kernConst<>+352(SB), Y0, Y4
-	VBROADCASTSS kernConst<>+320(SB), Y5
+	VMULPS       kernConst<>+832(SB), Y3, Y3
+	VCMPPS       $0x11, kernConst<>+384(SB), Y0, Y4
+	VBROADCASTSS kernConst<>+352(SB), Y5
 	VSUBPS       Y3, Y5, Y5
 	VBLENDVPS    Y4, Y3, Y5, Y3
 	VMULPS       Y1, Y1, Y4
-	VBROADCASTSS kernConst<>+2048(SB), Y5
-	VFMADD213PS  kernConst<>+2080(SB), Y4, Y5
+	VBROADCASTSS kernConst<>+2080(SB), Y5
 	VFMADD213PS  kernConst<>+2112(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2144(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2176(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2208(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+2240(SB), Y4, Y5
 	VFMADD213PS  Y1, Y1, Y5
 	VMOVAPS      Y5, Y1
-	VBROADCASTSS kernConst<>+800(SB), Y4
-	VFMADD213PS  kernConst<>+800(SB), Y4, Y1
-	VCMPPS       $0x1e, kernConst<>+2016(SB), Y2, Y2
+	VBROADCASTSS kernConst<>+832(SB), Y4
+	VFMADD213PS  kernConst<>+832(SB), Y4, Y1
+	VCMPPS       $0x1e, kernConst<>+2048(SB), Y2, Y2
 	VBLENDVPS    Y2, Y3, Y1, Y1
 	VMULPS       Y0, Y1, Y0
 	VMOVUPS      Y0, (CX)
@@ -95357,41 +95540,41 @@ TEXT ·gelutanhAVX2(SB), NOSPLIT, $64-24
 single:
 	VMOVUPS      (DX), Y0
 	VMULPS       Y0, Y0, Y1
-	VBROADCASTSS kernConst<>+2784(SB), Y2
-	VFMADD213PS  kernConst<>+2816(SB), Y1, Y2
+	VBROADCASTSS kernConst<>+2816(SB), Y2
+	VFMADD213PS  kernConst<>+2848(SB), Y1, Y2
 	VMULPS       Y0, Y2, Y1
-	VORPS        kernConst<>+288(SB), Y1, Y2
-	VBROADCASTSS kernConst<>+480(SB), Y3
-	VMINPS       Y2, Y3, Y2
+	VORPS        kernConst<>+320(SB), Y1, Y2
 	VBROADCASTSS kernConst<>+512(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+544(SB), Y2, Y3
+	VMULPS       kernConst<>+576(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+576(SB), Y3, Y2
 	VFNMADD231PS kernConst<>+608(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+640(SB), Y4
-	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+640(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+672(SB), Y4
 	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+768(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+800(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+832(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y2
+	VADDPS       kernConst<>+352(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
-	VCMPPS       $0x11, kernConst<>+352(SB), Y1, Y1
-	VBROADCASTSS kernConst<>+320(SB), Y3
+	VCMPPS       $0x11, kernConst<>+384(SB), Y1, Y1
+	VBROADCASTSS kernConst<>+352(SB), Y3
 	VBLENDVPS    Y1, Y2, Y3, Y1
-	VADDPS       kernConst<>+320(SB), Y2, Y2
+	VADDPS       kernConst<>+352(SB), Y2, Y2
 	VDIVPS       Y2, Y1, Y1
 	VMULPS       Y0, Y1, Y0
 	VMOVUPS      Y0, (CX)
@@ -95441,38 +95624,38 @@ TEXT ·siluAVX2(SB), NOSPLIT, $64-24
 
 single:
 	VMOVUPS      (DX), Y0
-	VORPS        kernConst<>+288(SB), Y0, Y1
-	VBROADCASTSS kernConst<>+480(SB), Y2
-	VMINPS       Y1, Y2, Y1
+	VORPS        kernConst<>+320(SB), Y0, Y1
 	VBROADCASTSS kernConst<>+512(SB), Y2
+	VMINPS       Y1, Y2, Y1
+	VBROADCASTSS kernConst<>+544(SB), Y2
 	VMAXPS       Y1, Y2, Y1
-	VMULPS       kernConst<>+544(SB), Y1, Y2
+	VMULPS       kernConst<>+576(SB), Y1, Y2
 	VROUNDPS     $0x00, Y2, Y2
 	VMOVAPS      Y1, Y1
-	VFNMADD231PS kernConst<>+576(SB), Y2, Y1
 	VFNMADD231PS kernConst<>+608(SB), Y2, Y1
-	VBROADCASTSS kernConst<>+640(SB), Y3
-	VFMADD213PS  kernConst<>+672(SB), Y1, Y3
+	VFNMADD231PS kernConst<>+640(SB), Y2, Y1
+	VBROADCASTSS kernConst<>+672(SB), Y3
 	VFMADD213PS  kernConst<>+704(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+736(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+768(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+800(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+832(SB), Y1, Y3
 	VMULPS       Y1, Y1, Y4
 	VFMADD213PS  Y1, Y4, Y3
-	VADDPS       kernConst<>+320(SB), Y3, Y1
+	VADDPS       kernConst<>+352(SB), Y3, Y1
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
-	VPADDD       kernConst<>+3584(SB), Y2, Y2
+	VPADDD       kernConst<>+3616(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
-	VCMPPS       $0x11, kernConst<>+352(SB), Y0, Y2
-	VBROADCASTSS kernConst<>+320(SB), Y3
+	VCMPPS       $0x11, kernConst<>+384(SB), Y0, Y2
+	VBROADCASTSS kernConst<>+352(SB), Y3
 	VBLENDVPS    Y2, Y1, Y3, Y2
-	VADDPS       kernConst<>+320(SB), Y1, Y1
+	VADDPS       kernConst<>+352(SB), Y1, Y1
 	VDIVPS       Y1, Y2, Y1
 	VMULPS       Y0, Y1, Y0
 	VMOVUPS      Y0, (CX)
@@ -95767,21 +95950,21 @@ TEXT ·powAVX2(SB), NOSPLIT, $96-32
 single:
 	VMOVUPS      (DX), Y0
 	VMOVUPS      (BX), Y1
-	VCMPPS       $0x11, kernConst<>+896(SB), Y0, Y2
-	VMULPS       kernConst<>+928(SB), Y0, Y3
+	VCMPPS       $0x11, kernConst<>+928(SB), Y0, Y2
+	VMULPS       kernConst<>+960(SB), Y0, Y3
 	VBLENDVPS    Y2, Y3, Y0, Y0
-	VANDPS       kernConst<>+960(SB), Y2, Y2
-	VPSUBD       kernConst<>+992(SB), Y0, Y3
+	VANDPS       kernConst<>+992(SB), Y2, Y2
+	VPSUBD       kernConst<>+1024(SB), Y0, Y3
 	VPSRAD       $0x17, Y3, Y3
 	VCVTDQ2PS    Y3, Y4
 	VADDPS       Y2, Y4, Y2
 	VPSLLD       $0x17, Y3, Y3
 	VPSUBD       Y3, Y0, Y0
-	VSUBPS       kernConst<>+320(SB), Y0, Y3
-	VADDPS       kernConst<>+320(SB), Y0, Y4
-	VSUBPS       kernConst<>+320(SB), Y4, Y5
+	VSUBPS       kernConst<>+352(SB), Y0, Y3
+	VADDPS       kernConst<>+352(SB), Y0, Y4
+	VSUBPS       kernConst<>+352(SB), Y4, Y5
 	VSUBPS       Y5, Y0, Y0
-	VBROADCASTSS kernConst<>+320(SB), Y5
+	VBROADCASTSS kernConst<>+352(SB), Y5
 	VDIVPS       Y4, Y5, Y5
 	VMULPS       Y5, Y3, Y6
 	VMOVAPS      Y3, Y3
@@ -95790,63 +95973,63 @@ single:
 	VMULPS       Y5, Y3, Y0
 	VMULPS       Y6, Y6, Y3
 	VMULPS       Y3, Y6, Y4
-	VBROADCASTSS kernConst<>+2848(SB), Y5
-	VFMADD213PS  kernConst<>+2880(SB), Y3, Y5
+	VBROADCASTSS kernConst<>+2880(SB), Y5
 	VFMADD213PS  kernConst<>+2912(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+2944(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+2976(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+3008(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+3040(SB), Y3, Y5
 	VFMADD231PS  Y5, Y4, Y0
 	VADDPS       Y0, Y0, Y0
 	VADDPS       Y6, Y6, Y3
-	VMULPS       kernConst<>+576(SB), Y2, Y4
+	VMULPS       kernConst<>+608(SB), Y2, Y4
 	VADDPS       Y3, Y4, Y5
 	VSUBPS       Y5, Y4, Y4
 	VADDPS       Y3, Y4, Y3
 	VADDPS       Y3, Y0, Y0
-	VFMADD231PS  kernConst<>+608(SB), Y2, Y0
+	VFMADD231PS  kernConst<>+640(SB), Y2, Y0
 	VADDPS       Y0, Y5, Y2
 	VSUBPS       Y2, Y5, Y3
 	VADDPS       Y0, Y3, Y0
 	VMULPS       Y1, Y2, Y3
-	VXORPS       kernConst<>+288(SB), Y3, Y4
+	VXORPS       kernConst<>+320(SB), Y3, Y4
 	VMOVAPS      Y2, Y2
 	VFMADD213PS  Y4, Y1, Y2
 	VFMADD231PS  Y1, Y0, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y0
+	VBROADCASTSS kernConst<>+320(SB), Y0
 	VANDNPS      Y3, Y0, Y0
-	VCMPPS       $0x11, kernConst<>+3040(SB), Y0, Y0
+	VCMPPS       $0x11, kernConst<>+3072(SB), Y0, Y0
 	VANDPS       Y2, Y0, Y0
-	VBROADCASTSS kernConst<>+3072(SB), Y1
+	VBROADCASTSS kernConst<>+3104(SB), Y1
 	VMINPS       Y3, Y1, Y1
-	VBROADCASTSS kernConst<>+3104(SB), Y2
+	VBROADCASTSS kernConst<>+3136(SB), Y2
 	VMAXPS       Y1, Y2, Y1
-	VMULPS       kernConst<>+544(SB), Y1, Y2
+	VMULPS       kernConst<>+576(SB), Y1, Y2
 	VROUNDPS     $0x00, Y2, Y2
 	VMOVAPS      Y1, Y1
-	VFNMADD231PS kernConst<>+576(SB), Y2, Y1
 	VFNMADD231PS kernConst<>+608(SB), Y2, Y1
+	VFNMADD231PS kernConst<>+640(SB), Y2, Y1
 	VADDPS       Y0, Y1, Y0
-	VBROADCASTSS kernConst<>+640(SB), Y1
-	VFMADD213PS  kernConst<>+672(SB), Y0, Y1
+	VBROADCASTSS kernConst<>+672(SB), Y1
 	VFMADD213PS  kernConst<>+704(SB), Y0, Y1
 	VFMADD213PS  kernConst<>+736(SB), Y0, Y1
 	VFMADD213PS  kernConst<>+768(SB), Y0, Y1
 	VFMADD213PS  kernConst<>+800(SB), Y0, Y1
+	VFMADD213PS  kernConst<>+832(SB), Y0, Y1
 	VMULPS       Y0, Y0, Y3
 	VFMADD213PS  Y0, Y3, Y1
-	VADDPS       kernConst<>+320(SB), Y1, Y0
-	VBROADCASTSS kernConst<>+3136(SB), Y1
+	VADDPS       kernConst<>+352(SB), Y1, Y0
+	VBROADCASTSS kernConst<>+3168(SB), Y1
 	VMINPS       Y2, Y1, Y1
-	VBROADCASTSS kernConst<>+3168(SB), Y2
+	VBROADCASTSS kernConst<>+3200(SB), Y2
 	VMAXPS       Y1, Y2, Y1
 	VCVTPS2DQ    Y1, Y1
 	VPSRAD       $0x01, Y1, Y2
 	VPSUBD       Y2, Y1, Y1
-	VPADDD       kernConst<>+3584(SB), Y2, Y2
+	VPADDD       kernConst<>+3616(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y0, Y0
-	VPADDD       kernConst<>+3584(SB), Y1, Y1
+	VPADDD       kernConst<>+3616(SB), Y1, Y1
 	VPSLLD       $0x17, Y1, Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      Y0, (CX)
@@ -96152,12 +96335,12 @@ many:
 	VMOVUPS (DX), Y0
 	VMOVUPS (BX), Y1
 	VCMPPS  $0x00, Y1, Y0, Y0
-	VANDPS  kernConst<>+320(SB), Y0, Y0
+	VANDPS  kernConst<>+352(SB), Y0, Y0
 	VMOVUPS Y0, (CX)
 	VMOVUPS 32(DX), Y0
 	VMOVUPS 32(BX), Y1
 	VCMPPS  $0x00, Y1, Y0, Y0
-	VANDPS  kernConst<>+320(SB), Y0, Y0
+	VANDPS  kernConst<>+352(SB), Y0, Y0
 	VMOVUPS Y0, 32(CX)
 	ADDQ    $+64, CX
 	ADDQ    $+64, DX
@@ -96173,7 +96356,7 @@ single:
 	VMOVUPS (DX), Y0
 	VMOVUPS (BX), Y1
 	VCMPPS  $0x00, Y1, Y0, Y0
-	VANDPS  kernConst<>+320(SB), Y0, Y0
+	VANDPS  kernConst<>+352(SB), Y0, Y0
 	VMOVUPS Y0, (CX)
 	ADDQ    $+32, CX
 	ADDQ    $+32, DX
@@ -96228,12 +96411,12 @@ many:
 	VMOVUPS (DX), Y0
 	VMOVUPS (BX), Y1
 	VCMPPS  $0x04, Y1, Y0, Y0
-	VANDPS  kernConst<>+320(SB), Y0, Y0
+	VANDPS  kernConst<>+352(SB), Y0, Y0
 	VMOVUPS Y0, (CX)
 	VMOVUPS 32(DX), Y0
 	VMOVUPS 32(BX), Y1
 	VCMPPS  $0x04, Y1, Y0, Y0
-	VANDPS  kernConst<>+320(SB), Y0, Y0
+	VANDPS  kernConst<>+352(SB), Y0, Y0
 	VMOVUPS Y0, 32(CX)
 	ADDQ    $+64, CX
 	ADDQ    $+64, DX
@@ -96249,7 +96432,7 @@ single:
 	VMOVUPS (DX), Y0
 	VMOVUPS (BX), Y1
 	VCMPPS  $0x04, Y1, Y0, Y0
-	VANDPS  kernConst<>+320(SB), Y0, Y0
+	VANDPS  kernConst<>+352(SB), Y0, Y0
 	VMOVUPS Y0, (CX)
 	ADDQ    $+32, CX
 	ADDQ    $+32, DX
@@ -96304,12 +96487,12 @@ many:
 	VMOVUPS (DX), Y0
 	VMOVUPS (BX), Y1
 	VCMPPS  $0x11, Y1, Y0, Y0
-	VANDPS  kernConst<>+320(SB), Y0, Y0
+	VANDPS  kernConst<>+352(SB), Y0, Y0
 	VMOVUPS Y0, (CX)
 	VMOVUPS 32(DX), Y0
 	VMOVUPS 32(BX), Y1
 	VCMPPS  $0x11, Y1, Y0, Y0
-	VANDPS  kernConst<>+320(SB), Y0, Y0
+	VANDPS  kernConst<>+352(SB), Y0, Y0
 	VMOVUPS Y0, 32(CX)
 	ADDQ    $+64, CX
 	ADDQ    $+64, DX
@@ -96325,7 +96508,7 @@ single:
 	VMOVUPS (DX), Y0
 	VMOVUPS (BX), Y1
 	VCMPPS  $0x11, Y1, Y0, Y0
-	VANDPS  kernConst<>+320(SB), Y0, Y0
+	VANDPS  kernConst<>+352(SB), Y0, Y0
 	VMOVUPS Y0, (CX)
 	ADDQ    $+32, CX
 	ADDQ    $+32, DX
@@ -96380,12 +96563,12 @@ many:
 	VMOVUPS (DX), Y0
 	VMOVUPS (BX), Y1
 	VCMPPS  $0x12, Y1, Y0, Y0
-	VANDPS  kernConst<>+320(SB), Y0, Y0
+	VANDPS  kernConst<>+352(SB), Y0, Y0
 	VMOVUPS Y0, (CX)
 	VMOVUPS 32(DX), Y0
 	VMOVUPS 32(BX), Y1
 	VCMPPS  $0x12, Y1, Y0, Y0
-	VANDPS  kernConst<>+320(SB), Y0, Y0
+	VANDPS  kernConst<>+352(SB), Y0, Y0
 	VMOVUPS Y0, 32(CX)
 	ADDQ    $+64, CX
 	ADDQ    $+64, DX
@@ -96401,7 +96584,7 @@ single:
 	VMOVUPS (DX), Y0
 	VMOVUPS (BX), Y1
 	VCMPPS  $0x12, Y1, Y0, Y0
-	VANDPS  kernConst<>+320(SB), Y0, Y0
+	VANDPS  kernConst<>+352(SB), Y0, Y0
 	VMOVUPS Y0, (CX)
 	ADDQ    $+32, CX
 	ADDQ    $+32, DX
@@ -96456,12 +96639,12 @@ many:
 	VMOVUPS (DX), Y0
 	VMOVUPS (BX), Y1
 	VCMPPS  $0x1e, Y1, Y0, Y0
-	VANDPS  kernConst<>+320(SB), Y0, Y0
+	VANDPS  kernConst<>+352(SB), Y0, Y0
 	VMOVUPS Y0, (CX)
 	VMOVUPS 32(DX), Y0
 	VMOVUPS 32(BX), Y1
 	VCMPPS  $0x1e, Y1, Y0, Y0
-	VANDPS  kernConst<>+320(SB), Y0, Y0
+	VANDPS  kernConst<>+352(SB), Y0, Y0
 	VMOVUPS Y0, 32(CX)
 	ADDQ    $+64, CX
 	ADDQ    $+64, DX
@@ -96477,7 +96660,7 @@ single:
 	VMOVUPS (DX), Y0
 	VMOVUPS (BX), Y1
 	VCMPPS  $0x1e, Y1, Y0, Y0
-	VANDPS  kernConst<>+320(SB), Y0, Y0
+	VANDPS  kernConst<>+352(SB), Y0, Y0
 	VMOVUPS Y0, (CX)
 	ADDQ    $+32, CX
 	ADDQ    $+32, DX
@@ -96532,12 +96715,12 @@ many:
 	VMOVUPS (DX), Y0
 	VMOVUPS (BX), Y1
 	VCMPPS  $0x1d, Y1, Y0, Y0
-	VANDPS  kernConst<>+320(SB), Y0, Y0
+	VANDPS  kernConst<>+352(SB), Y0, Y0
 	VMOVUPS Y0, (CX)
 	VMOVUPS 32(DX), Y0
 	VMOVUPS 32(BX), Y1
 	VCMPPS  $0x1d, Y1, Y0, Y0
-	VANDPS  kernConst<>+320(SB), Y0, Y0
+	VANDPS  kernConst<>+352(SB), Y0, Y0
 	VMOVUPS Y0, 32(CX)
 	ADDQ    $+64, CX
 	ADDQ    $+64, DX
@@ -96553,7 +96736,7 @@ single:
 	VMOVUPS (DX), Y0
 	VMOVUPS (BX), Y1
 	VCMPPS  $0x1d, Y1, Y0, Y0
-	VANDPS  kernConst<>+320(SB), Y0, Y0
+	VANDPS  kernConst<>+352(SB), Y0, Y0
 	VMOVUPS Y0, (CX)
 	ADDQ    $+32, CX
 	ADDQ    $+32, DX
@@ -96607,16 +96790,16 @@ TEXT ·andAVX2(SB), NOSPLIT, $96-32
 many:
 	VMOVUPS (DX), Y0
 	VMOVUPS (BX), Y1
-	VCMPPS  $0x04, kernConst<>+352(SB), Y0, Y0
-	VCMPPS  $0x04, kernConst<>+352(SB), Y1, Y1
-	VANDPS  kernConst<>+320(SB), Y1, Y1
+	VCMPPS  $0x04, kernConst<>+384(SB), Y0, Y0
+	VCMPPS  $0x04, kernConst<>+384(SB), Y1, Y1
+	VANDPS  kernConst<>+352(SB), Y1, Y1
 	VANDPS  Y1, Y0, Y0
 	VMOVUPS Y0, (CX)
 	VMOVUPS 32(DX), Y0
 	VMOVUPS 32(BX), Y1
-	VCMPPS  $0x04, kernConst<>+352(SB), Y0, Y0
-	VCMPPS  $0x04, kernConst<>+352(SB), Y1, Y1
-	VANDPS  kernConst<>+320(SB), Y1, Y1
+	VCMPPS  $0x04, kernConst<>+384(SB), Y0, Y0
+	VCMPPS  $0x04, kernConst<>+384(SB), Y1, Y1
+	VANDPS  kernConst<>+352(SB), Y1, Y1
 	VANDPS  Y1, Y0, Y0
 	VMOVUPS Y0, 32(CX)
 	ADDQ    $+64, CX
@@ -96632,9 +96815,9 @@ few:
 single:
 	VMOVUPS (DX), Y0
 	VMOVUPS (BX), Y1
-	VCMPPS  $0x04, kernConst<>+352(SB), Y0, Y0
-	VCMPPS  $0x04, kernConst<>+352(SB), Y1, Y1
-	VANDPS  kernConst<>+320(SB), Y1, Y1
+	VCMPPS  $0x04, kernConst<>+384(SB), Y0, Y0
+	VCMPPS  $0x04, kernConst<>+384(SB), Y1, Y1
+	VANDPS  kernConst<>+352(SB), Y1, Y1
 	VANDPS  Y1, Y0, Y0
 	VMOVUPS Y0, (CX)
 	ADDQ    $+32, CX
@@ -96689,17 +96872,17 @@ TEXT ·orAVX2(SB), NOSPLIT, $96-32
 many:
 	VMOVUPS   (DX), Y0
 	VMOVUPS   (BX), Y1
-	VCMPPS    $0x04, kernConst<>+352(SB), Y0, Y0
-	VCMPPS    $0x04, kernConst<>+352(SB), Y1, Y1
-	VANDPS    kernConst<>+320(SB), Y1, Y1
-	VBLENDVPS Y0, kernConst<>+320(SB), Y1, Y0
+	VCMPPS    $0x04, kernConst<>+384(SB), Y0, Y0
+	VCMPPS    $0x04, kernConst<>+384(SB), Y1, Y1
+	VANDPS    kernConst<>+352(SB), Y1, Y1
+	VBLENDVPS Y0, kernConst<>+352(SB), Y1, Y0
 	VMOVUPS   Y0, (CX)
 	VMOVUPS   32(DX), Y0
 	VMOVUPS   32(BX), Y1
-	VCMPPS    $0x04, kernConst<>+352(SB), Y0, Y0
-	VCMPPS    $0x04, kernConst<>+352(SB), Y1, Y1
-	VANDPS    kernConst<>+320(SB), Y1, Y1
-	VBLENDVPS Y0, kernConst<>+320(SB), Y1, Y0
+	VCMPPS    $0x04, kernConst<>+384(SB), Y0, Y0
+	VCMPPS    $0x04, kernConst<>+384(SB), Y1, Y1
+	VANDPS    kernConst<>+352(SB), Y1, Y1
+	VBLENDVPS Y0, kernConst<>+352(SB), Y1, Y0
 	VMOVUPS   Y0, 32(CX)
 	ADDQ      $+64, CX
 	ADDQ      $+64, DX
@@ -96714,10 +96897,10 @@ few:
 single:
 	VMOVUPS   (DX), Y0
 	VMOVUPS   (BX), Y1
-	VCMPPS    $0x04, kernConst<>+352(SB), Y0, Y0
-	VCMPPS    $0x04, kernConst<>+352(SB), Y1, Y1
-	VANDPS    kernConst<>+320(SB), Y1, Y1
-	VBLENDVPS Y0, kernConst<>+320(SB), Y1, Y0
+	VCMPPS    $0x04, kernConst<>+384(SB), Y0, Y0
+	VCMPPS    $0x04, kernConst<>+384(SB), Y1, Y1
+	VANDPS    kernConst<>+352(SB), Y1, Y1
+	VBLENDVPS Y0, kernConst<>+352(SB), Y1, Y0
 	VMOVUPS   Y0, (CX)
 	ADDQ      $+32, CX
 	ADDQ      $+32, DX
@@ -96771,30 +96954,30 @@ TEXT ·copysignAVX2(SB), NOSPLIT, $96-32
 many:
 	VMOVUPS      (DX), Y0
 	VMOVUPS      (BX), Y1
-	VBROADCASTSS kernConst<>+288(SB), Y2
+	VBROADCASTSS kernConst<>+320(SB), Y2
 	VANDNPS      Y0, Y2, Y0
-	VANDPS       kernConst<>+288(SB), Y1, Y1
+	VANDPS       kernConst<>+320(SB), Y1, Y1
 	VORPS        Y1, Y0, Y0
 	VMOVUPS      Y0, (CX)
 	VMOVUPS      32(DX), Y0
 	VMOVUPS      32(BX), Y1
-	VBROADCASTSS kernConst<>+288(SB), Y2
+	VBROADCASTSS kernConst<>+320(SB), Y2
 	VANDNPS      Y0, Y2, Y0
-	VANDPS       kernConst<>+288(SB), Y1, Y1
+	VANDPS       kernConst<>+320(SB), Y1, Y1
 	VORPS        Y1, Y0, Y0
 	VMOVUPS      Y0, 32(CX)
 	VMOVUPS      64(DX), Y0
 	VMOVUPS      64(BX), Y1
-	VBROADCASTSS kernConst<>+288(SB), Y2
+	VBROADCASTSS kernConst<>+320(SB), Y2
 	VANDNPS      Y0, Y2, Y0
-	VANDPS       kernConst<>+288(SB), Y1, Y1
+	VANDPS       kernConst<>+320(SB), Y1, Y1
 	VORPS        Y1, Y0, Y0
 	VMOVUPS      Y0, 64(CX)
 	VMOVUPS      96(DX), Y0
 	VMOVUPS      96(BX), Y1
-	VBROADCASTSS kernConst<>+288(SB), Y2
+	VBROADCASTSS kernConst<>+320(SB), Y2
 	VANDNPS      Y0, Y2, Y0
-	VANDPS       kernConst<>+288(SB), Y1, Y1
+	VANDPS       kernConst<>+320(SB), Y1, Y1
 	VORPS        Y1, Y0, Y0
 	VMOVUPS      Y0, 96(CX)
 	ADDQ         $0x00000080, CX
@@ -96810,9 +96993,9 @@ few:
 single:
 	VMOVUPS      (DX), Y0
 	VMOVUPS      (BX), Y1
-	VBROADCASTSS kernConst<>+288(SB), Y2
+	VBROADCASTSS kernConst<>+320(SB), Y2
 	VANDNPS      Y0, Y2, Y0
-	VANDPS       kernConst<>+288(SB), Y1, Y1
+	VANDPS       kernConst<>+320(SB), Y1, Y1
 	VORPS        Y1, Y0, Y0
 	VMOVUPS      Y0, (CX)
 	ADDQ         $+32, CX
@@ -96867,22 +97050,22 @@ TEXT ·relugradAVX2(SB), NOSPLIT, $96-32
 many:
 	VMOVUPS (DX), Y0
 	VMOVUPS (BX), Y1
-	VCMPPS  $0x1e, kernConst<>+352(SB), Y0, Y0
+	VCMPPS  $0x1e, kernConst<>+384(SB), Y0, Y0
 	VANDPS  Y1, Y0, Y0
 	VMOVUPS Y0, (CX)
 	VMOVUPS 32(DX), Y0
 	VMOVUPS 32(BX), Y1
-	VCMPPS  $0x1e, kernConst<>+352(SB), Y0, Y0
+	VCMPPS  $0x1e, kernConst<>+384(SB), Y0, Y0
 	VANDPS  Y1, Y0, Y0
 	VMOVUPS Y0, 32(CX)
 	VMOVUPS 64(DX), Y0
 	VMOVUPS 64(BX), Y1
-	VCMPPS  $0x1e, kernConst<>+352(SB), Y0, Y0
+	VCMPPS  $0x1e, kernConst<>+384(SB), Y0, Y0
 	VANDPS  Y1, Y0, Y0
 	VMOVUPS Y0, 64(CX)
 	VMOVUPS 96(DX), Y0
 	VMOVUPS 96(BX), Y1
-	VCMPPS  $0x1e, kernConst<>+352(SB), Y0, Y0
+	VCMPPS  $0x1e, kernConst<>+384(SB), Y0, Y0
 	VANDPS  Y1, Y0, Y0
 	VMOVUPS Y0, 96(CX)
 	ADDQ    $0x00000080, CX
@@ -96898,7 +97081,7 @@ few:
 single:
 	VMOVUPS (DX), Y0
 	VMOVUPS (BX), Y1
-	VCMPPS  $0x1e, kernConst<>+352(SB), Y0, Y0
+	VCMPPS  $0x1e, kernConst<>+384(SB), Y0, Y0
 	VANDPS  Y1, Y0, Y0
 	VMOVUPS Y0, (CX)
 	ADDQ    $+32, CX
@@ -96954,93 +97137,93 @@ single:
 	VMOVUPS      (DX), Y0
 	VMOVUPS      (BX), Y1
 	VMULPS       Y0, Y0, Y2
-	VMULPS       kernConst<>+3200(SB), Y2, Y2
-	VBROADCASTSS kernConst<>+480(SB), Y3
-	VMINPS       Y2, Y3, Y2
+	VMULPS       kernConst<>+3232(SB), Y2, Y2
 	VBROADCASTSS kernConst<>+512(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+544(SB), Y2, Y3
+	VMULPS       kernConst<>+576(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+576(SB), Y3, Y2
 	VFNMADD231PS kernConst<>+608(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+640(SB), Y4
-	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+640(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+672(SB), Y4
 	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+768(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+800(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+832(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y2
+	VADDPS       kernConst<>+352(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
-	VMULPS       kernConst<>+3232(SB), Y2, Y2
-	VMULPS       kernConst<>+992(SB), Y0, Y3
-	VBROADCASTSS kernConst<>+288(SB), Y4
+	VMULPS       kernConst<>+3264(SB), Y2, Y2
+	VMULPS       kernConst<>+1024(SB), Y0, Y3
+	VBROADCASTSS kernConst<>+320(SB), Y4
 	VANDNPS      Y3, Y4, Y4
 	VMULPS       Y4, Y4, Y5
-	VBROADCASTSS kernConst<>+2560(SB), Y6
-	VFMADD213PS  kernConst<>+2592(SB), Y4, Y6
-	VBROADCASTSS kernConst<>+2624(SB), Y7
-	VFMADD213PS  kernConst<>+2656(SB), Y4, Y7
+	VBROADCASTSS kernConst<>+2592(SB), Y6
+	VFMADD213PS  kernConst<>+2624(SB), Y4, Y6
+	VBROADCASTSS kernConst<>+2656(SB), Y7
+	VFMADD213PS  kernConst<>+2688(SB), Y4, Y7
 	VFMADD213PS  Y7, Y5, Y6
-	VFMADD213PS  kernConst<>+2688(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+2720(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+2752(SB), Y4, Y6
-	VXORPS       kernConst<>+288(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+2784(SB), Y4, Y6
+	VXORPS       kernConst<>+320(SB), Y4, Y5
 	VFMADD213PS  Y5, Y4, Y6
-	VBROADCASTSS kernConst<>+480(SB), Y5
+	VBROADCASTSS kernConst<>+512(SB), Y5
 	VMINPS       Y6, Y5, Y5
-	VBROADCASTSS kernConst<>+512(SB), Y6
+	VBROADCASTSS kernConst<>+544(SB), Y6
 	VMAXPS       Y5, Y6, Y5
-	VMULPS       kernConst<>+544(SB), Y5, Y6
+	VMULPS       kernConst<>+576(SB), Y5, Y6
 	VROUNDPS     $0x00, Y6, Y6
 	VMOVAPS      Y5, Y5
-	VFNMADD231PS kernConst<>+576(SB), Y6, Y5
 	VFNMADD231PS kernConst<>+608(SB), Y6, Y5
-	VBROADCASTSS kernConst<>+640(SB), Y7
-	VFMADD213PS  kernConst<>+672(SB), Y5, Y7
+	VFNMADD231PS kernConst<>+640(SB), Y6, Y5
+	VBROADCASTSS kernConst<>+672(SB), Y7
 	VFMADD213PS  kernConst<>+704(SB), Y5, Y7
 	VFMADD213PS  kernConst<>+736(SB), Y5, Y7
 	VFMADD213PS  kernConst<>+768(SB), Y5, Y7
 	VFMADD213PS  kernConst<>+800(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+832(SB), Y5, Y7
 	VMULPS       Y5, Y5, Y8
 	VFMADD213PS  Y5, Y8, Y7
-	VADDPS       kernConst<>+320(SB), Y7, Y5
+	VADDPS       kernConst<>+352(SB), Y7, Y5
 	VCVTPS2DQ    Y6, Y6
 	VPSRAD       $0x01, Y6, Y7
 	VPSUBD       Y7, Y6, Y6
-	VPADDD       kernConst<>+3584(SB), Y7, Y7
+	VPADDD       kernConst<>+3616(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y5, Y5
-	VPADDD       kernConst<>+3584(SB), Y6, Y6
+	VPADDD       kernConst<>+3616(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
-	VMULPS       kernConst<>+800(SB), Y5, Y5
-	VCMPPS       $0x11, kernConst<>+352(SB), Y0, Y6
-	VBROADCASTSS kernConst<>+320(SB), Y7
+	VMULPS       kernConst<>+832(SB), Y5, Y5
+	VCMPPS       $0x11, kernConst<>+384(SB), Y0, Y6
+	VBROADCASTSS kernConst<>+352(SB), Y7
 	VSUBPS       Y5, Y7, Y7
 	VBLENDVPS    Y6, Y5, Y7, Y5
 	VMULPS       Y3, Y3, Y6
-	VBROADCASTSS kernConst<>+2048(SB), Y7
-	VFMADD213PS  kernConst<>+2080(SB), Y6, Y7
+	VBROADCASTSS kernConst<>+2080(SB), Y7
 	VFMADD213PS  kernConst<>+2112(SB), Y6, Y7
 	VFMADD213PS  kernConst<>+2144(SB), Y6, Y7
 	VFMADD213PS  kernConst<>+2176(SB), Y6, Y7
 	VFMADD213PS  kernConst<>+2208(SB), Y6, Y7
+	VFMADD213PS  kernConst<>+2240(SB), Y6, Y7
 	VFMADD213PS  Y3, Y3, Y7
 	VMOVAPS      Y7, Y3
-	VBROADCASTSS kernConst<>+800(SB), Y6
-	VFMADD213PS  kernConst<>+800(SB), Y6, Y3
-	VCMPPS       $0x1e, kernConst<>+2016(SB), Y4, Y4
+	VBROADCASTSS kernConst<>+832(SB), Y6
+	VFMADD213PS  kernConst<>+832(SB), Y6, Y3
+	VCMPPS       $0x1e, kernConst<>+2048(SB), Y4, Y4
 	VBLENDVPS    Y4, Y5, Y3, Y3
 	VMOVAPS      Y0, Y0
 	VFMADD213PS  Y3, Y2, Y0
@@ -97099,47 +97282,47 @@ single:
 	VMOVUPS      (DX), Y0
 	VMOVUPS      (BX), Y1
 	VMULPS       Y0, Y0, Y2
-	VBROADCASTSS kernConst<>+2784(SB), Y3
-	VFMADD213PS  kernConst<>+2816(SB), Y2, Y3
+	VBROADCASTSS kernConst<>+2816(SB), Y3
+	VFMADD213PS  kernConst<>+2848(SB), Y2, Y3
 	VMULPS       Y0, Y3, Y2
-	VORPS        kernConst<>+288(SB), Y2, Y3
-	VBROADCASTSS kernConst<>+480(SB), Y4
-	VMINPS       Y3, Y4, Y3
+	VORPS        kernConst<>+320(SB), Y2, Y3
 	VBROADCASTSS kernConst<>+512(SB), Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+544(SB), Y4
 	VMAXPS       Y3, Y4, Y3
-	VMULPS       kernConst<>+544(SB), Y3, Y4
+	VMULPS       kernConst<>+576(SB), Y3, Y4
 	VROUNDPS     $0x00, Y4, Y4
 	VMOVAPS      Y3, Y3
-	VFNMADD231PS kernConst<>+576(SB), Y4, Y3
 	VFNMADD231PS kernConst<>+608(SB), Y4, Y3
-	VBROADCASTSS kernConst<>+640(SB), Y5
-	VFMADD213PS  kernConst<>+672(SB), Y3, Y5
+	VFNMADD231PS kernConst<>+640(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+672(SB), Y5
 	VFMADD213PS  kernConst<>+704(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+736(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+768(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+800(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+832(SB), Y3, Y5
 	VMULPS       Y3, Y3, Y6
 	VFMADD213PS  Y3, Y6, Y5
-	VADDPS       kernConst<>+320(SB), Y5, Y3
+	VADDPS       kernConst<>+352(SB), Y5, Y3
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3584(SB), Y5, Y5
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
-	VADDPS       kernConst<>+320(SB), Y3, Y4
-	VBROADCASTSS kernConst<>+320(SB), Y5
+	VADDPS       kernConst<>+352(SB), Y3, Y4
+	VBROADCASTSS kernConst<>+352(SB), Y5
 	VDIVPS       Y4, Y5, Y4
 	VMULPS       Y4, Y3, Y3
-	VCMPPS       $0x11, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x11, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y3, Y4, Y2
 	VMULPS       Y4, Y3, Y3
 	VMULPS       Y0, Y0, Y4
-	VBROADCASTSS kernConst<>+3264(SB), Y5
-	VFMADD213PS  kernConst<>+2816(SB), Y4, Y5
+	VBROADCASTSS kernConst<>+3296(SB), Y5
+	VFMADD213PS  kernConst<>+2848(SB), Y4, Y5
 	VMULPS       Y0, Y5, Y0
 	VMOVAPS      Y0, Y0
 	VFMADD213PS  Y2, Y3, Y0
@@ -97197,39 +97380,39 @@ TEXT ·silugradAVX2(SB), NOSPLIT, $96-32
 single:
 	VMOVUPS      (DX), Y0
 	VMOVUPS      (BX), Y1
-	VORPS        kernConst<>+288(SB), Y0, Y2
-	VBROADCASTSS kernConst<>+480(SB), Y3
-	VMINPS       Y2, Y3, Y2
+	VORPS        kernConst<>+320(SB), Y0, Y2
 	VBROADCASTSS kernConst<>+512(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+544(SB), Y2, Y3
+	VMULPS       kernConst<>+576(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+576(SB), Y3, Y2
 	VFNMADD231PS kernConst<>+608(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+640(SB), Y4
-	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+640(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+672(SB), Y4
 	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+768(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+800(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+832(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y2
+	VADDPS       kernConst<>+352(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
-	VADDPS       kernConst<>+320(SB), Y2, Y3
-	VBROADCASTSS kernConst<>+320(SB), Y4
+	VADDPS       kernConst<>+352(SB), Y2, Y3
+	VBROADCASTSS kernConst<>+352(SB), Y4
 	VDIVPS       Y3, Y4, Y3
 	VMULPS       Y3, Y2, Y2
-	VCMPPS       $0x11, kernConst<>+352(SB), Y0, Y4
+	VCMPPS       $0x11, kernConst<>+384(SB), Y0, Y4
 	VBLENDVPS    Y4, Y2, Y3, Y4
 	VMULPS       Y3, Y2, Y2
 	VMOVAPS      Y0, Y0
@@ -97484,13 +97667,13 @@ many:
 	VMOVUPS   (DX), Y0
 	VMOVUPS   (BX), Y1
 	VMOVUPS   (SI), Y2
-	VCMPPS    $0x04, kernConst<>+352(SB), Y0, Y0
+	VCMPPS    $0x04, kernConst<>+384(SB), Y0, Y0
 	VBLENDVPS Y0, Y1, Y2, Y0
 	VMOVUPS   Y0, (CX)
 	VMOVUPS   32(DX), Y0
 	VMOVUPS   32(BX), Y1
 	VMOVUPS   32(SI), Y2
-	VCMPPS    $0x04, kernConst<>+352(SB), Y0, Y0
+	VCMPPS    $0x04, kernConst<>+384(SB), Y0, Y0
 	VBLENDVPS Y0, Y1, Y2, Y0
 	VMOVUPS   Y0, 32(CX)
 	ADDQ      $+64, CX
@@ -97508,7 +97691,7 @@ single:
 	VMOVUPS   (DX), Y0
 	VMOVUPS   (BX), Y1
 	VMOVUPS   (SI), Y2
-	VCMPPS    $0x04, kernConst<>+352(SB), Y0, Y0
+	VCMPPS    $0x04, kernConst<>+384(SB), Y0, Y0
 	VBLENDVPS Y0, Y1, Y2, Y0
 	VMOVUPS   Y0, (CX)
 	ADDQ      $+32, CX
@@ -97804,31 +97987,31 @@ single:
 	VMOVUPS      (DX), Y2
 	VMOVAPS      Y2, Y2
 	VFMADD213PS  Y1, Y0, Y2
-	VBROADCASTSS kernConst<>+480(SB), Y3
-	VMINPS       Y2, Y3, Y2
 	VBROADCASTSS kernConst<>+512(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+544(SB), Y2, Y3
+	VMULPS       kernConst<>+576(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+576(SB), Y3, Y2
 	VFNMADD231PS kernConst<>+608(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+640(SB), Y4
-	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+640(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+672(SB), Y4
 	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+768(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+800(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+832(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y2
+	VADDPS       kernConst<>+352(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VMOVUPS      Y2, (CX)
@@ -98485,20 +98668,20 @@ TEXT ·fused_narrow_bf16AVX2(SB), NOSPLIT, $0-24
 many:
 	VMOVUPS   (DX)(CX*4), Y0
 	VMOVUPS   32(DX)(CX*4), Y1
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -98506,20 +98689,20 @@ many:
 	VMOVDQU   Y0, (BX)(CX*2)
 	VMOVUPS   64(DX)(CX*4), Y0
 	VMOVUPS   96(DX)(CX*4), Y1
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -98535,12 +98718,12 @@ few:
 
 single:
 	VMOVUPS      (DX)(CX*4), Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -98573,20 +98756,20 @@ round:
 place:
 	VMOVUPS   (DX)(CX*4), Y0
 	VMOVUPS   32(DX)(CX*4), Y1
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -98594,20 +98777,20 @@ place:
 	VMOVNTDQ  Y0, (BX)(CX*2)
 	VMOVUPS   64(DX)(CX*4), Y0
 	VMOVUPS   96(DX)(CX*4), Y1
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -98615,20 +98798,20 @@ place:
 	VMOVNTDQ  Y0, 32(BX)(CX*2)
 	VMOVUPS   128(DX)(CX*4), Y0
 	VMOVUPS   160(DX)(CX*4), Y1
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -98636,20 +98819,20 @@ place:
 	VMOVNTDQ  Y0, 64(BX)(CX*2)
 	VMOVUPS   192(DX)(CX*4), Y0
 	VMOVUPS   224(DX)(CX*4), Y1
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -98657,20 +98840,20 @@ place:
 	VMOVNTDQ  Y0, 96(BX)(CX*2)
 	VMOVUPS   256(DX)(CX*4), Y0
 	VMOVUPS   288(DX)(CX*4), Y1
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -98678,20 +98861,20 @@ place:
 	VMOVNTDQ  Y0, 128(BX)(CX*2)
 	VMOVUPS   320(DX)(CX*4), Y0
 	VMOVUPS   352(DX)(CX*4), Y1
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -98699,20 +98882,20 @@ place:
 	VMOVNTDQ  Y0, 160(BX)(CX*2)
 	VMOVUPS   384(DX)(CX*4), Y0
 	VMOVUPS   416(DX)(CX*4), Y1
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -98720,20 +98903,20 @@ place:
 	VMOVNTDQ  Y0, 192(BX)(CX*2)
 	VMOVUPS   448(DX)(CX*4), Y0
 	VMOVUPS   480(DX)(CX*4), Y1
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -99086,20 +99269,20 @@ many:
 	VPMOVZXWD 16(BX)(CX*2), Y2
 	VPSLLD    $0x10, Y2, Y2
 	VADDPS    Y2, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -99115,20 +99298,20 @@ many:
 	VPMOVZXWD 48(BX)(CX*2), Y2
 	VPSLLD    $0x10, Y2, Y2
 	VADDPS    Y2, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -99148,12 +99331,12 @@ single:
 	VPMOVZXWD    (BX)(CX*2), Y1
 	VPSLLD       $0x10, Y1, Y1
 	VADDPS       Y1, Y0, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -99195,20 +99378,20 @@ place:
 	VPMOVZXWD 16(BX)(CX*2), Y2
 	VPSLLD    $0x10, Y2, Y2
 	VADDPS    Y2, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -99224,20 +99407,20 @@ place:
 	VPMOVZXWD 48(BX)(CX*2), Y2
 	VPSLLD    $0x10, Y2, Y2
 	VADDPS    Y2, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -99253,20 +99436,20 @@ place:
 	VPMOVZXWD 80(BX)(CX*2), Y2
 	VPSLLD    $0x10, Y2, Y2
 	VADDPS    Y2, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -99282,20 +99465,20 @@ place:
 	VPMOVZXWD 112(BX)(CX*2), Y2
 	VPSLLD    $0x10, Y2, Y2
 	VADDPS    Y2, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -99311,20 +99494,20 @@ place:
 	VPMOVZXWD 144(BX)(CX*2), Y2
 	VPSLLD    $0x10, Y2, Y2
 	VADDPS    Y2, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -99340,20 +99523,20 @@ place:
 	VPMOVZXWD 176(BX)(CX*2), Y2
 	VPSLLD    $0x10, Y2, Y2
 	VADDPS    Y2, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -99369,20 +99552,20 @@ place:
 	VPMOVZXWD 208(BX)(CX*2), Y2
 	VPSLLD    $0x10, Y2, Y2
 	VADDPS    Y2, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -99398,20 +99581,20 @@ place:
 	VPMOVZXWD 240(BX)(CX*2), Y2
 	VPSLLD    $0x10, Y2, Y2
 	VADDPS    Y2, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -100263,20 +100446,20 @@ many:
 	VMOVUPS   32(BX)(CX*4), Y2
 	VADDPS    Y2, Y1, Y1
 	VMOVUPS   Y1, 32(SI)(CX*4)
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -100290,20 +100473,20 @@ many:
 	VMOVUPS   96(BX)(CX*4), Y2
 	VADDPS    Y2, Y1, Y1
 	VMOVUPS   Y1, 96(SI)(CX*4)
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -100322,12 +100505,12 @@ single:
 	VMOVUPS      (BX)(CX*4), Y1
 	VADDPS       Y1, Y0, Y0
 	VMOVUPS      Y0, (SI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -100368,20 +100551,20 @@ place:
 	VMOVUPS   32(BX)(CX*4), Y2
 	VADDPS    Y2, Y1, Y1
 	VMOVNTPS  Y1, 32(SI)(CX*4)
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -100395,20 +100578,20 @@ place:
 	VMOVUPS   96(BX)(CX*4), Y2
 	VADDPS    Y2, Y1, Y1
 	VMOVNTPS  Y1, 96(SI)(CX*4)
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -100422,20 +100605,20 @@ place:
 	VMOVUPS   160(BX)(CX*4), Y2
 	VADDPS    Y2, Y1, Y1
 	VMOVNTPS  Y1, 160(SI)(CX*4)
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -100449,20 +100632,20 @@ place:
 	VMOVUPS   224(BX)(CX*4), Y2
 	VADDPS    Y2, Y1, Y1
 	VMOVNTPS  Y1, 224(SI)(CX*4)
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -100476,20 +100659,20 @@ place:
 	VMOVUPS   288(BX)(CX*4), Y2
 	VADDPS    Y2, Y1, Y1
 	VMOVNTPS  Y1, 288(SI)(CX*4)
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -100503,20 +100686,20 @@ place:
 	VMOVUPS   352(BX)(CX*4), Y2
 	VADDPS    Y2, Y1, Y1
 	VMOVNTPS  Y1, 352(SI)(CX*4)
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -100530,20 +100713,20 @@ place:
 	VMOVUPS   416(BX)(CX*4), Y2
 	VADDPS    Y2, Y1, Y1
 	VMOVNTPS  Y1, 416(SI)(CX*4)
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -100557,20 +100740,20 @@ place:
 	VMOVUPS   480(BX)(CX*4), Y2
 	VADDPS    Y2, Y1, Y1
 	VMOVNTPS  Y1, 480(SI)(CX*4)
-	VPADDD    kernConst<>+160(SB), Y1, Y2
+	VPADDD    kernConst<>+192(SB), Y1, Y2
 	VPSRLD    $0x10, Y1, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y1, Y1, Y3
-	VORPS     kernConst<>+256(SB), Y1, Y1
+	VORPS     kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS Y3, Y1, Y2, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPADDD    kernConst<>+160(SB), Y0, Y2
+	VPADDD    kernConst<>+192(SB), Y0, Y2
 	VPSRLD    $0x10, Y0, Y3
-	VANDPS    kernConst<>+224(SB), Y3, Y3
+	VANDPS    kernConst<>+256(SB), Y3, Y3
 	VPADDD    Y3, Y2, Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
-	VORPS     kernConst<>+256(SB), Y0, Y0
+	VORPS     kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS Y3, Y0, Y2, Y0
 	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y1, Y0, Y0
@@ -101136,20 +101319,20 @@ many:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -101173,20 +101356,20 @@ many:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -101210,12 +101393,12 @@ single:
 	VCMPPS       $0x03, Y1, Y0, Y3
 	VADDPS       Y1, Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -101264,20 +101447,20 @@ place:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -101301,20 +101484,20 @@ place:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -101338,20 +101521,20 @@ place:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -101375,20 +101558,20 @@ place:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -101412,20 +101595,20 @@ place:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -101449,20 +101632,20 @@ place:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -101486,20 +101669,20 @@ place:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -101523,20 +101706,20 @@ place:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -101878,20 +102061,20 @@ many:
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
 	VMOVUPS      Y1, 32(SI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -101915,20 +102098,20 @@ many:
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
 	VMOVUPS      Y1, 96(SI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -101952,12 +102135,12 @@ single:
 	VADDPS       Y1, Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VMOVUPS      Y0, (SI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -102007,20 +102190,20 @@ place:
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
 	VMOVNTPS     Y1, 32(SI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -102044,20 +102227,20 @@ place:
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
 	VMOVNTPS     Y1, 96(SI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -102081,20 +102264,20 @@ place:
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
 	VMOVNTPS     Y1, 160(SI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -102118,20 +102301,20 @@ place:
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
 	VMOVNTPS     Y1, 224(SI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -102155,20 +102338,20 @@ place:
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
 	VMOVNTPS     Y1, 288(SI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -102192,20 +102375,20 @@ place:
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
 	VMOVNTPS     Y1, 352(SI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -102229,20 +102412,20 @@ place:
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
 	VMOVNTPS     Y1, 416(SI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -102266,20 +102449,20 @@ place:
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
 	VMOVNTPS     Y1, 480(SI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -102940,20 +103123,20 @@ many:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -102983,20 +103166,20 @@ many:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -103023,12 +103206,12 @@ single:
 	VCMPPS       $0x03, Y1, Y0, Y3
 	VADDPS       Y1, Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -103084,20 +103267,20 @@ place:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -103127,20 +103310,20 @@ place:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -103170,20 +103353,20 @@ place:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -103213,20 +103396,20 @@ place:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -103256,20 +103439,20 @@ place:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -103299,20 +103482,20 @@ place:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -103342,20 +103525,20 @@ place:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -103385,20 +103568,20 @@ place:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -103789,20 +103972,20 @@ many:
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
 	VMOVUPS      Y1, 32(DI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -103830,20 +104013,20 @@ many:
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
 	VMOVUPS      Y1, 96(DI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -103869,12 +104052,12 @@ single:
 	VADDPS       Y1, Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VMOVUPS      Y0, (DI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -103929,20 +104112,20 @@ place:
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
 	VMOVNTPS     Y1, 32(DI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -103970,20 +104153,20 @@ place:
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
 	VMOVNTPS     Y1, 96(DI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -104011,20 +104194,20 @@ place:
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
 	VMOVNTPS     Y1, 160(DI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -104052,20 +104235,20 @@ place:
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
 	VMOVNTPS     Y1, 224(DI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -104093,20 +104276,20 @@ place:
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
 	VMOVNTPS     Y1, 288(DI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -104134,20 +104317,20 @@ place:
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
 	VMOVNTPS     Y1, 352(DI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -104175,20 +104358,20 @@ place:
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
 	VMOVNTPS     Y1, 416(DI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -104216,20 +104399,20 @@ place:
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
 	VMOVNTPS     Y1, 480(DI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -104594,20 +104777,20 @@ many:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -104633,20 +104816,20 @@ many:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -104671,12 +104854,12 @@ single:
 	VCMPPS       $0x03, Y1, Y0, Y3
 	VADDPS       Y1, Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -104728,20 +104911,20 @@ place:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -104767,20 +104950,20 @@ place:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -104806,20 +104989,20 @@ place:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -104845,20 +105028,20 @@ place:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -104884,20 +105067,20 @@ place:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -104923,20 +105106,20 @@ place:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -104962,20 +105145,20 @@ place:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -105001,20 +105184,20 @@ place:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -105050,36 +105233,36 @@ many:
 	VMOVUPS      (SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      Y0, (DI)(CX*4)
 	VMOVUPS      32(BX)(CX*4), Y0
 	VMOVUPS      32(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      Y0, 32(DI)(CX*4)
 	VMOVUPS      64(BX)(CX*4), Y0
 	VMOVUPS      64(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      Y0, 64(DI)(CX*4)
 	VMOVUPS      96(BX)(CX*4), Y0
 	VMOVUPS      96(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      Y0, 96(DI)(CX*4)
 	ADDQ         $+32, CX
@@ -105095,9 +105278,9 @@ single:
 	VMOVUPS      (SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      Y0, (DI)(CX*4)
 	ADDQ         $+8, CX
@@ -105130,144 +105313,144 @@ place:
 	VMOVUPS      (SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVNTPS     Y0, (DI)(CX*4)
 	VMOVUPS      32(BX)(CX*4), Y0
 	VMOVUPS      32(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVNTPS     Y0, 32(DI)(CX*4)
 	VMOVUPS      64(BX)(CX*4), Y0
 	VMOVUPS      64(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVNTPS     Y0, 64(DI)(CX*4)
 	VMOVUPS      96(BX)(CX*4), Y0
 	VMOVUPS      96(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVNTPS     Y0, 96(DI)(CX*4)
 	VMOVUPS      128(BX)(CX*4), Y0
 	VMOVUPS      128(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVNTPS     Y0, 128(DI)(CX*4)
 	VMOVUPS      160(BX)(CX*4), Y0
 	VMOVUPS      160(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVNTPS     Y0, 160(DI)(CX*4)
 	VMOVUPS      192(BX)(CX*4), Y0
 	VMOVUPS      192(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVNTPS     Y0, 192(DI)(CX*4)
 	VMOVUPS      224(BX)(CX*4), Y0
 	VMOVUPS      224(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVNTPS     Y0, 224(DI)(CX*4)
 	VMOVUPS      256(BX)(CX*4), Y0
 	VMOVUPS      256(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVNTPS     Y0, 256(DI)(CX*4)
 	VMOVUPS      288(BX)(CX*4), Y0
 	VMOVUPS      288(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVNTPS     Y0, 288(DI)(CX*4)
 	VMOVUPS      320(BX)(CX*4), Y0
 	VMOVUPS      320(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVNTPS     Y0, 320(DI)(CX*4)
 	VMOVUPS      352(BX)(CX*4), Y0
 	VMOVUPS      352(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVNTPS     Y0, 352(DI)(CX*4)
 	VMOVUPS      384(BX)(CX*4), Y0
 	VMOVUPS      384(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVNTPS     Y0, 384(DI)(CX*4)
 	VMOVUPS      416(BX)(CX*4), Y0
 	VMOVUPS      416(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVNTPS     Y0, 416(DI)(CX*4)
 	VMOVUPS      448(BX)(CX*4), Y0
 	VMOVUPS      448(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVNTPS     Y0, 448(DI)(CX*4)
 	VMOVUPS      480(BX)(CX*4), Y0
 	VMOVUPS      480(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVNTPS     Y0, 480(DI)(CX*4)
 	ADDQ         $0x00008000, CX
@@ -105300,17 +105483,17 @@ many:
 	VCVTPH2PS    (SI)(CX*2), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VCVTPH2PS    16(BX)(CX*2), Y1
 	VCVTPH2PS    16(SI)(CX*2), Y2
 	VBROADCASTSS (DX), Y4
 	VCMPPS       $0x11, Y2, Y4, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y4, Y1
 	VCVTPS2PH    $0x00, Y1, X1
 	VCVTPS2PH    $0x00, Y0, X3
@@ -105320,17 +105503,17 @@ many:
 	VCVTPH2PS    32(SI)(CX*2), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VCVTPH2PS    48(BX)(CX*2), Y1
 	VCVTPH2PS    48(SI)(CX*2), Y2
 	VBROADCASTSS (DX), Y4
 	VCMPPS       $0x11, Y2, Y4, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y4, Y1
 	VCVTPS2PH    $0x00, Y1, X1
 	VCVTPS2PH    $0x00, Y0, X3
@@ -105349,9 +105532,9 @@ single:
 	VCVTPH2PS    (SI)(CX*2), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VCVTPS2PH    $0x00, Y0, X0
 	VMOVDQU      X0, (DI)(CX*2)
@@ -105385,17 +105568,17 @@ place:
 	VCVTPH2PS    (SI)(CX*2), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VCVTPH2PS    16(BX)(CX*2), Y1
 	VCVTPH2PS    16(SI)(CX*2), Y2
 	VBROADCASTSS (DX), Y4
 	VCMPPS       $0x11, Y2, Y4, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y4, Y1
 	VCVTPS2PH    $0x00, Y1, X1
 	VCVTPS2PH    $0x00, Y0, X3
@@ -105405,17 +105588,17 @@ place:
 	VCVTPH2PS    32(SI)(CX*2), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VCVTPH2PS    48(BX)(CX*2), Y1
 	VCVTPH2PS    48(SI)(CX*2), Y2
 	VBROADCASTSS (DX), Y4
 	VCMPPS       $0x11, Y2, Y4, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y4, Y1
 	VCVTPS2PH    $0x00, Y1, X1
 	VCVTPS2PH    $0x00, Y0, X3
@@ -105425,17 +105608,17 @@ place:
 	VCVTPH2PS    64(SI)(CX*2), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VCVTPH2PS    80(BX)(CX*2), Y1
 	VCVTPH2PS    80(SI)(CX*2), Y2
 	VBROADCASTSS (DX), Y4
 	VCMPPS       $0x11, Y2, Y4, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y4, Y1
 	VCVTPS2PH    $0x00, Y1, X1
 	VCVTPS2PH    $0x00, Y0, X3
@@ -105445,17 +105628,17 @@ place:
 	VCVTPH2PS    96(SI)(CX*2), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VCVTPH2PS    112(BX)(CX*2), Y1
 	VCVTPH2PS    112(SI)(CX*2), Y2
 	VBROADCASTSS (DX), Y4
 	VCMPPS       $0x11, Y2, Y4, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y4, Y1
 	VCVTPS2PH    $0x00, Y1, X1
 	VCVTPS2PH    $0x00, Y0, X3
@@ -105465,17 +105648,17 @@ place:
 	VCVTPH2PS    128(SI)(CX*2), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VCVTPH2PS    144(BX)(CX*2), Y1
 	VCVTPH2PS    144(SI)(CX*2), Y2
 	VBROADCASTSS (DX), Y4
 	VCMPPS       $0x11, Y2, Y4, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y4, Y1
 	VCVTPS2PH    $0x00, Y1, X1
 	VCVTPS2PH    $0x00, Y0, X3
@@ -105485,17 +105668,17 @@ place:
 	VCVTPH2PS    160(SI)(CX*2), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VCVTPH2PS    176(BX)(CX*2), Y1
 	VCVTPH2PS    176(SI)(CX*2), Y2
 	VBROADCASTSS (DX), Y4
 	VCMPPS       $0x11, Y2, Y4, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y4, Y1
 	VCVTPS2PH    $0x00, Y1, X1
 	VCVTPS2PH    $0x00, Y0, X3
@@ -105505,17 +105688,17 @@ place:
 	VCVTPH2PS    192(SI)(CX*2), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VCVTPH2PS    208(BX)(CX*2), Y1
 	VCVTPH2PS    208(SI)(CX*2), Y2
 	VBROADCASTSS (DX), Y4
 	VCMPPS       $0x11, Y2, Y4, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y4, Y1
 	VCVTPS2PH    $0x00, Y1, X1
 	VCVTPS2PH    $0x00, Y0, X3
@@ -105525,17 +105708,17 @@ place:
 	VCVTPH2PS    224(SI)(CX*2), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VCVTPH2PS    240(BX)(CX*2), Y1
 	VCVTPH2PS    240(SI)(CX*2), Y2
 	VBROADCASTSS (DX), Y4
 	VCMPPS       $0x11, Y2, Y4, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y4, Y1
 	VCVTPS2PH    $0x00, Y1, X1
 	VCVTPS2PH    $0x00, Y0, X3
@@ -105573,9 +105756,9 @@ many:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VPMOVZXWD    16(BX)(CX*2), Y1
 	VPSLLD       $0x10, Y1, Y1
@@ -105583,24 +105766,24 @@ many:
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS (DX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -105612,9 +105795,9 @@ many:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VPMOVZXWD    48(BX)(CX*2), Y1
 	VPSLLD       $0x10, Y1, Y1
@@ -105622,24 +105805,24 @@ many:
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS (DX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -105660,16 +105843,16 @@ single:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -105707,9 +105890,9 @@ place:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VPMOVZXWD    16(BX)(CX*2), Y1
 	VPSLLD       $0x10, Y1, Y1
@@ -105717,24 +105900,24 @@ place:
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS (DX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -105746,9 +105929,9 @@ place:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VPMOVZXWD    48(BX)(CX*2), Y1
 	VPSLLD       $0x10, Y1, Y1
@@ -105756,24 +105939,24 @@ place:
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS (DX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -105785,9 +105968,9 @@ place:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VPMOVZXWD    80(BX)(CX*2), Y1
 	VPSLLD       $0x10, Y1, Y1
@@ -105795,24 +105978,24 @@ place:
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS (DX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -105824,9 +106007,9 @@ place:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VPMOVZXWD    112(BX)(CX*2), Y1
 	VPSLLD       $0x10, Y1, Y1
@@ -105834,24 +106017,24 @@ place:
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS (DX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -105863,9 +106046,9 @@ place:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VPMOVZXWD    144(BX)(CX*2), Y1
 	VPSLLD       $0x10, Y1, Y1
@@ -105873,24 +106056,24 @@ place:
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS (DX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -105902,9 +106085,9 @@ place:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VPMOVZXWD    176(BX)(CX*2), Y1
 	VPSLLD       $0x10, Y1, Y1
@@ -105912,24 +106095,24 @@ place:
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS (DX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -105941,9 +106124,9 @@ place:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VPMOVZXWD    208(BX)(CX*2), Y1
 	VPSLLD       $0x10, Y1, Y1
@@ -105951,24 +106134,24 @@ place:
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS (DX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -105980,9 +106163,9 @@ place:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VPMOVZXWD    240(BX)(CX*2), Y1
 	VPSLLD       $0x10, Y1, Y1
@@ -105990,24 +106173,24 @@ place:
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS (DX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -106043,17 +106226,17 @@ many:
 	VCVTPH2PS    (SI)(CX*2), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      32(BX)(CX*4), Y1
 	VCVTPH2PS    16(SI)(CX*2), Y2
 	VBROADCASTSS (DX), Y4
 	VCMPPS       $0x11, Y2, Y4, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y4, Y1
 	VCVTPS2PH    $0x00, Y1, X1
 	VCVTPS2PH    $0x00, Y0, X3
@@ -106063,17 +106246,17 @@ many:
 	VCVTPH2PS    32(SI)(CX*2), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      96(BX)(CX*4), Y1
 	VCVTPH2PS    48(SI)(CX*2), Y2
 	VBROADCASTSS (DX), Y4
 	VCMPPS       $0x11, Y2, Y4, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y4, Y1
 	VCVTPS2PH    $0x00, Y1, X1
 	VCVTPS2PH    $0x00, Y0, X3
@@ -106092,9 +106275,9 @@ single:
 	VCVTPH2PS    (SI)(CX*2), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VCVTPS2PH    $0x00, Y0, X0
 	VMOVDQU      X0, (DI)(CX*2)
@@ -106128,17 +106311,17 @@ place:
 	VCVTPH2PS    (SI)(CX*2), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      32(BX)(CX*4), Y1
 	VCVTPH2PS    16(SI)(CX*2), Y2
 	VBROADCASTSS (DX), Y4
 	VCMPPS       $0x11, Y2, Y4, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y4, Y1
 	VCVTPS2PH    $0x00, Y1, X1
 	VCVTPS2PH    $0x00, Y0, X3
@@ -106148,17 +106331,17 @@ place:
 	VCVTPH2PS    32(SI)(CX*2), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      96(BX)(CX*4), Y1
 	VCVTPH2PS    48(SI)(CX*2), Y2
 	VBROADCASTSS (DX), Y4
 	VCMPPS       $0x11, Y2, Y4, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y4, Y1
 	VCVTPS2PH    $0x00, Y1, X1
 	VCVTPS2PH    $0x00, Y0, X3
@@ -106168,17 +106351,17 @@ place:
 	VCVTPH2PS    64(SI)(CX*2), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      160(BX)(CX*4), Y1
 	VCVTPH2PS    80(SI)(CX*2), Y2
 	VBROADCASTSS (DX), Y4
 	VCMPPS       $0x11, Y2, Y4, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y4, Y1
 	VCVTPS2PH    $0x00, Y1, X1
 	VCVTPS2PH    $0x00, Y0, X3
@@ -106188,17 +106371,17 @@ place:
 	VCVTPH2PS    96(SI)(CX*2), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      224(BX)(CX*4), Y1
 	VCVTPH2PS    112(SI)(CX*2), Y2
 	VBROADCASTSS (DX), Y4
 	VCMPPS       $0x11, Y2, Y4, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y4, Y1
 	VCVTPS2PH    $0x00, Y1, X1
 	VCVTPS2PH    $0x00, Y0, X3
@@ -106208,17 +106391,17 @@ place:
 	VCVTPH2PS    128(SI)(CX*2), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      288(BX)(CX*4), Y1
 	VCVTPH2PS    144(SI)(CX*2), Y2
 	VBROADCASTSS (DX), Y4
 	VCMPPS       $0x11, Y2, Y4, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y4, Y1
 	VCVTPS2PH    $0x00, Y1, X1
 	VCVTPS2PH    $0x00, Y0, X3
@@ -106228,17 +106411,17 @@ place:
 	VCVTPH2PS    160(SI)(CX*2), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      352(BX)(CX*4), Y1
 	VCVTPH2PS    176(SI)(CX*2), Y2
 	VBROADCASTSS (DX), Y4
 	VCMPPS       $0x11, Y2, Y4, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y4, Y1
 	VCVTPS2PH    $0x00, Y1, X1
 	VCVTPS2PH    $0x00, Y0, X3
@@ -106248,17 +106431,17 @@ place:
 	VCVTPH2PS    192(SI)(CX*2), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      416(BX)(CX*4), Y1
 	VCVTPH2PS    208(SI)(CX*2), Y2
 	VBROADCASTSS (DX), Y4
 	VCMPPS       $0x11, Y2, Y4, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y4, Y1
 	VCVTPS2PH    $0x00, Y1, X1
 	VCVTPS2PH    $0x00, Y0, X3
@@ -106268,17 +106451,17 @@ place:
 	VCVTPH2PS    224(SI)(CX*2), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      480(BX)(CX*4), Y1
 	VCVTPH2PS    240(SI)(CX*2), Y2
 	VBROADCASTSS (DX), Y4
 	VCMPPS       $0x11, Y2, Y4, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y4, Y1
 	VCVTPS2PH    $0x00, Y1, X1
 	VCVTPS2PH    $0x00, Y0, X3
@@ -106315,33 +106498,33 @@ many:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      32(BX)(CX*4), Y1
 	VPMOVZXWD    16(SI)(CX*2), Y2
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS (DX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -106352,33 +106535,33 @@ many:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      96(BX)(CX*4), Y1
 	VPMOVZXWD    48(SI)(CX*2), Y2
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS (DX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -106398,16 +106581,16 @@ single:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -106444,33 +106627,33 @@ place:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      32(BX)(CX*4), Y1
 	VPMOVZXWD    16(SI)(CX*2), Y2
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS (DX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -106481,33 +106664,33 @@ place:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      96(BX)(CX*4), Y1
 	VPMOVZXWD    48(SI)(CX*2), Y2
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS (DX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -106518,33 +106701,33 @@ place:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      160(BX)(CX*4), Y1
 	VPMOVZXWD    80(SI)(CX*2), Y2
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS (DX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -106555,33 +106738,33 @@ place:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      224(BX)(CX*4), Y1
 	VPMOVZXWD    112(SI)(CX*2), Y2
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS (DX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -106592,33 +106775,33 @@ place:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      288(BX)(CX*4), Y1
 	VPMOVZXWD    144(SI)(CX*2), Y2
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS (DX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -106629,33 +106812,33 @@ place:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      352(BX)(CX*4), Y1
 	VPMOVZXWD    176(SI)(CX*2), Y2
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS (DX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -106666,33 +106849,33 @@ place:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      416(BX)(CX*4), Y1
 	VPMOVZXWD    208(SI)(CX*2), Y2
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS (DX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -106703,33 +106886,33 @@ place:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      480(BX)(CX*4), Y1
 	VPMOVZXWD    240(SI)(CX*2), Y2
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS (DX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -106767,9 +106950,9 @@ single:
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 4(DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 8(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      Y0, (DI)(CX*4)
 	ADDQ         $+8, CX
@@ -106800,9 +106983,9 @@ many:
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 4(DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 8(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VCVTPH2PS    16(BX)(CX*2), Y1
 	VCVTPH2PS    16(SI)(CX*2), Y2
@@ -106810,9 +106993,9 @@ many:
 	VMULPS       Y4, Y1, Y1
 	VBROADCASTSS 4(DX), Y4
 	VCMPPS       $0x11, Y2, Y4, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 8(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y4, Y1
 	VCVTPS2PH    $0x00, Y1, X1
 	VCVTPS2PH    $0x00, Y0, X3
@@ -106833,9 +107016,9 @@ single:
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 4(DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 8(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VCVTPS2PH    $0x00, Y0, X0
 	VMOVDQU      X0, (DI)(CX*2)
@@ -106869,9 +107052,9 @@ many:
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 4(DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 8(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VPMOVZXWD    16(BX)(CX*2), Y1
 	VPSLLD       $0x10, Y1, Y1
@@ -106881,24 +107064,24 @@ many:
 	VMULPS       Y3, Y1, Y1
 	VBROADCASTSS 4(DX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 8(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -106921,16 +107104,16 @@ single:
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 4(DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 8(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -106964,9 +107147,9 @@ single:
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 4(DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 8(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      Y0, (DI)(CX*4)
 	ADDQ         $+8, CX
@@ -106998,9 +107181,9 @@ single:
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 4(DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 8(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      Y0, (DI)(CX*4)
 	ADDQ         $+8, CX
@@ -107032,9 +107215,9 @@ single:
 	VADDPS       Y1, Y0, Y0
 	VBROADCASTSS (DX), Y1
 	VCMPPS       $0x11, Y2, Y1, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      Y0, (R8)(CX*4)
 	ADDQ         $+8, CX
@@ -107066,9 +107249,9 @@ many:
 	VADDPS       Y1, Y0, Y0
 	VBROADCASTSS (DX), Y1
 	VCMPPS       $0x11, Y2, Y1, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VCVTPH2PS    16(BX)(CX*2), Y1
 	VCVTPH2PS    16(SI)(CX*2), Y2
@@ -107076,9 +107259,9 @@ many:
 	VADDPS       Y2, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y4, Y2, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y4, Y1
 	VCVTPS2PH    $0x00, Y1, X1
 	VCVTPS2PH    $0x00, Y0, X3
@@ -107099,9 +107282,9 @@ single:
 	VADDPS       Y1, Y0, Y0
 	VBROADCASTSS (DX), Y1
 	VCMPPS       $0x11, Y2, Y1, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VCVTPS2PH    $0x00, Y0, X0
 	VMOVDQU      X0, (R8)(CX*2)
@@ -107137,9 +107320,9 @@ many:
 	VADDPS       Y1, Y0, Y0
 	VBROADCASTSS (DX), Y1
 	VCMPPS       $0x11, Y2, Y1, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VPMOVZXWD    16(BX)(CX*2), Y1
 	VPSLLD       $0x10, Y1, Y1
@@ -107150,24 +107333,24 @@ many:
 	VADDPS       Y2, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y3, Y2, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -107191,16 +107374,16 @@ single:
 	VADDPS       Y1, Y0, Y0
 	VBROADCASTSS (DX), Y1
 	VCMPPS       $0x11, Y2, Y1, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -107235,9 +107418,9 @@ single:
 	VADDPS       Y1, Y0, Y0
 	VBROADCASTSS (DX), Y1
 	VCMPPS       $0x11, Y2, Y1, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      Y0, (R8)(CX*4)
 	ADDQ         $+8, CX
@@ -107271,9 +107454,9 @@ single:
 	VADDPS       Y1, Y0, Y0
 	VBROADCASTSS (DX), Y1
 	VCMPPS       $0x11, Y2, Y1, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      Y0, (R8)(CX*4)
 	ADDQ         $+8, CX
@@ -107305,9 +107488,9 @@ single:
 	VADDPS       Y1, Y0, Y0
 	VBROADCASTSS (DX), Y1
 	VCMPPS       $0x11, Y2, Y1, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      Y0, (R8)(CX*4)
 	ADDQ         $+8, CX
@@ -107342,9 +107525,9 @@ single:
 	VADDPS       Y1, Y0, Y0
 	VBROADCASTSS (DX), Y1
 	VCMPPS       $0x11, Y2, Y1, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      Y0, (R8)(CX*4)
 	ADDQ         $+8, CX
@@ -107376,9 +107559,9 @@ single:
 	VADDPS       Y1, Y0, Y0
 	VBROADCASTSS (DX), Y1
 	VCMPPS       $0x11, Y2, Y1, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      Y0, (R8)(CX*4)
 	ADDQ         $+8, CX
@@ -107412,9 +107595,9 @@ single:
 	VADDPS       Y1, Y0, Y0
 	VBROADCASTSS (DX), Y1
 	VCMPPS       $0x11, Y2, Y1, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      Y0, (R8)(CX*4)
 	ADDQ         $+8, CX
@@ -107446,9 +107629,9 @@ single:
 	VADDPS       Y1, Y0, Y0
 	VBROADCASTSS (DX), Y1
 	VCMPPS       $0x11, Y2, Y1, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      Y0, (R8)(CX*4)
 	ADDQ         $+8, CX
@@ -107481,9 +107664,9 @@ single:
 	VADDPS       Y1, Y0, Y0
 	VBROADCASTSS (DX), Y1
 	VCMPPS       $0x11, Y2, Y1, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      Y0, (R8)(CX*4)
 	ADDQ         $+8, CX
@@ -107510,41 +107693,41 @@ single:
 	VMOVUPS      (BX)(CX*4), Y0
 	VBROADCASTSS (DX), Y1
 	VMULPS       Y1, Y0, Y1
-	VBROADCASTSS kernConst<>+288(SB), Y2
+	VBROADCASTSS kernConst<>+320(SB), Y2
 	VANDNPS      Y1, Y2, Y2
-	VBROADCASTSS kernConst<>+1632(SB), Y3
-	VMINPS       Y2, Y3, Y2
 	VBROADCASTSS kernConst<>+1664(SB), Y3
-	VFMADD213PS  kernConst<>+1696(SB), Y2, Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+1696(SB), Y3
 	VFMADD213PS  kernConst<>+1728(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1760(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1792(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1824(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1856(SB), Y2, Y3
 	VMULPS       Y2, Y3, Y3
 	VROUNDPS     $0x00, Y3, Y4
 	VSUBPS       Y4, Y3, Y3
-	VBROADCASTSS kernConst<>+1856(SB), Y5
-	VFMADD213PS  kernConst<>+1888(SB), Y3, Y5
+	VBROADCASTSS kernConst<>+1888(SB), Y5
 	VFMADD213PS  kernConst<>+1920(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+1952(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+1984(SB), Y3, Y5
-	VFMADD213PS  kernConst<>+320(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+2016(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+352(SB), Y3, Y5
 	VCVTPS2DQ    Y4, Y3
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y5, Y3
-	VBROADCASTSS kernConst<>+320(SB), Y4
+	VBROADCASTSS kernConst<>+352(SB), Y4
 	VSUBPS       Y3, Y4, Y3
-	VANDPS       kernConst<>+288(SB), Y1, Y4
+	VANDPS       kernConst<>+320(SB), Y1, Y4
 	VORPS        Y4, Y3, Y3
-	VCMPPS       $0x1e, kernConst<>+2016(SB), Y2, Y2
+	VCMPPS       $0x1e, kernConst<>+2048(SB), Y2, Y2
 	VMULPS       Y1, Y1, Y4
-	VBROADCASTSS kernConst<>+2048(SB), Y5
-	VFMADD213PS  kernConst<>+2080(SB), Y4, Y5
+	VBROADCASTSS kernConst<>+2080(SB), Y5
 	VFMADD213PS  kernConst<>+2112(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2144(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2176(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2208(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+2240(SB), Y4, Y5
 	VFMADD213PS  Y1, Y1, Y5
 	VBLENDVPS    Y2, Y3, Y5, Y1
 	VBROADCASTSS 4(DX), Y2
@@ -107577,41 +107760,41 @@ many:
 	VCVTPH2PS    (BX)(CX*2), Y0
 	VBROADCASTSS (DX), Y1
 	VMULPS       Y1, Y0, Y1
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VBROADCASTSS kernConst<>+320(SB), Y3
 	VANDNPS      Y1, Y3, Y3
-	VBROADCASTSS kernConst<>+1632(SB), Y4
-	VMINPS       Y3, Y4, Y3
 	VBROADCASTSS kernConst<>+1664(SB), Y4
-	VFMADD213PS  kernConst<>+1696(SB), Y3, Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+1696(SB), Y4
 	VFMADD213PS  kernConst<>+1728(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1760(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1792(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1824(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1856(SB), Y3, Y4
 	VMULPS       Y3, Y4, Y4
 	VROUNDPS     $0x00, Y4, Y5
 	VSUBPS       Y5, Y4, Y4
-	VBROADCASTSS kernConst<>+1856(SB), Y6
-	VFMADD213PS  kernConst<>+1888(SB), Y4, Y6
+	VBROADCASTSS kernConst<>+1888(SB), Y6
 	VFMADD213PS  kernConst<>+1920(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+1952(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+1984(SB), Y4, Y6
-	VFMADD213PS  kernConst<>+320(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+2016(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+352(SB), Y4, Y6
 	VCVTPS2DQ    Y5, Y4
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y6, Y4
-	VBROADCASTSS kernConst<>+320(SB), Y5
+	VBROADCASTSS kernConst<>+352(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VANDPS       kernConst<>+288(SB), Y1, Y5
+	VANDPS       kernConst<>+320(SB), Y1, Y5
 	VORPS        Y5, Y4, Y4
-	VCMPPS       $0x1e, kernConst<>+2016(SB), Y3, Y3
+	VCMPPS       $0x1e, kernConst<>+2048(SB), Y3, Y3
 	VMULPS       Y1, Y1, Y5
-	VBROADCASTSS kernConst<>+2048(SB), Y6
-	VFMADD213PS  kernConst<>+2080(SB), Y5, Y6
+	VBROADCASTSS kernConst<>+2080(SB), Y6
 	VFMADD213PS  kernConst<>+2112(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2144(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2176(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2208(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+2240(SB), Y5, Y6
 	VFMADD213PS  Y1, Y1, Y6
 	VBLENDVPS    Y3, Y4, Y6, Y1
 	VBROADCASTSS 4(DX), Y3
@@ -107622,41 +107805,41 @@ many:
 	VCVTPH2PS    16(BX)(CX*2), Y1
 	VBROADCASTSS (DX), Y3
 	VMULPS       Y3, Y1, Y3
-	VBROADCASTSS kernConst<>+288(SB), Y4
+	VBROADCASTSS kernConst<>+320(SB), Y4
 	VANDNPS      Y3, Y4, Y4
-	VBROADCASTSS kernConst<>+1632(SB), Y5
-	VMINPS       Y4, Y5, Y4
 	VBROADCASTSS kernConst<>+1664(SB), Y5
-	VFMADD213PS  kernConst<>+1696(SB), Y4, Y5
+	VMINPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+1696(SB), Y5
 	VFMADD213PS  kernConst<>+1728(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1760(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1792(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1824(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1856(SB), Y4, Y5
 	VMULPS       Y4, Y5, Y5
 	VROUNDPS     $0x00, Y5, Y6
 	VSUBPS       Y6, Y5, Y5
-	VBROADCASTSS kernConst<>+1856(SB), Y7
-	VFMADD213PS  kernConst<>+1888(SB), Y5, Y7
+	VBROADCASTSS kernConst<>+1888(SB), Y7
 	VFMADD213PS  kernConst<>+1920(SB), Y5, Y7
 	VFMADD213PS  kernConst<>+1952(SB), Y5, Y7
 	VFMADD213PS  kernConst<>+1984(SB), Y5, Y7
-	VFMADD213PS  kernConst<>+320(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+2016(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+352(SB), Y5, Y7
 	VCVTPS2DQ    Y6, Y5
-	VPADDD       kernConst<>+3584(SB), Y5, Y5
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y7, Y5
-	VBROADCASTSS kernConst<>+320(SB), Y6
+	VBROADCASTSS kernConst<>+352(SB), Y6
 	VSUBPS       Y5, Y6, Y5
-	VANDPS       kernConst<>+288(SB), Y3, Y6
+	VANDPS       kernConst<>+320(SB), Y3, Y6
 	VORPS        Y6, Y5, Y5
-	VCMPPS       $0x1e, kernConst<>+2016(SB), Y4, Y4
+	VCMPPS       $0x1e, kernConst<>+2048(SB), Y4, Y4
 	VMULPS       Y3, Y3, Y6
-	VBROADCASTSS kernConst<>+2048(SB), Y7
-	VFMADD213PS  kernConst<>+2080(SB), Y6, Y7
+	VBROADCASTSS kernConst<>+2080(SB), Y7
 	VFMADD213PS  kernConst<>+2112(SB), Y6, Y7
 	VFMADD213PS  kernConst<>+2144(SB), Y6, Y7
 	VFMADD213PS  kernConst<>+2176(SB), Y6, Y7
 	VFMADD213PS  kernConst<>+2208(SB), Y6, Y7
+	VFMADD213PS  kernConst<>+2240(SB), Y6, Y7
 	VFMADD213PS  Y3, Y3, Y7
 	VBLENDVPS    Y4, Y5, Y7, Y3
 	VBROADCASTSS 4(DX), Y4
@@ -107680,41 +107863,41 @@ single:
 	VCVTPH2PS    (BX)(CX*2), Y0
 	VBROADCASTSS (DX), Y1
 	VMULPS       Y1, Y0, Y1
-	VBROADCASTSS kernConst<>+288(SB), Y2
+	VBROADCASTSS kernConst<>+320(SB), Y2
 	VANDNPS      Y1, Y2, Y2
-	VBROADCASTSS kernConst<>+1632(SB), Y3
-	VMINPS       Y2, Y3, Y2
 	VBROADCASTSS kernConst<>+1664(SB), Y3
-	VFMADD213PS  kernConst<>+1696(SB), Y2, Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+1696(SB), Y3
 	VFMADD213PS  kernConst<>+1728(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1760(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1792(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1824(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1856(SB), Y2, Y3
 	VMULPS       Y2, Y3, Y3
 	VROUNDPS     $0x00, Y3, Y4
 	VSUBPS       Y4, Y3, Y3
-	VBROADCASTSS kernConst<>+1856(SB), Y5
-	VFMADD213PS  kernConst<>+1888(SB), Y3, Y5
+	VBROADCASTSS kernConst<>+1888(SB), Y5
 	VFMADD213PS  kernConst<>+1920(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+1952(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+1984(SB), Y3, Y5
-	VFMADD213PS  kernConst<>+320(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+2016(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+352(SB), Y3, Y5
 	VCVTPS2DQ    Y4, Y3
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y5, Y3
-	VBROADCASTSS kernConst<>+320(SB), Y4
+	VBROADCASTSS kernConst<>+352(SB), Y4
 	VSUBPS       Y3, Y4, Y3
-	VANDPS       kernConst<>+288(SB), Y1, Y4
+	VANDPS       kernConst<>+320(SB), Y1, Y4
 	VORPS        Y4, Y3, Y3
-	VCMPPS       $0x1e, kernConst<>+2016(SB), Y2, Y2
+	VCMPPS       $0x1e, kernConst<>+2048(SB), Y2, Y2
 	VMULPS       Y1, Y1, Y4
-	VBROADCASTSS kernConst<>+2048(SB), Y5
-	VFMADD213PS  kernConst<>+2080(SB), Y4, Y5
+	VBROADCASTSS kernConst<>+2080(SB), Y5
 	VFMADD213PS  kernConst<>+2112(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2144(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2176(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2208(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+2240(SB), Y4, Y5
 	VFMADD213PS  Y1, Y1, Y5
 	VBLENDVPS    Y2, Y3, Y5, Y1
 	VBROADCASTSS 4(DX), Y2
@@ -107749,41 +107932,41 @@ many:
 	VPSLLD       $0x10, Y0, Y0
 	VBROADCASTSS (DX), Y1
 	VMULPS       Y1, Y0, Y1
-	VBROADCASTSS kernConst<>+288(SB), Y2
+	VBROADCASTSS kernConst<>+320(SB), Y2
 	VANDNPS      Y1, Y2, Y2
-	VBROADCASTSS kernConst<>+1632(SB), Y3
-	VMINPS       Y2, Y3, Y2
 	VBROADCASTSS kernConst<>+1664(SB), Y3
-	VFMADD213PS  kernConst<>+1696(SB), Y2, Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+1696(SB), Y3
 	VFMADD213PS  kernConst<>+1728(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1760(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1792(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1824(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1856(SB), Y2, Y3
 	VMULPS       Y2, Y3, Y3
 	VROUNDPS     $0x00, Y3, Y4
 	VSUBPS       Y4, Y3, Y3
-	VBROADCASTSS kernConst<>+1856(SB), Y5
-	VFMADD213PS  kernConst<>+1888(SB), Y3, Y5
+	VBROADCASTSS kernConst<>+1888(SB), Y5
 	VFMADD213PS  kernConst<>+1920(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+1952(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+1984(SB), Y3, Y5
-	VFMADD213PS  kernConst<>+320(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+2016(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+352(SB), Y3, Y5
 	VCVTPS2DQ    Y4, Y3
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y5, Y3
-	VBROADCASTSS kernConst<>+320(SB), Y4
+	VBROADCASTSS kernConst<>+352(SB), Y4
 	VSUBPS       Y3, Y4, Y3
-	VANDPS       kernConst<>+288(SB), Y1, Y4
+	VANDPS       kernConst<>+320(SB), Y1, Y4
 	VORPS        Y4, Y3, Y3
-	VCMPPS       $0x1e, kernConst<>+2016(SB), Y2, Y2
+	VCMPPS       $0x1e, kernConst<>+2048(SB), Y2, Y2
 	VMULPS       Y1, Y1, Y4
-	VBROADCASTSS kernConst<>+2048(SB), Y5
-	VFMADD213PS  kernConst<>+2080(SB), Y4, Y5
+	VBROADCASTSS kernConst<>+2080(SB), Y5
 	VFMADD213PS  kernConst<>+2112(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2144(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2176(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2208(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+2240(SB), Y4, Y5
 	VFMADD213PS  Y1, Y1, Y5
 	VBLENDVPS    Y2, Y3, Y5, Y1
 	VBROADCASTSS 4(DX), Y2
@@ -107795,41 +107978,41 @@ many:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VMULPS       Y2, Y1, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VBROADCASTSS kernConst<>+320(SB), Y3
 	VANDNPS      Y2, Y3, Y3
-	VBROADCASTSS kernConst<>+1632(SB), Y4
-	VMINPS       Y3, Y4, Y3
 	VBROADCASTSS kernConst<>+1664(SB), Y4
-	VFMADD213PS  kernConst<>+1696(SB), Y3, Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+1696(SB), Y4
 	VFMADD213PS  kernConst<>+1728(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1760(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1792(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1824(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1856(SB), Y3, Y4
 	VMULPS       Y3, Y4, Y4
 	VROUNDPS     $0x00, Y4, Y5
 	VSUBPS       Y5, Y4, Y4
-	VBROADCASTSS kernConst<>+1856(SB), Y6
-	VFMADD213PS  kernConst<>+1888(SB), Y4, Y6
+	VBROADCASTSS kernConst<>+1888(SB), Y6
 	VFMADD213PS  kernConst<>+1920(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+1952(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+1984(SB), Y4, Y6
-	VFMADD213PS  kernConst<>+320(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+2016(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+352(SB), Y4, Y6
 	VCVTPS2DQ    Y5, Y4
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y6, Y4
-	VBROADCASTSS kernConst<>+320(SB), Y5
+	VBROADCASTSS kernConst<>+352(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VANDPS       kernConst<>+288(SB), Y2, Y5
+	VANDPS       kernConst<>+320(SB), Y2, Y5
 	VORPS        Y5, Y4, Y4
-	VCMPPS       $0x1e, kernConst<>+2016(SB), Y3, Y3
+	VCMPPS       $0x1e, kernConst<>+2048(SB), Y3, Y3
 	VMULPS       Y2, Y2, Y5
-	VBROADCASTSS kernConst<>+2048(SB), Y6
-	VFMADD213PS  kernConst<>+2080(SB), Y5, Y6
+	VBROADCASTSS kernConst<>+2080(SB), Y6
 	VFMADD213PS  kernConst<>+2112(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2144(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2176(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2208(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+2240(SB), Y5, Y6
 	VFMADD213PS  Y2, Y2, Y6
 	VBLENDVPS    Y3, Y4, Y6, Y2
 	VBROADCASTSS 4(DX), Y3
@@ -107837,20 +108020,20 @@ many:
 	VBROADCASTSS 8(DX), Y3
 	VADDPS       Y2, Y3, Y2
 	VMULPS       Y2, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -107869,41 +108052,41 @@ single:
 	VPSLLD       $0x10, Y0, Y0
 	VBROADCASTSS (DX), Y1
 	VMULPS       Y1, Y0, Y1
-	VBROADCASTSS kernConst<>+288(SB), Y2
+	VBROADCASTSS kernConst<>+320(SB), Y2
 	VANDNPS      Y1, Y2, Y2
-	VBROADCASTSS kernConst<>+1632(SB), Y3
-	VMINPS       Y2, Y3, Y2
 	VBROADCASTSS kernConst<>+1664(SB), Y3
-	VFMADD213PS  kernConst<>+1696(SB), Y2, Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+1696(SB), Y3
 	VFMADD213PS  kernConst<>+1728(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1760(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1792(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1824(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1856(SB), Y2, Y3
 	VMULPS       Y2, Y3, Y3
 	VROUNDPS     $0x00, Y3, Y4
 	VSUBPS       Y4, Y3, Y3
-	VBROADCASTSS kernConst<>+1856(SB), Y5
-	VFMADD213PS  kernConst<>+1888(SB), Y3, Y5
+	VBROADCASTSS kernConst<>+1888(SB), Y5
 	VFMADD213PS  kernConst<>+1920(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+1952(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+1984(SB), Y3, Y5
-	VFMADD213PS  kernConst<>+320(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+2016(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+352(SB), Y3, Y5
 	VCVTPS2DQ    Y4, Y3
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y5, Y3
-	VBROADCASTSS kernConst<>+320(SB), Y4
+	VBROADCASTSS kernConst<>+352(SB), Y4
 	VSUBPS       Y3, Y4, Y3
-	VANDPS       kernConst<>+288(SB), Y1, Y4
+	VANDPS       kernConst<>+320(SB), Y1, Y4
 	VORPS        Y4, Y3, Y3
-	VCMPPS       $0x1e, kernConst<>+2016(SB), Y2, Y2
+	VCMPPS       $0x1e, kernConst<>+2048(SB), Y2, Y2
 	VMULPS       Y1, Y1, Y4
-	VBROADCASTSS kernConst<>+2048(SB), Y5
-	VFMADD213PS  kernConst<>+2080(SB), Y4, Y5
+	VBROADCASTSS kernConst<>+2080(SB), Y5
 	VFMADD213PS  kernConst<>+2112(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2144(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2176(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2208(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+2240(SB), Y4, Y5
 	VFMADD213PS  Y1, Y1, Y5
 	VBLENDVPS    Y2, Y3, Y5, Y1
 	VBROADCASTSS 4(DX), Y2
@@ -107911,12 +108094,12 @@ single:
 	VBROADCASTSS 8(DX), Y2
 	VADDPS       Y1, Y2, Y1
 	VMULPS       Y1, Y0, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -107946,41 +108129,41 @@ many:
 	VMOVUPS      (BX)(CX*4), Y0
 	VBROADCASTSS (DX), Y1
 	VMULPS       Y1, Y0, Y1
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VBROADCASTSS kernConst<>+320(SB), Y3
 	VANDNPS      Y1, Y3, Y3
-	VBROADCASTSS kernConst<>+1632(SB), Y4
-	VMINPS       Y3, Y4, Y3
 	VBROADCASTSS kernConst<>+1664(SB), Y4
-	VFMADD213PS  kernConst<>+1696(SB), Y3, Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+1696(SB), Y4
 	VFMADD213PS  kernConst<>+1728(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1760(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1792(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1824(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1856(SB), Y3, Y4
 	VMULPS       Y3, Y4, Y4
 	VROUNDPS     $0x00, Y4, Y5
 	VSUBPS       Y5, Y4, Y4
-	VBROADCASTSS kernConst<>+1856(SB), Y6
-	VFMADD213PS  kernConst<>+1888(SB), Y4, Y6
+	VBROADCASTSS kernConst<>+1888(SB), Y6
 	VFMADD213PS  kernConst<>+1920(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+1952(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+1984(SB), Y4, Y6
-	VFMADD213PS  kernConst<>+320(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+2016(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+352(SB), Y4, Y6
 	VCVTPS2DQ    Y5, Y4
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y6, Y4
-	VBROADCASTSS kernConst<>+320(SB), Y5
+	VBROADCASTSS kernConst<>+352(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VANDPS       kernConst<>+288(SB), Y1, Y5
+	VANDPS       kernConst<>+320(SB), Y1, Y5
 	VORPS        Y5, Y4, Y4
-	VCMPPS       $0x1e, kernConst<>+2016(SB), Y3, Y3
+	VCMPPS       $0x1e, kernConst<>+2048(SB), Y3, Y3
 	VMULPS       Y1, Y1, Y5
-	VBROADCASTSS kernConst<>+2048(SB), Y6
-	VFMADD213PS  kernConst<>+2080(SB), Y5, Y6
+	VBROADCASTSS kernConst<>+2080(SB), Y6
 	VFMADD213PS  kernConst<>+2112(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2144(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2176(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2208(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+2240(SB), Y5, Y6
 	VFMADD213PS  Y1, Y1, Y6
 	VBLENDVPS    Y3, Y4, Y6, Y1
 	VBROADCASTSS 4(DX), Y3
@@ -107991,41 +108174,41 @@ many:
 	VMOVUPS      32(BX)(CX*4), Y1
 	VBROADCASTSS (DX), Y3
 	VMULPS       Y3, Y1, Y3
-	VBROADCASTSS kernConst<>+288(SB), Y4
+	VBROADCASTSS kernConst<>+320(SB), Y4
 	VANDNPS      Y3, Y4, Y4
-	VBROADCASTSS kernConst<>+1632(SB), Y5
-	VMINPS       Y4, Y5, Y4
 	VBROADCASTSS kernConst<>+1664(SB), Y5
-	VFMADD213PS  kernConst<>+1696(SB), Y4, Y5
+	VMINPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+1696(SB), Y5
 	VFMADD213PS  kernConst<>+1728(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1760(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1792(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1824(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1856(SB), Y4, Y5
 	VMULPS       Y4, Y5, Y5
 	VROUNDPS     $0x00, Y5, Y6
 	VSUBPS       Y6, Y5, Y5
-	VBROADCASTSS kernConst<>+1856(SB), Y7
-	VFMADD213PS  kernConst<>+1888(SB), Y5, Y7
+	VBROADCASTSS kernConst<>+1888(SB), Y7
 	VFMADD213PS  kernConst<>+1920(SB), Y5, Y7
 	VFMADD213PS  kernConst<>+1952(SB), Y5, Y7
 	VFMADD213PS  kernConst<>+1984(SB), Y5, Y7
-	VFMADD213PS  kernConst<>+320(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+2016(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+352(SB), Y5, Y7
 	VCVTPS2DQ    Y6, Y5
-	VPADDD       kernConst<>+3584(SB), Y5, Y5
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y7, Y5
-	VBROADCASTSS kernConst<>+320(SB), Y6
+	VBROADCASTSS kernConst<>+352(SB), Y6
 	VSUBPS       Y5, Y6, Y5
-	VANDPS       kernConst<>+288(SB), Y3, Y6
+	VANDPS       kernConst<>+320(SB), Y3, Y6
 	VORPS        Y6, Y5, Y5
-	VCMPPS       $0x1e, kernConst<>+2016(SB), Y4, Y4
+	VCMPPS       $0x1e, kernConst<>+2048(SB), Y4, Y4
 	VMULPS       Y3, Y3, Y6
-	VBROADCASTSS kernConst<>+2048(SB), Y7
-	VFMADD213PS  kernConst<>+2080(SB), Y6, Y7
+	VBROADCASTSS kernConst<>+2080(SB), Y7
 	VFMADD213PS  kernConst<>+2112(SB), Y6, Y7
 	VFMADD213PS  kernConst<>+2144(SB), Y6, Y7
 	VFMADD213PS  kernConst<>+2176(SB), Y6, Y7
 	VFMADD213PS  kernConst<>+2208(SB), Y6, Y7
+	VFMADD213PS  kernConst<>+2240(SB), Y6, Y7
 	VFMADD213PS  Y3, Y3, Y7
 	VBLENDVPS    Y4, Y5, Y7, Y3
 	VBROADCASTSS 4(DX), Y4
@@ -108049,41 +108232,41 @@ single:
 	VMOVUPS      (BX)(CX*4), Y0
 	VBROADCASTSS (DX), Y1
 	VMULPS       Y1, Y0, Y1
-	VBROADCASTSS kernConst<>+288(SB), Y2
+	VBROADCASTSS kernConst<>+320(SB), Y2
 	VANDNPS      Y1, Y2, Y2
-	VBROADCASTSS kernConst<>+1632(SB), Y3
-	VMINPS       Y2, Y3, Y2
 	VBROADCASTSS kernConst<>+1664(SB), Y3
-	VFMADD213PS  kernConst<>+1696(SB), Y2, Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+1696(SB), Y3
 	VFMADD213PS  kernConst<>+1728(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1760(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1792(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1824(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1856(SB), Y2, Y3
 	VMULPS       Y2, Y3, Y3
 	VROUNDPS     $0x00, Y3, Y4
 	VSUBPS       Y4, Y3, Y3
-	VBROADCASTSS kernConst<>+1856(SB), Y5
-	VFMADD213PS  kernConst<>+1888(SB), Y3, Y5
+	VBROADCASTSS kernConst<>+1888(SB), Y5
 	VFMADD213PS  kernConst<>+1920(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+1952(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+1984(SB), Y3, Y5
-	VFMADD213PS  kernConst<>+320(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+2016(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+352(SB), Y3, Y5
 	VCVTPS2DQ    Y4, Y3
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y5, Y3
-	VBROADCASTSS kernConst<>+320(SB), Y4
+	VBROADCASTSS kernConst<>+352(SB), Y4
 	VSUBPS       Y3, Y4, Y3
-	VANDPS       kernConst<>+288(SB), Y1, Y4
+	VANDPS       kernConst<>+320(SB), Y1, Y4
 	VORPS        Y4, Y3, Y3
-	VCMPPS       $0x1e, kernConst<>+2016(SB), Y2, Y2
+	VCMPPS       $0x1e, kernConst<>+2048(SB), Y2, Y2
 	VMULPS       Y1, Y1, Y4
-	VBROADCASTSS kernConst<>+2048(SB), Y5
-	VFMADD213PS  kernConst<>+2080(SB), Y4, Y5
+	VBROADCASTSS kernConst<>+2080(SB), Y5
 	VFMADD213PS  kernConst<>+2112(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2144(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2176(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2208(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+2240(SB), Y4, Y5
 	VFMADD213PS  Y1, Y1, Y5
 	VBLENDVPS    Y2, Y3, Y5, Y1
 	VBROADCASTSS 4(DX), Y2
@@ -108117,41 +108300,41 @@ many:
 	VMOVUPS      (BX)(CX*4), Y0
 	VBROADCASTSS (DX), Y1
 	VMULPS       Y1, Y0, Y1
-	VBROADCASTSS kernConst<>+288(SB), Y2
+	VBROADCASTSS kernConst<>+320(SB), Y2
 	VANDNPS      Y1, Y2, Y2
-	VBROADCASTSS kernConst<>+1632(SB), Y3
-	VMINPS       Y2, Y3, Y2
 	VBROADCASTSS kernConst<>+1664(SB), Y3
-	VFMADD213PS  kernConst<>+1696(SB), Y2, Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+1696(SB), Y3
 	VFMADD213PS  kernConst<>+1728(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1760(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1792(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1824(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1856(SB), Y2, Y3
 	VMULPS       Y2, Y3, Y3
 	VROUNDPS     $0x00, Y3, Y4
 	VSUBPS       Y4, Y3, Y3
-	VBROADCASTSS kernConst<>+1856(SB), Y5
-	VFMADD213PS  kernConst<>+1888(SB), Y3, Y5
+	VBROADCASTSS kernConst<>+1888(SB), Y5
 	VFMADD213PS  kernConst<>+1920(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+1952(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+1984(SB), Y3, Y5
-	VFMADD213PS  kernConst<>+320(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+2016(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+352(SB), Y3, Y5
 	VCVTPS2DQ    Y4, Y3
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y5, Y3
-	VBROADCASTSS kernConst<>+320(SB), Y4
+	VBROADCASTSS kernConst<>+352(SB), Y4
 	VSUBPS       Y3, Y4, Y3
-	VANDPS       kernConst<>+288(SB), Y1, Y4
+	VANDPS       kernConst<>+320(SB), Y1, Y4
 	VORPS        Y4, Y3, Y3
-	VCMPPS       $0x1e, kernConst<>+2016(SB), Y2, Y2
+	VCMPPS       $0x1e, kernConst<>+2048(SB), Y2, Y2
 	VMULPS       Y1, Y1, Y4
-	VBROADCASTSS kernConst<>+2048(SB), Y5
-	VFMADD213PS  kernConst<>+2080(SB), Y4, Y5
+	VBROADCASTSS kernConst<>+2080(SB), Y5
 	VFMADD213PS  kernConst<>+2112(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2144(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2176(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2208(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+2240(SB), Y4, Y5
 	VFMADD213PS  Y1, Y1, Y5
 	VBLENDVPS    Y2, Y3, Y5, Y1
 	VBROADCASTSS 4(DX), Y2
@@ -108162,41 +108345,41 @@ many:
 	VMOVUPS      32(BX)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
 	VMULPS       Y2, Y1, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VBROADCASTSS kernConst<>+320(SB), Y3
 	VANDNPS      Y2, Y3, Y3
-	VBROADCASTSS kernConst<>+1632(SB), Y4
-	VMINPS       Y3, Y4, Y3
 	VBROADCASTSS kernConst<>+1664(SB), Y4
-	VFMADD213PS  kernConst<>+1696(SB), Y3, Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+1696(SB), Y4
 	VFMADD213PS  kernConst<>+1728(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1760(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1792(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1824(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1856(SB), Y3, Y4
 	VMULPS       Y3, Y4, Y4
 	VROUNDPS     $0x00, Y4, Y5
 	VSUBPS       Y5, Y4, Y4
-	VBROADCASTSS kernConst<>+1856(SB), Y6
-	VFMADD213PS  kernConst<>+1888(SB), Y4, Y6
+	VBROADCASTSS kernConst<>+1888(SB), Y6
 	VFMADD213PS  kernConst<>+1920(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+1952(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+1984(SB), Y4, Y6
-	VFMADD213PS  kernConst<>+320(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+2016(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+352(SB), Y4, Y6
 	VCVTPS2DQ    Y5, Y4
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y6, Y4
-	VBROADCASTSS kernConst<>+320(SB), Y5
+	VBROADCASTSS kernConst<>+352(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VANDPS       kernConst<>+288(SB), Y2, Y5
+	VANDPS       kernConst<>+320(SB), Y2, Y5
 	VORPS        Y5, Y4, Y4
-	VCMPPS       $0x1e, kernConst<>+2016(SB), Y3, Y3
+	VCMPPS       $0x1e, kernConst<>+2048(SB), Y3, Y3
 	VMULPS       Y2, Y2, Y5
-	VBROADCASTSS kernConst<>+2048(SB), Y6
-	VFMADD213PS  kernConst<>+2080(SB), Y5, Y6
+	VBROADCASTSS kernConst<>+2080(SB), Y6
 	VFMADD213PS  kernConst<>+2112(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2144(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2176(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2208(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+2240(SB), Y5, Y6
 	VFMADD213PS  Y2, Y2, Y6
 	VBLENDVPS    Y3, Y4, Y6, Y2
 	VBROADCASTSS 4(DX), Y3
@@ -108204,20 +108387,20 @@ many:
 	VBROADCASTSS 8(DX), Y3
 	VADDPS       Y2, Y3, Y2
 	VMULPS       Y2, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -108235,41 +108418,41 @@ single:
 	VMOVUPS      (BX)(CX*4), Y0
 	VBROADCASTSS (DX), Y1
 	VMULPS       Y1, Y0, Y1
-	VBROADCASTSS kernConst<>+288(SB), Y2
+	VBROADCASTSS kernConst<>+320(SB), Y2
 	VANDNPS      Y1, Y2, Y2
-	VBROADCASTSS kernConst<>+1632(SB), Y3
-	VMINPS       Y2, Y3, Y2
 	VBROADCASTSS kernConst<>+1664(SB), Y3
-	VFMADD213PS  kernConst<>+1696(SB), Y2, Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+1696(SB), Y3
 	VFMADD213PS  kernConst<>+1728(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1760(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1792(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1824(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1856(SB), Y2, Y3
 	VMULPS       Y2, Y3, Y3
 	VROUNDPS     $0x00, Y3, Y4
 	VSUBPS       Y4, Y3, Y3
-	VBROADCASTSS kernConst<>+1856(SB), Y5
-	VFMADD213PS  kernConst<>+1888(SB), Y3, Y5
+	VBROADCASTSS kernConst<>+1888(SB), Y5
 	VFMADD213PS  kernConst<>+1920(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+1952(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+1984(SB), Y3, Y5
-	VFMADD213PS  kernConst<>+320(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+2016(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+352(SB), Y3, Y5
 	VCVTPS2DQ    Y4, Y3
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y5, Y3
-	VBROADCASTSS kernConst<>+320(SB), Y4
+	VBROADCASTSS kernConst<>+352(SB), Y4
 	VSUBPS       Y3, Y4, Y3
-	VANDPS       kernConst<>+288(SB), Y1, Y4
+	VANDPS       kernConst<>+320(SB), Y1, Y4
 	VORPS        Y4, Y3, Y3
-	VCMPPS       $0x1e, kernConst<>+2016(SB), Y2, Y2
+	VCMPPS       $0x1e, kernConst<>+2048(SB), Y2, Y2
 	VMULPS       Y1, Y1, Y4
-	VBROADCASTSS kernConst<>+2048(SB), Y5
-	VFMADD213PS  kernConst<>+2080(SB), Y4, Y5
+	VBROADCASTSS kernConst<>+2080(SB), Y5
 	VFMADD213PS  kernConst<>+2112(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2144(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2176(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2208(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+2240(SB), Y4, Y5
 	VFMADD213PS  Y1, Y1, Y5
 	VBLENDVPS    Y2, Y3, Y5, Y1
 	VBROADCASTSS 4(DX), Y2
@@ -108277,12 +108460,12 @@ single:
 	VBROADCASTSS 8(DX), Y2
 	VADDPS       Y1, Y2, Y1
 	VMULPS       Y1, Y0, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -108313,41 +108496,41 @@ many:
 	VMOVUPS      (BX)(CX*4), Y0
 	VBROADCASTSS (DX), Y1
 	VMULPS       Y1, Y0, Y1
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VBROADCASTSS kernConst<>+320(SB), Y3
 	VANDNPS      Y1, Y3, Y3
-	VBROADCASTSS kernConst<>+1632(SB), Y4
-	VMINPS       Y3, Y4, Y3
 	VBROADCASTSS kernConst<>+1664(SB), Y4
-	VFMADD213PS  kernConst<>+1696(SB), Y3, Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+1696(SB), Y4
 	VFMADD213PS  kernConst<>+1728(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1760(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1792(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1824(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1856(SB), Y3, Y4
 	VMULPS       Y3, Y4, Y4
 	VROUNDPS     $0x00, Y4, Y5
 	VSUBPS       Y5, Y4, Y4
-	VBROADCASTSS kernConst<>+1856(SB), Y6
-	VFMADD213PS  kernConst<>+1888(SB), Y4, Y6
+	VBROADCASTSS kernConst<>+1888(SB), Y6
 	VFMADD213PS  kernConst<>+1920(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+1952(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+1984(SB), Y4, Y6
-	VFMADD213PS  kernConst<>+320(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+2016(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+352(SB), Y4, Y6
 	VCVTPS2DQ    Y5, Y4
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y6, Y4
-	VBROADCASTSS kernConst<>+320(SB), Y5
+	VBROADCASTSS kernConst<>+352(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VANDPS       kernConst<>+288(SB), Y1, Y5
+	VANDPS       kernConst<>+320(SB), Y1, Y5
 	VORPS        Y5, Y4, Y4
-	VCMPPS       $0x1e, kernConst<>+2016(SB), Y3, Y3
+	VCMPPS       $0x1e, kernConst<>+2048(SB), Y3, Y3
 	VMULPS       Y1, Y1, Y5
-	VBROADCASTSS kernConst<>+2048(SB), Y6
-	VFMADD213PS  kernConst<>+2080(SB), Y5, Y6
+	VBROADCASTSS kernConst<>+2080(SB), Y6
 	VFMADD213PS  kernConst<>+2112(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2144(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2176(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2208(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+2240(SB), Y5, Y6
 	VFMADD213PS  Y1, Y1, Y6
 	VBLENDVPS    Y3, Y4, Y6, Y1
 	VBROADCASTSS 4(DX), Y3
@@ -108358,41 +108541,41 @@ many:
 	VMOVUPS      32(BX)(CX*4), Y3
 	VBROADCASTSS (DX), Y4
 	VMULPS       Y4, Y3, Y4
-	VBROADCASTSS kernConst<>+288(SB), Y5
+	VBROADCASTSS kernConst<>+320(SB), Y5
 	VANDNPS      Y4, Y5, Y5
-	VBROADCASTSS kernConst<>+1632(SB), Y6
-	VMINPS       Y5, Y6, Y5
 	VBROADCASTSS kernConst<>+1664(SB), Y6
-	VFMADD213PS  kernConst<>+1696(SB), Y5, Y6
+	VMINPS       Y5, Y6, Y5
+	VBROADCASTSS kernConst<>+1696(SB), Y6
 	VFMADD213PS  kernConst<>+1728(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+1760(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+1792(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+1824(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1856(SB), Y5, Y6
 	VMULPS       Y5, Y6, Y6
 	VROUNDPS     $0x00, Y6, Y7
 	VSUBPS       Y7, Y6, Y6
-	VBROADCASTSS kernConst<>+1856(SB), Y8
-	VFMADD213PS  kernConst<>+1888(SB), Y6, Y8
+	VBROADCASTSS kernConst<>+1888(SB), Y8
 	VFMADD213PS  kernConst<>+1920(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+1952(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+1984(SB), Y6, Y8
-	VFMADD213PS  kernConst<>+320(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+2016(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+352(SB), Y6, Y8
 	VCVTPS2DQ    Y7, Y6
-	VPADDD       kernConst<>+3584(SB), Y6, Y6
+	VPADDD       kernConst<>+3616(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y8, Y6
-	VBROADCASTSS kernConst<>+320(SB), Y7
+	VBROADCASTSS kernConst<>+352(SB), Y7
 	VSUBPS       Y6, Y7, Y6
-	VANDPS       kernConst<>+288(SB), Y4, Y7
+	VANDPS       kernConst<>+320(SB), Y4, Y7
 	VORPS        Y7, Y6, Y6
-	VCMPPS       $0x1e, kernConst<>+2016(SB), Y5, Y5
+	VCMPPS       $0x1e, kernConst<>+2048(SB), Y5, Y5
 	VMULPS       Y4, Y4, Y7
-	VBROADCASTSS kernConst<>+2048(SB), Y8
-	VFMADD213PS  kernConst<>+2080(SB), Y7, Y8
+	VBROADCASTSS kernConst<>+2080(SB), Y8
 	VFMADD213PS  kernConst<>+2112(SB), Y7, Y8
 	VFMADD213PS  kernConst<>+2144(SB), Y7, Y8
 	VFMADD213PS  kernConst<>+2176(SB), Y7, Y8
 	VFMADD213PS  kernConst<>+2208(SB), Y7, Y8
+	VFMADD213PS  kernConst<>+2240(SB), Y7, Y8
 	VFMADD213PS  Y4, Y4, Y8
 	VBLENDVPS    Y5, Y6, Y8, Y4
 	VBROADCASTSS 4(DX), Y5
@@ -108420,41 +108603,41 @@ single:
 	VMOVUPS      (BX)(CX*4), Y0
 	VBROADCASTSS (DX), Y1
 	VMULPS       Y1, Y0, Y1
-	VBROADCASTSS kernConst<>+288(SB), Y2
+	VBROADCASTSS kernConst<>+320(SB), Y2
 	VANDNPS      Y1, Y2, Y2
-	VBROADCASTSS kernConst<>+1632(SB), Y3
-	VMINPS       Y2, Y3, Y2
 	VBROADCASTSS kernConst<>+1664(SB), Y3
-	VFMADD213PS  kernConst<>+1696(SB), Y2, Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+1696(SB), Y3
 	VFMADD213PS  kernConst<>+1728(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1760(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1792(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1824(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1856(SB), Y2, Y3
 	VMULPS       Y2, Y3, Y3
 	VROUNDPS     $0x00, Y3, Y4
 	VSUBPS       Y4, Y3, Y3
-	VBROADCASTSS kernConst<>+1856(SB), Y5
-	VFMADD213PS  kernConst<>+1888(SB), Y3, Y5
+	VBROADCASTSS kernConst<>+1888(SB), Y5
 	VFMADD213PS  kernConst<>+1920(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+1952(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+1984(SB), Y3, Y5
-	VFMADD213PS  kernConst<>+320(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+2016(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+352(SB), Y3, Y5
 	VCVTPS2DQ    Y4, Y3
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y5, Y3
-	VBROADCASTSS kernConst<>+320(SB), Y4
+	VBROADCASTSS kernConst<>+352(SB), Y4
 	VSUBPS       Y3, Y4, Y3
-	VANDPS       kernConst<>+288(SB), Y1, Y4
+	VANDPS       kernConst<>+320(SB), Y1, Y4
 	VORPS        Y4, Y3, Y3
-	VCMPPS       $0x1e, kernConst<>+2016(SB), Y2, Y2
+	VCMPPS       $0x1e, kernConst<>+2048(SB), Y2, Y2
 	VMULPS       Y1, Y1, Y4
-	VBROADCASTSS kernConst<>+2048(SB), Y5
-	VFMADD213PS  kernConst<>+2080(SB), Y4, Y5
+	VBROADCASTSS kernConst<>+2080(SB), Y5
 	VFMADD213PS  kernConst<>+2112(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2144(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2176(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2208(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+2240(SB), Y4, Y5
 	VFMADD213PS  Y1, Y1, Y5
 	VBLENDVPS    Y2, Y3, Y5, Y1
 	VBROADCASTSS 4(DX), Y2
@@ -108491,41 +108674,41 @@ many:
 	VMOVUPS      (BX)(CX*4), Y0
 	VBROADCASTSS (DX), Y1
 	VMULPS       Y1, Y0, Y1
-	VBROADCASTSS kernConst<>+288(SB), Y2
+	VBROADCASTSS kernConst<>+320(SB), Y2
 	VANDNPS      Y1, Y2, Y2
-	VBROADCASTSS kernConst<>+1632(SB), Y3
-	VMINPS       Y2, Y3, Y2
 	VBROADCASTSS kernConst<>+1664(SB), Y3
-	VFMADD213PS  kernConst<>+1696(SB), Y2, Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+1696(SB), Y3
 	VFMADD213PS  kernConst<>+1728(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1760(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1792(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1824(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1856(SB), Y2, Y3
 	VMULPS       Y2, Y3, Y3
 	VROUNDPS     $0x00, Y3, Y4
 	VSUBPS       Y4, Y3, Y3
-	VBROADCASTSS kernConst<>+1856(SB), Y5
-	VFMADD213PS  kernConst<>+1888(SB), Y3, Y5
+	VBROADCASTSS kernConst<>+1888(SB), Y5
 	VFMADD213PS  kernConst<>+1920(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+1952(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+1984(SB), Y3, Y5
-	VFMADD213PS  kernConst<>+320(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+2016(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+352(SB), Y3, Y5
 	VCVTPS2DQ    Y4, Y3
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y5, Y3
-	VBROADCASTSS kernConst<>+320(SB), Y4
+	VBROADCASTSS kernConst<>+352(SB), Y4
 	VSUBPS       Y3, Y4, Y3
-	VANDPS       kernConst<>+288(SB), Y1, Y4
+	VANDPS       kernConst<>+320(SB), Y1, Y4
 	VORPS        Y4, Y3, Y3
-	VCMPPS       $0x1e, kernConst<>+2016(SB), Y2, Y2
+	VCMPPS       $0x1e, kernConst<>+2048(SB), Y2, Y2
 	VMULPS       Y1, Y1, Y4
-	VBROADCASTSS kernConst<>+2048(SB), Y5
-	VFMADD213PS  kernConst<>+2080(SB), Y4, Y5
+	VBROADCASTSS kernConst<>+2080(SB), Y5
 	VFMADD213PS  kernConst<>+2112(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2144(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2176(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2208(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+2240(SB), Y4, Y5
 	VFMADD213PS  Y1, Y1, Y5
 	VBLENDVPS    Y2, Y3, Y5, Y1
 	VBROADCASTSS 4(DX), Y2
@@ -108536,41 +108719,41 @@ many:
 	VMOVUPS      32(BX)(CX*4), Y2
 	VBROADCASTSS (DX), Y3
 	VMULPS       Y3, Y2, Y3
-	VBROADCASTSS kernConst<>+288(SB), Y4
+	VBROADCASTSS kernConst<>+320(SB), Y4
 	VANDNPS      Y3, Y4, Y4
-	VBROADCASTSS kernConst<>+1632(SB), Y5
-	VMINPS       Y4, Y5, Y4
 	VBROADCASTSS kernConst<>+1664(SB), Y5
-	VFMADD213PS  kernConst<>+1696(SB), Y4, Y5
+	VMINPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+1696(SB), Y5
 	VFMADD213PS  kernConst<>+1728(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1760(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1792(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1824(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1856(SB), Y4, Y5
 	VMULPS       Y4, Y5, Y5
 	VROUNDPS     $0x00, Y5, Y6
 	VSUBPS       Y6, Y5, Y5
-	VBROADCASTSS kernConst<>+1856(SB), Y7
-	VFMADD213PS  kernConst<>+1888(SB), Y5, Y7
+	VBROADCASTSS kernConst<>+1888(SB), Y7
 	VFMADD213PS  kernConst<>+1920(SB), Y5, Y7
 	VFMADD213PS  kernConst<>+1952(SB), Y5, Y7
 	VFMADD213PS  kernConst<>+1984(SB), Y5, Y7
-	VFMADD213PS  kernConst<>+320(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+2016(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+352(SB), Y5, Y7
 	VCVTPS2DQ    Y6, Y5
-	VPADDD       kernConst<>+3584(SB), Y5, Y5
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y7, Y5
-	VBROADCASTSS kernConst<>+320(SB), Y6
+	VBROADCASTSS kernConst<>+352(SB), Y6
 	VSUBPS       Y5, Y6, Y5
-	VANDPS       kernConst<>+288(SB), Y3, Y6
+	VANDPS       kernConst<>+320(SB), Y3, Y6
 	VORPS        Y6, Y5, Y5
-	VCMPPS       $0x1e, kernConst<>+2016(SB), Y4, Y4
+	VCMPPS       $0x1e, kernConst<>+2048(SB), Y4, Y4
 	VMULPS       Y3, Y3, Y6
-	VBROADCASTSS kernConst<>+2048(SB), Y7
-	VFMADD213PS  kernConst<>+2080(SB), Y6, Y7
+	VBROADCASTSS kernConst<>+2080(SB), Y7
 	VFMADD213PS  kernConst<>+2112(SB), Y6, Y7
 	VFMADD213PS  kernConst<>+2144(SB), Y6, Y7
 	VFMADD213PS  kernConst<>+2176(SB), Y6, Y7
 	VFMADD213PS  kernConst<>+2208(SB), Y6, Y7
+	VFMADD213PS  kernConst<>+2240(SB), Y6, Y7
 	VFMADD213PS  Y3, Y3, Y7
 	VBLENDVPS    Y4, Y5, Y7, Y3
 	VBROADCASTSS 4(DX), Y4
@@ -108578,39 +108761,39 @@ many:
 	VBROADCASTSS 8(DX), Y5
 	VADDPS       Y3, Y5, Y3
 	VMULPS       Y3, Y4, Y3
-	VPADDD       kernConst<>+160(SB), Y3, Y4
+	VPADDD       kernConst<>+192(SB), Y3, Y4
 	VPSRLD       $0x10, Y3, Y5
-	VANDPS       kernConst<>+224(SB), Y5, Y5
+	VANDPS       kernConst<>+256(SB), Y5, Y5
 	VPADDD       Y5, Y4, Y4
 	VCMPPS       $0x03, Y3, Y3, Y5
-	VORPS        kernConst<>+256(SB), Y3, Y3
+	VORPS        kernConst<>+288(SB), Y3, Y3
 	VBLENDVPS    Y5, Y3, Y4, Y3
 	VPSRLD       $0x10, Y3, Y3
-	VPADDD       kernConst<>+160(SB), Y1, Y4
+	VPADDD       kernConst<>+192(SB), Y1, Y4
 	VPSRLD       $0x10, Y1, Y5
-	VANDPS       kernConst<>+224(SB), Y5, Y5
+	VANDPS       kernConst<>+256(SB), Y5, Y5
 	VPADDD       Y5, Y4, Y4
 	VCMPPS       $0x03, Y1, Y1, Y5
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y5, Y1, Y4, Y1
 	VPSRLD       $0x10, Y1, Y1
 	VPACKUSDW    Y3, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
 	VMOVDQU      Y1, (SI)(CX*2)
-	VPADDD       kernConst<>+160(SB), Y2, Y1
+	VPADDD       kernConst<>+192(SB), Y2, Y1
 	VPSRLD       $0x10, Y2, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y1, Y1
 	VCMPPS       $0x03, Y2, Y2, Y3
-	VORPS        kernConst<>+256(SB), Y2, Y2
+	VORPS        kernConst<>+288(SB), Y2, Y2
 	VBLENDVPS    Y3, Y2, Y1, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -108628,41 +108811,41 @@ single:
 	VMOVUPS      (BX)(CX*4), Y0
 	VBROADCASTSS (DX), Y1
 	VMULPS       Y1, Y0, Y1
-	VBROADCASTSS kernConst<>+288(SB), Y2
+	VBROADCASTSS kernConst<>+320(SB), Y2
 	VANDNPS      Y1, Y2, Y2
-	VBROADCASTSS kernConst<>+1632(SB), Y3
-	VMINPS       Y2, Y3, Y2
 	VBROADCASTSS kernConst<>+1664(SB), Y3
-	VFMADD213PS  kernConst<>+1696(SB), Y2, Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+1696(SB), Y3
 	VFMADD213PS  kernConst<>+1728(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1760(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1792(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1824(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1856(SB), Y2, Y3
 	VMULPS       Y2, Y3, Y3
 	VROUNDPS     $0x00, Y3, Y4
 	VSUBPS       Y4, Y3, Y3
-	VBROADCASTSS kernConst<>+1856(SB), Y5
-	VFMADD213PS  kernConst<>+1888(SB), Y3, Y5
+	VBROADCASTSS kernConst<>+1888(SB), Y5
 	VFMADD213PS  kernConst<>+1920(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+1952(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+1984(SB), Y3, Y5
-	VFMADD213PS  kernConst<>+320(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+2016(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+352(SB), Y3, Y5
 	VCVTPS2DQ    Y4, Y3
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y5, Y3
-	VBROADCASTSS kernConst<>+320(SB), Y4
+	VBROADCASTSS kernConst<>+352(SB), Y4
 	VSUBPS       Y3, Y4, Y3
-	VANDPS       kernConst<>+288(SB), Y1, Y4
+	VANDPS       kernConst<>+320(SB), Y1, Y4
 	VORPS        Y4, Y3, Y3
-	VCMPPS       $0x1e, kernConst<>+2016(SB), Y2, Y2
+	VCMPPS       $0x1e, kernConst<>+2048(SB), Y2, Y2
 	VMULPS       Y1, Y1, Y4
-	VBROADCASTSS kernConst<>+2048(SB), Y5
-	VFMADD213PS  kernConst<>+2080(SB), Y4, Y5
+	VBROADCASTSS kernConst<>+2080(SB), Y5
 	VFMADD213PS  kernConst<>+2112(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2144(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2176(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+2208(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+2240(SB), Y4, Y5
 	VFMADD213PS  Y1, Y1, Y5
 	VBLENDVPS    Y2, Y3, Y5, Y1
 	VBROADCASTSS 4(DX), Y2
@@ -108670,23 +108853,23 @@ single:
 	VBROADCASTSS 8(DX), Y3
 	VADDPS       Y1, Y3, Y1
 	VMULPS       Y1, Y2, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X2
 	VPACKUSDW    X2, X1, X1
 	VMOVDQU      X1, (SI)(CX*2)
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -108722,51 +108905,51 @@ single:
 	VBROADCASTSS 4(DX), Y2
 	VMULPS       Y1, Y2, Y1
 	VMULPS       Y1, Y1, Y2
-	VBROADCASTSS kernConst<>+1408(SB), Y3
-	VFMADD213PS  kernConst<>+1440(SB), Y2, Y3
+	VBROADCASTSS kernConst<>+1440(SB), Y3
 	VFMADD213PS  kernConst<>+1472(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1504(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1536(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1568(SB), Y2, Y3
 	VMULPS       Y2, Y3, Y2
 	VFMADD213PS  Y1, Y1, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VBROADCASTSS kernConst<>+320(SB), Y3
 	VANDNPS      Y1, Y3, Y3
 	VADDPS       Y3, Y3, Y4
-	VBROADCASTSS kernConst<>+480(SB), Y5
-	VMINPS       Y4, Y5, Y4
 	VBROADCASTSS kernConst<>+512(SB), Y5
+	VMINPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+544(SB), Y5
 	VMAXPS       Y4, Y5, Y4
-	VMULPS       kernConst<>+544(SB), Y4, Y5
+	VMULPS       kernConst<>+576(SB), Y4, Y5
 	VROUNDPS     $0x00, Y5, Y5
 	VMOVAPS      Y4, Y4
-	VFNMADD231PS kernConst<>+576(SB), Y5, Y4
 	VFNMADD231PS kernConst<>+608(SB), Y5, Y4
-	VBROADCASTSS kernConst<>+640(SB), Y6
-	VFMADD213PS  kernConst<>+672(SB), Y4, Y6
+	VFNMADD231PS kernConst<>+640(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+672(SB), Y6
 	VFMADD213PS  kernConst<>+704(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+736(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+768(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+800(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+832(SB), Y4, Y6
 	VMULPS       Y4, Y4, Y7
 	VFMADD213PS  Y4, Y7, Y6
-	VADDPS       kernConst<>+320(SB), Y6, Y4
+	VADDPS       kernConst<>+352(SB), Y6, Y4
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3584(SB), Y6, Y6
+	VPADDD       kernConst<>+3616(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3584(SB), Y5, Y5
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y4
-	VBROADCASTSS kernConst<>+1568(SB), Y5
+	VADDPS       kernConst<>+352(SB), Y4, Y4
+	VBROADCASTSS kernConst<>+1600(SB), Y5
 	VDIVPS       Y4, Y5, Y4
-	VBROADCASTSS kernConst<>+320(SB), Y5
+	VBROADCASTSS kernConst<>+352(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VCMPPS       $0x11, kernConst<>+1600(SB), Y3, Y3
+	VCMPPS       $0x11, kernConst<>+1632(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y4, Y2
-	VANDPS       kernConst<>+288(SB), Y1, Y1
+	VANDPS       kernConst<>+320(SB), Y1, Y1
 	VORPS        Y1, Y2, Y1
 	VBROADCASTSS 8(DX), Y2
 	VMULPS       Y0, Y2, Y0
@@ -108804,51 +108987,51 @@ many:
 	VBROADCASTSS 4(DX), Y3
 	VMULPS       Y1, Y3, Y1
 	VMULPS       Y1, Y1, Y3
-	VBROADCASTSS kernConst<>+1408(SB), Y4
-	VFMADD213PS  kernConst<>+1440(SB), Y3, Y4
+	VBROADCASTSS kernConst<>+1440(SB), Y4
 	VFMADD213PS  kernConst<>+1472(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1504(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1536(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1568(SB), Y3, Y4
 	VMULPS       Y3, Y4, Y3
 	VFMADD213PS  Y1, Y1, Y3
-	VBROADCASTSS kernConst<>+288(SB), Y4
+	VBROADCASTSS kernConst<>+320(SB), Y4
 	VANDNPS      Y1, Y4, Y4
 	VADDPS       Y4, Y4, Y5
-	VBROADCASTSS kernConst<>+480(SB), Y6
-	VMINPS       Y5, Y6, Y5
 	VBROADCASTSS kernConst<>+512(SB), Y6
+	VMINPS       Y5, Y6, Y5
+	VBROADCASTSS kernConst<>+544(SB), Y6
 	VMAXPS       Y5, Y6, Y5
-	VMULPS       kernConst<>+544(SB), Y5, Y6
+	VMULPS       kernConst<>+576(SB), Y5, Y6
 	VROUNDPS     $0x00, Y6, Y6
 	VMOVAPS      Y5, Y5
-	VFNMADD231PS kernConst<>+576(SB), Y6, Y5
 	VFNMADD231PS kernConst<>+608(SB), Y6, Y5
-	VBROADCASTSS kernConst<>+640(SB), Y7
-	VFMADD213PS  kernConst<>+672(SB), Y5, Y7
+	VFNMADD231PS kernConst<>+640(SB), Y6, Y5
+	VBROADCASTSS kernConst<>+672(SB), Y7
 	VFMADD213PS  kernConst<>+704(SB), Y5, Y7
 	VFMADD213PS  kernConst<>+736(SB), Y5, Y7
 	VFMADD213PS  kernConst<>+768(SB), Y5, Y7
 	VFMADD213PS  kernConst<>+800(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+832(SB), Y5, Y7
 	VMULPS       Y5, Y5, Y8
 	VFMADD213PS  Y5, Y8, Y7
-	VADDPS       kernConst<>+320(SB), Y7, Y5
+	VADDPS       kernConst<>+352(SB), Y7, Y5
 	VCVTPS2DQ    Y6, Y6
 	VPSRAD       $0x01, Y6, Y7
 	VPSUBD       Y7, Y6, Y6
-	VPADDD       kernConst<>+3584(SB), Y7, Y7
+	VPADDD       kernConst<>+3616(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y5, Y5
-	VPADDD       kernConst<>+3584(SB), Y6, Y6
+	VPADDD       kernConst<>+3616(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
-	VADDPS       kernConst<>+320(SB), Y5, Y5
-	VBROADCASTSS kernConst<>+1568(SB), Y6
+	VADDPS       kernConst<>+352(SB), Y5, Y5
+	VBROADCASTSS kernConst<>+1600(SB), Y6
 	VDIVPS       Y5, Y6, Y5
-	VBROADCASTSS kernConst<>+320(SB), Y6
+	VBROADCASTSS kernConst<>+352(SB), Y6
 	VSUBPS       Y5, Y6, Y5
-	VCMPPS       $0x11, kernConst<>+1600(SB), Y4, Y4
+	VCMPPS       $0x11, kernConst<>+1632(SB), Y4, Y4
 	VBLENDVPS    Y4, Y3, Y5, Y3
-	VANDPS       kernConst<>+288(SB), Y1, Y1
+	VANDPS       kernConst<>+320(SB), Y1, Y1
 	VORPS        Y1, Y3, Y1
 	VBROADCASTSS 8(DX), Y3
 	VMULPS       Y0, Y3, Y0
@@ -108864,51 +109047,51 @@ many:
 	VBROADCASTSS 4(DX), Y4
 	VMULPS       Y3, Y4, Y3
 	VMULPS       Y3, Y3, Y4
-	VBROADCASTSS kernConst<>+1408(SB), Y5
-	VFMADD213PS  kernConst<>+1440(SB), Y4, Y5
+	VBROADCASTSS kernConst<>+1440(SB), Y5
 	VFMADD213PS  kernConst<>+1472(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1504(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1536(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1568(SB), Y4, Y5
 	VMULPS       Y4, Y5, Y4
 	VFMADD213PS  Y3, Y3, Y4
-	VBROADCASTSS kernConst<>+288(SB), Y5
+	VBROADCASTSS kernConst<>+320(SB), Y5
 	VANDNPS      Y3, Y5, Y5
 	VADDPS       Y5, Y5, Y6
-	VBROADCASTSS kernConst<>+480(SB), Y7
-	VMINPS       Y6, Y7, Y6
 	VBROADCASTSS kernConst<>+512(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VBROADCASTSS kernConst<>+544(SB), Y7
 	VMAXPS       Y6, Y7, Y6
-	VMULPS       kernConst<>+544(SB), Y6, Y7
+	VMULPS       kernConst<>+576(SB), Y6, Y7
 	VROUNDPS     $0x00, Y7, Y7
 	VMOVAPS      Y6, Y6
-	VFNMADD231PS kernConst<>+576(SB), Y7, Y6
 	VFNMADD231PS kernConst<>+608(SB), Y7, Y6
-	VBROADCASTSS kernConst<>+640(SB), Y8
-	VFMADD213PS  kernConst<>+672(SB), Y6, Y8
+	VFNMADD231PS kernConst<>+640(SB), Y7, Y6
+	VBROADCASTSS kernConst<>+672(SB), Y8
 	VFMADD213PS  kernConst<>+704(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+736(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+768(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+800(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+832(SB), Y6, Y8
 	VMULPS       Y6, Y6, Y9
 	VFMADD213PS  Y6, Y9, Y8
-	VADDPS       kernConst<>+320(SB), Y8, Y6
+	VADDPS       kernConst<>+352(SB), Y8, Y6
 	VCVTPS2DQ    Y7, Y7
 	VPSRAD       $0x01, Y7, Y8
 	VPSUBD       Y8, Y7, Y7
-	VPADDD       kernConst<>+3584(SB), Y8, Y8
+	VPADDD       kernConst<>+3616(SB), Y8, Y8
 	VPSLLD       $0x17, Y8, Y8
 	VMULPS       Y8, Y6, Y6
-	VPADDD       kernConst<>+3584(SB), Y7, Y7
+	VPADDD       kernConst<>+3616(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y6, Y6
-	VADDPS       kernConst<>+320(SB), Y6, Y6
-	VBROADCASTSS kernConst<>+1568(SB), Y7
+	VADDPS       kernConst<>+352(SB), Y6, Y6
+	VBROADCASTSS kernConst<>+1600(SB), Y7
 	VDIVPS       Y6, Y7, Y6
-	VBROADCASTSS kernConst<>+320(SB), Y7
+	VBROADCASTSS kernConst<>+352(SB), Y7
 	VSUBPS       Y6, Y7, Y6
-	VCMPPS       $0x11, kernConst<>+1600(SB), Y5, Y5
+	VCMPPS       $0x11, kernConst<>+1632(SB), Y5, Y5
 	VBLENDVPS    Y5, Y4, Y6, Y4
-	VANDPS       kernConst<>+288(SB), Y3, Y3
+	VANDPS       kernConst<>+320(SB), Y3, Y3
 	VORPS        Y3, Y4, Y3
 	VBROADCASTSS 8(DX), Y4
 	VMULPS       Y1, Y4, Y1
@@ -108937,51 +109120,51 @@ single:
 	VBROADCASTSS 4(DX), Y2
 	VMULPS       Y1, Y2, Y1
 	VMULPS       Y1, Y1, Y2
-	VBROADCASTSS kernConst<>+1408(SB), Y3
-	VFMADD213PS  kernConst<>+1440(SB), Y2, Y3
+	VBROADCASTSS kernConst<>+1440(SB), Y3
 	VFMADD213PS  kernConst<>+1472(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1504(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1536(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1568(SB), Y2, Y3
 	VMULPS       Y2, Y3, Y2
 	VFMADD213PS  Y1, Y1, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VBROADCASTSS kernConst<>+320(SB), Y3
 	VANDNPS      Y1, Y3, Y3
 	VADDPS       Y3, Y3, Y4
-	VBROADCASTSS kernConst<>+480(SB), Y5
-	VMINPS       Y4, Y5, Y4
 	VBROADCASTSS kernConst<>+512(SB), Y5
+	VMINPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+544(SB), Y5
 	VMAXPS       Y4, Y5, Y4
-	VMULPS       kernConst<>+544(SB), Y4, Y5
+	VMULPS       kernConst<>+576(SB), Y4, Y5
 	VROUNDPS     $0x00, Y5, Y5
 	VMOVAPS      Y4, Y4
-	VFNMADD231PS kernConst<>+576(SB), Y5, Y4
 	VFNMADD231PS kernConst<>+608(SB), Y5, Y4
-	VBROADCASTSS kernConst<>+640(SB), Y6
-	VFMADD213PS  kernConst<>+672(SB), Y4, Y6
+	VFNMADD231PS kernConst<>+640(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+672(SB), Y6
 	VFMADD213PS  kernConst<>+704(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+736(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+768(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+800(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+832(SB), Y4, Y6
 	VMULPS       Y4, Y4, Y7
 	VFMADD213PS  Y4, Y7, Y6
-	VADDPS       kernConst<>+320(SB), Y6, Y4
+	VADDPS       kernConst<>+352(SB), Y6, Y4
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3584(SB), Y6, Y6
+	VPADDD       kernConst<>+3616(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3584(SB), Y5, Y5
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y4
-	VBROADCASTSS kernConst<>+1568(SB), Y5
+	VADDPS       kernConst<>+352(SB), Y4, Y4
+	VBROADCASTSS kernConst<>+1600(SB), Y5
 	VDIVPS       Y4, Y5, Y4
-	VBROADCASTSS kernConst<>+320(SB), Y5
+	VBROADCASTSS kernConst<>+352(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VCMPPS       $0x11, kernConst<>+1600(SB), Y3, Y3
+	VCMPPS       $0x11, kernConst<>+1632(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y4, Y2
-	VANDPS       kernConst<>+288(SB), Y1, Y1
+	VANDPS       kernConst<>+320(SB), Y1, Y1
 	VORPS        Y1, Y2, Y1
 	VBROADCASTSS 8(DX), Y2
 	VMULPS       Y0, Y2, Y0
@@ -109021,51 +109204,51 @@ many:
 	VBROADCASTSS 4(DX), Y2
 	VMULPS       Y1, Y2, Y1
 	VMULPS       Y1, Y1, Y2
-	VBROADCASTSS kernConst<>+1408(SB), Y3
-	VFMADD213PS  kernConst<>+1440(SB), Y2, Y3
+	VBROADCASTSS kernConst<>+1440(SB), Y3
 	VFMADD213PS  kernConst<>+1472(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1504(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1536(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1568(SB), Y2, Y3
 	VMULPS       Y2, Y3, Y2
 	VFMADD213PS  Y1, Y1, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VBROADCASTSS kernConst<>+320(SB), Y3
 	VANDNPS      Y1, Y3, Y3
 	VADDPS       Y3, Y3, Y4
-	VBROADCASTSS kernConst<>+480(SB), Y5
-	VMINPS       Y4, Y5, Y4
 	VBROADCASTSS kernConst<>+512(SB), Y5
+	VMINPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+544(SB), Y5
 	VMAXPS       Y4, Y5, Y4
-	VMULPS       kernConst<>+544(SB), Y4, Y5
+	VMULPS       kernConst<>+576(SB), Y4, Y5
 	VROUNDPS     $0x00, Y5, Y5
 	VMOVAPS      Y4, Y4
-	VFNMADD231PS kernConst<>+576(SB), Y5, Y4
 	VFNMADD231PS kernConst<>+608(SB), Y5, Y4
-	VBROADCASTSS kernConst<>+640(SB), Y6
-	VFMADD213PS  kernConst<>+672(SB), Y4, Y6
+	VFNMADD231PS kernConst<>+640(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+672(SB), Y6
 	VFMADD213PS  kernConst<>+704(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+736(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+768(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+800(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+832(SB), Y4, Y6
 	VMULPS       Y4, Y4, Y7
 	VFMADD213PS  Y4, Y7, Y6
-	VADDPS       kernConst<>+320(SB), Y6, Y4
+	VADDPS       kernConst<>+352(SB), Y6, Y4
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3584(SB), Y6, Y6
+	VPADDD       kernConst<>+3616(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3584(SB), Y5, Y5
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y4
-	VBROADCASTSS kernConst<>+1568(SB), Y5
+	VADDPS       kernConst<>+352(SB), Y4, Y4
+	VBROADCASTSS kernConst<>+1600(SB), Y5
 	VDIVPS       Y4, Y5, Y4
-	VBROADCASTSS kernConst<>+320(SB), Y5
+	VBROADCASTSS kernConst<>+352(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VCMPPS       $0x11, kernConst<>+1600(SB), Y3, Y3
+	VCMPPS       $0x11, kernConst<>+1632(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y4, Y2
-	VANDPS       kernConst<>+288(SB), Y1, Y1
+	VANDPS       kernConst<>+320(SB), Y1, Y1
 	VORPS        Y1, Y2, Y1
 	VBROADCASTSS 8(DX), Y2
 	VMULPS       Y0, Y2, Y0
@@ -109082,71 +109265,71 @@ many:
 	VBROADCASTSS 4(DX), Y3
 	VMULPS       Y2, Y3, Y2
 	VMULPS       Y2, Y2, Y3
-	VBROADCASTSS kernConst<>+1408(SB), Y4
-	VFMADD213PS  kernConst<>+1440(SB), Y3, Y4
+	VBROADCASTSS kernConst<>+1440(SB), Y4
 	VFMADD213PS  kernConst<>+1472(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1504(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1536(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1568(SB), Y3, Y4
 	VMULPS       Y3, Y4, Y3
 	VFMADD213PS  Y2, Y2, Y3
-	VBROADCASTSS kernConst<>+288(SB), Y4
+	VBROADCASTSS kernConst<>+320(SB), Y4
 	VANDNPS      Y2, Y4, Y4
 	VADDPS       Y4, Y4, Y5
-	VBROADCASTSS kernConst<>+480(SB), Y6
-	VMINPS       Y5, Y6, Y5
 	VBROADCASTSS kernConst<>+512(SB), Y6
+	VMINPS       Y5, Y6, Y5
+	VBROADCASTSS kernConst<>+544(SB), Y6
 	VMAXPS       Y5, Y6, Y5
-	VMULPS       kernConst<>+544(SB), Y5, Y6
+	VMULPS       kernConst<>+576(SB), Y5, Y6
 	VROUNDPS     $0x00, Y6, Y6
 	VMOVAPS      Y5, Y5
-	VFNMADD231PS kernConst<>+576(SB), Y6, Y5
 	VFNMADD231PS kernConst<>+608(SB), Y6, Y5
-	VBROADCASTSS kernConst<>+640(SB), Y7
-	VFMADD213PS  kernConst<>+672(SB), Y5, Y7
+	VFNMADD231PS kernConst<>+640(SB), Y6, Y5
+	VBROADCASTSS kernConst<>+672(SB), Y7
 	VFMADD213PS  kernConst<>+704(SB), Y5, Y7
 	VFMADD213PS  kernConst<>+736(SB), Y5, Y7
 	VFMADD213PS  kernConst<>+768(SB), Y5, Y7
 	VFMADD213PS  kernConst<>+800(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+832(SB), Y5, Y7
 	VMULPS       Y5, Y5, Y8
 	VFMADD213PS  Y5, Y8, Y7
-	VADDPS       kernConst<>+320(SB), Y7, Y5
+	VADDPS       kernConst<>+352(SB), Y7, Y5
 	VCVTPS2DQ    Y6, Y6
 	VPSRAD       $0x01, Y6, Y7
 	VPSUBD       Y7, Y6, Y6
-	VPADDD       kernConst<>+3584(SB), Y7, Y7
+	VPADDD       kernConst<>+3616(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y5, Y5
-	VPADDD       kernConst<>+3584(SB), Y6, Y6
+	VPADDD       kernConst<>+3616(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
-	VADDPS       kernConst<>+320(SB), Y5, Y5
-	VBROADCASTSS kernConst<>+1568(SB), Y6
+	VADDPS       kernConst<>+352(SB), Y5, Y5
+	VBROADCASTSS kernConst<>+1600(SB), Y6
 	VDIVPS       Y5, Y6, Y5
-	VBROADCASTSS kernConst<>+320(SB), Y6
+	VBROADCASTSS kernConst<>+352(SB), Y6
 	VSUBPS       Y5, Y6, Y5
-	VCMPPS       $0x11, kernConst<>+1600(SB), Y4, Y4
+	VCMPPS       $0x11, kernConst<>+1632(SB), Y4, Y4
 	VBLENDVPS    Y4, Y3, Y5, Y3
-	VANDPS       kernConst<>+288(SB), Y2, Y2
+	VANDPS       kernConst<>+320(SB), Y2, Y2
 	VORPS        Y2, Y3, Y2
 	VBROADCASTSS 8(DX), Y3
 	VMULPS       Y1, Y3, Y1
 	VBROADCASTSS 12(DX), Y3
 	VADDPS       Y2, Y3, Y2
 	VMULPS       Y2, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -109171,63 +109354,63 @@ single:
 	VBROADCASTSS 4(DX), Y2
 	VMULPS       Y1, Y2, Y1
 	VMULPS       Y1, Y1, Y2
-	VBROADCASTSS kernConst<>+1408(SB), Y3
-	VFMADD213PS  kernConst<>+1440(SB), Y2, Y3
+	VBROADCASTSS kernConst<>+1440(SB), Y3
 	VFMADD213PS  kernConst<>+1472(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1504(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1536(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1568(SB), Y2, Y3
 	VMULPS       Y2, Y3, Y2
 	VFMADD213PS  Y1, Y1, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VBROADCASTSS kernConst<>+320(SB), Y3
 	VANDNPS      Y1, Y3, Y3
 	VADDPS       Y3, Y3, Y4
-	VBROADCASTSS kernConst<>+480(SB), Y5
-	VMINPS       Y4, Y5, Y4
 	VBROADCASTSS kernConst<>+512(SB), Y5
+	VMINPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+544(SB), Y5
 	VMAXPS       Y4, Y5, Y4
-	VMULPS       kernConst<>+544(SB), Y4, Y5
+	VMULPS       kernConst<>+576(SB), Y4, Y5
 	VROUNDPS     $0x00, Y5, Y5
 	VMOVAPS      Y4, Y4
-	VFNMADD231PS kernConst<>+576(SB), Y5, Y4
 	VFNMADD231PS kernConst<>+608(SB), Y5, Y4
-	VBROADCASTSS kernConst<>+640(SB), Y6
-	VFMADD213PS  kernConst<>+672(SB), Y4, Y6
+	VFNMADD231PS kernConst<>+640(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+672(SB), Y6
 	VFMADD213PS  kernConst<>+704(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+736(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+768(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+800(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+832(SB), Y4, Y6
 	VMULPS       Y4, Y4, Y7
 	VFMADD213PS  Y4, Y7, Y6
-	VADDPS       kernConst<>+320(SB), Y6, Y4
+	VADDPS       kernConst<>+352(SB), Y6, Y4
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3584(SB), Y6, Y6
+	VPADDD       kernConst<>+3616(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3584(SB), Y5, Y5
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y4
-	VBROADCASTSS kernConst<>+1568(SB), Y5
+	VADDPS       kernConst<>+352(SB), Y4, Y4
+	VBROADCASTSS kernConst<>+1600(SB), Y5
 	VDIVPS       Y4, Y5, Y4
-	VBROADCASTSS kernConst<>+320(SB), Y5
+	VBROADCASTSS kernConst<>+352(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VCMPPS       $0x11, kernConst<>+1600(SB), Y3, Y3
+	VCMPPS       $0x11, kernConst<>+1632(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y4, Y2
-	VANDPS       kernConst<>+288(SB), Y1, Y1
+	VANDPS       kernConst<>+320(SB), Y1, Y1
 	VORPS        Y1, Y2, Y1
 	VBROADCASTSS 8(DX), Y2
 	VMULPS       Y0, Y2, Y0
 	VBROADCASTSS 12(DX), Y2
 	VADDPS       Y1, Y2, Y1
 	VMULPS       Y1, Y0, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -109263,51 +109446,51 @@ many:
 	VBROADCASTSS 4(DX), Y3
 	VMULPS       Y1, Y3, Y1
 	VMULPS       Y1, Y1, Y3
-	VBROADCASTSS kernConst<>+1408(SB), Y4
-	VFMADD213PS  kernConst<>+1440(SB), Y3, Y4
+	VBROADCASTSS kernConst<>+1440(SB), Y4
 	VFMADD213PS  kernConst<>+1472(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1504(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1536(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1568(SB), Y3, Y4
 	VMULPS       Y3, Y4, Y3
 	VFMADD213PS  Y1, Y1, Y3
-	VBROADCASTSS kernConst<>+288(SB), Y4
+	VBROADCASTSS kernConst<>+320(SB), Y4
 	VANDNPS      Y1, Y4, Y4
 	VADDPS       Y4, Y4, Y5
-	VBROADCASTSS kernConst<>+480(SB), Y6
-	VMINPS       Y5, Y6, Y5
 	VBROADCASTSS kernConst<>+512(SB), Y6
+	VMINPS       Y5, Y6, Y5
+	VBROADCASTSS kernConst<>+544(SB), Y6
 	VMAXPS       Y5, Y6, Y5
-	VMULPS       kernConst<>+544(SB), Y5, Y6
+	VMULPS       kernConst<>+576(SB), Y5, Y6
 	VROUNDPS     $0x00, Y6, Y6
 	VMOVAPS      Y5, Y5
-	VFNMADD231PS kernConst<>+576(SB), Y6, Y5
 	VFNMADD231PS kernConst<>+608(SB), Y6, Y5
-	VBROADCASTSS kernConst<>+640(SB), Y7
-	VFMADD213PS  kernConst<>+672(SB), Y5, Y7
+	VFNMADD231PS kernConst<>+640(SB), Y6, Y5
+	VBROADCASTSS kernConst<>+672(SB), Y7
 	VFMADD213PS  kernConst<>+704(SB), Y5, Y7
 	VFMADD213PS  kernConst<>+736(SB), Y5, Y7
 	VFMADD213PS  kernConst<>+768(SB), Y5, Y7
 	VFMADD213PS  kernConst<>+800(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+832(SB), Y5, Y7
 	VMULPS       Y5, Y5, Y8
 	VFMADD213PS  Y5, Y8, Y7
-	VADDPS       kernConst<>+320(SB), Y7, Y5
+	VADDPS       kernConst<>+352(SB), Y7, Y5
 	VCVTPS2DQ    Y6, Y6
 	VPSRAD       $0x01, Y6, Y7
 	VPSUBD       Y7, Y6, Y6
-	VPADDD       kernConst<>+3584(SB), Y7, Y7
+	VPADDD       kernConst<>+3616(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y5, Y5
-	VPADDD       kernConst<>+3584(SB), Y6, Y6
+	VPADDD       kernConst<>+3616(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
-	VADDPS       kernConst<>+320(SB), Y5, Y5
-	VBROADCASTSS kernConst<>+1568(SB), Y6
+	VADDPS       kernConst<>+352(SB), Y5, Y5
+	VBROADCASTSS kernConst<>+1600(SB), Y6
 	VDIVPS       Y5, Y6, Y5
-	VBROADCASTSS kernConst<>+320(SB), Y6
+	VBROADCASTSS kernConst<>+352(SB), Y6
 	VSUBPS       Y5, Y6, Y5
-	VCMPPS       $0x11, kernConst<>+1600(SB), Y4, Y4
+	VCMPPS       $0x11, kernConst<>+1632(SB), Y4, Y4
 	VBLENDVPS    Y4, Y3, Y5, Y3
-	VANDPS       kernConst<>+288(SB), Y1, Y1
+	VANDPS       kernConst<>+320(SB), Y1, Y1
 	VORPS        Y1, Y3, Y1
 	VBROADCASTSS 8(DX), Y3
 	VMULPS       Y0, Y3, Y0
@@ -109323,51 +109506,51 @@ many:
 	VBROADCASTSS 4(DX), Y4
 	VMULPS       Y3, Y4, Y3
 	VMULPS       Y3, Y3, Y4
-	VBROADCASTSS kernConst<>+1408(SB), Y5
-	VFMADD213PS  kernConst<>+1440(SB), Y4, Y5
+	VBROADCASTSS kernConst<>+1440(SB), Y5
 	VFMADD213PS  kernConst<>+1472(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1504(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1536(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1568(SB), Y4, Y5
 	VMULPS       Y4, Y5, Y4
 	VFMADD213PS  Y3, Y3, Y4
-	VBROADCASTSS kernConst<>+288(SB), Y5
+	VBROADCASTSS kernConst<>+320(SB), Y5
 	VANDNPS      Y3, Y5, Y5
 	VADDPS       Y5, Y5, Y6
-	VBROADCASTSS kernConst<>+480(SB), Y7
-	VMINPS       Y6, Y7, Y6
 	VBROADCASTSS kernConst<>+512(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VBROADCASTSS kernConst<>+544(SB), Y7
 	VMAXPS       Y6, Y7, Y6
-	VMULPS       kernConst<>+544(SB), Y6, Y7
+	VMULPS       kernConst<>+576(SB), Y6, Y7
 	VROUNDPS     $0x00, Y7, Y7
 	VMOVAPS      Y6, Y6
-	VFNMADD231PS kernConst<>+576(SB), Y7, Y6
 	VFNMADD231PS kernConst<>+608(SB), Y7, Y6
-	VBROADCASTSS kernConst<>+640(SB), Y8
-	VFMADD213PS  kernConst<>+672(SB), Y6, Y8
+	VFNMADD231PS kernConst<>+640(SB), Y7, Y6
+	VBROADCASTSS kernConst<>+672(SB), Y8
 	VFMADD213PS  kernConst<>+704(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+736(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+768(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+800(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+832(SB), Y6, Y8
 	VMULPS       Y6, Y6, Y9
 	VFMADD213PS  Y6, Y9, Y8
-	VADDPS       kernConst<>+320(SB), Y8, Y6
+	VADDPS       kernConst<>+352(SB), Y8, Y6
 	VCVTPS2DQ    Y7, Y7
 	VPSRAD       $0x01, Y7, Y8
 	VPSUBD       Y8, Y7, Y7
-	VPADDD       kernConst<>+3584(SB), Y8, Y8
+	VPADDD       kernConst<>+3616(SB), Y8, Y8
 	VPSLLD       $0x17, Y8, Y8
 	VMULPS       Y8, Y6, Y6
-	VPADDD       kernConst<>+3584(SB), Y7, Y7
+	VPADDD       kernConst<>+3616(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y6, Y6
-	VADDPS       kernConst<>+320(SB), Y6, Y6
-	VBROADCASTSS kernConst<>+1568(SB), Y7
+	VADDPS       kernConst<>+352(SB), Y6, Y6
+	VBROADCASTSS kernConst<>+1600(SB), Y7
 	VDIVPS       Y6, Y7, Y6
-	VBROADCASTSS kernConst<>+320(SB), Y7
+	VBROADCASTSS kernConst<>+352(SB), Y7
 	VSUBPS       Y6, Y7, Y6
-	VCMPPS       $0x11, kernConst<>+1600(SB), Y5, Y5
+	VCMPPS       $0x11, kernConst<>+1632(SB), Y5, Y5
 	VBLENDVPS    Y5, Y4, Y6, Y4
-	VANDPS       kernConst<>+288(SB), Y3, Y3
+	VANDPS       kernConst<>+320(SB), Y3, Y3
 	VORPS        Y3, Y4, Y3
 	VBROADCASTSS 8(DX), Y4
 	VMULPS       Y1, Y4, Y1
@@ -109396,51 +109579,51 @@ single:
 	VBROADCASTSS 4(DX), Y2
 	VMULPS       Y1, Y2, Y1
 	VMULPS       Y1, Y1, Y2
-	VBROADCASTSS kernConst<>+1408(SB), Y3
-	VFMADD213PS  kernConst<>+1440(SB), Y2, Y3
+	VBROADCASTSS kernConst<>+1440(SB), Y3
 	VFMADD213PS  kernConst<>+1472(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1504(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1536(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1568(SB), Y2, Y3
 	VMULPS       Y2, Y3, Y2
 	VFMADD213PS  Y1, Y1, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VBROADCASTSS kernConst<>+320(SB), Y3
 	VANDNPS      Y1, Y3, Y3
 	VADDPS       Y3, Y3, Y4
-	VBROADCASTSS kernConst<>+480(SB), Y5
-	VMINPS       Y4, Y5, Y4
 	VBROADCASTSS kernConst<>+512(SB), Y5
+	VMINPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+544(SB), Y5
 	VMAXPS       Y4, Y5, Y4
-	VMULPS       kernConst<>+544(SB), Y4, Y5
+	VMULPS       kernConst<>+576(SB), Y4, Y5
 	VROUNDPS     $0x00, Y5, Y5
 	VMOVAPS      Y4, Y4
-	VFNMADD231PS kernConst<>+576(SB), Y5, Y4
 	VFNMADD231PS kernConst<>+608(SB), Y5, Y4
-	VBROADCASTSS kernConst<>+640(SB), Y6
-	VFMADD213PS  kernConst<>+672(SB), Y4, Y6
+	VFNMADD231PS kernConst<>+640(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+672(SB), Y6
 	VFMADD213PS  kernConst<>+704(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+736(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+768(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+800(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+832(SB), Y4, Y6
 	VMULPS       Y4, Y4, Y7
 	VFMADD213PS  Y4, Y7, Y6
-	VADDPS       kernConst<>+320(SB), Y6, Y4
+	VADDPS       kernConst<>+352(SB), Y6, Y4
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3584(SB), Y6, Y6
+	VPADDD       kernConst<>+3616(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3584(SB), Y5, Y5
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y4
-	VBROADCASTSS kernConst<>+1568(SB), Y5
+	VADDPS       kernConst<>+352(SB), Y4, Y4
+	VBROADCASTSS kernConst<>+1600(SB), Y5
 	VDIVPS       Y4, Y5, Y4
-	VBROADCASTSS kernConst<>+320(SB), Y5
+	VBROADCASTSS kernConst<>+352(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VCMPPS       $0x11, kernConst<>+1600(SB), Y3, Y3
+	VCMPPS       $0x11, kernConst<>+1632(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y4, Y2
-	VANDPS       kernConst<>+288(SB), Y1, Y1
+	VANDPS       kernConst<>+320(SB), Y1, Y1
 	VORPS        Y1, Y2, Y1
 	VBROADCASTSS 8(DX), Y2
 	VMULPS       Y0, Y2, Y0
@@ -109479,51 +109662,51 @@ many:
 	VBROADCASTSS 4(DX), Y2
 	VMULPS       Y1, Y2, Y1
 	VMULPS       Y1, Y1, Y2
-	VBROADCASTSS kernConst<>+1408(SB), Y3
-	VFMADD213PS  kernConst<>+1440(SB), Y2, Y3
+	VBROADCASTSS kernConst<>+1440(SB), Y3
 	VFMADD213PS  kernConst<>+1472(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1504(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1536(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1568(SB), Y2, Y3
 	VMULPS       Y2, Y3, Y2
 	VFMADD213PS  Y1, Y1, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VBROADCASTSS kernConst<>+320(SB), Y3
 	VANDNPS      Y1, Y3, Y3
 	VADDPS       Y3, Y3, Y4
-	VBROADCASTSS kernConst<>+480(SB), Y5
-	VMINPS       Y4, Y5, Y4
 	VBROADCASTSS kernConst<>+512(SB), Y5
+	VMINPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+544(SB), Y5
 	VMAXPS       Y4, Y5, Y4
-	VMULPS       kernConst<>+544(SB), Y4, Y5
+	VMULPS       kernConst<>+576(SB), Y4, Y5
 	VROUNDPS     $0x00, Y5, Y5
 	VMOVAPS      Y4, Y4
-	VFNMADD231PS kernConst<>+576(SB), Y5, Y4
 	VFNMADD231PS kernConst<>+608(SB), Y5, Y4
-	VBROADCASTSS kernConst<>+640(SB), Y6
-	VFMADD213PS  kernConst<>+672(SB), Y4, Y6
+	VFNMADD231PS kernConst<>+640(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+672(SB), Y6
 	VFMADD213PS  kernConst<>+704(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+736(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+768(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+800(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+832(SB), Y4, Y6
 	VMULPS       Y4, Y4, Y7
 	VFMADD213PS  Y4, Y7, Y6
-	VADDPS       kernConst<>+320(SB), Y6, Y4
+	VADDPS       kernConst<>+352(SB), Y6, Y4
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3584(SB), Y6, Y6
+	VPADDD       kernConst<>+3616(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3584(SB), Y5, Y5
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y4
-	VBROADCASTSS kernConst<>+1568(SB), Y5
+	VADDPS       kernConst<>+352(SB), Y4, Y4
+	VBROADCASTSS kernConst<>+1600(SB), Y5
 	VDIVPS       Y4, Y5, Y4
-	VBROADCASTSS kernConst<>+320(SB), Y5
+	VBROADCASTSS kernConst<>+352(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VCMPPS       $0x11, kernConst<>+1600(SB), Y3, Y3
+	VCMPPS       $0x11, kernConst<>+1632(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y4, Y2
-	VANDPS       kernConst<>+288(SB), Y1, Y1
+	VANDPS       kernConst<>+320(SB), Y1, Y1
 	VORPS        Y1, Y2, Y1
 	VBROADCASTSS 8(DX), Y2
 	VMULPS       Y0, Y2, Y0
@@ -109539,71 +109722,71 @@ many:
 	VBROADCASTSS 4(DX), Y3
 	VMULPS       Y2, Y3, Y2
 	VMULPS       Y2, Y2, Y3
-	VBROADCASTSS kernConst<>+1408(SB), Y4
-	VFMADD213PS  kernConst<>+1440(SB), Y3, Y4
+	VBROADCASTSS kernConst<>+1440(SB), Y4
 	VFMADD213PS  kernConst<>+1472(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1504(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1536(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1568(SB), Y3, Y4
 	VMULPS       Y3, Y4, Y3
 	VFMADD213PS  Y2, Y2, Y3
-	VBROADCASTSS kernConst<>+288(SB), Y4
+	VBROADCASTSS kernConst<>+320(SB), Y4
 	VANDNPS      Y2, Y4, Y4
 	VADDPS       Y4, Y4, Y5
-	VBROADCASTSS kernConst<>+480(SB), Y6
-	VMINPS       Y5, Y6, Y5
 	VBROADCASTSS kernConst<>+512(SB), Y6
+	VMINPS       Y5, Y6, Y5
+	VBROADCASTSS kernConst<>+544(SB), Y6
 	VMAXPS       Y5, Y6, Y5
-	VMULPS       kernConst<>+544(SB), Y5, Y6
+	VMULPS       kernConst<>+576(SB), Y5, Y6
 	VROUNDPS     $0x00, Y6, Y6
 	VMOVAPS      Y5, Y5
-	VFNMADD231PS kernConst<>+576(SB), Y6, Y5
 	VFNMADD231PS kernConst<>+608(SB), Y6, Y5
-	VBROADCASTSS kernConst<>+640(SB), Y7
-	VFMADD213PS  kernConst<>+672(SB), Y5, Y7
+	VFNMADD231PS kernConst<>+640(SB), Y6, Y5
+	VBROADCASTSS kernConst<>+672(SB), Y7
 	VFMADD213PS  kernConst<>+704(SB), Y5, Y7
 	VFMADD213PS  kernConst<>+736(SB), Y5, Y7
 	VFMADD213PS  kernConst<>+768(SB), Y5, Y7
 	VFMADD213PS  kernConst<>+800(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+832(SB), Y5, Y7
 	VMULPS       Y5, Y5, Y8
 	VFMADD213PS  Y5, Y8, Y7
-	VADDPS       kernConst<>+320(SB), Y7, Y5
+	VADDPS       kernConst<>+352(SB), Y7, Y5
 	VCVTPS2DQ    Y6, Y6
 	VPSRAD       $0x01, Y6, Y7
 	VPSUBD       Y7, Y6, Y6
-	VPADDD       kernConst<>+3584(SB), Y7, Y7
+	VPADDD       kernConst<>+3616(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y5, Y5
-	VPADDD       kernConst<>+3584(SB), Y6, Y6
+	VPADDD       kernConst<>+3616(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
-	VADDPS       kernConst<>+320(SB), Y5, Y5
-	VBROADCASTSS kernConst<>+1568(SB), Y6
+	VADDPS       kernConst<>+352(SB), Y5, Y5
+	VBROADCASTSS kernConst<>+1600(SB), Y6
 	VDIVPS       Y5, Y6, Y5
-	VBROADCASTSS kernConst<>+320(SB), Y6
+	VBROADCASTSS kernConst<>+352(SB), Y6
 	VSUBPS       Y5, Y6, Y5
-	VCMPPS       $0x11, kernConst<>+1600(SB), Y4, Y4
+	VCMPPS       $0x11, kernConst<>+1632(SB), Y4, Y4
 	VBLENDVPS    Y4, Y3, Y5, Y3
-	VANDPS       kernConst<>+288(SB), Y2, Y2
+	VANDPS       kernConst<>+320(SB), Y2, Y2
 	VORPS        Y2, Y3, Y2
 	VBROADCASTSS 8(DX), Y3
 	VMULPS       Y1, Y3, Y1
 	VBROADCASTSS 12(DX), Y3
 	VADDPS       Y2, Y3, Y2
 	VMULPS       Y2, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -109627,63 +109810,63 @@ single:
 	VBROADCASTSS 4(DX), Y2
 	VMULPS       Y1, Y2, Y1
 	VMULPS       Y1, Y1, Y2
-	VBROADCASTSS kernConst<>+1408(SB), Y3
-	VFMADD213PS  kernConst<>+1440(SB), Y2, Y3
+	VBROADCASTSS kernConst<>+1440(SB), Y3
 	VFMADD213PS  kernConst<>+1472(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1504(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1536(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1568(SB), Y2, Y3
 	VMULPS       Y2, Y3, Y2
 	VFMADD213PS  Y1, Y1, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VBROADCASTSS kernConst<>+320(SB), Y3
 	VANDNPS      Y1, Y3, Y3
 	VADDPS       Y3, Y3, Y4
-	VBROADCASTSS kernConst<>+480(SB), Y5
-	VMINPS       Y4, Y5, Y4
 	VBROADCASTSS kernConst<>+512(SB), Y5
+	VMINPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+544(SB), Y5
 	VMAXPS       Y4, Y5, Y4
-	VMULPS       kernConst<>+544(SB), Y4, Y5
+	VMULPS       kernConst<>+576(SB), Y4, Y5
 	VROUNDPS     $0x00, Y5, Y5
 	VMOVAPS      Y4, Y4
-	VFNMADD231PS kernConst<>+576(SB), Y5, Y4
 	VFNMADD231PS kernConst<>+608(SB), Y5, Y4
-	VBROADCASTSS kernConst<>+640(SB), Y6
-	VFMADD213PS  kernConst<>+672(SB), Y4, Y6
+	VFNMADD231PS kernConst<>+640(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+672(SB), Y6
 	VFMADD213PS  kernConst<>+704(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+736(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+768(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+800(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+832(SB), Y4, Y6
 	VMULPS       Y4, Y4, Y7
 	VFMADD213PS  Y4, Y7, Y6
-	VADDPS       kernConst<>+320(SB), Y6, Y4
+	VADDPS       kernConst<>+352(SB), Y6, Y4
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3584(SB), Y6, Y6
+	VPADDD       kernConst<>+3616(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3584(SB), Y5, Y5
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y4
-	VBROADCASTSS kernConst<>+1568(SB), Y5
+	VADDPS       kernConst<>+352(SB), Y4, Y4
+	VBROADCASTSS kernConst<>+1600(SB), Y5
 	VDIVPS       Y4, Y5, Y4
-	VBROADCASTSS kernConst<>+320(SB), Y5
+	VBROADCASTSS kernConst<>+352(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VCMPPS       $0x11, kernConst<>+1600(SB), Y3, Y3
+	VCMPPS       $0x11, kernConst<>+1632(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y4, Y2
-	VANDPS       kernConst<>+288(SB), Y1, Y1
+	VANDPS       kernConst<>+320(SB), Y1, Y1
 	VORPS        Y1, Y2, Y1
 	VBROADCASTSS 8(DX), Y2
 	VMULPS       Y0, Y2, Y0
 	VBROADCASTSS 12(DX), Y2
 	VADDPS       Y1, Y2, Y1
 	VMULPS       Y1, Y0, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -109720,51 +109903,51 @@ many:
 	VBROADCASTSS 4(DX), Y3
 	VMULPS       Y1, Y3, Y1
 	VMULPS       Y1, Y1, Y3
-	VBROADCASTSS kernConst<>+1408(SB), Y4
-	VFMADD213PS  kernConst<>+1440(SB), Y3, Y4
+	VBROADCASTSS kernConst<>+1440(SB), Y4
 	VFMADD213PS  kernConst<>+1472(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1504(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1536(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1568(SB), Y3, Y4
 	VMULPS       Y3, Y4, Y3
 	VFMADD213PS  Y1, Y1, Y3
-	VBROADCASTSS kernConst<>+288(SB), Y4
+	VBROADCASTSS kernConst<>+320(SB), Y4
 	VANDNPS      Y1, Y4, Y4
 	VADDPS       Y4, Y4, Y5
-	VBROADCASTSS kernConst<>+480(SB), Y6
-	VMINPS       Y5, Y6, Y5
 	VBROADCASTSS kernConst<>+512(SB), Y6
+	VMINPS       Y5, Y6, Y5
+	VBROADCASTSS kernConst<>+544(SB), Y6
 	VMAXPS       Y5, Y6, Y5
-	VMULPS       kernConst<>+544(SB), Y5, Y6
+	VMULPS       kernConst<>+576(SB), Y5, Y6
 	VROUNDPS     $0x00, Y6, Y6
 	VMOVAPS      Y5, Y5
-	VFNMADD231PS kernConst<>+576(SB), Y6, Y5
 	VFNMADD231PS kernConst<>+608(SB), Y6, Y5
-	VBROADCASTSS kernConst<>+640(SB), Y7
-	VFMADD213PS  kernConst<>+672(SB), Y5, Y7
+	VFNMADD231PS kernConst<>+640(SB), Y6, Y5
+	VBROADCASTSS kernConst<>+672(SB), Y7
 	VFMADD213PS  kernConst<>+704(SB), Y5, Y7
 	VFMADD213PS  kernConst<>+736(SB), Y5, Y7
 	VFMADD213PS  kernConst<>+768(SB), Y5, Y7
 	VFMADD213PS  kernConst<>+800(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+832(SB), Y5, Y7
 	VMULPS       Y5, Y5, Y8
 	VFMADD213PS  Y5, Y8, Y7
-	VADDPS       kernConst<>+320(SB), Y7, Y5
+	VADDPS       kernConst<>+352(SB), Y7, Y5
 	VCVTPS2DQ    Y6, Y6
 	VPSRAD       $0x01, Y6, Y7
 	VPSUBD       Y7, Y6, Y6
-	VPADDD       kernConst<>+3584(SB), Y7, Y7
+	VPADDD       kernConst<>+3616(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y5, Y5
-	VPADDD       kernConst<>+3584(SB), Y6, Y6
+	VPADDD       kernConst<>+3616(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
-	VADDPS       kernConst<>+320(SB), Y5, Y5
-	VBROADCASTSS kernConst<>+1568(SB), Y6
+	VADDPS       kernConst<>+352(SB), Y5, Y5
+	VBROADCASTSS kernConst<>+1600(SB), Y6
 	VDIVPS       Y5, Y6, Y5
-	VBROADCASTSS kernConst<>+320(SB), Y6
+	VBROADCASTSS kernConst<>+352(SB), Y6
 	VSUBPS       Y5, Y6, Y5
-	VCMPPS       $0x11, kernConst<>+1600(SB), Y4, Y4
+	VCMPPS       $0x11, kernConst<>+1632(SB), Y4, Y4
 	VBLENDVPS    Y4, Y3, Y5, Y3
-	VANDPS       kernConst<>+288(SB), Y1, Y1
+	VANDPS       kernConst<>+320(SB), Y1, Y1
 	VORPS        Y1, Y3, Y1
 	VBROADCASTSS 8(DX), Y3
 	VMULPS       Y0, Y3, Y3
@@ -109780,51 +109963,51 @@ many:
 	VBROADCASTSS 4(DX), Y5
 	VMULPS       Y4, Y5, Y4
 	VMULPS       Y4, Y4, Y5
-	VBROADCASTSS kernConst<>+1408(SB), Y6
-	VFMADD213PS  kernConst<>+1440(SB), Y5, Y6
+	VBROADCASTSS kernConst<>+1440(SB), Y6
 	VFMADD213PS  kernConst<>+1472(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+1504(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+1536(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1568(SB), Y5, Y6
 	VMULPS       Y5, Y6, Y5
 	VFMADD213PS  Y4, Y4, Y5
-	VBROADCASTSS kernConst<>+288(SB), Y6
+	VBROADCASTSS kernConst<>+320(SB), Y6
 	VANDNPS      Y4, Y6, Y6
 	VADDPS       Y6, Y6, Y7
-	VBROADCASTSS kernConst<>+480(SB), Y8
-	VMINPS       Y7, Y8, Y7
 	VBROADCASTSS kernConst<>+512(SB), Y8
+	VMINPS       Y7, Y8, Y7
+	VBROADCASTSS kernConst<>+544(SB), Y8
 	VMAXPS       Y7, Y8, Y7
-	VMULPS       kernConst<>+544(SB), Y7, Y8
+	VMULPS       kernConst<>+576(SB), Y7, Y8
 	VROUNDPS     $0x00, Y8, Y8
 	VMOVAPS      Y7, Y7
-	VFNMADD231PS kernConst<>+576(SB), Y8, Y7
 	VFNMADD231PS kernConst<>+608(SB), Y8, Y7
-	VBROADCASTSS kernConst<>+640(SB), Y9
-	VFMADD213PS  kernConst<>+672(SB), Y7, Y9
+	VFNMADD231PS kernConst<>+640(SB), Y8, Y7
+	VBROADCASTSS kernConst<>+672(SB), Y9
 	VFMADD213PS  kernConst<>+704(SB), Y7, Y9
 	VFMADD213PS  kernConst<>+736(SB), Y7, Y9
 	VFMADD213PS  kernConst<>+768(SB), Y7, Y9
 	VFMADD213PS  kernConst<>+800(SB), Y7, Y9
+	VFMADD213PS  kernConst<>+832(SB), Y7, Y9
 	VMULPS       Y7, Y7, Y10
 	VFMADD213PS  Y7, Y10, Y9
-	VADDPS       kernConst<>+320(SB), Y9, Y7
+	VADDPS       kernConst<>+352(SB), Y9, Y7
 	VCVTPS2DQ    Y8, Y8
 	VPSRAD       $0x01, Y8, Y9
 	VPSUBD       Y9, Y8, Y8
-	VPADDD       kernConst<>+3584(SB), Y9, Y9
+	VPADDD       kernConst<>+3616(SB), Y9, Y9
 	VPSLLD       $0x17, Y9, Y9
 	VMULPS       Y9, Y7, Y7
-	VPADDD       kernConst<>+3584(SB), Y8, Y8
+	VPADDD       kernConst<>+3616(SB), Y8, Y8
 	VPSLLD       $0x17, Y8, Y8
 	VMULPS       Y8, Y7, Y7
-	VADDPS       kernConst<>+320(SB), Y7, Y7
-	VBROADCASTSS kernConst<>+1568(SB), Y8
+	VADDPS       kernConst<>+352(SB), Y7, Y7
+	VBROADCASTSS kernConst<>+1600(SB), Y8
 	VDIVPS       Y7, Y8, Y7
-	VBROADCASTSS kernConst<>+320(SB), Y8
+	VBROADCASTSS kernConst<>+352(SB), Y8
 	VSUBPS       Y7, Y8, Y7
-	VCMPPS       $0x11, kernConst<>+1600(SB), Y6, Y6
+	VCMPPS       $0x11, kernConst<>+1632(SB), Y6, Y6
 	VBLENDVPS    Y6, Y5, Y7, Y5
-	VANDPS       kernConst<>+288(SB), Y4, Y4
+	VANDPS       kernConst<>+320(SB), Y4, Y4
 	VORPS        Y4, Y5, Y4
 	VBROADCASTSS 8(DX), Y5
 	VMULPS       Y3, Y5, Y5
@@ -109857,51 +110040,51 @@ single:
 	VBROADCASTSS 4(DX), Y2
 	VMULPS       Y1, Y2, Y1
 	VMULPS       Y1, Y1, Y2
-	VBROADCASTSS kernConst<>+1408(SB), Y3
-	VFMADD213PS  kernConst<>+1440(SB), Y2, Y3
+	VBROADCASTSS kernConst<>+1440(SB), Y3
 	VFMADD213PS  kernConst<>+1472(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1504(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1536(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1568(SB), Y2, Y3
 	VMULPS       Y2, Y3, Y2
 	VFMADD213PS  Y1, Y1, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VBROADCASTSS kernConst<>+320(SB), Y3
 	VANDNPS      Y1, Y3, Y3
 	VADDPS       Y3, Y3, Y4
-	VBROADCASTSS kernConst<>+480(SB), Y5
-	VMINPS       Y4, Y5, Y4
 	VBROADCASTSS kernConst<>+512(SB), Y5
+	VMINPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+544(SB), Y5
 	VMAXPS       Y4, Y5, Y4
-	VMULPS       kernConst<>+544(SB), Y4, Y5
+	VMULPS       kernConst<>+576(SB), Y4, Y5
 	VROUNDPS     $0x00, Y5, Y5
 	VMOVAPS      Y4, Y4
-	VFNMADD231PS kernConst<>+576(SB), Y5, Y4
 	VFNMADD231PS kernConst<>+608(SB), Y5, Y4
-	VBROADCASTSS kernConst<>+640(SB), Y6
-	VFMADD213PS  kernConst<>+672(SB), Y4, Y6
+	VFNMADD231PS kernConst<>+640(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+672(SB), Y6
 	VFMADD213PS  kernConst<>+704(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+736(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+768(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+800(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+832(SB), Y4, Y6
 	VMULPS       Y4, Y4, Y7
 	VFMADD213PS  Y4, Y7, Y6
-	VADDPS       kernConst<>+320(SB), Y6, Y4
+	VADDPS       kernConst<>+352(SB), Y6, Y4
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3584(SB), Y6, Y6
+	VPADDD       kernConst<>+3616(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3584(SB), Y5, Y5
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y4
-	VBROADCASTSS kernConst<>+1568(SB), Y5
+	VADDPS       kernConst<>+352(SB), Y4, Y4
+	VBROADCASTSS kernConst<>+1600(SB), Y5
 	VDIVPS       Y4, Y5, Y4
-	VBROADCASTSS kernConst<>+320(SB), Y5
+	VBROADCASTSS kernConst<>+352(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VCMPPS       $0x11, kernConst<>+1600(SB), Y3, Y3
+	VCMPPS       $0x11, kernConst<>+1632(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y4, Y2
-	VANDPS       kernConst<>+288(SB), Y1, Y1
+	VANDPS       kernConst<>+320(SB), Y1, Y1
 	VORPS        Y1, Y2, Y1
 	VBROADCASTSS 8(DX), Y2
 	VMULPS       Y0, Y2, Y2
@@ -109943,51 +110126,51 @@ many:
 	VBROADCASTSS 4(DX), Y2
 	VMULPS       Y1, Y2, Y1
 	VMULPS       Y1, Y1, Y2
-	VBROADCASTSS kernConst<>+1408(SB), Y3
-	VFMADD213PS  kernConst<>+1440(SB), Y2, Y3
+	VBROADCASTSS kernConst<>+1440(SB), Y3
 	VFMADD213PS  kernConst<>+1472(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1504(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1536(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1568(SB), Y2, Y3
 	VMULPS       Y2, Y3, Y2
 	VFMADD213PS  Y1, Y1, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VBROADCASTSS kernConst<>+320(SB), Y3
 	VANDNPS      Y1, Y3, Y3
 	VADDPS       Y3, Y3, Y4
-	VBROADCASTSS kernConst<>+480(SB), Y5
-	VMINPS       Y4, Y5, Y4
 	VBROADCASTSS kernConst<>+512(SB), Y5
+	VMINPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+544(SB), Y5
 	VMAXPS       Y4, Y5, Y4
-	VMULPS       kernConst<>+544(SB), Y4, Y5
+	VMULPS       kernConst<>+576(SB), Y4, Y5
 	VROUNDPS     $0x00, Y5, Y5
 	VMOVAPS      Y4, Y4
-	VFNMADD231PS kernConst<>+576(SB), Y5, Y4
 	VFNMADD231PS kernConst<>+608(SB), Y5, Y4
-	VBROADCASTSS kernConst<>+640(SB), Y6
-	VFMADD213PS  kernConst<>+672(SB), Y4, Y6
+	VFNMADD231PS kernConst<>+640(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+672(SB), Y6
 	VFMADD213PS  kernConst<>+704(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+736(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+768(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+800(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+832(SB), Y4, Y6
 	VMULPS       Y4, Y4, Y7
 	VFMADD213PS  Y4, Y7, Y6
-	VADDPS       kernConst<>+320(SB), Y6, Y4
+	VADDPS       kernConst<>+352(SB), Y6, Y4
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3584(SB), Y6, Y6
+	VPADDD       kernConst<>+3616(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3584(SB), Y5, Y5
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y4
-	VBROADCASTSS kernConst<>+1568(SB), Y5
+	VADDPS       kernConst<>+352(SB), Y4, Y4
+	VBROADCASTSS kernConst<>+1600(SB), Y5
 	VDIVPS       Y4, Y5, Y4
-	VBROADCASTSS kernConst<>+320(SB), Y5
+	VBROADCASTSS kernConst<>+352(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VCMPPS       $0x11, kernConst<>+1600(SB), Y3, Y3
+	VCMPPS       $0x11, kernConst<>+1632(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y4, Y2
-	VANDPS       kernConst<>+288(SB), Y1, Y1
+	VANDPS       kernConst<>+320(SB), Y1, Y1
 	VORPS        Y1, Y2, Y1
 	VBROADCASTSS 8(DX), Y2
 	VMULPS       Y0, Y2, Y2
@@ -110003,90 +110186,90 @@ many:
 	VBROADCASTSS 4(DX), Y4
 	VMULPS       Y3, Y4, Y3
 	VMULPS       Y3, Y3, Y4
-	VBROADCASTSS kernConst<>+1408(SB), Y5
-	VFMADD213PS  kernConst<>+1440(SB), Y4, Y5
+	VBROADCASTSS kernConst<>+1440(SB), Y5
 	VFMADD213PS  kernConst<>+1472(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1504(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1536(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1568(SB), Y4, Y5
 	VMULPS       Y4, Y5, Y4
 	VFMADD213PS  Y3, Y3, Y4
-	VBROADCASTSS kernConst<>+288(SB), Y5
+	VBROADCASTSS kernConst<>+320(SB), Y5
 	VANDNPS      Y3, Y5, Y5
 	VADDPS       Y5, Y5, Y6
-	VBROADCASTSS kernConst<>+480(SB), Y7
-	VMINPS       Y6, Y7, Y6
 	VBROADCASTSS kernConst<>+512(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VBROADCASTSS kernConst<>+544(SB), Y7
 	VMAXPS       Y6, Y7, Y6
-	VMULPS       kernConst<>+544(SB), Y6, Y7
+	VMULPS       kernConst<>+576(SB), Y6, Y7
 	VROUNDPS     $0x00, Y7, Y7
 	VMOVAPS      Y6, Y6
-	VFNMADD231PS kernConst<>+576(SB), Y7, Y6
 	VFNMADD231PS kernConst<>+608(SB), Y7, Y6
-	VBROADCASTSS kernConst<>+640(SB), Y8
-	VFMADD213PS  kernConst<>+672(SB), Y6, Y8
+	VFNMADD231PS kernConst<>+640(SB), Y7, Y6
+	VBROADCASTSS kernConst<>+672(SB), Y8
 	VFMADD213PS  kernConst<>+704(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+736(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+768(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+800(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+832(SB), Y6, Y8
 	VMULPS       Y6, Y6, Y9
 	VFMADD213PS  Y6, Y9, Y8
-	VADDPS       kernConst<>+320(SB), Y8, Y6
+	VADDPS       kernConst<>+352(SB), Y8, Y6
 	VCVTPS2DQ    Y7, Y7
 	VPSRAD       $0x01, Y7, Y8
 	VPSUBD       Y8, Y7, Y7
-	VPADDD       kernConst<>+3584(SB), Y8, Y8
+	VPADDD       kernConst<>+3616(SB), Y8, Y8
 	VPSLLD       $0x17, Y8, Y8
 	VMULPS       Y8, Y6, Y6
-	VPADDD       kernConst<>+3584(SB), Y7, Y7
+	VPADDD       kernConst<>+3616(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y6, Y6
-	VADDPS       kernConst<>+320(SB), Y6, Y6
-	VBROADCASTSS kernConst<>+1568(SB), Y7
+	VADDPS       kernConst<>+352(SB), Y6, Y6
+	VBROADCASTSS kernConst<>+1600(SB), Y7
 	VDIVPS       Y6, Y7, Y6
-	VBROADCASTSS kernConst<>+320(SB), Y7
+	VBROADCASTSS kernConst<>+352(SB), Y7
 	VSUBPS       Y6, Y7, Y6
-	VCMPPS       $0x11, kernConst<>+1600(SB), Y5, Y5
+	VCMPPS       $0x11, kernConst<>+1632(SB), Y5, Y5
 	VBLENDVPS    Y5, Y4, Y6, Y4
-	VANDPS       kernConst<>+288(SB), Y3, Y3
+	VANDPS       kernConst<>+320(SB), Y3, Y3
 	VORPS        Y3, Y4, Y3
 	VBROADCASTSS 8(DX), Y4
 	VMULPS       Y2, Y4, Y4
 	VBROADCASTSS 12(DX), Y5
 	VADDPS       Y3, Y5, Y3
 	VMULPS       Y3, Y4, Y3
-	VPADDD       kernConst<>+160(SB), Y3, Y4
+	VPADDD       kernConst<>+192(SB), Y3, Y4
 	VPSRLD       $0x10, Y3, Y5
-	VANDPS       kernConst<>+224(SB), Y5, Y5
+	VANDPS       kernConst<>+256(SB), Y5, Y5
 	VPADDD       Y5, Y4, Y4
 	VCMPPS       $0x03, Y3, Y3, Y5
-	VORPS        kernConst<>+256(SB), Y3, Y3
+	VORPS        kernConst<>+288(SB), Y3, Y3
 	VBLENDVPS    Y5, Y3, Y4, Y3
 	VPSRLD       $0x10, Y3, Y3
-	VPADDD       kernConst<>+160(SB), Y1, Y4
+	VPADDD       kernConst<>+192(SB), Y1, Y4
 	VPSRLD       $0x10, Y1, Y5
-	VANDPS       kernConst<>+224(SB), Y5, Y5
+	VANDPS       kernConst<>+256(SB), Y5, Y5
 	VPADDD       Y5, Y4, Y4
 	VCMPPS       $0x03, Y1, Y1, Y5
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y5, Y1, Y4, Y1
 	VPSRLD       $0x10, Y1, Y1
 	VPACKUSDW    Y3, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
 	VMOVDQU      Y1, (SI)(CX*2)
-	VPADDD       kernConst<>+160(SB), Y2, Y1
+	VPADDD       kernConst<>+192(SB), Y2, Y1
 	VPSRLD       $0x10, Y2, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y1, Y1
 	VCMPPS       $0x03, Y2, Y2, Y3
-	VORPS        kernConst<>+256(SB), Y2, Y2
+	VORPS        kernConst<>+288(SB), Y2, Y2
 	VBLENDVPS    Y3, Y2, Y1, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -110110,74 +110293,74 @@ single:
 	VBROADCASTSS 4(DX), Y2
 	VMULPS       Y1, Y2, Y1
 	VMULPS       Y1, Y1, Y2
-	VBROADCASTSS kernConst<>+1408(SB), Y3
-	VFMADD213PS  kernConst<>+1440(SB), Y2, Y3
+	VBROADCASTSS kernConst<>+1440(SB), Y3
 	VFMADD213PS  kernConst<>+1472(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1504(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+1536(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1568(SB), Y2, Y3
 	VMULPS       Y2, Y3, Y2
 	VFMADD213PS  Y1, Y1, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VBROADCASTSS kernConst<>+320(SB), Y3
 	VANDNPS      Y1, Y3, Y3
 	VADDPS       Y3, Y3, Y4
-	VBROADCASTSS kernConst<>+480(SB), Y5
-	VMINPS       Y4, Y5, Y4
 	VBROADCASTSS kernConst<>+512(SB), Y5
+	VMINPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+544(SB), Y5
 	VMAXPS       Y4, Y5, Y4
-	VMULPS       kernConst<>+544(SB), Y4, Y5
+	VMULPS       kernConst<>+576(SB), Y4, Y5
 	VROUNDPS     $0x00, Y5, Y5
 	VMOVAPS      Y4, Y4
-	VFNMADD231PS kernConst<>+576(SB), Y5, Y4
 	VFNMADD231PS kernConst<>+608(SB), Y5, Y4
-	VBROADCASTSS kernConst<>+640(SB), Y6
-	VFMADD213PS  kernConst<>+672(SB), Y4, Y6
+	VFNMADD231PS kernConst<>+640(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+672(SB), Y6
 	VFMADD213PS  kernConst<>+704(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+736(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+768(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+800(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+832(SB), Y4, Y6
 	VMULPS       Y4, Y4, Y7
 	VFMADD213PS  Y4, Y7, Y6
-	VADDPS       kernConst<>+320(SB), Y6, Y4
+	VADDPS       kernConst<>+352(SB), Y6, Y4
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3584(SB), Y6, Y6
+	VPADDD       kernConst<>+3616(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3584(SB), Y5, Y5
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y4
-	VBROADCASTSS kernConst<>+1568(SB), Y5
+	VADDPS       kernConst<>+352(SB), Y4, Y4
+	VBROADCASTSS kernConst<>+1600(SB), Y5
 	VDIVPS       Y4, Y5, Y4
-	VBROADCASTSS kernConst<>+320(SB), Y5
+	VBROADCASTSS kernConst<>+352(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VCMPPS       $0x11, kernConst<>+1600(SB), Y3, Y3
+	VCMPPS       $0x11, kernConst<>+1632(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y4, Y2
-	VANDPS       kernConst<>+288(SB), Y1, Y1
+	VANDPS       kernConst<>+320(SB), Y1, Y1
 	VORPS        Y1, Y2, Y1
 	VBROADCASTSS 8(DX), Y2
 	VMULPS       Y0, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
 	VADDPS       Y1, Y3, Y1
 	VMULPS       Y1, Y2, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X2
 	VPACKUSDW    X2, X1, X1
 	VMOVDQU      X1, (SI)(CX*2)
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -110209,41 +110392,41 @@ single:
 	VMOVUPS      (SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
 	VMULPS       Y2, Y1, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VBROADCASTSS kernConst<>+320(SB), Y3
 	VANDNPS      Y2, Y3, Y3
-	VBROADCASTSS kernConst<>+1632(SB), Y4
-	VMINPS       Y3, Y4, Y3
 	VBROADCASTSS kernConst<>+1664(SB), Y4
-	VFMADD213PS  kernConst<>+1696(SB), Y3, Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+1696(SB), Y4
 	VFMADD213PS  kernConst<>+1728(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1760(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1792(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1824(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1856(SB), Y3, Y4
 	VMULPS       Y3, Y4, Y4
 	VROUNDPS     $0x00, Y4, Y5
 	VSUBPS       Y5, Y4, Y4
-	VBROADCASTSS kernConst<>+1856(SB), Y6
-	VFMADD213PS  kernConst<>+1888(SB), Y4, Y6
+	VBROADCASTSS kernConst<>+1888(SB), Y6
 	VFMADD213PS  kernConst<>+1920(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+1952(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+1984(SB), Y4, Y6
-	VFMADD213PS  kernConst<>+320(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+2016(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+352(SB), Y4, Y6
 	VCVTPS2DQ    Y5, Y4
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y6, Y4
-	VBROADCASTSS kernConst<>+320(SB), Y5
+	VBROADCASTSS kernConst<>+352(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VANDPS       kernConst<>+288(SB), Y2, Y5
+	VANDPS       kernConst<>+320(SB), Y2, Y5
 	VORPS        Y5, Y4, Y4
-	VCMPPS       $0x1e, kernConst<>+2016(SB), Y3, Y3
+	VCMPPS       $0x1e, kernConst<>+2048(SB), Y3, Y3
 	VMULPS       Y2, Y2, Y5
-	VBROADCASTSS kernConst<>+2048(SB), Y6
-	VFMADD213PS  kernConst<>+2080(SB), Y5, Y6
+	VBROADCASTSS kernConst<>+2080(SB), Y6
 	VFMADD213PS  kernConst<>+2112(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2144(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2176(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2208(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+2240(SB), Y5, Y6
 	VFMADD213PS  Y2, Y2, Y6
 	VBLENDVPS    Y3, Y4, Y6, Y2
 	VBROADCASTSS 4(DX), Y3
@@ -110253,31 +110436,31 @@ single:
 	VMULPS       Y1, Y1, Y3
 	VBROADCASTSS 12(DX), Y4
 	VMULPS       Y3, Y4, Y3
-	VBROADCASTSS kernConst<>+480(SB), Y4
-	VMINPS       Y3, Y4, Y3
 	VBROADCASTSS kernConst<>+512(SB), Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+544(SB), Y4
 	VMAXPS       Y3, Y4, Y3
-	VMULPS       kernConst<>+544(SB), Y3, Y4
+	VMULPS       kernConst<>+576(SB), Y3, Y4
 	VROUNDPS     $0x00, Y4, Y4
 	VMOVAPS      Y3, Y3
-	VFNMADD231PS kernConst<>+576(SB), Y4, Y3
 	VFNMADD231PS kernConst<>+608(SB), Y4, Y3
-	VBROADCASTSS kernConst<>+640(SB), Y5
-	VFMADD213PS  kernConst<>+672(SB), Y3, Y5
+	VFNMADD231PS kernConst<>+640(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+672(SB), Y5
 	VFMADD213PS  kernConst<>+704(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+736(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+768(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+800(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+832(SB), Y3, Y5
 	VMULPS       Y3, Y3, Y6
 	VFMADD213PS  Y3, Y6, Y5
-	VADDPS       kernConst<>+320(SB), Y5, Y3
+	VADDPS       kernConst<>+352(SB), Y5, Y3
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3584(SB), Y5, Y5
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VBROADCASTSS 16(DX), Y4
@@ -110312,41 +110495,41 @@ single:
 	VCVTPH2PS    (SI)(CX*2), Y1
 	VBROADCASTSS (DX), Y2
 	VMULPS       Y2, Y1, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VBROADCASTSS kernConst<>+320(SB), Y3
 	VANDNPS      Y2, Y3, Y3
-	VBROADCASTSS kernConst<>+1632(SB), Y4
-	VMINPS       Y3, Y4, Y3
 	VBROADCASTSS kernConst<>+1664(SB), Y4
-	VFMADD213PS  kernConst<>+1696(SB), Y3, Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+1696(SB), Y4
 	VFMADD213PS  kernConst<>+1728(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1760(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1792(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1824(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1856(SB), Y3, Y4
 	VMULPS       Y3, Y4, Y4
 	VROUNDPS     $0x00, Y4, Y5
 	VSUBPS       Y5, Y4, Y4
-	VBROADCASTSS kernConst<>+1856(SB), Y6
-	VFMADD213PS  kernConst<>+1888(SB), Y4, Y6
+	VBROADCASTSS kernConst<>+1888(SB), Y6
 	VFMADD213PS  kernConst<>+1920(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+1952(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+1984(SB), Y4, Y6
-	VFMADD213PS  kernConst<>+320(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+2016(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+352(SB), Y4, Y6
 	VCVTPS2DQ    Y5, Y4
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y6, Y4
-	VBROADCASTSS kernConst<>+320(SB), Y5
+	VBROADCASTSS kernConst<>+352(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VANDPS       kernConst<>+288(SB), Y2, Y5
+	VANDPS       kernConst<>+320(SB), Y2, Y5
 	VORPS        Y5, Y4, Y4
-	VCMPPS       $0x1e, kernConst<>+2016(SB), Y3, Y3
+	VCMPPS       $0x1e, kernConst<>+2048(SB), Y3, Y3
 	VMULPS       Y2, Y2, Y5
-	VBROADCASTSS kernConst<>+2048(SB), Y6
-	VFMADD213PS  kernConst<>+2080(SB), Y5, Y6
+	VBROADCASTSS kernConst<>+2080(SB), Y6
 	VFMADD213PS  kernConst<>+2112(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2144(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2176(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2208(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+2240(SB), Y5, Y6
 	VFMADD213PS  Y2, Y2, Y6
 	VBLENDVPS    Y3, Y4, Y6, Y2
 	VBROADCASTSS 4(DX), Y3
@@ -110356,31 +110539,31 @@ single:
 	VMULPS       Y1, Y1, Y3
 	VBROADCASTSS 12(DX), Y4
 	VMULPS       Y3, Y4, Y3
-	VBROADCASTSS kernConst<>+480(SB), Y4
-	VMINPS       Y3, Y4, Y3
 	VBROADCASTSS kernConst<>+512(SB), Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+544(SB), Y4
 	VMAXPS       Y3, Y4, Y3
-	VMULPS       kernConst<>+544(SB), Y3, Y4
+	VMULPS       kernConst<>+576(SB), Y3, Y4
 	VROUNDPS     $0x00, Y4, Y4
 	VMOVAPS      Y3, Y3
-	VFNMADD231PS kernConst<>+576(SB), Y4, Y3
 	VFNMADD231PS kernConst<>+608(SB), Y4, Y3
-	VBROADCASTSS kernConst<>+640(SB), Y5
-	VFMADD213PS  kernConst<>+672(SB), Y3, Y5
+	VFNMADD231PS kernConst<>+640(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+672(SB), Y5
 	VFMADD213PS  kernConst<>+704(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+736(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+768(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+800(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+832(SB), Y3, Y5
 	VMULPS       Y3, Y3, Y6
 	VFMADD213PS  Y3, Y6, Y5
-	VADDPS       kernConst<>+320(SB), Y5, Y3
+	VADDPS       kernConst<>+352(SB), Y5, Y3
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3584(SB), Y5, Y5
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VBROADCASTSS 16(DX), Y4
@@ -110418,41 +110601,41 @@ single:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VMULPS       Y2, Y1, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VBROADCASTSS kernConst<>+320(SB), Y3
 	VANDNPS      Y2, Y3, Y3
-	VBROADCASTSS kernConst<>+1632(SB), Y4
-	VMINPS       Y3, Y4, Y3
 	VBROADCASTSS kernConst<>+1664(SB), Y4
-	VFMADD213PS  kernConst<>+1696(SB), Y3, Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+1696(SB), Y4
 	VFMADD213PS  kernConst<>+1728(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1760(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1792(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1824(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1856(SB), Y3, Y4
 	VMULPS       Y3, Y4, Y4
 	VROUNDPS     $0x00, Y4, Y5
 	VSUBPS       Y5, Y4, Y4
-	VBROADCASTSS kernConst<>+1856(SB), Y6
-	VFMADD213PS  kernConst<>+1888(SB), Y4, Y6
+	VBROADCASTSS kernConst<>+1888(SB), Y6
 	VFMADD213PS  kernConst<>+1920(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+1952(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+1984(SB), Y4, Y6
-	VFMADD213PS  kernConst<>+320(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+2016(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+352(SB), Y4, Y6
 	VCVTPS2DQ    Y5, Y4
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y6, Y4
-	VBROADCASTSS kernConst<>+320(SB), Y5
+	VBROADCASTSS kernConst<>+352(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VANDPS       kernConst<>+288(SB), Y2, Y5
+	VANDPS       kernConst<>+320(SB), Y2, Y5
 	VORPS        Y5, Y4, Y4
-	VCMPPS       $0x1e, kernConst<>+2016(SB), Y3, Y3
+	VCMPPS       $0x1e, kernConst<>+2048(SB), Y3, Y3
 	VMULPS       Y2, Y2, Y5
-	VBROADCASTSS kernConst<>+2048(SB), Y6
-	VFMADD213PS  kernConst<>+2080(SB), Y5, Y6
+	VBROADCASTSS kernConst<>+2080(SB), Y6
 	VFMADD213PS  kernConst<>+2112(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2144(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2176(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2208(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+2240(SB), Y5, Y6
 	VFMADD213PS  Y2, Y2, Y6
 	VBLENDVPS    Y3, Y4, Y6, Y2
 	VBROADCASTSS 4(DX), Y3
@@ -110462,31 +110645,31 @@ single:
 	VMULPS       Y1, Y1, Y3
 	VBROADCASTSS 12(DX), Y4
 	VMULPS       Y3, Y4, Y3
-	VBROADCASTSS kernConst<>+480(SB), Y4
-	VMINPS       Y3, Y4, Y3
 	VBROADCASTSS kernConst<>+512(SB), Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+544(SB), Y4
 	VMAXPS       Y3, Y4, Y3
-	VMULPS       kernConst<>+544(SB), Y3, Y4
+	VMULPS       kernConst<>+576(SB), Y3, Y4
 	VROUNDPS     $0x00, Y4, Y4
 	VMOVAPS      Y3, Y3
-	VFNMADD231PS kernConst<>+576(SB), Y4, Y3
 	VFNMADD231PS kernConst<>+608(SB), Y4, Y3
-	VBROADCASTSS kernConst<>+640(SB), Y5
-	VFMADD213PS  kernConst<>+672(SB), Y3, Y5
+	VFNMADD231PS kernConst<>+640(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+672(SB), Y5
 	VFMADD213PS  kernConst<>+704(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+736(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+768(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+800(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+832(SB), Y3, Y5
 	VMULPS       Y3, Y3, Y6
 	VFMADD213PS  Y3, Y6, Y5
-	VADDPS       kernConst<>+320(SB), Y5, Y3
+	VADDPS       kernConst<>+352(SB), Y5, Y3
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3584(SB), Y5, Y5
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VBROADCASTSS 16(DX), Y4
@@ -110494,12 +110677,12 @@ single:
 	VMULPS       Y3, Y1, Y1
 	VADDPS       Y1, Y2, Y1
 	VMULPS       Y1, Y0, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -110531,41 +110714,41 @@ single:
 	VCVTPH2PS    (SI)(CX*2), Y1
 	VBROADCASTSS (DX), Y2
 	VMULPS       Y2, Y1, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VBROADCASTSS kernConst<>+320(SB), Y3
 	VANDNPS      Y2, Y3, Y3
-	VBROADCASTSS kernConst<>+1632(SB), Y4
-	VMINPS       Y3, Y4, Y3
 	VBROADCASTSS kernConst<>+1664(SB), Y4
-	VFMADD213PS  kernConst<>+1696(SB), Y3, Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+1696(SB), Y4
 	VFMADD213PS  kernConst<>+1728(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1760(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1792(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1824(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1856(SB), Y3, Y4
 	VMULPS       Y3, Y4, Y4
 	VROUNDPS     $0x00, Y4, Y5
 	VSUBPS       Y5, Y4, Y4
-	VBROADCASTSS kernConst<>+1856(SB), Y6
-	VFMADD213PS  kernConst<>+1888(SB), Y4, Y6
+	VBROADCASTSS kernConst<>+1888(SB), Y6
 	VFMADD213PS  kernConst<>+1920(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+1952(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+1984(SB), Y4, Y6
-	VFMADD213PS  kernConst<>+320(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+2016(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+352(SB), Y4, Y6
 	VCVTPS2DQ    Y5, Y4
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y6, Y4
-	VBROADCASTSS kernConst<>+320(SB), Y5
+	VBROADCASTSS kernConst<>+352(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VANDPS       kernConst<>+288(SB), Y2, Y5
+	VANDPS       kernConst<>+320(SB), Y2, Y5
 	VORPS        Y5, Y4, Y4
-	VCMPPS       $0x1e, kernConst<>+2016(SB), Y3, Y3
+	VCMPPS       $0x1e, kernConst<>+2048(SB), Y3, Y3
 	VMULPS       Y2, Y2, Y5
-	VBROADCASTSS kernConst<>+2048(SB), Y6
-	VFMADD213PS  kernConst<>+2080(SB), Y5, Y6
+	VBROADCASTSS kernConst<>+2080(SB), Y6
 	VFMADD213PS  kernConst<>+2112(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2144(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2176(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2208(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+2240(SB), Y5, Y6
 	VFMADD213PS  Y2, Y2, Y6
 	VBLENDVPS    Y3, Y4, Y6, Y2
 	VBROADCASTSS 4(DX), Y3
@@ -110575,31 +110758,31 @@ single:
 	VMULPS       Y1, Y1, Y3
 	VBROADCASTSS 12(DX), Y4
 	VMULPS       Y3, Y4, Y3
-	VBROADCASTSS kernConst<>+480(SB), Y4
-	VMINPS       Y3, Y4, Y3
 	VBROADCASTSS kernConst<>+512(SB), Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+544(SB), Y4
 	VMAXPS       Y3, Y4, Y3
-	VMULPS       kernConst<>+544(SB), Y3, Y4
+	VMULPS       kernConst<>+576(SB), Y3, Y4
 	VROUNDPS     $0x00, Y4, Y4
 	VMOVAPS      Y3, Y3
-	VFNMADD231PS kernConst<>+576(SB), Y4, Y3
 	VFNMADD231PS kernConst<>+608(SB), Y4, Y3
-	VBROADCASTSS kernConst<>+640(SB), Y5
-	VFMADD213PS  kernConst<>+672(SB), Y3, Y5
+	VFNMADD231PS kernConst<>+640(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+672(SB), Y5
 	VFMADD213PS  kernConst<>+704(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+736(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+768(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+800(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+832(SB), Y3, Y5
 	VMULPS       Y3, Y3, Y6
 	VFMADD213PS  Y3, Y6, Y5
-	VADDPS       kernConst<>+320(SB), Y5, Y3
+	VADDPS       kernConst<>+352(SB), Y5, Y3
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3584(SB), Y5, Y5
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VBROADCASTSS 16(DX), Y4
@@ -110636,41 +110819,41 @@ single:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VMULPS       Y2, Y1, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VBROADCASTSS kernConst<>+320(SB), Y3
 	VANDNPS      Y2, Y3, Y3
-	VBROADCASTSS kernConst<>+1632(SB), Y4
-	VMINPS       Y3, Y4, Y3
 	VBROADCASTSS kernConst<>+1664(SB), Y4
-	VFMADD213PS  kernConst<>+1696(SB), Y3, Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+1696(SB), Y4
 	VFMADD213PS  kernConst<>+1728(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1760(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1792(SB), Y3, Y4
 	VFMADD213PS  kernConst<>+1824(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1856(SB), Y3, Y4
 	VMULPS       Y3, Y4, Y4
 	VROUNDPS     $0x00, Y4, Y5
 	VSUBPS       Y5, Y4, Y4
-	VBROADCASTSS kernConst<>+1856(SB), Y6
-	VFMADD213PS  kernConst<>+1888(SB), Y4, Y6
+	VBROADCASTSS kernConst<>+1888(SB), Y6
 	VFMADD213PS  kernConst<>+1920(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+1952(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+1984(SB), Y4, Y6
-	VFMADD213PS  kernConst<>+320(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+2016(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+352(SB), Y4, Y6
 	VCVTPS2DQ    Y5, Y4
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y6, Y4
-	VBROADCASTSS kernConst<>+320(SB), Y5
+	VBROADCASTSS kernConst<>+352(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VANDPS       kernConst<>+288(SB), Y2, Y5
+	VANDPS       kernConst<>+320(SB), Y2, Y5
 	VORPS        Y5, Y4, Y4
-	VCMPPS       $0x1e, kernConst<>+2016(SB), Y3, Y3
+	VCMPPS       $0x1e, kernConst<>+2048(SB), Y3, Y3
 	VMULPS       Y2, Y2, Y5
-	VBROADCASTSS kernConst<>+2048(SB), Y6
-	VFMADD213PS  kernConst<>+2080(SB), Y5, Y6
+	VBROADCASTSS kernConst<>+2080(SB), Y6
 	VFMADD213PS  kernConst<>+2112(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2144(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2176(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+2208(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+2240(SB), Y5, Y6
 	VFMADD213PS  Y2, Y2, Y6
 	VBLENDVPS    Y3, Y4, Y6, Y2
 	VBROADCASTSS 4(DX), Y3
@@ -110680,31 +110863,31 @@ single:
 	VMULPS       Y1, Y1, Y3
 	VBROADCASTSS 12(DX), Y4
 	VMULPS       Y3, Y4, Y3
-	VBROADCASTSS kernConst<>+480(SB), Y4
-	VMINPS       Y3, Y4, Y3
 	VBROADCASTSS kernConst<>+512(SB), Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+544(SB), Y4
 	VMAXPS       Y3, Y4, Y3
-	VMULPS       kernConst<>+544(SB), Y3, Y4
+	VMULPS       kernConst<>+576(SB), Y3, Y4
 	VROUNDPS     $0x00, Y4, Y4
 	VMOVAPS      Y3, Y3
-	VFNMADD231PS kernConst<>+576(SB), Y4, Y3
 	VFNMADD231PS kernConst<>+608(SB), Y4, Y3
-	VBROADCASTSS kernConst<>+640(SB), Y5
-	VFMADD213PS  kernConst<>+672(SB), Y3, Y5
+	VFNMADD231PS kernConst<>+640(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+672(SB), Y5
 	VFMADD213PS  kernConst<>+704(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+736(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+768(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+800(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+832(SB), Y3, Y5
 	VMULPS       Y3, Y3, Y6
 	VFMADD213PS  Y3, Y6, Y5
-	VADDPS       kernConst<>+320(SB), Y5, Y3
+	VADDPS       kernConst<>+352(SB), Y5, Y3
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3584(SB), Y5, Y5
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VBROADCASTSS 16(DX), Y4
@@ -110712,12 +110895,12 @@ single:
 	VMULPS       Y3, Y1, Y1
 	VADDPS       Y1, Y2, Y1
 	VMULPS       Y1, Y0, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -110755,51 +110938,51 @@ single:
 	VBROADCASTSS 4(DX), Y4
 	VMULPS       Y3, Y4, Y3
 	VMULPS       Y3, Y3, Y4
-	VBROADCASTSS kernConst<>+1408(SB), Y5
-	VFMADD213PS  kernConst<>+1440(SB), Y4, Y5
+	VBROADCASTSS kernConst<>+1440(SB), Y5
 	VFMADD213PS  kernConst<>+1472(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1504(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1536(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1568(SB), Y4, Y5
 	VMULPS       Y4, Y5, Y4
 	VFMADD213PS  Y3, Y3, Y4
-	VBROADCASTSS kernConst<>+288(SB), Y5
+	VBROADCASTSS kernConst<>+320(SB), Y5
 	VANDNPS      Y3, Y5, Y5
 	VADDPS       Y5, Y5, Y6
-	VBROADCASTSS kernConst<>+480(SB), Y7
-	VMINPS       Y6, Y7, Y6
 	VBROADCASTSS kernConst<>+512(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VBROADCASTSS kernConst<>+544(SB), Y7
 	VMAXPS       Y6, Y7, Y6
-	VMULPS       kernConst<>+544(SB), Y6, Y7
+	VMULPS       kernConst<>+576(SB), Y6, Y7
 	VROUNDPS     $0x00, Y7, Y7
 	VMOVAPS      Y6, Y6
-	VFNMADD231PS kernConst<>+576(SB), Y7, Y6
 	VFNMADD231PS kernConst<>+608(SB), Y7, Y6
-	VBROADCASTSS kernConst<>+640(SB), Y8
-	VFMADD213PS  kernConst<>+672(SB), Y6, Y8
+	VFNMADD231PS kernConst<>+640(SB), Y7, Y6
+	VBROADCASTSS kernConst<>+672(SB), Y8
 	VFMADD213PS  kernConst<>+704(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+736(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+768(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+800(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+832(SB), Y6, Y8
 	VMULPS       Y6, Y6, Y9
 	VFMADD213PS  Y6, Y9, Y8
-	VADDPS       kernConst<>+320(SB), Y8, Y6
+	VADDPS       kernConst<>+352(SB), Y8, Y6
 	VCVTPS2DQ    Y7, Y7
 	VPSRAD       $0x01, Y7, Y8
 	VPSUBD       Y8, Y7, Y7
-	VPADDD       kernConst<>+3584(SB), Y8, Y8
+	VPADDD       kernConst<>+3616(SB), Y8, Y8
 	VPSLLD       $0x17, Y8, Y8
 	VMULPS       Y8, Y6, Y6
-	VPADDD       kernConst<>+3584(SB), Y7, Y7
+	VPADDD       kernConst<>+3616(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y6, Y6
-	VADDPS       kernConst<>+320(SB), Y6, Y6
-	VBROADCASTSS kernConst<>+1568(SB), Y7
+	VADDPS       kernConst<>+352(SB), Y6, Y6
+	VBROADCASTSS kernConst<>+1600(SB), Y7
 	VDIVPS       Y6, Y7, Y6
-	VBROADCASTSS kernConst<>+320(SB), Y7
+	VBROADCASTSS kernConst<>+352(SB), Y7
 	VSUBPS       Y6, Y7, Y6
-	VCMPPS       $0x11, kernConst<>+1600(SB), Y5, Y5
+	VCMPPS       $0x11, kernConst<>+1632(SB), Y5, Y5
 	VBLENDVPS    Y5, Y4, Y6, Y4
-	VANDPS       kernConst<>+288(SB), Y3, Y3
+	VANDPS       kernConst<>+320(SB), Y3, Y3
 	VORPS        Y3, Y4, Y3
 	VBROADCASTSS 8(DX), Y4
 	VMULPS       Y2, Y4, Y2
@@ -110853,51 +111036,51 @@ single:
 	VBROADCASTSS 4(DX), Y4
 	VMULPS       Y3, Y4, Y3
 	VMULPS       Y3, Y3, Y4
-	VBROADCASTSS kernConst<>+1408(SB), Y5
-	VFMADD213PS  kernConst<>+1440(SB), Y4, Y5
+	VBROADCASTSS kernConst<>+1440(SB), Y5
 	VFMADD213PS  kernConst<>+1472(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1504(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1536(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1568(SB), Y4, Y5
 	VMULPS       Y4, Y5, Y4
 	VFMADD213PS  Y3, Y3, Y4
-	VBROADCASTSS kernConst<>+288(SB), Y5
+	VBROADCASTSS kernConst<>+320(SB), Y5
 	VANDNPS      Y3, Y5, Y5
 	VADDPS       Y5, Y5, Y6
-	VBROADCASTSS kernConst<>+480(SB), Y7
-	VMINPS       Y6, Y7, Y6
 	VBROADCASTSS kernConst<>+512(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VBROADCASTSS kernConst<>+544(SB), Y7
 	VMAXPS       Y6, Y7, Y6
-	VMULPS       kernConst<>+544(SB), Y6, Y7
+	VMULPS       kernConst<>+576(SB), Y6, Y7
 	VROUNDPS     $0x00, Y7, Y7
 	VMOVAPS      Y6, Y6
-	VFNMADD231PS kernConst<>+576(SB), Y7, Y6
 	VFNMADD231PS kernConst<>+608(SB), Y7, Y6
-	VBROADCASTSS kernConst<>+640(SB), Y8
-	VFMADD213PS  kernConst<>+672(SB), Y6, Y8
+	VFNMADD231PS kernConst<>+640(SB), Y7, Y6
+	VBROADCASTSS kernConst<>+672(SB), Y8
 	VFMADD213PS  kernConst<>+704(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+736(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+768(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+800(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+832(SB), Y6, Y8
 	VMULPS       Y6, Y6, Y9
 	VFMADD213PS  Y6, Y9, Y8
-	VADDPS       kernConst<>+320(SB), Y8, Y6
+	VADDPS       kernConst<>+352(SB), Y8, Y6
 	VCVTPS2DQ    Y7, Y7
 	VPSRAD       $0x01, Y7, Y8
 	VPSUBD       Y8, Y7, Y7
-	VPADDD       kernConst<>+3584(SB), Y8, Y8
+	VPADDD       kernConst<>+3616(SB), Y8, Y8
 	VPSLLD       $0x17, Y8, Y8
 	VMULPS       Y8, Y6, Y6
-	VPADDD       kernConst<>+3584(SB), Y7, Y7
+	VPADDD       kernConst<>+3616(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y6, Y6
-	VADDPS       kernConst<>+320(SB), Y6, Y6
-	VBROADCASTSS kernConst<>+1568(SB), Y7
+	VADDPS       kernConst<>+352(SB), Y6, Y6
+	VBROADCASTSS kernConst<>+1600(SB), Y7
 	VDIVPS       Y6, Y7, Y6
-	VBROADCASTSS kernConst<>+320(SB), Y7
+	VBROADCASTSS kernConst<>+352(SB), Y7
 	VSUBPS       Y6, Y7, Y6
-	VCMPPS       $0x11, kernConst<>+1600(SB), Y5, Y5
+	VCMPPS       $0x11, kernConst<>+1632(SB), Y5, Y5
 	VBLENDVPS    Y5, Y4, Y6, Y4
-	VANDPS       kernConst<>+288(SB), Y3, Y3
+	VANDPS       kernConst<>+320(SB), Y3, Y3
 	VORPS        Y3, Y4, Y3
 	VBROADCASTSS 8(DX), Y4
 	VMULPS       Y2, Y4, Y2
@@ -110954,51 +111137,51 @@ single:
 	VBROADCASTSS 4(DX), Y4
 	VMULPS       Y3, Y4, Y3
 	VMULPS       Y3, Y3, Y4
-	VBROADCASTSS kernConst<>+1408(SB), Y5
-	VFMADD213PS  kernConst<>+1440(SB), Y4, Y5
+	VBROADCASTSS kernConst<>+1440(SB), Y5
 	VFMADD213PS  kernConst<>+1472(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1504(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1536(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1568(SB), Y4, Y5
 	VMULPS       Y4, Y5, Y4
 	VFMADD213PS  Y3, Y3, Y4
-	VBROADCASTSS kernConst<>+288(SB), Y5
+	VBROADCASTSS kernConst<>+320(SB), Y5
 	VANDNPS      Y3, Y5, Y5
 	VADDPS       Y5, Y5, Y6
-	VBROADCASTSS kernConst<>+480(SB), Y7
-	VMINPS       Y6, Y7, Y6
 	VBROADCASTSS kernConst<>+512(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VBROADCASTSS kernConst<>+544(SB), Y7
 	VMAXPS       Y6, Y7, Y6
-	VMULPS       kernConst<>+544(SB), Y6, Y7
+	VMULPS       kernConst<>+576(SB), Y6, Y7
 	VROUNDPS     $0x00, Y7, Y7
 	VMOVAPS      Y6, Y6
-	VFNMADD231PS kernConst<>+576(SB), Y7, Y6
 	VFNMADD231PS kernConst<>+608(SB), Y7, Y6
-	VBROADCASTSS kernConst<>+640(SB), Y8
-	VFMADD213PS  kernConst<>+672(SB), Y6, Y8
+	VFNMADD231PS kernConst<>+640(SB), Y7, Y6
+	VBROADCASTSS kernConst<>+672(SB), Y8
 	VFMADD213PS  kernConst<>+704(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+736(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+768(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+800(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+832(SB), Y6, Y8
 	VMULPS       Y6, Y6, Y9
 	VFMADD213PS  Y6, Y9, Y8
-	VADDPS       kernConst<>+320(SB), Y8, Y6
+	VADDPS       kernConst<>+352(SB), Y8, Y6
 	VCVTPS2DQ    Y7, Y7
 	VPSRAD       $0x01, Y7, Y8
 	VPSUBD       Y8, Y7, Y7
-	VPADDD       kernConst<>+3584(SB), Y8, Y8
+	VPADDD       kernConst<>+3616(SB), Y8, Y8
 	VPSLLD       $0x17, Y8, Y8
 	VMULPS       Y8, Y6, Y6
-	VPADDD       kernConst<>+3584(SB), Y7, Y7
+	VPADDD       kernConst<>+3616(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y6, Y6
-	VADDPS       kernConst<>+320(SB), Y6, Y6
-	VBROADCASTSS kernConst<>+1568(SB), Y7
+	VADDPS       kernConst<>+352(SB), Y6, Y6
+	VBROADCASTSS kernConst<>+1600(SB), Y7
 	VDIVPS       Y6, Y7, Y6
-	VBROADCASTSS kernConst<>+320(SB), Y7
+	VBROADCASTSS kernConst<>+352(SB), Y7
 	VSUBPS       Y6, Y7, Y6
-	VCMPPS       $0x11, kernConst<>+1600(SB), Y5, Y5
+	VCMPPS       $0x11, kernConst<>+1632(SB), Y5, Y5
 	VBLENDVPS    Y5, Y4, Y6, Y4
-	VANDPS       kernConst<>+288(SB), Y3, Y3
+	VANDPS       kernConst<>+320(SB), Y3, Y3
 	VORPS        Y3, Y4, Y3
 	VBROADCASTSS 8(DX), Y4
 	VMULPS       Y2, Y4, Y2
@@ -111019,12 +111202,12 @@ single:
 	VMULPS       Y2, Y3, Y2
 	VADDPS       Y1, Y2, Y1
 	VMULPS       Y1, Y0, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -111062,51 +111245,51 @@ single:
 	VBROADCASTSS 4(DX), Y4
 	VMULPS       Y3, Y4, Y3
 	VMULPS       Y3, Y3, Y4
-	VBROADCASTSS kernConst<>+1408(SB), Y5
-	VFMADD213PS  kernConst<>+1440(SB), Y4, Y5
+	VBROADCASTSS kernConst<>+1440(SB), Y5
 	VFMADD213PS  kernConst<>+1472(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1504(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1536(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1568(SB), Y4, Y5
 	VMULPS       Y4, Y5, Y4
 	VFMADD213PS  Y3, Y3, Y4
-	VBROADCASTSS kernConst<>+288(SB), Y5
+	VBROADCASTSS kernConst<>+320(SB), Y5
 	VANDNPS      Y3, Y5, Y5
 	VADDPS       Y5, Y5, Y6
-	VBROADCASTSS kernConst<>+480(SB), Y7
-	VMINPS       Y6, Y7, Y6
 	VBROADCASTSS kernConst<>+512(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VBROADCASTSS kernConst<>+544(SB), Y7
 	VMAXPS       Y6, Y7, Y6
-	VMULPS       kernConst<>+544(SB), Y6, Y7
+	VMULPS       kernConst<>+576(SB), Y6, Y7
 	VROUNDPS     $0x00, Y7, Y7
 	VMOVAPS      Y6, Y6
-	VFNMADD231PS kernConst<>+576(SB), Y7, Y6
 	VFNMADD231PS kernConst<>+608(SB), Y7, Y6
-	VBROADCASTSS kernConst<>+640(SB), Y8
-	VFMADD213PS  kernConst<>+672(SB), Y6, Y8
+	VFNMADD231PS kernConst<>+640(SB), Y7, Y6
+	VBROADCASTSS kernConst<>+672(SB), Y8
 	VFMADD213PS  kernConst<>+704(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+736(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+768(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+800(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+832(SB), Y6, Y8
 	VMULPS       Y6, Y6, Y9
 	VFMADD213PS  Y6, Y9, Y8
-	VADDPS       kernConst<>+320(SB), Y8, Y6
+	VADDPS       kernConst<>+352(SB), Y8, Y6
 	VCVTPS2DQ    Y7, Y7
 	VPSRAD       $0x01, Y7, Y8
 	VPSUBD       Y8, Y7, Y7
-	VPADDD       kernConst<>+3584(SB), Y8, Y8
+	VPADDD       kernConst<>+3616(SB), Y8, Y8
 	VPSLLD       $0x17, Y8, Y8
 	VMULPS       Y8, Y6, Y6
-	VPADDD       kernConst<>+3584(SB), Y7, Y7
+	VPADDD       kernConst<>+3616(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y6, Y6
-	VADDPS       kernConst<>+320(SB), Y6, Y6
-	VBROADCASTSS kernConst<>+1568(SB), Y7
+	VADDPS       kernConst<>+352(SB), Y6, Y6
+	VBROADCASTSS kernConst<>+1600(SB), Y7
 	VDIVPS       Y6, Y7, Y6
-	VBROADCASTSS kernConst<>+320(SB), Y7
+	VBROADCASTSS kernConst<>+352(SB), Y7
 	VSUBPS       Y6, Y7, Y6
-	VCMPPS       $0x11, kernConst<>+1600(SB), Y5, Y5
+	VCMPPS       $0x11, kernConst<>+1632(SB), Y5, Y5
 	VBLENDVPS    Y5, Y4, Y6, Y4
-	VANDPS       kernConst<>+288(SB), Y3, Y3
+	VANDPS       kernConst<>+320(SB), Y3, Y3
 	VORPS        Y3, Y4, Y3
 	VBROADCASTSS 8(DX), Y4
 	VMULPS       Y2, Y4, Y2
@@ -111162,51 +111345,51 @@ single:
 	VBROADCASTSS 4(DX), Y4
 	VMULPS       Y3, Y4, Y3
 	VMULPS       Y3, Y3, Y4
-	VBROADCASTSS kernConst<>+1408(SB), Y5
-	VFMADD213PS  kernConst<>+1440(SB), Y4, Y5
+	VBROADCASTSS kernConst<>+1440(SB), Y5
 	VFMADD213PS  kernConst<>+1472(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1504(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+1536(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1568(SB), Y4, Y5
 	VMULPS       Y4, Y5, Y4
 	VFMADD213PS  Y3, Y3, Y4
-	VBROADCASTSS kernConst<>+288(SB), Y5
+	VBROADCASTSS kernConst<>+320(SB), Y5
 	VANDNPS      Y3, Y5, Y5
 	VADDPS       Y5, Y5, Y6
-	VBROADCASTSS kernConst<>+480(SB), Y7
-	VMINPS       Y6, Y7, Y6
 	VBROADCASTSS kernConst<>+512(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VBROADCASTSS kernConst<>+544(SB), Y7
 	VMAXPS       Y6, Y7, Y6
-	VMULPS       kernConst<>+544(SB), Y6, Y7
+	VMULPS       kernConst<>+576(SB), Y6, Y7
 	VROUNDPS     $0x00, Y7, Y7
 	VMOVAPS      Y6, Y6
-	VFNMADD231PS kernConst<>+576(SB), Y7, Y6
 	VFNMADD231PS kernConst<>+608(SB), Y7, Y6
-	VBROADCASTSS kernConst<>+640(SB), Y8
-	VFMADD213PS  kernConst<>+672(SB), Y6, Y8
+	VFNMADD231PS kernConst<>+640(SB), Y7, Y6
+	VBROADCASTSS kernConst<>+672(SB), Y8
 	VFMADD213PS  kernConst<>+704(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+736(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+768(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+800(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+832(SB), Y6, Y8
 	VMULPS       Y6, Y6, Y9
 	VFMADD213PS  Y6, Y9, Y8
-	VADDPS       kernConst<>+320(SB), Y8, Y6
+	VADDPS       kernConst<>+352(SB), Y8, Y6
 	VCVTPS2DQ    Y7, Y7
 	VPSRAD       $0x01, Y7, Y8
 	VPSUBD       Y8, Y7, Y7
-	VPADDD       kernConst<>+3584(SB), Y8, Y8
+	VPADDD       kernConst<>+3616(SB), Y8, Y8
 	VPSLLD       $0x17, Y8, Y8
 	VMULPS       Y8, Y6, Y6
-	VPADDD       kernConst<>+3584(SB), Y7, Y7
+	VPADDD       kernConst<>+3616(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y6, Y6
-	VADDPS       kernConst<>+320(SB), Y6, Y6
-	VBROADCASTSS kernConst<>+1568(SB), Y7
+	VADDPS       kernConst<>+352(SB), Y6, Y6
+	VBROADCASTSS kernConst<>+1600(SB), Y7
 	VDIVPS       Y6, Y7, Y6
-	VBROADCASTSS kernConst<>+320(SB), Y7
+	VBROADCASTSS kernConst<>+352(SB), Y7
 	VSUBPS       Y6, Y7, Y6
-	VCMPPS       $0x11, kernConst<>+1600(SB), Y5, Y5
+	VCMPPS       $0x11, kernConst<>+1632(SB), Y5, Y5
 	VBLENDVPS    Y5, Y4, Y6, Y4
-	VANDPS       kernConst<>+288(SB), Y3, Y3
+	VANDPS       kernConst<>+320(SB), Y3, Y3
 	VORPS        Y3, Y4, Y3
 	VBROADCASTSS 8(DX), Y4
 	VMULPS       Y2, Y4, Y2
@@ -111227,12 +111410,12 @@ single:
 	VMULPS       Y2, Y3, Y2
 	VADDPS       Y1, Y2, Y1
 	VMULPS       Y1, Y0, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -111260,32 +111443,32 @@ TEXT ·fused_silu_f32AVX2(SB), NOSPLIT, $0-24
 
 single:
 	VMOVUPS      (BX)(CX*4), Y0
-	VXORPS       kernConst<>+288(SB), Y0, Y1
-	VBROADCASTSS kernConst<>+480(SB), Y2
-	VMINPS       Y1, Y2, Y1
+	VXORPS       kernConst<>+320(SB), Y0, Y1
 	VBROADCASTSS kernConst<>+512(SB), Y2
+	VMINPS       Y1, Y2, Y1
+	VBROADCASTSS kernConst<>+544(SB), Y2
 	VMAXPS       Y1, Y2, Y1
-	VMULPS       kernConst<>+544(SB), Y1, Y2
+	VMULPS       kernConst<>+576(SB), Y1, Y2
 	VROUNDPS     $0x00, Y2, Y2
 	VMOVAPS      Y1, Y1
-	VFNMADD231PS kernConst<>+576(SB), Y2, Y1
 	VFNMADD231PS kernConst<>+608(SB), Y2, Y1
-	VBROADCASTSS kernConst<>+640(SB), Y3
-	VFMADD213PS  kernConst<>+672(SB), Y1, Y3
+	VFNMADD231PS kernConst<>+640(SB), Y2, Y1
+	VBROADCASTSS kernConst<>+672(SB), Y3
 	VFMADD213PS  kernConst<>+704(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+736(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+768(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+800(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+832(SB), Y1, Y3
 	VMULPS       Y1, Y1, Y4
 	VFMADD213PS  Y1, Y4, Y3
-	VADDPS       kernConst<>+320(SB), Y3, Y1
+	VADDPS       kernConst<>+352(SB), Y3, Y1
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
-	VPADDD       kernConst<>+3584(SB), Y2, Y2
+	VPADDD       kernConst<>+3616(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS (DX), Y2
@@ -111316,32 +111499,32 @@ TEXT ·fused_silu_f16AVX2(SB), NOSPLIT, $0-24
 
 many:
 	VMOVUPS      (BX)(CX*4), Y0
-	VXORPS       kernConst<>+288(SB), Y0, Y1
-	VBROADCASTSS kernConst<>+480(SB), Y2
-	VMINPS       Y1, Y2, Y1
+	VXORPS       kernConst<>+320(SB), Y0, Y1
 	VBROADCASTSS kernConst<>+512(SB), Y2
+	VMINPS       Y1, Y2, Y1
+	VBROADCASTSS kernConst<>+544(SB), Y2
 	VMAXPS       Y1, Y2, Y1
-	VMULPS       kernConst<>+544(SB), Y1, Y2
+	VMULPS       kernConst<>+576(SB), Y1, Y2
 	VROUNDPS     $0x00, Y2, Y2
 	VMOVAPS      Y1, Y1
-	VFNMADD231PS kernConst<>+576(SB), Y2, Y1
 	VFNMADD231PS kernConst<>+608(SB), Y2, Y1
-	VBROADCASTSS kernConst<>+640(SB), Y4
-	VFMADD213PS  kernConst<>+672(SB), Y1, Y4
+	VFNMADD231PS kernConst<>+640(SB), Y2, Y1
+	VBROADCASTSS kernConst<>+672(SB), Y4
 	VFMADD213PS  kernConst<>+704(SB), Y1, Y4
 	VFMADD213PS  kernConst<>+736(SB), Y1, Y4
 	VFMADD213PS  kernConst<>+768(SB), Y1, Y4
 	VFMADD213PS  kernConst<>+800(SB), Y1, Y4
+	VFMADD213PS  kernConst<>+832(SB), Y1, Y4
 	VMULPS       Y1, Y1, Y5
 	VFMADD213PS  Y1, Y5, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y1
+	VADDPS       kernConst<>+352(SB), Y4, Y1
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y4
 	VPSUBD       Y4, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y1, Y1
-	VPADDD       kernConst<>+3584(SB), Y2, Y2
+	VPADDD       kernConst<>+3616(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS (DX), Y2
@@ -111350,32 +111533,32 @@ many:
 	VDIVPS       Y1, Y2, Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      32(BX)(CX*4), Y1
-	VXORPS       kernConst<>+288(SB), Y1, Y2
-	VBROADCASTSS kernConst<>+480(SB), Y4
-	VMINPS       Y2, Y4, Y2
+	VXORPS       kernConst<>+320(SB), Y1, Y2
 	VBROADCASTSS kernConst<>+512(SB), Y4
+	VMINPS       Y2, Y4, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y4
 	VMAXPS       Y2, Y4, Y2
-	VMULPS       kernConst<>+544(SB), Y2, Y4
+	VMULPS       kernConst<>+576(SB), Y2, Y4
 	VROUNDPS     $0x00, Y4, Y4
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+576(SB), Y4, Y2
 	VFNMADD231PS kernConst<>+608(SB), Y4, Y2
-	VBROADCASTSS kernConst<>+640(SB), Y5
-	VFMADD213PS  kernConst<>+672(SB), Y2, Y5
+	VFNMADD231PS kernConst<>+640(SB), Y4, Y2
+	VBROADCASTSS kernConst<>+672(SB), Y5
 	VFMADD213PS  kernConst<>+704(SB), Y2, Y5
 	VFMADD213PS  kernConst<>+736(SB), Y2, Y5
 	VFMADD213PS  kernConst<>+768(SB), Y2, Y5
 	VFMADD213PS  kernConst<>+800(SB), Y2, Y5
+	VFMADD213PS  kernConst<>+832(SB), Y2, Y5
 	VMULPS       Y2, Y2, Y6
 	VFMADD213PS  Y2, Y6, Y5
-	VADDPS       kernConst<>+320(SB), Y5, Y2
+	VADDPS       kernConst<>+352(SB), Y5, Y2
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3584(SB), Y5, Y5
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
 	VBROADCASTSS (DX), Y4
@@ -111397,32 +111580,32 @@ few:
 
 single:
 	VMOVUPS      (BX)(CX*4), Y0
-	VXORPS       kernConst<>+288(SB), Y0, Y1
-	VBROADCASTSS kernConst<>+480(SB), Y2
-	VMINPS       Y1, Y2, Y1
+	VXORPS       kernConst<>+320(SB), Y0, Y1
 	VBROADCASTSS kernConst<>+512(SB), Y2
+	VMINPS       Y1, Y2, Y1
+	VBROADCASTSS kernConst<>+544(SB), Y2
 	VMAXPS       Y1, Y2, Y1
-	VMULPS       kernConst<>+544(SB), Y1, Y2
+	VMULPS       kernConst<>+576(SB), Y1, Y2
 	VROUNDPS     $0x00, Y2, Y2
 	VMOVAPS      Y1, Y1
-	VFNMADD231PS kernConst<>+576(SB), Y2, Y1
 	VFNMADD231PS kernConst<>+608(SB), Y2, Y1
-	VBROADCASTSS kernConst<>+640(SB), Y3
-	VFMADD213PS  kernConst<>+672(SB), Y1, Y3
+	VFNMADD231PS kernConst<>+640(SB), Y2, Y1
+	VBROADCASTSS kernConst<>+672(SB), Y3
 	VFMADD213PS  kernConst<>+704(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+736(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+768(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+800(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+832(SB), Y1, Y3
 	VMULPS       Y1, Y1, Y4
 	VFMADD213PS  Y1, Y4, Y3
-	VADDPS       kernConst<>+320(SB), Y3, Y1
+	VADDPS       kernConst<>+352(SB), Y3, Y1
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
-	VPADDD       kernConst<>+3584(SB), Y2, Y2
+	VPADDD       kernConst<>+3616(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS (DX), Y2
@@ -111454,32 +111637,32 @@ TEXT ·fused_silu_bf16AVX2(SB), NOSPLIT, $0-24
 
 many:
 	VMOVUPS      (BX)(CX*4), Y0
-	VXORPS       kernConst<>+288(SB), Y0, Y1
-	VBROADCASTSS kernConst<>+480(SB), Y2
-	VMINPS       Y1, Y2, Y1
+	VXORPS       kernConst<>+320(SB), Y0, Y1
 	VBROADCASTSS kernConst<>+512(SB), Y2
+	VMINPS       Y1, Y2, Y1
+	VBROADCASTSS kernConst<>+544(SB), Y2
 	VMAXPS       Y1, Y2, Y1
-	VMULPS       kernConst<>+544(SB), Y1, Y2
+	VMULPS       kernConst<>+576(SB), Y1, Y2
 	VROUNDPS     $0x00, Y2, Y2
 	VMOVAPS      Y1, Y1
-	VFNMADD231PS kernConst<>+576(SB), Y2, Y1
 	VFNMADD231PS kernConst<>+608(SB), Y2, Y1
-	VBROADCASTSS kernConst<>+640(SB), Y3
-	VFMADD213PS  kernConst<>+672(SB), Y1, Y3
+	VFNMADD231PS kernConst<>+640(SB), Y2, Y1
+	VBROADCASTSS kernConst<>+672(SB), Y3
 	VFMADD213PS  kernConst<>+704(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+736(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+768(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+800(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+832(SB), Y1, Y3
 	VMULPS       Y1, Y1, Y4
 	VFMADD213PS  Y1, Y4, Y3
-	VADDPS       kernConst<>+320(SB), Y3, Y1
+	VADDPS       kernConst<>+352(SB), Y3, Y1
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
-	VPADDD       kernConst<>+3584(SB), Y2, Y2
+	VPADDD       kernConst<>+3616(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS (DX), Y2
@@ -111488,32 +111671,32 @@ many:
 	VDIVPS       Y1, Y2, Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      32(BX)(CX*4), Y1
-	VXORPS       kernConst<>+288(SB), Y1, Y2
-	VBROADCASTSS kernConst<>+480(SB), Y3
-	VMINPS       Y2, Y3, Y2
+	VXORPS       kernConst<>+320(SB), Y1, Y2
 	VBROADCASTSS kernConst<>+512(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+544(SB), Y2, Y3
+	VMULPS       kernConst<>+576(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+576(SB), Y3, Y2
 	VFNMADD231PS kernConst<>+608(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+640(SB), Y4
-	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+640(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+672(SB), Y4
 	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+768(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+800(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+832(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y2
+	VADDPS       kernConst<>+352(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS (DX), Y3
@@ -111521,20 +111704,20 @@ many:
 	VBROADCASTSS 4(DX), Y3
 	VDIVPS       Y2, Y3, Y2
 	VMULPS       Y2, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -111550,32 +111733,32 @@ few:
 
 single:
 	VMOVUPS      (BX)(CX*4), Y0
-	VXORPS       kernConst<>+288(SB), Y0, Y1
-	VBROADCASTSS kernConst<>+480(SB), Y2
-	VMINPS       Y1, Y2, Y1
+	VXORPS       kernConst<>+320(SB), Y0, Y1
 	VBROADCASTSS kernConst<>+512(SB), Y2
+	VMINPS       Y1, Y2, Y1
+	VBROADCASTSS kernConst<>+544(SB), Y2
 	VMAXPS       Y1, Y2, Y1
-	VMULPS       kernConst<>+544(SB), Y1, Y2
+	VMULPS       kernConst<>+576(SB), Y1, Y2
 	VROUNDPS     $0x00, Y2, Y2
 	VMOVAPS      Y1, Y1
-	VFNMADD231PS kernConst<>+576(SB), Y2, Y1
 	VFNMADD231PS kernConst<>+608(SB), Y2, Y1
-	VBROADCASTSS kernConst<>+640(SB), Y3
-	VFMADD213PS  kernConst<>+672(SB), Y1, Y3
+	VFNMADD231PS kernConst<>+640(SB), Y2, Y1
+	VBROADCASTSS kernConst<>+672(SB), Y3
 	VFMADD213PS  kernConst<>+704(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+736(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+768(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+800(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+832(SB), Y1, Y3
 	VMULPS       Y1, Y1, Y4
 	VFMADD213PS  Y1, Y4, Y3
-	VADDPS       kernConst<>+320(SB), Y3, Y1
+	VADDPS       kernConst<>+352(SB), Y3, Y1
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
-	VPADDD       kernConst<>+3584(SB), Y2, Y2
+	VPADDD       kernConst<>+3616(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS (DX), Y2
@@ -111583,12 +111766,12 @@ single:
 	VBROADCASTSS 4(DX), Y2
 	VDIVPS       Y1, Y2, Y1
 	VMULPS       Y1, Y0, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -111617,32 +111800,32 @@ TEXT ·fused_silu_both_f16AVX2(SB), NOSPLIT, $0-24
 
 many:
 	VMOVUPS      (BX)(CX*4), Y0
-	VXORPS       kernConst<>+288(SB), Y0, Y1
-	VBROADCASTSS kernConst<>+480(SB), Y2
-	VMINPS       Y1, Y2, Y1
+	VXORPS       kernConst<>+320(SB), Y0, Y1
 	VBROADCASTSS kernConst<>+512(SB), Y2
+	VMINPS       Y1, Y2, Y1
+	VBROADCASTSS kernConst<>+544(SB), Y2
 	VMAXPS       Y1, Y2, Y1
-	VMULPS       kernConst<>+544(SB), Y1, Y2
+	VMULPS       kernConst<>+576(SB), Y1, Y2
 	VROUNDPS     $0x00, Y2, Y2
 	VMOVAPS      Y1, Y1
-	VFNMADD231PS kernConst<>+576(SB), Y2, Y1
 	VFNMADD231PS kernConst<>+608(SB), Y2, Y1
-	VBROADCASTSS kernConst<>+640(SB), Y4
-	VFMADD213PS  kernConst<>+672(SB), Y1, Y4
+	VFNMADD231PS kernConst<>+640(SB), Y2, Y1
+	VBROADCASTSS kernConst<>+672(SB), Y4
 	VFMADD213PS  kernConst<>+704(SB), Y1, Y4
 	VFMADD213PS  kernConst<>+736(SB), Y1, Y4
 	VFMADD213PS  kernConst<>+768(SB), Y1, Y4
 	VFMADD213PS  kernConst<>+800(SB), Y1, Y4
+	VFMADD213PS  kernConst<>+832(SB), Y1, Y4
 	VMULPS       Y1, Y1, Y5
 	VFMADD213PS  Y1, Y5, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y1
+	VADDPS       kernConst<>+352(SB), Y4, Y1
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y4
 	VPSUBD       Y4, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y1, Y1
-	VPADDD       kernConst<>+3584(SB), Y2, Y2
+	VPADDD       kernConst<>+3616(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS (DX), Y2
@@ -111651,32 +111834,32 @@ many:
 	VDIVPS       Y1, Y2, Y1
 	VMULPS       Y1, Y0, Y1
 	VMOVUPS      32(BX)(CX*4), Y2
-	VXORPS       kernConst<>+288(SB), Y2, Y4
-	VBROADCASTSS kernConst<>+480(SB), Y5
-	VMINPS       Y4, Y5, Y4
+	VXORPS       kernConst<>+320(SB), Y2, Y4
 	VBROADCASTSS kernConst<>+512(SB), Y5
+	VMINPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+544(SB), Y5
 	VMAXPS       Y4, Y5, Y4
-	VMULPS       kernConst<>+544(SB), Y4, Y5
+	VMULPS       kernConst<>+576(SB), Y4, Y5
 	VROUNDPS     $0x00, Y5, Y5
 	VMOVAPS      Y4, Y4
-	VFNMADD231PS kernConst<>+576(SB), Y5, Y4
 	VFNMADD231PS kernConst<>+608(SB), Y5, Y4
-	VBROADCASTSS kernConst<>+640(SB), Y6
-	VFMADD213PS  kernConst<>+672(SB), Y4, Y6
+	VFNMADD231PS kernConst<>+640(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+672(SB), Y6
 	VFMADD213PS  kernConst<>+704(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+736(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+768(SB), Y4, Y6
 	VFMADD213PS  kernConst<>+800(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+832(SB), Y4, Y6
 	VMULPS       Y4, Y4, Y7
 	VFMADD213PS  Y4, Y7, Y6
-	VADDPS       kernConst<>+320(SB), Y6, Y4
+	VADDPS       kernConst<>+352(SB), Y6, Y4
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3584(SB), Y6, Y6
+	VPADDD       kernConst<>+3616(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3584(SB), Y5, Y5
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS (DX), Y5
@@ -111702,32 +111885,32 @@ few:
 
 single:
 	VMOVUPS      (BX)(CX*4), Y0
-	VXORPS       kernConst<>+288(SB), Y0, Y1
-	VBROADCASTSS kernConst<>+480(SB), Y2
-	VMINPS       Y1, Y2, Y1
+	VXORPS       kernConst<>+320(SB), Y0, Y1
 	VBROADCASTSS kernConst<>+512(SB), Y2
+	VMINPS       Y1, Y2, Y1
+	VBROADCASTSS kernConst<>+544(SB), Y2
 	VMAXPS       Y1, Y2, Y1
-	VMULPS       kernConst<>+544(SB), Y1, Y2
+	VMULPS       kernConst<>+576(SB), Y1, Y2
 	VROUNDPS     $0x00, Y2, Y2
 	VMOVAPS      Y1, Y1
-	VFNMADD231PS kernConst<>+576(SB), Y2, Y1
 	VFNMADD231PS kernConst<>+608(SB), Y2, Y1
-	VBROADCASTSS kernConst<>+640(SB), Y3
-	VFMADD213PS  kernConst<>+672(SB), Y1, Y3
+	VFNMADD231PS kernConst<>+640(SB), Y2, Y1
+	VBROADCASTSS kernConst<>+672(SB), Y3
 	VFMADD213PS  kernConst<>+704(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+736(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+768(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+800(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+832(SB), Y1, Y3
 	VMULPS       Y1, Y1, Y4
 	VFMADD213PS  Y1, Y4, Y3
-	VADDPS       kernConst<>+320(SB), Y3, Y1
+	VADDPS       kernConst<>+352(SB), Y3, Y1
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
-	VPADDD       kernConst<>+3584(SB), Y2, Y2
+	VPADDD       kernConst<>+3616(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS (DX), Y2
@@ -111762,32 +111945,32 @@ TEXT ·fused_silu_both_bf16AVX2(SB), NOSPLIT, $0-24
 
 many:
 	VMOVUPS      (BX)(CX*4), Y0
-	VXORPS       kernConst<>+288(SB), Y0, Y1
-	VBROADCASTSS kernConst<>+480(SB), Y2
-	VMINPS       Y1, Y2, Y1
+	VXORPS       kernConst<>+320(SB), Y0, Y1
 	VBROADCASTSS kernConst<>+512(SB), Y2
+	VMINPS       Y1, Y2, Y1
+	VBROADCASTSS kernConst<>+544(SB), Y2
 	VMAXPS       Y1, Y2, Y1
-	VMULPS       kernConst<>+544(SB), Y1, Y2
+	VMULPS       kernConst<>+576(SB), Y1, Y2
 	VROUNDPS     $0x00, Y2, Y2
 	VMOVAPS      Y1, Y1
-	VFNMADD231PS kernConst<>+576(SB), Y2, Y1
 	VFNMADD231PS kernConst<>+608(SB), Y2, Y1
-	VBROADCASTSS kernConst<>+640(SB), Y3
-	VFMADD213PS  kernConst<>+672(SB), Y1, Y3
+	VFNMADD231PS kernConst<>+640(SB), Y2, Y1
+	VBROADCASTSS kernConst<>+672(SB), Y3
 	VFMADD213PS  kernConst<>+704(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+736(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+768(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+800(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+832(SB), Y1, Y3
 	VMULPS       Y1, Y1, Y4
 	VFMADD213PS  Y1, Y4, Y3
-	VADDPS       kernConst<>+320(SB), Y3, Y1
+	VADDPS       kernConst<>+352(SB), Y3, Y1
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
-	VPADDD       kernConst<>+3584(SB), Y2, Y2
+	VPADDD       kernConst<>+3616(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS (DX), Y2
@@ -111796,32 +111979,32 @@ many:
 	VDIVPS       Y1, Y2, Y1
 	VMULPS       Y1, Y0, Y1
 	VMOVUPS      32(BX)(CX*4), Y2
-	VXORPS       kernConst<>+288(SB), Y2, Y3
-	VBROADCASTSS kernConst<>+480(SB), Y4
-	VMINPS       Y3, Y4, Y3
+	VXORPS       kernConst<>+320(SB), Y2, Y3
 	VBROADCASTSS kernConst<>+512(SB), Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+544(SB), Y4
 	VMAXPS       Y3, Y4, Y3
-	VMULPS       kernConst<>+544(SB), Y3, Y4
+	VMULPS       kernConst<>+576(SB), Y3, Y4
 	VROUNDPS     $0x00, Y4, Y4
 	VMOVAPS      Y3, Y3
-	VFNMADD231PS kernConst<>+576(SB), Y4, Y3
 	VFNMADD231PS kernConst<>+608(SB), Y4, Y3
-	VBROADCASTSS kernConst<>+640(SB), Y5
-	VFMADD213PS  kernConst<>+672(SB), Y3, Y5
+	VFNMADD231PS kernConst<>+640(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+672(SB), Y5
 	VFMADD213PS  kernConst<>+704(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+736(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+768(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+800(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+832(SB), Y3, Y5
 	VMULPS       Y3, Y3, Y6
 	VFMADD213PS  Y3, Y6, Y5
-	VADDPS       kernConst<>+320(SB), Y5, Y3
+	VADDPS       kernConst<>+352(SB), Y5, Y3
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3584(SB), Y5, Y5
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VBROADCASTSS (DX), Y4
@@ -111829,39 +112012,39 @@ many:
 	VBROADCASTSS 4(DX), Y4
 	VDIVPS       Y3, Y4, Y3
 	VMULPS       Y3, Y2, Y3
-	VPADDD       kernConst<>+160(SB), Y3, Y4
+	VPADDD       kernConst<>+192(SB), Y3, Y4
 	VPSRLD       $0x10, Y3, Y5
-	VANDPS       kernConst<>+224(SB), Y5, Y5
+	VANDPS       kernConst<>+256(SB), Y5, Y5
 	VPADDD       Y5, Y4, Y4
 	VCMPPS       $0x03, Y3, Y3, Y5
-	VORPS        kernConst<>+256(SB), Y3, Y3
+	VORPS        kernConst<>+288(SB), Y3, Y3
 	VBLENDVPS    Y5, Y3, Y4, Y3
 	VPSRLD       $0x10, Y3, Y3
-	VPADDD       kernConst<>+160(SB), Y1, Y4
+	VPADDD       kernConst<>+192(SB), Y1, Y4
 	VPSRLD       $0x10, Y1, Y5
-	VANDPS       kernConst<>+224(SB), Y5, Y5
+	VANDPS       kernConst<>+256(SB), Y5, Y5
 	VPADDD       Y5, Y4, Y4
 	VCMPPS       $0x03, Y1, Y1, Y5
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y5, Y1, Y4, Y1
 	VPSRLD       $0x10, Y1, Y1
 	VPACKUSDW    Y3, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
 	VMOVDQU      Y1, (SI)(CX*2)
-	VPADDD       kernConst<>+160(SB), Y2, Y1
+	VPADDD       kernConst<>+192(SB), Y2, Y1
 	VPSRLD       $0x10, Y2, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y1, Y1
 	VCMPPS       $0x03, Y2, Y2, Y3
-	VORPS        kernConst<>+256(SB), Y2, Y2
+	VORPS        kernConst<>+288(SB), Y2, Y2
 	VBLENDVPS    Y3, Y2, Y1, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -111877,32 +112060,32 @@ few:
 
 single:
 	VMOVUPS      (BX)(CX*4), Y0
-	VXORPS       kernConst<>+288(SB), Y0, Y1
-	VBROADCASTSS kernConst<>+480(SB), Y2
-	VMINPS       Y1, Y2, Y1
+	VXORPS       kernConst<>+320(SB), Y0, Y1
 	VBROADCASTSS kernConst<>+512(SB), Y2
+	VMINPS       Y1, Y2, Y1
+	VBROADCASTSS kernConst<>+544(SB), Y2
 	VMAXPS       Y1, Y2, Y1
-	VMULPS       kernConst<>+544(SB), Y1, Y2
+	VMULPS       kernConst<>+576(SB), Y1, Y2
 	VROUNDPS     $0x00, Y2, Y2
 	VMOVAPS      Y1, Y1
-	VFNMADD231PS kernConst<>+576(SB), Y2, Y1
 	VFNMADD231PS kernConst<>+608(SB), Y2, Y1
-	VBROADCASTSS kernConst<>+640(SB), Y3
-	VFMADD213PS  kernConst<>+672(SB), Y1, Y3
+	VFNMADD231PS kernConst<>+640(SB), Y2, Y1
+	VBROADCASTSS kernConst<>+672(SB), Y3
 	VFMADD213PS  kernConst<>+704(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+736(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+768(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+800(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+832(SB), Y1, Y3
 	VMULPS       Y1, Y1, Y4
 	VFMADD213PS  Y1, Y4, Y3
-	VADDPS       kernConst<>+320(SB), Y3, Y1
+	VADDPS       kernConst<>+352(SB), Y3, Y1
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
-	VPADDD       kernConst<>+3584(SB), Y2, Y2
+	VPADDD       kernConst<>+3616(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS (DX), Y2
@@ -111910,23 +112093,23 @@ single:
 	VBROADCASTSS 4(DX), Y2
 	VDIVPS       Y1, Y2, Y1
 	VMULPS       Y1, Y0, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X2
 	VPACKUSDW    X2, X1, X1
 	VMOVDQU      X1, (SI)(CX*2)
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -111956,32 +112139,32 @@ TEXT ·fused_silu_gradAVX2(SB), NOSPLIT, $0-24
 single:
 	VMOVUPS      (BX)(CX*4), Y0
 	VMOVUPS      (SI)(CX*4), Y1
-	VXORPS       kernConst<>+288(SB), Y1, Y2
-	VBROADCASTSS kernConst<>+480(SB), Y3
-	VMINPS       Y2, Y3, Y2
+	VXORPS       kernConst<>+320(SB), Y1, Y2
 	VBROADCASTSS kernConst<>+512(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+544(SB), Y2, Y3
+	VMULPS       kernConst<>+576(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+576(SB), Y3, Y2
 	VFNMADD231PS kernConst<>+608(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+640(SB), Y4
-	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+640(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+672(SB), Y4
 	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+768(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+800(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+832(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y2
+	VADDPS       kernConst<>+352(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS (DX), Y3
@@ -112020,32 +112203,32 @@ TEXT ·fused_silu_grad_wide_f16AVX2(SB), NOSPLIT, $0-24
 many:
 	VMOVUPS      (BX)(CX*4), Y0
 	VCVTPH2PS    (SI)(CX*2), Y1
-	VXORPS       kernConst<>+288(SB), Y1, Y2
-	VBROADCASTSS kernConst<>+480(SB), Y3
-	VMINPS       Y2, Y3, Y2
+	VXORPS       kernConst<>+320(SB), Y1, Y2
 	VBROADCASTSS kernConst<>+512(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+544(SB), Y2, Y3
+	VMULPS       kernConst<>+576(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+576(SB), Y3, Y2
 	VFNMADD231PS kernConst<>+608(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+640(SB), Y5
-	VFMADD213PS  kernConst<>+672(SB), Y2, Y5
+	VFNMADD231PS kernConst<>+640(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+672(SB), Y5
 	VFMADD213PS  kernConst<>+704(SB), Y2, Y5
 	VFMADD213PS  kernConst<>+736(SB), Y2, Y5
 	VFMADD213PS  kernConst<>+768(SB), Y2, Y5
 	VFMADD213PS  kernConst<>+800(SB), Y2, Y5
+	VFMADD213PS  kernConst<>+832(SB), Y2, Y5
 	VMULPS       Y2, Y2, Y6
 	VFMADD213PS  Y2, Y6, Y5
-	VADDPS       kernConst<>+320(SB), Y5, Y2
+	VADDPS       kernConst<>+352(SB), Y5, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y5
 	VPSUBD       Y5, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y5, Y5
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS (DX), Y3
@@ -112061,32 +112244,32 @@ many:
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      32(BX)(CX*4), Y1
 	VCVTPH2PS    16(SI)(CX*2), Y2
-	VXORPS       kernConst<>+288(SB), Y2, Y3
-	VBROADCASTSS kernConst<>+480(SB), Y5
-	VMINPS       Y3, Y5, Y3
+	VXORPS       kernConst<>+320(SB), Y2, Y3
 	VBROADCASTSS kernConst<>+512(SB), Y5
+	VMINPS       Y3, Y5, Y3
+	VBROADCASTSS kernConst<>+544(SB), Y5
 	VMAXPS       Y3, Y5, Y3
-	VMULPS       kernConst<>+544(SB), Y3, Y5
+	VMULPS       kernConst<>+576(SB), Y3, Y5
 	VROUNDPS     $0x00, Y5, Y5
 	VMOVAPS      Y3, Y3
-	VFNMADD231PS kernConst<>+576(SB), Y5, Y3
 	VFNMADD231PS kernConst<>+608(SB), Y5, Y3
-	VBROADCASTSS kernConst<>+640(SB), Y6
-	VFMADD213PS  kernConst<>+672(SB), Y3, Y6
+	VFNMADD231PS kernConst<>+640(SB), Y5, Y3
+	VBROADCASTSS kernConst<>+672(SB), Y6
 	VFMADD213PS  kernConst<>+704(SB), Y3, Y6
 	VFMADD213PS  kernConst<>+736(SB), Y3, Y6
 	VFMADD213PS  kernConst<>+768(SB), Y3, Y6
 	VFMADD213PS  kernConst<>+800(SB), Y3, Y6
+	VFMADD213PS  kernConst<>+832(SB), Y3, Y6
 	VMULPS       Y3, Y3, Y7
 	VFMADD213PS  Y3, Y7, Y6
-	VADDPS       kernConst<>+320(SB), Y6, Y3
+	VADDPS       kernConst<>+352(SB), Y6, Y3
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3584(SB), Y6, Y6
+	VPADDD       kernConst<>+3616(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y5, Y5
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
 	VBROADCASTSS (DX), Y5
@@ -112115,32 +112298,32 @@ few:
 single:
 	VMOVUPS      (BX)(CX*4), Y0
 	VCVTPH2PS    (SI)(CX*2), Y1
-	VXORPS       kernConst<>+288(SB), Y1, Y2
-	VBROADCASTSS kernConst<>+480(SB), Y3
-	VMINPS       Y2, Y3, Y2
+	VXORPS       kernConst<>+320(SB), Y1, Y2
 	VBROADCASTSS kernConst<>+512(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+544(SB), Y2, Y3
+	VMULPS       kernConst<>+576(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+576(SB), Y3, Y2
 	VFNMADD231PS kernConst<>+608(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+640(SB), Y4
-	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+640(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+672(SB), Y4
 	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+768(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+800(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+832(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y2
+	VADDPS       kernConst<>+352(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS (DX), Y3
@@ -112181,32 +112364,32 @@ many:
 	VMOVUPS      (BX)(CX*4), Y0
 	VPMOVZXWD    (SI)(CX*2), Y1
 	VPSLLD       $0x10, Y1, Y1
-	VXORPS       kernConst<>+288(SB), Y1, Y2
-	VBROADCASTSS kernConst<>+480(SB), Y3
-	VMINPS       Y2, Y3, Y2
+	VXORPS       kernConst<>+320(SB), Y1, Y2
 	VBROADCASTSS kernConst<>+512(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+544(SB), Y2, Y3
+	VMULPS       kernConst<>+576(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+576(SB), Y3, Y2
 	VFNMADD231PS kernConst<>+608(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+640(SB), Y4
-	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+640(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+672(SB), Y4
 	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+768(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+800(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+832(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y2
+	VADDPS       kernConst<>+352(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS (DX), Y3
@@ -112223,32 +112406,32 @@ many:
 	VMOVUPS      32(BX)(CX*4), Y1
 	VPMOVZXWD    16(SI)(CX*2), Y2
 	VPSLLD       $0x10, Y2, Y2
-	VXORPS       kernConst<>+288(SB), Y2, Y3
-	VBROADCASTSS kernConst<>+480(SB), Y4
-	VMINPS       Y3, Y4, Y3
+	VXORPS       kernConst<>+320(SB), Y2, Y3
 	VBROADCASTSS kernConst<>+512(SB), Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+544(SB), Y4
 	VMAXPS       Y3, Y4, Y3
-	VMULPS       kernConst<>+544(SB), Y3, Y4
+	VMULPS       kernConst<>+576(SB), Y3, Y4
 	VROUNDPS     $0x00, Y4, Y4
 	VMOVAPS      Y3, Y3
-	VFNMADD231PS kernConst<>+576(SB), Y4, Y3
 	VFNMADD231PS kernConst<>+608(SB), Y4, Y3
-	VBROADCASTSS kernConst<>+640(SB), Y5
-	VFMADD213PS  kernConst<>+672(SB), Y3, Y5
+	VFNMADD231PS kernConst<>+640(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+672(SB), Y5
 	VFMADD213PS  kernConst<>+704(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+736(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+768(SB), Y3, Y5
 	VFMADD213PS  kernConst<>+800(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+832(SB), Y3, Y5
 	VMULPS       Y3, Y3, Y6
 	VFMADD213PS  Y3, Y6, Y5
-	VADDPS       kernConst<>+320(SB), Y5, Y3
+	VADDPS       kernConst<>+352(SB), Y5, Y3
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3584(SB), Y5, Y5
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VBROADCASTSS (DX), Y4
@@ -112262,20 +112445,20 @@ many:
 	VADDPS       Y2, Y4, Y2
 	VMULPS       Y2, Y3, Y2
 	VMULPS       Y2, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -112293,32 +112476,32 @@ single:
 	VMOVUPS      (BX)(CX*4), Y0
 	VPMOVZXWD    (SI)(CX*2), Y1
 	VPSLLD       $0x10, Y1, Y1
-	VXORPS       kernConst<>+288(SB), Y1, Y2
-	VBROADCASTSS kernConst<>+480(SB), Y3
-	VMINPS       Y2, Y3, Y2
+	VXORPS       kernConst<>+320(SB), Y1, Y2
 	VBROADCASTSS kernConst<>+512(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+544(SB), Y2, Y3
+	VMULPS       kernConst<>+576(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+576(SB), Y3, Y2
 	VFNMADD231PS kernConst<>+608(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+640(SB), Y4
-	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+640(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+672(SB), Y4
 	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+768(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+800(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+832(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y2
+	VADDPS       kernConst<>+352(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS (DX), Y3
@@ -112332,12 +112515,12 @@ single:
 	VADDPS       Y1, Y3, Y1
 	VMULPS       Y1, Y2, Y1
 	VMULPS       Y1, Y0, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -112370,32 +112553,32 @@ single:
 	VMOVUPS      (SI)(CX*4), Y1
 	VMOVUPS      (DI)(CX*4), Y2
 	VADDPS       Y1, Y0, Y0
-	VXORPS       kernConst<>+288(SB), Y2, Y1
-	VBROADCASTSS kernConst<>+480(SB), Y3
-	VMINPS       Y1, Y3, Y1
+	VXORPS       kernConst<>+320(SB), Y2, Y1
 	VBROADCASTSS kernConst<>+512(SB), Y3
+	VMINPS       Y1, Y3, Y1
+	VBROADCASTSS kernConst<>+544(SB), Y3
 	VMAXPS       Y1, Y3, Y1
-	VMULPS       kernConst<>+544(SB), Y1, Y3
+	VMULPS       kernConst<>+576(SB), Y1, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y1, Y1
-	VFNMADD231PS kernConst<>+576(SB), Y3, Y1
 	VFNMADD231PS kernConst<>+608(SB), Y3, Y1
-	VBROADCASTSS kernConst<>+640(SB), Y4
-	VFMADD213PS  kernConst<>+672(SB), Y1, Y4
+	VFNMADD231PS kernConst<>+640(SB), Y3, Y1
+	VBROADCASTSS kernConst<>+672(SB), Y4
 	VFMADD213PS  kernConst<>+704(SB), Y1, Y4
 	VFMADD213PS  kernConst<>+736(SB), Y1, Y4
 	VFMADD213PS  kernConst<>+768(SB), Y1, Y4
 	VFMADD213PS  kernConst<>+800(SB), Y1, Y4
+	VFMADD213PS  kernConst<>+832(SB), Y1, Y4
 	VMULPS       Y1, Y1, Y5
 	VFMADD213PS  Y1, Y5, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y1
+	VADDPS       kernConst<>+352(SB), Y4, Y1
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y1, Y1
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
 	VBROADCASTSS (DX), Y3
@@ -112437,32 +112620,32 @@ single:
 	VMOVUPS      (SI)(CX*4), Y1
 	VMOVUPS      (DI)(CX*4), Y2
 	VADDPS       Y1, Y0, Y0
-	VXORPS       kernConst<>+288(SB), Y2, Y1
-	VBROADCASTSS kernConst<>+480(SB), Y3
-	VMINPS       Y1, Y3, Y1
+	VXORPS       kernConst<>+320(SB), Y2, Y1
 	VBROADCASTSS kernConst<>+512(SB), Y3
+	VMINPS       Y1, Y3, Y1
+	VBROADCASTSS kernConst<>+544(SB), Y3
 	VMAXPS       Y1, Y3, Y1
-	VMULPS       kernConst<>+544(SB), Y1, Y3
+	VMULPS       kernConst<>+576(SB), Y1, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y1, Y1
-	VFNMADD231PS kernConst<>+576(SB), Y3, Y1
 	VFNMADD231PS kernConst<>+608(SB), Y3, Y1
-	VBROADCASTSS kernConst<>+640(SB), Y4
-	VFMADD213PS  kernConst<>+672(SB), Y1, Y4
+	VFNMADD231PS kernConst<>+640(SB), Y3, Y1
+	VBROADCASTSS kernConst<>+672(SB), Y4
 	VFMADD213PS  kernConst<>+704(SB), Y1, Y4
 	VFMADD213PS  kernConst<>+736(SB), Y1, Y4
 	VFMADD213PS  kernConst<>+768(SB), Y1, Y4
 	VFMADD213PS  kernConst<>+800(SB), Y1, Y4
+	VFMADD213PS  kernConst<>+832(SB), Y1, Y4
 	VMULPS       Y1, Y1, Y5
 	VFMADD213PS  Y1, Y5, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y1
+	VADDPS       kernConst<>+352(SB), Y4, Y1
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y1, Y1
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
 	VBROADCASTSS (DX), Y3
@@ -112505,32 +112688,32 @@ single:
 	VMOVUPS      (SI)(CX*4), Y1
 	VMOVUPS      (DI)(CX*4), Y2
 	VADDPS       Y1, Y0, Y0
-	VXORPS       kernConst<>+288(SB), Y2, Y1
-	VBROADCASTSS kernConst<>+480(SB), Y3
-	VMINPS       Y1, Y3, Y1
+	VXORPS       kernConst<>+320(SB), Y2, Y1
 	VBROADCASTSS kernConst<>+512(SB), Y3
+	VMINPS       Y1, Y3, Y1
+	VBROADCASTSS kernConst<>+544(SB), Y3
 	VMAXPS       Y1, Y3, Y1
-	VMULPS       kernConst<>+544(SB), Y1, Y3
+	VMULPS       kernConst<>+576(SB), Y1, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y1, Y1
-	VFNMADD231PS kernConst<>+576(SB), Y3, Y1
 	VFNMADD231PS kernConst<>+608(SB), Y3, Y1
-	VBROADCASTSS kernConst<>+640(SB), Y4
-	VFMADD213PS  kernConst<>+672(SB), Y1, Y4
+	VFNMADD231PS kernConst<>+640(SB), Y3, Y1
+	VBROADCASTSS kernConst<>+672(SB), Y4
 	VFMADD213PS  kernConst<>+704(SB), Y1, Y4
 	VFMADD213PS  kernConst<>+736(SB), Y1, Y4
 	VFMADD213PS  kernConst<>+768(SB), Y1, Y4
 	VFMADD213PS  kernConst<>+800(SB), Y1, Y4
+	VFMADD213PS  kernConst<>+832(SB), Y1, Y4
 	VMULPS       Y1, Y1, Y5
 	VFMADD213PS  Y1, Y5, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y1
+	VADDPS       kernConst<>+352(SB), Y4, Y1
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y1, Y1
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
 	VBROADCASTSS (DX), Y3
@@ -112575,32 +112758,32 @@ single:
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 8(DX), Y2
 	VADDPS       Y2, Y0, Y0
-	VXORPS       kernConst<>+288(SB), Y0, Y2
-	VBROADCASTSS kernConst<>+480(SB), Y3
-	VMINPS       Y2, Y3, Y2
+	VXORPS       kernConst<>+320(SB), Y0, Y2
 	VBROADCASTSS kernConst<>+512(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+544(SB), Y2, Y3
+	VMULPS       kernConst<>+576(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+576(SB), Y3, Y2
 	VFNMADD231PS kernConst<>+608(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+640(SB), Y4
-	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+640(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+672(SB), Y4
 	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+768(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+800(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+832(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y2
+	VADDPS       kernConst<>+352(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -112645,32 +112828,32 @@ single:
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 8(DX), Y2
 	VADDPS       Y2, Y0, Y0
-	VXORPS       kernConst<>+288(SB), Y0, Y2
-	VBROADCASTSS kernConst<>+480(SB), Y3
-	VMINPS       Y2, Y3, Y2
+	VXORPS       kernConst<>+320(SB), Y0, Y2
 	VBROADCASTSS kernConst<>+512(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+544(SB), Y2, Y3
+	VMULPS       kernConst<>+576(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+576(SB), Y3, Y2
 	VFNMADD231PS kernConst<>+608(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+640(SB), Y4
-	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+640(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+672(SB), Y4
 	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+768(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+800(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+832(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y2
+	VADDPS       kernConst<>+352(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -112717,32 +112900,32 @@ single:
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 8(DX), Y2
 	VADDPS       Y2, Y0, Y0
-	VXORPS       kernConst<>+288(SB), Y0, Y2
-	VBROADCASTSS kernConst<>+480(SB), Y3
-	VMINPS       Y2, Y3, Y2
+	VXORPS       kernConst<>+320(SB), Y0, Y2
 	VBROADCASTSS kernConst<>+512(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+544(SB), Y2, Y3
+	VMULPS       kernConst<>+576(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+576(SB), Y3, Y2
 	VFNMADD231PS kernConst<>+608(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+640(SB), Y4
-	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+640(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+672(SB), Y4
 	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+768(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+800(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+832(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y2
+	VADDPS       kernConst<>+352(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -112787,32 +112970,32 @@ single:
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 8(DX), Y2
 	VADDPS       Y2, Y0, Y0
-	VXORPS       kernConst<>+288(SB), Y0, Y2
-	VBROADCASTSS kernConst<>+480(SB), Y3
-	VMINPS       Y2, Y3, Y2
+	VXORPS       kernConst<>+320(SB), Y0, Y2
 	VBROADCASTSS kernConst<>+512(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+544(SB), Y2, Y3
+	VMULPS       kernConst<>+576(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+576(SB), Y3, Y2
 	VFNMADD231PS kernConst<>+608(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+640(SB), Y4
-	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+640(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+672(SB), Y4
 	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+768(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+800(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+832(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y2
+	VADDPS       kernConst<>+352(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -112858,32 +113041,32 @@ single:
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 8(DX), Y2
 	VADDPS       Y2, Y0, Y0
-	VXORPS       kernConst<>+288(SB), Y0, Y2
-	VBROADCASTSS kernConst<>+480(SB), Y3
-	VMINPS       Y2, Y3, Y2
+	VXORPS       kernConst<>+320(SB), Y0, Y2
 	VBROADCASTSS kernConst<>+512(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+544(SB), Y2, Y3
+	VMULPS       kernConst<>+576(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+576(SB), Y3, Y2
 	VFNMADD231PS kernConst<>+608(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+640(SB), Y4
-	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+640(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+672(SB), Y4
 	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+768(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+800(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+832(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y2
+	VADDPS       kernConst<>+352(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -112928,32 +113111,32 @@ single:
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 8(DX), Y2
 	VADDPS       Y2, Y0, Y0
-	VXORPS       kernConst<>+288(SB), Y0, Y2
-	VBROADCASTSS kernConst<>+480(SB), Y3
-	VMINPS       Y2, Y3, Y2
+	VXORPS       kernConst<>+320(SB), Y0, Y2
 	VBROADCASTSS kernConst<>+512(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+544(SB), Y2, Y3
+	VMULPS       kernConst<>+576(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+576(SB), Y3, Y2
 	VFNMADD231PS kernConst<>+608(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+640(SB), Y4
-	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+640(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+672(SB), Y4
 	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+768(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+800(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+832(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y2
+	VADDPS       kernConst<>+352(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -112999,32 +113182,32 @@ single:
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 8(DX), Y2
 	VADDPS       Y2, Y0, Y0
-	VXORPS       kernConst<>+288(SB), Y0, Y2
-	VBROADCASTSS kernConst<>+480(SB), Y3
-	VMINPS       Y2, Y3, Y2
+	VXORPS       kernConst<>+320(SB), Y0, Y2
 	VBROADCASTSS kernConst<>+512(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+544(SB), Y2, Y3
+	VMULPS       kernConst<>+576(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+576(SB), Y3, Y2
 	VFNMADD231PS kernConst<>+608(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+640(SB), Y4
-	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+640(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+672(SB), Y4
 	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+768(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+800(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+832(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y2
+	VADDPS       kernConst<>+352(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -113072,32 +113255,32 @@ single:
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS 8(DX), Y2
 	VADDPS       Y2, Y1, Y1
-	VXORPS       kernConst<>+288(SB), Y1, Y2
-	VBROADCASTSS kernConst<>+480(SB), Y3
-	VMINPS       Y2, Y3, Y2
+	VXORPS       kernConst<>+320(SB), Y1, Y2
 	VBROADCASTSS kernConst<>+512(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+544(SB), Y2, Y3
+	VMULPS       kernConst<>+576(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+576(SB), Y3, Y2
 	VFNMADD231PS kernConst<>+608(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+640(SB), Y4
-	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+640(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+672(SB), Y4
 	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+768(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+800(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+832(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y2
+	VADDPS       kernConst<>+352(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -113145,32 +113328,32 @@ single:
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS 8(DX), Y2
 	VADDPS       Y2, Y1, Y1
-	VXORPS       kernConst<>+288(SB), Y1, Y2
-	VBROADCASTSS kernConst<>+480(SB), Y3
-	VMINPS       Y2, Y3, Y2
+	VXORPS       kernConst<>+320(SB), Y1, Y2
 	VBROADCASTSS kernConst<>+512(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+544(SB), Y2, Y3
+	VMULPS       kernConst<>+576(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+576(SB), Y3, Y2
 	VFNMADD231PS kernConst<>+608(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+640(SB), Y4
-	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+640(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+672(SB), Y4
 	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+768(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+800(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+832(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y2
+	VADDPS       kernConst<>+352(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -113221,32 +113404,32 @@ single:
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS 8(DX), Y2
 	VADDPS       Y2, Y1, Y1
-	VXORPS       kernConst<>+288(SB), Y1, Y2
-	VBROADCASTSS kernConst<>+480(SB), Y3
-	VMINPS       Y2, Y3, Y2
+	VXORPS       kernConst<>+320(SB), Y1, Y2
 	VBROADCASTSS kernConst<>+512(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+544(SB), Y2, Y3
+	VMULPS       kernConst<>+576(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+576(SB), Y3, Y2
 	VFNMADD231PS kernConst<>+608(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+640(SB), Y4
-	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+640(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+672(SB), Y4
 	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+768(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+800(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+832(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y2
+	VADDPS       kernConst<>+352(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -113294,32 +113477,32 @@ single:
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 8(DX), Y2
 	VADDPS       Y2, Y0, Y0
-	VXORPS       kernConst<>+288(SB), Y0, Y2
-	VBROADCASTSS kernConst<>+480(SB), Y3
-	VMINPS       Y2, Y3, Y2
+	VXORPS       kernConst<>+320(SB), Y0, Y2
 	VBROADCASTSS kernConst<>+512(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+544(SB), Y2, Y3
+	VMULPS       kernConst<>+576(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+576(SB), Y3, Y2
 	VFNMADD231PS kernConst<>+608(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+640(SB), Y4
-	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+640(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+672(SB), Y4
 	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+768(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+800(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+832(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y2
+	VADDPS       kernConst<>+352(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -113367,32 +113550,32 @@ single:
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 8(DX), Y2
 	VADDPS       Y2, Y0, Y0
-	VXORPS       kernConst<>+288(SB), Y0, Y2
-	VBROADCASTSS kernConst<>+480(SB), Y3
-	VMINPS       Y2, Y3, Y2
+	VXORPS       kernConst<>+320(SB), Y0, Y2
 	VBROADCASTSS kernConst<>+512(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+544(SB), Y2, Y3
+	VMULPS       kernConst<>+576(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+576(SB), Y3, Y2
 	VFNMADD231PS kernConst<>+608(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+640(SB), Y4
-	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+640(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+672(SB), Y4
 	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+768(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+800(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+832(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y2
+	VADDPS       kernConst<>+352(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -113442,32 +113625,32 @@ single:
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 8(DX), Y2
 	VADDPS       Y2, Y0, Y0
-	VXORPS       kernConst<>+288(SB), Y0, Y2
-	VBROADCASTSS kernConst<>+480(SB), Y3
-	VMINPS       Y2, Y3, Y2
+	VXORPS       kernConst<>+320(SB), Y0, Y2
 	VBROADCASTSS kernConst<>+512(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+544(SB), Y2, Y3
+	VMULPS       kernConst<>+576(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+576(SB), Y3, Y2
 	VFNMADD231PS kernConst<>+608(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+640(SB), Y4
-	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+640(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+672(SB), Y4
 	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+768(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+800(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+832(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y2
+	VADDPS       kernConst<>+352(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -113506,10 +113689,10 @@ single:
 	VMOVUPS      (BX)(CX*4), Y0
 	VBROADCASTSS (DX), Y1
 	VCMPPS       $0x11, Y0, Y1, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
 	VMULPS       Y0, Y2, Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      Y0, (SI)(CX*4)
 	ADDQ         $+8, CX
@@ -113536,18 +113719,18 @@ many:
 	VCVTPH2PS    (BX)(CX*2), Y0
 	VBROADCASTSS (DX), Y1
 	VCMPPS       $0x11, Y0, Y1, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y3
 	VMULPS       Y0, Y3, Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y3, Y0
 	VCVTPH2PS    16(BX)(CX*2), Y1
 	VBROADCASTSS (DX), Y3
 	VCMPPS       $0x11, Y1, Y3, Y3
-	VANDPS       kernConst<>+320(SB), Y3, Y3
+	VANDPS       kernConst<>+352(SB), Y3, Y3
 	VBROADCASTSS 4(DX), Y4
 	VMULPS       Y1, Y4, Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y3, Y3
+	VCMPPS       $0x04, kernConst<>+384(SB), Y3, Y3
 	VBLENDVPS    Y3, Y1, Y4, Y1
 	VCVTPS2PH    $0x00, Y1, X1
 	VCVTPS2PH    $0x00, Y0, X2
@@ -113565,10 +113748,10 @@ single:
 	VCVTPH2PS    (BX)(CX*2), Y0
 	VBROADCASTSS (DX), Y1
 	VCMPPS       $0x11, Y0, Y1, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
 	VMULPS       Y0, Y2, Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VCVTPS2PH    $0x00, Y0, X0
 	VMOVDQU      X0, (SI)(CX*2)
@@ -113597,34 +113780,34 @@ many:
 	VPSLLD       $0x10, Y0, Y0
 	VBROADCASTSS (DX), Y1
 	VCMPPS       $0x11, Y0, Y1, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
 	VMULPS       Y0, Y2, Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VPMOVZXWD    16(BX)(CX*2), Y1
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y3
 	VMULPS       Y1, Y3, Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -113643,17 +113826,17 @@ single:
 	VPSLLD       $0x10, Y0, Y0
 	VBROADCASTSS (DX), Y1
 	VCMPPS       $0x11, Y0, Y1, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
 	VMULPS       Y0, Y2, Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -113684,18 +113867,18 @@ many:
 	VMOVUPS      (BX)(CX*4), Y0
 	VBROADCASTSS (DX), Y1
 	VCMPPS       $0x11, Y0, Y1, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y3
 	VMULPS       Y0, Y3, Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y3, Y1
 	VMOVUPS      32(BX)(CX*4), Y3
 	VBROADCASTSS (DX), Y4
 	VCMPPS       $0x11, Y3, Y4, Y4
-	VANDPS       kernConst<>+320(SB), Y4, Y4
+	VANDPS       kernConst<>+352(SB), Y4, Y4
 	VBROADCASTSS 4(DX), Y5
 	VMULPS       Y3, Y5, Y5
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y3, Y5, Y4
 	VCVTPS2PH    $0x00, Y3, X3
 	VCVTPS2PH    $0x00, Y0, X2
@@ -113717,10 +113900,10 @@ single:
 	VMOVUPS      (BX)(CX*4), Y0
 	VBROADCASTSS (DX), Y1
 	VCMPPS       $0x11, Y0, Y1, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
 	VMULPS       Y0, Y2, Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y1
 	VCVTPS2PH    $0x00, Y0, X0
 	VMOVDQU      X0, (SI)(CX*2)
@@ -113751,52 +113934,52 @@ many:
 	VMOVUPS      (BX)(CX*4), Y0
 	VBROADCASTSS (DX), Y1
 	VCMPPS       $0x11, Y0, Y1, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
 	VMULPS       Y0, Y2, Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y1
 	VMOVUPS      32(BX)(CX*4), Y2
 	VBROADCASTSS (DX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y3
-	VANDPS       kernConst<>+320(SB), Y3, Y3
+	VANDPS       kernConst<>+352(SB), Y3, Y3
 	VBROADCASTSS 4(DX), Y4
 	VMULPS       Y2, Y4, Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y3, Y3
+	VCMPPS       $0x04, kernConst<>+384(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y4, Y3
-	VPADDD       kernConst<>+160(SB), Y2, Y4
+	VPADDD       kernConst<>+192(SB), Y2, Y4
 	VPSRLD       $0x10, Y2, Y5
-	VANDPS       kernConst<>+224(SB), Y5, Y5
+	VANDPS       kernConst<>+256(SB), Y5, Y5
 	VPADDD       Y5, Y4, Y4
 	VCMPPS       $0x03, Y2, Y2, Y5
-	VORPS        kernConst<>+256(SB), Y2, Y2
+	VORPS        kernConst<>+288(SB), Y2, Y2
 	VBLENDVPS    Y5, Y2, Y4, Y2
 	VPSRLD       $0x10, Y2, Y2
-	VPADDD       kernConst<>+160(SB), Y0, Y4
+	VPADDD       kernConst<>+192(SB), Y0, Y4
 	VPSRLD       $0x10, Y0, Y5
-	VANDPS       kernConst<>+224(SB), Y5, Y5
+	VANDPS       kernConst<>+256(SB), Y5, Y5
 	VPADDD       Y5, Y4, Y4
 	VCMPPS       $0x03, Y0, Y0, Y5
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y5, Y0, Y4, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y2, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
 	VMOVDQU      Y0, (SI)(CX*2)
-	VPADDD       kernConst<>+160(SB), Y3, Y0
+	VPADDD       kernConst<>+192(SB), Y3, Y0
 	VPSRLD       $0x10, Y3, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y0, Y0
 	VCMPPS       $0x03, Y3, Y3, Y2
-	VORPS        kernConst<>+256(SB), Y3, Y3
+	VORPS        kernConst<>+288(SB), Y3, Y3
 	VBLENDVPS    Y2, Y3, Y0, Y0
 	VPSRLD       $0x10, Y0, Y0
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
 	VPACKUSDW    Y0, Y1, Y0
@@ -113814,28 +113997,28 @@ single:
 	VMOVUPS      (BX)(CX*4), Y0
 	VBROADCASTSS (DX), Y1
 	VCMPPS       $0x11, Y0, Y1, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
 	VMULPS       Y0, Y2, Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X2
 	VPACKUSDW    X2, X0, X0
 	VMOVDQU      X0, (SI)(CX*2)
-	VPADDD       kernConst<>+160(SB), Y1, Y0
+	VPADDD       kernConst<>+192(SB), Y1, Y0
 	VPSRLD       $0x10, Y1, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y0, Y0
 	VCMPPS       $0x03, Y1, Y1, Y2
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y2, Y1, Y0, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -113867,10 +114050,10 @@ single:
 	VMOVUPS      (SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
 	VMULPS       Y0, Y2, Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      Y0, (DI)(CX*4)
 	ADDQ         $+8, CX
@@ -113899,19 +114082,19 @@ many:
 	VCVTPH2PS    (SI)(CX*2), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
 	VMULPS       Y0, Y2, Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VCVTPH2PS    16(BX)(CX*2), Y1
 	VCVTPH2PS    16(SI)(CX*2), Y2
 	VBROADCASTSS (DX), Y4
 	VCMPPS       $0x11, Y2, Y4, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y4
 	VMULPS       Y1, Y4, Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y4, Y1
 	VCVTPS2PH    $0x00, Y1, X1
 	VCVTPS2PH    $0x00, Y0, X3
@@ -113930,10 +114113,10 @@ single:
 	VCVTPH2PS    (SI)(CX*2), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
 	VMULPS       Y0, Y2, Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VCVTPS2PH    $0x00, Y0, X0
 	VMOVDQU      X0, (DI)(CX*2)
@@ -113965,10 +114148,10 @@ many:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
 	VMULPS       Y0, Y2, Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VPMOVZXWD    16(BX)(CX*2), Y1
 	VPSLLD       $0x10, Y1, Y1
@@ -113976,25 +114159,25 @@ many:
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS (DX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y3
 	VMULPS       Y1, Y3, Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -114015,17 +114198,17 @@ single:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
 	VMULPS       Y0, Y2, Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -114057,19 +114240,19 @@ many:
 	VCVTPH2PS    (SI)(CX*2), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
 	VMULPS       Y0, Y2, Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      32(BX)(CX*4), Y1
 	VCVTPH2PS    16(SI)(CX*2), Y2
 	VBROADCASTSS (DX), Y4
 	VCMPPS       $0x11, Y2, Y4, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y4
 	VMULPS       Y1, Y4, Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y4, Y1
 	VCVTPS2PH    $0x00, Y1, X1
 	VCVTPS2PH    $0x00, Y0, X3
@@ -114088,10 +114271,10 @@ single:
 	VCVTPH2PS    (SI)(CX*2), Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
 	VMULPS       Y0, Y2, Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VCVTPS2PH    $0x00, Y0, X0
 	VMOVDQU      X0, (DI)(CX*2)
@@ -114122,35 +114305,35 @@ many:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
 	VMULPS       Y0, Y2, Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
 	VMOVUPS      32(BX)(CX*4), Y1
 	VPMOVZXWD    16(SI)(CX*2), Y2
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS (DX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 4(DX), Y3
 	VMULPS       Y1, Y3, Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -114170,17 +114353,17 @@ single:
 	VPSLLD       $0x10, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VCMPPS       $0x11, Y1, Y2, Y1
-	VANDPS       kernConst<>+320(SB), Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
 	VBROADCASTSS 4(DX), Y2
 	VMULPS       Y0, Y2, Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y0, Y2, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -114308,20 +114491,20 @@ many:
 	VBROADCASTSS (DX), Y3
 	VSUBPS       Y2, Y3, Y2
 	VMULPS       Y2, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -114344,12 +114527,12 @@ single:
 	VBROADCASTSS (DX), Y2
 	VSUBPS       Y1, Y2, Y1
 	VMULPS       Y1, Y0, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -114446,20 +114629,20 @@ many:
 	VBROADCASTSS (DX), Y3
 	VSUBPS       Y2, Y3, Y2
 	VMULPS       Y2, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -114481,12 +114664,12 @@ single:
 	VBROADCASTSS (DX), Y2
 	VSUBPS       Y1, Y2, Y1
 	VMULPS       Y1, Y0, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -114514,32 +114697,32 @@ TEXT ·fused_sigmoid_f32AVX2(SB), NOSPLIT, $0-24
 
 single:
 	VMOVUPS      (BX)(CX*4), Y0
-	VXORPS       kernConst<>+288(SB), Y0, Y0
-	VBROADCASTSS kernConst<>+480(SB), Y1
-	VMINPS       Y0, Y1, Y0
+	VXORPS       kernConst<>+320(SB), Y0, Y0
 	VBROADCASTSS kernConst<>+512(SB), Y1
+	VMINPS       Y0, Y1, Y0
+	VBROADCASTSS kernConst<>+544(SB), Y1
 	VMAXPS       Y0, Y1, Y0
-	VMULPS       kernConst<>+544(SB), Y0, Y1
+	VMULPS       kernConst<>+576(SB), Y0, Y1
 	VROUNDPS     $0x00, Y1, Y1
 	VMOVAPS      Y0, Y0
-	VFNMADD231PS kernConst<>+576(SB), Y1, Y0
 	VFNMADD231PS kernConst<>+608(SB), Y1, Y0
-	VBROADCASTSS kernConst<>+640(SB), Y2
-	VFMADD213PS  kernConst<>+672(SB), Y0, Y2
+	VFNMADD231PS kernConst<>+640(SB), Y1, Y0
+	VBROADCASTSS kernConst<>+672(SB), Y2
 	VFMADD213PS  kernConst<>+704(SB), Y0, Y2
 	VFMADD213PS  kernConst<>+736(SB), Y0, Y2
 	VFMADD213PS  kernConst<>+768(SB), Y0, Y2
 	VFMADD213PS  kernConst<>+800(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+832(SB), Y0, Y2
 	VMULPS       Y0, Y0, Y3
 	VFMADD213PS  Y0, Y3, Y2
-	VADDPS       kernConst<>+320(SB), Y2, Y0
+	VADDPS       kernConst<>+352(SB), Y2, Y0
 	VCVTPS2DQ    Y1, Y1
 	VPSRAD       $0x01, Y1, Y2
 	VPSUBD       Y2, Y1, Y1
-	VPADDD       kernConst<>+3584(SB), Y2, Y2
+	VPADDD       kernConst<>+3616(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y0, Y0
-	VPADDD       kernConst<>+3584(SB), Y1, Y1
+	VPADDD       kernConst<>+3616(SB), Y1, Y1
 	VPSLLD       $0x17, Y1, Y1
 	VMULPS       Y1, Y0, Y0
 	VBROADCASTSS (DX), Y1
@@ -114569,32 +114752,32 @@ TEXT ·fused_sigmoid_f16AVX2(SB), NOSPLIT, $0-24
 
 many:
 	VMOVUPS      (BX)(CX*4), Y0
-	VXORPS       kernConst<>+288(SB), Y0, Y0
-	VBROADCASTSS kernConst<>+480(SB), Y2
-	VMINPS       Y0, Y2, Y0
+	VXORPS       kernConst<>+320(SB), Y0, Y0
 	VBROADCASTSS kernConst<>+512(SB), Y2
+	VMINPS       Y0, Y2, Y0
+	VBROADCASTSS kernConst<>+544(SB), Y2
 	VMAXPS       Y0, Y2, Y0
-	VMULPS       kernConst<>+544(SB), Y0, Y2
+	VMULPS       kernConst<>+576(SB), Y0, Y2
 	VROUNDPS     $0x00, Y2, Y2
 	VMOVAPS      Y0, Y0
-	VFNMADD231PS kernConst<>+576(SB), Y2, Y0
 	VFNMADD231PS kernConst<>+608(SB), Y2, Y0
-	VBROADCASTSS kernConst<>+640(SB), Y3
-	VFMADD213PS  kernConst<>+672(SB), Y0, Y3
+	VFNMADD231PS kernConst<>+640(SB), Y2, Y0
+	VBROADCASTSS kernConst<>+672(SB), Y3
 	VFMADD213PS  kernConst<>+704(SB), Y0, Y3
 	VFMADD213PS  kernConst<>+736(SB), Y0, Y3
 	VFMADD213PS  kernConst<>+768(SB), Y0, Y3
 	VFMADD213PS  kernConst<>+800(SB), Y0, Y3
+	VFMADD213PS  kernConst<>+832(SB), Y0, Y3
 	VMULPS       Y0, Y0, Y4
 	VFMADD213PS  Y0, Y4, Y3
-	VADDPS       kernConst<>+320(SB), Y3, Y0
+	VADDPS       kernConst<>+352(SB), Y3, Y0
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y0, Y0
-	VPADDD       kernConst<>+3584(SB), Y2, Y2
+	VPADDD       kernConst<>+3616(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS (DX), Y2
@@ -114602,32 +114785,32 @@ many:
 	VBROADCASTSS 4(DX), Y2
 	VDIVPS       Y0, Y2, Y0
 	VMOVUPS      32(BX)(CX*4), Y2
-	VXORPS       kernConst<>+288(SB), Y2, Y2
-	VBROADCASTSS kernConst<>+480(SB), Y3
-	VMINPS       Y2, Y3, Y2
+	VXORPS       kernConst<>+320(SB), Y2, Y2
 	VBROADCASTSS kernConst<>+512(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+544(SB), Y2, Y3
+	VMULPS       kernConst<>+576(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+576(SB), Y3, Y2
 	VFNMADD231PS kernConst<>+608(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+640(SB), Y4
-	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+640(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+672(SB), Y4
 	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+768(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+800(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+832(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+320(SB), Y4, Y2
+	VADDPS       kernConst<>+352(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3584(SB), Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS (DX), Y3
@@ -114648,32 +114831,32 @@ few:
 
 single:
 	VMOVUPS      (BX)(CX*4), Y0
-	VXORPS       kernConst<>+288(SB), Y0, Y0
-	VBROADCASTSS kernConst<>+480(SB), Y1
-	VMINPS       Y0, Y1, Y0
+	VXORPS       kernConst<>+320(SB), Y0, Y0
 	VBROADCASTSS kernConst<>+512(SB), Y1
+	VMINPS       Y0, Y1, Y0
+	VBROADCASTSS kernConst<>+544(SB), Y1
 	VMAXPS       Y0, Y1, Y0
-	VMULPS       kernConst<>+544(SB), Y0, Y1
+	VMULPS       kernConst<>+576(SB), Y0, Y1
 	VROUNDPS     $0x00, Y1, Y1
 	VMOVAPS      Y0, Y0
-	VFNMADD231PS kernConst<>+576(SB), Y1, Y0
 	VFNMADD231PS kernConst<>+608(SB), Y1, Y0
-	VBROADCASTSS kernConst<>+640(SB), Y2
-	VFMADD213PS  kernConst<>+672(SB), Y0, Y2
+	VFNMADD231PS kernConst<>+640(SB), Y1, Y0
+	VBROADCASTSS kernConst<>+672(SB), Y2
 	VFMADD213PS  kernConst<>+704(SB), Y0, Y2
 	VFMADD213PS  kernConst<>+736(SB), Y0, Y2
 	VFMADD213PS  kernConst<>+768(SB), Y0, Y2
 	VFMADD213PS  kernConst<>+800(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+832(SB), Y0, Y2
 	VMULPS       Y0, Y0, Y3
 	VFMADD213PS  Y0, Y3, Y2
-	VADDPS       kernConst<>+320(SB), Y2, Y0
+	VADDPS       kernConst<>+352(SB), Y2, Y0
 	VCVTPS2DQ    Y1, Y1
 	VPSRAD       $0x01, Y1, Y2
 	VPSUBD       Y2, Y1, Y1
-	VPADDD       kernConst<>+3584(SB), Y2, Y2
+	VPADDD       kernConst<>+3616(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y0, Y0
-	VPADDD       kernConst<>+3584(SB), Y1, Y1
+	VPADDD       kernConst<>+3616(SB), Y1, Y1
 	VPSLLD       $0x17, Y1, Y1
 	VMULPS       Y1, Y0, Y0
 	VBROADCASTSS (DX), Y1
@@ -114704,32 +114887,32 @@ TEXT ·fused_sigmoid_bf16AVX2(SB), NOSPLIT, $0-24
 
 many:
 	VMOVUPS      (BX)(CX*4), Y0
-	VXORPS       kernConst<>+288(SB), Y0, Y0
-	VBROADCASTSS kernConst<>+480(SB), Y1
-	VMINPS       Y0, Y1, Y0
+	VXORPS       kernConst<>+320(SB), Y0, Y0
 	VBROADCASTSS kernConst<>+512(SB), Y1
+	VMINPS       Y0, Y1, Y0
+	VBROADCASTSS kernConst<>+544(SB), Y1
 	VMAXPS       Y0, Y1, Y0
-	VMULPS       kernConst<>+544(SB), Y0, Y1
+	VMULPS       kernConst<>+576(SB), Y0, Y1
 	VROUNDPS     $0x00, Y1, Y1
 	VMOVAPS      Y0, Y0
-	VFNMADD231PS kernConst<>+576(SB), Y1, Y0
 	VFNMADD231PS kernConst<>+608(SB), Y1, Y0
-	VBROADCASTSS kernConst<>+640(SB), Y2
-	VFMADD213PS  kernConst<>+672(SB), Y0, Y2
+	VFNMADD231PS kernConst<>+640(SB), Y1, Y0
+	VBROADCASTSS kernConst<>+672(SB), Y2
 	VFMADD213PS  kernConst<>+704(SB), Y0, Y2
 	VFMADD213PS  kernConst<>+736(SB), Y0, Y2
 	VFMADD213PS  kernConst<>+768(SB), Y0, Y2
 	VFMADD213PS  kernConst<>+800(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+832(SB), Y0, Y2
 	VMULPS       Y0, Y0, Y3
 	VFMADD213PS  Y0, Y3, Y2
-	VADDPS       kernConst<>+320(SB), Y2, Y0
+	VADDPS       kernConst<>+352(SB), Y2, Y0
 	VCVTPS2DQ    Y1, Y1
 	VPSRAD       $0x01, Y1, Y2
 	VPSUBD       Y2, Y1, Y1
-	VPADDD       kernConst<>+3584(SB), Y2, Y2
+	VPADDD       kernConst<>+3616(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y0, Y0
-	VPADDD       kernConst<>+3584(SB), Y1, Y1
+	VPADDD       kernConst<>+3616(SB), Y1, Y1
 	VPSLLD       $0x17, Y1, Y1
 	VMULPS       Y1, Y0, Y0
 	VBROADCASTSS (DX), Y1
@@ -114737,52 +114920,52 @@ many:
 	VBROADCASTSS 4(DX), Y1
 	VDIVPS       Y0, Y1, Y0
 	VMOVUPS      32(BX)(CX*4), Y1
-	VXORPS       kernConst<>+288(SB), Y1, Y1
-	VBROADCASTSS kernConst<>+480(SB), Y2
-	VMINPS       Y1, Y2, Y1
+	VXORPS       kernConst<>+320(SB), Y1, Y1
 	VBROADCASTSS kernConst<>+512(SB), Y2
+	VMINPS       Y1, Y2, Y1
+	VBROADCASTSS kernConst<>+544(SB), Y2
 	VMAXPS       Y1, Y2, Y1
-	VMULPS       kernConst<>+544(SB), Y1, Y2
+	VMULPS       kernConst<>+576(SB), Y1, Y2
 	VROUNDPS     $0x00, Y2, Y2
 	VMOVAPS      Y1, Y1
-	VFNMADD231PS kernConst<>+576(SB), Y2, Y1
 	VFNMADD231PS kernConst<>+608(SB), Y2, Y1
-	VBROADCASTSS kernConst<>+640(SB), Y3
-	VFMADD213PS  kernConst<>+672(SB), Y1, Y3
+	VFNMADD231PS kernConst<>+640(SB), Y2, Y1
+	VBROADCASTSS kernConst<>+672(SB), Y3
 	VFMADD213PS  kernConst<>+704(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+736(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+768(SB), Y1, Y3
 	VFMADD213PS  kernConst<>+800(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+832(SB), Y1, Y3
 	VMULPS       Y1, Y1, Y4
 	VFMADD213PS  Y1, Y4, Y3
-	VADDPS       kernConst<>+320(SB), Y3, Y1
+	VADDPS       kernConst<>+352(SB), Y3, Y1
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
-	VPADDD       kernConst<>+3584(SB), Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
-	VPADDD       kernConst<>+3584(SB), Y2, Y2
+	VPADDD       kernConst<>+3616(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VADDPS       Y1, Y2, Y1
 	VBROADCASTSS 4(DX), Y2
 	VDIVPS       Y1, Y2, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -114798,44 +114981,44 @@ few:
 
 single:
 	VMOVUPS      (BX)(CX*4), Y0
-	VXORPS       kernConst<>+288(SB), Y0, Y0
-	VBROADCASTSS kernConst<>+480(SB), Y1
-	VMINPS       Y0, Y1, Y0
+	VXORPS       kernConst<>+320(SB), Y0, Y0
 	VBROADCASTSS kernConst<>+512(SB), Y1
+	VMINPS       Y0, Y1, Y0
+	VBROADCASTSS kernConst<>+544(SB), Y1
 	VMAXPS       Y0, Y1, Y0
-	VMULPS       kernConst<>+544(SB), Y0, Y1
+	VMULPS       kernConst<>+576(SB), Y0, Y1
 	VROUNDPS     $0x00, Y1, Y1
 	VMOVAPS      Y0, Y0
-	VFNMADD231PS kernConst<>+576(SB), Y1, Y0
 	VFNMADD231PS kernConst<>+608(SB), Y1, Y0
-	VBROADCASTSS kernConst<>+640(SB), Y2
-	VFMADD213PS  kernConst<>+672(SB), Y0, Y2
+	VFNMADD231PS kernConst<>+640(SB), Y1, Y0
+	VBROADCASTSS kernConst<>+672(SB), Y2
 	VFMADD213PS  kernConst<>+704(SB), Y0, Y2
 	VFMADD213PS  kernConst<>+736(SB), Y0, Y2
 	VFMADD213PS  kernConst<>+768(SB), Y0, Y2
 	VFMADD213PS  kernConst<>+800(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+832(SB), Y0, Y2
 	VMULPS       Y0, Y0, Y3
 	VFMADD213PS  Y0, Y3, Y2
-	VADDPS       kernConst<>+320(SB), Y2, Y0
+	VADDPS       kernConst<>+352(SB), Y2, Y0
 	VCVTPS2DQ    Y1, Y1
 	VPSRAD       $0x01, Y1, Y2
 	VPSUBD       Y2, Y1, Y1
-	VPADDD       kernConst<>+3584(SB), Y2, Y2
+	VPADDD       kernConst<>+3616(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y0, Y0
-	VPADDD       kernConst<>+3584(SB), Y1, Y1
+	VPADDD       kernConst<>+3616(SB), Y1, Y1
 	VPSLLD       $0x17, Y1, Y1
 	VMULPS       Y1, Y0, Y0
 	VBROADCASTSS (DX), Y1
 	VADDPS       Y0, Y1, Y0
 	VBROADCASTSS 4(DX), Y1
 	VDIVPS       Y0, Y1, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -114932,20 +115115,20 @@ many:
 	VSUBPS       Y2, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VMULPS       Y2, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -114967,12 +115150,12 @@ single:
 	VSUBPS       Y1, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VMULPS       Y1, Y0, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -115645,20 +115828,20 @@ many:
 	VBROADCASTSS (DX), Y2
 	VMULPS       Y2, Y1, Y1
 	VMOVUPS      Y1, 32(SI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -115672,20 +115855,20 @@ many:
 	VBROADCASTSS (DX), Y2
 	VMULPS       Y2, Y1, Y1
 	VMOVUPS      Y1, 96(SI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -115704,12 +115887,12 @@ single:
 	VBROADCASTSS (DX), Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      Y0, (SI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -115749,20 +115932,20 @@ place:
 	VBROADCASTSS (DX), Y2
 	VMULPS       Y2, Y1, Y1
 	VMOVNTPS     Y1, 32(SI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -115776,20 +115959,20 @@ place:
 	VBROADCASTSS (DX), Y2
 	VMULPS       Y2, Y1, Y1
 	VMOVNTPS     Y1, 96(SI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -115803,20 +115986,20 @@ place:
 	VBROADCASTSS (DX), Y2
 	VMULPS       Y2, Y1, Y1
 	VMOVNTPS     Y1, 160(SI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -115830,20 +116013,20 @@ place:
 	VBROADCASTSS (DX), Y2
 	VMULPS       Y2, Y1, Y1
 	VMOVNTPS     Y1, 224(SI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -115857,20 +116040,20 @@ place:
 	VBROADCASTSS (DX), Y2
 	VMULPS       Y2, Y1, Y1
 	VMOVNTPS     Y1, 288(SI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -115884,20 +116067,20 @@ place:
 	VBROADCASTSS (DX), Y2
 	VMULPS       Y2, Y1, Y1
 	VMOVNTPS     Y1, 352(SI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -115911,20 +116094,20 @@ place:
 	VBROADCASTSS (DX), Y2
 	VMULPS       Y2, Y1, Y1
 	VMOVNTPS     Y1, 416(SI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -115938,20 +116121,20 @@ place:
 	VBROADCASTSS (DX), Y2
 	VMULPS       Y2, Y1, Y1
 	VMOVNTPS     Y1, 480(SI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -116568,25 +116751,25 @@ many:
 	VMOVUPS      (BX)(CX*4), Y0
 	VMOVUPS      (SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVUPS      Y0, (DI)(CX*4)
 	VMOVUPS      32(BX)(CX*4), Y0
 	VMOVUPS      32(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVUPS      Y0, 32(DI)(CX*4)
 	VMOVUPS      64(BX)(CX*4), Y0
 	VMOVUPS      64(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVUPS      Y0, 64(DI)(CX*4)
 	VMOVUPS      96(BX)(CX*4), Y0
 	VMOVUPS      96(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVUPS      Y0, 96(DI)(CX*4)
 	ADDQ         $+32, CX
@@ -116601,7 +116784,7 @@ single:
 	VMOVUPS      (BX)(CX*4), Y0
 	VMOVUPS      (SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVUPS      Y0, (DI)(CX*4)
 	ADDQ         $+8, CX
@@ -116633,97 +116816,97 @@ place:
 	VMOVUPS      (BX)(CX*4), Y0
 	VMOVUPS      (SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVNTPS     Y0, (DI)(CX*4)
 	VMOVUPS      32(BX)(CX*4), Y0
 	VMOVUPS      32(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVNTPS     Y0, 32(DI)(CX*4)
 	VMOVUPS      64(BX)(CX*4), Y0
 	VMOVUPS      64(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVNTPS     Y0, 64(DI)(CX*4)
 	VMOVUPS      96(BX)(CX*4), Y0
 	VMOVUPS      96(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVNTPS     Y0, 96(DI)(CX*4)
 	VMOVUPS      128(BX)(CX*4), Y0
 	VMOVUPS      128(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVNTPS     Y0, 128(DI)(CX*4)
 	VMOVUPS      160(BX)(CX*4), Y0
 	VMOVUPS      160(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVNTPS     Y0, 160(DI)(CX*4)
 	VMOVUPS      192(BX)(CX*4), Y0
 	VMOVUPS      192(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVNTPS     Y0, 192(DI)(CX*4)
 	VMOVUPS      224(BX)(CX*4), Y0
 	VMOVUPS      224(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVNTPS     Y0, 224(DI)(CX*4)
 	VMOVUPS      256(BX)(CX*4), Y0
 	VMOVUPS      256(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVNTPS     Y0, 256(DI)(CX*4)
 	VMOVUPS      288(BX)(CX*4), Y0
 	VMOVUPS      288(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVNTPS     Y0, 288(DI)(CX*4)
 	VMOVUPS      320(BX)(CX*4), Y0
 	VMOVUPS      320(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVNTPS     Y0, 320(DI)(CX*4)
 	VMOVUPS      352(BX)(CX*4), Y0
 	VMOVUPS      352(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVNTPS     Y0, 352(DI)(CX*4)
 	VMOVUPS      384(BX)(CX*4), Y0
 	VMOVUPS      384(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVNTPS     Y0, 384(DI)(CX*4)
 	VMOVUPS      416(BX)(CX*4), Y0
 	VMOVUPS      416(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVNTPS     Y0, 416(DI)(CX*4)
 	VMOVUPS      448(BX)(CX*4), Y0
 	VMOVUPS      448(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVNTPS     Y0, 448(DI)(CX*4)
 	VMOVUPS      480(BX)(CX*4), Y0
 	VMOVUPS      480(SI)(CX*4), Y1
 	VBROADCASTSS (DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVNTPS     Y0, 480(DI)(CX*4)
 	ADDQ         $0x00008000, CX
@@ -116871,20 +117054,20 @@ many:
 	VBROADCASTSS 8(BX), Y3
 	VMOVAPS      Y1, Y1
 	VFMADD213PS  Y3, Y2, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -116907,12 +117090,12 @@ single:
 	VBROADCASTSS 8(BX), Y2
 	VMOVAPS      Y0, Y0
 	VFMADD213PS  Y2, Y1, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -117177,20 +117360,20 @@ many:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -117220,12 +117403,12 @@ single:
 	VCMPPS       $0x03, Y1, Y0, Y3
 	VADDPS       Y1, Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -117381,20 +117564,20 @@ many:
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
 	VMOVUPS      Y1, 32(DI)(DX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -117425,12 +117608,12 @@ single:
 	VADDPS       Y1, Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VMOVUPS      Y0, (DI)(DX*4)
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -117637,20 +117820,20 @@ many:
 	VCMPPS       $0x03, Y2, Y1, Y4
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -117682,12 +117865,12 @@ single:
 	VCMPPS       $0x03, Y1, Y0, Y3
 	VADDPS       Y1, Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -117855,20 +118038,20 @@ many:
 	VADDPS       Y2, Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
 	VMOVUPS      Y1, 32(R8)(DX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -117901,12 +118084,12 @@ single:
 	VADDPS       Y1, Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VMOVUPS      Y0, (R8)(DX*4)
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -118472,20 +118655,20 @@ many:
 	VBROADCASTSS 12(BX), Y3
 	VMOVAPS      Y2, Y2
 	VFMADD213PS  Y0, Y3, Y2
-	VPADDD       kernConst<>+160(SB), Y2, Y0
+	VPADDD       kernConst<>+192(SB), Y2, Y0
 	VPSRLD       $0x10, Y2, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y0, Y0
 	VCMPPS       $0x03, Y2, Y2, Y3
-	VORPS        kernConst<>+256(SB), Y2, Y2
+	VORPS        kernConst<>+288(SB), Y2, Y2
 	VBLENDVPS    Y3, Y2, Y0, Y0
 	VPSRLD       $0x10, Y0, Y0
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
 	VPACKUSDW    Y0, Y1, Y0
@@ -118513,12 +118696,12 @@ single:
 	VBROADCASTSS 12(BX), Y2
 	VMOVAPS      Y1, Y1
 	VFMADD213PS  Y0, Y2, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y0
+	VPADDD       kernConst<>+192(SB), Y1, Y0
 	VPSRLD       $0x10, Y1, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y0, Y0
 	VCMPPS       $0x03, Y1, Y1, Y2
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y2, Y1, Y0, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -118654,20 +118837,20 @@ many:
 	VBROADCASTSS 12(BX), Y3
 	VMOVAPS      Y2, Y2
 	VFMADD213PS  Y0, Y3, Y2
-	VPADDD       kernConst<>+160(SB), Y2, Y0
+	VPADDD       kernConst<>+192(SB), Y2, Y0
 	VPSRLD       $0x10, Y2, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y0, Y0
 	VCMPPS       $0x03, Y2, Y2, Y3
-	VORPS        kernConst<>+256(SB), Y2, Y2
+	VORPS        kernConst<>+288(SB), Y2, Y2
 	VBLENDVPS    Y3, Y2, Y0, Y0
 	VPSRLD       $0x10, Y0, Y0
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
 	VPACKUSDW    Y0, Y1, Y0
@@ -118694,12 +118877,12 @@ single:
 	VBROADCASTSS 12(BX), Y2
 	VMOVAPS      Y1, Y1
 	VFMADD213PS  Y0, Y2, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y0
+	VPADDD       kernConst<>+192(SB), Y1, Y0
 	VPSRLD       $0x10, Y1, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y0, Y0
 	VCMPPS       $0x03, Y1, Y1, Y2
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y2, Y1, Y0, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -119852,9 +120035,9 @@ single:
 	VSUBPS       Y3, Y0, Y0
 	VBROADCASTSS 4(DX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 8(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
 	VMULPS       Y0, Y1, Y0
 	VMOVUPS      Y1, (R8)(CX*4)
@@ -119890,9 +120073,9 @@ single:
 	VSUBPS       Y3, Y0, Y0
 	VBROADCASTSS 4(DX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 8(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
 	VMULPS       Y0, Y1, Y0
 	VMOVUPS      Y1, (R8)(CX*4)
@@ -119931,9 +120114,9 @@ single:
 	VSUBPS       Y3, Y0, Y0
 	VBROADCASTSS 4(DX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 8(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
 	VMULPS       Y0, Y1, Y0
 	VMOVUPS      Y1, (R8)(CX*4)
@@ -120375,9 +120558,9 @@ many:
 	VSUBPS       Y7, Y4, Y4
 	VBROADCASTSS 4(BX), Y7
 	VCMPPS       $0x11, Y6, Y7, Y6
-	VANDPS       kernConst<>+320(SB), Y6, Y6
+	VANDPS       kernConst<>+352(SB), Y6, Y6
 	VBROADCASTSS 8(BX), Y7
-	VCMPPS       $0x04, kernConst<>+352(SB), Y6, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y6, Y6
 	VBLENDVPS    Y6, Y5, Y7, Y5
 	VMULPS       Y4, Y5, Y4
 	VADDPS       Y4, Y0, Y0
@@ -120389,9 +120572,9 @@ many:
 	VSUBPS       Y7, Y4, Y4
 	VBROADCASTSS 4(BX), Y7
 	VCMPPS       $0x11, Y6, Y7, Y6
-	VANDPS       kernConst<>+320(SB), Y6, Y6
+	VANDPS       kernConst<>+352(SB), Y6, Y6
 	VBROADCASTSS 8(BX), Y7
-	VCMPPS       $0x04, kernConst<>+352(SB), Y6, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y6, Y6
 	VBLENDVPS    Y6, Y5, Y7, Y5
 	VMULPS       Y4, Y5, Y4
 	VADDPS       Y4, Y1, Y1
@@ -120412,9 +120595,9 @@ single:
 	VSUBPS       Y7, Y4, Y4
 	VBROADCASTSS 4(BX), Y7
 	VCMPPS       $0x11, Y6, Y7, Y6
-	VANDPS       kernConst<>+320(SB), Y6, Y6
+	VANDPS       kernConst<>+352(SB), Y6, Y6
 	VBROADCASTSS 8(BX), Y7
-	VCMPPS       $0x04, kernConst<>+352(SB), Y6, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y6, Y6
 	VBLENDVPS    Y6, Y5, Y7, Y5
 	VMULPS       Y4, Y5, Y4
 	VADDPS       Y4, Y0, Y0
@@ -120475,9 +120658,9 @@ many:
 	VSUBPS       Y7, Y4, Y4
 	VBROADCASTSS 4(BX), Y7
 	VCMPPS       $0x11, Y6, Y7, Y6
-	VANDPS       kernConst<>+320(SB), Y6, Y6
+	VANDPS       kernConst<>+352(SB), Y6, Y6
 	VBROADCASTSS 8(BX), Y7
-	VCMPPS       $0x04, kernConst<>+352(SB), Y6, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y6, Y6
 	VBLENDVPS    Y6, Y5, Y7, Y5
 	VMULPS       Y4, Y5, Y4
 	VADDPS       Y4, Y0, Y0
@@ -120489,9 +120672,9 @@ many:
 	VSUBPS       Y7, Y4, Y4
 	VBROADCASTSS 4(BX), Y7
 	VCMPPS       $0x11, Y6, Y7, Y6
-	VANDPS       kernConst<>+320(SB), Y6, Y6
+	VANDPS       kernConst<>+352(SB), Y6, Y6
 	VBROADCASTSS 8(BX), Y7
-	VCMPPS       $0x04, kernConst<>+352(SB), Y6, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y6, Y6
 	VBLENDVPS    Y6, Y5, Y7, Y5
 	VMULPS       Y4, Y5, Y4
 	VADDPS       Y4, Y1, Y1
@@ -120512,9 +120695,9 @@ single:
 	VSUBPS       Y7, Y4, Y4
 	VBROADCASTSS 4(BX), Y7
 	VCMPPS       $0x11, Y6, Y7, Y6
-	VANDPS       kernConst<>+320(SB), Y6, Y6
+	VANDPS       kernConst<>+352(SB), Y6, Y6
 	VBROADCASTSS 8(BX), Y7
-	VCMPPS       $0x04, kernConst<>+352(SB), Y6, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y6, Y6
 	VBLENDVPS    Y6, Y5, Y7, Y5
 	VMULPS       Y4, Y5, Y4
 	VADDPS       Y4, Y0, Y0
@@ -120578,9 +120761,9 @@ many:
 	VSUBPS       Y7, Y4, Y4
 	VBROADCASTSS 4(BX), Y7
 	VCMPPS       $0x11, Y6, Y7, Y6
-	VANDPS       kernConst<>+320(SB), Y6, Y6
+	VANDPS       kernConst<>+352(SB), Y6, Y6
 	VBROADCASTSS 8(BX), Y7
-	VCMPPS       $0x04, kernConst<>+352(SB), Y6, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y6, Y6
 	VBLENDVPS    Y6, Y5, Y7, Y5
 	VMULPS       Y4, Y5, Y4
 	VADDPS       Y4, Y0, Y0
@@ -120595,9 +120778,9 @@ many:
 	VSUBPS       Y7, Y4, Y4
 	VBROADCASTSS 4(BX), Y7
 	VCMPPS       $0x11, Y6, Y7, Y6
-	VANDPS       kernConst<>+320(SB), Y6, Y6
+	VANDPS       kernConst<>+352(SB), Y6, Y6
 	VBROADCASTSS 8(BX), Y7
-	VCMPPS       $0x04, kernConst<>+352(SB), Y6, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y6, Y6
 	VBLENDVPS    Y6, Y5, Y7, Y5
 	VMULPS       Y4, Y5, Y4
 	VADDPS       Y4, Y1, Y1
@@ -120621,9 +120804,9 @@ single:
 	VSUBPS       Y7, Y4, Y4
 	VBROADCASTSS 4(BX), Y7
 	VCMPPS       $0x11, Y6, Y7, Y6
-	VANDPS       kernConst<>+320(SB), Y6, Y6
+	VANDPS       kernConst<>+352(SB), Y6, Y6
 	VBROADCASTSS 8(BX), Y7
-	VCMPPS       $0x04, kernConst<>+352(SB), Y6, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y6, Y6
 	VBLENDVPS    Y6, Y5, Y7, Y5
 	VMULPS       Y4, Y5, Y4
 	VADDPS       Y4, Y0, Y0
@@ -120684,9 +120867,9 @@ single:
 	VFMADD213PS  Y4, Y3, Y0
 	VBROADCASTSS 12(BX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 16(BX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
 	VBROADCASTSS 20(BX), Y2
 	VMOVAPS      Y1, Y1
@@ -120733,9 +120916,9 @@ many:
 	VFMADD213PS  Y5, Y3, Y0
 	VBROADCASTSS 12(BX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 16(BX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
 	VBROADCASTSS 20(BX), Y2
 	VMOVAPS      Y1, Y1
@@ -120751,9 +120934,9 @@ many:
 	VFMADD213PS  Y6, Y5, Y0
 	VBROADCASTSS 12(BX), Y5
 	VCMPPS       $0x11, Y3, Y5, Y3
-	VANDPS       kernConst<>+320(SB), Y3, Y3
+	VANDPS       kernConst<>+352(SB), Y3, Y3
 	VBROADCASTSS 16(BX), Y5
-	VCMPPS       $0x04, kernConst<>+352(SB), Y3, Y3
+	VCMPPS       $0x04, kernConst<>+384(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y5, Y2
 	VBROADCASTSS 20(BX), Y3
 	VMOVAPS      Y2, Y2
@@ -120782,9 +120965,9 @@ single:
 	VFMADD213PS  Y5, Y3, Y0
 	VBROADCASTSS 12(BX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 16(BX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
 	VBROADCASTSS 20(BX), Y2
 	VMOVAPS      Y1, Y1
@@ -120835,9 +121018,9 @@ many:
 	VFMADD213PS  Y4, Y3, Y0
 	VBROADCASTSS 12(BX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 16(BX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
 	VBROADCASTSS 20(BX), Y2
 	VMOVAPS      Y1, Y1
@@ -120856,27 +121039,27 @@ many:
 	VFMADD213PS  Y5, Y4, Y0
 	VBROADCASTSS 12(BX), Y4
 	VCMPPS       $0x11, Y3, Y4, Y3
-	VANDPS       kernConst<>+320(SB), Y3, Y3
+	VANDPS       kernConst<>+352(SB), Y3, Y3
 	VBROADCASTSS 16(BX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y3, Y3
+	VCMPPS       $0x04, kernConst<>+384(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y4, Y2
 	VBROADCASTSS 20(BX), Y3
 	VMOVAPS      Y2, Y2
 	VFMADD213PS  Y0, Y3, Y2
-	VPADDD       kernConst<>+160(SB), Y2, Y0
+	VPADDD       kernConst<>+192(SB), Y2, Y0
 	VPSRLD       $0x10, Y2, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y0, Y0
 	VCMPPS       $0x03, Y2, Y2, Y3
-	VORPS        kernConst<>+256(SB), Y2, Y2
+	VORPS        kernConst<>+288(SB), Y2, Y2
 	VBLENDVPS    Y3, Y2, Y0, Y0
 	VPSRLD       $0x10, Y0, Y0
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
 	VPACKUSDW    Y0, Y1, Y0
@@ -120905,19 +121088,19 @@ single:
 	VFMADD213PS  Y4, Y3, Y0
 	VBROADCASTSS 12(BX), Y3
 	VCMPPS       $0x11, Y2, Y3, Y2
-	VANDPS       kernConst<>+320(SB), Y2, Y2
+	VANDPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS 16(BX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y1, Y3, Y1
 	VBROADCASTSS 20(BX), Y2
 	VMOVAPS      Y1, Y1
 	VFMADD213PS  Y0, Y2, Y1
-	VPADDD       kernConst<>+160(SB), Y1, Y0
+	VPADDD       kernConst<>+192(SB), Y1, Y0
 	VPSRLD       $0x10, Y1, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y0, Y0
 	VCMPPS       $0x03, Y1, Y1, Y2
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y2, Y1, Y0, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -120954,7 +121137,7 @@ single:
 	VMULPS       Y1, Y2, Y1
 	VSUBPS       Y1, Y0, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVUPS      Y0, (DI)(CX*4)
 	ADDQ         $+8, CX
@@ -120986,7 +121169,7 @@ many:
 	VMULPS       Y1, Y2, Y1
 	VSUBPS       Y1, Y0, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVUPS      Y0, (DI)(CX*4)
 	VMOVUPS      32(BX)(CX*4), Y1
@@ -120995,7 +121178,7 @@ many:
 	VMULPS       Y2, Y4, Y2
 	VSUBPS       Y2, Y1, Y2
 	VBROADCASTSS 4(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y1, Y2, Y1
 	VMOVUPS      Y1, 32(DI)(CX*4)
 	VCVTPS2PH    $0x00, Y1, X1
@@ -121017,7 +121200,7 @@ single:
 	VMULPS       Y1, Y2, Y1
 	VSUBPS       Y1, Y0, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVUPS      Y0, (DI)(CX*4)
 	VCVTPS2PH    $0x00, Y0, X0
@@ -121051,7 +121234,7 @@ many:
 	VMULPS       Y1, Y2, Y1
 	VSUBPS       Y1, Y0, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVUPS      Y0, (DI)(CX*4)
 	VMOVUPS      32(BX)(CX*4), Y1
@@ -121060,23 +121243,23 @@ many:
 	VMULPS       Y2, Y3, Y2
 	VSUBPS       Y2, Y1, Y2
 	VBROADCASTSS 4(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y3, Y3
+	VCMPPS       $0x04, kernConst<>+384(SB), Y3, Y3
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VMOVUPS      Y1, 32(DI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -121097,15 +121280,15 @@ single:
 	VMULPS       Y1, Y2, Y1
 	VSUBPS       Y1, Y0, Y1
 	VBROADCASTSS 4(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVUPS      Y0, (DI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -121141,7 +121324,7 @@ single:
 	VMULPS       Y1, Y2, Y1
 	VSUBPS       Y1, Y0, Y1
 	VBROADCASTSS 8(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVUPS      Y0, (DI)(CX*4)
 	ADDQ         $+8, CX
@@ -121175,7 +121358,7 @@ many:
 	VMULPS       Y1, Y2, Y1
 	VSUBPS       Y1, Y0, Y1
 	VBROADCASTSS 8(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVUPS      Y0, (DI)(CX*4)
 	VMOVUPS      32(BX)(CX*4), Y1
@@ -121186,7 +121369,7 @@ many:
 	VMULPS       Y2, Y4, Y2
 	VSUBPS       Y2, Y1, Y2
 	VBROADCASTSS 8(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y1, Y2, Y1
 	VMOVUPS      Y1, 32(DI)(CX*4)
 	VCVTPS2PH    $0x00, Y1, X1
@@ -121210,7 +121393,7 @@ single:
 	VMULPS       Y1, Y2, Y1
 	VSUBPS       Y1, Y0, Y1
 	VBROADCASTSS 8(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVUPS      Y0, (DI)(CX*4)
 	VCVTPS2PH    $0x00, Y0, X0
@@ -121246,7 +121429,7 @@ many:
 	VMULPS       Y1, Y2, Y1
 	VSUBPS       Y1, Y0, Y1
 	VBROADCASTSS 8(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVUPS      Y0, (DI)(CX*4)
 	VMOVUPS      32(BX)(CX*4), Y1
@@ -121257,23 +121440,23 @@ many:
 	VMULPS       Y2, Y3, Y2
 	VSUBPS       Y2, Y1, Y2
 	VBROADCASTSS 8(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y3, Y3
+	VCMPPS       $0x04, kernConst<>+384(SB), Y3, Y3
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VMOVUPS      Y1, 32(DI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -121296,15 +121479,15 @@ single:
 	VMULPS       Y1, Y2, Y1
 	VSUBPS       Y1, Y0, Y1
 	VBROADCASTSS 8(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VMOVUPS      Y0, (DI)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -121344,10 +121527,10 @@ single:
 	VMULPS       Y1, Y3, Y3
 	VSUBPS       Y3, Y0, Y3
 	VBROADCASTSS 8(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y0, Y3, Y0
 	VBROADCASTSS 12(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y3, Y3
+	VCMPPS       $0x04, kernConst<>+384(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y1, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
@@ -121386,10 +121569,10 @@ many:
 	VMULPS       Y1, Y3, Y3
 	VSUBPS       Y3, Y0, Y3
 	VBROADCASTSS 8(DX), Y5
-	VCMPPS       $0x04, kernConst<>+352(SB), Y5, Y5
+	VCMPPS       $0x04, kernConst<>+384(SB), Y5, Y5
 	VBLENDVPS    Y5, Y0, Y3, Y0
 	VBROADCASTSS 12(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y3, Y3
+	VCMPPS       $0x04, kernConst<>+384(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y1, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
@@ -121403,10 +121586,10 @@ many:
 	VMULPS       Y2, Y5, Y5
 	VSUBPS       Y5, Y1, Y5
 	VBROADCASTSS 8(DX), Y6
-	VCMPPS       $0x04, kernConst<>+352(SB), Y6, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y6, Y6
 	VBLENDVPS    Y6, Y1, Y5, Y1
 	VBROADCASTSS 12(DX), Y5
-	VCMPPS       $0x04, kernConst<>+352(SB), Y5, Y5
+	VCMPPS       $0x04, kernConst<>+384(SB), Y5, Y5
 	VBLENDVPS    Y5, Y3, Y2, Y2
 	VMOVUPS      Y1, 32(R8)(CX*4)
 	VMOVUPS      Y2, 32(R9)(CX*4)
@@ -121433,10 +121616,10 @@ single:
 	VMULPS       Y1, Y3, Y3
 	VSUBPS       Y3, Y0, Y3
 	VBROADCASTSS 8(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y0, Y3, Y0
 	VBROADCASTSS 12(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y3, Y3
+	VCMPPS       $0x04, kernConst<>+384(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y1, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
@@ -121477,10 +121660,10 @@ many:
 	VMULPS       Y1, Y3, Y3
 	VSUBPS       Y3, Y0, Y3
 	VBROADCASTSS 8(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y0, Y3, Y0
 	VBROADCASTSS 12(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y3, Y3
+	VCMPPS       $0x04, kernConst<>+384(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y1, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
@@ -121494,27 +121677,27 @@ many:
 	VMULPS       Y2, Y4, Y4
 	VSUBPS       Y4, Y1, Y4
 	VBROADCASTSS 8(DX), Y5
-	VCMPPS       $0x04, kernConst<>+352(SB), Y5, Y5
+	VCMPPS       $0x04, kernConst<>+384(SB), Y5, Y5
 	VBLENDVPS    Y5, Y1, Y4, Y1
 	VBROADCASTSS 12(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y3, Y2, Y2
 	VMOVUPS      Y1, 32(R8)(CX*4)
 	VMOVUPS      Y2, 32(R9)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -121539,19 +121722,19 @@ single:
 	VMULPS       Y1, Y3, Y3
 	VSUBPS       Y3, Y0, Y3
 	VBROADCASTSS 8(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y0, Y3, Y0
 	VBROADCASTSS 12(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y3, Y3
+	VCMPPS       $0x04, kernConst<>+384(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y1, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -121593,10 +121776,10 @@ single:
 	VMULPS       Y1, Y3, Y3
 	VSUBPS       Y3, Y0, Y3
 	VBROADCASTSS 12(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y0, Y3, Y0
 	VBROADCASTSS 16(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y3, Y3
+	VCMPPS       $0x04, kernConst<>+384(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y1, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
@@ -121637,10 +121820,10 @@ many:
 	VMULPS       Y1, Y3, Y3
 	VSUBPS       Y3, Y0, Y3
 	VBROADCASTSS 12(DX), Y5
-	VCMPPS       $0x04, kernConst<>+352(SB), Y5, Y5
+	VCMPPS       $0x04, kernConst<>+384(SB), Y5, Y5
 	VBLENDVPS    Y5, Y0, Y3, Y0
 	VBROADCASTSS 16(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y3, Y3
+	VCMPPS       $0x04, kernConst<>+384(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y1, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
@@ -121656,10 +121839,10 @@ many:
 	VMULPS       Y2, Y5, Y5
 	VSUBPS       Y5, Y1, Y5
 	VBROADCASTSS 12(DX), Y6
-	VCMPPS       $0x04, kernConst<>+352(SB), Y6, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y6, Y6
 	VBLENDVPS    Y6, Y1, Y5, Y1
 	VBROADCASTSS 16(DX), Y5
-	VCMPPS       $0x04, kernConst<>+352(SB), Y5, Y5
+	VCMPPS       $0x04, kernConst<>+384(SB), Y5, Y5
 	VBLENDVPS    Y5, Y3, Y2, Y2
 	VMOVUPS      Y1, 32(R8)(CX*4)
 	VMOVUPS      Y2, 32(R9)(CX*4)
@@ -121688,10 +121871,10 @@ single:
 	VMULPS       Y1, Y3, Y3
 	VSUBPS       Y3, Y0, Y3
 	VBROADCASTSS 12(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y0, Y3, Y0
 	VBROADCASTSS 16(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y3, Y3
+	VCMPPS       $0x04, kernConst<>+384(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y1, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
@@ -121734,10 +121917,10 @@ many:
 	VMULPS       Y1, Y3, Y3
 	VSUBPS       Y3, Y0, Y3
 	VBROADCASTSS 12(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y0, Y3, Y0
 	VBROADCASTSS 16(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y3, Y3
+	VCMPPS       $0x04, kernConst<>+384(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y1, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
@@ -121753,27 +121936,27 @@ many:
 	VMULPS       Y2, Y4, Y4
 	VSUBPS       Y4, Y1, Y4
 	VBROADCASTSS 12(DX), Y5
-	VCMPPS       $0x04, kernConst<>+352(SB), Y5, Y5
+	VCMPPS       $0x04, kernConst<>+384(SB), Y5, Y5
 	VBLENDVPS    Y5, Y1, Y4, Y1
 	VBROADCASTSS 16(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y3, Y2, Y2
 	VMOVUPS      Y1, 32(R8)(CX*4)
 	VMOVUPS      Y2, 32(R9)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -121800,19 +121983,19 @@ single:
 	VMULPS       Y1, Y3, Y3
 	VSUBPS       Y3, Y0, Y3
 	VBROADCASTSS 12(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y0, Y3, Y0
 	VBROADCASTSS 16(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y3, Y3
+	VCMPPS       $0x04, kernConst<>+384(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y1, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -121855,10 +122038,10 @@ single:
 	VMULPS       Y1, Y4, Y1
 	VSUBPS       Y1, Y0, Y1
 	VBROADCASTSS 12(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y0, Y1, Y0
 	VBROADCASTSS 16(DX), Y1
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y2, Y3, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
@@ -121900,10 +122083,10 @@ many:
 	VMULPS       Y1, Y5, Y1
 	VSUBPS       Y1, Y0, Y1
 	VBROADCASTSS 12(DX), Y5
-	VCMPPS       $0x04, kernConst<>+352(SB), Y5, Y5
+	VCMPPS       $0x04, kernConst<>+384(SB), Y5, Y5
 	VBLENDVPS    Y5, Y0, Y1, Y0
 	VBROADCASTSS 16(DX), Y1
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y2, Y3, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
@@ -121920,10 +122103,10 @@ many:
 	VMULPS       Y2, Y6, Y2
 	VSUBPS       Y2, Y1, Y2
 	VBROADCASTSS 12(DX), Y6
-	VCMPPS       $0x04, kernConst<>+352(SB), Y6, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y6, Y6
 	VBLENDVPS    Y6, Y1, Y2, Y1
 	VBROADCASTSS 16(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y3, Y5, Y2
 	VMOVUPS      Y1, 32(R8)(CX*4)
 	VMOVUPS      Y2, 32(R9)(CX*4)
@@ -121953,10 +122136,10 @@ single:
 	VMULPS       Y1, Y4, Y1
 	VSUBPS       Y1, Y0, Y1
 	VBROADCASTSS 12(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y0, Y1, Y0
 	VBROADCASTSS 16(DX), Y1
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y2, Y3, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
@@ -122000,10 +122183,10 @@ many:
 	VMULPS       Y1, Y4, Y1
 	VSUBPS       Y1, Y0, Y1
 	VBROADCASTSS 12(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y0, Y1, Y0
 	VBROADCASTSS 16(DX), Y1
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y2, Y3, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
@@ -122020,27 +122203,27 @@ many:
 	VMULPS       Y2, Y5, Y2
 	VSUBPS       Y2, Y1, Y2
 	VBROADCASTSS 12(DX), Y5
-	VCMPPS       $0x04, kernConst<>+352(SB), Y5, Y5
+	VCMPPS       $0x04, kernConst<>+384(SB), Y5, Y5
 	VBLENDVPS    Y5, Y1, Y2, Y1
 	VBROADCASTSS 16(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y3, Y4, Y2
 	VMOVUPS      Y1, 32(R8)(CX*4)
 	VMOVUPS      Y2, 32(R9)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -122068,19 +122251,19 @@ single:
 	VMULPS       Y1, Y4, Y1
 	VSUBPS       Y1, Y0, Y1
 	VBROADCASTSS 12(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y0, Y1, Y0
 	VBROADCASTSS 16(DX), Y1
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y2, Y3, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -122125,10 +122308,10 @@ single:
 	VMULPS       Y1, Y4, Y1
 	VSUBPS       Y1, Y0, Y1
 	VBROADCASTSS 16(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y0, Y1, Y0
 	VBROADCASTSS 20(DX), Y1
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y2, Y3, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
@@ -122172,10 +122355,10 @@ many:
 	VMULPS       Y1, Y5, Y1
 	VSUBPS       Y1, Y0, Y1
 	VBROADCASTSS 16(DX), Y5
-	VCMPPS       $0x04, kernConst<>+352(SB), Y5, Y5
+	VCMPPS       $0x04, kernConst<>+384(SB), Y5, Y5
 	VBLENDVPS    Y5, Y0, Y1, Y0
 	VBROADCASTSS 20(DX), Y1
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y2, Y3, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
@@ -122194,10 +122377,10 @@ many:
 	VMULPS       Y2, Y6, Y2
 	VSUBPS       Y2, Y1, Y2
 	VBROADCASTSS 16(DX), Y6
-	VCMPPS       $0x04, kernConst<>+352(SB), Y6, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y6, Y6
 	VBLENDVPS    Y6, Y1, Y2, Y1
 	VBROADCASTSS 20(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y3, Y5, Y2
 	VMOVUPS      Y1, 32(R8)(CX*4)
 	VMOVUPS      Y2, 32(R9)(CX*4)
@@ -122229,10 +122412,10 @@ single:
 	VMULPS       Y1, Y4, Y1
 	VSUBPS       Y1, Y0, Y1
 	VBROADCASTSS 16(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y0, Y1, Y0
 	VBROADCASTSS 20(DX), Y1
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y2, Y3, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
@@ -122278,10 +122461,10 @@ many:
 	VMULPS       Y1, Y4, Y1
 	VSUBPS       Y1, Y0, Y1
 	VBROADCASTSS 16(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y0, Y1, Y0
 	VBROADCASTSS 20(DX), Y1
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y2, Y3, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
@@ -122300,27 +122483,27 @@ many:
 	VMULPS       Y2, Y5, Y2
 	VSUBPS       Y2, Y1, Y2
 	VBROADCASTSS 16(DX), Y5
-	VCMPPS       $0x04, kernConst<>+352(SB), Y5, Y5
+	VCMPPS       $0x04, kernConst<>+384(SB), Y5, Y5
 	VBLENDVPS    Y5, Y1, Y2, Y1
 	VBROADCASTSS 20(DX), Y2
-	VCMPPS       $0x04, kernConst<>+352(SB), Y2, Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y2, Y2
 	VBLENDVPS    Y2, Y3, Y4, Y2
 	VMOVUPS      Y1, 32(R8)(CX*4)
 	VMOVUPS      Y2, 32(R9)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -122350,19 +122533,19 @@ single:
 	VMULPS       Y1, Y4, Y1
 	VSUBPS       Y1, Y0, Y1
 	VBROADCASTSS 16(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y0, Y1, Y0
 	VBROADCASTSS 20(DX), Y1
-	VCMPPS       $0x04, kernConst<>+352(SB), Y1, Y1
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
 	VBLENDVPS    Y1, Y2, Y3, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -122405,10 +122588,10 @@ single:
 	VMULPS       Y1, Y3, Y3
 	VSUBPS       Y3, Y0, Y3
 	VBROADCASTSS 12(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y0, Y3, Y0
 	VBROADCASTSS 16(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y3, Y3
+	VCMPPS       $0x04, kernConst<>+384(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y1, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
@@ -122450,10 +122633,10 @@ many:
 	VMULPS       Y1, Y3, Y3
 	VSUBPS       Y3, Y0, Y3
 	VBROADCASTSS 12(DX), Y5
-	VCMPPS       $0x04, kernConst<>+352(SB), Y5, Y5
+	VCMPPS       $0x04, kernConst<>+384(SB), Y5, Y5
 	VBLENDVPS    Y5, Y0, Y3, Y0
 	VBROADCASTSS 16(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y3, Y3
+	VCMPPS       $0x04, kernConst<>+384(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y1, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
@@ -122470,10 +122653,10 @@ many:
 	VMULPS       Y2, Y5, Y5
 	VSUBPS       Y5, Y1, Y5
 	VBROADCASTSS 12(DX), Y6
-	VCMPPS       $0x04, kernConst<>+352(SB), Y6, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y6, Y6
 	VBLENDVPS    Y6, Y1, Y5, Y1
 	VBROADCASTSS 16(DX), Y5
-	VCMPPS       $0x04, kernConst<>+352(SB), Y5, Y5
+	VCMPPS       $0x04, kernConst<>+384(SB), Y5, Y5
 	VBLENDVPS    Y5, Y3, Y2, Y2
 	VMOVUPS      Y1, 32(R8)(CX*4)
 	VMOVUPS      Y2, 32(R9)(CX*4)
@@ -122503,10 +122686,10 @@ single:
 	VMULPS       Y1, Y3, Y3
 	VSUBPS       Y3, Y0, Y3
 	VBROADCASTSS 12(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y0, Y3, Y0
 	VBROADCASTSS 16(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y3, Y3
+	VCMPPS       $0x04, kernConst<>+384(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y1, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
@@ -122550,10 +122733,10 @@ many:
 	VMULPS       Y1, Y3, Y3
 	VSUBPS       Y3, Y0, Y3
 	VBROADCASTSS 12(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y0, Y3, Y0
 	VBROADCASTSS 16(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y3, Y3
+	VCMPPS       $0x04, kernConst<>+384(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y1, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
@@ -122570,27 +122753,27 @@ many:
 	VMULPS       Y2, Y4, Y4
 	VSUBPS       Y4, Y1, Y4
 	VBROADCASTSS 12(DX), Y5
-	VCMPPS       $0x04, kernConst<>+352(SB), Y5, Y5
+	VCMPPS       $0x04, kernConst<>+384(SB), Y5, Y5
 	VBLENDVPS    Y5, Y1, Y4, Y1
 	VBROADCASTSS 16(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y3, Y2, Y2
 	VMOVUPS      Y1, 32(R8)(CX*4)
 	VMOVUPS      Y2, 32(R9)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -122618,19 +122801,19 @@ single:
 	VMULPS       Y1, Y3, Y3
 	VSUBPS       Y3, Y0, Y3
 	VBROADCASTSS 12(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y0, Y3, Y0
 	VBROADCASTSS 16(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y3, Y3
+	VCMPPS       $0x04, kernConst<>+384(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y1, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -122675,10 +122858,10 @@ single:
 	VMULPS       Y1, Y3, Y3
 	VSUBPS       Y3, Y0, Y3
 	VBROADCASTSS 16(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y0, Y3, Y0
 	VBROADCASTSS 20(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y3, Y3
+	VCMPPS       $0x04, kernConst<>+384(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y1, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
@@ -122722,10 +122905,10 @@ many:
 	VMULPS       Y1, Y3, Y3
 	VSUBPS       Y3, Y0, Y3
 	VBROADCASTSS 16(DX), Y5
-	VCMPPS       $0x04, kernConst<>+352(SB), Y5, Y5
+	VCMPPS       $0x04, kernConst<>+384(SB), Y5, Y5
 	VBLENDVPS    Y5, Y0, Y3, Y0
 	VBROADCASTSS 20(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y3, Y3
+	VCMPPS       $0x04, kernConst<>+384(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y1, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
@@ -122744,10 +122927,10 @@ many:
 	VMULPS       Y2, Y5, Y5
 	VSUBPS       Y5, Y1, Y5
 	VBROADCASTSS 16(DX), Y6
-	VCMPPS       $0x04, kernConst<>+352(SB), Y6, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y6, Y6
 	VBLENDVPS    Y6, Y1, Y5, Y1
 	VBROADCASTSS 20(DX), Y5
-	VCMPPS       $0x04, kernConst<>+352(SB), Y5, Y5
+	VCMPPS       $0x04, kernConst<>+384(SB), Y5, Y5
 	VBLENDVPS    Y5, Y3, Y2, Y2
 	VMOVUPS      Y1, 32(R8)(CX*4)
 	VMOVUPS      Y2, 32(R9)(CX*4)
@@ -122779,10 +122962,10 @@ single:
 	VMULPS       Y1, Y3, Y3
 	VSUBPS       Y3, Y0, Y3
 	VBROADCASTSS 16(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y0, Y3, Y0
 	VBROADCASTSS 20(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y3, Y3
+	VCMPPS       $0x04, kernConst<>+384(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y1, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
@@ -122828,10 +123011,10 @@ many:
 	VMULPS       Y1, Y3, Y3
 	VSUBPS       Y3, Y0, Y3
 	VBROADCASTSS 16(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y0, Y3, Y0
 	VBROADCASTSS 20(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y3, Y3
+	VCMPPS       $0x04, kernConst<>+384(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y1, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
@@ -122850,27 +123033,27 @@ many:
 	VMULPS       Y2, Y4, Y4
 	VSUBPS       Y4, Y1, Y4
 	VBROADCASTSS 16(DX), Y5
-	VCMPPS       $0x04, kernConst<>+352(SB), Y5, Y5
+	VCMPPS       $0x04, kernConst<>+384(SB), Y5, Y5
 	VBLENDVPS    Y5, Y1, Y4, Y1
 	VBROADCASTSS 20(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y3, Y2, Y2
 	VMOVUPS      Y1, 32(R8)(CX*4)
 	VMOVUPS      Y2, 32(R9)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y0, Y2
+	VPADDD       kernConst<>+192(SB), Y0, Y2
 	VPSRLD       $0x10, Y0, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y3, Y0, Y2, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VPACKUSDW    Y1, Y0, Y0
@@ -122900,19 +123083,19 @@ single:
 	VMULPS       Y1, Y3, Y3
 	VSUBPS       Y3, Y0, Y3
 	VBROADCASTSS 16(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y0, Y3, Y0
 	VBROADCASTSS 20(DX), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y3, Y3
+	VCMPPS       $0x04, kernConst<>+384(SB), Y3, Y3
 	VBLENDVPS    Y3, Y2, Y1, Y1
 	VMOVUPS      Y0, (R8)(CX*4)
 	VMOVUPS      Y1, (R9)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -122971,13 +123154,13 @@ single:
 	VMULPS       Y5, Y6, Y5
 	VSUBPS       Y5, Y0, Y5
 	VBROADCASTSS 32(DX), Y6
-	VCMPPS       $0x04, kernConst<>+352(SB), Y6, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y6, Y6
 	VBLENDVPS    Y6, Y0, Y5, Y0
 	VBROADCASTSS 36(DX), Y5
-	VCMPPS       $0x04, kernConst<>+352(SB), Y5, Y5
+	VCMPPS       $0x04, kernConst<>+384(SB), Y5, Y5
 	VBLENDVPS    Y5, Y2, Y4, Y2
 	VBROADCASTSS 40(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y3, Y1, Y1
 	VMOVUPS      Y0, (R9)(CX*4)
 	VMOVUPS      Y2, (R10)(CX*4)
@@ -123036,13 +123219,13 @@ single:
 	VMULPS       Y5, Y6, Y5
 	VSUBPS       Y5, Y0, Y5
 	VBROADCASTSS 32(DX), Y6
-	VCMPPS       $0x04, kernConst<>+352(SB), Y6, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y6, Y6
 	VBLENDVPS    Y6, Y0, Y5, Y0
 	VBROADCASTSS 36(DX), Y5
-	VCMPPS       $0x04, kernConst<>+352(SB), Y5, Y5
+	VCMPPS       $0x04, kernConst<>+384(SB), Y5, Y5
 	VBLENDVPS    Y5, Y2, Y4, Y2
 	VBROADCASTSS 40(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y3, Y1, Y1
 	VMOVUPS      Y0, (R9)(CX*4)
 	VMOVUPS      Y2, (R10)(CX*4)
@@ -123103,23 +123286,23 @@ single:
 	VMULPS       Y5, Y6, Y5
 	VSUBPS       Y5, Y0, Y5
 	VBROADCASTSS 32(DX), Y6
-	VCMPPS       $0x04, kernConst<>+352(SB), Y6, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y6, Y6
 	VBLENDVPS    Y6, Y0, Y5, Y0
 	VBROADCASTSS 36(DX), Y5
-	VCMPPS       $0x04, kernConst<>+352(SB), Y5, Y5
+	VCMPPS       $0x04, kernConst<>+384(SB), Y5, Y5
 	VBLENDVPS    Y5, Y2, Y4, Y2
 	VBROADCASTSS 40(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y3, Y1, Y1
 	VMOVUPS      Y0, (R9)(CX*4)
 	VMOVUPS      Y2, (R10)(CX*4)
 	VMOVUPS      Y1, (R11)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -123180,13 +123363,13 @@ single:
 	VMULPS       Y5, Y6, Y5
 	VSUBPS       Y5, Y0, Y5
 	VBROADCASTSS 36(DX), Y6
-	VCMPPS       $0x04, kernConst<>+352(SB), Y6, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y6, Y6
 	VBLENDVPS    Y6, Y0, Y5, Y0
 	VBROADCASTSS 40(DX), Y5
-	VCMPPS       $0x04, kernConst<>+352(SB), Y5, Y5
+	VCMPPS       $0x04, kernConst<>+384(SB), Y5, Y5
 	VBLENDVPS    Y5, Y2, Y4, Y2
 	VBROADCASTSS 44(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y3, Y1, Y1
 	VMOVUPS      Y0, (R9)(CX*4)
 	VMOVUPS      Y2, (R10)(CX*4)
@@ -123247,13 +123430,13 @@ single:
 	VMULPS       Y5, Y6, Y5
 	VSUBPS       Y5, Y0, Y5
 	VBROADCASTSS 36(DX), Y6
-	VCMPPS       $0x04, kernConst<>+352(SB), Y6, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y6, Y6
 	VBLENDVPS    Y6, Y0, Y5, Y0
 	VBROADCASTSS 40(DX), Y5
-	VCMPPS       $0x04, kernConst<>+352(SB), Y5, Y5
+	VCMPPS       $0x04, kernConst<>+384(SB), Y5, Y5
 	VBLENDVPS    Y5, Y2, Y4, Y2
 	VBROADCASTSS 44(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y3, Y1, Y1
 	VMOVUPS      Y0, (R9)(CX*4)
 	VMOVUPS      Y2, (R10)(CX*4)
@@ -123316,23 +123499,23 @@ single:
 	VMULPS       Y5, Y6, Y5
 	VSUBPS       Y5, Y0, Y5
 	VBROADCASTSS 36(DX), Y6
-	VCMPPS       $0x04, kernConst<>+352(SB), Y6, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y6, Y6
 	VBLENDVPS    Y6, Y0, Y5, Y0
 	VBROADCASTSS 40(DX), Y5
-	VCMPPS       $0x04, kernConst<>+352(SB), Y5, Y5
+	VCMPPS       $0x04, kernConst<>+384(SB), Y5, Y5
 	VBLENDVPS    Y5, Y2, Y4, Y2
 	VBROADCASTSS 44(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y3, Y1, Y1
 	VMOVUPS      Y0, (R9)(CX*4)
 	VMOVUPS      Y2, (R10)(CX*4)
 	VMOVUPS      Y1, (R11)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -123394,13 +123577,13 @@ single:
 	VMULPS       Y6, Y7, Y6
 	VSUBPS       Y6, Y4, Y4
 	VBROADCASTSS 36(DX), Y6
-	VCMPPS       $0x04, kernConst<>+352(SB), Y6, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y6, Y6
 	VBLENDVPS    Y6, Y0, Y4, Y0
 	VBROADCASTSS 40(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y2, Y5, Y2
 	VBROADCASTSS 44(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y3, Y1, Y1
 	VMOVUPS      Y0, (R9)(CX*4)
 	VMOVUPS      Y2, (R10)(CX*4)
@@ -123462,13 +123645,13 @@ single:
 	VMULPS       Y6, Y7, Y6
 	VSUBPS       Y6, Y4, Y4
 	VBROADCASTSS 36(DX), Y6
-	VCMPPS       $0x04, kernConst<>+352(SB), Y6, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y6, Y6
 	VBLENDVPS    Y6, Y0, Y4, Y0
 	VBROADCASTSS 40(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y2, Y5, Y2
 	VBROADCASTSS 44(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y3, Y1, Y1
 	VMOVUPS      Y0, (R9)(CX*4)
 	VMOVUPS      Y2, (R10)(CX*4)
@@ -123532,23 +123715,23 @@ single:
 	VMULPS       Y6, Y7, Y6
 	VSUBPS       Y6, Y4, Y4
 	VBROADCASTSS 36(DX), Y6
-	VCMPPS       $0x04, kernConst<>+352(SB), Y6, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y6, Y6
 	VBLENDVPS    Y6, Y0, Y4, Y0
 	VBROADCASTSS 40(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y2, Y5, Y2
 	VBROADCASTSS 44(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y3, Y1, Y1
 	VMOVUPS      Y0, (R9)(CX*4)
 	VMOVUPS      Y2, (R10)(CX*4)
 	VMOVUPS      Y1, (R11)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -123612,13 +123795,13 @@ single:
 	VMULPS       Y6, Y7, Y6
 	VSUBPS       Y6, Y4, Y4
 	VBROADCASTSS 40(DX), Y6
-	VCMPPS       $0x04, kernConst<>+352(SB), Y6, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y6, Y6
 	VBLENDVPS    Y6, Y0, Y4, Y0
 	VBROADCASTSS 44(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y2, Y5, Y2
 	VBROADCASTSS 48(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y3, Y1, Y1
 	VMOVUPS      Y0, (R9)(CX*4)
 	VMOVUPS      Y2, (R10)(CX*4)
@@ -123682,13 +123865,13 @@ single:
 	VMULPS       Y6, Y7, Y6
 	VSUBPS       Y6, Y4, Y4
 	VBROADCASTSS 40(DX), Y6
-	VCMPPS       $0x04, kernConst<>+352(SB), Y6, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y6, Y6
 	VBLENDVPS    Y6, Y0, Y4, Y0
 	VBROADCASTSS 44(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y2, Y5, Y2
 	VBROADCASTSS 48(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y3, Y1, Y1
 	VMOVUPS      Y0, (R9)(CX*4)
 	VMOVUPS      Y2, (R10)(CX*4)
@@ -123754,23 +123937,23 @@ single:
 	VMULPS       Y6, Y7, Y6
 	VSUBPS       Y6, Y4, Y4
 	VBROADCASTSS 40(DX), Y6
-	VCMPPS       $0x04, kernConst<>+352(SB), Y6, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y6, Y6
 	VBLENDVPS    Y6, Y0, Y4, Y0
 	VBROADCASTSS 44(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y2, Y5, Y2
 	VBROADCASTSS 48(DX), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y4
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y4
 	VBLENDVPS    Y4, Y3, Y1, Y1
 	VMOVUPS      Y0, (R9)(CX*4)
 	VMOVUPS      Y2, (R10)(CX*4)
 	VMOVUPS      Y1, (R11)(CX*4)
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -124616,11 +124799,11 @@ sumsDone:
 	VADDPS       X4, X5, X5
 	VBROADCASTSS X5, Y5
 	VBROADCASTSS inv+64(FP), Y4
-	VCMPPS       $0x04, kernConst<>+352(SB), Y4, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y4, Y6
 	VMULPS       Y4, Y5, Y4
 	VMULPS       Y2, Y4, Y4
 	VANDPS       Y4, Y6, Y4
-	VXORPS       kernConst<>+288(SB), Y4, Y4
+	VXORPS       kernConst<>+320(SB), Y4, Y4
 	VEXTRACTF128 $0x01, Y3, X5
 	VADDPS       X5, X3, X5
 	VPERMILPS    $0x4e, X5, X3
@@ -124629,11 +124812,11 @@ sumsDone:
 	VADDPS       X3, X5, X5
 	VBROADCASTSS X5, Y5
 	VBROADCASTSS center+68(FP), Y3
-	VCMPPS       $0x04, kernConst<>+352(SB), Y3, Y6
+	VCMPPS       $0x04, kernConst<>+384(SB), Y3, Y6
 	VMULPS       Y3, Y5, Y3
 	VMULPS       Y2, Y3, Y3
 	VANDPS       Y3, Y6, Y3
-	VXORPS       kernConst<>+288(SB), Y3, Y3
+	VXORPS       kernConst<>+320(SB), Y3, Y3
 	MOVQ         dx+8(FP), DI
 	XORQ         R8, R8
 	SHRQ         $0x03, AX
@@ -124679,16 +124862,16 @@ outDone:
 TEXT ·maxOfAVX2(SB), NOSPLIT, $0-20
 	MOVQ         n+0(FP), AX
 	MOVQ         x+8(FP), CX
-	VBROADCASTSS kernConst<>+1344(SB), Y0
-	VBROADCASTSS kernConst<>+1344(SB), Y1
-	VBROADCASTSS kernConst<>+1344(SB), Y2
-	VBROADCASTSS kernConst<>+1344(SB), Y3
-	VBROADCASTSS kernConst<>+1344(SB), Y4
-	VBROADCASTSS kernConst<>+1344(SB), Y5
-	VBROADCASTSS kernConst<>+1344(SB), Y6
-	VBROADCASTSS kernConst<>+1344(SB), Y7
+	VBROADCASTSS kernConst<>+1376(SB), Y0
+	VBROADCASTSS kernConst<>+1376(SB), Y1
+	VBROADCASTSS kernConst<>+1376(SB), Y2
+	VBROADCASTSS kernConst<>+1376(SB), Y3
+	VBROADCASTSS kernConst<>+1376(SB), Y4
+	VBROADCASTSS kernConst<>+1376(SB), Y5
+	VBROADCASTSS kernConst<>+1376(SB), Y6
+	VBROADCASTSS kernConst<>+1376(SB), Y7
 	VXORPS       Y8, Y8, Y8
-	VBROADCASTSS kernConst<>+1344(SB), Y9
+	VBROADCASTSS kernConst<>+1376(SB), Y9
 	SUBQ         $+64, AX
 	JL           rest
 
@@ -124915,7 +125098,7 @@ fold:
 	VMOVMSKPS    Y0, AX
 	TESTQ        AX, AX
 	JZ           end
-	VMOVSS       kernConst<>+1312(SB), X1
+	VMOVSS       kernConst<>+1344(SB), X1
 
 end:
 	MOVSS X1, r+16(FP)
@@ -124927,16 +125110,16 @@ end:
 TEXT ·minOfAVX2(SB), NOSPLIT, $0-20
 	MOVQ         n+0(FP), AX
 	MOVQ         x+8(FP), CX
-	VBROADCASTSS kernConst<>+384(SB), Y0
-	VBROADCASTSS kernConst<>+384(SB), Y1
-	VBROADCASTSS kernConst<>+384(SB), Y2
-	VBROADCASTSS kernConst<>+384(SB), Y3
-	VBROADCASTSS kernConst<>+384(SB), Y4
-	VBROADCASTSS kernConst<>+384(SB), Y5
-	VBROADCASTSS kernConst<>+384(SB), Y6
-	VBROADCASTSS kernConst<>+384(SB), Y7
+	VBROADCASTSS kernConst<>+416(SB), Y0
+	VBROADCASTSS kernConst<>+416(SB), Y1
+	VBROADCASTSS kernConst<>+416(SB), Y2
+	VBROADCASTSS kernConst<>+416(SB), Y3
+	VBROADCASTSS kernConst<>+416(SB), Y4
+	VBROADCASTSS kernConst<>+416(SB), Y5
+	VBROADCASTSS kernConst<>+416(SB), Y6
+	VBROADCASTSS kernConst<>+416(SB), Y7
 	VXORPS       Y8, Y8, Y8
-	VBROADCASTSS kernConst<>+384(SB), Y9
+	VBROADCASTSS kernConst<>+416(SB), Y9
 	SUBQ         $+64, AX
 	JL           rest
 
@@ -125163,7 +125346,7 @@ fold:
 	VMOVMSKPS    Y0, AX
 	TESTQ        AX, AX
 	JZ           end
-	VMOVSS       kernConst<>+1312(SB), X1
+	VMOVSS       kernConst<>+1344(SB), X1
 
 end:
 	MOVSS X1, r+16(FP)
@@ -125586,7 +125769,7 @@ whole:
 	VCMPPS       $0x07, Y6, Y6, Y10
 	VANDPS       Y10, Y9, Y9
 	VBLENDVPS    Y9, Y4, Y6, Y4
-	VPADDD       kernConst<>+224(SB), Y7, Y6
+	VPADDD       kernConst<>+256(SB), Y7, Y6
 	VBLENDVPS    Y9, Y6, Y7, Y6
 	VCMPPS       $0x16, Y4, Y8, Y9
 	VCMPPS       $0x07, Y4, Y4, Y10
@@ -125599,7 +125782,7 @@ whole:
 	VANDPS       Y9, Y8, Y8
 	VBLENDVPS    Y8, Y5, Y4, Y4
 	VPADDD       Y0, Y7, Y5
-	VPADDD       kernConst<>+224(SB), Y5, Y5
+	VPADDD       kernConst<>+256(SB), Y5, Y5
 	VBLENDVPS    Y8, Y5, Y6, Y5
 	VMOVUPS      Y4, (CX)
 	VMOVUPS      Y5, (BX)
@@ -125635,7 +125818,7 @@ tail:
 	VCMPPS       $0x07, Y6, Y6, Y10
 	VANDPS       Y10, Y9, Y9
 	VBLENDVPS    Y9, Y4, Y6, Y4
-	VPADDD       kernConst<>+224(SB), Y7, Y6
+	VPADDD       kernConst<>+256(SB), Y7, Y6
 	VBLENDVPS    Y9, Y6, Y7, Y6
 	VCMPPS       $0x16, Y4, Y8, Y9
 	VCMPPS       $0x07, Y4, Y4, Y10
@@ -125648,7 +125831,7 @@ tail:
 	VANDPS       Y9, Y8, Y8
 	VBLENDVPS    Y8, Y5, Y4, Y4
 	VPADDD       Y0, Y7, Y5
-	VPADDD       kernConst<>+224(SB), Y5, Y5
+	VPADDD       kernConst<>+256(SB), Y5, Y5
 	VBLENDVPS    Y8, Y5, Y6, Y5
 	VMOVUPS      X4, (CX)
 	VMOVUPS      X5, (BX)
@@ -125674,7 +125857,7 @@ part:
 	VCMPPS       $0x07, Y6, Y6, Y10
 	VANDPS       Y10, Y9, Y9
 	VBLENDVPS    Y9, Y4, Y6, Y4
-	VPADDD       kernConst<>+224(SB), Y7, Y6
+	VPADDD       kernConst<>+256(SB), Y7, Y6
 	VBLENDVPS    Y9, Y6, Y7, Y6
 	VCMPPS       $0x16, Y4, Y8, Y9
 	VCMPPS       $0x07, Y4, Y4, Y10
@@ -125687,7 +125870,7 @@ part:
 	VANDPS       Y9, Y8, Y8
 	VBLENDVPS    Y8, Y5, Y4, Y4
 	VPADDD       Y0, Y7, Y5
-	VPADDD       kernConst<>+224(SB), Y5, Y5
+	VPADDD       kernConst<>+256(SB), Y5, Y5
 	VBLENDVPS    Y8, Y5, Y6, Y5
 	VMASKMOVPS   Y4, Y3, (CX)
 	VMASKMOVPS   Y5, Y3, (BX)
@@ -125917,7 +126100,7 @@ TEXT ·avgPoolF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ         walk+0(FP), AX
 	MOVQ         y+8(FP), CX
 	MOVQ         x+16(FP), DX
-	VBROADCASTSS kernConst<>+3296(SB), Y1
+	VBROADCASTSS kernConst<>+3328(SB), Y1
 	VXORPS       Y0, Y0, Y0
 	MOVQ         32(AX), BX
 	MOVQ         24(AX), R8
@@ -126045,7 +126228,7 @@ TEXT ·avgPoolGradF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ         walk+0(FP), AX
 	MOVQ         dy+16(FP), CX
 	MOVQ         dx+8(FP), DX
-	VBROADCASTSS kernConst<>+3296(SB), Y1
+	VBROADCASTSS kernConst<>+3328(SB), Y1
 	VXORPS       Y0, Y0, Y0
 	MOVQ         32(AX), BX
 	MOVQ         24(AX), R8
@@ -126297,7 +126480,7 @@ whole:
 	VCMPPS       $0x07, Y3, Y3, Y7
 	VANDPS       Y7, Y6, Y6
 	VBLENDVPS    Y6, Y1, Y3, Y1
-	VPADDD       kernConst<>+224(SB), Y4, Y3
+	VPADDD       kernConst<>+256(SB), Y4, Y3
 	VBLENDVPS    Y6, Y3, Y4, Y3
 	VCMPPS       $0x16, Y1, Y5, Y6
 	VCMPPS       $0x07, Y1, Y1, Y7
@@ -126310,7 +126493,7 @@ whole:
 	VANDPS       Y6, Y5, Y5
 	VBLENDVPS    Y5, Y2, Y1, Y1
 	VPADDD       Y0, Y4, Y2
-	VPADDD       kernConst<>+224(SB), Y2, Y2
+	VPADDD       kernConst<>+256(SB), Y2, Y2
 	VBLENDVPS    Y5, Y2, Y3, Y2
 	VCVTPS2PH    $0x00, Y1, X1
 	VMOVDQU      X1, (CX)
@@ -126347,7 +126530,7 @@ tail:
 	VCMPPS       $0x07, Y3, Y3, Y7
 	VANDPS       Y7, Y6, Y6
 	VBLENDVPS    Y6, Y1, Y3, Y1
-	VPADDD       kernConst<>+224(SB), Y4, Y3
+	VPADDD       kernConst<>+256(SB), Y4, Y3
 	VBLENDVPS    Y6, Y3, Y4, Y3
 	VCMPPS       $0x16, Y1, Y5, Y6
 	VCMPPS       $0x07, Y1, Y1, Y7
@@ -126360,7 +126543,7 @@ tail:
 	VANDPS       Y6, Y5, Y5
 	VBLENDVPS    Y5, Y2, Y1, Y1
 	VPADDD       Y0, Y4, Y2
-	VPADDD       kernConst<>+224(SB), Y2, Y2
+	VPADDD       kernConst<>+256(SB), Y2, Y2
 	VBLENDVPS    Y5, Y2, Y3, Y2
 	VCVTPS2PH    $0x00, Y1, X1
 	VMOVQ        X1, (CX)
@@ -126532,7 +126715,7 @@ TEXT ·avgPoolF16AVX2(SB), NOSPLIT, $0-24
 	MOVQ         walk+0(FP), AX
 	MOVQ         y+8(FP), CX
 	MOVQ         x+16(FP), DX
-	VBROADCASTSS kernConst<>+3296(SB), Y1
+	VBROADCASTSS kernConst<>+3328(SB), Y1
 	VXORPS       Y0, Y0, Y0
 	MOVQ         32(AX), BX
 	MOVQ         24(AX), R8
@@ -126619,7 +126802,7 @@ TEXT ·avgPoolGradF16AVX2(SB), NOSPLIT, $0-24
 	MOVQ         walk+0(FP), AX
 	MOVQ         dy+16(FP), CX
 	MOVQ         dx+8(FP), DX
-	VBROADCASTSS kernConst<>+3296(SB), Y1
+	VBROADCASTSS kernConst<>+3328(SB), Y1
 	VXORPS       Y0, Y0, Y0
 	MOVQ         32(AX), BX
 	MOVQ         24(AX), R8
@@ -126745,12 +126928,12 @@ whole:
 	VCMPPS       $0x07, Y0, Y0, Y3
 	VANDPS       Y3, Y2, Y2
 	VBLENDVPS    Y2, Y1, Y0, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -126793,12 +126976,12 @@ tail:
 	VCMPPS       $0x07, Y0, Y0, Y3
 	VANDPS       Y3, Y2, Y2
 	VBLENDVPS    Y2, Y1, Y0, Y0
-	VPADDD       kernConst<>+160(SB), Y0, Y1
+	VPADDD       kernConst<>+192(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y0, Y0, Y2
-	VORPS        kernConst<>+256(SB), Y0, Y0
+	VORPS        kernConst<>+288(SB), Y0, Y0
 	VBLENDVPS    Y2, Y0, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -126866,7 +127049,7 @@ whole:
 	VCMPPS       $0x07, Y3, Y3, Y7
 	VANDPS       Y7, Y6, Y6
 	VBLENDVPS    Y6, Y1, Y3, Y1
-	VPADDD       kernConst<>+224(SB), Y4, Y3
+	VPADDD       kernConst<>+256(SB), Y4, Y3
 	VBLENDVPS    Y6, Y3, Y4, Y3
 	VCMPPS       $0x16, Y1, Y5, Y6
 	VCMPPS       $0x07, Y1, Y1, Y7
@@ -126879,14 +127062,14 @@ whole:
 	VANDPS       Y6, Y5, Y5
 	VBLENDVPS    Y5, Y2, Y1, Y1
 	VPADDD       Y0, Y4, Y2
-	VPADDD       kernConst<>+224(SB), Y2, Y2
+	VPADDD       kernConst<>+256(SB), Y2, Y2
 	VBLENDVPS    Y5, Y2, Y3, Y2
-	VPADDD       kernConst<>+160(SB), Y1, Y3
+	VPADDD       kernConst<>+192(SB), Y1, Y3
 	VPSRLD       $0x10, Y1, Y4
-	VANDPS       kernConst<>+224(SB), Y4, Y4
+	VANDPS       kernConst<>+256(SB), Y4, Y4
 	VPADDD       Y4, Y3, Y3
 	VCMPPS       $0x03, Y1, Y1, Y4
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
 	VPSRLD       $0x10, Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X3
@@ -126927,7 +127110,7 @@ tail:
 	VCMPPS       $0x07, Y3, Y3, Y7
 	VANDPS       Y7, Y6, Y6
 	VBLENDVPS    Y6, Y1, Y3, Y1
-	VPADDD       kernConst<>+224(SB), Y4, Y3
+	VPADDD       kernConst<>+256(SB), Y4, Y3
 	VBLENDVPS    Y6, Y3, Y4, Y3
 	VCMPPS       $0x16, Y1, Y5, Y6
 	VCMPPS       $0x07, Y1, Y1, Y7
@@ -126940,14 +127123,14 @@ tail:
 	VANDPS       Y6, Y5, Y5
 	VBLENDVPS    Y5, Y2, Y1, Y1
 	VPADDD       Y0, Y4, Y2
-	VPADDD       kernConst<>+224(SB), Y2, Y2
+	VPADDD       kernConst<>+256(SB), Y2, Y2
 	VBLENDVPS    Y5, Y2, Y3, Y2
-	VPADDD       kernConst<>+160(SB), Y1, Y3
+	VPADDD       kernConst<>+192(SB), Y1, Y3
 	VPSRLD       $0x10, Y1, Y4
-	VANDPS       kernConst<>+224(SB), Y4, Y4
+	VANDPS       kernConst<>+256(SB), Y4, Y4
 	VPADDD       Y4, Y3, Y3
 	VCMPPS       $0x03, Y1, Y1, Y4
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
 	VPSRLD       $0x10, Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X3
@@ -127034,23 +127217,23 @@ whole:
 	VUNPCKHPS    Y3, Y1, Y1
 	VPERM2F128   $0x20, Y1, Y4, Y3
 	VPERM2F128   $0x31, Y1, Y4, Y1
-	VPADDD       kernConst<>+160(SB), Y3, Y4
+	VPADDD       kernConst<>+192(SB), Y3, Y4
 	VPSRLD       $0x10, Y3, Y6
-	VANDPS       kernConst<>+224(SB), Y6, Y6
+	VANDPS       kernConst<>+256(SB), Y6, Y6
 	VPADDD       Y6, Y4, Y4
 	VCMPPS       $0x03, Y3, Y3, Y6
-	VORPS        kernConst<>+256(SB), Y3, Y3
+	VORPS        kernConst<>+288(SB), Y3, Y3
 	VBLENDVPS    Y6, Y3, Y4, Y3
 	VPSRLD       $0x10, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X4
 	VPACKUSDW    X4, X3, X3
 	VMOVDQU      X3, (DX)
-	VPADDD       kernConst<>+160(SB), Y1, Y3
+	VPADDD       kernConst<>+192(SB), Y1, Y3
 	VPSRLD       $0x10, Y1, Y4
-	VANDPS       kernConst<>+224(SB), Y4, Y4
+	VANDPS       kernConst<>+256(SB), Y4, Y4
 	VPADDD       Y4, Y3, Y3
 	VCMPPS       $0x03, Y1, Y1, Y4
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y4, Y1, Y3, Y1
 	VPSRLD       $0x10, Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X3
@@ -127060,23 +127243,23 @@ whole:
 	VUNPCKHPS    Y5, Y2, Y2
 	VPERM2F128   $0x20, Y2, Y1, Y3
 	VPERM2F128   $0x31, Y2, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y3, Y2
+	VPADDD       kernConst<>+192(SB), Y3, Y2
 	VPSRLD       $0x10, Y3, Y4
-	VANDPS       kernConst<>+224(SB), Y4, Y4
+	VANDPS       kernConst<>+256(SB), Y4, Y4
 	VPADDD       Y4, Y2, Y2
 	VCMPPS       $0x03, Y3, Y3, Y4
-	VORPS        kernConst<>+256(SB), Y3, Y3
+	VORPS        kernConst<>+288(SB), Y3, Y3
 	VBLENDVPS    Y4, Y3, Y2, Y2
 	VPSRLD       $0x10, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X3
 	VPACKUSDW    X3, X2, X2
 	VMOVDQU      X2, (DX)(SI*1)
-	VPADDD       kernConst<>+160(SB), Y1, Y2
+	VPADDD       kernConst<>+192(SB), Y1, Y2
 	VPSRLD       $0x10, Y1, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y1, Y1, Y3
-	VORPS        kernConst<>+256(SB), Y1, Y1
+	VORPS        kernConst<>+288(SB), Y1, Y1
 	VBLENDVPS    Y3, Y1, Y2, Y1
 	VPSRLD       $0x10, Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X2
@@ -127133,12 +127316,12 @@ tail:
 	VUNPCKHPS    Y3, Y1, Y1
 	VPERM2F128   $0x20, Y1, Y4, Y3
 	VPERM2F128   $0x31, Y1, Y4, Y1
-	VPADDD       kernConst<>+160(SB), Y3, Y1
+	VPADDD       kernConst<>+192(SB), Y3, Y1
 	VPSRLD       $0x10, Y3, Y4
-	VANDPS       kernConst<>+224(SB), Y4, Y4
+	VANDPS       kernConst<>+256(SB), Y4, Y4
 	VPADDD       Y4, Y1, Y1
 	VCMPPS       $0x03, Y3, Y3, Y4
-	VORPS        kernConst<>+256(SB), Y3, Y3
+	VORPS        kernConst<>+288(SB), Y3, Y3
 	VBLENDVPS    Y4, Y3, Y1, Y1
 	VPSRLD       $0x10, Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X3
@@ -127148,12 +127331,12 @@ tail:
 	VUNPCKHPS    Y5, Y2, Y2
 	VPERM2F128   $0x20, Y2, Y1, Y3
 	VPERM2F128   $0x31, Y2, Y1, Y1
-	VPADDD       kernConst<>+160(SB), Y3, Y1
+	VPADDD       kernConst<>+192(SB), Y3, Y1
 	VPSRLD       $0x10, Y3, Y2
-	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
 	VPADDD       Y2, Y1, Y1
 	VCMPPS       $0x03, Y3, Y3, Y2
-	VORPS        kernConst<>+256(SB), Y3, Y3
+	VORPS        kernConst<>+288(SB), Y3, Y3
 	VBLENDVPS    Y2, Y3, Y1, Y1
 	VPSRLD       $0x10, Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X2
@@ -127183,7 +127366,7 @@ TEXT ·avgPoolBF16AVX2(SB), NOSPLIT, $0-24
 	MOVQ         walk+0(FP), AX
 	MOVQ         y+8(FP), CX
 	MOVQ         x+16(FP), DX
-	VBROADCASTSS kernConst<>+3296(SB), Y1
+	VBROADCASTSS kernConst<>+3328(SB), Y1
 	VXORPS       Y0, Y0, Y0
 	MOVQ         32(AX), BX
 	MOVQ         24(AX), R8
@@ -127220,12 +127403,12 @@ whole:
 	VADDPS       Y6, Y2, Y2
 	VADDPS       Y3, Y2, Y2
 	VMULPS       Y1, Y2, Y2
-	VPADDD       kernConst<>+160(SB), Y2, Y3
+	VPADDD       kernConst<>+192(SB), Y2, Y3
 	VPSRLD       $0x10, Y2, Y4
-	VANDPS       kernConst<>+224(SB), Y4, Y4
+	VANDPS       kernConst<>+256(SB), Y4, Y4
 	VPADDD       Y4, Y3, Y3
 	VCMPPS       $0x03, Y2, Y2, Y4
-	VORPS        kernConst<>+256(SB), Y2, Y2
+	VORPS        kernConst<>+288(SB), Y2, Y2
 	VBLENDVPS    Y4, Y2, Y3, Y2
 	VPSRLD       $0x10, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X3
@@ -127261,12 +127444,12 @@ tail:
 	VADDPS       Y6, Y2, Y2
 	VADDPS       Y3, Y2, Y2
 	VMULPS       Y1, Y2, Y2
-	VPADDD       kernConst<>+160(SB), Y2, Y3
+	VPADDD       kernConst<>+192(SB), Y2, Y3
 	VPSRLD       $0x10, Y2, Y4
-	VANDPS       kernConst<>+224(SB), Y4, Y4
+	VANDPS       kernConst<>+256(SB), Y4, Y4
 	VPADDD       Y4, Y3, Y3
 	VCMPPS       $0x03, Y2, Y2, Y4
-	VORPS        kernConst<>+256(SB), Y2, Y2
+	VORPS        kernConst<>+288(SB), Y2, Y2
 	VBLENDVPS    Y4, Y2, Y3, Y2
 	VPSRLD       $0x10, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X3
@@ -127294,7 +127477,7 @@ TEXT ·avgPoolGradBF16AVX2(SB), NOSPLIT, $0-24
 	MOVQ         walk+0(FP), AX
 	MOVQ         dy+16(FP), CX
 	MOVQ         dx+8(FP), DX
-	VBROADCASTSS kernConst<>+3296(SB), Y1
+	VBROADCASTSS kernConst<>+3328(SB), Y1
 	VXORPS       Y0, Y0, Y0
 	MOVQ         32(AX), BX
 	MOVQ         24(AX), R8
@@ -127318,23 +127501,23 @@ whole:
 	VUNPCKHPS    Y2, Y2, Y4
 	VPERM2F128   $0x20, Y4, Y3, Y5
 	VPERM2F128   $0x31, Y4, Y3, Y3
-	VPADDD       kernConst<>+160(SB), Y5, Y4
+	VPADDD       kernConst<>+192(SB), Y5, Y4
 	VPSRLD       $0x10, Y5, Y6
-	VANDPS       kernConst<>+224(SB), Y6, Y6
+	VANDPS       kernConst<>+256(SB), Y6, Y6
 	VPADDD       Y6, Y4, Y4
 	VCMPPS       $0x03, Y5, Y5, Y6
-	VORPS        kernConst<>+256(SB), Y5, Y5
+	VORPS        kernConst<>+288(SB), Y5, Y5
 	VBLENDVPS    Y6, Y5, Y4, Y4
 	VPSRLD       $0x10, Y4, Y4
 	VEXTRACTI128 $0x01, Y4, X5
 	VPACKUSDW    X5, X4, X4
 	VMOVDQU      X4, (DX)
-	VPADDD       kernConst<>+160(SB), Y3, Y4
+	VPADDD       kernConst<>+192(SB), Y3, Y4
 	VPSRLD       $0x10, Y3, Y5
-	VANDPS       kernConst<>+224(SB), Y5, Y5
+	VANDPS       kernConst<>+256(SB), Y5, Y5
 	VPADDD       Y5, Y4, Y4
 	VCMPPS       $0x03, Y3, Y3, Y5
-	VORPS        kernConst<>+256(SB), Y3, Y3
+	VORPS        kernConst<>+288(SB), Y3, Y3
 	VBLENDVPS    Y5, Y3, Y4, Y3
 	VPSRLD       $0x10, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X4
@@ -127344,23 +127527,23 @@ whole:
 	VUNPCKHPS    Y2, Y2, Y2
 	VPERM2F128   $0x20, Y2, Y3, Y4
 	VPERM2F128   $0x31, Y2, Y3, Y2
-	VPADDD       kernConst<>+160(SB), Y4, Y3
+	VPADDD       kernConst<>+192(SB), Y4, Y3
 	VPSRLD       $0x10, Y4, Y5
-	VANDPS       kernConst<>+224(SB), Y5, Y5
+	VANDPS       kernConst<>+256(SB), Y5, Y5
 	VPADDD       Y5, Y3, Y3
 	VCMPPS       $0x03, Y4, Y4, Y5
-	VORPS        kernConst<>+256(SB), Y4, Y4
+	VORPS        kernConst<>+288(SB), Y4, Y4
 	VBLENDVPS    Y5, Y4, Y3, Y3
 	VPSRLD       $0x10, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X4
 	VPACKUSDW    X4, X3, X3
 	VMOVDQU      X3, (DX)(BX*1)
-	VPADDD       kernConst<>+160(SB), Y2, Y3
+	VPADDD       kernConst<>+192(SB), Y2, Y3
 	VPSRLD       $0x10, Y2, Y4
-	VANDPS       kernConst<>+224(SB), Y4, Y4
+	VANDPS       kernConst<>+256(SB), Y4, Y4
 	VPADDD       Y4, Y3, Y3
 	VCMPPS       $0x03, Y2, Y2, Y4
-	VORPS        kernConst<>+256(SB), Y2, Y2
+	VORPS        kernConst<>+288(SB), Y2, Y2
 	VBLENDVPS    Y4, Y2, Y3, Y2
 	VPSRLD       $0x10, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X3
@@ -127386,12 +127569,12 @@ tail:
 	VUNPCKHPS    Y2, Y2, Y4
 	VPERM2F128   $0x20, Y4, Y3, Y5
 	VPERM2F128   $0x31, Y4, Y3, Y3
-	VPADDD       kernConst<>+160(SB), Y5, Y3
+	VPADDD       kernConst<>+192(SB), Y5, Y3
 	VPSRLD       $0x10, Y5, Y4
-	VANDPS       kernConst<>+224(SB), Y4, Y4
+	VANDPS       kernConst<>+256(SB), Y4, Y4
 	VPADDD       Y4, Y3, Y3
 	VCMPPS       $0x03, Y5, Y5, Y4
-	VORPS        kernConst<>+256(SB), Y5, Y5
+	VORPS        kernConst<>+288(SB), Y5, Y5
 	VBLENDVPS    Y4, Y5, Y3, Y3
 	VPSRLD       $0x10, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X4
@@ -127401,12 +127584,12 @@ tail:
 	VUNPCKHPS    Y2, Y2, Y2
 	VPERM2F128   $0x20, Y2, Y3, Y4
 	VPERM2F128   $0x31, Y2, Y3, Y2
-	VPADDD       kernConst<>+160(SB), Y4, Y2
+	VPADDD       kernConst<>+192(SB), Y4, Y2
 	VPSRLD       $0x10, Y4, Y3
-	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCMPPS       $0x03, Y4, Y4, Y3
-	VORPS        kernConst<>+256(SB), Y4, Y4
+	VORPS        kernConst<>+288(SB), Y4, Y4
 	VBLENDVPS    Y3, Y4, Y2, Y2
 	VPSRLD       $0x10, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X3
@@ -127842,57 +128025,57 @@ whole:
 	VMOVUPS Y0, (CX)
 	VADDPS  Y2, Y0, Y3
 	VADDPS  Y1, Y3, Y3
-	VMULPS  kernConst<>+800(SB), Y3, Y3
+	VMULPS  kernConst<>+832(SB), Y3, Y3
 	VMOVUPS Y3, (CX)(SI*1)
 	VADDPS  Y2, Y0, Y0
 	VSUBPS  Y1, Y0, Y0
-	VMULPS  kernConst<>+800(SB), Y0, Y0
+	VMULPS  kernConst<>+832(SB), Y0, Y0
 	VMOVUPS Y0, (CX)(SI*2)
 	VMOVUPS Y2, (CX)(R12*1)
 	LEAQ    (CX)(SI*4), CX
 	VMOVUPS (R9), Y0
 	VADDPS  (R9)(R8*2), Y0, Y0
 	VADDPS  (R9)(R8*1), Y0, Y0
-	VMULPS  kernConst<>+800(SB), Y0, Y0
+	VMULPS  kernConst<>+832(SB), Y0, Y0
 	VMOVUPS (R10), Y1
 	VADDPS  (R10)(R8*2), Y1, Y1
 	VADDPS  (R10)(R8*1), Y1, Y1
-	VMULPS  kernConst<>+800(SB), Y1, Y1
+	VMULPS  kernConst<>+832(SB), Y1, Y1
 	VMOVUPS (R11), Y2
 	VADDPS  (R11)(R8*2), Y2, Y2
 	VADDPS  (R11)(R8*1), Y2, Y2
-	VMULPS  kernConst<>+800(SB), Y2, Y2
+	VMULPS  kernConst<>+832(SB), Y2, Y2
 	VMOVUPS Y0, (CX)
 	VADDPS  Y2, Y0, Y3
 	VADDPS  Y1, Y3, Y3
-	VMULPS  kernConst<>+800(SB), Y3, Y3
+	VMULPS  kernConst<>+832(SB), Y3, Y3
 	VMOVUPS Y3, (CX)(SI*1)
 	VADDPS  Y2, Y0, Y0
 	VSUBPS  Y1, Y0, Y0
-	VMULPS  kernConst<>+800(SB), Y0, Y0
+	VMULPS  kernConst<>+832(SB), Y0, Y0
 	VMOVUPS Y0, (CX)(SI*2)
 	VMOVUPS Y2, (CX)(R12*1)
 	LEAQ    (CX)(SI*4), CX
 	VMOVUPS (R9), Y0
 	VADDPS  (R9)(R8*2), Y0, Y0
 	VSUBPS  (R9)(R8*1), Y0, Y0
-	VMULPS  kernConst<>+800(SB), Y0, Y0
+	VMULPS  kernConst<>+832(SB), Y0, Y0
 	VMOVUPS (R10), Y1
 	VADDPS  (R10)(R8*2), Y1, Y1
 	VSUBPS  (R10)(R8*1), Y1, Y1
-	VMULPS  kernConst<>+800(SB), Y1, Y1
+	VMULPS  kernConst<>+832(SB), Y1, Y1
 	VMOVUPS (R11), Y2
 	VADDPS  (R11)(R8*2), Y2, Y2
 	VSUBPS  (R11)(R8*1), Y2, Y2
-	VMULPS  kernConst<>+800(SB), Y2, Y2
+	VMULPS  kernConst<>+832(SB), Y2, Y2
 	VMOVUPS Y0, (CX)
 	VADDPS  Y2, Y0, Y3
 	VADDPS  Y1, Y3, Y3
-	VMULPS  kernConst<>+800(SB), Y3, Y3
+	VMULPS  kernConst<>+832(SB), Y3, Y3
 	VMOVUPS Y3, (CX)(SI*1)
 	VADDPS  Y2, Y0, Y0
 	VSUBPS  Y1, Y0, Y0
-	VMULPS  kernConst<>+800(SB), Y0, Y0
+	VMULPS  kernConst<>+832(SB), Y0, Y0
 	VMOVUPS Y0, (CX)(SI*2)
 	VMOVUPS Y2, (CX)(R12*1)
 	LEAQ    (CX)(SI*4), CX
@@ -127902,11 +128085,11 @@ whole:
 	VMOVUPS Y0, (CX)
 	VADDPS  Y2, Y0, Y3
 	VADDPS  Y1, Y3, Y3
-	VMULPS  kernConst<>+800(SB), Y3, Y3
+	VMULPS  kernConst<>+832(SB), Y3, Y3
 	VMOVUPS Y3, (CX)(SI*1)
 	VADDPS  Y2, Y0, Y0
 	VSUBPS  Y1, Y0, Y0
-	VMULPS  kernConst<>+800(SB), Y0, Y0
+	VMULPS  kernConst<>+832(SB), Y0, Y0
 	VMOVUPS Y0, (CX)(SI*2)
 	VMOVUPS Y2, (CX)(R12*1)
 	ADDQ    BX, DX
@@ -127927,57 +128110,57 @@ parts:
 	VMASKMOVPS Y1, Y0, (CX)
 	VADDPS     Y3, Y1, Y4
 	VADDPS     Y2, Y4, Y4
-	VMULPS     kernConst<>+800(SB), Y4, Y4
+	VMULPS     kernConst<>+832(SB), Y4, Y4
 	VMASKMOVPS Y4, Y0, (CX)(SI*1)
 	VADDPS     Y3, Y1, Y1
 	VSUBPS     Y2, Y1, Y1
-	VMULPS     kernConst<>+800(SB), Y1, Y1
+	VMULPS     kernConst<>+832(SB), Y1, Y1
 	VMASKMOVPS Y1, Y0, (CX)(SI*2)
 	VMASKMOVPS Y3, Y0, (CX)(R12*1)
 	LEAQ       (CX)(SI*4), CX
 	VMOVUPS    (R9), Y1
 	VADDPS     (R9)(R8*2), Y1, Y1
 	VADDPS     (R9)(R8*1), Y1, Y1
-	VMULPS     kernConst<>+800(SB), Y1, Y1
+	VMULPS     kernConst<>+832(SB), Y1, Y1
 	VMOVUPS    (R10), Y2
 	VADDPS     (R10)(R8*2), Y2, Y2
 	VADDPS     (R10)(R8*1), Y2, Y2
-	VMULPS     kernConst<>+800(SB), Y2, Y2
+	VMULPS     kernConst<>+832(SB), Y2, Y2
 	VMOVUPS    (R11), Y3
 	VADDPS     (R11)(R8*2), Y3, Y3
 	VADDPS     (R11)(R8*1), Y3, Y3
-	VMULPS     kernConst<>+800(SB), Y3, Y3
+	VMULPS     kernConst<>+832(SB), Y3, Y3
 	VMASKMOVPS Y1, Y0, (CX)
 	VADDPS     Y3, Y1, Y4
 	VADDPS     Y2, Y4, Y4
-	VMULPS     kernConst<>+800(SB), Y4, Y4
+	VMULPS     kernConst<>+832(SB), Y4, Y4
 	VMASKMOVPS Y4, Y0, (CX)(SI*1)
 	VADDPS     Y3, Y1, Y1
 	VSUBPS     Y2, Y1, Y1
-	VMULPS     kernConst<>+800(SB), Y1, Y1
+	VMULPS     kernConst<>+832(SB), Y1, Y1
 	VMASKMOVPS Y1, Y0, (CX)(SI*2)
 	VMASKMOVPS Y3, Y0, (CX)(R12*1)
 	LEAQ       (CX)(SI*4), CX
 	VMOVUPS    (R9), Y1
 	VADDPS     (R9)(R8*2), Y1, Y1
 	VSUBPS     (R9)(R8*1), Y1, Y1
-	VMULPS     kernConst<>+800(SB), Y1, Y1
+	VMULPS     kernConst<>+832(SB), Y1, Y1
 	VMOVUPS    (R10), Y2
 	VADDPS     (R10)(R8*2), Y2, Y2
 	VSUBPS     (R10)(R8*1), Y2, Y2
-	VMULPS     kernConst<>+800(SB), Y2, Y2
+	VMULPS     kernConst<>+832(SB), Y2, Y2
 	VMOVUPS    (R11), Y3
 	VADDPS     (R11)(R8*2), Y3, Y3
 	VSUBPS     (R11)(R8*1), Y3, Y3
-	VMULPS     kernConst<>+800(SB), Y3, Y3
+	VMULPS     kernConst<>+832(SB), Y3, Y3
 	VMASKMOVPS Y1, Y0, (CX)
 	VADDPS     Y3, Y1, Y4
 	VADDPS     Y2, Y4, Y4
-	VMULPS     kernConst<>+800(SB), Y4, Y4
+	VMULPS     kernConst<>+832(SB), Y4, Y4
 	VMASKMOVPS Y4, Y0, (CX)(SI*1)
 	VADDPS     Y3, Y1, Y1
 	VSUBPS     Y2, Y1, Y1
-	VMULPS     kernConst<>+800(SB), Y1, Y1
+	VMULPS     kernConst<>+832(SB), Y1, Y1
 	VMASKMOVPS Y1, Y0, (CX)(SI*2)
 	VMASKMOVPS Y3, Y0, (CX)(R12*1)
 	LEAQ       (CX)(SI*4), CX
@@ -127987,11 +128170,11 @@ parts:
 	VMASKMOVPS Y1, Y0, (CX)
 	VADDPS     Y3, Y1, Y4
 	VADDPS     Y2, Y4, Y4
-	VMULPS     kernConst<>+800(SB), Y4, Y4
+	VMULPS     kernConst<>+832(SB), Y4, Y4
 	VMASKMOVPS Y4, Y0, (CX)(SI*1)
 	VADDPS     Y3, Y1, Y1
 	VSUBPS     Y2, Y1, Y1
-	VMULPS     kernConst<>+800(SB), Y1, Y1
+	VMULPS     kernConst<>+832(SB), Y1, Y1
 	VMASKMOVPS Y1, Y0, (CX)(SI*2)
 	VMASKMOVPS Y3, Y0, (CX)(R12*1)
 	ADDQ       BX, DX
@@ -128041,40 +128224,40 @@ whole:
 	VMOVUPS (R10), Y1
 	VMOVUPS Y0, (CX)
 	VADDPS  Y1, Y0, Y2
-	VMULPS  kernConst<>+800(SB), Y2, Y2
+	VMULPS  kernConst<>+832(SB), Y2, Y2
 	VMOVUPS Y2, (CX)(SI*1)
 	VSUBPS  Y1, Y0, Y0
-	VMULPS  kernConst<>+800(SB), Y0, Y0
+	VMULPS  kernConst<>+832(SB), Y0, Y0
 	VMOVUPS Y0, (CX)(SI*2)
 	VMOVUPS Y1, (CX)(R11*1)
 	LEAQ    (CX)(SI*4), CX
 	VMOVUPS (R9), Y0
 	VADDPS  (R9)(R8*1), Y0, Y0
-	VMULPS  kernConst<>+800(SB), Y0, Y0
+	VMULPS  kernConst<>+832(SB), Y0, Y0
 	VMOVUPS (R10), Y1
 	VADDPS  (R10)(R8*1), Y1, Y1
-	VMULPS  kernConst<>+800(SB), Y1, Y1
+	VMULPS  kernConst<>+832(SB), Y1, Y1
 	VMOVUPS Y0, (CX)
 	VADDPS  Y1, Y0, Y2
-	VMULPS  kernConst<>+800(SB), Y2, Y2
+	VMULPS  kernConst<>+832(SB), Y2, Y2
 	VMOVUPS Y2, (CX)(SI*1)
 	VSUBPS  Y1, Y0, Y0
-	VMULPS  kernConst<>+800(SB), Y0, Y0
+	VMULPS  kernConst<>+832(SB), Y0, Y0
 	VMOVUPS Y0, (CX)(SI*2)
 	VMOVUPS Y1, (CX)(R11*1)
 	LEAQ    (CX)(SI*4), CX
 	VMOVUPS (R9), Y0
 	VSUBPS  (R9)(R8*1), Y0, Y0
-	VMULPS  kernConst<>+800(SB), Y0, Y0
+	VMULPS  kernConst<>+832(SB), Y0, Y0
 	VMOVUPS (R10), Y1
 	VSUBPS  (R10)(R8*1), Y1, Y1
-	VMULPS  kernConst<>+800(SB), Y1, Y1
+	VMULPS  kernConst<>+832(SB), Y1, Y1
 	VMOVUPS Y0, (CX)
 	VADDPS  Y1, Y0, Y2
-	VMULPS  kernConst<>+800(SB), Y2, Y2
+	VMULPS  kernConst<>+832(SB), Y2, Y2
 	VMOVUPS Y2, (CX)(SI*1)
 	VSUBPS  Y1, Y0, Y0
-	VMULPS  kernConst<>+800(SB), Y0, Y0
+	VMULPS  kernConst<>+832(SB), Y0, Y0
 	VMOVUPS Y0, (CX)(SI*2)
 	VMOVUPS Y1, (CX)(R11*1)
 	LEAQ    (CX)(SI*4), CX
@@ -128082,10 +128265,10 @@ whole:
 	VMOVUPS (R10)(R8*1), Y1
 	VMOVUPS Y0, (CX)
 	VADDPS  Y1, Y0, Y2
-	VMULPS  kernConst<>+800(SB), Y2, Y2
+	VMULPS  kernConst<>+832(SB), Y2, Y2
 	VMOVUPS Y2, (CX)(SI*1)
 	VSUBPS  Y1, Y0, Y0
-	VMULPS  kernConst<>+800(SB), Y0, Y0
+	VMULPS  kernConst<>+832(SB), Y0, Y0
 	VMOVUPS Y0, (CX)(SI*2)
 	VMOVUPS Y1, (CX)(R11*1)
 	ADDQ    BX, DX
@@ -128103,40 +128286,40 @@ parts:
 	VMOVUPS    (R10), Y2
 	VMASKMOVPS Y1, Y0, (CX)
 	VADDPS     Y2, Y1, Y3
-	VMULPS     kernConst<>+800(SB), Y3, Y3
+	VMULPS     kernConst<>+832(SB), Y3, Y3
 	VMASKMOVPS Y3, Y0, (CX)(SI*1)
 	VSUBPS     Y2, Y1, Y1
-	VMULPS     kernConst<>+800(SB), Y1, Y1
+	VMULPS     kernConst<>+832(SB), Y1, Y1
 	VMASKMOVPS Y1, Y0, (CX)(SI*2)
 	VMASKMOVPS Y2, Y0, (CX)(R11*1)
 	LEAQ       (CX)(SI*4), CX
 	VMOVUPS    (R9), Y1
 	VADDPS     (R9)(R8*1), Y1, Y1
-	VMULPS     kernConst<>+800(SB), Y1, Y1
+	VMULPS     kernConst<>+832(SB), Y1, Y1
 	VMOVUPS    (R10), Y2
 	VADDPS     (R10)(R8*1), Y2, Y2
-	VMULPS     kernConst<>+800(SB), Y2, Y2
+	VMULPS     kernConst<>+832(SB), Y2, Y2
 	VMASKMOVPS Y1, Y0, (CX)
 	VADDPS     Y2, Y1, Y3
-	VMULPS     kernConst<>+800(SB), Y3, Y3
+	VMULPS     kernConst<>+832(SB), Y3, Y3
 	VMASKMOVPS Y3, Y0, (CX)(SI*1)
 	VSUBPS     Y2, Y1, Y1
-	VMULPS     kernConst<>+800(SB), Y1, Y1
+	VMULPS     kernConst<>+832(SB), Y1, Y1
 	VMASKMOVPS Y1, Y0, (CX)(SI*2)
 	VMASKMOVPS Y2, Y0, (CX)(R11*1)
 	LEAQ       (CX)(SI*4), CX
 	VMOVUPS    (R9), Y1
 	VSUBPS     (R9)(R8*1), Y1, Y1
-	VMULPS     kernConst<>+800(SB), Y1, Y1
+	VMULPS     kernConst<>+832(SB), Y1, Y1
 	VMOVUPS    (R10), Y2
 	VSUBPS     (R10)(R8*1), Y2, Y2
-	VMULPS     kernConst<>+800(SB), Y2, Y2
+	VMULPS     kernConst<>+832(SB), Y2, Y2
 	VMASKMOVPS Y1, Y0, (CX)
 	VADDPS     Y2, Y1, Y3
-	VMULPS     kernConst<>+800(SB), Y3, Y3
+	VMULPS     kernConst<>+832(SB), Y3, Y3
 	VMASKMOVPS Y3, Y0, (CX)(SI*1)
 	VSUBPS     Y2, Y1, Y1
-	VMULPS     kernConst<>+800(SB), Y1, Y1
+	VMULPS     kernConst<>+832(SB), Y1, Y1
 	VMASKMOVPS Y1, Y0, (CX)(SI*2)
 	VMASKMOVPS Y2, Y0, (CX)(R11*1)
 	LEAQ       (CX)(SI*4), CX
@@ -128144,10 +128327,10 @@ parts:
 	VMOVUPS    (R10)(R8*1), Y2
 	VMASKMOVPS Y1, Y0, (CX)
 	VADDPS     Y2, Y1, Y3
-	VMULPS     kernConst<>+800(SB), Y3, Y3
+	VMULPS     kernConst<>+832(SB), Y3, Y3
 	VMASKMOVPS Y3, Y0, (CX)(SI*1)
 	VSUBPS     Y2, Y1, Y1
-	VMULPS     kernConst<>+800(SB), Y1, Y1
+	VMULPS     kernConst<>+832(SB), Y1, Y1
 	VMASKMOVPS Y1, Y0, (CX)(SI*2)
 	VMASKMOVPS Y2, Y0, (CX)(R11*1)
 	ADDQ       BX, DX
@@ -129117,7 +129300,7 @@ TEXT ·softLanesAVX2(SB), NOSPLIT, $0-52
 	MOVQ         s+16(FP), SI
 	SHLQ         $0x02, DX
 	VBROADCASTSS scale+48(FP), Y0
-	VMULPS       kernConst<>+544(SB), Y0, Y1
+	VMULPS       kernConst<>+576(SB), Y0, Y1
 	MOVQ         state+32(FP), DI
 	VMOVUPS      (DI), Y2
 	VMOVUPS      Y2, 128(DI)
@@ -129143,15 +129326,15 @@ topStairs:
 
 topMasked:
 	VMOVUPS      (R9), Y0
-	VCMPPS       $0x04, kernConst<>+352(SB), Y0, Y0
+	VCMPPS       $0x04, kernConst<>+384(SB), Y0, Y0
 	VMOVUPS      (R10), Y4
-	VBROADCASTSS kernConst<>+1344(SB), Y5
+	VBROADCASTSS kernConst<>+1376(SB), Y5
 	VBLENDVPS    Y0, Y4, Y5, Y0
 	VMAXPS       Y0, Y2, Y2
 	VMOVUPS      32(R9), Y0
-	VCMPPS       $0x04, kernConst<>+352(SB), Y0, Y0
+	VCMPPS       $0x04, kernConst<>+384(SB), Y0, Y0
 	VMOVUPS      32(R10), Y4
-	VBROADCASTSS kernConst<>+1344(SB), Y5
+	VBROADCASTSS kernConst<>+1376(SB), Y5
 	VBLENDVPS    Y0, Y4, Y5, Y0
 	VMAXPS       Y0, Y3, Y3
 	ADDQ         DX, R10
@@ -129160,7 +129343,7 @@ topMasked:
 	JNZ          topMasked
 
 topDone:
-	VCMPPS       $0x04, kernConst<>+1344(SB), Y2, Y0
+	VCMPPS       $0x04, kernConst<>+1376(SB), Y2, Y0
 	VANDPS       Y2, Y0, Y0
 	VMOVUPS      Y2, (DI)
 	VMULPS       Y1, Y0, Y4
@@ -129168,25 +129351,25 @@ topDone:
 	VMOVUPS      128(DI), Y0
 	VMULPS       Y1, Y0, Y0
 	VSUBPS       Y4, Y0, Y0
-	VBROADCASTSS kernConst<>+3616(SB), Y5
-	VMINPS       Y0, Y5, Y0
 	VBROADCASTSS kernConst<>+3648(SB), Y5
+	VMINPS       Y0, Y5, Y0
+	VBROADCASTSS kernConst<>+3680(SB), Y5
 	VMAXPS       Y0, Y5, Y0
 	VROUNDPS     $0x00, Y0, Y5
 	VSUBPS       Y5, Y0, Y0
-	VBROADCASTSS kernConst<>+3392(SB), Y6
-	VFMADD213PS  kernConst<>+3424(SB), Y0, Y6
+	VBROADCASTSS kernConst<>+3424(SB), Y6
 	VFMADD213PS  kernConst<>+3456(SB), Y0, Y6
 	VFMADD213PS  kernConst<>+3488(SB), Y0, Y6
 	VFMADD213PS  kernConst<>+3520(SB), Y0, Y6
 	VFMADD213PS  kernConst<>+3552(SB), Y0, Y6
-	VFMADD213PS  kernConst<>+320(SB), Y0, Y6
+	VFMADD213PS  kernConst<>+3584(SB), Y0, Y6
+	VFMADD213PS  kernConst<>+352(SB), Y0, Y6
 	VCVTPS2DQ    Y5, Y0
-	VPADDD       kernConst<>+3584(SB), Y0, Y0
+	VPADDD       kernConst<>+3616(SB), Y0, Y0
 	VPSLLD       $0x17, Y0, Y0
 	VMULPS       Y0, Y6, Y0
 	VMOVUPS      Y0, 128(DI)
-	VCMPPS       $0x04, kernConst<>+1344(SB), Y3, Y0
+	VCMPPS       $0x04, kernConst<>+1376(SB), Y3, Y0
 	VANDPS       Y3, Y0, Y0
 	VMOVUPS      Y3, 32(DI)
 	VMULPS       Y1, Y0, Y5
@@ -129194,21 +129377,21 @@ topDone:
 	VMOVUPS      160(DI), Y0
 	VMULPS       Y1, Y0, Y0
 	VSUBPS       Y5, Y0, Y0
-	VBROADCASTSS kernConst<>+3616(SB), Y6
-	VMINPS       Y0, Y6, Y0
 	VBROADCASTSS kernConst<>+3648(SB), Y6
+	VMINPS       Y0, Y6, Y0
+	VBROADCASTSS kernConst<>+3680(SB), Y6
 	VMAXPS       Y0, Y6, Y0
 	VROUNDPS     $0x00, Y0, Y6
 	VSUBPS       Y6, Y0, Y0
-	VBROADCASTSS kernConst<>+3392(SB), Y7
-	VFMADD213PS  kernConst<>+3424(SB), Y0, Y7
+	VBROADCASTSS kernConst<>+3424(SB), Y7
 	VFMADD213PS  kernConst<>+3456(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3488(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3520(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3552(SB), Y0, Y7
-	VFMADD213PS  kernConst<>+320(SB), Y0, Y7
+	VFMADD213PS  kernConst<>+3584(SB), Y0, Y7
+	VFMADD213PS  kernConst<>+352(SB), Y0, Y7
 	VCVTPS2DQ    Y6, Y0
-	VPADDD       kernConst<>+3584(SB), Y0, Y0
+	VPADDD       kernConst<>+3616(SB), Y0, Y0
 	VPSLLD       $0x17, Y0, Y0
 	VMULPS       Y0, Y7, Y0
 	VMOVUPS      Y0, 160(DI)
@@ -129220,42 +129403,42 @@ topDone:
 exp:
 	VMOVUPS      (R8), Y0
 	VFMSUB213PS  Y4, Y1, Y0
-	VBROADCASTSS kernConst<>+3616(SB), Y6
-	VMINPS       Y0, Y6, Y0
 	VBROADCASTSS kernConst<>+3648(SB), Y6
+	VMINPS       Y0, Y6, Y0
+	VBROADCASTSS kernConst<>+3680(SB), Y6
 	VMAXPS       Y0, Y6, Y0
 	VROUNDPS     $0x00, Y0, Y6
 	VSUBPS       Y6, Y0, Y0
-	VBROADCASTSS kernConst<>+3392(SB), Y7
-	VFMADD213PS  kernConst<>+3424(SB), Y0, Y7
+	VBROADCASTSS kernConst<>+3424(SB), Y7
 	VFMADD213PS  kernConst<>+3456(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3488(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3520(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3552(SB), Y0, Y7
-	VFMADD213PS  kernConst<>+320(SB), Y0, Y7
+	VFMADD213PS  kernConst<>+3584(SB), Y0, Y7
+	VFMADD213PS  kernConst<>+352(SB), Y0, Y7
 	VCVTPS2DQ    Y6, Y0
-	VPADDD       kernConst<>+3584(SB), Y0, Y0
+	VPADDD       kernConst<>+3616(SB), Y0, Y0
 	VPSLLD       $0x17, Y0, Y0
 	VMULPS       Y0, Y7, Y0
 	VMOVUPS      Y0, (R8)
 	VADDPS       Y0, Y2, Y2
 	VMOVUPS      32(R8), Y0
 	VFMSUB213PS  Y5, Y1, Y0
-	VBROADCASTSS kernConst<>+3616(SB), Y6
-	VMINPS       Y0, Y6, Y0
 	VBROADCASTSS kernConst<>+3648(SB), Y6
+	VMINPS       Y0, Y6, Y0
+	VBROADCASTSS kernConst<>+3680(SB), Y6
 	VMAXPS       Y0, Y6, Y0
 	VROUNDPS     $0x00, Y0, Y6
 	VSUBPS       Y6, Y0, Y0
-	VBROADCASTSS kernConst<>+3392(SB), Y7
-	VFMADD213PS  kernConst<>+3424(SB), Y0, Y7
+	VBROADCASTSS kernConst<>+3424(SB), Y7
 	VFMADD213PS  kernConst<>+3456(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3488(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3520(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3552(SB), Y0, Y7
-	VFMADD213PS  kernConst<>+320(SB), Y0, Y7
+	VFMADD213PS  kernConst<>+3584(SB), Y0, Y7
+	VFMADD213PS  kernConst<>+352(SB), Y0, Y7
 	VCVTPS2DQ    Y6, Y0
-	VPADDD       kernConst<>+3584(SB), Y0, Y0
+	VPADDD       kernConst<>+3616(SB), Y0, Y0
 	VPSLLD       $0x17, Y0, Y0
 	VMULPS       Y0, Y7, Y0
 	VMOVUPS      Y0, 32(R8)
@@ -129272,48 +129455,48 @@ expStairs:
 
 expMasked:
 	VMOVUPS      (AX), Y0
-	VCMPPS       $0x04, kernConst<>+352(SB), Y0, Y0
+	VCMPPS       $0x04, kernConst<>+384(SB), Y0, Y0
 	VMOVUPS      (R8), Y6
 	VFMSUB213PS  Y4, Y1, Y6
-	VBROADCASTSS kernConst<>+3616(SB), Y7
-	VMINPS       Y6, Y7, Y6
 	VBROADCASTSS kernConst<>+3648(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VBROADCASTSS kernConst<>+3680(SB), Y7
 	VMAXPS       Y6, Y7, Y6
 	VROUNDPS     $0x00, Y6, Y7
 	VSUBPS       Y7, Y6, Y6
-	VBROADCASTSS kernConst<>+3392(SB), Y8
-	VFMADD213PS  kernConst<>+3424(SB), Y6, Y8
+	VBROADCASTSS kernConst<>+3424(SB), Y8
 	VFMADD213PS  kernConst<>+3456(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+3488(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+3520(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+3552(SB), Y6, Y8
-	VFMADD213PS  kernConst<>+320(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+3584(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+352(SB), Y6, Y8
 	VCVTPS2DQ    Y7, Y6
-	VPADDD       kernConst<>+3584(SB), Y6, Y6
+	VPADDD       kernConst<>+3616(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y8, Y6
 	VANDPS       Y6, Y0, Y0
 	VMOVUPS      Y0, (R8)
 	VADDPS       Y0, Y2, Y2
 	VMOVUPS      32(AX), Y0
-	VCMPPS       $0x04, kernConst<>+352(SB), Y0, Y0
+	VCMPPS       $0x04, kernConst<>+384(SB), Y0, Y0
 	VMOVUPS      32(R8), Y6
 	VFMSUB213PS  Y5, Y1, Y6
-	VBROADCASTSS kernConst<>+3616(SB), Y7
-	VMINPS       Y6, Y7, Y6
 	VBROADCASTSS kernConst<>+3648(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VBROADCASTSS kernConst<>+3680(SB), Y7
 	VMAXPS       Y6, Y7, Y6
 	VROUNDPS     $0x00, Y6, Y7
 	VSUBPS       Y7, Y6, Y6
-	VBROADCASTSS kernConst<>+3392(SB), Y8
-	VFMADD213PS  kernConst<>+3424(SB), Y6, Y8
+	VBROADCASTSS kernConst<>+3424(SB), Y8
 	VFMADD213PS  kernConst<>+3456(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+3488(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+3520(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+3552(SB), Y6, Y8
-	VFMADD213PS  kernConst<>+320(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+3584(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+352(SB), Y6, Y8
 	VCVTPS2DQ    Y7, Y6
-	VPADDD       kernConst<>+3584(SB), Y6, Y6
+	VPADDD       kernConst<>+3616(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y8, Y6
 	VANDPS       Y6, Y0, Y0
@@ -129345,15 +129528,15 @@ TEXT ·softLanesGradAVX2(SB), NOSPLIT, $0-64
 	MOVQ         ds+24(FP), DI
 	SHLQ         $0x02, DX
 	VBROADCASTSS scale+56(FP), Y0
-	VMULPS       kernConst<>+544(SB), Y0, Y1
+	VMULPS       kernConst<>+576(SB), Y0, Y1
 	VBROADCASTSS gain+60(FP), Y2
 	MOVQ         state+40(FP), R8
 	VMOVUPS      (R8), Y0
 	VMOVUPS      64(R8), Y3
-	VMULPS       kernConst<>+544(SB), Y0, Y4
+	VMULPS       kernConst<>+576(SB), Y0, Y4
 	VMOVUPS      32(R8), Y0
 	VMOVUPS      96(R8), Y5
-	VMULPS       kernConst<>+544(SB), Y0, Y6
+	VMULPS       kernConst<>+576(SB), Y0, Y6
 	MOVQ         DI, R8
 	MOVQ         CX, DI
 	TESTQ        DI, DI
@@ -129362,21 +129545,21 @@ TEXT ·softLanesGradAVX2(SB), NOSPLIT, $0-64
 rows:
 	VMOVUPS      (SI), Y0
 	VFMADD213PS  Y4, Y1, Y0
-	VBROADCASTSS kernConst<>+3616(SB), Y7
-	VMINPS       Y0, Y7, Y0
 	VBROADCASTSS kernConst<>+3648(SB), Y7
+	VMINPS       Y0, Y7, Y0
+	VBROADCASTSS kernConst<>+3680(SB), Y7
 	VMAXPS       Y0, Y7, Y0
 	VROUNDPS     $0x00, Y0, Y7
 	VSUBPS       Y7, Y0, Y0
-	VBROADCASTSS kernConst<>+3392(SB), Y8
-	VFMADD213PS  kernConst<>+3424(SB), Y0, Y8
+	VBROADCASTSS kernConst<>+3424(SB), Y8
 	VFMADD213PS  kernConst<>+3456(SB), Y0, Y8
 	VFMADD213PS  kernConst<>+3488(SB), Y0, Y8
 	VFMADD213PS  kernConst<>+3520(SB), Y0, Y8
 	VFMADD213PS  kernConst<>+3552(SB), Y0, Y8
-	VFMADD213PS  kernConst<>+320(SB), Y0, Y8
+	VFMADD213PS  kernConst<>+3584(SB), Y0, Y8
+	VFMADD213PS  kernConst<>+352(SB), Y0, Y8
 	VCVTPS2DQ    Y7, Y0
-	VPADDD       kernConst<>+3584(SB), Y0, Y0
+	VPADDD       kernConst<>+3616(SB), Y0, Y0
 	VPSLLD       $0x17, Y0, Y0
 	VMULPS       Y0, Y8, Y7
 	VADDPS       (R8), Y3, Y0
@@ -129386,21 +129569,21 @@ rows:
 	VMOVUPS      Y0, (R8)
 	VMOVUPS      32(SI), Y0
 	VFMADD213PS  Y6, Y1, Y0
-	VBROADCASTSS kernConst<>+3616(SB), Y7
-	VMINPS       Y0, Y7, Y0
 	VBROADCASTSS kernConst<>+3648(SB), Y7
+	VMINPS       Y0, Y7, Y0
+	VBROADCASTSS kernConst<>+3680(SB), Y7
 	VMAXPS       Y0, Y7, Y0
 	VROUNDPS     $0x00, Y0, Y7
 	VSUBPS       Y7, Y0, Y0
-	VBROADCASTSS kernConst<>+3392(SB), Y8
-	VFMADD213PS  kernConst<>+3424(SB), Y0, Y8
+	VBROADCASTSS kernConst<>+3424(SB), Y8
 	VFMADD213PS  kernConst<>+3456(SB), Y0, Y8
 	VFMADD213PS  kernConst<>+3488(SB), Y0, Y8
 	VFMADD213PS  kernConst<>+3520(SB), Y0, Y8
 	VFMADD213PS  kernConst<>+3552(SB), Y0, Y8
-	VFMADD213PS  kernConst<>+320(SB), Y0, Y8
+	VFMADD213PS  kernConst<>+3584(SB), Y0, Y8
+	VFMADD213PS  kernConst<>+352(SB), Y0, Y8
 	VCVTPS2DQ    Y7, Y0
-	VPADDD       kernConst<>+3584(SB), Y0, Y0
+	VPADDD       kernConst<>+3616(SB), Y0, Y0
 	VPSLLD       $0x17, Y0, Y0
 	VMULPS       Y0, Y8, Y7
 	VADDPS       32(R8), Y5, Y0
@@ -129421,24 +129604,24 @@ rowsStairs:
 
 rowsMasked:
 	VMOVUPS      (AX), Y0
-	VCMPPS       $0x04, kernConst<>+352(SB), Y0, Y0
+	VCMPPS       $0x04, kernConst<>+384(SB), Y0, Y0
 	VMOVUPS      (SI), Y7
 	VFMADD213PS  Y4, Y1, Y7
-	VBROADCASTSS kernConst<>+3616(SB), Y8
-	VMINPS       Y7, Y8, Y7
 	VBROADCASTSS kernConst<>+3648(SB), Y8
+	VMINPS       Y7, Y8, Y7
+	VBROADCASTSS kernConst<>+3680(SB), Y8
 	VMAXPS       Y7, Y8, Y7
 	VROUNDPS     $0x00, Y7, Y8
 	VSUBPS       Y8, Y7, Y7
-	VBROADCASTSS kernConst<>+3392(SB), Y9
-	VFMADD213PS  kernConst<>+3424(SB), Y7, Y9
+	VBROADCASTSS kernConst<>+3424(SB), Y9
 	VFMADD213PS  kernConst<>+3456(SB), Y7, Y9
 	VFMADD213PS  kernConst<>+3488(SB), Y7, Y9
 	VFMADD213PS  kernConst<>+3520(SB), Y7, Y9
 	VFMADD213PS  kernConst<>+3552(SB), Y7, Y9
-	VFMADD213PS  kernConst<>+320(SB), Y7, Y9
+	VFMADD213PS  kernConst<>+3584(SB), Y7, Y9
+	VFMADD213PS  kernConst<>+352(SB), Y7, Y9
 	VCVTPS2DQ    Y8, Y7
-	VPADDD       kernConst<>+3584(SB), Y7, Y7
+	VPADDD       kernConst<>+3616(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y9, Y8
 	VADDPS       (R8), Y3, Y7
@@ -129449,24 +129632,24 @@ rowsMasked:
 	VMOVUPS      Y8, (SI)
 	VMOVUPS      Y0, (R8)
 	VMOVUPS      32(AX), Y0
-	VCMPPS       $0x04, kernConst<>+352(SB), Y0, Y0
+	VCMPPS       $0x04, kernConst<>+384(SB), Y0, Y0
 	VMOVUPS      32(SI), Y7
 	VFMADD213PS  Y6, Y1, Y7
-	VBROADCASTSS kernConst<>+3616(SB), Y8
-	VMINPS       Y7, Y8, Y7
 	VBROADCASTSS kernConst<>+3648(SB), Y8
+	VMINPS       Y7, Y8, Y7
+	VBROADCASTSS kernConst<>+3680(SB), Y8
 	VMAXPS       Y7, Y8, Y7
 	VROUNDPS     $0x00, Y7, Y8
 	VSUBPS       Y8, Y7, Y7
-	VBROADCASTSS kernConst<>+3392(SB), Y9
-	VFMADD213PS  kernConst<>+3424(SB), Y7, Y9
+	VBROADCASTSS kernConst<>+3424(SB), Y9
 	VFMADD213PS  kernConst<>+3456(SB), Y7, Y9
 	VFMADD213PS  kernConst<>+3488(SB), Y7, Y9
 	VFMADD213PS  kernConst<>+3520(SB), Y7, Y9
 	VFMADD213PS  kernConst<>+3552(SB), Y7, Y9
-	VFMADD213PS  kernConst<>+320(SB), Y7, Y9
+	VFMADD213PS  kernConst<>+3584(SB), Y7, Y9
+	VFMADD213PS  kernConst<>+352(SB), Y7, Y9
 	VCVTPS2DQ    Y8, Y7
-	VPADDD       kernConst<>+3584(SB), Y7, Y7
+	VPADDD       kernConst<>+3616(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y9, Y8
 	VADDPS       32(R8), Y5, Y7
@@ -129617,887 +129800,895 @@ DATA kernConst<>+144(SB)/4, $0x00fc00fc
 DATA kernConst<>+148(SB)/4, $0x00fc00fc
 DATA kernConst<>+152(SB)/4, $0x00fc00fc
 DATA kernConst<>+156(SB)/4, $0x00fc00fc
-DATA kernConst<>+160(SB)/4, $0x00007fff
-DATA kernConst<>+164(SB)/4, $0x00007fff
-DATA kernConst<>+168(SB)/4, $0x00007fff
-DATA kernConst<>+172(SB)/4, $0x00007fff
-DATA kernConst<>+176(SB)/4, $0x00007fff
-DATA kernConst<>+180(SB)/4, $0x00007fff
-DATA kernConst<>+184(SB)/4, $0x00007fff
-DATA kernConst<>+188(SB)/4, $0x00007fff
-DATA kernConst<>+192(SB)/4, $0x00010000
-DATA kernConst<>+196(SB)/4, $0x00010000
-DATA kernConst<>+200(SB)/4, $0x00010000
-DATA kernConst<>+204(SB)/4, $0x00010000
-DATA kernConst<>+208(SB)/4, $0x00010000
-DATA kernConst<>+212(SB)/4, $0x00010000
-DATA kernConst<>+216(SB)/4, $0x00010000
-DATA kernConst<>+220(SB)/4, $0x00010000
-DATA kernConst<>+224(SB)/4, $0x00000001
-DATA kernConst<>+228(SB)/4, $0x00000001
-DATA kernConst<>+232(SB)/4, $0x00000001
-DATA kernConst<>+236(SB)/4, $0x00000001
-DATA kernConst<>+240(SB)/4, $0x00000001
-DATA kernConst<>+244(SB)/4, $0x00000001
-DATA kernConst<>+248(SB)/4, $0x00000001
-DATA kernConst<>+252(SB)/4, $0x00000001
-DATA kernConst<>+256(SB)/4, $0x00400000
-DATA kernConst<>+260(SB)/4, $0x00400000
-DATA kernConst<>+264(SB)/4, $0x00400000
-DATA kernConst<>+268(SB)/4, $0x00400000
-DATA kernConst<>+272(SB)/4, $0x00400000
-DATA kernConst<>+276(SB)/4, $0x00400000
-DATA kernConst<>+280(SB)/4, $0x00400000
-DATA kernConst<>+284(SB)/4, $0x00400000
-DATA kernConst<>+288(SB)/4, $0x80000000
-DATA kernConst<>+292(SB)/4, $0x80000000
-DATA kernConst<>+296(SB)/4, $0x80000000
-DATA kernConst<>+300(SB)/4, $0x80000000
-DATA kernConst<>+304(SB)/4, $0x80000000
-DATA kernConst<>+308(SB)/4, $0x80000000
-DATA kernConst<>+312(SB)/4, $0x80000000
-DATA kernConst<>+316(SB)/4, $0x80000000
-DATA kernConst<>+320(SB)/4, $0x3f800000
-DATA kernConst<>+324(SB)/4, $0x3f800000
-DATA kernConst<>+328(SB)/4, $0x3f800000
-DATA kernConst<>+332(SB)/4, $0x3f800000
-DATA kernConst<>+336(SB)/4, $0x3f800000
-DATA kernConst<>+340(SB)/4, $0x3f800000
-DATA kernConst<>+344(SB)/4, $0x3f800000
-DATA kernConst<>+348(SB)/4, $0x3f800000
-DATA kernConst<>+352(SB)/4, $0x00000000
-DATA kernConst<>+356(SB)/4, $0x00000000
-DATA kernConst<>+360(SB)/4, $0x00000000
-DATA kernConst<>+364(SB)/4, $0x00000000
-DATA kernConst<>+368(SB)/4, $0x00000000
-DATA kernConst<>+372(SB)/4, $0x00000000
-DATA kernConst<>+376(SB)/4, $0x00000000
-DATA kernConst<>+380(SB)/4, $0x00000000
-DATA kernConst<>+384(SB)/4, $0x7f800000
-DATA kernConst<>+388(SB)/4, $0x7f800000
-DATA kernConst<>+392(SB)/4, $0x7f800000
-DATA kernConst<>+396(SB)/4, $0x7f800000
-DATA kernConst<>+400(SB)/4, $0x7f800000
-DATA kernConst<>+404(SB)/4, $0x7f800000
-DATA kernConst<>+408(SB)/4, $0x7f800000
-DATA kernConst<>+412(SB)/4, $0x7f800000
-DATA kernConst<>+416(SB)/4, $0x00000fff
-DATA kernConst<>+420(SB)/4, $0x00000fff
-DATA kernConst<>+424(SB)/4, $0x00000fff
-DATA kernConst<>+428(SB)/4, $0x00000fff
-DATA kernConst<>+432(SB)/4, $0x00000fff
-DATA kernConst<>+436(SB)/4, $0x00000fff
-DATA kernConst<>+440(SB)/4, $0x00000fff
-DATA kernConst<>+444(SB)/4, $0x00000fff
-DATA kernConst<>+448(SB)/4, $0xffffe000
-DATA kernConst<>+452(SB)/4, $0xffffe000
-DATA kernConst<>+456(SB)/4, $0xffffe000
-DATA kernConst<>+460(SB)/4, $0xffffe000
-DATA kernConst<>+464(SB)/4, $0xffffe000
-DATA kernConst<>+468(SB)/4, $0xffffe000
-DATA kernConst<>+472(SB)/4, $0xffffe000
-DATA kernConst<>+476(SB)/4, $0xffffe000
-DATA kernConst<>+480(SB)/4, $0x42b20000
-DATA kernConst<>+484(SB)/4, $0x42b20000
-DATA kernConst<>+488(SB)/4, $0x42b20000
-DATA kernConst<>+492(SB)/4, $0x42b20000
-DATA kernConst<>+496(SB)/4, $0x42b20000
-DATA kernConst<>+500(SB)/4, $0x42b20000
-DATA kernConst<>+504(SB)/4, $0x42b20000
-DATA kernConst<>+508(SB)/4, $0x42b20000
-DATA kernConst<>+512(SB)/4, $0xc2d00000
-DATA kernConst<>+516(SB)/4, $0xc2d00000
-DATA kernConst<>+520(SB)/4, $0xc2d00000
-DATA kernConst<>+524(SB)/4, $0xc2d00000
-DATA kernConst<>+528(SB)/4, $0xc2d00000
-DATA kernConst<>+532(SB)/4, $0xc2d00000
-DATA kernConst<>+536(SB)/4, $0xc2d00000
-DATA kernConst<>+540(SB)/4, $0xc2d00000
-DATA kernConst<>+544(SB)/4, $0x3fb8aa3b
-DATA kernConst<>+548(SB)/4, $0x3fb8aa3b
-DATA kernConst<>+552(SB)/4, $0x3fb8aa3b
-DATA kernConst<>+556(SB)/4, $0x3fb8aa3b
-DATA kernConst<>+560(SB)/4, $0x3fb8aa3b
-DATA kernConst<>+564(SB)/4, $0x3fb8aa3b
-DATA kernConst<>+568(SB)/4, $0x3fb8aa3b
-DATA kernConst<>+572(SB)/4, $0x3fb8aa3b
-DATA kernConst<>+576(SB)/4, $0x3f318000
-DATA kernConst<>+580(SB)/4, $0x3f318000
-DATA kernConst<>+584(SB)/4, $0x3f318000
-DATA kernConst<>+588(SB)/4, $0x3f318000
-DATA kernConst<>+592(SB)/4, $0x3f318000
-DATA kernConst<>+596(SB)/4, $0x3f318000
-DATA kernConst<>+600(SB)/4, $0x3f318000
-DATA kernConst<>+604(SB)/4, $0x3f318000
-DATA kernConst<>+608(SB)/4, $0xb95e8083
-DATA kernConst<>+612(SB)/4, $0xb95e8083
-DATA kernConst<>+616(SB)/4, $0xb95e8083
-DATA kernConst<>+620(SB)/4, $0xb95e8083
-DATA kernConst<>+624(SB)/4, $0xb95e8083
-DATA kernConst<>+628(SB)/4, $0xb95e8083
-DATA kernConst<>+632(SB)/4, $0xb95e8083
-DATA kernConst<>+636(SB)/4, $0xb95e8083
-DATA kernConst<>+640(SB)/4, $0x39506967
-DATA kernConst<>+644(SB)/4, $0x39506967
-DATA kernConst<>+648(SB)/4, $0x39506967
-DATA kernConst<>+652(SB)/4, $0x39506967
-DATA kernConst<>+656(SB)/4, $0x39506967
-DATA kernConst<>+660(SB)/4, $0x39506967
-DATA kernConst<>+664(SB)/4, $0x39506967
-DATA kernConst<>+668(SB)/4, $0x39506967
-DATA kernConst<>+672(SB)/4, $0x3ab743ce
-DATA kernConst<>+676(SB)/4, $0x3ab743ce
-DATA kernConst<>+680(SB)/4, $0x3ab743ce
-DATA kernConst<>+684(SB)/4, $0x3ab743ce
-DATA kernConst<>+688(SB)/4, $0x3ab743ce
-DATA kernConst<>+692(SB)/4, $0x3ab743ce
-DATA kernConst<>+696(SB)/4, $0x3ab743ce
-DATA kernConst<>+700(SB)/4, $0x3ab743ce
-DATA kernConst<>+704(SB)/4, $0x3c088908
-DATA kernConst<>+708(SB)/4, $0x3c088908
-DATA kernConst<>+712(SB)/4, $0x3c088908
-DATA kernConst<>+716(SB)/4, $0x3c088908
-DATA kernConst<>+720(SB)/4, $0x3c088908
-DATA kernConst<>+724(SB)/4, $0x3c088908
-DATA kernConst<>+728(SB)/4, $0x3c088908
-DATA kernConst<>+732(SB)/4, $0x3c088908
-DATA kernConst<>+736(SB)/4, $0x3d2aa9c1
-DATA kernConst<>+740(SB)/4, $0x3d2aa9c1
-DATA kernConst<>+744(SB)/4, $0x3d2aa9c1
-DATA kernConst<>+748(SB)/4, $0x3d2aa9c1
-DATA kernConst<>+752(SB)/4, $0x3d2aa9c1
-DATA kernConst<>+756(SB)/4, $0x3d2aa9c1
-DATA kernConst<>+760(SB)/4, $0x3d2aa9c1
-DATA kernConst<>+764(SB)/4, $0x3d2aa9c1
-DATA kernConst<>+768(SB)/4, $0x3e2aaaaa
-DATA kernConst<>+772(SB)/4, $0x3e2aaaaa
-DATA kernConst<>+776(SB)/4, $0x3e2aaaaa
-DATA kernConst<>+780(SB)/4, $0x3e2aaaaa
-DATA kernConst<>+784(SB)/4, $0x3e2aaaaa
-DATA kernConst<>+788(SB)/4, $0x3e2aaaaa
-DATA kernConst<>+792(SB)/4, $0x3e2aaaaa
-DATA kernConst<>+796(SB)/4, $0x3e2aaaaa
-DATA kernConst<>+800(SB)/4, $0x3f000000
-DATA kernConst<>+804(SB)/4, $0x3f000000
-DATA kernConst<>+808(SB)/4, $0x3f000000
-DATA kernConst<>+812(SB)/4, $0x3f000000
-DATA kernConst<>+816(SB)/4, $0x3f000000
-DATA kernConst<>+820(SB)/4, $0x3f000000
-DATA kernConst<>+824(SB)/4, $0x3f000000
-DATA kernConst<>+828(SB)/4, $0x3f000000
-DATA kernConst<>+832(SB)/4, $0xc1c80000
-DATA kernConst<>+836(SB)/4, $0xc1c80000
-DATA kernConst<>+840(SB)/4, $0xc1c80000
-DATA kernConst<>+844(SB)/4, $0xc1c80000
-DATA kernConst<>+848(SB)/4, $0xc1c80000
-DATA kernConst<>+852(SB)/4, $0xc1c80000
-DATA kernConst<>+856(SB)/4, $0xc1c80000
-DATA kernConst<>+860(SB)/4, $0xc1c80000
-DATA kernConst<>+864(SB)/4, $0x33800000
-DATA kernConst<>+868(SB)/4, $0x33800000
-DATA kernConst<>+872(SB)/4, $0x33800000
-DATA kernConst<>+876(SB)/4, $0x33800000
-DATA kernConst<>+880(SB)/4, $0x33800000
-DATA kernConst<>+884(SB)/4, $0x33800000
-DATA kernConst<>+888(SB)/4, $0x33800000
-DATA kernConst<>+892(SB)/4, $0x33800000
-DATA kernConst<>+896(SB)/4, $0x00800000
-DATA kernConst<>+900(SB)/4, $0x00800000
-DATA kernConst<>+904(SB)/4, $0x00800000
-DATA kernConst<>+908(SB)/4, $0x00800000
-DATA kernConst<>+912(SB)/4, $0x00800000
-DATA kernConst<>+916(SB)/4, $0x00800000
-DATA kernConst<>+920(SB)/4, $0x00800000
-DATA kernConst<>+924(SB)/4, $0x00800000
-DATA kernConst<>+928(SB)/4, $0x4b000000
-DATA kernConst<>+932(SB)/4, $0x4b000000
-DATA kernConst<>+936(SB)/4, $0x4b000000
-DATA kernConst<>+940(SB)/4, $0x4b000000
-DATA kernConst<>+944(SB)/4, $0x4b000000
-DATA kernConst<>+948(SB)/4, $0x4b000000
-DATA kernConst<>+952(SB)/4, $0x4b000000
-DATA kernConst<>+956(SB)/4, $0x4b000000
-DATA kernConst<>+960(SB)/4, $0xc1b80000
-DATA kernConst<>+964(SB)/4, $0xc1b80000
-DATA kernConst<>+968(SB)/4, $0xc1b80000
-DATA kernConst<>+972(SB)/4, $0xc1b80000
-DATA kernConst<>+976(SB)/4, $0xc1b80000
-DATA kernConst<>+980(SB)/4, $0xc1b80000
-DATA kernConst<>+984(SB)/4, $0xc1b80000
-DATA kernConst<>+988(SB)/4, $0xc1b80000
-DATA kernConst<>+992(SB)/4, $0x3f3504f3
-DATA kernConst<>+996(SB)/4, $0x3f3504f3
-DATA kernConst<>+1000(SB)/4, $0x3f3504f3
-DATA kernConst<>+1004(SB)/4, $0x3f3504f3
-DATA kernConst<>+1008(SB)/4, $0x3f3504f3
-DATA kernConst<>+1012(SB)/4, $0x3f3504f3
-DATA kernConst<>+1016(SB)/4, $0x3f3504f3
-DATA kernConst<>+1020(SB)/4, $0x3f3504f3
-DATA kernConst<>+1024(SB)/4, $0x3d9021bb
-DATA kernConst<>+1028(SB)/4, $0x3d9021bb
-DATA kernConst<>+1032(SB)/4, $0x3d9021bb
-DATA kernConst<>+1036(SB)/4, $0x3d9021bb
-DATA kernConst<>+1040(SB)/4, $0x3d9021bb
-DATA kernConst<>+1044(SB)/4, $0x3d9021bb
-DATA kernConst<>+1048(SB)/4, $0x3d9021bb
-DATA kernConst<>+1052(SB)/4, $0x3d9021bb
-DATA kernConst<>+1056(SB)/4, $0xbdebd1b8
-DATA kernConst<>+1060(SB)/4, $0xbdebd1b8
-DATA kernConst<>+1064(SB)/4, $0xbdebd1b8
-DATA kernConst<>+1068(SB)/4, $0xbdebd1b8
-DATA kernConst<>+1072(SB)/4, $0xbdebd1b8
-DATA kernConst<>+1076(SB)/4, $0xbdebd1b8
-DATA kernConst<>+1080(SB)/4, $0xbdebd1b8
-DATA kernConst<>+1084(SB)/4, $0xbdebd1b8
-DATA kernConst<>+1088(SB)/4, $0x3def251a
-DATA kernConst<>+1092(SB)/4, $0x3def251a
-DATA kernConst<>+1096(SB)/4, $0x3def251a
-DATA kernConst<>+1100(SB)/4, $0x3def251a
-DATA kernConst<>+1104(SB)/4, $0x3def251a
-DATA kernConst<>+1108(SB)/4, $0x3def251a
-DATA kernConst<>+1112(SB)/4, $0x3def251a
-DATA kernConst<>+1116(SB)/4, $0x3def251a
-DATA kernConst<>+1120(SB)/4, $0xbdfe5d4f
-DATA kernConst<>+1124(SB)/4, $0xbdfe5d4f
-DATA kernConst<>+1128(SB)/4, $0xbdfe5d4f
-DATA kernConst<>+1132(SB)/4, $0xbdfe5d4f
-DATA kernConst<>+1136(SB)/4, $0xbdfe5d4f
-DATA kernConst<>+1140(SB)/4, $0xbdfe5d4f
-DATA kernConst<>+1144(SB)/4, $0xbdfe5d4f
-DATA kernConst<>+1148(SB)/4, $0xbdfe5d4f
-DATA kernConst<>+1152(SB)/4, $0x3e11e9bf
-DATA kernConst<>+1156(SB)/4, $0x3e11e9bf
-DATA kernConst<>+1160(SB)/4, $0x3e11e9bf
-DATA kernConst<>+1164(SB)/4, $0x3e11e9bf
-DATA kernConst<>+1168(SB)/4, $0x3e11e9bf
-DATA kernConst<>+1172(SB)/4, $0x3e11e9bf
-DATA kernConst<>+1176(SB)/4, $0x3e11e9bf
-DATA kernConst<>+1180(SB)/4, $0x3e11e9bf
-DATA kernConst<>+1184(SB)/4, $0xbe2aae50
-DATA kernConst<>+1188(SB)/4, $0xbe2aae50
-DATA kernConst<>+1192(SB)/4, $0xbe2aae50
-DATA kernConst<>+1196(SB)/4, $0xbe2aae50
-DATA kernConst<>+1200(SB)/4, $0xbe2aae50
-DATA kernConst<>+1204(SB)/4, $0xbe2aae50
-DATA kernConst<>+1208(SB)/4, $0xbe2aae50
-DATA kernConst<>+1212(SB)/4, $0xbe2aae50
-DATA kernConst<>+1216(SB)/4, $0x3e4cceac
-DATA kernConst<>+1220(SB)/4, $0x3e4cceac
-DATA kernConst<>+1224(SB)/4, $0x3e4cceac
-DATA kernConst<>+1228(SB)/4, $0x3e4cceac
-DATA kernConst<>+1232(SB)/4, $0x3e4cceac
-DATA kernConst<>+1236(SB)/4, $0x3e4cceac
-DATA kernConst<>+1240(SB)/4, $0x3e4cceac
-DATA kernConst<>+1244(SB)/4, $0x3e4cceac
-DATA kernConst<>+1248(SB)/4, $0xbe7ffffc
-DATA kernConst<>+1252(SB)/4, $0xbe7ffffc
-DATA kernConst<>+1256(SB)/4, $0xbe7ffffc
-DATA kernConst<>+1260(SB)/4, $0xbe7ffffc
-DATA kernConst<>+1264(SB)/4, $0xbe7ffffc
-DATA kernConst<>+1268(SB)/4, $0xbe7ffffc
-DATA kernConst<>+1272(SB)/4, $0xbe7ffffc
-DATA kernConst<>+1276(SB)/4, $0xbe7ffffc
-DATA kernConst<>+1280(SB)/4, $0x3eaaaaaa
-DATA kernConst<>+1284(SB)/4, $0x3eaaaaaa
-DATA kernConst<>+1288(SB)/4, $0x3eaaaaaa
-DATA kernConst<>+1292(SB)/4, $0x3eaaaaaa
-DATA kernConst<>+1296(SB)/4, $0x3eaaaaaa
-DATA kernConst<>+1300(SB)/4, $0x3eaaaaaa
-DATA kernConst<>+1304(SB)/4, $0x3eaaaaaa
-DATA kernConst<>+1308(SB)/4, $0x3eaaaaaa
-DATA kernConst<>+1312(SB)/4, $0x7fc00000
-DATA kernConst<>+1316(SB)/4, $0x7fc00000
-DATA kernConst<>+1320(SB)/4, $0x7fc00000
-DATA kernConst<>+1324(SB)/4, $0x7fc00000
-DATA kernConst<>+1328(SB)/4, $0x7fc00000
-DATA kernConst<>+1332(SB)/4, $0x7fc00000
-DATA kernConst<>+1336(SB)/4, $0x7fc00000
-DATA kernConst<>+1340(SB)/4, $0x7fc00000
-DATA kernConst<>+1344(SB)/4, $0xff800000
-DATA kernConst<>+1348(SB)/4, $0xff800000
-DATA kernConst<>+1352(SB)/4, $0xff800000
-DATA kernConst<>+1356(SB)/4, $0xff800000
-DATA kernConst<>+1360(SB)/4, $0xff800000
-DATA kernConst<>+1364(SB)/4, $0xff800000
-DATA kernConst<>+1368(SB)/4, $0xff800000
-DATA kernConst<>+1372(SB)/4, $0xff800000
-DATA kernConst<>+1376(SB)/4, $0x4b800000
-DATA kernConst<>+1380(SB)/4, $0x4b800000
-DATA kernConst<>+1384(SB)/4, $0x4b800000
-DATA kernConst<>+1388(SB)/4, $0x4b800000
-DATA kernConst<>+1392(SB)/4, $0x4b800000
-DATA kernConst<>+1396(SB)/4, $0x4b800000
-DATA kernConst<>+1400(SB)/4, $0x4b800000
-DATA kernConst<>+1404(SB)/4, $0x4b800000
-DATA kernConst<>+1408(SB)/4, $0xbbbaf0ea
-DATA kernConst<>+1412(SB)/4, $0xbbbaf0ea
-DATA kernConst<>+1416(SB)/4, $0xbbbaf0ea
-DATA kernConst<>+1420(SB)/4, $0xbbbaf0ea
-DATA kernConst<>+1424(SB)/4, $0xbbbaf0ea
-DATA kernConst<>+1428(SB)/4, $0xbbbaf0ea
-DATA kernConst<>+1432(SB)/4, $0xbbbaf0ea
-DATA kernConst<>+1436(SB)/4, $0xbbbaf0ea
-DATA kernConst<>+1440(SB)/4, $0x3ca9134e
-DATA kernConst<>+1444(SB)/4, $0x3ca9134e
-DATA kernConst<>+1448(SB)/4, $0x3ca9134e
-DATA kernConst<>+1452(SB)/4, $0x3ca9134e
-DATA kernConst<>+1456(SB)/4, $0x3ca9134e
-DATA kernConst<>+1460(SB)/4, $0x3ca9134e
-DATA kernConst<>+1464(SB)/4, $0x3ca9134e
-DATA kernConst<>+1468(SB)/4, $0x3ca9134e
-DATA kernConst<>+1472(SB)/4, $0xbd5c1e2d
-DATA kernConst<>+1476(SB)/4, $0xbd5c1e2d
-DATA kernConst<>+1480(SB)/4, $0xbd5c1e2d
-DATA kernConst<>+1484(SB)/4, $0xbd5c1e2d
-DATA kernConst<>+1488(SB)/4, $0xbd5c1e2d
-DATA kernConst<>+1492(SB)/4, $0xbd5c1e2d
-DATA kernConst<>+1496(SB)/4, $0xbd5c1e2d
-DATA kernConst<>+1500(SB)/4, $0xbd5c1e2d
-DATA kernConst<>+1504(SB)/4, $0x3e088393
-DATA kernConst<>+1508(SB)/4, $0x3e088393
-DATA kernConst<>+1512(SB)/4, $0x3e088393
-DATA kernConst<>+1516(SB)/4, $0x3e088393
-DATA kernConst<>+1520(SB)/4, $0x3e088393
-DATA kernConst<>+1524(SB)/4, $0x3e088393
-DATA kernConst<>+1528(SB)/4, $0x3e088393
-DATA kernConst<>+1532(SB)/4, $0x3e088393
-DATA kernConst<>+1536(SB)/4, $0xbeaaaa99
-DATA kernConst<>+1540(SB)/4, $0xbeaaaa99
-DATA kernConst<>+1544(SB)/4, $0xbeaaaa99
-DATA kernConst<>+1548(SB)/4, $0xbeaaaa99
-DATA kernConst<>+1552(SB)/4, $0xbeaaaa99
-DATA kernConst<>+1556(SB)/4, $0xbeaaaa99
-DATA kernConst<>+1560(SB)/4, $0xbeaaaa99
-DATA kernConst<>+1564(SB)/4, $0xbeaaaa99
-DATA kernConst<>+1568(SB)/4, $0x40000000
-DATA kernConst<>+1572(SB)/4, $0x40000000
-DATA kernConst<>+1576(SB)/4, $0x40000000
-DATA kernConst<>+1580(SB)/4, $0x40000000
-DATA kernConst<>+1584(SB)/4, $0x40000000
-DATA kernConst<>+1588(SB)/4, $0x40000000
-DATA kernConst<>+1592(SB)/4, $0x40000000
-DATA kernConst<>+1596(SB)/4, $0x40000000
-DATA kernConst<>+1600(SB)/4, $0x3f200000
-DATA kernConst<>+1604(SB)/4, $0x3f200000
-DATA kernConst<>+1608(SB)/4, $0x3f200000
-DATA kernConst<>+1612(SB)/4, $0x3f200000
-DATA kernConst<>+1616(SB)/4, $0x3f200000
-DATA kernConst<>+1620(SB)/4, $0x3f200000
-DATA kernConst<>+1624(SB)/4, $0x3f200000
-DATA kernConst<>+1628(SB)/4, $0x3f200000
-DATA kernConst<>+1632(SB)/4, $0x40800000
-DATA kernConst<>+1636(SB)/4, $0x40800000
-DATA kernConst<>+1640(SB)/4, $0x40800000
-DATA kernConst<>+1644(SB)/4, $0x40800000
-DATA kernConst<>+1648(SB)/4, $0x40800000
-DATA kernConst<>+1652(SB)/4, $0x40800000
-DATA kernConst<>+1656(SB)/4, $0x40800000
-DATA kernConst<>+1660(SB)/4, $0x40800000
-DATA kernConst<>+1664(SB)/4, $0x39a1db13
-DATA kernConst<>+1668(SB)/4, $0x39a1db13
-DATA kernConst<>+1672(SB)/4, $0x39a1db13
-DATA kernConst<>+1676(SB)/4, $0x39a1db13
-DATA kernConst<>+1680(SB)/4, $0x39a1db13
-DATA kernConst<>+1684(SB)/4, $0x39a1db13
-DATA kernConst<>+1688(SB)/4, $0x39a1db13
-DATA kernConst<>+1692(SB)/4, $0x39a1db13
-DATA kernConst<>+1696(SB)/4, $0xbb97fc11
-DATA kernConst<>+1700(SB)/4, $0xbb97fc11
-DATA kernConst<>+1704(SB)/4, $0xbb97fc11
-DATA kernConst<>+1708(SB)/4, $0xbb97fc11
-DATA kernConst<>+1712(SB)/4, $0xbb97fc11
-DATA kernConst<>+1716(SB)/4, $0xbb97fc11
-DATA kernConst<>+1720(SB)/4, $0xbb97fc11
-DATA kernConst<>+1724(SB)/4, $0xbb97fc11
-DATA kernConst<>+1728(SB)/4, $0x3d074362
-DATA kernConst<>+1732(SB)/4, $0x3d074362
-DATA kernConst<>+1736(SB)/4, $0x3d074362
-DATA kernConst<>+1740(SB)/4, $0x3d074362
-DATA kernConst<>+1744(SB)/4, $0x3d074362
-DATA kernConst<>+1748(SB)/4, $0x3d074362
-DATA kernConst<>+1752(SB)/4, $0x3d074362
-DATA kernConst<>+1756(SB)/4, $0x3d074362
-DATA kernConst<>+1760(SB)/4, $0xbe1b8162
-DATA kernConst<>+1764(SB)/4, $0xbe1b8162
-DATA kernConst<>+1768(SB)/4, $0xbe1b8162
-DATA kernConst<>+1772(SB)/4, $0xbe1b8162
-DATA kernConst<>+1776(SB)/4, $0xbe1b8162
-DATA kernConst<>+1780(SB)/4, $0xbe1b8162
-DATA kernConst<>+1784(SB)/4, $0xbe1b8162
-DATA kernConst<>+1788(SB)/4, $0xbe1b8162
-DATA kernConst<>+1792(SB)/4, $0xbf6aca30
-DATA kernConst<>+1796(SB)/4, $0xbf6aca30
-DATA kernConst<>+1800(SB)/4, $0xbf6aca30
-DATA kernConst<>+1804(SB)/4, $0xbf6aca30
-DATA kernConst<>+1808(SB)/4, $0xbf6aca30
-DATA kernConst<>+1812(SB)/4, $0xbf6aca30
-DATA kernConst<>+1816(SB)/4, $0xbf6aca30
-DATA kernConst<>+1820(SB)/4, $0xbf6aca30
-DATA kernConst<>+1824(SB)/4, $0xbfd065a6
-DATA kernConst<>+1828(SB)/4, $0xbfd065a6
-DATA kernConst<>+1832(SB)/4, $0xbfd065a6
-DATA kernConst<>+1836(SB)/4, $0xbfd065a6
-DATA kernConst<>+1840(SB)/4, $0xbfd065a6
-DATA kernConst<>+1844(SB)/4, $0xbfd065a6
-DATA kernConst<>+1848(SB)/4, $0xbfd065a6
-DATA kernConst<>+1852(SB)/4, $0xbfd065a6
-DATA kernConst<>+1856(SB)/4, $0x3aaddd02
-DATA kernConst<>+1860(SB)/4, $0x3aaddd02
-DATA kernConst<>+1864(SB)/4, $0x3aaddd02
-DATA kernConst<>+1868(SB)/4, $0x3aaddd02
-DATA kernConst<>+1872(SB)/4, $0x3aaddd02
-DATA kernConst<>+1876(SB)/4, $0x3aaddd02
-DATA kernConst<>+1880(SB)/4, $0x3aaddd02
-DATA kernConst<>+1884(SB)/4, $0x3aaddd02
-DATA kernConst<>+1888(SB)/4, $0x3c1e7544
-DATA kernConst<>+1892(SB)/4, $0x3c1e7544
-DATA kernConst<>+1896(SB)/4, $0x3c1e7544
-DATA kernConst<>+1900(SB)/4, $0x3c1e7544
-DATA kernConst<>+1904(SB)/4, $0x3c1e7544
-DATA kernConst<>+1908(SB)/4, $0x3c1e7544
-DATA kernConst<>+1912(SB)/4, $0x3c1e7544
-DATA kernConst<>+1916(SB)/4, $0x3c1e7544
-DATA kernConst<>+1920(SB)/4, $0x3d635baa
-DATA kernConst<>+1924(SB)/4, $0x3d635baa
-DATA kernConst<>+1928(SB)/4, $0x3d635baa
-DATA kernConst<>+1932(SB)/4, $0x3d635baa
-DATA kernConst<>+1936(SB)/4, $0x3d635baa
-DATA kernConst<>+1940(SB)/4, $0x3d635baa
-DATA kernConst<>+1944(SB)/4, $0x3d635baa
-DATA kernConst<>+1948(SB)/4, $0x3d635baa
-DATA kernConst<>+1952(SB)/4, $0x3e75fcde
-DATA kernConst<>+1956(SB)/4, $0x3e75fcde
-DATA kernConst<>+1960(SB)/4, $0x3e75fcde
-DATA kernConst<>+1964(SB)/4, $0x3e75fcde
-DATA kernConst<>+1968(SB)/4, $0x3e75fcde
-DATA kernConst<>+1972(SB)/4, $0x3e75fcde
-DATA kernConst<>+1976(SB)/4, $0x3e75fcde
-DATA kernConst<>+1980(SB)/4, $0x3e75fcde
-DATA kernConst<>+1984(SB)/4, $0x3f317215
-DATA kernConst<>+1988(SB)/4, $0x3f317215
-DATA kernConst<>+1992(SB)/4, $0x3f317215
-DATA kernConst<>+1996(SB)/4, $0x3f317215
-DATA kernConst<>+2000(SB)/4, $0x3f317215
-DATA kernConst<>+2004(SB)/4, $0x3f317215
-DATA kernConst<>+2008(SB)/4, $0x3f317215
-DATA kernConst<>+2012(SB)/4, $0x3f317215
-DATA kernConst<>+2016(SB)/4, $0x3f6d8000
-DATA kernConst<>+2020(SB)/4, $0x3f6d8000
-DATA kernConst<>+2024(SB)/4, $0x3f6d8000
-DATA kernConst<>+2028(SB)/4, $0x3f6d8000
-DATA kernConst<>+2032(SB)/4, $0x3f6d8000
-DATA kernConst<>+2036(SB)/4, $0x3f6d8000
-DATA kernConst<>+2040(SB)/4, $0x3f6d8000
-DATA kernConst<>+2044(SB)/4, $0x3f6d8000
-DATA kernConst<>+2048(SB)/4, $0xba1c7000
-DATA kernConst<>+2052(SB)/4, $0xba1c7000
-DATA kernConst<>+2056(SB)/4, $0xba1c7000
-DATA kernConst<>+2060(SB)/4, $0xba1c7000
-DATA kernConst<>+2064(SB)/4, $0xba1c7000
-DATA kernConst<>+2068(SB)/4, $0xba1c7000
-DATA kernConst<>+2072(SB)/4, $0xba1c7000
-DATA kernConst<>+2076(SB)/4, $0xba1c7000
-DATA kernConst<>+2080(SB)/4, $0x3ba38d2c
-DATA kernConst<>+2084(SB)/4, $0x3ba38d2c
-DATA kernConst<>+2088(SB)/4, $0x3ba38d2c
-DATA kernConst<>+2092(SB)/4, $0x3ba38d2c
-DATA kernConst<>+2096(SB)/4, $0x3ba38d2c
-DATA kernConst<>+2100(SB)/4, $0x3ba38d2c
-DATA kernConst<>+2104(SB)/4, $0x3ba38d2c
-DATA kernConst<>+2108(SB)/4, $0x3ba38d2c
-DATA kernConst<>+2112(SB)/4, $0xbcdb48d9
-DATA kernConst<>+2116(SB)/4, $0xbcdb48d9
-DATA kernConst<>+2120(SB)/4, $0xbcdb48d9
-DATA kernConst<>+2124(SB)/4, $0xbcdb48d9
-DATA kernConst<>+2128(SB)/4, $0xbcdb48d9
-DATA kernConst<>+2132(SB)/4, $0xbcdb48d9
-DATA kernConst<>+2136(SB)/4, $0xbcdb48d9
-DATA kernConst<>+2140(SB)/4, $0xbcdb48d9
-DATA kernConst<>+2144(SB)/4, $0x3de70e22
-DATA kernConst<>+2148(SB)/4, $0x3de70e22
-DATA kernConst<>+2152(SB)/4, $0x3de70e22
-DATA kernConst<>+2156(SB)/4, $0x3de70e22
-DATA kernConst<>+2160(SB)/4, $0x3de70e22
-DATA kernConst<>+2164(SB)/4, $0x3de70e22
-DATA kernConst<>+2168(SB)/4, $0x3de70e22
-DATA kernConst<>+2172(SB)/4, $0x3de70e22
-DATA kernConst<>+2176(SB)/4, $0xbec09380
-DATA kernConst<>+2180(SB)/4, $0xbec09380
-DATA kernConst<>+2184(SB)/4, $0xbec09380
-DATA kernConst<>+2188(SB)/4, $0xbec09380
-DATA kernConst<>+2192(SB)/4, $0xbec09380
-DATA kernConst<>+2196(SB)/4, $0xbec09380
-DATA kernConst<>+2200(SB)/4, $0xbec09380
-DATA kernConst<>+2204(SB)/4, $0xbec09380
-DATA kernConst<>+2208(SB)/4, $0x3e0375d4
-DATA kernConst<>+2212(SB)/4, $0x3e0375d4
-DATA kernConst<>+2216(SB)/4, $0x3e0375d4
-DATA kernConst<>+2220(SB)/4, $0x3e0375d4
-DATA kernConst<>+2224(SB)/4, $0x3e0375d4
-DATA kernConst<>+2228(SB)/4, $0x3e0375d4
-DATA kernConst<>+2232(SB)/4, $0x3e0375d4
-DATA kernConst<>+2236(SB)/4, $0x3e0375d4
-DATA kernConst<>+2240(SB)/4, $0x3f22f983
-DATA kernConst<>+2244(SB)/4, $0x3f22f983
-DATA kernConst<>+2248(SB)/4, $0x3f22f983
-DATA kernConst<>+2252(SB)/4, $0x3f22f983
-DATA kernConst<>+2256(SB)/4, $0x3f22f983
-DATA kernConst<>+2260(SB)/4, $0x3f22f983
-DATA kernConst<>+2264(SB)/4, $0x3f22f983
-DATA kernConst<>+2268(SB)/4, $0x3f22f983
-DATA kernConst<>+2272(SB)/4, $0x3fc90fdb
-DATA kernConst<>+2276(SB)/4, $0x3fc90fdb
-DATA kernConst<>+2280(SB)/4, $0x3fc90fdb
-DATA kernConst<>+2284(SB)/4, $0x3fc90fdb
-DATA kernConst<>+2288(SB)/4, $0x3fc90fdb
-DATA kernConst<>+2292(SB)/4, $0x3fc90fdb
-DATA kernConst<>+2296(SB)/4, $0x3fc90fdb
-DATA kernConst<>+2300(SB)/4, $0x3fc90fdb
-DATA kernConst<>+2304(SB)/4, $0xb33bbd2e
-DATA kernConst<>+2308(SB)/4, $0xb33bbd2e
-DATA kernConst<>+2312(SB)/4, $0xb33bbd2e
-DATA kernConst<>+2316(SB)/4, $0xb33bbd2e
-DATA kernConst<>+2320(SB)/4, $0xb33bbd2e
-DATA kernConst<>+2324(SB)/4, $0xb33bbd2e
-DATA kernConst<>+2328(SB)/4, $0xb33bbd2e
-DATA kernConst<>+2332(SB)/4, $0xb33bbd2e
-DATA kernConst<>+2336(SB)/4, $0xa6f72ced
-DATA kernConst<>+2340(SB)/4, $0xa6f72ced
-DATA kernConst<>+2344(SB)/4, $0xa6f72ced
-DATA kernConst<>+2348(SB)/4, $0xa6f72ced
-DATA kernConst<>+2352(SB)/4, $0xa6f72ced
-DATA kernConst<>+2356(SB)/4, $0xa6f72ced
-DATA kernConst<>+2360(SB)/4, $0xa6f72ced
-DATA kernConst<>+2364(SB)/4, $0xa6f72ced
-DATA kernConst<>+2368(SB)/4, $0xb94ca1f9
-DATA kernConst<>+2372(SB)/4, $0xb94ca1f9
-DATA kernConst<>+2376(SB)/4, $0xb94ca1f9
-DATA kernConst<>+2380(SB)/4, $0xb94ca1f9
-DATA kernConst<>+2384(SB)/4, $0xb94ca1f9
-DATA kernConst<>+2388(SB)/4, $0xb94ca1f9
-DATA kernConst<>+2392(SB)/4, $0xb94ca1f9
-DATA kernConst<>+2396(SB)/4, $0xb94ca1f9
-DATA kernConst<>+2400(SB)/4, $0x3c08839e
-DATA kernConst<>+2404(SB)/4, $0x3c08839e
-DATA kernConst<>+2408(SB)/4, $0x3c08839e
-DATA kernConst<>+2412(SB)/4, $0x3c08839e
-DATA kernConst<>+2416(SB)/4, $0x3c08839e
-DATA kernConst<>+2420(SB)/4, $0x3c08839e
-DATA kernConst<>+2424(SB)/4, $0x3c08839e
-DATA kernConst<>+2428(SB)/4, $0x3c08839e
-DATA kernConst<>+2432(SB)/4, $0xbe2aaaa3
-DATA kernConst<>+2436(SB)/4, $0xbe2aaaa3
-DATA kernConst<>+2440(SB)/4, $0xbe2aaaa3
-DATA kernConst<>+2444(SB)/4, $0xbe2aaaa3
-DATA kernConst<>+2448(SB)/4, $0xbe2aaaa3
-DATA kernConst<>+2452(SB)/4, $0xbe2aaaa3
-DATA kernConst<>+2456(SB)/4, $0xbe2aaaa3
-DATA kernConst<>+2460(SB)/4, $0xbe2aaaa3
-DATA kernConst<>+2464(SB)/4, $0x37ccf5ce
-DATA kernConst<>+2468(SB)/4, $0x37ccf5ce
-DATA kernConst<>+2472(SB)/4, $0x37ccf5ce
-DATA kernConst<>+2476(SB)/4, $0x37ccf5ce
-DATA kernConst<>+2480(SB)/4, $0x37ccf5ce
-DATA kernConst<>+2484(SB)/4, $0x37ccf5ce
-DATA kernConst<>+2488(SB)/4, $0x37ccf5ce
-DATA kernConst<>+2492(SB)/4, $0x37ccf5ce
-DATA kernConst<>+2496(SB)/4, $0xbab6061a
-DATA kernConst<>+2500(SB)/4, $0xbab6061a
-DATA kernConst<>+2504(SB)/4, $0xbab6061a
-DATA kernConst<>+2508(SB)/4, $0xbab6061a
-DATA kernConst<>+2512(SB)/4, $0xbab6061a
-DATA kernConst<>+2516(SB)/4, $0xbab6061a
-DATA kernConst<>+2520(SB)/4, $0xbab6061a
-DATA kernConst<>+2524(SB)/4, $0xbab6061a
-DATA kernConst<>+2528(SB)/4, $0x3d2aaaa5
-DATA kernConst<>+2532(SB)/4, $0x3d2aaaa5
-DATA kernConst<>+2536(SB)/4, $0x3d2aaaa5
-DATA kernConst<>+2540(SB)/4, $0x3d2aaaa5
-DATA kernConst<>+2544(SB)/4, $0x3d2aaaa5
-DATA kernConst<>+2548(SB)/4, $0x3d2aaaa5
-DATA kernConst<>+2552(SB)/4, $0x3d2aaaa5
-DATA kernConst<>+2556(SB)/4, $0x3d2aaaa5
-DATA kernConst<>+2560(SB)/4, $0xb7910000
-DATA kernConst<>+2564(SB)/4, $0xb7910000
-DATA kernConst<>+2568(SB)/4, $0xb7910000
-DATA kernConst<>+2572(SB)/4, $0xb7910000
-DATA kernConst<>+2576(SB)/4, $0xb7910000
-DATA kernConst<>+2580(SB)/4, $0xb7910000
-DATA kernConst<>+2584(SB)/4, $0xb7910000
-DATA kernConst<>+2588(SB)/4, $0xb7910000
-DATA kernConst<>+2592(SB)/4, $0x39c8e7d9
-DATA kernConst<>+2596(SB)/4, $0x39c8e7d9
-DATA kernConst<>+2600(SB)/4, $0x39c8e7d9
-DATA kernConst<>+2604(SB)/4, $0x39c8e7d9
-DATA kernConst<>+2608(SB)/4, $0x39c8e7d9
-DATA kernConst<>+2612(SB)/4, $0x39c8e7d9
-DATA kernConst<>+2616(SB)/4, $0x39c8e7d9
-DATA kernConst<>+2620(SB)/4, $0x39c8e7d9
-DATA kernConst<>+2624(SB)/4, $0xbb7e8a1c
-DATA kernConst<>+2628(SB)/4, $0xbb7e8a1c
-DATA kernConst<>+2632(SB)/4, $0xbb7e8a1c
-DATA kernConst<>+2636(SB)/4, $0xbb7e8a1c
-DATA kernConst<>+2640(SB)/4, $0xbb7e8a1c
-DATA kernConst<>+2644(SB)/4, $0xbb7e8a1c
-DATA kernConst<>+2648(SB)/4, $0xbb7e8a1c
-DATA kernConst<>+2652(SB)/4, $0xbb7e8a1c
-DATA kernConst<>+2656(SB)/4, $0x3cc6b1a1
-DATA kernConst<>+2660(SB)/4, $0x3cc6b1a1
-DATA kernConst<>+2664(SB)/4, $0x3cc6b1a1
-DATA kernConst<>+2668(SB)/4, $0x3cc6b1a1
-DATA kernConst<>+2672(SB)/4, $0x3cc6b1a1
-DATA kernConst<>+2676(SB)/4, $0x3cc6b1a1
-DATA kernConst<>+2680(SB)/4, $0x3cc6b1a1
-DATA kernConst<>+2684(SB)/4, $0x3cc6b1a1
-DATA kernConst<>+2688(SB)/4, $0xbddaae5c
-DATA kernConst<>+2692(SB)/4, $0xbddaae5c
-DATA kernConst<>+2696(SB)/4, $0xbddaae5c
-DATA kernConst<>+2700(SB)/4, $0xbddaae5c
-DATA kernConst<>+2704(SB)/4, $0xbddaae5c
-DATA kernConst<>+2708(SB)/4, $0xbddaae5c
-DATA kernConst<>+2712(SB)/4, $0xbddaae5c
-DATA kernConst<>+2716(SB)/4, $0xbddaae5c
-DATA kernConst<>+2720(SB)/4, $0xbf228550
-DATA kernConst<>+2724(SB)/4, $0xbf228550
-DATA kernConst<>+2728(SB)/4, $0xbf228550
-DATA kernConst<>+2732(SB)/4, $0xbf228550
-DATA kernConst<>+2736(SB)/4, $0xbf228550
-DATA kernConst<>+2740(SB)/4, $0xbf228550
-DATA kernConst<>+2744(SB)/4, $0xbf228550
-DATA kernConst<>+2748(SB)/4, $0xbf228550
-DATA kernConst<>+2752(SB)/4, $0xbe03ce86
-DATA kernConst<>+2756(SB)/4, $0xbe03ce86
-DATA kernConst<>+2760(SB)/4, $0xbe03ce86
-DATA kernConst<>+2764(SB)/4, $0xbe03ce86
-DATA kernConst<>+2768(SB)/4, $0xbe03ce86
-DATA kernConst<>+2772(SB)/4, $0xbe03ce86
-DATA kernConst<>+2776(SB)/4, $0xbe03ce86
-DATA kernConst<>+2780(SB)/4, $0xbe03ce86
-DATA kernConst<>+2784(SB)/4, $0x3d922279
-DATA kernConst<>+2788(SB)/4, $0x3d922279
-DATA kernConst<>+2792(SB)/4, $0x3d922279
-DATA kernConst<>+2796(SB)/4, $0x3d922279
-DATA kernConst<>+2800(SB)/4, $0x3d922279
-DATA kernConst<>+2804(SB)/4, $0x3d922279
-DATA kernConst<>+2808(SB)/4, $0x3d922279
-DATA kernConst<>+2812(SB)/4, $0x3d922279
-DATA kernConst<>+2816(SB)/4, $0x3fcc422a
-DATA kernConst<>+2820(SB)/4, $0x3fcc422a
-DATA kernConst<>+2824(SB)/4, $0x3fcc422a
-DATA kernConst<>+2828(SB)/4, $0x3fcc422a
-DATA kernConst<>+2832(SB)/4, $0x3fcc422a
-DATA kernConst<>+2836(SB)/4, $0x3fcc422a
-DATA kernConst<>+2840(SB)/4, $0x3fcc422a
-DATA kernConst<>+2844(SB)/4, $0x3fcc422a
-DATA kernConst<>+2848(SB)/4, $0x3d9d89d9
-DATA kernConst<>+2852(SB)/4, $0x3d9d89d9
-DATA kernConst<>+2856(SB)/4, $0x3d9d89d9
-DATA kernConst<>+2860(SB)/4, $0x3d9d89d9
-DATA kernConst<>+2864(SB)/4, $0x3d9d89d9
-DATA kernConst<>+2868(SB)/4, $0x3d9d89d9
-DATA kernConst<>+2872(SB)/4, $0x3d9d89d9
-DATA kernConst<>+2876(SB)/4, $0x3d9d89d9
-DATA kernConst<>+2880(SB)/4, $0x3dba2e8c
-DATA kernConst<>+2884(SB)/4, $0x3dba2e8c
-DATA kernConst<>+2888(SB)/4, $0x3dba2e8c
-DATA kernConst<>+2892(SB)/4, $0x3dba2e8c
-DATA kernConst<>+2896(SB)/4, $0x3dba2e8c
-DATA kernConst<>+2900(SB)/4, $0x3dba2e8c
-DATA kernConst<>+2904(SB)/4, $0x3dba2e8c
-DATA kernConst<>+2908(SB)/4, $0x3dba2e8c
-DATA kernConst<>+2912(SB)/4, $0x3de38e39
-DATA kernConst<>+2916(SB)/4, $0x3de38e39
-DATA kernConst<>+2920(SB)/4, $0x3de38e39
-DATA kernConst<>+2924(SB)/4, $0x3de38e39
-DATA kernConst<>+2928(SB)/4, $0x3de38e39
-DATA kernConst<>+2932(SB)/4, $0x3de38e39
-DATA kernConst<>+2936(SB)/4, $0x3de38e39
-DATA kernConst<>+2940(SB)/4, $0x3de38e39
-DATA kernConst<>+2944(SB)/4, $0x3e124925
-DATA kernConst<>+2948(SB)/4, $0x3e124925
-DATA kernConst<>+2952(SB)/4, $0x3e124925
-DATA kernConst<>+2956(SB)/4, $0x3e124925
-DATA kernConst<>+2960(SB)/4, $0x3e124925
-DATA kernConst<>+2964(SB)/4, $0x3e124925
-DATA kernConst<>+2968(SB)/4, $0x3e124925
-DATA kernConst<>+2972(SB)/4, $0x3e124925
-DATA kernConst<>+2976(SB)/4, $0x3e4ccccd
-DATA kernConst<>+2980(SB)/4, $0x3e4ccccd
-DATA kernConst<>+2984(SB)/4, $0x3e4ccccd
-DATA kernConst<>+2988(SB)/4, $0x3e4ccccd
-DATA kernConst<>+2992(SB)/4, $0x3e4ccccd
-DATA kernConst<>+2996(SB)/4, $0x3e4ccccd
-DATA kernConst<>+3000(SB)/4, $0x3e4ccccd
-DATA kernConst<>+3004(SB)/4, $0x3e4ccccd
-DATA kernConst<>+3008(SB)/4, $0x3eaaaaab
-DATA kernConst<>+3012(SB)/4, $0x3eaaaaab
-DATA kernConst<>+3016(SB)/4, $0x3eaaaaab
-DATA kernConst<>+3020(SB)/4, $0x3eaaaaab
-DATA kernConst<>+3024(SB)/4, $0x3eaaaaab
-DATA kernConst<>+3028(SB)/4, $0x3eaaaaab
-DATA kernConst<>+3032(SB)/4, $0x3eaaaaab
-DATA kernConst<>+3036(SB)/4, $0x3eaaaaab
-DATA kernConst<>+3040(SB)/4, $0x43480000
-DATA kernConst<>+3044(SB)/4, $0x43480000
-DATA kernConst<>+3048(SB)/4, $0x43480000
-DATA kernConst<>+3052(SB)/4, $0x43480000
-DATA kernConst<>+3056(SB)/4, $0x43480000
-DATA kernConst<>+3060(SB)/4, $0x43480000
-DATA kernConst<>+3064(SB)/4, $0x43480000
-DATA kernConst<>+3068(SB)/4, $0x43480000
-DATA kernConst<>+3072(SB)/4, $0x43020000
-DATA kernConst<>+3076(SB)/4, $0x43020000
-DATA kernConst<>+3080(SB)/4, $0x43020000
-DATA kernConst<>+3084(SB)/4, $0x43020000
-DATA kernConst<>+3088(SB)/4, $0x43020000
-DATA kernConst<>+3092(SB)/4, $0x43020000
-DATA kernConst<>+3096(SB)/4, $0x43020000
-DATA kernConst<>+3100(SB)/4, $0x43020000
-DATA kernConst<>+3104(SB)/4, $0xc3160000
-DATA kernConst<>+3108(SB)/4, $0xc3160000
-DATA kernConst<>+3112(SB)/4, $0xc3160000
-DATA kernConst<>+3116(SB)/4, $0xc3160000
-DATA kernConst<>+3120(SB)/4, $0xc3160000
-DATA kernConst<>+3124(SB)/4, $0xc3160000
-DATA kernConst<>+3128(SB)/4, $0xc3160000
-DATA kernConst<>+3132(SB)/4, $0xc3160000
-DATA kernConst<>+3136(SB)/4, $0x43200000
-DATA kernConst<>+3140(SB)/4, $0x43200000
-DATA kernConst<>+3144(SB)/4, $0x43200000
-DATA kernConst<>+3148(SB)/4, $0x43200000
-DATA kernConst<>+3152(SB)/4, $0x43200000
-DATA kernConst<>+3156(SB)/4, $0x43200000
-DATA kernConst<>+3160(SB)/4, $0x43200000
-DATA kernConst<>+3164(SB)/4, $0x43200000
-DATA kernConst<>+3168(SB)/4, $0xc3200000
-DATA kernConst<>+3172(SB)/4, $0xc3200000
-DATA kernConst<>+3176(SB)/4, $0xc3200000
-DATA kernConst<>+3180(SB)/4, $0xc3200000
-DATA kernConst<>+3184(SB)/4, $0xc3200000
-DATA kernConst<>+3188(SB)/4, $0xc3200000
-DATA kernConst<>+3192(SB)/4, $0xc3200000
-DATA kernConst<>+3196(SB)/4, $0xc3200000
-DATA kernConst<>+3200(SB)/4, $0xbf000000
-DATA kernConst<>+3204(SB)/4, $0xbf000000
-DATA kernConst<>+3208(SB)/4, $0xbf000000
-DATA kernConst<>+3212(SB)/4, $0xbf000000
-DATA kernConst<>+3216(SB)/4, $0xbf000000
-DATA kernConst<>+3220(SB)/4, $0xbf000000
-DATA kernConst<>+3224(SB)/4, $0xbf000000
-DATA kernConst<>+3228(SB)/4, $0xbf000000
-DATA kernConst<>+3232(SB)/4, $0x3ecc422a
-DATA kernConst<>+3236(SB)/4, $0x3ecc422a
-DATA kernConst<>+3240(SB)/4, $0x3ecc422a
-DATA kernConst<>+3244(SB)/4, $0x3ecc422a
-DATA kernConst<>+3248(SB)/4, $0x3ecc422a
-DATA kernConst<>+3252(SB)/4, $0x3ecc422a
-DATA kernConst<>+3256(SB)/4, $0x3ecc422a
-DATA kernConst<>+3260(SB)/4, $0x3ecc422a
-DATA kernConst<>+3264(SB)/4, $0x3e5b33b6
-DATA kernConst<>+3268(SB)/4, $0x3e5b33b6
-DATA kernConst<>+3272(SB)/4, $0x3e5b33b6
-DATA kernConst<>+3276(SB)/4, $0x3e5b33b6
-DATA kernConst<>+3280(SB)/4, $0x3e5b33b6
-DATA kernConst<>+3284(SB)/4, $0x3e5b33b6
-DATA kernConst<>+3288(SB)/4, $0x3e5b33b6
-DATA kernConst<>+3292(SB)/4, $0x3e5b33b6
-DATA kernConst<>+3296(SB)/4, $0x3e800000
-DATA kernConst<>+3300(SB)/4, $0x3e800000
-DATA kernConst<>+3304(SB)/4, $0x3e800000
-DATA kernConst<>+3308(SB)/4, $0x3e800000
-DATA kernConst<>+3312(SB)/4, $0x3e800000
-DATA kernConst<>+3316(SB)/4, $0x3e800000
-DATA kernConst<>+3320(SB)/4, $0x3e800000
-DATA kernConst<>+3324(SB)/4, $0x3e800000
-DATA kernConst<>+3328(SB)/4, $0x43010000
-DATA kernConst<>+3332(SB)/4, $0x43010000
-DATA kernConst<>+3336(SB)/4, $0x43010000
-DATA kernConst<>+3340(SB)/4, $0x43010000
-DATA kernConst<>+3344(SB)/4, $0x43010000
-DATA kernConst<>+3348(SB)/4, $0x43010000
-DATA kernConst<>+3352(SB)/4, $0x43010000
-DATA kernConst<>+3356(SB)/4, $0x43010000
-DATA kernConst<>+3360(SB)/4, $0xc3170000
-DATA kernConst<>+3364(SB)/4, $0xc3170000
-DATA kernConst<>+3368(SB)/4, $0xc3170000
-DATA kernConst<>+3372(SB)/4, $0xc3170000
-DATA kernConst<>+3376(SB)/4, $0xc3170000
-DATA kernConst<>+3380(SB)/4, $0xc3170000
-DATA kernConst<>+3384(SB)/4, $0xc3170000
-DATA kernConst<>+3388(SB)/4, $0xc3170000
-DATA kernConst<>+3392(SB)/4, $0x3920fddc
-DATA kernConst<>+3396(SB)/4, $0x3920fddc
-DATA kernConst<>+3400(SB)/4, $0x3920fddc
-DATA kernConst<>+3404(SB)/4, $0x3920fddc
-DATA kernConst<>+3408(SB)/4, $0x3920fddc
-DATA kernConst<>+3412(SB)/4, $0x3920fddc
-DATA kernConst<>+3416(SB)/4, $0x3920fddc
-DATA kernConst<>+3420(SB)/4, $0x3920fddc
-DATA kernConst<>+3424(SB)/4, $0x3aaf9f2b
-DATA kernConst<>+3428(SB)/4, $0x3aaf9f2b
-DATA kernConst<>+3432(SB)/4, $0x3aaf9f2b
-DATA kernConst<>+3436(SB)/4, $0x3aaf9f2b
-DATA kernConst<>+3440(SB)/4, $0x3aaf9f2b
-DATA kernConst<>+3444(SB)/4, $0x3aaf9f2b
-DATA kernConst<>+3448(SB)/4, $0x3aaf9f2b
-DATA kernConst<>+3452(SB)/4, $0x3aaf9f2b
-DATA kernConst<>+3456(SB)/4, $0x3c1d96a6
-DATA kernConst<>+3460(SB)/4, $0x3c1d96a6
-DATA kernConst<>+3464(SB)/4, $0x3c1d96a6
-DATA kernConst<>+3468(SB)/4, $0x3c1d96a6
-DATA kernConst<>+3472(SB)/4, $0x3c1d96a6
-DATA kernConst<>+3476(SB)/4, $0x3c1d96a6
-DATA kernConst<>+3480(SB)/4, $0x3c1d96a6
-DATA kernConst<>+3484(SB)/4, $0x3c1d96a6
-DATA kernConst<>+3488(SB)/4, $0x3d635774
-DATA kernConst<>+3492(SB)/4, $0x3d635774
-DATA kernConst<>+3496(SB)/4, $0x3d635774
-DATA kernConst<>+3500(SB)/4, $0x3d635774
-DATA kernConst<>+3504(SB)/4, $0x3d635774
-DATA kernConst<>+3508(SB)/4, $0x3d635774
-DATA kernConst<>+3512(SB)/4, $0x3d635774
-DATA kernConst<>+3516(SB)/4, $0x3d635774
-DATA kernConst<>+3520(SB)/4, $0x3e75fdee
-DATA kernConst<>+3524(SB)/4, $0x3e75fdee
-DATA kernConst<>+3528(SB)/4, $0x3e75fdee
-DATA kernConst<>+3532(SB)/4, $0x3e75fdee
-DATA kernConst<>+3536(SB)/4, $0x3e75fdee
-DATA kernConst<>+3540(SB)/4, $0x3e75fdee
-DATA kernConst<>+3544(SB)/4, $0x3e75fdee
-DATA kernConst<>+3548(SB)/4, $0x3e75fdee
-DATA kernConst<>+3552(SB)/4, $0x3f317218
-DATA kernConst<>+3556(SB)/4, $0x3f317218
-DATA kernConst<>+3560(SB)/4, $0x3f317218
-DATA kernConst<>+3564(SB)/4, $0x3f317218
-DATA kernConst<>+3568(SB)/4, $0x3f317218
-DATA kernConst<>+3572(SB)/4, $0x3f317218
-DATA kernConst<>+3576(SB)/4, $0x3f317218
-DATA kernConst<>+3580(SB)/4, $0x3f317218
-DATA kernConst<>+3584(SB)/4, $0x0000007f
-DATA kernConst<>+3588(SB)/4, $0x0000007f
-DATA kernConst<>+3592(SB)/4, $0x0000007f
-DATA kernConst<>+3596(SB)/4, $0x0000007f
-DATA kernConst<>+3600(SB)/4, $0x0000007f
-DATA kernConst<>+3604(SB)/4, $0x0000007f
-DATA kernConst<>+3608(SB)/4, $0x0000007f
-DATA kernConst<>+3612(SB)/4, $0x0000007f
-DATA kernConst<>+3616(SB)/4, $0x43000000
-DATA kernConst<>+3620(SB)/4, $0x43000000
-DATA kernConst<>+3624(SB)/4, $0x43000000
-DATA kernConst<>+3628(SB)/4, $0x43000000
-DATA kernConst<>+3632(SB)/4, $0x43000000
-DATA kernConst<>+3636(SB)/4, $0x43000000
-DATA kernConst<>+3640(SB)/4, $0x43000000
-DATA kernConst<>+3644(SB)/4, $0x43000000
-DATA kernConst<>+3648(SB)/4, $0xc2fe0000
-DATA kernConst<>+3652(SB)/4, $0xc2fe0000
-DATA kernConst<>+3656(SB)/4, $0xc2fe0000
-DATA kernConst<>+3660(SB)/4, $0xc2fe0000
-DATA kernConst<>+3664(SB)/4, $0xc2fe0000
-DATA kernConst<>+3668(SB)/4, $0xc2fe0000
-DATA kernConst<>+3672(SB)/4, $0xc2fe0000
-DATA kernConst<>+3676(SB)/4, $0xc2fe0000
-GLOBL kernConst<>(SB), RODATA|NOPTR, $3680
+DATA kernConst<>+160(SB)/4, $0xff00ff00
+DATA kernConst<>+164(SB)/4, $0xff00ff00
+DATA kernConst<>+168(SB)/4, $0xff00ff00
+DATA kernConst<>+172(SB)/4, $0xff00ff00
+DATA kernConst<>+176(SB)/4, $0xff00ff00
+DATA kernConst<>+180(SB)/4, $0xff00ff00
+DATA kernConst<>+184(SB)/4, $0xff00ff00
+DATA kernConst<>+188(SB)/4, $0xff00ff00
+DATA kernConst<>+192(SB)/4, $0x00007fff
+DATA kernConst<>+196(SB)/4, $0x00007fff
+DATA kernConst<>+200(SB)/4, $0x00007fff
+DATA kernConst<>+204(SB)/4, $0x00007fff
+DATA kernConst<>+208(SB)/4, $0x00007fff
+DATA kernConst<>+212(SB)/4, $0x00007fff
+DATA kernConst<>+216(SB)/4, $0x00007fff
+DATA kernConst<>+220(SB)/4, $0x00007fff
+DATA kernConst<>+224(SB)/4, $0x00010000
+DATA kernConst<>+228(SB)/4, $0x00010000
+DATA kernConst<>+232(SB)/4, $0x00010000
+DATA kernConst<>+236(SB)/4, $0x00010000
+DATA kernConst<>+240(SB)/4, $0x00010000
+DATA kernConst<>+244(SB)/4, $0x00010000
+DATA kernConst<>+248(SB)/4, $0x00010000
+DATA kernConst<>+252(SB)/4, $0x00010000
+DATA kernConst<>+256(SB)/4, $0x00000001
+DATA kernConst<>+260(SB)/4, $0x00000001
+DATA kernConst<>+264(SB)/4, $0x00000001
+DATA kernConst<>+268(SB)/4, $0x00000001
+DATA kernConst<>+272(SB)/4, $0x00000001
+DATA kernConst<>+276(SB)/4, $0x00000001
+DATA kernConst<>+280(SB)/4, $0x00000001
+DATA kernConst<>+284(SB)/4, $0x00000001
+DATA kernConst<>+288(SB)/4, $0x00400000
+DATA kernConst<>+292(SB)/4, $0x00400000
+DATA kernConst<>+296(SB)/4, $0x00400000
+DATA kernConst<>+300(SB)/4, $0x00400000
+DATA kernConst<>+304(SB)/4, $0x00400000
+DATA kernConst<>+308(SB)/4, $0x00400000
+DATA kernConst<>+312(SB)/4, $0x00400000
+DATA kernConst<>+316(SB)/4, $0x00400000
+DATA kernConst<>+320(SB)/4, $0x80000000
+DATA kernConst<>+324(SB)/4, $0x80000000
+DATA kernConst<>+328(SB)/4, $0x80000000
+DATA kernConst<>+332(SB)/4, $0x80000000
+DATA kernConst<>+336(SB)/4, $0x80000000
+DATA kernConst<>+340(SB)/4, $0x80000000
+DATA kernConst<>+344(SB)/4, $0x80000000
+DATA kernConst<>+348(SB)/4, $0x80000000
+DATA kernConst<>+352(SB)/4, $0x3f800000
+DATA kernConst<>+356(SB)/4, $0x3f800000
+DATA kernConst<>+360(SB)/4, $0x3f800000
+DATA kernConst<>+364(SB)/4, $0x3f800000
+DATA kernConst<>+368(SB)/4, $0x3f800000
+DATA kernConst<>+372(SB)/4, $0x3f800000
+DATA kernConst<>+376(SB)/4, $0x3f800000
+DATA kernConst<>+380(SB)/4, $0x3f800000
+DATA kernConst<>+384(SB)/4, $0x00000000
+DATA kernConst<>+388(SB)/4, $0x00000000
+DATA kernConst<>+392(SB)/4, $0x00000000
+DATA kernConst<>+396(SB)/4, $0x00000000
+DATA kernConst<>+400(SB)/4, $0x00000000
+DATA kernConst<>+404(SB)/4, $0x00000000
+DATA kernConst<>+408(SB)/4, $0x00000000
+DATA kernConst<>+412(SB)/4, $0x00000000
+DATA kernConst<>+416(SB)/4, $0x7f800000
+DATA kernConst<>+420(SB)/4, $0x7f800000
+DATA kernConst<>+424(SB)/4, $0x7f800000
+DATA kernConst<>+428(SB)/4, $0x7f800000
+DATA kernConst<>+432(SB)/4, $0x7f800000
+DATA kernConst<>+436(SB)/4, $0x7f800000
+DATA kernConst<>+440(SB)/4, $0x7f800000
+DATA kernConst<>+444(SB)/4, $0x7f800000
+DATA kernConst<>+448(SB)/4, $0x00000fff
+DATA kernConst<>+452(SB)/4, $0x00000fff
+DATA kernConst<>+456(SB)/4, $0x00000fff
+DATA kernConst<>+460(SB)/4, $0x00000fff
+DATA kernConst<>+464(SB)/4, $0x00000fff
+DATA kernConst<>+468(SB)/4, $0x00000fff
+DATA kernConst<>+472(SB)/4, $0x00000fff
+DATA kernConst<>+476(SB)/4, $0x00000fff
+DATA kernConst<>+480(SB)/4, $0xffffe000
+DATA kernConst<>+484(SB)/4, $0xffffe000
+DATA kernConst<>+488(SB)/4, $0xffffe000
+DATA kernConst<>+492(SB)/4, $0xffffe000
+DATA kernConst<>+496(SB)/4, $0xffffe000
+DATA kernConst<>+500(SB)/4, $0xffffe000
+DATA kernConst<>+504(SB)/4, $0xffffe000
+DATA kernConst<>+508(SB)/4, $0xffffe000
+DATA kernConst<>+512(SB)/4, $0x42b20000
+DATA kernConst<>+516(SB)/4, $0x42b20000
+DATA kernConst<>+520(SB)/4, $0x42b20000
+DATA kernConst<>+524(SB)/4, $0x42b20000
+DATA kernConst<>+528(SB)/4, $0x42b20000
+DATA kernConst<>+532(SB)/4, $0x42b20000
+DATA kernConst<>+536(SB)/4, $0x42b20000
+DATA kernConst<>+540(SB)/4, $0x42b20000
+DATA kernConst<>+544(SB)/4, $0xc2d00000
+DATA kernConst<>+548(SB)/4, $0xc2d00000
+DATA kernConst<>+552(SB)/4, $0xc2d00000
+DATA kernConst<>+556(SB)/4, $0xc2d00000
+DATA kernConst<>+560(SB)/4, $0xc2d00000
+DATA kernConst<>+564(SB)/4, $0xc2d00000
+DATA kernConst<>+568(SB)/4, $0xc2d00000
+DATA kernConst<>+572(SB)/4, $0xc2d00000
+DATA kernConst<>+576(SB)/4, $0x3fb8aa3b
+DATA kernConst<>+580(SB)/4, $0x3fb8aa3b
+DATA kernConst<>+584(SB)/4, $0x3fb8aa3b
+DATA kernConst<>+588(SB)/4, $0x3fb8aa3b
+DATA kernConst<>+592(SB)/4, $0x3fb8aa3b
+DATA kernConst<>+596(SB)/4, $0x3fb8aa3b
+DATA kernConst<>+600(SB)/4, $0x3fb8aa3b
+DATA kernConst<>+604(SB)/4, $0x3fb8aa3b
+DATA kernConst<>+608(SB)/4, $0x3f318000
+DATA kernConst<>+612(SB)/4, $0x3f318000
+DATA kernConst<>+616(SB)/4, $0x3f318000
+DATA kernConst<>+620(SB)/4, $0x3f318000
+DATA kernConst<>+624(SB)/4, $0x3f318000
+DATA kernConst<>+628(SB)/4, $0x3f318000
+DATA kernConst<>+632(SB)/4, $0x3f318000
+DATA kernConst<>+636(SB)/4, $0x3f318000
+DATA kernConst<>+640(SB)/4, $0xb95e8083
+DATA kernConst<>+644(SB)/4, $0xb95e8083
+DATA kernConst<>+648(SB)/4, $0xb95e8083
+DATA kernConst<>+652(SB)/4, $0xb95e8083
+DATA kernConst<>+656(SB)/4, $0xb95e8083
+DATA kernConst<>+660(SB)/4, $0xb95e8083
+DATA kernConst<>+664(SB)/4, $0xb95e8083
+DATA kernConst<>+668(SB)/4, $0xb95e8083
+DATA kernConst<>+672(SB)/4, $0x39506967
+DATA kernConst<>+676(SB)/4, $0x39506967
+DATA kernConst<>+680(SB)/4, $0x39506967
+DATA kernConst<>+684(SB)/4, $0x39506967
+DATA kernConst<>+688(SB)/4, $0x39506967
+DATA kernConst<>+692(SB)/4, $0x39506967
+DATA kernConst<>+696(SB)/4, $0x39506967
+DATA kernConst<>+700(SB)/4, $0x39506967
+DATA kernConst<>+704(SB)/4, $0x3ab743ce
+DATA kernConst<>+708(SB)/4, $0x3ab743ce
+DATA kernConst<>+712(SB)/4, $0x3ab743ce
+DATA kernConst<>+716(SB)/4, $0x3ab743ce
+DATA kernConst<>+720(SB)/4, $0x3ab743ce
+DATA kernConst<>+724(SB)/4, $0x3ab743ce
+DATA kernConst<>+728(SB)/4, $0x3ab743ce
+DATA kernConst<>+732(SB)/4, $0x3ab743ce
+DATA kernConst<>+736(SB)/4, $0x3c088908
+DATA kernConst<>+740(SB)/4, $0x3c088908
+DATA kernConst<>+744(SB)/4, $0x3c088908
+DATA kernConst<>+748(SB)/4, $0x3c088908
+DATA kernConst<>+752(SB)/4, $0x3c088908
+DATA kernConst<>+756(SB)/4, $0x3c088908
+DATA kernConst<>+760(SB)/4, $0x3c088908
+DATA kernConst<>+764(SB)/4, $0x3c088908
+DATA kernConst<>+768(SB)/4, $0x3d2aa9c1
+DATA kernConst<>+772(SB)/4, $0x3d2aa9c1
+DATA kernConst<>+776(SB)/4, $0x3d2aa9c1
+DATA kernConst<>+780(SB)/4, $0x3d2aa9c1
+DATA kernConst<>+784(SB)/4, $0x3d2aa9c1
+DATA kernConst<>+788(SB)/4, $0x3d2aa9c1
+DATA kernConst<>+792(SB)/4, $0x3d2aa9c1
+DATA kernConst<>+796(SB)/4, $0x3d2aa9c1
+DATA kernConst<>+800(SB)/4, $0x3e2aaaaa
+DATA kernConst<>+804(SB)/4, $0x3e2aaaaa
+DATA kernConst<>+808(SB)/4, $0x3e2aaaaa
+DATA kernConst<>+812(SB)/4, $0x3e2aaaaa
+DATA kernConst<>+816(SB)/4, $0x3e2aaaaa
+DATA kernConst<>+820(SB)/4, $0x3e2aaaaa
+DATA kernConst<>+824(SB)/4, $0x3e2aaaaa
+DATA kernConst<>+828(SB)/4, $0x3e2aaaaa
+DATA kernConst<>+832(SB)/4, $0x3f000000
+DATA kernConst<>+836(SB)/4, $0x3f000000
+DATA kernConst<>+840(SB)/4, $0x3f000000
+DATA kernConst<>+844(SB)/4, $0x3f000000
+DATA kernConst<>+848(SB)/4, $0x3f000000
+DATA kernConst<>+852(SB)/4, $0x3f000000
+DATA kernConst<>+856(SB)/4, $0x3f000000
+DATA kernConst<>+860(SB)/4, $0x3f000000
+DATA kernConst<>+864(SB)/4, $0xc1c80000
+DATA kernConst<>+868(SB)/4, $0xc1c80000
+DATA kernConst<>+872(SB)/4, $0xc1c80000
+DATA kernConst<>+876(SB)/4, $0xc1c80000
+DATA kernConst<>+880(SB)/4, $0xc1c80000
+DATA kernConst<>+884(SB)/4, $0xc1c80000
+DATA kernConst<>+888(SB)/4, $0xc1c80000
+DATA kernConst<>+892(SB)/4, $0xc1c80000
+DATA kernConst<>+896(SB)/4, $0x33800000
+DATA kernConst<>+900(SB)/4, $0x33800000
+DATA kernConst<>+904(SB)/4, $0x33800000
+DATA kernConst<>+908(SB)/4, $0x33800000
+DATA kernConst<>+912(SB)/4, $0x33800000
+DATA kernConst<>+916(SB)/4, $0x33800000
+DATA kernConst<>+920(SB)/4, $0x33800000
+DATA kernConst<>+924(SB)/4, $0x33800000
+DATA kernConst<>+928(SB)/4, $0x00800000
+DATA kernConst<>+932(SB)/4, $0x00800000
+DATA kernConst<>+936(SB)/4, $0x00800000
+DATA kernConst<>+940(SB)/4, $0x00800000
+DATA kernConst<>+944(SB)/4, $0x00800000
+DATA kernConst<>+948(SB)/4, $0x00800000
+DATA kernConst<>+952(SB)/4, $0x00800000
+DATA kernConst<>+956(SB)/4, $0x00800000
+DATA kernConst<>+960(SB)/4, $0x4b000000
+DATA kernConst<>+964(SB)/4, $0x4b000000
+DATA kernConst<>+968(SB)/4, $0x4b000000
+DATA kernConst<>+972(SB)/4, $0x4b000000
+DATA kernConst<>+976(SB)/4, $0x4b000000
+DATA kernConst<>+980(SB)/4, $0x4b000000
+DATA kernConst<>+984(SB)/4, $0x4b000000
+DATA kernConst<>+988(SB)/4, $0x4b000000
+DATA kernConst<>+992(SB)/4, $0xc1b80000
+DATA kernConst<>+996(SB)/4, $0xc1b80000
+DATA kernConst<>+1000(SB)/4, $0xc1b80000
+DATA kernConst<>+1004(SB)/4, $0xc1b80000
+DATA kernConst<>+1008(SB)/4, $0xc1b80000
+DATA kernConst<>+1012(SB)/4, $0xc1b80000
+DATA kernConst<>+1016(SB)/4, $0xc1b80000
+DATA kernConst<>+1020(SB)/4, $0xc1b80000
+DATA kernConst<>+1024(SB)/4, $0x3f3504f3
+DATA kernConst<>+1028(SB)/4, $0x3f3504f3
+DATA kernConst<>+1032(SB)/4, $0x3f3504f3
+DATA kernConst<>+1036(SB)/4, $0x3f3504f3
+DATA kernConst<>+1040(SB)/4, $0x3f3504f3
+DATA kernConst<>+1044(SB)/4, $0x3f3504f3
+DATA kernConst<>+1048(SB)/4, $0x3f3504f3
+DATA kernConst<>+1052(SB)/4, $0x3f3504f3
+DATA kernConst<>+1056(SB)/4, $0x3d9021bb
+DATA kernConst<>+1060(SB)/4, $0x3d9021bb
+DATA kernConst<>+1064(SB)/4, $0x3d9021bb
+DATA kernConst<>+1068(SB)/4, $0x3d9021bb
+DATA kernConst<>+1072(SB)/4, $0x3d9021bb
+DATA kernConst<>+1076(SB)/4, $0x3d9021bb
+DATA kernConst<>+1080(SB)/4, $0x3d9021bb
+DATA kernConst<>+1084(SB)/4, $0x3d9021bb
+DATA kernConst<>+1088(SB)/4, $0xbdebd1b8
+DATA kernConst<>+1092(SB)/4, $0xbdebd1b8
+DATA kernConst<>+1096(SB)/4, $0xbdebd1b8
+DATA kernConst<>+1100(SB)/4, $0xbdebd1b8
+DATA kernConst<>+1104(SB)/4, $0xbdebd1b8
+DATA kernConst<>+1108(SB)/4, $0xbdebd1b8
+DATA kernConst<>+1112(SB)/4, $0xbdebd1b8
+DATA kernConst<>+1116(SB)/4, $0xbdebd1b8
+DATA kernConst<>+1120(SB)/4, $0x3def251a
+DATA kernConst<>+1124(SB)/4, $0x3def251a
+DATA kernConst<>+1128(SB)/4, $0x3def251a
+DATA kernConst<>+1132(SB)/4, $0x3def251a
+DATA kernConst<>+1136(SB)/4, $0x3def251a
+DATA kernConst<>+1140(SB)/4, $0x3def251a
+DATA kernConst<>+1144(SB)/4, $0x3def251a
+DATA kernConst<>+1148(SB)/4, $0x3def251a
+DATA kernConst<>+1152(SB)/4, $0xbdfe5d4f
+DATA kernConst<>+1156(SB)/4, $0xbdfe5d4f
+DATA kernConst<>+1160(SB)/4, $0xbdfe5d4f
+DATA kernConst<>+1164(SB)/4, $0xbdfe5d4f
+DATA kernConst<>+1168(SB)/4, $0xbdfe5d4f
+DATA kernConst<>+1172(SB)/4, $0xbdfe5d4f
+DATA kernConst<>+1176(SB)/4, $0xbdfe5d4f
+DATA kernConst<>+1180(SB)/4, $0xbdfe5d4f
+DATA kernConst<>+1184(SB)/4, $0x3e11e9bf
+DATA kernConst<>+1188(SB)/4, $0x3e11e9bf
+DATA kernConst<>+1192(SB)/4, $0x3e11e9bf
+DATA kernConst<>+1196(SB)/4, $0x3e11e9bf
+DATA kernConst<>+1200(SB)/4, $0x3e11e9bf
+DATA kernConst<>+1204(SB)/4, $0x3e11e9bf
+DATA kernConst<>+1208(SB)/4, $0x3e11e9bf
+DATA kernConst<>+1212(SB)/4, $0x3e11e9bf
+DATA kernConst<>+1216(SB)/4, $0xbe2aae50
+DATA kernConst<>+1220(SB)/4, $0xbe2aae50
+DATA kernConst<>+1224(SB)/4, $0xbe2aae50
+DATA kernConst<>+1228(SB)/4, $0xbe2aae50
+DATA kernConst<>+1232(SB)/4, $0xbe2aae50
+DATA kernConst<>+1236(SB)/4, $0xbe2aae50
+DATA kernConst<>+1240(SB)/4, $0xbe2aae50
+DATA kernConst<>+1244(SB)/4, $0xbe2aae50
+DATA kernConst<>+1248(SB)/4, $0x3e4cceac
+DATA kernConst<>+1252(SB)/4, $0x3e4cceac
+DATA kernConst<>+1256(SB)/4, $0x3e4cceac
+DATA kernConst<>+1260(SB)/4, $0x3e4cceac
+DATA kernConst<>+1264(SB)/4, $0x3e4cceac
+DATA kernConst<>+1268(SB)/4, $0x3e4cceac
+DATA kernConst<>+1272(SB)/4, $0x3e4cceac
+DATA kernConst<>+1276(SB)/4, $0x3e4cceac
+DATA kernConst<>+1280(SB)/4, $0xbe7ffffc
+DATA kernConst<>+1284(SB)/4, $0xbe7ffffc
+DATA kernConst<>+1288(SB)/4, $0xbe7ffffc
+DATA kernConst<>+1292(SB)/4, $0xbe7ffffc
+DATA kernConst<>+1296(SB)/4, $0xbe7ffffc
+DATA kernConst<>+1300(SB)/4, $0xbe7ffffc
+DATA kernConst<>+1304(SB)/4, $0xbe7ffffc
+DATA kernConst<>+1308(SB)/4, $0xbe7ffffc
+DATA kernConst<>+1312(SB)/4, $0x3eaaaaaa
+DATA kernConst<>+1316(SB)/4, $0x3eaaaaaa
+DATA kernConst<>+1320(SB)/4, $0x3eaaaaaa
+DATA kernConst<>+1324(SB)/4, $0x3eaaaaaa
+DATA kernConst<>+1328(SB)/4, $0x3eaaaaaa
+DATA kernConst<>+1332(SB)/4, $0x3eaaaaaa
+DATA kernConst<>+1336(SB)/4, $0x3eaaaaaa
+DATA kernConst<>+1340(SB)/4, $0x3eaaaaaa
+DATA kernConst<>+1344(SB)/4, $0x7fc00000
+DATA kernConst<>+1348(SB)/4, $0x7fc00000
+DATA kernConst<>+1352(SB)/4, $0x7fc00000
+DATA kernConst<>+1356(SB)/4, $0x7fc00000
+DATA kernConst<>+1360(SB)/4, $0x7fc00000
+DATA kernConst<>+1364(SB)/4, $0x7fc00000
+DATA kernConst<>+1368(SB)/4, $0x7fc00000
+DATA kernConst<>+1372(SB)/4, $0x7fc00000
+DATA kernConst<>+1376(SB)/4, $0xff800000
+DATA kernConst<>+1380(SB)/4, $0xff800000
+DATA kernConst<>+1384(SB)/4, $0xff800000
+DATA kernConst<>+1388(SB)/4, $0xff800000
+DATA kernConst<>+1392(SB)/4, $0xff800000
+DATA kernConst<>+1396(SB)/4, $0xff800000
+DATA kernConst<>+1400(SB)/4, $0xff800000
+DATA kernConst<>+1404(SB)/4, $0xff800000
+DATA kernConst<>+1408(SB)/4, $0x4b800000
+DATA kernConst<>+1412(SB)/4, $0x4b800000
+DATA kernConst<>+1416(SB)/4, $0x4b800000
+DATA kernConst<>+1420(SB)/4, $0x4b800000
+DATA kernConst<>+1424(SB)/4, $0x4b800000
+DATA kernConst<>+1428(SB)/4, $0x4b800000
+DATA kernConst<>+1432(SB)/4, $0x4b800000
+DATA kernConst<>+1436(SB)/4, $0x4b800000
+DATA kernConst<>+1440(SB)/4, $0xbbbaf0ea
+DATA kernConst<>+1444(SB)/4, $0xbbbaf0ea
+DATA kernConst<>+1448(SB)/4, $0xbbbaf0ea
+DATA kernConst<>+1452(SB)/4, $0xbbbaf0ea
+DATA kernConst<>+1456(SB)/4, $0xbbbaf0ea
+DATA kernConst<>+1460(SB)/4, $0xbbbaf0ea
+DATA kernConst<>+1464(SB)/4, $0xbbbaf0ea
+DATA kernConst<>+1468(SB)/4, $0xbbbaf0ea
+DATA kernConst<>+1472(SB)/4, $0x3ca9134e
+DATA kernConst<>+1476(SB)/4, $0x3ca9134e
+DATA kernConst<>+1480(SB)/4, $0x3ca9134e
+DATA kernConst<>+1484(SB)/4, $0x3ca9134e
+DATA kernConst<>+1488(SB)/4, $0x3ca9134e
+DATA kernConst<>+1492(SB)/4, $0x3ca9134e
+DATA kernConst<>+1496(SB)/4, $0x3ca9134e
+DATA kernConst<>+1500(SB)/4, $0x3ca9134e
+DATA kernConst<>+1504(SB)/4, $0xbd5c1e2d
+DATA kernConst<>+1508(SB)/4, $0xbd5c1e2d
+DATA kernConst<>+1512(SB)/4, $0xbd5c1e2d
+DATA kernConst<>+1516(SB)/4, $0xbd5c1e2d
+DATA kernConst<>+1520(SB)/4, $0xbd5c1e2d
+DATA kernConst<>+1524(SB)/4, $0xbd5c1e2d
+DATA kernConst<>+1528(SB)/4, $0xbd5c1e2d
+DATA kernConst<>+1532(SB)/4, $0xbd5c1e2d
+DATA kernConst<>+1536(SB)/4, $0x3e088393
+DATA kernConst<>+1540(SB)/4, $0x3e088393
+DATA kernConst<>+1544(SB)/4, $0x3e088393
+DATA kernConst<>+1548(SB)/4, $0x3e088393
+DATA kernConst<>+1552(SB)/4, $0x3e088393
+DATA kernConst<>+1556(SB)/4, $0x3e088393
+DATA kernConst<>+1560(SB)/4, $0x3e088393
+DATA kernConst<>+1564(SB)/4, $0x3e088393
+DATA kernConst<>+1568(SB)/4, $0xbeaaaa99
+DATA kernConst<>+1572(SB)/4, $0xbeaaaa99
+DATA kernConst<>+1576(SB)/4, $0xbeaaaa99
+DATA kernConst<>+1580(SB)/4, $0xbeaaaa99
+DATA kernConst<>+1584(SB)/4, $0xbeaaaa99
+DATA kernConst<>+1588(SB)/4, $0xbeaaaa99
+DATA kernConst<>+1592(SB)/4, $0xbeaaaa99
+DATA kernConst<>+1596(SB)/4, $0xbeaaaa99
+DATA kernConst<>+1600(SB)/4, $0x40000000
+DATA kernConst<>+1604(SB)/4, $0x40000000
+DATA kernConst<>+1608(SB)/4, $0x40000000
+DATA kernConst<>+1612(SB)/4, $0x40000000
+DATA kernConst<>+1616(SB)/4, $0x40000000
+DATA kernConst<>+1620(SB)/4, $0x40000000
+DATA kernConst<>+1624(SB)/4, $0x40000000
+DATA kernConst<>+1628(SB)/4, $0x40000000
+DATA kernConst<>+1632(SB)/4, $0x3f200000
+DATA kernConst<>+1636(SB)/4, $0x3f200000
+DATA kernConst<>+1640(SB)/4, $0x3f200000
+DATA kernConst<>+1644(SB)/4, $0x3f200000
+DATA kernConst<>+1648(SB)/4, $0x3f200000
+DATA kernConst<>+1652(SB)/4, $0x3f200000
+DATA kernConst<>+1656(SB)/4, $0x3f200000
+DATA kernConst<>+1660(SB)/4, $0x3f200000
+DATA kernConst<>+1664(SB)/4, $0x40800000
+DATA kernConst<>+1668(SB)/4, $0x40800000
+DATA kernConst<>+1672(SB)/4, $0x40800000
+DATA kernConst<>+1676(SB)/4, $0x40800000
+DATA kernConst<>+1680(SB)/4, $0x40800000
+DATA kernConst<>+1684(SB)/4, $0x40800000
+DATA kernConst<>+1688(SB)/4, $0x40800000
+DATA kernConst<>+1692(SB)/4, $0x40800000
+DATA kernConst<>+1696(SB)/4, $0x39a1db13
+DATA kernConst<>+1700(SB)/4, $0x39a1db13
+DATA kernConst<>+1704(SB)/4, $0x39a1db13
+DATA kernConst<>+1708(SB)/4, $0x39a1db13
+DATA kernConst<>+1712(SB)/4, $0x39a1db13
+DATA kernConst<>+1716(SB)/4, $0x39a1db13
+DATA kernConst<>+1720(SB)/4, $0x39a1db13
+DATA kernConst<>+1724(SB)/4, $0x39a1db13
+DATA kernConst<>+1728(SB)/4, $0xbb97fc11
+DATA kernConst<>+1732(SB)/4, $0xbb97fc11
+DATA kernConst<>+1736(SB)/4, $0xbb97fc11
+DATA kernConst<>+1740(SB)/4, $0xbb97fc11
+DATA kernConst<>+1744(SB)/4, $0xbb97fc11
+DATA kernConst<>+1748(SB)/4, $0xbb97fc11
+DATA kernConst<>+1752(SB)/4, $0xbb97fc11
+DATA kernConst<>+1756(SB)/4, $0xbb97fc11
+DATA kernConst<>+1760(SB)/4, $0x3d074362
+DATA kernConst<>+1764(SB)/4, $0x3d074362
+DATA kernConst<>+1768(SB)/4, $0x3d074362
+DATA kernConst<>+1772(SB)/4, $0x3d074362
+DATA kernConst<>+1776(SB)/4, $0x3d074362
+DATA kernConst<>+1780(SB)/4, $0x3d074362
+DATA kernConst<>+1784(SB)/4, $0x3d074362
+DATA kernConst<>+1788(SB)/4, $0x3d074362
+DATA kernConst<>+1792(SB)/4, $0xbe1b8162
+DATA kernConst<>+1796(SB)/4, $0xbe1b8162
+DATA kernConst<>+1800(SB)/4, $0xbe1b8162
+DATA kernConst<>+1804(SB)/4, $0xbe1b8162
+DATA kernConst<>+1808(SB)/4, $0xbe1b8162
+DATA kernConst<>+1812(SB)/4, $0xbe1b8162
+DATA kernConst<>+1816(SB)/4, $0xbe1b8162
+DATA kernConst<>+1820(SB)/4, $0xbe1b8162
+DATA kernConst<>+1824(SB)/4, $0xbf6aca30
+DATA kernConst<>+1828(SB)/4, $0xbf6aca30
+DATA kernConst<>+1832(SB)/4, $0xbf6aca30
+DATA kernConst<>+1836(SB)/4, $0xbf6aca30
+DATA kernConst<>+1840(SB)/4, $0xbf6aca30
+DATA kernConst<>+1844(SB)/4, $0xbf6aca30
+DATA kernConst<>+1848(SB)/4, $0xbf6aca30
+DATA kernConst<>+1852(SB)/4, $0xbf6aca30
+DATA kernConst<>+1856(SB)/4, $0xbfd065a6
+DATA kernConst<>+1860(SB)/4, $0xbfd065a6
+DATA kernConst<>+1864(SB)/4, $0xbfd065a6
+DATA kernConst<>+1868(SB)/4, $0xbfd065a6
+DATA kernConst<>+1872(SB)/4, $0xbfd065a6
+DATA kernConst<>+1876(SB)/4, $0xbfd065a6
+DATA kernConst<>+1880(SB)/4, $0xbfd065a6
+DATA kernConst<>+1884(SB)/4, $0xbfd065a6
+DATA kernConst<>+1888(SB)/4, $0x3aaddd02
+DATA kernConst<>+1892(SB)/4, $0x3aaddd02
+DATA kernConst<>+1896(SB)/4, $0x3aaddd02
+DATA kernConst<>+1900(SB)/4, $0x3aaddd02
+DATA kernConst<>+1904(SB)/4, $0x3aaddd02
+DATA kernConst<>+1908(SB)/4, $0x3aaddd02
+DATA kernConst<>+1912(SB)/4, $0x3aaddd02
+DATA kernConst<>+1916(SB)/4, $0x3aaddd02
+DATA kernConst<>+1920(SB)/4, $0x3c1e7544
+DATA kernConst<>+1924(SB)/4, $0x3c1e7544
+DATA kernConst<>+1928(SB)/4, $0x3c1e7544
+DATA kernConst<>+1932(SB)/4, $0x3c1e7544
+DATA kernConst<>+1936(SB)/4, $0x3c1e7544
+DATA kernConst<>+1940(SB)/4, $0x3c1e7544
+DATA kernConst<>+1944(SB)/4, $0x3c1e7544
+DATA kernConst<>+1948(SB)/4, $0x3c1e7544
+DATA kernConst<>+1952(SB)/4, $0x3d635baa
+DATA kernConst<>+1956(SB)/4, $0x3d635baa
+DATA kernConst<>+1960(SB)/4, $0x3d635baa
+DATA kernConst<>+1964(SB)/4, $0x3d635baa
+DATA kernConst<>+1968(SB)/4, $0x3d635baa
+DATA kernConst<>+1972(SB)/4, $0x3d635baa
+DATA kernConst<>+1976(SB)/4, $0x3d635baa
+DATA kernConst<>+1980(SB)/4, $0x3d635baa
+DATA kernConst<>+1984(SB)/4, $0x3e75fcde
+DATA kernConst<>+1988(SB)/4, $0x3e75fcde
+DATA kernConst<>+1992(SB)/4, $0x3e75fcde
+DATA kernConst<>+1996(SB)/4, $0x3e75fcde
+DATA kernConst<>+2000(SB)/4, $0x3e75fcde
+DATA kernConst<>+2004(SB)/4, $0x3e75fcde
+DATA kernConst<>+2008(SB)/4, $0x3e75fcde
+DATA kernConst<>+2012(SB)/4, $0x3e75fcde
+DATA kernConst<>+2016(SB)/4, $0x3f317215
+DATA kernConst<>+2020(SB)/4, $0x3f317215
+DATA kernConst<>+2024(SB)/4, $0x3f317215
+DATA kernConst<>+2028(SB)/4, $0x3f317215
+DATA kernConst<>+2032(SB)/4, $0x3f317215
+DATA kernConst<>+2036(SB)/4, $0x3f317215
+DATA kernConst<>+2040(SB)/4, $0x3f317215
+DATA kernConst<>+2044(SB)/4, $0x3f317215
+DATA kernConst<>+2048(SB)/4, $0x3f6d8000
+DATA kernConst<>+2052(SB)/4, $0x3f6d8000
+DATA kernConst<>+2056(SB)/4, $0x3f6d8000
+DATA kernConst<>+2060(SB)/4, $0x3f6d8000
+DATA kernConst<>+2064(SB)/4, $0x3f6d8000
+DATA kernConst<>+2068(SB)/4, $0x3f6d8000
+DATA kernConst<>+2072(SB)/4, $0x3f6d8000
+DATA kernConst<>+2076(SB)/4, $0x3f6d8000
+DATA kernConst<>+2080(SB)/4, $0xba1c7000
+DATA kernConst<>+2084(SB)/4, $0xba1c7000
+DATA kernConst<>+2088(SB)/4, $0xba1c7000
+DATA kernConst<>+2092(SB)/4, $0xba1c7000
+DATA kernConst<>+2096(SB)/4, $0xba1c7000
+DATA kernConst<>+2100(SB)/4, $0xba1c7000
+DATA kernConst<>+2104(SB)/4, $0xba1c7000
+DATA kernConst<>+2108(SB)/4, $0xba1c7000
+DATA kernConst<>+2112(SB)/4, $0x3ba38d2c
+DATA kernConst<>+2116(SB)/4, $0x3ba38d2c
+DATA kernConst<>+2120(SB)/4, $0x3ba38d2c
+DATA kernConst<>+2124(SB)/4, $0x3ba38d2c
+DATA kernConst<>+2128(SB)/4, $0x3ba38d2c
+DATA kernConst<>+2132(SB)/4, $0x3ba38d2c
+DATA kernConst<>+2136(SB)/4, $0x3ba38d2c
+DATA kernConst<>+2140(SB)/4, $0x3ba38d2c
+DATA kernConst<>+2144(SB)/4, $0xbcdb48d9
+DATA kernConst<>+2148(SB)/4, $0xbcdb48d9
+DATA kernConst<>+2152(SB)/4, $0xbcdb48d9
+DATA kernConst<>+2156(SB)/4, $0xbcdb48d9
+DATA kernConst<>+2160(SB)/4, $0xbcdb48d9
+DATA kernConst<>+2164(SB)/4, $0xbcdb48d9
+DATA kernConst<>+2168(SB)/4, $0xbcdb48d9
+DATA kernConst<>+2172(SB)/4, $0xbcdb48d9
+DATA kernConst<>+2176(SB)/4, $0x3de70e22
+DATA kernConst<>+2180(SB)/4, $0x3de70e22
+DATA kernConst<>+2184(SB)/4, $0x3de70e22
+DATA kernConst<>+2188(SB)/4, $0x3de70e22
+DATA kernConst<>+2192(SB)/4, $0x3de70e22
+DATA kernConst<>+2196(SB)/4, $0x3de70e22
+DATA kernConst<>+2200(SB)/4, $0x3de70e22
+DATA kernConst<>+2204(SB)/4, $0x3de70e22
+DATA kernConst<>+2208(SB)/4, $0xbec09380
+DATA kernConst<>+2212(SB)/4, $0xbec09380
+DATA kernConst<>+2216(SB)/4, $0xbec09380
+DATA kernConst<>+2220(SB)/4, $0xbec09380
+DATA kernConst<>+2224(SB)/4, $0xbec09380
+DATA kernConst<>+2228(SB)/4, $0xbec09380
+DATA kernConst<>+2232(SB)/4, $0xbec09380
+DATA kernConst<>+2236(SB)/4, $0xbec09380
+DATA kernConst<>+2240(SB)/4, $0x3e0375d4
+DATA kernConst<>+2244(SB)/4, $0x3e0375d4
+DATA kernConst<>+2248(SB)/4, $0x3e0375d4
+DATA kernConst<>+2252(SB)/4, $0x3e0375d4
+DATA kernConst<>+2256(SB)/4, $0x3e0375d4
+DATA kernConst<>+2260(SB)/4, $0x3e0375d4
+DATA kernConst<>+2264(SB)/4, $0x3e0375d4
+DATA kernConst<>+2268(SB)/4, $0x3e0375d4
+DATA kernConst<>+2272(SB)/4, $0x3f22f983
+DATA kernConst<>+2276(SB)/4, $0x3f22f983
+DATA kernConst<>+2280(SB)/4, $0x3f22f983
+DATA kernConst<>+2284(SB)/4, $0x3f22f983
+DATA kernConst<>+2288(SB)/4, $0x3f22f983
+DATA kernConst<>+2292(SB)/4, $0x3f22f983
+DATA kernConst<>+2296(SB)/4, $0x3f22f983
+DATA kernConst<>+2300(SB)/4, $0x3f22f983
+DATA kernConst<>+2304(SB)/4, $0x3fc90fdb
+DATA kernConst<>+2308(SB)/4, $0x3fc90fdb
+DATA kernConst<>+2312(SB)/4, $0x3fc90fdb
+DATA kernConst<>+2316(SB)/4, $0x3fc90fdb
+DATA kernConst<>+2320(SB)/4, $0x3fc90fdb
+DATA kernConst<>+2324(SB)/4, $0x3fc90fdb
+DATA kernConst<>+2328(SB)/4, $0x3fc90fdb
+DATA kernConst<>+2332(SB)/4, $0x3fc90fdb
+DATA kernConst<>+2336(SB)/4, $0xb33bbd2e
+DATA kernConst<>+2340(SB)/4, $0xb33bbd2e
+DATA kernConst<>+2344(SB)/4, $0xb33bbd2e
+DATA kernConst<>+2348(SB)/4, $0xb33bbd2e
+DATA kernConst<>+2352(SB)/4, $0xb33bbd2e
+DATA kernConst<>+2356(SB)/4, $0xb33bbd2e
+DATA kernConst<>+2360(SB)/4, $0xb33bbd2e
+DATA kernConst<>+2364(SB)/4, $0xb33bbd2e
+DATA kernConst<>+2368(SB)/4, $0xa6f72ced
+DATA kernConst<>+2372(SB)/4, $0xa6f72ced
+DATA kernConst<>+2376(SB)/4, $0xa6f72ced
+DATA kernConst<>+2380(SB)/4, $0xa6f72ced
+DATA kernConst<>+2384(SB)/4, $0xa6f72ced
+DATA kernConst<>+2388(SB)/4, $0xa6f72ced
+DATA kernConst<>+2392(SB)/4, $0xa6f72ced
+DATA kernConst<>+2396(SB)/4, $0xa6f72ced
+DATA kernConst<>+2400(SB)/4, $0xb94ca1f9
+DATA kernConst<>+2404(SB)/4, $0xb94ca1f9
+DATA kernConst<>+2408(SB)/4, $0xb94ca1f9
+DATA kernConst<>+2412(SB)/4, $0xb94ca1f9
+DATA kernConst<>+2416(SB)/4, $0xb94ca1f9
+DATA kernConst<>+2420(SB)/4, $0xb94ca1f9
+DATA kernConst<>+2424(SB)/4, $0xb94ca1f9
+DATA kernConst<>+2428(SB)/4, $0xb94ca1f9
+DATA kernConst<>+2432(SB)/4, $0x3c08839e
+DATA kernConst<>+2436(SB)/4, $0x3c08839e
+DATA kernConst<>+2440(SB)/4, $0x3c08839e
+DATA kernConst<>+2444(SB)/4, $0x3c08839e
+DATA kernConst<>+2448(SB)/4, $0x3c08839e
+DATA kernConst<>+2452(SB)/4, $0x3c08839e
+DATA kernConst<>+2456(SB)/4, $0x3c08839e
+DATA kernConst<>+2460(SB)/4, $0x3c08839e
+DATA kernConst<>+2464(SB)/4, $0xbe2aaaa3
+DATA kernConst<>+2468(SB)/4, $0xbe2aaaa3
+DATA kernConst<>+2472(SB)/4, $0xbe2aaaa3
+DATA kernConst<>+2476(SB)/4, $0xbe2aaaa3
+DATA kernConst<>+2480(SB)/4, $0xbe2aaaa3
+DATA kernConst<>+2484(SB)/4, $0xbe2aaaa3
+DATA kernConst<>+2488(SB)/4, $0xbe2aaaa3
+DATA kernConst<>+2492(SB)/4, $0xbe2aaaa3
+DATA kernConst<>+2496(SB)/4, $0x37ccf5ce
+DATA kernConst<>+2500(SB)/4, $0x37ccf5ce
+DATA kernConst<>+2504(SB)/4, $0x37ccf5ce
+DATA kernConst<>+2508(SB)/4, $0x37ccf5ce
+DATA kernConst<>+2512(SB)/4, $0x37ccf5ce
+DATA kernConst<>+2516(SB)/4, $0x37ccf5ce
+DATA kernConst<>+2520(SB)/4, $0x37ccf5ce
+DATA kernConst<>+2524(SB)/4, $0x37ccf5ce
+DATA kernConst<>+2528(SB)/4, $0xbab6061a
+DATA kernConst<>+2532(SB)/4, $0xbab6061a
+DATA kernConst<>+2536(SB)/4, $0xbab6061a
+DATA kernConst<>+2540(SB)/4, $0xbab6061a
+DATA kernConst<>+2544(SB)/4, $0xbab6061a
+DATA kernConst<>+2548(SB)/4, $0xbab6061a
+DATA kernConst<>+2552(SB)/4, $0xbab6061a
+DATA kernConst<>+2556(SB)/4, $0xbab6061a
+DATA kernConst<>+2560(SB)/4, $0x3d2aaaa5
+DATA kernConst<>+2564(SB)/4, $0x3d2aaaa5
+DATA kernConst<>+2568(SB)/4, $0x3d2aaaa5
+DATA kernConst<>+2572(SB)/4, $0x3d2aaaa5
+DATA kernConst<>+2576(SB)/4, $0x3d2aaaa5
+DATA kernConst<>+2580(SB)/4, $0x3d2aaaa5
+DATA kernConst<>+2584(SB)/4, $0x3d2aaaa5
+DATA kernConst<>+2588(SB)/4, $0x3d2aaaa5
+DATA kernConst<>+2592(SB)/4, $0xb7910000
+DATA kernConst<>+2596(SB)/4, $0xb7910000
+DATA kernConst<>+2600(SB)/4, $0xb7910000
+DATA kernConst<>+2604(SB)/4, $0xb7910000
+DATA kernConst<>+2608(SB)/4, $0xb7910000
+DATA kernConst<>+2612(SB)/4, $0xb7910000
+DATA kernConst<>+2616(SB)/4, $0xb7910000
+DATA kernConst<>+2620(SB)/4, $0xb7910000
+DATA kernConst<>+2624(SB)/4, $0x39c8e7d9
+DATA kernConst<>+2628(SB)/4, $0x39c8e7d9
+DATA kernConst<>+2632(SB)/4, $0x39c8e7d9
+DATA kernConst<>+2636(SB)/4, $0x39c8e7d9
+DATA kernConst<>+2640(SB)/4, $0x39c8e7d9
+DATA kernConst<>+2644(SB)/4, $0x39c8e7d9
+DATA kernConst<>+2648(SB)/4, $0x39c8e7d9
+DATA kernConst<>+2652(SB)/4, $0x39c8e7d9
+DATA kernConst<>+2656(SB)/4, $0xbb7e8a1c
+DATA kernConst<>+2660(SB)/4, $0xbb7e8a1c
+DATA kernConst<>+2664(SB)/4, $0xbb7e8a1c
+DATA kernConst<>+2668(SB)/4, $0xbb7e8a1c
+DATA kernConst<>+2672(SB)/4, $0xbb7e8a1c
+DATA kernConst<>+2676(SB)/4, $0xbb7e8a1c
+DATA kernConst<>+2680(SB)/4, $0xbb7e8a1c
+DATA kernConst<>+2684(SB)/4, $0xbb7e8a1c
+DATA kernConst<>+2688(SB)/4, $0x3cc6b1a1
+DATA kernConst<>+2692(SB)/4, $0x3cc6b1a1
+DATA kernConst<>+2696(SB)/4, $0x3cc6b1a1
+DATA kernConst<>+2700(SB)/4, $0x3cc6b1a1
+DATA kernConst<>+2704(SB)/4, $0x3cc6b1a1
+DATA kernConst<>+2708(SB)/4, $0x3cc6b1a1
+DATA kernConst<>+2712(SB)/4, $0x3cc6b1a1
+DATA kernConst<>+2716(SB)/4, $0x3cc6b1a1
+DATA kernConst<>+2720(SB)/4, $0xbddaae5c
+DATA kernConst<>+2724(SB)/4, $0xbddaae5c
+DATA kernConst<>+2728(SB)/4, $0xbddaae5c
+DATA kernConst<>+2732(SB)/4, $0xbddaae5c
+DATA kernConst<>+2736(SB)/4, $0xbddaae5c
+DATA kernConst<>+2740(SB)/4, $0xbddaae5c
+DATA kernConst<>+2744(SB)/4, $0xbddaae5c
+DATA kernConst<>+2748(SB)/4, $0xbddaae5c
+DATA kernConst<>+2752(SB)/4, $0xbf228550
+DATA kernConst<>+2756(SB)/4, $0xbf228550
+DATA kernConst<>+2760(SB)/4, $0xbf228550
+DATA kernConst<>+2764(SB)/4, $0xbf228550
+DATA kernConst<>+2768(SB)/4, $0xbf228550
+DATA kernConst<>+2772(SB)/4, $0xbf228550
+DATA kernConst<>+2776(SB)/4, $0xbf228550
+DATA kernConst<>+2780(SB)/4, $0xbf228550
+DATA kernConst<>+2784(SB)/4, $0xbe03ce86
+DATA kernConst<>+2788(SB)/4, $0xbe03ce86
+DATA kernConst<>+2792(SB)/4, $0xbe03ce86
+DATA kernConst<>+2796(SB)/4, $0xbe03ce86
+DATA kernConst<>+2800(SB)/4, $0xbe03ce86
+DATA kernConst<>+2804(SB)/4, $0xbe03ce86
+DATA kernConst<>+2808(SB)/4, $0xbe03ce86
+DATA kernConst<>+2812(SB)/4, $0xbe03ce86
+DATA kernConst<>+2816(SB)/4, $0x3d922279
+DATA kernConst<>+2820(SB)/4, $0x3d922279
+DATA kernConst<>+2824(SB)/4, $0x3d922279
+DATA kernConst<>+2828(SB)/4, $0x3d922279
+DATA kernConst<>+2832(SB)/4, $0x3d922279
+DATA kernConst<>+2836(SB)/4, $0x3d922279
+DATA kernConst<>+2840(SB)/4, $0x3d922279
+DATA kernConst<>+2844(SB)/4, $0x3d922279
+DATA kernConst<>+2848(SB)/4, $0x3fcc422a
+DATA kernConst<>+2852(SB)/4, $0x3fcc422a
+DATA kernConst<>+2856(SB)/4, $0x3fcc422a
+DATA kernConst<>+2860(SB)/4, $0x3fcc422a
+DATA kernConst<>+2864(SB)/4, $0x3fcc422a
+DATA kernConst<>+2868(SB)/4, $0x3fcc422a
+DATA kernConst<>+2872(SB)/4, $0x3fcc422a
+DATA kernConst<>+2876(SB)/4, $0x3fcc422a
+DATA kernConst<>+2880(SB)/4, $0x3d9d89d9
+DATA kernConst<>+2884(SB)/4, $0x3d9d89d9
+DATA kernConst<>+2888(SB)/4, $0x3d9d89d9
+DATA kernConst<>+2892(SB)/4, $0x3d9d89d9
+DATA kernConst<>+2896(SB)/4, $0x3d9d89d9
+DATA kernConst<>+2900(SB)/4, $0x3d9d89d9
+DATA kernConst<>+2904(SB)/4, $0x3d9d89d9
+DATA kernConst<>+2908(SB)/4, $0x3d9d89d9
+DATA kernConst<>+2912(SB)/4, $0x3dba2e8c
+DATA kernConst<>+2916(SB)/4, $0x3dba2e8c
+DATA kernConst<>+2920(SB)/4, $0x3dba2e8c
+DATA kernConst<>+2924(SB)/4, $0x3dba2e8c
+DATA kernConst<>+2928(SB)/4, $0x3dba2e8c
+DATA kernConst<>+2932(SB)/4, $0x3dba2e8c
+DATA kernConst<>+2936(SB)/4, $0x3dba2e8c
+DATA kernConst<>+2940(SB)/4, $0x3dba2e8c
+DATA kernConst<>+2944(SB)/4, $0x3de38e39
+DATA kernConst<>+2948(SB)/4, $0x3de38e39
+DATA kernConst<>+2952(SB)/4, $0x3de38e39
+DATA kernConst<>+2956(SB)/4, $0x3de38e39
+DATA kernConst<>+2960(SB)/4, $0x3de38e39
+DATA kernConst<>+2964(SB)/4, $0x3de38e39
+DATA kernConst<>+2968(SB)/4, $0x3de38e39
+DATA kernConst<>+2972(SB)/4, $0x3de38e39
+DATA kernConst<>+2976(SB)/4, $0x3e124925
+DATA kernConst<>+2980(SB)/4, $0x3e124925
+DATA kernConst<>+2984(SB)/4, $0x3e124925
+DATA kernConst<>+2988(SB)/4, $0x3e124925
+DATA kernConst<>+2992(SB)/4, $0x3e124925
+DATA kernConst<>+2996(SB)/4, $0x3e124925
+DATA kernConst<>+3000(SB)/4, $0x3e124925
+DATA kernConst<>+3004(SB)/4, $0x3e124925
+DATA kernConst<>+3008(SB)/4, $0x3e4ccccd
+DATA kernConst<>+3012(SB)/4, $0x3e4ccccd
+DATA kernConst<>+3016(SB)/4, $0x3e4ccccd
+DATA kernConst<>+3020(SB)/4, $0x3e4ccccd
+DATA kernConst<>+3024(SB)/4, $0x3e4ccccd
+DATA kernConst<>+3028(SB)/4, $0x3e4ccccd
+DATA kernConst<>+3032(SB)/4, $0x3e4ccccd
+DATA kernConst<>+3036(SB)/4, $0x3e4ccccd
+DATA kernConst<>+3040(SB)/4, $0x3eaaaaab
+DATA kernConst<>+3044(SB)/4, $0x3eaaaaab
+DATA kernConst<>+3048(SB)/4, $0x3eaaaaab
+DATA kernConst<>+3052(SB)/4, $0x3eaaaaab
+DATA kernConst<>+3056(SB)/4, $0x3eaaaaab
+DATA kernConst<>+3060(SB)/4, $0x3eaaaaab
+DATA kernConst<>+3064(SB)/4, $0x3eaaaaab
+DATA kernConst<>+3068(SB)/4, $0x3eaaaaab
+DATA kernConst<>+3072(SB)/4, $0x43480000
+DATA kernConst<>+3076(SB)/4, $0x43480000
+DATA kernConst<>+3080(SB)/4, $0x43480000
+DATA kernConst<>+3084(SB)/4, $0x43480000
+DATA kernConst<>+3088(SB)/4, $0x43480000
+DATA kernConst<>+3092(SB)/4, $0x43480000
+DATA kernConst<>+3096(SB)/4, $0x43480000
+DATA kernConst<>+3100(SB)/4, $0x43480000
+DATA kernConst<>+3104(SB)/4, $0x43020000
+DATA kernConst<>+3108(SB)/4, $0x43020000
+DATA kernConst<>+3112(SB)/4, $0x43020000
+DATA kernConst<>+3116(SB)/4, $0x43020000
+DATA kernConst<>+3120(SB)/4, $0x43020000
+DATA kernConst<>+3124(SB)/4, $0x43020000
+DATA kernConst<>+3128(SB)/4, $0x43020000
+DATA kernConst<>+3132(SB)/4, $0x43020000
+DATA kernConst<>+3136(SB)/4, $0xc3160000
+DATA kernConst<>+3140(SB)/4, $0xc3160000
+DATA kernConst<>+3144(SB)/4, $0xc3160000
+DATA kernConst<>+3148(SB)/4, $0xc3160000
+DATA kernConst<>+3152(SB)/4, $0xc3160000
+DATA kernConst<>+3156(SB)/4, $0xc3160000
+DATA kernConst<>+3160(SB)/4, $0xc3160000
+DATA kernConst<>+3164(SB)/4, $0xc3160000
+DATA kernConst<>+3168(SB)/4, $0x43200000
+DATA kernConst<>+3172(SB)/4, $0x43200000
+DATA kernConst<>+3176(SB)/4, $0x43200000
+DATA kernConst<>+3180(SB)/4, $0x43200000
+DATA kernConst<>+3184(SB)/4, $0x43200000
+DATA kernConst<>+3188(SB)/4, $0x43200000
+DATA kernConst<>+3192(SB)/4, $0x43200000
+DATA kernConst<>+3196(SB)/4, $0x43200000
+DATA kernConst<>+3200(SB)/4, $0xc3200000
+DATA kernConst<>+3204(SB)/4, $0xc3200000
+DATA kernConst<>+3208(SB)/4, $0xc3200000
+DATA kernConst<>+3212(SB)/4, $0xc3200000
+DATA kernConst<>+3216(SB)/4, $0xc3200000
+DATA kernConst<>+3220(SB)/4, $0xc3200000
+DATA kernConst<>+3224(SB)/4, $0xc3200000
+DATA kernConst<>+3228(SB)/4, $0xc3200000
+DATA kernConst<>+3232(SB)/4, $0xbf000000
+DATA kernConst<>+3236(SB)/4, $0xbf000000
+DATA kernConst<>+3240(SB)/4, $0xbf000000
+DATA kernConst<>+3244(SB)/4, $0xbf000000
+DATA kernConst<>+3248(SB)/4, $0xbf000000
+DATA kernConst<>+3252(SB)/4, $0xbf000000
+DATA kernConst<>+3256(SB)/4, $0xbf000000
+DATA kernConst<>+3260(SB)/4, $0xbf000000
+DATA kernConst<>+3264(SB)/4, $0x3ecc422a
+DATA kernConst<>+3268(SB)/4, $0x3ecc422a
+DATA kernConst<>+3272(SB)/4, $0x3ecc422a
+DATA kernConst<>+3276(SB)/4, $0x3ecc422a
+DATA kernConst<>+3280(SB)/4, $0x3ecc422a
+DATA kernConst<>+3284(SB)/4, $0x3ecc422a
+DATA kernConst<>+3288(SB)/4, $0x3ecc422a
+DATA kernConst<>+3292(SB)/4, $0x3ecc422a
+DATA kernConst<>+3296(SB)/4, $0x3e5b33b6
+DATA kernConst<>+3300(SB)/4, $0x3e5b33b6
+DATA kernConst<>+3304(SB)/4, $0x3e5b33b6
+DATA kernConst<>+3308(SB)/4, $0x3e5b33b6
+DATA kernConst<>+3312(SB)/4, $0x3e5b33b6
+DATA kernConst<>+3316(SB)/4, $0x3e5b33b6
+DATA kernConst<>+3320(SB)/4, $0x3e5b33b6
+DATA kernConst<>+3324(SB)/4, $0x3e5b33b6
+DATA kernConst<>+3328(SB)/4, $0x3e800000
+DATA kernConst<>+3332(SB)/4, $0x3e800000
+DATA kernConst<>+3336(SB)/4, $0x3e800000
+DATA kernConst<>+3340(SB)/4, $0x3e800000
+DATA kernConst<>+3344(SB)/4, $0x3e800000
+DATA kernConst<>+3348(SB)/4, $0x3e800000
+DATA kernConst<>+3352(SB)/4, $0x3e800000
+DATA kernConst<>+3356(SB)/4, $0x3e800000
+DATA kernConst<>+3360(SB)/4, $0x43010000
+DATA kernConst<>+3364(SB)/4, $0x43010000
+DATA kernConst<>+3368(SB)/4, $0x43010000
+DATA kernConst<>+3372(SB)/4, $0x43010000
+DATA kernConst<>+3376(SB)/4, $0x43010000
+DATA kernConst<>+3380(SB)/4, $0x43010000
+DATA kernConst<>+3384(SB)/4, $0x43010000
+DATA kernConst<>+3388(SB)/4, $0x43010000
+DATA kernConst<>+3392(SB)/4, $0xc3170000
+DATA kernConst<>+3396(SB)/4, $0xc3170000
+DATA kernConst<>+3400(SB)/4, $0xc3170000
+DATA kernConst<>+3404(SB)/4, $0xc3170000
+DATA kernConst<>+3408(SB)/4, $0xc3170000
+DATA kernConst<>+3412(SB)/4, $0xc3170000
+DATA kernConst<>+3416(SB)/4, $0xc3170000
+DATA kernConst<>+3420(SB)/4, $0xc3170000
+DATA kernConst<>+3424(SB)/4, $0x3920fddc
+DATA kernConst<>+3428(SB)/4, $0x3920fddc
+DATA kernConst<>+3432(SB)/4, $0x3920fddc
+DATA kernConst<>+3436(SB)/4, $0x3920fddc
+DATA kernConst<>+3440(SB)/4, $0x3920fddc
+DATA kernConst<>+3444(SB)/4, $0x3920fddc
+DATA kernConst<>+3448(SB)/4, $0x3920fddc
+DATA kernConst<>+3452(SB)/4, $0x3920fddc
+DATA kernConst<>+3456(SB)/4, $0x3aaf9f2b
+DATA kernConst<>+3460(SB)/4, $0x3aaf9f2b
+DATA kernConst<>+3464(SB)/4, $0x3aaf9f2b
+DATA kernConst<>+3468(SB)/4, $0x3aaf9f2b
+DATA kernConst<>+3472(SB)/4, $0x3aaf9f2b
+DATA kernConst<>+3476(SB)/4, $0x3aaf9f2b
+DATA kernConst<>+3480(SB)/4, $0x3aaf9f2b
+DATA kernConst<>+3484(SB)/4, $0x3aaf9f2b
+DATA kernConst<>+3488(SB)/4, $0x3c1d96a6
+DATA kernConst<>+3492(SB)/4, $0x3c1d96a6
+DATA kernConst<>+3496(SB)/4, $0x3c1d96a6
+DATA kernConst<>+3500(SB)/4, $0x3c1d96a6
+DATA kernConst<>+3504(SB)/4, $0x3c1d96a6
+DATA kernConst<>+3508(SB)/4, $0x3c1d96a6
+DATA kernConst<>+3512(SB)/4, $0x3c1d96a6
+DATA kernConst<>+3516(SB)/4, $0x3c1d96a6
+DATA kernConst<>+3520(SB)/4, $0x3d635774
+DATA kernConst<>+3524(SB)/4, $0x3d635774
+DATA kernConst<>+3528(SB)/4, $0x3d635774
+DATA kernConst<>+3532(SB)/4, $0x3d635774
+DATA kernConst<>+3536(SB)/4, $0x3d635774
+DATA kernConst<>+3540(SB)/4, $0x3d635774
+DATA kernConst<>+3544(SB)/4, $0x3d635774
+DATA kernConst<>+3548(SB)/4, $0x3d635774
+DATA kernConst<>+3552(SB)/4, $0x3e75fdee
+DATA kernConst<>+3556(SB)/4, $0x3e75fdee
+DATA kernConst<>+3560(SB)/4, $0x3e75fdee
+DATA kernConst<>+3564(SB)/4, $0x3e75fdee
+DATA kernConst<>+3568(SB)/4, $0x3e75fdee
+DATA kernConst<>+3572(SB)/4, $0x3e75fdee
+DATA kernConst<>+3576(SB)/4, $0x3e75fdee
+DATA kernConst<>+3580(SB)/4, $0x3e75fdee
+DATA kernConst<>+3584(SB)/4, $0x3f317218
+DATA kernConst<>+3588(SB)/4, $0x3f317218
+DATA kernConst<>+3592(SB)/4, $0x3f317218
+DATA kernConst<>+3596(SB)/4, $0x3f317218
+DATA kernConst<>+3600(SB)/4, $0x3f317218
+DATA kernConst<>+3604(SB)/4, $0x3f317218
+DATA kernConst<>+3608(SB)/4, $0x3f317218
+DATA kernConst<>+3612(SB)/4, $0x3f317218
+DATA kernConst<>+3616(SB)/4, $0x0000007f
+DATA kernConst<>+3620(SB)/4, $0x0000007f
+DATA kernConst<>+3624(SB)/4, $0x0000007f
+DATA kernConst<>+3628(SB)/4, $0x0000007f
+DATA kernConst<>+3632(SB)/4, $0x0000007f
+DATA kernConst<>+3636(SB)/4, $0x0000007f
+DATA kernConst<>+3640(SB)/4, $0x0000007f
+DATA kernConst<>+3644(SB)/4, $0x0000007f
+DATA kernConst<>+3648(SB)/4, $0x43000000
+DATA kernConst<>+3652(SB)/4, $0x43000000
+DATA kernConst<>+3656(SB)/4, $0x43000000
+DATA kernConst<>+3660(SB)/4, $0x43000000
+DATA kernConst<>+3664(SB)/4, $0x43000000
+DATA kernConst<>+3668(SB)/4, $0x43000000
+DATA kernConst<>+3672(SB)/4, $0x43000000
+DATA kernConst<>+3676(SB)/4, $0x43000000
+DATA kernConst<>+3680(SB)/4, $0xc2fe0000
+DATA kernConst<>+3684(SB)/4, $0xc2fe0000
+DATA kernConst<>+3688(SB)/4, $0xc2fe0000
+DATA kernConst<>+3692(SB)/4, $0xc2fe0000
+DATA kernConst<>+3696(SB)/4, $0xc2fe0000
+DATA kernConst<>+3700(SB)/4, $0xc2fe0000
+DATA kernConst<>+3704(SB)/4, $0xc2fe0000
+DATA kernConst<>+3708(SB)/4, $0xc2fe0000
+GLOBL kernConst<>(SB), RODATA|NOPTR, $3712
 
 DATA kernRamp<>+0(SB)/8, $0x0000000000000000
 DATA kernRamp<>+8(SB)/8, $0x0000000000000001

@@ -22,7 +22,7 @@ func archPaths() (paths []*Path) {
 		paths = slices.Insert(paths, at, bf16Path())
 	}
 	if bf16 && TileRegisters().Usable {
-		paths = append(paths, amxPath())
+		paths = slices.Insert(paths, 0, amxPath())
 	}
 	if avx2 {
 		paths = append(paths, avx2Path())
@@ -72,7 +72,7 @@ func bf16Path() *Path {
 // amxPath is the AVX-512 path of processors with AMX_BF16.
 func amxPath() *Path {
 	p := bf16Path()
-	p.name, p.amx = "amx", &amxKernels{tiles: amxTiles, packRows: packTileRowsAVX512, anySubnormal: anySubnormalAVX512}
+	p.name, p.amx = "amx", &amxKernels{amxTiles, packTileRowsAVX512, anySubnormalAVX512, anyInfiniteAVX512, splitWordsAVX512, splitTilesAVX512}
 	return p
 }
 

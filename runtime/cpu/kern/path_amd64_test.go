@@ -2,7 +2,8 @@ package kern
 
 import "testing"
 
-// Products of bf16 pairs are the default on AMD's processors and not on Intel's, where they are slower than f32.
+// Products of bf16 by tile registers are the default where there are any, those of pairs on AMD's processors and not on
+// Intel's, where they are slower than f32.
 func TestFastPairs(t *testing.T) {
 	for _, c := range []struct {
 		vendor  string
@@ -21,7 +22,10 @@ func TestFastPairs(t *testing.T) {
 		t.Skip("this processor has no AVX512_BF16: the order of its paths is not tested")
 	}
 	want := "avx512"
-	if fastPairs(cpuid(0, 0)) {
+	switch {
+	case TileRegisters().Usable:
+		want = "amx"
+	case fastPairs(cpuid(0, 0)):
 		want = "avx512bf16"
 	}
 	if got := Paths()[0].Name(); !avx512 || got != want {

@@ -46,13 +46,14 @@ const (
 const winoGradTiles = 128
 
 // usesWinogradForWeights says whether the gradient of the weights of c is computed by Winograd's algorithm: the same convolutions do, over as
-// many tiles as those have channels. Direct gradients of bf16 in the VNNI layout are faster where either are few.
+// many tiles as those have channels. Direct gradients of bf16 in the VNNI layout are faster where either are few, by tile
+// registers always.
 func (m *Machine) usesWinogradForWeights(c *Conv) bool {
 	least := m.winoLeast.depth
 	if !m.canUseWinograd(c) || min(c.C, c.K, c.tiles()) < least || !c.Epilogue.plain() || c.Weights == XIO {
 		return false
 	}
-	return !m.usesVNNI(c.X.Type, c.Y.Type) || min(c.C, c.K) >= 2*least && c.tiles() >= max(c.C, c.K)
+	return !m.usesVNNI(c.X.Type, c.Y.Type) || m.amx == nil && min(c.C, c.K) >= 2*least && c.tiles() >= max(c.C, c.K)
 }
 
 func (m *Machine) winoWeightGrad(c *Conv) {
