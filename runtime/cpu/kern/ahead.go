@@ -126,18 +126,20 @@ type aheadTask struct {
 func (t *gemmTask) packAhead(m *Machine) {
 	for side := range t.fixed {
 		f := &t.fixed[side]
-		if f.weights == nil || t.vnni || t.depth == 0 {
+		if f.weights == nil || t.vnni && !t.tiles || t.depth == 0 {
 			continue
 		}
 		x, items := &t.ahead[side], f.n[0]*f.n[1]
 		x.n, x.inner = f.n, max(1, t.out.inner)
-		x.item = t.aheadStart(side, t.aheadPanels(side))
+		x.item = t.aheadStart(side, t.aheadPanels(side)) + t.aheadFlags(side)
 		lanes, of := t.rows, &f.layout.Of
 		if side == 1 {
 			lanes = t.cols
 		}
 		of[0], of[1], of[2], of[3], of[4] = side, lanes, t.depth, f.n[0], f.n[1]
-		f.layout.Kind = "panels"
+		if f.layout.Kind = "panels"; t.tiles {
+			f.layout.Kind = "tiles"
+		}
 		m.ahead = aheadTask{t: t, side: side}
 		x.data = f.weights.form(m, &f.layout, items*x.item, &m.ahead)
 		m.ahead = aheadTask{}
@@ -157,14 +159,18 @@ func (t *gemmTask) aheadPanels(side int) int {
 
 // aheadStart is where panel q of an operand begins, after those before it.
 func (t *gemmTask) aheadStart(side, q int) int {
-	if side == 0 {
-		return t.row(q)*t.depth + q*aheadGap
+	depth := t.packedDepth(t.depth)
+	switch {
+	case side == 0 && t.tiles:
+		return q * t.mr * depth
+	case side == 0:
+		return t.row(q)*depth + q*aheadGap
 	}
 	lanes := min(q*t.p.nr, t.cols)
 	if q*t.p.nr > t.cols { // the last panel is as wide as its tile
 		lanes += t.p.width(t.cols-(q-1)*t.p.nr) - (t.cols - (q-1)*t.p.nr)
 	}
-	return lanes*t.depth + q*aheadGap
+	return lanes*depth + q*aheadGap
 }
 
 func (x *aheadTask) packAll(m *Machine, dst []float32) {
@@ -180,7 +186,12 @@ func (x *aheadTask) Run(worker, i int) {
 	a, panels := &t.ahead[x.side], t.aheadPanels(x.side)
 	item, q := i/panels, i%panels
 	dst := x.dst[item*a.item+t.aheadStart(x.side, q):]
+	flags := x.dst[item*a.item+t.aheadStart(x.side, panels):]
 	item = item/a.n[1]*a.inner + item%a.n[1]
+	if t.tiles {
+		t.packPanelAhead(w, x.side, item, q, dst, flags)
+		return
+	}
 	if x.side == 0 {
 		r0, h := t.row(q), t.row(q+1)-t.row(q)
 		t.a.pack(w, dst, h, item, r0, h, 0, t.depth)
@@ -189,6 +200,38 @@ func (x *aheadTask) Run(worker, i int) {
 	j := q * t.p.nr
 	n := min(t.p.nr, t.cols-j)
 	t.b.pack(w, dst, t.p.width(n), item, j, n, 0, t.depth)
+}
+
+// aheadFlags is the floats behind the panels that say which have subnormal elements: one each, for tile registers alone.
+func (t *gemmTask) aheadFlags(side int) int {
+	if t.tiles {
+		return roundUp(t.aheadPanels(side), aheadGap)
+	}
+	return 0
+}
+
+// packPanelAhead packs panel q of an operand for tile registers.
+func (t *gemmTask) packPanelAhead(w *worker, side, item, q int, dst, flags []float32) {
+	subnormal := uint64(0)
+	if side == 0 {
+		r0, r1 := t.row(q), t.row(q+1)
+		for i := r0; i < r1; i += amxTile {
+			subnormal |= t.packTile(w, dst[(i-r0)*t.packedDepth(t.depth):], item, i, min(amxTile, r1-i), 0, t.depth)
+		}
+	} else {
+		j := q * t.p.nr
+		n := min(t.p.nr, t.cols-j)
+		subnormal = t.pack(t.b, w, dst, t.p.width(n), item, j, n, 0, t.depth)
+	}
+	if flags[q] = 0; subnormal != 0 {
+		flags[q] = 1
+	}
+}
+
+// aheadFlag says whether panel q of an operand for tile registers has subnormal elements.
+func (t *gemmTask) aheadFlag(side, item, q int) bool {
+	f := &t.ahead[side]
+	return f.data[f.start(item)+t.aheadStart(side, t.aheadPanels(side))+q] != 0
 }
 
 // start is the first float of an item of the batch.
@@ -216,7 +259,7 @@ func (x *block) panelA(a []float32, i, r0, h int) []float32 {
 func (x *block) panelB(j int) []float32 {
 	t := x.t
 	if f := &t.ahead[1]; f.data != nil {
-		return f.data[f.start(x.item)+t.aheadStart(1, j/t.p.nr)+x.k0*t.p.width(min(t.p.nr, x.j1-j)):]
+		return f.data[f.start(x.item)+t.aheadStart(1, j/t.p.nr)+t.packedDepth(x.k0)*t.p.width(min(t.p.nr, x.j1-j)):]
 	}
 	return x.b[(j-x.b0)*t.packedDepth(x.kc):]
 }

@@ -79,54 +79,67 @@ func (k *amxKernels) product(w *worker, h, n, steps int, a *byte, arow, atile, a
 	}
 }
 
-// packTiles packs rows [i0,i1) of A to tiles: those of 16 rows after each other. It says which panels of 32 have subnormal elements.
-func (x *block) packTiles(a []float32, steps int) {
-	t := x.t
-	x.w.subnormalA = slices.Grow(x.w.subnormalA[:0], ceilDiv(x.i1-x.i0, amxRows))
-	for i := x.i0; i < x.i1; i += amxTile {
-		h := min(amxTile, x.i1-i)
-		dst := a[(i-x.i0)/amxTile*steps*amxSize:][:steps*amxSize]
-		var found uint64
-		if s, ok := t.a.(*matSource); ok && !s.contig {
-			from := s.m.at(s.m.item(x.item, s.inner) + i*s.m.LD + x.k0)
-			found = t.p.amx.packRows(h, steps, x.kc-(steps-1)*amxDepth, &dst[0], from, s.m.LD)
-		} else {
-			found = x.turnToTiles(dst, i, h, steps)
-		}
-		if panel := (i - x.i0) / amxRows; panel == len(x.w.subnormalA) {
-			x.w.subnormalA = append(x.w.subnormalA, found)
-		} else {
-			x.w.subnormalA[panel] |= found
-		}
-	}
+// tilePanels are the packed rows of a block: tiles of 16 rows, stride floats apart, of all depths of the block.
+type tilePanels struct {
+	data   []float32
+	stride int
 }
 
-// turnToTiles packs h rows from i on as other tiles have them, and turns them.
-func (x *block) turnToTiles(dst []float32, i, h, steps int) (subnormal uint64) {
-	t, p := x.t, x.t.p
-	words := x.w.words.get(steps * amxSize)
-	subnormal = t.pack(t.a, x.w, words, amxTile, x.item, i, h, x.k0, x.kc)
-	x.w.offs = getInts(&x.w.offs, amxTile)
-	for r := range x.w.offs {
-		x.w.offs[r] = 4 * amxTile * r
+// packTiles packs the rows of the block to tiles, unless they are packed ahead, and notes which panels of 32 have subnormal
+// elements.
+func (x *block) packTiles() tilePanels {
+	t := x.t
+	panels := x.q1 - x.q0
+	x.w.subnormalA = slices.Grow(x.w.subnormalA[:0], panels)[:panels]
+	clear(x.w.subnormalA)
+	if f := &t.ahead[0]; f.data != nil {
+		for i := range panels {
+			if t.aheadFlag(0, x.item, x.q0+i) {
+				x.w.subnormalA[i] = 1
+			}
+		}
+		return tilePanels{f.data[f.start(x.item)+t.aheadStart(0, x.q0)+x.k0/amxDepth*amxSize:], ceilDiv(t.depth, amxDepth) * amxSize}
+	}
+	a := tilePanels{stride: ceilDiv(x.kc, amxDepth) * amxSize}
+	a.data = x.w.a.get(ceilDiv(x.i1-x.i0, amxTile) * a.stride)
+	for i := x.i0; i < x.i1; i += amxTile {
+		at := i - x.i0
+		x.w.subnormalA[at/amxRows] |= t.packTile(x.w, a.data[at/amxTile*a.stride:], x.item, i, min(amxTile, x.i1-i), x.k0, x.kc)
+	}
+	return a
+}
+
+// packTile packs kc depths of h rows of A from i on to tiles, and says which are subnormal.
+func (t *gemmTask) packTile(w *worker, dst []float32, item, i, h, k0, kc int) (subnormal uint64) {
+	p, steps := t.p, ceilDiv(kc, amxDepth)
+	if s, ok := t.a.(*matSource); ok && !s.contig {
+		from := s.m.at(s.m.item(item, s.inner) + i*s.m.LD + k0)
+		return p.amx.packRows(h, steps, kc-(steps-1)*amxDepth, &dst[0], from, s.m.LD)
+	}
+	words := w.words.get(steps * amxSize)
+	subnormal = t.pack(t.a, w, words, amxTile, item, i, h, k0, kc)
+	w.offs = getInts(&w.offs, amxTile)
+	for r := range w.offs {
+		w.offs[r] = 4 * amxTile * r
 	}
 	for s := range steps {
-		p.trans[F32](amxTile, amxTile, &dst[s*amxSize], amxTile, bytes(&words[s*amxSize]), &x.w.offs[0])
+		p.trans[F32](amxTile, amxTile, &dst[s*amxSize], amxTile, bytes(&words[s*amxSize]), &w.offs[0])
 	}
 	return subnormal
 }
 
 // runTiles is run by tile registers.
 func (x *block) runTiles() {
-	t, m, steps := x.t, x.i1-x.i0, ceilDiv(x.kc, amxDepth)
-	a := x.w.a.get(ceilDiv(m, amxTile) * steps * amxSize)
-	x.packTiles(a, steps)
+	t, m := x.t, x.i1-x.i0
+	a := x.packTiles()
 	some := max(1, epilogueElems/(amxRows*t.p.nr)) * amxRows
 	for j := x.j0; j < x.j1; j += t.p.nr {
 		if t.once {
 			x.b0 = j
 		}
-		if t.once || x.fresh {
+		if t.ahead[1].data != nil {
+			x.noteSubnormal(j)
+		} else if t.once || x.fresh {
 			x.packB(j, 1)
 		}
 		n := min(t.p.nr, x.j1-j)
@@ -142,8 +155,17 @@ func (x *block) runTiles() {
 	}
 }
 
+// noteSubnormal finds the subnormal columns of the panel from j on, which is packed ahead.
+func (x *block) noteSubnormal(j int) {
+	t, n := x.t, min(x.t.p.nr, x.j1-j)
+	found := &x.w.subnormalB[(j-x.b0)/t.p.nr]
+	if *found = 0; t.aheadFlag(1, x.item, j/t.p.nr) {
+		*found = t.p.vnni.subnormal(t.packedDepth(x.kc), n, &x.panelB(j)[0], t.p.width(n))
+	}
+}
+
 // someTiles computes h rows from i on of n columns from j on and applies the epilogue to those that are complete.
-func (x *block) someTiles(a []float32, i, h, j, n int) {
+func (x *block) someTiles(a tilePanels, i, h, j, n int) {
 	t, p := x.t, x.t.p
 	last := x.k0+x.kc == t.depth
 	if last {
@@ -170,10 +192,10 @@ func (x *block) someTiles(a []float32, i, h, j, n int) {
 
 // multiplyTiles computes h rows from i on of n columns from j on into c. Rows and columns with subnormal elements are
 // multiplied in f32.
-func (x *block) multiplyTiles(a []float32, i, h, j, n int, c *float32, ldc, acc int) {
+func (x *block) multiplyTiles(a tilePanels, i, h, j, n int, c *float32, ldc, acc int) {
 	t := x.t
 	steps, width := ceilDiv(x.kc, amxDepth), t.p.width(n)
-	b := x.b[(j-x.b0)*t.packedDepth(x.kc):]
+	b := x.panelB(j)
 	cols, rows := x.w.subnormalB[(j-x.b0)/t.p.nr], uint64(0)
 	for r := i; r < i+h; r += amxRows {
 		rows |= x.w.subnormalA[r/amxRows]
@@ -182,9 +204,9 @@ func (x *block) multiplyTiles(a []float32, i, h, j, n int, c *float32, ldc, acc 
 	if rows|cols != 0 {
 		exact = x.exactTile(i, h, j, n, c, ldc, acc)
 	}
-	from := a[i/amxTile*steps*amxSize:]
+	from := a.data[i/amxTile*a.stride:]
 	for s := 0; s < steps; s += amxPart / amxDepth {
-		t.p.amx.product(x.w, h, n, min(amxPart/amxDepth, steps-s), bytes(&from[s*amxSize]), 4*amxTile, 4*steps*amxSize, 4*amxSize,
+		t.p.amx.product(x.w, h, n, min(amxPart/amxDepth, steps-s), bytes(&from[s*amxSize]), 4*amxTile, 4*a.stride, 4*amxSize,
 			bytes(&b[s*amxTile*width]), 4*width, c, ldc, acc)
 		acc = 1
 	}
@@ -201,7 +223,7 @@ func (x *block) exactTile(i, h, j, n int, c *float32, ldc, acc int) []float32 {
 	if acc != 0 {
 		p.rows[F32](h, n, &exact[0], p.nr, bytes(c), ldc)
 	}
-	b := x.wideB(x.b[(j-x.b0)*deep:], j, width)
+	b := x.wideB(x.panelB(j), j, width)
 	for r := 0; r < h; r += p.mr {
 		rows := min(p.mr, h-r)
 		words := x.w.words.get(deep * rows)
@@ -216,10 +238,10 @@ func (x *block) exactTile(i, h, j, n int, c *float32, ldc, acc int) []float32 {
 }
 
 // putExact puts the rows and columns of exact that have subnormal operands in their place.
-func (x *block) putExact(exact []float32, a []float32, i, h, n int, cols uint64, c *float32, ldc int) {
+func (x *block) putExact(exact []float32, a tilePanels, i, h, n int, cols uint64, c *float32, ldc int) {
 	steps := ceilDiv(x.kc, amxDepth)
 	for r := range h {
-		all := x.w.subnormalA[(i+r)/amxRows] != 0 && subnormalRow(a[(i+r)/amxTile*steps*amxSize+(i+r)%amxTile*amxTile:], steps)
+		all := x.w.subnormalA[(i+r)/amxRows] != 0 && subnormalRow(a.data[(i+r)/amxTile*a.stride+(i+r)%amxTile*amxTile:], steps)
 		to, from := unsafe.Slice(after(c, r*ldc), n), exact[r*x.t.p.nr:]
 		for l := range to {
 			if all || cols>>(2*l)&3 != 0 {

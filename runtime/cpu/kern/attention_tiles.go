@@ -19,8 +19,8 @@ func (x *attnHead) usesTiles(v *View, head, k, n, width int) bool {
 	return x.clean(v.mat(x.b, head, k).in32Bits(), n, width/2, true)
 }
 
-// pairWords packs 32 columns of n rows of bf16 to words, with zeros up to whole steps. The rows of words are 32 apart.
-func (p *Path) pairWords(dst []float32, n int, m Mat) {
+// vnniColumns packs 32 columns of n rows of bf16 to words, with zeros up to whole steps. The rows of words are 32 apart.
+func (p *Path) vnniColumns(dst []float32, n int, m Mat) {
 	if whole := n &^ 1; whole > 0 {
 		p.vnni.rows(whole, amxRows, &dst[0], amxRows, m.at(0), m.LD)
 	}
@@ -44,7 +44,7 @@ func (x *attnHead) turnedTiles(v *View, dst []float32, head, k, n, width int) {
 		if c%amxRows == 0 {
 			part := m
 			part.Buf = m.From(c)
-			p.pairWords(words, n, part)
+			p.vnniColumns(words, n, part)
 		}
 		for s := range steps {
 			to := dst[amxParts*(c/amxTile*steps+s)*amxSize:][:amxParts*amxSize]
@@ -63,7 +63,7 @@ func (x *attnHead) wordsByPart(v *View, mem *floats, q, h, width int) []float32 
 	for c := 0; c < width; c += amxRows {
 		part := m
 		part.Buf = m.From(c)
-		x.p.pairWords(words, h, part)
+		x.p.vnniColumns(words, h, part)
 		for s := range steps {
 			step, to := words[2*s*amxSize:][:2*amxSize], dst[(c/amxRows*steps+s)*2*amxParts*amxSize:]
 			for i := range amxParts {

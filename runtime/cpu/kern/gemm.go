@@ -233,7 +233,11 @@ func (t *gemmTask) blocks() {
 		kc *= 2
 	}
 	if t.depth > kc { // about equal slices, of whole parts of the sum
-		kc = roundUp(ceilDiv(t.depth, ceilDiv(t.depth, kc)), t.p.chain)
+		unit := t.p.chain
+		if t.tiles {
+			unit = amxDepth
+		}
+		kc = roundUp(ceilDiv(t.depth, ceilDiv(t.depth, kc)), unit)
 	}
 	t.kc = min(kc, max(1, t.depth))
 	t.mc = max(t.mr, t.p.mc/t.packedDepth(t.kc)/t.mr*t.mr)

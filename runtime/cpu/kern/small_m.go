@@ -3,6 +3,9 @@ package kern
 // smallMRows is the largest number of rows of A for which B is not packed: packing it would cost more than the product.
 const smallMRows = 16
 
+// smallMTiles is the same for tile registers, which multiply up to 16 rows in the time of one.
+const smallMTiles = smallMRows / 2
+
 // way is the algorithm of a product.
 type way uint8
 
@@ -17,6 +20,8 @@ const (
 func (t *gemmTask) choose(m *Machine, g *Gemm) way {
 	switch {
 	case m.gemv[0][0] == nil || g.TF32 || g.M > smallMRows || g.N < 64 || g.K < 2*gemvDepth:
+		return packed
+	case m.amx != nil && m.usesVNNI(g.A.Type, g.B.Type) && g.M > smallMTiles:
 		return packed
 	case !g.B.T:
 		return gemvRows
