@@ -52,7 +52,8 @@ type state struct {
 	session *session          // compiled steps and the store of variables they run over
 	backend runtime.Backend   // nil: the CPU, opened with the first step
 	seed    int64
-	ended   bool // closed: it compiles and runs nothing more
+	ended   bool     // closed: it compiles and runs nothing more
+	notes   []string // about the model, which all its steps have
 }
 
 // New starts an empty model. The name heads its printed form.

@@ -30,7 +30,8 @@ type ONNXOptions struct {
 // Model.Outputs returns, in the order of the file; inputs and outputs have their
 // names. An operator that is not understood (docs/onnx-ops.md) is carried where
 // the model says the types of its results: the model can be looked at and
-// converted, and what must run the operator is an error that names the node.
+// converted, and what must run the operator is an error that names the node. Nodes whose
+// elements of f64 are computed in f32 are a note of every step.
 func LoadONNX(path string, o ONNXOptions, more ...ModelOption) (*Model, error) {
 	f, err := onnx.Open(path)
 	if err != nil {
@@ -55,7 +56,11 @@ func LoadONNX(path string, o ONNXOptions, more ...ModelOption) (*Model, error) {
 	if err := o.idle(weights); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return FromGraph(x.Graph, more...), nil
+	m := FromGraph(x.Graph, more...)
+	if note := x.DoubleNote(); note != "" {
+		m.notes = append(m.notes, note)
+	}
+	return m, nil
 }
 
 // importing are the options as the importer takes them.

@@ -1,5 +1,7 @@
 package onnx
 
+import "fmt"
+
 // Body is the model with another of its graphs as the main one: what Import and Bytes
 // read. It may be used as long as m is open, and not be written.
 func (m *Model) Body(g *Graph, opsets map[string]int64) *Model {
@@ -27,4 +29,13 @@ func (m *Model) Function(n *Node) *Function {
 		return nil // the importer has the row come first, too
 	}
 	return (&importer{m: m}).function(n)
+}
+
+// DoubleNote says which nodes compute elements of f64 in f32, "" where none do.
+func (x *Imported) DoubleNote() string {
+	if len(x.Single) == 0 {
+		return ""
+	}
+	first := x.model.Graph.Nodes[x.Single[0]]
+	return fmt.Sprintf("%d nodes compute f64 in f32, whose numbers have 24 bits of 53; the first is node %d (%s)", len(x.Single), x.Single[0], opName(first))
 }

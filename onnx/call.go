@@ -49,6 +49,9 @@ func (c *call) build(r *row) []*ir.Value {
 	for _, v := range c.in {
 		c.single = c.single || r.single && v != nil && v.typ.DType == ir.F64
 	}
+	if c.single && c.env == nil {
+		c.im.out.Single = append(c.im.out.Single, c.im.at)
+	}
 	if r.exact {
 		c.b = c.b.Pinned(ir.PinF32)
 	}

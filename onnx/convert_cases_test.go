@@ -12,6 +12,8 @@ import (
 
 	"ampc"
 	"ampc/internal/ort"
+	"ampc/ir"
+	"ampc/ir/eval"
 	"ampc/onnx"
 )
 
@@ -186,5 +188,62 @@ func TestConvertRefusesWhole(t *testing.T) {
 	}
 	if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file is left: %v", err)
+	}
+}
+
+// A model of f64 whose products have no kernel for it says so in a note of its steps, and
+// is off by what f32 rounds.
+func TestDoubleNote(t *testing.T) {
+	wide := func(name string, n int) msg {
+		x := eval.New(ir.T(ir.F64, 16, 16))
+		for i := range x.F {
+			x.F[i] = math.Sin(float64(i*n + 1))
+		}
+		return constantOf(name, x)
+	}
+	g := msg(nil).raw(1, nodeOf("Add", []string{"x", "a"}, []string{"s"})).raw(1, nodeOf("MatMul", []string{"s", "b"}, []string{"p"})).raw(1, nodeOf("Softmax", []string{"p"}, []string{"y"})).
+		raw(5, wide("a", 3)).raw(5, wide("b", 5)).raw(11, infoOf("x", 11, 16, 16)).raw(12, infoOf("y", 11, 16, 16))
+	m, err := ampc.LoadONNX(save(t, modelOf(g)), ampc.ONNXOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	s, err := m.Infer(ampc.InferConfig{}, m.Outputs()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "2 nodes compute f64 in f32, whose numbers have 24 bits of 53; the first is node 1 (MatMul)"; !slices.Contains(s.Notes(), want) {
+		t.Errorf("notes %q, want %q", s.Notes(), want)
+	}
+	x := make([]float64, 256)
+	for i := range x {
+		x[i] = math.Cos(float64(i))
+	}
+	r, err := s.Run(context.Background(), ampc.Feed{"x": x})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := r.Value(m.Outputs()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	off := 0.0
+	for row := range 16 {
+		var y [16]float64
+		sum := 0.0
+		for k := range y {
+			for i := range 16 {
+				y[k] += (x[16*row+i] + math.Sin(float64((16*row+i)*3+1))) * math.Sin(float64((16*i+k)*5+1))
+			}
+			y[k] = math.Exp(y[k])
+			sum += y[k]
+		}
+		for k := range y {
+			off = max(off, math.Abs(got.At(16*row+k)-y[k]/sum))
+		}
+	}
+	t.Logf("off by %.2g", off)
+	if off > 1e-6 || off == 0 {
+		t.Errorf("off by %g, want what f32 rounds", off)
 	}
 }

@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -148,3 +149,18 @@ func foreignAttrs(n *Node, opset int64) ir.Attrs {
 
 // carries reports whether nodes that are not understood are carried: those of the main graph.
 func (im *importer) carries() bool { return im.o.Foreign && im.inline == 0 }
+
+// plain takes the position off a mistake that the builder reported.
+func plain(err error) error {
+	if e, ok := errors.AsType[*ir.Error](err); ok {
+		return errors.New(e.Msg)
+	}
+	return err
+}
+
+func opName(n *Node) string {
+	if n.Domain == "" {
+		return n.Op
+	}
+	return n.Domain + "." + n.Op
+}

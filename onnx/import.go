@@ -116,9 +116,12 @@ type Imported struct {
 	Known map[string]*eval.Tensor
 	// Foreign are the nodes of the model that are carried, and not understood.
 	Foreign []int
+	// Single are the nodes of the main graph that compute elements of f64 in f32.
+	Single []int
 	// Bound are inputs of the model whose elements (Options.Values) were read: the
 	// graph is right for no others.
 	Bound []string
+	model *Model
 }
 
 // Port is an input or an output.
@@ -185,6 +188,9 @@ func Import(m *Model, o Options) (*Imported, error) {
 		return nil, err
 	}
 	im.out.Graph = im.b.Graph()
+	im.out.model = m
+	slices.Sort(im.out.Single)
+	im.out.Single = slices.Compact(im.out.Single)
 	slices.Sort(im.out.Bound)
 	im.out.Bound = slices.Compact(im.out.Bound)
 	return &im.out, nil
@@ -403,21 +409,6 @@ func (im *importer) nodes(list []*Node, s *scope) error {
 		}
 	}
 	return nil
-}
-
-// plain takes the position off a mistake that the builder reported.
-func plain(err error) error {
-	if e, ok := errors.AsType[*ir.Error](err); ok {
-		return errors.New(e.Msg)
-	}
-	return err
-}
-
-func opName(n *Node) string {
-	if n.Domain == "" {
-		return n.Op
-	}
-	return n.Domain + "." + n.Op
 }
 
 func (im *importer) node(n *Node, s *scope) error {

@@ -42,6 +42,7 @@ type raising struct {
 var unread = map[string]int64{
 	"Loop": 1, "Scan": 9, "NonZero": 9, "Compress": 9, "Unique": 11, "NonMaxSuppression": 10, "SequenceEmpty": 11, "SequenceConstruct": 11, "SequenceAt": 11, "SequenceInsert": 11,
 	"SequenceErase": 11, "SequenceLength": 11, "SequenceMap": 17, "SplitToSequence": 11, "ConcatFromSequence": 11, "Optional": 15, "OptionalHasElement": 15, "OptionalGetElement": 15,
+	"GridSample": 16, "DFT": 17, "STFT": 17, "Col2Im": 18, "DeformConv": 19, "RoiAlign": 10, "MaxUnpool": 9, "Det": 11, "TfIdfVectorizer": 9,
 }
 
 // Raise gives the model m, imported as x, the operators of a later opset, and every

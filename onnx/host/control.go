@@ -170,8 +170,82 @@ func none(x *onnx.Info) (*Value, error) {
 // carries states.
 func scan(c *call) ([]*Value, error) {
 	if c.opset < 9 {
-		return nil, fmt.Errorf("its form before opset 9 is not read")
+		return scanBatch(c)
 	}
+	return c.scanOnce("scan_input_directions")
+}
+
+// scanBatch is Scan of opset 8: a batch of sequences, each scanned by itself, of which
+// operand 0 may say the lengths. Results of shorter ones end in zeros.
+func scanBatch(c *call) ([]*Value, error) {
+	var lengths []int64
+	if c.has(0) {
+		t, err := c.tensor(0)
+		if err != nil {
+			return nil, err
+		}
+		lengths = t.I
+	}
+	states := len(c.in) - 1 - int(c.int("num_scan_inputs", 0))
+	batch := int64(-1)
+	for k, v := range c.in[1:] {
+		if v == nil || v.Kind != Tensor || v.Type.Shape.Rank() < 1 || k >= states && v.Type.Shape.Rank() < 2 || batch >= 0 && batch != int64(v.Type.Shape.Dim(0)) {
+			return nil, fmt.Errorf("operand %d is no batch of %d", k+1, batch)
+		}
+		batch = int64(v.Type.Shape.Dim(0))
+	}
+	if batch < 1 || states < 0 || lengths != nil && int64(len(lengths)) != batch {
+		return nil, fmt.Errorf("a batch of %d, with %d lengths", batch, len(lengths))
+	}
+	var gathered [][]*Value // by result, then by sequence
+	for b := range batch {
+		one := *c
+		one.in = nil
+		steps := int64(0)
+		for k, v := range c.in[1:] {
+			x := v.slice(0, b, b+1)
+			x = x.reshaped(shapeOf(ir.Sizes(x.Type.Shape)[1:]...))
+			if k >= states {
+				steps = int64(x.Type.Shape.Dim(0))
+				if lengths != nil {
+					if lengths[b] < 0 || lengths[b] > steps {
+						return nil, fmt.Errorf("length %d of a sequence of %d", lengths[b], steps)
+					}
+					x = x.slice(0, 0, lengths[b])
+				}
+			}
+			one.in = append(one.in, x)
+		}
+		out, err := one.scanOnce("directions")
+		if err != nil {
+			return nil, fmt.Errorf("sequence %d: %w", b, err)
+		}
+		for k, v := range out {
+			if k >= len(gathered) {
+				gathered = append(gathered, nil)
+			}
+			if k >= states && v != nil && v.Type.Shape.Rank() > 0 && int64(v.Type.Shape.Dim(0)) < steps {
+				d := ir.Sizes(v.Type.Shape)
+				d[0] = steps
+				t := ir.Type{DType: v.Type.DType, Shape: shapeOf(d...)}
+				v = NewTensor(t, append(slices.Clone(v.Bytes()), make([]byte, t.Bytes()-v.Type.Bytes())...))
+			}
+			gathered[k] = append(gathered[k], v)
+		}
+	}
+	var out []*Value
+	for _, list := range gathered {
+		v, err := stack(list, 0)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// scanOnce scans one sequence; the attribute says which operands are read from their end.
+func (c *call) scanOnce(directions string) ([]*Value, error) {
 	inputs := int(c.int("num_scan_inputs", 0))
 	states := len(c.in) - inputs
 	s, err := c.f.scope.sub(c.n, "body")
@@ -194,7 +268,7 @@ func scan(c *call) ([]*Value, error) {
 		in := slices.Clone(carried)
 		for k, v := range c.in[states:] {
 			at := i
-			if listed(c.ints("scan_input_directions"), k) != 0 {
+			if listed(c.ints(directions), k) != 0 {
 				at = steps - 1 - i
 			}
 			d := ir.Sizes(v.Type.Shape)

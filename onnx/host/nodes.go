@@ -32,6 +32,7 @@ func operators() map[string]operator {
 		trips = "how often its body runs depends on data"
 		list  = "a sequence has no static form"
 		maybe = "an optional has no static form"
+		plain = "no kernel computes it: the host does, in f64"
 	)
 	return map[string]operator{
 		"If":                 {ifElse, "its condition depends on data"},
@@ -54,6 +55,16 @@ func operators() map[string]operator {
 		"OptionalHasElement": {optionalHasElement, maybe},
 		"OptionalGetElement": {optionalGetElement, maybe},
 		"Identity":           {identity, list},
+		"GridSample":         {gridSample, plain},
+		"DFT":                {dft, plain},
+		"STFT":               {stft, plain},
+		"Col2Im":             {col2Im, plain},
+		"DeformConv":         {deformConv, plain},
+		"RoiAlign":           {roiAlign, plain},
+		"MaxUnpool":          {maxUnpool, plain},
+		"Det":                {det, plain},
+		"TensorScatter":      {tensorScatter, plain},
+		"TfIdfVectorizer":    {tfIdf, "no kernel counts sequences"},
 	}
 }
 
