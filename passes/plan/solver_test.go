@@ -58,6 +58,7 @@ func randomPlan(r *rand.Rand, k int) *Plan {
 			if r.IntN(12) == 0 && t.Stored != AsStored {
 				q.Takes = Other
 			}
+			q.Register = r.IntN(6) == 0
 			port(q)
 		}
 	}
@@ -90,6 +91,7 @@ func (p *Plan) bytes(low func(Choice) bool) (sum int64, ok bool) {
 		var times int64
 		asked, casts := map[form]bool{}, map[form]bool{}
 		wide, again, widened, other, twice := false, false, false, false, false
+		registers, reads := 0, 0
 		for i := range p.Clusters {
 			c := &p.Clusters[i]
 			parts := map[form]map[int32]int64{inF32: {}, inLow: {}, inF32Again: {}, inOther: {}, inOtherAgain: {}}
@@ -100,12 +102,14 @@ func (p *Plan) bytes(low func(Choice) bool) (sum int64, ok bool) {
 				case q.Write:
 					write, times = q, c.Times
 				default:
-					if q.Moves == nil {
+					reads++
+					if q.Register {
+						registers++
+					} else if asked[form] = true; q.Moves == nil {
 						parts[form][q.Part] = q.Bytes
 					} else if !c.Outside {
 						sum += q.Moves.of(form) * c.Times
 					}
-					asked[form] = true
 					casts[form] = casts[form] || q.Takes != AsStored
 					casts[inLow] = casts[inLow] || form == inF32Again || form == inOtherAgain
 					if q.Takes == Other {
@@ -119,9 +123,10 @@ func (p *Plan) bytes(low func(Choice) bool) (sum int64, ok bool) {
 			}
 			sum += c.reading(t, parts)
 		}
+		unstored := write != nil && !write.Always && reads > 0 && reads == registers
 		if t.Stored == AsStored {
 			switch {
-			case write == nil:
+			case write == nil || unstored:
 			case write.Moves != nil:
 				sum += write.Moves.F32 * times
 			default:
@@ -144,6 +149,7 @@ func (p *Plan) bytes(low func(Choice) bool) (sum int64, ok bool) {
 			return 0, false
 		}
 		switch second := write != nil && write.Second; {
+		case unstored:
 		case second && !write.Always && len(asked) > 0:
 			for form := range asked {
 				sum += size[form] * times
