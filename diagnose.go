@@ -77,7 +77,7 @@ func (l *lastRun) skips() int {
 //
 // Feeds that were not converted (see Feed) are kept by reference, so they must not
 // have changed. The same holds for the variables: diagnose before SetVariable,
-// LoadFile or another step.
+// LoadFile or another step. Other calls on the model wait until it is done.
 func (s *Step) Diagnose(ctx context.Context) (*Diagnosis, error) {
 	defer s.model.gate.hold()()
 	d, err := s.diagnose(ctx)

@@ -35,7 +35,7 @@ func benchDoctor(b *testing.B, spec, fault string) {
 	}
 	defer z.Model.Close()
 	c, loss := z.Steps[0].Config, z.Steps[0].Losses[0]
-	c.Policy = ampc.MixedF16()
+	c.Policy, c.RestoreScale = ampc.MixedF16(), ampc.RestoreNever // else skipped steps are diagnosed as well
 	switch fault {
 	case "scale":
 		c.Scaler, loss.Weight = ampc.Static(1<<24), 1<<24

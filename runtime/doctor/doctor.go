@@ -125,8 +125,8 @@ type Case struct {
 	// Backend is what the replays run on; nil: one that is opened for them, with a
 	// thread per processor.
 	Backend *cpu.Backend
-	// Kept makes diagnoses of one step after the other cheaper; nil: nothing is kept.
-	// Then State must hold the same memory every time, or replays are loaded anew.
+	// Kept makes later diagnoses of the same step cheaper; nil: nothing is kept. Where
+	// State holds its variables in other memory than before, replays are loaded anew.
 	Kept *Kept
 }
 
