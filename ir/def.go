@@ -41,6 +41,7 @@ const (
 	Writer            // belongs to the update: its results are next values of variables
 	Convolves         // a convolution or a gradient of one: kernels may transform tiles instead
 	Norm              // operand 0 by statistics that are results: Builder.NormAgain makes result 0 of them
+	Regularizes       // noise of training: outside it, or with p=0, result 0 is operand 0
 )
 
 // Kinds of elements an operand accepts.
@@ -91,6 +92,7 @@ type Operand struct {
 	Strided  bool // its rows are walked by strides: they need not lie one after the other
 	Selects  bool // integers that number the elements of operand 0 along the row's axis, the first where it names none
 	Factor   bool // a matrix that the row's expansion multiplies in the dtype it has
+	Searched bool // kernels may compute it again from what it was computed from (Result.Cheap)
 	Entry    Entry
 	// NoGrad says why Grad gives a float operand no gradient; a loss that depends on
 	// a trained parameter through it is an error. "": it has one.
@@ -106,6 +108,7 @@ type Result struct {
 	Optional  bool  // trailing results that a node may leave out
 	Strided   bool  // its rows are stored by strides: they need not lie one after the other
 	Finite    bool  // no element is Inf or NaN, whatever the operands hold
+	Cheap     bool  // backward computes it again from operand 0 rather than keep it
 }
 
 // Cost is what one execution of a node does, from types alone. Bytes count
@@ -161,7 +164,9 @@ type Def struct {
 	// of every result from one element of every operand (operands broadcast).
 	// The evaluator, the CPU and PTX all run this code.
 	Elem func(c *Code, n *Node) []Reg
-	Unit UnitRule // nil: UnitOne
+	// Batch is set where training normalizes by the batch and inference by running statistics.
+	Batch *BatchRows
+	Unit  UnitRule // nil: UnitOne
 	// Bound is the error the row may have; nil for rows whose Elem is exact and
 	// for rows that only move elements.
 	Bound func(n *Node) Bound
@@ -181,6 +186,13 @@ type Def struct {
 // per operand and result, in row-major order: []float32 for the float dtypes
 // (already widened; results are rounded when stored), []int64 for all others.
 type CustomKernel func(n *Node, in []any, out []any) error
+
+// BatchRows are the rows of a norm over the batch.
+type BatchRows struct {
+	Train Op // by the statistics of the batch, which it moves the running ones by
+	Infer Op // by the running statistics
+	Grad  Op // the gradient of Train
+}
 
 // Is reports whether the row has all the given flags.
 func (d *Def) Is(f Flags) bool { return d.Flags&f == f }

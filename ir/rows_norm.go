@@ -69,7 +69,7 @@ var normRows = map[Op]Def{
 		In:    append(normIn("scale", "bias"), stat("running_mean", true), stat("running_var", true)),
 		Out:   append(normOut("mean", "rstd"), Result{Name: "new_mean", Class: Fixed, Optional: true}, Result{Name: "new_var", Class: Fixed, Optional: true}),
 		Attrs: []AttrDef{epsAttr, {Name: "momentum", Kind: AttrFloat, Takes: ZeroToOne, Default: 0.1, Doc: "weight of this batch in the running statistics"}, layoutAttr},
-		Flags: Norm, Class: Keep, Why: normWhy, Infer: inferBatchNorm, Bound: boundNorm, Cost: flops(0, 8), Range: rangeNorm,
+		Flags: Norm, Batch: batchRows, Class: Keep, Why: normWhy, Infer: inferBatchNorm, Bound: boundNorm, Cost: flops(0, 8), Range: rangeNorm,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			g := b.normGrad(OpBatchNormGrad, n, d, n.sameWindow())
 			return append([]*Value{b.addStatGrads(n, g[0], d), g[1], g[2]}, nil, nil)[:len(n.In)]
@@ -85,11 +85,13 @@ var normRows = map[Op]Def{
 		Name: "batch_norm_infer", Nonfinite: only(added, "x", "scale", "bias"), Doc: "(x − mean)/√(var + eps)·scale + bias per channel, with given statistics.",
 		In:  append(normIn("scale", "bias"), stat("mean", false), stat("var", false)),
 		Out: normOut(), Attrs: []AttrDef{epsAttr, {Name: "momentum", Kind: AttrFloat, Takes: ZeroToOne, Default: float64(0), Doc: "above 0, and where scale or bias is trained: training computes batch_norm with it instead"}, layoutAttr},
-		Class: Keep, Why: normWhy, Infer: inferBatchNormInfer, Bound: boundNorm, Cost: flops(0, 4), Expand: expandBatchNormInfer,
+		Batch: batchRows, Class: Keep, Why: normWhy, Infer: inferBatchNormInfer, Bound: boundNorm, Cost: flops(0, 4), Expand: expandBatchNormInfer,
 	},
 }
 
 const normWhy = "statistics need f32"
+
+var batchRows = &BatchRows{Train: OpBatchNorm, Infer: OpBatchNormInfer, Grad: OpBatchNormGrad}
 
 var (
 	epsAttr  = AttrDef{Name: "eps", Kind: AttrFloat, Takes: AtLeast0, Default: 1e-5, Doc: "added to the variance, in f32"}

@@ -9,7 +9,7 @@ var poolRows = map[Op]Def{
 	OpMaxPool: {
 		Name: "max_pool", Doc: "The largest element of each window, NaN where it holds one, and its index: the first such position, counted row-major over the spatial dimensions of x.",
 		In:    in(Operand{Name: "x"}),
-		Out:   out(Result{Name: "y"}, Result{Name: "index", Class: Fixed}),
+		Out:   out(Result{Name: "y"}, Result{Name: "index", Class: Fixed, Cheap: true}),
 		Attrs: windowAttrs(kernelAttr, ceilAttr), Class: Clear, Why: "keeps order", Unit: UnitSame,
 		Infer: inferMaxPool, Cost: costPool, Bound: noBound,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
@@ -24,7 +24,7 @@ var poolRows = map[Op]Def{
 	},
 	OpMaxPoolGrad: {
 		Name: "max_pool_grad", Nonfinite: addedAsIs, Doc: "Adds each element of dy to the position of x that index names; windows may share positions.",
-		In:    in(Operand{Name: "dy", ReadsLow: true}, Operand{Name: "index", Kinds: KInt, Class: Fixed}),
+		In:    in(Operand{Name: "dy", ReadsLow: true}, Operand{Name: "index", Kinds: KInt, Class: Fixed, Searched: true}),
 		Out:   out(Result{Name: "dx", StoresLow: true}),
 		Attrs: []AttrDef{sizeAttr, layoutAttr}, Class: Keep, Why: "sums overlapping windows", Unit: UnitSame,
 		Infer: inferPoolGrad, Bound: boundPoolGrad, Cost: flops(0, 1), Range: sumRange(func(n *Node) float64 { return sure(n.In[0].Type.Shape, count(n.In[0].Type)) }),

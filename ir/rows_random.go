@@ -64,7 +64,7 @@ var randomRows = map[Op]Def{
 func dropout(d Def, from, to string) Def {
 	d.In, d.Out = append(in(x(from)), drawn...), out(Result{Name: to})
 	d.Attrs = []AttrDef{{Name: "p", Kind: AttrFloat, Takes: ZeroToOne, Default: 0.5, Doc: "probability of zero"}, rngAttr}
-	d.Flags, d.Class, d.Why, d.Unit = Random|NoMerge|InPlace, Clear, "drops or scales", unitFirst
+	d.Flags, d.Class, d.Why, d.Unit = Random|NoMerge|InPlace|Regularizes, Clear, "drops or scales", unitFirst
 	d.Infer, d.Elem, d.Range = inferDropout, elemDropout, func(n *Node, in []Interval) []Interval {
 		k := 1 / max(1-n.Float("p"), math.SmallestNonzeroFloat32)
 		return []Interval{{min(0, k*in[0].Lo), max(0, k*in[0].Hi), in[0].NaN}}

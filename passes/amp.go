@@ -151,8 +151,7 @@ func (p Policy) keepsVar(v *ir.Value, uses *ir.Uses) bool {
 		return keep
 	}
 	for _, u := range uses.Of(v) {
-		switch u.Node.Op {
-		case ir.OpBatchNorm, ir.OpBatchNormInfer:
+		if u.Node.Def().Batch != nil {
 			return true
 		}
 	}

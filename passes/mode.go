@@ -21,20 +21,21 @@ func mode(g *ir.Graph, c *Context) error {
 		}
 	}
 	for _, n := range slices.Clone(g.Body[ir.Forward]) {
-		switch n.Op {
-		case ir.OpDropout, ir.OpDropoutGrad:
+		rows := n.Def().Batch
+		switch {
+		case n.Def().Is(ir.Regularizes):
 			if !c.Train || n.Float("p") == 0 {
 				m.gone[n.Out[0]] = n.In[0]
 				c.Count("dropouts_removed", 1)
 			}
-		case ir.OpBatchNorm:
+		case rows != nil && n.Op == rows.Train:
 			if mean, v := n.Operand("running_mean"), n.Operand("running_var"); !c.Train && mean != nil && v != nil {
 				if err := m.batchNorm(n); err != nil {
 					return err
 				}
 				c.Count("batch_norms_fixed", 1)
 			}
-		case ir.OpBatchNormInfer:
+		case rows != nil && n.Op == rows.Infer:
 			if c.Train && n.Float("momentum") > 0 && movesStats(n) {
 				m.byBatch(n)
 				c.Count("batch_norms_trained", 1)
@@ -111,7 +112,7 @@ func (m *inferring) batchNorm(n *ir.Node) error {
 			m.gone[v] = m.b.In(ir.Forward).Named(v.Name+".running").Emit(ir.OpRsqrt, []*ir.Value{shifted}, nil)[0]
 		}
 	}
-	n.Op = ir.OpBatchNormInfer
+	n.Op = n.Def().Batch.Infer
 	n.In = []*ir.Value{n.In[0], n.In[1], n.In[2], mean, variance}
 	n.Out = n.Out[:1]
 	n.Attrs = n.Attrs.Without("momentum")
@@ -121,16 +122,16 @@ func (m *inferring) batchNorm(n *ir.Node) error {
 // gradients takes the batch out of the gradients of n's operand: running
 // statistics do not depend on it.
 func (m *inferring) gradients(n *ir.Node, readers []ir.Use) error {
-	body := &m.b.Graph().Body
+	body, grad := &m.b.Graph().Body, n.Def().Batch.Grad
 	for _, r := range readers {
 		switch k := r.Node; {
-		case k.Op == ir.OpBatchNormGrad && m.moved[k.Out[0]] == nil:
+		case k.Op == grad && m.moved[k.Out[0]] == nil:
 			from := len(body[ir.Forward])
 			m.moved[k.Out[0]] = m.b.Deriving(n, "").Named(k.Out[0].Name + ".fixed").FixedNormGrad(k)
 			for _, made := range m.b.Graph().Body[ir.Forward][from:] {
 				m.rank[made] = m.rank[k] - 1
 			}
-		case k.Op != ir.OpBatchNormGrad && k.Of != nil:
+		case k.Op != grad && k.Of != nil:
 			return &ir.Error{Pos: k.Pos, Msg: fmt.Sprintf("%s: a gradient of a gradient through %s computes with the statistics of the batch, which inference does not have: compute it in training", k.Def().Name, n.Out[0])}
 		}
 	}

@@ -71,11 +71,17 @@ func (r *recomputer) look(n *ir.Node) {
 		if r.normAgain(n) {
 			r.norms[n] = nil
 		}
-	case n.Op == ir.OpMaxPool:
-		if !r.returned[n.Out[1]] && r.kept(n.Out[1]) && r.kept(n.In[0]) {
+	case cheap(n) > 0:
+		if index := n.Out[cheap(n)]; !r.returned[index] && r.kept(index) && r.kept(n.In[0]) {
 			r.pools[n] = nil
 		}
 	}
+}
+
+// cheap is the result of n that backward computes again rather than keep, 0 where
+// there is none.
+func cheap(n *ir.Node) int {
+	return max(slices.IndexFunc(n.Def().Out, func(o ir.Result) bool { return o.Cheap }), 0)
 }
 
 // kept reports whether backward reads v.
@@ -128,11 +134,11 @@ func (r *recomputer) before(n *ir.Node) error {
 				return err
 			}
 		}
-		if again, ok := r.pools[v.Def]; ok && v.Idx == 1 {
+		if again, ok := r.pools[v.Def]; ok && v.Idx == cheap(v.Def) {
 			if again == nil {
 				again = r.pool(v.Def)
 			}
-			n.In[i] = again.Out[1]
+			n.In[i] = again.Out[v.Idx]
 		}
 	}
 	return r.b.Err()
@@ -180,12 +186,13 @@ func (r *recomputer) poolBytes(caps ir.Caps) (sum int64) {
 		if again == nil {
 			continue
 		}
-		index, forward, grads := size(n.Out[1]), 0, 0
-		for _, u := range r.uses.Of(n.Out[1]) {
+		positions := n.Out[cheap(n)]
+		index, forward, grads := size(positions), 0, 0
+		for _, u := range r.uses.Of(positions) {
 			switch {
 			case u.Section != ir.Backward:
 				forward++
-			case u.Node.Op == ir.OpMaxPoolGrad:
+			case u.Node.OperandDef(u.Arg).Searched:
 				grads++
 			default:
 				grads += 2
@@ -235,7 +242,7 @@ func floatBytes(g *ir.Graph) (sum int64) {
 			}
 			continue
 		}
-		if s != ir.Forward && s != ir.Backward || n.Op == ir.OpMaxPool {
+		if s != ir.Forward && s != ir.Backward || cheap(n) > 0 {
 			continue
 		}
 		for _, v := range n.In {
