@@ -3,6 +3,7 @@ package onnx_test
 import (
 	"context"
 	"errors"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -15,6 +16,8 @@ import (
 	"ampc/ir"
 	"ampc/ir/eval"
 	"ampc/onnx"
+	"ampc/onnx/convert"
+	"ampc/passes"
 )
 
 // opset is modelOf with another opset.
@@ -245,5 +248,36 @@ func TestDoubleNote(t *testing.T) {
 	t.Logf("off by %.2g", off)
 	if off > 1e-6 || off == 0 {
 		t.Errorf("off by %g, want what f32 rounds", off)
+	}
+}
+
+// A file that becomes shorter while it is converted is an error, whichever processor reads it.
+func TestConvertTruncated(t *testing.T) {
+	g := msg(nil).raw(1, nodeOf("MatMul", []string{"x", "w"}, []string{"y"})).raw(11, infoOf("x", 1, 4, 512)).raw(12, infoOf("y", 1, 4, 2048)).
+		raw(5, tensorOf("w", []int64{512, 2048}, ramp(512*2048, 0, 0.1)...))
+	path := save(t, modelOf(g))
+	m, err := onnx.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	x, err := onnx.Import(m, onnx.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, _, err := convert.Plan(m, x, passes.MixedF16(), convert.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 1<<12); err != nil {
+		t.Fatal(err)
+	}
+	for what, err := range map[string]error{
+		"writing":  m.Write(io.Discard, e),
+		"planning": func() error { _, _, err := convert.Plan(m, x, passes.MixedF16(), convert.Options{}); return err }(),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "the file was made shorter while it was read") {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }

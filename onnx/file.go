@@ -92,6 +92,10 @@ func (m *Model) beside(where *ir.Init) ([]byte, error) {
 	return o.b[where.Offset : where.Offset+where.Size : where.Offset+where.Size], nil
 }
 
+// Guard runs f, which reads elements of the model: where a file has become shorter
+// meanwhile, the fault is an error.
+func (m *Model) Guard(f func() error) error { return m.guard(f) }
+
 // guard runs f, which reads mapped memory: where the file has become shorter
 // meanwhile, the fault is an error.
 func (m *Model) guard(f func() error) error {
