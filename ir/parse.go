@@ -410,7 +410,7 @@ func (p *parser) attrs() parsedAttrs {
 	for p.err == nil && !p.is("}") {
 		name := p.ident("an attribute")
 		if a.has(name) {
-			p.wrong("attribute %s stands twice", name)
+			p.wrong("attribute %s occurs twice", name)
 		}
 		if !p.accept("=") {
 			a.list = a.list.With(name, true)

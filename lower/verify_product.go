@@ -80,7 +80,7 @@ func (s *Step) verifyProductTypes(p *Program) error {
 		return fmt.Errorf("no library multiplies %s and %s to %s with such a bias", a, b, d)
 	}
 	if p.called(s) && (e.Act == Tanh || e.Residual != 0) {
-		return errors.New("no library ends a product in a tanh or a residual")
+		return errors.New("no library has an epilogue with a tanh or a residual")
 	}
 	var err error
 	if e.Bias != 0 {

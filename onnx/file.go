@@ -26,7 +26,7 @@ func Open(path string) (*Model, error) {
 		return nil, file.Error(path, err)
 	}
 	if !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: no regular file", path)
+		return nil, fmt.Errorf("%s: not a regular file", path)
 	}
 	b, unmap, err := mapFile(f, st.Size())
 	if err != nil {
@@ -150,7 +150,7 @@ func (m *Model) external(t *Tensor, typ ir.Type) (*ir.Init, error) {
 			size, err = strconv.ParseInt(e.Value, 10, 64)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("tensor %q: external data: %s %q is no number", t.Name, e.Key, e.Value)
+			return nil, fmt.Errorf("tensor %q: external data: %s %q is not a number", t.Name, e.Key, e.Value)
 		}
 	}
 	if size != where.Size {
@@ -183,7 +183,7 @@ func sizeWithin(dir, name string) (int64, error) {
 		return 0, file.Error(ir.Printable(name), err)
 	}
 	if !st.Mode().IsRegular() {
-		return 0, fmt.Errorf("%q is no regular file", name)
+		return 0, fmt.Errorf("%q is not a regular file", name)
 	}
 	return st.Size(), nil
 }

@@ -314,7 +314,7 @@ func (im *importer) initializers(g *Graph, s *scope) error {
 	}
 	for _, t := range g.Initializers {
 		if s.vals[t.Name] != nil {
-			return fmt.Errorf("initializer %q stands twice", t.Name)
+			return fmt.Errorf("initializer %q occurs twice", t.Name)
 		}
 		s.vals[t.Name] = &value{name: t.Name, init: t}
 	}

@@ -111,7 +111,7 @@ func Parse(b []byte) (*Model, error) {
 		return nil, err
 	}
 	if m.Graph == nil {
-		return nil, fmt.Errorf("no ONNX model: it has no graph")
+		return nil, fmt.Errorf("not an ONNX model: it has no graph")
 	}
 	if len(m.Opsets) == 0 {
 		m.Opsets[""] = 1 // files older than operator sets

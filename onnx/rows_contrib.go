@@ -56,7 +56,7 @@ func fusedMatmul(c *call) []*ir.Value {
 	x, dx := batched(0, "transBatchA")
 	y, dy := batched(1, "transBatchB")
 	if c.failure() != nil || len(dx) == 0 || len(dy) == 0 {
-		c.fail("a scalar is no matrix")
+		c.fail("a scalar is not a matrix")
 		return nil
 	}
 	z := c.product(x, y, dx, dy, c.flag("transA", false) && len(dx) > 1, c.flag("transB", false) && len(dy) > 1)

@@ -18,7 +18,7 @@ var linearRows = []row{
 func (c *call) matmul(i, j int, ta, tb bool) *ir.Value {
 	x, y, dx, dy := c.x(i), c.x(j), c.dims(i), c.dims(j)
 	if len(dx) == 0 || len(dy) == 0 {
-		c.fail("a scalar is no matrix")
+		c.fail("a scalar is not a matrix")
 		return nil
 	}
 	if d := c.typ(i).DType; !d.Float() {

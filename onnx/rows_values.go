@@ -47,7 +47,7 @@ func constant(c *call) []*value {
 			return []*value{known(e)}
 		}
 	}
-	c.refuse("its constant is no tensor of numbers")
+	c.refuse("its constant is not a tensor of numbers")
 	return nil
 }
 
@@ -152,7 +152,7 @@ func branch(c *call) []*value {
 		return nil
 	}
 	if c.im.inline++; c.im.inline > maxDepth {
-		c.fail("graphs stand more than %d deep in each other", maxDepth)
+		c.fail("graphs are nested more than %d deep", maxDepth)
 		return nil
 	}
 	defer func() { c.im.inline-- }()

@@ -64,7 +64,7 @@ func take(b []byte, at int64) (x field, size int, err error) {
 	}
 	x = field{num: int(min(tag>>3, math.MaxInt32)), typ: wireType(tag & 7), m: message{at: at}}
 	if x.num < 1 || tag>>3 > 1<<29-1 {
-		return x, 0, fmt.Errorf("byte %d: no protobuf field: its number is %d", at, tag>>3)
+		return x, 0, fmt.Errorf("byte %d: not a protobuf field: its number is %d", at, tag>>3)
 	}
 	body := b[n:]
 	switch x.typ {
@@ -103,7 +103,7 @@ func badNumber(at int64, n int) error {
 	if n == 0 {
 		return fmt.Errorf("byte %d: the file ends inside a field", at)
 	}
-	return fmt.Errorf("byte %d: no protobuf field: a number of more than 64 bits", at)
+	return fmt.Errorf("byte %d: not a protobuf field: a number of more than 64 bits", at)
 }
 
 // want says whether the field has the wire type that its number calls for.

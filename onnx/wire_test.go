@@ -158,11 +158,11 @@ func TestExternalData(t *testing.T) {
 		{"w.bin", "4", "12", "needs 8 bytes, external data has 12"},
 		{"w.bin", "8", "8", `bytes 8 to 16 of "w.bin", which has 12`},
 		{"w.bin", "-4", "8", "bytes -4 to 4"},
-		{"w.bin", "x", "8", "is no number"},
+		{"w.bin", "x", "8", "is not a number"},
 		{rel, "4", "8", "escapes"},
 		{outside, "4", "8", "escapes"},
 		{"link.bin", "4", "8", "escapes"},
-		{".", "4", "8", "is no regular file"},
+		{".", "4", "8", "is not a regular file"},
 		{"none.bin", "4", "8", "no such file"},
 	} {
 		w := msg(nil).num(1, 2).num(2, 1).str(8, "w").num(14, 1).raw(13, entry("location", c.location)).raw(13, entry("offset", c.offset)).raw(13, entry("length", c.length))
@@ -220,7 +220,7 @@ func TestFaults(t *testing.T) {
 		want  string
 	}{
 		"empty":              {nil, "it has no graph"},
-		"not protobuf":       {msg("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), "no protobuf field"},
+		"not protobuf":       {msg("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), "not a protobuf field"},
 		"cut":                {addModel(tensorOf("w", []int64{2}, 1, 2))[:60], "ends inside a field"},
 		"two graphs":         {append(addModel(tensorOf("w", []int64{2}, 1, 2)), addModel(tensorOf("w", []int64{2}, 1, 2))...), "a second graph"},
 		"deep":               {modelOf(append(deep, io...)), "nest more than 32 deep"},
@@ -228,7 +228,7 @@ func TestFaults(t *testing.T) {
 		"lying size":         {addModel(tensorOf("w", []int64{1 << 40, 1 << 30}, 1)), "more than"},
 		"negative size":      {addModel(tensorOf("w", []int64{-2}, 1)), "dimension 0 is -2"},
 		"too many elements":  {addModel(msg(nil).num(2, 1).str(8, "w").num(1, 1<<30).raw(4, []byte{0, 0, 0, 0})), "needs 4294967296 bytes"},
-		"initializer twice":  {modelOf(io.raw(5, tensorOf("w", []int64{1}, 1)).raw(5, tensorOf("w", []int64{1}, 1))), "stands twice"},
+		"initializer twice":  {modelOf(io.raw(5, tensorOf("w", []int64{1}, 1)).raw(5, tensorOf("w", []int64{1}, 1))), "occurs twice"},
 		"value twice":        {modelOf(io.raw(1, add("x", "y")).raw(1, add("x", "y"))), "the name of two values"},
 		"cycle":              {modelOf(io.raw(1, add("z", "y")).raw(1, add("y", "z"))), "computed from itself"},
 		"nothing computes":   {modelOf(io.raw(1, add("z", "y"))), "nothing computes it"},

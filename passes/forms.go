@@ -55,7 +55,7 @@ func (m *planner) viewed(v *ir.Value) bool {
 }
 
 // formCast reports whether n is a cast written by hand between f32 and the
-// policy's 16 bits. Its result is no tensor of its own: it is a form of what n
+// policy's 16 bits. Its result is not a tensor of its own: it is a form of what n
 // reads, made where a reader takes it and once for all, like that of the casts
 // that the policy needs.
 func (a *assigner) formCast(n *ir.Node) bool {

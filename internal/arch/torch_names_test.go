@@ -195,7 +195,7 @@ func TestTorchNamesExist(t *testing.T) {
 			}
 		}
 		if seen[e.torch] || e.ours == "" && e.differs == "" {
-			t.Errorf("%s: stands twice, or says nothing", e.torch)
+			t.Errorf("%s: occurs twice, or says nothing", e.torch)
 		}
 		seen[e.torch] = true
 	}

@@ -40,7 +40,7 @@ func compress(c *call) ([]*Value, error) {
 	}
 	x := c.in[0]
 	if x == nil || x.Kind != Tensor {
-		return nil, fmt.Errorf("operand 0 is no tensor")
+		return nil, fmt.Errorf("operand 0 is not a tensor")
 	}
 	a := 0
 	if c.n.Attr("axis") == nil {

@@ -293,7 +293,7 @@ func (c *call) scanned(states int) (axes []int, steps int64, err error) {
 	steps = -1
 	for k, v := range c.in[states:] {
 		if v == nil || v.Kind != Tensor {
-			return nil, 0, fmt.Errorf("operand %d is no tensor", states+k)
+			return nil, 0, fmt.Errorf("operand %d is not a tensor", states+k)
 		}
 		a, err := axis(listed(c.ints("scan_input_axes"), k), v.Type.Shape.Rank())
 		if err != nil {

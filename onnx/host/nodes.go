@@ -101,7 +101,7 @@ func (c *call) tensor(i int) (*eval.Tensor, error) {
 // sequence is operand i, a sequence.
 func (c *call) sequence(i int) ([]*Value, error) {
 	if !c.has(i) || c.in[i].Kind != Sequence {
-		return nil, fmt.Errorf("operand %d is no sequence", i)
+		return nil, fmt.Errorf("operand %d is not a sequence", i)
 	}
 	return c.in[i].Seq, nil
 }

@@ -34,7 +34,7 @@ type frame struct {
 func (r *run) scope(s *scope, outer *frame, env map[string]*Value) ([]*Value, error) {
 	f := &frame{scope: s, outer: outer, env: env}
 	if len(r.stack) > maxFrames {
-		return nil, fmt.Errorf("graphs run more than %d deep in each other", maxFrames)
+		return nil, fmt.Errorf("nested graphs run more than %d deep", maxFrames)
 	}
 	r.stack = append(r.stack, f)
 	defer func() { r.stack = r.stack[:len(r.stack)-1] }()

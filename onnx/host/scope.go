@@ -30,7 +30,7 @@ func newScope(path string, outer *scope, opsets map[string]int64, g *onnx.Graph)
 	s := &scope{path: path, outer: outer, opsets: opsets, nodes: g.Nodes, outputs: g.Outputs, inits: map[string]*onnx.Tensor{}}
 	for _, t := range g.Initializers {
 		if s.inits[t.Name] != nil {
-			return nil, fmt.Errorf("initializer %q stands twice", t.Name)
+			return nil, fmt.Errorf("initializer %q occurs twice", t.Name)
 		}
 		s.inits[t.Name] = t
 	}

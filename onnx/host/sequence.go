@@ -40,7 +40,7 @@ func sequenceInsert(c *call) ([]*Value, error) {
 		return nil, err
 	}
 	if !c.has(1) || c.in[1].Kind != Tensor {
-		return nil, fmt.Errorf("operand 1 is no tensor")
+		return nil, fmt.Errorf("operand 1 is not a tensor")
 	}
 	at, err := c.integer(2, int64(len(s)))
 	if err != nil {
@@ -75,7 +75,7 @@ func sequenceErase(c *call) ([]*Value, error) {
 func sequenceConstruct(c *call) ([]*Value, error) {
 	for i, v := range c.in {
 		if v == nil || v.Kind != Tensor {
-			return nil, fmt.Errorf("operand %d is no tensor", i)
+			return nil, fmt.Errorf("operand %d is not a tensor", i)
 		}
 	}
 	return []*Value{NewSequence(c.in...)}, nil
@@ -91,7 +91,7 @@ func sequenceLength(c *call) ([]*Value, error) {
 // splitToSequence cuts a tensor: into equal pieces, pieces of given sizes, or single slices.
 func splitToSequence(c *call) ([]*Value, error) {
 	if !c.has(0) || c.in[0].Kind != Tensor {
-		return nil, fmt.Errorf("operand 0 is no tensor")
+		return nil, fmt.Errorf("operand 0 is not a tensor")
 	}
 	x := c.in[0]
 	a, err := axis(c.int("axis", 0), x.Type.Shape.Rank())

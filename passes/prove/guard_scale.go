@@ -250,7 +250,7 @@ func (g *guard) note(n *ir.Node, carried map[ir.Unit][]*ir.Value, advanced map[i
 		return
 	}
 	if !f.b.at(next, before) {
-		g.p.report(n, "forgets what %s held", v.Next)
+		g.p.report(n, "does not use the old value of %s", v.Next)
 		return
 	}
 	first := ""

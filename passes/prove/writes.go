@@ -157,7 +157,7 @@ func (p *proof) writes() {
 		p.judged++
 		switch {
 		case w.v == nil:
-			p.blame(v.String(), "keeps its value, the source gives it %s", want.v)
+			p.blame(v.String(), "keeps its value, but the source gives it %s", want.v)
 		case want.v == nil:
 			p.report(w.v.Def, "writes %s, which the source leaves as it is", v)
 		case want.update != w.update:
