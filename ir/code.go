@@ -91,7 +91,7 @@ type Instr struct {
 }
 
 // Code is straight-line scalar code, applied to every element. A node's code
-// is emitted by its row; a fused group's code is its members' codes joined.
+// is emitted by its row; the code of a cluster is the codes of its members joined.
 // Registers of float type compute in f32 (F64 only where an operand is f64):
 // every primitive rounds once, and nothing else rounds.
 type Code struct {
@@ -163,7 +163,7 @@ func (c *Code) Like(r Reg, x float64) Reg {
 // I is an I32 constant.
 func (c *Code) I(x int64) Reg { return c.emit(Instr{Op: PConst, Type: I32, Int: x}) }
 
-// Index is the element's linear row-major index in the group's iteration space.
+// Index is the element's linear row-major index in the cluster's iteration space.
 func (c *Code) Index() Reg { return c.emit(Instr{Op: PIndex, Type: I64}) }
 
 func (c *Code) op1(p Prim, a Reg) Reg { return c.emit(Instr{Op: p, Type: c.Type(a), A: a}) }
