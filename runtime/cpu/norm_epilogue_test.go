@@ -31,7 +31,7 @@ backward:
 `
 
 // A norm that ends in a ReLU, and whose gradient begins with one, has the bits of the steps it replaces.
-func TestNormEnds(t *testing.T) {
+func TestNormEpilogues(t *testing.T) {
 	b := open(t, 2)
 	acts := map[string]string{
 		"relu":     "%r = relu %y {FWD out=T} : T[3,4,DIMS]",
