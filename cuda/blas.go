@@ -91,12 +91,12 @@ func (b *blasLt) Plan(m Matmul) (BlasPlan, error) {
 	return p, nil
 }
 
-// unset stands for a bias and an auxiliary before Run gives them: the heuristics read the alignment off
-// these addresses, and refuse an epilogue that has none.
+// unset is the address of the bias and the auxiliary matrix before Run sets them. The heuristics
+// derive the alignment from these addresses, and refuse an epilogue without them.
 const unset = 256
 
-// describe sets the attributes that do not change from run to run. Types are named where they are not
-// the result's: for the others the library wants them left alone.
+// describe sets the attributes that do not change from run to run. It sets only types that differ
+// from the result's: the library requires the others to be left at their defaults.
 func (p *blasPlan) describe() error {
 	op := func(t bool) int32 {
 		if t {

@@ -91,7 +91,7 @@ func adopt(lib *library, context uintptr) (*device, error) {
 	return d, errors.Join(err, lib.status("cuCtxPopCurrent_v2", uintptr(unsafe.Pointer(&popped))))
 }
 
-// startDriver initializes the driver, or says why not and what to do.
+// startDriver initializes the driver. Its error says why that failed and what to do.
 func startDriver(lib *library) (problem, advice string) {
 	if !lib.loaded() && len(lib.missing) > 0 {
 		return "the NVIDIA driver library lacks functions; tried " + summary(lib.tried), "update the driver: r520 is the oldest that runs these kernels"

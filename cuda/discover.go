@@ -61,8 +61,8 @@ func (r *Report) String() string {
 	return b.String()
 }
 
-// summary names the files that are there with what is wrong with them, then the first others, and
-// counts the rest.
+// summary lists the files that exist with what is wrong with them, then the first of the others,
+// and the number of the rest.
 func summary(tried []Attempt) string {
 	const shown = 3
 	var there, names []string
@@ -85,19 +85,20 @@ func summary(tried []Attempt) string {
 	return s
 }
 
-// absent reports whether there may be no such file: the loader found none, or was not asked for a
-// name that it would have had to look for.
+// absent reports whether the file may not exist: the loader did not find it, or was not asked for a
+// name that it would have had to search for.
 func (a Attempt) absent() bool {
 	return strings.Contains(a.Problem, "No such file") || a.newer() && !strings.Contains(a.Path, "/")
 }
 
-// tooNew begins the problem of a file that was passed over.
+// tooNew is the start of the message about a file that was skipped.
 const tooNew = "too new"
 
 func (a Attempt) newer() bool { return strings.HasPrefix(a.Problem, tooNew) }
 
-// suits parts a library's candidates into those that the machine can use and those made for a newer
-// CUDA than newest, a major version; 0 is any. Those of cuDNN and NCCL do not tell.
+// suits divides a library's candidates into those that the machine can use and those made for a
+// CUDA version newer than newest, a major version; 0 means any. File names of cuDNN and NCCL do not
+// contain the version.
 func suits(lib string, files []string, newest int) (use []string, passed []Attempt) {
 	for _, f := range files {
 		if n := cudaMajor(lib, f); newest > 0 && n > newest {
@@ -109,7 +110,7 @@ func suits(lib string, files []string, newest int) (use []string, passed []Attem
 	return use, passed
 }
 
-// cudaMajor is the major version of CUDA that a file belongs to by its name, 0 where it does not tell.
+// cudaMajor is the major version of CUDA in a file's name, or 0 if there is none.
 func cudaMajor(lib, file string) int {
 	if lib != libBlas && lib != libRTC {
 		return 0
@@ -120,7 +121,7 @@ func cudaMajor(lib, file string) int {
 	return n
 }
 
-// places is the world the search looks at, replaceable in tests.
+// places is the environment that the search examines; tests replace it.
 type places struct {
 	env  func(string) string
 	glob func(string) []string
@@ -212,8 +213,8 @@ func (w places) wheelFolders() []string {
 	return out
 }
 
-// pythonRoots are the prefixes of the python3 in PATH: where it lies, a virtual environment perhaps,
-// where its link leads, and the home that the environment names.
+// pythonRoots are the prefixes of the python3 in PATH: its folder (which may be a virtual
+// environment), the target of its link, and the home that the environment names.
 func (w places) pythonRoots() (roots []string) {
 	py := w.path("python3")
 	if py == "" {

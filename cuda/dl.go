@@ -53,8 +53,8 @@ func openLibrary(name string, files []string) *library {
 	return l
 }
 
-// openBuiltins opens the other half of NVRTC, which it looks for by name when it compiles; one that is
-// missing shows then.
+// openBuiltins opens the library of builtins that NVRTC loads by name when it compiles. If it is
+// missing, compiling fails.
 func openBuiltins(path string) {
 	files, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "libnvrtc-builtins.so.*"))
 	for _, f := range files {
@@ -100,8 +100,8 @@ func (l *library) loaded() bool { return l.path != "" }
 
 func (l *library) has(name string) bool { return l.fn[name] != 0 }
 
-// call runs a function; one the library lacks gives CodeMissing. Pointers to Go memory must be
-// converted to uintptr in the call's argument list.
+// call calls a function. It returns CodeMissing if the library lacks the function. Pointers to Go
+// memory must be converted to uintptr in the call's argument list.
 //
 //go:uintptrescapes
 func (l *library) call(name string, args ...uintptr) uintptr {
@@ -113,7 +113,7 @@ func (l *library) call(name string, args ...uintptr) uintptr {
 	return r
 }
 
-// status runs a function that returns a status, and words its failure.
+// status calls a function that returns a status, and turns a failure into an error.
 //
 //go:uintptrescapes
 func (l *library) status(name string, args ...uintptr) error {
@@ -173,7 +173,7 @@ func pointer(p uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointe
 // cBytes views n bytes of C memory.
 func cBytes(p uintptr, n int64) []byte { return unsafe.Slice((*byte)(pointer(p)), n) }
 
-// cuda is the major version of CUDA that a library was built for, 0 where it does not tell.
+// cuda is the major version of CUDA that a library was built for; 0: unknown.
 func (l *library) cuda() int {
 	switch {
 	case !l.loaded():

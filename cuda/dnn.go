@@ -171,7 +171,7 @@ func (d *describer) tensor(t *DnnTensor) uintptr {
 	return d.finalize(p)
 }
 
-// opShape says which descriptors and attributes an operation is made of; 0 is absent.
+// opShape lists the descriptors and attributes of an operation; 0 means absent.
 type opShape struct {
 	op, param, paramAttr int
 	x, b, t, y           int
@@ -220,7 +220,8 @@ func (d *describer) node(n *DnnNode, tensors map[tensorKey]uintptr) uintptr {
 	return d.finalize(op)
 }
 
-// tensorKey tells descriptions of one tensor apart: the same memory may be seen transposed.
+// tensorKey distinguishes descriptions of one tensor, whose memory may also be described as
+// transposed.
 type tensorKey struct {
 	uid   int64
 	shape string
@@ -288,7 +289,7 @@ func (n *dnnBackend) Plan(g *DnnGraph, o DnnOptions) (DnnPlan, error) {
 // maxEngines is how many candidates of each heuristic are considered.
 const maxEngines = 16
 
-// tryEngines asks a heuristic and gives the first configuration that becomes a plan.
+// tryEngines asks a heuristic and returns the first configuration that compiles to a plan.
 func (d *describer) tryEngines(graph uintptr, mode int32, avoid []int32, workspace int64) *dnnPlan {
 	heur := &describer{n: d.n}
 	h := heur.create(dEngineHeur)
@@ -331,7 +332,7 @@ func (o DnnOptions) avoid(g *DnnGraph) []int32 {
 	return notes
 }
 
-// noted reports whether a configuration's engine carries one of the notes, or does not say.
+// noted reports whether a configuration's engine has one of the notes, or its notes are unknown.
 func (d *describer) noted(config uintptr, avoid []int32) bool {
 	lib := d.n.lib
 	e := &describer{n: d.n}

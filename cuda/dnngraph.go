@@ -220,7 +220,7 @@ type Attention struct {
 
 func (a Attention) dims(s, d int64) []int64 { return []int64{a.B, a.H, s, d} }
 
-// masked is what hides a score.
+// masked is the value that replaces a masked score.
 func (a Attention) masked() float32 {
 	if a.Version > 0 && a.Version < 91000 {
 		return -math.MaxFloat32
@@ -236,7 +236,7 @@ func swapped(t *DnnTensor) *DnnTensor {
 	return &x
 }
 
-// mask puts the hidden value above the diagonal.
+// mask replaces the scores above the diagonal by masked.
 func (a Attention) mask(b *dnnBuilder, s *DnnTensor, hidden *DnnTensor) *DnnTensor {
 	if !a.Causal {
 		return s

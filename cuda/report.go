@@ -38,8 +38,9 @@ func (w places) open(name string, newest int) *library {
 	return l
 }
 
-// newestCUDA is the newest major version of CUDA whose libraries run here: the driver's, and 12 with a
-// device of a capability below 7.5, which later ones dropped. 0 is any: nothing is known.
+// newestCUDA is the newest major version of CUDA whose libraries run here: the driver's, but at
+// most 12 if a device has a capability below 7.5, which later versions do not support. 0 means any
+// version, if nothing is known.
 func newestCUDA(driver *library) int {
 	var version, n int32
 	if !driver.loaded() || driver.status("cuDriverGetVersion", uintptr(unsafe.Pointer(&version))) != nil {
@@ -61,7 +62,7 @@ func newestCUDA(driver *library) int {
 	return newest
 }
 
-// devices lists what the driver shows, and warns of what will not work.
+// devices lists the driver's devices, with warnings about what will not work.
 func (r *Report) devices(lib *library) {
 	var n int32
 	if err := lib.status("cuDeviceGetCount", uintptr(unsafe.Pointer(&n))); err != nil {
@@ -107,7 +108,7 @@ func (r *Report) libraryAdvice(d Info) string {
 	return ""
 }
 
-// newer reports whether a file that is there was passed over for being too new.
+// newer reports whether an existing file was skipped because it is too new.
 func (l *LibraryReport) newer() bool {
 	return slices.ContainsFunc(l.Tried, func(a Attempt) bool { return a.newer() && !a.absent() })
 }

@@ -132,7 +132,8 @@ func (d *device) Function(m Module, name string) (Function, error) {
 	return Function(f), err
 }
 
-// maxPlainShared is the dynamic shared memory a kernel gets without asking.
+// maxPlainShared is the size of dynamic shared memory that a kernel may use without setting an
+// attribute.
 const maxPlainShared = 48 << 10
 
 // Markers of cuLaunchKernel's extra list.

@@ -131,7 +131,7 @@ func (t *Tuner) Pick(m Matmul, p BlasPlan, workspace Ptr, bytes int64, s Stream)
 	return c, nil
 }
 
-// fastest times the candidates; one that does not run is none.
+// fastest times the candidates. Candidates that fail to run are left out.
 func (t *Tuner) fastest(c *Choice, algos []Algo, p BlasPlan, o Operands, s Stream) error {
 	for _, a := range algos {
 		took, err := t.time(p, a, o, s)
@@ -155,7 +155,7 @@ func (t *Tuner) fastest(c *Choice, algos []Algo, p BlasPlan, o Operands, s Strea
 // scratchWord fills the operands: two ordinary numbers in any of the types.
 const scratchWord = 0x3c9d3c23
 
-// scratch allocates operands of a problem. free is to be called in any case.
+// scratch allocates the operands of a problem. Call free also after an error.
 func (t *Tuner) scratch(m Matmul, s Stream) (o Operands, free func() error, err error) {
 	var owned []Ptr
 	free = func() error {

@@ -108,7 +108,7 @@ type batchGen struct {
 	start, end Reg // the block's elements, u64
 }
 
-// generate checks the batch and emits what finds a block's part of its tensor.
+// generate checks the batch and emits the code that finds a block's part of its tensor.
 func (t Batch) generate(fl Flavour) (*batchGen, error) {
 	most, row := int64(0), 1
 	for i, size := range t.Sizes {
@@ -168,8 +168,8 @@ func (c *batchGen) find(t Batch, row int) {
 	c.end = b.Do("min.u64", b.Do("add.u64", c.start, I(BatchChunk)), b.load(at, 0, Int64, 1)[0])
 }
 
-// run emits body for the block's elements: vectors, then the rest of a tensor that is not a multiple
-// of them. What is the same for all elements is computed once.
+// run emits body for the block's elements: whole vectors, then the rest of the tensor. Values that
+// are equal for all elements are computed once.
 func (c *batchGen) run(body func(e Reg, n int)) {
 	b := c.b
 	c.fix()

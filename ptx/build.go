@@ -155,7 +155,7 @@ func (b *Builder) Loop(from, limit, step Arg, c Class, body func(i Reg)) {
 	b.Place(end)
 }
 
-// below is the predicate i < n, or the zero Reg where it always holds.
+// below is the predicate i < n, or the zero Reg if it is always true.
 func (b *Builder) below(i Reg, n int, always bool) Reg {
 	if always {
 		return Reg{}
@@ -163,7 +163,7 @@ func (b *Builder) below(i Reg, n int, always bool) Reg {
 	return b.Do("setp.lt.u32", i, I(n))
 }
 
-// both is the predicate p and q; the zero Reg always holds.
+// both is the predicate p and q; the zero Reg means true.
 func (b *Builder) both(p, q Reg) Reg {
 	switch {
 	case p.Class == NoClass:
@@ -174,7 +174,7 @@ func (b *Builder) both(p, q Reg) Reg {
 	return b.Do("and.pred", p, q)
 }
 
-// where runs body where p holds; the zero Reg always does.
+// where runs body in the threads where p is true; the zero Reg means all.
 func (b *Builder) where(p Reg, body func()) {
 	if p.Class == NoClass {
 		body()
@@ -183,7 +183,7 @@ func (b *Builder) where(p Reg, body func()) {
 	b.If(p, body)
 }
 
-// oneRound emits a loop whose constants say that it has one round at most.
+// oneRound emits a loop whose constant bounds allow at most one iteration.
 func (b *Builder) oneRound(from, limit Arg, step I, t string, body func(i Reg)) bool {
 	n, ok := limit.(I)
 	if !ok || n > step {

@@ -89,8 +89,8 @@ func finish(b *Builder, grid [3]int, args []Argument) (*Launch, error) {
 	return &Launch{Kernel: k, Grid: grid, Block: threads, Args: args}, nil
 }
 
-// inPlace marks a launch whose threads read all they need of their part of the first argument before
-// they write it.
+// inPlace marks a launch in which each thread reads its part of the first argument before writing
+// it.
 func inPlace(l *Launch, err error) (*Launch, error) {
 	if err == nil {
 		l.InPlace = true
@@ -118,7 +118,7 @@ type elementwiseGen struct {
 	known         [][]Reg           // by load: its value in every lane where that is not read here; nil: all are
 }
 
-// located is a byte address and what an access adds to it.
+// located is a byte address and the constant offset that an access adds to it.
 type located struct {
 	base Reg
 	off  int
@@ -285,7 +285,7 @@ func (c *elementwiseGen) width() int {
 	return 1
 }
 
-// smallest is the size of the narrowest element that is walked, at most 4.
+// smallest is the size in bytes of the narrowest element accessed, at most 4.
 func (c *elementwiseGen) smallest() int {
 	size := 4
 	for _, a := range c.accesses() {
@@ -366,7 +366,7 @@ func (c *elementwiseGen) param(a Access, write bool) Reg {
 	return c.b.Param(fmt.Sprintf("p%d", len(c.args)-1))
 }
 
-// extent is how many elements an access reaches, counted from the pointer.
+// extent is the number of elements from the pointer to the last one accessed, included.
 func (c *elementwiseGen) extent(a Access) int64 {
 	top := a.Offset
 	for i, s := range a.Stride {
@@ -410,7 +410,7 @@ func (c *elementwiseGen) putAll() {
 	}
 }
 
-// stored is what store i writes, as it lies in memory.
+// stored is the value that store i writes, in its stored form.
 func (c *elementwiseGen) stored(i int) []Reg {
 	s, out := c.Stores[i], make([]Reg, c.lanes)
 	for l := range out {
@@ -419,13 +419,13 @@ func (c *elementwiseGen) stored(i int) []Reg {
 	return out
 }
 
-// put writes what store i stores.
+// put emits store i.
 func (c *elementwiseGen) put(i int, out []Reg) {
 	at := c.locate(len(c.Loads) + i)
 	c.b.store(at.base, at.off, c.Stores[i].DType, out)
 }
 
-// locate says where lane 0 lies in access k.
+// locate is the location of lane 0 in access k.
 func (c *elementwiseGen) locate(k int) located {
 	if c.here != nil {
 		return c.here[k]
@@ -473,7 +473,7 @@ func (c *elementwiseGen) value(i int, in Instr) []Reg {
 	return out
 }
 
-// asStored is what reading d gives after x was stored there.
+// asStored is the value that a read returns after x was stored as d.
 func (c *elementwiseGen) asStored(x []Reg, d DType) []Reg {
 	if !d.Low() {
 		return x
@@ -511,7 +511,7 @@ func (c *elementwiseGen) coordinates(e Reg) []Reg {
 	return coords
 }
 
-// divide is e mod n and e div n.
+// divide returns e mod n and e div n.
 func (c *elementwiseGen) divide(t string, e Reg, n int64) (rem, quo Reg) {
 	b := c.b
 	if n&(n-1) == 0 {

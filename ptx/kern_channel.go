@@ -24,10 +24,10 @@ func (s Channels) check() error {
 
 func (s Channels) split() int { return max(s.Split, 1) }
 
-// count is the elements of a channel.
+// count is the number of elements of a channel.
 func (s Channels) count() int { return s.Outer * s.Inner }
 
-// part is the elements of a channel in all but the last part.
+// part is the number of elements of a channel in each part except the last.
 func (s Channels) part() int { return ceilDiv(s.count(), s.split()) }
 
 // channelPass is a kernel in which a block walks one part of one channel, or of 32 neighbouring
@@ -206,8 +206,8 @@ func (s Merge) Build(fl Flavour) (*Launch, error) {
 	return finish(b, [3]int{ceilDiv(s.C, channelThreads), 1, 1}, q.list)
 }
 
-// merge adds part i to the running mean, squares and count. The mean is a sum of both by weight: behind an
-// infinite one, a difference would make NaN of the next.
+// merge adds part i to the running mean, squares and count. The mean is a weighted sum of both
+// means, not a difference, because after an infinite mean a difference would be NaN.
 func (s Merge) merge(b *Builder, pm, p2, c, i, m, m2, n Reg) {
 	slot := b.Do("mad.lo.u32", i, I(s.C), c)
 	size := b.Do("min.u32", b.Do("sub.u32", I(s.count()), b.imul(i, I(s.part()))), I(s.part()))

@@ -111,7 +111,7 @@ func (s ChannelSum) generate(fl Flavour) (*channelSum, error) {
 	return w, nil
 }
 
-// strideOf is how an access walks shape: nil strides are contiguous.
+// strideOf is the strides of an access over shape; nil strides are contiguous.
 func strideOf(a *Access, shape []int64) []int64 {
 	if a.Stride == nil {
 		return contiguous(shape)
@@ -119,7 +119,7 @@ func strideOf(a *Access, shape []int64) []int64 {
 	return a.Stride
 }
 
-// steady computes the values that are the same along a channel, before the loop over its elements.
+// steady computes the values that are constant along a channel, before the loop over its elements.
 func (w *channelSum) steady(coords []Reg, lanes int) {
 	w.fixed, w.vals, w.lanes, w.coords = make([][]Reg, len(w.Code)), make([][]Reg, len(w.Code)), lanes, coords
 	for i, in := range w.Code {
@@ -218,13 +218,13 @@ func (w *channelSum) store(outs, totals []Reg, channel Reg) {
 	}
 }
 
-// side is how many threads stand beside each other in a row, a power of two.
+// side is the number of threads in a row of the block, a power of two.
 func (w *channelSum) side() int {
 	return min(colLanes, max(channelSide, 1<<bits.Len(uint((w.channels-1)/w.vec))))
 }
 
-// sumRows sums rows of channels with a block: threads beside each other have neighbouring
-// channels, and those above each other the same.
+// sumRows sums rows of channels with a block: threads in one row of the block have adjacent
+// channels, threads in one column the same channel.
 func (w *channelSum) sumRows(values []int, outs []Reg) {
 	b, side := w.b, w.side()
 	rows := elementThreads / side
@@ -245,7 +245,7 @@ func (w *channelSum) sumRows(values []int, outs []Reg) {
 	w.foldRows(side, sums, outs)
 }
 
-// outer is where row j lies: in images, and at positions of theirs.
+// outer splits row j into the image and the position in it.
 func (w *channelSum) outer(j Reg) []Reg {
 	b := w.b
 	if len(w.Shape) == 2 {
@@ -255,7 +255,8 @@ func (w *channelSum) outer(j Reg) []Reg {
 	return []Reg{b.Do("cvt.u64.u32", image), b.Do("cvt.u64.u32", position)}
 }
 
-// foldRows adds up what the threads above each other have, a thread for each channel.
+// foldRows adds up the values of the threads in each column of the block, one thread for each
+// channel.
 func (w *channelSum) foldRows(side int, sums [][]Reg, outs []Reg) {
 	b := w.b
 	sh := b.Shared("sums", 4, 4*elementThreads*w.vec*len(sums))

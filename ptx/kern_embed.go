@@ -86,10 +86,12 @@ func (b *Builder) fillNaN(r Reg, d DType) {
 	}
 }
 
-// together is how many rows of dy a warp reads before it adds them: as many as its registers hold.
+// together is the number of rows of dy that a warp reads before it adds them: as many as its
+// registers hold.
 func (s Embedding) together() int { return 16 / s.In.Size() }
 
-// rowsPerWarp is how many rows of the table a warp sums: several where most have nothing to sum.
+// rowsPerWarp is the number of rows of the table that a warp sums: several, if most rows have
+// nothing to sum.
 func (s Embedding) rowsPerWarp() int {
 	n := 1
 	for n < 16 && s.Tokens < s.Vocab && 512*2*n <= s.Vocab {
@@ -152,7 +154,7 @@ func (b *Builder) lane(x, which Reg) Reg {
 	return y
 }
 
-// search finds how many ids in the order are below id: the order's length in binary, from the top.
+// search counts the ids in the order that are below id, by binary search.
 func (k *embedSum) search(id Reg) Reg {
 	b := k.b
 	top := 1 << (bits.Len(uint(k.Tokens)) - 1)

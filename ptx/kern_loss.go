@@ -59,7 +59,7 @@ func (s CrossEntropy) column(b *Builder, label Reg) Reg {
 	return label
 }
 
-// spread is what smoothing gives to all classes of a row together, over s.
+// spread is the sum of the smoothed target over all classes of a row, divided by s.
 func (s CrossEntropy) spread(r *rows, weights Reg) Reg {
 	b, sum := r.b, r.b.konst(0)
 	b.strided(r.lane, r.team, s.Cols, func(i Reg) {
@@ -68,7 +68,7 @@ func (s CrossEntropy) spread(r *rows, weights Reg) Reg {
 	return b.div(r.across(sum, r.join("add.rn.f32")), Fl(float32(s.Cols)))
 }
 
-// weights declares the parameter that the classes' weights take, where there are any.
+// weights declares the parameter of the classes' weights, if Weighted.
 func (s CrossEntropy) weights(p *params) Reg {
 	if !s.Weighted {
 		return Reg{}

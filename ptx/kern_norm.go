@@ -205,7 +205,7 @@ func (k *normGen) centred(x, mean Reg) Reg {
 	return k.b.sub(x, mean)
 }
 
-// enter finds the row in what follows the statistics.
+// enter computes the row's addresses for the code after the statistics.
 func (k *normGen) enter(row Reg) {
 	k.after.enter(k.rows, row)
 	k.affine.enter(k.rows, row)
@@ -224,15 +224,16 @@ func (k *normGen) affineAt(s spot) (scale, bias []Reg) {
 	return scale, bias
 }
 
-// barrier ends a row of several: the one sum of an RMS norm leaves its scratch to the next.
+// barrier ends a row, if there are several, so that the next row may reuse the scratch memory of
+// the sum of an RMS norm.
 func (k *normGen) barrier(workers int) {
 	if k.RMS && k.team > 32 && k.Rows > workers {
 		k.b.Do("bar.sync", I(0))
 	}
 }
 
-// launch ends the kernel. Threads that hold their part of a row have read it before they write, so that
-// what is written first may lie where what is read first does.
+// launch ends the kernel. Threads that hold their part of a row have read it before they write, so
+// the first result may be stored in place of the first operand.
 func (k *normGen) launch(workers int) (*Launch, error) {
 	l, err := finish(k.b, k.grid(workers), k.p.list)
 	if err == nil {
@@ -241,7 +242,7 @@ func (k *normGen) launch(workers int) (*Launch, error) {
 	return l, err
 }
 
-// overlays reports whether the first store walks as the first load does.
+// overlays reports whether the first store has the strides of the first load.
 func (k *normGen) overlays() bool {
 	from, into := k.before, k.after
 	if len(from.Stores) > 0 {

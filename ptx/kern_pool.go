@@ -28,14 +28,14 @@ func (s Pool) check() error {
 	return nil
 }
 
-// flat dimensions have one position and one window over it.
+// flat reports whether a dimension has one position and one window.
 func (s Pool) flat(d int) bool { return s.Size[d] == 1 && s.To[d] == 1 && s.Kernel[d] == 1 }
 
 func (s Pool) stride(d int) int { return max(s.Stride[d], 1) }
 
 func (s Pool) dilation(d int) int { return max(s.Dilation[d], 1) }
 
-// inputs and outputs are the elements of both sides.
+// inputs and outputs are the numbers of elements of both sides.
 func (s Pool) inputs() int  { return s.N * s.C * volume(s.Size[:]) }
 func (s Pool) outputs() int { return s.N * s.C * volume(s.To[:]) }
 
@@ -152,8 +152,8 @@ func (s Pool) Max(fl Flavour) (*Launch, error) {
 	return finish(b, grid, q.list)
 }
 
-// largest is the largest element of output p's window and where it lies. The first position counts, and a
-// NaN beats all but an earlier NaN.
+// largest is the largest element of output p's window and its position. Of equal elements the first
+// counts; a NaN counts as larger than all but an earlier NaN.
 func (s Pool) largest(b *Builder, src Reg, p coords) (best, where Reg) {
 	best, where = b.konst(float32(-posInf)), b.Do("mov.u32", I(-1))
 	s.window(b, p, func(at [3]Reg) {
@@ -253,7 +253,8 @@ func (s Pool) Avg(fl Flavour) (*Launch, error) {
 	return finish(b, grid, q.list)
 }
 
-// divisor is how many positions of a window count: those inside the image, or inside the padded image.
+// divisor is the number of positions of a window that count: those inside the image, or inside the
+// padded image.
 func (s Pool) divisor(b *Builder, window [3]Reg) Reg {
 	n := b.Do("mov.u32", I(1))
 	for d, o := range window {

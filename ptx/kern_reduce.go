@@ -6,7 +6,7 @@ import (
 	"math/bits"
 )
 
-// fold describes how a reduction starts, takes an element and joins two results.
+// fold describes a reduction: its start value, how it adds an element and how it joins two results.
 type fold struct {
 	start float32
 	take  func(b *Builder, acc, x Reg) Reg
@@ -116,7 +116,7 @@ func (s RowReduce) finish(b *Builder, x Reg) Reg {
 	return x
 }
 
-// filling is how many blocks of a reduction keep a large GPU busy.
+// filling is the number of blocks of a reduction that keep a large GPU busy.
 const filling = 2 * 132
 
 // Parts is the Split that distributes a few long rows over a GPU; 1 if there are many rows, or
@@ -139,7 +139,7 @@ const (
 	colWarps   = colThreads / 32
 )
 
-// shape is how many neighbouring columns a thread takes, and how many neighbouring threads a row.
+// shape is the number of adjacent columns of a thread, and the number of adjacent threads of a row.
 func (s ColReduce) shape() (vec, lanes int) {
 	vec, lanes = vecFor(s.Inner, s.In), 1
 	for lanes < 32 && lanes*vec < s.Inner {
@@ -205,8 +205,8 @@ func (s ColReduce) Build(fl Flavour) (*Launch, error) {
 	return finish(b, [3]int{ceilDiv(s.Inner, cols), split, s.Outer}, p.list)
 }
 
-// joinWarps leaves what every warp has of each column in shared memory; thread c of the block may then
-// ask for the total of column c.
+// joinWarps stores every warp's result for each column in shared memory; thread c of the block can
+// then read the total of column c.
 func (s ColReduce) joinWarps(b *Builder, f fold, acc []Reg, tid, lane Reg, lanes int) (total func() Reg) {
 	cols := lanes * len(acc)
 	sh := b.Shared("parts", 16, 4*cols*colWarps)

@@ -68,7 +68,7 @@ func (s Pad) source(b *Builder, d int, at Reg) Reg {
 	return b.Do("min.s32", b.Do("max.s32", b.Do("sub.s32", at, I(s.Lo[d])), I(0)), I(last))
 }
 
-// merged takes neighbouring dimensions that are not padded for one.
+// merged merges adjacent dimensions that are not padded.
 func (s Pad) merged() Pad {
 	m := Pad{Name: s.Name, Reflect: s.Reflect, DType: s.DType}
 	for d := range s.Out {
@@ -108,8 +108,8 @@ func (s Resize) check() (in, out int, err error) {
 	return in, out, nil
 }
 
-// tap is an element that a sampled one is made of, and its weight (the zero Reg: one), which some know
-// to be above zero.
+// tap is an element that a sampled element is computed from, with its weight (the zero Reg: one)
+// and whether the weight is known to be above zero.
 type tap struct {
 	at, weight Reg
 	above      bool
@@ -130,7 +130,7 @@ func (s Resize) position(b *Builder, d int, i Reg) Reg {
 	return b.Do("min.f64", b.Do("max.f64", x, Db(0)), Db(m-1))
 }
 
-// taps are the elements along dimension d that element i is made of.
+// taps are the elements along dimension d that element i is computed from.
 func (s Resize) taps(b *Builder, d int, i Reg) []tap {
 	if s.In[d] == 1 {
 		return []tap{{at: b.Do("mov.u32", I(0)), above: true}}
@@ -282,7 +282,7 @@ func (s Resize) share(b *Builder, d int, i, mine Reg) Reg {
 }
 
 // reach bounds the elements along dimension d that are sampled less than one position from j, with
-// one to spare on either side; the ends also hold what lies beyond them.
+// a margin of one on either side. The first and last also include elements beyond the ends.
 func (s Resize) reach(b *Builder, d int, j Reg) (first, end Arg) {
 	if s.In[d] == 1 {
 		return I(0), I(s.Out[d])

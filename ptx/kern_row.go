@@ -57,8 +57,8 @@ func rowShape(cols int, types ...DType) (team, vec, chunks int, err error) {
 	return team, vec, ceilDiv(cols, team*vec), nil
 }
 
-// teamFor is how many threads share a row such that each holds good columns of it, or more where a
-// block has no more threads.
+// teamFor is the number of threads that share a row so that each holds good columns of it, or more
+// columns if the block has no more threads.
 func teamFor(cols, vec, good int) int {
 	team := 32
 	for team < maxTeam && ceilDiv(cols, team*vec)*vec > good {
@@ -67,8 +67,8 @@ func teamFor(cols, vec, good int) int {
 	return team
 }
 
-// rowsOver starts a kernel over rows of which a thread holds good columns, goodLane at most. Longer rows
-// it goes through in a loop, as often as it takes.
+// rowsOver starts a kernel over rows of which a thread holds good columns, at most goodLane. It
+// processes longer rows in a loop.
 func rowsOver(fl Flavour, name string, cols, vec, good int) *rows {
 	team := teamFor(cols, vec, good)
 	chunks := ceilDiv(cols, team*vec)
@@ -100,7 +100,7 @@ func startRows(fl Flavour, name string, cols, team, vec, chunks int) *rows {
 	return r
 }
 
-// begin emits the thread's place; call it after the parameters are declared.
+// begin emits the thread's indices; call it after the parameters are declared.
 func (r *rows) begin() {
 	b := r.b
 	tid := b.special("%tid.x")
@@ -232,8 +232,8 @@ func (b *Builder) butterfly(x Reg, n int, join func(x, y Reg) Reg) Reg {
 	return x
 }
 
-// blockFold combines x over a block of n threads through a shared array of its own. A loop that
-// comes back here needs another barrier in between.
+// blockFold combines x over a block of n threads through its own shared array. A loop that runs it
+// again needs another barrier in between.
 func (b *Builder) blockFold(x, tid Reg, n int, name string, join func(x, y Reg) Reg) Reg {
 	warps := n / 32
 	sh := b.Shared(name, 4, 4*warps)

@@ -84,8 +84,8 @@ func (k *scattering) put(id, v Reg) {
 	b.store(at, 0, k.Out, []Reg{v})
 }
 
-// byWarp reads 32 elements of a column at a time. Lanes that share an id take turns, lowest first,
-// or the highest one alone stores.
+// byWarp reads 32 elements of a column at a time. Of lanes with equal ids, only the highest stores;
+// with Add, they add in turn, lowest first.
 func (s Scatter) byWarp(fl Flavour) (*Launch, error) {
 	r := startRows(fl, s.Name, 1, 32, 1, 0)
 	b := r.b
@@ -114,7 +114,7 @@ func (s Scatter) byWarp(fl Flavour) (*Launch, error) {
 	return inPlace(finish(b, r.grid(s.Outer*s.Inner), k.p.list))
 }
 
-// turns lets the lanes with one id add one after the other.
+// turns makes the lanes with equal ids add one after the other.
 func (k *scattering) turns(lane, id, from, ok, same Reg) {
 	b := k.b
 	lower := b.Do("sub.u32", b.Do("shl.b32", b.Do("mov.u32", I(1)), lane), I(1))

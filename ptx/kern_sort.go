@@ -2,10 +2,10 @@ package ptx
 
 import "math/bits"
 
-// idSort writes Embedding.Order: one block sorts by digits of the ids, lowest first, each pass stable. A
-// warp counts the digits of its own stretch of the list; what lies before a digit of a warp follows from
-// the counts; then the warp goes through its stretch again, in order, and lanes with one digit stand in
-// the order of their lanes. Integers alone, no order left to chance.
+// idSort generates Embedding.Order, a stable radix sort of the ids in one block, lowest digit
+// first. In each pass a warp counts the digits of its part of the list. The counts give the offset
+// of each warp and digit. Then the warp goes through its part again, in order; lanes with equal
+// digits keep the order of lanes. The result is deterministic.
 type idSort struct {
 	Embedding
 	b                    *Builder
@@ -15,8 +15,8 @@ type idSort struct {
 	ids                  Reg
 }
 
-// sortDigits is how many passes an order takes, and the bits that each looks at. Ids, and all ones for
-// one outside, stay apart in them.
+// sortDigits is the number of passes and the bits of each. They suffice to distinguish all ids and
+// the id of all ones, which stands for ids outside the table.
 func (s Embedding) sortDigits() (passes, width int) {
 	n := bits.Len(uint(s.Vocab))
 	if passes = ceilDiv(n, 8); s.Tokens == 1 {
@@ -81,7 +81,7 @@ func (k *idSort) entry(list, i Reg) []Reg {
 
 func (k *idSort) put(list, i Reg, entry []Reg) { k.b.store(k.b.at(list, i, 8), 0, Int32, entry) }
 
-// short reports whether the list is that of one warp, with nothing before.
+// short reports whether one warp holds the whole list.
 func (k *idSort) short() bool { return k.Tokens <= 32 }
 
 // counter is the address of a digit's counter.

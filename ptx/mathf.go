@@ -37,9 +37,9 @@ func (b *Builder) expDown(x Reg) Reg {
 	return b.Do("selp.f32", x, r, b.Do("setp.nan.f32", x, x))
 }
 
-// expTerm is e^x for a sum that holds 1 already, to 4.3e-7 plus the rounding of x·log2(e), which the
-// size of the term outweighs. Below x = -86 it gives e^-86, which is lost beside the 1, and so it
-// does for NaN. The polynomial is minimax for 2^f on |f| <= 1/2, exact at 0.
+// expTerm is e^x as a term of a sum that contains 1. Its error is 4.3e-7 plus the rounding of
+// x·log2(e), which is small relative to the sum. For x below -86 and for NaN it is e^-86, which
+// does not change the sum. The polynomial is the minimax one for 2^f on |f| <= 1/2, exact at 0.
 func (b *Builder) expTerm(x Reg) Reg {
 	x = b.Do("max.f32", x, Fl(-86))
 	t := b.fma(x, Fl(log2e), Fl(magic))

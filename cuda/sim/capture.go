@@ -4,8 +4,8 @@ import (
 	"ampc/cuda"
 )
 
-// graph is what a capture recorded: operations, records and waits in program order, on numbered
-// lanes; lane 0 is the stream that was captured.
+// graph is the record of a capture: operations, event records and waits in program order, on
+// numbered lanes. Lane 0 is the captured stream.
 type graph struct {
 	origin *lane
 	lanes  []*lane       // captured streams
@@ -93,7 +93,7 @@ func (d *Device) EndCapture(s cuda.Stream) (cuda.Graph, error) {
 	return h, nil
 }
 
-// unjoined names a lane whose last operation lane 0 does not wait for.
+// unjoined returns a lane whose last operation lane 0 does not wait for.
 func (g *graph) unjoined() string {
 	known := make([]clock, len(g.lanes))
 	at := map[int]clock{}

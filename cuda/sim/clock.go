@@ -7,7 +7,7 @@ import (
 	"ampc/ptx/interp"
 )
 
-// clock tells, for each lane, up to which operation everything is known to be done.
+// clock is a vector clock: for each lane, the last operation up to which all are known to be done.
 type clock map[int]int
 
 func (c clock) copy() clock {
@@ -18,7 +18,7 @@ func (c clock) copy() clock {
 	return out
 }
 
-// join takes over what another clock knows.
+// join merges another clock into c.
 func (c clock) join(o clock) {
 	for k, v := range o {
 		if v > c[k] {
@@ -35,7 +35,7 @@ type lane struct {
 	graph *graph // being captured into
 }
 
-// event holds what was known where it was recorded.
+// event holds the clock at the point where it was recorded.
 type event struct {
 	known clock
 	timed bool
@@ -55,7 +55,7 @@ type page struct {
 	reads []access
 }
 
-// unordered names an access that known does not cover; reads matter to a writer only.
+// unordered returns an access that known does not cover; previous reads matter only to a write.
 func (p *page) unordered(known clock, writing bool) string {
 	if p.write.what != "" && known[p.write.lane] < p.write.tick {
 		return p.write.what

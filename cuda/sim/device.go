@@ -100,7 +100,7 @@ func Open(opt Options) (*Device, error) {
 
 func (d *Device) handle() uintptr { d.next += 16; return d.next }
 
-// fail words an error of the driver's kind; the codes that break a context break this one.
+// fail makes a driver error. Codes that break a context also break this device's.
 func (d *Device) fail(call string, code int, format string, args ...any) error {
 	e := &cuda.Error{Lib: "cuda", Call: call, Code: code, Name: codeNames[code], Text: fmt.Sprintf(format, args...)}
 	if e.Sticky() && d.dead == nil {
@@ -148,7 +148,7 @@ func (d *Device) Close() error {
 // Syncs counts the calls that waited for the device.
 func (d *Device) Syncs() int64 { return d.syncs.Load() }
 
-// ready refuses everything once the context is broken.
+// ready returns an error if the context is broken.
 func (d *Device) ready() error {
 	if d.dead != nil {
 		return d.dead
@@ -166,7 +166,8 @@ func (d *Device) capturing() bool {
 	return false
 }
 
-// outside refuses a call that is not allowed during capture, which it spoils.
+// outside returns an error for a call that is not allowed during a capture, and invalidates the
+// capture.
 func (d *Device) outside(call string) error {
 	if err := d.ready(); err != nil {
 		return err
@@ -177,7 +178,7 @@ func (d *Device) outside(call string) error {
 	return nil
 }
 
-// spoil makes a capture, nil: every one, fail at its end.
+// spoil invalidates a capture (nil: all captures), which then fails when it ends.
 func (d *Device) spoil(g *graph, call string, code int, format string, args ...any) error {
 	for _, l := range d.lanes {
 		if l.graph != nil && (g == nil || l.graph == g) {

@@ -44,7 +44,7 @@ func dnnError(status int, format string, args ...any) error {
 var dnnStatus = map[int]string{3000: "CUDNN_STATUS_NOT_SUPPORTED", 3001: "CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN", 3002: "CUDNN_STATUS_NOT_SUPPORTED_SHAPE",
 	3003: "CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE", 3004: "CUDNN_STATUS_NOT_SUPPORTED_LAYOUT", 3007: "CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH"}
 
-// graphSpace is the workspace that every simulated engine asks for and writes over.
+// graphSpace is the size of the workspace that every simulated engine requires and overwrites.
 const graphSpace = 1 << 10
 
 // Plan makes a plan for a graph that no rule refuses.
@@ -340,7 +340,7 @@ func matmul(n *cuda.DnnNode, x, y []float64) []float64 {
 	return out
 }
 
-// conv computes any one of x, w, y from the other two: each product x·w belongs to one y.
+// conv computes one of x, w and y from the other two: each product x·w contributes to one y.
 func (r *dnnRun) conv(n *cuda.DnnNode, in1, in2, out *cuda.DnnTensor) error {
 	a, err := r.get(in1)
 	if err != nil {

@@ -58,7 +58,7 @@ func (p *plan) forward(out *matrix, o cuda.Operands, batch int64) ([]span, error
 	return uses, nil
 }
 
-// rectifies reports whether a forward epilogue ends in a ReLU.
+// rectifies reports whether the last operation of a forward epilogue is a ReLU.
 func rectifies(e cuda.Epilogue) bool { return e&cuda.EpilogueRelu != 0 }
 
 func relu(v float32) float32 {
@@ -83,8 +83,9 @@ func geluGrad(v float32) float32 {
 	return float32(0.5*(1+t) + 0.5*x*(1-t*t)*geluSlope*(1+3*0.044715*x*x))
 }
 
-// keep stores what the backward epilogue needs: the values before GELU, or a bit for each value before
-// ReLU that is not negative. A gradient passes where it was exactly zero.
+// keep stores what the backward epilogue needs: the values before a GELU; or for a ReLU one bit for
+// each value, set if it is not negative, so that a gradient also passes where the value was exactly
+// zero.
 func (p *plan) keep(out *matrix, o cuda.Operands, batch int64) (span, error) {
 	m, d := p.m, p.b.d
 	if !m.Epilogue.MasksAux() {

@@ -51,7 +51,7 @@ func (r Range) end() cuda.Ptr { return r.At + cuda.Ptr(r.Bytes) }
 // device would run it.
 func (d *Device) Limit(f *Footprint) { d.held = f }
 
-// leaves finds memory that an operation used beside the footprint.
+// leaves returns memory that an operation used outside the footprint.
 func (f *Footprint) leaves(uses []span) (span, bool) {
 	for _, u := range uses {
 		list := f.reads
@@ -69,7 +69,7 @@ func (f *Footprint) leaves(uses []span) (span, bool) {
 	return span{}, false
 }
 
-// keepsTo fails an operation that has left its footprint.
+// keepsTo returns an error if an operation used memory outside its footprint.
 func (d *Device) keepsTo(f *Footprint, what string, uses []span) error {
 	if f == nil || d.opt.NoHazards {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"ampc/cuda"
 )
 
-// flight is a copy between host and device that the host does not know to be done: until then the
-// host may neither change what is read nor find what is written.
+// flight is a copy between host and device that the host does not know to be done. Until it does,
+// the host must not change memory that the copy reads, and cannot see data that the copy writes.
 type flight struct {
 	lane, tick int
 	host       []byte
@@ -15,10 +15,11 @@ type flight struct {
 	toHost     bool
 }
 
-// stale fills host memory that a copy has yet to write.
+// stale is the pattern in host memory that a copy has not written yet.
 const stale = 0xa5
 
-// takeOff notes a copy; what it writes to the host arrives when the host knows that it is done.
+// takeOff records a copy. The data that it writes to the host appear when the host knows that it is
+// done.
 func (d *Device) takeOff(host, data []byte, toHost bool) {
 	if toHost {
 		for i := range host {
@@ -35,7 +36,7 @@ func (d *Device) board(first int, l *lane) {
 	}
 }
 
-// learn tells the host what a clock knows, and lands the copies that are done by then.
+// learn merges a clock into the host's, and completes the copies that are then known to be done.
 func (d *Device) learn(call string, known clock) error {
 	d.ticks.join(known)
 	var flying []flight

@@ -7,15 +7,15 @@ import (
 	"ampc/cuda"
 )
 
-// blasRule is something that cuBLASLt wants of a product, as its documentation and its users say it, and
-// the status that it answers otherwise.
+// blasRule is a requirement of cuBLASLt for a product, from its documentation and its users, with
+// the status that it returns if it is violated.
 type blasRule struct {
 	name   string
 	status int
 	broken func(m cuda.Matmul, on Options) string // what is wrong, "" where the rule is kept
 }
 
-// wrong words a broken rule.
+// wrong is the error of a violated rule.
 func wrong(broken bool, format string, args ...any) string {
 	if !broken {
 		return ""

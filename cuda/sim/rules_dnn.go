@@ -7,8 +7,8 @@ import (
 	"ampc/cuda"
 )
 
-// dnnRule is something that cuDNN wants of a graph, as its documentation, NVIDIA's frontend and
-// PyTorch's use of it say it, and the status that it answers otherwise.
+// dnnRule is a requirement of cuDNN for a graph, from its documentation, NVIDIA's frontend and
+// PyTorch's use of it, with the status that it returns if it is violated.
 type dnnRule struct {
 	name   string
 	status int
@@ -38,11 +38,11 @@ func stored(g *cuda.DnnGraph) *cuda.DnnTensor {
 
 func low(t cuda.DnnType) bool { return t == cuda.DnnHalf || t == cuda.DnnBFloat16 }
 
-// fusedStep is what channels are multiples of in engines compiled for a graph.
+// fusedStep is the number that channels must be multiples of in engines compiled for a graph.
 const fusedStep = 8
 
-// notFused says why cuDNN compiles no engine for a convolution: it takes 16-bit tensors with channels
-// last, in multiples of step, in one group, from sm_80.
+// notFused returns why cuDNN compiles no engine for a convolution, "" if it does. It requires
+// 16-bit tensors with channels last, in multiples of step, one group, and sm_80 or later.
 func notFused(n *cuda.DnnNode, on Options, step int64) string {
 	a, _, _ := operands(n)
 	x, w, y := n.X, n.B, n.Y
@@ -63,7 +63,7 @@ func notFused(n *cuda.DnnNode, on Options, step int64) string {
 	return ""
 }
 
-// dense reports whether a tensor lies without gaps, with channels second or last.
+// dense reports whether a tensor has no gaps in memory, with channels second or last.
 func dense(t *cuda.DnnTensor) bool {
 	n := len(t.Dims)
 	second, last := make([]int64, n), make([]int64, n)

@@ -47,7 +47,7 @@ type Backend struct {
 	closed sync.Once
 }
 
-// lane is a stream and what products on it may write beside their result.
+// lane is a stream with the workspace of the products on it.
 type lane struct {
 	stream cuda.Stream
 	space  cuda.Ptr
@@ -115,8 +115,8 @@ func OpenSimulator(opt sim.Options) (*Backend, error) {
 	return b, b.start(func() (cuda.Driver, error) { return d, nil })
 }
 
-// hold issues a step's operations; a simulated device sees that they touch what
-// the step declares and nothing else.
+// hold issues a step's operations. A simulated device checks that they access only
+// the memory that the step declares.
 func (b *Backend) hold(touches *sim.Footprint, issue func() error) error {
 	if b.held == nil {
 		return issue()
@@ -150,7 +150,7 @@ func (b *Backend) openDnn() error {
 	return err
 }
 
-// start opens the device on the goroutine that will make every call.
+// start opens the device on the goroutine that will make all calls.
 func (b *Backend) start(open func() (cuda.Driver, error)) error {
 	b.calls, b.gone = make(chan func()), make(chan struct{})
 	go func() {
@@ -198,7 +198,7 @@ func (b *Backend) needLanes(n int) error {
 	return nil
 }
 
-// stream is the one that every call begins and ends on.
+// stream is the stream on which every call begins and ends.
 func (b *Backend) stream() cuda.Stream { return b.lanes[0].stream }
 
 // call runs f on the bound goroutine and waits for it.
@@ -215,8 +215,8 @@ func (b *Backend) call(f func() error) error {
 // ErrClosed is wrapped by the error of every call after Close.
 var ErrClosed = errors.New("the backend is closed")
 
-// release runs f, which gives memory back, unless it is gone with the backend
-// or with the device's context.
+// release runs f, which frees memory, unless the backend is closed or the context
+// is lost.
 func (b *Backend) release(f func() error) error {
 	err := b.call(func() error {
 		if b.lost != nil {
@@ -233,9 +233,9 @@ func (b *Backend) release(f func() error) error {
 // ErrLost is wrapped by the error of every call after a call that broke the device's context.
 var ErrLost = errors.New("the device failed before and its context is lost: start the process again")
 
-// do runs f on the bound goroutine, between what the caller's stream holds and
-// what it will hold. The error that breaks the context is given once; later
-// calls give ErrLost.
+// do runs f on the bound goroutine, ordered after the present work of the caller's
+// stream and before its later work. An error that breaks the context is returned
+// once; later calls return ErrLost.
 func (b *Backend) do(f func() error) error {
 	return b.call(func() error {
 		if b.lost != nil {

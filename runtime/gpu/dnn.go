@@ -9,13 +9,13 @@ import (
 	"ampc/lower"
 )
 
-// graphBytes is the largest workspace that a cuDNN engine may ask for.
+// graphBytes is the size of the largest workspace that a cuDNN engine may require.
 const graphBytes = 1 << 30
 
 var dnnTypes = map[ir.DType]cuda.DnnType{ir.F32: cuda.DnnFloat, ir.F16: cuda.DnnHalf, ir.BF16: cuda.DnnBFloat16}
 
-// graph plans a step that cuDNN runs and returns the call that issues it. An
-// engine whose sums change from run to run is taken where there is no other.
+// graph plans a step that cuDNN runs and returns the call that issues it. It takes
+// an engine whose sums change from run to run only if there is no other.
 func (e *Exec) graph(s *lower.Step) (call, error) {
 	if e.b.dnn == nil {
 		return nil, errors.New("the program calls cuDNN, which this device does not have")
@@ -49,7 +49,7 @@ func (e *Exec) graph(s *lower.Step) (call, error) {
 	}, nil
 }
 
-// sumsFromZero is the version of cuDNN that clears the sums of dq by itself.
+// sumsFromZero is the first version of cuDNN that clears the sums of dq by itself.
 const sumsFromZero = 90600
 
 // reserve allocates the workspace of each stream's graphs.
@@ -87,8 +87,8 @@ func (b *Backend) graphOf(p *lower.Program, s *lower.Step) (*cuda.DnnGraph, []lo
 
 var convKinds = map[lower.ConvDir]cuda.DnnKind{lower.ConvForward: cuda.DnnConv, lower.ConvGradX: cuda.DnnConvData, lower.ConvGradW: cuda.DnnConvFilter}
 
-// convolution describes images, filters and results of one spatial dimension
-// as ones of two: cuDNN's least.
+// convolution describes a convolution. One with a single spatial dimension gets a
+// second one of size 1, because cuDNN requires two.
 func convolution(s *lower.Step, typed func(lower.BufferID) cuda.DnnType) (*cuda.DnnGraph, []lower.BufferID) {
 	c, w := s.Conv, s.Conv.Window
 	two := func(d []int64, neutral int64) []int64 {

@@ -61,7 +61,7 @@ type bound struct {
 	touches      *sim.Footprint
 }
 
-// refresh is a cast that is left out while the copy is current.
+// refresh is a cast of a weight, which is skipped while the 16-bit copy is current.
 type refresh struct {
 	from  *variable
 	bytes int64
@@ -146,8 +146,8 @@ func (e *Exec) load() error {
 	return e.placeResults()
 }
 
-// declare says what each step touches, for a simulated device to hold it to:
-// its operands and results, and what its library may work in.
+// declare computes the footprint of each step for a simulated device: its operands,
+// its results, and the workspace of its library.
 func (e *Exec) declare() {
 	if e.b.held == nil {
 		return
@@ -263,7 +263,7 @@ func (e *Exec) bindCopies() (map[int][]*refresh, error) {
 	return refreshes, nil
 }
 
-// writeTables gives launches that go through many buffers their addresses.
+// writeTables writes the address tables of launches that process many buffers.
 func (e *Exec) writeTables() error {
 	for _, steps := range e.p.Parts {
 		for i := range steps {
@@ -301,7 +301,7 @@ func (e *Exec) bindStoredCopies() {
 	}
 }
 
-// own reserves memory for this Program alone.
+// own allocates memory that belongs to this Program.
 func (e *Exec) own(n int64, what string) (cuda.Ptr, error) {
 	p, err := e.b.alloc(n, what)
 	if err == nil {
@@ -310,7 +310,7 @@ func (e *Exec) own(n int64, what string) (cuda.Ptr, error) {
 	return p, err
 }
 
-// withPlan adds what the plan says to the error of memory that is short.
+// withPlan adds the numbers of the memory plan to an out-of-memory error.
 func (e *Exec) withPlan(err error) error {
 	if !errors.Is(err, cuda.ErrOutOfMemory) {
 		return err
@@ -437,7 +437,7 @@ var (
 	_ runtime.Counted = (*Exec)(nil)
 )
 
-// stores is how many elements a step writes.
+// stores is the number of elements that a step writes.
 func (e *Exec) stores(s *lower.Step) int64 {
 	n := int64(0)
 	for _, id := range s.Out {

@@ -20,7 +20,8 @@ func (b *Backend) Without(feature string) {
 	}
 }
 
-// refusal is a library's answer to a call that lowering took it to know.
+// refusal is the error of a library that does not support a call which lowering
+// assumed it to support.
 type refusal struct {
 	feature string // what Programs do without from now on
 	step    string
@@ -33,8 +34,8 @@ func (r *refusal) Error() string {
 
 func (r *refusal) Unwrap() error { return r.err }
 
-// refused reports whether a library, not the driver, said no: some answer that a
-// call has wrong arguments where they mean that they do not have it.
+// refused reports whether a library, not the driver, refused a call. Some libraries
+// report wrong arguments for a call that they do not support.
 func refused(err error) bool {
 	var ce *cuda.Error
 	return errors.As(err, &ce) && ce.Lib != "cuda"
@@ -52,7 +53,8 @@ func (b *Backend) FallBack(err error) string {
 	return fmt.Sprintf("refused, step %s: %v; from now on %s, as with --device %s", r.step, r.err, sm.FeatureNamed(r.feature).Instead, b.name)
 }
 
-// featureOf is the least that a step which cuDNN refused can be done without.
+// featureOf is the smallest feature without which a step that cuDNN refused can be
+// lowered again.
 func featureOf(s *lower.Step, p *lower.Program) string {
 	switch c := s.Conv; {
 	case c == nil:

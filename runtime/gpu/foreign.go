@@ -74,7 +74,8 @@ func (s *Store) Adopt(v lower.Var, at cuda.Ptr) error {
 	})
 }
 
-// foreignAlign is what kernels that move 16 bytes at once, and cuBLASLt, want.
+// foreignAlign is the alignment that cuBLASLt and kernels with 16-byte accesses
+// require.
 const foreignAlign = 16
 
 // Touch must be called after the caller wrote to a variable, so that its 16-bit copies are cast
@@ -123,7 +124,7 @@ func (e *Exec) StepOn(feeds []DeviceFeed) (*Future, error) {
 	return e.issue(len(feeds), func() error { return e.gather(feeds) })
 }
 
-// gather copies inputs from device memory to where the step looks for them.
+// gather copies inputs from the caller's device memory to the step's input buffers.
 func (e *Exec) gather(feeds []DeviceFeed) error {
 	s := e.b.stream()
 	for i, f := range feeds {

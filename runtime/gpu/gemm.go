@@ -7,7 +7,7 @@ import (
 	"ampc/lower/sm"
 )
 
-// workspaceBytes is what a product may use beside its operands.
+// workspaceBytes is the size of the workspace of a product.
 const workspaceBytes = 32 << 20
 
 var dataTypes = map[ir.DType]cuda.DataType{ir.F32: cuda.R32F, ir.F16: cuda.R16F, ir.BF16: cuda.R16BF}
@@ -46,8 +46,8 @@ func (e *Exec) product(s *lower.Step) (call, error) {
 	}, nil
 }
 
-// alignment is what all addresses of a product's matrices are multiples of, 0
-// where that is the library's own assumption.
+// alignment is the common alignment in bytes of a product's matrices; 0 means the
+// library's default.
 func alignment(items []cuda.Operands) int64 {
 	const assumed = 256
 	align := int64(assumed)
@@ -67,7 +67,8 @@ func (b *Backend) startBlas() (err error) {
 	return err
 }
 
-// needSpace gives a stream its workspace: products on different streams may run at once.
+// needSpace allocates a workspace for a stream. Each stream needs its own, because
+// products on different streams may run at the same time.
 func (b *Backend) needSpace(k int) (err error) {
 	if l := &b.lanes[k]; l.space == 0 {
 		l.space, err = b.alloc(workspaceBytes, "cuBLASLt's workspace")
@@ -102,7 +103,7 @@ func (e *Exec) matmul(s *lower.Step) cuda.Matmul {
 var blasActs = map[lower.Act]cuda.Epilogue{lower.Relu: cuda.EpilogueRelu, lower.Gelu: cuda.EpilogueGelu,
 	lower.GeluGrad: cuda.EpilogueDGelu}
 
-// epilogue translates the epilogue. Row-major operands change places, so that the
+// epilogue translates the epilogue. Row-major operands are exchanged, so the
 // library's A is operand 1.
 func (e *Exec) epilogue(m *cuda.Matmul, s *lower.Step) {
 	end := &s.Gemm.Epilogue

@@ -9,8 +9,8 @@ import (
 	"ampc/lower"
 )
 
-// variant is what a step's launches depend on: every variant is a graph,
-// captured once.
+// variant is the key of a captured graph: everything that a step's launches depend
+// on.
 type variant struct {
 	micro int  // micro-batches
 	casts bool // 16-bit copies of variables are cast first
@@ -89,8 +89,8 @@ func (e *Exec) launches(v variant) error {
 	return nil
 }
 
-// part issues one part's steps in order; its streams begin where the part
-// before has ended, and the first ends after all of them.
+// part issues one part's steps in order. Its streams start after the end of the
+// part before, and the first stream ends after all others.
 func (e *Exec) part(part lower.Part, casts bool) error {
 	lanes := 1
 	for i := range e.steps[part] {

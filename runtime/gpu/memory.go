@@ -7,7 +7,8 @@ import (
 	"ampc/cuda"
 )
 
-// alloc reserves n bytes, one at least, and names what they are for where there are none.
+// alloc allocates n bytes, at least one. The error for lack of memory says what
+// they were for.
 func (b *Backend) alloc(n int64, what string) (cuda.Ptr, error) {
 	p, err := b.d.Alloc(max(n, 1))
 	if errors.Is(err, cuda.ErrOutOfMemory) {
@@ -17,7 +18,7 @@ func (b *Backend) alloc(n int64, what string) (cuda.Ptr, error) {
 	return p, err
 }
 
-// bytesOf words a number of bytes as plans do.
+// bytesOf formats a number of bytes as plans do.
 func bytesOf(n int64) string {
 	switch {
 	case n >= 10<<30:

@@ -50,8 +50,8 @@ func (e *Exec) issue(n int, fill func() error) (*Future, error) {
 	return &Future{e, e.seq - 1}, nil
 }
 
-// stale reports whether a 16-bit copy of prepare, or one that is a variable, is
-// not that of its variable's present version.
+// stale reports whether a 16-bit copy, made by prepare or a variable itself, is not
+// that of its variable's current version.
 func (e *Exec) stale() bool {
 	for i := range e.steps[lower.Prepare] {
 		if slices.ContainsFunc(e.steps[lower.Prepare][i].fresh, func(f *refresh) bool { return !f.current() }) {
@@ -68,7 +68,7 @@ func (f *refresh) current() bool {
 	return f.to.version == f.from.version
 }
 
-// cast notes that the copy has been made.
+// cast records that the copy was made.
 func (f *refresh) cast() {
 	if f.to == nil {
 		f.state.synced = f.from.version
@@ -77,7 +77,7 @@ func (f *refresh) cast() {
 	f.to.version = f.from.version
 }
 
-// made notes what a step with or without casts has done to the versions.
+// made updates the versions after a step with or without casts.
 func (e *Exec) made(casts bool) {
 	for i := range e.steps[lower.Prepare] {
 		for _, f := range e.steps[lower.Prepare][i].fresh {
@@ -100,11 +100,11 @@ func (e *Exec) made(casts bool) {
 	}
 }
 
-// inputBytes is one micro-batch as it lies on the device.
+// inputBytes is the size of one micro-batch on the device.
 func (e *Exec) inputBytes() int64 { return e.p.Arenas[lower.InputArena] }
 
-// makeRoom reserves device memory for the inputs of n micro-batches: one lies
-// in the input arena. Graphs that read from an older place go.
+// makeRoom allocates device memory for the inputs of n micro-batches; the first is
+// in the input arena. Graphs that read from the old memory are freed.
 func (e *Exec) makeRoom(n int) error {
 	if n <= max(e.room, 1) || e.inputBytes() == 0 {
 		return nil
@@ -124,7 +124,7 @@ func (e *Exec) makeRoom(n int) error {
 	return err
 }
 
-// feedAt is where the inputs of micro-batch i of n are put.
+// feedAt is the address for the inputs of micro-batch i of n.
 func (e *Exec) feedAt(i, n int) cuda.Ptr {
 	if n == 1 {
 		return e.arena
@@ -132,15 +132,15 @@ func (e *Exec) feedAt(i, n int) cuda.Ptr {
 	return e.feeds + cuda.Ptr(int64(i)*e.inputBytes())
 }
 
-// slot is host memory that a step's inputs are copied from. It may be used
-// again when the event is reached.
+// slot is host memory from which a step's inputs are copied. It may be reused when
+// its event is reached.
 type slot struct {
 	mem  []byte
 	free cuda.Event
 }
 
-// maxSlots is how many steps the host may run ahead of the copies of their
-// inputs before it waits.
+// maxSlots is the number of steps that the host may run ahead of the copies of
+// their inputs.
 const maxSlots = 32
 
 // stage copies feeds to page-locked memory and from there, in one piece, to the device.
@@ -170,8 +170,8 @@ func (e *Exec) stage(feeds []runtime.Feed) error {
 
 func roundUp(n int64) int64 { return (n + lower.Align - 1) / lower.Align * lower.Align }
 
-// freeSlot finds staging memory that no copy reads any more, or makes some. A
-// host that is far ahead waits for the oldest.
+// freeSlot returns staging memory that no copy reads any more, or allocates some.
+// If the host is maxSlots ahead, it waits for the oldest.
 func (e *Exec) freeSlot(n int64) (*slot, error) {
 	for i := range e.slots {
 		s := &e.slots[i]
@@ -214,8 +214,8 @@ func (e *Exec) oldestSlot(n int64) (*slot, error) {
 	return last, e.b.d.HostFree(s.mem)
 }
 
-// placeResults reserves a place for the results of the last step, and one for
-// every step that keeps its.
+// placeResults allocates memory for the results of the last step and of every
+// earlier step whose results are kept.
 func (e *Exec) placeResults() error {
 	total := int64(0)
 	for _, o := range e.p.Outputs {
@@ -231,7 +231,7 @@ func (e *Exec) placeResults() error {
 	return errors.Join(errs[:]...)
 }
 
-// resultBytes is what the results of one step take.
+// resultBytes is the size of the results of one step.
 func (e *Exec) resultBytes() int64 {
 	if len(e.results) == 0 {
 		return 0
@@ -240,7 +240,7 @@ func (e *Exec) resultBytes() int64 {
 	return end.at + roundUp(end.bytes)
 }
 
-// keep copies the results of the step just issued to its place in the ring.
+// keep copies the results of the step just issued to its slot in the ring.
 func (e *Exec) keep() error {
 	slot := e.ring + cuda.Ptr(e.seq%runtime.RingSize*e.resultBytes())
 	for _, r := range e.results {
@@ -280,7 +280,7 @@ func (t *Future) Read(out int, dst []byte) error {
 	})
 }
 
-// result is where a result lies.
+// result is the address of a result.
 func (t *Future) result(out int) (at cuda.Ptr, bytes int64, err error) {
 	e := t.e
 	switch {

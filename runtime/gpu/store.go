@@ -20,15 +20,15 @@ type Store struct {
 	bytes  int64
 }
 
-// arena is memory that goes with the last of its variables or 16-bit copies.
+// arena is memory that is freed with the last of its variables or 16-bit copies.
 type arena struct {
 	at    cuda.Ptr
 	bytes int64
 	users int
 }
 
-// variable counts its versions: each write, and each step of a program that
-// writes it, makes one.
+// variable is a variable with a version number, which every write and every step
+// that writes it increases.
 type variable struct {
 	t       ir.Type
 	at      cuda.Ptr
@@ -38,7 +38,8 @@ type variable struct {
 	synced  int64 // of a copy that programs write: the version of its variable it holds
 }
 
-// weightCopy is current while version is that of its variable.
+// weightCopy is a 16-bit copy of a weight. It is current if its version is that of
+// the variable.
 type weightCopy struct {
 	at      cuda.Ptr
 	arena   *arena
@@ -106,7 +107,7 @@ func (s *Store) declare(fresh []*lower.Var) error {
 	return nil
 }
 
-// reserve adds an arena of zeros for so many users.
+// reserve allocates an arena of zeros for the given number of users.
 func (s *Store) reserve(n int64, what string, users int) (*arena, error) {
 	at, err := s.b.alloc(n, what)
 	if err != nil {
@@ -121,7 +122,7 @@ func (s *Store) reserve(n int64, what string, users int) (*arena, error) {
 	return a, s.b.d.Fill8(at, 0, n, s.b.stream())
 }
 
-// leave takes one user from an arena, which goes with the last one; nothing on
+// leave removes one user of an arena, which is freed with the last one. No work on
 // the stream may still use it.
 func (s *Store) leave(a *arena) error {
 	if a == nil {
@@ -135,7 +136,7 @@ func (s *Store) leave(a *arena) error {
 	return s.b.d.Free(a.at)
 }
 
-// copyOf finds or adds the 16-bit copy of a variable; a new one is stale.
+// copyOf finds or makes the 16-bit copy of a variable; a new one is not current.
 func (s *Store) copyOf(name string, v *variable, d ir.DType) (*weightCopy, error) {
 	if c := v.low[d]; c != nil {
 		return c, nil

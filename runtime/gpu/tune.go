@@ -74,8 +74,8 @@ func (b *Backend) algorithm(m cuda.Matmul, plan cuda.BlasPlan, k int) (cuda.Algo
 	return c.Algo, nil
 }
 
-// keepChoices writes new choices to the cache. What cannot be written is found
-// again by the next process: no reason to fail here.
+// keepChoices writes new choices to the cache. It ignores errors, because the next
+// process then searches again.
 func (b *Backend) keepChoices() {
 	if b.tuner != nil {
 		_ = b.tuner.Save()
