@@ -28,7 +28,7 @@ func (c *cudaLowerer) batch(s *lower.Step) error {
 	return nil
 }
 
-// ptxBatch is clusters that are alike, in the terms of package ptx.
+// ptxBatch translates clusters with equal code to a ptx.Batch.
 func (c *cudaLowerer) ptxBatch(groups []*lower.Cluster) (ptx.Batch, error) {
 	g := groups[0]
 	pg, err := c.ptxElementwise(g)
@@ -48,8 +48,8 @@ func (c *cudaLowerer) ptxBatch(groups []*lower.Cluster) (ptx.Batch, error) {
 	return b, err
 }
 
-// tabled is the step of a batch's launch: a table, what repeats for all tensors,
-// and more arguments of the kernel.
+// tabled is the step of a batch's launch. Its arguments are the table, the loads
+// that all tensors share, and more arguments of the kernel.
 func (c *cudaLowerer) tabled(kind string, b *ptx.Batch, k *ptx.Launch, groups []*lower.Cluster, more ...lower.BufferID) (lower.Step, error) {
 	words := b.Table()
 	table := c.temp("table", ir.I64, int64(len(words)))
@@ -94,8 +94,8 @@ func (c *cudaLowerer) tabled(kind string, b *ptx.Batch, k *ptx.Launch, groups []
 	return s, nil
 }
 
-// sums adds up values of one code over whole tensors, in one launch and one
-// that joins its parts: the result is f32[len(values)]. build makes the code's
+// sums adds up values of one code over whole tensors, in one launch and a second
+// one that adds up its parts. The result is f32[len(values)]. build makes the
 // cluster for one tensor.
 func (c *cudaCall) sums(tensors []lower.BufferID, build func(x lower.BufferID) *lower.Cluster, values ...ir.Reg) (lower.BufferID, error) {
 	var groups []*lower.Cluster
@@ -129,8 +129,8 @@ func (c *cudaCall) sums(tensors []lower.BufferID, build func(x lower.BufferID) *
 	return total, c.launch("row_sum", r.Build, parts, total)
 }
 
-// byDType sorts tensors that have elements by dtype: one launch goes through
-// tensors of one. Single numbers stand apart.
+// byDType sorts tensors with elements by dtype, because a launch processes tensors
+// of one dtype. Scalars are separate.
 func (c *cudaCall) byDType(tensors []lower.BufferID) (many map[ir.DType][]lower.BufferID, order []ir.DType, single []lower.BufferID) {
 	many = map[ir.DType][]lower.BufferID{}
 	for _, x := range tensors {

@@ -13,19 +13,20 @@ import (
 // Each operand and result has a dtype of its own. The elementwise step that
 // makes dy is done on the way, and a second norm of the same dy in the same passes.
 
-// channelGrad takes gradients with a scale, whose statistics are f32.
+// channelGrad reports whether the node is a gradient with a scale and f32
+// statistics.
 func channelGrad(n *ir.Node) bool {
 	return channelSizes(n) && len(n.In) == 5 && n.In[4] != nil && len(n.Out) == len(n.Def().Out) && allF32(n.In[2:]) && allF32(n.Out[1:])
 }
 
-// channelJoin is what is done together with the gradient of a batch norm.
+// channelJoin is the work that is joined with the gradient of a batch norm.
 type channelJoin struct {
 	sibling *lower.Step    // another norm's gradient of the same dy
 	before  *lower.Cluster // makes dy
 	kept    []int          // its stores that others read, or the second pass does
 }
 
-// channelJoins are the joins of micro.
+// channelJoins are the joins of the part micro.
 type channelJoins struct {
 	*stepJoins
 	joins  map[*lower.Step]*channelJoin
@@ -35,7 +36,7 @@ type channelJoins struct {
 	rstd   map[*lower.Step]lower.BufferID // of norms with given statistics, as they are launched
 }
 
-// joinChannels finds what the passes of batch norms do for others.
+// joinChannels finds the steps that the passes of batch norms include.
 func joinChannels(p *lower.Program) *channelJoins {
 	e := &channelJoins{joinsOf(p), map[*lower.Step]*channelJoin{}, map[*lower.Step]bool{}, map[lower.BufferID]*lower.Step{}, map[lower.BufferID]*lower.Step{}, map[*lower.Step]lower.BufferID{}}
 	for i := range e.steps {
@@ -55,7 +56,7 @@ func joinChannels(p *lower.Program) *channelJoins {
 	return e
 }
 
-// forward notes a norm whose result can be had from its operand.
+// forward notes a norm whose result can be computed again from its operand.
 func (e *channelJoins) forward(i int) {
 	s := &e.steps[i]
 	end := s.Kernel.Fusion
@@ -77,7 +78,8 @@ func (e *channelJoins) forward(i int) {
 	}
 }
 
-// sibling is the gradient of another norm of the dy of step i, which can run as early.
+// sibling is the gradient of another norm with the dy of step i, if it can run as
+// early.
 func (e *channelJoins) sibling(i int) *lower.Step {
 	dy := e.steps[i].In[1]
 	for _, j := range e.read[e.root(dy)] {
@@ -94,8 +96,8 @@ func (e *channelJoins) sibling(i int) *lower.Step {
 	return nil
 }
 
-// before finds the elementwise step that makes the dy of step j, to be done in
-// its first pass, and in the second too where that reads no more than dy.
+// before finds the elementwise step that computes the dy of step j. The first pass
+// includes it, and the second pass, too, if its operands are no larger than dy.
 func (e *channelJoins) before(j int, join *channelJoin) {
 	s := &e.steps[j]
 	dy := s.In[1]
@@ -122,7 +124,8 @@ func (e *channelJoins) before(j int, join *channelJoin) {
 	e.done[&e.steps[i]] = true
 }
 
-// known reports whether the images in a buffer follow from what the gradient s reads anyway.
+// known reports whether the images in a buffer can be computed from operands that
+// the gradient s reads anyway.
 func (e *channelJoins) known(id lower.BufferID, s *lower.Step) bool {
 	f := e.relu[e.root(id)]
 	return id == s.In[0] || f != nil && f.In[0] == s.In[0] && f.Out[1] == s.In[2] && f.Out[2] == s.In[3]
@@ -144,7 +147,7 @@ type channelGrads struct {
 	k     ptx.Channels
 }
 
-// batchNormGrad launches the sums of every channel, what joins their parts, and dx.
+// batchNormGrad launches the sums of every channel, the sum of their parts, and dx.
 func (c *cudaCall) batchNormGrad() error {
 	g := &channelGrads{c, c.channels.joins[c.s], []*lower.Step{c.s}, c.images()}
 	if g.join == nil { // not of micro
@@ -186,7 +189,8 @@ func (g *channelGrads) dy(p *channelPass, first bool) ir.Reg {
 	return p.rounded(regs[b.Stores[own].Reg], g.typeOf(id).DType)
 }
 
-// operand is what makes dy reads: images, or what a norm and its ReLU made of the x that is read anyway.
+// operand is an operand of the code that computes dy: images in memory, or the
+// result of a norm and its ReLU, computed again from the x that is read anyway.
 func (g *channelGrads) operand(p *channelPass, id lower.BufferID) ir.Reg {
 	e := g.channels
 	if f := e.relu[e.root(id)]; f != nil && e.known(id, g.s) {
@@ -195,7 +199,8 @@ func (g *channelGrads) operand(p *channelPass, id lower.BufferID) ir.Reg {
 	return p.each(id)
 }
 
-// sums launches the first pass and what adds up its parts: Σ dy, and Σ dy·x̂ of every norm.
+// sums launches the first pass and the sum of its parts: Σ dy, and Σ dy·x̂ of every
+// norm.
 func (g *channelGrads) sums() error {
 	p := g.channelPass(g.k)
 	dy := g.dy(p, true)
@@ -217,7 +222,7 @@ func (g *channelGrads) sums() error {
 	return nil
 }
 
-// channelRounds is how often a block of the first pass goes on at least.
+// channelRounds is the least number of iterations of a block of the first pass.
 const channelRounds = 16
 
 // channelSums launches the sums of values of a cluster over the elements of every

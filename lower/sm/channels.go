@@ -13,7 +13,8 @@ import (
 // launch that joins those and moves the running statistics, and one elementwise
 // pass.
 
-// channelNorm takes norms of what is f32 or lower, the rest f32.
+// channelNorm reports whether the node is a norm of f32 or 16-bit images whose
+// other operands are f32.
 func channelNorm(n *ir.Node) bool {
 	return channelSizes(n) && allF32(n.In[1:]) && allF32(n.Out[1:])
 }
@@ -23,20 +24,21 @@ func channelSizes(n *ir.Node) bool {
 	return x.Shape.Static() && x.Shape.Elements() > 0 && x.Shape.Elements() <= math.MaxInt32 && floatsOnly(n)
 }
 
-// allF32 reports whether all values that are there are f32.
+// allF32 reports whether all values that are not absent are f32.
 func allF32(list []*ir.Value) bool {
 	return !slices.ContainsFunc(list, func(v *ir.Value) bool { return v != nil && v.Type.DType != ir.F32 })
 }
 
-// Blocks that a pass over channels wants, and the elements that are worth one.
+// The number of blocks that a pass over channels aims at, and the least number of
+// elements of a block.
 const (
 	channelBlocks = 4 * 132
 	channelWork   = 512
 	channelGroup  = 32 // channels of a block where they lie last
 )
 
-// images views the images of a batch norm, divided into as many parts as
-// there is work for.
+// images views the images of a batch norm, divided into parts by the amount of
+// work.
 func (c *cudaCall) images() ptx.Channels {
 	d := c.dims(c.s.In[0])
 	k := ptx.Channels{Name: "k", Outer: int(d[0]), C: int(d[1]), Inner: int(lower.Count(d[2:])), In: c.elem(c.s.In[0])}
@@ -55,7 +57,7 @@ func (c *cudaCall) images() ptx.Channels {
 	return k
 }
 
-// batchNorm launches the moments of every channel and what they are for.
+// batchNorm launches the moments of every channel and the pass that uses them.
 func (c *cudaCall) batchNorm() error {
 	k, in, out := c.images(), c.s.In, c.s.Out
 	mean := c.temp("means", ir.F32, int64(k.Split), int64(k.C))
@@ -81,7 +83,8 @@ func (c *cudaCall) batchNorm() error {
 	return c.cluster(c.normalized(k))
 }
 
-// batchNormInfer launches the deviations of every channel and the pass that they are for.
+// batchNormInfer launches the reciprocal deviations of every channel and the pass
+// that uses them.
 func (c *cudaCall) batchNormInfer() error {
 	variance := c.s.In[4]
 	rstd := c.temp("rstd", ir.F32, c.dims(variance)...)
@@ -123,7 +126,8 @@ func (c *cudaCall) normalized(k ptx.Channels) *lower.Cluster {
 	return p.cluster()
 }
 
-// channelPass is the code of an elementwise pass over images that reads what channels have.
+// channelPass is the code of an elementwise pass over images that also reads values
+// of each channel.
 type channelPass struct {
 	*ir.Code
 	*lower.Cluster
@@ -134,7 +138,7 @@ func (c *cudaCall) channelPass(k ptx.Channels) *channelPass {
 	return &channelPass{ir.NewCode(nil), &lower.Cluster{Shape: []int64{int64(k.Outer), int64(k.C), int64(k.Inner)}}, c}
 }
 
-// read loads a buffer, once for all who ask.
+// read loads a buffer, once for all uses.
 func (p *channelPass) read(id lower.BufferID, strides ...int64) ir.Reg {
 	at := slices.IndexFunc(p.Loads, func(a lower.Access) bool { return a.Buffer == id })
 	if at < 0 {
@@ -144,7 +148,7 @@ func (p *channelPass) read(id lower.BufferID, strides ...int64) ir.Reg {
 	return load(p.Code, at, p.c.typeOf(id).DType)
 }
 
-// each reads images, channel what is one number for each.
+// each reads images, channel one number for each channel.
 func (p *channelPass) each(id lower.BufferID) ir.Reg    { return p.read(id, ir.RowMajor(p.Shape)...) }
 func (p *channelPass) channel(id lower.BufferID) ir.Reg { return p.read(id, 0, 1, 0) }
 
@@ -153,7 +157,7 @@ func (p *channelPass) hat(x, mean, rstd lower.BufferID) ir.Reg {
 	return p.Mul(p.Sub(p.each(x), p.channel(mean)), p.channel(rstd))
 }
 
-// norm is what a step of batch_norm or batch_norm_infer makes of its images.
+// norm is the result of a step of batch_norm or batch_norm_infer.
 func (p *channelPass) norm(s *lower.Step) ir.Reg {
 	var y ir.Reg
 	if rstd, ok := p.c.channels.rstd[s]; ok {
@@ -170,7 +174,7 @@ func (p *channelPass) norm(s *lower.Step) ir.Reg {
 	return y
 }
 
-// rounded is r as it would be read from a buffer of d.
+// rounded is r rounded to d, as if it were stored and read again.
 func (p *channelPass) rounded(r ir.Reg, d ir.DType) ir.Reg {
 	if d == ir.F32 || p.holds(r, d) {
 		return r

@@ -6,8 +6,8 @@ import (
 	"ampc/ptx"
 )
 
-// unfolding is a convolution as a product for every group: rows are the
-// positions of the strided side, columns the elements of a filter.
+// unfolding is a convolution as one product for each group. Rows are the positions
+// of the strided side, columns the elements of a filter.
 type unfolding struct {
 	*cudaLowerer
 	w          ir.Window
@@ -69,7 +69,7 @@ func (c *cudaLowerer) fillZero(out lower.BufferID) error {
 	return c.fill(out, code.Ins, code.F(0))
 }
 
-// patches is how the windows laid out as rows are walked, group by group.
+// patches is the layout of the windows as rows of a matrix, group by group.
 func (u *unfolding) patches() lower.Matrix {
 	if u.w.Last && u.w.Groups > 1 { // each group's apart: channels are innermost, groups would lie scattered
 		return lower.Matrix{LD: u.cols, Strides: []int64{u.rows * u.cols}}
@@ -77,7 +77,8 @@ func (u *unfolding) patches() lower.Matrix {
 	return lower.Matrix{LD: u.w.Groups * u.cols, Strides: []int64{u.cols}}
 }
 
-// filters and strided are how the filters and the strided side by position are walked.
+// filters and strided are the layouts of the filters, and of the strided side with
+// a row for each position.
 func (u *unfolding) filters() lower.Matrix {
 	return lower.Matrix{LD: u.cols, Strides: []int64{u.w.O / u.w.Groups * u.cols}}
 }
@@ -107,7 +108,7 @@ func (u *unfolding) product(g lower.Gemm, a, b, out lower.BufferID) error {
 	return nil
 }
 
-// unfold lays the windows of x out as rows.
+// unfold writes the windows of x as rows.
 func (u *unfolding) unfold(x lower.BufferID) (lower.BufferID, error) {
 	cols := u.temp("cols", u.low, u.rows, u.w.Groups*u.cols)
 	g := u.geometry
@@ -124,7 +125,8 @@ func (u *unfolding) unfold(x lower.BufferID) (lower.BufferID, error) {
 	return apart, u.regroup(cols, apart, true)
 }
 
-// regroup copies windows with channels innermost to each group's apart, or back.
+// regroup copies windows with channels last to a separate matrix for each group, or
+// back.
 func (u *unfolding) regroup(from, to lower.BufferID, apart bool) error {
 	taps, cg := lower.Count(u.w.Kernel), u.w.C/u.w.Groups
 	shape := []int64{u.w.Groups, u.rows, taps, cg}
@@ -138,7 +140,7 @@ func (u *unfolding) regroup(from, to lower.BufferID, apart bool) error {
 		Stores: []lower.Access{{Buffer: to, DType: d, Strides: own}}})
 }
 
-// byPosition lays the strided side out with a row for every position.
+// byPosition copies the strided side to a matrix with a row for every position.
 func (u *unfolding) byPosition(dy lower.BufferID) (lower.BufferID, error) {
 	if u.w.Last {
 		return dy, nil
@@ -164,7 +166,7 @@ func (u *unfolding) forward() error {
 	return u.store(sum)
 }
 
-// store adds the bias to the sums by position and lays them out as the result.
+// store adds the bias to the sums and copies them to the layout of the result.
 func (u *unfolding) store(sum lower.BufferID) error {
 	s := u.from
 	shape := []int64{u.w.N, u.w.O, u.planes}

@@ -8,8 +8,8 @@ import (
 	"ampc/ptx"
 )
 
-// graphs reports whether a library runs n whole on t: cuDNN, from a graph of
-// operations that is made of the step's description.
+// graphs reports whether cuDNN runs the whole node n on t, as a graph of operations
+// made from the step's description.
 func (t Target) graphs(n *ir.Node) bool {
 	if t.Lacks(NoDnn) {
 		return false
@@ -28,10 +28,10 @@ func dnnDType(d ir.DType, fl ptx.Flavour) bool {
 	return d == ir.F32 || d == ir.F16 || d == ir.BF16 && fl.SM >= 80
 }
 
-// inGraph reports whether cuDNN has the convolution of a step: operands of one
-// dtype, the result in it too, paddings the same at both ends; the gradient of
-// a filter, a sum over all positions, may stay in f32, and a result of 16 bits
-// is rounded once, with its bias.
+// inGraph reports whether cuDNN supports the convolution of a step: operands and
+// result of one dtype, and the same padding at both ends. The gradient of a filter,
+// a sum over all positions, may be f32. A 16-bit result is rounded once, after its
+// bias was added.
 func (c *cudaLowerer) inGraph(s *lower.Step) bool {
 	t := c.target
 	a, b, out := c.typeOf(s.In[0]).DType, c.typeOf(s.In[1]).DType, c.typeOf(s.Out[0]).DType
@@ -45,19 +45,19 @@ func (c *cudaLowerer) inGraph(s *lower.Step) bool {
 	return out == a || out == ir.F32 && s.Conv.Dir == lower.ConvGradW && !t.Lacks(NoWide) && c.compiled(s)
 }
 
-// channelStep is what channels are multiples of in engines that cuDNN compiles
-// for a graph: 16 bytes of 16-bit elements.
+// channelStep is the number that channels must be multiples of in engines that
+// cuDNN compiles for a graph: 16 bytes of 16-bit elements.
 const channelStep = 8
 
-// fuses reports whether cuDNN compiles an engine for a convolution that does
-// more than convolve: 16-bit operands with channels last, on sm_80 or later.
-// What engines made beforehand do is less.
+// fuses reports whether cuDNN compiles an engine for a convolution with fused
+// operations: 16-bit operands with channels last, on sm_80 or later. Its
+// precompiled engines fuse less.
 func (c *cudaLowerer) fuses(s *lower.Step) bool {
 	return c.compiled(s) && s.Conv.Window.Tiled(channelStep)
 }
 
-// compiled is fuses for any number of channels: a filter's gradient in f32 is
-// asked for with three, and lowered again where that is refused.
+// compiled is fuses for any number of channels. An f32 gradient of a filter is also
+// tried with three channels; if cuDNN refuses it, the Program is lowered again.
 func (c *cudaLowerer) compiled(s *lower.Step) bool {
 	w := &s.Conv.Window
 	return c.fl.SM >= 80 && w.Last && w.Groups == 1 && c.typeOf(s.In[0]).DType.Low()
@@ -100,7 +100,7 @@ const (
 	keysPerTile = 128 // the backward engines up to cuDNN 9.15 want whole tiles of keys
 )
 
-// flash reports whether cuDNN has the attention of n: 16-bit operands of one
+// flash reports whether cuDNN supports the attention of n: 16-bit operands of one
 // dtype, as many heads of k as of q, no mask but the causal one of equal lengths.
 func flash(a *lower.Attention, n *ir.Node, fl ptx.Flavour) bool {
 	low := n.In[0].Type.DType
@@ -124,9 +124,9 @@ func flash(a *lower.Attention, n *ir.Node, fl ptx.Flavour) bool {
 	return !a.Causal || a.Queries == a.Keys
 }
 
-// dnn keeps a step that cuDNN runs, with the memory that its graph needs beside
-// operands and results: attention's backward graph leaves the row sums of dy·y
-// and the f32 sums of dq there.
+// dnn keeps a step that cuDNN runs, and adds the memory that its graph needs beside
+// operands and results: attention's backward graph stores the row sums of dy·y and
+// the f32 sums of dq.
 func (c *cudaLowerer) dnn() error {
 	s := *c.from
 	if a := s.Attn; a != nil && a.Backward {

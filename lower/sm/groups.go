@@ -12,7 +12,8 @@ import (
 // result, with the sum and the ReLU behind it, and one for its gradient. The
 // gradients of scale and bias are a pass of their own over x and dy.
 
-// groupedNorm takes norms and gradients of images that are f32 or lower, the rest f32.
+// groupedNorm reports whether the node is a norm, or its gradient, of f32 or 16-bit
+// images whose other operands are f32.
 func groupedNorm(n *ir.Node) bool {
 	wide := n.In[1:]
 	if n.Op == ir.OpGroupNormGrad {
@@ -21,7 +22,7 @@ func groupedNorm(n *ir.Node) bool {
 	return channelSizes(n) && allF32(wide) && allF32(n.Out[1:])
 }
 
-// grouped is how the groups of a norm lie in its images.
+// grouped is the layout of the groups of a norm in its images.
 type grouped struct {
 	n, groups, per, positions int64 // images, groups of an image, channels of a group
 	last                      bool  // channels lie last
@@ -41,7 +42,7 @@ func (c *cudaCall) grouped() grouped {
 	return g
 }
 
-// norm is the kernel over rows that the groups are.
+// norm is the kernel over rows, of which each is a group.
 func (g grouped) norm(c *cudaCall) ptx.Norm {
 	k := ptx.Norm{Name: "k", Rows: int(g.n * g.groups), Cols: int(g.per * g.positions), Eps: float32(c.n.Float("eps")),
 		In: ptx.DType(c.n.In[0].Type.DType.String()), NoScale: c.n.Operand("scale") == nil, Bias: c.n.Operand("bias") != nil}
@@ -55,7 +56,7 @@ func (g grouped) norm(c *cudaCall) ptx.Norm {
 	return k
 }
 
-// after is what a norm's result goes through, and its arguments.
+// after is the epilogue of a norm, and its arguments.
 func (g grouped) after(c *cudaCall, k *ptx.Norm) (loads, stores []lower.BufferID, err error) {
 	end, out := c.s.Kernel.Fusion, c.s.Out
 	p := &lower.Cluster{Shape: k.Shape, Loads: []lower.Access{{DType: ir.F32, Strides: k.Stride}}}

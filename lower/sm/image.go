@@ -56,7 +56,8 @@ func resize(back bool) func(c *cudaCall) error {
 	}
 }
 
-// spatial takes floats with one to three spatial dimensions.
+// spatial reports whether the operand is a float with one to three spatial
+// dimensions.
 func spatial(n *ir.Node) bool { return floatsOnly(n) && n.In[0].Type.Shape.Rank() <= 5 }
 
 // adaptivePool averages parts of operand 0; its gradient is the transpose.
@@ -84,8 +85,8 @@ func (c *cudaCall) pool() ptx.Pool {
 	return p
 }
 
-// maxPool leaves out what nobody reads, of forward its positions and of what is
-// computed again its values.
+// maxPool omits results that nothing reads: the positions of a pool in forward, or
+// the values of a pool that is computed again.
 func (c *cudaCall) maxPool() error {
 	p, args := c.pool(), []lower.BufferID{c.s.In[0]}
 	p.NoMax, p.NoIndex = !c.channels.isRead(c.s.Out[0]), !c.channels.isRead(c.s.Out[1])
@@ -101,9 +102,9 @@ func (c *cudaCall) maxPool() error {
 	return c.launch("max_pool", p.Max, args...)
 }
 
-// maxPoolGrad adds dy at the positions that index names. Where the pool that
-// made the index is known, every position looks at the windows over it;
-// elsewhere the elements of an image are added one after the other.
+// maxPoolGrad adds dy at the positions in index. If the pool that computed index is
+// known, every position reads the windows that cover it; otherwise the elements of
+// an image are added one after the other.
 func (c *cudaCall) maxPoolGrad() error {
 	dy, index, dx := c.s.In[0], c.s.In[1], c.s.Out[0]
 	if pool := c.s.Kernel.Pool; pool != nil {
@@ -138,5 +139,5 @@ func (c *cudaCall) avgPoolGrad() error {
 	return c.launch("avg_pool_grad", c.pool().AvgBackward, c.s.In[0], c.s.Out[0])
 }
 
-// images takes pools of floats.
+// images reports whether the node is a pool of floats.
 func images(n *ir.Node) bool { return floatsOnly(&ir.Node{In: n.In[:1], Out: n.Out[:1]}) }

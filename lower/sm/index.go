@@ -11,8 +11,8 @@ import (
 // Rows that choose or place elements by number. Those that know the place from
 // the element's index alone are clusters; the others have kernels.
 
-// coordinate is the element's index along a dimension of n with inner elements
-// behind it, in the iteration space of the cluster that code belongs to.
+// coordinate is the element's index along a dimension of size n with inner elements
+// after it, in the iteration space of the code's cluster.
 func coordinate(code *ir.Code, n, inner int64) ir.Reg {
 	at := code.Index()
 	if inner > 1 {
@@ -27,7 +27,7 @@ func load(code *ir.Code, i int, d ir.DType) ir.Reg {
 	return code.Emit(ir.Instr{Op: ir.PIn, Type: ir.RegType(d), Int: int64(i)})
 }
 
-// walk is an access of a cluster to a whole buffer.
+// walk is a cluster's access to a whole buffer, by strides.
 func (c *cudaLowerer) walk(id lower.BufferID, offset int64, strides ...int64) lower.Access {
 	return lower.Access{Buffer: id, DType: c.typeOf(id).DType, Offset: offset, Strides: strides}
 }
@@ -99,7 +99,8 @@ func (c *cudaCall) concat() error {
 	return nil
 }
 
-// corner is the part of x that ids beside an axis reach: x itself, or a copy.
+// corner is the part of x that ids with smaller other dimensions can reach: x
+// itself, or a copy of a part.
 func (c *cudaCall) corner(x, ids lower.BufferID, axis int) (lower.BufferID, error) {
 	d, e := c.dims(x), c.dims(ids)
 	shape := append([]int64(nil), e...)
@@ -124,9 +125,9 @@ func (c *cudaCall) gatherElements() error {
 	return c.launch("gather_elements", k.Forward, x, ids, y)
 }
 
-// scatter copies x and puts the updates over it; sums are kept in f32 until
-// they are stored. Ids that leave part of x out beside the axis work on a copy
-// of the part they reach.
+// scatter copies x and stores the updates in it, or adds them in f32 before
+// rounding. If ids cover only a part of x in the other dimensions, it works on a
+// copy of that part.
 func scatter(add bool) func(c *cudaCall) error {
 	return func(c *cudaCall) error {
 		x, ids, u, y := c.s.In[0], c.s.In[1], c.s.In[2], c.s.Out[0]
@@ -174,9 +175,9 @@ func (c *cudaLowerer) copyBetween(from, to lower.Access, shape []int64) error {
 	return c.cluster(&lower.Cluster{Shape: shape, Code: code.Ins, Loads: []lower.Access{from}, Stores: []lower.Access{to}})
 }
 
-// rope rotates pairs. Angles are taken in f64, their frequency as a product of
-// powers of the base for the bits of the pair's number, and brought below half
-// a turn before sine and cosine see them in f32.
+// rope rotates pairs. It computes angles in f64, with frequencies as products of
+// powers of the base by the bits of the pair's number, and reduces them to half a
+// turn before the f32 sine and cosine.
 func (c *cudaCall) rope() error {
 	x, y := c.s.In[0], c.s.Out[0]
 	d := c.dims(x)

@@ -9,16 +9,17 @@ import (
 	"ampc/ptx"
 )
 
-// cudaCall is a kernel step being turned into launches.
+// cudaCall is a kernel step that is being turned into launches.
 type cudaCall struct {
 	*cudaLowerer
 	s *lower.Step
 	n *ir.Node
 }
 
-// cudaKernel is how a row runs on a GPU: what emits its launches, which nodes
-// that takes (nil: all), and which operand numbers elements (0: none does):
-// kernels take i32 and i64 there, bytes are widened first.
+// cudaKernel says how a row runs on a GPU: the function that emits its launches,
+// the predicate of the nodes that it supports (nil: all), and the operand that
+// holds indices (0: none). Kernels take i32 and i64 indices; bytes are widened
+// first.
 type cudaKernel struct {
 	emit  func(c *cudaCall) error
 	takes func(n *ir.Node) bool
@@ -85,14 +86,14 @@ var cudaKernels = map[ir.Op]cudaKernel{
 	ir.OpAvgPoolGrad:         {(*cudaCall).avgPoolGrad, images, 0},
 }
 
-// gpuRules says which nodes of the ops with a rule of their own a GPU takes;
-// ops that are absent are taken as they are.
+// gpuRules are the predicates of nodes that a GPU supports, for ops with lowering
+// rules of their own; an absent op is always supported.
 var gpuRules = map[ir.Op]func(n *ir.Node) bool{
 	ir.OpAttention: never, ir.OpAttentionGrad: never, ir.OpConvTranspose: never,
 	ir.OpMatmul: factors, ir.OpLinear: factors, ir.OpAnyNonfinite: floatsIn,
 }
 
-// widenIDs makes i32 of ids that are bytes.
+// widenIDs converts ids that are bytes to i32.
 func (c *cudaCall) widenIDs(operand int) error {
 	if operand == 0 || c.typeOf(c.s.In[operand]).DType != ir.U8 {
 		return nil
@@ -125,7 +126,8 @@ func (t Target) runs(n *ir.Node) bool {
 	return !lower.IsKernel(n) || k.emit != nil && (k.takes == nil || k.takes(n))
 }
 
-// unstored is a dtype among those of n that GPUs have no kernels for, Invalid where there is none.
+// unstored is a dtype of n that GPUs have no kernels for, or Invalid if there is
+// none.
 func unstored(n *ir.Node) ir.DType {
 	for _, list := range [2][]*ir.Value{n.In, n.Out} {
 		for _, v := range list {
@@ -140,18 +142,19 @@ func unstored(n *ir.Node) ir.DType {
 	return ir.Invalid
 }
 
-// factors takes products of what cuBLASLt is asked for.
+// factors reports whether the node is a product of dtypes that cuBLASLt is used
+// for.
 func factors(n *ir.Node) bool {
 	return multiplied[n.In[0].Type.DType] && multiplied[n.In[1].Type.DType]
 }
 
-// onlyF32 are the primitives that a GPU has in f32 alone.
+// onlyF32 are the primitives that a GPU has only in f32.
 var onlyF32 = map[ir.Prim]bool{
 	ir.PFloor: true, ir.PCeil: true, ir.PRint: true, ir.PExp: true, ir.PExpm1: true, ir.PLog: true, ir.PLog1p: true,
 	ir.PSin: true, ir.PCos: true, ir.PTan: true, ir.PAtan: true, ir.PErf: true, ir.PTanh: true, ir.PPow: true,
 }
 
-// beyondF32 reports whether an elementwise node asks for one of them in f64.
+// beyondF32 reports whether an elementwise node needs one of them in f64.
 func beyondF32(n *ir.Node) bool {
 	code, _ := ir.NodeCode(n)
 	return slices.ContainsFunc(code.Ins, func(i ir.Instr) bool { return onlyF32[i.Op] && i.Type == ir.F64 })
@@ -161,12 +164,13 @@ func storesNothing(n *ir.Node) bool {
 	return !slices.ContainsFunc(n.Out, func(v *ir.Value) bool { return !v.Type.Shape.Static() || v.Type.Shape.Elements() > 0 })
 }
 
-// floatsIn takes nodes whose operands are f32 or lower.
+// floatsIn reports whether all operands are f32 or 16-bit floats.
 func floatsIn(n *ir.Node) bool {
 	return floatsOnly(&ir.Node{In: n.In})
 }
 
-// floatData takes nodes whose first operand and results are f32 or lower.
+// floatData reports whether the first operand and the results are f32 or 16-bit
+// floats.
 func floatData(n *ir.Node) bool { return floatsOnly(&ir.Node{In: n.In[:1], Out: n.Out}) }
 
 // elem is the ptx type of a buffer's elements.
@@ -184,7 +188,8 @@ func (c *cudaCall) launch(kind string, build func(ptx.Flavour) (*ptx.Launch, err
 // dims are the sizes of a buffer.
 func (c *cudaCall) dims(id lower.BufferID) []int64 { return ir.Sizes(c.typeOf(id).Shape) }
 
-// floats fails where a buffer holds anything that the kernels do not compute in f32.
+// floats returns an error if a buffer has a dtype that the kernels do not compute
+// in f32.
 func (c *cudaCall) floats(ids ...lower.BufferID) error {
 	for _, id := range ids {
 		if d := c.typeOf(id).DType; d != ir.F32 && d != ir.F16 && d != ir.BF16 {

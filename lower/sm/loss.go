@@ -9,9 +9,9 @@ import (
 	"ampc/ptx"
 )
 
-// classes describes a loss over the classes of its logits and gives the logits
-// with a row for every label: as they are, or copied where the classes lie
-// along another axis than the last.
+// classes describes a loss over the classes of its logits. It returns the logits
+// with a row for every label: as they are or, if the classes are not along the last
+// axis, copied.
 func (c *cudaCall) classes() (k ptx.CrossEntropy, logits lower.BufferID, err error) {
 	logits = c.s.In[0]
 	d := c.dims(logits)
@@ -52,7 +52,8 @@ func (c *cudaCall) crossEntropy() error {
 	return c.launch("cross_entropy_sum", k.LossSum, slices.Concat([]lower.BufferID{loss}, c.labels(), c.s.Out)...)
 }
 
-// labels are the labels' buffer and, where classes have them, that of their weights.
+// labels are the buffer of the labels and, if classes have weights, that of the
+// weights.
 func (c *cudaCall) labels() []lower.BufferID {
 	in := []lower.BufferID{c.s.In[1]}
 	for i, v := range c.n.In {
@@ -71,9 +72,8 @@ func (c *cudaCall) rowLosses(k ptx.CrossEntropy, logits lower.BufferID) (loss lo
 	return loss, st, c.launch("cross_entropy", k.Forward, slices.Concat([]lower.BufferID{logits}, c.labels(), []lower.BufferID{loss, st.top, st.logsum})...)
 }
 
-// crossEntropyGrad is the second pass over the logits, and where it can be in
-// their place. Without a loss of the same logits before it, it makes the first
-// pass again.
+// crossEntropyGrad is the second pass over the logits, and writes in their place if
+// possible. Without a loss of the same logits before it, it repeats the first pass.
 func (c *cudaCall) crossEntropyGrad() error {
 	k, logits, err := c.classes()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 // over the rows that it leaves in parts; rows too long for that leave none, and a
 // second pass over x and dy makes the sums.
 
-// rowNorm takes norms whose scale, bias and statistics are f32. Others are
-// computed in parts.
+// rowNorm reports whether the node is a norm with f32 scale, bias and statistics.
+// Others are computed in parts.
 func rowNorm(n *ir.Node) bool {
 	x, wide := n.In[0].Type, n.In[1:]
 	if isNormGrad(n) {
@@ -25,7 +25,7 @@ func rowNorm(n *ir.Node) bool {
 
 func isNormGrad(n *ir.Node) bool { return n.Op == ir.OpLayerNormGrad || n.Op == ir.OpRMSNormGrad }
 
-// normRows are the rows that a norm works on, and their length.
+// normRows returns the number of rows of a norm and their length.
 func normRows(n *ir.Node) (rows, cols int) {
 	d := ir.Sizes(n.In[0].Type.Shape)
 	at := len(d) - int(n.Int("dims"))
@@ -62,7 +62,8 @@ func (c *cudaCall) norm() error {
 	return c.shown(c.launch(c.s.Kernel.Name, k.Forward, args...))
 }
 
-// others are the results of a norm's row but its first: statistics, or gradients of scale and bias.
+// others are the results of a norm except the first: statistics, or gradients of
+// scale and bias.
 func (c *cudaCall) others() []lower.BufferID {
 	from := 1
 	if c.s.Kernel.Fusion.Epilogue != nil {

@@ -53,7 +53,7 @@ func (c *cudaCall) reduce(op string, x, y lower.BufferID, along []bool, mean flo
 	return c.colReduce(ptx.ColReduce{Op: op, Outer: int(outer), N: int(n), Inner: int(inner), Out: c.elem(y), Scale: scale}, x, y)
 }
 
-// joining is the reduction of what parts of a reduction leave.
+// joining is the reduction that combines the parts of a reduction.
 func joining(op string) string {
 	if op == "l1" || op == "sumsq" {
 		return "sum"
@@ -90,8 +90,8 @@ func (c *cudaCall) colReduce(k ptx.ColReduce, x, y lower.BufferID) error {
 	return errors.Join(c.launch("col_"+k.Op, first.Build, x, part), c.launch("col_"+second.Op, second.Build, part, y))
 }
 
-// nothing stores what a reduction of no elements gives; integers start from the
-// limit of their type.
+// nothing stores the result of a reduction of no elements; for integer maxima and
+// minima it is the limit of the type.
 func (c *cudaCall) nothing(y lower.BufferID, op string, mean bool) error {
 	start := map[string]float64{"sum": 0, "l1": 0, "sumsq": 0, "prod": 1, "max": math.Inf(-1), "min": math.Inf(1)}[op]
 	if mean {
@@ -119,8 +119,8 @@ func (c *cudaCall) rooted(op string, x, y lower.BufferID, outer, n, inner int64)
 		Stores: []lower.Access{{Buffer: y, DType: c.typeOf(y).DType, Strides: []int64{1}, Reg: r}}})
 }
 
-// middle views dimensions as outer×n×inner with n reduced; false where the
-// reduced dimensions do not stand together.
+// middle views dimensions as outer×n×inner with n reduced; it returns false if the
+// reduced dimensions are not adjacent.
 func middle(d []int64, along []bool) (outer, n, inner int64, ok bool) {
 	outer, n, inner = 1, 1, 1
 	state := 0
@@ -142,7 +142,7 @@ func middle(d []int64, along []bool) (outer, n, inner int64, ok bool) {
 	return outer, n, inner, true
 }
 
-// reducedLast copies x with its reduced dimensions behind the others.
+// reducedLast copies x with its reduced dimensions last.
 func (c *cudaCall) reducedLast(x lower.BufferID, d []int64, along []bool) (moved lower.BufferID, outer, n int64, err error) {
 	from := ir.RowMajor(d)
 	outer, n = 1, 1

@@ -21,7 +21,7 @@ func (c *cudaCall) embedding() error {
 	return c.launch("embedding", k.Forward, table, ids, y)
 }
 
-// embeddingGrad sorts the ids, then sums what lies at each.
+// embeddingGrad sorts the ids, then sums the rows of each id.
 func (c *cudaCall) embeddingGrad() error {
 	dy, ids, table := c.s.In[0], c.s.In[1], c.s.Out[0]
 	if err := c.floats(dy, table); err != nil {
@@ -76,13 +76,13 @@ func lastRows(n *ir.Node) bool {
 
 func shortLastRows(n *ir.Node) bool { return lastRows(n) && n.In[0].Type.Shape.Dim(-1) <= ptx.MaxRow }
 
-// numbers takes floats up to f32, and integers.
+// numbers reports whether the operands are floats up to f32, or integers.
 func numbers(n *ir.Node) bool {
 	d := n.In[0].Type.DType
 	return floatsOnly(n) || d == ir.I32 || d == ir.I64 || d == ir.U8
 }
 
-// floatsOnly takes nodes whose operands and results are f32 or lower.
+// floatsOnly reports whether operands and results are f32 or 16-bit floats.
 func floatsOnly(n *ir.Node) bool {
 	for _, list := range [2][]*ir.Value{n.In, n.Out} {
 		for _, v := range list {
@@ -210,7 +210,7 @@ func arg(least bool) func(c *cudaCall) error {
 	}
 }
 
-// rowsAlong is x with the node's axis last: as it lies, or copied.
+// rowsAlong is x with the node's axis last: as it is, or copied.
 func (c *cudaCall) rowsAlong(x lower.BufferID) (moved lower.BufferID, rows, cols int, err error) {
 	d := c.dims(x)
 	outer, n, inner := along(d, c.n.Axis())

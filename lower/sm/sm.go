@@ -14,7 +14,7 @@ import (
 	"ampc/ptx"
 )
 
-// cudaLowerer turns the steps that any target has into launches.
+// cudaLowerer turns the shared steps into launches.
 type cudaLowerer struct {
 	p        *lower.Program
 	target   Target

@@ -11,14 +11,14 @@ import (
 // a norm counts what is not finite on its way, where a check of the same
 // gradients follows.
 
-// counted is a number in memory: how many elements of tensors are not finite.
+// counted is a buffer with the number of elements of tensors that are not finite.
 type counted struct {
 	tensors []lower.BufferID
 	in      lower.BufferID
 	at      int64
 }
 
-// total adds up numbers that lie in memory.
+// total adds up numbers in memory.
 type total struct {
 	c    *cudaCall
 	g    lower.Cluster
@@ -63,7 +63,7 @@ func (c *cudaCall) whole(x lower.BufferID, code []ir.Instr, repeated ...lower.Bu
 	return g
 }
 
-// anyNonfinite counts what is not finite in every operand.
+// anyNonfinite counts the elements of every operand that are not finite.
 func (c *cudaCall) anyNonfinite() error {
 	left := slices.Clone(c.s.In)
 	t := c.total()
@@ -96,8 +96,8 @@ func containsAll(list, sub []lower.BufferID) bool {
 	return !slices.ContainsFunc(sub, func(id lower.BufferID) bool { return !slices.Contains(list, id) })
 }
 
-// globalNorm adds up the squares of every operand behind the first, each
-// element first multiplied by the first where it is there.
+// globalNorm adds up the squares of all operands after the first. If the first
+// operand is present, each element is multiplied by it before.
 func (c *cudaCall) globalNorm() error {
 	mul, tensors := c.s.In[0], c.s.In[1:]
 	if err := c.floats(tensors...); err != nil {
@@ -122,8 +122,8 @@ func (c *cudaCall) globalNorm() error {
 	return t.store(c.s.Out[0], t.code.Sqrt(t.sum))
 }
 
-// squares adds up squares, and counts what is not finite where a later step of
-// the part asks for it.
+// squares adds up squares, and counts the elements that are not finite if a later
+// step of the part needs the count.
 func (c *cudaCall) squares(tensors []lower.BufferID, mul lower.BufferID) (lower.BufferID, error) {
 	code := ir.NewCode(nil)
 	x := code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32})

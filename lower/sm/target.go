@@ -122,7 +122,7 @@ func (t Target) Caps() ir.Caps {
 	return c
 }
 
-// channelEpilogues is what the kernels of norms over channels do beside their rows.
+// channelEpilogues are the operations that the kernels of norms over channels fuse.
 var channelEpilogues = map[ir.Op]ir.NormFusion{
 	ir.OpBatchNorm: {Epilogue: true}, ir.OpGroupNorm: {Epilogue: true}, ir.OpInstanceNorm: {Epilogue: true}, ir.OpBatchNormInfer: {Epilogue: true},
 }
@@ -173,8 +173,8 @@ func (t Target) Expands(n *ir.Node) bool {
 	return n.Def().Expand != nil && !whole[n.Op] && t.Rule(n) == nil
 }
 
-// whole are ops whose parts treat NaN and infinities otherwise than the op:
-// a GPU runs them whole or not at all.
+// whole are ops whose expansions treat NaN and infinities differently from the op.
+// A GPU must not run their expansions.
 var whole = map[ir.Op]bool{
 	ir.OpCrossEntropy: true, ir.OpCrossEntropyGrad: true,
 }
@@ -186,7 +186,7 @@ func (Target) Widens(n *ir.Node) bool { return !matrixUnits[n.Op] }
 // sums in f32.
 var matrixUnits = map[ir.Op]bool{ir.OpAttention: true, ir.OpAttentionGrad: true}
 
-// vectorBytes is what cuDNN's attention loads at a time.
+// vectorBytes is the size of a vector that cuDNN's attention loads at a time.
 const vectorBytes = 16
 
 // ReadsStrided requires contiguous rows that begin at multiples of 16 bytes.
