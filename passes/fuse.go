@@ -26,7 +26,7 @@ func fuse(g *ir.Graph, c *Context) error {
 	}
 	clusters := renumberClusters(g)
 	renumberLaunches(g)
-	c.Count("groups", clusters)
+	c.Count("clusters_left", clusters)
 	return nil
 }
 
