@@ -423,6 +423,9 @@ func (im *importer) node(n *Node, s *scope) error {
 		}
 		c.in = append(c.in, v)
 	}
+	if len(n.Out) == 0 {
+		return fmt.Errorf("it has no results")
+	}
 	r := im.rows[rowKey{n.Domain, n.Op}]
 	if r == nil {
 		if f := im.function(n); f != nil {
