@@ -142,7 +142,7 @@ func joined(b *openBatch) Step {
 	if len(b.steps) == 1 {
 		return s
 	}
-	s.In, s.Out = slices.Clone(s.In), slices.Clone(s.Out)
+	s.In, s.Out, s.Runs = slices.Clone(s.In), slices.Clone(s.Out), slices.Clone(s.Runs)
 	known := map[BufferID]bool{}
 	for _, id := range s.In {
 		known[id] = true
@@ -155,7 +155,7 @@ func joined(b *openBatch) Step {
 				s.In = append(s.In, id)
 			}
 		}
-		s.Out = append(s.Out, o.Out...)
+		s.Out, s.Runs = append(s.Out, o.Out...), append(s.Runs, o.Runs...)
 		s.Bytes += o.Bytes
 	}
 	return s

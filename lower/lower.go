@@ -140,6 +140,7 @@ type Lowerer struct {
 	form
 	opened  map[int32]bool // clusters whose nodes are steps of their own
 	current *scheduled     // being lowered
+	running int32          // its place in Program.Planned
 	now     []*ir.Node     // that become the step being built
 }
 
@@ -230,14 +231,17 @@ func (l *Lowerer) part(part Part) error {
 		return err
 	}
 	l.number(nodes)
+	first := int32(len(l.p.Planned))
 	for i := range nodes {
-		l.current = &nodes[i]
+		l.current, l.running = &nodes[i], first+int32(i)
 		if err := l.lowerScheduled(l.current); err != nil {
 			return err
 		}
 	}
+	l.planned(nodes)
 	for _, w := range l.late {
 		b := &l.p.Buffers[w.to]
+		l.runs(PlannedCluster{Name: "%" + b.Name + "'", Ports: []Port{{Root: w.from, DType: b.Type.DType}, {Root: w.to, DType: b.Type.DType, Write: true}}})
 		l.emit(Step{Kind: KindCopy, In: []BufferID{w.from}, Out: []BufferID{w.to}, Node: NodeRef{Name: "%" + b.Name + "'"},
 			Moves: wholeMove(b.Type)})
 	}
@@ -371,7 +375,14 @@ func (l *Lowerer) emit(s Step) {
 	if s.Bytes == 0 {
 		s.Bytes = l.p.Traffic(&s)
 	}
+	s.Runs = []int32{l.running}
 	*l.steps = append(*l.steps, s)
+}
+
+// runs adds a cluster, which the next step runs.
+func (l *Lowerer) runs(c PlannedCluster) {
+	l.running = int32(len(l.p.Planned))
+	l.p.Planned = append(l.p.Planned, c)
 }
 
 // Traffic is what a step moves: each tensor it reads and each it writes once,
@@ -422,6 +433,7 @@ func (l *Lowerer) refreshWritten() {
 		of, _ := v.Attr.Get("of").(string)
 		if from := l.g.Var(of); v.Attr.Get("role") == ir.RoleCopy && from != nil {
 			in, out, shape := l.buf[from.ID], l.buf[v.ID], ir.Sizes(v.Type.Shape)
+			l.runs(PlannedCluster{Name: v.String(), Ports: []Port{{Root: in, DType: from.Type.DType}, {Root: out, DType: v.Type.DType, Write: true}}})
 			l.emit(Step{Kind: KindCluster, In: []BufferID{in}, Out: []BufferID{out}, Node: NodeRef{v.String(), v.Pos}, Cluster: &Cluster{
 				Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.F32}},
 				Loads:  []Access{{Buffer: in, DType: from.Type.DType, Strides: ir.RowMajor(shape)}},

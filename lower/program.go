@@ -84,10 +84,11 @@ type Program struct {
 	Modules []Module // the kernels that launches name
 	Events  int
 
-	Vars         []Var        // every declaration, inputs included
-	Outputs      []Binding    // what the graph returns, in order
-	WeightCopies []WeightCopy // casts of variables that a store keeps between steps
-	Written      []string     // variables that have a next value
+	Vars         []Var            // every declaration, inputs included
+	Outputs      []Binding        // what the graph returns, in order
+	WeightCopies []WeightCopy     // casts of variables that a store keeps between steps
+	Written      []string         // variables that have a next value
+	Planned      []PlannedCluster // what the steps run; nil where a target has rewritten them
 
 	// MaxLive is the largest number of bytes of work buffers that live at one
 	// step: no plan can be smaller. Separate is their sum.
@@ -182,7 +183,8 @@ type Step struct {
 	Wait   []EventID
 	Record EventID // 0: none; events count from 1
 	Node   NodeRef
-	Bytes  int64 // read and written, each buffer once
+	Bytes  int64   // read and written, each buffer once
+	Runs   []int32 // clusters of Program.Planned
 
 	// Exactly one is set.
 	Gemm    *Gemm

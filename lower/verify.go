@@ -29,6 +29,9 @@ func Verify(p *Program) error {
 	if err := p.verifyWritten(); err != nil {
 		return err
 	}
+	if err := p.verifyPorts(); err != nil {
+		return err
+	}
 	if err := v.lifetimes(); err != nil {
 		return err
 	}

@@ -40,6 +40,9 @@ func TestCutBytesAreTheProgramsBytes(t *testing.T) {
 						if err != nil {
 							t.Fatal(err)
 						}
+						if err := lower.Verify(p); err != nil {
+							t.Error(err)
+						}
 						if moved := moved(p, int64(micro)); cut != moved {
 							t.Errorf("the cut says %d bytes, the program moves %d: %+d", cut, moved, cut-moved)
 						}

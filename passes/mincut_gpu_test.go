@@ -15,6 +15,13 @@ type fused struct{ lower.Target }
 func (fused) Finish(*lower.Program) error { return nil }
 func (fused) Order(*lower.Program)        {}
 
+// shared is a target whose steps stay as shared lowering makes them, one for each cluster.
+type shared struct{ fused }
+
+func (shared) Fuse(*lower.Program)                      {}
+func (shared) Library(lower.StepKind) string            { return "" }
+func (shared) Verify(*lower.Program, *lower.Step) error { return nil }
+
 // gpus are the targets whose plans are compared on random graphs. Products that keep,
 // read or sum something in their epilogue are not part of a plan, hence noaux.
 var gpus = []string{"sm_70", "sm_80/noaux", "sm_90/noaux", "sm_70/nodnn", "sm_80/nodnn/noaux", "sm_90/nodnn/noaux"}
@@ -65,6 +72,9 @@ func countedOn(t *testing.T, g *ir.Graph, target lower.Target) (cut, moved, expa
 	if err != nil {
 		t.Errorf("%s: %v\n%s", target, err, g)
 		return 0, 0, 0, false
+	}
+	if steps, err := lower.Lower(g, shared{fused{target}}); err != nil || lower.Verify(steps) != nil {
+		t.Errorf("%s: %v, %v\n%s", target, err, lower.Verify(steps), g)
 	}
 	for _, steps := range p.Parts {
 		for i := range steps {

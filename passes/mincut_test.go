@@ -69,6 +69,9 @@ func counted(t *testing.T, g *ir.Graph, cfg Config) (cut, program int64, err err
 	cfg.After = func(e Event) { cut += int64(e.Counters["cut_bytes"]) }
 	mustRun(t, g, cfg)
 	p, err := lower.Lower(g, lower.CPU)
+	if err == nil {
+		err = lower.Verify(p)
+	}
 	if err != nil {
 		return 0, 0, err
 	}

@@ -32,6 +32,7 @@ type cudaLowerer struct {
 
 // Fuse joins products with the epilogues that cuBLASLt has.
 func (t Target) Fuse(p *lower.Program) {
+	p.Planned = nil // steps are merged, split and rewritten as launches; Target.Verify checks those
 	c := t.lowerer(p)
 	c.joinProducts()
 }

@@ -126,6 +126,7 @@ func TestWrittenCopies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		p.Caps = sm.Must("sm_90").Caps()
 		if err := passes.Run(g, p); err != nil {
 			t.Fatal(err)
 		}

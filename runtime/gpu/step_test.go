@@ -33,6 +33,7 @@ func small(t *testing.T, micro int, grow int64) *ir.Graph {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.Caps = sm.Must("sm_90").Caps()
 	if err := passes.Run(g, p); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,107 @@
+package lower
+
+import (
+	"slices"
+
+	"ampc/ir"
+)
+
+// Port is a tensor, or the part of one that begins at a byte, which a cluster reads or writes, and the
+// dtype in which it does. Ports follow from the graph that is lowered alone: a cluster reads what its
+// nodes read and do not compute, and writes what it computes and somebody else reads, takes or keeps.
+type Port struct {
+	Root  BufferID
+	At    int64
+	DType ir.DType
+	Write bool
+	// Unread is of a result that nobody reads: kernels store it, elementwise work does not.
+	Unread bool
+}
+
+// PlannedCluster is a fusion cluster, or a node in none, with its ports.
+type PlannedCluster struct {
+	Name  string
+	Ports []Port
+	// View says that a step runs it only where the view does not hold and its elements are copied.
+	View bool
+}
+
+// planned states the ports of the schedule nodes of a part, whose steps are there.
+func (l *Lowerer) planned(nodes []scheduled) {
+	count := 0
+	for i := range nodes {
+		for _, n := range nodes[i].nodes {
+			count += len(n.In) + len(n.Out)
+		}
+	}
+	room := make([]Port, 0, count)
+	for i := range nodes {
+		c := PlannedCluster{Name: nodes[i].nodes[0].Name()}
+		from := len(room)
+		for _, n := range nodes[i].nodes {
+			room = l.portsOf(room, from, n, nodes[i].nodes, &c)
+		}
+		c.Ports = room[from:len(room):len(room)]
+		l.p.Planned = append(l.p.Planned, c)
+	}
+}
+
+// portsOf adds the ports of node n of a cluster to those from place from on, each once.
+func (l *Lowerer) portsOf(ports []Port, from int, n *ir.Node, cluster []*ir.Node, c *PlannedCluster) []Port {
+	add := func(v *ir.Value, write bool) {
+		if p := l.port(v, write); !slices.Contains(ports[from:], p) {
+			ports = append(ports, p)
+		}
+	}
+	c.View = c.View || n.Def().Is(ir.View) || l.views.Shared[n]
+	for i, v := range n.In {
+		switch pool := l.searchedAgain(n, i); {
+		case v == nil || v.Def != nil && contains(cluster, v.Def):
+		case pool != nil:
+			add(pool.In[0], false)
+		default:
+			add(v, false)
+		}
+	}
+	if n.Op == ir.OpMaxPool && l.p.Target.Caps().RecomputesPools && l.poolOfGrad(n) {
+		return ports[:from] // its gradient does it
+	}
+	for _, v := range n.Out {
+		switch {
+		case l.stored(v, cluster):
+			add(v, true)
+		case len(l.uses.Of(v)) == 0:
+			p := l.port(v, true)
+			p.Unread = true
+			ports = append(ports, p)
+		}
+	}
+	return ports
+}
+
+// searchedAgain is the max pool whose image n reads instead of operand i, its positions; nil where
+// there is none.
+func (l *Lowerer) searchedAgain(n *ir.Node, i int) *ir.Node {
+	if !l.p.Target.Caps().RecomputesPools || n.Op != ir.OpMaxPoolGrad || i != 1 {
+		return nil
+	}
+	if pool := poolOfIndex(n); pool != nil && l.poolOfGrad(pool) {
+		return pool
+	}
+	return nil
+}
+
+// port is where v lies.
+func (l *Lowerer) port(v *ir.Value, write bool) Port {
+	p := Port{Root: None, DType: v.Type.DType, Write: write}
+	id := l.buf[v.ID]
+	if at, ok := l.views.At[v]; ok {
+		id = l.buf[at.Of.ID]
+		p.At = at.Offset * v.Type.DType.Size()
+	}
+	if id != None {
+		p.Root = l.p.Buffers[id].Root
+		p.At += l.p.Buffers[id].At
+	}
+	return p
+}
