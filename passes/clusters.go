@@ -254,7 +254,7 @@ func (m *planner) loaded(n *ir.Node, v *ir.Value) bool {
 func (m *planner) lowOnlyIn(by *ir.Node, v *ir.Value) bool {
 	for _, u := range m.uses.Of(v) {
 		switch n := u.Node; {
-		case n.Why.Cluster == by.Why.Cluster:
+		case n.Why.Cluster == by.Why.Cluster && n.Def().Elem != nil:
 		case m.formCast(n):
 			x := n.Out[0]
 			if m.sec[n.ID] != m.sec[by.ID] || m.out[x.ID] && m.form[x.ID] == narrowed || !m.lowOnlyIn(by, x) {
