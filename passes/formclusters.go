@@ -218,7 +218,8 @@ func (w *clusterFinder) extends(n *ir.Node, m *members) bool {
 		return false
 	}
 	next := w.caps.Extends(m.product, n, y)
-	if next == ir.AfterNormSum && (w.policy.Narrow || w.policy.ClassOf(n) == ir.Low) { // the norm may be rounded before the sum
+	planned := w.policy.decided().Algorithm == "mincut"
+	if next == ir.AfterNormSum && (w.policy.Narrow && !planned || w.policy.ClassOf(n) == ir.Low) { // the norm may be rounded before the sum
 		return false
 	}
 	return next != ir.NoEpilogue
