@@ -111,7 +111,7 @@ func TestVerifyNoticesOnGPU(t *testing.T) {
 		{"inner dimension", "up to element", func(p *lower.Program) { product(p).Gemm.K-- }},
 		{"rows of the result", "up to element", func(p *lower.Program) { product(p).Gemm.M-- }},
 		{"tf32 of f16", "a tf32 product", func(p *lower.Program) { product(p).Gemm.TF32 = true }},
-		{"tanh", "no library ends", func(p *lower.Program) { product(p).Gemm.Epilogue.Act = lower.Tanh }},
+		{"tanh", "no library has an epilogue", func(p *lower.Program) { product(p).Gemm.Epilogue.Act = lower.Tanh }},
 		{"bias", "the bias", func(p *lower.Program) { product(p).In[2] = id(p, "x") }},
 	} {
 		p := lowered(t, onDevice, "sm_90")
