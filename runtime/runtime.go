@@ -64,8 +64,8 @@ type Viewer interface {
 	View(name string) ([]byte, error)
 }
 
-// Exec is a loaded Program. Steps run one at a time; two programs over one
-// store do not run at once.
+// Exec is a loaded Program. Steps run one at a time and two programs over one
+// store do not run at once, unless the Exec is Concurrent.
 type Exec interface {
 	// Step runs prepare, micro for every feed, update. The feeds are checked
 	// before anything runs and may be reused when Step returns. A program
@@ -85,6 +85,21 @@ type Future interface {
 	// Read copies result out (its place among Program.Outputs) to dst.
 	Read(out int, dst []byte) error
 }
+
+// Kept is a Future whose results nothing overwrites: they are there until Release,
+// or until nothing refers to it.
+type Kept interface {
+	// Bytes is the memory of a result, valid until Release. It must not be changed.
+	Bytes(out int) ([]byte, error)
+	// Release lets a later step take the memory. Reading is an error afterwards. No
+	// other method may be running.
+	Release()
+}
+
+// Concurrent is an Exec that may allow Step to be called by several goroutines at a
+// time, also beside steps of other programs over its store that allow it. Its futures
+// are Kept.
+type Concurrent interface{ Concurrent() bool }
 
 // Prompt is an Exec whose results are there when Step returns: reading them
 // waits for nothing.

@@ -5,9 +5,11 @@
 package cpu
 
 import (
+	"context"
 	"fmt"
 	"os"
 	goruntime "runtime"
+	"slices"
 	"sync"
 
 	"ampc/ir"
@@ -18,8 +20,77 @@ import (
 
 // Backend is the CPU with its worker pool.
 type Backend struct {
-	m  *kern.Machine
-	mu sync.Mutex // one step at a time: steps share the pool and its scratch memory
+	m      *kern.Machine // of the first lane
+	gate   *gate         // a place for each step in flight
+	inside bool          // a step of another Backend runs meanwhile
+
+	mu    sync.Mutex
+	lanes []*lane // at most one for each worker
+	idle  []*lane
+}
+
+// noEnd is the context of what waits without an end.
+var noEnd = context.Background()
+
+// enter waits for a lane, or, alone, until no step runs; leave follows.
+func (b *Backend) enter(ctx context.Context, alone bool) (*lane, error) {
+	if err := b.gate.enter(ctx, b.places(alone)); err != nil {
+		return nil, err
+	}
+	l := b.take()
+	if !b.inside {
+		l.m.Pool().Enter()
+	}
+	return l, nil
+}
+
+// leave gives a lane back.
+func (b *Backend) leave(l *lane, alone bool) {
+	if !b.inside {
+		l.m.Pool().Leave()
+	}
+	b.mu.Lock()
+	b.idle = append(b.idle, l)
+	b.mu.Unlock()
+	b.gate.leave(b.places(alone))
+}
+
+// places is how many of the gate's a step takes.
+func (b *Backend) places(alone bool) int {
+	if alone {
+		return b.gate.all
+	}
+	return 1
+}
+
+// take takes the first lane that is idle, or makes one: a step that is alone has the first of all.
+func (b *Backend) take() *lane {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.idle) == 0 {
+		l := &lane{b.m.Fork(), len(b.lanes)}
+		b.lanes = append(b.lanes, l)
+		return l
+	}
+	at := 0
+	for i, l := range b.idle {
+		if l.i < b.idle[at].i {
+			at = i
+		}
+	}
+	l := b.idle[at]
+	b.idle = slices.Delete(b.idle, at, at+1)
+	return l
+}
+
+// newBackend is a Backend of one lane, so far, and so many places.
+func newBackend(m *kern.Machine, places int) *Backend {
+	first := &lane{m: m}
+	return &Backend{m: m, gate: newGate(places), lanes: []*lane{first}, idle: []*lane{first}}
+}
+
+func (b *Backend) newStore() *store {
+	return &store{b: b, vars: map[string]*variable{}, work: map[*lane][]byte{}}
 }
 
 // Open starts a backend with the given number of threads, 0 for one per
@@ -38,7 +109,9 @@ func Open(threads int) (*Backend, error) {
 
 // OpenPath is Open with a given set of kernels.
 func OpenPath(p *kern.Path, threads int) *Backend {
-	b := &Backend{m: kern.New(p, threads)}
+	m := kern.New(p, threads)
+	m.Pool().Leave() // until a step runs
+	b := newBackend(m, m.Pool().Workers())
 	goruntime.AddCleanup(b, (*kern.Pool).Close, b.m.Pool()) // workers of a backend that nothing closed
 	return b
 }
@@ -64,17 +137,22 @@ func (b *Backend) Target() lower.Target { return lower.CPU }
 // Threads is the number of workers.
 func (b *Backend) Threads() int { return b.m.Pool().Workers() }
 
-// Hold calls f while b is locked: no step runs.
+// Hold calls f while no step runs.
 func (b *Backend) Hold(f func()) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	f()
+	if l, err := b.enter(noEnd, true); err == nil { // which only an end brings
+		defer b.leave(l, true)
+		f()
+	}
 }
 
-// Inside is b for a function of a Watch, or of Hold, which is called while b is
-// locked: what it loads runs between two steps of the Program that is watched. It must
+// Inside is b for a function of a Watch, or of Hold, which is called while no
+// other step runs: what it loads runs between two steps of the Program that is watched. It must
 // not be closed.
-func (b *Backend) Inside() *Backend { return &Backend{m: b.m} }
+func (b *Backend) Inside() *Backend {
+	in := newBackend(b.m, 1)
+	in.inside = true
+	return in
+}
 
 // Close stops the workers. No step may be running.
 func (b *Backend) Close() error {
@@ -84,7 +162,7 @@ func (b *Backend) Close() error {
 
 // NewStore allocates the params and states among vars.
 func (b *Backend) NewStore(vars []lower.Var) (runtime.Store, error) {
-	s := &store{vars: map[string]*variable{}, mu: &b.mu}
+	s := b.newStore()
 	if err := s.Declare(vars); err != nil {
 		return nil, err
 	}
@@ -100,9 +178,11 @@ func (b *Backend) Load(p *lower.Program, s runtime.Store) (runtime.Exec, error) 
 	if p.Target != lower.CPU {
 		return nil, fmt.Errorf("cpu: %s is lowered for %s", p.Name, p.Target)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return load(b, p, st)
+	x, err := load(b, p, st)
+	if err != nil {
+		return nil, err
+	}
+	return x, nil
 }
 
 var _ runtime.Backend = (*Backend)(nil)

@@ -36,6 +36,11 @@ func (e *exec) bindCopies(s *store) error {
 
 // refreshCopies casts the copies whose variable somebody else wrote.
 func (e *exec) refreshCopies() {
+	if len(e.copies) == 0 {
+		return
+	}
+	e.of.store.casting.Lock()
+	defer e.of.store.casting.Unlock()
 	for _, s := range e.copies {
 		if s.to.synced == s.from.version {
 			continue

@@ -15,9 +15,11 @@ import (
 	"ampc/runtime/cpu/kern"
 )
 
-// exec is a loaded Program: every step bound to its memory.
+// exec is a loaded Program on a lane: every step bound to its memory.
 type exec struct {
 	b       *Backend
+	of      *program
+	lane    *lane
 	p       *lower.Program
 	arena   []byte // work
 	scratch scratch
@@ -84,15 +86,10 @@ func (r *refresh) current(count *runtime.Counters) bool {
 	return false
 }
 
-func load(b *Backend, p *lower.Program, s *store) (*exec, error) {
-	need := -s.held(p)
-	for _, n := range p.Arenas {
-		need += n
-	}
-	if err := fits(need); err != nil {
-		return nil, fmt.Errorf("cpu: %s: %w", p.Name, err)
-	}
-	e := &exec{b: b, p: p, groups: map[*lower.Step]*clusterStep{}, reads: map[*lower.Step][]*kern.Buf{}, mem: make([][]byte, len(p.Buffers)), arena: s.workArena(p.Arenas[lower.WorkArena]),
+// bind binds the Program of x to the memory of a lane.
+func bind(x *program, l *lane) (*exec, error) {
+	b, p, s := x.b, x.p, x.store
+	e := &exec{b: b, of: x, lane: l, p: p, groups: map[*lower.Step]*clusterStep{}, reads: map[*lower.Step][]*kern.Buf{}, mem: make([][]byte, len(p.Buffers)), arena: s.workArena(l, p.Arenas[lower.WorkArena]),
 		calls: make([]kern.Call, b.Threads()), norms: map[lower.BufferID]*flawed{}, store: s, forms: map[*weights]*kern.Weights{}}
 	refreshes, err := e.bind(s)
 	if err != nil {
@@ -189,12 +186,17 @@ func (e *exec) bindVar(s *store, v *lower.Var) error {
 		}
 		e.micro = mem
 	case ir.Const:
+		if mem, known := e.of.consts[v.Buffer]; known {
+			e.mem[v.Buffer] = mem
+			return nil
+		}
 		b, err := runtime.InitialBytes(v, 0)
 		if err != nil {
 			return err
 		}
 		e.mem[v.Buffer] = kern.Alloc(int64(len(b)))
 		copy(e.mem[v.Buffer], b)
+		e.of.consts[v.Buffer] = e.mem[v.Buffer]
 	default:
 		x := s.vars[v.Name]
 		if x == nil {
@@ -250,19 +252,8 @@ func (e *exec) compile(s *lower.Step) (func(), error) {
 	return e.kernel(s)
 }
 
-// Step implements runtime.Exec. It returns when the step is done. ctx is looked
-// at between the steps of the Program, so the longest kernel bounds the wait.
-// Bad data that only a kernel notices (an id outside its table) ends the step
-// before anything is updated, as the end of ctx does.
-func (e *exec) Step(ctx context.Context, feeds []runtime.Feed) (runtime.Future, error) {
-	if err := runtime.CheckFeeds(e.p, feeds); err != nil {
-		return nil, err
-	}
-	e.b.mu.Lock()
-	defer e.b.mu.Unlock()
-	if e.mem == nil {
-		return nil, fmt.Errorf("%s: %w", e.p.Name, runtime.ErrClosed)
-	}
+// step runs one step.
+func (e *exec) step(ctx context.Context, feeds []runtime.Feed) (runtime.Future, error) {
 	e.done = ctx.Done()
 	e.save()
 	if err := e.gradients(feeds); err != nil {
@@ -277,6 +268,23 @@ func (e *exec) Step(ctx context.Context, feeds []runtime.Feed) (runtime.Future, 
 	}
 	e.count.Steps++
 	return e.publish(), nil
+}
+
+// refresh runs a step that casts a copy of a variable, unless the copy is current. Other calls wait.
+func (e *exec) refresh(s *step, i int) {
+	e.of.store.casting.Lock()
+	defer e.of.store.casting.Unlock()
+	if !s.fresh.current(&e.count) {
+		e.runStep(lower.Prepare, i, s)
+	}
+}
+
+func (e *exec) runStep(part lower.Part, i int, s *step) {
+	if e.profile == nil {
+		s.run()
+	} else {
+		e.profile(part, i, e.metered(s.run))
+	}
 }
 
 // errInterrupted is what a part returns when the step's context has ended.
@@ -419,13 +427,10 @@ func (e *exec) part(part lower.Part) error {
 		if e.interrupted() {
 			return errInterrupted
 		}
-		if s.fresh != nil && s.fresh.current(&e.count) {
-			continue
-		}
-		if e.profile == nil {
-			s.run()
+		if s.fresh != nil {
+			e.refresh(s, i)
 		} else {
-			e.profile(part, i, e.metered(s.run))
+			e.runStep(part, i, s)
 		}
 		goes := e.watch.Step == nil || e.watch.Step(part, i)
 		if f := e.fault.Load(); f != nil {
@@ -439,66 +444,12 @@ func (e *exec) part(part lower.Part) error {
 	return nil
 }
 
-// future reads the results of one step from the ring.
-type future struct {
-	e   *exec
-	seq int64
-}
-
-// publish copies the results to the ring.
-func (e *exec) publish() *future {
-	slot := e.ring[e.seq%runtime.RingSize]
-	for i, out := range e.outputs {
-		if slot[i] == nil { // the first steps of all
-			slot[i] = make([]byte, len(out))
-		}
-		copy(slot[i], out)
-	}
-	if len(e.futures) == 0 {
-		e.futures = make([]future, 1024)
-	}
-	t := &e.futures[0]
-	e.futures = e.futures[1:]
-	t.e, t.seq = e, e.seq
-	e.seq++
-	return t
-}
-
-// Read implements runtime.Future.
-func (t *future) Read(out int, dst []byte) error {
-	e := t.e
-	e.b.mu.Lock()
-	defer e.b.mu.Unlock()
-	switch {
-	case out < 0 || out >= len(e.outputs):
-		return fmt.Errorf("%s: result %d of %d", e.p.Name, out, len(e.outputs))
-	case e.seq-t.seq > runtime.RingSize:
-		return fmt.Errorf("%s: the results of step %d are gone, the last %d steps keep theirs", e.p.Name, t.seq, runtime.RingSize)
-	case len(dst) != len(e.outputs[out]):
-		return fmt.Errorf("%s: result %s is %s, %d bytes, not %d", e.p.Name, e.p.Outputs[out].Name, e.p.Outputs[out].Type, len(e.outputs[out]), len(dst))
-	}
-	copy(dst, e.ring[t.seq%runtime.RingSize][out])
-	return nil
-}
-
-// Close implements runtime.Exec; it waits for a running step. The memory goes with the last reference.
-func (e *exec) Close() error {
-	e.b.mu.Lock()
-	defer e.b.mu.Unlock()
+// close lets go of variables and memory: results that something keeps hold the exec.
+func (e *exec) close() {
 	e.releaseWeights()
 	e.arena, e.mem, e.inputs, e.written, e.steps = nil, nil, nil, nil, [lower.NumParts][]step{}
-	e.early, e.saved, e.store = nil, nil, nil // results that something keeps hold the Exec, not its variables
-	return nil
+	e.early, e.saved, e.store = nil, nil, nil
 }
-
-// Prompt implements runtime.Prompt.
-func (e *exec) Prompt() {}
-
-// Counters implements runtime.Counted.
-func (e *exec) Counters() runtime.Counters { return e.count }
-
-// Profile implements runtime.Profiled.
-func (e *exec) Profile(f func(part lower.Part, step int, timing runtime.Timing)) { e.profile = f }
 
 // metered runs a step by the clock. The pool is other programs' as well, so it is metered no longer than that.
 func (e *exec) metered(run func()) runtime.Timing {
@@ -512,18 +463,5 @@ func (e *exec) metered(run func()) runtime.Timing {
 	return runtime.Timing{Took: took, Workers: pool.Workers(), Busy: alone + use.Busy, Regions: use.Regions, Alone: alone}
 }
 
-// Watch implements runtime.Tracer.
-func (e *exec) Watch(w runtime.Watch) { e.watch = w }
-
-// Buffer implements runtime.Tracer.
-func (e *exec) Buffer(id lower.BufferID) []byte { return e.mem[id] }
-
-var (
-	_ runtime.Tracer   = (*exec)(nil)
-	_ runtime.Counted  = (*exec)(nil)
-	_ runtime.Prompt   = (*exec)(nil)
-	_ runtime.Profiled = (*exec)(nil)
-)
-
 // machine is the kernels and workers.
-func (e *exec) machine() *kern.Machine { return e.b.m }
+func (e *exec) machine() *kern.Machine { return e.lane.m }

@@ -15,7 +15,7 @@ type GroupFormula struct {
 
 // Formulas lists the formulas of a program's clusters.
 func Formulas(ex runtime.Exec) (list []GroupFormula) {
-	e := ex.(*exec)
+	e := ex.(*program).first()
 	for part := range lower.NumParts {
 		for i := range e.p.Parts[part] {
 			s := &e.p.Parts[part][i]

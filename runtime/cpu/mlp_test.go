@@ -115,20 +115,22 @@ func TestFeedInPlace(t *testing.T) {
 			defer b.Close()
 			l := runtimetest.Load(t, b, g, 3)
 			defer l.Close(t)
-			e := l.Exec.(*exec)
+			x := l.Exec.(*program)
+			e := x.first()
 			if name == "cast" && e.machine().Fused("l0:f32 s0:f16=l0") == nil {
 				t.Skip("this path has no kernel of a cast: inputs are copied")
 			}
-			if x, y := e.inputs[0], e.inputs[1]; x.name != "x" || x.readers == nil || y.readers != nil {
-				t.Fatalf("read in place: %s %t, %s %t", x.name, x.readers != nil, y.name, y.readers != nil)
+			if a, b := e.inputs[0], e.inputs[1]; a.name != "x" || a.readers == nil || b.readers != nil {
+				t.Fatalf("read in place: %s %t, %s %t", a.name, a.readers != nil, b.name, b.readers != nil)
 			}
-			feedElsewhere(t, e)
+			feedElsewhere(t, x)
 		})
 	}
 }
 
 // feedElsewhere feeds steps at several places and holds what the readers of x see.
-func feedElsewhere(t *testing.T, e *exec) {
+func feedElsewhere(t *testing.T, p *program) {
+	e := p.first()
 	x, labels := eval.New(ir.T(ir.F32, 16, 12)), make([]byte, 64)
 	var grad []byte
 	for _, off := range []int{0, 4, 1} {
@@ -136,15 +138,15 @@ func feedElsewhere(t *testing.T, e *exec) {
 			x.F[i] = float64(i%7+off) / 8
 		}
 		data := append(make([]byte, off, 4096), x.Bytes()...)[off:]
-		future, err := e.Step(context.Background(), []runtime.Feed{{"x": {Type: ir.T(ir.F32, 16, 12), Data: data}, "y": {Type: ir.T(ir.I32, 16), Data: labels}}})
+		future, err := p.Step(context.Background(), []runtime.Feed{{"x": {Type: ir.T(ir.F32, 16, 12), Data: data}, "y": {Type: ir.T(ir.I32, 16), Data: labels}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if seen := e.Buffer(e.inputs[0].buffer); !bytes.Equal(seen, data) || (&seen[0] == &data[0]) != (off%4 == 0) {
+		if seen := p.Buffer(e.inputs[0].buffer); !bytes.Equal(seen, data) || (&seen[0] == &data[0]) != (off%4 == 0) {
 			t.Errorf("offset %d: the step read other memory than it should", off)
 		}
 		for i, r := range e.inputs[0].readers {
-			if &r.Data[0] != &e.Buffer(e.inputs[0].buffer)[0] {
+			if &r.Data[0] != &p.Buffer(e.inputs[0].buffer)[0] {
 				t.Errorf("offset %d: reader %d has another feed", off, i)
 			}
 		}

@@ -68,7 +68,8 @@ const lentLeast = 256
 // from spares, and goes back there when the store is closed, which must be after
 // the program. The program can run one step, and another after each Rewind.
 func (b *Backend) ReplayStore(p *lower.Program, state map[string][]byte, spares *Spares) (Replayed, error) {
-	s := &store{vars: map[string]*variable{}, mu: &b.mu, spares: spares}
+	s := b.newStore()
+	s.spares = spares
 	written := map[string]bool{}
 	for _, name := range p.Written {
 		written[name] = true

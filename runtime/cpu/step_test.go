@@ -13,7 +13,7 @@ import (
 )
 
 // loaded parses, lowers and loads a graph.
-func loaded(t testing.TB, b *Backend, src string) (*lower.Program, runtime.Store, *exec) {
+func loaded(t testing.TB, b *Backend, src string) (*lower.Program, runtime.Store, *program) {
 	t.Helper()
 	g, err := ir.Parse("t.ir", []byte(src))
 	if err != nil {
@@ -37,7 +37,7 @@ func loaded(t testing.TB, b *Backend, src string) (*lower.Program, runtime.Store
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p, s, e.(*exec)
+	return p, s, e.(*program)
 }
 
 func open(t testing.TB, threads int) *Backend {

@@ -10,9 +10,12 @@ import (
 
 // store holds variables and the 16-bit copies that programs keep of them.
 type store struct {
-	mu   *sync.Mutex // the backend's: no reading or writing during a step
+	b    *Backend
+	mu   sync.Mutex // of what follows, but not of what variables hold
 	vars map[string]*variable
-	work []byte // the largest work arena so far
+	work map[*lane][]byte // the largest work arenas so far
+
+	casting sync.Mutex // held while 16-bit copies are made
 
 	spares *Spares  // where memory comes from; nil: new memory
 	taken  [][]byte // from spares
@@ -23,7 +26,7 @@ type store struct {
 
 // held is how much of a program's arenas the store has already.
 func (s *store) held(p *lower.Program) int64 {
-	n := min(int64(len(s.work)), p.Arenas[lower.WorkArena])
+	n := min(int64(len(s.work[s.b.lanes[0]])), p.Arenas[lower.WorkArena])
 	if s.spares != nil {
 		n += s.spares.bytes()
 	}
@@ -40,13 +43,13 @@ func (s *store) held(p *lower.Program) int64 {
 	return n
 }
 
-// workArena returns n bytes for the work of a program. Programs over one store
-// never run at once and keep nothing in it from step to step, so they share it.
-func (s *store) workArena(n int64) []byte {
-	if int64(len(s.work)) < n {
-		s.work = s.alloc(n)
+// workArena returns n bytes for the work of a program on a lane, which runs one at
+// a time. Programs keep nothing in it from step to step, so they share it.
+func (s *store) workArena(l *lane, n int64) []byte {
+	if int64(len(s.work[l])) < n {
+		s.work[l] = s.alloc(n)
 	}
-	return s.work[:n]
+	return s.work[l][:n]
 }
 
 type variable struct {
@@ -113,6 +116,10 @@ func (s *store) find(name string, bytes int) (*variable, error) {
 
 // Write implements runtime.Store. Low copies of the variable become stale.
 func (s *store) Write(name string, src []byte) error {
+	if err := s.b.gate.enter(noEnd, s.b.gate.all); err != nil {
+		return err
+	}
+	defer s.b.gate.leave(s.b.gate.all)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v, err := s.find(name, len(src))
@@ -126,6 +133,10 @@ func (s *store) Write(name string, src []byte) error {
 
 // Read implements runtime.Store.
 func (s *store) Read(name string, dst []byte) error {
+	if err := s.b.gate.enter(noEnd, 1); err != nil {
+		return err
+	}
+	defer s.b.gate.leave(1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v, err := s.find(name, len(dst))
@@ -159,6 +170,8 @@ func (s *store) Drop(names ...string) error {
 
 // Close implements runtime.Store.
 func (s *store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, b := range s.taken {
 		s.spares.give(b)
 	}

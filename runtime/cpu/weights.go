@@ -75,7 +75,7 @@ func (e *exec) fixed(id lower.BufferID) kern.Fixed {
 	}
 	forms, known := e.forms[w]
 	if !known {
-		forms = w.of(e.store)
+		forms = w.of(e.of.store)
 		e.forms[w] = forms
 	}
 	return kern.Fixed{Weights: forms, At: int((b.Offset - e.p.Buffers[b.Root].Offset) / int64(b.Type.DType.Size()))}

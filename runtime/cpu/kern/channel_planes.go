@@ -23,7 +23,7 @@ func (t *channelTask) takesPlanes() bool {
 
 // planesBy divides the channels into blocks and calls do for each.
 func (t *channelTask) planesBy(work int, do func(t *channelTask, w *worker, block int)) {
-	n, workers := &t.n, t.m.pool.Workers()
+	n, workers := &t.n, t.m.pool.Share()
 	t.do, t.block = do, n.Channels
 	if workers > 1 {
 		t.block = ceilDiv(n.Channels, 2*workers)

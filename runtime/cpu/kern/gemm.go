@@ -175,7 +175,7 @@ func (m *Machine) multiply(t *gemmTask) {
 // plan chooses the grid and the sizes of packed blocks. They do not affect the result.
 func (t *gemmTask) plan(m *Machine) {
 	t.use(m)
-	t.split(m.pool.Workers())
+	t.split(m.pool.Share())
 	t.blocks()
 }
 

@@ -55,9 +55,14 @@ type worker struct {
 	_                      [64]byte // keep workers off each other's cache lines
 }
 
-// New makes a machine of n workers; n <= 0 means GOMAXPROCS.
-func New(p *Path, n int) *Machine {
-	m := &Machine{Path: p, pool: NewPool(n)}
+// New makes a machine of n workers, which is in use; n <= 0 means GOMAXPROCS.
+func New(p *Path, n int) *Machine { return newMachine(p, NewPool(n)) }
+
+// Fork makes another machine of the same workers, out of use (see Pool.Enter), for work at the same time.
+func (m *Machine) Fork() *Machine { return newMachine(m.Path, m.pool.Fork()) }
+
+func newMachine(p *Path, pool *Pool) *Machine {
+	m := &Machine{Path: p, pool: pool}
 	m.worker = make([]worker, m.pool.Workers())
 	for i := range m.worker {
 		m.worker[i].id = i

@@ -34,7 +34,7 @@ func (p *Pool) Meter(on bool) {
 		p.meter.Store(nil)
 		return
 	}
-	p.meter.Store(&meter{busy: make([]workerTime, len(p.wake))})
+	p.meter.Store(&meter{busy: make([]workerTime, len(p.team.wake))})
 }
 
 // Use returns the counts, which are zero if the pool is not metered. The pool must be idle.

@@ -2,6 +2,7 @@ package kern
 
 import (
 	"slices"
+	"sync/atomic"
 	"testing"
 )
 
@@ -9,7 +10,8 @@ import (
 // the front, then the other half from the back. A task that writes past its end spoils one that ran before it.
 func backwards(p *Path) *Machine {
 	m := New(p, 1)
-	m.pool = &Pool{wake: []chan struct{}{nil, make(chan struct{}, 1)}, shares: make([]share, 2), done: make(chan struct{}, 1)}
+	m.pool = newPoolOf(&team{wake: []chan struct{}{nil, make(chan struct{}, 1)}, owner: make([]atomic.Pointer[Pool], 2), idle: []int{1}})
+	m.pool.Enter()
 	m.worker = append(m.worker, worker{id: 1})
 	return m
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -13,13 +14,16 @@ import (
 type Task interface{ Run(worker, i int) }
 
 // Pool is a set of persistent workers, of which the caller of Run is one. It runs one region at a time; regions do not
-// nest.
+// nest. Several pools may share their workers (Fork) and run regions at the same time.
 //
 // Each worker of a region begins with its own share of the indices. Regions with the same number of indices have the
 // same shares, so that a worker finds in its caches what it wrote in the region before. A worker that is done takes
 // indices from the ends of other shares.
 type Pool struct {
-	wake   []chan struct{} // wake[w] for worker w >= 1
+	team   *team
+	used   bool                  // between Enter and Leave
+	crew   atomic.Pointer[[]int] // workers of the pool's regions beside the caller
+	seen   int64                 // the team's change after which that is
 	done   chan struct{}
 	shares []share
 	active atomic.Int64 // workers wanted by the running region
@@ -27,8 +31,6 @@ type Pool struct {
 	task   Task
 	fn     funcTask
 	broken atomic.Pointer[TaskPanic]
-	over   atomic.Bool
-	eager  bool // a processor for every worker: waiting takes none away
 	meter  atomic.Pointer[meter]
 }
 
@@ -67,7 +69,7 @@ func (s *share) drop() int64 {
 	return int64(max(0, hi-lo))
 }
 
-// NewPool makes a pool of n workers; n <= 0 means GOMAXPROCS, which follows a container's quota. Close stops them.
+// NewPool makes a pool of n workers, in use; n <= 0 means GOMAXPROCS, which follows a container's quota. Close stops them.
 func NewPool(n int) *Pool {
 	most := runtime.GOMAXPROCS(0)
 	if n <= 0 {
@@ -77,21 +79,26 @@ func NewPool(n int) *Pool {
 }
 
 func newPool(n int, eager bool) *Pool {
-	p := &Pool{wake: make([]chan struct{}, n), shares: make([]share, n), done: make(chan struct{}, 1), eager: eager}
-	for w := 1; w < n; w++ {
-		p.wake[w] = make(chan struct{}, 1)
-		go p.worker(w)
-	}
+	p := newPoolOf(newTeam(n, eager))
+	p.Enter()
 	return p
 }
 
-// Workers is the number of workers, the caller included.
-func (p *Pool) Workers() int { return len(p.wake) }
+func newPoolOf(t *team) *Pool {
+	p := &Pool{team: t, shares: make([]share, len(t.wake)), done: make(chan struct{}, 1)}
+	p.crew.Store(&noCrew)
+	t.pools = append(t.pools, p)
+	return p
+}
 
-// Close ends the workers. The pool must be idle and is not used afterwards.
+// Workers is the number of workers that tasks may run on, the caller included; they are numbered from 0. Share says how
+// many a region has now.
+func (p *Pool) Workers() int { return len(p.team.wake) }
+
+// Close ends the workers. All pools of them must be idle and are not used afterwards.
 func (p *Pool) Close() {
-	p.over.Store(true)
-	for _, c := range p.wake[1:] { // not closed: a worker that woke late may still pass its wake-up on
+	p.team.over.Store(true)
+	for _, c := range p.team.wake[1:] { // not closed: a worker that woke late may still pass its wake-up on
 		select {
 		case c <- struct{}{}:
 		default:
@@ -99,16 +106,11 @@ func (p *Pool) Close() {
 	}
 }
 
-func (p *Pool) worker(w int) {
-	for {
-		p.await(p.wake[w])
-		if <-p.wake[w]; p.over.Load() {
-			return
-		}
-		p.rouse(w)
-		if n := p.drainMetered(w); n > 0 && p.left.Add(-n) == 0 {
-			p.done <- struct{}{}
-		}
+// work is worker w's part of a region.
+func (p *Pool) work(w int) {
+	p.rouse(w)
+	if n := p.drainMetered(w); n > 0 && p.left.Add(-n) == 0 {
+		p.done <- struct{}{}
 	}
 }
 
@@ -117,8 +119,8 @@ func (p *Pool) worker(w int) {
 const patience = 100 * time.Microsecond
 
 // await returns when c has something, or after patience.
-func (p *Pool) await(c chan struct{}) {
-	if !p.eager {
+func (t *team) await(c chan struct{}) {
+	if !t.eager {
 		return
 	}
 	for start := time.Now(); time.Since(start) < patience; {
@@ -130,16 +132,21 @@ func (p *Pool) await(c chan struct{}) {
 	}
 }
 
-// rouse wakes the workers below w: the caller wakes up to 16 itself; a larger team is woken as a tree.
+// rouse wakes those of the crew that w is to wake: the caller wakes up to 16 itself; a larger crew is woken as a tree.
 func (p *Pool) rouse(w int) {
-	k := int(p.active.Load())
+	k, crew, at := int(p.active.Load()), *p.crew.Load(), 0
 	fan := 4
 	if k <= 16 {
 		fan = 16
 	}
-	for c := fan*w + 1; c <= fan*w+fan && c < k; c++ {
+	if w > 0 {
+		if at = slices.Index(crew, w) + 1; at == 0 {
+			return
+		}
+	}
+	for c := fan*at + 1; c <= fan*at+fan && c < k && c <= len(crew); c++ {
 		select {
-		case p.wake[c] <- struct{}{}:
+		case p.team.wake[crew[c-1]] <- struct{}{}:
 		default: // still has an unread wake-up
 		}
 	}
@@ -187,12 +194,15 @@ func (p *Pool) next(w int) int {
 // Run calls t.Run for every i in [0,n) and returns when all calls have returned. If a call panics, Run starts no more
 // calls, waits for those in progress, and panics with a *TaskPanic; the pool can still be used.
 func (p *Pool) Run(n int, t Task) {
-	p.RunBy(len(p.wake), n, t)
+	p.RunBy(len(p.team.wake), n, t)
 }
 
 // RunBy is Run with at most so many workers: waking one costs about as much as a microsecond of work.
 func (p *Pool) RunBy(workers, n int, t Task) {
-	k := min(len(p.wake), workers, n)
+	k := min(workers, n)
+	if k > 1 {
+		k = min(k, p.Share())
+	}
 	if k <= 1 {
 		for i := range n {
 			t.Run(0, i)
@@ -207,12 +217,17 @@ func (p *Pool) RunBy(workers, n int, t Task) {
 	p.task = t
 	p.active.Store(int64(k))
 	p.left.Store(int64(n))
-	for w := range k {
-		p.shares[w].set(w*n/k, (w+1)*n/k)
+	crew := *p.crew.Load()
+	for i := range k {
+		w := 0
+		if i > 0 {
+			w = crew[i-1]
+		}
+		p.shares[w].set(i*n/k, (i+1)*n/k)
 	}
 	p.rouse(0)
 	if ran := p.drainMetered(0); ran == 0 || p.left.Add(-ran) != 0 {
-		p.await(p.done)
+		p.team.await(p.done)
 		<-p.done
 	}
 	p.task = nil

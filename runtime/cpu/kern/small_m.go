@@ -45,7 +45,7 @@ func (m *Machine) smallM(t *gemmTask, how way) {
 	s.g, s.way = t, how
 	t.plan(m)
 	// A strip of results stays in L1 during a call of the kernel. There are enough strips for the workers.
-	s.chunk = max(64, min(8192/t.rows, ceilDiv(t.cols*t.items, m.pool.Workers())))
+	s.chunk = max(64, min(8192/t.rows, ceilDiv(t.cols*t.items, m.pool.Share())))
 	s.chunk = roundUp(s.chunk, 64)
 	m.run(2*t.rows*t.cols*t.depth*t.items+4*t.cols*t.depth, s.strips()*t.items, s)
 }

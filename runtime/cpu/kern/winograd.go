@@ -148,7 +148,7 @@ const (
 // plan divides the work into blocks of tiles and, if there are few, into parts of the rows. This does not affect the
 // result.
 func (t *winoTask) plan() {
-	nr, workers := t.m.nr, t.m.pool.Workers()
+	nr, workers := t.m.nr, t.m.pool.Share()
 	tiles := winoBlock / (winoPoints * t.depth)
 	if tiles < winoFew {
 		tiles = 2 * winoFew

@@ -1,0 +1,136 @@
+package kern
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// team is the workers that several pools share. A pool in use has its caller and a crew: the workers that run its regions
+// beside the caller. Callers and crews together are never more than there are workers, but for the moment that a pool
+// takes to notice that another one came into use.
+type team struct {
+	wake   []chan struct{}        // by worker; 0 stands for callers and is never woken
+	owner  []atomic.Pointer[Pool] // whose crew a worker is in; nil: in none
+	over   atomic.Bool
+	eager  bool         // a processor for every worker: waiting takes none away
+	change atomic.Int64 // counts when pools came into use, or went
+
+	mu    sync.Mutex
+	users int   // pools in use
+	idle  []int // workers that are in no crew
+	pools []*Pool
+}
+
+func newTeam(n int, eager bool) *team {
+	t := &team{wake: make([]chan struct{}, n), owner: make([]atomic.Pointer[Pool], n), eager: eager}
+	for w := n - 1; w >= 1; w-- {
+		t.idle = append(t.idle, w)
+	}
+	for w := 1; w < n; w++ {
+		t.wake[w] = make(chan struct{}, 1)
+		go t.worker(w)
+	}
+	return t
+}
+
+// worker runs the regions of whose crew w is in. One that wakes late may find another pool's region, or run tasks of a
+// region of a pool that it has just left: it is worker w wherever it is, and w is nobody else.
+func (t *team) worker(w int) {
+	for {
+		t.await(t.wake[w])
+		if <-t.wake[w]; t.over.Load() {
+			return
+		}
+		if p := t.owner[w].Load(); p != nil {
+			p.work(w)
+		}
+	}
+}
+
+// Fork returns another pool of the same workers, out of use.
+func (p *Pool) Fork() *Pool {
+	p.team.mu.Lock()
+	defer p.team.mu.Unlock()
+	return newPoolOf(p.team)
+}
+
+// Enter takes the pool into use: regions run between it and Leave. Pools that are in use at the same time divide the
+// workers evenly; there may be as many of them as there are workers.
+func (p *Pool) Enter() {
+	t := p.team
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.users++
+	t.change.Add(1)
+	p.used = true
+	p.recrew()
+}
+
+// Leave ends the use of the pool. Its crew stays until another pool wants the workers: a pool that is used again and again
+// has the same ones.
+func (p *Pool) Leave() {
+	t := p.team
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.users--
+	t.change.Add(1)
+	p.used = false
+}
+
+// noCrew is a crew of nobody.
+var noCrew []int
+
+// reclaim takes the crews of pools that are out of use.
+func (t *team) reclaim() {
+	for _, p := range t.pools {
+		if p.used {
+			continue
+		}
+		for _, w := range *p.crew.Load() {
+			t.owner[w].Store(nil)
+			t.idle = append(t.idle, w)
+		}
+		p.crew.Store(&noCrew)
+	}
+}
+
+// Share is how many workers a region has now, the caller included.
+func (p *Pool) Share() int {
+	if p.seen != p.team.change.Load() {
+		p.team.mu.Lock()
+		p.recrew()
+		p.team.mu.Unlock()
+	}
+	return 1 + len(*p.crew.Load())
+}
+
+// recrew gives workers back or takes some, so that the crew is the pool's part of them.
+func (p *Pool) recrew() {
+	t := p.team
+	p.seen = t.change.Load()
+	most := 0
+	if spare := len(t.wake) - t.users; spare > 0 {
+		most = (spare + t.users - 1) / t.users
+	}
+	have := *p.crew.Load()
+	if len(have) == most {
+		return
+	}
+	t.reclaim()
+	crew := make([]int, 0, most)
+	for i, w := range have {
+		if i < most {
+			crew = append(crew, w)
+			continue
+		}
+		t.owner[w].Store(nil)
+		t.idle = append(t.idle, w)
+	}
+	for busy := len(t.wake) - 1 - len(t.idle); len(crew) < most && busy < len(t.wake)-t.users && len(t.idle) > 0; busy++ {
+		w := t.idle[len(t.idle)-1]
+		t.idle = t.idle[:len(t.idle)-1]
+		t.owner[w].Store(p)
+		crew = append(crew, w)
+	}
+	p.crew.Store(&crew)
+}

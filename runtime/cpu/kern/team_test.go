@@ -1,0 +1,89 @@
+package kern
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// Pools of one team run regions at the same time: every index once, no worker in two tasks at once.
+func TestPoolsShareWorkers(t *testing.T) {
+	for _, workers := range []int{1, 2, 3, 8, 24} {
+		first := newPool(workers, false)
+		first.Leave()
+		pools := []*Pool{first}
+		for len(pools) < min(workers, 6) {
+			pools = append(pools, first.Fork())
+		}
+		busy := make([]atomic.Bool, workers)
+		var group sync.WaitGroup
+		for _, p := range pools {
+			group.Go(func() {
+				for round := range 30 {
+					p.Enter()
+					var ran [100]atomic.Int64
+					p.For(len(ran), func(w, i int) {
+						if w > 0 && busy[w].Swap(true) {
+							t.Errorf("%d workers: worker %d is in two tasks", workers, w)
+						}
+						ran[i].Add(1)
+						if w > 0 {
+							busy[w].Store(false)
+						}
+					})
+					for i := range ran {
+						if n := ran[i].Load(); n != 1 {
+							t.Errorf("%d workers, round %d: task %d ran %d times", workers, round, i, n)
+						}
+					}
+					p.Leave()
+				}
+			})
+		}
+		group.Wait()
+		first.Close()
+	}
+}
+
+// Crews and callers together are as many as there are workers, evenly divided, and a pool alone has them all.
+func TestCrewsAreEven(t *testing.T) {
+	for _, c := range []struct {
+		workers int
+		shares  []int // of each pool, as more and more of them come into use
+	}{{1, []int{1}}, {2, []int{2}}, {2, []int{1, 1}}, {4, []int{4}}, {4, []int{2, 2}}, {4, []int{2, 1, 1}}, {8, []int{3, 3, 2}}, {8, []int{2, 2, 2, 2}}} {
+		first := newPool(c.workers, false)
+		pools := []*Pool{first}
+		for len(pools) < len(c.shares) {
+			p := first.Fork()
+			p.Enter()
+			pools = append(pools, p)
+		}
+		sum := 0
+		for range 2 { // who is last takes what the first gives back
+			sum = 0
+			for i, p := range pools {
+				if got := p.Share(); got > c.shares[i] && i > 0 || got < 1 {
+					t.Errorf("%d workers, %d pools: pool %d has %d, want %d", c.workers, len(pools), i, got, c.shares[i])
+				}
+				sum += p.Share()
+			}
+			for _, p := range pools {
+				p.Leave()
+				p.Enter()
+			}
+			for _, p := range pools {
+				p.Share()
+			}
+		}
+		if sum > c.workers {
+			t.Errorf("%d workers, %d pools: they have %d together", c.workers, len(pools), sum)
+		}
+		for _, p := range pools[1:] {
+			p.Leave()
+		}
+		if n := first.Share(); n != c.workers {
+			t.Errorf("%d workers: a pool alone has %d", c.workers, n)
+		}
+		first.Close()
+	}
+}
