@@ -92,7 +92,7 @@ func (m *Model) translate(r request, k known, target lower.Target) (*Step, error
 	if len(r.losses) == 0 {
 		k.read(g)
 	}
-	step := &Step{model: m, request: r, graph: g, turn: newGate(), kept: new(doctor.Kept), notes: slices.Clone(m.notes)}
+	step := &Step{model: m, request: r, graph: g, turn: newGate(), flight: &flight{}, kept: new(doctor.Kept), notes: slices.Clone(m.notes)}
 	step.slots = newSlots(m.tensors(m.Graph().Return), &p, r)
 	p.Caps, p.Record = target.Caps(), &step.assigned
 	p.After = func(e passes.Event) {

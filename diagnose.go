@@ -134,6 +134,7 @@ func (s *Step) replayable() (*doctor.Case, error) {
 	if s.exec == nil {
 		return nil, errClosed
 	}
+	s.flight.Wait()
 	if len(s.last.results) == 0 {
 		return nil, fmt.Errorf("diagnose: no step was run yet")
 	}

@@ -13,8 +13,9 @@ import (
 )
 
 // Result is the result of one Run, which may still be computing it. Wait returns
-// its numbers, Value and Grad its tensors. Tensors are kept for the last few steps;
-// reading them later is an error. Numbers are kept as long as the Result, but on a
+// its numbers, Value and Grad its tensors. Tensors of a training step are kept for
+// the last few steps, and reading them later is an error; those of an inference step
+// on the CPU are kept until Release. Numbers are kept as long as the Result, but on a
 // GPU no longer than tensors, because keeping them would make the host wait in
 // every step.
 type Result struct {
@@ -59,6 +60,17 @@ func (r *Result) Wait(ctx context.Context) (Metrics, error) {
 		return o.Metrics, o.err
 	case <-ctx.Done():
 		return Metrics{}, fmt.Errorf("wait: %w", context.Cause(ctx))
+	}
+}
+
+// Release gives the memory of an inference step's results back, for a later Run.
+// What Value has returned stays; calling Value afterwards is an error. It is for
+// servers, which run without new memory then: results that are not released are
+// collected as garbage. Other results are not kept for long, and Release does
+// nothing. It is called once, when no other call uses the result.
+func (r *Result) Release() {
+	if kept, ok := r.future.(runtime.Kept); ok {
+		kept.Release()
 	}
 }
 
@@ -111,7 +123,7 @@ func (r *Result) outcome() outcome {
 	if i := at.made[passes.OfSkip]; i >= 0 {
 		o.Skipped = number(i) > 0
 	}
-	if len(at.losses) == 0 && len(r.step.program.Outputs) > 0 { // no number tells of a failed device
+	if len(at.losses) == 0 && len(r.step.program.Outputs) > 0 && !r.prompt { // no number tells of a failed device
 		_, o.err = r.read(0)
 	}
 	if o.err != nil {

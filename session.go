@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"sync"
 
 	"ampc/ir"
 	"ampc/ir/eval"
@@ -145,7 +146,7 @@ func (s *session) find(name string) (lower.Var, bool) {
 }
 
 // Close releases the model's variables and, if the model was made without On, its
-// backend. It waits for a call that is running. Later calls that compile, run, or
+// backend. It waits for calls that are running. Later calls that compile, run, or
 // read or write variables are errors; a second Close does nothing.
 func (m *Model) Close() error {
 	defer m.gate.hold()()
@@ -266,9 +267,22 @@ func (g gate) hold() func() {
 
 func (g gate) leave() { <-g }
 
+// flight is the runs of an inference step that are on their way.
+type flight struct {
+	sync.WaitGroup            // joined inside the model's gate, so that nothing joins while Close waits
+	noting         sync.Mutex // of what Step notes of the last runs
+}
+
+// concurrent reports whether runs of the step run at the same time.
+func (s *Step) concurrent() bool {
+	c, ok := s.exec.(runtime.Concurrent)
+	return ok && c.Concurrent()
+}
+
 // begin lets one call at a time run the step. A training step that another
 // goroutine is running is an error, since the order of its batches would be
-// chance; calls of inference steps wait for each other.
+// chance. Runs of inference steps leave the gate, and wait for each other only
+// where the backend does not run them at the same time.
 func (s *Step) begin(ctx context.Context, call string) (end func(), err error) {
 	root := s
 	if s.of != nil {
@@ -293,6 +307,22 @@ func (s *Step) begin(ctx context.Context, call string) (end func(), err error) {
 	if s.exec == nil {
 		leave()
 		return nil, errClosed
+	}
+	if call != "run" {
+		return leave, nil
+	}
+	if len(s.pending) > 0 {
+		leave()
+		return nil, fmt.Errorf("run: %d accumulated micro-batches wait for Apply", len(s.pending))
+	}
+	if err := s.sizeWaiting(); err != nil {
+		leave()
+		return nil, fmt.Errorf("run: %w", err)
+	}
+	if s.concurrent() {
+		s.flight.Add(1)
+		leave()
+		return s.flight.Done, nil
 	}
 	return leave, nil
 }

@@ -23,8 +23,9 @@ func (s *Step) Scaled() bool {
 }
 
 // Step is a compiled program over the variables of its model. Any goroutine may
-// call a model and its steps; each call waits for the one before. Running a
-// training step that is already running is an error instead (see Run).
+// call a model and its steps. On the CPU, runs of inference steps go on at the same
+// time, as many as the backend has threads; all other calls wait for the one before.
+// Running a training step that is already running is an error instead (see Run).
 type Step struct {
 	model   *Model
 	request // what it was compiled for
@@ -36,7 +37,9 @@ type Step struct {
 	others  []*Step // sizes that For compiled, the last one asked for at the end
 	pending []runtime.Feed
 	runs    int
-	turn    gate    // who runs a training step or one of its sizes
+	turn    gate // who runs a training step or one of its sizes
+	flight  *flight
+	evicted bool    // closed by For to make room
 	last    lastRun // for Diagnose
 	kept    *doctor.Kept
 	dropped *dropped // nil before the first step
@@ -82,7 +85,9 @@ func (s *Step) Profile(f func(part lower.Part, step int, timing runtime.Timing))
 // Run runs one step over one or more micro-batches and updates the variables
 // once. It returns as soon as the step is launched; Result.Wait waits.
 // A training step is run by one goroutine at a time: Run while another runs it
-// is an error, as the order of their batches would be chance.
+// is an error, as the order of their batches would be chance. An inference step
+// serves any number of goroutines: all of them share the weights, and a result is
+// there until its Release.
 //
 // If ctx ends before the update begins, Run returns its cause, and all variables
 // are as before. After the update has begun, the step completes. On the CPU, ctx is
@@ -90,16 +95,17 @@ func (s *Step) Profile(f func(part lower.Part, step int, timing runtime.Timing))
 // GPU runs a step as a whole.
 func (s *Step) Run(ctx context.Context, micro ...Feed) (*Result, error) {
 	end, err := s.begin(ctx, "run")
+	if err == errClosed && s.wasEvicted() { // another goroutine asked for other sizes since
+		again, err := s.of.For(s.sizes)
+		if err != nil {
+			return nil, err
+		}
+		return again.Run(ctx, micro...)
+	}
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	if len(s.pending) > 0 {
-		return nil, fmt.Errorf("run: %d accumulated micro-batches wait for Apply", len(s.pending))
-	}
-	if err := s.sizeWaiting(); err != nil {
-		return nil, fmt.Errorf("run: %w", err)
-	}
 	feeds, err := s.encode(micro)
 	if err != nil {
 		return nil, err
@@ -165,22 +171,26 @@ func (s *Step) launch(ctx context.Context, feeds []runtime.Feed) (*Result, error
 		return nil, fmt.Errorf("run: %d micro-batches, the step was compiled for %d: set TrainConfig.Micro", len(feeds), max(s.config.Micro, 1))
 	}
 	_, prompt := s.exec.(runtime.Prompt)
-	if prompt { // elsewhere the host would wait for the device at every step
+	if prompt && !s.concurrent() { // elsewhere the host would wait for the device at every step
 		s.last.see()
 	}
 	var err error
-	if s.dropped == nil {
+	if s.dropped == nil && !s.concurrent() {
 		if s.dropped, err = s.forDropped(); err != nil {
 			return nil, err
 		}
 	}
-	s.dropped.watch(ctx, feeds)
+	if !s.concurrent() {
+		s.dropped.watch(ctx, feeds)
+	}
 	t, err := s.exec.Step(ctx, feeds)
 	if err != nil {
 		return nil, err
 	}
-	s.runs++
 	r := &Result{step: s, future: t, prompt: prompt}
+	s.flight.noting.Lock()
+	defer s.flight.noting.Unlock()
+	s.runs++
 	s.last.add(feeds, r, s.model.session.launches)
 	if len(s.losses) > 0 {
 		s.model.session.launches++
@@ -239,7 +249,7 @@ func (m *Model) isInput(name string) bool {
 var errClosed = errors.New("the step is closed")
 
 // Close frees the step's memory on the backend, but not the model's variables. It
-// waits for a call that is running.
+// waits for calls that are running.
 func (s *Step) Close() error {
 	defer s.model.gate.hold()()
 	return s.close()
@@ -254,6 +264,7 @@ func (s *Step) close() error {
 	if s.exec == nil {
 		return nil
 	}
+	s.flight.Wait()
 	for _, r := range s.last.results {
 		r.settle()
 	}
@@ -273,8 +284,8 @@ const keptSizes = 8
 // It is the same step: counters, learning rates, loss scale, moments and averages
 // are one. The first call for some sizes compiles them. A step keeps KeepSizes
 // of them beside its own and closes the one that was asked for longest ago, so ask
-// before each Run instead of keeping what For returned. Closing the step closes
-// them all.
+// before each Run instead of keeping what For returned. (Run of an inference step
+// that was closed to make room compiles it again.) Closing the step closes them all.
 func (s *Step) For(sizes Sizes) (*Step, error) {
 	if s.of != nil {
 		s = s.of
@@ -306,6 +317,7 @@ func (s *Step) For(sizes Sizes) (*Step, error) {
 	if len(s.others) <= cmp.Or(s.keep, keptSizes) || s.others[oldest] == other {
 		return other, nil
 	}
+	s.others[oldest].evicted = true
 	return other, s.others[oldest].close()
 }
 
@@ -318,6 +330,12 @@ func (s *Step) sizeWaiting() error {
 		}
 	}
 	return nil
+}
+
+// wasEvicted reports whether For closed the step, to make room for other sizes.
+func (s *Step) wasEvicted() bool {
+	defer s.model.gate.hold()()
+	return s.evicted && len(s.losses) == 0 && s.of.exec != nil
 }
 
 // String lists the sizes in order of name: "N=3 T=128".

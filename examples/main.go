@@ -31,6 +31,7 @@ func examples() []example {
 		{"eval", "evaluation under the assignment of training, and a short last batch", evaluate},
 		{"ema", "running averages of the weights, evaluated beside the weights", ema},
 		{"export", "a model of one's own as text, for the commands", export},
+		{"serve", "an HTTP server of a model, for requests of several goroutines", serve},
 		{"explain", "why, what it costs and the proof, from the program itself", explain},
 		{"replay", "a skipped step saved for ampc doctor, to $REPLAY", replay},
 		{"resume", "save, continue, and get the same bits", resume},

@@ -68,7 +68,10 @@ func TestExamples(t *testing.T) {
 			}
 			return contains(lines[5], "the same loss: true")
 		},
-		"export":  func(lines []string, _ [][]float64) error { return contains(lines[0], "graph @ranker {") },
+		"export": func(lines []string, _ [][]float64) error { return contains(lines[0], "graph @ranker {") },
+		"serve": func(lines []string, _ [][]float64) error {
+			return contains(lines[0], "48 rows of 24 requests: 1 different")
+		},
 		"explain": func(lines []string, _ [][]float64) error { return contains(strings.Join(lines, "\n"), "(own.go:") },
 		"replay":  func(lines []string, _ [][]float64) error { return contains(lines[0], "skipped true") },
 		"resume":  func(lines []string, _ [][]float64) error { return contains(lines[0], "agree bit for bit") },

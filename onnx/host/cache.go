@@ -14,6 +14,7 @@ type program struct {
 	bytes   int64
 	text    string // of its graph, "" where it is not shared
 	entries []*entry
+	users   int // runs in which it runs now
 }
 
 // cache holds programs and the entries that run them, each in the order of its last use.
@@ -74,8 +75,17 @@ func (c *cache) add(e *entry, programs int, bytes int64) error {
 		p.entries[0].forget()
 		p.entries = slices.Delete(p.entries, 0, 1)
 	}
+	return c.trim(programs, bytes)
+}
+
+// trim lets go of programs that run nowhere until the bounds hold.
+func (c *cache) trim(programs int, bytes int64) error {
 	for len(c.programs) > 1 && (len(c.programs) > programs || c.bytes > bytes) {
-		if err := c.drop(c.programs[0]); err != nil {
+		i := slices.IndexFunc(c.programs[:len(c.programs)-1], func(p *program) bool { return p.users == 0 })
+		if i < 0 { // all of them run: the bounds hold again when they are over
+			break
+		}
+		if err := c.drop(c.programs[i]); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -143,7 +144,7 @@ func (r *run) program(e *entry, f *frame) error {
 		}
 		feed[x.input] = runtime.Tensor{Type: v.Type, Data: v.Bytes()}
 	}
-	future, err := e.program.exec.Step(r.ctx, []runtime.Feed{feed})
+	future, err := r.step(e.program, feed)
 	if err != nil {
 		return fmt.Errorf("%s: %w", e.title(), err)
 	}
@@ -154,8 +155,7 @@ func (r *run) program(e *entry, f *frame) error {
 		}
 		t := e.program.code.Outputs[o.at].Type
 		if made[o.at] == nil {
-			made[o.at] = make([]byte, t.Bytes())
-			if err := future.Read(o.at, made[o.at]); err != nil {
+			if made[o.at], err = results(future, o.at, t); err != nil {
 				return err
 			}
 			if err := r.grow(int64(len(made[o.at]))); err != nil {
@@ -165,6 +165,30 @@ func (r *run) program(e *entry, f *frame) error {
 		f.env[o.name] = NewTensor(t, made[o.at])
 	}
 	return nil
+}
+
+// step runs a program. Other runs go on meanwhile, if the backend runs several at a
+// time; the program stays until it is over.
+func (r *run) step(p *program, f runtime.Feed) (future runtime.Future, err error) {
+	if c, ok := p.exec.(runtime.Concurrent); ok && c.Concurrent() {
+		p.users++
+		r.s.mu.Unlock()
+		defer func() {
+			r.s.mu.Lock()
+			p.users--
+			err = cmp.Or(err, r.s.cache.trim(r.s.o.Programs, r.s.o.ProgramBytes))
+		}()
+	}
+	return p.exec.Step(r.ctx, []runtime.Feed{f})
+}
+
+// results are the elements of a result: the future's own memory where it keeps it.
+func results(f runtime.Future, at int, t ir.Type) ([]byte, error) {
+	if kept, ok := f.(runtime.Kept); ok {
+		return kept.Bytes(at)
+	}
+	b := make([]byte, t.Bytes())
+	return b, f.Read(at, b)
 }
 
 // node runs a node on the host.

@@ -31,9 +31,12 @@ type Options struct {
 	Bytes int64
 }
 
-// Session is a model that runs. Its weights are held once, whatever is fed.
+// Session is a model that runs. Its weights are held once, whatever is fed. Any
+// number of goroutines may run it: where the backend allows it, their programs run at
+// the same time, all else one after the other.
 type Session struct {
-	mu     sync.Mutex
+	mu     sync.Mutex     // free while a program runs
+	runs   sync.WaitGroup // in flight; joined with mu held
 	model  *onnx.Model
 	main   *scope
 	o      Options
@@ -86,14 +89,19 @@ func New(m *onnx.Model, o Options) (*Session, error) {
 func (s *Session) Inputs() []*onnx.Info  { return s.model.Inputs() }
 func (s *Session) Outputs() []*onnx.Info { return s.model.Graph.Outputs }
 
-// Close frees the programs, the weights and the file. The backend stays open.
+// Close frees the programs, the weights and the file. It waits for runs in flight.
+// The backend stays open.
 func (s *Session) Close() error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+	was := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	s.runs.Wait()
+	if was {
 		return nil
 	}
-	s.closed = true
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	err := s.cache.close()
 	s.main = nil
 	return cmp.Or(err, s.store.Close(), s.model.Close())
@@ -107,6 +115,8 @@ func (s *Session) Run(ctx context.Context, in map[string]*Value) (map[string]*Va
 	if s.closed {
 		return nil, fmt.Errorf("the session is closed")
 	}
+	s.runs.Add(1)
+	defer s.runs.Done()
 	if err := s.check(in); err != nil {
 		return nil, s.located(err)
 	}

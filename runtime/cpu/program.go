@@ -45,7 +45,12 @@ func load(b *Backend, p *lower.Program, s *store) (*program, error) {
 	}
 	x := &program{b: b, p: p, store: s, bound: map[*lane]*exec{}, consts: map[lower.BufferID][]byte{}}
 	x.alone = len(p.Written)+len(p.WrittenEarly()) > 0 || s.spares != nil || runsUserCode(p)
-	_, err := x.instance(b.lanes[0])
+	l, err := b.enter(noEnd, x.alone) // some kernels compute tables while they are bound
+	if err != nil {
+		return nil, err
+	}
+	defer b.leave(l, x.alone)
+	_, err = x.instance(l)
 	return x, err
 }
 

@@ -107,10 +107,12 @@ func (p *Pool) Share() int {
 // recrew gives workers back or takes some, so that the crew is the pool's part of them.
 func (p *Pool) recrew() {
 	t := p.team
-	p.seen = t.change.Load()
+	if p.seen = t.change.Load(); !p.used {
+		return
+	}
 	most := 0
 	if spare := len(t.wake) - t.users; spare > 0 {
-		most = (spare + t.users - 1) / t.users
+		most = ceilDiv(spare, t.users)
 	}
 	have := *p.crew.Load()
 	if len(have) == most {

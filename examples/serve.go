@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+
+	"ampc"
+)
+
+// serve is an HTTP server of a model. POST /classify takes rows of 16 numbers as
+// JSON and returns the probabilities of four classes for each. All requests share
+// the weights; each runs as soon as a worker is free. SERVE=localhost:8080 serves
+// there until it is interrupted; without it, eight clients ask some questions.
+func serve(w io.Writer) error {
+	m := ampc.New("classifier")
+	defer m.Close() // waits for requests in flight
+	x := m.Input("x", ampc.F32, ampc.Dim("N"), 16)
+	p := m.Softmax(m.Linear("out", m.Relu(m.Linear("hidden", x, 64)), 4), -1)
+	step, err := m.Infer(ampc.InferConfig{Sizes: ampc.Sizes{"N": 1}}, p)
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /classify", func(out http.ResponseWriter, r *http.Request) {
+		var rows [][16]float32
+		if err := json.NewDecoder(http.MaxBytesReader(out, r.Body, 1<<20)).Decode(&rows); err != nil || len(rows) == 0 {
+			http.Error(out, "want a list of rows of 16 numbers", http.StatusBadRequest)
+			return
+		}
+		classes, err := classify(r.Context(), step, p, rows)
+		if err != nil {
+			http.Error(out, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		_ = json.NewEncoder(out).Encode(classes) // the client may be gone
+	})
+	addr := os.Getenv("SERVE")
+	if addr != "" {
+		return http.ListenAndServe(addr, mux)
+	}
+	l, err := net.Listen("tcp", "localhost:0")
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: mux}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(l) }()
+	if err := ask(w, "http://"+l.Addr().String()+"/classify"); err != nil {
+		return err
+	}
+	if err := server.Shutdown(context.Background()); err != nil {
+		return err
+	}
+	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// classify runs the step for as many rows as there are. The request's context ends
+// the run if the client goes away.
+func classify(ctx context.Context, step *ampc.Step, p ampc.Tensor, rows [][16]float32) ([][]float32, error) {
+	sized, err := step.For(ampc.Sizes{"N": int64(len(rows))})
+	if err != nil {
+		return nil, err
+	}
+	var x []float32
+	for _, row := range rows {
+		x = append(x, row[:]...)
+	}
+	r, err := sized.Run(ctx, ampc.Feed{"x": x})
+	if err != nil {
+		return nil, err
+	}
+	defer r.Release() // its memory serves a later request
+	h, err := r.Value(p)
+	if err != nil {
+		return nil, err
+	}
+	var classes [][]float32
+	for all := h.Floats(); len(all) > 0; all = all[4:] {
+		classes = append(classes, all[:4])
+	}
+	return classes, nil
+}
+
+// ask has eight clients send the same rows, one, two or three at a time, and
+// compares what comes back.
+func ask(w io.Writer, url string) error {
+	row := [16]float32{1, -1, 2}
+	var mu sync.Mutex
+	answers := map[string]int{}
+	var failed error
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			for n := 1; n <= 3; n++ {
+				got, err := post(url, [][16]float32{row, row, row}[:n])
+				mu.Lock()
+				for _, classes := range got {
+					answers[fmt.Sprint(classes)]++
+				}
+				failed = errors.Join(failed, err)
+				mu.Unlock()
+			}
+		})
+	}
+	group.Wait()
+	for _, times := range answers {
+		fmt.Fprintf(w, "%d rows of 24 requests: %d different answers\n", times, len(answers))
+	}
+	return failed
+}
+
+func post(url string, rows [][16]float32) (classes [][]float32, err error) {
+	body, err := json.Marshal(rows)
+	if err != nil {
+		return nil, err
+	}
+	r, err := http.Post(url, "application/json", bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	defer r.Body.Close()
+	if r.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(r.Body)
+		return nil, fmt.Errorf("%s: %s", r.Status, text)
+	}
+	return classes, json.NewDecoder(r.Body).Decode(&classes)
+}

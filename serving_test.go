@@ -1,0 +1,239 @@
+package ampc_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"ampc"
+	"ampc/runtime/cpu"
+)
+
+var servingCalls = flag.Int("serving-calls", 300, "calls of TestServing")
+
+// served is a model with a step for any batch, on a backend of some threads.
+func served(t *testing.T, threads int) (*ampc.Model, *ampc.Step, ampc.Tensor) {
+	t.Helper()
+	b, err := cpu.Open(threads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	m := ampc.New("served", ampc.On(b))
+	x := m.Input("x", ampc.F32, ampc.Dim("N"), 24)
+	y := m.Softmax(m.Linear("fc2", m.Relu(m.Linear("fc1", x, 64)), 40), -1)
+	step, err := m.Infer(ampc.InferConfig{Sizes: ampc.Sizes{"N": 20}}, y)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, step, y
+}
+
+// TestServing: calls of one step of many goroutines, for sizes that vary and beyond those that it keeps, give the bits that
+// one goroutine gets, while results are released or not and some calls are cancelled.
+func TestServing(t *testing.T) {
+	for _, threads := range []int{1, 2, 3} {
+		m, step, y := served(t, threads)
+		feed := func(n int) ampc.Feed {
+			x := make([]float32, 24*n)
+			for i := range x {
+				x[i] = float32((i*7+n)%23)/8 - 1
+			}
+			return ampc.Feed{"x": x}
+		}
+		const sizes = 12
+		want := make([][]byte, sizes+1)
+		call := func(ctx context.Context, n int, release bool) ([]byte, error) {
+			s, err := step.For(ampc.Sizes{"N": int64(n)})
+			if err != nil {
+				return nil, err
+			}
+			r, err := s.Run(ctx, feed(n))
+			if err != nil {
+				return nil, err
+			}
+			h, err := r.Value(y)
+			if release {
+				r.Release()
+				if _, err := r.Value(y); err == nil {
+					t.Error("a released result has a value")
+				}
+			}
+			return h.Bytes, err
+		}
+		for n := 1; n <= sizes; n++ {
+			var err error
+			if want[n], err = call(t.Context(), n, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var group sync.WaitGroup
+		for g := range 8 {
+			group.Go(func() {
+				dice := rand.New(rand.NewPCG(uint64(g), 3))
+				for range *servingCalls / 3 / 8 {
+					n, ctx := 1+dice.IntN(sizes), t.Context()
+					if dice.IntN(9) == 0 {
+						ended, cancel := context.WithCancel(ctx)
+						cancel()
+						if _, err := call(ended, n, true); err != nil && !errors.Is(err, context.Canceled) {
+							t.Error(err)
+						}
+						continue
+					}
+					got, err := call(ctx, n, dice.IntN(2) == 0)
+					if err != nil {
+						t.Error(err)
+					} else if !bytes.Equal(got, want[n]) {
+						t.Errorf("%d threads, %d rows: other bits than one goroutine gets", threads, n)
+					}
+				}
+			})
+		}
+		group.Wait()
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := call(t.Context(), 3, false); err == nil {
+			t.Error("a call after Close has a result")
+		}
+	}
+}
+
+// TestCloseWaitsForCalls: Close ends when the calls that have begun are over; those that come later are errors.
+func TestCloseWaitsForCalls(t *testing.T) {
+	_, step, y := served(t, 2)
+	x := make([]float32, 20*24)
+	var group sync.WaitGroup
+	begun := make(chan bool, 100)
+	for range 6 {
+		group.Go(func() {
+			for {
+				r, err := step.Run(t.Context(), ampc.Feed{"x": x})
+				if err != nil {
+					return
+				}
+				if _, err := r.Value(y); err != nil {
+					t.Error(err)
+				}
+				select {
+				case begun <- true:
+				default:
+				}
+			}
+		})
+	}
+	for range 20 {
+		<-begun
+	}
+	if err := step.Close(); err != nil {
+		t.Fatal(err)
+	}
+	group.Wait()
+}
+
+// TestServingWhileWritten: a write waits for the calls in flight, and calls that begin later see it.
+func TestServingWhileWritten(t *testing.T) {
+	m, step, y := served(t, 2)
+	defer m.Close()
+	x := make([]float32, 20*24)
+	seen := map[float64]bool{}
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	for range 4 {
+		group.Go(func() {
+			for range 60 {
+				r, err := step.Run(t.Context(), ampc.Feed{"x": x})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				h, err := r.Value(y)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				first := h.At(0)
+				for row := range 20 {
+					if h.At(40*row) != first {
+						t.Error("rows of one call saw different biases")
+					}
+				}
+				mu.Lock()
+				seen[first] = true
+				mu.Unlock()
+			}
+		})
+	}
+	bias := make([]float32, 40)
+	for i := range 20 {
+		bias[0] = float32(i)
+		if err := m.SetVariable("fc2.b", bias); err != nil {
+			t.Fatal(err)
+		}
+	}
+	group.Wait()
+	if len(seen) > 21 {
+		t.Errorf("%d different results of 21 biases", len(seen))
+	}
+}
+
+// TestONNXServing: runs of one session from many goroutines, on sizes beyond those that it keeps and with nodes on the
+// host, give what one goroutine gets.
+func TestONNXServing(t *testing.T) {
+	for _, c := range []struct {
+		path, out string
+		width     int
+	}{{"onnx/testdata/mlp.onnx", "p", 4}, {"onnx/testdata/positive.onnx", "y", 1}} {
+		s, err := ampc.OpenONNX(c.path, ampc.ONNXRun{Programs: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := func(n int) ([]byte, error) {
+			x := make([]float32, c.width*n)
+			for i := range x {
+				x[i] = float32((i*5+n)%11) - 4
+			}
+			r, err := s.Run(t.Context(), ampc.Feed{"x": x})
+			if err != nil {
+				return nil, err
+			}
+			return r.Tensors[c.out].Bytes, nil
+		}
+		const sizes = 5
+		want := make([][]byte, sizes+1)
+		for n := 1; n <= sizes; n++ {
+			if want[n], err = run(n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var group sync.WaitGroup
+		for g := range 8 {
+			group.Go(func() {
+				dice := rand.New(rand.NewPCG(uint64(g), 4))
+				for range *servingCalls / 3 / 8 {
+					n := 1 + dice.IntN(sizes)
+					if got, err := run(n); err != nil {
+						t.Error(err)
+					} else if !bytes.Equal(got, want[n]) {
+						t.Errorf("%s, size %d: other bits than one goroutine gets", c.path, n)
+					}
+				}
+			})
+		}
+		group.Wait()
+		if n, _ := s.Programs(); n > 3 {
+			t.Errorf("%s: %d programs are kept, the bound is 3", c.path, n)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := run(1); err == nil {
+			t.Error("a closed session runs")
+		}
+	}
+}
