@@ -7,6 +7,7 @@
 //	bench table RESULTS...         makes one table of result lines, ours and PyTorch's
 //	bench ops FILE                 runs every op of a comparison and writes operands, results and dtypes
 //	bench onnx [flags]             compares inference of ONNX models with onnxruntime's
+//	bench serve [flags]            measures requests a second of one loaded model, and their latencies
 //	bench scales FILE              trains 300 steps under the torch-* presets and writes start and loss scales
 //
 // bench/torch/train.py reads the same FILE and adds lines of the same form;
@@ -28,7 +29,7 @@ func main() {
 	}
 }
 
-const usage = "want start SPEC FILE, train FILE [flags], table RESULTS..., ops FILE, scales FILE or onnx [flags]"
+const usage = "want start SPEC FILE, train FILE [flags], table RESULTS..., ops FILE, scales FILE, serve [flags] or onnx [flags]"
 
 func run(args []string, out io.Writer) error {
 	if len(args) == 0 {
@@ -54,6 +55,13 @@ func run(args []string, out io.Writer) error {
 		return t.run(rest[0], out)
 	case "onnx":
 		var b inference
+		b.flags(f)
+		if err := f.Parse(args[1:]); err != nil {
+			return err
+		}
+		return b.run(out)
+	case "serve":
+		var b serving
 		b.flags(f)
 		if err := f.Parse(args[1:]); err != nil {
 			return err
