@@ -12,7 +12,7 @@ import (
 
 // testGraphs runs random graphs of exact rows: chains that end over their
 // operands, views, moves, values read across parts, variables written early
-// and read late, and groups drawn at random. Every result and variable must
+// and read late, and clusters drawn at random. Every result and variable must
 // have the evaluator's bits after every step.
 func testGraphs(t *testing.T, open func(t *testing.T, threads int) runtime.Backend) {
 	b := open(t, 2)
@@ -84,20 +84,37 @@ func randomGraph(t *testing.T, r *rand.Rand) *ir.Graph {
 		t.Fatal(b.Err())
 	}
 	for s := range ir.NumSections {
-		group := int32(1)
-		for _, n := range g.Body[s] {
-			if r.IntN(3) == 0 {
-				group++
-			}
-			if r.IntN(4) > 0 {
-				n.Why.Cluster = group + 100*int32(s)
-			}
-		}
+		drawClusters(r, g.Body[s], 100*int32(s))
 	}
 	if err := ir.Verify(g, ir.Training); err != nil {
 		t.Fatal(err)
 	}
 	return g
+}
+
+// drawClusters puts nodes into clusters such as the passes form, numbered after last: elementwise
+// nodes over one shape, of which none waits for a node outside that waits for another.
+func drawClusters(r *rand.Rand, body []*ir.Node, last int32) {
+	var inside, behind map[*ir.Node]bool // the cluster, and what waits for it outside
+	var shape ir.Shape
+	for _, n := range body {
+		if inside == nil || r.IntN(3) == 0 {
+			last++
+			inside, behind = map[*ir.Node]bool{}, map[*ir.Node]bool{}
+		}
+		reads, waits := false, false
+		for _, v := range n.In {
+			if v != nil && v.Def != nil {
+				reads, waits = reads || inside[v.Def], waits || behind[v.Def]
+			}
+		}
+		switch {
+		case n.Def().Elem != nil && !waits && (len(inside) == 0 || n.Out[0].Type.Shape == shape) && r.IntN(4) > 0:
+			n.Why.Cluster, shape, inside[n] = last, n.Out[0].Type.Shape, true
+		case reads || waits:
+			behind[n] = true
+		}
+	}
 }
 
 // pick prefers recent values, as networks do.
