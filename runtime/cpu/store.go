@@ -26,6 +26,8 @@ type store struct {
 
 // held is how much of a program's arenas the store has already.
 func (s *store) held(p *lower.Program) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	n := min(int64(len(s.work[s.b.lanes[0]])), p.Arenas[lower.WorkArena])
 	if s.spares != nil {
 		n += s.spares.bytes()
