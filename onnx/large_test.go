@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -45,10 +46,7 @@ func largeModel(tb testing.TB, path string, side, layers int, away bool) (size i
 		}
 		defer f.Close()
 		w := bufio.NewWriterSize(f, 1<<20)
-		if err := write(w); err == nil {
-			err = w.Flush()
-		}
-		if err != nil {
+		if err := errors.Join(write(w), w.Flush()); err != nil {
 			tb.Fatal(err)
 		}
 		st, err := f.Stat()
@@ -73,7 +71,7 @@ func largeModel(tb testing.TB, path string, side, layers int, away bool) (size i
 	for i := range layers {
 		nodes = nodes.raw(1, nodeOf("MatMul", []string{name(i), fmt.Sprintf("w%d", i)}, []string{name(i + 1)}))
 		t := msg(nil).num(1, int64(side)).num(1, int64(side)).num(2, 1).str(8, fmt.Sprintf("w%d", i))
-		length := int64(len(t))
+		var length int64
 		if away {
 			for k, v := range map[string]string{"location": filepath.Base(path) + ".data", "offset": fmt.Sprint(int64(i) * bytes), "length": fmt.Sprint(bytes)} {
 				t = t.raw(13, msg(nil).str(1, k).str(2, v))

@@ -7,31 +7,19 @@ import (
 	"ampc/lower"
 )
 
-// stepJoins are the steps of micro while a norm takes over the elementwise steps
-// beside it.
+// stepJoins are the steps of micro, and who reads what they make.
 type stepJoins struct {
 	p     *lower.Program
 	steps []lower.Step
 	read  map[lower.BufferID][]int // by root: steps that read it; elsewhere: in another part, or as an output
-	gone  []bool                   // steps that another does
 }
 
 // elsewhere is the place of steps of other parts and of what a Program returns.
 const elsewhere = -1
 
-// finish leaves the steps that no other does.
-func (e *stepJoins) finish() {
-	e.p.Parts[lower.Micro] = nil
-	for i := range e.steps {
-		if !e.gone[i] {
-			e.p.Parts[lower.Micro] = append(e.p.Parts[lower.Micro], e.steps[i])
-		}
-	}
-}
-
 // joinsOf notes who reads what micro makes.
 func joinsOf(p *lower.Program) *stepJoins {
-	e := &stepJoins{p: p, steps: p.Parts[lower.Micro], read: map[lower.BufferID][]int{}, gone: make([]bool, len(p.Parts[lower.Micro]))}
+	e := &stepJoins{p: p, steps: p.Parts[lower.Micro], read: map[lower.BufferID][]int{}}
 	for part := range lower.NumParts {
 		for i := range p.Parts[part] {
 			at := i
@@ -64,18 +52,6 @@ func (e *stepJoins) reader(id lower.BufferID) int {
 		return list[0]
 	}
 	return elsewhere
-}
-
-// extend makes s a step of its own, with room for all operands of its row and more behind them.
-func extend(s *lower.Step) lower.Step {
-	next, k, n := *s, *s.Kernel, *s.Kernel.Node
-	next.In, next.Out = slices.Clone(s.In), slices.Clone(s.Out)
-	n.In, n.Out = slices.Clone(n.In), slices.Clone(n.Out)
-	for len(n.In) < len(n.Def().In) {
-		n.In, next.In = append(n.In, nil), append(next.In, lower.None)
-	}
-	next.Kernel, k.Node = &k, &n
-	return next
 }
 
 // untouched reports whether no step between i and j reads or writes what step i
