@@ -157,7 +157,7 @@ func (s *Step) replayable() (*doctor.Case, error) {
 	if len(s.losses) > 0 && !skipped {
 		c.Notes = append(c.Notes, "the step was taken: this is about one on the variables as they are after it")
 	}
-	if len(s.losses) > 0 && s.model.session.launches > s.last.at+1 {
+	if len(s.losses) > 0 && s.model.session.launches.Load() > s.last.at+1 {
 		c.Notes = append(c.Notes, "other steps over these variables ran since: this is about one on the variables as they are now")
 	}
 	return c, nil

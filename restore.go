@@ -35,7 +35,7 @@ const (
 // rewind puts back what a step changes even where it is skipped: the count of
 // launched steps, which random draws depend on, and the loss scales.
 func (s *Step) rewind(state map[string][]byte, skipped bool) error {
-	since := s.model.session.launches - s.last.at
+	since := s.model.session.launches.Load() - s.last.at
 	first := true // of the scales of losses
 	for _, v := range s.program.Vars {
 		if v.Kind != ir.State {
@@ -98,7 +98,7 @@ func (s *Step) restoreScale() error {
 		return errors.New("restore scale: no step was run yet")
 	case !s.last.newest().outcome().Skipped:
 		return errors.New("restore scale: the last step was taken: its scale needs no repair")
-	case s.model.session.launches > s.last.at+1:
+	case s.model.session.launches.Load() > s.last.at+1:
 		return errors.New("restore scale: another step over these variables has run since")
 	case s.last.restored:
 		return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"sync/atomic"
 
 	"ampc/ir"
 	"ampc/ir/eval"
@@ -31,7 +32,7 @@ type session struct {
 
 	policies map[string]string // of the training steps compiled so far, by their names
 
-	launches int64 // of training steps
+	launches atomic.Int64 // of training steps; inference steps read it at the same time
 }
 
 // open returns the model's session, starting it with the first compiled step.

@@ -191,9 +191,9 @@ func (s *Step) launch(ctx context.Context, feeds []runtime.Feed) (*Result, error
 	s.flight.noting.Lock()
 	defer s.flight.noting.Unlock()
 	s.runs++
-	s.last.add(feeds, r, s.model.session.launches)
+	s.last.add(feeds, r, s.model.session.launches.Load())
 	if len(s.losses) > 0 {
-		s.model.session.launches++
+		s.model.session.launches.Add(1)
 	}
 	if s.spares() {
 		if err := s.spare(ctx, r); err != nil && s.restore == RestoreAlways {

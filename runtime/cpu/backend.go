@@ -25,7 +25,8 @@ type Backend struct {
 	inside bool          // a step of another Backend runs meanwhile
 
 	mu    sync.Mutex
-	lanes []*lane // at most one for each worker
+	first *lane // what is alone runs on it
+	made  int   // lanes: at most one for each worker
 	idle  []*lane
 }
 
@@ -68,8 +69,8 @@ func (b *Backend) take() *lane {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.idle) == 0 {
-		l := &lane{b.m.Fork(), len(b.lanes)}
-		b.lanes = append(b.lanes, l)
+		l := &lane{b.m.Fork(), b.made}
+		b.made++
 		return l
 	}
 	at := 0
@@ -86,7 +87,7 @@ func (b *Backend) take() *lane {
 // newBackend is a Backend of one lane, so far, and so many places.
 func newBackend(m *kern.Machine, places int) *Backend {
 	first := &lane{m: m}
-	return &Backend{m: m, gate: newGate(places), lanes: []*lane{first}, idle: []*lane{first}}
+	return &Backend{m: m, gate: newGate(places), first: first, made: 1, idle: []*lane{first}}
 }
 
 func (b *Backend) newStore() *store {

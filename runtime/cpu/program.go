@@ -174,7 +174,7 @@ func (x *program) Buffer(id lower.BufferID) []byte { return x.first().mem[id] }
 func (x *program) first() *exec {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.bound[x.b.lanes[0]]
+	return x.bound[x.b.first]
 }
 
 var (

@@ -28,7 +28,7 @@ type store struct {
 func (s *store) held(p *lower.Program) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := min(int64(len(s.work[s.b.lanes[0]])), p.Arenas[lower.WorkArena])
+	n := min(int64(len(s.work[s.b.first])), p.Arenas[lower.WorkArena])
 	if s.spares != nil {
 		n += s.spares.bytes()
 	}
