@@ -9,15 +9,19 @@ import (
 )
 
 // Each calls f for every i in [0,n) on the workers, and returns when all calls
-// have. A function of a Watch calls it on Inside.
+// have. It waits for its turn as an inference step does. A function of a Watch
+// calls it on Inside.
 func (b *Backend) Each(n int, f func(i int)) {
 	if n == 1 {
 		f(0)
 		return
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.m.Pool().For(n, func(_, i int) { f(i) })
+	l, err := b.enter(noEnd, false)
+	if err != nil {
+		panic(err) // noEnd has no end
+	}
+	defer b.leave(l, false)
+	l.m.Pool().For(n, func(_, i int) { f(i) })
 }
 
 // AbsMax is the largest magnitude among f32 elements, +Inf where one is not
