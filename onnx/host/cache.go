@@ -1,18 +1,20 @@
 package host
 
 import (
+	"crypto/sha256"
 	"slices"
 
 	"ampc/lower"
 	"ampc/runtime"
 )
 
-// program is a region that was compiled. Regions of one structure share it.
+// program is a region that was compiled. Regions of equal form share it where they read
+// the same weights.
 type program struct {
 	exec    runtime.Exec
 	code    *lower.Program
 	bytes   int64
-	text    string // of its graph, "" where it is not shared
+	key     overKey // of a program over other variables than it was compiled for
 	entries []*entry
 	users   int // runs in which it runs now
 }
@@ -20,8 +22,9 @@ type program struct {
 // cache holds programs and the entries that run them, each in the order of its last use.
 type cache struct {
 	programs recent[*program]
-	hosts    recent[*entry] // entries without a program
-	texts    map[string]*program
+	hosts    recent[*entry]               // entries without a program
+	forms    map[[sha256.Size]byte]*entry // the first of each
+	over     map[overKey]*program
 	bytes    int64
 }
 
@@ -59,7 +62,7 @@ func (c *cache) add(e *entry, programs int, bytes int64) error {
 	c.use(e)
 	if e.program == nil {
 		if len(c.hosts) > maxEntries {
-			c.hosts[0].forget()
+			c.forget(c.hosts[0])
 			c.hosts = slices.Delete(c.hosts, 0, 1)
 		}
 		return nil
@@ -67,12 +70,12 @@ func (c *cache) add(e *entry, programs int, bytes int64) error {
 	p := e.program
 	if p.entries = append(p.entries, e); len(p.entries) == 1 {
 		c.bytes += p.bytes
-		if p.text != "" {
-			c.texts[p.text] = p
+		if p.key.of != nil {
+			c.over[p.key] = p
 		}
 	}
 	if len(p.entries) > maxEntries {
-		p.entries[0].forget()
+		c.forget(p.entries[0])
 		p.entries = slices.Delete(p.entries, 0, 1)
 	}
 	return c.trim(programs, bytes)
@@ -93,18 +96,21 @@ func (c *cache) trim(programs int, bytes int64) error {
 }
 
 // forget takes an entry out of its stage.
-func (e *entry) forget() {
+func (c *cache) forget(e *entry) {
+	if e.form != nil && c.forms[e.form.key] == e {
+		delete(c.forms, e.form.key)
+	}
 	e.at.entries = slices.DeleteFunc(e.at.entries, func(x *entry) bool { return x == e })
 }
 
 // drop frees a program and forgets its entries.
 func (c *cache) drop(p *program) error {
 	for _, e := range p.entries {
-		e.forget()
+		c.forget(e)
 	}
 	p.entries = nil
 	c.programs.remove(p)
-	delete(c.texts, p.text)
+	delete(c.over, p.key)
 	c.bytes -= p.bytes
 	return p.exec.Close()
 }

@@ -28,6 +28,7 @@ type entry struct {
 	why     map[int]string // by such a node
 	dead    []string       // values that nothing reads any more
 	next    *stage
+	form    *form // nil: other regions are not made like it
 }
 
 // operand is a value that a region reads, as it was when the region was made.
@@ -133,6 +134,12 @@ func (r *run) trace(st *stage, f *frame, general bool) (*entry, error) {
 	}
 	g.static = len(g.why)
 	for {
+		g.pick()
+		g.reads = map[string]operand{}
+		f := g.form()
+		if e, err := g.known(f); e != nil || err != nil {
+			return e, err
+		}
 		p, err := g.importPart()
 		var wrong *onnx.PartError
 		if errors.As(err, &wrong) {
@@ -146,8 +153,24 @@ func (r *run) trace(st *stage, f *frame, general bool) (*entry, error) {
 		if g.split(p) != nil {
 			return nil, errSplit
 		}
-		return g.entry(p)
+		return g.entry(p, f)
 	}
+}
+
+// known makes the entry like one of the same form, nil where there is none.
+func (g *region) known(f *form) (*entry, error) {
+	if f == nil {
+		return nil, nil
+	}
+	first := g.r.s.cache.forms[f.key]
+	if first == nil {
+		return nil, nil
+	}
+	e, err := g.like(first, f)
+	if e == nil || err != nil {
+		return nil, err
+	}
+	return e, g.finish(e)
 }
 
 // leaveOut takes a node out of the region that was not imported, if the host can run it.
@@ -162,19 +185,23 @@ func (g *region) leaveOut(i int, err error) error {
 	return nil
 }
 
-// importPart imports what can be: nodes that are not left out and read nothing of
+// pick chooses the nodes of the region: those that are not left out and read nothing of
 // those that are.
-func (g *region) importPart() (*onnx.Partial, error) {
-	g.reads = map[string]operand{}
-	if first := len(g.why) == g.static; first && g.st.chosen != nil {
+func (g *region) pick() {
+	first := len(g.why) == g.static
+	if first && g.st.chosen != nil {
 		g.nodes, g.want = g.st.chosen, g.st.want
-	} else {
-		g.choose()
-		g.wanted()
-		if first {
-			g.st.chosen, g.st.want = g.nodes, g.want
-		}
+		return
 	}
+	g.choose()
+	g.wanted()
+	if first {
+		g.st.chosen, g.st.want = g.nodes, g.want
+	}
+}
+
+// importPart imports the nodes of the region.
+func (g *region) importPart() (*onnx.Partial, error) {
 	p := onnx.Part{Opsets: g.st.scope.opsets, Given: g.given, Want: g.want}
 	for _, i := range g.nodes {
 		p.Nodes = append(p.Nodes, g.st.scope.nodes[i])
@@ -280,21 +307,32 @@ func (g *region) given(name string) *onnx.Given {
 }
 
 // entry makes the entry of the region that was imported.
-func (g *region) entry(p *onnx.Partial) (*entry, error) {
-	e := &entry{at: g.st, region: slices.Clone(g.nodes), why: map[int]string{}}
-	for _, name := range slices.Sorted(maps.Keys(g.reads)) {
-		e.reads = append(e.reads, g.reads[name])
-	}
-	e.guards = newGuards(p)
+func (g *region) entry(p *onnx.Partial, f *form) (*entry, error) {
+	e := &entry{at: g.st, region: slices.Clone(g.nodes), why: map[int]string{}, guards: newGuards(p)}
 	if err := g.compile(e, p); err != nil {
 		return nil, err
 	}
+	if f != nil && e.guards.general() {
+		e.form = f
+		g.r.s.cache.forms[f.key] = e
+	}
+	return e, g.finish(e)
+}
+
+// finish says what e depends on, what the host runs after its region, and what follows.
+func (g *region) finish(e *entry) error {
+	for _, name := range slices.Sorted(maps.Keys(g.reads)) {
+		e.reads = append(e.reads, g.reads[name])
+	}
 	g.ready(e)
 	if len(e.region)+len(e.nodes) == 0 {
-		return nil, g.stuck()
+		return g.stuck()
 	}
 	e.next = g.st.plan.stage(g.done(e.nodes))
-	live := func(name string) bool { return g.st.scope.isOutput(name) || e.next != nil && e.next.live[name] }
+	live := g.st.scope.isOutput
+	if e.next != nil {
+		live = func(name string) bool { return e.next.live[name] }
+	}
 	var names []string
 	names = slices.AppendSeq(names, maps.Keys(g.f.env))
 	for _, o := range e.outs {
@@ -308,7 +346,7 @@ func (g *region) entry(p *onnx.Partial) (*entry, error) {
 			e.dead = append(e.dead, name)
 		}
 	}
-	return e, nil
+	return nil
 }
 
 // ready lists the nodes that the host runs after the region: those left out whose
@@ -367,16 +405,8 @@ func (g *region) compile(e *entry, p *onnx.Partial) error {
 		return nil
 	}
 	var err error
-	text := ""
-	if g.st.plan.varies != nil {
-		text = canonical(p.Graph)
-		e.program = g.r.s.cache.texts[text]
-	}
-	if e.program == nil {
-		if e.program, err = g.r.s.compile(p.Graph); err != nil {
-			return err
-		}
-		e.program.text = text
+	if e.program, err = g.r.s.compile(p.Graph); err != nil {
+		return err
 	}
 	for _, v := range e.program.code.Vars {
 		if v.Kind != ir.Input {
@@ -393,6 +423,7 @@ func (g *region) compile(e *entry, p *onnx.Partial) error {
 
 // compile takes a region's graph through the passes and loads its program.
 func (s *Session) compile(g *ir.Graph) (*program, error) {
+	s.compiled++
 	for {
 		work := g.Clone()
 		c := s.o.Config
@@ -405,15 +436,24 @@ func (s *Session) compile(g *ir.Graph) (*program, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := s.declare(code); err != nil {
-			return nil, err
-		}
-		exec, err := s.o.Backend.Load(code, s.store)
+		p, err := s.load(code)
 		if err == nil {
-			return &program{exec: exec, code: code, bytes: held(code)}, nil
+			return p, nil
 		}
 		if _, again := runtime.FallBack(s.o.Backend, err); !again {
 			return nil, err
 		}
 	}
+}
+
+// load loads a program, with the variables that it reads.
+func (s *Session) load(code *lower.Program) (*program, error) {
+	if err := s.declare(code); err != nil {
+		return nil, err
+	}
+	exec, err := s.o.Backend.Load(code, s.store)
+	if err != nil {
+		return nil, err
+	}
+	return &program{exec: exec, code: code, bytes: held(code)}, nil
 }

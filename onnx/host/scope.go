@@ -16,6 +16,7 @@ type scope struct {
 	reads   [][]string // by node, what graphs in attributes read included
 	order   []int      // operands come first; only what the outputs need
 	free    []bool     // by node: it reads initializers alone
+	texts   []string   // by node, what regions of equal form have in common; made when first needed
 	opsets  map[string]int64
 	inits   map[string]*onnx.Tensor // initializers and constants, by name
 	inputs  []string

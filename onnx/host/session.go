@@ -35,24 +35,25 @@ type Options struct {
 // number of goroutines may run it: where the backend allows it, their programs run at
 // the same time, all else one after the other.
 type Session struct {
-	mu     sync.Mutex     // free while a program runs
-	runs   sync.WaitGroup // in flight; joined with mu held
-	model  *onnx.Model
-	main   *scope
-	o      Options
-	store  runtime.Store
-	names  map[*onnx.Tensor]string // of initializers, in the store
-	taken  map[string]bool
-	made   map[string]*onnx.Tensor            // of names, those whose elements are computed
-	equal  map[[sha256.Size]byte]*onnx.Tensor // tables of integers, by their contents
-	same   map[*onnx.Tensor]*onnx.Tensor      // as equal has them
-	types  map[string]ir.Type                 // of variables in the store
-	cache  cache
-	ops    map[string]operator
-	traced time.Duration // spent on making entries
-	loaded time.Duration // of it on reading weights
-	steps  []Step
-	closed bool
+	mu       sync.Mutex     // free while a program runs
+	runs     sync.WaitGroup // in flight; joined with mu held
+	model    *onnx.Model
+	main     *scope
+	o        Options
+	store    runtime.Store
+	names    map[*onnx.Tensor]string // of initializers, in the store
+	taken    map[string]bool
+	inits    map[string]*onnx.Tensor            // by the names of variables
+	equal    map[[sha256.Size]byte]*onnx.Tensor // tables of integers, by their contents
+	same     map[*onnx.Tensor]*onnx.Tensor      // as equal has them
+	types    map[string]ir.Type                 // of variables in the store
+	cache    cache
+	ops      map[string]operator
+	traced   time.Duration // spent on making entries
+	compiled int           // regions
+	loaded   time.Duration // of it on reading weights
+	steps    []Step
+	closed   bool
 }
 
 // Open prepares the model in a file. The file is read until Close.
@@ -82,7 +83,7 @@ func New(m *onnx.Model, o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Session{ops: operators(), cache: cache{texts: map[string]*program{}}, model: m, main: main, o: o, store: store, names: map[*onnx.Tensor]string{}, made: map[string]*onnx.Tensor{}, equal: map[[sha256.Size]byte]*onnx.Tensor{}, same: map[*onnx.Tensor]*onnx.Tensor{}, taken: map[string]bool{}, types: map[string]ir.Type{}}, nil
+	return &Session{ops: operators(), cache: cache{forms: map[[sha256.Size]byte]*entry{}, over: map[overKey]*program{}}, model: m, main: main, o: o, store: store, names: map[*onnx.Tensor]string{}, inits: map[string]*onnx.Tensor{}, equal: map[[sha256.Size]byte]*onnx.Tensor{}, same: map[*onnx.Tensor]*onnx.Tensor{}, taken: map[string]bool{}, types: map[string]ir.Type{}}, nil
 }
 
 // Inputs lists what Run must be given, Outputs what it can return.
@@ -225,9 +226,7 @@ func (s *Session) nameOf(t *onnx.Tensor, name string, in *scope) string {
 		name = fmt.Sprintf("%s.%d", base, i)
 	}
 	s.names[t], s.taken[name] = name, true
-	if t.Made() {
-		s.made[onnx.VarName(name)] = t
-	}
+	s.inits[onnx.VarName(name)] = t
 	return name
 }
 
@@ -256,14 +255,6 @@ func (s *Session) shared(t *onnx.Tensor) *onnx.Tensor {
 	return s.same[t]
 }
 
-// initial is what a variable holds: bytes of the file, or what is computed from it.
-func (s *Session) initial(v *lower.Var) ([]byte, error) {
-	if t := s.made[v.Name]; t != nil {
-		return s.model.Bytes(t)
-	}
-	return runtime.InitialBytes(v, 0)
-}
-
 // declare brings the variables of a program into the store.
 func (s *Session) declare(p *lower.Program) error {
 	start := time.Now()
@@ -279,16 +270,36 @@ func (s *Session) declare(p *lower.Program) error {
 		if err := s.store.Declare([]lower.Var{v}); err != nil {
 			return err
 		}
-		data, err := s.initial(&v)
-		if err != nil {
-			return err
-		}
-		if err := s.store.Write(v.Name, data); err != nil {
+		if err := s.fill(&v); err != nil {
 			return err
 		}
 		s.types[v.Name] = v.Type
 	}
 	return nil
+}
+
+// fill writes into a variable what the model has for it.
+func (s *Session) fill(v *lower.Var) error {
+	t := s.inits[v.Name]
+	if t == nil || v.Type.DType == ir.Bool { // not all bits are elements
+		data, err := runtime.InitialBytes(v, 0)
+		if err != nil {
+			return err
+		}
+		return s.store.Write(v.Name, data)
+	}
+	data, err := s.model.Bytes(t)
+	if err != nil {
+		return err
+	}
+	return s.model.Guard(func() error { return s.store.Write(v.Name, data) })
+}
+
+// Compiled is how many regions have been compiled. Those of equal form count once.
+func (s *Session) Compiled() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.compiled
 }
 
 // Compiling is how long runs have spent on importing regions and making their

@@ -1,10 +1,8 @@
 package host
 
 import (
-	"fmt"
 	"slices"
 
-	"ampc/ir"
 	"ampc/onnx"
 )
 
@@ -104,25 +102,4 @@ func (st *stage) waits() map[int]bool {
 		return waiting
 	}
 	return nil
-}
-
-// canonical gives the values of a graph names by their places, so that graphs of one
-// structure have one text: the layers of a network then share a program.
-func canonical(g *ir.Graph) string {
-	k := 0
-	next := func(v *ir.Value, prefix string) {
-		v.Name = fmt.Sprintf("%s%d", prefix, k)
-		k++
-	}
-	for _, v := range g.Vars {
-		if v.Kind == ir.Input || v.Kind == ir.Const {
-			next(v, "in")
-		}
-	}
-	for _, n := range g.Nodes {
-		for _, v := range n.Out {
-			next(v, "v")
-		}
-	}
-	return g.String()
 }

@@ -1,0 +1,24 @@
+package lower
+
+import "slices"
+
+// WithVars is the program over other variables of the same types: names gives new names
+// by old ones. All else is shared with p. It is for programs that write no variable.
+func (p *Program) WithVars(names map[string]string) *Program {
+	q := *p
+	q.Vars, q.WeightCopies, q.Buffers = slices.Clone(p.Vars), slices.Clone(p.WeightCopies), slices.Clone(p.Buffers)
+	for i := range q.Vars {
+		v := &q.Vars[i]
+		if to, ok := names[v.Name]; ok {
+			v.Name, v.Init = to, nil
+			q.Buffers[v.Buffer].Name = to
+		}
+	}
+	for i := range q.WeightCopies {
+		c := &q.WeightCopies[i]
+		if to, ok := names[c.Var]; ok {
+			c.Var = to
+		}
+	}
+	return &q
+}
