@@ -163,15 +163,16 @@ func (o ops) Div(x, y Tensor) Tensor {
 }
 
 // Einsum sums products of operands over the letters that the result does not
-// name: "bij,bjk->bik" is a batched product. A letter stands once in an
-// operand; without "->" the result has the letters that occur once, in
-// alphabetical order. It lowers to transpose, reshape, reduce_sum and matmul,
-// from left to right.
+// name: "bij,bjk->bik" is a batched product. A letter that stands twice in an
+// operand takes the diagonal of these axes. "..." stands for all axes that have no
+// letter, counted from the last. Without "->" the result has the axes of "...", then
+// the letters that occur once, in alphabetical order. It lowers to transpose, reshape,
+// slice, reduce_sum and matmul, from left to right.
 //
 //   - Shapes: as spec says.
 //   - DTypes: floats; the result has the widest.
 //   - Errors: a spec that does not fit the operands.
-//   - PyTorch: torch.einsum; no ellipsis, no diagonal.
+//   - PyTorch: torch.einsum; axes of "..." are not broadcast.
 func (o ops) Einsum(spec string, xs ...Tensor) Tensor {
 	return o.tensor(o.b.Einsum(spec, values(xs)...))
 }

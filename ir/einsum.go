@@ -6,15 +6,16 @@ import (
 )
 
 // Einsum sums products of operands over the letters that the result does not
-// name: "bij,bjk->bik" is a batched product. A letter stands once in an
-// operand; without "->" the result has the letters that occur once, in
-// alphabetical order. It lowers to transpose, reshape, reduce_sum and matmul,
-// from left to right.
+// name: "bij,bjk->bik" is a batched product. A letter that stands twice in an
+// operand takes the diagonal of these axes. "..." stands for all axes that have no
+// letter, counted from the last. Without "->" the result has the axes of "...", then
+// the letters that occur once, in alphabetical order. It lowers to transpose, reshape,
+// slice, reduce_sum and matmul, from left to right.
 //
 //   - Shapes: as spec says.
 //   - DTypes: floats; the result has the widest.
 //   - Errors: a spec that does not fit the operands.
-//   - PyTorch: torch.einsum; no ellipsis, no diagonal.
+//   - PyTorch: torch.einsum; axes of "..." are not broadcast.
 func (b *Builder) Einsum(spec string, xs ...*Value) *Value {
 	terms, result, ok := b.einsumTerms(spec, xs)
 	if !ok {
@@ -22,6 +23,11 @@ func (b *Builder) Einsum(spec string, xs ...*Value) *Value {
 	}
 	name := b.next
 	u := b.unnamed()
+	xs = slices.Clone(xs)
+	for i := range xs {
+		x := u.diagonals(labelled{xs[i], terms[i]})
+		xs[i], terms[i] = x.v, x.labels
+	}
 	acc := u.sumLabels(labelled{xs[0], terms[0]}, func(l byte) bool { return wanted(l, result, terms[1:]) })
 	for i, x := range xs[1:] {
 		later := terms[i+2:]
@@ -56,9 +62,14 @@ func (b *Builder) einsumTerms(spec string, xs []*Value) (terms []string, result 
 		b.Fail("einsum %q: %d terms for %d operands", spec, len(terms), len(xs))
 		return nil, "", false
 	}
+	rest, fits := b.expandTerms(spec, terms, xs)
+	if !fits {
+		return nil, "", false
+	}
+	result = strings.Replace(result, ellipsis, rest, 1)
 	times := map[rune]int{}
 	for i, t := range terms {
-		if !b.checkTerm(spec, t) {
+		if !b.checkLetters(spec, t) {
 			return nil, "", false
 		}
 		if xs[i].Type.Shape.Rank() != len(t) {
@@ -72,12 +83,12 @@ func (b *Builder) einsumTerms(spec string, xs []*Value) (terms []string, result 
 	if !arrow {
 		var once []byte
 		for l, n := range times {
-			if n == 1 {
+			if n == 1 && !strings.ContainsRune(rest, l) {
 				once = append(once, byte(l))
 			}
 		}
 		slices.Sort(once)
-		result = string(once)
+		result = rest + string(once)
 	}
 	for _, l := range result {
 		if times[l] == 0 {
@@ -88,14 +99,85 @@ func (b *Builder) einsumTerms(spec string, xs []*Value) (terms []string, result 
 	return terms, result, b.checkTerm(spec, result)
 }
 
-func (b *Builder) checkTerm(spec, term string) bool {
-	for i, l := range term {
-		if !(l >= 'a' && l <= 'z' || l >= 'A' && l <= 'Z') || strings.IndexRune(term, l) != i {
-			b.Fail("einsum %q: term %s: want letters, each once", spec, term)
+const ellipsis = "..."
+
+// expandTerms puts letters that spec does not use in the place of each "..." of terms.
+// It returns them all; a term with fewer axes has the last of them.
+func (b *Builder) expandTerms(spec string, terms []string, xs []*Value) (rest string, ok bool) {
+	most := 0
+	for i, t := range terms {
+		if strings.Contains(t, ellipsis) {
+			most = max(most, xs[i].Type.Shape.Rank()-len(t)+len(ellipsis))
+		}
+	}
+	for l := byte('A'); l <= 'z' && len(rest) < most; l++ {
+		if (l <= 'Z' || l >= 'a') && strings.IndexByte(spec, l) < 0 {
+			rest += string(l)
+		}
+	}
+	for i, t := range terms {
+		if !strings.Contains(t, ellipsis) {
+			continue
+		}
+		n := xs[i].Type.Shape.Rank() - len(t) + len(ellipsis)
+		if n < 0 || len(rest) < most {
+			b.Fail("einsum %q: term %s for %s, which has type %s", spec, t, xs[i], xs[i].Type)
+			return "", false
+		}
+		terms[i] = strings.Replace(t, ellipsis, rest[len(rest)-n:], 1)
+	}
+	return rest, true
+}
+
+func (b *Builder) checkLetters(spec, term string) bool {
+	for _, l := range term {
+		if !(l >= 'a' && l <= 'z' || l >= 'A' && l <= 'Z') {
+			b.Fail("einsum %q: term %s: want letters", spec, term)
 			return false
 		}
 	}
 	return true
+}
+
+// checkTerm checks the result's letters.
+func (b *Builder) checkTerm(spec, term string) bool {
+	for i, l := range term {
+		if strings.IndexRune(term, l) != i {
+			b.Fail("einsum %q: the result has %c twice", spec, l)
+			return false
+		}
+	}
+	return b.checkLetters(spec, term)
+}
+
+// diagonals replaces two axes with one letter by their diagonal: both axes become one,
+// of which every (n+1)-th element is taken.
+func (b *Builder) diagonals(x labelled) labelled {
+	for i := 0; i < len(x.labels); i++ {
+		l := x.labels[i]
+		k := strings.IndexByte(x.labels[i+1:], l) + i + 1
+		if k == i || x.v == nil {
+			continue
+		}
+		d := x.v.Type.Shape.Dims()
+		if d[i] != d[k] || d[i] < 0 {
+			b.Fail("einsum: axes %d and %d of %s, which has type %s, have one letter", i, k, x.v, x.v.Type)
+			return labelled{nil, x.labels}
+		}
+		var perm []int64
+		var shape []Dim
+		labels := ""
+		for a := range d {
+			if a != i && a != k {
+				perm, shape, labels = append(perm, int64(a)), append(shape, d[a]), labels+string(x.labels[a])
+			}
+		}
+		n, last := int64(d[i]), int64(len(shape))
+		v := b.reshaped(b.Transpose(x.v, append(perm, int64(i), int64(k))...), append(shape, mulDims(d[i], d[k]))...)
+		x = labelled{b.SliceStep(v, []int64{last}, []int64{0}, []int64{n * n}, []int64{n + 1}), labels + string(l)}
+		i = -1
+	}
+	return x
 }
 
 // sumLabels sums the axes whose letter nothing keeps.

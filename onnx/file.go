@@ -204,6 +204,15 @@ func (m *Model) read(t *Tensor) (*eval.Tensor, error) {
 	return eval.InitVar(&ir.Value{Name: t.Name, Type: typ, Init: where}, 0)
 }
 
+// Elements are those of a tensor of the model, decoded.
+func (m *Model) Elements(t *Tensor) (x *eval.Tensor, err error) {
+	err = m.guard(func() error {
+		x, err = m.read(t)
+		return err
+	})
+	return x, err
+}
+
 // Bytes are the elements of a tensor of the model as they are stored in memory,
 // little-endian: a slice of the mapped file where they lie there so.
 func (m *Model) Bytes(t *Tensor) (b []byte, err error) {

@@ -194,10 +194,6 @@ func maxPool(c *call) []*ir.Value {
 	if !ok {
 		return nil
 	}
-	if c.wants(1) && c.int("storage_order", 0) != 0 {
-		c.refuse("indices in column-major order")
-		return nil
-	}
 	d := c.dims(0)
 	ceil := c.flag("ceil_mode", false)
 	x := c.x(0)
@@ -212,11 +208,31 @@ func maxPool(c *call) []*ir.Value {
 		return one(c.back(y))
 	}
 	at := c.cast(y.Def.Out[1], ir.I64)
+	if c.int("storage_order", 0) != 0 && product(d[2:]) > 0 {
+		at = c.columnMajor(at, d[2:])
+	}
 	space := product(d[2:])
 	first := c.b.Affine(c.b.Iota(ir.I64, 0, d[0]*d[1]), float64(space), 0)
 	shape := slices.Repeat([]int64{1}, len(d))
 	shape[0], shape[1] = d[0], d[1]
 	return []*ir.Value{c.back(y), c.b.Add(at, c.reshape(first, shape...))}
+}
+
+// columnMajor turns indices that count the elements of a shape row by row into those
+// that count its first axis fastest.
+func (c *call) columnMajor(at *ir.Value, shape []int64) *ir.Value {
+	var sum *ir.Value
+	stride := product(shape)
+	for _, n := range slices.Backward(shape) {
+		stride /= n
+		size := c.lit(at, float64(n))
+		term := c.b.Affine(c.b.Mod(at, size), float64(stride), 0)
+		if at = c.b.Div(c.b.Sub(at, c.b.Mod(at, size)), size); sum != nil {
+			term = c.b.Add(sum, term)
+		}
+		sum = term
+	}
+	return sum
 }
 
 // back casts a result to the dtype of operand 0.

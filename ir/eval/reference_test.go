@@ -210,26 +210,31 @@ func evalSlice(x *Tensor, from, to int) *Tensor { return &Tensor{Type: x.Type, F
 func TestEinsum(t *testing.T) {
 	size := map[rune]ir.Dim{'a': 2, 'b': 3, 'c': 4, 'd': 2, 'e': 3}
 	for _, spec := range []string{"ab,bc->ac", "ab,cb->ca", "abc,acd->abd", "abc,dcb->da", "ab,ab->", "ab->ba", "abc->b", "a,b->ab",
-		"ab,bc,cd->ad", "abe,cbe->bac", "ab,cd", "abcd,cdae->be", "ba,bc->ca", "ab,b->a", "abc,d->ca"} {
-		t.Run(spec, func(t *testing.T) { checkEinsum(t, spec, size) })
+		"ab,bc,cd->ad", "abe,cbe->bac", "ab,cd", "abcd,cdae->be", "ba,bc->ca", "ab,b->a", "abc,d->ca", "aa->a", "aab->ba", "abac,c->ab", "aaa->", "aabb->ab"} {
+		t.Run(spec, func(t *testing.T) { checkEinsum(t, spec, spec, size) })
+	}
+	for _, x := range [][2]string{{"...aa->...a", "bcaa->bca"}, {"a...b,...bc->...ac", "adeb,debc->deac"}, {"...a,a", "bca,a->bc"}, {"a...->...", "abc->bc"}, {"...->...", "acb->acb"}, {"...a,...c->a...c", "eda,dc->aedc"}} {
+		spec, letters := x[0], x[1]
+		t.Run(spec, func(t *testing.T) { checkEinsum(t, spec, letters, size) })
 	}
 }
 
-func checkEinsum(t *testing.T, spec string, size map[rune]ir.Dim) {
+// checkEinsum compares spec with what a specification without "..." says.
+func checkEinsum(t *testing.T, spec, letters string, size map[rune]ir.Dim) {
 	b := ir.NewBuilder("t")
-	left, result, arrow := strings.Cut(spec, "->")
+	left, result, arrow := strings.Cut(letters, "->")
 	if !arrow {
 		result = "abcd"
 	}
 	terms := strings.Split(left, ",")
-	env, letters := map[string]*Tensor{}, ""
+	env, seen := map[string]*Tensor{}, ""
 	var xs []*ir.Value
 	for i, term := range terms {
 		var d []ir.Dim
 		for _, l := range term {
 			d = append(d, size[l])
-			if !strings.ContainsRune(letters, l) {
-				letters += string(l)
+			if !strings.ContainsRune(seen, l) {
+				seen += string(l)
 			}
 		}
 		name := fmt.Sprint("x", i)
@@ -246,12 +251,12 @@ func checkEinsum(t *testing.T, spec string, size map[rune]ir.Dim) {
 	}
 	want := make([]float64, r.Value(y).Len())
 	total := 1
-	for _, l := range letters {
+	for _, l := range seen {
 		total *= int(size[l])
 	}
 	for i := range total {
 		at, rest := map[rune]int{}, i
-		for _, l := range letters {
+		for _, l := range seen {
 			at[l] = rest % int(size[l])
 			rest /= int(size[l])
 		}

@@ -7,6 +7,7 @@ import (
 	"math/cmplx"
 
 	"ampc/ir/eval"
+	"ampc/onnx"
 )
 
 // transform is the discrete Fourier transform of x, of any length: by halves where that
@@ -156,6 +157,60 @@ func stft(c *call) ([]*Value, error) {
 				at := 2 * ((b*frames+f)*bins + int64(k))
 				y.F[at], y.F[at+1] = real(v), imag(v)
 			}
+		}
+	}
+	return rounded(y), nil
+}
+
+// mel is a frequency in hertz as the mel scale has it, and hertz the way back.
+func mel(hz float64) float64    { return 2595 * math.Log10(1+hz/700) }
+func hertz(mel float64) float64 { return 700 * (math.Pow(10, mel/2595) - 1) }
+
+// melWeights is a matrix of triangles: how much each bin of a spectrum adds to each band
+// of the mel scale.
+func melWeights(c *call) ([]*Value, error) {
+	var x [5]float64 // bands, length of the transform, rate, lowest and highest frequency
+	for i := range x {
+		var err error
+		if x[i], err = c.number(i); err != nil {
+			return nil, err
+		}
+	}
+	bands, length, rate := int64(x[0]), int64(x[1]), x[2]
+	d, err := onnx.DataType(c.int("output_datatype", 1)).DType()
+	if err != nil {
+		return nil, err
+	}
+	if bands < 1 || length < 1 || length > maxTransform || !(rate > 0) || !(x[3] >= 0) || !(x[4] >= x[3]) {
+		return nil, fmt.Errorf("%d bands, a transform of %d, a rate of %g, frequencies from %g to %g", bands, length, rate, x[3], x[4])
+	}
+	bins := length/2 + 1
+	y, err := newResult(d, bins, bands)
+	if err != nil {
+		return nil, err
+	}
+	low, step := mel(x[3]), (mel(x[4])-mel(x[3]))/float64(bands+2)
+	edge := func(i int64) int64 { return int64(math.Floor(float64(length+1) * hertz(low+float64(i)*step) / rate)) }
+	if last := edge(bands + 1); last < 0 || last > bins || edge(bands) == bins {
+		return nil, fmt.Errorf("frequencies up to %g: a rate of %g has none above %g", x[4], rate, rate/2)
+	}
+	set := func(bin, band int64, w float64) {
+		if i := bin*bands + band; y.F != nil {
+			y.F[i] = w
+		} else {
+			y.I[i] = d.Wrap(int64(w))
+		}
+	}
+	for b := range bands {
+		left, centre, right := edge(b), edge(b+1), edge(b+2)
+		if left == centre {
+			set(centre, b, 1)
+		}
+		for k := left; k <= centre && left < centre; k++ {
+			set(k, b, float64(k-left)/float64(centre-left))
+		}
+		for k := centre; k < right; k++ {
+			set(k, b, float64(right-k)/float64(right-centre))
 		}
 	}
 	return rounded(y), nil

@@ -33,6 +33,7 @@ func operators() map[string]operator {
 		list  = "a sequence has no static form"
 		maybe = "an optional has no static form"
 		plain = "no kernel computes it: the host does, in f64"
+		trees = "an operator of ai.onnx.ml, which have no kernels"
 	)
 	return map[string]operator{
 		"If":                 {ifElse, "its condition depends on data"},
@@ -65,6 +66,11 @@ func operators() map[string]operator {
 		"Det":                {det, plain},
 		"TensorScatter":      {tensorScatter, plain},
 		"TfIdfVectorizer":    {tfIdf, "no kernel counts sequences"},
+		"MelWeightMatrix":    {melWeights, plain},
+
+		"ai.onnx.ml.ArrayFeatureExtractor": {arrayFeatureExtractor, trees},
+		"ai.onnx.ml.Binarizer":             {binarizer, trees},
+		"ai.onnx.ml.TreeEnsemble":          {treeEnsemble, trees},
 	}
 }
 
