@@ -135,8 +135,9 @@ func (m *Model) LoadFile(path string, opts ...LoadOption) error {
 	}
 	defer f.Close()
 	names := s.namesIn(f)
-	notes, err := s.match(f, m.Graph().Name, names)
-	if err == nil && len(opts) == 0 {
+	leave := slices.ContainsFunc(opts, func(o LoadOption) bool { return o.leave })
+	notes, err := s.match(f, m.Graph().Name, names, leave && len(s.policies) == 0)
+	if err == nil && !leave {
 		err = s.homeless(f, names)
 	}
 	if err != nil {
@@ -188,7 +189,8 @@ func checkScale(v lower.Var, data []byte) error {
 
 // Warnings lists, one line each, what the last LoadFile found different from the
 // compiled steps: another policy, states that start anew or were left out, weights
-// beyond the range of the 16-bit dtype.
+// beyond the range of the 16-bit dtype. A model that infers only needs no training
+// state and its policy, and with LeaveState nothing is said of them.
 func (m *Model) Warnings() []string {
 	defer m.gate.hold()()
 	if m.session == nil {
@@ -199,8 +201,9 @@ func (m *Model) Warnings() []string {
 
 // match compares the file with the session before anything is changed.
 // Parameters must be there with their types; other states may come and go
-// with the policy, the optimizer and the scaler, which is worth a note.
-func (s *session) match(f *safetensors.File, model string, names map[string]string) ([]string, error) {
+// with the policy, the optimizer and the scaler, which is worth a note; to infer
+// only, training state and its policy are not.
+func (s *session) match(f *safetensors.File, model string, names map[string]string, infer bool) ([]string, error) {
 	if is := f.Meta[metaFormat]; is != format && is != formatBefore {
 		return nil, fmt.Errorf("not a checkpoint of ampc: metadata %s is %q, want %q", metaFormat, is, format)
 	}
@@ -208,7 +211,7 @@ func (s *session) match(f *safetensors.File, model string, names map[string]stri
 		return nil, fmt.Errorf("holds model %q, this one is %q", f.Meta[metaModel], model)
 	}
 	var notes []string
-	if was, is := f.Meta[metaPolicy], s.policyList(); was != "" && was != is {
+	if was, is := f.Meta[metaPolicy], s.policyList(); was != "" && was != is && !infer {
 		notes = append(notes, fmt.Sprintf("saved under policy %s, loaded under %s", was, is))
 	}
 	var absent, idle []string
@@ -228,7 +231,7 @@ func (s *session) match(f *safetensors.File, model string, names map[string]stri
 	}
 	read := readNames(names)
 	for _, info := range f.Tensors {
-		if !read[info.Name] {
+		if !read[info.Name] && !(infer && trainingState(f, info.Name)) {
 			idle = append(idle, ir.Printable(info.Name))
 		}
 	}
@@ -357,10 +360,7 @@ func (s *session) homeless(f *safetensors.File, names map[string]string) error {
 		if read[info.Name] {
 			continue
 		}
-		n, made := passes.ParseStateName(info.Name)
-		if f.Meta[metaFormat] == formatBefore {
-			n, made = stateBefore(f, info.Name)
-		}
+		n, made := stateName(f, info.Name)
 		_, there := s.policies[n.Step]
 		if !made || n.Shared() || n.OfScaler() && there {
 			continue
@@ -375,6 +375,19 @@ func (s *session) homeless(f *safetensors.File, names map[string]string) error {
 		shown = shown[:3]
 	}
 	return fmt.Errorf("holds training state that no compiled step has (%s; %d in all): compile the step that saved it, under its TrainConfig.Name, or load with ampc.LeaveState() to do without", strings.Join(shown, ", "), len(lost))
+}
+
+// stateName takes a name in a file for that of training state; false where it is none.
+func stateName(f *safetensors.File, name string) (passes.StateName, bool) {
+	if f.Meta[metaFormat] == formatBefore {
+		return stateBefore(f, name)
+	}
+	return passes.ParseStateName(name)
+}
+
+func trainingState(f *safetensors.File, name string) bool {
+	_, made := stateName(f, name)
+	return made
 }
 
 // stateBefore takes a name of format 1 for what it is; false where it is no

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strconv"
 
@@ -28,12 +26,12 @@ func Open(path string) (*Model, error) {
 	if !st.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s: not a regular file", path)
 	}
-	b, unmap, err := mapFile(f, st.Size())
+	b, unmap, err := file.Map(f, st.Size())
 	if err != nil {
 		return nil, file.Error(path, err)
 	}
 	var m *Model
-	err = guard(func() (err error) {
+	err = file.Guard(func() (err error) {
 		m, err = Parse(b)
 		return err
 	})
@@ -81,7 +79,7 @@ func (m *Model) beside(where *ir.Init) ([]byte, error) {
 		if err != nil {
 			return nil, file.Error(where.File, err)
 		}
-		if o.b, o.unmap, err = mapFile(f, st.Size()); err != nil {
+		if o.b, o.unmap, err = file.Map(f, st.Size()); err != nil {
 			return nil, file.Error(where.File, err)
 		}
 		m.others[where.File] = o
@@ -102,22 +100,7 @@ func (m *Model) guard(f func() error) error {
 	if m.closed {
 		return fmt.Errorf("the model was closed")
 	}
-	return guard(f)
-}
-
-func guard(f func() error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if r := recover(); r != nil {
-			fault, ok := r.(interface{ Addr() uintptr })
-			if _, rt := r.(runtime.Error); !ok || !rt {
-				panic(r)
-			}
-			_ = fault.Addr()
-			err = fmt.Errorf("the file was made shorter while it was read")
-		}
-	}()
-	return f()
+	return file.Guard(f)
 }
 
 // locate is where the elements of t lie in a file, as an initializer; nil where

@@ -12,7 +12,7 @@ import (
 // it to make a build pass; docs/architecture.md says why the lines stand so.
 const importOrder = `
 internal/file internal/ort
-internal/fp internal/golden internal/philox internal/safetensors internal/npy internal/dataset internal/gen internal/onnxmodel
+internal/fp internal/golden internal/philox internal/pickle internal/safetensors internal/npy internal/dataset internal/gen internal/onnxmodel
 ir                          alone
 ir/eval ptx internal/genops
 onnx
@@ -34,6 +34,7 @@ runtime/cpu runtime/gpu runtime/runtimetest cuda/gputest
 runtime/doctor
 checkpoint
 .
+weights
 models bridge/gorgonia bridge/gorgoniacu internal/trial
 bench cmd/ampc examples
 `

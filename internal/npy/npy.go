@@ -8,6 +8,7 @@ package npy
 import (
 	"archive/zip"
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -21,11 +22,12 @@ import (
 	"ampc/internal/file"
 )
 
-// Array is one array, row-major and little-endian.
+// Array is one array, little-endian.
 type Array struct {
-	DType string // as ampc spells it: f16 f32 f64 bool, i8 to i64, u8 to u64
-	Shape []int64
-	Data  []byte
+	DType   string // as ampc spells it: f16 f32 f64 bool, i8 to i64, u8 to u64
+	Shape   []int64
+	Fortran bool // the first index runs fastest, else the last; false from ReadFile
+	Data    []byte
 }
 
 var dtypes = map[string]struct {
@@ -54,7 +56,7 @@ func ReadFile(path string) (map[string]Array, error) {
 func parse(data []byte) (map[string]Array, error) {
 	if !bytes.HasPrefix(data, []byte("PK")) {
 		a, err := Parse(data)
-		return map[string]Array{"": a}, err
+		return map[string]Array{"": a}, cmp.Or(err, a.rowMajor())
 	}
 	z, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
 	if err != nil {
@@ -75,7 +77,10 @@ func parse(data []byte) (map[string]Array, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", f.Name, err)
 		}
-		if out[name], err = Parse(member); err != nil {
+		if out[name], err = Parse(member); err == nil {
+			err = out[name].rowMajor()
+		}
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", f.Name, err)
 		}
 	}
@@ -89,7 +94,14 @@ var (
 	shape   = regexp.MustCompile(`'shape':\s*\(([\d,\s]*)\)`)
 )
 
-// Parse reads one array.
+func (a Array) rowMajor() error {
+	if a.Fortran {
+		return errors.New("npy array is in Fortran order: save it with numpy.ascontiguousarray")
+	}
+	return nil
+}
+
+// Parse reads one array. Data is a part of data unless its bytes must be turned.
 func Parse(data []byte) (Array, error) {
 	header, rest, err := split(data)
 	if err != nil {
@@ -112,9 +124,7 @@ func Parse(data []byte) (Array, error) {
 		}
 		a.Shape, n = append(a.Shape, dim), n*dim
 	}
-	if f[1] == "True" && len(a.Shape) > 1 {
-		return Array{}, errors.New("npy array is in Fortran order: save it with numpy.ascontiguousarray")
-	}
+	a.Fortran = f[1] == "True" && len(a.Shape) > 1
 	if int64(len(rest)) != n*t.size {
 		return Array{}, fmt.Errorf("npy array %s%v needs %d bytes, %d follow the header", t.name, a.Shape, n*t.size, len(rest))
 	}

@@ -22,8 +22,11 @@ type File struct {
 	Tensors []Info            // in the order of their data
 	Summed  bool              // a checksum was there, and right
 
-	f      *os.File
-	data   int64 // offset of the data section
+	f      io.ReaderAt
+	path   string
+	close  func() error
+	view   []byte // of a file in memory
+	data   int64  // offset of the data section
 	byName map[string]int
 }
 
@@ -35,16 +38,43 @@ func Open(path string) (*File, error) {
 	if err != nil {
 		return nil, file.Error(path, err)
 	}
-	file := &File{f: f}
-	if err := file.load(); err != nil {
+	s := &File{f: f, path: path, close: f.Close}
+	size, err := length(f)
+	if err == nil {
+		err = s.load(size)
+	}
+	if err != nil {
 		f.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return file, nil
+	return s, nil
+}
+
+func length(f *os.File) (int64, error) {
+	is, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	if is.IsDir() {
+		return 0, errors.New("is a directory, not a safetensors file")
+	}
+	return is.Size(), nil
+}
+
+// Parse is Open of a file that lies in memory, whose tensors Slice shows in place.
+// Errors do not name the file.
+func Parse(b []byte) (*File, error) {
+	f := &File{f: bytes.NewReader(b), view: b, close: func() error { return nil }}
+	return f, f.load(int64(len(b)))
+}
+
+// Slice is where a tensor of a parsed file lies.
+func (f *File) Slice(info Info) []byte {
+	return f.view[f.data+info.begin : f.data+info.end : f.data+info.end]
 }
 
 // Close releases the file.
-func (f *File) Close() error { return f.f.Close() }
+func (f *File) Close() error { return f.close() }
 
 // Lookup finds a tensor by name.
 func (f *File) Lookup(name string) (Info, bool) {
@@ -59,31 +89,25 @@ func (f *File) Lookup(name string) (Info, bool) {
 func (f *File) Read(name string, dst []byte) error {
 	info, ok := f.Lookup(name)
 	if !ok {
-		return fmt.Errorf("%s: no tensor named %q", f.f.Name(), name)
+		return fmt.Errorf("%s: no tensor named %q", f.path, name)
 	}
 	if int64(len(dst)) != info.Bytes() {
-		return fmt.Errorf("%s: tensor %s holds %d bytes, the reader wants %d", f.f.Name(), info, info.Bytes(), len(dst))
+		return fmt.Errorf("%s: tensor %s holds %d bytes, the reader wants %d", f.path, info, info.Bytes(), len(dst))
 	}
 	if _, err := f.f.ReadAt(dst, f.data+info.begin); err != nil {
-		return fmt.Errorf("%s: tensor %s: %w", f.f.Name(), info, err)
+		return fmt.Errorf("%s: tensor %s: %w", f.path, info, err)
 	}
 	return nil
 }
 
-func (f *File) load() error {
-	stat, err := f.f.Stat()
-	if err != nil {
-		return err
-	}
-	if stat.IsDir() {
-		return errors.New("is a directory, not a safetensors file")
-	}
-	header, err := readHeader(f.f, stat.Size())
+// load reads the header of a file of size bytes and checks what it can.
+func (f *File) load(size int64) error {
+	header, err := readHeader(f.f, size)
 	if err != nil {
 		return err
 	}
 	f.data = 8 + int64(len(header))
-	f.Meta, f.Tensors, err = parseHeader(header, stat.Size()-f.data)
+	f.Meta, f.Tensors, err = parseHeader(header, size-f.data)
 	if err != nil {
 		return err
 	}
@@ -96,7 +120,7 @@ func (f *File) load() error {
 		return nil
 	}
 	delete(f.Meta, crcKey)
-	got, err := checksum(header, want, io.NewSectionReader(f.f, f.data, stat.Size()-f.data))
+	got, err := checksum(header, want, io.NewSectionReader(f.f, f.data, size-f.data))
 	if err == nil && got != want {
 		err = fmt.Errorf("damaged: checksum is %s, the file says %s", got, want)
 	}

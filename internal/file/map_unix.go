@@ -1,14 +1,14 @@
 //go:build unix
 
-package onnx
+package file
 
 import (
 	"os"
 	"syscall"
 )
 
-// mapFile maps size bytes of f for reading.
-func mapFile(f *os.File, size int64) (b []byte, unmap func() error, err error) {
+// Map maps size bytes of f for reading, until unmap. Read them inside Guard.
+func Map(f *os.File, size int64) (b []byte, unmap func() error, err error) {
 	if size == 0 {
 		return nil, func() error { return nil }, nil
 	}
