@@ -44,13 +44,14 @@ func (c Cause) String() string { return causeNames[c] }
 type Marks uint16
 
 const (
-	MarkCached    Marks = 1 << iota // a cast that is shared by all readers of its value
-	MarkHoisted                     // moved to prepare
-	MarkReadsLow                    // a kept row that reads 16-bit operands itself
-	MarkStoresF32                   // a low row that stores its f32 accumulator
-	MarkStoresLow                   // a kept row that stores 16 bits
-	MarkInserted                    // a cast that amp placed
-	MarkSeed                        // the start of a backward sweep
+	MarkCached     Marks = 1 << iota // a cast that is shared by all readers of its value
+	MarkHoisted                      // moved to prepare
+	MarkReadsLow                     // a kept row that reads 16-bit operands itself
+	MarkStoresF32                    // a low row that stores its f32 accumulator
+	MarkStoresLow                    // a kept row that stores 16 bits
+	MarkInserted                     // a cast that amp placed
+	MarkSeed                         // the start of a backward sweep
+	MarkStoresCast                   // stores 16 bits in place of a cast that the user wrote
 )
 
 // Reason is why a node has the dtype it has: data, so that tools can follow the

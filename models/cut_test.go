@@ -114,6 +114,37 @@ func TestCutBytesForGPUs(t *testing.T) {
 	t.Logf("%d rows ran as their expansions", expanded)
 }
 
+// amp places the casts of a plan as they stay: under Check, castelim and castfold are an
+// error where they find any to drop.
+func TestPlansLeaveNoCasts(t *testing.T) {
+	narrow := passes.MixedF16()
+	narrow.Narrow = true
+	for _, spec := range assigned {
+		z, err := models.Open(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, name := range append([]string{lower.CPU.String()}, gpus...) {
+			if testing.Short() && k%3 > 0 {
+				continue
+			}
+			for _, policy := range []passes.Policy{passes.MixedF16(), passes.MixedBF16(), narrow} {
+				for _, step := range z.Steps {
+					g, cfg, err := z.Model.Source(step.Config, step.Losses...)
+					if err != nil {
+						t.Fatal(err)
+					}
+					cfg.Policy, cfg.Caps, cfg.Prove = policy, sm.Must(name).Caps(), false
+					cfg.Check, cfg.Until = true, "castfold"
+					if err := passes.Run(g, cfg); err != nil {
+						t.Errorf("%s on %s under %s: %v", spec, name, policy.Name, err)
+					}
+				}
+			}
+		}
+	}
+}
+
 // moved sums the bytes of p's steps over one optimizer step.
 func moved(p *lower.Program, micro int64) (sum int64) {
 	for part, steps := range p.Parts {

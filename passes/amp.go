@@ -26,6 +26,7 @@ func amp(g *ir.Graph, c *Context) error {
 		return err
 	}
 	a.planned = c.Policy.Algorithm == "mincut"
+	c.training.planned = a.planned
 	a.noteIslands()
 	if err := a.storeParams(); err != nil {
 		return err

@@ -1,12 +1,16 @@
 package passes
 
-import "ampc/ir"
+import (
+	"slices"
+
+	"ampc/ir"
+)
 
 // materialize writes the chosen dtypes into the graph. It trusts no prediction: the
 // types that inference finds are what readers are compared with, so a row that
 // cannot store what was chosen costs a cast and is never wrong.
 func (a *assigner) materialize() error {
-	r := &materializer{assigner: a, b: ir.Edit(a.g), left: map[*ir.Value]*ir.Value{}, same: map[*ir.Value]*ir.Value{}, shown: map[castKey]*ir.Value{}, asked: map[castKey][]ir.SourceCast{}}
+	r := &materializer{assigner: a, b: ir.Edit(a.g), left: map[*ir.Value]*ir.Value{}, same: map[*ir.Value]*ir.Value{}, shown: map[castKey]*ir.Value{}, asked: map[castKey][]ir.SourceCast{}, forms: map[*ir.Node]bool{}}
 	for s := range ir.NumSections {
 		body := a.g.Body[s]
 		a.g.Body[s] = make([]*ir.Node, 0, len(body)+len(body)/2)
@@ -22,6 +26,7 @@ func (a *assigner) materialize() error {
 		return err
 	}
 	replace(a.g, r.same)
+	r.sweep()
 	return nil
 }
 
@@ -32,6 +37,7 @@ type materializer struct {
 	same  map[*ir.Value]*ir.Value     // cast written by hand, to what it is
 	shown map[castKey]*ir.Value       // views of casts, by the view and the dtype
 	asked map[castKey][]ir.SourceCast // casts of the source for which a value has a 16-bit dtype
+	forms map[*ir.Node]bool           // casts made of those written by hand
 }
 
 // place casts what n reads, stores what was chosen and appends n, with the cast
@@ -90,11 +96,41 @@ func (r *materializer) dissolve(s ir.Section, n *ir.Node) {
 	x := r.cast(v, r.src[out.ID], 0)
 	if len(r.g.Body[s]) > before {
 		x.Name, x.Def.Pos = out.Name, n.Pos
+		for _, m := range r.g.Body[s][before:] {
+			r.forms[m] = true
+		}
 	}
 	if x.Type.DType.Low() {
 		addCasts(x, n.Why.Casts)
 	}
 	r.same[out] = x
+}
+
+// sweep drops the forms made of casts written by hand that nobody reads: all
+// take what was cast.
+func (r *materializer) sweep() {
+	if len(r.forms) == 0 {
+		return
+	}
+	read := map[*ir.Value]bool{}
+	for _, v := range r.g.Return {
+		read[v] = true
+	}
+	for s := int(ir.NumSections) - 1; s >= 0; s-- {
+		body := r.g.Body[s]
+		kept := len(body)
+		for _, n := range slices.Backward(body) {
+			if r.forms[n] && !slices.ContainsFunc(n.Out, func(v *ir.Value) bool { return read[v] }) {
+				continue
+			}
+			kept--
+			body[kept] = n
+			for _, v := range operands(n) {
+				read[v] = true
+			}
+		}
+		r.g.Body[s] = body[kept:]
+	}
 }
 
 // current is v as those read it that are not in its cluster.
@@ -122,7 +158,12 @@ func (r *materializer) operand(n *ir.Node, i int, v *ir.Value) *ir.Value {
 	case d != ir.Invalid:
 	case r.castVar(v) && r.class(n, i) != ir.Fixed:
 		d = r.low
-	case !r.node[n.ID].free() || n.Def().Is(ir.View) || shares(n) || r.c.Caps.Loads(n, i):
+	case r.c.Caps.Loads(n, i):
+		if x := r.unwidened(v); x.Type.DType.Low() {
+			v = x
+		}
+		d = v.Type.DType
+	case !r.node[n.ID].free() || n.Def().Is(ir.View) || shares(n):
 		d = v.Type.DType
 	default: // a free row whose kernel reads one dtype: its result's
 		d = r.want[n.Out[0].ID]
@@ -149,6 +190,9 @@ func (r *materializer) cast(v *ir.Value, d ir.DType, marks ir.Marks) *ir.Value {
 	if v == nil || d == ir.Invalid || v.Type.DType == d {
 		return v
 	}
+	if v = r.unwidened(v); v.Type.DType == d {
+		return v
+	}
 	if v.Def != nil && shares(v.Def) && v.Def.Op != ir.OpConcat && v.Type.DType.Float() && !r.p.Eager {
 		return r.view(v, d, marks)
 	}
@@ -163,6 +207,18 @@ func (r *materializer) cast(v *ir.Value, d ir.DType, marks ir.Marks) *ir.Value {
 	out.Def.Why = ir.Reason{Class: ir.Fixed, Cause: ir.ByContract, From: v, Marks: ir.MarkInserted | marks, Casts: r.asked[castKey{v, d}]}
 	r.c.Count("casts_inserted", 1)
 	return out
+}
+
+// unwidened is what a cast of a plan widened to v, which a cast of v may read as well; v where none did.
+func (r *materializer) unwidened(v *ir.Value) *ir.Value {
+	for r.planned && v.Def != nil && v.Def.Op == ir.OpCast && v.Next == nil {
+		x := v.Def.In[0]
+		if !x.Type.DType.Float() || !v.Type.DType.Holds(x.Type.DType) {
+			break
+		}
+		v = x
+	}
+	return v
 }
 
 // view emits what v shows as a view of the cast of its tensor to d.

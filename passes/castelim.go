@@ -1,6 +1,11 @@
 package passes
 
-import "ampc/ir"
+import (
+	"fmt"
+	"maps"
+
+	"ampc/ir"
+)
 
 // castelim removes casts that change nothing and lets casts meet:
 //
@@ -12,11 +17,33 @@ import "ampc/ir"
 // Over f32, f16 and bf16 the second rule reads: through f32 always, through a
 // 16-bit format never. round is not a cast and stands in nobody's way or favour.
 //
-// A plan has moved casts already where that pays (mincut).
-func castelim(g *ir.Graph, c *Context) error {
+// A plan leaves nothing to do (unlessPlanned).
+func castelim(g *ir.Graph, c *Context) error { return unlessPlanned(elimCasts, g, c) }
+
+func elimCasts(g *ir.Graph, c *Context) error {
 	e := newCastEdit(g, c)
 	e.crosses = c.Policy.Algorithm != "mincut"
 	return e.run()
+}
+
+// unlessPlanned runs rewrite, which counts what it does, unless dtypes come of a plan:
+// that has made every cast as its readers take it. Under Check it runs after a plan, too,
+// and anything that it does is an error.
+func unlessPlanned(rewrite func(g *ir.Graph, c *Context) error, g *ir.Graph, c *Context) error {
+	if !c.training.planned {
+		return rewrite(g, c)
+	}
+	if !c.Check {
+		return nil
+	}
+	before := maps.Clone(c.counters)
+	if err := rewrite(g, c); err != nil {
+		return err
+	}
+	if !maps.Equal(before, c.counters) {
+		return fmt.Errorf("the plan left casts to drop: %v", c.counters)
+	}
+	return nil
 }
 
 func (e *castEdit) run() error {

@@ -5,8 +5,11 @@ import "ampc/ir"
 // castfold drops the casts that a kernel does while it loads or stores, as far
 // as the target's kernels can (Caps): a widening cast into a row that computes
 // in f32 anyway, and the narrowing cast that is the only reader of an f32
-// result. Both round exactly where the cast did, so no bit changes.
-func castfold(g *ir.Graph, c *Context) error {
+// result. Both round exactly where the cast did, so no bit changes. A plan leaves
+// nothing to do (unlessPlanned).
+func castfold(g *ir.Graph, c *Context) error { return unlessPlanned(foldCasts, g, c) }
+
+func foldCasts(g *ir.Graph, c *Context) error {
 	reads := readCounts(g)
 	dead := map[*ir.Node]bool{}
 	same := map[*ir.Value]*ir.Value{}

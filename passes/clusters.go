@@ -10,7 +10,8 @@ import (
 // clusters states the clusters of the plan and what their kernels take at every
 // port.
 func (m *planner) clusters() error {
-	c := &clusterer{planner: m, tensor: make([]plan.TensorID, len(m.want))}
+	m.tensor = make([]plan.TensorID, len(m.want))
+	c := &clusterer{planner: m}
 	c.order()
 	for _, v := range m.g.Vars {
 		c.declared(v)
@@ -54,10 +55,9 @@ const caller = int32(0)
 // clusterer puts ports to clusters.
 type clusterer struct {
 	*planner
-	fused  []int32         // cluster of the plan by fusion cluster
-	launch []int32         // by launch
-	node   []int32         // by node ID, of nodes in neither
-	tensor []plan.TensorID // by ID of a value that is its own base
+	fused  []int32 // cluster of the plan by fusion cluster
+	launch []int32 // by launch
+	node   []int32 // by node ID, of nodes in neither
 }
 
 // order makes the clusters: the caller, fusion clusters, the last first, single nodes.

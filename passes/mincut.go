@@ -52,6 +52,7 @@ type planner struct {
 	v        []plan.Choice           // how a value is stored; AsStored: no float
 	seen     []plan.Choice           // what promoting readers take a value for
 	base     []*ir.Value             // whose memory a value is
+	tensor   []plan.TensorID         // by ID of a value that is its own base
 	part     []*ir.Value             // the first value that is the same elements of it
 	form     []form                  // in which it shows them
 	partner  []*ir.Value             // the tensor a value is the gradient of
@@ -495,6 +496,27 @@ func (m *planner) apply(r *plan.Result) {
 			}
 			if i == 0 {
 				m.reason(n, x, r)
+			}
+		}
+	}
+	m.storeLowAlone(r)
+}
+
+// storeLowAlone stores in 16 bits what the cut leaves in f32 although nobody reads it so:
+// where its kernel stores each form that is read, or stores f32 first in either case.
+func (m *planner) storeLowAlone(r *plan.Result) {
+	alone := m.plan.LowAlone(r)
+	for _, n := range m.g.Nodes {
+		if len(n.Out) == 0 || m.sharesTensor(n) {
+			continue
+		}
+		v := n.Out[0]
+		low := m.node[n.ID].class == ir.Low || m.c.Caps.StoresLow(n)
+		if x := m.v[v.ID]; x >= 0 && !r.Low(x) && m.pins[x] == nil && low && alone[m.tensor[v.ID]] {
+			m.want[v.ID] = m.low
+			m.c.Count("read_low_alone", 1)
+			if m.roundedByHand(v) {
+				n.Why.Marks |= ir.MarkStoresCast
 			}
 		}
 	}

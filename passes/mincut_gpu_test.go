@@ -58,7 +58,10 @@ func TestCutBytesOnGPUs(t *testing.T) {
 func countedOn(t *testing.T, g *ir.Graph, target lower.Target) (cut, moved, expanded int, ok bool) {
 	t.Helper()
 	cfg := Config{Policy: MixedF16(), Debugging: Debugging{Only: precisionPasses}, Compiling: Compiling{Caps: target.Caps()}}
-	cfg.After = func(e Event) { cut += e.Counters["cut_bytes"] }
+	cfg.After = func(e Event) {
+		cut += e.Counters["cut_bytes"]
+		noCastsLeft(t, cfg, e)
+	}
 	mustRun(t, g, cfg)
 	if lower.Supports(g, target) != nil {
 		return 0, 0, 0, false

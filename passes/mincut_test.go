@@ -66,7 +66,10 @@ func TestMincutOnRandomGraphs(t *testing.T) {
 // lowered program's steps.
 func counted(t *testing.T, g *ir.Graph, cfg Config) (cut, program int64, err error) {
 	cfg.Caps = lower.CPU.Caps()
-	cfg.After = func(e Event) { cut += int64(e.Counters["cut_bytes"]) }
+	cfg.After = func(e Event) {
+		cut += int64(e.Counters["cut_bytes"])
+		noCastsLeft(t, cfg, e)
+	}
 	mustRun(t, g, cfg)
 	p, err := lower.Lower(g, lower.CPU)
 	if err == nil {
@@ -85,6 +88,22 @@ func counted(t *testing.T, g *ir.Graph, cfg Config) (cut, program int64, err err
 		}
 	}
 	return cut, program, nil
+}
+
+// noCastsLeft fails where amp, after which casts were shared, left casts that castelim or
+// castfold would drop.
+func noCastsLeft(t *testing.T, cfg Config, e Event) {
+	t.Helper()
+	if e.Pass != "castcache" {
+		return
+	}
+	g, c := e.Graph.Clone(), newContext(Config{Policy: cfg.Policy, Compiling: cfg.Compiling, Debugging: Debugging{Check: true}})
+	c.training.planned = true
+	for _, pass := range []func(*ir.Graph, *Context) error{castelim, castfold} {
+		if err := pass(g, c); err != nil {
+			t.Errorf("%v\n%s", err, e.Graph)
+		}
+	}
 }
 
 var graphs = command.Int("graphs", 300, "seeds of TestCutBytesAreTheProgramsBytes, three random graphs each")
@@ -168,7 +187,7 @@ func assignedTo(t *testing.T, g *ir.Graph, p Policy, free []plan.Choice, set int
 		Compiling: Compiling{Caps: lower.CPU.Caps()},
 	}
 	cfg.After = func(e Event) {
-		undone = undone || e.Counters["casts_folded_store"]+e.Counters["casts_crossed"]+e.Counters["casts_removed"] > 0
+		undone = undone || e.Counters["read_low_alone"]+e.Counters["casts_folded_store"]+e.Counters["casts_crossed"]+e.Counters["casts_removed"] > 0
 	}
 	g = g.Clone()
 	if err := Run(g, cfg); err != nil {

@@ -25,6 +25,7 @@ type training struct {
 	params     []*paramPlan // in declaration order
 	skipGroups []*skipGroup
 	source     *ir.Graph // the graph before layout, nil where nothing asked for it
+	planned    bool      // dtypes come of a plan, which has made every cast as its readers take it
 
 	micro   *micro // nil: one micro-batch per step
 	pending []pendingStat

@@ -130,3 +130,30 @@ func (p *Plan) Tensor(t Tensor) TensorID {
 
 // Widen adds the constraint that b is at least as wide as a.
 func (p *Plan) Widen(a, b Choice) { p.Widens = append(p.Widens, Widen{a, b}) }
+
+// LowAlone says of each tensor whether some cluster reads it, and all that do read what was
+// rounded to low: then nothing needs it in f32, whatever its choice is.
+func (p *Plan) LowAlone(r *Result) []bool {
+	alone, wide := make([]bool, len(p.Tensors)), make([]bool, len(p.Tensors))
+	for k := range p.Clusters {
+		for i := range p.Clusters[k].Ports {
+			q := &p.Clusters[k].Ports[i]
+			takes := q.Takes
+			if takes == AsStored {
+				takes = p.Tensors[q.Tensor].Stored
+			}
+			switch {
+			case q.Write:
+				wide[q.Tensor] = wide[q.Tensor] || q.Always
+			case q.Narrowed || takes >= 0 && r.Low(takes):
+				alone[q.Tensor] = true
+			default:
+				wide[q.Tensor] = true
+			}
+		}
+	}
+	for id, w := range wide {
+		alone[id] = alone[id] && !w
+	}
+	return alone
+}

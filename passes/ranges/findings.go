@@ -31,6 +31,8 @@ type Finding struct {
 	Pos     ir.Pos
 	Text    string
 	Fix     string
+
+	node *ir.Node // whose result Value is, or which reads it; nil where neither
 }
 
 func (f Finding) String() string {
@@ -64,15 +66,15 @@ func (r *Result) Findings() []Finding {
 
 // Lost finds the constants that are lost before a division, a log or a root
 // because of the dtype they are stored in: the findings of kind Epsilon and
-// Reciprocal, of which each makes a step wrong. It costs little where no
-// constant can be lost.
+// Reciprocal, of which each makes a step wrong. What a cast that the user wrote
+// rounds is left out. It costs little where no constant can be lost.
 func Lost(g *ir.Graph, o Options) []Finding {
 	if !losesConstants(g) {
 		return nil
 	}
 	var list []Finding
 	for _, f := range Static(g, o).Findings() {
-		if f.Kind == Epsilon || f.Kind == Reciprocal {
+		if f.Kind == Reciprocal || f.Kind == Epsilon && !f.node.Why.Has(ir.MarkStoresCast) {
 			list = append(list, f)
 		}
 	}
@@ -112,7 +114,7 @@ type finder struct {
 }
 
 func (f *finder) report(n *ir.Node, v *ir.Value, x Finding) {
-	x.Value = v.String()
+	x.Value, x.node = v.String(), n
 	if n != nil {
 		x.Pos = n.Pos
 	} else {
