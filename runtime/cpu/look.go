@@ -57,6 +57,9 @@ var desks = sync.Pool{New: func() any { return new(desk) }}
 
 // looked is some elements as f32.
 func (b *Backend) looked(s *desk, d ir.DType, data []byte) []float32 {
+	if d == ir.F32 {
+		return slice[float32](data)
+	}
 	x := s[0][:int64(len(data))/d.Size()]
 	b.m.Load(x, kern.Buf{Data: data, Type: kernTypes[d]})
 	return x

@@ -222,6 +222,7 @@ type analysis struct {
 	plain     Range              // the same without loss scales, where exact is not finite
 	path      map[*ir.Value]bool // what is spoiled from where rounding did it to the node that failed
 	suspects  []*ir.Value        // see surveyed
+	forward   bool               // what carries a scale is not surveyed: the fault is taken for an overflow that no scale caused
 	leaveOut  []string           // casts of the source that what f32 or bf16 helps against asks for
 	replays   int
 }
@@ -232,13 +233,55 @@ func (x *analysis) begin() error {
 	if err != nil {
 		return err
 	}
-	if x.policy == nil {
-		if x.policy, err = compile(x.g, lower.Replay{Spread: true, Update: true, Show: checked(x.g)}, x.c.memory()); err != nil {
+	c := &x.policy
+	if !x.updates {
+		c = &x.gradients
+	}
+	if *c == nil {
+		how := lower.Replay{Spread: true, Update: true, Show: checked(x.g)}
+		g := x.g
+		if !x.updates {
+			g, how.Show = x.withoutUpdate(), append(how.Show, x.handed()...)
+		}
+		if *c, err = compile(g, how, x.c.memory()); err != nil {
 			return err
 		}
 	}
-	x.actual, err = x.prepare(x.policy, x.c.Feeds, func(map[string][]byte) map[string][]byte { return state })
+	x.actual, err = x.prepare(*c, x.c.Feeds, func(map[string][]byte) map[string][]byte { return state })
 	return err
+}
+
+// withoutUpdate is the step as far as the gradients, with the same nodes and values.
+func (s *subject) withoutUpdate() *ir.Graph {
+	g := *s.g
+	g.Body[ir.Update] = nil
+	used := map[*ir.Value]bool{}
+	for _, n := range g.Nodes {
+		for _, vs := range [2][]*ir.Value{n.In, n.Captured} {
+			for _, v := range vs {
+				used[v] = true
+			}
+		}
+		for _, v := range n.Out {
+			used[v.Next] = true
+		}
+	}
+	g.Vars = slices.DeleteFunc(slices.Clone(g.Vars), func(v *ir.Value) bool { return v.Kind == ir.State && !used[v] })
+	g.Return = slices.DeleteFunc(slices.Clone(g.Return), func(v *ir.Value) bool { return v.Def == nil || s.section[v.Def] == ir.Update })
+	return &g
+}
+
+// handed names the floats that update reads of the parts before.
+func (s *subject) handed() []string {
+	var names []string
+	for _, n := range s.g.Body[ir.Update] {
+		for _, v := range n.In {
+			if v != nil && v.Def != nil && s.section[v.Def] != ir.Update && v.Type.DType.Float() {
+				names = append(names, v.Name)
+			}
+		}
+	}
+	return names
 }
 
 // checked names what the parts before update check for being finite, or add up.
@@ -288,13 +331,14 @@ func complete(g *ir.Graph, state map[string][]byte, seed int64) (map[string][]by
 
 // diagnose replays the step up to the first part with something wrong.
 func (x *analysis) diagnose() (*Diagnosis, error) {
-	var found *ir.Value
-	x.replays++
-	x.stopEarly(&found)
-	err := x.actual.run(x.ctx, func() bool {
-		found = x.origin()
-		return found == nil
-	})
+	found, err := x.search()
+	if err == nil && found == nil && !x.updates {
+		x.updates = true
+		x.actual.leave()
+		if err = x.begin(); err == nil {
+			found, err = x.search()
+		}
+	}
 	switch {
 	case err != nil:
 		return nil, err
@@ -311,6 +355,21 @@ func (x *analysis) diagnose() (*Diagnosis, error) {
 	return d, nil
 }
 
+// search replays the step under its policy up to the first part with something wrong,
+// and returns what began it; nil: the replay is finite.
+func (x *analysis) search() (found *ir.Value, err error) {
+	x.replays++
+	x.stopEarly(&found)
+	err = x.actual.run(x.ctx, func() bool {
+		if x.actual.part == lower.Update && !x.updates {
+			return false
+		}
+		found = x.origin()
+		return found == nil
+	})
+	return found, err
+}
+
 // trial replays the step in f32, judges v by what it is there, and looks for
 // what would help.
 func (x *analysis) trial(d *Diagnosis, v *ir.Value) error {
@@ -322,11 +381,13 @@ func (x *analysis) trial(d *Diagnosis, v *ir.Value) error {
 	if !x.exact.Finite() || x.hidden[v] {
 		how = whole
 	}
-	right, err := x.refer(d, v, how)
+	x.forward = d.Direction == Forward && v.Unit == "" && how == watched
+	bare := !x.comparable(d) || x.scaleOf(v) != nil && x.exact.Finite() && !x.compared[v]
+	right, err := x.refer(d, v, how, bare)
 	if err == nil && x.reference.lacks {
-		x.hidden[v] = true
+		x.hidden[v], x.forward, x.suspects = true, false, nil
 		x.reference.close()
-		right, err = x.refer(d, v, whole)
+		right, err = x.refer(d, v, whole, bare)
 	}
 	if err != nil {
 		return err
@@ -335,16 +396,16 @@ func (x *analysis) trial(d *Diagnosis, v *ir.Value) error {
 		return err
 	}
 	x.findRemedies(d, v)
-	if err := x.bfloat(d, v, right); err != nil {
+	if err := x.bfloat(d, v, right, bare); err != nil {
 		return err
 	}
 	d.Advice = advice(d.Advice, d.Remedies)
 	return nil
 }
 
-// refer replays the step in f32, and returns its results.
-func (x *analysis) refer(d *Diagnosis, v *ir.Value, how form) (right [][]byte, err error) {
-	if x.reference, err = x.build(ir.F32, v, how); err != nil {
+// refer replays the step in f32, and returns its results, if it is not bare.
+func (x *analysis) refer(d *Diagnosis, v *ir.Value, how form, bare bool) (right [][]byte, err error) {
+	if x.reference, err = x.build(ir.F32, v, how, bare); err != nil {
 		return nil, err
 	}
 	return x.reference.compare(x, func() {
@@ -357,21 +418,39 @@ func (x *analysis) refer(d *Diagnosis, v *ir.Value, how form) (right [][]byte, e
 	})
 }
 
+// comparable reports whether another 16-bit dtype could help against the fault of
+// d: f16 was chosen by the policy, and decides at the place of the fault.
+func (x *analysis) comparable(d *Diagnosis) bool {
+	return x.chosen16 == ir.F16 && (d.Direction != Update || x.lowParams())
+}
+
 // bfloat replays the step in bf16 where f16 fails and a smaller loss scale does
-// not help, and says so where the results are those of f32.
-func (x *analysis) bfloat(d *Diagnosis, v *ir.Value, right [][]byte) error {
+// not help, and says so where the results are those of f32: right, or if the
+// replay in f32 was bare, those of another one.
+func (x *analysis) bfloat(d *Diagnosis, v *ir.Value, right [][]byte, bare bool) error {
 	switch d.Cause {
 	case ForwardOverflow, GradientOverflow, Singular, VanishedConstant:
 	default:
 		return nil
 	}
-	if x.chosen16 != ir.F16 || right == nil || d.Cause == GradientOverflow && d.SafeScale != 0 { // a scale helps
+	if !x.comparable(d) || d.Cause == GradientOverflow && d.SafeScale != 0 { // a scale helps
 		return nil
 	}
-	if d.Direction == Update && !x.lowParams() { // no policy changes what the update was written in
+	if bare {
+		x.compared[v] = true
+		x.reference.leave()
+		var err error
+		if x.reference, err = x.build(ir.F32, v, watched, false); err != nil {
+			return err
+		}
+		if right, err = x.reference.compare(x, nil); err != nil {
+			return err
+		}
+	}
+	if right == nil {
 		return nil
 	}
-	r, err := x.build(ir.BF16, v, watched)
+	r, err := x.build(ir.BF16, v, watched, false)
 	if err != nil {
 		return err
 	}
@@ -394,12 +473,12 @@ func (x *analysis) bfloat(d *Diagnosis, v *ir.Value, right [][]byte) error {
 // lowParams reports whether the policy stores parameters in 16 bits, and so
 // chooses dtypes in the update as well.
 func (x *analysis) lowParams() bool {
-	return slices.ContainsFunc(x.actual.g.Vars, func(v *ir.Value) bool { return v.Kind == ir.Param && v.Type.DType.Low() })
+	return slices.ContainsFunc(x.g.Vars, func(v *ir.Value) bool { return v.Kind == ir.Param && v.Type.DType.Low() })
 }
 
 // stores reports whether some value is stored in d.
 func (x *analysis) stores(d ir.DType) bool {
-	for _, n := range x.actual.g.Nodes {
+	for _, n := range x.g.Nodes {
 		for _, v := range n.Out {
 			if v.Type.DType == d {
 				return true

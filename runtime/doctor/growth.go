@@ -84,7 +84,7 @@ func (x *analysis) diverged(d *Diagnosis, v *ir.Value) error {
 func (x *analysis) weights(v *ir.Value, all bool) []*ir.Value {
 	var ps []*ir.Value
 	if all {
-		for _, p := range x.actual.g.Vars {
+		for _, p := range x.g.Vars {
 			if p.Kind == ir.Param && p.Type.DType.Float() {
 				ps = append(ps, p)
 			}

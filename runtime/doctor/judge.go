@@ -94,7 +94,7 @@ func (x *analysis) home(d *Diagnosis, v *ir.Value) string {
 	case d.Direction != Update:
 		return v.Name
 	}
-	for _, p := range x.actual.g.Vars {
+	for _, p := range x.g.Vars {
 		if p.Kind == ir.Param && strings.HasSuffix(v.Name, "."+p.Name) {
 			return p.Name
 		}
@@ -145,6 +145,7 @@ func (x *analysis) judge(d *Diagnosis, v *ir.Value) {
 		d.Exact = x.exact.AbsMax
 		x.overflow(d, v)
 	}
+	x.reference.lacks = x.reference.lacks || x.forward && d.Cause != ForwardOverflow
 }
 
 // aside computes v's node by itself, in f32, on what its operands hold; and where
@@ -180,7 +181,7 @@ func (x *analysis) noTarget(v *ir.Value) string {
 		return ""
 	}
 	count := n.In[1]
-	for _, w := range x.actual.g.Body[ir.Backward] { // over several micro-batches it adds up
+	for _, w := range x.g.Body[ir.Backward] { // over several micro-batches it adds up
 		if count.Def == nil && slices.ContainsFunc(w.Out, func(o *ir.Value) bool { return o.Next == count }) {
 			if at := slices.IndexFunc(w.In, isCount); at >= 0 {
 				count = w.In[at]
@@ -289,7 +290,7 @@ func (x *analysis) within(d *Diagnosis, v *ir.Value) {
 
 // reader is the first node that reads v, nil where none does.
 func (x *analysis) reader(v *ir.Value) *ir.Node {
-	for _, n := range x.actual.g.Nodes {
+	for _, n := range x.g.Nodes {
 		if slices.Contains(n.In, v) {
 			return n
 		}

@@ -24,7 +24,7 @@ type keeping struct {
 func (x *analysis) keeper(scale map[string]float64) *keeping {
 	k := &keeping{analysis: x, top: margin * ir.F16.Max(), scale: scale, kept: map[*ir.Value]bool{}, seen: map[*ir.Value]bool{},
 		reader: map[*ir.Value][]*ir.Node{}, grads: map[*ir.Node][]*ir.Node{}}
-	for s, n := range x.actual.g.Nodes {
+	for s, n := range x.g.Nodes {
 		if s == ir.Update {
 			continue
 		}
@@ -108,6 +108,9 @@ func (k *keeping) register(w *ir.Value, n *ir.Node) bool {
 	if w == nil || w.Def == nil || w.Type.DType != ir.F32 || n.Why.Cluster == 0 || w.Def.Why.Cluster != n.Why.Cluster || !k.actual.made(w) {
 		return false
 	}
+	if peak := k.reference.peaks[w]; peak > 0 { // of a product: seen in f32
+		return peak*k.at(w) > k.top
+	}
 	return k.actual.rangeOf(w).AbsMax > k.top
 }
 
@@ -171,7 +174,7 @@ func (x *analysis) most(scope string) bool {
 		return known
 	}
 	in, all := 0, 0
-	for _, n := range x.actual.g.Body[ir.Forward] {
+	for _, n := range x.g.Body[ir.Forward] {
 		if len(n.Out) == 0 || inserted(n) {
 			continue
 		}

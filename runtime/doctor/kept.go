@@ -51,22 +51,25 @@ func (k *Kept) give(l *loaded) {
 
 // subject is a step as all its diagnoses see it.
 type subject struct {
-	from     *ir.Graph
-	g        *ir.Graph         // a copy of it, with units
-	order    map[*ir.Value]int // place in the program; variables come first
-	section  map[*ir.Node]ir.Section
-	chosen16 ir.DType           // that the policy chooses; Invalid where only casts of the source ask for 16 bits
-	scales   []*ir.Value        // loss scales
-	large    map[string]bool    // by scope: it is most of the model
-	starts   map[draw]float64   // see start
-	policy   *compiled          // its replay under the policy
-	others   map[kind]*variant  // in another precision
-	hidden   map[*ir.Value]bool // faults whose judgement takes more than a watched replay shows
+	from      *ir.Graph
+	g         *ir.Graph         // a copy of it, with units
+	order     map[*ir.Value]int // place in the program; variables come first
+	section   map[*ir.Node]ir.Section
+	chosen16  ir.DType           // that the policy chooses; Invalid where only casts of the source ask for 16 bits
+	scales    []*ir.Value        // loss scales
+	large     map[string]bool    // by scope: it is most of the model
+	starts    map[draw]float64   // see start
+	policy    *compiled          // its replay under the policy
+	gradients *compiled          // the same without update
+	updates   bool               // a fault was found in update, or none before: replays under the policy contain it
+	others    map[kind]*variant  // in another precision
+	hidden    map[*ir.Value]bool // faults whose judgement takes more than a watched replay shows
+	compared  map[*ir.Value]bool // faults for which bf16 was tried although a scale seemed to help
 }
 
 func newSubject(from *ir.Graph) (*subject, error) {
 	s := &subject{from: from, g: from.Clone(), order: map[*ir.Value]int{}, section: map[*ir.Node]ir.Section{}, large: map[string]bool{},
-		starts: map[draw]float64{}, others: map[kind]*variant{}, hidden: map[*ir.Value]bool{}}
+		starts: map[draw]float64{}, others: map[kind]*variant{}, hidden: map[*ir.Value]bool{}, compared: map[*ir.Value]bool{}}
 	if err := ir.InferUnits(s.g); err != nil {
 		return nil, err
 	}

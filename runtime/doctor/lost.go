@@ -152,7 +152,7 @@ func (x *analysis) flipped(v *ir.Value) float64 {
 // the products.
 func (x *analysis) spoiled(d *Diagnosis, v *ir.Value) []*ir.Node {
 	source := v
-	for _, n := range x.actual.g.Nodes {
+	for _, n := range x.g.Nodes {
 		for _, o := range n.Out {
 			if o.Name == d.From {
 				source = o

@@ -35,7 +35,11 @@ func (x *analysis) origin() *ir.Value {
 // origin of −Inf alone waits for the end of the part, which may show another.
 func (x *analysis) stopEarly(found **ir.Value) {
 	asked := map[lower.BufferID][]*ir.Value{}
-	for _, part := range [...]lower.Part{lower.Micro, lower.Update} {
+	parts := []lower.Part{lower.Micro, lower.Update}
+	if !x.updates {
+		parts = parts[:1]
+	}
+	for _, part := range parts {
 		for _, sinks := range x.sinks(part) {
 			for _, v := range sinks {
 				if id := x.actual.home(v); id != lower.None && !v.IsVar() {
@@ -96,7 +100,7 @@ func (x *analysis) sinks(part lower.Part) [][]*ir.Value {
 			update = append(update, v)
 		}
 	}
-	for s, n := range x.actual.g.Nodes {
+	for s, n := range x.g.Nodes {
 		for _, v := range n.In {
 			if s == ir.Update || writes(n) || n.Op == ir.OpAnyNonfinite {
 				if v != nil && v.Def != nil {
@@ -112,7 +116,7 @@ func (x *analysis) sinks(part lower.Part) [][]*ir.Value {
 			}
 		}
 	}
-	for _, v := range x.actual.g.Return {
+	for _, v := range x.g.Return {
 		if len(forward)+len(backward) == 0 || x.actual.flaw(v) != onlyNegInf {
 			at(v)
 		}

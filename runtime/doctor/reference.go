@@ -17,10 +17,10 @@ type reference struct {
 	peaks   map[*ir.Value]float64   // largest magnitude of a value of the step over all micro-batches, as far as one was asked for
 }
 
-// build makes the replay with d in place of every 16-bit dtype ready. Of what is
-// surveyed f32 is asked for.
-func (x *analysis) build(d ir.DType, v *ir.Value, how form) (*reference, error) {
-	t, err := x.variantOf(d, how, v)
+// build makes the replay with d in place of every 16-bit dtype ready, with the
+// step's results if it is not bare. Of what is surveyed f32 is asked for.
+func (x *analysis) build(d ir.DType, v *ir.Value, how form, bare bool) (*reference, error) {
+	t, err := x.variantOf(kind{dtype: d, how: how, update: x.actual.part == lower.Update, bare: bare}, v)
 	if err != nil {
 		return nil, err
 	}
@@ -43,14 +43,13 @@ func (x *analysis) build(d ir.DType, v *ir.Value, how form) (*reference, error) 
 }
 
 // variantOf is the variant that shows v. In bf16, most values are to be seen without that.
-func (x *analysis) variantOf(d ir.DType, how form, v *ir.Value) (*variant, error) {
-	update := x.actual.part == lower.Update
-	if d != ir.F32 && !update {
-		if t, err := x.variant(d, how, nil, update, x.c.memory()); err != nil || t.shows(t.to[v]) {
+func (x *analysis) variantOf(k kind, v *ir.Value) (*variant, error) {
+	if k.dtype != ir.F32 && !k.update {
+		if t, err := x.variant(k, nil, x.c.memory()); err != nil || t.shows(t.to[v]) {
 			return t, err
 		}
 	}
-	return x.variant(d, how, v, update, x.c.memory())
+	return x.variant(k, v, x.c.memory())
 }
 
 // results are the values by which two replays of a step are compared: what it
@@ -117,8 +116,11 @@ func (x *analysis) surveyed() []*ir.Value {
 		return nil
 	}
 	if x.suspects == nil {
-		for _, n := range x.actual.g.Nodes {
+		for _, n := range x.g.Nodes {
 			for _, v := range n.Out {
+				if x.forward && v.Unit != "" {
+					continue
+				}
 				if joined(v) || v.Type.DType.Low() && (several || !x.actual.made(v) || !x.actual.visible(v) || x.actual.flaw(v) != fine) {
 					x.suspects = append(x.suspects, v)
 				}

@@ -41,7 +41,7 @@ func (x *analysis) scaleOf(v *ir.Value) *ir.Value {
 // there is none down to leastScale.
 func (x *analysis) fitting(s *ir.Value) (float64, *ir.Value) {
 	least, limit := inf, (*ir.Value)(nil)
-	for _, n := range x.actual.g.Nodes {
+	for _, n := range x.g.Nodes {
 		for _, v := range n.Out {
 			peak := x.reference.peaks[v]
 			if peak == 0 {
@@ -124,7 +124,7 @@ func (x *analysis) alone(d *Diagnosis, v, s *ir.Value) float64 {
 
 // scaler is the node that advances the scale s, nil where it is static.
 func (x *analysis) scaler(s *ir.Value) *ir.Node {
-	for _, n := range x.actual.g.Body[ir.Update] {
+	for _, n := range x.g.Body[ir.Update] {
 		if n.Op == ir.OpUpdateScale && n.In[0] == s {
 			return n
 		}
@@ -171,7 +171,7 @@ func (x *analysis) keep(d *Diagnosis, v *ir.Value, scale map[string]float64) {
 	k := x.keeper(scale)
 	k.forward = d.Cause == ForwardOverflow
 	k.value(v)
-	for _, n := range x.actual.g.Nodes {
+	for _, n := range x.g.Nodes {
 		for _, w := range n.Out { // the same may have happened elsewhere
 			if x.reference.peaks[w] > 0 && k.hot(w) && x.actual.flaw(w) != onlyNegInf {
 				k.value(w)

@@ -26,6 +26,7 @@ type kind struct {
 	dtype  ir.DType
 	how    form
 	update bool      // there is one
+	bare   bool      // without results
 	shown  *ir.Value // a value that other faults do not ask for, nil: there is none
 }
 
@@ -40,11 +41,11 @@ const (
 // keptVariants is how many variants of a step stay compiled.
 const keptVariants = 8
 
-// variant makes the step in another precision as far as its results need it, and v,
-// which went wrong and is shown; in f32 also what is stored in 16 bits. v is nil for
-// results alone.
-func (s *subject) variant(d ir.DType, how form, v *ir.Value, update bool, memory int64) (*variant, error) {
-	k := kind{dtype: d, how: how, update: update}
+// variant makes the step in another precision as far as its results need it, if it
+// is not bare, and v, which went wrong and is shown; in f32 also what is stored in 16
+// bits. v is nil for results alone.
+func (s *subject) variant(k kind, v *ir.Value, memory int64) (*variant, error) {
+	d := k.dtype
 	shown := s.low()
 	switch {
 	case d != ir.F32 && v == nil:
@@ -57,7 +58,10 @@ func (s *subject) variant(d ir.DType, how form, v *ir.Value, update bool, memory
 	if t := s.others[k]; t != nil {
 		return t, nil
 	}
-	t := &variant{dtype: d, from: s.g, results: s.results()}
+	t := &variant{dtype: d, from: s.g}
+	if !k.bare {
+		t.results = s.results()
+	}
 	g, to := s.g.CloneMap()
 	t.to = to
 	for _, x := range g.Vars {
@@ -71,16 +75,16 @@ func (s *subject) variant(d ir.DType, how form, v *ir.Value, update bool, memory
 	}
 	t.uncast(g)
 	results := mapped(t.results, to)
-	if !update {
+	if !k.update {
 		g.Body[ir.Update] = nil
 	}
 	ancestry(g, append(results[:len(results):len(results)], mapped(shown, to)...)...)
 	g.Return = results
-	l := lower.Replay{Spread: how == whole, Update: true}
+	l := lower.Replay{Spread: k.how == whole, Update: true}
 	for _, w := range shown {
 		l.Show = append(l.Show, w.Name)
 	}
-	if how == watched {
+	if k.how == watched {
 		for _, w := range constants(g) {
 			l.Show = append(l.Show, w.Name)
 		}
