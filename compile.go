@@ -106,7 +106,6 @@ func (m *Model) translate(r request, k known, target lower.Target) (*Step, error
 		return nil, m.sized(err, r.sizes)
 	}
 	g.DropUnused()
-	step.forgiving = forgives(g)
 	if step.program, err = lower.Lower(g, target); err != nil {
 		return nil, m.sized(err, r.sizes)
 	}

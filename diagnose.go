@@ -122,14 +122,30 @@ func DiagnoseFile(ctx context.Context, path string, custom ...*CustomOp) (*Diagn
 
 // replay is a case without variables.
 func (s *Step) replay(feeds []runtime.Feed) *doctor.Case {
-	c := &doctor.Case{Graph: s.graph, State: map[string][]byte{}, Feeds: feeds, Policy: policyName(s.config.Policy), Seed: s.model.session.seed, Kept: s.kept}
+	c := &doctor.Case{Graph: s.graph, Feeds: feeds, Policy: policyName(s.config.Policy), Seed: s.model.session.seed, Kept: s.kept}
 	c.Backend, _ = s.model.session.backend.(*cpu.Backend)
 	return c
 }
 
+// lastingState is the variables of the step but those that a replay computes. They are not
+// copied where the store lies in this process's memory.
+func (s *Step) lastingState() (map[string][]byte, error) {
+	state := map[string][]byte{}
+	for _, v := range s.program.Vars {
+		if v.Kind != ir.Param && v.Kind != ir.State || !lasting(v) {
+			continue
+		}
+		data, err := s.model.session.show(v)
+		if err != nil {
+			return nil, err
+		}
+		state[v.Name] = data
+	}
+	return state, nil
+}
+
 // replayable gathers what a replay of the last step needs, for a caller that has
-// the model's gate until the replay is over. Variables are not copied where the
-// store lies in this process's memory.
+// the model's gate until the replay is over.
 func (s *Step) replayable() (*doctor.Case, error) {
 	if s.exec == nil {
 		return nil, errClosed
@@ -139,15 +155,9 @@ func (s *Step) replayable() (*doctor.Case, error) {
 		return nil, fmt.Errorf("diagnose: no step was run yet")
 	}
 	c := s.replay(s.last.feeds)
-	for _, v := range s.program.Vars {
-		if v.Kind != ir.Param && v.Kind != ir.State || !lasting(v) {
-			continue
-		}
-		data, err := s.model.session.show(v)
-		if err != nil {
-			return nil, err
-		}
-		c.State[v.Name] = data
+	var err error
+	if c.State, err = s.lastingState(); err != nil {
+		return nil, err
 	}
 	skipped := s.last.newest().outcome().Skipped
 	c.Skips, c.Losses = s.last.skips(), s.last.losses()

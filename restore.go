@@ -8,25 +8,30 @@ import (
 	"math"
 
 	"ampc/ir"
-	"ampc/lower"
 	"ampc/passes"
 	"ampc/runtime"
 	"ampc/runtime/cpu"
 	"ampc/runtime/doctor"
 )
 
-// RestoreScale says when a step looks whether its loss scale was lowered for
-// gradients that the data made NaN, and then puts the scale back.
+// RestoreScale says when a step finds out whether its loss scale was lowered for
+// gradients that the data made NaN, and then puts the scale back. It does so by the
+// diagnosis of a step that was skipped at a finite loss, or of a micro-batch that
+// was left out (DropMicro).
 type RestoreScale uint8
 
 // The values of TrainConfig.RestoreScale.
 const (
-	// RestoreAuto looks where clean steps do not pay for it: on the CPU, under a
-	// scaler that a loss which is not finite leaves alone, as Dynamic does. The rules
-	// of other systems are kept as they are.
+	// RestoreAuto does so where steps that are taken do not pay for it: on the CPU,
+	// under a scaler that a loss which is not finite leaves alone, as Dynamic does. The
+	// rules of other systems are kept as they are. Where the diagnosis or the
+	// restoring fails, the scale stays lowered, as without it, and Run reports no error:
+	// RestoreAlways does, and so do Step.Diagnose and Step.RestoreScale.
 	RestoreAuto RestoreScale = iota
-	// RestoreAlways looks on a GPU, too, where Run then waits for the step, and under
-	// the rules of other systems.
+	// RestoreAlways does so on a GPU, too, where Run then waits for the step, and under
+	// the rules of other systems. Run returns an error where a step that was skipped
+	// cannot be diagnosed, or its scale cannot be put back. A micro-batch that cannot be
+	// diagnosed counts as an overflow.
 	RestoreAlways
 	// RestoreNever lets every gradient that is not finite lower the scale.
 	RestoreNever
@@ -144,15 +149,15 @@ func (s *Step) lowered() (map[string][]byte, error) {
 	return was, nil
 }
 
-// spares reports whether Run looks after each step whether the data were to blame.
-func (s *Step) spares() bool {
+// restoresScale reports whether Run restores the scale by itself.
+func (s *Step) restoresScale() bool {
 	_, prompt := s.exec.(runtime.Prompt)
-	return s.restore == RestoreAlways && s.Scaled() || s.restore == RestoreAuto && prompt && s.forgiving
+	return s.restore == RestoreAlways && s.Scaled() || s.restore == RestoreAuto && prompt && scalerReadsLoss(s.graph)
 }
 
-// forgives reports whether a step advances a loss scale by a rule that a loss which is
-// not finite does not lower.
-func forgives(g *ir.Graph) bool {
+// scalerReadsLoss reports whether a loss scale of the step advances by a rule that a
+// loss which is not finite does not lower.
+func scalerReadsLoss(g *ir.Graph) bool {
 	for _, n := range g.Body[ir.Update] {
 		if n.Op == ir.OpUpdateScale && n.Operand("fwd") != nil {
 			return true
@@ -161,11 +166,11 @@ func forgives(g *ir.Graph) bool {
 	return false
 }
 
-// spare puts the loss scales back after a step whose gradients were not finite
+// restoreAfter puts the loss scales back after a step whose gradients were not finite
 // although its loss was, where no scale would have helped. While a diagnosis before
 // has said how many more steps the search for a scale skips, these are not replayed.
 // The model's gate is held.
-func (s *Step) spare(ctx context.Context, r *Result) error {
+func (s *Step) restoreAfter(ctx context.Context, r *Result) error {
 	if skipped, err := r.skipped(); err != nil || !skipped {
 		s.last.row, s.last.search = 0, 0
 		return err
@@ -187,7 +192,7 @@ func (s *Step) spare(ctx context.Context, r *Result) error {
 	if err != nil {
 		return err
 	}
-	if toBlame(d) {
+	if noScaleHelps(d) {
 		s.last.row++
 		return s.restoreScale()
 	}
@@ -198,8 +203,8 @@ func (s *Step) spare(ctx context.Context, r *Result) error {
 	return nil
 }
 
-// toBlame reports whether the cause is one that no loss scale helps against.
-func toBlame(d *doctor.Diagnosis) bool {
+// noScaleHelps reports whether the cause is one that no loss scale helps against.
+func noScaleHelps(d *doctor.Diagnosis) bool {
 	switch d.Cause {
 	case doctor.ForwardOverflow, doctor.Singular, doctor.VanishedConstant, doctor.BadInput, doctor.BadState, doctor.NotPrecision:
 		return true
@@ -207,52 +212,62 @@ func toBlame(d *doctor.Diagnosis) bool {
 	return false
 }
 
-// dropped looks at the micro-batches of a step that leaves bad ones out. The update
-// lowers the scale where one was left out for its gradients alone, and the step cannot
-// be replayed once it has changed the weights; so it is done before.
-type dropped struct {
-	step  *Step
-	b     *cpu.Backend // for replays inside a step
-	state map[string][]byte
-	flags []flag
-}
-
-// flag is the memory of a state that tells the update that gradients were not finite in
-// some micro-batch.
-type flag struct {
-	at   []byte
-	kept bool // it was set by an overflow
-}
-
-// forDropped finds the flags: none where the step leaves no micro-batch out, or is not
-// run on the CPU, whose steps can be watched.
-func (s *Step) forDropped() (*dropped, error) {
-	b, ok := s.model.session.backend.(*cpu.Backend)
-	if !ok || s.config.BadMicro != passes.DropMicro || !s.spares() {
-		return new(dropped), nil
-	}
-	w := &dropped{step: s, state: map[string][]byte{}, b: b.Inside()}
+// watchDropped has micro-batches that the step leaves out diagnosed before its update.
+// The update lowers the scale where one was left out for its gradients alone, and the
+// step cannot be replayed once it has changed the weights.
+func (s *Step) watchDropped() error {
 	flags := overflowFlags(s.graph)
-	for _, v := range s.program.Vars {
-		if v.Kind != ir.Param && v.Kind != ir.State {
+	e, ok := s.exec.(runtime.Pauser)
+	if !ok || s.config.BadMicro != passes.DropMicro || len(flags) == 0 || !s.restoring {
+		return nil
+	}
+	var inside *cpu.Backend // for replays; nil: the step runs elsewhere
+	if b, ok := s.model.session.backend.(*cpu.Backend); ok {
+		inside = b.Inside()
+	}
+	return e.BeforeUpdate(flags, max(s.config.Micro, 1), func(ctx context.Context, feeds []runtime.Feed, set [][]bool) []bool {
+		return s.overflows(ctx, inside, feeds, set)
+	})
+}
+
+// overflows is what each flag is where only overflows set it: micro-batches that set one
+// are replayed until it is known. One that cannot be replayed counts as an overflow.
+func (s *Step) overflows(ctx context.Context, b *cpu.Backend, feeds []runtime.Feed, set [][]bool) []bool {
+	is := make([]bool, len(set[0]))
+	var state map[string][]byte
+	for micro, flags := range set {
+		open := false
+		for k, raised := range flags {
+			open = open || raised && !is[k]
+		}
+		if !open {
 			continue
 		}
-		data, err := s.model.session.show(v)
-		switch {
-		case err != nil:
-			return nil, err
-		case flags[v.Name]:
-			w.flags = append(w.flags, flag{at: data})
-		case lasting(v):
-			w.state[v.Name] = data
+		var err error
+		if state == nil {
+			state, err = s.lastingState()
+		}
+		var d *doctor.Diagnosis
+		if err == nil {
+			c := s.replay(feeds[micro : micro+1])
+			c.Backend, c.First, c.State = b, micro, maps.Clone(state)
+			d, err = doctor.Diagnose(ctx, c)
+		}
+		if err == nil && noScaleHelps(d) {
+			continue
+		}
+		for k, raised := range flags {
+			is[k] = is[k] || raised
 		}
 	}
-	return w, nil
+	return is
 }
 
-// overflowFlags names the states that tell the update of an overflow in some micro-batch.
-func overflowFlags(g *ir.Graph) map[string]bool {
-	flags, seen := map[string]bool{}, map[*ir.Value]bool{}
+// overflowFlags names the states, in order, that tell the update that gradients were not
+// finite in some micro-batch.
+func overflowFlags(g *ir.Graph) []string {
+	var flags []string
+	seen := map[*ir.Value]bool{}
 	var walk func(v *ir.Value)
 	walk = func(v *ir.Value) {
 		if v == nil || seen[v] {
@@ -265,7 +280,7 @@ func overflowFlags(g *ir.Graph) map[string]bool {
 				walk(op)
 			}
 		case v.Attr.Get("role") == "acc" && v.Type.DType == ir.Bool:
-			flags[v.Name] = true
+			flags = append(flags, v.Name)
 		}
 	}
 	for _, n := range g.Body[ir.Update] {
@@ -274,44 +289,4 @@ func overflowFlags(g *ir.Graph) map[string]bool {
 		}
 	}
 	return flags
-}
-
-// watch has every micro-batch of a step looked at when it has run.
-func (w *dropped) watch(ctx context.Context, feeds []runtime.Feed) {
-	if len(w.flags) == 0 {
-		return
-	}
-	w.step.exec.(runtime.Tracer).Watch(runtime.Watch{Part: func(part lower.Part, micro int) bool {
-		if part == lower.Micro {
-			w.look(ctx, feeds[micro], micro)
-		}
-		return true
-	}})
-}
-
-// look replays a micro-batch that has set a flag, and takes that back where no loss
-// scale would have helped. A replay that fails leaves it.
-func (w *dropped) look(ctx context.Context, feed runtime.Feed, micro int) {
-	raised := false
-	for i := range w.flags {
-		f := &w.flags[i]
-		f.kept = f.kept && micro > 0
-		raised = raised || f.at[0] != 0 && !f.kept
-	}
-	if !raised {
-		return
-	}
-	c := w.step.replay([]runtime.Feed{feed})
-	c.Backend, c.First, c.State = w.b, micro, maps.Clone(w.state)
-	d, err := doctor.Diagnose(ctx, c)
-	for i := range w.flags {
-		f := &w.flags[i]
-		switch {
-		case f.kept:
-		case err == nil && toBlame(d):
-			f.at[0] = 0
-		default:
-			f.kept = f.at[0] != 0
-		}
-	}
 }

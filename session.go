@@ -101,8 +101,14 @@ func (s *session) load(step *Step) error {
 		s.types[v.Name] = v.Type
 	}
 	s.vars = append(s.vars, fresh...)
-	step.exec, err = s.backend.Load(step.program, s.store)
-	return err
+	if step.exec, err = s.backend.Load(step.program, s.store); err != nil {
+		return err
+	}
+	step.restoring = step.restoresScale()
+	if err := step.watchDropped(); err != nil {
+		return errors.Join(err, step.exec.Close())
+	}
+	return nil
 }
 
 // initial computes what a variable holds before the first step.

@@ -42,9 +42,8 @@ type Step struct {
 	evicted bool    // closed by For to make room
 	last    lastRun // for Diagnose
 	kept    *doctor.Kept
-	dropped *dropped // nil before the first step
 
-	forgiving bool // see forgives
+	restoring bool // see restoresScale
 
 	assigned passes.Assignment // how the step stores each value
 	report   casts.Report      // of the passes
@@ -174,15 +173,6 @@ func (s *Step) launch(ctx context.Context, feeds []runtime.Feed) (*Result, error
 	if prompt && !s.concurrent() { // elsewhere the host would wait for the device at every step
 		s.last.see()
 	}
-	var err error
-	if s.dropped == nil && !s.concurrent() {
-		if s.dropped, err = s.forDropped(); err != nil {
-			return nil, err
-		}
-	}
-	if !s.concurrent() {
-		s.dropped.watch(ctx, feeds)
-	}
 	t, err := s.exec.Step(ctx, feeds)
 	if err != nil {
 		return nil, err
@@ -195,8 +185,8 @@ func (s *Step) launch(ctx context.Context, feeds []runtime.Feed) (*Result, error
 	if len(s.losses) > 0 {
 		s.model.session.launches.Add(1)
 	}
-	if s.spares() {
-		if err := s.spare(ctx, r); err != nil && s.restore == RestoreAlways {
+	if s.restoring {
+		if err := s.restoreAfter(ctx, r); err != nil && s.restore == RestoreAlways {
 			return nil, fmt.Errorf("run: the step was skipped; TrainConfig.RestoreScale: %w", err)
 		}
 	}
@@ -269,7 +259,7 @@ func (s *Step) close() error {
 		r.settle()
 	}
 	err := errors.Join(s.closeSizes(), s.exec.Close())
-	s.exec, s.pending, s.last, s.kept, s.dropped = nil, nil, lastRun{}, nil, nil
+	s.exec, s.pending, s.last, s.kept = nil, nil, lastRun{}, nil
 	if m := s.model.session; m != nil {
 		err = errors.Join(err, m.forget(s))
 	}

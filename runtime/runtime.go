@@ -253,6 +253,21 @@ type Watch struct {
 	From int
 }
 
+// Pauser is an Exec whose steps can wait before their update, until the host has decided
+// about flags that the micro-batches have set.
+type Pauser interface {
+	// BeforeUpdate has each of flags, states of dtype bool, start as false in every
+	// micro-batch of later steps. Where one was set, decide is called when the last
+	// micro-batch has run, and returns what the flags are in the update. set[i][k] is what
+	// flag k was after micro-batch i. decide may read the store, whose weights are those
+	// before the update, and load programs beside the step. micro is the most
+	// micro-batches that a step has.
+	BeforeUpdate(flags []string, micro int, decide Decide) error
+}
+
+// Decide is a function for BeforeUpdate. It gets the arguments of the running step.
+type Decide func(ctx context.Context, feeds []Feed, set [][]bool) []bool
+
 // ErrClosed is what a step returns whose Exec was closed.
 var ErrClosed = errors.New("closed")
 

@@ -2,18 +2,20 @@ package e2e_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"ampc"
+	"ampc/runtime/gpu"
 )
 
 // lengths compiles a step whose loss is the mean length of rows, each times c: its
 // gradient is 0/0 where a row is 0, and its value is not.
-func lengths(t *testing.T, c ampc.TrainConfig) (*ampc.Model, *ampc.Step) {
+func lengths(t *testing.T, c ampc.TrainConfig, options ...ampc.ModelOption) (*ampc.Model, *ampc.Step) {
 	t.Helper()
-	m := ampc.New("lengths")
+	m := ampc.New("lengths", options...)
 	x := m.Input("x", ampc.F32, 4, 8)
 	h := m.Linear("fc", x, 8)
 	length := m.Sqrt(m.ReduceSum(m.Square(h), ampc.Axes(1)))
@@ -131,6 +133,32 @@ func TestRestoreScaleByItself(t *testing.T) {
 // scale alone, though the step is taken, and so does one that skips the step; one whose gradients overflow lowers it, before
 // such a one and after it.
 func TestDroppedMicroBatchSparesScale(t *testing.T) {
+	testDropped(t, []ampc.RestoreScale{ampc.RestoreAuto, ampc.RestoreAlways})
+}
+
+// The same on a GPU, where the host waits before the update if it is asked to, and the
+// scale is lowered otherwise.
+func TestDroppedMicroBatchSparesScaleOnGPU(t *testing.T) {
+	b, err := gpu.OpenSim("sm_90")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	testDropped(t, []ampc.RestoreScale{ampc.RestoreAlways}, ampc.On(b))
+	_, step := lengths(t, ampc.TrainConfig{Micro: 3, BadMicro: ampc.DropMicro}, ampc.On(b))
+	waits := b.Syncs()
+	for range 3 {
+		good := ampc.Feed{"x": all(32, 0.5), "c": all(4, 1)}
+		if _, err := step.Run(context.Background(), good, good, good); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b.Syncs() != waits {
+		t.Error("with RestoreAuto the host waits for the device")
+	}
+}
+
+func testDropped(t *testing.T, restores []ampc.RestoreScale, options ...ampc.ModelOption) {
 	x := all(32, 0.5)
 	good, bad, large := ampc.Feed{"x": x, "c": all(4, 1)}, ampc.Feed{"x": slices.Clone(x), "c": all(4, 1)}, ampc.Feed{"x": x, "c": all(4, 100)}
 	clear(bad["x"].([]float32)[8:16])
@@ -138,38 +166,44 @@ func TestDroppedMicroBatchSparesScale(t *testing.T) {
 		name    string
 		mode    ampc.BadMicro
 		batches []ampc.Feed
-		config  ampc.RestoreScale
 		lowers  bool
 	}{
-		{"first", ampc.DropMicro, []ampc.Feed{bad, good, good}, ampc.RestoreAuto, false},
-		{"last", ampc.DropMicro, []ampc.Feed{good, good, bad}, ampc.RestoreAuto, false},
-		{"two", ampc.DropMicro, []ampc.Feed{bad, good, bad}, ampc.RestoreAuto, false},
-		{"never", ampc.DropMicro, []ampc.Feed{good, bad, good}, ampc.RestoreNever, true},
-		{"skip", ampc.SkipStep, []ampc.Feed{good, bad, good}, ampc.RestoreAuto, false},
-		{"overflow", ampc.DropMicro, []ampc.Feed{good, large, good}, ampc.RestoreAuto, true},
-		{"overflow, then data", ampc.DropMicro, []ampc.Feed{large, bad, good}, ampc.RestoreAuto, true},
-		{"data, then overflow", ampc.DropMicro, []ampc.Feed{bad, large, good}, ampc.RestoreAuto, true},
+		{"first", ampc.DropMicro, []ampc.Feed{bad, good, good}, false},
+		{"last", ampc.DropMicro, []ampc.Feed{good, good, bad}, false},
+		{"two", ampc.DropMicro, []ampc.Feed{bad, good, bad}, false},
+		{"of two", ampc.DropMicro, []ampc.Feed{good, bad}, false},
+		{"never", ampc.DropMicro, []ampc.Feed{good, bad, good}, true},
+		{"skip", ampc.SkipStep, []ampc.Feed{good, bad, good}, false},
+		{"overflow", ampc.DropMicro, []ampc.Feed{good, large, good}, true},
+		{"overflow, then data", ampc.DropMicro, []ampc.Feed{large, bad, good}, true},
+		{"data, then overflow", ampc.DropMicro, []ampc.Feed{bad, large, good}, true},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			m, step := lengths(t, ampc.TrainConfig{Micro: 3, BadMicro: c.mode, RestoreScale: c.config})
-			set(t, m, "fc.b", make([]float32, 8))
-			for range 2 {
-				before, _ := m.Variable("amp.scale")
-				r, err := step.Run(context.Background(), c.batches...)
-				if err != nil {
-					t.Fatal(err)
-				}
-				got := metrics(t, r)
-				if got.Skipped != (c.mode == ampc.SkipStep) || got.Loss != got.Loss {
-					t.Fatalf("%+v: want a finite loss, the step taken where micro-batches are left out", got)
-				}
-				after, _ := m.Variable("amp.scale")
-				if lowered := after.At(0) < before.At(0); lowered != c.lowers {
-					t.Errorf("the scale went from %g to %g, want it lowered: %t", before.At(0), after.At(0), c.lowers)
-				}
+		restores := restores
+		if c.name == "never" {
+			restores = []ampc.RestoreScale{ampc.RestoreNever}
+		}
+		for _, restore := range restores {
+			t.Run(fmt.Sprintf("%s/%d", c.name, restore), func(t *testing.T) {
+				m, step := lengths(t, ampc.TrainConfig{Micro: 3, BadMicro: c.mode, RestoreScale: restore}, options...)
 				set(t, m, "fc.b", make([]float32, 8))
-			}
-		})
+				for range 3 { // on a GPU the third is a graph
+					before, _ := m.Variable("amp.scale")
+					r, err := step.Run(context.Background(), c.batches...)
+					if err != nil {
+						t.Fatal(err)
+					}
+					got := metrics(t, r)
+					if got.Skipped != (c.mode == ampc.SkipStep) || got.Loss != got.Loss {
+						t.Fatalf("%+v: want a finite loss, the step taken where micro-batches are left out", got)
+					}
+					after, _ := m.Variable("amp.scale")
+					if lowered := after.At(0) < before.At(0); lowered != c.lowers {
+						t.Errorf("the scale went from %g to %g, want it lowered: %t", before.At(0), after.At(0), c.lowers)
+					}
+					set(t, m, "fc.b", make([]float32, 8))
+				}
+			})
+		}
 	}
 }
 

@@ -45,11 +45,11 @@ type exec struct {
 	futures []future // handed out one by one, made in bulk so that steps rarely allocate
 	seq     int64
 
-	done    <-chan struct{} // of the running step's context; nil: it does not end
-	fault   atomic.Pointer[fault]
-	count   runtime.Counters
-	profile func(part lower.Part, step int, timing runtime.Timing)
-	watch   runtime.Watch
+	done  <-chan struct{} // of the running step's context; nil: it does not end
+	fault atomic.Pointer[fault]
+	count runtime.Counters
+	observers
+	pause *pause
 }
 
 // input is one that is fed. Where products, convolutions and formulas, such as a cast, alone read it, they read what was
@@ -256,7 +256,7 @@ func (e *exec) compile(s *lower.Step) (func(), error) {
 func (e *exec) step(ctx context.Context, feeds []runtime.Feed) (runtime.Future, error) {
 	e.done = ctx.Done()
 	e.save()
-	if err := e.gradients(feeds); err != nil {
+	if err := e.gradients(ctx, feeds); err != nil {
 		e.restore()
 		if err == errInterrupted {
 			err = fmt.Errorf("%s: interrupted before the update: %w", e.p.Name, context.Cause(ctx))
@@ -291,7 +291,7 @@ func (e *exec) runStep(part lower.Part, i int, s *step) {
 var errInterrupted = errors.New("interrupted")
 
 // gradients runs prepare, and micro for every feed.
-func (e *exec) gradients(feeds []runtime.Feed) error {
+func (e *exec) gradients(ctx context.Context, feeds []runtime.Feed) error {
 	e.refreshCopies()
 	if err := e.run(lower.Prepare, 0); err != nil {
 		return err
@@ -303,10 +303,13 @@ func (e *exec) gradients(feeds []runtime.Feed) error {
 		if e.micro != nil {
 			slice[int32](e.micro)[0] = int32(e.watch.From + i)
 		}
+		e.pause.clear()
 		if err := e.run(lower.Micro, i); err != nil {
 			return err
 		}
+		e.pause.note(i)
 	}
+	e.pause.decide(ctx, feeds)
 	if e.interrupted() {
 		return errInterrupted
 	}

@@ -19,15 +19,23 @@ type program struct {
 	store *store
 	alone bool // no other step runs meanwhile
 
-	mu      sync.Mutex
-	bound   map[*lane]*exec
-	consts  map[lower.BufferID][]byte // of all instances
-	spare   [][][]byte                // memory of results that were released
-	count   runtime.Counters
-	closed  bool
+	mu     sync.Mutex
+	bound  map[*lane]*exec
+	consts map[lower.BufferID][]byte // of all instances
+	spare  [][][]byte                // memory of results that were released
+	count  runtime.Counters
+	closed bool
+	seen   observers
+	pause  *pause // nil: steps do not wait before their update
+}
+
+// observers are who looks on while a step runs.
+type observers struct {
 	profile func(part lower.Part, step int, timing runtime.Timing)
 	watch   runtime.Watch
 }
+
+func (o observers) any() bool { return o.profile != nil || o.watch.Step != nil || o.watch.Part != nil }
 
 // lane is what one step in flight has for itself: the state of kernels, and work arenas.
 type lane struct {
@@ -83,7 +91,6 @@ func (x *program) instance(l *lane) (*exec, error) {
 		}
 		x.bound[l] = e
 	}
-	e.profile, e.watch = x.profile, x.watch
 	return e, nil
 }
 
@@ -98,7 +105,8 @@ func (x *program) Step(ctx context.Context, feeds []runtime.Feed) (runtime.Futur
 	if err := runtime.CheckFeeds(x.p, feeds); err != nil {
 		return nil, err
 	}
-	alone := x.alone || x.watched()
+	seen := x.observers()
+	alone := x.alone || seen.any()
 	l, err := x.b.enter(ctx, alone)
 	if err != nil {
 		return nil, fmt.Errorf("%s: interrupted before the update: %w", x.p.Name, err)
@@ -108,6 +116,7 @@ func (x *program) Step(ctx context.Context, feeds []runtime.Feed) (runtime.Futur
 	if err != nil {
 		return nil, err
 	}
+	e.observers, e.pause = seen, x.pause
 	before := e.count
 	t, err := e.step(ctx, feeds)
 	x.mu.Lock()
@@ -119,11 +128,11 @@ func (x *program) Step(ctx context.Context, feeds []runtime.Feed) (runtime.Futur
 	return t, err
 }
 
-// watched reports whether somebody looks on while steps run.
-func (x *program) watched() bool {
+// observers are those of a step that begins now.
+func (x *program) observers() observers {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.profile != nil || x.watch.Step != nil || x.watch.Part != nil
+	return x.seen
 }
 
 // Close implements runtime.Exec; it waits for running steps. The memory goes with the last reference.
@@ -157,28 +166,39 @@ func (x *program) Counters() runtime.Counters {
 func (x *program) Profile(f func(part lower.Part, step int, timing runtime.Timing)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.profile = f
+	x.seen.profile = f
 }
 
 // Watch implements runtime.Tracer. Steps run one at a time meanwhile.
 func (x *program) Watch(w runtime.Watch) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.watch = w
+	x.seen.watch = w
 }
 
-// Buffer implements runtime.Tracer.
-func (x *program) Buffer(id lower.BufferID) []byte { return x.first().mem[id] }
+// Buffer implements runtime.Tracer; nil where the memory cannot be had.
+func (x *program) Buffer(id lower.BufferID) []byte {
+	if e := x.first(); e != nil {
+		return e.mem[id]
+	}
+	return nil
+}
 
-// first is the instance on which a step runs that is alone.
+// first is the instance on which a step runs that is alone, as one that is watched. A
+// program that runs beside others may not have it yet. It is nil where it cannot be made.
 func (x *program) first() *exec {
 	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.bound[x.b.first]
+	e := x.bound[x.b.first]
+	x.mu.Unlock()
+	if e == nil {
+		x.b.Hold(func() { e, _ = x.instance(x.b.first) })
+	}
+	return e
 }
 
 var (
 	_ runtime.Tracer     = (*program)(nil)
+	_ runtime.Pauser     = (*program)(nil)
 	_ runtime.Counted    = (*program)(nil)
 	_ runtime.Prompt     = (*program)(nil)
 	_ runtime.Profiled   = (*program)(nil)

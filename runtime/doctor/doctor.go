@@ -178,7 +178,7 @@ func diagnose(ctx context.Context, b *cpu.Backend, c *Case, k *Kept) (*Diagnosis
 	if err != nil {
 		return nil, err
 	}
-	x := &analysis{subject: s, hands: newHands(b), ctx: ctx, c: c, loaded: k.take(b)}
+	x := &analysis{subject: s, workers: newWorkers(b), ctx: ctx, c: c, loaded: k.take(b)}
 	defer k.give(x.loaded)
 	if err := x.begin(); err != nil {
 		return nil, err
@@ -212,7 +212,7 @@ func (c *Case) started() *Case {
 // analysis is the state of one diagnosis.
 type analysis struct {
 	*subject
-	*hands
+	*workers
 	ctx       context.Context
 	c         *Case
 	loaded    *loaded            // memory of replays
@@ -241,7 +241,7 @@ func (x *analysis) begin() error {
 		how := lower.Replay{Spread: true, Update: true, Show: checked(x.g)}
 		g := x.g
 		if !x.updates {
-			g, how.Show = x.withoutUpdate(), append(how.Show, x.handed()...)
+			g, how.Show = x.withoutUpdate(), append(how.Show, x.readByUpdate()...)
 		}
 		if *c, err = compile(g, how, x.c.memory()); err != nil {
 			return err
@@ -271,8 +271,8 @@ func (s *subject) withoutUpdate() *ir.Graph {
 	return &g
 }
 
-// handed names the floats that update reads of the parts before.
-func (s *subject) handed() []string {
+// readByUpdate names the floats that update reads of the parts before.
+func (s *subject) readByUpdate() []string {
 	var names []string
 	for _, n := range s.g.Body[ir.Update] {
 		for _, v := range n.In {
@@ -373,7 +373,7 @@ func (x *analysis) search() (found *ir.Value, err error) {
 // trial replays the step in f32, judges v by what it is there, and looks for
 // what would help.
 func (x *analysis) trial(d *Diagnosis, v *ir.Value) error {
-	err := x.aside(d, v)
+	err := x.computeAlone(d, v)
 	if err != nil {
 		return err
 	}
@@ -384,7 +384,7 @@ func (x *analysis) trial(d *Diagnosis, v *ir.Value) error {
 	x.forward = d.Direction == Forward && v.Unit == "" && how == watched
 	bare := !x.comparable(d) || x.scaleOf(v) != nil && x.exact.Finite() && !x.compared[v]
 	right, err := x.refer(d, v, how, bare)
-	if err == nil && x.reference.lacks {
+	if err == nil && x.reference.incomplete {
 		x.hidden[v], x.forward, x.suspects = true, false, nil
 		x.reference.close()
 		right, err = x.refer(d, v, whole, bare)

@@ -34,7 +34,7 @@ func (r Range) flaw() flaw {
 
 // flawOf is scan for who does not ask for the range: it skips what is finite and
 // ends at the first NaN.
-func (h *hands) flawOf(d ir.DType, data []byte) flaw {
+func (h *workers) flawOf(d ir.DType, data []byte) flaw {
 	if len(data) == 0 {
 		return fine
 	}
@@ -47,19 +47,19 @@ func (h *hands) flawOf(d ir.DType, data []byte) flaw {
 	return slices.Max(parts)
 }
 
-// piece is how many bytes are looked at together, at most cpu.LookAt elements.
-const piece = 2 * cpu.LookAt
+// piece is how many bytes are looked at together, at most cpu.ScanBlock elements.
+const piece = 2 * cpu.ScanBlock
 
 // flawIn is flawOf of a chunk. It ends early where nan says that there is a NaN,
 // here or in another chunk.
-func (h *hands) flawIn(d ir.DType, data []byte, nan *atomic.Bool) flaw {
+func (h *workers) flawIn(d ir.DType, data []byte, nan *atomic.Bool) flaw {
 	worst := fine
 	for ; len(data) > 0 && !nan.Load(); data = data[min(piece, len(data)):] {
 		head := data[:min(piece, len(data))]
 		if finite(d, head) {
 			continue
 		}
-		lo, hi := h.b.Ends(d, head)
+		lo, hi := h.b.MinMax(d, head)
 		switch {
 		case hi != hi || lo != lo:
 			nan.Store(true)

@@ -117,8 +117,8 @@ func (x *analysis) blameVar(d *Diagnosis, v *ir.Value) {
 func (x *analysis) judge(d *Diagnosis, v *ir.Value) {
 	wide := x.wide(v)
 	d.Wide = &wide
-	if x.reference.watched != nil && (!wide.Finite() || x.strays(v, x.exact)) { // what v comes from is asked for
-		x.reference.lacks = true
+	if x.reference.watched != nil && (!wide.Finite() || x.farFromF32(v, x.exact)) { // what v comes from is asked for
+		x.reference.incomplete = true
 		return
 	}
 	if !wide.Finite() {
@@ -140,17 +140,17 @@ func (x *analysis) judge(d *Diagnosis, v *ir.Value) {
 	case !x.exact.Finite():
 		x.singular(d, v)
 	case x.vanishes(d, v.Def):
-	case x.strays(v, x.exact) && x.lost(d, v):
+	case x.farFromF32(v, x.exact) && x.lost(d, v):
 	default:
 		d.Exact = x.exact.AbsMax
 		x.overflow(d, v)
 	}
-	x.reference.lacks = x.reference.lacks || x.forward && d.Cause != ForwardOverflow
+	x.reference.incomplete = x.reference.incomplete || x.forward && d.Cause != ForwardOverflow
 }
 
-// aside computes v's node by itself, in f32, on what its operands hold; and where
+// computeAlone computes v's node by itself, in f32, on what its operands hold; and where
 // that is not finite, without the loss scale too.
-func (x *analysis) aside(d *Diagnosis, v *ir.Value) error {
+func (x *analysis) computeAlone(d *Diagnosis, v *ir.Value) error {
 	exact, err := x.again(v.Def, nil)
 	if err != nil {
 		return err

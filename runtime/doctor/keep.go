@@ -88,7 +88,7 @@ func (k *keeping) node(v *ir.Value) {
 	for _, n := range append([]*ir.Node{v.Def}, k.grads[v.Def]...) {
 		for _, vs := range [2][]*ir.Value{n.In, n.Out} {
 			for _, w := range vs {
-				if w != nil && (w.Type.DType.Low() || joined(w)) && k.hot(w) {
+				if w != nil && (w.Type.DType.Low() || joined(w)) && k.overflows(w) {
 					k.value(w)
 				}
 			}
@@ -114,8 +114,8 @@ func (k *keeping) register(w *ir.Value, n *ir.Node) bool {
 	return k.actual.rangeOf(w).AbsMax > k.top
 }
 
-// hot reports whether v is beyond 16 bits in f32, at the scales that are to be.
-func (k *keeping) hot(v *ir.Value) bool {
+// overflows reports whether v is beyond 16 bits in f32, at the scales that are to be.
+func (k *keeping) overflows(v *ir.Value) bool {
 	if v == nil || v.IsVar() || k.reference.to[v] == nil || writes(v.Def) || k.forward && v.Unit != "" {
 		return false
 	}

@@ -92,12 +92,12 @@ func newSubject(from *ir.Graph) (*subject, error) {
 
 // compiled is a replay before it has memory and variables.
 type compiled struct {
-	g      *ir.Graph
-	p      *lower.Program
-	buffer map[string]lower.BufferID
-	source map[lower.BufferID]moment // of each root: the step that makes it
-	lean   bool                      // see replay
-	alone  map[string]*alone         // by the nodes that they compute
+	g         *ir.Graph
+	p         *lower.Program
+	buffer    map[string]lower.BufferID
+	source    map[lower.BufferID]moment // of each root: the step that makes it
+	lean      bool                      // see replay
+	fragments map[string]*fragment      // by the nodes that they compute
 }
 
 // compile lowers g. A program that shows everything at once, and takes more than
@@ -107,7 +107,7 @@ func compile(g *ir.Graph, how lower.Replay, memory int64) (*compiled, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &compiled{g: g, p: p, alone: map[string]*alone{}, lean: how.Spread && p.Separate > memory}
+	c := &compiled{g: g, p: p, fragments: map[string]*fragment{}, lean: how.Spread && p.Separate > memory}
 	if c.lean {
 		how.Nodes = true
 		if c.p, err = lower.LowerReplay(g, how); err != nil {

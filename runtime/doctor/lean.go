@@ -7,8 +7,8 @@ import (
 	"ampc/lower"
 )
 
-// leanly makes the replay scan values as they are made.
-func (r *replay) leanly() {
+// scanAsMade makes the replay scan values as they are made.
+func (r *replay) scanAsMade() {
 	r.ranges, r.kept = map[*ir.Value]Range{}, map[*ir.Value][]byte{}
 	r.holds, r.views = map[lower.BufferID]*ir.Value{}, map[*ir.Value][]*ir.Value{}
 	for _, n := range r.g.Nodes {

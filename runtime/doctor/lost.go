@@ -8,9 +8,9 @@ import (
 	"ampc/ir/eval"
 )
 
-// strays reports whether a result is far from what f32 has there: it does not
+// farFromF32 reports whether a result is far from what f32 has there: it does not
 // overflow by its nature.
-func (x *analysis) strays(v *ir.Value, exact Range) bool {
+func (x *analysis) farFromF32(v *ir.Value, exact Range) bool {
 	f := x.factor(v)
 	return x.wide(v).AbsMax*f <= v.Type.DType.Max()/2 && exact.AbsMax > v.Type.DType.Max()
 }

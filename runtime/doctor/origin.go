@@ -48,7 +48,7 @@ func (x *analysis) stopEarly(found **ir.Value) {
 			}
 		}
 	}
-	x.actual.look = func(part lower.Part, step int) bool {
+	x.actual.afterStep = func(part lower.Part, step int) bool {
 		if part == lower.Prepare {
 			return true
 		}

@@ -45,15 +45,15 @@ func (r Range) String() string {
 	return s
 }
 
-// hands are the workers that look at values: those of the backend, which is locked
+// workers are the backend's as they scan values. The backend is locked
 // while a replay runs.
-type hands struct {
+type workers struct {
 	b      *cpu.Backend
 	inside *cpu.Backend // b.Inside()
 	busy   bool         // a replay is running
 }
 
-func newHands(b *cpu.Backend) *hands { return &hands{b: b, inside: b.Inside()} }
+func newWorkers(b *cpu.Backend) *workers { return &workers{b: b, inside: b.Inside()} }
 
 // chunk is how many bytes one worker looks at.
 const chunk = 1 << 16
@@ -61,7 +61,7 @@ const chunk = 1 << 16
 func chunks(data []byte) int { return (len(data) + chunk - 1) / chunk }
 
 // inChunks calls look for every chunk of data, at the same time.
-func (h *hands) inChunks(data []byte, look func(i int, chunk []byte)) {
+func (h *workers) inChunks(data []byte, look func(i int, chunk []byte)) {
 	b := h.b
 	if h.busy {
 		b = h.inside
@@ -70,7 +70,7 @@ func (h *hands) inChunks(data []byte, look func(i int, chunk []byte)) {
 }
 
 // scan looks at every element once.
-func (h *hands) scan(name string, d ir.DType, data []byte) Range {
+func (h *workers) scan(name string, d ir.DType, data []byte) Range {
 	parts := make([]Range, chunks(data))
 	h.inChunks(data, func(i int, chunk []byte) { parts[i].scan(h.b, d, chunk) })
 	r := Range{Name: name, DType: d, Stored: d.String()}
@@ -98,7 +98,7 @@ func (r *Range) scan(b *cpu.Backend, d ir.DType, data []byte) {
 	if d != ir.F32 && !d.Low() {
 		return
 	}
-	for size := int(d.Size()) * cpu.LookAt; len(data) > 0; data = data[min(size, len(data)):] {
+	for size := int(d.Size()) * cpu.ScanBlock; len(data) > 0; data = data[min(size, len(data)):] {
 		head := data[:min(size, len(data))]
 		c := b.Count(d, head)
 		p := Range{NaN: c.NaN, Inf: c.Inf, NegInf: c.NegInf, Zeros: c.Zeros, Elements: len(head) / int(d.Size())}
@@ -110,7 +110,7 @@ func (r *Range) scan(b *cpu.Backend, d ir.DType, data []byte) {
 }
 
 // widened is data of a 16-bit dtype as f32; other data is returned as it is.
-func (h *hands) widened(d ir.DType, data []byte) []byte {
+func (h *workers) widened(d ir.DType, data []byte) []byte {
 	if !d.Low() {
 		return data
 	}
@@ -121,7 +121,7 @@ func (h *hands) widened(d ir.DType, data []byte) []byte {
 
 // convert returns 16-bit float data as f32 or bf16, in the memory of into where
 // that has the size.
-func (h *hands) convert(from, to ir.DType, data, into []byte) []byte {
+func (h *workers) convert(from, to ir.DType, data, into []byte) []byte {
 	n := len(data)
 	if to == ir.F32 {
 		n *= 2

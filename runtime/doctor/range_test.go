@@ -11,14 +11,14 @@ import (
 	"ampc/runtime/cpu"
 )
 
-func open(t *testing.T) *hands {
+func open(t *testing.T) *workers {
 	t.Helper()
 	b, err := cpu.Open(2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.Close() })
-	return newHands(b)
+	return newWorkers(b)
 }
 
 // What is scanned in pieces and by bits is what one finds element by element.

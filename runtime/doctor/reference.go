@@ -25,8 +25,8 @@ func (x *analysis) build(d ir.DType, v *ir.Value, how form, bare bool) (*referen
 		return nil, err
 	}
 	r := &reference{to: t.to, results: t.results, peaks: map[*ir.Value]float64{}}
-	r.replay, err = x.prepare(t.compiled, t.feeds(x.hands, x.c.Feeds), func(converted map[string][]byte) map[string][]byte {
-		return t.state(x.hands, x.actual.state, converted)
+	r.replay, err = x.prepare(t.compiled, t.feeds(x.workers, x.c.Feeds), func(converted map[string][]byte) map[string][]byte {
+		return t.state(x.workers, x.actual.state, converted)
 	})
 	if err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ const tolerance = 1.0 / 16
 
 // agree reports whether two runs have the same losses and, taken together, the
 // same gradients.
-func (h *hands) agree(results []*ir.Value, a, b [][]byte) bool {
+func (h *workers) agree(results []*ir.Value, a, b [][]byte) bool {
 	var off, all float64
 	for i := range results {
 		d, n := h.distance(a[i], b[i])
@@ -149,10 +149,10 @@ func (h *hands) agree(results []*ir.Value, a, b [][]byte) bool {
 }
 
 // distance is the squared norm of a−b, and that of b.
-func (h *hands) distance(a, b []byte) (off, norm float64) {
+func (h *workers) distance(a, b []byte) (off, norm float64) {
 	offs, norms := make([]float64, chunks(b)), make([]float64, chunks(b))
 	h.inChunks(b, func(i int, part []byte) {
-		const size = 4 * cpu.LookAt
+		const size = 4 * cpu.ScanBlock
 		for at := 0; at < len(part); at += size {
 			end := min(at+size, len(part))
 			off, norm := h.b.Squares(a[i*chunk+at:i*chunk+end], part[at:end])

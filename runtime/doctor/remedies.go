@@ -74,7 +74,7 @@ func (x *analysis) rescale(d *Diagnosis, v, s *ir.Value) {
 	var limit *ir.Value
 	d.SafeScale, limit = x.fitting(s)
 	now := x.actual.rangeOf(s).Max
-	if limit != nil && real(limit) != real(v) && d.SafeScale < x.alone(d, v, s) {
+	if limit != nil && real(limit) != real(v) && d.SafeScale < x.ownScale(d, v, s) {
 		d.Why += fmt.Sprintf("; %s, computed from it, fits at %g", real(limit), d.SafeScale)
 	}
 	of := ""
@@ -116,8 +116,8 @@ func (x *analysis) rescale(d *Diagnosis, v, s *ir.Value) {
 	}
 }
 
-// alone is the scale at which v itself fits.
-func (x *analysis) alone(d *Diagnosis, v, s *ir.Value) float64 {
+// ownScale is the scale at which v itself fits.
+func (x *analysis) ownScale(d *Diagnosis, v, s *ir.Value) float64 {
 	most := v.Type.DType.Max() * x.actual.rangeOf(s).Max / d.Exact
 	return math.Ldexp(1, int(math.Floor(math.Log2(most))))
 }
@@ -173,7 +173,7 @@ func (x *analysis) keep(d *Diagnosis, v *ir.Value, scale map[string]float64) {
 	k.value(v)
 	for _, n := range x.g.Nodes {
 		for _, w := range n.Out { // the same may have happened elsewhere
-			if x.reference.peaks[w] > 0 && k.hot(w) && x.actual.flaw(w) != onlyNegInf {
+			if x.reference.peaks[w] > 0 && k.overflows(w) && x.actual.flaw(w) != onlyNegInf {
 				k.value(w)
 			}
 		}

@@ -20,7 +20,7 @@ import (
 // scanned in this way.
 type replay struct {
 	*compiled
-	*hands
+	*workers
 	ctx     context.Context
 	loaded  *loaded
 	machine *machine
@@ -39,12 +39,12 @@ type replay struct {
 	ready  map[*ir.Value]bool   // of what is not stored: all that it is computed from has been made, since the part ran
 	failed error                // why something that is not stored could not be computed
 
-	look func(part lower.Part, step int) bool // after every step, nil: at parts alone
+	afterStep func(part lower.Part, step int) bool // after every step, nil: at parts alone
 
-	watched map[moment][]*ir.Value // what is scanned when a step has made it; all else is not known. nil: what is asked for
-	ranged  map[*ir.Value]bool     // watched: those of which the range is kept, not the peak alone
-	peaks   map[*ir.Value]float64  // watched: largest magnitudes
-	lacks   bool                   // watched: something else was asked for
+	watched    map[moment][]*ir.Value // what is scanned when a step has made it; all else is not known. nil: what is asked for
+	ranged     map[*ir.Value]bool     // watched: those of which the range is kept, not the peak alone
+	peaks      map[*ir.Value]float64  // watched: largest magnitudes
+	incomplete bool                   // watched: something else was asked for
 
 	holds map[lower.BufferID]*ir.Value // lean: whose value a step stores in a buffer
 	views map[*ir.Value][]*ir.Value    // lean: of each value
@@ -54,10 +54,10 @@ type replay struct {
 // prepare makes a compiled replay ready to run on the variables that state gives,
 // see loaded.take.
 func (x *analysis) prepare(c *compiled, feeds []runtime.Feed, state func(converted map[string][]byte) map[string][]byte) (*replay, error) {
-	r := &replay{compiled: c, hands: x.hands, ctx: x.ctx, loaded: x.loaded, feeds: feeds, first: x.c.First, step: -1}
+	r := &replay{compiled: c, workers: x.workers, ctx: x.ctx, loaded: x.loaded, feeds: feeds, first: x.c.First, step: -1}
 	r.renew()
 	if c.lean {
-		r.leanly()
+		r.scanAsMade()
 	}
 	var err error
 	r.machine, err = x.loaded.take(c, x.b, func(converted map[string][]byte) map[string][]byte {
@@ -99,7 +99,7 @@ func (r *replay) run(ctx context.Context, look func() bool) error {
 		r.next()
 		return true
 	}}
-	if r.lean || r.watched != nil || r.look != nil {
+	if r.lean || r.watched != nil || r.afterStep != nil {
 		w.Step = func(part lower.Part, step int) bool {
 			r.at(part, step)
 			switch {
@@ -108,7 +108,7 @@ func (r *replay) run(ctx context.Context, look func() bool) error {
 			case r.watched != nil:
 				r.measured(moment{part, step})
 			}
-			return r.look == nil || r.look(part, step)
+			return r.afterStep == nil || r.afterStep(part, step)
 		}
 	}
 	r.watch.Watch(w)
@@ -172,7 +172,7 @@ func (r *replay) rangeOf(v *ir.Value) Range {
 	case ok:
 		return s
 	case r.watched != nil && !v.IsVar():
-		r.lacks = true
+		r.incomplete = true
 		return Range{Name: v.Name}
 	case r.lean && v.Def != nil && v.Def.Def().Is(ir.View): // what it shows was scanned
 		s = r.rangeOf(v.Def.In[0])

@@ -163,7 +163,7 @@ func (t *variant) declare(v *ir.Value) {
 // state is what the variables of the step hold in the variant. What has another
 // dtype there is written to the memory that converted has, or to new memory, which
 // is added to it.
-func (t *variant) state(h *hands, of, converted map[string][]byte) map[string][]byte {
+func (t *variant) state(h *workers, of, converted map[string][]byte) map[string][]byte {
 	all := make(map[string][]byte, len(of))
 	for _, v := range t.from.Vars {
 		is := t.to[v].Type.DType
@@ -186,7 +186,7 @@ func (t *variant) state(h *hands, of, converted map[string][]byte) map[string][]
 }
 
 // feeds are those of the step in the dtypes of the variant.
-func (t *variant) feeds(h *hands, of []runtime.Feed) []runtime.Feed {
+func (t *variant) feeds(h *workers, of []runtime.Feed) []runtime.Feed {
 	var all []runtime.Feed
 	for _, f := range of {
 		fed := make(runtime.Feed, len(f))

@@ -43,6 +43,7 @@ type Exec struct {
 	last    cuda.Ptr // results of the last step
 	ring    cuda.Ptr // and of the last runtime.RingSize
 
+	pause  *pause // nil: steps do not wait before their update
 	graphs map[variant]cuda.GraphExec
 	warm   bool // every launch has been issued once
 	seq    int64

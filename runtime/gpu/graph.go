@@ -12,14 +12,24 @@ import (
 // variant is the key of a captured graph: everything that a step's launches depend
 // on.
 type variant struct {
-	micro int  // micro-batches
-	casts bool // 16-bit copies of variables are cast first
+	micro  int  // micro-batches
+	casts  bool // 16-bit copies of variables are cast first
+	stages stages
 }
+
+// stages are what is issued of a step.
+type stages uint8
+
+const (
+	allStages stages = iota
+	gradients        // prepare and micro, and the flags are noted after each micro-batch
+	update
+)
 
 // run issues one step: launch by launch the first time, so that libraries load
 // what they need, then as a graph.
 func (e *Exec) run(v variant) error {
-	if err := e.issueVariant(v); err != nil {
+	if err := e.issueVariant(v); err != nil || v.stages == gradients {
 		return err
 	}
 	e.warm = true
@@ -62,16 +72,8 @@ func (e *Exec) capture(v variant) (cuda.GraphExec, error) {
 
 // launches issues everything a step does between its inputs and its results.
 func (e *Exec) launches(v variant) error {
-	if err := e.part(lower.Prepare, v.casts); err != nil {
-		return err
-	}
-	for i := range v.micro {
-		if v.micro > 1 && e.inputBytes() > 0 {
-			if err := e.b.d.Copy(e.arena, e.feedAt(i, v.micro), e.inputBytes(), e.b.stream()); err != nil {
-				return fmt.Errorf("inputs of micro-batch %d: %w", i, err)
-			}
-		}
-		if err := e.part(lower.Micro, true); err != nil {
+	if v.stages != update {
+		if err := e.gradients(v); err != nil || v.stages == gradients {
 			return err
 		}
 	}
@@ -87,6 +89,32 @@ func (e *Exec) launches(v variant) error {
 		}
 	}
 	return nil
+}
+
+// gradients issues prepare, and micro for every micro-batch.
+func (e *Exec) gradients(v variant) error {
+	if err := e.part(lower.Prepare, v.casts); err != nil {
+		return err
+	}
+	for i := range v.micro {
+		if v.micro > 1 && e.inputBytes() > 0 {
+			if err := e.b.d.Copy(e.arena, e.feedAt(i, v.micro), e.inputBytes(), e.b.stream()); err != nil {
+				return fmt.Errorf("inputs of micro-batch %d: %w", i, err)
+			}
+		}
+		if err := e.microBatch(i, v.stages == gradients); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// microBatch issues micro, and notes the flags of micro-batch i if it is asked to.
+func (e *Exec) microBatch(i int, noted bool) error {
+	if !noted {
+		return e.part(lower.Micro, true)
+	}
+	return errors.Join(e.clear(), e.part(lower.Micro, true), e.note(i))
 }
 
 // part issues one part's steps in order. Its streams start after the end of the

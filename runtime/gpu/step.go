@@ -13,13 +13,16 @@ import (
 
 // Step implements runtime.Exec. It returns when everything is issued and does not wait for the
 // device. An id outside its table gives NaN, not an error. The device runs a step as one graph, so
-// ctx is checked only before the step is issued.
+// ctx is checked only before the step is issued. After BeforeUpdate it waits for the gradients.
 func (e *Exec) Step(ctx context.Context, feeds []runtime.Feed) (runtime.Future, error) {
 	if err := runtime.CheckFeeds(e.p, feeds); err != nil {
 		return nil, err
 	}
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%s: %s: interrupted before step %d: %w", e.b.name, e.p.Name, e.seq+1, context.Cause(ctx))
+	}
+	if e.pause != nil {
+		return e.stepWithPause(ctx, feeds)
 	}
 	t, err := e.issue(len(feeds), func() error { return e.stage(feeds) })
 	if err != nil {
@@ -30,18 +33,22 @@ func (e *Exec) Step(ctx context.Context, feeds []runtime.Feed) (runtime.Future, 
 
 // issue puts one step of n micro-batches on the device; fill puts their inputs there.
 func (e *Exec) issue(n int, fill func() error) (*Future, error) {
-	err := e.b.do(func() error {
+	return e.issued(e.b.do(func() error {
 		if err := e.makeRoom(n); err != nil {
 			return e.withPlan(err)
 		}
 		if err := fill(); err != nil {
 			return err
 		}
-		if err := e.run(variant{n, e.stale()}); err != nil {
+		if err := e.run(variant{micro: n, casts: e.stale()}); err != nil {
 			return err
 		}
 		return e.keep()
-	})
+	}))
+}
+
+// issued counts a step that is on the device, and returns its results; err is why it is not.
+func (e *Exec) issued(err error) (*Future, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s: step %d: %w", e.b.name, e.p.Name, e.seq+1, err)
 	}

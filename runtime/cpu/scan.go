@@ -28,8 +28,8 @@ func (b *Backend) Each(n int, f func(i int)) {
 // finite, 0 where there is none. It may be called while steps run.
 func (b *Backend) AbsMax(data []byte) float64 {
 	top := 0.0
-	for x := slice[float32](data); len(x) > 0; x = x[min(LookAt, len(x)):] {
-		head := x[:min(LookAt, len(x))]
+	for x := slice[float32](data); len(x) > 0; x = x[min(ScanBlock, len(x)):] {
+		head := x[:min(ScanBlock, len(x))]
 		top = max(top, float64(b.m.MaxOf(head)), -float64(b.m.MinOf(head)))
 	}
 	if math.IsNaN(top) {
@@ -38,25 +38,25 @@ func (b *Backend) AbsMax(data []byte) float64 {
 	return top
 }
 
-// LookAt is how many elements Ends, Count and Squares take at most.
-const LookAt = 1 << 10
+// ScanBlock is how many elements MinMax, Count and Squares take at most.
+const ScanBlock = 1 << 10
 
-// Ends are the least and the largest of some elements of d, f32 or a 16-bit
+// MinMax is the least and the largest of some elements of d, f32 or a 16-bit
 // dtype, NaN where one is. It may be called while steps run.
-func (b *Backend) Ends(d ir.DType, data []byte) (lo, hi float32) {
-	s := desks.Get().(*desk)
-	defer desks.Put(s)
-	x := b.looked(s, d, data)
+func (b *Backend) MinMax(d ir.DType, data []byte) (lo, hi float32) {
+	s := blockPool.Get().(*blocks)
+	defer blockPool.Put(s)
+	x := b.floats(s, d, data)
 	return b.m.MinOf(x), b.m.MaxOf(x)
 }
 
-// desk is room to look at elements.
-type desk [3][LookAt]float32
+// blocks is room to look at elements.
+type blocks [3][ScanBlock]float32
 
-var desks = sync.Pool{New: func() any { return new(desk) }}
+var blockPool = sync.Pool{New: func() any { return new(blocks) }}
 
-// looked is some elements as f32.
-func (b *Backend) looked(s *desk, d ir.DType, data []byte) []float32 {
+// floats is some elements as f32.
+func (b *Backend) floats(s *blocks, d ir.DType, data []byte) []float32 {
 	if d == ir.F32 {
 		return slice[float32](data)
 	}
@@ -75,9 +75,9 @@ type Counts struct {
 // Count looks at some elements of d, f32 or a 16-bit dtype. It may be called while
 // steps run.
 func (b *Backend) Count(d ir.DType, data []byte) Counts {
-	s := desks.Get().(*desk)
-	defer desks.Put(s)
-	x := b.looked(s, d, data)
+	s := blockPool.Get().(*blocks)
+	defer blockPool.Put(s)
+	x := b.floats(s, d, data)
 	more, third := s[1][:len(x)], s[2][:len(x)]
 	c := Counts{Lo: b.m.MinOf(x), Hi: b.m.MaxOf(x)}
 	count := func(op kern.Unary, of []float32) int {
@@ -111,8 +111,8 @@ func (b *Backend) Count(d ir.DType, data []byte) Counts {
 
 // Squares are the squared norms of x−y and of y, both f32. It may be called while steps run.
 func (b *Backend) Squares(x, y []byte) (off, norm float64) {
-	s := desks.Get().(*desk)
-	defer desks.Put(s)
+	s := blockPool.Get().(*blocks)
+	defer blockPool.Put(s)
 	is, want := slice[float32](x), slice[float32](y)
 	if len(is) == 0 {
 		return 0, 0

@@ -13,29 +13,29 @@ import (
 	"ampc/runtime"
 )
 
-// alone is some nodes of the step as a program of its own, which is fed what they
+// fragment is some nodes of the step as a program of its own, which is fed what they
 // read of others.
-type alone struct {
+type fragment struct {
 	*compiled
 	in  []*ir.Value // what it is fed, as in0, in1, ...
 	out []*ir.Value // what its nodes compute, in the order of the program's outputs
 }
 
-// keptAlone is how many such programs of a step stay compiled.
-const keptAlone = 64
+// keptFragments is how many such programs of a step stay compiled.
+const keptFragments = 64
 
 // nodes makes the program that computes nodes of c's graph in their order; in f32 if
 // wide.
-func (c *compiled) nodes(nodes []*ir.Node, wide bool) (*alone, error) {
+func (c *compiled) nodes(nodes []*ir.Node, wide bool) (*fragment, error) {
 	var name strings.Builder
 	for _, n := range nodes {
 		fmt.Fprintf(&name, "%s %t ", n.Name(), wide)
 	}
 	key := name.String()
-	if a := c.alone[key]; a != nil {
+	if a := c.fragments[key]; a != nil {
 		return a, nil
 	}
-	a := &alone{}
+	a := &fragment{}
 	g := &ir.Graph{Name: c.g.Name}
 	to := map[*ir.Value]*ir.Value{}
 	for _, n := range nodes {
@@ -47,15 +47,15 @@ func (c *compiled) nodes(nodes []*ir.Node, wide bool) (*alone, error) {
 	if a.compiled, err = compile(g, lower.Replay{Nodes: true, Spread: true}, math.MaxInt64); err != nil {
 		return nil, err
 	}
-	if len(c.alone) >= keptAlone {
-		clear(c.alone)
+	if len(c.fragments) >= keptFragments {
+		clear(c.fragments)
 	}
-	c.alone[key] = a
+	c.fragments[key] = a
 	return a, nil
 }
 
 // add adds a copy of n to g.
-func (a *alone) add(g *ir.Graph, to map[*ir.Value]*ir.Value, n *ir.Node, wide bool) error {
+func (a *fragment) add(g *ir.Graph, to map[*ir.Value]*ir.Value, n *ir.Node, wide bool) error {
 	k := *n
 	k.Of, k.Why, k.Captured = nil, ir.Reason{}, nil
 	k.In, k.Out = slices.Clone(n.In), make([]*ir.Value, len(n.Out))
@@ -88,7 +88,7 @@ func (a *alone) add(g *ir.Graph, to map[*ir.Value]*ir.Value, n *ir.Node, wide bo
 
 // run hands out what the program makes of what r's values hold; each operand times
 // its factor, where one is given. What is handed out is good for the call alone.
-func (a *alone) run(r *replay, factor map[*ir.Value]float64, with func(i int, data []byte)) error {
+func (a *fragment) run(r *replay, factor map[*ir.Value]float64, with func(i int, data []byte)) error {
 	feed := runtime.Feed{}
 	for i, v := range a.in {
 		data, t := r.data(v), a.g.Vars[i].Type
@@ -158,7 +158,7 @@ func (x *analysis) again(n *ir.Node, factor map[*ir.Value]float64) ([]Range, err
 	return out, err
 }
 
-func (h *hands) times(data []byte, f float64) []byte {
+func (h *workers) times(data []byte, f float64) []byte {
 	out := make([]byte, len(data))
 	h.inChunks(data, func(i int, part []byte) {
 		to := out[i*chunk:]
