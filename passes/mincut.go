@@ -418,7 +418,7 @@ func (m *planner) representative(s ir.Section, n *ir.Node) *ir.Value {
 	if p := moved(of.Out[0]); p != nil && m.v[p.ID] == plan.F32 && !m.p.Narrow {
 		return nil // the gradient of a master is f32, whatever copy of it forward reads
 	}
-	if !m.castsFirst(n) && m.node[of.ID].free() && m.assignable(of.Out[0]) && m.seen[of.Out[0].ID] >= 0 {
+	if !m.castsFirst(n) && !m.movesLow(of) && m.node[of.ID].free() && m.assignable(of.Out[0]) && m.seen[of.Out[0].ID] >= 0 {
 		return of.Out[0]
 	}
 	return nil

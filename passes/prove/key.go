@@ -12,9 +12,7 @@ func (m *matcher) node(x *numbering, n *ir.Node) {
 	x.entity[n.ID] = -1
 	s := x.section[n.ID]
 	if m.erased(x, s, n) {
-		if x.source && s == ir.Backward && n.Of != nil {
-			m.moves[x.refs[n.Out[0].ID]] = n
-		}
+		m.moving(x, s, n)
 		return
 	}
 	if x.source && m.unscaled(x, s, n) {
@@ -22,10 +20,19 @@ func (m *matcher) node(x *numbering, n *ir.Node) {
 	}
 	m.compute(x, s, n)
 	if x.source {
+		m.moving(x, s, n)
 		m.clamps(x, s, n)
 	} else if m.image[x.entity[n.ID]] == nil && !m.again {
 		m.spellNorms()
 		m.compute(x, s, n)
+	}
+}
+
+// moving notes a node of T's backward that moves a gradient: a view, or the
+// concatenation of the gradients of parts.
+func (m *matcher) moving(x *numbering, s ir.Section, n *ir.Node) {
+	if x.source && s == ir.Backward && n.Of != nil && carries(n) {
+		m.moves[x.refs[n.Out[0].ID]] = n
 	}
 }
 
