@@ -13,6 +13,7 @@ import (
 // gradient to every one of its parameters under mixed precision.
 func TestLayers(t *testing.T) {
 	image := []any{2, 4, 8, 8}
+	volume := []any{2, 4, 5, 6, 7}
 	sequence := []any{2, 6, 8}
 	for name, c := range map[string]struct {
 		in    []any
@@ -31,6 +32,12 @@ func TestLayers(t *testing.T) {
 		"conv_transpose2d": {image, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 			return m.ConvTranspose2d("l", x, 3, 2, ampc.ConvTranspose2dOptions{Stride: 2})
 		}, ir.MakeShape(2, 3, 16, 16)},
+		"conv3d": {volume, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+			return m.Conv3d("l", x, 6, 3, ampc.Conv3dOptions{Stride: 2, Padding: 1, Groups: 2})
+		}, ir.MakeShape(2, 6, 3, 3, 4)},
+		"conv_transpose3d": {volume, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+			return m.ConvTranspose3d("l", x, 3, 2, ampc.ConvTranspose3dOptions{Stride: 2, OutputPadding: [3]int{1, 0, 1}})
+		}, ir.MakeShape(2, 3, 11, 12, 15)},
 		"layer_norm": {sequence, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 			return m.LayerNorm("l", x, ampc.LayerNormOptions{Eps: new(1e-3)})
 		}, ir.MakeShape(2, 6, 8)},
