@@ -34,7 +34,7 @@ func onnxruntime(t *testing.T) *ort.Runtime {
 
 // small are zoo models in sizes that run at once.
 var exportedZoo = []string{"mlp?batch=3", "lenet?batch=2", "resnet8?batch=2", "resnet?batch=1&width=8", "gpt?batch=2&layers=2&seq=16", "lstm?batch=2&seq=8&dim=32", "bert?batch=2&seq=16",
-	"unet?batch=1&size=16&width=8", "vit?batch=2", "gan?batch=4", "gpt2?batch=1&seq=16&layers=1&dim=48&vocab=99"}
+	"unet?batch=1&size=16&width=8", "unet3d?batch=1&depth=5&size=6&width=4", "convlstm?batch=2&seq=3&ahead=2&size=5&width=4", "vit?batch=2", "gan?batch=4", "gpt2?batch=1&seq=16&layers=1&dim=48&vocab=99"}
 
 // drawnFeed are inputs for a step: numbers from −1 to 1, indices from 0 to 7.
 func drawnFeed(s *ampc.Step) ampc.Feed {

@@ -12,7 +12,7 @@ import (
 
 // Node by node, a step makes every value that is not another's view.
 func TestLowerNodesHidesNothing(t *testing.T) {
-	for _, spec := range []string{"resnet8?batch=2", "gpt?layers=1&dim=32&seq=8", "lstm?seq=4", "unet?levels=1&batch=1", "gan"} {
+	for _, spec := range []string{"resnet8?batch=2", "gpt?layers=1&dim=32&seq=8", "lstm?seq=4", "unet?levels=1&batch=1", "convlstm?seq=2&ahead=1&size=4", "gan"} {
 		z, err := models.Open(spec)
 		if err != nil {
 			t.Fatal(err)

@@ -28,6 +28,8 @@ var compared = []struct {
 	{"resnet18", "resnet?batch=32", ampc.SGD(0.9)},
 	{"lstm", "lstm?batch=32&seq=64&dim=256", ampc.Adam()},
 	{"unet", "unet", ampc.Adam()},
+	{"unet3d", "unet3d", ampc.Adam()},
+	{"convlstm", "convlstm", ampc.Adam()},
 }
 
 // BenchmarkStep times training steps on one thread, in its processor time, under f32 and both mixed

@@ -19,7 +19,7 @@ import (
 // includes its part of the garbage collection, by the bytes that it allocates:
 // they decide how often the collector runs.
 func BenchmarkProof(b *testing.B) {
-	for _, spec := range []string{"gpt2", "resnet50", "gpt", "unet", "lstm"} {
+	for _, spec := range []string{"gpt2", "resnet50", "gpt", "unet", "lstm", "unet3d", "convlstm"} {
 		b.Run(spec, func(b *testing.B) {
 			z, err := models.Open(spec)
 			if err != nil {

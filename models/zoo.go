@@ -54,13 +54,16 @@ func zoo() map[string]entry {
 		"resnet8": {"a ResNet with one block in each of three stages", resnetOptions(16, 1, 1, 1, 0), resnet},
 		"resnet50": {"ResNet-50 for 224x224 images", Options{"batch": 256, "size": 224, "channels": 3, "classes": 1000, "width": 64,
 			"blocks1": 3, "blocks2": 4, "blocks3": 6, "blocks4": 3}, resnet50},
-		"gpt":  {"a decoder-only transformer with tied embeddings and learned positions", Options{"batch": 8, "seq": 64, "vocab": 96, "layers": 4, "heads": 4, "dim": 128, "dropout": 0, "tanh": 0}, gpt},
-		"gpt2": {"GPT-2 with its 124 million parameters", Options{"batch": 16, "seq": 1024, "vocab": 50257, "layers": 12, "heads": 12, "dim": 768, "dropout": 0, "tanh": 1}, gpt},
-		"lstm": {"a character-level LSTM language model", Options{"batch": 8, "seq": 32, "vocab": 96, "layers": 1, "dim": 128}, lstm},
-		"bert": {"a bidirectional transformer trained on masked tokens", Options{"batch": 8, "seq": 64, "vocab": 1000, "layers": 2, "heads": 4, "dim": 128, "dropout": 0.1}, bert},
-		"unet": {"a U-Net that predicts noise", Options{"batch": 4, "size": 32, "channels": 3, "width": 32, "levels": 2}, unet},
-		"vit":  {"a vision transformer", Options{"batch": 16, "size": 32, "channels": 3, "patch": 4, "layers": 2, "heads": 4, "dim": 128, "classes": 10}, vit},
-		"gan":  {"two perceptrons trained against each other, a step each", Options{"batch": 32, "noise": 16, "in": 64, "hidden": 64}, gan},
+		"gpt":    {"a decoder-only transformer with tied embeddings and learned positions", Options{"batch": 8, "seq": 64, "vocab": 96, "layers": 4, "heads": 4, "dim": 128, "dropout": 0, "tanh": 0}, gpt},
+		"gpt2":   {"GPT-2 with its 124 million parameters", Options{"batch": 16, "seq": 1024, "vocab": 50257, "layers": 12, "heads": 12, "dim": 768, "dropout": 0, "tanh": 1}, gpt},
+		"lstm":   {"a character-level LSTM language model", Options{"batch": 8, "seq": 32, "vocab": 96, "layers": 1, "dim": 128}, lstm},
+		"bert":   {"a bidirectional transformer trained on masked tokens", Options{"batch": 8, "seq": 64, "vocab": 1000, "layers": 2, "heads": 4, "dim": 128, "dropout": 0.1}, bert},
+		"unet":   {"a U-Net that predicts noise", Options{"batch": 4, "size": 32, "channels": 3, "width": 32, "levels": 2}, unet},
+		"unet3d": {"a 3-D U-Net that segments volumes", Options{"batch": 2, "depth": 16, "size": 16, "channels": 1, "classes": 3, "width": 16, "levels": 2}, unet3d},
+		"convlstm": {"a convolutional LSTM that predicts the next frames of a film", Options{"batch": 4, "seq": 6, "ahead": 4, "size": 16, "channels": 1,
+			"width": 32, "layers": 2, "kernel": 3}, convlstm},
+		"vit": {"a vision transformer", Options{"batch": 16, "size": 32, "channels": 3, "patch": 4, "layers": 2, "heads": 4, "dim": 128, "classes": 10}, vit},
+		"gan": {"two perceptrons trained against each other, a step each", Options{"batch": 32, "noise": 16, "in": 64, "hidden": 64}, gan},
 	}
 }
 
@@ -151,12 +154,13 @@ func (z *Zoo) classify(logits ampc.Tensor, c ampc.TrainConfig) {
 	labels := m.Input("y", ampc.I32, z.Options.Int("batch"))
 	z.Output = logits
 	z.train(m.Named("loss").CrossEntropy(logits, labels), c)
-	z.Metrics["correct"] = correct(m, logits, labels)
+	z.Metrics["correct"] = correct(m, logits, labels, -1)
 }
 
-// correct counts the images whose largest logit is at their label.
-func correct(m *ampc.Model, logits, labels ampc.Tensor) ampc.Tensor {
-	hit := m.Eq(m.Argmax(logits, -1), labels)
+// correct counts the images, or voxels, whose largest logit along an axis is at
+// their label.
+func correct(m *ampc.Model, logits, labels ampc.Tensor, axis int) ampc.Tensor {
+	hit := m.Eq(m.Argmax(logits, axis), labels)
 	return m.Named("correct").ReduceSum(m.Cast(hit, ampc.F32))
 }
 

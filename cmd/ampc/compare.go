@@ -20,7 +20,7 @@ import (
 var compared = []string{
 	"zoo:mlp", "zoo:lenet?batch=16", "zoo:resnet?batch=8&size=16&width=8", "zoo:resnet8?batch=8&size=16",
 	"zoo:gpt?batch=4&seq=32&layers=2&dim=64", "zoo:lstm?seq=16&dim=64&vocab=32", "zoo:bert?batch=8&seq=32&dim=64&vocab=16",
-	"zoo:unet?batch=2&size=16&width=16", "zoo:vit?batch=8&size=16&dim=64", "zoo:gan",
+	"zoo:unet?batch=2&size=16&width=16", "zoo:unet3d?depth=8&size=8&width=8", "zoo:convlstm?seq=4&ahead=2&size=8&width=16", "zoo:vit?batch=8&size=16&dim=64", "zoo:gan",
 }
 
 // variant is one column of the comparison.

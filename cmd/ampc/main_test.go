@@ -50,7 +50,7 @@ func TestCommandLines(t *testing.T) {
 // What dump prints reads back: for every model, under every policy, the text
 // fed to "dump -" comes out the same.
 func TestDumpReadsBack(t *testing.T) {
-	for _, model := range []string{"mlp", "gpt?layers=1", "lenet", "resnet8", "lstm", "bert?layers=1", "unet?levels=1", "vit?layers=1", "gan"} {
+	for _, model := range []string{"mlp", "gpt?layers=1", "lenet", "resnet8", "lstm", "bert?layers=1", "unet?levels=1", "unet3d?levels=1", "convlstm?seq=2&ahead=2", "vit?layers=1", "gan"} {
 		for _, policy := range []string{"f32", "mixed-f16", "mixed-bf16", "tf32", "o1-f16", "o2-bf16", "o3-f16", "torch-f16"} {
 			code, text, errs := ampcRun("", "dump", "zoo:"+model, "--policy", policy)
 			if code != 0 {

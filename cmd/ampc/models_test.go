@@ -46,7 +46,7 @@ func TestModelCounters(t *testing.T) {
 	fmt.Fprintln(&b, "# model policy: casts inserted, reused, hoisted, removed, folded, left; values stored low, f32; notes")
 	for _, model := range []string{
 		"mlp", "lenet?size=8", "resnet?width=8&size=8&blocks1=1&blocks2=1&blocks3=0&blocks4=0", "gpt?layers=1", "lstm?seq=4",
-		"bert?layers=1", "unet?levels=1&size=8", "vit?layers=1", "gan",
+		"bert?layers=1", "unet?levels=1&size=8", "unet3d?levels=1&depth=4&size=8", "convlstm?seq=2&ahead=2&size=8", "vit?layers=1", "gan",
 	} {
 		for _, policy := range plannedPolicies {
 			c := &cobra.Command{}
@@ -70,7 +70,7 @@ func TestModelMemory(t *testing.T) {
 	var b strings.Builder
 	fmt.Fprintln(&b, "# model policy: work arena, live at most, saved for backward (bytes), saved against f32")
 	for _, model := range []string{
-		"mlp", "lenet", "resnet", "resnet8", "gpt", "lstm", "bert", "unet", "vit", "gan", "resnet50?batch=2", "gpt2?batch=1",
+		"mlp", "lenet", "resnet", "resnet8", "gpt", "lstm", "bert", "unet", "unet3d", "convlstm", "vit", "gan", "resnet50?batch=2", "gpt2?batch=1",
 		"mlp?batch=128&hidden=512&layers=2", "lenet?batch=32&conv1=20&conv2=50&pad=0&fc1=500&fc2=0", "resnet?batch=32",
 		"gpt?layers=4&dim=256&heads=8&seq=128&batch=8&vocab=256",
 	} {

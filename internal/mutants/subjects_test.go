@@ -56,6 +56,8 @@ func subjectModels() []model {
 		{"bert", zoo("bert?batch=2&seq=3&vocab=5&layers=1&heads=2&dim=4&dropout=0.25")},
 		{"vit", zoo("vit?batch=2&size=4&channels=1&patch=2&layers=1&heads=1&dim=4&classes=3")},
 		{"unet", unet},
+		{"unet3d", zoo("unet3d?batch=1&depth=2&size=3&width=1&levels=1&classes=2")},
+		{"convlstm", zoo("convlstm?batch=2&seq=2&ahead=1&size=2&width=1&layers=1")},
 		{"gan", zoo("gan?batch=2&noise=2&in=3&hidden=3")},
 		{"gru", gru},
 		{"penalty", penalty},

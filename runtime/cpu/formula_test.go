@@ -85,7 +85,7 @@ func TestUpdateFormulas(t *testing.T) {
 // TestModelFormulas holds that the large dense clusters of the zoo are one kernel each.
 func TestModelFormulas(t *testing.T) {
 	b := vectorBackend(t)
-	for _, spec := range []string{"gpt?layers=1&dim=64&heads=2&seq=32&batch=2", "resnet8?batch=2", "unet?batch=2", "mlp?batch=32", "lenet?batch=2", "vit?batch=2&layers=1", "gpt2?layers=1&dim=64&heads=2&seq=32&batch=2&vocab=64", "bert?layers=1", "gan"} {
+	for _, spec := range []string{"gpt?layers=1&dim=64&heads=2&seq=32&batch=2", "resnet8?batch=2", "unet?batch=2", "mlp?batch=32", "lenet?batch=2", "vit?batch=2&layers=1", "gpt2?layers=1&dim=64&heads=2&seq=32&batch=2&vocab=64", "bert?layers=1", "gan", "unet3d?depth=8&size=8", "convlstm?seq=2&ahead=2&size=8"} {
 		for _, policy := range []string{"f32", "mixed-f16", "mixed-bf16"} {
 			for _, f := range formulas(t, b, spec, policy, func(*passes.Config) {}) {
 				if f.Part == lower.Micro && f.Text != "" && f.Elements > 1024 && !f.Found {

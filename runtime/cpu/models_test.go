@@ -121,7 +121,8 @@ func state(t *testing.T, p *lower.Program, threads int) map[string]string {
 // small are the models of the zoo at sizes that train in a blink, some in two forms.
 var small = []string{"mlp?batch=16", "gpt?layers=1&batch=4&seq=40&dim=64&dropout=0.1", "gpt2?layers=1&batch=2&seq=24&dim=48&vocab=90&heads=3", "lenet?batch=8",
 	"resnet8?batch=4", "resnet?batch=3&width=8&size=16", "resnet50?batch=2&width=4&size=32&classes=5", "lstm?batch=4&seq=9&dim=32", "bert?batch=2&layers=1&dim=48&seq=20&vocab=70",
-	"unet?batch=1&width=8", "unet?batch=1&width=32&size=16&levels=1", "vit?batch=2&layers=1", "gan?batch=8"}
+	"unet?batch=1&width=8", "unet?batch=1&width=32&size=16&levels=1", "vit?batch=2&layers=1", "gan?batch=8",
+	"unet3d?batch=1&depth=6&size=8&width=8", "unet3d?batch=2&depth=6&size=8&width=64&levels=1", "convlstm?batch=2&seq=3&ahead=2&size=8&width=16"}
 
 // Every variable of every model of the zoo has the same bits after some steps whatever the number of threads, more than there
 // are processors and more than one wakes alone included.
@@ -151,7 +152,7 @@ func TestModelsDoNotDependOnThreads(t *testing.T) {
 // Fusion changes speed, never a bit: a program whose clusters fall apart into
 // single nodes leaves the same variables behind.
 func TestFusionChangesNoBit(t *testing.T) {
-	for _, spec := range []string{"mlp?batch=16", "gpt?layers=1&batch=2&seq=24&dim=64&dropout=0.1", "resnet8?batch=2", "vit?batch=2&layers=1", "unet?batch=2&width=8"} {
+	for _, spec := range []string{"mlp?batch=16", "gpt?layers=1&batch=2&seq=24&dim=64&dropout=0.1", "resnet8?batch=2", "vit?batch=2&layers=1", "unet?batch=2&width=8", "unet3d?batch=1&depth=6&size=8&width=8", "convlstm?batch=2&seq=2&ahead=2&size=8&width=8"} {
 		for _, policy := range []string{"f32", "mixed-f16", "mixed-bf16"} {
 			g := ready(t, spec, policy)
 			fused := lowered(t, g)
@@ -174,7 +175,7 @@ func TestFusionChangesNoBit(t *testing.T) {
 
 // The plan of every model stays within five per cent of what lives at most.
 func TestModelsPackTightly(t *testing.T) {
-	for _, spec := range []string{"mlp", "gpt", "lenet", "resnet8", "resnet", "lstm", "bert", "unet", "vit"} {
+	for _, spec := range []string{"mlp", "gpt", "lenet", "resnet8", "resnet", "lstm", "bert", "unet", "unet3d", "convlstm", "vit"} {
 		for _, policy := range []string{"f32", "mixed-f16", "mixed-bf16"} {
 			p := compiled(t, spec, policy)
 			if got := p.Arenas[lower.WorkArena]; got*100 > p.MaxLive*105 {

@@ -115,6 +115,8 @@ var zoo = []struct {
 	{"lstm?batch=2&seq=3&vocab=10&dim=8", false, 1e-6, 1e-6, 1e-6},
 	{"bert?batch=1&seq=6&vocab=12&layers=1&heads=2&dim=8", false, 1e-6, 1e-4, 2e-3},
 	{"unet?batch=1&size=8&width=8&levels=1", false, 3e-3, 5e-3, 2e-2},
+	{"unet3d?batch=2&depth=2&size=4&width=2&levels=1", true, 5e-6, 5e-3, 3e-2},
+	{"convlstm?batch=2&seq=2&ahead=1&size=4&width=4", false, 5e-6, 2e-3, 2e-3},
 	{"vit?batch=1&size=8&layers=1&heads=2&dim=8&classes=4", false, 2e-6, 1e-4, 2e-2},
 	{"gan?batch=4&noise=4&in=8&hidden=8", false, 1e-6, 1e-6, 1e-6},
 }
