@@ -68,6 +68,8 @@ type mapping struct {
 
 // beside are the elements that lie in another file, which stays mapped until Close.
 func (m *Model) beside(where *ir.Init) ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	o, ok := m.others[where.File]
 	if !ok {
 		f, err := os.Open(where.File)
@@ -226,6 +228,23 @@ func (m *Model) Bytes(t *Tensor) (b []byte, err error) {
 		return err
 	})
 	return b, err
+}
+
+// Copy writes the elements of a tensor into dst as they are stored in memory. Their pages
+// of the file do not stay in this process's memory.
+func (m *Model) Copy(dst []byte, t *Tensor) error {
+	b, err := m.Bytes(t)
+	if err != nil {
+		return err
+	}
+	if len(b) != len(dst) {
+		return fmt.Errorf("tensor %q has %d bytes, not %d", t.Name, len(b), len(dst))
+	}
+	err = m.guard(func() error { copy(dst, b); return nil })
+	if m.unmap != nil && !t.Made() && (t.away || t.hasRaw) && !t.moved {
+		forget(b)
+	}
+	return err
 }
 
 // Path is the file that the model was read from, "" where it was not read from one.

@@ -1,6 +1,9 @@
 package onnx
 
-import "fmt"
+import (
+	"fmt"
+	"sync"
+)
 
 // maxDepth bounds how deep graphs may nest in attributes of nodes.
 const maxDepth = 32
@@ -18,6 +21,7 @@ type Model struct {
 	lent   map[string]*message // tensors of another model, whose place here is empty
 	path   string              // "" where it was not read from a file
 	unmap  func() error
+	mu     *sync.Mutex        // of others
 	others map[string]mapping // files beside it
 	closed bool
 }
@@ -106,7 +110,7 @@ type Dim struct {
 // Parse reads a model. Tensors of the model are slices of b, and where the
 // model is read from a file, at offsets in it.
 func Parse(b []byte) (*Model, error) {
-	m := &Model{Opsets: map[string]int64{}, src: message{b: b}, others: map[string]mapping{}}
+	m := &Model{Opsets: map[string]int64{}, src: message{b: b}, mu: &sync.Mutex{}, others: map[string]mapping{}}
 	if err := m.src.each(m.field); err != nil {
 		return nil, err
 	}

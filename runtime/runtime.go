@@ -58,6 +58,14 @@ type Store interface {
 	Close() error
 }
 
+// Filler is a Store that reads what a variable holds when it needs it.
+type Filler interface {
+	// Fill says what a variable holds that no program reads yet: what fill writes into dst,
+	// whenever it is called, from any goroutine, until Close. The store may let its own
+	// copy go and call fill again.
+	Fill(name string, fill func(dst []byte) error) error
+}
+
 // Viewer is a Store that lies in this process's memory.
 type Viewer interface {
 	// View is the memory of a variable. It must not be changed; steps and Write change it.

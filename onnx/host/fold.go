@@ -146,9 +146,12 @@ func (f *foldedConv) weights() ([]byte, error) {
 		return nil, err
 	}
 	out := make([]byte, len(w))
-	each := len(w) / 4 / len(g)
-	for i := range len(w) / 4 {
-		x := float64(math.Float32frombits(binary.LittleEndian.Uint32(w[4*i:])))
+	if err := f.m.Copy(out, f.weight); err != nil {
+		return nil, err
+	}
+	each := len(out) / 4 / max(len(g), 1)
+	for i := range len(out) / 4 {
+		x := float64(math.Float32frombits(binary.LittleEndian.Uint32(out[4*i:])))
 		binary.LittleEndian.PutUint32(out[4*i:], math.Float32bits(float32(x*g[i/each])))
 	}
 	return out, nil

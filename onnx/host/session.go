@@ -288,11 +288,15 @@ func (s *Session) fill(v *lower.Var) error {
 		}
 		return s.store.Write(v.Name, data)
 	}
-	data, err := s.model.Bytes(t)
-	if err != nil {
+	read := func(dst []byte) error { return s.model.Copy(dst, t) }
+	if f, ok := s.store.(runtime.Filler); ok {
+		return f.Fill(v.Name, read)
+	}
+	data := make([]byte, v.Type.Bytes())
+	if err := read(data); err != nil {
 		return err
 	}
-	return s.model.Guard(func() error { return s.store.Write(v.Name, data) })
+	return s.store.Write(v.Name, data)
 }
 
 // Compiled is how many regions have been compiled. Those of equal form count once.

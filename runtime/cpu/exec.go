@@ -169,7 +169,7 @@ func (e *exec) bind(s *store) (map[int]*refresh, error) {
 		e.early = append(e.early, e.mem[id])
 	}
 	e.bindWeights(s)
-	return refreshes, nil
+	return refreshes, e.keepRead(s, refreshes)
 }
 
 func (e *exec) bindVar(s *store, v *lower.Var) error {
@@ -253,7 +253,17 @@ func (e *exec) compile(s *lower.Step) (func(), error) {
 }
 
 // step runs one step.
-func (e *exec) step(ctx context.Context, feeds []runtime.Feed) (runtime.Future, error) {
+func (e *exec) step(ctx context.Context, feeds []runtime.Feed) (future runtime.Future, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			unread, ok := r.(kern.FillError)
+			if !ok {
+				panic(r)
+			}
+			e.restore()
+			err = fmt.Errorf("%s: weights: %w", e.p.Name, unread.Err)
+		}
+	}()
 	e.done = ctx.Done()
 	e.save()
 	if err := e.gradients(ctx, feeds); err != nil {
@@ -274,9 +284,17 @@ func (e *exec) step(ctx context.Context, feeds []runtime.Feed) (runtime.Future, 
 func (e *exec) refresh(s *step, i int) {
 	e.of.store.casting.Lock()
 	defer e.of.store.casting.Unlock()
-	if !s.fresh.current(&e.count) {
-		e.runStep(lower.Prepare, i, s)
+	if s.fresh.current(&e.count) {
+		return
 	}
+	if source := s.fresh.from.weights.source; source != nil {
+		end, err := source.Use()
+		if err != nil {
+			panic(kern.FillError{Err: err})
+		}
+		defer end()
+	}
+	e.runStep(lower.Prepare, i, s)
 }
 
 func (e *exec) runStep(part lower.Part, i int, s *step) {

@@ -178,10 +178,19 @@ func (x *program) Watch(w runtime.Watch) {
 
 // Buffer implements runtime.Tracer; nil where the memory cannot be had.
 func (x *program) Buffer(id lower.BufferID) []byte {
-	if e := x.first(); e != nil {
-		return e.mem[id]
+	e := x.first()
+	if e == nil {
+		return nil
 	}
-	return nil
+	x.store.mu.Lock()
+	defer x.store.mu.Unlock()
+	for i := range x.p.Vars {
+		v := &x.p.Vars[i]
+		if stored := x.store.vars[v.Name]; stored != nil && v.Buffer == x.p.Buffers[id].Root && stored.keep() != nil {
+			return nil
+		}
+	}
+	return e.mem[id]
 }
 
 // first is the instance on which a step runs that is alone, as one that is watched. A

@@ -6,6 +6,7 @@ import (
 
 	"ampc/ir"
 	"ampc/lower"
+	"ampc/runtime/cpu/kern"
 )
 
 // store holds variables and the 16-bit copies that programs keep of them.
@@ -76,6 +77,14 @@ func (v *variable) wrote() {
 	v.weights.changed()
 }
 
+// keep has what the variable holds in memory from now on.
+func (v *variable) keep() error {
+	if v.weights.source == nil {
+		return nil
+	}
+	return v.weights.source.Keep()
+}
+
 // Declare implements runtime.Store.
 func (s *store) Declare(vars []lower.Var) error {
 	s.mu.Lock()
@@ -129,6 +138,29 @@ func (s *store) Write(name string, src []byte) error {
 		return err
 	}
 	copy(v.mem, src)
+	if v.weights.source != nil {
+		v.weights.source.Written()
+	}
+	v.wrote()
+	return nil
+}
+
+// Fill implements runtime.Filler.
+func (s *store) Fill(name string, fill func(dst []byte) error) error {
+	if err := s.b.gate.enter(noEnd, s.b.gate.all); err != nil {
+		return err
+	}
+	defer s.b.gate.leave(s.b.gate.all)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.vars[name]
+	switch {
+	case v == nil:
+		return fmt.Errorf("the store has no variable %q", name)
+	case v.weights.packed != nil || len(v.low) > 0:
+		return fmt.Errorf("programs read variable %q already", name)
+	}
+	v.weights.source = kern.NewSource(v.mem, fill)
 	v.wrote()
 	return nil
 }
@@ -145,6 +177,13 @@ func (s *store) Read(name string, dst []byte) error {
 	if err != nil {
 		return err
 	}
+	if v.weights.source != nil {
+		end, err := v.weights.source.Use()
+		if err != nil {
+			return err
+		}
+		defer end()
+	}
 	copy(dst, v.mem)
 	return nil
 }
@@ -157,7 +196,7 @@ func (s *store) View(name string) ([]byte, error) {
 	if v == nil {
 		return nil, fmt.Errorf("the store has no variable %q", name)
 	}
-	return v.mem, nil
+	return v.mem, v.keep()
 }
 
 // Drop implements runtime.Store; the memory goes with the last reference.

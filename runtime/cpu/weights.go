@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"ampc/ir"
 	"ampc/lower"
 	"ampc/runtime/cpu/kern"
 )
@@ -8,6 +9,7 @@ import (
 // weights is memory of a store that programs read as the weights of products and convolutions, with its packed forms.
 // They are there as long as a program that reads them is loaded.
 type weights struct {
+	source  *kern.Source // of the memory; nil: it stays as it is
 	packed  *kern.Weights
 	readers int // loaded programs that read the forms
 }
@@ -15,7 +17,7 @@ type weights struct {
 // of returns the forms, for one more program.
 func (w *weights) of(s *store) *kern.Weights {
 	if w.packed == nil {
-		w.packed = kern.NewWeights(s.spareless)
+		w.packed = kern.NewWeights(w.source, s.spareless)
 	}
 	w.readers++
 	return w.packed
@@ -87,4 +89,51 @@ func (e *exec) releaseWeights() {
 		w.release()
 	}
 	e.forms = nil
+}
+
+// keepRead has in memory whatever the program reads of variables as it lies, that is not packed ahead.
+func (e *exec) keepRead(s *store, refreshes map[int]*refresh) error {
+	kept := map[lower.BufferID]bool{}
+	for part := range lower.NumParts {
+		for i := range e.p.Parts[part] {
+			st := &e.p.Parts[part][i]
+			if part == lower.Prepare && refreshes[i] != nil {
+				continue // it has the variable in memory while it casts
+			}
+			for k, id := range st.In {
+				if id != lower.None && !e.packsAhead(st, k) {
+					kept[e.p.Buffers[id].Root] = true
+				}
+			}
+		}
+	}
+	for _, o := range e.p.Outputs {
+		kept[e.p.Buffers[o.Buffer].Root] = true
+	}
+	for i := range e.p.Vars {
+		v := &e.p.Vars[i]
+		x := s.vars[v.Name]
+		if x == nil || x.weights.source == nil || !kept[v.Buffer] && e.weights != nil {
+			continue
+		}
+		if err := x.weights.source.Keep(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// packsAhead reports whether kernels read operand k of a step in a form that is packed ahead, or say so when they do not.
+func (e *exec) packsAhead(s *lower.Step, k int) bool {
+	if e.p.Buffers[s.In[k]].Type.DType != ir.F32 {
+		return false
+	}
+	switch s.Kind {
+	case lower.KindGemm:
+		return k < 2 && len(s.Gemm.Batch) <= 2
+	case lower.KindConv:
+		w := &s.Conv.Window
+		return k == 1 && s.Conv.Dir == lower.ConvForward && (w.Groups == 1 || w.Groups < w.C)
+	}
+	return false
 }

@@ -5,7 +5,8 @@ import "sync"
 // Weights are the packed forms of an operand that stays as it is from call to call: products and convolutions that are
 // given some pack it once, not in every call. Any number of machines may use them at the same time.
 type Weights struct {
-	alloc func(bytes int64) []byte
+	alloc  func(bytes int64) []byte
+	source *Source // of the operand; nil: it stays in memory
 
 	mu    sync.Mutex
 	forms []form
@@ -32,9 +33,11 @@ type Fixed struct {
 	At int
 }
 
-// NewWeights makes the forms of one operand. alloc returns zeroed memory aligned to 64 bytes, or nil where none is to be
+// NewWeights makes the forms of one operand, which source has, if it is not nil. alloc returns zeroed memory aligned to 64 bytes, or nil where none is to be
 // had: kernels then pack in every call.
-func NewWeights(alloc func(bytes int64) []byte) *Weights { return &Weights{alloc: alloc} }
+func NewWeights(source *Source, alloc func(bytes int64) []byte) *Weights {
+	return &Weights{source: source, alloc: alloc}
+}
 
 // Stale has all forms packed again before they are read. No kernel may be running on them.
 func (w *Weights) Stale() {
@@ -83,6 +86,7 @@ func (w *Weights) form(m *Machine, l *Layout, n int, p packer) []float32 {
 	if at < 0 {
 		mem := w.alloc(int64(4 * n))
 		if mem == nil {
+			w.asTheyLie()
 			return nil
 		}
 		at = len(w.forms)
@@ -90,7 +94,9 @@ func (w *Weights) form(m *Machine, l *Layout, n int, p packer) []float32 {
 	}
 	f := &w.forms[at]
 	if !f.current {
+		end := w.toPack()
 		p.packAll(m, f.data)
+		end()
 		f.current = true
 	}
 	return f.data
@@ -127,6 +133,7 @@ func (t *gemmTask) packAhead(m *Machine) {
 	for side := range t.fixed {
 		f := &t.fixed[side]
 		if f.weights == nil || t.vnni && !t.tiles || t.depth == 0 {
+			f.weights.asTheyLie()
 			continue
 		}
 		x, items := &t.ahead[side], f.n[0]*f.n[1]

@@ -12,7 +12,7 @@ func twice(t *testing.T, what string, at *Fixed, out []byte, f func()) int64 {
 	clear(out)
 	f()
 	want := slices.Clone(out)
-	at.Weights = NewWeights(Alloc)
+	at.Weights = NewWeights(nil, Alloc)
 	defer func() { at.Weights = nil }()
 	for call := range 2 {
 		clear(out)
@@ -67,7 +67,7 @@ func TestWeightsStale(t *testing.T) {
 	defer m.Close()
 	g := benchGemm(20, 70, 30, F32)
 	conv := benchConv(F32, 2, winoDepth, winoDepth, 9, 3, 1, false)
-	g.B.Fixed.Weights, conv.Fixed.Weights = NewWeights(Alloc), NewWeights(Alloc)
+	g.B.Fixed.Weights, conv.Fixed.Weights = NewWeights(nil, Alloc), NewWeights(nil, Alloc)
 	for _, c := range []struct {
 		name   string
 		fixed  *Fixed

@@ -75,6 +75,8 @@ func (m *Machine) Gemm(g *Gemm) {
 	t.indirect = nil
 	t.out = output{m.Path, g.C, inner, g.Epilogue, 0, colRun{}}
 	if how := t.choose(m, g); how != packed {
+		g.A.Fixed.asTheyLie()
+		g.B.Fixed.asTheyLie()
 		t.out.epi.PostOp = nil
 		whole := m.wholeResult(&t.out.c.Buf, g.PostOp, g.M*g.N*t.items)
 		m.smallM(t, how)

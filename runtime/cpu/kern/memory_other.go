@@ -4,3 +4,11 @@ package kern
 
 // adviseHuge does nothing: the system offers no request for huge pages.
 func adviseHuge([]byte) {}
+
+// givesBack says that adviseUnused does something.
+const givesBack = false
+
+const systemPage = 4096
+
+// adviseUnused does nothing: memory stays.
+func adviseUnused([]byte) {}

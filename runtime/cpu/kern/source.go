@@ -1,0 +1,113 @@
+package kern
+
+import (
+	"sync"
+	"unsafe"
+)
+
+// Source is an array whose elements can be read again, as from a file. While kernels read packed forms of it alone, its
+// memory goes back to the system; it keeps its address.
+type Source struct {
+	mem  []byte
+	fill func(dst []byte) error
+
+	mu      sync.Mutex
+	there   bool // mem holds the elements
+	stays   bool // a kernel reads mem as it is
+	packing int  // kernels that pack from mem now
+}
+
+// NewSource makes the source of mem, which fill fills whenever its elements are needed.
+func NewSource(mem []byte, fill func(dst []byte) error) *Source {
+	s := &Source{mem: mem, fill: fill, stays: !givesBack || len(mem) < leastSource}
+	s.giveBack()
+	return s
+}
+
+// leastSource is the smallest array, in bytes, whose memory is worth giving back.
+const leastSource = 64 << 10
+
+// FillError is what a kernel panics with that needs the elements of a source and does not get them.
+type FillError struct{ Err error }
+
+// Keep has the elements in memory from now on.
+func (s *Source) Keep() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stays = true
+	return s.load()
+}
+
+// Written says that the memory was written: it holds the elements from now on.
+func (s *Source) Written() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.there, s.stays = true, true
+}
+
+// load reads the elements where they are not there.
+func (s *Source) load() error {
+	if s.there {
+		return nil
+	}
+	if err := s.fill(s.mem); err != nil {
+		return err
+	}
+	s.there = true
+	return nil
+}
+
+// Use has the elements in memory until the function that it returns is called.
+func (s *Source) Use() (end func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.load(); err != nil {
+		return nil, err
+	}
+	s.packing++
+	return s.end, nil
+}
+
+// end gives the memory back where nobody reads it.
+func (s *Source) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.packing--; s.packing == 0 && !s.stays {
+		s.giveBack()
+	}
+}
+
+// giveBack gives the whole pages of the memory to the system: they read as zeros.
+func (s *Source) giveBack() {
+	if s.stays {
+		return
+	}
+	page := int64(systemPage)
+	from := toAlign(s.mem, page)
+	if n := (int64(len(s.mem)) - from) &^ (page - 1); n > 0 && from < int64(len(s.mem)) {
+		adviseUnused(unsafe.Slice(&s.mem[from], n))
+	}
+	s.there = false
+}
+
+// asTheyLie has the elements of the array in memory, for a kernel that reads them as they lie.
+func (w *Weights) asTheyLie() {
+	if w == nil || w.source == nil {
+		return
+	}
+	if err := w.source.Keep(); err != nil {
+		panic(FillError{err})
+	}
+}
+
+// toPack has them in memory until the function that it returns is called.
+func (w *Weights) toPack() (end func()) {
+	if w.source == nil {
+		return func() {}
+	}
+	end, err := w.source.Use()
+	if err != nil {
+		panic(FillError{err})
+	}
+	return end
+}
