@@ -18,6 +18,9 @@ func (s *Step) verifyAccess(p *Program) error {
 	if !set[s.Kind] {
 		return errors.New("has no description of its kind")
 	}
+	if s.Kernel == nil && s.Attn == nil && slices.Contains(s.In, None) {
+		return errors.New("lists an absent operand")
+	}
 	if s.Epilogue != nil {
 		if err := s.verifyEpilogue(p); err != nil {
 			return fmt.Errorf("the epilogue: %w", err)

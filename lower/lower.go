@@ -241,7 +241,7 @@ func (l *Lowerer) part(part Part) error {
 	l.planned(nodes)
 	for _, w := range l.late {
 		b := &l.p.Buffers[w.to]
-		l.runs(PlannedCluster{Name: "%" + b.Name + "'", Ports: []Port{{Root: w.from, DType: b.Type.DType}, {Root: w.to, DType: b.Type.DType, Write: true}}})
+		l.runs(PlannedCluster{Name: "%" + b.Name + "'", Part: part, Ports: []Port{{Root: w.from, DType: b.Type.DType}, {Root: w.to, DType: b.Type.DType, Write: true}}})
 		l.emit(Step{Kind: KindCopy, In: []BufferID{w.from}, Out: []BufferID{w.to}, Node: NodeRef{Name: "%" + b.Name + "'"},
 			Moves: wholeMove(b.Type)})
 	}
@@ -433,7 +433,7 @@ func (l *Lowerer) refreshWritten() {
 		of, _ := v.Attr.Get("of").(string)
 		if from := l.g.Var(of); v.Attr.Get("role") == ir.RoleCopy && from != nil {
 			in, out, shape := l.buf[from.ID], l.buf[v.ID], ir.Sizes(v.Type.Shape)
-			l.runs(PlannedCluster{Name: v.String(), Ports: []Port{{Root: in, DType: from.Type.DType}, {Root: out, DType: v.Type.DType, Write: true}}})
+			l.runs(PlannedCluster{Name: v.String(), Part: l.at, Ports: []Port{{Root: in, DType: from.Type.DType}, {Root: out, DType: v.Type.DType, Write: true}}})
 			l.emit(Step{Kind: KindCluster, In: []BufferID{in}, Out: []BufferID{out}, Node: NodeRef{v.String(), v.Pos}, Cluster: &Cluster{
 				Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.F32}},
 				Loads:  []Access{{Buffer: in, DType: from.Type.DType, Strides: ir.RowMajor(shape)}},

@@ -24,6 +24,23 @@ type PlannedCluster struct {
 	Ports []Port
 	// View says that a step runs it only where the view does not hold and its elements are copied.
 	View bool
+	Part Part
+
+	nodes   []*ir.Node // nil: a copy or a cast that no node stands for
+	tensors []tensor   // of the ports, for every value
+}
+
+// tensor is where a value lies that a cluster reads or writes.
+type tensor struct {
+	value   *ir.Value
+	root    BufferID
+	at      int64   // bytes
+	strides []int64 // nil: dense
+}
+
+// tensorAt is where v lies, at port p.
+func (l *Lowerer) tensorAt(v *ir.Value, p Port) tensor {
+	return tensor{v, p.Root, p.At, l.views.At[v].Strides}
 }
 
 // planned states the ports of the schedule nodes of a part, whose steps are there.
@@ -34,14 +51,15 @@ func (l *Lowerer) planned(nodes []scheduled) {
 			count += len(n.In) + len(n.Out)
 		}
 	}
-	room := make([]Port, 0, count)
+	room, tensors := make([]Port, 0, count), make([]tensor, 0, count)
 	for i := range nodes {
-		c := PlannedCluster{Name: nodes[i].nodes[0].Name()}
+		c := PlannedCluster{Name: nodes[i].nodes[0].Name(), Part: l.at, nodes: nodes[i].nodes, tensors: tensors[len(tensors):]}
 		from := len(room)
 		for _, n := range nodes[i].nodes {
 			room = l.portsOf(room, from, n, nodes[i].nodes, &c)
 		}
 		c.Ports = room[from:len(room):len(room)]
+		tensors = tensors[:len(tensors)+len(c.tensors)]
 		l.p.Planned = append(l.p.Planned, c)
 	}
 }
@@ -49,7 +67,9 @@ func (l *Lowerer) planned(nodes []scheduled) {
 // portsOf adds the ports of node n of a cluster to those from place from on, each once.
 func (l *Lowerer) portsOf(ports []Port, from int, n *ir.Node, cluster []*ir.Node, c *PlannedCluster) []Port {
 	add := func(v *ir.Value, write bool) {
-		if p := l.port(v, write); !slices.Contains(ports[from:], p) {
+		p := l.port(v, write)
+		c.tensors = append(c.tensors, l.tensorAt(v, p))
+		if !slices.Contains(ports[from:], p) {
 			ports = append(ports, p)
 		}
 	}
@@ -73,6 +93,7 @@ func (l *Lowerer) portsOf(ports []Port, from int, n *ir.Node, cluster []*ir.Node
 		case len(l.uses.Of(v)) == 0:
 			p := l.port(v, true)
 			p.Unread = true
+			c.tensors = append(c.tensors, l.tensorAt(v, p))
 			ports = append(ports, p)
 		}
 	}

@@ -10,8 +10,10 @@ import (
 // offsets, views inside their roots, no two live buffers in one place except
 // where a step overwrites an operand that dies there, nothing of prepare
 // overwritten while micro repeats, no read before a write, every pair of steps
-// that touch one buffer ordered by stream or event, and descriptions whose
-// accesses stay inside their buffers. The error names buffers and steps.
+// that touch one buffer ordered by stream or event, descriptions whose accesses
+// stay inside their buffers, and steps that compute what the nodes of their
+// clusters say from the values that the graph says (unless Planned is nil). The
+// error names buffers and steps.
 func Verify(p *Program) error {
 	if err := p.verifyBuffers(); err != nil {
 		return err

@@ -19,7 +19,7 @@ func (p *Program) verifyPorts() error {
 	for part := range NumParts {
 		for i := range p.Parts[part] {
 			s := &p.Parts[part][i]
-			if err := p.runsClusters(s, steps); err != nil {
+			if err := p.runsClusters(s, part, steps); err != nil {
 				return fmt.Errorf("%s step %d (%s %s): %w", part, i, s.Kind, s.Node.Name, err)
 			}
 		}
@@ -33,13 +33,16 @@ func (p *Program) verifyPorts() error {
 			if err := p.verifyStepPorts(list); err != nil {
 				return fmt.Errorf("%s %s: %w", list[0].Kind, list[0].Node.Name, err)
 			}
+			if err := p.verifyBody(list); err != nil {
+				return fmt.Errorf("%s %s: %w", list[0].Kind, list[0].Node.Name, err)
+			}
 		}
 	}
-	return nil
+	return p.verifyFlow()
 }
 
-// runsClusters adds s to the steps of each cluster that it runs.
-func (p *Program) runsClusters(s *Step, steps [][]*Step) error {
+// runsClusters adds s, a step of part, to the steps of each cluster that it runs.
+func (p *Program) runsClusters(s *Step, part Part, steps [][]*Step) error {
 	if len(s.Runs) == 0 {
 		return errors.New("runs no cluster of the plan")
 	}
@@ -47,6 +50,9 @@ func (p *Program) runsClusters(s *Step, steps [][]*Step) error {
 		split := p.Target.Caps().Splits != nil && len(s.Runs) == 1
 		if k < 0 || int(k) >= len(steps) || len(steps[k]) > 0 && !split || slices.Contains(s.Runs[:i], k) {
 			return fmt.Errorf("runs cluster %d of the plan, which is not there or has a step", k)
+		}
+		if p.Planned[k].Part != part {
+			return fmt.Errorf("runs a cluster of %s", p.Planned[k].Part)
 		}
 		steps[k] = append(steps[k], s)
 	}

@@ -1,0 +1,395 @@
+package lower
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"ampc/ir"
+)
+
+// body compares what the steps of some clusters compute with the clusters' nodes: which op runs with which
+// attributes over which operands, in which order, and what code over its result. The values of nodes are derived from
+// the rows, those of steps from the descriptions. What kernels do inside their rows is not compared.
+type body struct {
+	*exprs
+	p       *Program
+	steps   []*Step
+	nodes   []*ir.Node
+	tensors []tensor
+	values  map[*ir.Value]expr // of nodes, before rounding
+	passed  map[Port]expr      // what a step passes to the next one
+	gemm    *ir.Node           // of the nodes that are no elementwise work: a product
+	head    *ir.Node           // the other one
+	done    map[Port]bool      // where a step was seen to store what it must; no dtypes
+}
+
+// verifyBody checks the steps of the clusters that the first of them runs.
+func (p *Program) verifyBody(steps []*Step) error {
+	b := &body{exprs: newExprs(), p: p, steps: steps, values: map[*ir.Value]expr{}, passed: map[Port]expr{}, done: map[Port]bool{}}
+	for _, k := range steps[0].Runs {
+		c := &p.Planned[k]
+		if c.nodes == nil {
+			return nil
+		}
+		b.nodes, b.tensors = append(b.nodes, c.nodes...), append(b.tensors, c.tensors...)
+	}
+	for _, n := range b.nodes {
+		at := &b.head
+		if isProduct(n) {
+			at = &b.gemm
+		}
+		if n.Def().Elem != nil {
+			continue
+		}
+		if *at != nil {
+			return fmt.Errorf("runs both %s and %s", (*at).Def().Name, n.Def().Name)
+		}
+		*at = n
+	}
+	for _, s := range steps {
+		if err := errors.Join(s.namesAll(), b.step(s)); err != nil {
+			return err
+		}
+	}
+	for _, k := range steps[0].Runs {
+		for _, x := range p.Planned[k].Ports {
+			if x.Write && !x.Unread && p.moves(x) && !b.done[Port{Root: x.Root, At: x.At}] {
+				return fmt.Errorf("does not store %s", p.BufferName(x.Root))
+			}
+		}
+	}
+	return nil
+}
+
+// namesAll checks that the operands and results of a step are those that its description names.
+func (s *Step) namesAll() error {
+	reads, writes := map[BufferID]bool{}, map[BufferID]bool{}
+	clusters := s.Clusters()
+	if s.Gemm != nil || s.Conv != nil {
+		e := s.epilogue()
+		for i, id := range s.In {
+			if i < 2 || i == e.Bias || i == e.Residual {
+				reads[id] = true
+			}
+		}
+		if clusters = nil; s.Epilogue != nil {
+			clusters = []*Cluster{s.Epilogue}
+		}
+	}
+	if clusters == nil {
+		return nil
+	}
+	for _, c := range clusters {
+		for i := range c.Loads {
+			reads[c.Loads[i].Buffer] = true
+		}
+		for i := range c.Stores {
+			writes[c.Stores[i].Buffer] = true
+		}
+	}
+	delete(reads, None)
+	if err := sameBuffers(s.In, reads); err != nil {
+		return fmt.Errorf("its operands: %w", err)
+	}
+	if len(s.Out) > 0 && (s.Epilogue != nil || s.Kind == KindCluster) {
+		if err := sameBuffers(s.Out, writes); err != nil {
+			return fmt.Errorf("its results: %w", err)
+		}
+	}
+	return nil
+}
+
+func sameBuffers(listed []BufferID, named map[BufferID]bool) error {
+	for _, id := range listed {
+		if !named[id] {
+			return errors.New("one is listed that the description does not name")
+		}
+	}
+	for id := range named {
+		if !slices.Contains(listed, id) {
+			return errors.New("one is not listed that the description names")
+		}
+	}
+	return nil
+}
+
+func (b *body) step(s *Step) error {
+	switch s.Kind {
+	case KindCluster:
+		for _, c := range s.Clusters() {
+			if err := b.cluster(c, nil); err != nil {
+				return err
+			}
+		}
+	case KindGemm, KindConv:
+		return b.product(s)
+	case KindAttention:
+		if b.head == nil || b.head.Op != ir.OpAttention && b.head.Op != ir.OpAttentionGrad || !reflect.DeepEqual(s.Attn, AttentionOf(b.head)) {
+			return errors.New("its description is not that of its node")
+		}
+		return errors.Join(b.operands(s, len(b.head.In)), b.results(s))
+	case KindKernel:
+		return b.kernel(s)
+	case KindCopy, KindFill:
+		return b.moved(s)
+	}
+	return nil
+}
+
+// tensor is where v lies.
+func (b *body) tensor(v *ir.Value) (t tensor, ok bool) {
+	i := slices.IndexFunc(b.tensors, func(t tensor) bool { return t.value == v })
+	if i < 0 {
+		return tensor{}, false
+	}
+	return b.tensors[i], true
+}
+
+// over are the strides of a tensor over shape, whose last dimensions are its own.
+func (t *tensor) over(shape []int64) []int64 {
+	strides := broadcastStrides(t.value.Type.Shape, shape)
+	for i, st := range t.strides {
+		if at := len(shape) - len(t.strides) + i; strides[at] != 0 {
+			strides[at] = st
+		}
+	}
+	return strides
+}
+
+// value is what a node over shape reads as v.
+func (b *body) value(v *ir.Value, shape []int64) expr {
+	if v.Def == nil || !contains(b.nodes, v.Def) {
+		t, ok := b.tensor(v)
+		if !ok {
+			return b.id(exprKey{op: ir.PIn, of: v.Name})
+		}
+		return b.element(t.root, t.at, v.Type.DType, shape, t.over(shape))
+	}
+	return b.convert(b.round(b.computed(v), v.Type.DType), ir.RegType(v.Type.DType))
+}
+
+// computed is what the nodes compute as v, before it is rounded.
+func (b *body) computed(v *ir.Value) expr {
+	if e, ok := b.values[v]; ok {
+		return e
+	}
+	n := v.Def
+	shape := ir.Sizes(n.Out[0].Type.Shape)
+	if n.Def().Elem != nil {
+		for i, e := range b.node(n, func(i int) expr { return b.value(n.In[i], shape) }) {
+			b.values[n.Out[i]] = e
+		}
+		return b.values[v]
+	}
+	e := b.result(n, v.Idx)
+	if len(n.In) > 2 && n.In[2] != nil && isProduct(n) { // the bias, which the row adds to the product
+		if t, ok := b.tensor(n.In[2]); ok {
+			shape, strides := b.channelStrides(n)
+			e = b.add(e, b.element(t.root, t.at, n.In[2].Type.DType, shape, strides))
+		}
+	}
+	b.values[v] = e
+	return e
+}
+
+func isProduct(n *ir.Node) bool {
+	_, conv := convDirs[n.Op]
+	return conv || n.Op == ir.OpMatmul || n.Op == ir.OpLinear
+}
+
+// add is the sum of two elements of f32.
+func (b *body) add(x, y expr) expr {
+	return b.id(exprKey{op: ir.PAdd, typ: ir.F32, a: min(x, y), b: max(x, y)})
+}
+
+// channelStrides walk a vector along the columns of product n, or along the channels of a convolution.
+func (b *body) channelStrides(n *ir.Node) (shape, strides []int64) {
+	shape = ir.Sizes(n.Out[0].Type.Shape)
+	strides = make([]int64, len(shape))
+	axis := len(shape) - 1
+	if _, conv := convDirs[n.Op]; conv && !n.Window().Last {
+		axis = 1
+	}
+	strides[axis] = 1
+	return shape, strides
+}
+
+// cluster checks what c stores. Load None is computed.
+func (b *body) cluster(c *Cluster, computed func(a *Access) expr) error {
+	regs := b.loads(c, computed)
+	for i := range c.Stores {
+		a := &c.Stores[i]
+		if err := b.stored(a.Buffer, a.Offset*a.DType.Size(), a.DType, regs[a.Reg], c.Shape, a.Strides); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loads runs the code of c.
+func (b *body) loads(c *Cluster, computed func(a *Access) expr) []expr {
+	return b.run(c.Code, func(i int) expr {
+		a := &c.Loads[i]
+		if a.Buffer == None {
+			return computed(a)
+		}
+		buffer := &b.p.Buffers[a.Buffer]
+		at := buffer.At + a.Offset*a.DType.Size()
+		if e, ok := b.passed[Port{Root: buffer.Root, At: at, DType: a.DType}]; ok && len(collapsed(c.Shape, a.Strides)) <= 1 {
+			return e
+		}
+		return b.element(buffer.Root, at, a.DType, c.Shape, a.Strides)
+	})
+}
+
+// stored checks that e, stored to a buffer by strides over shape, is what the nodes compute there.
+func (b *body) stored(id BufferID, offset int64, d ir.DType, e expr, shape, strides []int64) error {
+	buffer := &b.p.Buffers[id]
+	at := buffer.At + offset
+	known := false
+	for _, t := range b.tensors {
+		if v := t.value; t.root == buffer.Root && t.at == at && v.Type.DType == d && v.Def != nil && contains(b.nodes, v.Def) {
+			known = true
+			b.done[Port{Root: t.root, At: t.at}] = true
+			want := b.round(b.computed(v), d)
+			if b.round(e, d) == want && slices.Equal(collapsed(shape, strides), collapsed(ir.Sizes(v.Type.Shape), t.over(ir.Sizes(v.Type.Shape)))) {
+				return nil
+			}
+		}
+	}
+	if !known && len(b.steps) > 1 { // for the next step
+		b.passed[Port{Root: buffer.Root, At: at, DType: d}] = e
+		return nil
+	}
+	return fmt.Errorf("stores in %s what its nodes do not compute", b.p.BufferName(id))
+}
+
+// product checks a matrix product or convolution, and its epilogues.
+func (b *body) product(s *Step) error {
+	n := b.gemm
+	if n == nil {
+		return errors.New("no node of its cluster is a product")
+	}
+	if err := errors.Join(b.describes(s, n), b.operand(s, 0, n.In), b.operand(s, 1, n.In)); err != nil {
+		return err
+	}
+	e, x := s.epilogue(), b.result(n, 0)
+	shape := ir.Sizes(n.Out[0].Type.Shape)
+	if e.Bias > 0 {
+		buffer := &b.p.Buffers[s.In[e.Bias]]
+		shape, strides := b.channelStrides(n)
+		x = b.add(x, b.element(buffer.Root, buffer.At, buffer.Type.DType, shape, strides))
+	}
+	switch e.Act {
+	case Relu:
+		x = b.apply(ir.OpRelu, x)
+	case Tanh:
+		x = b.apply(ir.OpTanh, x)
+	}
+	if e.Residual > 0 {
+		x = b.add(x, b.buffer(s.In[e.Residual], shape))
+	}
+	if s.Epilogue != nil {
+		return b.cluster(s.Epilogue, func(*Access) expr { return x })
+	}
+	id := s.Out[0]
+	if buffer := &b.p.Buffers[id]; buffer.Type.Shape != n.Out[0].Type.Shape && buffer.dense() { // the sum that the next step ends
+		shape = ir.Sizes(buffer.Type.Shape)
+	}
+	return b.stored(id, 0, b.p.dtype(id), x, shape, b.bufferStrides(id, shape))
+}
+
+// buffer is an element of a buffer that is walked as it lies.
+func (b *body) buffer(id BufferID, shape []int64) expr {
+	buffer := &b.p.Buffers[id]
+	return b.element(buffer.Root, buffer.At, buffer.Type.DType, shape, b.bufferStrides(id, shape))
+}
+
+func (b *body) bufferStrides(id BufferID, shape []int64) []int64 {
+	if st := b.p.Buffers[id].Strides; st != nil {
+		return st
+	}
+	return ir.RowMajor(shape)
+}
+
+// describes checks that the description of s, but for its epilogue, is that of node n.
+func (b *body) describes(s *Step, n *ir.Node) error {
+	same := false
+	if n.Op == ir.OpMatmul || n.Op == ir.OpLinear {
+		if s.Gemm != nil {
+			g := *gemmOf(n)
+			g.Epilogue = s.Gemm.Epilogue
+			same = reflect.DeepEqual(normalGemm(g), normalGemm(*s.Gemm))
+		}
+	} else if s.Conv != nil {
+		c := *convOf(n)
+		c.Epilogue = s.Conv.Epilogue
+		same = reflect.DeepEqual(c, *s.Conv)
+	}
+	if !same {
+		return fmt.Errorf("its description is not that of %s", n.Name())
+	}
+	return nil
+}
+
+// normalGemm has no empty lists beside absent ones.
+func normalGemm(g Gemm) Gemm {
+	for _, l := range []*[]int64{&g.Batch, &g.A.Strides, &g.B.Strides, &g.C.Strides} {
+		if len(*l) == 0 {
+			*l = nil
+		}
+	}
+	return g
+}
+
+// operands checks that the first operands of s are those of its node, in their order.
+func (b *body) operands(s *Step, n int) error {
+	for i := range n {
+		if err := b.operand(s, i, b.head.In); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *body) operand(s *Step, i int, in []*ir.Value) error {
+	var v *ir.Value
+	if i < len(in) {
+		v = in[i]
+	}
+	id := None
+	if i < len(s.In) {
+		id = s.In[i]
+	}
+	if v == nil && id == None {
+		return nil
+	}
+	if v == nil || id == None || !b.shows(id, v) {
+		return fmt.Errorf("operand %d is not that of its node", i)
+	}
+	return nil
+}
+
+// shows reports whether buffer id is v where it lies.
+func (b *body) shows(id BufferID, v *ir.Value) bool {
+	buffer := &b.p.Buffers[id]
+	for _, t := range b.tensors {
+		if t.value == v && t.root == buffer.Root && t.at == buffer.At && buffer.Type == v.Type && (t.strides == nil || slices.Equal(t.strides, buffer.Strides)) {
+			b.done[Port{Root: t.root, At: t.at}] = true
+			return true
+		}
+	}
+	return false
+}
+
+// results checks that the results of s are those of its node, in their order.
+func (b *body) results(s *Step) error {
+	for i, id := range s.Out {
+		if id != None && (i >= len(b.head.Out) || !b.shows(id, b.head.Out[i])) {
+			return fmt.Errorf("result %d is not that of %s", i, b.head.Name())
+		}
+	}
+	return nil
+}

@@ -1,0 +1,189 @@
+package lower
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"ampc/ir"
+)
+
+// kernel checks a kernel step: its row, attributes, types, operands and results, and what a norm does beside its row.
+func (b *body) kernel(s *Step) error {
+	if len(b.nodes) == 1 {
+		b.head = b.nodes[0]
+	}
+	k, n := s.Kernel, b.head
+	if n == nil || k.Name != n.Def().Name || k.Node.Op != n.Op || !k.Node.Attrs.Equal(n.Attrs) {
+		return errors.New("runs another op, or with other attributes, than its node")
+	}
+	if k.Pool != nil {
+		return b.pooled(s)
+	}
+	if k.Fusion != (NormFusion{}) {
+		return b.norm(s)
+	}
+	if err := errors.Join(b.kernelTypes(s), b.operands(s, max(len(n.In), len(s.In))), b.results(s)); err != nil {
+		return err
+	}
+	return b.seen(s)
+}
+
+// kernelTypes checks the types that the kernel is told.
+func (b *body) kernelTypes(s *Step) error {
+	for i, id := range s.In {
+		if id != None && (i >= len(s.Kernel.Node.In) || s.Kernel.Node.In[i] == nil || s.Kernel.Node.In[i].Type != b.p.Buffers[id].Type) {
+			return fmt.Errorf("its kernel is told another type of operand %d", i)
+		}
+	}
+	for i, id := range s.Out {
+		if id != None && (i >= len(s.Kernel.Node.Out) || s.Kernel.Node.Out[i].Type != b.p.Buffers[id].Type) {
+			return fmt.Errorf("its kernel is told another type of result %d", i)
+		}
+	}
+	return nil
+}
+
+// seen checks that an earlier norm of the part looks at what a check leaves to it.
+func (b *body) seen(s *Step) error {
+	for _, id := range s.Kernel.Seen {
+		if !b.looksAt(s, id) {
+			return fmt.Errorf("leaves %s to a norm that does not read it", b.p.BufferName(id))
+		}
+	}
+	return nil
+}
+
+func (b *body) looksAt(s *Step, id BufferID) bool {
+	for part := range b.p.Parts {
+		found := false
+		for i := range b.p.Parts[part] {
+			o := &b.p.Parts[part][i]
+			if o == s {
+				return found
+			}
+			if o.Kernel != nil && o.Kernel.Node.Op == ir.OpGlobalNorm {
+				for _, x := range o.In[1:] {
+					found = found || x == id
+				}
+			}
+		}
+	}
+	return false
+}
+
+// pooled checks the gradient of a max pool, which may read the image that was pooled in place of the positions.
+func (b *body) pooled(s *Step) error {
+	n := b.head
+	pool := poolOfIndex(n)
+	if pool == nil {
+		return errors.New("searches windows again that no pool made")
+	}
+	w := pool.Window()
+	if fmt.Sprint(w) != fmt.Sprint(*s.Kernel.Pool) {
+		return errors.New("searches other windows than its pool")
+	}
+	in := []*ir.Value{n.In[0], n.In[1]}
+	if len(s.In) == 2 && !b.shows(s.In[1], n.In[1]) {
+		in[1] = pool.In[0]
+	}
+	return errors.Join(b.kernelTypes(s), b.operand(s, 0, in), b.operand(s, 1, in), b.results(s))
+}
+
+// norm checks a norm with what it does beside its row.
+func (b *body) norm(s *Step) error {
+	n, f := b.head, s.Kernel.Fusion
+	if err := b.normTypes(s); err != nil {
+		return err
+	}
+	var made []expr
+	if f.Prologue != nil {
+		made = b.loads(f.Prologue, func(*Access) expr { return -1 })
+		if err := b.cluster(f.Prologue, nil); err != nil {
+			return err
+		}
+	}
+	for i, v := range n.In {
+		switch {
+		case v == nil || v.Def == nil || !contains(b.nodes, v.Def):
+			if f.Sign > 0 && i == b.p.Target.Caps().Norms[n.Op].Prologue {
+				return errors.New("takes an operand through the gradient of a ReLU that is not in its cluster")
+			}
+			if err := b.operand(s, i, n.In); err != nil {
+				return err
+			}
+		case f.Sign > 0:
+			shape := ir.Sizes(v.Type.Shape)
+			got := b.apply(ir.OpReluGrad, b.buffer(s.In[i], shape), b.buffer(s.In[f.Sign], shape))
+			if got != b.computed(v) {
+				return fmt.Errorf("operand %d is not what its nodes compute", i)
+			}
+		case made != nil:
+			if e := b.value(v, ir.Sizes(v.Type.Shape)); e != b.round(made[f.Made], v.Type.DType) || s.In[i] != None {
+				return fmt.Errorf("operand %d is not what its nodes compute", i)
+			}
+		default:
+			return fmt.Errorf("operand %d is not computed", i)
+		}
+	}
+	return b.normResults(s)
+}
+
+// normTypes checks the types that the kernel is told: those of its buffers, or where some are replaced those of its row.
+func (b *body) normTypes(s *Step) error {
+	n, k := b.head, s.Kernel.Node
+	if s.Kernel.Fusion.Prologue == nil && s.Kernel.Fusion.Epilogue == nil {
+		return b.kernelTypes(s)
+	}
+	for i, v := range n.In {
+		if v != nil && (i >= len(k.In) || k.In[i] == nil || k.In[i].Type != v.Type) {
+			return fmt.Errorf("its kernel is told another type of operand %d", i)
+		}
+	}
+	for i, v := range n.Out {
+		if i >= len(k.Out) || k.Out[i].Type != v.Type {
+			return fmt.Errorf("its kernel is told another type of result %d", i)
+		}
+	}
+	return nil
+}
+
+// normResults checks what a norm stores.
+func (b *body) normResults(s *Step) error {
+	n, f := b.head, s.Kernel.Fusion
+	y := n.Out[0]
+	shape := ir.Sizes(y.Type.Shape)
+	if f.Epilogue != nil {
+		for i, v := range n.Out[1:] { // the first one is in no buffer
+			if !b.shows(s.Out[i], v) {
+				return fmt.Errorf("result %d is not that of %s", i, n.Name())
+			}
+		}
+		g := *f.Epilogue
+		g.Loads = slices.Clone(g.Loads)
+		g.Loads[0].Buffer = None
+		return b.cluster(&g, func(a *Access) expr { return b.round(b.result(n, 0), a.DType) })
+	}
+	x := b.round(b.result(n, 0), y.Type.DType)
+	if f.Residual > 0 {
+		x = b.add(x, b.buffer(s.In[f.Residual], shape))
+	}
+	if f.Relu {
+		x = b.apply(ir.OpRelu, x)
+	}
+	for i, id := range s.Out {
+		if f.Prologue != nil && i >= len(n.Out) { // what the prologue stores
+			break
+		}
+		if i > 0 && i != f.Copy {
+			if i >= len(n.Out) || !b.shows(id, n.Out[i]) {
+				return fmt.Errorf("result %d is not that of %s", i, n.Name())
+			}
+			continue
+		}
+		if err := b.stored(id, 0, b.p.dtype(id), x, shape, b.bufferStrides(id, shape)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

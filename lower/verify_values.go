@@ -1,0 +1,132 @@
+package lower
+
+import (
+	"fmt"
+	"math"
+
+	"ampc/ir"
+)
+
+// expr is a number for what an element is computed from: equal numbers are equal computations.
+type expr int32
+
+// exprKey is one computation over others: a primitive, an element of a tensor, or a result of a node that is no
+// elementwise work.
+type exprKey struct {
+	op        ir.Prim
+	typ, to   ir.DType
+	a, b, c   expr
+	imm       uint64
+	num       int64
+	of        string   // a tensor: where it lies and how it is walked
+	node      *ir.Node // a result of it, by num
+	isOperand bool
+}
+
+// exprs numbers computations.
+type exprs struct {
+	ids  map[exprKey]expr
+	keys []exprKey
+}
+
+func newExprs() *exprs { return &exprs{ids: map[exprKey]expr{}} }
+
+func (x *exprs) id(k exprKey) expr {
+	if id, ok := x.ids[k]; ok {
+		return id
+	}
+	id := expr(len(x.keys))
+	x.ids[k] = id
+	x.keys = append(x.keys, k)
+	return id
+}
+
+// element is an element of a tensor that begins at byte at of root, walked over shape by strides.
+func (x *exprs) element(root BufferID, at int64, d ir.DType, shape, strides []int64) expr {
+	return x.id(exprKey{op: ir.PIn, typ: ir.RegType(d), to: d, isOperand: true, of: fmt.Sprint(root, "+", at, collapsed(shape, strides))})
+}
+
+// collapsed lists the sizes and strides of a walk with as few dimensions as it can have: walks that meet the same
+// elements in the same order collapse to the same list.
+func collapsed(shape, strides []int64) (list [][2]int64) {
+	for i, n := range shape {
+		last := len(list) - 1
+		switch {
+		case n == 1:
+		case last >= 0 && list[last][1] == strides[i]*n:
+			list[last] = [2]int64{list[last][0] * n, strides[i]}
+		default:
+			list = append(list, [2]int64{n, strides[i]})
+		}
+	}
+	return list
+}
+
+// result is what node n computes as its result i, before it is rounded.
+func (x *exprs) result(n *ir.Node, i int) expr {
+	return x.id(exprKey{op: ir.PIn, typ: ir.RegType(n.Out[i].Type.DType), node: n, num: int64(i)})
+}
+
+// round is e as d stores it, in a register.
+func (x *exprs) round(e expr, d ir.DType) expr {
+	if !d.Low() && (!d.Integer() || d == ir.RegType(d)) {
+		return e
+	}
+	if k := x.keys[e]; (k.isOperand || k.op == ir.PRound) && k.to == d {
+		return e
+	}
+	return x.id(exprKey{op: ir.PRound, typ: ir.RegType(d), to: d, a: e})
+}
+
+// convert is e in a register of type t.
+func (x *exprs) convert(e expr, t ir.DType) expr {
+	if x.keys[e].typ == t {
+		return e
+	}
+	return x.id(exprKey{op: ir.PConv, typ: t, a: e})
+}
+
+// run evaluates code whose load i is in(i), and gives what its registers hold.
+func (x *exprs) run(code []ir.Instr, in func(i int) expr) []expr {
+	regs := make([]expr, len(code))
+	for r, c := range code {
+		if c.Op == ir.PIn {
+			regs[r] = in(int(c.Int))
+			continue
+		}
+		k := exprKey{op: c.Op, typ: c.Type, to: c.To, imm: math.Float64bits(c.Imm), num: c.Int}
+		for i, arg := range []ir.Reg{c.A, c.B, c.C}[:ir.Prims[c.Op].Args] {
+			*[]*expr{&k.a, &k.b, &k.c}[i] = regs[arg]
+		}
+		switch c.Op {
+		case ir.PRound:
+			regs[r] = x.round(k.a, c.To)
+			continue
+		case ir.PAdd, ir.PMul, ir.PMin, ir.PMax, ir.PAnd, ir.POr, ir.PXor, ir.PEq, ir.PNe:
+			k.a, k.b = min(k.a, k.b), max(k.a, k.b)
+		}
+		regs[r] = x.id(k)
+	}
+	return regs
+}
+
+// apply is the code that op's row gives for operands of the types of values, over in.
+func (x *exprs) apply(op ir.Op, in ...expr) expr {
+	n := &ir.Node{Op: op}
+	for range in {
+		n.In = append(n.In, &ir.Value{Type: ir.T(ir.F32)})
+	}
+	n.Out = []*ir.Value{{Type: ir.T(ir.F32)}}
+	return x.node(n, func(i int) expr { return in[i] })[0]
+}
+
+// node is what the elementwise node n computes, before rounding.
+func (x *exprs) node(n *ir.Node, in func(i int) expr) []expr {
+	code, results := ir.NodeCode(n)
+	regs := x.run(code.Ins, in)
+	out := make([]expr, len(results))
+	for i, r := range results {
+		out[i] = regs[r]
+	}
+	return out
+}
