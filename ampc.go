@@ -96,7 +96,7 @@ func userLine() ir.Pos {
 	frames := goruntime.CallersFrames(pcs[:goruntime.Callers(3, pcs[:])])
 	for {
 		f, more := frames.Next()
-		if !strings.HasPrefix(f.Function, "runtime.") && !strings.HasPrefix(f.Function, "ampc.") && !strings.HasPrefix(f.Function, "ampc/ir.") && !strings.HasPrefix(f.Function, "ampc/passes.") {
+		if !strings.HasPrefix(f.Function, "runtime.") && !strings.HasPrefix(f.Function, "ampc.") && !strings.HasPrefix(f.Function, "ampc/ir.") && !strings.HasPrefix(f.Function, "ampc/passes.") && !strings.HasPrefix(f.Function, "ampc/pretrained.") {
 			return ir.Pos{File: filepath.Base(f.File), Line: f.Line}
 		}
 		if !more {

@@ -35,6 +35,7 @@ runtime/doctor
 checkpoint
 .
 weights
+pretrained
 models bridge/gorgonia bridge/gorgoniacu internal/trial
 bench cmd/ampc examples
 `
