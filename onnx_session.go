@@ -196,6 +196,10 @@ func (s *ONNXSession) Steps() []ONNXStep {
 	return out
 }
 
+// Notes say what the runs so far computed otherwise than the model states: elements of
+// f64 in f32.
+func (s *ONNXSession) Notes() []string { return s.s.Notes() }
+
 // Programs returns the number of programs in memory and the bytes that they occupy
 // beside the weights.
 func (s *ONNXSession) Programs() (n int, bytes int64) { return s.s.Programs() }

@@ -37,5 +37,11 @@ func (x *Imported) DoubleNote() string {
 		return ""
 	}
 	first := x.model.Graph.Nodes[x.Single[0]]
-	return fmt.Sprintf("%d nodes compute f64 in f32, whose numbers have 24 bits of 53; the first is node %d (%s)", len(x.Single), x.Single[0], opName(first))
+	return DoubleNote(len(x.Single), x.Single[0], opName(first))
+}
+
+// DoubleNote says that n nodes compute elements of f64 in f32, of which node first, of an
+// operator, is the first.
+func DoubleNote(n, first int, op string) string {
+	return fmt.Sprintf("%d nodes compute f64 in f32, whose numbers have 24 bits of 53; the first is node %d (%s)", n, first, op)
 }

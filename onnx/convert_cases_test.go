@@ -206,7 +206,8 @@ func TestDoubleNote(t *testing.T) {
 	}
 	g := msg(nil).raw(1, nodeOf("Add", []string{"x", "a"}, []string{"s"})).raw(1, nodeOf("MatMul", []string{"s", "b"}, []string{"p"})).raw(1, nodeOf("Softmax", []string{"p"}, []string{"y"})).
 		raw(5, wide("a", 3)).raw(5, wide("b", 5)).raw(11, infoOf("x", 11, 16, 16)).raw(12, infoOf("y", 11, 16, 16))
-	m, err := ampc.LoadONNX(save(t, modelOf(g)), ampc.ONNXOptions{})
+	path := save(t, modelOf(g))
+	m, err := ampc.LoadONNX(path, ampc.ONNXOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,6 +222,17 @@ func TestDoubleNote(t *testing.T) {
 	x := make([]float64, 256)
 	for i := range x {
 		x[i] = math.Cos(float64(i))
+	}
+	session, err := ampc.OpenONNX(path, ampc.ONNXRun{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	if _, err := session.Run(context.Background(), ampc.Feed{"x": x}); err != nil {
+		t.Fatal(err)
+	}
+	if got := session.Notes(); !slices.Equal(got, s.Notes()) {
+		t.Errorf("a session notes %q, a step %q", got, s.Notes())
 	}
 	r, err := s.Run(context.Background(), ampc.Feed{"x": x})
 	if err != nil {

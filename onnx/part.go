@@ -34,6 +34,7 @@ type Partial struct {
 	Wanted []Wanted  // as Part.Want
 	Guards []Guard
 	Seen   map[string]Seen // every value that the nodes read or give, by name
+	Single []int           // nodes of Part.Nodes that compute elements of f64 in f32
 }
 
 // Seen is what importing found out about a value.
@@ -127,7 +128,7 @@ func (im *importer) given(g *Given) *value {
 
 // partial gathers what the part's graph returns.
 func (im *importer) partial(p Part, s *scope, given map[*value]string) (*Partial, error) {
-	out := &Partial{Graph: im.b.Graph(), Inputs: im.out.Inputs}
+	out := &Partial{Graph: im.b.Graph(), Inputs: im.out.Inputs, Single: im.out.Single}
 	returned := map[*ir.Value]bool{}
 	for _, name := range p.Want {
 		v := s.vals[name]

@@ -304,25 +304,3 @@ func TestBoundValues(t *testing.T) {
 		t.Errorf("bound %v, output %s", x.Bound, x.Outputs[0].Value.Type)
 	}
 }
-
-func FuzzParse(f *testing.F) {
-	f.Add([]byte(addModel(tensorOf("w", []int64{2}, 1, 2))))
-	list, _ := filepath.Glob(filepath.Join(data, "node", "test_[a-c]*", "model.onnx"))
-	for _, p := range list {
-		if b, err := os.ReadFile(p); err == nil {
-			f.Add(b)
-		}
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := onnx.Parse(bytes.Clone(b))
-		if err != nil {
-			if strings.Contains(err.Error(), "\n") {
-				t.Errorf("%q is more than a line", err)
-			}
-			return
-		}
-		if _, err := onnx.Import(m, onnx.Options{}); err != nil && strings.Contains(err.Error(), "\n") {
-			t.Errorf("%q is more than a line", err)
-		}
-	})
-}

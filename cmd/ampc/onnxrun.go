@@ -54,6 +54,9 @@ func runSession(c *cobra.Command, path string, f *modelFlags, inputs ampc.Feed, 
 	if err != nil {
 		return nil, nil, err
 	}
+	for _, note := range s.Notes() {
+		fmt.Fprintf(c.ErrOrStderr(), "%s: %s\n", path, note)
+	}
 	out := &runResult{}
 	for _, name := range order {
 		list, sequence := got.Sequences[name]

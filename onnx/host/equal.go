@@ -165,7 +165,7 @@ func (g *region) like(e *entry, f *form) (*entry, error) {
 			vars[onnx.VarName(g.r.s.names[was])] = onnx.VarName(g.r.s.names[now])
 		}
 	}
-	out := &entry{at: g.st, region: slices.Clone(g.nodes), why: map[int]string{}, form: f, guards: e.guards.named(names)}
+	out := &entry{at: g.st, region: slices.Clone(g.nodes), why: map[int]string{}, form: f, guards: e.guards.named(names), single: e.single}
 	for i, y := range e.outs {
 		y.name, y.given = g.want[i], names[y.given]
 		if y.known != nil && y.known.init != nil {

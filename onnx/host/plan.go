@@ -1,6 +1,10 @@
 package host
 
-import "ampc/onnx"
+import (
+	"slices"
+
+	"ampc/onnx"
+)
 
 // Step is something that a run has done: a region, or a node on the host.
 type Step struct {
@@ -32,6 +36,42 @@ func (r *run) count(s Step) {
 	}
 	s.Times = 1
 	r.steps = append(r.steps, s)
+}
+
+// single is a node of a scope that computes elements of f64 in f32.
+type single struct {
+	scope *scope
+	node  int
+}
+
+// noteSingle keeps what a new entry says of f64.
+func (s *Session) noteSingle(e *entry) {
+	for _, k := range e.single {
+		if x := (single{e.at.scope, e.region[k]}); !slices.Contains(s.single, x) {
+			s.single = append(s.single, x)
+		}
+	}
+}
+
+// Notes say what the runs so far computed otherwise than the model states: elements of
+// f64 in f32.
+func (s *Session) Notes() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.single) == 0 {
+		return nil
+	}
+	x := s.single[0]
+	for _, y := range s.single {
+		if y.scope == x.scope && y.node < x.node {
+			x = y
+		}
+	}
+	note := onnx.DoubleNote(len(s.single), x.node, opName(x.scope.nodes[x.node]))
+	if x.scope.path != "" {
+		note += " of " + x.scope.path
+	}
+	return []string{note}
 }
 
 // Steps lists what the last run has done, in order of first appearance.

@@ -29,6 +29,7 @@ type entry struct {
 	dead    []string       // values that nothing reads any more
 	next    *stage
 	form    *form // nil: other regions are not made like it
+	single  []int // which nodes of region compute elements of f64 in f32, by their places in it
 }
 
 // operand is a value that a region reads, as it was when the region was made.
@@ -308,7 +309,7 @@ func (g *region) given(name string) *onnx.Given {
 
 // entry makes the entry of the region that was imported.
 func (g *region) entry(p *onnx.Partial, f *form) (*entry, error) {
-	e := &entry{at: g.st, region: slices.Clone(g.nodes), why: map[int]string{}, guards: newGuards(p)}
+	e := &entry{at: g.st, region: slices.Clone(g.nodes), why: map[int]string{}, guards: newGuards(p), single: p.Single}
 	if err := g.compile(e, p); err != nil {
 		return nil, err
 	}
@@ -324,6 +325,7 @@ func (g *region) finish(e *entry) error {
 	for _, name := range slices.Sorted(maps.Keys(g.reads)) {
 		e.reads = append(e.reads, g.reads[name])
 	}
+	g.r.s.noteSingle(e)
 	g.ready(e)
 	if len(e.region)+len(e.nodes) == 0 {
 		return g.stuck()

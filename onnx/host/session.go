@@ -53,6 +53,7 @@ type Session struct {
 	compiled int           // regions
 	loaded   time.Duration // of it on reading weights
 	steps    []Step
+	single   []single // in the order in which they were imported
 	closed   bool
 }
 
