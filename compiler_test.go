@@ -49,6 +49,9 @@ func (f *filler) fill(v reflect.Value, path string) {
 		f.fill(value, path)
 		m.SetMapIndex(key, value)
 		v.Set(m)
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		f.fill(v.Elem(), path)
 	case reflect.Func:
 		v.Set(reflect.MakeFunc(v.Type(), func([]reflect.Value) []reflect.Value { return nil }))
 	case reflect.Struct:

@@ -313,7 +313,29 @@ func (c TrainConfig) groups() []passes.Group {
 }
 
 func (o Optimizer) compiler() passes.Optimizer {
-	return passes.Optimizer{Algorithm: passes.Algorithm(o.Algorithm), Momentum: o.Momentum, Nesterov: o.Nesterov, Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.Decay, StateDType: irDType(o.StateDType)}
+	return passes.Optimizer{Algorithm: passes.Algorithm(o.Algorithm), Momentum: o.Momentum, Nesterov: o.Nesterov, Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.Decay, StateDType: irDType(o.StateDType),
+		MatrixDecay: o.MatrixDecay, Rule: o.Rule.compiler()}
+}
+
+// compiler makes a rule put the user's lines on what it builds.
+func (r *UpdateRule) compiler() *passes.UpdateRule {
+	if r == nil {
+		return nil
+	}
+	out := &passes.UpdateRule{Name: r.Name}
+	if r.Next == nil {
+		return out
+	}
+	out.Next = func(b *ir.Builder, p passes.RuleParam) (*ir.Value, []passes.GradOf) {
+		b.Locate(userLine)
+		u := &Update{ops: ops{b}, states: new([]passes.GradOf), stateName: p.State}
+		var next Tensor
+		u.guard("rule "+r.Name, func() {
+			next = r.Next(u, Param{p.Weight.Name, u.tensor(p.Weight), u.tensor(p.Grad), u.tensor(p.LR), u.tensor(p.Step), p.Decay})
+		})
+		return next.v, *u.states
+	}
+	return out
 }
 
 func (s Schedule) compiler() passes.Schedule {
@@ -346,12 +368,13 @@ func gradientsFor(edit func(u *Update, g []Grad) []Grad) func(b *ir.Builder, g [
 	}
 	return func(b *ir.Builder, g []passes.GradOf) []passes.GradOf {
 		b.Locate(userLine)
-		u := &Update{ops{b}, new([]passes.GradOf)}
+		u := &Update{ops: ops{b}, states: new([]passes.GradOf)}
 		in := make([]Grad, len(g))
 		for i, x := range g {
 			in[i] = Grad{u.tensor(x.Param), u.tensor(x.Grad)}
 		}
-		edited := u.guard(edit, in)
+		edited := in
+		u.guard("TrainConfig.Gradients", func() { edited = edit(u, in) })
 		if len(edited) > len(in) {
 			u.Fail("TrainConfig.Gradients returns %d gradients, want %d: one for each parameter, in the order given", len(edited), len(in))
 		}
@@ -363,15 +386,14 @@ func gradientsFor(edit func(u *Update, g []Grad) []Grad) func(b *ir.Builder, g [
 	}
 }
 
-// guard calls the user's hook. A panic in it is a mistake with the line that panicked.
-func (u *Update) guard(edit func(u *Update, g []Grad) []Grad, g []Grad) (out []Grad) {
+// guard calls the user's function. A panic in it is a mistake with the line that panicked.
+func (u *Update) guard(what string, f func()) {
 	defer func() {
 		if r := recover(); r != nil {
-			u.Fail("TrainConfig.Gradients panics: %v", r)
-			out = g
+			u.Fail("%s panics: %v", what, r)
 		}
 	}()
-	return edit(u, g)
+	f()
 }
 
 // bound are the sizes as the graph takes them.

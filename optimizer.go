@@ -17,19 +17,49 @@ const (
 	UseSGD Algorithm = iota + 1
 	UseAdam
 	UseAdamW
+	UseRule // Optimizer.Rule
 )
 
-// Optimizer is an update rule with its constants. Make one with SGD, Adam or
-// AdamW and change its fields.
+// Optimizer is an update rule with its constants. Make one with SGD, Adam,
+// AdamW or WithRule and change its fields.
 type Optimizer struct {
 	Algorithm    Algorithm
 	Momentum     float64 // of SGD, from 0 to below 1; 0: no state
 	Nesterov     bool    // of SGD; needs a momentum
 	Beta1, Beta2 float64 // of Adam and AdamW, from 0 to below 1
 	Eps          float64 // of Adam and AdamW: added to the root of the second moment, in f32
-	Decay        float64 // weight decay: added to the gradient (SGD, Adam) or taken off the weight (AdamW)
-	StateDType   DType   // of moments; zero: F32
+	Decay        float64 // weight decay: added to the gradient (SGD, Adam), taken off the weight (AdamW), or given to the Rule
+	StateDType   DType   // of moments of SGD, Adam and AdamW; zero: F32
+	// MatrixDecay leaves parameters of rank 0 and 1 without decay: biases, and the
+	// scales of norms.
+	MatrixDecay bool
+	Rule        *UpdateRule // of UseRule
 }
+
+// UpdateRule is an optimizer of your own, built with ops. What it builds is part of the
+// step: it runs on the step's device, in f32 under every policy, and changes
+// nothing where the step is skipped. Package ampc/optim has rules to use and to
+// learn from.
+type UpdateRule struct {
+	Name string // is in the names of its states, and so in checkpoints: letters, digits, _ and -
+	// Next returns the next value of a parameter, which has the parameter's type. It
+	// is called once for each parameter when the step is compiled. Update.State declares
+	// what is kept from step to step, of any type, and Update.Set gives its next value.
+	Next func(u *Update, p Param) Tensor
+}
+
+// Param is a parameter as an UpdateRule sees it.
+type Param struct {
+	Name   string
+	Weight Tensor
+	Grad   Tensor  // of the weight's shape, f32: unscaled, divided by the count and clipped
+	LR     Tensor  // the learning rate of its group at this step, an f32 scalar
+	Step   Tensor  // how many steps are taken, this one included: 1, 2, ...; an f32 scalar
+	Decay  float64 // Optimizer.Decay; 0 where MatrixDecay leaves this parameter out
+}
+
+// WithRule is an Optimizer that updates by r.
+func WithRule(r UpdateRule) Optimizer { return Optimizer{Algorithm: UseRule, Rule: &r} }
 
 // SGD is stochastic gradient descent; momentum 0 keeps no state.
 func SGD(momentum float64) Optimizer { return Optimizer{Algorithm: UseSGD, Momentum: momentum} }
@@ -114,7 +144,7 @@ func ClipNorm(x float64) Clip { return Clip{Norm: x} }
 // ClipValue bounds every element of every gradient to [-x, x].
 func ClipValue(x float64) Clip { return Clip{Value: x} }
 
-// String returns the name that the command line uses: sgd, adam, adamw.
+// String returns the name that the command line uses: sgd, adam, adamw, rule.
 func (a Algorithm) String() string { return passes.Algorithm(a).String() }
 
 // String returns the name of the shape: constant, cosine, linear, step.

@@ -203,6 +203,7 @@ const (
 	OpSGD
 	OpAdam
 	OpAdamW
+	OpAssign
 	OpEMA
 	OpCount
 	OpBiasCorrection

@@ -159,9 +159,10 @@ const (
 	UseSGD
 	UseAdam
 	UseAdamW
+	UseRule
 )
 
-var algorithmNames = [...]string{"none", "sgd", "adam", "adamw"}
+var algorithmNames = [...]string{"none", "sgd", "adam", "adamw", "rule"}
 
 func (a Algorithm) String() string { return algorithmNames[a] }
 
@@ -169,12 +170,31 @@ func (a Algorithm) String() string { return algorithmNames[a] }
 // AdamW and change fields of the copy.
 type Optimizer struct {
 	Algorithm    Algorithm
-	Momentum     float64  // SGD; 0: no state
-	Nesterov     bool     // SGD
-	Beta1, Beta2 float64  // Adam, AdamW
-	Eps          float64  // Adam, AdamW: added to the root of the second moment, in f32
-	Decay        float64  // added to the gradient (SGD, Adam) or taken off the weight (AdamW)
-	StateDType   ir.DType // of moments; zero: f32
+	Momentum     float64     // SGD; 0: no state
+	Nesterov     bool        // SGD
+	Beta1, Beta2 float64     // Adam, AdamW
+	Eps          float64     // Adam, AdamW: added to the root of the second moment, in f32
+	Decay        float64     // added to the gradient (SGD, Adam) or taken off the weight (AdamW)
+	StateDType   ir.DType    // of moments; zero: f32
+	MatrixDecay  bool        // parameters of rank 0 and 1 do not decay
+	Rule         *UpdateRule // of UseRule
+}
+
+// UpdateRule is an update rule that its author builds with ops, all of which run in f32.
+type UpdateRule struct {
+	Name string // is in the names of its states
+	// Next returns the next value of a weight, and the states that it sets.
+	Next func(b *ir.Builder, p RuleParam) (next *ir.Value, states []GradOf)
+}
+
+// RuleParam is what an UpdateRule is told about a parameter.
+type RuleParam struct {
+	Weight *ir.Value
+	Grad   *ir.Value // unscaled, divided by the count and clipped
+	LR     *ir.Value // f32 scalar
+	Step   *ir.Value // f32 scalar: how many steps are taken, this one included
+	Decay  float64
+	State  func(name string) string // the name of the variable that holds a state
 }
 
 // SGD is stochastic gradient descent, with momentum where it is not 0.
@@ -209,10 +229,25 @@ func (o Optimizer) check() error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s: %w", o.Algorithm, err)
+	case (o.Algorithm == UseRule) != (o.Rule != nil):
+		return fmt.Errorf("optimizer %s: an Optimizer has a Rule if and only if its Algorithm is UseRule: make it with WithRule", o.Algorithm)
+	case o.Rule != nil:
+		return o.Rule.check()
 	case o.Nesterov && o.Momentum == 0:
 		return fmt.Errorf("sgd: Nesterov needs a momentum")
 	}
 	return o.checkState()
+}
+
+// check refuses names that could not be told from what else stands in the names of states.
+func (r *UpdateRule) check() error {
+	if r.Next == nil {
+		return fmt.Errorf("rule %q: it has no Next", r.Name)
+	}
+	if err := checkName(r.Name); err != nil || r.Name == "" {
+		return fmt.Errorf("rule %q: want a name of letters, digits, _ and - that is no state of the compiler's", r.Name)
+	}
+	return nil
 }
 
 func (o Optimizer) checkState() error {

@@ -35,6 +35,7 @@ const (
 	kindAttempt  = "attempt" // steps launched, of all steps of a model
 	kindRate     = "lr"
 	kindBias     = "bias" // bias correction, with its beta after a dot
+	kindRule     = "rule" // with the rule's name and the state's, each after a dot
 	kindAverage  = "ema"
 	kindAverages = "ema.steps"
 	kindScale    = "scale"
@@ -53,6 +54,9 @@ var stateKinds = []string{
 }
 
 func knownKind(kind string) bool {
+	if kind == kindRule || strings.HasPrefix(kind, kindRule+".") {
+		return true
+	}
 	for _, k := range stateKinds {
 		if rest, ok := strings.CutPrefix(kind, k); ok && (rest == "" || rest[0] == '.' && len(rest) > 1 && rest[1] >= '0' && rest[1] <= '9') {
 			return true

@@ -24,9 +24,12 @@ func optimizer(g *ir.Graph, c *Context) error {
 			o.step(p)
 		}
 	}
+	if o.b.Err() != nil { // of a rule
+		return o.b.Err()
+	}
 	o.averages()
 	for _, p := range slices.Concat(t.pending, t.kept) {
-		o.commit(p)
+		o.commit(p, o.t.skipGroups[0])
 	}
 	for _, tr := range t.skipGroups {
 		o.at().CountUp(tr.step, tr.skip)
@@ -122,8 +125,15 @@ func (o *updating) step(p *paramPlan) {
 	opt, tr := p.group.Optimizer, p.skipGroup
 	lr := o.rate(p.group.LR, tr)
 	o.c.Count(opt.Algorithm.String(), 1)
-	if opt.Algorithm == UseSGD {
+	if opt.MatrixDecay && p.v.Type.Shape.Rank() < 2 {
+		opt.Decay = 0
+	}
+	switch opt.Algorithm {
+	case UseSGD:
 		o.stepSGD(p, opt, lr)
+		return
+	case UseRule:
+		o.stepRule(p, opt, lr)
 		return
 	}
 	c1, c2 := o.bias(tr, opt.Beta1), o.bias(tr, opt.Beta2)
@@ -145,6 +155,36 @@ func (o *updating) stepSGD(p *paramPlan, opt Optimizer, lr *ir.Value) {
 		next = append(next, m)
 	}
 	o.at().EmitWrite(ir.OpSGD, []*ir.Value{p.v, p.g, m, lr, p.skipGroup.skip, p.mul}, a, next...)
+}
+
+// stepRule has the rule build the next value of one parameter. What it builds is
+// pinned to f32, as the other optimizers compute.
+func (o *updating) stepRule(p *paramPlan, opt Optimizer, lr *ir.Value) {
+	r, b := opt.Rule, o.at().Pinned(ir.PinF32)
+	g, tr := p.g, p.skipGroup
+	if p.mul != nil {
+		g = b.Named("g."+p.v.Name).Unscale(p.g, p.mul)
+	}
+	if tr.taken == nil {
+		tr.taken = b.Affine(b.Cast(tr.step, ir.F32), 1, 1)
+	}
+	next, states := r.Next(b, RuleParam{Weight: p.v, Grad: g, LR: lr, Step: tr.taken, Decay: opt.Decay, State: func(name string) string {
+		return o.c.state(kindRule+"."+r.Name+"."+name, p.v.Name)
+	}})
+	switch {
+	case b.Err() != nil:
+		return
+	case next == nil:
+		b.Fail("rule %s returns no next value of %s", r.Name, p.v)
+		return
+	case next.Type != p.v.Type:
+		b.Fail("rule %s returns %s %s as the next value of %s %s: want its type", r.Name, next, o.g.TypeString(next.Type), p.v, o.g.TypeString(p.v.Type))
+		return
+	}
+	for _, s := range states {
+		o.commit(pendingStat{s.Param, s.Grad}, tr)
+	}
+	o.at().EmitWrite(ir.OpAssign, []*ir.Value{p.v, next, g, lr, tr.skip}, nil, p.v)
 }
 
 // moment declares an optimizer state of a parameter. Its name has the step's and
@@ -200,9 +240,9 @@ func (o *updating) averages() {
 	}
 }
 
-// commit writes a running statistic where the step as a whole is taken.
-func (o *updating) commit(p pendingStat) {
-	skip := o.t.skipGroups[0].skip
+// commit writes a state where the skip group is taken; the first is the step as a whole.
+func (o *updating) commit(p pendingStat, tr *skipGroup) {
+	skip := tr.skip
 	if skip == nil {
 		skip = constantOf(o.b, "never", ir.Bool, 0)
 	}

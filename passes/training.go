@@ -83,6 +83,7 @@ type skipGroup struct {
 	reach  uint64
 	skip   *ir.Value // nil: never skipped
 	step   *ir.Value
+	taken  *ir.Value             // f32: steps taken, this one included; nil until a rule asks
 	biases map[float64]*ir.Value // the bias correction after this step, by beta
 }
 

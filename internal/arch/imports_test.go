@@ -34,7 +34,7 @@ runtime/cpu runtime/gpu runtime/runtimetest cuda/gputest
 runtime/doctor
 checkpoint
 .
-weights
+weights optim
 pretrained
 models bridge/gorgonia bridge/gorgoniacu internal/trial
 bench cmd/ampc examples

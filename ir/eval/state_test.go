@@ -35,6 +35,8 @@ func TestUpdateRows(t *testing.T) {
 	checkRows(t, []rowCase{
 		{op: ir.OpAccum, in: []*Tensor{normal(7), normal(7), truthy(0), truthy(1)}},
 		{name: "first", op: ir.OpAccum, in: []*Tensor{normal(7), normal(7), truthy(1)}},
+		{op: ir.OpAssign, in: []*Tensor{normal(7), normal(7), normal(7), lr, truthy(0)}},
+		{name: "skipped", op: ir.OpAssign, in: []*Tensor{normal(7), normal(7), normal(7), lr, truthy(1)}},
 		{op: ir.OpSGD, in: []*Tensor{normal(7), normal(7), nil, lr}},
 		{name: "momentum", op: ir.OpSGD, in: []*Tensor{normal(7), normal(7), normal(7), lr, truthy(0), one}, attrs: ir.A("momentum", 0.9, "nesterov", true, "decay", 0.01)},
 		{op: ir.OpAdam, in: moments, attrs: ir.A("decay", 0.01)},

@@ -259,7 +259,7 @@ func (f *finder) singular(v *ir.Value, depth int) *ir.Node {
 // times the unscaled gradient, as far as that is known.
 func (f *finder) update(n *ir.Node) {
 	w, lr := n.Operand("w"), n.Operand("lr")
-	if w == nil || lr == nil || !w.Type.DType.Low() || !n.Def().Is(ir.Writer) {
+	if w == nil || lr == nil || n.Operand("next") != nil || !w.Type.DType.Low() || !n.Def().Is(ir.Writer) {
 		return
 	}
 	typical := magnitude(f.in[w.ID]) / maxNormal

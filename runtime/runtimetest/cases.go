@@ -88,7 +88,7 @@ var cases = []string{
 	// update
 	"accum f[9] x[9] b[] _", "accum f[9] x[9] b[] b[]", "commit f[9] f[9] b[]", "count k9[] b[]", "bias_correction s[] b[] {beta=0.9}", "ema f[9] f[9] k3[] b[] {decay=0.99}",
 	"schedule s[] k99[] {kind=cosine warmup=10 total=100 min=0.1}", "schedule s[] k99[] {kind=step every=10 drop=0.5}", "schedule s[] k99[] {kind=linear total=80}",
-	"sgd f[9] x[9] _ s[] b[] s[]", "sgd f[9] x[9] f[9] s[] b[] _ {momentum=0.9 nesterov decay=0.01}", "adam f[9] x[9] f[9] s[9] s[] b[] s[] s[] s[]", "adamw f[70001] x[70001] f[70001] s[70001] s[] b[] s[] s[] s[] {decay=0.1}",
+	"assign f[9] f[9] f[9] s[] b[]", "sgd f[9] x[9] _ s[] b[] s[]", "sgd f[9] x[9] f[9] s[] b[] _ {momentum=0.9 nesterov decay=0.01}", "adam f[9] x[9] f[9] s[9] s[] b[] s[] s[] s[]", "adamw f[70001] x[70001] f[70001] s[70001] s[] b[] s[] s[] s[] {decay=0.1}",
 	// empty
 	"softmax x[0,5]", "log_softmax_grad n[0,5] x[0,5]", "layer_norm x[0,5] f[5] f[5]", "layer_norm_grad x[0,5] x[0,5] f[0] s[0] f[5]", "rms_norm x[0,5] f[5]", "transpose x[0,3] {perm=[1,0]}", "concat x[0,3] x[2,3]", "split x[3,2] {sizes=[0,3]}",
 	"gather x[5,4] k5[0]", "embedding x[5,4] k5[0,3]", "embedding_grad x[0,4] k5[0] {rows=5}", "scatter x[5,4] k5[0,4] x[0,4]", "scatter_add x[5,4] k5[0,4] x[0,4]", "one_hot k5[0] {depth=3}", "iota {shape=[0]}", "tril x[0,4,5]", "pad x[0,3] {lo=[1,0] hi=[1,0] value=2}",
