@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -136,5 +139,99 @@ forward:
 	fail = nil
 	if got, _, err := run(s); err != nil || !bytes.Equal(got[0], want[0]) || !bytes.Equal(got[1], want[1]) {
 		t.Errorf("weights that can be read again: %v", err)
+	}
+}
+
+// Whatever kernel a product or a convolution runs on, it has its weights: those that
+// are read on demand give the bits of those that were written.
+func TestEveryKernelHasItsWeights(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 1))
+	pick := func(of ...int) int { return of[r.IntN(len(of))] }
+	for i := range 120 {
+		var text string
+		if i%3 == 0 {
+			m, n, k := pick(1, 2, 5, 17, 64), pick(64, 129, 512), pick(300, 512)
+			y, form := fmt.Sprintf("%d,%d", k, n), ""
+			if r.IntN(2) == 0 {
+				y, form = fmt.Sprintf("%d,%d", n, k), " {tb}"
+			}
+			text = fmt.Sprintf("  input %%x : f32[%d,%d]\n  param %%w : f32[%s]\nforward:\n  %%y = matmul %%x, %%w%s : f32[%d,%d]\n", m, k, y, form, m, n)
+		} else {
+			text = randomConv(r, pick)
+		}
+		text = "graph @infer {\n" + text + "  return %y\n}\n"
+		b := open(t, 1+r.IntN(2))
+		p, _, _ := loaded(t, b, text)
+		data := map[string][]byte{}
+		for i := range p.Vars {
+			if v := &p.Vars[i]; v.Name == "w" {
+				data["w"] = make([]byte, v.Type.Bytes())
+				for i := range slice[float32](data["w"]) {
+					slice[float32](data["w"])[i] = float32(i%11) - 5
+				}
+			}
+		}
+		feed := feedFor(p)
+		for i := range slice[float32](feed["x"].Data) {
+			slice[float32](feed["x"].Data)[i] = float32(i%5) - 2
+		}
+		var results [2][]byte
+		for k := range results {
+			st, err := b.NewStore(p.Vars)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var fail error
+			if k == 0 {
+				err = st.Write("w", data["w"])
+			} else {
+				filled(t, st.(*store), data, &fail)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, err := b.Load(p, st)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f, err := e.Step(context.Background(), []runtime.Feed{feed})
+			if err != nil {
+				t.Fatal(err)
+			}
+			results[k] = make([]byte, p.Outputs[0].Type.Bytes())
+			if err := f.Read(0, results[k]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !bytes.Equal(results[0], results[1]) {
+			t.Errorf("other results with weights that are read on demand:\n%s", text)
+		}
+	}
+}
+
+// randomConv is a convolution of one to three dimensions whose weights have 64 KiB and more.
+func randomConv(r *rand.Rand, pick func(of ...int) int) string {
+	for {
+		rank, groups := 1+r.IntN(3), pick(1, 1, 1, 2, 4)
+		channels, filters := groups*pick(1, 3, 16, 64), groups*pick(4, 16, 64)
+		count := filters * channels / groups
+		var kernel, image, out, pads []string
+		var back []string
+		stride := pick(1, 1, 2)
+		for range rank {
+			k, n := pick(1, 3, 3, 5), pick(5, 8, 11)
+			pad := r.IntN(k/2 + 1)
+			count *= k
+			kernel, image = append(kernel, fmt.Sprint(k)), append(image, fmt.Sprint(n))
+			out = append(out, fmt.Sprint((n+2*pad-k)/stride+1))
+			pads, back = append(pads, fmt.Sprint(pad)), append(back, fmt.Sprint(pad))
+		}
+		if count < 17<<10 || count > 1<<18 {
+			continue
+		}
+		strides := strings.Join(slices.Repeat([]string{fmt.Sprint(stride)}, rank), ",")
+		images := pick(1, 2)
+		return fmt.Sprintf("  input %%x : f32[%d,%d,%s]\n  param %%w : f32[%d,%d,%s]\nforward:\n  %%y = conv %%x, %%w {groups=%d pads=[%s] strides=[%s]} : f32[%d,%d,%s]\n",
+			images, channels, strings.Join(image, ","), filters, channels/groups, strings.Join(kernel, ","), groups, strings.Join(append(pads, back...), ","), strides, images, filters, strings.Join(out, ","))
 	}
 }
