@@ -19,13 +19,13 @@ type Caps struct {
 	NoGraphs bool
 	// LowFilterGrad: the gradient of a convolution's filter is stored in 16 bits if its operands are.
 	LowFilterGrad bool
-	// NoAux: products neither keep what an activation's gradient reads nor end in one, and sum no
-	// bias gradients.
-	NoAux bool
 	// Norms says what runs in the kernels of norms over channels, by op.
 	Norms map[Op]NormFusion
 	// Rows is what runs in the kernel of n, a norm over rows or its gradient, beside its row; nil: nothing.
 	Rows func(n *Node) RowFusion
+	// Products is what the kernel of product n also computes while it stores its result, in dtypes for
+	// which ProductFusion.Fits; nil: nothing.
+	Products func(n *Node) ProductFusion
 	// RecomputesPools: a max pool stores its positions only if something reads them. If the pool is
 	// computed only for its gradient, the gradient searches the image for the positions itself.
 	RecomputesPools bool
@@ -76,6 +76,27 @@ type NormFusion struct {
 type RowFusion struct {
 	Cols    int64 // elements of a row, which are the last dimensions of what the nodes compute; 0: nothing else runs
 	Operand int   // that a prologue may make, -1: none
+}
+
+// ProductFusion is what the kernel of a product computes besides its row and its epilogue, in one launch
+// with nodes that keep dtypes of their own.
+type ProductFusion struct {
+	// Gelu: the GELU of its result in the tanh form, which may be stored beside the result, and the gradient
+	// of such a GELU, whose first operand is its result and is not stored.
+	Gelu bool
+	// Relu: the ReLU of its result, which is not stored.
+	Relu bool
+	// Sums: the sum over all rows of an operand that the product sums over its rows: a bias's gradient
+	// beside that of a filter. Nothing else is fused.
+	Sums bool
+}
+
+// ProductsOf is what the kernel of product n also computes.
+func (c Caps) ProductsOf(n *Node) ProductFusion {
+	if c.Products == nil || n.Op != OpMatmul && n.Op != OpLinear {
+		return ProductFusion{}
+	}
+	return c.Products(n)
 }
 
 // RowsOf is what runs in n's kernel, if n is a norm over rows.

@@ -15,6 +15,9 @@ func (l *Lowerer) lowerCluster(u *scheduled) error {
 		l.emitCluster(u.nodes)
 		return nil
 	}
+	if l.lowerProductLaunch(u.nodes) {
+		return nil
+	}
 	for i, n := range u.nodes {
 		if l.p.Target.Caps().RowsOf(n).Cols > 0 && l.lowerRows(n, others(u.nodes, i)) {
 			return nil

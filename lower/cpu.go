@@ -10,7 +10,7 @@ type cpu struct{ Shared }
 func (cpu) String() string { return "cpu" }
 
 func (cpu) Caps() ir.Caps {
-	return ir.Caps{NoGraphs: true, NoAux: true, Norms: cpuNorms, RecomputesPools: true, Expander: Expansions(CPU)}
+	return ir.Caps{NoGraphs: true, Norms: cpuNorms, RecomputesPools: true, Expander: Expansions(CPU)}
 }
 
 // cpuNorms is what the kernels of norms over channels do beside their rows.

@@ -33,7 +33,6 @@ func (e expansions) Traffic(n *ir.Node, s ir.Section, read []bool) (*ir.Traffic,
 		return nil, err
 	}
 	l.finish()
-	e.target.Fuse(l.p)
 	m := &ir.Traffic{In: make([]int64, len(n.In)), Out: make([]int64, len(n.Out))}
 	at := make(map[BufferID]*int64, len(operand)+len(result))
 	for i, v := range g.Return {

@@ -10,7 +10,7 @@ import (
 func lowerMatmul(l *Lowerer, n *ir.Node) error {
 	l.now = []*ir.Node{n}
 	s := l.step(KindGemm, n)
-	s.Gemm = gemmOf(n)
+	s.Gemm = ProductOf(n)
 	l.emitProduct(s)
 	return nil
 }
@@ -19,7 +19,7 @@ func lowerMatmul(l *Lowerer, n *ir.Node) error {
 func lowerLinear(l *Lowerer, n *ir.Node) error {
 	l.now = []*ir.Node{n}
 	s := l.step(KindGemm, n)
-	s.Gemm = gemmOf(n)
+	s.Gemm = ProductOf(n)
 	if len(s.In) > 2 && s.In[2] == None {
 		s.In = s.In[:2]
 	}
@@ -27,8 +27,8 @@ func lowerLinear(l *Lowerer, n *ir.Node) error {
 	return nil
 }
 
-// gemmOf describes the product of a matmul or linear node, the bias included.
-func gemmOf(n *ir.Node) *Gemm {
+// ProductOf describes the product of a matmul or linear node of known sizes, the bias included.
+func ProductOf(n *ir.Node) *Gemm {
 	g := &Gemm{TF32: roundsTF32(n)}
 	a, b, y := ir.Sizes(n.In[0].Type.Shape), ir.Sizes(n.In[1].Type.Shape), ir.Sizes(n.Out[0].Type.Shape)
 	g.A.T, g.B.T = n.Flag("ta"), n.Flag("tb")
@@ -185,7 +185,7 @@ func (l *Lowerer) product(n *ir.Node) (s Step, in []*ir.Value) {
 		in = in[:2]
 	}
 	if n.Op == ir.OpMatmul || n.Op == ir.OpLinear {
-		return Step{Kind: KindGemm, Gemm: gemmOf(n)}, in
+		return Step{Kind: KindGemm, Gemm: ProductOf(n)}, in
 	}
 	s = Step{Kind: KindConv, Conv: convOf(n)}
 	if len(in) > 2 {

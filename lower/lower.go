@@ -70,7 +70,6 @@ func lower(g *ir.Graph, t Target, f form) (*Program, error) {
 	}
 	l.finish()
 	if f.joins && !f.update {
-		t.Fuse(l.p)
 		if err := t.Finish(l.p); err != nil {
 			return nil, err
 		}

@@ -40,7 +40,8 @@ func (l *Lowerer) partition(part Part, groups bool) (nodes []scheduled, clustere
 		s               ir.Section
 		launch, cluster int32
 	}
-	launches := l.p.Target.Caps().Rows != nil
+	caps := l.p.Target.Caps()
+	launches := caps.Rows != nil || caps.Products != nil
 	open := map[key]int{}
 	pos := int32(0)
 	for _, s := range partSections[part] {

@@ -35,8 +35,6 @@ type Target interface {
 	// written a variable.
 	Refreshes() bool
 
-	// Fuse merges and splits steps as the target's kernels and libraries want them.
-	Fuse(p *Program)
 	// Finish rewrites the steps of a Program before its memory is planned.
 	Finish(p *Program) error
 	// Order gives the steps of a planned Program streams and events.
@@ -59,7 +57,6 @@ func (Shared) Widens(*ir.Node) bool                           { return false }
 func (Shared) Fuses() bool                                    { return true }
 func (Shared) ReadsStrided(_ ir.DType, p ir.StridedView) bool { return p.Rows() }
 func (Shared) Refreshes() bool                                { return false }
-func (Shared) Fuse(*Program)                                  {}
 func (Shared) Finish(*Program) error                          { return nil }
 func (Shared) Order(*Program)                                 {}
 func (Shared) Library(StepKind) string                        { return "" }

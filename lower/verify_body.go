@@ -70,7 +70,7 @@ func (s *Step) namesAll() error {
 	if s.Gemm != nil || s.Conv != nil {
 		e := s.epilogue()
 		for i, id := range s.In {
-			if i < 2 || i == e.Bias || i == e.Residual {
+			if i < 2 || i == e.Bias || i == e.Residual || e.Act.Gradient() && i == e.Aux {
 				reads[id] = true
 			}
 		}
@@ -282,11 +282,16 @@ func (b *body) product(s *Step) error {
 		shape, strides := b.channelStrides(n)
 		x = b.add(x, b.element(buffer.Root, buffer.At, buffer.Type.DType, shape, strides))
 	}
-	switch e.Act {
-	case Relu:
-		x = b.apply(ir.OpRelu, x)
-	case Tanh:
-		x = b.apply(ir.OpTanh, x)
+	if e.Act != NoAct {
+		var err error
+		if x, err = b.activation(s, x, shape); err != nil {
+			return err
+		}
+	}
+	if e.BiasGrad > 0 {
+		if err := b.biasGrad(s); err != nil {
+			return err
+		}
 	}
 	if e.Residual > 0 {
 		x = b.add(x, b.buffer(s.In[e.Residual], shape))
@@ -319,7 +324,7 @@ func (b *body) describes(s *Step, n *ir.Node) error {
 	same := false
 	if n.Op == ir.OpMatmul || n.Op == ir.OpLinear {
 		if s.Gemm != nil {
-			g := *gemmOf(n)
+			g := *ProductOf(n)
 			g.Epilogue = s.Gemm.Epilogue
 			same = reflect.DeepEqual(normalGemm(g), normalGemm(*s.Gemm))
 		}

@@ -53,10 +53,8 @@ func TestCutBytesAreTheProgramsBytes(t *testing.T) {
 	}
 }
 
-// gpus are the GPU targets whose plans are compared. Products that keep, read or sum
-// something in their epilogue are not part of a plan, hence noaux; before sm_80 there
-// are none.
-var gpus = []string{"sm_70", "sm_80/noaux", "sm_90/noaux", "sm_70/nodnn", "sm_80/nodnn/noaux", "sm_90/nodnn/noaux"}
+// gpus are the GPU targets whose plans are compared.
+var gpus = []string{"sm_70", "sm_80", "sm_90", "sm_70/nodnn", "sm_80/nodnn", "sm_90/nodnn"}
 
 // fused is a target whose steps stay as they are fused: before kernels become
 // launches, with memory of their own for what an algorithm keeps aside.

@@ -150,10 +150,15 @@ func (c *clusterer) written(s ir.Section, n *ir.Node, v *ir.Value, port bool) {
 // read is the port where n reads operand i, which is v.
 func (c *clusterer) read(n *ir.Node, i int, v *ir.Value) {
 	k := c.cluster(n)
-	if n.Why.Launch > 0 && i < 2 && c.c.Caps.StoresOnce(n) { // the sums are a step of their own
+	if i < 2 && c.summed(n) { // the sums are a step of their own
 		k = c.sums(n)
 	}
 	c.port(k, c.readPort(n, i, v))
+}
+
+// summed reports whether n is a product whose second step a norm's kernel runs.
+func (c *clusterer) summed(n *ir.Node) bool {
+	return n.Why.Launch > 0 && c.c.Caps.StoresOnce(n) && !c.launched[n]
 }
 
 // sums is the cluster of product n of a launch, whose second step the launch runs.

@@ -41,16 +41,16 @@ var fuzzAttrs = map[string][]ir.Attrs{
 // pins says whether some nodes are pinned; rows of without are left out, and
 // recurrent rows, which take four dimensions (randomRecurrences).
 func randomGraph(r *rand.Rand, size int, pins bool, without ...ir.Op) *ir.Graph {
-	return growGraph(r, size, pins, 0, without)
+	return growGraph(r, size, pins, 0, nil, without)
 }
 
 // randomRecurrences is randomGraph with recurrent rows and their gradients.
 func randomRecurrences(r *rand.Rand, size int, pins bool) *ir.Graph {
-	return growGraph(r, size, pins, 6, nil)
+	return growGraph(r, size, pins, 6, recurrence, nil)
 }
 
-// growGraph grows a graph in which one try in every many is a recurrence; 0: none.
-func growGraph(r *rand.Rand, size int, pins bool, every int, without []ir.Op) *ir.Graph {
+// growGraph grows a graph in which one try in every many is what part appends; 0: none.
+func growGraph(r *rand.Rand, size int, pins bool, every int, part func(*ir.Graph, *rand.Rand, []*ir.Value, bool) []*ir.Value, without []ir.Op) *ir.Graph {
 	b := ir.NewBuilder("fuzz")
 	pool := []*ir.Value{
 		b.Declare(ir.Input, "x", ir.T(ir.F32, 8, 8), nil, nil),
@@ -65,7 +65,7 @@ func growGraph(r *rand.Rand, size int, pins bool, every int, without []ir.Op) *i
 	ops := slices.DeleteFunc(ir.Ops(), func(op ir.Op) bool { return op.Def().Family == "recurrent" || op == ir.OpAssign })
 	for tries := 0; g.NumNodes() < size && tries < 60*size; tries++ {
 		if every > 0 && r.IntN(every) == 0 {
-			pool = append(pool, recurrence(g, r, pool, pins)...)
+			pool = append(pool, part(g, r, pool, pins)...)
 			continue
 		}
 		op := ops[r.IntN(len(ops))]

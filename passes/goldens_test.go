@@ -26,9 +26,10 @@ func TestGoldens(t *testing.T) {
 // testedElsewhere are the passes without a folder in testdata/passes, and where
 // their tests are.
 var testedElsewhere = map[string]string{
-	"views":   "testdata/lower/views.txtar and runtime/cpu/views_test.go",
-	"epsilon": "epsilon_test.go",
-	"prove":   "passes/prove and internal/mutants",
+	"views":    "testdata/lower/views.txtar and runtime/cpu/views_test.go",
+	"epsilon":  "epsilon_test.go",
+	"launches": "launches_test.go and testdata/lower/gpu-ends.txtar",
+	"prove":    "passes/prove and internal/mutants",
 }
 
 // Every pass has goldens, and the table of pairs says why it stands where it does.

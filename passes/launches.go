@@ -132,7 +132,7 @@ func (f *launchFinder) norms() (list []*ir.Node) {
 // number gives nodes their steps.
 func (f *launchFinder) number() {
 	nodes := 0
-	clusters := map[int32]int32{}
+	steps := map[int64]int32{}
 	for range f.g.Nodes {
 		nodes++
 	}
@@ -142,11 +142,14 @@ func (f *launchFinder) number() {
 			f.step[n.ID] = elsewhere
 			continue
 		}
-		k, ok := clusters[n.Why.Cluster]
-		if !ok || n.Why.Cluster == 0 {
+		k, ok := int32(0), false
+		if fused := n.Why.Launch > 0 || n.Why.Cluster > 0; fused {
+			k, ok = steps[stepOf(n)]
+		}
+		if !ok {
 			k = int32(len(f.steps))
-			clusters[n.Why.Cluster] = k
-			f.steps = append(f.steps, launchStep{section: s, into: k})
+			steps[stepOf(n)] = k
+			f.steps = append(f.steps, launchStep{section: s, into: k, joined: n.Why.Launch > 0})
 		}
 		f.step[n.ID] = k
 		f.steps[k].nodes = append(f.steps[k].nodes, n)
@@ -235,6 +238,37 @@ func (f *launchFinder) join(a, b int32) bool {
 	x.into, x.nodes, y.joined = b, nil, true
 	f.raise(b)
 	return true
+}
+
+// beside makes a launch of steps a and b, of which neither reads what the other makes, and reports whether
+// it may: no path leads from one to the other.
+func (f *launchFinder) beside(a, b int32) bool {
+	if f.reaches(a, b) || f.reaches(b, a) {
+		return false
+	}
+	x, y := &f.steps[a], &f.steps[b]
+	y.nodes = append(slices.Clone(x.nodes), y.nodes...)
+	y.level = max(x.level, y.level)
+	x.into, x.nodes, y.joined = b, nil, true
+	f.raise(b)
+	return true
+}
+
+// reaches reports whether a path leads from step a to step b.
+func (f *launchFinder) reaches(a, b int32) bool {
+	met, found := map[int32]bool{}, false
+	var walk func(k int32)
+	walk = func(k int32) {
+		f.each(k, func(r int32) {
+			found = found || r == b
+			if f.steps[r].level < f.steps[b].level && !met[r] && !found {
+				met[r] = true
+				walk(r)
+			}
+		})
+	}
+	walk(a)
+	return found
 }
 
 // raise lifts what reads step k above it.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"ampc/ir"
+	"ampc/lower"
 	"ampc/lower/sm"
 )
 
@@ -72,5 +73,100 @@ func TestLaunchesOfShuffledNodes(t *testing.T) {
 		if c := mustRun(t, gptGraph(2, 2, 16, 32, 2, 64), cfg); c.String() != plain.String() {
 			t.Errorf("%s: shuffled\n%s\nplain\n%s", name, c, plain)
 		}
+	}
+}
+
+const productSource = `graph @products {
+  input %x : f32[16,8]
+  input %dz : f32[16,32]
+  param %w : f32[8,16] = 0.5
+  param %b : f32[16] = 0
+  param %v : f32[16,32] = 0.5
+forward:
+  %h = linear %x, %w, %b : f32[16,16]
+  %y = gelu %h {approx=tanh} : f32[16,16]
+  %z = matmul %y, %v : f32[16,32]
+backward:
+  %dy = matmul %dz, %v {tb} : f32[16,16]
+  %dh = gelu_grad %dy, %h {approx=tanh} : f32[16,16]
+  %rows = reshape %dh {shape=[2,8,16]} : f32[2,8,16]
+  %db = reduce_sum %rows {axes=[0,1]} : f32[16]
+  %dw = matmul %x, %dh {ta} : f32[8,16]
+update:
+  %w' = add %w, %dw
+  %b' = add %b, %db
+  return %z
+}
+`
+
+// A product is one launch with the GELU of its result, the gradient of one, or the sums for a bias, if the
+// target has that, the dtypes allow it and nobody else reads what is not stored.
+func TestProductLaunches(t *testing.T) {
+	all := "h+y dy+dh db+dw"
+	for name, c := range map[string]struct {
+		target string
+		policy Policy
+		change []string
+		want   string
+	}{
+		"all":                   {"sm_90", MixedF16(), nil, all},
+		"chosen op by op":       {"sm_90", Torch(ir.F16), nil, "h+y dy+dh"},
+		"before sm_90":          {"sm_80", MixedF16(), nil, "db+dw"},
+		"before sm_80":          {"sm_70", MixedF16(), nil, ""},
+		"without the feature":   {"sm_90/noaux", MixedF16(), nil, ""},
+		"on the CPU":            {"cpu", MixedF16(), nil, ""},
+		"in f32":                {"sm_90", F32(), nil, ""},
+		"a bias of its own":     {"sm_90", MixedF16(), []string{"linear %x, %w, %b :", "matmul %x, %w :"}, all},
+		"another GELU":          {"sm_90", MixedF16(), []string{"{approx=tanh}", "{approx=erf}"}, "db+dw"},
+		"rows of 12 elements":   {"sm_90", MixedF16(), []string{"param %v : f32[16,32]", "param %v : f32[12,32]", "16]", "12]"}, ""},
+		"the argument returned": {"sm_90", MixedF16(), []string{"return %z", "return %z, %h"}, all},
+		"the result returned":   {"sm_90", MixedF16(), []string{"return %z", "return %z, %y"}, "dy+dh db+dw"},
+		"dy read by another":    {"sm_90", MixedF16(), []string{"return %z", "return %z, %dy"}, "h+y db+dw"},
+		"more behind the GELU":  {"sm_90", MixedF16(), []string{"%z = matmul %y", "%n = neg %y : f32[16,16]\n  %z = matmul %n"}, "dy+dh db+dw"},
+		"the GELU in f32":       {"sm_90", MixedF16().Keep("y"), nil, all},
+		"the argument in f32":   {"sm_90", MixedF16().Store("h", ir.PinF32), nil, ""},
+		"the gradient in f32":   {"sm_90", MixedF16().Store("dh", ir.PinF32), nil, "h+y"},
+	} {
+		g, err := ir.Parse(name, []byte(strings.NewReplacer(c.change...).Replace(productSource)))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		target, err := sm.Named(c.target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustRun(t, g, Config{Policy: c.policy, Debugging: Debugging{Only: precisionPasses, Check: true}, Compiling: Compiling{Caps: target.Caps()}})
+		launches := map[int32][]string{}
+		var order []int32
+		for _, n := range g.Nodes {
+			if k := n.Why.Launch; k > 0 {
+				if launches[k] == nil {
+					order = append(order, k)
+				}
+				launches[k] = append(launches[k], n.Out[0].Name)
+			}
+		}
+		var got []string
+		for _, k := range order {
+			got = append(got, strings.Join(launches[k], "+"))
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: the launches are %v, want %s\n%s", name, got, c.want, g)
+		}
+		if _, err := lower.Lower(g, target); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Lowering refuses a launch that the target's library does not run.
+func TestLaunchesAreRefused(t *testing.T) {
+	cfg := Config{Policy: MixedF16(), Debugging: Debugging{Only: precisionPasses}, Compiling: Compiling{Caps: sm.Must("sm_90").Caps()}}
+	g, err := ir.Parse("products", []byte(productSource))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lower.Lower(mustRun(t, g, cfg), sm.Must("sm_80")); err == nil || !strings.Contains(err.Error(), "no kernel of sm_80 runs these 2 nodes together") {
+		t.Errorf("a launch for sm_90 lowered for sm_80: %v", err)
 	}
 }

@@ -15,10 +15,12 @@ func (a *assigner) mincut() error {
 	m := newPlanner(a)
 	m.partner = m.partners()
 	m.variables()
+	m.joinProducts()
 	m.constraints()
 	if err := m.clusters(); err != nil {
 		return err
 	}
+	m.joins()
 	m.solver = plan.NewSolver(m.plan)
 	if err := m.stores(); err != nil {
 		return err
@@ -61,6 +63,8 @@ type planner struct {
 	member   map[int32][]*ir.Node    // by cluster
 	exact    map[plan.Choice]bool    // low only where no reader takes f32
 	inParts  []bool                  // by node ID: its row's expansion runs
+	joined   []ir.ProductLaunch      // products with what their kernels run beside
+	launched map[*ir.Node]bool       // these products
 }
 
 func newPlanner(a *assigner) *planner {
@@ -69,7 +73,7 @@ func newPlanner(a *assigner) *planner {
 	m := &planner{
 		assigner: a, plan: plan.New(), required: a.requirements(), v: make([]plan.Choice, values), seen: make([]plan.Choice, values),
 		base: make([]*ir.Value, values), part: make([]*ir.Value, values), form: make([]form, values), owner: make([]*ir.Value, 2),
-		member: map[int32][]*ir.Node{}, exact: map[plan.Choice]bool{}, pins: map[plan.Choice]*pinned{},
+		member: map[int32][]*ir.Node{}, exact: map[plan.Choice]bool{}, pins: map[plan.Choice]*pinned{}, launched: map[*ir.Node]bool{},
 	}
 	m.plan.SavedCost = a.p.SavedCost
 	m.inParts = make([]bool, len(a.node))

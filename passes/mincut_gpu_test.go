@@ -9,80 +9,84 @@ import (
 	"ampc/lower/sm"
 )
 
-// fused is a target whose steps stay as they are fused, before they become launches.
-type fused struct{ lower.Target }
+// shared is a target whose steps stay as shared lowering makes them, before they become launches.
+type shared struct{ lower.Target }
 
-func (fused) Finish(*lower.Program) error { return nil }
-func (fused) Order(*lower.Program)        {}
-
-// shared is a target whose steps stay as shared lowering makes them, one for each cluster.
-type shared struct{ fused }
-
-func (shared) Fuse(*lower.Program)                      {}
+func (shared) Finish(*lower.Program) error              { return nil }
+func (shared) Order(*lower.Program)                     {}
 func (shared) Library(lower.StepKind) string            { return "" }
 func (shared) Verify(*lower.Program, *lower.Step) error { return nil }
 
-// gpus are the targets whose plans are compared on random graphs. Products that keep,
-// read or sum something in their epilogue are not part of a plan, hence noaux.
-var gpus = []string{"sm_70", "sm_80/noaux", "sm_90/noaux", "sm_70/nodnn", "sm_80/nodnn/noaux", "sm_90/nodnn/noaux"}
+// gpus are the targets whose plans are compared on random graphs.
+var gpus = []string{"sm_70", "sm_80", "sm_90", "sm_70/nodnn", "sm_80/nodnn", "sm_90/nodnn"}
 
 // On GPUs, too, the cut says what the clusters of random graphs move, with and
-// without cuDNN, with and without casts written by hand.
+// without cuDNN, with and without casts written by hand, with layers and their gradients.
 func TestCutBytesOnGPUs(t *testing.T) {
-	compared, expanded := 0, 0
+	compared, expanded, joined, apart := 0, 0, 0, 0
 	for seed := range uint64(5 * *graphs) {
 		target, pins := sm.Must(gpus[seed%6]), seed/6%2 == 1
-		for i, without := range [][]ir.Op{{ir.OpCast}, nil} {
-			r := rand.New(rand.NewPCG(seed, 13))
-			g := randomGraph(r, 4+r.IntN(30), pins, without...)
+		r := func(k uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, k)) }
+		a, b, c, d := r(13), r(13), r(19), r(23)
+		for i, g := range []*ir.Graph{
+			randomGraph(a, 4+a.IntN(30), pins, ir.OpCast), randomGraph(b, 4+b.IntN(30), pins),
+			randomLayers(c, 4+c.IntN(30), pins, ir.OpCast), randomLayers(d, 4+d.IntN(30), pins),
+		} {
 			source := g.String()
-			cut, moved, expansions, ok := countedOn(t, g, target)
+			cut, moved, n, ok := countedOn(t, g, target)
 			if !ok {
 				continue
 			}
-			compared, expanded = compared+1, expanded+expansions
+			compared, expanded, joined, apart = compared+1, expanded+n.expanded, joined+n.joined, apart+n.apart
 			if cut != moved {
 				t.Errorf("seed %d, graph %d on %s: the cut says %d bytes, the program moves %d: %+d\n%s\nfrom\n%s", seed, i, target, cut, moved, cut-moved, g, source)
 			}
 		}
 	}
-	if compared < 8**graphs || expanded < *graphs {
-		t.Errorf("%d graphs compared with %d expansions", compared, expanded)
+	if compared < 16**graphs || expanded < *graphs || joined < *graphs || apart < *graphs/10 {
+		t.Errorf("%d graphs compared with %d expansions, %d products with another node, %d products left apart", compared, expanded, joined, apart)
 	}
-	t.Logf("%d graphs compared, %d expansions", compared, expanded)
+	t.Logf("%d graphs compared, %d expansions, %d products with another node, %d left apart by their dtypes", compared, expanded, joined, apart)
 }
 
+// fusions counts the nodes of a graph that run as their expansions, the products that run with another
+// node, and those that do not because of their dtypes.
+type fusions struct{ expanded, joined, apart int }
+
 // countedOn compiles g for a GPU and gives the bytes that the cut reports, those of the
-// fused steps, and how many nodes run as their expansions; not ok where the target
-// does not run an op: of f64, or without an expansion.
-func countedOn(t *testing.T, g *ir.Graph, target lower.Target) (cut, moved, expanded int, ok bool) {
+// fused steps, and what is fused; not ok where the target does not run an op: of f64,
+// or without an expansion.
+func countedOn(t *testing.T, g *ir.Graph, target lower.Target) (cut, moved int, n fusions, ok bool) {
 	t.Helper()
 	cfg := Config{Policy: MixedF16(), Debugging: Debugging{Only: precisionPasses}, Compiling: Compiling{Caps: target.Caps()}}
 	cfg.After = func(e Event) {
 		cut += e.Counters["cut_bytes"]
 		noCastsLeft(t, cfg, e)
+		n.joined += e.Counters["product_launches"]
+		n.apart += e.Counters["launches_left_apart"]
 	}
 	mustRun(t, g, cfg)
 	if lower.Supports(g, target) != nil {
-		return 0, 0, 0, false
+		return 0, 0, n, false
 	}
-	for _, n := range g.Nodes {
-		if target.Expands(n) {
-			expanded++
+	n.joined -= n.apart
+	for _, m := range g.Nodes {
+		if target.Expands(m) {
+			n.expanded++
 		}
 	}
-	p, err := lower.Lower(g, fused{target})
+	p, err := lower.Lower(g, shared{target})
+	if err == nil {
+		err = lower.Verify(p)
+	}
 	if err != nil {
 		t.Errorf("%s: %v\n%s", target, err, g)
-		return 0, 0, 0, false
-	}
-	if steps, err := lower.Lower(g, shared{fused{target}}); err != nil || lower.Verify(steps) != nil {
-		t.Errorf("%s: %v, %v\n%s", target, err, lower.Verify(steps), g)
+		return 0, 0, n, false
 	}
 	for _, steps := range p.Parts {
 		for i := range steps {
 			moved += int(steps[i].Bytes)
 		}
 	}
-	return cut, moved, expanded, true
+	return cut, moved, n, true
 }

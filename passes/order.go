@@ -124,6 +124,7 @@ func (o *orderer) formNodes() {
 	}
 	for i := range o.schedule {
 		u := &o.schedule[i]
+		u.nodes = o.sorted(u)
 		for _, n := range u.nodes {
 			for _, v := range operands(n) {
 				if v.Def == nil || o.scheduled[v.Def.ID] != int32(i) {
@@ -274,7 +275,7 @@ func (o *orderer) section(s ir.Section) []*ir.Node {
 		for _, n := range u.views {
 			out = o.view(out, n)
 		}
-		out = append(out, o.sorted(u)...)
+		out = append(out, u.nodes...)
 		o.run(h, u)
 	}
 	return append(out, o.restViews(s)...)

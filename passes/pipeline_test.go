@@ -15,7 +15,7 @@ import (
 )
 
 // precisionPasses are those from group on, optional ones after amp last.
-var precisionPasses = []string{"casts", "cluster", "amp", "masks", "castcache", "castelim", "castfold", "fuse", "dce", "order"}
+var precisionPasses = []string{"casts", "cluster", "amp", "masks", "castcache", "castelim", "castfold", "fuse", "launches", "dce", "order"}
 
 func optionalPasses() []string {
 	var names []string

@@ -21,7 +21,7 @@ func (c *clusterer) split(s ir.Section, last *ir.Node, v *ir.Value) {
 		k := e.product
 		k.A, k.B, k.Out = c.operandDType(p, 0, d), c.operandDType(p, 1, d), c.dtypeOf(d, v)
 		if e.bias.v != nil {
-			k.Bias = c.dtypeOf(b, v)
+			k.Bias = c.dtypeOf(b, e.bias.v)
 		}
 		return c.c.Caps.Splits(k)
 	}
@@ -30,20 +30,25 @@ func (c *clusterer) split(s ir.Section, last *ir.Node, v *ir.Value) {
 		a, b = bits16(a), bits16(b)
 		c.plan.Splits = append(c.plan.Splits, plan.Split{A: a, B: b, Bytes: bytes})
 	}
+	b := e.bias.form
+	free := e.bias.v != nil && b.Free()
 	wide, low := splits(plan.F32, plan.F32), splits(plan.Low, plan.Low)
+	if e.bias.v != nil && !free {
+		wide, low = splits(b, plan.F32), splits(b, plan.Low)
+	}
 	if wide {
 		pay(out, plan.Low, 4*size)
 	}
 	if low {
 		pay(plan.F32, out, 4*size)
 	}
-	if e.bias.v != nil && !low && splits(plan.F32, plan.Low) {
-		pay(e.bias.form, out, 4*size)
+	if free && !low && splits(plan.F32, plan.Low) {
+		pay(b, out, 4*size)
 	}
-	if e.bias.v != nil && !wide && splits(plan.Low, plan.F32) {
-		pay(out, e.bias.form, 4*size)
+	if free && !wide && splits(plan.Low, plan.F32) {
+		pay(out, b, 4*size)
 	}
-	if p.Why.Launch > 0 { // the sums are a cluster of their own
+	if c.summed(p) { // the sums are a cluster of their own
 		return
 	}
 	for i, o := range p.In[:2] { // an operand that is the residual as well: both kernels read it
@@ -124,11 +129,16 @@ func (c *clusterer) epilogue(p, last *ir.Node) (e epilogue) {
 }
 
 // stored is what decides the dtype in which n reads operand i, which is v.
-func (c *clusterer) stored(n *ir.Node, i int, v *ir.Value) plan.Choice {
-	if x := c.reads(n, i, v); x != plan.AsStored {
-		return x
+func (m *planner) stored(n *ir.Node, i int, v *ir.Value) plan.Choice {
+	return m.formOfRead(v, m.reads(n, i, v))
+}
+
+// formOfRead is what decides the form that is read of v where its reader requires x.
+func (m *planner) formOfRead(v *ir.Value, x plan.Choice) plan.Choice {
+	if takes, _ := m.takes(v, x); takes != plan.AsStored {
+		return takes
 	}
-	return c.v[c.base[v.ID].ID]
+	return m.v[m.base[v.ID].ID]
 }
 
 // operandDType is the dtype in which product p reads operand i, where its result is

@@ -20,7 +20,7 @@ type target struct{ lower.Shared }
 
 func (target) String() string { return "reference" }
 
-func (target) Caps() ir.Caps { return ir.Caps{NoGraphs: true, NoAux: true} }
+func (target) Caps() ir.Caps { return ir.Caps{NoGraphs: true} }
 
 func (target) Rule(n *ir.Node) lower.Rule {
 	if lower.SharedRule(n) == nil {

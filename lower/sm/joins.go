@@ -96,14 +96,3 @@ func (e *stepJoins) dense(g *lower.Cluster, norm *lower.Step) bool {
 	}
 	return !slices.ContainsFunc(g.Stores, func(a lower.Access) bool { return e.p.Buffers[e.root(a.Buffer)].Arena != lower.WorkArena })
 }
-
-// ownCode is the code of a row over operands of f32 registers.
-func ownCode(op ir.Op, attrs ir.Attrs, operands int) []ir.Instr {
-	n := &ir.Node{Op: op, Attrs: attrs}
-	for range operands {
-		n.In = append(n.In, &ir.Value{Type: ir.T(ir.F32, 1)})
-	}
-	n.Out = []*ir.Value{{Type: ir.T(ir.F32, 1)}}
-	code, _ := ir.NodeCode(n)
-	return code.Ins
-}

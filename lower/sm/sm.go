@@ -30,19 +30,13 @@ type cudaLowerer struct {
 	channels *channelJoins               // of micro
 }
 
-// Fuse joins products with the epilogues that cuBLASLt has.
-func (t Target) Fuse(p *lower.Program) {
-	p.Planned = nil // steps are merged, split and rewritten as launches; Target.Verify checks those
-	c := t.lowerer(p)
-	c.joinProducts()
-}
-
 func (t Target) lowerer(p *lower.Program) *cudaLowerer {
 	return &cudaLowerer{p: p, target: t, fl: t.fl, module: &ptx.Module{Flavour: t.fl}, names: map[string]string{}, counts: map[string]int{}}
 }
 
 // Finish replaces every cluster, copy, fill and kernel step by launches of generated kernels.
 func (t Target) Finish(p *lower.Program) error {
+	p.Planned = nil // steps are rewritten as launches; Target.Verify checks those
 	c := t.lowerer(p)
 	c.channels = joinChannels(p)
 	p.Batch(lower.Prepare)

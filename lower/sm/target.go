@@ -113,7 +113,7 @@ func (t Target) String() string { return t.name }
 
 // Caps implements Target.
 func (t Target) Caps() ir.Caps {
-	c := ir.Caps{NoGraphs: t.Lacks(NoDnn), NoAux: t.Lacks(NoAux), SingleStore: true, Norms: channelEpilogues, Rows: rowFusion, Expander: lower.Expansions(t), Splits: t.splits}
+	c := ir.Caps{NoGraphs: t.Lacks(NoDnn), SingleStore: true, Norms: channelEpilogues, Rows: rowFusion, Expander: lower.Expansions(t), Splits: t.splits, Products: t.products}
 	c.RequiresDense = c.NoGraphs
 	if !c.NoGraphs {
 		c.Layout = "NHWC" // what tensor cores take without turning images around

@@ -95,6 +95,8 @@ type Plan struct {
 	Widens []Widen
 	// Splits are costs of pairs of choices.
 	Splits []Split
+	// Joins are costs of kernels that become one under some choices.
+	Joins []Join
 	// SavedCost is the price of a byte that is saved for backward, relative to one that is moved.
 	SavedCost float64
 
@@ -108,6 +110,14 @@ type Widen struct{ A, B Choice }
 type Split struct {
 	A, B  Choice
 	Bytes int64
+}
+
+// Join is what two kernels of a cluster move beside what one would: bytes per step where Of is f32 (F32)
+// or low (Low), unless all of Alike are decided as Of is.
+type Join struct {
+	Of       Choice
+	Alike    []Choice
+	F32, Low int64
 }
 
 // New is a plan without clusters.

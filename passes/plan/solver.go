@@ -19,6 +19,7 @@ import (
 //	widening what was rounded             6n where some reader takes that in f32
 //	cast to the other 16 bits             6n where the tensor is f32, 4n where it is low
 //	cast of the other 16 bits             6n to f32, 4n to low
+//	kernels that one dtype would join     4n or 2n for each write and read between them
 //	saved for backward                    4n, 2n or both, times Plan.SavedCost
 //
 // Every term is unary or says "some reader on one side, the tensor on the
@@ -47,8 +48,20 @@ func NewSolver(p *Plan) *Solver {
 	for _, x := range p.Splits {
 		s.net.arc(int32(x.A), int32(x.B), x.Bytes)
 	}
+	for _, x := range p.Joins {
+		s.join(x)
+	}
 	s.price()
 	return s
+}
+
+// join adds what is moved where a choice of x is not decided as x.Of is.
+func (s *Solver) join(x Join) {
+	low, wide := int32(-1), int32(-1)
+	for _, y := range x.Alike {
+		low = s.lowFor(low, int32(y), int32(x.Of), x.F32)
+		wide = s.f32For(wide, int32(y), int32(x.Of), x.Low)
+	}
 }
 
 // Require constrains a choice to F32 or Low.

@@ -65,6 +65,11 @@ func randomPlan(r *rand.Rand, k int) *Plan {
 	for range r.IntN(3) {
 		p.Widen(any(), any())
 		p.Splits = append(p.Splits, Split{any(), any(), int64(1 + r.IntN(20))})
+		x := Join{Of: any(), F32: int64(r.IntN(20)), Low: int64(r.IntN(20))}
+		for range 1 + r.IntN(3) {
+			x.Alike = append(x.Alike, any())
+		}
+		p.Joins = append(p.Joins, x)
 	}
 	return p
 }
@@ -81,6 +86,15 @@ func (p *Plan) bytes(low func(Choice) bool) (sum int64, ok bool) {
 	for _, x := range p.Splits {
 		if !low(x.A) && low(x.B) {
 			sum += x.Bytes
+		}
+	}
+	for _, x := range p.Joins {
+		apart := slices.ContainsFunc(x.Alike, func(y Choice) bool { return low(y) != low(x.Of) })
+		switch {
+		case apart && low(x.Of):
+			sum += x.Low
+		case apart:
+			sum += x.F32
 		}
 	}
 	for _, c := range p.Clusters {

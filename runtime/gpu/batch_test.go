@@ -155,7 +155,7 @@ func TestWrittenCopies(t *testing.T) {
 func TestUpdateOfAnyDepth(t *testing.T) {
 	var launches [2]string
 	for i, layers := range []string{"1", "3"} {
-		g := ready(t, "gpt?batch=1&seq=8&dim=16&heads=2&vocab=12&layers="+layers, "mixed-f16")[0]
+		g := ready(t, "gpt?batch=1&seq=8&dim=16&heads=2&vocab=12&layers="+layers, "mixed-f16", "sm_90")[0]
 		p, err := lower.Lower(g, sm.Must("sm_90"))
 		if err != nil {
 			t.Fatal(err)

@@ -93,7 +93,7 @@ func TestFallback(t *testing.T) {
 			if b.Target().String() != "sm_90/nodnn" || !strings.HasSuffix(b.Name(), "/nodnn") {
 				t.Errorf("a device without cuDNN is %s, of target %s", b.Name(), b.Target())
 			}
-			for _, g := range ready(t, c.spec, c.policy) {
+			for _, g := range ready(t, c.spec, c.policy, b.Target().String()) {
 				p, err := lower.Lower(g, b.Target())
 				if err != nil {
 					t.Fatal(err)

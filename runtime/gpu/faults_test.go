@@ -112,7 +112,7 @@ func TestOutOfMemoryAnywhere(t *testing.T) {
 // lacks with what to do, a graph of cuDNN that broke the context.
 func TestInjectedFaults(t *testing.T) {
 	plain := small(t, 1, 100)
-	images := ready(t, "lenet?batch=2&size=8&conv1=2&conv2=3&fc1=8&fc2=6&pad=2", "mixed-f16")[0]
+	images := ready(t, "lenet?batch=2&size=8&conv1=2&conv2=3&fc1=8&fc2=6&pad=2", "mixed-f16", "sm_90")[0]
 	for _, c := range []struct {
 		name string
 		g    *ir.Graph

@@ -21,8 +21,8 @@ import (
 	"ampc/runtime/runtimetest"
 )
 
-// ready takes every training step of a model of the zoo through the passes.
-func ready(t testing.TB, spec, policy string) []*ir.Graph {
+// ready takes every training step of a model of the zoo through the passes for a target.
+func ready(t testing.TB, spec, policy, target string) []*ir.Graph {
 	t.Helper()
 	z, err := models.Open(spec)
 	if err != nil {
@@ -43,7 +43,7 @@ func ready(t testing.TB, spec, policy string) []*ir.Graph {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg.Caps = sm.Must("sm_90").Caps()
+		cfg.Caps = sm.Must(target).Caps()
 		if err := passes.Run(g, cfg); err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +147,7 @@ func TestZoo(t *testing.T) {
 		for _, policy := range []string{"f32", "mixed-f16", "mixed-bf16"} {
 			t.Run(c.spec+"/"+policy, func(t *testing.T) {
 				share := map[string]float64{"f32": c.f32, "mixed-f16": c.f16, "mixed-bf16": c.bf16}[policy]
-				for _, g := range ready(t, c.spec, policy) {
+				for _, g := range ready(t, c.spec, policy, "sm_90") {
 					trainBeside(t, g, "sm_90", trainedSteps, share, c.together)
 				}
 			})
@@ -161,7 +161,7 @@ func TestZooSome(t *testing.T) {
 		for _, policy := range []string{"f32", "mixed-f16"} {
 			t.Run(string(target)+"/"+policy, func(t *testing.T) {
 				for _, c := range []int{0, 5} {
-					for _, g := range ready(t, zoo[c].spec, policy) {
+					for _, g := range ready(t, zoo[c].spec, policy, target) {
 						trainBeside(t, g, target, 5, zoo[c].f16, false)
 					}
 				}
@@ -183,7 +183,7 @@ func TestLibraries(t *testing.T) {
 		{"lenet?batch=2&size=8&conv1=2&conv2=3&fc1=8&fc2=6&pad=2", "mixed-f16", "sm_90/nodnn", 1e-5},
 	} {
 		t.Run(fmt.Sprintf("%s/%s/%s", c.spec, c.policy, c.target), func(t *testing.T) {
-			for _, g := range ready(t, c.spec, c.policy) {
+			for _, g := range ready(t, c.spec, c.policy, c.target) {
 				trainBeside(t, g, c.target, 2, c.share, false)
 			}
 		})

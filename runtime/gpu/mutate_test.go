@@ -176,7 +176,7 @@ const mutatedSteps = 4
 
 func newSubject(t *testing.T, spec, policy string, target string) *subject {
 	t.Helper()
-	g := ready(t, spec, policy)[0]
+	g := ready(t, spec, policy, target)[0]
 	p, err := lower.Lower(g, sm.Must(target))
 	if err == nil {
 		err = lower.Verify(p)

@@ -15,7 +15,7 @@ func TestAlgorithmsAreKept(t *testing.T) {
 	for pass := range 2 {
 		b := openSim(t, "sm_90")
 		b.Tune(dir)
-		p, err := lower.Lower(ready(t, "mlp?batch=4&hidden=32&layers=3", "mixed-f16")[0], b.Target())
+		p, err := lower.Lower(ready(t, "mlp?batch=4&hidden=32&layers=3", "mixed-f16", "sm_90")[0], b.Target())
 		if err != nil {
 			t.Fatal(err)
 		}

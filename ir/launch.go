@@ -1,0 +1,148 @@
+package ir
+
+// ProductLaunch is a product with its own epilogue and one more node that the same kernel runs
+// (Caps.Products): both keep dtypes of their own.
+type ProductLaunch struct {
+	Product *Node
+	Result  *Value // what the product and its epilogue compute
+	Bias    *Value // that the epilogue adds; nil: none
+	With    *Node
+	// Summed is the operand of Product whose rows With adds up, -1: With reads Result.
+	Summed int
+}
+
+// Aux is what the gradient of an activation reads beside the product's result; nil: With is none.
+func (l *ProductLaunch) Aux() *Value {
+	if l.With.Op == OpGeluGrad {
+		return l.With.In[1]
+	}
+	return nil
+}
+
+// Stores reports whether the kernel can store the product's result beside that of With.
+func (l *ProductLaunch) Stores() bool { return l.Summed >= 0 || l.With.Op == OpGelu }
+
+// ProductLaunch finds the product among nodes, the nodes of its epilogue, which are in its cluster, and
+// the one node that is left, and reports whether the product's kernel runs all of them in some dtypes.
+func (c Caps) ProductLaunch(nodes []*Node) (l ProductLaunch, ok bool) {
+	for _, n := range nodes {
+		if c.ProductsOf(n) != (ProductFusion{}) && l.Product == nil {
+			l.Product = n
+		}
+	}
+	if l.Product == nil {
+		return l, false
+	}
+	rest := c.ownEpilogue(&l, nodes)
+	if len(rest) != 1 || len(rest[0].Out) != 1 || rest[0].Out[0].Next != nil || l.Result.Next != nil {
+		return l, false
+	}
+	l.With, l.Summed = rest[0], -1
+	f, m := c.ProductsOf(l.Product), l.With
+	switch m.Op {
+	case OpGelu:
+		return l, f.Gelu && m.In[0] == l.Result && l.Bias != l.Result && m.Str("approx") == "tanh"
+	case OpGeluGrad:
+		return l, f.Gelu && l.Result == l.Product.Out[0] && l.Bias == nil && m.In[0] == l.Result && m.Str("approx") == "tanh" && l.passesAside(m.In[1])
+	case OpRelu:
+		return l, f.Relu && m.In[0] == l.Result
+	case OpReduceSum:
+		l.Summed = summedBeside(l.Product, m)
+		return l, f.Sums && l.Result == l.Product.Out[0] && l.Bias == nil && l.Summed >= 0
+	}
+	return l, false
+}
+
+// passesAside reports whether v is a tensor that neither l's product nor its result shows.
+func (l *ProductLaunch) passesAside(v *Value) bool {
+	x := shownBy(v)
+	return isDense(v) && x != l.Result && x != shownBy(l.Product.In[0]) && x != shownBy(l.Product.In[1])
+}
+
+// ownEpilogue finds what the product's own epilogue computes, and returns the nodes that it does not.
+// An epilogue with an activation or a residual leaves no room for more: all nodes are returned.
+func (c Caps) ownEpilogue(l *ProductLaunch, nodes []*Node) (rest []*Node) {
+	stage := c.EpilogueOf(l.Product)
+	l.Result, l.Bias = l.Product.Out[0], l.Product.Operand("b")
+	if l.Product.Op != OpLinear {
+		l.Bias = nil
+	}
+	for _, n := range nodes {
+		switch {
+		case n == l.Product:
+		case stage == AfterProduct && n.Why.Cluster > 0 && n.Why.Cluster == l.Product.Why.Cluster && reads(n, l.Result) && c.Extends(stage, n, l.Result) == AfterBias:
+			stage = AfterBias
+			l.Bias = n.In[0]
+			if l.Bias == l.Result {
+				l.Bias = n.In[1]
+			}
+			l.Result = n.Out[0]
+		default:
+			rest = append(rest, n)
+		}
+	}
+	return rest
+}
+
+func reads(n *Node, v *Value) bool {
+	for _, x := range n.In {
+		if x == v {
+			return true
+		}
+	}
+	return false
+}
+
+// summedBeside is the operand of product n that it sums along its rows and whose rows m adds up, -1
+// where there is none.
+func summedBeside(n, m *Node) int {
+	x, y := m.In[0].Type.Shape, m.Out[0].Type.Shape
+	if !x.Known() || x.Rank() < 2 || y.Rank() != 1 || y.Dim(0) != x.Dim(-1) || len(m.Axes()) != x.Rank()-1 || !isDense(m.In[0]) {
+		return -1
+	}
+	for _, i := range m.Axes() {
+		if i == x.Rank()-1 {
+			return -1
+		}
+	}
+	for k, along := range []bool{n.Flag("ta"), !n.Flag("tb")} {
+		v := n.In[k]
+		if along && isDense(v) && shownBy(v) == shownBy(m.In[0]) && v.Type.Shape.Dim(-1) == x.Dim(-1) && v.Type.Shape.Elements() == x.Elements() {
+			return k
+		}
+	}
+	return -1
+}
+
+// shownBy is the tensor that v shows in another shape.
+func shownBy(v *Value) *Value {
+	for v.Def != nil && v.Def.Def().Is(View) && v.Next == nil {
+		v = v.Def.In[0]
+	}
+	return v
+}
+
+// isDense reports whether v is no part of another tensor (see the attribute view of moves). The result of a
+// concatenation is not: its operands are parts of it.
+func isDense(v *Value) bool {
+	v = shownBy(v)
+	return v.Def == nil || v.Def.Op == OpConcat || !v.Def.Def().Is(Moves) || !v.Def.Flag("view")
+}
+
+// Fits reports whether the kernel runs l in the dtypes that its values have: operands of one 16-bit
+// dtype, all else of one dtype, which is that or f32, for sums f32.
+func (l *ProductLaunch) Fits() bool {
+	a, d := l.Product.In[0].Type.DType, l.Result.Type.DType
+	if !a.Low() || l.Product.In[1].Type.DType != a || d != a && d != F32 {
+		return false
+	}
+	if l.Summed >= 0 {
+		return d == F32 && l.With.Out[0].Type.DType == F32 && l.With.In[0].Type.DType == a
+	}
+	for _, v := range append([]*Value{l.Bias, l.With.Out[0]}, l.With.In...) {
+		if v != nil && v.Type.DType != d {
+			return false
+		}
+	}
+	return true
+}
