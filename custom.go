@@ -24,7 +24,8 @@ type CustomOp struct {
 	Scaling  Scaling
 
 	// Infer checks the operands of a call and returns the types of its results,
-	// or one sentence that says what does not fit.
+	// or one sentence that says what does not fit. A result of ClassKeep is f32 where
+	// Infer gives it a 16-bit dtype, as that of an operand may be under a policy.
 	Infer func(c *CustomCall) ([]Type, error)
 	// Grad returns the gradient of each operand (the zero Tensor: none flows) given
 	// those of the results (the zero Tensor: none arrives). A gradient has the shape

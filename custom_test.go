@@ -2,6 +2,7 @@ package ampc_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"ampc"
@@ -136,5 +137,70 @@ func TestCopiedCustomOp(t *testing.T) {
 	}
 	if row := op.IR(); row != op.IR() || row == triple.IR() {
 		t.Error("want one row per op")
+	}
+}
+
+// A custom op that keeps f32 may read 16 bits, and its Infer follow the operand: its result
+// is f32, or 16 bits where StoresLow says so and a product alone reads it.
+func TestKeptCustomOpReadsLow(t *testing.T) {
+	for _, name := range []string{"f32", "mixed-f16", "mixed-bf16", "o1-f16", "o2-f16", "torch-f16"} {
+		p, err := ampc.PolicyNamed(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct{ reads, stores, follows, product bool }{
+			{true, false, true, false}, {true, true, true, false}, {true, true, true, true}, {true, true, false, true}, {true, false, true, true}, {false, true, true, true},
+		} {
+			op := cube(c.reads, c.stores, c.follows)
+			m := ampc.New("kept")
+			h := m.Relu(m.Linear("fc1", m.Input("x", ampc.F32, 4, 8), 8))
+			z := m.Apply(op, h)
+			y := m.Exp(z)
+			if c.product {
+				y = m.Linear("fc2", z, 8)
+			}
+			s, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1), Policy: p}, ampc.Loss{Value: m.ReduceMean(y)})
+			if err != nil {
+				t.Errorf("%s, %+v: %v", name, c, err)
+				continue
+			}
+			want := ampc.F32
+			if c.product && c.stores && strings.HasPrefix(name, "mixed") {
+				want = p.Low
+			}
+			for _, n := range s.Graph().Nodes {
+				kept := !c.stores || strings.HasPrefix(name, "mixed") // else casts may be part of the kernel
+				if n.Custom != nil && kept && ampc.DType(n.Out[0].Type.DType) != want {
+					t.Errorf("%s, %+v: the result is %s, want %s", name, c, n.Out[0].Type.DType, want)
+				}
+			}
+			if _, err := s.Run(context.Background(), ampc.Feed{"x": make([]float32, 32)}); err != nil {
+				t.Errorf("%s, %+v: %v", name, c, err)
+			}
+			m.Close()
+		}
+	}
+}
+
+// cube is the custom op x³.
+func cube(reads, stores, follows bool) *ampc.CustomOp {
+	return &ampc.CustomOp{
+		Name: "cube", Doc: "x³.", Class: ampc.ClassKeep, Why: "a power needs range",
+		Operands: []ampc.CustomOperand{{Name: "x", ReadsLow: reads}}, Results: []ampc.CustomResult{{Name: "y", StoresLow: stores}},
+		Infer: func(c *ampc.CustomCall) ([]ampc.Type, error) {
+			if follows {
+				return []ampc.Type{c.Operand(0).Type()}, nil
+			}
+			return []ampc.Type{c.Operand(0).Type().With(ampc.F32)}, nil
+		},
+		Grad: func(b *ampc.Backward, c *ampc.CustomCall, d []ampc.Tensor) []ampc.Tensor {
+			return []ampc.Tensor{b.Mul(d[0], b.Affine(b.Square(c.Operand(0)), 3, 0))}
+		},
+		Kernel: func(_ *ampc.CustomCall, in, out []any) error {
+			for i, x := range in[0].([]float32) {
+				out[0].([]float32)[i] = x * x * x
+			}
+			return nil
+		},
 	}
 }

@@ -413,6 +413,9 @@ func (n *Node) check() ([]Type, error) {
 			return nil, fmt.Errorf("result %d: %w", i, err)
 		}
 	}
+	if n.Op == OpCustom {
+		return n.storedByCustom(types), nil
+	}
 	return types, nil
 }
 

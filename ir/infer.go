@@ -1,6 +1,9 @@
 package ir
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Helpers shared by the rows' inference functions.
 
@@ -70,4 +73,21 @@ func axisOf(a int64, r int) (int, error) {
 		a += int64(r)
 	}
 	return int(a), nil
+}
+
+// storedByCustom are the types that the custom op n stores where its row infers types,
+// which may be those of operands in 16 bits: what it keeps is f32, as with every
+// row of that class, and result 0 has the dtype of the out attribute.
+func (n *Node) storedByCustom(types []Type) []Type {
+	out := slices.Clone(types)
+	for i, t := range out {
+		if t.DType.Low() && n.ResultClass(i) == Keep {
+			t = t.With(F32)
+		}
+		if i == 0 && t.DType.Float() {
+			t = t.With(n.outDType(t.DType))
+		}
+		out[i] = t
+	}
+	return out
 }

@@ -36,6 +36,7 @@ func (a *assigner) local() {
 				continue
 			}
 			stored, as := a.choose(s, n, i, required[v.ID], seen)
+			stored, as = a.ofPolicy(v, stored), a.ofPolicy(v, as)
 			if x := partner[v.ID]; x != nil && a.want[x.ID] == ir.F32 && !shares(n) && !a.p.Narrow {
 				stored = ir.F32
 			}
@@ -45,6 +46,15 @@ func (a *assigner) local() {
 			a.want[v.ID], seen[v.ID] = stored, as
 		}
 	}
+}
+
+// ofPolicy is d, chosen for v, or f32 where d is a 16-bit dtype that neither the policy
+// has nor the source gives v: casts in the source round to it, and nothing else does.
+func (a *assigner) ofPolicy(v *ir.Value, d ir.DType) ir.DType {
+	if d.Low() && d != a.low && d != a.src[v.ID] {
+		return ir.F32
+	}
+	return d
 }
 
 // requirements walks the graph backwards, so that rows that pass a value on have

@@ -187,7 +187,7 @@ func (r *rounding) trace(v *ir.Value, x reading) {
 	switch {
 	case extra == 0:
 		of.wide |= x.kind
-		of.stored = of.stored || !r.together(v, x.by)
+		of.stored = of.stored || x.since == 0 && !r.together(v, x.by) // else a 16-bit form is stored, as the source has it
 	case x.moves != nil:
 		r.moved[v] = append(r.moved[v], movedRead{x.moves, x.kind, x.cast})
 	default:
