@@ -10,6 +10,7 @@ import (
 	"ampc/passes"
 	"ampc/runtime"
 	"ampc/runtime/doctor"
+	"ampc/world"
 )
 
 // request is what a step is compiled for. It goes down one way: the facade makes
@@ -22,6 +23,7 @@ type request struct {
 	grads    []Tensor
 	gradNorm bool
 	restore  RestoreScale
+	world    world.World // nil: one rank
 	sizes    Sizes
 	keep     int
 

@@ -47,6 +47,7 @@ type TrainConfig struct {
 	EMA       float64  // decay of a running average of the parameters, from 0 to below 1; 0: none
 	Micro     int      // micro-batches that one Run may take; zero: 1
 	BadMicro  BadMicro // what a micro-batch that is not finite does
+	Parallel  Parallel // the ranks that share the batch; zero: one process has it all
 
 	// Name tells the training steps of a model apart: it is in the names of the
 	// step's counters, rates, moments and averages, and so in checkpoints. One
@@ -171,6 +172,7 @@ func (c TrainConfig) compiler(losses []Loss) (passes.Config, error) {
 	p.Train = len(losses) > 0
 	p.Name, p.Groups, p.Clip, p.Scaler = c.Name, c.groups(), c.Clip.compiler(), c.Scaler.compiler()
 	p.NoSkip, p.EMA, p.Micro, p.BadMicro = c.NoSkip, c.EMA, c.Micro, passes.BadMicro(c.BadMicro)
+	p.Parallel = c.Parallel.compiler()
 	p.Gradients = gradientsFor(c.Gradients)
 	scalers := map[*Scaler]*passes.Scaler{nil: nil} // losses with one pointer keep sharing one
 	for _, l := range losses {

@@ -154,6 +154,9 @@ func (s *Step) replayable() (*doctor.Case, error) {
 	if len(s.last.results) == 0 {
 		return nil, fmt.Errorf("diagnose: no step was run yet")
 	}
+	if s.config.Parallel.Ranks > 1 {
+		return nil, fmt.Errorf("diagnose: one rank cannot replay the step of %d: run the same batch in one process", s.config.Parallel.Ranks)
+	}
 	c := s.replay(s.last.feeds)
 	var err error
 	if c.State, err = s.lastingState(); err != nil {

@@ -149,8 +149,12 @@ func (s *Step) lowered() (map[string][]byte, error) {
 	return was, nil
 }
 
-// restoresScale reports whether Run restores the scale by itself.
+// restoresScale reports whether Run restores the scale by itself. One rank cannot
+// replay the step of several.
 func (s *Step) restoresScale() bool {
+	if s.config.Parallel.Ranks > 1 {
+		return false
+	}
 	_, prompt := s.exec.(runtime.Prompt)
 	return s.restore == RestoreAlways && s.Scaled() || s.restore == RestoreAuto && prompt && scalerReadsLoss(s.graph)
 }

@@ -108,7 +108,7 @@ func (s *session) load(step *Step) error {
 	if err := step.watchDropped(); err != nil {
 		return errors.Join(err, step.exec.Close())
 	}
-	return nil
+	return s.join(step)
 }
 
 // initial computes what a variable holds before the first step.

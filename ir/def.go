@@ -41,6 +41,7 @@ const (
 	Writer            // belongs to the update: its results are next values of variables
 	Convolves         // a convolution or a gradient of one: kernels may transform tiles instead
 	Norm              // operand 0 by statistics that are results: Builder.NormAgain makes result 0 of them
+	Apart             // result i is made of operand i and of no other
 	Regularizes       // noise of training: outside it, or with p=0, result 0 is operand 0
 )
 
@@ -192,6 +193,23 @@ type BatchRows struct {
 	Train Op // by the statistics of the batch, which it moves the running ones by
 	Infer Op // by the running statistics
 	Grad  Op // the gradient of Train
+}
+
+// ResultsOf lists the results that operand i goes into.
+func (n *Node) ResultsOf(i int) []*Value {
+	if n.Def().Is(Apart) && i < len(n.Out) {
+		return n.Out[i : i+1]
+	}
+	return n.Out
+}
+
+// OperandsOf lists the operands that result k is made of, nil for absent ones, and the
+// number of the first.
+func (n *Node) OperandsOf(k int) (list []*Value, first int) {
+	if n.Def().Is(Apart) && k < len(n.In) {
+		return n.In[k : k+1], k
+	}
+	return n.In, 0
 }
 
 // Is reports whether the row has all the given flags.

@@ -5,23 +5,25 @@ import "fmt"
 var (
 	ranksAttr  = AttrDef{Name: "ranks", Kind: AttrInt, Required: true, Doc: "how many devices take part"}
 	reduceAttr = AttrDef{Name: "op", Kind: AttrString, Default: "sum", Doc: "sum or mean"}
+	joinAttr   = AttrDef{Name: "op", Kind: AttrString, Default: "sum", Doc: "sum, mean or max; of bools max alone, which is or"}
+	msgAttr    = AttrDef{Name: "msg", Kind: AttrDType, Default: F32, Doc: "of messages: a float is rounded to it when it is sent; sums are f32"}
+	seqAttr    = AttrDef{Name: "seq", Kind: AttrInt, Default: 0, Doc: "its place among the messages of the step: all ranks send them in this order"}
+	shiftAttr  = AttrDef{Name: "shift", Kind: AttrInt, Default: 0, Doc: "floats are sent times 2^-shift, and the sum is taken times 2^shift"}
 )
 
 var collectiveRows = map[Op]Def{
-	OpAllReduce: collective(Def{
-		Name: "all_reduce", Nonfinite: added, Doc: "The sum or mean of x over all ranks, on every rank.", Attrs: []AttrDef{ranksAttr, reduceAttr}, Infer: inferAllReduce,
-		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
-			return []*Value{b.AllReduce(d[0], n.Int("ranks"), n.Str("op"))}
-		},
-	}),
+	OpAllReduce: bucket(collective(Def{
+		Name: "all_reduce", Nonfinite: joined, Doc: "Each operand's sum, mean or largest element over all ranks, on every rank. The operands, a bucket, travel as one message; sums add in the order of ranks.",
+		Attrs: []AttrDef{ranksAttr, joinAttr, msgAttr, shiftAttr, seqAttr}, Infer: inferAllReduce, Grad: gradAllReduce,
+	})),
 	OpAllGather: collective(Def{
-		Name: "all_gather", Nonfinite: passed, Doc: "Joins every rank's x along an axis in rank order, on every rank.", Attrs: []AttrDef{ranksAttr, alongAxis}, Infer: inferAllGather,
+		Name: "all_gather", Nonfinite: passed, Doc: "Joins every rank's x along an axis in rank order, on every rank.", Attrs: []AttrDef{ranksAttr, alongAxis, seqAttr}, Infer: inferAllGather,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return []*Value{b.ReduceScatter(d[0], n.Int("ranks"), n.Int("axis"), "sum")}
 		},
 	}),
 	OpReduceScatter: collective(Def{
-		Name: "reduce_scatter", Doc: "The sum or mean of x over all ranks, of which every rank gets its part along an axis.", Attrs: []AttrDef{ranksAttr, alongAxis, reduceAttr}, Infer: inferReduceScatter,
+		Name: "reduce_scatter", Doc: "The sum or mean of x over all ranks, of which every rank gets its part along an axis.", Attrs: []AttrDef{ranksAttr, alongAxis, reduceAttr, seqAttr}, Infer: inferReduceScatter,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			g := b.AllGather(d[0], n.Int("ranks"), n.Int("axis"))
 			if n.Str("op") == "mean" {
@@ -40,18 +42,85 @@ func collective(d Def) Def {
 	return d
 }
 
+// bucket makes a row take any number of operands.
+func bucket(d Def) Def {
+	d.In, d.Out = in(Operand{Name: "x", Kinds: KAny, Variadic: true}), out(Result{Name: "y"})
+	d.Flags |= Apart
+	return d
+}
+
 // checkRanks checks the attributes that collectives share.
 func (n *Node) checkRanks() error {
 	if r := n.Int("ranks"); r < 1 || r > 1<<20 {
 		return fmt.Errorf("ranks is %d, want 1 or more", r)
 	}
-	if op := n.Str("op"); n.Op != OpAllGather && op != "sum" && op != "mean" {
+	if op := n.Str("op"); n.Op == OpReduceScatter && op != "sum" && op != "mean" {
 		return fmt.Errorf("op is %q, want sum or mean", op)
 	}
 	return n.bare()
 }
 
-func inferAllReduce(n *Node) ([]Type, error) { return []Type{n.In[0].Type}, n.checkRanks() }
+// MaxShift bounds the power of two that an all_reduce divides by.
+const MaxShift = 32
+
+func inferAllReduce(n *Node) ([]Type, error) {
+	types := make([]Type, len(n.In))
+	op, msg := n.Str("op"), n.DT("msg")
+	if op != "sum" && op != "mean" && op != "max" {
+		return nil, fmt.Errorf("op is %q, want sum, mean or max", op)
+	}
+	if msg != F32 && (!msg.Low() || op == "max") {
+		return nil, fmt.Errorf("msg is %s: want f32, or a 16-bit float for a sum or mean", msg)
+	}
+	if s := n.Int("shift"); s < 0 || s > MaxShift {
+		return nil, fmt.Errorf("shift is %d, want 0 to %d", s, MaxShift)
+	}
+	for i, v := range n.In {
+		d := v.Type.DType
+		switch {
+		case d != n.In[0].Type.DType:
+			return nil, fmt.Errorf("%s is %s and %s is %s: a message has one dtype", n.In[0], n.In[0].Type.DType, v, d)
+		case d == Bool && op != "max":
+			return nil, fmt.Errorf("%s is bool: its op is max", v)
+		case !d.Float() && (op == "mean" || msg != F32 || n.Int("shift") != 0):
+			return nil, fmt.Errorf("%s is %s: mean, msg and shift are for floats", v, d)
+		}
+		types[i] = v.Type
+	}
+	return types, n.checkRanks()
+}
+
+// joined: the largest element loses -Inf, a sum nothing.
+func joined(n *Node, i int, x Numbers) Numbers {
+	if n.Str("op") == "max" {
+		return largest(n, i, x)
+	}
+	return added(n, i, x)
+}
+
+// gradAllReduce sums the gradients that reach the ranks' copies of each result.
+func gradAllReduce(b *Builder, n *Node, d []*Value) []*Value {
+	if n.Str("op") == "max" {
+		b.Fail("all_reduce: the largest element over all ranks has no gradient")
+	}
+	var sent []*Value
+	for _, v := range d {
+		if v != nil {
+			sent = append(sent, v)
+		}
+	}
+	out := make([]*Value, len(d))
+	if len(sent) == 0 || b.Err() != nil {
+		return out
+	}
+	sums := b.AllReduce(n.Attrs.Without("msg").Without("shift"), sent...)
+	for i, v := range d {
+		if v != nil {
+			out[i], sums = sums[0], sums[1:]
+		}
+	}
+	return out
+}
 
 func inferAllGather(n *Node) ([]Type, error) {
 	return n.scaledAxis(func(d Dim) (Dim, bool) { return mulDims(d, Dim(n.Int("ranks"))), true })
@@ -86,10 +155,8 @@ func (n *Node) scaledAxis(f func(Dim) (Dim, bool)) ([]Type, error) {
 	return []Type{{x.Type.DType, MakeShape(d...)}}, nil
 }
 
-// AllReduce is the sum ("sum") or mean ("mean") of x over all ranks.
-func (b *Builder) AllReduce(x *Value, ranks int64, op string) *Value {
-	return b.Emit(OpAllReduce, []*Value{x}, A("ranks", ranks, "op", op))[0]
-}
+// AllReduce sends a bucket to all ranks and returns what they make of each of its values.
+func (b *Builder) AllReduce(attrs Attrs, x ...*Value) []*Value { return b.Emit(OpAllReduce, x, attrs) }
 
 // AllGather joins every rank's x along an axis.
 func (b *Builder) AllGather(x *Value, ranks, axis int64) *Value {

@@ -15,6 +15,9 @@ type Unit string
 // RoleScale is the role attribute of a loss scale variable.
 const RoleScale = "scale"
 
+// RoleRank is the role attribute of an i32[] input that holds this rank's number.
+const RoleRank = "rank"
+
 // InnerSweep is the sweep attribute of a state that scales no loss but the start
 // of a gradient inside the forward pass.
 const InnerSweep = "inner"

@@ -23,6 +23,7 @@ var cpuNorms = map[ir.Op]ir.NormFusion{
 // cpuRules are the ops that lower otherwise than for other targets.
 var cpuRules = map[ir.Op]Rule{
 	ir.OpMaxPool: cpuMaxPool, ir.OpMaxPoolGrad: cpuMaxPoolGrad, ir.OpAnyNonfinite: cpuNonfinite,
+	ir.OpAllReduce: KernelRule,
 }
 
 func (cpu) Rule(n *ir.Node) Rule {

@@ -8,10 +8,10 @@ import (
 	"ampc/ir"
 )
 
-// accumulate makes a step of several micro-batches out of a step of one:
-// gradients, losses, counts and asked-for results add up in states that the
-// first kept micro-batch overwrites, and running statistics pass from one
-// micro-batch to the next through a pending copy.
+// accumulate makes a step of several micro-batches, on several ranks, out of a step
+// of one: gradients, losses, counts and asked-for results add up in states that the
+// first kept micro-batch overwrites, then over the ranks, and running statistics
+// pass from one micro-batch to the next through a pending copy.
 func accumulate(g *ir.Graph, c *Context) error {
 	t := c.training
 	t.results = map[result]*ir.Value{}
@@ -22,7 +22,7 @@ func accumulate(g *ir.Graph, c *Context) error {
 	if err := t.planInner(g, c); err != nil {
 		return err
 	}
-	if c.Micro <= 1 {
+	if c.Micro <= 1 && !c.Parallel.several() {
 		for _, s := range t.sweeps {
 			for _, l := range s.terms {
 				l.final = l.value
@@ -32,12 +32,18 @@ func accumulate(g *ir.Graph, c *Context) error {
 	}
 	a := &accumulator{b: ir.Edit(g), g: g, c: c, t: t, sums: map[*ir.Value]*ir.Value{}}
 	from := len(g.Body[ir.Forward])
-	a.flags()
-	a.inner()
+	if c.Micro > 1 {
+		a.flags()
+		a.inner()
+	}
 	a.gradients()
+	a.acrossRanks()
 	a.losses()
 	a.outputs()
-	a.statistics(from)
+	if c.Micro > 1 {
+		a.statistics(from)
+	}
+	a.statisticsAcrossRanks()
 	body := g.Body[ir.Forward]
 	g.Body[ir.Forward] = slices.Concat(body[from:], body[:from]) // what every node may read goes first
 	c.Count("accumulators", a.made)
@@ -186,6 +192,10 @@ func (a *accumulator) sum(name string, v *ir.Value, unit ir.Unit) *ir.Value {
 	if acc := a.sums[v]; acc != nil {
 		return acc
 	}
+	if a.c.Micro <= 1 {
+		a.sums[v] = v
+		return v
+	}
 	t := v.Type
 	if t.DType.Float() {
 		t.DType = ir.F32
@@ -217,19 +227,30 @@ func (a *accumulator) losses() {
 				l.final = a.mean(l.value)
 				continue
 			}
-			total, count := a.sum(private("acc", l.sum.Name), l.sum, ""), a.sum(private("acc", l.count.Name), l.count, "")
+			total, count := a.part(l.sum), a.part(l.count)
 			l.final = a.b.In(ir.Update).Named(l.value.Name+".mean").Emit(ir.OpDiv, []*ir.Value{total, count}, nil)[0]
 		}
 		if s.count != nil {
 			s.count = a.sums[s.count]
 		} else {
-			s.count = a.t.micro.kept
+			s.count = a.batches()
 		}
 	}
 	for _, l := range a.t.losses {
 		final := a.whole(l)
 		a.t.results[result{l.value, ByDefault}], a.t.results[result{l.value, Mean}] = final, final
 	}
+}
+
+// part is the sum or the count of a loss row over the micro-batches.
+func (a *accumulator) part(v *ir.Value) *ir.Value { return a.sum(private("acc", v.Name), v, "") }
+
+// batches is the number of micro-batches that the sums are over.
+func (a *accumulator) batches() *ir.Value {
+	if a.t.micro != nil {
+		return a.t.micro.kept
+	}
+	return constantOf(a.b, "ranks", ir.F32, float64(a.c.Parallel.Ranks))
 }
 
 // whole is a loss over all micro-batches.
@@ -255,7 +276,7 @@ func (a *accumulator) whole(l *loss) *ir.Value {
 // mean is the sum of v over the kept micro-batches over their number.
 func (a *accumulator) mean(v *ir.Value) *ir.Value {
 	total := a.sum(sized(v), v, "")
-	share := a.b.In(ir.Update).Named(v.Name+".share").Multiplier(nil, a.t.micro.kept, nil, 0, 0)
+	share := a.b.In(ir.Update).Named(v.Name+".share").Multiplier(nil, a.batches(), nil, 0, 0)
 	return a.b.In(ir.Update).Named(v.Name+".mean").Mul(total, share)
 }
 

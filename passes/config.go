@@ -44,6 +44,7 @@ type Training struct {
 	EMA          float64 // decay of the running average of trained parameters; 0: none
 	Micro        int     // micro-batches per step the accumulators are sized for; 0 and 1: no accumulators
 	BadMicro     BadMicro
+	Parallel     Parallel
 	WeightCopies bool // the update writes the weight copies; prepare casts only what no step writes
 }
 

@@ -67,7 +67,7 @@ func (t *training) planLosses(g *ir.Graph, c *Context) error {
 		if err != nil {
 			return err
 		}
-		found.split(c.Micro > 1)
+		found.split(c.Micro > 1, c.Parallel.several())
 		t.losses = append(t.losses, found)
 		for _, term := range found.terms {
 			k := key{scale, term.count}
@@ -181,10 +181,10 @@ func findLoss(g *ir.Graph, l Loss) (*loss, error) {
 }
 
 // split finds the terms of the loss: itself alone, unless micro-batches count
-// their labels, which only shows in its parts.
-func (l *loss) split(micro bool) {
-	if micro {
-		l.walk(l.value, 1)
+// their labels, or ranks their rows, which only shows in its parts.
+func (l *loss) split(micro, ranks bool) {
+	if micro || ranks {
+		l.walk(l.value, 1, ranks)
 		for _, t := range l.terms {
 			if t.count != nil {
 				return
@@ -198,21 +198,22 @@ func (l *loss) split(micro bool) {
 // maxTerms bounds how far a loss is taken apart.
 const maxTerms = 64
 
-// walk adds the terms of factor·v.
-func (l *loss) walk(v *ir.Value, factor float64) {
+// walk adds the terms of factor·v. With every, each loss row is taken apart, also
+// where its count is the same in every micro-batch.
+func (l *loss) walk(v *ir.Value, factor float64, every bool) {
 	x, a, b := linear(v)
 	l.shift += factor * b
 	factor *= a
 	if n := x.Def; n != nil && len(l.terms) < maxTerms {
 		if signs := summed(n); signs != nil {
 			for i, y := range n.In {
-				l.walk(y, factor*signs[i])
+				l.walk(y, factor*signs[i], every)
 			}
 			return
 		}
 	}
 	t := &lossTerm{factor: factor, weight: factor * l.weight(), value: x}
-	if sum, count := meanOf(x); sum != nil && ignores(count.Def) {
+	if sum, count := meanOf(x); sum != nil && (every || ignores(count.Def)) {
 		t.sum, t.count = sum, count
 	}
 	l.terms = append(l.terms, t)

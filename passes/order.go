@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -62,6 +63,7 @@ func newOrderer(g *ir.Graph) *orderer {
 	o.rankNames(nodes)
 	o.formNodes()
 	o.writeLast()
+	o.messagesInOrder()
 	o.indexReads()
 	o.sizes()
 	return o
@@ -153,6 +155,25 @@ func (o *orderer) writeLast() {
 				o.schedule[w].last = true
 			}
 		}
+	}
+}
+
+// messagesInOrder makes each message between ranks wait for the one before it.
+func (o *orderer) messagesInOrder() {
+	var last [ir.NumSections]*ir.Node
+	var sent []*ir.Node
+	for _, n := range o.g.Nodes {
+		if n.Def().Is(ir.Collective) {
+			sent = append(sent, n)
+		}
+	}
+	slices.SortStableFunc(sent, func(a, b *ir.Node) int { return cmp.Compare(a.Int("seq"), b.Int("seq")) })
+	for _, n := range sent {
+		u := &o.schedule[o.scheduled[n.ID]]
+		if before := last[u.sec]; before != nil {
+			u.reads = append(u.reads, before.Out[0])
+		}
+		last[u.sec] = n
 	}
 }
 

@@ -30,6 +30,8 @@ func scale(g *ir.Graph, c *Context) error {
 	for k, sw := range t.sweeps {
 		s.check(sw, uint64(1)<<k, norms)
 	}
+	s.agree()
+	s.overflows()
 	s.skipGroups()
 	s.shown()
 	s.clipNorms(norms)
@@ -338,10 +340,6 @@ func (s *scaling) check(sw *sweep, bit uint64, norms []*norm) {
 		}
 	}
 	sw.foundInf = s.at(sw.label("found_inf")).AnyNonfinite(vs...)
-	sw.overflow = sw.foundInf
-	if sw.lost != nil {
-		sw.overflow = s.at(sw.label("overflow")).Or(sw.foundInf, sw.lost)
-	}
 	var fs []*ir.Value
 	for _, l := range sw.terms {
 		fs = append(fs, l.final)
@@ -351,6 +349,16 @@ func (s *scaling) check(sw *sweep, bit uint64, norms []*norm) {
 	}
 	sw.forward = s.at(sw.label("fwd")).AnyNonfinite(fs...)
 	s.c.Count("checks", 1)
+}
+
+// overflows says of each sweep what lowers its scale.
+func (s *scaling) overflows() {
+	for _, sw := range s.t.sweeps {
+		sw.overflow = sw.foundInf
+		if sw.lost != nil && sw.foundInf != nil {
+			sw.overflow = s.at(sw.label("overflow")).Or(sw.foundInf, sw.lost)
+		}
+	}
 }
 
 // skipGroups makes one skip predicate per set of sweeps that some parameter's

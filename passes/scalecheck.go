@@ -79,9 +79,10 @@ func seenBy(g *ir.Graph, skip *ir.Value) map[*ir.Value]bool {
 	look = func(v *ir.Value) {
 		if !seen[v] {
 			seen[v] = true
-			if n := v.Def; n != nil && len(n.Out) == 1 {
-				for i, o := range n.In {
-					if n.Keeps(i) {
+			if n := v.Def; n != nil && (len(n.Out) == 1 || n.Def().Is(ir.Apart)) {
+				in, first := n.OperandsOf(v.Idx)
+				for i, o := range in {
+					if n.Keeps(first + i) {
 						look(o)
 					}
 				}

@@ -27,11 +27,12 @@ type training struct {
 	source     *ir.Graph // the graph before layout, nil where nothing asked for it
 	planned    bool      // dtypes come of a plan, which has made every cast as its readers take it
 
-	micro   *micro // nil: one micro-batch per step
-	pending []pendingStat
-	kept    []pendingStat        // states that the config's Gradients writes
-	total   *ir.Value            // the norm under Config.Clip, nil where not asked for
-	results map[result]*ir.Value // what stands for a value over all micro-batches
+	micro    *micro // nil: one micro-batch per step
+	pending  []pendingStat
+	kept     []pendingStat        // states that the config's Gradients writes
+	total    *ir.Value            // the norm under Config.Clip, nil where not asked for
+	messages int64                // between ranks, so far
+	results  map[result]*ir.Value // what stands for a value over all micro-batches
 }
 
 // result is a value of a micro-batch and how micro-batches combine.
@@ -133,7 +134,7 @@ func checkTraining(c *Context) error {
 	if err := c.Clip.check(); err != nil {
 		return err
 	}
-	if err := ir.BelowOne.Check("EMA decay", c.EMA); err != nil {
+	if err := cmp.Or(ir.BelowOne.Check("EMA decay", c.EMA), c.Parallel.check()); err != nil {
 		return err
 	}
 	if c.Micro < 0 || c.Micro > maxMicro {

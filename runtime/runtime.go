@@ -12,6 +12,7 @@ import (
 
 	"ampc/ir"
 	"ampc/lower"
+	"ampc/world"
 )
 
 // Backend runs Programs on one device.
@@ -240,6 +241,12 @@ type Timing struct {
 // A nil f turns it off.
 type Profiled interface {
 	Profile(f func(part lower.Part, step int, timing Timing))
+}
+
+// Distributed is an Exec that can run a Program of several ranks.
+type Distributed interface {
+	// Join connects the Exec with the other ranks. It precedes the first step.
+	Join(w world.World)
 }
 
 // Tracer is an Exec that reports its progress and shows its memory while it runs.

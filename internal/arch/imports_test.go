@@ -18,6 +18,7 @@ ir/eval ptx internal/genops
 onnx
 ptx/interp ptx/ptxtest
 passes/plan                 alone
+world
 passes/prove                only ir
 passes/systems              only ir
 passes/ranges

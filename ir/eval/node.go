@@ -15,6 +15,10 @@ type Options struct {
 	Seed int64
 	// Stop is asked before every node of Run and Step, which its error ends; nil: nobody.
 	Stop func() error
+	// Exchange connects the ranks of a graph with collectives; nil: there is one rank.
+	Exchange Exchange
+	// Rank is this rank's number: what a variable of role rank holds.
+	Rank int
 }
 
 // call is one node being evaluated: operands, zeroed results of the node's

@@ -78,6 +78,9 @@ func (r *runner) feed(i int, env, feed map[string]*Tensor) error {
 		if t == nil && v.Attr.Get("role") == "micro" {
 			t = Ints(v.Type.DType, nil, int64(i))
 		}
+		if t == nil && v.Attr.Get("role") == ir.RoleRank {
+			t = Ints(v.Type.DType, nil, int64(r.opt.Rank))
+		}
 		if err := r.set(v, t); err != nil {
 			return err
 		}

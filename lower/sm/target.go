@@ -159,6 +159,9 @@ func (t Target) Refusal(n *ir.Node) string {
 			return fmt.Sprintf("%s does not compute it in f64: cast to f32", t)
 		}
 	}
+	if n.Def().Is(ir.Collective) {
+		return fmt.Sprintf("%s has no collectives: train across ranks on the CPU", t)
+	}
 	if d := unstored(n); d != ir.Invalid {
 		return fmt.Sprintf("%s has no kernels for elements of %s: run it on the CPU, or cast to i32", t, d)
 	}

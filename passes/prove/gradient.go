@@ -429,13 +429,17 @@ func (g *gradients) shownLoss(guard *guard, t *skipGroup, l *ir.Value) bool {
 		return true
 	}
 	for _, u := range g.p.uses.Of(l) {
-		for _, v := range u.Node.Out {
+		results := u.Node.Out
+		if u.Arg >= 0 {
+			results = u.Node.ResultsOf(u.Arg)
+		}
+		for _, v := range results {
 			switch {
 			case v.Next != nil:
 				if guard.next[v.Next.ID] == v && guard.shows(t, v.Next) {
 					return true
 				}
-			case u.Arg >= 0 && len(u.Node.Out) == 1 && v.Type == ir.T(ir.F32) && u.Node.Keeps(u.Arg) && g.shownLoss(guard, t, v):
+			case u.Arg >= 0 && len(results) == 1 && v.Type == ir.T(ir.F32) && u.Node.Keeps(u.Arg) && g.shownLoss(guard, t, v):
 				return true
 			}
 		}

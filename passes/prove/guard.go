@@ -216,7 +216,7 @@ func (g *guard) showsIn(checks values, v *ir.Value, shows func(w *ir.Value) bool
 		if u.Arg < 0 || u.Node.Def().Is(ir.Writer) || !u.Node.Keeps(u.Arg) {
 			continue
 		}
-		if !slices.ContainsFunc(u.Node.Out, func(w *ir.Value) bool { return w.Type.DType.Float() && !shows(w) }) {
+		if !slices.ContainsFunc(u.Node.ResultsOf(u.Arg), func(w *ir.Value) bool { return w.Type.DType.Float() && !shows(w) }) {
 			return true
 		}
 	}

@@ -150,6 +150,8 @@ func (f *flow) node(n *ir.Node, v *ir.Value, at int) pred {
 	switch d := n.Def(); {
 	case n.Op == ir.OpAnyNonfinite:
 		return f.checks(n, at)
+	case d.Is(ir.Collective) && v.Type == ir.T(ir.Bool): // raised on some rank
+		return f.b.or(f.truth(n.In[v.Idx], at), f.atomOf(v, at, elsewhere))
 	case v.Type.Shape.Elements() != 1:
 	case n.Op == ir.OpIsNaN:
 		return f.atomOf(n.In[0], f.instance(n.In[0], at), isNaN)
@@ -203,7 +205,7 @@ func (f *flow) integer(v *ir.Value, at int) *whole {
 	case d.Elem != nil:
 		x = f.run(v.Def, v.Idx, at).number
 	case d.Is(ir.Collective):
-		if here := f.integer(v.Def.In[0], at); here != nil {
+		if here := f.integer(v.Def.In[v.Idx], at); here != nil {
 			x = f.zeroOne(f.b.or(f.counted(ir.PLt, fixed(0), here).truth, f.atomOf(v, at, elsewhere)))
 		}
 	}

@@ -352,12 +352,13 @@ func (g *guard) requireCheck(t *skipGroup, writer *ir.Node, v *ir.Value, scales 
 			g.p.report(n, "is read by %s and rounded to %s after the check: no check of %s sees what overflows there", writer.Name(), v.Type.DType, t.skip)
 		case n.Def().Poles != "" && !g.showsNaN(t, v):
 			g.p.report(n, "is read by %s and %s: no check of %s is certain to see a NaN in it", writer.Name(), n.Def().Poles, t.skip)
-		case scales && n.Def().Elem == nil && !n.Def().Is(ir.Moves):
+		case scales && n.Def().Elem == nil && !n.Def().Is(ir.Moves) && !g.bounded(v):
 			g.p.report(n, "is read by %s and may overflow: no check of %s sees it", writer.Name(), t.skip)
 		}
 	}
-	for i, x := range n.In {
-		g.requireCheck(t, writer, x, scales || n.OperandDef(i).Named)
+	in, first := n.OperandsOf(v.Idx)
+	for i, x := range in {
+		g.requireCheck(t, writer, x, scales || n.OperandDef(first+i).Named)
 	}
 }
 
@@ -382,7 +383,7 @@ func (g *guard) showsNaN(t *skipGroup, v *ir.Value) bool {
 		return true
 	}
 	for _, u := range g.p.uses.Of(v) {
-		if u.Arg >= 0 && !u.Node.Def().Is(ir.Writer) && len(u.Node.Out) == 1 && u.Node.HandsOn(u.Arg, ir.NaN) == ir.NaN && g.showsNaN(t, u.Node.Out[0]) {
+		if u.Arg >= 0 && !u.Node.Def().Is(ir.Writer) && len(u.Node.ResultsOf(u.Arg)) == 1 && u.Node.HandsOn(u.Arg, ir.NaN) == ir.NaN && g.showsNaN(t, u.Node.ResultsOf(u.Arg)[0]) {
 			return true
 		}
 	}
@@ -430,6 +431,9 @@ func (g *guard) bounded(v *ir.Value) bool {
 	}
 	if n.Op == ir.OpCast && !v.Type.DType.Low() {
 		return n.In[0].Def != nil && g.bounded(n.In[0])
+	}
+	if n.Def().Is(ir.Collective|ir.Apart) && n.DT("msg") == ir.F32 {
+		return g.bounded(n.In[v.Idx])
 	}
 	outs := n.Def().Out
 	return v.Idx < len(outs) && outs[v.Idx].Finite

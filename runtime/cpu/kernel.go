@@ -9,6 +9,7 @@ import (
 	"ampc/ir"
 	"ampc/lower"
 	"ampc/runtime/cpu/kern"
+	"ampc/world"
 )
 
 // view is an operand or result of a kernel; the zero view is an absent one.
@@ -95,6 +96,8 @@ type call struct {
 	copy    view       // result 0 once more, where a norm stores that
 	window  *ir.Window // of the pool whose gradient this is, where it is known
 
+	world func() world.World // nil: the program was not joined to any
+
 	own   *flawed      // of a global_norm
 	norms []*flawed    // that have read operands of this any_nonfinite
 	seen  map[int]bool // those operands
@@ -140,7 +143,7 @@ func (c *call) res(i int) view {
 type binder func(c *call) (func(), error)
 
 // kernels are the ops that no other kind of step covers, by row name.
-var kernels = merge(rowKernels, normKernels, lossKernels, reduceKernels, indexKernels, poolKernels, recurrentKernels, updateKernels)
+var kernels = merge(rowKernels, normKernels, lossKernels, reduceKernels, indexKernels, poolKernels, recurrentKernels, updateKernels, collectiveKernels)
 
 func merge(tables ...map[string]binder) map[string]binder {
 	all := map[string]binder{}
@@ -155,7 +158,7 @@ func merge(tables ...map[string]binder) map[string]binder {
 // kernel binds a kernel step.
 func (e *exec) kernel(s *lower.Step) (func(), error) {
 	k := s.Kernel
-	c := &call{Node: k.Node, m: e.machine(), fault: &e.fault, mem: &e.scratch, window: k.Pool, end: k.Fusion, seen: map[int]bool{}}
+	c := &call{Node: k.Node, m: e.machine(), fault: &e.fault, mem: &e.scratch, window: k.Pool, end: k.Fusion, seen: map[int]bool{}, world: func() world.World { return e.of.world }}
 	for i, id := range s.In {
 		if id == lower.None {
 			c.in = append(c.in, view{})

@@ -9,6 +9,7 @@ import (
 	"ampc/lower"
 	"ampc/runtime"
 	"ampc/runtime/cpu/kern"
+	"ampc/world"
 )
 
 // program is a loaded Program. A step runs on one of the backend's lanes, on an instance that is bound to it: one that
@@ -17,7 +18,8 @@ type program struct {
 	b     *Backend
 	p     *lower.Program
 	store *store
-	alone bool // no other step runs meanwhile
+	alone bool        // no other step runs meanwhile
+	world world.World // of a Program of several ranks
 
 	mu     sync.Mutex
 	bound  map[*lane]*exec
@@ -93,6 +95,9 @@ func (x *program) instance(l *lane) (*exec, error) {
 	}
 	return e, nil
 }
+
+// Join implements runtime.Distributed.
+func (x *program) Join(w world.World) { x.world = w }
 
 // Concurrent implements runtime.Concurrent.
 func (x *program) Concurrent() bool { return !x.alone }
@@ -206,10 +211,11 @@ func (x *program) first() *exec {
 }
 
 var (
-	_ runtime.Tracer     = (*program)(nil)
-	_ runtime.Pauser     = (*program)(nil)
-	_ runtime.Counted    = (*program)(nil)
-	_ runtime.Prompt     = (*program)(nil)
-	_ runtime.Profiled   = (*program)(nil)
-	_ runtime.Concurrent = (*program)(nil)
+	_ runtime.Tracer      = (*program)(nil)
+	_ runtime.Pauser      = (*program)(nil)
+	_ runtime.Counted     = (*program)(nil)
+	_ runtime.Prompt      = (*program)(nil)
+	_ runtime.Profiled    = (*program)(nil)
+	_ runtime.Concurrent  = (*program)(nil)
+	_ runtime.Distributed = (*program)(nil)
 )

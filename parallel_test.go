@@ -1,0 +1,128 @@
+package ampc_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"ampc"
+	"ampc/models"
+	"ampc/world"
+)
+
+// rank trains a zoo model for some steps as one of several and returns its variables.
+func rankOf(w world.World, zoo string, p ampc.Policy, steps int, feed func(step int) ampc.Feed) (map[string][]byte, []float64, error) {
+	z, err := models.Open(zoo)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer z.Model.Close()
+	c := z.Steps[0].Config
+	c.Policy = p
+	if w != nil {
+		c.Parallel = ampc.DataParallel(w)
+		c.Parallel.Bucket = 1 << 14
+	}
+	s, err := z.Model.Train(c, z.Steps[0].Losses...)
+	if err != nil {
+		return nil, nil, err
+	}
+	var losses []float64
+	for i := range steps {
+		r, err := s.Run(context.Background(), feed(i))
+		if err != nil {
+			return nil, nil, err
+		}
+		m, err := r.Wait(context.Background())
+		if err != nil {
+			return nil, nil, err
+		}
+		losses = append(losses, m.Loss)
+	}
+	state := map[string][]byte{}
+	for _, name := range z.Model.Variables() {
+		v, err := z.Model.Variable(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		state[name] = v.Bytes
+	}
+	return state, losses, nil
+}
+
+// onRanks runs f on every rank of one process and returns what it returned by rank.
+func onRanks(t *testing.T, n int, f func(w world.World) error) {
+	t.Helper()
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for r, w := range world.Local(n, world.LocalOptions{Timeout: time.Minute}) {
+		all.Go(func() {
+			defer w.Close()
+			errs[r] = f(w)
+		})
+	}
+	all.Wait()
+	for r, err := range errs {
+		if err != nil {
+			t.Errorf("rank %d: %v", r, err)
+		}
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+// pixels are rows of images and classes, drawn by their number in the global batch.
+func pixels(step, from, n int) ampc.Feed {
+	x, y := make([]float32, n*784), make([]int32, n)
+	for i := range n {
+		row := step*64 + from + i
+		y[i] = int32(row * 7 % 10)
+		for k := range 784 {
+			x[i*784+k] = float32(math.Sin(float64(row*784+k)*0.37) + float64(y[i])/10)
+		}
+	}
+	return ampc.Feed{"x": x, "y": y}
+}
+
+// TestDataParallel: ranks that share the batches of one process learn what it learns,
+// and hold the same bits.
+func TestDataParallel(t *testing.T) {
+	for _, p := range []ampc.Policy{{}, ampc.MixedF16(), ampc.MixedBF16()} {
+		name := p.Name
+		if name == "" {
+			name = "f32"
+		}
+		t.Run(name, func(t *testing.T) {
+			const rows, steps = 64, 4
+			_, want, err := rankOf(nil, "mlp?batch=64", p, steps, func(s int) ampc.Feed { return pixels(s, 0, rows) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range []int{2, 4} {
+				states := make([]map[string][]byte, n)
+				onRanks(t, n, func(w world.World) error {
+					each := rows / n
+					state, losses, err := rankOf(w, fmt.Sprintf("mlp?batch=%d", each), p, steps, func(s int) ampc.Feed { return pixels(s, w.Rank()*each, each) })
+					states[w.Rank()] = state
+					for i := range losses {
+						if math.Abs(losses[i]-want[i]) > 2e-4*want[i] {
+							return fmt.Errorf("loss %g after %d steps, one process has %g", losses[i], i, want[i])
+						}
+					}
+					return err
+				})
+				for name, v := range states[0] {
+					for r := 1; r < n; r++ {
+						if string(states[r][name]) != string(v) {
+							t.Errorf("%d ranks: %s differs on ranks 0 and %d", n, name, r)
+						}
+					}
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,258 @@
+package passes
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"ampc/ir"
+)
+
+// Parallel says that a step is one of several, the ranks, that run at the same time
+// over the same variables, each on its part of the batch. All of them take the same
+// update: gradients, losses and counts are summed over the ranks before anything is
+// divided by a count or checked. The zero Parallel is one rank.
+type Parallel struct {
+	Ranks   int
+	Bucket  int64    // bytes of gradients that are sent as one message at least, but for the last; 0: defaultBucket
+	Message ir.DType // of gradients on their way; zero: f32
+	Shift   int      // 16-bit messages hold gradients times 2^-Shift; 0: as many ranks as there are cannot overflow where none does
+}
+
+// defaultBucket is 25 MiB, as in PyTorch's DistributedDataParallel: its time on a
+// link of 10 Gb/s is far above any latency.
+const defaultBucket = 25 << 20
+
+func (p Parallel) several() bool { return p.Ranks > 1 }
+
+func (p Parallel) check() error {
+	switch {
+	case p.Ranks < 0 || p.Ranks > maxRanks:
+		return fmt.Errorf("parallel: %d ranks: want 1 to %d", p.Ranks, maxRanks)
+	case p.Bucket < 0:
+		return fmt.Errorf("parallel: buckets of %d bytes: want 0 or more", p.Bucket)
+	case p.Message != ir.Invalid && p.Message != ir.F32 && !p.Message.Low():
+		return fmt.Errorf("parallel: messages in %s: want f32, f16 or bf16", p.Message)
+	case p.Shift < 0 || p.Shift > ir.MaxShift:
+		return fmt.Errorf("parallel: shift %d: want 0 to %d", p.Shift, ir.MaxShift)
+	}
+	return nil
+}
+
+// maxRanks keeps the number of micro-batches of all ranks one that f32 counts exactly.
+const maxRanks = 1 << 16
+
+// attrs are those of a message of gradients.
+func (p Parallel) attrs() ir.Attrs {
+	a := ir.A("ranks", int64(p.Ranks))
+	if !p.Message.Low() {
+		return a
+	}
+	shift := int64(p.Shift)
+	if shift == 0 {
+		for 1<<shift < p.Ranks {
+			shift++
+		}
+	}
+	return a.With("msg", p.Message).With("shift", shift)
+}
+
+// collective is one message of a step. Messages are numbered: their order is the
+// same on all ranks, whatever the sizes of a rank's batch make of the order of other nodes.
+func (t *training) collective(b *ir.Builder, attrs ir.Attrs, vs []*ir.Value) []*ir.Value {
+	t.messages++
+	return b.AllReduce(attrs.With("seq", t.messages), vs...)
+}
+
+// acrossRanks sums over the ranks: gradients in buckets, in the order in which
+// backward finishes them, and what losses and results are made of.
+func (a *accumulator) acrossRanks() {
+	if !a.c.Parallel.several() || a.b.Err() != nil {
+		return
+	}
+	for s, n := range a.g.Nodes {
+		if n.Def().Is(ir.Random) && s != ir.Update {
+			a.b.Fail("%s: %s draws random numbers, and each rank would draw those of the others: train without it across ranks", n.Def().Name, n.Name())
+			return
+		}
+	}
+	for _, s := range a.t.sweeps {
+		a.buckets(s)
+	}
+	a.scalars()
+}
+
+// buckets sends the gradients of one sweep. Those of one micro-batch are sent while
+// the backward pass goes on; sums over several are there when it has ended.
+func (a *accumulator) buckets(s *sweep) {
+	order := map[*ir.Value]int{}
+	for i, n := range a.g.Body[ir.Backward] {
+		for _, v := range n.Out {
+			order[v] = i
+		}
+	}
+	var ds []*ir.Value
+	names := map[*ir.Value]string{}
+	for _, x := range s.grads {
+		if names[x.d] == "" {
+			names[x.d] = x.p.v.Name
+			ds = append(ds, x.d)
+		}
+	}
+	slices.SortStableFunc(ds, func(x, y *ir.Value) int { return cmp.Compare(order[x], order[y]) })
+	least, sec := cmp.Or(a.c.Parallel.Bucket, defaultBucket), ir.Backward
+	if a.c.Micro > 1 {
+		sec = ir.Update
+	}
+	sums := map[*ir.Value]*ir.Value{}
+	for len(ds) > 0 {
+		n, bytes := 0, int64(0)
+		for n < len(ds) && bytes < least {
+			bytes += a.g.Elements(ds[n].Type) * ds[n].Type.DType.Size()
+			n++
+		}
+		for i, v := range a.t.collective(a.b.In(sec), a.c.Parallel.attrs(), ds[:n]) {
+			sums[ds[i]] = a.b.Rename(v, s.label("sum")+"."+names[ds[i]])
+		}
+		ds = ds[n:]
+		a.c.Count("buckets", 1)
+	}
+	for i := range s.grads {
+		s.grads[i].d = sums[s.grads[i].d]
+	}
+}
+
+// scalars sums what losses, counts and results over micro-batches are made of, and
+// joins what ranks found out about their micro-batches.
+func (a *accumulator) scalars() {
+	var list []*ir.Value // as they are over the micro-batches
+	add := func(name string, v *ir.Value) {
+		if sum := a.sum(name, v, ""); !slices.Contains(list, sum) {
+			list = append(list, sum)
+		}
+	}
+	for _, s := range a.t.sweeps {
+		for _, l := range s.terms {
+			if l.count == nil {
+				add(sized(l.value), l.value)
+				continue
+			}
+			add(private("acc", l.sum.Name), l.sum)
+			add(private("acc", l.count.Name), l.count)
+		}
+	}
+	for _, v := range a.asked() {
+		add(sized(v), v)
+	}
+	found := a.found()
+	for _, f := range found {
+		list = append(list, *f)
+	}
+	all := a.send(list)
+	for v, sum := range a.sums {
+		if all[sum] != nil {
+			a.sums[v] = all[sum]
+		}
+	}
+	for _, f := range found {
+		*f = all[*f]
+	}
+}
+
+// asked are the results that are means or sums over micro-batches, beside losses.
+func (a *accumulator) asked() []*ir.Value {
+	var vs []*ir.Value
+	for i, o := range a.c.Outputs {
+		if o.Kind != OfValue || o.Reduce != Mean && o.Reduce != Sum {
+			continue
+		}
+		v := a.g.Return[a.t.outputs[i]]
+		loss := slices.ContainsFunc(a.t.losses, func(l *loss) bool { return l.value == v })
+		if !v.IsVar() && v.Type.DType.Float() && (!loss || o.Reduce == Sum) {
+			vs = append(vs, v)
+		}
+	}
+	return vs
+}
+
+// found are the number of micro-batches that count, and the flags about those that do not.
+func (a *accumulator) found() []**ir.Value {
+	var at []**ir.Value
+	if a.t.micro != nil {
+		at = append(at, &a.t.micro.kept)
+	}
+	for _, s := range a.t.sweeps {
+		if s.lost != nil {
+			at = append(at, &s.lost)
+		}
+	}
+	for _, s := range a.t.inner {
+		if s.over != nil {
+			at = append(at, &s.over)
+		}
+	}
+	return at
+}
+
+// send sends values in the update, those of one dtype together, and returns what
+// became of them: sums, and of flags whether some rank has raised them.
+func (a *accumulator) send(vs []*ir.Value) map[*ir.Value]*ir.Value {
+	byType := func(x, y *ir.Value) int { return cmp.Compare(x.Type.DType, y.Type.DType) }
+	slices.SortStableFunc(vs, byType)
+	all := map[*ir.Value]*ir.Value{}
+	for len(vs) > 0 && a.b.Err() == nil {
+		n := 1
+		for n < len(vs) && byType(vs[0], vs[n]) == 0 {
+			n++
+		}
+		attrs := ir.A("ranks", int64(a.c.Parallel.Ranks))
+		if vs[0].Type.DType == ir.Bool {
+			attrs = attrs.With("op", "max")
+		}
+		for i, v := range a.t.collective(a.b.In(ir.Update), attrs, vs[:n]) {
+			all[vs[i]] = a.b.Rename(v, "sum."+vs[i].Name)
+		}
+		vs = vs[n:]
+	}
+	return all
+}
+
+// statisticsAcrossRanks takes the mean of the ranks' running statistics.
+func (a *accumulator) statisticsAcrossRanks() {
+	var vs []*ir.Value
+	for _, p := range a.t.pending {
+		vs = append(vs, p.next)
+	}
+	if !a.c.Parallel.several() || len(vs) == 0 || a.b.Err() != nil {
+		return
+	}
+	for i, v := range a.t.collective(a.b.In(ir.Update), ir.A("ranks", int64(a.c.Parallel.Ranks), "op", "mean"), vs) {
+		p := &a.t.pending[i]
+		p.next = a.b.Rename(v, "mean."+p.state.Name)
+	}
+}
+
+// agree makes the checks of this rank those of all: no rank takes a step, or moves a
+// scale, that another does not.
+func (s *scaling) agree() {
+	if s.c.NoSkip || !s.c.Parallel.several() || s.b.Err() != nil {
+		return
+	}
+	var own []**ir.Value
+	for _, sw := range s.t.sweeps {
+		own = append(own, &sw.foundInf, &sw.forward)
+	}
+	for _, i := range s.t.inner {
+		if i.over == nil { // with several micro-batches the ranks have agreed already
+			i.over = i.found(s.at)
+			own = append(own, &i.over)
+		}
+	}
+	flags := make([]*ir.Value, len(own))
+	for i, f := range own {
+		flags[i] = *f
+	}
+	for i, v := range s.t.collective(s.b.In(ir.Update), ir.A("ranks", int64(s.c.Parallel.Ranks), "op", "max"), flags) {
+		*own[i] = s.b.Rename(v, "any."+flags[i].Name)
+	}
+}

@@ -1,0 +1,131 @@
+package passes
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"ampc/ir"
+	"ampc/ir/eval"
+)
+
+// labelled is a classifier whose rows may have no label: -1.
+const labelled = `graph @labelled {
+  input %%x : f32[%[1]d,6]
+  input %%y : i32[%[1]d]
+  param %%w : f32[6,8] = normal(0, 0.3)
+  param %%b : f32[8] = 0
+  param %%v : f32[8,5] = normal(0, 0.3)
+forward:
+  %%h = linear %%x, %%w, %%b : f32[%[1]d,8]
+  %%t = tanh %%h : f32[%[1]d,8]
+  %%z = matmul %%t, %%v : f32[%[1]d,5]
+  %%sum, %%count = cross_entropy %%z, %%y {ignore=-1} : f32[], f32[]
+  %%loss = div %%sum, %%count : f32[]
+  return %%loss
+}
+`
+
+// batches are rows of data for the graph labelled, drawn by their number in the global batch.
+func batches(step, from, n int) map[string]*eval.Tensor {
+	x := eval.New(ir.T(ir.F32, ir.Dim(n), 6))
+	y := eval.New(ir.T(ir.I32, ir.Dim(n)))
+	for r := range n {
+		row := step*1000 + from + r
+		for k := range 6 {
+			x.F[r*6+k] = float64(float32(math.Sin(float64(row*7+k*3) * 1.7)))
+		}
+		y.I[r] = int64(row*5%6) - 1
+	}
+	return map[string]*eval.Tensor{"x": x, "y": y}
+}
+
+func ranksConfig(p Policy, ranks, micro int) Config {
+	return Config{Policy: p, Train: true, Training: Training{
+		Groups: []Group{{Optimizer: AdamW(0.01), LR: Constant(0.01)}}, Clip: Clip{Norm: 0.5}, EMA: 0.9, Micro: micro,
+		Parallel: Parallel{Ranks: ranks, Bucket: 100},
+	}, Debugging: Debugging{Check: true}, Compiling: Compiling{Prove: true}}
+}
+
+// TestRanksTakeTheStepOfOne: ranks that share a batch end with the weights of one process
+// that has all of it, and with the same bits on every rank.
+func TestRanksTakeTheStepOfOne(t *testing.T) {
+	const rows, steps = 8, 5
+	for _, p := range []Policy{{}, mustPolicy(t, "mixed-f16"), mustPolicy(t, "mixed-bf16")} {
+		for _, micro := range []int{1, 2} {
+			want := runRanks(t, p, 1, micro, rows, steps)[0]
+			for _, ranks := range []int{2, 4} {
+				t.Run(fmt.Sprintf("%s/%d ranks, %d micro", p.Name, ranks, micro), func(t *testing.T) {
+					got := runRanks(t, p, ranks, micro, rows, steps)
+					for name, w := range want {
+						if v := got[0][name]; v != nil && w.Type.DType == ir.F32 {
+							tolerance := 1e-6
+							if p.Name != "" {
+								tolerance = 2e-3
+							}
+							for i := range w.F {
+								if math.Abs(v.F[i]-w.F[i]) > tolerance*(1+math.Abs(w.F[i])) {
+									t.Fatalf("%s[%d] is %g, in one process %g", name, i, v.F[i], w.F[i])
+								}
+							}
+						}
+						for r, other := range got[1:] {
+							for i := range w.F {
+								if math.Float64bits(other[name].F[i]) != math.Float64bits(got[0][name].F[i]) {
+									t.Fatalf("%s[%d] is %g on rank %d and %g on rank 0", name, i, other[name].F[i], r+1, got[0][name].F[i])
+								}
+							}
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+func mustPolicy(t *testing.T, name string) Policy {
+	t.Helper()
+	p, err := PolicyNamed(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// runRanks runs steps with the evaluator and returns each rank's variables that outlive them.
+func runRanks(t *testing.T, p Policy, ranks, micro, rows, steps int) []map[string]*eval.Tensor {
+	t.Helper()
+	each := rows / ranks
+	g, err := ir.Parse("labelled.ir", fmt.Appendf(nil, labelled, each))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Run(g, ranksConfig(p, ranks, micro)); err != nil {
+		t.Fatal(err)
+	}
+	env := make([]map[string]*eval.Tensor, ranks)
+	for r := range env {
+		env[r] = map[string]*eval.Tensor{}
+	}
+	for s := range steps {
+		feeds := make([][]map[string]*eval.Tensor, ranks)
+		for r := range feeds {
+			for m := range micro {
+				feeds[r] = append(feeds[r], batches(s*micro+m, r*each, each))
+			}
+		}
+		results, err := eval.Ranks(slices.Repeat([]*ir.Graph{g}, ranks), env, feeds, eval.Options{Seed: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for r, res := range results {
+			for name, v := range res.Next {
+				if role, _ := g.Var(name).Attr.Get("role").(string); role != "acc" {
+					env[r][name] = v
+				}
+			}
+		}
+	}
+	return env
+}

@@ -1,0 +1,196 @@
+package world
+
+import (
+	"encoding/binary"
+	"math"
+
+	"ampc/internal/fp"
+	"ampc/ir"
+)
+
+// Segment is the range of elements that rank r of size ranks adds up.
+func (m *Message) Segment(r, size int) (from, to int) {
+	n := m.Elements()
+	return n/size*r + min(r, n%size), n/size*(r+1) + min(r+1, n%size)
+}
+
+// Pack writes the operands as they are sent to dst, which has Bytes bytes.
+func (m *Message) Pack(dst []byte) {
+	at := 0
+	for _, in := range m.In {
+		n := len(in) / int(m.DType.Size())
+		m.pack(dst[at*m.unit():(at+n)*m.unit()], in)
+		at += n
+	}
+}
+
+// Unpack writes the results that src holds, as they were sent, to Out.
+func (m *Message) Unpack(src []byte) {
+	at := 0
+	for _, out := range m.Out {
+		n := len(out) / int(m.DType.Size())
+		m.unpack(out, src[at*m.unit():(at+n)*m.unit()])
+		at += n
+	}
+}
+
+var le = binary.LittleEndian
+
+func (m *Message) pack(dst, src []byte) {
+	down := float32(math.Ldexp(1, -m.Shift))
+	switch d := m.DType; {
+	case d == ir.F64:
+		copy(dst, src)
+	case !d.Float():
+		for i := range len(dst) / 8 {
+			le.PutUint64(dst[8*i:], uint64(loadInt(src, d, i)))
+		}
+	case d == ir.F32 && m.Wire == ir.F32 && m.Shift == 0:
+		copy(dst, src)
+	default:
+		for i := range len(dst) / m.unit() {
+			m.store(dst, i, loadFloat(src, d, i)*down)
+		}
+	}
+}
+
+func (m *Message) unpack(dst, src []byte) {
+	up := float32(math.Ldexp(1, m.Shift))
+	switch d := m.DType; {
+	case d == ir.F64:
+		copy(dst, src)
+	case !d.Float():
+		for i := range len(src) / 8 {
+			storeInt(dst, d, i, int64(le.Uint64(src[8*i:])))
+		}
+	case d == ir.F32 && m.Wire == ir.F32 && m.Shift == 0:
+		copy(dst, src)
+	default:
+		for i := range len(src) / m.unit() {
+			storeFloat(dst, d, i, loadFloat(src, m.Wire, i)*up)
+		}
+	}
+}
+
+// Reduce makes one of the ranks' parts, in their order, as they were sent. The result
+// lies in dst, which may be any of them.
+func (m *Message) Reduce(dst []byte, parts [][]byte) {
+	switch {
+	case m.DType == ir.F64:
+		for i := range len(dst) / 8 {
+			y := math.Float64frombits(le.Uint64(parts[0][8*i:]))
+			for _, p := range parts[1:] {
+				y = join(m.Op, y, math.Float64frombits(le.Uint64(p[8*i:])))
+			}
+			le.PutUint64(dst[8*i:], math.Float64bits(mean(m.Op, y, len(parts))))
+		}
+	case !m.DType.Float():
+		for i := range len(dst) / 8 {
+			y := int64(le.Uint64(parts[0][8*i:]))
+			for _, p := range parts[1:] {
+				x := int64(le.Uint64(p[8*i:]))
+				if m.Op == Max {
+					y = max(y, x)
+				} else {
+					y += x
+				}
+			}
+			le.PutUint64(dst[8*i:], uint64(y))
+		}
+	case m.Wire == ir.F32 && m.Op == Sum:
+		sum32(dst, parts)
+	default:
+		for i := range len(dst) / m.unit() {
+			y := loadFloat(parts[0], m.Wire, i)
+			for _, p := range parts[1:] {
+				y = join(m.Op, y, loadFloat(p, m.Wire, i))
+			}
+			if m.Op == Mean {
+				y /= float32(len(parts))
+			}
+			m.store(dst, i, y)
+		}
+	}
+}
+
+// sum32 adds f32 parts element by element.
+func sum32(dst []byte, parts [][]byte) {
+	for i := 0; i+4 <= len(dst); i += 4 {
+		y := math.Float32frombits(le.Uint32(parts[0][i:]))
+		for _, p := range parts[1:] {
+			y += math.Float32frombits(le.Uint32(p[i:]))
+		}
+		le.PutUint32(dst[i:], math.Float32bits(y))
+	}
+}
+
+func join[T float32 | float64](op Op, x, y T) T {
+	if op != Max {
+		return x + y
+	}
+	if y != y || y > x {
+		return y
+	}
+	return x
+}
+
+func mean(op Op, y float64, n int) float64 {
+	if op == Mean {
+		return y / float64(n)
+	}
+	return y
+}
+
+func loadFloat(p []byte, d ir.DType, i int) float32 {
+	switch d {
+	case ir.F16:
+		return fp.F16ToF32(le.Uint16(p[2*i:]))
+	case ir.BF16:
+		return fp.BF16ToF32(le.Uint16(p[2*i:]))
+	}
+	return math.Float32frombits(le.Uint32(p[4*i:]))
+}
+
+func storeFloat(p []byte, d ir.DType, i int, x float32) {
+	switch d {
+	case ir.F16:
+		le.PutUint16(p[2*i:], fp.F16(x))
+	case ir.BF16:
+		le.PutUint16(p[2*i:], fp.BF16(x))
+	default:
+		le.PutUint32(p[4*i:], math.Float32bits(x))
+	}
+}
+
+func (m *Message) store(p []byte, i int, x float32) { storeFloat(p, m.Wire, i, x) }
+
+func loadInt(p []byte, d ir.DType, i int) int64 {
+	switch d {
+	case ir.I32:
+		return int64(int32(le.Uint32(p[4*i:])))
+	case ir.U32:
+		return int64(le.Uint32(p[4*i:]))
+	case ir.I16:
+		return int64(int16(le.Uint16(p[2*i:])))
+	case ir.U16:
+		return int64(le.Uint16(p[2*i:]))
+	case ir.I8:
+		return int64(int8(p[i]))
+	case ir.U8, ir.Bool:
+		return int64(p[i])
+	}
+	return int64(le.Uint64(p[8*i:]))
+}
+
+func storeInt(p []byte, d ir.DType, i int, x int64) {
+	switch d.Size() {
+	case 1:
+		p[i] = byte(x)
+	case 2:
+		le.PutUint16(p[2*i:], uint16(x))
+	case 4:
+		le.PutUint32(p[4*i:], uint32(x))
+	default:
+		le.PutUint64(p[8*i:], uint64(x))
+	}
+}

@@ -1,0 +1,97 @@
+// Package world connects the ranks of a data-parallel run: processes, or goroutines,
+// that run the same step at the same time on their parts of a batch and meet at
+// collectives. Local makes the ranks of one process; packages of their own open MPI.
+package world
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"ampc/ir"
+)
+
+// World is this rank's connection to the others. All ranks start the same messages in
+// the same order. A World is for one goroutine at a time.
+//
+// When a message fails, the World has failed: every later message fails with the same
+// error, which names the rank and the message at fault where they are known.
+type World interface {
+	// Rank is this rank's number, from 0 to Size-1.
+	Rank() int
+	Size() int
+	// Engine says in a few words what carries the messages: "MPI (Open MPI 4.1.4)".
+	Engine() string
+	// Start begins a message. Its operands must not change, and its results not be
+	// read, before Wait has returned.
+	Start(m *Message) error
+	// Wait returns when m's results are there. The end of ctx fails the World. Messages
+	// are waited for in the order in which they were started.
+	Wait(ctx context.Context, m *Message) error
+	// Close says that this rank sends nothing more.
+	Close() error
+}
+
+// Op is what becomes of the same element of all ranks.
+type Op uint8
+
+// The operations.
+const (
+	Sum  Op = iota
+	Mean    // of floats
+	Max     // NaN wins
+)
+
+func (o Op) String() string { return [...]string{"sum", "mean", "max"}[o] }
+
+// Message is an all-reduce of some tensors of one dtype: every element becomes the
+// sum, mean or largest of the ranks' elements.
+//
+// Floats of 16 and 32 bits are multiplied by 2^-Shift, rounded to Wire, added in f32
+// in the order of ranks, rounded to Wire once more, and multiplied by 2^Shift. So all
+// ranks receive the same bits, whatever carries the message.
+type Message struct {
+	Name  string // in errors
+	Op    Op
+	DType ir.DType
+	Wire  ir.DType // F32, F16 or BF16; of floats of up to 32 bits
+	Shift int
+	In    [][]byte // little-endian elements; equal sizes on all ranks
+	Out   [][]byte // may be In
+
+	// Of the World that carries it.
+	buffer  []byte // what this rank sends, then what it has received
+	started time.Time
+}
+
+// Elements is how many numbers a message holds.
+func (m *Message) Elements() int {
+	n := 0
+	for _, in := range m.In {
+		n += len(in) / int(m.DType.Size())
+	}
+	return n
+}
+
+// unit is the size of an element on its way.
+func (m *Message) unit() int {
+	switch {
+	case m.DType == ir.F64 || !m.DType.Float():
+		return 8
+	case m.Wire.Low():
+		return 2
+	}
+	return 4
+}
+
+// Bytes is the size of what a rank contributes, as it is sent.
+func (m *Message) Bytes() int { return m.Elements() * m.unit() }
+
+// signature is what must be equal on all ranks.
+func (m *Message) signature() string {
+	return fmt.Sprintf("%s (%s of %d %s, sent as %s with shift %d)", m.Name, m.Op, m.Elements(), m.DType, m.Wire, m.Shift)
+}
+
+// Timeout is how long a rank waits for the others at one message, unless a World says
+// otherwise: longer than ranks of one program drift apart, short enough to notice a rank that hangs.
+const Timeout = 5 * time.Minute
