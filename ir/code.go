@@ -79,7 +79,8 @@ type Reg int32
 
 // Instr is one primitive applied to earlier registers.
 //
-// PPhilox: A = seed (I64), B = attempt (I32), C = micro-batch (I32), Int = site;
+// PPhilox: A = seed (I64), B = attempt (I32), C = micro-batch in the low 32 bits and, in the
+// high ones, the counters that earlier ranks draw by, Int = site;
 // the result is an I64 register holding the 32-bit word of the element's index.
 type Instr struct {
 	Op      Prim

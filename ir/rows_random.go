@@ -8,7 +8,8 @@ import (
 // Random rows draw by Philox 4x32-10 at counter (element/4, rng, micro,
 // attempt) under the seed's key: the numbers depend on nothing else, neither
 // threads nor order. rng is the site, unique in the graph; attempt counts
-// launched steps, micro the micro-batch (absent: 0).
+// launched steps, micro the micro-batch (absent: 0). An i64 micro holds in its high 32 bits
+// how many counters of the tensor lie before element 0: those of the ranks before this one.
 var (
 	rngAttr = AttrDef{Name: "rng", Kind: AttrInt, Required: true, Doc: "site: its numbers are the same in every graph that keeps it"}
 	drawn   = []Operand{

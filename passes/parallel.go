@@ -70,16 +70,67 @@ func (a *accumulator) acrossRanks() {
 	if !a.c.Parallel.several() || a.b.Err() != nil {
 		return
 	}
-	for s, n := range a.g.Nodes {
-		if n.Def().Is(ir.Random) && s != ir.Update {
-			a.b.Fail("%s: %s draws random numbers, and each rank would draw those of the others: train without it across ranks", n.Def().Name, n.Name())
-			return
-		}
-	}
+	a.drawBySample()
 	for _, s := range a.t.sweeps {
 		a.buckets(s)
 	}
 	a.scalars()
+}
+
+// drawBySample makes random rows draw for each sample by its place in the batch of all
+// ranks, so that the numbers of a sample depend neither on its rank nor on how many
+// there are. What is not as long as the batch, such as noise on weights, is the same on all.
+func (a *accumulator) drawBySample() {
+	batch := ir.Dim(0)
+	for _, v := range a.g.Vars {
+		if d := v.Type.Shape.Dims(); v.Kind == ir.Input && v.Attr.Get("role") == nil && len(d) > 0 && batch == 0 {
+			batch = d[0]
+		}
+	}
+	type part struct {
+		micro    *ir.Value
+		elements int64
+	}
+	keys := map[part]*ir.Value{}
+	for s, n := range a.g.Nodes {
+		d := n.Out[0].Type.Shape.Dims()
+		if !n.Def().Is(ir.Random) || s == ir.Update || batch == 0 || len(d) == 0 || d[0]%batch != 0 {
+			continue
+		}
+		p := part{n.Operand("micro"), n.Out[0].Type.Shape.Elements()}
+		if p.elements%4 != 0 {
+			a.b.Fail("%s: %s draws %d numbers on each rank, want a multiple of 4: take another batch size", n.Def().Name, n.Name(), p.elements)
+			return
+		}
+		if keys[p] == nil {
+			keys[p] = a.drawn(p.micro, p.elements)
+			a.c.Count("draws_by_sample", 1)
+		}
+		for i := range max(len(n.In), len(n.Def().In)) {
+			if o := n.OperandDef(i); o.Name == "micro" && o.Named {
+				for len(n.In) <= i {
+					n.In = append(n.In, nil)
+				}
+				n.In[i] = keys[p]
+			}
+		}
+	}
+}
+
+// drawn numbers what this rank draws of a tensor that has so many elements on each:
+// the micro-batch, and above its 32 bits the counters of the ranks before.
+func (a *accumulator) drawn(micro *ir.Value, elements int64) *ir.Value {
+	b := a.b.In(ir.Forward)
+	rank := roleVar(a.g, ir.RoleRank)
+	if rank == nil {
+		rank = a.b.Declare(ir.Input, private("rank", ""), ir.T(ir.I32), nil, ir.A("role", ir.RoleRank))
+	}
+	counters := constantOf(a.b, fmt.Sprintf("counters.%d", elements), ir.I64, float64(elements/4<<32))
+	key := b.Mul(b.Cast(rank, ir.I64), counters)
+	if micro != nil {
+		key = b.Add(key, b.Cast(micro, ir.I64))
+	}
+	return key
 }
 
 // buckets sends the gradients of one sweep. Those of one micro-batch are sent while

@@ -17,9 +17,12 @@ const labelled = `graph @labelled {
   param %%w : f32[6,8] = normal(0, 0.3)
   param %%b : f32[8] = 0
   param %%v : f32[8,5] = normal(0, 0.3)
+  state %%seed : i64[] = 5 {role=seed}
+  state %%attempt : i32[] = 0 {role=attempt}
 forward:
   %%h = linear %%x, %%w, %%b : f32[%[1]d,8]
-  %%t = tanh %%h : f32[%[1]d,8]
+  %%a = tanh %%h : f32[%[1]d,8]
+  %%t = dropout %%a {seed=%%seed attempt=%%attempt p=0.3 rng=1} : f32[%[1]d,8]
   %%z = matmul %%t, %%v : f32[%[1]d,5]
   %%sum, %%count = cross_entropy %%z, %%y {ignore=-1} : f32[], f32[]
   %%loss = div %%sum, %%count : f32[]

@@ -131,6 +131,9 @@ type Feed map[string]Tensor
 // micro-batch within its step.
 const RoleMicro = "micro"
 
+// filled reports whether the runtime fills in an input by itself.
+func filled(v *lower.Var) bool { return v.Role() == RoleMicro || v.Role() == ir.RoleRank }
+
 // CheckFeeds says what is wrong with the feeds of a step of p, in one line.
 func CheckFeeds(p *lower.Program, feeds []Feed) error {
 	if len(feeds) == 0 && len(p.Parts[lower.Micro]) > 0 {
@@ -151,7 +154,7 @@ func checkFeed(p *lower.Program, f Feed) error {
 	wanted := 0
 	for i := range p.Vars {
 		v := &p.Vars[i]
-		if v.Kind != ir.Input || v.Role() == RoleMicro {
+		if v.Kind != ir.Input || filled(v) {
 			continue
 		}
 		x, ok := f[v.Name]
@@ -175,7 +178,7 @@ func unknownFeed(p *lower.Program, f Feed) error {
 	known := map[string]bool{}
 	var names []string
 	for i := range p.Vars {
-		if v := &p.Vars[i]; v.Kind == ir.Input && v.Role() != RoleMicro {
+		if v := &p.Vars[i]; v.Kind == ir.Input && !filled(v) {
 			known[v.Name] = true
 			names = append(names, v.Name)
 		}

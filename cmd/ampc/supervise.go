@@ -87,7 +87,7 @@ func (t *trainer) stuck(ctx context.Context) error {
 		}
 		err = fmt.Errorf("step %d: %s: %s", t.done, why, t.remedy())
 	}
-	if t.errs == nil {
+	if t.errs == nil || t.flags.crew != nil { // one rank cannot replay the step of all
 		return err
 	}
 	t.bar.close()

@@ -98,7 +98,7 @@ func textTask(name, query string, f *trainFlags) (task, error) {
 	}
 	size := (vocab.Len() + 7) / 8 * 8 // 16-bit products want multiples of 8
 	query = withDefaults(query, fmt.Sprintf("vocab=%d", size), "batch=16")
-	z, err := models.Open(name + "?" + query)
+	z, err := f.crew.open(name, query)
 	if err != nil {
 		return task{}, err
 	}
@@ -110,15 +110,16 @@ func textTask(name, query string, f *trainFlags) (task, error) {
 	if err != nil {
 		return task{}, err
 	}
-	w := &dataset.Windows{Tokens: train, Batch: batch, Seq: seq, Seed: uint64(f.seed)}
+	all := batch * f.crew.ranks()
+	w := &dataset.Windows{Tokens: train, Batch: all, Seq: seq, Seed: uint64(f.seed)}
 	e := dataset.Windows{Tokens: held, Batch: batch, Seq: seq}
-	t := task{zoo: z, spec: "zoo:" + name + "?" + query, source: text.Source, unit: "tokens", unitsPerBatch: batch * seq, steps: 1500,
+	t := task{zoo: z, spec: "zoo:" + name + "?" + query, source: text.Source, unit: "tokens", unitsPerBatch: all * seq, steps: 1500,
 		meta: map[string]string{"vocab": vocab.Marshal()}, digest: digest(train)}
 	feed := func(ids, next []int32) ampc.Feed { return ampc.Feed{"ids": ids, "next": next} }
 	t.batch = func(i int64) ampc.Feed { return feed(w.Random(i)) }
 	t.heldOut = func(ctx context.Context, eval *ampc.Step) (float64, float64, error) {
-		return mean(ctx, eval, z.Steps[0].Losses[0].Value, ampc.Tensor{}, 8, func(i int) (ampc.Feed, int) {
-			return feed(e.Even(i, 8)), batch * seq
+		return mean(ctx, eval, z.Steps[0].Losses[0].Value, ampc.Tensor{}, 8*f.crew.ranks(), func(i int) (ampc.Feed, int) {
+			return feed(e.Even(i, 8*f.crew.ranks())), batch * seq
 		})
 	}
 	if name != "lstm" {
@@ -187,15 +188,16 @@ func imageTask(name, query string, f *trainFlags) (task, error) {
 		shape = []string{fmt.Sprintf("in=%d", train.Channels*train.Height*train.Width)}
 	}
 	query = withDefaults(query, append(shape, fmt.Sprintf("classes=%d", max(train.Classes, held.Classes)))...)
-	z, err := models.Open(name + "?" + query)
+	z, err := f.crew.open(name, query)
 	if err != nil {
 		return task{}, err
 	}
 	batch, seed := z.Options.Int("batch"), uint64(f.seed)
-	t := task{zoo: z, spec: "zoo:" + name + "?" + query, unit: "images", unitsPerBatch: batch, steps: 1000, digest: sum,
+	all := batch * f.crew.ranks()
+	t := task{zoo: z, spec: "zoo:" + name + "?" + query, unit: "images", unitsPerBatch: all, steps: 1000, digest: sum,
 		source: fmt.Sprintf("%s: %d images, %d held out", strings.Join(f.data, ", "), train.Len(), held.Len())}
 	feed := func(pixels []float32, labels []int32) ampc.Feed { return ampc.Feed{"x": pixels, "y": labels} }
-	t.batch = func(i int64) ampc.Feed { return feed(train.Shuffled(seed, i, batch)) }
+	t.batch = func(i int64) ampc.Feed { return feed(train.Shuffled(seed, i, all)) }
 	t.heldOut = func(ctx context.Context, eval *ampc.Step) (float64, float64, error) {
 		return mean(ctx, eval, z.Steps[0].Losses[0].Value, z.Metrics["correct"], (held.Len()+batch-1)/batch, func(i int) (ampc.Feed, int) {
 			return feed(held.Batch(i*batch, batch)), min(batch, held.Len()-i*batch)

@@ -34,6 +34,8 @@ type trainFlags struct {
 	device         string
 	force, quiet   bool
 
+	crew *crew // the ranks that train together; nil: one process
+
 	// Of a run that continues:
 	from       *origin // nil: a new run
 	policyText string  // in place of policy
@@ -148,29 +150,60 @@ func train(c *cobra.Command, spec string, f *trainFlags, device runtime.Backend)
 	if err := writable(f.saveBad); err != nil {
 		return err
 	}
-	dir, spec, err := f.place(spec, c.Flags().Changed)
+	crew, err := muster()
 	if err != nil {
 		return err
 	}
-	defer dir.release()
-	t, err := newTrainer(spec, f, device)
+	if f.crew = crew; crew == nil {
+		return trainOn(c, spec, f, device)
+	}
+	if device != nil {
+		return usagef("--device %s: ranks train on the CPU", f.device)
+	}
+	fmt.Fprintf(crew.out(c.OutOrStdout()), "%d ranks on %s\n", crew.Size(), crew.Engine())
+	if device, err = crew.backend(c.ErrOrStderr()); err != nil {
+		return err
+	}
+	defer device.Close()
+	if err = trainOn(c, spec, f, device); err == nil {
+		err = crew.Close()
+	}
+	return err
+}
+
+// trainOn trains on a device, as one of the ranks of f.crew.
+func trainOn(c *cobra.Command, spec string, f *trainFlags, device runtime.Backend) error {
+	dir, spec, err := f.crew.place(f, spec, c.Flags().Changed)
 	if err != nil {
+		return err
+	}
+	if dir != nil {
+		defer dir.release()
+	}
+	t, err := newTrainer(spec, f, device)
+	if err := f.crew.agree(err); err != nil {
 		return err
 	}
 	defer t.model.Close()
 	t.errs = c.ErrOrStderr()
-	t.saveTo(dir)
-	if err := t.begin(c.OutOrStdout()); err != nil {
+	if dir != nil {
+		t.saveTo(dir)
+	}
+	out := f.crew.out(c.OutOrStdout())
+	if err := f.crew.agree(t.begin(out)); err != nil {
 		return err
 	}
 	t.heldEvery = max(f.steps/10, 1)
 	ctx, unwatch := untilClosed(c.Context())
 	defer unwatch()
 	defer hold(ctx)()
-	t.bar = newProgress(t.errs, f.quiet, t.done, f.steps)
+	t.bar = newProgress(t.errs, f.quiet || !f.crew.leads(), t.done, f.steps)
 	err = t.run(ctx)
 	t.bar.close()
-	return t.finish(ctx, c.OutOrStdout(), err)
+	if t.saver == nil {
+		return err
+	}
+	return t.finish(ctx, out, err)
 }
 
 // begin says what is trained on what, and goes to where a run that continues stood.
@@ -179,7 +212,9 @@ func (t *trainer) begin(out io.Writer) error {
 	if err := t.sameData(); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s on %s, policy %s, %d parameters, saved to %s\n", t.spec, t.source, f.policy, t.parameters(), t.saver.dir)
+	if t.saver != nil {
+		fmt.Fprintf(out, "%s on %s, policy %s, %d parameters, saved to %s\n", t.spec, t.source, f.policy, t.parameters(), t.saver.dir)
+	}
 	if f.from != nil {
 		if err := t.load(); err != nil {
 			return err
@@ -196,6 +231,9 @@ func (t *trainer) begin(out io.Writer) error {
 		}
 	}
 	t.started = t.done
+	if t.saver == nil {
+		return nil
+	}
 	if t.saver.mine {
 		t.saver.step = t.done
 	}
@@ -272,6 +310,9 @@ func newTrainer(spec string, f *trainFlags, device runtime.Backend) (*trainer, e
 	}
 	c.Optimizer, c.LR, c.Clip = job.optimizer(f)
 	c.Groups = nil
+	if f.crew != nil {
+		c.Parallel = ampc.DataParallel(f.crew)
+	}
 	c.Micro, c.Compile.After = f.micro, func(e ampc.PassEvent) { t.report.After(e.Counters, e.Notes) }
 	if err := t.model.Set(ampc.Seed(f.seed), ampc.On(device)); err != nil {
 		return nil, err
@@ -319,18 +360,22 @@ func (f *trainFlags) lossScaling(p ampc.Policy) (ampc.Scaler, error) {
 // run trains up to the wanted step or until ctx ends.
 func (t *trainer) run(ctx context.Context) error {
 	start := time.Now()
+	crew := t.flags.crew
 	for t.done < t.flags.steps {
+		if err := crew.stopped(ctx); err != nil {
+			return err
+		}
 		feeds := make([]ampc.Feed, t.flags.micro)
 		for i := range feeds {
-			feeds[i] = t.batch(t.position + int64(i))
+			feeds[i] = crew.part(t.batch(t.position + int64(i)))
 		}
-		r, err := t.step.Run(ctx, feeds...)
+		r, err := t.step.Run(crew.step(ctx), feeds...)
 		if err != nil {
 			return err
 		}
 		t.position += int64(len(feeds))
 		t.done++
-		got, err := r.Wait(ctx)
+		got, err := r.Wait(crew.step(ctx))
 		if err != nil {
 			return err
 		}
@@ -341,7 +386,7 @@ func (t *trainer) run(ctx context.Context) error {
 			return err
 		}
 		if t.heldEvery > 0 && t.done%t.heldEvery == 0 {
-			loss, _, err := t.evaluate(ctx)
+			loss, _, err := t.evaluate(crew.step(ctx))
 			if err != nil {
 				return err
 			}

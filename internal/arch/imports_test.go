@@ -19,6 +19,7 @@ onnx
 ptx/interp ptx/ptxtest
 passes/plan                 alone
 world
+mpi                         only world
 passes/prove                only ir
 passes/systems              only ir
 passes/ranges
@@ -50,6 +51,7 @@ var never = []struct{ pkg, imports, why string }{
 	{".", "runtime/gpu", "importing it would make every binary dynamic"},
 	{".", "lower/sm", "a program for the CPU links no kernels of other targets"},
 	{".", "cuda", "importing it would make every binary dynamic"},
+	{".", "mpi", "importing it would make every binary dynamic"},
 	{"runtime/doctor", "runtime/gpu", "a bad step is replayed on the CPU, wherever it ran"},
 	{"runtime/doctor", "cuda", "a bad step is replayed on the CPU, wherever it ran"},
 	{"models", "runtime/gpu", "a model runs on any backend"},
@@ -63,7 +65,7 @@ var externals = map[string][]string{
 	"gorgonia.org/cu":                  {"bridge/gorgoniacu"},
 	"golang.org/x/tools":               {"internal/golden"},
 	"github.com/google/go-cmp":         {"internal/golden"},
-	"github.com/ebitengine/purego":     {"cuda"},
+	"github.com/ebitengine/purego":     {"cuda", "mpi"},
 	"google.golang.org/protobuf":       {}, // tests of onnx
 	"github.com/mmcloughlin/avo":       {"internal/gen"},
 	"github.com/spf13/cobra":           {"cmd/ampc"},

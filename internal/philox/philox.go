@@ -27,13 +27,14 @@ func Block(counter [4]uint32, key [2]uint32) [4]uint32 {
 type Draw struct {
 	Seed                 int64
 	Site, Micro, Attempt uint32
+	First                uint32 // counters of ranks before this one, which draw for the same tensor
 }
 
 // Block returns the words of elements 4·i to 4·i+3. The counter is
-// (i, site, micro, attempt) and the key the seed's low and high half; i counts
+// (First+i, site, micro, attempt) and the key the seed's low and high half; i counts
 // modulo 2³², so a tensor above 2³⁴ elements repeats.
 func (d Draw) Block(i uint64) [4]uint32 {
-	return Block([4]uint32{uint32(i), d.Site, d.Micro, d.Attempt}, [2]uint32{uint32(d.Seed), uint32(d.Seed >> 32)})
+	return Block([4]uint32{uint32(i) + d.First, d.Site, d.Micro, d.Attempt}, [2]uint32{uint32(d.Seed), uint32(d.Seed >> 32)})
 }
 
 // Word returns the word of one element.

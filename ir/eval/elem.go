@@ -120,7 +120,8 @@ func (m *machine) load(out *reg, w *walk, start int) {
 
 // draw gives each element its word; seed, attempt and micro are the same for all.
 func (m *machine) draw(out *reg, i *ir.Instr, start int) {
-	d := philox.Draw{Seed: m.regs[i.A].i[0], Attempt: uint32(m.regs[i.B].i[0]), Micro: uint32(m.regs[i.C].i[0]), Site: uint32(i.Int)}
+	micro := m.regs[i.C].i[0]
+	d := philox.Draw{Seed: m.regs[i.A].i[0], Attempt: uint32(m.regs[i.B].i[0]), Micro: uint32(micro), First: uint32(micro >> 32), Site: uint32(i.Int)}
 	for e := range out.i {
 		out.i[e] = int64(d.Word(int64(start + e)))
 	}

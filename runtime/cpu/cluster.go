@@ -508,7 +508,8 @@ func (c *clusterCompiler) philox(r int) vop {
 	i, p := &c.g.Code[r], c.path
 	dst, seed, attempt, micro, site := c.reg(ir.Reg(r)), c.reg(i.A), c.reg(i.B), c.reg(i.C), uint32(i.Int)
 	return func(l *lanes, start, n int) {
-		d := philox.Draw{Seed: seed.i(l, 1)[0], Attempt: uint32(attempt.i(l, 1)[0]), Micro: uint32(micro.i(l, 1)[0]), Site: site}
+		which := micro.i(l, 1)[0]
+		d := philox.Draw{Seed: seed.i(l, 1)[0], Attempt: uint32(attempt.i(l, 1)[0]), Micro: uint32(which), First: uint32(which >> 32), Site: site}
 		p.Philox(d, dst.i(l, n), uint64(start))
 	}
 }

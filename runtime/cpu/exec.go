@@ -34,6 +34,7 @@ type exec struct {
 
 	inputs  []input
 	micro   []byte // the input that holds the micro-batch index, nil where there is none
+	rank    []byte // the same of the rank
 	written []*variable
 	store   *store
 	early   [][]byte // memory of variables that parts before update write
@@ -177,14 +178,19 @@ func (e *exec) bindVar(s *store, v *lower.Var) error {
 	case ir.Input:
 		mem := s.alloc(v.Type.Bytes())
 		e.mem[v.Buffer] = mem
-		if v.Role() != runtime.RoleMicro {
+		role := v.Role()
+		if role != runtime.RoleMicro && role != ir.RoleRank {
 			e.inputs = append(e.inputs, input{name: v.Name, buffer: v.Buffer, mem: mem})
 			return nil
 		}
 		if v.Type != ir.T(ir.I32) {
-			return fmt.Errorf("input %q has role micro and type %s, want i32[]", v.Name, v.Type)
+			return fmt.Errorf("input %q has role %s and type %s, want i32[]", v.Name, role, v.Type)
 		}
-		e.micro = mem
+		if role == ir.RoleRank {
+			e.rank = mem
+		} else {
+			e.micro = mem
+		}
 	case ir.Const:
 		if mem, known := e.of.consts[v.Buffer]; known {
 			e.mem[v.Buffer] = mem
@@ -311,6 +317,9 @@ var errInterrupted = errors.New("interrupted")
 // gradients runs prepare, and micro for every feed.
 func (e *exec) gradients(ctx context.Context, feeds []runtime.Feed) error {
 	e.refreshCopies()
+	if e.rank != nil && e.of.world != nil {
+		slice[int32](e.rank)[0] = int32(e.of.world.Rank())
+	}
 	if err := e.run(lower.Prepare, 0); err != nil {
 		return err
 	}

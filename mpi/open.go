@@ -1,0 +1,235 @@
+//go:build linux && (amd64 || arm64) && !nompi
+
+package mpi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+	"unsafe"
+
+	"ampc/world"
+)
+
+const threadFunneled = 1 // MPI_THREAD_FUNNELED: one thread calls MPI
+
+// ranks is a World over MPI. All calls of MPI come from one goroutine, which is locked
+// to the thread that initialized it.
+type ranks struct {
+	lib        *library
+	comm       uintptr // of messages
+	beats      *beats
+	rank, size int
+	timeout    time.Duration
+
+	// What MPI reads and writes while a message is under way: on the heap, as stacks move.
+	counts  [4][]int32
+	part    []byte
+	request uintptr
+	done    int32
+
+	queue chan *sending
+	sent  []*sending // started and not waited for, the oldest first
+	fault error      // of the goroutine of MPI
+	ended chan struct{}
+}
+
+// sending is a message on its way.
+type sending struct {
+	m    *world.Message
+	own  []byte // as it is sent
+	err  error
+	done chan struct{}
+}
+
+// Open initializes MPI. It is called once in a process, by every rank. The library must
+// be that of the launcher; that they agree on the number of ranks is checked.
+func Open(o Options) (world.World, error) {
+	r := &ranks{timeout: cmp.Or(o.Timeout, world.Timeout), queue: make(chan *sending, 1024), ended: make(chan struct{})}
+	started := make(chan error)
+	go r.serve(o, started)
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// serve is the goroutine of MPI.
+func (r *ranks) serve(o Options, started chan<- error) {
+	runtime.LockOSThread()
+	err := r.open(o)
+	started <- err
+	if err != nil {
+		return
+	}
+	defer close(r.ended)
+	beat := time.NewTicker(beatEvery)
+	defer beat.Stop()
+	for {
+		select {
+		case s, open := <-r.queue:
+			if !open {
+				if r.fault == nil {
+					r.fault = r.lib.call("MPI_Finalize")
+				}
+				return
+			}
+			if r.fault == nil {
+				r.beats.at++
+				r.fault = r.allReduce(s)
+			}
+			s.err = r.fault
+			close(s.done)
+		case <-beat.C:
+			r.beats.beat()
+		}
+	}
+}
+
+func (r *ranks) open(o Options) error {
+	var err error
+	if r.lib, err = openLibrary(libraries(o.Library)); err != nil {
+		return err
+	}
+	var provided, rank, size int32
+	l := r.lib
+	if err := l.call("MPI_Init_thread", 0, 0, threadFunneled, uintptr(unsafe.Pointer(&provided))); err != nil {
+		return fmt.Errorf("mpi: %w", err)
+	}
+	err = errors.Join(
+		l.call("MPI_Comm_set_errhandler", l.world, l.errorsReturn),
+		l.call("MPI_Comm_rank", l.world, uintptr(unsafe.Pointer(&rank))),
+		l.call("MPI_Comm_size", l.world, uintptr(unsafe.Pointer(&size))))
+	if err != nil {
+		return fmt.Errorf("mpi: %w", err)
+	}
+	if provided < threadFunneled {
+		return fmt.Errorf("mpi: %s was built without threads: its MPI_THREAD_FUNNELED is missing", l.name)
+	}
+	if err := wrongLauncher(l.name, int(size)); err != nil {
+		return err
+	}
+	r.rank, r.size, r.comm = int(rank), int(size), l.world
+	for i := range r.counts {
+		r.counts[i] = make([]int32, size)
+	}
+	r.beats, err = newBeats(l, r.rank, r.size)
+	return err
+}
+
+func (r *ranks) Rank() int      { return r.rank }
+func (r *ranks) Size() int      { return r.size }
+func (r *ranks) Engine() string { return "MPI (" + r.lib.name + ")" }
+
+func (r *ranks) Start(m *world.Message) error {
+	s := &sending{m: m, own: make([]byte, m.Bytes(), m.Bytes()+1), done: make(chan struct{})}
+	m.Pack(s.own)
+	r.sent = append(r.sent, s)
+	r.queue <- s
+	return nil
+}
+
+func (r *ranks) Wait(ctx context.Context, m *world.Message) error {
+	s := r.sent[0]
+	r.sent = slices.Delete(r.sent, 0, 1)
+	select {
+	case <-s.done:
+	case <-ctx.Done():
+		return fmt.Errorf("rank %d was interrupted at the message %s: %w", r.rank, m.Name, context.Cause(ctx))
+	}
+	if s.err != nil {
+		return s.err
+	}
+	m.Unpack(s.own)
+	return nil
+}
+
+// allReduce sends each rank its segment of this rank's elements, adds up its own
+// segment of all ranks, and gathers the sums.
+func (r *ranks) allReduce(s *sending) error {
+	unit := 1
+	if n := s.m.Elements(); n > 0 {
+		unit = len(s.own) / n
+	}
+	counts, at, got, gotAt := r.counts[0], r.counts[1], r.counts[2], r.counts[3]
+	for k := range counts {
+		from, to := s.m.Segment(k, r.size)
+		if to*unit != int(int32(to*unit)) {
+			return fmt.Errorf("mpi: the message %s has %d bytes: the most is 2 GiB", s.m.Name, len(s.own))
+		}
+		at[k], counts[k] = int32(from*unit), int32((to-from)*unit)
+	}
+	mine := int(counts[r.rank])
+	r.part = slices.Grow(r.part[:0], mine*r.size+1)[:mine*r.size]
+	parts := make([][]byte, r.size)
+	for k := range got {
+		got[k], gotAt[k] = int32(mine), int32(k*mine)
+		parts[k] = r.part[k*mine : (k+1)*mine]
+	}
+	own, part := address(s.own), address(r.part)
+	err := r.finish(s.m, "MPI_Ialltoallv", own, address(counts), address(at), r.lib.bytes, part, address(got), address(gotAt), r.lib.bytes, r.comm)
+	if err != nil {
+		return err
+	}
+	s.m.Reduce(parts[0], parts)
+	err = r.finish(s.m, "MPI_Iallgatherv", part, uintptr(mine), r.lib.bytes, own, address(counts), address(at), r.lib.bytes, r.comm)
+	runtime.KeepAlive(s)
+	return err
+}
+
+// address is where the elements of a list lie, which must be on the heap.
+func address[T any](list []T) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(list))) }
+
+// finish starts a non-blocking collective and polls until it is done.
+func (r *ranks) finish(m *world.Message, call string, args ...uintptr) error {
+	r.request, r.done = 0, 0
+	if err := r.lib.call(call, append(args, uintptr(unsafe.Pointer(&r.request)))...); err != nil {
+		return fmt.Errorf("mpi: the message %s: %w", m.Name, err)
+	}
+	began, pause := time.Now(), pauses{}
+	for {
+		if err := r.lib.call("MPI_Test", uintptr(unsafe.Pointer(&r.request)), uintptr(unsafe.Pointer(&r.done)), r.lib.statusIgnore); err != nil {
+			return fmt.Errorf("mpi: the message %s: %w", m.Name, err)
+		}
+		if r.done != 0 {
+			return nil
+		}
+		waited := time.Since(began)
+		if waited > r.timeout {
+			return fmt.Errorf("mpi: the message %s was not answered within %v: %s", m.Name, r.timeout, r.beats.missing())
+		}
+		r.beats.during(waited)
+		pause.next()
+	}
+}
+
+// pauses lie between polls: none while an answer may be near, then short ones, so that
+// kernels have the processor.
+type pauses struct{ polls int }
+
+func (p *pauses) next() {
+	p.polls++
+	switch {
+	case p.polls < 200:
+		runtime.Gosched()
+	case p.polls < 2000:
+		time.Sleep(20 * time.Microsecond)
+	default:
+		time.Sleep(200 * time.Microsecond)
+	}
+}
+
+// Close finalizes MPI, which waits for the other ranks; after a failure it does not.
+func (r *ranks) Close() error {
+	close(r.queue)
+	select {
+	case <-r.ended:
+		return r.fault
+	case <-time.After(r.timeout):
+		return fmt.Errorf("mpi: the other ranks have not ended within %v: %s", r.timeout, r.beats.missing())
+	}
+}
