@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// launchers start a command line on so many ranks; those that are not installed are skipped.
+var launchers = []struct {
+	name, rank string // the environment variable of a rank's number
+	start      []string
+}{
+	{"openmpi", "OMPI_COMM_WORLD_RANK", []string{"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n"}},
+	{"mpich", "PMI_RANK", []string{"mpiexec.mpich", "-n"}},
+}
+
+// grouped is a run on several ranks.
+type grouped struct {
+	*exec.Cmd
+	out  bytes.Buffer
+	mark string
+}
+
+// onRanks starts a command line on n ranks.
+func onRanks(t *testing.T, start []string, n int, dir string, args ...string) *grouped {
+	t.Helper()
+	if _, err := exec.LookPath(start[0]); err != nil {
+		t.Skipf("%s is not installed", start[0])
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &grouped{mark: fmt.Sprintf("AMPC_TEST_MARK=%s.%d", dir, time.Now().UnixNano())}
+	g.Cmd = exec.Command(start[0], append(append(append([]string{}, start[1:]...), fmt.Sprint(n), exe), args...)...)
+	g.Dir, g.Env = dir, append(os.Environ(), asCommand+"=1", "GOMAXPROCS=1", g.mark)
+	g.Stdout, g.Stderr, g.WaitDelay = &g.out, &g.out, time.Second
+	if err := g.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// end waits for the end of a run, at most that long.
+func (g *grouped) end(t *testing.T, limit time.Duration) (string, error) {
+	t.Helper()
+	stop := time.AfterFunc(limit, func() { g.Process.Kill() })
+	err := g.Wait()
+	if !stop.Stop() {
+		t.Fatalf("the run has not ended within %v\n%s", limit, g.out.String())
+	}
+	return g.out.String(), err
+}
+
+// pid finds the process of a rank.
+func (g *grouped) pid(variable string, rank int) int {
+	files, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, f := range files {
+		env, err := os.ReadFile(f)
+		if err == nil && bytes.Contains(env, []byte(g.mark)) && bytes.Contains(env, fmt.Appendf(nil, "\x00%s=%d\x00", variable, rank)) {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+			if exe, _ := os.Readlink(filepath.Join(filepath.Dir(f), "exe")); strings.HasSuffix(exe, ".test") {
+				return pid
+			}
+		}
+	}
+	return 0
+}
+
+var heldOutLoss = regexp.MustCompile(`held out: loss ([0-9.]+)`)
+
+func heldOut(t *testing.T, out string) float64 {
+	t.Helper()
+	m := heldOutLoss.FindStringSubmatch(out)
+	if m == nil {
+		t.Fatalf("no held-out loss in\n%s", out)
+	}
+	x, _ := strconv.ParseFloat(m[1], 64)
+	return x
+}
+
+const shared = "zoo:gpt?layers=1&heads=2&dim=16&batch=12&seq=16&dropout=0.1"
+
+// TestTrainOnRanks trains on 1, 2 and 4 ranks, kills a rank of 3 and resumes on 2: all learn what one process learns.
+func TestTrainOnRanks(t *testing.T) {
+	text := rhyme(t)
+	const steps = 60
+	arguments := func(out string) []string {
+		return []string{"train", shared, "--text", text, "--out", out, "--quiet", "--steps", fmt.Sprint(steps)}
+	}
+	code, alone, errs := ampcRun("", arguments(filepath.Join(t.TempDir(), "o"))...)
+	if code != 0 {
+		t.Fatal(errs)
+	}
+	want := heldOut(t, alone)
+	same := func(t *testing.T, out string) {
+		t.Helper()
+		if got := heldOut(t, out); math.Abs(got-want) > 2e-3*want {
+			t.Errorf("held-out loss %g, one process has %g\n%s", got, want, out)
+		}
+	}
+	for _, l := range launchers {
+		t.Run(l.name, func(t *testing.T) {
+			counts := []int{2, 4}
+			if testing.Short() {
+				counts = counts[:1]
+			}
+			for _, n := range counts {
+				out, err := onRanks(t, l.start, n, t.TempDir(), arguments("o")...).end(t, time.Minute)
+				if err != nil || !strings.HasPrefix(out, fmt.Sprintf("%d ranks on MPI", n)) {
+					t.Fatalf("%v\n%s", err, out)
+				}
+				same(t, out)
+			}
+			if testing.Short() {
+				return
+			}
+			dir := t.TempDir()
+			g := onRanks(t, l.start, 3, dir, "train", shared, "--text", text, "--out", "o", "--quiet", "--steps", "1000000", "--save-every", "100ms")
+			kept := filepath.Join(dir, "o", checkpointFile)
+			for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+				if _, err := os.Stat(kept); err == nil {
+					break
+				}
+				if time.Now().After(deadline) {
+					g.Process.Kill()
+					t.Fatalf("no checkpoint\n%s", g.out.String())
+				}
+			}
+			pid := g.pid(l.rank, 1)
+			if pid == 0 || syscall.Kill(pid, syscall.SIGKILL) != nil {
+				g.Process.Kill()
+				t.Fatal("rank 1 is not there")
+			}
+			if out, err := g.end(t, 30*time.Second); err == nil {
+				t.Errorf("a run that lost a rank ends well\n%s", out)
+			}
+			o, err := original(filepath.Join(dir, "o"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			more, copied := fmt.Sprint(o.done+20), filepath.Join(dir, "p")
+			if err := os.CopyFS(copied, os.DirFS(filepath.Join(dir, "o"))); err != nil {
+				t.Fatal(err)
+			}
+			out, err := onRanks(t, l.start, 2, dir, "train", "--resume=o", "--quiet", "--steps", more).end(t, time.Minute)
+			if err != nil || !strings.Contains(out, fmt.Sprintf("resumed after step %d ", o.done)) {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			_, alone, errs := ampcRun("", "train", "--resume="+copied, "--quiet", "--steps", more)
+			if got, want := heldOut(t, out), heldOut(t, alone+errs); math.Abs(got-want) > 2e-3*want {
+				t.Errorf("resumed on 2 ranks: held-out loss %g, in one process %g", got, want)
+			}
+		})
+	}
+}
+
+// A batch that the ranks cannot share is one line on the rank that leads, and ends all.
+func TestBatchIsNotDivisible(t *testing.T) {
+	out, err := onRanks(t, launchers[0].start, 2, t.TempDir(), "train", "zoo:gpt?batch=3", "--text", rhyme(t), "--steps", "2").end(t, time.Minute)
+	if err == nil || !strings.Contains(out, "a batch of 3 is not divisible among 2 ranks: give batch=4") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
