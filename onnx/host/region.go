@@ -450,6 +450,8 @@ func (s *Session) compile(g *ir.Graph) (*program, error) {
 
 // load loads a program, with the variables that it reads.
 func (s *Session) load(code *lower.Program) (*program, error) {
+	before := s.reading.Load()
+	defer func() { s.loaded += time.Duration(s.reading.Load() - before) }()
 	if err := s.declare(code); err != nil {
 		return nil, err
 	}

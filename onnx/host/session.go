@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"ampc/internal/file"
@@ -52,6 +53,7 @@ type Session struct {
 	traced   time.Duration // spent on making entries
 	compiled int           // regions
 	loaded   time.Duration // of it on reading weights
+	reading  atomic.Int64  // nanoseconds, on reading weights at any time
 	steps    []Step
 	single   []single // in the order in which they were imported
 	closed   bool
@@ -258,8 +260,6 @@ func (s *Session) shared(t *onnx.Tensor) *onnx.Tensor {
 
 // declare brings the variables of a program into the store.
 func (s *Session) declare(p *lower.Program) error {
-	start := time.Now()
-	defer func() { s.loaded += time.Since(start) }()
 	vars, err := runtime.Variables(p)
 	if err != nil {
 		return err
@@ -289,7 +289,11 @@ func (s *Session) fill(v *lower.Var) error {
 		}
 		return s.store.Write(v.Name, data)
 	}
-	read := func(dst []byte) error { return s.model.Copy(dst, t) }
+	read := func(dst []byte) error {
+		start := time.Now()
+		defer func() { s.reading.Add(int64(time.Since(start))) }()
+		return s.model.Copy(dst, t)
+	}
 	if f, ok := s.store.(runtime.Filler); ok {
 		return f.Fill(v.Name, read)
 	}
