@@ -12,6 +12,7 @@ import (
 // it to make a build pass; docs/architecture.md says why the lines stand so.
 const importOrder = `
 internal/file internal/ort
+tokenizer
 internal/fp internal/golden internal/philox internal/pickle internal/safetensors internal/npy internal/dataset internal/gen internal/onnxmodel
 ir                          alone
 ir/eval ptx internal/genops
@@ -72,6 +73,7 @@ var externals = map[string][]string{
 	"github.com/spf13/pflag":           {"cmd/ampc"}, // the errors of cobra's flags
 	"github.com/aymanbagabas/go-udiff": {"cmd/ampc"},
 	"golang.org/x/term":                {"cmd/ampc"},
+	"golang.org/x/text":                {"tokenizer"}, // Unicode's normal forms
 }
 
 // readOrder reads the policy: the line of a package and its restriction.
