@@ -142,6 +142,30 @@ func zip64(members ...string) []byte {
 	return b.Bytes()
 }
 
+// Members that share their bytes, to be unpacked again and again, are refused.
+func TestOverlappingMembers(t *testing.T) {
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	w, err := z.Create("a.npy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Write(bytes.Repeat([]byte{0}, 1<<20))
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	content := b.Bytes()
+	dir := bytes.Index(content, []byte("PK\x01\x02"))
+	end := bytes.Index(content, []byte("PK\x05\x06"))
+	entry, tail := content[dir:end], bytes.Clone(content[end:])
+	const copies = 40
+	binary.LittleEndian.PutUint16(tail[8:], copies)
+	binary.LittleEndian.PutUint16(tail[10:], copies)
+	binary.LittleEndian.PutUint32(tail[12:], uint32(copies*len(entry)))
+	_, err = open(t, slices.Concat(content[:dir], bytes.Repeat(entry, copies), tail))
+	trial.WantError(t, err, "damaged: its members have more bytes than the archive")
+}
+
 func TestZIP64(t *testing.T) {
 	f, err := open(t, zip64("a/data.pkl", tensorOf(4, 1, 2, 2), "a/data/0", "\x00\x00\x00\x00\x00\x00\x80\x3f\x00\x00\x00\x00\x00\x00\x00\x40"))
 	if err != nil {

@@ -18,6 +18,12 @@ func (f *File) readZip(b []byte, key string) error {
 	if err != nil {
 		return err
 	}
+	packed := uint64(0) // members that overlap could be unpacked again and again
+	for _, m := range z.File {
+		if packed += m.CompressedSize64; m.CompressedSize64 > uint64(len(b)) || packed > uint64(len(b)) {
+			return fmt.Errorf("damaged: its members have more bytes than the archive's %d", len(b))
+		}
+	}
 	for _, m := range z.File {
 		if m.Name == "data.pkl" || strings.HasSuffix(m.Name, "/data.pkl") {
 			return f.readTorch(b, z, strings.TrimSuffix(m.Name, "data.pkl"), key)

@@ -164,7 +164,7 @@ func Boost() *ampc.CustomOp {
 }
 
 // WriteFile writes text to a file and fails the test on an error.
-func WriteFile(t *testing.T, path, text string) {
+func WriteFile(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
