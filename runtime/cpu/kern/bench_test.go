@@ -13,19 +13,25 @@ import (
 // ratio runs probe and work in turn until the benchmark has run b.N times, and reports the median rate of work (units a
 // second, in 1e9) and the median of its share of the rate of the probe that ran just before.
 func ratio(b *testing.B, unit string, units float64, work func(), probeUnits float64, probe func()) {
+	started := time.Now()
+	ratioBy(func() time.Duration { return time.Since(started) }, b, unit, units, work, probeUnits, probe)
+}
+
+// ratioBy is ratio by another clock.
+func ratioBy(now func() time.Duration, b *testing.B, unit string, units float64, work func(), probeUnits float64, probe func()) {
 	probe()
 	work()
 	rates, shares := make(samples, 0, 1<<12), make(samples, 0, 1<<12)
 	b.ReportAllocs()
 	for b.Loop() {
-		start := time.Now()
+		start := now()
 		probe()
-		mid := time.Now()
+		mid := now()
 		work()
-		end := time.Now()
-		rate := units / float64(end.Sub(mid))
+		end := now()
+		rate := units / float64(end-mid)
 		rates = rates.add(rate)
-		shares = shares.add(rate / (probeUnits / float64(mid.Sub(start))))
+		shares = shares.add(rate / (probeUnits / float64(mid-start)))
 	}
 	b.ReportMetric(rates.median(), unit)
 	b.ReportMetric(shares.median(), "of-probe")

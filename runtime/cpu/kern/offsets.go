@@ -29,6 +29,7 @@ const (
 	pixelTable tableKind = iota
 	tapTable
 	stridedTable
+	nestedTable
 	zippedTable
 )
 
@@ -140,6 +141,22 @@ func (o *offsets) strided(n, a, m, b int) {
 	for i := range n {
 		for j := range m {
 			o.s = append(o.s, i*a+j*b)
+		}
+	}
+	o.end(&key)
+}
+
+// nested lists the sums of multiples of three steps, each below its count, the last of which runs fastest.
+func (o *offsets) nested(counts, steps [3]int) {
+	key := tableKey{kind: nestedTable, span: counts, step: steps}
+	if o.begin(&key) {
+		return
+	}
+	for i := range counts[0] {
+		for j := range counts[1] {
+			for k := range counts[2] {
+				o.s = append(o.s, i*steps[0]+j*steps[1]+k*steps[2])
+			}
 		}
 	}
 	o.end(&key)

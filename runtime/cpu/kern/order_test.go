@@ -25,7 +25,10 @@ func smallConvs(d dice) (list []*Conv) {
 		out := (size-1)/stride + 1
 		c := &Conv{N: n, C: channels, K: channels, Groups: 1 + d.IntN(2), In: [3]int{1, size, size}, Out: [3]int{1, out, out}, Kernel: [3]int{1, kernel, kernel},
 			Stride: [3]int{1, stride, stride}, Dilation: [3]int{1, 1, 1}, Pad: [3]int{0, kernel / 2, kernel / 2}, ChannelsLast: last}
-		c.X, c.W, c.Y = d.buf(typ, n*channels*size*size), d.buf(typ, channels*channels/c.Groups*kernel*kernel), d.buf(typ, n*channels*out*out)
+		if i%4 == 3 { // volumes
+			c.N, c.In[0], c.Out[0], c.Kernel[0], c.Stride[0], c.Pad[0] = ceilDiv(n, size), size, out, kernel, stride, kernel/2
+		}
+		c.X, c.W, c.Y = d.buf(typ, c.N*channels*volume(c.In)), d.buf(typ, channels*channels/c.Groups*volume(c.Kernel)), d.buf(typ, c.N*channels*volume(c.Out))
 		list = append(list, c)
 	}
 	return list

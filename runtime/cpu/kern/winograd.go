@@ -10,6 +10,9 @@ package kern
 // and in two dimensions that along columns and rows: 16 products give four results, which take 36 otherwise. The sum over
 // channels comes before the last transform, so there is a matrix product for each of the 16 points, of the transformed
 // weights with the transformed tiles. A result depends on no pixel that its taps do not meet.
+//
+// A convolution of volumes is one of their slices: the slices that a slice of the result meets are so many times the
+// channels of an image, which meet the taps of one depth each.
 
 // winoPoints is the number of matrix products of a transformed convolution.
 const winoPoints = 16
@@ -32,13 +35,19 @@ type squareFunc func(count, lanes int, dst *float32, dstep, dpoint int, src *flo
 // lane l at dst[k*dstep + i*drow + 2*l + j], cols of them each. With drow 0 the second row is lost.
 type pixelsFunc func(count, cols int, dst *float32, dstep, drow int, src *float32, sstep, spoint int)
 
-// winoTask is a running convolution of that kind from an image of depth channels to a result of rows channels.
+// winoTask is a running convolution of that kind from an image of depth channels to a result of rows channels. Images are
+// slices of volumes.
 type winoTask struct {
 	m           *Machine
 	c           *Conv
 	mode        winoMode
 	image       grid
 	depth, rows int
+	channels    int    // of a slice
+	deep        int    // slices that one of the result meets: depth is so many times channels
+	slices      [2]int // of a volume, of a result
+	first       int    // slice z of a result meets slices z+first, z+first+sign, ...
+	sign        int    // 1 or -1
 	size, lo    [2]int // of the image, and where its first pixel is on the padded image
 	out         output
 	result      [2]int // its size
@@ -84,36 +93,40 @@ const (
 // usesWinograd says whether c, or its gradient of x, is computed by Winograd's algorithm: from an image of type x with depth channels to rows
 // channels. Direct convolutions of bf16 in the VNNI layout are as fast.
 func (m *Machine) usesWinograd(c *Conv, x Type, depth, rows int) bool {
-	return m.canUseWinograd(c) && !m.usesVNNI(x, c.W.Type) && depth >= m.winoLeast.depth && rows >= m.winoLeast.rows && c.tiles() >= m.winoLeast.tiles
+	return m.canUseWinograd(c) && !m.usesVNNI(x, c.W.Type) && depth*c.Kernel[0] >= m.winoLeast.depth && rows >= m.winoLeast.rows && c.tiles() >= m.winoLeast.tiles
 }
 
 // tiles is the number of tiles of the results of c, which is about that of its image.
-func (c *Conv) tiles() int { return c.N * ceilDiv(c.Out[1], 2) * ceilDiv(c.Out[2], 2) }
+func (c *Conv) tiles() int { return c.N * c.Out[0] * ceilDiv(c.Out[1], 2) * ceilDiv(c.Out[2], 2) }
 
 // canUseWinograd reports whether Winograd's algorithm can compute c and its gradients.
 func (m *Machine) canUseWinograd(c *Conv) bool {
 	ones := [3]int{1, 1, 1}
 	return m.wino != nil && c.Groups == 1 && !c.TF32 && !c.Direct && c.Epilogue.Residual.absent() && !c.Epilogue.Accumulate &&
-		c.Kernel == [3]int{1, 3, 3} && c.Stride == ones && c.Dilation == ones && c.In[0] == 1 && c.Out[0] == 1 &&
-		c.Pad[0] == 0 && max(c.Pad[1], c.Pad[2]) <= 2
+		c.Kernel[1] == 3 && c.Kernel[2] == 3 && c.Stride == ones && c.Dilation == ones && max(c.Pad[1], c.Pad[2]) <= 2
 }
 
 // winoForward computes y from x and w.
 func (m *Machine) winoForward(c *Conv) {
-	m.winoProduct(c, c.dense(c.X, c.C, c.In), c.C, c.In, c.Pad, c.Y, c.K, c.Out, false)
+	t := &m.winoRun
+	t.image, t.channels, t.first, t.sign = c.dense(c.X, c.C, c.In), c.C, -c.Pad[0], 1
+	m.winoProduct(c, c.In, c.Pad, c.Y, c.K, c.Out, false)
 }
 
 // winoInputGrad computes the gradient of x: a convolution of that of y with the weights turned by half a turn.
 func (m *Machine) winoInputGrad(c *Conv) {
-	m.winoProduct(c, c.dense(c.Y, c.K, c.Out), c.K, c.Out, [3]int{0, 2 - c.Pad[1], 2 - c.Pad[2]}, c.X, c.C, c.In, true)
+	t := &m.winoRun
+	t.image, t.channels, t.first, t.sign = c.dense(c.Y, c.K, c.Out), c.K, c.Pad[0], -1
+	m.winoProduct(c, c.Out, [3]int{0, 2 - c.Pad[1], 2 - c.Pad[2]}, c.X, c.C, c.In, true)
 }
 
-func (m *Machine) winoProduct(c *Conv, image grid, depth int, size, lo [3]int, dst Buf, rows int, result [3]int, turned bool) {
+func (m *Machine) winoProduct(c *Conv, size, lo [3]int, dst Buf, rows int, result [3]int, turned bool) {
 	t := &m.winoRun
-	t.m, t.c, t.image, t.depth, t.rows = m, c, image, depth, rows
+	t.m, t.c, t.deep, t.slices, t.rows = m, c, c.Kernel[0], [2]int{size[0], result[0]}, rows
+	t.depth = t.deep * t.channels
 	t.size, t.lo, t.result = [2]int{size[1], size[2]}, [2]int{lo[1], lo[2]}, [2]int{result[1], result[2]}
 	t.tiles = [2]int{ceilDiv(result[1], 2), ceilDiv(result[2], 2)}
-	t.total = c.N * t.tiles[0] * t.tiles[1]
+	t.total = c.N * t.slices[1] * t.tiles[0] * t.tiles[1]
 	if t.total == 0 {
 		return
 	}
@@ -122,7 +135,15 @@ func (m *Machine) winoProduct(c *Conv, image grid, depth int, size, lo [3]int, d
 	t.plan()
 	t.transformWeights()
 	t.mode = winoTilesMode
-	m.run(2*winoPoints*t.total*rows*depth, t.gm*t.gn, t)
+	m.run(2*winoPoints*t.total*rows*t.depth, t.gm*t.gn, t)
+}
+
+// volume is the number of results of a channel of a volume.
+func (t *winoTask) volume() int { return t.slices[1] * t.result[0] * t.result[1] }
+
+// base is where the results of an image begin.
+func (t *winoTask) base(image int) int {
+	return image/t.slices[1]*t.rows*t.volume() + image%t.slices[1]*t.result[0]*t.result[1]
 }
 
 // end sets the destination of results.
@@ -227,11 +248,11 @@ func (t *winoTask) parts(x *winoWorker, at int) []float32 {
 
 // applyPostOp runs the post-op on the results of rows [r0,r1).
 func (t *winoTask) applyPostOp(w *worker, r0, r1 int) {
-	x, px, ld := &w.wino, t.result[0]*t.result[1], t.partRow(&w.wino)
+	x, px, ld := &w.wino, t.volume(), t.partRow(&w.wino)
 	for r := r0; r < r1; r++ {
 		for i := range x.runs {
 			run := &x.runs[i]
-			at := (run.image*t.rows+r)*px + run.pixel
+			at := t.base(run.image) + r*px + run.pixel
 			c := t.parts(x, (r-r0)*ld+run.part)
 			if c == nil {
 				c = floatsAt(t.out.c.at(at), run.n)
@@ -261,10 +282,10 @@ func (t *winoTask) multiply(x *winoWorker, panel, h, n, ldm, point int) {
 
 // store transforms the products of h rows, from r0 on, and stores the results.
 func (t *winoTask) store(x *winoWorker, s *winoSeg, r0, h, ldm, point int) {
-	px, width, ld := t.result[0]*t.result[1], t.result[1], t.partRow(x)
+	px, width, ld := t.volume(), t.result[1], t.partRow(x)
 	to := t.parts(x, s.part*width+2*s.x)
 	if to == nil {
-		ld, to = px, t.out.c.From((s.image*t.rows+r0)*px+2*s.y*width+2*s.x).f32()
+		ld, to = px, t.out.c.From(t.base(s.image)+r0*px+2*s.y*width+2*s.x).f32()
 	}
 	t.m.wino.pixels(h, min(2*s.n, width-2*s.x), &to[0], ld, t.below(s, width), &x.prod.s[s.at], ldm, point)
 }

@@ -3,7 +3,8 @@ package kern
 // The gradient of the weights by Winograd's F(3x3,2x2), which has the same tiles of pixels: 16 products of a tile of the
 // image with a tile of 2 x 2 gradients, transformed like taps, give what they add to 3 x 3 taps. The sum over tiles and
 // images comes before the last transform, so there is a product of matrices for each point whose depth is the tiles. Tiles
-// are transformed block after block, and a block's products are added to what the blocks before left.
+// are transformed block after block, and a block's products are added to what the blocks before left. Of volumes, images
+// are slices, and the slices of x that one of y meets lie beside each other as so many times the channels.
 
 // winoGrad is a weights' gradient in progress.
 type winoGrad struct {
@@ -26,6 +27,10 @@ type winoGrad struct {
 type winoSide struct {
 	image    grid
 	channels int
+	lanes    int    // channels of all slices beside each other, each slice's filled up to whole vectors where there are several
+	deep     int    // slices
+	slices   int    // of a volume
+	first    int    // slice z of y meets that many slices further, and those behind
 	size     [2]int // of the image
 	lo       [2]int // where its first pixel is on the padded image
 	edge     int    // rows and columns of the padded image beyond two a tile
@@ -50,7 +55,7 @@ const winoGradTiles = 128
 // registers always.
 func (m *Machine) usesWinogradForWeights(c *Conv) bool {
 	least := m.winoLeast.depth
-	if !m.canUseWinograd(c) || min(c.C, c.K, c.tiles()) < least || !c.Epilogue.plain() || c.Weights == XIO {
+	if !m.canUseWinograd(c) || min(c.C*c.Kernel[0], c.K, c.tiles()) < least || !c.Epilogue.plain() || c.Weights == XIO {
 		return false
 	}
 	return !m.usesVNNI(c.X.Type, c.Y.Type) || m.amx == nil && min(c.C, c.K) >= 2*least && c.tiles() >= max(c.C, c.K)
@@ -60,14 +65,20 @@ func (m *Machine) winoWeightGrad(c *Conv) {
 	t := &m.winoGradRun
 	t.m, t.c = m, c
 	t.tiles = [2]int{ceilDiv(c.Out[1], 2), ceilDiv(c.Out[2], 2)}
-	all := c.N * t.tiles[0]
+	all := c.N * c.Out[0] * t.tiles[0]
 	t.group = ceilDiv(2*m.vw, t.tiles[1])
 	t.chain = ceilDiv(winoGradTiles, t.tiles[1])
 	t.block = max(winoGradTiles, winoGradTiles/2*m.pool.Workers())
 	t.block = min(all, roundUp(ceilDiv(t.block, t.tiles[1]), t.chain))
 	depth := t.block * t.tiles[1]
-	t.x = winoSide{c.dense(c.X, c.C, c.In), c.C, [2]int{c.In[1], c.In[2]}, [2]int{c.Pad[1], c.Pad[2]}, 2, ceilDiv(c.C, m.nr), depth*m.nr + 16}
-	t.dy = winoSide{c.dense(c.Y, c.K, c.Out), c.K, [2]int{c.Out[1], c.Out[2]}, [2]int{}, 0, ceilDiv(c.K, m.mr), depth*m.mr + 16}
+	t.x = winoSide{image: c.dense(c.X, c.C, c.In), channels: c.C, lanes: c.C, deep: c.Kernel[0], slices: c.In[0], first: -c.Pad[0],
+		size: [2]int{c.In[1], c.In[2]}, lo: [2]int{c.Pad[1], c.Pad[2]}, edge: 2, point: depth*m.nr + 16}
+	if t.x.deep > 1 {
+		t.x.lanes = t.x.deep * roundUp(c.C, m.tw)
+	}
+	t.x.panels = ceilDiv(t.x.lanes, m.nr)
+	t.dy = winoSide{image: c.dense(c.Y, c.K, c.Out), channels: c.K, lanes: c.K, deep: 1, slices: c.Out[0],
+		size: [2]int{c.Out[1], c.Out[2]}, panels: ceilDiv(c.K, m.mr), point: depth*m.mr + 16}
 	t.v.get(t.x.panels * winoPoints * t.x.point)
 	t.y.get(t.dy.panels * winoPoints * t.dy.point)
 	t.sum = m.winoMem.get(t.dy.panels * winoPoints * t.sumPoint())
@@ -75,14 +86,14 @@ func (m *Machine) winoWeightGrad(c *Conv) {
 		t.rows = min(t.block, all-t.row)
 		n, tasks := t.rows*t.tiles[1], ceilDiv(t.rows, t.group)
 		t.mode = winoImageMode
-		m.run(8*winoPoints*n*c.C, tasks, t)
+		m.run(8*winoPoints*n*t.x.lanes, tasks, t)
 		t.mode = winoGradientMode
 		m.run(8*winoPoints*n*c.K, tasks, t)
 		t.mode = winoSumMode
-		m.run(2*winoPoints*n*c.C*c.K, winoPoints*t.dy.panels, t)
+		m.run(2*winoPoints*n*t.x.lanes*c.K, winoPoints*t.dy.panels, t)
 	}
 	t.mode = winoTapsMode
-	m.run(8*winoPoints*c.C*c.K, t.dy.panels, t)
+	m.run(8*winoPoints*t.x.lanes*c.K, t.dy.panels, t)
 }
 
 // Run is the task of some tile rows, of a panel of one point, or of a panel of the result.
@@ -116,7 +127,7 @@ func (t *winoGrad) eachBand(w *worker, r0, r1 int) {
 func (t *winoGrad) imageBand(w *worker, image, y, r, n int) {
 	m, s := t.m, &t.x
 	padded, cols, px := t.pad(w, s, image, y, n)
-	for ch := 0; ch < s.channels; ch += m.vw {
+	for ch := 0; ch < s.lanes; ch += m.vw {
 		to := t.v.s[ch/m.nr*winoPoints*s.point+ch%m.nr:]
 		for i := range n {
 			m.wino.in(t.tiles[1], m.vw, &to[(r+i)*t.tiles[1]*m.nr], m.nr, s.point, &padded[2*i*cols*px+ch], 2*px, cols*px, px, 2*px)
@@ -159,13 +170,20 @@ func (t *winoGrad) panel(i int) (r0, r1 int) {
 // elements a pixel.
 func (t *winoGrad) pad(w *worker, s *winoSide, image, y, n int) (padded []float32, cols, px int) {
 	m, g := t.m, &s.image
-	cols, px = 2*t.tiles[1]+s.edge, roundUp(s.channels, m.tw)
+	cols, px = 2*t.tiles[1]+s.edge, roundUp(s.lanes, m.tw)
 	rows := 2*n + s.edge
 	padded = w.wino.padded.get(rows*cols*px + 2*m.nr)
 	clear(padded)
 	first, wide := 2*y-s.lo[0], min(s.size[1], cols-s.lo[1])
-	for at := max(0, first); at < min(s.size[0], first+rows); at++ {
-		t.transformRow(w, s, padded[((at-first)*cols+s.lo[1])*px:], px, wide, g.buf.From(image*g.item[0]+at*g.axis[1]))
+	for i := range s.deep {
+		slice := image%t.c.Out[0] + s.first + i
+		if slice < 0 || slice >= s.slices {
+			continue
+		}
+		from := image/t.c.Out[0]*g.item[0] + slice*g.axis[0]
+		for at := max(0, first); at < min(s.size[0], first+rows); at++ {
+			t.transformRow(w, s, padded[((at-first)*cols+s.lo[1])*px+i*s.lanes/s.deep:], px, wide, g.buf.From(from+at*g.axis[1]))
+		}
 	}
 	return padded, cols, px
 }
@@ -202,7 +220,7 @@ func (t *winoGrad) products(point, panel int) {
 	a := t.y.s[(panel*winoPoints+point)*t.dy.point:]
 	sum := t.sum[(panel*winoPoints+point)*t.sumPoint():]
 	for b := range t.x.panels {
-		cols, v := p.width(min(p.nr, t.c.C-b*p.nr)), t.v.s[(b*winoPoints+point)*t.x.point:]
+		cols, v := p.width(min(p.nr, t.x.lanes-b*p.nr)), t.v.s[(b*winoPoints+point)*t.x.point:]
 		for row := 0; row < t.rows; row += t.chain {
 			n, at := min(t.chain, t.rows-row)*t.tiles[1], row*t.tiles[1]
 			p.tile[cols/p.nr][r1-r0-1](n, &a[at*(r1-r0)], &v[at*p.nr], p.nr, &sum[b*p.mr*p.nr], p.nr, cols, min(1, t.row+row))
@@ -212,11 +230,11 @@ func (t *winoGrad) products(point, panel int) {
 
 // taps transforms the sums of a panel to taps and stores them.
 func (t *winoGrad) taps(w *worker, panel int) {
-	m, c := t.m, t.c
+	m := t.m
 	r0, r1 := t.panel(panel)
 	h, row := r1-r0, t.x.panels*m.nr
 	flat := w.wino.planes.get(9*h*row + m.nr)
-	for ch := 0; ch < c.C; ch += m.vw {
+	for ch := 0; ch < t.x.lanes; ch += m.vw {
 		sum := t.sum[panel*winoPoints*t.sumPoint()+ch/m.nr*m.mr*m.nr+ch%m.nr:]
 		point := t.sumPoint()
 		m.wino.taps(h, m.vw, &flat[ch], row, h*row, &sum[0], m.nr, 4*point, point, 2*point)
@@ -226,16 +244,34 @@ func (t *winoGrad) taps(w *worker, panel int) {
 	}
 }
 
-// storeTaps stores the weights of output channel k, whose taps lie tap elements apart, in their order.
+// storeTaps stores the weights of output channel k, whose taps of a slice lie tap elements apart, in their order.
 func (t *winoGrad) storeTaps(w *worker, k int, flat []float32, tap int) {
-	m, c := t.m, t.c
+	m, c, deep, apart := t.m, t.c, t.x.deep, t.x.lanes/t.x.deep
 	if c.Weights == OXI {
-		for i := range 9 {
-			m.Store(c.W.From((9*k+i)*c.C), flat[i*tap:][:c.C])
+		for i := range 9 * deep {
+			m.Store(c.W.From((9*deep*k+i)*c.C), flat[i%9*tap+i/9*apart:][:c.C])
 		}
 		return
 	}
-	row, lanes := w.row[0].get(9*c.C+m.vw), min(9, m.tw)
+	row := w.row[0].get(9*c.C + m.vw)
+	if deep == 1 {
+		t.turnTaps(w, row, flat, tap)
+		m.Store(c.W.From(9*k*c.C), row[:9*c.C])
+		return
+	}
+	all := w.row[1].get(9 * deep * c.C)
+	for i := range deep {
+		t.turnTaps(w, row, flat[i*apart:], tap)
+		for ch := range c.C {
+			copy(all[9*(ch*deep+i):][:9], row[9*ch:])
+		}
+	}
+	m.Store(c.W.From(9*deep*k*c.C), all)
+}
+
+// turnTaps makes channels by taps of taps by channels.
+func (t *winoGrad) turnTaps(w *worker, row, flat []float32, tap int) {
+	m, c, lanes := t.m, t.c, min(9, t.m.tw)
 	w.offs = getInts(&w.offs, m.tw)
 	for i := range lanes {
 		w.offs[i] = 4 * i * tap
@@ -244,5 +280,4 @@ func (t *winoGrad) storeTaps(w *worker, k int, flat []float32, tap int) {
 	for i := lanes; i < 9; i++ {
 		scatter(row[i:], flat[i*tap:][:c.C], 9)
 	}
-	m.Store(c.W.From(9*k*c.C), row[:9*c.C])
 }

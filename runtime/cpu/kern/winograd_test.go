@@ -17,10 +17,16 @@ func winoConv(d dice, i int) *Conv {
 		c.In[a] = max(c.In[a], 3-2*c.Pad[a])
 		c.Out[a] = c.In[a] + 2*c.Pad[a] - 2
 	}
-	if i%5 == 0 { // no padding behind
-		c.Out[1] = max(1, c.Out[1]-c.Pad[1])
+	if i%5 == 0 { // no padding behind, but where a tap would meet no pixel: its gradient is 0 to the last bit by the definition alone
+		c.Out[1] = min(c.Out[1], max(c.Pad[1]+1, c.Out[1]-c.Pad[1]))
 	}
-	c.X, c.W, c.Y = d.buf(d.typ(), c.N*c.C*volume(c.In)), d.buf(d.typ(), c.K*c.C*9), d.buf(d.typ(), c.N*c.K*volume(c.Out))
+	if i%2 == 0 { // volumes
+		c.Kernel[0], c.Pad[0] = 1+d.IntN(3), d.IntN(3)
+		c.In[0] = max(1+d.IntN(4), c.Kernel[0]-2*c.Pad[0])
+		c.Out[0] = c.In[0] + 2*c.Pad[0] - c.Kernel[0] + 1
+		c.In[2], c.Out[2] = min(c.In[2], 24), min(c.In[2], 24)+2*c.Pad[2]-2
+	}
+	c.X, c.W, c.Y = d.buf(d.typ(), c.N*c.C*volume(c.In)), d.buf(d.typ(), c.K*c.C*volume(c.Kernel)), d.buf(d.typ(), c.N*c.K*volume(c.Out))
 	return c
 }
 

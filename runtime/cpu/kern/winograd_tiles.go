@@ -91,32 +91,42 @@ func (t *winoTask) transformTiles(w *worker) {
 	x, vp := &w.wino, t.vpoint()
 	rows, odd := x.paddedSize()
 	plane := 2*odd*rows + 8
-	group := max(1, min(t.depth, winoPadded/plane))
+	group := max(1, min(t.channels, winoPadded/plane))
 	if t.image.channel == 1 || t.image.buf.Type != F32 {
-		group = min(t.depth, roundUp(group, t.m.tw))
+		group = min(t.channels, roundUp(group, t.m.tw))
 	}
 	padded := x.padded.get(group*plane + 2*t.m.nr)
 	clear(padded)
 	last := &x.segs[len(x.segs)-1]
 	v := x.v.get(ceilDiv(last.at+last.n, t.m.nr)*winoPoints*vp + 16)
-	for ch := 0; ch < t.depth; ch += group {
-		n := min(group, t.depth-ch)
-		for b := range x.bands {
-			t.padBand(w, &x.bands[b], ch, n, padded, plane, odd)
-		}
-		for i := range x.segs {
-			s := &x.segs[i]
-			lane, lanes := s.at%t.m.nr, t.m.vw
-			if lane+lanes > t.m.nr {
-				lanes = s.n // the next channel's are there already
+	for first := 0; first < t.depth; first += t.channels {
+		for ch := 0; ch < t.channels; ch += group {
+			n := min(group, t.channels-ch)
+			for b := range x.bands {
+				t.padBand(w, &x.bands[b], first+ch, n, padded, plane, odd)
 			}
-			t.m.wino.in(n, lanes, &v[s.at/t.m.nr*winoPoints*vp+ch*t.m.nr+lane], t.m.nr, vp, &padded[s.row*2*odd+s.col], plane, 2*odd, odd, 1)
+			for i := range x.segs {
+				s := &x.segs[i]
+				lane, lanes := s.at%t.m.nr, t.m.vw
+				if lane+lanes > t.m.nr {
+					lanes = s.n // the next channel's are there already
+				}
+				t.m.wino.in(n, lanes, &v[s.at/t.m.nr*winoPoints*vp+(first+ch)*t.m.nr+lane], t.m.nr, vp, &padded[s.row*2*odd+s.col], plane, 2*odd, odd, 1)
+			}
 		}
 	}
 }
 
-// padBand copies n channels of a band to the padded image, with odd pixels of a row that far behind the even ones.
+// padBand copies n channels of a band, those of one slice, to the padded image, with odd pixels of a row that far behind
+// the even ones.
 func (t *winoTask) padBand(w *worker, b *winoBand, ch, n int, padded []float32, plane, odd int) {
+	slice := b.image%t.slices[1] + t.first + ch/t.channels*t.sign
+	if slice < 0 || slice >= t.slices[0] {
+		for i := range n {
+			clear(padded[i*plane+b.row*2*odd:][:(2*(b.y1-b.y0)+2)*2*odd])
+		}
+		return
+	}
 	first := 2*b.y0 - t.lo[0] // row of the image that is the first of the padded image
 	y0, y1 := max(0, first), min(t.size[0], first+2*(b.y1-b.y0)+2)
 	lo := t.lo[1] - 2*b.x0 // where the image's first pixel would be on the padded image
@@ -129,17 +139,17 @@ func (t *winoTask) padBand(w *worker, b *winoBand, ch, n int, padded []float32, 
 	if lo%2 > 0 {
 		even, other = odd+lo/2, lo/2+1
 	}
-	src, apart := t.flat(w, b.image, y0, y1, ch, n)
+	src, apart := t.flat(w, b.image/t.slices[1], slice, y0, y1, ch%t.channels, n)
 	for i := range n {
 		to := padded[i*plane+(b.row+y0-first)*2*odd:]
 		t.m.unzipRows(y1-y0, cols, to[even:], to[other:], 2*odd, src[i*apart+x0:], t.size[1])
 	}
 }
 
-// flat is rows [y0,y1) of n channels of an image in f32, planes apart, from where they lie or made of them.
-func (t *winoTask) flat(w *worker, image, y0, y1, ch, n int) (src []float32, apart int) {
+// flat is rows [y0,y1) of n channels of a slice in f32, planes apart, from where they lie or made of them.
+func (t *winoTask) flat(w *worker, volume, slice, y0, y1, ch, n int) (src []float32, apart int) {
 	g, rows := &t.image, (y1-y0)*t.size[1]
-	from := g.buf.From(image*g.item[0] + ch*g.channel + y0*g.axis[1])
+	from := g.buf.From(volume*g.item[0] + ch*g.channel + slice*g.axis[0] + y0*g.axis[1])
 	if g.channel != 1 && from.Type == F32 {
 		return from.f32(), g.channel
 	}

@@ -4,7 +4,7 @@ package kern
 var winoFlip = [winoPoints]int{15, 13, 14, 12, 7, 5, 6, 4, 11, 9, 10, 8, 3, 1, 2, 0}
 
 // weightTable describes the weights: rows of the product are lanes, depths its channels by taps, or taps by channels where
-// that is how they lie. turned says that the product runs from K to C, by taps read backwards.
+// that is how they lie. The taps of a slice follow those of the one before. turned says that the product runs from K to C, by taps read backwards.
 func (t *winoTask) weightTable(turned bool) {
 	m, c := t.m, t.c
 	es := c.W.Type.Size()
@@ -17,9 +17,9 @@ func (t *winoTask) weightTable(turned bool) {
 	lane, depth := &m.conv.table[2], &m.conv.table[3]
 	lane.strided(1, 0, t.rows, ls*es)
 	if t.byTap {
-		depth.strided(9, sx*es, t.depth, ds*es)
+		depth.nested([3]int{9, t.deep, t.channels}, [3]int{sx * es, 9 * sx * es, ds * es})
 	} else {
-		depth.strided(t.depth, ds*es, 9, sx*es)
+		depth.nested([3]int{t.deep, t.channels, 9}, [3]int{9 * sx * es, ds * es, sx * es})
 	}
 	t.weights = tableSource{p: m.Path, buf: c.W, inner: 1, lane: lane.s, depth: depth.s, byLane: ls == 1}
 	t.upoint = t.depth*m.mr + m.vw
@@ -30,7 +30,7 @@ func (t *winoTask) transformWeights() {
 	m, c := t.m, t.c
 	n := ceilDiv(t.rows, m.mr)*winoPoints*t.upoint + m.vw
 	if c.Fixed.Weights != nil {
-		l := Layout{Kind: "winograd", Of: [20]int{t.rows, t.depth, int(c.W.Type), c.Fixed.At, flag(t.flip), int(c.Weights)}}
+		l := Layout{Kind: "winograd", Of: [20]int{t.rows, t.depth, int(c.W.Type), c.Fixed.At, flag(t.flip), int(c.Weights), t.deep}}
 		if t.u = c.Fixed.form(m, &l, n, t); t.u != nil {
 			return
 		}
