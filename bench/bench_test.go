@@ -30,6 +30,8 @@ var onCPU = []string{
 	"lenet?batch=4&conv1=4&conv2=6&pad=0&fc1=20&fc2=0",
 	"gpt?layers=2&batch=2&seq=32&dim=32&heads=2&vocab=64",
 	"resnet?batch=2&size=16&width=4&classes=4&blocks3=0&blocks4=0",
+	"unet3d?batch=2&depth=5&size=7&width=4&levels=1",
+	"convlstm?batch=2&seq=3&ahead=2&size=6&width=4",
 }
 
 // deviceOf is what the test of a model runs on.

@@ -93,7 +93,11 @@ func recipeOf(z *models.Zoo, spec string, batches int) (recipe, error) {
 	r := recipe{Model: z.Name, Spec: spec, Options: z.Options, Optimizer: o.Algorithm.String(), LR: c.LR.Rate, Momentum: o.Momentum,
 		Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.Decay, ClipNorm: c.Clip.Norm, Scale: scaler.Init, Every: scaler.Every,
 		Batches: batches, Unit: "images", PerStep: z.Options.Int("batch")}
-	if seq := z.Options.Int("seq"); seq > 0 {
+	seq, ahead := z.Options.Int("seq"), z.Options.Int("ahead")
+	switch {
+	case ahead > 0:
+		r.Unit, r.PerStep = "frames", r.PerStep*(seq+ahead)
+	case seq > 0:
 		r.Unit, r.PerStep = "tokens", r.PerStep*seq
 	}
 	return r, nil

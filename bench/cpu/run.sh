@@ -31,14 +31,16 @@ spec() {
 	lenet) echo 'lenet?batch=32&conv1=20&conv2=50&pad=0&fc1=500&fc2=0' ;;
 	gpt) echo 'gpt?layers=4&dim=256&heads=8&seq=128&batch=8&vocab=256' ;;
 	resnet18) echo 'resnet?batch=32' ;;
-	*) echo "run.sh: no model $1: want mlp, lenet, gpt or resnet18" >&2; exit 2 ;;
+	unet3d) echo 'unet3d?width=32' ;;
+	convlstm) echo 'convlstm?width=64' ;;
+	*) echo "run.sh: no model $1: want mlp, lenet, gpt, resnet18, unet3d or convlstm" >&2; exit 2 ;;
 	esac
 }
 
 rounds() {
 	case $1 in
 	gpt) echo '--rounds 5 --steps 4' ;;
-	resnet18) echo '--rounds 3 --steps 1' ;;
+	resnet18 | unet3d | convlstm) echo '--rounds 3 --steps 1' ;;
 	*) echo '--rounds 9 --steps 30' ;;
 	esac
 }

@@ -173,7 +173,110 @@ class ResNet50(ResNet):
         return F.max_pool2d(super().stem(x), 3, 2, 1)
 
 
-MODELS = {"mlp": MLP, "lenet": LeNet, "gpt": GPT2, "gpt2": GPT2, "resnet": ResNet18, "resnet50": ResNet50}
+class VolumeBlock(nn.Module):
+    """Two convolutions over volumes, to the channels first and second."""
+
+    def __init__(self, channels, first, second):
+        super().__init__()
+        for i, width in (1, first), (2, second):
+            self.add_module(f"conv{i}", nn.Conv3d(channels, width, 3, padding=1, bias=False))
+            self.add_module(f"bn{i}", nn.BatchNorm3d(width))
+            channels = width
+
+    def forward(self, x):
+        return F.relu(norm_of(self, "2", F.relu(norm_of(self, "1", x))))
+
+
+class UNet3d(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        self.levels, width, channels = o["levels"], o["width"], o["channels"]
+        sizes, skipped = [o["depth"], o["size"], o["size"]], []
+        for i in range(self.levels):
+            self.add_module(f"down{i + 1}", VolumeBlock(channels, width << i, width << i + 1))
+            channels = width << i + 1
+            skipped.append((channels, [n % 2 for n in sizes]))
+            sizes = [n // 2 for n in sizes]
+        self.mid = VolumeBlock(channels, width << self.levels, width << self.levels + 1)
+        channels = width << self.levels + 1
+        for i in reversed(range(self.levels)):
+            skip, odd = skipped[i]
+            up = VolumeBlock(skip + channels, width << i + 1, width << i + 1)
+            up.grow = nn.ConvTranspose3d(channels, channels, 2, 2, output_padding=odd)
+            self.add_module(f"up{i + 1}", up)
+            channels = width << i + 1
+        self.out = nn.Conv3d(channels, o["classes"], 1)
+
+    def forward(self, x, voxels):
+        skips = []
+        for i in range(self.levels):
+            x = getattr(self, f"down{i + 1}")(x)
+            skips.append(x)
+            x = F.max_pool3d(x, 2)
+        x = self.mid(x)
+        for i in reversed(range(self.levels)):
+            up = getattr(self, f"up{i + 1}")
+            x = up(torch.cat((skips[i], up.grow(x)), 1))
+        return F.cross_entropy(self.out(x), voxels)
+
+
+class ConvCell(nn.Module):
+    """A layer of a ConvLSTM: one convolution for all gates; i, f and o see the cell."""
+
+    def __init__(self, o, channels):
+        super().__init__()
+        width, size, k = o["width"], o["size"], o["kernel"]
+        self.padding = k // 2
+        self.w = nn.Parameter(torch.empty(4 * width, channels + width, k, k))
+        self.b = nn.Parameter(torch.empty(4 * width))
+        for name in "ci", "cf", "co":
+            self.register_parameter(name, nn.Parameter(torch.empty(width, size, size)))
+
+    def forward(self, x, h, c):
+        gates = F.conv2d(h if x is None else torch.cat((x, h), 1), self.w, self.b, padding=self.padding)
+        i, f, g, o = gates.chunk(4, 1)
+        i, f = torch.sigmoid(i + self.ci * c), torch.sigmoid(f + self.cf * c)
+        c = f * c + i * torch.tanh(g)
+        return torch.sigmoid(o + self.co * c) * torch.tanh(c), c
+
+
+class ConvLSTM(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        if o["kernel"] % 2 == 0:
+            raise ValueError("the comparison has no even kernels")
+        self.layers, self.ahead, self.width = o["layers"], o["ahead"], o["width"]
+        for i in range(self.layers):
+            self.add_module(f"enc{i + 1}", ConvCell(o, o["width"] if i else o["channels"]))
+            self.add_module(f"dec{i + 1}", ConvCell(o, o["width"] if i else 0))
+        self.out = nn.Conv2d(self.layers * o["width"], o["channels"], 1)
+
+    def forward(self, x, future):
+        n, t, _, rows, cols = x.shape
+        zero = x.new_zeros(n, self.width, rows, cols)
+        frames, states = x.unbind(1), []
+        for i in range(self.layers):
+            h, c, out = zero, zero, []
+            for frame in frames:
+                h, c = getattr(self, f"enc{i + 1}")(frame, h, c)
+                out.append(h)
+            frames = out
+            states.append((h, c))
+        below, hidden = [None] * self.ahead, []
+        for i in range(self.layers):
+            h, c = states[i]
+            out = []
+            for frame in below:
+                h, c = getattr(self, f"dec{i + 1}")(frame, h, c)
+                out.append(h)
+            below = out
+            hidden.append(out)
+        h = torch.stack([torch.cat(step, 1) for step in zip(*hidden)], 1)
+        return F.binary_cross_entropy_with_logits(self.out(h.flatten(0, 1)).view_as(future), future)
+
+
+MODELS = {"mlp": MLP, "lenet": LeNet, "gpt": GPT2, "gpt2": GPT2, "resnet": ResNet18, "resnet50": ResNet50,
+          "unet3d": UNet3d, "convlstm": ConvLSTM}
 
 
 def variables(model):
@@ -181,11 +284,11 @@ def variables(model):
     out = {}
     for path, module in model.named_modules():
         at = path + "." if path else ""
-        if isinstance(module, (nn.LayerNorm, nn.BatchNorm2d)):
+        if isinstance(module, (nn.LayerNorm, nn.BatchNorm2d, nn.BatchNorm3d)):
             out[at + "scale"], out[at + "bias"] = (module.weight, False), (module.bias, False)
-            if isinstance(module, nn.BatchNorm2d):
+            if not isinstance(module, nn.LayerNorm):
                 out[at + "mean"], out[at + "var"] = (module.running_mean, False), (module.running_var, False)
-        elif isinstance(module, (nn.Linear, nn.Conv2d, nn.Embedding)):
+        elif isinstance(module, (nn.Linear, nn.Conv2d, nn.Conv3d, nn.ConvTranspose3d, nn.Embedding)):
             out[at + "w"] = (module.weight, isinstance(module, nn.Linear))
             if getattr(module, "bias", None) is not None:
                 out[at + "b"] = (module.bias, False)

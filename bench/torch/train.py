@@ -62,10 +62,12 @@ class Run:
         options = {k: v if k == "dropout" else int(v) for k, v in self.recipe["options"].items()}
         self.model = models.MODELS[self.recipe["model"]](options)
         self.load(models.variables(self.model), values)
-        self.channels_last = self.recipe["model"] in ("lenet", "resnet", "resnet50") and not args.planes
+        last = {"lenet": torch.channels_last, "resnet": torch.channels_last, "resnet50": torch.channels_last,
+                "convlstm": torch.channels_last, "unet3d": torch.channels_last_3d}
+        self.channels_last = None if args.planes else last.get(self.recipe["model"])
         self.model = self.model.to(self.device)
         if self.channels_last:
-            self.model = self.model.to(memory_format=torch.channels_last)
+            self.model = self.model.to(memory_format=self.channels_last)
         self.batches = [{name: self.host(t) for name, t in b.items()} for b in batches]
         self.optimizer = self.make_optimizer()
         self.low = {"f16": torch.float16, "bf16": torch.bfloat16}.get(args.precision)
@@ -91,8 +93,8 @@ class Run:
         x = self.tensor(t)
         if x.dtype == self.torch.int32:
             x = x.long()
-        elif self.channels_last:
-            x = x.contiguous(memory_format=self.torch.channels_last)
+        elif self.channels_last and x.dim() == (5 if self.channels_last == self.torch.channels_last_3d else 4):  # no films
+            x = x.contiguous(memory_format=self.channels_last)
         return x.pin_memory() if self.cuda else x
 
     def make_optimizer(self):
