@@ -42,7 +42,7 @@ func unet3d(z *Zoo, o Options) {
 	}
 	z.Output = m.Conv3d("out", h, o.Int("classes"), 1)
 	loss := m.Named("loss").CrossEntropy(z.Output, labels, ampc.CrossEntropyOptions{Axis: 1})
-	z.train(loss, ampc.TrainConfig{Optimizer: ampc.AdamW(0.01), LR: ampc.Constant(1e-3)})
+	z.train(loss, sgd(0.01))
 	z.Metrics["correct"] = correct(m, z.Output, labels, 1)
 }
 
