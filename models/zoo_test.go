@@ -16,7 +16,7 @@ var inSmall = []string{
 	"mlp?batch=8&in=16&hidden=8", "lenet?batch=4&size=8", "resnet?batch=4&size=8&width=4&blocks1=1&blocks2=1&blocks3=0&blocks4=0", "resnet8?batch=2&size=8&width=4",
 	"resnet50?batch=4&size=16&width=4&classes=4&blocks1=1&blocks2=1&blocks3=0&blocks4=0", "gpt2?batch=2&seq=8&vocab=16&layers=1&heads=2&dim=16",
 	"gpt?batch=2&seq=8&vocab=16&layers=1&heads=2&dim=16", "lstm?batch=2&seq=4&vocab=16&dim=8", "bert?batch=2&seq=8&vocab=16&layers=1&heads=2&dim=16",
-	"unet3d?batch=2&depth=4&size=6&width=4&levels=1", "convlstm?batch=2&seq=2&ahead=2&size=4&width=4",
+	"unet3d?batch=1&depth=5&size=7&width=4&levels=1", "convlstm?batch=2&seq=2&ahead=2&size=4&width=4",
 	"unet?batch=2&size=8&width=8&levels=1", "vit?batch=2&size=8&patch=4&layers=1&heads=2&dim=16", "gan?batch=8&in=8&hidden=8",
 }
 
