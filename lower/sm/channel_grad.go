@@ -8,6 +8,10 @@ import (
 	"ampc/ptx"
 )
 
+var channelGradKernels = map[ir.Op]cudaKernel{
+	ir.OpBatchNormGrad: {(*cudaCall).batchNormGrad, channelGrad, 0},
+}
+
 // The gradient of a batch norm is a pass over x and dy for the sums of every
 // channel, in parts that a launch for each adds up, and one elementwise pass.
 // Each operand and result has a dtype of its own. The elementwise step that

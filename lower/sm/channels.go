@@ -9,6 +9,11 @@ import (
 	"ampc/ptx"
 )
 
+var channelsKernels = map[ir.Op]cudaKernel{
+	ir.OpBatchNorm:      {(*cudaCall).batchNorm, channelNorm, 0},
+	ir.OpBatchNormInfer: {(*cudaCall).batchNormInfer, channelNorm, 0},
+}
+
 // A batch norm is a pass over x for the moments of every channel, in parts, a
 // launch that joins those and moves the running statistics, and one elementwise
 // pass.

@@ -8,6 +8,12 @@ import (
 	"ampc/ptx"
 )
 
+var groupsKernels = map[ir.Op]cudaKernel{
+	ir.OpGroupNorm:     {(*cudaCall).groupNorm, groupedNorm, 0},
+	ir.OpGroupNormGrad: {(*cudaCall).groupNormGrad, groupedNorm, 0},
+	ir.OpInstanceNorm:  {(*cudaCall).groupNorm, groupedNorm, 0},
+}
+
 // A norm over groups of channels is a norm over rows: one launch for its
 // result, with the sum and the ReLU behind it, and one for its gradient. The
 // gradients of scale and bias are a pass of their own over x and dy.

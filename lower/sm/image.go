@@ -6,6 +6,18 @@ import (
 	"ampc/ptx"
 )
 
+var imageKernels = map[ir.Op]cudaKernel{
+	ir.OpPad:                 {(*cudaCall).pad, nil, 0},
+	ir.OpResize:              {resize(false), spatial, 0},
+	ir.OpResizeGrad:          {resize(true), spatial, 0},
+	ir.OpAdaptiveAvgPool:     {adaptivePool(false), spatial, 0},
+	ir.OpAdaptiveAvgPoolGrad: {adaptivePool(true), spatial, 0},
+	ir.OpMaxPool:             {(*cudaCall).maxPool, nil, 0},
+	ir.OpMaxPoolGrad:         {(*cudaCall).maxPoolGrad, nil, 1},
+	ir.OpAvgPool:             {(*cudaCall).avgPool, images, 0},
+	ir.OpAvgPoolGrad:         {(*cudaCall).avgPoolGrad, images, 0},
+}
+
 // Rows over images: pads, resizes and pools.
 
 func ints(v []int64) []int {

@@ -8,6 +8,18 @@ import (
 	"ampc/ptx"
 )
 
+var indexKernels = map[ir.Op]cudaKernel{
+	ir.OpGatherElements: {(*cudaCall).gatherElements, nil, 1},
+	ir.OpScatter:        {scatter(false), nil, 1},
+	ir.OpScatterAdd:     {scatter(true), floatData, 1},
+	ir.OpIota:           {(*cudaCall).iota, nil, 0},
+	ir.OpTril:           {triangle(false), nil, 0},
+	ir.OpTriu:           {triangle(true), nil, 0},
+	ir.OpOneHot:         {(*cudaCall).oneHot, nil, 0},
+	ir.OpConcat:         {(*cudaCall).concat, nil, 0},
+	ir.OpRope:           {(*cudaCall).rope, floatData, 0},
+}
+
 // Rows that choose or place elements by number. Those that know the place from
 // the element's index alone are clusters; the others have kernels.
 

@@ -2,6 +2,7 @@ package sm
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"ampc/ir"
@@ -26,64 +27,17 @@ type cudaKernel struct {
 	ids   int
 }
 
-// cudaKernels holds the rows that have launches of their own on a GPU. A node
-// that none takes is expanded where its row says how, and refused by Check
-// where it does not.
-var cudaKernels = map[ir.Op]cudaKernel{
-	ir.OpAnyNonfinite:        {(*cudaCall).anyNonfinite, floatsIn, 0},
-	ir.OpGlobalNorm:          {(*cudaCall).globalNorm, floatsIn, 0},
-	ir.OpCrossEntropy:        {(*cudaCall).crossEntropy, classLogits, 1},
-	ir.OpCrossEntropyGrad:    {(*cudaCall).crossEntropyGrad, classLogits, 1},
-	ir.OpReduceSum:           {reduction("sum", 0, false), numbers, 0},
-	ir.OpReduceMean:          {reduction("sum", 1, false), floatsOnly, 0},
-	ir.OpReduceProd:          {reduction("prod", 0, false), floatsOnly, 0},
-	ir.OpReduceMax:           {reduction("max", 0, false), numbers, 0},
-	ir.OpReduceMin:           {reduction("min", 0, false), numbers, 0},
-	ir.OpReduceL1:            {reduction("l1", 0, false), floatsOnly, 0},
-	ir.OpReduceL2:            {reduction("sumsq", 0, true), floatsOnly, 0},
-	ir.OpReduceVar:           {rowStat(false), floatsOnly, 0},
-	ir.OpLogSumExp:           {rowStat(true), floatsOnly, 0},
-	ir.OpSumTo:               {(*cudaCall).sumTo, floatsOnly, 0},
-	ir.OpCumsum:              {(*cudaCall).cumsum, floatsOnly, 0},
-	ir.OpLinearScan:          {(*cudaCall).linearScan, floatsOnly, 0},
-	ir.OpArgmax:              {arg(false), countable, 0},
-	ir.OpArgmin:              {arg(true), countable, 0},
-	ir.OpTopK:                {(*cudaCall).topK, countable, 0},
-	ir.OpSoftmax:             {softmax(false), shortLastRows, 0},
-	ir.OpLogSoftmax:          {softmax(true), shortLastRows, 0},
-	ir.OpSoftmaxGrad:         {softmaxGrad(false), lastRows, 0},
-	ir.OpLogSoftmaxGrad:      {softmaxGrad(true), lastRows, 0},
-	ir.OpLayerNorm:           {(*cudaCall).norm, rowNorm, 0},
-	ir.OpLayerNormGrad:       {(*cudaCall).normGrad, rowNorm, 0},
-	ir.OpRMSNorm:             {(*cudaCall).norm, rowNorm, 0},
-	ir.OpRMSNormGrad:         {(*cudaCall).normGrad, rowNorm, 0},
-	ir.OpBatchNorm:           {(*cudaCall).batchNorm, channelNorm, 0},
-	ir.OpBatchNormGrad:       {(*cudaCall).batchNormGrad, channelGrad, 0},
-	ir.OpBatchNormInfer:      {(*cudaCall).batchNormInfer, channelNorm, 0},
-	ir.OpGroupNorm:           {(*cudaCall).groupNorm, groupedNorm, 0},
-	ir.OpGroupNormGrad:       {(*cudaCall).groupNormGrad, groupedNorm, 0},
-	ir.OpInstanceNorm:        {(*cudaCall).groupNorm, groupedNorm, 0},
-	ir.OpEmbedding:           {(*cudaCall).embedding, nil, 1},
-	ir.OpEmbeddingGrad:       {(*cudaCall).embeddingGrad, floatData, 1},
-	ir.OpGather:              {(*cudaCall).gather, nil, 1},
-	ir.OpGatherElements:      {(*cudaCall).gatherElements, nil, 1},
-	ir.OpScatter:             {scatter(false), nil, 1},
-	ir.OpScatterAdd:          {scatter(true), floatData, 1},
-	ir.OpIota:                {(*cudaCall).iota, nil, 0},
-	ir.OpTril:                {triangle(false), nil, 0},
-	ir.OpTriu:                {triangle(true), nil, 0},
-	ir.OpOneHot:              {(*cudaCall).oneHot, nil, 0},
-	ir.OpConcat:              {(*cudaCall).concat, nil, 0},
-	ir.OpRope:                {(*cudaCall).rope, floatData, 0},
-	ir.OpPad:                 {(*cudaCall).pad, nil, 0},
-	ir.OpResize:              {resize(false), spatial, 0},
-	ir.OpResizeGrad:          {resize(true), spatial, 0},
-	ir.OpAdaptiveAvgPool:     {adaptivePool(false), spatial, 0},
-	ir.OpAdaptiveAvgPoolGrad: {adaptivePool(true), spatial, 0},
-	ir.OpMaxPool:             {(*cudaCall).maxPool, nil, 0},
-	ir.OpMaxPoolGrad:         {(*cudaCall).maxPoolGrad, nil, 1},
-	ir.OpAvgPool:             {(*cudaCall).avgPool, images, 0},
-	ir.OpAvgPoolGrad:         {(*cudaCall).avgPoolGrad, images, 0},
+// cudaKernels holds the rows that have launches of their own on a GPU, each in the table of the file that has its
+// function. A node that none takes is expanded where its row says how, and refused by Check where it does not.
+var cudaKernels = joined(channelGradKernels, channelsKernels, groupsKernels, imageKernels, indexKernels, lossKernels, normKernels, reduceKernels, rowsKernels, statsKernels)
+
+// joined is one table of all entries.
+func joined(tables ...map[ir.Op]cudaKernel) map[ir.Op]cudaKernel {
+	all := map[ir.Op]cudaKernel{}
+	for _, t := range tables {
+		maps.Copy(all, t)
+	}
+	return all
 }
 
 // gpuRules are the predicates of nodes that a GPU supports, for ops with lowering

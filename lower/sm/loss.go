@@ -9,6 +9,11 @@ import (
 	"ampc/ptx"
 )
 
+var lossKernels = map[ir.Op]cudaKernel{
+	ir.OpCrossEntropy:     {(*cudaCall).crossEntropy, classLogits, 1},
+	ir.OpCrossEntropyGrad: {(*cudaCall).crossEntropyGrad, classLogits, 1},
+}
+
 // classes describes a loss over the classes of its logits. It returns the logits
 // with a row for every label: as they are or, if the classes are not along the last
 // axis, copied.

@@ -8,6 +8,13 @@ import (
 	"ampc/ptx"
 )
 
+var normKernels = map[ir.Op]cudaKernel{
+	ir.OpLayerNorm:     {(*cudaCall).norm, rowNorm, 0},
+	ir.OpLayerNormGrad: {(*cudaCall).normGrad, rowNorm, 0},
+	ir.OpRMSNorm:       {(*cudaCall).norm, rowNorm, 0},
+	ir.OpRMSNormGrad:   {(*cudaCall).normGrad, rowNorm, 0},
+}
+
 // Norms over the last dimensions: one launch reads each row once, for its
 // statistics and its result. The gradient is one more, and one for each sum
 // over the rows that it leaves in parts; rows too long for that leave none, and a

@@ -9,6 +9,16 @@ import (
 	"ampc/ptx"
 )
 
+var reduceKernels = map[ir.Op]cudaKernel{
+	ir.OpReduceSum:  {reduction("sum", 0, false), numbers, 0},
+	ir.OpReduceMean: {reduction("sum", 1, false), floatsOnly, 0},
+	ir.OpReduceProd: {reduction("prod", 0, false), floatsOnly, 0},
+	ir.OpReduceMax:  {reduction("max", 0, false), numbers, 0},
+	ir.OpReduceMin:  {reduction("min", 0, false), numbers, 0},
+	ir.OpReduceL1:   {reduction("l1", 0, false), floatsOnly, 0},
+	ir.OpReduceL2:   {reduction("sumsq", 0, true), floatsOnly, 0},
+}
+
 // reduction is the kernel of a reduction along axes: op as ptx names it, the
 // result divided by the number of elements to the power of mean.
 func reduction(op string, mean float64, root bool) func(c *cudaCall) error {

@@ -8,6 +8,24 @@ import (
 	"ampc/ptx"
 )
 
+var rowsKernels = map[ir.Op]cudaKernel{
+	ir.OpReduceVar:      {rowStat(false), floatsOnly, 0},
+	ir.OpLogSumExp:      {rowStat(true), floatsOnly, 0},
+	ir.OpSumTo:          {(*cudaCall).sumTo, floatsOnly, 0},
+	ir.OpCumsum:         {(*cudaCall).cumsum, floatsOnly, 0},
+	ir.OpLinearScan:     {(*cudaCall).linearScan, floatsOnly, 0},
+	ir.OpArgmax:         {arg(false), countable, 0},
+	ir.OpArgmin:         {arg(true), countable, 0},
+	ir.OpTopK:           {(*cudaCall).topK, countable, 0},
+	ir.OpSoftmax:        {softmax(false), shortLastRows, 0},
+	ir.OpLogSoftmax:     {softmax(true), shortLastRows, 0},
+	ir.OpSoftmaxGrad:    {softmaxGrad(false), lastRows, 0},
+	ir.OpLogSoftmaxGrad: {softmaxGrad(true), lastRows, 0},
+	ir.OpEmbedding:      {(*cudaCall).embedding, nil, 1},
+	ir.OpEmbeddingGrad:  {(*cudaCall).embeddingGrad, floatData, 1},
+	ir.OpGather:         {(*cudaCall).gather, nil, 1},
+}
+
 // along views a tensor as outer×n×inner around one axis.
 func along(d []int64, axis int) (outer, n, inner int) {
 	return int(lower.Count(d[:axis])), int(d[axis]), int(lower.Count(d[axis+1:]))

@@ -7,6 +7,11 @@ import (
 	"ampc/lower"
 )
 
+var statsKernels = map[ir.Op]cudaKernel{
+	ir.OpAnyNonfinite: {(*cudaCall).anyNonfinite, floatsIn, 0},
+	ir.OpGlobalNorm:   {(*cudaCall).globalNorm, floatsIn, 0},
+}
+
 // Norms and finite checks go through all gradients of one dtype in one launch;
 // a norm counts what is not finite on its way, where a check of the same
 // gradients follows.
