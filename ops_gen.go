@@ -142,6 +142,28 @@ func (o ops) Cos(x Tensor) Tensor {
 	return o.tensor(o.b.Cos(x.v))
 }
 
+// Cummax is the largest element so far along an axis, and its index: the last of equal ones. NaN wins.
+//
+//   - Shapes: x[...] to the same, twice.
+//   - DTypes: x float or integer; values have x's, indices are i64.
+//   - Errors: an axis that x does not have.
+//   - PyTorch: torch.cummax.
+func (o ops) Cummax(x Tensor, axis int) (values, indices Tensor) {
+	v0, v1 := o.b.Cummax(x.v, int64(axis))
+	return o.tensor(v0), o.tensor(v1)
+}
+
+// Cummin is the smallest element so far along an axis, and its index: the last of equal ones. NaN wins.
+//
+//   - Shapes: x[...] to the same, twice.
+//   - DTypes: x float or integer; values have x's, indices are i64.
+//   - Errors: an axis that x does not have.
+//   - PyTorch: torch.cummin.
+func (o ops) Cummin(x Tensor, axis int) (values, indices Tensor) {
+	v0, v1 := o.b.Cummin(x.v, int64(axis))
+	return o.tensor(v0), o.tensor(v1)
+}
+
 // DepthToSpace moves blocks of channels into blocks of pixels; mode is "dcr" or "crd".
 //
 //   - Shapes: x[N,C,H,W] to [N,C/block²,H·block,W·block].

@@ -139,7 +139,7 @@ type ArgOptions struct {
 // Argmax is the index of the largest element along an axis, the first of equal ones.
 //
 //   - Shapes: x[...] to x's without the axis.
-//   - DTypes: x float or integer; the result is i32.
+//   - DTypes: x float or integer; the result is i64.
 //   - Errors: an axis that x does not have.
 //   - PyTorch: torch.argmax, with an axis.
 func (o ops) Argmax(x Tensor, axis int, opts ...ArgOptions) Tensor {
@@ -149,7 +149,7 @@ func (o ops) Argmax(x Tensor, axis int, opts ...ArgOptions) Tensor {
 // Argmin is the index of the smallest element along an axis, the first of equal ones.
 //
 //   - Shapes: x[...] to x's without the axis.
-//   - DTypes: x float or integer; the result is i32.
+//   - DTypes: x float or integer; the result is i64.
 //   - Errors: an axis that x does not have.
 //   - PyTorch: torch.argmin, with an axis.
 func (o ops) Argmin(x Tensor, axis int, opts ...ArgOptions) Tensor {
@@ -181,7 +181,7 @@ type TopKOptions struct {
 // TopK returns the k largest elements along an axis, the largest first, and their indices.
 //
 //   - Shapes: x[...,n,...] to [...,k,...], twice.
-//   - DTypes: x float or integer; values have x's, indices are i32.
+//   - DTypes: x float or integer; values have x's, indices are i64.
 //   - Errors: an axis that x does not have, or k outside 1 to n.
 //   - PyTorch: torch.topk, sorted.
 func (o ops) TopK(x Tensor, k, axis int, opts ...TopKOptions) (values, indices Tensor) {

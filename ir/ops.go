@@ -121,6 +121,8 @@ const (
 	OpArgmax
 	OpArgmin
 	OpCumsum
+	OpCummax
+	OpCummin
 	OpLinearScan
 	OpTopK
 

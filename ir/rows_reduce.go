@@ -86,6 +86,8 @@ var reduceRows = map[Op]Def{
 			return []*Value{b.Cumsum(d[0], n.Int("axis"), n.Flag("exclusive"), !n.Flag("reverse"))}
 		},
 	},
+	OpCummax: cumulative(Def{Name: "cummax", Nonfinite: largest, Doc: "Largest element so far along an axis, and its index: the last of equal ones; NaN wins."}),
+	OpCummin: cumulative(Def{Name: "cummin", Nonfinite: smallest, Doc: "Smallest element so far along an axis, and its index: the last of equal ones; NaN wins."}),
 	OpLinearScan: {
 		Name: "linear_scan", Doc: "y[i] = a[i]·y[i−1] + x[i] along an axis, from y = 0: a linear recurrence.",
 		In:  in(Operand{Name: "x", ReadsLow: true}, Operand{Name: "a", ReadsLow: true}),
@@ -131,6 +133,30 @@ func arg(d Def) Def {
 	d.Attrs = []AttrDef{alongAxis, keepAttr}
 	d.Class, d.Why, d.Unit, d.NoGrad = Clear, whyOrder, UnitAny, "not a float"
 	d.Infer, d.Bound = inferArg, noBound
+	return d
+}
+
+// cumulative completes the row of a running extremum.
+func cumulative(d Def) Def {
+	d.In, d.Out = in(number("x")), out(Result{Name: "values"}, Result{Name: "indices", Class: Fixed})
+	d.Attrs = []AttrDef{alongAxis}
+	d.Class, d.Why, d.Unit, d.Bound = Clear, whyOrder, UnitSame, noBound
+	d.Range = func(_ *Node, in []Interval) []Interval { return []Interval{in[0], {Lo: 0, Hi: math.Inf(1)}} }
+	d.Infer = func(n *Node) ([]Type, error) {
+		x := n.In[0]
+		if x.Type.Shape.Known() {
+			if _, err := axisOf(n.Int("axis"), x.Type.Shape.Rank()); err != nil {
+				return nil, err
+			}
+		}
+		return []Type{x.Type, x.Type.With(I64)}, n.bare()
+	}
+	d.Grad = func(b *Builder, n *Node, d []*Value) []*Value {
+		if d[0] == nil {
+			return []*Value{nil}
+		}
+		return []*Value{b.ScatterAdd(b.zerosLike(n.In[0]), n.Out[1], d[0], n.Int("axis"))}
+	}
 	return d
 }
 
@@ -439,6 +465,28 @@ func (b *Builder) Argmin(x *Value, axis int64, keep bool) *Value {
 // out, reverse starts at the end.
 func (b *Builder) Cumsum(x *Value, axis int64, exclusive, reverse bool) *Value {
 	return b.Emit(OpCumsum, []*Value{x}, A("axis", axis, "exclusive", exclusive, "reverse", reverse))[0]
+}
+
+// Cummax is the largest element so far along an axis, and its index: the last of equal ones. NaN wins.
+//
+//   - Shapes: x[...] to the same, twice.
+//   - DTypes: x float or integer; values have x's, indices are i64.
+//   - Errors: an axis that x does not have.
+//   - PyTorch: torch.cummax.
+func (b *Builder) Cummax(x *Value, axis int64) (values, indices *Value) {
+	y := b.Emit(OpCummax, []*Value{x}, A("axis", axis))
+	return y[0], y[1]
+}
+
+// Cummin is the smallest element so far along an axis, and its index: the last of equal ones. NaN wins.
+//
+//   - Shapes: x[...] to the same, twice.
+//   - DTypes: x float or integer; values have x's, indices are i64.
+//   - Errors: an axis that x does not have.
+//   - PyTorch: torch.cummin.
+func (b *Builder) Cummin(x *Value, axis int64) (values, indices *Value) {
+	y := b.Emit(OpCummin, []*Value{x}, A("axis", axis))
+	return y[0], y[1]
 }
 
 // LinearScan is the recurrence y[i] = a[i]·y[i−1] + x[i] along an axis, which

@@ -54,6 +54,45 @@ func (s Scan) Build(fl Flavour) (*Launch, error) {
 	return finish(b, r.grid(s.Outer*s.Inner), p.list)
 }
 
+// CumMax is the largest element so far along the middle dimension of Outer×N×Inner, or the smallest, and its
+// position: the last of equal ones. NaN wins. Arguments: x, values, index (i64).
+type CumMax struct {
+	Name            string
+	Outer, N, Inner int
+	In              DType
+	Min             bool
+}
+
+// Build generates the kernel: one thread for each line along the middle dimension.
+func (s CumMax) Build(fl Flavour) (*Launch, error) {
+	if s.Outer < 1 || s.N < 1 || s.Inner < 1 || s.Outer*s.N*s.Inner >= 1<<31 {
+		return nil, fmt.Errorf("ptx: %s: cannot scan %d×%d×%d", s.Name, s.Outer, s.N, s.Inner)
+	}
+	b := NewBuilder(fl, s.Name, elementThreads)
+	p := params{b: b}
+	n, size := s.Outer*s.N*s.Inner, s.In.Size()
+	x, y, index := p.in("x", s.In, n), p.out("values", s.In, n), p.out("index", Int64, n)
+	class := keyClass(s.In)
+	e := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(elementThreads), b.special("%tid.x"))
+	b.guarded(e, int64(s.Outer*s.Inner), func() {
+		o, in := b.divmod(e, s.Inner)
+		element := func(i Reg) Reg { return b.Do("mad.lo.u32", b.Do("mad.lo.u32", o, I(s.N), i), I(s.Inner), in) }
+		best, last := b.Reg(class), b.Reg(B32)
+		b.To(best, "mov."+class.String(), I(0)) // no key is smaller
+		b.Loop(I(0), I(s.N), I(1), B32, func(i Reg) {
+			at := element(i)
+			key := b.orderKey(b.load(b.at(x, at, size), 0, s.In, 1)[0], s.In, s.Min, false)
+			b.If(b.Do("setp.ge."+unsignedType(class), key, best), func() {
+				b.To(best, "mov."+class.String(), key)
+				b.To(last, "mov.u32", i)
+			})
+			b.store(b.at(y, at, size), 0, s.In, b.load(b.at(x, element(last), size), 0, s.In, 1))
+			b.Do("st.global.u64", Addr{Base: b.at(index, at, 8)}, b.Do("cvt.u64.u32", last))
+		})
+	})
+	return finish(b, [3]int{ceilDiv(s.Outer*s.Inner, elementThreads), 1, 1}, p.list)
+}
+
 // LinearScan is y[i] = a[i]·y[i-1] + x[i] along the middle dimension of Outer×N×Inner, in f32 and in
 // order, from y = 0. Reverse runs from the end. Arguments: x, a, y.
 type LinearScan struct {

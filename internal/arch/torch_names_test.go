@@ -79,7 +79,6 @@ var otherTorch = []torchEntry{
 	{"torch.cosh", "m.Affine(m.Add(m.Exp(x), m.Exp(m.Neg(x))), 0.5, 0)", composeIt},
 	{"torch.cross", "", noKernel},
 	{"torch.cuda.amp.GradScaler", "ampc.Dynamic", "brought by MixedF16; see [migration.md](migration.md)"},
-	{"torch.cummax", "", noKernel},
 	{"torch.cumprod", "m.LinearScan(m.Mul(x, w), x, 1)", "a composition; w is 1 at the start of the axis and 0 behind it"},
 	{"torch.diag", "m.ReduceSum(m.Mul(x, eye), ampc.Axes(1))", "a composition; eye as for torch.eye"},
 	{"torch.dist", "m.ReduceL2(m.Sub(x, y))", composeIt},

@@ -145,6 +145,8 @@ func TestReduceRows(t *testing.T) {
 		rowCase{op: ir.OpArgmax, in: []*Tensor{apart(3, 4)}, attrs: ir.A("axis", 1)},
 		rowCase{op: ir.OpArgmin, in: []*Tensor{apart(3, 4)}, attrs: ir.A("axis", 0, "keep", true)},
 		rowCase{op: ir.OpCumsum, in: []*Tensor{normal(3, 4)}, attrs: ir.A("axis", 1)},
+		rowCase{op: ir.OpCummax, in: []*Tensor{apart(3, 4)}, attrs: ir.A("axis", 1)},
+		rowCase{op: ir.OpCummin, in: []*Tensor{apart(4, 2)}, attrs: ir.A("axis", 0)},
 		rowCase{op: ir.OpLinearScan, in: []*Tensor{normal(3, 4), normal(3, 4)}, attrs: ir.A("axis", 1)},
 		rowCase{name: "reverse", op: ir.OpLinearScan, in: []*Tensor{normal(4, 2), normal(4, 2)}, attrs: ir.A("axis", 0, "reverse", true)},
 		rowCase{name: "exclusive", op: ir.OpCumsum, in: []*Tensor{normal(4, 2)}, attrs: ir.A("axis", 0, "exclusive", true, "reverse", true)},

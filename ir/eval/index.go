@@ -11,7 +11,7 @@ import (
 var indexFns = map[ir.Op]fn{
 	ir.OpIota: iotaAlong, ir.OpOneHot: oneHot, ir.OpGather: gather, ir.OpGatherElements: gatherElements,
 	ir.OpScatter: scatter, ir.OpScatterAdd: scatter, ir.OpArgmax: arg, ir.OpArgmin: arg,
-	ir.OpCumsum: cumsum, ir.OpLinearScan: linearScan, ir.OpTopK: topK, ir.OpResize: resize, ir.OpResizeGrad: resize,
+	ir.OpCumsum: cumsum, ir.OpCummax: cumulative, ir.OpCummin: cumulative, ir.OpLinearScan: linearScan, ir.OpTopK: topK, ir.OpResize: resize, ir.OpResizeGrad: resize,
 }
 
 func iotaAlong(c *call) error {
@@ -210,6 +210,22 @@ func runningSum[T float64 | int64](y, x []T, at []int, exclusive bool) {
 			y[i] = before
 		}
 	}
+}
+
+// cumulative finds the extremum so far: the last of equal ones.
+func cumulative(c *call) error {
+	x := c.in[0]
+	lanes(x.dims(), c.Axis(), func(_ int, at []int) {
+		best := 0
+		for i := range at {
+			if !c.before(at[best], at[i], c.Op == ir.OpCummin, true) {
+				best = i
+			}
+			c.out[0].set(at[i], x, at[best])
+			c.out[1].I[at[i]] = int64(best)
+		}
+	})
+	return nil
 }
 
 func linearScan(c *call) error {

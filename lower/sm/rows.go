@@ -13,6 +13,8 @@ var rowsKernels = map[ir.Op]cudaKernel{
 	ir.OpLogSumExp:      {rowStat(true), floatsOnly, 0},
 	ir.OpSumTo:          {(*cudaCall).sumTo, floatsOnly, 0},
 	ir.OpCumsum:         {(*cudaCall).cumsum, floatsOnly, 0},
+	ir.OpCummax:         {cumulative(false), countable, 0},
+	ir.OpCummin:         {cumulative(true), countable, 0},
 	ir.OpLinearScan:     {(*cudaCall).linearScan, floatsOnly, 0},
 	ir.OpArgmax:         {arg(false), countable, 0},
 	ir.OpArgmin:         {arg(true), countable, 0},
@@ -206,6 +208,16 @@ func (c *cudaCall) cumsum() error {
 	outer, n, inner := along(c.dims(x), c.n.Axis())
 	k := ptx.Scan{Name: "k", Outer: outer, N: n, Inner: inner, Exclusive: c.n.Flag("exclusive"), Reverse: c.n.Flag("reverse"), In: c.elem(x), Out: c.elem(y)}
 	return c.launch("scan", k.Build, x, y)
+}
+
+// cumulative runs along an axis.
+func cumulative(least bool) func(c *cudaCall) error {
+	return func(c *cudaCall) error {
+		x := c.s.In[0]
+		outer, n, inner := along(c.dims(x), c.n.Axis())
+		k := ptx.CumMax{Name: "k", Outer: outer, N: n, Inner: inner, In: c.elem(x), Min: least}
+		return c.launch("cummax", k.Build, x, c.s.Out[0], c.s.Out[1])
+	}
 }
 
 // linearScan runs along an axis.

@@ -12,11 +12,12 @@ import (
 func orderCases() []Case {
 	var cases []Case
 	for i, n := range sizes {
-		cases = append(cases, argMax(7, n, i%2 == 0, ptx.Float16), topK(6, n, min(n, 5), i%2 == 0, ptx.Float32), intReduce("sum", 3, n, 2, ptx.Int32))
+		cases = append(cases, cumMax(2, n, 3, n == 33, ptx.Float32), argMax(7, n, i%2 == 0, ptx.Float16), topK(6, n, min(n, 5), i%2 == 0, ptx.Float32), intReduce("sum", 3, n, 2, ptx.Int32))
 	}
 	return append(cases,
 		argMax(9, 1000, false, ptx.Float32), argMax(1, 33, false, ptx.BFloat16), argMax(4, 32, true, ptx.Int64), argMax(5, 40, false, ptx.Int32), argMax(4, 70, true, ptx.Uint8),
 		topK(8, 30, 3, false, ptx.BFloat16), topK(8, 32, 3, false, ptx.Uint8), topK(7, 70, 1, false, ptx.Float16), topK(6, 32, 1, true, ptx.Float32), topK(3, 50, 50, true, ptx.Int64), topK(5, 37, 2, false, ptx.Int32),
+		cumMax(3, 33, 5, false, ptx.Float16), cumMax(2, 40, 70, true, ptx.Float32), cumMax(1, 32, 3, true, ptx.Int64), cumMax(2, 9, 1, false, ptx.Uint8),
 		intReduce("max", 2, 33, 3, ptx.Int64), intReduce("min", 4, 32, 1, ptx.Int32), intReduce("max", 3, 9, 2, ptx.Int32), intReduce("sum", 1, 100, 5, ptx.Uint8))
 }
 
@@ -126,6 +127,37 @@ func topK(rows, cols, k int, least bool, d ptx.DType) Case {
 				for i, c := range ranking(in[0], row, cols, least, !least)[:k] {
 					values.SetBits(row*k+i, in[0].Bits(row*cols+c))
 					index.SetBits(row*k+i, uint64(c))
+				}
+			}
+			if err := same("values", out[1], values); err != nil {
+				return err
+			}
+			return same("index", out[2], index)
+		},
+	}
+}
+
+func cumMax(outer, n, inner int, least bool, d ptx.DType) Case {
+	s := ptx.CumMax{Name: caseName("cummax_%dx%dx%d_%v_%s", outer, n, inner, least, d), Outer: outer, N: n, Inner: inner, In: d, Min: least}
+	return Case{
+		Name: s.Name, Kernel: "CumMax.Build", Size: n, Build: s.Build, Exact: true, Trials: 4,
+		Fill: func(r *rand.Rand) []Tensor {
+			return []Tensor{ordered(r, d, outer, n*inner), New(d, outer*n*inner), New(ptx.Int64, outer*n*inner)}
+		},
+		Check: func(in, out []Tensor) error {
+			values, index := New(d, outer*n*inner), New(ptx.Int64, outer*n*inner)
+			for line := range outer * inner {
+				at := func(i int) int { return (line/inner*n+i)*inner + line%inner }
+				best := 0
+				for i := range n {
+					two := New(d, 2) // equal ones: the later one
+					two.SetBits(0, in[0].Bits(at(i)))
+					two.SetBits(1, in[0].Bits(at(best)))
+					if ranking(two, 0, 2, least, true)[0] == 0 {
+						best = i
+					}
+					values.SetBits(at(i), in[0].Bits(at(best)))
+					index.SetBits(at(i), uint64(best))
 				}
 			}
 			if err := same("values", out[1], values); err != nil {

@@ -51,6 +51,8 @@ var reduceKernels = map[string]binder{
 	"sum_to": bindSumTo,
 	"argmax": bindArg(func(x, best float32) bool { return x > best }),
 	"argmin": bindArg(func(x, best float32) bool { return x < best }),
+	"cummax": bindCumulative(func(x, best float64) bool { return x >= best }),
+	"cummin": bindCumulative(func(x, best float64) bool { return x <= best }),
 	"cumsum": bindCumsum, "linear_scan": bindLinearScan,
 }
 
@@ -295,6 +297,42 @@ func bindCumsum(c *call) (func(), error) {
 			}
 		}
 	}), nil
+}
+
+// bindCumulative finds the element so far that none is better than, and its index: the last of equal ones. NaN wins.
+func bindCumulative(better func(x, best float64) bool) binder {
+	return func(c *call) (func(), error) {
+		x, y, index := c.in[0], c.out[0], c.out[1]
+		outer, n, inner := c.axis(x)
+		size := int(x.t.DType.Size())
+		return c.parallel(outer*inner, max(n, 1), func(_, k int) {
+			base := k/inner*n*inner + k%inner
+			best := 0
+			for i := range n {
+				if x.reaches(base+i*inner, base+best*inner, better) {
+					best = i
+				}
+				from, to := (base+best*inner)*size, (base+i*inner)*size
+				copy(y.mem[to:to+size], x.mem[from:from+size])
+				index.setInt(base+i*inner, int64(best))
+			}
+		}), nil
+	}
+}
+
+// reaches reports whether element i is at least as good as element best; NaN is.
+func (x view) reaches(i, best int, better func(x, best float64) bool) bool {
+	switch d := x.t.DType; {
+	case d == ir.F64:
+		v, w := slice[float64](x.mem)[i], slice[float64](x.mem)[best]
+		return v != v || better(v, w)
+	case d.Float():
+		v, w := x.float(i), x.float(best)
+		return v != v || better(float64(v), float64(w))
+	default:
+		a, b := d.Order(x.int(i)), d.Order(x.int(best))
+		return a == b || better(float64(truth(a > b)), 0.5)
+	}
 }
 
 // bindLinearScan goes along an axis, in float64 and in order: neighbouring lines
