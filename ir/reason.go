@@ -1,6 +1,9 @@
 package ir
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Pin is a precision forced by code for one node: Precision regions of the API,
 // pin= in the text form. It beats every pattern and policy.
@@ -83,11 +86,15 @@ func (c SourceCast) String() string {
 	return c.Name + " (" + c.Pos.String() + ")"
 }
 
-// AddCasts adds those casts that r does not have.
+// AddCasts adds those casts that r does not have. They stand in the order of the
+// source, whichever pass added them first.
 func (r *Reason) AddCasts(casts []SourceCast) {
 	for _, c := range casts {
 		if !slices.Contains(r.Casts, c) {
 			r.Casts = append(slices.Clip(r.Casts), c)
+			slices.SortFunc(r.Casts, func(a, b SourceCast) int {
+				return cmp.Or(cmp.Compare(a.Pos.File, b.Pos.File), cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Name, b.Name))
+			})
 		}
 	}
 }
