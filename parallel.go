@@ -1,8 +1,13 @@
 package ampc
 
 import (
+	"context"
+	"encoding/binary"
 	"fmt"
+	"hash/crc64"
+	"io"
 
+	"ampc/ir"
 	"ampc/passes"
 	"ampc/runtime"
 	"ampc/world"
@@ -28,7 +33,8 @@ type Parallel struct {
 //
 // Variables start equal where the ranks have the same Seed, or load the same
 // checkpoint. Results that are no losses, means or sums are those of the rank alone.
-// Train and Run are collective: all ranks call them in the same order.
+// Run is collective: all ranks call it in the same order, and the first one compares
+// their steps and variables.
 func DataParallel(w world.World) Parallel { return Parallel{World: w} }
 
 func (p Parallel) compiler() passes.Parallel {
@@ -50,4 +56,96 @@ func (s *session) join(step *Step) error {
 	}
 	d.Join(step.world)
 	return nil
+}
+
+// meet compares this rank's step and variables with those of the others, before the
+// first run of a step: ranks that differ would wait for each other, or learn something
+// that no single process learns.
+func (s *Step) meet(ctx context.Context) error {
+	root := s
+	if s.of != nil {
+		root = s.of
+	}
+	if s.world == nil || root.met {
+		return nil
+	}
+	state, err := s.digestOfState()
+	if err != nil {
+		return err
+	}
+	own := []uint64{s.digest(), state}
+	n := len(own)
+	data := make([]byte, 8*n*s.world.Size())
+	for i, x := range own {
+		binary.LittleEndian.PutUint64(data[8*(s.world.Rank()*n+i):], x)
+	}
+	m := &world.Message{Name: "step and variables", Op: world.Sum, DType: ir.I64, Wire: ir.F32, In: [][]byte{data}, Out: [][]byte{data}}
+	if err := s.world.Start(m); err != nil {
+		return fmt.Errorf("run: %w", err)
+	}
+	if err := s.world.Wait(ctx, m); err != nil {
+		return fmt.Errorf("run: %w", err)
+	}
+	of := func(rank, i int) uint64 { return binary.LittleEndian.Uint64(data[8*(rank*n+i):]) }
+	for r := range s.world.Size() {
+		if of(r, 0) != of(0, 0) {
+			return fmt.Errorf("run: rank %d has compiled another step than rank 0: give all ranks the same model, policy, optimizer and version of the program", r)
+		}
+		if of(r, 1) != of(0, 1) {
+			return fmt.Errorf("run: rank %d has other variables than rank 0: give all ranks the same Seed, or load the same checkpoint", r)
+		}
+	}
+	root.met = true
+	return nil
+}
+
+var polynomial = crc64.MakeTable(crc64.ECMA)
+
+// digest is of what must be equal on all ranks: the variables, the messages and the
+// update, which do not depend on the sizes of a rank's batch.
+func (s *Step) digest() uint64 {
+	sum := crc64.New(polynomial)
+	for _, v := range s.graph.Vars {
+		if v.Kind != ir.Input {
+			fmt.Fprintln(sum, v.Name, v.Kind, v.Type)
+		}
+	}
+	for sec, n := range s.graph.Nodes {
+		if sec == ir.Update || n.Def().Is(ir.Collective) {
+			describe(sum, n)
+		}
+	}
+	return sum.Sum64()
+}
+
+func describe(w io.Writer, n *ir.Node) {
+	fmt.Fprint(w, n.Op, n.Name())
+	for _, v := range n.In {
+		if v != nil {
+			fmt.Fprint(w, " ", v.Name, v.Type.DType)
+		}
+	}
+	for _, a := range n.Attrs {
+		switch a.Value.(type) {
+		case bool, int64, float64, string, ir.DType:
+			fmt.Fprint(w, " ", a.Name, "=", a.Value)
+		}
+	}
+	fmt.Fprintln(w)
+}
+
+// digestOfState is of the variables that outlive a step.
+func (s *Step) digestOfState() (uint64, error) {
+	sum := uint64(0)
+	for _, v := range s.program.Vars {
+		if v.Kind != ir.Param && v.Kind != ir.State || !lasting(v) {
+			continue
+		}
+		data, err := s.model.session.show(v)
+		if err != nil {
+			return 0, err
+		}
+		sum = crc64.Update(sum, polynomial, data)
+	}
+	return sum, nil
 }

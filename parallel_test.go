@@ -75,6 +75,45 @@ func onRanks(t *testing.T, n int, f func(w world.World) error) {
 	}
 }
 
+// Ranks that start from other weights, or compile another step, end with a line that names one.
+func TestRanksDisagree(t *testing.T) {
+	for name, c := range map[string]struct {
+		odd  func(m *ampc.Model, c *ampc.TrainConfig)
+		want string
+	}{
+		"seed":   {func(m *ampc.Model, c *ampc.TrainConfig) { m.Set(ampc.Seed(9)) }, "run: rank 1 has other variables than rank 0: give all ranks the same Seed, or load the same checkpoint"},
+		"clip":   {func(m *ampc.Model, c *ampc.TrainConfig) { c.Clip.Norm = 3 }, "run: rank 1 has compiled another step than rank 0: give all ranks the same model, policy, optimizer and version of the program"},
+		"bucket": {func(m *ampc.Model, c *ampc.TrainConfig) { c.Parallel.Bucket = 8 }, "run: rank 1 has compiled another step than rank 0: give all ranks the same model, policy, optimizer and version of the program"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			errs := make([]error, 3)
+			onRanks(t, 3, func(w world.World) error {
+				z, err := models.Open("mlp?batch=4")
+				if err != nil {
+					return err
+				}
+				defer z.Model.Close()
+				config := z.Steps[0].Config
+				config.Parallel = ampc.DataParallel(w)
+				if w.Rank() == 1 {
+					c.odd(z.Model, &config)
+				}
+				s, err := z.Model.Train(config, z.Steps[0].Losses...)
+				if err != nil {
+					return err
+				}
+				_, errs[w.Rank()] = s.Run(context.Background(), pixels(0, 4*w.Rank(), 4))
+				return nil
+			})
+			for r, err := range errs {
+				if err == nil || err.Error() != c.want {
+					t.Errorf("rank %d: %v", r, err)
+				}
+			}
+		})
+	}
+}
+
 // pixels are rows of images and classes, drawn by their number in the global batch.
 func pixels(step, from, n int) ampc.Feed {
 	x, y := make([]float32, n*784), make([]int32, n)

@@ -37,6 +37,7 @@ type Step struct {
 	others  []*Step // sizes that For compiled, the last one asked for at the end
 	pending []runtime.Feed
 	runs    int
+	met     bool // the ranks have found that they agree
 	turn    gate // who runs a training step or one of its sizes
 	flight  *flight
 	evicted bool    // closed by For to make room
@@ -172,6 +173,9 @@ func (s *Step) launch(ctx context.Context, feeds []runtime.Feed) (*Result, error
 	_, prompt := s.exec.(runtime.Prompt)
 	if prompt && !s.concurrent() { // elsewhere the host would wait for the device at every step
 		s.last.see()
+	}
+	if err := s.meet(ctx); err != nil {
+		return nil, err
 	}
 	t, err := s.exec.Step(ctx, feeds)
 	if err != nil {

@@ -30,6 +30,7 @@ type opened struct {
 	ranges ranges.Options // those of config, as the passes take them
 	sized  bool           // sizes were bound when it was read: an ONNX model
 	infer  bool           // losses are left out
+	ranks  int            // that the step is for
 	// compiled says that a file holds a graph that went through passes already.
 	compiled bool
 }
@@ -45,6 +46,7 @@ type modelFlags struct {
 	pad          bool
 	step         string
 	infer        bool
+	ranks        int
 	scale        string
 	disable      []string
 	set          []string
@@ -65,6 +67,7 @@ func (f *modelFlags) add(c *cobra.Command) {
 	fl.BoolVar(&f.pad, "pad", false, "pad matrix products with zeros to the size multiples that tensor cores need")
 	fl.StringVar(&f.step, "step", "", "`NAME` of the training step, for a model that has several, such as zoo:gan")
 	fl.BoolVar(&f.infer, "infer", false, "compile the forward pass only, without backward and update")
+	fl.IntVar(&f.ranks, "ranks", 1, "compile the step of one of `N` ranks, each of which has the model's batch")
 	fl.StringVar(&f.scale, "scaler", "", scalerHelp)
 	fl.StringArrayVar(&f.set, "set", nil, setHelp)
 	fl.StringSliceVar(&f.disable, "disable", nil, "leave out these optional `PASSES`, separated by commas; ampc passes lists them")
@@ -151,7 +154,7 @@ func (o *opened) apply(f *modelFlags) error {
 		return err
 	}
 	p = withAlgorithm(p, f.algorithm)
-	o.config.Policy, o.config.Micro = p, f.micro
+	o.config.Policy, o.config.Micro, o.ranks = p, f.micro, f.ranks
 	o.config.Compile = ampc.CompileOptions{Pad: f.pad, WeightCopies: f.weightCopies, Disable: f.disable}
 	if f.scale != "" {
 		if o.config.Scaler, err = parseScaler(f.scale); err != nil {
@@ -373,6 +376,7 @@ func (o *opened) source() (*ir.Graph, passes.Config, error) {
 	c := o.config
 	c.Outputs, c.Grads = o.outputs(), nil
 	g, p, err := o.model.Source(c, o.losses...)
+	p.Parallel.Ranks = o.ranks
 	if len(o.losses) > 0 && !c.NoSkip {
 		p.Outputs = append(p.Outputs, passes.Output{Kind: passes.OfSkip})
 	}

@@ -53,6 +53,7 @@ func plans(f modelFlags, chosen, compare bool) []modelFlags {
 func planCommand() *cobra.Command {
 	var f modelFlags
 	var fit, device string
+	var l link
 	var asJSON, compare bool
 	c := command("plan MODEL", "Compare memory, casts and bytes moved under several policies", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		limit, err := parseSize(fit)
@@ -71,6 +72,9 @@ func planCommand() *cobra.Command {
 				return writeJSON(c.OutOrStdout(), rows)
 			}
 			return printAlgorithms(c.OutOrStdout(), rows)
+		}
+		if f.ranks > 1 {
+			return l.plan(c, args[0], f, asJSON)
 		}
 		var rows []planRow
 		for _, f := range plans(f, c.Flags().Changed("policy"), compare) {
@@ -97,6 +101,7 @@ func planCommand() *cobra.Command {
 	f.add(c)
 	c.Flags().StringVar(&fit, "fit", "", "also print the largest batch of a zoo model that fits into `MEMORY`, such as 24GB")
 	c.Flags().StringVar(&device, "device", "", "print instead the library algorithm of each product on this GPU `DEVICE`, such as cuda:0; algorithms not known yet are searched for and cached")
+	l.add(c)
 	addJSON(c, &asJSON)
 	c.Flags().BoolVar(&compare, "compare", false, "also compare the algorithms local, paint and mincut, narrow (mincut where promoting ops may store 16 bits), and the presets of other systems")
 	return c

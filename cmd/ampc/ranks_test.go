@@ -172,3 +172,26 @@ func TestBatchIsNotDivisible(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
+
+// plan --ranks lists what the messages of a step cost; the other commands show that step.
+func TestPlanRanks(t *testing.T) {
+	code, out, errs := ampcRun("", "plan", "zoo:mlp", "--ranks", "4", "--link", "8Gb", "--latency", "0s", "--step-time", "10ms")
+	// 203530 parameters of 4 bytes, 2 scalars and 2 flags: 2 and 3/2 times that over 1 GB/s
+	for _, want := range []string{"2  ", "795.0 kB", "4  ", "1.2 MB", "nothing overlaps"} {
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("%d, no %q in\n%s%s", code, want, out, errs)
+		}
+	}
+	for _, bad := range [][]string{{"--link", "fast"}, {"--latency", "-1s"}, {"--ranks", "-2"}, {"--infer"}} {
+		code, out, errs := ampcRun("", append([]string{"plan", "zoo:mlp", "--ranks", "4"}, bad...)...)
+		if code == 0 || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%v: %d\n%s%s", bad, code, out, errs)
+		}
+	}
+	if _, out, _ := ampcRun("", "dump", "zoo:mlp", "--ranks", "4"); strings.Count(out, "= all_reduce ") != 3 {
+		t.Errorf("want 3 messages in\n%s", out)
+	}
+	if code, out, errs := ampcRun("", "prove", "zoo:mlp", "--ranks", "4"); code != 0 {
+		t.Errorf("%s%s", out, errs)
+	}
+}

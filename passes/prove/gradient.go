@@ -361,6 +361,8 @@ func (g *gradients) leaves(v *ir.Value) []*ir.Value {
 					walk(x)
 				}
 			}
+		case n.Def().Is(ir.Collective | ir.Apart): // the ranks' parts added up
+			walk(n.In[v.Idx])
 		case g.p.sec[n.ID] != ir.Update:
 			out = append(out, v)
 		default:

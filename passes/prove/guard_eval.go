@@ -47,6 +47,7 @@ const (
 	held      // a truth value from before the step
 	opaque    // a truth value made of something else
 	elsewhere // the flag of another rank
+	nowhere   // a whole number that ranks add up is above zero on no other rank
 )
 
 // whole is an integer as a function of atoms: the cases exclude each other and
@@ -206,7 +207,7 @@ func (f *flow) integer(v *ir.Value, at int) *whole {
 		x = f.run(v.Def, v.Idx, at).number
 	case d.Is(ir.Collective):
 		if here := f.integer(v.Def.In[v.Idx], at); here != nil {
-			x = f.zeroOne(f.b.or(f.counted(ir.PLt, fixed(0), here).truth, f.atomOf(v, at, elsewhere)))
+			x = f.zeroOne(f.b.or(f.counted(ir.PLt, fixed(0), here).truth, f.b.not(f.atomOf(v, at, nowhere))))
 		}
 	}
 	f.ints[here] = x

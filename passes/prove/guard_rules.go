@@ -42,7 +42,7 @@ func (g *guard) wrongSkip(t *skipGroup, k int) string {
 	}
 	for _, i := range f.b.support(skip) {
 		switch a := f.atoms[i]; {
-		case a.what == elsewhere:
+		case a.what == elsewhere || a.what == nowhere:
 		case a.what == held || a.what == opaque:
 			return fmt.Sprintf("depends on %s, which is not a finiteness check", a.v)
 		case g.from(a.v) == 0:
@@ -57,6 +57,11 @@ func (g *guard) wrongSkip(t *skipGroup, k int) string {
 		lost = always
 		for _, x := range kept {
 			lost = f.b.and(lost, f.b.not(x))
+		}
+		for _, i := range f.b.support(skip) { // nor has another rank any left
+			if f.atoms[i].what == nowhere {
+				lost = f.b.and(lost, f.b.atom(i))
+			}
 		}
 	}
 	if want := f.b.or(f.b.any(alone), lost); skip != want {

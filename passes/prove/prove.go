@@ -116,7 +116,7 @@ func Checks() []Check {
 		{"checked", "an Inf or NaN in any gradient, norm or statistic that a write reads skips that write; no clip or rounding hides it", false, (*proof).checked},
 		{"select", "a skipped step changes no variable but loss scales, the count of attempts, accumulators and 16-bit copies", false, (*proof).selects},
 		{"scaler", "a loss scale is lowered for every gradient scaled by it that is not finite, and for nothing else; it sees whether its loss is finite", false, (*proof).scalers},
-		{"ranks", "if values are exchanged between ranks, so is the skip predicate", false, (*proof).ranks},
+		{"ranks", "ranks send the same messages, sum their parts once, agree on what is skipped and write equal values", false, (*proof).ranks},
 	}
 }
 

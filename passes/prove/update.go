@@ -158,25 +158,3 @@ func (g *guard) link(t *skipGroup, n *ir.Node, v *ir.Value, linked map[*ir.Node]
 		}
 	}
 }
-
-// ranks requires that a skip predicate is agreed on where anything crosses ranks.
-func (p *proof) ranks() {
-	crossing := false
-	for _, n := range p.g.Nodes {
-		crossing = crossing || n.Def().Is(ir.Collective)
-	}
-	if !crossing || p.rules.Unchecked {
-		return
-	}
-	p.judged = len(p.guards().skipGroups)
-	for _, t := range p.guards().skipGroups {
-		f := p.guards().last()
-		agreed := false
-		for _, i := range f.b.alone(f.truth(t.skip, f.update())) {
-			agreed = agreed || f.atoms[i].what == elsewhere
-		}
-		if !agreed {
-			p.report(t.writers[0], "the skip predicate %s is this rank's own", t.skip)
-		}
-	}
-}

@@ -1,0 +1,215 @@
+package prove
+
+import "ampc/ir"
+
+// ranks judges a step that sends messages to other ranks. A value is agreed on where it
+// is the same on all ranks: variables but accumulators, what messages bring, and what is
+// computed from such values alone. The rule requires that
+//
+//   - the messages are for the same number of ranks, and their numbers rise in the order
+//     in which they are sent;
+//   - what is summed is not agreed on, and no sum over ranks itself, so that every
+//     contribution counts once; what comes of the backward pass is summed, with no mean
+//     or largest element taken;
+//   - the backward pass divides by no count of this rank's labels;
+//   - every value written to a variable that outlives the step is agreed on, its skip
+//     predicate included.
+func (p *proof) ranks() {
+	var sent []*ir.Node
+	for _, n := range p.g.Nodes {
+		if n.Def().Is(ir.Collective) {
+			sent = append(sent, n)
+		}
+	}
+	if len(sent) == 0 {
+		return
+	}
+	r := &rankRule{p: p, next: map[*ir.Value]*ir.Value{}, local: map[*ir.Value]bool{}, summed: map[*ir.Value]bool{}}
+	for _, n := range p.g.Nodes {
+		for _, v := range n.Out {
+			if v.Next != nil {
+				r.next[v.Next] = v
+			}
+		}
+	}
+	r.order(sent)
+	for _, n := range sent {
+		r.message(n)
+	}
+	r.counts()
+	r.writes()
+	r.predicates()
+}
+
+// rankRule is what the rule ranks has found out about values.
+type rankRule struct {
+	p      *proof
+	next   map[*ir.Value]*ir.Value // what is written to a variable
+	local  map[*ir.Value]bool      // not agreed on
+	summed map[*ir.Value]bool      // made of a sum over ranks that the backward pass or the update takes
+}
+
+// order compares messages with the one before. In the graph they stand as they are sent.
+func (r *rankRule) order(sent []*ir.Node) {
+	for i, n := range sent {
+		r.p.judged++
+		if n.Int("ranks") != sent[0].Int("ranks") {
+			r.p.report(n, "is for %d ranks, %s for %d", n.Int("ranks"), sent[0].Name(), sent[0].Int("ranks"))
+		}
+		if i > 0 && n.Int("seq") <= sent[i-1].Int("seq") {
+			r.p.report(n, "is sent as number %d, after %s, which is number %d", n.Int("seq"), sent[i-1].Name(), sent[i-1].Int("seq"))
+		}
+	}
+}
+
+func (r *rankRule) message(n *ir.Node) {
+	if r.p.sec[n.ID] == ir.Prepare {
+		r.p.report(n, "is sent before the step has computed anything")
+	}
+	seen := map[*ir.Value]bool{}
+	for _, v := range n.In {
+		r.p.judged++
+		switch {
+		case v.Type.DType == ir.Bool:
+			continue
+		case seen[v]:
+			r.p.report(n, "sends %s twice", v)
+		case n.Str("op") == "sum" && !r.isLocal(v):
+			r.p.report(n, "sums %s, which is equal on all ranks", v)
+		case n.Str("op") != "sum" && r.backward(v):
+			r.p.report(n, "takes the %s of %s, of which the ranks have parts", n.Str("op"), v)
+		case r.p.sec[n.ID] > ir.Forward && r.isSum(v):
+			r.p.report(n, "sums %s, which is a sum over the ranks already", v)
+		}
+		seen[v] = true
+	}
+}
+
+// source is what v was made of: its own node's operands, or for an accumulator what is
+// written to it.
+func (r *rankRule) source(v *ir.Value) []*ir.Value {
+	if v.Def != nil {
+		in, _ := v.Def.OperandsOf(v.Idx)
+		return in
+	}
+	if w := r.next[v]; w != nil && v.Attr.Get("role") == "acc" {
+		return []*ir.Value{w}
+	}
+	return nil
+}
+
+// isLocal reports whether v may differ between ranks.
+func (r *rankRule) isLocal(v *ir.Value) bool {
+	if yes, known := r.local[v]; known {
+		return yes
+	}
+	r.local[v] = true // of an accumulator, which is made of itself
+	yes := false
+	switch {
+	case v.Def == nil:
+		yes = v.Kind == ir.Input || v.Attr.Get("role") == "acc"
+	case v.Def.Def().Is(ir.Collective):
+		yes = v.Def.Op == ir.OpReduceScatter
+	default:
+		for _, x := range operandsOf(v.Def) {
+			yes = yes || r.isLocal(x)
+		}
+	}
+	r.local[v] = yes
+	return yes
+}
+
+// isSum reports whether v is made of a sum over ranks, by what the backward pass and the update do.
+func (r *rankRule) isSum(v *ir.Value) bool {
+	if yes, known := r.summed[v]; known {
+		return yes
+	}
+	r.summed[v] = false
+	if n := v.Def; n != nil && r.p.sec[n.ID] <= ir.Forward {
+		return false
+	}
+	if n := v.Def; n != nil && n.Def().Is(ir.Collective) && v.Type.DType != ir.Bool {
+		r.summed[v] = true
+		return true
+	}
+	yes := false
+	for _, x := range r.source(v) {
+		yes = yes || x != nil && x.Type.DType.Float() && r.isSum(x)
+	}
+	r.summed[v] = yes
+	return yes
+}
+
+// backward reports whether the backward pass computes v, or adds it up.
+func (r *rankRule) backward(v *ir.Value) bool {
+	if v.Def == nil {
+		w := r.next[v]
+		return w != nil && v.Attr.Get("role") == "acc" && v.Type.DType.Float() && w.Def.Operand("x") != nil && r.backward(w.Def.Operand("x"))
+	}
+	return r.p.sec[v.Def.ID] == ir.Backward && v.Next == nil
+}
+
+// counts looks for gradients that are divided by the count of a loss row on this rank.
+func (r *rankRule) counts() {
+	for s, n := range r.p.g.Nodes {
+		if s != ir.Backward {
+			continue
+		}
+		for i, v := range n.In {
+			if v == nil || n.OperandDef(i).Entry != ir.Divides || v.Type.Shape.Elements() != 1 || v.Def == nil || !r.isLocal(v) {
+				continue
+			}
+			outs := v.Def.Def().Out
+			if v.Idx > 0 && outs[min(v.Idx, len(outs)-1)].Name == "count" {
+				r.p.report(n, "divides a gradient by %s, which counts the labels of this rank alone", v)
+			}
+		}
+	}
+}
+
+// writes requires that what outlives the step is equal on all ranks.
+func (r *rankRule) writes() {
+	for _, n := range r.p.g.Nodes {
+		for _, v := range n.Out {
+			if v.Next == nil || v.Next.Attr.Get("role") == "acc" {
+				continue
+			}
+			r.p.judged++
+			for _, x := range operandsOf(n) {
+				if r.isLocal(x) {
+					r.p.report(n, "writes %s from %s, which differs between ranks", v.Next, x)
+				}
+			}
+		}
+	}
+}
+
+// predicates requires of each skip predicate that ranks have joined their checks.
+func (r *rankRule) predicates() {
+	p := r.p
+	if p.rules.Unchecked {
+		return
+	}
+	p.judged += len(p.guards().skipGroups)
+	for _, t := range p.guards().skipGroups {
+		f := p.guards().last()
+		agreed := false
+		for _, i := range f.b.alone(f.truth(t.skip, f.update())) {
+			agreed = agreed || f.atoms[i].what == elsewhere
+		}
+		if !agreed {
+			p.report(t.writers[0], "the skip predicate %s is this rank's own", t.skip)
+		}
+	}
+}
+
+// operandsOf lists what n reads, absent operands left out.
+func operandsOf(n *ir.Node) []*ir.Value {
+	var vs []*ir.Value
+	for _, v := range append(n.In[:len(n.In):len(n.In)], n.Captured...) {
+		if v != nil {
+			vs = append(vs, v)
+		}
+	}
+	return vs
+}

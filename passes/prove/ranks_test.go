@@ -1,0 +1,52 @@
+package prove_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// rankFaults are faults of a step on four ranks: what matches from becomes to; each is
+// reported with these words.
+var rankFaults = []struct{ variant, what, from, to, want string }{
+	{"ranks", "a bucket is dropped", `%sum.w = all_reduce %d.w .*`, `%sum.w = neg %d.w`, "differs between ranks"},
+	{"ranks", "an update reads its rank's gradient", `adam %w, %sum.w,`, `adam %w, %d.w,`, "writes %w from %d.w, which differs between ranks"},
+	{"ranks", "a gradient is summed twice", `%sum.b = all_reduce %d.b .*`, "%once = all_reduce %d.b {ranks=4 seq=2}\n  %sum.b = all_reduce %once {ranks=4 seq=3}", "equal on all ranks"},
+	{"ranks", "a sum enters another sum", `%sum.b = all_reduce %d.b .*`, "%once = all_reduce %d.b {ranks=4 seq=2}\n  %both = add %once, %d.b\n  %sum.b = all_reduce %both {ranks=4 seq=3}", "a sum over the ranks already"},
+	{"ranks", "a mean of gradients", `all_reduce %d.b {ranks`, `all_reduce %d.b {op=mean ranks`, "takes the mean of %d.b"},
+	{"ranks", "messages in another order", `all_reduce %d.w {ranks=4 seq=1}`, `all_reduce %d.w {ranks=4 seq=2}`, "is sent as number 2, after %sum.w"},
+	{"ranks", "a message for fewer ranks", `all_reduce %d.b {ranks=4`, `all_reduce %d.b {ranks=2`, "is for 2 ranks"},
+	{"ranks", "a count of one rank", `count=%sum.count`, `count=%count`, "differs between ranks"},
+	{"ranks", "a check of one rank", `%skip = or %any.found_inf, %any.fwd`, `%skip = or %found_inf, %fwd`, "this rank's own"},
+	{"ranks", "a loss of one rank is checked", `any_nonfinite %loss.mean`, `any_nonfinite %sum`, ""},
+	{"ranks", "a scale of one rank", `{found_inf=%any.found_inf`, `{found_inf=%found_inf`, ""},
+	{"ranks", "a seed divided by a count", `%d.h = cross_entropy_grad %h, %y, %amp.start.scaled`, "%seed = div %amp.start.scaled, %count\n  %d.h = cross_entropy_grad %h, %y, %seed", "counts the labels of this rank alone"},
+	{"ranks drop", "a dropped micro-batch of one rank", `eq %sum.amp.acc.kept, %amp.zero`, `eq %amp.acc.kept, %amp.zero`, "differs between ranks"},
+	{"ranks drop", "an accumulator is not summed", `adam %b, %sum.b,`, `adam %b, %amp.acc/b,`, "differs between ranks"},
+	{"ranks drop", "an overflow of one rank", `or %any.found_inf, %sum.amp.acc.lost`, `or %any.found_inf, %amp.acc.lost`, "differs between ranks"},
+}
+
+// TestFaultsAcrossRanks: each fault is found. Where want is empty the values agree all the
+// same, and nothing is reported.
+func TestFaultsAcrossRanks(t *testing.T) {
+	for _, f := range rankFaults {
+		t.Run(f.what, func(t *testing.T) {
+			text, rules := step(t, f.variant)
+			at := regexp.MustCompile(strings.NewReplacer("{", `\{`, "/", "/").Replace(f.from))
+			if len(at.FindAllString(text, -1)) == 0 {
+				t.Fatalf("nothing matches %s in\n%s", f.from, text)
+			}
+			broken := at.ReplaceAllLiteralString(text, f.to)
+			found := judged(t, "broken", broken, rules)
+			var all []string
+			for _, x := range found {
+				all = append(all, x.String())
+			}
+			if said := strings.Join(all, "\n"); f.want != "" && !strings.Contains(said, f.want) {
+				t.Errorf("want %q, got %q", f.want, said)
+			} else if f.want == "" && said != "" {
+				t.Errorf("want no finding, got %q", said)
+			}
+		})
+	}
+}
