@@ -341,7 +341,11 @@ func (r *UpdateRule) compiler() *passes.UpdateRule {
 }
 
 func (s Schedule) compiler() passes.Schedule {
-	return passes.Schedule{Rate: s.Rate, Kind: passes.ScheduleKind(s.Kind), Warmup: s.Warmup, Total: s.Total, Min: s.Min, Every: s.Every, Drop: s.Drop, CountAll: s.CountAll}
+	c := passes.Schedule{Rate: s.Rate, Kind: passes.ScheduleKind(s.Kind), Warmup: s.Warmup, Total: s.Total, Min: s.Min, Every: s.Every, Drop: s.Drop, CountAll: s.CountAll}
+	for i := range min(len(s.Phases), len(c.Phases)) {
+		c.Phases[i] = passes.Phase(s.Phases[i])
+	}
+	return c
 }
 
 func (c Clip) compiler() passes.Clip { return passes.Clip{Norm: c.Norm, Value: c.Value} }

@@ -85,10 +85,18 @@ const (
 	CosineRate                // from the rate down to Min over Total steps, half a cosine
 	LinearRate                // from the rate down to Min over Total steps
 	StepRate                  // times Drop after every Every steps
+	PhasesRate                // Phases in turn
 )
 
+// Phase is a part of a schedule of kind PhasesRate.
+type Phase struct {
+	Steps    int64
+	From, To float64 // shares of the rate at its first step and behind its last one
+	Power    float64 // the way between: 1 is a line, p is (1-u)^p of the difference left at share u of the steps, 0 half a cosine
+}
+
 // Schedule is a learning rate over the steps. Make one with Constant, Cosine,
-// LinearDecay or StepDecay and change its fields. The base rate is a variable
+// LinearDecay, StepDecay or Phases (package ampc/optim has more) and change its fields. The base rate is a variable
 // (Step.SetLR); the shape is compiled in. Groups with equal schedules share one rate.
 type Schedule struct {
 	Rate     float64
@@ -98,6 +106,7 @@ type Schedule struct {
 	Min      float64 // as a share of the rate, from 0 to 1
 	Every    int64   // of StepRate
 	Drop     float64 // of StepRate
+	Phases   []Phase // of PhasesRate: up to 16 after the warm-up; the rate then stays at the last To
 	CountAll bool    // count launched steps, skipped ones too; default: steps taken
 }
 
@@ -117,6 +126,11 @@ func LinearDecay(rate float64, warmup, total int64) Schedule {
 // StepDecay multiplies the rate by drop after every given number of steps.
 func StepDecay(rate, drop float64, every int64) Schedule {
 	return Schedule{Rate: rate, Kind: StepRate, Drop: drop, Every: every}
+}
+
+// Phases goes through the phases in turn.
+func Phases(rate float64, p ...Phase) Schedule {
+	return Schedule{Rate: rate, Kind: PhasesRate, Phases: p}
 }
 
 // Group says how the parameters that match a pattern are trained. The first
@@ -147,7 +161,7 @@ func ClipValue(x float64) Clip { return Clip{Value: x} }
 // String returns the name that the command line uses: sgd, adam, adamw, rule.
 func (a Algorithm) String() string { return passes.Algorithm(a).String() }
 
-// String returns the name of the shape: constant, cosine, linear, step.
+// String returns the name of the shape: constant, cosine, linear, step, phases.
 func (k ScheduleKind) String() string { return passes.ScheduleKind(k).String() }
 
 // SetLR changes the base learning rate of the step; its schedule continues from it.

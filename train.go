@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"ampc/ir"
+	"ampc/passes"
 )
 
 // Train compiles a training step that minimizes the weighted sum of losses. A
@@ -147,6 +148,11 @@ func (c TrainConfig) constants(losses []Loss) error {
 		constant("TrainConfig.BadMicro", c.BadMicro, DropMicro, "SkipStep or DropMicro"),
 		constant("TrainConfig.Scaler.Mode", c.Scaler.Mode, DynamicScale, modes),
 		constant("Policy.Scaler.Mode", c.Policy.Scaler.Mode, DynamicScale, modes))
+	for _, g := range append(slices.Clone(c.Groups), Group{LR: c.LR}) {
+		if n := len(g.LR.Phases); n > passes.MaxPhases {
+			err = cmp.Or(err, fmt.Errorf("a schedule has %d phases, want at most %d: change the rate between steps with Step.SetLR", n, passes.MaxPhases))
+		}
+	}
 	for _, o := range c.Outputs {
 		err = cmp.Or(err, constant("TrainConfig.Outputs: Reduce", o.Reduce, Sum, "Last, Mean or Sum"))
 	}

@@ -90,12 +90,14 @@ var updateRows = map[Op]Def{
 		},
 	},
 	OpSchedule: {
-		Name: "schedule", Doc: "Is the learning rate at a step: the base rate, risen linearly over warmup steps, then constant, along half a cosine or a line down to min of it at step total, or times drop after every so many steps.",
+		Name: "schedule", Doc: "Is the learning rate at a step: the base rate, risen linearly over warmup steps, then constant, along half a cosine or a line down to min of it at step total, or times drop after every so many steps, or in phases.",
 		In: in(Operand{Name: "rate"}, Operand{Name: "step", Kinds: KInt}), Out: out(Result{Name: "lr"}),
 		Attrs: []AttrDef{
-			{Name: "kind", Kind: AttrString, Default: "constant", Doc: "constant, cosine, linear or step"},
+			{Name: "kind", Kind: AttrString, Default: "constant", Doc: "constant, cosine, linear, step or phases"},
 			{Name: "warmup", Kind: AttrInt, Default: 0, Doc: "steps until the full rate"}, {Name: "total", Kind: AttrInt, Default: 0, Doc: "steps until the least rate, warm-up included"}, {Name: "min", Kind: AttrFloat, Takes: ZeroToOne, Default: 0.0, Doc: "as a share of the rate"},
 			{Name: "every", Kind: AttrInt, Default: 1, Doc: "steps between two drops"}, {Name: "drop", Kind: AttrFloat, Takes: Above0, Default: 1.0, Doc: "factor of a drop"},
+			{Name: "steps", Kind: AttrInts, Doc: "of each phase, after the warm-up"}, {Name: "from", Kind: AttrFloats, Doc: "share of the rate at the start of each phase"}, {Name: "to", Kind: AttrFloats, Doc: "share at its end"},
+			{Name: "power", Kind: AttrFloats, Doc: "the way between, of each phase: 1 is a line, p is (1-u)^p, 0 half a cosine"},
 		},
 		Class: Fixed, Why: "f32", NoGrad: "belongs to the update", Infer: inferSchedule, Elem: elemSchedule,
 	},
@@ -287,14 +289,29 @@ func inferSchedule(n *Node) ([]Type, error) {
 		return nil, fmt.Errorf("rate %s is %s and step %s is %s, want f32[] and i32[]", n.In[0], n.In[0].Type, n.In[1], n.In[1].Type)
 	}
 	switch k := n.Str("kind"); {
-	case k != "constant" && k != "cosine" && k != "linear" && k != "step":
-		return nil, fmt.Errorf("kind %q, want constant, cosine, linear or step", k)
+	case k != "constant" && k != "cosine" && k != "linear" && k != "step" && k != "phases":
+		return nil, fmt.Errorf("kind %q, want constant, cosine, linear, step or phases", k)
 	case (k == "cosine" || k == "linear") && n.Int("total") <= n.Int("warmup"):
 		return nil, fmt.Errorf("%d steps in all, %d of them warm-up", n.Int("total"), n.Int("warmup"))
 	case k == "step" && n.Int("every") < 1:
 		return nil, fmt.Errorf("every=%d, want at least 1", n.Int("every"))
+	case k == "phases":
+		return []Type{T(F32)}, checkPhases(n)
 	}
 	return []Type{T(F32)}, nil
+}
+
+func checkPhases(n *Node) error {
+	steps, from, to, power := n.Ints("steps"), n.Floats("from"), n.Floats("to"), n.Floats("power")
+	if len(steps) == 0 || len(from) != len(steps) || len(to) != len(steps) || len(power) != len(steps) {
+		return fmt.Errorf("%d steps, %d from, %d to and %d power, want one of each for every phase", len(steps), len(from), len(to), len(power))
+	}
+	for i := range steps {
+		if steps[i] < 1 || !(from[i] >= 0) || !(to[i] >= 0) || !(power[i] >= 0) {
+			return fmt.Errorf("phase %d: %d steps from %g to %g by power %g, want at least one step and nothing below 0", i+1, steps[i], from[i], to[i], power[i])
+		}
+	}
+	return nil
 }
 
 // elemSchedule multiplies the rate by the rise while warming up and by the
@@ -324,8 +341,37 @@ func scheduleFall(c *Code, n *Node, k Reg) Reg {
 		return down(c.Sub(c.F(1), at()))
 	case "step":
 		return stepPower(c, n, c.Floor(c.Div(c.Max(c.F(0), k), c.F(float64(n.Int("every"))))))
+	case "phases":
+		return schedulePhases(c, n, k)
 	}
 	return c.F(1)
+}
+
+// schedulePhases is the share in the phase that step k falls in, at the end that of the last.
+func schedulePhases(c *Code, n *Node, k Reg) Reg {
+	steps, from, to, power := n.Ints("steps"), n.Floats("from"), n.Floats("to"), n.Floats("power")
+	end := int64(0)
+	for _, s := range steps {
+		end += s
+	}
+	y := c.F(to[len(to)-1])
+	for i := len(steps) - 1; i >= 0; i-- {
+		start := end - steps[i]
+		u := c.Max(c.F(0), c.Min(c.F(1), c.Div(c.Sub(k, c.F(float64(start))), c.F(float64(steps[i])))))
+		var left Reg // of the way
+		switch rest := c.Sub(c.F(1), u); power[i] {
+		case 0:
+			left = halfCosine(c, u)
+		case 1:
+			left = rest
+		default:
+			left = c.Pow(rest, c.F(power[i]))
+		}
+		value := c.Add(c.F(to[i]), c.Mul(c.F(from[i]-to[i]), left))
+		y = c.Select(c.Lt(k, c.F(float64(end))), value, y)
+		end = start
+	}
+	return y
 }
 
 // halfCosine is (1+cos(pi*u))/2 for u in [0,1], by the Taylor series of the

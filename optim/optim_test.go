@@ -100,6 +100,22 @@ func (s *stepper) read(t *testing.T, name string) []float32 {
 	return h.Floats()
 }
 
+// recorded is what bench/torch/optim.py printed.
+func recorded(t *testing.T) (r struct {
+	Optimizers map[string]map[int][][]float32
+	Schedules  map[string][]float64
+}) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/torch.json")
+	if err == nil {
+		err = json.Unmarshal(text, &r)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 // cases are the optimizers of bench/torch/optim.py.
 func cases() map[string]ampc.TrainConfig {
 	c := func(rate float64, o ampc.Optimizer) ampc.TrainConfig {
@@ -125,14 +141,7 @@ func cases() map[string]ampc.TrainConfig {
 // Twenty steps of each optimizer agree with PyTorch's, or with the paper's formulas
 // in PyTorch, to 1e-6 of the largest weight, with and without casts and a loss scale.
 func TestAgainstPyTorch(t *testing.T) {
-	text, err := os.ReadFile("testdata/torch.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var want map[string]map[int][][]float32
-	if err := json.Unmarshal(text, &want); err != nil {
-		t.Fatal(err)
-	}
+	want := recorded(t).Optimizers
 	all := cases()
 	if len(want) != len(all) {
 		t.Errorf("testdata has %d cases, this test %d", len(want), len(all))

@@ -294,9 +294,20 @@ const (
 	CosineRate // from the rate down to Min over Total steps, half a cosine
 	LinearRate // from the rate down to Min over Total steps
 	StepRate   // times Drop after every Every steps
+	PhasesRate // the phases in turn
 )
 
-var scheduleNames = [...]string{"constant", "constant", "cosine", "linear", "step"}
+// MaxPhases is how many phases a schedule has at most.
+const MaxPhases = 16
+
+// Phase is a part of a schedule: its steps, the shares of the rate at both ends, and the
+// way between (see the row schedule).
+type Phase struct {
+	Steps           int64
+	From, To, Power float64
+}
+
+var scheduleNames = [...]string{"constant", "constant", "cosine", "linear", "step", "phases"}
 
 func (k ScheduleKind) String() string { return scheduleNames[k] }
 
@@ -311,7 +322,8 @@ type Schedule struct {
 	Min      float64 // as a share of the rate
 	Every    int64
 	Drop     float64
-	CountAll bool // count launched steps, skipped ones too; default: steps taken
+	Phases   [MaxPhases]Phase // of PhasesRate; those with steps, an array so that schedules compare
+	CountAll bool             // count launched steps, skipped ones too; default: steps taken
 }
 
 // Constant is a rate that stays.
@@ -330,7 +342,7 @@ func (s Schedule) check() error {
 		return err
 	}
 	if int(s.Kind) >= len(scheduleNames) {
-		return fmt.Errorf("schedule: no kind %d: make one with Constant, Cosine, LinearDecay or StepDecay", uint8(s.Kind))
+		return fmt.Errorf("schedule: no kind %d: make one with Constant, Cosine, LinearDecay, StepDecay or Phases", uint8(s.Kind))
 	}
 	if err := ir.ZeroToOne.Check("least share", s.Min); err != nil {
 		return fmt.Errorf("%s schedule: %w", s.Kind, err)
@@ -342,12 +354,39 @@ func (s Schedule) check() error {
 		return fmt.Errorf("%s schedule: %d steps in all, %d of them warm-up: want more", s.Kind, s.Total, s.Warmup)
 	case s.Kind == StepRate && s.Every < 1:
 		return fmt.Errorf("step schedule: a drop every %d steps: want 1 or more", s.Every)
+	case s.Kind == PhasesRate:
+		return s.checkPhases()
 	case s.Kind == StepRate:
 		if err := ir.Above0.Check("drop", s.Drop); err != nil {
 			return fmt.Errorf("step schedule: %w", err)
 		}
 	}
 	return nil
+}
+
+func (s Schedule) checkPhases() error {
+	if s.Phases[0] == (Phase{}) {
+		return fmt.Errorf("phases schedule: no phases: want 1 to %d", MaxPhases)
+	}
+	for i, p := range s.phases() {
+		err := cmp.Or(ir.AtLeast0.Check("From", p.From), ir.AtLeast0.Check("To", p.To), ir.AtLeast0.Check("Power", p.Power))
+		if err == nil && p.Steps < 1 {
+			err = fmt.Errorf("%d steps: want 1 or more", p.Steps)
+		}
+		if err != nil {
+			return fmt.Errorf("phases schedule: phase %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+// phases are those that are given.
+func (s *Schedule) phases() []Phase {
+	n := MaxPhases
+	for n > 0 && s.Phases[n-1] == (Phase{}) {
+		n--
+	}
+	return s.Phases[:n]
 }
 
 // Reduce says what stands in a result of a step with several micro-batches.

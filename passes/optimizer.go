@@ -113,11 +113,24 @@ func (o *updating) rate(s Schedule, tr *skipGroup) *ir.Value {
 		if s.Kind == StepRate {
 			a = a.With("every", s.Every).With("drop", s.Drop)
 		}
+		if s.Kind == PhasesRate {
+			a = a.With("steps", each(s.phases(), func(p Phase) int64 { return p.Steps })).With("from", each(s.phases(), func(p Phase) float64 { return p.From }))
+			a = a.With("to", each(s.phases(), func(p Phase) float64 { return p.To })).With("power", each(s.phases(), func(p Phase) float64 { return p.Power }))
+		}
 		v = o.at().Named(base.Name+".now").Schedule(base, count, a)
 		o.c.Count("schedules", 1)
 	}
 	o.rates[key] = v
 	return v
+}
+
+// each is one field of every phase.
+func each[T any](phases []Phase, field func(Phase) T) []T {
+	out := make([]T, len(phases))
+	for i, p := range phases {
+		out[i] = field(p)
+	}
+	return out
 }
 
 // step steps one parameter.

@@ -84,6 +84,35 @@ CASES = {
 }
 
 
+RATES = {
+    "one-cycle": lambda o: torch.optim.lr_scheduler.OneCycleLR(o, max_lr=0.5, total_steps=100),
+    "polynomial": lambda o: torch.optim.lr_scheduler.PolynomialLR(o, total_iters=80, power=2.0),
+    "restarts": lambda o: torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(o, T_0=10, T_mult=2, eta_min=0.05),
+}
+
+
+def rates(make):
+    """The rates of 100 steps from a base rate of 0.5."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
+    schedule, out = make(optimizer), []
+    for _ in range(100):
+        out.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        if len(out) < 100:
+            schedule.step()
+    return out
+
+
+def plateau():
+    """The rate after each loss of a run that stops improving twice."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
+    schedule, out = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=2, min_lr=0.006), []
+    for i in range(24):
+        schedule.step(math.exp(-0.5 * min(i, 5)) if i < 14 else 0.01)
+        out.append(optimizer.param_groups[0]["lr"])
+    return out
+
+
 def main():
     out = {}
     for name, make in CASES.items():
@@ -96,6 +125,8 @@ def main():
             optimizer.step()
             if t in SHOWN:
                 out[name][str(t)] = [p.detach().flatten().tolist() for p in params]
+    schedules = {name: rates(make) for name, make in RATES.items()}
+    out = {"optimizers": out, "schedules": schedules | {"plateau": plateau()}}
     print(json.dumps(out, separators=(",", ":")))
 
 

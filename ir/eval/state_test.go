@@ -46,6 +46,7 @@ func TestUpdateRows(t *testing.T) {
 		{op: ir.OpCount, in: []*Tensor{integer(41), truthy(0)}},
 		{op: ir.OpBiasCorrection, in: []*Tensor{scalar(0.19)}, attrs: ir.A("beta", 0.9)},
 		{op: ir.OpSchedule, in: []*Tensor{scalar(0.1), integer(7)}, attrs: ir.A("kind", "cosine", "warmup", 3, "total", 20)},
+		{name: "phases", op: ir.OpSchedule, in: []*Tensor{scalar(0.1), integer(7)}, attrs: ir.A("kind", "phases", "steps", []int64{5, 10}, "from", []float64{0.04, 1}, "to", []float64{1, 0.001}, "power", []float64{0, 2})},
 		{op: ir.OpCommit, in: []*Tensor{normal(7), normal(7), truthy(1)}},
 	})
 }
