@@ -93,6 +93,7 @@ type Operand struct {
 	Strided  bool // its rows are walked by strides: they need not lie one after the other
 	Selects  bool // integers that number the elements of operand 0 along the row's axis, the first where it names none
 	Factor   bool // a matrix that the row's expansion multiplies in the dtype it has
+	Unread   bool // no kernel reads it: it names what a result was computed from
 	Searched bool // kernels may compute it again from what it was computed from (Result.Cheap)
 	Entry    Entry
 	// NoGrad says why Grad gives a float operand no gradient; a loss that depends on

@@ -125,7 +125,7 @@ var updateRows = map[Op]Def{
 	},
 	OpAssign: {
 		Name: "assign", Doc: "Is the next value of a weight that ops of the update computed: next where the step is taken, w where it is skipped. g and lr, the gradient and the learning rate that next was computed from, say what it is.",
-		In:  in(Operand{Name: "w"}, Operand{Name: "next"}, Operand{Name: "g"}, scalarF32("lr"), flagOperand("skip", true)),
+		In:  in(Operand{Name: "w"}, Operand{Name: "next"}, Operand{Name: "g", ReadsLow: true, Unread: true}, Operand{Name: "lr", Class: Fixed, Named: true, Unread: true}, flagOperand("skip", true)),
 		Out: out(Result{Name: "w"}), Flags: Writer | NoMerge | InPlace, Class: Fixed, Why: "f32 master weight", NoGrad: "belongs to the update",
 		Infer: inferAssign,
 		Elem:  func(c *Code, n *Node) []Reg { return []Reg{unlessSkipped(c, n, 4, c.In(0), c.In(1))} },

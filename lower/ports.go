@@ -76,7 +76,7 @@ func (l *Lowerer) portsOf(ports []Port, from int, n *ir.Node, cluster []*ir.Node
 	c.View = c.View || n.Def().Is(ir.View) || l.views.Shared[n]
 	for i, v := range n.In {
 		switch pool := l.searchedAgain(n, i); {
-		case v == nil || v.Def != nil && contains(cluster, v.Def):
+		case v == nil || n.OperandDef(i).Unread || v.Def != nil && contains(cluster, v.Def):
 		case pool != nil:
 			add(pool.In[0], false)
 		default:

@@ -34,7 +34,7 @@ func (m *planner) clusters() error {
 			continue
 		}
 		for i, v := range n.In {
-			if v != nil && !sameCluster(v, n) {
+			if v != nil && !n.OperandDef(i).Unread && !sameCluster(v, n) {
 				c.read(n, i, v)
 			}
 		}
