@@ -242,7 +242,7 @@ func TestPretrainedIn16Bits(t *testing.T) {
 			if d := distance(got, want); !(d <= bound) || d == 0 {
 				t.Errorf("%s: %s is %g apart from f32, want %g", a.name, policy.Name, d, bound)
 			} else {
-				t.Log(fmt.Sprintf("%s: %s is %.2g apart from f32", a.name, policy.Name, d))
+				t.Logf("%s: %s is %.2g apart from f32", a.name, policy.Name, d)
 			}
 		}
 	}

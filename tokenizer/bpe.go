@@ -3,7 +3,6 @@ package tokenizer
 import (
 	"container/heap"
 	"fmt"
-	"strings"
 	"unicode/utf8"
 )
 
@@ -153,15 +152,6 @@ var byteRunes = func() (runes [256]rune) {
 	}
 	return runes
 }()
-
-// spell writes bytes as byte-level vocabularies do.
-func spell(s string) string {
-	var b strings.Builder
-	for i := range len(s) {
-		b.WriteRune(byteRunes[s[i]])
-	}
-	return b.String()
-}
 
 var runeBytes = func() map[rune]byte {
 	m := map[rune]byte{}

@@ -59,9 +59,7 @@ type Message struct {
 	In    [][]byte // little-endian elements; equal sizes on all ranks
 	Out   [][]byte // may be In
 
-	// Of the World that carries it.
-	buffer  []byte // what this rank sends, then what it has received
-	started time.Time
+	buffer []byte // of the World that carries it: what this rank sends, then what it has received
 }
 
 // Elements is how many numbers a message holds.
