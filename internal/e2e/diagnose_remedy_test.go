@@ -49,6 +49,12 @@ func moreFaults() []fault {
 		{name: "variance by the difference of two means", lower: "h*.second", want: finding{ampc.Singular, "%sdev", "sqrt", "forward", "cancels"},
 			layer: varianceLayer, clean: []ampc.Policy{ampc.F32Only()}, inject: func(w *subject, h string) { w.plus(h+"up.b", 60) },
 			config: func(c *ampc.TrainConfig) { c.Compile.Disable = []string{"recognize", "epsilon"} }},
+		{name: "a quotient with a steep gradient", lower: "h*.low", want: finding{ampc.Singular, "%sratio", "div", "forward", "low was rounded to 0"},
+			layer: quotientLayer, clean: both, inject: func(w *subject, h string) { w.plus(h+"den.b", -12) },
+			config: dynamic(4, 1), shrink: 0x1p14},
+		{name: "a quotient with a steep gradient behind views", lower: "h*.low", want: finding{ampc.Singular, "%sratio", "div", "forward", "low was rounded to 0"},
+			layer: turnedLayer, clean: both, inject: func(w *subject, h string) { w.plus(h+"den.b", -12) },
+			config: dynamic(4, 1), shrink: 0x1p14},
 		{name: "a pin in code", want: finding{ampc.ForwardOverflow, "%sboost", "affine", "forward", "remove the 16-bit pin"},
 			layer: pinnedLayer, clean: []ampc.Policy{ampc.F32Only()}, inject: func(w *subject, h string) { w.plus(h+"up.b", 4e4) }},
 		{name: "inner gradient under a dynamic scale", want: finding{ampc.NoFault, "grad.%smid", "matmul", "inner gradient", "scale search"},
@@ -62,6 +68,24 @@ func growingLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	x = line(m, "second", x, subjectWidth, noBias)
 	x = line(m, "third", x, subjectWidth, noBias)
 	return branch(m, h, x), ampc.Tensor{}
+}
+
+// quotientLayer divides by what f16 rounds to 0 where den is low; the gradient of
+// its numerator is that of the quotient over the same number.
+func quotientLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
+	return quotient(m, h, line(m, "up", h, subjectWidth, 0x1p-12, noBias))
+}
+
+// turnedLayer has views between the product and the quotient: one, of the product's own
+// shape, shares its gradient.
+func turnedLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
+	up := line(m, "up", h, subjectWidth, 0x1p-12, noBias)
+	return quotient(m, h, m.Named("back").Transpose(m.Named("turned").Transpose(m.Named("same").Reshape(up, subjectRows, subjectWidth), 1, 0), 1, 0))
+}
+
+func quotient(m *ampc.Model, h, numerator ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
+	low := m.Named("low").Affine(m.Named("gate").Sigmoid(line(m, "den", h, subjectWidth)), 0x1p-10, 0)
+	return branch(m, h, m.Named("mild").Affine(m.Named("ratio").Div(numerator, low), 0x1p-16, 0)), ampc.Tensor{}
 }
 
 // unpinned are the values whose pin pinnedLayer leaves out.

@@ -54,18 +54,33 @@ func (k *keeping) value(v *ir.Value) {
 	if k.source(v); !k.chosen(v) {
 		return
 	}
-	if base := real(v); base == v && v.Def != nil {
+	base := real(v)
+	if base == v && v.Def != nil {
 		k.node(v.Decider())
 	}
-	gradient := v.Def != nil && v.Def.Of != nil
+	gradient := base.Def != nil && base.Def.Of != nil
 	for _, n := range k.reader[v] {
 		switch {
 		case len(n.Out) == 0 || n.Def().Class == ir.Fixed && n.Op != ir.OpCast || writes(n):
 		case inserted(n) || sourceCast(n):
 			k.value(n.Out[0])
+		case gradient && (base != v || n.Def().Class == ir.Low) && n.Of != nil && len(n.Of.Out) > 0:
+			// n reads 16 bits until n.Of is kept, which need not be what v is the gradient of
+			k.node(n.Of.Out[0])
 		case gradient && v.GradOf != nil || n.Of != nil && !gradient: // goes with what is kept already
 		default:
 			k.node(n.Out[0].Decider())
+		}
+	}
+}
+
+// elsewhere keeps what else f32 has seen to overflow.
+func (k *keeping) elsewhere() {
+	for _, n := range k.g.Nodes {
+		for _, w := range n.Out {
+			if k.reference.peaks[w] > 0 && k.overflows(w) && (!k.actual.made(w) || k.actual.flaw(w) != onlyNegInf) {
+				k.value(w)
+			}
 		}
 	}
 }

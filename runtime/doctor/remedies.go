@@ -171,13 +171,7 @@ func (x *analysis) keep(d *Diagnosis, v *ir.Value, scale map[string]float64) {
 	k := x.keeper(scale)
 	k.forward = d.Cause == ForwardOverflow
 	k.value(v)
-	for _, n := range x.g.Nodes {
-		for _, w := range n.Out { // the same may have happened elsewhere
-			if x.reference.peaks[w] > 0 && k.overflows(w) && x.actual.flaw(w) != onlyNegInf {
-				k.value(w)
-			}
-		}
-	}
+	k.elsewhere()
 	x.remedy(d, k)
 }
 
@@ -189,13 +183,14 @@ func (x *analysis) remedy(d *Diagnosis, k *keeping) {
 }
 
 // keepExact adds the remedy that keeps f32 what rounding spoils: from what was
-// rounded to what it makes singular.
+// rounded to what it makes singular. The step has not shown what comes after that: what
+// overflows in f32 even where the scales are at their floors is kept too.
 func (x *analysis) keepExact(d *Diagnosis, v *ir.Value) {
 	if d.Direction == Update {
 		d.Remedies = append(d.Remedies, Remedy{Widen: d.From})
 		return
 	}
-	k := x.keeper(nil)
+	k := x.keeper(x.floors())
 	for _, n := range x.spoiled(d, v) {
 		for _, o := range n.Out {
 			k.seen[o] = true
@@ -204,5 +199,18 @@ func (x *analysis) keepExact(d *Diagnosis, v *ir.Value) {
 			}
 		}
 	}
+	k.elsewhere()
 	x.remedy(d, k)
+}
+
+// floors are the lowest scales that the scalers reach, by name of the scale. Static scales
+// are missing.
+func (x *analysis) floors() map[string]float64 {
+	floors := map[string]float64{}
+	for _, s := range x.scales {
+		if rule := x.scaler(s); rule != nil {
+			floors[s.Name] = rule.Float("floor")
+		}
+	}
+	return floors
 }
