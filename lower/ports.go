@@ -14,7 +14,8 @@ type Port struct {
 	At    int64
 	DType ir.DType
 	Write bool
-	// Unread is of a result that nobody reads: kernels store it, elementwise work does not.
+	// Unread is of a result that nobody reads: kernels store it, elementwise work does not. An operand
+	// has it that the row does not read (ir.Operand.Unread).
 	Unread bool
 }
 
@@ -66,8 +67,9 @@ func (l *Lowerer) planned(nodes []scheduled) {
 
 // portsOf adds the ports of node n of a cluster to those from place from on, each once.
 func (l *Lowerer) portsOf(ports []Port, from int, n *ir.Node, cluster []*ir.Node, c *PlannedCluster) []Port {
-	add := func(v *ir.Value, write bool) {
+	add := func(v *ir.Value, write, unread bool) {
 		p := l.port(v, write)
+		p.Unread = unread
 		c.tensors = append(c.tensors, l.tensorAt(v, p))
 		if !slices.Contains(ports[from:], p) {
 			ports = append(ports, p)
@@ -76,11 +78,11 @@ func (l *Lowerer) portsOf(ports []Port, from int, n *ir.Node, cluster []*ir.Node
 	c.View = c.View || n.Def().Is(ir.View) || l.views.Shared[n]
 	for i, v := range n.In {
 		switch pool := l.searchedAgain(n, i); {
-		case v == nil || n.OperandDef(i).Unread || v.Def != nil && contains(cluster, v.Def):
+		case v == nil || v.Def != nil && contains(cluster, v.Def):
 		case pool != nil:
-			add(pool.In[0], false)
+			add(pool.In[0], false, false)
 		default:
-			add(v, false)
+			add(v, false, n.OperandDef(i).Unread)
 		}
 	}
 	if n.Op == ir.OpMaxPool && l.p.Target.Caps().RecomputesPools && l.poolOfGrad(n) {
@@ -89,12 +91,9 @@ func (l *Lowerer) portsOf(ports []Port, from int, n *ir.Node, cluster []*ir.Node
 	for _, v := range n.Out {
 		switch {
 		case l.stored(v, cluster):
-			add(v, true)
+			add(v, true, false)
 		case len(l.uses.Of(v)) == 0:
-			p := l.port(v, true)
-			p.Unread = true
-			c.tensors = append(c.tensors, l.tensorAt(v, p))
-			ports = append(ports, p)
+			add(v, true, true)
 		}
 	}
 	return ports

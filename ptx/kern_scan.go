@@ -77,6 +77,14 @@ func (s CumMax) Build(fl Flavour) (*Launch, error) {
 	b.guarded(e, int64(s.Outer*s.Inner), func() {
 		o, in := b.divmod(e, s.Inner)
 		element := func(i Reg) Reg { return b.Do("mad.lo.u32", b.Do("mad.lo.u32", o, I(s.N), i), I(s.Inner), in) }
+		save := func(at, last Reg) {
+			b.store(b.at(y, at, size), 0, s.In, b.load(b.at(x, element(last), size), 0, s.In, 1))
+			b.Do("st.global.u64", Addr{Base: b.at(index, at, 8)}, b.Do("cvt.u64.u32", last))
+		}
+		if s.N == 1 {
+			save(e, b.Do("mov.u32", I(0)))
+			return
+		}
 		best, last := b.Reg(class), b.Reg(B32)
 		b.To(best, "mov."+class.String(), I(0)) // no key is smaller
 		b.Loop(I(0), I(s.N), I(1), B32, func(i Reg) {
@@ -86,8 +94,7 @@ func (s CumMax) Build(fl Flavour) (*Launch, error) {
 				b.To(best, "mov."+class.String(), key)
 				b.To(last, "mov.u32", i)
 			})
-			b.store(b.at(y, at, size), 0, s.In, b.load(b.at(x, element(last), size), 0, s.In, 1))
-			b.Do("st.global.u64", Addr{Base: b.at(index, at, 8)}, b.Do("cvt.u64.u32", last))
+			save(at, last)
 		})
 	})
 	return finish(b, [3]int{ceilDiv(s.Outer*s.Inner, elementThreads), 1, 1}, p.list)

@@ -21,6 +21,7 @@ var again = map[string]struct {
 }{
 	"Embedding.Order":       {4, "the list is read twice and written once for each of two digits"},
 	"Scatter.Build":         {1.9, "sums are read before they are written, elements with one id each time"},
+	"CumMax.Build":          {1.3, "the largest element so far is read again when it is stored"},
 	"TopK.Build":            {5, "the row is read once for each of the k"},
 	"Pad.Build":             {1.15, "the edge is read for each copy of it"},
 	"Pool.Max":              {1.6, "windows overlap"},

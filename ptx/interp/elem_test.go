@@ -126,7 +126,11 @@ func elemNode(op ir.Op, d ir.DType, a ir.Attrs, shape ir.Shape) *ir.Node {
 			in = append(in, nil)
 			continue
 		}
-		in = append(in, b.Declare(ir.Input, fmt.Sprintf("in%d", i), typ, nil, nil))
+		name := fmt.Sprintf("in%d", i)
+		if o.Name == "micro" {
+			name = o.Name
+		}
+		in = append(in, b.Declare(ir.Input, name, typ, nil, nil))
 		if o.Variadic {
 			in = append(in, in[len(in)-1])
 		}
@@ -153,6 +157,9 @@ func elemInput(r *rand.Rand, v *ir.Value) *eval.Tensor {
 		x.I[i] = int64(r.IntN(9) - 4)
 		if v.Type.DType == ir.Bool {
 			x.I[i] = int64(r.IntN(2))
+		}
+		if v.Name == "micro" { // a number of micro-batches; only steps over ranks, which GPUs do not run, put more into it
+			x.I[i] = int64(r.IntN(9))
 		}
 	}
 	return x
