@@ -12,6 +12,9 @@ type Caps struct {
 	// SingleStore: the epilogue of a product is at most one bias, one activation and one residual (Extends), and it
 	// stores one result. Otherwise the kernel fuses any elementwise work on its result (FusesCluster).
 	SingleStore bool
+	// PostOps are the rows beside products whose kernels run any elementwise work on blocks of their only
+	// result, and store the results of that (FusesCluster).
+	PostOps map[Op]bool
 	// Layout is what window kernels want images in: NHWC, or "" for either.
 	Layout string
 	// NoGraphs: no library runs convolutions and attention as graphs of operations (cuDNN); they
@@ -155,7 +158,7 @@ const (
 )
 
 // FusesCluster reports whether n's kernel runs any elementwise work on its result as an
-// epilogue, and stores the results of that: a product or a convolution.
+// epilogue, and stores the results of that: a product, a convolution or one of PostOps.
 func (c Caps) FusesCluster(n *Node) bool {
 	return !c.SingleStore && c.EpilogueOf(n) != NoEpilogue && !c.FusesNormEpilogue(n)
 }
@@ -197,6 +200,8 @@ func (c Caps) EpilogueOf(n *Node) EpilogueStage {
 		return NoEpilogue
 	case c.FusesNormEpilogue(n):
 		return AfterNorm
+	case c.PostOps[n.Op]: // nothing is left to do but what any elementwise work is
+		return AfterResidual
 	case !c.SingleStore && (n.Op == OpConv || n.Op == OpConvGradX || n.Op == OpConvTranspose):
 		return AfterBias // a bias of channels is the row's own
 	case n.Op != OpMatmul && n.Op != OpLinear:

@@ -49,8 +49,13 @@ func (s *Step) verifyAccess(p *Program) error {
 // otherwise operands and results of the step.
 func (s *Step) verifyEpilogue(p *Program) error {
 	g := s.Epilogue
-	if s.Gemm == nil && s.Conv == nil || p.Target.Caps().SingleStore || len(g.Stores) != len(s.Out) {
+	caps := p.Target.Caps()
+	kernel := s.Kernel != nil && caps.PostOps[s.Kernel.Node.Op]
+	if s.Gemm == nil && s.Conv == nil && !kernel || caps.SingleStore || len(g.Stores) != len(s.Out) {
 		return fmt.Errorf("%d stores of %d results of a %s for %s", len(g.Stores), len(s.Out), s.Kind, p.Target)
+	}
+	if kernel && Count(g.Shape) != s.Kernel.Node.Out[0].Type.Shape.Elements() {
+		return fmt.Errorf("%d elements, the kernel computes %s", Count(g.Shape), s.Kernel.Node.Out[0].Type)
 	}
 	dense := ir.RowMajor(g.Shape)
 	for _, a := range g.Loads {

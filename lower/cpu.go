@@ -10,7 +10,7 @@ type cpu struct{ Shared }
 func (cpu) String() string { return "cpu" }
 
 func (cpu) Caps() ir.Caps {
-	return ir.Caps{NoGraphs: true, Norms: cpuNorms, RecomputesPools: true, Expander: Expansions(CPU)}
+	return ir.Caps{NoGraphs: true, Norms: cpuNorms, PostOps: cpuPostOps, RecomputesPools: true, Expander: Expansions(CPU)}
 }
 
 // cpuNorms is what the kernels of norms over channels do beside their rows.
@@ -19,6 +19,9 @@ var cpuNorms = map[ir.Op]ir.NormFusion{
 	ir.OpBatchNormInfer: {Epilogue: true},
 	ir.OpBatchNormGrad:  {Prologue: 1}, ir.OpGroupNormGrad: {Prologue: 1},
 }
+
+// cpuPostOps are the kernels that run a cluster on blocks of their result.
+var cpuPostOps = map[ir.Op]bool{ir.OpEmbedding: true}
 
 // cpuRules are the ops that lower otherwise than for other targets.
 var cpuRules = map[ir.Op]Rule{

@@ -179,8 +179,11 @@ func fusible(n *ir.Node, nodes []*ir.Node) bool {
 	return !slices.ContainsFunc(n.In, func(v *ir.Value) bool { return v != nil && v.Def != nil && contains(nodes, v.Def) })
 }
 
-// product starts the step of a product or convolution; in are its operands.
+// product starts the step of a product, a convolution or a kernel with post-ops; in are its operands.
 func (l *Lowerer) product(n *ir.Node) (s Step, in []*ir.Value) {
+	if l.p.Target.Caps().PostOps[n.Op] {
+		return Step{Kind: KindKernel, Kernel: &Kernel{Name: n.Def().Name, Node: detached(n)}}, n.In
+	}
 	if in = n.In; len(in) > 2 && in[2] == nil {
 		in = in[:2]
 	}

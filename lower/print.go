@@ -342,7 +342,7 @@ func (k *Kernel) what(p *Program, s *Step) string {
 		}
 	}
 	b.WriteString(k.Fusion.String())
-	return b.String()
+	return b.String() + s.then()
 }
 
 // String names what a norm ends in, with a space before each.

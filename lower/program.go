@@ -198,7 +198,7 @@ type Step struct {
 	// step holds a whole group of parameters.
 	More []*Cluster
 
-	// Epilogue is elementwise work that follows a product or convolution on the CPU,
+	// Epilogue is elementwise work that follows a product, a convolution or a kernel of Caps.PostOps,
 	// block by block. It loads what the description's own epilogue leaves, in f32, as buffer
 	// None; that is not stored but by a store of Epilogue. Its other operands follow
 	// those of the description in In, Out lists what it stores.

@@ -23,10 +23,27 @@ func (b *body) kernel(s *Step) error {
 	if k.Fusion != (NormFusion{}) {
 		return b.norm(s)
 	}
+	if s.Epilogue != nil {
+		return b.postOps(s)
+	}
 	if err := errors.Join(b.kernelTypes(s), b.operands(s, max(len(n.In), len(s.In))), b.results(s)); err != nil {
 		return err
 	}
 	return b.seen(s)
+}
+
+// postOps checks a kernel with the cluster over its result.
+func (b *body) postOps(s *Step) error {
+	own := *s
+	own.In, own.Out = s.In[:min(len(s.In), len(b.head.In))], nil
+	if s.Kernel.Node.Out[0].Type != b.head.Out[0].Type {
+		return errors.New("its kernel is told another type of its result")
+	}
+	if err := errors.Join(b.kernelTypes(&own), b.operands(&own, len(b.head.In))); err != nil {
+		return err
+	}
+	x := b.result(b.head, 0)
+	return b.cluster(s.Epilogue, func(*Access) expr { return x })
 }
 
 // kernelTypes checks the types that the kernel is told.

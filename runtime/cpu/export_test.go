@@ -1,6 +1,9 @@
 package cpu
 
 import (
+	"maps"
+	"slices"
+
 	"ampc/lower"
 	"ampc/runtime"
 )
@@ -33,3 +36,6 @@ func Formulas(ex runtime.Exec) (list []GroupFormula) {
 	}
 	return list
 }
+
+// PostOpKernels names the kernels that run clusters over their results.
+func PostOpKernels() []string { return slices.Sorted(maps.Keys(postOpKernels)) }

@@ -93,8 +93,9 @@ type call struct {
 	fault   *atomic.Pointer[fault]
 	mem     *scratch
 	end     lower.NormFusion
-	copy    view       // result 0 once more, where a norm stores that
-	window  *ir.Window // of the pool whose gradient this is, where it is known
+	copy    view           // result 0 once more, where a norm stores that
+	window  *ir.Window     // of the pool whose gradient this is, where it is known
+	post    *clusterPostOp // runs on blocks of result 0, which has memory only if it is stored; nil: none
 
 	world func() world.World // nil: the program was not joined to any
 
@@ -159,12 +160,19 @@ func merge(tables ...map[string]binder) map[string]binder {
 func (e *exec) kernel(s *lower.Step) (func(), error) {
 	k := s.Kernel
 	c := &call{Node: k.Node, m: e.machine(), fault: &e.fault, mem: &e.scratch, window: k.Pool, end: k.Fusion, seen: map[int]bool{}, world: func() world.World { return e.of.world }}
-	for i, id := range s.In {
+	in := s.In
+	if s.Epilogue != nil {
+		in = in[:len(k.Node.In)]
+	}
+	for i, id := range in {
 		if id == lower.None {
 			c.in = append(c.in, view{})
 			continue
 		}
 		c.in = append(c.in, view{k.Node.In[i].Type, e.mem[id]})
+	}
+	if s.Epilogue != nil {
+		return e.kernelWithPostOp(s, c)
 	}
 	for i, id := range s.Out {
 		c.out = append(c.out, view{k.Node.Out[i].Type, e.mem[id]})
@@ -181,6 +189,22 @@ func (e *exec) kernel(s *lower.Step) (func(), error) {
 		return nil, fmt.Errorf("no kernel %s", k.Name)
 	}
 	return b(c)
+}
+
+// kernelWithPostOp binds a kernel of lower's Caps.PostOps with the cluster over its result.
+func (e *exec) kernelWithPostOp(s *lower.Step, c *call) (func(), error) {
+	post, y := e.postOp(s)
+	c.post = post
+	c.out = []view{{c.Node.Out[0].Type.With(ir.F32), y.Data}}
+	bind := postOpKernels[s.Kernel.Name]
+	if bind == nil {
+		return nil, fmt.Errorf("kernel %s runs no cluster over its result", s.Kernel.Name)
+	}
+	run, err := bind(c)
+	if err != nil {
+		return nil, err
+	}
+	return func() { post.begin(); run() }, nil
 }
 
 // linkNorms tells a finite check which norms have read its operands.

@@ -42,10 +42,10 @@ func bindEmbedding(c *call) (func(), error) {
 	if err := c.onlyFloats(); err != nil {
 		return nil, err
 	}
-	d := c.in[0].dims()
+	d, post := c.in[0].dims(), c.post.kern()
 	return func() {
 		if c.checkIds(c.in[1], d[0]) {
-			c.m.Gather(c.out[0].buf(), c.in[0].buf(), c.in[1].index(), d[1])
+			c.m.Gather(c.out[0].buf(), c.in[0].buf(), c.in[1].index(), d[1], post)
 		}
 	}, nil
 }

@@ -8,12 +8,15 @@ import (
 	"ampc/runtime/cpu/kern"
 )
 
-// groupPostOp runs a cluster as the post-op of a product, on blocks of its result.
-// A nil groupPostOp is none.
+// clusterPostOp runs a cluster as the post-op of a product or kernel, on blocks of its
+// result. A nil clusterPostOp is none.
 type clusterPostOp struct {
 	g    *clusterStep
 	base int // element of the whole result at which the product's own begins
 }
+
+// postOpKernels are the kernels that run call.post, those of the target's Caps.PostOps.
+var postOpKernels = map[string]binder{"embedding": bindEmbedding}
 
 // postOp compiles the epilogue cluster of a step. c is where the product itself is
 // stored: its result, a result of the cluster, or nowhere.
@@ -47,7 +50,7 @@ func (e *exec) asComputed(g *lower.Cluster) int {
 	})
 }
 
-// postOp is n as kern takes it: nil where there is none.
+// kern is n as package kern takes it: nil where there is none.
 func (n *clusterPostOp) kern() kern.PostOp {
 	if n == nil {
 		return nil

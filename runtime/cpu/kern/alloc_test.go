@@ -39,7 +39,7 @@ func TestNoAllocations(t *testing.T) {
 		"loss":       func(m *Machine) { m.CrossEntropy(loss) },
 		"reduce":     func(m *Machine) { m.Reduce(ReduceSum, y, x, 90, 100, 1); m.Reduce(ReduceMax, y, x, 1, 90, 100) },
 		"embedding": func(m *Machine) {
-			m.Gather(y, x, Ints32(index), 100)
+			m.Gather(y, x, Ints32(index), 100, nil)
 			m.ScatterAdd(x, y, Ints32(index), 100, true)
 		},
 		"pool": func(m *Machine) {

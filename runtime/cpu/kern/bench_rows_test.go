@@ -33,7 +33,7 @@ func BenchmarkRows(b *testing.B) {
 		}
 		c := &CrossEntropy{Rows: rows, Cols: cols, X: x, Labels: Ints32(labels), Ignore: -1}
 		run("cross_entropy", 1, func() { m.CrossEntropy(c) })
-		run("gather", 2, func() { m.Gather(y, x, Ints32(labels), cols) })
+		run("gather", 2, func() { m.Gather(y, x, Ints32(labels), cols, nil) })
 		run("scatter_add", 2, func() { m.ScatterAdd(y, x, Ints32(labels), cols, true) })
 	})
 }

@@ -3,17 +3,20 @@ package kern
 import "math"
 
 // Gather copies rows of table, dim elements each, to dst: row i is table row index[i], in the type of dst. If the table
-// has no such row, the row is NaN.
-func (m *Machine) Gather(dst, table Buf, index Index, dim int) {
+// has no such row, the row is NaN. The post-op, unless nil, runs on blocks of rows; dst is f32 then, or its Data is nil
+// and nothing is stored.
+func (m *Machine) Gather(dst, table Buf, index Index, dim int, post PostOp) {
 	t := &m.row
 	t.dst, t.a, t.index = dst, table, index
-	m.each(rowGather, index.Len(), dim, 2)
+	m.eachWith(post, rowGather, index.Len(), dim, 2)
 }
 
-func (t *rowTask) gatherRow(r int) {
+func (t *rowTask) gatherRow(w *worker, r int) {
 	dim, at := t.cols, t.index.At(r)
 	size := t.dst.Type.Size()
 	switch {
+	case t.post != nil:
+		t.gatherWide(t.place(w, 1, t.dst, r), at)
 	case at < 0 || (at+1)*dim > t.a.Len():
 		for i := range dim {
 			t.dst.set(r*dim+i, float32(math.NaN()))
@@ -24,6 +27,17 @@ func (t *rowTask) gatherRow(r int) {
 		for i := range dim {
 			t.dst.set(r*dim+i, t.a.get(at*dim+i))
 		}
+	}
+}
+
+// gatherWide gathers row at to dst.
+func (t *rowTask) gatherWide(dst []float32, at int) {
+	if at >= 0 && (at+1)*t.cols <= t.a.Len() {
+		t.m.Load(dst, t.a.From(at*t.cols))
+		return
+	}
+	for i := range dst {
+		dst[i] = float32(math.NaN())
 	}
 }
 

@@ -44,7 +44,9 @@ type worker struct {
 	split                  []bool    // panels of a that wide has
 	exact                  floats    // their product
 	row                    [6]floats
-	half                   []floats // sums of halves of the rows, by level
+	block                  []float32 // of rows that a post-op follows
+	first                  int       // row of it
+	half                   []floats  // sums of halves of the rows, by level
 	offs                   []int
 	call                   Call
 	scalars                [8]float32

@@ -32,6 +32,14 @@ type rowTask struct {
 	outer, n, inner int
 	index           Index
 	table           []float32
+	post            PostOp // of ops that compute rows where place says; nil: none
+}
+
+// eachWith is each with a post-op on blocks of the result, unless that is nil.
+func (m *Machine) eachWith(post PostOp, op rowOp, rows, cols, work int) {
+	m.row.post = post
+	m.each(op, rows, cols, work)
+	m.row.post = nil
 }
 
 // each runs op over rows of cols elements in chunks, whose number does not depend on the number of workers.
@@ -63,9 +71,30 @@ func (t *rowTask) Run(worker, i int) {
 		t.lossRows(w, i, r0, r1)
 		return
 	}
+	if t.post != nil {
+		t.blocks(w, r0, r1)
+		return
+	}
 	for r := r0; r < r1; r++ {
 		t.one(w, r)
 	}
+}
+
+// blocks computes rows r0 to r1 in blocks that the post-op finds in the cache: in f32, in dst if that is stored.
+func (t *rowTask) blocks(w *worker, r0, r1 int) {
+	for rows := max(1, postOpChunk/t.cols); r0 < r1; r0 += rows {
+		end := min(r0+rows, r1)
+		if w.first = r0; t.dst.absent() {
+			w.block = w.c.get((end - r0) * t.cols)
+		} else {
+			w.block = t.dst.f32()[r0*t.cols : end*t.cols]
+		}
+		for r := r0; r < end; r++ {
+			t.one(w, r)
+		}
+		t.post.Apply(w.id, r0*t.cols, w.block)
+	}
+	w.block = nil
 }
 
 func (t *rowTask) one(w *worker, r int) {
@@ -79,7 +108,7 @@ func (t *rowTask) one(w *worker, r int) {
 	case rowReduce:
 		t.reduceRow(w, r)
 	case rowGather:
-		t.gatherRow(r)
+		t.gatherRow(w, r)
 	}
 }
 
@@ -93,8 +122,12 @@ func (t *rowTask) load(w *worker, slot int, b Buf, r int) []float32 {
 	return x
 }
 
-// place is where row r of b is computed: in b if it is f32, else in slot of w.
+// place is where row r of b, the result, is computed: in the block that a post-op follows, in b if it is f32, else in
+// slot of w.
 func (t *rowTask) place(w *worker, slot int, b Buf, r int) []float32 {
+	if t.post != nil {
+		return w.block[(r-w.first)*t.cols : (r-w.first+1)*t.cols]
+	}
 	if b.Type == F32 {
 		return b.f32()[r*t.cols : (r+1)*t.cols]
 	}
@@ -103,7 +136,7 @@ func (t *rowTask) place(w *worker, slot int, b Buf, r int) []float32 {
 
 // save rounds a row computed in place's memory to where it belongs.
 func (t *rowTask) save(b Buf, r int, x []float32) {
-	if b.Type != F32 {
+	if b.Type != F32 && t.post == nil {
 		t.m.Store(b.From(r*t.cols), x)
 	}
 }

@@ -217,7 +217,7 @@ func TestGatherScatter(t *testing.T) {
 				index[i] = int32(d.IntN(rows))
 			}
 			table, out := d.buf(typ, rows*dim), zeros(F32, n*dim)
-			m.Gather(out, table, Ints32(index), dim)
+			m.Gather(out, table, Ints32(index), dim, nil)
 			want := make([]float64, rows*dim)
 			for i, r := range index {
 				for c := range dim {
@@ -293,7 +293,7 @@ func TestEmpty(t *testing.T) {
 		out := d.buf(F32, 4)
 		m.Reduce(ReduceSum, out, none, 4, 0, 1)
 		m.Reduce(ReduceMax, none, none, 3, 4, 0)
-		m.Gather(none, out, Ints32(nil), 2)
+		m.Gather(none, out, Ints32(nil), 2, nil)
 		m.ScatterAdd(out, none, Ints32(nil), 2, true)
 		for i := range 4 {
 			if out.get(i) != 0 {
