@@ -255,7 +255,11 @@ func (r *rounding) refused(n, t *ir.Node, k int, of *value) string {
 	case r.rules.Narrow && (outside == 0 || class != ir.Keep):
 		return ""
 	case class == ir.Low:
-		if !r.rules.Eager && !r.rules.Paint && r.pin(t) != ir.PinLow && of.rounded&^(readFixed|readReturn|readWide) == 0 && r.rules.Caps.StoresF32(n) {
+		want := readFixed | readReturn
+		if r.sec[n.ID] == ir.Backward { // gradients that meet are as wide as their sum
+			want |= readWide
+		}
+		if !r.rules.Eager && !r.rules.Paint && r.pin(t) != ir.PinLow && of.rounded&^want == 0 && r.rules.Caps.StoresF32(n) {
 			return "all who read it want f32"
 		}
 		return ""
