@@ -38,7 +38,7 @@ type Optimizer struct {
 
 // UpdateRule is an optimizer of your own, built with ops. What it builds is part of the
 // step: it runs on the step's device, in f32 under every policy, and changes
-// nothing where the step is skipped. Package ampc/optim has rules to use and to
+// nothing where the step is skipped. Policies without f32 weights (o3) are refused. Package ampc/optim has rules to use and to
 // learn from.
 type UpdateRule struct {
 	Name string // is in the names of its states, and so in checkpoints: letters, digits, _ and -

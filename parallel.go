@@ -127,7 +127,7 @@ func describe(w io.Writer, n *ir.Node) {
 	}
 	for _, a := range n.Attrs {
 		switch a.Value.(type) {
-		case bool, int64, float64, string, ir.DType:
+		case bool, int64, float64, string, ir.DType, []int64, []float64:
 			fmt.Fprint(w, " ", a.Name, "=", a.Value)
 		}
 	}

@@ -81,8 +81,11 @@ func TestRanksDisagree(t *testing.T) {
 		odd  func(m *ampc.Model, c *ampc.TrainConfig)
 		want string
 	}{
-		"seed":   {func(m *ampc.Model, c *ampc.TrainConfig) { m.Set(ampc.Seed(9)) }, "run: rank 1 has other variables than rank 0: give all ranks the same Seed, or load the same checkpoint"},
-		"clip":   {func(m *ampc.Model, c *ampc.TrainConfig) { c.Clip.Norm = 3 }, "run: rank 1 has compiled another step than rank 0: give all ranks the same model, policy, optimizer and version of the program"},
+		"seed": {func(m *ampc.Model, c *ampc.TrainConfig) { m.Set(ampc.Seed(9)) }, "run: rank 1 has other variables than rank 0: give all ranks the same Seed, or load the same checkpoint"},
+		"clip": {func(m *ampc.Model, c *ampc.TrainConfig) { c.Clip.Norm = 3 }, "run: rank 1 has compiled another step than rank 0: give all ranks the same model, policy, optimizer and version of the program"},
+		"phase": {func(m *ampc.Model, c *ampc.TrainConfig) {
+			c.LR = ampc.Phases(1e-3, ampc.Phase{Steps: 5 + int64(c.Parallel.World.Rank()%2), From: 1, Power: 1})
+		}, "run: rank 1 has compiled another step than rank 0: give all ranks the same model, policy, optimizer and version of the program"},
 		"bucket": {func(m *ampc.Model, c *ampc.TrainConfig) { c.Parallel.Bucket = 8 }, "run: rank 1 has compiled another step than rank 0: give all ranks the same model, policy, optimizer and version of the program"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -95,7 +98,7 @@ func TestRanksDisagree(t *testing.T) {
 				defer z.Model.Close()
 				config := z.Steps[0].Config
 				config.Parallel = ampc.DataParallel(w)
-				if w.Rank() == 1 {
+				if w.Rank() == 1 || name == "phase" { // there all have phases, rank 1 longer ones
 					c.odd(z.Model, &config)
 				}
 				s, err := z.Model.Train(config, z.Steps[0].Losses...)

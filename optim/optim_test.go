@@ -332,3 +332,35 @@ func TestStepsHaveTheirOwnStates(t *testing.T) {
 		}
 	}
 }
+
+// Rules run under every policy but those without f32 weights, which are refused in a line.
+func TestRulesUnderEveryPolicy(t *testing.T) {
+	for _, policy := range ampc.PolicyNames() {
+		p, err := ampc.PolicyNamed(policy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, c := range cases() {
+			c.Policy = p
+			if c.Optimizer.Algorithm == ampc.UseRule && p.NoMasters {
+				m := ampc.New("m")
+				loss := m.ReduceSum(m.Param("a", ampc.Fill(1), 5, 5))
+				if _, err := m.Train(c, ampc.Loss{Value: loss}); err == nil || !strings.Contains(err.Error(), "choose a policy with f32 weights") {
+					t.Errorf("%s under %s: %v", name, policy, err)
+				}
+				continue
+			}
+			s := newStepper(t, c, shapes[1:]...)
+			before := slices.Clone(s.read(t, "b"))
+			taken := 0
+			for at := 1; at <= 3; at++ {
+				if !s.run(t, at, nil).Skipped {
+					taken++
+				}
+			}
+			if taken == 0 || slices.Equal(before, s.read(t, "b")) {
+				t.Errorf("%s under %s: %d steps are taken, and the weight stays as it is", name, policy, taken)
+			}
+		}
+	}
+}

@@ -174,6 +174,10 @@ func (o *updating) stepSGD(p *paramPlan, opt Optimizer, lr *ir.Value) {
 // pinned to f32, as the other optimizers compute.
 func (o *updating) stepRule(p *paramPlan, opt Optimizer, lr *ir.Value) {
 	r, b := opt.Rule, o.at().Pinned(ir.PinF32)
+	if o.c.Policy.NoMasters {
+		b.Fail("rule %s computes in f32, and policy %s keeps weights in 16 bits alone: choose a policy with f32 weights, such as mixed-f16", r.Name, o.c.Policy.Name)
+		return
+	}
 	g, tr := p.g, p.skipGroup
 	if p.mul != nil {
 		g = b.Named("g."+p.v.Name).Unscale(p.g, p.mul)
