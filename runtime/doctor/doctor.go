@@ -168,7 +168,7 @@ func Diagnose(ctx context.Context, c *Case) (*Diagnosis, error) {
 	case d.Node != "":
 		d.Notes = append(d.Notes, c.Notes...)
 	case c.Skips > 0:
-		d.Notes = append(d.Notes, "the step was skipped, but its replay is finite: was a fed Host or a variable changed since?")
+		d.Notes = append(d.Notes, "the step was skipped, but its replay is finite: was a fed HostTensor or a variable changed since?")
 	}
 	return d, nil
 }
