@@ -377,11 +377,11 @@ func (x *analysis) trial(d *Diagnosis, v *ir.Value) error {
 	if err != nil {
 		return err
 	}
-	how := watched
+	how := traced
 	if !x.exact.Finite() || x.hidden[v] {
 		how = whole
 	}
-	x.forward = d.Direction == Forward && v.Unit == "" && how == watched
+	x.forward = d.Direction == Forward && v.Unit == "" && how == traced
 	bare := !x.comparable(d) || x.scaleOf(v) != nil && x.exact.Finite() && !x.compared[v]
 	right, err := x.refer(d, v, how, bare)
 	if err == nil && x.reference.incomplete {
@@ -440,7 +440,7 @@ func (x *analysis) bfloat(d *Diagnosis, v *ir.Value, right [][]byte, bare bool) 
 		x.compared[v] = true
 		x.reference.leave()
 		var err error
-		if x.reference, err = x.build(ir.F32, v, watched, false); err != nil {
+		if x.reference, err = x.build(ir.F32, v, traced, false); err != nil {
 			return err
 		}
 		if right, err = x.reference.compare(x, nil); err != nil {
@@ -450,7 +450,7 @@ func (x *analysis) bfloat(d *Diagnosis, v *ir.Value, right [][]byte, bare bool) 
 	if right == nil {
 		return nil
 	}
-	r, err := x.build(ir.BF16, v, watched, false)
+	r, err := x.build(ir.BF16, v, traced, false)
 	if err != nil {
 		return err
 	}

@@ -117,7 +117,7 @@ func (x *analysis) blameVar(d *Diagnosis, v *ir.Value) {
 func (x *analysis) judge(d *Diagnosis, v *ir.Value) {
 	wide := x.wide(v)
 	d.Wide = &wide
-	if x.reference.watched != nil && (!wide.Finite() || x.farFromF32(v, x.exact)) { // what v comes from is asked for
+	if x.reference.traced != nil && (!wide.Finite() || x.farFromF32(v, x.exact)) { // what v comes from is asked for
 		x.reference.incomplete = true
 		return
 	}

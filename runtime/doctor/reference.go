@@ -31,12 +31,12 @@ func (x *analysis) build(d ir.DType, v *ir.Value, how form, bare bool) (*referen
 	if err != nil {
 		return nil, err
 	}
-	if how == watched {
+	if how == traced {
 		var others []*ir.Value
 		if d == ir.F32 {
 			others = mapped(x.surveyed(), t.to)
 		}
-		r.watchFor(t.to[v], others)
+		r.traceFor(t.to[v], others)
 	}
 	x.replays++
 	return r, nil
@@ -92,7 +92,7 @@ func (r *reference) compare(x *analysis, look func()) ([][]byte, error) {
 			return true
 		}
 		for i, o := range r.p.Outputs[:len(out)] {
-			out[i] = x.widened(o.Type.DType, r.watch.Buffer(o.Buffer))
+			out[i] = x.widened(o.Type.DType, r.exec.Buffer(o.Buffer))
 		}
 		return false // nobody needs a copy of the results
 	})
