@@ -222,7 +222,6 @@ type analysis struct {
 	plain     Range              // the same without loss scales, where exact is not finite
 	path      map[*ir.Value]bool // what is spoiled from where rounding did it to the node that failed
 	suspects  []*ir.Value        // see surveyed
-	forward   bool               // what carries a scale is not surveyed: the fault is taken for an overflow that no scale caused
 	leaveOut  []string           // casts of the source that what f32 or bf16 helps against asks for
 	replays   int
 }
@@ -381,11 +380,10 @@ func (x *analysis) trial(d *Diagnosis, v *ir.Value) error {
 	if !x.exact.Finite() || x.hidden[v] {
 		how = whole
 	}
-	x.forward = d.Direction == Forward && v.Unit == "" && how == traced
 	bare := !x.comparable(d) || x.scaleOf(v) != nil && x.exact.Finite() && !x.compared[v]
 	right, err := x.refer(d, v, how, bare)
 	if err == nil && x.reference.incomplete {
-		x.hidden[v], x.forward, x.suspects = true, false, nil
+		x.hidden[v], x.suspects = true, nil
 		x.reference.close()
 		right, err = x.refer(d, v, whole, bare)
 	}

@@ -145,7 +145,6 @@ func (x *analysis) judge(d *Diagnosis, v *ir.Value) {
 		d.Exact = x.exact.AbsMax
 		x.overflow(d, v)
 	}
-	x.reference.incomplete = x.reference.incomplete || x.forward && d.Cause != ForwardOverflow
 }
 
 // computeAlone computes v's node by itself, in f32, on what its operands hold; and where

@@ -118,9 +118,6 @@ func (x *analysis) surveyed() []*ir.Value {
 	if x.suspects == nil {
 		for _, n := range x.g.Nodes {
 			for _, v := range n.Out {
-				if x.forward && v.Unit != "" {
-					continue
-				}
 				if joined(v) || v.Type.DType.Low() && (several || !x.actual.made(v) || !x.actual.visible(v) || x.actual.flaw(v) != fine) {
 					x.suspects = append(x.suspects, v)
 				}
