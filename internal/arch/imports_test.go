@@ -14,6 +14,7 @@ const importOrder = `
 internal/file internal/ort
 tokenizer
 internal/fp internal/golden internal/philox internal/pickle internal/safetensors internal/npy internal/dataset internal/gen internal/onnxmodel
+data metrics
 ir                          alone
 ir/eval ptx internal/genops
 onnx
@@ -38,7 +39,7 @@ runtime/doctor
 checkpoint
 .
 weights optim
-pretrained
+pretrained fit
 models bridge/gorgonia bridge/gorgoniacu internal/trial
 bench cmd/ampc examples
 `
