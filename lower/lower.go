@@ -74,6 +74,7 @@ func lower(g *ir.Graph, t Target, f form) (*Program, error) {
 			return nil, err
 		}
 	}
+	l.p.messages()
 	l.plan()
 	t.Order(l.p)
 	return l.p, nil

@@ -3,6 +3,8 @@ package lower
 import (
 	"cmp"
 	"slices"
+
+	"ampc/ir"
 )
 
 // plan gives every root buffer its offset and every arena its size, in the way
@@ -109,6 +111,7 @@ func (p *Program) lifetimes() {
 	for _, o := range p.Outputs {
 		touch(o.Buffer, total+1)
 	}
+	p.keepInFlight()
 }
 
 // block is memory that one buffer, or a chain of buffers that overwrite each
@@ -220,14 +223,14 @@ func (p *Program) chains(inPlace bool) []block {
 	pos := int32(0)
 	for part := range NumParts {
 		for i := range p.Parts[part] {
-			s := &p.Parts[part][i]
+			s, sent := &p.Parts[part][i], p.message(part, i)
 			for _, id := range s.Out {
 				root := p.Buffers[id].Root
 				b := &p.Buffers[root]
 				if b.Arena != WorkArena || of[root] >= 0 {
 					continue
 				}
-				if k := p.reusable(s, id, pos, of, blocks); inPlace && k >= 0 {
+				if k := p.reusable(s, sent, id, pos, of, blocks); inPlace && k >= 0 {
 					of[root] = k
 					blocks[k].live.To = b.Live.To
 					blocks[k].chain = append(blocks[k].chain, root)
@@ -242,17 +245,21 @@ func (p *Program) chains(inPlace bool) []block {
 	return blocks
 }
 
-// reusable finds the block of an operand of s that ends here, has the size of
-// result out and may be overwritten by it, and has not been by another result
-// of the step; -1 where there is none.
-func (p *Program) reusable(s *Step, out BufferID, pos int32, of []int32, blocks []block) int32 {
+// reusable finds the block of an operand of s that ends here (or with the message that
+// s starts), has the size of result out and may be overwritten by it, and has not been
+// by another result of the step; -1 where there is none.
+func (p *Program) reusable(s *Step, sent *Message, out BufferID, pos int32, of []int32, blocks []block) int32 {
 	for _, id := range s.In {
 		if id == None {
 			continue
 		}
 		root := p.Buffers[id].Root
 		k := of[root]
-		if k < 0 || blocks[k].live.To != pos || blocks[k].chain[len(blocks[k].chain)-1] != root || blocks[k].size != roundUp(p.Buffers[p.Buffers[out].Root].Size) {
+		ends := k >= 0 && blocks[k].live.To == pos
+		if sent != nil {
+			ends = k >= 0 && slices.Contains(sent.consumed, root)
+		}
+		if !ends || blocks[k].chain[len(blocks[k].chain)-1] != root || blocks[k].size != roundUp(p.Buffers[p.Buffers[out].Root].Size) {
 			continue
 		}
 		if p.mayOverwrite(s, id, out) {
@@ -273,6 +280,10 @@ func (p *Program) mayOverwrite(s *Step, in, out BufferID) bool {
 	again := func(id BufferID) bool { return id != None && p.Buffers[id].Root == a.Root }
 	switch s.Kind {
 	case KindKernel:
+		if s.Kernel.Node.Op == ir.OpAllReduce {
+			i := slices.Index(s.In, in)
+			return i >= 0 && s.Out[i] == out && !slices.ContainsFunc(slices.Concat(s.In[:i], s.In[i+1:]), again)
+		}
 		if s.Kernel.Node.Def().Elem != nil {
 			return a.Type == b.Type && !slices.ContainsFunc(s.In, func(id BufferID) bool { return again(id) && p.Buffers[id].Type != b.Type })
 		}

@@ -110,6 +110,9 @@ func (p *Program) printPart(w io.Writer, part Part) {
 		} else if lib := p.library(s); lib != "" {
 			fmt.Fprintf(w, " call=%s", lib)
 		}
+		if m := p.message(part, i); m != nil {
+			fmt.Fprintf(w, " until=%d", at+m.Until)
+		}
 		fmt.Fprintf(w, "  ; %s bytes", digits(s.Bytes))
 		if part == Prepare && p.keeps(i) {
 			fmt.Fprint(w, ", kept while the variable is unchanged")

@@ -88,6 +88,7 @@ type Program struct {
 	Outputs      []Binding        // what the graph returns, in order
 	WeightCopies []WeightCopy     // casts of variables that a store keeps between steps
 	Written      []string         // variables that have a next value
+	Messages     []Message        // to other ranks, in order
 	Planned      []PlannedCluster // what the steps run; nil where a target has rewritten them
 
 	// MaxLive is the largest number of bytes of work buffers that live at one

@@ -21,6 +21,9 @@ func Verify(p *Program) error {
 	if err := p.verifyBindings(); err != nil {
 		return err
 	}
+	if err := p.verifyMessages(); err != nil {
+		return err
+	}
 	v := &checker{p: p, first: make([]int32, len(p.Buffers)), last: make([]int32, len(p.Buffers)), filled: map[BufferID]map[string]int64{}}
 	for i := range v.first {
 		v.first[i], v.last[i] = -1, -1
@@ -92,6 +95,7 @@ func (p *Program) verifyPersistent() error {
 type checker struct {
 	p           *Program
 	first, last []int32                       // by root: first write, last use
+	touched     []int32                       // by root: last step that names it, where messages in flight keep it longer
 	filled      map[BufferID]map[string]int64 // of roots written in parts: the bytes of each
 	steps       []*Step                       // in order, through all parts
 	parts       []Part
@@ -113,6 +117,14 @@ func (v *checker) walk() error {
 			return fmt.Errorf("result %s is never written", o.Name)
 		}
 		v.last[root] = int32(len(v.steps)) // read when all is done
+	}
+	v.touched = slices.Clone(v.last)
+	for _, m := range v.p.Messages {
+		s := &v.p.Parts[m.Part][m.Step]
+		for _, id := range slices.Concat(s.In, s.Out) {
+			root := v.p.Buffers[id].Root
+			v.last[root] = max(v.last[root], v.p.begins(m.Part)+int32(m.Until)-1)
+		}
 	}
 	return nil
 }
@@ -222,10 +234,13 @@ func (v *checker) overlaps() error {
 // out may overwrite in.
 func (v *checker) inPlace(in, out BufferID) bool {
 	at := v.first[out]
-	if v.last[in] != at || v.p.Buffers[in].Offset != v.p.Buffers[out].Offset {
+	if v.touched[in] != at || v.p.Buffers[in].Offset != v.p.Buffers[out].Offset {
 		return false
 	}
 	s, read := v.steps[at], false
+	if v.last[in] != at && !s.sends() {
+		return false
+	}
 	for _, x := range s.In {
 		if x == None || v.p.Buffers[x].Root != in {
 			continue

@@ -50,6 +50,7 @@ type scheduleNode struct {
 	depth int32
 	name  int32 // the smallest of its nodes'
 	turn  int32 // entries of the heap with an older turn are stale
+	sends bool  // a message: it starts as soon as it can, and the steps behind it run meanwhile
 	last  bool  // writes a variable that another schedule node of the section reads
 	done  bool
 }
@@ -170,6 +171,7 @@ func (o *orderer) messagesInOrder() {
 	slices.SortStableFunc(sent, func(a, b *ir.Node) int { return cmp.Compare(a.Int("seq"), b.Int("seq")) })
 	for _, n := range sent {
 		u := &o.schedule[o.scheduled[n.ID]]
+		u.sends = true
 		if before := last[u.sec]; before != nil {
 			u.reads = append(u.reads, before.Out[0])
 		}
@@ -389,7 +391,7 @@ func (o *orderer) push(h *readyHeap, i int32) {
 		}
 	}
 	u.turn++
-	h.push(ready{u.last, cost, u.depth, u.name, i, u.turn})
+	h.push(ready{u.sends, u.last, cost, u.depth, u.name, i, u.turn})
 }
 
 // run accounts for u having run: its readers may become ready, and the last
@@ -433,7 +435,7 @@ const maxRecost = 64
 
 // ready is a schedule node that can run.
 type ready struct {
-	last        bool
+	sends, last bool
 	cost        int64
 	depth, name int32
 	node, turn  int32
@@ -441,6 +443,8 @@ type ready struct {
 
 func (a ready) less(b ready) bool {
 	switch {
+	case a.sends != b.sends:
+		return a.sends
 	case a.last != b.last:
 		return b.last
 	case a.cost != b.cost:

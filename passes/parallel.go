@@ -14,14 +14,23 @@ import (
 // divided by a count or checked. The zero Parallel is one rank.
 type Parallel struct {
 	Ranks   int
-	Bucket  int64    // bytes of gradients that are sent as one message at least, but for the last; 0: defaultBucket
+	Bucket  int64    // bytes of gradients that are sent as one message at least, but for the last; 0: by the cost model
 	Message ir.DType // of gradients on their way; zero: f32
 	Shift   int      // 16-bit messages hold gradients times 2^-Shift; 0: as many ranks as there are cannot overflow where none does
 }
 
-// defaultBucket is 25 MiB, as in PyTorch's DistributedDataParallel: its time on a
-// link of 10 Gb/s is far above any latency.
-const defaultBucket = 25 << 20
+// bucket is how many bytes a message of gradients holds at least. Small messages start
+// early and leave little behind the backward pass; large ones waste little on latency. A
+// message in a ring waits 2(k-1) latencies and carries 2(k-1)/k of its bytes over each
+// link, so latency takes the same share of it where its bytes grow with the number of
+// ranks k: on links of 100 Gb/s and 5 µs, a twentieth. The most is 25 MiB, which is what
+// PyTorch's DistributedDataParallel takes.
+func (p Parallel) bucket() int64 {
+	if p.Bucket > 0 {
+		return p.Bucket
+	}
+	return min(int64(p.Ranks)*1250<<10, 25<<20)
+}
 
 func (p Parallel) several() bool { return p.Ranks > 1 }
 
@@ -151,7 +160,7 @@ func (a *accumulator) buckets(s *sweep) {
 		}
 	}
 	slices.SortStableFunc(ds, func(x, y *ir.Value) int { return cmp.Compare(order[x], order[y]) })
-	least, sec := cmp.Or(a.c.Parallel.Bucket, defaultBucket), ir.Backward
+	least, sec := a.c.Parallel.bucket(), ir.Backward
 	if a.c.Micro > 1 {
 		sec = ir.Update
 	}

@@ -225,7 +225,9 @@ type Counters struct {
 	Steps      int64
 	CastBytes  int64 // written by casts of variables in prepare
 	CastsMade  int64
-	CastsSaved int64 // skipped, the copy being current
+	CastsSaved int64         // skipped, the copy being current
+	Messages   int64         // to other ranks
+	Awaited    time.Duration // that steps had to wait for messages
 }
 
 // Counted is an Exec that counts.

@@ -13,6 +13,7 @@ import (
 	"ampc/lower"
 	"ampc/runtime"
 	"ampc/runtime/cpu/kern"
+	"ampc/world"
 )
 
 // exec is a loaded Program on a lane: every step bound to its memory.
@@ -49,6 +50,9 @@ type exec struct {
 	done  <-chan struct{} // of the running step's context; nil: it does not end
 	fault atomic.Pointer[fault]
 	count runtime.Counters
+
+	flying []*world.Message // started and not there yet, in order
+	landed int              // of Program.Messages, those of the running part that are there
 	observers
 	pause *pause
 }
@@ -452,15 +456,25 @@ func (e *exec) run(part lower.Part, micro int) error {
 
 // part runs one part's steps in order, up to one that reports bad data.
 func (e *exec) part(part lower.Part) error {
+	e.depart(part)
+	defer e.land()
 	for i := range e.steps[part] {
 		s := &e.steps[part][i]
 		if e.interrupted() {
 			return errInterrupted
 		}
+		if err := e.arrive(part, i); err != nil {
+			return err
+		}
 		if s.fresh != nil {
 			e.refresh(s, i)
 		} else {
 			e.runStep(part, i, s)
+		}
+		if e.any() && len(e.flying) > 0 {
+			if err := e.arrive(part, i); err != nil {
+				return err
+			}
 		}
 		goes := e.watch.Step == nil || e.watch.Step(part, i)
 		if f := e.fault.Load(); f != nil {
@@ -471,7 +485,7 @@ func (e *exec) part(part lower.Part) error {
 			return runtime.ErrStopped
 		}
 	}
-	return nil
+	return e.arrive(part, len(e.steps[part]))
 }
 
 // close lets go of variables and memory: results that something keeps hold the exec.

@@ -9,7 +9,6 @@ import (
 	"ampc/ir"
 	"ampc/lower"
 	"ampc/runtime/cpu/kern"
-	"ampc/world"
 )
 
 // view is an operand or result of a kernel; the zero view is an absent one.
@@ -97,7 +96,7 @@ type call struct {
 	window  *ir.Window     // of the pool whose gradient this is, where it is known
 	post    *clusterPostOp // runs on blocks of result 0, which has memory only if it is stored; nil: none
 
-	world func() world.World // nil: the program was not joined to any
+	exec *exec // of a kernel that sends
 
 	own   *flawed      // of a global_norm
 	norms []*flawed    // that have read operands of this any_nonfinite
@@ -159,7 +158,7 @@ func merge(tables ...map[string]binder) map[string]binder {
 // kernel binds a kernel step.
 func (e *exec) kernel(s *lower.Step) (func(), error) {
 	k := s.Kernel
-	c := &call{Node: k.Node, m: e.machine(), fault: &e.fault, mem: &e.scratch, window: k.Pool, end: k.Fusion, seen: map[int]bool{}, world: func() world.World { return e.of.world }}
+	c := &call{Node: k.Node, m: e.machine(), fault: &e.fault, mem: &e.scratch, window: k.Pool, end: k.Fusion, seen: map[int]bool{}, exec: e}
 	in := s.In
 	if s.Epilogue != nil {
 		in = in[:len(k.Node.In)]

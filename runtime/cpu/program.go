@@ -130,6 +130,8 @@ func (x *program) Step(ctx context.Context, feeds []runtime.Feed) (runtime.Futur
 	x.count.CastBytes += e.count.CastBytes - before.CastBytes
 	x.count.CastsMade += e.count.CastsMade - before.CastsMade
 	x.count.CastsSaved += e.count.CastsSaved - before.CastsSaved
+	x.count.Messages += e.count.Messages - before.Messages
+	x.count.Awaited += e.count.Awaited - before.Awaited
 	return t, err
 }
 

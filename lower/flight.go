@@ -1,0 +1,133 @@
+package lower
+
+import (
+	"fmt"
+	"slices"
+
+	"ampc/ir"
+)
+
+// Message is a step that sends to other ranks. The step starts the message; what it
+// brings is there before step Until of the same part begins, or at the end of the part
+// where Until is the number of its steps. Steps between run meanwhile: none of them
+// touches a result or writes an operand. Messages end in the order in which they start.
+type Message struct {
+	Part        Part
+	Step, Until int
+
+	// consumed are the operands, as roots, that no later step reads: results may lie there.
+	consumed []BufferID
+}
+
+// sends reports whether a step sends to other ranks.
+func (s *Step) sends() bool {
+	return s.Kernel != nil && s.Kernel.Node.Def().Is(ir.Collective) && s.Kernel.Node.Int("ranks") > 1
+}
+
+// messages lists the messages of all parts and how long each may take.
+func (p *Program) messages() {
+	p.Messages = nil
+	for part := range NumParts {
+		first := len(p.Messages)
+		for i := range p.Parts[part] {
+			if p.Parts[part][i].sends() {
+				p.Messages = append(p.Messages, Message{Part: part, Step: i, Until: p.needed(part, i)})
+			}
+		}
+		for k := len(p.Messages) - 2; k >= first; k-- {
+			p.Messages[k].Until = min(p.Messages[k].Until, p.Messages[k+1].Until)
+		}
+	}
+}
+
+// needed is the first step of a part behind message i that must find its results or may
+// change its operands.
+func (p *Program) needed(part Part, i int) int {
+	steps := p.Parts[part]
+	sent := &steps[i]
+	for k := i + 1; k < len(steps); k++ {
+		s := &steps[k]
+		if p.touches(s.In, sent.Out) || p.touches(s.Out, sent.Out) || p.touches(s.Out, sent.In) {
+			return k
+		}
+	}
+	return len(steps)
+}
+
+// touches reports whether two lists name a common root.
+func (p *Program) touches(a, b []BufferID) bool {
+	return slices.ContainsFunc(a, func(x BufferID) bool {
+		return x != None && slices.ContainsFunc(b, func(y BufferID) bool { return y != None && p.sameRoot(x, y) })
+	})
+}
+
+// message finds the message that step i of a part starts, nil where it starts none.
+func (p *Program) message(part Part, i int) *Message {
+	for k := range p.Messages {
+		if m := &p.Messages[k]; m.Part == part && m.Step == i {
+			return m
+		}
+	}
+	return nil
+}
+
+// begins is the position of a part's first step, counted through all parts.
+func (p *Program) begins(part Part) (at int32) {
+	for q := range part {
+		at += int32(len(p.Parts[q]))
+	}
+	return at
+}
+
+// keepInFlight lengthens the lives of what messages read and write until they have ended.
+func (p *Program) keepInFlight() {
+	for k := range p.Messages {
+		m := &p.Messages[k]
+		s, begin := &p.Parts[m.Part][m.Step], p.begins(m.Part)
+		m.consumed = nil
+		for _, id := range s.In {
+			root := p.Buffers[id].Root
+			if b := &p.Buffers[root]; b.Arena == WorkArena && b.Live.To == begin+int32(m.Step) {
+				m.consumed = append(m.consumed, root)
+			}
+		}
+		for _, id := range slices.Concat(s.In, s.Out) {
+			b := &p.Buffers[p.Buffers[id].Root]
+			b.Live.To = max(b.Live.To, begin+int32(m.Until)-1)
+		}
+	}
+}
+
+// verifyMessages checks that each message is listed once, with the steps that may run
+// meanwhile, and that messages start and end in the order of their numbers.
+func (p *Program) verifyMessages() error {
+	k, number := 0, int64(0)
+	for part := range NumParts {
+		for i := range p.Parts[part] {
+			s := &p.Parts[part][i]
+			if !s.sends() {
+				continue
+			}
+			if k == len(p.Messages) || p.Messages[k].Part != part || p.Messages[k].Step != i {
+				return fmt.Errorf("%s step %d (%s): its message is not listed", part, i, s.Node.Name)
+			}
+			m := &p.Messages[k]
+			if m.Until <= i || m.Until > p.needed(part, i) {
+				return fmt.Errorf("%s step %d (%s): its message ends before step %d, and step %d needs it", part, i, s.Node.Name, m.Until, p.needed(part, i))
+			}
+			if k > 0 && p.Messages[k-1].Part == part && p.Messages[k-1].Until > m.Until {
+				return fmt.Errorf("%s step %d (%s): its message ends before one that started earlier", part, i, s.Node.Name)
+			}
+			if seq := s.Kernel.Node.Int("seq"); seq <= number && number > 0 {
+				return fmt.Errorf("%s step %d (%s): sends message %d after message %d", part, i, s.Node.Name, seq, number)
+			} else {
+				number = seq
+			}
+			k++
+		}
+	}
+	if k < len(p.Messages) {
+		return fmt.Errorf("message %d is of no step", k)
+	}
+	return nil
+}
