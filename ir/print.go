@@ -35,6 +35,24 @@ func (g *Graph) String() string {
 	return b.String()
 }
 
+// Lines are the canonical lines of all nodes, in the order of Nodes, and of all
+// declarations, in the order of Vars.
+func (g *Graph) Lines() (nodes, vars []string) {
+	for s := range NumSections {
+		var grads map[string]*Value
+		if s == Backward {
+			grads = gradNames(g)
+		}
+		for _, n := range g.Body[s] {
+			nodes = append(nodes, nodeText(g, n, grads))
+		}
+	}
+	for _, v := range g.Vars {
+		vars = append(vars, declText(g, v))
+	}
+	return nodes, vars
+}
+
 type printer struct {
 	g      *Graph
 	mode   PrintMode

@@ -32,11 +32,19 @@ func Why(g *ir.Graph, name string) ([]Link, error) {
 		return nil, noValue(g, name)
 	}
 	var chain []Link
-	for seen := map[*ir.Value]bool{}; v != nil && !seen[v]; v = causeOf(v) {
+	for seen := map[*ir.Value]bool{}; v != nil && !seen[v]; {
 		seen[v] = true
-		chain = append(chain, linkOf(g, v))
+		link, cause := Explain(g, v)
+		chain = append(chain, link)
+		v = cause
 	}
 	return chain, nil
+}
+
+// Explain is the link of one value of a compiled graph, and the value that decided
+// its dtype: nil where the chain ends.
+func Explain(g *ir.Graph, v *ir.Value) (link Link, cause *ir.Value) {
+	return linkOf(g, v), causeOf(v)
 }
 
 func noValue(g *ir.Graph, name string) error {
@@ -144,12 +152,17 @@ func causeText(n *ir.Node, v *ir.Value, class ir.Class) string {
 // PrintChain writes a chain, one value per line.
 func PrintChain(w io.Writer, chain []Link) {
 	for i, l := range chain {
-		pos := ""
-		if l.Pos != "" {
-			pos = " (" + l.Pos + ")"
-		}
-		fmt.Fprintf(w, "%s%s : %s  %s%s\n", strings.Repeat("  ", i), l.Value, l.Type, l.Text, pos)
+		fmt.Fprintf(w, "%s%s\n", strings.Repeat("  ", i), l)
 	}
+}
+
+// String is the link in one line: value, type, sentence and position.
+func (l Link) String() string {
+	pos := ""
+	if l.Pos != "" {
+		pos = " (" + l.Pos + ")"
+	}
+	return fmt.Sprintf("%s : %s  %s%s", l.Value, l.Type, l.Text, pos)
 }
 
 // Flip is what it would take to store a value in another dtype.

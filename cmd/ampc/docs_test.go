@@ -30,7 +30,7 @@ func TestPages(t *testing.T) {
 		}
 		return string(out)
 	}
-	for _, page := range []string{"README.md", "docs/amp.md", "docs/cli.md", "docs/onnx.md"} {
+	for _, page := range []string{"README.md", "docs/amp.md", "docs/cli.md", "docs/onnx.md", "docs/view.md"} {
 		t.Run(page, func(t *testing.T) { golden.Page(t, "../../"+page, run) })
 	}
 }

@@ -12,6 +12,7 @@ var examples = map[string][]string{
 	"ampc":       {"ampc dump zoo:mlp", "ampc why zoo:mlp fc1"},
 	"dump":       {"ampc dump zoo:mlp", "ampc dump 'zoo:gpt?layers=1&dim=64' --policy mixed-bf16 --after amp", "ampc dump zoo:mlp --stage ptx --target sm_90"},
 	"why":        {"ampc why zoo:mlp fc1", "ampc why zoo:mlp --diff-policy mixed-f16 o1-f16"},
+	"view":       {"ampc view zoo:mlp", "ampc view 'zoo:gpt?layers=2' --policy mixed-bf16 -o graph.html", "ampc view bad.ampc"},
 	"why-not":    {"ampc why-not zoo:mlp", "ampc why-not zoo:mlp loss f16"},
 	"ops":        {"ampc ops", "ampc ops matmul softmax --json"},
 	"passes":     {"ampc passes"},
@@ -32,12 +33,13 @@ var examples = map[string][]string{
 	"completion": {"source <(ampc completion bash)"},
 }
 
-// slowExamples train for longer than a test should, want data, or a shell.
+// slowExamples train for longer than a test should, want data or a shell, or serve until they are interrupted.
 var slowExamples = map[string]bool{
 	"ampc convert model.onnx half.onnx --dim N=8": true, "ampc convert model.onnx half.onnx --calibrate data --max-error 1e-3 --save-policy found": true, "ampc convert model.onnx half.onnx --input x=cat.npy --keep head --max-error 1e-3": true,
 	"ampc export digits lenet.onnx": true, "ampc train": true, "ampc train zoo:lenet --data digits.csv --steps 500 --out digits": true, "ampc train --resume digits": true,
 	"ampc advise zoo:gpt --steps 60 --policies f32,mixed-f16,mixed-bf16": true, "ampc compare zoo:gpt --json": true,
 	"ampc bench 'zoo:gpt?batch=4' --policy mixed-bf16 --profile": true, "source <(ampc completion bash)": true,
+	"ampc view zoo:mlp": true, "ampc view bad.ampc": true,
 }
 
 // addExamples shows them in a command's help and that of its subcommands.

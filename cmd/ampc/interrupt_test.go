@@ -91,6 +91,7 @@ func TestEveryCommandIsInterrupted(t *testing.T) {
 		"export":  {large, "out.onnx"},
 		"ranges":  {large, "--record", "3"},
 		"dump":    {large, "--record", "3"},
+		"view":    {large, "--record", "3"},
 		"why":     {large, "--record", "3"},
 		"why-not": {large},
 		"plan":    {large, "--record", "3"},

@@ -41,6 +41,7 @@ checkpoint
 weights optim
 pretrained fit
 models bridge/gorgonia bridge/gorgoniacu internal/trial
+view
 bench cmd/ampc examples
 `
 

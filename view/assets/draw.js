@@ -1,0 +1,246 @@
+// Picture draws an arrangement on the canvas and knows what lies under a point.
+class Picture {
+  constructor(canvas) {
+    this.canvas = canvas;
+    this.ctx = canvas.getContext("2d", { alpha: false });
+    this.x = this.y = 0; // of the arrangement, at the left upper corner
+    this.scale = 1;
+    this.selected = null;
+    this.found = new Set();
+    this.changed = null; // marks of boxes in a comparison
+    new ResizeObserver(() => this.resize()).observe(canvas.parentElement);
+  }
+
+  show(g, arranged) {
+    this.g = g;
+    this.a = arranged;
+    this.canvas.dataset.visible = arranged.items.length;
+    this.canvas.dataset.frames = arranged.frames.length;
+    this.draw();
+  }
+
+  resize() {
+    const r = this.canvas.parentElement.getBoundingClientRect(), d = devicePixelRatio || 1;
+    if (!r.width || !r.height) return;
+    const first = !this.w;
+    [this.w, this.h, this.dpr] = [r.width, r.height, d];
+    this.canvas.width = Math.round(r.width * d);
+    this.canvas.height = Math.round(r.height * d);
+    this.canvas.style.width = r.width + "px";
+    this.canvas.style.height = r.height + "px";
+    if (first && this.a) this.first();
+    this.paint();
+  }
+
+  // draw paints at the next frame.
+  draw() {
+    if (this.waiting) return;
+    this.waiting = true;
+    requestAnimationFrame(() => {
+      this.waiting = false;
+      this.paint();
+    });
+  }
+
+  fit() {
+    if (!this.a || !this.w) return;
+    this.scale = Math.min((this.w - 40) / this.a.w, (this.h - 40) / this.a.h, 1.2);
+    this.scale = Math.max(this.scale, 0.02);
+    this.x = Math.min(-20 / this.scale, (this.a.w - this.w / this.scale) / 2);
+    this.y = Math.min(-20 / this.scale, (this.a.h - this.h / this.scale) / 2);
+    this.draw();
+  }
+
+  // first shows as much as can be read, the forward section at the left.
+  first() {
+    if (!this.a || !this.w) return;
+    this.fit();
+    const least = 0.5;
+    if (this.scale >= least) return;
+    const f = this.a.frames.find((x) => this.g.scopes[x.scope].name === "forward") || this.a.frames[0] || { x: 0, y: 0 };
+    this.scale = least;
+    this.x = f.x - 24;
+    this.y = f.y - 24;
+    this.draw();
+  }
+
+  // reveal moves the picture so that an item is in sight and can be read.
+  reveal(it) {
+    if (this.scale < 0.6) this.scale = 0.9;
+    this.x = it.x + it.w / 2 - this.w / this.scale / 2;
+    this.y = it.y + it.h / 2 - this.h / this.scale / 2;
+    this.draw();
+  }
+
+  zoom(factor, px, py) {
+    const scale = Math.min(Math.max(this.scale * factor, 0.01), 4);
+    this.x += px / this.scale - px / scale;
+    this.y += py / this.scale - py / scale;
+    this.scale = scale;
+    this.draw();
+  }
+
+  pan(dx, dy) {
+    this.x -= dx / this.scale;
+    this.y -= dy / this.scale;
+    this.draw();
+  }
+
+  // under is the item or the frame's head at a point of the canvas.
+  under(px, py) {
+    const x = px / this.scale + this.x, y = py / this.scale + this.y;
+    const inside = (r, h) => x >= r.x && x <= r.x + r.w && y >= r.y && y <= r.y + h;
+    for (const it of this.a.items) if (inside(it, it.h)) return it;
+    for (let i = this.a.frames.length; i-- > 0; ) if (inside(this.a.frames[i], HEAD)) return this.a.frames[i];
+    return null;
+  }
+
+  visible(r) {
+    return r[2] >= this.x && r[3] >= this.y && r[0] <= this.x + this.w / this.scale && r[1] <= this.y + this.h / this.scale;
+  }
+
+  paint() {
+    const c = this.ctx;
+    if (!this.a || !this.w) return;
+    c.setTransform(1, 0, 0, 1, 0, 0);
+    c.fillStyle = colour("paper");
+    c.fillRect(0, 0, this.canvas.width, this.canvas.height);
+    const s = this.scale * this.dpr;
+    c.setTransform(s, 0, 0, s, -this.x * s, -this.y * s);
+    for (const f of this.a.frames) if (this.visible([f.x, f.y, f.x + f.w, f.y + f.h])) this.frame(f);
+    this.edges();
+    for (const it of this.a.items) if (this.visible([it.x, it.y, it.x + it.w, it.y + it.h])) this.item(it);
+  }
+
+  frame(f) {
+    const c = this.ctx, s = this.g.scopes[f.scope], fused = s.kind === "cluster" || s.kind === "launch";
+    c.fillStyle = colour(f.depth % 2 ? "frame-odd" : "frame-even");
+    c.strokeStyle = colour(fused ? "fused" : "line");
+    c.lineWidth = fused ? 2 : 1;
+    c.setLineDash(s.kind === "launch" ? [8, 4] : []);
+    c.beginPath();
+    c.roundRect(f.x, f.y, f.w, f.h, 8);
+    c.fill();
+    c.stroke();
+    c.setLineDash([]);
+    if (this.scale * 13 < 4) return;
+    c.fillStyle = colour("ink");
+    const size = Math.min(Math.max(13, 11 / this.scale), 40);
+    c.font = (s.kind === "section" ? "bold " : "") + size + "px system-ui, sans-serif";
+    c.textBaseline = "middle";
+    c.fillText("▾ " + shorten(s.name, Math.max(6, Math.floor(f.w / size / 0.62))), f.x + 8, f.y + HEAD / 2 + 2);
+  }
+
+  edges() {
+    const c = this.ctx, chosen = this.selected, near = [];
+    for (const e of this.a.edges) {
+      const mine = chosen && (e.from === chosen.id || e.to === chosen.id);
+      if ((e.across && !mine) || !this.visible(e.bounds)) continue;
+      if (mine) near.push(e);
+      else this.edge(e, 0.55, Math.min(1 + Math.log2(e.values.length) / 2, 4));
+    }
+    for (const e of near) this.edge(e, 1, 3);
+    c.setLineDash([]);
+    c.globalAlpha = 1;
+  }
+
+  edge(e, alpha, width) {
+    const c = this.ctx, d = e.dtypes.size === 1 ? [...e.dtypes][0] : "";
+    c.globalAlpha = alpha;
+    c.strokeStyle = c.fillStyle = d ? dtypeColour(d) : colour("ink");
+    c.lineWidth = Math.max(width, 0.7 / this.scale);
+    c.setLineDash(e.units.size ? [7, 4] : []);
+    c.beginPath();
+    const p = e.points;
+    c.moveTo(...p[0]);
+    for (let i = 1; i < p.length; i++) {
+      const [[x, y], [u, v]] = [p[i - 1], p[i]];
+      const bow = e.back || e.across ? Math.max(20, Math.abs(v - y) / 3) * (e.back ? -1 : 1) : (v - y) / 2;
+      if (this.scale < 0.12) c.lineTo(u, v);
+      else c.bezierCurveTo(x, y + bow, u, v - bow, u, v);
+    }
+    c.stroke();
+    if (this.scale < 0.3) return;
+    const [x, y] = p.at(-1), up = e.back ? -1 : 1;
+    c.setLineDash([]);
+    c.beginPath();
+    c.moveTo(x, y);
+    c.lineTo(x - 4, y - 7 * up);
+    c.lineTo(x + 4, y - 7 * up);
+    c.fill();
+    if (e.units.size && this.scale > 0.75) {
+      c.globalAlpha = 1;
+      c.fillStyle = colour("quiet");
+      c.font = "9px ui-monospace, monospace";
+      c.fillText("×" + [...e.units].join(", "), x + 6, y - 11 * up);
+    }
+  }
+
+  item(it) {
+    const c = this.ctx, id = it.box >= 0 ? it.box : -1 - it.scope;
+    const selected = this.selected && this.selected.id === id;
+    const b = it.box >= 0 ? this.g.boxes[it.box] : null, mark = this.changed && this.markOf(it);
+    c.fillStyle = colour(b ? (b.var ? "variable" : "node") : "scope");
+    c.beginPath();
+    c.roundRect(it.x, it.y, it.w, it.h, b && b.var ? it.h / 2 : 6);
+    c.fill();
+    c.lineWidth = selected ? 3 : mark ? 3 : 1;
+    c.strokeStyle = colour(selected ? "select" : mark ? mark : "line");
+    c.stroke();
+    const hit = b ? this.found.has(it.box) : false;
+    if (hit) {
+      c.strokeStyle = colour("found");
+      c.lineWidth = 3;
+      c.strokeRect(it.x - 4, it.y - 4, it.w + 8, it.h + 8);
+    }
+    if (b) this.stripe(it, b);
+    if (this.scale < 0.33) return;
+    if (!b) return this.scopeText(it);
+    this.boxText(it, b);
+  }
+
+  // stripe shows the dtypes that a box stores.
+  stripe(it, b) {
+    const c = this.ctx, d = [...new Set(b.out.map((v) => this.g.values[v].dtype))];
+    d.forEach((name, k) => {
+      c.fillStyle = dtypeColour(name);
+      c.fillRect(it.x + (b.var ? 8 : 0), it.y + 4 + (k * (it.h - 8)) / d.length, 5, (it.h - 8) / d.length);
+    });
+  }
+
+  scopeText(it) {
+    const c = this.ctx, s = this.g.scopes[it.scope];
+    c.fillStyle = colour("ink");
+    c.textBaseline = "alphabetic";
+    c.font = "bold 12px system-ui, sans-serif";
+    c.fillText("▸ " + shorten(s.name, 24), it.x + 10, it.y + 21);
+    c.fillStyle = colour("quiet");
+    c.font = "11px system-ui, sans-serif";
+    c.fillText((s.kind === "scope" ? "" : s.kind + ", ") + s.boxes + " nodes", it.x + 10, it.y + 39);
+  }
+
+  boxText(it, b) {
+    const c = this.ctx, v = b.out.length ? this.g.values[b.out[0]] : null;
+    c.textBaseline = "alphabetic";
+    c.fillStyle = colour("ink");
+    if (b.op === "cast") {
+      const from = b.in[0] >= 0 ? this.g.values[b.in[0]].dtype : "?";
+      c.font = "11px ui-monospace, monospace";
+      return c.fillText(from + "→" + (v ? v.dtype : "?"), it.x + 12, it.y + 16);
+    }
+    if (b.var) {
+      c.font = "11px ui-monospace, monospace";
+      return c.fillText(shorten(v.name, 18), it.x + 18, it.y + 19);
+    }
+    c.font = "bold 12px ui-monospace, monospace";
+    c.fillText(shorten(b.op, 20), it.x + 11, it.y + 17);
+    c.font = "11px ui-monospace, monospace";
+    c.fillStyle = colour("quiet");
+    if (v) c.fillText(shorten(v.name, 23), it.x + 11, it.y + 34);
+  }
+
+  markOf(it) {
+    if (it.box >= 0) return this.changed.get(it.box);
+    return this.changed.get(-1 - it.scope);
+  }
+}

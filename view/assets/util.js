@@ -1,0 +1,53 @@
+"use strict";
+const $ = (id) => document.getElementById(id);
+
+// el makes an element. Texts become text nodes: nothing from a file is read as HTML.
+function el(tag, attrs, ...children) {
+  const e = document.createElement(tag);
+  for (const [k, v] of Object.entries(attrs || {})) {
+    if (k.startsWith("on")) e.addEventListener(k.slice(2), v);
+    else if (v !== null && v !== undefined && v !== false) e.setAttribute(k, v === true ? "" : v);
+  }
+  for (const c of children.flat()) if (c !== null && c !== undefined) e.append(c);
+  return e;
+}
+
+function svg(tag, attrs, ...children) {
+  const e = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [k, v] of Object.entries(attrs || {})) e.setAttribute(k, v);
+  for (const c of children.flat()) if (c !== null && c !== undefined) e.append(c);
+  return e;
+}
+
+function clear(e, ...children) {
+  e.replaceChildren(...children.flat().filter((c) => c !== null && c !== undefined));
+}
+
+// shorten keeps the head and the tail of a long name.
+function shorten(s, n) {
+  if (s.length <= n) return s;
+  const head = Math.ceil((n - 1) * 0.4);
+  return s.slice(0, head) + "…" + s.slice(s.length - (n - 1 - head));
+}
+
+const number = (x) => Math.round(x).toString().replace(/\B(?=(\d{3})+(?!\d))/g, "\u2009");
+
+function bytes(n) {
+  for (const [unit, size] of [["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]) if (Math.abs(n) >= size) return (n / size).toFixed(1) + " " + unit;
+  return n + " B";
+}
+
+function duration(ns) {
+  for (const [unit, size] of [["s", 1e9], ["ms", 1e6], ["µs", 1e3]]) if (ns >= size) return (ns / size).toPrecision(3) + " " + unit;
+  return Math.round(ns) + " ns";
+}
+
+// colour reads a variable of the style, so that light and dark have their own.
+const colours = new Map();
+function colour(name) {
+  let c = colours.get(name);
+  if (!c) colours.set(name, (c = getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim()));
+  return c;
+}
+
+const dtypeColour = (d) => colour(d === "f32" || d === "f16" || d === "bf16" || d === "f64" ? d : "integer");

@@ -1,0 +1,127 @@
+package view
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Server shows a page to who knows its address. It reads no files.
+type Server struct {
+	page  *Page
+	token string
+	host  string // that requests must name: no other site's name leads here
+	ln    net.Listener
+
+	mu   sync.Mutex
+	made map[string][]byte // blocks, as JSON
+}
+
+// Listen opens an address for a page, such as 127.0.0.1:0. Port 0 is a free one.
+func Listen(address string, p *Page) (*Server, error) {
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", address, err)
+	}
+	var secret [16]byte
+	rand.Read(secret[:]) // does not fail
+	return &Server{page: p, token: hex.EncodeToString(secret[:]), host: ln.Addr().String(), ln: ln, made: map[string][]byte{}}, nil
+}
+
+// Address is where the page is, the token included.
+func (s *Server) Address() string { return fmt.Sprintf("http://%s/?token=%s", s.host, s.token) }
+
+// Run answers requests until ctx ends.
+func (s *Server) Run(ctx context.Context) error {
+	server := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second}
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	defer stop()
+	err := server.Serve(s.ln)
+	if errors.Is(err, http.ErrServerClosed) {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// ServeHTTP implements http.Handler: the page at /, a block at /data/NAME.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	for _, field := range [][2]string{{"X-Content-Type-Options", "nosniff"}, {"Referrer-Policy", "no-referrer"}, {"Cache-Control", "no-store"},
+		{"Cross-Origin-Resource-Policy", "same-origin"}, {"Cross-Origin-Opener-Policy", "same-origin"}, {"X-Frame-Options", "DENY"},
+		{"Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'"}} {
+		h.Set(field[0], field[1])
+	}
+	switch {
+	case r.Host != s.host:
+		http.Error(w, "this server has another name", http.StatusForbidden)
+	case subtle.ConstantTimeCompare([]byte(r.URL.Query().Get("token")), []byte(s.token)) != 1:
+		http.Error(w, "the address lacks the token that ampc view printed", http.StatusForbidden)
+	case r.Method != http.MethodGet:
+		http.Error(w, "want GET", http.StatusMethodNotAllowed)
+	case r.URL.Path == "/":
+		s.servePage(w)
+	case len(r.URL.Path) > len("/data/") && r.URL.Path[:len("/data/")] == "/data/":
+		s.serveBlock(w, r.URL.Path[len("/data/"):])
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+func (s *Server) servePage(w http.ResponseWriter) {
+	first := &s.page.Blocks[0]
+	data, err := s.block(first)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	text, err := s.page.html(true, map[string][]byte{first.Name: data})
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	policy, err := security()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Security-Policy", policy+"; frame-ancestors 'none'")
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Write(text)
+}
+
+func (s *Server) serveBlock(w http.ResponseWriter, name string) {
+	for i := range s.page.Blocks {
+		if b := &s.page.Blocks[i]; b.Name == name {
+			data, err := s.block(b)
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.Write(data)
+			return
+		}
+	}
+	http.Error(w, "no such block", http.StatusNotFound)
+}
+
+// block makes a block once.
+func (s *Server) block(b *Block) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if data, there := s.made[b.Name]; there {
+		return data, nil
+	}
+	data, err := b.encode()
+	if err == nil {
+		s.made[b.Name] = data
+	}
+	return data, err
+}
