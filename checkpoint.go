@@ -180,7 +180,7 @@ func checkScale(v lower.Var, data []byte) error {
 	if v.Role() != ir.RoleScale {
 		return nil
 	}
-	x := Host{Type{v.Type}, data}.At(0)
+	x := HostTensor{Type{v.Type}, data}.At(0)
 	if significand, _ := math.Frexp(x); significand != 0.5 {
 		return fmt.Errorf("loss scale %q is %g: want a power of two, finite and above 0", v.Name, x)
 	}
@@ -259,7 +259,7 @@ func (s *session) lossy(v lower.Var, data []byte) []string {
 	}
 	var notes []string
 	for _, low := range s.copies(v.Name) {
-		h := Host{Type{v.Type}, data}
+		h := HostTensor{Type{v.Type}, data}
 		inf, zero := 0, 0
 		for i := range h.Len() {
 			x := h.At(i)
@@ -463,7 +463,7 @@ func (s *Snapshot) NotFinite() string {
 		if v.Kind != ir.Param || !v.Type.DType.Float() {
 			continue
 		}
-		h := Host{Type{v.Type}, s.data[i]}
+		h := HostTensor{Type{v.Type}, s.data[i]}
 		for k := range h.Len() {
 			if x := h.At(k); math.IsNaN(x) || math.IsInf(x, 0) {
 				return v.Name

@@ -13,25 +13,25 @@ import (
 	"ampc/ir"
 )
 
-// Host is a tensor in the program's own memory: row-major, little-endian, as
+// HostTensor is a tensor in the program's own memory: row-major, little-endian, as
 // wide as its type says.
-type Host struct {
+type HostTensor struct {
 	Type  Type
 	Bytes []byte
 }
 
-// NewHost makes a tensor of what a Feed takes for an input of type t.
-func NewHost(t Type, v any) (Host, error) {
+// NewHostTensor makes a tensor of what a Feed takes for an input of type t.
+func NewHostTensor(t Type, v any) (HostTensor, error) {
 	b, err := encode(v, t.t)
 	if err != nil {
-		return Host{}, fmt.Errorf("the value %w", err)
+		return HostTensor{}, fmt.Errorf("the value %w", err)
 	}
-	return Host{t, b}, nil
+	return HostTensor{t, b}, nil
 }
 
 // Floats returns the elements of a float tensor, widened, or of an integer
 // tensor, converted.
-func (h Host) Floats() []float32 {
+func (h HostTensor) Floats() []float32 {
 	out := make([]float32, h.Len())
 	for i := range out {
 		out[i] = float32(h.At(i))
@@ -40,7 +40,7 @@ func (h Host) Floats() []float32 {
 }
 
 // Len is the number of elements.
-func (h Host) Len() int {
+func (h HostTensor) Len() int {
 	size := int(h.Type.DType().Size())
 	if size == 0 {
 		return 0
@@ -49,7 +49,7 @@ func (h Host) Len() int {
 }
 
 // At returns element i in row-major order; an integer beyond 2^53 is rounded.
-func (h Host) At(i int) float64 {
+func (h HostTensor) At(i int) float64 {
 	b := h.Bytes[i*int(h.Type.DType().Size()):]
 	switch h.Type.t.DType {
 	case ir.F32:
@@ -69,16 +69,16 @@ func (h Host) At(i int) float64 {
 }
 
 // Feed holds one micro-batch: a value for every input by name. It may be a
-// Host, or a slice of the elements in row-major order: []float32, []float64 or
+// HostTensor, or a slice of the elements in row-major order: []float32, []float64 or
 // []float16.Float16 for float inputs, a slice of any integers for integers,
-// []bool, or a single number for a scalar. A Host or a slice
+// []bool, or a single number for a scalar. A HostTensor or a slice
 // whose elements are of the input's own type is read where it is, by Run and by
 // a Diagnose or SaveReplay of that step; anything else is converted first.
 type Feed map[string]any
 
 // elements counts what is fed, -1 where it is nothing that a Feed takes.
 func elements(v any) int64 {
-	if h, ok := v.(Host); ok {
+	if h, ok := v.(HostTensor); ok {
 		return int64(h.Len())
 	}
 	if r := reflect.ValueOf(v); r.Kind() == reflect.Slice {
@@ -105,7 +105,7 @@ func slicesFor(d ir.DType) string {
 
 // encode turns a fed value into the bytes of type t.
 func encode(v any, t ir.Type) ([]byte, error) {
-	if h, ok := v.(Host); ok {
+	if h, ok := v.(HostTensor); ok {
 		switch {
 		case h.Type.t == t:
 			return h.Bytes, nil
@@ -204,7 +204,7 @@ func convert(v any, t ir.Type) (out []byte, err error) {
 	case []bool:
 		out = appendBools(v, t.DType)
 	default:
-		return nil, fmt.Errorf("is a %T, want a Host or a slice of numbers for %s", v, t)
+		return nil, fmt.Errorf("is a %T, want a HostTensor or a slice of numbers for %s", v, t)
 	}
 	return out, err
 }

@@ -86,12 +86,12 @@ func TestFeedsInPlace(t *testing.T) {
 	if least > 4*rows*cols/2 {
 		t.Errorf("a step allocates %d bytes for a batch of %d", least, 4*rows*cols)
 	}
-	for name, x := range map[string]any{"slice": images, "host": ampc.Host{Type: ampc.TypeOf(ampc.F32, rows, cols), Bytes: hostBytes(images)}} {
+	for name, x := range map[string]any{"slice": images, "host": ampc.HostTensor{Type: ampc.TypeOf(ampc.F32, rows, cols), Bytes: hostBytes(images)}} {
 		feed["x"] = x
 		if err := step.Accumulate(t.Context(), feed); err != nil {
 			t.Fatal(err)
 		}
-		if h, ok := x.(ampc.Host); ok {
+		if h, ok := x.(ampc.HostTensor); ok {
 			clear(h.Bytes)
 		} else {
 			clear(images)

@@ -128,7 +128,7 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-func largestOf(h ampc.Host) (top float64) {
+func largestOf(h ampc.HostTensor) (top float64) {
 	for i := range h.Len() {
 		top = max(top, math.Abs(h.At(i)))
 	}

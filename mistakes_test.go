@@ -209,7 +209,7 @@ func TestBadFeeds(t *testing.T) {
 		`feed "y" is a []bool, want i32[8]`:                    with("y", make([]bool, 8)),
 		`feed "z": the model has no`:                           with("z", 1.0),
 		`is a string`:                                          with("x", "text"),
-		`is f32[8], want f32[8,4]`:                             with("x", ampc.Host{Type: ampc.TypeOf(ampc.F32, 8), Bytes: make([]byte, 32)}),
+		`is f32[8], want f32[8,4]`:                             with("x", ampc.HostTensor{Type: ampc.TypeOf(ampc.F32, 8), Bytes: make([]byte, 32)}),
 		`holds 4294967296 at 0, which does not fit i32`:        with("y", []int{1 << 32, 0, 0, 0, 0, 0, 0, 0}),
 	} {
 		_, err := s.Run(context.Background(), f)

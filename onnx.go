@@ -70,9 +70,9 @@ func (o *ONNXOptions) importing(path string) (onnx.Options, error) {
 		in.Dims[string(d)] = n
 	}
 	for name, v := range o.Values {
-		h, ok := v.(Host)
+		h, ok := v.(HostTensor)
 		if !ok {
-			return in, fmt.Errorf("%s: the value of %q is a %T, want a Host", path, name, v)
+			return in, fmt.Errorf("%s: the value of %q is a %T, want a HostTensor", path, name, v)
 		}
 		e, err := eval.FromBytes(h.Type.t, h.Bytes)
 		if err != nil {

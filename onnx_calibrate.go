@@ -110,7 +110,7 @@ type trialRun struct {
 	flags   []string
 	outputs []Tensor
 	feeds   []Feed
-	want    [][]Host // of each feed
+	want    [][]HostTensor // of each feed
 }
 
 func (o *ConvertOptions) trial(ctx context.Context, t *onnxconvert.Trial) (*trialRun, error) {
@@ -135,12 +135,12 @@ func (o *ConvertOptions) trial(ctx context.Context, t *onnxconvert.Trial) (*tria
 }
 
 // values runs one assignment on one feed.
-func (r *trialRun) values(f Feed, half []bool) ([]Host, error) {
+func (r *trialRun) values(f Feed, half []bool) ([]HostTensor, error) {
 	for i, name := range r.flags {
 		if name != "" && r.model.Graph().Var(name) != nil {
-			f[name] = Host{TypeOf(Bool), []byte{0}}
+			f[name] = HostTensor{TypeOf(Bool), []byte{0}}
 			if half[i] {
-				f[name] = Host{TypeOf(Bool), []byte{1}}
+				f[name] = HostTensor{TypeOf(Bool), []byte{1}}
 			}
 		}
 	}
@@ -148,7 +148,7 @@ func (r *trialRun) values(f Feed, half []bool) ([]Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []Host
+	var out []HostTensor
 	for _, y := range r.outputs {
 		h, err := res.Value(y)
 		if err != nil {

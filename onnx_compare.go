@@ -41,7 +41,7 @@ func (o *ConvertOptions) ends(m *onnx.Model) error {
 // runner runs one of the two models: outputs in the order of the file.
 type runner struct {
 	names []string
-	run   func(ctx context.Context, f Feed) ([]Host, error)
+	run   func(ctx context.Context, f Feed) ([]HostTensor, error)
 	feed  func(seed int64) Feed // random inputs
 	close func() error
 }
@@ -62,12 +62,12 @@ func stepped(path string, o ONNXOptions) (*runner, error) {
 	for _, y := range outputs {
 		r.names = append(r.names, y.Name())
 	}
-	r.run = func(ctx context.Context, f Feed) ([]Host, error) {
+	r.run = func(ctx context.Context, f Feed) ([]HostTensor, error) {
 		res, err := s.Run(ctx, f)
 		if err != nil {
 			return nil, err
 		}
-		var out []Host
+		var out []HostTensor
 		for _, y := range outputs {
 			h, err := res.Value(y)
 			if err != nil {
@@ -94,12 +94,12 @@ func inSession(path string, m *onnx.Model, x *onnx.Imported) (*runner, error) {
 	for _, y := range m.Graph.Outputs {
 		r.names = append(r.names, y.Name)
 	}
-	r.run = func(ctx context.Context, f Feed) ([]Host, error) {
+	r.run = func(ctx context.Context, f Feed) ([]HostTensor, error) {
 		res, err := s.Run(ctx, f)
 		if err != nil {
 			return nil, err
 		}
-		var out []Host
+		var out []HostTensor
 		for _, name := range r.names {
 			h, ok := res.Tensors[name]
 			if !ok {
@@ -193,7 +193,7 @@ func (c *conversion) compare(ctx context.Context, written string) ([]OutputError
 		for k, name := range r.names {
 			want := c.want[i][k]
 			if c.o.lowEnd(name) && want.Type.DType() == F32 && got[k].Type.t.DType == c.policy.Low {
-				got[k] = Host{want.Type, appendFloats(got[k].Floats(), ir.F32)}
+				got[k] = HostTensor{want.Type, appendFloats(got[k].Floats(), ir.F32)}
 			}
 			e, err := difference(name, want, got[k])
 			if err != nil {
@@ -234,7 +234,7 @@ func (c *conversion) reread(written string) error {
 }
 
 // difference is the error of an output; one that is not finite where it was is an error.
-func difference(name string, want, got Host) (float64, error) {
+func difference(name string, want, got HostTensor) (float64, error) {
 	if want.Type != got.Type {
 		return 0, fmt.Errorf("output %s is %s, was %s", name, got.Type, want.Type)
 	}
@@ -284,7 +284,7 @@ func randomInputs(list []namedType, seed int64) Feed {
 		for i := range e.I {
 			e.I[i] = int64(r.IntN(2))
 		}
-		f[v.name] = Host{Type{v.typ}, e.Bytes()}
+		f[v.name] = HostTensor{Type{v.typ}, e.Bytes()}
 	}
 	return f
 }

@@ -152,9 +152,9 @@ type conversion struct {
 	in, out  string
 	source   string // what errors call in
 	runs     int
-	compared bool     // the last error is about what was written
-	feeds    []Feed   // that the source ran on, and what it gave
-	want     [][]Host // of each feed
+	compared bool           // the last error is about what was written
+	feeds    []Feed         // that the source ran on, and what it gave
+	want     [][]HostTensor // of each feed
 }
 
 // write plans, writes and compares; a search is held to a share of the limit.
@@ -179,7 +179,7 @@ func (c *conversion) write(ctx context.Context, share float64) (r *ConvertReport
 		r.Kept = append(r.Kept, KeptNode(k))
 	}
 	if r.Unjudged = c.unasked(); r.Unjudged {
-		c.want = [][]Host{} // the source is not run
+		c.want = [][]HostTensor{} // the source is not run
 	}
 	if r.Foreign, err = c.strange(ctx); err != nil {
 		return nil, err

@@ -36,7 +36,7 @@ func fedSizes(t *testing.T, path string) ampc.ONNXOptions {
 			t.Fatal(err)
 		}
 		o.Shapes[x.Name] = ir.Sizes(v.Type.Shape)
-		o.Values[x.Name] = ampc.Host{Type: ampc.TypeFromIR(v.Type), Bytes: v.Bytes()}
+		o.Values[x.Name] = ampc.HostTensor{Type: ampc.TypeFromIR(v.Type), Bytes: v.Bytes()}
 	}
 	return o
 }
@@ -176,7 +176,7 @@ func oneType(t *testing.T, path string, o ampc.ONNXOptions) {
 		in.Dims[string(d)] = n
 	}
 	for name, v := range o.Values {
-		h := v.(ampc.Host)
+		h := v.(ampc.HostTensor)
 		if in.Values[name], err = eval.FromBytes(h.Type.IR(), h.Bytes); err != nil {
 			t.Fatal(err)
 		}
@@ -298,7 +298,7 @@ func TestConvertResNetBesidePeers(t *testing.T) {
 	images, _ := digits(t, "../shared/data/optdigits.tes")
 	var feeds []ampc.Feed
 	for ; len(images) >= 64; images = images[64:] {
-		h, err := ampc.NewHost(ampc.TypeOf(ampc.F32, 64, 1, 8, 8), slices.Concat(images[:64]...))
+		h, err := ampc.NewHostTensor(ampc.TypeOf(ampc.F32, 64, 1, 8, 8), slices.Concat(images[:64]...))
 		if err != nil {
 			t.Fatal(err)
 		}

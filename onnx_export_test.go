@@ -63,7 +63,7 @@ func drawnFeed(s *ampc.Step) ampc.Feed {
 }
 
 // firstResult runs a model and returns its first output.
-func firstResult(t *testing.T, m *ampc.Model, feed func(s *ampc.Step) ampc.Feed, out ampc.Tensor) (ampc.Host, ampc.Feed) {
+func firstResult(t *testing.T, m *ampc.Model, feed func(s *ampc.Step) ampc.Feed, out ampc.Tensor) (ampc.HostTensor, ampc.Feed) {
 	t.Helper()
 	s, err := m.Infer(ampc.InferConfig{Policy: ampc.Manual()}, out)
 	if err != nil {
@@ -93,7 +93,7 @@ func off(got, want []float64) float64 {
 	return d / most
 }
 
-func numbers(h ampc.Host) []float64 {
+func numbers(h ampc.HostTensor) []float64 {
 	x := make([]float64, h.Len())
 	for i := range x {
 		x[i] = h.At(i)
@@ -149,7 +149,7 @@ func ortInputs(f ampc.Feed, m *ampc.Model) map[string]ort.Tensor {
 		in := m.Graph().Var(name)
 		x := ort.Tensor{Type: map[ir.DType]string{ir.F32: "float32", ir.F16: "float16", ir.I32: "int32", ir.I64: "int64", ir.Bool: "bool"}[in.Type.DType], Dims: ir.Sizes(in.Type.Shape)}
 		switch v := v.(type) {
-		case ampc.Host:
+		case ampc.HostTensor:
 			x.Data = v.Bytes
 		case []float32:
 			x.Data = hostBytes(v)
@@ -171,7 +171,7 @@ func ortNumbers(x ort.Tensor) []float64 {
 	for i, d := range x.Dims {
 		dims[i] = int(d)
 	}
-	return numbers(ampc.Host{Type: ampc.TypeOf(types[x.Type], dims...), Bytes: x.Data})
+	return numbers(ampc.HostTensor{Type: ampc.TypeOf(types[x.Type], dims...), Bytes: x.Data})
 }
 
 // A 16-bit model has its weights in a file of their own where that is asked for, or

@@ -41,8 +41,8 @@ type ONNXSession struct {
 
 // ONNXResult is what a run returns, by the names of outputs.
 type ONNXResult struct {
-	Tensors   map[string]Host
-	Sequences map[string][]Host
+	Tensors   map[string]HostTensor
+	Sequences map[string][]HostTensor
 }
 
 // ONNXStep is a part of a run: a compiled region, or a node on the host.
@@ -87,8 +87,8 @@ func (s *ONNXSession) Close() error {
 	return err
 }
 
-// Run runs the model. The feed has a value for every input: a Host, a slice of its
-// elements where no more than one size is open, or a []Host for a sequence.
+// Run runs the model. The feed has a value for every input: a HostTensor, a slice of its
+// elements where no more than one size is open, or a []HostTensor for a sequence.
 func (s *ONNXSession) Run(ctx context.Context, f Feed) (*ONNXResult, error) {
 	in := map[string]*host.Value{}
 	for name, v := range f {
@@ -105,15 +105,15 @@ func (s *ONNXSession) Run(ctx context.Context, f Feed) (*ONNXResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &ONNXResult{Tensors: map[string]Host{}, Sequences: map[string][]Host{}}
+	r := &ONNXResult{Tensors: map[string]HostTensor{}, Sequences: map[string][]HostTensor{}}
 	for name, v := range out {
 		switch v.Kind {
 		case host.Tensor:
-			r.Tensors[name] = Host{Type{v.Type}, v.Bytes()}
+			r.Tensors[name] = HostTensor{Type{v.Type}, v.Bytes()}
 		case host.Sequence:
-			list := []Host{}
+			list := []HostTensor{}
 			for _, x := range v.Seq {
-				list = append(list, Host{Type{x.Type}, x.Bytes()})
+				list = append(list, HostTensor{Type{x.Type}, x.Bytes()})
 			}
 			r.Sequences[name] = list
 		}
@@ -123,14 +123,14 @@ func (s *ONNXSession) Run(ctx context.Context, f Feed) (*ONNXResult, error) {
 
 // fed is a value as the session takes it.
 func fed(x *onnx.Info, v any) (*host.Value, error) {
-	if list, ok := v.([]Host); ok {
+	if list, ok := v.([]HostTensor); ok {
 		var seq []*host.Value
 		for _, h := range list {
 			seq = append(seq, host.NewTensor(h.Type.t, h.Bytes))
 		}
 		return host.NewSequence(seq...), nil
 	}
-	if h, ok := v.(Host); ok && (x.DType == 0 || h.Type.t.Shape.Known()) {
+	if h, ok := v.(HostTensor); ok && (x.DType == 0 || h.Type.t.Shape.Known()) {
 		d, err := x.DType.DType()
 		if err == nil && d != h.Type.t.DType {
 			h.Bytes, err = encode(h, h.Type.t.With(d))
@@ -166,13 +166,13 @@ func sliceType(x *onnx.Info, n int64) (ir.Type, error) {
 		case dim.Known:
 			rest *= dim.Size
 		case open >= 0:
-			return ir.Type{}, fmt.Errorf("has several open sizes: give an ampc.Host, which has a shape")
+			return ir.Type{}, fmt.Errorf("has several open sizes: give an ampc.HostTensor, which has a shape")
 		default:
 			open = i
 		}
 	}
 	if !x.Rank {
-		return ir.Type{}, fmt.Errorf("has an open rank: give an ampc.Host, which has a shape")
+		return ir.Type{}, fmt.Errorf("has an open rank: give an ampc.HostTensor, which has a shape")
 	}
 	if open >= 0 {
 		if rest == 0 || n%rest != 0 {

@@ -46,7 +46,7 @@ func (s *Step) rewind(state map[string][]byte, skipped bool) error {
 		if v.Kind != ir.State {
 			continue
 		}
-		now := Host{Type{v.Type}, state[v.Name]}.At
+		now := HostTensor{Type{v.Type}, state[v.Name]}.At
 		switch v.Role() {
 		case "attempt":
 			was, err := appendInts([]int64{int64(now(0)) - since}, v.Type.DType)
@@ -72,7 +72,7 @@ func (s *Step) scaleBefore(name string, now float64, state map[string][]byte, sk
 		if n.Op != ir.OpUpdateScale || n.In[0].Name != name {
 			continue
 		}
-		count := func(i int) float64 { return Host{Type{n.In[i].Type}, state[n.In[i].Name]}.At(0) }
+		count := func(i int) float64 { return HostTensor{Type{n.In[i].Type}, state[n.In[i].Name]}.At(0) }
 		stuck := now == n.Float("floor") && count(4) > 0
 		if skipped && !s.last.restored && count(1) == 0 && count(3) == 0 && !stuck {
 			return now / n.Float("backoff")

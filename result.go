@@ -136,16 +136,16 @@ func (r *Result) outcome() outcome {
 }
 
 // Value returns a loss, or a tensor listed in TrainConfig.Outputs or given to Infer.
-func (r *Result) Value(t Tensor) (Host, error) {
+func (r *Result) Value(t Tensor) (HostTensor, error) {
 	if t.v == nil {
-		return Host{}, fmt.Errorf("result: the tensor is absent (a zero Tensor)")
+		return HostTensor{}, fmt.Errorf("result: the tensor is absent (a zero Tensor)")
 	}
 	if r == nil {
-		return Host{}, errNotRun
+		return HostTensor{}, errNotRun
 	}
 	i, ok := r.step.slots.values[t]
 	if !ok {
-		return Host{}, fmt.Errorf("result %s: not computed by this step: list it in TrainConfig.Outputs", t.v)
+		return HostTensor{}, fmt.Errorf("result %s: not computed by this step: list it in TrainConfig.Outputs", t.v)
 	}
 	return r.read(i)
 }
@@ -153,10 +153,10 @@ func (r *Result) Value(t Tensor) (Host, error) {
 // Grad returns the gradient of a parameter listed in TrainConfig.Grads: unscaled,
 // divided by the number of labels that count, and clipped by value if
 // TrainConfig.Clip says so, but not clipped by norm.
-func (r *Result) Grad(w Tensor) (Host, error) {
+func (r *Result) Grad(w Tensor) (HostTensor, error) {
 	i, err := r.grad(w)
 	if err != nil {
-		return Host{}, err
+		return HostTensor{}, err
 	}
 	return r.read(i)
 }
@@ -185,9 +185,9 @@ func (r *Result) grad(w Tensor) (int, error) {
 }
 
 // read copies what stands at a place among the results.
-func (r *Result) read(i int) (Host, error) {
+func (r *Result) read(i int) (HostTensor, error) {
 	t := r.step.program.Outputs[i].Type
-	h := Host{Type{t}, make([]byte, t.Bytes())}
+	h := HostTensor{Type{t}, make([]byte, t.Bytes())}
 	return h, r.future.Read(i, h.Bytes)
 }
 
@@ -222,7 +222,7 @@ func (s *Step) Stuck() error {
 		if err != nil {
 			return err
 		}
-		n := int(Host{Type{v.Type}, b}.At(0))
+		n := int(HostTensor{Type{v.Type}, b}.At(0))
 		switch {
 		case name.Kind == passes.KindForward && n >= maxForwardRun:
 			return fmt.Errorf("step %d: the loss was not finite for %d steps in a row: no loss scale helps; look at the data, the learning rate, or what overflows in forward", s.runs, n)

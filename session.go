@@ -186,22 +186,22 @@ func (m *Model) idle() error {
 }
 
 // Variable reads a parameter or state by its full name, as it is now.
-func (m *Model) Variable(name string) (Host, error) {
+func (m *Model) Variable(name string) (HostTensor, error) {
 	defer m.gate.hold()()
 	return m.now(name)
 }
 
 // now is Variable inside the gate.
-func (m *Model) now(name string) (Host, error) {
+func (m *Model) now(name string) (HostTensor, error) {
 	if m.session == nil {
-		return Host{}, fmt.Errorf("variable %q: %w", name, m.idle())
+		return HostTensor{}, fmt.Errorf("variable %q: %w", name, m.idle())
 	}
 	v, ok := m.session.find(name)
 	if !ok {
-		return Host{}, fmt.Errorf("no variable %q", name)
+		return HostTensor{}, fmt.Errorf("no variable %q", name)
 	}
 	data, err := m.session.read(v)
-	return Host{Type{v.Type}, data}, err
+	return HostTensor{Type{v.Type}, data}, err
 }
 
 // SetVariable overwrites a parameter or state. value takes the forms a Feed takes.

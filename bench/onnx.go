@@ -78,26 +78,26 @@ func withPast(f ampc.Feed, batch, past int) {
 	}
 }
 
-func wave(dims ...int) ampc.Host {
+func wave(dims ...int) ampc.HostTensor {
 	t := ampc.TypeOf(ampc.F32, dims...)
 	x := make([]float32, t.IR().Shape.Elements())
 	for i := range x {
 		x[i] = float32(i%17)/8 - 1
 	}
-	return must(ampc.NewHost(t, x))
+	return must(ampc.NewHostTensor(t, x))
 }
 
-func ones(dims ...int) ampc.Host {
+func ones(dims ...int) ampc.HostTensor {
 	t := ampc.TypeOf(ampc.I64, dims...)
 	x := make([]int64, t.IR().Shape.Elements())
 	for i := range x {
 		x[i] = 1
 	}
-	return must(ampc.NewHost(t, x))
+	return must(ampc.NewHostTensor(t, x))
 }
 
 // must is for values made for their types.
-func must(h ampc.Host, err error) ampc.Host {
+func must(h ampc.HostTensor, err error) ampc.HostTensor {
 	if err != nil {
 		panic(err)
 	}
@@ -272,7 +272,7 @@ func openRuntime(path string, threads int, feed ampc.Feed) (contender, func(), e
 	}
 	inputs := map[string]ort.Tensor{}
 	for name, v := range feed {
-		h := v.(ampc.Host)
+		h := v.(ampc.HostTensor)
 		x := ort.Tensor{Type: map[ampc.DType]string{ampc.F32: "float32", ampc.I64: "int64"}[h.Type.DType()], Dims: []int64{}, Data: h.Bytes}
 		for _, d := range h.Type.Shape() {
 			x.Dims = append(x.Dims, int64(d))

@@ -212,7 +212,7 @@ func (a published) tensors(t *testing.T, m *ampc.Model, prefix string) []safeten
 	var out []safetensors.Tensor
 	for _, v := range m.Graph().Vars {
 		if fed, ok := a.feed[v.Name]; ok && v.Kind == ir.Input {
-			h, err := ampc.NewHost(ampc.TypeFromIR(v.Type), fed)
+			h, err := ampc.NewHostTensor(ampc.TypeFromIR(v.Type), fed)
 			if err != nil {
 				t.Fatal(err)
 			}

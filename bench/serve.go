@@ -188,9 +188,9 @@ func overHTTP(answer func(context.Context, ampc.Feed) ([]byte, error), feed ampc
 		return nil, nil, fmt.Errorf("over HTTP the model must have one input")
 	}
 	var name string
-	var x ampc.Host
+	var x ampc.HostTensor
 	for n, v := range feed {
-		name, x = n, v.(ampc.Host)
+		name, x = n, v.(ampc.HostTensor)
 	}
 	l, err := net.Listen("tcp", "localhost:0")
 	if err != nil {
@@ -199,7 +199,7 @@ func overHTTP(answer func(context.Context, ampc.Feed) ([]byte, error), feed ampc
 	server := &http.Server{Handler: http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err == nil {
-			body, err = answer(r.Context(), ampc.Feed{name: ampc.Host{Type: x.Type, Bytes: body}})
+			body, err = answer(r.Context(), ampc.Feed{name: ampc.HostTensor{Type: x.Type, Bytes: body}})
 		}
 		if err != nil {
 			http.Error(out, err.Error(), http.StatusInternalServerError)

@@ -97,7 +97,7 @@ func (t *training) run(path string, out io.Writer) (err error) {
 		if v == nil {
 			return fmt.Errorf("%s: zoo:%s has no variable %q", path, s.Spec, name)
 		}
-		if err := z.Model.SetVariable(name, ampc.Host{Type: ampc.TypeFromIR(v.Type), Bytes: data}); err != nil {
+		if err := z.Model.SetVariable(name, ampc.HostTensor{Type: ampc.TypeFromIR(v.Type), Bytes: data}); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
@@ -180,7 +180,7 @@ func feedsOf(s *start, p *lower.Program) []ampc.Feed {
 		f := ampc.Feed{}
 		for _, v := range p.Vars {
 			if data := batch[v.Name]; v.Kind == ir.Input && data != nil {
-				f[v.Name] = ampc.Host{Type: ampc.TypeFromIR(v.Type), Bytes: data}
+				f[v.Name] = ampc.HostTensor{Type: ampc.TypeFromIR(v.Type), Bytes: data}
 			}
 		}
 		feeds = append(feeds, f)

@@ -33,7 +33,7 @@ type Replay struct {
 	Show []string
 }
 
-// LowerReplay is Lower for the CPU, for a program that runs once and is watched.
+// LowerReplay is Lower for the CPU, for a program that runs once and is traced.
 func LowerReplay(g *ir.Graph, r Replay) (*Program, error) {
 	return lower(g, CPU, form{joins: !r.Nodes, update: r.Update, spread: r.Spread, brief: !r.Spread, show: r.Show})
 }

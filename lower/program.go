@@ -106,7 +106,7 @@ type Var struct {
 	Buffer BufferID
 }
 
-// Role returns what a runtime fills in or watches by itself: "micro", "seed", ...
+// Role returns what a runtime fills in or reads by itself: "micro", "seed", ...
 func (v *Var) Role() string { s, _ := v.Attr.Get("role").(string); return s }
 
 // WrittenEarly lists the buffers of variables that parts before update write:

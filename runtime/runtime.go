@@ -254,16 +254,16 @@ type Distributed interface {
 	Join(w world.World)
 }
 
-// Tracer is an Exec that reports its progress and shows its memory while it runs.
-type Tracer interface {
-	// Watch has steps watched from now on; the zero Watch ends it.
-	Watch(w Watch)
+// Traceable is an Exec that reports its progress and shows its memory while it runs.
+type Traceable interface {
+	// Trace has steps call t from now on; the zero Tracer ends it.
+	Trace(t Tracer)
 	// Buffer is the memory of a buffer of the Program, as it is now.
 	Buffer(id lower.BufferID) []byte
 }
 
-// Watch is called while steps run; nil functions are left out.
-type Watch struct {
+// Tracer is called while steps run; nil functions are left out.
+type Tracer struct {
 	// Step is called after each step of the Program, Part after each part, for the
 	// micro part after each micro-batch. Where one returns false the training step
 	// ends with ErrStopped.
@@ -291,5 +291,5 @@ type Decide func(ctx context.Context, feeds []Feed, set [][]bool) []bool
 // ErrClosed is what a step returns whose Exec was closed.
 var ErrClosed = errors.New("closed")
 
-// ErrStopped is what a step returns that its Watch ended.
+// ErrStopped is what a step returns that its Tracer ended.
 var ErrStopped = errors.New("stopped by the test")

@@ -164,15 +164,15 @@ func (f *File) Tensors() []Info {
 func (f *File) Meta(key string) string { return f.meta[key] }
 
 // Read copies a tensor out of the file, row-major.
-func (f *File) Read(name string) (ampc.Host, error) {
+func (f *File) Read(name string) (ampc.HostTensor, error) {
 	t, ok := f.tensors[name]
 	if !ok {
-		return ampc.Host{}, fmt.Errorf("%s: no tensor %q", f.path, name)
+		return ampc.HostTensor{}, fmt.Errorf("%s: no tensor %q", f.path, name)
 	}
 	if t.bytes() > f.size {
-		return ampc.Host{}, fmt.Errorf("%s: tensor %q: %s has %d bytes, more than the file: it repeats a smaller storage", f.path, name, t.Type(), t.bytes())
+		return ampc.HostTensor{}, fmt.Errorf("%s: tensor %q: %s has %d bytes, more than the file: it repeats a smaller storage", f.path, name, t.Type(), t.bytes())
 	}
-	h := ampc.Host{Type: t.Type()}
+	h := ampc.HostTensor{Type: t.Type()}
 	err := file.Guard(func() error {
 		if err := t.verify(); err != nil {
 			return err
@@ -184,7 +184,7 @@ func (f *File) Read(name string) (ampc.Host, error) {
 		return nil
 	})
 	if err != nil {
-		return ampc.Host{}, fmt.Errorf("%s: tensor %q: %w", f.path, name, err)
+		return ampc.HostTensor{}, fmt.Errorf("%s: tensor %q: %w", f.path, name, err)
 	}
 	return h, nil
 }

@@ -283,7 +283,7 @@ func (l *loading) run() error {
 			b, _ = f32(b, d, l.buf[1])
 			l.buf[1], d = b, ampc.F32
 		}
-		if err := l.m.SetVariable(mv.variable, ampc.Host{Type: ampc.TypeFromIR(mv.typ).With(d), Bytes: b}); err != nil {
+		if err := l.m.SetVariable(mv.variable, ampc.HostTensor{Type: ampc.TypeFromIR(mv.typ).With(d), Bytes: b}); err != nil {
 			return err
 		}
 	}

@@ -65,7 +65,7 @@ func write(w io.Writer, m *ampc.Model, name string, shape []int64, turn bool, d 
 	}
 	b := t.dense(nil)
 	if t.dtype != d {
-		if b, err = narrowed(ampc.Host{Type: t.Type(), Bytes: b}, d); err != nil {
+		if b, err = narrowed(ampc.HostTensor{Type: t.Type(), Bytes: b}, d); err != nil {
 			return err
 		}
 	}
@@ -74,7 +74,7 @@ func write(w io.Writer, m *ampc.Model, name string, shape []int64, turn bool, d 
 }
 
 // narrowed are the elements of a float tensor as another float dtype.
-func narrowed(h ampc.Host, d ampc.DType) ([]byte, error) {
+func narrowed(h ampc.HostTensor, d ampc.DType) ([]byte, error) {
 	x := h.Floats()
 	if d == ampc.F16 {
 		for i, v := range x {
@@ -83,6 +83,6 @@ func narrowed(h ampc.Host, d ampc.DType) ([]byte, error) {
 			}
 		}
 	}
-	n, err := ampc.NewHost(h.Type.With(d), x)
+	n, err := ampc.NewHostTensor(h.Type.With(d), x)
 	return n.Bytes, err
 }

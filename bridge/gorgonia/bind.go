@@ -38,19 +38,19 @@ func (m *Machine) bind(r *ampc.Result) error {
 }
 
 // read gives one result, gradients in the memory that they had in the last run.
-func (m *Machine) read(r *ampc.Result, to result) (ampc.Host, error) {
+func (m *Machine) read(r *ampc.Result, to result) (ampc.HostTensor, error) {
 	g := to.grad
 	if g == nil {
 		return to.read(r)
 	}
 	if g.Bytes == nil {
-		g.Host = ampc.Host{Type: ampc.TypeFromIR(g.v.Type), Bytes: make([]byte, g.v.Type.Bytes())}
+		g.HostTensor = ampc.HostTensor{Type: ampc.TypeFromIR(g.v.Type), Bytes: make([]byte, g.v.Type.Bytes())}
 	}
 	err := r.GradTo(m.model.FromIR(g.v), g.Bytes)
 	if m.skipped {
 		clear(g.Bytes)
 	}
-	return g.Host, err
+	return g.HostTensor, err
 }
 
 // norms gives the batch norms their running statistics, where the host steps.
@@ -141,7 +141,7 @@ func (m *Machine) Gradient(p *G.Node) (G.Value, error) {
 }
 
 // valueFor is h as a value that can be bound to n.
-func valueFor(n *G.Node, h ampc.Host) (G.Value, error) {
+func valueFor(n *G.Node, h ampc.HostTensor) (G.Value, error) {
 	t, ok := elemOf(n)
 	if !ok {
 		return nil, fmt.Errorf("%s: its type %v has no elements", describe(n), n.Type())
@@ -173,7 +173,7 @@ func valueFor(n *G.Node, h ampc.Host) (G.Value, error) {
 }
 
 // denseOf is h with elements of the type t.
-func denseOf(t tensor.Dtype, h ampc.Host) (*tensor.Dense, error) {
+func denseOf(t tensor.Dtype, h ampc.HostTensor) (*tensor.Dense, error) {
 	want, err := dtypeOf(t)
 	if err != nil {
 		return nil, err
@@ -194,9 +194,9 @@ func denseOf(t tensor.Dtype, h ampc.Host) (*tensor.Dense, error) {
 }
 
 // converted rounds h to another float type.
-func converted(h ampc.Host, to ir.Type) (ampc.Host, error) {
+func converted(h ampc.HostTensor, to ir.Type) (ampc.HostTensor, error) {
 	if !h.Type.DType().Float() || !to.DType.Float() || h.Type.IR().Shape != to.Shape {
-		return ampc.Host{}, fmt.Errorf("it is %s, want %s", h.Type, to)
+		return ampc.HostTensor{}, fmt.Errorf("it is %s, want %s", h.Type, to)
 	}
 	out := make([]byte, 0, to.Bytes())
 	for i := range h.Len() {
@@ -209,8 +209,8 @@ func converted(h ampc.Host, to ir.Type) (ampc.Host, error) {
 		case ir.F16:
 			out = binary.LittleEndian.AppendUint16(out, fp.F16(float32(x)))
 		default:
-			return ampc.Host{}, fmt.Errorf("it is %s, want %s", h.Type, to)
+			return ampc.HostTensor{}, fmt.Errorf("it is %s, want %s", h.Type, to)
 		}
 	}
-	return ampc.Host{Type: ampc.TypeFromIR(to), Bytes: out}, nil
+	return ampc.HostTensor{Type: ampc.TypeFromIR(to), Bytes: out}, nil
 }

@@ -18,8 +18,8 @@ import (
 // memory where t is contiguous and row-major, a copy otherwise (views,
 // transposed and column-major tensors). float64 stays ir.F64, int becomes i64,
 // float16.Float16 f16. Hosts are little-endian, as every platform of ampc is.
-func FromDense(t *tensor.Dense) (ampc.Host, error) {
-	var none ampc.Host
+func FromDense(t *tensor.Dense) (ampc.HostTensor, error) {
+	var none ampc.HostTensor
 	switch {
 	case t == nil:
 		return none, fmt.Errorf("no tensor")
@@ -46,34 +46,34 @@ func FromDense(t *tensor.Dense) (ampc.Host, error) {
 		if int64(len(raw)) < typ.Bytes() {
 			return none, fmt.Errorf("tensor %v holds %d bytes, %s takes %d", t.Shape(), len(raw), typ, typ.Bytes())
 		}
-		return ampc.Host{Type: ampc.TypeFromIR(typ), Bytes: raw[:typ.Bytes()]}, nil
+		return ampc.HostTensor{Type: ampc.TypeFromIR(typ), Bytes: raw[:typ.Bytes()]}, nil
 	}
 	data, err := gather(raw, size, t.Shape(), strides)
-	return ampc.Host{Type: ampc.TypeFromIR(typ), Bytes: data}, err
+	return ampc.HostTensor{Type: ampc.TypeFromIR(typ), Bytes: data}, err
 }
 
 // hostOf is FromDense for every value of Gorgonia: numbers too.
-func hostOf(v G.Value) (ampc.Host, error) {
+func hostOf(v G.Value) (ampc.HostTensor, error) {
 	if v == nil {
-		return ampc.Host{}, fmt.Errorf("no value")
+		return ampc.HostTensor{}, fmt.Errorf("no value")
 	}
 	if t, ok := v.(*tensor.Dense); ok {
 		return FromDense(t)
 	}
 	if len(v.Shape()) > 0 {
-		return ampc.Host{}, fmt.Errorf("a %T: want a *tensor.Dense or a number", v)
+		return ampc.HostTensor{}, fmt.Errorf("a %T: want a *tensor.Dense or a number", v)
 	}
 	d, err := dtypeOf(v.Dtype())
 	if err != nil {
-		return ampc.Host{}, err
+		return ampc.HostTensor{}, err
 	}
 	raw, _ := memory(v.Data())
-	return ampc.Host{Type: ampc.TypeFromIR(ir.T(d)), Bytes: raw}, nil
+	return ampc.HostTensor{Type: ampc.TypeFromIR(ir.T(d)), Bytes: raw}, nil
 }
 
 // ToDense makes a tensor of h. It shares h's memory, but for bf16, which
 // becomes float32: Go has no type for it. i64 becomes int64.
-func ToDense(h ampc.Host) (*tensor.Dense, error) {
+func ToDense(h ampc.HostTensor) (*tensor.Dense, error) {
 	if want := h.Type.IR().Bytes(); want != int64(len(h.Bytes)) {
 		return nil, fmt.Errorf("%s takes %d bytes, not %d", h.Type, want, len(h.Bytes))
 	}

@@ -131,10 +131,10 @@ func TestDenseTypes(t *testing.T) {
 	if _, err := FromDense(nil); err == nil {
 		t.Error("nil passes")
 	}
-	if _, err := ToDense(ampc.Host{Type: ampc.TypeOf(ampc.F32, 3), Bytes: make([]byte, 4)}); err == nil {
+	if _, err := ToDense(ampc.HostTensor{Type: ampc.TypeOf(ampc.F32, 3), Bytes: make([]byte, 4)}); err == nil {
 		t.Error("12 bytes of 4 pass")
 	}
-	b, err := ToDense(ampc.Host{Type: ampc.TypeOf(ampc.BF16, 1), Bytes: []byte{0x80, 0x3f}})
+	b, err := ToDense(ampc.HostTensor{Type: ampc.TypeOf(ampc.BF16, 1), Bytes: []byte{0x80, 0x3f}})
 	if err != nil || b.Float32s()[0] != 1 {
 		t.Errorf("bf16 1 becomes %v, %v", b, err)
 	}

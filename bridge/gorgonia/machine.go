@@ -47,7 +47,7 @@ type result struct {
 	node *G.Node // nil: none to bind
 	into *G.Value
 	from *G.Node // whose type the value gets
-	read func(*ampc.Result) (ampc.Host, error)
+	read func(*ampc.Result) (ampc.HostTensor, error)
 	grad *gradient // instead of read
 }
 
@@ -55,7 +55,7 @@ type result struct {
 // machine does. It is zero where the step is skipped.
 type gradient struct {
 	slot
-	ampc.Host
+	ampc.HostTensor
 }
 
 // NewMachine compiles g. Inputs with a gradient, from Grad or WithParams, are
@@ -202,9 +202,9 @@ func (m *Machine) losses(costs []*G.Node) ([]ampc.Loss, error) {
 
 // bindings lists what a run leaves where.
 func (m *Machine) bindings(w *walk, r roots) error {
-	value := func(n *G.Node) func(*ampc.Result) (ampc.Host, error) {
+	value := func(n *G.Node) func(*ampc.Result) (ampc.HostTensor, error) {
 		v := m.model.FromIR(m.imported.Values[n])
-		return func(r *ampc.Result) (ampc.Host, error) { return r.Value(v) }
+		return func(r *ampc.Result) (ampc.HostTensor, error) { return r.Value(v) }
 	}
 	for _, n := range unique(slices.Concat(r.costs, r.sinks, m.fetch)) {
 		if n.Op() != nil {
@@ -284,8 +284,8 @@ func (m *Machine) RunAll() error {
 }
 
 // host is the value of a node in the type of its variable.
-func (s slot) host() (ampc.Host, error) {
-	var none ampc.Host
+func (s slot) host() (ampc.HostTensor, error) {
+	var none ampc.HostTensor
 	v := s.node.Value()
 	if v == nil {
 		return none, fmt.Errorf("%s: it has no value: bind one with gorgonia.Let", describe(s.node))

@@ -140,7 +140,7 @@ func calibrationData(model string, paths []string, o *ampc.ConvertOptions) error
 	}
 	for _, f := range o.Data {
 		for name, v := range f {
-			h := v.(ampc.Host)
+			h := v.(ampc.HostTensor)
 			shape := ir.Sizes(h.Type.IR().Shape)
 			if have := o.Shapes[name]; have == nil {
 				o.Shapes[name], o.Values[name] = shape, h
@@ -194,7 +194,7 @@ func calibrationFeeds(path string, names []string) ([]ampc.Feed, error) {
 	return out, nil
 }
 
-func readTensorIfThere(path string) (map[string]ampc.Host, error) {
+func readTensorIfThere(path string) (map[string]ampc.HostTensor, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, nil
 	}

@@ -47,7 +47,7 @@ func onnxOptions(c *cobra.Command) (o ampc.ONNXOptions, err error) {
 		return o, err
 	}
 	for name, v := range o.Values {
-		if h, ok := v.(ampc.Host); ok && o.Shapes[name] == nil {
+		if h, ok := v.(ampc.HostTensor); ok && o.Shapes[name] == nil {
 			o.Shapes[name] = ir.Sizes(h.Type.IR().Shape)
 		}
 	}
@@ -90,7 +90,7 @@ func parseShapes(pairs []string) (map[string][]int64, error) {
 }
 
 // readTensor reads a serialized ONNX tensor, under the name that it has.
-func readTensor(path string) (map[string]ampc.Host, error) {
+func readTensor(path string) (map[string]ampc.HostTensor, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, file.Error(path, err)
@@ -99,5 +99,5 @@ func readTensor(path string) (map[string]ampc.Host, error) {
 	if err != nil {
 		return nil, file.Error(path, err)
 	}
-	return map[string]ampc.Host{name: {Type: ampc.TypeFromIR(x.Type), Bytes: x.Bytes()}}, nil
+	return map[string]ampc.HostTensor{name: {Type: ampc.TypeFromIR(x.Type), Bytes: x.Bytes()}}, nil
 }

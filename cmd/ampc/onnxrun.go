@@ -61,7 +61,7 @@ func runSession(c *cobra.Command, path string, f *modelFlags, inputs ampc.Feed, 
 	for _, name := range order {
 		list, sequence := got.Sequences[name]
 		if h, ok := got.Tensors[name]; ok {
-			list = []ampc.Host{h}
+			list = []ampc.HostTensor{h}
 		}
 		for i, h := range list {
 			label := name
@@ -120,8 +120,8 @@ func dimSizes(o ampc.ONNXOptions) map[string]int64 {
 }
 
 // hostOf is a tensor of elements that a feed takes.
-func hostOf(v any, t ir.Type) ampc.Host {
-	h, err := ampc.NewHost(ampc.TypeFromIR(t), v)
+func hostOf(v any, t ir.Type) ampc.HostTensor {
+	h, err := ampc.NewHostTensor(ampc.TypeFromIR(t), v)
 	if err != nil {
 		panic(err) // elements were made for the type
 	}

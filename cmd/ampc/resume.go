@@ -240,7 +240,7 @@ func (t *trainer) renewScale() error {
 		if err != nil {
 			return err
 		}
-		if err := t.model.SetVariable(v.Name, ampc.Host{Type: ampc.TypeFromIR(v.Type), Bytes: x.Bytes()}); err != nil {
+		if err := t.model.SetVariable(v.Name, ampc.HostTensor{Type: ampc.TypeFromIR(v.Type), Bytes: x.Bytes()}); err != nil {
 			return err
 		}
 	}

@@ -220,7 +220,7 @@ func collect(ctx context.Context, o *opened, r *ampc.Result, results []ampc.Tens
 }
 
 // describeHost sums up one tensor.
-func describeHost(name string, h ampc.Host) resultRow {
+func describeHost(name string, h ampc.HostTensor) resultRow {
 	n := h.Len()
 	lo, hi, sum, bad := math.Inf(1), math.Inf(-1), 0.0, 0
 	for i := range n {
@@ -348,8 +348,8 @@ func readInputs(specs []string) (ampc.Feed, error) {
 	return feed, nil
 }
 
-func readArrays(path string) (map[string]ampc.Host, error) {
-	out := map[string]ampc.Host{}
+func readArrays(path string) (map[string]ampc.HostTensor, error) {
+	out := map[string]ampc.HostTensor{}
 	if strings.HasSuffix(path, ".pb") {
 		return readTensor(path)
 	}
@@ -380,11 +380,11 @@ func readArrays(path string) (map[string]ampc.Host, error) {
 
 // host makes a tensor of a file's array; an element type that ampc does not
 // have stays invalid and fails where it is fed.
-func host(dtype string, shape []int64, data []byte) ampc.Host {
+func host(dtype string, shape []int64, data []byte) ampc.HostTensor {
 	d, _ := ir.DTypeOf(dtype)
 	dims := make([]ir.Dim, len(shape))
 	for i, n := range shape {
 		dims[i] = ir.Dim(n)
 	}
-	return ampc.Host{Type: ampc.TypeFromIR(ir.T(d, dims...)), Bytes: data}
+	return ampc.HostTensor{Type: ampc.TypeFromIR(ir.T(d, dims...)), Bytes: data}
 }

@@ -9,7 +9,7 @@ import (
 
 // Limits after which a run is stopped.
 const (
-	watched   = 200 // steps that are looked back on
+	lookBack  = 200 // steps that are looked back on
 	mostBad   = 180 // of them, a run with as many bad ones goes nowhere
 	badInARow = 25  // while the loss scale does not fall
 	averaged  = 100 // steps behind the mean that people are shown
@@ -18,8 +18,8 @@ const (
 // recent is what is known of the last steps. A step is bad where it was skipped
 // or its loss is not finite.
 type recent struct {
-	losses [watched]float64
-	bad    [watched]bool
+	losses [lookBack]float64
+	bad    [lookBack]bool
 	n      int // steps seen
 	row    int // bad steps in a row since the loss scale fell last
 	scale  float64
@@ -27,7 +27,7 @@ type recent struct {
 
 func (r *recent) add(loss, scale float64, skipped bool) {
 	bad := skipped || !finite(loss)
-	r.losses[r.n%watched], r.bad[r.n%watched] = loss, bad
+	r.losses[r.n%lookBack], r.bad[r.n%lookBack] = loss, bad
 	r.n++
 	if !bad || scale < r.scale { // a falling scale is a search
 		r.row = 0
@@ -43,9 +43,9 @@ func (r *recent) add(loss, scale float64, skipped bool) {
 func (r *recent) mean() (mean float64, ok bool) {
 	n := 0.0
 	for i := max(r.n-averaged, 0); i < r.n; i++ {
-		if !r.bad[i%watched] {
+		if !r.bad[i%lookBack] {
 			n++
-			mean += (r.losses[i%watched] - mean) / n
+			mean += (r.losses[i%lookBack] - mean) / n
 		}
 	}
 	return mean, n > 0
@@ -71,7 +71,7 @@ func (r *recent) hopeless(hysteresis int) string {
 	case r.row >= max(badInARow, 2*hysteresis):
 		return fmt.Sprintf("%d steps in a row were skipped or not finite", r.row)
 	case bad >= mostBad:
-		return fmt.Sprintf("%d of the last %d steps were skipped or not finite", bad, watched)
+		return fmt.Sprintf("%d of the last %d steps were skipped or not finite", bad, lookBack)
 	}
 	return ""
 }

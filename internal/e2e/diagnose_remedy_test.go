@@ -55,6 +55,15 @@ func moreFaults() []fault {
 		{name: "a quotient with a steep gradient behind views", lower: "h*.low", want: finding{ampc.Singular, "%sratio", "div", "forward", "low was rounded to 0"},
 			layer: turnedLayer, clean: both, inject: func(w *subject, h string) { w.plus(h+"den.b", -12) },
 			config: dynamic(4, 1), shrink: 0x1p14},
+		{name: "a tall activation before a steep gradient", want: finding{ampc.ForwardOverflow, "%sact", "relu", "forward", "66246"},
+			layer: tallSteepLayer, clean: both, inject: func(w *subject, h string) {
+				w.edit(h+"up.w", func(i int, _ float32) float32 { return tall(i / subjectWidth) })
+				steep := h // another layer, where there are several
+				if len(h) > 0 {
+					steep = h[:len(h)-3] + "h4."
+				}
+				w.times(steep+"down.w", 1<<17)
+			}, config: dynamic(4, 1), shrink: 64},
 		{name: "a pin in code", want: finding{ampc.ForwardOverflow, "%sboost", "affine", "forward", "remove the 16-bit pin"},
 			layer: pinnedLayer, clean: []ampc.Policy{ampc.F32Only()}, inject: func(w *subject, h string) { w.plus(h+"up.b", 4e4) }},
 		{name: "inner gradient under a dynamic scale", want: finding{ampc.NoFault, "grad.%smid", "matmul", "inner gradient", "scale search"},
@@ -86,6 +95,14 @@ func turnedLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 func quotient(m *ampc.Model, h, numerator ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	low := m.Named("low").Affine(m.Named("gate").Sigmoid(line(m, "den", h, subjectWidth)), 0x1p-10, 0)
 	return branch(m, h, m.Named("mild").Affine(m.Named("ratio").Div(numerator, low), 0x1p-16, 0)), ampc.Tensor{}
+}
+
+// tallSteepLayer overflows in forward, and where it does not, in the gradient of what it
+// multiplies by large weights.
+func tallSteepLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
+	act := m.Named("act").Relu(line(m, "up", m.Named("ones").Affine(h, 0, 1), subjectWidth, noBias))
+	small := line(m, "small", m.Tanh(h), subjectWidth, 0x1p-12, noBias)
+	return branch(m, m.Add(h, line(m, "calm", act, subjectWidth, 1e-5)), small), ampc.Tensor{}
 }
 
 // unpinned are the values whose pin pinnedLayer leaves out.

@@ -160,7 +160,7 @@ func TestDiagnoseCustomOp(t *testing.T) {
 // run: something it was fed has changed.
 func TestDiagnoseChangedFeed(t *testing.T) {
 	_, step := deep(t, ampc.TrainConfig{Policy: ampc.MixedF16()}, plain)
-	host := ampc.Host{Type: ampc.TypeOf(ampc.F32, 4, 8), Bytes: make([]byte, 4*32)}
+	host := ampc.HostTensor{Type: ampc.TypeOf(ampc.F32, 4, 8), Bytes: make([]byte, 4*32)}
 	host.Bytes[2], host.Bytes[3] = 0xc0, 0x7f // NaN
 	if _, err := step.Run(context.Background(), ampc.Feed{"x": host}); err != nil {
 		t.Fatal(err)

@@ -146,8 +146,8 @@ func (b *Backend) Hold(f func()) {
 	}
 }
 
-// Inside is b for a function of a Watch, or of Hold, which is called while no
-// other step runs: what it loads runs between two steps of the Program that is watched. It must
+// Inside is b for a function of a Tracer, or of Hold, which is called while no
+// other step runs: what it loads runs between two steps of the Program that is traced. It must
 // not be closed.
 func (b *Backend) Inside() *Backend {
 	in := newBackend(b.m, 1)

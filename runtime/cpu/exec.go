@@ -332,7 +332,7 @@ func (e *exec) gradients(ctx context.Context, feeds []runtime.Feed) error {
 			e.feed(&e.inputs[k], f[e.inputs[k].name].Data)
 		}
 		if e.micro != nil {
-			slice[int32](e.micro)[0] = int32(e.watch.From + i)
+			slice[int32](e.micro)[0] = int32(e.tracer.From + i)
 		}
 		e.pause.clear()
 		if err := e.run(lower.Micro, i); err != nil {
@@ -443,12 +443,12 @@ func (e *exec) feed(in *input, data []byte) {
 	}
 }
 
-// run runs a part and shows it to whoever watches.
+// run runs a part and shows it to the tracer.
 func (e *exec) run(part lower.Part, micro int) error {
 	if err := e.part(part); err != nil {
 		return err
 	}
-	if e.watch.Part != nil && !e.watch.Part(part, micro) {
+	if e.tracer.Part != nil && !e.tracer.Part(part, micro) {
 		return runtime.ErrStopped
 	}
 	return nil
@@ -476,7 +476,7 @@ func (e *exec) part(part lower.Part) error {
 				return err
 			}
 		}
-		goes := e.watch.Step == nil || e.watch.Step(part, i)
+		goes := e.tracer.Step == nil || e.tracer.Step(part, i)
 		if f := e.fault.Load(); f != nil {
 			e.fault.Store(nil)
 			return fmt.Errorf("%s: %w", e.p.Name, f.err)

@@ -60,7 +60,7 @@ func TestInterruptedStepLeavesState(t *testing.T) {
 	for at := range early + len(p.Parts[lower.Update]) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		seen := 0
-		e.Watch(runtime.Watch{Step: func(lower.Part, int) bool {
+		e.Trace(runtime.Tracer{Step: func(lower.Part, int) bool {
 			if seen == at {
 				cancel(why)
 			}
@@ -89,7 +89,7 @@ func TestStepAfterClose(t *testing.T) {
 	p, _, e := loaded(t, open(t, 1), sums)
 	started, closed := make(chan struct{}), make(chan error)
 	first := true
-	e.Watch(runtime.Watch{Step: func(lower.Part, int) bool {
+	e.Trace(runtime.Tracer{Step: func(lower.Part, int) bool {
 		if first {
 			first = false
 			close(started)

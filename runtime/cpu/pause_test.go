@@ -32,14 +32,14 @@ forward:
 	if n := len(e.Buffer(out)); n != 16 {
 		t.Fatalf("before a step %%y has %d bytes, want 16", n)
 	}
-	e.Watch(runtime.Watch{Part: func(_ lower.Part, _ int) bool { return true }})
+	e.Trace(runtime.Tracer{Part: func(_ lower.Part, _ int) bool { return true }})
 	feed := feedFor(p)
 	slice[float32](feed["x"].Data)[0] = 3
 	if _, err := e.Step(context.Background(), []runtime.Feed{feed}); err != nil {
 		t.Fatal(err)
 	}
 	if got := slice[float32](e.Buffer(out))[0]; got != 3 {
-		t.Errorf("after a watched step %%y[0] is %g, want 3", got)
+		t.Errorf("after a traced step %%y[0] is %g, want 3", got)
 	}
 	e.Close()
 	if got := e.Buffer(out); got != nil {

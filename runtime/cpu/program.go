@@ -34,10 +34,12 @@ type program struct {
 // observers are who looks on while a step runs.
 type observers struct {
 	profile func(part lower.Part, step int, timing runtime.Timing)
-	watch   runtime.Watch
+	tracer  runtime.Tracer
 }
 
-func (o observers) any() bool { return o.profile != nil || o.watch.Step != nil || o.watch.Part != nil }
+func (o observers) any() bool {
+	return o.profile != nil || o.tracer.Step != nil || o.tracer.Part != nil
+}
 
 // lane is what one step in flight has for itself: the state of kernels, and work arenas.
 type lane struct {
@@ -176,14 +178,14 @@ func (x *program) Profile(f func(part lower.Part, step int, timing runtime.Timin
 	x.seen.profile = f
 }
 
-// Watch implements runtime.Tracer. Steps run one at a time meanwhile.
-func (x *program) Watch(w runtime.Watch) {
+// Trace implements runtime.Traceable. Steps run one at a time meanwhile.
+func (x *program) Trace(t runtime.Tracer) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.seen.watch = w
+	x.seen.tracer = t
 }
 
-// Buffer implements runtime.Tracer; nil where the memory cannot be had.
+// Buffer implements runtime.Traceable; nil where the memory cannot be had.
 func (x *program) Buffer(id lower.BufferID) []byte {
 	e := x.first()
 	if e == nil {
@@ -200,7 +202,7 @@ func (x *program) Buffer(id lower.BufferID) []byte {
 	return e.mem[id]
 }
 
-// first is the instance on which a step runs that is alone, as one that is watched. A
+// first is the instance on which a step runs that is alone, as one that is traced. A
 // program that runs beside others may not have it yet. It is nil where it cannot be made.
 func (x *program) first() *exec {
 	x.mu.Lock()
@@ -213,7 +215,7 @@ func (x *program) first() *exec {
 }
 
 var (
-	_ runtime.Tracer      = (*program)(nil)
+	_ runtime.Traceable   = (*program)(nil)
 	_ runtime.Pauser      = (*program)(nil)
 	_ runtime.Counted     = (*program)(nil)
 	_ runtime.Prompt      = (*program)(nil)

@@ -9,7 +9,7 @@ import (
 )
 
 // Each calls f for every i in [0,n) on the workers, and returns when all calls
-// have. It waits for its turn as an inference step does. A function of a Watch
+// have. It waits for its turn as an inference step does. A function of a Tracer
 // calls it on Inside.
 func (b *Backend) Each(n int, f func(i int)) {
 	if n == 1 {

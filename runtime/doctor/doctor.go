@@ -168,7 +168,7 @@ func Diagnose(ctx context.Context, c *Case) (*Diagnosis, error) {
 	case d.Node != "":
 		d.Notes = append(d.Notes, c.Notes...)
 	case c.Skips > 0:
-		d.Notes = append(d.Notes, "the step was skipped, but its replay is finite: was a fed Host or a variable changed since?")
+		d.Notes = append(d.Notes, "the step was skipped, but its replay is finite: was a fed HostTensor or a variable changed since?")
 	}
 	return d, nil
 }
@@ -222,7 +222,6 @@ type analysis struct {
 	plain     Range              // the same without loss scales, where exact is not finite
 	path      map[*ir.Value]bool // what is spoiled from where rounding did it to the node that failed
 	suspects  []*ir.Value        // see surveyed
-	forward   bool               // what carries a scale is not surveyed: the fault is taken for an overflow that no scale caused
 	leaveOut  []string           // casts of the source that what f32 or bf16 helps against asks for
 	replays   int
 }
@@ -377,15 +376,14 @@ func (x *analysis) trial(d *Diagnosis, v *ir.Value) error {
 	if err != nil {
 		return err
 	}
-	how := watched
+	how := traced
 	if !x.exact.Finite() || x.hidden[v] {
 		how = whole
 	}
-	x.forward = d.Direction == Forward && v.Unit == "" && how == watched
 	bare := !x.comparable(d) || x.scaleOf(v) != nil && x.exact.Finite() && !x.compared[v]
 	right, err := x.refer(d, v, how, bare)
 	if err == nil && x.reference.incomplete {
-		x.hidden[v], x.forward, x.suspects = true, false, nil
+		x.hidden[v], x.suspects = true, nil
 		x.reference.close()
 		right, err = x.refer(d, v, whole, bare)
 	}
@@ -440,7 +438,7 @@ func (x *analysis) bfloat(d *Diagnosis, v *ir.Value, right [][]byte, bare bool) 
 		x.compared[v] = true
 		x.reference.leave()
 		var err error
-		if x.reference, err = x.build(ir.F32, v, watched, false); err != nil {
+		if x.reference, err = x.build(ir.F32, v, traced, false); err != nil {
 			return err
 		}
 		if right, err = x.reference.compare(x, nil); err != nil {
@@ -450,7 +448,7 @@ func (x *analysis) bfloat(d *Diagnosis, v *ir.Value, right [][]byte, bare bool) 
 	if right == nil {
 		return nil
 	}
-	r, err := x.build(ir.BF16, v, watched, false)
+	r, err := x.build(ir.BF16, v, traced, false)
 	if err != nil {
 		return err
 	}

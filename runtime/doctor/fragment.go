@@ -107,8 +107,8 @@ func (a *fragment) run(r *replay, factor map[*ir.Value]float64, with func(i int,
 	if err != nil {
 		return err
 	}
-	t := m.exec.(runtime.Tracer)
-	t.Watch(runtime.Watch{Part: func(part lower.Part, _ int) bool {
+	t := m.exec.(runtime.Traceable)
+	t.Trace(runtime.Tracer{Part: func(part lower.Part, _ int) bool {
 		if part != lower.Micro {
 			return true
 		}

@@ -117,7 +117,7 @@ func (x *analysis) blameVar(d *Diagnosis, v *ir.Value) {
 func (x *analysis) judge(d *Diagnosis, v *ir.Value) {
 	wide := x.wide(v)
 	d.Wide = &wide
-	if x.reference.watched != nil && (!wide.Finite() || x.farFromF32(v, x.exact)) { // what v comes from is asked for
+	if x.reference.traced != nil && (!wide.Finite() || x.farFromF32(v, x.exact)) { // what v comes from is asked for
 		x.reference.incomplete = true
 		return
 	}
@@ -145,7 +145,6 @@ func (x *analysis) judge(d *Diagnosis, v *ir.Value) {
 		d.Exact = x.exact.AbsMax
 		x.overflow(d, v)
 	}
-	x.reference.incomplete = x.reference.incomplete || x.forward && d.Cause != ForwardOverflow
 }
 
 // computeAlone computes v's node by itself, in f32, on what its operands hold; and where

@@ -11,14 +11,13 @@ import (
 // no value of the step is stored in 16 bits that does not hold it.
 type keeping struct {
 	*analysis
-	top     float64            // largest magnitude that counts as held
-	forward bool               // what carries a scale is left to the scaler
-	scale   map[string]float64 // by name of a loss scale: what it will be; missing: what it is
-	kept    map[*ir.Value]bool // forward values to keep
-	casts   ir.Reason          // casts of the source to leave out
-	seen    map[*ir.Value]bool // values looked at
-	reader  map[*ir.Value][]*ir.Node
-	grads   map[*ir.Node][]*ir.Node // gradient nodes by forward node
+	top    float64            // largest magnitude that counts as held
+	scale  map[string]float64 // by name of a loss scale: what it will be; missing: what it is
+	kept   map[*ir.Value]bool // forward values to keep
+	casts  ir.Reason          // casts of the source to leave out
+	seen   map[*ir.Value]bool // values looked at
+	reader map[*ir.Value][]*ir.Node
+	grads  map[*ir.Node][]*ir.Node // gradient nodes by forward node
 }
 
 func (x *analysis) keeper(scale map[string]float64) *keeping {
@@ -131,7 +130,7 @@ func (k *keeping) register(w *ir.Value, n *ir.Node) bool {
 
 // overflows reports whether v is beyond 16 bits in f32, at the scales that are to be.
 func (k *keeping) overflows(v *ir.Value) bool {
-	if v == nil || v.IsVar() || k.reference.to[v] == nil || writes(v.Def) || k.forward && v.Unit != "" {
+	if v == nil || v.IsVar() || k.reference.to[v] == nil || writes(v.Def) {
 		return false
 	}
 	peak, known := k.reference.peaks[v]

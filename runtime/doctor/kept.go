@@ -63,7 +63,7 @@ type subject struct {
 	gradients *compiled          // the same without update
 	updates   bool               // a fault was found in update, or none before: replays under the policy contain it
 	others    map[kind]*variant  // in another precision
-	hidden    map[*ir.Value]bool // faults whose judgement takes more than a watched replay shows
+	hidden    map[*ir.Value]bool // faults whose judgement takes more than a traced replay shows
 	compared  map[*ir.Value]bool // faults for which bf16 was tried although a scale seemed to help
 }
 

@@ -31,7 +31,7 @@ func (r *replay) scanned(part lower.Part, step int) {
 		if v == nil || !v.Type.DType.Float() {
 			continue
 		}
-		r.ranges[v] = r.scan(v.Name, v.Type.DType, r.watch.Buffer(id))
+		r.ranges[v] = r.scan(v.Name, v.Type.DType, r.exec.Buffer(id))
 		r.forgetViews(v)
 		if r.begins(v) {
 			r.keep(v.Def)
@@ -59,7 +59,7 @@ func (r *replay) keep(n *ir.Node) {
 			continue
 		}
 		if id := r.home(op); id != lower.None {
-			r.kept[op] = slices.Clone(r.watch.Buffer(id))
+			r.kept[op] = slices.Clone(r.exec.Buffer(id))
 		}
 	}
 }

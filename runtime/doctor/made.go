@@ -48,7 +48,7 @@ func (r *replay) next() {
 }
 
 func (r *replay) renew() {
-	if !r.lean && r.watched == nil {
+	if !r.lean && r.traced == nil {
 		r.ranges, r.flaws = map[*ir.Value]Range{}, map[*ir.Value]flaw{}
 		r.inner, r.ready = map[*ir.Value][]byte{}, map[*ir.Value]bool{}
 	}

@@ -31,12 +31,12 @@ func (x *analysis) build(d ir.DType, v *ir.Value, how form, bare bool) (*referen
 	if err != nil {
 		return nil, err
 	}
-	if how == watched {
+	if how == traced {
 		var others []*ir.Value
 		if d == ir.F32 {
 			others = mapped(x.surveyed(), t.to)
 		}
-		r.watchFor(t.to[v], others)
+		r.traceFor(t.to[v], others)
 	}
 	x.replays++
 	return r, nil
@@ -92,7 +92,7 @@ func (r *reference) compare(x *analysis, look func()) ([][]byte, error) {
 			return true
 		}
 		for i, o := range r.p.Outputs[:len(out)] {
-			out[i] = x.widened(o.Type.DType, r.watch.Buffer(o.Buffer))
+			out[i] = x.widened(o.Type.DType, r.exec.Buffer(o.Buffer))
 		}
 		return false // nobody needs a copy of the results
 	})
@@ -118,9 +118,6 @@ func (x *analysis) surveyed() []*ir.Value {
 	if x.suspects == nil {
 		for _, n := range x.g.Nodes {
 			for _, v := range n.Out {
-				if x.forward && v.Unit != "" {
-					continue
-				}
 				if joined(v) || v.Type.DType.Low() && (several || !x.actual.made(v) || !x.actual.visible(v) || x.actual.flaw(v) != fine) {
 					x.suspects = append(x.suspects, v)
 				}

@@ -20,7 +20,7 @@ func (x *analysis) findRemedies(d *Diagnosis, v *ir.Value) {
 		}
 		x.keep(d, v, nil)
 	case ForwardOverflow:
-		x.keep(d, v, nil)
+		x.keep(d, v, x.floors())
 	case Singular, VanishedConstant:
 		x.keepExact(d, v)
 	}
@@ -169,7 +169,6 @@ func (x *analysis) keep(d *Diagnosis, v *ir.Value, scale map[string]float64) {
 		return
 	}
 	k := x.keeper(scale)
-	k.forward = d.Cause == ForwardOverflow
 	k.value(v)
 	k.elsewhere()
 	x.remedy(d, k)

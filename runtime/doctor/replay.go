@@ -16,7 +16,7 @@ import (
 // fit into memory they stay there, and are looked at when asked for; what a fused
 // step does not store is computed then. Where they do not fit, every node is a
 // step, each value is scanned when its step has made it, and only what a flaw
-// seems to begin at is kept (lean). Of a replay that is watched, few values are
+// seems to begin at is kept (lean). Of a replay that is traced, few values are
 // scanned in this way.
 type replay struct {
 	*compiled
@@ -24,7 +24,7 @@ type replay struct {
 	ctx     context.Context
 	loaded  *loaded
 	machine *machine
-	watch   runtime.Tracer // of the machine
+	exec    runtime.Traceable // of the machine
 	state   map[string][]byte
 	feeds   []runtime.Feed
 	first   int // the number of the first feed
@@ -41,10 +41,10 @@ type replay struct {
 
 	afterStep func(part lower.Part, step int) bool // after every step, nil: at parts alone
 
-	watched    map[moment][]*ir.Value // what is scanned when a step has made it; all else is not known. nil: what is asked for
-	ranged     map[*ir.Value]bool     // watched: those of which the range is kept, not the peak alone
-	peaks      map[*ir.Value]float64  // watched: largest magnitudes
-	incomplete bool                   // watched: something else was asked for
+	traced     map[moment][]*ir.Value // what is scanned when a step has made it; all else is not known. nil: what is asked for
+	ranged     map[*ir.Value]bool     // traced: those of which the range is kept, not the peak alone
+	peaks      map[*ir.Value]float64  // traced: largest magnitudes
+	incomplete bool                   // traced: something else was asked for
 
 	holds map[lower.BufferID]*ir.Value // lean: whose value a step stores in a buffer
 	views map[*ir.Value][]*ir.Value    // lean: of each value
@@ -67,11 +67,11 @@ func (x *analysis) prepare(c *compiled, feeds []runtime.Feed, state func(convert
 	if err != nil {
 		return nil, err
 	}
-	watch, ok := r.machine.exec.(runtime.Tracer)
+	exec, ok := r.machine.exec.(runtime.Traceable)
 	if !ok {
 		return nil, fmt.Errorf("the backend does not show its memory")
 	}
-	r.watch = watch
+	r.exec = exec
 	return r, nil
 }
 
@@ -90,7 +90,7 @@ func (r *replay) leave() {
 // run replays the step, calling look after every part that ran, until it
 // returns false.
 func (r *replay) run(ctx context.Context, look func() bool) error {
-	w := runtime.Watch{From: r.first, Part: func(part lower.Part, micro int) bool {
+	w := runtime.Tracer{From: r.first, Part: func(part lower.Part, micro int) bool {
 		r.at(part, len(r.p.Parts[part])-1)
 		r.micro = micro
 		if ctx.Err() != nil || !look() {
@@ -99,19 +99,19 @@ func (r *replay) run(ctx context.Context, look func() bool) error {
 		r.next()
 		return true
 	}}
-	if r.lean || r.watched != nil || r.afterStep != nil {
+	if r.lean || r.traced != nil || r.afterStep != nil {
 		w.Step = func(part lower.Part, step int) bool {
 			r.at(part, step)
 			switch {
 			case r.lean:
 				r.scanned(part, step)
-			case r.watched != nil:
+			case r.traced != nil:
 				r.measured(moment{part, step})
 			}
 			return r.afterStep == nil || r.afterStep(part, step)
 		}
 	}
-	r.watch.Watch(w)
+	r.exec.Trace(w)
 	r.busy = true
 	defer func() { r.busy = false }()
 	_, err := r.machine.exec.Step(ctx, r.feeds)
@@ -162,7 +162,7 @@ func (r *replay) data(v *ir.Value) []byte {
 	case !r.stored(v):
 		return r.unstored(v)
 	}
-	return r.watch.Buffer(id)
+	return r.exec.Buffer(id)
 }
 
 // rangeOf scans v, once per part.
@@ -171,7 +171,7 @@ func (r *replay) rangeOf(v *ir.Value) Range {
 	switch {
 	case ok:
 		return s
-	case r.watched != nil && !v.IsVar():
+	case r.traced != nil && !v.IsVar():
 		r.incomplete = true
 		return Range{Name: v.Name}
 	case r.lean && v.Def != nil && v.Def.Def().Is(ir.View): // what it shows was scanned

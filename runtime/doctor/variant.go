@@ -34,8 +34,8 @@ type kind struct {
 type form uint8
 
 const (
-	watched form = iota // its results, and what an overflow asks for, when its step makes it
-	whole               // all values
+	traced form = iota // its results, and what an overflow asks for, when its step makes it
+	whole              // all values
 )
 
 // keptVariants is how many variants of a step stay compiled.
@@ -84,7 +84,7 @@ func (s *subject) variant(k kind, v *ir.Value, memory int64) (*variant, error) {
 	for _, w := range shown {
 		l.Show = append(l.Show, w.Name)
 	}
-	if k.how == watched {
+	if k.how == traced {
 		for _, w := range constants(g) {
 			l.Show = append(l.Show, w.Name)
 		}

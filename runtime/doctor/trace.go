@@ -7,14 +7,14 @@ import (
 	"ampc/ir"
 )
 
-// watchFor has v and what is known at compile time scanned when their steps have
+// traceFor has v and what is known at compile time scanned when their steps have
 // made them, and of others the largest magnitude taken: then they are in cache,
 // and their memory can be used again.
-func (r *replay) watchFor(v *ir.Value, others []*ir.Value) {
-	r.watched, r.ranged, r.peaks = map[moment][]*ir.Value{}, map[*ir.Value]bool{}, map[*ir.Value]float64{}
+func (r *replay) traceFor(v *ir.Value, others []*ir.Value) {
+	r.traced, r.ranged, r.peaks = map[moment][]*ir.Value{}, map[*ir.Value]bool{}, map[*ir.Value]float64{}
 	add := func(v *ir.Value) {
 		if id, filled := r.sourceOf(r.home(v)); filled && r.visible(v) {
-			r.watched[id] = append(r.watched[id], v)
+			r.traced[id] = append(r.traced[id], v)
 		}
 	}
 	for _, o := range append(constants(r.g), v) {
@@ -43,7 +43,7 @@ func constants(g *ir.Graph) []*ir.Value {
 
 // measured looks at what a step has made.
 func (r *replay) measured(at moment) {
-	for _, v := range r.watched[at] {
+	for _, v := range r.traced[at] {
 		if r.ranged[v] {
 			r.ranges[v] = r.scan(v.Name, v.Type.DType, r.data(v))
 			continue
@@ -53,9 +53,9 @@ func (r *replay) measured(at moment) {
 }
 
 // peak is the largest magnitude of v, Inf where it is not finite, 0 where v is
-// not watched.
+// not traced.
 func (r *replay) peak(v *ir.Value) float64 {
-	if r.watched == nil || v.IsVar() {
+	if r.traced == nil || v.IsVar() {
 		return r.top(v)
 	}
 	if s, ok := r.ranges[v]; ok {
