@@ -154,6 +154,9 @@ func (s *Step) replayable() (*doctor.Case, error) {
 	if len(s.last.results) == 0 {
 		return nil, fmt.Errorf("diagnose: no step was run yet")
 	}
+	if hasCaches(s.program) {
+		return nil, fmt.Errorf("diagnose: the step has written caches, which a replay does not have as they were: diagnose the model without caches")
+	}
 	if s.config.Parallel.Ranks > 1 {
 		return nil, fmt.Errorf("diagnose: one rank cannot replay the step of %d: run the same batch in one process", s.config.Parallel.Ranks)
 	}

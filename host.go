@@ -71,7 +71,8 @@ func (h HostTensor) At(i int) float64 {
 // Feed holds one micro-batch: a value for every input by name. It may be a
 // HostTensor, or a slice of the elements in row-major order: []float32, []float64 or
 // []float16.Float16 for float inputs, a slice of any integers for integers,
-// []bool, or a single number for a scalar. A HostTensor or a slice
+// []bool, or a single number for a scalar; a *Cache stands under a name of its own. A
+// HostTensor or a slice
 // whose elements are of the input's own type is read where it is, by Run and by
 // a Diagnose or SaveReplay of that step; anything else is converted first.
 type Feed map[string]any

@@ -110,6 +110,11 @@ func (s *Step) Run(ctx context.Context, micro ...Feed) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	done, err := takeCaches(micro)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	return s.launch(ctx, feeds)
 }
 
@@ -185,6 +190,9 @@ func (s *Step) launch(ctx context.Context, feeds []runtime.Feed) (*Result, error
 	s.flight.noting.Lock()
 	defer s.flight.noting.Unlock()
 	s.runs++
+	if hasCaches(s.program) { // which go on: nothing is replayed
+		feeds = nil
+	}
 	s.last.add(feeds, r, s.model.session.launches.Load())
 	if len(s.losses) > 0 {
 		s.model.session.launches.Add(1)
@@ -211,6 +219,12 @@ func (s *Step) encode(micro []Feed) ([]runtime.Feed, error) {
 		out[i] = make(runtime.Feed, len(f))
 		for _, name := range slices.Sorted(maps.Keys(f)) {
 			t, known := types[name]
+			if c, is := f[name].(*Cache); is && !known {
+				if err := c.addTo(out[i], s); err != nil {
+					return nil, fmt.Errorf("feed %q %w", name, err)
+				}
+				continue
+			}
 			if !known { // an input of the model that this step does not need, or nobody's
 				if s.model.isInput(name) {
 					continue

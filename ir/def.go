@@ -42,6 +42,7 @@ const (
 	Convolves         // a convolution or a gradient of one: kernels may transform tiles instead
 	Norm              // operand 0 by statistics that are results: Builder.NormAgain makes result 0 of them
 	Apart             // result i is made of operand i and of no other
+	Caches            // works on the memory that a call brings for its sequences (RoleCache): a target says whether it does
 	Regularizes       // noise of training: outside it, or with p=0, result 0 is operand 0
 )
 

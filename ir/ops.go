@@ -156,6 +156,8 @@ const (
 	OpAttention
 	OpAttentionGrad
 	OpRope
+	OpCacheAppend
+	OpCachedAttention
 
 	// pool
 	OpMaxPool
@@ -236,7 +238,7 @@ type family struct {
 func init() {
 	for _, f := range []family{
 		{"elementwise", unaryRows}, {"elementwise", activationRows}, {"elementwise", binaryRows}, {"shape", shapeRows}, {"shape", indexRows},
-		{"reduce", reduceRows}, {"linear", linearRows}, {"linear", convRows}, {"norm", softmaxRows}, {"norm", normRows}, {"attention", attentionRows}, {"pool", poolRows},
+		{"reduce", reduceRows}, {"linear", linearRows}, {"linear", convRows}, {"norm", softmaxRows}, {"norm", normRows}, {"attention", attentionRows}, {"attention", cacheRows}, {"pool", poolRows},
 		{"recurrent", recurrentRows}, {"loss", lossRows}, {"random", randomRows}, {"precision", precisionRows}, {"update", updateRows},
 		{"collective", collectiveRows}, {"foreign", foreignRows},
 	} {

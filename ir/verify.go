@@ -114,10 +114,12 @@ func (v *verifier) result(sec Section, n *Node, i int, x *Value, t Type) error {
 	switch variable := x.Next; {
 	case sec == Prepare:
 		return fmt.Errorf("%s: prepare writes no variables", x)
-	case v.stage == Source:
+	case v.stage == Source && !n.Def().Is(Caches):
 		return fmt.Errorf("%s: a source graph writes no variables", x)
 	case !v.defined[variable] || variable.Kind != Param && variable.Kind != State:
 		return fmt.Errorf("%s: only params and states have a next value", x)
+	case variable.IsCache() && n.writesCache(variable) != nil:
+		return n.writesCache(variable)
 	case v.next[variable] != nil:
 		return fmt.Errorf("%s is written twice: only the last write carries the prime", x)
 	case x.Type != variable.Type:

@@ -26,7 +26,7 @@ var cpuPostOps = map[ir.Op]bool{ir.OpEmbedding: true}
 // cpuRules are the ops that lower otherwise than for other targets.
 var cpuRules = map[ir.Op]Rule{
 	ir.OpMaxPool: cpuMaxPool, ir.OpMaxPoolGrad: cpuMaxPoolGrad, ir.OpAnyNonfinite: cpuNonfinite,
-	ir.OpAllReduce: KernelRule,
+	ir.OpAllReduce: KernelRule, ir.OpCacheAppend: cacheRule, ir.OpCachedAttention: cacheRule,
 }
 
 func (cpu) Rule(n *ir.Node) Rule {

@@ -318,7 +318,7 @@ func (l *Lowerer) overwrites(v *ir.Value) bool {
 	// same step and at the same points.
 	for _, m := range l.current.nodes {
 		for _, x := range m.In {
-			if x != nil && l.rootVar(x) == variable && (x.Type != v.Type || m.Def().Elem == nil || !contains(l.now, m)) {
+			if x != nil && l.rootVar(x) == variable && !(m == n && m.Def().Elem == nil) && (x.Type != v.Type || m.Def().Elem == nil || !contains(l.now, m)) {
 				return false
 			}
 		}
@@ -450,7 +450,7 @@ func (l *Lowerer) finish() {
 		l.p.Outputs = append(l.p.Outputs, Binding{v.String(), v.Type, l.buf[v.ID]})
 	}
 	for _, v := range l.g.Vars {
-		if l.written[v.ID] {
+		if l.written[v.ID] && !v.IsCache() {
 			l.p.Written = append(l.p.Written, v.Name)
 		}
 	}

@@ -87,7 +87,7 @@ type Program struct {
 	Vars         []Var            // every declaration, inputs included
 	Outputs      []Binding        // what the graph returns, in order
 	WeightCopies []WeightCopy     // casts of variables that a store keeps between steps
-	Written      []string         // variables that have a next value
+	Written      []string         // variables of the store that have a next value
 	Messages     []Message        // to other ranks, in order
 	Planned      []PlannedCluster // what the steps run; nil where a target has rewritten them
 
@@ -109,6 +109,9 @@ type Var struct {
 // Role returns what a runtime fills in or reads by itself: "micro", "seed", ...
 func (v *Var) Role() string { s, _ := v.Attr.Get("role").(string); return s }
 
+// PerCall reports whether every call brings the memory of the variable: a cache.
+func (v *Var) PerCall() bool { return v.Kind == ir.State && v.Role() == ir.RoleCache }
+
 // WrittenEarly lists the buffers of variables that parts before update write:
 // sums over micro-batches, running statistics that pass from one micro-batch to
 // the next. Weight copies are not among them.
@@ -124,7 +127,7 @@ func (p *Program) WrittenEarly() []BufferID {
 	var list []BufferID
 	for i := range p.Vars {
 		v := &p.Vars[i]
-		if (v.Kind == ir.Param || v.Kind == ir.State) && stored[v.Buffer] && v.Role() != ir.RoleCopy && !p.copied(v.Buffer) {
+		if (v.Kind == ir.Param || v.Kind == ir.State) && stored[v.Buffer] && !v.PerCall() && v.Role() != ir.RoleCopy && !p.copied(v.Buffer) {
 			list = append(list, v.Buffer)
 		}
 	}

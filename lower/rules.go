@@ -1,6 +1,10 @@
 package lower
 
-import "ampc/ir"
+import (
+	"fmt"
+
+	"ampc/ir"
+)
 
 // Rule lowers one node to steps (or to none, for a view).
 type Rule func(l *Lowerer, n *ir.Node) error
@@ -24,7 +28,7 @@ func SharedRule(n *ir.Node) Rule {
 		return r
 	}
 	switch d := n.Def(); {
-	case d.Is(ir.Collective): // several devices come later
+	case d.Is(ir.Collective) || d.Is(ir.Caches): // several devices come later; a target says whether calls bring it memory
 		return nil
 	case d.Elem != nil:
 		return lowerElem
@@ -62,6 +66,19 @@ func lowerView(l *Lowerer, n *ir.Node) error {
 // attributes and types.
 func KernelRule(l *Lowerer, n *ir.Node) error {
 	l.emit(l.kernel(n))
+	return nil
+}
+
+// cacheRule is KernelRule where a call brings the memory of caches: what is appended to
+// one is written in place, and never after a copy of the cache.
+func cacheRule(l *Lowerer, n *ir.Node) error {
+	s := l.kernel(n)
+	for _, v := range n.In {
+		if v != nil && v.IsCache() && n.Op == ir.OpCacheAppend && s.Out[0] != s.In[0] {
+			return &ir.Error{Pos: n.Pos, Msg: fmt.Sprintf("cache_append: %s cannot be written in place, because it is read afterwards: read the result of cache_append instead", v)}
+		}
+	}
+	l.emit(s)
 	return nil
 }
 

@@ -114,7 +114,7 @@ func (p *Program) verifyWritten() error {
 	}
 	for i := range p.Vars {
 		v := &p.Vars[i]
-		if said := slices.Contains(p.Written, v.Name); said != stored[v.Buffer] && !p.copied(v.Buffer) {
+		if said := slices.Contains(p.Written, v.Name); !v.PerCall() && said != stored[v.Buffer] && !p.copied(v.Buffer) {
 			return fmt.Errorf("variable %%%s: a step writes it: %t; it is listed as written: %t", v.Name, stored[v.Buffer], said)
 		}
 	}

@@ -104,14 +104,15 @@ func TestExportNodeCases(t *testing.T) {
 }
 
 // notWritten are ops that inference does not have: gradients, losses, updates,
-// random numbers, what only training asks for. Running maxima are no operator of ONNX.
+// random numbers, what only training asks for. Running maxima are no operator of ONNX, and
+// neither is attention to the memory of a call.
 func notWritten(n *ir.Node) bool {
 	d := n.Def()
 	switch d.Family {
 	case "loss", "random", "precision", "update", "collective", "foreign":
 		return true
 	}
-	return strings.HasSuffix(d.Name, "_grad") || strings.Contains(d.Name, "_grad_") || n.Op == ir.OpBatchNorm || n.Op == ir.OpCummax || n.Op == ir.OpCummin
+	return strings.HasSuffix(d.Name, "_grad") || strings.Contains(d.Name, "_grad_") || n.Op == ir.OpBatchNorm || n.Op == ir.OpCummax || n.Op == ir.OpCummin || d.Is(ir.Caches)
 }
 
 // Every op of inference is exported in all its forms, and gives its numbers when it

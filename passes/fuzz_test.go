@@ -62,7 +62,9 @@ func growGraph(r *rand.Rand, size int, pins bool, every int, part func(*ir.Graph
 	}
 	g := b.Graph()
 	// No row of the update is drawn below. A new one is left out here, so that each seed keeps its graph.
-	ops := slices.DeleteFunc(ir.Ops(), func(op ir.Op) bool { return op.Def().Family == "recurrent" || op == ir.OpAssign })
+	ops := slices.DeleteFunc(ir.Ops(), func(op ir.Op) bool {
+		return op.Def().Family == "recurrent" || op == ir.OpAssign || op.Def().Is(ir.Caches)
+	})
 	for tries := 0; g.NumNodes() < size && tries < 60*size; tries++ {
 		if every > 0 && r.IntN(every) == 0 {
 			pool = append(pool, part(g, r, pool, pins)...)
@@ -73,7 +75,7 @@ func growGraph(r *rand.Rand, size int, pins bool, every int, part func(*ir.Graph
 			op = []ir.Op{ir.OpMatmul, ir.OpLinear, ir.OpAdd, ir.OpMul, ir.OpSoftmax, ir.OpRelu, ir.OpReshape, ir.OpTranspose, ir.OpCast}[r.IntN(9)]
 		}
 		d := op.Def()
-		if slices.Contains(without, op) || d.Is(ir.Random) || d.Is(ir.Writer) || d.Is(ir.Collective) || op == ir.OpForeign || d.Family == "precision" || d.Family == "update" {
+		if slices.Contains(without, op) || d.Is(ir.Random) || d.Is(ir.Writer) || d.Is(ir.Collective) || d.Is(ir.Caches) || op == ir.OpForeign || d.Family == "precision" || d.Family == "update" {
 			continue
 		}
 		section := ir.Forward

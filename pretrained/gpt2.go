@@ -48,12 +48,21 @@ func (g *GPT2) Hidden(m *ampc.Model, ids ampc.Tensor) ampc.Tensor {
 	if !tokens(m, ids, g.Positions) {
 		return ampc.Tensor{}
 	}
+	return g.hidden(m, ids, nil)
+}
+
+func (g *GPT2) hidden(m *ampc.Model, ids ampc.Tensor, c *Cached) ampc.Tensor {
 	x := m.EmbeddingWith(m.Scope("wte").Param("weight", small, g.Vocab, g.Width), ids)
-	x = m.Add(x, positions(m, m.Scope("wpe").Param("weight", small, g.Positions, g.Width), ids))
+	table := m.Scope("wpe").Param("weight", small, g.Positions, g.Width)
+	if c == nil {
+		x = m.Add(x, positions(m, table, ids))
+	} else {
+		x = m.Add(x, m.EmbeddingWith(table, c.Positions))
+	}
 	x = m.Dropout("drop", x, g.Dropout)
 	for i := range g.Layers {
 		b := m.Scope(fmt.Sprintf("h.%d", i))
-		a := g.attention(b.Scope("attn"), layerNorm(b, "ln_1", x, g.Eps))
+		a := g.attention(b.Scope("attn"), layerNorm(b, "ln_1", x, g.Eps), c)
 		x = b.Add(x, b.Dropout("drop1", a, g.Dropout))
 		u := activation(b, g.Activation, conv1D(b, "mlp.c_fc", layerNorm(b, "ln_2", x, g.Eps), g.Inner))
 		x = b.Add(x, b.Dropout("drop2", conv1D(b, "mlp.c_proj", u, g.Width), g.Dropout))
@@ -61,19 +70,31 @@ func (g *GPT2) Hidden(m *ampc.Model, ids ampc.Tensor) ampc.Tensor {
 	return layerNorm(m, "ln_f", x, g.Eps)
 }
 
-func (g *GPT2) attention(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+func (g *GPT2) attention(m *ampc.Model, x ampc.Tensor, c *Cached) ampc.Tensor {
 	qkv := m.Split(conv1D(m, "c_attn", x, 3*g.Width), -1, g.Width, g.Width, g.Width)
 	if m.Err() != nil {
 		return ampc.Tensor{}
 	}
 	w := g.Width / g.Heads
-	y := m.ScaledDotProductAttention(heads(m, qkv[0], g.Heads, w), heads(m, qkv[1], g.Heads, w), heads(m, qkv[2], g.Heads, w), ampc.SDPAOptions{Causal: true})
+	y := c.attend(m, heads(m, qkv[0], g.Heads, w), heads(m, qkv[1], g.Heads, w), heads(m, qkv[2], g.Heads, w))
 	return conv1D(m, "c_proj", merge(m, y, g.Heads, w), g.Width)
 }
 
 // Logits are those of the next token: ids[B,T] to [B,T,Vocab].
 func (g *GPT2) Logits(m *ampc.Model, ids ampc.Tensor) ampc.Tensor {
-	x := g.Hidden(m, ids)
+	return g.head(m, g.Hidden(m, ids))
+}
+
+// Next is the logits of the token that follows each of B sequences, [B,Vocab], whose
+// last tokens are ids[B,T] and whose earlier ones are in caches.
+func (g *GPT2) Next(m *ampc.Model, ids ampc.Tensor, c Cached) ampc.Tensor {
+	return g.head(m, c.last(m, g.hidden(m, ids, &c)))
+}
+
+// Limit is the number of positions that the model has.
+func (g *GPT2) Limit() int { return g.Positions }
+
+func (g *GPT2) head(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 	if !g.Tied {
 		return linear(m, "lm_head", x, g.Vocab, false)
 	}

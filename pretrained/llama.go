@@ -97,12 +97,16 @@ func (l *Llama) Hidden(m *ampc.Model, ids ampc.Tensor) ampc.Tensor {
 	if !tokens(m, ids, l.Positions) {
 		return ampc.Tensor{}
 	}
+	return l.hidden(m, ids, nil)
+}
+
+func (l *Llama) hidden(m *ampc.Model, ids ampc.Tensor, c *Cached) ampc.Tensor {
 	b := m.Scope("model")
 	x := b.EmbeddingWith(b.Scope("embed_tokens").Param("weight", small, l.Vocab, l.Width), ids)
-	turn := l.rope(b, ids.Dim(1))
+	turn := l.rope(b, ids.Dim(1), c)
 	for i := range l.Layers {
 		s := b.Scope(fmt.Sprintf("layers.%d", i))
-		x = s.Add(x, l.attention(s.Scope("self_attn"), rmsNorm(s, "input_layernorm", x, l.Eps), turn))
+		x = s.Add(x, l.attention(s.Scope("self_attn"), rmsNorm(s, "input_layernorm", x, l.Eps), turn, c))
 		h := rmsNorm(s, "post_attention_layernorm", x, l.Eps)
 		gate := activation(s, l.Activation, linear(s, "mlp.gate_proj", h, l.Inner, l.MLPBias))
 		h = s.Mul(gate, linear(s, "mlp.up_proj", h, l.Inner, l.MLPBias))
@@ -111,18 +115,29 @@ func (l *Llama) Hidden(m *ampc.Model, ids ampc.Tensor) ampc.Tensor {
 	return rmsNorm(b, "norm", x, l.Eps)
 }
 
-func (l *Llama) attention(m *ampc.Model, x ampc.Tensor, turn func(m *ampc.Model, x ampc.Tensor) ampc.Tensor) ampc.Tensor {
+func (l *Llama) attention(m *ampc.Model, x ampc.Tensor, turn func(m *ampc.Model, x ampc.Tensor) ampc.Tensor, c *Cached) ampc.Tensor {
 	part := func(name string, n int) ampc.Tensor {
 		return heads(m, linear(m, name, x, n*l.HeadDim, l.AttentionBias), n, l.HeadDim)
 	}
 	q, k, v := turn(m, part("q_proj", l.Heads)), turn(m, part("k_proj", l.KVHeads)), part("v_proj", l.KVHeads)
-	y := m.ScaledDotProductAttention(q, k, v, ampc.SDPAOptions{Causal: true})
-	return linear(m, "o_proj", merge(m, y, l.Heads, l.HeadDim), l.Width, l.AttentionBias)
+	return linear(m, "o_proj", merge(m, c.attend(m, q, k, v), l.Heads, l.HeadDim), l.Width, l.AttentionBias)
 }
 
 // Logits are those of the next token: ids[B,T] to [B,T,Vocab].
 func (l *Llama) Logits(m *ampc.Model, ids ampc.Tensor) ampc.Tensor {
-	x := l.Hidden(m, ids)
+	return l.head(m, l.Hidden(m, ids))
+}
+
+// Next is the logits of the token that follows each of B sequences, [B,Vocab], whose
+// last tokens are ids[B,T] and whose earlier ones are in caches.
+func (l *Llama) Next(m *ampc.Model, ids ampc.Tensor, c Cached) ampc.Tensor {
+	return l.head(m, c.last(m, l.hidden(m, ids, &c)))
+}
+
+// Limit is the number of positions that the model has.
+func (l *Llama) Limit() int { return l.Positions }
+
+func (l *Llama) head(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 	if !l.Tied {
 		return linear(m, "lm_head", x, l.Vocab, false)
 	}
@@ -141,12 +156,23 @@ func (l *Llama) Weights() []weights.Option {
 
 // rope turns queries and keys [B,heads,T,HeadDim] by their positions, in pairs of the
 // elements i and i + HeadDim/2.
-func (l *Llama) rope(m *ampc.Model, t int) func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+func (l *Llama) rope(m *ampc.Model, t int, c *Cached) func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+	var at ampc.Tensor
+	if c != nil {
+		at = c.Positions
+	}
 	if l.Scaling.Kind == "" {
-		return func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Rope(x, ampc.RopeOptions{Base: l.Base}) }
+		return func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+			return m.Rope(x, ampc.RopeOptions{Base: l.Base, Positions: at})
+		}
 	}
 	half := l.HeadDim / 2
-	angle := m.Mul(m.Iota(ampc.F32, 0, t, half), l.rates(m))
+	var angle ampc.Tensor
+	if c == nil {
+		angle = m.Mul(m.Iota(ampc.F32, 0, t, half), l.rates(m))
+	} else {
+		angle = m.Mul(m.Unsqueeze(m.Cast(at, ampc.F32), 1, 3), l.rates(m))
+	}
 	cos, sin := m.Cos(angle), m.Sin(angle)
 	return func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 		p := m.Split(x, -1, half, half)

@@ -124,7 +124,8 @@ type Tensor struct {
 }
 
 // Feed is one micro-batch: a tensor for every input by name. Inputs with a
-// role are filled by the runtime.
+// role are filled by the runtime. A Feed has the memory of caches (ir.RoleCache) as
+// well, which the step writes.
 type Feed map[string]Tensor
 
 // RoleMicro is the role of an i32[] input that holds the index of the
@@ -154,11 +155,13 @@ func checkFeed(p *lower.Program, f Feed) error {
 	wanted := 0
 	for i := range p.Vars {
 		v := &p.Vars[i]
-		if v.Kind != ir.Input || filled(v) {
+		if v.Kind != ir.Input && !v.PerCall() || filled(v) {
 			continue
 		}
 		x, ok := f[v.Name]
 		switch {
+		case !ok && v.PerCall():
+			return fmt.Errorf("no memory for the cache %q %s", v.Name, v.Type)
 		case !ok:
 			return fmt.Errorf("no feed for input %q %s", v.Name, v.Type)
 		case x.Type != v.Type:
@@ -178,7 +181,7 @@ func unknownFeed(p *lower.Program, f Feed) error {
 	known := map[string]bool{}
 	var names []string
 	for i := range p.Vars {
-		if v := &p.Vars[i]; v.Kind == ir.Input && !filled(v) {
+		if v := &p.Vars[i]; (v.Kind == ir.Input || v.PerCall()) && !filled(v) {
 			known[v.Name] = true
 			names = append(names, v.Name)
 		}
@@ -203,7 +206,7 @@ func Variables(programs ...*lower.Program) ([]lower.Var, error) {
 	at := map[string]int{}
 	for _, p := range programs {
 		for _, v := range p.Vars {
-			if v.Kind != ir.Param && v.Kind != ir.State {
+			if v.Kind != ir.Param && v.Kind != ir.State || v.PerCall() {
 				continue
 			}
 			k, ok := at[v.Name]

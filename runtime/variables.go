@@ -11,7 +11,7 @@ import (
 func Initialize(s Store, vars []lower.Var, seed int64) error {
 	for i := range vars {
 		v := &vars[i]
-		if v.Kind != ir.Param && v.Kind != ir.State {
+		if v.Kind != ir.Param && v.Kind != ir.State || v.PerCall() {
 			continue
 		}
 		b, err := InitialBytes(v, seed)

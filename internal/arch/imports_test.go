@@ -40,6 +40,7 @@ checkpoint
 .
 weights optim
 pretrained fit
+generate
 models bridge/gorgonia bridge/gorgoniacu internal/trial
 view
 bench cmd/ampc examples

@@ -22,7 +22,7 @@ ResizeNearest SliceStep PadMode WeightedBCE WeightedCrossEntropy`)
 
 // written are ops whose method in the facade is written by hand, because it
 // takes options or the model's own variables.
-var written = strings.Fields(`AdaptiveAvgPool Argmax Argmin Attention AvgPool BCEWithLogits BatchNorm BatchNormInfer Bernoulli Conv ConvTranspose CrossEntropy Cumsum
+var written = strings.Fields(`AdaptiveAvgPool Argmax Argmin Attention AvgPool BCEWithLogits BatchNorm BatchNormInfer Bernoulli CacheAppend CachedAttention Conv ConvTranspose CrossEntropy Cumsum
 Dropout Embedding GRU Gelu GlobalAvgPool GlobalMaxPool GlobalNorm GroupNorm InstanceNorm KLDiv LSTM LayerNorm Linear LogSumExp Matmul MaxPool NLL Normal
 Pad RMSNorm RNN ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceVar Resize Rope Slice TopK
 Uniform`)

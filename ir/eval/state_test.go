@@ -50,3 +50,15 @@ func TestUpdateRows(t *testing.T) {
 		{op: ir.OpCommit, in: []*Tensor{normal(7), normal(7), truthy(1)}},
 	})
 }
+
+// The rows of caches append at each sequence's own position, and see no row behind it.
+func TestCacheRows(t *testing.T) {
+	for _, c := range []rowCase{
+		{name: "cache_append", op: ir.OpCacheAppend, in: []*Tensor{normal(2, 2, 5, 3), normal(2, 2, 2, 3), indices(4, 2)}},
+		{name: "cache_append some", op: ir.OpCacheAppend, in: []*Tensor{normal(3, 2, 5, 3), normal(3, 2, 2, 3), indices(4, 3), indices(3, 3)}},
+		{name: "cached_attention", op: ir.OpCachedAttention, in: []*Tensor{normal(2, 2, 1, 4), normal(2, 2, 5, 4), normal(2, 2, 5, 3), indices(5, 2)}},
+		{name: "cached_attention shared", op: ir.OpCachedAttention, in: []*Tensor{normal(3, 4, 2, 2), normal(3, 2, 5, 2), normal(3, 2, 5, 2), indices(4, 3), indices(3, 3)}, attrs: ir.A("scale", 0.5)},
+	} {
+		t.Run(c.name, func(t *testing.T) { checkRow(t, c) })
+	}
+}

@@ -162,6 +162,9 @@ func (t Target) Refusal(n *ir.Node) string {
 	if n.Def().Is(ir.Collective) {
 		return fmt.Sprintf("%s has no collectives: train across ranks on the CPU", t)
 	}
+	if n.Def().Is(ir.Caches) {
+		return fmt.Sprintf("%s has no caches of sequences: generate on the CPU", t)
+	}
 	if d := unstored(n); d != ir.Invalid {
 		return fmt.Sprintf("%s has no kernels for elements of %s: run it on the CPU, or cast to i32", t, d)
 	}

@@ -15,6 +15,7 @@ import (
 //   - the count of launched steps, of role attempt;
 //   - what micro-batches leave for the update, of role acc: the next step
 //     overwrites it;
+//   - a cache of sequences, by an append to it: it belongs to the call;
 //   - a 16-bit copy of a variable, of role copy: it is that of the value kept.
 func (p *proof) selects() {
 	if p.rules.Unchecked {
@@ -47,7 +48,7 @@ func (g *guard) moves(s ir.Section, n *ir.Node, v *ir.Value) bool {
 	role, _ := v.Next.Attr.Get("role").(string)
 	switch {
 	case s == ir.Forward || s == ir.Backward:
-		return role == "acc" && v.Next.Kind == ir.State
+		return role == "acc" && v.Next.Kind == ir.State || n.Def().Is(ir.Caches) && v.Next.IsCache() && n.In[0] == v.Next
 	case s != ir.Update:
 		return false
 	case n.Operand("found_inf") != nil && n.Def().Is(ir.Writer):

@@ -36,6 +36,7 @@ type exec struct {
 	inputs  []input
 	micro   []byte // the input that holds the micro-batch index, nil where there is none
 	rank    []byte // the same of the rank
+	caches  []cache
 	written []*variable
 	store   *store
 	early   [][]byte // memory of variables that parts before update write
@@ -177,7 +178,18 @@ func (e *exec) bind(s *store) (map[int]*refresh, error) {
 	return refreshes, e.keepRead(s, refreshes)
 }
 
+// cache is a variable whose memory a call brings.
+type cache struct {
+	name   string
+	buffer lower.BufferID
+}
+
 func (e *exec) bindVar(s *store, v *lower.Var) error {
+	if v.PerCall() {
+		e.caches = append(e.caches, cache{v.Name, v.Buffer})
+		e.mem[v.Buffer] = []byte{} // until a call brings it
+		return nil
+	}
 	switch v.Kind {
 	case ir.Input:
 		mem := s.alloc(v.Type.Bytes())
@@ -274,6 +286,7 @@ func (e *exec) step(ctx context.Context, feeds []runtime.Feed) (future runtime.F
 			err = fmt.Errorf("%s: weights: %w", e.p.Name, unread.Err)
 		}
 	}()
+	defer e.letGo()
 	e.done = ctx.Done()
 	e.save()
 	if err := e.gradients(ctx, feeds); err != nil {
@@ -288,6 +301,13 @@ func (e *exec) step(ctx context.Context, feeds []runtime.Feed) (future runtime.F
 	}
 	e.count.Steps++
 	return e.publish(), nil
+}
+
+// letGo ends the use of memory that the call has brought.
+func (e *exec) letGo() {
+	for _, c := range e.caches {
+		e.mem[c.buffer] = []byte{}
+	}
 }
 
 // refresh runs a step that casts a copy of a variable, unless the copy is current. Other calls wait.
@@ -330,6 +350,9 @@ func (e *exec) gradients(ctx context.Context, feeds []runtime.Feed) error {
 	for i, f := range feeds {
 		for k := range e.inputs {
 			e.feed(&e.inputs[k], f[e.inputs[k].name].Data)
+		}
+		for _, c := range e.caches {
+			e.mem[c.buffer] = f[c.name].Data
 		}
 		if e.micro != nil {
 			slice[int32](e.micro)[0] = int32(e.tracer.From + i)

@@ -92,9 +92,10 @@ type call struct {
 	fault   *atomic.Pointer[fault]
 	mem     *scratch
 	end     lower.NormFusion
-	copy    view           // result 0 once more, where a norm stores that
-	window  *ir.Window     // of the pool whose gradient this is, where it is known
-	post    *clusterPostOp // runs on blocks of result 0, which has memory only if it is stored; nil: none
+	copy    view            // result 0 once more, where a norm stores that
+	window  *ir.Window      // of the pool whose gradient this is, where it is known
+	now     []func() []byte // by operand: its memory in the running call, which brings that of caches
+	post    *clusterPostOp  // runs on blocks of result 0, which has memory only if it is stored; nil: none
 
 	exec *exec // of a kernel that sends
 
@@ -143,7 +144,7 @@ func (c *call) res(i int) view {
 type binder func(c *call) (func(), error)
 
 // kernels are the ops that no other kind of step covers, by row name.
-var kernels = merge(rowKernels, normKernels, lossKernels, reduceKernels, indexKernels, poolKernels, recurrentKernels, updateKernels, collectiveKernels)
+var kernels = merge(rowKernels, normKernels, lossKernels, reduceKernels, indexKernels, poolKernels, recurrentKernels, cacheKernels, updateKernels, collectiveKernels)
 
 func merge(tables ...map[string]binder) map[string]binder {
 	all := map[string]binder{}
@@ -166,8 +167,10 @@ func (e *exec) kernel(s *lower.Step) (func(), error) {
 	for i, id := range in {
 		if id == lower.None {
 			c.in = append(c.in, view{})
+			c.now = append(c.now, nil)
 			continue
 		}
+		c.now = append(c.now, func() []byte { return e.mem[id] })
 		c.in = append(c.in, view{k.Node.In[i].Type, e.mem[id]})
 	}
 	if s.Epilogue != nil {

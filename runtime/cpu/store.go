@@ -91,7 +91,7 @@ func (s *store) Declare(vars []lower.Var) error {
 	defer s.mu.Unlock()
 	need := int64(0)
 	for _, v := range vars {
-		if s.vars[v.Name] == nil && (v.Kind == ir.Param || v.Kind == ir.State) {
+		if s.vars[v.Name] == nil && (v.Kind == ir.Param || v.Kind == ir.State) && !v.PerCall() {
 			need += v.Type.Bytes()
 		}
 	}
@@ -100,7 +100,7 @@ func (s *store) Declare(vars []lower.Var) error {
 	}
 	for i := range vars {
 		v := &vars[i]
-		if v.Kind != ir.Param && v.Kind != ir.State {
+		if v.Kind != ir.Param && v.Kind != ir.State || v.PerCall() {
 			continue
 		}
 		if old := s.vars[v.Name]; old != nil {

@@ -17,6 +17,7 @@ type Machine struct {
 	channel     channelTask
 	last        lastTask
 	attn        attnTask
+	cached      cachedTask
 	row         rowTask
 	vec         vecTask
 	postOpRun   postOpTask
