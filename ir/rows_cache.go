@@ -117,5 +117,5 @@ func (n *Node) writesCache(c *Value) error {
 	if n.Op == OpCacheAppend && n.In[0] == c {
 		return nil
 	}
-	return fmt.Errorf("%s is a cache, which only cache_append writes: %%c' = cache_append %%c, ...", c)
+	return fmt.Errorf("%s is a cache, which only cache_append writes: %%c' = cache_append %%c, %%x, %%pos", c)
 }
