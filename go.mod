@@ -10,6 +10,7 @@ require (
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9
 	github.com/x448/float16 v0.8.4
+	golang.org/x/image v0.30.0
 	golang.org/x/term v0.44.0
 	golang.org/x/text v0.31.0
 	golang.org/x/tools v0.52.0

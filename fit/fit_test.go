@@ -246,3 +246,30 @@ func TestStepAlone(t *testing.T) {
 		t.Errorf("%d steps", i)
 	}
 }
+
+// The share of a run that it waits for data, in percent: steps of some milliseconds and
+// a loader that keeps up.
+func BenchmarkWaited(b *testing.B) {
+	m := ampc.New("wide", ampc.Seed(1))
+	defer m.Close()
+	x, y := m.Input("x", ampc.F32, 64, 1024), m.Input("y", ampc.I32, 64)
+	loss := m.CrossEntropy(m.Linear("fc2", m.Relu(m.Linear("fc1", x, 1024)), 10), y)
+	step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3)}, ampc.Loss{Value: loss})
+	if err != nil {
+		b.Fatal(err)
+	}
+	set, err := data.NewColumns(map[string]data.Column{"x": {Data: make([]uint8, 2000*1024), Shape: []int{1024}}, "y": {Data: make([]int32, 2000)}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	l, err := data.NewLoader(data.Map(set, data.Normalize("x", data.Stats{Mean: 128, Std: 64})), data.Options{Batch: 64, Shuffle: true, Last: data.Drop})
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := fit.Run{Model: m, Step: step, Data: l, Steps: b.N}
+	s, err := r.Fit(context.Background())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(100*s.Waited.Seconds()/s.Took.Seconds(), "%waited")
+}

@@ -15,6 +15,7 @@ internal/file internal/ort
 tokenizer
 internal/fp internal/golden internal/philox internal/pickle internal/safetensors internal/npy internal/dataset internal/gen internal/onnxmodel
 data metrics
+data/images
 ir                          alone
 ir/eval ptx internal/genops
 onnx
@@ -76,7 +77,8 @@ var externals = map[string][]string{
 	"github.com/spf13/pflag":           {"cmd/ampc"}, // the errors of cobra's flags
 	"github.com/aymanbagabas/go-udiff": {"cmd/ampc"},
 	"golang.org/x/term":                {"cmd/ampc"},
-	"golang.org/x/text":                {"tokenizer"}, // Unicode's normal forms
+	"golang.org/x/image":               {"data/images"}, // scaling
+	"golang.org/x/text":                {"tokenizer"},   // Unicode's normal forms
 }
 
 // readOrder reads the policy: the line of a package and its restriction.
