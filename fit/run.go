@@ -99,7 +99,7 @@ func (r *Run) Fit(ctx context.Context) (Summary, error) {
 	if err := r.check(); err != nil {
 		return Summary{}, fmt.Errorf("fit: %w", err)
 	}
-	t := &trainer{Run: r, start: time.Now()}
+	t := &trainer{Run: r, start: time.Now(), shown: time.Now()}
 	t.state.Best = exact(math.NaN())
 	release, err := t.open()
 	if err != nil {
