@@ -273,10 +273,11 @@ func (m *Model) affine(n int, noBias bool) (scale, bias Tensor) {
 
 // AttentionOptions are the options of Attention.
 type AttentionOptions struct {
-	Causal  bool   // each position attends to itself and those before it only
-	KVHeads int    // heads of keys and values (grouped-query attention); 0: as many as of queries
-	Memory  Tensor // [N,M,width]: keys and values come from it (cross attention); the zero Tensor: from x
-	Mask    Tensor // added to the scores, broadcast to [N,heads,T,M]
+	Causal  bool         // each position attends to itself and those before it only
+	KVHeads int          // heads of keys and values (grouped-query attention); 0: as many as of queries
+	Memory  Tensor       // [N,M,width]: keys and values come from it (cross attention); the zero Tensor: from x
+	Mask    Tensor       // added to the scores, broadcast to [N,heads,T,M]
+	Rope    *RopeOptions // turns queries and keys by their positions; nil: does not; without Memory
 	NoBias  bool
 	Init    Init // of the projections' weights, their biases then start at 0; zero: as Linear's
 }
@@ -313,7 +314,14 @@ func (m *Model) Attention(name string, x Tensor, heads int, opts ...AttentionOpt
 		m.Fail("attention %q: width %d does not divide into %d heads, or those into %d for keys and values", name, dim, heads, kv)
 		return Tensor{}
 	}
+	if o.Rope != nil && o.Memory.v != nil {
+		m.Fail("attention %q: Rope and Memory are both set, and the keys of another sequence have positions of their own: apply m.Rope and m.ScaledDotProductAttention by hand", name)
+		return Tensor{}
+	}
 	q, k, v := l.project(x, dim, heads, kv, o)
+	if o.Rope != nil {
+		q, k = l.at("q.rope").Rope(q, *o.Rope), l.at("k.rope").Rope(k, *o.Rope)
+	}
 	y := l.at("mix").ScaledDotProductAttention(q, k, v, SDPAOptions{Mask: o.Mask, Causal: o.Causal})
 	y = l.at("merge").Reshape(l.at("turn").Transpose(y, 0, 2, 1, 3), 0, 0, dim)
 	return m.rename(l.Linear("out", y, dim, o.linear()), name)

@@ -12,8 +12,22 @@ type Conv2dOptions struct {
 	Init     Init // of the weights; zero: uniform in ±1/√(C/Groups·elements of the window), as the bias always is
 }
 
+// Conv1dOptions are the options of Conv1d: those of Conv2d.
+type Conv1dOptions Conv2dOptions
+
 // Conv3dOptions are the options of Conv3d: those of Conv2d.
 type Conv3dOptions Conv2dOptions
+
+// Conv1d is a convolution over sequences, with weights w[out,C/Groups,kernel] and
+// b[out].
+//
+//   - Shapes: x[N,C,L] to [N,out,L'], L' = (L + 2·Padding − Dilation·(kernel−1) − 1)/Stride + 1.
+//   - DTypes: float; weights are f32.
+//   - Errors: a name that is taken, channels that do not divide into Groups, or a kernel longer than the padded sequence.
+//   - PyTorch: nn.Conv1d; padding_mode is Pad before it.
+func (m *Model) Conv1d(name string, x Tensor, out, kernel int, opts ...Conv1dOptions) Tensor {
+	return m.conv("conv1d", name, x, out, []int{kernel}, Conv2dOptions(option(m.ops, "conv1d", opts)))
+}
 
 // Conv2d is a square convolution over images, with weights
 // w[out,C/Groups,kernel,kernel] and b[out].

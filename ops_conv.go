@@ -2,6 +2,7 @@ package ampc
 
 import (
 	"cmp"
+	"slices"
 
 	"ampc/ir"
 )
@@ -223,3 +224,40 @@ func (o ops) called(name string) ops {
 
 // at builds with a name for the next op's result.
 func (o ops) at(name string) ops { return ops{o.b.Named(name)} }
+
+// AdaptiveMaxPool takes maxima down to the given spatial size: of windows whose sizes
+// differ by one at most where the size does not divide x's.
+//
+//   - Shapes: x[N,C,...] to [N,C,size...]; size has a number for each spatial dimension, and x's are numbers.
+//   - DTypes: float; the result has x's.
+//   - Errors: as many sizes as there are spatial dimensions are wanted, each 1 or more.
+//   - PyTorch: nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d; without return_indices.
+func (o ops) AdaptiveMaxPool(x Tensor, size []int) Tensor {
+	o, last := o.composed("adaptive_max_pool")
+	if !o.given("adaptive_max_pool", "", x) {
+		return Tensor{}
+	}
+	if len(size) == 0 || x.Rank() != len(size)+2 {
+		o.Fail("adaptive_max_pool: %s is %s, want a size for each dimension after the second, got %v", x.v, x.v.Type, size)
+		return Tensor{}
+	}
+	for i := len(size) - 1; i >= 0; i-- { // the last one first: of equal elements the first in memory gets the gradient
+		n, in := size[i], o.size("adaptive_max_pool", "", x, i+2)
+		if in < 0 || n < 1 {
+			o.Fail("adaptive_max_pool: size %d of %v, want 1 or more", n, size)
+			return Tensor{}
+		}
+		kernel := slices.Repeat([]int{1}, len(size))
+		var parts []Tensor
+		for k := range n {
+			from, to := k*in/n, ((k+1)*in+n-1)/n
+			kernel[i] = to - from
+			parts = append(parts, o.MaxPool(o.Slice(x, []int{i + 2}, []int{from}, []int{to}), kernel))
+		}
+		if i == 0 {
+			o = last
+		}
+		x = o.Concat(i+2, parts...)
+	}
+	return x
+}

@@ -67,13 +67,14 @@ func (o ops) GroupNormWith(x, scale, bias Tensor, groups int, opts ...NormWithOp
 	return o.tensor(o.b.GroupNorm(x.v, scale.v, bias.v, a))
 }
 
-// InstanceNorm normalizes each channel of each image.
+// InstanceNormWith is the layer InstanceNorm with scale and bias that the caller gives:
+// it normalizes each channel of each image.
 //
 //   - Shapes: x[N,C,...], scale[C], bias[C] (the zero Tensor: none) to x's.
 //   - DTypes: floats; statistics are f32, the result has x's.
 //   - Errors: scale and bias that are not of C.
-//   - PyTorch: F.instance_norm, nn.InstanceNorm2d; without running statistics.
-func (o ops) InstanceNorm(x, scale, bias Tensor, opts ...NormWithOptions) Tensor {
+//   - PyTorch: F.instance_norm; without running statistics.
+func (o ops) InstanceNormWith(x, scale, bias Tensor, opts ...NormWithOptions) Tensor {
 	return o.tensor(o.b.InstanceNorm(x.v, scale.v, bias.v, option(o, "instance_norm", opts).channels()))
 }
 
