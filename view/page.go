@@ -35,7 +35,7 @@ type Page struct {
 var assets embed.FS
 
 // scripts are joined in this order.
-var scripts = []string{"util.js", "data.js", "layout.js", "draw.js", "graph.js", "panel.js", "main.js"}
+var scripts = []string{"util.js", "data.js", "layout.js", "draw.js", "graph.js", "panel.js", "compare.js", "program.js", "doctor.js", "training.js", "main.js"}
 
 // index tells the page what it has.
 type index struct {

@@ -455,7 +455,7 @@ func (x *analysis) bfloat(d *Diagnosis, v *ir.Value, right [][]byte, bare bool) 
 	defer r.leave()
 	out, err := r.compare(x, func() {
 		if r.part == x.actual.part && r.micro == x.actual.micro {
-			s := r.rangeOf(r.to[v])
+			s := r.withExponents(r.rangeOf(r.to[v]), r.to[v])
 			d.BF16 = &s
 		}
 	})

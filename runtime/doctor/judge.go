@@ -10,12 +10,12 @@ import (
 
 // describe fills in what and where.
 func (x *analysis) describe(v *ir.Value) *Diagnosis {
-	r := x.actual.rangeOf(v)
+	r := x.actual.withExponents(x.actual.rangeOf(v), v)
 	d := &Diagnosis{Micro: x.c.First + x.actual.micro, DType: v.Type.DType, Scale: x.factor(v), Output: &r, Direction: x.direction(v)}
 	if !v.IsVar() {
 		for _, op := range v.Def.In {
 			if op != nil && op.Type.DType.Float() {
-				d.Inputs = append(d.Inputs, x.actual.rangeOf(op))
+				d.Inputs = append(d.Inputs, x.actual.withExponents(x.actual.rangeOf(op), op))
 			}
 		}
 	}
@@ -116,7 +116,8 @@ func (x *analysis) blameVar(d *Diagnosis, v *ir.Value) {
 // judge finds the cause of a node whose operands are finite and whose result v is not.
 func (x *analysis) judge(d *Diagnosis, v *ir.Value) {
 	wide := x.wide(v)
-	d.Wide = &wide
+	shown := x.reference.withExponents(wide, x.reference.to[v])
+	d.Wide = &shown
 	if x.reference.traced != nil && (!wide.Finite() || x.farFromF32(v, x.exact)) { // what v comes from is asked for
 		x.reference.incomplete = true
 		return

@@ -21,6 +21,8 @@ type Range struct {
 	NegInf   int      `json:"neg_inf"`
 	Zeros    int      `json:"zeros"`
 	Elements int      `json:"elements"`
+	// Exponents are there in the ranges of a Diagnosis, where a replay held the tensor.
+	Exponents *Exponents `json:"-"`
 }
 
 // Finite reports whether every element is.

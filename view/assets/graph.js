@@ -1,7 +1,9 @@
 // GraphView is the picture of one graph with its outline, search and selection.
 class GraphView {
-  constructor(picture) {
+  constructor(picture, primary = true) {
     this.picture = picture;
+    this.primary = primary; // it has the outline
+    this.peer = null; // the other graph of a comparison
     this.history = [];
     const c = picture.canvas;
     c.addEventListener("pointerdown", (e) => this.press(e));
@@ -26,7 +28,8 @@ class GraphView {
     this.open = names ? new Set(this.g.scopes.map((_, i) => i).filter((i) => names.has(this.path(i)))) : unfold(this.g, 70);
     this.chosen = undefined;
     this.picture.selected = null;
-    this.outline();
+    this.entries = new Map();
+    if (this.primary) this.outline();
     this.rearrange();
     if (!names) this.picture.first();
     if (chosen && this.g.byName.has(chosen)) this.select(this.g.byName.get(chosen), false);
@@ -47,6 +50,12 @@ class GraphView {
     else this.open.add(scope);
     this.rearrange();
     const after = this.arranged.at.get(-1 - scope) || this.arranged.frames.find((f) => f.scope === scope);
+    if (this.peer && !this.following) {
+      this.peer.following = true;
+      const path = this.path(scope), other = this.peer.g.scopes.findIndex((_, i) => this.peer.path(i) === path);
+      if (other >= 0 && this.peer.open.has(other) !== this.open.has(scope)) this.peer.toggle(other);
+      this.peer.following = false;
+    }
     if (before && after) { // what was clicked stays under the pointer
       this.picture.x += after.x - before.x;
       this.picture.y += after.y - before.y;
@@ -82,6 +91,15 @@ class GraphView {
     this.picture.draw();
     showValue(this, value);
     this.mark();
+    if (this.peer) this.peer.follow(this.g.values[value].name);
+  }
+
+  // follow chooses the value of a name here, too, without the panel.
+  follow(name) {
+    const v = this.g.byName.get(name);
+    this.picture.selected = v === undefined ? null : { id: this.g.values[v].box };
+    if (v !== undefined) this.reveal(this.g.values[v].box);
+    this.picture.draw();
   }
 
   back() {
@@ -194,7 +212,6 @@ class GraphView {
 
   // outline lists scopes and boxes as a tree; inner lists are made when they are opened.
   outline() {
-    this.entries = new Map();
     clear($("tree"), this.g.sections.map((s) => this.entry(-1 - s, 1)));
   }
 
@@ -241,6 +258,7 @@ class GraphView {
 
   // mark brings the outline in line with the picture.
   mark() {
+    if (!this.primary) return;
     for (const [item, li] of [...this.entries]) if (item < 0) this.sync(li, -1 - item);
     const old = $("tree").querySelector("[aria-selected=true]");
     if (old) old.removeAttribute("aria-selected");

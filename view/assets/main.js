@@ -11,25 +11,59 @@ function setTheme(name) {
   colours.clear();
 }
 
+// views are the tabs beside the graph: block, name, what draws it.
+function views(show) {
+  return [["program", "Program", showProgram], ["doctor", "Doctor", (d, into) => showDoctor(d, into, show)], ["training", "Training", showTraining]].filter(([name]) => has(name));
+}
+
+function tabs(view) {
+  const list = has("graph") ? [["graph", "Graph", null]] : [];
+  const buttons = new Map();
+  const choose = async (name, draw) => {
+    for (const [n, b] of buttons) b.setAttribute("aria-selected", String(n === name));
+    $("other").hidden = name === "graph";
+    if (draw) {
+      clear($("other"), el("p", {}, "…"));
+      try {
+        draw(await block(name), $("other"));
+      } catch (err) {
+        clear($("other"), el("p", { class: "error" }, String(err.message || err)));
+      }
+    }
+    document.body.dataset.tab = name;
+  };
+  const inGraph = (value) => {
+    const v = view.g.byName.get(value) ?? view.g.byName.get(value + "'");
+    choose("graph", null);
+    if (v !== undefined) view.select(v);
+  };
+  list.push(...views(inGraph));
+  for (const [name, label, draw] of list) buttons.set(name, el("button", { type: "button", role: "tab", id: "tab-" + name, "aria-selected": "false", onclick: () => choose(name, draw) }, label));
+  clear($("tabs"), [...buttons.values()]);
+  return choose(list[0][0], list[0][2]);
+}
+
 async function start() {
   document.title = index.title;
   $("title").textContent = index.title;
   clear($("keys"), KEYS.map(([k, text]) => el("p", {}, el("kbd", {}, k), " " + text)));
   legend();
   setTheme(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-  const picture = new Picture($("canvas"));
-  const view = new GraphView(picture);
+  const picture = new Picture($("canvas")), second = new Picture($("canvas2"));
+  const view = new GraphView(picture), other = new GraphView(second, false);
   $("theme").addEventListener("click", () => {
     setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
     picture.draw();
+    second.draw();
   });
   $("help").addEventListener("click", () => {
     $("keys").hidden = !$("keys").hidden;
     $("help").setAttribute("aria-expanded", String(!$("keys").hidden));
   });
   const button = (text, title, f) => el("button", { type: "button", title, "aria-label": title, onclick: f }, text);
+  const comparison = new Comparison(view, other);
   clear($("tools"), button("Fold all", "Fold all scopes", () => view.foldAll(false)), button("Unfold all", "Unfold all scopes", () => view.foldAll(true)),
-    button("Fit", "Show everything", () => picture.fit()), button("Back", "Back to the value before", () => view.back()));
+    button("Fit", "Show everything", () => picture.fit()), button("Back", "Back to the value before", () => view.back()), comparison.controls);
   $("find").addEventListener("input", () => {
     const n = view.find($("find").value);
     $("found").textContent = $("find").value.trim() ? (n === 1 ? "1 found" : n + " found") : "";
@@ -44,9 +78,13 @@ async function start() {
       $("find").focus();
     }
   });
-  view.show(await block("graph"));
-  clear($("panel"), el("p", {}, "Choose a node to see its type, the reason of its dtype, its operands and readers."));
-  document.body.dataset.ready = "graph";
+  document.body.dataset.tab = "graph";
+  if (has("graph")) {
+    clear($("panel"), el("p", {}, "Choose a node to see its type, the reason of its dtype, its operands and readers."));
+    await comparison.update();
+  }
+  await tabs(view);
+  document.body.dataset.ready = "yes";
 }
 
 start().catch((err) => {

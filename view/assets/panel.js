@@ -30,6 +30,7 @@ function many(list, make, limit = 40) {
 
 function showValue(view, value) {
   const g = view.g, v = g.values[value], b = g.boxes[v.box];
+  readExtra().then((news) => news && view.chosen === value && showValue(view, value));
   const rows = [
     row("Type", el("i", { class: "dot " + v.dtype }), v.type),
     row(b.var ? "Kind" : "Op", b.op + (b.cluster ? ", cluster " + b.cluster : "") + (b.launch ? ", launch " + b.launch : "")),
@@ -44,6 +45,10 @@ function showValue(view, value) {
   if (others.length) rows.push(row("Other results", many(others, (x) => valueLink(view, x))));
   rows.push(row("Readers", g.readers[value].length ? many(g.readers[value], (x) => boxLink(view, x)) : g.returns.includes(value) ? "returned" : "none"));
   if (!b.var) rows.push(row("Moves", bytes(b.read || 0) + " read, " + bytes(b.write || 0) + " written" + (b.flops ? ", " + number(b.flops) + " flop" : "")));
+  const step = stepOf(v.name);
+  if (step) rows.push(row("Step", step.kind + ", " + step.part + ": " + bytes(step.bytes) + (step.ns ? ", " + duration(step.ns) : "")));
+  const range = extra.ranges && extra.ranges[v.name];
+  if (range) rows.push(row("Range", range));
   const chain = chainOf(g, value);
   clear($("panel"),
     el("h2", {}, v.name),
@@ -51,8 +56,42 @@ function showValue(view, value) {
     el("h3", {}, "Why"),
     el("pre", { id: "why" }, chain.map(([, line]) => line + "\n")),
     chain.length > 1 ? el("p", {}, "Decided by: ", chain.slice(1).map(([x]) => valueLink(view, x))) : null,
+    whyNot(v.name),
     el("h3", {}, "Line"),
     el("pre", { id: "line" }, b.line));
+}
+
+// extra are documents about values that are read when the first value is chosen.
+const extra = {};
+
+async function readExtra() {
+  if (extra.asked) return false;
+  extra.asked = true;
+  for (const name of ["ranges", "program", "whynot"]) {
+    if (!has(name)) continue;
+    try {
+      extra[name] = await block(name);
+    } catch (err) {
+      extra[name + "Error"] = String(err.message || err);
+    }
+  }
+  return true;
+}
+
+// stepOf is the step of the program that stores a value.
+function stepOf(name) {
+  if (!extra.program) return null;
+  if (!extra.steps) {
+    extra.steps = new Map();
+    for (const s of extra.program.steps) for (const o of s.out) extra.steps.set(o, s);
+  }
+  return extra.steps.get(name) || extra.steps.get(name.replace(/^%/, ""));
+}
+
+function whyNot(name) {
+  if (!has("whynot")) return null;
+  const text = extra.whynot ? extra.whynot[name] || "There is no other dtype for it to choose." : extra.whynotError || "…";
+  return el("div", {}, el("h3", {}, "Why not another dtype"), el("pre", { id: "whynot" }, text));
 }
 
 function showScope(view, scope) {
