@@ -22,8 +22,9 @@ type Caps struct {
 	NoGraphs bool
 	// LowFilterGrad: the gradient of a convolution's filter is stored in 16 bits if its operands are.
 	LowFilterGrad bool
-	// Norms says what runs in the kernels of norms over channels, by op.
-	Norms map[Op]NormFusion
+	// Norms is what the kernel of n, a norm over channels or groups of them or its gradient, runs besides
+	// its row; nil: nothing.
+	Norms func(n *Node) NormFusion
 	// Rows is what runs in the kernel of n, a norm over rows or its gradient, beside its row; nil: nothing.
 	Rows func(n *Node) RowFusion
 	// Products is what the kernel of product n also computes while it stores its result, in dtypes for
@@ -46,6 +47,16 @@ type Caps struct {
 type Product struct {
 	A, B, Bias, Out DType
 	Tanh, Residual  bool
+}
+
+// Take adds node m, which brings the epilogue of p to stage s (Extends), to what p does.
+func (p *Product) Take(s EpilogueStage, m *Node) {
+	switch s {
+	case AfterActivation:
+		p.Tanh = m.Op == OpTanh
+	case AfterResidual:
+		p.Residual = true
+	}
 }
 
 // Expander says how nodes run that a target has no kernel for: as their rows' expansions. A node is
@@ -96,15 +107,23 @@ type ProductFusion struct {
 
 // ProductsOf is what the kernel of product n also computes.
 func (c Caps) ProductsOf(n *Node) ProductFusion {
-	if c.Products == nil || n.Op != OpMatmul && n.Op != OpLinear {
+	if c.Products == nil || !n.Def().Is(MatrixProduct) {
 		return ProductFusion{}
 	}
 	return c.Products(n)
 }
 
+// NormOf is what runs in n's kernel, if n is a norm over channels or groups of them or the gradient of one.
+func (c Caps) NormOf(n *Node) NormFusion {
+	if r := n.Def().Norm; c.Norms == nil || r == nil || r.Over == OverRows {
+		return NormFusion{}
+	}
+	return c.Norms(n)
+}
+
 // RowsOf is what runs in n's kernel, if n is a norm over rows.
 func (c Caps) RowsOf(n *Node) RowFusion {
-	if c.Rows == nil {
+	if r := n.Def().Norm; c.Rows == nil || r == nil || r.Over != OverRows {
 		return RowFusion{Operand: -1}
 	}
 	return c.Rows(n)
@@ -135,7 +154,7 @@ func (c Caps) StoresF32(n *Node) bool {
 			return false
 		}
 	}
-	if n.Op == OpConvGradW && c.LowFilterGrad {
+	if w := n.Def().Window; w != nil && w.Filter == Out0 && c.LowFilterGrad {
 		return false
 	}
 	return !c.NoStore[n.Op] && (n.Def().Elem != nil || n.Def().Out[0].StoresF32)
@@ -164,13 +183,13 @@ func (c Caps) FusesCluster(n *Node) bool {
 }
 
 // FusesNormEpilogue reports whether n is a channel norm whose kernel has an epilogue.
-func (c Caps) FusesNormEpilogue(n *Node) bool { return c.Norms[n.Op].Epilogue }
+func (c Caps) FusesNormEpilogue(n *Node) bool { return c.NormOf(n).Epilogue }
 
 // Chains reports whether n's kernel takes only a fixed epilogue or prologue
 // (Extends, Prologue): each node of its cluster reads the one before, which nothing
 // else reads, and no cast is one of its loads.
 func (c Caps) Chains(n *Node) bool {
-	return c.EpilogueOf(n) != NoEpilogue && !c.FusesCluster(n) || c.Norms[n.Op].Prologue > 0
+	return c.EpilogueOf(n) != NoEpilogue && !c.FusesCluster(n) || c.NormOf(n).Prologue > 0
 }
 
 // StoresOnce reports whether n's kernel stores what its epilogue leaves in one form alone.
@@ -181,7 +200,7 @@ func (c Caps) StoresOnce(n *Node) bool {
 // Prologue is the node that makes an operand of n in n's kernel, if nothing else
 // reads it; nil where there is none.
 func (c Caps) Prologue(n *Node) *Node {
-	i := c.Norms[n.Op].Prologue
+	i := c.NormOf(n).Prologue
 	if i == 0 || n.In[i] == nil || n.In[i].Def == nil {
 		return nil
 	}
@@ -195,6 +214,7 @@ func (c Caps) Prologue(n *Node) *Node {
 // EpilogueOf returns the stage a product's own kernel ends at: NoEpilogue for
 // rows whose kernels take none.
 func (c Caps) EpilogueOf(n *Node) EpilogueStage {
+	d := n.Def()
 	switch {
 	case c.NoEpilogue:
 		return NoEpilogue
@@ -202,11 +222,11 @@ func (c Caps) EpilogueOf(n *Node) EpilogueStage {
 		return AfterNorm
 	case c.PostOps[n.Op]: // nothing is left to do but what any elementwise work is
 		return AfterResidual
-	case !c.SingleStore && (n.Op == OpConv || n.Op == OpConvGradX || n.Op == OpConvTranspose):
+	case !c.SingleStore && d.Is(Convolves) && d.Window.Filter != Out0:
 		return AfterBias // a bias of channels is the row's own
-	case n.Op != OpMatmul && n.Op != OpLinear:
+	case !d.Is(MatrixProduct):
 		return NoEpilogue
-	case n.Operand("b") != nil && n.Op == OpLinear:
+	case n.Bias() != nil:
 		return AfterBias
 	}
 	return AfterProduct

@@ -31,19 +31,22 @@ func ClassOf(name string) (Class, bool) {
 type Flags uint32
 
 const (
-	Commutative Flags = 1 << iota
-	Moves             // result elements are operand elements, bit for bit: casts may cross
-	Random            // draws numbers; never merged
-	NoMerge           // never merged with an equal node (round, random, state writers)
-	InPlace           // result 0 may overwrite operand 0 where that dies here
-	View              // result 0 is operand 0's memory under another shape
-	Collective        // talks to other ranks
-	Writer            // belongs to the update: its results are next values of variables
-	Convolves         // a convolution or a gradient of one: kernels may transform tiles instead
-	Norm              // operand 0 by statistics that are results: Builder.NormAgain makes result 0 of them
-	Apart             // result i is made of operand i and of no other
-	Caches            // works on the memory that a call brings for its sequences (RoleCache): a target says whether it does
-	Regularizes       // noise of training: outside it, or with p=0, result 0 is operand 0
+	Commutative   Flags = 1 << iota
+	Moves               // result elements are operand elements, bit for bit: casts may cross
+	Random              // draws numbers; never merged
+	NoMerge             // never merged with an equal node (round, random, state writers)
+	InPlace             // result 0 may overwrite operand 0 where that dies here
+	View                // result 0 is operand 0's memory under another shape
+	Collective          // talks to other ranks
+	Writer              // belongs to the update: its results are next values of variables
+	Convolves           // a convolution or a gradient of one: kernels may transform tiles instead
+	Norm                // operand 0 by statistics that are results: Builder.NormAgain makes result 0 of them
+	Apart               // result i is made of operand i and of no other
+	Caches              // works on the memory that a call brings for its sequences (RoleCache): a target says whether it does
+	Regularizes         // noise of training: outside it, or with p=0, result 0 is operand 0
+	MatrixProduct       // the matrix product of operands 0 and 1, plus the operand that is a Bias
+	FiniteExpand        // Expand computes the row of finite operands only: Inf and NaN leave other elements
+	Permutes            // means the same when dimensions of operands and results, and the axes it names, are permuted alike
 )
 
 // Kinds of elements an operand accepts.
@@ -93,9 +96,10 @@ type Operand struct {
 	Named    bool // printed as name=%value among the attributes
 	Strided  bool // its rows are walked by strides: they need not lie one after the other
 	Selects  bool // integers that number the elements of operand 0 along the row's axis, the first where it names none
-	Factor   bool // a matrix that the row's expansion multiplies in the dtype it has
+	AsStored bool // the row's expansion reads it in the dtype it has: products keep their sums in f32
 	Unread   bool // no kernel reads it: it names what a result was computed from
 	Searched bool // kernels may compute it again from what it was computed from (Result.Cheap)
+	Bias     bool // a vector that is added along the columns, or the channels, of the result
 	Entry    Entry
 	// NoGrad says why Grad gives a float operand no gradient; a loss that depends on
 	// a trained parameter through it is an error. "": it has one.
@@ -167,9 +171,19 @@ type Def struct {
 	// of every result from one element of every operand (operands broadcast).
 	// The evaluator, the CPU and PTX all run this code.
 	Elem func(c *Code, n *Node) []Reg
+	// GradOf is the row whose gradient this is; OpInvalid: this is no such row.
+	GradOf Op
 	// Batch is set where training normalizes by the batch and inference by running statistics.
 	Batch *BatchRows
-	Unit  UnitRule // nil: UnitOne
+	// Norm is set for norms with statistics and for their gradients.
+	Norm *NormRow
+	// Window is set for what slides windows over images: convolutions, pools and their gradients.
+	Window *WindowRow
+	// Aligned lists, by operand, the dimensions (negative: from the end) that tensor cores read at full
+	// speed in multiples of DType.Multiple. Zeros behind them change no element of a result, which may
+	// become longer. nil, or a nil result: there are none.
+	Aligned func(n *Node) [][]int
+	Unit    UnitRule // nil: UnitOne
 	// Bound is the error the row may have; nil for rows whose Elem is exact and
 	// for rows that only move elements.
 	Bound func(n *Node) Bound
@@ -197,6 +211,50 @@ type BatchRows struct {
 	Grad  Op // the gradient of Train
 }
 
+// NormRow says what a norm, or the gradient of one, normalizes.
+type NormRow struct {
+	Over NormOver
+	RMS  bool // by the root of the mean square: no mean is subtracted
+}
+
+// NormOver is what shares the statistics of a norm.
+type NormOver uint8
+
+const (
+	OverRows     NormOver = iota // the elements of the last dims dimensions
+	OverChannels                 // each channel, over all images and positions
+	OverGroups                   // each group of channels of each image (Node.GroupCount)
+)
+
+// Arg is an operand or a result of a row.
+type Arg uint8
+
+const (
+	NoArg Arg = iota
+	In0
+	In1
+	Out0
+)
+
+// Arg is the value of n that a stands for, nil for NoArg.
+func (n *Node) Arg(a Arg) *Value {
+	switch a {
+	case In0, In1:
+		return n.In[a-In0]
+	case Out0:
+		return n.Out[0]
+	}
+	return nil
+}
+
+// WindowRow says what slides over what in a row with windows. A gradient has the roles of the row whose
+// gradient it is, a transposed convolution those of the convolution that it transposes.
+type WindowRow struct {
+	Image  Arg // what windows slide over: the side with more detail
+	Places Arg // one element for each place of a window
+	Filter Arg // NoArg: a pool
+}
+
 // ResultsOf lists the results that operand i goes into.
 func (n *Node) ResultsOf(i int) []*Value {
 	if n.Def().Is(Apart) && i < len(n.Out) {
@@ -216,6 +274,16 @@ func (n *Node) OperandsOf(k int) (list []*Value, first int) {
 
 // Is reports whether the row has all the given flags.
 func (d *Def) Is(f Flags) bool { return d.Flags&f == f }
+
+// HasAttr reports whether the row of n has an attribute.
+func (n *Node) HasAttr(name string) bool {
+	for _, a := range n.Def().Attrs {
+		if a.Name == name {
+			return true
+		}
+	}
+	return false
+}
 
 // OperandClass returns the class operand i is treated by.
 func (n *Node) OperandClass(i int) Class {

@@ -63,10 +63,7 @@ func (l *ProductLaunch) passesAside(v *Value) bool {
 // An epilogue with an activation or a residual leaves no room for more: all nodes are returned.
 func (c Caps) ownEpilogue(l *ProductLaunch, nodes []*Node) (rest []*Node) {
 	stage := c.EpilogueOf(l.Product)
-	l.Result, l.Bias = l.Product.Out[0], l.Product.Operand("b")
-	if l.Product.Op != OpLinear {
-		l.Bias = nil
-	}
+	l.Result, l.Bias = l.Product.Out[0], l.Product.Bias()
 	for _, n := range nodes {
 		switch {
 		case n == l.Product:

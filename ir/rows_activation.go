@@ -12,7 +12,7 @@ var activationRows = map[Op]Def{
 		Range: monotone(func(x float64) float64 { return max(x, 0) }),
 		Grad:  along(func(b *Builder, _, y, d *Value) *Value { return b.ReluGrad(d, y) })},
 		func(c *Code, _ *Node, x Reg) Reg { return c.Max(x, c.Like(x, 0)) }),
-	OpReluGrad: gradRow(Def{Name: "relu_grad", Doc: "dy where y is above zero, else zero.", In: in(x("dy"), Operand{Name: "y", Sign: true}), Class: Clear, Why: "passes or drops",
+	OpReluGrad: gradRow(Def{Name: "relu_grad", GradOf: OpRelu, Doc: "dy where y is above zero, else zero.", In: in(x("dy"), Operand{Name: "y", Sign: true}), Class: Clear, Why: "passes or drops",
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return []*Value{b.sumTo(b.ReluGrad(d[0], n.In[1]), n.In[0]), nil}
 		},
@@ -22,7 +22,7 @@ var activationRows = map[Op]Def{
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return []*Value{b.LeakyReluGrad(d[0], n.In[0], n.Float("alpha"))}
 		}}, func(c *Code, n *Node, x Reg) Reg { return leaky(c, n, x, x) }),
-	OpLeakyReluGrad: gradRow(Def{Name: "leaky_relu_grad", Doc: "dy where x is above zero, else alpha·dy.", Attrs: alpha(0.01), Class: Clear, Why: "scales by one of two numbers",
+	OpLeakyReluGrad: gradRow(Def{Name: "leaky_relu_grad", GradOf: OpLeakyRelu, Doc: "dy where x is above zero, else alpha·dy.", Attrs: alpha(0.01), Class: Clear, Why: "scales by one of two numbers",
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return []*Value{b.sumTo(b.LeakyReluGrad(d[0], n.In[1], n.Float("alpha")), n.In[0]), nil}
 		}}, func(c *Code, n *Node, dy, x Reg) Reg { return leaky(c, n, x, dy) }),
@@ -47,7 +47,7 @@ var activationRows = map[Op]Def{
 	OpTanh: pointwise(Def{Name: "tanh", Doc: "Hyperbolic tangent.", Class: PromoteC, Why: whyActivation, Range: monotone(math.Tanh),
 		Grad: along(func(b *Builder, _, y, d *Value) *Value { return b.TanhGrad(d, y) })},
 		func(c *Code, _ *Node, x Reg) Reg { return c.Tanh(x) }),
-	OpTanhGrad: gradRow(Def{Name: "tanh_grad", Doc: "dy·(1-y²) from the result y of tanh.", In: in(x("dy"), x("y")), Class: PromoteC, Why: whyActivation,
+	OpTanhGrad: gradRow(Def{Name: "tanh_grad", GradOf: OpTanh, Doc: "dy·(1-y²) from the result y of tanh.", In: in(x("dy"), x("y")), Class: PromoteC, Why: whyActivation,
 		Expand: func(b *Builder, n *Node) []*Value {
 			return []*Value{b.Mul(n.In[0], b.Affine(b.Square(n.In[1]), -1, 1))}
 		}}, func(c *Code, _ *Node, dy, y Reg) Reg {
@@ -57,7 +57,7 @@ var activationRows = map[Op]Def{
 		Range: monotone(func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }),
 		Grad:  along(func(b *Builder, _, y, d *Value) *Value { return b.SigmoidGrad(d, y) })},
 		func(c *Code, _ *Node, x Reg) Reg { return sigmoid(c, x) }),
-	OpSigmoidGrad: gradRow(Def{Name: "sigmoid_grad", Doc: "dy·y·(1-y) from the result y of sigmoid.", In: in(x("dy"), x("y")), Class: PromoteC, Why: whyActivation,
+	OpSigmoidGrad: gradRow(Def{Name: "sigmoid_grad", GradOf: OpSigmoid, Doc: "dy·y·(1-y) from the result y of sigmoid.", In: in(x("dy"), x("y")), Class: PromoteC, Why: whyActivation,
 		Expand: func(b *Builder, n *Node) []*Value {
 			y := n.In[1]
 			return []*Value{b.Mul(n.In[0], b.Mul(y, b.Affine(y, -1, 1)))}
@@ -69,12 +69,12 @@ var activationRows = map[Op]Def{
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return []*Value{b.GeluGrad(d[0], n.In[0], n.Str("approx"))}
 		}}, elemGelu),
-	OpGeluGrad: gradRow(Def{Name: "gelu_grad", Doc: "dy·gelu'(x).", Attrs: approx, Class: PromoteC, Why: whyActivation,
+	OpGeluGrad: gradRow(Def{Name: "gelu_grad", GradOf: OpGelu, Doc: "dy·gelu'(x).", Attrs: approx, Class: PromoteC, Why: whyActivation,
 		Infer: inferGelu, Bound: cancels, Expand: expandGeluGrad}, elemGeluGrad),
 	OpSilu: pointwise(Def{Name: "silu", Doc: "x·sigmoid(x), also called swish.", Class: PromoteC, Why: whyActivation, Bound: cancels,
 		Grad: along(func(b *Builder, x, _, d *Value) *Value { return b.SiluGrad(d, x) })},
 		func(c *Code, _ *Node, x Reg) Reg { return c.Mul(x, sigmoid(c, x)) }),
-	OpSiluGrad: gradRow(Def{Name: "silu_grad", Doc: "dy·s·(1 + x·(1-s)) with s = sigmoid(x).", Class: PromoteC, Why: whyActivation, Bound: cancels,
+	OpSiluGrad: gradRow(Def{Name: "silu_grad", GradOf: OpSilu, Doc: "dy·s·(1 + x·(1-s)) with s = sigmoid(x).", Class: PromoteC, Why: whyActivation, Bound: cancels,
 		Expand: func(b *Builder, n *Node) []*Value {
 			s := b.Sigmoid(n.In[1])
 			return []*Value{b.Mul(n.In[0], b.Mul(s, b.Affine(b.Mul(n.In[1], b.Affine(s, -1, 1)), 1, 1)))}

@@ -8,7 +8,7 @@ import (
 var attentionRows = map[Op]Def{
 	OpAttention: {
 		Name: "attention", Doc: "softmax(q·kᵀ·scale + mask)·v with q[B,H,S,D], k[B,G,T,D], v[B,G,T,E], each of the G heads of k and v serving H/G heads of q; saves the logarithm lse[B,H,S] of the softmax's divisor.",
-		In:  in(heads("q"), heads("k"), heads("v"), Operand{Name: "mask", Class: Keep, ReadsLow: true, Optional: true}),
+		In:  in(heads("q"), heads("k"), heads("v"), Operand{Name: "mask", Class: Keep, ReadsLow: true, Optional: true, AsStored: true}),
 		Out: out(Result{Name: "y", StoresF32: true, Strided: true}, Result{Name: "lse", Class: Fixed}), Attrs: attentionAttrs,
 		Class: Low, Why: "tensor cores", Poles: poleMasked, Infer: inferAttention, Grad: gradAttention, Expand: expandAttention,
 		Bound: boundAttention, Cost: func(n *Node) Cost { return Cost{Flops: 2 * n.pairs()} },
@@ -20,9 +20,9 @@ var attentionRows = map[Op]Def{
 	OpAttentionGrad: {
 		Name: "attention_grad", Doc: "The gradients of attention in q, k and v, from its saved y and lse.",
 		In: in(heads("q"), heads("k"), heads("v"), heads("y"), heads("dy"), Operand{Name: "lse", Class: Fixed},
-			Operand{Name: "mask", Class: Keep, ReadsLow: true, Optional: true}),
+			Operand{Name: "mask", Class: Keep, ReadsLow: true, Optional: true, AsStored: true}),
 		Out: out(Result{Name: "dq", StoresF32: true, Strided: true}, Result{Name: "dk", StoresF32: true, Strided: true}, Result{Name: "dv", StoresF32: true, Strided: true}), Attrs: attentionAttrs,
-		Class: Low, Why: "tensor cores", Unit: UnitProduct, Infer: inferAttentionGrad, Expand: expandAttentionGrad,
+		Class: Low, Why: "tensor cores", Unit: UnitProduct, GradOf: OpAttention, Infer: inferAttentionGrad, Expand: expandAttentionGrad,
 		Bound: boundAttention, Cost: func(n *Node) Cost { return Cost{Flops: 5 * n.pairs()} },
 	},
 	OpRope: {
@@ -52,7 +52,7 @@ var attentionAttrs = []AttrDef{
 }
 
 // heads is an operand [batch, heads, length, width] whose rows may lie apart.
-func heads(name string) Operand { return Operand{Name: name, Strided: true} }
+func heads(name string) Operand { return Operand{Name: name, Strided: true, AsStored: true} }
 
 // AttentionScale is the factor of the scores of an attention or attention_grad node.
 func (n *Node) AttentionScale() float64 {

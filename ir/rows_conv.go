@@ -10,8 +10,9 @@ import (
 var convRows = map[Op]Def{
 	OpConv: {
 		Name: "conv", Doc: "Convolves over 1, 2 or 3 spatial dimensions: x[N,C,*], w[O,C/groups,*], b[O]; in NHWC x[N,*,C], w[O,*,C/groups].",
-		In: in(x("x"), x("w"), Operand{Name: "b", Optional: true}), Out: out(Result{Name: "y", StoresF32: true}), Attrs: windowAttrs(groupsAttr),
+		In: in(x("x"), x("w"), biasIn), Out: out(Result{Name: "y", StoresF32: true}), Attrs: windowAttrs(groupsAttr),
 		Class: Low, Why: "tensor cores", Flags: Convolves, Unit: unitLinear,
+		Window: &WindowRow{Image: In0, Places: Out0, Filter: In1}, Aligned: alignedConv,
 		Infer: inferConv, Grad: gradConv,
 		Bound: func(n *Node) Bound { return Bound{K: n.taps() + 1} },
 		Cost:  func(n *Node) Cost { return Cost{Flops: 2 * count(n.Out[0].Type) * n.taps()} },
@@ -22,6 +23,7 @@ var convRows = map[Op]Def{
 		In: in(x("dy"), x("w")), Out: out(Result{Name: "dx", StoresF32: true}),
 		Attrs: windowAttrs(groupsAttr, AttrDef{Name: "size", Kind: AttrInts, Required: true, Doc: "spatial dimensions of x"}),
 		Class: Low, Why: "tensor cores", Flags: Convolves, Unit: UnitProduct,
+		GradOf: OpConv, Window: &WindowRow{Image: Out0, Places: In0, Filter: In1},
 		Infer: inferConvGradX, Grad: gradConvGradX,
 		Bound: func(n *Node) Bound { return Bound{K: n.spreads()} },
 		Cost:  func(n *Node) Cost { return Cost{Flops: 2 * count(n.In[0].Type) * n.taps()} },
@@ -32,6 +34,7 @@ var convRows = map[Op]Def{
 		In: in(x("x"), x("dy")), Out: out(Result{Name: "dw", StoresF32: true}),
 		Attrs: windowAttrs(groupsAttr, AttrDef{Name: "kernel", Kind: AttrInts, Required: true, Doc: "spatial dimensions of w"}),
 		Class: Low, Why: "tensor cores", Flags: Convolves, Unit: UnitProduct,
+		GradOf: OpConv, Window: &WindowRow{Image: In0, Places: In1, Filter: Out0},
 		Infer: inferConvGradW, Grad: gradConvGradW,
 		Bound: func(n *Node) Bound { return Bound{K: n.positions(1)} },
 		Cost:  func(n *Node) Cost { return Cost{Flops: 2 * count(n.Out[0].Type) * n.positions(1)} },
@@ -39,14 +42,24 @@ var convRows = map[Op]Def{
 	},
 	OpConvTranspose: {
 		Name: "conv_transpose", Doc: "Transposed convolution: the gradient of a conv that maps O channels to C, plus b[O]; w[C,O/groups,*], in NHWC w[C,*,O/groups].",
-		In: in(x("x"), x("w"), Operand{Name: "b", Optional: true}), Out: out(Result{Name: "y", StoresF32: true}),
+		In: in(x("x"), x("w"), biasIn), Out: out(Result{Name: "y", StoresF32: true}),
 		Attrs: windowAttrs(groupsAttr, AttrDef{Name: "output_padding", Kind: AttrInts, Doc: "added to the spatial dimensions of the result; absent: zeros"}),
 		Class: Low, Why: "tensor cores", Flags: Convolves, Unit: unitLinear,
-		Infer: inferConvTranspose, Grad: gradConvTranspose, Expand: expandConvTranspose,
+		Window: &WindowRow{Image: Out0, Places: In0, Filter: In1},
+		Infer:  inferConvTranspose, Grad: gradConvTranspose, Expand: expandConvTranspose,
 		Bound: func(n *Node) Bound { return Bound{K: n.spreads() + 1} },
 		Cost:  func(n *Node) Cost { return Cost{Flops: 2 * count(n.In[0].Type) * n.taps()} },
 		Range: productRange(func(n *Node) float64 { return sure(n.In[1].Type.Shape, n.spreads()) }),
 	},
+}
+
+// alignedConv is the channels of ungrouped convolutions.
+func alignedConv(n *Node) [][]int {
+	if n.Int("groups") != 1 {
+		return nil
+	}
+	channels := n.channelAxis(n.In[0].Type.Shape.Rank())
+	return [][]int{{channels}, {channels, 0}, {0}}
 }
 
 // taps is how many products one element of conv's result sums: a filter's size.

@@ -77,7 +77,7 @@ var indexRows = map[Op]Def{
 	OpResizeGrad: {
 		Name: "resize_grad", Doc: "The transpose of resize: every element of dy goes back to those it was sampled from.",
 		In: in(Operand{Name: "dy", ReadsLow: true}), Out: out(Result{Name: "dx", StoresLow: true}), Attrs: resizeAttrs,
-		Class: Keep, Why: whySums, Unit: UnitSame, Infer: inferResize,
+		Class: Keep, Why: whySums, Unit: UnitSame, GradOf: OpResize, Infer: inferResize,
 		Bound: boundResize, Cost: flops(0, 4),
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return []*Value{b.resampled(OpResize, n, d[0], n.In[0])}

@@ -7,15 +7,16 @@ var linearRows = map[Op]Def{
 		Name: "matmul", Nonfinite: added, Doc: "Multiplies matrices a[..,M,K] and b[..,K,N]; leading dimensions broadcast; ta, tb: that operand is stored transposed.",
 		In: in(x("a"), x("b")), Out: out(Result{Name: "y", StoresF32: true}),
 		Attrs: []AttrDef{{Name: "ta", Kind: AttrBool, Doc: "a is [..,K,M]"}, {Name: "tb", Kind: AttrBool, Doc: "b is [..,N,K]"}},
-		Class: Low, Why: "tensor cores", Unit: UnitProduct,
-		Infer: inferMatmul, Grad: gradMatmul, Bound: boundMatmul, Range: productRange(func(n *Node) float64 { return sure(MakeShape(n.inner()), int64(n.inner())) }),
+		Flags: MatrixProduct, Class: Low, Why: "tensor cores", Unit: UnitProduct,
+		Aligned: func(*Node) [][]int { return [][]int{{-1, -2}, {-1, -2}} },
+		Infer:   inferMatmul, Grad: gradMatmul, Bound: boundMatmul, Range: productRange(func(n *Node) float64 { return sure(MakeShape(n.inner()), int64(n.inner())) }),
 		Cost: func(n *Node) Cost { return Cost{Flops: 2 * count(n.Out[0].Type) * size(n.inner())} },
 	},
 	OpLinear: {
 		Name: "linear", Nonfinite: added, Doc: "Applies a weight matrix to the last dimension: x[..,K]·w[K,N] + b[N]; tb: w is [N,K].",
-		In: in(x("x"), x("w"), Operand{Name: "b", Optional: true}), Out: out(Result{Name: "y", StoresF32: true}),
+		In: in(x("x"), x("w"), biasIn), Out: out(Result{Name: "y", StoresF32: true}),
 		Attrs: []AttrDef{{Name: "tb", Kind: AttrBool, Doc: "w is [N,K]"}},
-		Class: Low, Why: "tensor cores", Unit: unitLinear,
+		Flags: MatrixProduct, Class: Low, Why: "tensor cores", Unit: unitLinear, Aligned: alignedLinear,
 		Infer: inferLinear, Grad: gradLinear, Bound: boundMatmul, Range: productRange(func(n *Node) float64 { return sure(MakeShape(n.inner()), int64(n.inner())) }),
 		Expand: func(b *Builder, n *Node) []*Value {
 			y := b.Matmul(n.In[0], n.In[1], false, n.Flag("tb"))
@@ -39,13 +40,35 @@ var linearRows = map[Op]Def{
 		Out:   out(Result{Name: "dtable", StoresLow: true}),
 		Attrs: []AttrDef{{Name: "rows", Kind: AttrInt, Required: true, Doc: "V"}},
 		Class: Keep, Why: "long sums lose bits", Unit: UnitSame,
-		Infer: inferEmbeddingGrad,
+		GradOf: OpEmbedding, Infer: inferEmbeddingGrad,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return []*Value{b.Embedding(d[0], n.In[1]), nil}
 		},
 		Bound: func(n *Node) Bound { return Bound{K: count(n.In[1].Type)} },
 		Cost:  flops(0, 1), Range: sumRange(func(n *Node) float64 { return sure(n.In[1].Type.Shape, count(n.In[1].Type)) }),
 	},
+}
+
+// biasIn is the bias of a product or a convolution.
+var biasIn = Operand{Name: "b", Optional: true, Bias: true}
+
+// Bias is the operand that a product or a convolution adds to its result; nil: none.
+func (n *Node) Bias() *Value {
+	for i, o := range n.Def().In {
+		if o.Bias {
+			return n.operand(i)
+		}
+	}
+	return nil
+}
+
+// alignedLinear leaves the rows of operands of more than two dimensions as they are.
+func alignedLinear(n *Node) [][]int {
+	rows := []int{-1}
+	if n.In[0].Type.Shape.Rank() == 2 {
+		rows = []int{-1, -2}
+	}
+	return [][]int{rows, {-1, -2}, {-1}}
 }
 
 // inner is the contracted dimension of matmul and linear.

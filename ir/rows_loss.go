@@ -12,7 +12,7 @@ var lossRows = map[Op]Def{
 		Name: "cross_entropy", Doc: "Σ −target·log softmax(logits) along axis over labels other than ignore; the target is 1−s on the label plus s/classes everywhere, s the smoothing, times the class's weight. The count is that of labels, or the sum of their weights, 0 where that is not finite; no gradient flows into weights.",
 		In:  in(Operand{Name: "logits", ReadsLow: true}, ids("labels"), weightsIn),
 		Out: lossOut, Attrs: classAttrs(smoothingAttr),
-		Class: Keep, Why: "exp and log need range", Infer: inferClassLoss, Bound: boundLoss, Cost: flops(0, 5), Range: rangeClassLoss,
+		Flags: FiniteExpand, Class: Keep, Why: "exp and log need range", Infer: inferClassLoss, Bound: boundLoss, Cost: flops(0, 5), Range: rangeClassLoss,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return lossGrad(d, func(dsum *Value) []*Value {
 				dx := b.Emit(OpCrossEntropyGrad, values(n.In[0], n.In[1], dsum, n.Operand("weights")), n.Attrs.only("axis", "ignore", "smoothing"))[0]
@@ -28,7 +28,7 @@ var lossRows = map[Op]Def{
 		Name: "cross_entropy_grad", Doc: "(Σ target·softmax(logits) − target)·dsum along axis with the target of cross_entropy, zero where the label is ignored.",
 		In:  in(Operand{Name: "logits", ReadsLow: true}, ids("labels"), Operand{Name: "dsum", Class: Fixed}, weightsIn),
 		Out: out(Result{Name: "dlogits", StoresLow: true}), Attrs: classAttrs(smoothingAttr),
-		Class: Keep, Why: "exp needs range", Unit: UnitProduct, Infer: inferCrossEntropyGrad, Cost: flops(0, 6),
+		Flags: FiniteExpand, Class: Keep, Why: "exp needs range", Unit: UnitProduct, GradOf: OpCrossEntropy, Infer: inferCrossEntropyGrad, Cost: flops(0, 6),
 		Range: func(n *Node, in []Interval) []Interval {
 			target := 1.0
 			if n.Operand("weights") != nil {

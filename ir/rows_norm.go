@@ -12,7 +12,7 @@ var normRows = map[Op]Def{
 	OpLayerNorm: {
 		Name: "layer_norm", Nonfinite: only(added, "x", "scale", "bias"), Doc: "(x − mean)/√(var + eps)·scale + bias over the last dims dimensions; saves mean and 1/√(var+eps).",
 		In: normIn("scale", "bias"), Out: normOut("mean", "rstd"), Attrs: []AttrDef{epsAttr, dimsAttr},
-		Flags: Norm, Class: Keep, Why: normWhy, Infer: inferLayerNorm, Bound: boundNorm, Cost: flops(0, 8), Range: rangeNorm,
+		Flags: Norm, Class: Keep, Why: normWhy, Norm: byRows, Infer: inferLayerNorm, Bound: boundNorm, Cost: flops(0, 8), Range: rangeNorm,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			g := b.normGrad(OpLayerNormGrad, n, d, A("dims", n.Int("dims")))
 			return []*Value{b.addStatGrads(n, g[0], d), g[1], g[2]}
@@ -22,12 +22,12 @@ var normRows = map[Op]Def{
 	OpLayerNormGrad: {
 		Name: "layer_norm_grad", Nonfinite: only(added, "dy"), Doc: "The gradients of layer_norm.",
 		In: normGradIn("mean", "rstd"), Out: normGradOut, Attrs: []AttrDef{dimsAttr},
-		Class: Keep, Why: normWhy, Unit: UnitProduct, Infer: inferLayerNormGrad, Bound: boundNorm, Cost: flops(0, 14), Expand: expandNormGrad,
+		Class: Keep, Why: normWhy, Unit: UnitProduct, GradOf: OpLayerNorm, Norm: byRows, Infer: inferLayerNormGrad, Bound: boundNorm, Cost: flops(0, 14), Expand: expandNormGrad,
 	},
 	OpRMSNorm: {
 		Name: "rms_norm", Nonfinite: only(added, "x", "scale"), Doc: "x/√(mean x² + eps)·scale over the last dims dimensions; saves 1/√(mean x² + eps).",
 		In: normIn("scale"), Out: normOut("rstd"), Attrs: []AttrDef{epsAttr, dimsAttr},
-		Flags: Norm, Class: Keep, Why: normWhy, Infer: inferLayerNorm, Bound: boundNorm, Cost: flops(0, 5), Range: rangeNorm,
+		Flags: Norm, Class: Keep, Why: normWhy, Norm: byRMS, Infer: inferLayerNorm, Bound: boundNorm, Cost: flops(0, 5), Range: rangeNorm,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			g := b.normGrad(OpRMSNormGrad, n, d, A("dims", n.Int("dims")))
 			return []*Value{b.addStatGrads(n, g[0], d), g[1]}
@@ -37,12 +37,12 @@ var normRows = map[Op]Def{
 	OpRMSNormGrad: {
 		Name: "rms_norm_grad", Nonfinite: only(added, "dy"), Doc: "The gradients of rms_norm.",
 		In: normGradIn("rstd"), Out: normGradOut[:2], Attrs: []AttrDef{dimsAttr},
-		Class: Keep, Why: normWhy, Unit: UnitProduct, Infer: inferLayerNormGrad, Bound: boundNorm, Cost: flops(0, 9), Expand: expandNormGrad,
+		Class: Keep, Why: normWhy, Unit: UnitProduct, GradOf: OpRMSNorm, Norm: byRMS, Infer: inferLayerNormGrad, Bound: boundNorm, Cost: flops(0, 9), Expand: expandNormGrad,
 	},
 	OpGroupNorm: {
 		Name: "group_norm", Nonfinite: only(added, "x", "scale", "bias"), Doc: "Normalizes each of groups groups of channels over itself and all positions; saves mean and rstd [N,groups].",
 		In: normIn("scale", "bias"), Out: normOut("mean", "rstd"), Attrs: []AttrDef{epsAttr, groupsAttr, layoutAttr},
-		Flags: Norm, Class: Keep, Why: normWhy, Infer: inferGroupNorm, Bound: boundNorm, Cost: flops(0, 8), Range: rangeNorm,
+		Flags: Norm, Class: Keep, Why: normWhy, Norm: byGroups, Infer: inferGroupNorm, Bound: boundNorm, Cost: flops(0, 8), Range: rangeNorm,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			g := b.normGrad(OpGroupNormGrad, n, d, n.sameWindow())
 			return []*Value{b.addStatGrads(n, g[0], d), g[1], g[2]}
@@ -52,12 +52,12 @@ var normRows = map[Op]Def{
 	OpGroupNormGrad: {
 		Name: "group_norm_grad", Nonfinite: only(added, "dy"), Doc: "The gradients of group_norm, and of instance_norm with as many groups as channels.",
 		In: normGradIn("mean", "rstd"), Out: normGradOut, Attrs: []AttrDef{groupsAttr, layoutAttr},
-		Class: Keep, Why: normWhy, Unit: UnitProduct, Infer: inferGroupNormGrad, Bound: boundNorm, Cost: flops(0, 14), Expand: expandNormGrad,
+		Class: Keep, Why: normWhy, Unit: UnitProduct, GradOf: OpGroupNorm, Norm: byGroups, Infer: inferGroupNormGrad, Bound: boundNorm, Cost: flops(0, 14), Expand: expandNormGrad,
 	},
 	OpInstanceNorm: {
 		Name: "instance_norm", Nonfinite: only(added, "x", "scale", "bias"), Doc: "Normalizes each channel of each image over its positions; saves mean and rstd [N,C].",
 		In: normIn("scale", "bias"), Out: normOut("mean", "rstd"), Attrs: []AttrDef{epsAttr, layoutAttr},
-		Flags: Norm, Class: Keep, Why: normWhy, Infer: inferGroupNorm, Bound: boundNorm, Cost: flops(0, 8), Range: rangeNorm,
+		Flags: Norm, Class: Keep, Why: normWhy, Norm: byGroups, Infer: inferGroupNorm, Bound: boundNorm, Cost: flops(0, 8), Range: rangeNorm,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			g := b.normGrad(OpGroupNormGrad, n, d, windowOf(n, "groups", int64(max(n.channels(), 1))))
 			return []*Value{b.addStatGrads(n, g[0], d), g[1], g[2]}
@@ -69,7 +69,7 @@ var normRows = map[Op]Def{
 		In:    append(normIn("scale", "bias"), stat("running_mean", true), stat("running_var", true)),
 		Out:   append(normOut("mean", "rstd"), Result{Name: "new_mean", Class: Fixed, Optional: true}, Result{Name: "new_var", Class: Fixed, Optional: true}),
 		Attrs: []AttrDef{epsAttr, {Name: "momentum", Kind: AttrFloat, Takes: ZeroToOne, Default: 0.1, Doc: "weight of this batch in the running statistics"}, layoutAttr},
-		Flags: Norm, Batch: batchRows, Class: Keep, Why: normWhy, Infer: inferBatchNorm, Bound: boundNorm, Cost: flops(0, 8), Range: rangeNorm,
+		Flags: Norm, Batch: batchRows, Class: Keep, Why: normWhy, Norm: byChannels, Infer: inferBatchNorm, Bound: boundNorm, Cost: flops(0, 8), Range: rangeNorm,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			g := b.normGrad(OpBatchNormGrad, n, d, n.sameWindow())
 			return append([]*Value{b.addStatGrads(n, g[0], d), g[1], g[2]}, nil, nil)[:len(n.In)]
@@ -79,15 +79,20 @@ var normRows = map[Op]Def{
 	OpBatchNormGrad: {
 		Name: "batch_norm_grad", Nonfinite: only(added, "dy"), Doc: "The gradients of batch_norm.",
 		In: normGradIn("mean", "rstd"), Out: normGradOut, Attrs: []AttrDef{layoutAttr},
-		Class: Keep, Why: normWhy, Unit: UnitProduct, Infer: inferBatchNormGrad, Bound: boundNorm, Cost: flops(0, 14), Expand: expandNormGrad,
+		Class: Keep, Why: normWhy, Unit: UnitProduct, GradOf: OpBatchNorm, Norm: byChannels, Infer: inferBatchNormGrad, Bound: boundNorm, Cost: flops(0, 14), Expand: expandNormGrad,
 	},
 	OpBatchNormInfer: {
 		Name: "batch_norm_infer", Nonfinite: only(added, "x", "scale", "bias"), Doc: "(x − mean)/√(var + eps)·scale + bias per channel, with given statistics.",
 		In:  append(normIn("scale", "bias"), stat("mean", false), stat("var", false)),
 		Out: normOut(), Attrs: []AttrDef{epsAttr, {Name: "momentum", Kind: AttrFloat, Takes: ZeroToOne, Default: float64(0), Doc: "above 0, and where scale or bias is trained: training computes batch_norm with it instead"}, layoutAttr},
-		Batch: batchRows, Class: Keep, Why: normWhy, Infer: inferBatchNormInfer, Bound: boundNorm, Cost: flops(0, 4), Expand: expandBatchNormInfer,
+		Batch: batchRows, Class: Keep, Why: normWhy, Norm: byChannels, Infer: inferBatchNormInfer, Bound: boundNorm, Cost: flops(0, 4), Expand: expandBatchNormInfer,
 	},
 }
+
+var (
+	byRows, byRMS        = &NormRow{Over: OverRows}, &NormRow{Over: OverRows, RMS: true}
+	byGroups, byChannels = &NormRow{Over: OverGroups}, &NormRow{Over: OverChannels}
+)
 
 const normWhy = "statistics need f32"
 
@@ -231,17 +236,26 @@ func (n *Node) wantStats(d ...Dim) error {
 	return firstError(wantShape("mean", n.Operand("mean"), d...), wantShape("rstd", n.Operand("rstd"), d...))
 }
 
-// groupCount is the number of groups: instance_norm has one per channel.
-func (n *Node) groupCount() Dim {
-	if n.Op == OpInstanceNorm {
+// GroupCount is the number of groups of channels that a norm over such has in each image:
+// without the attribute groups one per channel. UnknownDim where that is not known.
+func (n *Node) GroupCount() Dim {
+	if !n.HasAttr("groups") {
 		return n.channels()
 	}
 	return Dim(n.Int("groups"))
 }
 
+// NormOperand is the operand that a norm normalizes; of a gradient, the gradient of its result.
+func (n *Node) NormOperand() int {
+	if n.Def().GradOf != OpInvalid {
+		return 1
+	}
+	return 0
+}
+
 func (n *Node) checkGroups() error {
-	g, c := n.groupCount(), n.channels()
-	if n.Op != OpInstanceNorm && g < 1 || c > 0 && g > 0 && c%g != 0 {
+	g, c := n.GroupCount(), n.channels()
+	if n.HasAttr("groups") && g < 1 || c > 0 && g > 0 && c%g != 0 {
 		return fmt.Errorf("groups=%d do not divide the channels of %s", g, n.In[0].Type)
 	}
 	return nil
@@ -253,7 +267,7 @@ func inferGroupNorm(n *Node) ([]Type, error) {
 	}
 	var stats Shape
 	if s := n.In[0].Type.Shape; s.Known() {
-		stats = MakeShape(s.Dim(0), n.groupCount())
+		stats = MakeShape(s.Dim(0), n.GroupCount())
 	}
 	return n.normTypes(stats, 2), n.wantParams(n.channels())
 }
@@ -262,7 +276,7 @@ func inferGroupNormGrad(n *Node) ([]Type, error) {
 	if err := firstError(n.checkNormGrad(3), n.checkGroups()); err != nil || !n.In[0].Type.Shape.Known() {
 		return n.normGradTypes(), err
 	}
-	return n.normGradTypes(), firstError(n.wantParams(n.channels()), n.wantStats(n.In[0].Type.Shape.Dim(0), n.groupCount()))
+	return n.normGradTypes(), firstError(n.wantParams(n.channels()), n.wantStats(n.In[0].Type.Shape.Dim(0), n.GroupCount()))
 }
 
 func inferBatchNorm(n *Node) ([]Type, error) {

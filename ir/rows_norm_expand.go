@@ -38,7 +38,7 @@ func (n *Node) normView() normView {
 		}
 		return v
 	}
-	g := n.groupCount()
+	g := n.GroupCount()
 	batch, c, space := parts(s, last)
 	v := normView{x: s, params: []Dim{g, c / max(g, 1)}}
 	if last {

@@ -11,7 +11,7 @@ var poolRows = map[Op]Def{
 		In:    in(Operand{Name: "x"}),
 		Out:   out(Result{Name: "y"}, Result{Name: "index", Class: Fixed, Cheap: true}),
 		Attrs: windowAttrs(kernelAttr, ceilAttr), Class: Clear, Why: "keeps order", Unit: UnitSame,
-		Infer: inferMaxPool, Cost: costPool, Bound: noBound,
+		Window: poolWindow, Infer: inferMaxPool, Cost: costPool, Bound: noBound,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			if d[0] == nil {
 				return []*Value{nil}
@@ -27,13 +27,13 @@ var poolRows = map[Op]Def{
 		In:    in(Operand{Name: "dy", ReadsLow: true}, Operand{Name: "index", Kinds: KInt, Class: Fixed, Searched: true}),
 		Out:   out(Result{Name: "dx", StoresLow: true}),
 		Attrs: []AttrDef{sizeAttr, layoutAttr}, Class: Keep, Why: "sums overlapping windows", Unit: UnitSame,
-		Infer: inferPoolGrad, Bound: boundPoolGrad, Cost: flops(0, 1), Range: sumRange(func(n *Node) float64 { return sure(n.In[0].Type.Shape, count(n.In[0].Type)) }),
+		GradOf: OpMaxPool, Window: poolGradWindow, Infer: inferPoolGrad, Bound: boundPoolGrad, Cost: flops(0, 1), Range: sumRange(func(n *Node) float64 { return sure(n.In[0].Type.Shape, count(n.In[0].Type)) }),
 		Grad: gradMaxPoolGrad,
 	},
 	OpAvgPool: {
 		Name: "avg_pool", Doc: "The mean of each window; padding counts as zeros where count_include_pad, and not at all elsewhere.",
 		In: in(Operand{Name: "x", ReadsLow: true}), Out: out(Result{Name: "y", StoresLow: true}), Attrs: avgAttrs(),
-		Class: Keep, Why: "sums need f32", Unit: UnitSame, Infer: inferAvgPool, Cost: costPool,
+		Class: Keep, Why: "sums need f32", Unit: UnitSame, Window: poolWindow, Infer: inferAvgPool, Cost: costPool,
 		Bound: func(n *Node) Bound { return Bound{ULP: 1, K: product(n.Ints("kernel"))} },
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return []*Value{b.AvgPoolGrad(d[0], poolAttrs(n).With("size", b.spatialSizes(n, n.In[0])))}
@@ -45,13 +45,13 @@ var poolRows = map[Op]Def{
 	OpAvgPoolGrad: {
 		Name: "avg_pool_grad", Doc: "Spreads dy evenly over the windows it came from.",
 		In: in(Operand{Name: "dy", ReadsLow: true}), Out: out(Result{Name: "dx", StoresLow: true}), Attrs: avgAttrs(sizeAttr),
-		Class: Keep, Why: "sums overlapping windows", Unit: UnitSame, Infer: inferPoolGrad, Bound: boundPoolGrad, Cost: costPool, Range: sumRange(func(n *Node) float64 { return float64(product(n.Ints("kernel"))) }),
+		Class: Keep, Why: "sums overlapping windows", Unit: UnitSame, GradOf: OpAvgPool, Window: poolGradWindow, Infer: inferPoolGrad, Bound: boundPoolGrad, Cost: costPool, Range: sumRange(func(n *Node) float64 { return float64(product(n.Ints("kernel"))) }),
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value { return []*Value{b.AvgPool(d[0], poolAttrs(n))} },
 	},
 	OpAdaptiveAvgPool: {
 		Name: "adaptive_avg_pool", Nonfinite: addedAsIs, Doc: "The mean over windows that split each spatial dimension into size parts: part i of n over in elements covers floor(i·in/n) up to ceil((i+1)·in/n).",
 		In: in(Operand{Name: "x", ReadsLow: true}), Out: out(Result{Name: "y", StoresLow: true}), Attrs: []AttrDef{sizeAttr, layoutAttr},
-		Class: Keep, Why: "sums need f32", Unit: UnitSame, Infer: inferAdaptive, Cost: flops(0, 1), Range: within(0),
+		Class: Keep, Why: "sums need f32", Unit: UnitSame, Window: poolWindow, Infer: inferAdaptive, Cost: flops(0, 1), Range: within(0),
 		Bound: func(n *Node) Bound { return Bound{ULP: 1, K: count(n.In[0].Type)} },
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return []*Value{b.AdaptiveAvgPoolGrad(d[0], b.spatialSizes(n, n.In[0]), n.Str("layout"))}
@@ -60,7 +60,7 @@ var poolRows = map[Op]Def{
 	OpAdaptiveAvgPoolGrad: {
 		Name: "adaptive_avg_pool_grad", Nonfinite: addedAsIs, Doc: "Spreads dy evenly over the parts it came from.",
 		In: in(Operand{Name: "dy", ReadsLow: true}), Out: out(Result{Name: "dx", StoresLow: true}), Attrs: []AttrDef{sizeAttr, layoutAttr},
-		Class: Keep, Why: "sums overlapping windows", Unit: UnitSame, Infer: inferPoolGrad, Bound: boundPoolGrad, Cost: flops(0, 1),
+		Class: Keep, Why: "sums overlapping windows", Unit: UnitSame, GradOf: OpAdaptiveAvgPool, Window: poolGradWindow, Infer: inferPoolGrad, Bound: boundPoolGrad, Cost: flops(0, 1),
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return []*Value{b.AdaptiveAvgPool(d[0], b.spatialSizes(n, n.In[0]), n.Str("layout"))}
 		},
@@ -68,6 +68,9 @@ var poolRows = map[Op]Def{
 }
 
 var (
+	poolWindow     = &WindowRow{Image: In0, Places: Out0}
+	poolGradWindow = &WindowRow{Image: Out0, Places: In0}
+
 	kernelAttr = AttrDef{Name: "kernel", Kind: AttrInts, Required: true, Doc: "window, one number per spatial dimension"}
 	ceilAttr   = AttrDef{Name: "ceil", Kind: AttrBool, Doc: "a last window may reach beyond the data"}
 	sizeAttr   = AttrDef{Name: "size", Kind: AttrInts, Required: true, Doc: "spatial dimensions of the result"}

@@ -29,7 +29,7 @@ var randomRows = map[Op]Def{
 		},
 	}, "x", "y"),
 	OpDropoutGrad: dropout(Def{
-		Name: "dropout_grad", Doc: "Zero where the dropout of the same rng dropped, else dy/(1-p): the mask is drawn again, not kept.",
+		Name: "dropout_grad", GradOf: OpDropout, Doc: "Zero where the dropout of the same rng dropped, else dy/(1-p): the mask is drawn again, not kept.",
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			in := append([]*Value{d[0]}, n.In[1:]...)
 			return append(b.Emit(OpDropoutGrad, in, n.Attrs.Without("out")), make([]*Value, len(n.In)-1)...)

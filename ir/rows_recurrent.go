@@ -24,7 +24,7 @@ var recurrentRows = map[Op]Def{
 		In: in(weightIn, savedIn("gates"), Operand{Name: "c", Class: Fixed}, startIn("c0", Fixed),
 			flowIn("dy"), flowIn("dc"), flowIn("dgates")),
 		Out: out(Result{Name: "dxp", StoresF32: true}, Result{Name: "dh0", Class: Fixed}, Result{Name: "dc0", Class: Fixed}), Attrs: []AttrDef{reverseAttr},
-		Class: Low, Why: "tensor cores", Unit: unitFlow, Infer: inferLSTMGrad, Bound: boundRecurrent, Cost: costRecurrent(0), Expand: expandLSTMGrad,
+		Class: Low, Why: "tensor cores", Unit: unitFlow, GradOf: OpLSTM, Infer: inferLSTMGrad, Bound: boundRecurrent, Cost: costRecurrent(0), Expand: expandLSTMGrad,
 	},
 	OpGRU: {
 		Name: "gru", Doc: "Gated recurrent unit over xp[S,B,D,3H], the inputs' products, with r[D,H,3H] in the order r, z, n: r, z = σ(xp + h·r); q = h·rₙ + bn; n = tanh(xp + r·q); h = (1−z)·n + z·h. Yields h of every step and saves r, z, n and q.",
@@ -43,7 +43,7 @@ var recurrentRows = map[Op]Def{
 		Name: "gru_grad", Doc: "The gradients of gru in xp, q and h0, from its saved gates and y, and the gradients of its two results.",
 		In:  in(weightIn, savedIn("gates"), savedIn("y"), startIn("h0", Keep), flowIn("dy"), flowIn("dgates")),
 		Out: out(Result{Name: "dxp", StoresF32: true}, Result{Name: "dq"}, Result{Name: "dh0", Class: Fixed}), Attrs: []AttrDef{reverseAttr},
-		Class: Low, Why: "tensor cores", Unit: unitFlow, Infer: inferGRUGrad, Bound: boundRecurrent, Cost: costRecurrent(0), Expand: expandGRUGrad,
+		Class: Low, Why: "tensor cores", Unit: unitFlow, GradOf: OpGRU, Infer: inferGRUGrad, Bound: boundRecurrent, Cost: costRecurrent(0), Expand: expandGRUGrad,
 	},
 	OpRNN: {
 		Name: "rnn", Doc: "Plain recurrence over xp[S,B,D,H], the inputs' products, with r[D,H,H]: h = activation(xp + h·r). Yields h of every step.",
@@ -61,13 +61,13 @@ var recurrentRows = map[Op]Def{
 		Name: "rnn_grad", Doc: "The gradients of rnn in xp and h0, from its y and the gradient of that.",
 		In:  in(weightIn, savedIn("y"), savedIn("dy")),
 		Out: out(Result{Name: "dxp", StoresF32: true}, Result{Name: "dh0", Class: Fixed}), Attrs: []AttrDef{reverseAttr, activationAttr},
-		Class: Low, Why: "tensor cores", Unit: unitFlow, Infer: inferRNNGrad, Bound: boundRecurrent, Cost: costRecurrent(0), Expand: expandRNNGrad,
+		Class: Low, Why: "tensor cores", Unit: unitFlow, GradOf: OpRNN, Infer: inferRNNGrad, Bound: boundRecurrent, Cost: costRecurrent(0), Expand: expandRNNGrad,
 	},
 }
 
 var (
 	preIn          = Operand{Name: "xp", Class: Keep, ReadsLow: true}
-	weightIn       = Operand{Name: "r", Factor: true}
+	weightIn       = Operand{Name: "r", AsStored: true}
 	reverseAttr    = AttrDef{Name: "reverse", Kind: AttrBool, Doc: "the only direction runs from the last step to the first"}
 	activationAttr = AttrDef{Name: "activation", Kind: AttrString, Default: "tanh", Doc: "tanh or relu"}
 )

@@ -23,7 +23,7 @@ var softmaxRows = map[Op]Def{
 		Name: "softmax_grad", Nonfinite: added, Doc: "y·(dy − Σ dy·y) along one axis.",
 		In:  in(Operand{Name: "y", ReadsLow: true}, Operand{Name: "dy", ReadsLow: true}),
 		Out: out(Result{Name: "dx", StoresLow: true}), Attrs: []AttrDef{axisAttr},
-		Class: Keep, Why: "long sums lose bits", Unit: UnitProduct, Infer: inferAxisPair, Bound: boundAxis(1), Cost: flops(0, 4),
+		Class: Keep, Why: "long sums lose bits", Unit: UnitProduct, GradOf: OpSoftmax, Infer: inferAxisPair, Bound: boundAxis(1), Cost: flops(0, 4),
 		Expand: func(b *Builder, n *Node) []*Value {
 			y, dy := n.In[0], n.In[1]
 			return []*Value{b.Mul(y, b.Sub(dy, b.sumOver(b.Mul(dy, y), true, n.Int("axis"))))}
@@ -47,7 +47,7 @@ var softmaxRows = map[Op]Def{
 		Name: "log_softmax_grad", Nonfinite: only(added, "dy"), Doc: "dy − exp(y)·Σ dy along one axis.",
 		In:  in(Operand{Name: "y", ReadsLow: true}, Operand{Name: "dy", ReadsLow: true}),
 		Out: out(Result{Name: "dx", StoresLow: true}), Attrs: []AttrDef{axisAttr},
-		Class: Keep, Why: "long sums lose bits", Unit: UnitProduct, Infer: inferAxisPair, Bound: boundAxis(1), Cost: flops(0, 4),
+		Class: Keep, Why: "long sums lose bits", Unit: UnitProduct, GradOf: OpLogSoftmax, Infer: inferAxisPair, Bound: boundAxis(1), Cost: flops(0, 4),
 		Expand: func(b *Builder, n *Node) []*Value {
 			y, dy := n.In[0], n.In[1]
 			return []*Value{b.Sub(dy, b.Mul(b.Exp(y), b.sumOver(dy, true, n.Int("axis"))))}

@@ -159,19 +159,8 @@ func toDims(v []int64) []Dim {
 // that of the convolution whose gradient they are: In is the side with more
 // detail, Out the side that was strided.
 func (n *Node) Window() Window {
-	var data, out, w *Value
-	switch n.Op {
-	case OpConv:
-		data, out, w = n.In[0], n.Out[0], n.In[1]
-	case OpConvGradX, OpConvTranspose:
-		data, out, w = n.Out[0], n.In[0], n.In[1]
-	case OpConvGradW:
-		data, out, w = n.In[0], n.In[1], n.Out[0]
-	case OpMaxPool, OpAvgPool, OpAdaptiveAvgPool:
-		data, out = n.In[0], n.Out[0]
-	default: // gradients of pools
-		data, out = n.Out[0], n.In[0]
-	}
+	r := n.Def().Window
+	data, out, w := n.Arg(r.Image), n.Arg(r.Places), n.Arg(r.Filter)
 	s, _ := n.spatial(data.Type.Shape.Rank() - 2)
 	batch, channels, in := parts(data.Type.Shape, s.last)
 	_, o, to := parts(out.Type.Shape, s.last)

@@ -25,7 +25,7 @@ func (l *Lowerer) lowerCluster(u *scheduled) error {
 	}
 	if head >= 0 {
 		n, rest := u.nodes[head], others(u.nodes, head)
-		if l.lowerProduct(n, rest) || l.p.Target.Caps().Norms[n.Op] != (ir.NormFusion{}) && l.lowerNorm(n, rest) {
+		if l.lowerProduct(n, rest) || l.p.Target.Caps().NormOf(n) != (ir.NormFusion{}) && l.lowerNorm(n, rest) {
 			return nil
 		}
 	}

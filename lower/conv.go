@@ -2,8 +2,15 @@ package lower
 
 import "ampc/ir"
 
-var convDirs = map[ir.Op]ConvDir{
-	ir.OpConv: ConvForward, ir.OpConvGradX: ConvGradX, ir.OpConvGradW: ConvGradW, ir.OpConvTranspose: ConvGradX,
+// convDir is what the convolution of a node computes: results, images or filters.
+func convDir(n *ir.Node) ConvDir {
+	switch w := n.Def().Window; ir.Out0 {
+	case w.Filter:
+		return ConvGradW
+	case w.Image:
+		return ConvGradX
+	}
+	return ConvForward
 }
 
 // lowerConv lowers a convolution, its gradients, and a transposed convolution,
@@ -25,7 +32,7 @@ func lowerConv(l *Lowerer, n *ir.Node) error {
 
 // convOf describes the convolution of a node but for its epilogue.
 func convOf(n *ir.Node) *Conv {
-	return &Conv{Dir: convDirs[n.Op], Window: n.Window(), TF32: roundsTF32(n), Direct: n.Str("math") == "direct"}
+	return &Conv{Dir: convDir(n), Window: n.Window(), TF32: roundsTF32(n), Direct: n.Str("math") == "direct"}
 }
 
 // lowerAttention lowers attention and its gradient; see the rows for the operands.

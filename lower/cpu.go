@@ -13,11 +13,12 @@ func (cpu) Caps() ir.Caps {
 	return ir.Caps{NoGraphs: true, Norms: cpuNorms, PostOps: cpuPostOps, RecomputesPools: true, Expander: Expansions(CPU)}
 }
 
-// cpuNorms is what the kernels of norms over channels do beside their rows.
-var cpuNorms = map[ir.Op]ir.NormFusion{
-	ir.OpBatchNorm: {Epilogue: true}, ir.OpGroupNorm: {Epilogue: true}, ir.OpInstanceNorm: {Epilogue: true},
-	ir.OpBatchNormInfer: {Epilogue: true},
-	ir.OpBatchNormGrad:  {Prologue: 1}, ir.OpGroupNormGrad: {Prologue: 1},
+// cpuNorms is what the kernels of norms over channels do besides their rows.
+func cpuNorms(n *ir.Node) ir.NormFusion {
+	if n.Def().GradOf != ir.OpInvalid {
+		return ir.NormFusion{Prologue: n.NormOperand()}
+	}
+	return ir.NormFusion{Epilogue: true}
 }
 
 // cpuPostOps are the kernels that run a cluster on blocks of their result.

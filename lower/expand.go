@@ -49,7 +49,7 @@ func expandOnce(g *ir.Graph, t Target) error {
 			}
 			at := b.In(s).Deriving(n, "")
 			from, first := n, len(g.Body[s])
-			if t.Widens(n) {
+			if t.Widens() {
 				from = wideOperands(at, n)
 			}
 			for i, v := range n.Def().Expand(at, from) {
@@ -95,7 +95,7 @@ func wideOperands(b *ir.Builder, n *ir.Node) *ir.Node {
 	wide := *n
 	wide.In = slices.Clone(n.In)
 	for i, v := range wide.In {
-		if v != nil && v.Type.DType.Low() && !n.OperandDef(i).Factor {
+		if v != nil && v.Type.DType.Low() && !n.OperandDef(i).AsStored {
 			wide.In[i] = b.Emit(ir.OpCast, []*ir.Value{v}, ir.A("to", ir.F32))[0]
 		}
 	}

@@ -32,7 +32,7 @@ func ProductOf(n *ir.Node) *Gemm {
 	g := &Gemm{TF32: roundsTF32(n)}
 	a, b, y := ir.Sizes(n.In[0].Type.Shape), ir.Sizes(n.In[1].Type.Shape), ir.Sizes(n.Out[0].Type.Shape)
 	g.A.T, g.B.T = n.Flag("ta"), n.Flag("tb")
-	if n.Op == ir.OpLinear && len(a) == 1 {
+	if len(a) == 1 { // a vector is one row
 		a, y = append([]int64{1}, a...), append([]int64{1}, y...)
 	}
 	g.M, g.N = y[len(y)-2], y[len(y)-1]
@@ -122,7 +122,7 @@ func (r *readers) epilogue(caps ir.Caps, n *ir.Node, nodes []*ir.Node) (own []li
 		return nil, nil, false
 	}
 	at, rest := n.Out[0], slices.Clone(nodes)
-	conv := n.Op != ir.OpMatmul && n.Op != ir.OpLinear
+	conv := !n.Def().Is(ir.MatrixProduct)
 	for len(rest) > 0 && len(r.uses.Of(at)) == 1 && !r.stored(at, nodes) && at.Type.DType == ir.F32 {
 		m := r.uses.Of(at)[0].Node
 		next := caps.Extends(stage, m, at)
@@ -187,7 +187,7 @@ func (l *Lowerer) product(n *ir.Node) (s Step, in []*ir.Value) {
 	if in = n.In; len(in) > 2 && in[2] == nil {
 		in = in[:2]
 	}
-	if n.Op == ir.OpMatmul || n.Op == ir.OpLinear {
+	if n.Def().Is(ir.MatrixProduct) {
 		return Step{Kind: KindGemm, Gemm: ProductOf(n)}, in
 	}
 	s = Step{Kind: KindConv, Conv: convOf(n)}

@@ -31,7 +31,7 @@ func (l *Lowerer) lowerNorm(n *ir.Node, rest []*ir.Node) bool {
 	if m := caps.Prologue(n); m != nil && len(rest) == 1 && rest[0] == m && keeps(m.Out[0], m.In[0]) && !l.stored(m.Out[0], []*ir.Node{n}) {
 		l.now = []*ir.Node{m, n}
 		c := l.newNormCluster(n)
-		c.in[caps.Norms[n.Op].Prologue] = m.In[0]
+		c.in[caps.NormOf(n).Prologue] = m.In[0]
 		c.fusion.Sign = c.operand(m.In[1])
 		c.emit(n.Out, NodeRef{n.Name(), n.Pos})
 		return true

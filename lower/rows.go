@@ -44,7 +44,7 @@ func (l *Lowerer) lowerRows(n *ir.Node, rest []*ir.Node) bool {
 func (l *Lowerer) endsIn(nodes []*ir.Node, product int, n *ir.Node) bool {
 	p, caps := nodes[product], l.p.Target.Caps()
 	own, rest, ok := l.readers.epilogue(caps, p, others(nodes, product))
-	if !ok || len(rest) > 0 || p.Op != ir.OpMatmul && p.Op != ir.OpLinear {
+	if !ok || len(rest) > 0 || !p.Def().Is(ir.MatrixProduct) {
 		return false
 	}
 	s, at := l.ended(p, own)

@@ -35,7 +35,7 @@ func (l *Lowerer) cycle(part Part) error {
 	return fmt.Errorf("@%s: clusters of part %s wait for each other: %s", l.g.Name, part, compilerFault)
 }
 
-func (l *Lowerer) partition(part Part, groups bool) (nodes []scheduled, clustered bool) {
+func (l *Lowerer) partition(part Part, clusters bool) (nodes []scheduled, clustered bool) {
 	type key struct {
 		s               ir.Section
 		launch, cluster int32
@@ -51,7 +51,7 @@ func (l *Lowerer) partition(part Part, groups bool) (nodes []scheduled, clustere
 			if launches && n.Why.Launch > 0 {
 				k = key{s: s, launch: n.Why.Launch}
 			}
-			if i, ok := open[k]; ok && groups && k != (key{s: s}) && s != ir.Prepare && !l.opened[k.cluster] { // prepare's casts stay apart: a store skips them one by one
+			if i, ok := open[k]; ok && clusters && k != (key{s: s}) && s != ir.Prepare && !l.opened[k.cluster] { // prepare's casts stay apart: a store skips them one by one
 				nodes[i].nodes = append(nodes[i].nodes, n)
 				nodes[i].last = pos
 				clustered = true

@@ -43,7 +43,7 @@ func cutExpansions(g *ir.Graph, t Target, last int32) {
 // kernels divides nodes: a product takes the elementwise nodes behind it as its epilogue.
 func (r *readers) kernels(caps ir.Caps, nodes []*ir.Node) (list [][]*ir.Node) {
 	if i := slices.IndexFunc(nodes, caps.FusesCluster); i >= 0 {
-		if _, _, ok := r.epilogue(caps, nodes[i], slices.Concat(nodes[:i], nodes[i+1:])); ok {
+		if _, _, ok := r.epilogue(caps, nodes[i], others(nodes, i)); ok {
 			return [][]*ir.Node{nodes}
 		}
 	}

@@ -20,10 +20,10 @@ type Target interface {
 	Refusal(n *ir.Node) string
 	// Expands reports whether the expansion of n's row runs instead of n.
 	Expands(n *ir.Node) bool
-	// Widens reports whether an expansion of n computes in f32 with low operands
-	// cast first: what a row computes in f32 inside must not be rounded where its
-	// parts meet.
-	Widens(n *ir.Node) bool
+	// Widens reports whether an expansion computes in f32 with low operands cast first
+	// (but those that it reads AsStored): what a row computes in f32 inside must not be
+	// rounded where its parts meet.
+	Widens() bool
 
 	// Fuses reports whether one step may do the work of several nodes and write
 	// parts of a tensor. Where not, every node is a step over dense tensors.
@@ -53,7 +53,7 @@ type Shared struct{}
 func (Shared) Rule(n *ir.Node) Rule                           { return SharedRule(n) }
 func (Shared) Refusal(*ir.Node) string                        { return "" }
 func (Shared) Expands(*ir.Node) bool                          { return false }
-func (Shared) Widens(*ir.Node) bool                           { return false }
+func (Shared) Widens() bool                                   { return false }
 func (Shared) Fuses() bool                                    { return true }
 func (Shared) ReadsStrided(_ ir.DType, p ir.StridedView) bool { return p.Rows() }
 func (Shared) Refreshes() bool                                { return false }

@@ -184,10 +184,10 @@ func (b *body) computed(v *ir.Value) expr {
 		return b.values[v]
 	}
 	e := b.result(n, v.Idx)
-	if len(n.In) > 2 && n.In[2] != nil && isProduct(n) { // the bias, which the row adds to the product
-		if t, ok := b.tensor(n.In[2]); ok {
+	if bias := n.Bias(); bias != nil { // which the row adds to the product
+		if t, ok := b.tensor(bias); ok {
 			shape, strides := b.channelStrides(n)
-			e = b.add(e, b.element(t.root, t.at, n.In[2].Type.DType, shape, strides))
+			e = b.add(e, b.element(t.root, t.at, bias.Type.DType, shape, strides))
 		}
 	}
 	b.values[v] = e
@@ -195,8 +195,7 @@ func (b *body) computed(v *ir.Value) expr {
 }
 
 func isProduct(n *ir.Node) bool {
-	_, conv := convDirs[n.Op]
-	return conv || n.Op == ir.OpMatmul || n.Op == ir.OpLinear
+	return n.Def().Is(ir.Convolves) || n.Def().Is(ir.MatrixProduct)
 }
 
 // add is the sum of two elements of f32.
@@ -209,7 +208,7 @@ func (b *body) channelStrides(n *ir.Node) (shape, strides []int64) {
 	shape = ir.Sizes(n.Out[0].Type.Shape)
 	strides = make([]int64, len(shape))
 	axis := len(shape) - 1
-	if _, conv := convDirs[n.Op]; conv && !n.Window().Last {
+	if n.Def().Is(ir.Convolves) && !n.Window().Last {
 		axis = 1
 	}
 	strides[axis] = 1
@@ -322,7 +321,7 @@ func (b *body) bufferStrides(id BufferID, shape []int64) []int64 {
 // describes checks that the description of s, but for its epilogue, is that of node n.
 func (b *body) describes(s *Step, n *ir.Node) error {
 	same := false
-	if n.Op == ir.OpMatmul || n.Op == ir.OpLinear {
+	if n.Def().Is(ir.MatrixProduct) {
 		if s.Gemm != nil {
 			g := *ProductOf(n)
 			g.Epilogue = s.Gemm.Epilogue

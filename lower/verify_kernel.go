@@ -123,7 +123,7 @@ func (b *body) norm(s *Step) error {
 	for i, v := range n.In {
 		switch {
 		case v == nil || v.Def == nil || !contains(b.nodes, v.Def):
-			if f.Sign > 0 && i == b.p.Target.Caps().Norms[n.Op].Prologue {
+			if f.Sign > 0 && i == b.p.Target.Caps().NormOf(n).Prologue {
 				return errors.New("takes an operand through the gradient of a ReLU that is not in its cluster")
 			}
 			if err := b.operand(s, i, n.In); err != nil {

@@ -2,7 +2,6 @@ package passes
 
 import (
 	"fmt"
-	"strings"
 
 	"ampc/ir"
 )
@@ -186,7 +185,7 @@ func (a *assigner) decide(n *ir.Node, f override) decision {
 // their own class.
 func (a *assigner) gradient(n *ir.Node, t *decision) {
 	of := n.Of
-	if !a.p.Eager || t.class != ir.Keep || of == nil || of == n || a.sec[n.ID] != ir.Backward || a.sec[of.ID] != ir.Forward || strings.Contains(n.Op.String(), "_grad") {
+	if !a.p.Eager || t.class != ir.Keep || of == nil || of == n || a.sec[n.ID] != ir.Backward || a.sec[of.ID] != ir.Forward || n.Def().GradOf != ir.OpInvalid {
 		return
 	}
 	if class := a.node[of.ID].class; class == ir.Low || class == ir.PromoteC || class == ir.Clear {

@@ -67,20 +67,17 @@ func (a *assigner) splits(n *ir.Node, step []*ir.Node) bool {
 // epilogue, runs as two steps whichever of some dtypes its result has; operand is the
 // dtype of an operand, Invalid where it is not known.
 func splitsAlways(c ir.Caps, n *ir.Node, step []*ir.Node, results []ir.DType, operand func(i int) ir.DType) bool {
-	if c.Splits == nil || n.Op != ir.OpMatmul && n.Op != ir.OpLinear || c.EpilogueOf(n) == ir.NoEpilogue || n.Out[0].Type.Shape.Rank() < 2 {
+	if c.Splits == nil || !n.Def().Is(ir.MatrixProduct) || c.EpilogueOf(n) == ir.NoEpilogue || n.Out[0].Type.Shape.Rank() < 2 {
 		return false
 	}
 	if x := n.In[0].Type.Shape; !x.Static() || x.Elements() == 0 {
 		return false
 	}
 	p := ir.Product{A: operand(0), B: operand(1)}
-	if n.Op == ir.OpLinear && n.Operand("b") != nil {
+	if n.Bias() != nil {
 		p.Bias = operand(2)
 	}
-	for _, m := range step {
-		p.Tanh = p.Tanh || m.Op == ir.OpTanh
-		p.Residual = p.Residual || m.Op == ir.OpAdd && m.In[0].Type.Shape == m.In[1].Type.Shape
-	}
+	eachInEpilogue(c, n, step, func(s ir.EpilogueStage, m *ir.Node, _ int) { p.Take(s, m) })
 	if !p.Tanh && !p.Residual && (p.A == ir.Invalid || p.B == ir.Invalid) {
 		return false
 	}
@@ -218,19 +215,19 @@ func (f *launchFinder) levels() {
 func (f *launchFinder) join(a, b int32) bool {
 	top := f.steps[b].level
 	met := map[int32]bool{}
-	clear := true
+	apart := true
 	var walk func(k int32)
 	walk = func(k int32) {
 		f.each(k, func(r int32) {
 			if r == b {
-				clear = clear && k == a
+				apart = apart && k == a
 			} else if f.steps[r].level < top && !met[r] {
 				met[r] = true
 				walk(r)
 			}
 		})
 	}
-	if walk(a); !clear {
+	if walk(a); !apart {
 		return false
 	}
 	x, y := &f.steps[a], &f.steps[b]
@@ -356,7 +353,7 @@ func (f *launchFinder) inRows(k int32, n *ir.Node, cols int64, product bool) boo
 		return false
 	}
 	shape := s.nodes[0].Out[0].Type.Shape
-	if !shape.Static() || shape.Elements() != n.In[0].Type.Shape.Elements() || !endsRows(ir.Sizes(shape), cols) {
+	if !shape.Static() || shape.Elements() != n.In[0].Type.Shape.Elements() || !haveRows(ir.Sizes(shape), cols) {
 		return false
 	}
 	for _, m := range s.nodes {
@@ -372,8 +369,8 @@ func (f *launchFinder) inRows(k int32, n *ir.Node, cols int64, product bool) boo
 	return true
 }
 
-// endsRows reports whether the last dimensions of a shape are rows of so many columns.
-func endsRows(shape []int64, cols int64) bool {
+// haveRows reports whether the last dimensions of a shape are a row of so many columns.
+func haveRows(shape []int64, cols int64) bool {
 	n := int64(1)
 	for k := len(shape); n < cols && k > 0; k-- {
 		n *= shape[k-1]

@@ -57,7 +57,7 @@ func (l *layouter) place(g *ir.Graph, s ir.Section, n *ir.Node) error {
 		}
 	}
 	switch {
-	case hasAttr(n, "layout"):
+	case n.HasAttr("layout"):
 		n.Attrs = n.Attrs.With("layout", "NHWC")
 	case n.Def().Elem == nil:
 		turnAxes(n, rank)
@@ -82,7 +82,7 @@ func (l *layouter) rank(n *ir.Node) int {
 		return 0
 	}
 	rank := n.In[0].Type.Shape.Rank()
-	if hasAttr(n, "layout") {
+	if n.HasAttr("layout") {
 		if n.Str("layout") == "NHWC" || n.Op == ir.OpResize || n.Op == ir.OpResizeGrad {
 			return 0
 		}

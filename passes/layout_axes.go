@@ -49,22 +49,15 @@ func viewed(s ir.Shape, perm []int64) bool {
 	return true
 }
 
-func hasAttr(n *ir.Node, name string) bool {
-	return slices.ContainsFunc(n.Def().Attrs, func(a ir.AttrDef) bool { return a.Name == name })
-}
-
 // turns reports whether a node means the same when the axes that it names are
 // renamed: it joins images, takes parts of them, or reduces them so that what
 // is left is in the same order.
 func (l *layouter) turns(n *ir.Node, rank int) bool {
-	switch n.Op {
-	case ir.OpConcat, ir.OpSplit:
-		return true
-	case ir.OpSlice:
-		return len(n.Ints("axes")) > 0
-	}
-	if !hasAttr(n, "keep") || !hasAttr(n, "axes") { // not a reduction
+	if !n.Def().Is(ir.Permutes) {
 		return false
+	}
+	if !n.HasAttr("keep") { // it drops no axes; a slice that names none takes the first
+		return n.HasAttr("axis") || len(n.Ints("axes")) > 0
 	}
 	gone := n.Axes()
 	channels := slices.Contains(gone, 1)
@@ -81,7 +74,7 @@ func (l *layouter) turns(n *ir.Node, rank int) bool {
 func turnAxes(n *ir.Node, rank int) {
 	to := first(rank) // axis i of the source lies at to[i]
 	renamed := func(a int64) int64 { return to[(a+int64(rank))%int64(rank)] }
-	if hasAttr(n, "axis") {
+	if n.HasAttr("axis") {
 		n.Attrs = n.Attrs.With("axis", renamed(n.Int("axis")))
 		return
 	}
@@ -89,7 +82,7 @@ func turnAxes(n *ir.Node, rank int) {
 	for _, a := range n.Ints("axes") {
 		axes = append(axes, renamed(a))
 	}
-	if hasAttr(n, "keep") {
+	if n.HasAttr("keep") {
 		slices.Sort(axes)
 	}
 	n.Attrs = n.Attrs.With("axes", axes)

@@ -118,8 +118,12 @@ func (p *padder) padded(b *ir.Builder, v *ir.Value, hi []int64) *ir.Value {
 // more says how many zeros go behind each dimension of each operand of n; nil
 // where n needs none.
 func (p *padder) more(n *ir.Node) [][]int64 {
+	var aligned [][]int
+	if f := n.Def().Aligned; f != nil {
+		aligned = f(n)
+	}
 	want := p.want(n)
-	if want == 1 || slices.ContainsFunc(n.In, func(v *ir.Value) bool { return v != nil && v.Type.Shape.Elements() < 0 }) {
+	if aligned == nil || want == 1 || slices.ContainsFunc(n.In, func(v *ir.Value) bool { return v != nil && v.Type.Shape.Elements() < 0 }) {
 		return nil
 	}
 	round := func(d ir.Dim) int64 { return (want - int64(d)%want) % want }
@@ -129,40 +133,14 @@ func (p *padder) more(n *ir.Node) [][]int64 {
 			more[i] = make([]int64, v.Type.Shape.Rank())
 		}
 	}
-	last := func(i, from int) { // the dimensions of operand i from the end
-		d := n.In[i].Type.Shape
-		more[i][d.Rank()-from] = round(d.Dim(-from))
-	}
-	switch n.Op {
-	case ir.OpMatmul:
-		last(0, 1)
-		last(0, 2)
-		last(1, 1)
-		last(1, 2)
-	case ir.OpLinear:
-		last(0, 1)
-		last(1, 1)
-		last(1, 2)
-		if n.In[0].Type.Shape.Rank() == 2 {
-			last(0, 2)
+	for i, dims := range aligned {
+		if i >= len(n.In) || n.In[i] == nil {
+			continue
 		}
-	case ir.OpConv:
-		if n.Int("groups") != 1 {
-			return nil
+		for _, d := range dims {
+			shape := n.In[i].Type.Shape
+			more[i][(d+shape.Rank())%shape.Rank()] = round(shape.Dim(d))
 		}
-		rank := n.In[0].Type.Shape.Rank()
-		channels := rank - 1 // from the end
-		if n.Str("layout") == "NHWC" {
-			channels = 1
-		}
-		last(0, channels)
-		last(1, channels)
-		last(1, rank)
-	default:
-		return nil
-	}
-	if len(n.In) > 2 && n.In[2] != nil { // the bias
-		last(2, 1)
 	}
 	if !slices.ContainsFunc(more, func(hi []int64) bool { return slices.ContainsFunc(hi, func(k int64) bool { return k > 0 }) }) {
 		return nil

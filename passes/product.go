@@ -75,7 +75,7 @@ func bits16(x plan.Choice) plan.Choice {
 // productOf is the product whose epilogue ends in last, nil where there is none or
 // its kernel runs any elementwise work.
 func (c *clusterer) productOf(last *ir.Node) *ir.Node {
-	product := func(n *ir.Node) bool { return n.Op == ir.OpMatmul || n.Op == ir.OpLinear }
+	product := func(n *ir.Node) bool { return n.Def().Is(ir.MatrixProduct) }
 	if last.Why.Cluster == 0 {
 		if product(last) {
 			return last
@@ -105,27 +105,40 @@ func (c *clusterer) addend(n *ir.Node, i int) addend { return addend{n.In[i], c.
 
 // epilogue is what follows product p up to node last.
 func (c *clusterer) epilogue(p, last *ir.Node) (e epilogue) {
-	if p.Op == ir.OpLinear && p.Operand("b") != nil {
+	if p.Bias() != nil {
 		e.bias = c.addend(p, 2)
 	}
-	stage := c.c.Caps.EpilogueOf(p)
-	for at := p; at != last; {
-		y := at.Out[0]
-		m := c.uses.Of(y)[0].Node
-		stage = c.c.Caps.Extends(stage, m, y)
-		other := slices.IndexFunc(m.In, func(o *ir.Value) bool { return o != y })
-		switch stage {
+	if p == last {
+		return e
+	}
+	eachInEpilogue(c.c.Caps, p, c.member[last.Why.Cluster], func(s ir.EpilogueStage, m *ir.Node, other int) {
+		e.product.Take(s, m)
+		switch s {
 		case ir.AfterBias:
 			e.bias = c.addend(m, other)
-		case ir.AfterActivation:
-			e.product.Tanh = m.Op == ir.OpTanh
 		case ir.AfterResidual:
-			e.product.Residual = true
 			e.residual = c.addend(m, other)
 		}
-		at = m
-	}
+	})
 	return e
+}
+
+// eachInEpilogue calls do for the nodes of the epilogue of product p, in their order, which are among
+// members: with the stage after each, and the number of its operand that is not the product so far.
+func eachInEpilogue(caps ir.Caps, p *ir.Node, members []*ir.Node, do func(s ir.EpilogueStage, m *ir.Node, other int)) {
+	stage, y := caps.EpilogueOf(p), p.Out[0]
+	for {
+		i := slices.IndexFunc(members, func(m *ir.Node) bool { return slices.Contains(m.In, y) })
+		if i < 0 {
+			return
+		}
+		m := members[i]
+		if stage = caps.Extends(stage, m, y); stage == ir.NoEpilogue {
+			return
+		}
+		do(stage, m, slices.IndexFunc(m.In, func(o *ir.Value) bool { return o != y }))
+		y = m.Out[0]
+	}
 }
 
 // stored is what decides the dtype in which n reads operand i, which is v.

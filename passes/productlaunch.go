@@ -54,7 +54,7 @@ func (m *planner) alike(l *ir.ProductLaunch) (of plan.Choice, alike []plan.Choic
 	of, alike = m.v[l.Result.ID], []plan.Choice{m.v[y.ID]}
 	if l.Bias != nil {
 		n, i := l.Product, 2
-		if n.Op != ir.OpLinear || n.Operand("b") != l.Bias {
+		if n.Bias() != l.Bias {
 			n = l.Result.Def
 			i = slices.Index(n.In, l.Bias)
 		}

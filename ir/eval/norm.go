@@ -129,17 +129,14 @@ func (c *call) normed() normed {
 		channels = d[len(d)-1]
 	}
 	var n normed
-	switch c.Op {
-	case ir.OpLayerNorm, ir.OpRMSNorm, ir.OpLayerNormGrad, ir.OpRMSNormGrad:
+	switch c.Def().Norm.Over {
+	case ir.OverRows:
 		w := volume(d[len(d)-int(c.Int("dims")):])
 		n = normed{stats: total / max(w, 1), params: w, of: func(i int) (int, int) { return i / w, i % w }}
-	case ir.OpBatchNorm, ir.OpBatchNormGrad, ir.OpBatchNormInfer:
+	case ir.OverChannels:
 		n = normed{stats: channels, params: channels, of: func(i int) (int, int) { k := channel(i); return k, k }}
 	default:
-		groups := channels
-		if c.Op != ir.OpInstanceNorm {
-			groups = int(c.Int("groups"))
-		}
+		groups := int(c.GroupCount())
 		image := total / max(d[0], 1)
 		n = normed{stats: d[0] * groups, params: channels, of: func(i int) (int, int) {
 			k := channel(i)

@@ -21,11 +21,7 @@ var groupsKernels = map[ir.Op]cudaKernel{
 // groupedNorm reports whether the node is a norm, or its gradient, of f32 or 16-bit
 // images whose other operands are f32.
 func groupedNorm(n *ir.Node) bool {
-	wide := n.In[1:]
-	if n.Op == ir.OpGroupNormGrad {
-		wide = n.In[2:]
-	}
-	return channelSizes(n) && allF32(wide) && allF32(n.Out[1:])
+	return channelSizes(n) && allF32(n.In[n.NormOperand()+1:]) && allF32(n.Out[1:])
 }
 
 // grouped is the layout of the groups of a norm in its images.
@@ -41,9 +37,7 @@ func (c *cudaCall) grouped() grouped {
 	if g.positions = lower.Count(d[2:]); g.last {
 		channels, g.positions = d[len(d)-1], lower.Count(d[1:len(d)-1])
 	}
-	if g.groups = channels; c.n.Op != ir.OpInstanceNorm {
-		g.groups = c.n.Int("groups")
-	}
+	g.groups = int64(c.n.GroupCount())
 	g.per = channels / g.groups
 	return g
 }

@@ -23,14 +23,9 @@ var normKernels = map[ir.Op]cudaKernel{
 // rowNorm reports whether the node is a norm with f32 scale, bias and statistics.
 // Others are computed in parts.
 func rowNorm(n *ir.Node) bool {
-	x, wide := n.In[0].Type, n.In[1:]
-	if isNormGrad(n) {
-		wide = n.In[2:]
-	}
+	x, wide := n.In[0].Type, n.In[n.NormOperand()+1:]
 	return x.Shape.Static() && x.Shape.Elements() > 0 && floatsOnly(n) && allF32(wide) && allF32(n.Out[1:])
 }
-
-func isNormGrad(n *ir.Node) bool { return n.Op == ir.OpLayerNormGrad || n.Op == ir.OpRMSNormGrad }
 
 // normRows returns the number of rows of a norm and their length.
 func normRows(n *ir.Node) (rows, cols int) {
@@ -43,11 +38,11 @@ func normRows(n *ir.Node) (rows, cols int) {
 func normKernel(n *ir.Node) ptx.Norm {
 	rows, cols := normRows(n)
 	out, dx := n.Out[0], ptx.DType("")
-	if isNormGrad(n) {
+	if n.Def().GradOf != ir.OpInvalid {
 		out, dx = n.In[1], ptx.DType(n.Out[0].Type.DType.String())
 	}
 	return ptx.Norm{Name: "k", Rows: rows, Cols: cols, In: ptx.DType(n.In[0].Type.DType.String()), Out: ptx.DType(out.Type.DType.String()), DX: dx,
-		RMS: n.Op == ir.OpRMSNorm || n.Op == ir.OpRMSNormGrad, NoScale: n.Operand("scale") == nil, Eps: float32(n.Float("eps"))}
+		RMS: n.Def().Norm.RMS, NoScale: n.Operand("scale") == nil, Eps: float32(n.Float("eps"))}
 }
 
 // norm launches layer_norm and rms_norm.

@@ -13,15 +13,11 @@ import (
 // run inside the norm's kernel. A trunk is then added to its branch where it is
 // normalized, and its gradient where the norm's is made.
 
-// rowNormInput is the operand of a norm over rows that a step before it may
-// make, by op: x, or a gradient's dy.
-var rowNormInput = map[ir.Op]int{ir.OpLayerNorm: 0, ir.OpRMSNorm: 0, ir.OpLayerNormGrad: 1, ir.OpRMSNormGrad: 1}
-
 // rowFusion is what the kernel of a norm over rows runs beside its row. That of a
 // gradient whose sums over rows are a second pass reads dy twice.
 func rowFusion(n *ir.Node) ir.RowFusion {
-	operand, ok := rowNormInput[n.Op]
-	if !ok || !n.In[0].Type.Shape.Static() || n.In[0].Type.Shape.Elements() == 0 {
+	operand := n.NormOperand()
+	if !n.In[0].Type.Shape.Static() || n.In[0].Type.Shape.Elements() == 0 {
 		return ir.RowFusion{Operand: -1}
 	}
 	if operand == 1 && len(n.Out) > 1 && normKernel(n).Partials() == 0 {

@@ -113,7 +113,7 @@ func (t Target) String() string { return t.name }
 
 // Caps implements Target.
 func (t Target) Caps() ir.Caps {
-	c := ir.Caps{NoGraphs: t.Lacks(NoDnn), SingleStore: true, Norms: channelEpilogues, Rows: rowFusion, Expander: lower.Expansions(t), Splits: t.splits, Products: t.products}
+	c := ir.Caps{NoGraphs: t.Lacks(NoDnn), SingleStore: true, Norms: channelNorms, Rows: rowFusion, Expander: lower.Expansions(t), Splits: t.splits, Products: t.products}
 	c.RequiresDense = c.NoGraphs
 	if !c.NoGraphs {
 		c.Layout = "NHWC" // what tensor cores take without turning images around
@@ -122,9 +122,9 @@ func (t Target) Caps() ir.Caps {
 	return c
 }
 
-// channelEpilogues are the operations that the kernels of norms over channels fuse.
-var channelEpilogues = map[ir.Op]ir.NormFusion{
-	ir.OpBatchNorm: {Epilogue: true}, ir.OpGroupNorm: {Epilogue: true}, ir.OpInstanceNorm: {Epilogue: true}, ir.OpBatchNormInfer: {Epilogue: true},
+// channelNorms is what the kernels of norms over channels fuse.
+func channelNorms(n *ir.Node) ir.NormFusion {
+	return ir.NormFusion{Epilogue: n.Def().GradOf == ir.OpInvalid}
 }
 
 // Lacks reports whether t lacks a feature.
@@ -176,21 +176,12 @@ func (t Target) Refusal(n *ir.Node) string {
 
 // Expands is true for ops that have an expansion into simpler ones and no launches here.
 func (t Target) Expands(n *ir.Node) bool {
-	return n.Def().Expand != nil && !whole[n.Op] && t.Rule(n) == nil
-}
-
-// whole are ops whose expansions treat NaN and infinities differently from the op.
-// A GPU must not run their expansions.
-var whole = map[ir.Op]bool{
-	ir.OpCrossEntropy: true, ir.OpCrossEntropyGrad: true,
+	d := n.Def()
+	return d.Expand != nil && !d.Is(ir.FiniteExpand) && t.Rule(n) == nil
 }
 
 // Widens implements Target.
-func (Target) Widens(n *ir.Node) bool { return !matrixUnits[n.Op] }
-
-// matrixUnits are the ops whose parts take 16-bit operands as they are and keep
-// sums in f32.
-var matrixUnits = map[ir.Op]bool{ir.OpAttention: true, ir.OpAttentionGrad: true}
+func (Target) Widens() bool { return true }
 
 // vectorBytes is the size of a vector that cuDNN's attention loads at a time.
 const vectorBytes = 16

@@ -2,7 +2,6 @@ package prove
 
 import (
 	"math"
-	"strings"
 
 	"ampc/ir"
 )
@@ -42,7 +41,7 @@ func (r *rounding) rowClass(t *ir.Node) ir.Class {
 // Rows of gradients have a class of their own.
 func (r *rounding) gradient(t *ir.Node) ir.Class {
 	of := t.Of
-	if of == nil || of == t || r.m.t.section[t.ID] != ir.Backward || r.m.t.section[of.ID] != ir.Forward || strings.Contains(t.Op.String(), "_grad") {
+	if of == nil || of == t || r.m.t.section[t.ID] != ir.Backward || r.m.t.section[of.ID] != ir.Forward || t.Def().GradOf != ir.OpInvalid {
 		return ir.Keep
 	}
 	if c := r.rowClass(of); c == ir.Low || c == ir.PromoteC || c == ir.Clear {

@@ -199,7 +199,7 @@ func (s *System) Classes() (map[ir.Op]ir.Class, error) {
 	for _, op := range ir.Ops() {
 		d := op.Def()
 		c, known := of[op]
-		if base, ok := forwardOf(op); ok && !known {
+		if base := op.Def().GradOf; base != ir.OpInvalid && !known {
 			c, known = of[base]
 		}
 		if !known {
@@ -241,13 +241,4 @@ func (s *System) categories() (map[ir.Op]Category, error) {
 		}
 	}
 	return of, nil
-}
-
-// forwardOf finds the op whose gradient op is, by name: conv_grad_w goes with conv.
-func forwardOf(op ir.Op) (ir.Op, bool) {
-	name, _, ok := strings.Cut(op.String(), "_grad")
-	if !ok {
-		return op, false
-	}
-	return ir.OpNamed(name)
 }

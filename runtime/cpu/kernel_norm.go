@@ -58,7 +58,7 @@ func bindRowNorm(c *call) (func(), error) {
 	if err := c.onlyFloats(); err != nil {
 		return nil, err
 	}
-	n := &kern.Norm{RMS: c.Op == ir.OpRMSNorm, Eps: float32(c.Float("eps")), X: c.in[0].buf(), Y: c.out[0].buf(),
+	n := &kern.Norm{RMS: c.Def().Norm.RMS, Eps: float32(c.Float("eps")), X: c.in[0].buf(), Y: c.out[0].buf(),
 		Gamma: c.named("scale").buf(), Beta: c.named("bias").buf(), Mean: c.namedOut("mean").f32(), Rstd: c.namedOut("rstd").f32()}
 	n.Rows, n.Cols = c.lastDims(c.in[0])
 	return func() { c.m.Norm(n) }, nil
@@ -68,7 +68,7 @@ func bindRowNormGrad(c *call) (func(), error) {
 	if err := c.onlyFloats(); err != nil {
 		return nil, err
 	}
-	n := &kern.Norm{RMS: c.Op == ir.OpRMSNormGrad, X: c.in[0].buf(), DY: c.in[1].buf(), DX: c.out[0].buf(),
+	n := &kern.Norm{RMS: c.Def().Norm.RMS, X: c.in[0].buf(), DY: c.in[1].buf(), DX: c.out[0].buf(),
 		Gamma: c.named("scale").buf(), Mean: c.named("mean").f32(), Rstd: c.named("rstd").f32(),
 		DGamma: c.namedOut("dscale").buf(), DBeta: c.namedOut("dbias").buf()}
 	if n.Rows, n.Cols = c.lastDims(c.in[0]); n.Rows*n.Cols == 0 {
@@ -93,11 +93,8 @@ func (c *call) channelNorm() *kern.ChannelNorm {
 	for _, k := range d {
 		n.Space *= k
 	}
-	switch c.Op {
-	case ir.OpInstanceNorm:
-		n.Groups = n.Channels
-	case ir.OpGroupNorm, ir.OpGroupNormGrad:
-		n.Groups = int(c.Int("groups"))
+	if c.Def().Norm.Over == ir.OverGroups {
+		n.Groups = int(c.GroupCount())
 	}
 	return n
 }
