@@ -1,6 +1,7 @@
 package ampc
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -105,11 +106,11 @@ func (m *Model) translate(r request, k known, target lower.Target) (*Step, error
 		}
 	}
 	if err := passes.Run(g, p); err != nil {
-		return nil, m.sized(err, r.sizes)
+		return nil, sized(err)
 	}
 	g.DropUnused()
 	if step.program, err = lower.Lower(g, target); err != nil {
-		return nil, m.sized(err, r.sizes)
+		return nil, sized(err)
 	}
 	return step, nil
 }
@@ -124,17 +125,17 @@ func (m *Model) bound(p passes.Config, sizes Sizes) (*ir.Graph, passes.Config, e
 	return g, p, g.Bind(sizes.bound())
 }
 
-// sized says where to give sizes in an error that came of a dimension without one.
-func (m *Model) sized(err error, z Sizes) error {
-	if !strings.Contains(err.Error(), "bind its dimensions") {
+// sized adds to an error about dimensions without sizes where to give these.
+func sized(err error) error {
+	var e *ir.Error
+	if !errors.As(err, &e) || len(e.Unsized) == 0 {
 		return err
 	}
-	for _, s := range m.Graph().Syms {
-		if _, ok := z[Dim(s.Name)]; !ok {
-			return fmt.Errorf("%w: dimension %s has no size: give it in Sizes: ampc.Sizes{%q: 64}", err, s.Name, s.Name)
-		}
+	var list []string
+	for _, name := range e.Unsized {
+		list = append(list, fmt.Sprintf("%q: 64", name))
 	}
-	return err
+	return fmt.Errorf("%w: give %s in Sizes: ampc.Sizes{%s}", err, e.ItOrThem(), strings.Join(list, ", "))
 }
 
 // Source returns a copy of the model's graph with the dimensions of c.Sizes bound,

@@ -178,7 +178,7 @@ func (m *Model) inference(o ExportOptions, out []Tensor) (*ir.Graph, error) {
 		return nil, fmt.Errorf("@%s is a custom op, which ONNX does not have", n.Def().Name)
 	}
 	if err := passes.Run(g, passes.Config{Debugging: passes.Debugging{Only: []string{"mode", "canon"}}}); err != nil {
-		return nil, m.sized(err, o.Sizes)
+		return nil, sized(err)
 	}
 	if o.Weights == EMA {
 		s := m.session

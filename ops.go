@@ -2,6 +2,8 @@ package ampc
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"slices"
 
 	"ampc/ir"
@@ -61,7 +63,13 @@ func option[T any](o ops, op string, opts []T) T {
 
 // Err returns the first mistake made while building, with the line that made
 // it; nil where there is none. Train and Infer return it too.
-func (o ops) Err() error { return o.b.Err() }
+func (o ops) Err() error {
+	err := o.b.Err()
+	if e := (*ir.Error)(nil); errors.As(err, &e) && len(e.Unsized) > 0 {
+		return fmt.Errorf("%w: give Input numbers instead of names there", err)
+	}
+	return err
+}
 
 // Fail records a mistake of the caller's own, such as a width that a layer of
 // theirs cannot have. The first mistake stays; calls after it build nothing.

@@ -72,6 +72,13 @@ func (b *Builder) Fail(format string, args ...any) {
 	}
 }
 
+// needsSizes fails because dimensions of t have no sizes; the message says what needs them.
+func (b *Builder) needsSizes(t Type, format string, args ...any) {
+	if b.err == nil {
+		b.err = b.g.SizesError(b.position(), t, fmt.Sprintf(format, args...))
+	}
+}
+
 func (b *Builder) position() Pos {
 	if b.where != nil {
 		return b.where()
@@ -266,7 +273,7 @@ func (b *Builder) emit(n *Node, next []*Value) []*Value {
 		if b.next != "" {
 			name += fmt.Sprintf(" %q", b.next)
 		}
-		b.err = &Error{n.Pos, name + ": " + b.g.named(err.Error())}
+		b.err = &Error{Pos: n.Pos, Msg: name + ": " + b.g.named(err.Error())}
 		return none
 	}
 	n.Out = make([]*Value, len(types))
@@ -536,7 +543,7 @@ func (n *Node) Retype() error {
 	}
 	for i, v := range n.Out {
 		if v.Next != nil && types[i] != v.Next.Type {
-			return &Error{n.Pos, fmt.Sprintf("%s has type %s, which is not the type of %s", v, types[i], v.Next)}
+			return &Error{Pos: n.Pos, Msg: fmt.Sprintf("%s has type %s, which is not the type of %s", v, types[i], v.Next)}
 		}
 		v.Type = types[i]
 	}

@@ -116,7 +116,7 @@ func (b *Builder) iotaAlong(d DType, s Shape, axis int) *Value {
 // causalMask is 0 where query i may see key j, j ≤ i + keys − queries, and −Inf elsewhere.
 func (b *Builder) causalMask(queries, keys Dim) *Value {
 	if queries < 0 || keys < 0 {
-		b.Fail("a causal mask needs the number of queries and keys; bind the dimensions first")
+		b.needsSizes(T(F32, queries, keys), "a causal mask needs the number of queries and keys")
 		return nil
 	}
 	s := MakeShape(queries, keys)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -12,6 +13,29 @@ import (
 type Error struct {
 	Pos Pos
 	Msg string
+	// Unsized names the dimensions whose sizes the mistake is about: bound to numbers (Graph.Bind),
+	// they do not stand in the way.
+	Unsized []string
+}
+
+// SizesError is the mistake at pos that dimensions of a type of g have no sizes; msg says what needs them.
+func (g *Graph) SizesError(pos Pos, t Type, msg string) *Error {
+	e := &Error{Pos: pos, Msg: g.named(msg)}
+	for _, d := range t.Shape.Dims() {
+		if d < 0 && d != UnknownDim && int(-d) <= len(g.Syms) {
+			if name := g.Syms[-d-1].Name; !slices.Contains(e.Unsized, name) {
+				e.Unsized = append(e.Unsized, name)
+			}
+		}
+	}
+	switch len(e.Unsized) {
+	case 0:
+	case 1:
+		e.Msg += ": dimension " + e.Unsized[0] + " has no size"
+	default:
+		e.Msg += ": dimensions " + strings.Join(e.Unsized, ", ") + " have no sizes"
+	}
+	return e
 }
 
 func (e *Error) Error() string {
@@ -21,12 +45,20 @@ func (e *Error) Error() string {
 	return e.Msg
 }
 
+// ItOrThem is the pronoun for the dimensions of Unsized.
+func (e *Error) ItOrThem() string {
+	if len(e.Unsized) > 1 {
+		return "them"
+	}
+	return "it"
+}
+
 func nodeError(n *Node, err error) error {
 	var e *Error
 	if errors.As(err, &e) {
 		return e
 	}
-	return &Error{n.Pos, fmt.Sprintf("%s: %s", n.Def().Name, err)}
+	return &Error{Pos: n.Pos, Msg: fmt.Sprintf("%s: %s", n.Def().Name, err)}
 }
 
 // anyDims finds shapes that an inference printed; see Type.String.

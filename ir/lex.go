@@ -54,7 +54,7 @@ type lexer struct {
 }
 
 func (l *lexer) errorf(line int, format string, args ...any) error {
-	return &Error{Pos{l.file, line}, fmt.Sprintf(format, args...)}
+	return &Error{Pos: Pos{l.file, line}, Msg: fmt.Sprintf(format, args...)}
 }
 
 func (l *lexer) skipSpace() {

@@ -209,7 +209,7 @@ type openedAttention struct {
 func (b *Builder) openAttention(n *Node, mask *Value) *openedAttention {
 	for _, v := range n.In[:3] {
 		if s := v.Type.Shape; !s.Known() || s.Dim(1) < 1 || s.Dim(3) < 1 {
-			b.Fail("%s: needs the heads and the head size of %s, which has type %s; bind its dimensions first", n.Def().Name, v, b.g.TypeString(v.Type))
+			b.needsSizes(v.Type, "%s: needs the heads and the head size of %s, which has type %s", n.Def().Name, v, b.g.TypeString(v.Type))
 			return nil
 		}
 	}

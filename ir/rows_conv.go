@@ -296,7 +296,7 @@ func (b *Builder) spatialSizes(n *Node, v *Value) []int64 {
 	_, _, d := parts(v.Type.Shape, n.Str("layout") == "NHWC")
 	for _, x := range d {
 		if x < 0 {
-			b.Fail("%s: the gradient needs the spatial dimensions of %s, which has type %s; bind them first", n.Def().Name, v, b.g.TypeString(v.Type))
+			b.needsSizes(v.Type, "%s: the gradient needs the spatial dimensions of %s, which has type %s", n.Def().Name, v, b.g.TypeString(v.Type))
 		}
 	}
 	return sizes(d)

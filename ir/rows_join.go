@@ -79,7 +79,7 @@ func gradConcat(b *Builder, n *Node, d []*Value) []*Value {
 // staticAxis fails the builder unless v's size along n's axis is known.
 func (b *Builder) staticAxis(n *Node, v *Value) bool {
 	if !v.Type.Shape.Known() || v.Type.Shape.Dim(int(n.Int("axis"))) < 0 {
-		b.Fail("%s: the gradient needs the size of %s along axis %d; bind it first", n.Def().Name, v, n.Int("axis"))
+		b.needsSizes(v.Type, "%s: the gradient needs the size of %s along axis %d", n.Def().Name, v, n.Int("axis"))
 	}
 	return b.err == nil
 }

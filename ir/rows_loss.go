@@ -266,7 +266,7 @@ func (b *Builder) classAxis(n *Node) (axis int, ok bool) {
 	s := n.In[0].Type.Shape
 	axis, err := axisOf(n.Int("axis"), s.Rank())
 	if err != nil || s.Dim(axis) < 0 {
-		b.Fail("%s: needs the number of classes of %s, which has type %s; bind its dimensions first", n.Def().Name, n.In[0], b.g.TypeString(n.In[0].Type))
+		b.needsSizes(n.In[0].Type, "%s: needs the number of classes of %s, which has type %s", n.Def().Name, n.In[0], b.g.TypeString(n.In[0].Type))
 		return 0, false
 	}
 	return axis, true

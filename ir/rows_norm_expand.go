@@ -16,7 +16,7 @@ func (b *Builder) normView(n *Node) (v normView, ok bool) {
 	s := n.In[0].Type.Shape
 	grouped := n.Op == OpGroupNorm || n.Op == OpGroupNormGrad || n.Op == OpInstanceNorm
 	if !s.Known() || grouped && n.channels() < 0 {
-		b.Fail("%s: needs the rank and the channels of %s, which has type %s; bind its dimensions first", n.Def().Name, n.In[0], b.g.TypeString(n.In[0].Type))
+		b.needsSizes(n.In[0].Type, "%s: needs the rank and the channels of %s, which has type %s", n.Def().Name, n.In[0], b.g.TypeString(n.In[0].Type))
 		return v, false
 	}
 	return n.normView(), true

@@ -230,7 +230,7 @@ func expandLinearScan(b *Builder, n *Node) []*Value {
 	axis := n.Axis()
 	size := n.In[0].Type.Shape.Dim(axis)
 	if size < 0 {
-		b.Fail("linear_scan: needs the size of axis %d of %s, which has type %s; bind its dimensions first", axis, n.In[0], b.g.TypeString(n.In[0].Type))
+		b.needsSizes(n.In[0].Type, "linear_scan: needs the size of axis %d of %s, which has type %s", axis, n.In[0], b.g.TypeString(n.In[0].Type))
 		return nil
 	}
 	y, a := b.castTo(n.In[0], n.statDType()), b.castTo(n.In[1], n.statDType())

@@ -117,7 +117,7 @@ func (b *Builder) resampled(op Op, n *Node, d, like *Value) *Value {
 	for _, a := range n.SpatialAxes() {
 		k := like.Type.Shape.Dim(a)
 		if k < 0 {
-			b.Fail("%s: the gradient needs the spatial sizes of %s, which has type %s; bind them first", n.Def().Name, like, b.g.TypeString(like.Type))
+			b.needsSizes(like.Type, "%s: the gradient needs the spatial sizes of %s, which has type %s", n.Def().Name, like, b.g.TypeString(like.Type))
 			return nil
 		}
 		to = append(to, int64(k))

@@ -409,7 +409,7 @@ func gradSlice(b *Builder, n *Node, d []*Value) []*Value {
 // staticFor fails the builder unless v's shape is known, which n's gradient needs.
 func (b *Builder) staticFor(n *Node, v *Value) bool {
 	if !v.Type.Shape.Static() {
-		b.Fail("%s: the gradient needs all sizes of %s, which has type %s; bind them first", n.Def().Name, v, b.g.TypeString(v.Type))
+		b.needsSizes(v.Type, "%s: the gradient needs all sizes of %s, which has type %s", n.Def().Name, v, b.g.TypeString(v.Type))
 	}
 	return b.err == nil
 }

@@ -51,17 +51,17 @@ func TestSentences(t *testing.T) {
 
 // unsaid are sentences that no text can produce, and why.
 var unsaid = map[string]string{
-	"%s: its gradient reads %s, which it does not have":                                          "custom ops alone: see TestOpaqueGradients",
-	"has %d results, the node %d":                                                                "a pass broke the graph",
-	"result %s is not linked to its node":                                                        "a pass broke the graph",
-	"result %s is %s, recorded as %s":                                                            "a pass broke the graph",
-	"%s is written twice: only the last write carries the prime":                                 "a pass broke the graph",
-	"%s: %s is a tensor of another model than %q":                                                "answers calls",
-	"%s: %s is a tensor of another model than %q, made at %s":                                    "answers calls",
-	"name %s: names that begin with %q are the compiler's own: choose another":                   "answers calls",
-	"%s: the last step of %s needs a known rank":                                                 "the layers of the facade ask",
-	"linear_scan: needs the size of axis %d of %s, which has type %s; bind its dimensions first": "a target without the kernel asks",
-	"a recurrence takes x[S,B,I] and r[D,H,·], got %s %s and %s %s":                              "the layers of the facade ask",
+	"%s: its gradient reads %s, which it does not have":                        "custom ops alone: see TestOpaqueGradients",
+	"has %d results, the node %d":                                              "a pass broke the graph",
+	"result %s is not linked to its node":                                      "a pass broke the graph",
+	"result %s is %s, recorded as %s":                                          "a pass broke the graph",
+	"%s is written twice: only the last write carries the prime":               "a pass broke the graph",
+	"%s: %s is a tensor of another model than %q":                              "answers calls",
+	"%s: %s is a tensor of another model than %q, made at %s":                  "answers calls",
+	"name %s: names that begin with %q are the compiler's own: choose another": "answers calls",
+	"%s: the last step of %s needs a known rank":                               "the layers of the facade ask",
+	"linear_scan: needs the size of axis %d of %s, which has type %s":          "a target without the kernel asks",
+	"a recurrence takes x[S,B,I] and r[D,H,·], got %s %s and %s %s":            "the layers of the facade ask",
 }
 
 // elsewhere are files whose messages answer calls, not texts.
@@ -152,7 +152,7 @@ func (m *message) matched(said []string) bool {
 
 var verb = regexp.MustCompile(`%(\\\[\d\\\])?[a-zA-Z]`)
 
-// sentences finds the formats of fmt.Errorf, Fail, fail and errorf in the
+// sentences finds the formats of fmt.Errorf, Fail, needsSizes, fail and errorf in the
 // package's source.
 func sentences(t *testing.T) []*message {
 	paths, err := filepath.Glob("*.go")
@@ -191,7 +191,7 @@ func format(call *ast.CallExpr) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	arg := map[string]int{"Errorf": 0, "Fail": 0, "fail": 0, "errorf": 1}
+	arg := map[string]int{"Errorf": 0, "Fail": 0, "fail": 0, "errorf": 1, "needsSizes": 1}
 	i, ok := arg[sel.Sel.Name]
 	if !ok || i >= len(call.Args) {
 		return "", false

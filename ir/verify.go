@@ -53,10 +53,10 @@ type verifier struct {
 
 func (v *verifier) decl(x *Value) error {
 	if x.Kind == NotVar || x.Def != nil {
-		return &Error{x.Pos, fmt.Sprintf("%s stands among the declarations and is not one", x)}
+		return &Error{Pos: x.Pos, Msg: fmt.Sprintf("%s stands among the declarations and is not one", x)}
 	}
 	if v.names[x.Name] {
-		return &Error{x.Pos, fmt.Sprintf("%s is declared twice", x)}
+		return &Error{Pos: x.Pos, Msg: fmt.Sprintf("%s is declared twice", x)}
 	}
 	v.names[x.Name] = true
 	v.defined[x] = true

@@ -95,7 +95,7 @@ func Supports(g *ir.Graph, t Target) error {
 func Check(g *ir.Graph, t Target) error {
 	for _, v := range g.Vars {
 		if !v.Type.Shape.Static() {
-			return &ir.Error{Pos: v.Pos, Msg: fmt.Sprintf("%s has type %s: bind its dimensions before lowering", v, g.TypeString(v.Type))}
+			return g.SizesError(v.Pos, v.Type, fmt.Sprintf("%s has type %s", v, g.TypeString(v.Type)))
 		}
 	}
 	for _, n := range g.Nodes {
@@ -104,7 +104,7 @@ func Check(g *ir.Graph, t Target) error {
 		}
 		for _, v := range n.Out {
 			if !v.Type.Shape.Static() {
-				return &ir.Error{Pos: n.Pos, Msg: fmt.Sprintf("%s: %s has type %s: bind its dimensions before lowering", n.Def().Name, v, g.TypeString(v.Type))}
+				return g.SizesError(n.Pos, v.Type, fmt.Sprintf("%s: %s has type %s", n.Def().Name, v, g.TypeString(v.Type)))
 			}
 		}
 	}

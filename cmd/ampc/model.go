@@ -418,16 +418,15 @@ func (o *opened) kernels() error {
 
 // namingDims adds the flags to an error that came of dimensions without sizes.
 func (o *opened) namingDims(err error) error {
-	if !strings.Contains(err.Error(), "bind its dimensions") {
+	var e *ir.Error
+	if !errors.As(err, &e) || len(e.Unsized) == 0 {
 		return err
 	}
 	var flags []string
-	for _, s := range o.model.Graph().Syms {
-		if _, ok := o.config.Sizes[ampc.Dim(s.Name)]; !ok {
-			flags = append(flags, "--dim "+s.Name+"=SIZE")
-		}
+	for _, name := range e.Unsized {
+		flags = append(flags, "--dim "+name+"=SIZE")
 	}
-	return fmt.Errorf("%w: %s", err, strings.Join(flags, " "))
+	return fmt.Errorf("%w: give %s with %s", err, e.ItOrThem(), strings.Join(flags, " "))
 }
 
 // outputs are what a compiled graph returns beside what the model does: the

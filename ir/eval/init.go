@@ -15,7 +15,7 @@ import (
 // of the variable's name and the seed, so adding a variable changes no other.
 func InitVar(v *ir.Value, seed int64) (*Tensor, error) {
 	if !v.Type.Shape.Static() {
-		return nil, fmt.Errorf("%s has type %s, bind its dimensions first", v, v.Type)
+		return nil, fmt.Errorf("%s has type %s: its dimensions have no sizes", v, v.Type)
 	}
 	t := New(v.Type)
 	i := v.Init

@@ -39,7 +39,7 @@ func Node(n *ir.Node, in []*Tensor, o Options) ([]*Tensor, error) {
 	c := &call{Node: n, in: in, opt: o}
 	for _, v := range n.Out {
 		if !v.Type.Shape.Static() {
-			return nil, fmt.Errorf("%s: %s has type %s, bind its dimensions first", n.Def().Name, v, v.Type)
+			return nil, fmt.Errorf("%s: %s has type %s: its dimensions have no sizes", n.Def().Name, v, v.Type)
 		}
 		c.out = append(c.out, New(v.Type))
 	}
