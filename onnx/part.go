@@ -25,6 +25,7 @@ type Part struct {
 	Opsets map[string]int64
 	Given  func(name string) *Given // nil for a name that nothing has
 	Want   []string                 // which results are read elsewhere
+	See    bool                     // Partial.Seen is wanted
 }
 
 // Partial is the graph of a part.
@@ -33,7 +34,7 @@ type Partial struct {
 	Inputs []Port    // what is fed, by the names of Given
 	Wanted []Wanted  // as Part.Want
 	Guards []Guard
-	Seen   map[string]Seen // every value that the nodes read or give, by name
+	Seen   map[string]Seen // every value that the nodes read or give, by name; nil without Part.See
 	Single []int           // nodes of Part.Nodes that compute elements of f64 in f32
 }
 
@@ -153,9 +154,11 @@ func (im *importer) partial(p Part, s *scope, given map[*value]string) (*Partial
 		}
 		out.Wanted = append(out.Wanted, w)
 	}
-	out.Seen = map[string]Seen{}
-	for name, v := range s.vals {
-		out.Seen[name] = Seen{v.typ, v.k}
+	if p.See {
+		out.Seen = make(map[string]Seen, len(s.vals))
+		for name, v := range s.vals {
+			out.Seen[name] = Seen{v.typ, v.k}
+		}
 	}
 	for _, g := range im.guards {
 		out.Guards = append(out.Guards, Guard{g.v.v, g.k})

@@ -2,9 +2,10 @@ package host
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
-	"hash"
 	"slices"
+	"strconv"
 	"strings"
 
 	"ampc/ir"
@@ -17,8 +18,25 @@ import (
 // second one reads its own weights.
 type form struct {
 	key    [sha256.Size]byte
+	base   *skeleton
+	params []*onnx.Tensor // by base.given: initializers, nil for what is fed
+	reads  []operand
+}
+
+// skeleton is what of a form depends on the nodes and the initializers that they read,
+// and not on what is fed.
+type skeleton struct {
+	key    [sha256.Size]byte
 	given  []string       // what the region reads, in the order of first use
-	params []*onnx.Tensor // initializers among them, nil for others
+	inits  []*onnx.Tensor // initializers among them, nil for others
+	shared []*onnx.Tensor // equal ones are one tensor (Session.shared)
+	like   map[*skeleton]*renaming
+}
+
+// renaming says what the names of one region are in another of equal form.
+type renaming struct {
+	values map[string]string
+	vars   map[string]string // variables that differ
 }
 
 // form is that of the region, nil where names matter, or what no form describes.
@@ -27,96 +45,132 @@ func (g *region) form() *form {
 	if g.st.plan.varies == nil || len(p.Rules)+len(p.Stores) > 0 {
 		return nil
 	}
-	w := &formWriter{g: g, h: sha256.New(), names: map[string]int{}, tensors: map[*onnx.Tensor]int{}}
+	b := g.skeleton()
+	if b == nil {
+		return nil
+	}
+	f := &form{base: b, params: b.shared, reads: make([]operand, 0, len(b.given))}
+	text := append(make([]byte, 0, 512), b.key[:]...)
+	for i, name := range b.given {
+		v, t, _ := g.f.find(name)
+		if t != b.inits[i] || t == nil && v == nil {
+			return nil
+		}
+		if t != nil {
+			f.reads = append(f.reads, operand{name: name, init: t})
+			continue
+		}
+		f.reads = append(f.reads, operand{name: name, kind: v.Kind, typ: v.Type})
+		text = append(text, byte(v.Kind))
+		text = appendType(text, v.Type)
+		if k := g.elements(v); k != nil {
+			text = append(append(text, '='), k.Bytes()...)
+		}
+	}
+	f.key = sha256.Sum256(text)
+	return f
+}
+
+// skeleton is that of the region's nodes, nil where a node has none. The stage keeps
+// that of the region that it has where nothing is left out.
+func (g *region) skeleton() *skeleton {
+	if !g.first() {
+		return g.newSkeleton()
+	}
+	if g.st.skeleton == nil {
+		g.st.skeleton = g.newSkeleton()
+	}
+	return g.st.skeleton
+}
+
+// newSkeleton writes the nodes with numbers for values, in the order in which they occur.
+func (g *region) newSkeleton() *skeleton {
+	b := &skeleton{like: map[*skeleton]*renaming{}}
+	s, names := g.st.scope, map[string]int{"": 0}
+	var text []byte
+	number := func(name string) {
+		if _, ok := names[name]; !ok {
+			names[name] = len(names)
+		}
+		text = append(strconv.AppendInt(text, int64(names[name]), 10), ' ')
+	}
 	for _, i := range g.nodes {
-		text, ok := g.st.scope.describe(g.r.s.model, i)
+		node, ok := s.describe(g.r.s.model, i)
 		if !ok {
 			return nil
 		}
-		fmt.Fprintf(w.h, "%s %d\n", text, g.st.scope.opsets[g.st.scope.nodes[i].Domain])
-		for _, x := range g.st.scope.nodes[i].In {
-			if !w.operand(x) {
+		text = append(append(text, '\n'), node...)
+		text = append(strconv.AppendInt(text, s.opsets[s.nodes[i].Domain], 10), ' ')
+		for _, x := range s.nodes[i].In {
+			if _, known := names[x]; !known {
+				b.given = append(b.given, x)
+			}
+			number(x)
+		}
+		for _, y := range s.nodes[i].Out {
+			number(y)
+		}
+	}
+	text = append(text, "\nwant "...)
+	for _, y := range g.want {
+		number(y)
+	}
+	if text = g.describeInits(b, text); text == nil {
+		return nil
+	}
+	b.key = sha256.Sum256(text)
+	return b
+}
+
+// describeInits fills in the initializers of a skeleton and appends what importing may
+// know of them: of large ones of floats, that is their type. It returns nil where one
+// cannot be read.
+func (g *region) describeInits(b *skeleton, text []byte) []byte {
+	numbers := map[*onnx.Tensor]int{}
+	b.inits, b.shared = make([]*onnx.Tensor, len(b.given)), make([]*onnx.Tensor, len(b.given))
+	for i, name := range b.given {
+		_, init, in := g.f.find(name)
+		if init == nil {
+			continue
+		}
+		t := g.r.s.shared(init)
+		b.inits[i], b.shared[i] = init, t
+		text = strconv.AppendInt(append(text, "\ntensor "...), int64(i), 10)
+		at, again := numbers[t]
+		if again {
+			text = strconv.AppendInt(append(text, " as "...), int64(at), 10)
+			continue
+		}
+		numbers[t] = i
+		typ, err := t.Type()
+		if err != nil {
+			return nil
+		}
+		text = strconv.AppendBool(append(text, ' '), t.Made())
+		text = appendType(text, typ)
+		switch {
+		case !typ.DType.Float():
+			text = strconv.AppendQuote(text, g.r.s.nameOf(t, name, in))
+		case onnx.Knowable(typ):
+			data, err := g.r.s.model.Bytes(t)
+			if err != nil {
 				return nil
 			}
+			text = append(text, data...)
+		default:
+			g.r.s.nameOf(t, name, in)
 		}
-		for _, y := range g.st.scope.nodes[i].Out {
-			w.result(y)
-		}
 	}
-	for _, y := range g.want {
-		fmt.Fprintf(w.h, "want %d\n", w.names[y])
-	}
-	w.h.Sum(w.f.key[:0])
-	return &w.f
+	return text
 }
 
-// formWriter writes a form: values are numbers in the order in which they occur.
-type formWriter struct {
-	f       form
-	g       *region
-	h       hash.Hash
-	names   map[string]int
-	tensors map[*onnx.Tensor]int
-}
-
-// operand writes what a node reads, and describes it where nothing before gave it. It
-// is false where it cannot.
-func (w *formWriter) operand(name string) bool {
-	at, known := w.names[name]
-	if name == "" || known {
-		fmt.Fprintf(w.h, "%d ", at)
-		return true
+// appendType appends a type of static dimensions.
+func appendType(text []byte, t ir.Type) []byte {
+	text = append(text, byte(t.DType), byte(t.Shape.Rank()))
+	for i := range t.Shape.Rank() {
+		text = binary.AppendVarint(text, int64(t.Shape.Dim(i)))
 	}
-	x := w.g.given(name)
-	if x == nil {
-		return false
-	}
-	w.result(name)
-	w.f.given, w.f.params = append(w.f.given, name), append(w.f.params, x.Tensor)
-	if x.Tensor != nil {
-		return w.initializer(x.Tensor)
-	}
-	fmt.Fprintf(w.h, "fed %q %s ", x.Kind, x.Type)
-	if x.Value != nil {
-		fmt.Fprintf(w.h, "%x ", x.Value.Bytes())
-	}
-	return true
-}
-
-// initializer writes what importing may know of a tensor: of large ones of floats, that
-// is their type.
-func (w *formWriter) initializer(t *onnx.Tensor) bool {
-	if at, again := w.tensors[t]; again {
-		fmt.Fprintf(w.h, "tensor %d ", at)
-		return true
-	}
-	w.tensors[t] = len(w.tensors)
-	typ, err := t.Type()
-	if err != nil {
-		return false
-	}
-	fmt.Fprintf(w.h, "tensor %s %t ", typ, t.Made())
-	switch {
-	case !typ.DType.Float():
-		fmt.Fprintf(w.h, "%q ", w.g.r.s.names[t]) // equal ones are one tensor (Session.shared)
-	case onnx.Knowable(typ):
-		b, err := w.g.r.s.model.Bytes(t)
-		if err != nil {
-			return false
-		}
-		fmt.Fprintf(w.h, "%x ", b)
-	}
-	return true
-}
-
-// result numbers a value.
-func (w *formWriter) result(name string) {
-	if name == "" {
-		fmt.Fprint(w.h, "none ")
-		return
-	}
-	w.names[name] = len(w.names) + 1
-	fmt.Fprintf(w.h, "%d ", w.names[name])
+	return text
 }
 
 // describe is a node without the names of what it reads and gives; false where it has
@@ -158,33 +212,43 @@ func (s *scope) describe(m *onnx.Model, i int) (string, bool) {
 
 // like makes the region's entry from one of the same form, nil where that does not do.
 func (g *region) like(e *entry, f *form) (*entry, error) {
-	names, vars := map[string]string{}, map[string]string{}
-	for i, x := range f.given {
-		names[e.form.given[i]] = x
-		if was, now := e.form.params[i], f.params[i]; was != now {
-			vars[onnx.VarName(g.r.s.names[was])] = onnx.VarName(g.r.s.names[now])
-		}
-	}
-	out := &entry{at: g.st, region: slices.Clone(g.nodes), why: map[int]string{}, form: f, guards: e.guards.named(names), single: e.single}
+	to := e.form.to(f, g.r.s)
+	out := &entry{at: g.st, region: g.nodes, why: map[int]string{}, form: f, guards: e.guards.named(to.values), single: e.single}
 	for i, y := range e.outs {
-		y.name, y.given = g.want[i], names[y.given]
+		y.name, y.given = g.want[i], to.values[y.given]
 		if y.known != nil && y.known.init != nil {
 			y.known = &Value{init: f.params[slices.Index(e.form.params, y.known.init)]}
 		}
 		out.outs = append(out.outs, y)
 	}
 	for _, x := range e.feeds {
-		out.feeds = append(out.feeds, feed{x.input, names[x.name]})
+		out.feeds = append(out.feeds, feed{x.input, to.values[x.name]})
 	}
 	if e.program == nil {
 		return out, nil
 	}
-	p, err := g.r.s.over(e.program, vars)
+	p, err := g.r.s.over(e.program, to.vars)
 	if p == nil {
 		return nil, err
 	}
 	out.program = p
 	return out, nil
+}
+
+// to is how names of f are called in another region of the same form.
+func (f *form) to(other *form, s *Session) *renaming {
+	if r := f.base.like[other.base]; r != nil {
+		return r
+	}
+	r := &renaming{map[string]string{}, map[string]string{}}
+	for i, x := range other.base.given {
+		r.values[f.base.given[i]] = x
+		if was, now := f.params[i], other.params[i]; was != now {
+			r.vars[onnx.VarName(s.names[was])] = onnx.VarName(s.names[now])
+		}
+	}
+	f.base.like[other.base] = r
+	return r
 }
 
 // over is p over other variables: p itself where it reads none of those that vars renames,

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ampc/ir"
+	"ampc/ir/eval"
 	"ampc/lower"
 	"ampc/onnx"
 	"ampc/passes"
@@ -118,7 +119,6 @@ type region struct {
 	st      *stage
 	general bool           // elements are not looked at
 	why     map[int]string // nodes that are left out, with the reason
-	static  int            // how many of them are whatever the types are
 	nodes   []int
 	want    []string // results of nodes that are read elsewhere
 	reads   map[string]operand
@@ -126,14 +126,7 @@ type region struct {
 
 // trace makes the entry of a stage for the values that are there.
 func (r *run) trace(st *stage, f *frame, general bool) (*entry, error) {
-	g := &region{r: r, f: f, st: st, general: general, why: map[int]string{}}
-	for _, i := range st.rest {
-		name := opName(st.scope.nodes[i])
-		if op, ok := r.s.ops[name]; ok && !inRegions[name] {
-			g.why[i] = op.why
-		}
-	}
-	g.static = len(g.why)
+	g := &region{r: r, f: f, st: st, general: general, why: st.leftOut(r.s.ops)}
 	for {
 		g.pick()
 		g.reads = map[string]operand{}
@@ -158,6 +151,20 @@ func (r *run) trace(st *stage, f *frame, general bool) (*entry, error) {
 	}
 }
 
+// leftOut lists the nodes of a stage that no region takes, with the reasons.
+func (st *stage) leftOut(ops map[string]operator) map[int]string {
+	if st.never == nil {
+		st.never = map[int]string{}
+		for _, i := range st.rest {
+			name := opName(st.scope.nodes[i])
+			if op, ok := ops[name]; ok && !inRegions[name] {
+				st.never[i] = op.why
+			}
+		}
+	}
+	return maps.Clone(st.never)
+}
+
 // known makes the entry like one of the same form, nil where there is none.
 func (g *region) known(f *form) (*entry, error) {
 	if f == nil {
@@ -171,7 +178,7 @@ func (g *region) known(f *form) (*entry, error) {
 	if e == nil || err != nil {
 		return nil, err
 	}
-	return e, g.finish(e)
+	return e, g.finish(e, f.reads)
 }
 
 // leaveOut takes a node out of the region that was not imported, if the host can run it.
@@ -189,21 +196,23 @@ func (g *region) leaveOut(i int, err error) error {
 // pick chooses the nodes of the region: those that are not left out and read nothing of
 // those that are.
 func (g *region) pick() {
-	first := len(g.why) == g.static
-	if first && g.st.chosen != nil {
+	if g.first() && g.st.chosen != nil {
 		g.nodes, g.want = g.st.chosen, g.st.want
 		return
 	}
 	g.choose()
 	g.wanted()
-	if first {
+	if g.first() {
 		g.st.chosen, g.st.want = g.nodes, g.want
 	}
 }
 
+// first reports whether the region leaves out only what never is in one.
+func (g *region) first() bool { return len(g.why) == len(g.st.never) }
+
 // importPart imports the nodes of the region.
 func (g *region) importPart() (*onnx.Partial, error) {
-	p := onnx.Part{Opsets: g.st.scope.opsets, Given: g.given, Want: g.want}
+	p := onnx.Part{Opsets: g.st.scope.opsets, Given: g.given, Want: g.want, See: g.splits()}
 	for _, i := range g.nodes {
 		p.Nodes = append(p.Nodes, g.st.scope.nodes[i])
 	}
@@ -299,12 +308,22 @@ func (g *region) given(name string) *onnx.Given {
 	} else {
 		x.kind, x.typ = v.Kind, v.Type
 		out.Kind, out.Type = v.Kind.kind(), v.Type
-		if v.stable && !g.general && v.Kind == Tensor && onnx.Knowable(v.Type) {
-			out.Value, _ = v.Elements()
-		}
+		out.Value = g.elements(v)
 	}
 	g.reads[name] = x
 	return out
+}
+
+// elements are those of a value that is fed, nil where shapes may not be made from them.
+func (g *region) elements(v *Value) *eval.Tensor {
+	if !v.stable || g.general || v.Kind != Tensor || !onnx.Knowable(v.Type) {
+		return nil
+	}
+	t, err := v.Elements()
+	if err != nil {
+		return nil
+	}
+	return t
 }
 
 // entry makes the entry of the region that was imported.
@@ -317,38 +336,56 @@ func (g *region) entry(p *onnx.Partial, f *form) (*entry, error) {
 		e.form = f
 		g.r.s.cache.forms[f.key] = e
 	}
-	return e, g.finish(e)
+	var reads []operand
+	for _, name := range slices.Sorted(maps.Keys(g.reads)) {
+		reads = append(reads, g.reads[name])
+	}
+	return e, g.finish(e, reads)
 }
 
 // finish says what e depends on, what the host runs after its region, and what follows.
-func (g *region) finish(e *entry) error {
-	for _, name := range slices.Sorted(maps.Keys(g.reads)) {
-		e.reads = append(e.reads, g.reads[name])
-	}
+func (g *region) finish(e *entry, reads []operand) error {
+	e.reads = reads
 	g.r.s.noteSingle(e)
 	g.ready(e)
 	if len(e.region)+len(e.nodes) == 0 {
 		return g.stuck()
 	}
-	e.next = g.st.plan.stage(g.done(e.nodes))
+	e.next = g.next(e)
 	live := g.st.scope.isOutput
 	if e.next != nil {
 		live = func(name string) bool { return e.next.live[name] }
 	}
-	var names []string
-	names = slices.AppendSeq(names, maps.Keys(g.f.env))
-	for _, o := range e.outs {
-		names = append(names, o.name)
-	}
-	for _, i := range e.nodes {
-		names = append(names, g.st.scope.nodes[i].Out...)
-	}
-	for _, name := range names {
+	bury := func(name string) {
 		if !live(name) {
 			e.dead = append(e.dead, name)
 		}
 	}
+	for _, x := range reads { // what neither the region nor its nodes read was dead before, or lives on
+		bury(x.name)
+	}
+	for _, o := range e.outs {
+		bury(o.name)
+	}
+	for _, i := range e.nodes {
+		for _, names := range [][]string{g.st.scope.reads[i], g.st.scope.nodes[i].Out} {
+			for _, name := range names {
+				bury(name)
+			}
+		}
+	}
 	return nil
+}
+
+// next is the stage after an entry.
+func (g *region) next(e *entry) *stage {
+	if !g.first() || len(e.nodes) > 0 {
+		return g.st.plan.stage(g.done(e.nodes))
+	}
+	if !g.st.followed {
+		g.st.followed, g.st.next = true, g.st.plan.stage(g.done(nil))
+	}
+	return g.st.next
 }
 
 // ready lists the nodes that the host runs after the region: those left out whose
@@ -450,11 +487,13 @@ func (s *Session) compile(g *ir.Graph) (*program, error) {
 
 // load loads a program, with the variables that it reads.
 func (s *Session) load(code *lower.Program) (*program, error) {
-	before := s.reading.Load()
-	defer func() { s.loaded += time.Duration(s.reading.Load() - before) }()
+	start := time.Now()
 	if err := s.declare(code); err != nil {
 		return nil, err
 	}
+	s.loaded += time.Since(start)
+	before := s.reading.Load()
+	defer func() { s.loaded += time.Duration(s.reading.Load() - before) }()
 	exec, err := s.o.Backend.Load(code, s.store)
 	if err != nil {
 		return nil, err

@@ -154,15 +154,19 @@ func (s *scope) within(n *onnx.Node) string {
 
 // stage is a point of a plan: some nodes are done.
 type stage struct {
-	scope   *scope
-	plan    *plan
-	done    []bool
-	rest    []int           // nodes that are not, in order
-	live    map[string]bool // what they read, and the outputs
-	entries []*entry
-	chosen  []int                // the nodes of its region, where all of them can be imported
-	want    []string             // their results that are read elsewhere
-	last    map[string]onnx.Seen // of the entry made last, where it began its scope
+	scope    *scope
+	plan     *plan
+	done     []bool
+	rest     []int           // nodes that are not, in order
+	live     map[string]bool // what they read, and the outputs
+	entries  []*entry
+	never    map[int]string       // nodes that no region takes, with the reasons; made when first needed
+	chosen   []int                // the nodes of its region, where all of them can be imported
+	want     []string             // their results that are read elsewhere
+	skeleton *skeleton            // of that region
+	followed bool                 // next is set
+	next     *stage               // after that region alone; nil: the end
+	last     map[string]onnx.Seen // of the entry made last, where it began its scope
 }
 
 // stage finds or makes the stage after some nodes; nil where all are done.

@@ -52,7 +52,7 @@ type Session struct {
 	ops      map[string]operator
 	traced   time.Duration // spent on making entries
 	compiled int           // regions
-	loaded   time.Duration // of it on reading weights
+	loaded   time.Duration // of it on bringing weights into memory
 	reading  atomic.Int64  // nanoseconds, on reading weights at any time
 	steps    []Step
 	single   []single // in the order in which they were imported
@@ -239,6 +239,7 @@ func (s *Session) shared(t *onnx.Tensor) *onnx.Tensor {
 	if x := s.same[t]; x != nil {
 		return x
 	}
+	s.same[t] = t
 	typ, err := t.Type()
 	if err != nil || typ.DType.Float() {
 		return t
@@ -312,7 +313,7 @@ func (s *Session) Compiled() int {
 }
 
 // Compiling is how long runs have spent on importing regions and making their
-// programs, all together, without reading weights.
+// programs, all together, without bringing weights into memory.
 func (s *Session) Compiling() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

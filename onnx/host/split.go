@@ -42,13 +42,19 @@ func (p *plan) fits(f *frame) bool {
 	return true
 }
 
+// splits reports whether the region is all of a scope that may be cut by what varies.
+func (g *region) splits() bool {
+	return g.st.plan.varies == nil && len(g.nodes) >= leastSplit && len(g.nodes) == len(g.st.scope.order)
+}
+
 // split makes a plan of what differs between two imports of all nodes of a scope;
 // nil where too much or nothing does.
 func (g *region) split(p *onnx.Partial) *plan {
-	before := g.st.last
-	g.st.last = p.Seen
-	s := g.st.scope
-	if before == nil || g.st.plan.varies != nil || len(g.nodes) < leastSplit || len(g.nodes) < len(s.order) {
+	if !g.splits() {
+		return nil
+	}
+	before, s := g.st.last, g.st.scope
+	if g.st.last = p.Seen; before == nil {
 		return nil
 	}
 	out := &plan{scope: s, stages: map[string]*stage{}, varies: make([]bool, len(s.nodes)), equal: map[string]onnx.Seen{}}
