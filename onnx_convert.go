@@ -12,6 +12,7 @@ import (
 	"ampc/onnx"
 	onnxconvert "ampc/onnx/convert"
 	"ampc/passes"
+	"ampc/runtime/cpu"
 )
 
 // ConvertOptions say how ConvertONNX changes a model.
@@ -166,7 +167,12 @@ func (c *conversion) write(ctx context.Context, share float64) (r *ConvertReport
 			return nil, fmt.Errorf("%s: %w", c.source, err)
 		}
 	}
-	e, plan, err := onnxconvert.Plan(c.m, c.x, data.policy, onnxconvert.Options{Low: c.o.lowEnd})
+	kernels, err := cpu.Open(1)
+	if err != nil {
+		return nil, err
+	}
+	defer kernels.Close()
+	e, plan, err := onnxconvert.Plan(c.m, c.x, data.policy, onnxconvert.Options{Low: c.o.lowEnd, Kernels: kernels})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.source, err)
 	}

@@ -1,6 +1,7 @@
 package onnx_test
 
 import (
+	"bytes"
 	"math"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	"ampc/onnx"
 	"ampc/onnx/convert"
 	"ampc/passes"
+	"ampc/runtime/cpu"
 )
 
 // low converts a model to f16 and evaluates both on x.
@@ -119,5 +121,53 @@ func TestConvertHalfLow(t *testing.T) {
 	near(t, got, want, 5e-3)
 	if r.Low != 1 {
 		t.Errorf("%d nodes are new in 16 bits, want the product alone: %+v", r.Low, r)
+	}
+}
+
+// Kernels convert weights to the same bytes as plain Go does, at any address and up to the
+// last element; infinities and NaN are no reason to keep a weight.
+func TestConvertKernels(t *testing.T) {
+	b, err := cpu.Open(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	const rows, cols = 67, 129
+	w := make([]float32, rows*cols)
+	for i := range w {
+		w[i] = math.Float32frombits(uint32(i) * 0x9e3779b1)
+		if a := math.Abs(float64(w[i])); a > 6e4 && i%64 != 0 { // f16 holds all but NaN and infinities
+			w[i] = float32(math.Mod(a, 6e4))
+		}
+		if a := math.Abs(float64(w[i])); i%64 == 0 && a > 6e4 && a <= math.MaxFloat32 {
+			w[i] = float32(math.Inf(1))
+		}
+	}
+	for shift, p := range map[string]passes.Policy{"": passes.MixedF16(), "x": passes.MixedBF16(), "xyz": passes.MixedF16()} {
+		g := msg(nil).str(10, shift).raw(1, nodeOf("MatMul", []string{"x", "w"}, []string{"y"})).
+			raw(5, tensorOf("w", []int64{rows, cols}, w...)).
+			raw(11, infoOf("x", 1, 4, rows)).raw(12, infoOf("y", 1, 4, cols))
+		m, err := onnx.Parse(msg(nil).num(1, 10).raw(7, g).raw(8, msg(nil).num(2, 22)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got [2][]byte
+		for i, kernels := range []convert.Kernels{nil, b} {
+			x, err := onnx.Import(m, onnx.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, _, err := convert.Plan(m, x, p, convert.Options{Kernels: kernels})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, stored := e.Tensors["w"]; !stored {
+				t.Fatalf("%s, kernels %v: the weight is not stored in 16 bits", p.Low, kernels)
+			}
+			got[i] = rewritten(t, m, e)
+		}
+		if !bytes.Equal(got[0], got[1]) {
+			t.Errorf("%s: kernels give other bytes", p.Low)
+		}
 	}
 }

@@ -41,6 +41,7 @@ func (s *units) round(policy passes.Policy, o Options, used []bool) (plans []*co
 	spilled := map[*function]map[string]bool{}
 	for _, u := range s.all {
 		p := newPlan(u, policy)
+		p.kernels = o.Kernels
 		if u.fn != nil {
 			p.spilled = spilled[u.fn]
 		} else if up := at[u.up]; up != nil {

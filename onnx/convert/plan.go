@@ -30,6 +30,8 @@ type Kept struct {
 type Options struct {
 	// Low says which inputs and outputs take the 16-bit dtype; nil: none do.
 	Low func(name string) bool
+	// Kernels compute with weights; nil: plain Go does.
+	Kernels Kernels
 }
 
 // convertPlan is one unit of a model being converted.
@@ -38,6 +40,7 @@ type convertPlan struct {
 	m        *onnx.Model
 	x        *onnx.Imported
 	low      ir.DType
+	kernels  Kernels // nil: plain Go
 	opset    int64
 	half     []bool // nodes that compute in 16 bits
 	free     []bool // nodes that may do either
