@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ampc/internal/file"
+	"ampc/ir"
 	"ampc/onnx"
 	onnxconvert "ampc/onnx/convert"
 	"ampc/passes"
@@ -192,7 +193,7 @@ func (c *conversion) write(ctx context.Context, share float64) (r *ConvertReport
 	}
 	if len(r.Foreign) > 0 && c.o.MaxError > 0 {
 		n := r.Foreign[0]
-		return nil, fmt.Errorf("%s: MaxError: outputs cannot be compared, node %d (%s) cannot be run: %s", c.source, n.Index, n.Op, n.Why)
+		return nil, fmt.Errorf("%s: MaxError: outputs cannot be compared, node %d (%s) cannot be run: %s", c.source, n.Index, ir.Printable(n.Op), n.Why)
 	}
 	if c.o.External || c.m.External() && (!e.Empty() || !c.stays()) {
 		err = c.both(ctx, e, r)

@@ -89,11 +89,11 @@ func tellConversion(w io.Writer, r *ampc.ConvertReport, all bool) error {
 			fmt.Fprintf(w, "  and %d more in f32: --all lists them\n", len(r.Kept)-i)
 			break
 		}
-		name := k.Name
-		if name == "" {
+		name := ir.Printable(k.Name)
+		if k.Name == "" {
 			name = fmt.Sprintf("node %d", k.Index)
 		}
-		fmt.Fprintf(w, "  f32: %s%s (%s): %s\n", k.Graph, name, k.Op, k.Why)
+		fmt.Fprintf(w, "  f32: %s%s (%s): %s\n", k.Graph, name, ir.Printable(k.Op), k.Why)
 	}
 	if r.Runs > 0 {
 		fmt.Fprintf(w, "%d assignments tried in %v\n", r.Runs, r.Took.Round(time.Millisecond))
@@ -102,10 +102,10 @@ func tellConversion(w io.Writer, r *ampc.ConvertReport, all bool) error {
 		fmt.Fprintln(w, "not run beside the source, as its weights are large: --input, --calibrate or --max-error does that")
 	}
 	for _, n := range r.Foreign {
-		fmt.Fprintf(w, "not compared with the source: node %d %s (%s): %s\n", n.Index, ir.Printable(n.Name), n.Op, n.Why)
+		fmt.Fprintf(w, "not compared with the source: node %d %s (%s): %s\n", n.Index, ir.Printable(n.Name), ir.Printable(n.Op), n.Why)
 	}
 	for _, e := range r.Errors {
-		if _, err := fmt.Fprintf(w, "output %s: off by %.2g of its largest magnitude\n", e.Name, e.Error); err != nil {
+		if _, err := fmt.Fprintf(w, "output %s: off by %.2g of its largest magnitude\n", ir.Printable(e.Name), e.Error); err != nil {
 			return err
 		}
 	}

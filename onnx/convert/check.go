@@ -45,7 +45,7 @@ func (u *unit) check() error {
 				first, where = d, name
 			}
 			if d != first {
-				return fmt.Errorf("%snode %d (%s): operand %q is %s, operand %q is %s", u.path, i, n.Op, where, first, name, d)
+				return fmt.Errorf("%snode %d (%s): operand %q is %s, operand %q is %s", u.path, i, ir.Printable(n.Op), where, first, name, d)
 			}
 		}
 	}

@@ -73,7 +73,7 @@ func Raise(m *onnx.Model, x *onnx.Imported, opset int64) (*onnx.Model, error) {
 				continue
 			}
 			if since, ok := unread[n.Op]; !onnx.Known(n.Op) && !(ok && since <= from) {
-				return refuse("whether %snode %d (%s) means the same there is not known", u.path, i, n.Op)
+				return refuse("whether %snode %d (%s) means the same there is not known", u.path, i, ir.Printable(n.Op))
 			}
 			for _, k := range u.kids[i] {
 				if why := changes(k, from, opset); why != "" {
@@ -85,7 +85,7 @@ func Raise(m *onnx.Model, x *onnx.Imported, opset int64) (*onnx.Model, error) {
 					continue
 				}
 				if why := a.write(r, i, n); why != "" {
-					return refuse("%snode %d (%s): %s", u.path, i, n.Op, why)
+					return refuse("%snode %d (%s): %s", u.path, i, ir.Printable(n.Op), why)
 				}
 			}
 		}
@@ -126,7 +126,7 @@ func changes(k kid, from, to int64) string {
 	}
 	for _, n := range k.g.Nodes {
 		if n.Domain == "" && slices.ContainsFunc(adapts[n.Op], func(a adapt) bool { return a.since > from && a.since <= to }) {
-			return fmt.Sprintf("its branch: %s has another form there, and its types are not known", n.Op)
+			return fmt.Sprintf("its branch: %s has another form there, and its types are not known", ir.Printable(n.Op))
 		}
 		for _, a := range n.Attrs {
 			if a.G != nil {

@@ -70,7 +70,7 @@ func (s *units) add(u *unit, depth int) {
 			if k.g == nil {
 				continue // a reference to an attribute of the call
 			}
-			path := fmt.Sprintf("%snode %d (%s) %s: ", u.path, i, n.Op, a.Name)
+			path := fmt.Sprintf("%snode %d (%s) %s: ", u.path, i, ir.Printable(n.Op), ir.Printable(a.Name))
 			if k.unit = u.inner(n, a.G, path); k.unit != nil {
 				k.unit.raw = k.g.Nodes
 				s.add(k.unit, depth+1)
@@ -118,7 +118,7 @@ func (s *units) function(u *unit, i int, n *onnx.Node, f *onnx.Function, depth i
 		made.why = "its types are not known"
 		return made
 	}
-	made.unit = &unit{m: body, x: x, path: fmt.Sprintf("function %s: ", f.Name), fn: made, raw: f.Nodes}
+	made.unit = &unit{m: body, x: x, path: fmt.Sprintf("function %s: ", ir.Printable(f.Name)), fn: made, raw: f.Nodes}
 	s.add(made.unit, depth+1)
 	return made
 }
