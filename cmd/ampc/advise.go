@@ -68,7 +68,7 @@ type trial struct {
 }
 
 func try(c *cobra.Command, spec string, f trainFlags) (trial, error) {
-	t, err := newTrainer(spec, &f, nil)
+	t, err := newTrainer(c, spec, &f, nil)
 	if err != nil {
 		return trial{}, err
 	}
@@ -85,7 +85,7 @@ func try(c *cobra.Command, spec string, f trainFlags) (trial, error) {
 	if len(t.curves.points) > 0 {
 		r.start = t.curves.points[0].loss
 	}
-	if r.held, r.accuracy, err = t.evaluate(c.Context()); t.zoo.Metrics["correct"].Absent() {
+	if r.held, r.accuracy, err = t.evaluate(c.Context()); t.correct.Absent() {
 		r.accuracy = math.NaN()
 	}
 	return r, err

@@ -33,6 +33,8 @@ type opened struct {
 	ranks  int            // that the step is for
 	// compiled says that a file holds a graph that went through passes already.
 	compiled bool
+	targets  bool           // a loss may name a target that the model lacks: it becomes an input
+	classes  [2]ampc.Tensor // logits and labels of a cross entropy that was asked for
 }
 
 // modelFlags are the flags of every command that compiles a MODEL.
@@ -300,7 +302,7 @@ func (o *opened) loss(spec string) (ampc.Loss, error) {
 	if weight, rest, weighed := strings.Cut(spec, "*"); weighed {
 		x, err := strconv.ParseFloat(weight, 64)
 		if err != nil || x == 0 || !ir.AnyFinite.Holds(x) {
-			return l, usagef("--train %s: want WEIGHT*LOSS with a finite weight that is not 0", spec)
+			return l, usagef(o.lossFlag()+" %s: want WEIGHT*LOSS with a finite weight that is not 0", spec)
 		}
 		l.Weight, what = x, rest
 	}
@@ -314,28 +316,55 @@ func (o *opened) loss(spec string) (ampc.Loss, error) {
 	}
 	names := strings.Split(list, ",")
 	if len(names) != 2 {
-		return l, usagef("--train %s: want %s:VALUE,TARGET", spec, kind)
+		return l, usagef(o.lossFlag()+" %s: want %s:VALUE,TARGET", spec, kind)
 	}
 	var x [2]ampc.Tensor
 	for i, n := range names {
-		if x[i] = o.model.Lookup(strings.TrimPrefix(n, "%")); x[i].Absent() {
+		x[i] = o.model.Lookup(strings.TrimPrefix(n, "%"))
+		if x[i].Absent() && i == 1 && o.targets {
+			x[i] = o.target(kind, n, x[0])
+		}
+		if x[i].Absent() {
 			return l, fmt.Errorf("%s: no value %s", o.spec, n)
 		}
 	}
 	b := o.model.Named("loss")
 	switch kind {
 	case "ce":
-		l.Value = b.CrossEntropy(x[0], x[1])
+		l.Value, o.classes = b.CrossEntropy(x[0], x[1]), x
 	case "mse":
 		l.Value = b.MSE(x[0], x[1])
 	default:
-		return l, usagef("--train %s: no loss %q; there are ce and mse", spec, kind)
+		return l, usagef(o.lossFlag()+" %s: no loss %q; there are ce and mse", spec, kind)
 	}
 	var wrong *ir.Error
 	if errors.As(o.model.Err(), &wrong) { // its line is one of this program
-		return l, fmt.Errorf("--train %s: %s", spec, wrong.Msg)
+		return l, fmt.Errorf("%s %s: %s", o.lossFlag(), spec, wrong.Msg)
 	}
 	return l, nil
+}
+
+// lossFlag is the flag that names losses.
+func (o *opened) lossFlag() string {
+	if o.targets {
+		return "--loss"
+	}
+	return "--train"
+}
+
+// target declares the input that a loss compares a value with.
+func (o *opened) target(kind, name string, value ampc.Tensor) ampc.Tensor {
+	t := value.IR().Type
+	if kind == "ce" {
+		dims := t.Shape.Dims()
+		if len(dims) == 0 {
+			return ampc.Tensor{}
+		}
+		t = ir.Type{DType: ir.I32, Shape: ir.MakeShape(dims[:len(dims)-1]...)}
+	} else {
+		t.DType = ir.F32
+	}
+	return o.model.FromIR(o.model.IR().Declare(ir.Input, strings.TrimPrefix(name, "%"), t, nil, nil))
 }
 
 // parseDims reads NAME=SIZE pairs.

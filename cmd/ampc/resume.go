@@ -32,13 +32,16 @@ type settings struct {
 	Text        []string `json:"text,omitempty"`
 	Data        []string `json:"data,omitempty"`
 	HeldOut     string   `json:"held_out,omitempty"`
+	Losses      []string `json:"losses,omitempty"`
+	Dims        []string `json:"dims,omitempty"`
+	Optimizer   string   `json:"optimizer,omitempty"`
 	Digest      string   `json:"digest"` // of the data
 }
 
 func (t *trainer) settings() (string, error) {
 	f := t.flags
 	s := settings{Policy: f.policy, PolicyText: t.policy.String(), Scaler: f.scaler, InitScale: f.initScale, GrowthEvery: f.growthEvery, Rate: f.rate,
-		Steps: f.steps, Micro: f.micro, Text: absolute(f.text...), Data: absolute(f.data...), HeldOut: strings.Join(absolute(f.heldOut), ""), Digest: t.digest}
+		Steps: f.steps, Micro: f.micro, Text: absolute(f.text...), Data: absolute(f.data...), HeldOut: strings.Join(absolute(f.heldOut), ""), Losses: f.losses, Dims: f.dims, Optimizer: f.optimizer, Digest: t.digest}
 	text, err := json.Marshal(s)
 	return string(text), err
 }
@@ -146,6 +149,9 @@ func (f *trainFlags) adopt(o *origin, spec string, given func(flag string) bool)
 	}
 	f.newRate = given("lr")
 	for flag, take := range map[string]func(){
+		"loss":         func() { f.losses = s.Losses },
+		"dim":          func() { f.dims = s.Dims },
+		"optimizer":    func() { f.optimizer = s.Optimizer },
 		"held-out":     func() { f.heldOut = s.HeldOut },
 		"growth-every": func() { f.growthEvery = s.GrowthEvery },
 		"policy":       func() { f.policy, f.policyText = s.Policy, s.PolicyText },
@@ -163,6 +169,9 @@ func (f *trainFlags) adopt(o *origin, spec string, given func(flag string) bool)
 // sameModel says whether spec names the model of the whole one, in which every
 // option that the data fixed is spelled out, and no option in another way.
 func sameModel(spec, whole string) (bool, error) {
+	if !strings.HasPrefix(whole, "zoo:") {
+		return absolute(spec)[0] == whole, nil
+	}
 	name, query, _ := strings.Cut(strings.TrimPrefix(spec, "zoo:"), "?")
 	whole = strings.TrimPrefix(whole, "zoo:")
 	if wholeName, _, _ := strings.Cut(whole, "?"); name != wholeName {

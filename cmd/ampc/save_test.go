@@ -473,7 +473,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 		b.Fatal(err)
 	}
 	f := &trainFlags{text: []string{text}, policy: "mixed-f16", steps: 1000, micro: 1, seed: 1}
-	t, err := newTrainer("zoo:gpt", f, nil)
+	t, err := newTrainer(trainCommand(), "zoo:gpt", f, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

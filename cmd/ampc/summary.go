@@ -27,7 +27,7 @@ func (t *trainer) summary(ctx context.Context, w io.Writer, interrupted bool) er
 			return err
 		}
 		fmt.Fprintf(w, "held out: loss %.4f", loss)
-		if !t.zoo.Metrics["correct"].Absent() {
+		if !t.correct.Absent() {
 			fmt.Fprintf(w, ", accuracy %.2f%%", 100*accuracy)
 		}
 		fmt.Fprintln(w)

@@ -9,30 +9,42 @@ import (
 	"math/rand/v2"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"ampc"
 	"ampc/internal/dataset"
 	"ampc/models"
 )
 
-// task is a zoo model with the data to train it on.
+// task is a model with the data to train it on.
 type task struct {
-	zoo           *models.Zoo
-	spec          string // with all options that the data fixed
-	source        string // where the data came from, for people
-	unit          string // what a batch holds: tokens or images
+	model         *ampc.Model
+	name          string // for people
+	config        ampc.TrainConfig
+	losses        []ampc.Loss
+	correct       ampc.Tensor // how many answers of a batch are right; absent: nobody knows
+	spec          string      // with all options that the data fixed
+	source        string      // where the data came from, for people
+	unit          string      // what a batch holds: tokens or images
 	unitsPerBatch int
 	steps         int               // by default
 	digest        string            // of what is trained on
 	meta          map[string]string // what a checkpoint needs to be used again
 
-	batch   func(i int64) ampc.Feed
+	batch   func(i int64) (ampc.Feed, error)
 	heldOut func(ctx context.Context, eval *ampc.Step) (loss, accuracy float64, err error)
 	sample  func(ctx context.Context, trained *ampc.Model) (string, error) // nil: nothing to show
 }
 
+// of makes the task train a zoo model.
+func (t task) of(z *models.Zoo) task {
+	t.model, t.name, t.config, t.losses, t.correct = z.Model, "zoo:"+z.Name, z.Steps[0].Config, z.Steps[0].Losses, z.Metrics["correct"]
+	return t
+}
+
 // newTask reads the data that the flags name and opens spec for it; "" is the
 // usual model for that kind of data.
-func newTask(spec string, f *trainFlags) (task, error) {
+func newTask(c *cobra.Command, spec string, f *trainFlags) (task, error) {
 	if len(f.data) > 0 && len(f.text) > 0 {
 		return task{}, usagef("--text and --data exclude each other")
 	}
@@ -43,7 +55,10 @@ func newTask(spec string, f *trainFlags) (task, error) {
 		}
 	}
 	if !strings.HasPrefix(spec, "zoo:") {
-		return task{}, usagef("%s: train takes a zoo model; train others from Go", spec)
+		return fileTask(c, spec, f)
+	}
+	if len(f.losses) > 0 || len(f.dims) > 0 || f.optimizer != "" {
+		return task{}, usagef("%s: --loss, --dim and --optimizer are for model files", spec)
 	}
 	name, query, _ := strings.Cut(strings.TrimPrefix(spec, "zoo:"), "?")
 	switch name {
@@ -113,13 +128,13 @@ func textTask(name, query string, f *trainFlags) (task, error) {
 	all := batch * f.crew.ranks()
 	w := &dataset.Windows{Tokens: train, Batch: all, Seq: seq, Seed: uint64(f.seed)}
 	e := dataset.Windows{Tokens: held, Batch: batch, Seq: seq}
-	t := task{zoo: z, spec: "zoo:" + name + "?" + query, source: text.Source, unit: "tokens", unitsPerBatch: all * seq, steps: 1500,
+	t := task{spec: "zoo:" + name + "?" + query, source: text.Source, unit: "tokens", unitsPerBatch: all * seq, steps: 1500,
 		meta: map[string]string{"vocab": vocab.Marshal()}, digest: digest(train)}
 	feed := func(ids, next []int32) ampc.Feed { return ampc.Feed{"ids": ids, "next": next} }
-	t.batch = func(i int64) ampc.Feed { return feed(w.Random(i)) }
+	t.batch = func(i int64) (ampc.Feed, error) { return feed(w.Random(i)), nil }
 	t.heldOut = func(ctx context.Context, eval *ampc.Step) (float64, float64, error) {
-		return mean(ctx, eval, z.Steps[0].Losses[0].Value, ampc.Tensor{}, 8*f.crew.ranks(), func(i int) (ampc.Feed, int) {
-			return feed(e.Even(i, 8*f.crew.ranks())), batch * seq
+		return mean(ctx, eval, z.Steps[0].Losses[0].Value, ampc.Tensor{}, 8*f.crew.ranks(), func(i int) (ampc.Feed, int, error) {
+			return feed(e.Even(i, 8*f.crew.ranks())), batch * seq, nil
 		})
 	}
 	if name != "lstm" {
@@ -127,7 +142,7 @@ func textTask(name, query string, f *trainFlags) (task, error) {
 			return generate(ctx, trained, name+"?"+query, vocab, held, f.seed)
 		}
 	}
-	return t, nil
+	return t.of(z), nil
 }
 
 // vocabFor takes the vocabulary of the checkpoint that a run continues from, or makes one.
@@ -194,16 +209,16 @@ func imageTask(name, query string, f *trainFlags) (task, error) {
 	}
 	batch, seed := z.Options.Int("batch"), uint64(f.seed)
 	all := batch * f.crew.ranks()
-	t := task{zoo: z, spec: "zoo:" + name + "?" + query, unit: "images", unitsPerBatch: all, steps: 1000, digest: sum,
+	t := task{spec: "zoo:" + name + "?" + query, unit: "images", unitsPerBatch: all, steps: 1000, digest: sum,
 		source: fmt.Sprintf("%s: %d images, %d held out", strings.Join(f.data, ", "), train.Len(), held.Len())}
 	feed := func(pixels []float32, labels []int32) ampc.Feed { return ampc.Feed{"x": pixels, "y": labels} }
-	t.batch = func(i int64) ampc.Feed { return feed(train.Shuffled(seed, i, all)) }
+	t.batch = func(i int64) (ampc.Feed, error) { return feed(train.Shuffled(seed, i, all)), nil }
 	t.heldOut = func(ctx context.Context, eval *ampc.Step) (float64, float64, error) {
-		return mean(ctx, eval, z.Steps[0].Losses[0].Value, z.Metrics["correct"], (held.Len()+batch-1)/batch, func(i int) (ampc.Feed, int) {
-			return feed(held.Batch(i*batch, batch)), min(batch, held.Len()-i*batch)
+		return mean(ctx, eval, z.Steps[0].Losses[0].Value, z.Metrics["correct"], (held.Len()+batch-1)/batch, func(i int) (ampc.Feed, int, error) {
+			return feed(held.Batch(i*batch, batch)), min(batch, held.Len()-i*batch), nil
 		})
 	}
-	return t, nil
+	return t.of(z), nil
 }
 
 func readImages(f *trainFlags) (train, held *dataset.Images, err error) {
@@ -233,10 +248,13 @@ func readImages(f *trainFlags) (train, held *dataset.Images, err error) {
 
 // mean evaluates n batches and weights them by how many labels count. The
 // tensor that counts right answers may be nil.
-func mean(ctx context.Context, eval *ampc.Step, loss, correct ampc.Tensor, n int, batch func(i int) (ampc.Feed, int)) (meanLoss, accuracy float64, err error) {
+func mean(ctx context.Context, eval *ampc.Step, loss, correct ampc.Tensor, n int, batch func(i int) (ampc.Feed, int, error)) (meanLoss, accuracy float64, err error) {
 	total := 0.0
 	for i := range n {
-		feed, count := batch(i)
+		feed, count, err := batch(i)
+		if err != nil {
+			return 0, 0, err
+		}
 		r, err := eval.Run(ctx, feed)
 		if err != nil {
 			return 0, 0, err
@@ -302,10 +320,10 @@ func generate(ctx context.Context, trained *ampc.Model, spec string, vocab datas
 	return vocab.Decode(text), nil
 }
 
-// optimizer is the zoo model's own with a cosine schedule over the run: a
+// optimizer is the model's own with a cosine schedule over the run: a
 // twentieth of it to warm up, down to a tenth of the rate.
 func (t task) optimizer(f *trainFlags) (ampc.Optimizer, ampc.Schedule, ampc.Clip) {
-	c := t.zoo.Steps[0].Config
+	c := t.config
 	rate := c.LR.Rate
 	if f.rate != 0 {
 		rate = f.rate

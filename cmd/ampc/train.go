@@ -23,6 +23,8 @@ type trainFlags struct {
 	policy, scaler string
 	text, data     []string
 	heldOut        string
+	losses, dims   []string // of a model file
+	optimizer      string
 	steps, micro   int
 	seed           int64
 	initScale      float64
@@ -47,7 +49,11 @@ type trainFlags struct {
 func (f *trainFlags) add(c *cobra.Command) {
 	fl := c.Flags()
 	fl.StringSliceVar(&f.text, "text", nil, "train on these text `FILES` or folders, separated by commas (default: the source of your Go toolchain)")
-	fl.StringSliceVar(&f.data, "data", nil, "train on the labelled images in these `FILES`, separated by commas: CSV (pixels, then class) or IDX, gzipped or not")
+	fl.StringSliceVar(&f.data, "data", nil, "train on the records in these `FILES`: for a zoo model labelled images, CSV (pixels, then class) or IDX; for a model file also arrays of the inputs' names in .npz or .jsonl; gzipped or not")
+	fl.StringArrayVar(&f.losses, "loss", nil, "of a model file, the `LOSS` to train: as --train of dump; a target that is no value of the model is an input of that name")
+	fl.StringArrayVar(&f.dims, "dim", nil, dimHelp)
+	fl.StringArray("shape", nil, shapeHelp)
+	fl.StringVar(&f.optimizer, "optimizer", "", "of a model file, the optimizer `NAME`: sgd, adam or adamw (default)")
 	fl.StringVar(&f.heldOut, "held-out", "", "text or images in this `FILE` to test on (default: the last tenth of the text, or every tenth image)")
 	fl.IntVar(&f.steps, "steps", 0, "total number of steps, those before a resume included (default: as many as take about two minutes)")
 	fl.IntVar(&f.micro, "micro", 1, microHelp)
@@ -58,7 +64,8 @@ func (f *trainFlags) add(c *cobra.Command) {
 	fl.Float64Var(&f.rate, "lr", 0, "peak learning `RATE` (default: the model's own)")
 }
 
-const trainHelp = `Train a zoo model on text or labelled images. The run writes to a folder: its last
+const trainHelp = `Train a zoo model on text or labelled images, or a model file (.ir, .onnx) on
+records whose fields are named as its inputs. The run writes to a folder: its last
 two checkpoints, one every few minutes; the annotated IR; and the curves of loss and
 loss scale, as images, CSV and JSON lines. The folder is --out, which must not hold a
 run, or else the first of out, out-2, out-3, ... that holds none.
@@ -75,7 +82,7 @@ unless the loss scale is still searching for its value.
 
 func trainCommand() *cobra.Command {
 	var f trainFlags
-	c := command("train [MODEL]", "Train a zoo model on text or labelled images", cobra.MaximumNArgs(2), func(c *cobra.Command, args []string) error {
+	c := command("train [MODEL]", "Train a zoo model on text or labelled images, or a model file on records", cobra.MaximumNArgs(2), func(c *cobra.Command, args []string) error {
 		spec, err := f.arguments(args)
 		if err != nil {
 			return err
@@ -101,7 +108,7 @@ func trainCommand() *cobra.Command {
 func (f *trainFlags) arguments(args []string) (spec string, err error) {
 	for _, a := range args {
 		switch {
-		case f.resume == resumeNewest && !strings.HasPrefix(a, "zoo:"):
+		case f.resume == resumeNewest && !strings.HasPrefix(a, "zoo:") && !isModelFile(a):
 			f.resume = a
 		case spec == "":
 			spec = a
@@ -115,11 +122,15 @@ func (f *trainFlags) arguments(args []string) (spec string, err error) {
 	return spec, nil
 }
 
+// isModelFile reports whether a name is that of a model.
+func isModelFile(name string) bool {
+	return strings.HasSuffix(name, ".ir") || strings.HasSuffix(name, ".onnx")
+}
+
 // trainer is one training run.
 type trainer struct {
 	task
 	flags  *trainFlags
-	model  *ampc.Model
 	step   *ampc.Step
 	eval   *ampc.Step
 	report *casts.Report
@@ -180,7 +191,7 @@ func trainOn(c *cobra.Command, spec string, f *trainFlags, device runtime.Backen
 	if dir != nil {
 		defer dir.release()
 	}
-	t, err := newTrainer(spec, f, device)
+	t, err := newTrainer(c, spec, f, device)
 	if err := f.crew.agree(err); err != nil {
 		return err
 	}
@@ -279,7 +290,7 @@ func count(n int, what string) string {
 }
 
 // newTrainer opens the data, builds the model for it and compiles its steps.
-func newTrainer(spec string, f *trainFlags, device runtime.Backend) (*trainer, error) {
+func newTrainer(c *cobra.Command, spec string, f *trainFlags, device runtime.Backend) (*trainer, error) {
 	if f.steps < 0 {
 		return nil, usagef("--steps %d: want 1 or more, or 0 for about two minutes", f.steps)
 	}
@@ -297,32 +308,32 @@ func newTrainer(spec string, f *trainFlags, device runtime.Backend) (*trainer, e
 	if err != nil {
 		return nil, err
 	}
-	job, err := newTask(spec, f)
+	job, err := newTask(c, spec, f)
 	if err != nil {
 		return nil, err
 	}
-	t := &trainer{task: job, flags: f, policy: policy, scaler: scaler, model: job.zoo.Model, report: &casts.Report{}, bar: newProgress(io.Discard, true, 0, f.steps)}
-	t.curves.title = fmt.Sprintf("zoo:%s, %s", job.zoo.Name, f.policy)
-	c := job.zoo.Steps[0].Config
-	c.Policy, c.Scaler = policy, scaler
+	t := &trainer{task: job, flags: f, policy: policy, scaler: scaler, report: &casts.Report{}, bar: newProgress(io.Discard, true, 0, f.steps)}
+	t.curves.title = fmt.Sprintf("%s, %s", job.name, f.policy)
+	config := job.config
+	config.Policy, config.Scaler = policy, scaler
 	if f.steps == 0 {
 		f.steps = job.steps
 	}
-	c.Optimizer, c.LR, c.Clip = job.optimizer(f)
-	c.Groups = nil
+	config.Optimizer, config.LR, config.Clip = job.optimizer(f)
+	config.Groups = nil
 	if f.crew != nil {
-		c.Parallel = ampc.DataParallel(f.crew)
+		config.Parallel = ampc.DataParallel(f.crew)
 	}
-	c.Micro, c.Compile.After = f.micro, func(e ampc.PassEvent) { t.report.After(e.Counters, e.Notes) }
+	config.Micro, config.Compile.After = f.micro, func(e ampc.PassEvent) { t.report.After(e.Counters, e.Notes) }
 	if err := t.model.Set(ampc.Seed(f.seed), ampc.On(device)); err != nil {
 		return nil, err
 	}
-	if t.step, err = t.model.Train(c, job.zoo.Steps[0].Losses...); err != nil {
+	if t.step, err = t.model.Train(config, job.losses...); err != nil {
 		return nil, err
 	}
 	t.report.Program(t.step.Graph(), t.step.Program())
-	results := []ampc.Tensor{job.zoo.Steps[0].Losses[0].Value}
-	if n := job.zoo.Metrics["correct"]; !n.Absent() {
+	results := []ampc.Tensor{job.losses[0].Value}
+	if n := job.correct; !n.Absent() {
 		results = append(results, n)
 	}
 	t.eval, err = t.step.Eval(results...)
@@ -367,7 +378,11 @@ func (t *trainer) run(ctx context.Context) error {
 		}
 		feeds := make([]ampc.Feed, t.flags.micro)
 		for i := range feeds {
-			feeds[i] = crew.part(t.batch(t.position + int64(i)))
+			feed, err := t.batch(t.position + int64(i))
+			if err != nil {
+				return err
+			}
+			feeds[i] = crew.part(feed)
 		}
 		r, err := t.step.Run(crew.step(ctx), feeds...)
 		if err != nil {
