@@ -114,8 +114,23 @@ func fromFile(t ir.Type, i *ir.Init) (*Tensor, error) {
 }
 
 // FileBytes reads what an initializer "file" says a variable of type t holds,
-// as it is stored.
+// as it is stored. A slice of f32 for a variable that a policy without masters stores in
+// 16 bits is rounded.
 func FileBytes(t ir.Type, i *ir.Init) ([]byte, error) {
+	if wide := t.With(ir.F32); (t.DType == ir.F16 || t.DType == ir.BF16) && i.Size == wide.Bytes() && i.Size > 0 {
+		x, err := fromFile(wide, i)
+		if err != nil {
+			return nil, err
+		}
+		low := &Tensor{Type: t, F: x.F}
+		low.round()
+		return low.Bytes(), nil
+	}
+	return storedBytes(t, i)
+}
+
+// storedBytes reads the bytes of an initializer "file", which must be those of type t.
+func storedBytes(t ir.Type, i *ir.Init) ([]byte, error) {
 	f, err := os.Open(i.File)
 	if err != nil {
 		return nil, err
