@@ -44,7 +44,8 @@ type fault struct {
 	lower  string                    // what the policy is told to compute in 16 bits, against its rules; "": nothing
 	want   finding
 	form   form
-	grads  bool // gradients are results, and the weights stay
+	grads  bool    // gradients are results, and the weights stay
+	bound  float64 // on the error of the gradients after a remedy, zero: the usual one
 }
 
 // inert reports whether no loss depends on a parameter: the bias behind what an

@@ -61,7 +61,11 @@ func TestDiagnoseFaults(t *testing.T) {
 					case !skipped && d.Cause != ampc.NoFault:
 						t.Errorf("%s, layer %d is blamed:\n%s", p.Name, k, d)
 					}
-					if d.Replays > 3 {
+					most := 3
+					if d.BF16 != nil && d.BF16.NaN+d.BF16.Inf > 0 {
+						most++ // a part of one in bf16 says nothing of what rounding does
+					}
+					if d.Replays > most {
 						t.Errorf("%s, layer %d: the step was run %d times", p.Name, k, d.Replays)
 					}
 					if again := w.diagnose(); again.String() != d.String() {

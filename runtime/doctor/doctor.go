@@ -139,8 +139,9 @@ func (c *Case) memory() int64 {
 
 // Diagnose replays the step and says why it was not finite. It runs the step once
 // under its policy, once in f32, and once in bf16 where f16 fails and no smaller
-// loss scale helps. Single nodes run again alone. The result does not depend on the
-// number of threads.
+// loss scale helps. Where it would keep values in f32 and bf16 does not agree with f32 or
+// was not tried, it runs the step with these values in f32 too, see confirm. Single nodes
+// run again alone. The result does not depend on the number of threads.
 func Diagnose(ctx context.Context, c *Case) (*Diagnosis, error) {
 	b := c.Backend
 	if b == nil {
@@ -223,6 +224,9 @@ type analysis struct {
 	path      map[*ir.Value]bool // what is spoiled from where rounding did it to the node that failed
 	suspects  []*ir.Value        // see surveyed
 	leaveOut  []string           // casts of the source that what f32 or bf16 helps against asks for
+	keeping   *keeping           // what the remedy that keeps f32 has, nil: there is none
+	right     [][]byte           // the step's results in f32, nil: not known, or the replay was bare
+	losses    [][]byte           // those that the first replay in f32 has: all, or if it was bare, losses
 	replays   int
 }
 
@@ -380,12 +384,12 @@ func (x *analysis) trial(d *Diagnosis, v *ir.Value) error {
 	if !x.exact.Finite() || x.hidden[v] {
 		how = whole
 	}
-	bare := !x.comparable(d) || x.scaleOf(v) != nil && x.exact.Finite() && !x.compared[v]
-	right, err := x.refer(d, v, how, bare)
+	bare := d.Direction == Update && !x.comparable(d) || x.scaleOf(v) != nil && x.exact.Finite() && !x.compared[v]
+	err = x.refer(d, v, how, bare)
 	if err == nil && x.reference.incomplete {
 		x.hidden[v], x.suspects = true, nil
 		x.reference.close()
-		right, err = x.refer(d, v, whole, bare)
+		err = x.refer(d, v, whole, bare)
 	}
 	if err != nil {
 		return err
@@ -394,19 +398,26 @@ func (x *analysis) trial(d *Diagnosis, v *ir.Value) error {
 		return err
 	}
 	x.findRemedies(d, v)
-	if err := x.bfloat(d, v, right, bare); err != nil {
+	helps, err := x.bfloat(d, v)
+	if err != nil {
 		return err
+	}
+	if err := x.confirm(d, v, helps); err != nil {
+		return err
+	}
+	if helps {
+		d.Remedies = append(d.Remedies, Remedy{Policy: strings.Replace(x.c.Policy, "f16", "bf16", 1), LeaveOut: x.leaveOut})
 	}
 	d.Advice = advice(d.Advice, d.Remedies)
 	return nil
 }
 
-// refer replays the step in f32, and returns its results, if it is not bare.
-func (x *analysis) refer(d *Diagnosis, v *ir.Value, how form, bare bool) (right [][]byte, err error) {
+// refer replays the step in f32, and keeps its results, if it is not bare.
+func (x *analysis) refer(d *Diagnosis, v *ir.Value, how form, bare bool) (err error) {
 	if x.reference, err = x.build(ir.F32, v, how, bare); err != nil {
-		return nil, err
+		return err
 	}
-	return x.reference.compare(x, func() {
+	x.right, err = x.reference.compare(x, func() {
 		if x.reference.part == lower.Micro {
 			x.survey()
 		}
@@ -414,6 +425,27 @@ func (x *analysis) refer(d *Diagnosis, v *ir.Value, how form, bare bool) (right 
 			x.judge(d, v)
 		}
 	})
+	if x.losses = x.right; bare {
+		x.right = nil
+	}
+	return err
+}
+
+// rightResults are the step's results in f32, by another replay where the first was bare.
+func (x *analysis) rightResults(v *ir.Value) ([][]byte, error) {
+	if x.right != nil {
+		return x.right, nil
+	}
+	x.compared[v] = true
+	peaks := x.reference.peaks
+	x.reference.leave()
+	var err error
+	if x.reference, err = x.build(ir.F32, v, traced, false); err != nil {
+		return nil, err
+	}
+	x.reference.peaks = peaks
+	x.right, err = x.reference.compare(x, nil)
+	return x.right, err
 }
 
 // comparable reports whether another 16-bit dtype could help against the fault of
@@ -423,49 +455,40 @@ func (x *analysis) comparable(d *Diagnosis) bool {
 }
 
 // bfloat replays the step in bf16 where f16 fails and a smaller loss scale does
-// not help, and says so where the results are those of f32: right, or if the
-// replay in f32 was bare, those of another one.
-func (x *analysis) bfloat(d *Diagnosis, v *ir.Value, right [][]byte, bare bool) error {
+// not help, and reports whether the results are those of f32.
+func (x *analysis) bfloat(d *Diagnosis, v *ir.Value) (bool, error) {
 	switch d.Cause {
 	case ForwardOverflow, GradientOverflow, Singular, VanishedConstant:
 	default:
-		return nil
+		return false, nil
 	}
 	if !x.comparable(d) || d.Cause == GradientOverflow && d.SafeScale != 0 { // a scale helps
-		return nil
+		return false, nil
 	}
-	if bare {
-		x.compared[v] = true
-		x.reference.leave()
-		var err error
-		if x.reference, err = x.build(ir.F32, v, traced, false); err != nil {
-			return err
-		}
-		if right, err = x.reference.compare(x, nil); err != nil {
-			return err
-		}
-	}
-	if right == nil {
-		return nil
+	right, err := x.rightResults(v)
+	if err != nil || len(right) == 0 {
+		return false, err
 	}
 	r, err := x.build(ir.BF16, v, traced, false)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer r.leave()
+	r.afterStep = func(part lower.Part, step int) bool { // what is not finite here does not agree
+		s, made := r.ranges[r.to[v]]
+		if made && r.part == x.actual.part && r.micro == x.actual.micro && s.flaw() > onlyNegInf {
+			d.BF16 = &s
+			return false
+		}
+		return true
+	}
 	out, err := r.compare(x, func() {
 		if r.part == x.actual.part && r.micro == x.actual.micro {
 			s := r.withExponents(r.rangeOf(r.to[v]), r.to[v])
 			d.BF16 = &s
 		}
 	})
-	if err != nil || out == nil {
-		return err
-	}
-	if x.agree(x.reference.results, out, right) {
-		d.Remedies = append(d.Remedies, Remedy{Policy: strings.Replace(x.c.Policy, "f16", "bf16", 1), LeaveOut: x.leaveOut})
-	}
-	return nil
+	return err == nil && out != nil && !slices.ContainsFunc(out, func(b []byte) bool { return b == nil }) && x.agree(x.reference.results, out, right), err
 }
 
 // lowParams reports whether the policy stores parameters in 16 bits, and so

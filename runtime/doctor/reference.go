@@ -26,7 +26,7 @@ func (x *analysis) build(d ir.DType, v *ir.Value, how form, bare bool) (*referen
 	}
 	r := &reference{to: t.to, results: t.results, peaks: map[*ir.Value]float64{}}
 	r.replay, err = x.prepare(t.compiled, t.feeds(x.workers, x.c.Feeds), func(converted map[string][]byte) map[string][]byte {
-		return t.state(x.workers, x.actual.state, converted)
+		return t.state(x.workers, x.actual.state, converted, nil)
 	})
 	if err != nil {
 		return nil, err
@@ -79,6 +79,9 @@ func (s *subject) results() []*ir.Value {
 	}
 	return vs
 }
+
+// isLoss reports whether a result is one number.
+func isLoss(v *ir.Value) bool { return v.Type.Shape.Elements() == 1 && v.Unit == "" }
 
 // compare runs the reference, looks at each part, and returns the results as
 // f32. They are valid until the reference is closed.

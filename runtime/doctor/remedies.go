@@ -38,21 +38,24 @@ func (x *analysis) scaleOf(v *ir.Value) *ir.Value {
 
 // fitting is the largest power of two for the scale s with which everything
 // that the step stores in 16 bits fits there, and the value that says so; 0 where
-// there is none down to leastScale.
-func (x *analysis) fitting(s *ir.Value) (float64, *ir.Value) {
+// there is none down to leastScale. If low is given, what it selects is to fit.
+func (x *analysis) fitting(s *ir.Value, low func(v *ir.Value) bool) (float64, *ir.Value) {
 	least, limit := inf, (*ir.Value)(nil)
 	for _, n := range x.g.Nodes {
 		for _, v := range n.Out {
 			peak := x.reference.peaks[v]
-			if peak == 0 {
+			if peak == 0 || low != nil && !low(v) {
 				continue
 			}
 			e := v.Unit.Exponent(s.Name)
 			if e <= 0 {
 				continue
 			}
-			rest := x.carried(v, map[string]float64{s.Name: 1})
-			most := math.Pow(margin*v.Type.DType.Max()/(peak*rest), 1/float64(e))
+			rest, top := x.carried(v, map[string]float64{s.Name: 1}), v.Type.DType.Max()
+			if low != nil && !v.Type.DType.Low() { // what reads it has it in 16 bits
+				top = x.lowDType().Max()
+			}
+			most := math.Pow(margin*top/(peak*rest), 1/float64(e))
 			if most < least {
 				least, limit = most, v
 			}
@@ -72,7 +75,7 @@ const leastScale = 0x1p-24
 // is too high for good.
 func (x *analysis) rescale(d *Diagnosis, v, s *ir.Value) {
 	var limit *ir.Value
-	d.SafeScale, limit = x.fitting(s)
+	d.SafeScale, limit = x.fitting(s, nil)
 	now := x.actual.rangeOf(s).Max
 	if limit != nil && real(limit) != real(v) && d.SafeScale < x.ownScale(d, v, s) {
 		d.Why += fmt.Sprintf("; %s, computed from it, fits at %g", real(limit), d.SafeScale)
@@ -177,7 +180,7 @@ func (x *analysis) keep(d *Diagnosis, v *ir.Value, scale map[string]float64) {
 // remedy adds what k has collected.
 func (x *analysis) remedy(d *Diagnosis, k *keeping) {
 	if r := k.remedy(); r != nil {
-		d.Remedies, x.leaveOut = append(d.Remedies, *r), r.LeaveOut
+		d.Remedies, x.leaveOut, x.keeping = append(d.Remedies, *r), r.LeaveOut, k
 	}
 }
 

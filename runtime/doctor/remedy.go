@@ -20,9 +20,14 @@ type Remedy struct {
 	Wait     int      `json:"wait,omitempty"`      // steps that are skipped yet before the scaler is where the step fits
 }
 
+// f32 is the policy without 16 bits.
+const f32 = "f32"
+
 // String says what to do.
 func (r Remedy) String() string {
 	switch {
+	case r.Policy == f32:
+		return "use f32"
 	case r.Policy != "" && len(r.LeaveOut) > 0:
 		return leaveOut(r.LeaveOut) + " and use bf16"
 	case r.Policy != "":

@@ -12,13 +12,14 @@ import (
 
 // variant is the same step in another precision, all of it up to the part that
 // went wrong: node for node, with that dtype in place of every 16-bit one, tf32 off
-// and every loss scale at 1.
+// and every loss scale at 1; or in several, see mixed.
 type variant struct {
 	*compiled
-	dtype   ir.DType                // f32 or bf16
-	from    *ir.Graph               // the step
-	to      map[*ir.Value]*ir.Value // where each value of the step went
-	results []*ir.Value             // of the step, as compared; their places are those of the program's outputs
+	dtype    ir.DType                // f32 or bf16; Invalid: mixed
+	from     *ir.Graph               // the step
+	to       map[*ir.Value]*ir.Value // where each value of the step went
+	results  []*ir.Value             // of the step, as compared; their places are those of the program's outputs
+	narrowed []*ir.Value             // mixed: values of the variant that are cast to 16 bits for those who read them
 }
 
 // kind tells variants of a step apart.
@@ -26,8 +27,9 @@ type kind struct {
 	dtype  ir.DType
 	how    form
 	update bool      // there is one
-	bare   bool      // without results
+	bare   bool      // with losses alone
 	shown  *ir.Value // a value that other faults do not ask for, nil: there is none
+	kept   string    // mixed: what is kept
 }
 
 // form is how much of a variant can be looked at.
@@ -59,8 +61,8 @@ func (s *subject) variant(k kind, v *ir.Value, memory int64) (*variant, error) {
 		return t, nil
 	}
 	t := &variant{dtype: d, from: s.g}
-	if !k.bare {
-		t.results = s.results()
+	if t.results = s.results(); k.bare {
+		t.results = slices.DeleteFunc(t.results, func(v *ir.Value) bool { return !isLoss(v) })
 	}
 	g, to := s.g.CloneMap()
 	t.to = to
@@ -93,11 +95,16 @@ func (s *subject) variant(k kind, v *ir.Value, memory int64) (*variant, error) {
 	if t.compiled, err = compile(g, l, memory); err != nil {
 		return nil, err
 	}
+	s.add(k, t)
+	return t, nil
+}
+
+// add keeps a variant for later diagnoses.
+func (s *subject) add(k kind, t *variant) {
 	if len(s.others) >= keptVariants {
 		clear(s.others)
 	}
 	s.others[k] = t
-	return t, nil
 }
 
 // low are the values of forward and backward that somebody reads and that are stored in 16 bits, or would
@@ -162,8 +169,8 @@ func (t *variant) declare(v *ir.Value) {
 
 // state is what the variables of the step hold in the variant. What has another
 // dtype there is written to the memory that converted has, or to new memory, which
-// is added to it.
-func (t *variant) state(h *workers, of, converted map[string][]byte) map[string][]byte {
+// is added to it. Loss scales are what scales says, or 1.
+func (t *variant) state(h *workers, of, converted map[string][]byte, scales map[string]float64) map[string][]byte {
 	all := make(map[string][]byte, len(of))
 	for _, v := range t.from.Vars {
 		is := t.to[v].Type.DType
@@ -173,6 +180,9 @@ func (t *variant) state(h *workers, of, converted map[string][]byte) map[string]
 			continue
 		case v.Attr.Get("role") == ir.RoleScale:
 			data = scalar(1)
+			if at, given := scales[v.Name]; given {
+				data = scalar(at)
+			}
 		case v.Attr.Get("role") == ir.RoleCopy && is == ir.F32:
 			of, _ := v.Attr.Get("of").(string)
 			data = all[of]
@@ -191,7 +201,7 @@ func (t *variant) feeds(h *workers, of []runtime.Feed) []runtime.Feed {
 	for _, f := range of {
 		fed := make(runtime.Feed, len(f))
 		for name, x := range f {
-			if x.Type.DType.Low() {
+			if x.Type.DType.Low() && t.dtype != ir.Invalid {
 				x = runtime.Tensor{Type: x.Type.With(t.dtype), Data: h.convert(x.Type.DType, t.dtype, x.Data, nil)}
 			}
 			fed[name] = x

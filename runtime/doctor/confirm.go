@@ -1,0 +1,246 @@
+package doctor
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"ampc/ir"
+	"ampc/runtime"
+)
+
+// confirm compares the step with what a remedy keeps in f32 with f32, by a replay, unless
+// the replays before bound what it rounds. A remedy that does not agree keeps all that comes
+// before as well. Where that does not agree either, f32 is needed.
+func (x *analysis) confirm(d *Diagnosis, v *ir.Value, bf16 bool) error {
+	k := x.keeping
+	if k == nil || d.Direction == Update {
+		return nil
+	}
+	at := slices.IndexFunc(d.Remedies, func(r Remedy) bool { return len(r.Keep)+len(r.LeaveOut) > 0 })
+	if x.bounded(d, bf16) && !x.underflows(d.Remedies[at].Keep) {
+		return nil
+	}
+	right, err := x.rightResults(v)
+	if err != nil || len(right) == 0 {
+		return err
+	}
+	err = x.compareKept(d, v, at, bf16, right)
+	if err != nil && x.ctx.Err() == nil { // of a row that does not run in the dtypes that were chosen here
+		d.Notes = append(d.Notes, "the values to keep were not compared with f32: "+err.Error())
+		err = nil
+	}
+	return err
+}
+
+// compareKept is confirm of the remedy at a place, by replays.
+func (x *analysis) compareKept(d *Diagnosis, v *ir.Value, at int, bf16 bool, right [][]byte) error {
+	k := x.keeping
+	if ok, err := x.agrees(d.Remedies[at], k.casts.Casts, right); ok || err != nil {
+		return errors.Join(err, x.unstable(d, v, bf16, right))
+	}
+	k.upstream()
+	d.Remedies[at] = *k.remedy()
+	ok, err := x.agrees(d.Remedies[at], k.casts.Casts, right)
+	if !ok && err == nil {
+		d.Remedies = slices.Delete(d.Remedies, at, at+1)
+		if !bf16 {
+			d.Remedies = append(d.Remedies, Remedy{Policy: f32})
+		}
+	}
+	return errors.Join(err, x.unstable(d, v, bf16, right))
+}
+
+// bounded reports whether an earlier replay has rounded all that the step with a remedy
+// rounds, and agrees with f32: that in bf16, which is coarser everywhere; or where only
+// gradients overflow, that under the policy, as far as the loss.
+func (x *analysis) bounded(d *Diagnosis, bf16 bool) bool {
+	return bf16 || d.BF16 == nil && (d.Direction == Backward || d.Direction == Inner) && d.Cause != Singular && x.lossesAgree()
+}
+
+// lossesAgree compares the losses of the replay under the policy with those in f32.
+func (x *analysis) lossesAgree() bool {
+	if len(x.c.Feeds) > 1 || x.actual.lean || len(x.losses) == 0 {
+		return false
+	}
+	for i, v := range x.reference.results {
+		if !isLoss(v) {
+			continue
+		}
+		data := x.actual.data(v)
+		if data == nil || !x.agree([]*ir.Value{v}, [][]byte{x.widened(v.Type.DType, data)}, x.losses[i:i+1]) {
+			return false
+		}
+	}
+	return true
+}
+
+// unstable says so where f32 does not agree with itself: where weights and inputs change in
+// their last bit. It looks only where finite results in bf16 are others.
+func (x *analysis) unstable(d *Diagnosis, v *ir.Value, bf16 bool, right [][]byte) error {
+	if bf16 || d.BF16 == nil || !d.BF16.Finite() {
+		return nil
+	}
+	same, err := x.conditioned(v, right)
+	if err == nil && !same {
+		d.Notes = append(d.Notes, fmt.Sprintf("f32 does not hold this step either: where weights and inputs change in their last bit, its results become others; compute %s at a smaller magnitude", real(v).Name))
+	}
+	return err
+}
+
+// upstream keeps everything that what is kept is computed from.
+func (k *keeping) upstream() {
+	seen := map[*ir.Value]bool{}
+	var walk func(v *ir.Value)
+	walk = func(v *ir.Value) {
+		if v == nil || v.Def == nil || seen[v] {
+			return
+		}
+		seen[v] = true
+		k.node(v)
+		for _, op := range v.Def.In {
+			walk(op)
+		}
+	}
+	for _, v := range slices.Collect(maps.Keys(k.kept)) {
+		walk(v)
+	}
+}
+
+// tiny is a magnitude that f16 holds with an error of 1/512.
+const tiny = 0x1p-16
+
+// aside is how much smaller than the largest gradient one is that does not count.
+const aside = 0x1p-12
+
+// underflows reports whether a value that f32 was asked for, and patterns do not keep,
+// is small in f16 as a whole, at the scales that the remedy leaves.
+func (x *analysis) underflows(patterns []string) bool {
+	m := &mixed{patterns: patterns}
+	low := func(v *ir.Value) bool { return v.Type.DType.Low() && !m.matched(v.Decider()) }
+	scales, largest := x.fallen(low), 0.0
+	for v, peak := range x.reference.peaks {
+		if v.Unit != "" {
+			largest = max(largest, peak)
+		}
+	}
+	for v, peak := range x.reference.peaks {
+		if v.Type.DType != ir.F16 || !low(v) || peak == 0 || v.Unit != "" && peak < aside*largest {
+			continue
+		}
+		if peak*x.carried(v, scales) < tiny {
+			return true
+		}
+	}
+	return false
+}
+
+// fallen is where the dynamic scales will be when everything fits that low selects.
+func (x *analysis) fallen(low func(v *ir.Value) bool) map[string]float64 {
+	scales := map[string]float64{}
+	for _, s := range x.scales {
+		at := x.actual.rangeOf(s).Max
+		if rule := x.scaler(s); rule != nil {
+			fits, _ := x.fitting(s, low)
+			if fits > 0 {
+				at = min(at, fits)
+			}
+			at = max(at, rule.Float("floor"))
+		}
+		scales[s.Name] = at
+	}
+	return scales
+}
+
+// agrees replays the step with a remedy and compares its results with those of f32.
+func (x *analysis) agrees(r Remedy, left []ir.SourceCast, right [][]byte) (bool, error) {
+	out, done, err := x.mixedResults(r.Keep, left)
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	return x.agree(x.results(), out, right), nil
+}
+
+// mixedResults are the results of the step with a remedy, without loss scales; done ends
+// its replay.
+func (x *analysis) mixedResults(patterns []string, left []ir.SourceCast) (out [][]byte, done func(), err error) {
+	t, err := x.mixedVariant(patterns, left, x.c.memory())
+	if err != nil {
+		return nil, nil, err
+	}
+	scales := x.fallen(t.stores16)
+	if out, done, err = x.resultsOf(t, x.c.Feeds, scales); err != nil {
+		return nil, nil, err
+	}
+	for i, v := range t.results {
+		if f := x.carried(v, scales); f != 1 {
+			out[i] = x.times(out[i], 1/f)
+		}
+	}
+	return out, done, nil
+}
+
+// resultsOf replays a variant, with loss scales of 1 where others are not given; done
+// ends it.
+func (x *analysis) resultsOf(t *variant, feeds []runtime.Feed, scales map[string]float64, changes ...func(state map[string][]byte)) (out [][]byte, done func(), err error) {
+	r := &reference{to: t.to, results: t.results}
+	r.replay, err = x.prepare(t.compiled, t.feeds(x.workers, feeds), func(converted map[string][]byte) map[string][]byte {
+		state := t.state(x.workers, x.actual.state, converted, scales)
+		for _, change := range changes {
+			change(state)
+		}
+		return state
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	x.replays++
+	if out, err = r.compare(x, nil); err != nil {
+		r.leave()
+		return nil, nil, err
+	}
+	return out, r.leave, nil
+}
+
+// conditioned reports whether the results in f32 stay where weights and inputs change in
+// their last bit.
+func (x *analysis) conditioned(v *ir.Value, right [][]byte) (bool, error) {
+	t, err := x.variantOf(kind{dtype: ir.F32, how: traced}, v)
+	if err != nil {
+		return false, err
+	}
+	var feeds []runtime.Feed
+	for _, f := range x.c.Feeds {
+		fed := maps.Clone(f)
+		for name, y := range f {
+			if y.Type.DType == ir.F32 {
+				fed[name] = runtime.Tensor{Type: y.Type, Data: nudged(y.Data)}
+			}
+		}
+		feeds = append(feeds, fed)
+	}
+	out, done, err := x.resultsOf(t, feeds, nil, func(state map[string][]byte) {
+		for _, p := range t.from.Vars {
+			if p.Kind == ir.Param && t.to[p].Type.DType == ir.F32 {
+				state[p.Name] = nudged(state[p.Name])
+			}
+		}
+	})
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	return x.agree(t.results, out, right), nil
+}
+
+// nudged are f32 numbers with another last bit.
+func nudged(data []byte) []byte {
+	out := slices.Clone(data)
+	for i := 0; i+3 < len(out); i += 4 {
+		binary.LittleEndian.PutUint32(out[i:], binary.LittleEndian.Uint32(out[i:])^1)
+	}
+	return out
+}

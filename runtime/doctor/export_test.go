@@ -1,0 +1,47 @@
+package doctor
+
+import (
+	"context"
+	"math"
+
+	"ampc/ir"
+	"ampc/runtime/cpu"
+)
+
+// CompareMixed replays a case with what patterns match in f32, and returns how far its results
+// are from those in f32, as a share of their norm.
+func CompareMixed(b *cpu.Backend, c *Case, patterns []string) (float64, error) {
+	k := new(Kept)
+	s, err := k.of(c)
+	if err != nil {
+		return 0, err
+	}
+	x := &analysis{subject: s, workers: newWorkers(b), ctx: context.Background(), c: c, loaded: k.take(b)}
+	if err := x.begin(); err != nil {
+		return 0, err
+	}
+	defer x.close()
+	t, err := x.variantOf(kind{dtype: ir.F32, how: traced}, x.results()[0])
+	if err != nil {
+		return 0, err
+	}
+	right, done, err := x.resultsOf(t, c.Feeds, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	if x.reference, err = x.build(ir.F32, x.results()[0], traced, true); err != nil { // it has seen no overflow
+		return 0, err
+	}
+	out, done, err := x.mixedResults(patterns, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	var off, all float64
+	for i := range out {
+		o, n := x.distance(out[i], right[i])
+		off, all = off+o, all+n
+	}
+	return math.Sqrt(off / all), nil
+}

@@ -1,0 +1,85 @@
+package doctor_test
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	"ampc"
+	"ampc/ir"
+	"ampc/models"
+	"ampc/runtime/cpu"
+	"ampc/runtime/doctor"
+)
+
+// A step with nothing kept in f32 rounds like f16, one with everything kept is f32 to the bit,
+// and any part can be kept.
+func TestMixedVariants(t *testing.T) {
+	b, err := cpu.Open(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	specs := []string{"mlp", "gpt?layers=1&dim=32&seq=16&batch=2", "lenet?batch=2", "lstm?seq=4&dim=16&batch=2", "resnet8?batch=2&size=16",
+		"bert?layers=1&dim=32&seq=16&batch=2", "unet?batch=1&size=16&width=8", "vit?layers=1&dim=32&batch=2", "gan",
+		"unet3d?batch=1&depth=4&size=8&width=4&levels=1", "convlstm?batch=2&seq=2&ahead=1&size=8&width=8&layers=1"}
+	if testing.Short() {
+		specs = specs[:2]
+	}
+	for _, spec := range specs {
+		t.Run(spec, func(t *testing.T) {
+			c := caseOf(t, spec)
+			for part, names := range parts(c.Graph) {
+				off, err := doctor.CompareMixed(b, c, names)
+				if err != nil {
+					t.Fatalf("%s: %v", part, err)
+				}
+				if part == "all" && off != 0 || part != "all" && (off == 0 || off > 0x1p-6) {
+					t.Errorf("%s: off by %g", part, off)
+				}
+			}
+		})
+	}
+}
+
+// caseOf is a step of a zoo model under mixed-f16.
+func caseOf(t *testing.T, spec string) *doctor.Case {
+	t.Helper()
+	z, err := models.Open(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Model.Close()
+	c := z.Steps[0].Config
+	c.Policy, c.Scaler = ampc.MixedF16(), ampc.Static(1024)
+	step, err := z.Model.Train(c, z.Steps[0].Losses...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := step.Run(context.Background(), z.Batch(1)); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "step.ampc")
+	if err := step.SaveReplay(path); err != nil {
+		t.Fatal(err)
+	}
+	k, err := doctor.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// parts are lists of forward values to keep.
+func parts(g *ir.Graph) map[string][]string {
+	lists := map[string][]string{"none": nil}
+	for i, n := range g.Body[ir.Forward] {
+		for _, v := range n.Out {
+			lists["all"] = append(lists["all"], v.Name)
+			if i%3 == 0 {
+				lists["some"] = append(lists["some"], v.Name)
+			}
+		}
+	}
+	return lists
+}
