@@ -33,7 +33,7 @@ type TrainConfig struct {
 	LR        Schedule  // learning rate of that group
 	Groups    []Group
 	Clip      Clip   // over all trained parameters; a Group's is over its own
-	GradNorm  bool   // compute Metrics.GradNorm also where nothing is clipped by it
+	GradNorm  bool   // compute the norm that Metrics.GradNorm returns also where nothing is clipped by it
 	Scaler    Scaler // zero: that of the policy
 	NoSkip    bool   // let steps that are not finite reach the weights
 	// RestoreScale says when gradients that are not finite for another reason than the

@@ -27,13 +27,24 @@ type Result struct {
 
 // Metrics are the numbers of a step.
 type Metrics struct {
-	Loss     float64 // what the step minimizes: the weighted sum of its losses; NaN in inference
-	Scale    float64 // the factor on the loss in this step, 1 where nothing scales it
-	LR       float64 // the learning rate of the first group's update; NaN in inference
-	GradNorm float64 // 2-norm of all gradients, unscaled and before clipping; NaN without a clip by norm or TrainConfig.GradNorm
+	Loss  float64 // what the step minimizes: the weighted sum of its losses; NaN in inference
+	Scale float64 // the factor on the loss in this step, 1 where nothing scales it
+	LR    float64 // the learning rate of the first group's update; NaN in inference
 	// Skipped says whether the step left every variable as it was because a
 	// gradient or a loss was not finite. With TrainConfig.NoSkip no step does.
 	Skipped bool
+
+	norm   float64 // where it is computed
+	normed bool    // it is
+}
+
+// GradNorm is the 2-norm of all gradients, unscaled and before clipping. It is an error
+// where the step does not compute it, as nothing clips by it nor asks for it.
+func (m Metrics) GradNorm() (float64, error) {
+	if !m.normed {
+		return 0, errors.New("grad norm: the step does not compute it: set TrainConfig.GradNorm, or clip by norm (ClipNorm)")
+	}
+	return m.norm, nil
 }
 
 // outcome is what Wait returns.
@@ -95,7 +106,7 @@ func (r *Result) outcome() outcome {
 	if o := r.kept.Load(); o != nil {
 		return *o
 	}
-	o := outcome{Metrics: Metrics{Loss: math.NaN(), Scale: 1, LR: math.NaN(), GradNorm: math.NaN()}}
+	o := outcome{Metrics: Metrics{Loss: math.NaN(), Scale: 1, LR: math.NaN()}}
 	number := func(i int) float64 {
 		h, err := r.read(i)
 		if err != nil {
@@ -115,11 +126,12 @@ func (r *Result) outcome() outcome {
 		}
 		o.Loss += float64(weight * number(at.losses[i]))
 	}
-	for kind, to := range map[passes.ResultKind]*float64{passes.OfScale: &o.Scale, passes.OfRate: &o.LR, passes.OfGradNorm: &o.GradNorm} {
+	for kind, to := range map[passes.ResultKind]*float64{passes.OfScale: &o.Scale, passes.OfRate: &o.LR, passes.OfGradNorm: &o.norm} {
 		if i := at.made[kind]; i >= 0 {
 			*to = number(i)
 		}
 	}
+	o.normed = at.made[passes.OfGradNorm] >= 0
 	if i := at.made[passes.OfSkip]; i >= 0 {
 		o.Skipped = number(i) > 0
 	}

@@ -46,7 +46,11 @@ func clip(w io.Writer) error {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(w, ", norm of all gradients %.4f", got.GradNorm)
+			norm, err := got.GradNorm()
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(w, ", norm of all gradients %.4f", norm)
 		}
 		fmt.Fprintln(w)
 		m.Close()

@@ -28,7 +28,11 @@ func scaledNorm(w io.Writer) error {
 			return 0, nil, err
 		}
 		got, err := r.Wait(context.Background())
-		return got.GradNorm, step, err
+		if err != nil {
+			return 0, nil, err
+		}
+		all, err := got.GradNorm()
+		return all, step, err
 	}
 	right, step, err := norm(1, ampc.Static(65536))
 	if err != nil {

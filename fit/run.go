@@ -311,8 +311,8 @@ func (t *trainer) values() map[string]float64 {
 		if m.Skipped {
 			t.row.Values["skipped"] = 1
 		}
-		if finite(m.GradNorm) {
-			t.row.Values["grad_norm"] = m.GradNorm
+		if norm, err := m.GradNorm(); err == nil && finite(norm) {
+			t.row.Values["grad_norm"] = norm
 		}
 	}
 	return t.row.Values
