@@ -119,20 +119,15 @@ func (m *mixed) retype(g *ir.Graph) error {
 	for s := range g.Body {
 		var body []*ir.Node
 		for _, n := range g.Body[s] {
-			for i, v := range n.In {
-				if v == nil || !v.Type.DType.Float() || writes(n) || n.Op == ir.OpAnyNonfinite {
-					continue
-				}
-				to := v.Type.DType
-				switch {
-				case m.kept[n]:
-					v, to = m.wide(g, v), ir.F32
-				case v.Def != nil && was[v].Low() && !m.soft[n]:
-					to = was[v]
-				}
-				n.In[i] = m.in(&body, ir.Section(s), v, to)
+			in, c := slices.Clone(n.In), n.Def().Class
+			m.operands(g, n, ir.Section(s), &body, was, c == ir.PromoteC || c == ir.Clear || c == ir.Keep)
+			err := m.store(n)
+			if err != nil { // the row wants its operands in one dtype
+				n.In = in
+				m.operands(g, n, ir.Section(s), &body, was, false)
+				err = m.store(n)
 			}
-			if err := m.store(n); err != nil {
+			if err != nil {
 				return err
 			}
 			body = append(body, n)
@@ -140,6 +135,24 @@ func (m *mixed) retype(g *ir.Graph) error {
 		g.Body[s] = body
 	}
 	return nil
+}
+
+// operands gives n its operands: in f32 where it is kept, else in the dtypes that they
+// had. If either is set, it reads what is f32 now as it is.
+func (m *mixed) operands(g *ir.Graph, n *ir.Node, s ir.Section, body *[]*ir.Node, was map[*ir.Value]ir.DType, either bool) {
+	for i, v := range n.In {
+		if v == nil || !v.Type.DType.Float() || writes(n) || n.Op == ir.OpAnyNonfinite {
+			continue
+		}
+		to, w := v.Type.DType, m.wide(g, v)
+		switch {
+		case m.kept[n], either && w.Def != nil && m.kept[w.Def]:
+			v, to = w, ir.F32
+		case v.Def != nil && was[v].Low() && !m.soft[n] && !either:
+			to = was[v]
+		}
+		n.In[i] = m.in(body, s, v, to)
+	}
 }
 
 // store has n store f32 where it is marked.
@@ -155,8 +168,6 @@ func (m *mixed) store(n *ir.Node) error {
 		n.Attrs = was // the row stores what it reads
 	case m.without(n):
 		n.Attrs = restored(n.Attrs, m.chosen())
-	default:
-		return nil
 	}
 	return n.Retype()
 }
