@@ -16,12 +16,12 @@ var collectiveRows = map[Op]Def{
 		Name: "all_reduce", Nonfinite: joined, Doc: "Each operand's sum, mean or largest element over all ranks, on every rank. The operands, a bucket, travel as one message; sums add in the order of ranks.",
 		Attrs: []AttrDef{ranksAttr, joinAttr, msgAttr, shiftAttr, seqAttr}, Infer: inferAllReduce, Grad: gradAllReduce,
 	})),
-	OpAllGather: collective(Def{
+	OpAllGather: ofAny(collective(Def{
 		Name: "all_gather", Nonfinite: passed, Doc: "Joins every rank's x along an axis in rank order, on every rank.", Attrs: []AttrDef{ranksAttr, alongAxis, seqAttr}, Infer: inferAllGather,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return []*Value{b.ReduceScatter(d[0], n.Int("ranks"), n.Int("axis"), "sum")}
 		},
-	}),
+	})),
 	OpReduceScatter: collective(Def{
 		Name: "reduce_scatter", Doc: "The sum or mean of x over all ranks, of which every rank gets its part along an axis.", Attrs: []AttrDef{ranksAttr, alongAxis, reduceAttr, seqAttr}, Infer: inferReduceScatter,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
@@ -39,6 +39,12 @@ func collective(d Def) Def {
 	d.In, d.Out = in(x("x")), out(Result{Name: "y"})
 	d.Flags, d.Class, d.Why, d.Unit = Collective|NoMerge, Fixed, "sends what it is given", UnitSame
 	d.Bound = func(n *Node) Bound { return Bound{K: n.Int("ranks")} }
+	return d
+}
+
+// ofAny makes a row take elements of any kind, which it moves as they are.
+func ofAny(d Def) Def {
+	d.In = in(Operand{Name: "x", Kinds: KAny})
 	return d
 }
 

@@ -30,9 +30,20 @@ var cpuRules = map[ir.Op]Rule{
 	ir.OpAllReduce: KernelRule, ir.OpCacheAppend: cacheRule, ir.OpCachedAttention: cacheRule,
 }
 
+// cpuGather lowers an all_gather whose parts lie one after the other.
+func cpuGather(n *ir.Node) Rule {
+	if n.Int("axis") != 0 {
+		return nil
+	}
+	return KernelRule
+}
+
 func (cpu) Rule(n *ir.Node) Rule {
 	if r, ok := cpuRules[n.Op]; ok {
 		return r
+	}
+	if n.Op == ir.OpAllGather {
+		return cpuGather(n)
 	}
 	return SharedRule(n)
 }

@@ -119,10 +119,34 @@ func reduce(w world.World) error {
 			}
 		}
 	}
+	if err := gather(w); err != nil {
+		return err
+	}
 	if w.Rank() == 0 {
 		fmt.Println("equal on", w.Size(), "ranks of", w.Engine())
 	}
 	return w.Close()
+}
+
+// gather compares what is gathered with the operands of the ranks, as they lie.
+func gather(w world.World) error {
+	for _, n := range []int{0, 1, 999} {
+		for _, d := range []ir.DType{ir.F32, ir.I32, ir.Bool} {
+			m := &world.Message{Name: fmt.Sprintf("%d of %s", n, d), Op: world.Gather, DType: d, Wire: ir.F32, In: [][]byte{operand(w.Rank(), n, d)}}
+			var want []byte
+			for r := range w.Size() {
+				want = append(want, operand(r, n, d)...)
+			}
+			m.Out = [][]byte{make([]byte, len(want))}
+			if err := exchange(w, m); err != nil {
+				return err
+			}
+			if !bytes.Equal(m.Out[0], want) {
+				return fmt.Errorf("rank %d: %s: other bits are gathered than were sent", w.Rank(), m.Name)
+			}
+		}
+	}
+	return nil
 }
 
 func operand(rank, n int, d ir.DType) []byte {

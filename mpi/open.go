@@ -47,13 +47,17 @@ type sending struct {
 }
 
 // Open initializes MPI. It is called once in a process, by every rank. The library must
-// be that of the launcher; that they agree on the number of ranks is checked.
+// be that of the launcher; that they agree on the number of ranks is checked. GOMAXPROCS is
+// raised to one more than Cores, so that messages need not wait for a kernel to end.
 func Open(o Options) (world.World, error) {
 	r := &ranks{timeout: cmp.Or(o.Timeout, world.Timeout), queue: make(chan *sending, 1024), ended: make(chan struct{})}
 	started := make(chan error)
 	go r.serve(o, started)
 	if err := <-started; err != nil {
 		return nil, err
+	}
+	if n, _ := Cores(); runtime.GOMAXPROCS(0) <= n { // kernels may hold n of them for long
+		runtime.GOMAXPROCS(n + 1)
 	}
 	return r, nil
 }
@@ -80,7 +84,7 @@ func (r *ranks) serve(o Options, started chan<- error) {
 			}
 			if r.fault == nil {
 				r.beats.at++
-				r.fault = r.allReduce(s)
+				r.fault = r.send(s)
 			}
 			s.err = r.fault
 			close(s.done)
@@ -146,6 +150,30 @@ func (r *ranks) Wait(ctx context.Context, m *world.Message) error {
 	}
 	m.Unpack(s.own)
 	return nil
+}
+
+func (r *ranks) send(s *sending) error {
+	if s.m.Op == world.Gather {
+		return r.gather(s)
+	}
+	return r.allReduce(s)
+}
+
+// gather brings every rank the elements of all.
+func (r *ranks) gather(s *sending) error {
+	n := len(s.own)
+	if total := n * r.size; total != int(int32(total)) {
+		return fmt.Errorf("mpi: the message %s has %d bytes: the most is 2 GiB", s.m.Name, total)
+	}
+	counts, at := r.counts[0], r.counts[1]
+	for k := range counts {
+		counts[k], at[k] = int32(n), int32(k*n)
+	}
+	all := make([]byte, n*r.size, n*r.size+1)
+	err := r.finish(s.m, "MPI_Iallgatherv", address(s.own), uintptr(n), r.lib.bytes, address(all), address(counts), address(at), r.lib.bytes, r.comm)
+	runtime.KeepAlive(s)
+	s.own = all
+	return err
 }
 
 // allReduce sends each rank its segment of this rank's elements, adds up its own

@@ -153,10 +153,19 @@ func (a *accumulator) buckets(s *sweep) {
 	}
 	var ds []*ir.Value
 	names := map[*ir.Value]string{}
+	tables := map[*ir.Value]*lookedUp{}
 	for _, x := range s.grads {
-		if names[x.d] == "" {
-			names[x.d] = x.p.v.Name
-			ds = append(ds, x.d)
+		if names[x.d] != "" {
+			continue
+		}
+		names[x.d] = x.p.v.Name
+		d := x.d
+		if t := a.lookedUp(x.d); t != nil {
+			tables[x.d], d = t, t.dense
+		}
+		if d != nil {
+			names[d] = x.p.v.Name
+			ds = append(ds, d)
 		}
 	}
 	slices.SortStableFunc(ds, func(x, y *ir.Value) int { return cmp.Compare(order[x], order[y]) })
@@ -178,8 +187,82 @@ func (a *accumulator) buckets(s *sweep) {
 		a.c.Count("buckets", 1)
 	}
 	for i := range s.grads {
-		s.grads[i].d = sums[s.grads[i].d]
+		d := s.grads[i].d
+		if t := tables[d]; t != nil && sums[d] == nil {
+			sums[d] = a.b.Rename(a.gathered(t, sums[t.dense]), s.label("sum")+"."+names[d])
+		}
+		s.grads[i].d = sums[d]
 	}
+}
+
+// lookedUp is a gradient that lookups contribute to: each adds few rows to a table.
+type lookedUp struct {
+	dense *ir.Value  // what else contributes, such as a head that shares the table; nil: nothing
+	rows  []*ir.Node // the lookups' gradients, in the backward pass
+}
+
+// lookedUp finds the lookups that contribute to gradient d, nil where there are none or
+// the rows of all ranks are longer than the table. A sum over micro-batches is a table.
+func (a *accumulator) lookedUp(d *ir.Value) *lookedUp {
+	if a.c.Micro > 1 || d.Def == nil {
+		return nil
+	}
+	parts := []*ir.Value{d}
+	if d.Def.Op == ir.OpAddN {
+		parts = d.Def.In
+	}
+	t := &lookedUp{}
+	for _, x := range parts {
+		switch {
+		case x.Def != nil && x.Def.Op == ir.OpEmbeddingGrad && a.shorter(x.Def):
+			t.rows = append(t.rows, x.Def)
+		case t.dense != nil:
+			return nil
+		default:
+			t.dense = x
+		}
+	}
+	if len(t.rows) == 0 {
+		return nil
+	}
+	return t
+}
+
+// shorter reports whether the rows that all ranks add to a table are fewer bytes, gathered
+// around a ring, than the table is, summed.
+func (a *accumulator) shorter(n *ir.Node) bool {
+	rows := a.g.Elements(n.In[0].Type)*4 + a.g.Elements(n.In[1].Type)*n.In[1].Type.DType.Size()
+	k := int64(a.c.Parallel.Ranks)
+	return n.In[0].Type.Shape.Static() && (k-1)*rows < 2*(k-1)*a.g.Elements(n.Out[0].Type)*4/k
+}
+
+// gathered is the gradient of a table over all ranks: every rank gets the rows of all and
+// adds them up, in the order of ranks, beside the sum of what else contributes.
+func (a *accumulator) gathered(t *lookedUp, sum *ir.Value) *ir.Value {
+	b := a.b.In(ir.Backward)
+	var parts []*ir.Value
+	if sum != nil {
+		parts = append(parts, sum)
+	}
+	for _, n := range t.rows {
+		dy, ids := a.all(b, n.In[0]), a.all(b, n.In[1])
+		if a.b.Err() != nil {
+			return nil
+		}
+		parts = append(parts, b.EmitNode(&ir.Node{Op: n.Op, In: []*ir.Value{dy, ids}, Attrs: n.Attrs, Of: n.Of, Pos: n.Pos, Pin: n.Pin}, nil)[0])
+		a.c.Count("lookups_gathered", 1)
+	}
+	if len(parts) == 1 {
+		return parts[0]
+	}
+	return b.AddN(parts...)
+}
+
+// all gathers v of all ranks along its first axis.
+func (a *accumulator) all(b *ir.Builder, v *ir.Value) *ir.Value {
+	a.t.messages++
+	attrs := ir.A("ranks", int64(a.c.Parallel.Ranks), "axis", int64(0), "seq", a.t.messages)
+	return b.Named("all."+v.Name).Emit(ir.OpAllGather, []*ir.Value{v}, attrs)[0]
 }
 
 // scalars sums what losses, counts and results over micro-batches are made of, and

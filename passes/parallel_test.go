@@ -99,12 +99,21 @@ func mustPolicy(t *testing.T, name string) Policy {
 // runRanks runs steps with the evaluator and returns each rank's variables that outlive them.
 func runRanks(t *testing.T, p Policy, ranks, micro, rows, steps int) []map[string]*eval.Tensor {
 	t.Helper()
+	env, _ := runOn(t, labelled, batches, ranksConfig(p, ranks, micro), rows, steps)
+	return env
+}
+
+// runOn runs steps of a graph on its ranks and returns their variables and the graph. The
+// text takes the rows of a rank, batch makes rows by their number in the global batch.
+func runOn(t *testing.T, text string, batch func(step, from, n int) map[string]*eval.Tensor, c Config, rows, steps int) ([]map[string]*eval.Tensor, *ir.Graph) {
+	t.Helper()
+	ranks, micro := max(c.Parallel.Ranks, 1), max(c.Micro, 1)
 	each := rows / ranks
-	g, err := ir.Parse("labelled.ir", fmt.Appendf(nil, labelled, each))
+	g, err := ir.Parse("ranks.ir", fmt.Appendf(nil, text, each))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Run(g, ranksConfig(p, ranks, micro)); err != nil {
+	if err := Run(g, c); err != nil {
 		t.Fatal(err)
 	}
 	env := make([]map[string]*eval.Tensor, ranks)
@@ -115,7 +124,7 @@ func runRanks(t *testing.T, p Policy, ranks, micro, rows, steps int) []map[strin
 		feeds := make([][]map[string]*eval.Tensor, ranks)
 		for r := range feeds {
 			for m := range micro {
-				feeds[r] = append(feeds[r], batches(s*micro+m, r*each, each))
+				feeds[r] = append(feeds[r], batch(s*micro+m, r*each, each))
 			}
 		}
 		results, err := eval.Ranks(slices.Repeat([]*ir.Graph{g}, ranks), env, feeds, eval.Options{Seed: 3})
@@ -130,5 +139,60 @@ func runRanks(t *testing.T, p Policy, ranks, micro, rows, steps int) []map[strin
 			}
 		}
 	}
-	return env
+	return env, g
+}
+
+// tied is a language model whose head shares the table of its sentences.
+const tied = `graph @tied {
+  input %%ids : i32[%[1]d,3]
+  input %%y : i32[%[1]d,3]
+  param %%table : f32[40,4] = normal(0, 0.3)
+forward:
+  %%e = embedding %%table, %%ids : f32[%[1]d,3,4]
+  %%t = tanh %%e : f32[%[1]d,3,4]
+  %%z = linear %%t, %%table {tb} : f32[%[1]d,3,40]
+  %%sum, %%count = cross_entropy %%z, %%y {ignore=-1} : f32[], f32[]
+  %%loss = div %%sum, %%count : f32[]
+  return %%loss
+}
+`
+
+func sentences(step, from, n int) map[string]*eval.Tensor {
+	ids, y := eval.New(ir.T(ir.I32, ir.Dim(n), 3)), eval.New(ir.T(ir.I32, ir.Dim(n), 3))
+	for i := range 3 * n {
+		at := step*1000 + 3*from + i
+		ids.I[i], y.I[i] = int64(at*at%37), int64(at*5%41)-1
+	}
+	return map[string]*eval.Tensor{"ids": ids, "y": y}
+}
+
+// TestLookupsAreGathered: of a table that a head shares, the head's gradient is sent at
+// once, the rows that lookups add are gathered, and what is learnt is what one process
+// learns. Where the rows are longer than the table, the table is sent.
+func TestLookupsAreGathered(t *testing.T) {
+	for _, p := range []Policy{{}, mustPolicy(t, "mixed-f16")} {
+		want, _ := runOn(t, tied, sentences, ranksConfig(p, 1, 1), 8, 4)
+		for _, k := range []int{2, 4} {
+			got, g := runOn(t, tied, sentences, ranksConfig(p, k, 1), 8, 4)
+			if n := nodesOf(g, ir.OpAllGather); n != 2 {
+				t.Errorf("%s: %d ranks gather %d tensors, want rows and ids\n%s", p.Name, k, n, g)
+			}
+			for r := range got {
+				for i, x := range got[r]["table"].F {
+					if x != got[0]["table"].F[i] {
+						t.Fatalf("%s: element %d is %g on rank %d, %g on rank 0", p.Name, i, x, r, got[0]["table"].F[i])
+					}
+					if y := want[0]["table"].F[i]; math.Abs(x-y) > 2e-3*(1+math.Abs(y)) {
+						t.Fatalf("%s: element %d is %g on %d ranks, %g in one process", p.Name, i, x, k, y)
+					}
+				}
+			}
+		}
+	}
+	if _, g := runOn(t, tied, sentences, ranksConfig(Policy{}, 2, 1), 40, 1); nodesOf(g, ir.OpAllGather) != 0 {
+		t.Errorf("60 rows of 4 are gathered for a table of 40 rows\n%s", g)
+	}
+	if _, g := runOn(t, tied, sentences, ranksConfig(Policy{}, 2, 2), 8, 1); nodesOf(g, ir.OpAllGather) != 0 {
+		t.Errorf("a sum over micro-batches is gathered\n%s", g)
+	}
 }

@@ -110,17 +110,22 @@ func (s *local) exchange(t *turn) {
 		parts[r] = m.buffer
 	}
 	m := t.at[0]
-	t.result = make([]byte, m.Bytes())
+	t.result = make([]byte, m.arrives(s.size))
 	m.Reduce(t.result, parts)
-	t.due = s.due(len(t.result))
+	t.due = s.due(m)
 	close(t.ready)
 }
 
-// due is when the simulated link has carried a message of so many bytes.
-func (s *local) due(bytes int) time.Time {
-	took := time.Duration(2*(s.size-1)) * s.opt.Latency
+// due is when the simulated link has carried a message: around the ring once to add and
+// once to gather.
+func (s *local) due(m *Message) time.Time {
+	rounds := 2.0
+	if m.Op == Gather {
+		rounds = 1
+	}
+	took := time.Duration(rounds*float64(s.size-1)) * s.opt.Latency
 	if s.opt.Bandwidth > 0 {
-		took += time.Duration(2 * float64(s.size-1) / float64(s.size) * float64(bytes) / s.opt.Bandwidth * 1e9)
+		took += time.Duration(rounds * float64(s.size-1) / float64(s.size) * float64(m.arrives(s.size)) / s.opt.Bandwidth * 1e9)
 	}
 	from := time.Now()
 	if s.busy.After(from) {

@@ -39,7 +39,7 @@ var le = binary.LittleEndian
 func (m *Message) pack(dst, src []byte) {
 	down := float32(math.Ldexp(1, -m.Shift))
 	switch d := m.DType; {
-	case d == ir.F64:
+	case d == ir.F64 || m.Op == Gather:
 		copy(dst, src)
 	case !d.Float():
 		for i := range len(dst) / 8 {
@@ -57,7 +57,7 @@ func (m *Message) pack(dst, src []byte) {
 func (m *Message) unpack(dst, src []byte) {
 	up := float32(math.Ldexp(1, m.Shift))
 	switch d := m.DType; {
-	case d == ir.F64:
+	case d == ir.F64 || m.Op == Gather:
 		copy(dst, src)
 	case !d.Float():
 		for i := range len(src) / 8 {
@@ -73,9 +73,14 @@ func (m *Message) unpack(dst, src []byte) {
 }
 
 // Reduce makes one of the ranks' parts, in their order, as they were sent. The result
-// lies in dst, which may be any of them.
+// lies in dst, which may be any of them. Gather has nothing to reduce: dst takes the
+// parts one after the other and is none of them.
 func (m *Message) Reduce(dst []byte, parts [][]byte) {
 	switch {
+	case m.Op == Gather:
+		for i, p := range parts {
+			copy(dst[i*len(p):], p)
+		}
 	case m.DType == ir.F64:
 		for i := range len(dst) / 8 {
 			y := math.Float64frombits(le.Uint64(parts[0][8*i:]))

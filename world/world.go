@@ -37,15 +37,17 @@ type Op uint8
 
 // The operations.
 const (
-	Sum  Op = iota
-	Mean    // of floats
-	Max     // NaN wins
+	Sum    Op = iota
+	Mean      // of floats
+	Max       // NaN wins
+	Gather    // no element meets another: every rank gets the tensors of all
 )
 
-func (o Op) String() string { return [...]string{"sum", "mean", "max"}[o] }
+func (o Op) String() string { return [...]string{"sum", "mean", "max", "gathering"}[o] }
 
 // Message is an all-reduce of some tensors of one dtype: every element becomes the
-// sum, mean or largest of the ranks' elements.
+// sum, mean or largest of the ranks' elements. Or it gathers one tensor: Out[0] holds
+// In[0] of all ranks, one after the other, as it was.
 //
 // Floats of 16 and 32 bits are multiplied by 2^-Shift, rounded to Wire, added in f32
 // in the order of ranks, rounded to Wire once more, and multiplied by 2^Shift. So all
@@ -56,7 +58,7 @@ type Message struct {
 	DType ir.DType
 	Wire  ir.DType // F32, F16 or BF16; of floats of up to 32 bits
 	Shift int
-	In    [][]byte // little-endian elements; equal sizes on all ranks
+	In    [][]byte // little-endian elements; equal sizes on all ranks; one tensor to gather
 	Out   [][]byte // may be In
 
 	buffer []byte // of the World that carries it: what this rank sends, then what it has received
@@ -74,6 +76,8 @@ func (m *Message) Elements() int {
 // unit is the size of an element on its way.
 func (m *Message) unit() int {
 	switch {
+	case m.Op == Gather:
+		return int(m.DType.Size())
 	case m.DType == ir.F64 || !m.DType.Float():
 		return 8
 	case m.Wire.Low():
@@ -84,6 +88,14 @@ func (m *Message) unit() int {
 
 // Bytes is the size of what a rank contributes, as it is sent.
 func (m *Message) Bytes() int { return m.Elements() * m.unit() }
+
+// arrives is the size of what every rank of size ranks gets, as it is sent.
+func (m *Message) arrives(size int) int {
+	if m.Op == Gather {
+		return size * m.Bytes()
+	}
+	return m.Bytes()
+}
 
 // signature is what must be equal on all ranks.
 func (m *Message) signature() string {

@@ -50,7 +50,8 @@ type rankRow struct {
 
 // plan prints what the messages of a step cost on 2 ranks and more, up to those asked
 // for, by a model: a ring moves 2(k-1)/k of what a message holds through each link, and
-// each message takes 2(k-1) latencies. Nothing overlaps, as the steps are run today.
+// each message takes 2(k-1) latencies; what is gathered goes around once. Nothing overlaps,
+// so this is what messages cost at most.
 func (l *link) plan(c *cobra.Command, spec string, f modelFlags, asJSON bool) error {
 	rate, err := l.bytes()
 	if err != nil {
@@ -71,10 +72,10 @@ func (l *link) plan(c *cobra.Command, spec string, f modelFlags, asJSON bool) er
 			return err
 		}
 		row := rankRow{Ranks: k, Messages: len(held)}
-		around := 2 * float64(k-1) / float64(k)
-		for _, bytes := range held {
-			row.Sent += int64(around * float64(bytes))
-			row.Seconds += 2*float64(k-1)*l.latency.Seconds() + around*float64(bytes)/rate
+		for _, m := range held {
+			sent := m.rounds * float64(k-1) / float64(k) * float64(m.bytes)
+			row.Sent += int64(sent)
+			row.Seconds += m.rounds*float64(k-1)*l.latency.Seconds() + sent/rate
 		}
 		if l.step > 0 {
 			row.Efficiency = l.step.Seconds() / (l.step.Seconds() + row.Seconds)
@@ -88,8 +89,15 @@ func (l *link) plan(c *cobra.Command, spec string, f modelFlags, asJSON bool) er
 	return l.print(c.OutOrStdout(), rows)
 }
 
-// messages are the bytes that each message of a step holds.
-func messages(c *cobra.Command, spec string, f modelFlags) ([]int64, error) {
+// message is what a step sends at once: bytes that every rank has in the end, and how
+// often they go around a ring.
+type message struct {
+	bytes  int64
+	rounds float64
+}
+
+// messages are those of a step.
+func messages(c *cobra.Command, spec string, f modelFlags) ([]message, error) {
 	o, err := open(c, spec)
 	if err == nil {
 		err = o.apply(&f)
@@ -107,20 +115,24 @@ func messages(c *cobra.Command, spec string, f modelFlags) ([]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	var held []int64
+	var held []message
 	for _, n := range g.Nodes {
 		if !n.Def().Is(ir.Collective) {
 			continue
 		}
-		bytes := int64(0)
+		if n.Op == ir.OpAllGather {
+			held = append(held, message{n.Out[0].Type.Bytes(), 1})
+			continue
+		}
+		m := message{rounds: 2}
 		for _, v := range n.In {
 			size := v.Type.DType.Size()
 			if v.Type.DType.Float() {
 				size = n.DT("msg").Size()
 			}
-			bytes += v.Type.Shape.Elements() * size
+			m.bytes += v.Type.Shape.Elements() * size
 		}
-		held = append(held, bytes)
+		held = append(held, m)
 	}
 	return held, nil
 }
@@ -143,6 +155,6 @@ func (l *link) print(w io.Writer, rows []rankRow) error {
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "a model: a ring over links of %s/s and %v, nothing overlaps\n", l.rate, l.latency)
+	_, err := fmt.Fprintf(w, "a model: a ring over links of %s/s and %v, nothing overlaps: what messages cost at most\n", l.rate, l.latency)
 	return err
 }

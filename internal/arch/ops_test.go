@@ -25,8 +25,6 @@ var opsMissing = map[string]string{
 	"foreign case":         "its meaning is not known here",
 	"foreign lower":        "its meaning is not known here",
 	"foreign cpu":          "its meaning is not known here",
-	"all_gather lower":     "rules come with several devices",
-	"all_gather cpu":       "rules come with several devices",
 	"reduce_scatter lower": "rules come with several devices",
 	"reduce_scatter cpu":   "rules come with several devices",
 }

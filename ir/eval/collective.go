@@ -9,35 +9,80 @@ import (
 
 // collectiveFns take what the other ranks have from Options.Exchange. Without it
 // there is one rank.
-var collectiveFns = map[ir.Op]fn{ir.OpAllReduce: evalAllReduce, ir.OpAllGather: alone, ir.OpReduceScatter: alone}
+var collectiveFns = map[ir.Op]fn{ir.OpAllReduce: evalAllReduce, ir.OpAllGather: evalAllGather, ir.OpReduceScatter: evalReduceScatter}
 
 // Exchange hands a collective's operands, as this rank sends them, to the other ranks
 // and returns what every rank sends, in order of ranks.
 type Exchange func(n *ir.Node, sent []*Tensor) ([][]*Tensor, error)
 
-func alone(c *call) error {
-	if r := c.Int("ranks"); r != 1 {
-		return fmt.Errorf("needs %d ranks", r)
+// everybodys are the operands of all ranks, in order of ranks.
+func (c *call) everybodys() ([][]*Tensor, error) {
+	ranks := int(c.Int("ranks"))
+	if ranks == 1 {
+		return [][]*Tensor{c.in}, nil
 	}
-	return same(c)
+	if c.opt.Exchange == nil {
+		return nil, fmt.Errorf("needs %d ranks", ranks)
+	}
+	all, err := c.opt.Exchange(c.Node, c.in)
+	if err == nil && len(all) != ranks {
+		err = fmt.Errorf("needs %d ranks, there are %d", ranks, len(all))
+	}
+	return all, err
+}
+
+// evalAllGather joins the ranks' operands along the axis, in order of ranks.
+func evalAllGather(c *call) error {
+	all, err := c.everybodys()
+	if err != nil {
+		return err
+	}
+	y, d := c.out[0], c.in[0].dims()
+	rows, size, inner := blocks(d, c.axis(len(d)))
+	width := size * inner // elements of a rank's part that lie together
+	for r := range all {
+		x := all[r][0]
+		for i := range rows {
+			at := (i*len(all) + r) * width
+			if y.F != nil {
+				copy(y.F[at:at+width], x.F[i*width:(i+1)*width])
+			} else {
+				copy(y.I[at:at+width], x.I[i*width:(i+1)*width])
+			}
+		}
+	}
+	return nil
+}
+
+// evalReduceScatter adds up in order of ranks and keeps the rank's own part along the axis.
+func evalReduceScatter(c *call) error {
+	all, err := c.everybodys()
+	if err != nil {
+		return err
+	}
+	y, d := c.out[0], c.out[0].dims()
+	rows, size, inner := blocks(d, c.axis(len(d)))
+	width := size * inner
+	for i := range rows * width {
+		at := (i/width*len(all)+c.opt.Rank)*width + i%width
+		if y.F != nil {
+			y.F[i] = c.reduced(len(all), func(r int) float64 { return all[r][0].F[at] })
+			continue
+		}
+		y.I[i] = 0
+		for r := range all {
+			y.I[i] += all[r][0].I[at]
+		}
+	}
+	return nil
 }
 
 // evalAllReduce rounds what is sent to the messages' dtype, adds in f32 in order of
 // ranks, and rounds the sum once more, as it is sent back.
 func evalAllReduce(c *call) error {
-	ranks := int(c.Int("ranks"))
-	all := [][]*Tensor{c.in}
-	if ranks > 1 {
-		if c.opt.Exchange == nil {
-			return fmt.Errorf("needs %d ranks", ranks)
-		}
-		var err error
-		if all, err = c.opt.Exchange(c.Node, c.in); err != nil {
-			return err
-		}
-		if len(all) != ranks {
-			return fmt.Errorf("needs %d ranks, there are %d", ranks, len(all))
-		}
+	all, err := c.everybodys()
+	if err != nil {
+		return err
 	}
 	for k, y := range c.out {
 		for i := range y.I {
@@ -59,7 +104,10 @@ func evalAllReduce(c *call) error {
 
 // reduced is one float element over all ranks.
 func (c *call) reduced(ranks int, x func(rank int) float64) float64 {
-	down, msg := math.Ldexp(1, -int(c.Int("shift"))), c.DT("msg")
+	down, msg := 1.0, ir.F32
+	if c.Op == ir.OpAllReduce {
+		down, msg = math.Ldexp(1, -int(c.Int("shift"))), c.DT("msg")
+	}
 	sent := func(v float64) float64 {
 		if c.opt.Float64 || ranks == 1 || c.in[0].Type.DType == ir.F64 {
 			return v

@@ -1,7 +1,9 @@
 package eval
 
 import (
+	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"ampc/internal/philox"
@@ -125,4 +127,38 @@ func TestCollectiveRows(t *testing.T) {
 		{op: ir.OpAllGather, in: []*Tensor{normal(4)}, attrs: one},
 		{op: ir.OpReduceScatter, in: []*Tensor{normal(4)}, attrs: one.With("op", "mean")},
 	})
+}
+
+// Gathering joins the ranks' parts along an axis; what is scattered is each rank's part of the sum.
+func TestGatherAndScatterOnRanks(t *testing.T) {
+	g, err := ir.Parse("ranks.ir", []byte(`graph @ranks {
+  input %x : f32[2,3]
+forward:
+  %rows = all_gather %x {ranks=3 axis=0 seq=1} : f32[6,3]
+  %columns = all_gather %x {ranks=3 axis=1 seq=2} : f32[2,9]
+  %part = reduce_scatter %x {ranks=3 axis=1 seq=3} : f32[2,1]
+  return %rows, %columns, %part
+}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	env, feeds := make([]map[string]*Tensor, 3), make([][]map[string]*Tensor, 3)
+	for r := range 3 {
+		x, at := New(ir.T(ir.F32, 2, 3)), float64(10*r)
+		copy(x.F, []float64{at, at + 1, at + 2, at + 3, at + 4, at + 5})
+		env[r], feeds[r] = map[string]*Tensor{}, []map[string]*Tensor{{"x": x}}
+	}
+	results, err := Ranks(slices.Repeat([]*ir.Graph{g}, 3), env, feeds, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r, res := range results {
+		got := fmt.Sprint(res.Value(g.Return[0]).F, res.Value(g.Return[1]).F, res.Value(g.Return[2]).F)
+		want := "[0 1 2 3 4 5 10 11 12 13 14 15 20 21 22 23 24 25] [0 1 2 10 11 12 20 21 22 3 4 5 13 14 15 23 24 25] " +
+			fmt.Sprint([]float64{float64(30 + 3*r), float64(39 + 3*r)})
+		if got != want {
+			t.Errorf("rank %d has %s, want %s", r, got, want)
+		}
+	}
 }

@@ -25,7 +25,9 @@ func (m *exactNumbers) value(v *ir.Value) int32 {
 		return k
 	}
 	k := int32(-1)
-	if v.Def == nil || v.Next != nil {
+	if n := v.Def; n != nil && joinsRanks(n) {
+		k = m.value(n.In[v.Idx])
+	} else if v.Def == nil || v.Next != nil {
 		k = m.fresh()
 	} else {
 		key := m.key(v)
@@ -38,6 +40,13 @@ func (m *exactNumbers) value(v *ir.Value) int32 {
 	}
 	m.of[v] = k
 	return k
+}
+
+// joinsRanks reports whether n adds up, or puts together, the ranks' parts of something:
+// it stands for the whole batch where its operands stand for a rank's part. The rule ranks
+// judges how it does that.
+func joinsRanks(n *ir.Node) bool {
+	return n.Op == ir.OpAllReduce && n.Str("op") == "sum" || n.Op == ir.OpAllGather
 }
 
 func (m *exactNumbers) fresh() int32 {

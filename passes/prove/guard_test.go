@@ -51,11 +51,12 @@ var variants = map[string]func(c *passes.Config){
 			return gs
 		}
 	},
-	"ranks":      func(c *passes.Config) { c.Parallel = passes.Parallel{Ranks: 4, Bucket: 1} },
-	"ranks drop": func(c *passes.Config) { c.Parallel.Ranks, c.Micro, c.BadMicro = 4, 3, passes.DropMicro },
-	"ranks clip": func(c *passes.Config) { c.Parallel.Ranks, c.Clip, c.EMA = 4, passes.Clip{Norm: 1}, 0.9 },
-	"ranks 16":   func(c *passes.Config) { c.Parallel = passes.Parallel{Ranks: 4, Message: ir.F16} },
-	"low":        func(c *passes.Config) { c.Policy = mustPolicy("o3-f16") },
+	"ranks":        func(c *passes.Config) { c.Parallel = passes.Parallel{Ranks: 4, Bucket: 1} },
+	"ranks lookup": func(c *passes.Config) { c.Parallel = passes.Parallel{Ranks: 2} },
+	"ranks drop":   func(c *passes.Config) { c.Parallel.Ranks, c.Micro, c.BadMicro = 4, 3, passes.DropMicro },
+	"ranks clip":   func(c *passes.Config) { c.Parallel.Ranks, c.Clip, c.EMA = 4, passes.Clip{Norm: 1}, 0.9 },
+	"ranks 16":     func(c *passes.Config) { c.Parallel = passes.Parallel{Ranks: 4, Message: ir.F16} },
+	"low":          func(c *passes.Config) { c.Policy = mustPolicy("o3-f16") },
 }
 
 func mustPolicy(name string) passes.Policy {
@@ -69,7 +70,11 @@ func mustPolicy(name string) passes.Policy {
 // step compiles plain in a variant, without the annotations that text has not.
 func step(t *testing.T, variant string) (string, prove.Rules) {
 	t.Helper()
-	g, err := ir.Parse("plain.ir", []byte(plain))
+	text := plain
+	if variant == "ranks lookup" {
+		text = lookup
+	}
+	g, err := ir.Parse("plain.ir", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import "ampc/ir"
 //
 //   - the messages are for the same number of ranks, and their numbers rise in the order
 //     in which they are sent;
-//   - what is summed is not agreed on, and no sum over ranks itself, so that every
+//   - what is summed or gathered is not agreed on, and no sum over ranks itself, so that every
 //     contribution counts once; what comes of the backward pass is summed, with no mean
 //     or largest element taken;
 //   - the backward pass divides by no count of this rank's labels;
@@ -74,9 +74,11 @@ func (r *rankRule) message(n *ir.Node) {
 			continue
 		case seen[v]:
 			r.p.report(n, "sends %s twice", v)
+		case n.Op == ir.OpAllGather && !r.isLocal(v):
+			r.p.report(n, "gathers %s, which is equal on all ranks", v)
 		case n.Str("op") == "sum" && !r.isLocal(v):
 			r.p.report(n, "sums %s, which is equal on all ranks", v)
-		case n.Str("op") != "sum" && r.backward(v):
+		case n.Op == ir.OpAllReduce && n.Str("op") != "sum" && r.backward(v):
 			r.p.report(n, "takes the %s of %s, of which the ranks have parts", n.Str("op"), v)
 		case r.p.sec[n.ID] > ir.Forward && r.isSum(v):
 			r.p.report(n, "sums %s, which is a sum over the ranks already", v)

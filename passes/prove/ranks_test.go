@@ -21,10 +21,28 @@ var rankFaults = []struct{ variant, what, from, to, want string }{
 	{"ranks", "a loss of one rank is checked", `any_nonfinite %loss.mean`, `any_nonfinite %sum`, ""},
 	{"ranks", "a scale of one rank", `{found_inf=%any.found_inf`, `{found_inf=%found_inf`, ""},
 	{"ranks", "a seed divided by a count", `%d.h = cross_entropy_grad %h, %y, %amp.start.scaled`, "%seed = div %amp.start.scaled, %count\n  %d.h = cross_entropy_grad %h, %y, %seed", "counts the labels of this rank alone"},
+	{"ranks lookup", "rows are not gathered", `%all.d.e = all_gather %d.e .*`, "%all.d.e = concat %d.e, %d.e {axis=0}", "differs between ranks"},
+	{"ranks lookup", "what is equal on all ranks is gathered", `%all.d.e = all_gather %d.e .*`, "%once = all_reduce %d.e {ranks=2 seq=2}\n  %all.d.e = all_gather %once {axis=0 ranks=2 seq=3}", "gathers %once, which is equal on all ranks"},
+	{"ranks lookup", "ids of one rank", `%all.ids = all_gather %ids .*`, "%all.ids = concat %ids, %ids {axis=0}", "differs between ranks"},
+	{"ranks lookup", "a gathering out of order", `all_gather %d.e {axis=0 ranks=2 seq=2}`, `all_gather %d.e {axis=0 ranks=2 seq=1}`, "is sent as number 1, after"},
 	{"ranks drop", "a dropped micro-batch of one rank", `eq %sum.amp.acc.kept, %amp.zero`, `eq %amp.acc.kept, %amp.zero`, "differs between ranks"},
 	{"ranks drop", "an accumulator is not summed", `adam %b, %sum.b,`, `adam %b, %amp.acc/b,`, "differs between ranks"},
 	{"ranks drop", "an overflow of one rank", `or %any.found_inf, %sum.amp.acc.lost`, `or %any.found_inf, %amp.acc.lost`, "differs between ranks"},
 }
+
+// lookup is a model whose head shares the table of its words.
+const lookup = `graph @lookup {
+  input %ids : i32[4]
+  input %y : i32[4]
+  param %table : f32[40,4] = normal(0, 0.3)
+forward:
+  %e = embedding %table, %ids : f32[4,4]
+  %z = linear %e, %table {tb} : f32[4,40]
+  %sum, %count = cross_entropy %z, %y {ignore=-1} : f32[], f32[]
+  %loss = div %sum, %count : f32[]
+  return %loss
+}
+`
 
 // TestFaultsAcrossRanks: each fault is found. Where want is empty the values agree all the
 // same, and nothing is reported.

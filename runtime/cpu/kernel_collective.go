@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"time"
 
+	"ampc/ir"
 	"ampc/lower"
 	"ampc/world"
 )
 
-var collectiveKernels = map[string]binder{"all_reduce": bindAllReduce}
+var collectiveKernels = map[string]binder{"all_reduce": bindAllReduce, "all_gather": bindAllGather}
 
 var reductions = map[string]world.Op{"sum": world.Sum, "mean": world.Mean, "max": world.Max}
 
@@ -19,6 +20,12 @@ func bindAllReduce(c *call) (func(), error) {
 	for i, v := range c.in {
 		m.In, m.Out = append(m.In, v.mem), append(m.Out, c.out[i].mem)
 	}
+	return c.sender(m), nil
+}
+
+// bindAllGather starts the message of the operand, whose axis is the first one.
+func bindAllGather(c *call) (func(), error) {
+	m := &world.Message{Name: c.Name(), Op: world.Gather, DType: c.in[0].t.DType, Wire: ir.F32, In: [][]byte{c.in[0].mem}, Out: [][]byte{c.out[0].mem}}
 	return c.sender(m), nil
 }
 

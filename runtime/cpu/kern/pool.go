@@ -69,11 +69,12 @@ func (s *share) drop() int64 {
 	return int64(max(0, hi-lo))
 }
 
-// NewPool makes a pool of n workers, in use; n <= 0 means GOMAXPROCS, which follows a container's quota. Close stops them.
+// NewPool makes a pool of n workers, in use; n <= 0 means GOMAXPROCS, which follows a container's quota, and no more than
+// the machine has. Close stops them.
 func NewPool(n int) *Pool {
 	most := runtime.GOMAXPROCS(0)
 	if n <= 0 {
-		n = most
+		n = min(most, runtime.NumCPU())
 	}
 	return newPool(n, n <= min(most, runtime.NumCPU()))
 }
