@@ -6,9 +6,11 @@ var posInf, nan64 = math.Inf(1), math.NaN()
 
 // philox emits Philox 4x32-10 (Salmon et al. 2011): counter (quad, site, micro-batch, attempt),
 // key = seed. r holds seed, attempt and micro-batch as i64 values; quad is the element index / 4.
+// The high half of the micro-batch is added to quad: the counters of the ranks before this one.
 func (b *Builder) philox(quad Reg, site int64, r [3]Reg) [4]Reg {
 	low := func(x Reg) Reg { return b.Do("cvt.u32.u64", x) }
-	c := [4]Reg{low(quad), b.Do("mov.u32", I(site&0xffffffff)), low(r[2]), low(r[1])}
+	first := low(b.Do("shr.u64", r[2], I(32)))
+	c := [4]Reg{b.iadd(low(quad), first), b.Do("mov.u32", I(site&0xffffffff)), low(r[2]), low(r[1])}
 	k0, k1 := low(r[0]), low(b.Do("shr.u64", r[0], I(32)))
 	for round := 0; round < 10; round++ {
 		if round > 0 {

@@ -16,6 +16,12 @@ func TestSuite(t *testing.T) {
 	runtimetest.Run(t, func(*testing.T, int) runtime.Backend { return b })
 }
 
+// TestRandomRows draws on a simulated device what the evaluator draws, also behind other ranks.
+func TestRandomRows(t *testing.T) {
+	b := openSim(t, "sm_90")
+	runtimetest.RunRows(t, "dropout|uniform", func(*testing.T, int) runtime.Backend { return b })
+}
+
 // TestSuiteWithoutDnn runs what cuDNN does on a device that has none.
 func TestSuiteWithoutDnn(t *testing.T) {
 	if testing.Short() {

@@ -69,7 +69,7 @@ var cases = []string{
 	"rnn x[5,3,2,4] x[2,4,4] x[2,3,4]", "rnn x[5,3,1,4] x[1,4,4] _ {reverse}", "rnn x[5,3,2,4] x[2,4,4] _ {activation=relu}", "rnn x[5,3,1,9] x[1,9,9] f[1,3,9] {activation=relu reverse}",
 	"rnn_grad x[2,4,4] q[5,3,2,4] x[5,3,2,4]", "rnn_grad x[1,4,4] q[5,3,1,4] x[5,3,1,4] {reverse}", "rnn_grad x[2,4,4] x[5,3,2,4] x[5,3,2,4] {activation=relu}",
 	// random
-	"dropout x[7,301] K99[] k9[] k4[] {p=0.3 rng=5}", "dropout_grad x[7,301] K99[] k9[] _ {p=0.3 rng=5}", "uniform K99[] k9[] k4[] _ {shape=[5,77] lo=-1 hi=3 rng=2}", "normal K99[] k9[] _ _ {shape=[5,77] rng=3}", "bernoulli K99[] k9[] k4[] _ {shape=[4097] p=0.25 rng=4}",
+	"dropout x[7,301] K99[] k9[] k4[] {p=0.3 rng=5}", "dropout_grad x[7,301] K99[] k9[] _ {p=0.3 rng=5}", "uniform K99[] k9[] k4[] _ {shape=[5,77] lo=-1 hi=3 rng=2}", "uniform K99[] k9[] K21474836482[] {shape=[9] rng=6}", "dropout x[3,7] K99[] k9[] K21474836482[] {p=0.3 rng=7}", "normal K99[] k9[] _ _ {shape=[5,77] rng=3}", "bernoulli K99[] k9[] k4[] _ {shape=[4097] p=0.25 rng=4}",
 	// pool
 	"max_pool x[2,3,7,6] {kernel=[3,2] strides=[2,2] pads=[1,0,1,1]}", "max_pool x[2,7,6,3] {kernel=[2,2] strides=[2,2] layout=NHWC ceil}", "max_pool x[2,3,9] {kernel=[3] dilations=[2]}", "max_pool x[2,2,5,4,6] {kernel=[2,3,2] strides=[2,1,2] pads=[1,1,0,0,1,0]}", "max_pool_grad x[2,2,2,2,2] k60[2,2,2,2,2] {size=[3,4,5]}", "max_pool_grad x[2,3,2,3] k20[2,3,2,3] {size=[5,4] layout=NHWC}",
 	"avg_pool x[2,5,4,6,2] {kernel=[2,3,2] strides=[2,1,2] pads=[1,1,0,0,1,0] layout=NHWC}", "avg_pool_grad x[2,2,3,4,3] {kernel=[2,3,2] strides=[2,1,2] pads=[1,1,0,0,1,0] size=[5,4,6]}", "adaptive_avg_pool x[1,2,5,4,3] {size=[2,3,3]}",

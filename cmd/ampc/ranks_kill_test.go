@@ -1,0 +1,130 @@
+package main
+
+import (
+	"encoding/csv"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestRanksAreKilled kills a rank of a run at a random time, ten times under each
+// launcher, and resumes each time on another number of ranks. In the end the run has
+// each step once, with the loss that a run in one process has that nothing disturbs.
+func TestRanksAreKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("twenty runs that are killed take half a minute; run without -short")
+	}
+	text := rhyme(t)
+	const steps, kills = 3000, 10
+	arguments := []string{"train", shared, "--text", text, "--out", "o", "--quiet", "--steps", fmt.Sprint(steps), "--save-every", "30ms"}
+	alone := t.TempDir()
+	if code, _, errs := ampcRun("", append(arguments[:len(arguments):len(arguments)], "--out", filepath.Join(alone, "o"))...); code != 0 {
+		t.Fatal(errs)
+	}
+	want := lossesOf(t, filepath.Join(alone, "o"))
+	for _, l := range launchers {
+		t.Run(l.name, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(1, uint64(len(l.name))))
+			dir, args, counts := t.TempDir(), arguments, []int{3, 2, 4}
+			killed := 0
+			for run := 0; killed < kills && run < 2*kills; run++ {
+				n := counts[run%len(counts)]
+				g := onRanks(t, l.start, n, dir, args...)
+				if !g.saves(t, filepath.Join(dir, "o"), steps) {
+					break // trained to the end
+				}
+				time.Sleep(time.Duration(random.IntN(60)) * time.Millisecond)
+				if pid := g.pid(l.rank, random.IntN(n)); pid != 0 && syscall.Kill(pid, syscall.SIGKILL) == nil {
+					killed++
+				}
+				if out, err := g.end(t, time.Minute); err == nil && !strings.Contains(out, "held out") {
+					t.Fatalf("a run that lost a rank ends well\n%s", out)
+				}
+				args = []string{"train", "--resume=o", "--quiet", "--save-every", "30ms"}
+			}
+			if out, err := onRanks(t, l.start, 2, dir, args...).end(t, 2*time.Minute); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			t.Logf("%d kills", killed)
+			if killed < kills {
+				t.Errorf("%d kills before the run had ended, want %d", killed, kills)
+			}
+			compareLosses(t, lossesOf(t, filepath.Join(dir, "o")), want)
+		})
+	}
+}
+
+// saves waits for the next checkpoint of a run of so many steps; false where it is the last.
+func (g *grouped) saves(t *testing.T, dir string, steps int) bool {
+	t.Helper()
+	path := filepath.Join(dir, checkpointFile)
+	before, _ := os.Stat(path)
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+		if now, err := os.Stat(path); err == nil && (before == nil || now.ModTime().After(before.ModTime())) {
+			if o, err := original(dir); err == nil && o.done == steps {
+				g.end(t, time.Minute)
+				return false
+			}
+			return true
+		}
+	}
+	g.Process.Kill()
+	t.Fatalf("no checkpoint within a minute\n%s", g.out.String())
+	return false
+}
+
+// lossesOf are the losses of a run's steps, of which each must be there once.
+func lossesOf(t *testing.T, dir string) []float64 {
+	t.Helper()
+	f, err := os.Open(filepath.Join(dir, curvesTable))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	rows, err := csv.NewReader(f).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var losses []float64
+	for i, r := range rows[1:] {
+		step, _ := strconv.Atoi(r[0])
+		loss, err := strconv.ParseFloat(r[1], 64)
+		if step != i+1 || err != nil {
+			t.Fatalf("line %d of %s is %q, want step %d with its loss", i+2, f.Name(), r, i+1)
+		}
+		losses = append(losses, loss)
+	}
+	return losses
+}
+
+// compareLosses wants equal losses at first, but for the order of sums, and in the end
+// means over a hundred steps that differ little: small differences grow.
+func compareLosses(t *testing.T, got, want []float64) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%d steps, want %d", len(got), len(want))
+	}
+	for i := range 50 {
+		if math.Abs(got[i]-want[i]) > 1e-3*want[i] {
+			t.Errorf("loss %g at step %d, undisturbed %g", got[i], i+1, want[i])
+		}
+	}
+	mean := func(x []float64) (sum float64) {
+		for _, v := range x {
+			sum += v / float64(len(x))
+		}
+		return sum
+	}
+	for i := 0; i+100 <= len(got); i += 100 {
+		if a, b := mean(got[i:i+100]), mean(want[i:i+100]); math.Abs(a-b) > 0.05*b {
+			t.Errorf("steps %d to %d have mean loss %g, undisturbed %g", i+1, i+100, a, b)
+		}
+	}
+}
