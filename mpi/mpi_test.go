@@ -217,3 +217,25 @@ func TestRankIsLost(t *testing.T) {
 		}
 	}
 }
+
+// Under the launcher of one library and with the other library, every rank ends with the
+// line that says so.
+func TestLauncherOfAnotherLibrary(t *testing.T) {
+	for _, c := range []struct{ flavour, library string }{{"openmpi", "libmpich.so.12"}, {"mpich", "libmpi.so.40"}} {
+		t.Run(c.flavour, func(t *testing.T) {
+			for _, f := range flavours {
+				if f.name != c.flavour {
+					continue
+				}
+				t.Setenv("AMPC_MPI", c.library)
+				out, err := ranks(t, f.start, 2, "reduce")
+				if strings.Contains(out, "not available") {
+					t.Skipf("%s is not installed", c.library)
+				}
+				if err == nil || !strings.Contains(out, "has started 2 ranks, and") || !strings.Contains(out, "sees 1: use the launcher of this library") {
+					t.Errorf("%v\n%s", err, out)
+				}
+			}
+		})
+	}
+}
