@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ampc"
+	"ampc/internal/cputime"
 	"ampc/ir"
 	"ampc/ir/eval"
 	"ampc/lower"
@@ -43,7 +44,7 @@ var compared = []struct {
 func BenchmarkStep(b *testing.B) {
 	for _, c := range compared {
 		b.Run(c.name, func(b *testing.B) {
-			goruntime.LockOSThread() // whose time clock tells
+			goruntime.LockOSThread() // whose time cputime tells
 			defer goruntime.UnlockOSThread()
 			policies := []ampc.Policy{ampc.F32Only(), ampc.MixedF16(), ampc.MixedBF16()}
 			var steps []*stepper
@@ -55,9 +56,9 @@ func BenchmarkStep(b *testing.B) {
 			var probe []float64
 			b.ReportAllocs()
 			for b.Loop() {
-				start := clock()
+				start := cputime.Thread()
 				flop := path.Probe(iters)
-				probe = append(probe, flop/float64(clock()-start))
+				probe = append(probe, flop/float64(cputime.Thread()-start))
 				for _, s := range steps {
 					s.block(b)
 				}
@@ -135,24 +136,24 @@ func newStepper(b *testing.B, spec string, c ampc.TrainConfig) *stepper {
 // block runs a step, or as many as take some tens of milliseconds and one before them.
 func (s *stepper) block(b *testing.B) {
 	const short = 50 * time.Millisecond
-	start := clock()
+	start := cputime.Thread()
 	s.run(b)
-	if clock()-start >= short {
+	if cputime.Thread()-start >= short {
 		return
 	}
 	s.took = s.took[:len(s.took)-1]
-	for clock()-start < short {
+	for cputime.Thread()-start < short {
 		s.run(b)
 	}
 }
 
 func (s *stepper) run(b *testing.B) {
-	start := clock()
+	start := cputime.Thread()
 	if _, err := s.exec.Step(context.Background(), s.feeds[s.steps%len(s.feeds)]); err != nil {
 		b.Fatal(err)
 	}
 	s.steps++
-	s.took = append(s.took, float64(clock()-start))
+	s.took = append(s.took, float64(cputime.Thread()-start))
 }
 
 // storage lays out what feed drew.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ampc"
+	"ampc/internal/cputime"
 	"ampc/ir"
 	"ampc/lower"
 	"ampc/models"
@@ -25,7 +26,7 @@ func BenchmarkProof(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			goruntime.LockOSThread() // whose time clock tells
+			goruntime.LockOSThread() // whose time cputime tells
 			defer goruntime.UnlockOSThread()
 			var all, rest, proof work
 			process := spent(b)
@@ -51,8 +52,8 @@ type work struct {
 	bytes float64
 }
 
-func (w *work) start() { w.bytes -= allocated(); w.time -= clock() }
-func (w *work) stop()  { w.time += clock(); w.bytes += allocated() }
+func (w *work) start() { w.bytes -= allocated(); w.time -= cputime.Thread() }
+func (w *work) stop()  { w.time += cputime.Thread(); w.bytes += allocated() }
 
 func allocated() float64 {
 	var m goruntime.MemStats

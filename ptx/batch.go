@@ -93,7 +93,7 @@ func (t Batch) Sum(fl Flavour, values ...int) (*Launch, error) {
 	c.run(func(e Reg, n int) { c.accumulate(e, n, values, sums) })
 	for i, s := range sums {
 		total := b.blockFold(s, c.tid, elementThreads, fmt.Sprintf("sums%d", i), func(x, y Reg) Reg { return b.add(x, y) })
-		b.If(b.Do("setp.eq.u32", c.tid, I(0)), func() {
+		b.when(b.Do("setp.eq.u32", c.tid, I(0)), func() {
 			b.Do("st.global.f32", Addr{Base: b.at(out, b.special("%ctaid.x"), 4), Off: int64(4 * i * blocks)}, total)
 		})
 	}
@@ -184,7 +184,7 @@ func (c *batchGen) run(body func(e Reg, n int)) {
 	}
 	first := b.Do("mad.wide.u32", c.tid, I(c.vec), c.start)
 	if most <= step {
-		b.If(b.Do("setp.lt.u64", first, whole), func() { body(first, c.vec) })
+		b.when(b.Do("setp.lt.u64", first, whole), func() { body(first, c.vec) })
 	} else {
 		b.Loop(first, whole, I(step), B64, func(i Reg) { body(i, c.vec) })
 	}
@@ -192,7 +192,7 @@ func (c *batchGen) run(body func(e Reg, n int)) {
 		return
 	}
 	rest := b.Do("add.u64", whole, b.Do("cvt.u64.u32", c.tid))
-	b.If(b.Do("setp.lt.u64", rest, c.end), func() { body(rest, 1) })
+	b.when(b.Do("setp.lt.u64", rest, c.end), func() { body(rest, 1) })
 }
 
 // fix computes the uniform values before any element.

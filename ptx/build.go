@@ -109,30 +109,30 @@ func (b *Builder) emit(name string, args []Arg) {
 	b.k.Body = append(b.k.Body, in)
 }
 
-// NewLabel makes a label; Place sets its position.
-func (b *Builder) NewLabel() Label {
+// newLabel makes a label; place sets its position.
+func (b *Builder) newLabel() label {
 	b.labels++
-	return Label(fmt.Sprintf("L%d", b.labels-1))
+	return label(fmt.Sprintf("L%d", b.labels-1))
 }
 
-// Place sets the label's position to the next instruction.
-func (b *Builder) Place(l Label) { b.k.Body = append(b.k.Body, Inst{Label: string(l)}) }
+// place sets the label's position to the next instruction.
+func (b *Builder) place(l label) { b.k.Body = append(b.k.Body, Inst{Label: string(l)}) }
 
-// If runs body in the threads where p is true; the others branch over it.
-func (b *Builder) If(p Reg, body func()) { b.branchOver(p, true, body) }
+// when runs body in the threads where p is true; the others branch over it.
+func (b *Builder) when(p Reg, body func()) { b.branchOver(p, true, body) }
 
-// Unless runs body in the threads where p is false.
-func (b *Builder) Unless(p Reg, body func()) { b.branchOver(p, false, body) }
+// unless runs body in the threads where p is false.
+func (b *Builder) unless(p Reg, body func()) { b.branchOver(p, false, body) }
 
 func (b *Builder) branchOver(p Reg, holds bool, body func()) {
-	end, at := b.NewLabel(), len(b.k.Body)
+	end, at := b.newLabel(), len(b.k.Body)
 	b.When(p, !holds, func() { b.Do("bra", end) })
 	body()
 	if len(b.k.Body) == at+1 { // nothing to jump over
 		b.k.Body = b.k.Body[:at]
 		return
 	}
-	b.Place(end)
+	b.place(end)
 }
 
 // Loop runs body with i = from, from+step, … while i < limit. All three are u32 or u64, by from's
@@ -145,14 +145,14 @@ func (b *Builder) Loop(from, limit, step Arg, c Class, body func(i Reg)) {
 	}
 	i := b.Reg(c)
 	b.To(i, "mov."+t, from)
-	head, end := b.NewLabel(), b.NewLabel()
-	b.Place(head)
+	head, end := b.newLabel(), b.newLabel()
+	b.place(head)
 	done := b.Do("setp.ge."+t, i, limit)
 	b.When(done, true, func() { b.Do("bra", end) })
 	body(i)
 	b.To(i, "add."+t, i, step)
 	b.Do("bra", head)
-	b.Place(end)
+	b.place(end)
 }
 
 // below is the predicate i < n, or the zero Reg if it is always true.
@@ -180,7 +180,7 @@ func (b *Builder) where(p Reg, body func()) {
 		body()
 		return
 	}
-	b.If(p, body)
+	b.when(p, body)
 }
 
 // oneRound emits a loop whose constant bounds allow at most one iteration.
@@ -192,7 +192,7 @@ func (b *Builder) oneRound(from, limit Arg, step I, t string, body func(i Reg)) 
 	switch i := from.(type) {
 	case Reg:
 		if n > 0 {
-			b.If(b.Do("setp.lt."+t, i, n), func() { body(i) })
+			b.when(b.Do("setp.lt."+t, i, n), func() { body(i) })
 		}
 	case I:
 		if i < n {

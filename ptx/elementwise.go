@@ -341,15 +341,15 @@ func (c *elementwiseGen) emit() {
 		b.guarded(tid, c.vectors, func() { c.body(b.Do("mul.wide.u32", tid, I(c.vec)), c.vec) })
 		return
 	}
-	end := b.NewLabel()
+	end := b.newLabel()
 	isVec := b.Do("setp.lt.u32", tid, I(c.vectors))
-	b.Unless(isVec, func() {
+	b.unless(isVec, func() {
 		e := b.Do("add.u64", b.Do("cvt.u64.u32", tid), I(c.n-c.tail-c.vectors))
 		b.guarded(tid, c.vectors+c.tail, func() { c.body(e, 1) })
 		b.Do("bra", end)
 	})
 	c.body(b.Do("mul.wide.u32", tid, I(c.vec)), c.vec)
-	b.Place(end)
+	b.place(end)
 }
 
 // guarded runs body in the threads below limit; a full grid needs no test.
@@ -358,7 +358,7 @@ func (b *Builder) guarded(i Reg, limit int64, body func()) {
 		body()
 		return
 	}
-	b.If(b.Do("setp.lt.u32", i, I(limit)), body)
+	b.when(b.Do("setp.lt.u32", i, I(limit)), body)
 }
 
 func (c *elementwiseGen) param(a Access, write bool) Reg {

@@ -86,7 +86,7 @@ func (p *channelPass) load(base, element Reg) Reg {
 func (p *channelPass) each(body func(element Reg)) {
 	b, one := p.b, func(j Reg) { body(p.element(j)) }
 	if p.part() <= p.step {
-		b.If(b.Do("setp.lt.u32", p.start, p.last), func() { one(p.start) })
+		b.when(b.Do("setp.lt.u32", p.start, p.last), func() { one(p.start) })
 		return
 	}
 	b.Loop(p.start, p.last, I(p.step), B32, one)
@@ -118,7 +118,7 @@ func (p *channelPass) write(body func(slot Reg)) {
 	if p.Inner == 1 {
 		lead = b.both(p.inside, b.Do("setp.lt.u32", p.tid, I(colLanes)))
 	}
-	b.If(lead, func() { body(b.Do("mad.lo.u32", b.special("%ctaid.y"), I(p.C), p.channel)) })
+	b.when(lead, func() { body(b.Do("mad.lo.u32", b.special("%ctaid.y"), I(p.C), p.channel)) })
 }
 
 // Moments generates the mean and the sum of squared deviations of each part of each channel. It

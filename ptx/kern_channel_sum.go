@@ -156,7 +156,7 @@ func (w *channelSum) each(start, last Reg, step, n int, body func(j Reg)) {
 	case n == step*w.split:
 		body(start)
 	case ceilDiv(n, w.split) <= step:
-		b.If(b.Do("setp.lt.u32", start, last), func() { body(start) })
+		b.when(b.Do("setp.lt.u32", start, last), func() { body(start) })
 	default:
 		b.Loop(start, last, I(step), B32, body)
 	}
@@ -204,7 +204,7 @@ func (w *channelSum) sumPlanes(values []int, outs []Reg) {
 	for i := range values {
 		totals = append(totals, b.blockFold(sums[i][0], w.tid, elementThreads, fmt.Sprintf("fold%d", i), func(x, y Reg) Reg { return b.add(x, y) }))
 	}
-	b.If(b.Do("setp.eq.u32", w.tid, I(0)), func() { w.store(outs, totals, channel) })
+	b.when(b.Do("setp.eq.u32", w.tid, I(0)), func() { w.store(outs, totals, channel) })
 }
 
 // store writes the sums of one channel.

@@ -61,7 +61,7 @@ func (s Embedding) Forward(fl Flavour) (*Launch, error) {
 				v[k] = b.Reg(raw(s.In))
 				b.fillNaN(v[k], s.In)
 			}
-			b.If(ok, func() {
+			b.when(ok, func() {
 				for k, x := range b.load(b.at(from, i, r.vec*size), 0, s.In, r.vec) {
 					b.To(v[k], "mov."+x.Class.String(), x)
 				}
@@ -159,8 +159,8 @@ func (k *embedSum) search(id Reg) Reg {
 	b := k.b
 	top := 1 << (bits.Len(uint(k.Tokens)) - 1)
 	n, step := b.Do("mov.u32", I(0)), b.Do("mov.u32", I(top))
-	head := b.NewLabel()
-	b.Place(head)
+	head := b.newLabel()
+	b.place(head)
 	more := b.iadd(n, step)
 	b.where(b.below(more, k.Tokens+1, k.Tokens == 2*top-1), func() {
 		last := b.Do("ld.global.b32", Addr{Base: b.at(k.order, more, 8), Off: 4 - 8})
@@ -177,13 +177,13 @@ func (k *embedSum) search(id Reg) Reg {
 func (k *embedSum) add(acc []Reg, begin, end Reg) {
 	b := k.b
 	if k.Tokens == 1 {
-		b.If(b.Do("setp.lt.u32", begin, end), func() { k.addRows(acc, b.Do("mov.u32", I(0))) })
+		b.when(b.Do("setp.lt.u32", begin, end), func() { k.addRows(acc, b.Do("mov.u32", I(0))) })
 		return
 	}
 	entries := func(first Reg) {
 		at := b.iadd(first, k.warpLane)
 		position := b.Do("mov.u32", I(0))
-		b.If(b.Do("setp.lt.u32", at, end), func() { b.To(position, "ld.global.b32", Addr{Base: b.at(k.order, at, 8)}) })
+		b.when(b.Do("setp.lt.u32", at, end), func() { b.To(position, "ld.global.b32", Addr{Base: b.at(k.order, at, 8)}) })
 		n := b.Do("sub.u32", end, first)
 		if k.Tokens > 32 {
 			n = b.Do("min.u32", n, I(32))

@@ -74,7 +74,7 @@ func (s Gather) Forward(fl Flavour) (*Launch, error) {
 		id := s.id(b, ids, at)
 		v := b.Reg(raw(s.In))
 		b.fillNaN(v, s.In)
-		b.If(b.Do("setp.lt.u32", id, I(s.N)), func() {
+		b.when(b.Do("setp.lt.u32", id, I(s.N)), func() {
 			from := b.Do("mad.lo.u32", b.Do("mad.lo.u32", o, I(s.N), id), I(s.Inner), in)
 			b.To(v, "mov."+v.Class.String(), b.load(b.at(x, from, s.In.Size()), 0, s.In, 1)[0])
 		})

@@ -43,7 +43,7 @@ func (s IntReduce) Build(fl Flavour) (*Launch, error) {
 		for d := 16; d > 0; d /= 2 {
 			total = b.Do(op, total, b.neighbour(total, d))
 		}
-		b.If(b.Do("setp.eq.u32", r.lane, I(0)), func() {
+		b.when(b.Do("setp.eq.u32", r.lane, I(0)), func() {
 			out := total
 			switch s.DType {
 			case Int32:

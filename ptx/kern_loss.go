@@ -45,7 +45,7 @@ func (s CrossEntropy) inRow(b *Builder, label Reg) Reg {
 // weightOf reads the weight of the label's class, 1 where the label is not a column.
 func (s CrossEntropy) weightOf(b *Builder, weights, label Reg) Reg {
 	w := b.konst(1)
-	b.If(s.inRow(b, label), func() {
+	b.when(s.inRow(b, label), func() {
 		b.To(w, "ld.global.f32", Addr{Base: b.at(weights, s.column(b, label), 4)})
 	})
 	return w
@@ -133,7 +133,7 @@ func (s CrossEntropy) Forward(fl Flavour) (*Launch, error) {
 				spread = s.spread(r, weights)
 			}
 		}
-		b.If(b.Do("setp.eq.u32", r.lane, I(0)), func() {
+		b.when(b.Do("setp.eq.u32", r.lane, I(0)), func() {
 			b.Do("st.global.f32", Addr{Base: b.at(loss, row, 4)}, s.loss(b, rowOfLogits{base, labels, weights, row, top, l, mean, spread}))
 			b.Do("st.global.f32", Addr{Base: b.at(tops, row, 4)}, top)
 			b.Do("st.global.f32", Addr{Base: b.at(sums, row, 4)}, l)
@@ -150,9 +150,9 @@ type rowOfLogits struct{ base, labels, weights, row, top, logsum, mean, spread R
 func (s CrossEntropy) loss(b *Builder, r rowOfLogits) Reg {
 	label, ignored := s.label(b, r.labels, r.row)
 	out := b.konst(0)
-	b.Unless(ignored, func() {
+	b.unless(ignored, func() {
 		b.To(out, "mov.f32", b.konst(float32(nan64)))
-		b.If(s.inRow(b, label), func() {
+		b.when(s.inRow(b, label), func() {
 			at := s.column(b, label)
 			l := b.add(b.sub(r.top, b.loadF(b.at(r.base, at, s.In.Size()), 0, s.In, 1)[0]), r.logsum)
 			if s.Weighted {
@@ -271,7 +271,7 @@ func (s CrossEntropy) LossSum(fl Flavour) (*Launch, error) {
 	} else {
 		rows = b.blockFold(n, tid, threads, "counts", func(x, y Reg) Reg { return b.iadd(x, y) })
 	}
-	b.If(b.Do("setp.eq.u32", tid, I(0)), func() {
+	b.when(b.Do("setp.eq.u32", tid, I(0)), func() {
 		b.Do("st.global.f32", Addr{Base: sum}, total)
 		if !s.Weighted {
 			rows = b.Do("cvt.rn.f32.u32", rows)

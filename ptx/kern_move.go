@@ -112,14 +112,14 @@ func (s GradStats) Build(fl Flavour) (*Launch, error) {
 		take(b.Do("mad.lo.u64", i, I(vec*s.In.Size()), g), vec)
 	})
 	if tail := s.N % vec; tail > 0 {
-		b.If(b.Do("setp.lt.u32", mine, I(tail)), func() {
+		b.when(b.Do("setp.lt.u32", mine, I(tail)), func() {
 			e := b.Do("add.u64", b.Do("cvt.u64.u32", mine), I(s.N-tail))
 			take(b.Do("mad.lo.u64", e, I(s.In.Size()), g), 1)
 		})
 	}
 	total := b.blockFold(acc, tid, statThreads, "sums", func(x, y Reg) Reg { return b.add(x, y) })
 	worst := b.blockFold(top, tid, statThreads, "tops", func(x, y Reg) Reg { return b.Do("max.u32", x, y) })
-	b.If(b.Do("setp.eq.u32", tid, I(0)), func() {
+	b.when(b.Do("setp.eq.u32", tid, I(0)), func() {
 		block := b.special("%ctaid.x")
 		b.Do("st.global.f32", Addr{Base: b.at(sumsq, block, 4)}, total)
 		flag := b.Do("selp.b16", I(1), I(0), b.Do("setp.ge.u32", worst, I(0x7f800000)))
@@ -146,7 +146,7 @@ func (s GradStats) Finish(fl Flavour) (*Launch, error) {
 	})
 	total := b.blockFold(acc, tid, statThreads, "sums", func(x, y Reg) Reg { return b.add(x, y) })
 	some := b.blockFold(any, tid, statThreads, "flags", func(x, y Reg) Reg { return b.Do("or.b32", x, y) })
-	b.If(b.Do("setp.eq.u32", tid, I(0)), func() {
+	b.when(b.Do("setp.eq.u32", tid, I(0)), func() {
 		n := b.Do("sqrt.rn.f32", total)
 		b.Do("st.global.f32", Addr{Base: norm}, n)
 		isBad := b.Do("or.pred", b.Do("setp.ne.u32", some, I(0)), b.Do("not.pred", b.Do("testp.finite.f32", n)))

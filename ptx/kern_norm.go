@@ -188,7 +188,7 @@ func (k *normGen) statistics(row Reg, x *source) (mean, inv Reg) {
 		return b.mul(d, d)
 	})
 	inv = b.Do("rcp.rn.f32", b.Do("sqrt.rn.f32", b.add(b.div(sq, cols), Fl(k.Eps))))
-	b.If(b.Do("setp.eq.u32", k.lane, I(0)), func() {
+	b.when(b.Do("setp.eq.u32", k.lane, I(0)), func() {
 		if !k.RMS {
 			b.Do("st.global.f32", Addr{Base: b.at(k.mean, row, 4)}, mean)
 		}

@@ -153,7 +153,7 @@ func (s ArgMax) Build(fl Flavour) (*Launch, error) {
 			take(b.orderKey(b.load(b.at(base, i, s.In.Size()), 0, s.In, 1)[0], s.In, s.Min, false))
 		})
 		best.join(s.Cols, false)
-		b.If(b.Do("setp.eq.u32", r.lane, I(0)), func() {
+		b.when(b.Do("setp.eq.u32", r.lane, I(0)), func() {
 			b.Do("st.global.u64", Addr{Base: b.at(y, row, 8)}, b.Do("cvt.u64.u32", best.at))
 		})
 	})
@@ -197,10 +197,10 @@ func (s TopK) Build(fl Flavour) (*Launch, error) {
 					return
 				}
 				behind := b.Do("and.pred", b.Do("setp.eq."+t, key, last), b.Do("setp.gt.s32", i, lastAt))
-				b.If(b.Do("or.pred", b.Do("setp.lt."+t, key, last), behind), func() { take(key) })
+				b.when(b.Do("or.pred", b.Do("setp.lt."+t, key, last), behind), func() { take(key) })
 			})
 			best.join(s.Cols, s.K > 1)
-			b.If(b.Do("setp.eq.u32", r.lane, I(0)), func() {
+			b.when(b.Do("setp.eq.u32", r.lane, I(0)), func() {
 				to := b.Do("mad.lo.u32", row, I(s.K), k)
 				b.store(b.at(y, to, size), 0, s.In, b.load(b.at(base, best.at, size), 0, s.In, 1))
 				b.Do("st.global.u64", Addr{Base: b.at(index, to, 8)}, b.Do("cvt.u64.u32", best.at))

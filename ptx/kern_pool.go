@@ -176,7 +176,7 @@ func (s Pool) largest(b *Builder, src Reg, p coords) (best, where Reg) {
 func (s Pool) MaxBackward(fl Flavour) (*Launch, error) {
 	return s.backward(fl, true, func(b *Builder, acc, dy, index, mine, from Reg, _ [3]Reg) {
 		hit := b.Do("setp.eq.u32", b.Do("ld.global.b32", Addr{Base: b.at(index, from, 4)}), mine)
-		b.If(hit, func() {
+		b.when(hit, func() {
 			b.To(acc, "add.rn.f32", acc, b.loadF(b.at(dy, from, s.In.Size()), 0, s.In, 1)[0])
 		})
 	})

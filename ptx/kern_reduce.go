@@ -74,7 +74,7 @@ func (s RowReduce) Build(fl Flavour) (*Launch, error) {
 			b.To(acc, "mov.f32", v)
 		})
 		total := s.finish(b, r.across(acc, func(x, y Reg) Reg { return f.join(b, x, y) }))
-		b.If(b.Do("setp.eq.u32", r.lane, I(0)), func() {
+		b.when(b.Do("setp.eq.u32", r.lane, I(0)), func() {
 			at := row
 			if split > 1 {
 				at = b.Do("mad.lo.u32", row, I(split), slice)
@@ -100,7 +100,7 @@ func (b *Builder) slice(lane, which Reg, team, n, split int, body func(i Reg)) {
 	case part == team && part*split == n:
 		body(first)
 	case part <= team:
-		b.If(b.Do("setp.lt.u32", first, last), func() { body(first) })
+		b.when(b.Do("setp.lt.u32", first, last), func() { body(first) })
 	default:
 		b.Loop(first, last, I(team), B32, body)
 	}

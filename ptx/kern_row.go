@@ -127,7 +127,7 @@ func (r *rows) alone(n int, body func(row Reg)) {
 		body(r.worker)
 		return
 	}
-	r.b.If(r.b.Do("setp.lt.u32", r.worker, I(n)), func() { body(r.worker) })
+	r.b.when(r.b.Do("setp.lt.u32", r.worker, I(n)), func() { body(r.worker) })
 }
 
 // share runs body for each of n rows; worker i takes row i and every workers-th after it.
@@ -143,7 +143,7 @@ func (r *rows) share(n, workers int, body func(row Reg)) {
 func (r *rows) each(body func(c int)) {
 	for c := 0; c < r.chunks; c++ {
 		if v := r.chunkValid[c]; v.Class == Pred {
-			r.b.If(v, func() { body(c) })
+			r.b.when(v, func() { body(c) })
 		} else {
 			body(c)
 		}
@@ -239,7 +239,7 @@ func (b *Builder) blockFold(x, tid Reg, n int, name string, join func(x, y Reg) 
 	sh := b.Shared(name, 4, 4*warps)
 	x = b.butterfly(x, 32, join)
 	lane := b.Do("and.b32", tid, I(31))
-	b.If(b.Do("setp.eq.u32", lane, I(0)), func() {
+	b.when(b.Do("setp.eq.u32", lane, I(0)), func() {
 		slot := b.iadd(sh, b.Do("shl.b32", b.Do("shr.u32", tid, I(5)), I(2)))
 		b.Do("st.shared.b32", Addr{Base: slot}, x)
 	})

@@ -90,7 +90,7 @@ func (s CumMax) Build(fl Flavour) (*Launch, error) {
 		b.Loop(I(0), I(s.N), I(1), B32, func(i Reg) {
 			at := element(i)
 			key := b.orderKey(b.load(b.at(x, at, size), 0, s.In, 1)[0], s.In, s.Min, false)
-			b.If(b.Do("setp.ge."+unsignedType(class), key, best), func() {
+			b.when(b.Do("setp.ge."+unsignedType(class), key, best), func() {
 				b.To(best, "mov."+class.String(), key)
 				b.To(last, "mov.u32", i)
 			})
@@ -183,7 +183,7 @@ func (s RowStat) Build(fl Flavour) (*Launch, error) {
 			stat = s.logSumExp
 		}
 		out := stat(r, v)
-		b.If(b.Do("setp.eq.u32", r.lane, I(0)), func() {
+		b.when(b.Do("setp.eq.u32", r.lane, I(0)), func() {
 			b.storeF(b.at(y, row, s.Out.Size()), 0, s.Out, []Reg{out})
 		})
 	})

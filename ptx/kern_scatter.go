@@ -35,7 +35,7 @@ func (s Scatter) Build(fl Flavour) (*Launch, error) {
 		b.Loop(I(0), I(s.M), I(1), B32, func(m Reg) {
 			from := k.element(m, s.M)
 			id := b.readID(k.ids, from, s.IDs, s.N)
-			b.If(b.Do("setp.lt.u32", id, I(s.N)), func() { k.put(id, k.take(from)) })
+			b.when(b.Do("setp.lt.u32", id, I(s.N)), func() { k.put(id, k.take(from)) })
 		})
 	})
 	return inPlace(finish(b, [3]int{ceilDiv(n, elementThreads), 1, 1}, k.p.list))
@@ -97,14 +97,14 @@ func (s Scatter) byWarp(fl Flavour) (*Launch, error) {
 			m := b.iadd(first, r.lane)
 			from := k.element(m, s.M)
 			id := b.Do("mov.u32", I(0xffffffff))
-			b.If(b.Do("setp.lt.u32", m, I(s.M)), func() { b.To(id, "mov.u32", b.readID(k.ids, from, s.IDs, s.N)) })
+			b.when(b.Do("setp.lt.u32", m, I(s.M)), func() { b.To(id, "mov.u32", b.readID(k.ids, from, s.IDs, s.N)) })
 			ok := b.Do("setp.lt.u32", id, I(s.N))
 			same := b.Do("match.any.sync.b32", id, I(0xffffffff))
 			if s.Add {
 				k.turns(r.lane, id, from, ok, same)
 			} else {
 				last := b.Do("setp.eq.u32", b.Do("shr.u32", same, r.lane), I(1))
-				b.If(b.Do("and.pred", ok, last), func() { k.put(id, k.take(from)) })
+				b.when(b.Do("and.pred", ok, last), func() { k.put(id, k.take(from)) })
 				if s.M > 32 {
 					b.Do("bar.warp.sync", I(0xffffffff))
 				}
@@ -121,13 +121,13 @@ func (k *scattering) turns(lane, id, from, ok, same Reg) {
 	rank := b.Do("popc.b32", b.Do("and.b32", same, lower))
 	rank = b.Do("selp.b32", rank, I(-1), ok)
 	turn := b.Do("mov.u32", I(0))
-	head, end := b.NewLabel(), b.NewLabel()
-	b.Place(head)
+	head, end := b.newLabel(), b.newLabel()
+	b.place(head)
 	waiting := b.Do("vote.sync.any.pred", b.Do("setp.ge.s32", rank, turn), I(0xffffffff))
 	b.When(waiting, false, func() { b.Do("bra", end) })
-	b.If(b.Do("setp.eq.u32", rank, turn), func() { k.put(id, k.take(from)) })
+	b.when(b.Do("setp.eq.u32", rank, turn), func() { k.put(id, k.take(from)) })
 	b.Do("bar.warp.sync", I(0xffffffff))
 	b.To(turn, "add.u32", turn, I(1))
 	b.Do("bra", head)
-	b.Place(end)
+	b.place(end)
 }

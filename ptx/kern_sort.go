@@ -49,7 +49,7 @@ func (s Embedding) Order(fl Flavour) (*Launch, error) {
 	}
 	k.tid = b.special("%tid.x")
 	if s.Tokens == 1 {
-		b.If(b.Do("setp.eq.u32", k.tid, I(0)), func() { k.put(lists[0], k.tid, k.entry(Reg{}, k.tid)) })
+		b.when(b.Do("setp.eq.u32", k.tid, I(0)), func() { k.put(lists[0], k.tid, k.entry(Reg{}, k.tid)) })
 		return finish(b, [3]int{1, 1, 1}, p.list)
 	}
 	k.share()
@@ -156,7 +156,7 @@ func (k *idSort) scatter(to Reg, entry []Reg, digit, same, rank, inside Reg) {
 		return
 	}
 	b.Do("bar.warp.sync", I(0xffffffff))
-	b.If(b.both(inside, b.Do("setp.eq.u32", rank, I(0))), func() {
+	b.when(b.both(inside, b.Do("setp.eq.u32", rank, I(0))), func() {
 		b.Do("st.shared.b32", Addr{Base: counter}, b.iadd(before, b.Do("popc.b32", same)))
 	})
 	b.Do("bar.warp.sync", I(0xffffffff))

@@ -39,13 +39,13 @@ func (g Elementwise) Sum(fl Flavour, values ...int) (*Launch, error) {
 		c.accumulate(b.Do("mul.lo.u64", i, I(c.vec)), c.vec, values, sums)
 	})
 	if c.tail > 0 {
-		b.If(b.Do("setp.lt.u32", mine, I(c.tail)), func() {
+		b.when(b.Do("setp.lt.u32", mine, I(c.tail)), func() {
 			c.accumulate(b.Do("add.u64", b.Do("cvt.u64.u32", mine), I(c.n-c.tail)), 1, values, sums)
 		})
 	}
 	for i, s := range sums {
 		total := b.blockFold(s, tid, elementThreads, fmt.Sprintf("sums%d", i), func(x, y Reg) Reg { return b.add(x, y) })
-		b.If(b.Do("setp.eq.u32", tid, I(0)), func() {
+		b.when(b.Do("setp.eq.u32", tid, I(0)), func() {
 			b.Do("st.global.f32", Addr{Base: b.at(outs[i], b.special("%ctaid.x"), 4)}, total)
 		})
 	}

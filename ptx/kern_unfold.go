@@ -72,7 +72,7 @@ func (s Unfold) Forward(fl Flavour) (*Launch, error) {
 			v = take()
 		} else {
 			v = b.zero(s.In)
-			b.If(inside, func() { b.To(v, "mov."+v.Class.String(), take()) })
+			b.when(inside, func() { b.To(v, "mov."+v.Class.String(), take()) })
 		}
 		b.store(b.at(dst, i, s.In.Size()), 0, s.In, []Reg{v})
 	})

@@ -10,7 +10,7 @@ import (
 func (r Reg) operand() Operand   { return Operand{Kind: KindReg, Reg: r} }
 func (i I) operand() Operand     { return Operand{Kind: KindImm, Imm: uint64(i)} }
 func (s Sym) operand() Operand   { return Operand{Kind: KindSym, Sym: string(s)} }
-func (l Label) operand() Operand { return Operand{Kind: KindLabel, Sym: string(l)} }
+func (l label) operand() Operand { return Operand{Kind: KindLabel, Sym: string(l)} }
 func (v Vec) operand() Operand   { return Operand{Kind: KindVec, Vec: slices.Clone(v)} } // callers reuse the slice
 
 func (f Fl) operand() Operand {

@@ -35,7 +35,7 @@ func assemble(t *testing.T, ptxas, text string, sm int) (report string, err erro
 }
 
 // sampleArgs makes operands that fit an instruction's slots.
-func sampleArgs(b *Builder, op *Op, sh Reg, base Reg, l Label) []Arg {
+func sampleArgs(b *Builder, op *Op, sh Reg, base Reg, l label) []Arg {
 	fresh := func(typ string) Reg {
 		r := b.Reg(typeInfo[typ].class)
 		switch r.Class {
@@ -93,9 +93,9 @@ func TestEveryInstructionAssembles(t *testing.T) {
 		b := NewBuilder(fl, fmt.Sprintf("k%d", i), 32)
 		base := b.Param("in")
 		sh := b.Shared("sh", 16, 64)
-		l := b.NewLabel()
+		l := b.newLabel()
 		b.emit(op.spelling(), sampleArgs(b, op, sh, base, l))
-		b.Place(l)
+		b.place(l)
 		k, err := b.Kernel()
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -124,9 +124,9 @@ func TestMinimumTargets(t *testing.T) {
 		m := &Module{Flavour: fl}
 		for i, op := range list {
 			b := NewBuilder(fl, fmt.Sprintf("k%d", i), 32)
-			base, sh, l := b.Param("in"), b.Shared("sh", 16, 64), b.NewLabel()
+			base, sh, l := b.Param("in"), b.Shared("sh", 16, 64), b.newLabel()
 			b.emit(op.spelling(), sampleArgs(b, op, sh, base, l))
-			b.Place(l)
+			b.place(l)
 			k, err := b.Kernel()
 			if err != nil {
 				t.Fatalf("%s: %v", op.Name, err)

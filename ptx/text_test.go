@@ -15,7 +15,7 @@ func sampleModule(t testing.TB) *Module {
 	x := b.loadF(p, -16, Float16, 8)
 	b.storeTo("shared", b.iadd(sh, b.imul(tid, I(4))), 0, Float32, x[:1])
 	b.Do("bar.sync", I(0))
-	b.If(b.Do("setp.lt.u32", tid, I(5)), func() {
+	b.when(b.Do("setp.lt.u32", tid, I(5)), func() {
 		b.storeF(p, 32, BFloat16, x)
 		b.Do("st.global.f64", Addr{Base: p}, b.Do("mov.f64", Db(-2.5)))
 	})

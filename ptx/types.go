@@ -113,7 +113,7 @@ type Operand struct {
 	Vec   []Reg
 }
 
-// Arg is anything the builder takes as an operand: Reg, I, Fl, Db, Sym, Label, Addr, Vec.
+// Arg is anything the builder takes as an operand: Reg, I, Fl, Db, Sym, label, Addr, Vec.
 type Arg interface{ operand() Operand }
 
 // I is an integer immediate.
@@ -128,8 +128,8 @@ type Db float64
 // Sym names a shared variable (its address) or a special register.
 type Sym string
 
-// Label is a branch target.
-type Label string
+// label is a branch target.
+type label string
 
 // Addr is a memory operand: Base, or the variable or parameter Sym, plus Off bytes.
 type Addr struct {

@@ -263,28 +263,41 @@ func (m *machine) push(v any) error {
 	return nil
 }
 
-func (m *machine) pop() (any, error) {
-	if len(m.stack) == 0 {
-		return nil, errors.New("the stack is empty")
-	}
-	v := m.stack[len(m.stack)-1]
-	if isMark(v) {
-		return nil, errors.New("a mark stands where a value is wanted")
-	}
-	m.stack = m.stack[:len(m.stack)-1]
-	return v, nil
-}
-
-func (m *machine) popN(n int) ([]any, error) {
+// last are the n values on top of the stack, which stay there. They are valid until the next push.
+func (m *machine) last(n int) ([]any, error) {
 	if len(m.stack) < n {
 		return nil, errors.New("the stack is empty")
 	}
-	out := slices.Clone(m.stack[len(m.stack)-n:])
-	if slices.ContainsFunc(out, isMark) {
+	top := m.stack[len(m.stack)-n:]
+	if slices.ContainsFunc(top, isMark) {
 		return nil, errors.New("a mark stands where a value is wanted")
 	}
+	return top, nil
+}
+
+func (m *machine) top() (any, error) {
+	v, err := m.last(1)
+	if err != nil {
+		return nil, err
+	}
+	return v[0], nil
+}
+
+func (m *machine) pop() (any, error) {
+	v, err := m.top()
+	if err == nil {
+		m.stack = m.stack[:len(m.stack)-1]
+	}
+	return v, err
+}
+
+func (m *machine) popN(n int) ([]any, error) {
+	v, err := m.last(n)
+	if err != nil {
+		return nil, err
+	}
 	m.stack = m.stack[:len(m.stack)-n]
-	return out, nil
+	return slices.Clone(v), nil
 }
 
 func isMark(v any) bool {
@@ -359,14 +372,6 @@ func (m *machine) setItems(items func() ([]any, error)) error {
 		}
 	}
 	return nil
-}
-
-func (m *machine) top() (any, error) {
-	v, err := m.pop()
-	if err != nil {
-		return nil, err
-	}
-	return v, m.push(v)
 }
 
 func (m *machine) put(size uint64) error {

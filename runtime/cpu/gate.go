@@ -6,23 +6,23 @@ import (
 	"sync"
 )
 
-// gate lets a number of places be taken, one by most, all of them by who must be alone. Who waits is let in in the order
-// of arrival, so that nobody waits for good.
+// gate is a counting semaphore with a first-in, first-out queue: no caller starves. A step that may run beside others
+// takes one place, a step that must run alone takes all.
 type gate struct {
 	mu    sync.Mutex
-	all   int
+	all   int // places
 	taken int
-	queue []*waiter
+	queue []*waiter // in the order of arrival
 }
 
 type waiter struct {
 	places int
-	let    chan struct{}
+	let    chan struct{} // closed when the places are taken
 }
 
 func newGate(places int) *gate { return &gate{all: places} }
 
-// enter takes places, or returns the cause of ctx's end.
+// enter takes places, waiting until they are free, or returns the cause of ctx's end and takes none.
 func (g *gate) enter(ctx context.Context, places int) error {
 	g.mu.Lock()
 	if len(g.queue) == 0 && g.taken+places <= g.all {
@@ -41,7 +41,7 @@ func (g *gate) enter(ctx context.Context, places int) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	i := slices.Index(g.queue, w)
-	if i < 0 { // it was let in meanwhile
+	if i < 0 { // next gave it the places meanwhile
 		g.taken -= places
 	} else {
 		g.queue = slices.Delete(g.queue, i, i+1)
@@ -50,6 +50,7 @@ func (g *gate) enter(ctx context.Context, places int) error {
 	return context.Cause(ctx)
 }
 
+// leave gives back places that enter has taken.
 func (g *gate) leave(places int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -57,7 +58,7 @@ func (g *gate) leave(places int) {
 	g.next()
 }
 
-// next lets in who waits, as far as there are places.
+// next gives places to those that wait, in order, until too few are left for the first. g.mu is held.
 func (g *gate) next() {
 	for len(g.queue) > 0 && g.taken+g.queue[0].places <= g.all {
 		g.taken += g.queue[0].places

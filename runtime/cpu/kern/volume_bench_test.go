@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
+
+	"ampc/internal/cputime"
 )
 
 // BenchmarkConv3d are 3x3x3 layers of volumes, with a 3x3 layer of images of the same work as the probe: as many channels,
@@ -26,7 +28,7 @@ func BenchmarkConv3d(b *testing.B) {
 					b.Run(fmt.Sprintf("%dx%dx%d/%dx%d/%v/%s", s.n, s.depth, s.size, s.c, s.k, t, name), func(b *testing.B) {
 						runtime.LockOSThread()
 						defer runtime.UnlockOSThread()
-						ratioBy(clock, b, "GFLOP/s", flop, func() { f(m, c) }, flop, func() { f(m, probe) })
+						ratioBy(cputime.Thread, b, "GFLOP/s", flop, func() { f(m, c) }, flop, func() { f(m, probe) })
 					})
 				}
 			}
