@@ -278,8 +278,11 @@ type AttentionOptions struct {
 	Memory  Tensor       // [N,M,width]: keys and values come from it (cross attention); the zero Tensor: from x
 	Mask    Tensor       // added to the scores, broadcast to [N,heads,T,M]
 	Rope    *RopeOptions // turns queries and keys by their positions; nil: does not; without Memory
-	NoBias  bool
-	Init    Init // of the projections' weights, their biases then start at 0; zero: as Linear's
+	// Attend computes attention of [N,heads,T,width] in place of ScaledDotProductAttention, as
+	// to caches; nil: Causal and Mask say it.
+	Attend func(q, k, v Tensor) Tensor
+	NoBias bool
+	Init   Init // of the projections' weights, their biases then start at 0; zero: as Linear's
 }
 
 // linear are the options of the projections.
@@ -322,7 +325,12 @@ func (m *Model) Attention(name string, x Tensor, heads int, opts ...AttentionOpt
 	if o.Rope != nil {
 		q, k = l.at("q.rope").Rope(q, *o.Rope), l.at("k.rope").Rope(k, *o.Rope)
 	}
-	y := l.at("mix").ScaledDotProductAttention(q, k, v, SDPAOptions{Mask: o.Mask, Causal: o.Causal})
+	var y Tensor
+	if o.Attend != nil {
+		y = o.Attend(q, k, v)
+	} else {
+		y = l.at("mix").ScaledDotProductAttention(q, k, v, SDPAOptions{Mask: o.Mask, Causal: o.Causal})
+	}
 	y = l.at("merge").Reshape(l.at("turn").Transpose(y, 0, 2, 1, 3), 0, 0, dim)
 	return m.rename(l.Linear("out", y, dim, o.linear()), name)
 }

@@ -2,6 +2,11 @@ package generate_test
 
 import (
 	"context"
+	"errors"
+	"maps"
+	"math"
+	"slices"
+	"sync"
 	"testing"
 
 	"ampc"
@@ -56,34 +61,239 @@ func best(x []float32) int32 {
 	return int32(at)
 }
 
-// Decoding greedily by the cache gives the tokens that recomputing the window gives.
-func TestGreedy(t *testing.T) {
-	d := small()
-	m := ampc.New("cached", ampc.Seed(3))
-	defer m.Close()
-	g, err := generate.New(m, d, generate.Config{Chunk: 16})
+// llama is a model of few weights with shared heads of keys, rotary positions and scaled wavelengths.
+func llama(scaling pretrained.Scaling) *pretrained.Llama {
+	return &pretrained.Llama{Vocab: 61, Positions: 48, Width: 32, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 16, Inner: 48, Eps: 1e-6, Base: 1e4, Scaling: scaling, Activation: "silu"}
+}
+
+func started(t *testing.T, d generate.Decoder, c generate.Config, o ...ampc.ModelOption) *generate.Generator {
+	t.Helper()
+	m := ampc.New("cached", append([]ampc.ModelOption{ampc.Seed(3)}, o...)...)
+	t.Cleanup(func() { m.Close() })
+	g, err := generate.New(m, d, c)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return g
+}
+
+func sequences(t *testing.T, g *generate.Generator) *generate.Sequences {
+	t.Helper()
 	s, err := g.Start()
 	if err != nil {
 		t.Fatal(err)
 	}
-	ids := []int32{5, 17, 33, 8, 60, 2, 2, 41, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29}
-	out, err := s.Append(context.Background(), ids)
+	return s
+}
+
+// all are the tokens of each sequence.
+func all(t *testing.T, s *generate.Sequences, o generate.Options, prompts ...[]int32) [][]int32 {
+	t.Helper()
+	out := make([][]int32, len(prompts))
+	for token, err := range s.Generate(t.Context(), o, prompts...) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[token.Sequence] = append(out[token.Sequence], token.ID)
+	}
+	return out
+}
+
+var prompt = []int32{5, 17, 33, 8, 60, 2, 2, 41, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29}
+
+// Decoding greedily by the cache gives the tokens that recomputing the window gives.
+func TestGreedy(t *testing.T) {
+	for name, d := range map[string]windowed{
+		"gpt2": small(), "llama": llama(pretrained.Scaling{}), "linear": llama(pretrained.Scaling{Kind: "linear", Factor: 4}),
+		"llama3": llama(pretrained.Scaling{Kind: "llama3", Factor: 8, Low: 1, High: 4, Original: 32}),
+	} {
+		for _, chunk := range []int{1, 16} {
+			s := sequences(t, started(t, d, generate.Config{Chunk: chunk}))
+			ids := append(slices.Clone(prompt), all(t, s, generate.Options{MaxTokens: 20}, prompt)[0]...)
+			want := recomputed(t, d, 3, ids, 61)
+			for i := len(prompt); i < len(ids); i++ {
+				if w := best(want[i-1]); w != ids[i] {
+					t.Errorf("%s in chunks of %d: token %d is %d, the window gives %d", name, chunk, i, ids[i], w)
+				}
+			}
+			if len(ids) != len(prompt)+20 {
+				t.Errorf("%s: %d tokens", name, len(ids)-len(prompt))
+			}
+		}
+	}
+}
+
+// In bf16 the logits lie within the roundings of the window in f32.
+func TestBF16(t *testing.T) {
+	for name, d := range map[string]windowed{"gpt2": small(), "llama": llama(pretrained.Scaling{})} {
+		s := sequences(t, started(t, d, generate.Config{Policy: ampc.MixedBF16(), Chunk: 8}))
+		got, err := s.Append(t.Context(), prompt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := recomputed(t, d, 3, prompt, 61)
+		worst, most := 0.0, 0.0
+		for i, w := range want[len(prompt)-1] {
+			worst, most = max(worst, math.Abs(float64(w-got[0][i]))), max(most, math.Abs(float64(w)))
+		}
+		if worst > 0.03*most { // 8 bits of mantissa, a dozen roundings one after the other
+			t.Errorf("%s: logits differ by %g of %g", name, worst, most)
+		}
+	}
+}
+
+// Sequences of different lengths in one batch give the tokens that each gives alone, the one that ended long ago included.
+func TestBatch(t *testing.T) {
+	for _, policy := range []ampc.Policy{{}, ampc.MixedBF16()} {
+		d := llama(pretrained.Scaling{})
+		alone, batch := started(t, d, generate.Config{Chunk: 8, Policy: policy}), started(t, d, generate.Config{Chunk: 8, Batch: 3, Policy: policy})
+		prompts := [][]int32{prompt[:1], prompt, prompt[4:9]}
+		o := generate.Options{MaxTokens: 12, Stop: []int32{best(logits(t, alone, prompt[4:9]))}}
+		got := all(t, sequences(t, batch), o, prompts...)
+		for i, p := range prompts {
+			if want := all(t, sequences(t, alone), o, p)[0]; !slices.Equal(got[i], want) {
+				t.Errorf("sequence %d gives %v, alone %v", i, got[i], want)
+			}
+		}
+		if len(got[2]) != 1 {
+			t.Errorf("%d tokens up to a stop token", len(got[2]))
+		}
+	}
+}
+
+func logits(t *testing.T, g *generate.Generator, p []int32) []float32 {
+	t.Helper()
+	out, err := sequences(t, g).Append(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 20 {
-		ids = append(ids, best(out[0]))
-		if out, err = s.Append(context.Background(), ids[len(ids)-1:]); err != nil {
-			t.Fatal(err)
+	return out[0]
+}
+
+// Many sequences in flight share the weights and nothing else, and no step is compiled for them.
+func TestConcurrent(t *testing.T) {
+	passes := 0
+	g := started(t, small(), generate.Config{Chunk: 8, Compile: ampc.CompileOptions{After: func(ampc.PassEvent) { passes++ }}})
+	compiled := passes
+	want := all(t, sequences(t, g), generate.Options{MaxTokens: 20}, prompt)
+	var group sync.WaitGroup
+	for i := range 6 {
+		group.Go(func() {
+			s, err := g.Start()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			n := 0
+			for token, err := range s.Generate(t.Context(), generate.Options{MaxTokens: 20}, prompt[:len(prompt)-i%2]) {
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if i%2 == 0 && token.ID != want[0][n] {
+					t.Errorf("sequence %d gives %d as token %d, alone %d", i, token.ID, n, want[0][n])
+				}
+				n++
+			}
+		})
+	}
+	group.Wait()
+	if passes != compiled || compiled == 0 {
+		t.Errorf("%d passes ran in New, %d until the end", compiled, passes)
+	}
+}
+
+// A sequence that does not fit is one line that says so, and changes nothing.
+func TestFull(t *testing.T) {
+	g := started(t, small(), generate.Config{Length: 24, Chunk: 8})
+	s := sequences(t, g)
+	n := 0
+	for _, err := range s.Generate(t.Context(), generate.Options{}, prompt) {
+		if n++; err == nil {
+			continue
+		}
+		const want = "generate: the cache is full: sequence 0 has 24 tokens of 24, and 1 more do not fit: raise Config.Length, or drop tokens by Truncate"
+		if err.Error() != want || !errors.Is(err, generate.ErrFull) {
+			t.Errorf("%v", err)
 		}
 	}
-	want := recomputed(t, d, 3, ids, d.Vocab)
-	for i, w := range want[18 : len(want)-1] {
-		if best(w) != ids[19+i] {
-			t.Errorf("token %d is %d, the window gives %d", 19+i, ids[19+i], best(w))
+	if n != 24-len(prompt)+2 || s.Len(0) != 24 {
+		t.Errorf("%d tokens are held after %d steps", s.Len(0), n)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.Truncate(0, 3)
+	if _, err := s.Append(ctx, prompt[:5]); !errors.Is(err, context.Canceled) || s.Len(0) != 3 {
+		t.Errorf("%v, %d tokens", err, s.Len(0))
+	}
+	for _, bad := range []struct {
+		o    generate.Options
+		want string
+	}{
+		{generate.Options{Sampling: generate.Sampling{Temperature: -1}}, "generate: Temperature is -1, want 0 or more"},
+		{generate.Options{Sampling: generate.Sampling{TopP: 2}}, "generate: TopP is 2, want 0 to 1"},
+		{generate.Options{MaxTokens: -1}, "generate: MaxTokens is -1, want 0 or more"},
+	} {
+		for _, err := range s.Generate(t.Context(), bad.o, prompt[:1]) {
+			if err == nil || err.Error() != bad.want {
+				t.Errorf("%v, want %s", err, bad.want)
+			}
 		}
+	}
+}
+
+// Truncating is as never having had the tokens.
+func TestTruncate(t *testing.T) {
+	g := started(t, small(), generate.Config{Chunk: 8})
+	s := sequences(t, g)
+	want := all(t, s, generate.Options{MaxTokens: 5}, prompt)
+	s.Truncate(0, 6)
+	if got := all(t, s, generate.Options{MaxTokens: 5}, prompt[6:]); !slices.Equal(got[0], want[0]) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestSampling(t *testing.T) {
+	draw := func(o generate.Sampling, logits []float32, before ...int32) map[int32]int {
+		s, err := generate.NewSampler(o, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		count := map[int32]int{}
+		for range 4000 {
+			id, err := s.Pick(slices.Clone(logits), before)
+			if err != nil {
+				t.Fatal(err)
+			}
+			count[id]++
+		}
+		return count
+	}
+	ln := func(p ...float64) (x []float32) {
+		for _, p := range p {
+			x = append(x, float32(math.Log(p)))
+		}
+		return x
+	}
+	near := func(what string, got map[int32]int, want ...float64) {
+		t.Helper()
+		for i, p := range want {
+			if d := float64(got[int32(i)])/4000 - p; math.Abs(d) > 0.03 || p == 0 && d != 0 {
+				t.Errorf("%s: %v of 4000, want the shares %v", what, got, want)
+			}
+		}
+	}
+	p := ln(0.1, 0.5, 0.25, 0.15)
+	near("greedy", draw(generate.Sampling{}, p), 0, 1, 0, 0)
+	near("temperature 1", draw(generate.Sampling{Temperature: 1}, p), 0.1, 0.5, 0.25, 0.15)
+	near("temperature 1/2", draw(generate.Sampling{Temperature: 0.5}, p), 0.029, 0.725, 0.181, 0.065)
+	near("top 2", draw(generate.Sampling{Temperature: 1, TopK: 2}, p), 0, 2.0/3, 1.0/3, 0)
+	near("top 0.7", draw(generate.Sampling{Temperature: 1, TopP: 0.7}, p), 0, 2.0/3, 1.0/3, 0)
+	near("top 0.4", draw(generate.Sampling{Temperature: 1, TopP: 0.4}, p), 0, 1, 0, 0)
+	near("repetition", draw(generate.Sampling{Repetition: 4}, []float32{2, 4, 3, -1}, 1, 1), 0, 0, 1, 0)
+	near("repetition below 0", draw(generate.Sampling{Repetition: 4}, []float32{-2, -1, -3, -5}, 1), 1, 0, 0, 0)
+	a, b := draw(generate.Sampling{Temperature: 1, Seed: 7}, p), draw(generate.Sampling{Temperature: 1, Seed: 7}, p)
+	if !maps.Equal(a, b) || maps.Equal(a, draw(generate.Sampling{Temperature: 1, Seed: 8}, p)) {
+		t.Error("a seed does not decide the tokens")
 	}
 }

@@ -27,6 +27,8 @@ type Config struct {
 	Length int         // tokens of a sequence, the prompt included; 0: as many as the model has positions
 	Batch  int         // sequences that one call continues; 0: 1
 	Chunk  int         // tokens of a prompt that one call takes; 0: 64
+
+	Compile ampc.CompileOptions
 }
 
 // Generator is a model compiled to continue sequences: for one token of each, and for
@@ -59,7 +61,7 @@ func New(m *ampc.Model, d Decoder, c Config) (*Generator, error) {
 		if len(g.sizes) > 0 && n <= g.sizes[len(g.sizes)-1] {
 			continue
 		}
-		step, err := m.Infer(ampc.InferConfig{Policy: c.Policy, Sizes: ampc.Sizes{"T": int64(n)}}, g.logits)
+		step, err := m.Infer(ampc.InferConfig{Policy: c.Policy, Compile: c.Compile, Sizes: ampc.Sizes{"T": int64(n)}}, g.logits)
 		if err != nil {
 			return nil, err
 		}

@@ -5,23 +5,53 @@ import (
 	"math"
 
 	"ampc"
+	"ampc/pretrained"
 )
 
 // gpt is GPT-2 in small: pre-norm blocks, tied embeddings, learned positions.
 // The projections that end in the residual trunk start smaller, by the number
 // of those that add up there (Radford et al. 2019).
 func gpt(z *Zoo, o Options) {
-	m := z.Model
-	batch, seq, dim := o.Int("batch"), o.Int("seq"), o.Int("dim")
-	ids := m.Input("ids", ampc.I32, batch, seq)
-	next := m.Input("next", ampc.I32, batch, seq)
+	ids := z.Model.Input("ids", ampc.I32, o.Int("batch"), o.Int("seq"))
+	next := z.Model.Input("next", ampc.I32, o.Int("batch"), o.Int("seq"))
+	z.Output = GPT(o).logits(z.Model, GPT(o).hidden(z.Model, ids, nil))
+	z.train(z.Model.Named("loss").CrossEntropy(z.Output, next), adamw(1e-3))
+}
+
+// GPT is the model gpt or gpt2 of the zoo, for package generate: its options.
+type GPT Options
+
+// Limit is the number of positions that the model has.
+func (g GPT) Limit() int { return Options(g).Int("seq") }
+
+// Next is the logits of the token that follows each of B sequences, [B,vocab], whose
+// last tokens are ids[B,T] and whose earlier ones are in caches.
+func (g GPT) Next(m *ampc.Model, ids ampc.Tensor, c pretrained.Cached) ampc.Tensor {
+	return g.logits(m, c.Last(m, g.hidden(m, ids, &c)))
+}
+
+func (g GPT) logits(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+	return m.Tied("head", m.LayerNorm("lnf", x), m.Lookup("wte.w"))
+}
+
+func (g GPT) hidden(m *ampc.Model, ids ampc.Tensor, c *pretrained.Cached) ampc.Tensor {
+	o := Options(g)
+	seq, dim := o.Int("seq"), o.Int("dim")
 	x := m.Embedding("wte", ids, o.Int("vocab"), dim, ampc.EmbeddingOptions{Init: small})
-	x = m.Named("embed").Add(x, m.Param("wpe", ampc.Normal(0, 0.02), seq, dim))
+	at := m.Param("wpe", ampc.Normal(0, 0.02), seq, dim)
+	if c != nil {
+		at = m.EmbeddingWith(at, c.Positions)
+	}
+	x = m.Named("embed").Add(x, at)
 	x = m.Dropout("drop", x, o["dropout"])
 	trunk := ampc.LinearOptions{Init: ampc.Normal(0, 0.02/math.Sqrt(2*o["layers"]))}
 	for i := range o.Int("layers") {
 		b := m.Scope(fmt.Sprintf("h%d", i))
-		a := b.Attention("attn", b.LayerNorm("ln1", x), o.Int("heads"), ampc.AttentionOptions{Causal: true, Init: small})
+		attention := ampc.AttentionOptions{Causal: true, Init: small}
+		if c != nil {
+			attention.Attend = func(q, k, v ampc.Tensor) ampc.Tensor { return c.Attend(b.Scope("attn"), q, k, v) }
+		}
+		a := b.Attention("attn", b.LayerNorm("ln1", x), o.Int("heads"), attention)
 		x = b.Named("res1").Add(x, b.Dropout("drop1", a, o["dropout"]))
 		gelu := b.Gelu
 		if o["tanh"] != 0 {
@@ -30,8 +60,7 @@ func gpt(z *Zoo, o Options) {
 		u := gelu(b.Linear("up", b.LayerNorm("ln2", x), 4*dim, ampc.LinearOptions{Init: small}))
 		x = b.Named("res2").Add(x, b.Dropout("drop2", b.Linear("down", u, dim, trunk), o["dropout"]))
 	}
-	z.Output = m.Tied("head", m.LayerNorm("lnf", x), m.Lookup("wte.w"))
-	z.train(m.Named("loss").CrossEntropy(z.Output, next), adamw(1e-3))
+	return x
 }
 
 func lstm(z *Zoo, o Options) {

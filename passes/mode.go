@@ -14,6 +14,7 @@ import (
 // batch again. It notes the casts of the source before a pass merges any.
 func mode(g *ir.Graph, c *Context) error {
 	noteSourceCasts(g)
+	dropAppends(g, c)
 	m := &inferring{b: ir.Edit(g), gone: map[*ir.Value]*ir.Value{}, moved: map[*ir.Value]*ir.Value{}, rank: map[*ir.Node]int64{}}
 	for _, body := range g.Body {
 		for i, n := range body {

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"ampc"
+	"ampc/weights"
 )
 
 // Cached is how a decoder continues B sequences: with the tokens that follow those
@@ -16,9 +17,9 @@ type Cached struct {
 	DType     ampc.DType  // of the caches
 }
 
-// attend is attention whose keys and values are appended to caches first, named k and v in the scope
-// of m; without caches it is attention within the window.
-func (c *Cached) attend(m *ampc.Model, q, k, v ampc.Tensor) ampc.Tensor {
+// Attend is attention whose keys and values are appended to caches first, named cache.k and cache.v
+// in the scope of m; without caches it is attention within the window.
+func (c *Cached) Attend(m *ampc.Model, q, k, v ampc.Tensor) ampc.Tensor {
 	if c == nil {
 		return m.ScaledDotProductAttention(q, k, v, ampc.SDPAOptions{Causal: true})
 	}
@@ -26,17 +27,38 @@ func (c *Cached) attend(m *ampc.Model, q, k, v ampc.Tensor) ampc.Tensor {
 		return ampc.Tensor{}
 	}
 	into := func(name string, x ampc.Tensor) ampc.Tensor {
-		return m.CacheAppend(m.Cache(name, c.DType, c.Pos.Dim(0), x.Dim(1), c.Length, x.Dim(3)), x, c.Pos, c.Count)
+		return m.CacheAppend(m.Scope("cache").Cache(name, c.DType, c.Pos.Dim(0), x.Dim(1), c.Length, x.Dim(3)), x, c.Pos, c.Count)
 	}
 	return m.CachedAttention(q, into("k", k), into("v", v), c.Pos, ampc.CachedAttentionOptions{Count: c.Count})
 }
 
-// last is the row of the last token that counts: x[B,T,W] to [B,W].
-func (c *Cached) last(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+// Last is the row of the last token that counts: x[B,T,W] to [B,W].
+func (c *Cached) Last(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 	if m.Err() != nil {
 		return ampc.Tensor{}
 	}
 	b, w := x.Dim(0), x.Dim(2)
 	at := m.Broadcast(m.Reshape(m.Clip(m.Affine(c.Count, 1, -1), 0, math.MaxInt32), b, 1, 1), b, 1, w)
 	return m.Reshape(m.GatherElements(x, at, 1), b, w)
+}
+
+// Decoder is a language model of this package.
+type Decoder interface {
+	Next(m *ampc.Model, ids ampc.Tensor, c Cached) ampc.Tensor
+	Logits(m *ampc.Model, ids ampc.Tensor) ampc.Tensor
+	Limit() int
+	Weights() []weights.Option
+}
+
+// ReadDecoder reads the config.json of a GPT-2 or a model of the Llama family, or the one
+// in a folder.
+func ReadDecoder(path string) (Decoder, error) {
+	c, err := readConfig(path, "gpt2", "llama", "mistral")
+	if err != nil {
+		return nil, err
+	}
+	if c.fields["model_type"] == "gpt2" {
+		return ReadGPT2(path)
+	}
+	return ReadLlama(path)
 }

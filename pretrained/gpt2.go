@@ -76,7 +76,7 @@ func (g *GPT2) attention(m *ampc.Model, x ampc.Tensor, c *Cached) ampc.Tensor {
 		return ampc.Tensor{}
 	}
 	w := g.Width / g.Heads
-	y := c.attend(m, heads(m, qkv[0], g.Heads, w), heads(m, qkv[1], g.Heads, w), heads(m, qkv[2], g.Heads, w))
+	y := c.Attend(m, heads(m, qkv[0], g.Heads, w), heads(m, qkv[1], g.Heads, w), heads(m, qkv[2], g.Heads, w))
 	return conv1D(m, "c_proj", merge(m, y, g.Heads, w), g.Width)
 }
 
@@ -88,7 +88,7 @@ func (g *GPT2) Logits(m *ampc.Model, ids ampc.Tensor) ampc.Tensor {
 // Next is the logits of the token that follows each of B sequences, [B,Vocab], whose
 // last tokens are ids[B,T] and whose earlier ones are in caches.
 func (g *GPT2) Next(m *ampc.Model, ids ampc.Tensor, c Cached) ampc.Tensor {
-	return g.head(m, c.last(m, g.hidden(m, ids, &c)))
+	return g.head(m, c.Last(m, g.hidden(m, ids, &c)))
 }
 
 // Limit is the number of positions that the model has.

@@ -120,7 +120,7 @@ func (l *Llama) attention(m *ampc.Model, x ampc.Tensor, turn func(m *ampc.Model,
 		return heads(m, linear(m, name, x, n*l.HeadDim, l.AttentionBias), n, l.HeadDim)
 	}
 	q, k, v := turn(m, part("q_proj", l.Heads)), turn(m, part("k_proj", l.KVHeads)), part("v_proj", l.KVHeads)
-	return linear(m, "o_proj", merge(m, c.attend(m, q, k, v), l.Heads, l.HeadDim), l.Width, l.AttentionBias)
+	return linear(m, "o_proj", merge(m, c.Attend(m, q, k, v), l.Heads, l.HeadDim), l.Width, l.AttentionBias)
 }
 
 // Logits are those of the next token: ids[B,T] to [B,T,Vocab].
@@ -131,7 +131,7 @@ func (l *Llama) Logits(m *ampc.Model, ids ampc.Tensor) ampc.Tensor {
 // Next is the logits of the token that follows each of B sequences, [B,Vocab], whose
 // last tokens are ids[B,T] and whose earlier ones are in caches.
 func (l *Llama) Next(m *ampc.Model, ids ampc.Tensor, c Cached) ampc.Tensor {
-	return l.head(m, c.last(m, l.hidden(m, ids, &c)))
+	return l.head(m, c.Last(m, l.hidden(m, ids, &c)))
 }
 
 // Limit is the number of positions that the model has.

@@ -23,6 +23,7 @@ var examples = map[string][]string{
 	"prove":      {"ampc prove 'zoo:gpt?layers=1&dim=32&seq=16'"},
 	"ranges":     {"ampc ranges zoo:mlp --range x=-3..3 --all", "ampc ranges 'zoo:mlp?batch=4&hidden=32' --record 2"},
 	"doctor":     {"ampc doctor 'zoo:mlp?batch=4&hidden=32'", "ampc doctor zoo:mlp --scaler 16777216 --save bad.ampc", "ampc doctor bad.ampc --json"},
+	"generate":   {"ampc generate gpt2 --prompt \"Once upon a time\" --top-p 0.9", "ampc generate out --prompt \"func main\" --seed 7"},
 	"run":        {"ampc run zoo:mlp --infer --out results.safetensors", "ampc run zoo:mlp --steps 3 --json"},
 	"train":      {"ampc train", "ampc train zoo:lenet --data digits.csv --steps 500 --out digits", "ampc train --resume digits"},
 	"bench":      {"ampc bench zoo:mlp --steps 2", "ampc bench 'zoo:gpt?batch=4' --policy mixed-bf16 --profile"},

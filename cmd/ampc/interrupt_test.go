@@ -87,21 +87,22 @@ func TestEveryCommandIsInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	commands := map[string][]string{
-		"convert": {product, "half.onnx", "--dim", "N=16384"},
-		"export":  {large, "out.onnx"},
-		"ranges":  {large, "--record", "3"},
-		"dump":    {large, "--record", "3"},
-		"view":    {large, "--record", "3"},
-		"why":     {large, "--record", "3"},
-		"why-not": {large},
-		"plan":    {large, "--record", "3"},
-		"prove":   {large, "--record", "3"},
-		"doctor":  {large},
-		"run":     {large, "--steps", "1000"},
-		"bench":   {large, "--steps", "1000"},
-		"compare": {"--steps", "100000"},
-		"advise":  {"zoo:gpt?layers=12&dim=512&heads=8&batch=16&seq=256", "--text", "t.txt", "--steps", "100000"},
-		"train":   {"zoo:gpt?layers=2&dim=64&heads=2&batch=4&seq=32", "--text", "t.txt", "--steps", "1000000", "--quiet"},
+		"convert":  {product, "half.onnx", "--dim", "N=16384"},
+		"export":   {large, "out.onnx"},
+		"ranges":   {large, "--record", "3"},
+		"dump":     {large, "--record", "3"},
+		"view":     {large, "--record", "3"},
+		"why":      {large, "--record", "3"},
+		"why-not":  {large},
+		"plan":     {large, "--record", "3"},
+		"prove":    {large, "--record", "3"},
+		"doctor":   {large},
+		"run":      {large, "--steps", "1000"},
+		"generate": {large, "--prompt", "x", "--max-tokens", "0"},
+		"bench":    {large, "--steps", "1000"},
+		"compare":  {"--steps", "100000"},
+		"advise":   {"zoo:gpt?layers=12&dim=512&heads=8&batch=16&seq=256", "--text", "t.txt", "--steps", "100000"},
+		"train":    {"zoo:gpt?layers=2&dim=64&heads=2&batch=4&seq=32", "--text", "t.txt", "--steps", "1000000", "--quiet"},
 	}
 	quick := map[string]bool{"ops": true, "passes": true, "policy": true, "devices": true, "algorithms": true, "version": true}
 	for _, c := range newRoot().Commands() {

@@ -71,7 +71,7 @@ func newRoot() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(dumpCommand(), whyCommand(), whyNotCommand(), opsCommand(), passesCommand(), policyCommand(), planCommand(), proveCommand(), convertCommand(), exportCommand(), rangesCommand(),
-		doctorCommand(), runCommand(), trainCommand(), benchCommand(), adviseCommand(), compareCommand(), devicesCommand(), viewCommand(), versionCommand())
+		doctorCommand(), runCommand(), trainCommand(), generateCommand(), benchCommand(), adviseCommand(), compareCommand(), devicesCommand(), viewCommand(), versionCommand())
 	return root
 }
 

@@ -139,7 +139,7 @@ func textTask(name, query string, f *trainFlags) (task, error) {
 	}
 	if name != "lstm" {
 		t.sample = func(ctx context.Context, trained *ampc.Model) (string, error) {
-			return generate(ctx, trained, name+"?"+query, vocab, held, f.seed)
+			return sampleText(ctx, trained, name+"?"+query, vocab, held, f.seed)
 		}
 	}
 	return t.of(z), nil
@@ -276,9 +276,9 @@ func mean(ctx context.Context, eval *ampc.Step, loss, correct ampc.Tensor, n int
 	return meanLoss / total, accuracy / total, nil
 }
 
-// generate lets the trained weights continue from a held-out prompt, one character
+// sampleText lets the trained weights continue from a held-out prompt, one character
 // at a time, drawn at temperature 0.8.
-func generate(ctx context.Context, trained *ampc.Model, spec string, vocab dataset.Vocab, held []int32, seed int64) (string, error) {
+func sampleText(ctx context.Context, trained *ampc.Model, spec string, vocab dataset.Vocab, held []int32, seed int64) (string, error) {
 	z, err := models.Open(spec + "&batch=1")
 	if err != nil {
 		return "", err
