@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -93,4 +95,52 @@ func BenchmarkDecode(b *testing.B) {
 			b.ReportMetric(100*weights/token/rate, "%-of-sum")
 		})
 	}
+}
+
+// BenchmarkClients is what eight clients at a time wait for, with prompts of 32 tokens and 16 new ones each: the median and
+// the longest time to the first token and between tokens.
+func BenchmarkClients(b *testing.B) {
+	m := ampc.New("gpt2")
+	defer m.Close()
+	g, err := generate.New(m, gpt2(), generate.Config{Policy: ampc.MixedBF16(), Length: 64, Chunk: 32})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var lock sync.Mutex
+	var first, later []float64
+	for b.Loop() {
+		first, later = nil, nil
+		var group sync.WaitGroup
+		for i := range 8 {
+			group.Go(func() {
+				s, err := g.Start()
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				prompt := make([]int32, 32)
+				for k := range prompt {
+					prompt[k] = int32(100*i + k)
+				}
+				last, times := time.Now(), &first
+				for _, err := range s.Generate(context.Background(), generate.Options{MaxTokens: 17}, prompt) {
+					if err != nil {
+						b.Error(err)
+						return
+					}
+					lock.Lock()
+					*times = append(*times, 1e3*time.Since(last).Seconds())
+					lock.Unlock()
+					last, times = time.Now(), &later
+				}
+			})
+		}
+		group.Wait()
+	}
+	slices.Sort(first)
+	slices.Sort(later)
+	b.ReportMetric(first[len(first)/2], "ms-first-median")
+	b.ReportMetric(first[len(first)-1], "ms-first-longest")
+	b.ReportMetric(later[len(later)/2], "ms-next-median")
+	b.ReportMetric(later[len(later)-1], "ms-next-longest")
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -295,5 +296,23 @@ func TestSampling(t *testing.T) {
 	a, b := draw(generate.Sampling{Temperature: 1, Seed: 7}, p), draw(generate.Sampling{Temperature: 1, Seed: 7}, p)
 	if !maps.Equal(a, b) || maps.Equal(a, draw(generate.Sampling{Temperature: 1, Seed: 8}, p)) {
 		t.Error("a seed does not decide the tokens")
+	}
+}
+
+// A character of several tokens appears whole.
+func TestText(t *testing.T) {
+	decode := func(ids []int32) string {
+		var b []byte
+		for _, id := range ids {
+			b = append(b, byte(id))
+		}
+		return strings.ToValidUTF8(string(b), "\uFFFD")
+	}
+	text, got := generate.NewText(decode, []int32{'a'}), []string{}
+	for _, b := range []byte("bé€") {
+		got = append(got, text.Add(int32(b)))
+	}
+	if !slices.Equal(got, []string{"b", "", "é", "", "", "€"}) {
+		t.Errorf("%q", got)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -159,18 +158,13 @@ func (s *speaker) speak(ctx context.Context, w, notes io.Writer, prompt string, 
 		return fmt.Errorf("generate: MaxTokens is %d, want 0 or more", o.MaxTokens)
 	}
 	fmt.Fprint(w, prompt)
-	shown := s.decode(ids)
+	text := generate.NewText(s.decode, ids)
 	for token, err := range seq.Generate(ctx, o, ids) {
 		if err != nil {
 			fmt.Fprintln(w)
 			return err
 		}
-		ids = append(ids, token.ID)
-		// The last character may be there in part.
-		if text := s.decode(ids); strings.HasPrefix(text, shown) && !strings.HasSuffix(text, string(utf8.RuneError)) {
-			fmt.Fprint(w, text[len(shown):])
-			shown = text
-		}
+		fmt.Fprint(w, text.Add(token.ID))
 	}
 	fmt.Fprintln(w)
 	return nil
