@@ -34,7 +34,7 @@ func TestHabits(t *testing.T) {
 	src := string(frame) + "\nvar habits = []habit{\n"
 	given := "m, x, y, w, logits, step, eval, feed, r, result, set, loader, held, path, folder"
 	for _, row := range rows {
-		src += fmt.Sprintf("func(g *given) []any {\n%s := g.%s\n%s = %[1]s\nreturn results(%s)\n},\n", given, strings.ReplaceAll(given, ", ", ", g."),
+		src += fmt.Sprintf("func(g *given) []any {\n%[1]s := g.%[2]s\n%[3]s = %[1]s\nreturn results(%[4]s)\n},\n", given, strings.ReplaceAll(given, ", ", ", g."),
 			strings.TrimSuffix(strings.Repeat("_, ", 15), ", "), row[1])
 	}
 	dir := outside(t)
