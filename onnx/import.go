@@ -297,12 +297,12 @@ func (im *importer) named() error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(im.o.Dims)) {
 		if !dims[name] {
-			return fmt.Errorf("no input has a dimension %q", name)
+			return fmt.Errorf("no input has a dimension %q; there are %s", name, names(dims))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(im.o.Shapes)) {
 		if !inputs[name] {
-			return fmt.Errorf("no input %q", name)
+			return fmt.Errorf("no input %q; there are %s", name, names(inputs))
 		}
 	}
 	return nil

@@ -1,7 +1,12 @@
 package onnx
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 )
 
@@ -459,4 +464,18 @@ func (m *Model) IndexBound(input string) int64 {
 		}
 	}
 	return bound
+}
+
+// names lists some names for a message, "none" where there are none.
+func names(of map[string]bool) string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		if name != "" {
+			list = append(list, strconv.Quote(name))
+		}
+	}
+	if len(list) > 8 {
+		list = append(list[:8], fmt.Sprintf("%d more", len(list)-8))
+	}
+	return cmp.Or(strings.Join(list, ", "), "none")
 }

@@ -375,7 +375,7 @@ func TestBadFeeds(t *testing.T) {
 		`input "y" is f32[3,1]: dimension "n" is 2 in another input`: {"x": floats([]int64{2, 2}), "y": floats([]int64{3, 1})},
 		`input "x" is i64[1,2], want f32`:                            {"x": integers([]int64{1, 2}), "y": floats([]int64{1, 1})},
 		`input "x" is a sequence, want a tensor`:                     {"x": host.NewSequence(), "y": floats([]int64{1, 1})},
-		`no input "z"`:                                               {"x": floats([]int64{1, 2}), "y": floats([]int64{1, 1}), "z": number(1)},
+		`no input "z"; there are ["x" "y"]`:                          {"x": floats([]int64{1, 2}), "y": floats([]int64{1, 1}), "z": number(1)},
 	} {
 		if _, err := s.Run(context.Background(), in); err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

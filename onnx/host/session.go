@@ -167,7 +167,7 @@ func (s *Session) check(in map[string]*Value) error {
 	}
 	for name := range in {
 		if !slices.Contains(s.main.inputs, name) {
-			return fmt.Errorf("no input %q", name)
+			return fmt.Errorf("no input %q; there are %q", name, s.main.inputs)
 		}
 	}
 	return nil
