@@ -27,8 +27,9 @@ type Path struct {
 	vnni          *vnniKernels   // nil where bf16 is only multiplied as f32
 	amx           *amxKernels    // nil where there are no tile registers; else vnni is not nil
 	wino          *winoKernels   // nil where convolutions go by their definition
-	// winoLeast are the least channels of the image, channels of the result and tiles for which they do not.
-	winoLeast struct{ depth, rows, tiles int }
+	// winoLeast are the least channels of the image, channels of the result and tiles for which they do not, and the least cubes
+	// for which they transform the depth of volumes.
+	winoLeast struct{ depth, rows, tiles, cubes int }
 	rows      [numTypes]rowsFunc
 	pick      [numTypes]pickFunc
 	trans     [numTypes]transFunc

@@ -12,7 +12,8 @@ package kern
 // weights with the transformed tiles. A result depends on no pixel that its taps do not meet.
 //
 // A convolution of volumes is one of their slices: the slices that a slice of the result meets are so many times the
-// channels of an image, which meet the taps of one depth each.
+// channels of an image, which meet the taps of one depth each. With three taps along the depth, that is transformed, too:
+// see winograd_cubes.go.
 
 // winoPoints is the number of matrix products of a transformed convolution.
 const winoPoints = 16
@@ -44,7 +45,10 @@ type winoTask struct {
 	image       grid
 	depth, rows int
 	channels    int    // of a slice
-	deep        int    // slices that one of the result meets: depth is so many times channels
+	cubes       bool   // tiles are cubes of two slices of the result; images are pairs of slices
+	images      int    // of a volume of the result
+	sets        int    // of winoPoints points: cubeSets, or 1
+	deep        int    // slices side by side that one of the result meets: depth is so many times channels
 	slices      [2]int // of a volume, of a result
 	first       int    // slice z of a result meets slices z+first, z+first+sign, ...
 	sign        int    // 1 or -1
@@ -75,7 +79,7 @@ const (
 // not stored.
 type winoWorker struct {
 	bands                               []winoBand
-	segs                                []winoSeg
+	rows, segs                          []winoSeg // whole runs, and those cut to vectors
 	runs                                []winoRun
 	planes, padded, v, prod, tile, part floats
 }
@@ -122,11 +126,15 @@ func (m *Machine) winoInputGrad(c *Conv) {
 
 func (m *Machine) winoProduct(c *Conv, size, lo [3]int, dst Buf, rows int, result [3]int, turned bool) {
 	t := &m.winoRun
-	t.m, t.c, t.deep, t.slices, t.rows = m, c, c.Kernel[0], [2]int{size[0], result[0]}, rows
+	t.m, t.c, t.slices, t.rows = m, c, [2]int{size[0], result[0]}, rows
+	t.images, t.sets, t.deep = result[0], 1, c.Kernel[0]
+	if t.cubes = m.usesCubes(c, c.N, result); t.cubes {
+		t.startCubes(turned)
+	}
 	t.depth = t.deep * t.channels
 	t.size, t.lo, t.result = [2]int{size[1], size[2]}, [2]int{lo[1], lo[2]}, [2]int{result[1], result[2]}
 	t.tiles = [2]int{ceilDiv(result[1], 2), ceilDiv(result[2], 2)}
-	t.total = c.N * t.slices[1] * t.tiles[0] * t.tiles[1]
+	t.total = c.N * t.images * t.tiles[0] * t.tiles[1]
 	if t.total == 0 {
 		return
 	}
@@ -135,15 +143,34 @@ func (m *Machine) winoProduct(c *Conv, size, lo [3]int, dst Buf, rows int, resul
 	t.plan()
 	t.transformWeights()
 	t.mode = winoTilesMode
-	m.run(2*winoPoints*t.total*rows*t.depth, t.gm*t.gn, t)
+	m.run(2*t.points()*t.total*rows*t.depth, t.gm*t.gn, t)
 }
+
+// points is the number of products of matrices.
+func (t *winoTask) points() int { return t.sets * winoPoints }
 
 // volume is the number of results of a channel of a volume.
 func (t *winoTask) volume() int { return t.slices[1] * t.result[0] * t.result[1] }
 
-// base is where the results of an image begin.
-func (t *winoTask) base(image int) int {
-	return image/t.slices[1]*t.rows*t.volume() + image%t.slices[1]*t.result[0]*t.result[1]
+// slice is the number, among those of all volumes, of slice i of the result that an image stands for.
+func (t *winoTask) slice(image, i int) int {
+	if !t.cubes {
+		return image
+	}
+	return image/t.images*t.slices[1] + image%t.images*2 + i
+}
+
+// halves is how many slices of the result an image stands for.
+func (t *winoTask) halves(image int) int {
+	if !t.cubes {
+		return 1
+	}
+	return min(2, t.slices[1]-image%t.images*2)
+}
+
+// base is where the results of a slice begin.
+func (t *winoTask) base(slice int) int {
+	return slice/t.slices[1]*t.rows*t.volume() + slice%t.slices[1]*t.result[0]*t.result[1]
 }
 
 // end sets the destination of results.
@@ -160,7 +187,8 @@ func (t *winoTask) end(dst Buf, px int) {
 }
 
 // A block has winoBlock floats of transformed tiles, about, which stay in the second-level cache; where those are fewer than
-// winoFew tiles, it has twice that many, as it does not stay there anyway and each block reads all weights.
+// winoFew tiles, it has twice that many, as it does not stay there anyway and each block reads all weights, or that many
+// cubes.
 const (
 	winoBlock = 1 << 17
 	winoFew   = 32
@@ -170,9 +198,9 @@ const (
 // result.
 func (t *winoTask) plan() {
 	nr, workers := t.m.nr, t.m.pool.Share()
-	tiles := winoBlock / (winoPoints * t.depth)
+	tiles := winoBlock / (t.points() * t.depth)
 	if tiles < winoFew {
-		tiles = 2 * winoFew
+		tiles = (2 - flag(t.cubes)) * winoFew
 	}
 	t.panels = min(max(1, tiles/nr), ceilDiv(t.total, nr))
 	for t.panels > 1 && ceilDiv(t.total, t.panels*nr) < 2*workers && workers > 1 {
@@ -211,16 +239,23 @@ func (t *winoTask) block(w *worker, t0, t1, p0, p1 int) {
 	t.transformTiles(w)
 	ldm := roundUp(n, p.nr)
 	point := p.mr*ldm + 16
-	x.prod.get(winoPoints*point + 16)
+	x.prod.get(2*winoPoints*point + 16)
 	x.part.get(p.mr * t.partRow(x))
 	for i := p0; i < p1; i++ {
 		r0, r1 := t.panel(i)
-		t.multiply(x, i, r1-r0, n, ldm, point)
-		for s := range x.segs {
-			if t.plain {
-				t.store(x, &x.segs[s], r0, r1-r0, ldm, point)
-			} else {
-				t.applyEpilogue(w, &x.segs[s], r0, r1-r0, ldm, point)
+		if t.cubes {
+			t.multiplyCubes(x, i, r1-r0, n, ldm, point)
+		} else {
+			t.multiply(x, i, 0, 0, r1-r0, n, ldm, point, 0)
+		}
+		for k := range x.segs {
+			s := &x.segs[k]
+			for half := range t.halves(s.image) {
+				if t.plain {
+					t.store(x, s, half, r0, r1-r0, ldm, point)
+				} else {
+					t.applyEpilogue(w, s, half, r0, r1-r0, ldm, point)
+				}
 			}
 		}
 		if t.out.epi.PostOp != nil {
@@ -229,13 +264,13 @@ func (t *winoTask) block(w *worker, t0, t1, p0, p1 int) {
 	}
 }
 
-// partRow is how many results a channel has in a worker's part: whole rows of its bands.
+// partRow is how many results a channel has in a worker's part: whole rows of its bands, those of the first slices before
+// those of the second ones.
 func (t *winoTask) partRow(x *winoWorker) int {
 	if !t.out.c.absent() {
 		return 0
 	}
-	b := &x.bands[len(x.bands)-1]
-	return (b.part + 2*(b.y1-b.y0)) * t.result[1]
+	return (1 + flag(t.cubes)) * x.partRows() * t.result[1]
 }
 
 // parts is a worker's part from an element on, nil where results are stored.
@@ -252,7 +287,7 @@ func (t *winoTask) applyPostOp(w *worker, r0, r1 int) {
 	for r := r0; r < r1; r++ {
 		for i := range x.runs {
 			run := &x.runs[i]
-			at := t.base(run.image) + r*px + run.pixel
+			at := t.base(run.slice) + r*px + run.pixel
 			c := t.parts(x, (r-r0)*ld+run.part)
 			if c == nil {
 				c = floatsAt(t.out.c.at(at), run.n)
@@ -262,32 +297,34 @@ func (t *winoTask) applyPostOp(w *worker, r0, r1 int) {
 	}
 }
 
-// multiply computes the products of a panel of h rows of weights with n tiles.
-func (t *winoTask) multiply(x *winoWorker, panel, h, n, ldm, point int) {
+// multiply computes the products of a set of points, of a panel of h rows of weights with n tiles, into that half of the
+// products; it adds to what is there if acc is 1.
+func (t *winoTask) multiply(x *winoWorker, panel, set, half, h, n, ldm, point, acc int) {
 	p, vpoint := t.m.Path, t.vpoint()
-	u, v, prod := t.u[panel*winoPoints*t.upoint:], x.v.s, x.prod.s
+	u := t.u[(panel*t.points()+t.flipped(set)*winoPoints)*t.upoint:]
+	prod := x.prod.s[half*winoPoints*point:]
 	for k := range winoPoints {
 		from := k
 		if t.flip {
 			from = winoFlip[k]
 		}
 		for at := 0; at < n; at += p.nr {
-			cols, a, b := p.width(min(p.nr, n-at)), u[from*t.upoint:], v[(at/p.nr*winoPoints+k)*vpoint:]
+			cols, a, b := p.width(min(p.nr, n-at)), u[from*t.upoint:], x.v.s[(at/p.nr*t.points()+set*winoPoints+k)*vpoint:]
 			for d := 0; d < t.depth; d += p.chain {
-				p.tile[cols/p.nr][h-1](min(p.chain, t.depth-d), &a[d*h], &b[d*p.nr], p.nr, &prod[k*point+at], ldm, cols, min(1, d))
+				p.tile[cols/p.nr][h-1](min(p.chain, t.depth-d), &a[d*h], &b[d*p.nr], p.nr, &prod[k*point+at], ldm, cols, max(acc, min(1, d)))
 			}
 		}
 	}
 }
 
-// store transforms the products of h rows, from r0 on, and stores the results.
-func (t *winoTask) store(x *winoWorker, s *winoSeg, r0, h, ldm, point int) {
+// store transforms the products of h rows, from r0 on, and stores the results of a segment.
+func (t *winoTask) store(x *winoWorker, s *winoSeg, half, r0, h, ldm, point int) {
 	px, width, ld := t.volume(), t.result[1], t.partRow(x)
-	to := t.parts(x, s.part*width+2*s.x)
+	to := t.parts(x, (half*x.partRows()+s.part)*width+2*s.x)
 	if to == nil {
-		ld, to = px, t.out.c.From(t.base(s.image)+r0*px+2*s.y*width+2*s.x).f32()
+		ld, to = px, t.out.c.From(t.base(t.slice(s.image, half))+r0*px+2*s.y*width+2*s.x).f32()
 	}
-	t.m.wino.pixels(h, min(2*s.n, width-2*s.x), &to[0], ld, t.below(s, width), &x.prod.s[s.at], ldm, point)
+	t.m.wino.pixels(h, min(2*s.n, width-2*s.x), &to[0], ld, t.below(s, width), &x.prod.s[half*winoPoints*point+s.at], ldm, point)
 }
 
 // below is the distance of the second row of a segment's results, 0 if there is none.
@@ -299,21 +336,21 @@ func (t *winoTask) below(s *winoSeg, row int) int {
 }
 
 // applyEpilogue is store through an epilogue: the two rows of results are tiles of h rows.
-func (t *winoTask) applyEpilogue(w *worker, s *winoSeg, r0, h, ldm, point int) {
+func (t *winoTask) applyEpilogue(w *worker, s *winoSeg, half, r0, h, ldm, point int) {
 	p, x := t.m.Path, &w.wino
 	width, cols := t.result[1], min(2*s.n, t.result[1]-2*s.x)
 	size := p.mr * p.nr
 	tile := x.tile.get(2*size + p.nr*p.nr)
 	second := t.below(s, size)
-	p.wino.pixels(h, cols, &tile[0], p.nr, second, &x.prod.s[s.at], ldm, point)
+	p.wino.pixels(h, cols, &tile[0], p.nr, second, &x.prod.s[half*winoPoints*point+s.at], ldm, point)
 	for i := range 1 + second/size {
-		rows, at := tile[i*size:][:size], (s.image*t.result[0]+2*s.y+i)*width+2*s.x
+		rows, at := tile[i*size:][:size], (t.slice(s.image, half)*t.result[0]+2*s.y+i)*width+2*s.x
 		if t.c.ChannelsLast {
 			t.turn(w, tile[2*size:], rows, h, cols)
 			t.out.applyEpilogue(w, tile[2*size:], 0, at, cols, r0, h, nil, 0)
 			continue
 		}
-		t.out.applyEpilogue(w, rows, 0, r0, h, at, cols, t.parts(x, (s.part+i)*width+2*s.x), t.partRow(x))
+		t.out.applyEpilogue(w, rows, 0, r0, h, at, cols, t.parts(x, (half*x.partRows()+s.part+i)*width+2*s.x), t.partRow(x))
 	}
 }
 

@@ -35,9 +35,12 @@ var winoData = []winoKind{
 	{"one row 1e5 times as large", normal, normalTap, 1e5},
 }
 
-// data is a convolution of 64 channels over such data.
-func (k *winoKind) data() *Conv {
+// data is a convolution of 64 channels over such data, or one of volumes to 64 channels, of as few as transforms ask for.
+func (k *winoKind) data(volumes bool) *Conv {
 	c := benchConv(F32, 4, winoDepth, winoDepth, 8, 3, 1, false)
+	if volumes {
+		c = benchVolume(F32, 8, winoDepth/3+1, winoDepth, 4, 4)
+	}
 	d := newDice(11)
 	image := func(b Buf, value func(i int) float64) {
 		for i := range b.Len() {
@@ -50,60 +53,88 @@ func (k *winoKind) data() *Conv {
 	}
 	image(c.X, func(int) float64 { return k.image(d) })
 	for i := range c.W.Len() {
-		c.W.set(i, float32(k.tap(d, i%9)))
+		c.W.set(i, float32(k.tap(d, i%volume(c.Kernel))))
 	}
 	image(c.Y, func(i int) float64 { return k.tap(d, i%9) })
 	return c
 }
 
-// largest is the largest magnitude among the pixels [y,y+n) x [x,x+n) of image i of b, rows x cols; none lie outside.
-func largest(b Buf, i, rows, cols, y, x, n int) (v float64) {
-	for r := max(0, y); r < min(rows, y+n); r++ {
-		for s := max(0, x); s < min(cols, x+n); s++ {
-			v = max(v, math.Abs(float64(b.get((i*rows+r)*cols+s))))
+// largest is the largest magnitude among the n pixels along each axis, from a pixel on, of image i of b; none lie outside.
+func largest(b Buf, i int, size, from, n [3]int) (v float64) {
+	for z := max(0, from[0]); z < min(size[0], from[0]+n[0]); z++ {
+		for r := max(0, from[1]); r < min(size[1], from[1]+n[1]); r++ {
+			for s := max(0, from[2]); s < min(size[2], from[2]+n[2]); s++ {
+				v = max(v, math.Abs(float64(b.get(((i*size[0]+z)*size[1]+r)*size[2]+s))))
+			}
 		}
 	}
 	return v
 }
 
+// tileSizes are the pixels and the results of a tile along each axis.
+func (c *Conv) tileSizes() (pixels, results [3]int) {
+	for a, taps := range c.Kernel {
+		pixels[a], results[a] = taps+1, 2
+		if taps == 1 {
+			pixels[a], results[a] = 1, 1
+		}
+	}
+	return pixels, results
+}
+
+// eachTile calls f with the first result of every tile.
+func eachTile(size, step [3]int, f func(at [3]int)) {
+	for z := 0; z < size[0]; z += step[0] {
+		for y := 0; y < size[1]; y += step[1] {
+			for x := 0; x < size[2]; x += step[2] {
+				f([3]int{z, y, x})
+			}
+		}
+	}
+}
+
+// before is the first pixel that the result at meets.
+func before(at, pad [3]int) [3]int { return [3]int{at[0] - pad[0], at[1] - pad[1], at[2] - pad[2]} }
+
 // tileBounds are the sums that the errors of transforms are bounded by: those of magnitudes, as in results, but with the
-// largest magnitude of the filter in place of each tap and the largest of a tile's 4 x 4 pixels in place of each pixel.
+// largest magnitude of the filter in place of each tap and the largest of a tile's pixels in place of each pixel.
 func (c *Conv) tileBounds() (y, x, w []float64) {
 	y, x, w = make([]float64, c.Y.Len()), make([]float64, c.X.Len()), make([]float64, c.W.Len())
-	filter := func(k, ch int) float64 { return largest(c.W, k*c.C+ch, 3, 3, 0, 0, 3) }
-	product := func(out []float64, rows int, size [3]int, in Buf, depth int, from [3]int, pad int, filter func(row, ch int) float64) {
+	pixels, results := c.tileSizes()
+	taps := volume(c.Kernel)
+	filter := func(k, ch int) float64 { return largest(c.W, k*c.C+ch, c.Kernel, [3]int{}, c.Kernel) }
+	product := func(out []float64, rows int, size [3]int, in Buf, depth int, from, pad [3]int, filter func(row, ch int) float64) {
 		for n := range c.N {
-			for ty := 0; ty < size[1]; ty += 2 {
-				for tx := 0; tx < size[2]; tx += 2 {
-					for row := range rows {
-						sum := 0.0
-						for ch := range depth {
-							sum += 9 * filter(row, ch) * largest(in, n*depth+ch, from[1], from[2], ty-pad, tx-pad, 4)
-						}
-						for i := range 4 {
-							if at := [2]int{ty + i/2, tx + i%2}; at[0] < size[1] && at[1] < size[2] {
-								out[((n*rows+row)*size[1]+at[0])*size[2]+at[1]] = sum
+			eachTile(size, results, func(at [3]int) {
+				for row := range rows {
+					sum := 0.0
+					for ch := range depth {
+						sum += float64(taps) * filter(row, ch) * largest(in, n*depth+ch, from, before(at, pad), pixels)
+					}
+					for z := at[0]; z < min(size[0], at[0]+results[0]); z++ {
+						for r := at[1]; r < min(size[1], at[1]+results[1]); r++ {
+							for s := at[2]; s < min(size[2], at[2]+results[2]); s++ {
+								out[(((n*rows+row)*size[0]+z)*size[1]+r)*size[2]+s] = sum
 							}
 						}
 					}
 				}
-			}
+			})
 		}
 	}
-	product(y, c.K, c.Out, c.X, c.C, c.In, c.Pad[1], filter)
-	product(x, c.C, c.In, c.Y, c.K, c.Out, 2-c.Pad[1], func(row, ch int) float64 { return filter(ch, row) })
+	product(y, c.K, c.Out, c.X, c.C, c.In, c.Pad, filter)
+	back := [3]int{c.Kernel[0] - 1 - c.Pad[0], 2 - c.Pad[1], 2 - c.Pad[2]}
+	product(x, c.C, c.In, c.Y, c.K, c.Out, back, func(row, ch int) float64 { return filter(ch, row) })
 	for n := range c.N {
-		for ty := 0; ty < c.Out[1]; ty += 2 {
-			for tx := 0; tx < c.Out[2]; tx += 2 {
-				for i := range c.K * c.C {
-					dy := largest(c.Y, n*c.K+i/c.C, c.Out[1], c.Out[2], ty, tx, 2)
-					term := 9 * dy * largest(c.X, n*c.C+i%c.C, c.In[1], c.In[2], ty-c.Pad[1], tx-c.Pad[2], 4)
-					for tap := range 9 {
-						w[9*i+tap] += term
-					}
+		eachTile(c.Out, results, func(at [3]int) {
+			for i := range c.K * c.C {
+				dy := largest(c.Y, n*c.K+i/c.C, c.Out, at, results)
+				term := float64(volume(results)) * 9 / 4 * dy * largest(c.X, n*c.C+i%c.C, c.In, before(at, c.Pad), pixels)
+				for tap := range taps {
+					w[taps*i+tap] += term
 				}
 			}
-		}
+		})
 	}
 	return y, x, w
 }
@@ -112,8 +143,9 @@ func (c *Conv) tileBounds() (y, x, w []float64) {
 // of the results where the definition hardly rounds, and every single one stays within a fiftieth of the bound of transforms,
 // which is for the worst case; -v prints both, and the share of the definition's bound.
 func TestWinogradError(t *testing.T) {
-	for _, kind := range winoData {
-		c := kind.data()
+	for i := range 2 * len(winoData) {
+		kind, volumes := winoData[i/2], i%2 > 0
+		c := kind.data(volumes)
 		y, x, w := c.results()
 		ty, tx, tw := c.tileBounds()
 		for _, p := range Paths() {
@@ -129,11 +161,11 @@ func TestWinogradError(t *testing.T) {
 				tiles []float64
 				depth int
 			}{
-				{"forward", func(m *Machine) { m.Conv(&forward) }, forward.Y, y, ty, 9 * c.C},
-				{"input gradient", func(m *Machine) { m.ConvInputGrad(&dx) }, dx.X, x, tx, 9 * c.K},
+				{"forward", func(m *Machine) { m.Conv(&forward) }, forward.Y, y, ty, volume(c.Kernel) * c.C},
+				{"input gradient", func(m *Machine) { m.ConvInputGrad(&dx) }, dx.X, x, tx, volume(c.Kernel) * c.K},
 				{"weight gradient", func(m *Machine) { m.ConvWeightGrad(&dw) }, dw.W, w, tw, c.N * volume(c.Out)},
 			} {
-				line := fmt.Sprintf("%s, %s, %s:", p.Name(), way.name, kind.name)
+				line := fmt.Sprintf("%s, %s, %s, volumes %t:", p.Name(), way.name, kind.name, volumes)
 				way.run(direct)
 				least, used := errorsOf(way.got, way.is, way.depth)
 				way.run(fast)

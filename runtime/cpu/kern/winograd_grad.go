@@ -4,19 +4,23 @@ package kern
 // image with a tile of 2 x 2 gradients, transformed like taps, give what they add to 3 x 3 taps. The sum over tiles and
 // images comes before the last transform, so there is a product of matrices for each point whose depth is the tiles. Tiles
 // are transformed block after block, and a block's products are added to what the blocks before left. Of volumes, images
-// are slices, and the slices of x that one of y meets lie beside each other as so many times the channels.
+// are slices, and the slices of x that one of y meets lie beside each other as so many times the channels; or, with three taps
+// along the depth, pairs of slices, whose depth is transformed, too (see winograd_cubes.go).
 
 // winoGrad is a weights' gradient in progress.
 type winoGrad struct {
-	m     *Machine
-	c     *Conv
-	mode  winoGradMode
-	tiles [2]int // rows and columns of tiles of an image
-	block int    // tile rows of a block, at most
-	chain int    // tile rows whose products are added up one by one, see sumDepth
-	group int    // tile rows that a task transforms
-	row   int    // the block's first
-	rows  int    // and how many it has
+	m      *Machine
+	c      *Conv
+	mode   winoGradMode
+	cubes  bool   // of two slices of y, four of x
+	sets   int    // of winoPoints points: cubeSets, or 1
+	images int    // of a volume
+	tiles  [2]int // rows and columns of tiles of an image
+	block  int    // tile rows of a block, at most
+	chain  int    // tile rows whose products are added up one by one, see sumDepth
+	group  int    // tile rows that a task transforms
+	row    int    // the block's first
+	rows   int    // and how many it has
 
 	v, y  floats
 	sum   []float32
@@ -28,7 +32,8 @@ type winoSide struct {
 	image    grid
 	channels int
 	lanes    int    // channels of all slices beside each other, each slice's filled up to whole vectors where there are several
-	deep     int    // slices
+	deep     int    // slices beside each other
+	meets    int    // slices that an image's tile meets; of cubes, one for each set of points
 	slices   int    // of a volume
 	first    int    // slice z of y meets that many slices further, and those behind
 	size     [2]int // of the image
@@ -65,35 +70,42 @@ func (m *Machine) winoWeightGrad(c *Conv) {
 	t := &m.winoGradRun
 	t.m, t.c = m, c
 	t.tiles = [2]int{ceilDiv(c.Out[1], 2), ceilDiv(c.Out[2], 2)}
-	all := c.N * c.Out[0] * t.tiles[0]
+	t.images, t.sets = c.Out[0], 1
+	if t.cubes = m.usesCubes(c, c.N, c.Out); t.cubes {
+		t.images, t.sets = ceilDiv(c.Out[0], 2), cubeSets
+	}
+	all := c.N * t.images * t.tiles[0]
 	t.group = ceilDiv(2*m.vw, t.tiles[1])
 	t.chain = ceilDiv(winoGradTiles, t.tiles[1])
 	t.block = max(winoGradTiles, winoGradTiles/2*m.pool.Workers())
 	t.block = min(all, roundUp(ceilDiv(t.block, t.tiles[1]), t.chain))
 	depth := t.block * t.tiles[1]
-	t.x = winoSide{image: c.dense(c.X, c.C, c.In), channels: c.C, lanes: c.C, deep: c.Kernel[0], slices: c.In[0], first: -c.Pad[0],
+	t.x = winoSide{image: c.dense(c.X, c.C, c.In), channels: c.C, lanes: c.C, deep: c.Kernel[0], meets: c.Kernel[0], slices: c.In[0], first: -c.Pad[0],
 		size: [2]int{c.In[1], c.In[2]}, lo: [2]int{c.Pad[1], c.Pad[2]}, edge: 2, point: depth*m.nr + 16}
-	if t.x.deep > 1 {
+	if t.cubes {
+		t.x.deep, t.x.meets = 1, cubeSets
+	} else if t.x.deep > 1 {
 		t.x.lanes = t.x.deep * roundUp(c.C, m.tw)
 	}
 	t.x.panels = ceilDiv(t.x.lanes, m.nr)
-	t.dy = winoSide{image: c.dense(c.Y, c.K, c.Out), channels: c.K, lanes: c.K, deep: 1, slices: c.Out[0],
+	t.dy = winoSide{image: c.dense(c.Y, c.K, c.Out), channels: c.K, lanes: c.K, deep: 1, meets: 1 + flag(t.cubes), slices: c.Out[0],
 		size: [2]int{c.Out[1], c.Out[2]}, panels: ceilDiv(c.K, m.mr), point: depth*m.mr + 16}
-	t.v.get(t.x.panels * winoPoints * t.x.point)
-	t.y.get(t.dy.panels * winoPoints * t.dy.point)
-	t.sum = m.winoMem.get(t.dy.panels * winoPoints * t.sumPoint())
+	points := t.sets * winoPoints
+	t.v.get(t.x.panels * points * t.x.point)
+	t.y.get(t.dy.panels * points * t.dy.point)
+	t.sum = m.winoMem.get(t.dy.panels * points * t.sumPoint())
 	for t.row = 0; t.row < all; t.row += t.block {
 		t.rows = min(t.block, all-t.row)
 		n, tasks := t.rows*t.tiles[1], ceilDiv(t.rows, t.group)
 		t.mode = winoImageMode
-		m.run(8*winoPoints*n*t.x.lanes, tasks, t)
+		m.run(8*points*n*t.x.lanes, tasks, t)
 		t.mode = winoGradientMode
-		m.run(8*winoPoints*n*c.K, tasks, t)
+		m.run(8*points*n*c.K, tasks, t)
 		t.mode = winoSumMode
-		m.run(2*winoPoints*n*t.x.lanes*c.K, winoPoints*t.dy.panels, t)
+		m.run(2*points*n*t.x.lanes*c.K, points*t.dy.panels, t)
 	}
 	t.mode = winoTapsMode
-	m.run(8*winoPoints*t.x.lanes*c.K, t.dy.panels, t)
+	m.run(8*points*t.x.lanes*c.K, t.dy.panels, t)
 }
 
 // Run is the task of some tile rows, of a panel of one point, or of a panel of the result.
@@ -126,11 +138,16 @@ func (t *winoGrad) eachBand(w *worker, r0, r1 int) {
 // imageBand transforms n tile rows of an image from y on, the block's from r on: channels are lanes.
 func (t *winoGrad) imageBand(w *worker, image, y, r, n int) {
 	m, s := t.m, &t.x
-	padded, cols, px := t.pad(w, s, image, y, n)
-	for ch := 0; ch < s.lanes; ch += m.vw {
-		to := t.v.s[ch/m.nr*winoPoints*s.point+ch%m.nr:]
-		for i := range n {
-			m.wino.in(t.tiles[1], m.vw, &to[(r+i)*t.tiles[1]*m.nr], m.nr, s.point, &padded[2*i*cols*px+ch], 2*px, cols*px, px, 2*px)
+	padded, set, cols, px := t.pad(w, s, image, y, n)
+	if t.cubes {
+		m.winoDepth(padded, set)
+	}
+	for k := range t.sets {
+		for ch := 0; ch < s.lanes; ch += m.vw {
+			to := t.v.s[(ch/m.nr*t.sets+k)*winoPoints*s.point+ch%m.nr:]
+			for i := range n {
+				m.wino.in(t.tiles[1], m.vw, &to[(r+i)*t.tiles[1]*m.nr], m.nr, s.point, &padded[k*set+2*i*cols*px+ch], 2*px, cols*px, px, 2*px)
+			}
 		}
 	}
 }
@@ -138,24 +155,35 @@ func (t *winoGrad) imageBand(w *worker, image, y, r, n int) {
 // gradientBand is imageBand for the gradient, whose panels are as wide as tiles of the product are high. Whole vectors are
 // stored, into the next tile, but for the task's last tile, if that is here: the next one is another task's.
 func (t *winoGrad) gradientBand(w *worker, image, y, r, n int, last bool) {
-	m, s, wide := t.m, &t.dy, t.tiles[1]
-	padded, cols, px := t.pad(w, s, image, y, n)
+	s := &t.dy
+	padded, set, cols, px := t.pad(w, s, image, y, n)
+	if t.cubes {
+		t.m.winoDepthTwo(padded, set)
+	}
 	for p := range s.panels {
-		r0, r1 := t.panel(p)
-		h := r1 - r0
-		to := t.y.s[p*winoPoints*s.point:]
-		for i := range n {
-			count, at := wide, (r+i)*wide
-			from := padded[2*i*cols*px+r0:]
-			if last && i == n-1 {
-				count--
-			}
-			if count > 0 {
-				m.wino.two(count, m.vw, &to[at*h], h, s.point, &from[0], 2*px, cols*px, px, 0)
-			}
-			if count < wide {
-				m.wino.two(1, h, &to[(at+count)*h], h, s.point, &from[2*count*px], 2*px, cols*px, px, 0)
-			}
+		for k := range t.sets {
+			t.gradientPanel(p, k, padded[k*set:], cols, px, r, n, last)
+		}
+	}
+}
+
+// gradientPanel transforms a panel of gradients of padded images to a set of points.
+func (t *winoGrad) gradientPanel(p, set int, padded []float32, cols, px, r, n int, last bool) {
+	m, s, wide := t.m, &t.dy, t.tiles[1]
+	r0, r1 := t.panel(p)
+	h := r1 - r0
+	to := t.y.s[(p*t.sets+set)*winoPoints*s.point:]
+	for i := range n {
+		count, at := wide, (r+i)*wide
+		from := padded[2*i*cols*px+r0:]
+		if last && i == n-1 {
+			count--
+		}
+		if count > 0 {
+			m.wino.two(count, m.vw, &to[at*h], h, s.point, &from[0], 2*px, cols*px, px, 0)
+		}
+		if count < wide {
+			m.wino.two(1, h, &to[(at+count)*h], h, s.point, &from[2*count*px], 2*px, cols*px, px, 0)
 		}
 	}
 }
@@ -167,25 +195,30 @@ func (t *winoGrad) panel(i int) (r0, r1 int) {
 }
 
 // pad copies n tile rows of an image, from y on, to a padded image with channels last: cols pixels a row, px
-// elements a pixel.
-func (t *winoGrad) pad(w *worker, s *winoSide, image, y, n int) (padded []float32, cols, px int) {
+// elements a pixel. Of cubes it copies every slice to a padded image of its own, set elements apart, with room for the
+// transform of the depth.
+func (t *winoGrad) pad(w *worker, s *winoSide, image, y, n int) (padded []float32, set, cols, px int) {
 	m, g := t.m, &s.image
 	cols, px = 2*t.tiles[1]+s.edge, roundUp(s.lanes, m.tw)
 	rows := 2*n + s.edge
-	padded = w.wino.padded.get(rows*cols*px + 2*m.nr)
+	set = rows * cols * px
+	padded = w.wino.padded.get((1+t.sets)*set + 2*m.nr)
 	clear(padded)
 	first, wide := 2*y-s.lo[0], min(s.size[1], cols-s.lo[1])
-	for i := range s.deep {
-		slice := image%t.c.Out[0] + s.first + i
+	for i := range s.meets {
+		slice, at := image%t.images+s.first+i, i*s.lanes/s.deep
+		if t.cubes {
+			slice, at = 2*(image%t.images)+s.first+i, i*set
+		}
 		if slice < 0 || slice >= s.slices {
 			continue
 		}
-		from := image/t.c.Out[0]*g.item[0] + slice*g.axis[0]
-		for at := max(0, first); at < min(s.size[0], first+rows); at++ {
-			t.transformRow(w, s, padded[((at-first)*cols+s.lo[1])*px+i*s.lanes/s.deep:], px, wide, g.buf.From(from+at*g.axis[1]))
+		from := image/t.images*g.item[0] + slice*g.axis[0]
+		for row := max(0, first); row < min(s.size[0], first+rows); row++ {
+			t.transformRow(w, s, padded[at+((row-first)*cols+s.lo[1])*px:], px, wide, g.buf.From(from+row*g.axis[1]))
 		}
 	}
-	return padded, cols, px
+	return padded, set, cols, px
 }
 
 // transformRow stores n pixels, px elements apart.
@@ -215,12 +248,12 @@ func (t *winoGrad) sumPoint() int { return t.x.panels*t.m.mr*t.m.nr + 16 }
 
 // products adds a block's products of one point for a panel of output channels. Chains do not depend on the blocks.
 func (t *winoGrad) products(point, panel int) {
-	p := t.m.Path
+	p, points := t.m.Path, t.sets*winoPoints
 	r0, r1 := t.panel(panel)
-	a := t.y.s[(panel*winoPoints+point)*t.dy.point:]
-	sum := t.sum[(panel*winoPoints+point)*t.sumPoint():]
+	a := t.y.s[(panel*points+point)*t.dy.point:]
+	sum := t.sum[(panel*points+point)*t.sumPoint():]
 	for b := range t.x.panels {
-		cols, v := p.width(min(p.nr, t.x.lanes-b*p.nr)), t.v.s[(b*winoPoints+point)*t.x.point:]
+		cols, v := p.width(min(p.nr, t.x.lanes-b*p.nr)), t.v.s[(b*points+point)*t.x.point:]
 		for row := 0; row < t.rows; row += t.chain {
 			n, at := min(t.chain, t.rows-row)*t.tiles[1], row*t.tiles[1]
 			p.tile[cols/p.nr][r1-r0-1](n, &a[at*(r1-r0)], &v[at*p.nr], p.nr, &sum[b*p.mr*p.nr], p.nr, cols, min(1, t.row+row))
@@ -230,23 +263,32 @@ func (t *winoGrad) products(point, panel int) {
 
 // taps transforms the sums of a panel to taps and stores them.
 func (t *winoGrad) taps(w *worker, panel int) {
-	m := t.m
+	m, point := t.m, t.sumPoint()
 	r0, r1 := t.panel(panel)
-	h, row := r1-r0, t.x.panels*m.nr
+	h, slice := r1-r0, t.x.panels*m.nr
+	sum := t.sum[panel*t.sets*winoPoints*point:][:t.sets*winoPoints*point]
+	slices, apart := 1, t.x.lanes/t.x.deep // transformed one by one; taps of slices in flat
+	if t.cubes {
+		m.winoDepthSums(sum, winoPoints*point)
+		slices, apart = 3, slice
+	}
+	row := slices * slice
 	flat := w.wino.planes.get(9*h*row + m.nr)
-	for ch := 0; ch < t.x.lanes; ch += m.vw {
-		sum := t.sum[panel*winoPoints*t.sumPoint()+ch/m.nr*m.mr*m.nr+ch%m.nr:]
-		point := t.sumPoint()
-		m.wino.taps(h, m.vw, &flat[ch], row, h*row, &sum[0], m.nr, 4*point, point, 2*point)
+	for k := range slices {
+		for ch := 0; ch < t.x.lanes; ch += m.vw {
+			from := sum[k*winoPoints*point+ch/m.nr*m.mr*m.nr+ch%m.nr:]
+			m.wino.taps(h, m.vw, &flat[k*slice+ch], row, h*row, &from[0], m.nr, 4*point, point, 2*point)
+		}
 	}
 	for i := range h {
-		t.storeTaps(w, r0+i, flat[i*row:], h*row)
+		t.storeTaps(w, r0+i, flat[i*row:], h*row, apart)
 	}
 }
 
-// storeTaps stores the weights of output channel k, whose taps of a slice lie tap elements apart, in their order.
-func (t *winoGrad) storeTaps(w *worker, k int, flat []float32, tap int) {
-	m, c, deep, apart := t.m, t.c, t.x.deep, t.x.lanes/t.x.deep
+// storeTaps stores the weights of output channel k, whose taps of a slice lie tap elements apart, those of slices apart, in
+// their order.
+func (t *winoGrad) storeTaps(w *worker, k int, flat []float32, tap, apart int) {
+	m, c, deep := t.m, t.c, t.c.Kernel[0]
 	if c.Weights == OXI {
 		for i := range 9 * deep {
 			m.Store(c.W.From((9*deep*k+i)*c.C), flat[i%9*tap+i/9*apart:][:c.C])

@@ -22,6 +22,9 @@ func winoConv(d dice, i int) *Conv {
 	}
 	if i%2 == 0 { // volumes
 		c.Kernel[0], c.Pad[0] = 1+d.IntN(3), d.IntN(3)
+		if i%4 == 2 { // of cubes
+			c.Kernel[0] = 3
+		}
 		c.In[0] = max(1+d.IntN(4), c.Kernel[0]-2*c.Pad[0])
 		c.Out[0] = c.In[0] + 2*c.Pad[0] - c.Kernel[0] + 1
 		c.In[2], c.Out[2] = min(c.In[2], 24), min(c.In[2], 24)+2*c.Pad[2]-2
@@ -33,7 +36,7 @@ func winoConv(d dice, i int) *Conv {
 // transforming is m with transforms for as few channels, and tiles of weights' gradients, as keep the bound.
 func transforming(m *Machine) *Machine {
 	forced := *m.Path
-	forced.winoLeast.depth, forced.winoLeast.rows, forced.winoLeast.tiles = 10, 1, 1
+	forced.winoLeast.depth, forced.winoLeast.rows, forced.winoLeast.tiles, forced.winoLeast.cubes = 10, 1, 1, 1
 	return New(&forced, m.pool.Workers())
 }
 

@@ -18,13 +18,13 @@ type winoSeg struct {
 
 // winoRun is a stretch of a channel's results of a block.
 type winoRun struct {
-	image, pixel, n int
+	slice, pixel, n int
 	part            int // where it begins in the block's
 }
 
 // divide lists the bands and the segments of tiles [t0,t1), and the runs of their results.
 func (t *winoTask) divide(x *winoWorker, t0, t1 int) {
-	x.bands, x.segs, x.runs = x.bands[:0], x.segs[:0], x.runs[:0]
+	x.bands, x.rows, x.segs, x.runs = x.bands[:0], x.rows[:0], x.segs[:0], x.runs[:0]
 	per, row, part := t.tiles[0]*t.tiles[1], 0, 0
 	for at := t0; at < t1; {
 		image := at / per
@@ -39,11 +39,24 @@ func (t *winoTask) divide(x *winoWorker, t0, t1 int) {
 			s := winoSeg{image: image, y: at % per / t.tiles[1], x: at % t.tiles[1], at: at - t0}
 			s.n, s.col = min(t.tiles[1]-s.x, end-at), s.x-b.x0
 			s.row, s.part = b.row+2*(s.y-b.y0), b.part+2*(s.y-b.y0)
-			t.addRun(x, &s)
+			x.rows = append(x.rows, s)
 			t.cut(x, s)
 			at += s.n
 		}
 	}
+	for half := range 1 + flag(t.cubes) {
+		for i := range x.rows {
+			if half < t.halves(x.rows[i].image) {
+				t.addRun(x, &x.rows[i], half)
+			}
+		}
+	}
+}
+
+// partRows is how many rows of results of one slice each the bands have.
+func (x *winoWorker) partRows() int {
+	b := &x.bands[len(x.bands)-1]
+	return b.part + 2*(b.y1-b.y0)
 }
 
 // cut lists a run of tiles of one row in segments.
@@ -56,11 +69,11 @@ func (t *winoTask) cut(x *winoWorker, s winoSeg) {
 }
 
 // addRun lists the results of a run of tiles of one row. It extends the run before if the two are contiguous.
-func (t *winoTask) addRun(x *winoWorker, s *winoSeg) {
+func (t *winoTask) addRun(x *winoWorker, s *winoSeg, half int) {
 	width := t.result[1]
 	for i := range 1 + t.below(s, 1) {
-		r := winoRun{s.image, (2*s.y+i)*width + 2*s.x, min(2*s.n, width-2*s.x), (s.part+i)*width + 2*s.x}
-		if k := len(x.runs) - 1; k >= 0 && x.runs[k].image == r.image && x.runs[k].pixel+x.runs[k].n == r.pixel {
+		r := winoRun{t.slice(s.image, half), (2*s.y+i)*width + 2*s.x, min(2*s.n, width-2*s.x), (half*x.partRows()+s.part+i)*width + 2*s.x}
+		if k := len(x.runs) - 1; k >= 0 && x.runs[k].slice == r.slice && x.runs[k].pixel+x.runs[k].n == r.pixel {
 			x.runs[k].n += r.n
 		} else {
 			x.runs = append(x.runs, r)
@@ -86,41 +99,64 @@ func (t *winoTask) vpoint() int { return t.depth*t.m.nr + 16 }
 const winoPadded = 4 << 10
 
 // transformTiles transforms the tiles of the block. Some channels at a time are copied to a padded image, whose rows have
-// their even pixels first and their odd pixels after them.
+// their even pixels first and their odd pixels after them; for cubes there is such an image for every set of points.
 func (t *winoTask) transformTiles(w *worker) {
 	x, vp := &w.wino, t.vpoint()
 	rows, odd := x.paddedSize()
 	plane := 2*odd*rows + 8
-	group := max(1, min(t.channels, winoPadded/plane))
+	group := max(1, min(t.channels, winoPadded/(plane*t.sets)))
 	if t.image.channel == 1 || t.image.buf.Type != F32 {
 		group = min(t.channels, roundUp(group, t.m.tw))
 	}
-	padded := x.padded.get(group*plane + 2*t.m.nr)
+	size := group * plane
+	padded := x.padded.get((1+t.sets)*size + 2*t.m.nr)
 	clear(padded)
 	last := &x.segs[len(x.segs)-1]
-	v := x.v.get(ceilDiv(last.at+last.n, t.m.nr)*winoPoints*vp + 16)
+	x.v.get(ceilDiv(last.at+last.n, t.m.nr)*t.points()*vp + 16)
 	for first := 0; first < t.depth; first += t.channels {
 		for ch := 0; ch < t.channels; ch += group {
 			n := min(group, t.channels-ch)
-			for b := range x.bands {
-				t.padBand(w, &x.bands[b], first+ch, n, padded, plane, odd)
-			}
-			for i := range x.segs {
-				s := &x.segs[i]
-				lane, lanes := s.at%t.m.nr, t.m.vw
-				if lane+lanes > t.m.nr {
-					lanes = s.n // the next channel's are there already
+			for i := range t.sets {
+				for b := range x.bands {
+					t.padBand(w, &x.bands[b], first/t.channels+i, ch, n, padded[i*size:], plane, odd)
 				}
-				t.m.wino.in(n, lanes, &v[s.at/t.m.nr*winoPoints*vp+(first+ch)*t.m.nr+lane], t.m.nr, vp, &padded[s.row*2*odd+s.col], plane, 2*odd, odd, 1)
+			}
+			if t.cubes {
+				t.m.winoDepth(padded, size)
+			}
+			for set := range t.sets {
+				t.transformSet(x, set, first+ch, n, padded[set*size:], plane, odd)
 			}
 		}
 	}
 }
 
-// padBand copies n channels of a band, those of one slice, to the padded image, with odd pixels of a row that far behind
-// the even ones.
-func (t *winoTask) padBand(w *worker, b *winoBand, ch, n int, padded []float32, plane, odd int) {
-	slice := b.image%t.slices[1] + t.first + ch/t.channels*t.sign
+// transformSet transforms n channels of padded images to the tiles of a set of points, from channel ch of the product on.
+func (t *winoTask) transformSet(x *winoWorker, set, ch, n int, padded []float32, plane, odd int) {
+	nr, vp := t.m.nr, t.vpoint()
+	for i := range x.segs {
+		s := &x.segs[i]
+		lane, lanes := s.at%nr, t.m.vw
+		if lane+lanes > nr {
+			lanes = s.n // the next channel's are there already
+		}
+		to := x.v.s[(s.at/nr*t.points()+set*winoPoints)*vp+ch*nr+lane:]
+		t.m.wino.in(n, lanes, &to[0], nr, vp, &padded[s.row*2*odd+s.col], plane, 2*odd, odd, 1)
+	}
+}
+
+// slicePlace is the place, in its volume, of the k-th of the image's slices that a tile of it meets.
+func (t *winoTask) slicePlace(image, k int) int {
+	if t.cubes {
+		return image%t.images*2 + t.first + k
+	}
+	return image%t.images + t.first + k*t.sign
+}
+
+// padBand copies n channels, from ch on, of the k-th slice that a band meets to the padded image, with odd pixels of a row
+// that far behind the even ones.
+func (t *winoTask) padBand(w *worker, b *winoBand, k, ch, n int, padded []float32, plane, odd int) {
+	slice := t.slicePlace(b.image, k)
 	if slice < 0 || slice >= t.slices[0] {
 		for i := range n {
 			clear(padded[i*plane+b.row*2*odd:][:(2*(b.y1-b.y0)+2)*2*odd])
@@ -139,7 +175,7 @@ func (t *winoTask) padBand(w *worker, b *winoBand, ch, n int, padded []float32, 
 	if lo%2 > 0 {
 		even, other = odd+lo/2, lo/2+1
 	}
-	src, apart := t.flat(w, b.image/t.slices[1], slice, y0, y1, ch%t.channels, n)
+	src, apart := t.flat(w, b.image/t.images, slice, y0, y1, ch, n)
 	for i := range n {
 		to := padded[i*plane+(b.row+y0-first)*2*odd:]
 		t.m.unzipRows(y1-y0, cols, to[even:], to[other:], 2*odd, src[i*apart+x0:], t.size[1])

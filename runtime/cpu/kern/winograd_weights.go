@@ -4,7 +4,7 @@ package kern
 var winoFlip = [winoPoints]int{15, 13, 14, 12, 7, 5, 6, 4, 11, 9, 10, 8, 3, 1, 2, 0}
 
 // weightTable describes the weights: rows of the product are lanes, depths its channels by taps, or taps by channels where
-// that is how they lie. The taps of a slice follow those of the one before. turned says that the product runs from K to C, by taps read backwards.
+// that is how they lie. The taps of a slice follow those of the one before; of cubes, those of all channels. turned says that the product runs from K to C, by taps read backwards.
 func (t *winoTask) weightTable(turned bool) {
 	m, c := t.m, t.c
 	es := c.W.Type.Size()
@@ -16,10 +16,14 @@ func (t *winoTask) weightTable(turned bool) {
 	t.flip, t.byTap = turned, sx != 1
 	lane, depth := &m.conv.table[2], &m.conv.table[3]
 	lane.strided(1, 0, t.rows, ls*es)
-	if t.byTap {
+	deep := t.c.Kernel[0]
+	switch {
+	case t.byTap && t.cubes:
+		depth.nested([3]int{deep, 9, t.channels}, [3]int{9 * sx * es, sx * es, ds * es})
+	case t.byTap:
 		depth.nested([3]int{9, t.deep, t.channels}, [3]int{sx * es, 9 * sx * es, ds * es})
-	} else {
-		depth.nested([3]int{t.deep, t.channels, 9}, [3]int{9 * sx * es, ds * es, sx * es})
+	default:
+		depth.nested([3]int{deep, t.channels, 9}, [3]int{9 * sx * es, ds * es, sx * es})
 	}
 	t.weights = tableSource{p: m.Path, buf: c.W, inner: 1, lane: lane.s, depth: depth.s, byLane: ls == 1}
 	t.upoint = t.depth*m.mr + m.vw
@@ -28,9 +32,9 @@ func (t *winoTask) weightTable(turned bool) {
 // transformWeights transforms the weights, or finds them transformed ahead.
 func (t *winoTask) transformWeights() {
 	m, c := t.m, t.c
-	n := ceilDiv(t.rows, m.mr)*winoPoints*t.upoint + m.vw
+	n := ceilDiv(t.rows, m.mr)*t.points()*t.upoint + m.vw
 	if c.Fixed.Weights != nil {
-		l := Layout{Kind: "winograd", Of: [20]int{t.rows, t.depth, int(c.W.Type), c.Fixed.At, flag(t.flip), int(c.Weights), t.deep}}
+		l := Layout{Kind: "winograd", Of: [20]int{t.rows, t.depth, int(c.W.Type), c.Fixed.At, flag(t.flip), int(c.Weights), t.deep, t.sets}}
 		if t.u = c.Fixed.form(m, &l, n, t); t.u != nil {
 			return
 		}
@@ -41,18 +45,27 @@ func (t *winoTask) transformWeights() {
 // packAll transforms the weights into dst.
 func (t *winoTask) packAll(m *Machine, dst []float32) {
 	t.u, t.mode = dst, winoWeightsMode
-	m.run(2*winoPoints*t.rows*t.depth, ceilDiv(t.rows, m.mr), t)
+	m.run(2*t.points()*t.rows*t.depth, ceilDiv(t.rows, m.mr), t)
 }
 
 // weightPanel transforms the weights of a panel of rows: the rows of a channel follow each other, as tiles read them.
 func (t *winoTask) weightPanel(w *worker, i int) {
 	p, x := t.m.Path, &w.wino
 	r0, r1 := t.panel(i)
-	flat := x.planes.get(9*t.depth*p.vw + p.vw)
-	t.weights.pack(w, flat, p.vw, 0, r0, r1-r0, 0, 9*t.depth)
+	all, set := 9*t.depth, 9*t.depth*p.vw // depths of a set of points, and their floats
+	flat := x.planes.get((1+t.sets)*set + p.vw)
+	if t.cubes {
+		t.weights.pack(w, flat, p.vw, 0, r0, r1-r0, 0, 3*all)
+		p.winoDepthTaps(flat, set)
+	} else {
+		t.weights.pack(w, flat, p.vw, 0, r0, r1-r0, 0, all)
+	}
 	step, tap := 9*p.vw, p.vw
 	if t.byTap {
 		step, tap = p.vw, t.depth*p.vw
 	}
-	p.wino.three(t.depth, p.vw, &t.u[i*winoPoints*t.upoint], r1-r0, t.upoint, &flat[0], step, 3*tap, tap, 2*tap)
+	for k := range t.sets {
+		to := &t.u[(i*t.points()+k*winoPoints)*t.upoint]
+		p.wino.three(t.depth, p.vw, to, r1-r0, t.upoint, &flat[k*set], step, 3*tap, tap, 2*tap)
+	}
 }
