@@ -159,13 +159,18 @@ func (c *crew) part(f ampc.Feed) ampc.Feed {
 	if c == nil {
 		return f
 	}
+	return part(f, c.Rank(), c.Size())
+}
+
+// part is the part of a feed of all ranks that one of them takes.
+func part(f ampc.Feed, rank, size int) ampc.Feed {
 	mine := ampc.Feed{}
 	for name, v := range f {
 		switch v := v.(type) {
 		case []float32:
-			mine[name] = rows(v, c.Rank(), c.Size())
+			mine[name] = rows(v, rank, size)
 		case []int32:
-			mine[name] = rows(v, c.Rank(), c.Size())
+			mine[name] = rows(v, rank, size)
 		}
 	}
 	return mine

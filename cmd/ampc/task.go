@@ -25,7 +25,7 @@ type task struct {
 	correct       ampc.Tensor // how many answers of a batch are right; absent: nobody knows
 	spec          string      // with all options that the data fixed
 	source        string      // where the data came from, for people
-	unit          string      // what a batch holds: tokens or images
+	unit          string      // what a batch holds: tokens, images, volumes or films
 	unitsPerBatch int
 	steps         int               // by default
 	digest        string            // of what is trained on
@@ -72,6 +72,9 @@ func newTask(c *cobra.Command, spec string, f *trainFlags) (task, error) {
 			return task{}, usagef("zoo:%s trains on labelled images: give them with --data", name)
 		}
 		return imageTask(name, query, f)
+	}
+	if _, ok := drawnScenes[name]; ok {
+		return sceneTask(name, query, f)
 	}
 	if _, err := models.Open(name + "?" + query); err != nil {
 		return task{}, err

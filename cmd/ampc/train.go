@@ -64,11 +64,15 @@ func (f *trainFlags) add(c *cobra.Command) {
 	fl.Float64Var(&f.rate, "lr", 0, "peak learning `RATE` (default: the model's own)")
 }
 
-const trainHelp = `Train a zoo model on text or labelled images, or a model file (.ir, .onnx) on
-records whose fields are named as its inputs. The run writes to a folder: its last
-two checkpoints, one every few minutes; the annotated IR; and the curves of loss and
-loss scale, as images, CSV and JSON lines. The folder is --out, which must not hold a
-run, or else the first of out, out-2, out-3, ... that holds none.
+const trainHelp = `Train a zoo model, or a model file (.ir, .onnx) on records whose fields are named as
+its inputs. Of the zoo, language models train on text (--text), classifiers on labelled
+images (--data); unet3d and convlstm train on scenes drawn from the seed: volumes to
+segment, films to continue.
+
+The run writes to a folder: its last two checkpoints, one every few minutes; the
+annotated IR; and the curves of loss and loss scale, as images, CSV and JSON lines. The
+folder is --out, which must not hold a run, or else the first of out, out-2, out-3, ...
+that holds none.
 
 --resume continues a run from its last checkpoint. Model, policy, data and seed are
 those of the run. Other flags change their setting from there on; --seed and another
@@ -82,7 +86,7 @@ unless the loss scale is still searching for its value.
 
 func trainCommand() *cobra.Command {
 	var f trainFlags
-	c := command("train [MODEL]", "Train a zoo model on text or labelled images, or a model file on records", cobra.MaximumNArgs(2), func(c *cobra.Command, args []string) error {
+	c := command("train [MODEL]", "Train a zoo model on text, labelled images or drawn scenes, or a model file on records", cobra.MaximumNArgs(2), func(c *cobra.Command, args []string) error {
 		spec, err := f.arguments(args)
 		if err != nil {
 			return err

@@ -100,6 +100,16 @@ const trainedSteps = 20
 // in a few one number near a tie rounds elsewhere and a ReLU lets it through or
 // not: CPU and evaluator part by up to 9e-2 in such a step. So two steps in
 // twenty may differ by more than the share, and the median step by a fifth of it.
+//
+// The shares of unet3d and convlstm in 16 bits: their longest sums have 324 terms
+// (twelve channels under 3x3x3 taps) and 144 (the gradient of 16 gates under 3x3),
+// which in another order differ by at most 324 * 2^-24 = 2e-5 of the sum of their
+// magnitudes. That is 4% of the half unit, 2^-11, by which f16 rounds, so that of
+// the thousands of numbers that a step stores a few lie near enough to a tie to
+// round elsewhere, by a unit of 2^-10 (bf16: 2^-7). A share is two units, for a
+// gradient and the value that it is multiplied with; CPU and evaluator come as far
+// apart as device and CPU (-v prints both). convlstm in bf16 meets no tie and keeps
+// the narrower share.
 var zoo = []struct {
 	spec           string
 	together       bool
@@ -115,7 +125,7 @@ var zoo = []struct {
 	{"lstm?batch=2&seq=3&vocab=10&dim=8", false, 1e-6, 1e-6, 1e-6},
 	{"bert?batch=1&seq=6&vocab=12&layers=1&heads=2&dim=8", false, 1e-6, 1e-4, 2e-3},
 	{"unet?batch=1&size=8&width=8&levels=1", false, 3e-3, 5e-3, 2e-2},
-	{"unet3d?batch=2&depth=2&size=4&width=2&levels=1", true, 5e-6, 5e-3, 3e-2},
+	{"unet3d?batch=2&depth=2&size=4&width=2&levels=1", true, 5e-6, 2e-3, 1.6e-2},
 	{"convlstm?batch=2&seq=2&ahead=1&size=4&width=4", false, 5e-6, 2e-3, 2e-3},
 	{"vit?batch=1&size=8&layers=1&heads=2&dim=8&classes=4", false, 2e-6, 1e-4, 2e-2},
 	{"gan?batch=4&noise=4&in=8&hidden=8", false, 1e-6, 1e-6, 1e-6},

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"ampc"
+	"ampc/models"
+)
+
+// scenes are what a zoo model trains on that nobody has to give data for.
+type scenes struct {
+	source, unit string
+	labels       string // the input whose elements the accuracy is a share of; "" where there is no accuracy
+	steps        int    // by default
+}
+
+// drawnScenes are the models that draw their data from the seed.
+var drawnScenes = map[string]scenes{
+	"unet3d":   {"volumes drawn with balls and boxes under noise", "volumes", "voxels", 300},
+	"convlstm": {"films drawn of a ball and a box that move", "films", "", 300},
+}
+
+// heldOutScenes is how many batches of scenes are tested on. Their numbers are below
+// zero, so that no run trains on them.
+const heldOutScenes = 8
+
+// sceneTask is a task whose batches models.Zoo.Batch draws. Batch i of a seed is the
+// same in every run and for any number of ranks, and all seeds have the same held-out
+// batches.
+func sceneTask(name, query string, f *trainFlags) (task, error) {
+	s := drawnScenes[name]
+	if len(f.data) > 0 || len(f.text) > 0 || f.heldOut != "" {
+		return task{}, usagef("zoo:%s trains on %s: leave out --data, --text and --held-out", name, s.source)
+	}
+	z, err := f.crew.open(name, query)
+	if err != nil {
+		return task{}, err
+	}
+	all, err := models.Open(name + "?" + query) // draws the batches of all ranks
+	if err != nil {
+		return task{}, err
+	}
+	ranks, count := f.crew.ranks(), z.Options.Int("batch")
+	if s.labels != "" {
+		count = int(z.Model.Graph().Var(s.labels).Type.Shape.Elements())
+	}
+	t := task{spec: strings.TrimSuffix("zoo:"+name+"?"+query, "?"), source: s.source, unit: s.unit, unitsPerBatch: all.Options.Int("batch"), steps: s.steps,
+		digest: digest([]byte(s.source))}
+	t.batch = func(i int64) (ampc.Feed, error) { return all.Batch(f.seed<<32 + i), nil }
+	t.heldOut = func(ctx context.Context, eval *ampc.Step) (float64, float64, error) {
+		return mean(ctx, eval, z.Steps[0].Losses[0].Value, z.Metrics["correct"], heldOutScenes*ranks, func(i int) (ampc.Feed, int, error) {
+			return part(all.Batch(int64(-1-i/ranks)), i%ranks, ranks), count, nil
+		})
+	}
+	return t.of(z), nil
+}
