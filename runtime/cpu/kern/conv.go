@@ -182,12 +182,18 @@ func (s *tableSource) contiguous(l0, n int) bool {
 	return n == p.nr && s.lane[l0+p.vw-1]-s.lane[l0] == span && s.lane[l0+p.nr-1]-s.lane[l0+p.vw] == span
 }
 
+// packedAtOnce is how many depths of all lanes are packed before the next ones: both what is read and what is written stay
+// in the first-level cache from one run of lanes to the next.
+const packedAtOnce = 128
+
 func (s *tableSource) packLanes(dst []float32, ld, base, l0, n, k0, kc int) {
 	es := s.buf.Type.Size()
-	for l := 0; l < n; {
-		r := run(s.lane[l0+l:], n-l, es)
-		s.p.pick[s.buf.Type](kc, r, &dst[l], ld, s.buf.byteAt(base+s.lane[l0+l]), &s.depth[k0])
-		l += r
+	for k := 0; k < kc; k += packedAtOnce {
+		for l := 0; l < n; {
+			r := run(s.lane[l0+l:], n-l, es)
+			s.p.pick[s.buf.Type](min(packedAtOnce, kc-k), r, &dst[k*ld+l], ld, s.buf.byteAt(base+s.lane[l0+l]), &s.depth[k0+k])
+			l += r
+		}
 	}
 }
 

@@ -61,12 +61,16 @@ func (m *Machine) spread(g *grid, byLane bool) tableSource {
 // turns reports whether the weights' gradient is computed from images transposed to channels last. Then the channels of
 // a pixel are contiguous at each tap: tiles read them in place if they fill vectors, else they are packed by rows. With
 // channels first every element would be transposed once per tap. Reordering the result is a small part of the work,
-// unless the result is as large as the images.
+// unless the result is as large as the images; in the VNNI layout it pays up to four times that.
 func (m *Machine) turns(c *Conv) bool {
 	in, vnni := c.C/c.Groups, m.usesVNNI(c.X.Type, c.Y.Type)
+	pixels := c.N * volume(c.Out)
+	if vnni {
+		pixels *= 4
+	}
 	whole := in >= m.nr && in%m.vw == 0 && (m.indirect != nil || vnni)
 	return !c.ChannelsLast && c.Weights == OIX && !c.TF32 && c.Epilogue.plain() && volume(c.Kernel) > 1 &&
-		(c.N*volume(c.Out) >= 2*c.K/c.Groups || volume(c.Stride) > 1) && (whole || in >= 16 && m.indirect != nil && !vnni)
+		(pixels >= 2*c.K/c.Groups || volume(c.Stride) > 1) && (whole || in >= 16 && m.indirect != nil && !vnni)
 }
 
 // turnedWeightGrad computes the gradient in the order [output channel, tap, input channel] and reorders it to that of
