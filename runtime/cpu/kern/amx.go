@@ -25,6 +25,10 @@ type amxKernels struct {
 	splitTiles func(rows, steps, last int, dst, src *float32, lds int)
 }
 
+// amxBlocks is how many times larger a packed block of A may be than on other paths where it is then all that a task has,
+// so that each panel of B is packed right before it is used: processors with tile registers have second-level caches of 2 MB.
+const amxBlocks = 2
+
 // amxFunc computes panels of one or two tiles down and across: C = (C if acc != 0, else 0) + A*B over steps of 32 depths. Rows
 // of A are arow bytes apart, its two tiles atile, steps astep, panels twice atile. Rows of words of B are brow bytes apart.
 // Panels of C are 16 or 32 rows apart; shape is an amxShape.

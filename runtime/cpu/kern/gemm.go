@@ -243,6 +243,9 @@ func (t *gemmTask) blocks() {
 	}
 	t.kc = min(kc, max(1, t.depth))
 	t.mc = max(t.mr, t.p.mc/t.packedDepth(t.kc)/t.mr*t.mr)
+	if t.tiles && t.mt*t.packedDepth(t.kc) <= amxBlocks*t.p.mc { // all rows at once
+		t.mc = max(t.mc, t.mt)
+	}
 	if t.out.epi.PostOp != nil && t.b == &t.mats[1] {
 		t.mc = min(t.mc, t.blockRows())
 	}
