@@ -238,11 +238,20 @@ type Counted interface{ Counters() Counters }
 
 // Timing is what one step of a Program took.
 type Timing struct {
+	Start   time.Time
+	Spans   []Span // when each worker was at work in what they shared
 	Took    time.Duration
 	Workers int           // that there are
 	Busy    time.Duration // that they were at work, all together: Took for each at most
 	Regions int           // how often they were called to share work
 	Alone   time.Duration // of Took, when one worked and nothing was shared
+}
+
+// Span is a stretch of time that one worker was at work.
+type Span struct {
+	Worker int
+	Start  time.Time
+	Took   time.Duration
 }
 
 // Profiled is an Exec that can report what every step of the Program took.

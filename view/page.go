@@ -29,6 +29,7 @@ type Block struct {
 type Page struct {
 	Title  string
 	Blocks []Block
+	Live   *Stream // what a served page gets while it is open; nil: nothing
 }
 
 //go:embed assets

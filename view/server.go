@@ -38,16 +38,25 @@ func Listen(address string, p *Page) (*Server, error) {
 // Address is where the page is, the token included.
 func (s *Server) Address() string { return fmt.Sprintf("http://%s/?token=%s", s.host, s.token) }
 
-// Run answers requests until ctx ends.
+// Run answers requests until ctx ends; those that it is answering have a moment more.
 func (s *Server) Run(ctx context.Context) error {
 	server := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second}
-	stop := context.AfterFunc(ctx, func() { server.Close() })
-	defer stop()
+	closed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(closed)
+		const grace = 500 * time.Millisecond
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+		defer cancel()
+		if server.Shutdown(late) != nil {
+			server.Close()
+		}
+	})
 	err := server.Serve(s.ln)
-	if errors.Is(err, http.ErrServerClosed) {
-		return context.Cause(ctx)
+	if stop() || !errors.Is(err, http.ErrServerClosed) {
+		return err
 	}
-	return err
+	<-closed
+	return context.Cause(ctx)
 }
 
 // ServeHTTP implements http.Handler: the page at /, a block at /data/NAME.
@@ -67,6 +76,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "want GET", http.StatusMethodNotAllowed)
 	case r.URL.Path == "/":
 		s.servePage(w)
+	case r.URL.Path == "/events" && s.page.Live != nil:
+		s.page.Live.serve(w, r)
 	case len(r.URL.Path) > len("/data/") && r.URL.Path[:len("/data/")] == "/data/":
 		s.serveBlock(w, r.URL.Path[len("/data/"):])
 	default:

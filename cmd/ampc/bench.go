@@ -19,8 +19,8 @@ import (
 func benchCommand() *cobra.Command {
 	var f modelFlags
 	var steps int
-	var profile, asJSON bool
-	var device string
+	var printed, asJSON bool
+	var device, trace string
 	c := command("bench MODEL", "Measure step time and memory under several policies", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		policies := []string{"f32", "mixed-f16", "mixed-bf16"}
 		if c.Flags().Changed("policy") {
@@ -29,6 +29,10 @@ func benchCommand() *cobra.Command {
 		if steps < 1 {
 			return usagef("--steps %d: want at least 1", steps)
 		}
+		if err := writable(trace); err != nil {
+			return err
+		}
+		profile := printed || trace != ""
 		var rows []benchRow
 		for _, p := range policies {
 			f.policy = p
@@ -43,16 +47,22 @@ func benchCommand() *cobra.Command {
 			row.policy = p
 			rows = append(rows, row)
 		}
+		if trace != "" {
+			if err := writeTrace(trace, rows); err != nil {
+				return err
+			}
+		}
 		if asJSON {
 			return writeJSON(c.OutOrStdout(), describeBench(rows))
 		}
-		return printBench(c.OutOrStdout(), rows, profile)
+		return printBench(c.OutOrStdout(), rows, printed)
 	})
 	addJSON(c, &asJSON)
 	f.add(c)
 	c.Flags().IntVar(&steps, "steps", 10, "number of steps to time, after two that warm up; each includes reading its result")
 	c.Flags().StringVar(&device, "device", "cpu", deviceHelp)
-	c.Flags().BoolVar(&profile, "profile", false, "also print the time of each kind of work, and with several threads: how busy they were, how long one worked alone, and how often a step shared work")
+	c.Flags().StringVar(&trace, "trace", "", "write what each worker did when, in the profiled steps, to this `FILE` in the trace format of Chrome, which Perfetto opens")
+	c.Flags().BoolVar(&printed, "profile", false, "also print the time of each kind of work, and with several threads: how busy they were, how long one worked alone, and how often a step shared work")
 	return c
 }
 
@@ -61,6 +71,7 @@ type benchRow struct {
 	compile, median time.Duration
 	report          casts.Report
 	profile         profile
+	trace           []traced // under --trace and --profile
 }
 
 func (r *benchRow) gflops() float64 { return float64(r.report.Flops) / r.median.Seconds() / 1e9 }
@@ -144,7 +155,10 @@ func benchOne(c *cobra.Command, spec string, f modelFlags, steps int, profiled b
 		return row, nil
 	}
 	row.profile = profile{program: step.Program(), steps: steps, byKind: map[string]*timeShare{}}
-	if !step.Profile(row.profile.add) {
+	if !step.Profile(func(part lower.Part, i int, timing runtime.Timing) {
+		row.profile.add(part, i, timing)
+		row.trace = append(row.trace, traced{&step.Program().Parts[part][i], part, timing})
+	}) {
 		return row, fmt.Errorf("%s: the backend cannot say where its time goes", spec)
 	}
 	defer step.Profile(nil)

@@ -15,7 +15,7 @@ import (
 
 // browser is a headless Chromium that is driven by its DevTools protocol over a pipe.
 type browser struct {
-	t       *testing.T
+	t       testing.TB
 	to      *os.File
 	answers chan answer
 	session string
@@ -36,7 +36,7 @@ type answer struct {
 }
 
 // openBrowser starts Chromium, or skips the test where there is none.
-func openBrowser(t *testing.T) *browser {
+func openBrowser(t testing.TB) *browser {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
 	if err != nil {

@@ -35,6 +35,7 @@ type trainFlags struct {
 	saveBad        string
 	device         string
 	force, quiet   bool
+	serve          string
 
 	crew *crew // the ranks that train together; nil: one process
 
@@ -104,6 +105,7 @@ func trainCommand() *cobra.Command {
 	fl.BoolVar(&f.force, "force", false, "overwrite the run that --out holds")
 	fl.DurationVar(&f.saveEvery, "save-every", 5*time.Minute, "`TIME` between checkpoints; 0: save at the end only")
 	fl.StringVar(&f.saveBad, "save-bad", "", "if training gets stuck, write its last step to this `FILE`, which ampc doctor replays")
+	fl.StringVar(&f.serve, "serve", "", "show the run in a browser while it goes on, at this `ADDRESS`; :0 is a free port of the loopback address")
 	fl.BoolVar(&f.quiet, "quiet", false, "print no progress")
 	return c
 }
@@ -143,6 +145,7 @@ type trainer struct {
 	policy ampc.Policy
 	scaler ampc.Scaler
 	recent recent
+	live   *live    // nil: no page shows the run
 	saver  *saver   // nil: nothing is saved
 	notes  []string // for people, of a run that continues
 
@@ -207,6 +210,12 @@ func trainOn(c *cobra.Command, spec string, f *trainFlags, device runtime.Backen
 	out := f.crew.out(c.OutOrStdout())
 	if err := f.crew.agree(t.begin(out)); err != nil {
 		return err
+	}
+	if f.serve != "" && f.crew.leads() {
+		if err := t.serveRun(c.Context(), f.serve, out); err != nil {
+			return err
+		}
+		defer t.live.close()
 	}
 	t.heldEvery = max(f.steps/10, 1)
 	ctx, unwatch := untilClosed(c.Context())
@@ -325,6 +334,7 @@ func newTrainer(c *cobra.Command, spec string, f *trainFlags, device runtime.Bac
 	}
 	config.Optimizer, config.LR, config.Clip = job.optimizer(f)
 	config.Groups = nil
+	config.GradNorm = config.GradNorm || f.serve != ""
 	if f.crew != nil {
 		config.Parallel = ampc.DataParallel(f.crew)
 	}
@@ -411,6 +421,7 @@ func (t *trainer) run(ctx context.Context) error {
 			}
 			t.curves.points[len(t.curves.points)-1].held = loss
 		}
+		t.live.add(t.curves.points[len(t.curves.points)-1], got.GradNorm, t.pace())
 		if t.saver != nil && t.done < t.flags.steps {
 			t.saveDue()
 		}

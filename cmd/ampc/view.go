@@ -22,7 +22,7 @@ import (
 const viewHelp = `Show a compilation in a browser: the graph with the dtype of every value and its reason,
 after any pass or under two policies side by side; the program with its memory and, under
 --profile, the time of every step. Of a FILE.ampc, which Step.SaveReplay or ampc train
---save-bad wrote, also the doctor's report.
+--save-bad wrote, also the doctor's report. Of the FOLDER of a training run, its curves.
 
 With --out FILE.html the page is one file that needs no network and opens from disk.
 Otherwise it is served on the loopback address until Ctrl-C; the address that is printed
@@ -39,7 +39,7 @@ type viewFlags struct {
 
 func viewCommand() *cobra.Command {
 	var f viewFlags
-	c := command("view MODEL|FILE.ampc", "Show the compiled graph and its reasons in a browser", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+	c := command("view MODEL|FILE.ampc|FOLDER", "Show the compiled graph and its reasons in a browser", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		if err := f.checkFlags(); err != nil {
 			return err
 		}
@@ -82,6 +82,9 @@ func (f *viewFlags) checkFlags() error {
 func (f *viewFlags) page(c *cobra.Command, spec string) (*view.Page, error) {
 	if strings.HasSuffix(spec, ".ampc") {
 		return savedPage(c.Context(), spec)
+	}
+	if isRun(spec) {
+		return runPage(spec)
 	}
 	o, err := prepare(c, spec, &f.modelFlags)
 	if err != nil {

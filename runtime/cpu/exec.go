@@ -525,9 +525,13 @@ func (e *exec) metered(run func()) runtime.Timing {
 	start := time.Now()
 	run()
 	took, use := time.Since(start), pool.Use()
+	var spans []runtime.Span
+	for _, s := range pool.Spans() {
+		spans = append(spans, runtime.Span(s))
+	}
 	pool.Meter(false)
 	alone := took - use.Inside
-	return runtime.Timing{Took: took, Workers: pool.Workers(), Busy: alone + use.Busy, Regions: use.Regions, Alone: alone}
+	return runtime.Timing{Start: start, Spans: spans, Took: took, Workers: pool.Workers(), Busy: alone + use.Busy, Regions: use.Regions, Alone: alone}
 }
 
 // machine is the kernels and workers.

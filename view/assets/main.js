@@ -40,7 +40,8 @@ function tabs(view) {
   list.push(...views(inGraph));
   for (const [name, label, draw] of list) buttons.set(name, el("button", { type: "button", role: "tab", id: "tab-" + name, "aria-selected": "false", onclick: () => choose(name, draw) }, label));
   clear($("tabs"), [...buttons.values()]);
-  return choose(list[0][0], list[0][2]);
+  const [name, , draw] = list.find(([n]) => n === index.blocks[0][0]) || list[0]; // a page opens with its first document
+  return choose(name, draw);
 }
 
 async function start() {
@@ -84,6 +85,7 @@ async function start() {
     await comparison.update();
   }
   await tabs(view);
+  requestAnimationFrame(() => setTimeout(() => (document.body.dataset.after = Math.round(performance.now())))); // the first picture is there
   document.body.dataset.ready = "yes";
 }
 

@@ -19,8 +19,16 @@ type meter struct {
 
 // workerTime is alone on its cache line.
 type workerTime struct {
-	d time.Duration
-	_ [56]byte
+	d     time.Duration
+	spans []Span
+	_     [32]byte
+}
+
+// Span is a stretch of time that a worker spent in the tasks of a region.
+type Span struct {
+	Worker int
+	Start  time.Time
+	Took   time.Duration
 }
 
 // region counts a region that began at start and ends now.
@@ -50,6 +58,16 @@ func (p *Pool) Use() Use {
 	return u
 }
 
+// Spans returns when each worker was at work, worker by worker, since metering began. The pool must be idle.
+func (p *Pool) Spans() (list []Span) {
+	if m := p.meter.Load(); m != nil {
+		for i := range m.busy {
+			list = append(list, m.busy[i].spans...)
+		}
+	}
+	return list
+}
+
 // drainMetered is drain with time measurement.
 func (p *Pool) drainMetered(w int) int64 {
 	m := p.meter.Load()
@@ -59,7 +77,9 @@ func (p *Pool) drainMetered(w int) int64 {
 	start := time.Now()
 	n := p.drain(w)
 	if n > 0 { // else the region may be over
-		m.busy[w].d += time.Since(start)
+		took := time.Since(start)
+		m.busy[w].d += took
+		m.busy[w].spans = append(m.busy[w].spans, Span{w, start, took})
 	}
 	return n
 }

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"ampc/lower"
+	"ampc/runtime"
+)
+
+// traced is one run of a step of a program.
+type traced struct {
+	step   *lower.Step
+	part   lower.Part
+	timing runtime.Timing
+}
+
+// traceEvent is an event of Chrome's trace format: a complete event (X) with its start and
+// duration in microseconds, or metadata (M) that names a process or a row.
+type traceEvent struct {
+	Name  string         `json:"name"`
+	Cat   string         `json:"cat,omitempty"`
+	Phase string         `json:"ph"`
+	Start float64        `json:"ts"`
+	Took  *float64       `json:"dur,omitempty"`
+	PID   int            `json:"pid"`
+	TID   int            `json:"tid"`
+	Args  map[string]any `json:"args,omitempty"`
+}
+
+// firstWorker is the row of worker 0; rows below are streams of steps.
+const firstWorker = 256
+
+// traceOf are the events of all policies: a process each, with a row for each stream of
+// steps and one for each worker.
+func traceOf(rows []benchRow) []traceEvent {
+	var list []traceEvent
+	for pid := range rows {
+		r := &rows[pid]
+		if len(r.trace) == 0 {
+			continue
+		}
+		zero := r.trace[0].timing.Start
+		at := func(t time.Time) float64 { return float64(t.Sub(zero)) / 1e3 }
+		names := map[int]string{}
+		event := func(tid int, row, name, cat string, start time.Time, took time.Duration, args map[string]any) {
+			names[tid] = row
+			us := float64(took) / 1e3
+			list = append(list, traceEvent{name, cat, "X", at(start), &us, pid + 1, tid, args})
+		}
+		for _, x := range r.trace {
+			kind := x.step.Kind.String()
+			if x.step.Kernel != nil {
+				kind += " " + x.step.Kernel.Name
+			}
+			stream := int(x.step.Stream)
+			event(stream, fmt.Sprintf("steps, stream %d", stream), x.step.Node.Name, kind, x.timing.Start, x.timing.Took,
+				map[string]any{"part": x.part.String(), "bytes": x.step.Bytes, "flops": x.step.Flops(), "at": x.step.Node.Pos.String()})
+			for _, s := range x.timing.Spans {
+				event(firstWorker+s.Worker, fmt.Sprintf("worker %d", s.Worker), x.step.Node.Name, kind, s.Start, s.Took, nil)
+			}
+		}
+		list = append(list, traceEvent{Name: "process_name", Phase: "M", PID: pid + 1, Args: map[string]any{"name": r.policy}})
+		for tid, name := range names {
+			list = append(list, traceEvent{Name: "thread_name", Phase: "M", PID: pid + 1, TID: tid, Args: map[string]any{"name": name}},
+				traceEvent{Name: "thread_sort_index", Phase: "M", PID: pid + 1, TID: tid, Args: map[string]any{"sort_index": tid}})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b traceEvent) int { // metadata first, then by time
+		switch {
+		case a.Phase != b.Phase:
+			return bytes.Compare([]byte(a.Phase), []byte(b.Phase))
+		case a.Start < b.Start:
+			return -1
+		case a.Start > b.Start:
+			return 1
+		}
+		return a.TID - b.TID
+	})
+	return list
+}
+
+func writeTrace(path string, rows []benchRow) error {
+	text, err := json.Marshal(map[string]any{"displayTimeUnit": "ms", "traceEvents": traceOf(rows)})
+	if err != nil {
+		return err
+	}
+	return writeFile(path, text)
+}

@@ -1,0 +1,120 @@
+package view
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+)
+
+// Point is what one training step came to. What is not there, or not finite, is nil.
+type Point struct {
+	Step    int      `json:"step"`
+	Loss    *float64 `json:"loss"`
+	LR      *float64 `json:"lr"`
+	Scale   *float64 `json:"scale"`
+	Skipped bool     `json:"skipped,omitempty"`
+	HeldOut *float64 `json:"held_out,omitempty"`
+	Norm    *float64 `json:"norm,omitempty"` // of the gradients
+	Rate    *float64 `json:"rate,omitempty"` // units per second, since the run began
+}
+
+// Training is a run as the page draws it.
+type Training struct {
+	Title  string  `json:"title"`
+	Unit   string  `json:"unit,omitempty"`   // what Rate counts
+	Memory int64   `json:"memory,omitempty"` // bytes of all arenas
+	Live   bool    `json:"live"`             // points arrive as events
+	Points []Point `json:"points"`
+}
+
+// Stream hands points of a run that goes on to the pages that are open. Its zero value is
+// empty.
+type Stream struct {
+	mu     sync.Mutex
+	points []Point
+	ended  bool
+	news   chan struct{} // closed at the next change
+}
+
+// maxPoints is how many points a stream keeps: the last.
+const maxPoints = 200_000
+
+// Add appends a point.
+func (s *Stream) Add(p Point) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.points) >= maxPoints {
+		s.points = append([]Point{}, s.points[maxPoints/2:]...)
+	}
+	s.points = append(s.points, p)
+	s.tell()
+}
+
+// End says that no point follows.
+func (s *Stream) End() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	s.tell()
+}
+
+func (s *Stream) tell() {
+	if s.news != nil {
+		close(s.news)
+		s.news = nil
+	}
+}
+
+// after returns the points behind a step, whether there will be more, and what tells of
+// them.
+func (s *Stream) after(step int) (list []Point, ended bool, news <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := len(s.points); i > 0 && s.points[i-1].Step > step; i-- {
+		list = s.points[i-1:]
+	}
+	if s.news == nil {
+		s.news = make(chan struct{})
+	}
+	return append([]Point{}, list...), s.ended, s.news
+}
+
+// serve sends server-sent events: batches of points, whose id is the last step, then "end".
+// A browser that connects again names the last id that it got.
+func (s *Stream) serve(w http.ResponseWriter, r *http.Request) {
+	flusher, ok := w.(http.Flusher)
+	if !ok {
+		http.Error(w, "cannot stream", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	last := -1
+	if id, err := strconv.Atoi(r.Header.Get("Last-Event-ID")); err == nil {
+		last = id
+	}
+	for {
+		list, ended, news := s.after(last)
+		if len(list) > 0 {
+			text, err := json.Marshal(list)
+			if err != nil {
+				return
+			}
+			last = list[len(list)-1].Step
+			fmt.Fprintf(w, "id: %d\ndata: %s\n\n", last, text)
+		}
+		if ended {
+			fmt.Fprint(w, "event: end\ndata: end\n\n")
+		}
+		flusher.Flush()
+		if ended {
+			return
+		}
+		select {
+		case <-news:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
