@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"ampc"
 	"ampc/ir"
 	"ampc/view"
 )
@@ -55,12 +56,15 @@ func (t *trainer) serveRun(ctx context.Context, address string, out io.Writer) e
 }
 
 // add shows the last step of a run.
-func (l *live) add(p point, norm, rate float64) {
+func (l *live) add(p point, r ampc.Metrics, rate float64) {
 	if l == nil {
 		return
 	}
 	x := pagePoint(p.line())
-	x.Norm, x.Rate = orNull(norm), orNull(rate)
+	x.Rate = orNull(rate)
+	if norm, err := r.GradNorm(); err == nil {
+		x.Norm = orNull(norm)
+	}
 	l.stream.Add(x)
 }
 

@@ -421,7 +421,7 @@ func (t *trainer) run(ctx context.Context) error {
 			}
 			t.curves.points[len(t.curves.points)-1].held = loss
 		}
-		t.live.add(t.curves.points[len(t.curves.points)-1], got.GradNorm, t.pace())
+		t.live.add(t.curves.points[len(t.curves.points)-1], got, t.pace())
 		if t.saver != nil && t.done < t.flags.steps {
 			t.saveDue()
 		}
