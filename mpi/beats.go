@@ -94,6 +94,17 @@ func (b *beats) hear() {
 	}
 }
 
+// silence is how long the rank that was heard of least recently has been silent.
+func (b *beats) silence() time.Duration {
+	var longest time.Duration
+	for r, l := range b.last {
+		if r != b.rank {
+			longest = max(longest, time.Since(l.when))
+		}
+	}
+	return longest
+}
+
 // missing names the ranks that a message waits for.
 func (b *beats) missing() string {
 	var silent, behind []string

@@ -22,7 +22,8 @@ type Options struct {
 	// Library is the file of the MPI library; "": that of the launcher. The environment
 	// variable AMPC_MPI overrides it.
 	Library string
-	// Timeout is how long one message may wait for a rank; zero: world.Timeout.
+	// Timeout is how long one message may wait for a rank, and Close for a rank that is
+	// not heard of; zero: world.Timeout.
 	Timeout time.Duration
 }
 

@@ -35,7 +35,11 @@ func TestMain(m *testing.M) {
 	if part == nil {
 		os.Exit(m.Run())
 	}
-	w, err := mpi.Open(mpi.Options{Timeout: 8 * time.Second})
+	timeout := 8 * time.Second
+	if os.Getenv("AMPC_TEST_PART") == "late" {
+		timeout = 4 * time.Second
+	}
+	w, err := mpi.Open(mpi.Options{Timeout: timeout})
 	if err == nil {
 		err = part(w)
 	}
@@ -70,11 +74,25 @@ func ranks(t *testing.T, start []string, n int, part string) (string, error) {
 
 var parts = map[string]func(w world.World) error{
 	"reduce": reduce,
+	"late":   late,
 	"killed": func(w world.World) error { return endless(w, func() { syscall.Kill(os.Getpid(), syscall.SIGKILL) }) },
 	"hangs":  func(w world.World) error { return endless(w, func() { time.Sleep(time.Hour) }) },
 	"stopped": func(w world.World) error {
 		return endless(w, func() { syscall.Kill(os.Getpid(), syscall.SIGSTOP) })
 	},
+}
+
+// late is a rank with work of its own behind the last message, longer than the timeout.
+func late(w world.World) error {
+	m := &world.Message{Name: "last", DType: ir.F32, Wire: ir.F32, In: [][]byte{make([]byte, 64)}}
+	m.Out = m.In
+	if err := exchange(w, m); err != nil {
+		return err
+	}
+	if w.Rank() == 0 {
+		time.Sleep(6 * time.Second)
+	}
+	return w.Close()
 }
 
 // endless sends messages; rank 1 comes to an end before one of them.
@@ -183,6 +201,18 @@ func local(size int, kind world.Message, n int) [][]byte {
 		panic(err)
 	}
 	return messages[0].Out
+}
+
+// TestCloseWaitsForWork closes ranks while one of them, which is there, has not ended.
+func TestCloseWaitsForWork(t *testing.T) {
+	for _, f := range flavours {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			if out, err := ranks(t, f.start, 3, "late"); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
 }
 
 func TestAllReduce(t *testing.T) {

@@ -35,7 +35,10 @@ type ranks struct {
 	queue chan *sending
 	sent  []*sending // started and not waited for, the oldest first
 	fault error      // of the goroutine of MPI
-	ended chan struct{}
+	// Close closes queue; then the goroutine of MPI sets closing, closes met when all ranks
+	// are there, or one is lost, and ended when MPI is finalized.
+	closing    bool
+	met, ended chan struct{}
 }
 
 // sending is a message on its way.
@@ -50,7 +53,7 @@ type sending struct {
 // be that of the launcher; that they agree on the number of ranks is checked. GOMAXPROCS is
 // raised to one more than Cores, so that messages need not wait for a kernel to end.
 func Open(o Options) (world.World, error) {
-	r := &ranks{timeout: cmp.Or(o.Timeout, world.Timeout), queue: make(chan *sending, 1024), ended: make(chan struct{})}
+	r := &ranks{timeout: cmp.Or(o.Timeout, world.Timeout), queue: make(chan *sending, 1024), met: make(chan struct{}), ended: make(chan struct{})}
 	started := make(chan error)
 	go r.serve(o, started)
 	if err := <-started; err != nil {
@@ -77,9 +80,7 @@ func (r *ranks) serve(o Options, started chan<- error) {
 		select {
 		case s, open := <-r.queue:
 			if !open {
-				if r.fault == nil {
-					r.fault = r.lib.call("MPI_Finalize")
-				}
+				r.finalize()
 				return
 			}
 			if r.fault == nil {
@@ -91,6 +92,20 @@ func (r *ranks) serve(o Options, started chan<- error) {
 		case <-beat.C:
 			r.beats.beat()
 		}
+	}
+}
+
+// finalize waits for the ranks that still have work of their own, such as an evaluation,
+// as MPI_Finalize could not: it neither tells the others that this rank is there nor
+// notices a rank that is lost.
+func (r *ranks) finalize() {
+	if r.fault == nil {
+		r.closing = true
+		r.fault = r.gather(&sending{m: &world.Message{Name: "close"}, own: make([]byte, 1)})
+	}
+	close(r.met)
+	if r.fault == nil {
+		r.fault = r.lib.call("MPI_Finalize")
 	}
 }
 
@@ -227,7 +242,7 @@ func (r *ranks) finish(m *world.Message, call string, args ...uintptr) error {
 			return nil
 		}
 		waited := time.Since(began)
-		if waited > r.timeout {
+		if waited > r.timeout && (!r.closing || r.beats.silence() > r.timeout) {
 			return fmt.Errorf("mpi: the message %s was not answered within %v: %s", m.Name, r.timeout, r.beats.missing())
 		}
 		r.beats.during(waited)
@@ -251,13 +266,16 @@ func (p *pauses) next() {
 	}
 }
 
-// Close finalizes MPI, which waits for the other ranks; after a failure it does not.
+// Close finalizes MPI when all ranks have called it. It waits for the others as long as
+// they are heard of, even if they have not called it within the timeout. After a failure
+// it waits for nobody.
 func (r *ranks) Close() error {
 	close(r.queue)
+	<-r.met
 	select {
 	case <-r.ended:
 		return r.fault
 	case <-time.After(r.timeout):
-		return fmt.Errorf("mpi: the other ranks have not ended within %v: %s", r.timeout, r.beats.missing())
+		return fmt.Errorf("mpi: MPI_Finalize has not ended within %v: %s", r.timeout, r.beats.missing())
 	}
 }
