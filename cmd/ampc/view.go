@@ -258,6 +258,7 @@ func savedPage(ctx context.Context, path string) (*view.Page, error) {
 	return &view.Page{Title: path, Blocks: []view.Block{
 		view.GraphBlock("graph", "as it ran", saved.Graph),
 		{Name: "doctor", Label: "", Make: func() (any, error) {
+			saved.Exponents = true
 			d, err := doctor.Diagnose(ctx, saved)
 			if err != nil {
 				return nil, err

@@ -125,6 +125,9 @@ type Case struct {
 	// Backend is what the replays run on; nil: one that is opened for them, with a
 	// thread per processor.
 	Backend *cpu.Backend
+	// Exponents asks for those of the tensors in the report. To count them takes about
+	// as long as the rest of the diagnosis of a small model.
+	Exponents bool
 	// Kept makes later diagnoses of the same step cheaper; nil: nothing is kept. Where
 	// State holds its variables in other memory than before, replays are loaded anew.
 	Kept *Kept
@@ -477,6 +480,7 @@ func (x *analysis) bfloat(d *Diagnosis, v *ir.Value) (bool, error) {
 	r.afterStep = func(part lower.Part, step int) bool { // what is not finite here does not agree
 		s, made := r.ranges[r.to[v]]
 		if made && r.part == x.actual.part && r.micro == x.actual.micro && s.flaw() > onlyNegInf {
+			s = r.withExponents(s, r.to[v])
 			d.BF16 = &s
 			return false
 		}

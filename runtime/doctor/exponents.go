@@ -16,8 +16,11 @@ type Exponents struct {
 }
 
 // withExponents adds the exponents of v to its range s, where the replay still holds
-// what s was scanned from.
+// what s was scanned from, if they are asked for.
 func (r *replay) withExponents(s Range, v *ir.Value) Range {
+	if !r.counts {
+		return s
+	}
 	data := r.data(v)
 	if data == nil || r.strided(v) || v.Type.DType != ir.F32 && !v.Type.DType.Low() {
 		return s

@@ -21,7 +21,7 @@ type Range struct {
 	NegInf   int      `json:"neg_inf"`
 	Zeros    int      `json:"zeros"`
 	Elements int      `json:"elements"`
-	// Exponents are there in the ranges of a Diagnosis, where a replay held the tensor.
+	// Exponents are there in the ranges of a Diagnosis, where the case asks for them and a replay held the tensor.
 	Exponents *Exponents `json:"-"`
 }
 

@@ -27,7 +27,8 @@ type replay struct {
 	exec    runtime.Traceable // of the machine
 	state   map[string][]byte
 	feeds   []runtime.Feed
-	first   int // the number of the first feed
+	first   int  // the number of the first feed
+	counts  bool // see Case.Exponents
 
 	part   lower.Part          // that runs, or ran last
 	micro  int                 // its micro-batch
@@ -54,7 +55,7 @@ type replay struct {
 // prepare makes a compiled replay ready to run on the variables that state gives,
 // see loaded.take.
 func (x *analysis) prepare(c *compiled, feeds []runtime.Feed, state func(converted map[string][]byte) map[string][]byte) (*replay, error) {
-	r := &replay{compiled: c, workers: x.workers, ctx: x.ctx, loaded: x.loaded, feeds: feeds, first: x.c.First, step: -1}
+	r := &replay{compiled: c, workers: x.workers, ctx: x.ctx, loaded: x.loaded, feeds: feeds, first: x.c.First, counts: x.c.Exponents, step: -1}
 	r.renew()
 	if c.lean {
 		r.scanAsMade()
