@@ -34,13 +34,14 @@ var examples = map[string][]string{
 	"completion": {"source <(ampc completion bash)"},
 }
 
-// slowExamples train for longer than a test should, want data or a shell, or serve until they are interrupted.
+// slowExamples train for longer than a test should, want data, weights or a shell, or serve until they are interrupted.
 var slowExamples = map[string]bool{
 	"ampc convert model.onnx half.onnx --dim N=8": true, "ampc convert model.onnx half.onnx --calibrate data --max-error 1e-3 --save-policy found": true, "ampc convert model.onnx half.onnx --input x=cat.npy --keep head --max-error 1e-3": true,
 	"ampc export digits lenet.onnx": true, "ampc train": true, "ampc train zoo:lenet --data digits.csv --steps 500 --out digits": true, "ampc train --resume digits": true,
 	"ampc advise zoo:gpt --steps 60 --policies f32,mixed-f16,mixed-bf16": true, "ampc compare zoo:gpt --json": true,
 	"ampc bench 'zoo:gpt?batch=4' --policy mixed-bf16 --profile": true, "source <(ampc completion bash)": true,
 	"ampc view zoo:mlp": true, "ampc view bad.ampc": true,
+	"ampc generate gpt2 --prompt \"Once upon a time\" --top-p 0.9": true, "ampc generate out --prompt \"func main\" --seed 7": true,
 }
 
 // addExamples shows them in a command's help and that of its subcommands.
