@@ -74,7 +74,11 @@ func (h *workers) inChunks(data []byte, look func(i int, chunk []byte)) {
 // scan looks at every element once.
 func (h *workers) scan(name string, d ir.DType, data []byte) Range {
 	parts := make([]Range, chunks(data))
-	h.inChunks(data, func(i int, chunk []byte) { parts[i].scan(h.b, d, chunk) })
+	h.inChunks(data, func(i int, chunk []byte) {
+		var p Range // of its own: neighbours in parts share cache lines
+		p.scan(h.b, d, chunk)
+		parts[i] = p
+	})
 	r := Range{Name: name, DType: d, Stored: d.String()}
 	for _, p := range parts {
 		r.join(p)
