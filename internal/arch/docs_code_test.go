@@ -18,7 +18,7 @@ import (
 
 // pages hold Go that a user copies. docs/gorgonia.md is not one: its fragments
 // are of Gorgonia's programs.
-var pages = []string{"README.md", "docs/amp.md", "docs/migration.md", "docs/onnx.md", "docs/policies.md", "docs/training.md", "docs/weights.md"}
+var pages = []string{"README.md", "docs/amp.md", "docs/generation.md", "docs/migration.md", "docs/onnx.md", "docs/policies.md", "docs/training.md", "docs/weights.md"}
 
 // given is what the fragments of the pages speak of without saying so.
 const given = `package main
@@ -93,7 +93,7 @@ func TestDocsBuildOutside(t *testing.T) {
 
 // program makes a file of a fragment: declarations, statements, an expression or fields of a TrainConfig.
 func program(name, fragment string) (string, error) {
-	const head = "package main\n\nimport (\n\"context\"\n\"fmt\"\n\"log\"\n\"math\"\n\"math/rand/v2\"\n\"os\"\n\n\"ampc\"\n\"ampc/data\"\n\"ampc/fit\"\n\"ampc/optim\"\n\"ampc/pretrained\"\n\"ampc/tokenizer\"\n\"ampc/weights\"\n)\n\nvar _, _, _, _, _, _, _, _, _, _, _, _, _ = rand.IntN, data.Skip, fit.ErrStop, os.Open, context.Background, fmt.Sprint, log.Print, math.Sqrt2, ampc.F32, optim.Lion, weights.Load, pretrained.ReadGPT2, tokenizer.Open\n\n"
+	const head = "package main\n\nimport (\n\"context\"\n\"fmt\"\n\"log\"\n\"math\"\n\"math/rand/v2\"\n\"os\"\n\n\"ampc\"\n\"ampc/data\"\n\"ampc/fit\"\n\"ampc/generate\"\n\"ampc/optim\"\n\"ampc/pretrained\"\n\"ampc/tokenizer\"\n\"ampc/weights\"\n)\n\nvar _, _, _, _, _, _, _, _, _, _, _, _, _, _ = generate.New, rand.IntN, data.Skip, fit.ErrStop, os.Open, context.Background, fmt.Sprint, log.Print, math.Sqrt2, ampc.F32, optim.Lion, weights.Load, pretrained.ReadGPT2, tokenizer.Open\n\n"
 	var err error
 	for _, form := range []string{"%[2]s\n", "func %[1]s() {\n%[2]s\n}\n", "func %[1]s() {\n_ = %[2]s\n}\n", "func %[1]s() {\n_ = ampc.TrainConfig{\n%[2]s\n}\n}\n"} {
 		fset := token.NewFileSet()
