@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 )
 
@@ -60,21 +61,9 @@ func (c *Columns) add(name string, f Column) error {
 
 // count is the number of elements of a slice, -1 for what no column holds.
 func count(v any) int {
-	switch v := v.(type) {
-	case []float32:
-		return len(v)
-	case []float64:
-		return len(v)
-	case []int32:
-		return len(v)
-	case []int64:
-		return len(v)
-	case []uint8:
-		return len(v)
-	case []bool:
-		return len(v)
-	case []string:
-		return len(v)
+	switch v.(type) {
+	case []float32, []float64, []int32, []int64, []uint8, []bool, []string:
+		return reflect.ValueOf(v).Len()
 	}
 	return -1
 }
@@ -108,33 +97,14 @@ func (c *Columns) At(i int, _ *rand.Rand) (Example, error) {
 	return e, nil
 }
 
+// at is record i of a column: an element where its shape is empty, else a slice.
 func (c Column) at(i int) any {
-	switch v := c.Data.(type) {
-	case []float32:
-		return part(c, v, i)
-	case []float64:
-		return part(c, v, i)
-	case []int32:
-		return part(c, v, i)
-	case []int64:
-		return part(c, v, i)
-	case []uint8:
-		return part(c, v, i)
-	case []bool:
-		return part(c, v, i)
-	case []string:
-		return part(c, v, i)
-	}
-	return nil
-}
-
-// part is record i of a column: a number where its shape is empty.
-func part[T any](c Column, v []T, i int) any {
+	v := reflect.ValueOf(c.Data)
 	if len(c.Shape) == 0 {
-		return v[i]
+		return v.Index(i).Interface()
 	}
 	w := c.width()
-	return v[i*w : (i+1)*w : (i+1)*w]
+	return v.Slice3(i*w, (i+1)*w, (i+1)*w).Interface()
 }
 
 // Classes is one more than the largest number of an integer column, 0 for others.

@@ -163,21 +163,12 @@ func (s *Sequences) run(ctx context.Context, step *ampc.Step, n, from int, token
 	if err != nil {
 		return err
 	}
-	vocab := h.Len() / len(tokens)
+	all, vocab := h.Floats(), h.Len()/len(tokens)
 	for i := range tokens {
 		s.held[i] += int(s.count[i])
 		if s.count[i] > 0 && from+n >= len(tokens[i]) {
-			out[i] = floats(h, i*vocab, vocab)
+			out[i] = all[i*vocab : (i+1)*vocab : (i+1)*vocab]
 		}
 	}
 	return nil
-}
-
-// floats are n elements of h from at on.
-func floats(h ampc.HostTensor, at, n int) []float32 {
-	out := make([]float32, n)
-	for k := range out {
-		out[k] = float32(h.At(at + k))
-	}
-	return out
 }

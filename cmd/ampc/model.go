@@ -163,20 +163,8 @@ func (o *opened) apply(f *modelFlags) error {
 			return err
 		}
 	}
-	if len(f.losses) > 0 {
-		o.losses = nil
-	}
-	for _, spec := range f.losses {
-		l, err := o.loss(spec)
-		if err != nil {
-			return err
-		}
-		o.losses = append(o.losses, l)
-	}
-	if f.optimizer != "" {
-		if err := o.optimize(f.optimizer); err != nil {
-			return err
-		}
+	if err := o.train(f.losses, f.optimizer); err != nil {
+		return err
 	}
 	if o.infer = f.infer; f.infer {
 		o.losses = nil
@@ -193,6 +181,25 @@ func (o *opened) apply(f *modelFlags) error {
 		o.config.Policy.Guard = f.guard
 	}
 	return o.calibrate(f)
+}
+
+// train takes losses and an optimizer from flags; those that are not given stay as the
+// model has them.
+func (o *opened) train(losses []string, optimizer string) error {
+	if len(losses) > 0 {
+		o.losses = nil
+	}
+	for _, spec := range losses {
+		l, err := o.loss(spec)
+		if err != nil {
+			return err
+		}
+		o.losses = append(o.losses, l)
+	}
+	if optimizer == "" {
+		return nil
+	}
+	return o.optimize(optimizer)
 }
 
 // check looks at the flags that no model is needed for.

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -75,23 +76,11 @@ func (o *opened) forTraining(f *trainFlags, t *task) (err error) {
 			return err
 		}
 	}
-	if len(f.losses) > 0 {
-		o.losses = nil
-	}
-	for _, spec := range f.losses {
-		l, err := o.loss(spec)
-		if err != nil {
-			return err
-		}
-		o.losses = append(o.losses, l)
+	if err := o.train(f.losses, f.optimizer); err != nil {
+		return err
 	}
 	if len(o.losses) == 0 {
 		return usagef("%s: names no loss: give --loss VALUE, ce:LOGITS,LABELS or mse:VALUE,TARGET", o.spec)
-	}
-	if f.optimizer != "" {
-		if err := o.optimize(f.optimizer); err != nil {
-			return err
-		}
 	}
 	if logits, labels := o.classes[0], o.classes[1]; !logits.Absent() { // ce:LOGITS,LABELS tells what is right
 		m := o.model
@@ -254,19 +243,8 @@ func isIDX(path string) (bool, error) {
 
 // fields is how many numbers a field has.
 func fields(v any) int {
-	switch v := v.(type) {
-	case []float32:
-		return len(v)
-	case []float64:
-		return len(v)
-	case []int32:
-		return len(v)
-	case []int64:
-		return len(v)
-	case []uint8:
-		return len(v)
-	case []bool:
-		return len(v)
+	if list := reflect.ValueOf(v); list.Kind() == reflect.Slice {
+		return list.Len()
 	}
 	return 1
 }
