@@ -317,8 +317,11 @@ func (l *Lowerer) overwrites(v *ir.Value) bool {
 	// A cluster stores as a whole: its members may read the variable only in the
 	// same step and at the same points.
 	for _, m := range l.current.nodes {
+		if m == n && n.Def().Elem == nil {
+			continue // judged above
+		}
 		for _, x := range m.In {
-			if x != nil && l.rootVar(x) == variable && !(m == n && m.Def().Elem == nil) && (x.Type != v.Type || m.Def().Elem == nil || !contains(l.now, m)) {
+			if x != nil && l.rootVar(x) == variable && (x.Type != v.Type || m.Def().Elem == nil || !contains(l.now, m)) {
 				return false
 			}
 		}

@@ -271,7 +271,7 @@ func (p *Program) reusable(s *Step, sent *Message, out BufferID, pos int32, of [
 
 // mayOverwrite reports whether step s may store result out over operand in: a
 // cluster where it loads and stores them at the same points, a kernel where its
-// row says so for result 0 and operand 0.
+// row says so: for result 0 and operand 0, or for each result and its own operand.
 func (p *Program) mayOverwrite(s *Step, in, out BufferID) bool {
 	a, b := &p.Buffers[in], &p.Buffers[out]
 	if !a.dense() || !b.dense() || a.Size != b.Size || a.Type.DType.Size() != b.Type.DType.Size() {
@@ -280,7 +280,7 @@ func (p *Program) mayOverwrite(s *Step, in, out BufferID) bool {
 	again := func(id BufferID) bool { return id != None && p.Buffers[id].Root == a.Root }
 	switch s.Kind {
 	case KindKernel:
-		if s.Kernel.Node.Op == ir.OpAllReduce {
+		if s.Kernel.Node.Def().Is(ir.Apart) {
 			i := slices.Index(s.In, in)
 			return i >= 0 && s.Out[i] == out && !slices.ContainsFunc(slices.Concat(s.In[:i], s.In[i+1:]), again)
 		}

@@ -1,9 +1,6 @@
 package cpu
 
 import (
-	"maps"
-	"slices"
-
 	"ampc/lower"
 	"ampc/runtime"
 )
@@ -36,6 +33,3 @@ func Formulas(ex runtime.Exec) (list []GroupFormula) {
 	}
 	return list
 }
-
-// PostOpKernels names the kernels that run clusters over their results.
-func PostOpKernels() []string { return slices.Sorted(maps.Keys(postOpKernels)) }

@@ -96,6 +96,7 @@ type call struct {
 	window  *ir.Window      // of the pool whose gradient this is, where it is known
 	now     []func() []byte // by operand: its memory in the running call, which brings that of caches
 	post    *clusterPostOp  // runs on blocks of result 0, which has memory only if it is stored; nil: none
+	fused   bool            // the kernel has taken post, by postOp
 
 	exec *exec // of a kernel that sends
 
@@ -186,9 +187,14 @@ func (e *exec) kernel(s *lower.Step) (func(), error) {
 	if k.Node.Op == ir.OpCustom {
 		return customKernel(c)
 	}
-	b := kernels[k.Name]
+	return c.bind(k.Name)
+}
+
+// bind binds the kernel of a name.
+func (c *call) bind(name string) (func(), error) {
+	b := kernels[name]
 	if b == nil {
-		return nil, fmt.Errorf("no kernel %s", k.Name)
+		return nil, fmt.Errorf("no kernel %s", name)
 	}
 	return b(c)
 }
@@ -198,15 +204,20 @@ func (e *exec) kernelWithPostOp(s *lower.Step, c *call) (func(), error) {
 	post, y := e.postOp(s)
 	c.post = post
 	c.out = []view{{c.Node.Out[0].Type.With(ir.F32), y.Data}}
-	bind := postOpKernels[s.Kernel.Name]
-	if bind == nil {
-		return nil, fmt.Errorf("kernel %s runs no cluster over its result", s.Kernel.Name)
+	run, err := c.bind(s.Kernel.Name)
+	if err == nil && !c.fused {
+		err = fmt.Errorf("kernel %s runs no cluster over its result", s.Kernel.Name)
 	}
-	run, err := bind(c)
 	if err != nil {
 		return nil, err
 	}
 	return func() { post.begin(); run() }, nil
+}
+
+// postOp is what the kernel runs on blocks of result 0; nil: nothing.
+func (c *call) postOp() kern.PostOp {
+	c.fused = true
+	return c.post.kern()
 }
 
 // linkNorms tells a finite check which norms have read its operands.

@@ -42,7 +42,7 @@ func bindEmbedding(c *call) (func(), error) {
 	if err := c.onlyFloats(); err != nil {
 		return nil, err
 	}
-	d, post := c.in[0].dims(), c.post.kern()
+	d, post := c.in[0].dims(), c.postOp()
 	return func() {
 		if c.checkIds(c.in[1], d[0]) {
 			c.m.Gather(c.out[0].buf(), c.in[0].buf(), c.in[1].index(), d[1], post)

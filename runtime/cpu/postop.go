@@ -15,9 +15,6 @@ type clusterPostOp struct {
 	base int // element of the whole result at which the product's own begins
 }
 
-// postOpKernels are the kernels that run call.post, those of the target's Caps.PostOps.
-var postOpKernels = map[string]binder{"embedding": bindEmbedding}
-
 // postOp compiles the epilogue cluster of a step. c is where the product itself is
 // stored: its result, a result of the cluster, or nowhere.
 func (e *exec) postOp(s *lower.Step) (n *clusterPostOp, c kern.Buf) {
