@@ -46,7 +46,7 @@ const (
 // record is bad where a cell is not a finite number, or where it has another number of
 // cells than the first line.
 func CSV(path string, o CSVOptions) (*Columns, error) {
-	r, closer, err := openFile(path)
+	r, closer, err := file.Unpacked(path)
 	if err != nil {
 		return nil, err
 	}

@@ -183,3 +183,25 @@ func TestColumns(t *testing.T) {
 		}
 	}
 }
+
+// Whatever a file holds: as many elements as its dimensions say, or an error.
+func FuzzIDX(f *testing.F) {
+	f.Add([]byte{0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 7})
+	f.Add([]byte{0, 0, 0x0b, 1, 0, 0, 0, 1, 1, 2})
+	path := filepath.Join(f.TempDir(), "f.idx")
+	f.Fuzz(func(t *testing.T, content []byte) {
+		if err := os.WriteFile(path, content, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		c, n, err := data.IDX(path)
+		if err != nil {
+			return
+		}
+		for _, d := range c.Shape {
+			n *= d
+		}
+		if got := reflect.ValueOf(c.Data).Len(); got != n {
+			t.Errorf("%d elements, the dimensions say %d", got, n)
+		}
+	})
+}

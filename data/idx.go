@@ -9,6 +9,8 @@ import (
 	"math"
 	"os"
 	"strings"
+
+	"ampc/internal/file"
 )
 
 // The IDX layout: two zero bytes, an element type, the number of dimensions, each
@@ -20,7 +22,7 @@ const maxIDX = 1 << 34 // elements of a file, far above any data set in this for
 // IDX reads an array of an IDX file, gzipped or not; its first dimension is that of
 // records. Bytes become uint8, 16 and 32-bit integers int32, floats float32 or float64.
 func IDX(path string) (Column, int, error) {
-	r, closer, err := openFile(path)
+	r, closer, err := file.Unpacked(path)
 	if err != nil {
 		return Column{}, 0, err
 	}

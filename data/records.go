@@ -148,7 +148,7 @@ func flatten[T any](to []T, v []any, one func(float64) (T, error)) ([]T, error) 
 
 // readLines makes a record of each line that is not empty.
 func readLines(path string, o LineOptions, record func(line []byte) (Example, error)) (Records, error) {
-	r, closer, err := openFile(path)
+	r, closer, err := file.Unpacked(path)
 	if err != nil {
 		return nil, err
 	}

@@ -13,9 +13,9 @@ import (
 const importOrder = `
 internal/file internal/ort internal/cputime
 tokenizer
-internal/fp internal/golden internal/philox internal/pickle internal/safetensors internal/npy internal/dataset internal/gen internal/onnxmodel
+internal/fp internal/golden internal/philox internal/pickle internal/safetensors internal/npy internal/gen internal/onnxmodel
 data metrics
-data/images
+internal/dataset data/images
 ir                          alone
 ir/eval ptx internal/genops
 onnx

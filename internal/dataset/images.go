@@ -1,15 +1,12 @@
 package dataset
 
 import (
-	"bufio"
-	"compress/gzip"
 	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"strings"
 
@@ -37,36 +34,15 @@ func (m *Images) size() int { return m.Channels * m.Height * m.Width }
 // name; everything else is read as CSV, one image a line: the pixels row by
 // row, then the class. A CSV line has s*s pixels, or 3*s*s for three channels.
 func ReadImages(path string) (*Images, error) {
-	r, closer, err := openData(path)
+	r, closer, err := file.Unpacked(path)
 	if err != nil {
 		return nil, err
 	}
 	defer closer.Close()
 	if head, _ := r.Peek(4); len(head) == 4 && head[0] == 0 && head[1] == 0 {
-		return readIDXPair(path, r)
+		return readIDX(path)
 	}
 	return readCSV(path, r)
-}
-
-// openData opens a file and looks through gzip.
-func openData(path string) (*bufio.Reader, io.Closer, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, nil, file.Error(path, err)
-	}
-	r := bufio.NewReaderSize(f, 1<<16)
-	if head, err := r.Peek(2); err != nil && !errors.Is(err, io.EOF) {
-		f.Close()
-		return nil, nil, file.Error(path, err)
-	} else if len(head) < 2 || head[0] != 0x1f || head[1] != 0x8b {
-		return r, f, nil
-	}
-	z, err := gzip.NewReader(r)
-	if err != nil {
-		f.Close()
-		return nil, nil, file.Error(path, err)
-	}
-	return bufio.NewReaderSize(z, 1<<16), f, nil
 }
 
 func readCSV(path string, r io.Reader) (*Images, error) {
