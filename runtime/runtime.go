@@ -19,19 +19,18 @@ import (
 type Backend interface {
 	Name() string
 	Target() lower.Target
-	// NewStore allocates variables, filled with zeros. Inputs and constants
-	// among vars are left out.
+	// NewStore allocates variables, filled with zeros. It ignores inputs and constants among vars.
 	NewStore(vars []lower.Var) (Store, error)
-	// Load prepares p over the variables of s; every variable of p must be there.
+	// Load prepares p to run on the variables of s. The store must have every variable of p.
 	Load(p *lower.Program, s Store) (Exec, error)
 	Close() error
 }
 
 // Fallback is a Backend whose libraries may refuse what its Target promised.
 type Fallback interface {
-	// FallBack restricts Target if err, of Load, says that a library refused something
-	// that can be done in another way. It returns a sentence about what changed, ""
-	// if nothing changed.
+	// FallBack restricts Target if err, an error of Load, says that a library refused an operation
+	// for which another implementation exists. It returns a sentence about what changed, or "" if
+	// nothing changed.
 	FallBack(err error) string
 }
 
@@ -49,41 +48,39 @@ func FallBack(b Backend, err error) (why string, again bool) {
 // Store holds variables by name, and 16-bit copies of them with the version they
 // were cast from. Data is little-endian, row-major, dense.
 type Store interface {
-	// Declare adds variables that are not there yet, filled with zeros. One
-	// that is there must have the same type.
+	// Declare adds the variables that the store does not have yet, filled with zeros. A variable
+	// that it has must be of the same type.
 	Declare(vars []lower.Var) error
 	Write(name string, src []byte) error
 	Read(name string, dst []byte) error
-	// Drop takes variables out that no loaded Program has any more.
+	// Drop removes variables that no loaded Program uses any more.
 	Drop(names ...string) error
 	Close() error
 }
 
 // Filler is a Store that reads what a variable holds when it needs it.
 type Filler interface {
-	// Fill says what a variable holds that no program reads yet: what fill writes into dst,
-	// whenever it is called, from any goroutine, until Close. The store may let its own
-	// copy go and call fill again.
+	// Fill sets the function that computes the content of a variable which no program reads yet.
+	// The function writes the content into dst. The store may call it at any time, from any
+	// goroutine, until Close. The store may free its own copy and call fill again.
 	Fill(name string, fill func(dst []byte) error) error
 }
 
 // Viewer is a Store that lies in this process's memory.
 type Viewer interface {
-	// View is the memory of a variable. It must not be changed; steps and Write change it.
+	// View returns the memory of a variable. The caller must not change it. Steps and Write change
+	// it.
 	View(name string) ([]byte, error)
 }
 
 // Exec is a loaded Program. Steps run one at a time and two programs over one
 // store do not run at once, unless the Exec is Concurrent.
 type Exec interface {
-	// Step runs prepare, micro for every feed, update. The feeds are checked
-	// before anything runs and may be reused when Step returns. A program
-	// without inputs takes one empty Feed per micro-batch; one without a micro
-	// part takes none.
-	//
-	// A step whose ctx ends before update begins returns an error that wraps its
-	// cause and leaves all variables as they were. Once update has begun the
-	// step ends normally.
+	// Step runs prepare, then micro for every feed, then update. It checks the feeds before
+	// anything runs. The caller may reuse the feeds when Step returns. A program without inputs
+	// takes one empty Feed per micro-batch. A program without a micro part takes no feeds. If ctx
+	// ends before update begins, Step returns an error that wraps the cause and leaves all
+	// variables unchanged. Once update has begun, the step runs to its end.
 	Step(ctx context.Context, feeds []Feed) (Future, error)
 	Close() error
 }
@@ -91,17 +88,18 @@ type Exec interface {
 // Future gives the results of one step, once they are there. The last
 // RingSize steps keep theirs.
 type Future interface {
-	// Read copies result out (its place among Program.Outputs) to dst.
+	// Read copies a result to dst. out is the index of the result in Program.Outputs.
 	Read(out int, dst []byte) error
 }
 
 // Kept is a Future whose results nothing overwrites: they are there until Release,
 // or until nothing refers to it.
 type Kept interface {
-	// Bytes is the memory of a result, valid until Release. It must not be changed.
+	// Bytes returns the memory of a result. It is valid until Release. The caller must not change
+	// it.
 	Bytes(out int) ([]byte, error)
-	// Release lets a later step take the memory. Reading is an error afterwards. No
-	// other method may be running.
+	// Release lets a later step reuse the memory. Reading after Release is an error. No other
+	// method may be running.
 	Release()
 }
 
@@ -132,7 +130,7 @@ type Feed map[string]Tensor
 // micro-batch within its step.
 const RoleMicro = "micro"
 
-// filled reports whether the runtime fills in an input by itself.
+// filled reports whether the runtime, not the caller, fills in an input.
 func filled(v *lower.Var) bool { return v.Role() == RoleMicro || v.Role() == ir.RoleRank }
 
 // CheckFeeds says what is wrong with the feeds of a step of p, in one line.
@@ -226,11 +224,11 @@ func Variables(programs ...*lower.Program) ([]lower.Var, error) {
 // Counters are what an Exec has counted since it was loaded.
 type Counters struct {
 	Steps      int64
-	CastBytes  int64 // written by casts of variables in prepare
+	CastBytes  int64 // bytes written by casts of variables in prepare
 	CastsMade  int64
-	CastsSaved int64         // skipped, the copy being current
-	Messages   int64         // to other ranks
-	Awaited    time.Duration // that steps had to wait for messages
+	CastsSaved int64         // casts skipped because the copy was current
+	Messages   int64         // messages sent to other ranks
+	Awaited    time.Duration // time that steps waited for messages
 }
 
 // Counted is an Exec that counts.
@@ -239,12 +237,12 @@ type Counted interface{ Counters() Counters }
 // Timing is what one step of a Program took.
 type Timing struct {
 	Start   time.Time
-	Spans   []Span // when each worker was at work in what they shared
+	Spans   []Span // when each worker ran its share of the parallel regions
 	Took    time.Duration
-	Workers int           // that there are
-	Busy    time.Duration // that they were at work, all together: Took for each at most
-	Regions int           // how often they were called to share work
-	Alone   time.Duration // of Took, when one worked and nothing was shared
+	Workers int           // number of workers
+	Busy    time.Duration // time in parallel regions, summed over workers; at most Took for each
+	Regions int           // number of parallel regions
+	Alone   time.Duration // part of Took in which one worker ran and nothing was shared
 }
 
 // Span is a stretch of time that one worker was at work.
@@ -262,38 +260,36 @@ type Profiled interface {
 
 // Distributed is an Exec that can run a Program of several ranks.
 type Distributed interface {
-	// Join connects the Exec with the other ranks. It precedes the first step.
+	// Join connects the Exec with the other ranks. It must be called before the first step.
 	Join(w world.World)
 }
 
 // Traceable is an Exec that reports its progress and shows its memory while it runs.
 type Traceable interface {
-	// Trace has steps call t from now on; the zero Tracer ends it.
+	// Trace makes later steps call t. The zero Tracer ends tracing.
 	Trace(t Tracer)
-	// Buffer is the memory of a buffer of the Program, as it is now.
+	// Buffer returns the current memory of a buffer of the Program.
 	Buffer(id lower.BufferID) []byte
 }
 
 // Tracer is called while steps run; nil functions are left out.
 type Tracer struct {
-	// Step is called after each step of the Program, Part after each part, for the
-	// micro part after each micro-batch. Where one returns false the training step
-	// ends with ErrStopped.
+	// Step is called after each step of the Program. Part is called after each part, for the micro
+	// part after each micro-batch. If one returns false, the training step ends with ErrStopped.
 	Step func(part lower.Part, step int) bool
 	Part func(part lower.Part, micro int) bool
-	// From is the number that the first micro-batch of a step goes by (RoleMicro).
+	// From is the index of the first micro-batch of a step (RoleMicro).
 	From int
 }
 
 // Pauser is an Exec whose steps can wait before their update, until the host has decided
 // about flags that the micro-batches have set.
 type Pauser interface {
-	// BeforeUpdate has each of flags, states of dtype bool, start as false in every
-	// micro-batch of later steps. Where one was set, decide is called when the last
-	// micro-batch has run, and returns what the flags are in the update. set[i][k] is what
-	// flag k was after micro-batch i. decide may read the store, whose weights are those
-	// before the update, and load programs beside the step. micro is the most
-	// micro-batches that a step has.
+	// BeforeUpdate watches flags, which are states of dtype bool. In every micro-batch of later
+	// steps each flag starts as false. If one was set, decide is called after the last micro-batch.
+	// It returns the values of the flags in the update. set[i][k] is the value of flag k after
+	// micro-batch i. decide may read the store, whose weights are those before the update, and may
+	// load programs beside the step. micro is the largest number of micro-batches of a step.
 	BeforeUpdate(flags []string, micro int, decide Decide) error
 }
 

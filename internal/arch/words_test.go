@@ -28,6 +28,10 @@ var plainWords = map[string]map[string]string{
 		"wins": "uses Winograd", "tiny": "subnormal", "rough": "subnormal", "lies": "contiguous", "finisher": "post-op",
 		"told": "post-op", "tell": "post-op",
 	},
+	"runtime/cpu": {
+		"lane": "execution context", "lanes": "register file", "flying": "in flight", "landed": "finished", "depart": "begin", "arrive": "await",
+		"lent": "aliased", "flawed": "finite check", "flaws": "finite check", "gone": "reduced",
+	},
 	"ptx":         {"wins": "better", "leader": "extremum"},
 	"runtime/gpu": {"ends": "epilogue"},
 	"passes": {

@@ -20,78 +20,80 @@ import (
 
 // Backend is the CPU with its worker pool.
 type Backend struct {
-	m      *kern.Machine // of the first lane
-	gate   *gate         // a place for each step in flight
-	inside bool          // a step of another Backend runs meanwhile
+	m         *kern.Machine // of the first context
+	semaphore *semaphore    // one permit for each concurrent step
+	inside    bool          // a step of another Backend is running
 
 	mu    sync.Mutex
-	first *lane // what is alone runs on it
-	made  int   // lanes: at most one for each worker
-	idle  []*lane
+	first *execContext // exclusive steps run on it
+	made  int          // contexts made so far; at most one for each worker
+	idle  []*execContext
 }
 
-// noEnd is the context of what waits without an end.
-var noEnd = context.Background()
+// neverDone is the context of waits that cannot be cancelled.
+var neverDone = context.Background()
 
-// enter waits for a lane, or, alone, until no step runs; leave follows.
-func (b *Backend) enter(ctx context.Context, alone bool) (*lane, error) {
-	if err := b.gate.enter(ctx, b.places(alone)); err != nil {
+// acquire waits for an execution context; an exclusive caller waits until no other step runs. The
+// caller must release the context.
+func (b *Backend) acquire(ctx context.Context, exclusive bool) (*execContext, error) {
+	if err := b.semaphore.acquire(ctx, b.permits(exclusive)); err != nil {
 		return nil, err
 	}
-	l := b.take()
+	c := b.take()
 	if !b.inside {
-		l.m.Pool().Enter()
+		c.m.Pool().Enter()
 	}
-	return l, nil
+	return c, nil
 }
 
-// leave gives a lane back.
-func (b *Backend) leave(l *lane, alone bool) {
+// release returns an execution context.
+func (b *Backend) release(c *execContext, exclusive bool) {
 	if !b.inside {
-		l.m.Pool().Leave()
+		c.m.Pool().Leave()
 	}
 	b.mu.Lock()
-	b.idle = append(b.idle, l)
+	b.idle = append(b.idle, c)
 	b.mu.Unlock()
-	b.gate.leave(b.places(alone))
+	b.semaphore.release(b.permits(exclusive))
 }
 
-// places is how many of the gate's a step takes.
-func (b *Backend) places(alone bool) int {
-	if alone {
-		return b.gate.all
+// permits is the number of permits that a step acquires.
+func (b *Backend) permits(exclusive bool) int {
+	if exclusive {
+		return b.semaphore.all
 	}
 	return 1
 }
 
-// take takes the first lane that is idle, or makes one: a step that is alone has the first of all.
-func (b *Backend) take() *lane {
+// take returns the idle context with the lowest number, or a new one. An exclusive step always gets
+// the first context.
+func (b *Backend) take() *execContext {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.idle) == 0 {
-		l := &lane{b.m.Fork(), b.made}
+		c := &execContext{b.m.Fork(), b.made}
 		b.made++
-		return l
+		return c
 	}
 	at := 0
-	for i, l := range b.idle {
-		if l.i < b.idle[at].i {
+	for i, c := range b.idle {
+		if c.i < b.idle[at].i {
 			at = i
 		}
 	}
-	l := b.idle[at]
+	c := b.idle[at]
 	b.idle = slices.Delete(b.idle, at, at+1)
-	return l
+	return c
 }
 
-// newBackend is a Backend of one lane, so far, and so many places.
-func newBackend(m *kern.Machine, places int) *Backend {
-	first := &lane{m: m}
-	return &Backend{m: m, gate: newGate(places), first: first, made: 1, idle: []*lane{first}}
+// newBackend returns a Backend with one context and the given number of permits.
+func newBackend(m *kern.Machine, permits int) *Backend {
+	first := &execContext{m: m}
+	return &Backend{m: m, semaphore: newSemaphore(permits), first: first, made: 1, idle: []*execContext{first}}
 }
 
 func (b *Backend) newStore() *store {
-	return &store{b: b, vars: map[string]*variable{}, work: map[*lane][]byte{}}
+	return &store{b: b, vars: map[string]*variable{}, work: map[*execContext][]byte{}}
 }
 
 // Open starts a backend with the given number of threads, 0 for one per
@@ -111,9 +113,9 @@ func Open(threads int) (*Backend, error) {
 // OpenPath is Open with a given set of kernels.
 func OpenPath(p *kern.Path, threads int) *Backend {
 	m := kern.New(p, threads)
-	m.Pool().Leave() // until a step runs
+	m.Pool().Leave() // workers sleep until a step runs
 	b := newBackend(m, m.Pool().Workers())
-	goruntime.AddCleanup(b, (*kern.Pool).Close, b.m.Pool()) // workers of a backend that nothing closed
+	goruntime.AddCleanup(b, (*kern.Pool).Close, b.m.Pool()) // stops the workers of a backend that was not closed
 	return b
 }
 
@@ -140,8 +142,8 @@ func (b *Backend) Threads() int { return b.m.Pool().Workers() }
 
 // Hold calls f while no step runs.
 func (b *Backend) Hold(f func()) {
-	if l, err := b.enter(noEnd, true); err == nil { // which only an end brings
-		defer b.leave(l, true)
+	if c, err := b.acquire(neverDone, true); err == nil { // acquire fails only if the context ends
+		defer b.release(c, true)
 		f()
 	}
 }

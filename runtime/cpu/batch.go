@@ -8,20 +8,22 @@ import (
 	"ampc/runtime/cpu/kern"
 )
 
-// batchStep runs groups of one code over many tensors in one parallel region: a whole group of parameters.
+// batchStep runs clusters with the same code over many tensors in one parallel region. An example
+// is the update of a whole parameter group.
 type batchStep struct {
 	m       *kern.Machine
 	members []*clusterStep
-	order   []chunk // task by task
+	order   []chunk // order of the tasks
 	serial  bool
 }
 
-// chunk is a part of one of several tensors.
+// chunk is a contiguous part of one of the tensors.
 type chunk struct{ tensor, at int }
 
-// spread orders all chunks of tensors so that each worker's share of a region over them has about the same part of every tensor,
-// the first worker's the first: where the tensors are products, that is mostly what the worker's own tiles wrote. A share
-// goes from tensor to tensor.
+// spread orders the chunks of all tensors so that each worker's share of the region covers about
+// the same part of every tensor, and the first worker's share the first part. If matrix products
+// wrote the tensors, a worker then reads mostly what it has written itself. A share goes from
+// tensor to tensor.
 func spread(chunks []int, workers int) (order []chunk) {
 	for i, n := range chunks {
 		for at := range n {
@@ -36,13 +38,14 @@ func spread(chunks []int, workers int) (order []chunk) {
 	return order
 }
 
-// shareOf is what worker w begins with, see kern.Pool.
+// shareOf returns the index of the first task of worker w; see kern.Pool.
 func shareOf[T any](all []T, w, workers int) []T {
 	return all[w*len(all)/workers : (w+1)*len(all)/workers]
 }
 
-// batch compiles clusters that share their code and what they repeat. What is the same for all elements is so for all
-// members, too: the first computes it, and the others, laid out over the same memory, find it there.
+// batch compiles clusters that share their code and the operands which are the same for all
+// elements. The first member computes these uniform values. The others are laid out over the same
+// memory and read them there.
 func (e *exec) batch(groups []*lower.Cluster) func() {
 	b := &batchStep{m: e.machine()}
 	most, work, tasks := 0, 0, []int{}
@@ -61,7 +64,7 @@ func (e *exec) batch(groups []*lower.Cluster) func() {
 		b.members, tasks = append(b.members, s), append(tasks, s.tasks())
 		work += s.n * (len(g.Code) + 2)
 	}
-	b.serial, b.order = work < serialWork, spread(tasks, b.m.Pool().Workers())
+	b.serial, b.order = work < minParallelWork, spread(tasks, b.m.Pool().Workers())
 	return b.run
 }
 
@@ -76,7 +79,7 @@ func (b *batchStep) run() {
 	b.m.Pool().Run(len(b.order), b)
 }
 
-// Run is one task of one member.
+// Run runs one task of one member.
 func (b *batchStep) Run(worker, task int) {
 	c := b.order[task]
 	b.members[c.tensor].Run(worker, c.at)

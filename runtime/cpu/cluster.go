@@ -12,15 +12,15 @@ import (
 	"ampc/runtime/cpu/kern"
 )
 
-// blockLen is how many elements of a cluster go through its code at a time: the
-// registers of a block stay in the first-level cache.
+// blockLen is the number of elements of a cluster that are computed at a time. The registers of one
+// block fit in the L1 cache.
 const blockLen = 512
 
-// serialWork is the number of elements times instructions below which waking
-// workers costs more than they save.
-const serialWork = 1 << 17
+// minParallelWork is the number of elements times instructions below which waking workers costs
+// more than it saves.
+const minParallelWork = 1 << 17
 
-// class is the kind of storage a register has.
+// class is the storage class of a register.
 type class uint8
 
 const (
@@ -40,26 +40,26 @@ func classOf(d ir.DType) class {
 	return ints
 }
 
-// vop is one instruction bound to slots, run for the n elements from start on.
-type vop func(l *lanes, start, n int)
+// vop is one instruction bound to slots. It computes n elements from start on.
+type vop func(l *registerFile, start, n int)
 
-// groupStep runs a fused cluster over its whole iteration space.
+// clusterStep runs a fused cluster over its whole iteration space.
 type clusterStep struct {
 	m       *kern.Machine
-	n       int   // elements
-	block   int   // elements of a block
-	wide    int   // elements of a uniform register: those of a block, or a few where only one is read
-	once    []vop // uniform instructions: the same value everywhere
+	n       int   // number of elements
+	block   int   // elements in a block
+	wide    int   // elements in a uniform register: those of a block, or fewer where readers take only one
+	once    []vop // uniform instructions, whose value is the same for all elements
 	ops     []vop
-	formula *formula // what runs instead of ops where kern has a kernel of the whole
-	shared  lanes    // uniform registers, read by all
-	work    []lanes  // per worker
+	formula *formula       // replaces ops where package kern has a kernel for the whole formula
+	shared  registerFile   // uniform registers, read by all workers
+	work    []registerFile // other registers, per worker
 	serial  bool
-	count   int // blocks
-	per     int // blocks of one task
+	count   int // number of blocks
+	per     int // blocks in one task
 }
 
-// Run is one task: a run of blocks.
+// Run runs one task, which is a sequence of blocks.
 func (g *clusterStep) Run(worker, task int) {
 	if f := g.formula; f != nil {
 		start := task * g.block
@@ -71,7 +71,7 @@ func (g *clusterStep) Run(worker, task int) {
 }
 
 // span runs the instructions for n elements from start on.
-func (g *clusterStep) span(l *lanes, start, n int) {
+func (g *clusterStep) span(l *registerFile, start, n int) {
 	for end := start + n; start < end; start += g.block {
 		n := min(g.block, end-start)
 		for _, op := range g.ops {
@@ -95,7 +95,7 @@ func (g *clusterStep) run() {
 	g.m.Pool().Run(tasks, g)
 }
 
-// begin computes what is the same for all elements.
+// begin computes the uniform registers.
 func (g *clusterStep) begin() {
 	for _, op := range g.once {
 		op(&g.shared, 0, g.wide)
@@ -107,13 +107,13 @@ func (g *clusterStep) begin() {
 
 func (g *clusterStep) tasks() int { return (g.count + g.per - 1) / g.per }
 
-// cluster compiles a fused cluster: into one kernel where there is one of its formula. Else registers get slots that are
-// reused once their last reader has run. What is the same for all elements runs once. A block has no more than most
-// elements.
+// cluster compiles a fused cluster into one kernel if package kern has a kernel for its formula.
+// Otherwise registers are assigned to slots, and a slot is reused after the last reader has run.
+// Uniform instructions run once. A block has at most the given number of elements.
 func (e *exec) cluster(g *lower.Cluster, most int) *clusterStep {
 	c := e.compiler(g, most)
 	if !c.fuse() {
-		c.land()
+		c.findDirectStores()
 		c.bind()
 	}
 	c.divide()
@@ -128,7 +128,7 @@ func elements(g *lower.Cluster) int {
 	return n
 }
 
-// compiler looks the cluster over.
+// compiler analyses the cluster.
 func (e *exec) compiler(g *lower.Cluster, most int) *clusterCompiler {
 	c := &clusterCompiler{e: e, g: g, path: e.machine().Path, step: &clusterStep{m: e.machine(), n: elements(g)}, blank: map[slotID]bool{}}
 	c.step.block = min(blockLen, max(most, 1))
@@ -139,27 +139,27 @@ func (e *exec) compiler(g *lower.Cluster, most int) *clusterCompiler {
 }
 
 type clusterCompiler struct {
-	e       *exec
-	g       *lower.Cluster
-	path    *kern.Path
-	step    *clusterStep
-	shape   []int64   // coalesced
-	strides [][]int64 // of loads, then stores
-	uniform []bool
-	last    []int  // by register: index of the last instruction that reads it
-	lies    []bool // the slot shows the memory of an operand or result, and has none of its own
-	lands   []int  // the store that register r is computed into, -1: none
-	fused   []bool // a product that its only reader, a sum, computes too
-	slot    []int
-	free    [numClasses][]int
-	slots   [numClasses]int
-	uslots  [numClasses]int
-	fill    []func()        // sets constants
-	blank   map[slotID]bool // shared slots of constants: they need no memory
+	e           *exec
+	g           *lower.Cluster
+	path        *kern.Path
+	step        *clusterStep
+	shape       []int64   // coalesced
+	strides     [][]int64 // strides of loads, then of stores
+	uniform     []bool
+	last        []int  // by register: index of the last instruction that reads it
+	inPlace     []bool // the slot is the memory of an operand or result and needs none of its own
+	directStore []int  // index of the store whose memory register r is computed into, -1: none
+	fused       []bool // a product whose only reader is a sum, which computes it as part of a multiply-add
+	slot        []int
+	free        [numClasses][]int
+	slots       [numClasses]int
+	uslots      [numClasses]int
+	fill        []func()        // sets the slots that hold constants
+	blank       map[slotID]bool // shared slots of constants; they need no memory
 }
 
-// coalesce drops dimensions of size one and merges neighbours that every
-// access walks as one. A scalar has one dimension of size one.
+// coalesce drops dimensions of size one and merges adjacent dimensions that every access traverses
+// with one stride. A scalar has one dimension of size one.
 func coalesce(g *lower.Cluster) (shape []int64, strides [][]int64) {
 	all := make([]lower.Access, 0, len(g.Loads)+len(g.Stores))
 	all = append(append(all, g.Loads...), g.Stores...)
@@ -200,11 +200,11 @@ func coalesceAccesses(full []int64, all []lower.Access) (shape []int64, strides 
 	return shape, strides
 }
 
-// analyse finds uniform registers, products that fold into a sum, and last readers.
+// analyse finds uniform registers, products that fuse into a multiply-add, and last readers.
 func (c *clusterCompiler) analyse() {
 	code := c.g.Code
 	c.uniform, c.last, c.fused, c.slot = make([]bool, len(code)), make([]int, len(code)), make([]bool, len(code)), make([]int, len(code))
-	c.lies, c.lands = make([]bool, len(code)), make([]int, len(code))
+	c.inPlace, c.directStore = make([]bool, len(code)), make([]int, len(code))
 	readers := make([]int, len(code))
 	for r := range code {
 		i := &code[r]
@@ -246,7 +246,7 @@ func (c *clusterCompiler) analyse() {
 	}
 }
 
-// bindUniform compiles an instruction that runs once, before the elements.
+// bindUniform compiles an instruction that runs once, before the loop over elements.
 func (c *clusterCompiler) bindUniform(r int) {
 	c.slot[r] = c.take(r)
 	switch c.g.Code[r].Op {
@@ -285,29 +285,29 @@ func (c *clusterCompiler) bind() {
 		default:
 			op = c.instr(r)
 		}
-		if k := c.lands[r]; k >= 0 {
-			c.step.ops = append(c.step.ops, c.aim(r, k))
+		if k := c.directStore[r]; k >= 0 {
+			c.step.ops = append(c.step.ops, c.bindDirectStore(r, k))
 		}
 		c.step.ops = append(c.step.ops, op)
 		c.release(r)
 	}
 	for i := range c.g.Stores {
-		if c.lands[c.g.Stores[i].Reg] != i {
+		if c.directStore[c.g.Stores[i].Reg] != i {
 			c.step.ops = append(c.step.ops, c.store(i))
 		}
 	}
 }
 
-// land finds the registers that are computed right where they are stored:
-// dense f32 results whose memory no load reads afterwards.
-func (c *clusterCompiler) land() {
-	for r := range c.lands {
-		c.lands[r] = -1
+// findDirectStores finds the registers that can be computed in the memory of a result: dense f32
+// results whose memory no load reads afterwards.
+func (c *clusterCompiler) findDirectStores() {
+	for r := range c.directStore {
+		c.directStore[r] = -1
 	}
 	for k := range c.g.Stores {
 		a := &c.g.Stores[k]
 		i := &c.g.Code[a.Reg]
-		if w := c.stored(k); a.DType != ir.F32 || !w.dense || w.offset != 0 || i.Type != ir.F32 || c.uniform[a.Reg] || i.Op == ir.PIn || c.lands[a.Reg] >= 0 {
+		if w := c.storeAccess(k); a.DType != ir.F32 || !w.dense || w.offset != 0 || i.Type != ir.F32 || c.uniform[a.Reg] || i.Op == ir.PIn || c.directStore[a.Reg] >= 0 {
 			continue
 		}
 		safe := true
@@ -317,12 +317,12 @@ func (c *clusterCompiler) land() {
 			}
 		}
 		if safe {
-			c.lands[a.Reg] = k
+			c.directStore[a.Reg] = k
 		}
 	}
 }
 
-// shareBytes reports whether two stretches of memory overlap.
+// shareBytes reports whether two memory ranges overlap.
 func shareBytes(a, b []byte) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return false
@@ -331,20 +331,20 @@ func shareBytes(a, b []byte) bool {
 	return x < y+uintptr(len(b)) && y < x+uintptr(len(a))
 }
 
-// aim points register r's slot at its place in store k.
-func (c *clusterCompiler) aim(r, k int) vop {
+// bindDirectStore points the slot of register r at its elements in store k.
+func (c *clusterCompiler) bindDirectStore(r, k int) vop {
 	mem, slot := slice[float32](c.e.mem[c.g.Stores[k].Buffer]), c.slot[r]
-	return func(l *lanes, start, n int) { l.f[slot] = mem[start : start+n : start+n] }
+	return func(l *registerFile, start, n int) { l.f[slot] = mem[start : start+n : start+n] }
 }
 
-// take gives register r a slot: a shared one where it is uniform.
+// take assigns a slot to register r, a shared one if r is uniform.
 func (c *clusterCompiler) take(r int) int {
 	k := classOf(c.g.Code[r].Type)
 	if c.uniform[r] {
 		c.uslots[k]++
-		return -c.uslots[k] // shared slots count down from -1
+		return -c.uslots[k] // numbers of shared slots count down from -1
 	}
-	if c.lies[r] = c.lands[r] >= 0 || c.readInPlace(r); c.lies[r] {
+	if c.inPlace[r] = c.directStore[r] >= 0 || c.readInPlace(r); c.inPlace[r] {
 		c.slots[k]++
 		return c.slots[k] - 1
 	}
@@ -357,7 +357,7 @@ func (c *clusterCompiler) take(r int) int {
 	return c.slots[k] - 1
 }
 
-// release frees the slots of registers that instruction r read last.
+// release frees the slots of registers that instruction r reads last.
 func (c *clusterCompiler) release(r int) {
 	seen := []ir.Reg{}
 	args := instrArgs(&c.g.Code[r])
@@ -370,7 +370,7 @@ func (c *clusterCompiler) release(r int) {
 		args = append(args, ir.Reg(r))
 	}
 	for _, a := range args {
-		if c.last[a] == r && !c.uniform[a] && !c.fused[a] && !c.lies[a] && !slices.Contains(seen, a) {
+		if c.last[a] == r && !c.uniform[a] && !c.fused[a] && !c.inPlace[a] && !slices.Contains(seen, a) {
 			seen = append(seen, a)
 			k := classOf(c.g.Code[a].Type)
 			c.free[k] = append(c.free[k], c.slot[a])
@@ -378,7 +378,7 @@ func (c *clusterCompiler) release(r int) {
 	}
 }
 
-// divide asks for the registers' memory and cuts the work into tasks.
+// divide requests memory for the registers and splits the work into tasks.
 func (c *clusterCompiler) divide() {
 	s := c.step
 	s.shared.grow(c.uslots)
@@ -391,11 +391,11 @@ func (c *clusterCompiler) divide() {
 		f()
 	}
 	s.count = (s.n + s.block - 1) / s.block
-	s.per, s.serial = 1, s.n*(len(c.g.Code)+2) < serialWork
+	s.per, s.serial = 1, s.n*(len(c.g.Code)+2) < minParallelWork
 	if s.formula != nil {
 		return
 	}
-	s.work = make([]lanes, s.m.Pool().Workers())
+	s.work = make([]registerFile, s.m.Pool().Workers())
 	for w := range s.work {
 		s.work[w].grow(c.slots)
 	}
@@ -403,7 +403,7 @@ func (c *clusterCompiler) divide() {
 	s.per = max(1, s.count/(16*len(s.work)))
 }
 
-// constant points its shared register at the constant's block.
+// constant points the register's shared slot at the constant's block.
 func (c *clusterCompiler) constant(r int) {
 	i, slot := &c.g.Code[r], -c.slot[r]-1
 	kind := classOf(i.Type)
@@ -430,7 +430,7 @@ func fill[T any](s []T, x T) {
 	}
 }
 
-// mulAdd is a sum one side of which is a product that nothing else reads.
+// mulAdd binds a sum with one operand that is a product without other readers.
 func (c *clusterCompiler) mulAdd(r int) vop {
 	i := &c.g.Code[r]
 	product, other := i.A, i.B
@@ -439,7 +439,7 @@ func (c *clusterCompiler) mulAdd(r int) vop {
 	}
 	m := &c.g.Code[product]
 	dst, x, y, z, p := c.reg(ir.Reg(r)), c.reg(m.A), c.reg(m.B), c.reg(other), c.path
-	return func(l *lanes, _, n int) {
+	return func(l *registerFile, _, n int) {
 		p.Ternary(kern.MulAdd, dst.f(l, n), x.f(l, n), y.f(l, n), z.f(l, n))
 	}
 }
@@ -466,7 +466,7 @@ func (c *clusterCompiler) instr(r int) vop {
 	dst := c.reg(ir.Reg(r))
 	switch i.Op {
 	case ir.PIndex:
-		return func(l *lanes, start, n int) {
+		return func(l *registerFile, start, n int) {
 			for e, x := 0, dst.i(l, n); e < n; e++ {
 				x[e] = int64(start + e)
 			}
@@ -482,7 +482,7 @@ func (c *clusterCompiler) instr(r int) vop {
 	case ir.PRound:
 		if i.To.Low() && i.Type == ir.F32 {
 			a, op := c.reg(i.A), roundOps[i.To]
-			return func(l *lanes, _, n int) { p.Unary(op, dst.f(l, n), a.f(l, n)) }
+			return func(l *registerFile, _, n int) { p.Unary(op, dst.f(l, n), a.f(l, n)) }
 		}
 		return c.roundWide(r)
 	}
@@ -491,37 +491,37 @@ func (c *clusterCompiler) instr(r int) vop {
 	}
 	a, b, d := c.reg(i.A), c.reg(i.B), c.reg(i.C)
 	if op, ok := unaryOps[i.Op]; ok {
-		return func(l *lanes, _, n int) { p.Unary(op, dst.f(l, n), a.f(l, n)) }
+		return func(l *registerFile, _, n int) { p.Unary(op, dst.f(l, n), a.f(l, n)) }
 	}
 	if op, ok := binaryOps[i.Op]; ok {
-		return func(l *lanes, _, n int) { p.Binary(op, dst.f(l, n), a.f(l, n), b.f(l, n)) }
+		return func(l *registerFile, _, n int) { p.Binary(op, dst.f(l, n), a.f(l, n), b.f(l, n)) }
 	}
 	op, ok := ternaryOps[i.Op]
 	if !ok {
-		panic(fmt.Sprintf("cpu: no vector form of primitive %s", i.Op)) // a table is incomplete: TestEveryPrimitive finds it
+		panic(fmt.Sprintf("cpu: no vector form of primitive %s", i.Op)) // a table of ops is incomplete; TestEveryPrimitive detects it
 	}
-	return func(l *lanes, _, n int) { p.Ternary(op, dst.f(l, n), a.f(l, n), b.f(l, n), d.f(l, n)) }
+	return func(l *registerFile, _, n int) { p.Ternary(op, dst.f(l, n), a.f(l, n), b.f(l, n), d.f(l, n)) }
 }
 
-// philox draws the words of the block's elements.
+// philox generates the random words of the block's elements.
 func (c *clusterCompiler) philox(r int) vop {
 	i, p := &c.g.Code[r], c.path
 	dst, seed, attempt, micro, site := c.reg(ir.Reg(r)), c.reg(i.A), c.reg(i.B), c.reg(i.C), uint32(i.Int)
-	return func(l *lanes, start, n int) {
+	return func(l *registerFile, start, n int) {
 		which := micro.i(l, 1)[0]
 		d := philox.Draw{Seed: seed.i(l, 1)[0], Attempt: uint32(attempt.i(l, 1)[0]), Micro: uint32(which), First: uint32(which >> 32), Site: site}
 		p.Philox(d, dst.i(l, n), uint64(start))
 	}
 }
 
-// selectWide chooses between integers or doubles.
+// selectWide binds a select of integers or doubles.
 func (c *clusterCompiler) selectWide(r int) vop {
 	i := &c.g.Code[r]
 	dst, cond, a, b := c.reg(ir.Reg(r)), c.reg(i.A), c.reg(i.B), c.reg(i.C)
 	if classOf(i.Type) == ints {
-		return func(l *lanes, _, n int) { choose(dst.i(l, n), cond.f(l, n), a.i(l, n), b.i(l, n)) }
+		return func(l *registerFile, _, n int) { choose(dst.i(l, n), cond.f(l, n), a.i(l, n), b.i(l, n)) }
 	}
-	return func(l *lanes, _, n int) { choose(dst.d(l, n), cond.f(l, n), a.d(l, n), b.d(l, n)) }
+	return func(l *registerFile, _, n int) { choose(dst.d(l, n), cond.f(l, n), a.d(l, n), b.d(l, n)) }
 }
 
 func choose[T any](dst []T, cond []float32, a, b []T) {
@@ -534,38 +534,39 @@ func choose[T any](dst []T, cond []float32, a, b []T) {
 	}
 }
 
-// roundWide rounds a double, wraps an integer, or rounds f32 to a format that kern has no rounding for.
+// roundWide rounds a double, wraps an integer, or rounds f32 to a format for which package kern has
+// no rounding.
 func (c *clusterCompiler) roundWide(r int) vop {
 	i := &c.g.Code[r]
 	dst, a, to := c.reg(ir.Reg(r)), c.reg(i.A), i.To
 	if classOf(i.Type) == ints {
-		return func(l *lanes, _, n int) { each(dst.i(l, n), a.i(l, n), to.Wrap) }
+		return func(l *registerFile, _, n int) { each(dst.i(l, n), a.i(l, n), to.Wrap) }
 	}
 	if i.Type == ir.F64 {
-		return func(l *lanes, _, n int) {
+		return func(l *registerFile, _, n int) {
 			x, y := a.d(l, n), dst.d(l, n)
 			for e := range x {
 				y[e] = roundTo(x[e], to)
 			}
 		}
 	}
-	return func(l *lanes, _, n int) { copy(dst.f(l, n), a.f(l, n)) } // to f32 or wider: nothing to do
+	return func(l *registerFile, _, n int) { copy(dst.f(l, n), a.f(l, n)) } // to f32 or wider: a plain copy
 }
 
-// roundTo rounds x once to a float dtype: to odd in f32 first, so that the
-// second rounding cannot see a tie the first one made.
+// roundTo rounds x once to a float dtype. It rounds to odd in f32 first, so the second rounding
+// cannot see a tie that the first one made.
 func roundTo(x float64, d ir.DType) float64 {
 	switch d {
 	case ir.F32:
 		return float64(float32(x))
 	case ir.F16, ir.BF16:
-		return float64(widen(d, narrow(d, oddFloat32(x))))
+		return float64(widen(d, narrow(d, roundToOdd32(x))))
 	}
 	return x
 }
 
-// oddFloat32 is x cut to f32 with the last bit set where that lost anything.
-func oddFloat32(x float64) float32 {
+// roundToOdd32 truncates x to f32 and sets the last bit if that was inexact.
+func roundToOdd32(x float64) float32 {
 	f := float32(x)
 	if float64(f) == x || x != x || math.IsInf(float64(f), 0) {
 		return f

@@ -6,11 +6,11 @@ import (
 	"ampc/ir"
 )
 
-// copyState is a state with the role ir.RoleCopy: current while synced is the
-// version of its variable.
+// copyState is a state with the role ir.RoleCopy. It is current if synced is the version of its
+// variable.
 type copyState struct {
 	from, to *variable
-	written  bool // by the program, with its variable
+	written  bool // the program writes the copy whenever it writes the variable
 }
 
 // bindCopies finds the states of p that are copies of other variables.
@@ -34,7 +34,7 @@ func (e *exec) bindCopies(s *store) error {
 	return nil
 }
 
-// refreshCopies casts the copies whose variable somebody else wrote.
+// refreshCopies casts the copies whose variable was written by anything but this program.
 func (e *exec) refreshCopies() {
 	if len(e.copies) == 0 {
 		return
@@ -52,19 +52,19 @@ func (e *exec) refreshCopies() {
 	}
 }
 
-// castAtOnce is how many elements of a copy one task casts.
-const castAtOnce = 1 << 14
+// castChunk is the number of elements of a copy that one task casts.
+const castChunk = 1 << 14
 
-// castAll casts a variable to its copy.
+// castAll casts a whole variable to its copy.
 func (e *exec) castAll(to, from *variable) {
 	all := len(to.mem) / 2
-	e.b.m.Pool().For((all+castAtOnce-1)/castAtOnce, func(_, i int) {
-		lo, hi := i*castAtOnce, min((i+1)*castAtOnce, all)
+	e.b.m.Pool().For((all+castChunk-1)/castChunk, func(_, i int) {
+		lo, hi := i*castChunk, min((i+1)*castChunk, all)
 		e.b.Narrow(to.mem[2*lo:2*hi], to.t.DType, from.mem[4*lo:4*hi])
 	})
 }
 
-// syncCopies notes that the step wrote copies together with their variables.
+// syncCopies records that the step wrote copies together with their variables.
 func (e *exec) syncCopies() {
 	for _, s := range e.copies {
 		if s.written {

@@ -16,62 +16,62 @@ import (
 	"ampc/world"
 )
 
-// exec is a loaded Program on a lane: every step bound to its memory.
+// exec is a loaded Program in an execution context. Every step is bound to memory.
 type exec struct {
 	b       *Backend
 	of      *program
-	lane    *lane
+	context *execContext
 	p       *lower.Program
-	arena   []byte // work
+	arena   []byte // work arena
 	scratch scratch
 	calls   []kern.Call // per worker, for formulas
-	norms   map[lower.BufferID]*flawed
+	norms   map[lower.BufferID]*finiteCheck
 	mem     [][]byte                     // by buffer
-	groups  map[*lower.Step]*clusterStep // while it is loaded
-	weights map[lower.BufferID]*weights  // the same
-	forms   map[*weights]*kern.Weights   // that it reads
-	reads   map[*lower.Step][]*kern.Buf  // the same: where products and convolutions have their first operands
+	groups  map[*lower.Step]*clusterStep // used only during loading
+	weights map[lower.BufferID]*weights  // used only during loading
+	forms   map[*weights]*kern.Weights   // packed forms that the program reads
+	reads   map[*lower.Step][]*kern.Buf  // used only during loading; where products and convolutions keep their first operands
 	steps   [lower.NumParts][]step
 
 	inputs  []input
-	micro   []byte // the input that holds the micro-batch index, nil where there is none
-	rank    []byte // the same of the rank
+	micro   []byte // the input that holds the micro-batch index, nil if there is none
+	rank    []byte // the input that holds the rank, nil if there is none
 	caches  []cache
 	written []*variable
 	store   *store
 	early   [][]byte // memory of variables that parts before update write
-	saved   [][]byte // what it held before the running step
+	saved   [][]byte // content of early before the running step
 	copies  []copyState
 	outputs [][]byte
 
 	ring    [runtime.RingSize][][]byte
-	futures []future // handed out one by one, made in bulk so that steps rarely allocate
+	futures []future // allocated in bulk, so that steps rarely allocate
 	seq     int64
 
-	done  <-chan struct{} // of the running step's context; nil: it does not end
+	done  <-chan struct{} // done channel of the running step's context; nil: it cannot end
 	fault atomic.Pointer[fault]
 	count runtime.Counters
 
-	flying []*world.Message // started and not there yet, in order
-	landed int              // of Program.Messages, those of the running part that are there
+	inFlight    []*world.Message // messages that have started and not finished, in order of start
+	nextMessage int              // index in Program.Messages of the first message that has not finished
 	observers
 	pause *pause
 }
 
-// input is one that is fed. Where products, convolutions and formulas, such as a cast, alone read it, they read what was
-// fed in place.
+// input is an input that the caller feeds. If only products, convolutions and formulas (such as a
+// cast) read it, they read the fed memory in place.
 type input struct {
 	name    string
 	buffer  lower.BufferID
 	mem     []byte
-	readers []*kern.Buf // their operands; none: it is copied
+	readers []*kern.Buf // operands that read the fed memory in place; none: the feed is copied
 }
 
-// step is what one Program step became. Steps that only refresh a 16-bit copy
-// have it; they are skipped while it is current.
+// step is a bound step of the Program. A step that only refreshes a 16-bit copy has refresh set,
+// and is skipped while the copy is current.
 type step struct {
-	run   func()
-	fresh *refresh
+	run     func()
+	refresh *refresh
 }
 
 type refresh struct {
@@ -79,7 +79,8 @@ type refresh struct {
 	to   *weightCopy
 }
 
-// current reports whether nothing is to be cast. It counts what is cast otherwise.
+// current reports whether the copy is up to date. If not, it marks the copy as current and counts
+// the cast that the caller then runs.
 func (r *refresh) current(count *runtime.Counters) bool {
 	if r.to.version == r.from.version {
 		count.CastsSaved++
@@ -92,11 +93,11 @@ func (r *refresh) current(count *runtime.Counters) bool {
 	return false
 }
 
-// bind binds the Program of x to the memory of a lane.
-func bind(x *program, l *lane) (*exec, error) {
+// bind binds the Program of x to the memory of an execution context.
+func bind(x *program, c *execContext) (*exec, error) {
 	b, p, s := x.b, x.p, x.store
-	e := &exec{b: b, of: x, lane: l, p: p, groups: map[*lower.Step]*clusterStep{}, reads: map[*lower.Step][]*kern.Buf{}, mem: make([][]byte, len(p.Buffers)), arena: s.workArena(l, p.Arenas[lower.WorkArena]),
-		calls: make([]kern.Call, b.Threads()), norms: map[lower.BufferID]*flawed{}, store: s, forms: map[*weights]*kern.Weights{}}
+	e := &exec{b: b, of: x, context: c, p: p, groups: map[*lower.Step]*clusterStep{}, reads: map[*lower.Step][]*kern.Buf{}, mem: make([][]byte, len(p.Buffers)), arena: s.workArena(c, p.Arenas[lower.WorkArena]),
+		calls: make([]kern.Call, b.Threads()), norms: map[lower.BufferID]*finiteCheck{}, store: s, forms: map[*weights]*kern.Weights{}}
 	refreshes, err := e.bind(s)
 	if err != nil {
 		return nil, fmt.Errorf("cpu: %s: %w", p.Name, err)
@@ -111,7 +112,7 @@ func bind(x *program, l *lane) (*exec, error) {
 			}
 			bound := step{run: run}
 			if part == lower.Prepare {
-				bound.fresh = refreshes[i]
+				bound.refresh = refreshes[i]
 			}
 			e.steps[part] = append(e.steps[part], bound)
 		}
@@ -130,8 +131,8 @@ func bind(x *program, l *lane) (*exec, error) {
 	return e, nil
 }
 
-// bind gives every buffer its memory, and fills constants. It returns the low
-// copies by the step of prepare that makes them.
+// bind assigns memory to every buffer and fills constants. It returns the 16-bit copies by index of
+// the prepare step that makes them.
 func (e *exec) bind(s *store) (map[int]*refresh, error) {
 	for i := range e.p.Vars {
 		if err := e.bindVar(s, &e.p.Vars[i]); err != nil {
@@ -144,7 +145,7 @@ func (e *exec) bind(s *store) (map[int]*refresh, error) {
 	refreshes := map[int]*refresh{}
 	for _, c := range e.p.WeightCopies {
 		v := s.vars[c.Var]
-		if v == nil { // a constant: cast at every step
+		if v == nil { // a constant is cast in every step
 			e.mem[c.Buffer] = s.alloc(e.p.Buffers[c.Buffer].Size)
 			continue
 		}
@@ -154,7 +155,7 @@ func (e *exec) bind(s *store) (map[int]*refresh, error) {
 	}
 	for i := range e.p.Buffers {
 		switch b := &e.p.Buffers[i]; {
-		case b.Root != lower.BufferID(i): // below: roots come first
+		case b.Root != lower.BufferID(i): // views are bound below, after their root buffers
 		case b.Arena == lower.WorkArena:
 			e.mem[i] = e.arena[b.Offset : b.Offset+b.Size : b.Offset+b.Size]
 		case e.mem[i] == nil:
@@ -175,10 +176,10 @@ func (e *exec) bind(s *store) (map[int]*refresh, error) {
 		e.early = append(e.early, e.mem[id])
 	}
 	e.bindWeights(s)
-	return refreshes, e.keepRead(s, refreshes)
+	return refreshes, e.keepUnpacked(s, refreshes)
 }
 
-// cache is a variable whose memory a call brings.
+// cache is a variable whose memory the caller passes with each step.
 type cache struct {
 	name   string
 	buffer lower.BufferID
@@ -187,7 +188,7 @@ type cache struct {
 func (e *exec) bindVar(s *store, v *lower.Var) error {
 	if v.PerCall() {
 		e.caches = append(e.caches, cache{v.Name, v.Buffer})
-		e.mem[v.Buffer] = []byte{} // until a call brings it
+		e.mem[v.Buffer] = []byte{} // replaced by the memory that a step passes
 		return nil
 	}
 	switch v.Kind {
@@ -232,8 +233,8 @@ func (e *exec) bindVar(s *store, v *lower.Var) error {
 	return nil
 }
 
-// product binds a step of matrix units, which know f32 and the 16-bit dtypes. A
-// cluster that it ends in may store others.
+// product binds a step of kind gemm, conv or attention. Operands must be f32 or 16 bits wide. The
+// epilogue cluster may store other dtypes.
 func (e *exec) product(s *lower.Step) (func(), error) {
 	own := s.In
 	if s.Epilogue == nil {
@@ -269,12 +270,12 @@ func (e *exec) compile(s *lower.Step) (func(), error) {
 	case lower.KindGemm, lower.KindConv, lower.KindAttention:
 		return e.product(s)
 	case lower.KindCopy, lower.KindFill:
-		return e.moves(s), nil
+		return e.copyOrFill(s), nil
 	}
 	return e.kernel(s)
 }
 
-// step runs one step.
+// step runs one training or inference step.
 func (e *exec) step(ctx context.Context, feeds []runtime.Feed) (future runtime.Future, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -286,7 +287,7 @@ func (e *exec) step(ctx context.Context, feeds []runtime.Feed) (future runtime.F
 			err = fmt.Errorf("%s: weights: %w", e.p.Name, unread.Err)
 		}
 	}()
-	defer e.letGo()
+	defer e.releaseCaches()
 	e.done = ctx.Done()
 	e.save()
 	if err := e.gradients(ctx, feeds); err != nil {
@@ -303,21 +304,22 @@ func (e *exec) step(ctx context.Context, feeds []runtime.Feed) (future runtime.F
 	return e.publish(), nil
 }
 
-// letGo ends the use of memory that the call has brought.
-func (e *exec) letGo() {
+// releaseCaches drops the memory that the caller passed for this step.
+func (e *exec) releaseCaches() {
 	for _, c := range e.caches {
 		e.mem[c.buffer] = []byte{}
 	}
 }
 
-// refresh runs a step that casts a copy of a variable, unless the copy is current. Other calls wait.
+// refresh runs a step that casts a variable to its copy, unless the copy is current. Concurrent
+// calls wait.
 func (e *exec) refresh(s *step, i int) {
 	e.of.store.casting.Lock()
 	defer e.of.store.casting.Unlock()
-	if s.fresh.current(&e.count) {
+	if s.refresh.current(&e.count) {
 		return
 	}
-	if source := s.fresh.from.weights.source; source != nil {
+	if source := s.refresh.from.weights.source; source != nil {
 		end, err := source.Use()
 		if err != nil {
 			panic(kern.FillError{Err: err})
@@ -331,11 +333,11 @@ func (e *exec) runStep(part lower.Part, i int, s *step) {
 	if e.profile == nil {
 		s.run()
 	} else {
-		e.profile(part, i, e.metered(s.run))
+		e.profile(part, i, e.timed(s.run))
 	}
 }
 
-// errInterrupted is what a part returns when the step's context has ended.
+// errInterrupted is returned by a part if the step's context has ended.
 var errInterrupted = errors.New("interrupted")
 
 // gradients runs prepare, and micro for every feed.
@@ -370,10 +372,10 @@ func (e *exec) gradients(ctx context.Context, feeds []runtime.Feed) error {
 	return nil
 }
 
-// update runs to its end whatever happens to the step's context.
+// update runs to its end, even if the step's context ends.
 func (e *exec) update() error {
 	e.done = nil
-	for _, v := range e.store.late {
+	for _, v := range e.store.delayed {
 		copy(v.to, v.from)
 	}
 	if err := e.run(lower.Update, 0); err != nil {
@@ -386,7 +388,8 @@ func (e *exec) update() error {
 	return nil
 }
 
-// save keeps what parts before update may overwrite: running statistics, sums over micro-batches.
+// save stores what parts before update may overwrite: running statistics and sums over
+// micro-batches.
 func (e *exec) save() {
 	if e.saved == nil {
 		for _, mem := range e.early {
@@ -398,24 +401,24 @@ func (e *exec) save() {
 	}
 }
 
-// restore undoes what a step has written that ended before its update.
+// restore undoes the writes of a step that ended before its update.
 func (e *exec) restore() {
 	for i, mem := range e.early {
 		copy(mem, e.saved[i])
 	}
 }
 
-// interrupted says whether the step's context has ended.
+// interrupted reports whether the step's context has ended.
 func (e *exec) interrupted() bool {
 	select {
 	case <-e.done:
 		return true
-	default: // nil: never
+	default: // a nil channel: the context cannot end
 		return false
 	}
 }
 
-// readInPlace finds the operands of those who read an input, if all of them can read it anywhere.
+// readInPlace finds the operands that read an input, if all of them can read it at any address.
 func (e *exec) readInPlace(in *input) {
 	shows := func(id lower.BufferID) bool { return id != lower.None && e.p.Buffers[id].Root == in.buffer }
 	if slices.ContainsFunc(e.p.Outputs, func(o lower.Binding) bool { return shows(o.Buffer) }) {
@@ -437,7 +440,8 @@ func (e *exec) readInPlace(in *input) {
 	}
 }
 
-// operand is the one operand of a step that shows all of mem, nil if others show it, too, or it is bound for good.
+// operand returns the operand of a step that covers exactly mem. It is nil if several do, or if the
+// step copies the address while it is bound.
 func (e *exec) operand(s *lower.Step, mem []byte, shows func(lower.BufferID) bool) *kern.Buf {
 	if g := e.groups[s]; g != nil && g.formula != nil {
 		if i := g.formula.only(mem); i >= 0 {
@@ -452,7 +456,7 @@ func (e *exec) operand(s *lower.Step, mem []byte, shows func(lower.BufferID) boo
 	return e.reads[s][i]
 }
 
-// feed hands an input to those who read it.
+// feed passes an input's data to its readers.
 func (e *exec) feed(in *input, data []byte) {
 	if in.readers == nil || uintptr(unsafe.Pointer(unsafe.SliceData(data)))%4 != 0 {
 		copy(in.mem, data)
@@ -466,7 +470,7 @@ func (e *exec) feed(in *input, data []byte) {
 	}
 }
 
-// run runs a part and shows it to the tracer.
+// run runs a part and reports it to the tracer.
 func (e *exec) run(part lower.Part, micro int) error {
 	if err := e.part(part); err != nil {
 		return err
@@ -477,49 +481,51 @@ func (e *exec) run(part lower.Part, micro int) error {
 	return nil
 }
 
-// part runs one part's steps in order, up to one that reports bad data.
+// part runs the steps of one part in order and stops at a step that reports bad data.
 func (e *exec) part(part lower.Part) error {
-	e.depart(part)
-	defer e.land()
+	e.beginMessages(part)
+	defer e.drainMessages()
 	for i := range e.steps[part] {
 		s := &e.steps[part][i]
 		if e.interrupted() {
 			return errInterrupted
 		}
-		if err := e.arrive(part, i); err != nil {
+		if err := e.awaitMessages(part, i); err != nil {
 			return err
 		}
-		if s.fresh != nil {
+		if s.refresh != nil {
 			e.refresh(s, i)
 		} else {
 			e.runStep(part, i, s)
 		}
-		if e.any() && len(e.flying) > 0 {
-			if err := e.arrive(part, i); err != nil {
+		if e.any() && len(e.inFlight) > 0 {
+			if err := e.awaitMessages(part, i); err != nil {
 				return err
 			}
 		}
-		goes := e.tracer.Step == nil || e.tracer.Step(part, i)
+		goOn := e.tracer.Step == nil || e.tracer.Step(part, i)
 		if f := e.fault.Load(); f != nil {
 			e.fault.Store(nil)
 			return fmt.Errorf("%s: %w", e.p.Name, f.err)
 		}
-		if !goes {
+		if !goOn {
 			return runtime.ErrStopped
 		}
 	}
-	return e.arrive(part, len(e.steps[part]))
+	return e.awaitMessages(part, len(e.steps[part]))
 }
 
-// close lets go of variables and memory: results that something keeps hold the exec.
+// close drops variables and memory, because results that the caller keeps hold a reference to the
+// exec.
 func (e *exec) close() {
 	e.releaseWeights()
 	e.arena, e.mem, e.inputs, e.written, e.steps = nil, nil, nil, nil, [lower.NumParts][]step{}
 	e.early, e.saved, e.store = nil, nil, nil
 }
 
-// metered runs a step by the clock. The pool is other programs' as well, so it is metered no longer than that.
-func (e *exec) metered(run func()) runtime.Timing {
+// timed runs a step and measures it. Other programs share the pool, so the pool is measured only
+// during the step.
+func (e *exec) timed(run func()) runtime.Timing {
 	pool := e.machine().Pool()
 	pool.Meter(true)
 	start := time.Now()
@@ -530,9 +536,9 @@ func (e *exec) metered(run func()) runtime.Timing {
 		spans = append(spans, runtime.Span(s))
 	}
 	pool.Meter(false)
-	alone := took - use.Inside
-	return runtime.Timing{Start: start, Spans: spans, Took: took, Workers: pool.Workers(), Busy: alone + use.Busy, Regions: use.Regions, Alone: alone}
+	unshared := took - use.Inside
+	return runtime.Timing{Start: start, Spans: spans, Took: took, Workers: pool.Workers(), Busy: unshared + use.Busy, Regions: use.Regions, Alone: unshared}
 }
 
-// machine is the kernels and workers.
-func (e *exec) machine() *kern.Machine { return e.lane.m }
+// machine returns the kernels and workers.
+func (e *exec) machine() *kern.Machine { return e.context.m }

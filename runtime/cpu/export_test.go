@@ -15,13 +15,13 @@ type GroupFormula struct {
 
 // Formulas lists the formulas of a program's clusters.
 func Formulas(ex runtime.Exec) (list []GroupFormula) {
-	e := ex.(*program).first()
+	e := ex.(*program).exclusiveInstance()
 	for part := range lower.NumParts {
 		for i := range e.p.Parts[part] {
 			s := &e.p.Parts[part][i]
 			groups := s.Clusters()
 			if s.Epilogue != nil {
-				rest, _ := e.after(s.Epilogue)
+				rest, _ := e.withoutProductStore(s.Epilogue)
 				groups = append(groups, rest)
 			}
 			for _, g := range groups {

@@ -9,43 +9,44 @@ import (
 	"ampc/runtime/cpu/kern"
 )
 
-// formula is a cluster that runs as one kernel: operands read once, results written once. Operands that have one element
-// for a whole row, such as what belongs to a channel, are scalars that change from row to row.
+// formula is a cluster that runs as one kernel. The kernel reads each operand once and writes each
+// result once. An operand with one element per row, such as a value per channel, is a scalar that
+// changes from row to row.
 type formula struct {
 	run       *kern.Fused
 	calls     []kern.Call // the exec's, per worker
 	bufs      []kern.Buf  // operands, then results
-	scalars   []ir.Reg    // uniform registers that the elements read, and loads that are the same along a row
-	from      []reg       // the same, where they are computed
+	scalars   []ir.Reg    // uniform registers that elements read, and loads that are constant within a row
+	from      []reg       // the registers from which scalars are taken
 	values    []float32
 	streaming bool // results are written by streaming stores
 
-	product int          // operand that is what a product has computed, -1: none
-	own     [][]kern.Buf // then: the operands of one stretch, per worker
+	product int          // index of the operand that a matrix product has computed, -1: none
+	own     [][]kern.Buf // if product >= 0: the operands of one range, per worker
 
-	row    int         // elements of a row, 0: none is looked at
+	row    int         // elements in a row, 0: the kernel does not depend on rows
 	rows   []rowScalar // scalars that change from row to row
-	byTask [][]float32 // values with those of a row, per worker
+	byTask [][]float32 // values of all scalars in the current row, per worker
 }
 
-// rowScalar is a scalar of which operand buf has one element a row.
+// rowScalar is a scalar that takes one element of operand buf per row.
 type rowScalar struct {
-	scalar int // place among the scalars
-	walk   walk
+	scalar int // index among the scalars
+	access access
 	buf    kern.Buf
 }
 
-// leastRow is how many elements a row must have for a kernel of its own to pay.
-const leastRow = 16
+// minRow is the smallest number of elements in a row for which one kernel call per row pays off.
+const minRow = 16
 
 const (
-	// streamingBytes is the size from which no cache keeps a result until it is read.
+	// streamingBytes is the size from which a result does not stay in any cache until it is read.
 	streamingBytes = 32 << 20
-	// formulaChunk is how many elements a task computes.
+	// formulaChunk is the number of elements that a task computes.
 	formulaChunk = 1 << 14
 )
 
-// fuse gives the step the kernel of its cluster's formula, where there is one.
+// fuse gives the step the kernel of its cluster's formula, if package kern has one.
 func (c *clusterCompiler) fuse() bool {
 	f := &formula{product: -1}
 	text, ok := c.formula(f)
@@ -62,7 +63,7 @@ func (c *clusterCompiler) fuse() bool {
 		}
 	}
 	for _, r := range f.scalars {
-		from := reg{} // of a row's scalar
+		from := reg{} // a scalar that changes per row
 		if c.uniform[r] {
 			from = c.reg(r)
 		}
@@ -81,7 +82,7 @@ func (c *clusterCompiler) fuse() bool {
 			f.own = append(f.own, make([]kern.Buf, len(f.bufs)))
 		}
 	}
-	f.streaming = f.product < 0 && f.row == 0 && c.apart(f) && f.run.Streams()
+	f.streaming = f.product < 0 && f.row == 0 && c.canStream(f) && f.run.Streams()
 	c.step.block = formulaChunk
 	if f.streaming {
 		c.step.block = kern.StreamBlock
@@ -89,8 +90,8 @@ func (c *clusterCompiler) fuse() bool {
 	return true
 }
 
-// formula writes down what the cluster computes for each element, in the words of kern's formulas; false if that has
-// other than dense floats.
+// formula writes what the cluster computes for each element in the notation of package kern's
+// formulas. It returns false if the cluster uses anything other than dense floats.
 func (c *clusterCompiler) formula(f *formula) (text string, ok bool) {
 	w := formulaWriter{c: c, f: f, names: map[ir.Reg]string{}}
 	for r := range c.g.Code {
@@ -104,7 +105,7 @@ func (c *clusterCompiler) formula(f *formula) (text string, ok bool) {
 	for i := range c.g.Stores {
 		a := &c.g.Stores[i]
 		t, float := kernTypes[a.DType]
-		if w := c.stored(i); !float || !w.dense || w.offset != 0 || c.uniform[a.Reg] || classOf(c.g.Code[a.Reg].Type) != floats {
+		if w := c.storeAccess(i); !float || !w.dense || w.offset != 0 || c.uniform[a.Reg] || classOf(c.g.Code[a.Reg].Type) != floats {
 			return "", false
 		}
 		w.words = append(w.words, fmt.Sprintf("s%d:%v=%s", i, t, w.names[a.Reg]))
@@ -121,7 +122,7 @@ type formulaWriter struct {
 	count        int
 }
 
-// element adds what computes register r.
+// element appends what computes register r.
 func (w *formulaWriter) element(r ir.Reg) bool {
 	i := &w.c.g.Code[r]
 	if i.Op == ir.PIn {
@@ -130,8 +131,8 @@ func (w *formulaWriter) element(r ir.Reg) bool {
 		if !float {
 			return false
 		}
-		if walk := newWalk(w.c.shape, w.c.strides[i.Int], a.Offset); !walk.dense {
-			return walk.alongRow() && int(w.c.shape[len(w.c.shape)-1]) >= leastRow
+		if acc := newAccess(w.c.shape, w.c.strides[i.Int], a.Offset); !acc.dense {
+			return acc.constantInRow() && int(w.c.shape[len(w.c.shape)-1]) >= minRow
 		}
 		w.names[r] = fmt.Sprint("l", len(w.loads))
 		w.loads = append(w.loads, fmt.Sprintf("%s:%v", w.names[r], t))
@@ -160,21 +161,21 @@ func (w *formulaWriter) element(r ir.Reg) bool {
 	return true
 }
 
-// operand is how an instruction names register r. A uniform one is a new scalar wherever it is read, so that formulas
-// do not depend on which constants happen to be equal.
+// operand returns the name of register r in an instruction. A uniform register becomes a new scalar
+// at each read, so formulas do not depend on which constants happen to be equal.
 func (w *formulaWriter) operand(r ir.Reg) string {
 	if name := w.names[r]; name != "" {
 		return name
 	}
 	if i := &w.c.g.Code[r]; i.Op == ir.PIn && !w.c.uniform[r] {
 		a := &w.c.g.Loads[i.Int]
-		w.f.rows = append(w.f.rows, rowScalar{len(w.f.scalars), newWalk(w.c.shape, w.c.strides[i.Int], a.Offset), kern.Buf{Type: kernTypes[a.DType], Data: w.c.e.mem[a.Buffer]}})
+		w.f.rows = append(w.f.rows, rowScalar{len(w.f.scalars), newAccess(w.c.shape, w.c.strides[i.Int], a.Offset), kern.Buf{Type: kernTypes[a.DType], Data: w.c.e.mem[a.Buffer]}})
 	}
 	w.f.scalars = append(w.f.scalars, r)
 	return fmt.Sprint("u", len(w.f.scalars)-1)
 }
 
-// vectorName is the vector primitive that an instruction is.
+// vectorName is the name of an instruction's vector primitive.
 func vectorName(i *ir.Instr) (string, bool) {
 	if i.Op == ir.PRound && i.To.Low() && i.Type == ir.F32 {
 		return roundOps[i.To].String(), true
@@ -189,8 +190,8 @@ func vectorName(i *ir.Instr) (string, bool) {
 	return op.String(), ok
 }
 
-// apart reports whether the results are large and none lies over an operand.
-func (c *clusterCompiler) apart(f *formula) bool {
+// canStream reports whether the results are large and overlap no operand.
+func (c *clusterCompiler) canStream(f *formula) bool {
 	size := 0
 	for k := range c.g.Stores {
 		mem := c.e.mem[c.g.Stores[k].Buffer]
@@ -204,7 +205,8 @@ func (c *clusterCompiler) apart(f *formula) bool {
 	return size >= streamingBytes
 }
 
-// only is the operand that is all of mem, -1 if others lie in it, too, or none is.
+// only returns the index of the operand that covers exactly mem, or -1 if no operand does or others
+// overlap it.
 func (f *formula) only(mem []byte) int {
 	at := -1
 	for i := range f.bufs {
@@ -234,7 +236,7 @@ func (f *formula) task(m *kern.Machine, worker, start, n int) {
 	}
 }
 
-// over computes the elements of c, what a product has computed from start on.
+// over computes the elements of c, which a product has computed from start on.
 func (f *formula) over(worker, start int, c []float32) {
 	own := f.own[worker]
 	for i := range own {
@@ -251,7 +253,8 @@ func (f *formula) over(worker, start int, c []float32) {
 	f.run.Run(&f.calls[worker], own, f.values, 0, len(c), false)
 }
 
-// byRow computes n elements from start on, a row or part of one at a time; bufs begin at element base.
+// byRow computes n elements from start on, one row or part of a row at a time. bufs begin at
+// element base.
 func (f *formula) byRow(worker int, bufs []kern.Buf, base, start, n int) {
 	values := f.byTask[worker]
 	copy(values, f.values)
@@ -259,7 +262,7 @@ func (f *formula) byRow(worker int, bufs []kern.Buf, base, start, n int) {
 		row := start / f.row
 		for i := range f.rows {
 			s := &f.rows[i]
-			values[s.scalar] = loadOne(s.buf, s.walk.atRow(row))
+			values[s.scalar] = loadOne(s.buf, s.access.rowOffset(row))
 		}
 		next := min((row+1)*f.row, end)
 		f.run.Run(&f.calls[worker], bufs, values, start-base, next-start, false)
@@ -268,7 +271,7 @@ func (f *formula) byRow(worker int, bufs []kern.Buf, base, start, n int) {
 }
 
 // begin computes the scalars that are the same for all elements.
-func (f *formula) begin(shared *lanes) {
+func (f *formula) begin(shared *registerFile) {
 	for i := range f.from {
 		if f.from[i].shared != nil {
 			f.values[i] = f.from[i].f(shared, 1)[0]

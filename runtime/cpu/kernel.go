@@ -23,7 +23,7 @@ func (v view) buf() kern.Buf  { return kern.Buf{Type: kernTypes[v.t.DType], Data
 func (v view) f32() []float32 { return slice[float32](v.mem) }
 func (v view) i32() []int32   { return slice[int32](v.mem) }
 
-// dims are the sizes as int.
+// dims returns the sizes as int.
 func (v view) dims() []int {
 	d := make([]int, 0, v.t.Shape.Rank())
 	for _, x := range v.t.Shape.Dims() {
@@ -32,10 +32,10 @@ func (v view) dims() []int {
 	return d
 }
 
-// index views an integer operand for kern.
+// index returns an integer operand as package kern takes it.
 func (v view) index() kern.Index { return kern.Index{Data: v.mem, Width: int(v.t.DType.Size())} }
 
-// float is element i of a float operand.
+// float returns element i of a float operand.
 func (v view) float(i int) float32 { return loadOne(v.buf(), i) }
 
 // set rounds x to element i of a float result.
@@ -50,7 +50,7 @@ func (v view) set(i int, x float32) {
 	}
 }
 
-// int is element i of an integer or bool operand.
+// int returns element i of an integer or bool operand.
 func (v view) int(i int) int64 {
 	switch p := unsafe.Pointer(unsafe.SliceData(v.mem)); v.t.DType {
 	case ir.I64, ir.U64:
@@ -70,7 +70,7 @@ func (v view) int(i int) int64 {
 	}
 }
 
-// setInt stores element i of an integer result, cut to its bits.
+// setInt stores element i of an integer result, truncated to its width.
 func (v view) setInt(i int, x int64) {
 	switch p := unsafe.Pointer(unsafe.SliceData(v.mem)); v.t.DType.Size() {
 	case 8:
@@ -84,7 +84,8 @@ func (v view) setInt(i int, x int64) {
 	}
 }
 
-// call is a kernel step being bound: the node (attributes, types) and memory.
+// call is a kernel step that is being bound: the node with its attributes and types, and its
+// memory.
 type call struct {
 	*ir.Node
 	m       *kern.Machine
@@ -92,39 +93,39 @@ type call struct {
 	fault   *atomic.Pointer[fault]
 	mem     *scratch
 	end     lower.NormFusion
-	copy    view            // result 0 once more, where a norm stores that
-	window  *ir.Window      // of the pool whose gradient this is, where it is known
-	now     []func() []byte // by operand: its memory in the running call, which brings that of caches
+	copy    view            // second form of result 0, if a norm stores one
+	window  *ir.Window      // window of the pool whose gradient this is, if known
+	now     []func() []byte // by operand: its memory in the running step, which passes the memory of caches
 	post    *clusterPostOp  // runs on blocks of result 0, which has memory only if it is stored; nil: none
-	fused   bool            // the kernel has taken post, by postOp
+	fused   bool            // the kernel runs post itself (it called postOp)
 
-	exec *exec // of a kernel that sends
+	exec *exec // set for kernels that send messages
 
-	own   *flawed      // of a global_norm
-	norms []*flawed    // that have read operands of this any_nonfinite
-	seen  map[int]bool // those operands
+	own     *finiteCheck   // of a global_norm
+	norms   []*finiteCheck // norms that have read operands of this any_nonfinite
+	checked map[int]bool   // operands that those norms have read
 }
 
-// unseen are the operands that no norm has read.
-func (c *call) unseen() (list []view) {
+// unchecked lists the operands that no norm has read.
+func (c *call) unchecked() (list []view) {
 	for i, v := range c.in {
-		if !c.seen[i] {
+		if !c.checked[i] {
 			list = append(list, v)
 		}
 	}
 	return list
 }
 
-// fault is what went wrong in a step: bad data that only the kernel sees.
+// fault is an error that only a kernel can detect, in the data of a step.
 type fault struct{ err error }
 
-// fail reports bad data. The part ends with this step, nothing is updated, and
-// Step returns the error. The first one reported counts.
+// fail reports bad data. The part ends after this step, nothing is updated, and Step returns the
+// error. If several are reported, the first one counts.
 func (c *call) fail(format string, args ...any) {
 	c.fault.CompareAndSwap(nil, &fault{fmt.Errorf("%s %s: %w", c.Def().Name, c.Name(), fmt.Errorf(format, args...))})
 }
 
-// arg is operand i, absent beyond those the step has.
+// arg returns operand i, an absent view if the step has fewer.
 func (c *call) arg(i int) view {
 	if i < len(c.in) {
 		return c.in[i]
@@ -132,7 +133,7 @@ func (c *call) arg(i int) view {
 	return view{}
 }
 
-// res is result i, absent where the node leaves it out.
+// res returns result i, an absent view where the node omits it.
 func (c *call) res(i int) view {
 	if i < len(c.out) {
 		return c.out[i]
@@ -140,11 +141,11 @@ func (c *call) res(i int) view {
 	return view{}
 }
 
-// binder checks what a kernel can do and returns the function that runs it.
-// Everything it needs is allocated here: the function allocates nothing.
+// binder checks that a kernel supports a call and returns the function that runs it. The binder
+// allocates all memory; the function allocates none.
 type binder func(c *call) (func(), error)
 
-// kernels are the ops that no other kind of step covers, by row name.
+// kernels has the ops that no other kind of step runs, by row name.
 var kernels = merge(rowKernels, normKernels, lossKernels, reduceKernels, indexKernels, poolKernels, recurrentKernels, cacheKernels, updateKernels, collectiveKernels)
 
 func merge(tables ...map[string]binder) map[string]binder {
@@ -160,7 +161,7 @@ func merge(tables ...map[string]binder) map[string]binder {
 // kernel binds a kernel step.
 func (e *exec) kernel(s *lower.Step) (func(), error) {
 	k := s.Kernel
-	c := &call{Node: k.Node, m: e.machine(), fault: &e.fault, mem: &e.scratch, window: k.Pool, end: k.Fusion, seen: map[int]bool{}, exec: e}
+	c := &call{Node: k.Node, m: e.machine(), fault: &e.fault, mem: &e.scratch, window: k.Pool, end: k.Fusion, checked: map[int]bool{}, exec: e}
 	in := s.In
 	if s.Epilogue != nil {
 		in = in[:len(k.Node.In)]
@@ -190,7 +191,7 @@ func (e *exec) kernel(s *lower.Step) (func(), error) {
 	return c.bind(k.Name)
 }
 
-// bind binds the kernel of a name.
+// bind binds the kernel with the given name.
 func (c *call) bind(name string) (func(), error) {
 	b := kernels[name]
 	if b == nil {
@@ -199,7 +200,7 @@ func (c *call) bind(name string) (func(), error) {
 	return b(c)
 }
 
-// kernelWithPostOp binds a kernel of lower's Caps.PostOps with the cluster over its result.
+// kernelWithPostOp binds a kernel listed in Caps.PostOps together with the cluster over its result.
 func (e *exec) kernelWithPostOp(s *lower.Step, c *call) (func(), error) {
 	post, y := e.postOp(s)
 	c.post = post
@@ -214,16 +215,16 @@ func (e *exec) kernelWithPostOp(s *lower.Step, c *call) (func(), error) {
 	return func() { post.begin(); run() }, nil
 }
 
-// postOp is what the kernel runs on blocks of result 0; nil: nothing.
+// postOp returns what the kernel must run on blocks of result 0, or nil.
 func (c *call) postOp() kern.PostOp {
 	c.fused = true
 	return c.post.kern()
 }
 
-// linkNorms tells a finite check which norms have read its operands.
+// linkNorms tells an any_nonfinite check which norms have read its operands.
 func (e *exec) linkNorms(c *call, s *lower.Step) {
 	if c.Op == ir.OpGlobalNorm {
-		c.own = &flawed{}
+		c.own = &finiteCheck{}
 		for _, id := range s.In[1:] {
 			e.norms[id] = c.own
 		}
@@ -233,34 +234,35 @@ func (e *exec) linkNorms(c *call, s *lower.Step) {
 			c.norms = append(c.norms, n)
 		}
 		for i := range s.In {
-			c.seen[i] = c.seen[i] || s.In[i] == id
+			c.checked[i] = c.checked[i] || s.In[i] == id
 		}
 	}
 }
 
-// region is a parallel loop that allocates nothing when it runs.
+// region is a parallel loop that does not allocate when it runs.
 type region struct {
 	f func(worker, i int)
 }
 
 func (r *region) Run(worker, i int) { r.f(worker, i) }
 
-// workerShare is the work, in elements that are looked at once, that a worker is woken for at least.
+// workerShare is the smallest work for which a worker is woken, in elements read once.
 const workerShare = 1 << 13
 
-// parallel returns a loop over n pieces of work units each; a small loop stays
-// on the caller's goroutine. How work is cut never depends on the number of workers.
+// parallel returns a loop over n pieces of the given work. A small loop stays on the caller's
+// goroutine. The pieces never depend on the number of workers.
 func (c *call) parallel(n, work int, f func(worker, i int)) func() {
 	r, pool := &region{f}, c.m.Pool()
 	return func() { pool.RunBy(n*work/workerShare, n, r) }
 }
 
-// chunks cuts n elements of so much work each into pieces of at most size: f gets each one's bounds.
+// chunks splits n elements, each of the given work, into pieces of at most size elements. f gets
+// the bounds of each piece.
 func (c *call) chunks(n, size, work int, f func(worker, lo, hi int)) func() {
 	return c.parallel((n+size-1)/size, size*work, func(w, i int) { f(w, i*size, min((i+1)*size, n)) })
 }
 
-// scratch gives every worker n floats while the step runs.
+// scratch gives every worker n floats of temporary memory for this step.
 func (c *call) scratch(n int) [][]float32 {
 	s := make([][]float32, c.m.Pool().Workers())
 	c.mem.take(n, func(w int, mem []float32) { s[w] = mem })
@@ -295,8 +297,8 @@ func customKernel(c *call) (func(), error) {
 	}, nil
 }
 
-// hostCopy makes the slice a custom kernel sees, and the conversion that fills
-// it (or empties it into a result).
+// hostCopy makes the slice that a custom kernel sees. It also returns the conversion that fills it,
+// or that copies it into a result.
 func hostCopy(c *call, v view, conv *[]func(), load bool) any {
 	if v.absent() {
 		return nil

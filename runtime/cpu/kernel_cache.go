@@ -4,14 +4,14 @@ import (
 	"ampc/runtime/cpu/kern"
 )
 
-// cacheKernels work on caches, whose memory each call brings.
+// cacheKernels work on caches. The caller passes their memory with each step.
 var cacheKernels = map[string]binder{"cache_append": bindCacheAppend, "cached_attention": bindCachedAttention}
 
-// memory is operand i in the running call.
+// memory returns operand i of the running step.
 func (c *call) memory(i int) view { return view{c.in[i].t, c.now[i]()} }
 
-// spans reads where the rows of each sequence go, operands i and i+1, and reports a fault where a cache of so many rows
-// has no room for them.
+// spans reads which rows of the cache each sequence writes, operands i and i+1. It reports a fault
+// if a cache with the given number of rows has no room for them.
 func (c *call) spans(i, most, length int, pos, count []int) bool {
 	for b := range pos {
 		pos[b], count[b] = int(c.in[i].int(b)), most
@@ -26,7 +26,8 @@ func (c *call) spans(i, most, length int, pos, count []int) bool {
 	return true
 }
 
-// bindCacheAppend writes the new rows to the cache. What is no cache is copied first.
+// bindCacheAppend writes the new rows to the cache. If the first operand is not a cache, it is
+// copied to the result first.
 func bindCacheAppend(c *call) (func(), error) {
 	if err := c.onlyFloats(); err != nil {
 		return nil, err

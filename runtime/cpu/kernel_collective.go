@@ -14,7 +14,7 @@ var collectiveKernels = map[string]binder{"all_reduce": bindAllReduce, "all_gath
 
 var reductions = map[string]world.Op{"sum": world.Sum, "mean": world.Mean, "max": world.Max}
 
-// bindAllReduce starts the message of the operands. exec.arrive waits for it.
+// bindAllReduce starts the message of the operands. exec.awaitMessages waits for it.
 func bindAllReduce(c *call) (func(), error) {
 	m := &world.Message{Name: c.Name(), Op: reductions[c.Str("op")], DType: c.in[0].t.DType, Wire: c.DT("msg"), Shift: int(c.Int("shift"))}
 	for i, v := range c.in {
@@ -23,13 +23,13 @@ func bindAllReduce(c *call) (func(), error) {
 	return c.sender(m), nil
 }
 
-// bindAllGather starts the message of the operand, whose axis is the first one.
+// bindAllGather starts the message of the operand, which is gathered along its first axis.
 func bindAllGather(c *call) (func(), error) {
 	m := &world.Message{Name: c.Name(), Op: world.Gather, DType: c.in[0].t.DType, Wire: ir.F32, In: [][]byte{c.in[0].mem}, Out: [][]byte{c.out[0].mem}}
 	return c.sender(m), nil
 }
 
-// sender starts a message when it is run.
+// sender returns a function that starts a message.
 func (c *call) sender(m *world.Message) func() {
 	ranks, e := int(c.Int("ranks")), c.exec
 	return func() {
@@ -42,21 +42,21 @@ func (c *call) sender(m *world.Message) func() {
 			c.fail("%w", err)
 			return
 		}
-		e.flying = append(e.flying, m)
+		e.inFlight = append(e.inFlight, m)
 	}
 }
 
-// arrive waits for the messages that step i of a part needs, and for those that have
-// started where somebody watches. They arrive in the order in which they have started.
-func (e *exec) arrive(part lower.Part, i int) error {
-	for len(e.flying) > 0 {
-		sent := &e.p.Messages[e.landed]
+// awaitMessages waits for the messages that step i of a part needs. With an observer attached it
+// waits for all that have started. Messages finish in the order in which they start.
+func (e *exec) awaitMessages(part lower.Part, i int) error {
+	for len(e.inFlight) > 0 {
+		sent := &e.p.Messages[e.nextMessage]
 		if sent.Until > i && !e.any() {
 			return nil
 		}
-		e.landed++
-		m, began := e.flying[0], time.Now()
-		e.flying = e.flying[:copy(e.flying, e.flying[1:])]
+		e.nextMessage++
+		m, began := e.inFlight[0], time.Now()
+		e.inFlight = e.inFlight[:copy(e.inFlight, e.inFlight[1:])]
 		if err := e.of.world.Wait(context.Background(), m); err != nil {
 			n := e.p.Parts[part][sent.Step].Kernel.Node
 			return fmt.Errorf("%s: %s %s: %w", e.p.Name, n.Def().Name, n.Name(), err)
@@ -67,20 +67,20 @@ func (e *exec) arrive(part lower.Part, i int) error {
 	return nil
 }
 
-// depart says that a part begins, whose messages are those from now on.
-func (e *exec) depart(part lower.Part) {
-	for e.landed = 0; e.landed < len(e.p.Messages) && e.p.Messages[e.landed].Part != part; {
-		e.landed++
+// beginMessages makes the first message of a part the next to finish.
+func (e *exec) beginMessages(part lower.Part) {
+	for e.nextMessage = 0; e.nextMessage < len(e.p.Messages) && e.p.Messages[e.nextMessage].Part != part; {
+		e.nextMessage++
 	}
 }
 
-// land waits for the messages that a step leaves behind which ends early: the ranks
-// count them.
-func (e *exec) land() {
-	for _, m := range e.flying {
+// drainMessages waits for the messages that an interrupted step has started, because all ranks
+// count messages.
+func (e *exec) drainMessages() {
+	for _, m := range e.inFlight {
 		if e.of.world.Wait(context.Background(), m) != nil {
-			break // no later one arrives either
+			break // later messages fail, too
 		}
 	}
-	e.flying = e.flying[:0]
+	e.inFlight = e.inFlight[:0]
 }

@@ -7,8 +7,8 @@ import (
 	"ampc/runtime/cpu/kern"
 )
 
-// indexKernels move elements by index, or number them. An id outside its axis
-// is bad data: the step fails.
+// indexKernels move elements by index or number them. An id outside its axis is bad data, and the
+// step fails.
 var indexKernels = map[string]binder{
 	"embedding":       bindEmbedding,
 	"embedding_grad":  bindEmbeddingGrad,
@@ -27,7 +27,7 @@ var indexKernels = map[string]binder{
 	"resize_grad":     bindResize,
 }
 
-// checkIds fails the step where an id is outside 0..n-1; it reports whether all are inside.
+// checkIds fails the step if an id is outside 0..n-1. It reports whether all are inside.
 func (c *call) checkIds(ids view, n int) bool {
 	for i := range ids.len() {
 		if id := ids.int(i); id < 0 || id >= int64(n) {
@@ -62,7 +62,7 @@ func bindEmbeddingGrad(c *call) (func(), error) {
 	}, nil
 }
 
-// bytes is the part of v that holds n elements from element i on.
+// bytes returns the part of v that holds n elements from element i on.
 func (v view) bytes(i, n int) []byte {
 	s := int(v.t.DType.Size())
 	return v.mem[i*s : (i+n)*s]
@@ -83,14 +83,14 @@ func bindGather(c *call) (func(), error) {
 	}, nil
 }
 
-// picks walks a tensor of ids beside one it indexes along an axis.
-type picks struct {
-	dims, strides []int // of the ids; strides of the indexed tensor
+// indexer iterates over a tensor of ids and the tensor that they index along an axis.
+type indexer struct {
+	dims, strides []int // sizes of the ids; strides of the indexed tensor
 	axis          int
 }
 
-func newPicks(ids, x view, axis int) picks {
-	p := picks{dims: ids.dims(), strides: make([]int, x.t.Shape.Rank()), axis: axis}
+func newIndexer(ids, x view, axis int) indexer {
+	p := indexer{dims: ids.dims(), strides: make([]int, x.t.Shape.Rank()), axis: axis}
 	st := 1
 	d := x.dims()
 	for i := len(d) - 1; i >= 0; i-- {
@@ -100,8 +100,8 @@ func newPicks(ids, x view, axis int) picks {
 	return p
 }
 
-// place is where id i, of value id, points to.
-func (p *picks) place(i int, id int64) int {
+// place returns the element that id number i, of value id, selects.
+func (p *indexer) place(i int, id int64) int {
 	at := int(id) * p.strides[p.axis]
 	for d := len(p.dims) - 1; d >= 0; d-- {
 		if d != p.axis {
@@ -115,7 +115,7 @@ func (p *picks) place(i int, id int64) int {
 func bindGatherElements(c *call) (func(), error) {
 	x, ids, y := c.in[0], c.in[1], c.out[0]
 	axis := c.Axis()
-	p := newPicks(ids, x, axis)
+	p := newIndexer(ids, x, axis)
 	run := c.chunks(y.len(), 1<<12, 1, func(_, lo, hi int) {
 		for i := lo; i < hi; i++ {
 			copy(y.bytes(i, 1), x.bytes(p.place(i, ids.int(i)), 1))
@@ -143,11 +143,11 @@ func (v view) assign(i int, src view, j int) {
 	}
 }
 
-// bindScatter replaces or adds single elements, in order and by one worker:
-// ids may repeat. Sums are kept in f32 and rounded once.
+// bindScatter replaces or adds single elements. One worker does this in order, because ids may
+// repeat. Sums are kept in f32 and rounded once.
 func bindScatter(c *call) (func(), error) {
 	x, ids, u, y := c.in[0], c.in[1], c.in[2], c.out[0]
-	p := newPicks(ids, x, c.Axis())
+	p := newIndexer(ids, x, c.Axis())
 	size := x.dims()[c.Axis()]
 	if c.Op == ir.OpScatterAdd {
 		if err := c.onlyFloats(); err != nil {
@@ -218,7 +218,7 @@ func bindIota(c *call) (func(), error) {
 	}), nil
 }
 
-// bindTriangle copies the part of each row that stays and clears the rest.
+// bindTriangle copies the part of each row inside the triangle and clears the rest.
 func bindTriangle(c *call) (func(), error) {
 	x, y, k := c.in[0], c.out[0], int(c.Int("k"))
 	d := x.dims()
@@ -239,8 +239,8 @@ func bindTriangle(c *call) (func(), error) {
 	}), nil
 }
 
-// before says whether x[i] comes before x[j] in descending (or ascending)
-// order; NaN is the largest.
+// before reports whether x[i] precedes x[j] in descending (or ascending) order. NaN is the largest
+// value.
 func (v view) before(i, j int, ascending bool) bool {
 	if !v.t.DType.Float() {
 		a, b := v.t.DType.Order(v.int(i)), v.t.DType.Order(v.int(j))
@@ -267,8 +267,8 @@ func bindTopK(c *call) (func(), error) {
 	for w := range orders {
 		orders[w] = make([]int, n)
 	}
-	return c.parallel(outer*inner, 8*max(n, 1), func(w, lane int) {
-		base := lane/inner*n*inner + lane%inner
+	return c.parallel(outer*inner, 8*max(n, 1), func(w, line int) {
+		base := line/inner*n*inner + line%inner
 		order := orders[w]
 		for i := range order {
 			order[i] = i
@@ -283,14 +283,14 @@ func bindTopK(c *call) (func(), error) {
 			return a - b
 		})
 		for i := range k {
-			to := (lane/inner*k+i)*inner + lane%inner
+			to := (line/inner*k+i)*inner + line%inner
 			y.assign(to, x, base+order[i]*inner)
 			index.setInt(to, int64(order[i]))
 		}
 	}), nil
 }
 
-// bindPad repeats the edge or reflects: each axis has a table of sources.
+// bindPad repeats the edge or reflects. A table for each axis gives the source of each element.
 func bindPad(c *call) (func(), error) {
 	x, y := c.in[0], c.out[0]
 	d, out, lo := x.dims(), y.dims(), c.Ints("lo")
@@ -324,7 +324,7 @@ func bindPad(c *call) (func(), error) {
 	}), nil
 }
 
-// bindConcat joins operands of unequal dtypes.
+// bindConcat concatenates operands and converts each element to the dtype of the result.
 func bindConcat(c *call) (func(), error) {
 	y := c.out[0]
 	outer, size, inner := around(y.dims(), c.Axis())
@@ -342,8 +342,8 @@ func bindConcat(c *call) (func(), error) {
 	}, nil
 }
 
-// bindResize samples, or for the gradient spreads, one plane of the last
-// spatial axes per task. Sums are in float64.
+// bindResize samples one plane of the last spatial axes per task. The gradient distributes the
+// values over the source positions. Sums are in float64.
 func bindResize(c *call) (func(), error) {
 	if err := c.onlyFloats(); err != nil {
 		return nil, err
@@ -380,14 +380,14 @@ func bindResize(c *call) (func(), error) {
 	}), nil
 }
 
-// resizer knows planes (one per index of the axes that are not spatial), and
-// which source positions of a plane make a sampled one.
+// resizer has the planes, one per index of the axes that are not spatial. It knows which source
+// positions contribute to each sampled position.
 type resizer struct {
 	planes                    int
 	sampledPlane, sourcePlane int
 	tables                    [][]ir.Tap
 	sizes, sourceSt           []int // spatial sizes of the sampled plane, strides of the source plane
-	inner                     int   // channels last: elements of a plane are this far apart
+	inner                     int   // distance between elements of a plane (more than 1 for channels last)
 }
 
 func newResizer(c *call, sampled, source []int) *resizer {
@@ -422,7 +422,7 @@ func (r *resizer) source(plane, j int) int {
 	return (plane/r.inner*r.sourcePlane+j)*r.inner + plane%r.inner
 }
 
-// taps calls f with every source position that sampled position i has a share of.
+// taps calls f with every source position that contributes to sampled position i, and its weight.
 func (r *resizer) taps(i int, f func(j int, w float64)) {
 	var at [3]int
 	for a := len(r.sizes) - 1; a >= 0; a-- {

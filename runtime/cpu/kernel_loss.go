@@ -7,8 +7,8 @@ import (
 	"ampc/runtime/cpu/kern"
 )
 
-// lossKernels yield the sum of a loss's terms and their count. Sums are in
-// float64 over chunks that do not depend on the number of workers.
+// lossKernels compute the sum of a loss's terms and their count. Sums are in float64 over chunks
+// that do not depend on the number of workers.
 var lossKernels = map[string]binder{
 	"cross_entropy":      bindCrossEntropy,
 	"cross_entropy_grad": bindCrossEntropyGrad,
@@ -54,7 +54,7 @@ var lossKernels = map[string]binder{
 	}),
 }
 
-// logClamped is a logarithm that stops at -100, as the row says.
+// logClamped is the logarithm clamped to at least -100, as the op's row specifies.
 func logClamped(x float64) float64 {
 	y := math.Log(x)
 	if y < -100 {
@@ -63,10 +63,10 @@ func logClamped(x float64) float64 {
 	return y
 }
 
-// lossBlock is how many logits are worked on together: they stay in the first cache.
+// lossBlock is the number of logits processed together; they fit in the L1 cache.
 const lossBlock = 1 << 12
 
-// lossChunk is how many terms are summed together.
+// lossChunk is the number of terms in one partial sum.
 const lossChunk = 1 << 13
 
 // pairLoss sums term(x, target) over all elements.
@@ -91,7 +91,7 @@ func pairLoss(make1 func(*call) func(x, t float64) float64) binder {
 			part[lo/lossChunk] = sum
 		})
 		count := n
-		if c.Op == ir.OpKLDiv { // distributions along the last dimension
+		if c.Op == ir.OpKLDiv { // targets are distributions along the last dimension
 			if d := x.dims(); len(d) > 0 {
 				count /= max(d[len(d)-1], 1)
 			}
@@ -112,7 +112,7 @@ func sum64(x []float64) float64 {
 	return s
 }
 
-// checkLabels fails the step where a label is neither a class nor ignored.
+// checkLabels fails the step if a label is neither a class nor the ignored value.
 func (c *call) checkLabels(classes int) bool {
 	labels, ignore := c.in[1], c.Int("ignore")
 	for i := range labels.len() {
@@ -124,8 +124,8 @@ func (c *call) checkLabels(classes int) bool {
 	return true
 }
 
-// classRows gives the logits as rows of classes: where they lie, or transposed
-// into scratch by the returned function.
+// classRows returns the logits as rows of classes, either in place or transposed into scratch
+// memory by the returned function.
 func (c *call) classRows(v view) (x kern.Buf, rows, cols int, load func()) {
 	outer, n, inner := c.axis(v)
 	if inner == 1 {
@@ -135,8 +135,8 @@ func (c *call) classRows(v view) (x kern.Buf, rows, cols int, load func()) {
 	return x, outer * inner, n, c.transposeIn(x, v, outer, n, inner)
 }
 
-// classWeights gives the weights of the classes in f32, nil where there are
-// none; load fetches them before each run.
+// classWeights returns the weights of the classes in f32, nil if there are none. load reads them
+// before each run.
 func (c *call) classWeights() (w []float32, load func()) {
 	v := c.named("weights")
 	if v.absent() {
@@ -200,8 +200,8 @@ func bindSoftCrossEntropy(c *call) (func(), error) {
 	}, nil
 }
 
-// bindCrossEntropyGrad computes the softmax again from the row's maximum: a
-// saved logarithm of its divisor would lose bits where logits are large.
+// bindCrossEntropyGrad recomputes the softmax from the row's maximum. A saved logarithm of the
+// divisor would lose precision where logits are large.
 func bindCrossEntropyGrad(c *call) (func(), error) {
 	if err := c.onlyFloats(); err != nil {
 		return nil, err
@@ -217,7 +217,7 @@ func bindCrossEntropyGrad(c *call) (func(), error) {
 		g.dx = kern.Floats(slice[float32](kern.Alloc(int64(4 * rows * g.cols))))
 		back = c.transposeOut(c.out[0], g.dx, outer, n, inner)
 	}
-	block := max(1, min(rows, lossBlock/max(g.cols, 1))) // rows that the vector kernels take at once
+	block := max(1, min(rows, lossBlock/max(g.cols, 1))) // number of rows in one call of the vector kernels
 	g.tmp, g.exps = c.scratch(block*g.cols), c.scratch(block*g.cols)
 	run := c.chunks(rows, block, 16*max(g.cols, 1), g.rows)
 	return func() {
@@ -235,21 +235,21 @@ func bindCrossEntropyGrad(c *call) (func(), error) {
 	}, nil
 }
 
-// lossGrad is a gradient of cross entropy: Σ q·softmax - q for each row, q the
-// share of each class that the label, the smoothing and the weights ask for.
+// lossGrad is a gradient of cross entropy. For each row it is Σ q·softmax - q, where q is the
+// target probability of each class after label smoothing and class weights.
 type lossGrad struct {
 	c         *call
 	x, dx     kern.Buf
 	cols      int
 	labels    view
-	weights   []float32 // nil: all are 1
+	weights   []float32 // class weights; nil: all are 1
 	ignore    int64
 	smoothing float32
 	spread    float64     // Smoothing/Cols·Σ weights
 	exps, tmp [][]float32 // by worker
 }
 
-// each fills each row of t with what f gives for its number, and its elements in r.
+// each writes each row of t. f gets the row's number and its elements in r.
 func (g *lossGrad) each(t, r []float32, f func(i int, row []float32) float32) {
 	for i, at := 0, 0; at < len(r); i, at = i+1, at+g.cols {
 		fill(t[at:at+g.cols], f(i, r[at:at+g.cols]))
@@ -292,7 +292,8 @@ func (g *lossGrad) rows(w, lo, hi int) {
 	p.Store(g.dx.From(lo*g.cols), r)
 }
 
-// weight is that of row i's label: 1 where classes have none, or the label does not count.
+// weight returns the weight of row i's label, which is 1 without class weights or for an ignored
+// label.
 func (g *lossGrad) weight(i int) float32 {
 	if label := g.labels.int(i); g.weights != nil && label != g.ignore {
 		return g.weights[label]
@@ -300,7 +301,8 @@ func (g *lossGrad) weight(i int) float32 {
 	return 1
 }
 
-// smooth takes from the softmax in r, times the sum of the shares, what smoothing spreads over all classes.
+// smooth subtracts the uniform part of the smoothed target from the softmax in r, scaled by the sum
+// of the target.
 func (g *lossGrad) smooth(r, t []float32, lo int) {
 	p, share := g.c.m, g.smoothing/float32(g.cols)
 	if g.weights == nil {

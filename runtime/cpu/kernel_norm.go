@@ -5,8 +5,8 @@ import (
 	"ampc/runtime/cpu/kern"
 )
 
-// normKernels normalize: over the last dimensions by kern's row kernels, over
-// channels by its channel norm.
+// normKernels normalize: over the last dimensions by kern's row kernels, over channels by its
+// channel norm.
 var normKernels = map[string]binder{
 	"layer_norm":       bindRowNorm,
 	"rms_norm":         bindRowNorm,
@@ -34,7 +34,7 @@ func (c *call) lastDims(x view) (rows, cols int) {
 	return rows, cols
 }
 
-// named is the operand with the row's name, absent where the node has none.
+// named returns the operand with the row's name, absent if the node omits it.
 func (c *call) named(name string) view {
 	for i, o := range c.Def().In {
 		if o.Name == name {
@@ -44,7 +44,7 @@ func (c *call) named(name string) view {
 	return view{}
 }
 
-// namedOut is the result with the row's name.
+// namedOut returns the result with the row's name.
 func (c *call) namedOut(name string) view {
 	for i, o := range c.Def().Out {
 		if o.Name == name {
@@ -81,7 +81,7 @@ func bindRowNormGrad(c *call) (func(), error) {
 	return func() { c.m.NormGrad(n) }, nil
 }
 
-// channelNorm describes a norm over channels; what it has depends on the row.
+// channelNorm describes a norm over channels. The row of the op says which operands it has.
 func (c *call) channelNorm() *kern.ChannelNorm {
 	d := c.in[0].dims()
 	n := &kern.ChannelNorm{Images: d[0], ChannelsLast: c.Str("layout") == "NHWC", Space: 1, X: c.in[0].buf(), Gamma: c.named("scale").buf()}
@@ -99,7 +99,7 @@ func (c *call) channelNorm() *kern.ChannelNorm {
 	return n
 }
 
-// normEpilogue says what becomes of the normalized channels.
+// normEpilogue describes the epilogue of a channel norm.
 func (c *call) normEpilogue(n *kern.ChannelNorm) {
 	n.Beta, n.Y, n.Eps = c.named("bias").buf(), c.out[0].buf(), c.Float("eps")
 	if n.Relu = c.end.Relu; c.end.Residual > 0 {

@@ -2,8 +2,8 @@ package cpu
 
 import "ampc/ir"
 
-// poolKernels run over windows or parts of images. Work is cut by plane (image
-// and channel), so windows that overlap meet in one task.
+// poolKernels run over windows or parts of images. Work is split by plane (image and channel), so
+// overlapping windows belong to one task.
 var poolKernels = map[string]binder{
 	"max_pool":               bindMaxPool,
 	"max_pool_grad":          bindMaxPoolGrad,
@@ -13,20 +13,20 @@ var poolKernels = map[string]binder{
 	"adaptive_avg_pool_grad": bindAvgPool(true),
 }
 
-// pool is the geometry of a pooling row over up to three dimensions, with the
-// cells that every window covers.
+// pool is the geometry of a pooling op over up to three dimensions, with the input cells that each
+// window covers.
 type pool struct {
 	planes   int
 	last     bool
-	count    int // channels
-	x, y     int // positions per plane, detailed and pooled side
+	count    int // number of channels
+	x, y     int // positions per plane, of the detailed and of the pooled side
 	cells    []int32
 	first    []int32 // window i covers cells[first[i]:first[i+1]]
 	divisors []float32
 }
 
-// span is what a window covers along one dimension, padding left out; size
-// counts the taps that lie in the data or its padding.
+// span is the range that a window covers along one dimension, without padding. size counts the taps
+// that lie in the data or its padding.
 type span struct {
 	at   []int
 	size int
@@ -37,9 +37,9 @@ func (c *call) pool() *pool { return c.poolOf(c.Window()) }
 func (c *call) poolOf(w ir.Window) *pool {
 	p := &pool{planes: int(w.N * w.C), last: w.Last, count: int(w.C), x: 1, y: 1}
 	var spans [3][]span
-	in := three(w.In, 1)
-	out := three(w.Out, 1)
-	kernel, stride, dil, begin, end := three(w.Kernel, 1), three(w.Stride, 1), three(w.Dilation, 1), three(w.Begin, 0), three(w.End, 0)
+	in := spatial3(w.In, 1)
+	out := spatial3(w.Out, 1)
+	kernel, stride, dil, begin, end := spatial3(w.Kernel, 1), spatial3(w.Stride, 1), spatial3(w.Dilation, 1), spatial3(w.Begin, 0), spatial3(w.End, 0)
 	adaptive := c.Op == ir.OpAdaptiveAvgPool || c.Op == ir.OpAdaptiveAvgPoolGrad
 	for d := range 3 {
 		p.x *= in[d]
@@ -89,8 +89,8 @@ func (c *call) poolOf(w ir.Window) *pool {
 	return p
 }
 
-// place is where plane k of a tensor of that many positions starts, and how
-// far apart its elements lie.
+// place returns where plane k of a tensor with that many positions starts, and the distance between
+// its elements.
 func (p *pool) place(k, positions int) (offset, stride int) {
 	if p.last {
 		return k/p.count*positions*p.count + k%p.count, p.count
@@ -98,8 +98,8 @@ func (p *pool) place(k, positions int) (offset, stride int) {
 	return k * positions, 1
 }
 
-// taps lists, tap by tap, which cell each window reads. A window that a tap
-// leaves reads its first cell again, which never beats itself.
+// taps lists, tap by tap, which cell each window reads. If a tap lies outside, the window reads its
+// first cell again, which cannot exceed the maximum.
 func (p *pool) taps() []int32 {
 	most := int32(0)
 	for i := range p.y {
@@ -118,7 +118,7 @@ func (p *pool) taps() []int32 {
 	return taps
 }
 
-// loadRun widens elements of v that lie stride apart.
+// loadRun widens elements of v that are stride apart.
 func (c *call) loadRun(dst []float32, v view, offset, stride int) {
 	if stride == 1 {
 		c.m.Load(dst, v.buf().From(offset))
@@ -129,7 +129,7 @@ func (c *call) loadRun(dst []float32, v view, offset, stride int) {
 	}
 }
 
-// storeRun rounds src to elements of v that lie stride apart.
+// storeRun rounds src to elements of v that are stride apart.
 func (c *call) storeRun(v view, offset, stride int, src []float32) {
 	if stride == 1 {
 		c.m.Store(v.buf().From(offset), src)
@@ -164,7 +164,7 @@ func bindMaxPool(c *call) (func(), error) {
 	}), nil
 }
 
-// positions has room for which cell was the largest of n windows, for each worker.
+// positions holds, for each worker, the cell of the maximum of n windows.
 func (c *call) positions(n int) [][]int32 {
 	at := make([][]int32, c.m.Pool().Workers())
 	for w := range at {
@@ -202,7 +202,7 @@ func bindMaxPoolGrad(c *call) (func(), error) {
 	}), nil
 }
 
-// maxPoolAgain is the gradient of a max pool that looks for the positions itself, in the image that was pooled.
+// maxPoolAgain is the gradient of a max pool that finds the positions again in the pooled image.
 func (c *call) maxPoolAgain() func() {
 	if g, ok := c.inPairs(*c.window); ok {
 		return c.maxPool2Again(g)

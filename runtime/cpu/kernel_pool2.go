@@ -5,22 +5,24 @@ import (
 	"ampc/runtime/cpu/kern"
 )
 
-// pool2Elems is how many elements a task of pool2 reads, in whole planes: they stay in the first cache.
+// pool2Elems is the number of elements that a task of pool2 reads, in whole planes. They fit in the
+// L1 cache.
 const pool2Elems = 1 << 12
 
-// inPairs is the geometry of a pool whose windows are 2 x 2 elements, two apart, without padding, if the path has kernels
-// of that; planes lie one after the other.
+// inPairs returns the geometry of a pool whose windows are 2 x 2 elements with stride 2 and without
+// padding, if the kernel set has kernels for it. Planes must be contiguous.
 func (c *call) inPairs(w ir.Window) (g kern.Pool2, ok bool) {
 	two, one, none := [3]int{1, 2, 2}, [3]int{1, 1, 1}, [3]int{}
-	in, out := three(w.In, 1), three(w.Out, 1)
-	begin, end := three(w.Begin, 0), three(w.End, 0)
+	in, out := spatial3(w.In, 1), spatial3(w.Out, 1)
+	begin, end := spatial3(w.Begin, 0), spatial3(w.End, 0)
 	g = kern.Pool2{Planes: int(w.N * w.C), H: in[1], W: in[2]}
-	return g, c.m.Pools2(g, kern.F32) && !w.Last && three(w.Kernel, 1) == two && three(w.Stride, 1) == two && three(w.Dilation, 1) == one &&
+	return g, c.m.Pools2(g, kern.F32) && !w.Last && spatial3(w.Kernel, 1) == two && spatial3(w.Stride, 1) == two && spatial3(w.Dilation, 1) == one &&
 		begin == none && end == none && in[0] == 1 && out[1] == in[1]/2 && out[2] == in[2]/2
 }
 
-// pool2 runs f over some planes at a time, from plane at on: operand or result i has sizes[i] elements in each. The first
-// is the result. Where the path has no kernels of their one type, f works on f32 in scratch memory.
+// pool2 runs f over a few planes at a time, from plane at on. Operand or result i has sizes[i]
+// elements in each plane. The first is the result. If the kernel set has no kernels of their common
+// dtype, f works on f32 in scratch memory.
 func (c *call) pool2(g kern.Pool2, views []view, sizes []int, f func(g kern.Pool2, at int, bufs []kern.Buf)) func() {
 	each := max(1, pool2Elems/max(1, g.H*g.W))
 	direct := c.m.Pools2(g, kernTypes[views[0].t.DType])
@@ -56,7 +58,7 @@ func (c *call) pool2(g kern.Pool2, views []view, sizes []int, f func(g kern.Pool
 	})
 }
 
-// maxPool2 is a max pool over pairs of rows and columns.
+// maxPool2 is a max pool over 2 x 2 windows.
 func (c *call) maxPool2(g kern.Pool2) func() {
 	index := c.res(1).i32()
 	in, out := g.Of(1)
@@ -69,7 +71,7 @@ func (c *call) maxPool2(g kern.Pool2) func() {
 	})
 }
 
-// maxPool2Again is maxPoolAgain for them.
+// maxPool2Again is maxPoolAgain for 2 x 2 windows.
 func (c *call) maxPool2Again(g kern.Pool2) func() {
 	in, out := g.Of(1)
 	return c.pool2(g, []view{c.out[0], c.in[0], c.in[1]}, []int{in, out, in}, func(g kern.Pool2, _ int, b []kern.Buf) {
@@ -77,7 +79,7 @@ func (c *call) maxPool2Again(g kern.Pool2) func() {
 	})
 }
 
-// avgPool2 is the mean over pairs of rows and columns, or its gradient.
+// avgPool2 is the mean over 2 x 2 windows, or its gradient.
 func (c *call) avgPool2(g kern.Pool2, gradient bool) func() {
 	in, out := g.Of(1)
 	if gradient {

@@ -5,8 +5,8 @@ import (
 	"ampc/runtime/cpu/kern"
 )
 
-// recurrentKernels unroll over time: one product of all the batch per step,
-// then the gates, one row of the batch per task.
+// recurrentKernels unroll over time. Each step runs one product for the whole batch, then the
+// gates, one row of the batch per task.
 var recurrentKernels = map[string]binder{
 	"lstm":      bindLSTM,
 	"lstm_grad": bindLSTMGrad,
@@ -16,13 +16,12 @@ var recurrentKernels = map[string]binder{
 	"rnn_grad":  bindRNNGrad,
 }
 
-// recurrence is what these rows share: sizes, the product with r, and the
-// step being computed.
+// recurrence is what these ops share: sizes, the product with r, and the current step.
 type recurrence struct {
 	c                *call
 	steps, batch     int
 	directions, h    int
-	k                int // gates that r yields
+	k                int // number of gates, which the product with r yields
 	r                view
 	state            []float32 // [B,H]: h forward, its gradient backward
 	cell             []float32 // [B,H]: c forward, its gradient backward
@@ -30,7 +29,7 @@ type recurrence struct {
 	product          []float32
 	forward, reverse *kern.Gemm // state·r and gates·rᵀ
 	row              [][]float32
-	// the step being computed
+	// the current step
 	t, d, before int // before: the step computed before t, -1 for the first
 }
 
@@ -51,8 +50,8 @@ func (c *call) recurrence(seq view) *recurrence {
 	return u
 }
 
-// run visits every direction's steps in the order the direction takes them, or
-// backwards: begin prepares a direction, step computes one step, end finishes.
+// run calls step for every direction's steps in the direction's order, or in reverse order. begin
+// prepares a direction, end finishes it.
 func (u *recurrence) run(backwards bool, begin, step, end func()) func() {
 	return func() {
 		for d := range u.directions {
@@ -74,7 +73,7 @@ func (u *recurrence) run(backwards bool, begin, step, end func()) func() {
 	}
 }
 
-// order is the k-th step that the direction takes.
+// order returns the index of the k-th step in the direction's order.
 func (u *recurrence) order(k int) int {
 	if u.d == 1 || u.c.Flag("reverse") {
 		return u.steps - 1 - k
@@ -82,10 +81,10 @@ func (u *recurrence) order(k int) int {
 	return k
 }
 
-// at is where row b of step t starts in a tensor [S,B,D,k·H].
+// at returns where row b of step t starts in a tensor [S,B,D,k·H].
 func (u *recurrence) at(t, b, k int) int { return ((t*u.batch+b)*u.directions + u.d) * k * u.h }
 
-// start is where row b of the direction starts in a tensor [D,B,H].
+// start returns where row b of the direction starts in a tensor [D,B,H].
 func (u *recurrence) start(b int) int { return (u.d*u.batch + b) * u.h }
 
 // load widens n elements of v from element at on; an absent v is zeros.
@@ -99,7 +98,7 @@ func (u *recurrence) load(dst []float32, v view, at int) {
 
 func (u *recurrence) store(v view, at int, src []float32) { u.c.m.Store(v.buf().From(at), src) }
 
-// initial loads the direction's start into dst [B,H].
+// initial loads the direction's initial state into dst [B,H].
 func (u *recurrence) initial(dst []float32, v view) { u.load(dst, v, u.d*u.batch*u.h) }
 
 // multiply rounds src to r's dtype and multiplies it by r or its transpose.
@@ -109,12 +108,12 @@ func (u *recurrence) multiply(g *kern.Gemm, src []float32) {
 	u.c.m.Gemm(g)
 }
 
-// rows is a loop over the batch.
+// rows returns a loop over the batch.
 func (u *recurrence) rows(f func(row []float32, b int)) func() {
 	return u.c.parallel(u.batch, 16*u.h, func(w, b int) { f(u.row[w], b) })
 }
 
-// parts cuts row into n pieces of H.
+// parts splits row into n pieces of H elements.
 func (u *recurrence) part(row []float32, i int) []float32 { return row[i*u.h : (i+1)*u.h] }
 
 func nothing() {}
@@ -193,14 +192,14 @@ func bindLSTMGrad(c *call) (func(), error) {
 	return u.run(true, begin, step, end), nil
 }
 
-// finish stores what the direction leaves for its start.
+// finish stores the gradient of the direction's initial state.
 func (u *recurrence) finish(v view, src []float32) {
 	if !v.absent() {
 		u.store(v, u.d*u.batch*u.h, src)
 	}
 }
 
-// slope is the derivative of a sigmoid from its value.
+// slope is the derivative of a sigmoid, computed from its value.
 func slope(y float32) float32 { return y * (1 - y) }
 
 func bindGRU(c *call) (func(), error) {

@@ -8,7 +8,7 @@ import (
 	"ampc/runtime/cpu/kern"
 )
 
-// reduceKernels fold elements along axes.
+// reduceKernels reduce elements along axes.
 var reduceKernels = map[string]binder{
 	"reduce_sum":  reduction{fast: kern.ReduceSum, isFast: true, ints: func(a, x int64) int64 { return a + x }}.bind,
 	"reduce_mean": reduction{fast: kern.ReduceMean, isFast: true}.bind,
@@ -66,34 +66,34 @@ func sumSquares(x []float32) float64 {
 	return s
 }
 
-// reduction folds the elements that each result is made of: axis by axis where
-// kern has the fold, gathered into a row elsewhere.
+// reduction reduces the elements of each result. If package kern has the reduction, it runs axis by
+// axis; otherwise the elements are gathered into a row.
 type reduction struct {
 	fast   kern.Reduction
 	isFast bool
 	row    func(c *call, x []float32) float32 // may overwrite x
 	ints   func(a, x int64) int64
-	zero   int64 // what ints start from
-	order  bool  // ints take the order of elements, and start from the type's limit
+	zero   int64 // initial value for ints
+	order  bool  // ints uses the order of elements, and starts from the type's limit
 }
 
 func (r reduction) bind(c *call) (func(), error) {
-	gone := make([]bool, c.in[0].t.Shape.Rank())
+	reduced := make([]bool, c.in[0].t.Shape.Rank())
 	for _, a := range c.Axes() {
-		gone[a] = true
+		reduced[a] = true
 	}
-	return r.over(c, gone)
+	return r.over(c, reduced)
 }
 
-// over binds the reduction of the axes that are gone.
-func (r reduction) over(c *call, gone []bool) (func(), error) {
+// over binds the reduction of the axes that are marked in reduced.
+func (r reduction) over(c *call, reduced []bool) (func(), error) {
 	x, y := c.in[0], c.out[0]
-	shape, goes := mergeAxes(x.dims(), gone)
+	shape, reducedDims := mergeAxes(x.dims(), reduced)
 	if !x.t.DType.Float() {
-		return r.integers(c, shape, goes), nil
+		return r.integers(c, shape, reducedDims), nil
 	}
 	if x.t.DType == ir.F64 && y.t.DType == ir.F64 {
-		if run := c.doubles(shape, goes); run != nil {
+		if run := c.doubles(shape, reducedDims); run != nil {
 			return run, nil
 		}
 	}
@@ -101,9 +101,9 @@ func (r reduction) over(c *call, gone []bool) (func(), error) {
 		return nil, err
 	}
 	if r.isFast {
-		return r.axisByAxis(c, shape, goes), nil
+		return r.axisByAxis(c, shape, reducedDims), nil
 	}
-	g := newGatherer(shape, goes)
+	g := newGatherer(shape, reducedDims)
 	rows := c.scratch(g.n)
 	return c.parallel(y.len(), max(g.n, 1), func(w, k int) {
 		row := rows[w]
@@ -112,29 +112,29 @@ func (r reduction) over(c *call, gone []bool) (func(), error) {
 	}), nil
 }
 
-// axisByAxis folds the last axis that goes, then the one before it, until none
-// is left. A mean of means over equal numbers is the mean.
-func (r reduction) axisByAxis(c *call, shape []int, goes []bool) func() {
+// axisByAxis reduces the last marked axis, then the one before it, until none is left. A mean of
+// means over equal counts is the mean.
+func (r reduction) axisByAxis(c *call, shape []int, reducedDims []bool) func() {
 	from := c.in[0].buf()
 	var run []func()
 	for {
-		at := lastTrue(goes)
+		at := lastTrue(reducedDims)
 		outer, n, inner := 1, 1, 1
 		if at >= 0 {
 			outer, n, inner = around(shape, at)
-			shape, goes = slices.Delete(slices.Clone(shape), at, at+1), slices.Delete(slices.Clone(goes), at, at+1)
+			shape, reducedDims = slices.Delete(slices.Clone(shape), at, at+1), slices.Delete(slices.Clone(reducedDims), at, at+1)
 		} else {
 			for _, k := range shape {
 				inner *= k
 			}
 		}
 		to := c.out[0].buf()
-		if slices.Contains(goes, true) {
+		if slices.Contains(reducedDims, true) {
 			to = kern.Floats(slice[float32](kern.Alloc(int64(4 * outer * inner))))
 		}
 		src := from
 		run = append(run, func() { c.m.Reduce(r.fast, to, src, outer, n, inner) })
-		if from = to; !slices.Contains(goes, true) {
+		if from = to; !slices.Contains(reducedDims, true) {
 			break
 		}
 	}
@@ -154,12 +154,12 @@ func lastTrue(b []bool) int {
 	return -1
 }
 
-func (r reduction) integers(c *call, shape []int, goes []bool) func() {
+func (r reduction) integers(c *call, shape []int, reducedDims []bool) func() {
 	x, y := c.in[0], c.out[0]
-	g := newGatherer(shape, goes)
+	g := newGatherer(shape, reducedDims)
 	d, zero, key := y.t.DType, r.zero, func(x int64) int64 { return x }
 	if r.order {
-		key = d.Order // which undoes itself
+		key = d.Order // the conversion to an order key is its own inverse
 		lo, hi := d.Limits()
 		if zero = key(lo); r.ints(key(lo), key(hi)) == key(lo) {
 			zero = key(hi)
@@ -172,37 +172,36 @@ func (r reduction) integers(c *call, shape []int, goes []bool) func() {
 	})
 }
 
-// mergeAxes joins neighbouring axes that are both kept or both gone, and drops
-// those of size one.
-func mergeAxes(d []int, gone []bool) (shape []int, goes []bool) {
+// mergeAxes merges adjacent axes that are both kept or both reduced, and drops axes of size one.
+func mergeAxes(d []int, reduced []bool) (shape []int, reducedDims []bool) {
 	for i, n := range d {
 		switch last := len(shape) - 1; {
 		case n == 1:
-		case last >= 0 && goes[last] == gone[i]:
+		case last >= 0 && reducedDims[last] == reduced[i]:
 			shape[last] *= n
 		default:
-			shape, goes = append(shape, n), append(goes, gone[i])
+			shape, reducedDims = append(shape, n), append(reducedDims, reduced[i])
 		}
 	}
-	return shape, goes
+	return shape, reducedDims
 }
 
-// gatherer lists the elements that one result is made of, in row-major order.
+// gatherer lists the elements of one result in row-major order.
 type gatherer struct {
-	kept, gone     []int // sizes
-	keptSt, goneSt []int
-	n              int // elements per result
+	kept, reduced               []int // sizes
+	keptStrides, reducedStrides []int
+	n                           int // elements per result
 }
 
-func newGatherer(shape []int, goes []bool) *gatherer {
+func newGatherer(shape []int, reducedDims []bool) *gatherer {
 	g := &gatherer{n: 1}
 	st := 1
 	for i := len(shape) - 1; i >= 0; i-- {
-		if goes[i] {
-			g.gone, g.goneSt = append(g.gone, shape[i]), append(g.goneSt, st)
+		if reducedDims[i] {
+			g.reduced, g.reducedStrides = append(g.reduced, shape[i]), append(g.reducedStrides, st)
 			g.n *= shape[i]
 		} else {
-			g.kept, g.keptSt = append(g.kept, shape[i]), append(g.keptSt, st)
+			g.kept, g.keptStrides = append(g.kept, shape[i]), append(g.keptStrides, st)
 		}
 		st *= shape[i]
 	}
@@ -212,32 +211,32 @@ func newGatherer(shape []int, goes []bool) *gatherer {
 func (g *gatherer) gather(result int, f func(at, from int)) {
 	base := 0
 	for i, n := range g.kept {
-		base += result % n * g.keptSt[i]
+		base += result % n * g.keptStrides[i]
 		result /= n
 	}
 	for at := range g.n {
 		from, rest := base, at
-		for i, n := range g.gone {
-			from += rest % n * g.goneSt[i]
+		for i, n := range g.reduced {
+			from += rest % n * g.reducedStrides[i]
 			rest /= n
 		}
 		f(at, from)
 	}
 }
 
-// bindSumTo sums the axes away that broadcasting the result's shape to the
-// operand's had added.
+// bindSumTo sums over the axes that broadcasting from the result's shape to the operand's shape has
+// expanded.
 func bindSumTo(c *call) (func(), error) {
 	x, y := c.in[0].dims(), c.out[0].dims()
-	gone := make([]bool, len(x))
+	reduced := make([]bool, len(x))
 	off := len(x) - len(y)
 	for i := range x {
-		gone[i] = i < off || y[i-off] == 1 && x[i] != 1
+		reduced[i] = i < off || y[i-off] == 1 && x[i] != 1
 	}
-	return reduction{fast: kern.ReduceSum, isFast: true, ints: func(a, x int64) int64 { return a + x }}.over(c, gone)
+	return reduction{fast: kern.ReduceSum, isFast: true, ints: func(a, x int64) int64 { return a + x }}.over(c, reduced)
 }
 
-// bindArg finds the first best element along an axis; a NaN is best.
+// bindArg finds the first best element along an axis. NaN is best.
 func bindArg(better func(x, best float32) bool) binder {
 	return func(c *call) (func(), error) {
 		x, y := c.in[0], c.out[0]
@@ -248,7 +247,7 @@ func bindArg(better func(x, best float32) bool) binder {
 			at := 0
 			for i := 1; i < n; i++ {
 				if d := x.t.DType; integer {
-					if a, b := d.Order(x.int(base+i*inner)), d.Order(x.int(base+at*inner)); a != b && better(float32(truth(a > b)), 0.5) {
+					if a, b := d.Order(x.int(base+i*inner)), d.Order(x.int(base+at*inner)); a != b && better(float32(boolFloat(a > b)), 0.5) {
 						at = i
 					}
 					continue
@@ -299,7 +298,8 @@ func bindCumsum(c *call) (func(), error) {
 	}), nil
 }
 
-// bindCumulative finds the element so far that none is better than, and its index: the last of equal ones. NaN wins.
+// bindCumulative finds the best element so far and its index, the last one among equal elements.
+// NaN is best.
 func bindCumulative(better func(x, best float64) bool) binder {
 	return func(c *call) (func(), error) {
 		x, y, index := c.in[0], c.out[0], c.out[1]
@@ -309,7 +309,7 @@ func bindCumulative(better func(x, best float64) bool) binder {
 			base := k/inner*n*inner + k%inner
 			best := 0
 			for i := range n {
-				if x.reaches(base+i*inner, base+best*inner, better) {
+				if x.atLeastAsGood(base+i*inner, base+best*inner, better) {
 					best = i
 				}
 				from, to := (base+best*inner)*size, (base+i*inner)*size
@@ -320,8 +320,8 @@ func bindCumulative(better func(x, best float64) bool) binder {
 	}
 }
 
-// reaches reports whether element i is at least as good as element best; NaN is.
-func (x view) reaches(i, best int, better func(x, best float64) bool) bool {
+// atLeastAsGood reports whether element i is at least as good as element best. NaN is.
+func (x view) atLeastAsGood(i, best int, better func(x, best float64) bool) bool {
 	switch d := x.t.DType; {
 	case d == ir.F64:
 		v, w := slice[float64](x.mem)[i], slice[float64](x.mem)[best]
@@ -331,12 +331,12 @@ func (x view) reaches(i, best int, better func(x, best float64) bool) bool {
 		return v != v || better(float64(v), float64(w))
 	default:
 		a, b := d.Order(x.int(i)), d.Order(x.int(best))
-		return a == b || better(float64(truth(a > b)), 0.5)
+		return a == b || better(float64(boolFloat(a > b)), 0.5)
 	}
 }
 
-// bindLinearScan goes along an axis, in float64 and in order: neighbouring lines
-// together, as they lie side by side.
+// bindLinearScan runs along an axis, in float64 and in order. It processes adjacent lines together,
+// because they are contiguous in memory.
 func bindLinearScan(c *call) (func(), error) {
 	if err := c.onlyFloats(); err != nil {
 		return nil, err

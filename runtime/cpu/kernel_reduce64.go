@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// doubleReductions fold f64 in f64, from the elements of one result in row-major order.
+// doubleReductions reduce f64 in f64, over the elements of one result in row-major order.
 var doubleReductions = map[string]func(c *call, x []float64) float64{
 	"reduce_sum":  func(_ *call, x []float64) float64 { return sumOf(x) },
 	"reduce_mean": func(_ *call, x []float64) float64 { return sumOf(x) / float64(len(x)) },
@@ -49,8 +49,8 @@ func sumOf(x []float64) float64 {
 	return fold64(x, 0, func(a, v float64) float64 { return a + v })
 }
 
-// doubles binds a reduction of f64, nil where there is none.
-func (c *call) doubles(shape []int, goes []bool) func() {
+// doubles binds a reduction of f64; nil if there is none.
+func (c *call) doubles(shape []int, reducedDims []bool) func() {
 	f := doubleReductions[c.Def().Name]
 	if c.Def().Name == "sum_to" {
 		f = doubleReductions["reduce_sum"]
@@ -58,7 +58,7 @@ func (c *call) doubles(shape []int, goes []bool) func() {
 	if f == nil {
 		return nil
 	}
-	g := newGatherer(shape, goes)
+	g := newGatherer(shape, reducedDims)
 	x, y := slice[float64](c.in[0].mem), slice[float64](c.out[0].mem)
 	rows := make([][]float64, c.m.Pool().Workers())
 	for w := range rows {

@@ -2,8 +2,8 @@ package cpu
 
 import "math"
 
-// bindRope rotates pairs by the position's angles. Angles are in float64;
-// without an operand of positions they are computed once.
+// bindRope rotates pairs by the angles of their position. Angles are in float64. Without an operand
+// for positions they are computed once.
 func bindRope(c *call) (func(), error) {
 	if err := c.onlyFloats(); err != nil {
 		return nil, err
@@ -26,7 +26,7 @@ func bindRope(c *call) (func(), error) {
 	for _, n := range d[1 : len(d)-1] {
 		image *= n
 	}
-	tables := 1 // of positions: one for all images, or one each
+	tables := 1 // positions: one sequence for all images, or one each
 	if !pos.absent() && pos.t.Shape.Rank() > 1 {
 		tables = d[0]
 	}

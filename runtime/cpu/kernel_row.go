@@ -15,7 +15,7 @@ var rowKernels = map[string]binder{
 	"log_softmax_grad": alongAxis(func(m *kern.Machine, dx, y, dy kern.Buf, rows, cols int) { m.LogSoftmaxGrad(dx, y, dy, rows, cols) }),
 }
 
-// axis normalizes the axis attribute and splits v's shape around it.
+// axis normalizes the axis attribute and splits v's shape at it.
 func (c *call) axis(v view) (outer, n, inner int) {
 	d := v.dims()
 	a := int(c.Int("axis"))
@@ -37,8 +37,8 @@ func around(d []int, a int) (outer, n, inner int) {
 	return outer, n, inner
 }
 
-// alongAxis runs a row kernel along the axis attribute. Where that is not the
-// last axis, operands are transposed to rows of f32 and the result back.
+// alongAxis runs a row kernel along the axis attribute. If that is not the last axis, operands are
+// transposed to rows of f32 and the result is transposed back.
 func alongAxis(f func(m *kern.Machine, out, a, b kern.Buf, rows, cols int)) binder {
 	return func(c *call) (func(), error) {
 		if err := c.onlyFloats(); err != nil {
@@ -79,7 +79,7 @@ func (c *call) transposeIn(dst kern.Buf, v view, outer, n, inner int) func() {
 	})
 }
 
-// transposeOut rounds rows back to their places in v.
+// transposeOut is the inverse of transposeIn: it rounds rows to elements of v.
 func (c *call) transposeOut(v view, src kern.Buf, outer, n, inner int) func() {
 	from := slice[float32](src.Data)
 	return c.parallel(outer*n, inner, func(_, i int) {
@@ -90,8 +90,7 @@ func (c *call) transposeOut(v view, src kern.Buf, outer, n, inner int) func() {
 	})
 }
 
-// onlyFloats fails where a float operand or result is of a dtype that the
-// vector kernels do not store.
+// onlyFloats fails if a float operand or result has a dtype that the vector kernels cannot store.
 func (c *call) onlyFloats() error {
 	for _, list := range [2][]view{c.in, c.out} {
 		for _, v := range list {

@@ -13,17 +13,16 @@ var updateKernels = map[string]binder{
 	"global_norm":   bindGlobalNorm,
 }
 
-// A task of these kernels reads updateChunk elements of one tensor, a block of
-// updateBlock after the other.
+// A task of these kernels reads updateChunk elements of one tensor, in blocks of updateBlock.
 const (
 	updateChunk = 1 << 14
 	updateBlock = 1 << 10
 )
 
-// overChunks runs f over all tensors of list in chunks and sums up what it
-// gives for the blocks of each: x is a block in f32, tmp as long. flaws[k] is
-// NaN where something in chunk k is not finite, if check asks for that.
-func (c *call) overChunks(list []view, check bool, f func(x, tmp []float32) float64) (run func(), sums, flaws []float64) {
+// overChunks runs f over all tensors of list in chunks, and sums the results of f over the blocks
+// of each chunk. x is a block in f32, and tmp has the same length. If check is set, marks[k] is NaN
+// if chunk k contains a non-finite element.
+func (c *call) overChunks(list []view, check bool, f func(x, tmp []float32) float64) (run func(), sums, marks []float64) {
 	chunks, first, n := make([]int, len(list)), make([]int, len(list)), 0
 	for i, v := range list {
 		chunks[i], first[i] = (v.len()+updateChunk-1)/updateChunk, n
@@ -31,17 +30,17 @@ func (c *call) overChunks(list []view, check bool, f func(x, tmp []float32) floa
 	}
 	workers := c.m.Pool().Workers()
 	order := spread(chunks, workers)
-	for w := range workers { // an update, which goes forwards, finds in the cache what is read last
+	for w := range workers { // from the last tensor backwards: the update goes forwards and finds the tensors read last in the cache
 		slices.Reverse(shareOf(order, w, workers))
 	}
 	scratch := c.scratch(2 * updateBlock)
-	sums, flaws = make([]float64, n), make([]float64, n)
+	sums, marks = make([]float64, n), make([]float64, n)
 	zeros := make([]float32, updateBlock)
 	return c.parallel(n, updateChunk, func(w, task int) {
 		k := order[task]
 		v, from := list[k.tensor], k.at*updateChunk
 		end := min(from+updateChunk, v.len())
-		sum, flaw := 0.0, 0.0
+		sum, mark := 0.0, 0.0
 		for at := from; at < end; at += updateBlock {
 			n := min(updateBlock, end-at)
 			x := scratch[w][:n]
@@ -50,23 +49,23 @@ func (c *call) overChunks(list []view, check bool, f func(x, tmp []float32) floa
 			} else {
 				c.m.Load(x, v.buf().From(at))
 			}
-			if check { // zero times what is not finite is NaN
-				flaw += float64(c.m.Dot(x, zeros[:n]))
+			if check { // zero times a non-finite number is NaN
+				mark += float64(c.m.Dot(x, zeros[:n]))
 			}
 			if f != nil {
 				sum += f(x, scratch[w][updateBlock:updateBlock+n])
 			}
 		}
 		i := first[k.tensor] + k.at
-		sums[i], flaws[i] = sum, flaw
-	}), sums, flaws
+		sums[i], marks[i] = sum, mark
+	}), sums, marks
 }
 
-// flawed says whether a norm, reading its tensors, met what is not finite.
-type flawed struct{ flaws []float64 }
+// finiteCheck says whether a norm has read a non-finite element.
+type finiteCheck struct{ marks []float64 }
 
-func (f *flawed) any() bool {
-	s := sum64(f.flaws)
+func (f *finiteCheck) any() bool {
+	s := sum64(f.marks)
 	return s != s
 }
 
@@ -74,15 +73,15 @@ func bindAnyNonfinite(c *call) (func(), error) {
 	if err := c.onlyFloats(); err != nil {
 		return nil, err
 	}
-	run, _, flaws := c.overChunks(c.unseen(), true, nil)
-	own, norms, flag := flawed{flaws}, c.norms, c.out[0]
+	run, _, marks := c.overChunks(c.unchecked(), true, nil)
+	own, norms, flag := finiteCheck{marks}, c.norms, c.out[0]
 	return func() {
 		run()
 		bad := own.any()
 		for _, n := range norms {
 			bad = bad || n.any()
 		}
-		flag.setInt(0, int64(truth(bad)))
+		flag.setInt(0, int64(boolFloat(bad)))
 	}, nil
 }
 
@@ -91,11 +90,11 @@ func bindGlobalNorm(c *call) (func(), error) {
 		return nil, err
 	}
 	mul := make([]float32, updateBlock)
-	run, sums, flaws := c.overChunks(c.in[1:], true, func(x, tmp []float32) float64 {
+	run, sums, marks := c.overChunks(c.in[1:], true, func(x, tmp []float32) float64 {
 		c.m.Binary(kern.Mul, tmp, x, mul[:len(x)])
 		return float64(c.m.SumSq(tmp))
 	})
-	c.own.flaws = flaws
+	c.own.marks = marks
 	by, out := c.arg(0), c.out[0]
 	return func() {
 		c.m.Fill(mul, or1(by, 0))
@@ -104,7 +103,7 @@ func bindGlobalNorm(c *call) (func(), error) {
 	}, nil
 }
 
-// or1 is element i, 1 where the operand is absent.
+// or1 returns element i, or 1 if the operand is absent.
 func or1(v view, i int) float32 {
 	if v.absent() {
 		return 1

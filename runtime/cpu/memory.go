@@ -10,27 +10,28 @@ import (
 // ceiling is a bound on the memory of this process.
 type ceiling struct {
 	bytes int64
-	used  int64  // of it; garbage counts until it is collected
-	whose string // behind a size: "of this machine"
+	used  int64  // memory in use; garbage counts until it is collected
+	whose string // text for a message, after a size: "of this machine"
 }
 
-// fits is an error where n bytes more are more than this process may have: the system would end it without one. The
-// machine sets a bound, and so may a container (a cgroup) and ulimit.
+// fits returns an error if n more bytes exceed what this process may have. Without this check the
+// system would end the process. The machine sets a bound, and so may a container (a cgroup) and
+// ulimit.
 func fits(n int64) error {
-	const little = 1 << 20 // the heap most likely has it
-	if n < little || tight(n) == nil {
+	const little = 1 << 20 // the heap most likely has the memory
+	if n < little || exceeded(n) == nil {
 		return nil
 	}
-	goruntime.GC() // what is dead counts as used until then
-	c := tight(n)
+	goruntime.GC() // garbage counts as used until it is collected
+	c := exceeded(n)
 	if c == nil {
 		return nil
 	}
 	return fmt.Errorf("%s are more than the %s %s, %s of them in use: make the batch or the model smaller", size(n), size(c.bytes), c.whose, size(c.used))
 }
 
-// tight is a bound that n bytes more would break, nil where there is none.
-func tight(n int64) *ceiling {
+// exceeded returns a bound that n more bytes would exceed, or nil.
+func exceeded(n int64) *ceiling {
 	for _, c := range ceilings(heap()) {
 		if n > c.bytes-c.used {
 			return &c
@@ -53,8 +54,8 @@ func Available() int64 {
 
 // heapUse is the Go heap in bytes.
 type heapUse struct {
-	objects int64 // live, and dead ones not yet freed
-	idle    int64 // mapped, and free for objects to come
+	objects int64 // live objects, and dead ones not yet freed
+	idle    int64 // mapped memory that is free for new objects
 }
 
 func heap() heapUse {
@@ -63,7 +64,7 @@ func heap() heapUse {
 	return heapUse{int64(s[0].Value.Uint64()), int64(s[1].Value.Uint64() + s[2].Value.Uint64())}
 }
 
-// size prints bytes in GB, or in MB where that is little.
+// size formats bytes in GB, or in MB below one GB.
 func size(n int64) string {
 	const mega, giga = 1 << 20, 1 << 30
 	if n < giga {

@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// beside is what a process needs apart from its heap: pages of its code, stacks, the collector's tables. A small
-	// model's run has 22 MB of them resident.
-	beside = 24 << 20
-	// arena is the least address space by which the heap grows.
+	// nonHeapBytes is what a process needs apart from its heap: code pages, stacks and the
+	// collector's tables. A small model's run has 22 MB of them resident.
+	nonHeapBytes = 24 << 20
+	// heapArena is the smallest amount of address space by which the heap grows.
 	arena = 64 << 20
 )
 
-// ceilings are the bounds on this process's memory.
+// ceilings returns the bounds on this process's memory.
 func ceilings(h heapUse) []ceiling {
 	root := os.DirFS("/")
 	var list []ceiling
 	var s syscall.Sysinfo_t
 	if syscall.Sysinfo(&s) == nil {
-		list = append(list, ceiling{int64(s.Totalram) * int64(s.Unit), h.objects + beside, "of this machine"})
+		list = append(list, ceiling{int64(s.Totalram) * int64(s.Unit), h.objects + nonHeapBytes, "of this machine"})
 	}
 	if n := recentGroupLimit(root); n > 0 {
-		list = append(list, ceiling{n, h.objects + beside, "that the container (its cgroup) may use"})
+		list = append(list, ceiling{n, h.objects + nonHeapBytes, "that the container (its cgroup) may use"})
 	}
 	for _, r := range []struct {
 		number, field int
@@ -43,15 +43,15 @@ func ceilings(h heapUse) []ceiling {
 	return list
 }
 
-// groupSeen is what groupLimit found and when: a limit hardly ever changes, and
-// finding it reads several files.
+// groupSeen caches groupLimit and the time of the call, because a limit rarely changes and finding
+// it reads several files.
 var groupSeen struct {
 	sync.Mutex
 	limit int64
 	at    time.Time
 }
 
-// recentGroupLimit is groupLimit as of at most a second ago.
+// recentGroupLimit is groupLimit, at most one second old.
 func recentGroupLimit(root fs.FS) int64 {
 	groupSeen.Lock()
 	defer groupSeen.Unlock()
@@ -67,7 +67,7 @@ const (
 	dataSegment  = 5
 )
 
-// mapped is a field of /proc/self/statm in bytes, 0 where there is none.
+// mapped returns a field of /proc/self/statm in bytes, 0 if it cannot be read.
 func mapped(root fs.FS, field int) int64 {
 	data, _ := fs.ReadFile(root, "proc/self/statm")
 	words := strings.Fields(string(data))
@@ -81,8 +81,9 @@ func mapped(root fs.FS, field int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// groupLimit is the least memory limit in bytes of the control groups that this process is in, version 1 and 2, those
-// around them included; 0: there is none. root is the file system from its root. See cgroups(7), proc_pid_mountinfo(5).
+// groupLimit is the smallest memory limit in bytes of the control groups of this process (versions
+// 1 and 2) and of their parents. It is 0 if there is none. root is the file system from its root.
+// See cgroups(7), proc_pid_mountinfo(5).
 func groupLimit(root fs.FS) int64 {
 	groups, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
@@ -102,7 +103,7 @@ func groupLimit(root fs.FS) int64 {
 		switch {
 		case parts[0] == "0" && parts[1] == "":
 			kind, file = "cgroup2", "memory.max"
-		case listed(parts[1], "memory"):
+		case containsWord(parts[1], "memory"):
 			kind, file = "cgroup", "memory.limit_in_bytes"
 		default:
 			continue
@@ -116,7 +117,7 @@ func groupLimit(root fs.FS) int64 {
 	return least
 }
 
-// groupMount is where a hierarchy of groups is mounted: the group at root lies at dir.
+// groupMount is where a control group hierarchy is mounted: the group root is mounted at dir.
 type groupMount struct{ root, dir string }
 
 // groupMounts finds the mounts of a kind, of version 1 those with the memory controller, in the text of mountinfo:
@@ -127,17 +128,18 @@ func groupMounts(mounts, kind string) []groupMount {
 	for line := range strings.Lines(mounts) {
 		before, after, _ := strings.Cut(line, " - ")
 		place, system := strings.Fields(before), strings.Fields(after)
-		if len(place) < 5 || len(system) < 3 || system[0] != kind || kind == "cgroup" && !listed(system[2], "memory") {
+		if len(place) < 5 || len(system) < 3 || system[0] != kind || kind == "cgroup" && !containsWord(system[2], "memory") {
 			continue
 		}
-		list = append(list, groupMount{plain(place[3]), plain(place[4])})
+		list = append(list, groupMount{unescapeMount(place[3]), unescapeMount(place[4])})
 	}
 	return list
 }
 
-// limit is the least limit of group and those around it, as far as they are mounted.
+// limit is the smallest limit of group and its parents, as far as they are mounted.
 func (m groupMount) limit(root fs.FS, group, file string) int64 {
-	// A container may see the group's name from outside and only its own part mounted.
+	// In a container the group's name may be relative to the host while only the container's own
+	// part is mounted.
 	below, ok := strings.CutPrefix(path.Clean("/"+group)+"/", strings.TrimSuffix(m.root, "/")+"/")
 	if !ok {
 		below = ""
@@ -145,7 +147,7 @@ func (m groupMount) limit(root fs.FS, group, file string) int64 {
 	least := int64(0)
 	for at := path.Clean("/" + below); ; at = path.Dir(at) {
 		data, err := fs.ReadFile(root, strings.TrimPrefix(path.Join(m.dir, at, file), "/"))
-		if err == nil { // the outermost group has no file; "max" is not a number
+		if err == nil { // the root group has no such file; the value "max" is not a number
 			if n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64); err == nil && n > 0 && (least == 0 || n < least) {
 				least = n
 			}
@@ -156,10 +158,10 @@ func (m groupMount) limit(root fs.FS, group, file string) int64 {
 	}
 }
 
-// listed says whether a list with commas names a word.
-func listed(list, word string) bool { return strings.Contains(","+list+",", ","+word+",") }
+// containsWord reports whether a comma-separated list contains a word.
+func containsWord(list, word string) bool { return strings.Contains(","+list+",", ","+word+",") }
 
-// plain undoes mountinfo's escapes of blanks.
-func plain(s string) string {
+// unescapeMount replaces the octal escapes of mountinfo.
+func unescapeMount(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }

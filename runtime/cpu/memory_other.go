@@ -2,5 +2,5 @@
 
 package cpu
 
-// ceilings are the bounds on this process's memory: the system does not say.
+// ceilings returns no bounds: this system reports none.
 func ceilings(heapUse) []ceiling { return nil }

@@ -116,7 +116,7 @@ func TestFeedInPlace(t *testing.T) {
 			l := runtimetest.Load(t, b, g, 3)
 			defer l.Close(t)
 			x := l.Exec.(*program)
-			e := x.first()
+			e := x.exclusiveInstance()
 			if name == "cast" && e.machine().Fused("l0:f32 s0:f16=l0") == nil {
 				t.Skip("this path has no kernel of a cast: inputs are copied")
 			}
@@ -130,7 +130,7 @@ func TestFeedInPlace(t *testing.T) {
 
 // feedElsewhere feeds steps at several places and holds what the readers of x see.
 func feedElsewhere(t *testing.T, p *program) {
-	e := p.first()
+	e := p.exclusiveInstance()
 	x, labels := eval.New(ir.T(ir.F32, 16, 12)), make([]byte, 64)
 	var grad []byte
 	for _, off := range []int{0, 4, 1} {

@@ -6,15 +6,15 @@ import (
 	"ampc/runtime/cpu/kern"
 )
 
-// moves binds a copy or fill step.
-func (e *exec) moves(s *lower.Step) func() {
+// copyOrFill binds a copy or fill step.
+func (e *exec) copyOrFill(s *lower.Step) func() {
 	var list []func()
 	if s.Moves.Filled {
 		list = append(list, e.fillBuffer(s.Out[0], s.Moves.Value))
 	}
 	for i := range s.Moves.List {
 		m := &s.Moves.List[i]
-		list = append(list, newMover(e.machine(), m, e.mem[s.In[m.From]], e.mem[s.Out[m.To]]))
+		list = append(list, newStridedCopy(e.machine(), m, e.mem[s.In[m.From]], e.mem[s.Out[m.To]]))
 	}
 	if len(list) == 1 {
 		return list[0]
@@ -36,7 +36,7 @@ func (e *exec) fillBuffer(id lower.BufferID, x float64) func() {
 	case ir.F32:
 		return func() { fill(slice[float32](mem), float32(x)) }
 	case ir.F16, ir.BF16:
-		h := narrow(d, oddFloat32(x))
+		h := narrow(d, roundToOdd32(x))
 		return func() { fill(slice[uint16](mem), h) }
 	}
 	whole := d.FromFloat(x)
@@ -51,9 +51,9 @@ func (e *exec) fillBuffer(id lower.BufferID, x float64) func() {
 	return func() { fill(mem, uint8(whole)) }
 }
 
-// mover copies the points of a shape. A task is one index of the outer
-// dimensions; its two innermost ones are copied in tiles.
-type mover struct {
+// stridedCopy copies between two strided views. A task is one index of the outer dimensions. The
+// two innermost dimensions are copied in tiles.
+type stridedCopy struct {
 	m              *kern.Machine
 	outer          []int64 // sizes and strides of the outer dimensions
 	outSrc, outDst []int64
@@ -65,17 +65,18 @@ type mover struct {
 	serial         bool
 }
 
-// tileSide bounds a tile: rows and columns of a transposition that stay in cache.
+// tileSide is the largest number of rows or columns in a tile; the tiles of a transposition fit in
+// the cache.
 const tileSide = 64
 
-func newMover(m *kern.Machine, mv *lower.Move, src, dst []byte) func() {
+func newStridedCopy(m *kern.Machine, mv *lower.Move, src, dst []byte) func() {
 	shape, st := coalesceAccesses(mv.Shape, []lower.Access{mv.Src, mv.Dst})
 	for len(shape) < 2 {
 		shape = append([]int64{1}, shape...)
 		st[0], st[1] = append([]int64{0}, st[0]...), append([]int64{0}, st[1]...)
 	}
 	k := len(shape) - 2
-	t := &mover{m: m, outer: shape[:k], outSrc: st[0][:k], outDst: st[1][:k], srcOff: mv.Src.Offset, dstOff: mv.Dst.Offset,
+	t := &stridedCopy{m: m, outer: shape[:k], outSrc: st[0][:k], outDst: st[1][:k], srcOff: mv.Src.Offset, dstOff: mv.Dst.Offset,
 		rows: shape[k], cols: shape[k+1], sr: st[0][k], sc: st[0][k+1], dr: st[1][k], dc: st[1][k+1]}
 	blocks := (t.rows + tileSide - 1) / tileSide
 	n := blocks
@@ -100,7 +101,7 @@ func newMover(m *kern.Machine, mv *lower.Move, src, dst []byte) func() {
 	return t.run
 }
 
-func (t *mover) run() {
+func (t *stridedCopy) run() {
 	if t.serial {
 		for i := range t.tasks {
 			t.Run(0, i)
@@ -110,8 +111,8 @@ func (t *mover) run() {
 	t.m.Pool().Run(t.tasks, t)
 }
 
-// Run copies one block of rows.
-func (t *mover) Run(_, i int) {
+// Run copies one index of the outer dimensions.
+func (t *stridedCopy) Run(_, i int) {
 	blocks := int((t.rows + tileSide - 1) / tileSide)
 	row, rest := int64(i%blocks)*tileSide, int64(i/blocks)
 	src, dst := t.srcOff+row*t.sr, t.dstOff+row*t.dr
@@ -131,8 +132,8 @@ func (t *mover) Run(_, i int) {
 	}
 }
 
-// tile copies rows x cols elements between places.
-func tile[T any](t *mover, src, dst []T) func(s, d int64, rows, cols int64) {
+// tile returns a function that copies rows x cols elements between two offsets.
+func tile[T any](t *stridedCopy, src, dst []T) func(s, d int64, rows, cols int64) {
 	if t.dc == 1 && t.sc == 1 {
 		return func(s, d int64, rows, cols int64) {
 			for r := range rows {

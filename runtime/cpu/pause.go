@@ -8,18 +8,18 @@ import (
 	"ampc/runtime"
 )
 
-// pause is what BeforeUpdate has asked for. A nil pause does nothing.
+// pause holds the arguments of BeforeUpdate. A nil pause does nothing.
 type pause struct {
-	flags [][]byte // memory of each
-	set   [][]bool // by micro-batch
-	any   bool
-	ask   runtime.Decide
+	flags    [][]byte // memory of each flag
+	set      [][]bool // values by micro-batch
+	any      bool
+	callback runtime.Decide
 }
 
-// BeforeUpdate implements runtime.Pauser. No step may be running. A decide that loads
-// programs does so on Backend.Inside.
+// BeforeUpdate implements runtime.Pauser. No step may be running. A decide function that loads
+// programs must use Backend.Inside.
 func (x *program) BeforeUpdate(flags []string, micro int, decide runtime.Decide) error {
-	p := &pause{set: make([][]bool, micro), ask: decide}
+	p := &pause{set: make([][]bool, micro), callback: decide}
 	for _, name := range flags {
 		mem, err := x.store.View(name)
 		if err == nil && x.store.vars[name].t != ir.T(ir.Bool) {
@@ -44,7 +44,7 @@ func (p *pause) clear() {
 	}
 }
 
-// note keeps what a micro-batch has made of the flags.
+// note records the values of the flags after a micro-batch.
 func (p *pause) note(micro int) {
 	if p == nil {
 		return
@@ -59,13 +59,13 @@ func (p *pause) note(micro int) {
 	}
 }
 
-// decide asks what the flags are in the update, if one was set.
+// decide asks for the values of the flags in the update, if one was set.
 func (p *pause) decide(ctx context.Context, feeds []runtime.Feed) {
 	if p == nil || !p.any {
 		return
 	}
 	p.clear()
-	for k, is := range p.ask(ctx, feeds, p.set[:len(feeds)]) {
+	for k, is := range p.callback(ctx, feeds, p.set[:len(feeds)]) {
 		if is {
 			p.flags[k][0] = 1
 		}

@@ -13,10 +13,10 @@ import (
 )
 
 // A program of inference that was loaded beside a running step has its memory on
-// another lane. Its buffers can be asked for all the same, before a step and after.
+// another execContext. Its buffers can be asked for all the same, before a step and after.
 func TestBufferOfProgramLoadedBesideStep(t *testing.T) {
 	b := open(t, 2)
-	l, err := b.enter(context.Background(), false) // as a step of inference does
+	l, err := b.acquire(context.Background(), false) // as a step of inference does
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ forward:
   return %y
 }
 `)
-	b.leave(l, false)
+	b.release(l, false)
 	out := p.Outputs[0].Buffer
 	if n := len(e.Buffer(out)); n != 16 {
 		t.Fatalf("before a step %%y has %d bytes, want 16", n)

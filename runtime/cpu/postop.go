@@ -8,46 +8,46 @@ import (
 	"ampc/runtime/cpu/kern"
 )
 
-// clusterPostOp runs a cluster as the post-op of a product or kernel, on blocks of its
-// result. A nil clusterPostOp is none.
+// clusterPostOp runs a cluster as the post-op of a product or kernel, on blocks of its result. A
+// nil clusterPostOp does nothing.
 type clusterPostOp struct {
 	g    *clusterStep
-	base int // element of the whole result at which the product's own begins
+	base int // element of the whole result at which the product's own result begins
 }
 
-// postOp compiles the epilogue cluster of a step. c is where the product itself is
-// stored: its result, a result of the cluster, or nowhere.
+// postOp compiles the epilogue cluster of a step. c is the memory for the product itself: its own
+// result, a result of the cluster, or none.
 func (e *exec) postOp(s *lower.Step) (n *clusterPostOp, c kern.Buf) {
 	if s.Epilogue == nil {
 		return nil, e.buf(s.Out[0])
 	}
-	g, c := e.after(s.Epilogue)
+	g, c := e.withoutProductStore(s.Epilogue)
 	return &clusterPostOp{g: e.cluster(g, elements(g))}, c
 }
 
-// after is what is left of an epilogue cluster where the product's own kernel makes
-// one of its stores, to c.
-func (e *exec) after(g *lower.Cluster) (rest *lower.Cluster, c kern.Buf) {
+// withoutProductStore returns the epilogue cluster without the store that the product's own kernel
+// performs, to c.
+func (e *exec) withoutProductStore(g *lower.Cluster) (rest *lower.Cluster, c kern.Buf) {
 	left := *g
-	if i := e.asComputed(g); i >= 0 {
+	if i := e.productStore(g); i >= 0 {
 		c = e.buf(g.Stores[i].Buffer)
 		left.Stores = slices.Delete(slices.Clone(g.Stores), i, i+1)
 	}
 	return &left, c
 }
 
-// asComputed is the store of a cluster that holds a product as it was computed,
-// in memory that nothing else in the cluster reads; -1 where there is none.
-func (e *exec) asComputed(g *lower.Cluster) int {
+// productStore returns the index of the store that holds the product unchanged, in memory that
+// nothing else in the cluster reads. It is -1 if there is none.
+func (e *exec) productStore(g *lower.Cluster) int {
 	return slices.IndexFunc(g.Stores, func(a lower.Access) bool {
 		mem := e.mem[a.Buffer]
-		return g.IsProduct(a.Reg) && a.DType == ir.F32 && a.Offset == 0 && newWalk(g.Shape, a.Strides, 0).dense && !slices.ContainsFunc(g.Loads, func(l lower.Access) bool {
+		return g.IsProduct(a.Reg) && a.DType == ir.F32 && a.Offset == 0 && newAccess(g.Shape, a.Strides, 0).dense && !slices.ContainsFunc(g.Loads, func(l lower.Access) bool {
 			return l.Buffer != lower.None && shareBytes(e.mem[l.Buffer], mem)
 		})
 	})
 }
 
-// kern is n as package kern takes it: nil where there is none.
+// kern converts n to package kern's interface; a nil n becomes a nil interface.
 func (n *clusterPostOp) kern() kern.PostOp {
 	if n == nil {
 		return nil
@@ -55,14 +55,14 @@ func (n *clusterPostOp) kern() kern.PostOp {
 	return n
 }
 
-// begin computes what is the same for all elements.
+// begin computes the values that are the same for all elements.
 func (n *clusterPostOp) begin() {
 	if n != nil {
 		n.g.begin()
 	}
 }
 
-// from says at which element of the whole result the next product begins.
+// from sets the element of the whole result at which the next product begins.
 func (n *clusterPostOp) from(base int) {
 	if n != nil {
 		n.base = base

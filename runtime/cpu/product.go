@@ -29,7 +29,8 @@ func (e *exec) epilogue(s *lower.Step, p *lower.Epilogue) kern.Epilogue {
 	return out
 }
 
-// gemm binds a product. Batch levels beyond two become a loop of calls.
+// gemm binds a product. If there are more than two batch dimensions, the outer ones become a loop
+// of calls.
 func (e *exec) gemm(s *lower.Step) func() {
 	g := s.Gemm
 	k := &kern.Gemm{M: int(g.M), N: int(g.N), K: int(g.K), TF32: g.TF32, Epilogue: e.epilogue(s, &g.Epilogue)}
@@ -82,8 +83,8 @@ func (e *exec) gemm(s *lower.Step) func() {
 	}
 }
 
-// three puts one to three spatial numbers at the end of kern's three.
-func three(x []int64, rest int) (y [3]int) {
+// spatial3 pads one to three spatial numbers at the front to three.
+func spatial3(x []int64, rest int) (y [3]int) {
 	y = [3]int{rest, rest, rest}
 	for i, v := range x {
 		y[3-len(x)+i] = int(v)
@@ -95,13 +96,13 @@ func three(x []int64, rest int) (y [3]int) {
 func (e *exec) conv(s *lower.Step) func() {
 	w := &s.Conv.Window
 	k := &kern.Conv{N: int(w.N), C: int(w.C), K: int(w.O), Groups: int(w.Groups),
-		In: three(w.In, 1), Out: three(w.Out, 1), Kernel: three(w.Kernel, 1), Stride: three(w.Stride, 1),
-		Dilation: three(w.Dilation, 1), Pad: three(w.Begin, 0), ChannelsLast: w.Last, Weights: kern.OIX,
+		In: spatial3(w.In, 1), Out: spatial3(w.Out, 1), Kernel: spatial3(w.Kernel, 1), Stride: spatial3(w.Stride, 1),
+		Dilation: spatial3(w.Dilation, 1), Pad: spatial3(w.Begin, 0), ChannelsLast: w.Last, Weights: kern.OIX,
 		TF32: s.Conv.TF32, Direct: s.Conv.Direct, Epilogue: e.epilogue(s, &s.Conv.Epilogue)}
 	if w.Last {
 		k.Weights = kern.OXI
 	}
-	if w.N == 0 || len(e.mem[s.Out[0]]) == 0 { // no images: no results, and zero gradients of the weights
+	if w.N == 0 || len(e.mem[s.Out[0]]) == 0 { // no images: there are no results, and the gradient of the weights is zero
 		return e.fillBuffer(s.Out[0], 0)
 	}
 	post, out := e.postOp(s)
@@ -125,7 +126,7 @@ func (e *exec) conv(s *lower.Step) func() {
 	return func() { m.ConvWeightGrad(k) }
 }
 
-// heads views a [batch, heads, length, width] tensor for kern.
+// heads returns a [batch, heads, length, width] tensor as a view for kern.
 func (e *exec) heads(id lower.BufferID) kern.View {
 	if id == lower.None {
 		return kern.View{}
@@ -166,7 +167,7 @@ func (e *exec) attention(s *lower.Step) func() {
 	return func() { spread(); m.AttentionGrad(k) }
 }
 
-// clearAll sets results to zero: what attention to nothing gives.
+// clearAll sets results to zero, which is the result of attention without keys.
 func (e *exec) clearAll(out []lower.BufferID) func() {
 	return func() {
 		for _, id := range out {
@@ -175,8 +176,8 @@ func (e *exec) clearAll(out []lower.BufferID) func() {
 	}
 }
 
-// mask views an additive mask. One that repeats along the keys is spread out
-// first, as kern reads whole rows.
+// mask returns an additive mask as a view. A mask that is broadcast along the keys is expanded
+// first, because kern reads whole rows.
 func (e *exec) mask(id lower.BufferID, a *lower.Attention) (v kern.View, spread func()) {
 	st, keys := a.MaskStrides, int(a.Keys)
 	v = kern.View{Buf: e.buf(id), Stride: [3]int{int(st[0]), int(st[1]), int(st[2])}}

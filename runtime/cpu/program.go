@@ -12,26 +12,27 @@ import (
 	"ampc/world"
 )
 
-// program is a loaded Program. A step runs on one of the backend's lanes, on an instance that is bound to it: one that
-// writes no variable may run beside others, on as many lanes as there are workers.
+// program is a loaded Program. A step runs in one of the backend's execution contexts, on the
+// instance that is bound to it. Steps of a program that writes no variable may run concurrently, in
+// as many contexts as there are workers.
 type program struct {
-	b     *Backend
-	p     *lower.Program
-	store *store
-	alone bool        // no other step runs meanwhile
-	world world.World // of a Program of several ranks
+	b         *Backend
+	p         *lower.Program
+	store     *store
+	exclusive bool        // no other step may run at the same time
+	world     world.World // of a Program with several ranks
 
-	mu     sync.Mutex
-	bound  map[*lane]*exec
-	consts map[lower.BufferID][]byte // of all instances
-	spare  [][][]byte                // memory of results that were released
-	count  runtime.Counters
-	closed bool
-	seen   observers
-	pause  *pause // nil: steps do not wait before their update
+	mu       sync.Mutex
+	bound    map[*execContext]*exec
+	consts   map[lower.BufferID][]byte // shared by all instances
+	spare    [][][]byte                // memory of results that were released
+	count    runtime.Counters
+	closed   bool
+	attached observers
+	pause    *pause // nil: steps do not pause before their update
 }
 
-// observers are who looks on while a step runs.
+// observers are called while a step runs.
 type observers struct {
 	profile func(part lower.Part, step int, timing runtime.Timing)
 	tracer  runtime.Tracer
@@ -41,8 +42,8 @@ func (o observers) any() bool {
 	return o.profile != nil || o.tracer.Step != nil || o.tracer.Part != nil
 }
 
-// lane is what one step in flight has for itself: the state of kernels, and work arenas.
-type lane struct {
+// execContext is what one running step has for itself: the state of kernels, and work arenas.
+type execContext struct {
 	m *kern.Machine
 	i int
 }
@@ -55,18 +56,18 @@ func load(b *Backend, p *lower.Program, s *store) (*program, error) {
 	if err := fits(need); err != nil {
 		return nil, fmt.Errorf("cpu: %s: %w", p.Name, err)
 	}
-	x := &program{b: b, p: p, store: s, bound: map[*lane]*exec{}, consts: map[lower.BufferID][]byte{}}
-	x.alone = len(p.Written)+len(p.WrittenEarly()) > 0 || s.spares != nil || runsUserCode(p)
-	l, err := b.enter(noEnd, x.alone) // some kernels compute tables while they are bound
+	x := &program{b: b, p: p, store: s, bound: map[*execContext]*exec{}, consts: map[lower.BufferID][]byte{}}
+	x.exclusive = len(p.Written)+len(p.WrittenEarly()) > 0 || s.spares != nil || runsUserCode(p)
+	c, err := b.acquire(neverDone, x.exclusive) // binding some kernels computes tables, which needs the pool
 	if err != nil {
 		return nil, err
 	}
-	defer b.leave(l, x.alone)
-	_, err = x.instance(l)
+	defer b.release(c, x.exclusive)
+	_, err = x.instance(c)
 	return x, err
 }
 
-// runsUserCode reports whether p has kernels of the user, which may not be ready to run twice at a time.
+// runsUserCode reports whether p has custom kernels, which may not be safe to run concurrently.
 func runsUserCode(p *lower.Program) bool {
 	for part := range lower.NumParts {
 		for i := range p.Parts[part] {
@@ -78,22 +79,22 @@ func runsUserCode(p *lower.Program) bool {
 	return false
 }
 
-// instance finds or makes the instance of a lane.
-func (x *program) instance(l *lane) (*exec, error) {
+// instance finds or makes the instance for an execution context.
+func (x *program) instance(c *execContext) (*exec, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.closed {
 		return nil, fmt.Errorf("%s: %w", x.p.Name, runtime.ErrClosed)
 	}
-	e := x.bound[l]
+	e := x.bound[c]
 	if e == nil {
 		x.store.mu.Lock()
 		defer x.store.mu.Unlock()
 		var err error
-		if e, err = bind(x, l); err != nil {
+		if e, err = bind(x, c); err != nil {
 			return nil, err
 		}
-		x.bound[l] = e
+		x.bound[c] = e
 	}
 	return e, nil
 }
@@ -102,24 +103,23 @@ func (x *program) instance(l *lane) (*exec, error) {
 func (x *program) Join(w world.World) { x.world = w }
 
 // Concurrent implements runtime.Concurrent.
-func (x *program) Concurrent() bool { return !x.alone }
+func (x *program) Concurrent() bool { return !x.exclusive }
 
-// Step implements runtime.Exec. It returns when the step is done. ctx is looked
-// at between the steps of the Program, so the longest kernel bounds the wait.
-// Bad data that only a kernel notices (an id outside its table) ends the step
-// before anything is updated, as the end of ctx does.
+// Step implements runtime.Exec. It returns when the step is done. It checks ctx between the steps
+// of the Program, so the longest kernel bounds the wait. Bad data that only a kernel detects (such
+// as an id outside its table) ends the step before anything is updated, as the end of ctx does.
 func (x *program) Step(ctx context.Context, feeds []runtime.Feed) (runtime.Future, error) {
 	if err := runtime.CheckFeeds(x.p, feeds); err != nil {
 		return nil, err
 	}
 	seen := x.observers()
-	alone := x.alone || seen.any()
-	l, err := x.b.enter(ctx, alone)
+	exclusive := x.exclusive || seen.any()
+	c, err := x.b.acquire(ctx, exclusive)
 	if err != nil {
 		return nil, fmt.Errorf("%s: interrupted before the update: %w", x.p.Name, err)
 	}
-	defer x.b.leave(l, alone)
-	e, err := x.instance(l)
+	defer x.b.release(c, exclusive)
+	e, err := x.instance(c)
 	if err != nil {
 		return nil, err
 	}
@@ -137,19 +137,20 @@ func (x *program) Step(ctx context.Context, feeds []runtime.Feed) (runtime.Futur
 	return t, err
 }
 
-// observers are those of a step that begins now.
+// observers returns the observers of a step that begins now.
 func (x *program) observers() observers {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.seen
+	return x.attached
 }
 
-// Close implements runtime.Exec; it waits for running steps. The memory goes with the last reference.
+// Close implements runtime.Exec. It waits for running steps. The garbage collector frees the memory
+// after the last reference.
 func (x *program) Close() error {
-	if err := x.b.gate.enter(noEnd, x.b.gate.all); err != nil {
+	if err := x.b.semaphore.acquire(neverDone, x.b.semaphore.all); err != nil {
 		return err
 	}
-	defer x.b.gate.leave(x.b.gate.all)
+	defer x.b.semaphore.release(x.b.semaphore.all)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.store.mu.Lock()
@@ -171,23 +172,23 @@ func (x *program) Counters() runtime.Counters {
 	return x.count
 }
 
-// Profile implements runtime.Profiled. Steps run one at a time meanwhile.
+// Profile implements runtime.Profiled. Steps then run one at a time.
 func (x *program) Profile(f func(part lower.Part, step int, timing runtime.Timing)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.seen.profile = f
+	x.attached.profile = f
 }
 
-// Trace implements runtime.Traceable. Steps run one at a time meanwhile.
+// Trace implements runtime.Traceable. Steps then run one at a time.
 func (x *program) Trace(t runtime.Tracer) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.seen.tracer = t
+	x.attached.tracer = t
 }
 
-// Buffer implements runtime.Traceable; nil where the memory cannot be had.
+// Buffer implements runtime.Traceable. It returns nil if the memory is not available.
 func (x *program) Buffer(id lower.BufferID) []byte {
-	e := x.first()
+	e := x.exclusiveInstance()
 	if e == nil {
 		return nil
 	}
@@ -202,9 +203,9 @@ func (x *program) Buffer(id lower.BufferID) []byte {
 	return e.mem[id]
 }
 
-// first is the instance on which a step runs that is alone, as one that is traced. A
-// program that runs beside others may not have it yet. It is nil where it cannot be made.
-func (x *program) first() *exec {
+// exclusiveInstance returns the instance on which exclusive steps run, such as traced ones. A
+// program that runs concurrently may not have it yet. It is nil if it cannot be made.
+func (x *program) exclusiveInstance() *exec {
 	x.mu.Lock()
 	e := x.bound[x.b.first]
 	x.mu.Unlock()

@@ -12,14 +12,15 @@ type future struct {
 	seq int64
 }
 
-// publish copies the results to the ring, or to memory of their own where steps run beside others.
+// publish copies the results to the ring. If steps may run concurrently, it copies them to memory
+// of their own.
 func (e *exec) publish() runtime.Future {
-	if !e.of.alone {
+	if !e.of.exclusive {
 		return e.publishOwn()
 	}
 	slot := e.ring[e.seq%runtime.RingSize]
 	for i, out := range e.outputs {
-		if slot[i] == nil { // the first steps of all
+		if slot[i] == nil { // the ring is allocated by the first steps
 			slot[i] = make([]byte, len(out))
 		}
 		copy(slot[i], out)
@@ -37,10 +38,10 @@ func (e *exec) publish() runtime.Future {
 // Read implements runtime.Future.
 func (t *future) Read(out int, dst []byte) error {
 	e := t.e
-	if err := e.b.gate.enter(noEnd, 1); err != nil {
+	if err := e.b.semaphore.acquire(neverDone, 1); err != nil {
 		return err
 	}
-	defer e.b.gate.leave(1)
+	defer e.b.semaphore.release(1)
 	if err := e.of.checkRead(out, len(dst)); err != nil {
 		return err
 	}
@@ -51,7 +52,7 @@ func (t *future) Read(out int, dst []byte) error {
 	return nil
 }
 
-// checkRead says what is wrong with reading a result into n bytes.
+// checkRead checks that a result can be read into n bytes.
 func (x *program) checkRead(out, n int) error {
 	if out < 0 || out >= len(x.p.Outputs) {
 		return fmt.Errorf("%s: result %d of %d", x.p.Name, out, len(x.p.Outputs))
@@ -62,7 +63,7 @@ func (x *program) checkRead(out, n int) error {
 	return nil
 }
 
-// ownFuture has the results of a step in memory of its own, until Release.
+// ownFuture holds the results of a step in memory of its own, until Release.
 type ownFuture struct {
 	of   *program
 	outs [][]byte
@@ -106,7 +107,7 @@ func (t *ownFuture) Bytes(out int) ([]byte, error) {
 	return t.outs[out], nil
 }
 
-// Release implements runtime.Kept: a later step takes the memory.
+// Release implements runtime.Kept. A later step reuses the memory.
 func (t *ownFuture) Release() {
 	x := t.of
 	x.mu.Lock()

@@ -16,12 +16,12 @@ func (b *Backend) Each(n int, f func(i int)) {
 		f(0)
 		return
 	}
-	l, err := b.enter(noEnd, false)
+	c, err := b.acquire(neverDone, false)
 	if err != nil {
-		panic(err) // noEnd has no end
+		panic(err) // neverDone cannot end
 	}
-	defer b.leave(l, false)
-	l.m.Pool().For(n, func(_, i int) { f(i) })
+	defer b.release(c, false)
+	c.m.Pool().For(n, func(_, i int) { f(i) })
 }
 
 // AbsMax is the largest magnitude among f32 elements, +Inf where one is not
@@ -50,12 +50,12 @@ func (b *Backend) MinMax(d ir.DType, data []byte) (lo, hi float32) {
 	return b.m.MinOf(x), b.m.MaxOf(x)
 }
 
-// blocks is room to look at elements.
+// blocks is scratch memory for scans.
 type blocks [3][ScanBlock]float32
 
 var blockPool = sync.Pool{New: func() any { return new(blocks) }}
 
-// floats is some elements as f32.
+// floats returns elements as f32.
 func (b *Backend) floats(s *blocks, d ir.DType, data []byte) []float32 {
 	if d == ir.F32 {
 		return slice[float32](data)
@@ -69,7 +69,7 @@ func (b *Backend) floats(s *blocks, d ir.DType, data []byte) []float32 {
 // where there is none.
 type Counts struct {
 	Lo, Hi                  float32
-	NaN, Inf, NegInf, Zeros int // Inf counts those of either sign
+	NaN, Inf, NegInf, Zeros int // Inf counts infinities of either sign
 }
 
 // Count looks at some elements of d, f32 or a 16-bit dtype. It may be called while
@@ -97,7 +97,7 @@ func (b *Backend) Count(d ir.DType, data []byte) Counts {
 		b.m.Binary(kern.Eq, more, x, third)
 		c.NegInf = int(b.m.Sum(more))
 	}
-	b.m.Binary(kern.Sub, third, x, x) // NaN where x is not finite
+	b.m.Binary(kern.Sub, third, x, x) // NaN if an element of x is not finite
 	b.m.Unary(kern.IsNaN, more, third)
 	end := func(instead float32) []float32 {
 		b.m.Fill(third, instead)
@@ -120,7 +120,7 @@ func (b *Backend) Squares(x, y []byte) (off, norm float64) {
 	diff := s[0][:len(is)]
 	b.m.Binary(kern.Sub, diff, is, want)
 	off, norm = float64(b.m.SumSq(diff)), float64(b.m.SumSq(want))
-	const least, most = 1e-25, 1e35 // beyond these a square may have left f32
+	const least, most = 1e-25, 1e35 // the square of a larger number may overflow f32
 	if off > least && norm > least && off+norm < most {
 		return off, norm
 	}

@@ -5,16 +5,15 @@ import (
 	"unsafe"
 )
 
-// scratch is the memory that steps work in and leave nothing behind in: one
-// arena per worker, as large as the most demanding step wants. Steps run one
-// at a time, so all of a program's share it.
+// scratch is temporary memory of steps: one arena per worker, as large as the largest demand of a
+// step. The steps of a program run one at a time, so they share it.
 type scratch struct {
-	used, most int // floats, of the step being bound and of the largest
+	used, most int // floats used by the step being bound, and by the largest step
 	later      []func(arenas [][]float32)
 	constants  map[constant]unsafe.Pointer
 }
 
-// constant names a block of equal numbers.
+// constant identifies a block of equal numbers.
 type constant struct {
 	kind class
 	bits uint64
@@ -23,8 +22,7 @@ type constant struct {
 // begin starts the next step.
 func (s *scratch) begin() { s.used = 0 }
 
-// take sets n floats of the step aside; give hands every worker's part over
-// once the arenas are there.
+// take reserves n floats for the step. give passes every worker's part once the arenas exist.
 func (s *scratch) take(n int, give func(worker int, mem []float32)) {
 	at := s.used
 	s.used += (n + 15) &^ 15
@@ -36,7 +34,7 @@ func (s *scratch) take(n int, give func(worker int, mem []float32)) {
 	})
 }
 
-// allot makes the arenas from new memory.
+// allot allocates the arenas.
 func (s *scratch) allot(workers int, alloc func(int64) []byte) {
 	arenas := make([][]float32, workers)
 	for w := range arenas {

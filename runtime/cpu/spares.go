@@ -15,11 +15,11 @@ import (
 // Only one goroutine may use it at a time.
 type Spares struct{ free [][]byte }
 
-// spareLeast is the smallest block worth keeping, in bytes.
-const spareLeast = 64 << 10
+// minSpare is the smallest block that is kept, in bytes.
+const minSpare = 64 << 10
 
-// take returns n bytes of any content, aligned to 64: the smallest free block
-// that is large enough, or new memory.
+// take returns n bytes of undefined content, aligned to 64. It returns the smallest free block that
+// is large enough, or new memory.
 func (s *Spares) take(n int64) []byte {
 	best := -1
 	for i, b := range s.free {
@@ -37,7 +37,7 @@ func (s *Spares) take(n int64) []byte {
 	return b[:n]
 }
 
-// give makes a block free that take returned.
+// give returns a block to the free list.
 func (s *Spares) give(b []byte) { s.free = append(s.free, b) }
 
 // bytes is the size of all free blocks together.
@@ -52,15 +52,14 @@ func (s *Spares) bytes() int64 {
 // Replayed is a store of ReplayStore.
 type Replayed interface {
 	runtime.Store
-	// Rewind makes the store ready for another step, on variables that hold state. It
-	// reports false where one that is read in place lies elsewhere now: then the
-	// store is of no more use.
+	// Rewind prepares the store for another step, on the given state. It returns false if a
+	// variable that is read in place has moved. The store is then unusable.
 	Rewind(state map[string][]byte) bool
 }
 
-// lentLeast is the smallest variable, in bytes, that is read where it lies. Callers
-// may make smaller ones anew for every step.
-const lentLeast = 256
+// minAliased is the smallest variable, in bytes, that is read in place. Callers may allocate
+// smaller ones anew for every step.
+const minAliased = 256
 
 // ReplayStore makes a store for one program that is to run on the given
 // variables. A variable that the program does not write is read where state has
@@ -88,11 +87,11 @@ func (b *Backend) ReplayStore(p *lower.Program, state map[string][]byte, spares 
 		switch {
 		case v.Role() == ir.RoleCopy: // cast when the step begins
 			x.mem = s.alloc(int64(len(data)))
-		case written[v.Name] || len(data) < lentLeast || uintptr(unsafe.Pointer(unsafe.SliceData(data)))%8 != 0:
+		case written[v.Name] || len(data) < minAliased || uintptr(unsafe.Pointer(unsafe.SliceData(data)))%8 != 0:
 			x.mem = s.alloc(int64(len(data)))
 			s.copied = append(s.copied, replica{v.Name, early[v.Name]})
 		default:
-			s.lent = append(s.lent, v.Name)
+			s.aliased = append(s.aliased, v.Name)
 		}
 		s.vars[v.Name] = x
 	}
@@ -108,28 +107,28 @@ type replica struct {
 
 // Rewind implements Replayed.
 func (s *store) Rewind(state map[string][]byte) bool {
-	for _, name := range s.lent {
+	for _, name := range s.aliased {
 		if is, was := state[name], s.vars[name].mem; len(is) != len(was) || unsafe.SliceData(is) != unsafe.SliceData(was) {
 			return false
 		}
 	}
-	s.late = s.late[:0]
+	s.delayed = s.delayed[:0]
 	for _, c := range s.copied {
 		if mem := s.vars[c.name].mem; c.early {
 			copy(mem, state[c.name])
 		} else {
-			s.late = append(s.late, pending{mem, state[c.name]})
+			s.delayed = append(s.delayed, delayedCopy{mem, state[c.name]})
 		}
 	}
-	for _, v := range s.vars { // 16-bit copies are those of an earlier step
+	for _, v := range s.vars { // 16-bit copies belong to an earlier step
 		v.version++
 	}
 	return true
 }
 
-// pending is a variable that only update reads: it is copied before update, and
-// not at all in a step that ends before.
-type pending struct{ to, from []byte }
+// delayedCopy is a variable that only update reads. It is copied just before update, and not at all
+// if a step ends before its update.
+type delayedCopy struct{ to, from []byte }
 
 // readEarly names the variables that a step needs before update.
 func readEarly(p *lower.Program) map[string]bool {
@@ -159,12 +158,12 @@ func readEarly(p *lower.Program) map[string]bool {
 	return early
 }
 
-// alloc returns n bytes: zeros, or of any content where the store has spares.
+// alloc returns n bytes. They are zero, or undefined if the store uses spares.
 func (s *store) alloc(n int64) []byte {
-	if s.spares == nil || n < spareLeast {
+	if s.spares == nil || n < minSpare {
 		return kern.Alloc(n)
 	}
 	b := s.spares.take(n)
-	s.taken = append(s.taken, b)
+	s.used = append(s.used, b)
 	return b
 }

@@ -12,20 +12,20 @@ import (
 // store holds variables and the 16-bit copies that programs keep of them.
 type store struct {
 	b    *Backend
-	mu   sync.Mutex // of what follows, but not of what variables hold
+	mu   sync.Mutex // guards the maps below, but not the content of variables
 	vars map[string]*variable
-	work map[*lane][]byte // the largest work arenas so far
+	work map[*execContext][]byte // the largest work arena so far, by context
 
 	casting sync.Mutex // held while 16-bit copies are made
 
-	spares *Spares  // where memory comes from; nil: new memory
-	taken  [][]byte // from spares
-	lent   []string // of a replay: variables that lie in somebody else's memory
-	copied []replica
-	late   []pending
+	spares  *Spares  // source of memory; nil: newly allocated
+	used    [][]byte // blocks taken from spares
+	aliased []string // variables of a replay that use the caller's memory
+	copied  []replica
+	delayed []delayedCopy
 }
 
-// held is how much of a program's arenas the store has already.
+// held is how much of a program's arenas the store has already allocated.
 func (s *store) held(p *lower.Program) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,38 +46,39 @@ func (s *store) held(p *lower.Program) int64 {
 	return n
 }
 
-// workArena returns n bytes for the work of a program on a lane, which runs one at
-// a time. Programs keep nothing in it from step to step, so they share it.
-func (s *store) workArena(l *lane, n int64) []byte {
-	if int64(len(s.work[l])) < n {
-		s.work[l] = s.alloc(n)
+// workArena returns n bytes of temporary memory for a program in an execution context. The context
+// runs one program at a time, and a program keeps nothing in the arena from step to step, so
+// programs share it.
+func (s *store) workArena(c *execContext, n int64) []byte {
+	if int64(len(s.work[c])) < n {
+		s.work[c] = s.alloc(n)
 	}
-	return s.work[l][:n]
+	return s.work[c][:n]
 }
 
 type variable struct {
 	t       ir.Type
 	mem     []byte
-	version int64 // counts writes: Write, and steps of programs that write it
+	version int64 // counts writes: calls of Write, and steps of programs that write it
 	low     map[ir.DType]*weightCopy
-	synced  int64 // of a copy that programs write: the version of its variable it holds
+	synced  int64 // of a copy that programs write: the version of its variable when the copy was written
 	weights weights
 }
 
-// weightCopy is current while version is that of its variable.
+// weightCopy is a 16-bit copy. It is current if version is that of its variable.
 type weightCopy struct {
 	mem     []byte
 	version int64
 	weights weights
 }
 
-// wrote notes that the variable has another version now.
+// wrote records that the variable has a new version.
 func (v *variable) wrote() {
 	v.version++
 	v.weights.changed()
 }
 
-// keep has what the variable holds in memory from now on.
+// keep loads the variable's content, which then stays in memory.
 func (v *variable) keep() error {
 	if v.weights.source == nil {
 		return nil
@@ -125,12 +126,12 @@ func (s *store) find(name string, bytes int) (*variable, error) {
 	return v, nil
 }
 
-// Write implements runtime.Store. Low copies of the variable become stale.
+// Write implements runtime.Store. 16-bit copies of the variable become stale.
 func (s *store) Write(name string, src []byte) error {
-	if err := s.b.gate.enter(noEnd, s.b.gate.all); err != nil {
+	if err := s.b.semaphore.acquire(neverDone, s.b.semaphore.all); err != nil {
 		return err
 	}
-	defer s.b.gate.leave(s.b.gate.all)
+	defer s.b.semaphore.release(s.b.semaphore.all)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v, err := s.find(name, len(src))
@@ -147,10 +148,10 @@ func (s *store) Write(name string, src []byte) error {
 
 // Fill implements runtime.Filler.
 func (s *store) Fill(name string, fill func(dst []byte) error) error {
-	if err := s.b.gate.enter(noEnd, s.b.gate.all); err != nil {
+	if err := s.b.semaphore.acquire(neverDone, s.b.semaphore.all); err != nil {
 		return err
 	}
-	defer s.b.gate.leave(s.b.gate.all)
+	defer s.b.semaphore.release(s.b.semaphore.all)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := s.vars[name]
@@ -167,10 +168,10 @@ func (s *store) Fill(name string, fill func(dst []byte) error) error {
 
 // Read implements runtime.Store.
 func (s *store) Read(name string, dst []byte) error {
-	if err := s.b.gate.enter(noEnd, 1); err != nil {
+	if err := s.b.semaphore.acquire(neverDone, 1); err != nil {
 		return err
 	}
-	defer s.b.gate.leave(1)
+	defer s.b.semaphore.release(1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v, err := s.find(name, len(dst))
@@ -199,7 +200,7 @@ func (s *store) View(name string) ([]byte, error) {
 	return v.mem, v.keep()
 }
 
-// Drop implements runtime.Store; the memory goes with the last reference.
+// Drop implements runtime.Store. The garbage collector frees the memory after the last reference.
 func (s *store) Drop(names ...string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,10 +214,10 @@ func (s *store) Drop(names ...string) error {
 func (s *store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, b := range s.taken {
+	for _, b := range s.used {
 		s.spares.give(b)
 	}
-	s.vars, s.work, s.taken = map[string]*variable{}, nil, nil
+	s.vars, s.work, s.used = map[string]*variable{}, nil, nil
 	return nil
 }
 

@@ -6,47 +6,49 @@ import (
 	"ampc/runtime/cpu/kern"
 )
 
-// weights is memory of a store that programs read as the weights of products and convolutions, with its packed forms.
-// They are there as long as a program that reads them is loaded.
+// weights is memory of a store that programs read as weights of products and convolutions, with its
+// packed forms. The packed forms exist as long as a program that reads them is loaded.
 type weights struct {
-	source  *kern.Source // of the memory; nil: it stays as it is
+	source  *kern.Source // source of the content; nil: the memory stays allocated
 	packed  *kern.Weights
-	readers int // loaded programs that read the forms
+	readers int // number of loaded programs that read the packed forms
 }
 
-// of returns the forms, for one more program.
+// of returns the packed forms and counts one more reader.
 func (w *weights) of(s *store) *kern.Weights {
 	if w.packed == nil {
-		w.packed = kern.NewWeights(w.source, s.spareless)
+		w.packed = kern.NewWeights(w.source, s.tryAlloc)
 	}
 	w.readers++
 	return w.packed
 }
 
-// release takes a program away.
+// release counts one reader less.
 func (w *weights) release() {
 	if w.readers--; w.readers == 0 {
 		w.packed.Drop()
 	}
 }
 
-// changed makes the forms stale.
+// changed marks the packed forms as stale.
 func (w *weights) changed() {
 	if w.packed != nil {
 		w.packed.Stale()
 	}
 }
 
-// spareless is memory for a packed form, nil where there is not enough: kernels then pack in every call.
-func (s *store) spareless(n int64) []byte {
-	if tight(n) != nil {
+// tryAlloc allocates memory for a packed form. It returns nil if there is not enough; kernels then
+// pack in every call.
+func (s *store) tryAlloc(n int64) []byte {
+	if exceeded(n) != nil {
 		return nil
 	}
 	return kern.Alloc(n)
 }
 
-// bindWeights notes which buffers are weights whose packed forms the program reads: variables and copies of them, where
-// it writes none. A store for a single step packs nothing ahead.
+// bindWeights finds the buffers that are weights whose packed forms the program may read:
+// variables, and copies of them, that it does not write. A store for a single step packs nothing in
+// advance.
 func (e *exec) bindWeights(s *store) {
 	if len(e.written)+len(e.early) > 0 || s.spares != nil {
 		return
@@ -65,7 +67,7 @@ func (e *exec) bindWeights(s *store) {
 	}
 }
 
-// fixed is what a kernel needs to read packed forms of a buffer.
+// fixed returns what a kernel needs to read packed forms of a buffer.
 func (e *exec) fixed(id lower.BufferID) kern.Fixed {
 	if id == lower.None {
 		return kern.Fixed{}
@@ -91,17 +93,18 @@ func (e *exec) releaseWeights() {
 	e.forms = nil
 }
 
-// keepRead has in memory whatever the program reads of variables as it lies, that is not packed ahead.
-func (e *exec) keepRead(s *store, refreshes map[int]*refresh) error {
+// keepUnpacked keeps in memory the variables that the program reads in any form other than one
+// packed in advance.
+func (e *exec) keepUnpacked(s *store, refreshes map[int]*refresh) error {
 	kept := map[lower.BufferID]bool{}
 	for part := range lower.NumParts {
 		for i := range e.p.Parts[part] {
 			st := &e.p.Parts[part][i]
 			if part == lower.Prepare && refreshes[i] != nil {
-				continue // it has the variable in memory while it casts
+				continue // the cast loads the variable while it runs
 			}
 			for k, id := range st.In {
-				if id != lower.None && !e.packsAhead(st, k) {
+				if id != lower.None && !e.packsInAdvance(st, k) {
 					kept[e.p.Buffers[id].Root] = true
 				}
 			}
@@ -123,8 +126,9 @@ func (e *exec) keepRead(s *store, refreshes map[int]*refresh) error {
 	return nil
 }
 
-// packsAhead reports whether kernels read operand k of a step in a form that is packed ahead, or say so when they do not.
-func (e *exec) packsAhead(s *lower.Step, k int) bool {
+// packsInAdvance reports whether kernels take operand k of a step in a form that is packed in
+// advance. A kernel that then needs the plain memory asks for it when it runs.
+func (e *exec) packsInAdvance(s *lower.Step, k int) bool {
 	if e.p.Buffers[s.In[k]].Type.DType != ir.F32 {
 		return false
 	}

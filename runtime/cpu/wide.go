@@ -32,8 +32,8 @@ func widen(d ir.DType, h uint16) float32 {
 	return fp.BF16ToF32(h)
 }
 
-// wide compiles an instruction whose operands are integers or doubles.
-// Comparisons give 0 or 1 as float32, like all bools.
+// wide compiles an instruction whose operands are integers or doubles. Comparisons give 0 or 1 as
+// float32, like all bools.
 func (c *clusterCompiler) wide(r int) vop {
 	i := &c.g.Code[r]
 	dst, a, b, d := c.reg(ir.Reg(r)), c.reg(i.A), c.reg(i.A), c.reg(i.A)
@@ -51,10 +51,10 @@ func (c *clusterCompiler) wide(r int) vop {
 			if from == ir.U64 && unsignedTests[i.Op] != nil {
 				f = unsignedTests[i.Op]
 			}
-			return func(l *lanes, _, n int) { test(f, dst.f(l, n), a.i(l, n), b.i(l, n)) }
+			return func(l *registerFile, _, n int) { test(f, dst.f(l, n), a.i(l, n), b.i(l, n)) }
 		}
 		f := doubleTests[i.Op]
-		return func(l *lanes, _, n int) { test(f, dst.f(l, n), a.d(l, n), b.d(l, n)) }
+		return func(l *registerFile, _, n int) { test(f, dst.f(l, n), a.d(l, n), b.d(l, n)) }
 	}
 	if integer {
 		f, wrap := intOps[i.Op], i.Type == ir.I32
@@ -62,7 +62,7 @@ func (c *clusterCompiler) wide(r int) vop {
 			f = unsignedOps[i.Op]
 		}
 		must(f != nil, i.Op)
-		return func(l *lanes, _, n int) {
+		return func(l *registerFile, _, n int) {
 			z := dst.i(l, n)
 			f(z, a.i(l, n), b.i(l, n))
 			if wrap {
@@ -73,7 +73,7 @@ func (c *clusterCompiler) wide(r int) vop {
 		}
 	}
 	if f := doubleOps[i.Op]; f != nil {
-		return func(l *lanes, _, n int) {
+		return func(l *registerFile, _, n int) {
 			w, x, y, z := dst.d(l, n), a.d(l, n), b.d(l, n), d.d(l, n)
 			for e := range w {
 				w[e] = f(x[e], y[e], z[e])
@@ -85,7 +85,7 @@ func (c *clusterCompiler) wide(r int) vop {
 
 func must(ok bool, p ir.Prim) {
 	if !ok {
-		panic(fmt.Sprintf("cpu: no form of primitive %s for integers", p)) // a table is incomplete
+		panic(fmt.Sprintf("cpu: no form of primitive %s for integers", p)) // a table of ops is incomplete
 	}
 }
 
@@ -98,7 +98,7 @@ func test[T any](f func(x, y T) bool, dst []float32, a, b []T) {
 	}
 }
 
-// A row of the tables below sees its first operand again where it has one operand only.
+// If a row of the tables below has one operand only, its function gets that operand twice.
 var intTests = map[ir.Prim]func(x, y int64) bool{
 	ir.PLt: func(x, y int64) bool { return x < y }, ir.PLe: func(x, y int64) bool { return x <= y },
 	ir.PEq: func(x, y int64) bool { return x == y }, ir.PNe: func(x, y int64) bool { return x != y },
@@ -111,7 +111,7 @@ var doubleTests = map[ir.Prim]func(x, y float64) bool{
 	ir.PIsNaN: func(x, _ float64) bool { return x != x }, ir.PIsInf: func(x, _ float64) bool { return math.IsInf(x, 0) },
 }
 
-// intOps loop by themselves where random numbers pass through them.
+// intOps contain a loop, because random numbers pass through them and speed matters.
 var intOps = map[ir.Prim]func(z, x, y []int64){
 	ir.PAnd: func(z, x, y []int64) {
 		for e := range z {
@@ -132,7 +132,8 @@ var intOps = map[ir.Prim]func(z, x, y []int64){
 	ir.PAbs: loop(func(x, _ int64) int64 { return max(x, -x) }),
 }
 
-// unsignedTests and unsignedOps are those that differ where elements of u64 lie in int64 by their bits.
+// unsignedTests and unsignedOps list the ops whose result differs for u64, which is stored in int64
+// with the same bits.
 var unsignedTests = map[ir.Prim]func(x, y int64) bool{
 	ir.PLt: func(x, y int64) bool { return uint64(x) < uint64(y) }, ir.PLe: func(x, y int64) bool { return uint64(x) <= uint64(y) },
 }
@@ -182,21 +183,23 @@ func (c *clusterCompiler) convert(r int) vop {
 	switch (pair{classOf(to), classOf(from)}) {
 	case pair{floats, floats}:
 		if to == ir.Bool {
-			return func(l *lanes, _, n int) {
-				each(dst.f(l, n), a.f(l, n), func(x float32) float32 { return truth(x != 0) })
+			return func(l *registerFile, _, n int) {
+				each(dst.f(l, n), a.f(l, n), func(x float32) float32 { return boolFloat(x != 0) })
 			}
 		}
-		return func(l *lanes, _, n int) { copy(dst.f(l, n), a.f(l, n)) }
+		return func(l *registerFile, _, n int) { copy(dst.f(l, n), a.f(l, n)) }
 	case pair{floats, ints}:
 		if to == ir.Bool {
-			return func(l *lanes, _, n int) { each(dst.f(l, n), a.i(l, n), func(x int64) float32 { return truth(x != 0) }) }
+			return func(l *registerFile, _, n int) {
+				each(dst.f(l, n), a.i(l, n), func(x int64) float32 { return boolFloat(x != 0) })
+			}
 		}
 		if from == ir.U64 {
-			return func(l *lanes, _, n int) {
+			return func(l *registerFile, _, n int) {
 				each(dst.f(l, n), a.i(l, n), func(x int64) float32 { return float32(uint64(x)) })
 			}
 		}
-		return func(l *lanes, _, n int) {
+		return func(l *registerFile, _, n int) {
 			x, y := a.i(l, n), dst.f(l, n)
 			for e := range y {
 				y[e] = float32(x[e])
@@ -204,25 +207,29 @@ func (c *clusterCompiler) convert(r int) vop {
 		}
 	case pair{floats, doubles}:
 		if to == ir.Bool {
-			return func(l *lanes, _, n int) {
-				each(dst.f(l, n), a.d(l, n), func(x float64) float32 { return truth(x != 0) })
+			return func(l *registerFile, _, n int) {
+				each(dst.f(l, n), a.d(l, n), func(x float64) float32 { return boolFloat(x != 0) })
 			}
 		}
-		return func(l *lanes, _, n int) { each(dst.f(l, n), a.d(l, n), func(x float64) float32 { return float32(x) }) }
+		return func(l *registerFile, _, n int) {
+			each(dst.f(l, n), a.d(l, n), func(x float64) float32 { return float32(x) })
+		}
 	case pair{ints, floats}:
-		return func(l *lanes, _, n int) {
+		return func(l *registerFile, _, n int) {
 			each(dst.i(l, n), a.f(l, n), func(x float32) int64 { return to.FromFloat(float64(x)) })
 		}
 	case pair{ints, ints}:
-		return func(l *lanes, _, n int) { each(dst.i(l, n), a.i(l, n), to.Wrap) }
+		return func(l *registerFile, _, n int) { each(dst.i(l, n), a.i(l, n), to.Wrap) }
 	case pair{ints, doubles}:
-		return func(l *lanes, _, n int) { each(dst.i(l, n), a.d(l, n), to.FromFloat) }
+		return func(l *registerFile, _, n int) { each(dst.i(l, n), a.d(l, n), to.FromFloat) }
 	case pair{doubles, floats}:
-		return func(l *lanes, _, n int) { each(dst.d(l, n), a.f(l, n), func(x float32) float64 { return float64(x) }) }
+		return func(l *registerFile, _, n int) {
+			each(dst.d(l, n), a.f(l, n), func(x float32) float64 { return float64(x) })
+		}
 	case pair{doubles, ints}:
-		return func(l *lanes, _, n int) { each(dst.d(l, n), a.i(l, n), from.Number) }
+		return func(l *registerFile, _, n int) { each(dst.d(l, n), a.i(l, n), from.Number) }
 	}
-	return func(l *lanes, _, n int) { copy(dst.d(l, n), a.d(l, n)) }
+	return func(l *registerFile, _, n int) { copy(dst.d(l, n), a.d(l, n)) }
 }
 
 func each[A, B any](dst []A, src []B, f func(B) A) {
@@ -231,7 +238,7 @@ func each[A, B any](dst []A, src []B, f func(B) A) {
 	}
 }
 
-func truth(b bool) float32 {
+func boolFloat(b bool) float32 {
 	if b {
 		return 1
 	}

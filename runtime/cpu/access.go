@@ -11,15 +11,15 @@ import (
 // kernTypes are the float formats that kern stores.
 var kernTypes = map[ir.DType]kern.Type{ir.F32: kern.F32, ir.F16: kern.F16, ir.BF16: kern.BF16}
 
-// walk visits a buffer in the order of an iteration space.
-type walk struct {
+// access is a strided view of a buffer in the order of an iteration space.
+type access struct {
 	shape, strides []int64
 	offset         int64
-	dense          bool // element i lies at offset+i
+	dense          bool // element i is at offset+i
 }
 
-func newWalk(shape, strides []int64, offset int64) walk {
-	w := walk{shape, strides, offset, true}
+func newAccess(shape, strides []int64, offset int64) access {
+	w := access{shape, strides, offset, true}
 	step := int64(1)
 	for d := len(shape) - 1; d >= 0; d-- {
 		w.dense = w.dense && (strides[d] == step || shape[d] == 1)
@@ -28,10 +28,10 @@ func newWalk(shape, strides []int64, offset int64) walk {
 	return w
 }
 
-// runs calls f for every stretch of elements [start, start+n) along the last
-// dimension: k elements from place `to` of the block, at element `at` of the
-// buffer, `step` apart.
-func (w *walk) runs(start, n int, f func(to, k int, at, step int64)) {
+// runs calls f for every range of elements [start, start+n) within a row of the last dimension. f
+// gets k, the number of elements; to, the index in the block; at, the element of the buffer; and
+// step, the stride.
+func (w *access) runs(start, n int, f func(to, k int, at, step int64)) {
 	last := len(w.shape) - 1
 	row, step := int(w.shape[last]), w.strides[last]
 	for to := 0; to < n; {
@@ -49,11 +49,12 @@ func (w *walk) runs(start, n int, f func(to, k int, at, step int64)) {
 	}
 }
 
-// alongRow reports whether all elements of a row, along the last dimension, lie in one place.
-func (w *walk) alongRow() bool { return w.strides[len(w.strides)-1] == 0 }
+// constantInRow reports whether all elements of a row, along the last dimension, are the same
+// element of the buffer.
+func (w *access) constantInRow() bool { return w.strides[len(w.strides)-1] == 0 }
 
-// atRow is where the elements of a row lie that alongRow.
-func (w *walk) atRow(row int) int {
+// rowOffset is the element of the buffer for a row; constantInRow must be true.
+func (w *access) rowOffset(row int) int {
 	at, rest := w.offset, int64(row)
 	for d := len(w.shape) - 2; d >= 0; d-- {
 		at += rest % w.shape[d] * w.strides[d]
@@ -69,16 +70,16 @@ func (c *clusterCompiler) load(r int) vop {
 	dst := c.reg(ir.Reg(r))
 	if c.g.IsProduct(ir.Reg(r)) {
 		slot := dst.slot
-		return func(l *lanes, start, n int) { l.f[slot] = l.product[start-l.at:][:n:n] }
+		return func(l *registerFile, start, n int) { l.f[slot] = l.product[start-l.at:][:n:n] }
 	}
 	mem := c.e.mem[a.Buffer]
-	w := newWalk(c.shape, c.strides[i.Int], a.Offset)
+	w := newAccess(c.shape, c.strides[i.Int], a.Offset)
 	if t, ok := kernTypes[a.DType]; ok {
 		return c.loadFloat(r, dst, w, kern.Buf{Type: t, Data: mem})
 	}
 	switch a.DType {
 	case ir.Bool:
-		return gather(w, slice[uint8](mem), dst.f, func(x uint8) float32 { return truth(x != 0) })
+		return gather(w, slice[uint8](mem), dst.f, func(x uint8) float32 { return boolFloat(x != 0) })
 	case ir.F64:
 		return gather(w, slice[float64](mem), dst.d, func(x float64) float64 { return x })
 	case ir.U8:
@@ -97,18 +98,19 @@ func (c *clusterCompiler) load(r int) vop {
 	return gatherInts[int64](w, mem, dst)
 }
 
-// stored are the types that integers lie in memory as; u64 lies there as its bits.
-type stored interface {
+// integerElement lists the types in which integers are stored; u64 is stored as int64 with the same
+// bits.
+type integerElement interface {
 	uint8 | int8 | uint16 | int16 | uint32 | int32 | int64
 }
 
-func gatherInts[M stored](w walk, mem []byte, dst reg) vop {
+func gatherInts[M integerElement](w access, mem []byte, dst reg) vop {
 	return gather(w, slice[M](mem), dst.i, func(x M) int64 { return int64(x) })
 }
 
-// gather loads elements one by one, converting each.
-func gather[M, R any](w walk, mem []M, dst func(*lanes, int) []R, conv func(M) R) vop {
-	return func(l *lanes, start, n int) {
+// gather loads elements one by one and converts each.
+func gather[M, R any](w access, mem []M, dst func(*registerFile, int) []R, conv func(M) R) vop {
+	return func(l *registerFile, start, n int) {
 		out := dst(l, n)
 		w.runs(start, n, func(to, k int, at, step int64) {
 			for e := range k {
@@ -118,17 +120,17 @@ func gather[M, R any](w walk, mem []M, dst func(*lanes, int) []R, conv func(M) R
 	}
 }
 
-// loadFloat widens runs of floats. A dense f32 operand is read where it lies.
-func (c *clusterCompiler) loadFloat(r int, dst reg, w walk, b kern.Buf) vop {
+// loadFloat widens ranges of floats. A dense f32 operand is read in place.
+func (c *clusterCompiler) loadFloat(r int, dst reg, w access, b kern.Buf) vop {
 	p := c.path
-	if c.lies[r] {
+	if c.inPlace[r] {
 		mem, off, slot := slice[float32](b.Data), int(w.offset), dst.slot
-		return func(l *lanes, start, n int) { l.f[slot] = mem[off+start : off+start+n : off+start+n] }
+		return func(l *registerFile, start, n int) { l.f[slot] = mem[off+start : off+start+n : off+start+n] }
 	}
 	if w.dense && !c.uniform[r] {
-		return func(l *lanes, start, n int) { p.Load(dst.f(l, n), b.From(int(w.offset)+start)) }
+		return func(l *registerFile, start, n int) { p.Load(dst.f(l, n), b.From(int(w.offset)+start)) }
 	}
-	return func(l *lanes, start, n int) {
+	return func(l *registerFile, start, n int) {
 		out := dst.f(l, n)
 		w.runs(start, n, func(to, k int, at, step int64) {
 			switch step {
@@ -151,15 +153,15 @@ func (c *clusterCompiler) readInPlace(r int) bool {
 	if c.g.IsProduct(ir.Reg(r)) {
 		return true
 	}
-	if i.Op != ir.PIn || c.uniform[r] || c.storedItself(r) {
+	if i.Op != ir.PIn || c.uniform[r] || c.storesUnchanged(r) {
 		return false
 	}
 	a := &c.g.Loads[i.Int]
-	return a.DType == ir.F32 && newWalk(c.shape, c.strides[i.Int], 0).dense
+	return a.DType == ir.F32 && newAccess(c.shape, c.strides[i.Int], 0).dense
 }
 
-// storedItself reports whether a store takes its elements from load r unchanged.
-func (c *clusterCompiler) storedItself(r int) bool {
+// storesUnchanged reports whether a store takes its elements from load r unchanged.
+func (c *clusterCompiler) storesUnchanged(r int) bool {
 	for i := range c.g.Stores {
 		if int(c.g.Stores[i].Reg) == r {
 			return true
@@ -168,7 +170,7 @@ func (c *clusterCompiler) storedItself(r int) bool {
 	return false
 }
 
-// loadOne is element i of b.
+// loadOne returns element i of b.
 func loadOne(b kern.Buf, i int) float32 {
 	p := unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.Data)), i*b.Type.Size())
 	switch b.Type {
@@ -180,8 +182,8 @@ func loadOne(b kern.Buf, i int) float32 {
 	return *(*float32)(p)
 }
 
-// store compiles the store of one result. Results are dense, but for floats of
-// which whole rows may lie apart.
+// store compiles the store of one result. Results are dense, except that rows of floats may be
+// apart.
 func (c *clusterCompiler) store(i int) vop {
 	a := &c.g.Stores[i]
 	mem, src := c.e.mem[a.Buffer], c.reg(a.Reg)
@@ -190,16 +192,16 @@ func (c *clusterCompiler) store(i int) vop {
 		b, p := kern.Buf{Type: t, Data: mem}, c.path
 		switch from {
 		case floats:
-			if w := c.stored(i); !w.dense || w.offset != 0 {
-				return func(l *lanes, start, n int) {
+			if w := c.storeAccess(i); !w.dense || w.offset != 0 {
+				return func(l *registerFile, start, n int) {
 					x := src.f(l, n)
 					w.runs(start, n, func(from, k int, at, _ int64) { p.Store(b.From(int(at)), x[from:from+k]) })
 				}
 			}
-			return func(l *lanes, start, n int) { p.Store(b.From(start), src.f(l, n)) }
+			return func(l *registerFile, start, n int) { p.Store(b.From(start), src.f(l, n)) }
 		case ints:
 			d := c.g.Code[a.Reg].Type
-			return func(l *lanes, start, n int) {
+			return func(l *registerFile, start, n int) {
 				var one [1]float32
 				for e, x := range src.i(l, n) {
 					one[0] = float32(d.Number(x))
@@ -228,31 +230,31 @@ func (c *clusterCompiler) store(i int) vop {
 	return scatterInts[int64](from, src, mem, a.DType)
 }
 
-func scatterInts[M stored](from class, src reg, mem []byte, d ir.DType) vop {
+func scatterInts[M integerElement](from class, src reg, mem []byte, d ir.DType) vop {
 	return scatter(from, src, slice[M](mem), func(x float64) M { return M(d.FromFloat(x)) }, func(x int64) M { return M(d.Wrap(x)) })
 }
 
-// stored is how store i walks its buffer.
-func (c *clusterCompiler) stored(i int) walk {
-	return newWalk(c.shape, c.strides[len(c.g.Loads)+i], c.g.Stores[i].Offset)
+// storeAccess returns the view of store i.
+func (c *clusterCompiler) storeAccess(i int) access {
+	return newAccess(c.shape, c.strides[len(c.g.Loads)+i], c.g.Stores[i].Offset)
 }
 
 // storeDoubles rounds doubles once to a narrower float.
 func storeDoubles(a *lower.Access, mem []byte, src reg) vop {
-	return func(l *lanes, start, n int) {
+	return func(l *registerFile, start, n int) {
 		for e, x := range src.d(l, n) {
 			if a.DType == ir.F32 {
 				slice[float32](mem)[start+e] = float32(x)
 			} else {
-				slice[uint16](mem)[start+e] = narrow(a.DType, oddFloat32(x))
+				slice[uint16](mem)[start+e] = narrow(a.DType, roundToOdd32(x))
 			}
 		}
 	}
 }
 
-// scatter stores elements one by one, converting each.
+// scatter stores elements one by one and converts each.
 func scatter[M any](from class, src reg, mem []M, float func(float64) M, integer func(int64) M) vop {
-	return func(l *lanes, start, n int) {
+	return func(l *registerFile, start, n int) {
 		out := mem[start : start+n]
 		switch from {
 		case floats:

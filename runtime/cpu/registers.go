@@ -1,0 +1,92 @@
+package cpu
+
+import "ampc/ir"
+
+// registerFile has one worker's registers, a block each, by class and slot.
+type registerFile struct {
+	f [][]float32
+	i [][]int64
+	d [][]float64
+
+	product []float32 // elements that a product has computed, from element at on
+	at      int
+}
+
+// grow makes room for n slots of each class, without memory.
+func (l *registerFile) grow(n [numClasses]int) {
+	l.f, l.i, l.d = make([][]float32, n[floats]), make([][]int64, n[ints]), make([][]float64, n[doubles])
+}
+
+// size is the number of floats of memory that the slots need, without those in has.
+func (l *registerFile) size(has map[slotID]bool, block int) int {
+	return (len(l.f) + 2*len(l.i) + 2*len(l.d) - l.given(has)) * block
+}
+
+// given is the number of floats that the slots in has would need.
+func (l *registerFile) given(has map[slotID]bool) int {
+	n := 0
+	for id := range has {
+		n += 2
+		if id.kind == floats {
+			n--
+		}
+	}
+	return n
+}
+
+// slotID identifies a slot.
+type slotID struct {
+	kind class
+	slot int
+}
+
+// place assigns parts of mem to the slots, without those in has.
+func (l *registerFile) place(has map[slotID]bool, mem []float32, block int) {
+	next := func(k class, slot, n int) []float32 {
+		if has[slotID{k, slot}] {
+			return nil
+		}
+		part := mem[:n*block]
+		mem = mem[n*block:]
+		return part
+	}
+	for k := range l.i { // wider elements first, so that they stay aligned
+		if m := next(ints, k, 2); m != nil {
+			l.i[k] = cast[int64](m)
+		}
+	}
+	for k := range l.d {
+		if m := next(doubles, k, 2); m != nil {
+			l.d[k] = cast[float64](m)
+		}
+	}
+	for k := range l.f {
+		if m := next(floats, k, 1); m != nil {
+			l.f[k] = m
+		}
+	}
+}
+
+// reg reads a register's block. A uniform register is read from the shared register file.
+type reg struct {
+	slot   int
+	shared *registerFile // nil: the worker's own register file
+}
+
+func (c *clusterCompiler) reg(r ir.Reg) reg {
+	if s := c.slot[r]; s < 0 {
+		return reg{-s - 1, &c.step.shared}
+	}
+	return reg{c.slot[r], nil}
+}
+
+func (r reg) from(l *registerFile) *registerFile {
+	if r.shared != nil {
+		return r.shared
+	}
+	return l
+}
+
+func (r reg) f(l *registerFile, n int) []float32 { return r.from(l).f[r.slot][:n] }
+func (r reg) i(l *registerFile, n int) []int64   { return r.from(l).i[r.slot][:n] }
+func (r reg) d(l *registerFile, n int) []float64 { return r.from(l).d[r.slot][:n] }

@@ -1,0 +1,70 @@
+package cpu
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// semaphore is a counting semaphore with a first-in, first-out queue, so no caller starves. A step
+// that may run concurrently acquires one permit; an exclusive step acquires all.
+type semaphore struct {
+	mu    sync.Mutex
+	all   int // number of permits
+	used  int
+	queue []*waiter // in the order of arrival
+}
+
+type waiter struct {
+	permits int
+	granted chan struct{} // closed when the permits are granted
+}
+
+func newSemaphore(permits int) *semaphore { return &semaphore{all: permits} }
+
+// acquire takes permits and waits until they are free. If ctx ends first, it returns the cause and
+// takes none.
+func (g *semaphore) acquire(ctx context.Context, permits int) error {
+	g.mu.Lock()
+	if len(g.queue) == 0 && g.used+permits <= g.all {
+		g.used += permits
+		g.mu.Unlock()
+		return nil
+	}
+	w := &waiter{permits, make(chan struct{})}
+	g.queue = append(g.queue, w)
+	g.mu.Unlock()
+	select {
+	case <-w.granted:
+		return nil
+	case <-ctx.Done():
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i := slices.Index(g.queue, w)
+	if i < 0 { // grant gave the permits to w in the meantime
+		g.used -= permits
+	} else {
+		g.queue = slices.Delete(g.queue, i, i+1)
+	}
+	g.grant()
+	return context.Cause(ctx)
+}
+
+// release returns permits that acquire has taken.
+func (g *semaphore) release(permits int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.used -= permits
+	g.grant()
+}
+
+// grant gives permits to waiters in order, until too few are left for the first one. g.mu must be
+// held.
+func (g *semaphore) grant() {
+	for len(g.queue) > 0 && g.used+g.queue[0].permits <= g.all {
+		g.used += g.queue[0].permits
+		close(g.queue[0].granted)
+		g.queue = g.queue[1:]
+	}
+}
