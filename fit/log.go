@@ -7,21 +7,25 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"ampc/internal/file"
 )
 
 // Row is what a run came to at one step: of the step itself, of an evaluation, or both.
+// As JSON it is the line that JSONLines writes.
 type Row struct {
 	Step, Epoch int
-	Time        time.Time
+	Time        time.Time          // of TensorBoard's events alone
 	Values      map[string]float64 // by column
+	Words       map[string]string  // by column; TensorBoard's events have none
 }
 
 // Log takes the rows of a run. CSV, JSONLines and TensorBoard are logs; all of them
@@ -58,7 +62,7 @@ type lines struct {
 
 // Begin opens the file.
 func (l *lines) Begin(columns []string, step int) error {
-	l.columns = columns
+	l.columns, l.f = columns, nil
 	kept, err := l.keep(step)
 	if err != nil {
 		return err
@@ -145,6 +149,10 @@ func csvRow(columns []string, r Row) []byte {
 		out = append(out, ',')
 		if x, there := r.Values[c]; there && finite(x) {
 			out = strconv.AppendFloat(out, x, 'g', -1, 64)
+		} else if word := r.Words[c]; strings.ContainsAny(word, ",\"\r\n") {
+			out = append(append(append(out, '"'), strings.ReplaceAll(word, `"`, `""`)...), '"')
+		} else {
+			out = append(out, word...)
 		}
 	}
 	return append(out, '\n')
@@ -159,28 +167,100 @@ func csvStep(line []byte) (int, bool) {
 func jsonRow(columns []string, r Row) []byte {
 	out := fmt.Appendf(nil, `{"step":%d,"epoch":%d`, r.Step, r.Epoch)
 	for _, c := range columns {
-		x, there := r.Values[c]
-		if !there {
+		x, number := r.Values[c]
+		word, there := r.Words[c]
+		if !number && !there {
 			continue
 		}
-		name, _ := json.Marshal(c) // a string: it cannot fail
-		out = append(append(append(out, ','), name...), ':')
-		if finite(x) {
+		out = append(append(append(out, ','), quoted(c)...), ':')
+		switch {
+		case !number:
+			out = append(out, quoted(word)...)
+		case finite(x):
 			out = strconv.AppendFloat(out, x, 'g', -1, 64)
-		} else {
+		default:
 			out = append(out, "null"...)
 		}
 	}
 	return append(out, "}\n"...)
 }
 
-func jsonStep(line []byte) (int, bool) {
-	var r struct{ Step *int }
-	err := json.Unmarshal(line, &r)
-	if err != nil || r.Step == nil {
-		return 0, false
+func quoted(s string) []byte {
+	text, _ := json.Marshal(s) // a string: it cannot fail
+	return text
+}
+
+// MarshalJSON writes the row with its columns in the order of their names.
+func (r Row) MarshalJSON() ([]byte, error) {
+	columns := append(slices.Collect(maps.Keys(r.Values)), slices.Collect(maps.Keys(r.Words))...)
+	slices.Sort(columns)
+	return jsonRow(columns, r), nil
+}
+
+// UnmarshalJSON reads a line of JSONLines: null is NaN, true and false are 1 and 0.
+func (r *Row) UnmarshalJSON(text []byte) error {
+	var fields map[string]any
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return err
 	}
-	return *r.Step, true
+	*r = Row{Values: map[string]float64{}}
+	step, there := fields["step"].(float64)
+	if !there {
+		return errors.New("a row of a log has no step")
+	}
+	r.Step = int(step)
+	for name, x := range fields {
+		switch x := x.(type) {
+		case float64:
+			r.Values[name] = x
+		case nil:
+			r.Values[name] = math.NaN()
+		case bool:
+			r.Values[name] = 0
+			if x {
+				r.Values[name] = 1
+			}
+		case string:
+			if r.Words == nil {
+				r.Words = map[string]string{}
+			}
+			r.Words[name] = x
+		default:
+			return fmt.Errorf("column %q of a log is no number and no text", name)
+		}
+	}
+	r.Epoch = int(r.Values["epoch"])
+	delete(r.Values, "step")
+	delete(r.Values, "epoch")
+	return nil
+}
+
+func jsonStep(line []byte) (int, bool) {
+	var r Row
+	err := json.Unmarshal(line, &r)
+	return r.Step, err == nil
+}
+
+// ReadJSONLines reads what JSONLines wrote, as far as the first damaged line, which a
+// run that was killed may leave at the end; damaged is its number, 0 where all are whole.
+func ReadJSONLines(path string) (rows []Row, damaged int, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, 0, file.Error(path, err)
+	}
+	defer f.Close()
+	in := bufio.NewScanner(f)
+	for in.Scan() {
+		var r Row
+		if json.Unmarshal(in.Bytes(), &r) != nil || len(rows) > 0 && r.Step <= rows[len(rows)-1].Step {
+			return rows, len(rows) + 1, nil
+		}
+		rows = append(rows, r)
+	}
+	if err := in.Err(); err != nil {
+		return nil, 0, file.Error(path, err)
+	}
+	return rows, 0, nil
 }
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }

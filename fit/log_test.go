@@ -2,10 +2,15 @@ package fit_test
 
 import (
 	"encoding/binary"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
 	"hash/crc32"
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -170,5 +175,49 @@ func TestLogsContinue(t *testing.T) {
 		if got := read(t, path); got != want {
 			t.Errorf("%s holds\n%s", name, got)
 		}
+	}
+}
+
+// A row read back is the row; older logs with true, false and null are read, too.
+func TestRowsAreReadBack(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log.jsonl")
+	l := fit.JSONLines(path)
+	if err := l.Begin([]string{"loss", "worst", "none"}, 0); err != nil {
+		t.Fatal(err)
+	}
+	want := fit.Row{Step: 3, Epoch: 1, Values: map[string]float64{"loss": 0.1}, Words: map[string]string{"worst": `a "b", c`}}
+	if err := errors.Join(l.Write(want), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	again, err := json.Marshal(want)
+	if text := strings.TrimSpace(read(t, path)); err != nil || text != string(again) {
+		t.Errorf("the log has %s, Row as JSON is %s (%v)", text, again, err)
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.WriteString(`{"step":4,"loss":null,"skipped":true,"held_out":2}` + "\n" + `{"step":5,"lo`)
+	f.Close()
+	rows, damaged, err := fit.ReadJSONLines(path)
+	if err != nil || len(rows) != 2 || damaged != 3 || !reflect.DeepEqual(rows[0], want) {
+		t.Fatalf("%v, line %d (%v)", rows, damaged, err)
+	}
+	if v := rows[1].Values; rows[1].Step != 4 || !math.IsNaN(v["loss"]) || v["skipped"] != 1 || v["held_out"] != 2 {
+		t.Errorf("%v", rows[1])
+	}
+}
+
+// Words with commas, quotes and line ends stay one cell.
+func TestWordsInTables(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log.csv")
+	l := fit.CSV(path)
+	words := map[string]string{"a": "x,y", "b": `say "no"`, "c": "two\nlines"}
+	if err := errors.Join(l.Begin([]string{"a", "b", "c"}, 0), l.Write(fit.Row{Step: 1, Words: words}), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := csv.NewReader(strings.NewReader(read(t, path))).ReadAll()
+	if err != nil || !reflect.DeepEqual(rows[1], []string{"1", "0", words["a"], words["b"], words["c"]}) {
+		t.Errorf("%q (%v)", rows, err)
 	}
 }

@@ -31,7 +31,7 @@ type events struct {
 
 // Begin makes a file of its own.
 func (e *events) Begin(columns []string, step int) error {
-	e.columns = columns
+	e.columns, e.f = columns, nil
 	if err := os.MkdirAll(e.folder, 0o777); err != nil {
 		return file.Error(e.folder, err)
 	}

@@ -6,26 +6,29 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+
+	"ampc/fit"
 )
 
-// Point is what one training step came to. What is not there, or not finite, is nil.
+// Point is what one training step came to: a line of the run's log.
 type Point struct {
-	Step    int      `json:"step"`
-	Loss    *float64 `json:"loss"`
-	LR      *float64 `json:"lr"`
-	Scale   *float64 `json:"scale"`
-	Skipped bool     `json:"skipped,omitempty"`
-	HeldOut *float64 `json:"held_out,omitempty"`
-	Norm    *float64 `json:"norm,omitempty"` // of the gradients
-	Rate    *float64 `json:"rate,omitempty"` // units per second, since the run began
+	step int
+	line []byte // JSON
 }
+
+// NewPoint makes a point of a row of a log.
+func NewPoint(r fit.Row) (Point, error) {
+	line, err := json.Marshal(r)
+	return Point{r.Step, line}, err
+}
+
+// MarshalJSON gives the line.
+func (p Point) MarshalJSON() ([]byte, error) { return p.line, nil }
 
 // Training is a run as the page draws it.
 type Training struct {
 	Title  string  `json:"title"`
-	Unit   string  `json:"unit,omitempty"`   // what Rate counts
-	Memory int64   `json:"memory,omitempty"` // bytes of all arenas
-	Live   bool    `json:"live"`             // points arrive as events
+	Live   bool    `json:"live"` // points arrive as events
 	Points []Point `json:"points"`
 }
 
@@ -41,8 +44,12 @@ type Stream struct {
 // maxPoints is how many points a stream keeps: the last.
 const maxPoints = 200_000
 
-// Add appends a point.
-func (s *Stream) Add(p Point) {
+// Add appends the point of a row.
+func (s *Stream) Add(r fit.Row) error {
+	p, err := NewPoint(r)
+	if err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.points) >= maxPoints {
@@ -50,6 +57,7 @@ func (s *Stream) Add(p Point) {
 	}
 	s.points = append(s.points, p)
 	s.tell()
+	return nil
 }
 
 // End says that no point follows.
@@ -72,7 +80,7 @@ func (s *Stream) tell() {
 func (s *Stream) after(step int) (list []Point, ended bool, news <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := len(s.points); i > 0 && s.points[i-1].Step > step; i-- {
+	for i := len(s.points); i > 0 && s.points[i-1].step > step; i-- {
 		list = s.points[i-1:]
 	}
 	if s.news == nil {
@@ -101,7 +109,7 @@ func (s *Stream) serve(w http.ResponseWriter, r *http.Request) {
 			if err != nil {
 				return
 			}
-			last = list[len(list)-1].Step
+			last = list[len(list)-1].step
 			fmt.Fprintf(w, "id: %d\ndata: %s\n\n", last, text)
 		}
 		if ended {

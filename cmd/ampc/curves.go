@@ -3,24 +3,29 @@ package main
 import (
 	"fmt"
 	"math"
+	"time"
 )
 
 // curves is what a training run records, one point per step.
 type curves struct {
 	title  string
+	unit   string // of the pace
 	points []point
-
-	saved int // points that the files of numbers hold; see flush
+	logs   *runLogs // nil: nothing is saved
 }
 
 // point is one step.
 type point struct {
-	step    int
-	loss    float64 // NaN or infinite where it was not finite
-	rate    float64 // learning rate
-	scale   float64 // 0: nothing scales the loss
-	skipped bool
-	held    float64 // held-out loss after the step, NaN where it was not evaluated
+	step, epoch int
+	time        time.Time // zero of steps before a resume
+	loss        float64   // NaN or infinite where it was not finite
+	rate        float64   // learning rate
+	scale       float64   // 0: nothing scales the loss
+	skipped     bool
+	norm        float64 // of the gradients, NaN where it was not computed
+	held        float64 // held-out loss after the step, NaN where it was not evaluated
+	pace        float64 // units a second since the run began; 0: not known
+	memory      int64   // bytes of the arenas; 0: as in the points before
 }
 
 func (c *curves) add(p point) { c.points = append(c.points, p) }

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"ampc/fit"
 )
 
 // picture draws curves and wants well-formed XML without a number that is none.
@@ -37,23 +39,23 @@ func TestCurves(t *testing.T) {
 	for name, c := range map[string]*curves{"empty": {}, "one point": {}, "scaled": {title: "gpt <1>, mixed-f16"}, "unscaled": {}, "extreme": {}, "flat": {}} {
 		switch name {
 		case "one point":
-			c.add(point{1, 2.5, 0, 65536, false, nan})
+			c.add(at(1, 2.5, 0, 65536, false, nan))
 		case "scaled":
 			for i := range 50 {
-				c.add(point{i, 4 / float64(i+1), 1e-3, math.Exp2(float64(16 + i%3)), i%10 == 0, nan})
+				c.add(at(i, 4/float64(i+1), 1e-3, math.Exp2(float64(16+i%3)), i%10 == 0, nan))
 			}
-			c.add(point{50, math.NaN(), 1e-3, 1, true, math.Inf(1)})
-			c.add(point{51, math.Inf(1), 1e-3, 1, true, 3})
+			c.add(at(50, math.NaN(), 1e-3, 1, true, math.Inf(1)))
+			c.add(at(51, math.Inf(1), 1e-3, 1, true, 3))
 		case "unscaled":
-			c.add(point{1, 3, 0, 0, false, nan})
-			c.add(point{2, 2, 0, 0, true, nan})
+			c.add(at(1, 3, 0, 0, false, nan))
+			c.add(at(2, 2, 0, 0, true, nan))
 		case "extreme":
 			for i := range 9 {
-				c.add(point{i, math.MaxFloat64 * float64(i%3-1), 0, math.Exp2(float64(-149 + 30*i)), false, -1e308})
+				c.add(at(i, math.MaxFloat64*float64(i%3-1), 0, math.Exp2(float64(-149+30*i)), false, -1e308))
 			}
 		case "flat":
 			for i := range 9 {
-				c.add(point{1000000 + i, 0, 0, 1, false, nan})
+				c.add(at(1000000+i, 0, 0, 1, false, nan))
 			}
 		}
 		svg := picture(t, name, c)
@@ -70,7 +72,7 @@ func TestCurves(t *testing.T) {
 func TestLongCurvesAreThinned(t *testing.T) {
 	c := &curves{}
 	for i := range 20000 {
-		c.add(point{i + 1, 3 + math.Sin(float64(i)), 1e-3, math.Exp2(float64(10 + i%9)), i%7 == 0, math.NaN()})
+		c.add(at(i+1, 3+math.Sin(float64(i)), 1e-3, math.Exp2(float64(10+i%9)), i%7 == 0, math.NaN()))
 	}
 	svg := picture(t, "long", c)
 	if len(svg) > 60_000 {
@@ -87,28 +89,36 @@ func TestLongCurvesAreThinned(t *testing.T) {
 }
 
 // The files of numbers hold every step once, whether they were written at once, in parts, or after a resume that had to
-// take some steps back.
+// take some steps back. A folder of an older run, whose table has other columns, is read and written anew.
 func TestCurveNumbers(t *testing.T) {
 	whole, parts := t.TempDir(), t.TempDir()
-	all := []point{
-		{1, 2.5, 1e-3, 65536, false, math.NaN()}, {2, math.Inf(1), 1e-3, 65536, true, math.NaN()}, {3, 2.25, 2e-3, 32768, false, 2.75},
-		{4, 1, 1e-3, 0, false, math.NaN()}, {5, 0.1, 1e-3, 0, false, math.NaN()},
-	}
-	c := &curves{points: all}
-	if err := c.flush(whole); err != nil {
+	nan := math.NaN()
+	all := []point{at(1, 2.5, 1e-3, 65536, false, nan), at(2, math.Inf(1), 1e-3, 65536, true, nan), at(3, 2.25, 2e-3, 32768, false, 2.75), at(4, 1, 1e-3, 0, false, nan), at(5, 0.1, 1e-3, 0, false, nan)}
+	all[0].memory, all[4].norm, all[4].pace, all[4].epoch = 4096, 0.5, 12.5, 1
+	on := func(dir string) *curves { return &curves{unit: "images", logs: logsIn(dir, 0)} }
+	c := on(whole)
+	c.points = all
+	if err := c.files().write(whole); err != nil {
 		t.Fatal(err)
 	}
+	os.WriteFile(filepath.Join(parts, curvesTable), []byte("step,loss,lr,scale,skipped,held_out\n1,2.5,0.001,65536,false,\n"), 0o666)
+	os.WriteFile(filepath.Join(parts, curvesLines), []byte(`{"step":1,"loss":2.5,"lr":0.001,"scale":65536,"skipped":false,"held_out":null}`+"\n"), 0o666)
 	for _, cut := range [][2]int{{1, 3}, {3, 5}} {
-		c := &curves{}
+		c := on(parts)
 		if err := c.load(parts, cut[0]); err != nil {
 			t.Fatal(err)
 		}
+		if len(c.points) != cut[0] {
+			t.Fatalf("%d points are loaded, want %d", len(c.points), cut[0])
+		}
+		c.points[0].memory = 4096 // older logs do not have it
 		for _, p := range all[len(c.points):cut[1]] {
 			c.add(p)
-			if err := c.flush(parts); err != nil {
+			if err := c.files().write(parts); err != nil {
 				t.Fatal(err)
 			}
 		}
+		c.logs.close()
 	}
 	for _, name := range []string{curvesLines, curvesTable} {
 		want, got := read(t, whole, name), read(t, parts, name)
@@ -116,16 +126,60 @@ func TestCurveNumbers(t *testing.T) {
 			t.Errorf("%s:\n%s\nwant\n%s", name, got, want)
 		}
 	}
-	if want := csvHeader + "1,2.5,0.001,65536,false,\n2,,0.001,65536,true,\n3,2.25,0.002,32768,false,2.75\n4,1,0.001,,false,\n5,0.1,0.001,,false,\n"; string(read(t, whole, curvesTable)) != want {
+	if want := `step,epoch,loss,lr,scale,skipped,grad_norm,held_out,images/s,memory
+1,0,2.5,0.001,65536,0,,,,4096
+2,0,,0.001,65536,1,,,,
+3,0,2.25,0.002,32768,0,,2.75,,
+4,0,1,0.001,,0,,,,
+5,1,0.1,0.001,,0,0.5,,12.5,
+`; string(read(t, whole, curvesTable)) != want {
 		t.Errorf("%s, want %s", read(t, whole, curvesTable), want)
 	}
 	path := filepath.Join(whole, curvesLines) // torn by a kill in the middle of line 3
 	if err := os.WriteFile(path, read(t, path)[:bytes.Index(read(t, path), []byte(`"step":3`))+20], 0o644); err != nil {
 		t.Fatal(err)
 	}
-	c = &curves{}
+	c = on(whole)
 	if err := c.load(whole, 100); err != nil || len(c.points) != 2 {
 		t.Errorf("%d points of a torn file (%v), want 2", len(c.points), err)
+	}
+}
+
+// at is a point of what every step has.
+func at(step int, loss, rate, scale float64, skipped bool, held float64) point {
+	return point{step: step, loss: loss, rate: rate, scale: scale, skipped: skipped, held: held, norm: math.NaN()}
+}
+
+// A disk that was full while numbers were written leaves no line twice and none in part.
+func TestLogsAfterAnError(t *testing.T) {
+	dir := t.TempDir()
+	c := &curves{unit: "images", logs: logsIn(dir, 0)}
+	c.add(at(1, 3, 1, 1, false, 1))
+	if err := c.files().write(dir); err != nil {
+		t.Fatal(err)
+	}
+	for i := range c.logs.list {
+		c.logs.list[i].Close() // what is written now fails
+	}
+	c.add(at(2, 2, 1, 1, false, 1))
+	if err := c.files().write(dir); err == nil {
+		t.Fatal("a closed file takes numbers")
+	}
+	f, err := os.OpenFile(filepath.Join(dir, curvesTable), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.WriteString("2,0,2")
+	f.Close()
+	c.add(at(3, 1, 1, 1, false, 1))
+	if err := c.files().write(dir); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := string(read(t, dir, curvesTable)), "step,epoch,loss,lr,scale,skipped,grad_norm,held_out,images/s,memory\n1,0,3,1,1,0,,1,,\n2,0,2,1,1,0,,1,,\n3,0,1,1,1,0,,1,,\n"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if rows, damaged, err := fit.ReadJSONLines(filepath.Join(dir, curvesLines)); err != nil || damaged != 0 || len(rows) != 3 {
+		t.Errorf("%v, line %d (%v)", rows, damaged, err)
 	}
 }
 

@@ -1,111 +1,156 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
-	"strconv"
 
-	"ampc/internal/file"
+	"ampc/fit"
 )
 
-// line is a point as curves.jsonl holds it. What is not finite, or was not
-// there, is null.
-type line struct {
-	Step    int      `json:"step"`
-	Loss    *float64 `json:"loss"`
-	Rate    *float64 `json:"lr"`
-	Scale   *float64 `json:"scale"`
-	Skipped bool     `json:"skipped"`
-	Held    *float64 `json:"held_out"`
+// The columns of a run's logs beside step and epoch.
+const (
+	lossColumn    = "loss"
+	rateColumn    = "lr"
+	scaleColumn   = "scale"
+	skippedColumn = "skipped"
+	normColumn    = "grad_norm"
+	heldColumn    = "held_out"
+	memoryColumn  = "memory" // bytes of the arenas, in the first row of each start
+	paceSuffix    = "/s"     // behind the unit: tokens/s
+)
+
+// columns are those of the logs.
+func (c *curves) columns() []string {
+	return []string{lossColumn, rateColumn, scaleColumn, skippedColumn, normColumn, heldColumn, c.unit + paceSuffix, memoryColumn}
 }
 
-func (p point) line() line {
-	l := line{Step: p.step, Loss: orNull(p.loss), Rate: orNull(p.rate), Skipped: p.skipped, Held: orNull(p.held)}
-	if p.scale > 0 {
-		l.Scale = orNull(p.scale)
+// row is a point as the logs hold it: what was not computed is not there.
+func (c *curves) row(p point) fit.Row {
+	r := fit.Row{Step: p.step, Epoch: p.epoch, Time: p.time, Values: map[string]float64{lossColumn: p.loss, rateColumn: p.rate, skippedColumn: 0}}
+	if p.skipped {
+		r.Values[skippedColumn] = 1
 	}
-	return l
+	for name, x := range map[string]float64{normColumn: p.norm, heldColumn: p.held} {
+		if !math.IsNaN(x) {
+			r.Values[name] = x
+		}
+	}
+	for name, x := range map[string]float64{scaleColumn: p.scale, c.unit + paceSuffix: p.pace, memoryColumn: float64(p.memory)} {
+		if x > 0 {
+			r.Values[name] = x
+		}
+	}
+	return r
 }
 
-func (l line) point() point {
-	p := point{step: l.Step, loss: orNaN(l.Loss), rate: orNaN(l.Rate), skipped: l.Skipped, held: orNaN(l.Held)}
-	if l.Scale != nil {
-		p.scale = *l.Scale
+// pointOf is what a row says.
+func (c *curves) pointOf(r fit.Row) point {
+	value := func(name string) float64 {
+		if x, there := r.Values[name]; there {
+			return x
+		}
+		return math.NaN()
+	}
+	above := func(name string) float64 { return max(r.Values[name], 0) }
+	p := point{step: r.Step, epoch: r.Epoch, loss: value(lossColumn), rate: value(rateColumn), skipped: r.Values[skippedColumn] == 1,
+		norm: value(normColumn), held: value(heldColumn), pace: above(c.unit + paceSuffix), memory: int64(above(memoryColumn))}
+	if s := value(scaleColumn); s > 0 { // null in older logs where nothing scales the loss
+		p.scale = s
 	}
 	return p
 }
 
-func orNull(x float64) *float64 {
-	if !finite(x) {
-		return nil
-	}
-	return &x
+// runLogs are the logs of a run in its folder: package fit writes them.
+type runLogs struct{ list []runLog }
+
+// runLog is one of them.
+type runLog struct {
+	fit.Log
+	open  bool
+	saved int // points that it holds
 }
 
-func orNaN(x *float64) float64 {
-	if x == nil {
-		return math.NaN()
-	}
-	return *x
+// logsIn are the logs of a run in dir, of whose points the event files have the first
+// so many. The numbers of the others are written anew: those of older runs have other
+// columns.
+func logsIn(dir string, events int) *runLogs {
+	return &runLogs{[]runLog{{Log: fit.JSONLines(filepath.Join(dir, curvesLines))}, {Log: fit.CSV(filepath.Join(dir, curvesTable))},
+		{Log: fit.TensorBoard(dir), saved: events}}}
 }
 
-const csvHeader = "step,loss,lr,scale,skipped,held_out\n"
-
-// csv is the line as a row of curves.csv: empty cells for what is null.
-func (l line) csv() string {
-	cell := func(x *float64) string {
-		if x == nil {
-			return ""
+// write adds the points that the logs do not have. After an error it begins where they
+// were whole.
+func (l *runLogs) write(c *curves, points []point) error {
+	var failed error
+	for i := range l.list {
+		if err := l.list[i].write(c, points); err != nil {
+			failed = errors.Join(failed, err)
 		}
-		return strconv.FormatFloat(*x, 'g', -1, 64)
 	}
-	return fmt.Sprintf("%d,%s,%s,%s,%t,%s\n", l.Step, cell(l.Loss), cell(l.Rate), cell(l.Scale), l.Skipped, cell(l.Held))
+	return failed
+}
+
+func (l *runLog) write(c *curves, points []point) (err error) {
+	if !l.open {
+		step := 0
+		if l.saved > 0 {
+			step = points[l.saved-1].step
+		}
+		if err := l.Begin(c.columns(), step); err != nil {
+			return err
+		}
+		l.open = true
+	}
+	defer func() {
+		if err != nil {
+			l.Close()
+			l.open = false
+		}
+	}()
+	for _, p := range points[l.saved:] {
+		if err := l.Write(c.row(p)); err != nil {
+			return err
+		}
+	}
+	if err = l.Flush(); err == nil {
+		l.saved = len(points)
+	}
+	return err
+}
+
+// close closes the logs.
+func (l *runLogs) close() {
+	for i := range l.list {
+		if l.list[i].open {
+			l.list[i].Close()
+			l.list[i].open = false
+		}
+	}
 }
 
 // curveFiles are the files beside a checkpoint as they are to be: they can be
 // written while the run continues.
 type curveFiles struct {
-	lines, rows, svg []byte
-	graph            []byte // the annotated IR; nil where it is there
-	add              bool   // to the numbers that are there
-	points           int    // that the files hold then
+	curves *curves
+	points []point // so far
+	svg    []byte
+	graph  []byte // the annotated IR; nil where it is there
 }
 
-// files lays out the numbers since the last files that were written, so that
-// long runs do not write everything again and again, and draws the picture.
-func (c *curves) files() (curveFiles, error) {
-	var lines, rows bytes.Buffer
-	if c.saved == 0 {
-		rows.WriteString(csvHeader)
-	}
-	for _, p := range c.points[c.saved:] {
-		l := p.line()
-		text, err := json.Marshal(l)
-		if err != nil {
-			return curveFiles{}, fmt.Errorf("curves: %w", err)
-		}
-		lines.Write(append(text, '\n'))
-		rows.WriteString(l.csv())
-	}
-	return curveFiles{lines: lines.Bytes(), rows: rows.Bytes(), svg: c.svg(), add: c.saved > 0, points: len(c.points)}, nil
+// files lays out the numbers and draws the picture.
+func (c *curves) files() curveFiles {
+	n := len(c.points)
+	return curveFiles{curves: c, points: c.points[:n:n], svg: c.svg()}
 }
 
 func (f curveFiles) write(dir string) error {
-	write := writeFile
-	if f.add {
-		write = appendFile
+	if f.curves == nil {
+		return nil
 	}
-	if err := write(filepath.Join(dir, curvesLines), f.lines); err != nil {
-		return err
-	}
-	if err := write(filepath.Join(dir, curvesTable), f.rows); err != nil {
+	if err := f.curves.logs.write(f.curves, f.points); err != nil {
 		return err
 	}
 	if f.graph != nil {
@@ -116,58 +161,35 @@ func (f curveFiles) write(dir string) error {
 	return writeFile(filepath.Join(dir, curvesFile), f.svg)
 }
 
-// wrote takes in what writing files came to. Where it failed a line may be
-// there in part: everything is written next time.
-func (c *curves) wrote(f curveFiles, err error) {
-	c.saved = f.points
-	if err != nil {
-		c.saved = 0
-	}
-}
-
-// flush brings the files in dir up to date.
-func (c *curves) flush(dir string) error {
-	f, err := c.files()
-	if err == nil {
-		err = f.write(dir)
-		c.wrote(f, err)
-	}
-	return err
-}
-
-func appendFile(path string, data []byte) error {
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o666)
-	if err != nil {
-		return file.Error(path, err)
-	}
-	_, err = f.Write(data)
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	if err != nil {
-		return file.Error(path, err)
-	}
-	return nil
-}
-
 // load reads the points up to a step from the folder of a run; a folder
 // without them has none. What stands behind a damaged line is left out.
 func (c *curves) load(dir string, last int) error {
-	path := filepath.Join(dir, curvesLines)
-	f, err := os.Open(path)
+	rows, _, err := fit.ReadJSONLines(filepath.Join(dir, curvesLines))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	} else if err != nil {
-		return file.Error(path, err)
+		return err
 	}
-	defer f.Close()
-	c.points, c.saved = nil, 0
-	for in := bufio.NewScanner(f); in.Scan(); {
-		var l line
-		if json.Unmarshal(in.Bytes(), &l) != nil || l.Step > last || len(c.points) > 0 && l.Step <= c.points[len(c.points)-1].step {
+	c.points = nil
+	for _, r := range rows {
+		if r.Step > last {
 			break
 		}
-		c.add(l.point())
+		c.add(c.pointOf(r))
 	}
 	return nil
+}
+
+// eventFiles are TensorBoard's in the folder of a run.
+func eventFiles(dir string) []string {
+	list, _ := filepath.Glob(filepath.Join(dir, "events.out.tfevents.*")) // dir has no pattern that is malformed, or there are none
+	return list
+}
+
+// dropEvents removes the event files of a run that another one replaces: TensorBoard
+// would show both as one.
+func dropEvents(dir string) {
+	for _, path := range eventFiles(dir) {
+		os.Remove(path)
+	}
 }

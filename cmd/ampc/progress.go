@@ -62,7 +62,7 @@ func (p *progress) show(s status) {
 	case p.silent:
 	case p.width != nil && (ended || now.Sub(p.last) >= redrawEvery):
 		// A line as wide as the terminal would wrap on some.
-		fmt.Fprintf(p.w, "\r%s\x1b[K", fit(p.fields(s, now), p.width()-1))
+		fmt.Fprintf(p.w, "\r%s\x1b[K", joined(p.fields(s, now), p.width()-1))
 		p.last, p.open = now, true
 	case p.width == nil && (ended || s.step%p.every == 0 || now.Sub(p.last) >= lineEvery):
 		fmt.Fprintln(p.w, strings.Join(p.fields(s, now), "  "))
@@ -110,8 +110,8 @@ func (p *progress) left(step int, now time.Time) time.Duration {
 	return (pace * time.Duration(p.total-step)).Round(time.Second)
 }
 
-// fit joins as many fields as have room in a line of that many columns.
-func fit(fields []string, columns int) string {
+// joined is as many fields as have room in a line of that many columns.
+func joined(fields []string, columns int) string {
 	line := ""
 	for i, f := range fields {
 		if i > 0 {

@@ -95,7 +95,7 @@ func lossesOf(t *testing.T, dir string) []float64 {
 	var losses []float64
 	for i, r := range rows[1:] {
 		step, _ := strconv.Atoi(r[0])
-		loss, err := strconv.ParseFloat(r[1], 64)
+		loss, err := strconv.ParseFloat(r[2], 64)
 		if step != i+1 || err != nil {
 			t.Fatalf("line %d of %s is %q, want step %d with its loss", i+2, f.Name(), r, i+1)
 		}

@@ -26,15 +26,14 @@ type saver struct {
 	began time.Time                              // the last save, or the run
 	busy  chan outcome                           // of the save at work; nil: none
 	step  int                                    // of the run's checkpoint on the disk; 0: there is none
-	drawn func(f curveFiles, err error)          // is told about curves that were written, or not; in wait and poll
+	drawn func(err error)                        // is told that curves were written, or why not; in wait and poll
 }
 
 // outcome is what a save came to.
 type outcome struct {
 	step  int
 	err   error
-	files curveFiles
-	drawn error // what became of the files
+	drawn error // what became of the curves
 }
 
 const (
@@ -44,14 +43,14 @@ const (
 )
 
 func newSaver(f *folder, every time.Duration) *saver {
-	return &saver{folder: f, every: every, free: file.Free, began: time.Now(), drawn: func(curveFiles, error) {}}
+	return &saver{folder: f, every: every, free: file.Free, began: time.Now(), drawn: func(error) {}}
 }
 
 // saveTo has the trainer save to a folder.
 func (t *trainer) saveTo(dir *folder) {
 	t.saver = newSaver(dir, t.flags.saveEvery)
-	t.saver.drawn = func(f curveFiles, err error) {
-		t.curves.wrote(f, err)
+	t.curves.logs = logsIn(dir.dir, 0)
+	t.saver.drawn = func(err error) {
 		t.explained = t.explained || err == nil
 		if err != nil {
 			t.bar.note("step %d: %v", t.done, err)
@@ -71,8 +70,11 @@ func (s *saver) start(snap *ampc.Snapshot, step int, files curveFiles) {
 	s.began = time.Now()
 	s.busy = make(chan outcome, 1)
 	go func() {
+		if s.foreign {
+			dropEvents(s.dir)
+		}
 		drawn := files.write(s.dir)
-		s.busy <- outcome{step, s.write(snap), files, drawn}
+		s.busy <- outcome{step, s.write(snap), drawn}
 	}()
 }
 
@@ -99,7 +101,7 @@ func (s *saver) poll() error {
 
 func (s *saver) took(o outcome) error {
 	s.busy = nil
-	s.drawn(o.files, o.drawn)
+	s.drawn(o.drawn)
 	if o.err == nil {
 		s.step = o.step
 		return nil
@@ -186,14 +188,13 @@ func (t *trainer) checkpoint() error {
 	if err != nil {
 		return t.saver.failed(t.done, err)
 	}
-	files, err := t.curves.files()
-	if err == nil && !t.explained {
+	files := t.curves.files()
+	if !t.explained {
 		var b bytes.Buffer
-		err = t.step.Graph().Print(&b, ir.Reasons)
+		if err := t.step.Graph().Print(&b, ir.Reasons); err != nil {
+			return err
+		}
 		files.graph = b.Bytes()
-	}
-	if err != nil {
-		return err
 	}
 	t.saver.start(snap, t.done, files)
 	return nil
@@ -219,7 +220,7 @@ func (t *trainer) save(ctx context.Context) error {
 		t.bar.note("%v", err)
 	}
 	if t.saver.step == t.done { // it is there already
-		return t.curves.flush(t.saver.dir)
+		return t.curves.files().write(t.saver.dir)
 	}
 	for end := time.Now().Add(patience); ; {
 		err := t.checkpoint()

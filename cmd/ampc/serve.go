@@ -1,17 +1,14 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 
-	"ampc"
+	"ampc/fit"
 	"ampc/ir"
 	"ampc/view"
 )
@@ -27,13 +24,11 @@ type live struct {
 func (t *trainer) serveRun(ctx context.Context, address string, out io.Writer) error {
 	l := &live{ended: make(chan struct{})}
 	for _, p := range t.curves.points {
-		l.stream.Add(pagePoint(p.line()))
+		if err := l.stream.Add(t.curves.row(p)); err != nil {
+			return err
+		}
 	}
-	var memory int64
-	for _, n := range t.step.Program().Arenas {
-		memory += n
-	}
-	training := view.Training{Title: t.curves.title, Unit: t.unit, Memory: memory, Live: true, Points: []view.Point{}}
+	training := view.Training{Title: t.curves.title, Live: true, Points: []view.Point{}}
 	g := t.step.Graph()
 	if strings.HasPrefix(address, ":") {
 		address = "127.0.0.1" + address // loopback, unless another host is named
@@ -55,17 +50,13 @@ func (t *trainer) serveRun(ctx context.Context, address string, out io.Writer) e
 	return err
 }
 
-// add shows the last step of a run.
-func (l *live) add(p point, r ampc.Metrics, rate float64) {
-	if l == nil {
-		return
+// showLive shows the last step of a run.
+func (t *trainer) showLive() error {
+	if t.live == nil {
+		return nil
 	}
-	x := pagePoint(p.line())
-	x.Rate = orNull(rate)
-	if norm, err := r.GradNorm(); err == nil {
-		x.Norm = orNull(norm)
-	}
-	l.stream.Add(x)
+	p := t.curves.points[len(t.curves.points)-1]
+	return t.live.stream.Add(t.curves.row(p))
 }
 
 // close tells the pages that the run is over, and stops serving them.
@@ -78,31 +69,27 @@ func (l *live) close() {
 	<-l.ended
 }
 
-func pagePoint(l line) view.Point {
-	return view.Point{Step: l.Step, Loss: l.Loss, LR: l.Rate, Scale: l.Scale, Skipped: l.Skipped, HeldOut: l.Held}
-}
-
 // runPage is the page of a run that has ended: its curves, from the log in its folder, and
 // its step.
 func runPage(folder string) (*view.Page, error) {
-	text, err := os.ReadFile(filepath.Join(folder, curvesLines))
-	if err != nil {
-		return nil, missing(filepath.Join(folder, curvesLines), err)
+	path := filepath.Join(folder, curvesLines)
+	rows, damaged, err := fit.ReadJSONLines(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case damaged > 0:
+		return nil, fmt.Errorf("%s:%d: is no line of a run's log", path, damaged)
 	}
 	t := view.Training{Title: folder, Points: []view.Point{}}
-	in := bufio.NewScanner(bytes.NewReader(text))
-	for n := 1; in.Scan(); n++ {
-		var l line
-		if err := json.Unmarshal(in.Bytes(), &l); err != nil {
-			return nil, fmt.Errorf("%s:%d: %v", filepath.Join(folder, curvesLines), n, err)
+	for _, r := range rows {
+		p, err := view.NewPoint(r)
+		if err != nil {
+			return nil, err
 		}
-		t.Points = append(t.Points, pagePoint(l))
-	}
-	if err := in.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(folder, curvesLines), err)
+		t.Points = append(t.Points, p)
 	}
 	p := &view.Page{Title: folder, Blocks: []view.Block{{Name: "training", Make: func() (any, error) { return t, nil }}}}
-	path := filepath.Join(folder, graphFile)
+	path = filepath.Join(folder, graphFile)
 	src, err := os.ReadFile(path)
 	if err != nil {
 		return p, nil // the curves are there all the same

@@ -27,6 +27,7 @@ type task struct {
 	source        string      // where the data came from, for people
 	unit          string      // what a batch holds: tokens, images, volumes or films
 	unitsPerBatch int
+	epoch         int64             // batches that have each record once; 0: they are drawn without end
 	steps         int               // by default
 	digest        string            // of what is trained on
 	meta          map[string]string // what a checkpoint needs to be used again

@@ -35,6 +35,7 @@ type trainFlags struct {
 	saveBad        string
 	device         string
 	force, quiet   bool
+	gradNorm       bool
 	serve          string
 
 	crew *crew // the ranks that train together; nil: one process
@@ -71,9 +72,9 @@ images (--data); unet3d and convlstm train on scenes drawn from the seed: volume
 segment, films to continue.
 
 The run writes to a folder: its last two checkpoints, one every few minutes; the
-annotated IR; and the curves of loss and loss scale, as images, CSV and JSON lines. The
-folder is --out, which must not hold a run, or else the first of out, out-2, out-3, ...
-that holds none.
+annotated IR; the curves of loss and loss scale as an image; and the numbers of each
+step as CSV, JSON lines and events for TensorBoard. The folder is --out, which must not
+hold a run, or else the first of out, out-2, out-3, ... that holds none.
 
 --resume continues a run from its last checkpoint. Model, policy, data and seed are
 those of the run. Other flags change their setting from there on; --seed and another
@@ -106,6 +107,7 @@ func trainCommand() *cobra.Command {
 	fl.DurationVar(&f.saveEvery, "save-every", 5*time.Minute, "`TIME` between checkpoints; 0: save at the end only")
 	fl.StringVar(&f.saveBad, "save-bad", "", "if training gets stuck, write its last step to this `FILE`, which ampc doctor replays")
 	fl.StringVar(&f.serve, "serve", "", "show the run in a browser while it goes on, at this `ADDRESS`; :0 is a free port of the loopback address")
+	fl.BoolVar(&f.gradNorm, "grad-norm", false, "also log the norm of the gradients where nothing clips by it: a further pass over them in each step")
 	fl.BoolVar(&f.quiet, "quiet", false, "print no progress")
 	return c
 }
@@ -206,6 +208,7 @@ func trainOn(c *cobra.Command, spec string, f *trainFlags, device runtime.Backen
 	t.errs = c.ErrOrStderr()
 	if dir != nil {
 		t.saveTo(dir)
+		defer t.curves.logs.close()
 	}
 	out := f.crew.out(c.OutOrStdout())
 	if err := f.crew.agree(t.begin(out)); err != nil {
@@ -260,6 +263,9 @@ func (t *trainer) begin(out io.Writer) error {
 	}
 	if t.saver.mine {
 		t.saver.step = t.done
+		if len(eventFiles(t.saver.dir)) > 0 {
+			t.curves.logs = logsIn(t.saver.dir, len(t.curves.points))
+		}
 	}
 	return t.saver.room(2 * t.report.State) // the checkpoint and the one before
 }
@@ -326,7 +332,7 @@ func newTrainer(c *cobra.Command, spec string, f *trainFlags, device runtime.Bac
 		return nil, err
 	}
 	t := &trainer{task: job, flags: f, policy: policy, scaler: scaler, report: &casts.Report{}, bar: newProgress(io.Discard, true, 0, f.steps)}
-	t.curves.title = fmt.Sprintf("%s, %s", job.name, f.policy)
+	t.curves.title, t.curves.unit = fmt.Sprintf("%s, %s", job.name, f.policy), job.unit
 	config := job.config
 	config.Policy, config.Scaler = policy, scaler
 	if f.steps == 0 {
@@ -334,7 +340,7 @@ func newTrainer(c *cobra.Command, spec string, f *trainFlags, device runtime.Bac
 	}
 	config.Optimizer, config.LR, config.Clip = job.optimizer(f)
 	config.Groups = nil
-	config.GradNorm = config.GradNorm || f.serve != ""
+	config.GradNorm = config.GradNorm || f.gradNorm || f.serve != ""
 	if f.crew != nil {
 		config.Parallel = ampc.DataParallel(f.crew)
 	}
@@ -408,8 +414,8 @@ func (t *trainer) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		t.record(got)
 		t.took = time.Since(start)
+		t.record(got)
 		t.bar.show(status{t.done, got.Loss, t.recent.meanText(), !got.Skipped, t.scale, t.skipped, t.pace(), t.unit})
 		if err := t.stuck(ctx); err != nil {
 			return err
@@ -421,7 +427,9 @@ func (t *trainer) run(ctx context.Context) error {
 			}
 			t.curves.points[len(t.curves.points)-1].held = loss
 		}
-		t.live.add(t.curves.points[len(t.curves.points)-1], got, t.pace())
+		if err := t.showLive(); err != nil {
+			return err
+		}
 		if t.saver != nil && t.done < t.flags.steps {
 			t.saveDue()
 		}
@@ -461,7 +469,19 @@ func (t *trainer) record(r ampc.Metrics) {
 	if scale == 1 && !t.step.Scaled() {
 		scale = 0 // nothing to draw
 	}
-	t.curves.add(point{t.done, loss, r.LR, scale, skipped, math.NaN()})
+	p := point{step: t.done, time: time.Now(), loss: loss, rate: r.LR, scale: scale, skipped: skipped, held: math.NaN(), norm: math.NaN(), pace: t.pace()}
+	if t.epoch > 0 {
+		p.epoch = int((t.position - 1) / t.epoch)
+	}
+	if norm, err := r.GradNorm(); err == nil {
+		p.norm = norm
+	}
+	if t.done == t.started+1 {
+		for _, n := range t.step.Program().Arenas {
+			p.memory += n
+		}
+	}
+	t.curves.add(p)
 }
 
 // evaluate returns the mean held-out loss, and the accuracy where the task has one.

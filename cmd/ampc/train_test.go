@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"ampc/fit"
 )
 
 // rhyme is enough text for a tiny model to overfit.
@@ -47,6 +49,23 @@ func TestTrainWritesEverythingAndResumesToTheBit(t *testing.T) {
 	if !bytes.Equal(whole, rest) {
 		t.Error("24 steps and an interrupted run that was resumed leave different checkpoints")
 	}
+	rows, damaged, err := fit.ReadJSONLines(filepath.Join(dir, "rest", curvesLines))
+	if err != nil || damaged != 0 || len(rows) != 24 {
+		t.Fatalf("%d rows, damaged at %d (%v)", len(rows), damaged, err)
+	}
+	for i, r := range rows {
+		for _, column := range []string{lossColumn, rateColumn, scaleColumn, normColumn, "tokens/s"} {
+			if r.Step != i+1 || !(r.Values[column] > 0) {
+				t.Errorf("row %d: %s is %g in step %d", i, column, r.Values[column], r.Step)
+			}
+		}
+	}
+	if rows[0].Values[memoryColumn] < 1000 {
+		t.Errorf("memory %g", rows[0].Values[memoryColumn])
+	}
+	if n := len(eventFiles(filepath.Join(dir, "whole"))); n != 1 {
+		t.Errorf("%d event files, want 1", n)
+	}
 	code, _, stderr := ampcRun("", "dump", filepath.Join(dir, "whole", "step.ir"))
 	if code != 0 {
 		t.Errorf("the written IR does not read back: %s", stderr)
@@ -55,8 +74,8 @@ func TestTrainWritesEverythingAndResumesToTheBit(t *testing.T) {
 		t.Error("the curves lack the scale")
 	}
 	files, err := os.ReadDir(filepath.Join(dir, "half"))
-	if err != nil || len(files) != 6 {
-		t.Errorf("files of the interrupted run: %v (%v), want 6", files, err)
+	if err != nil || len(files) != 7 {
+		t.Errorf("files of the interrupted run: %v (%v), want 7", files, err)
 	}
 }
 

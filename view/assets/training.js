@@ -19,14 +19,18 @@ function showTraining(t, into) {
 
 const format = (x) => (x === null || x === undefined ? "–" : Math.abs(x) >= 1e5 || (x && Math.abs(x) < 1e-3) ? x.toExponential(2) : String(+x.toPrecision(5)));
 
+// paceOf is the column of the units a second, such as tokens/s; "": there is none.
+const paceOf = (points) => Object.keys(points.at(-1) || {}).find((k) => k.endsWith("/s")) || "";
+
 function summary(points, t) {
-  const last = points.at(-1) || {};
-  const cells = [["step", last.step], ["loss", last.loss], ["loss scale", last.scale], ["skipped", points.filter((p) => p.skipped).length], ["gradient norm", last.norm], [(t.unit || "units") + "/s", last.rate], ["learning rate", last.lr], ["memory", t.memory ? bytes(t.memory) : null]];
+  const last = points.at(-1) || {}, pace = paceOf(points), memory = points.findLast((p) => p.memory);
+  const cells = [["step", last.step], ["loss", last.loss], ["loss scale", last.scale], ["skipped", points.filter((p) => p.skipped).length], ["gradient norm", last.grad_norm], [pace, last[pace]], ["learning rate", last.lr], ["memory", memory ? bytes(memory.memory) : null]];
   return el("table", { class: "grid", id: "now", "aria-live": "off" }, el("tbody", {}, cells.filter(([, v]) => v !== undefined && v !== null).map(([k, v]) => el("tr", {}, el("th", { scope: "row" }, k), el("td", {}, typeof v === "number" ? format(v) : v)))), el("caption", {}, t.live ? "running" : "ended"));
 }
 
 function curvesOf(points) {
-  return [["loss", "Loss", false], ["held_out", "Held-out loss", false], ["scale", "Loss scale", true], ["norm", "Gradient norm", true], ["rate", "Units per second", false], ["lr", "Learning rate", false]]
+  const pace = paceOf(points);
+  return [["loss", "Loss", false], ["held_out", "Held-out loss", false], ["scale", "Loss scale", true], ["grad_norm", "Gradient norm", true], [pace, pace.replace(/^./, (c) => c.toUpperCase()), false], ["lr", "Learning rate", false]]
     .map(([key, title, log]) => curve(points, key, title, log));
 }
 
