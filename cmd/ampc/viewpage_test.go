@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -285,48 +284,4 @@ func TestViewDoctor(t *testing.T) {
 	b.eval("document.querySelector('#other button').click()", nil)
 	b.until("document.body.dataset.tab === 'graph' && document.querySelector('#why')")
 	b.quiet()
-}
-
-// BenchmarkViewLarge is a graph of 10,000 nodes: bytes of its file, the time from opening it
-// to the first picture, and frames per second while it is panned, folded and unfolded.
-func BenchmarkViewLarge(b *testing.B) {
-	const nodes = 10_000
-	r := rand.New(rand.NewPCG(1, 1))
-	var text strings.Builder
-	text.WriteString("graph @large {\n  input %v0 : f32[64]\nforward:\n")
-	names := []string{"v0"}
-	for i := range nodes {
-		name := fmt.Sprintf("l%d.b%d.n%d", i/400, i/40%10, i)
-		near := func() string { return names[max(0, len(names)-1-int(r.ExpFloat64()*8))] }
-		fmt.Fprintf(&text, "  %%%s = add %%%s, %%%s\n", name, near(), near())
-		names = append(names, name)
-	}
-	fmt.Fprintf(&text, "  return %%%s\n}\n", names[nodes])
-	file := filepath.Join(b.TempDir(), "large.ir")
-	if err := os.WriteFile(file, []byte(text.String()), 0o644); err != nil {
-		b.Fatal(err)
-	}
-	page := openBrowser(b)
-	for b.Loop() {
-		address := viewFile(b, file, "--policy", "f32", "--passes", "order", "--disable", "canon")
-		info, err := os.Stat(strings.TrimPrefix(address, "file://"))
-		if err != nil {
-			b.Fatal(err)
-		}
-		page.open(address)
-		b.ReportMetric(float64(info.Size()), "bytes")
-		var ready float64
-		page.until("document.body.dataset.after")
-		page.eval("Number(document.body.dataset.after)", &ready)
-		b.ReportMetric(ready, "first-ms")
-		for _, state := range []struct{ key, unit string }{{"f", "folded-fps"}, {"u", "unfolded-fps"}} {
-			page.press("canvas", state.key)
-			var fps float64
-			page.eval(`new Promise((done) => { const c = document.getElementById('canvas'), from = performance.now(); let n = 0;
-				const next = () => { c.dispatchEvent(new KeyboardEvent('keydown', {key: n % 2 ? 'ArrowRight' : 'ArrowLeft', shiftKey: true}));
-					n++ < 90 ? requestAnimationFrame(next) : done(1000 * n / (performance.now() - from)); };
-				requestAnimationFrame(next); })`, &fps)
-			b.ReportMetric(fps, state.unit)
-		}
-	}
 }

@@ -1,3 +1,6 @@
+// SMALL is the scale below which a box has a few pixels: no curves, dashes or borders.
+const SMALL = 0.12;
+
 // Picture draws an arrangement on the canvas and knows what lies under a point.
 class Picture {
   constructor(canvas) {
@@ -95,8 +98,10 @@ class Picture {
     return null;
   }
 
-  visible(r) {
-    return r[2] >= this.x && r[3] >= this.y && r[0] <= this.x + this.w / this.scale && r[1] <= this.y + this.h / this.scale;
+  // visible reports whether a rectangle is in sight, with the marks around it.
+  visible(left, top, right, bottom) {
+    const margin = 8;
+    return right >= this.x - margin && bottom >= this.y - margin && left <= this.x + this.w / this.scale + margin && top <= this.y + this.h / this.scale + margin;
   }
 
   paint() {
@@ -107,9 +112,9 @@ class Picture {
     c.fillRect(0, 0, this.canvas.width, this.canvas.height);
     const s = this.scale * this.dpr;
     c.setTransform(s, 0, 0, s, -this.x * s, -this.y * s);
-    for (const f of this.a.frames) if (this.visible([f.x, f.y, f.x + f.w, f.y + f.h])) this.frame(f);
+    for (const f of this.a.frames) if (this.visible(f.x, f.y, f.x + f.w, f.y + f.h)) this.frame(f);
     this.edges();
-    for (const it of this.a.items) if (this.visible([it.x, it.y, it.x + it.w, it.y + it.h])) this.item(it);
+    for (const it of this.a.items) if (this.visible(it.x, it.y, it.x + it.w, it.y + it.h)) this.item(it);
   }
 
   frame(f) {
@@ -132,33 +137,47 @@ class Picture {
   }
 
   edges() {
-    const c = this.ctx, chosen = this.selected, near = [];
+    const c = this.ctx, chosen = this.selected, near = [], far = new Map();
     for (const e of this.a.edges) {
       const mine = chosen && (e.from === chosen.id || e.to === chosen.id);
-      if ((e.across && !mine) || !this.visible(e.bounds)) continue;
+      if ((e.across && !mine) || !this.visible(...e.bounds)) continue;
       if (mine) near.push(e);
+      else if (this.scale < SMALL) this.line(e, far);
       else this.edge(e, 0.55, Math.min(1 + Math.log2(e.values.length) / 2, 4));
     }
-    for (const e of near) this.edge(e, 1, 3);
+    c.globalAlpha = 0.55;
+    c.lineWidth = 0.7 / this.scale;
+    for (const [stroke, path] of far) {
+      c.strokeStyle = stroke;
+      c.stroke(path);
+    }
+    for (const e of near) this.edge(e, 1, Math.max(3, 1.5 / this.scale));
     c.setLineDash([]);
     c.globalAlpha = 1;
   }
 
+  // line adds an edge, without its curves, to the path of its colour.
+  line(e, paths) {
+    const stroke = this.stroke(e);
+    let path = paths.get(stroke);
+    if (!path) paths.set(stroke, (path = new Path2D()));
+    path.moveTo(...e.points[0]);
+    for (let i = 1; i < e.points.length; i++) path.lineTo(...e.points[i]);
+  }
+
+  stroke(e) {
+    return e.dtypes.size === 1 ? dtypeColour([...e.dtypes][0]) : colour("ink");
+  }
+
   edge(e, alpha, width) {
-    const c = this.ctx, d = e.dtypes.size === 1 ? [...e.dtypes][0] : "";
+    const c = this.ctx, p = e.points;
     c.globalAlpha = alpha;
-    c.strokeStyle = c.fillStyle = d ? dtypeColour(d) : colour("ink");
+    c.strokeStyle = c.fillStyle = this.stroke(e);
     c.lineWidth = Math.max(width, 0.7 / this.scale);
     c.setLineDash(e.units.size ? [7, 4] : []);
     c.beginPath();
-    const p = e.points;
     c.moveTo(...p[0]);
-    for (let i = 1; i < p.length; i++) {
-      const [[x, y], [u, v]] = [p[i - 1], p[i]];
-      const bow = e.back || e.across ? Math.max(20, Math.abs(v - y) / 3) * (e.back ? -1 : 1) : (v - y) / 2;
-      if (this.scale < 0.12) c.lineTo(u, v);
-      else c.bezierCurveTo(x, y + bow, u, v - bow, u, v);
-    }
+    for (let i = 1; i < p.length; i++) c.bezierCurveTo(...controls(e, i), ...p[i]);
     c.stroke();
     if (this.scale < 0.3) return;
     const [x, y] = p.at(-1), up = e.back ? -1 : 1;
@@ -172,7 +191,7 @@ class Picture {
       c.globalAlpha = 1;
       c.fillStyle = colour("quiet");
       c.font = "9px ui-monospace, monospace";
-      c.fillText("×" + [...e.units].join(", "), x + 6, y - 11 * up);
+      c.fillText(unitsOf(e), x + 6, y - 11 * up);
     }
   }
 
@@ -180,23 +199,33 @@ class Picture {
     const c = this.ctx, id = it.box >= 0 ? it.box : -1 - it.scope;
     const selected = this.selected && this.selected.id === id;
     const b = it.box >= 0 ? this.g.boxes[it.box] : null, mark = this.changed && this.markOf(it);
+    if (this.scale < SMALL && !selected && !mark) return this.dot(it, b);
     c.fillStyle = colour(b ? (b.var ? "variable" : "node") : "scope");
     c.beginPath();
     c.roundRect(it.x, it.y, it.w, it.h, b && b.var ? it.h / 2 : 6);
     c.fill();
-    c.lineWidth = selected ? 3 : mark ? 3 : 1;
+    c.lineWidth = selected || mark ? Math.max(3, 1.5 / this.scale) : 1;
     c.strokeStyle = colour(selected ? "select" : mark ? mark : "line");
     c.stroke();
-    const hit = b ? this.found.has(it.box) : false;
-    if (hit) {
-      c.strokeStyle = colour("found");
-      c.lineWidth = 3;
-      c.strokeRect(it.x - 4, it.y - 4, it.w + 8, it.h + 8);
-    }
+    if (b && this.found.has(it.box)) this.hit(it);
     if (b) this.stripe(it, b);
     if (this.scale < 0.33) return;
     if (!b) return this.scopeText(it);
     this.boxText(it, b);
+  }
+
+  // dot is an item of a few pixels: a rectangle of its dtype.
+  dot(it, b) {
+    this.ctx.fillStyle = b && b.out.length ? dtypeColour(this.g.values[b.out[0]].dtype) : colour("line");
+    this.ctx.fillRect(it.x, it.y, it.w, it.h);
+    if (b && this.found.has(it.box)) this.hit(it);
+  }
+
+  // hit frames what a search has found.
+  hit(it) {
+    this.ctx.strokeStyle = colour("found");
+    this.ctx.lineWidth = Math.max(3, 2 / this.scale);
+    this.ctx.strokeRect(it.x - 4, it.y - 4, it.w + 8, it.h + 8);
   }
 
   // stripe shows the dtypes that a box stores.

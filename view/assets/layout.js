@@ -188,7 +188,21 @@ function route(g, out, e) {
     if (bends.length) e.points.splice(1, 0, ...(e.points[0][1] < e.points[1][1] ? bends : bends.reverse()));
   }
   const xs = e.points.map((p) => p[0]), ys = e.points.map((p) => p[1]);
-  e.bounds = [Math.min(...xs) - 30, Math.min(...ys) - 30, Math.max(...xs) + 30, Math.max(...ys) + 30];
+  for (let i = 1; i < e.points.length; i++) {
+    const [, up, , down] = controls(e, i);
+    ys.push(up, down);
+  }
+  const label = e.units.size ? 14 + 6 * unitsOf(e).length : 8; // beside the arrow
+  e.bounds = [Math.min(...xs) - 8, Math.min(...ys) - 8, Math.max(...xs) + label, Math.max(...ys) + 8];
+}
+
+const unitsOf = (e) => "×" + [...e.units].join(", ");
+
+// controls are the two control points of the curve from point i-1 of an edge to point i.
+function controls(e, i) {
+  const [[x, y], [u, v]] = [e.points[i - 1], e.points[i]];
+  const bow = e.back || e.across ? Math.max(20, Math.abs(v - y) / 3) * (e.back ? -1 : 1) : (v - y) / 2;
+  return [x, y + bow, u, v - bow];
 }
 
 function bendsOf(g, out, e) {
