@@ -216,10 +216,10 @@ func noScaleHelps(d *doctor.Diagnosis) bool {
 	return false
 }
 
-// watchDropped has micro-batches that the step leaves out diagnosed before its update.
-// The update lowers the scale where one was left out for its gradients alone, and the
-// step cannot be replayed once it has changed the weights.
-func (s *Step) watchDropped() error {
+// diagnoseDropped makes the step diagnose the micro-batches that it leaves out, before its update.
+// The update lowers the scale if only gradients were the reason. The diagnosis cannot wait, because
+// a step cannot be replayed after it has changed the weights.
+func (s *Step) diagnoseDropped() error {
 	flags := overflowFlags(s.graph)
 	e, ok := s.exec.(runtime.Pauser)
 	if !ok || s.config.BadMicro != passes.DropMicro || len(flags) == 0 || !s.restoring {

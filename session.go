@@ -105,7 +105,7 @@ func (s *session) load(step *Step) error {
 		return err
 	}
 	step.restoring = step.restoresScale()
-	if err := step.watchDropped(); err != nil {
+	if err := step.diagnoseDropped(); err != nil {
 		return errors.Join(err, step.exec.Close())
 	}
 	return s.join(step)

@@ -13,7 +13,8 @@ import (
 	"ampc/internal/casts"
 )
 
-// advised are the policies that advise tries by default, f32 first: it is the measure.
+// advised lists the policies that advise tries by default. f32 comes first: the others are compared
+// with it.
 var advised = []string{"f32", "tf32", "mixed-bf16", "mixed-f16", "o1-f16", "o2-f16", "o3-f16"}
 
 func adviseCommand() *cobra.Command {
@@ -56,13 +57,13 @@ func adviseCommand() *cobra.Command {
 	return c
 }
 
-// trial is how one policy did with one seed.
+// trial is the result of one policy with one seed.
 type trial struct {
 	policy           string
 	start            float64 // loss of the first step
-	loss, held       float64 // mean of the last steps, and held out
-	accuracy         float64 // NaN where the task has none
-	skipped, atStart int     // steps, and those before the first taken one
+	loss, heldOut    float64 // mean of the last steps; held-out loss
+	accuracy         float64 // NaN if the task has no accuracy
+	skipped, atStart int     // number of steps, and of steps before the first that was not skipped
 	step             time.Duration
 	report           casts.Report
 }
@@ -73,7 +74,7 @@ func try(c *cobra.Command, spec string, f trainFlags) (trial, error) {
 		return trial{}, err
 	}
 	defer t.model.Close()
-	// Being stuck is a finding here, not the end.
+	// Here a run that makes no progress is a result, not an error.
 	if err := t.run(c.Context()); err != nil && c.Context().Err() != nil {
 		return trial{}, err
 	}
@@ -85,13 +86,13 @@ func try(c *cobra.Command, spec string, f trainFlags) (trial, error) {
 	if len(t.curves.points) > 0 {
 		r.start = t.curves.points[0].loss
 	}
-	if r.held, r.accuracy, err = t.evaluate(c.Context()); t.correct.Absent() {
+	if r.heldOut, r.accuracy, err = t.evaluate(c.Context()); t.correct.Absent() {
 		r.accuracy = math.NaN()
 	}
 	return r, err
 }
 
-// over takes the mean of a number over trials.
+// over is the mean of a number over trials.
 func over(trials []trial, f func(trial) float64) float64 {
 	sum := 0.0
 	for _, t := range trials {
@@ -100,8 +101,8 @@ func over(trials []trial, f func(trial) float64) float64 {
 	return sum / float64(len(trials))
 }
 
-// apart is the largest relative difference between trials of one seed.
-func apart(a, b []trial, f func(trial) float64) float64 {
+// maxDifference is the largest relative difference between trials with the same seed.
+func maxDifference(a, b []trial, f func(trial) float64) float64 {
 	worst := 0.0
 	for i := range a {
 		if d := f(a[i])/f(b[i]) - 1; math.Abs(d) > math.Abs(worst) || math.IsNaN(d) {
@@ -111,7 +112,7 @@ func apart(a, b []trial, f func(trial) float64) float64 {
 	return worst
 }
 
-// spread is how far trials with different seeds lie apart, relative to their mean.
+// spread is the range over trials with different seeds, relative to their mean.
 func spread(trials []trial, f func(trial) float64) float64 {
 	lo, hi := math.Inf(1), math.Inf(-1)
 	for _, t := range trials {
@@ -120,8 +121,8 @@ func spread(trials []trial, f func(trial) float64) float64 {
 	return (hi - lo) / over(trials, f)
 }
 
-func trainingLoss(t trial) float64 { return t.loss }
-func heldLoss(t trial) float64     { return t.held }
+func trainingLoss(t trial) float64    { return t.loss }
+func meanHeldOutLoss(t trial) float64 { return t.heldOut }
 
 func printAdvice(out io.Writer, all [][]trial) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -135,7 +136,7 @@ func printAdvice(out io.Writer, all [][]trial) error {
 		}
 		fmt.Fprintf(w, "%s\t%.4f\t%.4f\t%+.2f%%\t%.4f\t%+.2f%%\t%.2f%%\t%s\t%d\t%d\t%s\t%s\t%.1f%%\t\n", r.policy,
 			over(trials, func(t trial) float64 { return t.start }),
-			over(trials, trainingLoss), 100*apart(trials, first, trainingLoss), over(trials, heldLoss), 100*apart(trials, first, heldLoss), 100*spread(trials, heldLoss), accuracy,
+			over(trials, trainingLoss), 100*maxDifference(trials, first, trainingLoss), over(trials, meanHeldOutLoss), 100*maxDifference(trials, first, meanHeldOutLoss), 100*spread(trials, meanHeldOutLoss), accuracy,
 			int(over(trials, func(t trial) float64 { return float64(t.skipped * len(trials)) })),
 			slices.MaxFunc(trials, func(a, b trial) int { return a.atStart - b.atStart }).atStart,
 			r.step.Round(10*time.Microsecond), casts.Size(r.report.Work), 100*r.report.LowShare())
@@ -147,21 +148,22 @@ func printAdvice(out io.Writer, all [][]trial) error {
 	return nil
 }
 
-// adviceJSON is a line of the table: means over the seeds, losses of which that are not finite are null.
+// adviceJSON is a line of the table. Its numbers are means over the seeds; a loss that is not
+// finite is null.
 type adviceJSON struct {
 	Policy    string    `json:"policy"`
 	FirstLoss jsonFloat `json:"first_loss"`
 	Training  jsonFloat `json:"training_loss"`
 	HeldOut   jsonFloat `json:"held_out_loss"`
 	Spread    jsonFloat `json:"held_out_spread"` // over seeds, relative
-	Accuracy  jsonFloat `json:"accuracy"`        // null: the task has none
-	Skipped   int       `json:"skipped"`         // in all runs
+	Accuracy  jsonFloat `json:"accuracy"`        // null: the task has no accuracy
+	Skipped   int       `json:"skipped"`         // summed over all runs
 	StepTime  int64     `json:"step_ns"`
 	Work      int64     `json:"work_bytes"`
 	LowShare  jsonFloat `json:"low_flop_share"`
 }
 
-// describeAdvice is the table and the verdict as JSON.
+// describeAdvice returns the table and the verdict as JSON.
 func describeAdvice(all [][]trial) any {
 	var rows []adviceJSON
 	for _, trials := range all {
@@ -171,7 +173,7 @@ func describeAdvice(all [][]trial) any {
 			skipped += t.skipped
 		}
 		mean := func(f func(trial) float64) jsonFloat { return jsonFloat(over(trials, f)) }
-		rows = append(rows, adviceJSON{r.policy, mean(func(t trial) float64 { return t.start }), mean(trainingLoss), mean(heldLoss), jsonFloat(spread(trials, heldLoss)),
+		rows = append(rows, adviceJSON{r.policy, mean(func(t trial) float64 { return t.start }), mean(trainingLoss), mean(meanHeldOutLoss), jsonFloat(spread(trials, meanHeldOutLoss)),
 			mean(func(t trial) float64 { return t.accuracy }), skipped, int64(r.step), r.report.Work, jsonFloat(r.report.LowShare())})
 	}
 	return struct {
@@ -180,13 +182,13 @@ func describeAdvice(all [][]trial) any {
 	}{rows, verdict(all)}
 }
 
-// verdict recommends the policy with the least work memory whose losses stay
-// within 2% of the first's for every seed.
+// verdict recommends the policy with the least work memory among those whose losses stay within 2%
+// of the first policy's losses for every seed.
 func verdict(all [][]trial) string {
 	first := all[0]
 	best := first
 	for _, trials := range all[1:] {
-		d := max(math.Abs(apart(trials, first, heldLoss)), math.Abs(apart(trials, first, trainingLoss)))
+		d := max(math.Abs(maxDifference(trials, first, meanHeldOutLoss)), math.Abs(maxDifference(trials, first, trainingLoss)))
 		if d <= 0.02 && trials[0].report.Work < best[0].report.Work {
 			best = trials
 		}

@@ -16,7 +16,7 @@ import (
 	"ampc/runtime/gpu"
 )
 
-// chosenRow is a product of a model and the algorithm that a device picked for it.
+// chosenRow is a matrix product of a model and the algorithm that a device selected for it.
 type chosenRow struct {
 	Problem   string    `json:"problem"`
 	Steps     int       `json:"steps"`
@@ -61,7 +61,7 @@ func algorithms(c *cobra.Command, spec, device string, f modelFlags) ([]chosenRo
 	return rows, nil
 }
 
-// load makes b choose an algorithm for every product of g.
+// load makes b select an algorithm for every product of g.
 func load(g *ir.Graph, b *gpu.Backend) error {
 	p, err := lower.Lower(g, b.Target())
 	if err != nil {

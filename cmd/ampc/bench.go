@@ -29,7 +29,7 @@ func benchCommand() *cobra.Command {
 		if steps < 1 {
 			return usagef("--steps %d: want at least 1", steps)
 		}
-		if err := writable(trace); err != nil {
+		if err := checkWritable(trace); err != nil {
 			return err
 		}
 		profile := printed || trace != ""
@@ -96,14 +96,14 @@ func printBench(out io.Writer, rows []benchRow, profiled bool) error {
 
 // benchJSON is a line of the table; times are in nanoseconds.
 type benchJSON struct {
-	Policy   string      `json:"policy"`
-	Compile  int64       `json:"compile_ns"`
-	Median   int64       `json:"median_step_ns"`
-	GFLOPS   jsonFloat   `json:"gflops"`
-	Work     int64       `json:"work_bytes"`
-	State    int64       `json:"state_bytes"`
-	LowShare float64     `json:"low_flop_share"`
-	Profile  []spentJSON `json:"profile,omitempty"`
+	Policy   string          `json:"policy"`
+	Compile  int64           `json:"compile_ns"`
+	Median   int64           `json:"median_step_ns"`
+	GFLOPS   jsonFloat       `json:"gflops"`
+	Work     int64           `json:"work_bytes"`
+	State    int64           `json:"state_bytes"`
+	LowShare float64         `json:"low_flop_share"`
+	Profile  []timeShareJSON `json:"profile,omitempty"`
 }
 
 func describeBench(rows []benchRow) []benchJSON {
@@ -143,7 +143,7 @@ func benchOne(c *cobra.Command, spec string, f modelFlags, steps int, profiled b
 		if err != nil {
 			return row, err
 		}
-		if _, err := r.Value(results[len(results)-1]); err != nil { // a device may still be at work
+		if _, err := r.Value(results[len(results)-1]); err != nil { // waits for work that the device has not finished
 			return row, err
 		}
 		if i >= 2 {
@@ -170,11 +170,13 @@ func benchOne(c *cobra.Command, spec string, f modelFlags, steps int, profiled b
 	return row, nil
 }
 
-// benchBatches is how many batches a benchmark's steps take in turn: a model that saw one alone would have learnt it after
-// some steps, and its gradients would no longer be numbers as training has them.
+// benchBatches is the number of batches that a benchmark cycles through. With a single batch the
+// model would fit it after some steps, and its gradients would no longer have the values that
+// training produces.
 const benchBatches = 4
 
-// benchFeeds are the micro-batches of that many steps, random but the same at every call.
+// benchFeeds returns the micro-batches of the given number of steps: random, but the same in every
+// call.
 func benchFeeds(g *ir.Graph, vars []lower.Var, micro int) [][]ampc.Feed {
 	r := rand.New(rand.NewPCG(1, 1))
 	feeds := make([][]ampc.Feed, benchBatches)

@@ -7,22 +7,22 @@ import (
 	"strings"
 )
 
-// chart is a panel of an SVG picture: lines over the steps of a run, with axes,
-// a grid and a legend. Text is left to the viewer's sans-serif font.
+// chart is a panel of an SVG picture: lines over the steps of a run, with axes, a grid and a
+// legend. Text uses the viewer's sans-serif font.
 type chart struct {
 	title  string // may be empty
-	label  string // of the vertical axis
-	log    bool   // the vertical axis is logarithmic, with marks at powers of two
+	label  string // label of the vertical axis
+	log    bool   // the vertical axis is logarithmic, with ticks at powers of two
 	series []series
 }
 
-// series is what one entry of the legend stands for.
+// series is one entry of the legend with its lines.
 type series struct {
 	name   string
 	color  string
-	line   [][2]float64 // step and value
-	band   [][3]float64 // step, least and largest value, drawn pale; may be empty
-	dotted bool         // dots in place of a line
+	line   [][2]float64 // pairs of step and value
+	band   [][3]float64 // step, smallest and largest value, drawn in a pale color; may be empty
+	dotted bool         // drawn as dots, not as a line
 }
 
 // Sizes in pixels.
@@ -33,13 +33,13 @@ const (
 	chartRight  = 16
 	chartTop    = 44 // room for the title and the legend
 	chartBottom = 36
-	glyphWidth  = 6.2 // of 11 px text, about
+	glyphWidth  = 6.2 // approximate width of a glyph in 11 px text
 )
 
-// extreme bounds what is drawn: spans of values must stay finite.
+// extreme bounds the values that are drawn, so that differences stay finite.
 const extreme = 1e100
 
-// drawCharts is the picture of charts one above the other, over steps lo to hi.
+// drawCharts draws charts one above the other, over steps lo to hi.
 func drawCharts(charts []chart, lo, hi float64) []byte {
 	if hi <= lo {
 		hi = lo + 1
@@ -78,7 +78,7 @@ func (c chart) draw(b *strings.Builder, id int, lo, hi float64) {
 	c.legend(b)
 }
 
-// value is where a number lies on the vertical axis.
+// value returns the coordinate of a number on the vertical axis.
 func (c chart) value(v float64) float64 {
 	if c.log {
 		return math.Log2(v)
@@ -86,7 +86,7 @@ func (c chart) value(v float64) float64 {
 	return v
 }
 
-// vertical fits the axis to what lines show; bands may leave it.
+// vertical fits the axis to the lines; bands may exceed it.
 func (c chart) vertical() scale {
 	lo, hi := math.Inf(1), math.Inf(-1)
 	for _, s := range c.series {
@@ -107,7 +107,7 @@ func (c chart) vertical() scale {
 	return scale{lo, hi, chartHeight - chartBottom, chartTop}
 }
 
-// frame draws title, axes, grid and numbers.
+// frame draws title, axes, grid and tick labels.
 func (c chart) frame(b *strings.Builder, x, y scale) {
 	if c.title != "" {
 		fmt.Fprintf(b, `<text x="%d" y="16" font-size="13">%s</text>`+"\n", chartLeft, html.EscapeString(c.title))
@@ -136,7 +136,7 @@ func (c chart) frame(b *strings.Builder, x, y scale) {
 	fmt.Fprintf(b, `<path d="M%d %d V%d H%d" fill="none" stroke="black"/>`+"\n", chartLeft, chartTop, chartHeight-chartBottom, chartWidth-chartRight)
 }
 
-// ticks are round numbers from lo to hi, at most about eight, at least so far apart.
+// ticks returns round numbers from lo to hi, at most about eight, with at least the given distance.
 func ticks(lo, hi, least float64) []float64 {
 	step := math.Pow(10, math.Floor(math.Log10((hi-lo)/8)))
 	for _, f := range []float64{1, 2, 5, 10} {
@@ -172,12 +172,12 @@ func (s series) draw(b *strings.Builder, x, y scale, value func(float64) float64
 	if !s.dotted {
 		fmt.Fprintf(b, `<path d="%s" stroke="%s"/>`+"\n", &path, s.color)
 	}
-	if s.dotted || len(s.line) == 1 { // a line of one point shows nothing
+	if s.dotted || len(s.line) == 1 { // a line with one point would be invisible
 		fmt.Fprintf(b, `<path d="%s" stroke="%s" stroke-width="5" stroke-linecap="round"/>`+"\n", &dots, s.color)
 	}
 }
 
-// legend names the series in one row, each beside its key.
+// legend draws the names of the series in one row, each next to its key.
 func (c chart) legend(b *strings.Builder) {
 	at := float64(chartLeft)
 	for _, s := range c.series {

@@ -15,8 +15,7 @@ import (
 	"ampc/models"
 )
 
-// compared are the models of ampc compare, in sizes at which the whole table
-// takes minutes.
+// compared lists the models of ampc compare, with sizes for which the whole table takes minutes.
 var compared = []string{
 	"zoo:mlp", "zoo:lenet?batch=16", "zoo:resnet?batch=8&size=16&width=8", "zoo:resnet8?batch=8&size=16",
 	"zoo:gpt?batch=4&seq=32&layers=2&dim=64", "zoo:lstm?seq=16&dim=64&vocab=32", "zoo:bert?batch=8&seq=32&dim=64&vocab=16",
@@ -78,13 +77,13 @@ type comparison struct {
 	Policy    string    `json:"policy"`
 	Algorithm string    `json:"algorithm,omitempty"`
 	Title     string    `json:"title"`
-	Bytes     int64     `json:"moved_bytes"` // per iteration: all steps of a model that has several
+	Bytes     int64     `json:"moved_bytes"` // per iteration: all steps of a model with several steps
 	Loss      jsonFloat `json:"loss"`        // null: not finite
 	Skipped   int       `json:"skipped"`
 }
 
-// compareOne compiles all steps of a model under one policy and trains them,
-// one after the other on each batch.
+// compareOne compiles all steps of a model under one policy. It then trains them, one after the
+// other on each batch.
 func compareOne(ctx context.Context, spec string, v variant, steps int) (comparison, error) {
 	z, err := models.Open(strings.TrimPrefix(spec, "zoo:"), ampc.Seed(v.seed))
 	if err != nil {
@@ -112,8 +111,8 @@ func compareOne(ctx context.Context, spec string, v variant, steps int) (compari
 	return row, row.train(ctx, z, compiled, steps)
 }
 
-// shortRun is the learning rate of a run that is to learn something and not to
-// leave its path for a rounding: a tenth of it to warm up, then down to 0.
+// shortRun is a learning-rate schedule for a short run that should learn without amplifying
+// rounding differences. It warms up over a tenth of the run and then decays to 0.
 func shortRun(c ampc.TrainConfig, steps int) ampc.Schedule {
 	rate := 0.01
 	if c.Optimizer.Algorithm != ampc.UseSGD {
@@ -122,14 +121,14 @@ func shortRun(c ampc.TrainConfig, steps int) ampc.Schedule {
 	return ampc.Cosine(rate, int64(steps/10), int64(max(steps, 1))+1)
 }
 
-// load is the policy with the variant's algorithm.
+// load returns the policy with the variant's algorithm.
 func (v variant) load() (ampc.Policy, error) {
 	p, err := loadPolicy(v.policy)
 	return withAlgorithm(p, v.algorithm), err
 }
 
-// withAlgorithm is the policy with another algorithm; "narrow" is mincut where
-// promoting ops may narrow, "" the policy's own.
+// withAlgorithm returns the policy with another algorithm. "narrow" is mincut that may also narrow
+// ops of class promote. "" keeps the policy's own.
 func withAlgorithm(p ampc.Policy, algorithm string) ampc.Policy {
 	switch algorithm {
 	case "":
@@ -141,8 +140,7 @@ func withAlgorithm(p ampc.Policy, algorithm string) ampc.Policy {
 	return p
 }
 
-// train fills in the loss: the mean over the last tenth of the run, of the
-// steps' losses together.
+// train sets the loss: the mean over the last tenth of the run, summed over the steps' losses.
 func (row *comparison) train(ctx context.Context, z *models.Zoo, compiled []*ampc.Step, steps int) error {
 	tail := max(steps/10, 1)
 	for i := range steps {

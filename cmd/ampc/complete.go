@@ -12,7 +12,7 @@ import (
 	"ampc/passes"
 )
 
-// offered are the values that a shell completes behind a flag.
+// offered lists the values that shell completion offers for a flag.
 var offered = map[string]func() []string{
 	"policy":      passes.PolicyNames,
 	"policies":    passes.PolicyNames,
@@ -38,8 +38,8 @@ func passNames() []string {
 	return names
 }
 
-// addCompletion makes a shell offer models, values, policies and the values of
-// flags, for c and its subcommands.
+// addCompletion makes shell completion offer models, values, policies and flag values, for c and
+// its subcommands.
 func addCompletion(c *cobra.Command) {
 	for name, values := range offered {
 		if c.Flags().Lookup(name) != nil {
@@ -54,7 +54,7 @@ func addCompletion(c *cobra.Command) {
 	switch {
 	case c.Name() == "policy":
 		c.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			return passes.PolicyNames(), cobra.ShellCompDirectiveDefault // or a file
+			return passes.PolicyNames(), cobra.ShellCompDirectiveDefault // the shell also offers files
 		}
 	case c.Name() == "ops":
 		c.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -72,7 +72,7 @@ func addCompletion(c *cobra.Command) {
 	}
 }
 
-// completeModel offers models, then of why and why-not the model's values and dtypes.
+// completeModel offers models. For why and why-not it then offers the model's values and dtypes.
 func completeModel(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	switch {
 	case len(args) == 0 || c.Name() == "compare":
@@ -87,7 +87,7 @@ func completeModel(c *cobra.Command, args []string, word string) ([]string, cobr
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeSpec offers the zoo, the options of a model behind its name, and .ir files.
+// completeSpec offers the zoo, a model's options after its name, and .ir files.
 func completeSpec(word string) ([]string, cobra.ShellCompDirective) {
 	if at := strings.LastIndexAny(word, "?&"); strings.HasPrefix(word, "zoo:") && at > 0 {
 		name, _, _ := strings.Cut(strings.TrimPrefix(word, "zoo:"), "?")
@@ -112,7 +112,7 @@ func completeSpec(word string) ([]string, cobra.ShellCompDirective) {
 	return list, cobra.ShellCompDirectiveDefault
 }
 
-// valuesOf lists the values of a compiled model, none where it does not compile.
+// valuesOf lists the values of a compiled model. It is empty if the model does not compile.
 func valuesOf(c *cobra.Command, spec string) []string {
 	o, err := open(c, spec)
 	if err != nil {
@@ -126,7 +126,7 @@ func valuesOf(c *cobra.Command, spec string) []string {
 	if o.apply(&f) != nil {
 		return nil
 	}
-	g, err := o.explained()
+	g, err := o.compiledWithReasons()
 	if err != nil {
 		return nil
 	}
@@ -141,7 +141,7 @@ func valuesOf(c *cobra.Command, spec string) []string {
 	return names
 }
 
-// completeSteps offers the training steps of a model that has several.
+// completeSteps offers the training steps of a model with several.
 func completeSteps(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	var names []string
 	if len(args) > 0 {

@@ -57,7 +57,7 @@ func convertCommand() *cobra.Command {
 		if asJSON {
 			return writeJSON(c.OutOrStdout(), r)
 		}
-		return tellConversion(c.OutOrStdout(), r, all)
+		return printConversion(c.OutOrStdout(), r, all)
 	})
 	addJSON(c, &asJSON)
 	fl := c.Flags()
@@ -78,8 +78,8 @@ func convertCommand() *cobra.Command {
 	return c
 }
 
-// tellConversion lists the nodes that stay in f32, ten of them unless all are asked for.
-func tellConversion(w io.Writer, r *ampc.ConvertReport, all bool) error {
+// printConversion lists the nodes that stay in f32, at most ten unless all is set.
+func printConversion(w io.Writer, r *ampc.ConvertReport, all bool) error {
 	fmt.Fprintf(w, "%d of %d nodes in 16 bits, %d weights stored in them, %d casts; %s bytes, were %s\n", r.Low, r.Nodes, r.Weights, r.Casts, ir.Thousands(r.Out), ir.Thousands(r.In))
 	if r.Opset > 0 {
 		fmt.Fprintf(w, "opset %d, was %d\n", r.Opset, r.From)
@@ -112,8 +112,8 @@ func tellConversion(w io.Writer, r *ampc.ConvertReport, all bool) error {
 	return nil
 }
 
-// calibrationData reads what --calibrate names: each file, and each folder with
-// input_0.pb, is one feed.
+// calibrationData reads the arguments of --calibrate. Each file, and each folder with input_0.pb,
+// is one feed.
 func calibrationData(model string, paths []string, o *ampc.ConvertOptions) error {
 	o.Calibrate = true
 	m, err := onnx.Open(model)
@@ -152,7 +152,7 @@ func calibrationData(model string, paths []string, o *ampc.ConvertOptions) error
 	return nil
 }
 
-// calibrationFeeds are the feeds of a file or a folder.
+// calibrationFeeds returns the feeds of a file or a folder.
 func calibrationFeeds(path string, names []string) ([]ampc.Feed, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -14,7 +14,7 @@ type curves struct {
 	logs   *runLogs // nil: nothing is saved
 }
 
-// point is one step.
+// point is the record of one step.
 type point struct {
 	step, epoch int
 	time        time.Time // zero of steps before a resume
@@ -23,7 +23,7 @@ type point struct {
 	scale       float64   // 0: nothing scales the loss
 	skipped     bool
 	norm        float64 // of the gradients, NaN where it was not computed
-	held        float64 // held-out loss after the step, NaN where it was not evaluated
+	heldOut     float64 // held-out loss after the step, NaN where it was not evaluated
 	pace        float64 // units a second since the run began; 0: not known
 	memory      int64   // bytes of the arenas; 0: as in the points before
 }
@@ -32,15 +32,14 @@ func (c *curves) add(p point) { c.points = append(c.points, p) }
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// Colours that people with the common kinds of colour blindness tell apart
-// (Okabe and Ito).
+// colors that people with common kinds of color blindness can distinguish (Okabe and Ito)
 const (
 	blue       = "#0072b2"
 	vermillion = "#d55e00"
 	green      = "#009e73"
 )
 
-// svg draws the loss above the scale, whose axis is logarithmic.
+// svg draws the loss above the loss scale, whose axis is logarithmic.
 func (c *curves) svg() []byte {
 	lo, hi := 0.0, 1.0
 	if n := len(c.points); n > 0 {
@@ -53,10 +52,10 @@ func (c *curves) svg() []byte {
 	return drawCharts(charts, lo, hi)
 }
 
-// columns is the most points a line is drawn with.
+// columns is the largest number of points of a line.
 const columns = 400
 
-// each calls f with runs of neighbouring points, at most columns of them.
+// each splits the points into at most columns runs of adjacent points, and calls f with each run.
 func (c *curves) each(f func(part []point, step float64)) (width int) {
 	width = max((len(c.points)+columns-1)/columns, 1)
 	for from := 0; from < len(c.points); from += width {
@@ -66,20 +65,20 @@ func (c *curves) each(f func(part []point, step float64)) (width int) {
 	return width
 }
 
-// losses are the training loss, smoothed and thinned with a band for its
-// extremes, and the held-out loss. What is not finite is left out; the skipped
-// steps of the scale show where.
+// losses draws the training loss, smoothed and thinned with a band from its smallest to its largest
+// value, and the held-out loss. It omits values that are not finite; the skipped steps on the scale
+// show where they are.
 func (c *curves) losses() []series {
 	training, held := series{name: "training", color: blue}, series{name: "held out", color: vermillion}
 	width := c.each(func(part []point, step float64) {
 		sum, n, lo, hi := 0.0, 0.0, math.Inf(1), math.Inf(-1)
 		for _, p := range part {
-			if finite(p.held) {
-				held.line = append(held.line, [2]float64{float64(p.step), p.held})
+			if finite(p.heldOut) {
+				held.line = append(held.line, [2]float64{float64(p.step), p.heldOut})
 			}
 			if finite(p.loss) {
 				n++
-				sum += (p.loss - sum) / n // the mean so far
+				sum += (p.loss - sum) / n // running mean
 				lo, hi = min(lo, p.loss), max(hi, p.loss)
 			}
 		}
@@ -102,7 +101,7 @@ func (c *curves) losses() []series {
 	return out
 }
 
-// scales are the loss scale and the skipped steps on it.
+// scales draws the loss scale, with marks at skipped steps.
 func (c *curves) scales() []series {
 	line, skips := series{name: "scale", color: green}, series{name: "skipped", color: vermillion, dotted: true}
 	c.each(func(part []point, step float64) {
@@ -132,7 +131,7 @@ func (c *curves) scales() []series {
 	return out
 }
 
-// scaleText prints a loss scale: powers of two by their exponent.
+// scaleText formats a loss scale; a power of two is written with its exponent.
 func scaleText(x float64) string {
 	if frac, exp := math.Frexp(x); frac == 0.5 && (exp > 1 || exp < 0) {
 		return fmt.Sprintf("2^%d", exp-1)

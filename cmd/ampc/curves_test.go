@@ -147,7 +147,7 @@ func TestCurveNumbers(t *testing.T) {
 
 // at is a point of what every step has.
 func at(step int, loss, rate, scale float64, skipped bool, held float64) point {
-	return point{step: step, loss: loss, rate: rate, scale: scale, skipped: skipped, held: held, norm: math.NaN()}
+	return point{step: step, loss: loss, rate: rate, scale: scale, skipped: skipped, heldOut: held, norm: math.NaN()}
 }
 
 // A disk that was full while numbers were written leaves no line twice and none in part.

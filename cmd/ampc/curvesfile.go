@@ -33,7 +33,7 @@ func (c *curves) row(p point) fit.Row {
 	if p.skipped {
 		r.Values[skippedColumn] = 1
 	}
-	for name, x := range map[string]float64{normColumn: p.norm, heldColumn: p.held} {
+	for name, x := range map[string]float64{normColumn: p.norm, heldColumn: p.heldOut} {
 		if !math.IsNaN(x) {
 			r.Values[name] = x
 		}
@@ -56,7 +56,7 @@ func (c *curves) pointOf(r fit.Row) point {
 	}
 	above := func(name string) float64 { return max(r.Values[name], 0) }
 	p := point{step: r.Step, epoch: r.Epoch, loss: value(lossColumn), rate: value(rateColumn), skipped: r.Values[skippedColumn] == 1,
-		norm: value(normColumn), held: value(heldColumn), pace: above(c.unit + paceSuffix), memory: int64(above(memoryColumn))}
+		norm: value(normColumn), heldOut: value(heldColumn), pace: above(c.unit + paceSuffix), memory: int64(above(memoryColumn))}
 	if s := value(scaleColumn); s > 0 { // null in older logs where nothing scales the loss
 		p.scale = s
 	}
@@ -131,8 +131,8 @@ func (l *runLogs) close() {
 	}
 }
 
-// curveFiles are the files beside a checkpoint as they are to be: they can be
-// written while the run continues.
+// curveFiles has the new content of the files beside a checkpoint. It does not change while the run
+// continues.
 type curveFiles struct {
 	curves *curves
 	points []point // so far

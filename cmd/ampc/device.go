@@ -9,7 +9,7 @@ import (
 	"ampc/runtime/gpu"
 )
 
-// openDevice opens a --device; nil stands for the CPU, which a model opens by itself.
+// openDevice opens a --device. It returns nil for the CPU, which a model opens by itself.
 func openDevice(name string) (runtime.Backend, error) {
 	if name == "cpu" || name == "" {
 		return nil, nil
@@ -20,14 +20,14 @@ func openDevice(name string) (runtime.Backend, error) {
 		return nil, usagef("--device %s: %v, or cpu", name, err)
 	case err != nil && strings.HasPrefix(name, "sim:"):
 		return nil, usagef("--device %w", err)
-	case err != nil: // a Backend that is nil
+	case err != nil: // a nil interface value, not a nil pointer in it
 		return nil, err
 	}
 	return b, nil
 }
 
-// onDevice runs f with a --device and closes the device after it: f closes what
-// it made there. A fault of the device is f's error, in one line.
+// onDevice calls f with a --device and then closes the device. f must close what it created on the
+// device. A fault of the device becomes f's error, in one line.
 func onDevice(name string, f func(b runtime.Backend) error) error {
 	b, err := openDevice(name)
 	if err != nil {

@@ -38,7 +38,7 @@ Step.SaveReplay or ampc train --save-bad wrote. Causes:
 A dynamic loss scale overflows from time to time while it searches for its value. That
 is not a fault, and doctor says so.`
 
-// doctorFlags are the flags of doctor beside those of the model.
+// doctorFlags are the flags of doctor other than those of the model.
 type doctorFlags struct {
 	modelFlags
 	feeds       []string
@@ -53,7 +53,7 @@ func doctorCommand() *cobra.Command {
 		if strings.HasSuffix(args[0], ".ampc") {
 			return f.file(c, args[0])
 		}
-		if err := writable(f.save); err != nil {
+		if err := checkWritable(f.save); err != nil {
 			return err
 		}
 		o, err := open(c, args[0])
@@ -79,7 +79,7 @@ func doctorCommand() *cobra.Command {
 	return c
 }
 
-// doctorReport is what doctor says of a step.
+// doctorReport is the JSON form of a diagnosis.
 type doctorReport struct {
 	Findings  []ranges.Finding `json:"findings"`
 	Diagnosis fmt.Stringer     `json:"diagnosis"`
@@ -109,8 +109,8 @@ func (f *doctorFlags) file(c *cobra.Command, path string) error {
 	return f.print(c.OutOrStdout(), doctorReport{ranges.Static(saved.Graph, ranges.Options{}).Findings(), d})
 }
 
-// model runs a step of a model and diagnoses it.
-func (f *doctorFlags) model(c *cobra.Command, o *opened) error {
+// model runs and diagnoses a step of a model.
+func (f *doctorFlags) model(c *cobra.Command, o *openedModel) error {
 	defer o.model.Close()
 	if err := o.model.Set(ampc.Seed(f.seed)); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (f *doctorFlags) model(c *cobra.Command, o *opened) error {
 	return f.print(c.OutOrStdout(), doctorReport{ranges.Static(step.Graph(), o.ranges).Findings(), d})
 }
 
-// load reads the checkpoint, if there is one.
+// load reads the checkpoint if one is given.
 func (f *doctorFlags) load(c *cobra.Command, spec string, m *ampc.Model) error {
 	if f.state == "" {
 		return nil
@@ -143,7 +143,8 @@ func (f *doctorFlags) load(c *cobra.Command, spec string, m *ampc.Model) error {
 	return nil
 }
 
-// writtenBy is why a checkpoint does not load, in words that help: that another model wrote it, where one did.
+// writtenBy explains why a checkpoint does not load. If another model wrote it, the error names
+// that model.
 func writtenBy(path, spec string, err error) error {
 	f, openErr := safetensors.Open(path)
 	if openErr != nil {
@@ -156,7 +157,7 @@ func writtenBy(path, spec string, err error) error {
 	return err
 }
 
-func (f *doctorFlags) run(ctx context.Context, o *opened, step *ampc.Step) (*ampc.Diagnosis, error) {
+func (f *doctorFlags) run(ctx context.Context, o *openedModel, step *ampc.Step) (*ampc.Diagnosis, error) {
 	feed, err := readInputs(f.feeds)
 	if err != nil {
 		return nil, err

@@ -15,11 +15,11 @@ import (
 	"ampc/passes"
 )
 
-// dumpFlags choose what of a compilation is shown and how.
+// dumpFlags select what dump shows, and in which form.
 type dumpFlags struct {
 	modelFlags
 	after, format, stage, target string
-	on                           lower.Target // that target names
+	on                           lower.Target // of the target
 	only, show                   []string
 	diff, check                  bool
 }
@@ -89,9 +89,9 @@ func printPTX(w io.Writer, p *lower.Program) error {
 	return nil
 }
 
-// passed takes the model through the passes that f asks for; with --diff it
-// prints what each changed. What they rewrote goes to standard error.
-func (o *opened) passed(c *cobra.Command, f *dumpFlags) (*ir.Graph, error) {
+// passed runs the passes that f selects. With --diff it prints what each pass changed. Rewrites are
+// reported on standard error.
+func (o *openedModel) passed(c *cobra.Command, f *dumpFlags) (*ir.Graph, error) {
 	before := o.model.Graph().String()
 	return o.pass(func(p *passes.Config) {
 		p.Until, p.Only, p.Check, p.Caps = f.after, f.only, f.check, f.on.Caps()
@@ -108,7 +108,7 @@ func (o *opened) passed(c *cobra.Command, f *dumpFlags) (*ir.Graph, error) {
 	})
 }
 
-// check looks at the flags that no model is needed for.
+// check validates the flags that do not depend on a model.
 func (f *dumpFlags) checkFlags() (ir.PrintMode, error) {
 	t, err := sm.Named(f.target)
 	if err != nil {
@@ -132,13 +132,13 @@ func (f *dumpFlags) checkFlags() (ir.PrintMode, error) {
 	return printMode(f.show)
 }
 
-// What dump prints.
+// the values of dump's --stage
 var (
 	dumpStages  = []string{"graph", "program", "ptx"}
 	dumpFormats = []string{"text", "json", "dot"}
 )
 
-// alternatives are words as a message offers them: "a, b or c".
+// alternatives joins words for a message: "a, b or c".
 func alternatives(words []string) string {
 	last := len(words) - 1
 	return strings.Join(words[:last], ", ") + " or " + words[last]
@@ -169,7 +169,8 @@ func printGraph(w io.Writer, g *ir.Graph, format string, mode ir.PrintMode) erro
 	return g.Print(w, mode)
 }
 
-// writeDot draws the graph for Graphviz, a box for each section; low values are filled.
+// writeDot writes the graph for Graphviz, with a box for each section. Values in 16 bits are
+// filled.
 func writeDot(w io.Writer, g *ir.Graph) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "digraph %q {\n  rankdir=TB; node [shape=box fontname=\"monospace\" style=filled fillcolor=white]\n", g.Name)
@@ -207,7 +208,7 @@ func writeDot(w io.Writer, g *ir.Graph) error {
 	return err
 }
 
-// source names the box that a value comes from.
+// source returns the box that produces a value.
 func source(v *ir.Value) string {
 	if v.Def != nil {
 		return v.Def.Name()

@@ -6,8 +6,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// examples are the command lines that the help of each command shows. A test
-// runs them, but for those of slowExamples.
+// examples are the command lines in the help of each command. A test runs all except slowExamples.
 var examples = map[string][]string{
 	"ampc":       {"ampc dump zoo:mlp", "ampc why zoo:mlp fc1"},
 	"dump":       {"ampc dump zoo:mlp", "ampc dump 'zoo:gpt?layers=1&dim=64' --policy mixed-bf16 --after amp", "ampc dump zoo:mlp --stage ptx --target sm_90"},
@@ -34,7 +33,8 @@ var examples = map[string][]string{
 	"completion": {"source <(ampc completion bash)"},
 }
 
-// slowExamples train for longer than a test should, want data, weights or a shell, or serve until they are interrupted.
+// slowExamples train for too long for a test, need data, weights or a shell, or run until they are
+// interrupted.
 var slowExamples = map[string]bool{
 	"ampc convert model.onnx half.onnx --dim N=8": true, "ampc convert model.onnx half.onnx --calibrate data --max-error 1e-3 --save-policy found": true, "ampc convert model.onnx half.onnx --input x=cat.npy --keep head --max-error 1e-3": true,
 	"ampc export digits lenet.onnx": true, "ampc train": true, "ampc train zoo:lenet --data digits.csv --steps 500 --out digits": true, "ampc train --resume digits": true,
@@ -44,7 +44,7 @@ var slowExamples = map[string]bool{
 	"ampc generate gpt2 --prompt \"Once upon a time\" --top-p 0.9": true, "ampc generate out --prompt \"func main\" --seed 7": true,
 }
 
-// addExamples shows them in a command's help and that of its subcommands.
+// addExamples adds the examples to the help of a command and of its subcommands.
 func addExamples(c *cobra.Command) {
 	if lines := examples[c.Name()]; lines != nil {
 		c.Example = "  " + strings.Join(lines, "\n  ")

@@ -11,10 +11,10 @@ const (
 	exitInput       = 1
 	exitUsage       = 2
 	exitStuck       = 3
-	exitInterrupted = 130 // as shells report a process that Ctrl-C ended
+	exitInterrupted = 130 // the code that shells use for a process that Ctrl-C ended
 )
 
-// exitCodes says what each code means.
+// exitCodes describes each code.
 var exitCodes = []struct {
 	code  int
 	means string
@@ -36,17 +36,17 @@ func exitHelp() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// failure marks an error of a command at work, apart from wrong usage.
+// failure marks an error during execution, as opposed to wrong usage.
 type failure struct{ error }
 
 func (f failure) Unwrap() error { return f.error }
 
-// stuckError ends a training run that no longer gets anywhere.
+// stuckError ends a training run that makes no progress.
 type stuckError struct{ error }
 
 func (e stuckError) Unwrap() error { return e.error }
 
-// usageError is a mistake in the command line that cobra cannot see.
+// usageError is an error in the command line that cobra cannot detect.
 type usageError struct{ error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }

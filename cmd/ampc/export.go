@@ -49,7 +49,7 @@ func exportCommand() *cobra.Command {
 		if asJSON {
 			return writeJSON(c.OutOrStdout(), r)
 		}
-		return tellExport(c.OutOrStdout(), r)
+		return printExport(c.OutOrStdout(), r)
 	})
 	addJSON(c, &asJSON)
 	fl := c.Flags()
@@ -63,8 +63,8 @@ func exportCommand() *cobra.Command {
 	return c
 }
 
-// exported opens what is to be written: a checkpoint with the model that it was
-// trained as, or a model.
+// exported opens the model to export: a checkpoint, with the model that it was trained as, or a
+// model.
 func exported(c *cobra.Command, spec string) (*ampc.Model, []ampc.Tensor, error) {
 	info, err := os.Stat(spec)
 	if err == nil && (info.IsDir() || filepath.Ext(spec) == ".safetensors") {
@@ -83,7 +83,7 @@ func exported(c *cobra.Command, spec string) (*ampc.Model, []ampc.Tensor, error)
 	return o.model, o.model.Outputs(), nil
 }
 
-// trained is the model of a checkpoint with its weights.
+// trained opens the model of a checkpoint with its weights.
 func trained(c *cobra.Command, path string) (*ampc.Model, []ampc.Tensor, error) {
 	from, err := original(path)
 	if err != nil {
@@ -105,7 +105,7 @@ func trained(c *cobra.Command, path string) (*ampc.Model, []ampc.Tensor, error) 
 	return o.model, []ampc.Tensor{o.zoo.Output}, nil
 }
 
-func tellExport(w io.Writer, r *ampc.ExportReport) error {
+func printExport(w io.Writer, r *ampc.ExportReport) error {
 	line := fmt.Sprintf("opset %d, %d nodes, %s bytes", r.Opset, r.Nodes, ir.Thousands(r.Bytes))
 	if r.External != "" {
 		line += fmt.Sprintf("; weights in %s", r.External)
@@ -114,7 +114,7 @@ func tellExport(w io.Writer, r *ampc.ExportReport) error {
 		return err
 	}
 	var b strings.Builder
-	if err := tellConversion(&b, r.Conversion, false); err != nil {
+	if err := printConversion(&b, r.Conversion, false); err != nil {
 		return err
 	}
 	_, err := io.WriteString(w, b.String())

@@ -6,9 +6,9 @@ import (
 	"ampc/internal/file"
 )
 
-// writable is the first error of files that a command will write, found before
-// it works for hours: "" is none.
-func writable(paths ...string) error {
+// checkWritable returns the first error among files that a command will write. A command calls it
+// before it starts long work. An empty path is ignored.
+func checkWritable(paths ...string) error {
 	for _, path := range paths {
 		if path == "" {
 			continue

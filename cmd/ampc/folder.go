@@ -12,40 +12,41 @@ import (
 	"ampc/internal/file"
 )
 
-// What a training run writes to its folder.
+// files that a training run writes to its folder
 const (
 	checkpointFile = "checkpoint.safetensors"
-	previousFile   = "checkpoint-before.safetensors" // the one before
-	nextFile       = "checkpoint-next.safetensors"   // written whole, not yet renamed
+	previousFile   = "checkpoint-before.safetensors" // the previous checkpoint
+	nextFile       = "checkpoint-next.safetensors"   // completely written, not yet renamed
 	graphFile      = "step.ir"
 	curvesFile     = "curves.svg"
-	curvesLines    = "curves.jsonl" // the numbers behind the picture
+	curvesLines    = "curves.jsonl" // the numbers shown in the picture
 	curvesTable    = "curves.csv"
 	lockFile       = ".lock"
 )
 
-// checkpoints are the files that a run can continue from, the newest first.
-// Curves without one are of a run that was killed in its first save.
+// checkpoints are the files from which a run can continue, the newest first. A folder with curves
+// and no checkpoint belongs to a run that was killed during its first save.
 var checkpoints = []string{checkpointFile, nextFile, previousFile}
 
-// written are all files of a run.
+// written lists all files of a run.
 var written = append([]string{curvesLines, curvesTable, curvesFile, graphFile}, checkpoints...)
 
-// folder is where a run writes, locked against other runs.
+// folder is the output folder of a run, locked against other runs.
 type folder struct {
 	dir  string
 	lock *os.File
-	made bool // by this run
+	made bool // this run created the folder
 
-	foreign bool // it holds a run that this one replaces
-	mine    bool // it holds the run that this one continues with
+	replaces bool // the folder holds a run that this one replaces
+	mine     bool // the folder holds the run that this one continues
 }
 
-// defaultFolder is where a run without --out goes; further ones take out-2, out-3 and so on.
+// defaultFolder is the output folder of a run without --out. Further runs use out-2, out-3 and so
+// on.
 const defaultFolder = "out"
 
-// claim locks a folder, makes it where it is not there, and puts in order what
-// a killed run left.
+// claim creates the folder if necessary, locks it, and completes an interrupted rotation of
+// checkpoints.
 func claim(dir string) (*folder, error) {
 	_, err := os.Stat(dir)
 	f := &folder{dir: dir, made: err != nil}
@@ -59,16 +60,15 @@ func claim(dir string) (*folder, error) {
 		return nil, err
 	}
 	file.Sweep(dir, written...)
-	if err := f.settle(); err != nil {
+	if err := f.finishRotation(); err != nil {
 		f.release()
 		return nil, err
 	}
 	return f, nil
 }
 
-// settle finishes what a run was killed at while it put a new checkpoint in
-// place of the one before.
-func (f *folder) settle() error {
+// finishRotation completes the rotation of a process that was killed during it.
+func (f *folder) finishRotation() error {
 	next := filepath.Join(f.dir, nextFile)
 	if _, err := os.Stat(next); err != nil {
 		return nil
@@ -76,8 +76,8 @@ func (f *folder) settle() error {
 	return f.rotate(next)
 }
 
-// rotate makes next the checkpoint, and the checkpoint the one before. A process
-// that is killed meanwhile leaves next, and settle continues from there.
+// rotate renames the checkpoint to the previous one, and next to the checkpoint. If the process is
+// killed in between, next remains and finishRotation continues from there.
 func (f *folder) rotate(next string) error {
 	current := filepath.Join(f.dir, checkpointFile)
 	if err := os.Rename(current, filepath.Join(f.dir, previousFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -89,33 +89,32 @@ func (f *folder) rotate(next string) error {
 	return nil
 }
 
-// holdsWork says whether the folder has what a run must not overwrite.
-func holdsWork(dir string) bool {
+// hasRun reports whether the folder holds files that a run must not overwrite.
+func hasRun(dir string) bool {
 	return slices.ContainsFunc(checkpoints, func(name string) bool {
 		_, err := os.Lstat(filepath.Join(dir, name))
 		return err == nil
 	})
 }
 
-// release gives the folder up. One that was made for a run that then wrote
-// nothing disappears.
+// release unlocks the folder. It removes a folder that this run created and wrote nothing to.
 func (f *folder) release() {
-	if f.made && !holdsWork(f.dir) {
+	if f.made && !hasRun(f.dir) {
 		os.Remove(filepath.Join(f.dir, lockFile))
-		os.Remove(f.dir) // fails where there is something else
+		os.Remove(f.dir) // fails if the folder holds other files
 	}
 	f.lock.Close()
 }
 
-// fresh claims the first of out, out-2, out-3, ... that holds no work and that
-// no run is at.
-func fresh() (*folder, error) {
+// claimUnused claims the first of out, out-2, out-3, ... that holds no run and that no run has
+// locked.
+func claimUnused() (*folder, error) {
 	for n := 1; ; n++ {
 		dir := defaultFolder
 		if n > 1 {
 			dir = fmt.Sprintf("%s-%d", defaultFolder, n)
 		}
-		if holdsWork(dir) {
+		if hasRun(dir) {
 			continue
 		}
 		f, err := claim(dir)
@@ -124,15 +123,14 @@ func fresh() (*folder, error) {
 			continue
 		case err != nil:
 			return nil, err
-		case !holdsWork(dir): // another run may have come and gone meanwhile
+		case !hasRun(dir): // another run may have started and ended in between
 			return f, nil
 		}
 		f.release()
 	}
 }
 
-// newest is the folder of the run that was saved last among those that runs
-// without --out took.
+// newest returns the default folder of the run that was saved last.
 func newest() (string, error) {
 	dirs, _ := filepath.Glob(defaultFolder + "-*")
 	best, at := "", time.Time{}
@@ -152,35 +150,35 @@ func newest() (string, error) {
 	return best, nil
 }
 
-// place claims the folder of a run, and for one that continues takes over what it
-// was, its model included.
+// place claims the folder of a run. A run that continues also takes over its earlier settings,
+// including its model.
 func (f *trainFlags) place(spec string, given func(flag string) bool) (*folder, string, error) {
 	switch {
 	case f.resume != "":
-		return f.goOn(spec, given)
+		return f.continueRun(spec, given)
 	case f.out == "":
-		d, err := fresh()
+		d, err := claimUnused()
 		return d, spec, err
 	}
 	d, err := f.take(f.out)
 	return d, spec, err
 }
 
-// take claims a folder that holds no run, or one that --force gives up.
+// take claims a folder that holds no run, or whose run --force replaces.
 func (f *trainFlags) take(dir string) (*folder, error) {
 	d, err := claim(dir)
 	if err != nil {
 		return nil, err
 	}
-	if d.foreign = holdsWork(dir); d.foreign && !f.force {
+	if d.replaces = hasRun(dir); d.replaces && !f.force {
 		d.release()
-		return nil, fmt.Errorf("%s: holds %s: continue with --resume, replace it with --force, or choose another --out", dir, held(dir))
+		return nil, fmt.Errorf("%s: holds %s: continue with --resume, replace it with --force, or choose another --out", dir, describeRun(dir))
 	}
 	return d, nil
 }
 
-// held is what a folder holds, for people.
-func held(dir string) string {
+// describeRun describes the run in a folder for a message.
+func describeRun(dir string) string {
 	o, err := original(dir)
 	if err != nil {
 		return "the files of a run"
@@ -188,8 +186,8 @@ func held(dir string) string {
 	return fmt.Sprintf("step %d of %s", o.done, o.spec)
 }
 
-// goOn finds the checkpoint that --resume means, and the folder to continue in.
-func (f *trainFlags) goOn(spec string, given func(flag string) bool) (*folder, string, error) {
+// continueRun finds the checkpoint that --resume names, and claims the folder to continue in.
+func (f *trainFlags) continueRun(spec string, given func(flag string) bool) (*folder, string, error) {
 	from := f.resume
 	if from == resumeNewest {
 		from = f.out
@@ -208,13 +206,13 @@ func (f *trainFlags) goOn(spec string, given func(flag string) bool) (*folder, s
 	if !info.IsDir() {
 		home = filepath.Dir(from)
 	}
-	d, err := f.home(home, info.IsDir() || slices.Contains(checkpoints, filepath.Base(from)))
+	d, err := f.resumeFolder(home, info.IsDir() || slices.Contains(checkpoints, filepath.Base(from)))
 	if err != nil {
 		return nil, "", err
 	}
 	o, err := original(from)
 	if err == nil {
-		spec, err = f.adopt(o, spec, given)
+		spec, err = f.inheritSettings(o, spec, given)
 	}
 	if err != nil {
 		d.release()
@@ -223,9 +221,9 @@ func (f *trainFlags) goOn(spec string, given func(flag string) bool) (*folder, s
 	return d, spec, nil
 }
 
-// home is the folder of a run that continues: the one that --out names, the one
-// that it was in if that is the folder of a run, or a new one.
-func (f *trainFlags) home(old string, run bool) (*folder, error) {
+// resumeFolder claims the folder of a continued run: the one that --out names, else the one of the
+// checkpoint if it is the folder of a run, else a new one.
+func (f *trainFlags) resumeFolder(old string, run bool) (*folder, error) {
 	a, err := os.Stat(old)
 	if err != nil {
 		return nil, file.Error(old, err)
@@ -239,7 +237,7 @@ func (f *trainFlags) home(old string, run bool) (*folder, error) {
 		}
 		return d, err
 	case f.out == "":
-		return fresh()
+		return claimUnused()
 	}
 	return f.take(f.out)
 }

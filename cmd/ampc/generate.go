@@ -34,11 +34,11 @@ func generateCommand() *cobra.Command {
 		if _, err := generate.NewSampler(o.Sampling, 0); err != nil {
 			return err
 		}
-		s, err := openSpeaker(args[0])
+		s, err := openTextModel(args[0])
 		if err != nil {
 			return err
 		}
-		return s.speak(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), prompt, generate.Config{Policy: p, Length: length}, o)
+		return s.generate(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), prompt, generate.Config{Policy: p, Length: length}, o)
 	})
 	c.Long = `Continue a text with a language model.
 
@@ -58,21 +58,21 @@ weights are random. The text appears as it is made.`
 	return c
 }
 
-// speaker is a language model with its vocabulary.
-type speaker struct {
+// textModel is a language model with its vocabulary.
+type textModel struct {
 	decoder generate.Decoder
-	load    func(m *ampc.Model) error // its weights; nil: random ones
+	load    func(m *ampc.Model) error // loads the weights; nil: random weights
 	encode  func(text string) []int32
 	decode  func(ids []int32) string
 	stop    []int32
 }
 
-func openSpeaker(spec string) (*speaker, error) {
+func openTextModel(spec string) (*textModel, error) {
 	if strings.HasPrefix(spec, "zoo:") {
-		return zooSpeaker(strings.TrimPrefix(spec, "zoo:"), nil, dataset.Vocab{})
+		return zooTextModel(strings.TrimPrefix(spec, "zoo:"), nil, dataset.Vocab{})
 	}
 	if _, err := os.Stat(filepath.Join(spec, "config.json")); err == nil {
-		return publishedSpeaker(spec)
+		return publishedTextModel(spec)
 	}
 	from, err := original(spec)
 	if err != nil {
@@ -86,11 +86,12 @@ func openSpeaker(spec string) (*speaker, error) {
 		_, err := weights.Load(m, from.path)
 		return err
 	}
-	return zooSpeaker(strings.TrimPrefix(from.spec, "zoo:"), load, vocab)
+	return zooTextModel(strings.TrimPrefix(from.spec, "zoo:"), load, vocab)
 }
 
-// zooSpeaker is a model of the zoo with a vocabulary of characters; without one they are those of ASCII.
-func zooSpeaker(spec string, load func(m *ampc.Model) error, vocab dataset.Vocab) (*speaker, error) {
+// zooTextModel opens a model of the zoo with a vocabulary of characters; an empty vocabulary means
+// ASCII.
+func zooTextModel(spec string, load func(m *ampc.Model) error, vocab dataset.Vocab) (*textModel, error) {
 	z, err := models.Open(spec)
 	if err != nil {
 		return nil, err
@@ -102,10 +103,10 @@ func zooSpeaker(spec string, load func(m *ampc.Model) error, vocab dataset.Vocab
 	if load == nil {
 		vocab = dataset.NewVocab(" !\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstuvwxyz{|}~\n", z.Options.Int("vocab"))
 	}
-	return &speaker{decoder: models.GPT(z.Options), load: load, encode: vocab.Encode, decode: vocab.Decode}, nil
+	return &textModel{decoder: models.GPT(z.Options), load: load, encode: vocab.Encode, decode: vocab.Decode}, nil
 }
 
-func publishedSpeaker(dir string) (*speaker, error) {
+func publishedTextModel(dir string) (*textModel, error) {
 	d, err := pretrained.ReadDecoder(dir)
 	if err != nil {
 		return nil, err
@@ -114,7 +115,7 @@ func publishedSpeaker(dir string) (*speaker, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &speaker{decoder: d, encode: t.Encode, decode: t.Decode, load: func(m *ampc.Model) error {
+	s := &textModel{decoder: d, encode: t.Encode, decode: t.Decode, load: func(m *ampc.Model) error {
 		_, err := weights.Load(m, dir, d.Weights()...)
 		return err
 	}}
@@ -126,8 +127,8 @@ func publishedSpeaker(dir string) (*speaker, error) {
 	return s, nil
 }
 
-// speak writes the prompt and what follows.
-func (s *speaker) speak(ctx context.Context, w, notes io.Writer, prompt string, c generate.Config, o generate.Options) error {
+// generate writes the prompt and the generated text.
+func (s *textModel) generate(ctx context.Context, w, notes io.Writer, prompt string, c generate.Config, o generate.Options) error {
 	m := ampc.New("generate", ampc.Seed(int64(o.Seed)))
 	defer m.Close()
 	g, err := generate.New(m, s.decoder, c)

@@ -1,7 +1,7 @@
 package main
 
-// Texts of flags that several commands have. Backquotes mark the name that the help
-// shows for the value.
+// Help texts of flags that several commands share. The help shows the name in backquotes for the
+// value.
 const (
 	policyHelp  = "a policy's `NAME`, or a policy file; ampc policy lists the names"
 	setHelp     = "set a `PROPERTY=VALUE` of the policy: one of Apex's (keep_batchnorm_fp32, master_weights, cast_model_outputs, loss_scale, ...) or a switch of a policy file, such as direct=true, which turns Winograd's algorithm off; may be repeated"

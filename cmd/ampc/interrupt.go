@@ -13,7 +13,7 @@ import (
 	"ampc/internal/file"
 )
 
-// interruptError is why a command was interrupted, as it reports it.
+// interruptError is the reason for an interruption, as the command reports it.
 type interruptError string
 
 func (e interruptError) Error() string { return string(e) }
@@ -25,25 +25,26 @@ const (
 	errOutputClosed interruptError = "interrupted: nothing reads the output any more"
 )
 
-// supervised runs the command of this process and returns its exit code. The
-// first signal cancels the command's context. A command that then does not end
-// within a moment is left behind, unless it holds unsaved work; a second
-// Ctrl-C or SIGTERM ends the process in any case. Nothing is torn by that:
-// output files are replaced as a whole.
-func supervised(args []string) int {
+// runSupervised runs the command of this process and returns its exit code. The first signal
+// cancels the command's context. A command that does not return shortly after that is abandoned,
+// unless it holds unsaved work. A second Ctrl-C or SIGTERM ends the process in any case. No output
+// file is left incomplete, because files are replaced as a whole.
+func runSupervised(args []string) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	held := &unsaved{}
+	held := &exitGuard{}
 	go watchSignals(cancel)
 	done := make(chan int, 1)
-	go func() { done <- run(context.WithValue(ctx, unsavedKey{}, held), args, os.Stdin, os.Stdout, os.Stderr) }()
+	go func() {
+		done <- run(context.WithValue(ctx, exitGuardKey{}, held), args, os.Stdin, os.Stdout, os.Stderr)
+	}()
 	select {
 	case code := <-done:
 		return code
 	case <-ctx.Done():
 	}
 	const grace = 100 * time.Millisecond
-	held.Lock() // waits for whoever holds work
+	held.Lock() // waits until no unsaved work is held
 	select {
 	case code := <-done:
 		return code
@@ -54,9 +55,9 @@ func supervised(args []string) int {
 	}
 }
 
-// watchSignals cancels at the first signal and ends the process at a second. A
-// terminal that goes away may send SIGHUP several times: it counts once. What
-// was ignored when the process began (nohup) stays ignored.
+// watchSignals cancels the context at the first signal and ends the process at the second. SIGHUP
+// counts once, because a closing terminal may send it several times. A signal that was ignored when
+// the process began (nohup) stays ignored.
 func watchSignals(cancel context.CancelCauseFunc) {
 	causes := map[os.Signal]error{os.Interrupt: errInterrupted, syscall.SIGTERM: errTerminated, syscall.SIGHUP: errHangup}
 	arrived := make(chan os.Signal, 8)
@@ -74,14 +75,14 @@ func watchSignals(cancel context.CancelCauseFunc) {
 	}
 }
 
-// unsaved is held by a command that has work to save before the process ends.
-type unsaved struct{ sync.RWMutex }
+// exitGuard is read-locked while a command has work to save before the process ends.
+type exitGuard struct{ sync.RWMutex }
 
-type unsavedKey struct{}
+type exitGuardKey struct{}
 
-// hold keeps an interrupted process alive until release is called.
-func hold(ctx context.Context) (release func()) {
-	u, ok := ctx.Value(unsavedKey{}).(*unsaved)
+// delayExit keeps an interrupted process alive until release is called.
+func delayExit(ctx context.Context) (release func()) {
+	u, ok := ctx.Value(exitGuardKey{}).(*exitGuard)
 	if !ok {
 		return func() {}
 	}
@@ -89,8 +90,8 @@ func hold(ctx context.Context) (release func()) {
 	return sync.OnceFunc(u.RUnlock)
 }
 
-// untilClosed is ctx that also ends when somebody closes what the process
-// writes to: the write then fails instead of ending the process.
+// untilClosed returns a context that also ends when the reader of the process's output closes it.
+// The write then fails instead of ending the process.
 func untilClosed(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	closed, quit := make(chan os.Signal, 1), make(chan struct{})
@@ -103,7 +104,7 @@ func untilClosed(ctx context.Context) (context.Context, func()) {
 		}
 	}()
 	return ctx, func() {
-		if context.Cause(ctx) != errOutputClosed { // else what is still written must not end the process either
+		if context.Cause(ctx) != errOutputClosed { // otherwise the remaining writes would end the process
 			signal.Stop(closed)
 		}
 		close(quit)
@@ -111,7 +112,8 @@ func untilClosed(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// interruption is why a command with context ctx ended with err, nil where it was not interrupted.
+// interruption returns the reason why a command with context ctx ended with err, or nil if it was
+// not interrupted.
 func interruption(ctx context.Context, err error) error {
 	var why interruptError
 	switch {

@@ -20,7 +20,7 @@ const asCommand = "AMPC_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
-		os.Exit(supervised(os.Args[1:]))
+		os.Exit(runSupervised(os.Args[1:]))
 	}
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGHUP} {
 		if signal.Ignored(s) { // as under nohup: processes that are started would inherit it

@@ -10,7 +10,7 @@ import (
 	"ampc/ir"
 )
 
-// The JSON forms of a graph: what a script reads where a person reads the text.
+// JSON forms of a graph, for scripts.
 type graphJSON struct {
 	Name   string     `json:"name"`
 	Vars   []varJSON  `json:"vars"`
@@ -98,7 +98,7 @@ func names(vs []*ir.Value) []string {
 	return out
 }
 
-// jsonFloat is a float that JSON can hold: what is not finite is null.
+// jsonFloat is a float in JSON; a value that is not finite is null.
 type jsonFloat float64
 
 func (x jsonFloat) MarshalJSON() ([]byte, error) {
@@ -108,7 +108,7 @@ func (x jsonFloat) MarshalJSON() ([]byte, error) {
 	return json.Marshal(float64(x))
 }
 
-// addJSON adds the flag of commands that print a table.
+// addJSON adds the flag --json to a command that prints a table.
 func addJSON(c *cobra.Command, asJSON *bool) {
 	c.Flags().BoolVar(asJSON, "json", false, "print the result as JSON")
 }

@@ -20,18 +20,18 @@ func main() {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(cpu.Available() / 10 * 9) // the rest is for stacks, code and kernels
 	}
-	os.Exit(supervised(os.Args[1:]))
+	os.Exit(runSupervised(os.Args[1:]))
 }
 
 // run executes one command line. Results go to stdout, messages to stderr; an
 // error is one line.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRoot()
-	root.SetArgs(append([]string{}, args...)) // nil would mean the process's own
+	root.SetArgs(append([]string{}, args...)) // nil would mean the process's own arguments
 	root.SetIn(stdin)
 	out := &checked{w: stdout}
 	root.SetOut(out)
-	root.InitDefaultCompletionCmd() // writes to the output that is set by now
+	root.InitDefaultCompletionCmd() // writes to the current output
 	addExamples(root)
 	addCompletion(root)
 	root.SetErr(stderr)
@@ -64,7 +64,7 @@ func newRoot() *cobra.Command {
 		Long:          "ampc compiles models to mixed precision ahead of time, shows every decision and runs the result.\n\nA MODEL is a zoo model with options, such as 'zoo:gpt?layers=2&dim=64', an .ir file, an .onnx file,\nor - for a graph on standard input. ampc train --help lists the zoo.\n\n" + exitHelp(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		// Without arguments there is nothing to run.
+		// a command without arguments has nothing to run
 		RunE:                       func(c *cobra.Command, _ []string) error { return c.Help() },
 		Args:                       noSuchCommand,
 		SuggestionsMinimumDistance: 2,
@@ -75,7 +75,7 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// command makes a subcommand whose errors count as bad input.
+// command makes a subcommand. Errors of its arguments count as bad input.
 func command(use, short string, args cobra.PositionalArgs, f func(c *cobra.Command, args []string) error) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Args: wanted(use, args), RunE: func(c *cobra.Command, args []string) error {
 		if err := f(c, args); err != nil {
@@ -89,7 +89,7 @@ func command(use, short string, args cobra.PositionalArgs, f func(c *cobra.Comma
 	}}
 }
 
-// wanted is args whose error names what use says of them.
+// wanted checks arguments like args; its error quotes the usage line.
 func wanted(use string, args cobra.PositionalArgs) cobra.PositionalArgs {
 	_, names, _ := strings.Cut(use, " ")
 	return func(c *cobra.Command, given []string) error {

@@ -19,28 +19,28 @@ import (
 	"ampc/passes/ranges"
 )
 
-// opened is a MODEL argument: a model with what it brings for training.
-type opened struct {
-	ctx    context.Context // of the command
+// openedModel is a MODEL argument: a model with its settings for training.
+type openedModel struct {
+	ctx    context.Context // context of the command
 	spec   string
 	model  *ampc.Model
 	zoo    *models.Zoo // nil for files
-	losses []ampc.Loss // empty where the file names none
+	losses []ampc.Loss // empty if the file names none
 	config ampc.TrainConfig
-	ranges ranges.Options // those of config, as the passes take them
-	sized  bool           // sizes were bound when it was read: an ONNX model
-	infer  bool           // losses are left out
-	ranks  int            // that the step is for
-	// compiled says that a file holds a graph that went through passes already.
+	ranges ranges.Options // ranges of config, in the form that passes take
+	sized  bool           // sizes were bound when the model was read: an ONNX model
+	infer  bool           // without losses
+	ranks  int            // name of the step that the command works on
+	// compiled reports whether a file holds a graph that has gone through passes.
 	compiled bool
-	targets  bool           // a loss may name a target that the model lacks: it becomes an input
-	classes  [2]ampc.Tensor // logits and labels of a cross entropy that was asked for
+	targets  bool           // a loss may name a target that the model does not have; it becomes an input
+	classes  [2]ampc.Tensor // logits and labels of a cross entropy given by --loss
 }
 
 // modelFlags are the flags of every command that compiles a MODEL.
 type modelFlags struct {
 	policy       string
-	algorithm    string // in place of the policy's; plan sets it
+	algorithm    string // replaces the policy's algorithm; set by plan
 	losses       []string
 	optimizer    string
 	micro        int
@@ -81,13 +81,13 @@ func (f *modelFlags) add(c *cobra.Command) {
 }
 
 // open reads a MODEL argument.
-func open(c *cobra.Command, spec string) (*opened, error) {
+func open(c *cobra.Command, spec string) (*openedModel, error) {
 	if name, ok := strings.CutPrefix(spec, "zoo:"); ok {
 		z, err := models.Open(name)
 		if err != nil {
 			return nil, err
 		}
-		return &opened{ctx: c.Context(), spec: spec, model: z.Model, zoo: z, losses: z.Steps[0].Losses, config: z.Steps[0].Config}, nil
+		return &openedModel{ctx: c.Context(), spec: spec, model: z.Model, zoo: z, losses: z.Steps[0].Losses, config: z.Steps[0].Config}, nil
 	}
 	if spec == "" {
 		return nil, usagef("the MODEL is empty")
@@ -103,7 +103,7 @@ func open(c *cobra.Command, spec string) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &opened{ctx: c.Context(), spec: spec, config: ampc.TrainConfig{Optimizer: ampc.AdamW(0.01), LR: ampc.Constant(1e-3)}}
+	o := &openedModel{ctx: c.Context(), spec: spec, config: ampc.TrainConfig{Optimizer: ampc.AdamW(0.01), LR: ampc.Constant(1e-3)}}
 	for s, n := range g.Nodes {
 		o.compiled = o.compiled || s != ir.Forward || n.Why.Cluster != 0
 	}
@@ -141,8 +141,8 @@ func readSource(c *cobra.Command, spec string) (name string, src []byte, err err
 	return spec, src, nil
 }
 
-// apply merges the flags into the model's own configuration.
-func (o *opened) apply(f *modelFlags) error {
+// apply merges the flags into the model's configuration.
+func (o *openedModel) apply(f *modelFlags) error {
 	if f.step != "" {
 		if err := o.choose(f.step); err != nil {
 			return err
@@ -170,7 +170,7 @@ func (o *opened) apply(f *modelFlags) error {
 		o.losses = nil
 	}
 	if len(o.losses) == 0 {
-		o.config.Micro = 1 // inference has none
+		o.config.Micro = 1 // inference has no optimizer
 	}
 	if !o.sized {
 		if o.config.Sizes, err = parseDims(f.dims); err != nil {
@@ -183,9 +183,8 @@ func (o *opened) apply(f *modelFlags) error {
 	return o.calibrate(f)
 }
 
-// train takes losses and an optimizer from flags; those that are not given stay as the
-// model has them.
-func (o *opened) train(losses []string, optimizer string) error {
+// train sets losses and an optimizer from flags. Without flags the model's own apply.
+func (o *openedModel) train(losses []string, optimizer string) error {
 	if len(losses) > 0 {
 		o.losses = nil
 	}
@@ -202,7 +201,7 @@ func (o *opened) train(losses []string, optimizer string) error {
 	return o.optimize(optimizer)
 }
 
-// check looks at the flags that no model is needed for.
+// check validates the flags that do not depend on a model.
 func (f *modelFlags) check() error {
 	switch {
 	case f.micro < 1 || f.micro > models.MaxOption:
@@ -215,7 +214,7 @@ func (f *modelFlags) check() error {
 	return checkPasses("--disable", f.disable...)
 }
 
-// checkPasses refuses names that no pass has.
+// checkPasses rejects unknown names of passes.
 func checkPasses(flag string, names ...string) error {
 	for _, name := range names {
 		if !slices.ContainsFunc(passes.Pipeline(), func(p passes.Pass) bool { return p.Name == name }) {
@@ -225,9 +224,9 @@ func checkPasses(flag string, names ...string) error {
 	return nil
 }
 
-// calibrate finds what passes and reports may assume: the inputs' ranges, and
-// under --record those that all values take in steps of the f32 model.
-func (o *opened) calibrate(f *modelFlags) error {
+// calibrate measures what passes and reports may assume: the ranges of inputs and, with --record,
+// the ranges of all values in steps of the f32 model.
+func (o *openedModel) calibrate(f *modelFlags) error {
 	inputs, err := parseRanges(o.model.Graph(), f.inputs)
 	if err != nil {
 		return err
@@ -242,7 +241,7 @@ func (o *opened) calibrate(f *modelFlags) error {
 	return nil
 }
 
-// assumed are ranges as a configuration takes them.
+// assumed converts ranges to the form that a configuration takes.
 func assumed(r ranges.Options) ampc.Ranges {
 	out := ampc.Ranges{Inputs: map[string]ampc.Interval{}, Growth: r.Growth}
 	for name, i := range r.Inputs {
@@ -257,9 +256,8 @@ func assumed(r ranges.Options) ampc.Ranges {
 	return out
 }
 
-// recorded are the ranges that values take in some steps with everything in f32
-// and the loss scales as they are.
-func (o *opened) recorded(inputs map[string]ir.Interval, steps int) (map[string]ranges.Recorded, error) {
+// recorded measures the ranges of values in some steps in f32, with loss scales as configured.
+func (o *openedModel) recorded(inputs map[string]ir.Interval, steps int) (map[string]ranges.Recorded, error) {
 	g := o.model.Graph()
 	if !o.compiled {
 		var err error
@@ -274,7 +272,7 @@ func (o *opened) recorded(inputs map[string]ir.Interval, steps int) (map[string]
 	return rec.Ranges(), nil
 }
 
-func (o *opened) choose(step string) error {
+func (o *openedModel) choose(step string) error {
 	if o.zoo == nil {
 		return fmt.Errorf("%s: a file has one step, --step chooses among those of a zoo model", o.spec)
 	}
@@ -289,7 +287,7 @@ func (o *opened) choose(step string) error {
 	return fmt.Errorf("%s: no step %q; it has %s", o.spec, step, strings.Join(names, ", "))
 }
 
-func (o *opened) optimize(name string) error {
+func (o *openedModel) optimize(name string) error {
 	opt := map[string]ampc.Optimizer{"sgd": ampc.SGD(0.9), "adam": ampc.Adam(), "adamw": ampc.AdamW(0.01)}
 	chosen, ok := opt[name]
 	if !ok {
@@ -303,7 +301,7 @@ func (o *opened) optimize(name string) error {
 }
 
 // loss finds or builds the loss that --train names, with its weight.
-func (o *opened) loss(spec string) (ampc.Loss, error) {
+func (o *openedModel) loss(spec string) (ampc.Loss, error) {
 	l := ampc.Loss{}
 	what := spec
 	if weight, rest, weighed := strings.Cut(spec, "*"); weighed {
@@ -345,22 +343,22 @@ func (o *opened) loss(spec string) (ampc.Loss, error) {
 		return l, usagef(o.lossFlag()+" %s: no loss %q; there are ce and mse", spec, kind)
 	}
 	var wrong *ir.Error
-	if errors.As(o.model.Err(), &wrong) { // its line is one of this program
+	if errors.As(o.model.Err(), &wrong) { // its position is a line of this program; the flag's name is clearer
 		return l, fmt.Errorf("%s %s: %s", o.lossFlag(), spec, wrong.Msg)
 	}
 	return l, nil
 }
 
-// lossFlag is the flag that names losses.
-func (o *opened) lossFlag() string {
+// lossFlag returns the name of the flag that gives losses.
+func (o *openedModel) lossFlag() string {
 	if o.targets {
 		return "--loss"
 	}
 	return "--train"
 }
 
-// target declares the input that a loss compares a value with.
-func (o *opened) target(kind, name string, value ampc.Tensor) ampc.Tensor {
+// target declares the input with which a loss compares a value.
+func (o *openedModel) target(kind, name string, value ampc.Tensor) ampc.Tensor {
 	t := value.IR().Type
 	if kind == "ce" {
 		dims := t.Shape.Dims()
@@ -396,8 +394,8 @@ func parseDims(pairs []string) (ampc.Sizes, error) {
 	return out, nil
 }
 
-// bound refuses to run a graph with a dimension that has no size.
-func (o *opened) bound() error {
+// bound returns an error if a dimension has no size.
+func (o *openedModel) bound() error {
 	for _, s := range o.model.Graph().Syms {
 		if _, ok := o.config.Sizes[ampc.Dim(s.Name)]; !ok {
 			return usagef("%s: dimension %s has no size: give it with --dim %[2]s=SIZE", o.spec, s.Name)
@@ -406,9 +404,8 @@ func (o *opened) bound() error {
 	return nil
 }
 
-// source is the model's graph with its dimensions bound, and what the passes
-// are told for it.
-func (o *opened) source() (*ir.Graph, passes.Config, error) {
+// source returns the model's graph with its dimensions bound, and the configuration for its passes.
+func (o *openedModel) source() (*ir.Graph, passes.Config, error) {
 	c := o.config
 	c.Outputs, c.Grads = o.outputs(), nil
 	g, p, err := o.model.Source(c, o.losses...)
@@ -419,17 +416,16 @@ func (o *opened) source() (*ir.Graph, passes.Config, error) {
 	return g, p, err
 }
 
-// compile takes a model that computes something through the passes; edit
-// changes what they are told.
-func (o *opened) compile(edit func(*passes.Config)) (*ir.Graph, error) {
-	if err := o.returns(); err != nil {
+// compile runs the passes on a model that has a result or a loss. edit changes the configuration.
+func (o *openedModel) compile(edit func(*passes.Config)) (*ir.Graph, error) {
+	if err := o.checkHasOutput(); err != nil {
 		return nil, err
 	}
 	return o.pass(edit)
 }
 
-// pass takes the model's graph through the passes, also one that returns nothing.
-func (o *opened) pass(edit func(*passes.Config)) (*ir.Graph, error) {
+// pass runs the passes on the model's graph, even if it has no result.
+func (o *openedModel) pass(edit func(*passes.Config)) (*ir.Graph, error) {
 	g, p, err := o.source()
 	if err != nil {
 		return nil, err
@@ -443,8 +439,8 @@ func (o *opened) pass(edit func(*passes.Config)) (*ir.Graph, error) {
 	return g, nil
 }
 
-// kernels refuses to run a graph with a custom op.
-func (o *opened) kernels() error {
+// kernels returns an error if the graph has a custom op.
+func (o *openedModel) kernels() error {
 	n := ir.Opaque(o.model.Graph())
 	if n == nil {
 		return nil
@@ -452,8 +448,8 @@ func (o *opened) kernels() error {
 	return fmt.Errorf("%s: @%s is a custom op, whose kernel is in a Go program: run the step there (Step.Run, Step.Diagnose); why, plan, prove and dump need no kernel", n.Pos, n.Def().Name)
 }
 
-// namingDims adds the flags to an error that came of dimensions without sizes.
-func (o *opened) namingDims(err error) error {
+// namingDims adds the names of flags to an error about dimensions without sizes.
+func (o *openedModel) namingDims(err error) error {
 	var e *ir.Error
 	if !errors.As(err, &e) || len(e.Unsized) == 0 {
 		return err
@@ -465,9 +461,9 @@ func (o *opened) namingDims(err error) error {
 	return fmt.Errorf("%w: give %s with %s", err, e.ItOrThem(), strings.Join(flags, " "))
 }
 
-// outputs are what a compiled graph returns beside what the model does: the
-// losses, or the model's result. A step also returns whether it was skipped.
-func (o *opened) outputs() []ampc.Output {
+// outputs are what a compiled graph returns: the losses, or the model's results. A training step
+// also returns whether it was skipped.
+func (o *openedModel) outputs() []ampc.Output {
 	var out []ampc.Output
 	for _, l := range o.losses {
 		if !slices.Contains(o.model.Graph().Return, l.Value.IR()) {

@@ -14,8 +14,8 @@ import (
 	"ampc/onnx"
 )
 
-// openONNX reads an ONNX model. Its sizes are bound as it is read.
-func openONNX(c *cobra.Command, path string) (*opened, error) {
+// openONNX reads an ONNX model and binds its sizes.
+func openONNX(c *cobra.Command, path string) (*openedModel, error) {
 	o, err := onnxOptions(c)
 	if err != nil {
 		return nil, err
@@ -24,11 +24,11 @@ func openONNX(c *cobra.Command, path string) (*opened, error) {
 	if err != nil {
 		return nil, sizeHint(path, err)
 	}
-	return &opened{ctx: c.Context(), spec: path, model: m, sized: true, config: ampc.TrainConfig{Optimizer: ampc.AdamW(0.01), LR: ampc.Constant(1e-3)}}, nil
+	return &openedModel{ctx: c.Context(), spec: path, model: m, sized: true, config: ampc.TrainConfig{Optimizer: ampc.AdamW(0.01), LR: ampc.Constant(1e-3)}}, nil
 }
 
-// onnxOptions are sizes by --shape, by the arrays of --input or --feed, and by
-// --dim, as far as the command has these flags.
+// onnxOptions returns sizes from --shape, from the arrays of --input or --feed, and from --dim, if
+// the command has these flags.
 func onnxOptions(c *cobra.Command) (o ampc.ONNXOptions, err error) {
 	flag := func(name string) []string {
 		list, err := c.Flags().GetStringArray(name)
@@ -54,7 +54,7 @@ func onnxOptions(c *cobra.Command) (o ampc.ONNXOptions, err error) {
 	return o, nil
 }
 
-// sizeHint says which flag gives the size that is missing.
+// sizeHint names the flag that gives a missing size.
 func sizeHint(path string, err error) error {
 	var size *onnx.SizeError
 	switch {
@@ -89,7 +89,7 @@ func parseShapes(pairs []string) (map[string][]int64, error) {
 	return out, nil
 }
 
-// readTensor reads a serialized ONNX tensor, under the name that it has.
+// readTensor reads a serialized ONNX tensor and its name.
 func readTensor(path string) (map[string]ampc.HostTensor, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -17,8 +17,7 @@ import (
 	"ampc/runtime"
 )
 
-// dynamic reports whether an ONNX model could not be read as one graph, but may run
-// in pieces.
+// dynamic reports whether an ONNX model cannot be read as one graph and may be run in pieces.
 func dynamic(err error) bool {
 	var u onnx.Unsupported
 	return errors.As(err, &u)
@@ -39,7 +38,7 @@ func openSession(path string, f *modelFlags, b runtime.Backend) (*ampc.ONNXSessi
 	return ampc.OpenONNX(path, ampc.ONNXRun{Policy: withAlgorithm(p, f.algorithm), Backend: b, Compile: ampc.CompileOptions{Pad: f.pad, WeightCopies: f.weightCopies, Disable: f.disable}})
 }
 
-// runSession runs an ONNX model in pieces and sums its outputs up.
+// runSession runs an ONNX model in pieces and prints a summary of its outputs.
 func runSession(c *cobra.Command, path string, f *modelFlags, inputs ampc.Feed, seed int64, b runtime.Backend) (*runResult, []ampc.ONNXStep, error) {
 	s, err := openSession(path, f, b)
 	if err != nil {
@@ -79,8 +78,8 @@ func runSession(c *cobra.Command, path string, f *modelFlags, inputs ampc.Feed, 
 	return out, s.Steps(), nil
 }
 
-// fillONNX completes what is fed with random inputs of the sizes that the flags give.
-// It returns the names of outputs as well.
+// fillONNX completes a feed with random inputs. Their sizes come from the flags. It also returns
+// the names of the outputs.
 func fillONNX(c *cobra.Command, path string, feed ampc.Feed, seed int64) (ampc.Feed, []string, error) {
 	m, err := onnx.Open(path)
 	if err != nil {
@@ -119,16 +118,16 @@ func dimSizes(o ampc.ONNXOptions) map[string]int64 {
 	return out
 }
 
-// hostOf is a tensor of elements that a feed takes.
+// hostOf returns elements as a tensor for a feed.
 func hostOf(v any, t ir.Type) ampc.HostTensor {
 	h, err := ampc.NewHostTensor(ampc.TypeFromIR(t), v)
 	if err != nil {
-		panic(err) // elements were made for the type
+		panic(err) // cannot fail: elements were made for the type
 	}
 	return h
 }
 
-// printSteps prints how an ONNX model runs in pieces.
+// printSteps prints the pieces in which an ONNX model runs.
 func printSteps(w io.Writer, steps []ampc.ONNXStep) error {
 	regions := slices.Collect(func(yield func(ampc.ONNXStep) bool) {
 		for _, s := range steps {

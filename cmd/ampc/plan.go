@@ -16,11 +16,11 @@ import (
 	"ampc/passes"
 )
 
-// plannedPolicies are compared by plan, bench and advise.
+// plannedPolicies are the policies that plan, bench and advise compare.
 var plannedPolicies = [...]string{"f32", "mixed-f16", "mixed-bf16", "o1-f16", "o2-f16", "o3-f16", "torch-f16"}
 
-// plans lists what plan compares: the usual policies, the chosen one alone, or
-// under --compare every algorithm and the presets of other systems as well.
+// plans lists the policies that plan compares: the usual ones, or the one that --policy names. With
+// --compare it adds every algorithm and the presets that copy other systems.
 func plans(f modelFlags, chosen, compare bool) []modelFlags {
 	var out []modelFlags
 	add := func(policy string, algorithms ...string) {
@@ -107,8 +107,8 @@ func planCommand() *cobra.Command {
 	return c
 }
 
-// planPieces runs an ONNX model once that is no single graph, on random inputs, and
-// prints where it is cut.
+// planPieces handles an ONNX model that is not a single graph. It runs the model once on random
+// inputs and prints the pieces.
 func planPieces(c *cobra.Command, path string, f *modelFlags, asJSON bool) error {
 	_, steps, err := runSession(c, path, f, nil, 1, nil)
 	if err != nil {
@@ -139,11 +139,11 @@ type planRow struct {
 	CastBytes int64   `json:"cast_bytes"`
 	LowShare  float64 `json:"low_flop_share"`
 	Fit       int64   `json:"fit_batch,omitempty"`
-	// Notes say what was rewritten, clamped or left out on the way.
+	// Notes name the rewrites, clamps and omissions of the compilation.
 	Notes []string `json:"notes,omitempty"`
-	// Misaligned are the products that tensor cores do not read at full speed.
+	// Misaligned lists products whose sizes prevent the full speed of tensor cores.
 	Misaligned []lower.Misaligned `json:"misaligned,omitempty"`
-	compiled   bool               // the file holds a compiled step: it has one row
+	compiled   bool               // the file holds a compiled step and has a single row
 }
 
 func planOne(c *cobra.Command, spec string, f modelFlags, limit int64) (planRow, error) {
@@ -166,8 +166,8 @@ func planOne(c *cobra.Command, spec string, f modelFlags, limit int64) (planRow,
 	return row, err
 }
 
-// planModel compiles and lowers, and returns the report, the bytes of all arenas,
-// and whether the model was compiled before.
+// planModel compiles and lowers a model. It returns the report, the bytes of all arenas, and
+// whether the model was compiled before.
 func planModel(c *cobra.Command, spec string, f modelFlags) (r *casts.Report, total int64, compiled bool, err error) {
 	o, err := open(c, spec)
 	if err == nil {
@@ -208,8 +208,8 @@ func withBatch(spec string, batch int64) string {
 	return name + "?" + strings.Join(append(options, fmt.Sprintf("batch=%d", batch)), "&")
 }
 
-// fitBatch finds the largest batch whose bytes stay within limit: memory grows
-// with the batch, so doubling and halving find it. It is at most models.MaxOption.
+// fitBatch finds the largest batch whose bytes stay within limit. Memory grows with the batch, so
+// it doubles and then bisects. The result is at most models.MaxOption.
 func fitBatch(limit int64, bytes func(batch int64) (int64, error)) (int64, error) {
 	lo, hi := int64(0), int64(1)
 	for ; ; hi *= 2 {
@@ -240,7 +240,7 @@ func fitBatch(limit int64, bytes func(batch int64) (int64, error)) (int64, error
 	return lo, nil
 }
 
-// fitted prints what fitBatch found.
+// fitted prints the result of fitBatch.
 func fitted(batch int64) string {
 	switch batch {
 	case 0:
@@ -275,8 +275,8 @@ func printPlan(c *cobra.Command, rows []planRow, limit int64) error {
 	return printMisaligned(c.OutOrStdout(), rows)
 }
 
-// printMisaligned prints the products that tensor cores do not read at full
-// speed, under the policies that have the same ones.
+// printMisaligned prints the products whose sizes prevent the full speed of tensor cores. It groups
+// policies with the same list.
 func printMisaligned(w io.Writer, rows []planRow) error {
 	for i, r := range rows {
 		same := func(o planRow) bool { return fmt.Sprint(o.Misaligned) == fmt.Sprint(r.Misaligned) }
@@ -299,8 +299,7 @@ func printMisaligned(w io.Writer, rows []planRow) error {
 	return nil
 }
 
-// printNotes prints each note once, with the policies that gave rise to it where
-// others did not.
+// printNotes prints each note once. It names the policies if not all have the note.
 func printNotes(w io.Writer, rows []planRow) error {
 	var notes []string
 	by := map[string][]string{}

@@ -14,7 +14,7 @@ import (
 	"ampc/ir"
 )
 
-// link is what connects ranks, as plan's flags say it.
+// link describes the connection of ranks, as the flags of plan give it.
 type link struct {
 	rate    string
 	latency time.Duration
@@ -28,7 +28,7 @@ func (l *link) add(c *cobra.Command) {
 	fl.DurationVar(&l.step, "step-time", 0, "with --ranks: `TIME` of a step in one process, to compare messages with")
 }
 
-// bytes is how many bytes a second the link carries.
+// bytes returns the bandwidth of the link in bytes per second.
 func (l *link) bytes() (float64, error) {
 	number, ok := strings.CutSuffix(l.rate, "Gb")
 	x, err := strconv.ParseFloat(number, 64)
@@ -38,20 +38,20 @@ func (l *link) bytes() (float64, error) {
 	return x * 1e9 / 8, nil
 }
 
-// rankRow is what messages cost on so many ranks.
+// rankRow is the cost of messages for one number of ranks.
 type rankRow struct {
 	Ranks      int     `json:"ranks"`
 	Messages   int     `json:"messages"`
-	Sent       int64   `json:"sent_bytes"` // by each rank in a step
+	Sent       int64   `json:"sent_bytes"` // sent by each rank in a step
 	Seconds    float64 `json:"message_seconds"`
-	Share      float64 `json:"message_share,omitempty"` // of the step
-	Efficiency float64 `json:"efficiency,omitempty"`    // throughput beside that many ranks without messages
+	Share      float64 `json:"message_share,omitempty"` // share of the step's time
+	Efficiency float64 `json:"efficiency,omitempty"`    // throughput relative to as many ranks without messages
 }
 
-// plan prints what the messages of a step cost on 2 ranks and more, up to those asked
-// for, by a model: a ring moves 2(k-1)/k of what a message holds through each link, and
-// each message takes 2(k-1) latencies; what is gathered goes around once. Nothing overlaps,
-// so this is what messages cost at most.
+// plan prints a model of the cost of messages per step for 2 ranks and more, up to the given
+// number. A ring moves 2(k-1)/k of a message's bytes through each link and takes 2(k-1) latencies;
+// a gather goes around once. The model assumes no overlap with computation, so the cost is an upper
+// bound.
 func (l *link) plan(c *cobra.Command, spec string, f modelFlags, asJSON bool) error {
 	rate, err := l.bytes()
 	if err != nil {
@@ -89,14 +89,14 @@ func (l *link) plan(c *cobra.Command, spec string, f modelFlags, asJSON bool) er
 	return l.print(c.OutOrStdout(), rows)
 }
 
-// message is what a step sends at once: bytes that every rank has in the end, and how
-// often they go around a ring.
+// message is one message of a step: the bytes that every rank has in the end, and the number of
+// times they go around the ring.
 type message struct {
 	bytes  int64
 	rounds float64
 }
 
-// messages are those of a step.
+// messages returns the messages of a step.
 func messages(c *cobra.Command, spec string, f modelFlags) ([]message, error) {
 	o, err := open(c, spec)
 	if err == nil {

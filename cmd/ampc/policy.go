@@ -67,13 +67,14 @@ func printPresets(w io.Writer, asJSON bool) error {
 	return nil
 }
 
-// unmappedRow is an op of another system that the compiler has no op for, and what the system's list says of it.
+// unmappedRow is an op in another system's list that has no counterpart here, and its class in that
+// list.
 type unmappedRow struct {
 	Op   string `json:"op"`
 	List string `json:"list"`
 }
 
-// printUnmapped lists what a system's lists name and the compiler has no op for.
+// printUnmapped prints the ops in a system's lists that have no counterpart here.
 func printUnmapped(w io.Writer, preset string, asJSON bool) error {
 	name, low := passes.PolicyParts(preset)
 	s, err := systems.Load(name, low)
@@ -93,14 +94,14 @@ func printUnmapped(w io.Writer, preset string, asJSON bool) error {
 	return nil
 }
 
-// loadPolicy finds a preset, or reads a policy file.
+// loadPolicy finds a preset or reads a policy file.
 func loadPolicy(name string, set ...string) (ampc.Policy, error) {
 	p, err := ampc.PolicyNamed(name)
 	if err != nil {
 		src, readErr := os.ReadFile(name)
 		switch {
-		case errors.Is(readErr, fs.ErrNotExist) && !strings.ContainsAny(name, `./\`): // presets have none of these
-			return p, usageError{err} // neither: the list of presets helps more than the missing file
+		case errors.Is(readErr, fs.ErrNotExist) && !strings.ContainsAny(name, `./\`): // names of presets contain none of these
+			return p, usageError{err} // neither a preset nor a file; the list of presets helps more than "no such file"
 		case readErr != nil:
 			return p, file.Error(name, readErr)
 		}
@@ -120,10 +121,10 @@ func loadPolicy(name string, set ...string) (ampc.Policy, error) {
 	return p, nil
 }
 
-// scalerNames are the presets of --scaler.
+// scalerNames lists the presets of --scaler.
 var scalerNames = []string{"none", "dynamic", "torch", "apex", "deepspeed", "oneflow", "keras", "paddle"}
 
-// parseScaler reads a preset's name or the power of two of a static scaler.
+// parseScaler reads the name of a preset, or the power of two of a static scaler.
 func parseScaler(s string) (ampc.Scaler, error) {
 	if scaler, ok := ampc.ScalerNamed(s); ok {
 		return scaler, nil

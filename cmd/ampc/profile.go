@@ -12,14 +12,14 @@ import (
 	"ampc/runtime"
 )
 
-// profile sums up where the time of some steps goes, by part and kind of work.
+// profile sums the time of profiled steps by part and kind of work.
 type profile struct {
 	program *lower.Program
 	steps   int
 	byKind  map[string]*timeShare
 }
 
-// timeShare is how long one kind of work took, and what it did in that time.
+// timeShare is the time of one kind of work, and the amount of work done.
 type timeShare struct {
 	part, kind        string
 	took, busy, alone time.Duration
@@ -28,7 +28,7 @@ type timeShare struct {
 	flops, bytes      int64
 }
 
-// add counts more of it.
+// add adds the timing of one step.
 func (x *timeShare) add(s runtime.Timing) {
 	x.took += s.Took
 	x.busy += s.Busy
@@ -37,8 +37,8 @@ func (x *timeShare) add(s runtime.Timing) {
 	x.workers = s.Workers
 }
 
-// shared says how the work was shared: how busy the workers were, the share of the time in which one worked alone, and the parallel
-// regions of a step.
+// shared describes the parallelism: the utilization of the workers, the share of the time in which
+// one worker ran alone, and the number of parallel regions per step.
 func (x *timeShare) shared(steps int) string {
 	return fmt.Sprintf("%.1f%%\t%.1f%%\t%d", 100*x.busy.Seconds()/x.took.Seconds()/float64(x.workers), 100*x.alone.Seconds()/x.took.Seconds(), x.regions/steps)
 }
@@ -60,23 +60,23 @@ func (p *profile) add(part lower.Part, step int, timing runtime.Timing) {
 	x.bytes += s.Bytes
 }
 
-// spentJSON is what one kind of work took in all profiled steps together; times are in nanoseconds.
-type spentJSON struct {
+// timeShareJSON is the sum over all profiled steps for one kind of work. Times are in nanoseconds.
+type timeShareJSON struct {
 	Part  string `json:"part"`
 	Kind  string `json:"kind"`
 	Took  int64  `json:"took_ns"`
-	Busy  int64  `json:"busy_ns"` // of all workers
+	Busy  int64  `json:"busy_ns"` // summed over all workers
 	Alone int64  `json:"alone_ns"`
 	Calls int    `json:"calls"`
 	Flops int64  `json:"flops"`
 	Bytes int64  `json:"bytes"`
 }
 
-// describe lists the kinds of work, the longest first.
-func (p *profile) describe() []spentJSON {
-	var list []spentJSON
+// describe lists the kinds of work, the one with the most time first.
+func (p *profile) describe() []timeShareJSON {
+	var list []timeShareJSON
 	for _, x := range p.sorted() {
-		list = append(list, spentJSON{x.part, x.kind, int64(x.took), int64(x.busy), int64(x.alone), x.calls, x.flops, x.bytes})
+		list = append(list, timeShareJSON{x.part, x.kind, int64(x.took), int64(x.busy), int64(x.alone), x.calls, x.flops, x.bytes})
 	}
 	return list
 }
@@ -85,7 +85,8 @@ func (p *profile) sorted() []*timeShare {
 	return slices.SortedFunc(maps.Values(p.byKind), func(a, b *timeShare) int { return int(b.took - a.took) })
 }
 
-// print prints a line for each kind of work and one for all. How work was shared is left out where one worker did it all.
+// print prints a line for each kind of work and a total. It omits parallelism if there is one
+// worker.
 func (p *profile) print(out io.Writer, policy string) error {
 	rows := p.sorted()
 	all := timeShare{part: "all", kind: fmt.Sprintf("%d steps", p.steps)}

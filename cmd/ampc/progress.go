@@ -11,24 +11,24 @@ import (
 	"golang.org/x/term"
 )
 
-// progress shows how a run is getting on: a line that is written over and over
-// on a terminal, now and then a line anywhere else.
+// progress shows the progress of a run: on a terminal as one line that is overwritten, elsewhere as
+// a line from time to time.
 type progress struct {
 	w           io.Writer
-	width       func() int // columns of the terminal; nil off a terminal
+	width       func() int // returns the columns of the terminal; nil if the output is not a terminal
 	silent      bool
-	every       int // steps between lines off a terminal
+	every       int // steps between lines if the output is not a terminal
 	from, total int
 	began, last time.Time
-	open        bool // the cursor stands behind a line that will be written over
+	open        bool // the cursor is at the end of a line that will be overwritten
 }
 
-// status is what a progress line says of a step.
+// status is the content of a progress line.
 type status struct {
 	step    int
-	loss    float64 // of this step
-	mean    string  // of recent steps
-	taken   bool    // whether the step was
+	loss    float64 // loss of this step
+	mean    string  // mean loss of recent steps
+	taken   bool    // whether the step was skipped
 	scale   float64
 	skipped int
 	rate    float64
@@ -36,7 +36,7 @@ type status struct {
 }
 
 const (
-	lineEvery    = time.Minute // at the latest, off a terminal
+	lineEvery    = time.Minute // longest time between lines if the output is not a terminal
 	redrawEvery  = 100 * time.Millisecond
 	defaultWidth = 80
 )
@@ -70,13 +70,13 @@ func (p *progress) show(s status) {
 	}
 }
 
-// note prints a line of its own, also where progress is not shown.
+// note prints a separate line, even if progress is not shown.
 func (p *progress) note(format string, args ...any) {
 	p.close()
 	fmt.Fprintf(p.w, format+"\n", args...)
 }
 
-// close ends the line that is written over.
+// close ends the line that is being overwritten.
 func (p *progress) close() {
 	if p.open {
 		fmt.Fprintln(p.w)
@@ -84,7 +84,7 @@ func (p *progress) close() {
 	}
 }
 
-// fields are the parts of the line, what matters most first.
+// fields returns the parts of the line, the most important first.
 func (p *progress) fields(s status, now time.Time) []string {
 	loss := fmt.Sprintf("loss %.4f", s.loss)
 	if !s.taken {
@@ -101,7 +101,7 @@ func (p *progress) fields(s status, now time.Time) []string {
 	return append(f, "mean "+s.mean, fmt.Sprintf("%.0f %s/s", s.rate, s.unit))
 }
 
-// left is how long the rest takes at the pace so far.
+// left estimates the remaining time from the pace so far.
 func (p *progress) left(step int, now time.Time) time.Duration {
 	if step <= p.from {
 		return 0

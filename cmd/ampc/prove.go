@@ -48,7 +48,7 @@ func proveCommand() *cobra.Command {
 		if asJSON {
 			return json.NewEncoder(c.OutOrStdout()).Encode(found)
 		}
-		return tellProof(c.OutOrStdout(), g, found, judged)
+		return printProof(c.OutOrStdout(), g, found, judged)
 	})
 	f.add(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print the findings as JSON")
@@ -65,7 +65,7 @@ func proveCommand() *cobra.Command {
 	return c
 }
 
-// readTraining reads the training graph that a compiled graph was made of.
+// readTraining reads the training graph from which a compiled graph was made.
 func readTraining(c *cobra.Command, file string) (*ir.Graph, error) {
 	o, err := open(c, file)
 	if err != nil {
@@ -75,8 +75,8 @@ func readTraining(c *cobra.Command, file string) (*ir.Graph, error) {
 	return g, ir.Verify(g, ir.Training)
 }
 
-// tellProof prints what was found, or what each rule has looked at.
-func tellProof(w io.Writer, g *ir.Graph, found []prove.Finding, judged []int) error {
+// printProof prints the findings, or how many items each rule has checked.
+func printProof(w io.Writer, g *ir.Graph, found []prove.Finding, judged []int) error {
 	for _, x := range found {
 		fmt.Fprintln(w, x)
 	}
@@ -106,14 +106,14 @@ func tellProof(w io.Writer, g *ir.Graph, found []prove.Finding, judged []int) er
 	return nil
 }
 
-// finished is the model's compiled graph: the file's own, or the result of all
-// passes, with the graph before layout that it was made of.
-func (o *opened) finished() (source, step *ir.Graph, err error) {
+// finished returns the model's compiled graph (the file's own, or the result of all passes) and the
+// graph before layout from which it was made.
+func (o *openedModel) finished() (source, step *ir.Graph, err error) {
 	if o.compiled {
 		return nil, o.model.Graph(), nil
 	}
 	step, err = o.compile(func(p *passes.Config) {
-		p.Prove = false // it is asked for findings, not for the first error
+		p.Prove = false // prove runs below to list all findings, not only the first
 		p.Source = func(t *ir.Graph) { source = t }
 	})
 	return source, step, err

@@ -42,7 +42,7 @@ func rangesCommand() *cobra.Command {
 	return c
 }
 
-func (f *rangesFlags) report(w io.Writer, model *opened) error {
+func (f *rangesFlags) report(w io.Writer, model *openedModel) error {
 	_, g, err := model.finished()
 	if err != nil {
 		return err
@@ -92,8 +92,8 @@ func parseRanges(g *ir.Graph, list []string) (map[string]ir.Interval, error) {
 	return m, nil
 }
 
-// recordRanges evaluates the step on inputs drawn evenly from their ranges,
-// [-1, 1] where none is given; integers are 0.
+// recordRanges evaluates the step on inputs that are uniform in their ranges. An input without a
+// range uses [-1, 1]; integers are 0.
 func recordRanges(ctx context.Context, g *ir.Graph, inputs map[string]ir.Interval, steps int) (*ranges.Recorder, error) {
 	rec := ranges.NewRecorder(g)
 	for k := range steps {
@@ -123,13 +123,13 @@ func recordRanges(ctx context.Context, g *ir.Graph, inputs map[string]ir.Interva
 	return rec, nil
 }
 
-// rangesJSON is what ranges --all says as JSON.
+// rangesJSON is the JSON form of ranges --all.
 type rangesJSON struct {
 	Findings  []ranges.Finding `json:"findings"`
 	Intervals []intervalRow    `json:"intervals"`
 }
 
-// intervalRow bounds a value; an end that is not known is null.
+// intervalRow bounds a value; an unknown end is null.
 type intervalRow struct {
 	Value  string    `json:"value"`
 	Type   string    `json:"type"`

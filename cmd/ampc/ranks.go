@@ -17,12 +17,12 @@ import (
 	"ampc/world"
 )
 
-// crew is the ranks that a launcher has started to train together; nil: this process
-// trains alone. Rank 0 writes and prints.
-type crew struct{ world.World }
+// rankGroup is the group of ranks that a launcher has started to train together. It is nil if this
+// process trains alone. Rank 0 writes files and prints.
+type rankGroup struct{ world.World }
 
-// muster connects the ranks where a launcher of MPI programs has started this process.
-func muster() (*crew, error) {
+// joinRanks connects the ranks if a launcher of MPI programs started this process.
+func joinRanks() (*rankGroup, error) {
 	if !mpi.Launched() {
 		return nil, nil
 	}
@@ -33,29 +33,29 @@ func muster() (*crew, error) {
 	if w.Size() == 1 {
 		return nil, w.Close()
 	}
-	return &crew{w}, nil
+	return &rankGroup{w}, nil
 }
 
-func (c *crew) ranks() int {
+func (c *rankGroup) ranks() int {
 	if c == nil {
 		return 1
 	}
 	return c.Size()
 }
 
-// leads reports whether this process writes and prints.
-func (c *crew) leads() bool { return c == nil || c.Rank() == 0 }
+// isRoot reports whether this process writes files and prints.
+func (c *rankGroup) isRoot() bool { return c == nil || c.Rank() == 0 }
 
-// out is where this rank's results go.
-func (c *crew) out(w io.Writer) io.Writer {
-	if c.leads() {
+// out returns the writer for results; it discards them on ranks other than 0.
+func (c *rankGroup) out(w io.Writer) io.Writer {
+	if c.isRoot() {
 		return w
 	}
 	return io.Discard
 }
 
-// backend is the CPU with this rank's share of the machine's processors.
-func (c *crew) backend(errs io.Writer) (runtime.Backend, error) {
+// backend opens the CPU with this rank's share of the machine's processors.
+func (c *rankGroup) backend(errs io.Writer) (runtime.Backend, error) {
 	n, warning := mpi.Cores()
 	if warning != "" {
 		fmt.Fprintf(errs, "warning: rank %d: %s\n", c.Rank(), warning)
@@ -63,8 +63,8 @@ func (c *crew) backend(errs io.Writer) (runtime.Backend, error) {
 	return cpu.Open(n)
 }
 
-// any reports whether some rank raises the flag.
-func (c *crew) any(flag bool) (bool, error) {
+// any reports whether flag is true on some rank.
+func (c *rankGroup) any(flag bool) (bool, error) {
 	if c == nil {
 		return flag, nil
 	}
@@ -80,11 +80,11 @@ func (c *crew) any(flag bool) (bool, error) {
 	return binary.LittleEndian.Uint32(data) != 0, err
 }
 
-// errOther is what the ranks return that nothing is wrong with when another has failed.
+// errOther is the error of ranks without an error of their own when another rank has failed.
 var errOther = errors.New("another rank has failed")
 
-// agree makes an error of one rank one of all.
-func (c *crew) agree(err error) error {
+// agree makes all ranks fail if one has an error.
+func (c *rankGroup) agree(err error) error {
 	failed, lost := c.any(err != nil)
 	switch {
 	case err != nil:
@@ -97,26 +97,26 @@ func (c *crew) agree(err error) error {
 	return nil
 }
 
-// place is trainFlags.place on rank 0, which claims the folder. The others read what a
-// run that continues was.
-func (c *crew) place(f *trainFlags, spec string, given func(flag string) bool) (dir *folder, model string, err error) {
-	if c.leads() {
+// place calls trainFlags.place on rank 0, which claims the folder. The other ranks only read the
+// settings of a run that continues.
+func (c *rankGroup) place(f *trainFlags, spec string, given func(flag string) bool) (dir *folder, model string, err error) {
+	if c.isRoot() {
 		dir, model, err = f.place(spec, given)
 	}
 	if err := c.agree(err); err != nil {
 		return nil, "", err
 	}
-	if !c.leads() {
+	if !c.isRoot() {
 		model = spec
 		if f.resume != "" {
-			model, err = f.follow(spec, given)
+			model, err = f.resumedModel(spec, given)
 		}
 	}
 	return dir, model, c.agree(err)
 }
 
-// follow is goOn without a folder to write to.
-func (f *trainFlags) follow(spec string, given func(flag string) bool) (string, error) {
+// resumedModel is continueRun without a folder to write to.
+func (f *trainFlags) resumedModel(spec string, given func(flag string) bool) (string, error) {
 	from := f.resume
 	if from == resumeNewest {
 		from = f.out
@@ -131,12 +131,12 @@ func (f *trainFlags) follow(spec string, given func(flag string) bool) (string, 
 	if err != nil {
 		return "", err
 	}
-	return f.adopt(o, spec, given)
+	return f.inheritSettings(o, spec, given)
 }
 
-// open opens the model for this rank's part of the batch. The option batch of a query
-// is that of all ranks.
-func (c *crew) open(name, query string) (*models.Zoo, error) {
+// open opens the model with this rank's part of the batch. The option batch in a query counts the
+// examples of all ranks.
+func (c *rankGroup) open(name, query string) (*models.Zoo, error) {
 	z, err := models.Open(name + "?" + query)
 	if err != nil || c.ranks() == 1 {
 		return z, err
@@ -154,37 +154,37 @@ func (c *crew) open(name, query string) (*models.Zoo, error) {
 	return models.Open(name + "?" + strings.Join(append(rest, fmt.Sprintf("batch=%d", batch/c.ranks())), "&"))
 }
 
-// part is this rank's part of a feed of all ranks: its rows in their order.
-func (c *crew) part(f ampc.Feed) ampc.Feed {
+// shard returns this rank's rows of a feed for all ranks.
+func (c *rankGroup) shard(f ampc.Feed) ampc.Feed {
 	if c == nil {
 		return f
 	}
-	return part(f, c.Rank(), c.Size())
+	return shard(f, c.Rank(), c.Size())
 }
 
-// part is the part of a feed of all ranks that one of them takes.
-func part(f ampc.Feed, rank, size int) ampc.Feed {
+// shard returns the rows of a feed for all ranks that belong to one rank.
+func shard(f ampc.Feed, rank, size int) ampc.Feed {
 	mine := ampc.Feed{}
 	for name, v := range f {
 		switch v := v.(type) {
 		case []float32:
-			mine[name] = rows(v, rank, size)
+			mine[name] = shardRows(v, rank, size)
 		case []int32:
-			mine[name] = rows(v, rank, size)
+			mine[name] = shardRows(v, rank, size)
 		}
 	}
 	return mine
 }
 
-func rows[T any](all []T, rank, size int) []T {
+func shardRows[T any](all []T, rank, size int) []T {
 	n := len(all) / size
 	return all[rank*n : (rank+1)*n]
 }
 
-// stopped is why all ranks end a run here, nil where none wants to.
-func (c *crew) stopped(ctx context.Context) error {
+// stopped returns the reason for all ranks to end the run here, or nil.
+func (c *rankGroup) stopped(ctx context.Context) error {
 	if c == nil {
-		return nil // Run looks at ctx
+		return nil // Run checks ctx itself
 	}
 	stop, err := c.any(ctx.Err() != nil)
 	switch {
@@ -198,9 +198,9 @@ func (c *crew) stopped(ctx context.Context) error {
 	return nil
 }
 
-// step is the context that a step runs under: one that ends on one rank must not end a
-// step that the others take.
-func (c *crew) step(ctx context.Context) context.Context {
+// stepContext returns the context of a step. It is never cancelled with several ranks, because a
+// step must not end on one rank only.
+func (c *rankGroup) stepContext(ctx context.Context) context.Context {
 	if c == nil {
 		return ctx
 	}

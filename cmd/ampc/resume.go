@@ -18,11 +18,11 @@ import (
 	"ampc/models"
 )
 
-// settings are what a run was started with, as its checkpoints keep it: what
-// --resume continues with where the command line says nothing else.
+// settings are the settings of a run that its checkpoints store. --resume uses them unless the
+// command line overrides them.
 type settings struct {
 	Policy      string   `json:"policy"`
-	PolicyText  string   `json:"policy_text"` // the policy itself: a file may change
+	PolicyText  string   `json:"policy_text"` // the policy's text, because a file may change
 	Scaler      string   `json:"scaler,omitempty"`
 	InitScale   float64  `json:"init_scale,omitempty"`
 	GrowthEvery int64    `json:"growth_every,omitempty"`
@@ -35,7 +35,7 @@ type settings struct {
 	Losses      []string `json:"losses,omitempty"`
 	Dims        []string `json:"dims,omitempty"`
 	Optimizer   string   `json:"optimizer,omitempty"`
-	Digest      string   `json:"digest"` // of the data
+	Digest      string   `json:"digest"` // digest of the data
 }
 
 func (t *trainer) settings() (string, error) {
@@ -46,7 +46,7 @@ func (t *trainer) settings() (string, error) {
 	return string(text), err
 }
 
-// absolute are paths that hold from any directory.
+// absolute makes paths absolute.
 func absolute(paths ...string) []string {
 	var out []string
 	for _, p := range paths {
@@ -58,21 +58,21 @@ func absolute(paths ...string) []string {
 	return out
 }
 
-// resumeNewest is the value of a --resume that names nothing.
+// resumeNewest is the value of --resume without an argument.
 const resumeNewest = "newest"
 
-// origin is the checkpoint that a run continues from.
+// origin is the checkpoint from which a run continues.
 type origin struct {
 	path     string
-	note     string // what was wrong with a newer one
+	note     string // error of a newer checkpoint that could not be read
 	spec     string
 	seed     int64
-	done     int // steps
+	done     int // number of steps
 	vocab    string
 	settings settings
 }
 
-// original opens the checkpoint that --resume names: a file, or the one of a folder.
+// original opens the checkpoint that --resume names: a file, or the newest one of a folder.
 func original(path string) (*origin, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -111,7 +111,7 @@ func readOrigin(path string) (*origin, error) {
 	if o.done, _ = strconv.Atoi(f.Meta["user.steps"]); err != nil || o.done < 1 || o.spec == "" {
 		return nil, fmt.Errorf("%s: not a checkpoint of ampc train", path)
 	}
-	if text, ok := f.Meta["user.run"]; ok { // older ones do not have it
+	if text, ok := f.Meta["user.run"]; ok { // older checkpoints do not have it
 		if err := json.Unmarshal([]byte(text), &o.settings); err != nil {
 			return nil, fmt.Errorf("%s: the settings of the run are damaged", path)
 		}
@@ -119,9 +119,9 @@ func readOrigin(path string) (*origin, error) {
 	return o, nil
 }
 
-// adopt takes over from the checkpoint what the command line does not set, and
-// returns its model. It refuses what a run cannot change on its way.
-func (f *trainFlags) adopt(o *origin, spec string, given func(flag string) bool) (string, error) {
+// inheritSettings takes from the checkpoint what the command line does not set, and returns its
+// model. It refuses a change that a continued run does not support.
+func (f *trainFlags) inheritSettings(o *origin, spec string, given func(flag string) bool) (string, error) {
 	if spec != "" {
 		same, err := sameModel(spec, o.spec)
 		if err != nil {
@@ -136,7 +136,7 @@ func (f *trainFlags) adopt(o *origin, spec string, given func(flag string) bool)
 	}
 	f.from, f.seed = o, o.seed
 	s := o.settings
-	if s.Steps == 0 { // an older checkpoint
+	if s.Steps == 0 { // a checkpoint of an older version
 		return o.spec, nil
 	}
 	f.newData = given("text") || given("data") || given("held-out")
@@ -166,8 +166,8 @@ func (f *trainFlags) adopt(o *origin, spec string, given func(flag string) bool)
 	return o.spec, nil
 }
 
-// sameModel says whether spec names the model of the whole one, in which every
-// option that the data fixed is spelled out, and no option in another way.
+// sameModel reports whether spec names the same model as whole, in which every option that depends
+// on the data is spelled out.
 func sameModel(spec, whole string) (bool, error) {
 	if !strings.HasPrefix(whole, "zoo:") {
 		return absolute(spec)[0] == whole, nil
@@ -188,7 +188,7 @@ func sameModel(spec, whole string) (bool, error) {
 	return maps.Equal(was.Options, is.Options), nil
 }
 
-// sameData refuses to continue silently on data that has changed under a run.
+// sameData returns an error if the data has changed and the command line does not name it.
 func (t *trainer) sameData() error {
 	f := t.flags
 	if f.from == nil || f.from.settings.Digest == "" || f.from.settings.Digest == t.digest {
@@ -201,7 +201,7 @@ func (t *trainer) sameData() error {
 	return nil
 }
 
-// load puts the trainer where the checkpoint's run stood.
+// load sets the trainer to the state in the checkpoint.
 func (t *trainer) load() error {
 	f := t.flags
 	path := f.from.path
@@ -234,12 +234,12 @@ func (t *trainer) load() error {
 		return err
 	}
 	for _, p := range t.curves.points {
-		t.moved(p.scale)
+		t.recordScale(p.scale)
 	}
 	return nil
 }
 
-// renewScale gives the loss scale and its counters the values they start with.
+// renewScale resets the loss scale and its counters to their initial values.
 func (t *trainer) renewScale() error {
 	for _, v := range t.step.Program().Vars {
 		if v.Role() != ir.RoleScale && v.Role() != "scaler" {
@@ -256,8 +256,8 @@ func (t *trainer) renewScale() error {
 	return nil
 }
 
-// loadPolicy is the policy of the flags: that of the checkpoint as it was
-// then, though its file may have changed or gone.
+// loadPolicy returns the policy of the flags. A continued run uses the text in its checkpoint,
+// because the policy file may have changed.
 func (f *trainFlags) loadPolicy() (ampc.Policy, error) {
 	p, err := ampc.PolicyNamed(f.policy)
 	if f.policyText == "" || err == nil && p.String() == f.policyText {

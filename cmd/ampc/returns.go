@@ -6,9 +6,9 @@ import (
 	"ampc/ir"
 )
 
-// returns refuses a file without anything to compute: its graph returns nothing
-// and no loss is named. The error names the losses that there may be.
-func (o *opened) returns() error {
+// checkHasOutput rejects a file without anything to compute: its graph returns nothing and no loss
+// is named. The error lists the values that may be losses.
+func (o *openedModel) checkHasOutput() error {
 	g := o.model.Graph()
 	if o.compiled || o.zoo != nil || len(o.losses) > 0 || len(g.Return) > 0 {
 		return nil
@@ -23,7 +23,7 @@ func (o *opened) returns() error {
 	return usagef("%s: graph @%s returns nothing: give --train NAME (candidates: %s)", o.spec, g.Name, strings.Join(losses, ", "))
 }
 
-// scalars are the names of computed f32 values without dimensions that no node reads.
+// scalars lists the computed f32 values without dimensions that no node reads.
 func scalars(g *ir.Graph) (names []string) {
 	read := map[*ir.Value]bool{}
 	for _, n := range g.Nodes {

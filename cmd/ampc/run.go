@@ -31,7 +31,7 @@ func runCommand() *cobra.Command {
 		if steps < 1 {
 			return usagef("--steps %d: want 1 or more", steps)
 		}
-		if err := writable(out); err != nil {
+		if err := checkWritable(out); err != nil {
 			return err
 		}
 		o, err := open(c, args[0])
@@ -69,7 +69,7 @@ func runCommand() *cobra.Command {
 	return c
 }
 
-func runModel(c *cobra.Command, o *opened, feed ampc.Feed, seed int64, steps int, out string, asJSON bool) error {
+func runModel(c *cobra.Command, o *openedModel, feed ampc.Feed, seed int64, steps int, out string, asJSON bool) error {
 	defer o.model.Close()
 	step, results, err := o.runnable(o.model.Graph())
 	if err != nil {
@@ -92,7 +92,7 @@ func runModel(c *cobra.Command, o *opened, feed ampc.Feed, seed int64, steps int
 	return r.write(c, o.spec, out, asJSON)
 }
 
-// runPieces is runModel for an ONNX model that is no single graph.
+// runPieces is runModel for an ONNX model that is not a single graph.
 func runPieces(c *cobra.Command, path string, f *modelFlags, inputs []string, seed int64, b runtime.Backend, out string, asJSON bool) error {
 	feed, err := readInputs(inputs)
 	if err != nil {
@@ -105,7 +105,7 @@ func runPieces(c *cobra.Command, path string, f *modelFlags, inputs []string, se
 	return r.write(c, path, out, asJSON)
 }
 
-// write prints the results, and saves them where out names a file.
+// write prints the results. It also saves them if out is not "".
 func (r *runResult) write(c *cobra.Command, spec, out string, asJSON bool) error {
 	show := r.print
 	if asJSON {
@@ -117,9 +117,9 @@ func (r *runResult) write(c *cobra.Command, spec, out string, asJSON bool) error
 	return safetensors.WriteFile(out, map[string]string{"model": spec}, r.tensors)
 }
 
-// fill completes feed with random inputs, the same for every micro-batch. flag
-// is the one that named what is in it.
-func (o *opened) fill(step *ampc.Step, feed ampc.Feed, seed int64, flag string) ([]ampc.Feed, error) {
+// fill completes feed with random inputs, the same for every micro-batch. flag is the name of the
+// flag that gave the inputs in feed.
+func (o *openedModel) fill(step *ampc.Step, feed ampc.Feed, seed int64, flag string) ([]ampc.Feed, error) {
 	g, full := o.model.Graph(), make(ampc.Feed)
 	r := rand.New(rand.NewPCG(uint64(seed), 1))
 	for _, v := range step.Program().Vars {
@@ -144,10 +144,9 @@ func (o *opened) fill(step *ampc.Step, feed ampc.Feed, seed int64, flag string) 
 	return micro, nil
 }
 
-// runnable compiles a training step where there is a loss, else inference of
-// what the graph returns.
-func (o *opened) runnable(g *ir.Graph) (*ampc.Step, []ampc.Tensor, error) {
-	if err := cmp.Or(o.kernels(), o.returns(), o.bound()); err != nil {
+// runnable compiles a training step if there is a loss, otherwise inference of the graph's results.
+func (o *openedModel) runnable(g *ir.Graph) (*ampc.Step, []ampc.Tensor, error) {
+	if err := cmp.Or(o.kernels(), o.checkHasOutput(), o.bound()); err != nil {
 		return nil, nil, err
 	}
 	var results []ampc.Tensor
@@ -168,16 +167,16 @@ func (o *opened) runnable(g *ir.Graph) (*ampc.Step, []ampc.Tensor, error) {
 	return step, results, err
 }
 
-// runResult is what a run came to, as JSON has it.
+// runResult is the JSON form of a run.
 type runResult struct {
 	Results []resultRow `json:"results"`
-	Loss    *jsonFloat  `json:"loss,omitempty"` // of a training step, as the two below
+	Loss    *jsonFloat  `json:"loss,omitempty"` // training steps only, like the next two
 	Scale   *jsonFloat  `json:"scale,omitempty"`
 	Skipped *bool       `json:"skipped,omitempty"`
 	tensors []safetensors.Tensor
 }
 
-// resultRow sums up a tensor: over its finite elements, null where it has none.
+// resultRow summarizes the finite elements of a tensor; a statistic is null if there are none.
 type resultRow struct {
 	Name      string    `json:"name"`
 	Type      string    `json:"type"`
@@ -189,7 +188,7 @@ type resultRow struct {
 	first     float64
 }
 
-func collect(ctx context.Context, o *opened, r *ampc.Result, results []ampc.Tensor) (*runResult, error) {
+func collect(ctx context.Context, o *openedModel, r *ampc.Result, results []ampc.Tensor) (*runResult, error) {
 	out := &runResult{}
 	seen := map[string]bool{}
 	for _, t := range results {
@@ -219,7 +218,7 @@ func collect(ctx context.Context, o *opened, r *ampc.Result, results []ampc.Tens
 	return out, nil
 }
 
-// describeHost sums up one tensor.
+// describeHost summarizes one tensor.
 func describeHost(name string, h ampc.HostTensor) resultRow {
 	n := h.Len()
 	lo, hi, sum, bad := math.Inf(1), math.Inf(-1), 0.0, 0
@@ -263,34 +262,34 @@ func (r resultRow) String() string {
 	return s
 }
 
-// randomInput draws floats from a normal distribution and integers from the
-// range that their readers take.
+// randomInput draws floats from a normal distribution, and integers from the range that their
+// readers accept.
 func randomInput(r *rand.Rand, g *ir.Graph, name string, t ir.Type) any {
 	return randomElements(r, t, indexBound(g, name))
 }
 
-// randomElements draws elements of t, integers below bound that t holds.
+// randomElements draws elements of t. Integers are below bound, as far as the type can hold them.
 func randomElements(r *rand.Rand, t ir.Type, bound int64) any {
 	n := int(t.Shape.Elements())
 	switch d := t.DType; {
 	case d == ir.F32:
-		return drawn(n, func() float32 { return float32(r.NormFloat64()) })
+		return randomValues(n, func() float32 { return float32(r.NormFloat64()) })
 	case d.Float():
-		return drawn(n, r.NormFloat64)
+		return randomValues(n, r.NormFloat64)
 	case d == ir.Bool:
-		return drawn(n, func() bool { return r.IntN(2) == 1 })
+		return randomValues(n, func() bool { return r.IntN(2) == 1 })
 	}
 	if _, most := t.DType.Limits(); most > 0 {
 		bound = min(bound, most)
 	}
 	if t.DType == ir.I32 {
-		return drawn(n, func() int32 { return int32(r.Int64N(bound)) })
+		return randomValues(n, func() int32 { return int32(r.Int64N(bound)) })
 	}
-	return drawn(n, func() int64 { return r.Int64N(bound) })
+	return randomValues(n, func() int64 { return r.Int64N(bound) })
 }
 
-// drawn are n numbers, one after the other.
-func drawn[T any](n int, next func() T) []T {
+// randomValues returns n values of next.
+func randomValues[T any](n int, next func() T) []T {
 	x := make([]T, n)
 	for i := range x {
 		x[i] = next()
@@ -298,11 +297,11 @@ func drawn[T any](n int, next func() T) []T {
 	return x
 }
 
-// indexBound is how many values an integer input may take: rows of a table it
-// looks up, classes it labels.
+// indexBound returns how many values an integer input may take: the rows of a table that it
+// indexes, or the classes that it labels.
 func indexBound(g *ir.Graph, name string) int64 {
 	bound := int64(256)
-	ids := map[*ir.Value]bool{g.Var(name): true} // and themselves counted from the front, as an import has them
+	ids := map[*ir.Value]bool{g.Var(name): true} // negative indices, converted to positive ones by an import, count, too
 	for _, n := range g.Nodes {
 		if n.Op == ir.OpWhere && len(n.In) > 2 && ids[n.In[2]] {
 			ids[n.Out[0]] = true
@@ -312,7 +311,7 @@ func indexBound(g *ir.Graph, name string) int64 {
 				continue
 			}
 			s := n.In[0].Type.Shape
-			if size := int64(s.Dim(n.Axis())); size > 0 { // other dimensions may be named ones
+			if size := int64(s.Dim(n.Axis())); size > 0 { // other dimensions may be symbolic
 				bound = min(bound, size)
 			}
 		}
@@ -378,8 +377,8 @@ func readArrays(path string) (map[string]ampc.HostTensor, error) {
 	return out, nil
 }
 
-// host makes a tensor of a file's array; an element type that ampc does not
-// have stays invalid and fails where it is fed.
+// host makes a tensor of a file's array. An unsupported element type gives an invalid tensor, which
+// the step rejects.
 func host(dtype string, shape []int64, data []byte) ampc.HostTensor {
 	d, _ := ir.DTypeOf(dtype)
 	dims := make([]ir.Dim, len(shape))

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// pick chooses an index with probability softmax(logits/temperature).
+// pick draws an index with probability softmax(logits/temperature).
 func pick(r *rand.Rand, logits []float32, temperature float64) int32 {
 	top := float64(slices.Max(logits))
 	weights := make([]float64, len(logits))

@@ -17,8 +17,8 @@ import (
 	"ampc/ir"
 )
 
-// saver writes a run's checkpoints while it continues. One at a time is written;
-// the one before is kept.
+// saver writes a run's checkpoints while the run continues. At most one save is in progress. The
+// previous checkpoint is kept.
 type saver struct {
 	*folder
 	every time.Duration                          // 0: at the end only
@@ -29,7 +29,7 @@ type saver struct {
 	drawn func(err error)                        // is told that curves were written, or why not; in wait and poll
 }
 
-// outcome is what a save came to.
+// outcome is the result of a save.
 type outcome struct {
 	step  int
 	err   error
@@ -37,16 +37,16 @@ type outcome struct {
 }
 
 const (
-	roomBeside = 64 << 10         // what a save needs beside the tensors
-	patience   = 10 * time.Minute // for which the last save waits for room
-	tryEvery   = 10 * time.Second
+	saveOverhead = 64 << 10         // space that a save needs in addition to the tensors, in bytes
+	patience     = 10 * time.Minute // how long the last save waits for free space
+	tryEvery     = 10 * time.Second
 )
 
 func newSaver(f *folder, every time.Duration) *saver {
 	return &saver{folder: f, every: every, free: file.Free, began: time.Now(), drawn: func(error) {}}
 }
 
-// saveTo has the trainer save to a folder.
+// saveTo makes the trainer save to a folder.
 func (t *trainer) saveTo(dir *folder) {
 	t.saver = newSaver(dir, t.flags.saveEvery)
 	t.curves.logs = logsIn(dir.dir, 0)
@@ -58,19 +58,19 @@ func (t *trainer) saveTo(dir *folder) {
 	}
 }
 
-// due says whether it is time to save.
+// due reports whether a save is due.
 func (s *saver) due() bool {
 	return s != nil && s.every > 0 && s.busy == nil && time.Since(s.began) >= s.every
 }
 
-// start writes a snapshot and curves while its caller continues. Curves come
-// first, so that they are there for every step of a checkpoint; where they
-// cannot be written the checkpoint is nevertheless.
+// start begins to write a snapshot and curves while its caller continues. Curves are written first,
+// so that they cover every step of a checkpoint. If they cannot be written, the checkpoint is
+// written all the same.
 func (s *saver) start(snap *ampc.Snapshot, step int, files curveFiles) {
 	s.began = time.Now()
 	s.busy = make(chan outcome, 1)
 	go func() {
-		if s.foreign {
+		if s.replaces {
 			dropEvents(s.dir)
 		}
 		drawn := files.write(s.dir)
@@ -78,7 +78,7 @@ func (s *saver) start(snap *ampc.Snapshot, step int, files curveFiles) {
 	}()
 }
 
-// wait waits for the save at work, if there is one.
+// wait waits for the save in progress, if there is one.
 func (s *saver) wait() error {
 	if s == nil || s.busy == nil {
 		return nil
@@ -86,7 +86,7 @@ func (s *saver) wait() error {
 	return s.took(<-s.busy)
 }
 
-// poll is wait for a save that is over; it does not wait for one at work.
+// poll is wait for a finished save. It does not wait for one in progress.
 func (s *saver) poll() error {
 	if s == nil || s.busy == nil {
 		return nil
@@ -109,12 +109,12 @@ func (s *saver) took(o outcome) error {
 	return s.failed(o.step, o.err)
 }
 
-// failed is the error of a save that came to nothing.
+// failed returns the error of a failed save.
 func (s *saver) failed(step int, err error) error {
 	return fmt.Errorf("step %d: not saved: %w; %s", step, err, s.kept())
 }
 
-// kept says what there is to go back to.
+// kept describes the checkpoint that remains after a failed save.
 func (s *saver) kept() string {
 	if s.step == 0 {
 		return "nothing of this run is saved"
@@ -122,7 +122,7 @@ func (s *saver) kept() string {
 	return fmt.Sprintf("the checkpoint of step %d is kept", s.step)
 }
 
-// write puts a snapshot in place of the checkpoint, which becomes the one before.
+// write replaces the checkpoint by a snapshot, and keeps the old one as the previous checkpoint.
 func (s *saver) write(snap *ampc.Snapshot) error {
 	if name := snap.NotFinite(); name != "" {
 		return fmt.Errorf("%s is not finite any more", name)
@@ -134,8 +134,8 @@ func (s *saver) write(snap *ampc.Snapshot) error {
 	if err := s.rotate(next); err != nil {
 		return err
 	}
-	if s.foreign {
-		s.foreign = false
+	if s.replaces {
+		s.replaces = false
 		os.Remove(filepath.Join(s.dir, previousFile))
 	}
 	return nil
@@ -143,10 +143,10 @@ func (s *saver) write(snap *ampc.Snapshot) error {
 
 var errNoRoom = errors.New("the disk is full")
 
-// room looks for space for a checkpoint of that size. Where there is none, the
-// one before has to go.
-func (s *saver) room(bytes int64) error {
-	need := bytes + roomBeside
+// makeSpace checks that there is space for a checkpoint of the given size. If there is not, it
+// removes the previous checkpoint.
+func (s *saver) makeSpace(bytes int64) error {
+	need := bytes + saveOverhead
 	free, known := s.free(s.dir)
 	if known && free < need {
 		os.Remove(filepath.Join(s.dir, previousFile))
@@ -158,7 +158,7 @@ func (s *saver) room(bytes int64) error {
 	return nil
 }
 
-// snapshot is the model as it is, with where its training stands.
+// snapshot returns the model's current state and the progress of training.
 func (t *trainer) snapshot() (*ampc.Snapshot, error) {
 	run, err := t.settings()
 	if err != nil {
@@ -179,11 +179,11 @@ func (t *trainer) snapshot() (*ampc.Snapshot, error) {
 	return t.model.Snapshot()
 }
 
-// checkpoint begins to save the step that was made last.
+// checkpoint begins to save the last step.
 func (t *trainer) checkpoint() error {
 	snap, err := t.snapshot()
 	if err == nil {
-		err = t.saver.room(snap.Bytes())
+		err = t.saver.makeSpace(snap.Bytes())
 	}
 	if err != nil {
 		return t.saver.failed(t.done, err)
@@ -200,8 +200,8 @@ func (t *trainer) checkpoint() error {
 	return nil
 }
 
-// saveDue saves where it is time to. A save that fails does not end the run,
-// which would lose more.
+// saveDue saves if a save is due. A failed save does not end the run, because that would lose more
+// work.
 func (t *trainer) saveDue() {
 	err := t.saver.poll()
 	if err == nil && t.saver.due() {
@@ -213,8 +213,8 @@ func (t *trainer) saveDue() {
 	}
 }
 
-// save saves the last step and waits until it is on the disk. Where there is no
-// room it waits for some, unless something wants the run to end.
+// save saves the last step and waits until it is on disk. If there is not enough space, it waits
+// for some until the context ends.
 func (t *trainer) save(ctx context.Context) error {
 	if err := t.saver.wait(); err != nil {
 		t.bar.note("%v", err)

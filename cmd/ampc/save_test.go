@@ -291,7 +291,7 @@ func TestFullDisk(t *testing.T) {
 	put(checkpointFile)
 	put(previousFile)
 	s.free = func(string) (int64, bool) { return 4 << 20, true }
-	if err := s.room(3 << 20); err != nil || !there(previousFile) {
+	if err := s.makeSpace(3 << 20); err != nil || !there(previousFile) {
 		t.Errorf("with room: %v", err)
 	}
 	s.free = func(string) (int64, bool) {
@@ -300,14 +300,14 @@ func TestFullDisk(t *testing.T) {
 		}
 		return 4 << 20, true
 	}
-	if err := s.room(3 << 20); err != nil || there(previousFile) || !there(checkpointFile) {
+	if err := s.makeSpace(3 << 20); err != nil || there(previousFile) || !there(checkpointFile) {
 		t.Errorf("with room once the one before is gone: %v", err)
 	}
-	if err := s.room(4 << 20); err == nil || !strings.Contains(err.Error(), "the disk is full: 4.0 MB free, a checkpoint takes 4.1 MB") || !there(checkpointFile) {
+	if err := s.makeSpace(4 << 20); err == nil || !strings.Contains(err.Error(), "the disk is full: 4.0 MB free, a checkpoint takes 4.1 MB") || !there(checkpointFile) {
 		t.Errorf("without room: %v", err)
 	}
 	s.free = func(string) (int64, bool) { return 0, false }
-	if err := s.room(1 << 40); err != nil {
+	if err := s.makeSpace(1 << 40); err != nil {
 		t.Errorf("where the room is not known: %v", err)
 	}
 }
@@ -383,7 +383,7 @@ func TestTornRotation(t *testing.T) {
 		if len(left) != len(c.after) {
 			t.Errorf("%s: left %v", name, left)
 		}
-		if _, saved := c.after[checkpointFile]; holdsWork(dir) != saved {
+		if _, saved := c.after[checkpointFile]; hasRun(dir) != saved {
 			t.Errorf("%s: holds work: %t", name, !saved)
 		}
 	}

@@ -8,40 +8,39 @@ import (
 	"ampc/models"
 )
 
-// scenes are what a zoo model trains on that nobody has to give data for.
+// scenes are generated training data for zoo models that need no files.
 type scenes struct {
 	source, unit string
-	labels       string // the input whose elements the accuracy is a share of; "" where there is no accuracy
-	steps        int    // by default
+	labels       string // input whose number of elements is the denominator of the accuracy; "": the task has no accuracy
+	steps        int    // default number of steps
 }
 
-// drawnScenes are the models that draw their data from the seed.
+// drawnScenes lists the models whose data is generated from the seed.
 var drawnScenes = map[string]scenes{
 	"unet3d":   {"volumes drawn with balls and boxes under noise", "volumes", "voxels", 300},
 	"convlstm": {"films drawn of a ball and a box that move", "films", "", 300},
 }
 
-// heldOutScenes is how many batches of scenes are tested on. Their numbers are below
-// zero, so that no run trains on them.
+// heldOutScenes is the number of batches for evaluation. Their indices are negative, so no run
+// trains on them.
 const heldOutScenes = 8
 
-// sceneTask is a task whose batches models.Zoo.Batch draws. Batch i of a seed is the
-// same in every run and for any number of ranks, and all seeds have the same held-out
-// batches.
+// sceneTask is a task whose batches come from models.Zoo.Batch. Batch i of a seed is the same in
+// every run and for any number of ranks. All seeds share the held-out batches.
 func sceneTask(name, query string, f *trainFlags) (task, error) {
 	s := drawnScenes[name]
 	if len(f.data) > 0 || len(f.text) > 0 || f.heldOut != "" {
 		return task{}, usagef("zoo:%s trains on %s: leave out --data, --text and --held-out", name, s.source)
 	}
-	z, err := f.crew.open(name, query)
+	z, err := f.group.open(name, query)
 	if err != nil {
 		return task{}, err
 	}
-	all, err := models.Open(name + "?" + query) // draws the batches of all ranks
+	all, err := models.Open(name + "?" + query) // generates the batches of all ranks
 	if err != nil {
 		return task{}, err
 	}
-	ranks, count := f.crew.ranks(), z.Options.Int("batch")
+	ranks, count := f.group.ranks(), z.Options.Int("batch")
 	if s.labels != "" {
 		count = int(z.Model.Graph().Var(s.labels).Type.Shape.Elements())
 	}
@@ -50,7 +49,7 @@ func sceneTask(name, query string, f *trainFlags) (task, error) {
 	t.batch = func(i int64) (ampc.Feed, error) { return all.Batch(f.seed<<32 + i), nil }
 	t.heldOut = func(ctx context.Context, eval *ampc.Step) (float64, float64, error) {
 		return mean(ctx, eval, z.Steps[0].Losses[0].Value, z.Metrics["correct"], heldOutScenes*ranks, func(i int) (ampc.Feed, int, error) {
-			return part(all.Batch(int64(-1-i/ranks)), i%ranks, ranks), count, nil
+			return shard(all.Batch(int64(-1-i/ranks)), i%ranks, ranks), count, nil
 		})
 	}
 	return t.of(z), nil

@@ -13,16 +13,16 @@ import (
 	"ampc/view"
 )
 
-// live shows a training run while it goes on.
-type live struct {
+// livePage shows a training run in progress.
+type livePage struct {
 	stream view.Stream
 	stop   context.CancelFunc
 	ended  chan struct{}
 }
 
-// serveRun opens the page of a run and prints its address. The page ends with the run.
+// serveRun opens the page of a run and prints its address. The page closes when the run ends.
 func (t *trainer) serveRun(ctx context.Context, address string, out io.Writer) error {
-	l := &live{ended: make(chan struct{})}
+	l := &livePage{ended: make(chan struct{})}
 	for _, p := range t.curves.points {
 		if err := l.stream.Add(t.curves.row(p)); err != nil {
 			return err
@@ -31,7 +31,7 @@ func (t *trainer) serveRun(ctx context.Context, address string, out io.Writer) e
 	training := view.Training{Title: t.curves.title, Live: true, Points: []view.Point{}}
 	g := t.step.Graph()
 	if strings.HasPrefix(address, ":") {
-		address = "127.0.0.1" + address // loopback, unless another host is named
+		address = "127.0.0.1" + address // the loopback interface, unless --serve names another host
 	}
 	s, err := view.Listen(address, &view.Page{Title: t.curves.title, Live: &l.stream, Blocks: []view.Block{
 		{Name: "training", Make: func() (any, error) { return training, nil }},
@@ -40,10 +40,10 @@ func (t *trainer) serveRun(ctx context.Context, address string, out io.Writer) e
 	if err != nil {
 		return err
 	}
-	ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx)) // close stops it, after the end of the stream
+	ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx)) // stopped by close, after the end of the event stream
 	go func() {
 		defer close(l.ended)
-		s.Run(ctx) // a page that cannot be served any more does not end the training
+		s.Run(ctx) // an error of the page does not end training
 	}()
 	t.live = l
 	_, err = fmt.Fprintf(out, "watch it: %s\n", s.Address())
@@ -59,8 +59,8 @@ func (t *trainer) showLive() error {
 	return t.live.stream.Add(t.curves.row(p))
 }
 
-// close tells the pages that the run is over, and stops serving them.
-func (l *live) close() {
+// close tells the pages that the run has ended and stops the server.
+func (l *livePage) close() {
 	if l == nil {
 		return
 	}
@@ -92,7 +92,7 @@ func runPage(folder string) (*view.Page, error) {
 	path = filepath.Join(folder, graphFile)
 	src, err := os.ReadFile(path)
 	if err != nil {
-		return p, nil // the curves are there all the same
+		return p, nil // the curves are shown without the step
 	}
 	g, err := ir.ParseOpaque(path, src)
 	if err == nil {

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// summary prints what a run came to. After an interruption it leaves out what
-// takes time.
+// summary prints the result of a run. After an interruption it omits what takes time.
 func (t *trainer) summary(ctx context.Context, w io.Writer, interrupted bool) error {
 	fmt.Fprintf(w, "step %d: training loss %s, %d skipped", t.done, t.recent.meanText(), t.skipped)
 	if t.step.Scaled() {
@@ -18,7 +17,7 @@ func (t *trainer) summary(ctx context.Context, w io.Writer, interrupted bool) er
 	}
 	fmt.Fprintf(w, ", %s", t.took.Round(100*time.Millisecond))
 	if t.done > t.started {
-		fmt.Fprintf(w, ", %.0f %s/s", t.pace(), t.unit)
+		fmt.Fprintf(w, ", %.0f %s/s", t.throughput(), t.unit)
 	}
 	fmt.Fprintln(w)
 	if !interrupted {

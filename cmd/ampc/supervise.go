@@ -7,29 +7,28 @@ import (
 	"ampc"
 )
 
-// Limits after which a run is stopped.
+// limits after which a run is stopped
 const (
-	lookBack  = 200 // steps that are looked back on
-	mostBad   = 180 // of them, a run with as many bad ones goes nowhere
-	badInARow = 25  // while the loss scale does not fall
-	averaged  = 100 // steps behind the mean that people are shown
+	window    = 200 // number of recent steps that are considered
+	maxBad    = 180 // a run with this many bad steps among them makes no progress
+	badInARow = 25  // bad steps in a row without a fall of the loss scale
+	averaged  = 100 // number of steps in the mean loss that is printed
 )
 
-// recent is what is known of the last steps. A step is bad where it was skipped
-// or its loss is not finite.
+// recent records the last steps. A step is bad if it was skipped or its loss is not finite.
 type recent struct {
-	losses [lookBack]float64
-	bad    [lookBack]bool
-	n      int // steps seen
-	row    int // bad steps in a row since the loss scale fell last
+	losses [window]float64
+	bad    [window]bool
+	n      int // number of steps so far
+	row    int // consecutive bad steps since the loss scale last fell
 	scale  float64
 }
 
 func (r *recent) add(loss, scale float64, skipped bool) {
 	bad := skipped || !finite(loss)
-	r.losses[r.n%lookBack], r.bad[r.n%lookBack] = loss, bad
+	r.losses[r.n%window], r.bad[r.n%window] = loss, bad
 	r.n++
-	if !bad || scale < r.scale { // a falling scale is a search
+	if !bad || scale < r.scale { // while the scale falls, the scaler is still searching for a scale
 		r.row = 0
 	}
 	if bad {
@@ -38,20 +37,19 @@ func (r *recent) add(loss, scale float64, skipped bool) {
 	r.scale = scale
 }
 
-// mean is the mean loss of the steps that were good among the last ones; ok is
-// false where none was.
+// mean returns the mean loss of the good steps among the last ones; ok is false if there are none.
 func (r *recent) mean() (mean float64, ok bool) {
 	n := 0.0
 	for i := max(r.n-averaged, 0); i < r.n; i++ {
-		if !r.bad[i%lookBack] {
+		if !r.bad[i%window] {
 			n++
-			mean += (r.losses[i%lookBack] - mean) / n
+			mean += (r.losses[i%window] - mean) / n
 		}
 	}
 	return mean, n > 0
 }
 
-// meanText is the mean for people.
+// meanText formats the mean for output.
 func (r *recent) meanText() string {
 	if mean, ok := r.mean(); ok {
 		return fmt.Sprintf("%.4f", mean)
@@ -59,8 +57,8 @@ func (r *recent) meanText() string {
 	return "none"
 }
 
-// hopeless says that training goes nowhere, "" where it may.
-func (r *recent) hopeless(hysteresis int) string {
+// stalled returns the reason why training makes no progress, or "".
+func (r *recent) stalled(hysteresis int) string {
 	bad := 0
 	for _, b := range r.bad {
 		if b {
@@ -70,24 +68,24 @@ func (r *recent) hopeless(hysteresis int) string {
 	switch {
 	case r.row >= max(badInARow, 2*hysteresis):
 		return fmt.Sprintf("%d steps in a row were skipped or not finite", r.row)
-	case bad >= mostBad:
-		return fmt.Sprintf("%d of the last %d steps were skipped or not finite", bad, lookBack)
+	case bad >= maxBad:
+		return fmt.Sprintf("%d of the last %d steps were skipped or not finite", bad, window)
 	}
 	return ""
 }
 
-// stuck returns an error where training goes nowhere any more, after it had the
-// doctor say why and saved the step where that was asked for.
+// stuck returns an error if training makes no progress. Before that it runs the doctor, and saves
+// the step if --save-bad is given.
 func (t *trainer) stuck(ctx context.Context) error {
 	err := t.step.Stuck()
 	if err == nil {
-		why := t.recent.hopeless(int(max(t.scaler.Hysteresis, 1)))
+		why := t.recent.stalled(int(max(t.scaler.Hysteresis, 1)))
 		if why == "" {
 			return nil
 		}
 		err = fmt.Errorf("step %d: %s: %s", t.done, why, t.remedy())
 	}
-	if t.errs == nil || t.flags.crew != nil { // one rank cannot replay the step of all
+	if t.errs == nil || t.flags.group != nil { // one rank cannot replay a step of all ranks
 		return err
 	}
 	t.bar.close()
@@ -105,7 +103,7 @@ func (t *trainer) stuck(ctx context.Context) error {
 	return stuckError{err}
 }
 
-// remedy says what to do about steps that are not taken.
+// remedy advises what to do about skipped steps.
 func (t *trainer) remedy() string {
 	switch {
 	case !t.step.Scaled():

@@ -31,7 +31,7 @@ func TestHopelessness(t *testing.T) {
 		for ; steps < 5000 && why == ""; steps++ {
 			loss, scale, skipped := c.step(steps)
 			r.add(loss, scale, skipped)
-			why = r.hopeless(1)
+			why = r.stalled(1)
 			if !c.stops && steps == c.steps {
 				break
 			}

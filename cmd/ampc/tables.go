@@ -64,7 +64,7 @@ func opRows(ops []ir.Op) []opRow {
 
 type passRow struct {
 	Name   string `json:"name"`
-	Leaves string `json:"leaves"` // the stage of the graph behind it
+	Leaves string `json:"leaves"` // the stage of the graph after the pass
 	Doc    string `json:"doc"`
 }
 
@@ -89,19 +89,19 @@ func passesCommand() *cobra.Command {
 	return c
 }
 
-// machine is what devices says as JSON.
+// machine is the JSON form of devices.
 type machine struct {
 	CPU struct {
 		Kernels  string   `json:"kernels"`
-		Sets     []string `json:"kernel_sets"`       // as AMPC_CPU takes them, the default first
-		Refused  string   `json:"refused,omitempty"` // a set that the operating system keeps from this process
+		Sets     []string `json:"kernel_sets"`       // values of AMPC_CPU, the default first
+		Refused  string   `json:"refused,omitempty"` // a kernel set that the operating system disables for this process
 		Platform string   `json:"platform"`
 		Threads  int      `json:"threads"`
 	} `json:"cpu"`
 	CUDA struct {
 		Libraries []libraryRow `json:"libraries"`
 		Devices   []gpuRow     `json:"devices"`
-		Problem   string       `json:"problem,omitempty"` // why there is no device to use
+		Problem   string       `json:"problem,omitempty"` // why no device is usable
 		Advice    string       `json:"advice,omitempty"`
 	} `json:"cuda"`
 }
@@ -114,7 +114,7 @@ type libraryRow struct {
 }
 
 type gpuRow struct {
-	Device string `json:"device"` // as --device takes it
+	Device string `json:"device"` // value for --device
 	Name   string `json:"name"`
 	Target string `json:"target"`
 	SMs    int    `json:"sms"`
@@ -170,7 +170,7 @@ func inZoo(name string) bool {
 	return slices.ContainsFunc(models.Names(), func(m [2]string) bool { return m[0] == name })
 }
 
-// zooList is the zoo as help texts show it.
+// zooList lists the zoo for help texts.
 func zooList() string {
 	s := "Models of the zoo:\n"
 	for _, m := range models.Names() {

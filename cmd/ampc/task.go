@@ -19,13 +19,13 @@ import (
 // task is a model with the data to train it on.
 type task struct {
 	model         *ampc.Model
-	name          string // for people
+	name          string // name for output
 	config        ampc.TrainConfig
 	losses        []ampc.Loss
-	correct       ampc.Tensor // how many answers of a batch are right; absent: nobody knows
-	spec          string      // with all options that the data fixed
-	source        string      // where the data came from, for people
-	unit          string      // what a batch holds: tokens, images, volumes or films
+	correct       ampc.Tensor // number of correct answers in a batch; absent: unknown
+	spec          string      // with all options that depend on the data
+	source        string      // description of the data for output
+	unit          string      // name of the examples: tokens, images, volumes or films
 	unitsPerBatch int
 	epoch         int64             // batches that have each record once; 0: they are drawn without end
 	steps         int               // by default
@@ -34,17 +34,17 @@ type task struct {
 
 	batch   func(i int64) (ampc.Feed, error)
 	heldOut func(ctx context.Context, eval *ampc.Step) (loss, accuracy float64, err error)
-	sample  func(ctx context.Context, trained *ampc.Model) (string, error) // nil: nothing to show
+	sample  func(ctx context.Context, trained *ampc.Model) (string, error) // nil: there is no sample to show
 }
 
-// of makes the task train a zoo model.
+// of sets the task to train a zoo model.
 func (t task) of(z *models.Zoo) task {
 	t.model, t.name, t.config, t.losses, t.correct = z.Model, "zoo:"+z.Name, z.Steps[0].Config, z.Steps[0].Losses, z.Metrics["correct"]
 	return t
 }
 
-// newTask reads the data that the flags name and opens spec for it; "" is the
-// usual model for that kind of data.
+// newTask reads the data that the flags name and opens spec for it; "" is the default model for
+// that kind of data.
 func newTask(c *cobra.Command, spec string, f *trainFlags) (task, error) {
 	if len(f.data) > 0 && len(f.text) > 0 {
 		return task{}, usagef("--text and --data exclude each other")
@@ -83,7 +83,7 @@ func newTask(c *cobra.Command, spec string, f *trainFlags) (task, error) {
 	return task{}, fmt.Errorf("zoo:%s: there is no data to train it on here; train it from Go", name)
 }
 
-// withDefaults adds options to a query that does not set them.
+// withDefaults adds the options that a query does not set.
 func withDefaults(query string, options ...string) string {
 	for _, o := range options {
 		key, _, _ := strings.Cut(o, "=")
@@ -95,7 +95,7 @@ func withDefaults(query string, options ...string) string {
 }
 
 const (
-	defaultTextLimit = 4 << 20 // bytes of the default corpus
+	defaultTextLimit = 4 << 20 // size of the default corpus in bytes
 	maxVocab         = 256
 	heldShare        = 0.1
 )
@@ -115,9 +115,9 @@ func textTask(name, query string, f *trainFlags) (task, error) {
 	if err != nil {
 		return task{}, err
 	}
-	size := (vocab.Len() + 7) / 8 * 8 // 16-bit products want multiples of 8
+	size := (vocab.Len() + 7) / 8 * 8 // 16-bit products are fastest with multiples of 8
 	query = withDefaults(query, fmt.Sprintf("vocab=%d", size), "batch=16")
-	z, err := f.crew.open(name, query)
+	z, err := f.group.open(name, query)
 	if err != nil {
 		return task{}, err
 	}
@@ -129,7 +129,7 @@ func textTask(name, query string, f *trainFlags) (task, error) {
 	if err != nil {
 		return task{}, err
 	}
-	all := batch * f.crew.ranks()
+	all := batch * f.group.ranks()
 	w := &dataset.Windows{Tokens: train, Batch: all, Seq: seq, Seed: uint64(f.seed)}
 	e := dataset.Windows{Tokens: held, Batch: batch, Seq: seq}
 	t := task{spec: "zoo:" + name + "?" + query, source: text.Source, unit: "tokens", unitsPerBatch: all * seq, steps: 1500,
@@ -137,8 +137,8 @@ func textTask(name, query string, f *trainFlags) (task, error) {
 	feed := func(ids, next []int32) ampc.Feed { return ampc.Feed{"ids": ids, "next": next} }
 	t.batch = func(i int64) (ampc.Feed, error) { return feed(w.Random(i)), nil }
 	t.heldOut = func(ctx context.Context, eval *ampc.Step) (float64, float64, error) {
-		return mean(ctx, eval, z.Steps[0].Losses[0].Value, ampc.Tensor{}, 8*f.crew.ranks(), func(i int) (ampc.Feed, int, error) {
-			return feed(e.Even(i, 8*f.crew.ranks())), batch * seq, nil
+		return mean(ctx, eval, z.Steps[0].Losses[0].Value, ampc.Tensor{}, 8*f.group.ranks(), func(i int) (ampc.Feed, int, error) {
+			return feed(e.Even(i, 8*f.group.ranks())), batch * seq, nil
 		})
 	}
 	if name != "lstm" {
@@ -149,7 +149,7 @@ func textTask(name, query string, f *trainFlags) (task, error) {
 	return t.of(z), nil
 }
 
-// vocabFor takes the vocabulary of the checkpoint that a run continues from, or makes one.
+// vocabFor takes the vocabulary from the checkpoint of a continued run, or makes one.
 func vocabFor(text string, from *origin) (dataset.Vocab, error) {
 	if from == nil {
 		return dataset.NewVocab(text, maxVocab), nil
@@ -161,8 +161,8 @@ func vocabFor(text string, from *origin) (dataset.Vocab, error) {
 	return v, nil
 }
 
-// splitText is what to train on and what to test on: the end of the text, or
-// another file.
+// splitText returns the tokens to train and to evaluate on: the last part of the text, or another
+// file.
 func splitText(text dataset.Text, vocab dataset.Vocab, heldOut string, seq int) (train, held []int32, err error) {
 	all := vocab.Encode(text.Content)
 	if heldOut == "" {
@@ -184,11 +184,11 @@ func splitText(text dataset.Text, vocab dataset.Vocab, heldOut string, seq int) 
 	return all, held, nil
 }
 
-// digest tells data apart.
+// digest identifies data.
 func digest(parts ...any) string {
 	sum := sha256.New()
 	for _, p := range parts {
-		binary.Write(sum, binary.LittleEndian, p) // numbers into a hash: neither fails
+		binary.Write(sum, binary.LittleEndian, p) // writing numbers into a hash cannot fail
 	}
 	return hex.EncodeToString(sum.Sum(nil)[:16])
 }
@@ -207,12 +207,12 @@ func imageTask(name, query string, f *trainFlags) (task, error) {
 		shape = []string{fmt.Sprintf("in=%d", train.Channels*train.Height*train.Width)}
 	}
 	query = withDefaults(query, append(shape, fmt.Sprintf("classes=%d", max(train.Classes, held.Classes)))...)
-	z, err := f.crew.open(name, query)
+	z, err := f.group.open(name, query)
 	if err != nil {
 		return task{}, err
 	}
 	batch, seed := z.Options.Int("batch"), uint64(f.seed)
-	all := batch * f.crew.ranks()
+	all := batch * f.group.ranks()
 	t := task{spec: "zoo:" + name + "?" + query, unit: "images", unitsPerBatch: all, steps: 1000, digest: sum,
 		source: fmt.Sprintf("%s: %d images, %d held out", strings.Join(f.data, ", "), train.Len(), held.Len())}
 	feed := func(pixels []float32, labels []int32) ampc.Feed { return ampc.Feed{"x": pixels, "y": labels} }
@@ -250,8 +250,8 @@ func readImages(f *trainFlags) (train, held *dataset.Images, err error) {
 	return train, held, nil
 }
 
-// mean evaluates n batches and weights them by how many labels count. The
-// tensor that counts right answers may be nil.
+// mean evaluates n batches and weights them by the number of labels that count. The tensor that
+// counts correct answers may be nil.
 func mean(ctx context.Context, eval *ampc.Step, loss, correct ampc.Tensor, n int, batch func(i int) (ampc.Feed, int, error)) (meanLoss, accuracy float64, err error) {
 	total := 0.0
 	for i := range n {
@@ -280,8 +280,8 @@ func mean(ctx context.Context, eval *ampc.Step, loss, correct ampc.Tensor, n int
 	return meanLoss / total, accuracy / total, nil
 }
 
-// sampleText lets the trained weights continue from a held-out prompt, one character
-// at a time, drawn at temperature 0.8.
+// sampleText lets the trained weights continue a held-out prompt, one character at a time, sampled
+// at temperature 0.8.
 func sampleText(ctx context.Context, trained *ampc.Model, spec string, vocab dataset.Vocab, held []int32, seed int64) (string, error) {
 	z, err := models.Open(spec + "&batch=1")
 	if err != nil {
@@ -324,8 +324,8 @@ func sampleText(ctx context.Context, trained *ampc.Model, spec string, vocab dat
 	return vocab.Decode(text), nil
 }
 
-// optimizer is the model's own with a cosine schedule over the run: a
-// twentieth of it to warm up, down to a tenth of the rate.
+// optimizer returns the model's own optimizer with a cosine schedule over the run. It warms up over
+// a twentieth of the run and decays to a tenth of the rate.
 func (t task) optimizer(f *trainFlags) (ampc.Optimizer, ampc.Schedule, ampc.Clip) {
 	c := t.config
 	rate := c.LR.Rate

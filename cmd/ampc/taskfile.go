@@ -21,15 +21,15 @@ import (
 	"ampc/ir"
 )
 
-// fileTask is a model file with the data to train it on: fields of records that are
-// named as the model's inputs.
+// fileTask is a model file with the data to train it on. The fields of a record have the names of
+// the model's inputs.
 func fileTask(c *cobra.Command, spec string, f *trainFlags) (task, error) {
 	switch {
 	case len(f.text) > 0:
 		return task{}, usagef("%s: --text is for zoo models: give records with --data", spec)
 	case len(f.data) == 0:
 		return task{}, usagef("%s: give records to train it on with --data", spec)
-	case f.crew != nil:
+	case f.group != nil:
 		return task{}, usagef("%s: a model file trains in one process", spec)
 	}
 	o, err := open(c, spec)
@@ -41,7 +41,7 @@ func fileTask(c *cobra.Command, spec string, f *trainFlags) (task, error) {
 	if err := o.forTraining(f, &t); err != nil {
 		return task{}, err
 	}
-	inputs, batch, err := o.fed()
+	inputs, batch, err := o.feedInputs()
 	if err != nil {
 		return task{}, err
 	}
@@ -69,8 +69,8 @@ func fileTask(c *cobra.Command, spec string, f *trainFlags) (task, error) {
 	return t, source.check()
 }
 
-// forTraining applies the flags to the model: losses, optimizer, sizes.
-func (o *opened) forTraining(f *trainFlags, t *task) (err error) {
+// forTraining applies the flags for losses, optimizer and sizes to the model.
+func (o *openedModel) forTraining(f *trainFlags, t *task) (err error) {
 	if !o.sized {
 		if o.config.Sizes, err = parseDims(f.dims); err != nil {
 			return err
@@ -82,7 +82,7 @@ func (o *opened) forTraining(f *trainFlags, t *task) (err error) {
 	if len(o.losses) == 0 {
 		return usagef("%s: names no loss: give --loss VALUE, ce:LOGITS,LABELS or mse:VALUE,TARGET", o.spec)
 	}
-	if logits, labels := o.classes[0], o.classes[1]; !logits.Absent() { // ce:LOGITS,LABELS tells what is right
+	if logits, labels := o.classes[0], o.classes[1]; !logits.Absent() { // ce:LOGITS,LABELS says which answer is correct
 		m := o.model
 		answer := m.Cast(m.Argmax(logits, -1), labels.DType())
 		t.correct = m.ReduceSum(m.Cast(m.Eq(answer, labels), ampc.F32))
@@ -90,8 +90,8 @@ func (o *opened) forTraining(f *trainFlags, t *task) (err error) {
 	return o.bound()
 }
 
-// fed lists the inputs, and the size of their first dimension, which is the batch.
-func (o *opened) fed() (inputs []input, batch int, err error) {
+// feedInputs lists the inputs and their common first dimension, which is the batch size.
+func (o *openedModel) feedInputs() (inputs []input, batch int, err error) {
 	g := o.model.Graph()
 	for _, v := range g.Vars {
 		if v.Kind != ir.Input || strings.HasPrefix(v.Name, ir.Reserved) {
@@ -119,15 +119,15 @@ func (o *opened) fed() (inputs []input, batch int, err error) {
 	return inputs, batch, nil
 }
 
-// input is what a record holds for an input of the model.
+// input is the field of a record for an input of the model.
 type input struct {
 	name  string
 	float bool
-	width int // numbers in a record
+	width int // number of elements in a record
 }
 
-// readRecords reads what to train on and what to test on: each tenth record, or
-// another file.
+// readRecords reads the records to train and to evaluate on. Without --held-out every tenth record
+// is held out.
 func readRecords(inputs []input, f *trainFlags) (train, held data.Set, err error) {
 	if len(f.data) != 1 {
 		return nil, nil, usagef("--data takes one file")
@@ -143,7 +143,7 @@ func readRecords(inputs []input, f *trainFlags) (train, held data.Set, err error
 	return train, held, nil
 }
 
-// readRecordFile reads a file whose name or content says what it is.
+// readRecordFile reads a file whose format follows from its name or content.
 func readRecordFile(inputs []input, path string) (data.Set, error) {
 	var set data.Set
 	var err error
@@ -184,7 +184,7 @@ func readRecordFile(inputs []input, path string) (data.Set, error) {
 		out := data.Example{}
 		for _, in := range inputs {
 			out[in.name] = e[in.name]
-			if b, bytes := e[in.name].([]uint8); bytes && in.float { // pixels: from 0 to 1
+			if b, bytes := e[in.name].([]uint8); bytes && in.float { // scales pixels to 0..1
 				x := make([]float32, len(b))
 				for i, p := range b {
 					x[i] = float32(p) / 255
@@ -196,7 +196,7 @@ func readRecordFile(inputs []input, path string) (data.Set, error) {
 	}), nil
 }
 
-// nilSet keeps a nil table from being a set that is not nil.
+// nilSet converts a nil table to a nil interface.
 func nilSet(c *data.Columns, err error) (data.Set, error) {
 	if err != nil {
 		return nil, err
@@ -204,7 +204,7 @@ func nilSet(c *data.Columns, err error) (data.Set, error) {
 	return c, nil
 }
 
-// readTable reads CSV or IDX for a model of two inputs: numbers, then a label.
+// readTable reads CSV or IDX for a model with two inputs: numbers and a label.
 func readTable(inputs []input, path string) (data.Set, error) {
 	if len(inputs) != 2 {
 		return nil, fmt.Errorf("%s: CSV and IDX are for models of two inputs, this one has %d: give arrays by name in a .npz or .jsonl file", path, len(inputs))
@@ -230,7 +230,7 @@ func readTable(inputs []input, path string) (data.Set, error) {
 	return nilSet(c, err)
 }
 
-// isIDX reports whether a file, or its name where it is gzipped, is of images in IDX.
+// isIDX reports whether a file holds images in IDX. For a gzipped file the name decides.
 func isIDX(path string) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -241,7 +241,7 @@ func isIDX(path string) (bool, error) {
 	return len(head) == 2 && head[0] == 0 && head[1] == 0 || strings.Contains(filepath.Base(path), "idx3-ubyte"), nil
 }
 
-// fields is how many numbers a field has.
+// fields returns the number of elements in a field.
 func fields(v any) int {
 	if list := reflect.ValueOf(v); list.Kind() == reflect.Slice {
 		return list.Len()
@@ -249,7 +249,7 @@ func fields(v any) int {
 	return 1
 }
 
-// digestOf tells data apart.
+// digestOf identifies the records.
 func digestOf(s data.Set) (string, error) {
 	var text []any
 	for i := range s.Len() {
@@ -268,16 +268,16 @@ func digestOf(s data.Set) (string, error) {
 	return digest(text...), nil
 }
 
-// batches gives the batches of all epochs by number, which is cheap in their order.
+// batches returns the batches of all epochs by index. Access in order is cheap.
 type batches struct {
 	set     data.Set
 	options data.Options
-	next    int64 // the batch that pull returns
+	next    int64 // index of the batch that pull returns next
 	pull    func() (data.Batch, error, bool)
 	stop    func()
 }
 
-// at is batch i.
+// at returns batch i.
 func (b *batches) at(i int64) (ampc.Feed, error) {
 	if b.pull == nil || i != b.next {
 		if b.stop != nil {
@@ -300,7 +300,7 @@ func (b *batches) at(i int64) (ampc.Feed, error) {
 	return batch.Feed, err
 }
 
-// check reads the first batch, so that records that make none are found before training.
+// check reads the first batch, so that bad records are reported before training starts.
 func (b *batches) check() error {
 	_, err := b.at(0)
 	return err

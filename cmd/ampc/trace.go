@@ -11,7 +11,7 @@ import (
 	"ampc/runtime"
 )
 
-// traced is one run of a step of a program.
+// traced is one execution of a step of a program.
 type traced struct {
 	step   *lower.Step
 	part   lower.Part
@@ -31,11 +31,11 @@ type traceEvent struct {
 	Args  map[string]any `json:"args,omitempty"`
 }
 
-// firstWorker is the row of worker 0; rows below are streams of steps.
+// firstWorker is the row of worker 0. The rows before it are streams of steps.
 const firstWorker = 256
 
-// traceOf are the events of all policies: a process each, with a row for each stream of
-// steps and one for each worker.
+// traceOf returns the events of all policies. Each policy is a process with a row for each stream
+// of steps and for each worker.
 func traceOf(rows []benchRow) []traceEvent {
 	var list []traceEvent
 	for pid := range rows {

@@ -23,7 +23,7 @@ type trainFlags struct {
 	policy, scaler string
 	text, data     []string
 	heldOut        string
-	losses, dims   []string // of a model file
+	losses, dims   []string // for a model file
 	optimizer      string
 	steps, micro   int
 	seed           int64
@@ -38,11 +38,11 @@ type trainFlags struct {
 	gradNorm       bool
 	serve          string
 
-	crew *crew // the ranks that train together; nil: one process
+	group *rankGroup // the ranks that train together; nil: one process
 
-	// Of a run that continues:
+	// settings of a continued run:
 	from       *origin // nil: a new run
-	policyText string  // in place of policy
+	policyText string  // replaces policy
 	newData    bool    // the command line names other data
 	newScale   bool    // or another loss scaling
 	newRate    bool    // or another learning rate
@@ -112,7 +112,7 @@ func trainCommand() *cobra.Command {
 	return c
 }
 
-// arguments tells the MODEL from what --resume names, which may stand apart.
+// arguments separates the MODEL from the argument of --resume, which may follow as a separate word.
 func (f *trainFlags) arguments(args []string) (spec string, err error) {
 	for _, a := range args {
 		switch {
@@ -130,7 +130,7 @@ func (f *trainFlags) arguments(args []string) (spec string, err error) {
 	return spec, nil
 }
 
-// isModelFile reports whether a name is that of a model.
+// isModelFile reports whether a file name is that of a model.
 func isModelFile(name string) bool {
 	return strings.HasSuffix(name, ".ir") || strings.HasSuffix(name, ".onnx")
 }
@@ -147,53 +147,53 @@ type trainer struct {
 	policy ampc.Policy
 	scaler ampc.Scaler
 	recent recent
-	live   *live    // nil: no page shows the run
-	saver  *saver   // nil: nothing is saved
-	notes  []string // for people, of a run that continues
+	live   *livePage // nil: no page shows the run
+	saver  *saver    // nil: nothing is saved
+	notes  []string  // message about a continued run
 
-	explained bool // whether the annotated IR is written
+	explained bool // whether the annotated IR has been written
 
-	heldEvery      int       // steps between evaluations for the curves; 0: none
-	position       int64     // batches drawn, steps times micro-batches
-	errs           io.Writer // where a step that training is stuck at is explained; nil: nowhere
+	evalEvery      int       // steps between evaluations for the curves; 0: none
+	position       int64     // batches drawn: steps times micro-batches
+	errs           io.Writer // writer for the explanation if training makes no progress; nil: none
 	bar            *progress
-	done, started  int // steps made, those before a resume included, and those alone
+	done, started  int // steps made, including those before a resume; steps of this process
 	skipped        int
-	skippedAtStart int // before the first step that was taken
-	grown          int // times the scale doubled
-	backed         int // times it was halved
+	skippedAtStart int // skipped steps before the first step that was taken
+	grown          int // number of times that the scale doubled
+	backed         int // number of times that the scale was halved
 	scale          float64
 	took           time.Duration
 }
 
 func train(c *cobra.Command, spec string, f *trainFlags, device runtime.Backend) error {
-	if err := writable(f.saveBad); err != nil {
+	if err := checkWritable(f.saveBad); err != nil {
 		return err
 	}
-	crew, err := muster()
+	group, err := joinRanks()
 	if err != nil {
 		return err
 	}
-	if f.crew = crew; crew == nil {
+	if f.group = group; group == nil {
 		return trainOn(c, spec, f, device)
 	}
 	if device != nil {
 		return usagef("--device %s: ranks train on the CPU", f.device)
 	}
-	fmt.Fprintf(crew.out(c.OutOrStdout()), "%d ranks on %s\n", crew.Size(), crew.Engine())
-	if device, err = crew.backend(c.ErrOrStderr()); err != nil {
+	fmt.Fprintf(group.out(c.OutOrStdout()), "%d ranks on %s\n", group.Size(), group.Engine())
+	if device, err = group.backend(c.ErrOrStderr()); err != nil {
 		return err
 	}
 	defer device.Close()
 	if err = trainOn(c, spec, f, device); err == nil {
-		err = crew.Close()
+		err = group.Close()
 	}
 	return err
 }
 
-// trainOn trains on a device, as one of the ranks of f.crew.
+// trainOn trains on a device, as one of the ranks of f.group.
 func trainOn(c *cobra.Command, spec string, f *trainFlags, device runtime.Backend) error {
-	dir, spec, err := f.crew.place(f, spec, c.Flags().Changed)
+	dir, spec, err := f.group.place(f, spec, c.Flags().Changed)
 	if err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func trainOn(c *cobra.Command, spec string, f *trainFlags, device runtime.Backen
 		defer dir.release()
 	}
 	t, err := newTrainer(c, spec, f, device)
-	if err := f.crew.agree(err); err != nil {
+	if err := f.group.agree(err); err != nil {
 		return err
 	}
 	defer t.model.Close()
@@ -210,21 +210,21 @@ func trainOn(c *cobra.Command, spec string, f *trainFlags, device runtime.Backen
 		t.saveTo(dir)
 		defer t.curves.logs.close()
 	}
-	out := f.crew.out(c.OutOrStdout())
-	if err := f.crew.agree(t.begin(out)); err != nil {
+	out := f.group.out(c.OutOrStdout())
+	if err := f.group.agree(t.begin(out)); err != nil {
 		return err
 	}
-	if f.serve != "" && f.crew.leads() {
+	if f.serve != "" && f.group.isRoot() {
 		if err := t.serveRun(c.Context(), f.serve, out); err != nil {
 			return err
 		}
 		defer t.live.close()
 	}
-	t.heldEvery = max(f.steps/10, 1)
-	ctx, unwatch := untilClosed(c.Context())
-	defer unwatch()
-	defer hold(ctx)()
-	t.bar = newProgress(t.errs, f.quiet || !f.crew.leads(), t.done, f.steps)
+	t.evalEvery = max(f.steps/10, 1)
+	ctx, stopWatching := untilClosed(c.Context())
+	defer stopWatching()
+	defer delayExit(ctx)()
+	t.bar = newProgress(t.errs, f.quiet || !f.group.isRoot(), t.done, f.steps)
 	err = t.run(ctx)
 	t.bar.close()
 	if t.saver == nil {
@@ -233,7 +233,7 @@ func trainOn(c *cobra.Command, spec string, f *trainFlags, device runtime.Backen
 	return t.finish(ctx, out, err)
 }
 
-// begin says what is trained on what, and goes to where a run that continues stood.
+// begin prints the model and its data, and restores the state of a run that continues.
 func (t *trainer) begin(out io.Writer) error {
 	f := t.flags
 	if err := t.sameData(); err != nil {
@@ -267,10 +267,10 @@ func (t *trainer) begin(out io.Writer) error {
 			t.curves.logs = logsIn(t.saver.dir, len(t.curves.points))
 		}
 	}
-	return t.saver.room(2 * t.report.State) // the checkpoint and the one before
+	return t.saver.makeSpace(2 * t.report.State) // the checkpoint and the previous one
 }
 
-// finish saves what was learned, says what a run came to and returns why it ended.
+// finish saves the weights, prints a summary and returns the reason why the run ended.
 func (t *trainer) finish(ctx context.Context, out io.Writer, ended error) error {
 	interrupted := interruption(ctx, ended)
 	if t.done == t.started {
@@ -281,7 +281,7 @@ func (t *trainer) finish(ctx context.Context, out io.Writer, ended error) error 
 		t.bar.note("%v after step %d: saving to %s; a second Ctrl-C would lose %s", interrupted, t.done, t.saver.dir, count(unsaved, "step"))
 	}
 	err := t.save(ctx)
-	if ended != nil && interrupted == nil { // its own error says more
+	if ended != nil && interrupted == nil { // the command's own error says more
 		if err != nil {
 			t.bar.note("%v", err)
 		} else {
@@ -300,7 +300,7 @@ func (t *trainer) finish(ctx context.Context, out io.Writer, ended error) error 
 	return interrupted
 }
 
-// count is a number of things.
+// count formats a number with its noun.
 func count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -341,8 +341,8 @@ func newTrainer(c *cobra.Command, spec string, f *trainFlags, device runtime.Bac
 	config.Optimizer, config.LR, config.Clip = job.optimizer(f)
 	config.Groups = nil
 	config.GradNorm = config.GradNorm || f.gradNorm || f.serve != ""
-	if f.crew != nil {
-		config.Parallel = ampc.DataParallel(f.crew)
+	if f.group != nil {
+		config.Parallel = ampc.DataParallel(f.group)
 	}
 	config.Micro, config.Compile.After = f.micro, func(e ampc.PassEvent) { t.report.After(e.Counters, e.Notes) }
 	if err := t.model.Set(ampc.Seed(f.seed), ampc.On(device)); err != nil {
@@ -360,8 +360,7 @@ func newTrainer(c *cobra.Command, spec string, f *trainFlags, device runtime.Bac
 	return t, err
 }
 
-// lossScaling merges --scaler, --init-scale and --growth-every into what the
-// policy wants.
+// lossScaling merges --scaler, --init-scale and --growth-every with the policy's default.
 func (f *trainFlags) lossScaling(p ampc.Policy) (ampc.Scaler, error) {
 	s := p.Scaler
 	if f.scaler != "" {
@@ -388,12 +387,12 @@ func (f *trainFlags) lossScaling(p ampc.Policy) (ampc.Scaler, error) {
 	return s, nil
 }
 
-// run trains up to the wanted step or until ctx ends.
+// run trains up to the requested step or until ctx ends.
 func (t *trainer) run(ctx context.Context) error {
 	start := time.Now()
-	crew := t.flags.crew
+	group := t.flags.group
 	for t.done < t.flags.steps {
-		if err := crew.stopped(ctx); err != nil {
+		if err := group.stopped(ctx); err != nil {
 			return err
 		}
 		feeds := make([]ampc.Feed, t.flags.micro)
@@ -402,30 +401,30 @@ func (t *trainer) run(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			feeds[i] = crew.part(feed)
+			feeds[i] = group.shard(feed)
 		}
-		r, err := t.step.Run(crew.step(ctx), feeds...)
+		r, err := t.step.Run(group.stepContext(ctx), feeds...)
 		if err != nil {
 			return err
 		}
 		t.position += int64(len(feeds))
 		t.done++
-		got, err := r.Wait(crew.step(ctx))
+		got, err := r.Wait(group.stepContext(ctx))
 		if err != nil {
 			return err
 		}
 		t.took = time.Since(start)
 		t.record(got)
-		t.bar.show(status{t.done, got.Loss, t.recent.meanText(), !got.Skipped, t.scale, t.skipped, t.pace(), t.unit})
+		t.bar.show(status{t.done, got.Loss, t.recent.meanText(), !got.Skipped, t.scale, t.skipped, t.throughput(), t.unit})
 		if err := t.stuck(ctx); err != nil {
 			return err
 		}
-		if t.heldEvery > 0 && t.done%t.heldEvery == 0 {
-			loss, _, err := t.evaluate(crew.step(ctx))
+		if t.evalEvery > 0 && t.done%t.evalEvery == 0 {
+			loss, _, err := t.evaluate(group.stepContext(ctx))
 			if err != nil {
 				return err
 			}
-			t.curves.points[len(t.curves.points)-1].held = loss
+			t.curves.points[len(t.curves.points)-1].heldOut = loss
 		}
 		if err := t.showLive(); err != nil {
 			return err
@@ -437,16 +436,16 @@ func (t *trainer) run(ctx context.Context) error {
 	return nil
 }
 
-// pace is how many tokens or images a second were trained on.
-func (t *trainer) pace() float64 {
+// throughput returns the number of tokens or images per second.
+func (t *trainer) throughput() float64 {
 	if t.took == 0 {
 		return 0
 	}
 	return float64((t.done-t.started)*t.unitsPerBatch*t.flags.micro) / t.took.Seconds()
 }
 
-// moved takes in the loss scale of a step.
-func (t *trainer) moved(scale float64) {
+// recordScale records a change of the loss scale.
+func (t *trainer) recordScale(scale float64) {
 	if t.scale != 0 && scale > t.scale {
 		t.grown++
 	} else if scale < t.scale {
@@ -455,10 +454,10 @@ func (t *trainer) moved(scale float64) {
 	t.scale = scale
 }
 
-// record takes in what a step came to.
+// record records the result of a step.
 func (t *trainer) record(r ampc.Metrics) {
 	loss, skipped, scale := r.Loss, r.Skipped, r.Scale
-	t.moved(scale)
+	t.recordScale(scale)
 	t.recent.add(loss, scale, skipped)
 	if skipped {
 		t.skipped++
@@ -467,9 +466,9 @@ func (t *trainer) record(r ampc.Metrics) {
 		}
 	}
 	if scale == 1 && !t.step.Scaled() {
-		scale = 0 // nothing to draw
+		scale = 0 // there is nothing to draw
 	}
-	p := point{step: t.done, time: time.Now(), loss: loss, rate: r.LR, scale: scale, skipped: skipped, held: math.NaN(), norm: math.NaN(), pace: t.pace()}
+	p := point{step: t.done, time: time.Now(), loss: loss, rate: r.LR, scale: scale, skipped: skipped, heldOut: math.NaN(), norm: math.NaN(), pace: t.throughput()}
 	if t.epoch > 0 {
 		p.epoch = int((t.position - 1) / t.epoch)
 	}
@@ -484,7 +483,7 @@ func (t *trainer) record(r ampc.Metrics) {
 	t.curves.add(p)
 }
 
-// evaluate returns the mean held-out loss, and the accuracy where the task has one.
+// evaluate returns the mean held-out loss, and the accuracy if the task has one.
 func (t *trainer) evaluate(ctx context.Context) (loss, accuracy float64, err error) {
 	return t.heldOut(ctx, t.eval)
 }

@@ -15,7 +15,7 @@ import (
 	"ampc/internal/file"
 )
 
-// flagError words what is wrong with a flag's value: "--steps x: want a whole number".
+// flagError describes what is wrong with a flag's value: "--steps x: want a whole number".
 func flagError(_ *cobra.Command, err error) error {
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {
@@ -38,7 +38,7 @@ func flagError(_ *cobra.Command, err error) error {
 	return fmt.Errorf("--%s %s: want %s", f.Name, bad.GetValue(), want)
 }
 
-// noSuchCommand is the error of a first word that is not a command, with the one that may have been meant.
+// noSuchCommand is the error for an unknown command. It suggests a command with a similar name.
 func noSuchCommand(root *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -48,14 +48,14 @@ func noSuchCommand(root *cobra.Command, args []string) error {
 	}
 	err := fmt.Errorf("unknown command %q", args[0])
 	for _, near := range root.SuggestionsFor(args[0]) {
-		if near[0] == args[0][0] { // of short words, two letters are a long way
+		if near[0] == args[0][0] { // in short words, an edit distance of two is large
 			return fmt.Errorf("%w; did you mean %s?", err, near)
 		}
 	}
 	return err
 }
 
-// oneLine is a message as one line of a terminal: what does not print is escaped.
+// oneLine formats a message for one line of a terminal; characters that do not print are escaped.
 func oneLine(message string) string {
 	if !strings.ContainsFunc(message, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {
 		return message
@@ -64,7 +64,8 @@ func oneLine(message string) string {
 	return strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(quoted[1 : len(quoted)-1])
 }
 
-// checked remembers the first error of writing: results that did not arrive are a failure of the command.
+// checked remembers the first write error, because results that were not written are a failure of
+// the command.
 type checked struct {
 	w   io.Writer
 	err error
@@ -72,14 +73,14 @@ type checked struct {
 
 func (c *checked) Write(p []byte) (int, error) {
 	if c.err != nil {
-		return 0, c.err // no results with a hole in them
+		return 0, c.err // after an error nothing more is written, so the output has no gaps
 	}
 	n, err := c.w.Write(p)
 	c.err = err
 	return n, err
 }
 
-// failed is the error of what was written, nil where all arrived.
+// failed returns the write error, nil if everything was written.
 func (c *checked) failed() error {
 	if c.err == nil {
 		return nil
@@ -87,7 +88,7 @@ func (c *checked) failed() error {
 	return file.Error("standard output", c.err)
 }
 
-// plural is a number with what it counts: "1 finding", "2 findings".
+// plural formats a number with its noun: "1 finding", "2 findings".
 func plural(n int, what string) string {
 	if n != 1 {
 		what += "s"
@@ -95,7 +96,8 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %s", n, what)
 }
 
-// missing is the error of a MODEL that is not a file, with the model of the zoo that may have been meant.
+// missing is the error for a MODEL that is not a file. It suggests a model of the zoo with a
+// similar name.
 func missing(spec string, err error) error {
 	name, _, _ := strings.Cut(spec, "?")
 	if errors.Is(err, os.ErrNotExist) && inZoo(name) {
@@ -104,5 +106,5 @@ func missing(spec string, err error) error {
 	return file.Error(spec, err)
 }
 
-// errNoFile says shortly what syscall.ENOENT says.
+// errNoFile is the short form of syscall.ENOENT.
 var errNoFile = errors.New("no such file")

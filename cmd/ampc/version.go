@@ -8,12 +8,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// versionInfo is what the binary says of how it was built.
+// versionInfo describes how the binary was built.
 type versionInfo struct {
-	Version  string `json:"version,omitempty"` // of the module; empty for a build from its source tree
+	Version  string `json:"version,omitempty"` // version of the module; empty for a build from its source tree
 	Commit   string `json:"commit,omitempty"`
-	Time     string `json:"time,omitempty"` // of the commit
-	Modified bool   `json:"modified"`       // the source tree was not as committed
+	Time     string `json:"time,omitempty"` // time of the commit
+	Modified bool   `json:"modified"`       // the source tree had uncommitted changes
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }

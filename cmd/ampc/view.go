@@ -28,7 +28,7 @@ With --out FILE.html the page is one file that needs no network and opens from d
 Otherwise it is served on the loopback address until Ctrl-C; the address that is printed
 holds a token, without which the server answers nothing.`
 
-// viewFlags are the flags of view beside those of the model.
+// viewFlags are the flags of view other than those of the model.
 type viewFlags struct {
 	modelFlags
 	out, listen string
@@ -75,10 +75,10 @@ func (f *viewFlags) checkFlags() error {
 			return err
 		}
 	}
-	return writable(f.out)
+	return checkWritable(f.out)
 }
 
-// page is what there is to see of a model or of a saved step.
+// page collects what a page shows of a model or of a saved step.
 func (f *viewFlags) page(c *cobra.Command, spec string) (*view.Page, error) {
 	if strings.HasSuffix(spec, ".ampc") {
 		return savedPage(c.Context(), spec)
@@ -112,7 +112,7 @@ func (f *viewFlags) page(c *cobra.Command, spec string) (*view.Page, error) {
 }
 
 // changes compiles a model and lists the passes that changed its graph.
-func (o *opened) changes() (list []string, g *ir.Graph, err error) {
+func (o *openedModel) changes() (list []string, g *ir.Graph, err error) {
 	before := ""
 	g, err = o.compile(func(p *passes.Config) {
 		p.After = func(e passes.Event) {
@@ -125,13 +125,13 @@ func (o *opened) changes() (list []string, g *ir.Graph, err error) {
 	return list, g, err
 }
 
-// smallGraph is up to how many nodes a file holds the graphs of all passes.
-const smallGraph = 1000
+// smallGraphNodes is the largest number of nodes for which a file holds the graphs of all passes.
+const smallGraphNodes = 1000
 
-// addPasses adds the graphs before and between the passes: to a page that is served all
-// of them, to a file those asked for.
-func (f *viewFlags) addPasses(o *opened, p *view.Page, stages []string, g *ir.Graph) {
-	all := f.out == "" || slices.Contains(f.passes, "all") || f.passes == nil && g.NumNodes() <= smallGraph
+// addPasses adds the graphs before and between the passes. A page that is served gets all of them,
+// a file those that were requested.
+func (f *viewFlags) addPasses(o *openedModel, p *view.Page, stages []string, g *ir.Graph) {
+	all := f.out == "" || slices.Contains(f.passes, "all") || f.passes == nil && g.NumNodes() <= smallGraphNodes
 	if all || slices.Contains(f.passes, "source") {
 		p.Blocks = append(p.Blocks, view.Block{Name: "pass:source", Label: "source", Make: func() (any, error) {
 			g, _, err := o.source()
@@ -156,7 +156,7 @@ func (f *viewFlags) addPasses(o *opened, p *view.Page, stages []string, g *ir.Gr
 }
 
 // addPolicy adds the graph under another policy.
-func (f *viewFlags) addPolicy(o *opened, p *view.Page) error {
+func (f *viewFlags) addPolicy(o *openedModel, p *view.Page) error {
 	policy, err := loadPolicy(f.other, f.set...)
 	if err != nil {
 		return err
@@ -171,10 +171,11 @@ func (f *viewFlags) addPolicy(o *opened, p *view.Page) error {
 	return nil
 }
 
-// whyNotBlock is what the other dtype of every value would cost: sentences of ampc why-not by value.
-func whyNotBlock(o *opened) view.Block {
+// whyNotBlock returns the cost of the other dtype of every value: the sentences of ampc why-not, by
+// value.
+func whyNotBlock(o *openedModel) view.Block {
 	return view.Block{Name: "whynot", Label: "", Make: func() (any, error) {
-		flips, err := o.flips(nil)
+		flips, err := o.dtypeChanges(nil)
 		if err != nil {
 			return nil, err
 		}
@@ -186,8 +187,8 @@ func whyNotBlock(o *opened) view.Block {
 	}}
 }
 
-// rangesBlock is what is known of the values' ranges, by value.
-func rangesBlock(o *opened, g *ir.Graph) view.Block {
+// rangesBlock returns the known ranges of the values, by value.
+func rangesBlock(o *openedModel, g *ir.Graph) view.Block {
 	return view.Block{Name: "ranges", Label: "", Make: func() (any, error) {
 		out := map[string]string{}
 		for _, x := range intervals(g, ranges.Static(g, o.ranges)) {
@@ -204,9 +205,9 @@ func rangesBlock(o *opened, g *ir.Graph) view.Block {
 	}}
 }
 
-// addProgram adds the program of a graph whose sizes are known, under --profile with the
+// addProgram adds the program of a graph whose sizes are known. With --profile it includes the
 // times of its steps.
-func (f *viewFlags) addProgram(o *opened, p *view.Page, g *ir.Graph) error {
+func (f *viewFlags) addProgram(o *openedModel, p *view.Page, g *ir.Graph) error {
 	if f.profile == 0 {
 		p.Blocks = append(p.Blocks, view.Block{Name: "program", Label: "", Make: func() (any, error) {
 			program, err := lower.Lower(g, lower.CPU)
@@ -228,8 +229,8 @@ func (f *viewFlags) addProgram(o *opened, p *view.Page, g *ir.Graph) error {
 	return nil
 }
 
-// timed runs some steps by the clock.
-func (f *viewFlags) timed(o *opened) (*view.Program, error) {
+// timed runs some steps and measures them.
+func (f *viewFlags) timed(o *openedModel) (*view.Program, error) {
 	defer o.model.Close()
 	step, _, err := o.runnable(o.model.Graph())
 	if err != nil {
@@ -238,7 +239,7 @@ func (f *viewFlags) timed(o *opened) (*view.Program, error) {
 	t := view.Times{Steps: f.profile}
 	feeds := benchFeeds(o.model.Graph(), step.Program().Vars, max(f.micro, 1))
 	for i := range f.profile + 1 {
-		if i == 1 { // the first warms up
+		if i == 1 { // the first step warms up caches
 			step.Profile(t.Add)
 			defer step.Profile(nil)
 		}
@@ -249,7 +250,7 @@ func (f *viewFlags) timed(o *opened) (*view.Program, error) {
 	return view.DescribeProgram(step.Graph(), step.Program(), t), nil
 }
 
-// savedPage is what there is to see of a step that was saved.
+// savedPage collects what a page shows of a saved step.
 func savedPage(ctx context.Context, path string) (*view.Page, error) {
 	saved, err := doctor.Load(path)
 	if err != nil {
@@ -282,7 +283,7 @@ func writePage(path string, p *view.Page) error {
 	})
 }
 
-// servePage shows a page until the command is interrupted.
+// servePage serves a page until the command is interrupted.
 func servePage(c *cobra.Command, address string, p *view.Page) error {
 	s, err := view.Listen(address, p)
 	if err != nil {

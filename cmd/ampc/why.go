@@ -23,7 +23,7 @@ func whyCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		g, err := o.explained()
+		g, err := o.compiledWithReasons()
 		if err != nil {
 			return err
 		}
@@ -46,15 +46,15 @@ func whyCommand() *cobra.Command {
 	return c
 }
 
-// explained is the compiled graph, with the reasons that its passes recorded.
-func (o *opened) explained() (*ir.Graph, error) {
+// compiledWithReasons returns the compiled graph with the reasons that its passes recorded.
+func (o *openedModel) compiledWithReasons() (*ir.Graph, error) {
 	if o.compiled {
 		return o.model.Graph(), nil
 	}
 	return o.compile(nil)
 }
 
-// whyAll prints one line per computed value, or the chain of each as JSON.
+// whyAll prints one line per computed value, or the chain of reasons of each as JSON.
 func whyAll(w io.Writer, g *ir.Graph, asJSON bool) error {
 	var chains [][]passes.Link
 	for _, n := range g.Nodes {
@@ -78,7 +78,7 @@ func whyAll(w io.Writer, g *ir.Graph, asJSON bool) error {
 	return nil
 }
 
-// diffPolicies compares policy a with the second argument, or with --policy.
+// diffPolicies compares policy a with the second argument or with --policy.
 func diffPolicies(c *cobra.Command, args []string, f *modelFlags, a string, asJSON bool) error {
 	b := f.policy
 	switch {
@@ -123,7 +123,7 @@ func whyNotCommand() *cobra.Command {
 		if o.compiled {
 			return fmt.Errorf("%s: is compiled already; why-not takes a source graph", args[0])
 		}
-		flips, err := o.flips(args[1:])
+		flips, err := o.dtypeChanges(args[1:])
 		if err != nil {
 			return err
 		}
@@ -143,9 +143,10 @@ func whyNotCommand() *cobra.Command {
 	return c
 }
 
-// flips prices the value and dtype asked for, or every value in its other dtype.
-func (o *opened) flips(asked []string) ([]*passes.Flip, error) {
-	if err := o.returns(); err != nil {
+// dtypeChanges computes the cost of the requested value and dtype, or of every value in its other
+// dtype.
+func (o *openedModel) dtypeChanges(asked []string) ([]*passes.Flip, error) {
+	if err := o.checkHasOutput(); err != nil {
 		return nil, err
 	}
 	source, p, err := o.source()
@@ -164,7 +165,7 @@ func (o *opened) flips(asked []string) ([]*passes.Flip, error) {
 }
 
 // prepare opens a model and applies the flags to it.
-func prepare(c *cobra.Command, spec string, f *modelFlags) (*opened, error) {
+func prepare(c *cobra.Command, spec string, f *modelFlags) (*openedModel, error) {
 	o, err := open(c, spec)
 	if err != nil {
 		return nil, err

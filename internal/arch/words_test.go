@@ -32,6 +32,7 @@ var plainWords = map[string]map[string]string{
 		"lane": "execution context", "lanes": "register file", "flying": "in flight", "landed": "finished", "depart": "begin", "arrive": "await",
 		"lent": "aliased", "flawed": "finite check", "flaws": "finite check", "gone": "reduced",
 	},
+	"cmd/ampc":    {"crew": "rank group", "muster": "join", "speaker": "text model"},
 	"ptx":         {"wins": "better", "leader": "extremum"},
 	"runtime/gpu": {"ends": "epilogue"},
 	"passes": {
