@@ -82,6 +82,13 @@ type NormFusion struct {
 	Epilogue bool
 	// Prologue is the operand that the gradient of a ReLU may make in the kernel; 0: none.
 	Prologue int
+	// Operand is what any elementwise nodes over dense tensors may make in the kernel, which keep dtypes
+	// of their own; what others read of them is stored. 0: none.
+	Operand int
+	// Beside: the kernel runs a second norm of the same op and layout: for a gradient, that of another
+	// tensor with the same Operand; for a norm, the one whose result its epilogue adds, if nothing else
+	// reads that.
+	Beside bool
 }
 
 // RowFusion is what the kernel of a norm over rows runs beside its row: elementwise nodes that make

@@ -16,11 +16,21 @@ type NormFusion struct {
 	Copy     int  // result, the step's last, that holds the same in another dtype
 	Sign     int  // of a gradient: operand that is above zero where dy counts
 
-	// Of norms over rows on a GPU: Prologue makes register Made of its code, which is normalized (of a
-	// gradient: dy), Epilogue reads the result, which is its load 0 and in no buffer. Their buffers
-	// follow the row's own operands and results; what they replace is None, or not there.
+	// Of norms on a GPU: Prologue makes register Made of its code, which is normalized (of a
+	// gradient: dy), Epilogue, of norms over rows, reads the result, which is its load 0 and in no
+	// buffer. Their buffers follow the row's own operands and results; what they replace is None, or
+	// not there.
 	Prologue, Epilogue *Cluster
 	Made               ir.Reg
+	Beside             *BesideNorm // a second norm over channels that the kernel runs; nil: none
+}
+
+// BesideNorm is a norm of the op of a kernel that runs in it (ir.NormFusion.Beside), with the numbers of its
+// operands and results among those of the step. Of gradients both take the same dy. Of norms the first result
+// of this one is the residual of the other: it is rounded to its dtype, and in no buffer.
+type BesideNorm struct {
+	Node    *ir.Node
+	In, Out []int // -1: absent, made by the prologue, or in no buffer
 }
 
 // lowerNorm lowers the cluster of a norm over channels: the norm with its epilogue,
@@ -36,13 +46,15 @@ func (l *Lowerer) lowerNorm(n *ir.Node, rest []*ir.Node) bool {
 		c.emit(n.Out, NodeRef{n.Name(), n.Pos})
 		return true
 	}
-	return caps.FusesNormEpilogue(n) && l.lowerNormEpilogue(n, rest)
+	return caps.FusesNormEpilogue(n) && l.lowerNormEpilogue(n, nil, rest)
 }
 
 // keeps reports whether y, elements of x or zeros, is stored without rounding them.
 func keeps(y, x *ir.Value) bool { return y.Type.DType == ir.F32 || y.Type.DType == x.Type.DType }
 
-func (l *Lowerer) lowerNormEpilogue(n *ir.Node, rest []*ir.Node) bool {
+// lowerNormEpilogue lowers norm n with its epilogue, the nodes rest, which may add the result of norm
+// added; nil: there is none.
+func (l *Lowerer) lowerNormEpilogue(n, added *ir.Node, rest []*ir.Node) bool {
 	caps, stage, at := l.p.Target.Caps(), ir.AfterNorm, n.Out[0]
 	c := l.newNormCluster(n)
 	left := slices.Clone(rest)
@@ -57,7 +69,11 @@ func (l *Lowerer) lowerNormEpilogue(n *ir.Node, rest []*ir.Node) bool {
 			if other == at {
 				other = m.In[1]
 			}
-			c.fusion.Residual = c.operand(other)
+			if added == nil || other != added.Out[0] {
+				c.fusion.Residual = c.operand(other)
+			} else {
+				c.beside(added)
+			}
 		}
 		left = slices.DeleteFunc(left, func(x *ir.Node) bool { return x == m })
 		stage, at = next, m.Out[0]
@@ -82,12 +98,22 @@ func (l *Lowerer) lowerNormEpilogue(n *ir.Node, rest []*ir.Node) bool {
 			return false
 		}
 	}
+	if added != nil && (c.fusion.Beside == nil || l.stored(added.Out[0], rest)) {
+		return false
+	}
 	l.now = append([]*ir.Node{n}, rest...)
 	out := slices.Clone(n.Out)
 	out[0] = forms[0]
 	if len(forms) == 2 {
 		c.fusion.Copy = len(out)
 		out = append(out, forms[1])
+	}
+	if added != nil {
+		l.now = append(l.now, added)
+		for i := range added.Out[1:] {
+			c.fusion.Beside.Out[1+i] = len(out) + i
+		}
+		out = append(out, added.Out[1:]...)
 	}
 	c.emit(out, NodeRef{rest[len(rest)-1].Name(), rest[0].Pos})
 	return true
@@ -113,6 +139,22 @@ func (l *Lowerer) newNormCluster(n *ir.Node) *normCluster {
 func (c *normCluster) operand(v *ir.Value) int {
 	c.in = append(c.in, v)
 	return len(c.in) - 1
+}
+
+// beside has the kernel run norm n too, whose results have no numbers yet.
+func (c *normCluster) beside(n *ir.Node) {
+	b := &BesideNorm{Node: detached(n)}
+	for _, v := range n.In {
+		at := -1
+		if v != nil {
+			at = c.operand(v)
+		}
+		b.In = append(b.In, at)
+	}
+	for range n.Out {
+		b.Out = append(b.Out, -1)
+	}
+	c.fusion.Beside = b
 }
 
 // emit emits the step, which stores out.

@@ -354,7 +354,7 @@ func (e NormFusion) String() string {
 	for _, x := range [...]struct {
 		word string
 		has  bool
-	}{{" +residual", e.Residual > 0}, {" relu", e.Relu}, {" +copy", e.Copy > 0}, {" relu_grad", e.Sign > 0}} {
+	}{{" +residual", e.Residual > 0}, {" relu", e.Relu}, {" +copy", e.Copy > 0}, {" relu_grad", e.Sign > 0}, {" +norm", e.Beside != nil}} {
 		if x.has {
 			s += x.word
 		}

@@ -22,6 +22,7 @@ type body struct {
 	passed  map[Port]expr      // what a step passes to the next one
 	gemm    *ir.Node           // of the nodes that are no elementwise work: a product
 	head    *ir.Node           // the other one
+	beside  *ir.Node           // of two norms that a kernel runs, the second
 	done    map[Port]bool      // where a step was seen to store what it must; no dtypes
 }
 
@@ -42,6 +43,9 @@ func (p *Program) verifyBody(steps []*Step) error {
 		}
 		if n.Def().Elem != nil {
 			continue
+		}
+		if at == &b.head && b.head != nil && b.beside == nil && p.Target.Caps().NormOf(n).Beside && n.Op == b.head.Op {
+			at = &b.beside
 		}
 		if *at != nil {
 			return fmt.Errorf("runs both %s and %s", (*at).Def().Name, n.Def().Name)

@@ -13,9 +13,15 @@ func (b *body) kernel(s *Step) error {
 	if len(b.nodes) == 1 {
 		b.head = b.nodes[0]
 	}
+	if b.beside != nil && len(s.In) > 0 && s.In[0] != None && !b.shows(s.In[0], b.head.In[0]) {
+		b.head, b.beside = b.beside, b.head
+	}
 	k, n := s.Kernel, b.head
 	if n == nil || k.Name != n.Def().Name || k.Node.Op != n.Op || !k.Node.Attrs.Equal(n.Attrs) {
 		return errors.New("runs another op, or with other attributes, than its node")
+	}
+	if (k.Fusion.Beside == nil) != (b.beside == nil) {
+		return errors.New("runs a second norm, or its nodes have one")
 	}
 	if k.Pool != nil {
 		return b.pooled(s)
@@ -143,13 +149,47 @@ func (b *body) norm(s *Step) error {
 			return fmt.Errorf("operand %d is not computed", i)
 		}
 	}
+	if f.Beside != nil {
+		if err := b.besideNorm(s); err != nil {
+			return err
+		}
+	}
 	return b.normResults(s)
+}
+
+// besideNorm checks the second norm of a kernel: its attributes, operands and results.
+func (b *body) besideNorm(s *Step) error {
+	n, f := b.beside, s.Kernel.Fusion.Beside
+	if f.Node.Op != n.Op || !f.Node.Attrs.Equal(n.Attrs) || len(f.In) != len(n.In) || len(f.Out) != len(n.Out) {
+		return errors.New("runs a second norm with other attributes, operands or results than its node")
+	}
+	c := b.p.Target.Caps().NormOf(n)
+	for i, v := range n.In {
+		id, at := None, f.In[i]
+		if at >= 0 {
+			id = s.In[at]
+		}
+		switch {
+		case v == nil && id == None:
+		case v != nil && i == c.Operand && c.Operand > 0 && v == b.head.In[i] && id == s.In[i]: // as the first norm's
+		case v == nil || id == None || !b.shows(id, v) || f.Node.In[i] == nil || f.Node.In[i].Type != v.Type:
+			return fmt.Errorf("operand %d of its second norm is not that of its node", i)
+		}
+	}
+	for i, v := range n.Out {
+		added := i == 0 && c.Operand == 0
+		if added != (f.Out[i] < 0) || f.Node.Out[i].Type != v.Type || !added && !b.shows(s.Out[f.Out[i]], v) {
+			return fmt.Errorf("result %d of its second norm is not that of its node", i)
+		}
+	}
+	return nil
 }
 
 // normTypes checks the types that the kernel is told: those of its buffers, or where some are replaced those of its row.
 func (b *body) normTypes(s *Step) error {
-	n, k := b.head, s.Kernel.Node
-	if s.Kernel.Fusion.Prologue == nil && s.Kernel.Fusion.Epilogue == nil {
+	n, k, f := b.head, s.Kernel.Node, s.Kernel.Fusion
+	gradients := f.Beside != nil && b.p.Target.Caps().NormOf(n).Operand > 0
+	if f.Prologue == nil && f.Epilogue == nil && !gradients {
 		return b.kernelTypes(s)
 	}
 	for i, v := range n.In {
@@ -182,15 +222,18 @@ func (b *body) normResults(s *Step) error {
 		return b.cluster(&g, func(a *Access) expr { return b.round(b.result(n, 0), a.DType) })
 	}
 	x := b.round(b.result(n, 0), y.Type.DType)
-	if f.Residual > 0 {
+	switch own := f.Beside; {
+	case f.Residual > 0:
 		x = b.add(x, b.buffer(s.In[f.Residual], shape))
+	case own != nil && b.p.Target.Caps().NormOf(n).Operand == 0:
+		x = b.add(x, b.round(b.result(b.beside, 0), b.beside.Out[0].Type.DType))
 	}
 	if f.Relu {
 		x = b.apply(ir.OpRelu, x)
 	}
 	for i, id := range s.Out {
-		if f.Prologue != nil && i >= len(n.Out) { // what the prologue stores
-			break
+		if i >= len(n.Out) && i != f.Copy && (f.Prologue != nil || f.Beside != nil) { // what the prologue stores, or the second norm
+			continue
 		}
 		if i > 0 && i != f.Copy {
 			if i >= len(n.Out) || !b.shows(id, n.Out[i]) {

@@ -69,3 +69,72 @@ func TestVerifyNoticesInLaunches(t *testing.T) {
 		}
 	}
 }
+
+// A norm that adds another, and two gradients of one dy that an elementwise node makes.
+const normLaunches = `graph @norms {
+  input %x : f32[4,8,3,3]
+  input %z : f32[4,8,3,3]
+  input %d : f16[4,8,3,3]
+  param %s : f32[8] = 1
+  param %b : f32[8] = 0
+forward:
+  %h, %m1, %r1 = batch_norm %x, %s, %b {cluster=1 launch=1} : f32[4,8,3,3], f32[8], f32[8]
+  %k, %m2, %r2 = batch_norm %z, %s, %b {launch=1 out=f16} : f16[4,8,3,3], f32[8], f32[8]
+  %y = add %h, %k {cluster=1 launch=1} : f32[4,8,3,3]
+backward:
+  %dy = relu_grad %d, %y {launch=2 out=f16} : f16[4,8,3,3]
+  %dx, %ds1, %db1 = batch_norm_grad %x, %dy, %m1, %r1, %s {launch=2} : f32[4,8,3,3], f32[8], f32[8]
+  %dz, %ds2, %db2 = batch_norm_grad %z, %dy, %m2, %r2, %s {launch=2} : f32[4,8,3,3], f32[8], f32[8]
+  return %y, %dx, %dz, %ds1, %ds2
+}
+`
+
+// What the kernel of a norm over channels runs beside it is compared with its nodes.
+func TestVerifyNoticesInNormLaunches(t *testing.T) {
+	lowered := func() *lower.Program {
+		g, err := ir.Parse("norms.ir", []byte(normLaunches))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := lower.Lower(g, steps{sm.Must("sm_90")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p := lowered()
+	if err := lower.Verify(p); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(p.Parts[lower.Micro]); n != 2 {
+		t.Fatalf("%d steps, want 2\n%s", n, p)
+	}
+	for name, m := range map[string]struct {
+		step   int
+		change func(s *lower.Step, f *lower.NormFusion)
+	}{
+		"nothing added":     {0, func(_ *lower.Step, f *lower.NormFusion) { f.Beside = nil }},
+		"of another tensor": {0, func(s *lower.Step, f *lower.NormFusion) { s.In[f.Beside.In[0]] = s.In[0] }},
+		"statistics exchanged": {0, func(s *lower.Step, f *lower.NormFusion) {
+			f.Beside.Out[1], f.Beside.Out[2] = f.Beside.Out[2], f.Beside.Out[1]
+		}},
+		"added as it is computed": {0, func(_ *lower.Step, f *lower.NormFusion) {
+			f.Beside.Node.Out[0].Type = f.Beside.Node.Out[0].Type.With(ir.F32)
+		}},
+		"another epsilon":    {0, func(_ *lower.Step, f *lower.NormFusion) { f.Beside.Node.Attrs = f.Beside.Node.Attrs.With("eps", 0.5) }},
+		"no second gradient": {1, func(_ *lower.Step, f *lower.NormFusion) { f.Beside = nil }},
+		"the wrong mean":     {1, func(s *lower.Step, f *lower.NormFusion) { f.Beside.In[2] = 2 }},
+		"dx and dz exchanged": {1, func(s *lower.Step, f *lower.NormFusion) {
+			s.Out[0], s.Out[f.Beside.Out[0]] = s.Out[f.Beside.Out[0]], s.Out[0]
+		}},
+		"dy not through the ReLU": {1, func(_ *lower.Step, f *lower.NormFusion) { f.Made = 0 }},
+		"dy of no one":            {1, func(_ *lower.Step, f *lower.NormFusion) { f.Prologue = nil }},
+	} {
+		p := lowered()
+		s := &p.Parts[lower.Micro][m.step]
+		m.change(s, &s.Kernel.Fusion)
+		if err := lower.Verify(p); err == nil {
+			t.Errorf("%s: Verify accepts it", name)
+		}
+	}
+}

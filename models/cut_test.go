@@ -60,17 +60,21 @@ var gpus = []string{"sm_70", "sm_80", "sm_90", "sm_70/nodnn", "sm_80/nodnn", "sm
 // launches, with memory of their own for what an algorithm keeps aside.
 type fused struct{ lower.Target }
 
-func (fused) Finish(*lower.Program) error { return nil }
-func (fused) Order(*lower.Program)        {}
+func (fused) Finish(*lower.Program) error              { return nil }
+func (fused) Order(*lower.Program)                     {}
+func (fused) Library(lower.StepKind) string            { return "" }
+func (fused) Verify(*lower.Program, *lower.Step) error { return nil }
 
-// fusedBytes lowers a step for a target and sums what its clusters move. Norms over
-// rows are joined with their neighbours afterwards: what that saves is put back.
+// fusedBytes lowers a step for a target, compares it with its ports, and sums what its clusters move.
 func fusedBytes(t *testing.T, g *ir.Graph, target lower.Target, micro int64) int64 {
 	t.Helper()
 	if target != lower.CPU {
 		target = fused{target}
 	}
 	p, err := lower.Lower(g, target)
+	if err == nil {
+		err = lower.Verify(p)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

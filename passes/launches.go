@@ -9,7 +9,8 @@ import (
 
 // formLaunches marks which clusters and single nodes run as one step although
 // values between them keep dtypes of their own: a norm over rows, the elementwise
-// nodes that make what it normalizes, and those that read its result (ir.Caps.Rows).
+// nodes that make what it normalizes, and those that read its result (ir.Caps.Rows);
+// a norm over channels, those that make its operand, and a second norm (ir.Caps.Norms).
 // It looks at ops, shapes and what the target has kernels for, before dtypes are
 // chosen, so that the cut knows what is not stored.
 //
@@ -21,19 +22,18 @@ func formLaunches(g *ir.Graph, c *Context, uses *ir.Uses, a launchRules) {
 		n.Why.Launch = 0
 	}
 	f := &launchFinder{g: g, caps: c.Caps, uses: uses, launchRules: a}
-	norms := f.norms()
-	if len(norms) == 0 {
+	norms, channels := f.norms(), f.channelNorms()
+	if len(norms)+len(channels) == 0 {
 		return
 	}
 	f.number()
 	f.levels()
-	slices.SortFunc(norms, func(a, b *ir.Node) int {
-		return cmp.Or(cmp.Compare(f.at(a).level, f.at(b).level), cmp.Compare(a.Out[0].Name, b.Out[0].Name))
-	})
+	f.sort(norms)
 	for _, n := range norms {
 		f.before(n)
 		f.after(n)
 	}
+	f.overChannels(channels)
 	c.Count("launches", f.mark())
 }
 
@@ -112,6 +112,13 @@ const elsewhere = int32(-1)
 
 // levelGap is how far apart the levels of steps begin: joining steps raises others by one.
 const levelGap = 8
+
+// sort orders nodes by the levels of their steps, then by name.
+func (f *launchFinder) sort(list []*ir.Node) {
+	slices.SortFunc(list, func(a, b *ir.Node) int {
+		return cmp.Or(cmp.Compare(f.at(a).level, f.at(b).level), cmp.Compare(a.Out[0].Name, b.Out[0].Name))
+	})
+}
 
 // norms lists the norms over rows whose kernels run more than their row.
 func (f *launchFinder) norms() (list []*ir.Node) {
@@ -360,10 +367,8 @@ func (f *launchFinder) inRows(k int32, n *ir.Node, cols int64, product bool) boo
 		if !fusible(m) && !(product && f.splits(m, s.nodes)) || m.Out[0].Type.Shape != shape || f.expands(m) {
 			return false
 		}
-		for _, v := range m.Out {
-			if v.Next != nil || slices.ContainsFunc(f.uses.Of(v), func(u ir.Use) bool { return shares(u.Node) && u.Node.Op == ir.OpConcat }) {
-				return false
-			}
+		if slices.ContainsFunc(m.Out, f.placed) {
+			return false
 		}
 	}
 	return true

@@ -136,27 +136,92 @@ func TestProductLaunches(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustRun(t, g, Config{Policy: c.policy, Debugging: Debugging{Only: precisionPasses, Check: true}, Compiling: Compiling{Caps: target.Caps()}})
-		launches := map[int32][]string{}
-		var order []int32
-		for _, n := range g.Nodes {
-			if k := n.Why.Launch; k > 0 {
-				if launches[k] == nil {
-					order = append(order, k)
-				}
-				launches[k] = append(launches[k], n.Out[0].Name)
-			}
-		}
-		var got []string
-		for _, k := range order {
-			got = append(got, strings.Join(launches[k], "+"))
-		}
-		if strings.Join(got, " ") != c.want {
+		if got := launchesOf(g); got != c.want {
 			t.Errorf("%s: the launches are %v, want %s\n%s", name, got, c.want, g)
 		}
 		if _, err := lower.Lower(g, target); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+const normSource = `graph @norms {
+  input %x : f32[4,8,3,3]
+  input %z : f32[4,8,3,3]
+  input %d : f32[4,8,3,3]
+  param %s : f32[8] = 1
+  param %b : f32[8] = 0
+forward:
+  %h, %m1, %r1 = batch_norm %x, %s, %b : f32[4,8,3,3], f32[8], f32[8]
+  %k, %m2, %r2 = batch_norm %z, %s, %b : f32[4,8,3,3], f32[8], f32[8]
+  %sum = add %h, %k : f32[4,8,3,3]
+  %y = relu %sum : f32[4,8,3,3]
+backward:
+  %e = add %d, %x : f32[4,8,3,3]
+  %dy = relu_grad %e, %y : f32[4,8,3,3]
+  %dx, %ds1, %db1 = batch_norm_grad %x, %dy, %m1, %r1, %s : f32[4,8,3,3], f32[8], f32[8]
+  %dz, %ds2, %db2 = batch_norm_grad %z, %dy, %m2, %r2, %s : f32[4,8,3,3], f32[8], f32[8]
+  return %y, %dx, %dz, %ds1, %ds2
+}
+`
+
+// Norms over channels are one launch with the one that they add, gradients with the elementwise nodes that
+// make their operand and that of a second norm, unless somebody else reads what is not stored, a path leaves
+// the launch and comes back, or operands do not lie as dy does. Lowering runs what the pass marks.
+func TestNormLaunches(t *testing.T) {
+	const grads = "e+dy+dx+dz"
+	for name, c := range map[string]struct {
+		target string
+		change []string
+		want   string
+	}{
+		"all":                        {"sm_90", nil, "h+k+sum+y " + grads},
+		"before sm_80":               {"sm_70/nodnn", nil, "h+k+sum+y " + grads},
+		"on the CPU":                 {"cpu", nil, ""},
+		"a norm returned":            {"sm_90", []string{"return %y", "return %y, %k"}, grads},
+		"dy returned":                {"sm_90", []string{"return %y", "return %y, %dy"}, "h+k+sum+y " + grads},
+		"of one tensor":              {"sm_90", []string{"%z, %s, %b", "%x, %s, %b", "batch_norm_grad %z", "batch_norm_grad %x"}, "e+dy+dx"},
+		"another layout":             {"sm_90", []string{"4,8,3,3", "8,8,8,8", "%z, %s, %b :", "%z, %s, %b {layout=NHWC} :", "%m2, %r2, %s :", "%m2, %r2, %s {layout=NHWC} :"}, "e+dy+dx"},
+		"a row that repeats":         {"sm_90", []string{"%e = add %d, %x", "%e = mul %d, %q", "input %d : f32[4,8,3,3]", "input %d : f32[4,8,3,3]\n  input %q : f32[3]"}, "h+k+sum+y dx+dz"},
+		"the norm reads another":     {"sm_90", []string{"batch_norm_grad %z", "batch_norm_grad %e"}, "h+k+sum+y dx+dz"},
+		"the second needs the first": {"sm_90", []string{"  %dz, %ds2", "  %f = softmax %dx {axis=1} : f32[4,8,3,3]\n  %dz, %ds2", "batch_norm_grad %z", "batch_norm_grad %f"}, "h+k+sum+y e+dy+dx"},
+	} {
+		g, err := ir.Parse(name, []byte(strings.NewReplacer(c.change...).Replace(normSource)))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		target := sm.Must(c.target)
+		mustRun(t, g, Config{Policy: MixedF16(), Debugging: Debugging{Only: precisionPasses, Check: true}, Compiling: Compiling{Caps: target.Caps()}})
+		if got := launchesOf(g); got != c.want {
+			t.Errorf("%s: the launches are %v, want %s\n%s", name, got, c.want, g)
+		}
+		p, err := lower.Lower(g, shared{target})
+		if err == nil {
+			err = lower.Verify(p)
+		}
+		if err != nil {
+			t.Errorf("%s: %v\n%s", name, err, g)
+		}
+	}
+}
+
+// launchesOf writes the first results of the nodes of each launch, without casts.
+func launchesOf(g *ir.Graph) string {
+	launches := map[int32][]string{}
+	var order []int32
+	for _, n := range g.Nodes {
+		if k := n.Why.Launch; k > 0 && n.Op != ir.OpCast {
+			if launches[k] == nil {
+				order = append(order, k)
+			}
+			launches[k] = append(launches[k], n.Out[0].Name)
+		}
+	}
+	var got []string
+	for _, k := range order {
+		got = append(got, strings.Join(launches[k], "+"))
+	}
+	return strings.Join(got, " ")
 }
 
 // Lowering refuses a launch that the target's library does not run.

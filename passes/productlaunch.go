@@ -113,9 +113,7 @@ func (f *launchFinder) products(may func(*ir.ProductLaunch) bool) (list []ir.Pro
 	}
 	f.number()
 	f.levels()
-	slices.SortFunc(found, func(a, b *ir.Node) int {
-		return cmp.Or(cmp.Compare(f.at(a).level, f.at(b).level), cmp.Compare(a.Out[0].Name, b.Out[0].Name))
-	})
+	f.sort(found)
 	kept := f.kept()
 	for _, n := range found {
 		if f.at(n).joined {
@@ -198,7 +196,7 @@ func settleLaunches(g *ir.Graph, c *Context) error {
 		}
 	}
 	for _, nodes := range launches {
-		if slices.ContainsFunc(nodes, func(n *ir.Node) bool { return c.Caps.RowsOf(n).Cols > 0 }) {
+		if slices.ContainsFunc(nodes, func(n *ir.Node) bool { return n.Def().Norm != nil }) {
 			continue
 		}
 		if l, ok := c.Caps.ProductLaunch(nodes); !ok || !l.Fits() {

@@ -14,8 +14,9 @@ var channelGradKernels = map[ir.Op]cudaKernel{
 
 // The gradient of a batch norm is a pass over x and dy for the sums of every
 // channel, in parts that a launch for each adds up, and one elementwise pass.
-// Each operand and result has a dtype of its own. The elementwise step that
-// makes dy is done on the way, and a second norm of the same dy in the same passes.
+// Each operand and result has a dtype of its own. The elementwise nodes that
+// make dy run on the way, and a second norm of the same dy in the same passes
+// (ir.NormFusion).
 
 // channelGrad reports whether the node is a gradient with a scale and f32
 // statistics.
@@ -23,142 +24,46 @@ func channelGrad(n *ir.Node) bool {
 	return channelSizes(n) && len(n.In) == 5 && n.In[4] != nil && len(n.Out) == len(n.Def().Out) && allF32(n.In[2:]) && allF32(n.Out[1:])
 }
 
-// channelJoin is the work that is joined with the gradient of a batch norm.
-type channelJoin struct {
-	sibling *lower.Step    // another norm's gradient of the same dy
-	before  *lower.Cluster // makes dy
-	kept    []int          // its stores that others read, or the second pass does
-}
-
-// channelJoins are the joins of the part micro.
-type channelJoins struct {
-	*stepJoins
-	joins  map[*lower.Step]*channelJoin
-	done   map[*lower.Step]bool           // steps that others do
-	inline map[lower.BufferID]*lower.Step // by result: batch norms that the norm they are added to computes
-	relu   map[lower.BufferID]*lower.Step // by result: batch norms that end in a ReLU and no sum
-	rstd   map[*lower.Step]lower.BufferID // of norms with given statistics, as they are launched
-}
-
-// joinChannels finds the steps that the passes of batch norms include.
-func joinChannels(p *lower.Program) *channelJoins {
-	e := &channelJoins{joinsOf(p), map[*lower.Step]*channelJoin{}, map[*lower.Step]bool{}, map[lower.BufferID]*lower.Step{}, map[lower.BufferID]*lower.Step{}, map[*lower.Step]lower.BufferID{}}
-	for i := range e.steps {
-		s := &e.steps[i]
-		if s.Kind != lower.KindKernel || s.Out[0] == lower.None || e.done[s] {
+// endInRelu finds the batch norms of micro that end in a ReLU and no sum: what they store can be
+// computed again from x.
+func endInRelu(p *lower.Program) map[lower.BufferID]*lower.Step {
+	list := map[lower.BufferID]*lower.Step{}
+	for i := range p.Parts[lower.Micro] {
+		s := &p.Parts[lower.Micro][i]
+		if s.Kind != lower.KindKernel || s.Kernel.Node.Op != ir.OpBatchNorm {
 			continue
 		}
-		switch s.Kernel.Node.Op {
-		case ir.OpBatchNorm, ir.OpBatchNormInfer:
-			e.forward(i)
-		case ir.OpBatchNormGrad:
-			j := &channelJoin{sibling: e.sibling(i)}
-			e.joins[s] = j
-			e.before(i, j)
-		}
-	}
-	return e
-}
-
-// forward notes a norm whose result can be computed again from its operand.
-func (e *channelJoins) forward(i int) {
-	s := &e.steps[i]
-	end := s.Kernel.Fusion
-	switch {
-	case end.Residual > 0:
-	case end.Relu && s.Kernel.Node.Op == ir.OpBatchNorm:
-		e.relu[e.root(s.Out[0])] = s
-		if end.Copy > 0 {
-			e.relu[e.root(s.Out[end.Copy])] = s
-		}
-	case end == lower.NormFusion{}:
-		j := e.reader(s.Out[0])
-		if j == elsewhere || !e.untouched(i, j) || e.steps[j].Kind != lower.KindKernel || e.steps[j].Kernel.Node.Op != s.Kernel.Node.Op {
-			return
-		}
-		if r := e.steps[j].Kernel.Fusion.Residual; r > 0 && e.steps[j].In[r] == s.Out[0] && e.steps[j].In[0] != s.In[0] {
-			e.inline[s.Out[0]] = s
-		}
-	}
-}
-
-// sibling is the gradient of another norm with the dy of step i, if it can run as
-// early.
-func (e *channelJoins) sibling(i int) *lower.Step {
-	dy := e.steps[i].In[1]
-	for _, j := range e.read[e.root(dy)] {
-		if j <= i {
+		f := s.Kernel.Fusion
+		if !f.Relu || f.Residual > 0 || f.Beside != nil {
 			continue
 		}
-		s := &e.steps[j]
-		if s.Kind == lower.KindKernel && s.Kernel.Node.Op == ir.OpBatchNormGrad && s.In[1] == dy && s.In[0] != e.steps[i].In[0] && !slices.Contains(s.In, e.steps[i].Out[0]) &&
-			s.Kernel.Node.Str("layout") == e.steps[i].Kernel.Node.Str("layout") && e.movable(j, i+1, j) {
-			e.done[s] = true
-			return s
+		list[p.Buffers[s.Out[0]].Root] = s
+		if f.Copy > 0 {
+			list[p.Buffers[s.Out[f.Copy]].Root] = s
 		}
 	}
-	return nil
-}
-
-// before finds the elementwise step that computes the dy of step j. The first pass
-// includes it, and the second pass, too, if its operands are no larger than dy.
-func (e *channelJoins) before(j int, join *channelJoin) {
-	s := &e.steps[j]
-	dy := s.In[1]
-	i := slices.IndexFunc(e.steps[:j], func(t lower.Step) bool { return slices.Contains(t.Out, dy) })
-	if i < 0 || e.done[&e.steps[i]] || e.steps[i].Kind != lower.KindCluster || len(e.steps[i].More) > 0 || !e.dense(e.steps[i].Cluster, s) || !e.untouched(i, j) {
-		return
-	}
-	g := e.steps[i].Cluster
-	cost := -2 * e.p.Buffers[dy].Type.DType.Size()
-	for _, a := range g.Loads {
-		if slices.Contains(e.steps[i].Out, a.Buffer) {
-			return // in place
-		}
-		if !e.known(a.Buffer, s) {
-			cost += a.DType.Size()
-		}
-	}
-	for k, a := range g.Stores {
-		if others := e.others(a.Buffer, s, join.sibling); others || a.Buffer == dy && cost > 0 {
-			join.kept = append(join.kept, k)
-		}
-	}
-	join.before = g
-	e.done[&e.steps[i]] = true
-}
-
-// known reports whether the images in a buffer can be computed from operands that
-// the gradient s reads anyway.
-func (e *channelJoins) known(id lower.BufferID, s *lower.Step) bool {
-	f := e.relu[e.root(id)]
-	return id == s.In[0] || f != nil && f.In[0] == s.In[0] && f.Out[1] == s.In[2] && f.Out[2] == s.In[3]
-}
-
-// isRead reports whether any step or the caller reads a buffer.
-func (e *channelJoins) isRead(id lower.BufferID) bool { return len(e.read[e.root(id)]) > 0 }
-
-// others reports whether anything but the gradients a and b reads a buffer.
-func (e *channelJoins) others(id lower.BufferID, a, b *lower.Step) bool {
-	return slices.ContainsFunc(e.read[e.root(id)], func(i int) bool { return i == elsewhere || &e.steps[i] != a && &e.steps[i] != b })
+	return list
 }
 
 // channelGrads is one emission: the gradients of one dy.
 type channelGrads struct {
 	*cudaCall
-	join  *channelJoin
-	norms []*lower.Step
-	k     ptx.Channels
+	norms  []*lower.Step
+	before *lower.Cluster // makes dy; nil: it lies in memory
+	kept   lower.BufferID // where the second pass reads dy; None: it computes dy again
+	stores bool           // the first pass stores dy there for the second one alone
+	k      ptx.Channels
 }
 
 // batchNormGrad launches the sums of every channel, the sum of their parts, and dx.
 func (c *cudaCall) batchNormGrad() error {
-	g := &channelGrads{c, c.channels.joins[c.s], []*lower.Step{c.s}, c.images()}
-	if g.join == nil { // not of micro
-		g.join = &channelJoin{}
+	f := c.s.Kernel.Fusion
+	g := &channelGrads{cudaCall: c, norms: []*lower.Step{c.s}, before: f.Prologue, kept: c.s.In[1], k: c.images()}
+	if f.Beside != nil {
+		g.norms = append(g.norms, f.Beside.Norm(c.s))
 	}
-	if g.join.sibling != nil {
-		g.norms = append(g.norms, g.join.sibling)
+	if g.before != nil {
+		g.keep(f.Made)
 	}
 	if err := g.sums(); err != nil {
 		return err
@@ -166,15 +71,40 @@ func (c *cudaCall) batchNormGrad() error {
 	return c.cluster(g.results())
 }
 
+// keep finds where the second pass reads dy, register made of the prologue: where others read
+// it, in memory of its own where its operands take more than dy written and read, and nowhere else.
+func (g *channelGrads) keep(made ir.Reg) {
+	b := g.before
+	if i := slices.IndexFunc(b.Stores, func(a lower.Access) bool { return a.Reg == made && a.DType == g.dtype() }); i >= 0 {
+		g.kept = b.Stores[i].Buffer
+		return
+	}
+	cost := -2 * g.dtype().Size()
+	for _, a := range b.Loads {
+		if !g.known(a.Buffer) {
+			cost += a.DType.Size()
+		}
+	}
+	if g.kept = lower.None; cost > 0 {
+		g.kept, g.stores = g.temp("dy", g.dtype(), g.dims(g.s.In[0])...), true
+	}
+}
+
+// dtype is that of dy.
+func (g *channelGrads) dtype() ir.DType { return g.n.In[1].Type.DType }
+
+// known reports whether the images in a buffer can be computed from operands that
+// the first gradient reads anyway.
+func (g *channelGrads) known(id lower.BufferID) bool {
+	f := g.relu[g.p.Buffers[id].Root]
+	return id == g.s.In[0] || f != nil && f.In[0] == g.s.In[0] && f.Out[1] == g.s.In[2] && f.Out[2] == g.s.In[3]
+}
+
 // dy is the gradient that all norms read.
 func (g *channelGrads) dy(p *channelPass, first bool) ir.Reg {
-	id, b := g.s.In[1], g.join.before
-	if b == nil {
-		return p.each(id)
-	}
-	own := slices.IndexFunc(b.Stores, func(a lower.Access) bool { return a.Buffer == id })
-	if !first && slices.Contains(g.join.kept, own) {
-		return p.each(id)
+	b := g.before
+	if b == nil || !first && g.kept != lower.None {
+		return p.each(g.kept)
 	}
 	regs := make([]ir.Reg, len(b.Code))
 	for i, in := range b.Code {
@@ -183,22 +113,29 @@ func (g *channelGrads) dy(p *channelPass, first bool) ir.Reg {
 			continue
 		}
 		in.A, in.B, in.C = regs[in.A], regs[in.B], regs[in.C]
+		if in.Op == ir.PRound && p.holds(in.A, in.To) {
+			regs[i] = in.A
+			continue
+		}
 		regs[i] = p.Emit(in)
 	}
+	made := regs[g.s.Kernel.Fusion.Made]
 	if first {
-		for _, k := range g.join.kept {
-			p.store(regs[b.Stores[k].Reg], b.Stores[k].Buffer)
+		for _, a := range b.Stores {
+			p.store(regs[a.Reg], a.Buffer)
+		}
+		if g.stores {
+			p.store(made, g.kept)
 		}
 	}
-	return p.rounded(regs[b.Stores[own].Reg], g.typeOf(id).DType)
+	return made
 }
 
 // operand is an operand of the code that computes dy: images in memory, or the
 // result of a norm and its ReLU, computed again from the x that is read anyway.
 func (g *channelGrads) operand(p *channelPass, id lower.BufferID) ir.Reg {
-	e := g.channels
-	if f := e.relu[e.root(id)]; f != nil && e.known(id, g.s) {
-		return p.rounded(p.Max(p.norm(f), p.F(0)), g.typeOf(id).DType)
+	if f := g.relu[g.p.Buffers[id].Root]; f != nil && g.known(id) {
+		return p.rounded(p.Max(p.norm(channelStats{f, f.Out[1], f.Out[2]}), p.F(0)), g.typeOf(id).DType)
 	}
 	return p.each(id)
 }

@@ -62,35 +62,65 @@ func (c *cudaCall) images() ptx.Channels {
 	return k
 }
 
+// channelStats is a norm over channels with the buffers of its statistics.
+type channelStats struct {
+	s          *lower.Step
+	mean, rstd lower.BufferID
+}
+
+// withAdded calls launch for the norm, then for the one whose result its epilogue adds.
+func (c *cudaCall) withAdded(launch func(c *cudaCall) (channelStats, error)) (own channelStats, added *channelStats, err error) {
+	if own, err = launch(c); err != nil || c.s.Kernel.Fusion.Beside == nil {
+		return own, nil, err
+	}
+	s := c.s.Kernel.Fusion.Beside.Norm(c.s)
+	other, err := launch(&cudaCall{c.cudaLowerer, s, s.Kernel.Node})
+	return own, &other, err
+}
+
 // batchNorm launches the moments of every channel and the pass that uses them.
 func (c *cudaCall) batchNorm() error {
-	k, in, out := c.images(), c.s.In, c.s.Out
+	own, added, err := c.withAdded((*cudaCall).moments)
+	if err != nil {
+		return err
+	}
+	return c.cluster(c.normalized(own, added))
+}
+
+// moments launches the moments of every channel.
+func (c *cudaCall) moments() (channelStats, error) {
+	k, in, stats := c.images(), c.s.In, c.s.Out[1:]
+	switch end := c.s.Kernel.Fusion; {
+	case end.Copy > 0:
+		stats = stats[:end.Copy-1]
+	case end.Beside != nil:
+		stats = stats[:end.Beside.Out[1]-1]
+	}
 	mean := c.temp("means", ir.F32, int64(k.Split), int64(k.C))
 	squares := c.temp("squares", ir.F32, int64(k.Split), int64(k.C))
 	if err := c.launch("channel_moments", k.Moments, in[0], mean, squares); err != nil {
-		return err
-	}
-	stats := out[1:]
-	if end := c.s.Kernel.Fusion; end.Copy > 0 {
-		stats = out[1:end.Copy]
+		return channelStats{}, err
 	}
 	merge := ptx.Merge{Channels: k, Eps: float32(c.n.Float("eps")), Momentum: float32(c.n.Float("momentum")), Running: len(stats) > 2}
 	args := []lower.BufferID{mean, squares}
 	if merge.Running {
 		args = append(args, in[3:5]...)
 	}
-	if err := c.launch("channel_stats", merge.Build, append(args, stats...)...); err != nil {
-		return err
-	}
-	if c.channels.inline[out[0]] != nil { // another norm's pass computes it
-		return nil
-	}
-	return c.cluster(c.normalized(k))
+	return channelStats{c.s, stats[0], stats[1]}, c.launch("channel_stats", merge.Build, append(args, stats...)...)
 }
 
 // batchNormInfer launches the reciprocal deviations of every channel and the pass
 // that uses them.
 func (c *cudaCall) batchNormInfer() error {
+	own, added, err := c.withAdded((*cudaCall).deviations)
+	if err != nil {
+		return err
+	}
+	return c.cluster(c.normalized(own, added))
+}
+
+// deviations launches the reciprocal deviations of every channel.
+func (c *cudaCall) deviations() (channelStats, error) {
 	variance := c.s.In[4]
 	rstd := c.temp("rstd", ir.F32, c.dims(variance)...)
 	code := ir.NewCode(nil)
@@ -99,27 +129,19 @@ func (c *cudaCall) batchNormInfer() error {
 	store := c.walk(rstd, 0, 1)
 	store.Reg = r
 	g := &lower.Cluster{Shape: c.dims(variance), Code: code.Ins, Loads: []lower.Access{c.walk(variance, 0, 1)}, Stores: []lower.Access{store}}
-	if err := c.cluster(g); err != nil {
-		return err
-	}
-	c.channels.rstd[c.s] = rstd
-	if c.channels.inline[c.s.Out[0]] != nil {
-		return nil
-	}
-	return c.cluster(c.normalized(c.images()))
+	return channelStats{c.s, c.s.In[3], rstd}, c.cluster(g)
 }
 
 // normalized is y = (x − mean)·rstd·scale + bias, and what the norm ends in.
-func (c *cudaCall) normalized(k ptx.Channels) *lower.Cluster {
-	p, in, out := c.channelPass(k), c.s.In, c.s.Out
-	y := p.norm(c.s)
+func (c *cudaCall) normalized(own channelStats, added *channelStats) *lower.Cluster {
+	p, in, out := c.channelPass(c.images()), c.s.In, c.s.Out
+	y := p.norm(own)
 	end := c.s.Kernel.Fusion
-	if end.Residual > 0 {
-		if s := c.channels.inline[in[end.Residual]]; s != nil {
-			y = p.Add(y, p.rounded(p.norm(s), c.typeOf(s.Out[0]).DType))
-		} else {
-			y = p.Add(y, p.each(in[end.Residual]))
-		}
+	switch {
+	case added != nil:
+		y = p.Add(y, p.rounded(p.norm(*added), end.Beside.Node.Out[0].Type.DType))
+	case end.Residual > 0:
+		y = p.Add(y, p.each(in[end.Residual]))
 	}
 	if end.Relu {
 		y = p.Max(y, p.F(0))
@@ -162,14 +184,10 @@ func (p *channelPass) hat(x, mean, rstd lower.BufferID) ir.Reg {
 	return p.Mul(p.Sub(p.each(x), p.channel(mean)), p.channel(rstd))
 }
 
-// norm is the result of a step of batch_norm or batch_norm_infer.
-func (p *channelPass) norm(s *lower.Step) ir.Reg {
-	var y ir.Reg
-	if rstd, ok := p.c.channels.rstd[s]; ok {
-		y = p.hat(s.In[0], s.In[3], rstd)
-	} else {
-		y = p.hat(s.In[0], s.Out[1], s.Out[2])
-	}
+// norm is the result of batch_norm or batch_norm_infer.
+func (p *channelPass) norm(n channelStats) ir.Reg {
+	s := n.s
+	y := p.hat(s.In[0], n.mean, n.rstd)
 	if len(s.In) > 1 && s.In[1] != lower.None {
 		y = p.Mul(y, p.channel(s.In[1]))
 	}

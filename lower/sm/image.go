@@ -101,7 +101,7 @@ func (c *cudaCall) pool() ptx.Pool {
 // the values of a pool that is computed again.
 func (c *cudaCall) maxPool() error {
 	p, args := c.pool(), []lower.BufferID{c.s.In[0]}
-	p.NoMax, p.NoIndex = !c.channels.isRead(c.s.Out[0]), !c.channels.isRead(c.s.Out[1])
+	p.NoMax, p.NoIndex = !c.isRead(c.s.Out[0]), !c.isRead(c.s.Out[1])
 	if p.NoMax && p.NoIndex {
 		p.NoMax = false
 	}

@@ -16,18 +16,19 @@ import (
 
 // cudaLowerer turns the shared steps into launches.
 type cudaLowerer struct {
-	p        *lower.Program
-	target   Target
-	fl       ptx.Flavour
-	module   *ptx.Module
-	names    map[string]string // of a kernel by its text under no name
-	counts   map[string]int    // kernels of one kind, buffers of one name so far
-	out      []lower.Step      // of the part being lowered
-	at       lower.Part
-	from     *lower.Step                 // being lowered
-	stats    map[lower.BufferID]rowStats // of logits whose loss this part has computed
-	bad      []counted                   // tensors whose elements that are not finite this part has counted
-	channels *channelJoins               // of micro
+	p      *lower.Program
+	target Target
+	fl     ptx.Flavour
+	module *ptx.Module
+	names  map[string]string // of a kernel by its text under no name
+	counts map[string]int    // kernels of one kind, buffers of one name so far
+	out    []lower.Step      // of the part being lowered
+	at     lower.Part
+	from   *lower.Step                    // being lowered
+	stats  map[lower.BufferID]rowStats    // of logits whose loss this part has computed
+	bad    []counted                      // tensors whose elements that are not finite this part has counted
+	read   map[lower.BufferID]bool        // roots that a step or the caller reads
+	relu   map[lower.BufferID]*lower.Step // by root of a result: batch norms of micro that end in a ReLU and no sum
 }
 
 func (t Target) lowerer(p *lower.Program) *cudaLowerer {
@@ -38,7 +39,7 @@ func (t Target) lowerer(p *lower.Program) *cudaLowerer {
 func (t Target) Finish(p *lower.Program) error {
 	p.Planned = nil // steps are rewritten as launches; Target.Verify checks those
 	c := t.lowerer(p)
-	c.channels = joinChannels(p)
+	c.read, c.relu = rootsRead(p), endInRelu(p)
 	p.Batch(lower.Prepare)
 	p.Batch(lower.Update)
 	for part := range lower.NumParts {
@@ -46,9 +47,6 @@ func (t Target) Finish(p *lower.Program) error {
 		last := make([]int, len(p.Parts[part])) // launch that ends each step
 		for i := range p.Parts[part] {
 			c.from = &p.Parts[part][i]
-			if c.channels.done[c.from] {
-				continue
-			}
 			if err := c.step(); err != nil {
 				return &ir.Error{Pos: c.from.Node.Pos, Msg: fmt.Sprintf("%s %s: %v", c.from.Kind, c.from.Node.Name, err)}
 			}
@@ -66,6 +64,26 @@ func (t Target) Finish(p *lower.Program) error {
 	}
 	return nil
 }
+
+// rootsRead lists the roots that a step of p or the caller reads.
+func rootsRead(p *lower.Program) map[lower.BufferID]bool {
+	read := map[lower.BufferID]bool{}
+	for part := range lower.NumParts {
+		for i := range p.Parts[part] {
+			for _, id := range p.Parts[part][i].In {
+				if id != lower.None {
+					read[p.Buffers[id].Root] = true
+				}
+			}
+		}
+	}
+	for _, o := range p.Outputs {
+		read[p.Buffers[o.Buffer].Root] = true
+	}
+	return read
+}
+
+func (c *cudaLowerer) isRead(id lower.BufferID) bool { return c.read[c.p.Buffers[id].Root] }
 
 // step lowers c.from.
 func (c *cudaLowerer) step() error {

@@ -122,9 +122,16 @@ func (t Target) Caps() ir.Caps {
 	return c
 }
 
-// channelNorms is what the kernels of norms over channels fuse.
+// channelNorms is what the kernels of norms over channels, and over groups of them, fuse.
 func channelNorms(n *ir.Node) ir.NormFusion {
-	return ir.NormFusion{Epilogue: n.Def().GradOf == ir.OpInvalid}
+	channels := n.Def().Norm.Over == ir.OverChannels
+	switch {
+	case n.Def().GradOf == ir.OpInvalid:
+		return ir.NormFusion{Epilogue: true, Beside: channels}
+	case channels:
+		return ir.NormFusion{Operand: n.NormOperand(), Beside: true}
+	}
+	return ir.NormFusion{}
 }
 
 // Lacks reports whether t lacks a feature.

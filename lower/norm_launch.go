@@ -1,0 +1,106 @@
+package lower
+
+import (
+	"slices"
+
+	"ampc/ir"
+)
+
+// lowerNormLaunch lowers norms over channels that run in one kernel (ir.NormFusion): gradients of one
+// operand, with the elementwise nodes that make it, or a norm and the one that its epilogue adds. It
+// reports false where the nodes are no such launch.
+func (l *Lowerer) lowerNormLaunch(nodes []*ir.Node) bool {
+	caps := l.p.Target.Caps()
+	var norms, rest []*ir.Node
+	for _, n := range nodes {
+		if c := caps.NormOf(n); c.Operand > 0 || c.Beside {
+			norms = append(norms, n)
+		} else {
+			rest = append(rest, n)
+		}
+	}
+	switch {
+	case len(norms) == 0 || len(norms) > 2 || len(norms) == 2 && norms[0].Op != norms[1].Op:
+		return false
+	case caps.NormOf(norms[0]).Operand > 0:
+		return l.lowerGradients(norms, rest)
+	case len(norms) == 2:
+		own, added := norms[0], norms[1]
+		if own.Why.Cluster == 0 {
+			own, added = added, own
+		}
+		return l.lowerNormEpilogue(own, added, rest)
+	}
+	return false
+}
+
+// lowerGradients lowers gradients of norms that take the same operand, which before makes.
+func (l *Lowerer) lowerGradients(norms, before []*ir.Node) bool {
+	n, operand := norms[0], l.p.Target.Caps().NormOf(norms[0]).Operand
+	made := n.In[operand]
+	if !l.denseRows(before) || len(norms) > 1 && norms[1].In[operand] != made {
+		return false
+	}
+	for _, m := range norms {
+		for i, v := range m.In {
+			if v != nil && v.Def != nil && contains(before, v.Def) != (i == operand && len(before) > 0) {
+				return false
+			}
+		}
+	}
+	l.now = slices.Concat(norms, before)
+	s := l.rowStep(n)
+	for _, v := range n.Out {
+		s.Out = append(s.Out, l.result(v))
+	}
+	if len(norms) > 1 {
+		s.Kernel.Fusion.Beside = l.besideGradient(&s, norms[1], operand, len(before) > 0)
+	}
+	if len(before) > 0 {
+		j := l.join(nil, before)
+		reg := j.read(made) // rounded as it would be stored
+		out := l.storesFor(j, before, l.now)
+		j.cluster.Code = j.code.Ins
+		s.Kernel.Fusion.Prologue, s.Kernel.Fusion.Made = &j.cluster, reg
+		s.In[operand] = None
+		s.In, s.Out = append(s.In, loadsOf(&j.cluster)...), append(s.Out, out...)
+	}
+	l.emit(s)
+	return true
+}
+
+// besideGradient adds gradient n to step s, which has the operand that both take, or makes it.
+func (l *Lowerer) besideGradient(s *Step, n *ir.Node, operand int, made bool) *BesideNorm {
+	b := &BesideNorm{Node: detached(n)}
+	for i, v := range n.In {
+		switch {
+		case v == nil || i == operand && made:
+			b.In = append(b.In, -1)
+		case i == operand:
+			b.In = append(b.In, operand)
+		default:
+			b.In = append(b.In, len(s.In))
+			s.In = append(s.In, l.in(v))
+		}
+	}
+	for _, v := range n.Out {
+		b.Out = append(b.Out, len(s.Out))
+		s.Out = append(s.Out, l.result(v))
+	}
+	return b
+}
+
+// Norm is the step of the second norm of s alone.
+func (b *BesideNorm) Norm(s *Step) *Step {
+	pick := func(from []BufferID, at []int) (ids []BufferID) {
+		for _, i := range at {
+			if i < 0 {
+				ids = append(ids, None)
+			} else {
+				ids = append(ids, from[i])
+			}
+		}
+		return ids
+	}
+	return &Step{Kind: KindKernel, In: pick(s.In, b.In), Out: pick(s.Out, b.Out), Node: s.Node, Kernel: &Kernel{Name: b.Node.Def().Name, Node: b.Node}}
+}
