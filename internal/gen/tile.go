@@ -125,6 +125,10 @@ func (v *vm) indirectFetch() {
 	RET()
 }
 
+// aheadOfA is how far ahead, in bytes, tiles fetch their panel of A: packed weights come from memory or the last cache,
+// and what the processor fetches by itself ends with a page.
+const aheadOfA = 2048
+
 // tileLoop emits the body of a tile kernel: fetch loads B's vectors of the u-th k, done, if any, follows n of them.
 func (v *vm) tileLoop(t *tileRegs, mr, nv int, kc, cols, acc reg.GPVirtual, fetch, done func(int)) {
 	scaleBy(t.ldc, 4)
@@ -159,6 +163,9 @@ func (v *vm) tileLoop(t *tileRegs, mr, nv int, kc, cols, acc reg.GPVirtual, fetc
 	fetchNext := v.belowFetch(t, mr, nv)
 	loop("four", k4, func() {
 		fetchNext()
+		for at := 0; at < 16*mr; at += 64 {
+			PREFETCHT0(Mem{Base: t.a, Disp: at + aheadOfA})
+		}
 		steps(4)
 	})
 	Label("rest")
