@@ -146,6 +146,10 @@ func atoi(s string) int {
 	return n
 }
 
+// rest is how long every contender waits for its turn: onnxruntime's threads still poll for work, and so take a
+// processor, some time after their last.
+const rest = 250 * time.Millisecond
+
 // contender runs a model some times and returns the fastest time in ms.
 type contender func(runs int) (float64, error)
 
@@ -175,6 +179,7 @@ func (b *inference) compare(out io.Writer, name, path string, s subject, batch, 
 	for round := range b.rounds + 1 {
 		var now []float64
 		for i, c := range all {
+			time.Sleep(rest)
 			ms, err := c(b.runs)
 			if err != nil {
 				return err
