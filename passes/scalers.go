@@ -124,6 +124,33 @@ func reads(g *ir.Graph, v *ir.Value) bool {
 	return slices.Contains(g.Return, v)
 }
 
+// readAs reports whether each reader of v computes the same types from values that are
+// not multiplied by mul.
+func readAs(g *ir.Graph, v, mul *ir.Value) bool {
+	if slices.Contains(g.Return, v) {
+		return false
+	}
+	for _, n := range g.Nodes {
+		if !slices.Contains(n.In, v) {
+			continue
+		}
+		probe := *n
+		probe.In = slices.Clone(n.In)
+		for i, x := range n.In {
+			if x != nil && x.Def != nil && (x.Def.Op == ir.OpUnscale || x.Def.Op == ir.OpMul) {
+				if at := slices.Index(x.Def.In, mul); at >= 0 {
+					probe.In[i] = x.Def.In[1-at]
+				}
+			}
+		}
+		types, err := n.Def().Infer(&probe)
+		if err != nil || !slices.EqualFunc(types, n.Out, func(t ir.Type, out *ir.Value) bool { return t == out.Type }) {
+			return false
+		}
+	}
+	return true
+}
+
 func isOne(n *ir.Node) bool {
 	for _, v := range n.In {
 		if v != nil {
@@ -140,7 +167,11 @@ func dropMultiplier(g *ir.Graph, mul *ir.Value, to map[*ir.Value]*ir.Value, dead
 			switch {
 			case v != mul:
 			case n.Op == ir.OpUnscale, n.Op == ir.OpMul:
-				to[n.Out[0]], dead[n] = n.In[1-i], true
+				if x := n.In[1-i]; readAs(g, n.Out[0], mul) {
+					to[n.Out[0]], dead[n] = x, true
+				} else { // in f32, such as a hook on gradients
+					n.Op, n.In, n.Attrs = ir.OpCast, []*ir.Value{x}, ir.A("to", n.Out[0].Type.DType)
+				}
 			default:
 				n.In[i] = nil
 			}

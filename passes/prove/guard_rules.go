@@ -2,6 +2,7 @@ package prove
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"ampc/ir"
@@ -353,7 +354,7 @@ func (g *guard) requireCheck(t *skipGroup, writer *ir.Node, v *ir.Value, scales 
 	}
 	if !g.shows(t, v) && !g.users(n) {
 		switch wide := widest(n); {
-		case v.Type.DType.Low() && wide > v.Type.DType.Size():
+		case v.Type.DType.Low() && wide > v.Type.DType.Size() && !limits(n):
 			g.p.report(n, "is read by %s and rounded to %s after the check: no check of %s sees what overflows there", writer.Name(), v.Type.DType, t.skip)
 		case n.Def().Poles != "" && !g.showsNaN(t, v):
 			g.p.report(n, "is read by %s and %s: no check of %s is certain to see a NaN in it", writer.Name(), n.Def().Poles, t.skip)
@@ -365,6 +366,20 @@ func (g *guard) requireCheck(t *skipGroup, writer *ir.Node, v *ir.Value, scales 
 	for i, x := range in {
 		g.requireCheck(t, writer, x, scales || n.OperandDef(first+i).Named)
 	}
+}
+
+// limits reports whether n gives numbers that the dtype of its result holds, whatever it
+// reads, so that rounding makes no Inf of them: a clip.
+func limits(n *ir.Node) bool {
+	if n.Def().Range == nil {
+		return false
+	}
+	in := make([]ir.Interval, len(n.In))
+	for i := range in {
+		in[i] = ir.Interval{Lo: math.Inf(-1), Hi: math.Inf(1), NaN: true}
+	}
+	out, most := n.Def().Range(n, in), n.Out[0].Type.DType.Max()
+	return len(out) == 1 && out[0].Lo >= -most && out[0].Hi <= most
 }
 
 // users reports whether the user wrote node n of the update himself, to edit
