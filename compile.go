@@ -97,7 +97,7 @@ func (m *Model) translate(r request, k known, target lower.Target) (*Step, error
 	}
 	step := &Step{model: m, request: r, graph: g, turn: newGate(), flight: &flight{}, kept: new(doctor.Kept), notes: slices.Clone(m.notes)}
 	step.slots = newSlots(m.tensors(m.Graph().Return), &p, r)
-	p.Caps, p.Record = target.Caps(), &step.assigned
+	p.Caps, p.Record, p.Peak = target.Caps(), &step.assigned, lower.Peak(target)
 	p.After = func(e passes.Event) {
 		step.notes = append(step.notes, e.Notes...)
 		step.report.After(e.Counters, e.Notes)

@@ -47,7 +47,13 @@ type TrainConfig struct {
 	EMA       float64  // decay of a running average of the parameters, from 0 to below 1; 0: none
 	Micro     int      // micro-batches that one Run may take; zero: 1
 	BadMicro  BadMicro // what a micro-batch that is not finite does
-	Parallel  Parallel // the ranks that share the batch; zero: one process has it all
+	// Memory is how many bytes the program of the step may take: variables, inputs, and
+	// what is computed (the sum of Program.Arenas). The backward pass computes again what
+	// the forward pass does not keep, such that the step fits with the least work added. No bit of
+	// a result changes. A step that cannot do with so few is an error that names the least.
+	// Zero: no limit.
+	Memory   int64
+	Parallel Parallel // the ranks that share the batch; zero: one process has it all
 
 	// Name tells the training steps of a model apart: it is in the names of the
 	// step's counters, rates, moments and averages, and so in checkpoints. One
@@ -171,6 +177,7 @@ func (c TrainConfig) compiler(losses []Loss) (passes.Config, error) {
 	}
 	p.Train = len(losses) > 0
 	p.Name, p.Groups, p.Clip, p.Scaler = c.Name, c.groups(), c.Clip.compiler(), c.Scaler.compiler()
+	p.Memory = c.Memory
 	p.NoSkip, p.EMA, p.Micro, p.BadMicro = c.NoSkip, c.EMA, c.Micro, passes.BadMicro(c.BadMicro)
 	p.Parallel = c.Parallel.compiler()
 	p.Gradients = gradientsFor(c.Gradients)

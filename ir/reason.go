@@ -55,6 +55,7 @@ const (
 	MarkInserted                     // a cast that amp placed
 	MarkSeed                         // the start of a backward sweep
 	MarkStoresCast                   // stores 16 bits in place of a cast that the user wrote
+	MarkRepeated                     // a forward node that backward runs a second time
 )
 
 // Reason is why a node has the dtype it has: data, so that tools can follow the

@@ -13,6 +13,17 @@ import (
 // has after the step.
 func Lower(g *ir.Graph, t Target) (*Program, error) { return lower(g, t, form{joins: true}) }
 
+// Peak returns a function that tells how many bytes the program of a graph takes on t.
+func Peak(t Target) func(g *ir.Graph) (int64, error) {
+	return func(g *ir.Graph) (int64, error) {
+		p, err := Lower(g, t)
+		if err != nil {
+			return 0, err
+		}
+		return p.Total(), nil
+	}
+}
+
 // LowerNodes is Lower for the CPU with every node a step of its own: no value
 // stays in registers. Joining steps changes no bits, so what they store is what
 // the joined ones compute. Every work buffer has memory of its own (Spread).

@@ -96,6 +96,14 @@ type Program struct {
 	MaxLive, Separate int64
 }
 
+// Total is the bytes of all arenas.
+func (p *Program) Total() (sum int64) {
+	for _, n := range p.Arenas {
+		sum += n
+	}
+	return sum
+}
+
 // Var is a declaration and the buffer that holds it.
 type Var struct {
 	Name   string

@@ -45,7 +45,8 @@ type Training struct {
 	Micro        int     // micro-batches per step the accumulators are sized for; 0 and 1: no accumulators
 	BadMicro     BadMicro
 	Parallel     Parallel
-	WeightCopies bool // the update writes the weight copies; prepare casts only what no step writes
+	Memory       int64 // bytes that the program may take: backward computes again what is not kept; 0: no limit
+	WeightCopies bool  // the update writes the weight copies; prepare casts only what no step writes
 }
 
 // Inference is what only a step without an update is told.
@@ -63,6 +64,8 @@ type Compiling struct {
 	Disable []string       // passes to leave out
 	Prove   bool           // compare the finished step with the graph before layout
 	Record  *Assignment    // filled with what this step decides; nil: not wanted
+	// Peak is how many bytes the target's program of a finished step takes; Training.Memory needs it.
+	Peak func(g *ir.Graph) (int64, error)
 	// Source is given a copy of the graph as it is before the pass layout, which the
 	// finished step is a translation of: the graph that prove compares it with.
 	Source func(t *ir.Graph)

@@ -18,6 +18,9 @@ import (
 // old one any more, and would have to be copied there later.
 func orderPass(g *ir.Graph, c *Context) error {
 	o := newOrderer(g)
+	if c.Memory > 0 {
+		o.repeatLate()
+	}
 	for s := range ir.NumSections {
 		g.Body[s] = o.section(s)
 	}
@@ -53,6 +56,7 @@ type scheduleNode struct {
 	sends bool  // a message: it starts as soon as it can, and the steps behind it run meanwhile
 	last  bool  // writes a variable that another schedule node of the section reads
 	done  bool
+	late  bool // runs right before its first reader (repeatLate)
 }
 
 func newOrderer(g *ir.Graph) *orderer {
@@ -280,11 +284,11 @@ func (o *orderer) section(s ir.Section) []*ir.Node {
 			continue
 		}
 		for _, v := range u.reads {
-			if o.here(v, u) {
+			if o.here(v, u) && !o.late(v) {
 				u.waits++
 			}
 		}
-		if u.waits == 0 {
+		if u.waits == 0 && !u.late {
 			o.push(h, int32(i))
 		}
 	}
@@ -294,14 +298,28 @@ func (o *orderer) section(s ir.Section) []*ir.Node {
 		if u.done || u.turn != e.turn {
 			continue
 		}
-		u.done = true
-		for _, n := range u.views {
-			out = o.view(out, n)
-		}
-		out = append(out, u.nodes...)
-		o.run(h, u)
+		out = o.place(out, h, u)
 	}
+	out = o.restLate(out, h, s)
 	return append(out, o.restViews(s)...)
+}
+
+// place puts u into the order, behind what it reads that was late.
+func (o *orderer) place(out []*ir.Node, h *readyHeap, u *scheduleNode) []*ir.Node {
+	u.done = true
+	for _, v := range u.reads {
+		if o.late(v) && o.here(v, u) {
+			if w := &o.schedule[o.scheduled[v.Def.ID]]; !w.done {
+				out = o.place(out, h, w)
+			}
+		}
+	}
+	for _, n := range u.views {
+		out = o.view(out, n)
+	}
+	out = append(out, u.nodes...)
+	o.run(h, u)
+	return out
 }
 
 // view places a view that a schedule node is about to read, unless an earlier one did.
@@ -405,6 +423,9 @@ func (o *orderer) run(h *readyHeap, u *scheduleNode) {
 	}
 	for _, n := range u.nodes {
 		for _, v := range n.Out {
+			if u.late { // nobody waits for it
+				break
+			}
 			for _, i := range o.readersOf(v) {
 				w := &o.schedule[i]
 				w.depth = max(w.depth, u.depth+1)
@@ -424,7 +445,7 @@ func (o *orderer) recost(h *readyHeap, v *ir.Value) {
 		return
 	}
 	for _, i := range readers {
-		if w := &o.schedule[i]; w.waits == 0 && !w.done {
+		if w := &o.schedule[i]; w.waits == 0 && !w.done && !w.late {
 			o.push(h, i)
 		}
 	}

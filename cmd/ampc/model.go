@@ -14,6 +14,7 @@ import (
 
 	"ampc"
 	"ampc/ir"
+	"ampc/lower"
 	"ampc/models"
 	"ampc/passes"
 	"ampc/passes/ranges"
@@ -430,6 +431,7 @@ func (o *openedModel) pass(edit func(*passes.Config)) (*ir.Graph, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.Peak = lower.Peak(lower.CPU)
 	if edit != nil {
 		edit(&p)
 	}

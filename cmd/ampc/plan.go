@@ -191,10 +191,7 @@ func planModel(c *cobra.Command, spec string, f modelFlags) (r *casts.Report, to
 		return nil, 0, false, err
 	}
 	r.Program(g, p)
-	for _, n := range p.Arenas {
-		total += n
-	}
-	return r, total, o.compiled, nil
+	return r, p.Total(), o.compiled, nil
 }
 
 func withBatch(spec string, batch int64) string {

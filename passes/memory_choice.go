@@ -1,0 +1,220 @@
+package passes
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"ampc/ir"
+	"ampc/passes/plan"
+)
+
+// repeater states what a graph's forward pass computes in terms of plan.Repeats.
+type repeater struct {
+	g       *ir.Graph
+	nodes   []*ir.Node          // of forward, but for views, operands first; the order of lists has no influence
+	index   map[*ir.Node]int32  // in nodes
+	value   map[*ir.Value]int32 // in repeats.Values
+	values  []*ir.Value         // of repeats
+	repeats *plan.Repeats
+}
+
+func newRepeater(g *ir.Graph) *repeater {
+	r := &repeater{g: g, index: map[*ir.Node]int32{}, value: map[*ir.Value]int32{}, repeats: &plan.Repeats{}}
+	r.order()
+	fixed, uses := keptAnyway(g), g.Uses()
+	for i, n := range r.nodes {
+		for _, v := range n.Out {
+			if !fixed[v] {
+				r.value[v] = int32(len(r.values))
+				r.values = append(r.values, v)
+				r.repeats.Values = append(r.repeats.Values, plan.RepeatValue{Bytes: g.Elements(v.Type) * v.Type.DType.Size(), Node: int32(i)})
+			}
+		}
+		x := plan.RepeatNode{Work: r.work(n, uses), Never: !repeatable(n)}
+		for _, v := range operands(n) {
+			if at, ok := r.value[root(v)]; ok && !slices.Contains(x.In, at) {
+				x.In = append(x.In, at)
+			}
+		}
+		r.repeats.Nodes = append(r.repeats.Nodes, x)
+	}
+	for _, n := range g.Body[ir.Backward] {
+		for _, v := range operands(n) {
+			if at, ok := r.value[root(v)]; ok {
+				r.repeats.Values[at].Read = true
+			}
+		}
+	}
+	return r
+}
+
+// order lists the nodes of forward by depth, then by name.
+func (r *repeater) order() {
+	depth := map[*ir.Node]int{}
+	for _, n := range r.g.Body[ir.Forward] {
+		d := 0
+		for _, v := range operands(n) {
+			if v.Def != nil {
+				d = max(d, depth[v.Def]+1)
+			}
+		}
+		depth[n] = d
+		if !shares(n) {
+			r.nodes = append(r.nodes, n)
+		}
+	}
+	slices.SortFunc(r.nodes, func(a, b *ir.Node) int {
+		return cmp.Or(cmp.Compare(depth[a], depth[b]), strings.Compare(a.Name(), b.Name()))
+	})
+	for i, n := range r.nodes {
+		r.index[n] = int32(i)
+	}
+}
+
+// root looks through views.
+func root(v *ir.Value) *ir.Value {
+	for v.Def != nil && shares(v.Def) {
+		v = v.Def.In[0]
+	}
+	return v
+}
+
+// keptAnyway is what the caller or the update reads: it is there in any case.
+func keptAnyway(g *ir.Graph) map[*ir.Value]bool {
+	fixed := map[*ir.Value]bool{}
+	for _, v := range g.Return {
+		fixed[root(v)] = true
+	}
+	for sec, n := range g.Nodes {
+		if sec == ir.Update {
+			for _, v := range operands(n) {
+				fixed[root(v)] = true
+			}
+		}
+		for _, v := range n.Captured {
+			fixed[root(v)] = true
+		}
+	}
+	return fixed
+}
+
+// repeatable reports whether n computes the same again and does nothing else.
+func repeatable(n *ir.Node) bool {
+	if n.Def().Is(ir.Writer|ir.Collective) || n.Op == ir.OpForeign || n.Op == ir.OpCustom || len(n.Captured) > 0 {
+		return false
+	}
+	for i, v := range n.Out {
+		if v.Next != nil || n.Op == ir.OpBatchNorm && i > 2 && v != nil { // running statistics count once
+			return false
+		}
+	}
+	return true
+}
+
+// bytesAsWork is how many flops count as much as a byte that moves.
+const bytesAsWork = 4
+
+// work is what n costs once more: its flops, and bytes that its step moves for it.
+func (r *repeater) work(n *ir.Node, uses *ir.Uses) int64 {
+	cost := r.g.NodeCost(n)
+	for _, v := range n.In {
+		if v != nil && sameStep(v, n) {
+			cost.Read -= r.g.Elements(v.Type) * v.Type.DType.Size()
+		}
+	}
+	for _, v := range n.Out {
+		inside := func(u ir.Use) bool { return !sameStep(v, u.Node) }
+		if list := uses.Of(v); len(list) > 0 && !slices.ContainsFunc(list, inside) {
+			cost.Write -= r.g.Elements(v.Type) * v.Type.DType.Size()
+		}
+	}
+	return cost.Flops + bytesAsWork*max(cost.Read+cost.Write, 0)
+}
+
+// valleys are the places in the order of nodes behind which forward reads least of
+// what it has computed: the ends of blocks. Place i is behind node i.
+func (r *repeater) valleys() []int {
+	live := r.crossing()
+	var out []int
+	for i := 0; i < len(live); {
+		end := i
+		for end+1 < len(live) && live[end+1] == live[i] {
+			end++
+		}
+		falls := i > 0 && live[i-1] > live[i]
+		rises := end+1 < len(live) && live[end+1] > live[i]
+		if falls && rises && live[i] > 0 {
+			out = append(out, i)
+		}
+		i = end + 1
+	}
+	return r.deep(out, live)
+}
+
+// deep leaves of the valleys those that lie a quarter below what is between them and the one before.
+func (r *repeater) deep(valleys []int, live []int64) []int {
+	var out []int
+	from := 0
+	for _, at := range valleys {
+		top := slices.Max(live[from : at+1])
+		switch {
+		case 4*live[at] <= 3*top:
+			out = append(out, at)
+		case len(out) > 0 && live[at] < live[out[len(out)-1]]: // the same valley, deeper here
+			out[len(out)-1] = at
+		}
+		from = at
+	}
+	return out
+}
+
+// crossing is, for each place, the bytes of what is computed before it and read by
+// forward behind it.
+func (r *repeater) crossing() []int64 {
+	diff := make([]int64, len(r.nodes)+1)
+	last := make([]int32, len(r.values))
+	for i := range last {
+		last[i] = r.repeats.Values[i].Node
+	}
+	for i, x := range r.repeats.Nodes {
+		for _, v := range x.In {
+			last[v] = max(last[v], int32(i))
+		}
+	}
+	for v, x := range r.repeats.Values {
+		diff[x.Node] += x.Bytes
+		diff[last[v]] -= x.Bytes
+	}
+	sum := int64(0)
+	for i, d := range diff {
+		sum += d
+		diff[i] = sum
+	}
+	return diff[:len(r.nodes)]
+}
+
+// walled is repeats where what lives at every so-manieth valley is not computed again.
+func (r *repeater) walled(cuts []int, stride int) *plan.Repeats {
+	out := &plan.Repeats{Values: r.repeats.Values, Nodes: slices.Clone(r.repeats.Nodes)}
+	wall := make([]bool, len(r.nodes)+1)
+	for k := stride - 1; k < len(cuts); k += stride {
+		wall[cuts[k]] = true
+	}
+	next := len(r.nodes) // the first wall at a place or behind it
+	walls := make([]int, len(r.nodes)+1)
+	for i := len(r.nodes); i >= 0; i-- {
+		if wall[i] {
+			next = i
+		}
+		walls[i] = next
+	}
+	for i, x := range r.repeats.Nodes {
+		for _, v := range x.In {
+			if from := r.repeats.Values[v].Node; walls[from] < i {
+				out.Nodes[from].Never = true
+			}
+		}
+	}
+	return out
+}
