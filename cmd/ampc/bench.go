@@ -44,7 +44,7 @@ func benchCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			row.policy = p
+			row.policy, row.device = p, device
 			rows = append(rows, row)
 		}
 		if trace != "" {
@@ -61,13 +61,13 @@ func benchCommand() *cobra.Command {
 	f.add(c)
 	c.Flags().IntVar(&steps, "steps", 10, "number of steps to time, after two that warm up; each includes reading its result")
 	c.Flags().StringVar(&device, "device", "cpu", deviceHelp)
-	c.Flags().StringVar(&trace, "trace", "", "write what each worker did when, in the profiled steps, to this `FILE` in the trace format of Chrome, which Perfetto opens")
+	c.Flags().StringVar(&trace, "trace", "", "write what each worker, or each stream of a GPU, did when, in the profiled steps, to this `FILE` in the trace format of Chrome, which Perfetto opens")
 	c.Flags().BoolVar(&printed, "profile", false, "also print the time of each kind of work, and with several threads: how busy they were, how long one worked alone, and how often a step shared work")
 	return c
 }
 
 type benchRow struct {
-	policy          string
+	policy, device  string
 	compile, median time.Duration
 	report          casts.Report
 	profile         profile

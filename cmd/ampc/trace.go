@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"ampc/lower"
@@ -34,8 +35,21 @@ type traceEvent struct {
 // firstWorker is the row of worker 0. The rows before it are streams of steps.
 const firstWorker = 256
 
-// traceOf returns the events of all policies. Each policy is a process with a row for each stream
-// of steps and for each worker.
+// process returns the name of what ran the steps of a policy.
+func (r *benchRow) process() string {
+	switch {
+	case strings.HasPrefix(r.device, "sim:"):
+		return fmt.Sprintf("%s on %s: times of the simulation", r.policy, r.device)
+	case r.onGPU():
+		return fmt.Sprintf("%s on %s", r.policy, r.device)
+	}
+	return r.policy
+}
+
+func (r *benchRow) onGPU() bool { return r.device != "cpu" && r.device != "" }
+
+// traceOf returns the events of all policies. Each policy is a process. A GPU has a row for each
+// stream; the CPU has one for its steps and one for each worker.
 func traceOf(rows []benchRow) []traceEvent {
 	var list []traceEvent
 	for pid := range rows {
@@ -57,13 +71,17 @@ func traceOf(rows []benchRow) []traceEvent {
 				kind += " " + x.step.Kernel.Name
 			}
 			stream := int(x.step.Stream)
-			event(stream, fmt.Sprintf("steps, stream %d", stream), x.step.Node.Name, kind, x.timing.Start, x.timing.Took,
+			row := "steps"
+			if r.onGPU() {
+				row = fmt.Sprintf("stream %d", stream)
+			}
+			event(stream, row, x.step.Node.Name, kind, x.timing.Start, x.timing.Took,
 				map[string]any{"part": x.part.String(), "bytes": x.step.Bytes, "flops": x.step.Flops(), "at": x.step.Node.Pos.String()})
 			for _, s := range x.timing.Spans {
 				event(firstWorker+s.Worker, fmt.Sprintf("worker %d", s.Worker), x.step.Node.Name, kind, s.Start, s.Took, nil)
 			}
 		}
-		list = append(list, traceEvent{Name: "process_name", Phase: "M", PID: pid + 1, Args: map[string]any{"name": r.policy}})
+		list = append(list, traceEvent{Name: "process_name", Phase: "M", PID: pid + 1, Args: map[string]any{"name": r.process()}})
 		for tid, name := range names {
 			list = append(list, traceEvent{Name: "thread_name", Phase: "M", PID: pid + 1, TID: tid, Args: map[string]any{"name": name}},
 				traceEvent{Name: "thread_sort_index", Phase: "M", PID: pid + 1, TID: tid, Args: map[string]any{"sort_index": tid}})

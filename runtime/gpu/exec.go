@@ -43,6 +43,8 @@ type Exec struct {
 	last    cuda.Ptr // results of the last step
 	ring    cuda.Ptr // and of the last runtime.RingSize
 
+	profile *profile // nil: no step was timed yet
+
 	pause  *pause // nil: steps do not wait before their update
 	graphs map[variant]cuda.GraphExec
 	warm   bool // every launch has been issued once
@@ -55,6 +57,8 @@ type call func(l lane) error
 
 type bound struct {
 	name         string
+	part         lower.Part
+	index        int // in its part
 	run          call
 	lane         int
 	wait, record []cuda.Event
@@ -126,7 +130,7 @@ func (e *Exec) load() error {
 			if err != nil {
 				return fmt.Errorf("%s %s: %w", st.Kind, st.Node.Name, err)
 			}
-			s := bound{name: fmt.Sprintf("%s step %d (%s %s)", part, i, st.Kind, st.Node.Name), run: run, lane: int(st.Stream)}
+			s := bound{part: part, index: i, name: fmt.Sprintf("%s step %d (%s %s)", part, i, st.Kind, st.Node.Name), run: run, lane: int(st.Stream)}
 			for _, w := range st.Wait {
 				s.wait = append(s.wait, e.events[w-1])
 			}
@@ -426,7 +430,8 @@ func (e *Exec) free() error {
 	for _, ev := range e.events {
 		err = errors.Join(err, e.b.d.FreeEvent(ev))
 	}
-	e.graphs, e.plans, e.dnn, e.modules, e.owned, e.slots, e.events, e.edge = nil, nil, nil, nil, nil, nil, nil, 0
+	err = errors.Join(err, e.profile.freeEvents(e.b.d))
+	e.profile, e.graphs, e.plans, e.dnn, e.modules, e.owned, e.slots, e.events, e.edge = nil, nil, nil, nil, nil, nil, nil, nil, 0
 	return err
 }
 
@@ -434,8 +439,9 @@ func (e *Exec) free() error {
 func (e *Exec) Counters() runtime.Counters { return e.count }
 
 var (
-	_ runtime.Exec    = (*Exec)(nil)
-	_ runtime.Counted = (*Exec)(nil)
+	_ runtime.Exec     = (*Exec)(nil)
+	_ runtime.Counted  = (*Exec)(nil)
+	_ runtime.Profiled = (*Exec)(nil)
 )
 
 // stores is the number of elements that a step writes.

@@ -29,7 +29,7 @@ const (
 // run issues one step: launch by launch the first time, so that libraries load
 // what they need, then as a graph.
 func (e *Exec) run(v variant) error {
-	if err := e.issueVariant(v); err != nil || v.stages == gradients {
+	if err := e.timeAll(func() error { return e.issueVariant(v) }); err != nil || v.stages == gradients {
 		return err
 	}
 	e.warm = true
@@ -38,7 +38,7 @@ func (e *Exec) run(v variant) error {
 }
 
 func (e *Exec) issueVariant(v variant) error {
-	if e.b.eager || !e.warm {
+	if e.b.eager || !e.warm || e.profiled() {
 		return e.launches(v)
 	}
 	g, ok := e.graphs[v]
@@ -145,7 +145,10 @@ func (e *Exec) step(s *bound, run bool) error {
 		}
 	}
 	if run {
-		if err := e.b.hold(s.touches, func() error { return s.run(on) }); err != nil {
+		err := e.timed(s, func() error {
+			return e.b.hold(s.touches, func() error { return s.run(on) })
+		})
+		if err != nil {
 			return err
 		}
 	}
