@@ -45,6 +45,10 @@ class Comparison {
     if (has("policy")) this.beside.value = "policy";
   }
 
+  compares() {
+    return this.beside.value !== "";
+  }
+
   async update() {
     const name = this.main.value || "graph", beside = this.beside.value;
     try {

@@ -1,6 +1,9 @@
 // SMALL is the scale below which a box has a few pixels: no curves, dashes or borders.
 const SMALL = 0.12;
 
+// NAMES is the scale from which a box has room for its name below its op.
+const NAMES = 0.7;
+
 // Picture draws an arrangement on the canvas and knows what lies under a point.
 class Picture {
   constructor(canvas) {
@@ -50,26 +53,31 @@ class Picture {
     this.scale = Math.min((this.w - 40) / this.a.w, (this.h - 40) / this.a.h, 1.2);
     this.scale = Math.max(this.scale, 0.02);
     this.x = Math.min(-20 / this.scale, (this.a.w - this.w / this.scale) / 2);
-    this.y = Math.min(-20 / this.scale, (this.a.h - this.h / this.scale) / 2);
+    this.y = Math.min(-this.top() / this.scale, (this.a.h - this.h / this.scale) / 2);
     this.draw();
+  }
+
+  // top is the space above a picture, in pixels: a comparison has names there.
+  top() {
+    return this.canvas.nextElementSibling.textContent ? 40 : 20;
   }
 
   // first shows as much as can be read, the forward section at the left.
   first() {
     if (!this.a || !this.w) return;
     this.fit();
-    const least = 0.5;
+    const least = 0.65;
     if (this.scale >= least) return;
     const f = this.a.frames.find((x) => this.g.scopes[x.scope].name === "forward") || this.a.frames[0] || { x: 0, y: 0 };
     this.scale = least;
-    this.x = f.x - 24;
-    this.y = f.y - 24;
+    this.x = f.x - 20 / this.scale;
+    this.y = f.y - this.top() / this.scale;
     this.draw();
   }
 
   // reveal moves the picture so that an item is in sight and can be read.
   reveal(it) {
-    if (this.scale < 0.6) this.scale = 0.9;
+    if (this.scale < NAMES) this.scale = 0.9;
     this.x = it.x + it.w / 2 - this.w / this.scale / 2;
     this.y = it.y + it.h / 2 - this.h / this.scale / 2;
     this.draw();
@@ -143,9 +151,9 @@ class Picture {
       if ((e.across && !mine) || !this.visible(...e.bounds)) continue;
       if (mine) near.push(e);
       else if (this.scale < SMALL) this.line(e, far);
-      else this.edge(e, 0.55, Math.min(1 + Math.log2(e.values.length) / 2, 4));
+      else this.edge(e, 0.75, Math.min(1 + Math.log2(e.values.length) / 2, 4));
     }
-    c.globalAlpha = 0.55;
+    c.globalAlpha = 0.75;
     c.lineWidth = 0.7 / this.scale;
     for (const [stroke, path] of far) {
       c.strokeStyle = stroke;
@@ -209,7 +217,8 @@ class Picture {
     c.stroke();
     if (b && this.found.has(it.box)) this.hit(it);
     if (b) this.stripe(it, b);
-    if (this.scale < 0.33) return;
+    if (this.scale < 0.25) return;
+    if (this.scale < NAMES) return this.bigText(it, b);
     if (!b) return this.scopeText(it);
     this.boxText(it, b);
   }
@@ -237,6 +246,23 @@ class Picture {
     });
   }
 
+  // bigText is the text of a small box: one line that can still be read.
+  bigText(it, b) {
+    const c = this.ctx, size = Math.min(10 / this.scale, 0.62 * it.h), left = !b ? 8 : b.var ? 18 : 14;
+    const text = !b ? "▸ " + this.g.scopes[it.scope].name : b.var || b.op === "cast" ? this.label(b) : b.op;
+    c.fillStyle = colour("ink");
+    c.textBaseline = "middle";
+    c.font = size + "px ui-monospace, monospace";
+    c.fillText(shorten(text, Math.floor((it.w - left - 4) / size / 0.61)), it.x + left, it.y + it.h / 2 + 1);
+  }
+
+  // label is what a variable or a cast is called.
+  label(b) {
+    const v = b.out.length ? this.g.values[b.out[0]] : null;
+    if (b.var) return v.name;
+    return (b.in[0] >= 0 ? this.g.values[b.in[0]].dtype : "?") + "→" + (v ? v.dtype : "?");
+  }
+
   scopeText(it) {
     const c = this.ctx, s = this.g.scopes[it.scope];
     c.fillStyle = colour("ink");
@@ -253,13 +279,12 @@ class Picture {
     c.textBaseline = "alphabetic";
     c.fillStyle = colour("ink");
     if (b.op === "cast") {
-      const from = b.in[0] >= 0 ? this.g.values[b.in[0]].dtype : "?";
       c.font = "11px ui-monospace, monospace";
-      return c.fillText(from + "→" + (v ? v.dtype : "?"), it.x + 12, it.y + 16);
+      return c.fillText(this.label(b), it.x + 12, it.y + 16);
     }
     if (b.var) {
       c.font = "11px ui-monospace, monospace";
-      return c.fillText(shorten(v.name, 18), it.x + 18, it.y + 19);
+      return c.fillText(shorten(this.label(b), 18), it.x + 18, it.y + 19);
     }
     c.font = "bold 12px ui-monospace, monospace";
     c.fillText(shorten(b.op, 20), it.x + 11, it.y + 17);

@@ -213,6 +213,7 @@ class GraphView {
   // outline lists scopes and boxes as a tree; inner lists are made when they are opened.
   outline() {
     clear($("tree"), this.g.sections.map((s) => this.entry(-1 - s, 1)));
+    $("tree").firstChild.tabIndex = 0;
   }
 
   entry(item, level) {
@@ -229,7 +230,6 @@ class GraphView {
     li.addEventListener("keydown", (e) => this.treeKey(e, li, item));
     this.entries.set(item, li);
     if (item < 0) this.sync(li, scope, level);
-    if (level === 1 && this.entries.size === 1) li.tabIndex = 0;
     return li;
   }
 
@@ -244,7 +244,12 @@ class GraphView {
 
   treeKey(e, li, item) {
     const rows = [...$("tree").querySelectorAll("li")].filter((x) => x.offsetParent !== null), at = rows.indexOf(li);
-    const go = (x) => x && (x.focus(), (x.tabIndex = 0));
+    const go = (x) => {
+      if (!x) return;
+      for (const old of $("tree").querySelectorAll('li[tabindex="0"]')) old.tabIndex = -1; // one stop of the Tab key
+      x.tabIndex = 0;
+      x.focus();
+    };
     if (e.key === "ArrowDown") go(rows[at + 1]);
     else if (e.key === "ArrowUp") go(rows[at - 1]);
     else if (e.key === "ArrowRight" && item < 0 && !this.open.has(-1 - item)) this.toggle(-1 - item);

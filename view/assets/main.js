@@ -20,7 +20,7 @@ function tabs(view) {
   const list = has("graph") ? [["graph", "Graph", null]] : [];
   const buttons = new Map();
   const choose = async (name, draw) => {
-    for (const [n, b] of buttons) b.setAttribute("aria-selected", String(n === name));
+    for (const [n, b] of buttons) n === name ? b.setAttribute("aria-current", "page") : b.removeAttribute("aria-current");
     $("other").hidden = name === "graph";
     if (draw) {
       clear($("other"), el("p", {}, "…"));
@@ -38,7 +38,7 @@ function tabs(view) {
     if (v !== undefined) view.select(v);
   };
   list.push(...views(inGraph));
-  for (const [name, label, draw] of list) buttons.set(name, el("button", { type: "button", role: "tab", id: "tab-" + name, "aria-selected": "false", onclick: () => choose(name, draw) }, label));
+  for (const [name, label, draw] of list) buttons.set(name, el("button", { type: "button", id: "tab-" + name, onclick: () => choose(name, draw) }, label));
   clear($("tabs"), [...buttons.values()]);
   const [name, , draw] = list.find(([n]) => n === index.blocks[0][0]) || list[0]; // a page opens with its first document
   return choose(name, draw);
@@ -57,6 +57,12 @@ async function start() {
     picture.draw();
     second.draw();
   });
+  const outlined = (open) => {
+    document.body.dataset.outline = open ? "open" : "closed";
+    $("outlined").setAttribute("aria-expanded", String(open));
+  };
+  outlined(matchMedia("(min-width: 901px)").matches);
+  $("outlined").addEventListener("click", () => outlined(document.body.dataset.outline !== "open"));
   $("help").addEventListener("click", () => {
     $("keys").hidden = !$("keys").hidden;
     $("help").setAttribute("aria-expanded", String(!$("keys").hidden));
@@ -81,10 +87,12 @@ async function start() {
   });
   document.body.dataset.tab = "graph";
   if (has("graph")) {
-    clear($("panel"), el("p", {}, "Choose a node to see its type, the reason of its dtype, its operands and readers."));
     await comparison.update();
+    if (!comparison.compares()) showGraph(view);
   }
   await tabs(view);
+  const linked = view.g && view.g.values.findIndex((v) => linkTo(v.name) === location.hash);
+  if (linked >= 0) view.select(linked);
   requestAnimationFrame(() => setTimeout(() => (document.body.dataset.after = Math.round(performance.now())))); // the first picture is there
   document.body.dataset.ready = "yes";
 }

@@ -12,14 +12,22 @@ function row(name, ...content) {
   return el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, ...content));
 }
 
+// linkTo is the address of a value on this page.
+const linkTo = (name) => "#" + encodeURIComponent(name);
+
+const choosing = (choose) => (e) => {
+  e.preventDefault();
+  choose();
+};
+
 function valueLink(view, v) {
   const value = view.g.values[v];
-  return el("button", { type: "button", class: "value", onclick: () => view.select(v) }, el("i", { class: "dot " + value.dtype }), value.name);
+  return el("a", { class: "value", href: linkTo(value.name), onclick: choosing(() => view.select(v)) }, el("i", { class: "dot " + value.dtype }), value.name);
 }
 
 function boxLink(view, box) {
-  const b = view.g.boxes[box];
-  return el("button", { type: "button", class: "value", onclick: () => view.chooseBox(box, true) }, b.op + " " + (b.out.length ? view.g.values[b.out[0]].name : ""));
+  const b = view.g.boxes[box], name = b.out.length ? view.g.values[b.out[0]].name : "";
+  return el("a", { class: "value", href: linkTo(name), onclick: choosing(() => view.chooseBox(box, true)) }, b.op + " " + name);
 }
 
 function many(list, make, limit = 40) {
@@ -50,6 +58,7 @@ function showValue(view, value) {
   const range = extra.ranges && extra.ranges[v.name];
   if (range) rows.push(row("Range", range));
   const chain = chainOf(g, value);
+  $("said").textContent = v.name + ", " + v.type + ", " + b.op;
   clear($("panel"),
     el("h2", {}, v.name),
     el("table", {}, rows),
@@ -96,8 +105,21 @@ function whyNot(name) {
 
 function showScope(view, scope) {
   const g = view.g, s = g.scopes[scope];
+  $("said").textContent = s.name + ", " + s.boxes + " nodes, " + (view.open.has(scope) ? "unfolded" : "folded");
   clear($("panel"),
     el("h2", {}, s.name),
     el("table", {}, row("Kind", s.kind), row("Nodes", String(s.boxes))),
     el("p", {}, el("button", { type: "button", onclick: () => view.toggle(scope) }, view.open.has(scope) ? "Fold" : "Unfold")));
+}
+
+// showGraph says what is in a graph, before a node is chosen.
+function showGraph(view) {
+  const g = view.g, count = new Map(), clusters = new Set();
+  for (const v of g.values) count.set(v.dtype, (count.get(v.dtype) || 0) + 1);
+  for (const b of g.boxes) if (b.cluster) clusters.add(b.cluster);
+  const of = (op) => g.boxes.filter((b) => b.op === op).length;
+  clear($("panel"), el("h2", {}, g.name),
+    el("table", {}, row("Nodes", String(g.boxes.filter((b) => !b.var).length)), row("Variables", String(g.boxes.filter((b) => b.var).length)), row("Casts", String(of("cast"))), row("Clusters", String(clusters.size)),
+      [...count].sort((a, b) => b[1] - a[1]).map(([d, n]) => row(d, el("i", { class: "dot " + d }), n + " values"))),
+    el("p", {}, "Choose a node to see its type, the reason of its dtype, its operands and readers."));
 }

@@ -8,19 +8,22 @@ function el(tag, attrs, ...children) {
     if (k.startsWith("on")) e.addEventListener(k.slice(2), v);
     else if (v !== null && v !== undefined && v !== false) e.setAttribute(k, v === true ? "" : v);
   }
-  for (const c of children.flat()) if (c !== null && c !== undefined) e.append(c);
+  e.append(...present(children));
   return e;
 }
+
+// present are the children that are there; lists among them are taken apart.
+const present = (children) => children.flat(2).filter((c) => c !== null && c !== undefined);
 
 function svg(tag, attrs, ...children) {
   const e = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [k, v] of Object.entries(attrs || {})) e.setAttribute(k, v);
-  for (const c of children.flat()) if (c !== null && c !== undefined) e.append(c);
+  e.append(...present(children));
   return e;
 }
 
 function clear(e, ...children) {
-  e.replaceChildren(...children.flat().filter((c) => c !== null && c !== undefined));
+  e.replaceChildren(...present(children));
 }
 
 // shorten keeps the head and the tail of a long name.
