@@ -125,6 +125,11 @@ const (
 	shl    = 0x4f005400
 	ushr   = 0x6f000400
 	sshr   = 0x4f000400
+
+	fabs  = 0x4ea0f800
+	fminv = 0x6eb0f800
+	fmaxv = 0x6e30f800
+	addv  = 0x4eb1b800
 )
 
 // place gives every value a register: scalars have theirs, the constants in held stay for the whole kernel, others

@@ -39,6 +39,7 @@ func main() {
 		v.zips()
 		v.winograd()
 		v.attention()
+		v.count()
 		v.probe()
 	}
 	tab.emit()

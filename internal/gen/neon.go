@@ -36,6 +36,7 @@ func (n *neon) emit() {
 		n.kernel(k)
 	}
 	n.reductions()
+	n.count()
 	n.probe()
 	n.constants()
 }

@@ -242,6 +242,54 @@ func (n *neon) reduce(r reduction) {
 	n.op("RET")
 }
 
+// count emits a countFunc, whole vectors: V2 to V7 are what it counts, V16 and up constants.
+func (n *neon) count() {
+	n.text("countNEON", countParams, "is a countFunc.", 0, 40)
+	n.op("MOVD n+0(FP), R0")
+	n.op("MOVD x+8(FP), R1")
+	n.op("MOVD R0, R2")
+	const plus, minus = 16, 17
+	n.load(infinity, plus)
+	n.load(infinity|signBit, minus)
+	n.op("VMOV V%d.B16, V2.B16", plus)
+	n.op("VMOV V%d.B16, V3.B16", minus)
+	for r := 4; r < 8; r++ {
+		n.op("VEOR V%d.B16, V%[1]d.B16, V%[1]d.B16", r)
+	}
+	n.op("VEOR V18.B16, V18.B16, V18.B16")
+	n.label("loop")
+	n.op("VLD1.P 16(R1), [V0.S4]")
+	n.two(fabs, "FABS", 1, 0)
+	n.three(fcmeq, "FCMEQ", 19, 0, 0)
+	n.three(addI4, "ADD", 4, 4, 19) // -1 where it is a number
+	for i, with := range [][2]int{{1, plus}, {0, minus}, {0, 18}} {
+		n.three(fcmeq, "FCMEQ", 19, with[0], with[1])
+		n.three(subI4, "SUB", 5+i, 5+i, 19)
+	}
+	n.three(fcmgt, "FCMGT", 19, plus, 1)
+	for d, none := range []int{plus, minus} {
+		n.op("VMOV V19.B16, V20.B16")
+		n.three(bsl, "BSL", 20, 0, none)
+		n.three([]uint32{fmin, fmax}[d], "EXTREME", 2+d, 2+d, 20)
+	}
+	n.op("SUBS $4, R0, R0")
+	n.op("BGT loop")
+	n.two(fminv, "FMINV", 2, 2)
+	n.two(fmaxv, "FMAXV", 3, 3)
+	for r := 4; r < 8; r++ {
+		n.two(addv, "ADDV", r, r)
+	}
+	n.op("FMOVS F4, R3")
+	n.op("ADD R2, R3, R3")
+	n.op("MOVW R3, nan+24(FP)")
+	for i, r := range []string{"lo", "hi", "", "inf", "negInf", "zeros"} {
+		if r != "" {
+			n.op("FMOVS F%d, %s+%d(FP)", 2+i, r, 16+4*i)
+		}
+	}
+	n.op("RET")
+}
+
 func roundUp8(n int) int { return (n + 7) / 8 * 8 }
 
 // table is the Go source of the function that enters the elementwise kernels and reductions into a Path.
@@ -259,6 +307,6 @@ func (n *neon) table() string {
 	for _, r := range neonReductions {
 		fmt.Fprintf(&b, "\tp.%s = %sNEON\n", strings.TrimSuffix(r.name, "Of"), r.name)
 	}
-	b.WriteString("}\n")
+	b.WriteString("\tp.count = countNEON\n}\n")
 	return b.String()
 }

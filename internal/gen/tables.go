@@ -71,6 +71,7 @@ func (v *vm) table(b *strings.Builder) {
 	for _, k := range []string{"sum", "dot", "sumSq", "maxOf", "minOf"} {
 		fmt.Fprintf(b, "p.%s = %s%s\n", strings.TrimSuffix(k, "Of"), k, s)
 	}
+	fmt.Fprintf(b, "p.count = count%s\n", s)
 	v.fusedTable(b)
 	fmt.Fprintf(b, "p.tileBias, p.tileShift, p.touch, p.maxTaps, p.addRuns, p.unzip, p.zip = tileBias%s, tileShift%s, touch%s, maxTaps%s, addRuns%s, unzip%s, zip%s\n", s, s, s, s, s, s, s)
 	if v.wide() {

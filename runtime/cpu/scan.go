@@ -27,31 +27,18 @@ func (b *Backend) Each(n int, f func(i int)) {
 // AbsMax is the largest magnitude among f32 elements, +Inf where one is not
 // finite, 0 where there is none. It may be called while steps run.
 func (b *Backend) AbsMax(data []byte) float64 {
-	top := 0.0
-	for x := slice[float32](data); len(x) > 0; x = x[min(ScanBlock, len(x)):] {
-		head := x[:min(ScanBlock, len(x))]
-		top = max(top, float64(b.m.MaxOf(head)), -float64(b.m.MinOf(head)))
-	}
-	if math.IsNaN(top) {
+	c := b.m.Count(slice[float32](data))
+	if c.NaN+c.Inf > 0 {
 		return math.Inf(1)
 	}
-	return top
+	return max(0, float64(c.Hi), -float64(c.Lo))
 }
 
-// ScanBlock is how many elements MinMax, Count and Squares take at most.
+// ScanBlock is how many elements Squares takes at most.
 const ScanBlock = 1 << 10
 
-// MinMax is the least and the largest of some elements of d, f32 or a 16-bit
-// dtype, NaN where one is. It may be called while steps run.
-func (b *Backend) MinMax(d ir.DType, data []byte) (lo, hi float32) {
-	s := blockPool.Get().(*blocks)
-	defer blockPool.Put(s)
-	x := b.floats(s, d, data)
-	return b.m.MinOf(x), b.m.MaxOf(x)
-}
-
 // blocks is scratch memory for scans.
-type blocks [3][ScanBlock]float32
+type blocks [ScanBlock]float32
 
 var blockPool = sync.Pool{New: func() any { return new(blocks) }}
 
@@ -60,52 +47,26 @@ func (b *Backend) floats(s *blocks, d ir.DType, data []byte) []float32 {
 	if d == ir.F32 {
 		return slice[float32](data)
 	}
-	x := s[0][:int64(len(data))/d.Size()]
+	x := s[:int64(len(data))/d.Size()]
 	b.m.Load(x, kern.Buf{Data: data, Type: kernTypes[d]})
 	return x
 }
 
-// Counts are what Count finds. Lo and Hi are over the finite elements, +Inf and −Inf
-// where there is none.
-type Counts struct {
-	Lo, Hi                  float32
-	NaN, Inf, NegInf, Zeros int // Inf counts infinities of either sign
-}
+// Counts are what Count finds.
+type Counts = kern.Counts
 
-// Count looks at some elements of d, f32 or a 16-bit dtype. It may be called while
-// steps run.
+// Count looks at every element of d, f32 or a 16-bit dtype. It may be called while steps
+// run.
 func (b *Backend) Count(d ir.DType, data []byte) Counts {
+	if d == ir.F32 {
+		return b.m.Count(slice[float32](data))
+	}
 	s := blockPool.Get().(*blocks)
 	defer blockPool.Put(s)
-	x := b.floats(s, d, data)
-	more, third := s[1][:len(x)], s[2][:len(x)]
-	c := Counts{Lo: b.m.MinOf(x), Hi: b.m.MaxOf(x)}
-	count := func(op kern.Unary, of []float32) int {
-		b.m.Unary(op, more, of)
-		return int(b.m.Sum(more))
+	c := b.m.Count(nil)
+	for size := int(d.Size()) * ScanBlock; len(data) > 0; data = data[min(size, len(data)):] {
+		c.Join(b.m.Count(b.floats(s, d, data[:min(size, len(data))])))
 	}
-	if c.Lo <= 0 && c.Hi >= 0 || c.Lo != c.Lo {
-		c.Zeros = count(kern.Not, x)
-	}
-	if wide := float64(c.Hi) - float64(c.Lo); wide <= 2*math.MaxFloat32 {
-		c.Lo, c.Hi = c.Lo+0, c.Hi+0 // no -0
-		return c
-	}
-	c.NaN, c.Inf = count(kern.IsNaN, x), count(kern.IsInf, x)
-	if c.Inf > 0 {
-		b.m.Fill(third, float32(math.Inf(-1)))
-		b.m.Binary(kern.Eq, more, x, third)
-		c.NegInf = int(b.m.Sum(more))
-	}
-	b.m.Binary(kern.Sub, third, x, x) // NaN if an element of x is not finite
-	b.m.Unary(kern.IsNaN, more, third)
-	end := func(instead float32) []float32 {
-		b.m.Fill(third, instead)
-		b.m.Ternary(kern.Select, third, more, third, x)
-		return third
-	}
-	c.Lo = b.m.MinOf(end(float32(math.Inf(1)))) + 0
-	c.Hi = b.m.MaxOf(end(float32(math.Inf(-1)))) + 0
 	return c
 }
 
@@ -117,7 +78,7 @@ func (b *Backend) Squares(x, y []byte) (off, norm float64) {
 	if len(is) == 0 {
 		return 0, 0
 	}
-	diff := s[0][:len(is)]
+	diff := s[:len(is)]
 	b.m.Binary(kern.Sub, diff, is, want)
 	off, norm = float64(b.m.SumSq(diff)), float64(b.m.SumSq(want))
 	const least, most = 1e-25, 1e35 // the square of a larger number may overflow f32

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"encoding/binary"
-	"math"
 	"slices"
 	"sync/atomic"
 
@@ -59,12 +58,11 @@ func (h *workers) flawIn(d ir.DType, data []byte, nan *atomic.Bool) flaw {
 		if finite(d, head) {
 			continue
 		}
-		lo, hi := h.b.MinMax(d, head)
-		switch {
-		case hi != hi || lo != lo:
+		switch c := h.b.Count(d, head); {
+		case c.NaN > 0:
 			nan.Store(true)
 			return hasNaN
-		case math.IsInf(float64(hi), 1):
+		case c.Inf > c.NegInf:
 			worst = hasInf
 		default:
 			worst = max(worst, onlyNegInf)

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"math"
 
 	"ampc/ir"
 	"ampc/runtime/cpu"
@@ -73,46 +74,23 @@ func (h *workers) inChunks(data []byte, look func(i int, chunk []byte)) {
 
 // scan looks at every element once.
 func (h *workers) scan(name string, d ir.DType, data []byte) Range {
-	parts := make([]Range, chunks(data))
-	h.inChunks(data, func(i int, chunk []byte) {
-		var p Range // of its own: neighbours in parts share cache lines
-		p.scan(h.b, d, chunk)
-		parts[i] = p
-	})
 	r := Range{Name: name, DType: d, Stored: d.String()}
-	for _, p := range parts {
-		r.join(p)
+	if len(data) == 0 || d != ir.F32 && !d.Low() {
+		return r
+	}
+	parts := make([]cpu.Counts, chunks(data))
+	h.inChunks(data, func(i int, chunk []byte) { parts[i] = h.b.Count(d, chunk) })
+	c := parts[0]
+	for _, p := range parts[1:] {
+		c.Join(p)
+	}
+	r.NaN, r.Inf, r.NegInf, r.Zeros = c.NaN, c.Inf, c.NegInf, c.Zeros
+	r.Elements = int(int64(len(data)) / d.Size())
+	if !math.IsInf(float64(c.Lo), 1) {
+		r.Min, r.Max = float64(c.Lo)+0, float64(c.Hi)+0 // no -0
 	}
 	r.AbsMax = max(-r.Min, r.Max)
 	return r
-}
-
-// join adds what was seen of another part of the tensor.
-func (r *Range) join(p Range) {
-	switch seen, more := r.Elements-r.NaN-r.Inf, p.Elements-p.NaN-p.Inf; {
-	case seen == 0:
-		r.Min, r.Max = p.Min, p.Max
-	case more > 0:
-		r.Min, r.Max = min(r.Min, p.Min), max(r.Max, p.Max)
-	}
-	r.NaN, r.Inf, r.NegInf = r.NaN+p.NaN, r.Inf+p.Inf, r.NegInf+p.NegInf
-	r.Zeros, r.Elements = r.Zeros+p.Zeros, r.Elements+p.Elements
-}
-
-// scan looks at a chunk piece by piece.
-func (r *Range) scan(b *cpu.Backend, d ir.DType, data []byte) {
-	if d != ir.F32 && !d.Low() {
-		return
-	}
-	for size := int(d.Size()) * cpu.ScanBlock; len(data) > 0; data = data[min(size, len(data)):] {
-		head := data[:min(size, len(data))]
-		c := b.Count(d, head)
-		p := Range{NaN: c.NaN, Inf: c.Inf, NegInf: c.NegInf, Zeros: c.Zeros, Elements: len(head) / int(d.Size())}
-		if c.Lo <= c.Hi {
-			p.Min, p.Max = float64(c.Lo), float64(c.Hi)
-		}
-		r.join(p)
-	}
 }
 
 // widened is data of a 16-bit dtype as f32; other data is returned as it is.

@@ -2679,6 +2679,11 @@ func softLanesAVX512(n int, full int, s *float32, ld int, state *float32, stair 
 //go:noescape
 func softLanesGradAVX512(n int, full int, s *float32, ds *float32, ld int, state *float32, stair *float32, scale float32, gain float32)
 
+// countAVX512 is a countFunc.
+//
+//go:noescape
+func countAVX512(n int, x *float32) (lo float32, hi float32, nan int32, inf int32, negInf int32, zeros int32)
+
 // probeAVX512 runs iters times 4*24 multiply-adds of vectors in registers.
 //
 //go:noescape
@@ -4798,6 +4803,11 @@ func softLanesAVX2(n int, full int, s *float32, ld int, state *float32, stair *f
 //
 //go:noescape
 func softLanesGradAVX2(n int, full int, s *float32, ds *float32, ld int, state *float32, stair *float32, scale float32, gain float32)
+
+// countAVX2 is a countFunc.
+//
+//go:noescape
+func countAVX2(n int, x *float32) (lo float32, hi float32, nan int32, inf int32, negInf int32, zeros int32)
 
 // probeAVX2 runs iters times 4*12 multiply-adds of vectors in registers.
 //

@@ -78835,6 +78835,101 @@ rowsDone:
 	VZEROUPPER
 	RET
 
+// func countAVX512(n int, x *float32) (lo float32, hi float32, nan int32, inf int32, negInf int32, zeros int32)
+// Requires: AVX, AVX2, AVX512DQ, AVX512F, SSE
+TEXT ·countAVX512(SB), NOSPLIT, $0-40
+	MOVQ         n+0(FP), AX
+	MOVQ         x+8(FP), CX
+	VBROADCASTSS kernConst<>+416(SB), Z0
+	VBROADCASTSS kernConst<>+1376(SB), Z1
+	VBROADCASTSS kernConst<>+416(SB), Z2
+	VBROADCASTSS kernConst<>+1376(SB), Z3
+	VBROADCASTSS kernConst<>+320(SB), Z4
+	VBROADCASTSS kernConst<>+256(SB), Z5
+	VBROADCASTSS kernConst<>+384(SB), Z6
+	VXORPS       Z7, Z7, Z7
+	VXORPS       Z8, Z8, Z8
+	VXORPS       Z9, Z9, Z9
+	VXORPS       Z10, Z10, Z10
+
+loop:
+	VMOVUPS       (CX), Z11
+	VANDNPS       Z11, Z4, Z12
+	VCMPPS        $0x03, Z11, Z11, K1
+	VCMPPS        $0x00, Z2, Z12, K2
+	VCMPPS        $0x00, Z3, Z11, K3
+	VCMPPS        $0x00, Z6, Z11, K4
+	VPADDD        Z5, Z7, K1, Z7
+	VPADDD        Z5, Z8, K2, Z8
+	VPADDD        Z5, Z9, K3, Z9
+	VPADDD        Z5, Z10, K4, Z10
+	VCMPPS        $0x11, Z2, Z12, K1
+	VMINPS        Z11, Z0, K1, Z0
+	VMAXPS        Z11, Z1, K1, Z1
+	ADDQ          $+64, CX
+	SUBQ          $+16, AX
+	JG            loop
+	VEXTRACTF64X4 $0x01, Z0, Y2
+	VMINPS        Y2, Y0, Y2
+	VEXTRACTF128  $0x01, Y2, X0
+	VMINPS        X0, X2, X0
+	VPERMILPS     $0x4e, X0, X2
+	VMINPS        X2, X0, X0
+	VPERMILPS     $0xb1, X0, X2
+	VMINPS        X2, X0, X0
+	VEXTRACTF64X4 $0x01, Z1, Y2
+	VMAXPS        Y2, Y1, Y2
+	VEXTRACTF128  $0x01, Y2, X1
+	VMAXPS        X1, X2, X1
+	VPERMILPS     $0x4e, X1, X2
+	VMAXPS        X2, X1, X1
+	VPERMILPS     $0xb1, X1, X2
+	VMAXPS        X2, X1, X1
+	MOVSS         X0, lo+16(FP)
+	MOVSS         X1, hi+20(FP)
+	VEXTRACTF64X4 $0x01, Z7, Y0
+	VPADDD        Y0, Y7, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VPADDD        X1, X0, X1
+	VPERMILPS     $0x4e, X1, X0
+	VPADDD        X0, X1, X1
+	VPERMILPS     $0xb1, X1, X0
+	VPADDD        X0, X1, X1
+	VMOVD         X1, AX
+	MOVL          AX, nan+24(FP)
+	VEXTRACTF64X4 $0x01, Z8, Y0
+	VPADDD        Y0, Y8, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VPADDD        X1, X0, X1
+	VPERMILPS     $0x4e, X1, X0
+	VPADDD        X0, X1, X1
+	VPERMILPS     $0xb1, X1, X0
+	VPADDD        X0, X1, X1
+	VMOVD         X1, AX
+	MOVL          AX, inf+28(FP)
+	VEXTRACTF64X4 $0x01, Z9, Y0
+	VPADDD        Y0, Y9, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VPADDD        X1, X0, X1
+	VPERMILPS     $0x4e, X1, X0
+	VPADDD        X0, X1, X1
+	VPERMILPS     $0xb1, X1, X0
+	VPADDD        X0, X1, X1
+	VMOVD         X1, AX
+	MOVL          AX, negInf+32(FP)
+	VEXTRACTF64X4 $0x01, Z10, Y0
+	VPADDD        Y0, Y10, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VPADDD        X1, X0, X1
+	VPERMILPS     $0x4e, X1, X0
+	VPADDD        X0, X1, X1
+	VPERMILPS     $0xb1, X1, X0
+	VPADDD        X0, X1, X1
+	VMOVD         X1, AX
+	MOVL          AX, zeros+36(FP)
+	VZEROUPPER
+	RET
+
 // func probeAVX512(iters int)
 // Requires: AVX, AVX512DQ, AVX512F
 TEXT ·probeAVX512(SB), NOSPLIT, $0-8
@@ -129972,6 +130067,89 @@ rowsMasked:
 	JNZ          rowsMasked
 
 rowsDone:
+	VZEROUPPER
+	RET
+
+// func countAVX2(n int, x *float32) (lo float32, hi float32, nan int32, inf int32, negInf int32, zeros int32)
+// Requires: AVX, AVX2, SSE
+TEXT ·countAVX2(SB), NOSPLIT, $0-40
+	MOVQ         n+0(FP), AX
+	MOVQ         x+8(FP), CX
+	VBROADCASTSS kernConst<>+416(SB), Y0
+	VBROADCASTSS kernConst<>+1376(SB), Y1
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+
+loop:
+	VMOVUPS      (CX), Y6
+	VBROADCASTSS kernConst<>+320(SB), Y7
+	VANDNPS      Y6, Y7, Y7
+	VCMPPS       $0x03, Y6, Y6, Y8
+	VCMPPS       $0x00, kernConst<>+416(SB), Y7, Y9
+	VCMPPS       $0x00, kernConst<>+1376(SB), Y6, Y10
+	VCMPPS       $0x00, kernConst<>+384(SB), Y6, Y11
+	VPSUBD       Y8, Y2, Y2
+	VPSUBD       Y9, Y3, Y3
+	VPSUBD       Y10, Y4, Y4
+	VPSUBD       Y11, Y5, Y5
+	VCMPPS       $0x11, kernConst<>+416(SB), Y7, Y7
+	VBROADCASTSS kernConst<>+416(SB), Y8
+	VBLENDVPS    Y7, Y6, Y8, Y8
+	VMINPS       Y8, Y0, Y0
+	VBROADCASTSS kernConst<>+1376(SB), Y8
+	VBLENDVPS    Y7, Y6, Y8, Y6
+	VMAXPS       Y6, Y1, Y1
+	ADDQ         $+32, CX
+	SUBQ         $+8, AX
+	JG           loop
+	VEXTRACTF128 $0x01, Y0, X6
+	VMINPS       X6, X0, X6
+	VPERMILPS    $0x4e, X6, X0
+	VMINPS       X0, X6, X6
+	VPERMILPS    $0xb1, X6, X0
+	VMINPS       X0, X6, X6
+	VEXTRACTF128 $0x01, Y1, X0
+	VMAXPS       X0, X1, X0
+	VPERMILPS    $0x4e, X0, X1
+	VMAXPS       X1, X0, X0
+	VPERMILPS    $0xb1, X0, X1
+	VMAXPS       X1, X0, X0
+	MOVSS        X6, lo+16(FP)
+	MOVSS        X0, hi+20(FP)
+	VEXTRACTF128 $0x01, Y2, X0
+	VPADDD       X0, X2, X0
+	VPERMILPS    $0x4e, X0, X1
+	VPADDD       X1, X0, X0
+	VPERMILPS    $0xb1, X0, X1
+	VPADDD       X1, X0, X0
+	VMOVD        X0, AX
+	MOVL         AX, nan+24(FP)
+	VEXTRACTF128 $0x01, Y3, X0
+	VPADDD       X0, X3, X0
+	VPERMILPS    $0x4e, X0, X1
+	VPADDD       X1, X0, X0
+	VPERMILPS    $0xb1, X0, X1
+	VPADDD       X1, X0, X0
+	VMOVD        X0, AX
+	MOVL         AX, inf+28(FP)
+	VEXTRACTF128 $0x01, Y4, X0
+	VPADDD       X0, X4, X0
+	VPERMILPS    $0x4e, X0, X1
+	VPADDD       X1, X0, X0
+	VPERMILPS    $0xb1, X0, X1
+	VPADDD       X1, X0, X0
+	VMOVD        X0, AX
+	MOVL         AX, negInf+32(FP)
+	VEXTRACTF128 $0x01, Y5, X0
+	VPADDD       X0, X5, X0
+	VPERMILPS    $0x4e, X0, X1
+	VPADDD       X1, X0, X0
+	VPERMILPS    $0xb1, X0, X1
+	VPADDD       X1, X0, X0
+	VMOVD        X0, AX
+	MOVL         AX, zeros+36(FP)
 	VZEROUPPER
 	RET
 

@@ -263,6 +263,9 @@ func maxOfNEON(n int, x *float32) (r float32)
 // minOfNEON reduces n elements.
 func minOfNEON(n int, x *float32) (r float32)
 
+// countNEON is a countFunc.
+func countNEON(n int, x *float32) (lo, hi float32, nan, inf, negInf, zeros int32)
+
 // probeNEON runs iters times 24 multiply-adds of vectors in registers.
 func probeNEON(iters int)
 
@@ -333,4 +336,5 @@ func kernelsNEON(p *Path) {
 	p.sumSq = sumSqNEON
 	p.max = maxOfNEON
 	p.min = minOfNEON
+	p.count = countNEON
 }

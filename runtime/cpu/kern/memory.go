@@ -1,6 +1,9 @@
 package kern
 
-import "unsafe"
+import (
+	"strings"
+	"unsafe"
+)
 
 // hugePage is the size of a huge page in bytes.
 const hugePage = 2 << 20
@@ -8,8 +11,18 @@ const hugePage = 2 << 20
 // Alloc returns n zero bytes without pointers, aligned to 64. If the system supports huge pages on request, Alloc
 // requests them for the part that they cover: large arrays are read and written a third faster than in pages of 4 KB,
 // and with less variation between processes.
-func Alloc(n int64) []byte {
-	b := make([]byte, n+64)
+func Alloc(n int64) []byte { return placed(make([]byte, n+64), n) }
+
+// AllocAny is Alloc of bytes with any content. It does not touch them: the system gives pages to what is written alone.
+func AllocAny(n int64) []byte {
+	var b strings.Builder // the only memory of the library that is not set to zero
+	b.Grow(int(n) + 64)
+	b.WriteByte(0) // a string without bytes need not show where they lie
+	return placed(unsafe.Slice(unsafe.StringData(b.String()), int(n)+64), n)
+}
+
+// placed is n bytes of b, which has 64 more, from an aligned one on.
+func placed(b []byte, n int64) []byte {
 	b = b[toAlign(b, 64):][:n:n]
 	if from := toAlign(b, hugePage); n-from >= hugePage {
 		adviseHuge(b[from:][:(n-from)&^(hugePage-1)])

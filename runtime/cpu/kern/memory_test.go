@@ -20,5 +20,11 @@ func TestAlloc(t *testing.T) {
 			}
 			b[i] = 1 // may be written
 		}
+		if b = AllocAny(n); int64(len(b)) != n || int64(cap(b)) != n || uintptr(unsafe.Pointer(unsafe.SliceData(b)))%64 != 0 {
+			t.Errorf("%d bytes of any content: len %d, cap %d, start at %p", n, len(b), cap(b), b)
+		}
+		for i := range b {
+			b[i] = 1
+		}
 	}
 }

@@ -68,6 +68,7 @@ type Path struct {
 	fence func()            // orders streaming stores; nil if there are none
 
 	sum, max, min func(n int, x *float32) float32
+	count         countFunc
 	dot           func(n int, a, b *float32) float32
 	sumSq         func(n int, x *float32, mean float32) float32 // sum of (x-mean)^2
 	normBack      normBackFunc                                  // nil: by other kernels

@@ -39,6 +39,7 @@ func goPath() *Path {
 		p.ternary[op] = func(n int, dst, a, b, c *float32) { ternaryGo(ternaryRows[op].f, n, dst, a, b, c) }
 	}
 	p.sum, p.max, p.min, p.dot, p.sumSq = sumGo, maxGo, minGo, dotGo, sumSqGo
+	p.count = countGo
 	p.expAxpb, p.softGrad = expAxpbGo, softGradGo
 	p.axpb, p.axpy, p.affine, p.normGrad = axpbGo, axpyGo, affineGo, normGradGo
 	p.wino = winoGo()

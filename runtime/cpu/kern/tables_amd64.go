@@ -110,6 +110,7 @@ func kernelsAVX512(p *Path) {
 	p.sumSq = sumSqAVX512
 	p.max = maxOfAVX512
 	p.min = minOfAVX512
+	p.count = countAVX512
 	p.fused = map[string]*Fused{
 		"l0:f16 s0:f32=l0":                                                                                {"widen_f16", 1, []Type{F16, F32}, 16, fused_widen_f16AVX512, fused_widen_f16_streamingAVX512, nil, 0},
 		"l0:bf16 s0:f32=l0":                                                                               {"widen_bf16", 1, []Type{BF16, F32}, 16, fused_widen_bf16AVX512, fused_widen_bf16_streamingAVX512, nil, 0},
@@ -438,6 +439,7 @@ func kernelsAVX2(p *Path) {
 	p.sumSq = sumSqAVX2
 	p.max = maxOfAVX2
 	p.min = minOfAVX2
+	p.count = countAVX2
 	p.fused = map[string]*Fused{
 		"l0:f16 s0:f32=l0":                                                                                {"widen_f16", 1, []Type{F16, F32}, 8, fused_widen_f16AVX2, fused_widen_f16_streamingAVX2, nil, 0},
 		"l0:bf16 s0:f32=l0":                                                                               {"widen_bf16", 1, []Type{BF16, F32}, 8, fused_widen_bf16AVX2, fused_widen_bf16_streamingAVX2, nil, 0},

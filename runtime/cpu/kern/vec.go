@@ -1,5 +1,7 @@
 package kern
 
+import "unsafe"
+
 // Unary computes dst[i] = op(src[i]). dst and src have the same length, and are the same slice or do not overlap.
 func (p *Path) Unary(op Unary, dst, src []float32) {
 	if n := len(dst); n > 0 {
@@ -116,6 +118,62 @@ func (p *Path) MinOf(x []float32) float32 {
 		return -negInf
 	}
 	return p.min(len(x), &x[0])
+}
+
+// Counts are what Count finds. Lo and Hi are the least and the largest finite element, +Inf and -Inf where there is
+// none; either zero may stand for both.
+type Counts struct {
+	Lo, Hi                  float32
+	NaN, Inf, NegInf, Zeros int // Inf counts infinities of either sign
+}
+
+// countFunc finds the Counts of n elements, a positive multiple of countBlock.
+type countFunc func(n int, x *float32) (lo, hi float32, nan, inf, negInf, zeros int32)
+
+const countBlock = 16
+
+// Count looks at every element once, at most 2³¹-1 of them.
+func (p *Path) Count(x []float32) Counts {
+	whole := len(x) / countBlock * countBlock
+	c := Counts{Lo: -negInf, Hi: negInf}
+	if whole > 0 {
+		lo, hi, nan, inf, negInf, zeros := p.count(whole, &x[0])
+		c = Counts{lo, hi, int(nan), int(inf), int(negInf), int(zeros)}
+	}
+	c.add(x[whole:])
+	return c
+}
+
+// add counts x as well.
+func (c *Counts) add(x []float32) {
+	for _, v := range x {
+		switch {
+		case v != v:
+			c.NaN++
+		case v == negInf:
+			c.NegInf++
+			c.Inf++
+		case v == -negInf:
+			c.Inf++
+		default:
+			c.Lo, c.Hi = min(c.Lo, v), max(c.Hi, v)
+			if v == 0 {
+				c.Zeros++
+			}
+		}
+	}
+}
+
+// Join adds the counts of other elements.
+func (c *Counts) Join(d Counts) {
+	c.Lo, c.Hi = min(c.Lo, d.Lo), max(c.Hi, d.Hi)
+	c.NaN, c.Inf, c.NegInf, c.Zeros = c.NaN+d.NaN, c.Inf+d.Inf, c.NegInf+d.NegInf, c.Zeros+d.Zeros
+}
+
+func countGo(n int, x *float32) (lo, hi float32, nan, inf, negativeInf, zeros int32) {
+	c := Counts{Lo: -negInf, Hi: negInf}
+	c.add(unsafe.Slice(x, n))
+	return c.Lo, c.Hi, int32(c.NaN), int32(c.Inf), int32(c.NegInf), int32(c.Zeros)
 }
 
 // SumSq is the sum of squares of x, partial sums as Sum; the vector paths fuse multiply and add.

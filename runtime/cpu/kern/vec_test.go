@@ -170,6 +170,30 @@ func TestReductionsAgree(t *testing.T) {
 	}
 }
 
+// Every path counts what the plain loop counts, at every length and place of a vector.
+func TestCount(t *testing.T) {
+	d := newDice(24)
+	inf := float32(math.Inf(1))
+	special := []float32{inf, -inf, float32(math.NaN()), -float32(math.NaN()), 0, float32(math.Copysign(0, -1)), math.MaxFloat32, -math.MaxFloat32, 1e-45, -1e-45}
+	for n := range 200 {
+		for _, rare := range []int{1, 3, 50} {
+			x := make([]float32, n)
+			for i := range x {
+				if x[i] = float32(d.NormFloat64()); d.IntN(rare) == 0 {
+					x[i] = special[d.IntN(len(special))]
+				}
+			}
+			want := Counts{Lo: inf, Hi: -inf}
+			want.add(x)
+			for _, p := range Paths() {
+				if got := p.Count(x); got != want {
+					t.Fatalf("%s: %d elements: %+v, want %+v", p.Name(), n, got, want)
+				}
+			}
+		}
+	}
+}
+
 // ulps is the distance of got from the exact value in units of float32 at that value.
 func ulps(got float32, want float64) float64 {
 	w := float32(want)
