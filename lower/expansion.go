@@ -24,8 +24,7 @@ func (e expansions) Traffic(n *ir.Node, s ir.Section, read []bool) (*ir.Traffic,
 	if err := Check(g, e.target); err != nil {
 		return nil, err
 	}
-	l := newLowerer(g, e.target)
-	l.joins = e.target.Fuses()
+	l := newLowerer(g, e.target, form{joins: e.target.Fuses()})
 	if err := l.declare(); err != nil {
 		return nil, err
 	}

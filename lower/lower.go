@@ -44,15 +44,17 @@ type Replay struct {
 	Show []string
 }
 
-// LowerReplay is Lower for the CPU, for a program that runs once and is traced.
+// LowerReplay is Lower for the CPU, for a program that runs once and is traced. What update
+// makes of a variable has memory of its own: the variable keeps what it held.
 func LowerReplay(g *ir.Graph, r Replay) (*Program, error) {
-	return lower(g, CPU, form{joins: !r.Nodes, update: r.Update, spread: r.Spread, brief: !r.Spread, show: r.Show})
+	return lower(g, CPU, form{joins: !r.Nodes, update: r.Update, apart: true, spread: r.Spread, brief: !r.Spread, show: r.Show})
 }
 
 // form says how a graph becomes steps.
 type form struct {
 	joins  bool // clusters, norms and updates into common steps
 	update bool // but for those of update
+	apart  bool // next values that update makes lie apart from their variables
 	spread bool // work buffers have memory of their own
 	brief  bool // they are placed without a search
 	show   []string
@@ -66,8 +68,7 @@ func lower(g *ir.Graph, t Target, f form) (*Program, error) {
 	if err := Check(g, t); err != nil {
 		return nil, err
 	}
-	l := newLowerer(g, t)
-	l.form = f
+	l := newLowerer(g, t, f)
 	l.show()
 	l.joins = f.joins && t.Fuses()
 	l.findViews()
@@ -140,7 +141,7 @@ type Lowerer struct {
 	*readers
 
 	buf      []BufferID // by Value.ID; None where there is no buffer yet
-	written  []bool     // by Value.ID of a variable: it has a next value
+	written  []bool     // by Value.ID of a variable: a step writes its next value there
 	lastRead []int32    // by Value.ID of a variable: position of its last read under its old name
 	seq      []int32    // by Node.ID: position in emission order
 	steps    *[]Step    // of the part being lowered
@@ -159,15 +160,15 @@ type Lowerer struct {
 // reads follow; it is copied at the end of its part.
 type lateWrite struct{ from, to BufferID }
 
-func newLowerer(g *ir.Graph, t Target) *Lowerer {
-	l := &Lowerer{g: g, p: &Program{Name: g.Name, Target: t}, readers: newReaders(g), sums: map[string]int{}}
+func newLowerer(g *ir.Graph, t Target, f form) *Lowerer {
+	l := &Lowerer{g: g, p: &Program{Name: g.Name, Target: t}, readers: newReaders(g), sums: map[string]int{}, form: f}
 	values, nodes := g.Number()
 	l.buf = slices.Repeat([]BufferID{None}, values)
 	l.seq = make([]int32, nodes)
 	l.written = make([]bool, values)
-	for _, n := range g.Nodes {
+	for section, n := range g.Nodes {
 		for _, v := range n.Out {
-			if v.Next != nil {
+			if v.Next != nil && !(f.apart && section == ir.Update) {
 				l.written[v.Next.ID] = true
 			}
 		}
@@ -298,6 +299,8 @@ func (l *Lowerer) result(v *ir.Value) BufferID {
 	switch variable := v.Next; {
 	case variable == nil:
 		id = l.p.NewBuffer(v.Name, v.Type, WorkArena)
+	case l.apart && l.at == Update:
+		id = l.p.NewBuffer(v.Name+"'", v.Type, WorkArena)
 	case l.lastRead[variable.ID] <= l.seq[v.Def.ID] && l.overwrites(v):
 		id = l.buf[variable.ID]
 	default:

@@ -38,7 +38,6 @@ type exec struct {
 	rank    []byte // the input that holds the rank, nil if there is none
 	caches  []cache
 	written []*variable
-	store   *store
 	early   [][]byte // memory of variables that parts before update write
 	saved   [][]byte // content of early before the running step
 	copies  []copyState
@@ -97,7 +96,7 @@ func (r *refresh) current(count *runtime.Counters) bool {
 func bind(x *program, c *execContext) (*exec, error) {
 	b, p, s := x.b, x.p, x.store
 	e := &exec{b: b, of: x, context: c, p: p, groups: map[*lower.Step]*clusterStep{}, reads: map[*lower.Step][]*kern.Buf{}, mem: make([][]byte, len(p.Buffers)), arena: s.workArena(c, p.Arenas[lower.WorkArena]),
-		calls: make([]kern.Call, b.Threads()), norms: map[lower.BufferID]*finiteCheck{}, store: s, forms: map[*weights]*kern.Weights{}}
+		calls: make([]kern.Call, b.Threads()), norms: map[lower.BufferID]*finiteCheck{}, forms: map[*weights]*kern.Weights{}}
 	refreshes, err := e.bind(s)
 	if err != nil {
 		return nil, fmt.Errorf("cpu: %s: %w", p.Name, err)
@@ -375,9 +374,6 @@ func (e *exec) gradients(ctx context.Context, feeds []runtime.Feed) error {
 // update runs to its end, even if the step's context ends.
 func (e *exec) update() error {
 	e.done = nil
-	for _, v := range e.store.delayed {
-		copy(v.to, v.from)
-	}
 	if err := e.run(lower.Update, 0); err != nil {
 		return err
 	}
@@ -520,7 +516,7 @@ func (e *exec) part(part lower.Part) error {
 func (e *exec) close() {
 	e.releaseWeights()
 	e.arena, e.mem, e.inputs, e.written, e.steps = nil, nil, nil, nil, [lower.NumParts][]step{}
-	e.early, e.saved, e.store = nil, nil, nil
+	e.early, e.saved = nil, nil
 }
 
 // timed runs a step and measures it. Other programs share the pool, so the pool is measured only

@@ -28,7 +28,7 @@ func (s *Spares) take(n int64) []byte {
 		}
 	}
 	if best < 0 {
-		return kern.Alloc(n)
+		return kern.AllocAny(n)
 	}
 	b := s.free[best]
 	last := len(s.free) - 1
@@ -73,7 +73,6 @@ func (b *Backend) ReplayStore(p *lower.Program, state map[string][]byte, spares 
 	for _, name := range p.Written {
 		written[name] = true
 	}
-	early := readEarly(p)
 	for i := range p.Vars {
 		v := &p.Vars[i]
 		if v.Kind != ir.Param && v.Kind != ir.State {
@@ -89,7 +88,7 @@ func (b *Backend) ReplayStore(p *lower.Program, state map[string][]byte, spares 
 			x.mem = s.alloc(int64(len(data)))
 		case written[v.Name] || len(data) < minAliased || uintptr(unsafe.Pointer(unsafe.SliceData(data)))%8 != 0:
 			x.mem = s.alloc(int64(len(data)))
-			s.copied = append(s.copied, replica{v.Name, early[v.Name]})
+			s.copied = append(s.copied, v.Name)
 		default:
 			s.aliased = append(s.aliased, v.Name)
 		}
@@ -99,12 +98,6 @@ func (b *Backend) ReplayStore(p *lower.Program, state map[string][]byte, spares 
 	return s, nil
 }
 
-// replica is a variable of a replay that has memory of its own.
-type replica struct {
-	name  string
-	early bool // read before update
-}
-
 // Rewind implements Replayed.
 func (s *store) Rewind(state map[string][]byte) bool {
 	for _, name := range s.aliased {
@@ -112,50 +105,13 @@ func (s *store) Rewind(state map[string][]byte) bool {
 			return false
 		}
 	}
-	s.delayed = s.delayed[:0]
-	for _, c := range s.copied {
-		if mem := s.vars[c.name].mem; c.early {
-			copy(mem, state[c.name])
-		} else {
-			s.delayed = append(s.delayed, delayedCopy{mem, state[c.name]})
-		}
+	for _, name := range s.copied {
+		copy(s.vars[name].mem, state[name])
 	}
 	for _, v := range s.vars { // 16-bit copies belong to an earlier step
 		v.version++
 	}
 	return true
-}
-
-// delayedCopy is a variable that only update reads. It is copied just before update, and not at all
-// if a step ends before its update.
-type delayedCopy struct{ to, from []byte }
-
-// readEarly names the variables that a step needs before update.
-func readEarly(p *lower.Program) map[string]bool {
-	touched := make([]bool, len(p.Buffers))
-	for part := range lower.Update {
-		for i := range p.Parts[part] {
-			s := &p.Parts[part][i]
-			for _, ids := range [2][]lower.BufferID{s.In, s.Out} {
-				for _, id := range ids {
-					if id != lower.None {
-						touched[p.Buffers[id].Root] = true
-					}
-				}
-			}
-		}
-	}
-	early := map[string]bool{}
-	for i := range p.Vars {
-		v := &p.Vars[i]
-		if touched[v.Buffer] {
-			early[v.Name] = true
-		}
-		if of, _ := v.Attr.Get("of").(string); v.Role() == ir.RoleCopy { // cast when the step begins
-			early[of] = true
-		}
-	}
-	return early
 }
 
 // alloc returns n bytes. They are zero, or undefined if the store uses spares.

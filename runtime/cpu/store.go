@@ -21,8 +21,7 @@ type store struct {
 	spares  *Spares  // source of memory; nil: newly allocated
 	used    [][]byte // blocks taken from spares
 	aliased []string // variables of a replay that use the caller's memory
-	copied  []replica
-	delayed []delayedCopy
+	copied  []string // variables of a replay that have memory of their own
 }
 
 // held is how much of a program's arenas the store has already allocated.

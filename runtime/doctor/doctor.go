@@ -233,28 +233,40 @@ type analysis struct {
 	replays   int
 }
 
-// begin makes the replay under the policy ready.
+// begin makes the replay under the policy ready. Where an update takes more memory than a
+// replay may hold, it is left out until a fault was found in it, or none before.
 func (x *analysis) begin() error {
 	state, err := complete(x.g, x.c.State, x.c.Seed)
 	if err != nil {
 		return err
 	}
-	c := &x.policy
-	if !x.updates {
-		c = &x.gradients
+	c, err := x.underPolicy()
+	if err != nil {
+		return err
 	}
-	if *c == nil {
-		how := lower.Replay{Spread: true, Update: true, Show: checked(x.g)}
-		g := x.g
-		if !x.updates {
-			g, how.Show = x.withoutUpdate(), append(how.Show, x.readByUpdate()...)
-		}
-		if *c, err = compile(g, how, x.c.memory()); err != nil {
-			return err
-		}
-	}
-	x.actual, err = x.prepare(*c, x.c.Feeds, func(map[string][]byte) map[string][]byte { return state })
+	x.actual, err = x.prepare(c, x.c.Feeds, func(map[string][]byte) map[string][]byte { return state })
 	return err
+}
+
+// underPolicy is the compiled step.
+func (x *analysis) underPolicy() (c *compiled, err error) {
+	how := lower.Replay{Spread: true, Update: true, Show: checked(x.g)}
+	if x.policy == nil {
+		if x.policy, err = compile(x.g, how, x.c.memory()); err != nil {
+			return nil, err
+		}
+		x.updates = !x.policy.lean
+	}
+	if x.updates {
+		return x.policy, nil
+	}
+	if x.gradients == nil {
+		how.Show = append(how.Show, x.readByUpdate()...)
+		if x.gradients, err = compile(x.withoutUpdate(), how, x.c.memory()); err != nil {
+			return nil, err
+		}
+	}
+	return x.gradients, nil
 }
 
 // withoutUpdate is the step as far as the gradients, with the same nodes and values.
@@ -340,7 +352,7 @@ func (x *analysis) diagnose() (*Diagnosis, error) {
 	found, err := x.search()
 	if err == nil && found == nil && !x.updates {
 		x.updates = true
-		x.actual.leave()
+		x.actual.close()
 		if err = x.begin(); err == nil {
 			found, err = x.search()
 		}

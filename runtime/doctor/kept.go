@@ -60,8 +60,8 @@ type subject struct {
 	large     map[string]bool    // by scope: it is most of the model
 	starts    map[draw]float64   // see start
 	policy    *compiled          // its replay under the policy
-	gradients *compiled          // the same without update
-	updates   bool               // a fault was found in update, or none before: replays under the policy contain it
+	gradients *compiled          // the same without update, nil: it is not needed
+	updates   bool               // replays under the policy contain update
 	others    map[kind]*variant  // in another precision
 	hidden    map[*ir.Value]bool // faults whose judgement takes more than a traced replay shows
 	compared  map[*ir.Value]bool // faults for which bf16 was tried although a scale seemed to help
