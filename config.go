@@ -45,7 +45,7 @@ type TrainConfig struct {
 	// they are clipped. It returns one for each parameter it was given.
 	Gradients func(u *Update, g []Grad) []Grad
 	EMA       float64  // decay of a running average of the parameters, from 0 to below 1; 0: none
-	Micro     int      // micro-batches that one Run may take; zero: 1
+	Micro     int      // micro-batches that one Run may take; zero: 1, or as Parallel.Slices wants
 	BadMicro  BadMicro // what a micro-batch that is not finite does
 	// Memory is how many bytes the program of the step may take: variables, inputs, and
 	// what is computed (the sum of Program.Arenas). The backward pass computes again what
@@ -178,7 +178,7 @@ func (c TrainConfig) compiler(losses []Loss) (passes.Config, error) {
 	p.Train = len(losses) > 0
 	p.Name, p.Groups, p.Clip, p.Scaler = c.Name, c.groups(), c.Clip.compiler(), c.Scaler.compiler()
 	p.Memory = c.Memory
-	p.NoSkip, p.EMA, p.Micro, p.BadMicro = c.NoSkip, c.EMA, c.Micro, passes.BadMicro(c.BadMicro)
+	p.NoSkip, p.EMA, p.Micro, p.BadMicro = c.NoSkip, c.EMA, c.micro(), passes.BadMicro(c.BadMicro)
 	p.Parallel = c.Parallel.compiler()
 	p.Gradients = gradientsFor(c.Gradients)
 	scalers := map[*Scaler]*passes.Scaler{nil: nil} // losses with one pointer keep sharing one

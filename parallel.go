@@ -25,6 +25,14 @@ type Parallel struct {
 	// Shift says that 16-bit messages hold gradients times 2^-Shift; zero: the least for
 	// which the sum over all ranks overflows only where the mean does.
 	Shift int
+	// Slices asks for the same bits whatever the number of ranks: one step takes Slices
+	// micro-batches of all ranks together, Slices/ranks on each, and adds gradients, losses
+	// and counts of all in one fixed binary tree. Build the model for the rows of one slice;
+	// rank r runs slices r·Slices/ranks and on. Slices and the number of ranks are powers
+	// of two; World may be nil, for one process. Batch norms with running statistics,
+	// messages in 16 bits and DropMicro are refused. The accumulators take log2(Slices/ranks)
+	// times the memory of the gradients. Zero: sums are added in the order of ranks.
+	Slices int
 }
 
 // DataParallel shares each batch among the ranks of w. Every rank compiles the same
@@ -39,11 +47,23 @@ type Parallel struct {
 func DataParallel(w world.World) Parallel { return Parallel{World: w} }
 
 func (p Parallel) compiler() passes.Parallel {
-	c := passes.Parallel{Bucket: p.Bucket, Message: irDType(p.Message), Shift: p.Shift}
+	c := passes.Parallel{Bucket: p.Bucket, Message: irDType(p.Message), Shift: p.Shift, Slices: p.Slices}
 	if p.World != nil {
 		c.Ranks = p.World.Size()
 	}
 	return c
+}
+
+// micro is how many micro-batches a step of c takes at most, and with slices in all.
+func (c TrainConfig) micro() int {
+	n := c.Parallel.Slices
+	if c.Parallel.World != nil {
+		n /= max(c.Parallel.World.Size(), 1)
+	}
+	if c.Micro == 0 && n > 1 {
+		return n
+	}
+	return c.Micro
 }
 
 // join connects a loaded step with the other ranks, where its program sends anything.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -166,5 +167,29 @@ func TestDataParallel(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Slices that do not fit the step or its feeds are one line that names the fields.
+func TestSlicesAreRefused(t *testing.T) {
+	for want, edit := range map[string]func(c *ampc.TrainConfig){
+		"parallel: 6 slices: want a power of two":                                            func(c *ampc.TrainConfig) { c.Parallel.Slices = 6 },
+		"parallel: of 4 slices each rank has 4 in one step, and Micro is 3: leave Micro out": func(c *ampc.TrainConfig) { c.Parallel.Slices, c.Micro = 4, 3 },
+		"run: 1 feeds: Parallel.Slices is 4, of which each rank takes 4 in one step":         func(c *ampc.TrainConfig) { c.Parallel.Slices = 4 },
+	} {
+		z, err := models.Open("mlp?batch=4")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := z.Steps[0].Config
+		edit(&c)
+		s, err := z.Model.Train(c, z.Steps[0].Losses...)
+		if err == nil {
+			_, err = s.Run(context.Background(), pixels(0, 0, 4))
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+		z.Model.Close()
 	}
 }

@@ -175,6 +175,9 @@ func (s *Step) launch(ctx context.Context, feeds []runtime.Feed) (*Result, error
 	if len(feeds) > max(s.config.Micro, 1) {
 		return nil, fmt.Errorf("run: %d micro-batches, the step was compiled for %d: set TrainConfig.Micro", len(feeds), max(s.config.Micro, 1))
 	}
+	if of := s.config.Parallel.Slices; of > 0 && len(feeds) != max(s.config.Micro, 1) {
+		return nil, fmt.Errorf("run: %d feeds: Parallel.Slices is %d, of which each rank takes %d in one step", len(feeds), of, max(s.config.Micro, 1))
+	}
 	_, prompt := s.exec.(runtime.Prompt)
 	if prompt && !s.concurrent() { // elsewhere the host would wait for the device at every step
 		s.last.see()

@@ -204,6 +204,7 @@ const (
 
 	// update
 	OpAccum
+	OpAccumTree
 	OpSGD
 	OpAdam
 	OpAdamW

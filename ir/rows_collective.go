@@ -8,13 +8,14 @@ var (
 	joinAttr   = AttrDef{Name: "op", Kind: AttrString, Default: "sum", Doc: "sum, mean or max; of bools max alone, which is or"}
 	msgAttr    = AttrDef{Name: "msg", Kind: AttrDType, Default: F32, Doc: "of messages: a float is rounded to it when it is sent; sums are f32"}
 	seqAttr    = AttrDef{Name: "seq", Kind: AttrInt, Default: 0, Doc: "its place among the messages of the step: all ranks send them in this order"}
+	treeAttr   = AttrDef{Name: "tree", Kind: AttrBool, Doc: "sums add neighbours first, then the sums of neighbours: ranks is a power of two"}
 	shiftAttr  = AttrDef{Name: "shift", Kind: AttrInt, Default: 0, Doc: "floats are sent times 2^-shift, and the sum is taken times 2^shift"}
 )
 
 var collectiveRows = map[Op]Def{
 	OpAllReduce: bucket(collective(Def{
-		Name: "all_reduce", Nonfinite: joined, Doc: "Each operand's sum, mean or largest element over all ranks, on every rank. The operands, a bucket, travel as one message; sums add in the order of ranks.",
-		Attrs: []AttrDef{ranksAttr, joinAttr, msgAttr, shiftAttr, seqAttr}, Infer: inferAllReduce, Grad: gradAllReduce,
+		Name: "all_reduce", Nonfinite: joined, Doc: "Each operand's sum, mean or largest element over all ranks, on every rank. The operands, a bucket, travel as one message; sums add in the order of ranks, or in a binary tree.",
+		Attrs: []AttrDef{ranksAttr, joinAttr, msgAttr, shiftAttr, treeAttr, seqAttr}, Infer: inferAllReduce, Grad: gradAllReduce,
 	})),
 	OpAllGather: ofAny(collective(Def{
 		Name: "all_gather", Nonfinite: passed, Doc: "Joins every rank's x along an axis in rank order, on every rank.", Attrs: []AttrDef{ranksAttr, alongAxis, seqAttr}, Infer: inferAllGather,
@@ -77,6 +78,9 @@ func inferAllReduce(n *Node) ([]Type, error) {
 	}
 	if msg != F32 && (!msg.Low() || op == "max") {
 		return nil, fmt.Errorf("msg is %s: want f32, or a 16-bit float for a sum or mean", msg)
+	}
+	if r := n.Int("ranks"); n.Flag("tree") && (op != "sum" || r&(r-1) != 0) {
+		return nil, fmt.Errorf("tree: op is %s over %d ranks, want a sum over a power of two", op, r)
 	}
 	if s := n.Int("shift"); s < 0 || s > MaxShift {
 		return nil, fmt.Errorf("shift is %d, want 0 to %d", s, MaxShift)

@@ -2,6 +2,7 @@ package ir
 
 import (
 	"fmt"
+	"math"
 	"math/big"
 	"strconv"
 )
@@ -33,6 +34,15 @@ var updateRows = map[Op]Def{
 			}
 			return []Reg{s}
 		},
+	},
+	OpAccumTree: {
+		Name: "accum_tree", Doc: "One level of a binary tree over micro-batches. Where the low bits of micro, as many as level says, are all set, it adds g to the accumulator if the bit above them is set, and takes g alone if not. Elsewhere the accumulator stays as it is. Level 0 takes what each micro-batch computes, the others what the level below has written.",
+		In:    in(Operand{Name: "acc", Kinds: KNum}, Operand{Name: "g", Kinds: KNum, ReadsLow: true}, Operand{Name: "micro", Kinds: KInt, Class: Fixed, Named: true}),
+		Out:   out(Result{Name: "y"}),
+		Attrs: []AttrDef{{Name: "level", Kind: AttrInt, Required: true, Doc: "from 0 at the leaves; what stands there is a sum of 2^(level+1) micro-batches when it is complete"}},
+		Flags: Writer | NoMerge | InPlace, Class: Fixed, Why: "f32 accumulator", Unit: UnitSame, NoGrad: "belongs to the update",
+		Infer: inferAccumTree,
+		Elem:  elemAccumTree,
 	},
 	OpCommit: {
 		Name: "commit", Doc: "Is the next value of a variable: new where the step is taken, old where it is skipped.",
@@ -173,6 +183,30 @@ func inferAccum(n *Node) ([]Type, error) {
 		return nil, fmt.Errorf("acc %s is %s, g %s is %s", acc, acc.Type, g, g.Type)
 	}
 	return []Type{acc.Type}, firstError(wantScalar(n, "first", Bool), wantScalar(n, "ok", Bool))
+}
+
+// MaxTree is how many levels a tree over micro-batches has at most: f32 counts the
+// micro-batches exactly.
+const MaxTree = 20
+
+func inferAccumTree(n *Node) ([]Type, error) {
+	if l := n.Int("level"); l < 0 || l >= MaxTree {
+		return nil, fmt.Errorf("level is %d, want 0 to %d", l, MaxTree-1)
+	}
+	types, err := inferAccum(n)
+	return types, firstError(err, wantScalar(n, "micro", I32))
+}
+
+func elemAccumTree(c *Code, n *Node) []Reg {
+	acc, g, level := c.In(0), c.In(1), int(n.Int("level"))
+	whole := func(x Reg) Reg { return c.Eq(x, c.Floor(x)) }
+	micro := c.Conv(c.In(2), F32)
+	above := c.Floor(c.Mul(micro, c.F(math.Ldexp(1, -level))))
+	s := c.Select(whole(c.Mul(above, c.F(0.5))), c.Conv(g, c.Type(acc)), c.Add(acc, g))
+	if level > 0 {
+		s = c.Select(whole(c.Mul(c.Add(micro, c.F(1)), c.F(math.Ldexp(1, -level)))), s, acc)
+	}
+	return []Reg{s}
 }
 
 // inferOptimizer gives every result the type of the variable it steps. The
@@ -403,6 +437,12 @@ func stepPower(c *Code, n *Node, k Reg) Reg {
 // Accum adds g to acc: g alone where first, acc as it is where ok (may be nil) does not hold.
 func (b *Builder) Accum(next, acc, g, first, ok *Value) *Value {
 	return b.EmitWrite(OpAccum, []*Value{acc, g, first, ok}, nil, next)[0]
+}
+
+// AccumTree adds g to a level of a binary tree over micro-batches, of which this is
+// number micro.
+func (b *Builder) AccumTree(acc, g, micro *Value, level int64) *Value {
+	return b.EmitWrite(OpAccumTree, []*Value{acc, g, micro}, A("level", level), acc)[0]
 }
 
 // Commit writes v: fresh where the step is taken, v where it is skipped.

@@ -18,6 +18,10 @@ const RoleScale = "scale"
 // RoleRank is the role attribute of an i32[] input that holds this rank's number.
 const RoleRank = "rank"
 
+// RoleSlice is the role attribute of an i32[] input that holds the number of this
+// micro-batch among those of all ranks: its attribute each says how many a rank has.
+const RoleSlice = "slice"
+
 // InnerSweep is the sweep attribute of a state that scales no loss but the start
 // of a gradient inside the forward pass.
 const InnerSweep = "inner"

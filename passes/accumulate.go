@@ -1,6 +1,8 @@
 package passes
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,10 +21,10 @@ func accumulate(g *ir.Graph, c *Context) error {
 	if len(t.sweeps) == 0 {
 		return nil
 	}
-	if err := t.planInner(g, c); err != nil {
+	if err := cmp.Or(t.planInner(g, c), t.checkSliced(c)); err != nil {
 		return err
 	}
-	if c.Micro <= 1 && !c.Parallel.several() {
+	if !c.accumulates() && !c.Parallel.several() {
 		for _, s := range t.sweeps {
 			for _, l := range s.terms {
 				l.final = l.value
@@ -32,7 +34,7 @@ func accumulate(g *ir.Graph, c *Context) error {
 	}
 	a := &accumulator{b: ir.Edit(g), g: g, c: c, t: t, sums: map[*ir.Value]*ir.Value{}}
 	from := len(g.Body[ir.Forward])
-	if c.Micro > 1 {
+	if c.accumulates() {
 		a.flags()
 		a.inner()
 	}
@@ -40,7 +42,7 @@ func accumulate(g *ir.Graph, c *Context) error {
 	a.acrossRanks()
 	a.losses()
 	a.outputs()
-	if c.Micro > 1 {
+	if c.accumulates() {
 		a.statistics(from)
 	}
 	a.statisticsAcrossRanks()
@@ -57,7 +59,8 @@ type accumulator struct {
 	c *Context
 	t *training
 
-	zeroth *ir.Value // this is micro-batch 0
+	index  *ir.Value // the number of this micro-batch
+	zeroth *ir.Value // it is 0
 	first  *ir.Value // nothing is in the accumulators yet
 	ok     *ir.Value // this micro-batch counts; nil: all do
 	bad    *ir.Value
@@ -74,6 +77,7 @@ func (a *accumulator) flags() {
 	if index == nil {
 		index = a.b.Declare(ir.Input, private("micro", ""), ir.T(ir.I32), nil, ir.A("role", "micro"))
 	}
+	a.index = index
 	a.drawApart(index)
 	zero := constantOf(a.b, "zero", ir.I32, 0)
 	one := constantOf(a.b, "one", ir.I32, 1)
@@ -131,17 +135,23 @@ func (a *accumulator) ever(name string, flag *ir.Value) *ir.Value {
 }
 
 // drawApart makes random rows that do not look at the micro-batch do so: each
-// micro-batch draws its own numbers.
+// micro-batch draws its own numbers. Those of a slice are the same on whatever rank it is.
 func (a *accumulator) drawApart(index *ir.Value) {
+	key := index
 	for _, n := range a.g.Nodes {
 		for i, o := range n.Def().In {
-			if o.Name != "micro" || !o.Named || i < len(n.In) && n.In[i] != nil {
+			if o.Name != "micro" || !o.Named {
 				continue
 			}
 			for len(n.In) <= i {
 				n.In = append(n.In, nil)
 			}
-			n.In[i] = index
+			if key == index {
+				key = a.slice(index)
+			}
+			if n.In[i] == nil || n.In[i] == index {
+				n.In[i] = key
+			}
 		}
 	}
 }
@@ -192,7 +202,7 @@ func (a *accumulator) sum(name string, v *ir.Value, unit ir.Unit) *ir.Value {
 	if acc := a.sums[v]; acc != nil {
 		return acc
 	}
-	if a.c.Micro <= 1 {
+	if !a.c.accumulates() {
 		a.sums[v] = v
 		return v
 	}
@@ -200,10 +210,46 @@ func (a *accumulator) sum(name string, v *ir.Value, unit ir.Unit) *ir.Value {
 	if t.DType.Float() {
 		t.DType = ir.F32
 	}
+	if a.c.Parallel.Slices > 0 {
+		a.sums[v] = a.tree(name, v, t, unit)
+		return a.sums[v]
+	}
 	acc := a.state(name, t, unit)
 	a.at("").Accum(acc, acc, v, a.first, a.ok)
 	a.sums[v] = acc
 	return acc
+}
+
+// tree adds v up over the slices of this rank: each level of a binary tree holds a sum
+// that waits for its neighbour. It returns the root.
+func (a *accumulator) tree(name string, v *ir.Value, t ir.Type, unit ir.Unit) *ir.Value {
+	var acc *ir.Value
+	top := a.c.Parallel.levels() - 1
+	for level := range top + 1 {
+		at := name
+		if level < top {
+			at = strings.Replace(name, private("acc", ""), private(fmt.Sprintf("acc.level%d", level), ""), 1)
+		}
+		acc = a.state(at, t, unit)
+		v = a.at("").AccumTree(acc, v, a.index, level)
+	}
+	return acc
+}
+
+// checkSliced refuses what cannot have the same bits for every number of ranks.
+func (t *training) checkSliced(c *Context) error {
+	n := c.Parallel.micro()
+	switch {
+	case c.Parallel.Slices == 0:
+		return nil
+	case max(c.Micro, 1) != n:
+		return fmt.Errorf("parallel: of %d slices each rank has %d in one step, and Micro is %d: leave Micro out", c.Parallel.Slices, n, c.Micro)
+	case c.BadMicro == DropMicro:
+		return fmt.Errorf("parallel: slices and micro-batches that are left out: let the step be skipped instead (BadMicro)")
+	case len(t.pending) > 0:
+		return fmt.Errorf("parallel: slices and the running statistics %s, which depend on the order of micro-batches: leave out slices, or the norm over the batch", t.pending[0].state)
+	}
+	return nil
 }
 
 func (a *accumulator) gradients() {

@@ -211,10 +211,11 @@ func sameCluster(v *ir.Value, n *ir.Node) bool {
 	return v.Def != nil && n.Why.Cluster > 0 && v.Def.Why.Cluster == n.Why.Cluster
 }
 
-// times is how often a section runs per step.
+// times is how often a section runs per step. Of slices those of all ranks count: the
+// plan is the same for every number of ranks.
 func (m *planner) times(s ir.Section) int64 {
 	if s == ir.Forward || s == ir.Backward {
-		return int64(max(m.c.Micro, 1))
+		return int64(max(m.c.Micro, m.c.Parallel.Slices, 1))
 	}
 	return 1
 }

@@ -63,7 +63,7 @@ func growGraph(r *rand.Rand, size int, pins bool, every int, part func(*ir.Graph
 	g := b.Graph()
 	// No row of the update is drawn below. A new one is left out here, so that each seed keeps its graph.
 	ops := slices.DeleteFunc(ir.Ops(), func(op ir.Op) bool {
-		return op.Def().Family == "recurrent" || op == ir.OpAssign || op.Def().Is(ir.Caches)
+		return op.Def().Family == "recurrent" || op == ir.OpAssign || op == ir.OpAccumTree || op.Def().Is(ir.Caches)
 	})
 	for tries := 0; g.NumNodes() < size && tries < 60*size; tries++ {
 		if every > 0 && r.IntN(every) == 0 {

@@ -67,7 +67,7 @@ func (t *training) planLosses(g *ir.Graph, c *Context) error {
 		if err != nil {
 			return err
 		}
-		found.split(c.Micro > 1, c.Parallel.several())
+		found.split(c.accumulates(), c.Parallel.several() || c.Parallel.Slices > 0)
 		t.losses = append(t.losses, found)
 		for _, term := range found.terms {
 			k := key{scale, term.count}

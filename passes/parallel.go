@@ -3,6 +3,7 @@ package passes
 import (
 	"cmp"
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"ampc/ir"
@@ -17,6 +18,10 @@ type Parallel struct {
 	Bucket  int64    // bytes of gradients that are sent as one message at least, but for the last; 0: by the cost model
 	Message ir.DType // of gradients on their way; zero: f32
 	Shift   int      // 16-bit messages hold gradients times 2^-Shift; 0: as many ranks as there are cannot overflow where none does
+	// Slices is how many micro-batches all ranks have together in one step, which are
+	// added in one binary tree: the result has the same bits for every number of ranks.
+	// 0: they are added in their order.
+	Slices int
 }
 
 // bucket is how many bytes a message of gradients holds at least. Small messages start
@@ -45,15 +50,51 @@ func (p Parallel) check() error {
 	case p.Shift < 0 || p.Shift > ir.MaxShift:
 		return fmt.Errorf("parallel: shift %d: want 0 to %d", p.Shift, ir.MaxShift)
 	}
+	return p.checkSlices()
+}
+
+// checkSlices refuses slices that no tree of all ranks has, and what depends on how many
+// ranks there are.
+func (p Parallel) checkSlices() error {
+	ranks := max(p.Ranks, 1)
+	switch {
+	case p.Slices == 0:
+		return nil
+	case p.Slices < 0 || p.Slices > 1<<ir.MaxTree || p.Slices&(p.Slices-1) != 0:
+		return fmt.Errorf("parallel: %d slices: want a power of two, at most %d", p.Slices, 1<<ir.MaxTree)
+	case ranks&(ranks-1) != 0 || ranks > p.Slices:
+		return fmt.Errorf("parallel: %d slices on %d ranks: want a power of two of ranks, at most one for each slice", p.Slices, ranks)
+	case p.Message.Low():
+		return fmt.Errorf("parallel: slices with messages in %s, which round what the slices of a rank add up to: send f32", p.Message)
+	}
 	return nil
 }
+
+// micro is how many slices each rank has.
+func (p Parallel) micro() int { return p.Slices / max(p.Ranks, 1) }
+
+// levels is how many levels the tree over the slices of one rank has.
+func (p Parallel) levels() int64 { return int64(max(bits.Len(uint(p.micro()))-1, 1)) }
+
+// accumulates reports whether a step adds up micro-batches. With slices it does even if
+// each rank has one: every number of ranks has the same step.
+func (c *Context) accumulates() bool { return c.Micro > 1 || c.Parallel.Slices > 0 }
 
 // maxRanks keeps the number of micro-batches of all ranks one that f32 counts exactly.
 const maxRanks = 1 << 16
 
+// sum are the attributes of a sum over the ranks.
+func (p Parallel) sum() ir.Attrs {
+	a := ir.A("ranks", int64(p.Ranks))
+	if p.Slices > 0 {
+		return a.With("tree", true)
+	}
+	return a
+}
+
 // attrs are those of a message of gradients.
 func (p Parallel) attrs() ir.Attrs {
-	a := ir.A("ranks", int64(p.Ranks))
+	a := p.sum()
 	if !p.Message.Low() {
 		return a
 	}
@@ -79,7 +120,9 @@ func (a *accumulator) acrossRanks() {
 	if !a.c.Parallel.several() || a.b.Err() != nil {
 		return
 	}
-	a.drawBySample()
+	if a.c.Parallel.Slices == 0 {
+		a.drawBySample()
+	}
 	for _, s := range a.t.sweeps {
 		a.buckets(s)
 	}
@@ -126,6 +169,16 @@ func (a *accumulator) drawBySample() {
 	}
 }
 
+// slice numbers the slice of the batch of all ranks that micro-batch index of this rank
+// is. It is an input, as index is: the nodes that read it are compiled in the same way for
+// every number of ranks.
+func (a *accumulator) slice(index *ir.Value) *ir.Value {
+	if a.c.Parallel.Slices == 0 || !a.c.Parallel.several() {
+		return index
+	}
+	return a.b.Declare(ir.Input, private("slice", ""), ir.T(ir.I32), nil, ir.A("role", ir.RoleSlice, "each", int64(a.c.Parallel.micro())))
+}
+
 // drawn numbers what this rank draws of a tensor that has so many elements on each:
 // the micro-batch, and above its 32 bits the counters of the ranks before.
 func (a *accumulator) drawn(micro *ir.Value, elements int64) *ir.Value {
@@ -170,7 +223,7 @@ func (a *accumulator) buckets(s *sweep) {
 	}
 	slices.SortStableFunc(ds, func(x, y *ir.Value) int { return cmp.Compare(order[x], order[y]) })
 	least, sec := a.c.Parallel.bucket(), ir.Backward
-	if a.c.Micro > 1 {
+	if a.c.accumulates() {
 		sec = ir.Update
 	}
 	sums := map[*ir.Value]*ir.Value{}
@@ -204,7 +257,7 @@ type lookedUp struct {
 // lookedUp finds the lookups that contribute to gradient d, nil where there are none or
 // the rows of all ranks are longer than the table. A sum over micro-batches is a table.
 func (a *accumulator) lookedUp(d *ir.Value) *lookedUp {
-	if a.c.Micro > 1 || d.Def == nil {
+	if a.c.accumulates() || d.Def == nil {
 		return nil
 	}
 	parts := []*ir.Value{d}
@@ -348,9 +401,9 @@ func (a *accumulator) send(vs []*ir.Value) map[*ir.Value]*ir.Value {
 		for n < len(vs) && byType(vs[0], vs[n]) == 0 {
 			n++
 		}
-		attrs := ir.A("ranks", int64(a.c.Parallel.Ranks))
+		attrs := a.c.Parallel.sum()
 		if vs[0].Type.DType == ir.Bool {
-			attrs = attrs.With("op", "max")
+			attrs = ir.A("ranks", int64(a.c.Parallel.Ranks), "op", "max")
 		}
 		for i, v := range a.t.collective(a.b.In(ir.Update), attrs, vs[:n]) {
 			all[vs[i]] = a.b.Rename(v, "sum."+vs[i].Name)

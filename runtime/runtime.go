@@ -131,7 +131,9 @@ type Feed map[string]Tensor
 const RoleMicro = "micro"
 
 // filled reports whether the runtime, not the caller, fills in an input.
-func filled(v *lower.Var) bool { return v.Role() == RoleMicro || v.Role() == ir.RoleRank }
+func filled(v *lower.Var) bool {
+	return v.Role() == RoleMicro || v.Role() == ir.RoleRank || v.Role() == ir.RoleSlice
+}
 
 // CheckFeeds says what is wrong with the feeds of a step of p, in one line.
 func CheckFeeds(p *lower.Program, feeds []Feed) error {

@@ -83,10 +83,7 @@ func (m *Message) Reduce(dst []byte, parts [][]byte) {
 		}
 	case m.DType == ir.F64:
 		for i := range len(dst) / 8 {
-			y := math.Float64frombits(le.Uint64(parts[0][8*i:]))
-			for _, p := range parts[1:] {
-				y = join(m.Op, y, math.Float64frombits(le.Uint64(p[8*i:])))
-			}
+			y := reduced(m, len(parts), func(r int) float64 { return math.Float64frombits(le.Uint64(parts[r][8*i:])) })
 			le.PutUint64(dst[8*i:], math.Float64bits(mean(m.Op, y, len(parts))))
 		}
 	case !m.DType.Float():
@@ -102,14 +99,13 @@ func (m *Message) Reduce(dst []byte, parts [][]byte) {
 			}
 			le.PutUint64(dst[8*i:], uint64(y))
 		}
+	case m.Wire == ir.F32 && m.Tree:
+		tree32(dst, parts)
 	case m.Wire == ir.F32 && m.Op == Sum:
 		sum32(dst, parts)
 	default:
 		for i := range len(dst) / m.unit() {
-			y := loadFloat(parts[0], m.Wire, i)
-			for _, p := range parts[1:] {
-				y = join(m.Op, y, loadFloat(p, m.Wire, i))
-			}
+			y := reduced(m, len(parts), func(r int) float32 { return loadFloat(parts[r], m.Wire, i) })
 			if m.Op == Mean {
 				y /= float32(len(parts))
 			}
@@ -127,6 +123,35 @@ func sum32(dst []byte, parts [][]byte) {
 		}
 		le.PutUint32(dst[i:], math.Float32bits(y))
 	}
+}
+
+// tree32 adds f32 parts element by element: neighbours first, then their sums.
+func tree32(dst []byte, parts [][]byte) {
+	x := make([]float32, len(parts))
+	for i := 0; i+4 <= len(dst); i += 4 {
+		for r, p := range parts {
+			x[r] = math.Float32frombits(le.Uint32(p[i:]))
+		}
+		for apart := 1; apart < len(x); apart *= 2 {
+			for r := 0; r+apart < len(x); r += 2 * apart {
+				x[r] += x[r+apart]
+			}
+		}
+		le.PutUint32(dst[i:], math.Float32bits(x[0]))
+	}
+}
+
+// reduced joins one element of n ranks: in their order, or as a tree.
+func reduced[T float32 | float64](m *Message, n int, x func(r int) T) T {
+	if m.Tree && n > 1 {
+		half := n / 2
+		return reduced(m, half, x) + reduced(m, n-half, func(r int) T { return x(half + r) })
+	}
+	y := x(0)
+	for r := 1; r < n; r++ {
+		y = join(m.Op, y, x(r))
+	}
+	return y
 }
 
 func join[T float32 | float64](op Op, x, y T) T {

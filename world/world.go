@@ -50,7 +50,7 @@ func (o Op) String() string { return [...]string{"sum", "mean", "max", "gatherin
 // In[0] of all ranks, one after the other, as it was.
 //
 // Floats of 16 and 32 bits are multiplied by 2^-Shift, rounded to Wire, added in f32
-// in the order of ranks, rounded to Wire once more, and multiplied by 2^Shift. So all
+// in the order of ranks (or a Tree), rounded to Wire once more, and multiplied by 2^Shift. So all
 // ranks receive the same bits, whatever carries the message.
 type Message struct {
 	Name  string // in errors
@@ -58,6 +58,7 @@ type Message struct {
 	DType ir.DType
 	Wire  ir.DType // F32, F16 or BF16; of floats of up to 32 bits
 	Shift int
+	Tree  bool     // of a Sum: neighbours are added first, then their sums; the ranks are a power of two
 	In    [][]byte // little-endian elements; equal sizes on all ranks; one tensor to gather
 	Out   [][]byte // may be In
 
@@ -99,7 +100,11 @@ func (m *Message) arrives(size int) int {
 
 // signature is what must be equal on all ranks.
 func (m *Message) signature() string {
-	return fmt.Sprintf("%s (%s of %d %s, sent as %s with shift %d)", m.Name, m.Op, m.Elements(), m.DType, m.Wire, m.Shift)
+	op := m.Op.String()
+	if m.Tree {
+		op = "tree sum"
+	}
+	return fmt.Sprintf("%s (%s of %d %s, sent as %s with shift %d)", m.Name, op, m.Elements(), m.DType, m.Wire, m.Shift)
 }
 
 // Timeout is how long a rank waits for the others at one message, unless a World says

@@ -124,15 +124,33 @@ func (c *call) reduced(ranks int, x func(rank int) float64) float64 {
 		}
 		return y
 	}
-	y := sent(x(0) * down)
-	for r := 1; r < ranks; r++ {
-		y += sent(x(r) * down)
-		if !c.opt.Float64 && c.in[0].Type.DType != ir.F64 {
-			y = float64(float32(y))
+	add := func(a, b float64) float64 {
+		if c.opt.Float64 || c.in[0].Type.DType == ir.F64 {
+			return a + b
+		}
+		return float64(float32(a + b))
+	}
+	var y float64
+	if c.Op == ir.OpAllReduce && c.Flag("tree") {
+		y = treeSum(ranks, func(r int) float64 { return sent(x(r) * down) }, add)
+	} else {
+		y = sent(x(0) * down)
+		for r := 1; r < ranks; r++ {
+			y = add(y, sent(x(r)*down))
 		}
 	}
 	if c.Str("op") == "mean" {
 		y /= float64(ranks)
 	}
 	return sent(y) / down
+}
+
+// treeSum adds the first half and the second half of n numbers, a power of two, each in
+// the same way, and then both.
+func treeSum(n int, x func(i int) float64, add func(a, b float64) float64) float64 {
+	if n == 1 {
+		return x(0)
+	}
+	half := n / 2
+	return add(treeSum(half, x, add), treeSum(half, func(i int) float64 { return x(half + i) }, add))
 }

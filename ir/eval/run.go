@@ -81,6 +81,9 @@ func (r *runner) feed(i int, env, feed map[string]*Tensor) error {
 		if t == nil && v.Attr.Get("role") == ir.RoleRank {
 			t = Ints(v.Type.DType, nil, int64(r.opt.Rank))
 		}
+		if each, _ := v.Attr.Get("each").(int64); t == nil && v.Attr.Get("role") == ir.RoleSlice {
+			t = Ints(v.Type.DType, nil, int64(r.opt.Rank)*each+int64(i))
+		}
 		if err := r.set(v, t); err != nil {
 			return err
 		}

@@ -48,6 +48,9 @@ func TestUpdateRows(t *testing.T) {
 		{op: ir.OpSchedule, in: []*Tensor{scalar(0.1), integer(7)}, attrs: ir.A("kind", "cosine", "warmup", 3, "total", 20)},
 		{name: "phases", op: ir.OpSchedule, in: []*Tensor{scalar(0.1), integer(7)}, attrs: ir.A("kind", "phases", "steps", []int64{5, 10}, "from", []float64{0.04, 1}, "to", []float64{1, 0.001}, "power", []float64{0, 2})},
 		{op: ir.OpCommit, in: []*Tensor{normal(7), normal(7), truthy(1)}},
+		{op: ir.OpAccumTree, in: []*Tensor{normal(7), normal(7), integer(1)}, attrs: ir.A("level", 0)},
+		{name: "alone", op: ir.OpAccumTree, in: []*Tensor{normal(7), normal(7), integer(1)}, attrs: ir.A("level", 1)},
+		{name: "waits", op: ir.OpAccumTree, in: []*Tensor{normal(7), normal(7), integer(2)}, attrs: ir.A("level", 1)},
 	})
 }
 

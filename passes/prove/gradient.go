@@ -355,9 +355,9 @@ func (g *gradients) leaves(v *ir.Value) []*ir.Value {
 			if g.starts(v) {
 				out = append(out, v)
 			}
-		case v.Def == nil:
+		case v.Def == nil, v.Next != nil && n.Op == ir.OpAccumTree:
 			for _, x := range n.In {
-				if x != v {
+				if x != v && x != v.Next {
 					walk(x)
 				}
 			}
@@ -438,7 +438,7 @@ func (g *gradients) shownLoss(guard *guard, t *skipGroup, l *ir.Value) bool {
 		for _, v := range results {
 			switch {
 			case v.Next != nil:
-				if guard.next[v.Next.ID] == v && guard.shows(t, v.Next) {
+				if guard.next[v.Next.ID] == v && guard.shows(t, v.Next) || u.Arg == 1 && u.Node.Op == ir.OpAccumTree && g.shownLoss(guard, t, v) {
 					return true
 				}
 			case u.Arg >= 0 && len(results) == 1 && v.Type == ir.T(ir.F32) && u.Node.Keeps(u.Arg) && g.shownLoss(guard, t, v):

@@ -89,7 +89,11 @@ func (f *flow) inMicro() string {
 // out, each for an Inf or NaN.
 func (g *guard) accumulated() {
 	g.micro(func(n *ir.Node, w *ir.Value) {
-		if w.Type.DType.Float() && readsOf(n, w) >= 0 && n.Def().Elem != nil {
+		switch {
+		case !w.Type.DType.Float() || readsOf(n, w) < 0 || n.Def().Elem == nil:
+		case n.Op == ir.OpAccumTree:
+			g.level(n, w)
+		default:
 			g.sum(n, w)
 		}
 	})
@@ -153,6 +157,42 @@ func (g *guard) sum(n *ir.Node, acc *ir.Value) {
 			return
 		}
 	}
+}
+
+// level judges one level of a tree over micro-batches: level 0 takes what a micro-batch
+// computes, another one the level below it and nothing else, and the step reads no level
+// that another one takes. A tree takes every micro-batch, so no check may leave one out.
+func (g *guard) level(n *ir.Node, acc *ir.Value) {
+	added, micro := n.In[1], n.Operand("micro")
+	below := added.Def != nil && added.Next != nil && added.Def.Op == ir.OpAccumTree
+	switch {
+	case n.In[0] != acc:
+		g.p.report(n, "writes %s and adds to %s", acc, n.In[0])
+	case micro.Kind != ir.Input || micro.Attr.Get("role") != "micro":
+		g.p.report(n, "counts %s, which is not the number of the micro-batch", micro)
+	case n.Int("level") > 0 && (!below || added.Def.Int("level") != n.Int("level")-1 || added.Def.Operand("micro") != micro):
+		g.p.report(n, "takes %s, which is not level %d of its tree", added, n.Int("level")-1)
+	case n.Int("level") == 0 && added.Next != nil:
+		g.p.report(n, "takes %s, which is no leaf", added)
+	}
+	if g.partial(n) && (len(g.p.uses.Of(acc)) > 1 || len(g.p.uses.Of(n.Out[0])) > 1) {
+		g.p.report(n, "%s holds a part of the micro-batches and is read", acc)
+	}
+	for k, f := range g.flows {
+		takes := slices.Repeat([]pred{always}, f.micros)
+		if g.kept[k] == nil {
+			g.kept[k] = takes
+		}
+		if !slices.Equal(takes, g.kept[k]) {
+			g.p.report(n, "%s takes every micro-batch, and the accumulators before it leave some out", acc)
+			return
+		}
+	}
+}
+
+// partial reports whether another level takes what this one writes.
+func (g *guard) partial(n *ir.Node) bool {
+	return slices.ContainsFunc(g.p.uses.Of(n.Out[0]), func(u ir.Use) bool { return u.Arg >= 0 && u.Node.Op == ir.OpAccumTree })
 }
 
 // takesUnseen is a micro-batch that is left out for some Inf or NaN but not for
@@ -437,6 +477,9 @@ func (g *guard) leaf(t *skipGroup, writer *ir.Node, v *ir.Value) {
 // bounded reports whether v is finite by its row, or a sum of such values.
 func (g *guard) bounded(v *ir.Value) bool {
 	n := v.Def
+	if n != nil && v.Next != nil && n.Op == ir.OpAccumTree {
+		return g.bounded(v.Next)
+	}
 	if n == nil && g.next[v.ID] != nil {
 		n = g.next[v.ID].Def
 		for _, x := range n.In {

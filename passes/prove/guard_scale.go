@@ -174,8 +174,8 @@ func (g *guard) sumShows(f *flow, v *ir.Value, shows func(*ir.Value) bool) bool 
 // micro-batches: only a check in the micro-batch then tells of them.
 func (g *guard) dropped(f *flow, v *ir.Value) *ir.Value {
 	w := g.next[v.ID]
-	if v.Def != nil || w == nil {
-		return nil
+	if v.Def != nil || w == nil || w.Def.Op == ir.OpAccumTree {
+		return nil // a tree leaves out none
 	}
 	for i, x := range w.Def.In {
 		if x == nil || x == v || !x.Type.DType.Float() {

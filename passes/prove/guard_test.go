@@ -56,6 +56,7 @@ var variants = map[string]func(c *passes.Config){
 	"ranks drop":   func(c *passes.Config) { c.Parallel.Ranks, c.Micro, c.BadMicro = 4, 3, passes.DropMicro },
 	"ranks clip":   func(c *passes.Config) { c.Parallel.Ranks, c.Clip, c.EMA = 4, passes.Clip{Norm: 1}, 0.9 },
 	"ranks 16":     func(c *passes.Config) { c.Parallel = passes.Parallel{Ranks: 4, Message: ir.F16} },
+	"slices":       func(c *passes.Config) { c.Parallel, c.Micro = passes.Parallel{Ranks: 2, Slices: 8}, 4 },
 	"low":          func(c *passes.Config) { c.Policy = mustPolicy("o3-f16") },
 }
 

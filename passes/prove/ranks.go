@@ -144,11 +144,18 @@ func (r *rankRule) isSum(v *ir.Value) bool {
 
 // backward reports whether the backward pass computes v, or adds it up.
 func (r *rankRule) backward(v *ir.Value) bool {
+	w := v
 	if v.Def == nil {
-		w := r.next[v]
-		return w != nil && v.Attr.Get("role") == "acc" && v.Type.DType.Float() && w.Def.Operand("x") != nil && r.backward(w.Def.Operand("x"))
+		w = r.next[v]
 	}
-	return r.p.sec[v.Def.ID] == ir.Backward && v.Next == nil
+	switch {
+	case w == nil || r.p.sec[w.Def.ID] != ir.Backward:
+		return false
+	case w.Next == nil:
+		return true
+	}
+	g := w.Def.Operand("g")
+	return w.Next.Attr.Get("role") == "acc" && v.Type.DType.Float() && g != nil && r.backward(g)
 }
 
 // counts looks for gradients that are divided by the count of a loss row on this rank.

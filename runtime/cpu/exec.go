@@ -36,6 +36,8 @@ type exec struct {
 	inputs  []input
 	micro   []byte // the input that holds the micro-batch index, nil if there is none
 	rank    []byte // the input that holds the rank, nil if there is none
+	slice   []byte // the input that holds the number of the micro-batch among those of all ranks, nil if there is none
+	each    int    // micro-batches of each rank, for slice
 	caches  []cache
 	written []*variable
 	early   [][]byte // memory of variables that parts before update write
@@ -195,16 +197,20 @@ func (e *exec) bindVar(s *store, v *lower.Var) error {
 		mem := s.alloc(v.Type.Bytes())
 		e.mem[v.Buffer] = mem
 		role := v.Role()
-		if role != runtime.RoleMicro && role != ir.RoleRank {
+		if role != runtime.RoleMicro && role != ir.RoleRank && role != ir.RoleSlice {
 			e.inputs = append(e.inputs, input{name: v.Name, buffer: v.Buffer, mem: mem})
 			return nil
 		}
 		if v.Type != ir.T(ir.I32) {
 			return fmt.Errorf("input %q has role %s and type %s, want i32[]", v.Name, role, v.Type)
 		}
-		if role == ir.RoleRank {
+		switch role {
+		case ir.RoleRank:
 			e.rank = mem
-		} else {
+		case ir.RoleSlice:
+			each, _ := v.Attr.Get("each").(int64)
+			e.slice, e.each = mem, int(each)
+		default:
 			e.micro = mem
 		}
 	case ir.Const:
@@ -357,6 +363,13 @@ func (e *exec) gradients(ctx context.Context, feeds []runtime.Feed) error {
 		}
 		if e.micro != nil {
 			slice[int32](e.micro)[0] = int32(e.tracer.From + i)
+		}
+		if e.slice != nil {
+			first := e.tracer.From
+			if e.of.world != nil {
+				first += e.of.world.Rank() * e.each
+			}
+			slice[int32](e.slice)[0] = int32(first + i)
 		}
 		e.pause.clear()
 		if err := e.run(lower.Micro, i); err != nil {

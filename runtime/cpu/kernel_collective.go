@@ -16,7 +16,7 @@ var reductions = map[string]world.Op{"sum": world.Sum, "mean": world.Mean, "max"
 
 // bindAllReduce starts the message of the operands. exec.awaitMessages waits for it.
 func bindAllReduce(c *call) (func(), error) {
-	m := &world.Message{Name: c.Name(), Op: reductions[c.Str("op")], DType: c.in[0].t.DType, Wire: c.DT("msg"), Shift: int(c.Int("shift"))}
+	m := &world.Message{Name: c.Name(), Op: reductions[c.Str("op")], DType: c.in[0].t.DType, Wire: c.DT("msg"), Shift: int(c.Int("shift")), Tree: c.Flag("tree")}
 	for i, v := range c.in {
 		m.In, m.Out = append(m.In, v.mem), append(m.Out, c.out[i].mem)
 	}

@@ -86,7 +86,7 @@ var cases = []string{
 	"scale x[9] s[]", "unscale x[9] s[]", "multiplier s[] s[] s[] {max=1}", "multiplier s[] k9[] _", "any_nonfinite x[9] x[40000]", "global_norm s[] x[9] x[40000]", "global_norm _ x[9]",
 	"update_scale s[] k9[] k2[] k3[] k3[] b[] b[]", "update_scale s[] k9[] k2[] k3[] k3[] b[] _ {every=1 cap=4 hysteresis=2}",
 	// update
-	"accum f[9] x[9] b[] _", "accum f[9] x[9] b[] b[]", "commit f[9] f[9] b[]", "count k9[] b[]", "bias_correction s[] b[] {beta=0.9}", "ema f[9] f[9] k3[] b[] {decay=0.99}",
+	"accum f[9] x[9] b[] _", "accum f[9] x[9] b[] b[]", "accum_tree f[9] x[9] k8[] {level=0}", "accum_tree f[9] x[9] k8[] {level=1}", "accum_tree f[300] f[300] k4[] {level=2}", "commit f[9] f[9] b[]", "count k9[] b[]", "bias_correction s[] b[] {beta=0.9}", "ema f[9] f[9] k3[] b[] {decay=0.99}",
 	"schedule s[] k99[] {kind=cosine warmup=10 total=100 min=0.1}", "schedule s[] k99[] {kind=step every=10 drop=0.5}", "schedule s[] k99[] {kind=linear total=80}",
 	"assign f[9] f[9] f[9] s[] b[]", "sgd f[9] x[9] _ s[] b[] s[]", "sgd f[9] x[9] f[9] s[] b[] _ {momentum=0.9 nesterov decay=0.01}", "adam f[9] x[9] f[9] s[9] s[] b[] s[] s[] s[]", "adamw f[70001] x[70001] f[70001] s[70001] s[] b[] s[] s[] s[] {decay=0.1}",
 	// empty
