@@ -3,6 +3,7 @@ package generate_test
 import (
 	"context"
 	"fmt"
+	"iter"
 	"os"
 	"slices"
 	"sync"
@@ -98,14 +99,43 @@ func BenchmarkDecode(b *testing.B) {
 }
 
 // BenchmarkClients is what eight clients at a time wait for, with prompts of 32 tokens and 16 new ones each: the median and
-// the longest time to the first token and between tokens.
+// the longest time to the first token and between tokens, where each has sequences of its own, and where they share steps.
 func BenchmarkClients(b *testing.B) {
+	o := generate.Options{MaxTokens: 17}
+	b.Run("apart", func(b *testing.B) {
+		clients(b, generate.Config{Chunk: 32}, func(g *generate.Generator) func(prompt []int32) iter.Seq2[generate.Token, error] {
+			return func(prompt []int32) iter.Seq2[generate.Token, error] {
+				s, err := g.Start()
+				if err != nil {
+					b.Error(err)
+				}
+				return s.Generate(context.Background(), o, prompt)
+			}
+		})
+	})
+	b.Run("together", func(b *testing.B) {
+		clients(b, generate.Config{Batch: 8, Chunk: 8}, func(g *generate.Generator) func(prompt []int32) iter.Seq2[generate.Token, error] {
+			s, err := g.Batcher()
+			if err != nil {
+				b.Fatal(err)
+			}
+			return func(prompt []int32) iter.Seq2[generate.Token, error] {
+				return s.Generate(context.Background(), o, prompt)
+			}
+		})
+	})
+}
+
+// clients measures eight of them, each of which ranges over the tokens after a prompt.
+func clients(b *testing.B, c generate.Config, start func(g *generate.Generator) func(prompt []int32) iter.Seq2[generate.Token, error]) {
 	m := ampc.New("gpt2")
 	defer m.Close()
-	g, err := generate.New(m, gpt2(), generate.Config{Policy: ampc.MixedBF16(), Length: 64, Chunk: 32})
+	c.Policy, c.Length = ampc.MixedBF16(), 64
+	g, err := generate.New(m, gpt2(), c)
 	if err != nil {
 		b.Fatal(err)
 	}
+	tokens := start(g)
 	var lock sync.Mutex
 	var first, later []float64
 	for b.Loop() {
@@ -113,17 +143,12 @@ func BenchmarkClients(b *testing.B) {
 		var group sync.WaitGroup
 		for i := range 8 {
 			group.Go(func() {
-				s, err := g.Start()
-				if err != nil {
-					b.Error(err)
-					return
-				}
 				prompt := make([]int32, 32)
 				for k := range prompt {
 					prompt[k] = int32(100*i + k)
 				}
 				last, times := time.Now(), &first
-				for _, err := range s.Generate(context.Background(), generate.Options{MaxTokens: 17}, prompt) {
+				for _, err := range tokens(prompt) {
 					if err != nil {
 						b.Error(err)
 						return

@@ -85,6 +85,13 @@ func (g *Generator) Length() int { return g.config.Length }
 // ErrFull is the error of a sequence that has as many tokens as its cache holds.
 var ErrFull = errors.New("the cache is full")
 
+var errNoTokens = errors.New("generate: no tokens: a sequence begins with one at least")
+
+// full is the error of sequence i, which holds so many tokens and should take more.
+func (g *Generator) full(i, held, more int) error {
+	return fmt.Errorf("generate: %w: sequence %d has %d tokens of %d, and %d more do not fit: raise Config.Length, or drop tokens by Truncate", ErrFull, i, held, g.config.Length, more)
+}
+
 // Sequences are Config.Batch sequences and the cache with their keys and values. One
 // goroutine at a time may use them.
 type Sequences struct {
@@ -124,12 +131,12 @@ func (s *Sequences) Append(ctx context.Context, tokens ...[]int32) ([][]float32,
 	longest := 0
 	for i, t := range tokens {
 		if len(t) > s.g.config.Length-s.held[i] {
-			return nil, fmt.Errorf("generate: %w: sequence %d has %d tokens of %d, and %d more do not fit: raise Config.Length, or drop tokens by Truncate", ErrFull, i, s.held[i], s.g.config.Length, len(t))
+			return nil, s.g.full(i, s.held[i], len(t))
 		}
 		longest = max(longest, len(t))
 	}
 	if longest == 0 {
-		return nil, errors.New("generate: no tokens: a sequence begins with one at least")
+		return nil, errNoTokens
 	}
 	out, before := make([][]float32, len(tokens)), append([]int(nil), s.held...)
 	for from := 0; from < longest; {

@@ -14,6 +14,14 @@ type Options struct {
 	Stop      []int32 // tokens that end a sequence; they are the last that it gives
 }
 
+// sampler is that of sequence i.
+func (o Options) sampler(i int) (*Sampler, error) {
+	if o.MaxTokens < 0 {
+		return nil, fmt.Errorf("generate: MaxTokens is %d, want 0 or more", o.MaxTokens)
+	}
+	return NewSampler(o.Sampling, i)
+}
+
 // Token is a new token of a sequence.
 type Token struct {
 	Sequence int
@@ -33,13 +41,10 @@ func (s *Sequences) Generate(ctx context.Context, o Options, prompts ...[]int32)
 }
 
 func (s *Sequences) generate(ctx context.Context, o Options, prompts [][]int32, yield func(Token) bool) error {
-	if o.MaxTokens < 0 {
-		return fmt.Errorf("generate: MaxTokens is %d, want 0 or more", o.MaxTokens)
-	}
 	samplers, before := make([]*Sampler, len(prompts)), make([][]int32, len(prompts))
 	for i, p := range prompts {
 		var err error
-		if samplers[i], err = NewSampler(o.Sampling, i); err != nil {
+		if samplers[i], err = o.sampler(i); err != nil {
 			return err
 		}
 		before[i] = slices.Clone(p)

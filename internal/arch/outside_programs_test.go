@@ -18,7 +18,7 @@ import (
 )
 
 // buildOutside builds a stranger's program of less than 80 lines in a module of its own.
-func buildOutside(t *testing.T, name string) (program string) {
+func buildOutside(t testing.TB, name string) (program string) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("builds and runs a program: skipped by -short")

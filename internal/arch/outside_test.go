@@ -11,7 +11,7 @@ import (
 )
 
 // outside makes a module of a stranger's, who uses this one.
-func outside(t *testing.T) (dir string) {
+func outside(t testing.TB) (dir string) {
 	t.Helper()
 	root, err := filepath.Abs(".")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command server continues texts with a GPT-2 or Llama over HTTP: each request has a
-// cache of its own, all of them share the weights.
+// Command server continues texts with a GPT-2 or Llama over HTTP: requests at the same
+// time share each step.
 //
 //	server FOLDER ADDRESS
 //	curl -N -d '{"prompt":"Once upon a time","tokens":40}' http://ADDRESS/generate
@@ -27,16 +27,12 @@ func main() {
 	decoder, err := pretrained.ReadDecoder(folder)
 	check(err)
 	model := ampc.New("server")
-	g, err := generate.New(model, decoder, generate.Config{Policy: ampc.MixedBF16()})
+	g, err := generate.New(model, decoder, generate.Config{Policy: ampc.MixedBF16(), Batch: 8, Chunk: 8}) // so many requests at a time, the others wait
 	check(err)
 	_, err = weights.Load(model, folder, decoder.Weights()...)
 	check(err)
-	free := make(chan *generate.Sequences, 8) // so many requests at a time, the others wait
-	for range cap(free) {
-		s, err := g.Start()
-		check(err)
-		free <- s
-	}
+	together, err := g.Batcher()
+	check(err)
 	http.HandleFunc("POST /generate", func(w http.ResponseWriter, r *http.Request) {
 		var ask struct {
 			Prompt            string
@@ -48,12 +44,10 @@ func main() {
 			http.Error(w, "want a prompt, and tokens of 1 or more", http.StatusBadRequest)
 			return
 		}
-		s := <-free
-		defer func() { s.Truncate(0, 0); free <- s }()
 		o := generate.Options{MaxTokens: ask.Tokens, Sampling: generate.Sampling{Temperature: ask.Temperature, TopK: ask.TopK, TopP: ask.TopP, Seed: ask.Seed}}
 		prompt := text.Encode(ask.Prompt)
 		said := generate.NewText(text.Decode, prompt)
-		for token, err := range s.Generate(r.Context(), o, prompt) {
+		for token, err := range together.Generate(r.Context(), o, prompt) {
 			if err != nil { // the client is gone, or the text too long
 				fmt.Fprintln(w, err)
 				return
