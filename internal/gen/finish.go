@@ -12,6 +12,68 @@ func (v *vm) finish() {
 	for _, t := range types {
 		v.put(t)
 	}
+	v.finishRows()
+}
+
+// finishRows emits a finishFunc: bias, activation, residual, activation and store of a tile in one pass.
+func (v *vm) finishRows() {
+	v.text("finish", "h, n int, dst *float32, ldd int, tile, shift, add *float32, lda int, limits *float32", "is a finishFunc.")
+	h, n, dst, ldd := ptrParam("h"), ptrParam("n"), ptrParam("dst"), ptrParam("ldd")
+	tile, shift, add, lda, limits := ptrParam("tile"), ptrParam("shift"), ptrParam("add"), ptrParam("lda"), ptrParam("limits")
+	scaleBy(ldd, 4)
+	scaleBy(lda, 4)
+	var limit [4]vec
+	for i := range limit {
+		limit[i] = v.new()
+		VBROADCASTSS(Mem{Base: limits, Disp: 4 * i}, limit[i])
+	}
+	masks := v.colMasks(2, n)
+	rows := func(label string, whole, sum bool) {
+		Label(label)
+		loop(label+"loop", h, func() {
+			b := v.new()
+			VBROADCASTSS(Mem{Base: shift}, b)
+			for j := range 2 {
+				at := j * v.size()
+				load := func(from Mem) vec {
+					if whole {
+						return v.at(from)
+					}
+					d := v.new()
+					v.loadPart(from, masks[j], d)
+					return d
+				}
+				x := v.add(v.maxOf(limit[0], v.add(b, load(Mem{Base: tile, Disp: at}))), limit[1])
+				if sum {
+					x = v.add(v.maxOf(limit[2], v.add(x, load(Mem{Base: add, Disp: at}))), limit[3])
+				}
+				if to := (Mem{Base: dst, Disp: at}); whole {
+					VMOVUPS(x, to)
+				} else {
+					v.storePart(x, masks[j], to)
+				}
+			}
+			ADDQ(imm(4), shift)
+			ADDQ(imm(2*v.size()), tile)
+			ADDQ(ldd, dst)
+			if sum {
+				ADDQ(lda, add)
+			}
+		})
+		VZEROUPPER()
+		RET()
+	}
+	CMPQ(n, imm(2*v.w))
+	JNE(LabelRef("parts"))
+	TESTQ(add, add)
+	JZ(LabelRef("plain"))
+	rows("sums", true, true)
+	rows("plain", true, false)
+	Label("parts")
+	TESTQ(add, add)
+	JZ(LabelRef("plainpart"))
+	rows("sumpart", false, true)
+	rows("plainpart", false, false)
 }
 
 func (v *vm) tileBias() {

@@ -338,6 +338,7 @@ func (m *Machine) convProduct(g *grid, out Buf, channels int, size, step [3]int,
 			cols = colRun{px, dst.Stride[0]}
 		}
 	}
+	epi.Residual.LD, epi.Residual.Stride = dst.LD, dst.Stride
 	gt.a, gt.b, gt.indirect, gt.prefetch = &t.sources[0], &t.sources[1], t.sources[1].indirect(), true
 	gt.out = output{m.Path, dst, c.Groups, epi, per, cols}
 	m.multiply(gt)

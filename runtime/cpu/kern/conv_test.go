@@ -296,6 +296,44 @@ func TestConvBias(t *testing.T) {
 	})
 }
 
+// TestConvResidual: what is added to a result, by the definition or by transforms, is added after the activation.
+func TestConvResidual(t *testing.T) {
+	onPaths(t, func(t *testing.T, m *Machine) {
+		d := newDice(8)
+		wino := transforming(m)
+		defer wino.Close()
+		for i := range rounds(60) {
+			c, m := randomConv(d), m
+			if i%3 == 0 {
+				c, m = winoConv(d, i), wino
+			}
+			c.Y = zeros(F32, c.Y.Len())
+			with := *c
+			with.Y, with.Bias, with.Residual.Buf = zeros(F32, c.Y.Len()), d.buf(F32, c.K), d.buf(Type(i%2), c.Y.Len())
+			with.Act, with.Last = []Act{NoAct, ActRelu}[i%2], []Act{NoAct, ActRelu}[i/2%2]
+			m.Conv(c)
+			m.Conv(&with)
+			act := func(a Act, x float32) float32 {
+				if a == ActRelu {
+					return max(0, x)
+				}
+				return x
+			}
+			for n := range c.N {
+				for k := range c.K {
+					for p := range volume(c.Out) {
+						i := c.image(n, k, p, c.K, volume(c.Out))
+						want := act(with.Last, act(with.Act, c.Y.get(i)+with.Bias.get(k))+with.Residual.get(i))
+						if got := with.Y.get(i); got != want {
+							t.Fatalf("%v: image %d channel %d: %g, want %g", c, n, k, got, want)
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
 // TestConvFirst: each direction may be the first thing that a machine does, strided single pixels among them.
 func TestConvFirst(t *testing.T) {
 	for _, p := range Paths() {

@@ -1,5 +1,10 @@
 package kern
 
+import (
+	"math"
+	"slices"
+)
+
 // output is the destination of a product: the matrix and the epilogue.
 type output struct {
 	p     *Path
@@ -41,6 +46,10 @@ func (o *output) touch(item, i, h, j, n int) {
 // is absent it stores the tile in rows of part.
 func (o *output) applyEpilogue(w *worker, tile []float32, item, i, h, j, n int, part []float32, ldp int) {
 	p, e := o.p, &o.epi
+	if o.finishes() {
+		o.finish(w, tile, item, i, h, j, n, part, ldp)
+		return
+	}
 	tile = tile[:h*p.nr]
 	if e.Scale != 0 && e.Scale != 1 {
 		p.axpb(len(tile), &tile[0], &tile[0], e.Scale, 0)
@@ -68,10 +77,61 @@ func (o *output) applyEpilogue(w *worker, tile []float32, item, i, h, j, n int, 
 	}
 }
 
+// finishes reports whether the path applies the whole epilogue in one pass.
+func (o *output) finishes() bool {
+	e := &o.epi
+	return o.p.finish != nil && (e.Scale == 0 || e.Scale == 1) && e.Bias.absent() && e.Act <= ActRelu && e.Last <= ActRelu && !e.Accumulate &&
+		(o.c.absent() || o.c.Type == F32) && (e.Residual.absent() || e.Residual.Type == F32)
+}
+
+var (
+	minusZeros = slices.Repeat([]float32{float32(math.Copysign(0, -1))}, 16)
+	// limitsOf are a finishFunc's for Act and Last.
+	limitsOf = [2][2][4]float32{
+		{{negInf, minusZeros[0], negInf, minusZeros[0]}, {negInf, minusZeros[0], 0, 0}},
+		{{0, 0, negInf, minusZeros[0]}, {0, 0, 0, 0}},
+	}
+)
+
+// finish is applyEpilogue by a finishFunc.
+func (o *output) finish(w *worker, tile []float32, item, i, h, j, n int, part []float32, ldp int) {
+	p, e := o.p, &o.epi
+	shift := w.row[0].get(h)
+	if e.RowBias.absent() {
+		for r := 0; r < h; r += len(minusZeros) {
+			copy(shift[r:], minusZeros)
+		}
+	} else {
+		p.Load(shift, e.RowBias.From(item%o.inner*o.perGroup+i))
+	}
+	limits := &limitsOf[e.Act][e.Last]
+	for done := 0; done < n; {
+		at, same := o.cols.at(j+done, n-done)
+		dst, ldd := (*float32)(nil), ldp
+		if o.c.absent() {
+			dst = &part[done]
+		} else {
+			dst, ldd = (*float32)(ptr(o.c.at(o.c.item(item, o.inner)+i*o.c.LD+at))), o.c.LD
+		}
+		add, r := (*float32)(nil), &e.Residual
+		if !r.absent() {
+			add = (*float32)(ptr(r.at(r.item(item, o.inner) + i*r.LD + at)))
+		}
+		p.finish(h, same, dst, ldd, &tile[done], &shift[0], add, r.LD, &limits[0])
+		done += same
+	}
+}
+
 // put adds the old values, if required, and stores n contiguous columns at offset at of a row, unless C is absent.
 func (o *output) put(w *worker, tile []float32, item, i, h, at, n int) {
+	p := o.p
 	if !o.epi.Residual.absent() {
 		o.add(w, tile, &o.epi.Residual, item, i, h, at, n)
+		if o.epi.Last != NoAct {
+			for r := range h {
+				p.unary[actOps[o.epi.Last]](n, &tile[r*p.nr], &tile[r*p.nr])
+			}
+		}
 	}
 	if o.epi.Accumulate {
 		o.add(w, tile, &o.c, item, i, h, at, n)
@@ -80,7 +140,7 @@ func (o *output) put(w *worker, tile []float32, item, i, h, at, n int) {
 		return
 	}
 	at += o.c.item(item, o.inner) + i*o.c.LD
-	o.p.put[o.c.Type](h, n, o.c.at(at), o.c.LD, &tile[0])
+	p.put[o.c.Type](h, n, o.c.at(at), o.c.LD, &tile[0])
 }
 
 // add adds the same columns of m.

@@ -28,7 +28,7 @@ const (
 
 var actOps = [...]Unary{ActRelu: Relu, ActGeluErf: GeluErf, ActGeluTanh: GeluTanh, ActSilu: Silu, ActTanh: Tanh, ActSigmoid: Sigmoid}
 
-// Epilogue is what is applied to a product before it is stored: act(Scale*A*B + Bias + RowBias) + Residual, plus the
+// Epilogue is what is applied to a product before it is stored: last(act(Scale*A*B + Bias + RowBias) + Residual), plus the
 // old C if Accumulate is set, in f32, rounded once to the type of C. The zero value stores the product unchanged.
 type Epilogue struct {
 	Scale      float32 // 0 means 1
@@ -36,6 +36,7 @@ type Epilogue struct {
 	RowBias    Buf     // M elements, one a row
 	Act        Act
 	Residual   Mat // as C; its T is ignored
+	Last       Act // of the sum with Residual
 	Accumulate bool
 	PostOp     PostOp // runs on blocks of the result; C is contiguous f32, or its Data is nil and nothing is stored
 }

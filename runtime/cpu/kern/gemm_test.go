@@ -96,6 +96,9 @@ func refGemm(g *Gemm, old *Mat, gc gemmCase, item, i, j int) (want, bound float6
 	}
 	if !g.Residual.absent() {
 		want += g.Residual.elem(item, gc.inner, i, j)
+		if g.Last == ActRelu {
+			want = max(0, want)
+		}
 	}
 	if g.Accumulate {
 		want += old.elem(item, gc.inner, i, j)
@@ -159,6 +162,7 @@ func TestGemmEpilogue(t *testing.T) {
 				}
 				if d.IntN(2) == 0 {
 					g.Residual = gc.operand(d, d.typ(), g.M, g.N, false)
+					g.Last = Act(d.IntN(2))
 				}
 				g.Accumulate = d.IntN(3) == 0
 				g.Act = Act(d.IntN(len(actOps)))

@@ -45875,6 +45875,154 @@ twoloop:
 	VZEROUPPER
 	RET
 
+// func finishAVX512(h int, n int, dst *float32, ldd int, tile *float32, shift *float32, add *float32, lda int, limits *float32)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·finishAVX512(SB), NOSPLIT, $0-72
+	MOVQ         h+0(FP), AX
+	MOVQ         n+8(FP), CX
+	MOVQ         dst+16(FP), DX
+	MOVQ         ldd+24(FP), BX
+	MOVQ         tile+32(FP), SI
+	MOVQ         shift+40(FP), DI
+	MOVQ         add+48(FP), R8
+	MOVQ         lda+56(FP), R9
+	MOVQ         limits+64(FP), R10
+	SHLQ         $0x02, BX
+	SHLQ         $0x02, R9
+	VBROADCASTSS (R10), Z0
+	VBROADCASTSS 4(R10), Z1
+	VBROADCASTSS 8(R10), Z2
+	VBROADCASTSS 12(R10), Z3
+	MOVQ         CX, R10
+	MOVQ         R10, R11
+	MOVQ         $0x00000010, R12
+	CMPQ         R11, R12
+	CMOVQGT      R12, R11
+	XORL         R12, R12
+	TESTQ        R11, R11
+	CMOVQLT      R12, R11
+	MOVL         $0xffffffff, R12
+	BZHIL        R11, R12, R12
+	KMOVW        R12, K1
+	SUBQ         $+16, R10
+	MOVQ         $0x00000010, R11
+	CMPQ         R10, R11
+	CMOVQGT      R11, R10
+	XORL         R11, R11
+	TESTQ        R10, R10
+	CMOVQLT      R11, R10
+	MOVL         $0xffffffff, R11
+	BZHIL        R10, R11, R11
+	KMOVW        R11, K2
+	CMPQ         CX, $+32
+	JNE          parts
+	TESTQ        R8, R8
+	JZ           plain
+
+sumsloop:
+	VBROADCASTSS (DI), Z4
+	VMOVUPS      (SI), Z5
+	VADDPS       Z5, Z4, Z5
+	VMAXPS       Z5, Z0, Z5
+	VADDPS       Z1, Z5, Z5
+	VMOVUPS      (R8), Z6
+	VADDPS       Z6, Z5, Z5
+	VMAXPS       Z5, Z2, Z5
+	VADDPS       Z3, Z5, Z5
+	VMOVUPS      Z5, (DX)
+	VMOVUPS      64(SI), Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z4, Z0, Z4
+	VADDPS       Z1, Z4, Z4
+	VMOVUPS      64(R8), Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z4, Z2, Z4
+	VADDPS       Z3, Z4, Z4
+	VMOVUPS      Z4, 64(DX)
+	ADDQ         $+4, DI
+	ADDQ         $0x00000080, SI
+	ADDQ         BX, DX
+	ADDQ         R9, R8
+	DECQ         AX
+	JNZ          sumsloop
+	VZEROUPPER
+	RET
+
+plain:
+plainloop:
+	VBROADCASTSS (DI), Z2
+	VMOVUPS      (SI), Z3
+	VADDPS       Z3, Z2, Z3
+	VMAXPS       Z3, Z0, Z3
+	VADDPS       Z1, Z3, Z3
+	VMOVUPS      Z3, (DX)
+	VMOVUPS      64(SI), Z3
+	VADDPS       Z3, Z2, Z2
+	VMAXPS       Z2, Z0, Z2
+	VADDPS       Z1, Z2, Z2
+	VMOVUPS      Z2, 64(DX)
+	ADDQ         $+4, DI
+	ADDQ         $0x00000080, SI
+	ADDQ         BX, DX
+	DECQ         AX
+	JNZ          plainloop
+	VZEROUPPER
+	RET
+
+parts:
+	TESTQ R8, R8
+	JZ    plainpart
+
+sumpartloop:
+	VBROADCASTSS (DI), Z4
+	VMOVUPS.Z    (SI), K1, Z5
+	VADDPS       Z5, Z4, Z5
+	VMAXPS       Z5, Z0, Z5
+	VADDPS       Z1, Z5, Z5
+	VMOVUPS.Z    (R8), K1, Z6
+	VADDPS       Z6, Z5, Z5
+	VMAXPS       Z5, Z2, Z5
+	VADDPS       Z3, Z5, Z5
+	VMOVUPS      Z5, K1, (DX)
+	VMOVUPS.Z    64(SI), K2, Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z4, Z0, Z4
+	VADDPS       Z1, Z4, Z4
+	VMOVUPS.Z    64(R8), K2, Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z4, Z2, Z4
+	VADDPS       Z3, Z4, Z4
+	VMOVUPS      Z4, K2, 64(DX)
+	ADDQ         $+4, DI
+	ADDQ         $0x00000080, SI
+	ADDQ         BX, DX
+	ADDQ         R9, R8
+	DECQ         AX
+	JNZ          sumpartloop
+	VZEROUPPER
+	RET
+
+plainpart:
+plainpartloop:
+	VBROADCASTSS (DI), Z2
+	VMOVUPS.Z    (SI), K1, Z3
+	VADDPS       Z3, Z2, Z3
+	VMAXPS       Z3, Z0, Z3
+	VADDPS       Z1, Z3, Z3
+	VMOVUPS      Z3, K1, (DX)
+	VMOVUPS.Z    64(SI), K2, Z3
+	VADDPS       Z3, Z2, Z2
+	VMAXPS       Z2, Z0, Z2
+	VADDPS       Z1, Z2, Z2
+	VMOVUPS      Z2, K2, 64(DX)
+	ADDQ         $+4, DI
+	ADDQ         $0x00000080, SI
+	ADDQ         BX, DX
+	DECQ         AX
+	JNZ          plainpartloop
+	VZEROUPPER
+	RET
+
 // func touchAVX512(h int, p *byte, row int, n int)
 // Requires: MMX+
 TEXT ·touchAVX512(SB), NOSPLIT, $0-32
@@ -93080,6 +93228,154 @@ twoloop:
 	ADDQ         BX, DX
 	DECQ         AX
 	JNZ          twoloop
+	VZEROUPPER
+	RET
+
+// func finishAVX2(h int, n int, dst *float32, ldd int, tile *float32, shift *float32, add *float32, lda int, limits *float32)
+// Requires: AVX, CMOV
+TEXT ·finishAVX2(SB), NOSPLIT, $0-72
+	MOVQ         h+0(FP), AX
+	MOVQ         n+8(FP), CX
+	MOVQ         dst+16(FP), DX
+	MOVQ         ldd+24(FP), BX
+	MOVQ         tile+32(FP), SI
+	MOVQ         shift+40(FP), DI
+	MOVQ         add+48(FP), R8
+	MOVQ         lda+56(FP), R9
+	MOVQ         limits+64(FP), R10
+	SHLQ         $0x02, BX
+	SHLQ         $0x02, R9
+	VBROADCASTSS (R10), Y0
+	VBROADCASTSS 4(R10), Y1
+	VBROADCASTSS 8(R10), Y2
+	VBROADCASTSS 12(R10), Y3
+	MOVQ         CX, R10
+	MOVQ         R10, R11
+	MOVQ         $0x00000008, R12
+	CMPQ         R11, R12
+	CMOVQGT      R12, R11
+	XORL         R12, R12
+	TESTQ        R11, R11
+	CMOVQLT      R12, R11
+	LEAQ         kernTail<>+32(SB), R12
+	NEGQ         R11
+	VMOVUPS      (R12)(R11*4), Y4
+	SUBQ         $+8, R10
+	MOVQ         $0x00000008, R11
+	CMPQ         R10, R11
+	CMOVQGT      R11, R10
+	XORL         R11, R11
+	TESTQ        R10, R10
+	CMOVQLT      R11, R10
+	LEAQ         kernTail<>+32(SB), R11
+	NEGQ         R10
+	VMOVUPS      (R11)(R10*4), Y5
+	CMPQ         CX, $+16
+	JNE          parts
+	TESTQ        R8, R8
+	JZ           plain
+
+sumsloop:
+	VBROADCASTSS (DI), Y4
+	VMOVUPS      (SI), Y5
+	VADDPS       Y5, Y4, Y5
+	VMAXPS       Y5, Y0, Y5
+	VADDPS       Y1, Y5, Y5
+	VMOVUPS      (R8), Y6
+	VADDPS       Y6, Y5, Y5
+	VMAXPS       Y5, Y2, Y5
+	VADDPS       Y3, Y5, Y5
+	VMOVUPS      Y5, (DX)
+	VMOVUPS      32(SI), Y5
+	VADDPS       Y5, Y4, Y4
+	VMAXPS       Y4, Y0, Y4
+	VADDPS       Y1, Y4, Y4
+	VMOVUPS      32(R8), Y5
+	VADDPS       Y5, Y4, Y4
+	VMAXPS       Y4, Y2, Y4
+	VADDPS       Y3, Y4, Y4
+	VMOVUPS      Y4, 32(DX)
+	ADDQ         $+4, DI
+	ADDQ         $+64, SI
+	ADDQ         BX, DX
+	ADDQ         R9, R8
+	DECQ         AX
+	JNZ          sumsloop
+	VZEROUPPER
+	RET
+
+plain:
+plainloop:
+	VBROADCASTSS (DI), Y2
+	VMOVUPS      (SI), Y3
+	VADDPS       Y3, Y2, Y3
+	VMAXPS       Y3, Y0, Y3
+	VADDPS       Y1, Y3, Y3
+	VMOVUPS      Y3, (DX)
+	VMOVUPS      32(SI), Y3
+	VADDPS       Y3, Y2, Y2
+	VMAXPS       Y2, Y0, Y2
+	VADDPS       Y1, Y2, Y2
+	VMOVUPS      Y2, 32(DX)
+	ADDQ         $+4, DI
+	ADDQ         $+64, SI
+	ADDQ         BX, DX
+	DECQ         AX
+	JNZ          plainloop
+	VZEROUPPER
+	RET
+
+parts:
+	TESTQ R8, R8
+	JZ    plainpart
+
+sumpartloop:
+	VBROADCASTSS (DI), Y6
+	VMASKMOVPS   (SI), Y4, Y7
+	VADDPS       Y7, Y6, Y7
+	VMAXPS       Y7, Y0, Y7
+	VADDPS       Y1, Y7, Y7
+	VMASKMOVPS   (R8), Y4, Y8
+	VADDPS       Y8, Y7, Y7
+	VMAXPS       Y7, Y2, Y7
+	VADDPS       Y3, Y7, Y7
+	VMASKMOVPS   Y7, Y4, (DX)
+	VMASKMOVPS   32(SI), Y5, Y7
+	VADDPS       Y7, Y6, Y6
+	VMAXPS       Y6, Y0, Y6
+	VADDPS       Y1, Y6, Y6
+	VMASKMOVPS   32(R8), Y5, Y7
+	VADDPS       Y7, Y6, Y6
+	VMAXPS       Y6, Y2, Y6
+	VADDPS       Y3, Y6, Y6
+	VMASKMOVPS   Y6, Y5, 32(DX)
+	ADDQ         $+4, DI
+	ADDQ         $+64, SI
+	ADDQ         BX, DX
+	ADDQ         R9, R8
+	DECQ         AX
+	JNZ          sumpartloop
+	VZEROUPPER
+	RET
+
+plainpart:
+plainpartloop:
+	VBROADCASTSS (DI), Y2
+	VMASKMOVPS   (SI), Y4, Y3
+	VADDPS       Y3, Y2, Y3
+	VMAXPS       Y3, Y0, Y3
+	VADDPS       Y1, Y3, Y3
+	VMASKMOVPS   Y3, Y4, (DX)
+	VMASKMOVPS   32(SI), Y5, Y3
+	VADDPS       Y3, Y2, Y2
+	VMAXPS       Y2, Y0, Y2
+	VADDPS       Y1, Y2, Y2
+	VMASKMOVPS   Y2, Y5, 32(DX)
+	ADDQ         $+4, DI
+	ADDQ         $+64, SI
+	ADDQ         BX, DX
+	DECQ         AX
+	JNZ          plainpartloop
 	VZEROUPPER
 	RET
 

@@ -106,7 +106,7 @@ func (c *Conv) tiles() int { return c.N * c.Out[0] * ceilDiv(c.Out[1], 2) * ceil
 // canUseWinograd reports whether Winograd's algorithm can compute c and its gradients.
 func (m *Machine) canUseWinograd(c *Conv) bool {
 	ones := [3]int{1, 1, 1}
-	return m.wino != nil && c.Groups == 1 && !c.TF32 && !c.Direct && c.Epilogue.Residual.absent() && !c.Epilogue.Accumulate &&
+	return m.wino != nil && c.Groups == 1 && !c.TF32 && !c.Direct && !c.Epilogue.Accumulate &&
 		c.Kernel[1] == 3 && c.Kernel[2] == 3 && c.Stride == ones && c.Dilation == ones && max(c.Pad[1], c.Pad[2]) <= 2
 }
 
@@ -182,6 +182,7 @@ func (t *winoTask) end(dst Buf, px int) {
 	} else {
 		epi.Bias, epi.RowBias = Buf{}, epi.Bias
 	}
+	epi.Residual.LD = mat.LD
 	t.out = output{t.m.Path, mat, 1, epi, 0, cols}
 	t.plain = !c.ChannelsLast && dst.Type == F32 && epi.plain()
 }
