@@ -13,6 +13,7 @@ import (
 // result once. An operand with one element per row, such as a value per channel, is a scalar that
 // changes from row to row.
 type formula struct {
+	text      string
 	run       *kern.Fused
 	calls     []kern.Call // the exec's, per worker
 	bufs      []kern.Buf  // operands, then results
@@ -56,6 +57,7 @@ func (c *clusterCompiler) fuse() bool {
 	if f.run = c.path.Fused(text); f.run == nil {
 		return false
 	}
+	f.text = text
 	c.step.formula, c.step.wide = f, min(c.step.block, 16)
 	for r := range c.g.Code {
 		if c.uniform[r] && c.last[r] > r {

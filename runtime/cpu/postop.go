@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"math"
 	"slices"
 
 	"ampc/ir"
@@ -23,6 +24,28 @@ func (e *exec) postOp(s *lower.Step) (n *clusterPostOp, c kern.Buf) {
 	}
 	g, c := e.withoutProductStore(s.Epilogue)
 	return &clusterPostOp{g: e.cluster(g, elements(g))}, c
+}
+
+// intoEpilogue has the product's own epilogue compute a post-op that is a sum with the product, or
+// the ReLU of one, all of it dense f32, and returns where the result is stored. The results are the
+// same, bit for bit, and the tile is not read again.
+func (n *clusterPostOp) intoEpilogue(g *lower.Cluster, e *kern.Epilogue) (to kern.Buf, ok bool) {
+	if n == nil || n.g.formula == nil || n.g.formula.product < 0 || n.g.formula.row > 0 || e.Residual.Data != nil {
+		return to, false
+	}
+	f := n.g.formula
+	switch f.text {
+	case "l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0":
+	case "l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1":
+		if zero := g.Code[f.scalars[0]]; zero.Op != ir.PConst || math.Float64bits(zero.Imm) != 0 {
+			return to, false
+		}
+		e.Last = kern.ActRelu
+	default:
+		return to, false
+	}
+	e.Residual.Buf, e.PostOp = f.bufs[1-f.product], nil
+	return f.bufs[2], true
 }
 
 // withoutProductStore returns the epilogue cluster without the store that the product's own kernel

@@ -107,6 +107,11 @@ func (e *exec) conv(s *lower.Step) func() {
 	}
 	post, out := e.postOp(s)
 	k.PostOp = post.kern()
+	if s.Conv.Dir == lower.ConvForward && k.Groups == 1 {
+		if to, ok := post.intoEpilogue(s.Epilogue, &k.Epilogue); ok {
+			post, out = nil, to
+		}
+	}
 	m, a, b := e.machine(), e.buf(s.In[0]), e.buf(s.In[1])
 	if s.Conv.Dir != lower.ConvGradW {
 		k.Fixed = e.fixed(s.In[1])
