@@ -75,6 +75,9 @@ var kernels = []kernel{
 		return v.pick(v.cmp(notEqual, a, f(0)), f(1), v.truth(v.cmp(notEqual, b, f(0))))
 	}),
 	binary("CopySign", 4, func(v *vm, a, b vec) vec { return v.or(v.abs(a), v.and(b, bits(signBit))) }),
+	binary("Larger", 2, func(v *vm, a, b vec) vec {
+		return v.pick(v.cmp(unordered, a, a), a, v.pick(v.cmp(lessEq, b, a), a, b))
+	}),
 	binary("ReluGrad", 4, func(v *vm, x, dy vec) vec { return v.only(v.cmp(greater, x, f(0)), dy) }),
 	grad("GeluErfGrad", func(v *vm, x vec) vec {
 		pdf := v.mul(v.exp(v.mul(v.mul(x, x), f(-0.5))), f(1/math.Sqrt(2*math.Pi)))

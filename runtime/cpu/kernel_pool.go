@@ -1,6 +1,9 @@
 package cpu
 
-import "ampc/ir"
+import (
+	"ampc/ir"
+	"ampc/runtime/cpu/kern"
+)
 
 // poolKernels run over windows or parts of images. Work is split by plane (image and channel), so
 // overlapping windows belong to one task.
@@ -140,12 +143,47 @@ func (c *call) storeRun(v view, offset, stride int, src []float32) {
 	}
 }
 
+// windows returns the geometry of a pool of images as kern describes it. ok is false where kern has
+// no kernel for it or a plane is not contiguous.
+func (c *call) windows(w ir.Window) (g *kern.Windows, ok bool) {
+	in, out, kernel, stride := spatial3(w.In, 1), spatial3(w.Out, 1), spatial3(w.Kernel, 1), spatial3(w.Stride, 1)
+	dil, begin := spatial3(w.Dilation, 1), spatial3(w.Begin, 0)
+	g = new(kern.Windows)
+	for a := range 2 {
+		g.In[a], g.Out[a], g.Kernel[a], g.Stride[a], g.Pad[a] = in[a+1], out[a+1], kernel[a+1], stride[a+1], begin[a+1]
+	}
+	flat := in[0] == 1 && out[0] == 1 && kernel[0] == 1 && dil == [3]int{1, 1, 1}
+	return g, flat && !w.Last && g.Stride[1] <= 2 && min(begin[0], begin[1], begin[2]) >= 0
+}
+
+// maxWindows is a max pool that keeps no positions.
+func (c *call) maxWindows(g *kern.Windows) func() {
+	w, x, y, nx, ny := c.Window(), c.in[0], c.out[0], g.In[0]*g.In[1], g.Out[0]*g.Out[1]
+	if nx*ny == 0 {
+		return func() {}
+	}
+	xs, ys, more := c.scratch(nx), c.scratch(ny), c.scratch(g.Scratch())
+	if x.t.DType == ir.F32 && y.t.DType == ir.F32 {
+		return c.parallel(int(w.N*w.C), nx+ny*g.Kernel[0]*g.Kernel[1]/4, func(w, k int) {
+			c.m.MaxWindows(g, y.f32()[k*ny:(k+1)*ny], x.f32()[k*nx:(k+1)*nx], more[w])
+		})
+	}
+	return c.parallel(int(w.N*w.C), nx+ny*g.Kernel[0]*g.Kernel[1]/4, func(w, k int) {
+		c.loadRun(xs[w], x, k*nx, 1)
+		c.m.MaxWindows(g, ys[w], xs[w], more[w])
+		c.storeRun(y, k*ny, 1, ys[w])
+	})
+}
+
 func bindMaxPool(c *call) (func(), error) {
 	if err := c.onlyFloats(); err != nil {
 		return nil, err
 	}
 	if g, ok := c.inPairs(c.Window()); ok {
 		return c.maxPool2(g), nil
+	}
+	if g, ok := c.windows(c.Window()); ok && c.res(1).i32() == nil {
+		return c.maxWindows(g), nil
 	}
 	p := c.pool()
 	taps := p.taps()

@@ -1104,6 +1104,11 @@ func orAVX512(n int, dst *float32, a *float32, b *float32)
 //go:noescape
 func copysignAVX512(n int, dst *float32, a *float32, b *float32)
 
+// largerAVX512 computes n elements.
+//
+//go:noescape
+func largerAVX512(n int, dst *float32, a *float32, b *float32)
+
 // relugradAVX512 computes n elements.
 //
 //go:noescape
@@ -3278,6 +3283,11 @@ func orAVX2(n int, dst *float32, a *float32, b *float32)
 //
 //go:noescape
 func copysignAVX2(n int, dst *float32, a *float32, b *float32)
+
+// largerAVX2 computes n elements.
+//
+//go:noescape
+func largerAVX2(n int, dst *float32, a *float32, b *float32)
 
 // relugradAVX2 computes n elements.
 //

@@ -50298,6 +50298,87 @@ return:
 	VZEROUPPER
 	RET
 
+// func largerAVX512(n int, dst *float32, a *float32, b *float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·largerAVX512(SB), NOSPLIT, $192-32
+	MOVQ n+0(FP), AX
+	MOVQ dst+8(FP), CX
+	MOVQ a+16(FP), DX
+	MOVQ b+24(FP), BX
+	XORQ SI, SI
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS   (DX), Z0
+	VMOVUPS   (BX), Z1
+	VCMPPS    $0x03, Z0, Z0, K1
+	VCMPPS    $0x12, Z0, Z1, K2
+	VBLENDMPS Z0, Z1, K2, Z2
+	VBLENDMPS Z0, Z2, K1, Z3
+	VMOVUPS   Z3, (CX)
+	VMOVUPS   64(DX), Z0
+	VMOVUPS   64(BX), Z1
+	VCMPPS    $0x03, Z0, Z0, K1
+	VCMPPS    $0x12, Z0, Z1, K2
+	VBLENDMPS Z0, Z1, K2, Z4
+	VBLENDMPS Z0, Z4, K1, Z5
+	VMOVUPS   Z5, 64(CX)
+	ADDQ      $0x00000080, CX
+	ADDQ      $0x00000080, DX
+	ADDQ      $0x00000080, BX
+	SUBQ      $+32, AX
+	JGE       many
+
+few:
+	ADDQ $+16, AX
+	JL   last
+
+single:
+	VMOVUPS   (DX), Z0
+	VMOVUPS   (BX), Z1
+	VCMPPS    $0x03, Z0, Z0, K1
+	VCMPPS    $0x12, Z0, Z1, K2
+	VBLENDMPS Z0, Z1, K2, Z6
+	VBLENDMPS Z0, Z6, K1, Z7
+	VMOVUPS   Z7, (CX)
+	ADDQ      $+64, CX
+	ADDQ      $+64, DX
+	ADDQ      $+64, BX
+	SUBQ      $+16, AX
+	JGE       single
+
+last:
+	ADDQ      $+16, AX
+	JZ        end
+	MOVQ      AX, SI
+	MOVQ      CX, DI
+	MOVL      $0xffffffff, CX
+	BZHIL     AX, CX, CX
+	KMOVW     CX, K1
+	VMOVUPS.Z (DX), K1, Z0
+	VMOVUPS   Z0, 64(SP)
+	LEAQ      64(SP), DX
+	VMOVUPS.Z (BX), K1, Z0
+	VMOVUPS   Z0, 128(SP)
+	LEAQ      128(SP), BX
+	LEAQ      (SP), CX
+	XORQ      AX, AX
+	JMP       single
+
+end:
+	TESTQ   SI, SI
+	JZ      return
+	VMOVUPS (SP), Z0
+	MOVL    $0xffffffff, AX
+	BZHIL   SI, AX, AX
+	KMOVW   AX, K1
+	VMOVUPS Z0, K1, (DI)
+
+return:
+	VZEROUPPER
+	RET
+
 // func relugradAVX512(n int, dst *float32, a *float32, b *float32)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·relugradAVX512(SB), NOSPLIT, $192-32
@@ -97700,6 +97781,88 @@ single:
 	ADDQ         $+32, BX
 	SUBQ         $+8, AX
 	JGE          single
+
+last:
+	ADDQ       $+8, AX
+	JZ         end
+	MOVQ       AX, SI
+	MOVQ       CX, DI
+	LEAQ       kernTail<>+32(SB), CX
+	NEGQ       AX
+	VMOVUPS    (CX)(AX*4), Y0
+	VMASKMOVPS (DX), Y0, Y1
+	VMOVUPS    Y1, 32(SP)
+	LEAQ       32(SP), DX
+	VMASKMOVPS (BX), Y0, Y0
+	VMOVUPS    Y0, 64(SP)
+	LEAQ       64(SP), BX
+	LEAQ       (SP), CX
+	XORQ       AX, AX
+	JMP        single
+
+end:
+	TESTQ      SI, SI
+	JZ         return
+	VMOVUPS    (SP), Y0
+	LEAQ       kernTail<>+32(SB), AX
+	MOVQ       SI, CX
+	NEGQ       CX
+	VMOVUPS    (AX)(CX*4), Y1
+	VMASKMOVPS Y0, Y1, (DI)
+
+return:
+	VZEROUPPER
+	RET
+
+// func largerAVX2(n int, dst *float32, a *float32, b *float32)
+// Requires: AVX
+TEXT ·largerAVX2(SB), NOSPLIT, $96-32
+	MOVQ n+0(FP), AX
+	MOVQ dst+8(FP), CX
+	MOVQ a+16(FP), DX
+	MOVQ b+24(FP), BX
+	XORQ SI, SI
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS   (DX), Y0
+	VMOVUPS   (BX), Y1
+	VCMPPS    $0x03, Y0, Y0, Y2
+	VCMPPS    $0x12, Y0, Y1, Y3
+	VBLENDVPS Y3, Y0, Y1, Y1
+	VBLENDVPS Y2, Y0, Y1, Y0
+	VMOVUPS   Y0, (CX)
+	VMOVUPS   32(DX), Y0
+	VMOVUPS   32(BX), Y1
+	VCMPPS    $0x03, Y0, Y0, Y2
+	VCMPPS    $0x12, Y0, Y1, Y3
+	VBLENDVPS Y3, Y0, Y1, Y1
+	VBLENDVPS Y2, Y0, Y1, Y0
+	VMOVUPS   Y0, 32(CX)
+	ADDQ      $+64, CX
+	ADDQ      $+64, DX
+	ADDQ      $+64, BX
+	SUBQ      $+16, AX
+	JGE       many
+
+few:
+	ADDQ $+8, AX
+	JL   last
+
+single:
+	VMOVUPS   (DX), Y0
+	VMOVUPS   (BX), Y1
+	VCMPPS    $0x03, Y0, Y0, Y2
+	VCMPPS    $0x12, Y0, Y1, Y3
+	VBLENDVPS Y3, Y0, Y1, Y1
+	VBLENDVPS Y2, Y0, Y1, Y0
+	VMOVUPS   Y0, (CX)
+	ADDQ      $+32, CX
+	ADDQ      $+32, DX
+	ADDQ      $+32, BX
+	SUBQ      $+8, AX
+	JGE       single
 
 last:
 	ADDQ       $+8, AX

@@ -206,6 +206,9 @@ func orNEON(n int, dst, a, b *float32)
 // copysignNEON computes n elements.
 func copysignNEON(n int, dst, a, b *float32)
 
+// largerNEON computes n elements.
+func largerNEON(n int, dst, a, b *float32)
+
 // relugradNEON computes n elements.
 func relugradNEON(n int, dst, a, b *float32)
 
@@ -317,6 +320,7 @@ func kernelsNEON(p *Path) {
 	p.binary[And] = andNEON
 	p.binary[Or] = orNEON
 	p.binary[CopySign] = copysignNEON
+	p.binary[Larger] = largerNEON
 	p.binary[ReluGrad] = relugradNEON
 	p.binary[GeluErfGrad] = geluerfgradNEON
 	p.binary[GeluTanhGrad] = gelutanhgradNEON

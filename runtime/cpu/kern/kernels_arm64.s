@@ -6651,6 +6651,69 @@ outcopy:
 return:
 	RET
 
+// func largerNEON(n int, dst, a, b *float32)
+TEXT ·largerNEON(SB), NOSPLIT, $48-32
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD a+16(FP), R2
+	MOVD b+24(FP), R3
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e20e41f // FCMEQ V31, V0, V0
+	WORD $0x4e20e41e // FCMEQ V30, V0, V0
+	WORD $0x4e3e1ffe // AND V30, V31, V30
+	WORD $0x6e205bde // NOT V30, V30
+	WORD $0x6e21e41f // FCMGE V31, V0, V1
+	WORD $0x4ebf1fff // MOV V31, V31, V31
+	WORD $0x6e611c1f // BSL V31, V0, V1
+	WORD $0x4ebe1fde // MOV V30, V30, V30
+	WORD $0x6e7f1c1e // BSL V30, V0, V31
+	VST1.P [V30.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-32(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-16(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot0-48(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-48(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
 // func relugradNEON(n int, dst, a, b *float32)
 TEXT ·relugradNEON(SB), NOSPLIT, $48-32
 	MOVD n+0(FP), R0

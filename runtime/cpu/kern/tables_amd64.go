@@ -91,6 +91,7 @@ func kernelsAVX512(p *Path) {
 	p.binary[And] = andAVX512
 	p.binary[Or] = orAVX512
 	p.binary[CopySign] = copysignAVX512
+	p.binary[Larger] = largerAVX512
 	p.binary[ReluGrad] = relugradAVX512
 	p.binary[GeluErfGrad] = geluerfgradAVX512
 	p.binary[GeluTanhGrad] = gelutanhgradAVX512
@@ -420,6 +421,7 @@ func kernelsAVX2(p *Path) {
 	p.binary[And] = andAVX2
 	p.binary[Or] = orAVX2
 	p.binary[CopySign] = copysignAVX2
+	p.binary[Larger] = largerAVX2
 	p.binary[ReluGrad] = relugradAVX2
 	p.binary[GeluErfGrad] = geluerfgradAVX2
 	p.binary[GeluTanhGrad] = gelutanhgradAVX2

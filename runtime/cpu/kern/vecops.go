@@ -70,6 +70,7 @@ const (
 	And      // 1 where both are non-zero
 	Or       // 1 where either is non-zero
 	CopySign // magnitude of a, sign of b
+	Larger   // b where it is larger than a, or NaN and a is not, else a
 	ReluGrad // dy where x > 0, else +0
 
 	Pow
@@ -151,6 +152,12 @@ var binaryRows = [numBinary]struct {
 	And:      {"and", func(a, b float32) float32 { return truth(a != 0 && b != 0) }},
 	Or:       {"or", func(a, b float32) float32 { return truth(a != 0 || b != 0) }},
 	CopySign: {"copysign", copySign32},
+	Larger: {"larger", func(a, b float32) float32 {
+		if a != a || b <= a {
+			return a
+		}
+		return b
+	}},
 	ReluGrad: {"relu_grad", func(x, dy float32) float32 {
 		if x > 0 {
 			return dy

@@ -1,0 +1,42 @@
+package kern
+
+import (
+	"math"
+	"testing"
+)
+
+// TestMaxWindows compares pools of many shapes with the definition.
+func TestMaxWindows(t *testing.T) {
+	onPaths(t, func(t *testing.T, m *Machine) {
+		d := newDice(31)
+		for range rounds(200) {
+			var g Windows
+			for a := range 2 {
+				g.Kernel[a], g.Stride[a], g.In[a] = 1+d.IntN(4), 1+d.IntN(3-a), 1+d.IntN(70)
+				g.Pad[a] = d.IntN(g.Kernel[a])
+				after := d.IntN(g.Kernel[a])
+				if g.Out[a] = (g.In[a]+g.Pad[a]+after-g.Kernel[a])/g.Stride[a] + 1; g.In[a]+g.Pad[a]+after < g.Kernel[a] {
+					g.Kernel[a], g.Pad[a], g.Out[a] = 1, 0, (g.In[a]-1)/g.Stride[a]+1
+				}
+			}
+			x := d.buf(F32, g.In[0]*g.In[1]).f32()
+			if d.IntN(3) == 0 {
+				x[d.IntN(len(x))] = float32(math.NaN())
+			}
+			y := make([]float32, g.Out[0]*g.Out[1])
+			m.MaxWindows(&g, y, x, make([]float32, g.Scratch()))
+			for i := range y {
+				want := negInf
+				for tap := range g.Kernel[0] * g.Kernel[1] {
+					r, c := i/g.Out[1]*g.Stride[0]+tap/g.Kernel[1]-g.Pad[0], i%g.Out[1]*g.Stride[1]+tap%g.Kernel[1]-g.Pad[1]
+					if r >= 0 && r < g.In[0] && c >= 0 && c < g.In[1] {
+						want = max(want, x[r*g.In[1]+c])
+					}
+				}
+				if y[i] != want && !(y[i] != y[i] && want != want) {
+					t.Fatalf("%+v: window %d: %g, want %g", g, i, y[i], want)
+				}
+			}
+		}
+	})
+}
