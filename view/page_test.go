@@ -6,8 +6,11 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/netip"
 	"regexp"
 	"strings"
 	"testing"
@@ -123,7 +126,7 @@ func TestScopesHoldAllBoxes(t *testing.T) {
 	}
 }
 
-func get(t *testing.T, url, host string) (int, string, http.Header) {
+func get(t *testing.T, url, host, origin string) (int, string, http.Header) {
 	t.Helper()
 	r, err := http.NewRequest("GET", url, nil)
 	if err != nil {
@@ -131,6 +134,9 @@ func get(t *testing.T, url, host string) (int, string, http.Header) {
 	}
 	if host != "" {
 		r.Host = host
+	}
+	if origin != "" {
+		r.Header.Set("Origin", origin)
 	}
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
@@ -165,7 +171,7 @@ func TestServer(t *testing.T) {
 		{"/", "", 403}, {"/data/later", "", 403}, {"/?token=", "", 403}, {"/?" + query, "evil.example", 403},
 		{"/data/none?" + query, "", 404}, {"/data/../page.go?" + query, "", 404}, {"/etc/passwd?" + query, "", 404},
 	} {
-		code, body, header := get(t, address+c.url, c.host)
+		code, body, header := get(t, address+c.url, c.host, "")
 		if code != c.code {
 			t.Errorf("%s as %q: %d, want %d", c.url, c.host, code, c.code)
 		}
@@ -174,6 +180,11 @@ func TestServer(t *testing.T) {
 		}
 		if csp := header.Get("Content-Security-Policy"); !strings.HasPrefix(csp, "default-src 'none'") || !strings.Contains(csp, "frame-ancestors 'none'") || strings.Contains(csp, "unsafe") {
 			t.Errorf("%s: policy %q", c.url, csp)
+		}
+	}
+	for origin, want := range map[string]int{"https://evil.example": 403, "null": 403, address: 200} {
+		if code, _, _ := get(t, address+"/?"+query, "", origin); code != want {
+			t.Errorf("asked by a page of %s: %d, want %d", origin, code, want)
 		}
 	}
 	if made != 1 {
@@ -190,5 +201,37 @@ func TestServer(t *testing.T) {
 	cancel()
 	if err := <-done; err != context.Canceled {
 		t.Errorf("Run: %v", err)
+	}
+}
+
+// Without a host in its address the server is on the loopback interface alone. Where it is asked to
+// be on all, it answers to the machine's addresses and to no name.
+func TestServerHosts(t *testing.T) {
+	p := &Page{Title: "t", Blocks: []Block{GraphBlock("graph", "", parse(t, hostile))}}
+	for _, c := range []struct {
+		listen, host string
+		code         int
+	}{
+		{":0", "", 200}, {":0", "192.0.2.1", 403}, {":0", "localhost", 403},
+		{"0.0.0.0:0", "", 200}, {"0.0.0.0:0", "127.0.0.1", 200}, {"0.0.0.0:0", "192.0.2.1", 200}, {"0.0.0.0:0", "evil.example", 403},
+	} {
+		s, err := Listen(c.listen, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, err := netip.ParseAddrPort(s.host)
+		if err != nil || at.Addr().IsLoopback() != (c.listen == ":0") {
+			t.Errorf("%s listens on %s", c.listen, s.host)
+		}
+		r := httptest.NewRequest("GET", "/?token="+s.token, nil)
+		if r.Host = s.host; c.host != "" {
+			r.Host = fmt.Sprintf("%s:%d", c.host, at.Port())
+		}
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		if w.Code != c.code {
+			t.Errorf("%s, asked as %s: %d, want %d", c.listen, r.Host, w.Code, c.code)
+		}
+		s.ln.Close()
 	}
 }

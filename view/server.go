@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
+	"strings"
 	"sync"
 	"time"
 )
@@ -24,9 +26,14 @@ type Server struct {
 	made map[string][]byte // blocks, as JSON
 }
 
-// Listen opens an address for a page, such as 127.0.0.1:0. Port 0 is a free one.
+// Listen opens an address for a page, such as 127.0.0.1:0. Port 0 is a free one. An address without
+// a host, such as :8080, is on the loopback interface; 0.0.0.0:8080 is on all.
 func Listen(address string, p *Page) (*Server, error) {
-	ln, err := net.Listen("tcp", address)
+	listen := address
+	if strings.HasPrefix(address, ":") {
+		listen = "127.0.0.1" + address
+	}
+	ln, err := net.Listen("tcp", listen)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", address, err)
 	}
@@ -37,6 +44,18 @@ func Listen(address string, p *Page) (*Server, error) {
 
 // Address is where the page is, the token included.
 func (s *Server) Address() string { return fmt.Sprintf("http://%s/?token=%s", s.host, s.token) }
+
+// named reports whether a request that names this host is for this server. Where it listens on all
+// interfaces, that is any address, but no name: a name may be another site's, rebound to this
+// machine.
+func (s *Server) named(host string) bool {
+	if host == s.host {
+		return true
+	}
+	own, err := netip.ParseAddrPort(s.host)
+	asked, notAddress := netip.ParseAddrPort(host)
+	return err == nil && notAddress == nil && own.Addr().IsUnspecified() && asked.Port() == own.Port()
+}
 
 // Run answers requests until ctx ends; those that it is answering have a moment more.
 func (s *Server) Run(ctx context.Context) error {
@@ -68,7 +87,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.Set(field[0], field[1])
 	}
 	switch {
-	case r.Host != s.host:
+	case !s.named(r.Host) || r.Header.Get("Origin") != "" && r.Header.Get("Origin") != "http://"+r.Host:
 		http.Error(w, "this server has another name", http.StatusForbidden)
 	case subtle.ConstantTimeCompare([]byte(r.URL.Query().Get("token")), []byte(s.token)) != 1:
 		http.Error(w, "the address lacks the token that ampc view printed", http.StatusForbidden)
@@ -78,8 +97,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.servePage(w)
 	case r.URL.Path == "/events" && s.page.Live != nil:
 		s.page.Live.serve(w, r)
-	case len(r.URL.Path) > len("/data/") && r.URL.Path[:len("/data/")] == "/data/":
-		s.serveBlock(w, r.URL.Path[len("/data/"):])
+	case strings.HasPrefix(r.URL.Path, "/data/"):
+		s.serveBlock(w, strings.TrimPrefix(r.URL.Path, "/data/"))
 	default:
 		http.NotFound(w, r)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -82,7 +83,7 @@ func openBrowser(t testing.TB) *browser {
 	}
 	b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
 	b.session = attached.SessionID
-	for _, domain := range []string{"Page", "Runtime", "Log"} {
+	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
 		b.call(domain+".enable", nil, nil)
 	}
 	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 1400, "height": 900, "deviceScaleFactor": 1, "mobile": false}, nil)
@@ -142,11 +143,19 @@ func (b *browser) call(method string, params any, into any) {
 	}
 }
 
+// ownAddress is where pages come from: a file, or a server of this machine.
+var ownAddress = regexp.MustCompile(`^(file:///|data:|blob:|http://127\.0\.0\.1:)`)
+
 // note keeps what went wrong on a page.
 func (b *browser) note(a answer) {
 	switch a.Method {
 	case "Runtime.exceptionThrown":
 		b.faults = append(b.faults, string(a.Params))
+	case "Network.requestWillBeSent":
+		var sent struct{ Request struct{ URL string } }
+		if json.Unmarshal(a.Params, &sent) != nil || !ownAddress.MatchString(sent.Request.URL) {
+			b.faults = append(b.faults, "asked the network for "+string(a.Params))
+		}
 	case "Log.entryAdded":
 		if strings.Contains(string(a.Params), `"level":"error"`) {
 			b.faults = append(b.faults, string(a.Params))

@@ -30,9 +30,6 @@ func (t *trainer) serveRun(ctx context.Context, address string, out io.Writer) e
 	}
 	training := view.Training{Title: t.curves.title, Live: true, Points: []view.Point{}}
 	g := t.step.Graph()
-	if strings.HasPrefix(address, ":") {
-		address = "127.0.0.1" + address // the loopback interface, unless --serve names another host
-	}
 	s, err := view.Listen(address, &view.Page{Title: t.curves.title, Live: &l.stream, Blocks: []view.Block{
 		{Name: "training", Make: func() (any, error) { return training, nil }},
 		view.GraphBlock("graph", "compiled", g),

@@ -56,7 +56,7 @@ func viewCommand() *cobra.Command {
 	f.add(c)
 	fl := c.Flags()
 	fl.StringVarP(&f.out, "out", "o", "", "write one HTML `FILE` instead of serving the page")
-	fl.StringVar(&f.listen, "listen", "127.0.0.1:0", "`ADDRESS` to serve on; port 0 is a free one")
+	fl.StringVar(&f.listen, "listen", "127.0.0.1:0", "`ADDRESS` to serve on; port 0 is a free one, and without a host it is on the loopback interface")
 	fl.StringVar(&f.other, "diff-policy", "", "also show the graph under this `POLICY`, beside that of --policy")
 	fl.StringSliceVar(&f.passes, "passes", nil, "`PASSES`, separated by commas, after which a file also has the graph; source: before the first; all: every pass that changed it (default: all of small graphs)")
 	fl.IntVar(&f.profile, "profile", 0, "run `N` steps on random inputs and show what each step of the program took")
@@ -191,14 +191,20 @@ func whyNotBlock(o *openedModel) view.Block {
 func rangesBlock(o *openedModel, g *ir.Graph) view.Block {
 	return view.Block{Name: "ranges", Label: "", Make: func() (any, error) {
 		out := map[string]string{}
-		for _, x := range intervals(g, ranges.Static(g, o.ranges)) {
+		static := o.ranges
+		static.Recorded = nil // they have their own text
+		for _, x := range intervals(g, ranges.Static(g, static)) {
 			if lo, hi := float64(x.Lo), float64(x.Hi); !math.IsInf(lo, 0) || !math.IsInf(hi, 0) {
-				out[x.Value] = fmt.Sprintf("[%.4g, %.4g]", lo, hi)
+				out[x.Value] = fmt.Sprintf("static: [%.4g, %.4g]", lo, hi)
 			}
 		}
 		for name, r := range o.ranges.Recorded {
 			if v := g.Value(name); v != nil {
-				out[v.String()] = fmt.Sprintf("%s recorded: [%.4g, %.4g]", out[v.String()], r.Lo, r.Hi)
+				recorded := fmt.Sprintf("recorded: [%.4g, %.4g]", r.Lo, r.Hi)
+				if bound := out[v.String()]; bound != "" {
+					recorded = bound + "; " + recorded
+				}
+				out[v.String()] = recorded
 			}
 		}
 		return out, nil

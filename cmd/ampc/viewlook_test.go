@@ -51,7 +51,7 @@ func TestViewWindows(t *testing.T) {
 		{"policies", viewFile(t, "zoo:mlp", "--diff-policy", "f32"), []string{"graph"}},
 		{"bad", viewFile(t, bad), []string{"doctor"}},
 	}
-	for _, size := range [][2]int{{1400, 900}, {800, 600}, {400, 700}} {
+	for _, size := range [][2]int{{1200, 760}, {800, 600}, {400, 700}} {
 		for _, theme := range []string{"light", "dark"} {
 			b.window(size[0], size[1], theme)
 			for _, p := range pages {
@@ -201,6 +201,83 @@ func TestViewTextIsSelectable(t *testing.T) {
 		b.eval(fmt.Sprintf(`(() => { const s = getSelection(); s.selectAllChildren(document.querySelector(%q)); return s.toString(); })()`, selector), &got)
 		if !strings.Contains(got, want) {
 			t.Errorf("selecting %s gives %q, want %q in it", selector, got, want)
+		}
+	}
+}
+
+// mouse sends a pointer's event at a place of the window.
+func (b *browser) mouse(kind string, x, y, clicks int) {
+	b.t.Helper()
+	b.call("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": x, "y": y, "button": "left", "buttons": 1, "clickCount": clicks}, nil)
+}
+
+func (b *browser) click(x, y, clicks int) {
+	b.t.Helper()
+	for n := 1; n <= clicks; n++ {
+		b.mouse("mousePressed", x, y, n)
+		b.mouse("mouseReleased", x, y, n)
+	}
+}
+
+// The pointer folds, unfolds, chooses, pans and zooms.
+func TestViewPointer(t *testing.T) {
+	b := openBrowser(t)
+	b.open(viewFile(t, "zoo:mlp", "--passes", "source"))
+	at := func(find string) (x, y int) { // the middle of an item, or of a frame's head
+		t.Helper()
+		var place []int
+		b.eval(fmt.Sprintf(`(() => { const p = pictures[0], r = p.canvas.getBoundingClientRect(), i = p.%s;
+			return [r.left + (i.x + (i.box >= 0 ? i.w / 2 : 40) - p.x) * p.scale, r.top + (i.y + 12 - p.y) * p.scale].map(Math.round); })()`, find), &place)
+		return place[0], place[1]
+	}
+	frames := b.number("#canvas", "frames")
+	x, y := at("a.frames.find((f) => p.g.scopes[f.scope].name === 'forward')")
+	b.click(x, y, 1)
+	if n := b.number("#canvas", "frames"); n >= frames {
+		t.Errorf("%d frames after the title of one of %d was clicked", n, frames)
+	}
+	x, y = at("a.items.find((f) => f.scope >= 0 && p.g.scopes[f.scope].name === 'forward')")
+	b.click(x, y, 1)
+	if h := b.text("#panel h2"); h != "forward" {
+		t.Errorf("a click on the folded section shows %s", h)
+	}
+	b.click(x, y, 2)
+	if n := b.number("#canvas", "frames"); n != frames {
+		t.Errorf("%d frames after a double click, want %d", n, frames)
+	}
+	relu := "a.items.find((f) => f.box >= 0 && p.g.boxes[f.box].op === 'relu')"
+	x, y = at(relu)
+	b.mouse("mousePressed", x, y, 1)
+	b.mouse("mouseMoved", x-30, y+50, 0)
+	b.mouse("mouseReleased", x-30, y+50, 1)
+	if u, v := at(relu); u != x-30 || v != y+50 {
+		t.Errorf("dragged from %d,%d by -30,50 to %d,%d", x, y, u, v)
+	}
+	x, y = at(relu)
+	b.click(x, y, 1)
+	if h := b.text("#panel h2"); h != "%relu" {
+		t.Errorf("a click on relu shows %s", h)
+	}
+	b.call("Input.dispatchMouseEvent", map[string]any{"type": "mouseWheel", "x": x, "y": y, "deltaX": 0, "deltaY": -900}, nil)
+	b.until("pictures[0].scale > 1")
+	b.quiet()
+}
+
+// The page's policy refuses scripts that are not its own, pictures, and every other host.
+func TestViewPolicy(t *testing.T) {
+	b := openBrowser(t)
+	b.open(viewFile(t, "zoo:mlp", "--passes", "source"))
+	for want, script := range map[string]string{
+		"connect-src":               "fetch('https://example.invalid/').catch(() => 0)",
+		"img-src":                   "new Image().src = 'https://example.invalid/a.png'",
+		"require-trusted-types-for": "document.body.append(Object.assign(document.createElement('script'), { text: 'alert(1)' }))",
+		"frame-src":                 "document.body.append(Object.assign(document.createElement('iframe'), { src: 'https://example.invalid/' }))",
+	} {
+		var refused string
+		b.eval(fmt.Sprintf(`new Promise((done) => { document.addEventListener('securitypolicyviolation', (e) => done(e.effectiveDirective), { once: true });
+			setTimeout(() => done('nothing'), 2000); try { %s; } catch { } })`, script), &refused)
+		if refused != want {
+			t.Errorf("%s: refused by %s, want %s", script, refused, want)
 		}
 	}
 }

@@ -172,7 +172,11 @@ forward:
 	if h := b.text("#panel h2"); !strings.Contains(h, "<b id=injected>") {
 		t.Errorf("the panel shows %q", h)
 	}
-	b.quiet()
+	b.tab("program")
+	b.eval("document.title === 'taken' || document.getElementById('injected') !== null || document.images.length > 0", &injected)
+	if text := b.text("#other"); injected || !strings.Contains(text, "<b id=injected>") {
+		t.Errorf("the program: a name became markup: %v; %s", injected, text)
+	}
 }
 
 // choose selects an option, as a reader does.
@@ -234,14 +238,27 @@ func TestViewProgram(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a browser for each view takes seconds")
 	}
+	model := []string{"zoo:mlp", "--record", "1", "--range", "x=-3..3"}
 	b := openBrowser(t)
-	b.open(viewFile(t, "zoo:mlp", "--profile", "2", "--range", "x=-3..3"))
+	b.window(1200, 760, "light")
+	b.open(viewFile(t, append([]string{"--profile", "2"}, model...)...))
 	b.find("%d.relu")
 	b.press("find", "Enter")
 	b.until("document.querySelector('#whynot') && document.querySelector('#whynot').textContent !== '…'")
-	_, flips, _ := ampcRun("", "why-not", "zoo:mlp", "--range", "x=-3..3")
+	_, flips, _ := ampcRun("", append([]string{"why-not"}, model...)...)
 	if got := b.text("#whynot"); !strings.Contains(flips, got+"\n") {
 		t.Errorf("why-not on the page: %q, ampc why-not:\n%s", got, flips)
+	}
+	panel := b.text("#panel table")
+	for _, want := range []string{"Rangerecorded: [", "Scale unit×amp.scale", "Sourcevision.go:15", "Stepgemm %d.fc1, micro: ", "Readersrelu_grad", "Writermatmul", "read, "} {
+		if !strings.Contains(panel, want) {
+			t.Errorf("the panel has no %q: %s", want, panel)
+		}
+	}
+	var both string
+	b.eval("block('ranges').then((r) => r['%relu'])", &both)
+	if !strings.HasPrefix(both, "static: [0, 84.02]; recorded: [0, ") {
+		t.Errorf("the range of relu: %q", both)
 	}
 	b.picture("panel")
 	b.tab("program")
@@ -283,5 +300,11 @@ func TestViewDoctor(t *testing.T) {
 	b.picture("doctor")
 	b.eval("document.querySelector('#other button').click()", nil)
 	b.until("document.body.dataset.tab === 'graph' && document.querySelector('#why')")
+	var middle bool
+	b.eval(`(() => { const p = pictures[0], i = p.a.at.get(p.selected.id), r = p.canvas.parentElement.getBoundingClientRect();
+		return Math.abs((i.x + i.w / 2 - p.x) * p.scale - r.width / 2) < 2 && Math.abs((i.y + i.h / 2 - p.y) * p.scale - r.height / 2) < 2; })()`, &middle)
+	if !middle {
+		t.Error("the node of the report is not in the middle of the graph")
+	}
 	b.quiet()
 }

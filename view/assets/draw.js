@@ -27,7 +27,7 @@ class Picture {
 
   resize() {
     const r = this.canvas.parentElement.getBoundingClientRect(), d = devicePixelRatio || 1;
-    if (!r.width || !r.height) return;
+    if (!r.width || !r.height || (r.width === this.w && r.height === this.h && d === this.dpr)) return;
     const first = !this.w;
     [this.w, this.h, this.dpr] = [r.width, r.height, d];
     this.canvas.width = Math.round(r.width * d);
@@ -49,6 +49,7 @@ class Picture {
   }
 
   fit() {
+    this.resize();
     if (!this.a || !this.w) return;
     this.scale = Math.min((this.w - 40) / this.a.w, (this.h - 40) / this.a.h, 1.2);
     this.scale = Math.max(this.scale, 0.02);
@@ -77,6 +78,7 @@ class Picture {
 
   // reveal moves the picture so that an item is in sight and can be read.
   reveal(it) {
+    this.resize(); // another view may have stood here until now
     if (this.scale < NAMES) this.scale = 0.9;
     this.x = it.x + it.w / 2 - this.w / this.scale / 2;
     this.y = it.y + it.h / 2 - this.h / this.scale / 2;
@@ -146,6 +148,7 @@ class Picture {
 
   edges() {
     const c = this.ctx, chosen = this.selected, near = [], far = new Map();
+    this.labels = []; // of edges: text and place
     for (const e of this.a.edges) {
       const mine = chosen && (e.from === chosen.id || e.to === chosen.id);
       if ((e.across && !mine) || !this.visible(...e.bounds)) continue;
@@ -160,8 +163,7 @@ class Picture {
       c.stroke(path);
     }
     for (const e of near) this.edge(e, 1, Math.max(3, 1.5 / this.scale));
-    c.setLineDash([]);
-    c.globalAlpha = 1;
+    this.units();
   }
 
   // line adds an edge, without its curves, to the path of its colour.
@@ -195,11 +197,22 @@ class Picture {
     c.lineTo(x - 4, y - 7 * up);
     c.lineTo(x + 4, y - 7 * up);
     c.fill();
-    if (e.units.size && this.scale > 0.75) {
-      c.globalAlpha = 1;
-      c.fillStyle = colour("quiet");
-      c.font = "9px ui-monospace, monospace";
-      c.fillText(unitsOf(e), x + 6, y - 11 * up);
+    if (e.units.size && this.scale > 0.75) this.labels.push([unitsOf(e), x + 6, y - 11 * up]);
+  }
+
+  // units writes the loss scales at their arrows, above all edges.
+  units() {
+    const c = this.ctx;
+    c.globalAlpha = 1;
+    c.setLineDash([]);
+    c.font = "9px ui-monospace, monospace";
+    c.textBaseline = "alphabetic";
+    c.lineWidth = 3;
+    c.strokeStyle = colour("frame-even");
+    c.fillStyle = colour("quiet");
+    for (const label of this.labels) {
+      c.strokeText(...label);
+      c.fillText(...label);
     }
   }
 

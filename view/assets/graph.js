@@ -271,5 +271,6 @@ class GraphView {
     if (!li) return;
     li.setAttribute("aria-selected", "true");
     li.querySelector(".label").scrollIntoView({ block: "nearest" });
+    $("outline").scrollLeft = 0;
   }
 }

@@ -44,40 +44,44 @@ function tabs(view) {
   return choose(name, draw);
 }
 
-async function start() {
-  document.title = index.title;
-  $("title").textContent = index.title;
-  clear($("keys"), KEYS.map(([k, text]) => el("p", {}, el("kbd", {}, k), " " + text)));
-  legend();
-  setTheme(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-  const picture = new Picture($("canvas")), second = new Picture($("canvas2"));
-  const view = new GraphView(picture), other = new GraphView(second, false);
-  $("theme").addEventListener("click", () => {
-    setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
-    picture.draw();
-    second.draw();
-  });
-  const outlined = (open) => {
+// outlineButton shows and hides the outline, which small windows have no room for.
+function outlineButton() {
+  const show = (open) => {
     document.body.dataset.outline = open ? "open" : "closed";
     $("outlined").setAttribute("aria-expanded", String(open));
   };
-  outlined(matchMedia("(min-width: 901px)").matches);
-  $("outlined").addEventListener("click", () => outlined(document.body.dataset.outline !== "open"));
+  show(matchMedia("(min-width: 901px)").matches);
+  $("outlined").addEventListener("click", () => show(document.body.dataset.outline !== "open"));
+}
+
+function helpButton() {
+  clear($("keys"), KEYS.map(([k, text]) => el("p", {}, el("kbd", {}, k), " " + text)));
   $("help").addEventListener("click", () => {
     $("keys").hidden = !$("keys").hidden;
     $("help").setAttribute("aria-expanded", String(!$("keys").hidden));
   });
-  const button = (text, title, f) => el("button", { type: "button", title, "aria-label": title, onclick: f }, text);
-  const comparison = new Comparison(view, other);
-  clear($("tools"), button("Fold all", "Fold all scopes", () => view.foldAll(false)), button("Unfold all", "Unfold all scopes", () => view.foldAll(true)),
-    button("Fit", "Show everything", () => picture.fit()), button("Back", "Back to the value before", () => view.back()), comparison.controls);
+}
+
+// pictures are the graph, and the one beside it in a comparison.
+const pictures = [new Picture($("canvas")), new Picture($("canvas2"))];
+
+function themeButton() {
+  setTheme(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  $("theme").addEventListener("click", () => {
+    setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
+    for (const p of pictures) p.draw();
+  });
+}
+
+// searchField finds in a graph; the slash key leads there.
+function searchField(view) {
   $("find").addEventListener("input", () => {
     const n = view.find($("find").value);
-    $("found").textContent = $("find").value.trim() ? (n === 1 ? "1 found" : n + " found") : "";
+    $("found").textContent = $("find").value.trim() ? n + " found" : "";
   });
   $("find").addEventListener("keydown", (e) => {
     if (e.key === "Enter") view.nextHit(e.shiftKey ? -1 : 1);
-    if (e.key === "Escape") picture.canvas.focus();
+    if (e.key === "Escape") view.picture.canvas.focus();
   });
   document.addEventListener("keydown", (e) => {
     if (e.key === "/" && !/^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName)) {
@@ -85,13 +89,31 @@ async function start() {
       $("find").focus();
     }
   });
+}
+
+function tools(view, controls) {
+  const button = (text, title, f) => el("button", { type: "button", title, "aria-label": title, onclick: f }, text);
+  clear($("tools"), button("Fold all", "Fold all scopes", () => view.foldAll(false)), button("Unfold all", "Unfold all scopes", () => view.foldAll(true)),
+    button("Fit", "Show everything", () => view.picture.fit()), button("Back", "Back to the value before", () => view.back()), controls);
+}
+
+async function start() {
+  document.title = index.title;
+  $("title").textContent = index.title;
+  const view = new GraphView(pictures[0]), other = new GraphView(pictures[1], false), comparison = new Comparison(view, other);
+  legend();
+  outlineButton();
+  helpButton();
+  themeButton();
+  searchField(view);
+  tools(view, comparison.controls);
   document.body.dataset.tab = "graph";
   if (has("graph")) {
     await comparison.update();
     if (!comparison.compares()) showGraph(view);
   }
   await tabs(view);
-  const linked = view.g && view.g.values.findIndex((v) => linkTo(v.name) === location.hash);
+  const linked = view.g ? view.g.values.findIndex((v) => linkTo(v.name) === location.hash) : -1;
   if (linked >= 0) view.select(linked);
   requestAnimationFrame(() => setTimeout(() => (document.body.dataset.after = Math.round(performance.now())))); // the first picture is there
   document.body.dataset.ready = "yes";

@@ -53,8 +53,8 @@ function showValue(view, value) {
   if (others.length) rows.push(row("Other results", many(others, (x) => valueLink(view, x))));
   rows.push(row("Readers", g.readers[value].length ? many(g.readers[value], (x) => boxLink(view, x)) : g.returns.includes(value) ? "returned" : "none"));
   if (!b.var) rows.push(row("Moves", bytes(b.read || 0) + " read, " + bytes(b.write || 0) + " written" + (b.flops ? ", " + number(b.flops) + " flop" : "")));
-  const step = stepOf(v.name);
-  if (step) rows.push(row("Step", step.kind + ", " + step.part + ": " + bytes(step.bytes) + (step.ns ? ", " + duration(step.ns) : "")));
+  const step = stepOf(v.name) || clusterStep(g, b);
+  if (step) rows.push(row("Step", step.kind + " " + step.name + ", " + step.part + ": " + bytes(step.bytes) + (step.ns ? ", " + duration(step.ns) : "")));
   const range = extra.ranges && extra.ranges[v.name];
   if (range) rows.push(row("Range", range));
   const chain = chainOf(g, value);
@@ -95,6 +95,12 @@ function stepOf(name) {
     for (const s of extra.program.steps) for (const o of s.out) extra.steps.set(o, s);
   }
   return extra.steps.get(name) || extra.steps.get(name.replace(/^%/, ""));
+}
+
+// clusterStep is the step that runs a node's cluster, whose inner values are stored nowhere.
+function clusterStep(g, b) {
+  const mates = b.cluster ? g.boxes.filter((x) => x.cluster === b.cluster && x.section === b.section) : [];
+  return mates.flatMap((x) => x.out).map((v) => stepOf(g.values[v].name)).find(Boolean);
 }
 
 function whyNot(name) {

@@ -38,8 +38,6 @@ function stack(a, list) {
   return chart(w, 30, `Arena ${a.name}: ${list.length} buffers`, list.map((b) => svg("rect", { class: "bar " + known(b.dtype), x: x(b.offset), y: 2, width: Math.max(x(b.size), 0.6), height: 24 }, tip(`${b.name} ${b.type}: ${bytes(b.size)} at ${number(b.offset)}`))), list.map((b) => labelIn(b.name, x(b.offset), 2, x(b.size), 24)));
 }
 
-const known = (d) => (/^(f32|f16|bf16|f64)$/.test(d) ? d : "integer");
-
 function timeline(p, timed) {
   const size = (s) => (timed ? s.ns || 0 : s.bytes), total = p.steps.reduce((n, s) => n + size(s), 0) || 1;
   const w = 1100;

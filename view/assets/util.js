@@ -33,16 +33,18 @@ function shorten(s, n) {
   return s.slice(0, head) + "…" + s.slice(s.length - (n - 1 - head));
 }
 
-const number = (x) => Math.round(x).toString().replace(/\B(?=(\d{3})+(?!\d))/g, "\u2009");
+const number = (x) => Math.round(x).toString().replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f");
+
+const NBSP = "\u00a0"; // between a number and its unit
 
 function bytes(n) {
-  for (const [unit, size] of [["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]) if (Math.abs(n) >= size) return (n / size).toFixed(1) + " " + unit;
-  return n + " B";
+  for (const [unit, size] of [["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]) if (Math.abs(n) >= size) return (n / size).toFixed(1) + NBSP + unit;
+  return n + NBSP + "B";
 }
 
 function duration(ns) {
-  for (const [unit, size] of [["s", 1e9], ["ms", 1e6], ["µs", 1e3]]) if (ns >= size) return (ns / size).toPrecision(3) + " " + unit;
-  return Math.round(ns) + " ns";
+  for (const [unit, size] of [["s", 1e9], ["ms", 1e6], ["µs", 1e3]]) if (ns >= size) return (ns / size).toPrecision(3) + NBSP + unit;
+  return Math.round(ns) + NBSP + "ns";
 }
 
 // colour reads a variable of the style, so that light and dark have their own.
@@ -53,4 +55,7 @@ function colour(name) {
   return c;
 }
 
-const dtypeColour = (d) => colour(d === "f32" || d === "f16" || d === "bf16" || d === "f64" ? d : "integer");
+// known is the dtype by whose colour a dtype is shown.
+const known = (d) => (/^(f32|f16|bf16|f64)$/.test(d) ? d : "integer");
+
+const dtypeColour = (d) => colour(known(d));
