@@ -12,6 +12,8 @@ import "ampc/ir"
 //     contribution counts once; what comes of the backward pass is summed, with no mean
 //     or largest element taken;
 //   - the backward pass divides by no count of this rank's labels;
+//   - what the update makes of losses, counts and other values of the forward pass and
+//     returns is agreed on;
 //   - every value written to a variable that outlives the step is agreed on, its skip
 //     predicate included.
 func (p *proof) ranks() {
@@ -38,6 +40,7 @@ func (p *proof) ranks() {
 	}
 	r.counts()
 	r.writes()
+	r.returns()
 	r.predicates()
 }
 
@@ -189,6 +192,20 @@ func (r *rankRule) writes() {
 					r.p.report(n, "writes %s from %s, which differs between ranks", v.Next, x)
 				}
 			}
+		}
+	}
+}
+
+// returns requires that a loss, or another result over the whole step, is that of all ranks.
+func (r *rankRule) returns() {
+	for i, v := range r.p.g.Return {
+		n := v.Def
+		if n == nil || r.p.sec[n.ID] != ir.Update || !v.Type.DType.Float() {
+			continue
+		}
+		r.p.judged++
+		if r.isLocal(v) && r.p.guards().from(v) == fromForward {
+			r.p.report(n, "is result %d of the step and differs between ranks", i)
 		}
 	}
 }

@@ -17,6 +17,7 @@ var rankFaults = []struct{ variant, what, from, to, want string }{
 	{"ranks", "messages in another order", `all_reduce %d.w {ranks=4 seq=1}`, `all_reduce %d.w {ranks=4 seq=2}`, "is sent as number 2, after %sum.w"},
 	{"ranks", "a message for fewer ranks", `all_reduce %d.b {ranks=4`, `all_reduce %d.b {ranks=2`, "is for 2 ranks"},
 	{"ranks", "a count of one rank", `count=%sum.count`, `count=%count`, "differs between ranks"},
+	{"ranks", "a sum of losses of one rank", `%loss.mean = div %sum.sum,`, `%loss.mean = div %sum,`, "is result 0 of the step and differs between ranks"},
 	{"ranks", "a check of one rank", `%skip = or %any.found_inf, %any.fwd`, `%skip = or %found_inf, %fwd`, "this rank's own"},
 	{"ranks", "a loss of one rank is checked", `any_nonfinite %loss.mean`, `any_nonfinite %sum`, ""},
 	{"ranks", "a scale of one rank", `{found_inf=%any.found_inf`, `{found_inf=%found_inf`, ""},
