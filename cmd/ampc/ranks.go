@@ -36,6 +36,13 @@ func joinRanks() (*rankGroup, error) {
 	return &rankGroup{w}, nil
 }
 
+func (c *rankGroup) rank() int {
+	if c == nil {
+		return 0
+	}
+	return c.Rank()
+}
+
 func (c *rankGroup) ranks() int {
 	if c == nil {
 		return 1
@@ -134,16 +141,24 @@ func (f *trainFlags) resumedModel(spec string, given func(flag string) bool) (st
 	return f.inheritSettings(o, spec, given)
 }
 
-// open opens the model with this rank's part of the batch. The option batch in a query counts the
-// examples of all ranks.
-func (c *rankGroup) open(name, query string) (*models.Zoo, error) {
+// parts is how many parts a batch is cut into: slices, else one for each rank.
+func (f *trainFlags) parts() int { return max(f.slices, f.group.ranks()) }
+
+// open opens the model for one part of the batch. The option batch in a query counts the examples
+// of all ranks.
+func (f *trainFlags) open(name, query string) (*models.Zoo, error) {
 	z, err := models.Open(name + "?" + query)
-	if err != nil || c.ranks() == 1 {
+	parts := f.parts()
+	if err != nil || parts == 1 {
 		return z, err
 	}
 	batch := z.Options.Int("batch")
-	if batch%c.ranks() != 0 {
-		return nil, fmt.Errorf("zoo:%s: a batch of %d is not divisible among %d ranks: give batch=%d", name, batch, c.ranks(), (batch/c.ranks()+1)*c.ranks())
+	if batch%parts != 0 {
+		what := "ranks"
+		if f.slices > 0 {
+			what = "slices"
+		}
+		return nil, fmt.Errorf("zoo:%s: a batch of %d is not divisible among %d %s: give batch=%d", name, batch, parts, what, (batch/parts+1)*parts)
 	}
 	var rest []string
 	for _, o := range strings.Split(query, "&") {
@@ -151,7 +166,34 @@ func (c *rankGroup) open(name, query string) (*models.Zoo, error) {
 			rest = append(rest, o)
 		}
 	}
-	return models.Open(name + "?" + strings.Join(append(rest, fmt.Sprintf("batch=%d", batch/c.ranks())), "&"))
+	return models.Open(name + "?" + strings.Join(append(rest, fmt.Sprintf("batch=%d", batch/parts)), "&"))
+}
+
+// feeds are what this rank runs in the step that begins with batch number at of all ranks:
+// its rows of each micro-batch, or its slices.
+func (t *trainer) feeds(at int64) ([]ampc.Feed, error) {
+	group := t.flags.group
+	if n := t.flags.slices; n > 0 {
+		feed, err := t.batch(at)
+		if err != nil {
+			return nil, err
+		}
+		each := n / group.ranks()
+		feeds := make([]ampc.Feed, each)
+		for i := range feeds {
+			feeds[i] = shard(feed, group.rank()*each+i, n)
+		}
+		return feeds, nil
+	}
+	feeds := make([]ampc.Feed, t.flags.micro)
+	for i := range feeds {
+		feed, err := t.batch(at + int64(i))
+		if err != nil {
+			return nil, err
+		}
+		feeds[i] = group.shard(feed)
+	}
+	return feeds, nil
 }
 
 // shard returns this rank's rows of a feed for all ranks.

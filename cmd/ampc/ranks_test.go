@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"ampc/internal/safetensors"
 )
 
 // launchers start a command line on so many ranks; those that are not installed are skipped.
@@ -163,6 +165,78 @@ func TestTrainOnRanks(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSlicesOnRanks: with --slices, 1, 2 and 4 ranks save the same weights and training state,
+// and so do 2 ranks that resume what 4 have begun.
+func TestSlicesOnRanks(t *testing.T) {
+	text, dir := rhyme(t), t.TempDir()
+	arguments := func(out string, steps int) []string {
+		return []string{"train", strings.Replace(shared, "batch=12", "batch=16", 1), "--text", text, "--out", filepath.Join(dir, out), "--quiet", "--slices", "8", "--steps", fmt.Sprint(steps)}
+	}
+	if code, _, errs := ampcRun("", arguments("one", 30)...); code != 0 {
+		t.Fatal(errs)
+	}
+	if code, _, errs := ampcRun("", arguments("begun", 10)...); code != 0 {
+		t.Fatal(errs)
+	}
+	goOn := func(out string) []string {
+		return []string{"train", "--resume=" + filepath.Join(dir, out), "--quiet", "--steps", "30"} // the end of the schedule moves, too
+	}
+	if code, _, errs := ampcRun("", goOn("begun")...); code != 0 {
+		t.Fatal(errs)
+	}
+	same := func(t *testing.T, out, as string) {
+		t.Helper()
+		got := tensorsOf(t, filepath.Join(dir, out, checkpointFile))
+		for name, v := range tensorsOf(t, filepath.Join(dir, as, checkpointFile)) {
+			if got[name] != v {
+				t.Errorf("%s: %s is not that of one process", out, name)
+			}
+		}
+	}
+	for _, l := range launchers {
+		t.Run(l.name, func(t *testing.T) {
+			counts := []int{4, 2}
+			if testing.Short() {
+				counts = counts[1:]
+			}
+			for _, n := range counts {
+				out := fmt.Sprint(l.name, n)
+				if said, err := onRanks(t, l.start, n, dir, arguments(out, 30)...).end(t, time.Minute); err != nil {
+					t.Fatalf("%v\n%s", err, said)
+				}
+				same(t, out, "one")
+			}
+			out := l.name + "resumed"
+			if said, err := onRanks(t, l.start, 4, dir, arguments(out, 10)...).end(t, time.Minute); err != nil {
+				t.Fatalf("%v\n%s", err, said)
+			}
+			if said, err := onRanks(t, l.start, 2, dir, goOn(out)...).end(t, time.Minute); err != nil {
+				t.Fatalf("%v\n%s", err, said)
+			}
+			same(t, out, "begun")
+		})
+	}
+}
+
+// tensorsOf reads the tensors of a checkpoint.
+func tensorsOf(t *testing.T, path string) map[string]string {
+	t.Helper()
+	f, err := safetensors.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	all := map[string]string{}
+	for _, x := range f.Tensors {
+		data := make([]byte, x.Bytes())
+		if err := f.Read(x.Name, data); err != nil {
+			t.Fatal(err)
+		}
+		all[x.Name] = string(data)
+	}
+	return all
 }
 
 // A batch that the ranks cannot share is one line on the rank that leads, and ends all.

@@ -29,6 +29,7 @@ type settings struct {
 	Rate        float64  `json:"lr,omitempty"`
 	Steps       int      `json:"steps"`
 	Micro       int      `json:"micro"`
+	Slices      int      `json:"slices,omitempty"`
 	Text        []string `json:"text,omitempty"`
 	Data        []string `json:"data,omitempty"`
 	HeldOut     string   `json:"held_out,omitempty"`
@@ -41,7 +42,7 @@ type settings struct {
 func (t *trainer) settings() (string, error) {
 	f := t.flags
 	s := settings{Policy: f.policy, PolicyText: t.policy.String(), Scaler: f.scaler, InitScale: f.initScale, GrowthEvery: f.growthEvery, Rate: f.rate,
-		Steps: f.steps, Micro: f.micro, Text: absolute(f.text...), Data: absolute(f.data...), HeldOut: strings.Join(absolute(f.heldOut), ""), Losses: f.losses, Dims: f.dims, Optimizer: f.optimizer, Digest: t.digest}
+		Steps: f.steps, Micro: f.micro, Slices: f.slices, Text: absolute(f.text...), Data: absolute(f.data...), HeldOut: strings.Join(absolute(f.heldOut), ""), Losses: f.losses, Dims: f.dims, Optimizer: f.optimizer, Digest: t.digest}
 	text, err := json.Marshal(s)
 	return string(text), err
 }
@@ -157,6 +158,7 @@ func (f *trainFlags) inheritSettings(o *origin, spec string, given func(flag str
 		"policy":       func() { f.policy, f.policyText = s.Policy, s.PolicyText },
 		"lr":           func() { f.rate = s.Rate },
 		"micro":        func() { f.micro = s.Micro },
+		"slices":       func() { f.slices = s.Slices },
 		"steps":        func() { f.steps = s.Steps },
 	} {
 		if !given(flag) {

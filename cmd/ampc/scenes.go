@@ -32,7 +32,7 @@ func sceneTask(name, query string, f *trainFlags) (task, error) {
 	if len(f.data) > 0 || len(f.text) > 0 || f.heldOut != "" {
 		return task{}, usagef("zoo:%s trains on %s: leave out --data, --text and --held-out", name, s.source)
 	}
-	z, err := f.group.open(name, query)
+	z, err := f.open(name, query)
 	if err != nil {
 		return task{}, err
 	}
@@ -40,7 +40,7 @@ func sceneTask(name, query string, f *trainFlags) (task, error) {
 	if err != nil {
 		return task{}, err
 	}
-	ranks, count := f.group.ranks(), z.Options.Int("batch")
+	ranks, count := f.parts(), z.Options.Int("batch")
 	if s.labels != "" {
 		count = int(z.Model.Graph().Var(s.labels).Type.Shape.Elements())
 	}

@@ -117,7 +117,7 @@ func textTask(name, query string, f *trainFlags) (task, error) {
 	}
 	size := (vocab.Len() + 7) / 8 * 8 // 16-bit products are fastest with multiples of 8
 	query = withDefaults(query, fmt.Sprintf("vocab=%d", size), "batch=16")
-	z, err := f.group.open(name, query)
+	z, err := f.open(name, query)
 	if err != nil {
 		return task{}, err
 	}
@@ -129,7 +129,7 @@ func textTask(name, query string, f *trainFlags) (task, error) {
 	if err != nil {
 		return task{}, err
 	}
-	all := batch * f.group.ranks()
+	all := batch * f.parts()
 	w := &dataset.Windows{Tokens: train, Batch: all, Seq: seq, Seed: uint64(f.seed)}
 	e := dataset.Windows{Tokens: held, Batch: batch, Seq: seq}
 	t := task{spec: "zoo:" + name + "?" + query, source: text.Source, unit: "tokens", unitsPerBatch: all * seq, steps: 1500,
@@ -137,8 +137,8 @@ func textTask(name, query string, f *trainFlags) (task, error) {
 	feed := func(ids, next []int32) ampc.Feed { return ampc.Feed{"ids": ids, "next": next} }
 	t.batch = func(i int64) (ampc.Feed, error) { return feed(w.Random(i)), nil }
 	t.heldOut = func(ctx context.Context, eval *ampc.Step) (float64, float64, error) {
-		return mean(ctx, eval, z.Steps[0].Losses[0].Value, ampc.Tensor{}, 8*f.group.ranks(), func(i int) (ampc.Feed, int, error) {
-			return feed(e.Even(i, 8*f.group.ranks())), batch * seq, nil
+		return mean(ctx, eval, z.Steps[0].Losses[0].Value, ampc.Tensor{}, 8*f.parts(), func(i int) (ampc.Feed, int, error) {
+			return feed(e.Even(i, 8*f.parts())), batch * seq, nil
 		})
 	}
 	if name != "lstm" {
@@ -207,12 +207,12 @@ func imageTask(name, query string, f *trainFlags) (task, error) {
 		shape = []string{fmt.Sprintf("in=%d", train.Channels*train.Height*train.Width)}
 	}
 	query = withDefaults(query, append(shape, fmt.Sprintf("classes=%d", max(train.Classes, held.Classes)))...)
-	z, err := f.group.open(name, query)
+	z, err := f.open(name, query)
 	if err != nil {
 		return task{}, err
 	}
 	batch, seed := z.Options.Int("batch"), uint64(f.seed)
-	all := batch * f.group.ranks()
+	all := batch * f.parts()
 	t := task{spec: "zoo:" + name + "?" + query, unit: "images", unitsPerBatch: all, steps: 1000, digest: sum,
 		source: fmt.Sprintf("%s: %d images, %d held out", strings.Join(f.data, ", "), train.Len(), held.Len())}
 	feed := func(pixels []float32, labels []int32) ampc.Feed { return ampc.Feed{"x": pixels, "y": labels} }

@@ -26,6 +26,7 @@ type trainFlags struct {
 	losses, dims   []string // for a model file
 	optimizer      string
 	steps, micro   int
+	slices         int
 	seed           int64
 	initScale      float64
 	growthEvery    int64
@@ -59,6 +60,7 @@ func (f *trainFlags) add(c *cobra.Command) {
 	fl.StringVar(&f.heldOut, "held-out", "", "text or images in this `FILE` to test on (default: the last tenth of the text, or every tenth image)")
 	fl.IntVar(&f.steps, "steps", 0, "total number of steps, those before a resume included (default: as many as take about two minutes)")
 	fl.IntVar(&f.micro, "micro", 1, microHelp)
+	fl.IntVar(&f.slices, "slices", 0, "cut each batch into `N` slices, a power of two, that are added in one tree: the same bits for every number of ranks up to N (default: none)")
 	fl.Int64Var(&f.seed, "seed", 1, "seed of initial weights, dropout and batches")
 	fl.Float64Var(&f.initScale, "init-scale", 0, "initial loss `SCALE` (default: 65536)")
 	fl.Int64Var(&f.growthEvery, "growth-every", 0, "double the loss scale after `N` steps without overflow (default: 2000)")
@@ -316,6 +318,14 @@ func newTrainer(c *cobra.Command, spec string, f *trainFlags, device runtime.Bac
 	if f.micro < 1 {
 		return nil, usagef("--micro %d: want 1 or more", f.micro)
 	}
+	switch {
+	case f.slices < 0:
+		return nil, usagef("--slices %d: want a power of two, or 0 for none", f.slices)
+	case f.slices > 0 && f.micro > 1:
+		return nil, usagef("--micro %d: --slices cuts the batch into micro-batches: leave --micro out", f.micro)
+	case f.slices > 0 && isModelFile(spec):
+		return nil, usagef("--slices %d: zoo models alone are trained in slices", f.slices)
+	}
 	if err := ir.AtLeast0.Check("--lr", f.rate); err != nil {
 		return nil, usageError{err}
 	}
@@ -341,10 +351,14 @@ func newTrainer(c *cobra.Command, spec string, f *trainFlags, device runtime.Bac
 	config.Optimizer, config.LR, config.Clip = job.optimizer(f)
 	config.Groups = nil
 	config.GradNorm = config.GradNorm || f.gradNorm || f.serve != ""
+	config.Micro = f.micro
 	if f.group != nil {
 		config.Parallel = ampc.DataParallel(f.group)
 	}
-	config.Micro, config.Compile.After = f.micro, func(e ampc.PassEvent) { t.report.After(e.Counters, e.Notes) }
+	if config.Parallel.Slices = f.slices; f.slices > 0 {
+		config.Micro = 0
+	}
+	config.Compile.After = func(e ampc.PassEvent) { t.report.After(e.Counters, e.Notes) }
 	if err := t.model.Set(ampc.Seed(f.seed), ampc.On(device)); err != nil {
 		return nil, err
 	}
@@ -395,19 +409,15 @@ func (t *trainer) run(ctx context.Context) error {
 		if err := group.stopped(ctx); err != nil {
 			return err
 		}
-		feeds := make([]ampc.Feed, t.flags.micro)
-		for i := range feeds {
-			feed, err := t.batch(t.position + int64(i))
-			if err != nil {
-				return err
-			}
-			feeds[i] = group.shard(feed)
+		feeds, err := t.feeds(t.position)
+		if err != nil {
+			return err
 		}
 		r, err := t.step.Run(group.stepContext(ctx), feeds...)
 		if err != nil {
 			return err
 		}
-		t.position += int64(len(feeds))
+		t.position += int64(t.flags.micro)
 		t.done++
 		got, err := r.Wait(group.stepContext(ctx))
 		if err != nil {
