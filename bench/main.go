@@ -8,6 +8,7 @@
 //	bench ops FILE                 runs every op of a comparison and writes operands, results and dtypes
 //	bench onnx [flags]             compares inference of ONNX models with onnxruntime's
 //	bench serve [flags]            measures requests a second of one loaded model, and their latencies
+//	bench ranks SPEC [flags]       compares ranks under MPI with one process of as many threads
 //	bench scales FILE              trains 300 steps under the torch-* presets and writes start and loss scales
 //
 // bench/torch/train.py reads the same FILE and adds lines of the same form;
@@ -29,7 +30,7 @@ func main() {
 	}
 }
 
-const usage = "want start SPEC FILE, train FILE [flags], table RESULTS..., ops FILE, scales FILE, serve [flags] or onnx [flags]"
+const usage = "want start SPEC FILE, train FILE [flags], table RESULTS..., ops FILE, scales FILE, ranks SPEC [flags], serve [flags] or onnx [flags]"
 
 func run(args []string, out io.Writer) error {
 	if len(args) == 0 {
@@ -67,6 +68,14 @@ func run(args []string, out io.Writer) error {
 			return err
 		}
 		return b.run(out)
+	case "ranks":
+		var b rankBench
+		b.flags(f)
+		rest, err := parse(f, args[1:], 1, "SPEC")
+		if err != nil {
+			return err
+		}
+		return b.run(rest[0], out)
 	case "ops":
 		rest, err := parse(f, args[1:], 1, "FILE")
 		if err != nil {
