@@ -134,3 +134,27 @@ func TestLongScaleSearch(t *testing.T) {
 	}
 	t.Error("the search does not end")
 }
+
+// Where f16 overflows first, in forward or in the gradients, and the step is not finite in f32 either, there is no
+// remedy to name.
+func TestDiagnoseAlsoInF32(t *testing.T) {
+	for _, tall := range []bool{true, false} {
+		m := ampc.New("both")
+		t.Cleanup(func() { m.Close() })
+		x := m.Input("x", ampc.F32, 8, 4)
+		h, scaler := m.Linear("fc", x, 4), ampc.Static(1<<24)
+		if tall {
+			h, scaler = m.Named("tall").Relu(m.Affine(h, 1e6, 1e6)), ampc.Scaler{}
+		}
+		zero := m.Affine(m.Linear("flat", x, 4), 0, 0)
+		loss := m.Add(m.ReduceSum(h), m.ReduceSum(m.Named("root").Sqrt(m.Square(zero)))) // 0/0 in its derivative
+		s := train(t, m, loss, ampc.TrainConfig{Policy: ampc.MixedF16(), Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Scaler: scaler, RestoreScale: ampc.RestoreNever})
+		d := diagnose(t, s, ampc.Feed{"x": all(32, 3)})
+		if want := map[bool]ampc.Cause{true: ampc.ForwardOverflow, false: ampc.ScaleTooHigh}[tall]; d.Cause != want {
+			t.Errorf("want %s:\n%s", want, d)
+		}
+		if len(d.Remedies) > 0 || !strings.Contains(d.Advice, "not finite in f32 either") {
+			t.Errorf("%s", d)
+		}
+	}
+}

@@ -68,7 +68,7 @@ func moreFaults() []fault {
 			layer: sharpLayer, clean: []ampc.Policy{ampc.F32Only()}, inject: func(w *subject, h string) {
 				w.plus(h+"up.b", 5000)
 				w.times(h+"down.w", 100)
-			}, bound: 0x1p-4},
+			}, bound: 0x1p-5},
 		{name: "angles of which f32 says nothing", lower: "h*.angle", want: finding{ampc.ForwardOverflow, "%ssquare", "square", "forward", "f32 does not hold this step either"},
 			layer: waveLayer, clean: []ampc.Policy{ampc.F32Only()}, inject: func(w *subject, h string) {
 				w.plus(h+"up.b", 300)
@@ -256,7 +256,7 @@ func (i fault) applied(t *testing.T, d *ampc.Diagnosis, r ampc.Remedy) {
 	i.agrees(t, w, r)
 }
 
-// agrees compares the gradients of a step with a remedy with those of f32.
+// agrees compares the loss and the gradients of a step with a remedy with those of f32.
 func (i fault) agrees(t *testing.T, w *subject, r ampc.Remedy) {
 	t.Helper()
 	right := i.open(t, ampc.F32Only(), 3)
@@ -275,10 +275,13 @@ func (i fault) agrees(t *testing.T, w *subject, r ampc.Remedy) {
 		bound = i.bound
 	}
 	if r.Policy != "" {
-		bound = 0x1p-3 // of bf16
+		bound = 0x1p-5 // of bf16; the guide promises twice that
 	}
 	if !(math.Sqrt(off) <= bound*math.Sqrt(all)) {
 		t.Errorf("%s after %+v: the gradients are off by %.3g of their norm", i.name, r, math.Sqrt(off/all))
+	}
+	if is, want := metrics(t, w.last).Loss, metrics(t, right.last).Loss; !(math.Abs(is-want) <= bound*math.Abs(want)) {
+		t.Errorf("%s after %+v: the loss is %g, in f32 %g", i.name, r, is, want)
 	}
 }
 

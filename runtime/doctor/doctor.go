@@ -412,6 +412,10 @@ func (x *analysis) trial(d *Diagnosis, v *ir.Value) error {
 	if err := x.diverged(d, v); err != nil || d.Cause == NotPrecision || d.Cause == Diverged {
 		return err
 	}
+	if w := x.notFiniteInF32(); w != nil {
+		d.Advice = fmt.Sprintf("diagnose the step under the policy f32 first: %s is not finite in f32 either, so no precision and no loss scale is enough", w)
+		return nil
+	}
 	x.findRemedies(d, v)
 	helps, err := x.bfloat(d, v)
 	if err != nil {

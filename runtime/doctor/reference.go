@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"math"
 	"slices"
 
 	"ampc/ir"
@@ -100,6 +101,34 @@ func (r *reference) compare(x *analysis, look func()) ([][]byte, error) {
 		return false // nobody needs a copy of the results
 	})
 	return out, err
+}
+
+// notFiniteInF32 is the first value that the step must have finite and that is not in f32: a
+// gradient, or what update reads; nil if f32 has shown none.
+func (x *analysis) notFiniteInF32() *ir.Value {
+	read := map[*ir.Value]bool{}
+	for _, n := range x.g.Body[ir.Update] {
+		for _, v := range n.In {
+			read[v] = true
+		}
+	}
+	var first *ir.Value
+	add := func(v *ir.Value) {
+		if first == nil || first.IsVar() || !v.IsVar() && x.order[v] < x.order[first] { // sums over micro-batches last
+			first = v
+		}
+	}
+	for v, peak := range x.reference.peaks {
+		if v.Unit != "" && math.IsInf(peak, 1) {
+			add(v)
+		}
+	}
+	for i, v := range x.reference.results {
+		if read[v] && x.flawOf(ir.F32, x.losses[i]) != fine {
+			add(v)
+		}
+	}
+	return first
 }
 
 // survey notes the largest magnitudes of what the step stores in 16 bits and
