@@ -3,7 +3,12 @@ package kern
 import (
 	"fmt"
 	"math"
+	"runtime"
+	"slices"
 	"testing"
+	"time"
+
+	"ampc/internal/cputime"
 )
 
 // TestLongSums: sums of many terms of one sign stay within a few roundings, however long: the longest chain of additions has
@@ -74,5 +79,50 @@ func report(t *testing.T, what string, limit float64, got Buf, want func(i int) 
 	t.Logf("%s: %.2g", what, worst)
 	if !(worst <= limit) {
 		t.Errorf("%s: relative error %.2g, want at most %.2g", what, worst, limit)
+	}
+}
+
+// BenchmarkLongSums reports what the splitting that TestLongSums asks for costs: "ratio" is the processor time of one
+// long sum beside that of as many additions in sums of sumDepth terms, which are not split.
+func BenchmarkLongSums(b *testing.B) {
+	const cols, parts = 40, 39
+	m := New(Paths()[0], 1)
+	defer m.Close()
+	product := func(k int) Gemm {
+		g := Gemm{M: 20, N: 64, K: k}
+		g.A, g.B, g.C = Mat{Buf: zeros(F32, g.M*k), LD: k}, Mat{Buf: zeros(F32, k*g.N), LD: g.N}, Mat{Buf: zeros(F32, g.M*g.N), LD: g.N}
+		return g
+	}
+	x, sum, sums := zeros(F32, parts*sumDepth*cols), zeros(F32, cols), zeros(F32, parts*cols)
+	long, short := product(parts*sumDepth), make([]Gemm, parts)
+	for i := range short {
+		short[i] = product(sumDepth)
+	}
+	for _, c := range []struct {
+		name        string
+		long, short func()
+	}{
+		{"rows", func() { m.Reduce(ReduceSum, sum, x, 1, parts*sumDepth, cols) }, func() { m.Reduce(ReduceSum, sums, x, parts, sumDepth, cols) }},
+		{"products", func() { m.Gemm(&long) }, func() {
+			for i := range short {
+				m.Gemm(&short[i])
+			}
+		}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			var took [2][]time.Duration
+			for b.Loop() {
+				for i, run := range []func(){c.long, c.short} {
+					start := cputime.Thread()
+					run()
+					took[i] = append(took[i], cputime.Thread()-start)
+				}
+			}
+			slices.Sort(took[0])
+			slices.Sort(took[1])
+			b.ReportMetric(float64(took[0][b.N/2])/float64(took[1][b.N/2]), "ratio")
+		})
 	}
 }
