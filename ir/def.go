@@ -46,7 +46,7 @@ const (
 	Regularizes         // noise of training: outside it, or with p=0, result 0 is operand 0
 	MatrixProduct       // the matrix product of operands 0 and 1, plus the operand that is a Bias
 	FiniteExpand        // Expand computes the row of finite operands only: Inf and NaN leave other elements
-	Permutes            // means the same when dimensions of operands and results, and the axes it names, are permuted alike
+	Equivariant         // means the same when dimensions of operands and results, and the axes it names, are permuted alike
 )
 
 // Kinds of elements an operand accepts.
@@ -177,6 +177,8 @@ type Def struct {
 	Batch *BatchRows
 	// Norm is set for norms with statistics and for their gradients.
 	Norm *NormRow
+	// Part is set for rows that only select or reorder elements, in ways that strides express.
+	Part *PartRow
 	// Window is set for what slides windows over images: convolutions, pools and their gradients.
 	Window *WindowRow
 	// Aligned lists, by operand, the dimensions (negative: from the end) that tensor cores read at full

@@ -123,7 +123,7 @@ func shownBy(v *Value) *Value {
 // concatenation is not: its operands are parts of it.
 func isDense(v *Value) bool {
 	v = shownBy(v)
-	return v.Def == nil || v.Def.Op == OpConcat || !v.Def.Def().Is(Moves) || !v.Def.Flag("view")
+	return v.Def == nil || v.Def.Joins() || !v.Def.Def().Is(Moves) || !v.Def.Flag("view")
 }
 
 // Fits reports whether the kernel runs l in the dtypes that its values have: operands of one 16-bit

@@ -14,7 +14,7 @@ type normView struct {
 // normView fails where the rank, or a number of channels to split, is not known.
 func (b *Builder) normView(n *Node) (v normView, ok bool) {
 	s := n.In[0].Type.Shape
-	grouped := n.Op == OpGroupNorm || n.Op == OpGroupNormGrad || n.Op == OpInstanceNorm
+	grouped := n.Def().Norm.Over == OverGroups
 	if !s.Known() || grouped && n.channels() < 0 {
 		b.needsSizes(n.In[0].Type, "%s: needs the rank and the channels of %s, which has type %s", n.Def().Name, n.In[0], b.g.TypeString(n.In[0].Type))
 		return v, false
@@ -26,11 +26,11 @@ func (n *Node) normView() normView {
 	s := n.In[0].Type.Shape
 	r := int64(s.Rank())
 	last := n.Str("layout") == "NHWC"
-	switch n.Op {
-	case OpLayerNorm, OpLayerNormGrad, OpRMSNorm, OpRMSNormGrad:
+	switch n.Def().Norm.Over {
+	case OverRows:
 		k := r - n.Int("dims")
 		return normView{axes: span(k, r), others: span(0, k)}
-	case OpBatchNorm, OpBatchNormGrad, OpBatchNormInfer:
+	case OverChannels:
 		v := normView{axes: allBut(r, int64(n.channelAxis(int(r))))}
 		v.others = v.axes
 		if !last {
@@ -117,7 +117,7 @@ func expandNorm(b *Builder, n *Node) []*Value {
 	x := v.open(b, n.In[0])
 	var stats []*Value
 	centred := x
-	if n.Op != OpRMSNorm {
+	if !n.Def().Norm.RMS {
 		mean := b.ReduceMean(x, false, v.axes...)
 		centred = b.Sub(x, v.stat(b, mean))
 		stats = append(stats, mean)
@@ -208,13 +208,13 @@ func (b *Builder) NormAgain(n *Node) *Value {
 		return nil
 	}
 	x, rstd := n.In[0], n.Out[1]
-	if n.Op != OpRMSNorm {
+	if !n.Def().Norm.RMS {
 		x, rstd = b.Sub(x, v.statAlong(b, n, n.Out[1])), n.Out[2]
 	}
 	factor, scale, bias := v.statAlong(b, n, rstd), n.Operand("scale"), n.Operand("bias")
 	switch {
 	case scale == nil:
-	case n.Op == OpLayerNorm || n.Op == OpRMSNorm:
+	case n.Def().Norm.Over == OverRows:
 		x, factor = b.Mul(x, factor), scale
 	default:
 		factor = b.Mul(factor, v.paramAlong(b, scale))

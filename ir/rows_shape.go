@@ -14,7 +14,7 @@ var shapeRows = map[Op]Def{
 	}),
 	OpTranspose: moving(Def{
 		Name: "transpose", Nonfinite: passed, Doc: "Permutes the axes: result axis i is operand axis perm[i].",
-		Attrs: []AttrDef{{Name: "perm", Kind: AttrInts, Required: true, Doc: "a permutation of 0..rank-1"}, viewAttr}, Infer: inferTranspose,
+		Attrs: []AttrDef{{Name: "perm", Kind: AttrInts, Required: true, Doc: "a permutation of 0..rank-1"}, viewAttr}, Part: &PartRow{transposed, transposedBack}, Infer: inferTranspose,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			back := make([]int64, len(n.Ints("perm")))
 			for i, p := range n.Ints("perm") {
@@ -45,7 +45,7 @@ var shapeRows = map[Op]Def{
 		Name: "slice", Nonfinite: whole(passed, takesAll), Doc: "Takes elements from starts to before ends in steps, along axes (none given: the first ones); below zero counts from the end, limits outside are clipped.",
 		Attrs: []AttrDef{{Name: "starts", Kind: AttrInts, Required: true, Doc: "first index of each axis"}, {Name: "ends", Kind: AttrInts, Required: true, Doc: "index after the last"},
 			{Name: "steps", Kind: AttrInts, Doc: "above zero; none: 1"}, {Name: "axes", Kind: AttrInts, Doc: "none: 0, 1, ..."}, viewAttr},
-		Flags: Permutes, Infer: inferSlice, Grad: gradSlice,
+		Flags: Equivariant, Part: &PartRow{Through: slicedPart}, Infer: inferSlice, Grad: gradSlice,
 	}),
 	OpPad: moving(Def{
 		Name: "pad", Nonfinite: whole(passed, dropsNone), Doc: "Adds lo elements before, hi after and inner between neighbours of each axis (a negative lo or hi drops some): a constant, the edge, or a reflection.",
@@ -61,12 +61,12 @@ var shapeRows = map[Op]Def{
 	OpConcat: {
 		Name: "concat", Nonfinite: passed, Doc: "Joins operands along an axis.", In: in(Operand{Name: "x", Kinds: KAny, Variadic: true}), Out: out(Result{Name: "y"}),
 		Attrs: []AttrDef{{Name: "axis", Kind: AttrInt, Doc: "counts from the end where negative"}, viewAttr},
-		Flags: Moves | Permutes, Class: PromoteC, Why: whyWider, Unit: UnitSame, Infer: inferConcat, Grad: gradConcat,
+		Flags: Moves | Equivariant, Part: &PartRow{Back: joinedPart}, Class: PromoteC, Why: whyWider, Unit: UnitSame, Infer: inferConcat, Grad: gradConcat,
 	},
 	OpSplit: moving(Def{
 		Name: "split", Nonfinite: passed, Doc: "Cuts into pieces of the given sizes along an axis.",
 		Attrs: []AttrDef{{Name: "axis", Kind: AttrInt, Doc: "counts from the end where negative"}, {Name: "sizes", Kind: AttrInts, Required: true, Doc: "they add up to the axis"}, viewAttr},
-		Flags: Permutes, Infer: inferSplit,
+		Flags: Equivariant, Part: &PartRow{Through: splitPart}, Infer: inferSplit,
 		Range: func(n *Node, in []Interval) []Interval { return slices.Repeat(in[:1], len(n.Out)) },
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			for i, g := range d {

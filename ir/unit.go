@@ -145,7 +145,22 @@ func UnitSame(n *Node) (Unit, error) {
 
 // zero reports whether v is a constant tensor of zeros.
 func (v *Value) zero() bool {
-	return v.Def != nil && v.Def.Op == OpFull && v.Def.Float("value") == 0
+	x, ok := v.Filled()
+	return ok && x == 0
+}
+
+// Filled is the number of which a node makes every element of v; not ok where none does.
+func (v *Value) Filled() (x float64, ok bool) {
+	if v.Def == nil || v.Def.Op != OpFull {
+		return 0, false
+	}
+	return v.Def.Float("value"), true
+}
+
+// OneConstant reports whether v is one number known at compile time: it takes the dtype of what it meets.
+func (v *Value) OneConstant() bool {
+	_, full := v.Filled()
+	return v.Type.Shape.Elements() == 1 && (full || v.Kind == Const)
 }
 
 // UnitProduct is the rule of products, and of gradient rows, which are linear

@@ -54,25 +54,11 @@ func (p StridedView) Through(n *Node, k int) (StridedView, bool) {
 	if len(n.In) == 0 || n.In[0] == nil || !n.In[0].Type.Shape.Static() || !n.Out[k].Type.Shape.Static() {
 		return p, false
 	}
-	switch {
-	case n.Def().Is(View):
+	switch d := n.Def(); {
+	case d.Is(View):
 		return p.reshaped(Sizes(n.Out[k].Type.Shape))
-	case n.Op == OpTranspose:
-		perm := n.Ints("perm")
-		q := StridedView{p.Of, p.Offset, make([]int64, len(perm)), make([]int64, len(perm))}
-		for i, from := range perm {
-			q.Shape[i], q.Strides[i] = p.Shape[from], p.Strides[from]
-		}
-		return q, true
-	case n.Op == OpSlice:
-		q := StridedView{p.Of, p.Offset, slices.Clone(p.Shape), slices.Clone(p.Strides)}
-		for i, s := range n.Spans() {
-			q.Offset += s.Start * p.Strides[i]
-			q.Shape[i], q.Strides[i] = s.Count, s.Step*p.Strides[i]
-		}
-		return q, true
-	case n.Op == OpSplit:
-		return p.part(n.Axis(), n.Out, k), true
+	case d.Part != nil && d.Part.Through != nil:
+		return d.Part.Through(n, k, p), true
 	}
 	return p, false
 }
@@ -83,21 +69,59 @@ func (p StridedView) Back(n *Node, i int) (StridedView, bool) {
 	if n.In[i] == nil || !n.In[i].Type.Shape.Static() {
 		return p, false
 	}
-	switch {
-	case n.Def().Is(View) && i == 0:
+	switch d := n.Def(); {
+	case d.Is(View) && i == 0:
 		return p.reshaped(Sizes(n.In[0].Type.Shape))
-	case n.Op == OpTranspose:
-		perm := n.Ints("perm")
-		q := StridedView{p.Of, p.Offset, make([]int64, len(perm)), make([]int64, len(perm))}
-		for k, from := range perm {
-			q.Shape[from], q.Strides[from] = p.Shape[k], p.Strides[k]
-		}
-		return q, true
-	case n.Op == OpConcat && n.In[i].Type.DType == n.Out[0].Type.DType:
-		return p.part(n.Axis(), n.In, i), true
+	case d.Part != nil && d.Part.Back != nil && n.In[i].Type.DType == n.Out[0].Type.DType:
+		return d.Part.Back(n, i, p), true
 	}
 	return p, false
 }
+
+// PartRow says how a row selects or reorders elements.
+type PartRow struct {
+	Through func(n *Node, k int, p StridedView) StridedView // where result k lies in operand 0, which lies at p; nil: operands are parts of the result
+	Back    func(n *Node, i int, p StridedView) StridedView // where operand i lies in the result, which lies at p; nil: the result has not all of it
+}
+
+// Joins reports whether n's operands are parts of its result.
+func (n *Node) Joins() bool { r := n.Def().Part; return r != nil && r.Through == nil }
+
+// Reorders reports whether n's result is operand 0 with its axes in another order.
+func (n *Node) Reorders() bool {
+	r := n.Def().Part
+	return r != nil && r.Through != nil && r.Back != nil
+}
+
+func transposed(n *Node, _ int, p StridedView) StridedView {
+	perm := n.Ints("perm")
+	q := StridedView{p.Of, p.Offset, make([]int64, len(perm)), make([]int64, len(perm))}
+	for i, from := range perm {
+		q.Shape[i], q.Strides[i] = p.Shape[from], p.Strides[from]
+	}
+	return q
+}
+
+func transposedBack(n *Node, _ int, p StridedView) StridedView {
+	perm := n.Ints("perm")
+	q := StridedView{p.Of, p.Offset, make([]int64, len(perm)), make([]int64, len(perm))}
+	for k, from := range perm {
+		q.Shape[from], q.Strides[from] = p.Shape[k], p.Strides[k]
+	}
+	return q
+}
+
+func slicedPart(n *Node, _ int, p StridedView) StridedView {
+	q := StridedView{p.Of, p.Offset, slices.Clone(p.Shape), slices.Clone(p.Strides)}
+	for i, s := range n.Spans() {
+		q.Offset += s.Start * p.Strides[i]
+		q.Shape[i], q.Strides[i] = s.Count, s.Step*p.Strides[i]
+	}
+	return q
+}
+
+func splitPart(n *Node, k int, p StridedView) StridedView  { return p.part(n.Axis(), n.Out, k) }
+func joinedPart(n *Node, i int, p StridedView) StridedView { return p.part(n.Axis(), n.In, i) }
 
 // part is the k-th of parts that lie one after the other along an axis.
 func (p StridedView) part(axis int, parts []*Value, k int) StridedView {

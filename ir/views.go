@@ -72,7 +72,7 @@ func (f *viewFinder) follow(n *Node) {
 	p, placed := f.At[n.In[0]]
 	switch {
 	case n.Def().Is(View) && placed:
-	case n.Def().Is(View) || n.Op == OpConcat || !f.w.Moves(n):
+	case n.Def().Is(View) || n.Joins() || !f.w.Moves(n):
 		return
 	case !placed:
 		if p, placed = f.whole(n.In[0]); !placed {
@@ -118,7 +118,7 @@ func (f *viewFinder) found(v *Value, p StridedView) bool {
 		case u.Arg < 0:
 			return false
 		case f.w.Reads(n, u.Arg, p):
-		case u.Arg != 0 || n.Op == OpConcat || !n.Def().Is(View) && !f.w.Moves(n) || !f.passes(n, p):
+		case u.Arg != 0 || n.Joins() || !n.Def().Is(View) && !f.w.Moves(n) || !f.passes(n, p):
 			return false
 		}
 	}
@@ -153,7 +153,7 @@ func (f *viewFinder) route(n *Node, k int) *route {
 			return nil
 		}
 	}
-	for len(r.nodes) > 0 && r.end().Op != OpConcat {
+	for len(r.nodes) > 0 && !r.end().Joins() {
 		v := r.end().Out[0]
 		uses := f.uses.Of(v)
 		if len(uses) != 1 || f.stays(v) || !f.carries(uses[0]) {
@@ -173,7 +173,7 @@ func (f *viewFinder) carries(u Use) bool {
 	if n.Def().Is(View) {
 		return u.Arg == 0 && n.Out[0].Next == nil
 	}
-	return (n.Op == OpTranspose || n.Op == OpConcat) && u.Arg >= 0 && n.Out[0].Next == nil && !f.Shared[n] && f.w.Moves(n)
+	return (n.Reorders() || n.Joins()) && u.Arg >= 0 && n.Out[0].Next == nil && !f.Shared[n] && f.w.Moves(n)
 }
 
 func (r *route) add(u Use)  { r.nodes, r.args = append(r.nodes, u.Node), append(r.args, u.Arg) }
@@ -217,12 +217,12 @@ func (f *viewFinder) views(r *route) []StridedView {
 func (f *viewFinder) joined(list []*route) {
 	reached := map[*Node]int{}
 	for _, r := range list {
-		if c := r.end(); c.Op == OpConcat && f.views(r) != nil {
+		if c := r.end(); c.Joins() && f.views(r) != nil {
 			reached[c]++
 		}
 	}
 	for _, r := range list {
-		if c := r.end(); c.Op == OpConcat && reached[c] < len(c.In) {
+		if c := r.end(); c.Joins() && reached[c] < len(c.In) {
 			r.cut()
 			r.trim()
 		}

@@ -47,7 +47,7 @@ func lowerAttention(l *Lowerer, n *ir.Node) error {
 // AttentionOf describes the attention of a node.
 func AttentionOf(n *ir.Node) *Attention {
 	q, k, v := ir.Sizes(n.In[0].Type.Shape), ir.Sizes(n.In[1].Type.Shape), ir.Sizes(n.In[2].Type.Shape)
-	a := &Attention{Backward: n.Op == ir.OpAttentionGrad, Batch: q[0], Heads: q[1], KVHeads: k[1], Queries: q[2], Keys: k[2],
+	a := &Attention{Backward: n.Def().GradOf != ir.OpInvalid, Batch: q[0], Heads: q[1], KVHeads: k[1], Queries: q[2], Keys: k[2],
 		Width: q[3], VWidth: v[3], Scale: n.AttentionScale(), Causal: n.Flag("causal"), TF32: roundsTF32(n)}
 	for i := range n.In {
 		if n.In[i] != nil && n.OperandDef(i).Name == "mask" {

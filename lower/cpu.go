@@ -27,23 +27,21 @@ var cpuPostOps = map[ir.Op]bool{ir.OpEmbedding: true}
 // cpuRules are the ops that lower otherwise than for other targets.
 var cpuRules = map[ir.Op]Rule{
 	ir.OpMaxPool: cpuMaxPool, ir.OpMaxPoolGrad: cpuMaxPoolGrad, ir.OpAnyNonfinite: cpuNonfinite,
-	ir.OpAllReduce: KernelRule, ir.OpCacheAppend: cacheRule, ir.OpCachedAttention: cacheRule,
+	ir.OpAllReduce: KernelRule, ir.OpAllGather: KernelRule, ir.OpCacheAppend: cacheRule, ir.OpCachedAttention: cacheRule,
 }
 
-// cpuGather lowers an all_gather whose parts lie one after the other.
-func cpuGather(n *ir.Node) Rule {
-	if n.Int("axis") != 0 {
-		return nil
-	}
-	return KernelRule
-}
+// cpuTakes are the predicates of nodes that the CPU supports; an absent op is always supported.
+var cpuTakes = map[ir.Op]func(n *ir.Node) bool{ir.OpAllGather: gathersFirstAxis}
+
+// gathersFirstAxis reports whether the parts of an all_gather lie one after the other.
+func gathersFirstAxis(n *ir.Node) bool { return n.Int("axis") == 0 }
 
 func (cpu) Rule(n *ir.Node) Rule {
+	if takes := cpuTakes[n.Op]; takes != nil && !takes(n) {
+		return nil
+	}
 	if r, ok := cpuRules[n.Op]; ok {
 		return r
-	}
-	if n.Op == ir.OpAllGather {
-		return cpuGather(n)
 	}
 	return SharedRule(n)
 }

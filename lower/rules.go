@@ -74,7 +74,7 @@ func KernelRule(l *Lowerer, n *ir.Node) error {
 func cacheRule(l *Lowerer, n *ir.Node) error {
 	s := l.kernel(n)
 	for _, v := range n.In {
-		if v != nil && v.IsCache() && n.Op == ir.OpCacheAppend && s.Out[0] != s.In[0] {
+		if v != nil && v.IsCache() && n.Def().Is(ir.InPlace) && s.Out[0] != s.In[0] {
 			return &ir.Error{Pos: n.Pos, Msg: fmt.Sprintf("cache_append: %s cannot be written in place, because it is read afterwards: read the result of cache_append instead", v)}
 		}
 	}

@@ -60,7 +60,8 @@ func axisSize(n *ir.Node) float64 {
 func number(v *ir.Value, x float64) bool {
 	switch {
 	case v.Def != nil:
-		return v.Def.Op == ir.OpFull && v.Def.Float("value") == x
+		y, ok := v.Filled()
+		return ok && y == x
 	case v.Kind == ir.Const && v.Init != nil && (v.Init.Func == "" || v.Init.Func == "data") && len(v.Init.Args) == 1:
 		return v.Init.Args[0] == x
 	case v.Kind == ir.Const && v.Type.Shape.Elements() == 1:

@@ -21,10 +21,8 @@ func number(v *ir.Value) (float64, bool) {
 		if t, err := eval.InitVar(v, 0); err == nil {
 			return t.F[0], true
 		}
-	case v.Def != nil && v.Def.Op == ir.OpFull:
-		return v.Def.Float("value"), true
 	}
-	return 0, false
+	return v.Filled()
 }
 
 // linear writes v as a·x + b with numbers a and b, through any nesting of

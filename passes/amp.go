@@ -103,7 +103,7 @@ func newAssigner(g *ir.Graph, c *Context) (*assigner, error) {
 	}
 	for _, v := range g.Vars {
 		a.src[v.ID] = v.Type.DType
-		a.weak[v.ID] = v.Kind == ir.Const && v.Type.Shape.Elements() == 1
+		a.weak[v.ID] = v.OneConstant()
 		a.kept[v.ID] = a.p.keepsVar(v, uses)
 	}
 	for s, n := range g.Nodes {
@@ -112,7 +112,7 @@ func newAssigner(g *ir.Graph, c *Context) (*assigner, error) {
 		for _, v := range n.Out {
 			a.src[v.ID] = v.Type.DType
 			a.out[v.ID] = v.Next != nil
-			a.weak[v.ID] = n.Op == ir.OpFull && v.Type.Shape.Elements() == 1
+			a.weak[v.ID] = v.OneConstant()
 		}
 	}
 	for _, v := range g.Return {

@@ -193,7 +193,7 @@ func (r *materializer) cast(v *ir.Value, d ir.DType, marks ir.Marks) *ir.Value {
 	if v = r.unwidened(v); v.Type.DType == d {
 		return v
 	}
-	if v.Def != nil && shares(v.Def) && v.Def.Op != ir.OpConcat && v.Type.DType.Float() && !r.p.Eager {
+	if v.Def != nil && shares(v.Def) && !v.Def.Joins() && v.Type.DType.Float() && !r.p.Eager {
 		return r.view(v, d, marks)
 	}
 	out := r.b.Named(castName(v, d)).Emit(ir.OpCast, []*ir.Value{v}, ir.A("to", d))[0]

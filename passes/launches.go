@@ -142,7 +142,7 @@ func (f *launchFinder) number() {
 	}
 	f.step = make([]int32, nodes)
 	for s, n := range f.g.Nodes {
-		if shares(n) && n.Op != ir.OpConcat {
+		if shares(n) && !n.Joins() {
 			f.step[n.ID] = elsewhere
 			continue
 		}

@@ -53,7 +53,7 @@ func viewed(s ir.Shape, perm []int64) bool {
 // renamed: it joins images, takes parts of them, or reduces them so that what
 // is left is in the same order.
 func (l *layouter) turns(n *ir.Node, rank int) bool {
-	if !n.Def().Is(ir.Permutes) {
+	if !n.Def().Is(ir.Equivariant) {
 		return false
 	}
 	if !n.HasAttr("keep") { // it drops no axes; a slice that names none takes the first

@@ -26,12 +26,13 @@ func masks(g *ir.Graph, c *Context) error {
 			continue
 		}
 		for i, v := range n.In {
-			switch {
-			case v == nil || v.Type.DType != ir.F32 || !masksBy(n, i):
-			case v.Kind == ir.Const:
-				n.In[i] = m.clamp(v, d)
-			case v.Def != nil && v.Def.Op == ir.OpFull:
+			if v == nil || v.Type.DType != ir.F32 || !masksBy(n, i) {
+				continue
+			}
+			if _, filled := v.Filled(); filled {
 				n.In[i] = m.full(v, d)
+			} else if v.Kind == ir.Const {
+				n.In[i] = m.clamp(v, d)
 			}
 		}
 	}

@@ -105,7 +105,7 @@ func repeatable(n *ir.Node) bool {
 		return false
 	}
 	for i, v := range n.Out {
-		if v.Next != nil || n.Op == ir.OpBatchNorm && i > 2 && v != nil { // running statistics count once
+		if v.Next != nil || n.Def().Batch != nil && i > 2 && v != nil { // running statistics count once
 			return false
 		}
 	}

@@ -167,7 +167,7 @@ func (m *planner) parts() {
 	}
 	at, first := map[*ir.Value]ir.StridedView{}, map[part]*ir.Value{}
 	for _, n := range m.g.Nodes {
-		if !m.sharesTensor(n) || n.Op == ir.OpConcat {
+		if !m.sharesTensor(n) || n.Joins() {
 			continue
 		}
 		x := n.In[0]
@@ -186,7 +186,7 @@ func (m *planner) parts() {
 			}
 			if q, ok := p.Through(n, k); ok {
 				at[v] = q
-				if key := (part{m.base[x.ID], q.Key()}); !isView(n) && n.Op != ir.OpTranspose {
+				if key := (part{m.base[x.ID], q.Key()}); !isView(n) && !n.Reorders() {
 					if first[key] == nil {
 						first[key] = v
 					}

@@ -109,7 +109,7 @@ func (f *launchFinder) walksDense(k int32, n *ir.Node) bool {
 
 // placed reports whether v is a next value or a part of a concatenation that is written where it is read.
 func (f *launchFinder) placed(v *ir.Value) bool {
-	return v.Next != nil || slices.ContainsFunc(f.uses.Of(v), func(u ir.Use) bool { return shares(u.Node) && u.Node.Op == ir.OpConcat })
+	return v.Next != nil || slices.ContainsFunc(f.uses.Of(v), func(u ir.Use) bool { return shares(u.Node) && u.Node.Joins() })
 }
 
 // isPart reports whether v shows other elements than a tensor as it lies.

@@ -29,7 +29,7 @@ func views(g *ir.Graph, c *Context) error {
 			return k < len(n.Def().Out) && n.Def().Out[k].Strided && p.Rows() && !a.expands(n)
 		},
 		Moves: func(n *ir.Node) bool {
-			return a.node[n.ID].pin == ir.Unpinned && (n.Op != ir.OpConcat || gradientsOf(n) != nil) && mayView(n)
+			return a.node[n.ID].pin == ir.Unpinned && (!n.Joins() || gradientsOf(n) != nil) && n.Def().Part != nil
 		},
 	})
 	for _, n := range g.Nodes {
@@ -41,17 +41,12 @@ func views(g *ir.Graph, c *Context) error {
 	return nil
 }
 
-// mayView reports whether n's row has the mark.
-func mayView(n *ir.Node) bool {
-	return n.Op == ir.OpTranspose || n.Op == ir.OpSplit || n.Op == ir.OpSlice || n.Op == ir.OpConcat
-}
-
 // gradientsOf is the node whose results, moved, are all of concat n's operands:
 // they have one dtype, whatever it will be. nil where there is none.
 func gradientsOf(n *ir.Node) *ir.Node {
 	var from *ir.Node
 	for _, v := range n.In {
-		for v.Def != nil && (isView(v.Def) || v.Def.Op == ir.OpTranspose) {
+		for v.Def != nil && (isView(v.Def) || v.Def.Reorders()) {
 			v = v.Def.In[0]
 		}
 		if v.Def == nil || from != nil && v.Def != from {

@@ -152,7 +152,7 @@ func (c *call) normed() normed {
 func (c *call) moments(n normed) (mean, square []float64) {
 	mean, square = make([]float64, n.stats), make([]float64, n.stats)
 	x := c.in[0].F
-	if c.Op != ir.OpRMSNorm {
+	if !c.Def().Norm.RMS {
 		for i, v := range x {
 			s, _ := n.of(i)
 			mean[s] += v / n.count
@@ -204,7 +204,7 @@ func norm(c *call) error {
 	mean, square := c.moments(n)
 	rstd := c.rstd(square)
 	c.apply(n, mean, rstd)
-	if c.Op != ir.OpRMSNorm {
+	if !c.Def().Norm.RMS {
 		copy(c.out[1].F, mean)
 	}
 	copy(c.out[len(c.out)-1].F, rstd)

@@ -89,7 +89,7 @@ func (p *proof) clampedWell() {
 	}
 	for _, n := range p.g.Nodes {
 		for i, v := range n.In {
-			if v == nil || v.Kind != ir.Const && (v.Def == nil || v.Def.Op != ir.OpFull) || !v.Type.DType.Float() || !huge(v) || m.keepsNumber(v) {
+			if v == nil || v.Kind != ir.Const && !filled(v) || !v.Type.DType.Float() || !huge(v) || m.keepsNumber(v) {
 				continue
 			}
 			if len(n.Out) == 0 || !n.Out[0].Type.DType.Low() || !masks(n, i) {
@@ -141,8 +141,13 @@ func zeroOrOne(v *ir.Value, depth int) bool {
 		return n.Float("scale") == -1 && n.Float("shift") == 1 && zeroOrOne(n.In[0], depth+1)
 	case n.Op == ir.OpSub:
 		one := n.In[0]
-		literal := one.Kind == ir.Const && one.Init != nil && one.Init.Func == "" && one.Init.Args[0] == 1 || one.Def != nil && one.Def.Op == ir.OpFull && one.Def.Float("value") == 1
+		literal := one.Kind == ir.Const && one.Init != nil && one.Init.Func == "" && one.Init.Args[0] == 1
+		if x, ok := one.Filled(); ok {
+			literal = x == 1
+		}
 		return literal && zeroOrOne(n.In[1], depth+1)
 	}
 	return false
 }
+
+func filled(v *ir.Value) bool { _, ok := v.Filled(); return ok }

@@ -141,7 +141,7 @@ func reduces(n *ir.Node) bool {
 
 // concat keys a row that joins its operands along one axis in the same way.
 func (m *matcher) concat(x *numbering, s ir.Section, n *ir.Node) bool {
-	if n.Op != ir.OpConcat || !walkable(n.Out[0].Type.Shape) {
+	if !n.Joins() || !walkable(n.Out[0].Type.Shape) {
 		return false
 	}
 	refs := m.operands(x, s, n)

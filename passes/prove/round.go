@@ -205,12 +205,13 @@ func (r *rounding) node(n *ir.Node) {
 // number judges the 16-bit forms of one number everywhere, which are exact where
 // the format has the number.
 func (r *rounding) number(n *ir.Node) {
-	if n.Op != ir.OpFull {
+	x, ok := n.Out[0].Filled()
+	if !ok {
 		return
 	}
 	of := &r.val[n.Out[0].ID]
-	if of.extra != 0 && of.rounded&^readLow != 0 && !exact(n.Float("value"), r.rules.Low) && !r.rules.CastAll && !r.rules.Paint {
-		r.report(n, "%g is rounded to %s for %s", n.Float("value"), of.extra, of.rounded)
+	if of.extra != 0 && of.rounded&^readLow != 0 && !exact(x, r.rules.Low) && !r.rules.CastAll && !r.rules.Paint {
+		r.report(n, "%g is rounded to %s for %s", x, of.extra, of.rounded)
 	}
 }
 

@@ -96,7 +96,7 @@ func (r *rounding) wideAs(n, t *ir.Node) bool {
 	}
 	seen := false
 	for i, v := range n.In {
-		if v == nil || !v.Type.DType.Float() || weak(v) || i < len(t.In) && t.OperandDef(i).Class == ir.Fixed {
+		if v == nil || !v.Type.DType.Float() || v.OneConstant() || i < len(t.In) && t.OperandDef(i).Class == ir.Fixed {
 			continue
 		}
 		seen = true
@@ -155,9 +155,4 @@ func (r *rounding) origins(v *ir.Value, f func(*ir.Value)) {
 			r.origins(w, f)
 		}
 	}
-}
-
-// weak reports whether v is one constant: it takes the dtype of what it meets.
-func weak(v *ir.Value) bool {
-	return v.Type.Shape.Elements() == 1 && (v.Kind == ir.Const || v.Def != nil && v.Def.Op == ir.OpFull)
 }

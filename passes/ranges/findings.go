@@ -94,17 +94,12 @@ func losesConstants(g *ir.Graph) bool {
 			}
 		}
 		for i, v := range n.In {
-			if e := n.OperandDef(i).Entry; (e == ir.Added || e == ir.Divides) && v != nil && oneConstant(v) {
+			if e := n.OperandDef(i).Entry; (e == ir.Added || e == ir.Divides) && v != nil && v.OneConstant() {
 				return true
 			}
 		}
 	}
 	return false
-}
-
-// oneConstant reports whether v is one number known at compile time.
-func oneConstant(v *ir.Value) bool {
-	return v.Type.Shape.Elements() == 1 && (v.Kind == ir.Const || v.Def != nil && v.Def.Op == ir.OpFull)
 }
 
 type finder struct {
@@ -204,7 +199,7 @@ func (f *finder) additive(n *ir.Node) (x *ir.Value, c float64, ok bool) {
 		return n.In[0], n.Float(name), n.Float(name) != 0
 	}
 	for i, v := range n.In {
-		if len(n.In) != 2 || v == nil || n.OperandDef(i).Entry != ir.Added || !oneConstant(v) {
+		if len(n.In) != 2 || v == nil || n.OperandDef(i).Entry != ir.Added || !v.OneConstant() {
 			continue
 		}
 		if iv := f.in[v.ID]; iv.Lo == iv.Hi && iv.Lo != 0 {

@@ -196,7 +196,8 @@ func (t *tracer) meant(v *ir.Value) bool {
 	case v.Kind == ir.Input || v.Kind == ir.State && v.Attr.Get("role") == nil:
 		return f == onlyNegInf
 	}
-	return v.Def != nil && v.Def.Op == ir.OpFull && math.IsInf(v.Def.Float("value"), 0)
+	x, _ := v.Filled()
+	return math.IsInf(x, 0)
 }
 
 // constant reports whether v is known at compile time.
