@@ -60,6 +60,7 @@ type stridedCopy struct {
 	srcOff, dstOff int64
 	rows, cols     int64
 	sr, sc, dr, dc int64 // strides of rows and columns
+	piece          int64 // columns of a task
 	tasks          int
 	copyTile       func(src, dst int64, rows, cols int64)
 	serial         bool
@@ -68,6 +69,9 @@ type stridedCopy struct {
 // tileSide is the largest number of rows or columns in a tile; the tiles of a transposition fit in
 // the cache.
 const tileSide = 64
+
+// pieceElems is about how many elements a task copies whose rows are contiguous.
+const pieceElems = 1 << 14
 
 func newStridedCopy(m *kern.Machine, mv *lower.Move, src, dst []byte) func() {
 	shape, st := coalesceAccesses(mv.Shape, []lower.Access{mv.Src, mv.Dst})
@@ -83,8 +87,14 @@ func newStridedCopy(m *kern.Machine, mv *lower.Move, src, dst []byte) func() {
 	for _, d := range t.outer {
 		n *= d
 	}
+	if t.piece = t.cols; t.sc == 1 && t.dc == 1 {
+		t.piece = min(t.cols, max(1, pieceElems/max(1, min(t.rows, tileSide))))
+	}
+	t.serial = n*min(t.rows, tileSide)*t.cols*mv.Src.DType.Size() < 1<<17
+	if n > 0 && t.cols > 0 {
+		n *= (t.cols + t.piece - 1) / t.piece
+	}
 	t.tasks = int(n)
-	t.serial = n*tileSide*t.cols*mv.Src.DType.Size() < 1<<17
 	switch mv.Src.DType.Size() {
 	case 1:
 		t.copyTile = tile(t, src, dst)
@@ -111,8 +121,11 @@ func (t *stridedCopy) run() {
 	t.m.Pool().Run(t.tasks, t)
 }
 
-// Run copies one index of the outer dimensions.
+// Run copies some rows, or a piece of them, of one index of the outer dimensions.
 func (t *stridedCopy) Run(_, i int) {
+	pieces := int((t.cols + t.piece - 1) / t.piece)
+	from := int64(i%pieces) * t.piece
+	i /= pieces
 	blocks := int((t.rows + tileSide - 1) / tileSide)
 	row, rest := int64(i%blocks)*tileSide, int64(i/blocks)
 	src, dst := t.srcOff+row*t.sr, t.dstOff+row*t.dr
@@ -124,7 +137,7 @@ func (t *stridedCopy) Run(_, i int) {
 	}
 	rows := min(tileSide, t.rows-row)
 	if t.dc == 1 && t.sc == 1 {
-		t.copyTile(src, dst, rows, t.cols)
+		t.copyTile(src+from, dst+from, rows, min(t.piece, t.cols-from))
 		return
 	}
 	for col := int64(0); col < t.cols; col += tileSide {
