@@ -45,13 +45,13 @@ func (m *Machine) smallM(t *gemmTask, how way) {
 	s.g, s.way = t, how
 	t.plan(m)
 	// A strip of results stays in L1 during a call of the kernel. There are enough strips for the workers.
-	s.chunk = max(64, min(8192/t.rows, ceilDiv(t.cols*t.items, m.pool.Share())))
-	s.chunk = roundUp(s.chunk, 64)
+	most := max(64, min(8192/t.rows, ceilDiv(t.cols*t.items, m.pool.Share())))
+	s.chunk = roundUp(ceilDiv(t.cols, ceilDiv(t.cols, most)), 64)
 	m.run(2*t.rows*t.cols*t.depth*t.items+4*t.cols*t.depth, s.strips()*t.items, s)
 }
 
-// strips is the number of strips; the last one includes the columns that do not fill a strip.
-func (s *smallMTask) strips() int { return max(1, s.g.cols/s.chunk) }
+// strips is the number of strips, about equally wide. The last one includes up to 16 columns that fill none.
+func (s *smallMTask) strips() int { return max(1, ceilDiv(s.g.cols-16, s.chunk)) }
 
 func (s *smallMTask) Run(worker, i int) {
 	t := s.g
