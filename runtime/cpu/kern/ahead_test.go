@@ -102,3 +102,34 @@ func TestWeightsStale(t *testing.T) {
 		}
 	}
 }
+
+// TestPixelsAsRows: products that turn their tiles, because there are few pixels, have the bits of those that do not, for
+// any number of workers.
+func TestPixelsAsRows(t *testing.T) {
+	for _, p := range Paths() {
+		d := newDice(41)
+		for i, of := range [][5]int{{1, 70, 64, 7, 3}, {1, 600, 96, 7, 1}, {2, 40, 128, 5, 3}, {1, 1100, 32, 7, 3}, {1, 64, 128, 9, 1}} {
+			n, channels, rows, side, taps := of[0], of[1], of[2], of[3], of[4]
+			c := Conv{N: n, C: channels, K: rows, Groups: 1 + i%2, In: [3]int{1, side, side}, Out: [3]int{1, side, side}, Kernel: [3]int{1, taps, taps},
+				Stride: [3]int{1, 1, 1}, Dilation: [3]int{1, 1, 1}, Pad: [3]int{0, taps / 2, taps / 2}, Direct: true}
+			c.X, c.W = d.buf(F32, n*channels*side*side), d.buf(F32, rows*channels/c.Groups*taps*taps)
+			c.Bias, c.Act, c.Residual.Buf, c.Last = d.buf(F32, rows), ActRelu, d.buf(F32, n*rows*side*side), ActRelu
+			var want []float32
+			for _, workers := range []int{1, 4} {
+				m := New(p, workers)
+				for _, fixed := range []bool{false, true} {
+					c := c
+					if c.Y = zeros(F32, c.Residual.Len()); fixed {
+						c.Fixed.Weights = NewWeights(nil, Alloc)
+					}
+					if m.Conv(&c); want == nil {
+						want = c.Y.f32()
+					} else if !slices.Equal(c.Y.f32(), want) {
+						t.Errorf("%s: %v, %d workers, weights packed ahead %t: other results", p.Name(), of, workers, fixed)
+					}
+				}
+				m.Close()
+			}
+		}
+	}
+}

@@ -88,6 +88,7 @@ type convTask struct {
 	size     [3]int // of an image
 	lo, step [3]int // where its pixels go
 	channels int
+	parts    int // tasks of an image
 	padded   floats
 
 	withoutPostOp Conv // without what follows
@@ -325,13 +326,18 @@ func (m *Machine) convProduct(g *grid, out Buf, channels int, size, step [3]int,
 	if g.vnni {
 		gt.depth *= 2
 	}
-	epi, cols := c.Epilogue, colRun{}
+	epi, cols, turned := c.Epilogue, colRun{}, false
 	if c.ChannelsLast {
 		dst.LD, dst.Stride = channels, [2]int{0, per}
 		t.sources, gt.fixed[1] = [2]tableSource{patches, weights}, weights.fixed
 		gt.rows, gt.cols, gt.items = c.N*px, per, c.Groups
+	} else if epi.Bias, epi.RowBias = (Buf{}), epi.Bias; m.pixelsAsRows(c, g.vnni, per, images*px) {
+		t.sources, gt.fixed[1] = [2]tableSource{patches, weights}, weights.fixed
+		gt.rows, gt.cols, gt.items, turned = images*px, per, c.N/images*c.Groups, true
+		if merge {
+			cols = colRun{px, dst.Stride[0]}
+		}
 	} else {
-		epi.Bias, epi.RowBias = Buf{}, epi.Bias
 		t.sources, gt.fixed[0] = [2]tableSource{weights, patches}, weights.fixed
 		gt.rows, gt.cols, gt.items = per, images*px, c.N/images*c.Groups
 		if merge {
@@ -340,8 +346,18 @@ func (m *Machine) convProduct(g *grid, out Buf, channels int, size, step [3]int,
 	}
 	epi.Residual.LD, epi.Residual.Stride = dst.LD, dst.Stride
 	gt.a, gt.b, gt.indirect, gt.prefetch = &t.sources[0], &t.sources[1], t.sources[1].indirect(), true
-	gt.out = output{m.Path, dst, c.Groups, epi, per, cols}
+	gt.out = output{m.Path, dst, c.Groups, epi, per, cols, turned}
 	m.multiply(gt)
+}
+
+// pixelsAsRows reports whether the pixels of a channels-first product are its rows, and the tiles turned before they are stored:
+// where weights packed ahead fill whole tiles, and the pixels would leave a sixth of the last ones empty.
+func (m *Machine) pixelsAsRows(c *Conv, vnni bool, per, pixels int) bool {
+	rest := pixels % m.nr
+	if rest > 0 {
+		rest = m.width(rest) - rest
+	}
+	return c.Fixed.Weights != nil && c.PostOp == nil && !vnni && !m.usesVNNI(c.X.Type, c.W.Type) && per%m.nr == 0 && 6*rest > pixels && pixels > m.mr
 }
 
 // weights is the table of the weights as an operand: lanes are output channels of the product, depths its patch.

@@ -14,6 +14,7 @@ type output struct {
 
 	perGroup int // bias elements that an inner batch item moves on
 	cols     colRun
+	turned   bool // the product is the transpose of C: its rows are C's columns
 }
 
 // colRun describes columns that cover the images of a channels-first batch: column j of C is pixel j%n of image j/n,
@@ -34,6 +35,9 @@ func (o *output) touch(item, i, h, j, n int) {
 	if o.p.touch == nil {
 		return
 	}
+	if o.turned {
+		i, h, j, n = j, n, i, h
+	}
 	at, n := o.cols.at(j, n)
 	for _, m := range [...]*Mat{&o.c, &o.epi.Residual} {
 		if size := m.Type.Size(); !m.absent() {
@@ -45,6 +49,32 @@ func (o *output) touch(item, i, h, j, n int) {
 // applyEpilogue applies the epilogue to a complete tile (h rows of n, nr apart) and stores it at row i, column j. If C
 // is absent it stores the tile in rows of part.
 func (o *output) applyEpilogue(w *worker, tile []float32, item, i, h, j, n int, part []float32, ldp int) {
+	if o.turned {
+		o.turn(w, tile, item, i, h, j, n)
+		return
+	}
+	o.toRows(w, tile, item, i, h, j, n, part, ldp)
+}
+
+// turn is toRows for the transpose of a tile.
+func (o *output) turn(w *worker, tile []float32, item, i, h, j, n int) {
+	p := o.p
+	w.offs = getInts(&w.offs, p.tw)
+	for r := range w.offs[:p.tw] {
+		w.offs[r] = 4 * r * p.nr
+	}
+	turned := w.turned.get(p.nr * p.nr)
+	for r := 0; r < h; r += p.nr {
+		some := min(p.nr, h-r)
+		for k := 0; k < some; k += p.tw {
+			p.trans[F32](n, min(p.tw, some-k), &turned[k], p.nr, bytes(&tile[(r+k)*p.nr]), &w.offs[0])
+		}
+		o.toRows(w, turned, item, j, n, i+r, some, nil, 0)
+	}
+}
+
+// toRows is applyEpilogue for a tile of rows of C.
+func (o *output) toRows(w *worker, tile []float32, item, i, h, j, n int, part []float32, ldp int) {
 	p, e := o.p, &o.epi
 	if o.finishes() {
 		o.finish(w, tile, item, i, h, j, n, part, ldp)

@@ -74,7 +74,7 @@ func (m *Machine) Gemm(g *Gemm) {
 	t.a, t.b = &t.mats[0], &t.mats[1]
 	t.rows, t.cols, t.depth, t.items = g.M, g.N, g.K, max(1, g.Batch[0])*inner
 	t.indirect = nil
-	t.out = output{m.Path, g.C, inner, g.Epilogue, 0, colRun{}}
+	t.out = output{m.Path, g.C, inner, g.Epilogue, 0, colRun{}, false}
 	if how := t.choose(m, g); how != packed {
 		g.A.Fixed.asTheyLie()
 		g.B.Fixed.asTheyLie()
@@ -210,7 +210,7 @@ func (t *gemmTask) multiplyLocal(m *Machine, worker int, a, b Mat, depth int, c 
 	t.mats[0], t.mats[1] = matSource{m.Path, a, 1, a.T, false}, matSource{m.Path, b, 1, !b.T, false}
 	t.a, t.b = &t.mats[0], &t.mats[1]
 	t.depth, t.items = depth, 1
-	t.out = output{m.Path, Mat{Buf: Floats(c), LD: ldc}, 1, Epilogue{}, 0, colRun{}}
+	t.out = output{m.Path, Mat{Buf: Floats(c), LD: ldc}, 1, Epilogue{}, 0, colRun{}, false}
 	t.serial(m)
 	t.Run(worker, 0)
 }
@@ -224,7 +224,7 @@ func (t *gemmTask) readsIndirect(j, n int) bool {
 const indirectDepth = 2 * sumDepth
 
 func (t *gemmTask) blocks() {
-	t.direct = t.out.c.Type == F32 && !t.out.c.absent() && t.out.epi.plain() && t.depth > 0 && t.out.cols.n%t.p.nr == 0
+	t.direct = !t.out.turned && t.out.c.Type == F32 && !t.out.c.absent() && t.out.epi.plain() && t.depth > 0 && t.out.cols.n%t.p.nr == 0
 	kc := t.p.kc
 	switch {
 	case t.indirect != nil:

@@ -36,6 +36,7 @@ type worker struct {
 	id      int
 	a, b, c floats // packed operands, a block of results
 	tile    floats
+	turned  floats // a tile's transpose
 	widened floats // rows in f32 that are about to be interleaved
 	words   floats // rows of words that are about to be turned to tiles
 	shape   amxShape

@@ -32,8 +32,21 @@ func (m *Machine) pad(g grid, channels int, in, lo, step, size [3]int, phases in
 	d.buf = t.padded.bytes(typ, c.N*d.item[0])
 	t.m, t.mode = m, padMode
 	t.src, t.dst, t.size, t.lo, t.step, t.channels = g, d, in, lo, step, channels
-	m.run(2*len(d.buf.Data), c.N, t)
+	t.splitPlanes(channels)
+	m.run(2*len(d.buf.Data), c.N*t.parts, t)
 	return d
+}
+
+// splitPlanes divides the planes of an image among tasks where there are fewer images than workers.
+func (t *convTask) splitPlanes(channels int) {
+	planes, _ := t.planes(channels)
+	t.parts = max(1, min(planes, ceilDiv(t.m.pool.Share(), t.c.N)))
+}
+
+// part is the image of a task, and its planes of all of the image's.
+func (t *convTask) part(i, planes int) (image, p0, p1 int) {
+	k := i % t.parts
+	return i / t.parts, k * planes / t.parts, (k + 1) * planes / t.parts
 }
 
 // paddedType is the type of the padded image for results of the given size: F32 where tiles read it without packing.
@@ -50,7 +63,7 @@ func (f *floats) bytes(t Type, n int) Buf {
 	return Buf{t, unsafe.Slice((*byte)(unsafe.Pointer(&mem[0])), n*t.Size())}
 }
 
-// Run is the task of image n.
+// Run is the task of image n, or of a part of its planes.
 func (t *convTask) Run(worker, n int) {
 	switch t.mode {
 	case padMode:
@@ -84,26 +97,27 @@ func (t *convTask) planes(channels int) (planes, run int) {
 	return channels, 1
 }
 
-// copyImage copies image n into its padded image.
-func (t *convTask) copyImage(w *worker, n int) {
+// copyImage copies planes of an image into its padded image.
+func (t *convTask) copyImage(w *worker, task int) {
 	planes, run := t.planes(t.channels)
+	n, p0, p1 := t.part(task, planes)
 	spread := t.step != [3]int{1, 1, 1} || t.dst.phases > 1
 	if spread {
-		es := t.dst.buf.Type.Size()
-		clear(t.dst.buf.Data[n*t.dst.item[0]*es : (n+1)*t.dst.item[0]*es])
+		es, plane := t.dst.buf.Type.Size(), t.dst.item[0]/planes
+		clear(t.dst.buf.Data[(n*t.dst.item[0]+p0*plane)*es : (n*t.dst.item[0]+p1*plane)*es])
 	}
-	for p := range planes {
+	for p := p0; p < p1; p++ {
 		s, d := n*t.src.item[0]+p*t.src.channel, n*t.dst.item[0]+p*t.dst.channel
 		if spread {
 			t.spreadPlane(w, s, d, run)
 		} else {
-			behind := (planes - 1 - p) * t.dst.channel // elements of the image
+			behind := (p1 - 1 - p) * t.dst.channel // elements of the task
 			t.copyPlane(s, d, run, behind*t.dst.buf.Type.Size() < 4*t.m.nr)
 		}
 	}
 }
 
-// copyPlane copies a plane and clears what lies between its rows. The last planes of an image, less than a vector
+// copyPlane copies a plane and clears what lies between its rows. The last planes of a task, less than a vector
 // together, may not touch what follows them.
 func (t *convTask) copyPlane(s, d, run int, last bool) {
 	dst, es := t.dst.buf, t.dst.buf.Type.Size()
@@ -232,16 +246,18 @@ func (m *Machine) thin(c *Conv) *Conv {
 	d.X = t.thinMem.bytes(c.X.Type, c.N*c.C*volume(c.Out))
 	t.m, t.c, t.mode = m, c, thinMode
 	t.src, t.dst = c.dense(c.X, c.C, c.In), d.dense(d.X, c.C, d.In)
-	m.run(2*len(d.X.Data), c.N, t)
+	t.splitPlanes(c.C)
+	m.run(2*len(d.X.Data), c.N*t.parts, t)
 	return d
 }
 
-// thinImage copies those pixels of image n that are read.
-func (t *convTask) thinImage(w *worker, n int) {
+// thinImage copies those pixels of planes of an image that are read.
+func (t *convTask) thinImage(w *worker, task int) {
 	c := t.c
 	planes, run := t.planes(c.C)
+	n, p0, p1 := t.part(task, planes)
 	unzip := run == 1 && c.Stride[2] == 2 && t.m.unzips(c.X.Type)
-	for p := range planes {
+	for p := p0; p < p1; p++ {
 		for z := range c.Out[0] {
 			from := n*t.src.item[0] + p*t.src.channel + t.src.at(z*c.Stride[0], 0, 0)
 			to := n*t.dst.item[0] + p*t.dst.channel + t.dst.at(z, 0, 0)
