@@ -8,15 +8,15 @@ import (
 
 // Batch is what a Loader hands out.
 type Batch struct {
-	// Feed holds the fields of all records, one record after the other: what
+	// Feed holds the fields of all records, one record after the other, in the form that
 	// ampc.Step.Run takes.
 	Feed  map[string]any
-	Count int // records; padding does not count
-	Size  int // records and padding
-	Epoch int // from 0
+	Count int // number of records without padding
+	Size  int // number of records with padding
+	Epoch int // index, from 0
 }
 
-// collate joins the fields of records into slices and fills them up to n records.
+// collate joins the fields of records into slices and pads them to n records.
 func collate(records []Example, n int, pad map[string]float64) (map[string]any, error) {
 	feed := make(map[string]any, len(records[0])+1)
 	for name, first := range records[0] {
@@ -34,7 +34,7 @@ func collate(records []Example, n int, pad map[string]float64) (map[string]any, 
 	return feed, nil
 }
 
-// gather is the field of all records in one slice; nil where they do not fit together.
+// gather joins one field of all records into a slice. It is nil if the records do not fit together.
 func gather(records []Example, name string, first any, n int, pad float64) any {
 	switch first.(type) {
 	case float32, []float32:
@@ -57,7 +57,7 @@ func gather(records []Example, name string, first any, n int, pad float64) any {
 	return nil
 }
 
-// join is gather for elements of one type.
+// join is gather for one element type.
 func join[T any](records []Example, name string, n int, pad T) any {
 	var out []T
 	width := -1
@@ -85,7 +85,7 @@ func join[T any](records []Example, name string, n int, pad T) any {
 	return out
 }
 
-// misfit says why records make no slice.
+// misfit explains why records cannot be joined.
 func misfit(records []Example, name string) string {
 	describe := func(v any) string {
 		if n := count(v); n >= 0 {

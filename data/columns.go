@@ -12,10 +12,10 @@ import (
 // Column holds a field of all records of a table.
 type Column struct {
 	Data  any   // []float32, []float64, []int32, []int64, []uint8, []bool or []string
-	Shape []int // of one record; empty: a number
+	Shape []int // shape of one record's field; empty: a number
 }
 
-// width is the number of elements of a record.
+// width is the number of elements in a record.
 func (c Column) width() int {
 	n := 1
 	for _, d := range c.Shape {
@@ -59,7 +59,7 @@ func (c *Columns) add(name string, f Column) error {
 	return nil
 }
 
-// count is the number of elements of a slice, -1 for what no column holds.
+// count is the number of elements of a slice, or -1 if a column cannot hold it.
 func count(v any) int {
 	switch v.(type) {
 	case []float32, []float64, []int32, []int64, []uint8, []bool, []string:
@@ -97,7 +97,7 @@ func (c *Columns) At(i int, _ *rand.Rand) (Example, error) {
 	return e, nil
 }
 
-// at is record i of a column: an element where its shape is empty, else a slice.
+// at returns the field of record i: an element if the shape is empty, otherwise a slice.
 func (c Column) at(i int) any {
 	v := reflect.ValueOf(c.Data)
 	if len(c.Shape) == 0 {
@@ -180,7 +180,7 @@ func Normalize(field string, stats ...Stats) Transform {
 	}
 }
 
-// floats copies numbers into float32.
+// floats copies numbers to float32.
 func floats(v any) ([]float32, bool) {
 	switch v := v.(type) {
 	case []float32:

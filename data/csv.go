@@ -100,19 +100,19 @@ func readCSV(path string, r io.Reader, o CSVOptions) (*Columns, error) {
 	return t.columns()
 }
 
-// csvTable is a file as far as it was read.
+// csvTable is the part of a file that has been read.
 type csvTable struct {
 	CSVOptions
-	cells  int   // in a record
-	label  int   // its column, -1: none
-	taken  []int // columns of Field
+	cells  int   // number of cells in a record
+	label  int   // column of the label, -1: none
+	taken  []int // columns that belong to Field
 	rows   int
 	values []float32
 	labels []float64
-	whole  bool // all labels are whole numbers from 0 on
+	whole  bool // all labels so far are integers from 0 on
 }
 
-// begin finds the columns in the first line, and whether it is a header.
+// begin finds the columns in the first line and decides whether it is a header.
 func (t *csvTable) begin(record []string) (header bool, err error) {
 	t.cells, t.label = len(record), -1
 	if t.Label != "" {
@@ -150,7 +150,7 @@ func (t *csvTable) begin(record []string) (header bool, err error) {
 	return slices.ContainsFunc(t.taken, func(i int) bool { _, err := number32(record[i]); return err != nil }), nil
 }
 
-// find is the number of a column that has that name in the first line, or is that number.
+// find returns the index of the column with that name in the first line, or with that number.
 func (t *csvTable) find(first []string, column string) (int, error) {
 	if t.Header != NoHeader {
 		for i, name := range first {
@@ -240,8 +240,8 @@ func (t *csvTable) columns() (*Columns, error) {
 	return NewColumns(fields)
 }
 
-// elements is the number of elements of a shape; false where it is beyond an int or
-// a dimension is negative.
+// elements is the number of elements of a shape. It is false if the number exceeds an int or a
+// dimension is negative.
 func elements(shape []int) (int, bool) {
 	n := 1
 	for _, d := range shape {

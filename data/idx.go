@@ -13,11 +13,10 @@ import (
 	"ampc/internal/file"
 )
 
-// The IDX layout: two zero bytes, an element type, the number of dimensions, each
-// dimension as a big-endian uint32, the elements, big-endian.
-// http://yann.lecun.com/exdb/mnist describes it.
+// The IDX format: two zero bytes, an element type, the number of dimensions, each dimension as a
+// big-endian uint32, the big-endian elements. See http://yann.lecun.com/exdb/mnist.
 
-const maxIDX = 1 << 34 // elements of a file, far above any data set in this format
+const maxIDX = 1 << 34 // largest number of elements in a file, far above any data set in this format
 
 // IDX reads an array of an IDX file, gzipped or not; its first dimension is that of
 // records. Bytes become uint8, 16 and 32-bit integers int32, floats float32 or float64.
@@ -80,7 +79,7 @@ func labelsBeside(path string) (string, error) {
 	return "", fmt.Errorf("%s: its label file %s is missing", path, name)
 }
 
-// idxTypes are the element types: bytes of an element, and how they are read.
+// idxTypes are the element types: the bytes of an element, and how to read it.
 var idxTypes = map[byte]struct {
 	size   int
 	decode func(b []byte) any
@@ -133,7 +132,7 @@ func readIDX(r *bufio.Reader) (dims []int, v any, err error) {
 		}
 		dims, size = append(dims, n), size*n
 	}
-	// Grow with what is there: a damaged header cannot ask for memory that the file does not fill.
+	// grow with the data that is there, so that a damaged header cannot request much memory
 	want := int64(size) * int64(kind.size)
 	data, err := io.ReadAll(io.LimitReader(r, want+1))
 	if err != nil {

@@ -148,7 +148,7 @@ func (l *Loader) order(epoch int) []int {
 	return mine
 }
 
-// draws are those of a record in an epoch; nil where nothing is random.
+// draws is the random generator of a record in an epoch; nil if nothing is random.
 func (l *Loader) draws(epoch, record int) *rand.Rand {
 	if !l.o.Shuffle {
 		return nil
@@ -205,10 +205,10 @@ func (l *Loader) Epochs(ctx context.Context, n int) iter.Seq2[Batch, error] {
 	}
 }
 
-// ready is a batch on its way to the step.
+// ready is a batch that is ready for the step.
 type ready struct {
 	Batch
-	next int // the position behind it
+	next int // position after it
 	err  error
 }
 
@@ -220,8 +220,8 @@ type portion struct {
 	done     chan struct{}
 }
 
-// start begins to make batches of the rest of an epoch. stop ends that and waits for
-// the goroutines.
+// start begins to make batches of the rest of an epoch. stop ends that and waits for the
+// goroutines.
 func (l *Loader) start(ctx context.Context, order []int) (made chan ready, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -276,7 +276,7 @@ func (l *Loader) read(ctx context.Context, epoch int, p *portion) {
 	}
 }
 
-// at reads one record; a panic in a set or a transform is its error.
+// at reads one record. A panic in a set or a transform becomes an error.
 func (l *Loader) at(epoch, i int) (e Example, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -331,7 +331,7 @@ func (l *Loader) assemble(ctx context.Context, inOrder <-chan *portion, made cha
 	}
 }
 
-// size is that of a batch of n records.
+// size is the size of a batch with n records, including padding.
 func (l *Loader) size(n int) int {
 	if l.o.Last == Pad {
 		return l.o.Batch
@@ -339,7 +339,7 @@ func (l *Loader) size(n int) int {
 	return n
 }
 
-// feed is what a step is fed for records.
+// feed makes the feed of records.
 func (l *Loader) feed(records []Example) (map[string]any, error) {
 	if l.o.Collate != nil {
 		return l.o.Collate(records)

@@ -91,7 +91,7 @@ func JSONLines(path string, o LineOptions) (Records, error) {
 	})
 }
 
-// jsonValue is a field as a batch takes it.
+// jsonValue converts a field to the form that a batch takes.
 func jsonValue(v any, ints bool) (any, error) {
 	switch v := v.(type) {
 	case string, bool:
@@ -184,8 +184,8 @@ func readLines(path string, o LineOptions, record func(line []byte) (Example, er
 	return all, nil
 }
 
-// nextLine reads a line; whole is false where it has more than limit bytes, which are
-// skipped.
+// nextLine reads a line. whole is false if it has more than limit bytes; the rest of the line is
+// then skipped.
 func nextLine(r *bufio.Reader, limit int) (line []byte, whole bool, err error) {
 	n := 0
 	for {

@@ -16,9 +16,9 @@ type Example map[string]any
 // call At at the same time.
 type Set interface {
 	Len() int
-	// At returns record i, which the caller must not change. r gives the draws of
-	// random transformations; they depend on the loader's seed, the epoch and i alone.
-	// It is nil where a loader does not shuffle: nothing is to be random then.
+	// At returns record i. The caller must not change it. r provides the randomness of
+	// transformations; it depends only on the loader's seed, the epoch and i. r is nil if the
+	// loader does not shuffle, and then no transformation may be random.
 	At(i int, r *rand.Rand) (Example, error)
 }
 
@@ -26,7 +26,7 @@ type Set interface {
 // passes it to Options.OnBad; any other error of a Set ends the epoch.
 type BadRecord struct {
 	Path string // the file
-	Line int    // from 1; 0: the file as a whole
+	Line int    // from 1; 0: the error concerns the whole file
 	Err  error
 }
 
@@ -44,7 +44,7 @@ func (e *BadRecord) Unwrap() error { return e.Err }
 // Skip is an OnBad that leaves bad records out.
 func Skip(error) error { return nil }
 
-// judge is what a bad record comes to: nil leaves it out.
+// judge decides about a bad record: nil means that the record is left out.
 func judge(onBad func(error) error, err error) error {
 	if bad := (*BadRecord)(nil); onBad == nil || !errors.As(err, &bad) {
 		return err
@@ -104,7 +104,7 @@ func Split(s Set, share float64, seed uint64) (train, held Set) {
 	return subset{s, in}, subset{s, out}
 }
 
-// splitStream tells the draws of Split from those of epochs.
+// splitStream separates the random numbers of Split from those of epochs.
 const splitStream = 1 << 63
 
 // Every holds out each k-th record of a set: records k-1, 2k-1 and so on.
@@ -131,7 +131,7 @@ func Join(sets ...Set) Set {
 
 type joined struct {
 	sets []Set
-	ends []int // of each set
+	ends []int // end index of each set in the joined records
 }
 
 // Len is the number of records of all sets.
@@ -144,7 +144,7 @@ func (j joined) Len() int {
 
 // At returns record i of the set that holds it.
 func (j joined) At(i int, r *rand.Rand) (Example, error) {
-	k, _ := slices.BinarySearch(j.ends, i+1) // the first set that ends behind i
+	k, _ := slices.BinarySearch(j.ends, i+1) // the first set that ends after i
 	if k > 0 {
 		i -= j.ends[k-1]
 	}

@@ -16,7 +16,7 @@ import (
 type Tokens struct {
 	path  string
 	bytes []byte
-	size  int // of a token: 2 or 4
+	size  int // bytes of a token: 2 or 4
 	unmap func() error
 }
 
@@ -74,7 +74,8 @@ func (t *Tokens) Len() int { return len(t.bytes) / t.size }
 // Close unmaps the file; nothing of it may be read afterwards.
 func (t *Tokens) Close() error { return t.unmap() }
 
-// read copies n tokens from at on. A file that was cut off since is an error.
+// read copies n tokens from index at on. It fails if the file has been truncated since it was
+// opened.
 func (t *Tokens) read(at, n int) (ids []int32, err error) {
 	ids = make([]int32, n)
 	err = file.Guard(func() error {

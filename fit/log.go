@@ -19,42 +19,41 @@ import (
 	"ampc/internal/file"
 )
 
-// Row is what a run came to at one step: of the step itself, of an evaluation, or both.
-// As JSON it is the line that JSONLines writes.
+// Row holds the numbers of one step of a run: of the step itself, of an evaluation, or of both.
+// Its JSON form is the line that JSONLines writes.
 type Row struct {
 	Step, Epoch int
-	Time        time.Time          // of TensorBoard's events alone
+	Time        time.Time          // set in rows of TensorBoard's events only
 	Values      map[string]float64 // by column
-	Words       map[string]string  // by column; TensorBoard's events have none
+	Words       map[string]string  // by column; rows of TensorBoard's events have none
 }
 
 // Log takes the rows of a run. CSV, JSONLines and TensorBoard are logs; all of them
 // show the same numbers.
 type Log interface {
-	// Begin is called first. step is 0 in a new run; else the log keeps the rows up to
-	// that step and drops what a run that was stopped wrote behind it.
+	// Begin is called first. step is 0 in a new run. For a continued run the log keeps the rows up
+	// to that step and drops later ones.
 	Begin(columns []string, step int) error
 	Write(Row) error
-	Flush() error // before each checkpoint
+	Flush() error // called before each checkpoint
 	Close() error
 }
 
-// CSV logs to a table: a header, then a row for each step, with an empty cell for what
-// is not there or not finite.
+// CSV logs to a table: a header, then a row for each step. A value that is absent or not finite is
+// an empty cell.
 func CSV(path string) Log {
 	return &lines{path: path, format: csvRow, header: csvHeader, stepOf: csvStep}
 }
 
-// JSONLines logs an object per line; what is not there is left out, what is not finite
-// is null.
+// JSONLines logs an object per line. An absent value is omitted; a value that is not finite is null.
 func JSONLines(path string) Log { return &lines{path: path, format: jsonRow, stepOf: jsonStep} }
 
-// lines is a text file with a line for each row.
+// lines is a text file with one line per row.
 type lines struct {
 	path    string
 	columns []string
 	format  func(columns []string, r Row) []byte
-	header  func(columns []string) []byte // nil: none
+	header  func(columns []string) []byte // nil: the file has no header
 	stepOf  func(line []byte) (int, bool)
 	f       *os.File
 	w       *bufio.Writer
@@ -80,7 +79,7 @@ func (l *lines) Begin(columns []string, step int) error {
 	return nil
 }
 
-// keep is what stays of the file: the header, and the rows up to a step.
+// keep returns the part of the file that stays: the header, and the rows up to a step.
 func (l *lines) keep(step int) ([]byte, error) {
 	var head []byte
 	if l.header != nil {
@@ -116,7 +115,7 @@ func (l *lines) Write(r Row) error {
 	return l.worded(err)
 }
 
-// Flush hands the rows to the operating system.
+// Flush passes the rows to the operating system.
 func (l *lines) Flush() error { return l.worded(l.w.Flush()) }
 
 // Close flushes and closes the file.
@@ -186,7 +185,7 @@ func jsonRow(columns []string, r Row) []byte {
 }
 
 func quoted(s string) []byte {
-	text, _ := json.Marshal(s) // a string: it cannot fail
+	text, _ := json.Marshal(s) // encoding a string cannot fail
 	return text
 }
 

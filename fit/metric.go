@@ -48,13 +48,13 @@ type mean struct {
 	metrics.Mean
 }
 
-// Name is the name it was given.
+// Name is the name given at creation.
 func (m *mean) Name() string { return m.name }
 
-// Reset forgets all batches.
+// Reset discards all batches.
 func (m *mean) Reset() { m.Mean = metrics.Mean{} }
 
-// Add takes in a batch.
+// Add adds a batch.
 func (m *mean) Add(r *ampc.Result, b data.Batch) error {
 	x, err := number(r, m.x)
 	weight := float64(b.Count)
@@ -67,7 +67,7 @@ func (m *mean) Add(r *ampc.Result, b data.Batch) error {
 	return err
 }
 
-// number is the value of a scalar.
+// number returns the value of a scalar.
 func number(r *ampc.Result, t ampc.Tensor) (float64, error) {
 	h, err := r.Value(t)
 	if err != nil {
@@ -96,16 +96,16 @@ type classified struct {
 	reset  func()
 }
 
-// Name is the name it was given.
+// Name is the name given at creation.
 func (c *classified) Name() string { return c.name }
 
-// Reset forgets all batches.
+// Reset discards all batches.
 func (c *classified) Reset() { c.reset() }
 
-// Value is that of all batches.
+// Value returns the metric over all batches.
 func (c *classified) Value() float64 { return c.value() }
 
-// Add takes in a batch.
+// Add adds a batch.
 func (c *classified) Add(r *ampc.Result, b data.Batch) error {
 	h, err := r.Value(c.scores)
 	if err != nil {
@@ -116,13 +116,13 @@ func (c *classified) Add(r *ampc.Result, b data.Batch) error {
 		return fmt.Errorf("field %q: %w", c.labels, err)
 	}
 	scores := h.Floats()
-	if b.Size > 0 { // without what fills the batch up
+	if b.Size > 0 { // without the padding at the end of the batch
 		scores, labels = scores[:len(scores)/b.Size*b.Count], labels[:len(labels)/b.Size*b.Count]
 	}
 	return c.add(scores, labels)
 }
 
-// integers are labels as metrics take them.
+// integers returns labels in the form that metrics take.
 func integers(v any) ([]int32, error) {
 	switch v := v.(type) {
 	case []int32:
@@ -235,7 +235,7 @@ func (e *Evaluation) batch(ctx context.Context, b data.Batch, size ampc.Dim) err
 	return nil
 }
 
-// sized is the step for the size of a batch.
+// sized returns the step for the batch's size.
 func sized(s *ampc.Step, l *data.Loader, n int, size ampc.Dim) (*ampc.Step, error) {
 	if size == "" {
 		if full := l.Options().Batch; n != full {

@@ -76,21 +76,21 @@ type Summary struct {
 	Took, Waited  time.Duration // of this call, and of that the wait for data
 }
 
-// trainer is a run at work.
+// trainer is the state of a running Fit.
 type trainer struct {
 	*Run
 	state   state
 	pending []ampc.Feed // batches of the next step
-	size    int         // of each of them
-	behind  data.State  // the place behind them
-	row     *Row        // of the step before, until it is known whether that was evaluated
+	size    int         // number of records in each of them
+	behind  data.State  // position in the data after them
+	row     *Row        // row of the previous step, until it is known whether the step is evaluated
 	report  Report
 	eval    map[string]float64
-	due     bool // the step before is to be saved
+	due     bool // the previous step must be saved
 	stopped string
 	start   time.Time
 	shown   time.Time
-	begun   int // steps before this call
+	begun   int // number of steps before this call
 }
 
 // Fit trains. It returns what the run came to, with an error where it failed or ctx
@@ -152,7 +152,7 @@ func (r *Run) check() error {
 	return nil
 }
 
-// watched is the metric that says what is best.
+// watched returns the metric that selects the best checkpoint.
 func (r *Run) watched() string {
 	if r.Watch != "" || r.Eval == nil {
 		return r.Watch
@@ -160,7 +160,7 @@ func (r *Run) watched() string {
 	return r.Eval.Metrics[0].Name()
 }
 
-// more reports whether the run goes on.
+// more reports whether the run continues.
 func (t *trainer) more() bool {
 	return t.stopped == "" && (t.Epochs == 0 || t.state.Data.Epoch < t.Epochs) && (t.Steps == 0 || t.state.Steps < t.Steps)
 }
@@ -171,7 +171,7 @@ func (t *trainer) train(ctx context.Context) error {
 	switch {
 	case errors.Is(err, ErrStop):
 		t.stopped, err = "a callback asked for it", nil
-	case err != nil && ctx.Err() != nil: // stopped from outside: what was learned is kept
+	case err != nil && ctx.Err() != nil: // stopped by the caller: the state is saved
 		t.due = true
 		return errors.Join(context.Cause(ctx), t.settle())
 	}
@@ -187,9 +187,9 @@ func (t *trainer) train(ctx context.Context) error {
 	return t.settle()
 }
 
-// epochs trains on what is left of the current epoch, then on the next ones.
+// epochs trains on the rest of the current epoch, then on the following ones.
 func (t *trainer) epochs(ctx context.Context) error {
-	if t.evalDue() && t.state.EvalStep < t.state.Steps { // the run was stopped while it evaluated
+	if t.evalDue() && t.state.EvalStep < t.state.Steps { // the run was stopped during the evaluation
 		if err := t.evaluate(ctx); err != nil {
 			return err
 		}
@@ -211,7 +211,7 @@ func (t *trainer) epochs(ctx context.Context) error {
 				return err
 			}
 		}
-		if state := t.Data.State(); state.Position > 0 { // ended by Steps, or by a callback
+		if state := t.Data.State(); state.Position > 0 { // ended by Steps or by a callback
 			return nil
 		}
 		if err := t.epochEnds(ctx); err != nil {
@@ -221,8 +221,8 @@ func (t *trainer) epochs(ctx context.Context) error {
 	return nil
 }
 
-// epochEnds evaluates an epoch. Only then is the place in the data that of the next one:
-// a run that is stopped before continues with the evaluation.
+// epochEnds evaluates at the end of an epoch. Only then it moves the position in the data to the
+// next epoch, so a run that was stopped before continues with the evaluation.
 func (t *trainer) epochEnds(ctx context.Context) error {
 	t.values()["epoch/loss"] = t.state.loss()
 	var err error
@@ -237,9 +237,9 @@ func (t *trainer) epochEnds(ctx context.Context) error {
 	return err
 }
 
-// take adds a batch to the next step, and runs that when it is whole.
+// take adds a batch to the next step, and runs the step when it is complete.
 func (t *trainer) take(ctx context.Context, b data.Batch) error {
-	if len(t.pending) > 0 && b.Size != t.size { // the micro-batches of a step have one size
+	if len(t.pending) > 0 && b.Size != t.size { // the micro-batches of a step have the same size
 		if err := t.step(ctx); err != nil {
 			return err
 		}
@@ -266,7 +266,7 @@ func (t *trainer) step(ctx context.Context) error {
 	}
 	fed := t.pending
 	t.pending = nil
-	got, err := result.Wait(context.WithoutCancel(ctx)) // the update has begun: the step completes
+	got, err := result.Wait(context.WithoutCancel(ctx)) // once the update has begun, the step runs to its end
 	if err != nil {
 		return err
 	}
@@ -295,12 +295,12 @@ func (t *trainer) step(ctx context.Context) error {
 	return nil
 }
 
-// evalDue reports whether the step before is one that is evaluated.
+// evalDue reports whether an evaluation follows the previous step.
 func (t *trainer) evalDue() bool {
 	return t.Eval != nil && t.EvalEvery > 0 && t.state.Steps > 0 && t.state.Steps%t.EvalEvery == 0
 }
 
-// values are those of the row of the step before, which is begun where there is none.
+// values returns the values of the previous step's row, which it creates if necessary.
 func (t *trainer) values() map[string]float64 {
 	if t.row != nil {
 		return t.row.Values
@@ -320,7 +320,7 @@ func (t *trainer) values() map[string]float64 {
 
 const evalPrefix = "eval/"
 
-// columns are those of the logs.
+// columns returns the columns of the logs.
 func (r *Run) columns() []string {
 	out := []string{"loss", "lr", "scale", "skipped", "grad_norm", "epoch/loss"}
 	if r.Eval != nil {
@@ -359,7 +359,7 @@ func (t *trainer) evaluate(ctx context.Context) error {
 	return nil
 }
 
-// settle writes what the step before came to, and saves it where that is due.
+// settle writes the row of the previous step, and saves a checkpoint if one is due.
 func (t *trainer) settle() error {
 	if err := t.writeRow(); err != nil {
 		return err
@@ -390,7 +390,7 @@ func (t *trainer) writeRow() error {
 	return nil
 }
 
-// say prints where the run stands.
+// say prints the progress of the run.
 func (t *trainer) say() {
 	t.shown = time.Now()
 	if t.Progress == nil {

@@ -22,26 +22,26 @@ const (
 	BestFile = "best.safetensors"
 )
 
-// metaKey is where checkpoints hold the state of the run.
+// metaKey is the key of the run's state in the metadata of checkpoints.
 const metaKey = "fit"
 
-// state is what a run is besides the model: what a checkpoint holds to continue it.
+// state is the state of a run apart from the model. A checkpoint contains it.
 type state struct {
 	Steps    int        `json:"steps"`
 	Skipped  int        `json:"skipped"`
-	Data     data.State `json:"data"`  // behind the last step
-	Batch    int        `json:"batch"` // of the loader
+	Data     data.State `json:"data"`  // position after the last step
+	Batch    int        `json:"batch"` // batch size of the loader
 	Micro    int        `json:"micro"`
-	Sum      exact      `json:"loss_sum"`  // of this epoch's steps that were taken
-	Taken    int        `json:"taken"`     // their number
-	Ended    bool       `json:"ended"`     // Sum and Taken are those of the epoch before
-	EvalStep int        `json:"eval_step"` // the last that was evaluated
+	Sum      exact      `json:"loss_sum"`  // sum over the steps of this epoch that were not skipped
+	Taken    int        `json:"taken"`     // number of these steps
+	Ended    bool       `json:"ended"`     // Sum and Taken belong to the previous epoch
+	EvalStep int        `json:"eval_step"` // the last step that was evaluated
 	Best     exact      `json:"best"`
 	BestStep int        `json:"best_step"`
-	Since    int        `json:"since"` // evaluations since
+	Since    int        `json:"since"` // number of evaluations since the best one
 }
 
-// exact is a number that JSON holds to the bit, NaN included.
+// exact is a number that JSON represents bit for bit, including NaN.
 type exact float64
 
 // MarshalText writes the number.
@@ -71,10 +71,10 @@ func (s *state) took(m ampc.Metrics, at data.State) {
 	s.Taken++
 }
 
-// loss is the mean of the epoch's steps.
+// loss is the mean over the epoch's steps.
 func (s *state) loss() float64 { return float64(s.Sum) / float64(s.Taken) }
 
-// judge takes in an evaluation and reports whether it is the best.
+// judge records an evaluation and reports whether it is the best.
 func (s *state) judge(x float64, higher bool, gain float64) bool {
 	best := float64(s.Best)
 	better := x < best-gain
@@ -92,8 +92,8 @@ func (s *state) judge(x float64, higher bool, gain float64) bool {
 	return better
 }
 
-// open takes the folder, continues what it holds and begins the logs; release gives
-// all of it back.
+// open locks the folder, continues the run in it and starts the logs. release undoes the lock and
+// closes the logs.
 func (t *trainer) open() (release func() error, err error) {
 	var lock *os.File
 	release = func() error {
@@ -137,7 +137,7 @@ func (t *trainer) open() (release func() error, err error) {
 	return release, nil
 }
 
-// resume continues the run of the folder, where it holds one.
+// resume continues the run in the folder, if there is one.
 func (t *trainer) resume() error {
 	path := filepath.Join(t.Folder, LastFile)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {

@@ -19,8 +19,8 @@ import (
 // stands behind the step that it continues from.
 func TensorBoard(folder string) Log { return &events{folder: folder} }
 
-// events is a file of records (tensorflow/core/lib/io/record_writer.cc): the length of
-// the data, its masked checksum, the data, its masked checksum. The data is an Event
+// events is a file of records (tensorflow/core/lib/io/record_writer.cc): the length of the data,
+// its masked checksum, the data, and the data's masked checksum. The data is an Event
 // (tensorflow/core/util/event.proto).
 type events struct {
 	folder, path string
@@ -55,7 +55,7 @@ func (e *events) Begin(columns []string, step int) error {
 	return err
 }
 
-// Fields of the messages, and values of their enums.
+// fields of the messages, and values of their enums
 const (
 	eventWallTime, eventStep, eventVersion, eventSummary, eventSession = 1, 2, 3, 5, 7
 
@@ -81,7 +81,7 @@ func (e *events) Write(r Row) error {
 	return e.event(r.Time, r.Step, bytesField(nil, eventSummary, summary))
 }
 
-// event writes a record; what is the field that says what happened.
+// event writes a record. what is the field that holds the content of the event.
 func (e *events) event(at time.Time, step int, what []byte) error {
 	data := binary.AppendUvarint(nil, eventWallTime<<3|wireDouble)
 	data = binary.LittleEndian.AppendUint64(data, math.Float64bits(float64(at.UnixMicro())/1e6))
@@ -104,14 +104,14 @@ func bytesField(to []byte, field int, b []byte) []byte {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// masked is the checksum of a record: a CRC-32C, rotated and moved so that the
-// checksum of data with checksums in it is not weak.
+// masked is a CRC-32C, rotated and offset. This masking keeps the checksum strong for data that
+// contains checksums.
 func masked(b []byte) uint32 {
 	c := crc32.Checksum(b, castagnoli)
 	return (c>>15 | c<<17) + 0xa282ead8
 }
 
-// Flush hands the events to the operating system.
+// Flush passes the events to the operating system.
 func (e *events) Flush() error { return e.worded(e.w.Flush()) }
 
 // Close flushes and closes the file.

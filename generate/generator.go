@@ -16,17 +16,17 @@ import (
 type Decoder interface {
 	// Next builds the logits [B,vocabulary] of the token that follows each sequence.
 	Next(m *ampc.Model, ids ampc.Tensor, c pretrained.Cached) ampc.Tensor
-	// Limit is the number of positions that the model has.
+	// Limit is the number of positions of the model.
 	Limit() int
 }
 
 // Config says how a Generator is compiled.
 type Config struct {
 	Policy ampc.Policy // zero: f32
-	Cache  ampc.DType  // of keys and values; zero: bf16 or f16 where the policy computes in it, else f32
-	Length int         // tokens of a sequence, the prompt included; 0: as many as the model has positions
-	Batch  int         // sequences that one call continues; 0: 1
-	Chunk  int         // tokens of a prompt that one call takes; 0: 64
+	Cache  ampc.DType  // dtype of keys and values; zero: bf16 or f16 if the policy computes in it, otherwise f32
+	Length int         // largest number of tokens in a sequence, including the prompt; 0: the model's number of positions
+	Batch  int         // number of sequences that one call continues; 0: 1
+	Chunk  int         // number of tokens of a prompt that one call processes; 0: 64
 
 	Compile ampc.CompileOptions
 }
@@ -37,8 +37,8 @@ type Generator struct {
 	model  *ampc.Model
 	config Config
 	logits ampc.Tensor
-	sizes  []int        // of the steps, ascending, the first 1
-	steps  []*ampc.Step // for so many tokens of each sequence
+	sizes  []int        // sizes of the steps, ascending, the first is 1
+	steps  []*ampc.Step // number of tokens of each sequence that fit the caches
 }
 
 // New builds d in m, which has no ids of its own yet, and compiles it. Load weights
@@ -70,7 +70,7 @@ func New(m *ampc.Model, d Decoder, c Config) (*Generator, error) {
 	return g, nil
 }
 
-// fitting is the step for n tokens, or the one for the most.
+// fitting returns the smallest step for n tokens, or the largest step.
 func (g *Generator) fitting(n int) (*ampc.Step, int) {
 	i := min(sort.SearchInts(g.sizes, n), len(g.sizes)-1)
 	return g.steps[i], g.sizes[i]
@@ -97,7 +97,7 @@ func (g *Generator) full(i, held, more int) error {
 type Sequences struct {
 	g                          *Generator
 	cache                      *ampc.Cache
-	held                       []int // tokens of each in the cache
+	held                       []int // number of tokens of each sequence in the cache
 	ids, positions, pos, count []int32
 }
 
@@ -150,7 +150,7 @@ func (s *Sequences) Append(ctx context.Context, tokens ...[]int32) ([][]float32,
 	return out, nil
 }
 
-// run appends up to n tokens of each sequence, from place from on.
+// run appends up to n tokens of each sequence, from index from on.
 func (s *Sequences) run(ctx context.Context, step *ampc.Step, n, from int, tokens [][]int32, out [][]float32) error {
 	s.ids, s.positions = append(s.ids[:0], make([]int32, n*len(tokens))...), append(s.positions[:0], make([]int32, n*len(tokens))...)
 	for i, t := range tokens {

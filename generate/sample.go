@@ -10,14 +10,14 @@ import (
 // Sampling says how the next token is chosen from the logits. Its zero value takes the
 // most likely one.
 type Sampling struct {
-	Temperature float64 // the logits are divided by it; 0: the most likely token
-	TopK        int     // only so many of the most likely tokens; 0: all
-	TopP        float64 // only the most likely tokens that together have this probability (Holtzman et al. 2020); 0: all
-	Repetition  float64 // logits of tokens that came before are divided by it, negative ones multiplied (Keskar et al. 2019); 0: 1
+	Temperature float64 // divides the logits; 0: always the most likely token
+	TopK        int     // sample from this many of the most likely tokens; 0: all
+	TopP        float64 // sample from the most likely tokens whose probabilities sum to this (Holtzman et al. 2020); 0: all
+	Repetition  float64 // divides positive logits of earlier tokens, and multiplies negative ones (Keskar et al. 2019); 0: 1
 	Seed        uint64  // the same seed gives the same tokens
 }
 
-// check says which field cannot be.
+// check returns an error for an invalid field.
 func (o Sampling) check() error {
 	switch {
 	case !(o.Temperature >= 0) || math.IsInf(o.Temperature, 0):
@@ -41,7 +41,7 @@ type Sampler struct {
 
 type candidate struct {
 	id int32
-	p  float64 // logit, then probability times a factor
+	p  float64 // the logit, later the probability times a constant factor
 }
 
 // NewSampler makes a sampler for one of several sequences, whose random numbers differ.
@@ -71,7 +71,7 @@ func (s *Sampler) Pick(logits []float32, before []int32) (int32, error) {
 	return s.draw(s.likely(logits, float64(logits[top]))), nil
 }
 
-// penalize makes each token that came before less likely, once.
+// penalize makes each earlier token less likely, once per distinct token.
 func (s *Sampler) penalize(logits []float32, before []int32) {
 	if s.o.Repetition == 0 || s.o.Repetition == 1 {
 		return
@@ -90,8 +90,8 @@ func (s *Sampler) penalize(logits []float32, before []int32) {
 	}
 }
 
-// likely lists the tokens to draw from with their probabilities times a factor, the
-// most likely first where some are left out.
+// likely lists the candidate tokens with their probabilities times a constant factor. They are
+// sorted, the most likely first, if some are excluded.
 func (s *Sampler) likely(logits []float32, top float64) []candidate {
 	list, sum := s.list[:0], 0.0
 	for i, x := range logits {
@@ -114,7 +114,7 @@ func (s *Sampler) likely(logits []float32, top float64) []candidate {
 		}
 	}
 	if p := s.o.TopP; p > 0 && p < 1 {
-		// Tokens of less than this have less than 1-p together: the others alone are sorted.
+		// tokens below this threshold together have less than 1-p, so only the others are sorted
 		least := (1 - p) * sum / float64(len(list))
 		list = slices.DeleteFunc(list, func(c candidate) bool { return c.p < least })
 		slices.SortFunc(list, falling)

@@ -10,8 +10,8 @@ import (
 // Options say how far sequences are continued.
 type Options struct {
 	Sampling
-	MaxTokens int     // new tokens of each sequence; 0: until a stop token or the end of the cache
-	Stop      []int32 // tokens that end a sequence; they are the last that it gives
+	MaxTokens int     // largest number of new tokens of each sequence; 0: until a stop token or the end of the cache
+	Stop      []int32 // tokens that end a sequence; they are part of the output
 }
 
 // sampler is that of sequence i.

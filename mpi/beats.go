@@ -9,18 +9,18 @@ import (
 	"unsafe"
 )
 
-// beatEvery is how often a rank tells the others how far it is.
+// beatEvery is the interval at which a rank reports its progress to the others.
 const beatEvery = time.Second
 
-// beats are small messages, on a communicator of their own, that say how many messages
-// a rank has begun: who waits long for a message names by them who is not there.
+// beats are heartbeats: small messages on a communicator of their own. Each says how many messages
+// its rank has begun. If a wait takes long, they tell which rank is missing.
 type beats struct {
 	lib        *library
 	comm       uintptr
 	rank, size int
 	at         int64
 	said       time.Time
-	last       []beat // of each rank
+	last       []beat // by rank
 	out        []*outgoing
 }
 
@@ -45,15 +45,15 @@ func newBeats(l *library, rank, size int) (*beats, error) {
 	return b, l.call("MPI_Comm_set_errhandler", b.comm, l.errorsReturn)
 }
 
-// during beats while a message waits.
+// during sends and receives heartbeats while a message waits.
 func (b *beats) during(waited time.Duration) {
 	if waited > beatEvery/2 && time.Since(b.said) >= beatEvery {
 		b.beat()
 	}
 }
 
-// beat tells the others how far this rank is, and hears how far they are. Errors are
-// left to the message that a rank is missing from.
+// beat sends this rank's progress to the others and receives theirs. Errors are ignored; the
+// message that waits for a lost rank reports them.
 func (b *beats) beat() {
 	b.said = time.Now()
 	b.hear()
@@ -65,7 +65,7 @@ func (b *beats) beat() {
 		}
 	}
 	b.out = left
-	if len(b.out) >= 4*b.size { // somebody has not listened for long
+	if len(b.out) >= 4*b.size { // the receiver has not read for long
 		return
 	}
 	for r := range b.size {
@@ -79,7 +79,7 @@ func (b *beats) beat() {
 	}
 }
 
-// hear takes what has come. A beat's tag is its sender.
+// hear receives the heartbeats that have arrived. The tag is the sender's rank.
 func (b *beats) hear() {
 	for r := range b.size {
 		for r != b.rank {
@@ -94,7 +94,7 @@ func (b *beats) hear() {
 	}
 }
 
-// silence is how long the rank that was heard of least recently has been silent.
+// silence is the time since the least recent heartbeat of any rank.
 func (b *beats) silence() time.Duration {
 	var longest time.Duration
 	for r, l := range b.last {
@@ -105,7 +105,7 @@ func (b *beats) silence() time.Duration {
 	return longest
 }
 
-// missing names the ranks that a message waits for.
+// missing names the ranks that have not begun a message.
 func (b *beats) missing() string {
 	var silent, behind []string
 	for r, l := range b.last {

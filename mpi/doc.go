@@ -19,11 +19,11 @@ import (
 
 // Options say how the World of Open behaves. The zero Options are the usual ones.
 type Options struct {
-	// Library is the file of the MPI library; "": that of the launcher. The environment
-	// variable AMPC_MPI overrides it.
+	// Library is the file of the MPI library. With "" it is the library of the launcher. The
+	// environment variable AMPC_MPI overrides it.
 	Library string
-	// Timeout is how long one message may wait for a rank, and Close for a rank that is
-	// not heard of; zero: world.Timeout.
+	// Timeout is how long one message may wait for a rank, and how long Close waits for a rank
+	// without heartbeats. Zero: world.Timeout.
 	Timeout time.Duration
 }
 
@@ -36,14 +36,15 @@ func Launched() bool {
 	return size > 0
 }
 
-// launchers are the environment variables in which launchers say how many ranks there are.
+// launchers lists the environment variables in which launchers give the number of ranks.
 var launchers = []struct{ size, local, name string }{
 	{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "Open MPI's mpirun"},
 	{"PMI_SIZE", "MPI_LOCALNRANKS", "MPICH's mpiexec"},
 	{"SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "srun"},
 }
 
-// launcherSize is how many ranks the launcher says there are, and its name; 0 without one.
+// launcherSize returns the number of ranks that the launcher gives, and the launcher's name. It is
+// 0 without a launcher.
 func launcherSize() (int, string) {
 	for _, l := range launchers {
 		if n, err := strconv.Atoi(os.Getenv(l.size)); err == nil && n > 0 && (l.size != "SLURM_NTASKS" || os.Getenv("SLURM_PROCID") != "") {
@@ -53,7 +54,7 @@ func launcherSize() (int, string) {
 	return 0, ""
 }
 
-// localSize is how many ranks run on this machine; 1 where nobody says.
+// localSize returns the number of ranks on this machine. It is 1 if the launcher does not give it.
 func localSize() int {
 	for _, l := range launchers {
 		if n, err := strconv.Atoi(os.Getenv(l.local)); err == nil && n > 0 {
@@ -70,7 +71,7 @@ func Cores() (n int, warning string) { return cores(runtime.NumCPU(), onlineCPUs
 
 func cores(bound, online, ranks int) (n int, warning string) {
 	share := max(online/ranks, 1)
-	if bound >= online { // not bound
+	if bound >= online { // the process is not bound to processors
 		return share, ""
 	}
 	if bound < share {
@@ -86,8 +87,8 @@ func countOf(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// onlineCPUs is how many processors the machine has; what this process may use where
-// the system does not say.
+// onlineCPUs returns the number of processors of the machine. If the system does not report it, it
+// returns the number that this process may use.
 func onlineCPUs() int {
 	text, err := os.ReadFile("/sys/devices/system/cpu/online")
 	if err != nil {
@@ -109,7 +110,7 @@ func onlineCPUs() int {
 	return n
 }
 
-// libraries are the files to try, those of the launcher first.
+// libraries lists the files to try, those of the launcher first.
 func libraries(chosen string) []string {
 	if env := os.Getenv("AMPC_MPI"); env != "" {
 		chosen = env
@@ -124,8 +125,8 @@ func libraries(chosen string) []string {
 	return append(open, mpich...)
 }
 
-// wrongLauncher says that the library and the launcher do not agree about the number
-// of ranks: without this check, each process would be a run of its own.
+// wrongLauncher returns an error if library and launcher disagree on the number of ranks. Without
+// this check each process would train alone.
 func wrongLauncher(library string, size int) error {
 	want, name := launcherSize()
 	if want == 0 || want == size {

@@ -14,7 +14,7 @@ import (
 // library is an MPI library. A handle is an address in Open MPI and a 32-bit number in
 // MPICH; an uintptr holds either.
 type library struct {
-	name string // "Open MPI v4.1.4", for people
+	name string // "Open MPI v4.1.4", for messages
 	file string
 	fn   map[string]uintptr
 
@@ -22,14 +22,14 @@ type library struct {
 	statusIgnore               uintptr
 }
 
-// functions are what is called of MPI.
+// functions are the MPI functions that are called.
 var functions = []string{
 	"MPI_Init_thread", "MPI_Finalize", "MPI_Comm_rank", "MPI_Comm_size", "MPI_Comm_dup", "MPI_Comm_set_errhandler", "MPI_Get_library_version",
 	"MPI_Error_string", "MPI_Ialltoallv", "MPI_Iallgatherv", "MPI_Test", "MPI_Isend", "MPI_Iprobe", "MPI_Recv",
 }
 
-// quiet are settings of network libraries under MPI that would install handlers of
-// signals, which the Go runtime needs for itself.
+// quiet are settings of network libraries below MPI. Without them the libraries install signal
+// handlers, which the Go runtime needs for itself.
 var quiet = [][2]string{{"UCX_ERROR_SIGNALS", ""}, {"IPATH_NO_BACKTRACE", "1"}, {"HFI_NO_BACKTRACE", "1"}}
 
 func openLibrary(files []string) (*library, error) {
@@ -41,7 +41,7 @@ func openLibrary(files []string) (*library, error) {
 	}
 	var tried []string
 	for _, f := range files {
-		h, err := purego.Dlopen(f, purego.RTLD_NOW|purego.RTLD_GLOBAL) // its plugins look for its symbols
+		h, err := purego.Dlopen(f, purego.RTLD_NOW|purego.RTLD_GLOBAL) // plugins of MPI look for the library's symbols
 		if err != nil {
 			tried = append(tried, err.Error())
 			continue
@@ -59,7 +59,7 @@ func openLibrary(files []string) (*library, error) {
 	return nil, fmt.Errorf("%w: %s; install Open MPI or MPICH, or name the library in AMPC_MPI", ErrUnavailable, strings.Join(tried, "; "))
 }
 
-// handles tells Open MPI, which exports objects, from MPICH, whose handles are numbers.
+// handles distinguishes Open MPI, which exports objects, from MPICH, whose handles are numbers.
 func (l *library) handles(h uintptr) {
 	if world, err := purego.Dlsym(h, "ompi_mpi_comm_world"); err == nil {
 		l.world = world

@@ -17,34 +17,34 @@ import (
 
 const threadFunneled = 1 // MPI_THREAD_FUNNELED: one thread calls MPI
 
-// ranks is a World over MPI. All calls of MPI come from one goroutine, which is locked
-// to the thread that initialized it.
+// ranks is a World over MPI. One goroutine makes all calls of MPI. It is locked to the thread that
+// initialized MPI.
 type ranks struct {
 	lib        *library
-	comm       uintptr // of messages
+	comm       uintptr // communicator of the messages
 	beats      *beats
 	rank, size int
 	timeout    time.Duration
 
-	// What MPI reads and writes while a message is under way: on the heap, as stacks move.
+	// memory that MPI reads and writes during a message; on the heap, because stacks move
 	counts  [4][]int32
 	part    []byte
 	request uintptr
 	done    int32
 
 	queue chan *sending
-	sent  []*sending // started and not waited for, the oldest first
-	fault error      // of the goroutine of MPI
-	// Close closes queue; then the goroutine of MPI sets closing, closes met when all ranks
-	// are there, or one is lost, and ended when MPI is finalized.
+	sent  []*sending // started and not yet waited for, the oldest first
+	fault error      // error of the MPI goroutine
+	// Close closes queue. Then the MPI goroutine sets closing. It closes met when all ranks have
+	// called Close or one is lost, and ended when MPI is finalized.
 	closing    bool
 	met, ended chan struct{}
 }
 
-// sending is a message on its way.
+// sending is a message in flight.
 type sending struct {
 	m    *world.Message
-	own  []byte // as it is sent
+	own  []byte // data as it is sent
 	err  error
 	done chan struct{}
 }
@@ -59,13 +59,13 @@ func Open(o Options) (world.World, error) {
 	if err := <-started; err != nil {
 		return nil, err
 	}
-	if n, _ := Cores(); runtime.GOMAXPROCS(0) <= n { // kernels may hold n of them for long
+	if n, _ := Cores(); runtime.GOMAXPROCS(0) <= n { // kernels may occupy n threads for long
 		runtime.GOMAXPROCS(n + 1)
 	}
 	return r, nil
 }
 
-// serve is the goroutine of MPI.
+// serve is the MPI goroutine.
 func (r *ranks) serve(o Options, started chan<- error) {
 	runtime.LockOSThread()
 	err := r.open(o)
@@ -95,9 +95,8 @@ func (r *ranks) serve(o Options, started chan<- error) {
 	}
 }
 
-// finalize waits for the ranks that still have work of their own, such as an evaluation,
-// as MPI_Finalize could not: it neither tells the others that this rank is there nor
-// notices a rank that is lost.
+// finalize waits for ranks that still have work of their own, such as an evaluation. MPI_Finalize
+// cannot do that: it sends no heartbeats and does not notice a lost rank.
 func (r *ranks) finalize() {
 	if r.fault == nil {
 		r.closing = true
@@ -174,7 +173,7 @@ func (r *ranks) send(s *sending) error {
 	return r.allReduce(s)
 }
 
-// gather brings every rank the elements of all.
+// gather gives every rank the elements of all ranks.
 func (r *ranks) gather(s *sending) error {
 	n := len(s.own)
 	if total := n * r.size; total != int(int32(total)) {
@@ -191,8 +190,8 @@ func (r *ranks) gather(s *sending) error {
 	return err
 }
 
-// allReduce sends each rank its segment of this rank's elements, adds up its own
-// segment of all ranks, and gathers the sums.
+// allReduce sends each rank its segment of this rank's elements, adds up this rank's segment over
+// all ranks, and gathers the sums.
 func (r *ranks) allReduce(s *sending) error {
 	unit := 1
 	if n := s.m.Elements(); n > 0 {
@@ -224,10 +223,10 @@ func (r *ranks) allReduce(s *sending) error {
 	return err
 }
 
-// address is where the elements of a list lie, which must be on the heap.
+// address is the address of a slice, which must be on the heap.
 func address[T any](list []T) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(list))) }
 
-// finish starts a non-blocking collective and polls until it is done.
+// finish starts a non-blocking collective and polls until it has completed.
 func (r *ranks) finish(m *world.Message, call string, args ...uintptr) error {
 	r.request, r.done = 0, 0
 	if err := r.lib.call(call, append(args, uintptr(unsafe.Pointer(&r.request)))...); err != nil {
@@ -250,8 +249,8 @@ func (r *ranks) finish(m *world.Message, call string, args ...uintptr) error {
 	}
 }
 
-// pauses lie between polls: none while an answer may be near, then short ones, so that
-// kernels have the processor.
+// pauses are the waits between polls: none at first, when a result may be near, then short ones, so
+// that kernels can use the processor.
 type pauses struct{ polls int }
 
 func (p *pauses) next() {
@@ -266,9 +265,8 @@ func (p *pauses) next() {
 	}
 }
 
-// Close finalizes MPI when all ranks have called it. It waits for the others as long as
-// they are heard of, even if they have not called it within the timeout. After a failure
-// it waits for nobody.
+// Close finalizes MPI when all ranks have called it. It waits for ranks as long as they send
+// heartbeats, even beyond the timeout. After a failure it does not wait.
 func (r *ranks) Close() error {
 	close(r.queue)
 	<-r.met

@@ -100,7 +100,7 @@ func (t Batch) Sum(fl Flavour, values ...int) (*Launch, error) {
 	return finish(b, [3]int{blocks, 1, 1}, c.args)
 }
 
-// batchGen is the state of one generation.
+// batchGen is the state of one code generation.
 type batchGen struct {
 	*elementwiseGen
 	sizes      []int64
@@ -108,7 +108,8 @@ type batchGen struct {
 	start, end Reg // the block's elements, u64
 }
 
-// generate checks the batch and emits the code that finds a block's part of its tensor.
+// generate checks the batch and emits the code that finds which part of which tensor a block
+// processes.
 func (t Batch) generate(fl Flavour) (*batchGen, error) {
 	most, row := int64(0), 1
 	for i, size := range t.Sizes {
@@ -132,7 +133,7 @@ func (t Batch) generate(fl Flavour) (*batchGen, error) {
 			return nil, fmt.Errorf("ptx: batch %s: %s depends on the place in the tensor", t.Name, in.Op)
 		}
 	}
-	t.Shape = []int64{max(most, 2)} // one dimension, so that repeats and walks stay apart
+	t.Shape = []int64{max(most, 2)} // one dimension, so that broadcast and strided accesses stay apart
 	g, err := newElementwiseGen(t.Elementwise, fl)
 	if err != nil {
 		return nil, err
@@ -142,7 +143,7 @@ func (t Batch) generate(fl Flavour) (*batchGen, error) {
 	return c, nil
 }
 
-// find reads the block's rows of the table.
+// find reads the table row of the block.
 func (c *batchGen) find(t Batch, row int) {
 	b, blocks := c.b, t.Blocks()
 	c.args = append(c.args, Argument{Name: "table", DType: Int64, Elems: int64(blocks + row*len(t.Sizes)), Read: true})
@@ -168,8 +169,8 @@ func (c *batchGen) find(t Batch, row int) {
 	c.end = b.Do("min.u64", b.Do("add.u64", c.start, I(BatchChunk)), b.load(at, 0, Int64, 1)[0])
 }
 
-// run emits body for the block's elements: whole vectors, then the rest of the tensor. Values that
-// are equal for all elements are computed once.
+// run emits body for the block's elements: full vectors first, then the rest of the tensor. Values
+// that are equal for all elements are computed once.
 func (c *batchGen) run(body func(e Reg, n int)) {
 	b := c.b
 	c.fix()
@@ -195,7 +196,7 @@ func (c *batchGen) run(body func(e Reg, n int)) {
 	b.when(b.Do("setp.lt.u64", rest, c.end), func() { body(rest, 1) })
 }
 
-// fix computes the uniform values before any element.
+// fix computes the uniform values before the loop over elements.
 func (c *elementwiseGen) fix() {
 	c.fixed = make([][]Reg, len(c.Code))
 	c.lanes, c.vals, c.coords = 1, make([][]Reg, len(c.Code)), make([]Reg, len(c.Shape))

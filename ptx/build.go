@@ -128,7 +128,7 @@ func (b *Builder) branchOver(p Reg, holds bool, body func()) {
 	end, at := b.newLabel(), len(b.k.Body)
 	b.When(p, !holds, func() { b.Do("bra", end) })
 	body()
-	if len(b.k.Body) == at+1 { // nothing to jump over
+	if len(b.k.Body) == at+1 { // a branch to the next instruction is not needed
 		b.k.Body = b.k.Body[:at]
 		return
 	}
@@ -155,7 +155,7 @@ func (b *Builder) Loop(from, limit, step Arg, c Class, body func(i Reg)) {
 	b.place(end)
 }
 
-// below is the predicate i < n, or the zero Reg if it is always true.
+// below returns the predicate i < n, or the zero Reg if it is always true.
 func (b *Builder) below(i Reg, n int, always bool) Reg {
 	if always {
 		return Reg{}
@@ -163,7 +163,7 @@ func (b *Builder) below(i Reg, n int, always bool) Reg {
 	return b.Do("setp.lt.u32", i, I(n))
 }
 
-// both is the predicate p and q; the zero Reg means true.
+// both returns the predicate p and q; the zero Reg means true.
 func (b *Builder) both(p, q Reg) Reg {
 	switch {
 	case p.Class == NoClass:

@@ -23,8 +23,8 @@ type Elementwise struct {
 type Access struct {
 	Name   string
 	DType  DType
-	Stride []int64 // in elements for each dimension of Shape; 0 repeats; nil is contiguous
-	Offset int64   // element that index 0…0 maps to
+	Stride []int64 // strides in elements for each dimension of Shape; 0 broadcasts; nil is contiguous
+	Offset int64   // element of the buffer at index 0…0
 }
 
 // Output writes a value. It may go to a buffer that a load reads when both map every index to the
@@ -42,7 +42,7 @@ type Instr struct {
 	Type    DType // of the result
 	To      DType // round only
 	A, B, C int
-	Imm     float64 // const of a float type
+	Imm     float64 // in: index of the load; const of other types: bits; philox: site
 	Int     int64   // in: which load; const of other types; philox: site
 }
 
@@ -79,7 +79,7 @@ func (g Elementwise) Build(fl Flavour) (*Launch, error) {
 	return finish(c.b, [3]int{int((c.vectors + c.tail + elementThreads - 1) / elementThreads), 1, 1}, c.args)
 }
 
-// finish closes a builder into a launch.
+// finish turns a builder into a launch.
 func finish(b *Builder, grid [3]int, args []Argument) (*Launch, error) {
 	threads := b.k.Threads
 	k, err := b.Kernel()
@@ -98,27 +98,27 @@ func inPlace(l *Launch, err error) (*Launch, error) {
 	return l, err
 }
 
-// elementwiseGen is the state of one generation.
+// elementwiseGen is the state of one code generation.
 type elementwiseGen struct {
 	Elementwise
 	b             *Builder
-	n             int64 // elements
-	vec           int   // elements per thread
+	n             int64 // number of elements
+	vec           int   // number of elements per thread
 	vectors, tail int64
 	args          []Argument
-	bases         []Reg  // of the loads, then of the stores
+	bases         []Reg  // addresses of the loads, then of the stores
 	uniform       []bool // value i is the same for all elements
-	lanes         int    // of the body being emitted: vec or 1
-	index         Reg    // u64 linear index of lane 0
+	lanes         int    // lanes of the body being emitted: vec or 1
+	index         Reg    // linear index of lane 0, u64
 	vals          [][]Reg
-	fixed         [][]Reg           // values computed before the body, by those that are uniform; nil: none
-	words         map[string][4]Reg // Philox blocks of this body
-	coords        []Reg             // of lane 0
-	here          []located         // where lane 0 lies in each access; nil: at coords
-	known         [][]Reg           // by load: its value in every lane where that is not read here; nil: all are
+	fixed         [][]Reg           // uniform values computed before the body; nil: none
+	words         map[string][4]Reg // Philox blocks already generated in this body
+	coords        []Reg             // coordinates of lane 0
+	here          []located         // location of lane 0 in each access; nil: computed from coords
+	known         [][]Reg           // by load: its value in every lane if it is already in registers; nil: all are read
 }
 
-// located is a byte address and the constant offset that an access adds to it.
+// located is a byte address and a constant offset from it.
 type located struct {
 	base Reg
 	off  int
@@ -139,7 +139,7 @@ func newElementwiseGen(g Elementwise, fl Flavour) (*elementwiseGen, error) {
 	return c, nil
 }
 
-// planElementwise brings e into the form that code is generated from.
+// planElementwise brings e into the form from which code is generated.
 func planElementwise(g Elementwise) (*elementwiseGen, error) {
 	g, err := normalize(g)
 	if err != nil {
@@ -174,8 +174,8 @@ func contiguous(shape []int64) []int64 {
 	return st
 }
 
-// normalize fills in strides, drops dimensions of size 1 and merges dimensions that every access
-// walks as one. Linear indices do not change.
+// normalize fills in strides, drops dimensions of size 1, and merges dimensions that every access
+// traverses with one stride. Linear indices do not change.
 func normalize(g Elementwise) (Elementwise, error) {
 	acc := make([]*Access, 0, len(g.Loads)+len(g.Stores))
 	g.Loads, g.Stores = append([]Access(nil), g.Loads...), append([]Output(nil), g.Stores...)
@@ -219,7 +219,7 @@ func normalize(g Elementwise) (Elementwise, error) {
 	return g, nil
 }
 
-// mergeable reports whether dimension d continues the last kept one in every access.
+// mergeable reports whether dimension d continues the last kept dimension in every access.
 func mergeable(acc []*Access, keep [][]int64, d int, n int64) bool {
 	for i, a := range acc {
 		if keep[i][len(keep[i])-1] != a.Stride[d]*n {
@@ -266,13 +266,13 @@ func (c *elementwiseGen) check() error {
 	return nil
 }
 
-// repeats reports whether the access gives the same element along the innermost dimension.
+// repeats reports whether the access reads the same element along the innermost dimension.
 func (c *elementwiseGen) repeats(a Access) bool {
 	return len(a.Stride) == 0 || a.Stride[len(a.Stride)-1] == 0
 }
 
-// width picks how many elements a thread handles: as many as the widest 16-byte access of the
-// narrowest element takes, at most 8, if everything is contiguous and aligned enough.
+// width returns the number of elements per thread: as many as a 16-byte access of the narrowest
+// element holds, at most 8, if everything is contiguous and aligned.
 func (c *elementwiseGen) width() int {
 	if len(c.Shape) == 0 {
 		return 1
@@ -304,7 +304,7 @@ func (c *elementwiseGen) accesses() []Access {
 	return all
 }
 
-// fits reports whether v consecutive elements can be handled together.
+// fits reports whether v consecutive elements can be processed together.
 func (c *elementwiseGen) fits(v int64) bool {
 	last := len(c.Shape) - 1
 	if last > 0 && c.Shape[last]%v != 0 || c.Shape[last] < v {
@@ -366,7 +366,7 @@ func (c *elementwiseGen) param(a Access, write bool) Reg {
 	return c.b.Param(fmt.Sprintf("p%d", len(c.args)-1))
 }
 
-// extent is the number of elements from the pointer to the last one accessed, included.
+// extent is the number of elements from the pointer to the last accessed element, inclusive.
 func (c *elementwiseGen) extent(a Access) int64 {
 	top := a.Offset
 	for i, s := range a.Stride {
@@ -383,7 +383,8 @@ func (c *elementwiseGen) values(e Reg, n int) {
 	c.compute(e, n)
 }
 
-// compute emits the code for n elements of which the first, numbered e, lies at coords or here.
+// compute emits the code for n elements. The first has index e; its location is given by coords or
+// here.
 func (c *elementwiseGen) compute(e Reg, n int) {
 	c.lanes, c.index = n, e
 	c.vals = make([][]Reg, len(c.Code))
@@ -403,14 +404,14 @@ func (c *elementwiseGen) body(e Reg, n int) {
 	c.putAll()
 }
 
-// putAll emits the stores of what was computed last.
+// putAll emits the stores whose values were computed last.
 func (c *elementwiseGen) putAll() {
 	for i := range c.Stores {
 		c.put(i, c.stored(i))
 	}
 }
 
-// stored is the value that store i writes, in its stored form.
+// stored returns the value that store i writes, in its memory format.
 func (c *elementwiseGen) stored(i int) []Reg {
 	s, out := c.Stores[i], make([]Reg, c.lanes)
 	for l := range out {
@@ -425,7 +426,7 @@ func (c *elementwiseGen) put(i int, out []Reg) {
 	c.b.store(at.base, at.off, c.Stores[i].DType, out)
 }
 
-// locate is the location of lane 0 in access k.
+// locate returns the location of lane 0 in access k.
 func (c *elementwiseGen) locate(k int) located {
 	if c.here != nil {
 		return c.here[k]
@@ -434,7 +435,7 @@ func (c *elementwiseGen) locate(k int) located {
 	return located{base: c.address(c.bases[k], a, c.coords)}
 }
 
-// lane is value v of lane l.
+// lane returns value v of lane l.
 func (c *elementwiseGen) lane(v, l int) Reg {
 	if len(c.vals[v]) == 1 {
 		return c.vals[v][0]
@@ -442,7 +443,7 @@ func (c *elementwiseGen) lane(v, l int) Reg {
 	return c.vals[v][l]
 }
 
-// value emits instruction i for all lanes, or once when it is uniform.
+// value emits instruction i for all lanes, or once if it is uniform.
 func (c *elementwiseGen) value(i int, in Instr) []Reg {
 	n := c.lanes
 	if c.uniform[i] {
@@ -473,7 +474,7 @@ func (c *elementwiseGen) value(i int, in Instr) []Reg {
 	return out
 }
 
-// asStored is the value that a read returns after x was stored as d.
+// asStored returns the value that a load returns after x was stored as d.
 func (c *elementwiseGen) asStored(x []Reg, d DType) []Reg {
 	if !d.Low() {
 		return x

@@ -35,7 +35,7 @@ func (d DType) Size() int {
 // Low reports whether d is a 16-bit float.
 func (d DType) Low() bool { return d == Float16 || d == BFloat16 }
 
-// Short spellings of the operations generators write most.
+// short forms of the operations that generators emit most often
 
 func (b *Builder) add(x, y Arg) Reg    { return b.Do("add.rn.f32", x, y) }
 func (b *Builder) sub(x, y Arg) Reg    { return b.Do("sub.rn.f32", x, y) }
@@ -64,13 +64,13 @@ func (b *Builder) at(base, index Reg, size int) Reg {
 // special reads a special register.
 func (b *Builder) special(name string) Reg { return b.Do("mov.u32", Sym(name)) }
 
-// memLetters is the memory type that moves the raw bits of an element.
+// memLetters is the PTX type for moving the raw bits of an element.
 var memLetters = map[DType]string{
 	Float32: "f32", Float16: "b16", BFloat16: "b16", Float64: "f64",
 	Int32: "b32", Int64: "b64", Uint8: "u8", Bool: "u8",
 }
 
-// raw is the class that holds an element's bits.
+// raw is the register class that holds an element's bits.
 func raw(d DType) Class {
 	switch d {
 	case Float32:
@@ -85,8 +85,8 @@ func raw(d DType) Class {
 	return B16
 }
 
-// load reads n consecutive elements at base+off as they are stored, in the widest accesses.
-// Alignment to min(16, n*size) is the caller's promise.
+// load reads n consecutive elements at base+off in memory format, with the widest accesses. The
+// caller guarantees alignment to min(16, n*size).
 func (b *Builder) load(base Reg, off int, d DType, n int) []Reg {
 	return b.loadFrom("global", base, off, d, n)
 }
@@ -112,7 +112,7 @@ func (b *Builder) loadFrom(space string, base Reg, off int, d DType, n int) []Re
 	return out
 }
 
-// accessLen is how many of n elements one access of at most 16 bytes moves: 4, 2 or 1.
+// accessLen is the number of elements, out of n, in one access of at most 16 bytes: 4, 2 or 1.
 func accessLen(n, size int) int {
 	for _, k := range []int{4, 2} {
 		if n >= k && k*size <= 16 {
@@ -141,7 +141,7 @@ func (b *Builder) loadPacked(space string, base Reg, off int, d DType, n int) []
 	return out
 }
 
-// split takes a word apart into its elements.
+// split splits a word into its elements.
 func (b *Builder) split(w Reg, d DType) []Reg {
 	if d.Size() == 2 {
 		lo, hi := b.Reg(B16), b.Reg(B16)
@@ -155,7 +155,7 @@ func (b *Builder) split(w Reg, d DType) []Reg {
 	return out
 }
 
-// store writes consecutive elements given as stored bits.
+// store writes consecutive elements given as raw bits.
 func (b *Builder) store(base Reg, off int, d DType, vals []Reg) {
 	b.storeTo("global", base, off, d, vals)
 }
@@ -233,7 +233,7 @@ func (b *Builder) narrow(x Reg, d DType) Reg {
 	return x
 }
 
-// toBrain rounds to bfloat16; targets without the instruction do it in integers.
+// toBrain rounds to bfloat16. On targets without the instruction it uses integer arithmetic.
 func (b *Builder) toBrain(x Reg) Reg {
 	if b.fl.has(since.ampere) {
 		return b.Do("cvt.rn.bf16.f32", x)
@@ -263,7 +263,8 @@ func (b *Builder) storeF(base Reg, off int, d DType, vals []Reg) {
 	b.store(base, off, d, out)
 }
 
-// maxNaN is the larger of two, NaN if either is: as max.NaN where the target lacks it.
+// maxNaN is the larger of two values, NaN if either is NaN. It replaces max.NaN on targets without
+// it.
 func (b *Builder) maxNaN(x, y Reg) Reg { return b.pick("max", x, y) }
 
 func (b *Builder) minNaN(x, y Reg) Reg { return b.pick("min", x, y) }

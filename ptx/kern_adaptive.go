@@ -26,16 +26,17 @@ func (s AdaptivePool) check() (in, out int, err error) {
 	return in, out, nil
 }
 
-// cover is the range of coarse parts, or positions, that meet element i: from floor(i·m/n) up to
-// ceil((i+1)·m/n), for n elements over m. Being met is mutual, so it serves both directions.
+// cover is the range of coarse parts, or positions, that overlap element i: from floor(i·m/n) to
+// ceil((i+1)·m/n), for n elements over m. Overlap is symmetric, so one formula serves both
+// directions.
 func (b *Builder) cover(i Reg, m, n int) (first, end Reg) {
 	first = b.Do("div.u32", b.imul(i, I(m)), I(n))
 	end = b.Do("div.u32", b.Do("mad.lo.u32", i, I(m), I(m+n-1)), I(n))
 	return first, end
 }
 
-// within runs body for every position that an element of size n meets along each dimension of size m.
-// Where n is a multiple of m there is one.
+// within runs body for every position that overlaps an element, along each dimension. If n is a
+// multiple of m, there is exactly one.
 func (b *Builder) within(lo, hi, at [3]Reg, m, n []int, body func(at [3]Reg)) {
 	d := 3 - len(m)
 	if len(m) == 0 {

@@ -30,16 +30,16 @@ func (s Channels) count() int { return s.Outer * s.Inner }
 // part is the number of elements of a channel in each part except the last.
 func (s Channels) part() int { return ceilDiv(s.count(), s.split()) }
 
-// channelPass is a kernel in which a block walks one part of one channel, or of 32 neighbouring
-// channels when channels are innermost.
+// channelPass is a kernel in which a block processes one part of one channel, or of 32 adjacent
+// channels if channels are innermost.
 type channelPass struct {
 	Channels
 	b            *Builder
 	tid, channel Reg
 	first, last  Reg // elements of the part
-	inside       Reg // the thread's channel exists; the zero Reg: all do
-	start        Reg // the thread's first element of the part
-	step         int // from there to its next
+	inside       Reg // predicate that the thread's channel exists; the zero Reg: all do
+	start        Reg // the thread's first element in the part
+	step         int // step from there to its next element
 	folds        int
 }
 

@@ -21,7 +21,7 @@ type ChannelSum struct {
 
 const (
 	channelShared = 32 << 10 // bytes of shared memory that a block may use for its sums
-	channelSide   = 8        // threads that stand beside each other at least
+	channelSide   = 8        // smallest number of adjacent threads
 )
 
 // Build generates the kernel.
@@ -71,7 +71,7 @@ func (w *channelSum) across() int {
 type channelSum struct {
 	*elementwiseGen
 	channels, split int
-	planes          bool // channels do not lie innermost: a block walks one of them
+	planes          bool // channels are not innermost: a block processes one channel
 	tid             Reg
 }
 
@@ -82,7 +82,7 @@ func (s ChannelSum) generate(fl Flavour) (*channelSum, error) {
 	}
 	w := &channelSum{channels: int(s.Shape[last-1]), split: s.Split, planes: s.Shape[last] > 1}
 	g := s.Elementwise
-	if !w.planes { // without the dimension of size 1, the innermost is that of channels
+	if !w.planes { // without dimensions of size 1, the innermost dimension is that of channels
 		g.Shape = s.Shape[:last]
 	}
 	g.Loads, g.Stores = append([]Access(nil), s.Loads...), append([]Output(nil), s.Stores...)
@@ -119,7 +119,7 @@ func strideOf(a *Access, shape []int64) []int64 {
 	return a.Stride
 }
 
-// steady computes the values that are constant along a channel, before the loop over its elements.
+// steady computes the values that are constant within a channel, before the loop over its elements.
 func (w *channelSum) steady(coords []Reg, lanes int) {
 	w.fixed, w.vals, w.lanes, w.coords = make([][]Reg, len(w.Code)), make([][]Reg, len(w.Code)), lanes, coords
 	for i, in := range w.Code {
@@ -139,7 +139,8 @@ func (w *channelSum) steady(coords []Reg, lanes int) {
 	}
 }
 
-// part emits the block's share of n elements: the first, and the one behind the last.
+// part emits the block's share of n elements: the index of the first element and the index after
+// the last.
 func (w *channelSum) part(n int) (first, last Reg) {
 	b, size := w.b, ceilDiv(n, w.split)
 	if w.split == 1 {
@@ -162,7 +163,8 @@ func (w *channelSum) each(start, last Reg, step, n int, body func(j Reg)) {
 	}
 }
 
-// add adds the values of the elements at coords to the sums, lane by lane where sums has as many.
+// add adds the values of the elements at coords to the sums. If sums has several lanes, each lane
+// is added to its own.
 func (w *channelSum) add(coords []Reg, values []int, sums [][]Reg) {
 	w.coords = coords
 	w.compute(Reg{}, w.vec)
@@ -185,7 +187,7 @@ func (w *channelSum) zeros(values []int, lanes int) [][]Reg {
 	return sums
 }
 
-// sumPlanes sums one channel with a block.
+// sumPlanes sums one channel per block.
 func (w *channelSum) sumPlanes(values []int, outs []Reg) {
 	b, wide := w.b, func(r Reg) Reg { return w.b.Do("cvt.u64.u32", r) }
 	plane := int(w.Shape[2]) / w.vec
@@ -223,8 +225,8 @@ func (w *channelSum) side() int {
 	return min(colLanes, max(channelSide, 1<<bits.Len(uint((w.channels-1)/w.vec))))
 }
 
-// sumRows sums rows of channels with a block: threads in one row of the block have adjacent
-// channels, threads in one column the same channel.
+// sumRows sums rows of channels. Threads in one row of the block have adjacent channels; threads in
+// one column have the same channel.
 func (w *channelSum) sumRows(values []int, outs []Reg) {
 	b, side := w.b, w.side()
 	rows := elementThreads / side
@@ -245,7 +247,7 @@ func (w *channelSum) sumRows(values []int, outs []Reg) {
 	w.foldRows(side, sums, outs)
 }
 
-// outer splits row j into the image and the position in it.
+// outer splits row j into the image index and the position in the image.
 func (w *channelSum) outer(j Reg) []Reg {
 	b := w.b
 	if len(w.Shape) == 2 {
@@ -255,7 +257,7 @@ func (w *channelSum) outer(j Reg) []Reg {
 	return []Reg{b.Do("cvt.u64.u32", image), b.Do("cvt.u64.u32", position)}
 }
 
-// foldRows adds up the values of the threads in each column of the block, one thread for each
+// foldRows adds up the values of the threads in each column of the block, with one thread for each
 // channel.
 func (w *channelSum) foldRows(side int, sums [][]Reg, outs []Reg) {
 	b := w.b
@@ -268,7 +270,7 @@ func (w *channelSum) foldRows(side int, sums [][]Reg, outs []Reg) {
 		}
 	}
 	b.Do("bar.sync", I(0))
-	// Thread t has lane t mod side and element t div side of its vector.
+	// thread t has lane t mod side and element t div side of its vector
 	lane := b.Do("and.b32", w.tid, I(side-1))
 	element := b.Do("shr.u32", w.tid, I(bits.TrailingZeros(uint(side))))
 	group := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(side), lane)

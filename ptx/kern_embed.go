@@ -21,7 +21,7 @@ type Embedding struct {
 	In, Out             DType // forward: table and y, which must agree; backward: dy and dtable
 }
 
-// readID reads id i as u32; one outside 0 … n-1 becomes all ones.
+// readID reads id i as u32. An id outside 0 … n-1 becomes a number with all bits set.
 func (b *Builder) readID(ids, i Reg, d DType, n int) Reg {
 	raw := b.load(b.at(ids, i, d.Size()), 0, d, 1)[0]
 	if raw.Class == B64 {
@@ -86,12 +86,12 @@ func (b *Builder) fillNaN(r Reg, d DType) {
 	}
 }
 
-// together is the number of rows of dy that a warp reads before it adds them: as many as its
-// registers hold.
+// together is the number of rows of dy that a warp loads before it adds them: as many as its
+// registers can hold.
 func (s Embedding) together() int { return 16 / s.In.Size() }
 
-// rowsPerWarp is the number of rows of the table that a warp sums: several, if most rows have
-// nothing to sum.
+// rowsPerWarp is the number of table rows that a warp sums: several if most rows have nothing to
+// sum.
 func (s Embedding) rowsPerWarp() int {
 	n := 1
 	for n < 16 && s.Tokens < s.Vocab && 512*2*n <= s.Vocab {
@@ -100,7 +100,7 @@ func (s Embedding) rowsPerWarp() int {
 	return n
 }
 
-// embedSum is the gradient's second kernel being written.
+// embedSum is the state while the gradient's second kernel is generated.
 type embedSum struct {
 	Embedding
 	*rows
@@ -147,14 +147,14 @@ func (s Embedding) Backward(fl Flavour) (*Launch, error) {
 	return finish(b, g, p.list)
 }
 
-// lane is the value that x has in a lane of the warp.
+// lane returns the value of x in a given lane of the warp.
 func (b *Builder) lane(x, which Reg) Reg {
 	y := b.Reg(x.Class)
 	b.To(y, "shfl.sync.idx.b32", x, which, I(31), I(0xffffffff))
 	return y
 }
 
-// search counts the ids in the order that are below id, by binary search.
+// search counts the ids in sorted order that are below id, by binary search.
 func (k *embedSum) search(id Reg) Reg {
 	b := k.b
 	top := 1 << (bits.Len(uint(k.Tokens)) - 1)
@@ -173,7 +173,7 @@ func (k *embedSum) search(id Reg) Reg {
 	return n
 }
 
-// add adds the rows of dy that the order names from begin to end, 32 of its entries at a time.
+// add adds the rows of dy that entries begin to end of the order name, 32 entries at a time.
 func (k *embedSum) add(acc []Reg, begin, end Reg) {
 	b := k.b
 	if k.Tokens == 1 {
@@ -197,7 +197,7 @@ func (k *embedSum) add(acc []Reg, begin, end Reg) {
 	b.Loop(begin, end, I(32), B32, entries)
 }
 
-// addEntries adds the rows whose positions the first n lanes hold.
+// addEntries adds the rows whose positions are in the first n lanes.
 func (k *embedSum) addEntries(acc []Reg, position, n Reg) {
 	b, whole, together := k.b, Arg(I(0)), k.together()
 	if k.Tokens >= together {
@@ -213,7 +213,7 @@ func (k *embedSum) addEntries(acc []Reg, position, n Reg) {
 	b.Loop(whole, n, I(1), B32, func(i Reg) { k.addRows(acc, b.lane(position, i)) })
 }
 
-// addRows reads rows of dy, then adds one after the other.
+// addRows loads rows of dy, then adds one after the other.
 func (k *embedSum) addRows(acc []Reg, rows ...Reg) {
 	k.each(func(int) {
 		v := make([][]Reg, len(rows))

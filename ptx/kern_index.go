@@ -20,7 +20,7 @@ func (s Gather) check() error {
 	return nil
 }
 
-// ids is how many there are.
+// ids is the number of ids.
 func (s Gather) ids() int {
 	if s.Elementwise {
 		return s.Outer * s.M * s.Inner
@@ -28,7 +28,7 @@ func (s Gather) ids() int {
 	return s.M
 }
 
-// id reads an id as u32 in 0…N-1, or all ones when it is outside.
+// id reads an id as u32 in 0…N-1, or a number with all bits set if it is outside.
 func (s Gather) id(b *Builder, ids, at Reg) Reg {
 	v := b.load(b.at(ids, at, s.IDs.Size()), 0, s.IDs, 1)[0]
 	t, bt := "s32", "b32"

@@ -36,7 +36,7 @@ func (s IntReduce) Build(fl Flavour) (*Launch, error) {
 		case s.Op == "sum":
 			b.To(acc, "mov.s64", I(0))
 			b.strided(r.lane, 32, s.N, func(i Reg) { b.To(acc, "mov.s64", at(i)) })
-		default: // an element twice does not matter
+		default: // max and min may count an element twice
 			b.To(acc, "mov.s64", at(b.Do("min.u32", r.lane, I(s.N-1))))
 		}
 		total := acc

@@ -37,12 +37,12 @@ func (s CrossEntropy) label(b *Builder, labels, row Reg) (label, ignored Reg) {
 	return raw, b.Do("setp.eq."+t, raw, I(s.Ignore))
 }
 
-// inRow reports whether the label is a column.
+// inRow reports whether the label is a valid column.
 func (s CrossEntropy) inRow(b *Builder, label Reg) Reg {
 	return b.Do(map[Class]string{B32: "setp.lt.u32", B64: "setp.lt.u64"}[label.Class], label, I(s.Cols))
 }
 
-// weightOf reads the weight of the label's class, 1 where the label is not a column.
+// weightOf reads the weight of the label's class. It is 1 if the label is not a valid column.
 func (s CrossEntropy) weightOf(b *Builder, weights, label Reg) Reg {
 	w := b.konst(1)
 	b.when(s.inRow(b, label), func() {
@@ -59,7 +59,7 @@ func (s CrossEntropy) column(b *Builder, label Reg) Reg {
 	return label
 }
 
-// spread is the sum of the smoothed target over all classes of a row, divided by s.
+// spread is the sum of the smoothed target over all classes of a row, divided by the smoothing.
 func (s CrossEntropy) spread(r *rows, weights Reg) Reg {
 	b, sum := r.b, r.b.konst(0)
 	b.strided(r.lane, r.team, s.Cols, func(i Reg) {
@@ -124,7 +124,7 @@ func (s CrossEntropy) Forward(fl Flavour) (*Launch, error) {
 		})
 		top := r.across(m, b.maxNaN)
 		total := r.across(b.mul(sum, b.expTerm(b.sub(m, top))), r.join("add.rn.f32"))
-		// Infinities and NaN in the row: the sum of e^(x-top) has no value.
+		// with infinities or NaN in the row the sum of e^(x-top) is undefined
 		l := b.finiteOr(top, b.log(total))
 		var mean, spread Reg
 		if s.Smoothing != 0 {
@@ -142,8 +142,8 @@ func (s CrossEntropy) Forward(fl Flavour) (*Launch, error) {
 	return finish(b, r.grid(s.Rows), p.list)
 }
 
-// rowOfLogits is a row with its statistics: the mean of its logits and that of
-// the weights, the former weighted where classes have weights.
+// rowOfLogits is a row with its statistics: the mean of its logits and the mean of the weights.
+// With class weights, the first is a weighted mean.
 type rowOfLogits struct{ base, labels, weights, row, top, logsum, mean, spread Reg }
 
 // loss is (top - x[label]) + logsum, weighted and smoothed.
@@ -167,7 +167,7 @@ func (s CrossEntropy) loss(b *Builder, r rowOfLogits) Reg {
 	return out
 }
 
-// spreadLoss is the loss of the target that smoothing spreads over all classes.
+// spreadLoss is the part of the loss from the uniform part of the smoothed target.
 func (s CrossEntropy) spreadLoss(b *Builder, r rowOfLogits) Reg {
 	if !s.Weighted {
 		return b.add(b.sub(r.top, r.mean), r.logsum)
@@ -219,13 +219,15 @@ func (s CrossEntropy) Backward(fl Flavour) (*Launch, error) {
 	return inPlace(finish(b, r.grid(s.Rows), p.list))
 }
 
-// shares are the label's column, its share of the target, and the sum of all shares.
+// shares are the label's column, its share of the target, and the sum of the target over all
+// classes.
 type shares struct {
 	label, total Reg
 	hit          Arg
 }
 
-// gradient is that of the logit of column col whose logarithm of the softmax is x and whose class weighs w.
+// gradient is the gradient of the logit in column col, where x is the logarithm of its softmax and
+// w the weight of its class.
 func (s CrossEntropy) gradient(b *Builder, x, col, w Reg, q shares) Reg {
 	p := b.expDown(x)
 	switch share := Fl(s.Smoothing / float32(s.Cols)); {
@@ -250,7 +252,7 @@ func (s CrossEntropy) LossSum(fl Flavour) (*Launch, error) {
 	weights := s.weights(&p)
 	sum, count := p.out("sum", Float32, 1), p.out("count", Float32, 1)
 	tid := b.special("%tid.x")
-	acc, n := b.konst(0), b.Do("mov.u32", I(0)) // n: of rows, or of their labels' weights, an f32
+	acc, n := b.konst(0), b.Do("mov.u32", I(0)) // n: number of rows, or sum of the weights of their labels, an f32
 	if s.Weighted {
 		n = b.konst(0)
 	}

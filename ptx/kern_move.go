@@ -42,7 +42,7 @@ func (s Transpose) Build(fl Flavour) (*Launch, error) {
 	return finish(b, grid, p.list)
 }
 
-// sweep visits the thread's four elements of the tile at (row0, col0) of a rows×cols matrix: body
+// sweep visits the thread's four elements of the tile at (row0, col0) of a rows×cols matrix. body
 // gets the element's address and its row in the tile; its column is the lane.
 func (s Transpose) sweep(b *Builder, lane, warp, row0, col0 Reg, rows, cols int, base Reg, body func(addr, r Reg)) {
 	col := b.iadd(col0, lane)

@@ -37,25 +37,25 @@ type Norm struct {
 	Stride, PerRow []int64 // of x, y, dx, dy and of scale and bias over Shape; nil: dense, and one element for each column
 }
 
-// The longest row whose column sums a team holds beside it, and the largest team that holds what all rows
-// have alike.
+// the longest row for which a team keeps column sums in registers next to the row, and the largest
+// team that keeps what is the same for all rows
 const (
 	maxSummed = goodLane * 512
 	sharing   = 128
 )
 
-// normGen is the state of one generation.
+// normGen is the state of one code generation.
 type normGen struct {
 	Norm
 	*rows
 	p             params
 	before, after *rowElementwise
 	affine        *rowElementwise // scale and bias
-	x             *rowElementwise // backward: what was normalized
+	x             *rowElementwise // backward: the operand of the norm
 	mean, rstd    Reg
 }
 
-// plain is code that reads or writes one tensor with the norm's strides.
+// plain is code that loads or stores one tensor with the norm's strides.
 func (s Norm) plain(load, store string, d DType) *Elementwise {
 	g := &Elementwise{Shape: s.shape(), Code: []Instr{{Op: "in", Type: Float32}}, Loads: []Access{{Name: load, DType: d, Stride: s.Stride}}}
 	if store != "" {
@@ -71,7 +71,7 @@ func (s Norm) shape() []int64 {
 	return []int64{int64(s.Rows), int64(s.Cols)}
 }
 
-// perColumn is code that reads scale and bias.
+// perColumn is code that loads scale and bias.
 func (s Norm) perColumn(bias bool) *Elementwise {
 	stride := s.PerRow
 	if stride == nil {
@@ -123,7 +123,7 @@ func (s Norm) start(fl Flavour, from, to string, in, out DType, backward bool) (
 	return k, nil
 }
 
-// stats declares mean and rstd, read or written.
+// stats declares the parameters mean and rstd, which are read or written.
 func (k *normGen) stats(declare func(name string, d DType, n int) Reg) {
 	if !k.RMS {
 		k.mean = declare("mean", Float32, k.Rows)
@@ -146,7 +146,7 @@ func (s Norm) Forward(fl Flavour) (*Launch, error) {
 	k.stats(k.p.out)
 	k.begin()
 	workers := s.workers(k.perBlock, 16*132)
-	if k.team > sharing || !k.affine.everyRow() { // scale and bias of many columns beside the row would not fit into registers
+	if k.team > sharing || !k.affine.everyRow() { // with many columns, scale and bias do not fit into registers next to the row
 		workers = s.Rows
 	}
 	if s.Rows > workers {
@@ -177,7 +177,7 @@ func (s Norm) Forward(fl Flavour) (*Launch, error) {
 	return k.launch(workers)
 }
 
-// statistics are the row's mean and rstd, which one thread stores.
+// statistics computes the row's mean and rstd. One thread stores them.
 func (k *normGen) statistics(row Reg, x *source) (mean, inv Reg) {
 	b, cols := k.b, Fl(float32(k.Cols))
 	if !k.RMS {
@@ -197,7 +197,7 @@ func (k *normGen) statistics(row Reg, x *source) (mean, inv Reg) {
 	return mean, inv
 }
 
-// centred is the distance from the mean; RMS keeps x as it is.
+// centred returns the distance from the mean; RMS keeps x unchanged.
 func (k *normGen) centred(x, mean Reg) Reg {
 	if k.RMS {
 		return x
@@ -211,7 +211,7 @@ func (k *normGen) enter(row Reg) {
 	k.affine.enter(k.rows, row)
 }
 
-// affineAt is scale and bias of the columns at s, nil where there is none.
+// affineAt returns scale and bias of the columns at s, nil if there are none.
 func (k *normGen) affineAt(s spot) (scale, bias []Reg) {
 	k.affine.eval(s, nil)
 	for i, a := range k.affine.Loads {
@@ -224,16 +224,15 @@ func (k *normGen) affineAt(s spot) (scale, bias []Reg) {
 	return scale, bias
 }
 
-// barrier ends a row, if there are several, so that the next row may reuse the scratch memory of
-// the sum of an RMS norm.
+// barrier ends a row if there are several, so that the next row may reuse the scratch memory.
 func (k *normGen) barrier(workers int) {
 	if k.RMS && k.team > 32 && k.Rows > workers {
 		k.b.Do("bar.sync", I(0))
 	}
 }
 
-// launch ends the kernel. Threads that hold their part of a row have read it before they write, so
-// the first result may be stored in place of the first operand.
+// launch ends the kernel. If threads hold their part of a row in registers, they read it before
+// they write, so the first result may be stored in place of the first operand.
 func (k *normGen) launch(workers int) (*Launch, error) {
 	l, err := finish(k.b, k.grid(workers), k.p.list)
 	if err == nil {
@@ -255,7 +254,7 @@ func (k *normGen) overlays() bool {
 	return a.Offset == b.Offset && slices.Equal(a.Stride, b.Stride) && slices.Equal(from.Shape, into.Shape) || from.dense(a) && into.dense(b)
 }
 
-// workers rounds the wanted number of teams to whole blocks.
+// workers rounds the requested number of teams up to whole blocks.
 func (s Norm) workers(perBlock, most int) int {
 	w := s.Workers
 	if w == 0 {
@@ -264,7 +263,7 @@ func (s Norm) workers(perBlock, most int) int {
 	return ceilDiv(w, perBlock) * perBlock
 }
 
-// backwardWorkers bounds the partial sums kept if nothing says how many.
+// backwardWorkers limits the number of partial sums if the caller does not.
 const backwardWorkers = 4 * 132
 
 // Partials is the number of rows of Backward's partial sums. It is 0 if Backward writes none,
@@ -283,7 +282,7 @@ func (s Norm) Partials() int {
 type normBack struct {
 	*normGen
 	summed bool
-	hat, w [][]Reg // by chunk: x̂ and dy·scale, where they stay in registers
+	hat, w [][]Reg // by chunk: x̂ and dy·scale, if they stay in registers
 	dg, db [][]Reg
 }
 

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// orderKey maps an element as stored to an unsigned key in the order of values (reversed for down):
-// -0 like +0, and a NaN above all others, or with nanLow below them.
+// orderKey maps an element in memory format to an unsigned key with the order of values (reversed
+// for down). -0 equals +0. NaN is above all others, or below them with nanLow.
 func (b *Builder) orderKey(x Reg, d DType, down, nanLow bool) Reg {
 	var key Reg
 	switch d {
@@ -48,7 +48,7 @@ type extremum struct {
 	key, at Reg
 }
 
-// newExtremum starts without a key, unless all is set: every lane then takes an element.
+// newExtremum starts without a key. With all, every lane takes an element.
 func (b *Builder) newExtremum(c Class, all bool) extremum {
 	l := extremum{b, b.Reg(c), b.Reg(B32)}
 	if !all {
@@ -66,7 +66,7 @@ func (l extremum) better(key, i Reg) Reg {
 	return b.Do("or.pred", gt, tie)
 }
 
-// take makes key at position i the extremum if it is better.
+// take replaces the extremum by key at position i if the key is better.
 func (l extremum) take(key, i Reg) {
 	win := l.better(key, i)
 	l.b.To(l.key, "selp."+key.Class.String(), key, l.key, win)
@@ -92,11 +92,12 @@ func (l extremum) scan(lane Reg, cols int, read func(i Reg, take func(key Reg)))
 	})
 }
 
-// join gives all lanes the position of the extremum of the first n lanes, and its key if keys is set.
+// join gives all lanes the position of the extremum of the first n lanes, and its key if keys is
+// set.
 func (l extremum) join(n int, keys bool) {
 	for d := 16; d > 0; d /= 2 {
 		switch {
-		case d >= n: // nothing there
+		case d >= n: // the other lane has no element
 		case d > 1 || keys:
 			l.take(l.b.neighbour(l.key, d), l.b.neighbour(l.at, d))
 		default:
@@ -106,7 +107,7 @@ func (l extremum) join(n int, keys bool) {
 	}
 }
 
-// neighbour is the value of lane xor d.
+// neighbour returns the value of lane xor d.
 func (b *Builder) neighbour(x Reg, d int) Reg {
 	if x.Class != B64 {
 		y := b.Reg(x.Class)
@@ -133,7 +134,7 @@ type ArgMax struct {
 	Name       string
 	Rows, Cols int
 	In         DType
-	Min        bool // the smallest instead; a NaN counts as smaller than everything
+	Min        bool // smallest instead of largest; NaN counts as smaller than everything
 }
 
 // Build generates the kernel, one warp for each row.
@@ -192,7 +193,7 @@ func (s TopK) Build(fl Flavour) (*Launch, error) {
 			best := b.newExtremum(class, s.Cols == 1 || s.Cols == 32 && s.K == 1)
 			best.scan(r.lane, s.Cols, func(i Reg, take func(key Reg)) {
 				key := b.orderKey(b.load(b.at(base, i, size), 0, s.In, 1)[0], s.In, s.Smallest, s.Smallest)
-				if s.K == 1 { // all are behind nothing
+				if s.K == 1 { // every key precedes the initial one
 					take(key)
 					return
 				}

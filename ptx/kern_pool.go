@@ -8,9 +8,9 @@ import "fmt"
 type Pool struct {
 	Name             string
 	N, C             int
-	Size, To, Kernel [3]int // of the image, of what there is a window for, of the window
+	Size, To, Kernel [3]int // sizes of the image, of the output, of the window
 	Stride, Dilation [3]int // 0 means 1
-	Begin, End       [3]int // padding; End counts for CountPad's divisor alone
+	Begin, End       [3]int // padding; End counts only for CountPad's divisor
 	NHWC, CountPad   bool
 	NoMax, NoIndex   bool // results of Max that nothing reads
 	In, Out          DType
@@ -74,7 +74,7 @@ func (s Pool) index(b *Builder, n, c Reg, at [3]Reg, dims [3]int) Reg {
 	return n
 }
 
-// position continues from index i of an image of dims to position at in it.
+// position continues from image index i to position at in it.
 func (s Pool) position(b *Builder, i Reg, at [3]Reg, dims [3]int) Reg {
 	for d, x := range at {
 		if !s.flat(d) {
@@ -84,13 +84,13 @@ func (s Pool) position(b *Builder, i Reg, at [3]Reg, dims [3]int) Reg {
 	return i
 }
 
-// covered reports whether no window reaches beyond the image along dimension d.
+// covered reports whether no window extends beyond the image along dimension d.
 func (s Pool) covered(d int) bool {
 	return s.Begin[d] <= 0 && (s.To[d]-1)*s.stride(d)-s.Begin[d]+(s.Kernel[d]-1)*s.dilation(d) < s.Size[d]
 }
 
-// along runs body for every tap of dimensions d and up with what step makes of it, unless step says that
-// there is nothing.
+// along runs body for every tap of dimensions d and higher. step returns the position of a tap, or
+// that it lies outside.
 func (s Pool) along(b *Builder, d int, at [3]Reg, step func(d int, tap Reg) (x, ok Reg), body func(at [3]Reg)) {
 	switch {
 	case d == 3:
@@ -116,7 +116,7 @@ func (s Pool) window(b *Builder, p coords, body func(at [3]Reg)) {
 	}
 	s.along(b, 0, [3]Reg{}, func(d int, tap Reg) (x, ok Reg) {
 		x = b.Do("mad.lo.u32", tap, I(s.dilation(d)), first[d])
-		return x, b.below(x, s.Size[d], s.covered(d)) // negative wraps high
+		return x, b.below(x, s.Size[d], s.covered(d)) // negative numbers wrap to large ones
 	}, body)
 }
 
@@ -152,14 +152,14 @@ func (s Pool) Max(fl Flavour) (*Launch, error) {
 	return finish(b, grid, q.list)
 }
 
-// largest is the largest element of output p's window and its position. Of equal elements the first
-// counts; a NaN counts as larger than all but an earlier NaN.
+// largest finds the largest element of output p's window and its position. Of equal elements the
+// first counts. NaN counts as larger than everything except an earlier NaN.
 func (s Pool) largest(b *Builder, src Reg, p coords) (best, where Reg) {
 	best, where = b.konst(float32(-posInf)), b.Do("mov.u32", I(-1))
 	s.window(b, p, func(at [3]Reg) {
 		v := b.loadF(b.at(src, s.index(b, p.n, p.c, at, s.Size), s.In.Size()), 0, s.In, 1)[0]
 		better := b.Do("setp.gtu.f32", v, best)
-		if !s.NoIndex { // −∞ is not above where nothing was, but has a position
+		if !s.NoIndex { // −∞ is not larger than the initial value, but it has a position
 			better = b.Do("or.pred", better, b.Do("setp.eq.u32", where, I(-1)))
 		}
 		better = b.Do("and.pred", better, b.Do("setp.num.f32", best, best))
@@ -225,10 +225,10 @@ func (s Pool) sources(b *Builder, p coords, body func(window [3]Reg)) {
 	s.along(b, 0, [3]Reg{}, func(d int, tap Reg) (x, ok Reg) { return s.source(b, d, p.at[d], tap) }, body)
 }
 
-// source is the window along dimension d that reaches position x with a tap, if there is one: window o
-// does when o·stride = x + begin - tap·dilation.
+// source finds the window along dimension d of which the given tap reads position x, if there is
+// one. Window o does if o·stride = x + begin - tap·dilation.
 func (s Pool) source(b *Builder, d int, x, tap Reg) (o, ok Reg) {
-	t := b.Do("sub.u32", b.iadd(x, I(s.Begin[d])), b.imul(tap, I(s.dilation(d)))) // negative wraps high
+	t := b.Do("sub.u32", b.iadd(x, I(s.Begin[d])), b.imul(tap, I(s.dilation(d)))) // negative numbers wrap to large ones
 	o = b.Do("div.u32", t, I(s.stride(d)))
 	whole := b.Do("setp.eq.u32", b.imul(o, I(s.stride(d))), t)
 	return o, b.Do("and.pred", whole, b.Do("setp.lt.u32", o, I(s.To[d])))

@@ -6,7 +6,8 @@ import (
 	"math/bits"
 )
 
-// fold describes a reduction: its start value, how it adds an element and how it joins two results.
+// fold describes a reduction: its initial value, how it adds an element, and how it combines two
+// results.
 type fold struct {
 	start float32
 	take  func(b *Builder, acc, x Reg) Reg
@@ -87,7 +88,8 @@ func (s RowReduce) Build(fl Flavour) (*Launch, error) {
 	return finish(b, g, p.list)
 }
 
-// slice runs body for i = lane, lane+team, … of one of the parts that n elements are split into.
+// slice runs body for i = lane, lane+team, … within one of the parts into which n elements are
+// split.
 func (b *Builder) slice(lane, which Reg, team, n, split int, body func(i Reg)) {
 	if split == 1 {
 		b.strided(lane, team, n, body)
@@ -116,7 +118,7 @@ func (s RowReduce) finish(b *Builder, x Reg) Reg {
 	return x
 }
 
-// filling is the number of blocks of a reduction that keep a large GPU busy.
+// filling is the number of blocks of a reduction that occupy a large GPU.
 const filling = 2 * 132
 
 // Parts is the Split that distributes a few long rows over a GPU; 1 if there are many rows, or
@@ -135,11 +137,12 @@ type ColReduce struct {
 }
 
 const (
-	colThreads = 256 // of a block that reduces columns
+	colThreads = 256 // threads of a block that reduces columns
 	colWarps   = colThreads / 32
 )
 
-// shape is the number of adjacent columns of a thread, and the number of adjacent threads of a row.
+// shape returns the number of adjacent columns per thread, and the number of adjacent threads per
+// row.
 func (s ColReduce) shape() (vec, lanes int) {
 	vec, lanes = vecFor(s.Inner, s.In), 1
 	for lanes < 32 && lanes*vec < s.Inner {
@@ -234,5 +237,5 @@ func (s ColReduce) joinWarps(b *Builder, f fold, acc []Reg, tid, lane Reg, lanes
 
 const (
 	colLanes = 32 // channels of a block
-	colRows  = 8  // positions of a block handled side by side
+	colRows  = 8  // positions of a block processed side by side
 )

@@ -55,7 +55,7 @@ func (s Pad) Build(fl Flavour) (*Launch, error) {
 	return finish(b, grid, p.list)
 }
 
-// source is the index in x along dimension d of index at in y.
+// source is the index in x along dimension d for index at in y.
 func (s Pad) source(b *Builder, d int, at Reg) Reg {
 	last := s.In[d] - 1
 	switch {
@@ -108,14 +108,15 @@ func (s Resize) check() (in, out int, err error) {
 	return in, out, nil
 }
 
-// tap is an element that a sampled element is computed from, with its weight (the zero Reg: one)
-// and whether the weight is known to be above zero.
+// tap is an element from which a sampled element is computed, with its weight (the zero Reg: one).
+// above says whether the weight is known to be above zero.
 type tap struct {
 	at, weight Reg
 	above      bool
 }
 
-// position is where element i of dimension d is read, in f64 and within the image.
+// position is the coordinate at which element i of dimension d is sampled, in f64 and clamped to
+// the image.
 func (s Resize) position(b *Builder, d int, i Reg) Reg {
 	x, m, n := b.Do("cvt.rn.f64.u32", i), float64(s.In[d]), float64(s.Out[d])
 	switch s.Coords {
@@ -130,7 +131,7 @@ func (s Resize) position(b *Builder, d int, i Reg) Reg {
 	return b.Do("min.f64", b.Do("max.f64", x, Db(0)), Db(m-1))
 }
 
-// taps are the elements along dimension d that element i is computed from.
+// taps returns the elements along dimension d from which element i is computed.
 func (s Resize) taps(b *Builder, d int, i Reg) []tap {
 	if s.In[d] == 1 {
 		return []tap{{at: b.Do("mov.u32", I(0)), above: true}}
@@ -151,7 +152,7 @@ func (s Resize) taps(b *Builder, d int, i Reg) []tap {
 	return []tap{{lo, rest, true}, {at: b.Do("min.u32", b.iadd(lo, I(1)), I(s.In[d]-1)), weight: b.Do("cvt.rn.f32.f64", w)}}
 }
 
-// times multiplies weights, either of which may be one.
+// times multiplies weights, either of which may be the zero Reg (one).
 func (b *Builder) times(x, y Reg) Reg {
 	switch {
 	case x.Class == NoClass:
@@ -162,7 +163,7 @@ func (b *Builder) times(x, y Reg) Reg {
 	return b.mul(x, y)
 }
 
-// weighted adds w·v(), where w is above zero, to acc.
+// weighted adds w·v() to acc if w is above zero.
 func (b *Builder) weighted(acc, w Reg, above bool, v func() Reg) {
 	var some Reg
 	switch {
@@ -175,7 +176,7 @@ func (b *Builder) weighted(acc, w Reg, above bool, v func() Reg) {
 	b.where(some, func() { b.To(acc, "fma.rn.f32", w, v(), acc) })
 }
 
-// split takes the index of an element of images of dims apart.
+// split splits the linear index of an element of images of dims into coordinates.
 func (s Resize) split(b *Builder, i Reg, dims [3]int) (outer, inner Reg, at [3]Reg) {
 	i, inner = b.divmod(i, s.Inner)
 	for d := 2; d >= 0; d-- {
@@ -184,7 +185,7 @@ func (s Resize) split(b *Builder, i Reg, dims [3]int) (outer, inner Reg, at [3]R
 	return i, inner, at
 }
 
-// join is the index of an element of images of dims.
+// join is the inverse of split.
 func (s Resize) join(b *Builder, outer, inner Reg, at [3]Reg, dims [3]int) Reg {
 	for d, a := range at {
 		outer = b.Do("mad.lo.u32", outer, I(dims[d]), a)
@@ -247,8 +248,8 @@ func (s Resize) Backward(fl Flavour) (*Launch, error) {
 	return finish(b, grid, p.list)
 }
 
-// samples runs body for the elements that may have been sampled from mine, with their weights, from
-// dimension d on.
+// samples runs body for the elements that may have been sampled from mine, with their weights,
+// along dimensions d and higher.
 func (s Resize) samples(b *Builder, d int, mine, at [3]Reg, w Reg, body func(at [3]Reg, w Reg)) {
 	if d == 3 {
 		body(at, w)
@@ -282,7 +283,7 @@ func (s Resize) share(b *Builder, d int, i, mine Reg) Reg {
 }
 
 // reach bounds the elements along dimension d that are sampled less than one position from j, with
-// a margin of one on either side. The first and last also include elements beyond the ends.
+// a margin of one on either side. The first and the last also include elements beyond the ends.
 func (s Resize) reach(b *Builder, d int, j Reg) (first, end Arg) {
 	if s.In[d] == 1 {
 		return I(0), I(s.Out[d])

@@ -5,18 +5,18 @@ import (
 	"math"
 )
 
-// rows lays out kernels that work on the rows of a matrix. A row belongs to one team: a warp when
-// it is short (four teams share a block, no barriers), else the whole block. Each thread holds the
-// same columns of every row its team handles: chunk c of a thread covers vec columns from
-// (c*team + lane)*vec.
+// rows is the layout of kernels that work on the rows of a matrix. A row belongs to one team: a
+// warp if the row is short (four teams share a block, without barriers), otherwise the whole block.
+// Each thread holds the same columns of every row of its team: chunk c of a thread covers vec
+// columns from (c*team + lane)*vec on.
 type rows struct {
 	b          *Builder
 	cols       int
 	team       int // threads that share a row
 	perBlock   int // teams in a block
 	vec        int
-	chunks     int  // vectors that a thread holds of a row; 1 where it goes through the row in a loop
-	streamed   bool // rows do not fit into registers: passes read them again
+	chunks     int  // vectors of a row that a thread holds; 1 if it processes the row in a loop
+	streamed   bool // rows do not fit into registers, so later passes load them again
 	lane       Reg  // thread in team, u32
 	worker     Reg  // team in grid, u32
 	scratch    int  // shared arrays made so far
@@ -118,10 +118,10 @@ func (r *rows) begin() {
 	}
 }
 
-// grid is the blocks needed for n workers.
+// grid is the number of blocks for n workers.
 func (r *rows) grid(n int) [3]int { return [3]int{ceilDiv(n, r.perBlock), 1, 1} }
 
-// alone runs body once for each row: worker i takes row i.
+// alone runs body once: worker i processes row i.
 func (r *rows) alone(n int, body func(row Reg)) {
 	if n%r.perBlock == 0 {
 		body(r.worker)
@@ -130,7 +130,7 @@ func (r *rows) alone(n int, body func(row Reg)) {
 	r.b.when(r.b.Do("setp.lt.u32", r.worker, I(n)), func() { body(r.worker) })
 }
 
-// share runs body for each of n rows; worker i takes row i and every workers-th after it.
+// share runs body for each of n rows: worker i processes row i and every workers-th row after it.
 func (r *rows) share(n, workers int, body func(row Reg)) {
 	if n <= workers {
 		r.alone(n, body)
@@ -150,7 +150,8 @@ func (r *rows) each(body func(c int)) {
 	}
 }
 
-// spot is a vector of the thread in a row: vector at + ahead, chunk of those it holds.
+// spot is a vector of the thread in a row: the vector at + ahead, which is the given chunk of those
+// it holds.
 type spot struct {
 	at           Reg
 	ahead, chunk int
@@ -198,8 +199,8 @@ func (r *rows) tile(x float32) [][]Reg {
 	return out
 }
 
-// fold combines a value of every column and then of every thread of the team. The order is fixed
-// by the shape, and all threads get the result.
+// fold combines a value of every column, then of every thread of the team. The order depends only
+// on the shape. All threads get the result.
 func (r *rows) fold(start float32, step func(acc Reg, c, i int) Reg, join func(x, y Reg) Reg) Reg {
 	b := r.b
 	acc := b.konst(start)
@@ -222,7 +223,7 @@ func (r *rows) across(x Reg, join func(x, y Reg) Reg) Reg {
 	return r.b.blockFold(x, r.lane, r.team, fmt.Sprintf("scratch%d", r.scratch), join)
 }
 
-// butterfly combines x over groups of n neighbouring lanes (a power of two).
+// butterfly combines x over groups of n adjacent lanes (a power of two).
 func (b *Builder) butterfly(x Reg, n int, join func(x, y Reg) Reg) Reg {
 	for d := n / 2; d > 0; d /= 2 {
 		other := b.Reg(x.Class)
@@ -232,8 +233,8 @@ func (b *Builder) butterfly(x Reg, n int, join func(x, y Reg) Reg) Reg {
 	return x
 }
 
-// blockFold combines x over a block of n threads through its own shared array. A loop that runs it
-// again needs another barrier in between.
+// blockFold combines x over a block of n threads through a shared array of its own. A loop that
+// runs it again needs another barrier in between.
 func (b *Builder) blockFold(x, tid Reg, n int, name string, join func(x, y Reg) Reg) Reg {
 	warps := n / 32
 	sh := b.Shared(name, 4, 4*warps)

@@ -34,7 +34,7 @@ func (s Scan) Build(fl Flavour) (*Launch, error) {
 			}
 			at = b.Do("mad.lo.u32", b.Do("mad.lo.u32", o, I(s.N), at), I(s.Inner), in)
 			v := b.Reg(F32)
-			if s.N < 32 { // later rounds find values of earlier elements there, which nothing sums
+			if s.N < 32 { // later rounds read values of earlier elements there, and nothing adds to them
 				b.To(v, "mov.f32", Fl(0))
 			}
 			b.where(inside, func() { b.To(v, "mov.f32", b.loadF(b.at(x, at, s.In.Size()), 0, s.In, 1)[0]) })
@@ -135,7 +135,7 @@ func (s LinearScan) Build(fl Flavour) (*Launch, error) {
 	return finish(b, [3]int{ceilDiv(s.Outer*s.Inner, elementThreads), 1, 1}, p.list)
 }
 
-// prefix adds each lane's predecessors to it, floats or integers.
+// prefix adds the values of its predecessors to each lane, for floats or integers.
 func (b *Builder) prefix(v, lane Reg) Reg {
 	add, class := "add.rn.f32", v.Class
 	if class == B32 {
@@ -149,7 +149,7 @@ func (b *Builder) prefix(v, lane Reg) Reg {
 	return v
 }
 
-// before is the neighbour's value below, 0 in the first lane.
+// before returns the value of the previous lane, 0 in the first lane.
 func (b *Builder) before(v, lane Reg) Reg {
 	other := b.Reg(F32)
 	b.To(other, "shfl.sync.up.b32", v, I(1), I(0), I(0xffffffff))
@@ -200,7 +200,7 @@ func (s RowStat) variance(r *rows, v [][]Reg) Reg {
 	return b.div(sq, Fl(float32(s.Cols-s.Correction)))
 }
 
-// logSumExp of infinite maxima is the maximum itself.
+// logSumExp of infinite maxima is the maximum itself
 func (s RowStat) logSumExp(r *rows, v [][]Reg) Reg {
 	b := r.b
 	top := r.fold(float32(-posInf), func(acc Reg, c, i int) Reg { return b.maxNaN(acc, v[c][i]) }, b.maxNaN)

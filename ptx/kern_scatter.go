@@ -10,9 +10,9 @@ import "fmt"
 type Scatter struct {
 	Name               string
 	Outer, N, M, Inner int
-	Add                bool  // in f32: y is f32
+	Add                bool  // u and the sums are f32: y is f32
 	IDs                DType // i32 or i64
-	In, Out            DType // of u and y; the same but for Add
+	In, Out            DType // type of u and y; with Add only of u
 }
 
 // Build generates the kernel.
@@ -41,7 +41,7 @@ func (s Scatter) Build(fl Flavour) (*Launch, error) {
 	return inPlace(finish(b, [3]int{ceilDiv(n, elementThreads), 1, 1}, k.p.list))
 }
 
-// scattering is a kernel being written.
+// scattering is the state while one kernel is generated.
 type scattering struct {
 	Scatter
 	b            *Builder
@@ -65,7 +65,7 @@ func (k *scattering) element(m Reg, n int) Reg {
 	return b.Do("mad.lo.u32", b.Do("mad.lo.u32", k.outer, I(n), m), I(k.Inner), k.inner)
 }
 
-// take reads an element of u: its bits, or its value to add.
+// take loads an element of u: its bits, or with Add its value.
 func (k *scattering) take(from Reg) Reg {
 	at := k.b.at(k.u, from, k.In.Size())
 	if k.Add {
@@ -84,8 +84,8 @@ func (k *scattering) put(id, v Reg) {
 	b.store(at, 0, k.Out, []Reg{v})
 }
 
-// byWarp reads 32 elements of a column at a time. Of lanes with equal ids, only the highest stores;
-// with Add, they add in turn, lowest first.
+// byWarp processes 32 elements of a column at a time. Of lanes with equal ids, only the highest
+// stores. With Add, they add one after the other, the lowest first.
 func (s Scatter) byWarp(fl Flavour) (*Launch, error) {
 	r := startRows(fl, s.Name, 1, 32, 1, 0)
 	b := r.b

@@ -56,7 +56,7 @@ func (s Softmax) Forward(fl Flavour) (*Launch, error) {
 	return inPlace(finish(b, r.grid(s.Rows), p.list))
 }
 
-// prepare scales a chunk and masks the columns a causal row does not see.
+// prepare scales a chunk, and masks the columns that a causal row does not see.
 func (s Softmax) prepare(r *rows, row Reg, c int, v []Reg) {
 	b := r.b
 	for i := range v {

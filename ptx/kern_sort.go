@@ -2,21 +2,21 @@ package ptx
 
 import "math/bits"
 
-// idSort generates Embedding.Order, a stable radix sort of the ids in one block, lowest digit
-// first. In each pass a warp counts the digits of its part of the list. The counts give the offset
-// of each warp and digit. Then the warp goes through its part again, in order; lanes with equal
-// digits keep the order of lanes. The result is deterministic.
+// idSort generates Embedding.Order. It is a stable radix sort of the ids in one block, lowest digit
+// first. In each pass a warp counts the digits in its part of the list. The counts give the offset
+// of each warp and digit. Then the warp processes its part again in order; lanes with equal digits
+// keep their order. The result is deterministic.
 type idSort struct {
 	Embedding
 	b                    *Builder
-	warps, chunk, digits int // of the block, entries of a warp, values of a digit
+	warps, chunk, digits int // threads of the block, entries of a warp, values of a digit
 	tid, lane, warp      Reg
-	counts, totals, mine Reg // shared: by warp and digit, by digit; this warp's
+	counts, totals, mine Reg // shared arrays: by warp and digit, by digit; this warp's part
 	ids                  Reg
 }
 
-// sortDigits is the number of passes and the bits of each. They suffice to distinguish all ids and
-// the id of all ones, which stands for ids outside the table.
+// sortDigits is the number of passes and the bits of each. They suffice to distinguish all ids, and
+// the id with all bits set, which stands for ids outside the table.
 func (s Embedding) sortDigits() (passes, width int) {
 	n := bits.Len(uint(s.Vocab))
 	if passes = ceilDiv(n, 8); s.Tokens == 1 {
@@ -62,7 +62,7 @@ func (s Embedding) Order(fl Flavour) (*Launch, error) {
 	return finish(b, [3]int{1, 1, 1}, p.list)
 }
 
-// share finds the thread's place and its warp's counters.
+// share finds the thread's position and the counters of its warp.
 func (k *idSort) share() {
 	b := k.b
 	k.lane, k.warp = b.Do("and.b32", k.tid, I(31)), b.Do("shr.u32", k.tid, I(5))
@@ -71,7 +71,8 @@ func (k *idSort) share() {
 	k.mine = b.Do("mad.lo.u32", k.warp, I(4*k.digits), k.counts)
 }
 
-// entry reads element i of a list, or makes it of id i: its position, its id.
+// entry loads element i of a list. In the first pass it makes the entry from id i: its position and
+// its id.
 func (k *idSort) entry(list, i Reg) []Reg {
 	if list.Class == NoClass {
 		return []Reg{i, k.b.readID(k.ids, i, k.IDs, k.Vocab)}
@@ -139,8 +140,8 @@ func (k *idSort) pass(from, to Reg, shift, width int) {
 	})
 }
 
-// scatter puts an entry behind the lanes of its warp that share its digit, so many of them below it, and
-// moves the digit's counter on.
+// scatter stores an entry after those of lower lanes with the same digit, and advances the digit's
+// counter.
 func (k *idSort) scatter(to Reg, entry []Reg, digit, same, rank, inside Reg) {
 	b := k.b
 	counter, before := k.counter(k.mine, digit), b.Reg(B32)
@@ -162,8 +163,8 @@ func (k *idSort) scatter(to Reg, entry []Reg, digit, same, rank, inside Reg) {
 	b.Do("bar.warp.sync", I(0xffffffff))
 }
 
-// offsets turns every warp's count of a digit into that of the warps before it, and the totals of the
-// digits into those of all digits before.
+// offsets turns every warp's count of a digit into the count of the warps before it, and the totals
+// of the digits into prefix sums.
 func (k *idSort) offsets() {
 	b := k.b
 	b.strided(k.tid, 32*k.warps, k.digits, func(digit Reg) {
@@ -178,7 +179,7 @@ func (k *idSort) offsets() {
 		})
 		b.Do("st.shared.b32", Addr{Base: k.counter(k.totals, digit)}, sum)
 	})
-	if k.digits > 32 { // else each lane below continues with its own
+	if k.digits > 32 { // otherwise each lane below continues with its own
 		b.Do("bar.sync", I(0))
 	}
 	var first Reg

@@ -15,7 +15,7 @@ type Unfold struct {
 	Groups, Group int // Groups 0 means 1
 }
 
-// channels returns the number of channels of the group, and its first one.
+// channels returns the number of channels of the group and the index of its first one.
 func (s Unfold) channels() (n, first int) {
 	n = s.C / max(s.Groups, 1)
 	return n, n * s.Group

@@ -2,9 +2,9 @@ package ptx
 
 import "math"
 
-// Transcendental functions in exact f32 operations. Methods and coefficients follow the widely
-// used single-precision routines of N. Juffa (public domain, fma-based); the error bounds are
-// measured by the tests over dense samples.
+// Transcendental functions in f32 operations. Methods and coefficients follow the widely used
+// single-precision routines of N. Juffa (public domain, fma-based). Tests measure the error bounds
+// over dense samples.
 
 const (
 	log2e = 1.44269502
@@ -23,8 +23,8 @@ func (b *Builder) poly(x Reg, c ...float32) Reg {
 // exp is e^x, below 1 ulp.
 func (b *Builder) exp(x Reg) Reg {
 	t, p := b.expReduce(b.Do("min.f32", b.Do("max.f32", x, Fl(-104)), Fl(89)))
-	// 2^i as an exponent that stays in range and one multiplication that may overflow or become
-	// subnormal.
+	// 2^i is split into an exponent that stays in range and one multiplication that may overflow or
+	// become subnormal
 	up := b.Do("setp.gt.f32", x, Fl(0))
 	r := b.mul(b.scaled(p, t, b.Do("selp.b32", I(-64<<23), I(64<<23), up)), b.Do("selp.f32", Fl(0x1p64), Fl(0x1p-64), up))
 	return b.Do("selp.f32", x, r, b.Do("setp.nan.f32", x, x))
@@ -57,7 +57,8 @@ func (b *Builder) expReduce(x Reg) (t, p Reg) {
 	return t, b.poly(f, 1.37805939e-3, 8.37312452e-3, 4.16695364e-2, 1.66664720e-1, 4.99999851e-1, 1, 1)
 }
 
-// scaled adds i and more to the exponent of p; the bits of the magic number above i shift out.
+// scaled adds i and more to the exponent of p. The shift discards the bits of the magic number
+// above i.
 func (b *Builder) scaled(p, t Reg, more Arg) Reg {
 	w := b.iadd(b.bits(p), b.Do("shl.b32", b.bits(t), I(23)))
 	if more != I(0) {
@@ -112,14 +113,14 @@ func (b *Builder) erf(x Reg) Reg {
 	r = b.fma(r, t, Fl(-1.28717512e-1))
 	r = b.fma(r, t, b.Do("neg.f32", t))
 	far := b.Do("copysign.f32", x, b.sub(Fl(1), b.exp(r)))
-	// The polynomial overflows to NaN far out, where erf is 1.
+	// far from zero the polynomial overflows to NaN, where erf is 1
 	far = b.Do("selp.f32", b.Do("copysign.f32", x, b.konst(1)), far, b.Do("setp.gt.f32", t, Fl(8)))
 	near := b.poly(s, -5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1)
 	near = b.fma(near, x, x)
 	return b.Do("selp.f32", far, near, b.Do("setp.gt.f32", t, Fl(0.927734375)))
 }
 
-// Functions that are rare in hot loops go through f64, where plain series reach f32 accuracy.
+// Functions that are rare in hot loops use f64, where plain series reach f32 accuracy.
 
 func (b *Builder) dadd(x, y Arg) Reg    { return b.Do("add.rn.f64", x, y) }
 func (b *Builder) dmul(x, y Arg) Reg    { return b.Do("mul.rn.f64", x, y) }
@@ -134,7 +135,7 @@ func (b *Builder) poly64(x Reg, c ...float64) Reg {
 	return r
 }
 
-// taylor lists 1/n! … 1/0! with every step-th term, for poly64.
+// taylor lists 1/n! … 1/0!, every step-th term, for poly64.
 func taylor(from, to, step int, sign float64) []float64 {
 	var c []float64
 	for n := from; n >= to; n -= step {
@@ -144,7 +145,7 @@ func taylor(from, to, step int, sign float64) []float64 {
 		}
 		c = append(c, 1/f)
 	}
-	for i := len(c) - 2; i >= 0; i -= 2 { // signs alternate from the last term backwards
+	for i := len(c) - 2; i >= 0; i -= 2 { // signs alternate, starting with the last term
 		c[i] *= sign
 	}
 	return c
@@ -183,8 +184,8 @@ func (b *Builder) log64(x Reg) Reg {
 	return b.dfma(b.Do("cvt.rn.f64.s64", e), Db(math.Ln2), r)
 }
 
-// viaSeries computes wide(x) in f64 and rounds; below |x| < 2^-12 it takes x times near(x), and
-// infinities and NaN come out of patch.
+// viaSeries computes wide(x) in f64 and rounds. For |x| < 2^-12 it uses x times near(x). patch
+// handles infinities and NaN.
 func (b *Builder) viaSeries(x Reg, wide func(d Reg) Reg, near ...float64) Reg {
 	d := b.Do("cvt.f64.f32", x)
 	r := wide(d)
@@ -209,7 +210,7 @@ func (b *Builder) log1p(x Reg) Reg {
 	return b.Do("selp.f32", Fl(float32(math.NaN())), r, b.Do("setp.lt.f32", x, Fl(-1)))
 }
 
-// turn reduces x to r in [-pi/4, pi/4] and the quadrant, good for |x| < 2^50.
+// turn reduces x to r in [-pi/4, pi/4] and the quadrant. It is accurate for |x| < 2^50.
 func (b *Builder) turn(x Reg) (r, quadrant Reg) {
 	d := b.Do("cvt.f64.f32", x)
 	q := b.Do("cvt.rni.s64.f64", b.dmul(d, Db(2/math.Pi)))
@@ -255,7 +256,7 @@ func (b *Builder) tan(x Reg) Reg {
 	return b.finiteOr(x, v)
 }
 
-// atan folds |x| > 1 to 1/x; the polynomial is minimax on [0, 1].
+// atan reduces |x| > 1 to 1/x. The polynomial is minimax on [0, 1].
 func (b *Builder) atan(x Reg) Reg {
 	a := b.Do("abs.f32", x)
 	big := b.Do("setp.gt.f32", a, Fl(1))
@@ -283,7 +284,8 @@ func (b *Builder) pow(x, y Reg) Reg {
 	atInf := b.Do("selp.f32", grow, shrink, b.Do("setp.gt.f32", ax, Fl(1)))
 	r = b.Do("selp.f32", atInf, r, yInf)
 	r = b.Do("selp.f32", Fl(1), r, b.Do("and.pred", yInf, b.Do("setp.eq.f32", ax, Fl(1))))
-	// A negative base: the sign of odd integer exponents, NaN for others that are no integer.
+	// a negative base: odd integer exponents flip the sign, exponents that are not integers give
+	// NaN
 	whole := b.Do("setp.eq.f32", b.Do("cvt.rzi.f32.f32", y), y)
 	halfY := b.mul(y, Fl(0.5))
 	odd := b.Do("and.pred", whole, b.Do("setp.ne.f32", b.Do("cvt.rzi.f32.f32", halfY), halfY))

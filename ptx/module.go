@@ -17,7 +17,7 @@ type Kernel struct {
 	Name    string
 	Params  []Param
 	Shared  []Shared
-	Threads int             // .maxntid, the block size it was written for; 0 if not declared
+	Threads int             // .maxntid, the block size for which the kernel was written; 0 if not declared
 	Regs    [numClasses]int // how many registers of each class are declared
 	Body    []Inst
 }
@@ -35,10 +35,10 @@ type Shared struct {
 type Inst struct {
 	Label string
 	Op    *Op
-	Guard Reg  // predicate that must hold, or the zero Reg
+	Guard Reg  // predicate under which the instruction runs, or the zero Reg
 	Not   bool // the guard is negated
 	Args  []Operand
-	Line  int // in the parsed text; 0 when built
+	Line  int // line in the parsed text; 0 if the kernel was built
 }
 
 // Text prints the module. Parsing the text gives the same module back.
@@ -126,7 +126,7 @@ func (k *Kernel) sharedBytes() int {
 	return n
 }
 
-// prune drops instructions without effect: those that only fill registers nothing reads.
+// prune drops instructions without effect, which only write registers that nothing reads.
 func (k *Kernel) prune() {
 	for before := -1; before != len(k.Body); {
 		before = len(k.Body)
@@ -138,7 +138,7 @@ func (k *Kernel) prune() {
 	}
 }
 
-// reads calls f for every register the instruction needs, its guard included.
+// reads calls f for every register that the instruction reads, including its guard.
 func (in *Inst) reads(f func(Reg)) {
 	if in.Guard.Class != NoClass {
 		f(in.Guard)
@@ -152,7 +152,7 @@ func (in *Inst) reads(f func(Reg)) {
 	}
 }
 
-// fills reports whether all the instruction does is to write registers.
+// fills reports whether the instruction's only effect is to write registers.
 func (in *Inst) fills() bool {
 	if in.Op == nil || len(in.Op.Slots) == 0 || in.Op.Slots[0].Role != Dst {
 		return false

@@ -65,7 +65,7 @@ func (o Operand) addrText() string {
 	return "[" + base + "]"
 }
 
-// registers are those that the operand names.
+// registers lists the registers that the operand names.
 func (o *Operand) registers() []Reg {
 	switch {
 	case o.Kind == KindVec:

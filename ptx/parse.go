@@ -259,7 +259,7 @@ func (p *parser) instruction() {
 
 func (p *parser) operand(branch bool) Operand {
 	switch t := p.next(); {
-	case t == "": // the text ends; next has said so
+	case t == "": // end of text; next has reported it
 		return Operand{}
 	case branch:
 		return Operand{Kind: KindLabel, Sym: t}

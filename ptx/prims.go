@@ -2,7 +2,7 @@ package ptx
 
 import "fmt"
 
-// prim is how one primitive of element code becomes instructions for one lane.
+// prim defines how one primitive of element code becomes instructions for one lane.
 type prim struct {
 	args int
 	emit func(c *elementwiseGen, in Instr, r [3]Reg, lane int) Reg
@@ -60,7 +60,7 @@ var prims = map[string]prim{
 // letters is the PTX arithmetic type of a value type.
 var letters = map[DType]string{Float32: "f32", Float64: "f64", Int32: "s32", Int64: "s64", Bool: "pred"}
 
-// operandLetters finds the value type of a register by its class.
+// operandLetters derives the value type of a register from its class.
 func operandLetters(r Reg) string {
 	return map[Class]string{F32: "f32", F64: "f64", B32: "s32", B64: "s64", Pred: "pred"}[r.Class]
 }
@@ -82,7 +82,7 @@ func arith(n int, float, whole string) func(*elementwiseGen, Instr, [3]Reg, int)
 	}
 }
 
-// emitDiv divides; an integer divided by zero is zero.
+// emitDiv divides; an integer division by zero gives zero.
 func emitDiv(c *elementwiseGen, in Instr, r [3]Reg, _ int) Reg {
 	if isFloat(in.Type) {
 		return c.b.Do("div.rn."+letters[in.Type], r[0], r[1])
@@ -99,7 +99,7 @@ func function(f func(*Builder, Reg) Reg) func(*elementwiseGen, Instr, [3]Reg, in
 	}
 }
 
-// only32 refuses types a transcendental function is not written for.
+// only32 rejects types for which a transcendental function is not implemented.
 func (c *elementwiseGen) only32(in Instr) {
 	if in.Type != Float32 {
 		c.b.fail("%s of type %s: this target has it for f32 only; keep the value in f32", in.Op, in.Type)
@@ -156,7 +156,7 @@ func emitSelect(c *elementwiseGen, in Instr, r [3]Reg, _ int) Reg {
 	return b.Do("selp."+letters[in.Type], r[1], r[2], r[0])
 }
 
-// compare is ordered except ne, which holds when an operand is NaN.
+// compare emits an ordered comparison, except for ne, which is true if an operand is NaN.
 func compare(rel string) func(*elementwiseGen, Instr, [3]Reg, int) Reg {
 	return func(c *elementwiseGen, _ Instr, r [3]Reg, _ int) Reg {
 		b, t := c.b, operandLetters(r[0])
@@ -189,7 +189,7 @@ func logic(op string) func(*elementwiseGen, Instr, [3]Reg, int) Reg {
 func test(what string) func(*elementwiseGen, Instr, [3]Reg, int) Reg {
 	return func(c *elementwiseGen, _ Instr, r [3]Reg, _ int) Reg {
 		x := r[0]
-		if x.Class == F64 { // narrowing keeps NaN and Inf but may overflow: compare in f64
+		if x.Class == F64 { // narrowing keeps NaN and Inf but may overflow, so the comparison is in f64
 			if what == "notanumber" {
 				return c.b.Do("setp.nan.f64", x, x)
 			}
@@ -199,7 +199,7 @@ func test(what string) func(*elementwiseGen, Instr, [3]Reg, int) Reg {
 	}
 }
 
-// conversions spells the instruction between value types, from the class held to the type wanted.
+// conversions has the instruction from one value type to another, by register classes.
 var conversions = map[Class]map[DType]string{
 	F32: {Float64: "cvt.f64.f32", Int32: "cvt.rzi.s32.f32", Int64: "cvt.rzi.s64.f32"},
 	F64: {Float32: "cvt.rn.f32.f64", Int32: "cvt.rzi.s32.f64", Int64: "cvt.rzi.s64.f64"},
@@ -297,11 +297,11 @@ func emitTF32(c *elementwiseGen, in Instr, r [3]Reg, _ int) Reg {
 	return b.Do("selp.f32", f, r[0], b.Do("testp.finite.f32", r[0]))
 }
 
-// emitPhilox shares one block of four words between four neighbouring lanes.
+// emitPhilox generates one block of four words for four adjacent lanes.
 func emitPhilox(c *elementwiseGen, in Instr, r [3]Reg, lane int) Reg {
 	key := fmt.Sprintf("%d.%d.%d.%d.%d", in.A, in.B, in.C, in.Int, lane/4)
 	b := c.b
-	if c.lanes%4 != 0 { // element by element: the word is chosen at run time
+	if c.lanes%4 != 0 { // element by element: the word is selected at run time
 		e := b.Do("add.s64", c.index, I(lane))
 		w := b.philox(b.Do("shr.u64", e, I(2)), in.Int, r)
 		return b.Do("cvt.u64.u32", b.choose(w, b.Do("and.b32", b.Do("cvt.u32.u64", e), I(3))))

@@ -7,15 +7,15 @@ import (
 
 // rowElementwise is elementwise code inside a kernel over rows. It computes the row's elements from
 // other tensors, or results from the row's elements, for the vectors of columns that a thread owns.
-// The elements of its shape, in row-major order, are those of the rows.
+// In row-major order the elements of its shape are those of the rows.
 type rowElementwise struct {
 	*elementwiseGen
 	r       *rows
-	rowDims int       // leading dimensions of the shape, which number rows
-	row     Reg       // the row entered
-	first   []located // by access: where the row begins, or the thread's first vector in it
-	held    [][]kept  // by chunk and store: what is to be stored
-	shared  [][][]Reg // by chunk and load: what is the same for all rows; nil: read in each
+	rowDims int       // leading dimensions of the shape, which number the rows
+	row     Reg       // the current row
+	first   []located // by access: address of the row, or of the thread's first vector in it
+	held    [][]kept  // by chunk and store: value to be stored
+	shared  [][][]Reg // by chunk and load: value that is the same for all rows; nil: loaded in each row
 }
 
 // planRows checks code that runs over rows of cols elements.
@@ -34,8 +34,9 @@ func planRows(g *Elementwise, rows, cols int) (*rowElementwise, error) {
 	return k, k.check()
 }
 
-// splitRows cuts the shape into dimensions that number rows and those of their columns. Rows of one
-// column get a dimension too: a thread that has none must not be where another is.
+// splitRows splits the shape into dimensions that number rows and dimensions of their columns. Rows
+// with one column get a column dimension, too, because lanes without a column must compute another
+// address.
 func (g *rowElementwise) splitRows(cols int64) bool {
 	k, inner := len(g.Shape), int64(1)
 	for k > 0 && cols%(inner*g.Shape[k-1]) == 0 {
@@ -66,7 +67,8 @@ func (g *rowElementwise) restride(f func(s []int64) []int64) {
 	}
 }
 
-// rowVec is the number of adjacent elements that a thread handles at once in all code of a kernel over rows.
+// rowVec is the number of adjacent elements that a thread processes at once in all code of a kernel
+// over rows.
 func rowVec(cols int, codes []*rowElementwise) int {
 	size := 4
 	for _, g := range codes {
@@ -101,12 +103,12 @@ func (g *rowElementwise) everyRow() bool {
 	return !slices.ContainsFunc(g.accesses(), func(a Access) bool { return !g.rowsShare(a) })
 }
 
-// rowsShare reports whether an access is at the same elements in all rows.
+// rowsShare reports whether an access reads the same elements in all rows.
 func (g *rowElementwise) rowsShare(a Access) bool {
 	return !slices.ContainsFunc(a.Stride[:g.rowDims], func(s int64) bool { return s != 0 })
 }
 
-// share reads what all rows have alike, before the first.
+// share loads what is the same for all rows, before the first row.
 func (g *rowElementwise) share(r *rows) {
 	alike := func(in Instr) bool {
 		return in.Op == "in" && g.bases[in.Int].Class != NoClass && g.rowsShare(g.Loads[in.Int])
@@ -128,12 +130,12 @@ func (g *rowElementwise) share(r *rows) {
 	g.shared = shared
 }
 
-// dense reports whether an access walks its buffer as it lies.
+// dense reports whether an access traverses its buffer contiguously.
 func (g *rowElementwise) dense(a Access) bool {
 	return a.Offset == 0 && slices.Equal(a.Stride, contiguous(g.Shape))
 }
 
-// enter computes where a row lies.
+// enter computes the address of a row.
 func (g *rowElementwise) enter(r *rows, row Reg) {
 	b := r.b
 	g.r, g.row = r, row
@@ -142,7 +144,7 @@ func (g *rowElementwise) enter(r *rows, row Reg) {
 	at := g.split(row, 0, g.rowDims)
 	for k, a := range g.accesses() {
 		if g.bases[k].Class == NoClass {
-			continue // given
+			continue // passed by the caller
 		}
 		base, size := g.bases[k], a.DType.Size()
 		if a.Offset != 0 {
@@ -156,7 +158,7 @@ func (g *rowElementwise) enter(r *rows, row Reg) {
 	}
 }
 
-// split takes number e apart into the coordinates of n dimensions from d on, as u64.
+// split splits number e into the coordinates of n dimensions from d on, as u64.
 func (g *rowElementwise) split(e Reg, d, n int) []Reg {
 	at := make([]Reg, n)
 	for i := n - 1; i > 0; i-- {
@@ -171,7 +173,7 @@ func (g *rowElementwise) split(e Reg, d, n int) []Reg {
 	return at
 }
 
-// step adds to an address what coordinates from dimension d on are worth in an access.
+// step adds the offset of coordinates from dimension d on to the address of an access.
 func (g *rowElementwise) step(base Reg, at []Reg, a Access, d int) Reg {
 	for i, x := range at {
 		if s := a.Stride[d+i]; s != 0 {
@@ -181,8 +183,8 @@ func (g *rowElementwise) step(base Reg, at []Reg, a Access, d int) Reg {
 	return base
 }
 
-// columnStep is the bytes from a column to the next where columns are one dimension that the access
-// walks, 0 where it repeats along all of them, -1 where they are several.
+// columnStep is the distance in bytes between adjacent columns, if columns are one dimension of the
+// access. It is 0 if the access repeats along all of them, and -1 if they are several dimensions.
 func (g *rowElementwise) columnStep(a Access) int {
 	s := a.Stride[g.rowDims:]
 	switch {
@@ -194,8 +196,8 @@ func (g *rowElementwise) columnStep(a Access) int {
 	return -1
 }
 
-// eval computes the code's values for the thread's vector at s of the row; given is the value of load
-// 0 where that is not a buffer.
+// eval computes the code's values for the thread's vector at s of the row. given is the value of
+// load 0 if that is not a buffer.
 func (g *rowElementwise) eval(s spot, given []Reg) {
 	e := g.locateAt(s)
 	if g.shared != nil {
@@ -207,7 +209,7 @@ func (g *rowElementwise) eval(s spot, given []Reg) {
 	g.compute(e, g.r.vec)
 }
 
-// locateAt finds the vector at s in every access, and gives the number of its first element.
+// locateAt locates the vector at s in every access, and returns the index of its first element.
 func (g *rowElementwise) locateAt(s spot) Reg {
 	b, r := g.b, g.r
 	vector := s.at
@@ -241,13 +243,13 @@ func (g *rowElementwise) all(v int) []Reg {
 	return out
 }
 
-// kept is what a store will write.
+// kept returns the value that a store will write.
 type kept struct {
 	at  located
 	out []Reg
 }
 
-// keep leaves what is to be stored of the vector at s to flush.
+// keep holds the values to be stored of the vector at s until flush.
 func (g *rowElementwise) keep(s spot) {
 	g.held[s.chunk] = nil
 	for i := range g.Stores {
@@ -261,9 +263,9 @@ func (g *rowElementwise) flush(s spot) {
 	}
 }
 
-// through evaluates the code over the thread's part of the row entered and stores what it stores.
-// make gives load 0 where that is not a buffer, take gets the value v; both may be nil. Where the row is in
-// registers all loads come before all stores, so that none waits for one.
+// through evaluates the code over the thread's part of the current row and performs its stores.
+// make returns load 0 if that is not a buffer, take receives the value v; both may be nil. If the
+// row is in registers, all loads precede all stores, so that no load waits for a store.
 func (g *rowElementwise) through(given func(s spot) []Reg, take func(s spot)) {
 	run := func(s spot) {
 		var x []Reg
@@ -286,7 +288,8 @@ func (g *rowElementwise) through(given func(s spot) []Reg, take func(s spot)) {
 	}
 }
 
-// source is a value of the code in every column of a row: in registers, or computed again in every pass.
+// source is a value of the code in every column of a row. It is in registers, or computed again in
+// every pass.
 type source struct {
 	*rowElementwise
 	v      int
@@ -294,7 +297,7 @@ type source struct {
 	stored bool
 }
 
-// source enters a row. Where it fits into registers, all of it is read here.
+// source enters a row. If the row fits into registers, source loads all of it here.
 func (r *rows) source(g *rowElementwise, v int, row Reg) *source {
 	x := &source{rowElementwise: g, v: v, vals: make([][]Reg, r.chunks)}
 	g.enter(r, row)
@@ -304,7 +307,7 @@ func (r *rows) source(g *rowElementwise, v int, row Reg) *source {
 	return x
 }
 
-// at is the vector at s; the first pass of a loop performs the code's stores.
+// at returns the vector at s. The first pass of a loop performs the code's stores.
 func (x *source) at(s spot) []Reg {
 	if !x.r.streamed {
 		return x.vals[s.chunk]
@@ -317,7 +320,8 @@ func (x *source) at(s spot) []Reg {
 	return x.all(x.v)
 }
 
-// total adds f of every element of a row, each thread's in order, then those of the team.
+// total adds f of every element of a row: first each thread's elements in order, then the threads
+// of the team.
 func (r *rows) total(x *source, f func(v Reg) Reg) Reg {
 	acc := r.b.konst(0)
 	r.spots(func(s spot) {

@@ -1,6 +1,6 @@
 package ptx
 
-// Lowest version and target of features that the base flavour lacks.
+// lowest version and target of features that the base PTX version lacks
 var (
 	base  = Flavour{60, 30}
 	since = struct{ half, match, volta, turing, ampere Flavour }{
@@ -65,7 +65,7 @@ var instructions = []row{
 	{name: "clz.b32", args: "=u32 b32", min: base, eval: evalClz},
 	{name: "brev.b32", args: "=b32 b32", min: base, eval: evalBrev},
 
-	// Floating point: every rounding is written out, nothing flushes subnormals.
+	// floating point: the rounding is always explicit, and nothing flushes subnormals
 	{name: "add.rn." + flts, args: "=$1 $1 $1", min: base, eval: evalFloat(addF)},
 	{name: "sub.rn." + flts, args: "=$1 $1 $1", min: base, eval: evalFloat(subF)},
 	{name: "mul.rn." + flts, args: "=$1 $1 $1", min: base, eval: evalFloat(mulF)},
@@ -82,7 +82,7 @@ var instructions = []row{
 	{name: "copysign." + flts, args: "=$1 $1 $1", min: base, eval: evalCopysign},
 	{name: "testp.{finite,infinite,number,notanumber}.f32", args: "=pred f32", min: base, eval: evalTest},
 
-	// Comparison; the u forms are true when an operand is NaN.
+	// comparison; the u forms are true if an operand is NaN
 	{name: "setp.{eq,ne,lt,le,gt,ge}." + ints, args: "=pred $2 $2", min: base, eval: evalCompare},
 	{name: "setp.{eq,ne,lt,le,gt,ge,equ,neu,ltu,leu,gtu,geu,num,nan}." + flts, args: "=pred $2 $2", min: base, eval: evalCompareF},
 

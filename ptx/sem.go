@@ -7,8 +7,8 @@ import (
 	"ampc/internal/fp"
 )
 
-// The functions here give instructions their meaning, one lane at a time. Arithmetic that
-// produces a NaN gives the canonical one (0x7fffffff for f32), as NVIDIA hardware does.
+// The functions here define the meaning of instructions, one lane at a time. Arithmetic that
+// produces NaN gives the canonical one (0x7fffffff for f32), as on NVIDIA hardware.
 
 func width(t string) (n uint, signed bool) { return uint(typeInfo[t].bytes * 8), t[0] == 's' }
 
@@ -71,7 +71,7 @@ func evalPermute([]string) Eval {
 		for i := uint(0); i < 4; i++ {
 			s := sel >> (4 * i)
 			v := pool >> (8 * (s & 7)) & 0xff
-			if s&8 != 0 { // replicate the sign bit
+			if s&8 != 0 { // replicates the sign bit
 				v = 0xff * (v >> 7)
 			}
 			out |= v << (8 * i)
@@ -80,7 +80,7 @@ func evalPermute([]string) Eval {
 	}
 }
 
-// mask keeps the bits of the type the last alternative names; sums and products wrap under it,
+// mask keeps the bits of the type that the last alternative names. Sums and products wrap under it,
 // signed or not.
 func mask(alt []string) uint64 {
 	n, _ := width(alt[len(alt)-1])
@@ -102,7 +102,7 @@ func evalMul(alt []string) Eval {
 	return func(a, b, _, _ uint64) uint64 { return a * b & m }
 }
 
-// evalInt lifts a 64-bit function to the type of the last alternative.
+// evalInt restricts a 64-bit function to the type of the last alternative.
 func evalInt(f func(a, b int64) int64) func([]string) Eval {
 	return func(alt []string) Eval {
 		n, signed := width(alt[len(alt)-1])
@@ -172,7 +172,8 @@ func evalMadWide(alt []string) Eval {
 	}
 }
 
-// evalDiv divides; division by zero gives all ones, as the hardware sequence does.
+// evalDiv divides. A division by zero gives a number with all bits set, as the hardware sequence
+// does.
 func evalDiv(alt []string) Eval {
 	n, signed := width(alt[0])
 	return func(a, b, _, _ uint64) uint64 {
@@ -261,7 +262,7 @@ func evalCompare(alt []string) Eval {
 	}
 }
 
-// ordered answers a comparison from "less" and "equal".
+// ordered derives a comparison from "less" and "equal".
 func ordered(rel string, less, equal bool) bool {
 	switch rel[:2] {
 	case "eq":
@@ -318,8 +319,8 @@ func evalIntToFloat(alt []string) Eval {
 	}
 }
 
-// evalFloatToInt rounds as named and saturates; NaN gives 0, or the sign bit alone where source or
-// result has 64 bits.
+// evalFloatToInt rounds as the instruction names and saturates. NaN gives 0, or only the sign bit
+// if source or result has 64 bits.
 func evalFloatToInt(alt []string) Eval {
 	round, read := rounders[alt[0]], readFloat(alt[2])
 	n, signed := width(alt[1])
@@ -389,7 +390,7 @@ func evalFromHalf([]string) Eval {
 	return func(a, _, _, _ uint64) uint64 { return bits32(fp.F16ToF32(uint16(a))) }
 }
 
-// The first source of a pair conversion lands in the upper half.
+// the first source of a pair conversion goes to the upper half
 func evalPairHalf([]string) Eval {
 	return func(a, b, _, _ uint64) uint64 { return half(a)<<16 | half(b) }
 }

@@ -9,7 +9,7 @@ func readFloat(t string) func(uint64) float64 {
 	return func(a uint64) float64 { return float64(f32of(a)) }
 }
 
-// floatFn is one operation at both precisions, each rounded once.
+// floatFn is one operation in both precisions, each rounded once.
 type floatFn struct{ f32, f64 Eval }
 
 func f64of(x uint64) float64 { return math.Float64frombits(x) }
@@ -36,7 +36,7 @@ var (
 		func(a, _, _, _ uint64) uint64 { return bits64(1 / f64of(a)) },
 	}
 	sqrtF = floatFn{
-		// f64 has more than twice the digits of f32, so rounding its root again is exact.
+		// f64 has more than twice the digits of f32, so rounding its square root again is exact
 		func(a, _, _, _ uint64) uint64 { return bits32(float32(math.Sqrt(float64(f32of(a))))) },
 		func(a, _, _, _ uint64) uint64 { return bits64(math.Sqrt(f64of(a))) },
 	}
@@ -60,8 +60,8 @@ func evalFMA(alt []string) Eval {
 	return func(a, b, c, _ uint64) uint64 { return bits32(fma32(f32of(a), f32of(b), f32of(c))) }
 }
 
-// fma32 is a*b+c rounded once to f32. The product is exact in f64; the sum is taken there
-// rounded to odd (Boldo and Melquiond 2008), which makes the second rounding harmless.
+// fma32 is a*b+c rounded once to f32. The product is exact in f64. The sum is rounded to odd in f64
+// (Boldo and Melquiond 2008), so the second rounding gives the correct result.
 func fma32(a, b, c float32) float32 {
 	p := float64(float64(a) * float64(b))
 	x := float64(c)
@@ -84,8 +84,8 @@ func fma32(a, b, c float32) float32 {
 	return float32(s)
 }
 
-// evalMinMax picks the smaller or larger operand, -0 below +0. Without keep a NaN operand is
-// ignored; with keep (.NaN) it wins.
+// evalMinMax selects the smaller or larger operand, with -0 below +0. Without keep a NaN operand is
+// ignored; with keep (.NaN) the result is NaN.
 func evalMinMax(larger, keep bool) func([]string) Eval {
 	return func(alt []string) Eval {
 		read, nan := readFloat(alt[0]), bits32(float32(math.NaN()))
@@ -146,7 +146,7 @@ func evalTest(alt []string) Eval {
 	}
 }
 
-// evalAtomic combines the stored value (a) with the operand (b); cas compares with b, stores c.
+// evalAtomic combines the stored value (a) with the operand (b); cas compares with b and stores c.
 func evalAtomic(alt []string) Eval {
 	op, t := alt[1], []string{alt[2]}
 	switch op {

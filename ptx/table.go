@@ -59,11 +59,11 @@ type Eval func(a, b, c, d uint64) uint64
 
 // Op is one instruction of the table.
 type Op struct {
-	Name  string // full mnemonic; what follows '#' tells shapes of one spelling apart
+	Name  string // full mnemonic; the part after '#' distinguishes forms with the same spelling
 	Slots []Slot
 	Kind  OpKind
 	Min   Flavour // lowest version and target that have it
-	Mode  string  // global, shared; bfly, up, down, idx; any, all, uni: as Kind needs
+	Mode  string  // global, shared; bfly, up, down, idx; any, all, uni: depending on Kind
 	Bytes int     // memory and redux: size of one element
 	Eval  Eval    // Compute, Atomic, Reduction, Redux
 }
@@ -79,8 +79,8 @@ func (o *Op) Dst() Class {
 	return NoClass
 }
 
-// accepts reports whether a register of class c fits the slot: the same class, or any class of
-// the same width when the slot's type is untyped (.bNN), or wider where the slot allows it.
+// accepts reports whether a register of class c fits the slot: the same class, any class of the
+// same width if the slot's type is untyped (.bNN), or a wider one if the slot allows it.
 func (s Slot) accepts(c Class) bool {
 	switch {
 	case c == s.class:
@@ -93,15 +93,15 @@ func (s Slot) accepts(c Class) bool {
 	return false
 }
 
-// typed looks up what the slot's type means.
+// typed looks up the meaning of the slot's type.
 func (s Slot) typed() Slot {
 	t := typeInfo[s.Type]
 	s.class, s.bits, s.untyped = t.class, t.bytes*8, s.Type[0] == 'b' && s.Type[1] != 'f'
 	return s
 }
 
-// row is a family of instructions: braces in name list alternatives, $1, $2… in args, mode and
-// eval stand for the alternative chosen in each pair of braces.
+// row is a family of instructions. Braces in name list alternatives; $1, $2… in args, mode and eval
+// stand for the alternative chosen in each pair of braces.
 type row struct {
 	name string
 	args string
@@ -182,9 +182,9 @@ func substitute(s string, alt []string) string {
 	return s
 }
 
-// slotOf reads one argument of a row: "=t" destination, "t" source, "t~" wider allowed,
-// "2*t" a vector, "v*t" a vector as the mnemonic's .v2/.v4 says, "[]" memory, "[p]" parameter,
-// "L" label, "#" constant, "t2" the type of twice the width.
+// slotOf parses one argument of a row: "=t" destination, "t" source, "t~" wider allowed, "2*t" a
+// vector, "v*t" a vector as the mnemonic's .v2/.v4 says, "[]" memory, "[p]" parameter, "L" label,
+// "#" constant, "t2" the type of twice the width.
 func slotOf(a string, alt []string) Slot {
 	switch a {
 	case "[]":

@@ -38,7 +38,7 @@ func FlavourFor(major, minor int) (Flavour, error) {
 
 func (f Flavour) String() string { return fmt.Sprintf("%d.%d/sm_%d", f.Version/10, f.Version%10, f.SM) }
 
-// has reports whether text of flavour f may use a feature introduced at min.
+// has reports whether a text of flavour f may use a feature introduced at min.
 func (f Flavour) has(min Flavour) bool { return f.Version >= min.Version && f.SM >= min.SM }
 
 // Class is a register file. Signed, unsigned and untyped integers of one width share a class.
@@ -55,7 +55,7 @@ const (
 	numClasses
 )
 
-// classInfo holds the declaration type, register prefix and width of each class.
+// classInfo has the declaration type, register prefix and width of each class.
 var classInfo = [numClasses]struct {
 	decl, prefix string
 	bits         int
@@ -69,7 +69,7 @@ func (c Class) String() string { return classInfo[c].decl }
 // Bits is the width of the class; a predicate has one.
 func (c Class) Bits() int { return classInfo[c].bits }
 
-// typeInfo gives, for every PTX type name, the class that holds it and its size in memory.
+// typeInfo has, for every PTX type name, the class that holds it and its size in memory.
 var typeInfo = map[string]struct {
 	class Class
 	bytes int
@@ -107,7 +107,7 @@ type Operand struct {
 	Kind  OperandKind
 	Reg   Reg
 	Imm   uint64
-	Float Class // F32 or F64 when Imm holds the bits of a float
+	Float Class // F32 or F64 if Imm holds the bits of a float
 	Sym   string
 	Off   int64
 	Vec   []Reg

@@ -5,14 +5,14 @@ import (
 	"fmt"
 )
 
-// maxShared is the static shared memory a kernel may declare on every target.
+// maxShared is the static shared memory that a kernel may declare on every target, in bytes.
 const maxShared = 48 << 10
 
-// maxRegs bounds the registers a kernel may declare of one class: virtual ones, but each takes memory
-// where a kernel is interpreted.
+// maxRegs bounds the registers of one class that a kernel may declare. They are virtual, but each
+// takes memory in the interpreter.
 const maxRegs = 1 << 16
 
-// maxParamBytes is the parameter space of PTX before 8.1.
+// maxParamBytes is the size of the parameter space of PTX before 8.1.
 const maxParamBytes = 4352
 
 // Verify checks a module: each instruction exists in its flavour and has operands of its types,
@@ -133,7 +133,7 @@ func (v *verifier) declare(name, what string) {
 	v.names[name] = what
 }
 
-// writes collects the registers some instruction writes.
+// writes collects the registers that some instruction writes.
 func (v *verifier) writes() *registers {
 	w := v.k.registers()
 	for i := range v.k.Body {
@@ -178,7 +178,7 @@ func (v *verifier) instruction(written *registers) {
 	}
 }
 
-// warpWide reports whether lanes must reach the instruction together.
+// warpWide reports whether lanes must execute the instruction together.
 func (o *Op) warpWide() bool {
 	switch o.Kind {
 	case Barrier, WarpBarrier, Shuffle, Vote, Ballot, Redux, Match:

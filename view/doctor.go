@@ -11,14 +11,14 @@ import (
 type Diagnosis struct {
 	Text    string   `json:"text"`
 	Cause   string   `json:"cause"`
-	Value   string   `json:"value,omitempty"` // the first that is not finite, as the text form writes it
+	Value   string   `json:"value,omitempty"` // the first value that is not finite, in text form
 	Tensors []Tensor `json:"tensors"`
 	Limits  []Limit  `json:"limits"`
 }
 
 // Tensor is a value of the report with the exponents of its elements.
 type Tensor struct {
-	Role     string            `json:"role"` // operand, result, in f32 or in bf16
+	Role     string            `json:"role"` // operand or result in the step, in f32, and in bf16
 	Name     string            `json:"name"`
 	DType    string            `json:"dtype"`
 	Text     string            `json:"text"`
@@ -32,8 +32,8 @@ type Tensor struct {
 // Limit is what a dtype can hold, as binary exponents.
 type Limit struct {
 	DType     string `json:"dtype"`
-	Subnormal int    `json:"subnormal"` // of the smallest number above zero
-	Max       int    `json:"max"`       // of the largest number
+	Subnormal int    `json:"subnormal"` // exponent of the smallest nonzero magnitude
+	Max       int    `json:"max"`       // exponent of the largest magnitude
 }
 
 // DescribeDiagnosis makes the picture of a report.

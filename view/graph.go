@@ -15,18 +15,18 @@ type Graph struct {
 	Boxes    []Box   `json:"boxes"`
 	Values   []Value `json:"values"`
 	Scopes   []Scope `json:"scopes"`
-	Sections []int   `json:"sections"` // scopes
-	Returns  []int   `json:"returns"`  // values
+	Sections []int   `json:"sections"` // indices of scopes
+	Returns  []int   `json:"returns"`  // indices of values
 }
 
 // Box is a node, or a variable.
 type Box struct {
-	Op      string `json:"op"`            // the op's name, or the variable's kind
-	Var     bool   `json:"var,omitempty"` // it is a variable
+	Op      string `json:"op"`            // the name of the op, or the kind of the variable
+	Var     bool   `json:"var,omitempty"` // true for a variable
 	Section int    `json:"section"`
-	In      []int  `json:"in,omitempty"` // values; -1 for an absent operand
+	In      []int  `json:"in,omitempty"` // indices of values; -1 for an absent operand
 	Out     []int  `json:"out"`
-	Line    string `json:"line"` // of the text form
+	Line    string `json:"line"` // line of the text form
 	Pos     string `json:"pos,omitempty"`
 	Cluster int32  `json:"cluster,omitempty"`
 	Launch  int32  `json:"launch,omitempty"`
@@ -37,16 +37,16 @@ type Box struct {
 
 // Value is a variable or a result of a node.
 type Value struct {
-	Name  string `json:"name"` // as the text form writes it
+	Name  string `json:"name"` // name in the text form
 	Type  string `json:"type"`
 	DType string `json:"dtype"`
-	Unit  string `json:"unit,omitempty"` // loss scales that it carries; "" is none
+	Unit  string `json:"unit,omitempty"` // loss scales that the value is multiplied by; "": none
 	Box   int    `json:"box"`
-	Why   string `json:"why"`   // its line of ampc why
-	Cause int    `json:"cause"` // the value that decided its dtype, -1 for none
+	Why   string `json:"why"`   // the line that ampc why prints
+	Cause int    `json:"cause"` // index of the value that decided its dtype, -1: none
 }
 
-// maxLine is how many bytes of a line are shown: constants may be long.
+// maxLine is the number of bytes of a line that are shown, because constants may be long.
 const maxLine = 600
 
 // Describe makes the picture of a graph: its values with their reasons, and the layout of
@@ -66,13 +66,13 @@ func GraphBlock(name, label string, g *ir.Graph) Block {
 	return Block{name, label, func() (any, error) { return Describe(g), nil }}
 }
 
-// picture is a Graph in the making.
+// picture builds a Graph.
 type picture struct {
 	g      *ir.Graph
 	out    *Graph
 	value  map[*ir.Value]int
-	places []placement // of boxes
-	all    []*ir.Value // by number
+	places []placement // by box
+	all    []*ir.Value // by index
 }
 
 func (p *picture) boxes() {
@@ -116,7 +116,7 @@ func (p *picture) boxes() {
 	}
 }
 
-// operands fills in what nodes read, and puts a variable where it is read first.
+// operands fills in the operands of nodes, and places a variable where it is first read.
 func (p *picture) operands(first int) {
 	at := first
 	for s, n := range p.g.Nodes {
@@ -135,11 +135,11 @@ func (p *picture) operands(first int) {
 		at++
 	}
 	for i := range p.out.Boxes {
-		p.out.Boxes[i].Section = max(p.out.Boxes[i].Section, 0) // what nothing reads
+		p.out.Boxes[i].Section = max(p.out.Boxes[i].Section, 0) // variables that nothing reads
 	}
 }
 
-// sections lays out every section that has boxes.
+// sections computes the layout of every section that has boxes.
 func (p *picture) sections() {
 	for s := range ir.NumSections {
 		var boxes []int
@@ -156,7 +156,7 @@ func (p *picture) sections() {
 	}
 }
 
-// inTime orders a section's boxes: nodes as they stand, each variable before its first reader.
+// inTime orders a section's boxes: nodes in graph order, each variable before its first reader.
 func (p *picture) inTime(boxes []int) []int {
 	own, placed := map[int]bool{}, map[int]bool{}
 	for _, b := range boxes {
@@ -186,7 +186,7 @@ func (p *picture) inTime(boxes []int) []int {
 	return out
 }
 
-// Sizes of what is drawn folded, in pixels; the page has the same.
+// sizes of folded items in pixels; the page's script has the same
 var (
 	nodeBox  = box{168, 44}
 	varBox   = box{150, 30}
@@ -205,13 +205,13 @@ func sizeOf(b *Box) box {
 	return nodeBox
 }
 
-// scope lays out t and what is inside it and returns its number.
+// scope computes the layout of t and of everything in it, and returns its index.
 func (p *picture) scope(t *tree) int {
 	id := len(p.out.Scopes)
 	p.out.Scopes = append(p.out.Scopes, Scope{Name: t.name, Kind: t.kind, Boxes: t.count})
 	slices.SortStableFunc(t.children, func(a, b *tree) int { return cmp.Compare(a.mean(), b.mean()) })
 	items, boxes := make([]int, len(t.children)), make([]box, len(t.children))
-	home := map[int]int{} // the item that holds a box
+	home := map[int]int{} // the item that contains a box
 	for i, c := range t.children {
 		if c.kind == "" {
 			items[i], boxes[i] = c.box, sizeOf(&p.out.Boxes[c.box])
@@ -232,7 +232,7 @@ func (p *picture) scope(t *tree) int {
 	return id
 }
 
-// leaves calls f for every box of t.
+// leaves calls f for every box in t.
 func (t *tree) leaves(f func(b int)) {
 	if t.kind == "" {
 		f(t.box)
@@ -242,7 +242,7 @@ func (t *tree) leaves(f func(b int)) {
 	}
 }
 
-// edges are the pairs of items one of which reads the other, in order.
+// edges returns the pairs of items of which one reads the other, in order.
 func (p *picture) edges(home map[int]int) [][2]int {
 	seen := map[[2]int]bool{}
 	var list [][2]int
@@ -262,7 +262,7 @@ func (p *picture) edges(home map[int]int) [][2]int {
 	return list
 }
 
-// cut shortens a line to maxLine bytes.
+// cut truncates a line to maxLine bytes.
 func cut(s string) string {
 	if len(s) <= maxLine {
 		return s

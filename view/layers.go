@@ -6,30 +6,30 @@ import (
 	"slices"
 )
 
-// box is what layers places: its width and height in pixels.
+// box is an item to be placed: its width and height in pixels.
 type box struct{ w, h float64 }
 
-// placed is a layered drawing: rows from top to bottom, each with its items from
-// left to right. Items from len(boxes) on are bends, where long edges pass a row.
+// placed is a layered drawing: rows from top to bottom, each with its items from left to right.
+// Items from index len(boxes) on are bends, where a long edge passes through a row.
 type placed struct {
 	rows  [][]int
-	x     []float64 // centre of every item
-	bends [][]int   // of every edge, from its upper end to its lower one
+	x     []float64 // center of every item
+	bends [][]int   // points of every edge, from its upper to its lower end
 }
 
-// Distances in pixels; assets/layout.js reads them from the page.
+// distances in pixels; assets/layout.js reads them from the page
 const (
 	gapX      = 18.0
 	gapY      = 34.0
 	bendWidth = 8.0
-	maxBends  = 40 // a longer edge is drawn without
+	maxBends  = 40 // an edge over more rows is drawn without bends
 	sweeps    = 6
 )
 
-// layers places boxes such that edges point downwards, in the order of Sugiyama, Tagawa
-// and Toda (1981): ranks by longest paths, order inside a row by barycentres, centres by
-// isotonic regression towards the neighbours. Boxes are numbered in an order of time:
-// an edge to a lower number counts as reversed, so that no cycle is left.
+// layers places boxes so that edges point downwards. It follows Sugiyama, Tagawa and Toda (1981):
+// ranks are longest paths, the order within a row follows barycenters, and centers come from
+// isotonic regression towards the neighbors. Boxes are numbered in topological order. An edge to a
+// lower number counts as reversed, so there are no cycles.
 func layers(boxes []box, edges [][2]int) placed {
 	d := &drawing{boxes: slices.Clone(boxes)}
 	d.rank = ranks(len(boxes), edges)
@@ -39,23 +39,23 @@ func layers(boxes []box, edges [][2]int) placed {
 	return placed{d.rows, d.x, d.bends}
 }
 
-// drawing is a placement in the making.
+// drawing is the state of the layout.
 type drawing struct {
-	boxes    []box // bends included
+	boxes    []box // including bends
 	rank     []int
-	up, down [][]int // neighbours in the row above and below
+	up, down [][]int // neighbors in the row above and below
 	rows     [][]int
-	at       []float64 // place of an item in its row
+	at       []float64 // index of an item in its row
 	x        []float64
 	bends    [][]int
 }
 
-// ends are an edge's upper and lower end.
+// ends returns the upper and the lower end of an edge.
 func ends(e [2]int) (int, int) { return min(e[0], e[1]), max(e[0], e[1]) }
 
-// ranks gives every box its row: one below the lowest box that points to it. A box that
-// nothing points to stands right above the first that it points to. Boxes without edges
-// stand in lines of a few, below the others.
+// ranks assigns a row to every box: the one below the lowest box with an edge to it. A box without
+// incoming edges is placed directly above its first reader. Boxes without edges are placed in rows
+// below the others.
 func ranks(n int, edges [][2]int) []int {
 	rank, below := make([]int, n), make([][]int, n)
 	pointed := make([]bool, n)
@@ -65,7 +65,7 @@ func ranks(n int, edges [][2]int) []int {
 			pointed[b] = true
 		}
 	}
-	for a := range n { // numbers are a topological order
+	for a := range n { // indices are a topological order
 		for _, b := range below[a] {
 			rank[b] = max(rank[b], rank[a]+1)
 		}
@@ -100,8 +100,8 @@ func loners(rank []int, below [][]int, pointed []bool) {
 	}
 }
 
-// bend gives long edges an item in each row that they pass; edges of one upper end share
-// them.
+// bend inserts an item in each row that a long edge passes through. Edges with the same upper end
+// share these items.
 func (d *drawing) bend(edges [][2]int) {
 	n := len(d.boxes)
 	d.up, d.down, d.bends = make([][]int, n), make([][]int, n), make([][]int, len(edges))
@@ -140,7 +140,7 @@ func (d *drawing) join(above, below int) {
 	d.up[below] = append(d.up[below], above)
 }
 
-// order sorts each row by the barycentres of its neighbours, down and up in turn, and
+// order sorts each row by the barycenters of its neighbors, alternating downwards and upwards, and
 // keeps the order with the fewest crossings.
 func (d *drawing) order() {
 	d.at = make([]float64, len(d.boxes))
@@ -194,8 +194,8 @@ func (d *drawing) sortRow(i int, neighbours [][]int) {
 	}
 }
 
-// crossings counts pairs of edges that cross between two rows, with a Fenwick tree
-// (Barth, Jünger and Mutzel 2002).
+// crossings counts the pairs of edges that cross between two rows, with a Fenwick tree (Barth,
+// Jünger and Mutzel 2002).
 func (d *drawing) crossings() int {
 	total := 0
 	for i := 0; i+1 < len(d.rows); i++ {
@@ -223,8 +223,8 @@ func (d *drawing) crossings() int {
 	return total
 }
 
-// centre finds x: each row in turn comes as near to the means of its neighbours as the
-// widths allow.
+// centre computes x. It moves each row in turn as close to the means of its neighbors as the widths
+// allow.
 func (d *drawing) centre() {
 	d.x = make([]float64, len(d.boxes))
 	for _, row := range d.rows {
@@ -257,8 +257,8 @@ func (d *drawing) centre() {
 	}
 }
 
-// spread puts a row's centres where the sum of squared distances to what they want is
-// smallest, with gaps between them, by pooling adjacent violators.
+// spread places the centers of a row. It minimizes the sum of squared distances to the wanted
+// positions with minimum gaps, by pooling adjacent violators.
 func (d *drawing) spread(row []int, want func(v int) float64) {
 	type block struct {
 		sum   float64

@@ -20,7 +20,7 @@ import (
 // returns what JSON can hold; it is called when the page needs the document.
 type Block struct {
 	Name  string
-	Label string // for people, where the reader chooses among blocks
+	Label string // shown to the reader who selects among blocks
 	Make  func() (any, error)
 }
 
@@ -29,16 +29,16 @@ type Block struct {
 type Page struct {
 	Title  string
 	Blocks []Block
-	Live   *Stream // what a served page gets while it is open; nil: nothing
+	Live   *Stream // updates of a served page while it is open; nil: none
 }
 
 //go:embed assets
 var assets embed.FS
 
-// scripts are joined in this order.
+// scripts are concatenated in this order.
 var scripts = []string{"util.js", "data.js", "layout.js", "draw.js", "graph.js", "panel.js", "compare.js", "program.js", "doctor.js", "training.js", "main.js"}
 
-// index tells the page what it has.
+// index lists the contents of the page.
 type index struct {
 	Title  string      `json:"title"`
 	Served bool        `json:"served"`
@@ -63,7 +63,7 @@ func (p *Page) WriteTo(w io.Writer) (int64, error) {
 	return int64(n), err
 }
 
-// encode is the block as JSON.
+// encode returns the block as JSON.
 func (b *Block) encode() ([]byte, error) {
 	v, err := b.Make()
 	if err != nil {
@@ -76,8 +76,8 @@ func (b *Block) encode() ([]byte, error) {
 	return data, nil
 }
 
-// html is the page around these blocks. Text of models reaches it escaped as HTML in the
-// title, and inside blocks as base64 or as JSON without angle brackets alone.
+// html returns the page with these blocks. Text from models is escaped as HTML in the title. In
+// blocks it is base64, or JSON without angle brackets.
 func (p *Page) html(served bool, blocks map[string][]byte) ([]byte, error) {
 	script, err := source(scripts...)
 	if err != nil {
@@ -118,7 +118,7 @@ func (p *Page) html(served bool, blocks map[string][]byte) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// source is the text of some assets, joined.
+// source concatenates assets.
 func source(names ...string) (string, error) {
 	var b strings.Builder
 	for _, n := range names {
@@ -131,7 +131,7 @@ func source(names ...string) (string, error) {
 	return b.String(), nil
 }
 
-// security is the content security policy of every page.
+// security returns the content security policy of every page.
 func security() (string, error) {
 	script, err := source(scripts...)
 	if err != nil {
@@ -141,8 +141,8 @@ func security() (string, error) {
 	return policy(script, style), err
 }
 
-// policy is the page's content security policy: its own script and style run, by their
-// digests, and it speaks with where it came from alone.
+// policy returns the page's content security policy. Only its own script and style run, identified
+// by their digests, and it connects only to its own origin.
 func policy(script, style string) string {
 	digest := func(s string) string {
 		sum := sha256.Sum256([]byte(s))
@@ -151,7 +151,7 @@ func policy(script, style string) string {
 	return "default-src 'none'; script-src " + digest(script) + "; style-src " + digest(style) + "; connect-src 'self'; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 }
 
-// compressed writes data as gzip in base64.
+// compressed returns data as gzip in base64.
 func compressed(w io.Writer, data []byte) error {
 	text := base64.NewEncoder(base64.StdEncoding, w)
 	z := gzip.NewWriter(text)

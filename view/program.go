@@ -16,7 +16,7 @@ type Program struct {
 	Buffers []Buffer `json:"buffers"`
 	Steps   []Step   `json:"steps"`
 	MaxLive int64    `json:"max_live"`
-	Timed   int      `json:"timed"` // steps that times are the mean of; 0: no times
+	Timed   int      `json:"timed"` // number of steps over which times are averaged; 0: no times
 }
 
 // Arena is a region of memory, in bytes.
@@ -47,13 +47,13 @@ type Step struct {
 	Flops  int64    `json:"flops"`
 	Stream uint8    `json:"stream,omitempty"`
 	Out    []string `json:"out"`
-	Nanos  int64    `json:"ns,omitempty"` // measured, the mean of one run of the step
+	Nanos  int64    `json:"ns,omitempty"` // mean measured time of one run of the step
 	Runs   int      `json:"runs,omitempty"`
 }
 
 // Times are what the steps of a program took, all runs together, by part and place.
 type Times struct {
-	Steps int // training or inference steps that were measured
+	Steps int // number of measured training or inference steps
 	Took  map[[2]int]time.Duration
 	Runs  map[[2]int]int
 }

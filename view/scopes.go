@@ -15,31 +15,31 @@ type Scope struct {
 	Name  string `json:"name"`
 	Kind  string `json:"kind"` // section, scope, cluster, launch or part
 	Boxes int    `json:"boxes"`
-	// Items are what is directly inside: box i as i, scope i as -1-i.
+	// Items are the direct members: box i is i, scope i is -1-i.
 	Items []int `json:"items"`
-	// Rows are places in Items from top to bottom and left to right. A number beyond them
-	// is a bend of an edge.
+	// Rows are indices in Items, from top to bottom and from left to right. A larger number is a
+	// bend of an edge.
 	Rows [][]int `json:"rows"`
-	X    []int   `json:"x"` // centre of every item and bend, in pixels
-	// Edges are pairs of places in Items, the reader second, with the bends between.
+	X    []int   `json:"x"` // center of every item and bend, in pixels
+	// Edges are pairs of indices in Items, the reader second, with the bends in between.
 	Edges [][]int `json:"edges"`
 }
 
-// tree is a section's boxes in scopes, before layout.
+// tree holds a section's boxes in nested scopes, before layout.
 type tree struct {
 	name, kind string
-	box        int // of a leaf: tree without children
+	box        int // for a leaf, which has no children
 	children   []*tree
 	index      map[string]*tree
-	first      int // the lowest place in time of a box inside
-	sum, count int // of the places of all boxes inside
+	first      int // the smallest position in time of a box inside
+	sum, count int // sum and number of the positions of all boxes inside
 }
 
-// maxItems is how many items a scope may have before it is divided into parts.
+// maxItems is the number of items above which a scope is divided into parts.
 const maxItems = 160
 
-// nameParts are the parts of a value's name. A gradient has those of its value, an
-// optimizer's moment those of its parameter, a cast those of what it casts.
+// nameParts splits a value's name. A gradient has the parts of its value, an optimizer's moment
+// those of its parameter, and a cast those of its operand.
 func nameParts(v *ir.Value) []string {
 	name := v.Name
 	if before, after, ok := strings.Cut(name, "/"); ok && strings.HasPrefix(before, "amp.") {
@@ -54,14 +54,14 @@ func nameParts(v *ir.Value) []string {
 	return parts
 }
 
-// placement is where a box goes: its name scope, its launch and its cluster.
+// placement says where a box belongs: its name scope, its launch and its cluster.
 type placement struct {
 	path            []string
 	launch, cluster int32
 }
 
-// settle turns the parts of names into name scopes: all but the last, or all of them
-// where they name a scope that others are in.
+// settle turns the parts of names into name scopes: all parts but the last, or all of them if other
+// values are in a scope of that name.
 func settle(places []placement) {
 	scopes := map[string]bool{}
 	join := func(path []string) string { return strings.Join(path, "/") }
@@ -75,9 +75,9 @@ func settle(places []placement) {
 	}
 }
 
-// grow makes the tree of one section. boxes are its boxes in an order of time.
+// grow builds the tree of one section. boxes are its boxes in order of time.
 func grow(name string, boxes []int, places []placement) *tree {
-	homes := map[string][]string{} // of groups: the common name scope of the members
+	homes := map[string][]string{} // by group: the common name scope of the members
 	for _, b := range boxes {
 		for _, key := range groupsOf(places[b]) {
 			path, seen := homes[key]
@@ -115,7 +115,7 @@ func newTree(name, kind string) *tree {
 	return &tree{name: name, kind: kind, index: map[string]*tree{}}
 }
 
-// groupsOf names the frames around a box, the outer one first.
+// groupsOf names the groups around a box, the outermost first.
 func groupsOf(p placement) (list []string) {
 	if p.launch != 0 {
 		list = append(list, fmt.Sprintf("launch %d", p.launch))
@@ -134,7 +134,7 @@ func common(a, b []string) []string {
 	return a[:n]
 }
 
-// child is the scope name of t, counting one more box at a place in time.
+// child returns the scope of that name in t, and counts one more box at a position in time.
 func (t *tree) child(kind, name string, at int) *tree {
 	key := kind + "/" + name
 	c := t.index[key]
@@ -148,7 +148,7 @@ func (t *tree) child(kind, name string, at int) *tree {
 	return c
 }
 
-// collapse joins a name scope that holds one thing with that thing.
+// collapse merges a name scope that has a single member with that member.
 func (t *tree) collapse() {
 	for i, c := range t.children {
 		c.collapse()
@@ -163,7 +163,7 @@ func (t *tree) collapse() {
 	}
 }
 
-// divide splits long lists of items into parts, in their order of time.
+// divide splits long lists of items into parts, in order of time.
 func (t *tree) divide() {
 	for len(t.children) > maxItems {
 		size := max(len(t.children)/maxItems+1, 40)
@@ -184,5 +184,6 @@ func (t *tree) divide() {
 	}
 }
 
-// mean is the place in time that orders items: an edge against it counts as reversed.
+// mean is the position in time by which items are ordered; an edge against this order counts as
+// reversed.
 func (t *tree) mean() float64 { return float64(t.sum) / float64(t.count) }

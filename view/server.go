@@ -19,11 +19,11 @@ import (
 type Server struct {
 	page  *Page
 	token string
-	host  string // that requests must name: no other site's name leads here
+	host  string // required in requests, so that pages of other sites cannot reach the server
 	ln    net.Listener
 
 	mu   sync.Mutex
-	made map[string][]byte // blocks, as JSON
+	made map[string][]byte // blocks as JSON
 }
 
 // Listen opens an address for a page, such as 127.0.0.1:0. Port 0 is a free one. An address without
@@ -38,7 +38,7 @@ func Listen(address string, p *Page) (*Server, error) {
 		return nil, fmt.Errorf("%s: %w", address, err)
 	}
 	var secret [16]byte
-	rand.Read(secret[:]) // does not fail
+	rand.Read(secret[:]) // cannot fail
 	return &Server{page: p, token: hex.EncodeToString(secret[:]), host: ln.Addr().String(), ln: ln, made: map[string][]byte{}}, nil
 }
 
@@ -142,7 +142,7 @@ func (s *Server) serveBlock(w http.ResponseWriter, name string) {
 	http.Error(w, "no such block", http.StatusNotFound)
 }
 
-// block makes a block once.
+// block builds a block once.
 func (s *Server) block(b *Block) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

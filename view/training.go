@@ -28,7 +28,7 @@ func (p Point) MarshalJSON() ([]byte, error) { return p.line, nil }
 // Training is a run as the page draws it.
 type Training struct {
 	Title  string  `json:"title"`
-	Live   bool    `json:"live"` // points arrive as events
+	Live   bool    `json:"live"` // points are sent as events
 	Points []Point `json:"points"`
 }
 
@@ -41,7 +41,7 @@ type Stream struct {
 	news   chan struct{} // closed at the next change
 }
 
-// maxPoints is how many points a stream keeps: the last.
+// maxPoints is the number of points that a stream keeps, the latest ones.
 const maxPoints = 200_000
 
 // Add appends the point of a row.
@@ -75,8 +75,8 @@ func (s *Stream) tell() {
 	}
 }
 
-// after returns the points behind a step, whether there will be more, and what tells of
-// them.
+// after returns the points after a step, whether more will follow, and a channel that is closed at
+// the next change.
 func (s *Stream) after(step int) (list []Point, ended bool, news <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,8 +89,8 @@ func (s *Stream) after(step int) (list []Point, ended bool, news <-chan struct{}
 	return append([]Point{}, list...), s.ended, s.news
 }
 
-// serve sends server-sent events: batches of points, whose id is the last step, then "end".
-// A browser that connects again names the last id that it got.
+// serve sends server-sent events: batches of points whose id is the last step, then "end". A
+// browser that reconnects sends the last id that it received.
 func (s *Stream) serve(w http.ResponseWriter, r *http.Request) {
 	flusher, ok := w.(http.Flusher)
 	if !ok {

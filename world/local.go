@@ -11,13 +11,13 @@ import (
 
 // LocalOptions change how the ranks of one process meet, for tests and simulation.
 type LocalOptions struct {
-	Timeout time.Duration // at one message; zero: Timeout
-	// Latency and Bandwidth (bytes a second) are those of a simulated link: a message
-	// is there no sooner than a ring over such links would bring it. Zero: at once.
+	Timeout time.Duration // timeout of one message; zero: Timeout
+	// Latency and Bandwidth (bytes per second) describe a simulated link. A message takes at least
+	// the time of a ring over such links. Zero: no delay.
 	Latency   time.Duration
 	Bandwidth float64
-	// Before is called by each rank before it sends a message; its error ends the rank,
-	// as if its process had died. nil: nothing.
+	// Before is called by each rank before it sends a message. An error ends the rank, as if its
+	// process had died. nil: nothing is called.
 	Before func(rank int, m *Message) error
 }
 
@@ -41,17 +41,17 @@ type local struct {
 	size int
 
 	mu    sync.Mutex
-	turns map[int]*turn // by number of the message, until everybody has it
-	sent  []int         // messages that each rank has started
+	turns map[int]*turn // by index of the message, until all ranks have it
+	sent  []int         // number of messages that each rank has started
 	left  []bool
 	fault error
-	busy  time.Time // until when the simulated link carries earlier messages
+	busy  time.Time // time until which the simulated link is busy with earlier messages
 }
 
 // turn is one message of all ranks.
 type turn struct {
 	at     []*Message
-	ready  chan struct{} // closed when all have come, or the World has failed
+	ready  chan struct{} // closed when all ranks have sent theirs, or the World has failed
 	result []byte
 	due    time.Time
 	taken  int
@@ -60,7 +60,7 @@ type turn struct {
 type place struct {
 	*local
 	rank  int
-	taken int // messages waited for
+	taken int // number of messages waited for
 }
 
 func (p *place) Rank() int      { return p.rank }
@@ -99,7 +99,7 @@ func (p *place) Start(m *Message) error {
 	return p.fault
 }
 
-// exchange adds up a message that all ranks have sent.
+// exchange adds or gathers a message that all ranks have sent.
 func (s *local) exchange(t *turn) {
 	parts := make([][]byte, s.size)
 	for r, m := range t.at {
@@ -116,8 +116,8 @@ func (s *local) exchange(t *turn) {
 	close(t.ready)
 }
 
-// due is when the simulated link has carried a message: around the ring once to add and
-// once to gather.
+// due returns when the simulated link has carried a message: around the ring once to add and once
+// to gather.
 func (s *local) due(m *Message) time.Time {
 	rounds := 2.0
 	if m.Op == Gather {
@@ -164,7 +164,7 @@ func (p *place) Wait(ctx context.Context, m *Message) error {
 	return nil
 }
 
-// late names those who have not come to a message.
+// late names the ranks that have not sent a message.
 func (p *place) late(t *turn, m *Message) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -183,7 +183,7 @@ func (p *place) end(err error) {
 	p.fail(err)
 }
 
-// fail ends all waiting; the first error counts.
+// fail makes all waits return an error; the first error counts.
 func (s *local) fail(err error) {
 	if s.fault != nil {
 		return
@@ -207,7 +207,7 @@ func (s *local) gone() []string {
 	return gone
 }
 
-// Close fails the others where they wait for this rank.
+// Close makes other ranks fail if they wait for this rank.
 func (p *place) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

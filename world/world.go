@@ -20,15 +20,15 @@ type World interface {
 	// Rank is this rank's number, from 0 to Size-1.
 	Rank() int
 	Size() int
-	// Engine says in a few words what carries the messages: "MPI (Open MPI 4.1.4)".
+	// Engine names the implementation: "MPI (Open MPI 4.1.4)".
 	Engine() string
-	// Start begins a message. Its operands must not change, and its results not be
-	// read, before Wait has returned.
+	// Start begins a message. Until Wait returns, the caller must not change its operands or read
+	// its results.
 	Start(m *Message) error
-	// Wait returns when m's results are there. The end of ctx fails the World. Messages
-	// are waited for in the order in which they were started.
+	// Wait returns when the results of m are complete. If ctx ends, the World fails. The caller
+	// must wait for messages in the order in which it started them.
 	Wait(ctx context.Context, m *Message) error
-	// Close says that this rank sends nothing more.
+	// Close states that this rank sends no further messages.
 	Close() error
 }
 
@@ -53,16 +53,16 @@ func (o Op) String() string { return [...]string{"sum", "mean", "max", "gatherin
 // in the order of ranks (or a Tree), rounded to Wire once more, and multiplied by 2^Shift. So all
 // ranks receive the same bits, whatever carries the message.
 type Message struct {
-	Name  string // in errors
+	Name  string // for error messages
 	Op    Op
 	DType ir.DType
-	Wire  ir.DType // F32, F16 or BF16; of floats of up to 32 bits
+	Wire  ir.DType // F32, F16 or BF16; a Gather takes any float of up to 32 bits
 	Shift int
 	Tree  bool     // of a Sum: neighbours are added first, then their sums; the ranks are a power of two
 	In    [][]byte // little-endian elements; equal sizes on all ranks; one tensor to gather
 	Out   [][]byte // may be In
 
-	buffer []byte // of the World that carries it: what this rank sends, then what it has received
+	buffer []byte // set by the World that carries it: the bytes that this rank sends, later those that it has received
 }
 
 // Elements is how many numbers a message holds.
@@ -74,7 +74,7 @@ func (m *Message) Elements() int {
 	return n
 }
 
-// unit is the size of an element on its way.
+// unit is the size in bytes of an element as it is sent.
 func (m *Message) unit() int {
 	switch {
 	case m.Op == Gather:
@@ -90,7 +90,7 @@ func (m *Message) unit() int {
 // Bytes is the size of what a rank contributes, as it is sent.
 func (m *Message) Bytes() int { return m.Elements() * m.unit() }
 
-// arrives is the size of what every rank of size ranks gets, as it is sent.
+// arrives is the number of bytes that every rank receives with the given number of ranks.
 func (m *Message) arrives(size int) int {
 	if m.Op == Gather {
 		return size * m.Bytes()
@@ -98,7 +98,7 @@ func (m *Message) arrives(size int) int {
 	return m.Bytes()
 }
 
-// signature is what must be equal on all ranks.
+// signature describes what must be equal on all ranks.
 func (m *Message) signature() string {
 	op := m.Op.String()
 	if m.Tree {

@@ -7,7 +7,7 @@ import (
 	"ampc/ptx"
 )
 
-// address computes and checks a lane's address, and returns the bytes behind it.
+// address computes and checks a lane's address and returns the bytes there.
 func (w *warp) address(in *inst, lane int) (*buffer, uint64, error) {
 	addr := in.off
 	if in.base >= 0 {
@@ -30,7 +30,7 @@ func (w *warp) address(in *inst, lane int) (*buffer, uint64, error) {
 	return b, addr - b.addr, nil
 }
 
-// marksOf returns the race marks of an access, or nil when races are not checked.
+// marksOf returns the race marks of an access, or nil if races are not checked.
 func (w *warp) marksOf(b *buffer, off uint64, n int) []mark {
 	switch {
 	case b == w.r.smem:
@@ -74,7 +74,7 @@ func (w *warp) access(in *inst, eff uint32) error {
 		if err != nil {
 			return err
 		}
-		if at := b.addr + off; at != last { // lanes at one address share an access
+		if at := b.addr + off; at != last { // lanes with the same address share one access
 			last = at
 			n++
 		}

@@ -6,8 +6,8 @@ import (
 	"ampc/ptx"
 )
 
-// collective executes the instructions lanes perform together. The last operand is the member
-// mask; every member must be here, and nothing else.
+// collective executes an instruction that lanes perform together. The last operand is the member
+// mask. Exactly its members must arrive.
 func (w *warp) collective(in *inst, eff uint32) error {
 	s, err := w.sources(in, eff)
 	if err != nil {
@@ -42,7 +42,7 @@ func (w *warp) collective(in *inst, eff uint32) error {
 	return nil
 }
 
-// matching are the lanes that hold v.
+// matching returns the lanes that hold v.
 func matching(x *lanes, v uint64, eff uint32) uint32 {
 	var out uint32
 	for l, y := range x {
@@ -79,7 +79,7 @@ func vote(mode string, yes, eff uint32) uint64 {
 	return 0
 }
 
-// shuffle gives each lane the value of another: PTX ISA, "shfl.sync".
+// shuffle gives each lane the value of another lane; see PTX ISA, "shfl.sync".
 func (w *warp) shuffle(in *inst, eff uint32, s [4]*lanes) error {
 	src := *s[0]
 	for m := eff; m != 0; m &= m - 1 {

@@ -32,7 +32,7 @@ const (
 type Fault struct {
 	Kind   FaultKind
 	Kernel string
-	Line   int    // of the parsed text, 0 if the kernel was not parsed
+	Line   int    // line in the parsed text, 0 if the kernel was not parsed
 	Inst   string // the instruction
 	Block  [3]int
 	Thread int
@@ -52,17 +52,17 @@ func (f *Fault) Error() string {
 
 // Options tune a run.
 type Options struct {
-	NoRaces  bool  // skip the race check, which costs time and 12 bytes per byte touched, or more
-	MaxSteps int64 // warp instructions before the run is given up; 0 means 1<<34
-	Trace    bool  // keep the pages of memory touched, for Memory.Touched
+	NoRaces  bool  // skip the race check, which costs time and at least 12 bytes per byte touched
+	MaxSteps int64 // number of warp instructions after which the run is aborted; 0 means 1<<34
+	Trace    bool  // record the touched pages of memory, for Memory.Touched
 }
 
 // Stats counts what a launch did. Neighbouring lanes that access one address together count once, as
 // the memory system serves them once.
 type Stats struct {
-	Steps                   int64         // warp instructions
+	Steps                   int64         // number of warp instructions
 	LoadBytes, StoreBytes   int64         // global memory
-	LoadWidths, StoreWidths map[int]int64 // global accesses by bytes per lane
+	LoadWidths, StoreWidths map[int]int64 // number of global accesses by bytes per lane
 }
 
 // Config is the shape of a launch.
@@ -119,7 +119,7 @@ func (p *Program) checkLaunch(cfg Config) error {
 	return nil
 }
 
-// run is one launch in progress.
+// run is a launch in progress.
 type run struct {
 	p      *Program
 	mem    *Memory
@@ -161,7 +161,7 @@ func (r *run) block(id [3]int) error {
 	}
 }
 
-// release lets the warps pass the barrier all of them reached.
+// release lets the warps pass the barrier that all of them have reached.
 func (r *run) release(waiting int, at *inst) error {
 	for _, w := range r.warps {
 		if w.barrier == nil || w.exited != 0 {

@@ -10,20 +10,20 @@ import (
 // Memory is a simulated device memory: allocations at distinct addresses with unmapped gaps
 // between them, every byte knowing whether it was ever written.
 type Memory struct {
-	bufs   []*buffer // by address
+	bufs   []*buffer // sorted by address
 	next   uint64
 	last   *buffer // the buffer of the previous access
-	launch uint32  // counts launches: marks of earlier ones are stale
+	launch uint32  // counts launches; marks of earlier launches are stale
 	used   int64
-	touch  bool // keep pages
+	touch  bool // record touched pages
 	pages  []Touch
 
-	// Of the last launch, for the next one: registers and shared memory.
+	// reused by the next launch: registers and shared memory
 	registers []lanes
 	shared    *buffer
 }
 
-// sharedOf is a block's shared memory of n bytes.
+// sharedOf returns a block's shared memory of n bytes.
 func (m *Memory) sharedOf(n int) *buffer {
 	if m.shared == nil || len(m.shared.data) != n {
 		m.shared = &buffer{data: make([]byte, n), init: make([]byte, n)}
@@ -31,7 +31,7 @@ func (m *Memory) sharedOf(n int) *buffer {
 	return m.shared
 }
 
-// registersOf are the registers of warp i of n warps, with whatever they hold.
+// registersOf returns the registers of warp i of n warps, uninitialized.
 func (m *Memory) registersOf(i, n, each int) []lanes {
 	if len(m.registers) < n*each {
 		m.registers = make([]lanes, n*each)
@@ -42,7 +42,7 @@ func (m *Memory) registersOf(i, n, each int) []lanes {
 // Touch is a page that the last traced launch accessed.
 type Touch struct {
 	Addr  uint64
-	Write bool // written, maybe read as well
+	Write bool // written, and possibly read
 	buf   *buffer
 }
 
@@ -52,7 +52,7 @@ type buffer struct {
 	init   []byte // 1 for each byte that was written
 	marks  shadow
 	launch uint32
-	pages  []uint8 // what the current launch did to each page: pageRead, pageWrite
+	pages  []uint8 // accesses of the current launch to each page: pageRead, pageWrite
 }
 
 // touched returns the race marks of n bytes.
@@ -60,7 +60,7 @@ func (b *buffer) touched(off uint64, n int) []mark {
 	return b.marks.of(len(b.data), off, n)
 }
 
-// written reports whether all of n bytes were, n a power of two up to 16.
+// written reports whether all of n bytes were written; n is a power of two up to 16.
 func (b *buffer) written(off uint64, n int) bool {
 	p := b.init[off : off+uint64(n)]
 	switch n {
@@ -76,7 +76,7 @@ func (b *buffer) written(off uint64, n int) bool {
 	return binary.LittleEndian.Uint64(p) == 0x0101010101010101 && binary.LittleEndian.Uint64(p[8:]) == 0x0101010101010101
 }
 
-// never is the first of n bytes that was not written.
+// never returns the first of n bytes that was not written.
 func (b *buffer) never(off uint64, n int) uint64 {
 	return off + uint64(bytes.IndexByte(b.init[off:off+uint64(n)], 0))
 }
@@ -92,7 +92,7 @@ const (
 const (
 	firstAddr = 0x7f00_0000_0000
 	alignment = 256
-	gap       = 4096 // unmapped bytes after each allocation
+	gap       = 4096 // number of unmapped bytes after each allocation
 )
 
 // NewMemory returns an empty memory.
@@ -137,7 +137,7 @@ func (m *Memory) find(addr, n uint64) *buffer {
 	return b
 }
 
-// span returns the bytes [addr, addr+n) or says why not.
+// span returns the bytes [addr, addr+n), or an error that explains why they are not accessible.
 func (m *Memory) span(addr uint64, n int) (*buffer, uint64, error) {
 	b := m.find(addr, uint64(n))
 	if b == nil {
@@ -207,7 +207,7 @@ func (m *Memory) Touched() []Touch {
 	return m.pages
 }
 
-// startTrace forgets the previous launch's pages.
+// startTrace discards the record of the previous launch's pages.
 func (m *Memory) startTrace(on bool) {
 	for _, t := range m.pages {
 		t.buf.pages[(t.Addr-t.buf.addr)/PageSize] = 0
@@ -215,7 +215,7 @@ func (m *Memory) startTrace(on bool) {
 	m.pages, m.touch = m.pages[:0], on
 }
 
-// note records an access to global memory; an access never crosses a page.
+// note records an access to global memory. An access never crosses a page.
 func (m *Memory) note(b *buffer, off uint64, kind uint8) {
 	if b.pages == nil {
 		b.pages = make([]uint8, (len(b.data)+PageSize-1)/PageSize)

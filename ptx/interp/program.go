@@ -17,7 +17,7 @@ type Program struct {
 	params  map[string]int
 }
 
-// inst is an instruction with registers and labels resolved to numbers.
+// inst is an instruction whose registers and labels are resolved to numbers.
 type inst struct {
 	op     *ptx.Op
 	src    *ptx.Inst
@@ -29,18 +29,18 @@ type inst struct {
 	list   []int  // registers of a vector source
 	target int    // branch
 	base   int    // address register, or -1
-	off    uint64 // added to base
-	width  int    // bytes one lane moves
+	off    uint64 // added to the base
+	width  int    // bytes that one lane moves
 }
 
-// source is where a lane's operand comes from: a register, a constant or a special register.
+// source is the origin of a lane's operand: a register, a constant or a special register.
 type source struct {
-	reg     int // -1: constant or special
+	reg     int // -1: a constant or special register
 	konst   *lanes
-	special int // in the warp's special registers, where konst is nil
+	special int // index in the warp's special registers, if konst is nil
 }
 
-// specials are the special registers in the order that a warp keeps them in.
+// specials are the special registers in the order in which a warp stores them.
 var specials = []string{"%ctaid.x", "%ctaid.y", "%ctaid.z", "%tid.x", "%tid.y", "%tid.z", "%laneid", "%warpid",
 	"%ntid.x", "%ntid.y", "%ntid.z", "%nctaid.x", "%nctaid.y", "%nctaid.z"}
 
@@ -125,7 +125,7 @@ func (p *Program) compile(src *ptx.Inst, number func(ptx.Reg) int, labels map[st
 	return in
 }
 
-// source resolves a scalar operand; constants are cut to the slot's width.
+// source resolves a scalar operand; constants are truncated to the slot's width.
 func (p *Program) source(a ptx.Operand, slot ptx.Slot, number func(ptx.Reg) int) source {
 	switch {
 	case a.Kind == ptx.KindReg:

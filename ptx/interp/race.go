@@ -1,18 +1,18 @@
 package interp
 
-// mark remembers who last touched some bytes in this launch.
+// mark records the last accesses to some bytes in this launch.
 type mark struct {
 	writer, reader stamp
 }
 
-// shadow is the marks of a buffer, one for every grain of bytes: as many as the smallest access so far
-// had. A smaller one splits every mark.
+// shadow has the marks of a buffer, one for every grain of bytes. The grain is the size of the
+// smallest access so far; a smaller access splits every mark.
 type shadow struct {
 	grain int // 0: no marks yet
 	marks []mark
 }
 
-// coarse is the grain to begin with: most accesses move whole words.
+// coarse is the initial grain: most accesses move whole words.
 const coarse = 4
 
 func (s *shadow) clear() { clear(s.marks) }
@@ -37,20 +37,20 @@ func (s *shadow) split(size, grain int) {
 	}
 }
 
-// stamp is one access: the thread (its number in the grid plus one; 0 is nobody) and when.
+// stamp is one access: the thread (its index in the grid plus one; 0: none) and the time.
 type stamp struct {
 	thread, block uint32
 	warp          uint32
-	epoch         uint32 // barriers the block has passed
-	warpEpoch     uint32 // warp barriers the warp has passed
+	epoch         uint32 // number of barriers that the block has passed
+	warpEpoch     uint32 // number of warp barriers that the warp has passed
 	atomic        bool
 	lanes         bool // several readers in the warp since its last barrier
-	shared        bool // readers of several warps since the block's last barrier
-	everywhere    bool // readers of several blocks
+	shared        bool // readers in several warps since the block's last barrier
+	everywhere    bool // readers in several blocks
 }
 
-// ordered reports whether the earlier access s happens before the access now: same thread, or a
-// barrier of the block or of the warp lies between, or both are atomic.
+// ordered reports whether the earlier access s happens before the current one: the same thread made
+// both, a barrier of the block or of the warp lies between, or both are atomic.
 func (s *stamp) ordered(now *stamp) bool {
 	switch {
 	case s.thread == 0 || s.atomic && now.atomic:
@@ -75,7 +75,7 @@ func (m *mark) read(now *stamp) (race bool) {
 	old := m.reader
 	m.reader = *now
 	switch {
-	case old.ordered(now): // whoever comes after this reader comes after that one
+	case old.ordered(now): // an access that happens after this reader also happens after that one
 	case old.everywhere || old.block != now.block:
 		m.reader.everywhere = true
 	case old.shared || old.warp != now.warp:

@@ -7,19 +7,19 @@ import (
 	"ampc/ptx"
 )
 
-// warp is 32 lanes in lockstep where they agree: each step runs the lanes at the lowest program
-// counter, so lanes that parted meet again at the join.
+// warp is 32 lanes that run in lockstep where possible. Each step runs the lanes with the lowest
+// program counter, so diverged lanes reconverge at the join.
 type warp struct {
 	r        *run
 	index    int
-	exist    uint32 // lanes that hold threads
+	exist    uint32 // lanes that have threads
 	exited   uint32
 	pc       [warpSize]int
 	regs     []lanes
-	init     []uint32 // lanes of each register that were written
-	special  []lanes  // as specials lists them
+	init     []uint32 // by register: lanes that have written it
+	special  []lanes  // in the order of specials
 	barrier  *inst
-	passed   uint32 // warp barriers passed
+	passed   uint32 // number of warp barriers passed
 	zero     lanes
 	branched bool
 }
@@ -53,7 +53,8 @@ func (w *warp) reset() {
 	}
 }
 
-// pick chooses the lanes at the lowest counter and the lowest counter of the others.
+// pick returns the lanes with the lowest program counter, and the lowest counter of the other
+// lanes.
 func (w *warp) pick() (pc int, mask uint32, limit int) {
 	const none = int(^uint(0) >> 1)
 	pc, limit = none, none
@@ -171,7 +172,7 @@ func (w *warp) needInit(in *inst, reg int, eff uint32) error {
 	return nil
 }
 
-// lanesOf gives the 32 values of a source.
+// lanesOf returns the 32 values of a source.
 func (w *warp) lanesOf(in *inst, s *source, eff uint32) (*lanes, error) {
 	switch {
 	case s.reg >= 0:

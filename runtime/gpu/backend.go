@@ -23,32 +23,32 @@ import (
 // Backend is one device. Any goroutine may call it: the calls run one after the other on a
 // goroutine that is bound to the device.
 type Backend struct {
-	name   string
-	target sm.Target
-	d      cuda.Driver
-	held   *sim.Device // d where it is simulated
-	blas   cuda.Blas   // opened by the first product
-	dnn    cuda.Dnn    // nil where there is none
-	open   func() (cuda.Blas, error)
-	tune   bool   // products are timed
-	cache  string // where choices are kept
-	tuner  *cuda.Tuner
-	chosen []Chosen
-	lanes  []lane // streams of the device; every call begins and ends on the first
-	eager  bool
-	lost   error // set once the context is broken
+	name    string
+	target  sm.Target
+	d       cuda.Driver
+	held    *sim.Device // the same as d if the device is simulated
+	blas    cuda.Blas   // opened by the first product
+	dnn     cuda.Dnn    // nil if there is none
+	open    func() (cuda.Blas, error)
+	tune    bool   // measure products to select their algorithms
+	cache   string // folder for the selected algorithms
+	tuner   *cuda.Tuner
+	chosen  []Chosen
+	streams []workStream // streams of the device; every call begins and ends on the first
+	eager   bool
+	lost    error // set after an error that breaks the context
 
-	foreign    bool        // the driver is the caller's
-	user       cuda.Stream // the caller's, 0: none
-	fork, join cuda.Event  // order it with ours
+	foreign    bool        // the caller owns the driver
+	user       cuda.Stream // the caller's stream, 0: none
+	fork, join cuda.Event  // events that order its work and the backend's
 
 	calls  chan func()
 	gone   chan struct{} // closed by Close
 	closed sync.Once
 }
 
-// lane is a stream with the workspace of the products on it.
-type lane struct {
+// workStream is a stream with the workspace of the products on it.
+type workStream struct {
 	stream cuda.Stream
 	space  cuda.Ptr
 }
@@ -150,7 +150,7 @@ func (b *Backend) openDnn() error {
 	return err
 }
 
-// start opens the device on the goroutine that will make all calls.
+// start opens the device on the goroutine that makes all calls.
 func (b *Backend) start(open func() (cuda.Driver, error)) error {
 	b.calls, b.gone = make(chan func()), make(chan struct{})
 	go func() {
@@ -178,7 +178,7 @@ func (b *Backend) start(open func() (cuda.Driver, error)) error {
 		if b.target, ok = sm.DeviceNamed(fmt.Sprintf("sm_%d%d", i.Major, i.Minor)); !ok {
 			return fmt.Errorf("%s: no kernels for a GPU of compute capability %d.%d", b.name, i.Major, i.Minor)
 		}
-		return errors.Join(b.openDnn(), b.needLanes(1))
+		return errors.Join(b.openDnn(), b.needStreams(1))
 	})
 	if err != nil {
 		close(b.gone)
@@ -186,20 +186,20 @@ func (b *Backend) start(open func() (cuda.Driver, error)) error {
 	return err
 }
 
-// needLanes makes streams up to n.
-func (b *Backend) needLanes(n int) error {
-	for len(b.lanes) < n {
+// needStreams makes streams up to n.
+func (b *Backend) needStreams(n int) error {
+	for len(b.streams) < n {
 		s, err := b.d.NewStream()
 		if err != nil {
 			return err
 		}
-		b.lanes = append(b.lanes, lane{stream: s})
+		b.streams = append(b.streams, workStream{stream: s})
 	}
 	return nil
 }
 
 // stream is the stream on which every call begins and ends.
-func (b *Backend) stream() cuda.Stream { return b.lanes[0].stream }
+func (b *Backend) stream() cuda.Stream { return b.streams[0].stream }
 
 // call runs f on the bound goroutine and waits for it.
 func (b *Backend) call(f func() error) error {
@@ -215,8 +215,7 @@ func (b *Backend) call(f func() error) error {
 // ErrClosed is wrapped by the error of every call after Close.
 var ErrClosed = errors.New("the backend is closed")
 
-// release runs f, which frees memory, unless the backend is closed or the context
-// is lost.
+// release runs f, which frees memory, unless the backend is closed or the context is lost.
 func (b *Backend) release(f func() error) error {
 	err := b.call(func() error {
 		if b.lost != nil {
@@ -282,7 +281,7 @@ func (b *Backend) Close() error {
 
 func (b *Backend) shut() error {
 	if b.lost != nil {
-		return nil // reported; nothing of the context can be given back
+		return nil // the error was returned already; nothing of the context can be freed
 	}
 	err := b.d.Synchronize(b.stream())
 	if b.blas != nil {
@@ -291,7 +290,7 @@ func (b *Backend) shut() error {
 	if b.dnn != nil {
 		err = errors.Join(err, b.dnn.Close())
 	}
-	for _, l := range b.lanes {
+	for _, l := range b.streams {
 		if l.space != 0 {
 			err = errors.Join(err, b.d.Free(l.space))
 		}

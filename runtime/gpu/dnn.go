@@ -14,8 +14,8 @@ const graphBytes = 1 << 30
 
 var dnnTypes = map[ir.DType]cuda.DnnType{ir.F32: cuda.DnnFloat, ir.F16: cuda.DnnHalf, ir.BF16: cuda.DnnBFloat16}
 
-// graph plans a step that cuDNN runs and returns the call that issues it. It takes
-// an engine whose sums change from run to run only if there is no other.
+// graph plans a step that cuDNN runs and returns the call that issues it. It uses an engine with
+// sums that vary between runs only if there is no other.
 func (e *Exec) graph(s *lower.Step) (call, error) {
 	if e.b.dnn == nil {
 		return nil, errors.New("the program calls cuDNN, which this device does not have")
@@ -39,12 +39,12 @@ func (e *Exec) graph(s *lower.Step) (call, error) {
 	for i, id := range feeds {
 		at[i] = e.at[id]
 	}
-	run := func(on lane) error { return plan.Run(at, e.spaces[s.Stream], on.stream) }
+	run := func(on workStream) error { return plan.Run(at, e.spaces[s.Stream], on.stream) }
 	if s.Attn == nil || !s.Attn.Backward || e.b.dnn.Version() >= sumsFromZero {
 		return run, nil
 	}
 	wide := s.Out[len(s.Out)-1]
-	return func(on lane) error {
+	return func(on workStream) error {
 		return errors.Join(e.b.d.Fill8(e.at[wide], 0, e.p.Buffers[wide].Size, on.stream), run(on))
 	}, nil
 }
@@ -52,7 +52,7 @@ func (e *Exec) graph(s *lower.Step) (call, error) {
 // sumsFromZero is the first version of cuDNN that clears the sums of dq by itself.
 const sumsFromZero = 90600
 
-// reserve allocates the workspace of each stream's graphs.
+// reserve allocates the workspaces of each stream's graphs.
 func (e *Exec) reserve() error {
 	for stream, n := range e.need {
 		p, err := e.own(n, "cuDNN's workspace")
@@ -64,7 +64,7 @@ func (e *Exec) reserve() error {
 	return nil
 }
 
-// graphOf is the graph of a step with the buffers it feeds, in its order.
+// graphOf returns the graph of a step with the buffers that it takes, in its order.
 func (b *Backend) graphOf(p *lower.Program, s *lower.Step) (*cuda.DnnGraph, []lower.BufferID) {
 	typed := func(id lower.BufferID) cuda.DnnType { return dnnTypes[p.Buffers[id].Type.DType] }
 	strides := func(id lower.BufferID) []int64 { return p.Buffers[id].Strides }

@@ -25,19 +25,19 @@ type Exec struct {
 	plans        []cuda.BlasPlan
 	dnn          []cuda.DnnPlan
 	need         map[uint8]int64    // workspace of cuDNN by stream
-	spaces       map[uint8]cuda.Ptr // where it lies
+	spaces       map[uint8]cuda.Ptr // addresses of the workspaces
 	steps        [lower.NumParts][]bound
 	events       []cuda.Event // by EventID, less one
-	edge         cuda.Event   // where a part begins or ends on one stream, for the others
+	edge         cuda.Event   // events at the begin and end of a part on one stream, for the other streams
 	written      []*variable
 	storedCopies []storedCopy
 
 	arena  cuda.Ptr // of the inputs
 	inputs []input
-	micro  int64    // offset of the input that holds the micro-batch index, -1 where there is none
+	micro  int64    // offset of the input that holds the micro-batch index, -1 if there is none
 	feeds  cuda.Ptr // inputs of several micro-batches, one after the other
-	room   int      // how many
-	slots  []slot   // page-locked copies of the feeds, one after the other in use
+	room   int      // number of micro-batches
+	slots  []slot   // page-locked copies of the feeds, used in turn
 
 	results []result
 	last    cuda.Ptr // results of the last step
@@ -53,37 +53,37 @@ type Exec struct {
 }
 
 // call issues one step on a stream of the backend.
-type call func(l lane) error
+type call func(l workStream) error
 
 type bound struct {
 	name         string
 	part         lower.Part
 	index        int // in its part
 	run          call
-	lane         int
+	stream       int
 	wait, record []cuda.Event
-	fresh        []*refresh // makes these 16-bit copies, and nothing else
+	fresh        []*refresh // set if the step only makes these 16-bit copies
 	touches      *sim.Footprint
 }
 
-// refresh is a cast of a weight, which is skipped while the 16-bit copy is current.
+// refresh is a cast of a weight. It is skipped while the 16-bit copy is current.
 type refresh struct {
 	from  *variable
 	bytes int64
-	to    *weightCopy // nil: a copy that is a variable itself, below
+	to    *weightCopy // nil: the copy is a variable itself, see below
 	state *variable
 }
 
 // storedCopy is a variable that is the 16-bit copy of another.
 type storedCopy struct {
 	from, to *variable
-	written  bool // by the program, with its variable
+	written  bool // the program writes the copy whenever it writes the variable
 }
 
 type input struct {
 	name string
 	t    ir.Type
-	at   cuda.Ptr // in the input arena
+	at   cuda.Ptr // offset in the input arena
 }
 
 type result struct{ at, bytes int64 }
@@ -130,7 +130,7 @@ func (e *Exec) load() error {
 			if err != nil {
 				return fmt.Errorf("%s %s: %w", st.Kind, st.Node.Name, err)
 			}
-			s := bound{part: part, index: i, name: fmt.Sprintf("%s step %d (%s %s)", part, i, st.Kind, st.Node.Name), run: run, lane: int(st.Stream)}
+			s := bound{part: part, index: i, name: fmt.Sprintf("%s step %d (%s %s)", part, i, st.Kind, st.Node.Name), run: run, stream: int(st.Stream)}
 			for _, w := range st.Wait {
 				s.wait = append(s.wait, e.events[w-1])
 			}
@@ -170,7 +170,7 @@ func (e *Exec) declare() {
 			s := &steps[i]
 			writes := ranges(s.Out)
 			if s.Launch == nil {
-				writes = append(writes, sim.Range{At: e.b.lanes[s.Stream].space, Bytes: workspaceBytes}, sim.Range{At: e.spaces[s.Stream], Bytes: e.need[s.Stream]})
+				writes = append(writes, sim.Range{At: e.b.streams[s.Stream].space, Bytes: workspaceBytes}, sim.Range{At: e.spaces[s.Stream], Bytes: e.need[s.Stream]})
 			}
 			e.steps[part][i].touches = sim.NewFootprint(ranges(s.In), writes)
 		}
@@ -179,13 +179,13 @@ func (e *Exec) declare() {
 
 // makeEvents makes the streams and events that the steps name.
 func (e *Exec) makeEvents() error {
-	lanes := 1
+	streams := 1
 	for _, steps := range e.p.Parts {
 		for i := range steps {
-			lanes = max(lanes, int(steps[i].Stream)+1)
+			streams = max(streams, int(steps[i].Stream)+1)
 		}
 	}
-	if err := e.b.needLanes(lanes); err != nil {
+	if err := e.b.needStreams(streams); err != nil {
 		return err
 	}
 	for range e.p.Events {
@@ -200,8 +200,8 @@ func (e *Exec) makeEvents() error {
 	return err
 }
 
-// bind gives every buffer its address. It returns the 16-bit copies by the step
-// of prepare that makes them.
+// bind assigns an address to every buffer. It returns the 16-bit copies by index of the prepare
+// step that makes them.
 func (e *Exec) bind() (map[int][]*refresh, error) {
 	var arenas [lower.NumArenas]cuda.Ptr
 	for _, a := range []lower.Arena{lower.InputArena, lower.ConstArena, lower.WorkArena} {
@@ -248,7 +248,7 @@ func (e *Exec) bindCopies() (map[int][]*refresh, error) {
 		v := e.store.vars[c.Var]
 		buf := &e.p.Buffers[c.Buffer]
 		switch {
-		case v == nil: // a constant: cast at every step
+		case v == nil: // a constant is cast in every step
 			p, err := e.own(buf.Size, fmt.Sprintf("the %s copy of %q", c.DType, c.Var))
 			if err != nil {
 				return nil, err
@@ -388,9 +388,9 @@ func (e *Exec) compile(s *lower.Step, functions map[string]cuda.Function) (call,
 		for i, id := range l.Args {
 			args[i] = e.at[id]
 		}
-		return func(on lane) error { return e.b.d.Launch(f, l.Grid, l.Block, 0, on.stream, args) }, nil
+		return func(on workStream) error { return e.b.d.Launch(f, l.Grid, l.Block, 0, on.stream, args) }, nil
 	case e.stores(s) == 0:
-		return func(lane) error { return nil }, nil
+		return func(workStream) error { return nil }, nil
 	case s.Kind == lower.KindGemm:
 		return e.product(s)
 	case s.Kind == lower.KindConv || s.Kind == lower.KindAttention:

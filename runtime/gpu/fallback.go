@@ -23,7 +23,7 @@ func (b *Backend) Without(feature string) {
 // refusal is the error of a library that does not support a call which lowering
 // assumed it to support.
 type refusal struct {
-	feature string // what Programs do without from now on
+	feature string // features that later Programs do without
 	step    string
 	err     error
 }

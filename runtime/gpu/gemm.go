@@ -12,8 +12,8 @@ const workspaceBytes = 32 << 20
 
 var dataTypes = map[ir.DType]cuda.DataType{ir.F32: cuda.R32F, ir.F16: cuda.R16F, ir.BF16: cuda.R16BF}
 
-// product plans a Gemm and returns the call that issues it: one cuBLASLt
-// product over the innermost batch level, for every item of the others.
+// product plans a Gemm and returns the call that issues it. One cuBLASLt product covers the
+// innermost batch level; the call issues one for every item of the outer levels.
 func (e *Exec) product(s *lower.Step) (call, error) {
 	if err := e.b.startBlas(); err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func (e *Exec) product(s *lower.Step) (call, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(on lane) error {
+	return func(on workStream) error {
 		for _, o := range items {
 			o.Workspace = on.space
 			if err := plan.Run(algo, 1, 0, o, on.stream); err != nil {
@@ -70,7 +70,7 @@ func (b *Backend) startBlas() (err error) {
 // needSpace allocates a workspace for a stream. Each stream needs its own, because
 // products on different streams may run at the same time.
 func (b *Backend) needSpace(k int) (err error) {
-	if l := &b.lanes[k]; l.space == 0 {
+	if l := &b.streams[k]; l.space == 0 {
 		l.space, err = b.alloc(workspaceBytes, "cuBLASLt's workspace")
 	}
 	return err

@@ -13,21 +13,21 @@ import (
 // on.
 type variant struct {
 	micro  int  // micro-batches
-	casts  bool // 16-bit copies of variables are cast first
+	casts  bool // variables are first cast to their 16-bit copies
 	stages stages
 }
 
-// stages are what is issued of a step.
+// stages says which parts of a step are issued.
 type stages uint8
 
 const (
 	allStages stages = iota
-	gradients        // prepare and micro, and the flags are noted after each micro-batch
+	gradients        // prepare and micro, with the flags noted after each micro-batch
 	update
 )
 
-// run issues one step: launch by launch the first time, so that libraries load
-// what they need, then as a graph.
+// run issues one step. The first time it issues launch by launch, so that libraries load what they
+// need; later it launches a graph.
 func (e *Exec) run(v variant) error {
 	if err := e.timeAll(func() error { return e.issueVariant(v) }); err != nil || v.stages == gradients {
 		return err
@@ -120,11 +120,11 @@ func (e *Exec) microBatch(i int, noted bool) error {
 // part issues one part's steps in order. Its streams start after the end of the
 // part before, and the first stream ends after all others.
 func (e *Exec) part(part lower.Part, casts bool) error {
-	lanes := 1
+	streams := 1
 	for i := range e.steps[part] {
-		lanes = max(lanes, e.steps[part][i].lane+1)
+		streams = max(streams, e.steps[part][i].stream+1)
 	}
-	if err := e.fork(lanes); err != nil {
+	if err := e.fork(streams); err != nil {
 		return err
 	}
 	for i := range e.steps[part] {
@@ -133,12 +133,12 @@ func (e *Exec) part(part lower.Part, casts bool) error {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
-	return e.join(lanes)
+	return e.join(streams)
 }
 
-// step issues one step between what it waits for and what waits for it.
+// step issues one step after the steps that it waits for, and signals the steps that wait for it.
 func (e *Exec) step(s *bound, run bool) error {
-	on := e.b.lanes[s.lane]
+	on := e.b.streams[s.stream]
 	for _, w := range s.wait {
 		if err := e.b.d.Wait(on.stream, w); err != nil {
 			return err
@@ -161,21 +161,21 @@ func (e *Exec) step(s *bound, run bool) error {
 }
 
 // fork makes the other streams wait for the first.
-func (e *Exec) fork(lanes int) error {
-	if lanes == 1 {
+func (e *Exec) fork(streams int) error {
+	if streams == 1 {
 		return nil
 	}
 	err := e.b.d.Record(e.edge, e.b.stream())
-	for _, l := range e.b.lanes[1:lanes] {
+	for _, l := range e.b.streams[1:streams] {
 		err = errors.Join(err, e.b.d.Wait(l.stream, e.edge))
 	}
 	return err
 }
 
 // join makes the first stream wait for the others.
-func (e *Exec) join(lanes int) error {
+func (e *Exec) join(streams int) error {
 	var err error
-	for _, l := range e.b.lanes[1:lanes] {
+	for _, l := range e.b.streams[1:streams] {
 		err = errors.Join(err, e.b.d.Record(e.edge, l.stream), e.b.d.Wait(e.b.stream(), e.edge))
 	}
 	return err

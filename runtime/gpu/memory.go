@@ -7,8 +7,7 @@ import (
 	"ampc/cuda"
 )
 
-// alloc allocates n bytes, at least one. The error for lack of memory says what
-// they were for.
+// alloc allocates n bytes, at least one. An out-of-memory error names the purpose.
 func (b *Backend) alloc(n int64, what string) (cuda.Ptr, error) {
 	p, err := b.d.Alloc(max(n, 1))
 	if errors.Is(err, cuda.ErrOutOfMemory) {
@@ -18,7 +17,7 @@ func (b *Backend) alloc(n int64, what string) (cuda.Ptr, error) {
 	return p, err
 }
 
-// bytesOf formats a number of bytes as plans do.
+// bytesOf formats a number of bytes in the style of memory plans.
 func bytesOf(n int64) string {
 	switch {
 	case n >= 10<<30:

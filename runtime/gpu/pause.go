@@ -10,10 +10,10 @@ import (
 	"ampc/runtime"
 )
 
-// pause is what BeforeUpdate has asked for.
+// pause holds the arguments of BeforeUpdate.
 type pause struct {
 	flags  []cuda.Ptr
-	noted  cuda.Ptr // a byte for each flag after each micro-batch
+	noted  cuda.Ptr // one byte for each flag after each micro-batch
 	decide runtime.Decide
 }
 
@@ -40,7 +40,7 @@ func (e *Exec) BeforeUpdate(flags []string, micro int, decide runtime.Decide) er
 
 var _ runtime.Pauser = (*Exec)(nil)
 
-// clear issues that the flags are false.
+// clear issues the operations that set the flags to false.
 func (e *Exec) clear() error {
 	for _, flag := range e.pause.flags {
 		if err := e.b.d.Fill8(flag, 0, 1, e.b.stream()); err != nil {
@@ -50,7 +50,7 @@ func (e *Exec) clear() error {
 	return nil
 }
 
-// note issues that the flags after micro-batch i are kept.
+// note issues the copies of the flags after micro-batch i.
 func (e *Exec) note(i int) error {
 	p := e.pause
 	for k, flag := range p.flags {
@@ -61,7 +61,7 @@ func (e *Exec) note(i int) error {
 	return nil
 }
 
-// stepWithPause is a step that waits before its update. Other calls may come in between.
+// stepWithPause runs a step that pauses before its update. Other calls may run in between.
 func (e *Exec) stepWithPause(ctx context.Context, feeds []runtime.Feed) (runtime.Future, error) {
 	v := variant{micro: len(feeds), stages: gradients}
 	noted := make([]byte, len(feeds)*len(e.pause.flags))
@@ -106,7 +106,7 @@ func (e *Exec) stepWithPause(ctx context.Context, feeds []runtime.Feed) (runtime
 	return t, nil
 }
 
-// decide asks what the flags are in the update, if one was set.
+// decide asks for the values of the flags in the update, if one was set.
 func (e *Exec) decide(ctx context.Context, feeds []runtime.Feed, noted []byte) []bool {
 	if !slices.ContainsFunc(noted, func(b byte) bool { return b != 0 }) {
 		return nil

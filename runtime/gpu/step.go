@@ -31,7 +31,7 @@ func (e *Exec) Step(ctx context.Context, feeds []runtime.Feed) (runtime.Future, 
 	return t, nil
 }
 
-// issue puts one step of n micro-batches on the device; fill puts their inputs there.
+// issue issues one step with n micro-batches; fill copies their inputs to the device.
 func (e *Exec) issue(n int, fill func() error) (*Future, error) {
 	return e.issued(e.b.do(func() error {
 		if err := e.makeRoom(n); err != nil {
@@ -47,7 +47,7 @@ func (e *Exec) issue(n int, fill func() error) (*Future, error) {
 	}))
 }
 
-// issued counts a step that is on the device, and returns its results; err is why it is not.
+// issued counts an issued step and returns its results; err is the error of issuing it.
 func (e *Exec) issued(err error) (*Future, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s: step %d: %w", e.b.name, e.p.Name, e.seq+1, err)
@@ -57,8 +57,8 @@ func (e *Exec) issued(err error) (*Future, error) {
 	return &Future{e, e.seq - 1}, nil
 }
 
-// stale reports whether a 16-bit copy, made by prepare or a variable itself, is not
-// that of its variable's current version.
+// stale reports whether a 16-bit copy (made by prepare, or a variable itself) is older than its
+// variable.
 func (e *Exec) stale() bool {
 	for i := range e.steps[lower.Prepare] {
 		if slices.ContainsFunc(e.steps[lower.Prepare][i].fresh, func(f *refresh) bool { return !f.current() }) {
@@ -84,7 +84,7 @@ func (f *refresh) cast() {
 	f.to.version = f.from.version
 }
 
-// made updates the versions after a step with or without casts.
+// made updates the versions after a step.
 func (e *Exec) made(casts bool) {
 	for i := range e.steps[lower.Prepare] {
 		for _, f := range e.steps[lower.Prepare][i].fresh {
@@ -121,7 +121,7 @@ func (e *Exec) makeRoom(n int) error {
 		return err
 	}
 	e.feeds, e.room = p, n
-	err = e.b.d.Fill8(p, 0, int64(n)*e.inputBytes(), e.b.stream()) // what lies between inputs is copied too
+	err = e.b.d.Fill8(p, 0, int64(n)*e.inputBytes(), e.b.stream()) // memory between inputs is copied, too
 	for v, g := range e.graphs {
 		if v.micro > 1 {
 			err = errors.Join(err, e.b.d.FreeExec(g))
@@ -139,8 +139,8 @@ func (e *Exec) feedAt(i, n int) cuda.Ptr {
 	return e.feeds + cuda.Ptr(int64(i)*e.inputBytes())
 }
 
-// slot is host memory from which a step's inputs are copied. It may be reused when
-// its event is reached.
+// slot is host memory from which a step's inputs are copied. It may be reused when its event has
+// completed.
 type slot struct {
 	mem  []byte
 	free cuda.Event

@@ -32,10 +32,10 @@ type arena struct {
 type variable struct {
 	t       ir.Type
 	at      cuda.Ptr
-	arena   *arena // nil: the caller's memory
+	arena   *arena // nil: the caller owns the memory
 	version int64
 	low     map[ir.DType]*weightCopy
-	synced  int64 // of a copy that programs write: the version of its variable it holds
+	synced  int64 // of a copy that programs write: the version of its variable when the copy was written
 }
 
 // weightCopy is a 16-bit copy of a weight. It is current if its version is that of
@@ -61,7 +61,7 @@ func (b *Backend) NewStore(vars []lower.Var) (runtime.Store, error) {
 
 // Declare implements runtime.Store.
 func (s *Store) Declare(vars []lower.Var) error {
-	var fresh [2][]*lower.Var // what stays as long as the model, and what goes with a step
+	var fresh [2][]*lower.Var // memory that lives as long as the model, and memory that a step owns
 	for i := range vars {
 		v := &vars[i]
 		if v.Kind != ir.Param && v.Kind != ir.State {

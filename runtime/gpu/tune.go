@@ -22,7 +22,7 @@ func (b *Backend) Tune(dir string) {
 	_ = b.call(func() error { b.tune, b.cache = true, dir; return nil })
 }
 
-// cacheDir is where Open keeps choices, "" where no folder is known.
+// cacheDir is the folder in which Open stores the selected algorithms, "" if no folder is known.
 func cacheDir() string {
 	if dir := os.Getenv("AMPC_CACHE"); dir != "" {
 		return dir
@@ -42,7 +42,7 @@ func (b *Backend) Chosen() []Chosen {
 	return list
 }
 
-// algorithm picks one for a product that is about to be loaded.
+// algorithm selects an algorithm for a product that is being loaded.
 func (b *Backend) algorithm(m cuda.Matmul, plan cuda.BlasPlan, k int) (cuda.Algo, error) {
 	c := cuda.Choice{Problem: m.Problem(workspaceBytes)}
 	if !b.tune {
@@ -60,7 +60,7 @@ func (b *Backend) algorithm(m cuda.Matmul, plan cuda.BlasPlan, k int) (cuda.Algo
 			b.tuner = t
 		}
 		var err error
-		if c, err = b.tuner.Pick(m, plan, b.lanes[k].space, workspaceBytes, b.lanes[k].stream); err != nil {
+		if c, err = b.tuner.Pick(m, plan, b.streams[k].space, workspaceBytes, b.streams[k].stream); err != nil {
 			return cuda.Algo{}, err
 		}
 	}
@@ -74,8 +74,8 @@ func (b *Backend) algorithm(m cuda.Matmul, plan cuda.BlasPlan, k int) (cuda.Algo
 	return c.Algo, nil
 }
 
-// keepChoices writes new choices to the cache. It ignores errors, because the next
-// process then searches again.
+// keepChoices writes new choices to the cache. It ignores errors, because a later process can
+// search again.
 func (b *Backend) keepChoices() {
 	if b.tuner != nil {
 		_ = b.tuner.Save()
