@@ -10,6 +10,7 @@ import (
 type curves struct {
 	title  string
 	unit   string // of the pace
+	ranges bool   // some points have them
 	points []point
 	logs   *runLogs // nil: nothing is saved
 }
@@ -26,6 +27,7 @@ type point struct {
 	heldOut     float64 // held-out loss after the step, NaN where it was not evaluated
 	pace        float64 // units a second since the run began; 0: not known
 	memory      int64   // bytes of the arenas; 0: as in the points before
+	worst       worstRanges
 }
 
 func (c *curves) add(p point) { c.points = append(c.points, p) }

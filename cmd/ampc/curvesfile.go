@@ -20,11 +20,18 @@ const (
 	heldColumn    = "held_out"
 	memoryColumn  = "memory" // bytes of the arenas, in the first row of each start
 	paceSuffix    = "/s"     // behind the unit: tokens/s
+
+	highColumn, highValueColumn = "range_high", "range_high_value"
+	lowColumn, lowValueColumn   = "range_low", "range_low_value"
 )
 
 // columns are those of the logs.
 func (c *curves) columns() []string {
-	return []string{lossColumn, rateColumn, scaleColumn, skippedColumn, normColumn, heldColumn, c.unit + paceSuffix, memoryColumn}
+	list := []string{lossColumn, rateColumn, scaleColumn, skippedColumn, normColumn, heldColumn, c.unit + paceSuffix, memoryColumn}
+	if c.ranges {
+		list = append(list, highColumn, highValueColumn, lowColumn, lowValueColumn)
+	}
+	return list
 }
 
 // row is a point as the logs hold it: what was not computed is not there.
@@ -43,6 +50,7 @@ func (c *curves) row(p point) fit.Row {
 			r.Values[name] = x
 		}
 	}
+	p.worst.write(&r)
 	return r
 }
 
@@ -60,6 +68,7 @@ func (c *curves) pointOf(r fit.Row) point {
 	if s := value(scaleColumn); s > 0 { // null in older logs where nothing scales the loss
 		p.scale = s
 	}
+	p.worst = worstOf(r)
 	return p
 }
 

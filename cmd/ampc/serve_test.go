@@ -40,7 +40,7 @@ func TestTrainServes(t *testing.T) {
 	b.open(address)
 	b.until("Number(document.body.dataset.points) >= 20")
 	b.until("document.querySelector('#now').textContent.includes('gradient norm')")
-	for _, row := range []string{"loss", "loss scale", "gradient norm", "tokens/s", "skipped"} {
+	for _, row := range []string{"loss", "loss scale", "gradient norm", "tokens/s", "skipped", "memory", "nearest to overflow", "nearest to underflow"} {
 		if !strings.Contains(b.text("#now"), row) {
 			t.Errorf("no %s in %q", row, b.text("#now"))
 		}
@@ -61,6 +61,11 @@ func TestTrainServes(t *testing.T) {
 	b.eval("block('training').then((x) => x.points.length)", &points)
 	if points != lines || lines < 20 {
 		t.Errorf("%d points of %s lines", points, strconv.Itoa(lines))
+	}
+	var watched int
+	b.eval("block('training').then((x) => x.points.filter((p) => p.range_high > 0 && p.range_high_value && p.range_low > 1 && p.range_low_value).length)", &watched)
+	if want := (lines + rangeEvery - 1) / rangeEvery; watched != want || !strings.Contains(b.text("#now"), "nearest to overflow%") {
+		t.Errorf("%d of %d steps have worst ranges, want %d; %s", watched, lines, want, b.text("#now"))
 	}
 	b.tab("graph")
 }

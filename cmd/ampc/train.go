@@ -216,6 +216,7 @@ func trainOn(c *cobra.Command, spec string, f *trainFlags, device runtime.Backen
 	if err := f.group.agree(t.begin(out)); err != nil {
 		return err
 	}
+	t.curves.ranges = f.serve != ""
 	if f.serve != "" && f.group.isRoot() {
 		if err := t.serveRun(c.Context(), f.serve, out); err != nil {
 			return err
@@ -413,7 +414,9 @@ func (t *trainer) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		worst, stopWatching := t.watch()
 		r, err := t.step.Run(group.stepContext(ctx), feeds...)
+		stopWatching()
 		if err != nil {
 			return err
 		}
@@ -424,7 +427,7 @@ func (t *trainer) run(ctx context.Context) error {
 			return err
 		}
 		t.took = time.Since(start)
-		t.record(got)
+		t.record(got, *worst)
 		t.bar.show(status{t.done, got.Loss, t.recent.meanText(), !got.Skipped, t.scale, t.skipped, t.throughput(), t.unit})
 		if err := t.stuck(ctx); err != nil {
 			return err
@@ -465,7 +468,7 @@ func (t *trainer) recordScale(scale float64) {
 }
 
 // record records the result of a step.
-func (t *trainer) record(r ampc.Metrics) {
+func (t *trainer) record(r ampc.Metrics, worst worstRanges) {
 	loss, skipped, scale := r.Loss, r.Skipped, r.Scale
 	t.recordScale(scale)
 	t.recent.add(loss, scale, skipped)
@@ -478,7 +481,7 @@ func (t *trainer) record(r ampc.Metrics) {
 	if scale == 1 && !t.step.Scaled() {
 		scale = 0 // there is nothing to draw
 	}
-	p := point{step: t.done, time: time.Now(), loss: loss, rate: r.LR, scale: scale, skipped: skipped, heldOut: math.NaN(), norm: math.NaN(), pace: t.throughput()}
+	p := point{step: t.done, time: time.Now(), loss: loss, rate: r.LR, scale: scale, skipped: skipped, heldOut: math.NaN(), norm: math.NaN(), pace: t.throughput(), worst: worst}
 	if t.epoch > 0 {
 		p.epoch = int((t.position - 1) / t.epoch)
 	}

@@ -24,13 +24,17 @@ const paceOf = (points) => Object.keys(points.at(-1) || {}).find((k) => k.endsWi
 
 function summary(points, t) {
   const last = points.at(-1) || {}, pace = paceOf(points), memory = points.findLast((p) => p.memory);
-  const cells = [["step", last.step], ["loss", last.loss], ["loss scale", last.scale], ["skipped", points.filter((p) => p.skipped).length], ["gradient norm", last.grad_norm], [pace, last[pace]], ["learning rate", last.lr], ["memory", memory ? bytes(memory.memory) : null]];
+  const high = points.findLast((p) => p.range_high_value), low = points.findLast((p) => p.range_low_value);
+  const cells = [["step", last.step], ["loss", last.loss], ["loss scale", last.scale], ["skipped", points.filter((p) => p.skipped).length], ["gradient norm", last.grad_norm], [pace, last[pace]], ["learning rate", last.lr], ["memory", memory ? bytes(memory.memory) : null],
+    ["nearest to overflow", high && `%${high.range_high_value}: ` + (high.range_high === null ? "not finite" : `2^${Math.log2(high.range_high).toFixed(1)} of the largest number`) + `, step ${high.step}`],
+    ["nearest to underflow", low && `%${low.range_low_value}: 2^${Math.log2(low.range_low).toFixed(1)} of the smallest number, step ${low.step}`]];
   return el("table", { class: "grid", id: "now", "aria-live": "off" }, el("tbody", {}, cells.filter(([, v]) => v !== undefined && v !== null).map(([k, v]) => el("tr", {}, el("th", { scope: "row" }, k), el("td", {}, typeof v === "number" ? format(v) : v)))), el("caption", {}, t.live ? "running" : "ended"));
 }
 
 function curvesOf(points) {
   const pace = paceOf(points);
-  return [["loss", "Loss", false], ["held_out", "Held-out loss", false], ["scale", "Loss scale", true], ["grad_norm", "Gradient norm", true], [pace, pace.replace(/^./, (c) => c.toUpperCase()), false], ["lr", "Learning rate", false]]
+  return [["loss", "Loss", false], ["held_out", "Held-out loss", false], ["scale", "Loss scale", true], ["grad_norm", "Gradient norm", true], [pace, pace.replace(/^./, (c) => c.toUpperCase()), false], ["lr", "Learning rate", false],
+    ["range_high", "Nearest to overflow: share of the largest number", true], ["range_low", "Nearest to underflow: multiple of the smallest number", true]]
     .map(([key, title, log]) => curve(points, key, title, log));
 }
 

@@ -1,0 +1,51 @@
+package ampc
+
+import (
+	"ampc/ir"
+	"ampc/lower"
+	"ampc/runtime"
+	"ampc/runtime/cpu"
+)
+
+// StoredRange is what a 16-bit value held when a step stored it.
+type StoredRange struct {
+	Value  string  // its name in the compiled graph
+	DType  DType   // F16 or BF16
+	AbsMax float64 // the largest finite magnitude
+	Finite bool    // all elements are
+	High   float64 // AbsMax over the largest number of the dtype
+	Low    float64 // AbsMax over the smallest number of the dtype
+}
+
+// Watch makes later steps call f with the range of each 16-bit value that is computed, as soon as it
+// is stored; values that stay in registers of a cluster are not. Such a step runs alone and reads
+// once more what it writes. nil ends it. Watch returns false where the backend cannot: on GPUs.
+func (s *Step) Watch(f func(StoredRange)) bool {
+	defer s.model.gate.hold()()
+	exec, ok := s.exec.(runtime.Traceable)
+	b, cpuBackend := s.model.session.backend.(*cpu.Backend)
+	if !ok || !cpuBackend {
+		return false
+	}
+	if f == nil {
+		exec.Trace(runtime.Tracer{})
+		return true
+	}
+	exec.Trace(runtime.Tracer{Step: func(part lower.Part, i int) bool {
+		for _, id := range s.program.Parts[part][i].Out {
+			if id == lower.None || !s.program.Buffers[id].Type.DType.Low() {
+				continue
+			}
+			buf := &s.program.Buffers[id]
+			f(storedRange(b, buf.Name, buf.Type.DType, exec.Buffer(id)))
+		}
+		return true
+	}})
+	return true
+}
+
+func storedRange(b *cpu.Backend, name string, d ir.DType, data []byte) StoredRange {
+	c := b.Count(d, data)
+	most := max(float64(c.Hi), -float64(c.Lo), 0)
+	return StoredRange{name, DType(d), most, c.NaN+c.Inf == 0, most / d.Max(), most / d.SmallestSubnormal()}
+}
