@@ -25,6 +25,11 @@ type Parallel struct {
 	// Shift says that 16-bit messages hold gradients times 2^-Shift; zero: the least for
 	// which the sum over all ranks overflows only where the mean does.
 	Shift int
+	// SyncNorms makes batch norms normalize by the statistics of all ranks, as one process
+	// with the whole batch does. Each norm then sends two messages of its channels in the
+	// forward pass and two in the backward pass, and waits for them. False: each rank
+	// normalizes by its own rows, and the running statistics are the means over the ranks.
+	SyncNorms bool
 	// Slices asks for the same bits whatever the number of ranks: one step takes Slices
 	// micro-batches of all ranks together, Slices/ranks on each, and adds gradients, losses
 	// and counts of all in one fixed binary tree. Build the model for the rows of one slice;
@@ -47,7 +52,7 @@ type Parallel struct {
 func DataParallel(w world.World) Parallel { return Parallel{World: w} }
 
 func (p Parallel) compiler() passes.Parallel {
-	c := passes.Parallel{Bucket: p.Bucket, Message: irDType(p.Message), Shift: p.Shift, Slices: p.Slices}
+	c := passes.Parallel{Bucket: p.Bucket, Message: irDType(p.Message), Shift: p.Shift, SyncNorms: p.SyncNorms, Slices: p.Slices}
 	if p.World != nil {
 		c.Ranks = p.World.Size()
 	}

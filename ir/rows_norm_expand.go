@@ -136,6 +136,27 @@ func expandNorm(b *Builder, n *Node) []*Value {
 	return append([]*Value{y}, stats...)
 }
 
+// SharedBatchNorm is batch_norm n by the statistics of several ranks: sum adds a value up over
+// them. It returns y, mean, rstd and, where n has running statistics, their next values. The
+// variance is the mean square of the distance from the mean over all ranks.
+func (b *Builder) SharedBatchNorm(n *Node, ranks int64, sum func(x *Value) *Value) []*Value {
+	v, ok := b.normView(n)
+	if !ok {
+		return make([]*Value, len(n.Out))
+	}
+	f32, count := b.Pinned(PinF32), float64(ranks*n.normCount())
+	mean := f32.Affine(sum(f32.ReduceSum(n.In[0], false, v.axes...)), 1/count, 0)
+	centred := f32.Sub(n.In[0], v.stat(b, mean))
+	variance := f32.Affine(sum(f32.ReduceSum(f32.Square(centred), false, v.axes...)), 1/count, 0)
+	rstd := f32.Rsqrt(f32.Affine(variance, 1, n.Float("eps")))
+	out := []*Value{v.scaled(b, n, b.Mul(centred, v.stat(b, rstd))), mean, rstd}
+	if old := n.operand(3); old != nil {
+		m, unbiased := n.Float("momentum"), f32.Affine(variance, count/max(count-1, 1), 0)
+		out = append(out, f32.Add(old, f32.Affine(f32.Sub(mean, old), m, 0)), f32.Add(n.In[4], f32.Affine(f32.Sub(unbiased, n.In[4]), m, 0)))
+	}
+	return out
+}
+
 // expandNormGrad: with x̂ = (x−mean)·rstd and g = dy·scale,
 // dx = rstd·(g − mean g − x̂·mean(g·x̂)); rms_norm has no mean and no mean g.
 func expandNormGrad(b *Builder, n *Node) []*Value {

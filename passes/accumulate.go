@@ -401,6 +401,9 @@ func roleVar(g *ir.Graph, role string) *ir.Value {
 // state, each reads what the one before it left.
 func (t *training) findPending(g *ir.Graph) {
 	at := map[*ir.Value]int{}
+	for i, p := range t.pending {
+		at[p.state] = i
+	}
 	for _, n := range g.Body[ir.Forward] {
 		for k, o := range n.Out {
 			name, isNew := strings.CutPrefix(n.Def().Out[min(k, len(n.Def().Out)-1)].Name, "new_")
@@ -417,7 +420,7 @@ func (t *training) findPending(g *ir.Graph) {
 					continue
 				}
 				at[v] = len(t.pending)
-				t.pending = append(t.pending, pendingStat{v, o})
+				t.pending = append(t.pending, pendingStat{state: v, next: o})
 			}
 		}
 	}

@@ -18,6 +18,9 @@ func autodiff(g *ir.Graph, c *Context) error {
 		return nil
 	}
 	t := c.training
+	if err := t.synchronize(g, c); err != nil {
+		return err
+	}
 	if err := t.plan(g, c); err != nil {
 		return err
 	}
@@ -27,6 +30,7 @@ func autodiff(g *ir.Graph, c *Context) error {
 			return err
 		}
 	}
+	t.renumber(g)
 	return t.checkReached(g, c, reasons)
 }
 

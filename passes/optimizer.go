@@ -199,7 +199,7 @@ func (o *updating) stepRule(p *paramPlan, opt Optimizer, lr *ir.Value) {
 		return
 	}
 	for _, s := range states {
-		o.commit(pendingStat{s.Param, s.Grad}, tr)
+		o.commit(pendingStat{state: s.Param, next: s.Grad}, tr)
 	}
 	o.at().EmitWrite(ir.OpAssign, []*ir.Value{p.v, next, g, lr, tr.skip}, nil, p.v)
 }

@@ -18,6 +18,8 @@ type Parallel struct {
 	Bucket  int64    // bytes of gradients that are sent as one message at least, but for the last; 0: by the cost model
 	Message ir.DType // of gradients on their way; zero: f32
 	Shift   int      // 16-bit messages hold gradients times 2^-Shift; 0: as many ranks as there are cannot overflow where none does
+	// SyncNorms makes batch norms normalize by the statistics of all ranks.
+	SyncNorms bool
 	// Slices is how many micro-batches all ranks have together in one step, which are
 	// added in one binary tree: the result has the same bits for every number of ranks.
 	// 0: they are added in their order.
@@ -64,6 +66,8 @@ func (p Parallel) checkSlices() error {
 		return fmt.Errorf("parallel: %d slices: want a power of two, at most %d", p.Slices, 1<<ir.MaxTree)
 	case ranks&(ranks-1) != 0 || ranks > p.Slices:
 		return fmt.Errorf("parallel: %d slices on %d ranks: want a power of two of ranks, at most one for each slice", p.Slices, ranks)
+	case p.SyncNorms:
+		return fmt.Errorf("parallel: slices and SyncNorms: a norm over all ranks needs all slices at once: leave one out")
 	case p.Message.Low():
 		return fmt.Errorf("parallel: slices with messages in %s, which round what the slices of a rank add up to: send f32", p.Message)
 	}
@@ -413,18 +417,20 @@ func (a *accumulator) send(vs []*ir.Value) map[*ir.Value]*ir.Value {
 	return all
 }
 
-// statisticsAcrossRanks takes the mean of the ranks' running statistics.
+// statisticsAcrossRanks takes the mean of the ranks' running statistics, of those that differ.
 func (a *accumulator) statisticsAcrossRanks() {
+	var own []*pendingStat
 	var vs []*ir.Value
-	for _, p := range a.t.pending {
-		vs = append(vs, p.next)
+	for i := range a.t.pending {
+		if p := &a.t.pending[i]; !p.agreed || a.c.accumulates() {
+			own, vs = append(own, p), append(vs, p.next)
+		}
 	}
 	if !a.c.Parallel.several() || len(vs) == 0 || a.b.Err() != nil {
 		return
 	}
 	for i, v := range a.t.collective(a.b.In(ir.Update), ir.A("ranks", int64(a.c.Parallel.Ranks), "op", "mean"), vs) {
-		p := &a.t.pending[i]
-		p.next = a.b.Rename(v, "mean."+p.state.Name)
+		own[i].next = a.b.Rename(v, "mean."+own[i].state.Name)
 	}
 }
 

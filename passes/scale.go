@@ -217,7 +217,7 @@ func (s *scaling) keep(states []GradOf) error {
 		case slices.ContainsFunc(states[:i], func(y GradOf) bool { return y.Param == x.Param }):
 			return fmt.Errorf("TrainConfig.Gradients sets the state %s twice", x.Param)
 		}
-		s.t.kept = append(s.t.kept, pendingStat{x.Param, x.Grad})
+		s.t.kept = append(s.t.kept, pendingStat{state: x.Param, next: x.Grad})
 	}
 	return nil
 }

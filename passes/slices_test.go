@@ -53,6 +53,7 @@ func TestSlicesAreRefused(t *testing.T) {
 		"4 slices on 3 ranks: want a power of two":                func(c *Config) { c.Parallel = Parallel{Ranks: 3, Slices: 4} },
 		"2 slices on 4 ranks: want":                               func(c *Config) { c.Parallel = Parallel{Ranks: 4, Slices: 2} },
 		"of 4 slices each rank has 2 in one step, and Micro is 3": func(c *Config) { c.Parallel, c.Micro = Parallel{Ranks: 2, Slices: 4}, 3 },
+		"slices and SyncNorms":                                    func(c *Config) { c.Parallel = Parallel{Ranks: 2, Slices: 2, SyncNorms: true} },
 		"slices with messages in f16":                             func(c *Config) { c.Parallel = Parallel{Ranks: 2, Slices: 2, Message: ir.F16} },
 		"slices and micro-batches that are left out":              func(c *Config) { c.Parallel, c.Micro, c.BadMicro = Parallel{Slices: 2}, 2, DropMicro },
 	} {

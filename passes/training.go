@@ -89,7 +89,10 @@ type skipGroup struct {
 }
 
 // pendingStat is a running statistic that the forward section advanced.
-type pendingStat struct{ state, next *ir.Value }
+type pendingStat struct {
+	state, next *ir.Value
+	agreed      bool // equal on all ranks
+}
 
 // micro is what accumulation over micro-batches added.
 type micro struct {

@@ -134,8 +134,8 @@ func (r *rankRule) isSum(v *ir.Value) bool {
 		return false
 	}
 	if n := v.Def; n != nil && n.Def().Is(ir.Collective) && v.Type.DType != ir.Bool {
-		r.summed[v] = true
-		return true
+		r.summed[v] = !r.adjoint(n)
+		return r.summed[v]
 	}
 	yes := false
 	for _, x := range r.source(v) {
@@ -143,6 +143,13 @@ func (r *rankRule) isSum(v *ir.Value) bool {
 	}
 	r.summed[v] = yes
 	return yes
+}
+
+// adjoint reports whether n, in the backward pass, adds up the gradients of what a sum in
+// the forward pass gave every rank: each rank has a part of them, and the result is what its
+// own operand contributes.
+func (r *rankRule) adjoint(n *ir.Node) bool {
+	return r.p.sec[n.ID] == ir.Backward && n.Of != nil && n.Of.Def().Is(ir.Collective) && r.p.sec[n.Of.ID] == ir.Forward
 }
 
 // backward reports whether the backward pass computes v, or adds it up.
