@@ -11,9 +11,10 @@ import (
 	"ampc/runtime"
 )
 
-// confirm compares the step with what a remedy keeps in f32 with f32, by a replay, unless
-// the replays before bound what it rounds. A remedy that does not agree keeps all that comes
-// before as well. Where that does not agree either, f32 is needed.
+// confirm replays the step with the values in f32 that a remedy keeps there, and compares the
+// results with f32, unless earlier replays bound the rounding. If they do not agree, the
+// remedy also keeps all values that those are computed from; if that does not agree either,
+// the remedy becomes the policy f32.
 func (x *analysis) confirm(d *Diagnosis, v *ir.Value, bf16 bool) error {
 	k := x.keeping
 	if k == nil || d.Direction == Update {
@@ -35,7 +36,7 @@ func (x *analysis) confirm(d *Diagnosis, v *ir.Value, bf16 bool) error {
 	return err
 }
 
-// compareKept is confirm of the remedy at a place, by replays.
+// compareKept is confirm of remedy number at, by replays.
 func (x *analysis) compareKept(d *Diagnosis, v *ir.Value, at int, bf16 bool, right [][]byte) error {
 	k := x.keeping
 	if ok, err := x.agrees(d.Remedies[at], k.casts.Casts, right); ok || err != nil {
@@ -53,9 +54,9 @@ func (x *analysis) compareKept(d *Diagnosis, v *ir.Value, at int, bf16 bool, rig
 	return errors.Join(err, x.unstable(d, v, bf16, right))
 }
 
-// bounded reports whether an earlier replay has rounded all that the step with a remedy
-// rounds, and agrees with f32: that in bf16, which is coarser everywhere; or where only
-// gradients overflow, that under the policy, as far as the loss.
+// bounded reports whether an earlier replay that agrees with f32 rounds at least as coarsely as
+// the step with a remedy: the one in bf16, or, if only gradients overflow, the one under the
+// policy, of which the losses are compared.
 func (x *analysis) bounded(d *Diagnosis, bf16 bool) bool {
 	return bf16 || d.BF16 == nil && (d.Direction == Backward || d.Direction == Inner) && d.Cause != Singular && x.lossesAgree()
 }
@@ -77,8 +78,8 @@ func (x *analysis) lossesAgree() bool {
 	return true
 }
 
-// unstable says so where f32 does not agree with itself: where weights and inputs change in
-// their last bit. It looks only where finite results in bf16 are others.
+// unstable adds a note if f32 does not agree with f32 after a change in the last bit of weights
+// and inputs. It tests this only if results in bf16 are finite and differ.
 func (x *analysis) unstable(d *Diagnosis, v *ir.Value, bf16 bool, right [][]byte) error {
 	if bf16 || d.BF16 == nil || !d.BF16.Finite() {
 		return nil
@@ -90,7 +91,7 @@ func (x *analysis) unstable(d *Diagnosis, v *ir.Value, bf16 bool, right [][]byte
 	return err
 }
 
-// upstream keeps everything that what is kept is computed from.
+// upstream also keeps all values that the kept ones are computed from.
 func (k *keeping) upstream() {
 	seen := map[*ir.Value]bool{}
 	var walk func(v *ir.Value)
@@ -112,11 +113,11 @@ func (k *keeping) upstream() {
 // tiny is a magnitude that f16 holds with an error of 1/512.
 const tiny = 0x1p-16
 
-// aside is how much smaller than the largest gradient one is that does not count.
+// aside is the ratio to the largest gradient below which a gradient does not count.
 const aside = 0x1p-12
 
-// underflows reports whether a value that f32 was asked for, and patterns do not keep,
-// is small in f16 as a whole, at the scales that the remedy leaves.
+// underflows reports whether the largest magnitude of some value that patterns do not keep is
+// below tiny in f16, at the loss scales that the remedy leads to.
 func (x *analysis) underflows(patterns []string) bool {
 	m := &mixed{patterns: patterns}
 	low := func(v *ir.Value) bool { return v.Type.DType.Low() && !m.matched(v.Decider()) }
@@ -137,7 +138,7 @@ func (x *analysis) underflows(patterns []string) bool {
 	return false
 }
 
-// fallen is where the dynamic scales will be when everything fits that low selects.
+// fallen is where the dynamic scales will be once every value that low selects fits.
 func (x *analysis) fallen(low func(v *ir.Value) bool) map[string]float64 {
 	scales := map[string]float64{}
 	for _, s := range x.scales {

@@ -13,15 +13,15 @@ import (
 	"ampc/runtime"
 )
 
-// fragment is some nodes of the step as a program of its own, which is fed what they
-// read of others.
+// fragment is a program of a few nodes of the step. Its inputs are the values that they read
+// and do not compute.
 type fragment struct {
 	*compiled
 	in  []*ir.Value // what it is fed, as in0, in1, ...
 	out []*ir.Value // what its nodes compute, in the order of the program's outputs
 }
 
-// keptFragments is how many such programs of a step stay compiled.
+// keptFragments is how many fragments of a step stay compiled.
 const keptFragments = 64
 
 // nodes makes the program that computes nodes of c's graph in their order; in f32 if
@@ -86,8 +86,8 @@ func (a *fragment) add(g *ir.Graph, to map[*ir.Value]*ir.Value, n *ir.Node, wide
 	return k.Retype()
 }
 
-// run hands out what the program makes of what r's values hold; each operand times
-// its factor, where one is given. What is handed out is good for the call alone.
+// run runs the program on r's values, each multiplied by its factor if it has one, and calls
+// with for every result. The data are valid during that call only.
 func (a *fragment) run(r *replay, factor map[*ir.Value]float64, with func(i int, data []byte)) error {
 	feed := runtime.Feed{}
 	for i, v := range a.in {
@@ -133,8 +133,8 @@ func (a *fragment) run(r *replay, factor map[*ir.Value]float64, with func(i int,
 	return nil
 }
 
-// compute runs nodes of the step by themselves, in their order, on what their
-// operands hold, and keeps all results.
+// compute runs nodes of the step in the given order on their operands in r, and keeps all
+// results.
 func (r *replay) compute(nodes []*ir.Node) error {
 	a, err := r.nodes(nodes, false)
 	if err != nil {
@@ -143,8 +143,8 @@ func (r *replay) compute(nodes []*ir.Node) error {
 	return a.run(r, nil, func(i int, data []byte) { r.inner[a.out[i]] = slices.Clone(data) })
 }
 
-// again computes node n of the step alone, in f32, on what its operands hold, each
-// times its factor where one is given: what the op makes of them before it is stored.
+// again computes node n of the step alone, in f32, on its operands in the replay, each
+// multiplied by its factor if it has one. The ranges are those before results are stored.
 func (x *analysis) again(n *ir.Node, factor map[*ir.Value]float64) ([]Range, error) {
 	a, err := x.actual.nodes([]*ir.Node{n}, true)
 	if err != nil {

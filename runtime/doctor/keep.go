@@ -7,8 +7,8 @@ import (
 	"ampc/ir"
 )
 
-// keeping collects the forward values that a policy has to keep in f32 so that
-// no value of the step is stored in 16 bits that does not hold it.
+// keeping collects the forward values that a policy has to keep in f32 so that no value of
+// the step overflows the 16 bits that it is stored in.
 type keeping struct {
 	*analysis
 	top    float64            // largest magnitude that counts as held
@@ -39,12 +39,12 @@ func (x *analysis) keeper(scale map[string]float64) *keeping {
 	return k
 }
 
-// margin is how close to the largest value of a dtype a magnitude may come: f32,
-// which says what it is, rounds otherwise than the step.
+// margin is the share of a dtype's largest value that a magnitude may reach. It allows for the
+// different rounding of f32, in which magnitudes are measured.
 const margin = 0.995
 
-// value keeps v and its readers in f32, and does the same with what they read and make
-// that 16 bits do not hold either.
+// value keeps v and its readers in f32, and also their operands and results that overflow 16
+// bits.
 func (k *keeping) value(v *ir.Value) {
 	if k.seen[v] {
 		return
@@ -73,7 +73,7 @@ func (k *keeping) value(v *ir.Value) {
 	}
 }
 
-// elsewhere keeps what else f32 has seen to overflow.
+// elsewhere keeps all other values that are too large for 16 bits in f32.
 func (k *keeping) elsewhere() {
 	for _, n := range k.g.Nodes {
 		for _, w := range n.Out {
@@ -84,8 +84,8 @@ func (k *keeping) elsewhere() {
 	}
 }
 
-// node keeps a forward value: its node, with all its gradients, runs in f32. What
-// is computed together with it is not then.
+// node keeps a forward value: its node and all gradients of that run in f32. They are then no
+// longer fused with 16-bit nodes, whose values may be stored and overflow.
 func (k *keeping) node(v *ir.Value) {
 	for v = real(v); v != nil && v.Def != nil && sourceCast(v.Def); v = real(v.Def.In[0]) {
 		k.source(v)
@@ -110,14 +110,14 @@ func (k *keeping) node(v *ir.Value) {
 	}
 }
 
-// joined reports whether v is the result of a product that is stored nowhere, as
-// what reads it is computed with it: apart, it would be stored in 16 bits.
+// joined reports whether v is the result of a product that is fused with its readers, so that
+// it is not stored. On its own it would be stored in 16 bits.
 func joined(v *ir.Value) bool {
 	return v.Def != nil && v.Def.Why.Cluster > 0 && v.Def.Def().Class == ir.Low
 }
 
-// register reports whether w, which n reads, is an f32 register of n's cluster
-// that 16 bits would not hold: apart from n it may be stored.
+// register reports whether w, an operand of n, is an f32 register of n's cluster and too large
+// for 16 bits. Once n is no longer in the cluster, w may be stored.
 func (k *keeping) register(w *ir.Value, n *ir.Node) bool {
 	if w == nil || w.Def == nil || w.Type.DType != ir.F32 || n.Why.Cluster == 0 || w.Def.Why.Cluster != n.Why.Cluster || !k.actual.made(w) {
 		return false
@@ -128,7 +128,7 @@ func (k *keeping) register(w *ir.Value, n *ir.Node) bool {
 	return k.actual.rangeOf(w).AbsMax > k.top
 }
 
-// overflows reports whether v is beyond 16 bits in f32, at the scales that are to be.
+// overflows reports whether v, as f32 has it, is too large for 16 bits at the future loss scales.
 func (k *keeping) overflows(v *ir.Value) bool {
 	if v == nil || v.IsVar() || k.reference.to[v] == nil || writes(v.Def) {
 		return false
@@ -145,10 +145,10 @@ func (k *keeping) overflows(v *ir.Value) bool {
 	return peak*k.at(v) > top && peak < inf
 }
 
-// at is the product of the loss scales that v carries, as they are to be.
+// at is the product of the loss scales that v carries, at their future values.
 func (k *keeping) at(v *ir.Value) float64 { return k.carried(v, k.scale) }
 
-// remedy is what was collected, as patterns; nil where it is nothing.
+// remedy is the collected values as patterns, nil if there are none.
 func (k *keeping) remedy() *Remedy {
 	var all []*ir.Value
 	for v := range k.kept {
@@ -172,8 +172,8 @@ func (k *keeping) remedy() *Remedy {
 	return r
 }
 
-// pattern is the scope of a value's layer, or the value's name where it is in
-// none, or the scope is most of the model.
+// pattern is the scope of a value's layer. It is the value's name if there is no scope, or if
+// the scope holds most of the model.
 func (x *analysis) pattern(name string) string {
 	i := strings.LastIndexByte(name, '.')
 	if i <= 0 || x.most(name[:i]) {
@@ -212,7 +212,7 @@ func inserted(n *ir.Node) bool {
 	return n.Op == ir.OpCast && len(n.Out) == 1 && n.Out[0].Name != n.In[0].Name && within(n.In[0].Name, n.Out[0].Name)
 }
 
-// real is the value of the user's that v stands for: what the compiler casts.
+// real is the value that the user wrote: v without the casts that the compiler inserted.
 func real(v *ir.Value) *ir.Value {
 	for v != nil && v.Def != nil && inserted(v.Def) {
 		v = v.Def.In[0]

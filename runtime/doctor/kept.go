@@ -30,7 +30,7 @@ func (k *Kept) of(c *Case) (*subject, error) {
 	return s, nil
 }
 
-// take returns what earlier diagnoses loaded on b, or an empty set.
+// take returns the machines that earlier diagnoses loaded on b, or an empty set.
 func (k *Kept) take(b *cpu.Backend) *loaded {
 	l, _ := k.loaded.Get().(*loaded)
 	if l == nil || l.b != b {
@@ -40,7 +40,7 @@ func (k *Kept) take(b *cpu.Backend) *loaded {
 	return l
 }
 
-// give keeps the machines that a diagnosis has used. Others go.
+// give keeps the machines that a diagnosis has used, and drops others.
 func (k *Kept) give(l *loaded) {
 	if len(l.machines) > 0 {
 		l.spares = new(cpu.Spares)
@@ -143,8 +143,8 @@ type loaded struct {
 	spares   *cpu.Spares
 }
 
-// take returns a machine for c, loaded earlier or now on b. state gives its
-// variables; what it converts it writes to the memory that it is handed.
+// take returns a machine for c, loaded earlier or now on b. state returns its variables;
+// those in another dtype it writes to the memory in converted, which it may replace.
 func (l *loaded) take(c *compiled, b *cpu.Backend, state func(converted map[string][]byte) map[string][]byte) (*machine, error) {
 	m := l.machines[c]
 	if m == nil {

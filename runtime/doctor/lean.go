@@ -23,8 +23,8 @@ func (r *replay) scanAsMade() {
 	}
 }
 
-// scanned looks at what a step has just made, and keeps what it read where a flaw
-// may begin.
+// scanned scans the results of a step that has just run. If one may be the first flaw, it
+// keeps the step's operands.
 func (r *replay) scanned(part lower.Part, step int) {
 	for _, id := range r.p.Parts[part][step].Out {
 		v := r.holds[id]
@@ -39,8 +39,8 @@ func (r *replay) scanned(part lower.Part, step int) {
 	}
 }
 
-// begins reports whether a flaw may begin at v: its operands are finite, or
-// have an Inf of which it made a NaN.
+// begins reports whether v may be the first flaw: its operands are finite, or they have
+// an Inf and v a NaN.
 func (r *replay) begins(v *ir.Value) bool {
 	s := r.ranges[v]
 	switch {
@@ -52,7 +52,7 @@ func (r *replay) begins(v *ir.Value) bool {
 	return !slices.ContainsFunc(v.Def.In, r.bad)
 }
 
-// keep copies what n read, which is still there.
+// keep copies the operands of n, which are still in memory.
 func (r *replay) keep(n *ir.Node) {
 	for _, op := range n.In {
 		if op == nil || op.IsVar() || r.kept[op] != nil {
@@ -64,8 +64,8 @@ func (r *replay) keep(n *ir.Node) {
 	}
 }
 
-// forget drops what was seen in a part of the variables, which the next one
-// finds changed, and of what was kept.
+// forget drops the operands that were kept, and the ranges of variables, which the next
+// part may find changed.
 func (r *replay) forget() {
 	clear(r.kept)
 	for v := range r.ranges {
@@ -76,7 +76,7 @@ func (r *replay) forget() {
 	}
 }
 
-// forgetViews drops what was seen through views of v, which is made anew.
+// forgetViews drops the ranges of views of v, whose content changes.
 func (r *replay) forgetViews(v *ir.Value) {
 	for _, view := range r.views[v] {
 		delete(r.ranges, view)

@@ -13,7 +13,7 @@ type moment struct {
 	step int
 }
 
-// places finds the step that makes each buffer, the last of several.
+// places finds the step that writes each buffer, the last one if there are several.
 func (c *compiled) places() {
 	c.source = map[lower.BufferID]moment{}
 	for part := range lower.NumParts {
@@ -28,8 +28,8 @@ func (c *compiled) places() {
 	}
 }
 
-// at notes how far the replay has come. What was seen in one part does not hold
-// in the next: variables change.
+// at notes how far the replay has come. At a new part it forgets what it saw, because
+// variables have changed.
 func (r *replay) at(part lower.Part, step int) {
 	if part != r.part || r.ranges == nil {
 		r.micro = 0
@@ -54,7 +54,7 @@ func (r *replay) renew() {
 	}
 }
 
-// sourceOf is the step that makes what lies in a buffer.
+// sourceOf is the step that writes a buffer, and whether there is one.
 func (c *compiled) sourceOf(id lower.BufferID) (moment, bool) {
 	if id == lower.None {
 		return moment{}, false
@@ -66,9 +66,8 @@ func (c *compiled) sourceOf(id lower.BufferID) (moment, bool) {
 	return at, ok
 }
 
-// made reports whether v holds what this step, or this micro-batch of it, gives
-// it, or can be computed from what does. Variables always do: next values apart,
-// they are asked for what they held before.
+// made reports whether v has its value of this micro-batch by now, or can be computed from
+// values that have. It is true of variables, whose value is that before the step.
 func (r *replay) made(v *ir.Value) bool {
 	if v.IsVar() {
 		return true

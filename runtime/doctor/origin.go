@@ -8,9 +8,9 @@ import (
 	"ampc/lower"
 )
 
-// origin is the value that went wrong first in the part that ran last, nil
-// where nothing did. What is wrong is what the step's results, checks and
-// variables read; an Inf that comes to nothing, as a mask's does, is not.
+// origin is the value that went wrong first in the part that ran last, nil if none did. Only
+// flaws that reach the step's results, checks or variables count: an Inf that changes
+// nothing, as in a mask, does not.
 func (x *analysis) origin() *ir.Value {
 	if x.actual.part == lower.Prepare {
 		return nil
@@ -30,9 +30,9 @@ func (x *analysis) origin() *ir.Value {
 	return nil
 }
 
-// stopEarly ends the replay at the first step whose result is to be finite and is
-// not, where it is known then what to blame: what comes later follows from it. An
-// origin of −Inf alone waits for the end of the part, which may show another.
+// stopEarly ends the replay after the first step whose result must be finite and is not, if its
+// origin can be found by then: later flaws follow from it. If the origin has −Inf alone, the
+// part runs to its end, which may show another.
 func (x *analysis) stopEarly(found **ir.Value) {
 	asked := map[lower.BufferID][]*ir.Value{}
 	parts := []lower.Part{lower.Micro, lower.Update}
@@ -138,9 +138,8 @@ type tracer struct {
 	seen map[*ir.Value][]*ir.Value
 }
 
-// from returns the origins of v's flaw: results that are not finite of nodes
-// whose operands are, and variables that hold something that is not. There is
-// none where v has the Inf that somebody wrote, as masks do.
+// from returns the origins of v's flaw: variables that are not finite, and results that are not
+// finite although the operands are. There is none if v has an Inf on purpose, as in a mask.
 func (t *tracer) from(v *ir.Value) []*ir.Value {
 	if known, ok := t.seen[v]; ok {
 		return known
@@ -168,8 +167,8 @@ func (t *tracer) through(v *ir.Value) []*ir.Value {
 	return deeper
 }
 
-// flawed are the operands that a flaw of v comes from: those with NaN where v
-// has one and they do, else all that are not finite.
+// flawed are the operands that v's flaw comes from: those with a NaN if v has one, too, else
+// all that are not finite.
 func (t *tracer) flawed(v *ir.Value) []*ir.Value {
 	var nan, all []*ir.Value
 	for _, op := range v.Def.In {
@@ -187,8 +186,8 @@ func (t *tracer) flawed(v *ir.Value) []*ir.Value {
 	return all
 }
 
-// meant reports whether v holds an Inf that somebody wrote: in a constant, or
-// in a mask that is fed or kept.
+// meant reports whether v has an Inf on purpose: in a constant, or in a mask that is an input or
+// a state.
 func (t *tracer) meant(v *ir.Value) bool {
 	switch f := t.actual.flaw(v); {
 	case v.Kind == ir.Const:

@@ -18,8 +18,8 @@ type reference struct {
 	peaks   map[*ir.Value]float64   // largest magnitude of a value of the step over all micro-batches, as far as one was asked for
 }
 
-// build makes the replay with d in place of every 16-bit dtype ready, with the
-// step's results if it is not bare. Of what is surveyed f32 is asked for.
+// build prepares the replay with d in place of every 16-bit dtype. If it is bare, its results are
+// the losses alone. In f32 it also shows the surveyed values.
 func (x *analysis) build(d ir.DType, v *ir.Value, how form, bare bool) (*reference, error) {
 	t, err := x.variantOf(kind{dtype: d, how: how, update: x.actual.part == lower.Update, bare: bare}, v)
 	if err != nil {
@@ -43,7 +43,7 @@ func (x *analysis) build(d ir.DType, v *ir.Value, how form, bare bool) (*referen
 	return r, nil
 }
 
-// variantOf is the variant that shows v. In bf16, most values are to be seen without that.
+// variantOf is the variant that shows v. In bf16 the variant for results alone shows most values.
 func (x *analysis) variantOf(k kind, v *ir.Value) (*variant, error) {
 	if k.dtype != ir.F32 && !k.update {
 		if t, err := x.variant(k, nil, x.c.memory()); err != nil || t.shows(t.to[v]) {
@@ -56,26 +56,28 @@ func (x *analysis) variantOf(k kind, v *ir.Value) (*variant, error) {
 // results are the values by which two replays of a step are compared: what it
 // returns, its losses, and the gradients that its update reads.
 func (s *subject) results() []*ir.Value {
-	var vs []*ir.Value
-	add := func(v *ir.Value) {
-		if v != nil && v.Type.DType.Float() && !slices.Contains(vs, v) {
+	vs := s.toUpdate()
+	for _, v := range s.g.Return {
+		if v.Def != nil && s.section[v.Def] != ir.Update && v.Type.DType.Float() && !slices.Contains(vs, v) {
 			vs = append(vs, v)
 		}
 	}
+	return vs
+}
+
+// toUpdate are the losses and gradients that update reads: values of forward and backward, and
+// sums over micro-batches.
+func (s *subject) toUpdate() []*ir.Value {
+	var vs []*ir.Value
 	for _, n := range s.g.Body[ir.Update] {
 		for _, v := range n.In {
-			switch {
-			case v == nil:
-			case v.Def == nil && v.Attr.Get("role") == "acc":
-				add(v)
-			case v.Def != nil && v.Next == nil && (s.section[v.Def] == ir.Forward || s.section[v.Def] == ir.Backward):
-				add(v)
+			if v == nil || !v.Type.DType.Float() || slices.Contains(vs, v) {
+				continue
 			}
-		}
-	}
-	for _, v := range s.g.Return {
-		if v.Def != nil && s.section[v.Def] != ir.Update {
-			add(v)
+			before := v.Def != nil && v.Next == nil && (s.section[v.Def] == ir.Forward || s.section[v.Def] == ir.Backward)
+			if before || v.Def == nil && v.Attr.Get("role") == "acc" {
+				vs = append(vs, v)
+			}
 		}
 	}
 	return vs
@@ -103,15 +105,10 @@ func (r *reference) compare(x *analysis, look func()) ([][]byte, error) {
 	return out, err
 }
 
-// notFiniteInF32 is the first value that the step must have finite and that is not in f32: a
-// gradient, or what update reads; nil if f32 has shown none.
+// notFiniteInF32 is the first loss or gradient that is not finite in f32, nil if the replay has
+// shown none.
 func (x *analysis) notFiniteInF32() *ir.Value {
-	read := map[*ir.Value]bool{}
-	for _, n := range x.g.Body[ir.Update] {
-		for _, v := range n.In {
-			read[v] = true
-		}
-	}
+	read := x.toUpdate()
 	var first *ir.Value
 	add := func(v *ir.Value) {
 		if first == nil || first.IsVar() || !v.IsVar() && x.order[v] < x.order[first] { // sums over micro-batches last
@@ -124,24 +121,24 @@ func (x *analysis) notFiniteInF32() *ir.Value {
 		}
 	}
 	for i, v := range x.reference.results {
-		if read[v] && x.flawOf(ir.F32, x.losses[i]) != fine {
+		if slices.Contains(read, v) && x.flawOf(ir.F32, x.losses[i]) != fine {
 			add(v)
 		}
 	}
 	return first
 }
 
-// survey notes the largest magnitudes of what the step stores in 16 bits and
-// may not hold there.
+// survey notes the largest magnitudes in f32 of values that the step stores in 16 bits and
+// that may be too large for them.
 func (x *analysis) survey() {
 	for _, v := range x.surveyed() {
 		x.reference.peaks[v] = max(x.reference.peaks[v], x.reference.peak(x.reference.to[v]))
 	}
 }
 
-// surveyed are the values that the step stores in 16 bits, or would if the
-// product that makes them did not run together with what reads it; without those
-// that are seen to be finite there.
+// surveyed are the values that the step stores in 16 bits, or would store if the product that
+// computes them were not fused with its readers. Values that are finite in the replay under
+// the policy are left out.
 func (x *analysis) surveyed() []*ir.Value {
 	several := len(x.c.Feeds) > 1
 	if x.actual.part != lower.Micro && !several {
@@ -159,8 +156,8 @@ func (x *analysis) surveyed() []*ir.Value {
 	return x.suspects
 }
 
-// tolerance is how far the results of two precisions may lie apart, as a share
-// of their norm, to count as the same.
+// tolerance is the largest distance between the results of two precisions that counts as
+// agreement, relative to their norm.
 const tolerance = 1.0 / 16
 
 // agree reports whether two runs have the same losses and, taken together, the

@@ -12,12 +12,14 @@ import (
 	"ampc/runtime"
 )
 
-// replay is a graph run once more, with values to be looked at. Where all of them
-// fit into memory they stay there, and are looked at when asked for; what a fused
-// step does not store is computed then. Where they do not fit, every node is a
-// step, each value is scanned when its step has made it, and only what a flaw
-// seems to begin at is kept (lean). Of a replay that is traced, few values are
-// scanned in this way.
+// replay is a run of a graph whose values can be read. There are three forms:
+//
+//   - All values stay in memory and are scanned on request. Values that a fused step does
+//     not store are computed on request.
+//   - Lean, if they do not fit into memory: every node is a step, each value is scanned as
+//     soon as its step has run, and only operands of a possible first flaw are kept.
+//   - Traced: a few chosen values are scanned as soon as their steps have run. Others are
+//     not known.
 type replay struct {
 	*compiled
 	*workers
@@ -36,20 +38,20 @@ type replay struct {
 	ranges map[*ir.Value]Range // of what was looked at, since the part ran
 	flaws  map[*ir.Value]flaw  // of what was looked at, since the part ran
 
-	inner  map[*ir.Value][]byte // of what is not stored and was asked for, since the part ran
-	ready  map[*ir.Value]bool   // of what is not stored: all that it is computed from has been made, since the part ran
-	failed error                // why something that is not stored could not be computed
+	inner  map[*ir.Value][]byte // content of values that are not stored, computed on request since the part ran
+	ready  map[*ir.Value]bool   // values that are not stored, but whose operands have all been made since the part ran
+	failed error                // why a value that is not stored could not be computed
 
 	afterStep func(part lower.Part, step int) bool // after every step, nil: at parts alone
 
-	traced     map[moment][]*ir.Value // what is scanned when a step has made it; all else is not known. nil: what is asked for
-	ranged     map[*ir.Value]bool     // traced: those of which the range is kept, not the peak alone
+	traced     map[moment][]*ir.Value // values to scan after each step; nil: values are scanned on request
+	ranged     map[*ir.Value]bool     // traced: values of which the whole range is kept, not only the largest magnitude
 	peaks      map[*ir.Value]float64  // traced: largest magnitudes
-	incomplete bool                   // traced: something else was asked for
+	incomplete bool                   // traced: a value was requested that is not known
 
-	holds map[lower.BufferID]*ir.Value // lean: whose value a step stores in a buffer
+	holds map[lower.BufferID]*ir.Value // lean: the value that a step stores in a buffer
 	views map[*ir.Value][]*ir.Value    // lean: of each value
-	kept  map[*ir.Value][]byte         // lean: operands of what may be the first flaw of this part
+	kept  map[*ir.Value][]byte         // lean: operands of nodes that may be the first flaw of this part
 }
 
 // prepare makes a compiled replay ready to run on the variables that state gives,
@@ -125,8 +127,8 @@ func (r *replay) run(ctx context.Context, look func() bool) error {
 	return cmp.Or(err, r.failed)
 }
 
-// home is the buffer that v lies in, None where the program has no such value
-// or the replay is given what it holds.
+// home is the buffer of v. It is None if the program has no such value, or if v is a
+// variable whose content the replay was given.
 func (c *compiled) home(v *ir.Value) lower.BufferID {
 	name := v.Name
 	switch {
@@ -145,8 +147,8 @@ func (c *compiled) home(v *ir.Value) lower.BufferID {
 	return lower.None
 }
 
-// data is what v holds; of a variable, what it held before the step. nil where
-// the program has no such value, or it was not kept.
+// data is the content of v; of a variable, that before the step. It is nil if the program
+// has no such value, or it was not kept.
 func (r *replay) data(v *ir.Value) []byte {
 	id := r.home(v)
 	switch {
@@ -185,8 +187,8 @@ func (r *replay) rangeOf(v *ir.Value) Range {
 	return s
 }
 
-// flaw says what keeps v from being finite. Most values are, and many hold a NaN
-// early: both are seen without their range.
+// flaw says what keeps v from being finite. It does not compute v's range: most values
+// are finite, and most others have a NaN near their beginning.
 func (r *replay) flaw(v *ir.Value) flaw {
 	if v == nil || !v.Type.DType.Float() || !r.made(v) {
 		return fine

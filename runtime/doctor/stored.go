@@ -7,8 +7,8 @@ import (
 	"ampc/lower"
 )
 
-// stored reports whether the program has dense memory for v, which its steps
-// fill: what a step keeps in registers, or shows by strides, has none.
+// stored reports whether the program has dense memory for v that its steps write. A value
+// that a step keeps in registers, or that lies inside another value's memory, has none.
 func (c *compiled) stored(v *ir.Value) bool {
 	id := c.home(v)
 	if id == lower.None {
@@ -22,7 +22,7 @@ func (c *compiled) stored(v *ir.Value) bool {
 	return filled && b.Strides == nil
 }
 
-// strided reports whether v lies inside another value's memory, filled by a step.
+// strided reports whether v lies inside another value's memory, which a step writes.
 func (c *compiled) strided(v *ir.Value) bool {
 	id := c.home(v)
 	if id == lower.None || c.p.Buffers[id].Strides == nil {
@@ -32,14 +32,13 @@ func (c *compiled) strided(v *ir.Value) bool {
 	return filled
 }
 
-// visible reports whether v need not be computed to be looked at.
+// visible reports whether v can be read without computing it again.
 func (r *replay) visible(v *ir.Value) bool { return r.lean || r.shows(v) }
 
-// shows reports whether v can be looked at when its step has made it.
+// shows reports whether v can be read from memory once its step has run.
 func (c *compiled) shows(v *ir.Value) bool { return c.stored(v) || c.strided(v) }
 
-// runs hands out the memory of a strided value, as many elements at a time as
-// lie one after the other.
+// runs calls with for every contiguous part of a strided value's memory.
 func (r *replay) runs(v *ir.Value, with func(part []byte)) {
 	b := &r.p.Buffers[r.home(v)]
 	mem, width := r.exec.Buffer(r.home(v)), b.Type.DType.Size()
@@ -62,9 +61,8 @@ func (r *replay) runs(v *ir.Value, with func(part []byte)) {
 	walk(0, 0)
 }
 
-// unstored computes v, and what else is not stored on the way from stored values
-// to it, by itself. Joining steps changes no bit: this is what the step had in
-// its registers.
+// unstored computes v from the stored values nearest to it, by a program of its own.
+// Fusing steps changes no bit, so the result is what the step had in its registers.
 func (r *replay) unstored(v *ir.Value) []byte {
 	if data := r.inner[v]; data != nil {
 		return data
@@ -98,7 +96,7 @@ func (r *replay) unstored(v *ir.Value) []byte {
 	return r.inner[v]
 }
 
-// known reports whether v need not be computed.
+// known reports whether v is stored or has been computed already.
 func (r *replay) known(v *ir.Value) bool {
 	return r.inner[v] != nil || r.stored(v)
 }

@@ -7,9 +7,9 @@ import (
 	"ampc/ir"
 )
 
-// traceFor has v and what is known at compile time scanned when their steps have
-// made them, and of others the largest magnitude taken: then they are in cache,
-// and their memory can be used again.
+// traceFor makes the replay traced: v and values known at compile time are scanned, of
+// others the largest magnitude is taken. This happens right after their steps, while they
+// are in the cache; their memory can be used again afterwards.
 func (r *replay) traceFor(v *ir.Value, others []*ir.Value) {
 	r.traced, r.ranged, r.peaks = map[moment][]*ir.Value{}, map[*ir.Value]bool{}, map[*ir.Value]float64{}
 	add := func(v *ir.Value) {
@@ -41,7 +41,7 @@ func constants(g *ir.Graph) []*ir.Value {
 	return vs
 }
 
-// measured looks at what a step has made.
+// measured scans the results of a step.
 func (r *replay) measured(at moment) {
 	for _, v := range r.traced[at] {
 		if r.ranged[v] {
@@ -52,8 +52,7 @@ func (r *replay) measured(at moment) {
 	}
 }
 
-// peak is the largest magnitude of v, Inf where it is not finite, 0 where v is
-// not traced.
+// peak is the largest magnitude of v: Inf if it is not finite, 0 if v is not traced.
 func (r *replay) peak(v *ir.Value) float64 {
 	if r.traced == nil || v.IsVar() {
 		return r.top(v)
@@ -71,7 +70,7 @@ func (r Range) peak() float64 {
 	return r.AbsMax
 }
 
-// top is peak of a value that is there.
+// top is peak of a value in memory.
 func (r *replay) top(v *ir.Value) float64 {
 	switch {
 	case v.IsVar() || r.lean || v.Type.DType != ir.F32:
