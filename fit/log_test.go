@@ -19,6 +19,19 @@ import (
 	"ampc/fit"
 )
 
+// The checksum that the test compares with is that of RFC 3720, appendix B.4.
+func TestCRC32C(t *testing.T) {
+	ascending := make([]byte, 32)
+	for i := range ascending {
+		ascending[i] = byte(i)
+	}
+	for text, want := range map[string]uint32{"123456789": 0xe3069283, string(make([]byte, 32)): 0x8a9136aa, strings.Repeat("\xff", 32): 0x62a8ab43, string(ascending): 0x46dd794e} {
+		if got := crc32.Checksum([]byte(text), crc32.MakeTable(crc32.Castagnoli)); got != want {
+			t.Errorf("%x: %x, want %x", text, got, want)
+		}
+	}
+}
+
 // An event file read back by other code: Google's decoder of the wire format, and the
 // record layout as TensorFlow's record_writer describes it.
 func TestTensorBoard(t *testing.T) {
@@ -43,6 +56,10 @@ func TestTensorBoard(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(dir, "events.out.tfevents.*"))
 	if err != nil || len(files) != 2 {
 		t.Fatalf("files %q (%v)", files, err)
+	}
+	// Every event file of TensorFlow begins so: 24 bytes of data, the checksum of that length.
+	if head := read(t, files[0])[:12]; head != "\x18\x00\x00\x00\x00\x00\x00\x00\xa3\x7f\x4b\x22" {
+		t.Errorf("the file begins with % x", head)
 	}
 	first, second := events(t, files[0]), events(t, files[1])
 	if len(first) != 2 || first[0].version != "brain.Event:2" || first[1].step != 1 || first[1].time != 1_700_000_000.25 ||

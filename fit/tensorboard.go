@@ -85,7 +85,10 @@ func (e *events) Write(r Row) error {
 func (e *events) event(at time.Time, step int, what []byte) error {
 	data := binary.AppendUvarint(nil, eventWallTime<<3|wireDouble)
 	data = binary.LittleEndian.AppendUint64(data, math.Float64bits(float64(at.UnixMicro())/1e6))
-	data = append(varintField(data, eventStep, uint64(step)), what...)
+	if step != 0 { // as protobuf writes it
+		data = varintField(data, eventStep, uint64(step))
+	}
+	data = append(data, what...)
 	length := binary.LittleEndian.AppendUint64(nil, uint64(len(data)))
 	record := binary.LittleEndian.AppendUint32(length, masked(length))
 	record = append(record, data...)

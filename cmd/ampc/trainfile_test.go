@@ -148,3 +148,28 @@ func TestTrainFileMistakes(t *testing.T) {
 		t.Errorf("a loss of a zoo model: %s", stderr)
 	}
 }
+
+// A model file trains under every policy, and is resumed under the one that it was trained under.
+func TestTrainFilePolicies(t *testing.T) {
+	dir := t.TempDir()
+	model := modelFile(t, dir)
+	text, _ := records(200)
+	table := putFile(t, dir, "table.csv", text)
+	for i, policy := range ampc.PolicyNames() {
+		if testing.Short() && i%6 != 0 {
+			continue
+		}
+		out := filepath.Join(dir, policy)
+		code, stdout, stderr := ampcRun("", "train", model, "--loss", "ce:fc2,kind", "--dim", "batch=16", "--lr", "1e-2", "--data", table, "--steps", "60", "--policy", policy, "--quiet", "--out", out)
+		if code != 0 {
+			t.Errorf("%s: code %d\n%s", policy, code, stderr)
+			continue
+		}
+		if got := accuracyOf(t, stdout); got < 70 {
+			t.Errorf("%s: accuracy %g:\n%s", policy, got, stdout)
+		}
+		if code, stdout, stderr = ampcRun("", "train", "--resume="+out, "--steps", "62", "--quiet"); code != 0 || !strings.Contains(stdout, "policy "+policy+",") {
+			t.Errorf("%s resumed: code %d\n%s%s", policy, code, stdout, stderr)
+		}
+	}
+}
