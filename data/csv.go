@@ -19,6 +19,9 @@ type CSVOptions struct {
 	// Label is the name of the field for LabelColumn: int32 where each cell is a whole
 	// number from 0 on, else float32. "": no cell is a label.
 	Label string
+	// Whole says that labels are classes: a cell that is no whole number from 0 on is a
+	// bad record.
+	Whole bool
 	// LabelColumn is the name or the number, from 0, of the label's column; "": the last.
 	LabelColumn string
 	// Classes are the names of labels that are words: Classes[2] becomes 2. A cell with
@@ -78,7 +81,7 @@ func readCSV(path string, r io.Reader, o CSVOptions) (*Columns, error) {
 				if err != nil {
 					return nil, fmt.Errorf("%s:%d: %w", path, line, err)
 				}
-				if header {
+				if t.named = header; header {
 					continue
 				}
 			}
@@ -94,7 +97,9 @@ func readCSV(path string, r io.Reader, o CSVOptions) (*Columns, error) {
 			return nil, fmt.Errorf("%s:%d: the first line is damaged, which says what columns there are", path, line)
 		}
 	}
-	if t.rows == 0 {
+	if t.rows == 0 && t.named {
+		return nil, fmt.Errorf("%s: no records: the first line was read as names of columns", path)
+	} else if t.rows == 0 {
 		return nil, fmt.Errorf("%s: no records", path)
 	}
 	return t.columns()
@@ -104,6 +109,7 @@ func readCSV(path string, r io.Reader, o CSVOptions) (*Columns, error) {
 type csvTable struct {
 	CSVOptions
 	cells  int   // number of cells in a record
+	named  bool  // the first line names the columns
 	label  int   // column of the label, -1: none
 	taken  []int // columns that belong to Field
 	rows   int
@@ -185,7 +191,7 @@ func (t *csvTable) add(record []string) error {
 			return fmt.Errorf("the label, cell %d, %w", t.label+1, err)
 		}
 		t.labels = append(t.labels, y)
-		t.whole = t.whole && y >= 0 && y <= math.MaxInt32 && y == math.Trunc(y)
+		t.whole = t.whole && isClass(y)
 	}
 	t.rows++
 	return nil
@@ -203,8 +209,13 @@ func (t *csvTable) labelOf(cell string) (float64, error) {
 	if err != nil || math.IsInf(y, 0) || math.IsNaN(y) {
 		return 0, fmt.Errorf("is %q, want a finite number", cell)
 	}
+	if t.Whole && !isClass(y) {
+		return 0, fmt.Errorf("is %q, want a whole number from 0 to %d", cell, math.MaxInt32)
+	}
 	return y, nil
 }
+
+func isClass(y float64) bool { return y >= 0 && y <= math.MaxInt32 && y == math.Trunc(y) }
 
 func number32(cell string) (float32, error) {
 	x, err := strconv.ParseFloat(strings.TrimSpace(cell), 32)

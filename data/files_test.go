@@ -82,8 +82,9 @@ func TestCSVErrors(t *testing.T) {
 		`no column "z"`:      {Columns: []string{"z"}},
 		"Shape is [3]":       {Shape: []int{3}},
 		`is "2", which is n`: {Label: "y", Classes: []string{"1"}},
+		`is "1.5", want a w`: {Label: "y", Whole: true, LabelColumn: "0"},
 	} {
-		if _, err := data.CSV(put(t, "a.csv", []byte("1,2\n3,4\n")), o); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := data.CSV(put(t, "a.csv", []byte("1,2\n1.5,4\n")), o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
@@ -185,6 +186,21 @@ func TestColumns(t *testing.T) {
 }
 
 // Whatever a file holds: as many elements as its dimensions say, or an error.
+// Whatever a table holds: columns that fill their shape, or an error.
+func FuzzCSV(f *testing.F) {
+	f.Add([]byte("a,b,c,d,class\n1,2,3,4,0\n5,6,7,8,1\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		c, err := data.CSV(put(t, "f.csv", text), data.CSVOptions{Label: "y"})
+		if err != nil {
+			return
+		}
+		x := c.Column("x")
+		if n, _ := x.Data.([]float32); len(x.Shape) > 0 && len(n) != c.Len()*x.Shape[0] {
+			t.Errorf("%d numbers in %d records of %v", len(n), c.Len(), x.Shape)
+		}
+	})
+}
+
 func FuzzIDX(f *testing.F) {
 	f.Add([]byte{0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 7})
 	f.Add([]byte{0, 0, 0x0b, 1, 0, 0, 0, 1, 1, 2})

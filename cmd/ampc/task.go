@@ -193,63 +193,6 @@ func digest(parts ...any) string {
 	return hex.EncodeToString(sum.Sum(nil)[:16])
 }
 
-func imageTask(name, query string, f *trainFlags) (task, error) {
-	train, held, err := readImages(f)
-	if err != nil {
-		return task{}, err
-	}
-	sum := digest(train.Pixels, train.Labels)
-	n := train.Normalizer()
-	train.Normalize(n)
-	held.Normalize(n)
-	shape := []string{fmt.Sprintf("size=%d", train.Height), fmt.Sprintf("channels=%d", train.Channels)}
-	if name == "mlp" {
-		shape = []string{fmt.Sprintf("in=%d", train.Channels*train.Height*train.Width)}
-	}
-	query = withDefaults(query, append(shape, fmt.Sprintf("classes=%d", max(train.Classes, held.Classes)))...)
-	z, err := f.open(name, query)
-	if err != nil {
-		return task{}, err
-	}
-	batch, seed := z.Options.Int("batch"), uint64(f.seed)
-	all := batch * f.parts()
-	t := task{spec: "zoo:" + name + "?" + query, unit: "images", unitsPerBatch: all, steps: 1000, digest: sum,
-		source: fmt.Sprintf("%s: %d images, %d held out", strings.Join(f.data, ", "), train.Len(), held.Len())}
-	feed := func(pixels []float32, labels []int32) ampc.Feed { return ampc.Feed{"x": pixels, "y": labels} }
-	t.batch = func(i int64) (ampc.Feed, error) { return feed(train.Shuffled(seed, i, all)), nil }
-	t.heldOut = func(ctx context.Context, eval *ampc.Step) (float64, float64, error) {
-		return mean(ctx, eval, z.Steps[0].Losses[0].Value, z.Metrics["correct"], (held.Len()+batch-1)/batch, func(i int) (ampc.Feed, int, error) {
-			return feed(held.Batch(i*batch, batch)), min(batch, held.Len()-i*batch), nil
-		})
-	}
-	return t.of(z), nil
-}
-
-func readImages(f *trainFlags) (train, held *dataset.Images, err error) {
-	if len(f.data) != 1 {
-		return nil, nil, usagef("--data takes one file")
-	}
-	if train, err = dataset.ReadImages(f.data[0]); err != nil {
-		return nil, nil, err
-	}
-	if f.heldOut == "" {
-		const every = 10
-		if n := train.Len(); n < every {
-			return nil, nil, fmt.Errorf("%s: %s: want %d or more, one in %[3]d of which is held out, or others to test on with --held-out", f.data[0], plural(n, "image"), every)
-		}
-		train, held = train.Split(every)
-		return train, held, nil
-	}
-	if held, err = dataset.ReadImages(f.heldOut); err != nil {
-		return nil, nil, err
-	}
-	if held.Channels != train.Channels || held.Height != train.Height || held.Width != train.Width {
-		return nil, nil, fmt.Errorf("%s: images of %dx%dx%d, those of %s are %dx%dx%d", f.heldOut,
-			held.Channels, held.Height, held.Width, f.data[0], train.Channels, train.Height, train.Width)
-	}
-	return train, held, nil
-}
-
 // mean evaluates n batches and weights them by the number of labels that count. The tensor that
 // counts correct answers may be nil.
 func mean(ctx context.Context, eval *ampc.Step, loss, correct ampc.Tensor, n int, batch func(i int) (ampc.Feed, int, error)) (meanLoss, accuracy float64, err error) {

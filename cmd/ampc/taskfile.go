@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"iter"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -55,15 +53,15 @@ func fileTask(c *cobra.Command, spec string, f *trainFlags) (task, error) {
 	t.model, t.name, t.losses, t.config, t.unitsPerBatch = o.model, filepath.Base(spec), o.losses, o.config, batch
 	t.source = fmt.Sprintf("%s: %d records, %d held out", strings.Join(f.data, ", "), train.Len(), held.Len())
 	source := &batches{set: train, options: data.Options{Batch: batch, Shuffle: true, Seed: uint64(f.seed), Last: data.Drop}}
-	t.batch = source.at
+	t.batch, t.epoch = source.feed, int64(train.Len()/batch)
 	if held.Len() < batch {
 		return task{}, fmt.Errorf("%s: %d records are held out, fewer than a batch of %d: give more with --held-out", strings.Join(f.data, ", "), held.Len(), batch)
 	}
 	t.heldOut = func(ctx context.Context, eval *ampc.Step) (float64, float64, error) {
 		whole := &batches{set: held, options: data.Options{Batch: batch, Last: data.Drop}}
 		return mean(ctx, eval, t.losses[0].Value, t.correct, held.Len()/batch, func(i int) (ampc.Feed, int, error) {
-			feed, err := whole.at(int64(i))
-			return feed, batch, err
+			b, err := whole.at(int64(i))
+			return b.Feed, batch, err
 		})
 	}
 	return t, source.check()
@@ -230,15 +228,15 @@ func readTable(inputs []input, path string) (data.Set, error) {
 	return nilSet(c, err)
 }
 
-// isIDX reports whether a file holds images in IDX. For a gzipped file the name decides.
+// isIDX reports whether a file, gzipped or not, begins as IDX does.
 func isIDX(path string) (bool, error) {
-	f, err := os.Open(path)
+	r, closer, err := file.Unpacked(path)
 	if err != nil {
-		return false, file.Error(path, err)
+		return false, err
 	}
-	defer f.Close()
-	head, _ := bufio.NewReader(f).Peek(2)
-	return len(head) == 2 && head[0] == 0 && head[1] == 0 || strings.Contains(filepath.Base(path), "idx3-ubyte"), nil
+	defer closer.Close()
+	head, _ := r.Peek(2)
+	return len(head) == 2 && head[0] == 0 && head[1] == 0, nil
 }
 
 // fields returns the number of elements in a field.
@@ -277,27 +275,33 @@ type batches struct {
 	stop    func()
 }
 
+// feed returns the feed of batch i.
+func (b *batches) feed(i int64) (ampc.Feed, error) {
+	batch, err := b.at(i)
+	return batch.Feed, err
+}
+
 // at returns batch i.
-func (b *batches) at(i int64) (ampc.Feed, error) {
+func (b *batches) at(i int64) (data.Batch, error) {
 	if b.pull == nil || i != b.next {
 		if b.stop != nil {
 			b.stop()
 		}
 		l, err := data.NewLoader(b.set, b.options)
 		if err != nil {
-			return nil, err
+			return data.Batch{}, err
 		}
 		s, each := l.State(), int64(l.Batches())
 		s.Epoch, s.Position = int(i/each), int(i%each)*b.options.Batch
 		if err := l.Restore(s); err != nil {
-			return nil, err
+			return data.Batch{}, err
 		}
 		b.pull, b.stop = iter.Pull2(l.Epochs(context.Background(), 0))
 		b.next = i
 	}
 	batch, err, _ := b.pull()
 	b.next++
-	return batch.Feed, err
+	return batch, err
 }
 
 // check reads the first batch, so that bad records are reported before training starts.

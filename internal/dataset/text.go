@@ -1,6 +1,6 @@
-// Package dataset reads the training data of the command-line tool: text as
-// characters, labelled images from CSV and IDX files. Batches are pure
-// functions of a seed and a position, so resuming needs one number.
+// Package dataset reads the text that the command-line tool trains on: files and folders,
+// as characters. Batches are functions of a seed and a position, so that resuming
+// needs one number. All other data is read by package data.
 package dataset
 
 import (
