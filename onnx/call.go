@@ -7,9 +7,8 @@ import (
 	"ampc/ir/eval"
 )
 
-// call is one node being imported: what a row's importer asks for operands and
-// attributes. Its first mistake sticks, as the builder's does; importers go on
-// with zero values.
+// call is one node being imported. A row's importer asks it for operands and attributes. It records
+// the first mistake; after that importers continue with zero values.
 type call struct {
 	im    *importer
 	n     *Node
@@ -17,15 +16,15 @@ type call struct {
 	b     *ir.Builder
 	opset int64
 	in    []*value
-	env   map[string]*eval.Tensor // of a scratch graph, where the node is computed at once
+	env   map[string]*eval.Tensor // belongs to a scratch graph, in which the node is evaluated at once
 	// single: operands of f64 are read as f32, as kernels have no f64 for the row,
 	// and results of f32 become f64.
 	single bool
 	err    error
 }
 
-// run imports the node by its row. A node whose operands are all known is
-// built in a graph of its own and evaluated, so that shapes stay out of the graph.
+// run imports the node by its row. If all operands are known, it builds the node in a scratch graph
+// and evaluates it, so shape computations do not appear in the graph.
 func (c *call) run(r *row) ([]*value, error) {
 	if r.values != nil {
 		out := r.values(c)
@@ -62,7 +61,7 @@ func (c *call) build(r *row) []*ir.Value {
 		case c.single:
 			ys[i] = c.cast(y, ir.F64)
 		case c.has(0) && c.typ(0).DType.Low() && !r.own && (i == 0 || !r.stats):
-			ys[i] = c.cast(y, c.typ(0).DType) // ops that compute in f32 leave it here, and 16 bits in ONNX
+			ys[i] = c.cast(y, c.typ(0).DType) // these ops return f32 here, and 16 bits in ONNX
 		}
 	}
 	return ys
@@ -99,7 +98,7 @@ func (c *call) values(ys []*ir.Value) []*value {
 	return out
 }
 
-// fold computes a node whose operands are all known, and says from which inputs.
+// fold computes a node whose operands are all known, and returns the inputs from which they come.
 func (c *call) fold(r *row) (out []*value, from []string, ok bool) {
 	if len(c.in) == 0 {
 		return nil, nil, false
@@ -123,7 +122,7 @@ func (c *call) fold(r *row) (out []*value, from []string, ok bool) {
 	}
 	ys := scratch.build(r)
 	if scratch.failure() != nil || len(ys) == 0 {
-		return nil, nil, false // the graph's own builder says what is wrong
+		return nil, nil, false // the builder of the graph reports the error
 	}
 	for _, y := range ys {
 		if y != nil && (!y.Type.Shape.Static() || y.Type.Shape.Elements() > maxFolded) {
@@ -155,7 +154,7 @@ func (c *call) fail(format string, args ...any) {
 	}
 }
 
-// refuse says what is not done.
+// refuse reports that something is not supported.
 func (c *call) refuse(format string, args ...any) {
 	if c.err == nil {
 		c.err = Unsupported{Reason: fmt.Sprintf(format, args...)}
@@ -364,7 +363,7 @@ func (c *call) intsConst(v ...int64) *ir.Value {
 	return c.constant(eval.Ints(ir.I64, []ir.Dim{ir.Dim(len(v))}, v...))
 }
 
-// keep says that an initializer is no weight to train.
+// keep marks an initializer as frozen: it is not a weight to train.
 func (c *call) keep(i int) {
 	if c.has(i) && c.in[i].v == nil {
 		c.in[i].kept = true

@@ -93,21 +93,21 @@ func Export(w io.Writer, g *ir.Graph, o ExportOptions) (*Exported, error) {
 	return &Exported{Opset: x.opset, IR: irVersion(x.opset), Nodes: x.count}, m.writeTo(w)
 }
 
-// exporter writes one graph. Its first mistake sticks.
+// exporter writes one graph. It records the first mistake.
 type exporter struct {
 	o       ExportOptions
 	opset   int64
 	g       *ir.Graph
-	needed  map[*ir.Value][]*ir.Node // who reads a value, of the nodes that count; an entry for every value that is wanted
+	needed  map[*ir.Value][]*ir.Node // nodes that read a value; every value that is needed has an entry
 	names   map[string]bool
 	vals    map[*ir.Value]string
-	consts  map[string]string    // constants by what they hold
+	consts  map[string]string    // constants by content
 	renamed map[*ir.Value]string // results that are made under another value's name
 	wider   map[*ir.Value]string // casts to f32
-	wide32  bool                 // the node at hand reads operands in f32
+	wide32  bool                 // the current node reads operands in f32
 	outputs []string
 	domains map[string]int64 // versions of other operator sets
-	infos   []*pieces        // types of values that no reader finds out
+	infos   []*pieces        // types of values that their readers cannot infer
 	nodes   pieces
 	inits   pieces
 	away    int64 // bytes in the data file
@@ -125,7 +125,7 @@ func (x *exporter) fail(format string, args ...any) {
 	}
 }
 
-// least is the opset that suits every node that counts.
+// least is the lowest opset that suits every node that is written.
 func (x *exporter) least(g *ir.Graph) int64 {
 	x.g = g
 	x.live()
@@ -150,7 +150,7 @@ func (x *exporter) least(g *ir.Graph) int64 {
 	return need
 }
 
-// form is how n is written in the opset, nil where it is not.
+// form is the export of n in the opset, nil if there is none.
 func (x *exporter) form(n *ir.Node) *export {
 	list := exports()[n.Op]
 	for i := range list { // the latest first
@@ -161,7 +161,7 @@ func (x *exporter) form(n *ir.Node) *export {
 	return nil
 }
 
-// expanded is g with expansions in the place of nodes that no operator writes.
+// expanded is g in which nodes without an operator are replaced by their expansions.
 func (x *exporter) expanded(g *ir.Graph) (*ir.Graph, error) {
 	for depth := 0; ; depth++ {
 		x.g = g
@@ -224,7 +224,7 @@ func expand(g *ir.Graph, open []*ir.Node) error {
 	return nil
 }
 
-// live finds what the outputs depend on.
+// live finds the values on which the outputs depend.
 func (x *exporter) live() {
 	x.needed = map[*ir.Value][]*ir.Node{}
 	for _, v := range x.g.Return {

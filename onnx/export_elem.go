@@ -87,8 +87,8 @@ var elementExports = []export{
 
 var geluNames = map[string]string{"erf": "none", "tanh": "tanh"}
 
-// wide is operand 0 in f32, where arithmetic in steps of 16 bits would round more
-// often than the row does; out gives a result its dtype and name.
+// wide is operand 0 in f32, because arithmetic in 16 bits would round more often than the row does.
+// out converts a result to its dtype and gives it its name.
 func (x *exporter) wide(n *ir.Node) (in string, d ir.DType, out func(name string) string) {
 	own := n.Out[0].Type.DType
 	if !own.Low() {

@@ -116,7 +116,7 @@ func (x *exporter) pointed(n *ir.Node, i int) string {
 	return x.fresh(n.Out[i].Name + ".i64")
 }
 
-// narrow gives result i of n our type, where anything reads it in that.
+// narrow converts result i of n to our type if anything reads it in that type.
 func (x *exporter) narrow(n *ir.Node, i int, index string) {
 	v := n.Out[i]
 	if v.Type.DType != ir.I64 && x.read(v) {
@@ -126,7 +126,7 @@ func (x *exporter) narrow(n *ir.Node, i int, index string) {
 	}
 }
 
-// read reports whether anything reads v that is not written already.
+// read reports whether a node that is not yet written reads v.
 func (x *exporter) read(v *ir.Value) bool {
 	return slices.Contains(x.g.Return, v) || slices.ContainsFunc(x.needed[v], func(r *ir.Node) bool { return x.vals[r.Out[0]] == "" })
 }

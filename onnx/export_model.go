@@ -93,7 +93,7 @@ func (x *exporter) weights(v *ir.Value) (NewTensor, error) {
 	return Bytes(TypeOf(v.Type.DType), e.Bytes()), nil
 }
 
-// model puts it all together.
+// model assembles the parts of the model.
 func (x *exporter) model() *pieces {
 	m := &pieces{}
 	m.number(1, irVersion(x.opset))

@@ -9,16 +9,16 @@ import (
 	"ampc/ir"
 )
 
-// foreign carries a node that is not understood: an op that nothing computes, of the types that
-// the model gives its results. Sizes that nothing binds stay open; who reads such a value is
-// carried, too. why is what was wrong with the node.
+// foreign carries a node that is not understood. It becomes an op that nothing computes, with the
+// result types that the model declares. Sizes that nothing binds stay open, and nodes that read
+// such a value are carried, too. why is the reason why the node is not understood.
 func (im *importer) foreign(c *call, why string) error {
 	var in []*ir.Value
 	for _, v := range c.in {
 		in = append(in, im.carried(v))
 	}
 	seen := slices.Clone(c.n.In)
-	for _, name := range reads(c.n) { // what its graphs read is no operand
+	for _, name := range reads(c.n) { // values that its graphs read are not operands
 		if slices.Contains(seen, name) {
 			continue
 		}

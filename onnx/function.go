@@ -15,7 +15,7 @@ func (im *importer) function(n *Node) *Function {
 	return nil
 }
 
-// call puts the nodes of a function in the place of a node that calls it.
+// call replaces a node that calls a function by the nodes of the function.
 func (im *importer) call(f *Function, c *call) error {
 	if im.inline++; im.inline > maxDepth {
 		return fmt.Errorf("functions call each other more than %d deep", maxDepth)

@@ -32,7 +32,8 @@ type Options struct {
 	Given func(name string) *Given
 }
 
-// maxConst is how many bytes of a table of integers each program of a session may hold.
+// maxConst is the size in bytes up to which each program of a session keeps its own copy of an
+// integer table.
 const maxConst = 1 << 12
 
 // Limits of what is computed while importing: what is larger becomes a node.

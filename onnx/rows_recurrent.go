@@ -20,13 +20,13 @@ type cell struct {
 	op    string
 	gates int64
 	acts  []string
-	state int // tensors that a step hands to the next
+	state int // states that a step passes to the next
 	step  func(r *recurrence, xp *ir.Value, state []*ir.Value) []*ir.Value
 	// row is the whole node as one row of ours, nil where it is not one.
 	row func(r *recurrence) []*ir.Value
 }
 
-// recurrence is a node being written out, in one direction at a time.
+// recurrence expands a node, one direction at a time.
 type recurrence struct {
 	*call
 	cell
@@ -134,7 +134,7 @@ func (r *recurrence) plain() bool {
 	return r.lengths == nil && r.clip == 0 && !r.has(7) && !r.flag("input_forget", false)
 }
 
-// part is slice i of an operand's first axis, nil where it is absent.
+// part is slice i of an operand's first axis, nil if the operand is absent.
 func (r *recurrence) part(operand int, i int64, shape ...int64) *ir.Value {
 	if !r.has(operand) {
 		return nil
@@ -185,7 +185,7 @@ func (r *recurrence) direction(i int64) (y *ir.Value, state []*ir.Value) {
 		at := b.Reshape(b.Slice(xp, []int64{0}, []int64{t}, []int64{t + 1}), r.batch, g)
 		next := r.step(r, at, state)
 		ys[t] = next[0]
-		if r.lengths != nil { // beyond its length a sequence stands still and gives zeros
+		if r.lengths != nil { // after its length a sequence keeps its state and gives zeros
 			on := b.Reshape(b.Gt(r.lengths, c64(r, t)), r.batch, 1)
 			for s := range next {
 				next[s] = b.Where(on, next[s], state[s])
@@ -254,7 +254,7 @@ func (r *recurrence) activation(name string, at int) func(x *ir.Value) *ir.Value
 	return b.Tanh
 }
 
-// clipped limits what goes into an activation.
+// clipped clips the operand of an activation.
 func (r *recurrence) clipped(x *ir.Value) *ir.Value {
 	if r.clip > 0 {
 		return r.b.Clip(x, -r.clip, r.clip)

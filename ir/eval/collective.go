@@ -7,15 +7,15 @@ import (
 	"ampc/ir"
 )
 
-// collectiveFns take what the other ranks have from Options.Exchange. Without it
-// there is one rank.
+// collectiveFns get the operands of other ranks from Options.Exchange. Without it there is one
+// rank.
 var collectiveFns = map[ir.Op]fn{ir.OpAllReduce: evalAllReduce, ir.OpAllGather: evalAllGather, ir.OpReduceScatter: evalReduceScatter}
 
 // Exchange hands a collective's operands, as this rank sends them, to the other ranks
 // and returns what every rank sends, in order of ranks.
 type Exchange func(n *ir.Node, sent []*Tensor) ([][]*Tensor, error)
 
-// everybodys are the operands of all ranks, in order of ranks.
+// everybodys returns the operands of all ranks, in order of ranks.
 func (c *call) everybodys() ([][]*Tensor, error) {
 	ranks := int(c.Int("ranks"))
 	if ranks == 1 {
@@ -120,7 +120,7 @@ func (c *call) reduced(ranks int, x func(rank int) float64) float64 {
 	if c.Str("op") == "max" {
 		y := x(0)
 		for r := 1; r < ranks; r++ {
-			y = math.Max(y, x(r)) // NaN wins
+			y = math.Max(y, x(r)) // NaN has priority
 		}
 		return y
 	}

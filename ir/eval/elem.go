@@ -28,7 +28,7 @@ func elementwise(c *call) {
 	}
 }
 
-// blockSize is how many elements run through one primitive at a time.
+// blockSize is the number of elements that one primitive processes at a time.
 const blockSize = 512
 
 // reg holds a register's values for the block: f for floats, i for the others.

@@ -7,7 +7,7 @@ import (
 	"ampc/ir"
 )
 
-// indexFns choose elements by number, or number them.
+// indexFns select elements by index, or produce indices.
 var indexFns = map[ir.Op]fn{
 	ir.OpIota: iotaAlong, ir.OpOneHot: oneHot, ir.OpGather: gather, ir.OpGatherElements: gatherElements,
 	ir.OpScatter: scatter, ir.OpScatterAdd: scatter, ir.OpArgmax: arg, ir.OpArgmin: arg,
@@ -87,7 +87,7 @@ func gatherElements(c *call) error {
 	return guarded(c, x, func(i, from int) { y.set(i, x, from) })
 }
 
-// guarded is eachPick that calls f only when every id is inside.
+// guarded is eachPick, but it calls f only if every id is inside the axis.
 func guarded(c *call, x *Tensor, f func(i, to int)) error {
 	if err := eachPick(c, c.in[1], x.dims(), func(int, int) {}); err != nil {
 		return err
@@ -243,8 +243,8 @@ func linearScan(c *call) error {
 	return nil
 }
 
-// resize samples x, or for its transpose adds every element of dy to those it
-// came from. The taps go from the large image's place to the small one's.
+// resize samples x. Its transpose adds every element of dy to the elements from which it was
+// sampled. The taps go from the position in the large image to those in the small one.
 func resize(c *call) error {
 	from, to := c.in[0], c.out[0]
 	sampled, source := to, from

@@ -83,7 +83,7 @@ func (c *call) eachLabel(f func(x []float64, label, at, stride int)) error {
 	return nil
 }
 
-// target is what a label asks for: its share of each class, and their sum.
+// target is the target that a label stands for: its share of each class, and their sum.
 func (c *call) target(classes, label int) (t []float64, total float64) {
 	t, s := make([]float64, classes), c.Float("smoothing")
 	for k := range t {
@@ -91,7 +91,7 @@ func (c *call) target(classes, label int) (t []float64, total float64) {
 			t[k] += 1 - s
 		}
 		if w := c.named("weights"); w != nil {
-			if t[k] != 0 { // the weight of a class that does not count may be anything
+			if t[k] != 0 { // the weight of an ignored class may have any value
 				t[k] *= w.F[k]
 			}
 		}

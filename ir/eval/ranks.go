@@ -42,7 +42,7 @@ type meeting struct {
 	round int
 	got   [][]*Tensor // of the last round
 	gone  bool        // a rank has ended
-	fault error       // nobody waits any more
+	fault error       // not nil: all ranks have stopped waiting
 }
 
 type arrival struct {
@@ -70,7 +70,7 @@ func (m *meeting) meet(rank int, n *ir.Node, sent []*Tensor) ([][]*Tensor, error
 	return m.got, m.fault
 }
 
-// exchange ends a round: all ranks are there.
+// exchange ends a round after all ranks have arrived.
 func (m *meeting) exchange() {
 	m.got = make([][]*Tensor, m.ranks)
 	for r, a := range m.at {
@@ -84,7 +84,7 @@ func (m *meeting) exchange() {
 	m.moved.Broadcast()
 }
 
-// leave ends the wait of those who would meet a rank that has ended.
+// leave ends the wait of ranks for one that has ended.
 func (m *meeting) leave(rank int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

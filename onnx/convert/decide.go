@@ -12,9 +12,9 @@ import (
 	"ampc/passes"
 )
 
-// decide makes the plan of each unit, in the order of s.all. A function takes and gives
-// 16 bits where every node of it may compute in them and every call of it does; else its
-// ends are f32, as those of graphs in attributes always are.
+// decide makes the plan of each unit, in the order of s.all. A function takes and returns 16 bits
+// if every node in it may compute in them and every call of it does. Otherwise its inputs and
+// outputs are f32, as are those of graphs in attributes.
 func (s *units) decide(policy passes.Policy, o Options) ([]*convertPlan, error) {
 	for _, f := range s.functions {
 		f.low = f.why == "" && slices.Contains(f.types, ir.F32)
@@ -35,7 +35,8 @@ func (s *units) decide(policy passes.Policy, o Options) ([]*convertPlan, error) 
 	}
 }
 
-// round plans with what is known of functions; again: less is true of them.
+// round makes plans from what is known about functions. again reports that a function has lost an
+// assumption, so another round is needed.
 func (s *units) round(policy passes.Policy, o Options, used []bool) (plans []*convertPlan, again bool, err error) {
 	at := map[*unit]*convertPlan{}
 	spilled := map[*function]map[string]bool{}
@@ -131,7 +132,7 @@ func (s *units) edit(plans []*convertPlan) (*onnx.Edit, *Report, error) {
 		sum.Kept = append(sum.Kept, p.report.Kept...)
 	}
 	main := plans[0].edit
-	for _, p := range slices.Backward(plans) { // what stands in a unit comes behind it
+	for _, p := range slices.Backward(plans) { // nodes that belong to a unit are listed after it
 		for _, kids := range p.u.kids {
 			for _, k := range kids {
 				if k.unit != nil && !at[k.unit].asleep && !at[k.unit].edit.Empty() {
@@ -187,7 +188,7 @@ func (p *convertPlan) holds(name string, exactly bool) bool {
 	return true
 }
 
-// rounds are operators between a value and the integers that are made of it.
+// rounds are operators that may stand between a value and the integers made from it.
 var rounds = map[string]bool{"Floor": true, "Ceil": true, "Round": true, "Mul": true, "Div": true, "Add": true, "Sub": true, "Reshape": true, "Squeeze": true, "Unsqueeze": true, "Concat": true}
 
 // exact finds the nodes of which integers are made, or sizes by factors: rounding would change them.
@@ -196,7 +197,7 @@ func (p *convertPlan) exact() []bool {
 	values := map[string]bool{}
 	order, err := onnx.Sorted(p.m.Graph.Nodes)
 	if err != nil {
-		return exact // the importer has said so
+		return exact // the importer has reported it
 	}
 	for _, i := range slices.Backward(order) {
 		n := p.m.Graph.Nodes[i]
@@ -213,7 +214,7 @@ func (p *convertPlan) exact() []bool {
 	return exact
 }
 
-// widened says that a cast of the model's own put an operand of n into f32.
+// widened reports that the model's own cast converted an operand of n to f32.
 func (p *convertPlan) widened(n *onnx.Node) string {
 	for _, name := range n.In {
 		if x := p.before(name); x != "" && p.x.Types[x].DType.Low() {
@@ -223,7 +224,7 @@ func (p *convertPlan) widened(n *onnx.Node) string {
 	return ""
 }
 
-// before is what a cast of the model's own makes a value of f32 of, "" where none does.
+// before is the operand of the model's own cast to f32, "" if the value is not such a cast.
 func (p *convertPlan) before(name string) string {
 	i, made := p.from[name]
 	if !made || !p.float(name) {

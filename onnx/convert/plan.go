@@ -43,9 +43,9 @@ type convertPlan struct {
 	kernels  Kernels // nil: plain Go
 	opset    int64
 	half     []bool // nodes that compute in 16 bits
-	free     []bool // nodes that may do either
+	free     []bool // nodes that may compute in either precision
 	spill    []bool // nodes whose results may leave the range of 16 bits
-	seen     []bool // nodes that are more than elements known while importing
+	seen     []bool // nodes that are not folded while importing
 	products []bool // nodes that multiply matrices: 16 bits are made for them
 	why      []string
 	report   *Report
@@ -59,7 +59,7 @@ type convertPlan struct {
 	spilled map[string]bool         // operands of a function that may leave the range of 16 bits
 	up      *convertPlan            // of the graph around it
 	asleep  bool                    // it stays as it is
-	recast  map[string]int          // results of the model's own casts to f32, which may as well make 16 bits
+	recast  map[string]int          // results of the model's own casts to f32, for which 16 bits would do
 	names   map[string]bool         // all there are, in all units
 	lowAs   map[string]string       // names of values in 16 bits
 	wideAs  map[string]string       // names of 16-bit values in f32
@@ -101,7 +101,7 @@ func LeastOpset(low ir.DType) int64 {
 	return 0
 }
 
-// before are the passes that would leave nodes without a place in the model.
+// before are the passes that would remove the correspondence of nodes to the model.
 var before = []string{"recognize", "canon", "padding", "layout", "cluster", "views"}
 
 // decide runs the passes, and says for each node whether it computes in 16
@@ -196,7 +196,7 @@ func (p *convertPlan) pinned(rules []passes.Rule, used []bool) {
 	}
 }
 
-// idle is the error of a rule that was not used.
+// idle is the error for a rule that matched no node.
 func idle(rules []passes.Rule, used []bool) error {
 	if k := slices.Index(used, false); k >= 0 {
 		return fmt.Errorf("the policy's pattern %q names no result of a node", rules[k].Pattern)
@@ -209,11 +209,11 @@ func (p *convertPlan) floats(n *onnx.Node) bool {
 	return slices.ContainsFunc(n.In, func(name string) bool { return p.x.Types[name].DType == ir.F32 })
 }
 
-// decided are causes that leave nothing to the prices of casts.
+// decided are causes after which the price of casts does not matter.
 var decided = map[ir.Cause]bool{ir.ByPin: true, ir.ByPattern: true, ir.ByOp: true, ir.ByGuard: true, ir.ByIsland: true}
 
-// wide says why a node of the graph does not compute in 16 bits, "" where it
-// does. Of a product the operands tell: ours may store its f32 sums.
+// wide returns why a node of the graph does not compute in 16 bits, or "". For a product the
+// operands decide, because a policy may store its sums in f32.
 func (p *convertPlan) wide(x *ir.Node) string {
 	tell := x.In
 	if x.Def().Class != ir.Low {

@@ -9,8 +9,8 @@ import (
 	"ampc/passes/plan"
 )
 
-// launch is what a node of its own costs beside what it moves, in bytes: the
-// cast of a small value is not free.
+// launch is the cost of an additional node in bytes, on top of the bytes that it moves. It keeps
+// the cast of a small value from being free.
 const launch = 1 << 12
 
 // price decides the nodes that are free, so that the model moves the fewest
@@ -92,7 +92,7 @@ func (p *convertPlan) price() {
 	}
 }
 
-// takes is what a node reads at an operand.
+// takes is the name of the value that a node reads at an operand.
 func (p *convertPlan) takes(n *onnx.Node, k int, own plan.Choice) plan.Choice {
 	switch {
 	case n.Op == "Shape" || n.Op == "Size" || n.Op == "Cast":

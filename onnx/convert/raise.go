@@ -8,8 +8,8 @@ import (
 	"ampc/onnx"
 )
 
-// adapt says an operator of an older opset in the form that it has from another on,
-// "" where it could, else why not.
+// adapt rewrites an operator of an older opset in the form of a newer one. It returns "" or the
+// reason why that is not possible.
 type adapt struct {
 	since int64 // the opset that changed the form or the meaning
 	write func(r *raising, i int, n *onnx.Node) string
@@ -28,7 +28,7 @@ var adapts = map[string][]adapt{
 	"RoiAlign": {{16, always}}, "GridSample": {{20, always}}, "DFT": {{20, always}},
 }
 
-// raising is a model on its way to a later opset.
+// raising is the state while a model is raised to a later opset.
 type raising struct {
 	m    *onnx.Model
 	x    *onnx.Imported

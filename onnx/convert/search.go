@@ -10,11 +10,11 @@ import (
 type Found struct {
 	Half  []bool
 	Error float64
-	Alone map[int]float64 // of nodes that are kept for their rounding: the error that it alone brings
+	Alone map[int]float64 // for nodes kept for their rounding: the error of each alone
 	Runs  int
 }
 
-// Limits of a search: runs to find what matters, and to give nodes back.
+// limits of a search: runs to find the nodes that matter, and runs to return nodes to 16 bits
 const (
 	maxSplits   = 400
 	maxReleases = 40
@@ -59,7 +59,7 @@ func Search(half []bool, limit float64, run func(half []bool) (float64, error)) 
 		}
 		return h
 	}
-	few, many := 0, len(ranked) // few are not enough, many are
+	few, many := 0, len(ranked) // a few are not enough; all of many are
 	for many-few > 1 && s.err == nil {
 		if k := (few + many) / 2; s.error(without(ranked[:k])) <= limit {
 			many = k
@@ -97,8 +97,7 @@ func (s *search) error(half []bool) float64 {
 	return e
 }
 
-// split finds what each node of a set brings alone. A set that brings little is
-// not split.
+// split finds the error of each node in a set alone. It does not split a set with a small error.
 func (s *search) split(set []int, e float64) {
 	if s.err != nil {
 		return

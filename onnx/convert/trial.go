@@ -173,7 +173,7 @@ func Recording(x *onnx.Imported) (*ir.Graph, []string, error) {
 	return g, names, b.Err()
 }
 
-// margin is how much larger than on the data numbers may become.
+// margin is the factor by which values may exceed those seen on the data.
 const margin = 8
 
 // Outside says which nodes leave the range of 16 bits on data with these largest

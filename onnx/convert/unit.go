@@ -22,7 +22,7 @@ type unit struct {
 	calls map[int]*function // by node: the function that it calls
 }
 
-// kid is a graph in an attribute. Its unit is nil where the graph was not understood.
+// kid is a graph in an attribute. Its unit is nil if the graph was not understood.
 type kid struct {
 	g    *onnx.Graph // as the file has it
 	unit *unit
@@ -39,7 +39,7 @@ type function struct {
 
 // units finds all graphs of a model, and what types their values have.
 type units struct {
-	all       []*unit // what a unit reads from another comes before it
+	all       []*unit // a unit stands after the units from which it reads
 	functions map[*onnx.Function]*function
 }
 

@@ -60,8 +60,8 @@ func (p *convertPlan) absMax(b []byte) float64 {
 // block is how many floats a kernel takes at once: they stay in the first cache.
 const block = 2048
 
-// aligned hands the floats of b to f in blocks, with their places: a file has them at any
-// address, and kernels read aligned ones. Memory of a file is read here alone.
+// aligned passes the floats of b to f in blocks, with their positions. A file may have them at any
+// address, while kernels read aligned ones. Only this function reads memory of a file.
 func aligned(b []byte, f func(at int, x []byte)) {
 	buffer := make([]byte, 4*block)
 	for at := 0; at < len(b); at += len(buffer) {
@@ -77,8 +77,8 @@ func split(b []byte) (parts [][]byte) {
 	return append(parts, b)
 }
 
-// together runs f for all i on all processors. A panic of any is the caller's: of a
-// mapped file that became shorter.
+// together runs f for all i on all processors. A panic of any f is raised in the caller; it may
+// come from a mapped file that became shorter.
 func together(n int, f func(i int)) {
 	var next atomic.Int64
 	var wg sync.WaitGroup

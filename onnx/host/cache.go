@@ -16,7 +16,7 @@ type program struct {
 	bytes   int64
 	key     overKey // of a program over other variables than it was compiled for
 	entries []*entry
-	users   int // runs in which it runs now
+	users   int // number of runs that are executing it
 }
 
 // cache holds programs and the entries that run them, each in the order of its last use.
@@ -57,7 +57,7 @@ func (c *cache) use(e *entry) {
 // maxEntries bounds the entries of a program, and those without one.
 const maxEntries = 4096
 
-// add keeps e and lets go of programs until the bounds hold.
+// add keeps e, and frees programs until the bounds hold.
 func (c *cache) add(e *entry, programs int, bytes int64) error {
 	c.use(e)
 	if e.program == nil {
@@ -81,11 +81,11 @@ func (c *cache) add(e *entry, programs int, bytes int64) error {
 	return c.trim(programs, bytes)
 }
 
-// trim lets go of programs that run nowhere until the bounds hold.
+// trim frees programs that no run executes until the bounds hold.
 func (c *cache) trim(programs int, bytes int64) error {
 	for len(c.programs) > 1 && (len(c.programs) > programs || c.bytes > bytes) {
 		i := slices.IndexFunc(c.programs[:len(c.programs)-1], func(p *program) bool { return p.users == 0 })
-		if i < 0 { // all of them run: the bounds hold again when they are over
+		if i < 0 { // all of them are executing; the bounds hold again after these runs
 			break
 		}
 		if err := c.drop(c.programs[i]); err != nil {
@@ -124,8 +124,8 @@ func (c *cache) close() error {
 	return nil
 }
 
-// held is the memory that a loaded program has for itself: its inputs, constants and
-// results. The work arena is the store's.
+// held is the memory that a loaded program owns: its inputs, constants and results. The store owns
+// the work arena.
 func held(p *lower.Program) int64 {
 	n := p.Arenas[lower.InputArena] + p.Arenas[lower.ConstArena]
 	for _, y := range p.Outputs {

@@ -65,8 +65,8 @@ func ifElse(c *call) ([]*Value, error) {
 	return c.inner("else_branch", nil)
 }
 
-// loop is ONNX's Loop: a for with a count, a while, or both. What the body carries
-// may change its shape from one iteration to the next.
+// loop is ONNX's Loop: a for loop with a count, a while loop, or both. The carried values may
+// change their shape from one iteration to the next.
 func loop(c *call) ([]*Value, error) {
 	trips, err := c.integer(0, math.MaxInt64)
 	if err != nil {
@@ -119,8 +119,8 @@ func (c *call) collect(scans [][]*Value, out []*Value) error {
 	return c.run.grow(size)
 }
 
-// gathered are the results of a loop: what is carried, and what all iterations gave,
-// stacked. infos describe these where there was no iteration.
+// gathered returns the results of a loop: the carried values, and the stacked results of all
+// iterations. infos describe the stacked results if there was no iteration.
 func (c *call) gathered(carried []*Value, scans [][]*Value, infos []*onnx.Info, how func(k int) (axis int64, reverse bool)) ([]*Value, error) {
 	out := carried
 	for k, list := range scans {
@@ -153,7 +153,7 @@ func (c *call) gathered(carried []*Value, scans [][]*Value, infos []*onnx.Info, 
 	return out, nil
 }
 
-// none is the result of no iteration: a size that is not declared is 0.
+// none is a stacked result without iterations; an undeclared size is 0.
 func none(x *onnx.Info) (*Value, error) {
 	d, err := x.DType.DType()
 	if err != nil {

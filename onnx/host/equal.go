@@ -23,8 +23,8 @@ type form struct {
 	reads  []operand
 }
 
-// skeleton is what of a form depends on the nodes and the initializers that they read,
-// and not on what is fed.
+// skeleton is the part of a form that depends on the nodes and the initializers that they read, but
+// not on what is fed.
 type skeleton struct {
 	key    [sha256.Size]byte
 	given  []string       // what the region reads, in the order of first use
@@ -33,7 +33,7 @@ type skeleton struct {
 	like   map[*skeleton]*renaming
 }
 
-// renaming says what the names of one region are in another of equal form.
+// renaming maps the names of one region to those of another region of equal form.
 type renaming struct {
 	values map[string]string
 	vars   map[string]string // variables that differ
@@ -210,7 +210,7 @@ func (s *scope) describe(m *onnx.Model, i int) (string, bool) {
 	return s.texts[i], true
 }
 
-// like makes the region's entry from one of the same form, nil where that does not do.
+// like makes the region's entry from an entry of the same form. It is nil if that is not possible.
 func (g *region) like(e *entry, f *form) (*entry, error) {
 	to := e.form.to(f, g.r.s)
 	out := &entry{at: g.st, region: g.nodes, why: map[int]string{}, form: f, guards: e.guards.named(to.values), single: e.single}
@@ -251,8 +251,8 @@ func (f *form) to(other *form, s *Session) *renaming {
 	return r
 }
 
-// over is p over other variables: p itself where it reads none of those that vars renames,
-// nil where a name stands for something else in p.
+// over returns p for other variables. It is p itself if p reads none of the variables that vars
+// renames. It is nil if a name has another meaning in p.
 func (s *Session) over(p *program, vars map[string]string) (*program, error) {
 	reads, others := map[string]string{}, map[string]bool{}
 	for _, v := range p.code.Vars {
@@ -304,7 +304,8 @@ func (g *guards) named(names map[string]string) *guards {
 	return &out
 }
 
-// general reports whether the guards hold for any weights: they compute with none.
+// general reports whether the guards hold for any weights, because they do not compute with
+// weights.
 func (g *guards) general() bool {
 	if g == nil || g.graph == nil {
 		return true

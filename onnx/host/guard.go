@@ -6,8 +6,8 @@ import (
 	"ampc/onnx"
 )
 
-// guards are the elements that a region was made for. They are those of values of
-// integers, or of few floats, that come of what the region reads.
+// guards are the elements for which a region was made. They belong to integers, or to short lists
+// of floats, that are computed from what the region reads.
 type guards struct {
 	direct []guard   // of values that the region reads
 	graph  *ir.Graph // computes all others; nil: there are none

@@ -63,8 +63,8 @@ func (e *entry) title() string {
 	return fmt.Sprintf("%snodes %d to %d", in, first, last)
 }
 
-// generalAfter is how many entries a stage may have for the same types, with other
-// elements, before elements are no longer looked at.
+// generalAfter is the number of entries that a stage may have for the same types with other
+// elements. After that, regions are made without using elements.
 const generalAfter = 4
 
 // entry finds or makes what runs next.
@@ -117,7 +117,7 @@ type region struct {
 	r       *run
 	f       *frame
 	st      *stage
-	general bool           // elements are not looked at
+	general bool           // regions do not depend on elements
 	why     map[int]string // nodes that are left out, with the reason
 	nodes   []int
 	want    []string // results of nodes that are read elsewhere
@@ -343,7 +343,7 @@ func (g *region) entry(p *onnx.Partial, f *form) (*entry, error) {
 	return e, g.finish(e, reads)
 }
 
-// finish says what e depends on, what the host runs after its region, and what follows.
+// finish records what e depends on, what the host runs after its region, and which stage follows.
 func (g *region) finish(e *entry, reads []operand) error {
 	e.reads = reads
 	g.r.s.noteSingle(e)
@@ -361,7 +361,7 @@ func (g *region) finish(e *entry, reads []operand) error {
 			e.dead = append(e.dead, name)
 		}
 	}
-	for _, x := range reads { // what neither the region nor its nodes read was dead before, or lives on
+	for _, x := range reads { // a value that neither the region nor its nodes read was dead before, or is still needed
 		bury(x.name)
 	}
 	for _, o := range e.outs {
@@ -412,7 +412,7 @@ func (g *region) ready(e *entry) {
 	}
 }
 
-// stuck says why nothing can run.
+// stuck explains why nothing can run.
 func (g *region) stuck() error {
 	for _, i := range g.st.rest {
 		n := g.st.scope.nodes[i]

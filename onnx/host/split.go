@@ -17,13 +17,13 @@ type plan struct {
 	equal  map[string]onnx.Seen // what the scope reads that does not, and its types
 }
 
-// Bounds of when a scope is cut so: regions are worth it, and most of it stays.
+// limits for splitting a scope: the regions must be worth it, and most of the scope must not vary
 const (
 	leastSplit = 48
 	mostVaries = 0.6 // of the nodes
 )
 
-// plan is that of the scope for what a frame holds.
+// plan returns the scope's plan for the values of a frame.
 func (s *scope) plan(f *frame) *plan {
 	for _, p := range s.plans[1:] {
 		if p.fits(f) {
@@ -42,7 +42,7 @@ func (p *plan) fits(f *frame) bool {
 	return true
 }
 
-// splits reports whether the region is all of a scope that may be cut by what varies.
+// splits reports whether the region covers the whole of a scope that may be split by what varies.
 func (g *region) splits() bool {
 	return g.st.plan.varies == nil && len(g.nodes) >= leastSplit && len(g.nodes) == len(g.st.scope.order)
 }
