@@ -50,7 +50,7 @@ var (
 	}
 	b0, b1, b2, b3 ampc.Feed
 	path           string
-	images         = make([]float32, 64*784)
+	pixels         = make([]float32, 64*784)
 	labels         = make([]int32, 64)
 )
 
@@ -93,7 +93,7 @@ func TestDocsBuildOutside(t *testing.T) {
 
 // program makes a file of a fragment: declarations, statements, an expression or fields of a TrainConfig.
 func program(name, fragment string) (string, error) {
-	const head = "package main\n\nimport (\n\"context\"\n\"fmt\"\n\"log\"\n\"math\"\n\"math/rand/v2\"\n\"os\"\n\n\"ampc\"\n\"ampc/data\"\n\"ampc/fit\"\n\"ampc/generate\"\n\"ampc/optim\"\n\"ampc/pretrained\"\n\"ampc/tokenizer\"\n\"ampc/weights\"\n)\n\nvar _, _, _, _, _, _, _, _, _, _, _, _, _, _ = generate.New, rand.IntN, data.Skip, fit.ErrStop, os.Open, context.Background, fmt.Sprint, log.Print, math.Sqrt2, ampc.F32, optim.Lion, weights.Load, pretrained.ReadGPT2, tokenizer.Open\n\n"
+	const head = "package main\n\nimport (\n\"context\"\n\"fmt\"\n\"log\"\n\"math\"\n\"math/rand/v2\"\n\"os\"\n\n\"ampc\"\n\"ampc/data\"\n\"ampc/data/images\"\n\"ampc/fit\"\n\"ampc/generate\"\n\"ampc/optim\"\n\"ampc/pretrained\"\n\"ampc/tokenizer\"\n\"ampc/weights\"\n)\n\nvar _, _, _, _, _, _, _, _, _, _, _, _, _, _, _ = images.Folder, generate.New, rand.IntN, data.Skip, fit.ErrStop, os.Open, context.Background, fmt.Sprint, log.Print, math.Sqrt2, ampc.F32, optim.Lion, weights.Load, pretrained.ReadGPT2, tokenizer.Open\n\n"
 	var err error
 	for _, form := range []string{"%[2]s\n", "func %[1]s() {\n%[2]s\n}\n", "func %[1]s() {\n_ = %[2]s\n}\n", "func %[1]s() {\n_ = ampc.TrainConfig{\n%[2]s\n}\n}\n"} {
 		fset := token.NewFileSet()
