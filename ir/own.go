@@ -15,14 +15,14 @@ func (b *Builder) Guarded() *Builder { c := *b; c.guarded = true; return &c }
 // NextName returns what Named has given to the next node's first result, "" for nothing.
 func (b *Builder) NextName() string { return b.next }
 
-// Owns reports whether v is a value of the graph that is being built.
-func (b *Builder) Owns(v *Value) bool {
+// owns reports whether v is a value of the graph that is being built.
+func (b *Builder) owns(v *Value) bool {
 	return v != nil && (b.names[v.Name] == v || v.Next != nil && b.primes[v.Next] == v)
 }
 
 // CheckOwn is the mistake that v is a value of another graph; nil where it is not.
 func (b *Builder) CheckOwn(what string, v *Value) error {
-	if b.Owns(v) {
+	if b.owns(v) {
 		return nil
 	}
 	made := v.Pos

@@ -20,11 +20,11 @@ var activationRows = map[Op]Def{
 
 	OpLeakyRelu: pointwise(Def{Name: "leaky_relu", Doc: "x above zero, else alpha·x.", Attrs: alpha(0.01), Class: Clear, Why: whyOrder, Unit: UnitSame,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
-			return []*Value{b.LeakyReluGrad(d[0], n.In[0], n.Float("alpha"))}
+			return []*Value{b.leakyReluGrad(d[0], n.In[0], n.Float("alpha"))}
 		}}, func(c *Code, n *Node, x Reg) Reg { return leaky(c, n, x, x) }),
 	OpLeakyReluGrad: gradRow(Def{Name: "leaky_relu_grad", GradOf: OpLeakyRelu, Doc: "dy where x is above zero, else alpha·dy.", Attrs: alpha(0.01), Class: Clear, Why: "scales by one of two numbers",
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
-			return []*Value{b.sumTo(b.LeakyReluGrad(d[0], n.In[1], n.Float("alpha")), n.In[0]), nil}
+			return []*Value{b.sumTo(b.leakyReluGrad(d[0], n.In[1], n.Float("alpha")), n.In[0]), nil}
 		}}, func(c *Code, n *Node, dy, x Reg) Reg { return leaky(c, n, x, dy) }),
 	OpPrelu: {
 		Name: "prelu", Doc: "x above zero, else slope·x with a learned slope that broadcasts.",
@@ -45,7 +45,7 @@ var activationRows = map[Op]Def{
 		}}, func(c *Code, _ *Node, x Reg) Reg { return c.Mul(c.Like(x, seluScale), elu(c, x, seluAlpha)) }),
 
 	OpTanh: pointwise(Def{Name: "tanh", Doc: "Hyperbolic tangent.", Class: PromoteC, Why: whyActivation, Range: monotone(math.Tanh),
-		Grad: along(func(b *Builder, _, y, d *Value) *Value { return b.TanhGrad(d, y) })},
+		Grad: along(func(b *Builder, _, y, d *Value) *Value { return b.tanhGrad(d, y) })},
 		func(c *Code, _ *Node, x Reg) Reg { return c.Tanh(x) }),
 	OpTanhGrad: gradRow(Def{Name: "tanh_grad", GradOf: OpTanh, Doc: "dy·(1-y²) from the result y of tanh.", In: in(x("dy"), x("y")), Class: PromoteC, Why: whyActivation,
 		Expand: func(b *Builder, n *Node) []*Value {
@@ -55,7 +55,7 @@ var activationRows = map[Op]Def{
 	}),
 	OpSigmoid: pointwise(Def{Name: "sigmoid", Doc: "1/(1+e⁻ˣ).", Class: PromoteC, Why: whyActivation,
 		Range: monotone(func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }),
-		Grad:  along(func(b *Builder, _, y, d *Value) *Value { return b.SigmoidGrad(d, y) })},
+		Grad:  along(func(b *Builder, _, y, d *Value) *Value { return b.sigmoidGrad(d, y) })},
 		func(c *Code, _ *Node, x Reg) Reg { return sigmoid(c, x) }),
 	OpSigmoidGrad: gradRow(Def{Name: "sigmoid_grad", GradOf: OpSigmoid, Doc: "dy·y·(1-y) from the result y of sigmoid.", In: in(x("dy"), x("y")), Class: PromoteC, Why: whyActivation,
 		Expand: func(b *Builder, n *Node) []*Value {
@@ -260,8 +260,8 @@ func (b *Builder) LeakyRelu(x *Value, alpha float64) *Value {
 	return b.Emit(OpLeakyRelu, []*Value{x}, A("alpha", alpha))[0]
 }
 
-// LeakyReluGrad returns dy where x is above zero, else alpha·dy.
-func (b *Builder) LeakyReluGrad(dy, x *Value, alpha float64) *Value {
+// leakyReluGrad returns dy where x is above zero, else alpha·dy.
+func (b *Builder) leakyReluGrad(dy, x *Value, alpha float64) *Value {
 	return b.Emit(OpLeakyReluGrad, []*Value{dy, x}, A("alpha", alpha))[0]
 }
 
@@ -287,16 +287,16 @@ func (b *Builder) Selu(x *Value) *Value { return b.unary(OpSelu, x) }
 //   - PyTorch: nn.Tanh, torch.tanh.
 func (b *Builder) Tanh(x *Value) *Value { return b.unary(OpTanh, x) }
 
-// TanhGrad returns dy·(1-y²) from the result y of tanh.
-func (b *Builder) TanhGrad(dy, y *Value) *Value { return b.binary(OpTanhGrad, dy, y) }
+// tanhGrad returns dy·(1-y²) from the result y of tanh.
+func (b *Builder) tanhGrad(dy, y *Value) *Value { return b.binary(OpTanhGrad, dy, y) }
 
 // Sigmoid returns 1/(1+e⁻ˣ).
 //
 //   - PyTorch: nn.Sigmoid, torch.sigmoid.
 func (b *Builder) Sigmoid(x *Value) *Value { return b.unary(OpSigmoid, x) }
 
-// SigmoidGrad returns dy·y·(1-y) from the result y of sigmoid.
-func (b *Builder) SigmoidGrad(dy, y *Value) *Value { return b.binary(OpSigmoidGrad, dy, y) }
+// sigmoidGrad returns dy·y·(1-y) from the result y of sigmoid.
+func (b *Builder) sigmoidGrad(dy, y *Value) *Value { return b.binary(OpSigmoidGrad, dy, y) }
 
 // Gelu returns x·Φ(x); approx is "erf" or "tanh".
 func (b *Builder) Gelu(x *Value, approx string) *Value {

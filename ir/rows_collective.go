@@ -20,13 +20,13 @@ var collectiveRows = map[Op]Def{
 	OpAllGather: ofAny(collective(Def{
 		Name: "all_gather", Nonfinite: passed, Doc: "Joins every rank's x along an axis in rank order, on every rank.", Attrs: []AttrDef{ranksAttr, alongAxis, seqAttr}, Infer: inferAllGather,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
-			return []*Value{b.ReduceScatter(d[0], n.Int("ranks"), n.Int("axis"), "sum")}
+			return []*Value{b.reduceScatter(d[0], n.Int("ranks"), n.Int("axis"), "sum")}
 		},
 	})),
 	OpReduceScatter: collective(Def{
 		Name: "reduce_scatter", Doc: "The sum or mean of x over all ranks, of which every rank gets its part along an axis.", Attrs: []AttrDef{ranksAttr, alongAxis, reduceAttr, seqAttr}, Infer: inferReduceScatter,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
-			g := b.AllGather(d[0], n.Int("ranks"), n.Int("axis"))
+			g := b.allGather(d[0], n.Int("ranks"), n.Int("axis"))
 			if n.Str("op") == "mean" {
 				g = b.Affine(g, 1/float64(n.Int("ranks")), 0)
 			}
@@ -168,12 +168,12 @@ func (n *Node) scaledAxis(f func(Dim) (Dim, bool)) ([]Type, error) {
 // AllReduce sends a bucket to all ranks and returns what they make of each of its values.
 func (b *Builder) AllReduce(attrs Attrs, x ...*Value) []*Value { return b.Emit(OpAllReduce, x, attrs) }
 
-// AllGather joins every rank's x along an axis.
-func (b *Builder) AllGather(x *Value, ranks, axis int64) *Value {
+// allGather joins every rank's x along an axis.
+func (b *Builder) allGather(x *Value, ranks, axis int64) *Value {
 	return b.Emit(OpAllGather, []*Value{x}, A("ranks", ranks, "axis", axis))[0]
 }
 
-// ReduceScatter is this rank's part of the sum or mean of x over all ranks.
-func (b *Builder) ReduceScatter(x *Value, ranks, axis int64, op string) *Value {
+// reduceScatter is this rank's part of the sum or mean of x over all ranks.
+func (b *Builder) reduceScatter(x *Value, ranks, axis int64, op string) *Value {
 	return b.Emit(OpReduceScatter, []*Value{x}, A("ranks", ranks, "axis", axis, "op", op))[0]
 }

@@ -201,7 +201,7 @@ func gradGather(b *Builder, n *Node, d []*Value) []*Value {
 	outer, rows := MakeShape(s[:axis]...).Elements(), int64(s[axis])
 	inner, picks := MakeShape(s[axis+1:]...).Elements(), n.In[1].Type.Shape.Elements()
 	dy := b.Reshape(b.Transpose(b.reshapeTo(d[0], []Dim{Dim(outer), Dim(picks), Dim(inner)}), 1, 0, 2), picks, outer*inner)
-	g := b.EmbeddingGrad(dy, b.Reshape(n.In[1], picks), rows)
+	g := b.embeddingGrad(dy, b.Reshape(n.In[1], picks), rows)
 	g = b.Transpose(b.Reshape(g, rows, outer, inner), 1, 0, 2)
 	return []*Value{b.reshapeLike(g, x), nil}
 }

@@ -213,7 +213,7 @@ func gradEmbedding(b *Builder, n *Node, d []*Value) []*Value {
 		b.Fail("embedding: the gradient of %s needs a known number of rows", n.In[0])
 		return []*Value{nil, nil}
 	}
-	return []*Value{b.EmbeddingGrad(d[0], n.In[1], int64(rows)), nil}
+	return []*Value{b.embeddingGrad(d[0], n.In[1], int64(rows)), nil}
 }
 
 func inferEmbeddingGrad(n *Node) ([]Type, error) {
@@ -250,7 +250,7 @@ func (b *Builder) Embedding(table, ids *Value) *Value {
 	return b.Emit(OpEmbedding, []*Value{table, ids}, nil)[0]
 }
 
-// EmbeddingGrad sums dy[ids..,D] into a table of the given number of rows.
-func (b *Builder) EmbeddingGrad(dy, ids *Value, rows int64) *Value {
+// embeddingGrad sums dy[ids..,D] into a table of the given number of rows.
+func (b *Builder) embeddingGrad(dy, ids *Value, rows int64) *Value {
 	return b.Emit(OpEmbeddingGrad, []*Value{dy, ids}, A("rows", rows))[0]
 }

@@ -405,23 +405,3 @@ func (b *Builder) BatchNorm(x, scale, bias, mean, variance *Value, a Attrs) *Val
 func (b *Builder) BatchNormInfer(x, scale, bias, mean, variance *Value, a Attrs) *Value {
 	return b.Emit(OpBatchNormInfer, []*Value{x, scale, bias, mean, variance}, a)[0]
 }
-
-// LayerNormGrad returns dx and, with a scale, dscale and dbias.
-func (b *Builder) LayerNormGrad(x, dy, mean, rstd, scale *Value, a Attrs) []*Value {
-	return b.Emit(OpLayerNormGrad, values(x, dy, mean, rstd, scale), a)
-}
-
-// RMSNormGrad returns dx and, with a scale, dscale.
-func (b *Builder) RMSNormGrad(x, dy, rstd, scale *Value, a Attrs) []*Value {
-	return b.Emit(OpRMSNormGrad, values(x, dy, rstd, scale), a)
-}
-
-// GroupNormGrad returns dx and, with a scale, dscale and dbias.
-func (b *Builder) GroupNormGrad(x, dy, mean, rstd, scale *Value, a Attrs) []*Value {
-	return b.Emit(OpGroupNormGrad, values(x, dy, mean, rstd, scale), a)
-}
-
-// BatchNormGrad returns dx and, with a scale, dscale and dbias.
-func (b *Builder) BatchNormGrad(x, dy, mean, rstd, scale *Value, a Attrs) []*Value {
-	return b.Emit(OpBatchNormGrad, values(x, dy, mean, rstd, scale), a)
-}

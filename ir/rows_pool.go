@@ -16,7 +16,7 @@ var poolRows = map[Op]Def{
 			if d[0] == nil {
 				return []*Value{nil}
 			}
-			return []*Value{b.MaxPoolGrad(d[0], n.Out[1], b.spatialSizes(n, n.In[0]), n.Str("layout"))}
+			return []*Value{b.maxPoolGrad(d[0], n.Out[1], b.spatialSizes(n, n.In[0]), n.Str("layout"))}
 		},
 		Range: func(n *Node, in []Interval) []Interval {
 			return []Interval{in[0], {Lo: 0, Hi: sure(n.In[0].Type.Shape, count(n.In[0].Type))}}
@@ -36,7 +36,7 @@ var poolRows = map[Op]Def{
 		Class: Keep, Why: "sums need f32", Unit: UnitSame, Window: poolWindow, Infer: inferAvgPool, Cost: costPool,
 		Bound: func(n *Node) Bound { return Bound{ULP: 1, K: product(n.Ints("kernel"))} },
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
-			return []*Value{b.AvgPoolGrad(d[0], poolAttrs(n).With("size", b.spatialSizes(n, n.In[0])))}
+			return []*Value{b.avgPoolGrad(d[0], poolAttrs(n).With("size", b.spatialSizes(n, n.In[0])))}
 		},
 		Range: func(_ *Node, in []Interval) []Interval {
 			return []Interval{{Lo: min(in[0].Lo, 0), Hi: max(in[0].Hi, 0), NaN: in[0].NaN}}
@@ -54,7 +54,7 @@ var poolRows = map[Op]Def{
 		Class: Keep, Why: "sums need f32", Unit: UnitSame, Window: poolWindow, Infer: inferAdaptive, Cost: flops(0, 1), Range: within(0),
 		Bound: func(n *Node) Bound { return Bound{ULP: 1, K: count(n.In[0].Type)} },
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
-			return []*Value{b.AdaptiveAvgPoolGrad(d[0], b.spatialSizes(n, n.In[0]), n.Str("layout"))}
+			return []*Value{b.adaptiveAvgPoolGrad(d[0], b.spatialSizes(n, n.In[0]), n.Str("layout"))}
 		},
 	},
 	OpAdaptiveAvgPoolGrad: {
@@ -219,17 +219,17 @@ func poolAttrs(n *Node) Attrs {
 // dilations, ceil, layout. Result 1 of the node is the position of the maximum.
 func (b *Builder) MaxPool(x *Value, a Attrs) *Value { return b.Emit(OpMaxPool, []*Value{x}, a)[0] }
 
-// MaxPoolGrad adds dy to the positions that index, a result of max_pool, names
+// maxPoolGrad adds dy to the positions that index, a result of max_pool, names
 // in an image of the given spatial size.
-func (b *Builder) MaxPoolGrad(dy, index *Value, size []int64, layout string) *Value {
+func (b *Builder) maxPoolGrad(dy, index *Value, size []int64, layout string) *Value {
 	return b.Emit(OpMaxPoolGrad, []*Value{dy, index}, A("size", size, "layout", layout))[0]
 }
 
 // AvgPool takes the mean of each window. Attributes: those of MaxPool and count_include_pad.
 func (b *Builder) AvgPool(x *Value, a Attrs) *Value { return b.Emit(OpAvgPool, []*Value{x}, a)[0] }
 
-// AvgPoolGrad is the gradient of AvgPool; a also holds the size of x.
-func (b *Builder) AvgPoolGrad(dy *Value, a Attrs) *Value {
+// avgPoolGrad is the gradient of AvgPool; a also holds the size of x.
+func (b *Builder) avgPoolGrad(dy *Value, a Attrs) *Value {
 	return b.Emit(OpAvgPoolGrad, []*Value{dy}, a)[0]
 }
 
@@ -238,8 +238,8 @@ func (b *Builder) AdaptiveAvgPool(x *Value, size []int64, layout string) *Value 
 	return b.Emit(OpAdaptiveAvgPool, []*Value{x}, A("size", size, "layout", layout))[0]
 }
 
-// AdaptiveAvgPoolGrad is the gradient of AdaptiveAvgPool; size is that of x.
-func (b *Builder) AdaptiveAvgPoolGrad(dy *Value, size []int64, layout string) *Value {
+// adaptiveAvgPoolGrad is the gradient of AdaptiveAvgPool; size is that of x.
+func (b *Builder) adaptiveAvgPoolGrad(dy *Value, size []int64, layout string) *Value {
 	return b.Emit(OpAdaptiveAvgPoolGrad, []*Value{dy}, A("size", size, "layout", layout))[0]
 }
 
@@ -250,16 +250,4 @@ func (b *Builder) GlobalAvgPool(x *Value, layout string) *Value {
 		ones = slices.Repeat([]int64{1}, max(x.Type.Shape.Rank()-2, 0))
 	}
 	return b.AdaptiveAvgPool(x, ones, layout)
-}
-
-// GlobalMaxPool takes each channel's maximum over all positions, which stay as ones.
-func (b *Builder) GlobalMaxPool(x *Value, layout string) *Value {
-	if x == nil {
-		return nil
-	}
-	axes := span(2, int64(x.Type.Shape.Rank()))
-	if layout == "NHWC" {
-		axes = span(1, int64(x.Type.Shape.Rank())-1)
-	}
-	return b.ReduceMax(x, true, axes...)
 }

@@ -189,11 +189,6 @@ func (b *Builder) Dropout(x *Value, p float64, d Draw) *Value {
 	return b.Emit(OpDropout, values(append([]*Value{x}, d.operands()...)...), A("p", p, "rng", d.Site))[0]
 }
 
-// DropoutGrad is the gradient of the dropout with the same draw.
-func (b *Builder) DropoutGrad(dy *Value, p float64, d Draw) *Value {
-	return b.Emit(OpDropoutGrad, values(append([]*Value{dy}, d.operands()...)...), A("p", p, "rng", d.Site))[0]
-}
-
 func (b *Builder) noise(op Op, t DType, d Draw, shape []int64, a Attrs) *Value {
 	a = a.With("dtype", t).With("rng", d.Site)
 	if len(shape) > 0 {

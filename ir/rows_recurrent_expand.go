@@ -297,7 +297,7 @@ func (u unrolled) lstmStep(t, d int64, before, dh, dc *Value) (da, dcBefore *Val
 	do := zero
 	if dh != nil {
 		do = b.Mul(dh, tc)
-		dc = b.plusGrad(dc, b.TanhGrad(b.Mul(dh, o), tc))
+		dc = b.plusGrad(dc, b.tanhGrad(b.Mul(dh, o), tc))
 	}
 	if dc == nil {
 		dc = zero
@@ -307,8 +307,8 @@ func (u unrolled) lstmStep(t, d int64, before, dh, dc *Value) (da, dcBefore *Val
 		df = b.Mul(dc, before)
 	}
 	da = b.Concat(1,
-		b.SigmoidGrad(b.plusGrad(b.Mul(dc, g), ext[0]), i), b.SigmoidGrad(b.plusGrad(df, ext[1]), f),
-		b.TanhGrad(b.plusGrad(b.Mul(dc, i), ext[2]), g), b.SigmoidGrad(b.plusGrad(do, ext[3]), o))
+		b.sigmoidGrad(b.plusGrad(b.Mul(dc, g), ext[0]), i), b.sigmoidGrad(b.plusGrad(df, ext[1]), f),
+		b.tanhGrad(b.plusGrad(b.Mul(dc, i), ext[2]), g), b.sigmoidGrad(b.plusGrad(do, ext[3]), o))
 	return da, b.Mul(dc, f)
 }
 
@@ -375,9 +375,9 @@ func (u unrolled) gruStep(t, d int64, before, dh *Value) (da, dq, dhBefore *Valu
 	if before != nil {
 		minus = b.Sub(before, new)
 	}
-	dz := b.SigmoidGrad(b.plusGrad(b.Mul(dh, minus), ext[1]), z)
-	dn := b.TanhGrad(b.plusGrad(b.Mul(dh, b.Affine(z, -1, 1)), ext[2]), new)
-	dr := b.SigmoidGrad(b.plusGrad(b.Mul(dn, q), ext[0]), r)
+	dz := b.sigmoidGrad(b.plusGrad(b.Mul(dh, minus), ext[1]), z)
+	dn := b.tanhGrad(b.plusGrad(b.Mul(dh, b.Affine(z, -1, 1)), ext[2]), new)
+	dr := b.sigmoidGrad(b.plusGrad(b.Mul(dn, q), ext[0]), r)
 	dq = b.plusGrad(b.Mul(dn, r), ext[3])
 	return b.Concat(1, dr, dz, dn), dq, b.Add(b.Mul(dh, z), u.back(b.Concat(1, dr, dz, dq), d))
 }
@@ -418,7 +418,7 @@ func expandRNNGrad(b *Builder, n *Node) []*Value {
 			if y := u.at(n.In[1], t, d); n.Str("activation") == "relu" {
 				dh = b.ReluGrad(dh, y)
 			} else {
-				dh = b.TanhGrad(dh, y)
+				dh = b.tanhGrad(dh, y)
 			}
 			dxp.put(d, t, dh)
 			dh = u.back(dh, d)

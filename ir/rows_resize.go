@@ -137,8 +137,3 @@ func (b *Builder) Resize(x *Value, mode, coords string, sizes ...int64) *Value {
 func (b *Builder) ResizeNearest(x *Value, coords, ties string, sizes ...int64) *Value {
 	return b.Emit(OpResize, []*Value{x}, A("mode", "nearest", "coords", coords, "ties", ties, "sizes", sizes))[0]
 }
-
-// ResizeGrad is the transpose of Resize: sizes are those of Resize's operand.
-func (b *Builder) ResizeGrad(dy *Value, mode, coords string, sizes ...int64) *Value {
-	return b.Emit(OpResizeGrad, []*Value{dy}, A("mode", mode, "coords", coords, "sizes", sizes))[0]
-}

@@ -15,15 +15,15 @@ import (
 // inner are methods of ir.Builder that are not an op of a user's: construction,
 // what the compiler alone builds, and forms that options of another op choose.
 var inner = strings.Fields(`CheckOwn Declare Deriving Emit EmitCustom EmitNode EmitWrite Err Fail Foreign Graph Guarded In Locate Lookup
-Named NextName NormAgain Owns Pinned Rename Return Scope ScopeName Site
-Accum BiasCorrection Commit CountUp EMA Schedule Multiplier Scale Unscale
-AllGather AllReduce ReduceScatter
+Named NextName NormAgain Pinned Rename Return Scope ScopeName Site
+Accum AccumTree BiasCorrection Commit CountUp EMA Schedule Multiplier Scale Unscale
+AllReduce
 ResizeNearest SliceStep PadMode WeightedBCE WeightedCrossEntropy`)
 
 // written are ops whose method in the facade is written by hand, because it
 // takes options or the model's own variables.
 var written = strings.Fields(`AdaptiveAvgPool Argmax Argmin Attention AvgPool BCEWithLogits BatchNorm BatchNormInfer Bernoulli CacheAppend CachedAttention Conv ConvTranspose CrossEntropy Cumsum
-Dropout Embedding GRU Gelu GlobalAvgPool GlobalMaxPool GlobalNorm GroupNorm InstanceNorm KLDiv LSTM LayerNorm Linear LogSumExp Matmul MaxPool NLL Normal
+Dropout Embedding GRU Gelu GlobalAvgPool GlobalNorm GroupNorm InstanceNorm KLDiv LSTM LayerNorm Linear LogSumExp Matmul MaxPool NLL Normal
 Pad RMSNorm RNN ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceVar Resize Rope Slice TopK
 Uniform`)
 
