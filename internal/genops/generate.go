@@ -15,7 +15,7 @@ import (
 // inner are methods of ir.Builder that are not an op of a user's: construction,
 // what the compiler alone builds, and forms that options of another op choose.
 var inner = strings.Fields(`CheckOwn Declare Deriving Emit EmitCustom EmitNode EmitWrite Err Fail Foreign Graph Guarded In Locate Lookup
-Named NextName NormAgain Pinned Rename Return Scope ScopeName Site
+Named NextName NormAgain Pinned SharedBatchNorm Rename Return Scope ScopeName Site
 Accum AccumTree BiasCorrection Commit CountUp EMA Schedule Multiplier Scale Unscale
 AllReduce
 ResizeNearest SliceStep PadMode WeightedBCE WeightedCrossEntropy`)
