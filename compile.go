@@ -3,6 +3,7 @@ package ampc
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -67,6 +68,11 @@ func (s *session) compile(m *Model, r request) (*Step, error) {
 	if err != nil {
 		return nil, err
 	}
+	if r.config.Memory == FitMemory {
+		if r.config.Memory, err = s.room(); err != nil {
+			return nil, err
+		}
+	}
 	var refused []string
 	for {
 		step, err := m.translate(r, k, s.backend.Target())
@@ -83,6 +89,20 @@ func (s *session) compile(m *Model, r request) (*Step, error) {
 		}
 		refused = append(refused, why)
 	}
+}
+
+// room is the memory for a program and its variables: what is left, and what those that
+// are there have.
+func (s *session) room() (int64, error) {
+	b, ok := s.backend.(runtime.Bounded)
+	if !ok {
+		return 0, located(fmt.Errorf("train: TrainConfig.Memory is FitMemory, and %s does not say how much memory it has: give bytes", s.backend.Name()))
+	}
+	n, err := b.Room()
+	for _, v := range s.vars {
+		n += min(v.Type.Bytes(), math.MaxInt64-n)
+	}
+	return n, err
 }
 
 // translate takes a copy of the model through the passes and the lowering. It

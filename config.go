@@ -51,7 +51,8 @@ type TrainConfig struct {
 	// what is computed (the sum of Program.Arenas). The backward pass computes again what
 	// the forward pass does not keep, such that the step fits with the least work added. No bit of
 	// a result changes. A step that cannot do with so few is an error that names the least.
-	// Zero: no limit.
+	// FitMemory: what is left of the memory of the machine (its container, its GPU), when Train
+	// is called. Zero: no limit.
 	Memory   int64
 	Parallel Parallel // the ranks that share the batch; zero: one process has it all
 
@@ -66,6 +67,9 @@ type TrainConfig struct {
 	KeepSizes int   // how many further sizes Step.For keeps compiled; zero: 8
 	Compile   CompileOptions
 }
+
+// FitMemory is the TrainConfig.Memory that the backend has.
+const FitMemory int64 = -1
 
 // InferConfig describes an inference step.
 type InferConfig struct {

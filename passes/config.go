@@ -66,6 +66,8 @@ type Compiling struct {
 	Record  *Assignment    // filled with what this step decides; nil: not wanted
 	// Peak is how many bytes the target's program of a finished step takes; Training.Memory needs it.
 	Peak func(g *ir.Graph) (int64, error)
+	// Curve is filled with what less memory costs, by the pass memory; nil: not wanted. It needs Peak.
+	Curve *[]MemoryPoint
 	// Source is given a copy of the graph as it is before the pass layout, which the
 	// finished step is a translation of: the graph that prove compares it with.
 	Source func(t *ir.Graph)

@@ -3,6 +3,8 @@ package passes
 import (
 	"errors"
 	"fmt"
+	"iter"
+	"math"
 
 	"ampc/ir"
 	"ampc/passes/plan"
@@ -18,15 +20,23 @@ import (
 // takes is measured, not estimated: a copy of the graph goes through the remaining
 // passes and Compiling.Peak.
 func memory(g *ir.Graph, c *Context) error {
-	if c.Memory == 0 {
+	if c.Memory == 0 && c.Curve == nil {
 		return nil
 	}
 	if c.Peak == nil {
-		return errors.New("memory: Config.Memory is set and Config.Peak is not: nothing says what a program takes")
+		return errors.New("memory: Config.Memory or Config.Curve is set and Config.Peak is not: nothing says what a program takes")
 	}
 	s, err := newMemorySearch(g, c)
 	if err != nil {
 		return err
+	}
+	if c.Curve != nil {
+		if *c.Curve, err = s.curve(); err != nil {
+			return err
+		}
+	}
+	if c.Memory == 0 {
+		return nil
 	}
 	best, err := s.find()
 	if err != nil {
@@ -36,16 +46,28 @@ func memory(g *ir.Graph, c *Context) error {
 	return s.apply(best.choice)
 }
 
+// MemoryError says that no choice of what is computed again takes so little memory.
+type MemoryError struct {
+	Whole int64 // bytes that the program takes where nothing is computed again
+	Least int64 // the least of all choices that were measured
+}
+
+func (e *MemoryError) Error() string {
+	return fmt.Sprintf("memory: the step takes %d bytes, and %d at least where backward computes again what it can: give a TrainConfig.Memory that is not below that, or smaller batches", e.Whole, e.Least)
+}
+
 // memorySearch looks for the choice of least work whose program is small enough.
 type memorySearch struct {
 	*repeater
 	c     *Context
 	rest  []Pass // behind memory
 	whole int64  // what the program takes where nothing is computed again
-	tries int
 	limit int64
 	least int64 // what the smallest program that was measured takes
 	best  *trial
+	fixed int64 // bytes that every program holds between forward and backward, whatever it keeps
+	tried map[string]*trial
+	found *plan.Frontier
 }
 
 // trial is a choice and what its program takes.
@@ -59,7 +81,8 @@ func newMemorySearch(g *ir.Graph, c *Context) (*memorySearch, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &memorySearch{c: c, repeater: newRepeater(g), limit: c.Memory}
+	s := &memorySearch{c: c, repeater: newRepeater(g), limit: c.Memory, tried: map[string]*trial{}}
+	s.fixed = s.alwaysThere()
 	seen := false
 	for _, p := range all {
 		if seen && p.Name != "prove" {
@@ -68,6 +91,14 @@ func newMemorySearch(g *ir.Graph, c *Context) (*memorySearch, error) {
 		seen = seen || p.Name == "memory"
 	}
 	return s, nil
+}
+
+// frontier is that of all choices.
+func (s *memorySearch) frontier() *plan.Frontier {
+	if s.found == nil {
+		s.found = s.repeats.Frontier(24)
+	}
+	return s.found
 }
 
 // find returns the choice of least work that fits.
@@ -80,32 +111,60 @@ func (s *memorySearch) find() (*trial, error) {
 	if none.peak <= s.limit {
 		return none, nil
 	}
-	if err := s.search(s.repeats.Frontier().Corners); err != nil {
-		return nil, err
-	}
-	cuts := s.valleys()
-	for stride := 1; stride <= len(cuts); stride *= 2 {
-		if stride > 1 && s.best != nil {
-			break
+	for f := range s.families() {
+		if s.best != nil && f.Bound(s.limit-s.fixed) >= float64(s.best.choice.Work) {
+			continue // whatever of it fits adds more work
 		}
-		if err := s.search(s.between(cuts, stride)); err != nil {
+		if err := s.search(f.Corners); err != nil {
 			return nil, err
 		}
 	}
 	if s.best == nil {
-		return nil, fmt.Errorf("memory: the step takes %d bytes, and %d at least where backward computes again what it can: give a TrainConfig.Memory that is not below that, or smaller batches", s.whole, s.least)
+		for f := range s.families() { // the error names the least
+			for _, c := range f.Corners {
+				if _, err := s.measure(c); err != nil {
+					return nil, err
+				}
+			}
+		}
+		return nil, &MemoryError{Whole: s.whole, Least: s.least}
 	}
 	return s.best, nil
 }
 
-// between is the corners of the frontier where what lives at every so-manieth valley is not
-// computed again.
-func (s *memorySearch) between(cuts []int, stride int) []*plan.RepeatChoice {
-	walled := s.walled(cuts, stride)
-	if stride == 1 {
-		return walled.Frontier().Corners
+// families are paths of choices, from the one that repeats nothing to one that keeps
+// little. In all but the last, what follows the last valley is kept: the head runs backward at
+// once, when all else is still there. In the first nothing else is kept on purpose; in each
+// of the others, what lives at every so-manieth valley.
+func (s *memorySearch) families() iter.Seq[*plan.Frontier] {
+	return func(yield func(*plan.Frontier) bool) {
+		cuts := s.valleys()
+		for stride := len(cuts) + 1; stride > 0; stride = nextStride(stride, len(cuts)) {
+			if !yield(s.walled(cuts, stride).Frontier(10)) {
+				return
+			}
+		}
+		if len(cuts) > 0 {
+			yield(s.frontier())
+		}
 	}
-	return walled.Ends()
+}
+
+// nextStride follows more than all of n, 1, 2, 3, 4, 6, 8, 12, and so on up to n by 0.
+func nextStride(stride, n int) int {
+	next := stride + 1
+	switch {
+	case stride > n:
+		next = 1
+	case stride&(stride-1) == 0 && stride > 2:
+		next = stride + stride/2
+	case stride > 2:
+		next = stride + stride/3
+	}
+	if next > n {
+		return 0
+	}
+	return next
 }
 
 // search improves the best choice by one on the path through corners, which grow in work.
@@ -114,8 +173,12 @@ func (s *memorySearch) between(cuts []int, stride int) []*plan.RepeatChoice {
 func (s *memorySearch) search(corners []*plan.RepeatChoice) error {
 	last := &trial{}
 	for _, c := range corners {
-		if s.best != nil && last.choice != nil && last.choice.Work >= s.best.choice.Work {
+		if last.choice != nil && s.atLeastBest(last.choice) {
 			return nil
+		}
+		if c.Bytes > s.limit-s.fixed { // too large, whatever the order
+			last = &trial{c, math.MaxInt64}
+			continue
 		}
 		m, err := s.measure(c)
 		switch {
@@ -138,7 +201,12 @@ func (s *memorySearch) mix(x, y *plan.RepeatChoice) error {
 	lo, hi := 0, len(s.nodes)
 	for step := len(s.nodes)/64 + 1; lo+step < hi; {
 		mid := (lo + hi) / 2
-		fits, err := s.fits(s.repeats.Between(x, y, mid))
+		between := s.repeats.Between(x, y, mid)
+		if s.atLeastBest(between) {
+			hi = mid
+			continue
+		}
+		fits, err := s.fits(between)
 		switch {
 		case err != nil:
 			return err
@@ -149,6 +217,11 @@ func (s *memorySearch) mix(x, y *plan.RepeatChoice) error {
 		}
 	}
 	return nil
+}
+
+// atLeastBest reports whether c adds no less work than the best choice so far.
+func (s *memorySearch) atLeastBest(c *plan.RepeatChoice) bool {
+	return s.best != nil && c.Work >= s.best.choice.Work
 }
 
 // fits measures a choice and remembers it where it fits.
@@ -163,13 +236,17 @@ func (s *memorySearch) fits(choice *plan.RepeatChoice) (bool, error) {
 
 // better remembers m, which fits, where it is the best so far.
 func (s *memorySearch) better(m *trial) {
-	if s.best == nil || m.choice.Work < s.best.choice.Work {
+	if !s.atLeastBest(m.choice) {
 		s.best = m
 	}
 }
 
 // measure takes a copy of the graph through the remaining passes.
 func (s *memorySearch) measure(choice *plan.RepeatChoice) (*trial, error) {
+	key := choice.Key()
+	if m := s.tried[key]; m != nil {
+		return m, nil
+	}
 	g, at := s.g.CloneMap()
 	again := map[*ir.Node]bool{}
 	for i, n := range s.nodes {
@@ -188,10 +265,15 @@ func (s *memorySearch) measure(choice *plan.RepeatChoice) (*trial, error) {
 		}
 	}
 	peak, err := s.c.Peak(g)
-	if s.tries++; s.tries == 1 || peak < s.least {
+	if err != nil {
+		return nil, err
+	}
+	if len(s.tried) == 0 || peak < s.least {
 		s.least = peak
 	}
-	return &trial{choice, peak}, err
+	m := &trial{choice, peak}
+	s.tried[key] = m
+	return m, nil
 }
 
 // apply has the graph itself compute a choice again.

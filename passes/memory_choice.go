@@ -194,7 +194,8 @@ func (r *repeater) crossing() []int64 {
 	return diff[:len(r.nodes)]
 }
 
-// walled is repeats where what lives at every so-manieth valley is not computed again.
+// walled is repeats where what lives at every so-manieth valley is not computed again, nor
+// what follows the last one.
 func (r *repeater) walled(cuts []int, stride int) *plan.Repeats {
 	out := &plan.Repeats{Values: r.repeats.Values, Nodes: slices.Clone(r.repeats.Nodes)}
 	wall := make([]bool, len(r.nodes)+1)
@@ -210,6 +211,9 @@ func (r *repeater) walled(cuts []int, stride int) *plan.Repeats {
 		walls[i] = next
 	}
 	for i, x := range r.repeats.Nodes {
+		if len(cuts) > 0 && i > cuts[len(cuts)-1] {
+			out.Nodes[i].Never = true
+		}
 		for _, v := range x.In {
 			if from := r.repeats.Values[v].Node; walls[from] < i {
 				out.Nodes[from].Never = true

@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"errors"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -22,11 +23,17 @@ func TestMemoryChangesNoBit(t *testing.T) {
 			fitted := 0
 			for percent := int64(95); percent >= 35; percent -= 15 {
 				c := within(p, whole*percent/100)
+				c.Check = percent == 80
 				g := gpt()
 				err := Run(g, c)
 				if err != nil {
-					if !strings.Contains(err.Error(), "give a TrainConfig.Memory that is not below") {
-						t.Errorf("%d%%: %v", percent, err)
+					var large *MemoryError
+					if !errors.As(err, &large) || !strings.Contains(err.Error(), "give a TrainConfig.Memory that is not below") {
+						t.Fatalf("%d%%: %v", percent, err)
+					}
+					c.Memory = large.Least
+					if err := Run(gpt(), c); err != nil {
+						t.Errorf("%d%%, then what the error gave as the least: %v", percent, err)
 					}
 					continue
 				}
@@ -107,4 +114,52 @@ func flopsOf(g *ir.Graph) (sum float64) {
 		sum += float64(g.NodeCost(n).Flops)
 	}
 	return sum
+}
+
+// What the forward pass keeps falls to a quarter for a third of the flops at most, a choice
+// with a limit costs no more than one checkpoint for each block that takes as much, and no
+// point of the curve lies below its bound.
+func TestMemoryCurveOfGPT2(t *testing.T) {
+	gpt2 := func() *ir.Graph { return gptGraph(12, 16, 1024, 768, 12, 50257) }
+	var curve []MemoryPoint
+	c := trainConfig(MixedF16())
+	c.Curve, c.Peak = &curve, lower.Peak(lower.CPU)
+	before := flopsOf(mustRun(t, gpt2(), c))
+	quarter := false
+	for _, p := range curve {
+		quarter = quarter || p.Saved <= curve[0].Saved/4 && p.Flops <= 0.35
+		if p.Bound > p.Time {
+			t.Errorf("%+v: the time lies below its bound", p)
+		}
+	}
+	if !quarter {
+		t.Errorf("no point keeps a quarter for at most 35%% more flops: %+v", curve)
+	}
+	hand := gpt2()
+	c.Curve, c.Memory, c.Until = nil, 0, "recompute"
+	if err := Run(hand, c); err != nil {
+		t.Fatal(err)
+	}
+	c.Until = ""
+	s, err := newMemorySearch(hand, newContext(c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := make([]bool, len(s.nodes))
+	for i, n := range s.nodes { // all but the ends of blocks, and what stands outside of them
+		again[i] = strings.HasPrefix(n.Name(), "%h") && strings.Contains(n.Name(), ".") && !strings.HasSuffix(n.Name(), ".res2")
+	}
+	byHand, err := s.measure(s.repeats.Choose(again))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.limit = byHand.peak
+	found, err := s.find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if byHand.peak >= s.whole || found.choice.Work > byHand.choice.Work {
+		t.Errorf("one checkpoint for each block takes %d of %d bytes for %d of work, the choice found %d for %d", byHand.peak, s.whole, byHand.choice.Work, found.peak, found.choice.Work)
+	}
+	t.Logf("one checkpoint for each block: %.2f GiB for %.1f%% more work; found: %.1f%%", float64(byHand.peak)/(1<<30), 100*float64(byHand.choice.Work)/before, 100*float64(found.choice.Work)/before)
 }

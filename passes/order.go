@@ -18,9 +18,7 @@ import (
 // old one any more, and would have to be copied there later.
 func orderPass(g *ir.Graph, c *Context) error {
 	o := newOrderer(g)
-	if c.Memory > 0 {
-		o.repeatLate()
-	}
+	o.repeatLate()
 	for s := range ir.NumSections {
 		g.Body[s] = o.section(s)
 	}

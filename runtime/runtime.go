@@ -34,6 +34,13 @@ type Fallback interface {
 	FallBack(err error) string
 }
 
+// Bounded is a Backend that knows how much memory it may have.
+type Bounded interface {
+	// Room is the memory in bytes that is left for variables and Programs, math.MaxInt64 where
+	// nothing says.
+	Room() (int64, error)
+}
+
 // FallBack reports whether b refused to load a Program that is worth lowering
 // again, for the Target that b has now, and why.
 func FallBack(b Backend, err error) (why string, again bool) {

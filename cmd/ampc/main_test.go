@@ -146,7 +146,7 @@ func TestRangesReachThePasses(t *testing.T) {
 // Nothing that fits is said to fit no further than was looked.
 func TestFitStopsAtTheLargestOption(t *testing.T) {
 	for limit, want := range map[int64]int64{0: 0, 5: 5, 1 << 20: 1 << 20, 1 << 40: models.MaxOption} {
-		got, err := fitBatch(limit, func(batch int64) (int64, error) { return batch, nil })
+		got, err := fitBatch(0, limit, func(batch int64) (int64, error) { return batch, nil })
 		if err != nil || got != want {
 			t.Errorf("a batch of %d (%v) fits into %d, want %d", got, err, limit, want)
 		}

@@ -18,6 +18,7 @@ import (
 	"ampc/models"
 	"ampc/passes"
 	"ampc/passes/ranges"
+	"ampc/runtime/cpu"
 )
 
 // openedModel is a MODEL argument: a model with its settings for training.
@@ -41,6 +42,7 @@ type openedModel struct {
 // modelFlags are the flags of every command that compiles a MODEL.
 type modelFlags struct {
 	policy       string
+	memory       string
 	algorithm    string // replaces the policy's algorithm; set by plan
 	losses       []string
 	optimizer    string
@@ -65,6 +67,7 @@ func (f *modelFlags) add(c *cobra.Command) {
 	fl.StringVar(&f.policy, "policy", "mixed-f16", policyHelp)
 	fl.StringArrayVar(&f.losses, "train", nil, "`LOSS` to train: the name of a scalar value, ce:LOGITS,LABELS (cross entropy) or mse:VALUE,TARGET (mean squared error); 0.5*LOSS weights it; repeat the flag to train the sum of several")
 	fl.StringVar(&f.optimizer, "optimizer", "", "optimizer `NAME`: sgd, adam or adamw (default: the zoo model's own; adamw for a file)")
+	fl.StringVar(&f.memory, "memory", "", memoryHelp)
 	fl.IntVar(&f.micro, "micro", 1, microHelp)
 	fl.BoolVar(&f.weightCopies, "weight-copies", false, "let the update write the 16-bit copies of weights, instead of casting them at the start of the next step")
 	fl.BoolVar(&f.pad, "pad", false, "pad matrix products with zeros to the size multiples that tensor cores need")
@@ -154,6 +157,9 @@ func (o *openedModel) apply(f *modelFlags) error {
 		return err
 	}
 	if err := f.check(); err != nil {
+		return err
+	}
+	if o.config.Memory, err = parseMemory(f.memory); err != nil {
 		return err
 	}
 	p = withAlgorithm(p, f.algorithm)
@@ -432,6 +438,9 @@ func (o *openedModel) pass(edit func(*passes.Config)) (*ir.Graph, error) {
 		return nil, err
 	}
 	p.Peak = lower.Peak(lower.CPU)
+	if p.Memory == ampc.FitMemory { // no session resolves it
+		p.Memory = cpu.Available()
+	}
 	if edit != nil {
 		edit(&p)
 	}

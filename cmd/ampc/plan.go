@@ -54,9 +54,9 @@ func planCommand() *cobra.Command {
 	var f modelFlags
 	var fit, device string
 	var l link
-	var asJSON, compare bool
+	var asJSON, compare, curve bool
 	c := command("plan MODEL", "Compare memory, casts and bytes moved under several policies", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
-		limit, err := parseSize(fit)
+		limit, err := parseSize("--fit", fit)
 		if err != nil {
 			return err
 		}
@@ -72,6 +72,9 @@ func planCommand() *cobra.Command {
 				return writeJSON(c.OutOrStdout(), rows)
 			}
 			return printAlgorithms(c.OutOrStdout(), rows)
+		}
+		if curve {
+			return planCurve(c, args[0], f, asJSON)
 		}
 		if f.ranks > 1 {
 			return l.plan(c, args[0], f, asJSON)
@@ -100,6 +103,7 @@ func planCommand() *cobra.Command {
 	})
 	f.add(c)
 	c.Flags().StringVar(&fit, "fit", "", "also print the largest batch of a zoo model that fits into `MEMORY`, such as 24GB")
+	c.Flags().BoolVar(&curve, "curve", false, "print instead what less memory costs: how much of the forward pass backward computes again under --policy")
 	c.Flags().StringVar(&device, "device", "", "print instead the library algorithm of each product on this GPU `DEVICE`, such as cuda:0; algorithms not known yet are searched for and cached")
 	l.add(c)
 	addJSON(c, &asJSON)
@@ -139,6 +143,7 @@ type planRow struct {
 	CastBytes int64   `json:"cast_bytes"`
 	LowShare  float64 `json:"low_flop_share"`
 	Fit       int64   `json:"fit_batch,omitempty"`
+	FitAgain  int64   `json:"fit_batch_recomputed,omitempty"` // where backward computes again what it can
 	// Notes name the rewrites, clamps and omissions of the compilation.
 	Notes []string `json:"notes,omitempty"`
 	// Misaligned lists products whose sizes prevent the full speed of tensor cores.
@@ -158,10 +163,13 @@ func planOne(c *cobra.Command, spec string, f modelFlags, limit int64) (planRow,
 		Hoisted: r.Counts["casts_hoisted"], Folded: r.Counts["casts_folded_load"] + r.Counts["casts_folded_store"],
 		Left: r.Left, CastBytes: r.CastBytes, LowShare: r.LowShare(), Notes: r.Notes, Misaligned: r.Misaligned}
 	if limit > 0 {
-		row.Fit, err = fitBatch(limit, func(batch int64) (int64, error) {
+		row.Fit, err = fitBatch(0, limit, func(batch int64) (int64, error) {
 			_, total, _, err := planModel(c, withBatch(spec, batch), f)
 			return total, err
 		})
+		if err == nil && !f.infer {
+			row.FitAgain, err = fitAgain(c, spec, f, limit, row.Fit)
+		}
 	}
 	return row, err
 }
@@ -205,10 +213,10 @@ func withBatch(spec string, batch int64) string {
 	return name + "?" + strings.Join(append(options, fmt.Sprintf("batch=%d", batch)), "&")
 }
 
-// fitBatch finds the largest batch whose bytes stay within limit. Memory grows with the batch, so
-// it doubles and then bisects. The result is at most models.MaxOption.
-func fitBatch(limit int64, bytes func(batch int64) (int64, error)) (int64, error) {
-	lo, hi := int64(0), int64(1)
+// fitBatch finds the largest batch, from or more, whose bytes stay within limit. Memory grows with
+// the batch, so it doubles and then bisects. The result is at most models.MaxOption.
+func fitBatch(from, limit int64, bytes func(batch int64) (int64, error)) (int64, error) {
+	lo, hi := from, max(2*from, 1)
 	for ; ; hi *= 2 {
 		if hi > models.MaxOption {
 			return lo, nil
@@ -252,14 +260,14 @@ func printPlan(c *cobra.Command, rows []planRow, limit int64) error {
 	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "policy\tlow\tf32\tpeak\twork\tstate\tsaved\tmoved\tcasts\tmerged\thoisted\tfolded\tleft\tcast bytes\tlow flops\t")
 	if limit > 0 {
-		fmt.Fprintf(w, "batch in %s\t", casts.Size(limit))
+		fmt.Fprintf(w, "batch in %s\trecomputed\t", casts.Size(limit))
 	}
 	fmt.Fprintln(w)
 	for _, r := range rows {
 		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%.1f%%\t", strings.TrimSpace(r.Policy+" "+r.Algorithm), r.Low, r.F32, casts.Size(r.Peak), casts.Size(r.Work), casts.Size(r.State), casts.Size(r.Saved), casts.Size(r.Moved),
 			r.Casts, r.Merged, r.Hoisted, r.Folded, r.Left, casts.Size(r.CastBytes), 100*r.LowShare)
 		if limit > 0 {
-			fmt.Fprintf(w, "%s\t", fitted(r.Fit))
+			fmt.Fprintf(w, "%s\t%s\t", fitted(r.Fit), fitted(r.FitAgain))
 		}
 		fmt.Fprintln(w)
 	}
@@ -321,7 +329,7 @@ func printNotes(w io.Writer, rows []planRow) error {
 }
 
 // parseSize reads 24GB, 512MB, 100kB or a number of bytes; "" is 0.
-func parseSize(s string) (int64, error) {
+func parseSize(flag, s string) (int64, error) {
 	if s == "" {
 		return 0, nil
 	}
@@ -333,7 +341,7 @@ func parseSize(s string) (int64, error) {
 	}
 	x, err := strconv.ParseFloat(number, 64)
 	if err != nil || !(x > 0 && x*float64(unit) <= 1<<60) {
-		return 0, usagef("--fit %s: want a size such as 24GB", s)
+		return 0, usagef("%s %s: want a size such as 24GB", flag, s)
 	}
 	return int64(x * float64(unit)), nil
 }

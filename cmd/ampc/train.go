@@ -25,6 +25,7 @@ type trainFlags struct {
 	heldOut        string
 	losses, dims   []string // for a model file
 	optimizer      string
+	memory         string
 	steps, micro   int
 	slices         int
 	seed           int64
@@ -61,6 +62,7 @@ func (f *trainFlags) add(c *cobra.Command) {
 	fl.IntVar(&f.steps, "steps", 0, "total number of steps, those before a resume included (default: as many as take about two minutes)")
 	fl.IntVar(&f.micro, "micro", 1, microHelp)
 	fl.IntVar(&f.slices, "slices", 0, "cut each batch into `N` slices, a power of two, that are added in one tree: the same bits for every number of ranks up to N (default: none)")
+	fl.StringVar(&f.memory, "memory", "", memoryHelp)
 	fl.Int64Var(&f.seed, "seed", 1, "seed of initial weights, dropout and batches")
 	fl.Float64Var(&f.initScale, "init-scale", 0, "initial loss `SCALE` (default: 65536)")
 	fl.Int64Var(&f.growthEvery, "growth-every", 0, "double the loss scale after `N` steps without overflow (default: 2000)")
@@ -351,6 +353,9 @@ func newTrainer(c *cobra.Command, spec string, f *trainFlags, device runtime.Bac
 	}
 	config.Optimizer, config.LR, config.Clip = job.optimizer(f)
 	config.Groups = nil
+	if config.Memory, err = parseMemory(f.memory); err != nil {
+		return nil, err
+	}
 	config.GradNorm = config.GradNorm || f.gradNorm || f.serve != ""
 	config.Micro = f.micro
 	if f.group != nil {

@@ -67,6 +67,17 @@ func (r *Repeats) Choose(again []bool) *RepeatChoice {
 	return c
 }
 
+// Key is the same for choices of equal sets.
+func (c *RepeatChoice) Key() string {
+	key := make([]byte, len(c.Again))
+	for i, again := range c.Again {
+		if again {
+			key[i] = 1
+		}
+	}
+	return string(key)
+}
+
 // Frontier is the choices at the corners of the least work for each number of bytes kept:
 // the lower convex hull of all choices, from the one that repeats nothing to the one
 // that keeps least.
@@ -93,19 +104,11 @@ func (f *Frontier) Bound(bytes int64) (work float64) {
 // Least is a number of bytes below which no choice keeps.
 func (f *Frontier) Least() int64 { return f.Corners[len(f.Corners)-1].Bytes }
 
-// Ends is the choice that repeats nothing and the one that keeps least.
-func (r *Repeats) Ends() []*RepeatChoice {
-	least, _ := r.cut(r.scale(), 1, 1<<14)
-	return []*RepeatChoice{r.Choose(make([]bool, len(r.Nodes))), least}
-}
-
-// maxCuts bounds the cuts of a frontier: each finds a corner or proves an edge.
-const maxCuts = 24
-
 // Frontier finds corners by minimum cuts, each in the direction that is normal to
 // the edge between two corners known (Eisner and Severance, "Mathematical Techniques for
 // Efficient Record Segmentation in Large Shared Databases", 1976). Longest edges come first.
-func (r *Repeats) Frontier() *Frontier {
+// Each cut finds a corner or proves an edge; there are at most so many.
+func (r *Repeats) Frontier(cuts int) *Frontier {
 	f := &Frontier{}
 	scale := r.scale()
 	first := r.Choose(make([]bool, len(r.Nodes)))
@@ -116,7 +119,7 @@ func (r *Repeats) Frontier() *Frontier {
 	}
 	f.Corners = append(f.Corners, last)
 	edges := [][2]*RepeatChoice{{first, last}}
-	for n := 0; len(edges) > 0 && n < maxCuts; n++ {
+	for n := 0; len(edges) > 0 && n < cuts; n++ {
 		slices.SortStableFunc(edges, func(x, y [2]*RepeatChoice) int {
 			return cmp.Compare(scale.area(y[0], y[1]), scale.area(x[0], x[1]))
 		})

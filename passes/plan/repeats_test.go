@@ -29,7 +29,7 @@ func TestFrontierAgainstAllChoices(t *testing.T) {
 	corners := 0
 	for range 300 {
 		p := randomRepeats(r, 1+r.IntN(9))
-		f := p.Frontier()
+		f := p.Frontier(24)
 		corners += len(f.Corners)
 		for set := range 1 << len(p.Nodes) {
 			again := make([]bool, len(p.Nodes))

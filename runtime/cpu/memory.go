@@ -52,6 +52,9 @@ func Available() int64 {
 	return n
 }
 
+// Room is Available; see runtime.Bounded.
+func (b *Backend) Room() (int64, error) { return Available(), nil }
+
 // heapUse is the Go heap in bytes.
 type heapUse struct {
 	objects int64 // live objects, and dead ones not yet freed

@@ -17,6 +17,12 @@ func (b *Backend) alloc(n int64, what string) (cuda.Ptr, error) {
 	return p, err
 }
 
+// Room is the free memory of the device; see runtime.Bounded.
+func (b *Backend) Room() (int64, error) {
+	free, _, err := b.d.MemInfo()
+	return free, err
+}
+
 // bytesOf formats a number of bytes in the style of memory plans.
 func bytesOf(n int64) string {
 	switch {

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"ampc"
+	"ampc/internal/casts"
+	"ampc/passes"
+)
+
+const memoryHelp = "let the training step take at most `SIZE`, such as 4GB, variables included, or fit: what the machine has; backward computes again what is not kept"
+
+// parseMemory reads --memory.
+func parseMemory(s string) (int64, error) {
+	if s == "fit" {
+		return ampc.FitMemory, nil
+	}
+	return parseSize("--memory", s)
+}
+
+// planCurve prints what less memory costs.
+func planCurve(c *cobra.Command, spec string, f modelFlags, asJSON bool) error {
+	o, err := open(c, spec)
+	if err == nil {
+		err = o.apply(&f)
+	}
+	if err == nil {
+		err = o.bound()
+	}
+	if err != nil {
+		return err
+	}
+	if o.compiled || len(o.losses) == 0 {
+		return usagef("--curve: %s does not train", spec)
+	}
+	var curve []passes.MemoryPoint
+	if _, err := o.compile(func(p *passes.Config) { p.Curve = &curve }); err != nil {
+		return err
+	}
+	if asJSON {
+		return writeJSON(c.OutOrStdout(), curve)
+	}
+	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "peak\tsaved\tflops\ttime\tat least\t")
+	for _, p := range curve {
+		fmt.Fprintf(w, "%s\t%s\t+%.1f%%\t+%.1f%%\t+%.1f%%\t\n", casts.Size(p.Peak), casts.Size(p.Saved), 100*p.Flops, 100*p.Time, 100*p.Bound)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(c.OutOrStdout(), "time: a model, 4 flops for each byte moved; at least: no choice with this peak adds less (linear program)")
+	return err
+}
+
+// fitAgain finds the largest batch that fits where backward computes again what it can;
+// from is one that fits without.
+func fitAgain(c *cobra.Command, spec string, f modelFlags, limit, from int64) (int64, error) {
+	f.memory = fmt.Sprint(limit)
+	return fitBatch(from, limit, func(batch int64) (int64, error) {
+		_, total, _, err := planModel(c, withBatch(spec, batch), f)
+		var large *passes.MemoryError
+		if errors.As(err, &large) {
+			return large.Least, nil
+		}
+		return total, err
+	})
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"ampc/passes"
+)
+
+// The curve goes from the step as it is to less memory for more time, and never below its bound.
+// The step fits at every point of it.
+func TestPlanPrintsTheCurve(t *testing.T) {
+	const model = "zoo:gpt?layers=3&batch=16"
+	code, out, errs := ampcRun("", "plan", model, "--curve", "--json")
+	var curve []passes.MemoryPoint
+	if err := json.Unmarshal([]byte(out), &curve); code != 0 || err != nil || len(curve) < 4 {
+		t.Fatalf("code %d, %v, %q %q", code, err, out, errs)
+	}
+	for i, p := range curve {
+		if i > 0 && (p.Peak >= curve[i-1].Peak || p.Time <= curve[i-1].Time) || p.Bound > p.Time {
+			t.Errorf("point %d: %+v behind %+v", i, p, curve[max(i-1, 0)])
+		}
+	}
+	if last := curve[len(curve)-1]; 4*last.Peak > 3*curve[0].Peak || last.Bound <= 0 {
+		t.Errorf("the curve ends at %+v, begins at %+v", last, curve[0])
+	}
+	for _, p := range curve {
+		code, out, errs := ampcRun("", "plan", model, "--policy", "mixed-f16", "--json", "--memory", fmt.Sprint(p.Peak))
+		var rows []planRow
+		if err := json.Unmarshal([]byte(out), &rows); code != 0 || err != nil || rows[0].Peak > p.Peak {
+			t.Errorf("within %d: code %d, %v, %s%s", p.Peak, code, err, out, errs)
+		}
+	}
+	if code, out, errs := ampcRun("", "plan", model, "--curve"); code != 0 || !strings.Contains(out, "at least") || strings.Count(out, "\n") < 5 {
+		t.Errorf("code %d, %q %q", code, out, errs)
+	}
+}
+
+// A larger batch fits where backward computes again what it can.
+func TestPlanFitsLargerBatches(t *testing.T) {
+	code, out, errs := ampcRun("", "plan", "zoo:gpt?layers=3", "--policy", "mixed-f16", "--json", "--fit", "16MB")
+	var rows []planRow
+	if err := json.Unmarshal([]byte(out), &rows); code != 0 || err != nil {
+		t.Fatalf("code %d, %v, %q", code, err, errs)
+	}
+	again := rows[0].FitAgain
+	if again < rows[0].Fit*5/4 {
+		t.Errorf("batch %d fits, %d where it is computed again", rows[0].Fit, again)
+	}
+	for batch, want := range map[int64]int{again: 0, again + 1: 1} {
+		code, _, errs := ampcRun("", "plan", fmt.Sprintf("zoo:gpt?layers=3&batch=%d", batch), "--policy", "mixed-f16", "--memory", "16MB")
+		if code != want || want > 0 && !strings.Contains(errs, "give a TrainConfig.Memory that is not below that") {
+			t.Errorf("batch %d: code %d, want %d: %s", batch, code, want, errs)
+		}
+	}
+}
+
+func TestMemoryFlagRefusesNonsense(t *testing.T) {
+	for _, size := range []string{"3XB", "-4GB", "0"} {
+		if code, _, errs := ampcRun("", "plan", "zoo:mlp", "--memory", size); code != 2 || !strings.Contains(errs, "--memory "+size+": want a size such as 24GB") {
+			t.Errorf("--memory %s: code %d, %q", size, code, errs)
+		}
+	}
+	if code, _, errs := ampcRun("", "plan", "zoo:mlp", "--curve", "--infer"); code != 2 || !strings.Contains(errs, "does not train") {
+		t.Errorf("--curve --infer: code %d, %q", code, errs)
+	}
+	if code, _, errs := ampcRun("", "plan", "zoo:mlp", "--memory", "fit"); code != 0 {
+		t.Errorf("--memory fit: %q", errs)
+	}
+}
