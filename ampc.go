@@ -54,6 +54,7 @@ type state struct {
 	seed    int64
 	ended   bool     // closed: it compiles and runs nothing more
 	notes   []string // about the model, which all its steps have
+	kept    []string // values that were given to Checkpoint
 }
 
 // New starts an empty model. The name heads its printed form.
@@ -121,6 +122,35 @@ func (m *Model) Named(name string) *Model { return m.with(m.b.Named(name)) }
 // Precision returns the model with everything built through it pinned to p;
 // the innermost region counts.
 func (m *Model) Precision(p Pin) *Model { return m.with(m.b.Pinned(ir.Pin(p))) }
+
+// Checkpoint returns x, and has training keep it for the backward pass. Of what x and other
+// checkpoints are computed from, training keeps nothing else: the backward pass computes it
+// again, from one checkpoint to the next, in the same bits. What is computed from the last
+// checkpoint is kept as without. Blocks of equal size each end with one:
+//
+//	x = m.Checkpoint(block(x))
+//
+// With TrainConfig.Memory the compiler chooses what is computed again, and keeps the checkpoints.
+//
+//   - Shapes: any, to the same.
+//   - DTypes: any; x keeps its own.
+//   - Errors: x is absent, of another model, or an input or parameter, which is there anyway.
+//   - PyTorch: torch.utils.checkpoint, around what lies between two checkpoints.
+func (m *Model) Checkpoint(x Tensor) Tensor {
+	if m.Err() != nil {
+		return x
+	}
+	if err := m.own("checkpoint", x); err != nil {
+		m.Fail("%v", err)
+		return Tensor{}
+	}
+	if x.v.Def == nil {
+		m.Fail("checkpoint: %s is %s, which is kept in any case: give what a block computes", x.v, x.v.Kind)
+		return Tensor{}
+	}
+	m.kept = append(m.kept, x.v.Name)
+	return x
+}
 
 // Input declares a tensor that every run feeds. A dimension is an int, or a
 // Dim that is bound when a step is compiled.

@@ -163,6 +163,7 @@ func sized(err error) error {
 // inference). It is for tools that run the compiler's passes themselves.
 func (m *Model) Source(c TrainConfig, losses ...Loss) (*ir.Graph, passes.Config, error) {
 	p, err := c.compiler(losses)
+	p.Checkpoints = slices.Clone(m.kept)
 	if err != nil {
 		return nil, p, err
 	}

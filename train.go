@@ -63,6 +63,7 @@ func (m *Model) trainRequest(c TrainConfig, losses []Loss) (request, error) {
 		return request{}, located(errors.New("train: TrainConfig.RestoreScale is RestoreAlways and TrainConfig.Parallel is set: one rank cannot replay the step of all; leave RestoreScale out"))
 	}
 	p, err := c.compiler(losses)
+	p.Checkpoints = slices.Clone(m.kept)
 	r := request{config: p, losses: losses, grads: c.Grads, gradNorm: c.GradNorm, restore: c.RestoreScale, world: c.Parallel.World, sizes: c.Sizes, keep: c.KeepSizes}
 	for _, o := range c.Outputs {
 		r.outputs = append(r.outputs, o.Tensor)

@@ -40,13 +40,16 @@ type Training struct {
 	// Gradients edits unscaled gradients (unit 1, already divided by the count)
 	// before clipping. It returns one gradient per parameter it was given, then a
 	// GradOf for each state of its own: the variable and its next value.
-	Gradients    func(b *ir.Builder, g []GradOf) []GradOf
-	EMA          float64 // decay of the running average of trained parameters; 0: none
-	Micro        int     // micro-batches per step the accumulators are sized for; 0 and 1: no accumulators
-	BadMicro     BadMicro
-	Parallel     Parallel
-	Memory       int64 // bytes that the program may take: backward computes again what is not kept; 0: no limit
-	WeightCopies bool  // the update writes the weight copies; prepare casts only what no step writes
+	Gradients func(b *ir.Builder, g []GradOf) []GradOf
+	EMA       float64 // decay of the running average of trained parameters; 0: none
+	Micro     int     // micro-batches per step the accumulators are sized for; 0 and 1: no accumulators
+	BadMicro  BadMicro
+	Parallel  Parallel
+	Memory    int64 // bytes that the program may take: backward computes again what is not kept; 0: no limit
+	// Checkpoints are names of values that forward keeps for backward; what they are
+	// computed from is computed again.
+	Checkpoints  []string
+	WeightCopies bool // the update writes the weight copies; prepare casts only what no step writes
 }
 
 // Inference is what only a step without an update is told.

@@ -20,8 +20,11 @@ import (
 // takes is measured, not estimated: a copy of the graph goes through the remaining
 // passes and Compiling.Peak.
 func memory(g *ir.Graph, c *Context) error {
-	if c.Memory == 0 && c.Curve == nil {
+	if c.Memory == 0 && c.Curve == nil && len(c.Checkpoints) == 0 || !c.Train {
 		return nil
+	}
+	if c.Memory == 0 && c.Curve == nil {
+		return byHand(g, c)
 	}
 	if c.Peak == nil {
 		return errors.New("memory: Config.Memory or Config.Curve is set and Config.Peak is not: nothing says what a program takes")
@@ -44,6 +47,23 @@ func memory(g *ir.Graph, c *Context) error {
 	}
 	c.Count("peak_bytes_less", int(s.whole-best.peak))
 	return s.apply(best.choice)
+}
+
+// byHand has backward compute again what checkpoints are computed from.
+func byHand(g *ir.Graph, c *Context) error {
+	s := &memorySearch{c: c, repeater: newRepeater(g)}
+	for _, name := range s.keep(c.Checkpoints) {
+		c.note("checkpoint %%%s is left out: a pass has replaced the value", name)
+	}
+	before := make([]bool, len(s.nodes)) // some checkpoint, or one itself
+	for i := len(s.nodes) - 1; i >= 0; i-- {
+		before[i] = before[i] || s.checkpoint[s.nodes[i]]
+		for _, v := range s.repeats.Nodes[i].In {
+			from := s.repeats.Values[v].Node
+			before[from] = before[from] || before[i]
+		}
+	}
+	return s.apply(s.repeats.Choose(before))
 }
 
 // MemoryError says that no choice of what is computed again takes so little memory.
@@ -83,6 +103,7 @@ func newMemorySearch(g *ir.Graph, c *Context) (*memorySearch, error) {
 	}
 	s := &memorySearch{c: c, repeater: newRepeater(g), limit: c.Memory, tried: map[string]*trial{}}
 	s.fixed = s.alwaysThere()
+	s.keep(c.Checkpoints)
 	seen := false
 	for _, p := range all {
 		if seen && p.Name != "prove" {

@@ -17,6 +17,8 @@ type repeater struct {
 	value   map[*ir.Value]int32 // in repeats.Values
 	values  []*ir.Value         // of repeats
 	repeats *plan.Repeats
+
+	checkpoint map[*ir.Node]bool // computes a value of Config.Checkpoints
 }
 
 func newRepeater(g *ir.Graph) *repeater {
@@ -70,6 +72,33 @@ func (r *repeater) order() {
 	for i, n := range r.nodes {
 		r.index[n] = int32(i)
 	}
+}
+
+// keep has the nodes run once that compute what is named, and returns the names that no value has.
+func (r *repeater) keep(names []string) (missing []string) {
+	wanted := map[string]bool{}
+	for _, name := range names {
+		wanted[name] = true
+	}
+	r.checkpoint = map[*ir.Node]bool{}
+	for _, n := range r.g.Body[ir.Forward] {
+		for _, v := range n.Out {
+			if !wanted[v.Name] {
+				continue
+			}
+			delete(wanted, v.Name)
+			if at, ok := r.index[root(v).Def]; ok {
+				r.repeats.Nodes[at].Never = true
+				r.checkpoint[root(v).Def] = true
+			}
+		}
+	}
+	for _, name := range names {
+		if wanted[name] {
+			missing = append(missing, name)
+		}
+	}
+	return missing
 }
 
 // root looks through views.

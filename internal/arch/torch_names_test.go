@@ -133,7 +133,6 @@ var otherTorch = []torchEntry{
 	{"torch.trace", "m.ReduceSum(m.Mul(x, eye))", "a composition; eye as for torch.eye"},
 	{"torch.trunc", "m.Cast(m.Cast(x, ampc.I32), ampc.F32)", "a composition within the range of i32"},
 	{"torch.unique", "", dataShape},
-	{"torch.utils.checkpoint", "", "`TrainConfig.Memory`: the pass memory chooses what is computed again"},
 	{"torch.var_mean", "m.ReduceVar", "and ReduceMean"},
 	{"torch.vmap", "", "not offered: ops take leading dimensions"},
 	{"torch.zeros_like", "m.Full", "with its shape"},
