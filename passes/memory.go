@@ -155,8 +155,8 @@ func (s *memorySearch) find() (*trial, error) {
 
 // families are paths of choices, from the one that repeats nothing to one that keeps
 // little. In all but the last, what follows the last valley is kept: the head runs backward at
-// once, when all else is still there. In the first nothing else is kept on purpose; in each
-// of the others, what lives at every so-manieth valley.
+// once, when all else is still there. The first keeps nothing else on purpose. Each of the others
+// also keeps what lives at every stride-th valley.
 func (s *memorySearch) families() iter.Seq[*plan.Frontier] {
 	return func(yield func(*plan.Frontier) bool) {
 		cuts := s.valleys()

@@ -110,7 +110,10 @@ func number(reg string) int {
 }
 
 // streams says that a formula also gets a kernel with streaming (non-temporal) stores: it does too little to hide memory.
-func (f *formula) streams() bool { return !f.rows && len(f.code) <= 2 }
+func (f *formula) streams() bool { return !f.rows && len(f.code) <= 2 && !f.tanh() }
+
+// tanh says that a formula is a tanh alone, whose polynomial takes the registers that others have for more vectors.
+func (f *formula) tanh() bool { return len(f.code) == 1 && f.code[0].op == "tanh" }
 
 // symbol is the name of f's kernel.
 func (f *formula) symbol(streaming bool) string {
@@ -181,6 +184,8 @@ func (v *vm) startFormula(f *formula, streaming bool) *formulaRun {
 // unroll is how many vectors a kernel takes at a time.
 func (f *formula) unroll() int {
 	switch {
+	case f.tanh():
+		return 1
 	case len(f.code) <= 2 && !f.rows:
 		return 4
 	case len(f.sums) > 0 || len(f.code) <= 9 && slices.ContainsFunc(f.stores, func(t string) bool { return t != "F32" }):

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"testing"
 
 	"ampc"
@@ -45,7 +47,7 @@ func vectorBackend(t *testing.T) *cpu.Backend {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.Close() })
-	if b.Name() != "cpu/avx512bf16" && b.Name() != "cpu/avx512" && b.Name() != "cpu/avx2" {
+	if !slices.Contains([]string{"cpu/amx", "cpu/avx512bf16", "cpu/avx512", "cpu/avx2"}, b.Name()) {
 		t.Skip("kernels of formulas are for amd64: this is " + b.Name())
 	}
 	return b
@@ -82,13 +84,15 @@ func TestUpdateFormulas(t *testing.T) {
 	}
 }
 
-// TestModelFormulas holds that the large dense clusters of the zoo are one kernel each.
+// TestModelFormulas holds that the large dense clusters of the zoo are one kernel each, but for those with more
+// operands and results than a kernel has registers for their addresses.
 func TestModelFormulas(t *testing.T) {
 	b := vectorBackend(t)
 	for _, spec := range []string{"gpt?layers=1&dim=64&heads=2&seq=32&batch=2", "resnet8?batch=2", "unet?batch=2", "mlp?batch=32", "lenet?batch=2", "vit?batch=2&layers=1", "gpt2?layers=1&dim=64&heads=2&seq=32&batch=2&vocab=64", "bert?layers=1", "gan", "unet3d?depth=8&size=8", "convlstm?seq=2&ahead=2&size=8"} {
 		for _, policy := range []string{"f32", "mixed-f16", "mixed-bf16"} {
 			for _, f := range formulas(t, b, spec, policy, func(*passes.Config) {}) {
-				if f.Part == lower.Micro && f.Text != "" && f.Elements > 1024 && !f.Found {
+				tensors := strings.Count(" "+f.Text, " l") + strings.Count(f.Text, " s")
+				if f.Part == lower.Micro && f.Text != "" && f.Elements > 1024 && tensors <= 12 && !f.Found {
 					t.Errorf("%s under %s: no kernel of %d elements of\n%s", spec, policy, f.Elements, f.Text)
 				}
 			}

@@ -1559,6 +1559,16 @@ func fused_relu_grad_sum_sign_f16AVX512(n int, args **byte, u *float32)
 //go:noescape
 func fused_relu_grad_sum_sign_bf16AVX512(n int, args **byte, u *float32)
 
+// fused_relu_grad_sum_other_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f16 l2:f32 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+//
+//go:noescape
+func fused_relu_grad_sum_other_f16AVX512(n int, args **byte, u *float32)
+
+// fused_relu_grad_sum_other_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:bf16 l2:f32 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+//
+//go:noescape
+func fused_relu_grad_sum_other_bf16AVX512(n int, args **byte, u *float32)
+
 // fused_gelu_f32AVX512 computes n elements, whole vectors: l0:f32 r0=mul(l0,u0) r1=erf(r0) r2=mul(u1,l0) r3=add(u2,r1) r4=mul(r2,r3) s0:f32=r4
 //
 //go:noescape
@@ -1849,6 +1859,21 @@ func fused_leaky_grad_wide_f16AVX512(n int, args **byte, u *float32)
 //go:noescape
 func fused_leaky_grad_wide_bf16AVX512(n int, args **byte, u *float32)
 
+// fused_tanh_f32AVX512 computes n elements, whole vectors: l0:f32 r0=tanh(l0) s0:f32=r0
+//
+//go:noescape
+func fused_tanh_f32AVX512(n int, args **byte, u *float32)
+
+// fused_tanh_f16AVX512 computes n elements, whole vectors: l0:f16 r0=tanh(l0) s0:f16=r0
+//
+//go:noescape
+func fused_tanh_f16AVX512(n int, args **byte, u *float32)
+
+// fused_tanh_bf16AVX512 computes n elements, whole vectors: l0:bf16 r0=tanh(l0) s0:bf16=r0
+//
+//go:noescape
+func fused_tanh_bf16AVX512(n int, args **byte, u *float32)
+
 // fused_tanh_grad_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(l1,l1) r1=sub(u0,r0) r2=mul(l0,r1) s0:f32=r2
 //
 //go:noescape
@@ -1874,6 +1899,21 @@ func fused_tanh_grad_wide_f16AVX512(n int, args **byte, u *float32)
 //go:noescape
 func fused_tanh_grad_wide_bf16AVX512(n int, args **byte, u *float32)
 
+// fused_tanh_grad_gate_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(l0,l1) r1=mul(l2,l2) r2=sub(u0,r1) r3=mul(r0,r2) s0:f32=r3
+//
+//go:noescape
+func fused_tanh_grad_gate_f32AVX512(n int, args **byte, u *float32)
+
+// fused_tanh_grad_gate_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f32 l2:f32 r0=mul(l0,l1) r1=mul(l2,l2) r2=sub(u0,r1) r3=mul(r0,r2) s0:f32=r3
+//
+//go:noescape
+func fused_tanh_grad_gate_f16AVX512(n int, args **byte, u *float32)
+
+// fused_tanh_grad_gate_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:f32 l2:f32 r0=mul(l0,l1) r1=mul(l2,l2) r2=sub(u0,r1) r3=mul(r0,r2) s0:f32=r3
+//
+//go:noescape
+func fused_tanh_grad_gate_bf16AVX512(n int, args **byte, u *float32)
+
 // fused_sigmoid_f32AVX512 computes n elements, whole vectors: l0:f32 r0=neg(l0) r1=exp(r0) r2=add(u0,r1) r3=div(u1,r2) s0:f32=r3
 //
 //go:noescape
@@ -1888,6 +1928,36 @@ func fused_sigmoid_f16AVX512(n int, args **byte, u *float32)
 //
 //go:noescape
 func fused_sigmoid_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_sigmoid_sum_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) r1=neg(r0) r2=exp(r1) r3=add(u0,r2) r4=div(u1,r3) s0:f32=r4
+//
+//go:noescape
+func fused_sigmoid_sum_f32AVX512(n int, args **byte, u *float32)
+
+// fused_sigmoid_sum_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f32 r0=add(l0,l1) r1=neg(r0) r2=exp(r1) r3=add(u0,r2) r4=div(u1,r3) s0:f32=r4
+//
+//go:noescape
+func fused_sigmoid_sum_f16AVX512(n int, args **byte, u *float32)
+
+// fused_sigmoid_sum_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:f32 r0=add(l0,l1) r1=neg(r0) r2=exp(r1) r3=add(u0,r2) r4=div(u1,r3) s0:f32=r4
+//
+//go:noescape
+func fused_sigmoid_sum_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_sigmoid_sum_gate_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=add(l0,l1) r1=neg(r0) r2=exp(r1) r3=add(u0,r2) r4=div(u1,r3) r5=mul(r4,l2) s0:f32=r4 s1:f32=r5
+//
+//go:noescape
+func fused_sigmoid_sum_gate_f32AVX512(n int, args **byte, u *float32)
+
+// fused_sigmoid_sum_gate_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f32 l2:f32 r0=add(l0,l1) r1=neg(r0) r2=exp(r1) r3=add(u0,r2) r4=div(u1,r3) r5=mul(r4,l2) s0:f32=r4 s1:f32=r5
+//
+//go:noescape
+func fused_sigmoid_sum_gate_f16AVX512(n int, args **byte, u *float32)
+
+// fused_sigmoid_sum_gate_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:f32 l2:f32 r0=add(l0,l1) r1=neg(r0) r2=exp(r1) r3=add(u0,r2) r4=div(u1,r3) r5=mul(r4,l2) s0:f32=r4 s1:f32=r5
+//
+//go:noescape
+func fused_sigmoid_sum_gate_bf16AVX512(n int, args **byte, u *float32)
 
 // fused_sigmoid_grad_wide_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f16 r0=sub(u0,l1) r1=mul(l1,r0) r2=mul(l0,r1) s0:f16=r2
 //
@@ -3739,6 +3809,16 @@ func fused_relu_grad_sum_sign_f16AVX2(n int, args **byte, u *float32)
 //go:noescape
 func fused_relu_grad_sum_sign_bf16AVX2(n int, args **byte, u *float32)
 
+// fused_relu_grad_sum_other_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f16 l2:f32 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+//
+//go:noescape
+func fused_relu_grad_sum_other_f16AVX2(n int, args **byte, u *float32)
+
+// fused_relu_grad_sum_other_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:bf16 l2:f32 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+//
+//go:noescape
+func fused_relu_grad_sum_other_bf16AVX2(n int, args **byte, u *float32)
+
 // fused_gelu_f32AVX2 computes n elements, whole vectors: l0:f32 r0=mul(l0,u0) r1=erf(r0) r2=mul(u1,l0) r3=add(u2,r1) r4=mul(r2,r3) s0:f32=r4
 //
 //go:noescape
@@ -4029,6 +4109,21 @@ func fused_leaky_grad_wide_f16AVX2(n int, args **byte, u *float32)
 //go:noescape
 func fused_leaky_grad_wide_bf16AVX2(n int, args **byte, u *float32)
 
+// fused_tanh_f32AVX2 computes n elements, whole vectors: l0:f32 r0=tanh(l0) s0:f32=r0
+//
+//go:noescape
+func fused_tanh_f32AVX2(n int, args **byte, u *float32)
+
+// fused_tanh_f16AVX2 computes n elements, whole vectors: l0:f16 r0=tanh(l0) s0:f16=r0
+//
+//go:noescape
+func fused_tanh_f16AVX2(n int, args **byte, u *float32)
+
+// fused_tanh_bf16AVX2 computes n elements, whole vectors: l0:bf16 r0=tanh(l0) s0:bf16=r0
+//
+//go:noescape
+func fused_tanh_bf16AVX2(n int, args **byte, u *float32)
+
 // fused_tanh_grad_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(l1,l1) r1=sub(u0,r0) r2=mul(l0,r1) s0:f32=r2
 //
 //go:noescape
@@ -4054,6 +4149,21 @@ func fused_tanh_grad_wide_f16AVX2(n int, args **byte, u *float32)
 //go:noescape
 func fused_tanh_grad_wide_bf16AVX2(n int, args **byte, u *float32)
 
+// fused_tanh_grad_gate_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(l0,l1) r1=mul(l2,l2) r2=sub(u0,r1) r3=mul(r0,r2) s0:f32=r3
+//
+//go:noescape
+func fused_tanh_grad_gate_f32AVX2(n int, args **byte, u *float32)
+
+// fused_tanh_grad_gate_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f32 l2:f32 r0=mul(l0,l1) r1=mul(l2,l2) r2=sub(u0,r1) r3=mul(r0,r2) s0:f32=r3
+//
+//go:noescape
+func fused_tanh_grad_gate_f16AVX2(n int, args **byte, u *float32)
+
+// fused_tanh_grad_gate_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:f32 l2:f32 r0=mul(l0,l1) r1=mul(l2,l2) r2=sub(u0,r1) r3=mul(r0,r2) s0:f32=r3
+//
+//go:noescape
+func fused_tanh_grad_gate_bf16AVX2(n int, args **byte, u *float32)
+
 // fused_sigmoid_f32AVX2 computes n elements, whole vectors: l0:f32 r0=neg(l0) r1=exp(r0) r2=add(u0,r1) r3=div(u1,r2) s0:f32=r3
 //
 //go:noescape
@@ -4068,6 +4178,36 @@ func fused_sigmoid_f16AVX2(n int, args **byte, u *float32)
 //
 //go:noescape
 func fused_sigmoid_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_sigmoid_sum_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) r1=neg(r0) r2=exp(r1) r3=add(u0,r2) r4=div(u1,r3) s0:f32=r4
+//
+//go:noescape
+func fused_sigmoid_sum_f32AVX2(n int, args **byte, u *float32)
+
+// fused_sigmoid_sum_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f32 r0=add(l0,l1) r1=neg(r0) r2=exp(r1) r3=add(u0,r2) r4=div(u1,r3) s0:f32=r4
+//
+//go:noescape
+func fused_sigmoid_sum_f16AVX2(n int, args **byte, u *float32)
+
+// fused_sigmoid_sum_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:f32 r0=add(l0,l1) r1=neg(r0) r2=exp(r1) r3=add(u0,r2) r4=div(u1,r3) s0:f32=r4
+//
+//go:noescape
+func fused_sigmoid_sum_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_sigmoid_sum_gate_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=add(l0,l1) r1=neg(r0) r2=exp(r1) r3=add(u0,r2) r4=div(u1,r3) r5=mul(r4,l2) s0:f32=r4 s1:f32=r5
+//
+//go:noescape
+func fused_sigmoid_sum_gate_f32AVX2(n int, args **byte, u *float32)
+
+// fused_sigmoid_sum_gate_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f32 l2:f32 r0=add(l0,l1) r1=neg(r0) r2=exp(r1) r3=add(u0,r2) r4=div(u1,r3) r5=mul(r4,l2) s0:f32=r4 s1:f32=r5
+//
+//go:noescape
+func fused_sigmoid_sum_gate_f16AVX2(n int, args **byte, u *float32)
+
+// fused_sigmoid_sum_gate_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:f32 l2:f32 r0=add(l0,l1) r1=neg(r0) r2=exp(r1) r3=add(u0,r2) r4=div(u1,r3) r5=mul(r4,l2) s0:f32=r4 s1:f32=r5
+//
+//go:noescape
+func fused_sigmoid_sum_gate_bf16AVX2(n int, args **byte, u *float32)
 
 // fused_sigmoid_grad_wide_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f16 r0=sub(u0,l1) r1=mul(l1,r0) r2=mul(l0,r1) s0:f16=r2
 //

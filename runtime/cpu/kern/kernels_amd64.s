@@ -57860,6 +57860,79 @@ end:
 	VZEROUPPER
 	RET
 
+// func fused_relu_grad_sum_other_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_relu_grad_sum_other_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	XORQ         CX, CX
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(CX*4), Z4
+	VCVTPH2PS (SI)(CX*2), Z5
+	VMOVUPS   (DI)(CX*4), Z6
+	VADDPS    Z5, Z4, Z4
+	VCMPPS    $0x11, Z6, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z7
+	VMOVUPS   Z7, (R8)(CX*4)
+	ADDQ      $+16, CX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_sum_other_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_relu_grad_sum_other_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	XORQ         CX, CX
+	VBROADCASTSS kernConst<>+352(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(CX*4), Z4
+	VPMOVZXWD (SI)(CX*2), Z5
+	VPSLLD    $0x10, Z5, Z5
+	VMOVUPS   (DI)(CX*4), Z6
+	VADDPS    Z5, Z4, Z4
+	VCMPPS    $0x11, Z6, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z7
+	VMOVUPS   Z7, (R8)(CX*4)
+	ADDQ      $+16, CX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
 // func fused_gelu_f32AVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512DQ, AVX512F
 TEXT ·fused_gelu_f32AVX512(SB), NOSPLIT, $0-24
@@ -64025,6 +64098,241 @@ end:
 	VZEROUPPER
 	RET
 
+// func fused_tanh_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_tanh_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), DX
+	MOVQ         8(CX), BX
+	XORQ         CX, CX
+	VBROADCASTSS kernConst<>+1440(SB), Z0
+	VBROADCASTSS kernConst<>+1472(SB), Z1
+	VBROADCASTSS kernConst<>+1504(SB), Z2
+	VBROADCASTSS kernConst<>+1536(SB), Z3
+	VBROADCASTSS kernConst<>+1568(SB), Z4
+	VBROADCASTSS kernConst<>+320(SB), Z5
+	VBROADCASTSS kernConst<>+512(SB), Z6
+	VBROADCASTSS kernConst<>+544(SB), Z7
+	VBROADCASTSS kernConst<>+576(SB), Z8
+	VBROADCASTSS kernConst<>+608(SB), Z9
+	VBROADCASTSS kernConst<>+640(SB), Z10
+	VBROADCASTSS kernConst<>+672(SB), Z11
+	VBROADCASTSS kernConst<>+704(SB), Z12
+	VBROADCASTSS kernConst<>+736(SB), Z13
+	VBROADCASTSS kernConst<>+768(SB), Z14
+	VBROADCASTSS kernConst<>+800(SB), Z15
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS          (DX)(CX*4), Z16
+	VMULPS           Z16, Z16, Z17
+	VMOVAPS          Z0, Z18
+	VFMADD213PS      Z1, Z17, Z18
+	VFMADD213PS      Z2, Z17, Z18
+	VFMADD213PS      Z3, Z17, Z18
+	VFMADD213PS      Z4, Z17, Z18
+	VMULPS           Z17, Z18, Z17
+	VFMADD213PS      Z16, Z16, Z17
+	VANDNPS          Z16, Z5, Z18
+	VADDPS           Z18, Z18, Z20
+	VMINPS           Z20, Z6, Z20
+	VMAXPS           Z20, Z7, Z20
+	VMULPS           Z8, Z20, Z21
+	VRNDSCALEPS      $0x00, Z21, Z21
+	VMOVAPS          Z20, Z20
+	VFNMADD231PS     Z9, Z21, Z20
+	VFNMADD231PS     Z10, Z21, Z20
+	VMOVAPS          Z11, Z22
+	VFMADD213PS      Z12, Z20, Z22
+	VFMADD213PS      Z13, Z20, Z22
+	VFMADD213PS      Z14, Z20, Z22
+	VFMADD213PS      Z15, Z20, Z22
+	VFMADD213PS.BCST kernConst<>+832(SB), Z20, Z22
+	VMULPS           Z20, Z20, Z23
+	VFMADD213PS      Z20, Z23, Z22
+	VADDPS.BCST      kernConst<>+352(SB), Z22, Z20
+	VSCALEFPS        Z21, Z20, Z20
+	VADDPS.BCST      kernConst<>+352(SB), Z20, Z20
+	VBROADCASTSS     kernConst<>+1600(SB), Z21
+	VDIVPS           Z20, Z21, Z20
+	VBROADCASTSS     kernConst<>+352(SB), Z21
+	VSUBPS           Z20, Z21, Z20
+	VCMPPS.BCST      $0x11, kernConst<>+1632(SB), Z18, K1
+	VBLENDMPS        Z17, Z20, K1, Z19
+	VANDPS           Z5, Z16, Z16
+	VORPS            Z16, Z19, Z16
+	VMOVUPS          Z16, (BX)(CX*4)
+	ADDQ             $+16, CX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_tanh_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_tanh_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), DX
+	MOVQ         8(CX), BX
+	XORQ         CX, CX
+	VBROADCASTSS kernConst<>+1440(SB), Z0
+	VBROADCASTSS kernConst<>+1472(SB), Z1
+	VBROADCASTSS kernConst<>+1504(SB), Z2
+	VBROADCASTSS kernConst<>+1536(SB), Z3
+	VBROADCASTSS kernConst<>+1568(SB), Z4
+	VBROADCASTSS kernConst<>+320(SB), Z5
+	VBROADCASTSS kernConst<>+512(SB), Z6
+	VBROADCASTSS kernConst<>+544(SB), Z7
+	VBROADCASTSS kernConst<>+576(SB), Z8
+	VBROADCASTSS kernConst<>+608(SB), Z9
+	VBROADCASTSS kernConst<>+640(SB), Z10
+	VBROADCASTSS kernConst<>+672(SB), Z11
+	VBROADCASTSS kernConst<>+704(SB), Z12
+	VBROADCASTSS kernConst<>+736(SB), Z13
+	VBROADCASTSS kernConst<>+768(SB), Z14
+	VBROADCASTSS kernConst<>+800(SB), Z15
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VCVTPH2PS        (DX)(CX*2), Z16
+	VMULPS           Z16, Z16, Z17
+	VMOVAPS          Z0, Z18
+	VFMADD213PS      Z1, Z17, Z18
+	VFMADD213PS      Z2, Z17, Z18
+	VFMADD213PS      Z3, Z17, Z18
+	VFMADD213PS      Z4, Z17, Z18
+	VMULPS           Z17, Z18, Z17
+	VFMADD213PS      Z16, Z16, Z17
+	VANDNPS          Z16, Z5, Z18
+	VADDPS           Z18, Z18, Z20
+	VMINPS           Z20, Z6, Z20
+	VMAXPS           Z20, Z7, Z20
+	VMULPS           Z8, Z20, Z21
+	VRNDSCALEPS      $0x00, Z21, Z21
+	VMOVAPS          Z20, Z20
+	VFNMADD231PS     Z9, Z21, Z20
+	VFNMADD231PS     Z10, Z21, Z20
+	VMOVAPS          Z11, Z22
+	VFMADD213PS      Z12, Z20, Z22
+	VFMADD213PS      Z13, Z20, Z22
+	VFMADD213PS      Z14, Z20, Z22
+	VFMADD213PS      Z15, Z20, Z22
+	VFMADD213PS.BCST kernConst<>+832(SB), Z20, Z22
+	VMULPS           Z20, Z20, Z23
+	VFMADD213PS      Z20, Z23, Z22
+	VADDPS.BCST      kernConst<>+352(SB), Z22, Z20
+	VSCALEFPS        Z21, Z20, Z20
+	VADDPS.BCST      kernConst<>+352(SB), Z20, Z20
+	VBROADCASTSS     kernConst<>+1600(SB), Z21
+	VDIVPS           Z20, Z21, Z20
+	VBROADCASTSS     kernConst<>+352(SB), Z21
+	VSUBPS           Z20, Z21, Z20
+	VCMPPS.BCST      $0x11, kernConst<>+1632(SB), Z18, K1
+	VBLENDMPS        Z17, Z20, K1, Z19
+	VANDPS           Z5, Z16, Z16
+	VORPS            Z16, Z19, Z16
+	VCVTPS2PH        $0x00, Z16, Y16
+	VMOVDQU64        Y16, (BX)(CX*2)
+	ADDQ             $+16, CX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_tanh_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_tanh_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), DX
+	MOVQ         8(CX), BX
+	XORQ         CX, CX
+	VBROADCASTSS kernConst<>+1440(SB), Z0
+	VBROADCASTSS kernConst<>+1472(SB), Z1
+	VBROADCASTSS kernConst<>+1504(SB), Z2
+	VBROADCASTSS kernConst<>+1536(SB), Z3
+	VBROADCASTSS kernConst<>+1568(SB), Z4
+	VBROADCASTSS kernConst<>+320(SB), Z5
+	VBROADCASTSS kernConst<>+512(SB), Z6
+	VBROADCASTSS kernConst<>+544(SB), Z7
+	VBROADCASTSS kernConst<>+576(SB), Z8
+	VBROADCASTSS kernConst<>+608(SB), Z9
+	VBROADCASTSS kernConst<>+640(SB), Z10
+	VBROADCASTSS kernConst<>+672(SB), Z11
+	VBROADCASTSS kernConst<>+704(SB), Z12
+	VBROADCASTSS kernConst<>+736(SB), Z13
+	VBROADCASTSS kernConst<>+768(SB), Z14
+	VBROADCASTSS kernConst<>+800(SB), Z15
+	VMOVDQU64    kernOdds<>+0(SB), Z16
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VPMOVZXWD        (DX)(CX*2), Z16
+	VPSLLD           $0x10, Z16, Z16
+	VMULPS           Z16, Z16, Z18
+	VMOVAPS          Z0, Z19
+	VFMADD213PS      Z1, Z18, Z19
+	VFMADD213PS      Z2, Z18, Z19
+	VFMADD213PS      Z3, Z18, Z19
+	VFMADD213PS      Z4, Z18, Z19
+	VMULPS           Z18, Z19, Z18
+	VFMADD213PS      Z16, Z16, Z18
+	VANDNPS          Z16, Z5, Z19
+	VADDPS           Z19, Z19, Z20
+	VMINPS           Z20, Z6, Z20
+	VMAXPS           Z20, Z7, Z20
+	VMULPS           Z8, Z20, Z21
+	VRNDSCALEPS      $0x00, Z21, Z21
+	VMOVAPS          Z20, Z20
+	VFNMADD231PS     Z9, Z21, Z20
+	VFNMADD231PS     Z10, Z21, Z20
+	VMOVAPS          Z11, Z22
+	VFMADD213PS      Z12, Z20, Z22
+	VFMADD213PS      Z13, Z20, Z22
+	VFMADD213PS      Z14, Z20, Z22
+	VFMADD213PS      Z15, Z20, Z22
+	VFMADD213PS.BCST kernConst<>+832(SB), Z20, Z22
+	VMULPS           Z20, Z20, Z23
+	VFMADD213PS      Z20, Z23, Z22
+	VADDPS.BCST      kernConst<>+352(SB), Z22, Z20
+	VSCALEFPS        Z21, Z20, Z20
+	VADDPS.BCST      kernConst<>+352(SB), Z20, Z20
+	VBROADCASTSS     kernConst<>+1600(SB), Z21
+	VDIVPS           Z20, Z21, Z20
+	VBROADCASTSS     kernConst<>+352(SB), Z21
+	VSUBPS           Z20, Z21, Z20
+	VCMPPS.BCST      $0x11, kernConst<>+1632(SB), Z19, K1
+	VBLENDMPS        Z18, Z20, K1, Z17
+	VANDPS           Z5, Z16, Z16
+	VORPS            Z16, Z17, Z16
+	VPADDD.BCST      kernConst<>+192(SB), Z16, Z18
+	VPTESTMD.BCST    kernConst<>+224(SB), Z16, K1
+	VPADDD.BCST      kernConst<>+256(SB), Z18, K1, Z18
+	VCMPPS           $0x03, Z16, Z16, K1
+	VPORD.BCST       kernConst<>+288(SB), Z16, K1, Z18
+	VPSRLD           $0x10, Z18, Z16
+	VPMOVDW          Z16, Y16
+	VMOVDQU64        Y16, (BX)(CX*2)
+	ADDQ             $+16, CX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
 // func fused_tanh_grad_f32AVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
 TEXT ·fused_tanh_grad_f32AVX512(SB), NOSPLIT, $0-24
@@ -64305,6 +64613,103 @@ single:
 	VPSRLD    $0x10, Z6, Z4
 	VPMOVDW   Z4, Y4
 	VMOVDQU64 Y4, (DI)(CX*2)
+	ADDQ      $+16, CX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_tanh_grad_gate_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_tanh_grad_gate_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	XORQ         CX, CX
+	VBROADCASTSS (DX), Z0
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS (BX)(CX*4), Z1
+	VMOVUPS (SI)(CX*4), Z2
+	VMOVUPS (DI)(CX*4), Z3
+	VMULPS  Z2, Z1, Z1
+	VMULPS  Z3, Z3, Z2
+	VSUBPS  Z2, Z0, Z2
+	VMULPS  Z2, Z1, Z1
+	VMOVUPS Z1, (R8)(CX*4)
+	ADDQ    $+16, CX
+	SUBQ    $+16, AX
+	JGE     single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_tanh_grad_gate_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_tanh_grad_gate_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	XORQ         CX, CX
+	VBROADCASTSS (DX), Z0
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VCVTPH2PS (BX)(CX*2), Z1
+	VMOVUPS   (SI)(CX*4), Z2
+	VMOVUPS   (DI)(CX*4), Z3
+	VMULPS    Z2, Z1, Z1
+	VMULPS    Z3, Z3, Z2
+	VSUBPS    Z2, Z0, Z2
+	VMULPS    Z2, Z1, Z1
+	VMOVUPS   Z1, (R8)(CX*4)
+	ADDQ      $+16, CX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_tanh_grad_gate_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_tanh_grad_gate_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	XORQ         CX, CX
+	VBROADCASTSS (DX), Z0
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VPMOVZXWD (BX)(CX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMOVUPS   (SI)(CX*4), Z2
+	VMOVUPS   (DI)(CX*4), Z3
+	VMULPS    Z2, Z1, Z1
+	VMULPS    Z3, Z3, Z2
+	VSUBPS    Z2, Z0, Z2
+	VMULPS    Z2, Z1, Z1
+	VMOVUPS   Z1, (R8)(CX*4)
 	ADDQ      $+16, CX
 	SUBQ      $+16, AX
 	JGE       single
@@ -64610,6 +65015,389 @@ single:
 	ADDQ          $+16, CX
 	SUBQ          $+16, AX
 	JGE           single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sigmoid_sum_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_sigmoid_sum_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	XORQ         CX, CX
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
+	VBROADCASTSS kernConst<>+768(SB), Z9
+	VBROADCASTSS kernConst<>+800(SB), Z10
+	VBROADCASTSS kernConst<>+832(SB), Z11
+	VBROADCASTSS kernConst<>+352(SB), Z12
+	VBROADCASTSS (DX), Z13
+	VBROADCASTSS 4(DX), Z14
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS      (BX)(CX*4), Z15
+	VMOVUPS      (SI)(CX*4), Z16
+	VADDPS       Z16, Z15, Z15
+	VXORPS       Z0, Z15, Z15
+	VMINPS       Z15, Z1, Z15
+	VMAXPS       Z15, Z2, Z15
+	VMULPS       Z3, Z15, Z16
+	VRNDSCALEPS  $0x00, Z16, Z16
+	VMOVAPS      Z15, Z15
+	VFNMADD231PS Z4, Z16, Z15
+	VFNMADD231PS Z5, Z16, Z15
+	VMOVAPS      Z6, Z17
+	VFMADD213PS  Z7, Z15, Z17
+	VFMADD213PS  Z8, Z15, Z17
+	VFMADD213PS  Z9, Z15, Z17
+	VFMADD213PS  Z10, Z15, Z17
+	VFMADD213PS  Z11, Z15, Z17
+	VMULPS       Z15, Z15, Z18
+	VFMADD213PS  Z15, Z18, Z17
+	VADDPS       Z12, Z17, Z15
+	VSCALEFPS    Z16, Z15, Z15
+	VADDPS       Z15, Z13, Z15
+	VDIVPS       Z15, Z14, Z15
+	VMOVUPS      Z15, (DI)(CX*4)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sigmoid_sum_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_sigmoid_sum_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	XORQ         CX, CX
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
+	VBROADCASTSS kernConst<>+768(SB), Z9
+	VBROADCASTSS kernConst<>+800(SB), Z10
+	VBROADCASTSS kernConst<>+832(SB), Z11
+	VBROADCASTSS kernConst<>+352(SB), Z12
+	VBROADCASTSS (DX), Z13
+	VBROADCASTSS 4(DX), Z14
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Z15
+	VMOVUPS      (SI)(CX*4), Z16
+	VADDPS       Z16, Z15, Z15
+	VXORPS       Z0, Z15, Z15
+	VMINPS       Z15, Z1, Z15
+	VMAXPS       Z15, Z2, Z15
+	VMULPS       Z3, Z15, Z16
+	VRNDSCALEPS  $0x00, Z16, Z16
+	VMOVAPS      Z15, Z15
+	VFNMADD231PS Z4, Z16, Z15
+	VFNMADD231PS Z5, Z16, Z15
+	VMOVAPS      Z6, Z17
+	VFMADD213PS  Z7, Z15, Z17
+	VFMADD213PS  Z8, Z15, Z17
+	VFMADD213PS  Z9, Z15, Z17
+	VFMADD213PS  Z10, Z15, Z17
+	VFMADD213PS  Z11, Z15, Z17
+	VMULPS       Z15, Z15, Z18
+	VFMADD213PS  Z15, Z18, Z17
+	VADDPS       Z12, Z17, Z15
+	VSCALEFPS    Z16, Z15, Z15
+	VADDPS       Z15, Z13, Z15
+	VDIVPS       Z15, Z14, Z15
+	VMOVUPS      Z15, (DI)(CX*4)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sigmoid_sum_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_sigmoid_sum_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	XORQ         CX, CX
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
+	VBROADCASTSS kernConst<>+768(SB), Z9
+	VBROADCASTSS kernConst<>+800(SB), Z10
+	VBROADCASTSS kernConst<>+832(SB), Z11
+	VBROADCASTSS kernConst<>+352(SB), Z12
+	VBROADCASTSS (DX), Z13
+	VBROADCASTSS 4(DX), Z14
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Z15
+	VPSLLD       $0x10, Z15, Z15
+	VMOVUPS      (SI)(CX*4), Z16
+	VADDPS       Z16, Z15, Z15
+	VXORPS       Z0, Z15, Z15
+	VMINPS       Z15, Z1, Z15
+	VMAXPS       Z15, Z2, Z15
+	VMULPS       Z3, Z15, Z16
+	VRNDSCALEPS  $0x00, Z16, Z16
+	VMOVAPS      Z15, Z15
+	VFNMADD231PS Z4, Z16, Z15
+	VFNMADD231PS Z5, Z16, Z15
+	VMOVAPS      Z6, Z17
+	VFMADD213PS  Z7, Z15, Z17
+	VFMADD213PS  Z8, Z15, Z17
+	VFMADD213PS  Z9, Z15, Z17
+	VFMADD213PS  Z10, Z15, Z17
+	VFMADD213PS  Z11, Z15, Z17
+	VMULPS       Z15, Z15, Z18
+	VFMADD213PS  Z15, Z18, Z17
+	VADDPS       Z12, Z17, Z15
+	VSCALEFPS    Z16, Z15, Z15
+	VADDPS       Z15, Z13, Z15
+	VDIVPS       Z15, Z14, Z15
+	VMOVUPS      Z15, (DI)(CX*4)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sigmoid_sum_gate_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_sigmoid_sum_gate_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), R9
+	XORQ         CX, CX
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
+	VBROADCASTSS kernConst<>+768(SB), Z9
+	VBROADCASTSS kernConst<>+800(SB), Z10
+	VBROADCASTSS kernConst<>+832(SB), Z11
+	VBROADCASTSS kernConst<>+352(SB), Z12
+	VBROADCASTSS (DX), Z13
+	VBROADCASTSS 4(DX), Z14
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS      (BX)(CX*4), Z15
+	VMOVUPS      (SI)(CX*4), Z16
+	VMOVUPS      (DI)(CX*4), Z17
+	VADDPS       Z16, Z15, Z15
+	VXORPS       Z0, Z15, Z15
+	VMINPS       Z15, Z1, Z15
+	VMAXPS       Z15, Z2, Z15
+	VMULPS       Z3, Z15, Z16
+	VRNDSCALEPS  $0x00, Z16, Z16
+	VMOVAPS      Z15, Z15
+	VFNMADD231PS Z4, Z16, Z15
+	VFNMADD231PS Z5, Z16, Z15
+	VMOVAPS      Z6, Z18
+	VFMADD213PS  Z7, Z15, Z18
+	VFMADD213PS  Z8, Z15, Z18
+	VFMADD213PS  Z9, Z15, Z18
+	VFMADD213PS  Z10, Z15, Z18
+	VFMADD213PS  Z11, Z15, Z18
+	VMULPS       Z15, Z15, Z19
+	VFMADD213PS  Z15, Z19, Z18
+	VADDPS       Z12, Z18, Z15
+	VSCALEFPS    Z16, Z15, Z15
+	VADDPS       Z15, Z13, Z15
+	VDIVPS       Z15, Z14, Z15
+	VMULPS       Z17, Z15, Z16
+	VMOVUPS      Z15, (R8)(CX*4)
+	VMOVUPS      Z16, (R9)(CX*4)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sigmoid_sum_gate_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_sigmoid_sum_gate_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), R9
+	XORQ         CX, CX
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
+	VBROADCASTSS kernConst<>+768(SB), Z9
+	VBROADCASTSS kernConst<>+800(SB), Z10
+	VBROADCASTSS kernConst<>+832(SB), Z11
+	VBROADCASTSS kernConst<>+352(SB), Z12
+	VBROADCASTSS (DX), Z13
+	VBROADCASTSS 4(DX), Z14
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Z15
+	VMOVUPS      (SI)(CX*4), Z16
+	VMOVUPS      (DI)(CX*4), Z17
+	VADDPS       Z16, Z15, Z15
+	VXORPS       Z0, Z15, Z15
+	VMINPS       Z15, Z1, Z15
+	VMAXPS       Z15, Z2, Z15
+	VMULPS       Z3, Z15, Z16
+	VRNDSCALEPS  $0x00, Z16, Z16
+	VMOVAPS      Z15, Z15
+	VFNMADD231PS Z4, Z16, Z15
+	VFNMADD231PS Z5, Z16, Z15
+	VMOVAPS      Z6, Z18
+	VFMADD213PS  Z7, Z15, Z18
+	VFMADD213PS  Z8, Z15, Z18
+	VFMADD213PS  Z9, Z15, Z18
+	VFMADD213PS  Z10, Z15, Z18
+	VFMADD213PS  Z11, Z15, Z18
+	VMULPS       Z15, Z15, Z19
+	VFMADD213PS  Z15, Z19, Z18
+	VADDPS       Z12, Z18, Z15
+	VSCALEFPS    Z16, Z15, Z15
+	VADDPS       Z15, Z13, Z15
+	VDIVPS       Z15, Z14, Z15
+	VMULPS       Z17, Z15, Z16
+	VMOVUPS      Z15, (R8)(CX*4)
+	VMOVUPS      Z16, (R9)(CX*4)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sigmoid_sum_gate_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_sigmoid_sum_gate_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), R9
+	XORQ         CX, CX
+	VBROADCASTSS kernConst<>+320(SB), Z0
+	VBROADCASTSS kernConst<>+512(SB), Z1
+	VBROADCASTSS kernConst<>+544(SB), Z2
+	VBROADCASTSS kernConst<>+576(SB), Z3
+	VBROADCASTSS kernConst<>+608(SB), Z4
+	VBROADCASTSS kernConst<>+640(SB), Z5
+	VBROADCASTSS kernConst<>+672(SB), Z6
+	VBROADCASTSS kernConst<>+704(SB), Z7
+	VBROADCASTSS kernConst<>+736(SB), Z8
+	VBROADCASTSS kernConst<>+768(SB), Z9
+	VBROADCASTSS kernConst<>+800(SB), Z10
+	VBROADCASTSS kernConst<>+832(SB), Z11
+	VBROADCASTSS kernConst<>+352(SB), Z12
+	VBROADCASTSS (DX), Z13
+	VBROADCASTSS 4(DX), Z14
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Z15
+	VPSLLD       $0x10, Z15, Z15
+	VMOVUPS      (SI)(CX*4), Z16
+	VMOVUPS      (DI)(CX*4), Z17
+	VADDPS       Z16, Z15, Z15
+	VXORPS       Z0, Z15, Z15
+	VMINPS       Z15, Z1, Z15
+	VMAXPS       Z15, Z2, Z15
+	VMULPS       Z3, Z15, Z16
+	VRNDSCALEPS  $0x00, Z16, Z16
+	VMOVAPS      Z15, Z15
+	VFNMADD231PS Z4, Z16, Z15
+	VFNMADD231PS Z5, Z16, Z15
+	VMOVAPS      Z6, Z18
+	VFMADD213PS  Z7, Z15, Z18
+	VFMADD213PS  Z8, Z15, Z18
+	VFMADD213PS  Z9, Z15, Z18
+	VFMADD213PS  Z10, Z15, Z18
+	VFMADD213PS  Z11, Z15, Z18
+	VMULPS       Z15, Z15, Z19
+	VFMADD213PS  Z15, Z19, Z18
+	VADDPS       Z12, Z18, Z15
+	VSCALEFPS    Z16, Z15, Z15
+	VADDPS       Z15, Z13, Z15
+	VDIVPS       Z15, Z14, Z15
+	VMULPS       Z17, Z15, Z16
+	VMOVUPS      Z15, (R8)(CX*4)
+	VMOVUPS      Z16, (R9)(CX*4)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          single
 
 end:
 	VZEROUPPER
@@ -108537,6 +109325,75 @@ end:
 	VZEROUPPER
 	RET
 
+// func fused_relu_grad_sum_other_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_relu_grad_sum_other_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VCMPPS       $0x11, Y2, Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      Y0, (R8)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_sum_other_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_relu_grad_sum_other_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VCMPPS       $0x11, Y2, Y1, Y1
+	VANDPS       kernConst<>+352(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+384(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      Y0, (R8)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
 // func fused_gelu_f32AVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2, FMA3
 TEXT ·fused_gelu_f32AVX2(SB), NOSPLIT, $0-24
@@ -115237,6 +116094,228 @@ end:
 	VZEROUPPER
 	RET
 
+// func fused_tanh_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_tanh_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (DX)(CX*4), Y0
+	VMULPS       Y0, Y0, Y1
+	VBROADCASTSS kernConst<>+1440(SB), Y2
+	VFMADD213PS  kernConst<>+1472(SB), Y1, Y2
+	VFMADD213PS  kernConst<>+1504(SB), Y1, Y2
+	VFMADD213PS  kernConst<>+1536(SB), Y1, Y2
+	VFMADD213PS  kernConst<>+1568(SB), Y1, Y2
+	VMULPS       Y1, Y2, Y1
+	VFMADD213PS  Y0, Y0, Y1
+	VBROADCASTSS kernConst<>+320(SB), Y2
+	VANDNPS      Y0, Y2, Y2
+	VADDPS       Y2, Y2, Y3
+	VBROADCASTSS kernConst<>+512(SB), Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+544(SB), Y4
+	VMAXPS       Y3, Y4, Y3
+	VMULPS       kernConst<>+576(SB), Y3, Y4
+	VROUNDPS     $0x00, Y4, Y4
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS kernConst<>+608(SB), Y4, Y3
+	VFNMADD231PS kernConst<>+640(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+672(SB), Y5
+	VFMADD213PS  kernConst<>+704(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+736(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+768(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+800(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+832(SB), Y3, Y5
+	VMULPS       Y3, Y3, Y6
+	VFMADD213PS  Y3, Y6, Y5
+	VADDPS       kernConst<>+352(SB), Y5, Y3
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y5
+	VPSUBD       Y5, Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y3, Y3
+	VADDPS       kernConst<>+352(SB), Y3, Y3
+	VBROADCASTSS kernConst<>+1600(SB), Y4
+	VDIVPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+352(SB), Y4
+	VSUBPS       Y3, Y4, Y3
+	VCMPPS       $0x11, kernConst<>+1632(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VANDPS       kernConst<>+320(SB), Y0, Y0
+	VORPS        Y0, Y1, Y0
+	VMOVUPS      Y0, (BX)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_tanh_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·fused_tanh_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (DX)(CX*2), Y0
+	VMULPS       Y0, Y0, Y1
+	VBROADCASTSS kernConst<>+1440(SB), Y2
+	VFMADD213PS  kernConst<>+1472(SB), Y1, Y2
+	VFMADD213PS  kernConst<>+1504(SB), Y1, Y2
+	VFMADD213PS  kernConst<>+1536(SB), Y1, Y2
+	VFMADD213PS  kernConst<>+1568(SB), Y1, Y2
+	VMULPS       Y1, Y2, Y1
+	VFMADD213PS  Y0, Y0, Y1
+	VBROADCASTSS kernConst<>+320(SB), Y2
+	VANDNPS      Y0, Y2, Y2
+	VADDPS       Y2, Y2, Y3
+	VBROADCASTSS kernConst<>+512(SB), Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+544(SB), Y4
+	VMAXPS       Y3, Y4, Y3
+	VMULPS       kernConst<>+576(SB), Y3, Y4
+	VROUNDPS     $0x00, Y4, Y4
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS kernConst<>+608(SB), Y4, Y3
+	VFNMADD231PS kernConst<>+640(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+672(SB), Y5
+	VFMADD213PS  kernConst<>+704(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+736(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+768(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+800(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+832(SB), Y3, Y5
+	VMULPS       Y3, Y3, Y6
+	VFMADD213PS  Y3, Y6, Y5
+	VADDPS       kernConst<>+352(SB), Y5, Y3
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y5
+	VPSUBD       Y5, Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y3, Y3
+	VADDPS       kernConst<>+352(SB), Y3, Y3
+	VBROADCASTSS kernConst<>+1600(SB), Y4
+	VDIVPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+352(SB), Y4
+	VSUBPS       Y3, Y4, Y3
+	VCMPPS       $0x11, kernConst<>+1632(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VANDPS       kernConst<>+320(SB), Y0, Y0
+	VORPS        Y0, Y1, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (BX)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_tanh_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_tanh_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (DX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMULPS       Y0, Y0, Y1
+	VBROADCASTSS kernConst<>+1440(SB), Y2
+	VFMADD213PS  kernConst<>+1472(SB), Y1, Y2
+	VFMADD213PS  kernConst<>+1504(SB), Y1, Y2
+	VFMADD213PS  kernConst<>+1536(SB), Y1, Y2
+	VFMADD213PS  kernConst<>+1568(SB), Y1, Y2
+	VMULPS       Y1, Y2, Y1
+	VFMADD213PS  Y0, Y0, Y1
+	VBROADCASTSS kernConst<>+320(SB), Y2
+	VANDNPS      Y0, Y2, Y2
+	VADDPS       Y2, Y2, Y3
+	VBROADCASTSS kernConst<>+512(SB), Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+544(SB), Y4
+	VMAXPS       Y3, Y4, Y3
+	VMULPS       kernConst<>+576(SB), Y3, Y4
+	VROUNDPS     $0x00, Y4, Y4
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS kernConst<>+608(SB), Y4, Y3
+	VFNMADD231PS kernConst<>+640(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+672(SB), Y5
+	VFMADD213PS  kernConst<>+704(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+736(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+768(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+800(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+832(SB), Y3, Y5
+	VMULPS       Y3, Y3, Y6
+	VFMADD213PS  Y3, Y6, Y5
+	VADDPS       kernConst<>+352(SB), Y5, Y3
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y5
+	VPSUBD       Y5, Y4, Y4
+	VPADDD       kernConst<>+3616(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y3, Y3
+	VPADDD       kernConst<>+3616(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y3, Y3
+	VADDPS       kernConst<>+352(SB), Y3, Y3
+	VBROADCASTSS kernConst<>+1600(SB), Y4
+	VDIVPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+352(SB), Y4
+	VSUBPS       Y3, Y4, Y3
+	VCMPPS       $0x11, kernConst<>+1632(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VANDPS       kernConst<>+320(SB), Y0, Y0
+	VORPS        Y0, Y1, Y0
+	VPADDD       kernConst<>+192(SB), Y0, Y1
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VPADDD       Y2, Y1, Y1
+	VCMPPS       $0x03, Y0, Y0, Y2
+	VORPS        kernConst<>+288(SB), Y0, Y0
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (BX)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
 // func fused_tanh_grad_f32AVX2(n int, args **byte, u *float32)
 // Requires: AVX
 TEXT ·fused_tanh_grad_f32AVX2(SB), NOSPLIT, $0-24
@@ -115535,6 +116614,103 @@ single:
 	VEXTRACTI128 $0x01, Y0, X1
 	VPACKUSDW    X1, X0, X0
 	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_tanh_grad_gate_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_tanh_grad_gate_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VMULPS       Y1, Y0, Y0
+	VMULPS       Y2, Y2, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (R8)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_tanh_grad_gate_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_tanh_grad_gate_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VMULPS       Y1, Y0, Y0
+	VMULPS       Y2, Y2, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (R8)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_tanh_grad_gate_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_tanh_grad_gate_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VMULPS       Y1, Y0, Y0
+	VMULPS       Y2, Y2, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (R8)(CX*4)
 	ADDQ         $+8, CX
 	SUBQ         $+8, AX
 	JGE          single
@@ -115884,6 +117060,371 @@ single:
 	VEXTRACTI128 $0x01, Y0, X1
 	VPACKUSDW    X1, X0, X0
 	VMOVDQU      X0, (SI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sigmoid_sum_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_sigmoid_sum_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VXORPS       kernConst<>+320(SB), Y0, Y0
+	VBROADCASTSS kernConst<>+512(SB), Y1
+	VMINPS       Y0, Y1, Y0
+	VBROADCASTSS kernConst<>+544(SB), Y1
+	VMAXPS       Y0, Y1, Y0
+	VMULPS       kernConst<>+576(SB), Y0, Y1
+	VROUNDPS     $0x00, Y1, Y1
+	VMOVAPS      Y0, Y0
+	VFNMADD231PS kernConst<>+608(SB), Y1, Y0
+	VFNMADD231PS kernConst<>+640(SB), Y1, Y0
+	VBROADCASTSS kernConst<>+672(SB), Y2
+	VFMADD213PS  kernConst<>+704(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+736(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+768(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+800(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+832(SB), Y0, Y2
+	VMULPS       Y0, Y0, Y3
+	VFMADD213PS  Y0, Y3, Y2
+	VADDPS       kernConst<>+352(SB), Y2, Y0
+	VCVTPS2DQ    Y1, Y1
+	VPSRAD       $0x01, Y1, Y2
+	VPSUBD       Y2, Y1, Y1
+	VPADDD       kernConst<>+3616(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y0, Y0
+	VPADDD       kernConst<>+3616(SB), Y1, Y1
+	VPSLLD       $0x17, Y1, Y1
+	VMULPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VADDPS       Y0, Y1, Y0
+	VBROADCASTSS 4(DX), Y1
+	VDIVPS       Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sigmoid_sum_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·fused_sigmoid_sum_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VXORPS       kernConst<>+320(SB), Y0, Y0
+	VBROADCASTSS kernConst<>+512(SB), Y1
+	VMINPS       Y0, Y1, Y0
+	VBROADCASTSS kernConst<>+544(SB), Y1
+	VMAXPS       Y0, Y1, Y0
+	VMULPS       kernConst<>+576(SB), Y0, Y1
+	VROUNDPS     $0x00, Y1, Y1
+	VMOVAPS      Y0, Y0
+	VFNMADD231PS kernConst<>+608(SB), Y1, Y0
+	VFNMADD231PS kernConst<>+640(SB), Y1, Y0
+	VBROADCASTSS kernConst<>+672(SB), Y2
+	VFMADD213PS  kernConst<>+704(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+736(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+768(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+800(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+832(SB), Y0, Y2
+	VMULPS       Y0, Y0, Y3
+	VFMADD213PS  Y0, Y3, Y2
+	VADDPS       kernConst<>+352(SB), Y2, Y0
+	VCVTPS2DQ    Y1, Y1
+	VPSRAD       $0x01, Y1, Y2
+	VPSUBD       Y2, Y1, Y1
+	VPADDD       kernConst<>+3616(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y0, Y0
+	VPADDD       kernConst<>+3616(SB), Y1, Y1
+	VPSLLD       $0x17, Y1, Y1
+	VMULPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VADDPS       Y0, Y1, Y0
+	VBROADCASTSS 4(DX), Y1
+	VDIVPS       Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sigmoid_sum_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_sigmoid_sum_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VXORPS       kernConst<>+320(SB), Y0, Y0
+	VBROADCASTSS kernConst<>+512(SB), Y1
+	VMINPS       Y0, Y1, Y0
+	VBROADCASTSS kernConst<>+544(SB), Y1
+	VMAXPS       Y0, Y1, Y0
+	VMULPS       kernConst<>+576(SB), Y0, Y1
+	VROUNDPS     $0x00, Y1, Y1
+	VMOVAPS      Y0, Y0
+	VFNMADD231PS kernConst<>+608(SB), Y1, Y0
+	VFNMADD231PS kernConst<>+640(SB), Y1, Y0
+	VBROADCASTSS kernConst<>+672(SB), Y2
+	VFMADD213PS  kernConst<>+704(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+736(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+768(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+800(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+832(SB), Y0, Y2
+	VMULPS       Y0, Y0, Y3
+	VFMADD213PS  Y0, Y3, Y2
+	VADDPS       kernConst<>+352(SB), Y2, Y0
+	VCVTPS2DQ    Y1, Y1
+	VPSRAD       $0x01, Y1, Y2
+	VPSUBD       Y2, Y1, Y1
+	VPADDD       kernConst<>+3616(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y0, Y0
+	VPADDD       kernConst<>+3616(SB), Y1, Y1
+	VPSLLD       $0x17, Y1, Y1
+	VMULPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VADDPS       Y0, Y1, Y0
+	VBROADCASTSS 4(DX), Y1
+	VDIVPS       Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sigmoid_sum_gate_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_sigmoid_sum_gate_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VADDPS       Y1, Y0, Y0
+	VXORPS       kernConst<>+320(SB), Y0, Y0
+	VBROADCASTSS kernConst<>+512(SB), Y1
+	VMINPS       Y0, Y1, Y0
+	VBROADCASTSS kernConst<>+544(SB), Y1
+	VMAXPS       Y0, Y1, Y0
+	VMULPS       kernConst<>+576(SB), Y0, Y1
+	VROUNDPS     $0x00, Y1, Y1
+	VMOVAPS      Y0, Y0
+	VFNMADD231PS kernConst<>+608(SB), Y1, Y0
+	VFNMADD231PS kernConst<>+640(SB), Y1, Y0
+	VBROADCASTSS kernConst<>+672(SB), Y3
+	VFMADD213PS  kernConst<>+704(SB), Y0, Y3
+	VFMADD213PS  kernConst<>+736(SB), Y0, Y3
+	VFMADD213PS  kernConst<>+768(SB), Y0, Y3
+	VFMADD213PS  kernConst<>+800(SB), Y0, Y3
+	VFMADD213PS  kernConst<>+832(SB), Y0, Y3
+	VMULPS       Y0, Y0, Y4
+	VFMADD213PS  Y0, Y4, Y3
+	VADDPS       kernConst<>+352(SB), Y3, Y0
+	VCVTPS2DQ    Y1, Y1
+	VPSRAD       $0x01, Y1, Y3
+	VPSUBD       Y3, Y1, Y1
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y0, Y0
+	VPADDD       kernConst<>+3616(SB), Y1, Y1
+	VPSLLD       $0x17, Y1, Y1
+	VMULPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VADDPS       Y0, Y1, Y0
+	VBROADCASTSS 4(DX), Y1
+	VDIVPS       Y0, Y1, Y0
+	VMULPS       Y2, Y0, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sigmoid_sum_gate_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·fused_sigmoid_sum_gate_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VADDPS       Y1, Y0, Y0
+	VXORPS       kernConst<>+320(SB), Y0, Y0
+	VBROADCASTSS kernConst<>+512(SB), Y1
+	VMINPS       Y0, Y1, Y0
+	VBROADCASTSS kernConst<>+544(SB), Y1
+	VMAXPS       Y0, Y1, Y0
+	VMULPS       kernConst<>+576(SB), Y0, Y1
+	VROUNDPS     $0x00, Y1, Y1
+	VMOVAPS      Y0, Y0
+	VFNMADD231PS kernConst<>+608(SB), Y1, Y0
+	VFNMADD231PS kernConst<>+640(SB), Y1, Y0
+	VBROADCASTSS kernConst<>+672(SB), Y3
+	VFMADD213PS  kernConst<>+704(SB), Y0, Y3
+	VFMADD213PS  kernConst<>+736(SB), Y0, Y3
+	VFMADD213PS  kernConst<>+768(SB), Y0, Y3
+	VFMADD213PS  kernConst<>+800(SB), Y0, Y3
+	VFMADD213PS  kernConst<>+832(SB), Y0, Y3
+	VMULPS       Y0, Y0, Y4
+	VFMADD213PS  Y0, Y4, Y3
+	VADDPS       kernConst<>+352(SB), Y3, Y0
+	VCVTPS2DQ    Y1, Y1
+	VPSRAD       $0x01, Y1, Y3
+	VPSUBD       Y3, Y1, Y1
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y0, Y0
+	VPADDD       kernConst<>+3616(SB), Y1, Y1
+	VPSLLD       $0x17, Y1, Y1
+	VMULPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VADDPS       Y0, Y1, Y0
+	VBROADCASTSS 4(DX), Y1
+	VDIVPS       Y0, Y1, Y0
+	VMULPS       Y2, Y0, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sigmoid_sum_gate_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_sigmoid_sum_gate_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VADDPS       Y1, Y0, Y0
+	VXORPS       kernConst<>+320(SB), Y0, Y0
+	VBROADCASTSS kernConst<>+512(SB), Y1
+	VMINPS       Y0, Y1, Y0
+	VBROADCASTSS kernConst<>+544(SB), Y1
+	VMAXPS       Y0, Y1, Y0
+	VMULPS       kernConst<>+576(SB), Y0, Y1
+	VROUNDPS     $0x00, Y1, Y1
+	VMOVAPS      Y0, Y0
+	VFNMADD231PS kernConst<>+608(SB), Y1, Y0
+	VFNMADD231PS kernConst<>+640(SB), Y1, Y0
+	VBROADCASTSS kernConst<>+672(SB), Y3
+	VFMADD213PS  kernConst<>+704(SB), Y0, Y3
+	VFMADD213PS  kernConst<>+736(SB), Y0, Y3
+	VFMADD213PS  kernConst<>+768(SB), Y0, Y3
+	VFMADD213PS  kernConst<>+800(SB), Y0, Y3
+	VFMADD213PS  kernConst<>+832(SB), Y0, Y3
+	VMULPS       Y0, Y0, Y4
+	VFMADD213PS  Y0, Y4, Y3
+	VADDPS       kernConst<>+352(SB), Y3, Y0
+	VCVTPS2DQ    Y1, Y1
+	VPSRAD       $0x01, Y1, Y3
+	VPSUBD       Y3, Y1, Y1
+	VPADDD       kernConst<>+3616(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y0, Y0
+	VPADDD       kernConst<>+3616(SB), Y1, Y1
+	VPSLLD       $0x17, Y1, Y1
+	VMULPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VADDPS       Y0, Y1, Y0
+	VBROADCASTSS 4(DX), Y1
+	VDIVPS       Y0, Y1, Y0
+	VMULPS       Y2, Y0, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
 	ADDQ         $+8, CX
 	SUBQ         $+8, AX
 	JGE          single
