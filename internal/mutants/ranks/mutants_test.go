@@ -23,54 +23,106 @@ type family struct {
 	list func(s *subject, g *ir.Graph) []mutation
 }
 
-// TestMutantsOfRanks: of the mutants that count, 99% are caught. A mutant counts where the
-// evaluator shows other weights, losses or skips than the step itself has, ranks that end
-// with different bits, or ranks that do not meet.
+// tally counts the mutants of a family that count, and those that are caught.
+type tally struct{ counted, caught int }
+
+func (t *tally) add(caught bool) {
+	t.counted++
+	if caught {
+		t.caught++
+	}
+}
+
+// tallies are those of a family: of what is checked, and of what the list uncaught has.
+type tallies struct{ checked, open tally }
+
+// TestMutantsOfRanks: of the mutants that count, 99% of each family are caught. A mutant
+// counts where the evaluator shows other weights, losses or skips than the step itself has,
+// ranks that end with different bits, or ranks that do not meet. Mutants of the list uncaught
+// are counted and printed, but fail nothing. A short run judges a fixed sample.
 func TestMutantsOfRanks(t *testing.T) {
-	counted, caught := 0, 0
+	found := map[string]*tallies{}
+	for _, f := range families() {
+		found[f.name] = &tallies{}
+	}
 	for _, s := range subjects(t) {
-		plain, err := s.step()
-		if err != nil {
-			t.Fatal(err)
+		s.judge(t, found)
+	}
+	var all tallies
+	for _, f := range families() {
+		x := found[f.name]
+		t.Logf("%4d of %4d caught, of what is not checked yet %3d of %3d: %s", x.checked.caught, x.checked.counted, x.open.caught, x.open.counted, f.name)
+		if x.checked.caught*100 < x.checked.counted*99 {
+			t.Errorf("%s: %d of %d mutants that count are caught, want 99%%", f.name, x.checked.caught, x.checked.counted)
 		}
-		all := make([]*ir.Graph, s.ranks)
-		for r := range all {
-			all[r] = plain
-		}
-		if why := s.caught(all); why != "" {
-			t.Fatalf("%s: the step itself is refused: %s", s.name, why)
-		}
-		var want []outcome
-		for _, sc := range scenes {
-			o := s.play(all, sc)
-			if o.err != nil {
-				t.Fatalf("%s: %v", s.name, o.err)
+		all.checked.counted += x.checked.counted
+		all.checked.caught += x.checked.caught
+		all.open.counted += x.open.counted
+		all.open.caught += x.open.caught
+	}
+	t.Logf("%d of %d mutants that count are caught; of what is not checked yet, %d of %d", all.checked.caught, all.checked.counted, all.open.caught, all.open.counted)
+	if all.checked.counted == 0 {
+		t.Error("no mutant counts")
+	}
+}
+
+// judge counts the mutants of a subject by family.
+func (s *subject) judge(t *testing.T, found map[string]*tallies) {
+	t.Helper()
+	plain, err := s.step()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := s.itself(t, plain)
+	k := 0
+	for _, f := range families() {
+		for _, m := range f.list(s, plain) {
+			if k++; testing.Short() && k%sampled != 0 {
+				continue
 			}
-			want = append(want, o)
-		}
-		for _, f := range families() {
-			for _, m := range f.list(s, plain) {
-				graphs := s.mutant(t, m)
-				if graphs == nil {
-					continue
-				}
-				does := s.effect(want, graphs)
-				if does == "" {
-					continue
-				}
-				counted++
-				if s.caught(graphs) != "" {
-					caught++
-					continue
-				}
-				t.Logf("survivor: %s: %s: %s (%s)", s.name, f.name, m.what, does)
+			graphs := s.mutant(t, m)
+			if graphs == nil {
+				continue
+			}
+			does := s.effect(want, graphs)
+			if does == "" {
+				continue
+			}
+			caught, open := s.caught(graphs) != "", isOpen(f.name, m.what)
+			if open {
+				found[f.name].open.add(caught)
+			} else {
+				found[f.name].checked.add(caught)
+			}
+			if !caught {
+				t.Logf("survivor: open %v: %s: %s: %s (%s)", open, s.name, f.name, m.what, does)
 			}
 		}
 	}
-	t.Logf("%d of %d mutants that count are caught", caught, counted)
-	if counted == 0 || caught*100 < counted*99 {
-		t.Errorf("%d of %d mutants that count are caught, want 99%%", caught, counted)
+}
+
+// sampled is the share of mutants that a short run judges: one of so many.
+const sampled = 8
+
+// itself is what the step does in each scene. It must pass.
+func (s *subject) itself(t *testing.T, plain *ir.Graph) []outcome {
+	t.Helper()
+	all := make([]*ir.Graph, s.ranks)
+	for r := range all {
+		all[r] = plain
 	}
+	if why := s.caught(all); why != "" {
+		t.Fatalf("%s: the step itself is refused: %s", s.name, why)
+	}
+	var want []outcome
+	for _, sc := range scenes {
+		o := s.play(all, sc)
+		if o.err != nil {
+			t.Fatalf("%s: %v", s.name, o.err)
+		}
+		want = append(want, o)
+	}
+	return want
 }
 
 // mutant is the step of each rank, nil where the edit finds no place or makes no graph.
