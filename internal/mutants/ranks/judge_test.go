@@ -141,9 +141,8 @@ func same(v, w *eval.Tensor) bool {
 }
 
 // caught says who finds the mutant before a weight is wrong: prove, of any rank's step, or
-// the comparison of messages; "" for nobody. The pass that places messages runs before the
-// graph that prove compares a step with, so prove has the step alone to judge.
-func (s *subject) caught(graphs []*ir.Graph) string {
+// the comparison of messages; "" for nobody.
+func (s *subject) caught(graphs []*ir.Graph, by proof) string {
 	if err := disagree(graphs); err != nil {
 		return err.Error()
 	}
@@ -151,7 +150,7 @@ func (s *subject) caught(graphs []*ir.Graph) string {
 		if r > 0 && g == graphs[0] {
 			continue
 		}
-		if found := prove.Prove(nil, g, s.rules); len(found) > 0 {
+		if found := prove.Prove(by.training, g, by.rules); len(found) > 0 {
 			return found[0].String()
 		}
 	}

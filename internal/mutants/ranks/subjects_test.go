@@ -13,15 +13,24 @@ import (
 	"ampc/passes/prove"
 )
 
+// proof is what prove is given beside a step: the training graph that it was made of, nil:
+// none, and what the policy admits.
+type proof struct {
+	training *ir.Graph
+	rules    prove.Rules
+}
+
 // subject is a compiled step of several ranks whose mutants are judged.
 type subject struct {
-	name  string
-	text  string // of the compiled step, the same on all ranks
-	rules prove.Rules
-	ranks int
-	micro int
-	batch func(step, from, n int) map[string]*eval.Tensor // rows by their number in the batch of all ranks
-	rows  int                                             // of one micro-batch of one rank
+	// alone is the step by itself, sourced beside its training graph, as Train proves it.
+	// Messages are in the training graph: faults of the pass that places them are seen alone.
+	alone, sourced proof
+	name           string
+	text           string // of the compiled step, the same on all ranks
+	ranks          int
+	micro          int
+	batch          func(step, from, n int) map[string]*eval.Tensor // rows by their number in the batch of all ranks
+	rows           int                                             // of one micro-batch of one rank
 }
 
 // classifier has dropout, a bias, and labels that may be absent: -1.
@@ -111,10 +120,12 @@ func subjects(t *testing.T) []*subject {
 				Groups: []passes.Group{{Optimizer: passes.AdamW(0.01), LR: passes.Constant(0.01)}}, Micro: a.micro, Parallel: passes.Parallel{Ranks: a.ranks},
 			}}
 			a.edit(&c)
+			var training *ir.Graph
+			c.Source = func(t *ir.Graph) { training = t }
 			if err := passes.Run(g, c); err != nil {
 				t.Fatal(err)
 			}
-			all = append(all, &subject{name: m.name + ", " + a.name, text: g.String(), rules: c.Policy.ProofRules(nil, ir.Caps{}, false),
+			all = append(all, &subject{name: m.name + ", " + a.name, text: g.String(), alone: proof{nil, c.Policy.ProofRules(nil, ir.Caps{}, false)}, sourced: proof{training, c.Policy.ProofRules(training, ir.Caps{}, false)},
 				ranks: a.ranks, micro: a.micro, batch: m.batch, rows: 2})
 		}
 	}

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// gap is a kind of fault, or some places of it, that nothing catches yet.
+// gap is a kind of fault, or some places of it, that nothing catches in the step alone.
 type gap struct {
 	family string
 	what   *regexp.Regexp // of mutation.what, nil: all
 }
 
-// uncaught are the faults that the compiler does not check yet. They are counted and printed
-// alone; a rule that catches one takes its line out.
+// uncaught are the faults that no rule sees in the step alone; beside its training graph prove
+// does. They are counted and printed apart; a rule that catches one takes its line out.
 var uncaught = []gap{
 	// The step is judged without the model and without its configuration. So nothing says in
 	// what dtype gradients travel: rounding before a message, or in it, is a setting.
