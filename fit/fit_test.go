@@ -3,6 +3,7 @@ package fit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -250,10 +251,16 @@ func TestStepAlone(t *testing.T) {
 // The share of a run that it waits for data, in percent: steps of some milliseconds and
 // a loader that keeps up.
 func BenchmarkWaited(b *testing.B) {
+	for _, hidden := range []int{1024, 8192} { // steps shorter and longer than the loader takes for a batch
+		b.Run(fmt.Sprintf("hidden=%d", hidden), func(b *testing.B) { waited(b, hidden) })
+	}
+}
+
+func waited(b *testing.B, hidden int) {
 	m := ampc.New("wide", ampc.Seed(1))
 	defer m.Close()
 	x, y := m.Input("x", ampc.F32, 64, 1024), m.Input("y", ampc.I32, 64)
-	loss := m.CrossEntropy(m.Linear("fc2", m.Relu(m.Linear("fc1", x, 1024)), 10), y)
+	loss := m.CrossEntropy(m.Linear("fc2", m.Relu(m.Linear("fc1", x, hidden)), 10), y)
 	step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3)}, ampc.Loss{Value: loss})
 	if err != nil {
 		b.Fatal(err)
