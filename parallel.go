@@ -127,8 +127,8 @@ func (s *Step) meet(ctx context.Context) error {
 
 var polynomial = crc64.MakeTable(crc64.ECMA)
 
-// digest is of what must be equal on all ranks: the variables, the messages and the
-// update, which do not depend on the sizes of a rank's batch.
+// digest is of what must be equal on all ranks: the variables, the messages with their sizes
+// and the update, which does not depend on the sizes of a rank's batch.
 func (s *Step) digest() uint64 {
 	sum := crc64.New(polynomial)
 	for _, v := range s.graph.Vars {
@@ -149,6 +149,9 @@ func describe(w io.Writer, n *ir.Node) {
 	for _, v := range n.In {
 		if v != nil {
 			fmt.Fprint(w, " ", v.Name, v.Type.DType)
+		}
+		if v != nil && n.Def().Is(ir.Collective) { // each tensor of a message has one size on all ranks
+			fmt.Fprint(w, v.Type.Shape)
 		}
 	}
 	for _, a := range n.Attrs {

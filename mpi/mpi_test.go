@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -137,7 +138,7 @@ func reduce(w world.World) error {
 			}
 		}
 	}
-	if err := gather(w); err != nil {
+	if err := errors.Join(gather(w), scatter(w)); err != nil {
 		return err
 	}
 	if w.Rank() == 0 {
@@ -161,6 +162,31 @@ func gather(w world.World) error {
 			}
 			if !bytes.Equal(m.Out[0], want) {
 				return fmt.Errorf("rank %d: %s: other bits are gathered than were sent", w.Rank(), m.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// scatter compares what a reduce-scatter leaves on this rank with its part of an all-reduce,
+// and gathers several tensors in one message.
+func scatter(w world.World) error {
+	for _, kind := range []world.Message{{DType: ir.F32, Wire: ir.F32}, {DType: ir.F32, Wire: ir.F16, Shift: 2}, {DType: ir.F64, Wire: ir.F32}, {DType: ir.F32, Wire: ir.BF16, Op: world.Mean}} {
+		whole, parts := kind, kind
+		gathered := world.Message{Name: "gathered", Op: world.Gather, DType: kind.DType, Wire: ir.F32}
+		for i, n := range []int{1, 250, 30000} {
+			in := operand(w.Rank()+i, n*w.Size(), kind.DType)
+			whole.In, whole.Out = append(whole.In, in), append(whole.Out, make([]byte, len(in)))
+			parts.In, parts.Out = append(parts.In, in), append(parts.Out, make([]byte, len(in)/w.Size()))
+			gathered.Out = append(gathered.Out, make([]byte, len(in)))
+		}
+		whole.Name, parts.Name, parts.Scatter, gathered.In = "whole", "parts", true, parts.Out
+		if err := errors.Join(exchange(w, &whole), exchange(w, &parts), exchange(w, &gathered)); err != nil {
+			return err
+		}
+		for i := range whole.Out {
+			if !bytes.Equal(whole.Out[i], gathered.Out[i]) {
+				return fmt.Errorf("rank %d: tensor %d of %s as %s: scattered and gathered bits are not those of an all-reduce", w.Rank(), i, kind.DType, kind.Wire)
 			}
 		}
 	}

@@ -144,8 +144,11 @@ func (r *ranks) Size() int      { return r.size }
 func (r *ranks) Engine() string { return "MPI (" + r.lib.name + ")" }
 
 func (r *ranks) Start(m *world.Message) error {
+	if err := m.Check(r.size); err != nil {
+		return fmt.Errorf("mpi: rank %d: %w", r.rank, err)
+	}
 	s := &sending{m: m, own: make([]byte, m.Bytes(), m.Bytes()+1), done: make(chan struct{})}
-	m.Pack(s.own)
+	m.Pack(s.own, r.size)
 	r.sent = append(r.sent, s)
 	r.queue <- s
 	return nil
@@ -191,7 +194,7 @@ func (r *ranks) gather(s *sending) error {
 }
 
 // allReduce sends each rank its segment of this rank's elements, adds up this rank's segment over
-// all ranks, and gathers the sums.
+// all ranks, and gathers the sums. A Scatter ends before it gathers.
 func (r *ranks) allReduce(s *sending) error {
 	unit := 1
 	if n := s.m.Elements(); n > 0 {
@@ -218,6 +221,10 @@ func (r *ranks) allReduce(s *sending) error {
 		return err
 	}
 	s.m.Reduce(parts[0], parts)
+	if s.m.Scatter {
+		s.own = append(make([]byte, 0, mine+1), parts[0]...)
+		return nil
+	}
 	err = r.finish(s.m, "MPI_Iallgatherv", part, uintptr(mine), r.lib.bytes, own, address(counts), address(at), r.lib.bytes, r.comm)
 	runtime.KeepAlive(s)
 	return err

@@ -2,6 +2,7 @@ package world
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -74,8 +75,12 @@ func (p *place) Start(m *Message) error {
 			return err
 		}
 	}
+	if err := m.Check(p.size); err != nil {
+		p.end(fmt.Errorf("rank %d: %w", p.rank, err))
+		return err
+	}
 	m.buffer = slices.Grow(m.buffer[:0], m.Bytes())[:m.Bytes()]
-	m.Pack(m.buffer)
+	m.Pack(m.buffer, p.size)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.fault != nil {
@@ -107,6 +112,10 @@ func (s *local) exchange(t *turn) {
 			s.fail(fmt.Errorf("rank 0 sends the message %s, and rank %d sends %s in its place", a, r, b))
 			return
 		}
+		if differ := t.at[0].otherSizes(0, r, m); differ != "" {
+			s.fail(errors.New(differ))
+			return
+		}
 		parts[r] = m.buffer
 	}
 	m := t.at[0]
@@ -120,7 +129,7 @@ func (s *local) exchange(t *turn) {
 // to gather.
 func (s *local) due(m *Message) time.Time {
 	rounds := 2.0
-	if m.Op == Gather {
+	if m.Op == Gather || m.Scatter {
 		rounds = 1
 	}
 	took := time.Duration(rounds*float64(s.size-1)) * s.opt.Latency
@@ -160,7 +169,7 @@ func (p *place) Wait(ctx context.Context, m *Message) error {
 		return fault
 	}
 	time.Sleep(time.Until(t.due))
-	m.Unpack(t.result)
+	m.Unpack(m.own(t.result, p.rank, p.size))
 	return nil
 }
 

@@ -8,29 +8,52 @@ import (
 	"ampc/ir"
 )
 
-// Segment is the range of elements that rank r of size ranks adds up.
+// Segment is the range of elements, as they are packed, that rank r of size ranks adds up.
 func (m *Message) Segment(r, size int) (from, to int) {
 	n := m.Elements()
 	return n/size*r + min(r, n%size), n/size*(r+1) + min(r+1, n%size)
 }
 
-// Pack writes the operands as they are sent to dst, which has Bytes bytes.
-func (m *Message) Pack(dst []byte) {
+// Pack writes the operands as they are sent to size ranks to dst, which has Bytes bytes: one
+// after the other, or with Scatter the parts of the first rank, those of the second, and so on.
+func (m *Message) Pack(dst []byte, size int) {
+	rounds := 1
+	if m.Scatter {
+		rounds = size
+	}
 	at := 0
-	for _, in := range m.In {
-		n := len(in) / int(m.DType.Size())
-		m.pack(dst[at*m.unit():(at+n)*m.unit()], in)
-		at += n
+	for r := range rounds {
+		for _, in := range m.In {
+			n := len(in) / int(m.DType.Size()) / rounds
+			part := len(in) / rounds
+			m.pack(dst[at*m.unit():(at+n)*m.unit()], in[r*part:(r+1)*part])
+			at += n
+		}
 	}
 }
 
-// Unpack writes the results that src holds, as they were sent, to Out.
+// Unpack writes the results that src holds, as they were sent, to Out: of a Scatter the
+// segment of this rank alone, of a Gather the bytes of all ranks.
 func (m *Message) Unpack(src []byte) {
+	if m.Op == Gather {
+		m.unpackParts(src)
+		return
+	}
 	at := 0
 	for _, out := range m.Out {
 		n := len(out) / int(m.DType.Size())
 		m.unpack(out, src[at*m.unit():(at+n)*m.unit()])
 		at += n
+	}
+}
+
+// unpackParts writes what was gathered of each tensor, in order of ranks.
+func (m *Message) unpackParts(src []byte) {
+	for r := 0; len(src) > 0; r++ {
+		for i, in := range m.In {
+			copy(m.Out[i][r*len(in):], src[:len(in)])
+			src = src[len(in):]
+		}
 	}
 }
 

@@ -46,8 +46,9 @@ const (
 func (o Op) String() string { return [...]string{"sum", "mean", "max", "gathering"}[o] }
 
 // Message is an all-reduce of some tensors of one dtype: every element becomes the
-// sum, mean or largest of the ranks' elements. Or it gathers one tensor: Out[0] holds
-// In[0] of all ranks, one after the other, as it was.
+// sum, mean or largest of the ranks' elements. With Scatter it is a reduce-scatter: Out[i]
+// holds this rank's part of what becomes of In[i], which is cut into Size equal parts. Or it
+// gathers tensors: Out[i] holds In[i] of all ranks, one after the other, as it was.
 //
 // Floats of 16 and 32 bits are multiplied by 2^-Shift, rounded to Wire, added in f32
 // in the order of ranks (or a Tree), rounded to Wire once more, and multiplied by 2^Shift. So all
@@ -58,9 +59,11 @@ type Message struct {
 	DType ir.DType
 	Wire  ir.DType // F32, F16 or BF16; a Gather takes any float of up to 32 bits
 	Shift int
-	Tree  bool     // of a Sum: neighbours are added first, then their sums; the ranks are a power of two
-	In    [][]byte // little-endian elements; equal sizes on all ranks; one tensor to gather
-	Out   [][]byte // may be In
+	Tree  bool // of a Sum: neighbours are added first, then their sums; the ranks are a power of two
+	// Scatter, of all but a Gather, leaves each rank its part of each tensor alone.
+	Scatter bool
+	In      [][]byte // little-endian elements; equal sizes on all ranks; with Scatter multiples of Size elements
+	Out     [][]byte // may be In, but for a Scatter or a Gather
 
 	buffer []byte // set by the World that carries it: the bytes that this rank sends, later those that it has received
 }
@@ -98,13 +101,62 @@ func (m *Message) arrives(size int) int {
 	return m.Bytes()
 }
 
+// own is what rank r of size ranks takes of the result of all.
+func (m *Message) own(result []byte, r, size int) []byte {
+	if !m.Scatter {
+		return result
+	}
+	from, to := m.Segment(r, size)
+	return result[from*m.unit() : to*m.unit()]
+}
+
 // signature describes what must be equal on all ranks.
 func (m *Message) signature() string {
 	op := m.Op.String()
 	if m.Tree {
 		op = "tree sum"
 	}
+	if m.Scatter {
+		op = "scattered " + op
+	}
 	return fmt.Sprintf("%s (%s of %d %s, sent as %s with shift %d)", m.Name, op, m.Elements(), m.DType, m.Wire, m.Shift)
+}
+
+// otherSizes says which tensor of two messages of equal signatures differs in size between
+// two ranks, "" where none does.
+func (m *Message) otherSizes(own, rank int, x *Message) string {
+	if len(m.In) != len(x.In) {
+		return fmt.Sprintf("rank %d sends %d tensors in the message %s, and rank %d sends %d", own, len(m.In), m.Name, rank, len(x.In))
+	}
+	unit := int(m.DType.Size())
+	for i := range m.In {
+		if a, b := len(m.In[i])/unit, len(x.In[i])/unit; a != b {
+			return fmt.Sprintf("tensor %d of the message %s has %d elements on rank %d, and %d on rank %d", i, m.Name, a, own, b, rank)
+		}
+	}
+	return ""
+}
+
+// Check refuses a message whose tensors do not fit each other, or size ranks.
+func (m *Message) Check(size int) error {
+	if len(m.In) != len(m.Out) {
+		return fmt.Errorf("the message %s has %d operands and %d results", m.Name, len(m.In), len(m.Out))
+	}
+	for i, in := range m.In {
+		want := len(in)
+		switch {
+		case m.Op == Gather:
+			want *= size
+		case m.Scatter && len(in)/int(m.DType.Size())%size != 0:
+			return fmt.Errorf("tensor %d of the message %s has %d elements, which %d ranks cannot share equally", i, m.Name, len(in)/int(m.DType.Size()), size)
+		case m.Scatter:
+			want /= size
+		}
+		if len(m.Out[i]) != want {
+			return fmt.Errorf("result %d of the message %s has %d bytes, want %d", i, m.Name, len(m.Out[i]), want)
+		}
+	}
+	return nil
 }
 
 // Timeout is how long a rank waits for the others at one message, unless a World says
