@@ -129,10 +129,7 @@ func TestCastsByHandAreNamed(t *testing.T) {
 					}
 					t.Skip("the step is taken: this policy stores none of what is computed from the cast in f16")
 				}
-				d, err := s.Diagnose(context.Background())
-				if err != nil {
-					t.Fatal(err)
-				}
+				d := ask(t, s)
 				path := filepath.Join(t.TempDir(), "bad.ampc")
 				if err := s.SaveReplay(path); err != nil {
 					t.Fatal(err)

@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"context"
 	"math"
 	"strings"
 	"testing"
@@ -35,10 +34,7 @@ func TestDiagnoseDivergence(t *testing.T) {
 	}
 	for range 6 { // the record outlasts the results that are kept
 		run(t, low, slopedFeed(1))
-		d, err := low.Diagnose(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := ask(t, low)
 		if d.Cause != ampc.Diverged || len(d.Remedies) > 0 || !strings.Contains(d.Why, "in f32 as well") || !strings.Contains(d.Advice, "learning rate") {
 			t.Fatalf("%s", d)
 		}
@@ -119,10 +115,7 @@ func TestLongScaleSearch(t *testing.T) {
 			}
 			return
 		}
-		d, err := step.Diagnose(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := ask(t, step)
 		wait := 0
 		if len(d.Remedies) > 0 {
 			wait = d.Remedies[0].Wait

@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -96,11 +95,7 @@ func (f finding) check(t *testing.T, d *ampc.Diagnosis, k int, p ampc.Policy) {
 
 func (w *subject) diagnose() *ampc.Diagnosis {
 	w.t.Helper()
-	d, err := w.step.Diagnose(context.Background())
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return d
+	return ask(w.t, w.step)
 }
 
 // Nothing is paid while steps are clean: they launch what they launched before

@@ -85,10 +85,7 @@ func TestDiagnoseAfterAnotherStep(t *testing.T) {
 	if d := diagnose(t, gen, ganFeed(2)); d.Cause != ampc.NoFault || len(d.Notes) != 0 {
 		t.Errorf("%s", d)
 	}
-	d, err := dis.Diagnose(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := ask(t, dis)
 	if d.Cause != ampc.BadInput || d.Node != "sample" || len(d.Notes) != 1 {
 		t.Errorf("%s", d)
 	}
@@ -101,10 +98,7 @@ func TestDiagnoseLean(t *testing.T) {
 		t.Run(i.name, func(t *testing.T) {
 			w := i.open(t, ampc.MixedF16(), 3)
 			w.run()
-			d, err := w.step.Diagnose(context.Background())
-			if err != nil {
-				t.Fatal(err)
-			}
+			d := ask(t, w.step)
 			if lean := leanly(t, w.step); lean != d.String() {
 				t.Errorf("with memory:\n%s\nwithout:\n%s", d, lean)
 			}
@@ -166,10 +160,7 @@ func TestDiagnoseChangedFeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	clear(host.Bytes)
-	d, err := step.Diagnose(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := ask(t, step)
 	if d.Cause != ampc.NoFault || len(d.Notes) != 1 {
 		t.Errorf("%s", d)
 	}

@@ -38,11 +38,31 @@ func diagnose(t *testing.T, step *ampc.Step, f ...ampc.Feed) *ampc.Diagnosis {
 	if _, err := step.Run(context.Background(), f...); err != nil {
 		t.Fatal(err)
 	}
+	return ask(t, step)
+}
+
+// ask diagnoses the step that was run last, and checks that the compiled graph stays as it was.
+func ask(t testing.TB, step *ampc.Step) *ampc.Diagnosis {
+	t.Helper()
+	was := printed(t, step)
 	d, err := step.Diagnose(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
+	if is := printed(t, step); is != was {
+		t.Errorf("the diagnosis changed the compiled graph from\n%s\nto\n%s", was, is)
+	}
 	return d
+}
+
+// printed is the compiled graph with reasons and positions.
+func printed(t testing.TB, step *ampc.Step) string {
+	t.Helper()
+	var b strings.Builder
+	if err := step.WriteIR(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
 }
 
 func all(n int, x float32) []float32 {

@@ -60,10 +60,7 @@ func TestRestoreScale(t *testing.T) {
 		if !metrics(t, r).Skipped || metrics(t, r).Loss != metrics(t, r).Loss || metrics(t, r).Scale != metrics(t, first).Scale {
 			t.Fatalf("bad batch %d: skipped %t, loss %g, scale %g; want a finite loss, skipped, at %g", i, metrics(t, r).Skipped, metrics(t, r).Loss, metrics(t, r).Scale, metrics(t, first).Scale)
 		}
-		d, err := step.Diagnose(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := ask(t, step)
 		if d.Cause != ampc.NotPrecision {
 			t.Errorf("bad batch %d: %s", i, d)
 		}

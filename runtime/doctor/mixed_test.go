@@ -3,6 +3,7 @@ package doctor_test
 import (
 	"context"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"ampc"
@@ -13,7 +14,7 @@ import (
 )
 
 // A step with nothing kept in f32 rounds like f16, one with everything kept is f32 to the bit,
-// and any part can be kept.
+// and any part can be kept. The compiled graph stays as it was.
 func TestMixedVariants(t *testing.T) {
 	b, err := cpu.Open(2)
 	if err != nil {
@@ -29,6 +30,7 @@ func TestMixedVariants(t *testing.T) {
 	for _, spec := range specs {
 		t.Run(spec, func(t *testing.T) {
 			c := caseOf(t, spec)
+			was := printed(t, c.Graph)
 			for part, names := range parts(c.Graph) {
 				off, err := doctor.CompareMixed(b, c, names)
 				if err != nil {
@@ -37,6 +39,9 @@ func TestMixedVariants(t *testing.T) {
 				if part == "all" && off != 0 || part != "all" && (off == 0 || off > 0x1p-6) {
 					t.Errorf("%s: off by %g", part, off)
 				}
+			}
+			if is := printed(t, c.Graph); is != was {
+				t.Errorf("the replays changed the compiled graph from\n%s\nto\n%s", was, is)
 			}
 		})
 	}
@@ -82,4 +87,14 @@ func parts(g *ir.Graph) map[string][]string {
 		}
 	}
 	return lists
+}
+
+// printed is a graph with reasons and positions.
+func printed(t *testing.T, g *ir.Graph) string {
+	t.Helper()
+	var b strings.Builder
+	if err := g.Print(&b, ir.Reasons|ir.Positions); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
 }
