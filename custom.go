@@ -204,7 +204,7 @@ func (c Class) row() ir.Class {
 }
 
 func (op *CustomOp) define() *ir.Def {
-	d := &ir.Def{Name: op.Name, Doc: op.Doc, Class: op.Class.row(), Why: op.Why, NoGrad: op.NoGrad}
+	d := &ir.Def{Name: op.Name, Doc: op.Doc, Flags: ir.External, Class: op.Class.row(), Why: op.Why, NoGrad: op.NoGrad}
 	if d.Class == ir.NoClass {
 		d.Class = ir.Keep
 	}

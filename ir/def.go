@@ -46,6 +46,7 @@ const (
 	Regularizes         // noise of training: outside it, or with p=0, result 0 is operand 0
 	MatrixProduct       // the matrix product of operands 0 and 1, plus the operand that is a Bias
 	FiniteExpand        // Expand computes the row of finite operands only: Inf and NaN leave other elements
+	External            // computed by code of its own: never merged or repeated; without Grad, a loss that depends on it is an error
 	Equivariant         // means the same when dimensions of operands and results, and the axes it names, are permuted alike
 )
 

@@ -379,7 +379,7 @@ func (p *parser) opName(n *Node) {
 		name := p.ident("an op")
 		n.Op, n.Custom = OpCustom, p.custom[name]
 		if n.Custom == nil && p.opaque {
-			n.Custom = &Def{Name: name, Doc: opaqueDoc}
+			n.Custom = &Def{Name: name, Doc: opaqueDoc, Flags: External}
 		}
 		if n.Custom == nil {
 			p.wrong("unknown custom op @%s: give its definition to Parse", name)

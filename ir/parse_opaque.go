@@ -26,7 +26,7 @@ const opaqueDoc = "A custom op whose definition is not at hand."
 // describe completes the row of a custom op that is known by its name alone, by
 // what the text says of one node of it.
 func (p *parser) describe(n *Node, results []token, types []Type) {
-	d := &Def{Name: n.Custom.Name, Doc: opaqueDoc, Class: Fixed, Why: "custom op", NoGrad: "its definition is not at hand: Model.WriteIR writes its gradient into the text"}
+	d := &Def{Name: n.Custom.Name, Doc: opaqueDoc, Flags: External, Class: Fixed, Why: "custom op", NoGrad: "its definition is not at hand: Model.WriteIR writes its gradient into the text"}
 	for i := range n.In {
 		d.In = append(d.In, Operand{Name: fmt.Sprint("x", i), Kinds: KAny})
 	}

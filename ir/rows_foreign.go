@@ -7,7 +7,7 @@ var foreignRows = map[Op]Def{
 		Name: "foreign", Doc: "An op of another system kept verbatim: its name, attributes, nested graphs, and after | the values that those read. It is typed by its text, never cast, and computed by no backend.",
 		In: in(Operand{Name: "x", Kinds: KAny, Optional: true, Variadic: true}), Out: out(Result{Name: "y"}),
 		Attrs: []AttrDef{{Name: "op", Kind: AttrString, Doc: "its name there"}, {Name: "domain", Kind: AttrString, Doc: "its operator set"}},
-		Flags: NoMerge, Class: Fixed, Why: "kept verbatim", Unit: UnitOne, NoGrad: "its meaning is not known here", Infer: inferForeign, Bound: noBound,
+		Flags: External, Class: Fixed, Why: "kept verbatim", Unit: UnitOne, NoGrad: "its meaning is not known here", Infer: inferForeign, Bound: noBound,
 	},
 }
 

@@ -88,7 +88,7 @@ func (m *merger) keeps(n *ir.Node) bool {
 // merge redirects n's results to an equal node's and reports whether there is one.
 func (m *merger) merge(n *ir.Node) bool {
 	def := n.Def()
-	if def.Flags&(ir.Random|ir.NoMerge|ir.Writer|ir.Collective) != 0 || n.Custom != nil {
+	if def.Flags&(ir.Random|ir.NoMerge|ir.Writer|ir.Collective|ir.External) != 0 {
 		return false
 	}
 	h := m.hash(n)

@@ -130,7 +130,7 @@ func keptAnyway(g *ir.Graph) map[*ir.Value]bool {
 
 // repeatable reports whether n computes the same again and does nothing else.
 func repeatable(n *ir.Node) bool {
-	if n.Def().Is(ir.Writer|ir.Collective) || n.Op == ir.OpForeign || n.Op == ir.OpCustom || len(n.Captured) > 0 {
+	if n.Def().Flags&(ir.Writer|ir.Collective|ir.External) != 0 {
 		return false
 	}
 	for i, v := range n.Out {

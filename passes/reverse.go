@@ -96,7 +96,7 @@ func (t *tape) visit(n *ir.Node) error {
 		return b.Err()
 	case def.Expand != nil:
 		return t.expanded(b, n, d)
-	case n.Op == ir.OpForeign || n.Op == ir.OpCustom:
+	case def.Is(ir.External):
 		return &ir.Error{Pos: n.Pos, Msg: fmt.Sprintf("%s: a loss depends on parameters through %s, which has no gradient: %s", def.Name, n.Name(), def.NoGrad)}
 	}
 	t.stopped = append(t.stopped, n)

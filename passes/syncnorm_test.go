@@ -76,3 +76,34 @@ func TestNormsOfAllRanks(t *testing.T) {
 		}
 	}
 }
+
+// TestRepeatedNormsSendNothing: a backward pass that computes norms over all ranks again reads
+// their statistics and sends no second message.
+func TestRepeatedNormsSendNothing(t *testing.T) {
+	sent := func(kept ...string) (messages, nodes int) {
+		c := ranksConfig(Policy{}, 2, 1)
+		c.Parallel.SyncNorms, c.Checkpoints = true, kept
+		g, err := ir.Parse("ranks.ir", fmt.Appendf(nil, normed, 8))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Run(g, c); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range g.Nodes {
+			nodes++
+			if n.Def().Is(ir.Collective) {
+				messages++
+			}
+		}
+		return messages, nodes
+	}
+	messages, nodes := sent()
+	again, more := sent("z")
+	if more <= nodes {
+		t.Errorf("the step has %d nodes, and %d where z is a checkpoint: nothing is computed again", nodes, more)
+	}
+	if again != messages {
+		t.Errorf("the step sends %d messages, and %d where z is a checkpoint", messages, again)
+	}
+}
