@@ -8,8 +8,8 @@ import (
 	"ampc/ir"
 )
 
-// verifyAccess checks that a step has the one description its kind wants and
-// that no access leaves its buffer.
+// verifyAccess checks that a step has exactly the description of its kind, and that every access
+// stays inside its buffer.
 func (s *Step) verifyAccess(p *Program) error {
 	set := map[StepKind]bool{
 		KindGemm: s.Gemm != nil, KindConv: s.Conv != nil, KindAttention: s.Attn != nil, KindCluster: s.Cluster != nil,
@@ -45,8 +45,8 @@ func (s *Step) verifyAccess(p *Program) error {
 	return nil
 }
 
-// verifyEpilogue checks that the epilogue loads the product from where it is, and
-// otherwise operands and results of the step.
+// verifyEpilogue checks that the epilogue loads the product from its own buffer position, and that
+// its other loads and stores are operands and results of the step.
 func (s *Step) verifyEpilogue(p *Program) error {
 	g := s.Epilogue
 	caps := p.Target.Caps()
@@ -76,7 +76,7 @@ func (s *Step) verifyEpilogue(p *Program) error {
 
 func (g *Cluster) verify(p *Program) error {
 	for i := range g.Loads {
-		if g.Loads[i].Buffer == None { // verifyEpilogue
+		if g.Loads[i].Buffer == None { // verifyEpilogue checks these
 			continue
 		}
 		if err := g.Loads[i].inside(p, g.Shape, g.Loads[i].Buffer); err != nil {
@@ -105,7 +105,7 @@ func (g *Cluster) verify(p *Program) error {
 	return nil
 }
 
-// inside checks that walking shape by a stays in the buffer.
+// inside checks that every element that a reads or writes, at any point of shape, is in the buffer.
 func (a *Access) inside(p *Program, shape []int64, id BufferID) error {
 	b := &p.Buffers[id]
 	if a.DType != b.Type.DType {

@@ -8,13 +8,13 @@ import (
 	"ampc/ir"
 )
 
-// Batch joins the clusters of a part that run the same code over whole tensors
-// into one step each: the updates of all parameters with one optimizer, the
-// casts of all weights to one dtype. A step moves back to the last one it is
-// joined with, where nothing between depends on it.
+// Batch joins the clusters of a part that run the same code over whole tensors into one step each:
+// the updates of all parameters with one optimizer, or the casts of all weights to one dtype. A
+// step joins the latest step of its kind, unless a step between the two depends on it or it depends
+// on one.
 func (p *Program) Batch(part Part) {
 	steps := p.Parts[part]
-	of := make([]*openBatch, len(steps)) // of steps that are in one
+	of := make([]*openBatch, len(steps)) // by batch, the steps that it joins
 	var open []*openBatch
 	for i := range steps {
 		s := &steps[i]
@@ -32,7 +32,7 @@ func (p *Program) Batch(part Part) {
 		of[i] = open[k]
 	}
 	var out []Step
-	at := make([]int, len(steps)) // of every step in out
+	at := make([]int, len(steps)) // by step, its position in out
 	for i := range steps {
 		switch b := of[i]; {
 		case b == nil:
@@ -53,12 +53,12 @@ func (p *Program) Batch(part Part) {
 	p.Parts[part] = out
 }
 
-// openBatch is steps that may still be joined by others.
+// openBatch is a batch that further steps may join.
 type openBatch struct {
 	key         string
 	steps       []*Step
 	from        []int
-	reads, puts map[BufferID]bool // roots
+	reads, puts map[BufferID]bool // roots that its steps read and write
 }
 
 func (b *openBatch) add(p *Program, i int, s *Step) {
@@ -73,8 +73,8 @@ func (b *openBatch) add(p *Program, i int, s *Step) {
 	}
 }
 
-// clashes reports whether s must run after the steps of b: it reads what they
-// write, or writes what they read or write.
+// clashes reports whether s must run after the steps of b: s reads what they write, or writes what
+// they read or write.
 func (b *openBatch) clashes(p *Program, s *Step) bool {
 	return slices.ContainsFunc(s.In, func(id BufferID) bool { return id != None && b.puts[p.Buffers[id].Root] }) ||
 		slices.ContainsFunc(s.Out, func(id BufferID) bool {
@@ -82,8 +82,9 @@ func (b *openBatch) clashes(p *Program, s *Step) bool {
 		})
 }
 
-// alike gives steps that may be one the same key: clusters of one code whose
-// accesses all walk a whole tensor, or repeat one element that they share.
+// alike returns the key of steps that may be joined: clusters of the same code, each of whose
+// accesses covers a whole tensor or repeats one element that they all share. ok is false for other
+// steps.
 func (p *Program) alike(s *Step) (key string, ok bool) {
 	g := s.Cluster
 	if s.Kind != KindCluster || Count(g.Shape) < 2 || s.Stream != 0 {
@@ -117,7 +118,7 @@ func (p *Program) alike(s *Step) (key string, ok bool) {
 	return b.String(), true
 }
 
-// Covers reports whether a reads or writes its buffer from end to end, in order.
+// Covers reports whether a reads or writes all elements of its buffer in their order.
 func (a *Access) Covers(p *Program, shape []int64) bool {
 	if a.Offset != 0 || p.Buffers[a.Buffer].Type.Shape.Elements() != Count(shape) {
 		return false
@@ -136,7 +137,7 @@ func (a *Access) repeats() bool {
 	return a.Offset == 0 && !slices.ContainsFunc(a.Strides, func(s int64) bool { return s != 0 })
 }
 
-// joined is one step for all of a batch.
+// joined is the one step that runs all steps of a batch.
 func joined(b *openBatch) Step {
 	s := *b.steps[0]
 	if len(b.steps) == 1 {

@@ -7,8 +7,8 @@ import (
 	"ampc/ir"
 )
 
-// lowerCluster lowers a fusion cluster to one step: the passes form no clusters but
-// those that a kernel runs, and lowering splits none.
+// lowerCluster lowers a fusion cluster to one step. The passes form only clusters that one kernel
+// runs, so lowering never splits one.
 func (l *Lowerer) lowerCluster(u *scheduled) error {
 	head := slices.IndexFunc(u.nodes, func(n *ir.Node) bool { return n.Def().Elem == nil })
 	if head < 0 && overOneShape(u.nodes) {
@@ -33,31 +33,31 @@ func (l *Lowerer) lowerCluster(u *scheduled) error {
 	return &ir.Error{Pos: first.Pos, Msg: fmt.Sprintf("cluster %d, %s to %s: no kernel of %s runs these %d nodes together: %s", first.Why.Cluster, first.Name(), last.Name(), l.p.Target, len(u.nodes), compilerFault)}
 }
 
-// compilerFault ends the error for a graph that the passes must not leave.
+// compilerFault ends errors about graphs that the passes never produce.
 const compilerFault = "a fault of the compiler, unless the clusters were written by hand"
 
-// overOneShape reports whether elementwise nodes run over one iteration space.
+// overOneShape reports whether all nodes are elementwise and have results of one shape.
 func overOneShape(nodes []*ir.Node) bool {
 	return !slices.ContainsFunc(nodes, func(n *ir.Node) bool { return n.Out[0].Type.Shape != nodes[0].Out[0].Type.Shape })
 }
 
-// emitCluster joins the code of elementwise nodes over one shape into one step.
-// Values that only they read stay in registers.
+// emitCluster emits one step that runs elementwise nodes over one shape. Values that no other step
+// reads stay in registers.
 func (l *Lowerer) emitCluster(nodes []*ir.Node) {
 	l.now = nodes
 	j := l.join(nil, nodes)
 	out := l.stores(j, nodes)
-	if len(out) > 0 { // else nobody reads what they compute
+	if len(out) > 0 { // otherwise no step reads the results
 		l.emit(Step{Kind: KindCluster, In: j.in, Out: out, Cluster: &j.cluster, Node: NodeRef{nodes[len(nodes)-1].Name(), nodes[0].Pos}})
 	}
 }
 
-// stores adds to the cluster of nodes the stores of what others read.
+// stores adds stores to the cluster for the values of nodes that are read outside of nodes.
 func (l *Lowerer) stores(j *joiner, nodes []*ir.Node) (out []BufferID) {
 	return l.storesFor(j, nodes, nodes)
 }
 
-// storesFor adds to the cluster of nodes the stores of what others than step read.
+// storesFor adds stores to the cluster for the values of nodes that are read outside of step.
 func (l *Lowerer) storesFor(j *joiner, nodes, step []*ir.Node) (out []BufferID) {
 	for _, n := range nodes {
 		for _, v := range n.Out {
@@ -92,11 +92,11 @@ type joiner struct {
 	regs    map[*ir.Value]ir.Reg
 	loads   map[*ir.Value]ir.Reg
 
-	product *ir.Value // nil, or what a product's kernel has computed
+	product *ir.Value // value that the product's kernel has computed; nil: the cluster follows no product
 }
 
-// join makes the code of nodes. Value product, unless nil, is what a product's
-// kernel has computed: a load of no buffer.
+// join generates the code of nodes. If product is not nil, it is the value that a product's kernel
+// has computed: the code loads it from Buffer None.
 func (l *Lowerer) join(product *ir.Value, nodes []*ir.Node) *joiner {
 	shape := nodes[0].Out[0].Type.Shape
 	j := &joiner{l: l, regs: map[*ir.Value]ir.Reg{}, loads: map[*ir.Value]ir.Reg{}}
@@ -113,8 +113,8 @@ func (l *Lowerer) join(product *ir.Value, nodes []*ir.Node) *joiner {
 	return j
 }
 
-// read is the register of v: its member's, rounded if it is of a low dtype, wrapped if it is of
-// an integer narrower than its register, or a load.
+// read returns the register of v. A value of the cluster is rounded if its dtype is low, and
+// wrapped if it is an integer narrower than its register. Any other value is loaded.
 func (j *joiner) read(v *ir.Value) ir.Reg {
 	if v == j.product {
 		j.computed()
@@ -122,7 +122,7 @@ func (j *joiner) read(v *ir.Value) ir.Reg {
 	if r, ok := j.regs[v]; ok {
 		if d := v.Type.DType; (d.Low() || d.Integer() && d != ir.RegType(d)) && !j.holds(r, d) {
 			r = j.code.Round(r, d)
-			j.regs[v] = r // storing it rounds to the same bits
+			j.regs[v] = r // a store rounds to the same bits
 		}
 		return j.code.Conv(r, ir.RegType(v.Type.DType))
 	}
@@ -137,7 +137,7 @@ func (j *joiner) read(v *ir.Value) ir.Reg {
 	return r
 }
 
-// computed loads the product.
+// computed emits the load of the product's value.
 func (j *joiner) computed() {
 	if _, ok := j.regs[j.product]; ok {
 		return
@@ -146,7 +146,7 @@ func (j *joiner) computed() {
 	j.cluster.Loads = append(j.cluster.Loads, Access{Buffer: None, DType: ir.F32, Strides: ir.RowMajor(j.cluster.Shape)})
 }
 
-// holds reports whether register r is known to hold a value of dtype d.
+// holds reports whether the value in register r is known to be representable in dtype d.
 func (j *joiner) holds(r ir.Reg, d ir.DType) bool {
 	switch i := j.code.Ins[r]; i.Op {
 	case ir.PRound:
@@ -157,7 +157,7 @@ func (j *joiner) holds(r ir.Reg, d ir.DType) bool {
 	return false
 }
 
-// broadcastStrides aligns s with the end of shape; dimensions of size one repeat.
+// broadcastStrides aligns s with the last dimensions of shape; dimensions of size one repeat.
 func broadcastStrides(s ir.Shape, shape []int64) []int64 {
 	own := ir.Sizes(s)
 	dense := ir.RowMajor(own)
@@ -171,7 +171,7 @@ func broadcastStrides(s ir.Shape, shape []int64) []int64 {
 	return st
 }
 
-// Count is how many points a shape has.
+// Count is the number of points of an iteration space.
 func Count(d []int64) int64 {
 	n := int64(1)
 	for _, x := range d {

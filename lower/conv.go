@@ -2,7 +2,8 @@ package lower
 
 import "ampc/ir"
 
-// convDir is what the convolution of a node computes: results, images or filters.
+// convDir is the tensor that the convolution of n computes: results, gradients of images or of
+// filters.
 func convDir(n *ir.Node) ConvDir {
 	switch w := n.Def().Window; ir.Out0 {
 	case w.Filter:
@@ -13,8 +14,8 @@ func convDir(n *ir.Node) ConvDir {
 	return ConvForward
 }
 
-// lowerConv lowers a convolution, its gradients, and a transposed convolution,
-// which is the gradient in x of the convolution it transposes.
+// lowerConv lowers convolutions, their gradients, and transposed convolutions. A transposed
+// convolution is the gradient, with respect to x, of the convolution that it transposes.
 func lowerConv(l *Lowerer, n *ir.Node) error {
 	l.now = []*ir.Node{n}
 	s := l.step(KindConv, n)
@@ -30,12 +31,12 @@ func lowerConv(l *Lowerer, n *ir.Node) error {
 	return nil
 }
 
-// convOf describes the convolution of a node but for its epilogue.
+// convOf describes the convolution of a node, without its epilogue.
 func convOf(n *ir.Node) *Conv {
 	return &Conv{Dir: convDir(n), Window: n.Window(), TF32: roundsTF32(n), Direct: n.Str("math") == "direct"}
 }
 
-// lowerAttention lowers attention and its gradient; see the rows for the operands.
+// lowerAttention lowers attention and its gradient. Their rows list the operands.
 func lowerAttention(l *Lowerer, n *ir.Node) error {
 	l.now = []*ir.Node{n}
 	s := l.step(KindAttention, n)

@@ -13,7 +13,7 @@ func (cpu) Caps() ir.Caps {
 	return ir.Caps{NoGraphs: true, Norms: cpuNorms, PostOps: cpuPostOps, RecomputesPools: true, Expander: Expansions(CPU)}
 }
 
-// cpuNorms is what the kernels of norms over channels do besides their rows.
+// cpuNorms is what the kernel of channel norm n computes besides its row.
 func cpuNorms(n *ir.Node) ir.NormFusion {
 	if n.Def().GradOf != ir.OpInvalid {
 		return ir.NormFusion{Prologue: n.NormOperand()}
@@ -21,19 +21,19 @@ func cpuNorms(n *ir.Node) ir.NormFusion {
 	return ir.NormFusion{Epilogue: true}
 }
 
-// cpuPostOps are the kernels that run a cluster on blocks of their result.
+// cpuPostOps are the ops whose kernels run a cluster on blocks of their result.
 var cpuPostOps = map[ir.Op]bool{ir.OpEmbedding: true}
 
-// cpuRules are the ops that lower otherwise than for other targets.
+// cpuRules are the rules that differ from those of other targets.
 var cpuRules = map[ir.Op]Rule{
 	ir.OpMaxPool: cpuMaxPool, ir.OpMaxPoolGrad: cpuMaxPoolGrad, ir.OpAnyNonfinite: cpuNonfinite,
 	ir.OpAllReduce: KernelRule, ir.OpAllGather: KernelRule, ir.OpCacheAppend: cacheRule, ir.OpCachedAttention: cacheRule,
 }
 
-// cpuTakes are the predicates of nodes that the CPU supports; an absent op is always supported.
+// cpuTakes are conditions on the nodes that the CPU supports. An op without an entry has none.
 var cpuTakes = map[ir.Op]func(n *ir.Node) bool{ir.OpAllGather: gathersFirstAxis}
 
-// gathersFirstAxis reports whether the parts of an all_gather lie one after the other.
+// gathersFirstAxis reports whether the parts of an all_gather are contiguous in its result.
 func gathersFirstAxis(n *ir.Node) bool { return n.Int("axis") == 0 }
 
 func (cpu) Rule(n *ir.Node) Rule {
@@ -46,18 +46,18 @@ func (cpu) Rule(n *ir.Node) Rule {
 	return SharedRule(n)
 }
 
-// Expands is true for a user's op without a Go kernel.
+// Expands is true for a custom op without a Go kernel.
 func (cpu) Expands(n *ir.Node) bool {
 	return n.Op == ir.OpCustom && n.Custom.Kernel == nil && n.Custom.Expand != nil
 }
 
 func (cpu) Finish(p *Program) error {
-	p.Batch(Update) // not prepare: a store skips its casts one by one
+	p.Batch(Update) // Prepare is not batched: a store skips its casts one by one
 	return nil
 }
 
-// cpuMaxPool leaves a pool whose positions only one gradient reads to that
-// gradient, and drops positions that nobody reads.
+// cpuMaxPool emits no step for a pool of which only positions are read, by one gradient: that
+// gradient finds the maxima again. It drops positions that are not read.
 func cpuMaxPool(l *Lowerer, n *ir.Node) error {
 	if l.poolOfGrad(n) {
 		return nil
@@ -70,8 +70,8 @@ func cpuMaxPool(l *Lowerer, n *ir.Node) error {
 	return KernelRule(l, n)
 }
 
-// poolOfGrad reports whether max pool n is there for the positions alone, and
-// those for one gradient that runs in the same part.
+// poolOfGrad reports whether only the positions of max pool n are read, and only by one gradient in
+// the same part.
 func (l *Lowerer) poolOfGrad(n *ir.Node) bool {
 	y, index := n.Out[0], n.Out[1]
 	readers := l.uses.Of(index)
@@ -79,7 +79,7 @@ func (l *Lowerer) poolOfGrad(n *ir.Node) bool {
 		len(readers) == 1 && readers[0].Node.Op == ir.OpMaxPoolGrad && partOf[readers[0].Section] == l.at
 }
 
-// cpuMaxPoolGrad takes the image instead of positions that are for it alone.
+// cpuMaxPoolGrad reads the image instead of the positions where no other node reads the positions.
 func cpuMaxPoolGrad(l *Lowerer, n *ir.Node) error {
 	pool := poolOfIndex(n)
 	if pool == nil || !l.poolOfGrad(pool) {
@@ -91,8 +91,7 @@ func cpuMaxPoolGrad(l *Lowerer, n *ir.Node) error {
 	return nil
 }
 
-// cpuNonfinite leaves the gradients whose norm is taken to the norm, which
-// reads them anyway.
+// cpuNonfinite moves the check of gradients to the global norm where it reads them in any case.
 func cpuNonfinite(l *Lowerer, n *ir.Node) error {
 	if err := KernelRule(l, n); err != nil {
 		return err

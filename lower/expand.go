@@ -7,10 +7,10 @@ import (
 	"ampc/ir"
 )
 
-// expand replaces nodes that t has no kernel for by their expansions, on a
-// copy of g; without such nodes it returns g.
+// expand replaces the nodes that t has no kernel for by their expansions, in a copy of g. Without
+// such nodes it returns g.
 func expand(g *ir.Graph, t Target) (*ir.Graph, error) {
-	last := int32(0) // the highest number of a cluster of the passes
+	last := int32(0) // highest cluster number that the passes gave
 	for depth := 0; ; depth++ {
 		found := false
 		for _, n := range g.Nodes {
@@ -64,7 +64,7 @@ func expandOnce(g *ir.Graph, t Target) error {
 			if err := b.Err(); err != nil {
 				return err
 			}
-			cluster++ // no path leaves what replaces one node and comes back (cutExpansions)
+			cluster++ // valid as one cluster: no path leaves the expansion of a node and returns to it (cutExpansions)
 			made := g.Body[s][first:]
 			for _, m := range made {
 				m.Why.Cluster = cluster
@@ -89,8 +89,8 @@ func lastCluster(g *ir.Graph) int32 {
 	return last
 }
 
-// wideOperands is n with its low operands in f32: what a row computes in f32
-// inside must not be rounded where its parts meet.
+// wideOperands is n with its low operands cast to f32. A row computes in f32 inside; its expansion
+// must not round the values in between.
 func wideOperands(b *ir.Builder, n *ir.Node) *ir.Node {
 	wide := *n
 	wide.In = slices.Clone(n.In)

@@ -6,9 +6,8 @@ import (
 	"ampc/ir"
 )
 
-// Expansions says of nodes, before their dtypes are chosen, what the clusters of
-// their expansions move: it lowers the node alone, with the rules of t that later
-// lower the step.
+// Expansions estimates what the clusters of a node's expansion move, before dtypes are chosen. It
+// lowers the node alone, by the same rules of t that later lower the step.
 func Expansions(t Target) ir.Expander { return expansions{t} }
 
 type expansions struct{ target Target }
@@ -46,9 +45,9 @@ func (e expansions) Traffic(n *ir.Node, s ir.Section, read []bool) (*ir.Traffic,
 	return m, nil
 }
 
-// alone is a graph of n as the only node of section s: the names of the variables
-// that are its operands, by the operand that reads each first, and which of its
-// results the graph returns, those that are read.
+// alone returns a graph whose only node is n, in section s. operand maps the number of an operand
+// to the name of the variable that stands for it; equal operands share the name of the first.
+// result lists the results that the graph returns, which are those that are read.
 func alone(n *ir.Node, s ir.Section, read []bool) (g *ir.Graph, operand map[int]string, result []int) {
 	g = &ir.Graph{Name: "expansion"}
 	b := ir.Edit(g).In(s)
@@ -76,7 +75,7 @@ func alone(n *ir.Node, s ir.Section, read []bool) (g *ir.Graph, operand map[int]
 	return g, operand, result
 }
 
-// attribute adds what s moves to the count of each tensor, or to inner.
+// attribute adds the bytes that s moves to the count of each tensor of n, or to inner for others.
 func (p *Program) attribute(s *Step, at map[BufferID]*int64, inner *int64) {
 	for _, list := range [2][]BufferID{s.In, s.Out} {
 		p.each(list, func(id BufferID, bytes int64) {

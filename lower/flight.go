@@ -7,15 +7,15 @@ import (
 	"ampc/ir"
 )
 
-// Message is a step that sends to other ranks. The step starts the message; what it
-// brings is there before step Until of the same part begins, or at the end of the part
-// where Until is the number of its steps. Steps between run meanwhile: none of them
-// touches a result or writes an operand. Messages end in the order in which they start.
+// Message is a step that sends to other ranks. The step starts the message. Its results are there
+// before step Until of the same part begins, or at the end of the part if Until is the number of
+// its steps. The steps between run in the meantime. None of them touches a result or writes an
+// operand. Messages end in the order in which they start.
 type Message struct {
 	Part        Part
 	Step, Until int
 
-	// consumed are the operands, as roots, that no later step reads: results may lie there.
+	// consumed are the roots of operands that no later step reads: results may take their memory.
 	consumed []BufferID
 }
 
@@ -24,7 +24,7 @@ func (s *Step) sends() bool {
 	return s.Kernel != nil && s.Kernel.Node.Def().Is(ir.Collective) && s.Kernel.Node.Int("ranks") > 1
 }
 
-// messages lists the messages of all parts and how long each may take.
+// messages lists the messages of all parts, with the step by which each must have ended.
 func (p *Program) messages() {
 	p.Messages = nil
 	for part := range NumParts {
@@ -40,8 +40,7 @@ func (p *Program) messages() {
 	}
 }
 
-// needed is the first step of a part behind message i that must find its results or may
-// change its operands.
+// needed is the first step of a part after message i that reads its results or writes its operands.
 func (p *Program) needed(part Part, i int) int {
 	steps := p.Parts[part]
 	sent := &steps[i]
@@ -54,14 +53,14 @@ func (p *Program) needed(part Part, i int) int {
 	return len(steps)
 }
 
-// touches reports whether two lists name a common root.
+// touches reports whether the two lists have a root in common.
 func (p *Program) touches(a, b []BufferID) bool {
 	return slices.ContainsFunc(a, func(x BufferID) bool {
 		return x != None && slices.ContainsFunc(b, func(y BufferID) bool { return y != None && p.sameRoot(x, y) })
 	})
 }
 
-// message finds the message that step i of a part starts, nil where it starts none.
+// message returns the message that step i of a part starts, or nil.
 func (p *Program) message(part Part, i int) *Message {
 	for k := range p.Messages {
 		if m := &p.Messages[k]; m.Part == part && m.Step == i {
@@ -71,7 +70,7 @@ func (p *Program) message(part Part, i int) *Message {
 	return nil
 }
 
-// begins is the position of a part's first step, counted through all parts.
+// begins is the position of a part's first step among the steps of all parts.
 func (p *Program) begins(part Part) (at int32) {
 	for q := range part {
 		at += int32(len(p.Parts[q]))
@@ -79,7 +78,8 @@ func (p *Program) begins(part Part) (at int32) {
 	return at
 }
 
-// keepInFlight lengthens the lives of what messages read and write until they have ended.
+// keepInFlight extends the lifetimes of the operands and results of messages until the messages
+// end.
 func (p *Program) keepInFlight() {
 	for k := range p.Messages {
 		m := &p.Messages[k]
@@ -98,8 +98,8 @@ func (p *Program) keepInFlight() {
 	}
 }
 
-// verifyMessages checks that each message is listed once, with the steps that may run
-// meanwhile, and that messages start and end in the order of their numbers.
+// verifyMessages checks that each message is listed once, that the steps that run in the meantime
+// may, and that messages start and end in the order of their numbers.
 func (p *Program) verifyMessages() error {
 	k, number := 0, int64(0)
 	for part := range NumParts {

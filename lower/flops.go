@@ -1,8 +1,9 @@
 package lower
 
-// Flops counts the multiplications and additions of a step's matrix product,
-// convolution or attention, 0 for other steps. A causal attention counts half;
-// its backward pass, which recomputes the scores, five products for two.
+// Flops counts the multiplications and additions of a step's matrix product, convolution or
+// attention. It is 0 for other steps. A causal attention counts half. The backward pass of
+// attention counts five products where the forward pass counts two, because it recomputes the
+// scores.
 func (s *Step) Flops() int64 {
 	switch {
 	case s.Gemm != nil:
@@ -35,7 +36,7 @@ func (a *Attention) flops() int64 {
 	return n
 }
 
-// Flops sums the products of prepare, one micro-batch and update.
+// Flops is the sum over the steps of prepare, one micro-batch and update.
 func (p *Program) Flops() (n int64) {
 	for _, part := range p.Parts {
 		for i := range part {

@@ -15,7 +15,7 @@ func lowerMatmul(l *Lowerer, n *ir.Node) error {
 	return nil
 }
 
-// lowerLinear lowers x[..,K]·w + b: rows of all leading dimensions together.
+// lowerLinear lowers x[..,K]·w + b as one product of all rows of x.
 func lowerLinear(l *Lowerer, n *ir.Node) error {
 	l.now = []*ir.Node{n}
 	s := l.step(KindGemm, n)
@@ -27,7 +27,7 @@ func lowerLinear(l *Lowerer, n *ir.Node) error {
 	return nil
 }
 
-// ProductOf describes the product of a matmul or linear node of known sizes, the bias included.
+// ProductOf describes the product of a matmul or linear node, with its bias. All sizes are known.
 func ProductOf(n *ir.Node) *Gemm {
 	g := &Gemm{TF32: roundsTF32(n)}
 	a, b, y := ir.Sizes(n.In[0].Type.Shape), ir.Sizes(n.In[1].Type.Shape), ir.Sizes(n.Out[0].Type.Shape)
@@ -48,8 +48,9 @@ func ProductOf(n *ir.Node) *Gemm {
 	return g
 }
 
-// batch sets the batch levels from the leading dimensions: those that all
-// operands walk alike become one, and rows of an untransposed A join M where B is shared.
+// batch sets the batch levels from the leading dimensions. Dimensions along which all operands
+// advance alike become one level. Rows of an untransposed A become part of M where all items share
+// B.
 func (g *Gemm) batch(a, b, y []int64) {
 	sa, sb, sy := leadingStrides(a, y, g.ARows()*g.A.LD), leadingStrides(b, y, g.BRows()*g.B.LD), ir.RowMajor(y)
 	for i := range sy {
@@ -92,8 +93,8 @@ func (g *Gemm) BRows() int64 {
 	return g.K
 }
 
-// leadingStrides aligns an operand's leading dimensions with the result's;
-// one item takes step elements, a broadcast dimension has stride 0.
+// leadingStrides aligns an operand's leading dimensions with the result's. One item has step
+// elements. A broadcast dimension has stride 0.
 func leadingStrides(own, y []int64, step int64) []int64 {
 	st := make([]int64, len(y))
 	off := len(y) - len(own)
@@ -106,16 +107,17 @@ func leadingStrides(own, y []int64, step int64) []int64 {
 	return st
 }
 
-// link is a node of a product's own epilogue: the stage that it brings the product to, and what it
-// reads the product so far as.
+// link is a node of a product's own epilogue: the stage after the node, and the value of the
+// product that the node reads.
 type link struct {
 	node  *ir.Node
 	stage ir.EpilogueStage
 	of    *ir.Value
 }
 
-// epilogue finds the nodes that product n's own epilogue does (ir.Caps), and which of nodes are left to
-// elementwise work over its result. ok reports whether the product's kernel runs all of nodes.
+// epilogue divides nodes, which follow product n, into those of the product's own epilogue
+// (ir.Caps) and the rest, which remain elementwise work over its result. ok reports whether one
+// kernel runs the product and all of nodes.
 func (r *readers) epilogue(caps ir.Caps, n *ir.Node, nodes []*ir.Node) (own []link, rest []*ir.Node, ok bool) {
 	stage := caps.EpilogueOf(n)
 	if stage == ir.NoEpilogue || caps.FusesNormEpilogue(n) || !fusible(n, nodes) {
@@ -136,8 +138,9 @@ func (r *readers) epilogue(caps ir.Caps, n *ir.Node, nodes []*ir.Node) (own []li
 	return own, rest, len(rest) == 0 || !caps.SingleStore
 }
 
-// lowerProduct lowers product n with nodes, elementwise work over its result, to one step, if its kernel
-// runs them: its own epilogue first, on the CPU a cluster over what that leaves.
+// lowerProduct lowers product n and elementwise nodes over its result to one step, if its kernel
+// runs them: first the product's own epilogue, then, on the CPU, a cluster of the remaining nodes.
+// It reports false otherwise.
 func (l *Lowerer) lowerProduct(n *ir.Node, nodes []*ir.Node) bool {
 	own, rest, ok := l.readers.epilogue(l.p.Target.Caps(), n, nodes)
 	if !ok {
@@ -148,14 +151,15 @@ func (l *Lowerer) lowerProduct(n *ir.Node, nodes []*ir.Node) bool {
 	s.Node.Name = nodes[len(nodes)-1].Out[0].String()
 	if len(rest) == 0 {
 		s.Out = []BufferID{l.result(at)}
-	} else if l.fuseEpilogue(&s, at, rest); len(s.Out) == 0 { // nobody reads what they compute
+	} else if l.fuseEpilogue(&s, at, rest); len(s.Out) == 0 { // nobody reads the results
 		return true
 	}
 	l.emitProduct(s)
 	return true
 }
 
-// ended is the step of product n with the nodes of its own epilogue, which compute at; its result is not there yet.
+// ended returns the step of product n with its own epilogue, and the value at that the epilogue
+// computes. The step has no results yet.
 func (l *Lowerer) ended(n *ir.Node, own []link) (s Step, at *ir.Value) {
 	s, in := l.product(n)
 	at = n.Out[0]
@@ -169,7 +173,8 @@ func (l *Lowerer) ended(n *ir.Node, own []link) (s Step, at *ir.Value) {
 	return s, at
 }
 
-// fusible reports whether nodes are elementwise work over the result of n, and none of n's operands.
+// fusible reports whether nodes are elementwise over the shape of n's result and compute no operand
+// of n.
 func fusible(n *ir.Node, nodes []*ir.Node) bool {
 	for _, m := range nodes {
 		if m.Def().Elem == nil || m.Out[0].Type.Shape != n.Out[0].Type.Shape {
@@ -179,7 +184,8 @@ func fusible(n *ir.Node, nodes []*ir.Node) bool {
 	return !slices.ContainsFunc(n.In, func(v *ir.Value) bool { return v != nil && v.Def != nil && contains(nodes, v.Def) })
 }
 
-// product starts the step of a product, a convolution or a kernel with post-ops; in are its operands.
+// product starts the step of a product, a convolution or a kernel with post-ops, and returns its
+// operands.
 func (l *Lowerer) product(n *ir.Node) (s Step, in []*ir.Value) {
 	if l.p.Target.Caps().PostOps[n.Op] {
 		return Step{Kind: KindKernel, Kernel: &Kernel{Name: n.Def().Name, Node: detached(n)}}, n.In
@@ -197,7 +203,7 @@ func (l *Lowerer) product(n *ir.Node) (s Step, in []*ir.Value) {
 	return s, in
 }
 
-// epilogue is that of a product or convolution.
+// epilogue returns the epilogue of a product or convolution.
 func (s *Step) epilogue() *Epilogue {
 	if s.Conv != nil {
 		return &s.Conv.Epilogue
@@ -205,8 +211,8 @@ func (s *Step) epilogue() *Epilogue {
 	return &s.Gemm.Epilogue
 }
 
-// fuseEpilogue gives a product the cluster of nodes that reads its value at as its
-// epilogue, which stores that value too where others read it.
+// fuseEpilogue makes the cluster of nodes, which reads value at of the product, the epilogue of
+// step s. The cluster also stores at, if others read it.
 func (l *Lowerer) fuseEpilogue(s *Step, at *ir.Value, nodes []*ir.Node) {
 	j := l.join(at, nodes)
 	s.Epilogue = &j.cluster
@@ -218,11 +224,11 @@ func (l *Lowerer) fuseEpilogue(s *Step, at *ir.Value, nodes []*ir.Node) {
 	s.Out = l.stores(j, append([]*ir.Node{{Out: []*ir.Value{at}}}, nodes...))
 }
 
-// epilogueActs are the activations that caps lets into an epilogue.
+// epilogueActs are the activations that an epilogue may have.
 var epilogueActs = map[ir.Op]Act{ir.OpRelu: Relu, ir.OpTanh: Tanh}
 
-// take adds node m, which brings the product to stage and reads it so far as
-// at, to the epilogue; m's other operand joins the step's operands.
+// take adds node m to the epilogue. m reads the product's value at and ends stage. Its other
+// operand is appended to the step's operands.
 func (e *Epilogue) take(stage ir.EpilogueStage, m *ir.Node, at *ir.Value, in []*ir.Value) []*ir.Value {
 	if stage == ir.AfterActivation {
 		e.Act = epilogueActs[m.Op]
@@ -240,8 +246,8 @@ func (e *Epilogue) take(stage ir.EpilogueStage, m *ir.Node, at *ir.Value, in []*
 	return append(in[:len(in):len(in)], other)
 }
 
-// roundsTF32 reports whether a product rounds its f32 operands to tf32. 16-bit
-// operands fit as they are, and libraries refuse to be asked for it.
+// roundsTF32 reports whether a product rounds its f32 operands to tf32. 16-bit operands need no
+// rounding, and libraries refuse tf32 for them.
 func roundsTF32(n *ir.Node) bool {
 	return n.Str("math") == "tf32" && (n.In[0].Type.DType == ir.F32 || n.In[1].Type.DType == ir.F32)
 }

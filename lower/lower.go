@@ -7,13 +7,12 @@ import (
 	"ampc/ir"
 )
 
-// Lower turns a Ready graph whose dimensions are all known into a Program for
-// t. Errors name the node and carry its position. The graph is not changed
-// (but renumbered). A variable returned under its old name has the value it
-// has after the step.
+// Lower turns a Ready graph, all of whose dimensions are known, into a Program for t. Errors name
+// the node and its position. Lower renumbers the graph and changes nothing else in it. A variable
+// that is returned under its own name is returned with its value after the step.
 func Lower(g *ir.Graph, t Target) (*Program, error) { return lower(g, t, form{joins: true}) }
 
-// Peak returns a function that tells how many bytes the program of a graph takes on t.
+// Peak returns a function that computes how many bytes the Program of a graph takes on t.
 func Peak(t Target) func(g *ir.Graph) (int64, error) {
 	return func(g *ir.Graph) (int64, error) {
 		p, err := Lower(g, t)
@@ -24,39 +23,39 @@ func Peak(t Target) func(g *ir.Graph) (int64, error) {
 	}
 }
 
-// LowerNodes is Lower for the CPU with every node a step of its own: no value
-// stays in registers. Joining steps changes no bits, so what they store is what
-// the joined ones compute. Every work buffer has memory of its own (Spread).
+// LowerNodes lowers for the CPU with one step for each node, so that no value stays in registers.
+// Fusion changes no bits: these steps store what the fused steps compute. Every work buffer has its
+// own memory (Spread).
 func LowerNodes(g *ir.Graph) (*Program, error) {
 	return LowerReplay(g, Replay{Nodes: true, Spread: true})
 }
 
-// Replay says how LowerReplay lowers.
+// Replay are the options of LowerReplay.
 type Replay struct {
 	Nodes bool // every node is a step of its own, as in LowerNodes
-	// Spread gives every work buffer memory of its own. Without it memory is used
-	// again, as in Lower, but no time is spent on a search for the least.
+	// Spread gives every work buffer its own memory. Without it buffers share memory, as in Lower,
+	// but no time is spent on the search for the best placement.
 	Spread bool
-	// Update is Nodes for update alone: where an update is skipped, its fused steps
-	// store nothing of what they computed.
+	// Update is Nodes for part update alone. Where an update is skipped, its fused steps do not
+	// store what they computed.
 	Update bool
 	// Show names values that are stored although no other step reads them.
 	Show []string
 }
 
-// LowerReplay is Lower for the CPU, for a program that runs once and is traced. What update
-// makes of a variable has memory of its own: the variable keeps what it held.
+// LowerReplay lowers for the CPU, for a program that runs once and is traced. The next value of a
+// variable has its own memory, so the variable keeps its old value.
 func LowerReplay(g *ir.Graph, r Replay) (*Program, error) {
 	return lower(g, CPU, form{joins: !r.Nodes, update: r.Update, apart: true, spread: r.Spread, brief: !r.Spread, show: r.Show})
 }
 
 // form says how a graph becomes steps.
 type form struct {
-	joins  bool // clusters, norms and updates into common steps
-	update bool // but for those of update
-	apart  bool // next values that update makes lie apart from their variables
-	spread bool // work buffers have memory of their own
-	brief  bool // they are placed without a search
+	joins  bool // fuse clusters, norms and updates
+	update bool // with joins: do not fuse those of part update
+	apart  bool // next values that part update computes do not overwrite their variables
+	spread bool // work buffers have their own memory
+	brief  bool // buffers are placed without a search for the best order
 	show   []string
 }
 
@@ -92,8 +91,8 @@ func lower(g *ir.Graph, t Target, f form) (*Program, error) {
 	return l.p, nil
 }
 
-// Supports says whether t can run every op of g, in parts where it must; the
-// error names the first that it cannot.
+// Supports checks that t can run every op of g in the parts where it must. The error names the
+// first op that t cannot run.
 func Supports(g *ir.Graph, t Target) error {
 	g, err := expand(g, t)
 	if err != nil {
@@ -102,8 +101,8 @@ func Supports(g *ir.Graph, t Target) error {
 	return Check(g, t)
 }
 
-// Check says whether every op of g can be lowered for t and every dimension is
-// known; the error names the first node or declaration that stands in the way.
+// Check checks that every op of g can be lowered for t and that every dimension is known. The error
+// names the first node or declaration for which this is false.
 func Check(g *ir.Graph, t Target) error {
 	for _, v := range g.Vars {
 		if !v.Type.Shape.Static() {
@@ -123,7 +122,7 @@ func Check(g *ir.Graph, t Target) error {
 	return nil
 }
 
-// refusal says that t does not run n.
+// refusal is the message that t does not run n.
 func refusal(n *ir.Node, t Target) string {
 	if n.Op == ir.OpForeign {
 		return fmt.Sprintf("%s of operator set %s is not known here: it is kept, and cannot be computed", ir.Printable(n.Str("op")), ir.Printable(n.Str("domain")))
@@ -134,7 +133,7 @@ func refusal(n *ir.Node, t Target) string {
 	return fmt.Sprintf("%s: no rule lowers it for %s", n.Def().Name, t)
 }
 
-// Lowerer is the state of one Lower call, which a Rule adds steps to.
+// Lowerer is the state of one Lower call. A Rule adds steps to it.
 type Lowerer struct {
 	g *ir.Graph
 	p *Program
@@ -147,17 +146,17 @@ type Lowerer struct {
 	steps    *[]Step    // of the part being lowered
 	at       Part       // that part
 	late     []lateWrite
-	sums     map[string]int  // products of one name that run as two steps
-	views    ir.StridedViews // of values without memory of their own
+	sums     map[string]int  // by name: products that run as two steps
+	views    ir.StridedViews // values without their own memory
 	form
-	opened  map[int32]bool // clusters whose nodes are steps of their own
+	opened  map[int32]bool // clusters that are lowered node by node
 	current *scheduled     // being lowered
-	running int32          // its place in Program.Planned
-	now     []*ir.Node     // that become the step being built
+	running int32          // its index in Program.Planned
+	now     []*ir.Node     // nodes of the step being built
 }
 
-// lateWrite is a next value that could not overwrite its variable because old
-// reads follow; it is copied at the end of its part.
+// lateWrite is the next value of a variable that later steps still read. The next value is computed
+// in its own buffer and copied to the variable at the end of its part.
 type lateWrite struct{ from, to BufferID }
 
 func newLowerer(g *ir.Graph, t Target, f form) *Lowerer {
@@ -176,9 +175,8 @@ func newLowerer(g *ir.Graph, t Target, f form) *Lowerer {
 	return l
 }
 
-// show has the values stored that a replay wants to see. The cluster of a norm,
-// whose kernel stores none of the values in between, is opened for them: its nodes
-// become steps of their own.
+// show makes steps store the values that a replay shows. The kernel of a norm does not store the
+// values inside its cluster; such a cluster is lowered node by node instead.
 func (l *Lowerer) show() {
 	if len(l.form.show) == 0 {
 		return
@@ -206,14 +204,14 @@ func (l *Lowerer) show() {
 	}
 }
 
-// NewBuffer adds a buffer of its own memory.
+// NewBuffer adds a buffer that is not a view.
 func (p *Program) NewBuffer(name string, t ir.Type, a Arena) BufferID {
 	id := BufferID(len(p.Buffers))
 	p.Buffers = append(p.Buffers, Buffer{Name: name, Type: t, Arena: a, Root: id, Size: t.Bytes(), Live: Span{-1, -1}})
 	return id
 }
 
-// view shows root (or what root shows) as another type of the same bytes.
+// view adds a view of another type over all bytes of buffer of, or of its root.
 func (l *Lowerer) view(name string, t ir.Type, of BufferID) BufferID {
 	id := l.p.NewBuffer(name, t, l.p.Buffers[of].Arena)
 	l.p.Buffers[id].Root = l.p.Buffers[of].Root
@@ -231,7 +229,7 @@ func (l *Lowerer) declare() error {
 	return nil
 }
 
-// part lowers one part: schedule nodes in an order that keeps every cluster together.
+// part lowers one part: its schedule nodes in an order that keeps every cluster together.
 func (l *Lowerer) part(part Part) error {
 	l.steps, l.at = &l.p.Parts[part], part
 	l.late = nil
@@ -260,8 +258,8 @@ func (l *Lowerer) part(part Part) error {
 	return nil
 }
 
-// number gives the part's nodes the positions of their schedule nodes and notes where each variable
-// is last read under its old name: until there its next value may not overwrite it.
+// number gives nodes the positions of their schedule nodes. It notes where each variable is last
+// read under its old name: until then its next value may not overwrite it.
 func (l *Lowerer) number(nodes []scheduled) {
 	l.lastRead = slices.Repeat([]int32{-1}, len(l.buf))
 	pos := int32(0)
@@ -278,7 +276,7 @@ func (l *Lowerer) number(nodes []scheduled) {
 	}
 }
 
-// rootVar follows views to what they show.
+// rootVar follows views to the value that they view.
 func (l *Lowerer) rootVar(v *ir.Value) *ir.Value {
 	for v.Def != nil && v.Def.Def().Is(ir.View) && v.Next == nil {
 		v = v.Def.In[0]
@@ -286,8 +284,8 @@ func (l *Lowerer) rootVar(v *ir.Value) *ir.Value {
 	return v
 }
 
-// result gives value v a buffer: that of its variable where v is a next value
-// that may overwrite it, else a new one.
+// result returns the buffer of value v. The next value of a variable takes the variable's own
+// buffer where it may overwrite it. Other values get a new one.
 func (l *Lowerer) result(v *ir.Value) BufferID {
 	if l.buf[v.ID] != None {
 		return l.buf[v.ID]
@@ -311,8 +309,8 @@ func (l *Lowerer) result(v *ir.Value) BufferID {
 	return id
 }
 
-// overwrites reports whether v's node may store over the variable while it
-// still reads it: elementwise nodes may where shapes agree, others where the row says so.
+// overwrites reports whether v's node may store to the variable while it still reads it: an
+// elementwise node where the types agree, another node where its row says so.
 func (l *Lowerer) overwrites(v *ir.Value) bool {
 	n, variable := v.Def, v.Next
 	for i, x := range n.In {
@@ -328,11 +326,11 @@ func (l *Lowerer) overwrites(v *ir.Value) bool {
 			return false
 		}
 	}
-	// A cluster stores as a whole: its members may read the variable only in the
+	// All nodes of a cluster store at the same time. A node of it may read the variable only in the
 	// same step and at the same points.
 	for _, m := range l.current.nodes {
 		if m == n && n.Def().Elem == nil {
-			continue // judged above
+			continue // checked above
 		}
 		for _, x := range m.In {
 			if x != nil && l.rootVar(x) == variable && (x.Type != v.Type || m.Def().Elem == nil || !contains(l.now, m)) {
@@ -343,8 +341,8 @@ func (l *Lowerer) overwrites(v *ir.Value) bool {
 	return true
 }
 
-// outlives reports whether view v of a variable is needed after the part that
-// makes it, when the variable may have moved on.
+// outlives reports whether view v of a variable is needed after the part that computes it. By then
+// the variable may have its next value.
 func (l *Lowerer) outlives(v *ir.Value) bool {
 	if l.returned[v.ID] {
 		return true
@@ -383,7 +381,7 @@ func (l *Lowerer) outs(n *ir.Node) []BufferID {
 	return ids
 }
 
-// step starts the step of one node.
+// step returns the step of one node.
 func (l *Lowerer) step(k StepKind, n *ir.Node) Step {
 	return Step{Kind: k, In: l.ins(n), Out: l.outs(n), Node: NodeRef{n.Name(), n.Pos}}
 }
@@ -396,14 +394,14 @@ func (l *Lowerer) emit(s Step) {
 	*l.steps = append(*l.steps, s)
 }
 
-// runs adds a cluster, which the next step runs.
+// runs adds a cluster to Planned. The next step runs it.
 func (l *Lowerer) runs(c PlannedCluster) {
 	l.running = int32(len(l.p.Planned))
 	l.p.Planned = append(l.p.Planned, c)
 }
 
-// Traffic is what a step moves: each tensor it reads and each it writes once,
-// under however many names, and of parts of a tensor each.
+// Traffic is the number of bytes that a step moves. Each tensor that it reads or writes counts
+// once, under however many names. Of a tensor that is read in parts, only these parts count.
 func (p *Program) Traffic(s *Step) (sum int64) {
 	for _, list := range [2][]BufferID{s.In, s.Out} {
 		p.each(list, func(_ BufferID, bytes int64) { sum += bytes })
@@ -411,7 +409,7 @@ func (p *Program) Traffic(s *Step) (sum int64) {
 	return sum
 }
 
-// each calls f once for each tensor that list names, with the bytes of it.
+// each calls f once for each tensor of list, with the bytes of it that list names.
 func (p *Program) each(list []BufferID, f func(id BufferID, bytes int64)) {
 	for i, id := range list {
 		if id != None && !slices.ContainsFunc(list[:i], func(other BufferID) bool { return other != None && p.sameRoot(other, id) }) {
@@ -422,7 +420,7 @@ func (p *Program) each(list []BufferID, f func(id BufferID, bytes int64)) {
 
 func (p *Program) sameRoot(a, b BufferID) bool { return p.Buffers[a].Root == p.Buffers[b].Root }
 
-// touched is the bytes of id's root that list names.
+// touched is the number of bytes of id's root that list names.
 func (p *Program) touched(list []BufferID, id BufferID) (sum int64) {
 	whole := p.Buffers[p.Buffers[id].Root].Size
 	seen := map[string]bool{}
@@ -442,9 +440,8 @@ func (p *Program) touched(list []BufferID, id BufferID) (sum int64) {
 	return min(sum, whole)
 }
 
-// refreshWritten casts variables to the copies that the update keeps, as
-// prepare does with other weight copies: a runtime skips that while the copies are
-// current (see Target.Refreshes).
+// refreshWritten adds steps to prepare that cast variables to the weight copies that the update
+// keeps. A runtime skips these steps while the copies are current (see Target.Refreshes).
 func (l *Lowerer) refreshWritten() {
 	for _, v := range l.g.Vars {
 		of, _ := v.Attr.Get("of").(string)
@@ -461,7 +458,7 @@ func (l *Lowerer) refreshWritten() {
 	}
 }
 
-// finish records what a runtime binds: outputs, written variables, weight copies.
+// finish records what a runtime binds by name: outputs, written variables and weight copies.
 func (l *Lowerer) finish() {
 	for _, v := range l.g.Return {
 		l.p.Outputs = append(l.p.Outputs, Binding{v.String(), v.Type, l.buf[v.ID]})
@@ -474,8 +471,8 @@ func (l *Lowerer) finish() {
 	l.keepWeightCopies()
 }
 
-// keepWeightCopies moves casts of variables that prepare makes into the state arena,
-// where they outlive the step.
+// keepWeightCopies moves the copies of variables that prepare makes into the state arena, where
+// they outlive the step.
 func (l *Lowerer) keepWeightCopies() {
 	at := map[BufferID]int{}
 	for i := range l.p.Parts[Prepare] {

@@ -6,13 +6,13 @@ import (
 	"ampc/ir"
 )
 
-// Rows that only move elements become copies between two walks. rowMajor of
-// the result's shape is where they go; where they come from is said below.
+// Rows that only move elements become copies between two strided views. The destination is the
+// result in row-major order; each rule below gives the strides of its source.
 
-// dense walks a tensor of shape in its own order.
+// dense accesses all elements of a tensor in row-major order.
 func dense(d ir.DType, shape []int64) Access { return Access{DType: d, Strides: ir.RowMajor(shape)} }
 
-// move emits the copy that fills n's result by walking its operand.
+// move emits the copy that fills n's result from its operand, read with offset and strides.
 func (l *Lowerer) move(n *ir.Node, offset int64, strides []int64) error {
 	t := n.Out[0].Type
 	shape := ir.Sizes(t.Shape)
@@ -55,7 +55,7 @@ func lowerFlip(l *Lowerer, n *ir.Node) error {
 	return l.move(n, offset, strides)
 }
 
-// lowerTile walks the operand once per repetition: every axis becomes two.
+// lowerTile gives every axis two dimensions: its repetitions, with stride 0, and its elements.
 func lowerTile(l *Lowerer, n *ir.Node) error {
 	x, t := ir.Sizes(n.In[0].Type.Shape), n.Out[0].Type
 	from, to := ir.RowMajor(x), ir.RowMajor(ir.Sizes(t.Shape))
@@ -104,8 +104,8 @@ func lowerSplit(l *Lowerer, n *ir.Node) error {
 	return nil
 }
 
-// lowerPad fills the result and copies the part of the operand that remains.
-// Edges and reflections are a kernel.
+// lowerPad fills the result with the constant and copies the remaining part of the operand. Edges
+// and reflections have a kernel.
 func lowerPad(l *Lowerer, n *ir.Node) error {
 	if n.Str("mode") != "constant" {
 		return KernelRule(l, n)
@@ -116,7 +116,7 @@ func lowerPad(l *Lowerer, n *ir.Node) error {
 	lo := n.Ints("lo")
 	for i := range x {
 		step := 1 + n.Inner(i)
-		first := max(0, (-lo[i]+step-1)/step) // first operand index that lands inside
+		first := max(0, (-lo[i]+step-1)/step) // first operand index that is inside the result
 		last := (y[i] - 1 - lo[i]) / step
 		if y[i]-1 < lo[i] {
 			last = -1
@@ -135,9 +135,8 @@ func lowerPad(l *Lowerer, n *ir.Node) error {
 	return nil
 }
 
-// blockPerm lists, for the sides of a block moved between channels and pixels,
-// the channel factors in the order that mode gives them: the block's two
-// sides, then the channel, or the channel first.
+// blockPerm is the order of the factors of the channel axis in n's mode: sides are the positions of
+// the block's two sides, channel that of the remaining channels (last in mode DCR, first in CRD).
 func blockPerm(n *ir.Node) (sides [2]int, channel int) {
 	if n.Str("mode") == "crd" {
 		return [2]int{1, 2}, 0
@@ -145,8 +144,8 @@ func blockPerm(n *ir.Node) (sides [2]int, channel int) {
 	return [2]int{0, 1}, 2
 }
 
-// lowerDepthToSpace and its inverse walk [N, channel factors, H, W] and
-// [N, C, H, b, W, b] together.
+// lowerDepthToSpace lowers depth_to_space and its inverse: a copy between [N, channel factors, H,
+// W] and [N, C, H, b, W, b].
 func lowerDepthToSpace(l *Lowerer, n *ir.Node) error {
 	y := ir.Sizes(n.Out[0].Type.Shape)
 	return l.blocks(n, y, ir.Sizes(n.In[0].Type.Shape), false)

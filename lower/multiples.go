@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// Misaligned is a matrix product or convolution, as a step runs it, with sizes
-// that tensor cores do not read at full speed in its dtype. A convolution counts
-// as the product it is: M positions of all images by N channels out, summed over K
-// channels in (its gradients alike), the taps of the window apart.
+// Misaligned is a matrix product or convolution with sizes that tensor cores do not read at full
+// speed in its dtype. A convolution counts as a product for each tap of its window: M are the
+// positions of all images, N the output channels, and K, which is summed over, the input channels.
+// Its gradients count alike.
 type Misaligned struct {
 	Node     string `json:"value"`
 	Pos      string `json:"pos,omitempty"`
 	DType    string `json:"dtype"` // of the operands
 	Multiple int64  `json:"multiple"`
-	Sizes    []Size `json:"sizes"` // those that are no multiple
+	Sizes    []Size `json:"sizes"` // sizes that are no multiple
 }
 
 // Size is one of M, N and K.
@@ -32,8 +32,8 @@ func (m Misaligned) String() string {
 	return fmt.Sprintf("%s: %s wants multiples of %d: %s", m.Node, m.DType, m.Multiple, strings.Join(s, "; "))
 }
 
-// Misaligned lists the products and convolutions of the program, forward and
-// backward, with a size that is no multiple of what their dtype wants.
+// Misaligned lists the products and convolutions of the program, forward and backward, with a size
+// that is no multiple of what tensor cores want for their dtype.
 func (p *Program) Misaligned() []Misaligned {
 	var out []Misaligned
 	for _, part := range p.Parts {
@@ -61,7 +61,7 @@ func (p *Program) Misaligned() []Misaligned {
 	return out
 }
 
-// product returns M, N and K of a step's product, nil where it has none.
+// product returns M, N and K of a step's product, or nil.
 func (s *Step) product() (sizes []int64, tf32 bool) {
 	switch {
 	case s.Gemm != nil:

@@ -6,36 +6,36 @@ import (
 	"ampc/ir"
 )
 
-// NormFusion is what a norm over channels does beside its row: its result goes
-// through a sum and a ReLU before it is stored, on the CPU its gradient takes
-// dy through the gradient of that ReLU. Numbers are those of operands and
-// results of the step that are not the row's, 0 where there is none.
+// NormFusion is what the kernel of a channel norm computes besides its row. The result may pass
+// through a sum and a ReLU before it is stored. On the CPU a gradient may apply the gradient of
+// that ReLU to dy. The numbers index the operands and results of the step, after those of the row;
+// 0 means absent.
 type NormFusion struct {
 	Relu     bool // the result is max(norm + residual, 0), else norm + residual
-	Residual int  // operand that is added
-	Copy     int  // result, the step's last, that holds the same in another dtype
-	Sign     int  // of a gradient: operand that is above zero where dy counts
+	Residual int  // operand that is added to the norm
+	Copy     int  // last result of the step: the same values in another dtype
+	Sign     int  // of a gradient: dy counts where this operand is above zero
 
-	// Of norms on a GPU: Prologue makes register Made of its code, which is normalized (of a
-	// gradient: dy), Epilogue, of norms over rows, reads the result, which is its load 0 and in no
-	// buffer. Their buffers follow the row's own operands and results; what they replace is None, or
-	// not there.
+	// For norms on a GPU. Register Made of Prologue is what the norm normalizes, or the dy of a
+	// gradient. Epilogue, of norms over rows, reads the norm's result as load 0, which is in no
+	// buffer. Their buffers follow the operands and results of the row. An operand or result of the
+	// row that they replace is None or omitted.
 	Prologue, Epilogue *Cluster
 	Made               ir.Reg
-	Beside             *BesideNorm // a second norm over channels that the kernel runs; nil: none
+	Beside             *BesideNorm // second channel norm that the same kernel runs, or nil
 }
 
-// BesideNorm is a norm of the op of a kernel that runs in it (ir.NormFusion.Beside), with the numbers of its
-// operands and results among those of the step. Of gradients both take the same dy. Of norms the first result
-// of this one is the residual of the other: it is rounded to its dtype, and in no buffer.
+// BesideNorm is a second norm that the kernel of a norm runs (ir.NormFusion.Beside). Two gradients
+// take the same dy. Of two norms, the first result of this one is the residual of the other: it is
+// rounded to its dtype and is in no buffer.
 type BesideNorm struct {
 	Node    *ir.Node
-	In, Out []int // -1: absent, made by the prologue, or in no buffer
+	In, Out []int // numbers of its operands and results in the step; -1: absent, computed by the prologue, or in no buffer
 }
 
-// lowerNorm lowers the cluster of a norm over channels: the norm with its epilogue,
-// a sum and a ReLU, or its gradient with the gradient of that ReLU as its prologue
-// (ir.Caps). It reports false where the members are no such cluster.
+// lowerNorm lowers the cluster of a channel norm: the norm with its epilogue, a sum and a ReLU, or
+// its gradient with the gradient of that ReLU as prologue (ir.Caps). It reports false for other
+// clusters.
 func (l *Lowerer) lowerNorm(n *ir.Node, rest []*ir.Node) bool {
 	caps := l.p.Target.Caps()
 	if m := caps.Prologue(n); m != nil && len(rest) == 1 && rest[0] == m && keeps(m.Out[0], m.In[0]) && !l.stored(m.Out[0], []*ir.Node{n}) {
@@ -49,11 +49,11 @@ func (l *Lowerer) lowerNorm(n *ir.Node, rest []*ir.Node) bool {
 	return caps.FusesNormEpilogue(n) && l.lowerNormEpilogue(n, nil, rest)
 }
 
-// keeps reports whether y, elements of x or zeros, is stored without rounding them.
+// keeps reports whether storing y, which is elements of x or zeros, rounds nothing.
 func keeps(y, x *ir.Value) bool { return y.Type.DType == ir.F32 || y.Type.DType == x.Type.DType }
 
-// lowerNormEpilogue lowers norm n with its epilogue, the nodes rest, which may add the result of norm
-// added; nil: there is none.
+// lowerNormEpilogue lowers norm n with the nodes rest as its epilogue. The epilogue may add the
+// result of the norm added, which is nil if there is none.
 func (l *Lowerer) lowerNormEpilogue(n, added *ir.Node, rest []*ir.Node) bool {
 	caps, stage, at := l.p.Target.Caps(), ir.AfterNorm, n.Out[0]
 	c := l.newNormCluster(n)
@@ -93,7 +93,7 @@ func (l *Lowerer) lowerNormEpilogue(n, added *ir.Node, rest []*ir.Node) bool {
 	if at == n.Out[0] || len(forms) == 0 || len(forms) > 2 {
 		return false
 	}
-	for _, v := range []*ir.Value{n.Out[0], at} { // what was rounded already is stored so
+	for _, v := range []*ir.Value{n.Out[0], at} { // the kernel stores values that are rounded already
 		if d := v.Type.DType; d != ir.F32 && slices.ContainsFunc(forms, func(f *ir.Value) bool { return f.Type.DType != d }) {
 			return false
 		}
@@ -119,11 +119,11 @@ func (l *Lowerer) lowerNormEpilogue(n, added *ir.Node, rest []*ir.Node) bool {
 	return true
 }
 
-// normCluster is the step of a norm being put together from values.
+// normCluster builds the step of a norm from values.
 type normCluster struct {
 	l      *Lowerer
 	node   *ir.Node
-	in     []*ir.Value // with room for all operands of the row, more behind them
+	in     []*ir.Value // all operands of the row, absent ones included, then the others
 	fusion NormFusion
 }
 
@@ -135,13 +135,13 @@ func (l *Lowerer) newNormCluster(n *ir.Node) *normCluster {
 	return c
 }
 
-// operand adds an operand that is not the row's.
+// operand adds an operand that is not the row's, and returns its number.
 func (c *normCluster) operand(v *ir.Value) int {
 	c.in = append(c.in, v)
 	return len(c.in) - 1
 }
 
-// beside has the kernel run norm n too, whose results have no numbers yet.
+// beside makes the kernel run norm n, too. Its results have no numbers yet.
 func (c *normCluster) beside(n *ir.Node) {
 	b := &BesideNorm{Node: detached(n)}
 	for _, v := range n.In {
@@ -157,7 +157,7 @@ func (c *normCluster) beside(n *ir.Node) {
 	c.fusion.Beside = b
 }
 
-// emit emits the step, which stores out.
+// emit emits the step with the results out.
 func (c *normCluster) emit(out []*ir.Value, name NodeRef) {
 	n := *c.node
 	n.In, n.Out = c.in, out

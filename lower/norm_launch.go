@@ -6,9 +6,9 @@ import (
 	"ampc/ir"
 )
 
-// lowerNormLaunch lowers norms over channels that run in one kernel (ir.NormFusion): gradients of one
-// operand, with the elementwise nodes that make it, or a norm and the one that its epilogue adds. It
-// reports false where the nodes are no such launch.
+// lowerNormLaunch lowers channel norms that run in one kernel (ir.NormFusion): either gradients
+// with a common dy, with the elementwise nodes that compute it, or a norm and the norm that its
+// epilogue adds. It reports false for other nodes.
 func (l *Lowerer) lowerNormLaunch(nodes []*ir.Node) bool {
 	caps := l.p.Target.Caps()
 	var norms, rest []*ir.Node
@@ -34,7 +34,7 @@ func (l *Lowerer) lowerNormLaunch(nodes []*ir.Node) bool {
 	return false
 }
 
-// lowerGradients lowers gradients of norms that take the same operand, which before makes.
+// lowerGradients lowers gradients of norms with a common dy, which the nodes before compute.
 func (l *Lowerer) lowerGradients(norms, before []*ir.Node) bool {
 	n, operand := norms[0], l.p.Target.Caps().NormOf(norms[0]).Operand
 	made := n.In[operand]
@@ -58,7 +58,7 @@ func (l *Lowerer) lowerGradients(norms, before []*ir.Node) bool {
 	}
 	if len(before) > 0 {
 		j := l.join(nil, before)
-		reg := j.read(made) // rounded as it would be stored
+		reg := j.read(made) // rounded, as a store would round it
 		out := l.storesFor(j, before, l.now)
 		j.cluster.Code = j.code.Ins
 		s.Kernel.Fusion.Prologue, s.Kernel.Fusion.Made = &j.cluster, reg
@@ -69,7 +69,8 @@ func (l *Lowerer) lowerGradients(norms, before []*ir.Node) bool {
 	return true
 }
 
-// besideGradient adds gradient n to step s, which has the operand that both take, or makes it.
+// besideGradient adds gradient n to step s. Its dy is the given operand or, if made, the prologue's
+// result.
 func (l *Lowerer) besideGradient(s *Step, n *ir.Node, operand int, made bool) *BesideNorm {
 	b := &BesideNorm{Node: detached(n)}
 	for i, v := range n.In {
@@ -90,7 +91,7 @@ func (l *Lowerer) besideGradient(s *Step, n *ir.Node, operand int, made bool) *B
 	return b
 }
 
-// Norm is the step of the second norm of s alone.
+// Norm is a step that runs the second norm of s alone.
 func (b *BesideNorm) Norm(s *Step) *Step {
 	pick := func(from []BufferID, at []int) (ids []BufferID) {
 		for _, i := range at {

@@ -7,8 +7,8 @@ import (
 	"ampc/ir"
 )
 
-// plan gives every root buffer its offset and every arena its size, in the way
-// that the form says.
+// plan gives every root buffer its offset and every arena its size, by the method that the form
+// selects.
 func (l *Lowerer) plan() {
 	p := l.p
 	p.lifetimes()
@@ -32,7 +32,7 @@ func (l *Lowerer) plan() {
 	p.placeViews()
 }
 
-// separate computes how large the work arena is with nothing shared.
+// separate computes the size of the work arena if no buffers share memory.
 func (p *Program) separate() {
 	p.Separate = 0
 	for i := range p.Buffers {
@@ -44,8 +44,8 @@ func (p *Program) separate() {
 
 func roundUp(n int64) int64 { return (n + Align - 1) / Align * Align }
 
-// Spread gives every work buffer memory of its own, so that after a part all
-// that it computed is there to be looked at. The work arena grows to Separate.
+// Spread gives every work buffer its own memory, so that all values that a part computed can be
+// inspected after it. The work arena grows to Separate.
 func (p *Program) Spread() {
 	p.Arenas[WorkArena] = 0
 	for i := range p.Buffers {
@@ -57,14 +57,14 @@ func (p *Program) Spread() {
 	p.placeViews()
 }
 
-// Apart plans the work buffers anew such that no result lies where an operand
-// of its step did: right after a step, all that it read is there too.
+// Apart plans the work buffers again such that no result overwrites an operand of its own step.
+// After each step, its operands are still there.
 func (p *Program) Apart() {
 	p.placeWork(false, true)
 	p.placeViews()
 }
 
-// placeViews puts every view where its root lies.
+// placeViews places every view in its root.
 func (p *Program) placeViews() {
 	for i := range p.Buffers {
 		b := &p.Buffers[i]
@@ -73,9 +73,9 @@ func (p *Program) placeViews() {
 	}
 }
 
-// lifetimes sets the span of every root: from its first write to its last
-// read. What prepare computes and a later part reads lives until micro ends,
-// because micro repeats; what is returned outlives the last step.
+// lifetimes sets the span of every root, from its first write to its last read. A value that
+// prepare computes and a later part reads lives until micro ends, because micro repeats. A returned
+// value outlives the last step.
 func (p *Program) lifetimes() {
 	pos, microEnd := int32(0), int32(len(p.Parts[Prepare])+len(p.Parts[Micro])-1)
 	total := microEnd + int32(len(p.Parts[Update]))
@@ -105,7 +105,7 @@ func (p *Program) lifetimes() {
 	for i := range p.Buffers {
 		b := &p.Buffers[i]
 		if b.Live.From >= 0 && b.Live.From < prepared && b.Live.To >= prepared {
-			b.Live.To = max(b.Live.To, microEnd+1) // past the last step of micro, which may not overwrite it either
+			b.Live.To = max(b.Live.To, microEnd+1) // beyond the last step of micro, which may not overwrite it either
 		}
 	}
 	for _, o := range p.Outputs {
@@ -114,8 +114,8 @@ func (p *Program) lifetimes() {
 	p.keepInFlight()
 }
 
-// block is memory that one buffer, or a chain of buffers that overwrite each
-// other in place, holds over a span.
+// block is the memory that one buffer, or a chain of buffers that overwrite each other in place,
+// occupies over a span.
 type block struct {
 	live   Span
 	size   int64
@@ -123,9 +123,9 @@ type block struct {
 	chain  []BufferID
 }
 
-// placeWork places the work buffers, results over operands that die with the
-// step where inPlace says so. search looks for an order that takes less memory
-// than that of the steps.
+// placeWork places the work buffers. If inPlace, a result takes the memory of an operand that the
+// step reads last. search looks for an order of placement that takes less memory than the order of
+// steps.
 func (p *Program) placeWork(inPlace, search bool) {
 	blocks := p.chains(inPlace)
 	p.MaxLive = maxLive(blocks)
@@ -142,30 +142,31 @@ func (p *Program) placeWork(inPlace, search bool) {
 	p.Arenas[WorkArena] = peak
 }
 
-// placement is the best plan so far.
+// placement is the best placement so far.
 type placement struct {
 	blocks     []block
-	peak, goal int64 // goal: low enough to stop
+	peak, goal int64 // the search stops at this peak
 }
 
-// Plans of many blocks take the placement in time as it is; the others cost
-// the square of their number, the search for better orders many times that.
+// Programs of more than smallPlan blocks keep the placement in the order of steps. The other orders
+// cost the square of the number of blocks. The search costs searches times that, and is left out
+// for more than searchedFor blocks.
 const (
 	smallPlan   = 8192
 	searchedFor = 512
 	searches    = 100
 )
 
-// precedence are the orders in which blocks may be placed: those that are
-// largest, that hold most bytes for most steps, that live longest.
+// precedence are the orders in which blocks may be placed: by size, by size times lifetime, by
+// lifetime, each largest first.
 var precedence = []func(b *block) int64{
 	func(b *block) int64 { return b.size },
 	func(b *block) int64 { return b.size * int64(b.live.To-b.live.From+1) },
 	func(b *block) int64 { return int64(b.live.To - b.live.From) },
 }
 
-// improve tries the orders of precedence, and for few blocks lets whoever ends
-// at the peak go earlier, again and again.
+// improve tries the orders of precedence. For few blocks it then repeatedly moves the block that
+// ends at the peak to an earlier place.
 func (p *placement) improve() {
 	if len(p.blocks) > smallPlan {
 		return
@@ -189,8 +190,8 @@ func (p *placement) improve() {
 	}
 }
 
-// try places the blocks in the given order, keeps the result if its peak is
-// lower, and moves the block that ended at the peak half way to the front.
+// try places the blocks in the given order and keeps the result if its peak is lower. It moves the
+// block that ended at the peak half way to the front of the order.
 func (p *placement) try(sorted []int32) {
 	kept := make([]int64, len(p.blocks))
 	for i := range p.blocks {
@@ -212,10 +213,10 @@ func (p *placement) try(sorted []int32) {
 	}
 }
 
-// chains groups work buffers: a result goes where an operand that dies with
-// the step lies, if the step may write over it and inPlace says so.
+// chains groups work buffers. If inPlace, a result joins the block of an operand that dies with the
+// step, where the step may overwrite it.
 func (p *Program) chains(inPlace bool) []block {
-	of := make([]int32, len(p.Buffers)) // block of a root, -1: none yet
+	of := make([]int32, len(p.Buffers)) // by root: its block, -1 for none yet
 	for i := range of {
 		of[i] = -1
 	}
@@ -245,9 +246,9 @@ func (p *Program) chains(inPlace bool) []block {
 	return blocks
 }
 
-// reusable finds the block of an operand of s that ends here (or with the message that
-// s starts), has the size of result out and may be overwritten by it, and has not been
-// by another result of the step; -1 where there is none.
+// reusable finds the block of an operand of s that dies with s (or with the message that s starts),
+// has the size of result out, may be overwritten by it, and is not yet taken by another result of
+// s. It returns -1 where there is none.
 func (p *Program) reusable(s *Step, sent *Message, out BufferID, pos int32, of []int32, blocks []block) int32 {
 	for _, id := range s.In {
 		if id == None {
@@ -269,9 +270,9 @@ func (p *Program) reusable(s *Step, sent *Message, out BufferID, pos int32, of [
 	return -1
 }
 
-// mayOverwrite reports whether step s may store result out over operand in: a
-// cluster where it loads and stores them at the same points, a kernel where its
-// row says so: for result 0 and operand 0, or for each result and its own operand.
+// mayOverwrite reports whether step s may store result out over operand in. A cluster may where it
+// loads and stores them at the same points. A kernel may where its row says so: result 0 over
+// operand 0, or each result over its own operand.
 func (p *Program) mayOverwrite(s *Step, in, out BufferID) bool {
 	a, b := &p.Buffers[in], &p.Buffers[out]
 	if !a.dense() || !b.dense() || a.Size != b.Size || a.Type.DType.Size() != b.Type.DType.Size() {
@@ -302,7 +303,7 @@ func (p *Program) mayOverwrite(s *Step, in, out BufferID) bool {
 	return false
 }
 
-// factors are the operands that a product reads before its end.
+// factors are the operands that a product reads before it stores the first result.
 func (s *Step) factors() []BufferID {
 	if s.Gemm == nil && s.Conv == nil {
 		return nil
@@ -311,13 +312,13 @@ func (s *Step) factors() []BufferID {
 	return s.In[:max(2, e.Bias+1, e.Residual+1)]
 }
 
-// stores is which store goes to out, -1 where none does.
+// stores is the index of the store to out, -1 where there is none.
 func (g *Cluster) stores(out BufferID) int {
 	return slices.IndexFunc(g.Stores, func(a Access) bool { return a.Buffer == out })
 }
 
-// samePoints reports whether every load from root walks exactly as the store to
-// out does; a cluster that does not store out must not load from root.
+// samePoints reports whether every load from root walks exactly as the store to out does. A cluster
+// that does not store out must not load from root.
 func (g *Cluster) samePoints(p *Program, root, out BufferID) bool {
 	i := g.stores(out)
 	for _, a := range g.Loads {
@@ -328,7 +329,7 @@ func (g *Cluster) samePoints(p *Program, root, out BufferID) bool {
 	return true
 }
 
-// maxLive is the largest sum of sizes that live at one step.
+// maxLive is the largest sum of the sizes of blocks that live at the same step.
 func maxLive(blocks []block) int64 {
 	type event struct {
 		at   int32
@@ -347,8 +348,8 @@ func maxLive(blocks []block) int64 {
 	return most
 }
 
-// placeInTime walks the program and takes the smallest hole that fits (the
-// largest buffer of a step first), as an allocator would. It returns the peak.
+// placeInTime places blocks in the order of steps, the largest of a step first, into the smallest
+// hole that fits, as an allocator would. It returns the peak.
 func placeInTime(blocks []block) int64 {
 	byStart, byEnd := order(len(blocks)), order(len(blocks))
 	slices.SortFunc(byStart, func(a, b int32) int {
@@ -376,7 +377,7 @@ func order(n int) []int32 {
 	return o
 }
 
-// holes is a free list sorted by offset; memory from end on is free too.
+// holes is a free list sorted by offset. Memory from end on is free, too.
 type holes struct {
 	list      []hole
 	end, peak int64
@@ -430,9 +431,10 @@ func (h *holes) free(offset, size int64) {
 	}
 }
 
-// placeInOrder puts one block after the other into the smallest gap between
-// those placed that share a step with it (in order of size: Pisarchyk and Lee,
-// "Efficient Memory Management for Deep Neural Net Inference", 2020).
+// placeInOrder places the blocks one after the other in the given order. Each takes the smallest
+// gap between the placed blocks that share a step with it. In the order of size this is the
+// algorithm of Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference",
+// 2020.
 func placeInOrder(blocks []block, sorted []int32) int64 {
 	placed := make([]int32, 0, len(blocks)) // by offset
 	var peak int64
@@ -446,8 +448,8 @@ func placeInOrder(blocks []block, sorted []int32) int64 {
 	return peak
 }
 
-// lowestGap finds the smallest gap between the placed neighbours in time that
-// b fits in, or the end of the last of them.
+// lowestGap returns the offset of the smallest gap that b fits in, between the placed blocks that
+// share a step with it, or the end of the last of them.
 func lowestGap(blocks []block, placed []int32, b *block) int64 {
 	best, bestSize, end := int64(-1), int64(0), int64(0)
 	for _, j := range placed {

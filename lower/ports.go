@@ -6,32 +6,33 @@ import (
 	"ampc/ir"
 )
 
-// Port is a tensor, or the part of one that begins at a byte, which a cluster reads or writes, and the
-// dtype in which it does. Ports follow from the graph that is lowered alone: a cluster reads what its
-// nodes read and do not compute, and writes what it computes and somebody else reads, takes or keeps.
+// Port is a tensor that a cluster reads or writes, or a part of one from a byte offset on, and the
+// dtype in which it does so. Ports follow from the lowered graph alone. A cluster reads the
+// operands of its nodes that it does not compute. It writes the results that others read, that the
+// graph returns or that variables take.
 type Port struct {
 	Root  BufferID
 	At    int64
 	DType ir.DType
 	Write bool
-	// Unread is of a result that nobody reads: kernels store it, elementwise work does not. An operand
-	// has it that the row does not read (ir.Operand.Unread).
+	// Unread marks a result that nobody reads, which kernels store and elementwise work does not,
+	// and an operand that the row does not read (ir.Operand.Unread).
 	Unread bool
 }
 
-// PlannedCluster is a fusion cluster, or a node in none, with its ports.
+// PlannedCluster is a fusion cluster, or a node outside of clusters, with its ports.
 type PlannedCluster struct {
 	Name  string
 	Ports []Port
-	// View says that a step runs it only where the view does not hold and its elements are copied.
+	// View says that a step exists only where the view is not possible and its elements are copied.
 	View bool
 	Part Part
 
-	nodes   []*ir.Node // nil: a copy or a cast that no node stands for
-	tensors []tensor   // of the ports, for every value
+	nodes   []*ir.Node // nil: a copy or cast without a node
+	tensors []tensor   // by value, the tensors of the ports
 }
 
-// tensor is where a value lies that a cluster reads or writes.
+// tensor is the strided view of a value that a cluster reads or writes.
 type tensor struct {
 	value   *ir.Value
 	root    BufferID
@@ -39,12 +40,12 @@ type tensor struct {
 	strides []int64 // nil: dense
 }
 
-// tensorAt is where v lies, at port p.
+// tensorAt is the strided view of v at port p.
 func (l *Lowerer) tensorAt(v *ir.Value, p Port) tensor {
 	return tensor{v, p.Root, p.At, l.views.At[v].Strides}
 }
 
-// planned states the ports of the schedule nodes of a part, whose steps are there.
+// planned records the ports of the schedule nodes of a part, after their steps were emitted.
 func (l *Lowerer) planned(nodes []scheduled) {
 	count := 0
 	for i := range nodes {
@@ -65,7 +66,7 @@ func (l *Lowerer) planned(nodes []scheduled) {
 	}
 }
 
-// portsOf adds the ports of node n of a cluster to those from place from on, each once.
+// portsOf appends the ports of node n of a cluster that ports[from:] lacks.
 func (l *Lowerer) portsOf(ports []Port, from int, n *ir.Node, cluster []*ir.Node, c *PlannedCluster) []Port {
 	add := func(v *ir.Value, write, unread bool) {
 		p := l.port(v, write)
@@ -86,7 +87,7 @@ func (l *Lowerer) portsOf(ports []Port, from int, n *ir.Node, cluster []*ir.Node
 		}
 	}
 	if n.Op == ir.OpMaxPool && l.p.Target.Caps().RecomputesPools && l.poolOfGrad(n) {
-		return ports[:from] // its gradient does it
+		return ports[:from] // the gradient computes the pool instead
 	}
 	for _, v := range n.Out {
 		switch {
@@ -99,8 +100,8 @@ func (l *Lowerer) portsOf(ports []Port, from int, n *ir.Node, cluster []*ir.Node
 	return ports
 }
 
-// searchedAgain is the max pool whose image n reads instead of operand i, its positions; nil where
-// there is none.
+// searchedAgain returns the max pool whose image n reads in place of operand i, its positions; nil
+// for other operands.
 func (l *Lowerer) searchedAgain(n *ir.Node, i int) *ir.Node {
 	if !l.p.Target.Caps().RecomputesPools || n.Op != ir.OpMaxPoolGrad || i != 1 {
 		return nil
@@ -111,7 +112,7 @@ func (l *Lowerer) searchedAgain(n *ir.Node, i int) *ir.Node {
 	return nil
 }
 
-// port is where v lies.
+// port is the port of a cluster at v.
 func (l *Lowerer) port(v *ir.Value, write bool) Port {
 	p := Port{Root: None, DType: v.Type.DType, Write: write}
 	id := l.buf[v.ID]

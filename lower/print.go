@@ -11,8 +11,8 @@ import (
 	"ampc/ir"
 )
 
-// Print writes the Program as text: arenas, buffers with place and life, and
-// the steps of each part.
+// Print writes the Program as text: the arenas, the buffers with offsets and lifetimes, and the
+// steps of each part.
 func (p *Program) Print(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	fmt.Fprintf(b, "program @%s target=%s {\n", p.Name, p.Target)
@@ -52,7 +52,7 @@ func digits(n int64) string {
 	return s
 }
 
-// BufferName is how a Program prints a buffer.
+// BufferName is the name of a buffer in a printed Program.
 func (p *Program) BufferName(id BufferID) string {
 	if id == None {
 		return "_"
@@ -77,7 +77,7 @@ func (p *Program) printBuffers(w io.Writer) {
 	for i := range p.Buffers {
 		b := &p.Buffers[i]
 		if root := &p.Buffers[b.Root]; root.Arena == WorkArena && root.Live.From < 0 {
-			continue // a step does it without
+			continue // no step stores it
 		}
 		fmt.Fprintf(w, "  buffer %%%-*s %-*s %s+%s size %s", names, b.Name, types, b.Type, b.Arena, digits(b.Offset), digits(b.Size))
 		switch {
@@ -132,7 +132,8 @@ func (p *Program) printPart(w io.Writer, part Part) {
 	}
 }
 
-// made names the registers that a kernel's epilogue reads: what is normalized, or what it adds up.
+// made names the registers that a kernel's prologue computes for it: the normalized operand or the
+// sums.
 func (k *Kernel) made() string {
 	if len(k.Sums) == 0 {
 		return "x=" + k.Fusion.Prologue.reg(k.Fusion.Made)
@@ -144,7 +145,7 @@ func (k *Kernel) made() string {
 	return "sums " + strings.Join(names, ", ")
 }
 
-// library names what runs a step that is no launch.
+// library names the library that runs a step without a launch.
 func (p *Program) library(s *Step) string { return p.Target.Library(s.Kind) }
 
 func (p *Program) keeps(step int) bool {
@@ -156,7 +157,8 @@ func (p *Program) keeps(step int) bool {
 	return false
 }
 
-// order says on which stream a step runs and for what it waits, where that is not the default.
+// order prints the stream of a step and the events that it waits for and records, where they are
+// not the default.
 func (s *Step) order() string {
 	var b strings.Builder
 	if s.Stream != 0 {
@@ -171,7 +173,7 @@ func (s *Step) order() string {
 	return b.String()
 }
 
-// describe says what a step does, without its operands: kind, dtypes, sizes.
+// describe prints what a step computes, without its operands: kind, dtypes, sizes.
 func (p *Program) describe(s *Step) string {
 	switch s.Kind {
 	case KindGemm:
@@ -231,7 +233,7 @@ func (p *Program) gemmString(s *Step) string {
 	return b.String() + s.then()
 }
 
-// leaves is the dtype in which a product's epilogue leaves its result.
+// leaves is the dtype of a product after its own epilogue.
 func (p *Program) leaves(s *Step) ir.DType {
 	if s.Epilogue != nil {
 		return ir.F32
@@ -239,7 +241,7 @@ func (p *Program) leaves(s *Step) ir.DType {
 	return p.dtype(s.Out[0])
 }
 
-// then says what epilogue a product has.
+// then prints the post-ops of a product.
 func (s *Step) then() string {
 	if s.Epilogue == nil {
 		return ""
@@ -281,7 +283,7 @@ func (p *Program) convString(s *Step) string {
 	for _, l := range []struct {
 		name string
 		list []int64
-		rest int64 // what all of them are where nothing is said
+		rest int64 // value that is not printed
 	}{{"begin", w.Begin, 0}, {"end", w.End, 0}, {"dilation", w.Dilation, 1}} {
 		if slices.ContainsFunc(l.list, func(x int64) bool { return x != l.rest }) {
 			t += fmt.Sprintf(" %s=%v", l.name, l.list)
@@ -330,7 +332,7 @@ func (p *Program) attentionString(s *Step) string {
 	return t
 }
 
-// what names a kernel with the dtypes of its first operand and result and its attributes.
+// what names a kernel, with the dtypes of its first operand and result, and its attributes.
 func (k *Kernel) what(p *Program, s *Step) string {
 	var b strings.Builder
 	b.WriteString(s.Kind.String() + " " + k.Name)
@@ -348,7 +350,7 @@ func (k *Kernel) what(p *Program, s *Step) string {
 	return b.String() + s.then()
 }
 
-// String names what a norm ends in, with a space before each.
+// String names the fused work of a norm, each with a space before it.
 func (e NormFusion) String() string {
 	s := ""
 	for _, x := range [...]struct {

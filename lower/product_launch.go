@@ -2,8 +2,8 @@ package lower
 
 import "ampc/ir"
 
-// lowerProductLaunch lowers a product and what its kernel runs beside it (ir.Caps.Products)
-// to one step. It reports false where nodes are no such launch.
+// lowerProductLaunch lowers a product and the nodes that its kernel runs with it (ir.Caps.Products)
+// to one step. It reports false for other nodes.
 func (l *Lowerer) lowerProductLaunch(nodes []*ir.Node) bool {
 	caps := l.p.Target.Caps()
 	p, ok := caps.ProductLaunch(nodes)
@@ -44,5 +44,5 @@ func (l *Lowerer) lowerProductLaunch(nodes []*ir.Node) bool {
 	return true
 }
 
-// launchActs are the activations that a product's kernel runs beside it.
+// launchActs are the activations that the kernel of a product may run.
 var launchActs = map[ir.Op]Act{ir.OpGelu: Gelu, ir.OpGeluGrad: GeluGrad, ir.OpRelu: Relu}

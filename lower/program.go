@@ -1,11 +1,10 @@
-// Package lower turns a Ready graph into a Program: buffers with offsets and
-// steps in three parts. A Program is data for any target; it can be printed and
-// verified where no device is.
+// Package lower turns a Ready graph into a Program: buffers with offsets, and steps in three parts.
+// A Program is data. It can be printed and verified without the device that it is for.
 package lower
 
 import "ampc/ir"
 
-// Part is a stretch of a step that runs as a whole.
+// Part is a sequence of steps that runs as a whole.
 type Part uint8
 
 const (
@@ -27,7 +26,7 @@ var partSections = [NumParts][]ir.Section{
 
 var partOf = [ir.NumSections]Part{ir.Prepare: Prepare, ir.Forward: Micro, ir.Backward: Micro, ir.Update: Update}
 
-// Arena is a region of memory with a life of its own.
+// Arena is a region of memory with its own lifetime.
 type Arena uint8
 
 const (
@@ -42,7 +41,7 @@ var arenaNames = [NumArenas]string{"input", "state", "const", "work"}
 
 func (a Arena) String() string { return arenaNames[a] }
 
-// Align is what every offset is a multiple of.
+// Align divides every offset.
 const Align = 256
 
 // BufferID indexes Program.Buffers. None stands for an absent optional operand.
@@ -51,27 +50,26 @@ type BufferID int32
 // None is the BufferID of an absent operand.
 const None BufferID = -1
 
-// Buffer is a typed stretch of an arena. A view shows its Root under another
-// shape, or a part of it: the elements from At bytes on that lie Strides elements
-// apart (nil: one after the other, all of them). A buffer that is none is its own
-// Root. Attention alone reads and writes views with strides; its rows, along the
-// last dimension, lie together.
+// Buffer is a typed range of bytes in an arena. A view shows its Root with another shape, or a part
+// of it: the elements from byte At on, Strides elements apart (nil: all elements, contiguous). A
+// buffer that is not a view is its own Root. Only attention reads and writes views with strides;
+// the elements of a row, along the last dimension, are contiguous.
 //
-// Offsets in the state arena lay out this program's variables alone: a store
-// that several programs share finds them by name instead.
+// Offsets in the state arena count the variables of this program only. A store that several
+// programs share finds variables by name instead.
 type Buffer struct {
 	Name    string
 	Type    ir.Type
 	Arena   Arena
 	Root    BufferID
 	Offset  int64
-	Size    int64   // of its elements
-	At      int64   // of a view: where it begins in its root
+	Size    int64   // of its elements, in bytes
+	At      int64   // of a view: its first byte in the root
 	Strides []int64 // of a view that is not dense
 	Live    Span    // of a root in the work arena: first write to last read
 }
 
-// Span is an interval of steps, numbered through all parts, both ends included.
+// Span is an interval of steps, counted through all parts, with both ends included.
 type Span struct{ From, To int32 }
 
 // Program is one training (or inference) step, lowered.
@@ -89,10 +87,10 @@ type Program struct {
 	WeightCopies []WeightCopy     // casts of variables that a store keeps between steps
 	Written      []string         // variables of the store that have a next value
 	Messages     []Message        // to other ranks, in order
-	Planned      []PlannedCluster // what the steps run; nil where a target has rewritten them
+	Planned      []PlannedCluster // clusters that the steps run; nil where a target has rewritten the steps
 
-	// MaxLive is the largest number of bytes of work buffers that live at one
-	// step: no plan can be smaller. Separate is their sum.
+	// MaxLive is the largest number of bytes of work buffers that live at one step. No placement
+	// can take fewer. Separate is the sum of their sizes.
 	MaxLive, Separate int64
 }
 
@@ -114,15 +112,15 @@ type Var struct {
 	Buffer BufferID
 }
 
-// Role returns what a runtime fills in or reads by itself: "micro", "seed", ...
+// Role is the purpose of a variable that the runtime itself fills in or reads: "micro", "seed", ...
 func (v *Var) Role() string { s, _ := v.Attr.Get("role").(string); return s }
 
-// PerCall reports whether every call brings the memory of the variable: a cache.
+// PerCall reports whether every call supplies the memory of the variable, as for a cache.
 func (v *Var) PerCall() bool { return v.Kind == ir.State && v.Role() == ir.RoleCache }
 
-// WrittenEarly lists the buffers of variables that parts before update write:
-// sums over micro-batches, running statistics that pass from one micro-batch to
-// the next. Weight copies are not among them.
+// WrittenEarly lists the buffers of variables that parts before update write: sums over
+// micro-batches, and running statistics that one micro-batch passes to the next. It does not list
+// weight copies.
 func (p *Program) WrittenEarly() []BufferID {
 	stored := make([]bool, len(p.Buffers))
 	for part := range Update {
@@ -142,23 +140,23 @@ func (p *Program) WrittenEarly() []BufferID {
 	return list
 }
 
-// Binding names a buffer.
+// Binding is a buffer and its name outside of the Program.
 type Binding struct {
 	Name   string
 	Type   ir.Type
 	Buffer BufferID
 }
 
-// WeightCopy is a 16-bit copy of a variable, made by a step of prepare. While the
-// variable has not been written since, a store may skip the step.
+// WeightCopy is a 16-bit copy of a variable, which a step of prepare makes. A store may skip the
+// step while the variable has not been written since.
 type WeightCopy struct {
 	Var    string
 	DType  ir.DType
 	Buffer BufferID
-	Step   int // in Parts[Prepare]; several copies may come from one
+	Step   int // index in Parts[Prepare]; one step may make several copies
 }
 
-// StepKind says which of a Step's descriptions is set.
+// StepKind says which description of a Step is set.
 type StepKind uint8
 
 const (
@@ -185,8 +183,8 @@ type NodeRef struct {
 	Pos  ir.Pos
 }
 
-// Step is one launch. In and Out list the buffers in the order that the
-// description refers to; an absent operand is None.
+// Step is one kernel or library call. In and Out list the buffers in the order to which the
+// description refers. An absent operand is None.
 type Step struct {
 	Kind   StepKind
 	In     []BufferID
@@ -195,8 +193,8 @@ type Step struct {
 	Wait   []EventID
 	Record EventID // 0: none; events count from 1
 	Node   NodeRef
-	Bytes  int64   // read and written, each buffer once
-	Runs   []int32 // clusters of Program.Planned
+	Bytes  int64   // bytes that it reads and writes, each buffer once
+	Runs   []int32 // indexes of its clusters in Program.Planned
 
 	// Exactly one is set.
 	Gemm    *Gemm
@@ -206,17 +204,17 @@ type Step struct {
 	Kernel  *Kernel
 	Moves   *Moves
 
-	// More are clusters of the same code over other tensors, beside Cluster: one
-	// step holds a whole group of parameters.
+	// More are clusters with the same code as Cluster, over other tensors: one step updates a whole
+	// group of parameters.
 	More []*Cluster
 
-	// Epilogue is elementwise work that follows a product, a convolution or a kernel of Caps.PostOps,
-	// block by block. It loads what the description's own epilogue leaves, in f32, as buffer
-	// None; that is not stored but by a store of Epilogue. Its other operands follow
-	// those of the description in In, Out lists what it stores.
+	// Epilogue is elementwise work on blocks of the result of a product, a convolution or a kernel
+	// of Caps.PostOps. It loads that result, after the description's own epilogue and in f32, as
+	// buffer None. The result is stored only if Epilogue stores it. The other operands of Epilogue
+	// follow those of the description in In; Out lists the buffers that it stores.
 	Epilogue *Cluster
 
-	Launch *Launch // GPU targets: how the driver runs it, beside the description; nil where a library does
+	Launch *Launch // GPU targets: how the driver runs the step, in addition to the description; nil for library calls
 }
 
 // Clusters lists the clusters of a step.
@@ -227,19 +225,19 @@ func (s *Step) Clusters() []*Cluster {
 	return append([]*Cluster{s.Cluster}, s.More...)
 }
 
-// Access is how a step walks a buffer: element i of the iteration space lies
-// at Offset + the sum of i's coordinates times Strides, in elements. A stride
-// of zero repeats. Buffer None is what a product has computed (Step.Epilogue).
+// Access is how a step walks a buffer. Point i of the iteration space is the element at Offset plus
+// the sum of i's coordinates times Strides, in elements. A stride of zero repeats elements. Buffer
+// None is the result of a product (Step.Epilogue).
 type Access struct {
 	Buffer  BufferID
 	DType   ir.DType
 	Offset  int64
 	Strides []int64
-	Reg     ir.Reg // stores only: the register that is stored
+	Reg     ir.Reg // stores only: the register to store
 }
 
-// Cluster is fused elementwise work: Code runs for every point of Shape. A PIn
-// instruction reads Loads[Int]; a load widens, a store rounds once.
+// Cluster is fused elementwise work: Code runs for every point of Shape. Instruction PIn reads
+// Loads[Int]. A load widens; a store rounds once.
 type Cluster struct {
 	Shape  []int64
 	Loads  []Access
@@ -247,50 +245,51 @@ type Cluster struct {
 	Code   []ir.Instr
 }
 
-// IsProduct reports whether register r is what a product has computed (Step.Epilogue).
+// IsProduct reports whether register r is the result of the product before the cluster
+// (Step.Epilogue).
 func (g *Cluster) IsProduct(r ir.Reg) bool {
 	i := &g.Code[r]
 	return i.Op == ir.PIn && g.Loads[i.Int].Buffer == None
 }
 
-// Matrix is an operand of a product: rows LD elements apart (columns where T),
-// batch items Strides apart, one stride per batch level.
+// Matrix is the layout of a product's operand. Rows are LD elements apart (columns if T). Batch
+// items are Strides apart, with one stride for each batch level.
 type Matrix struct {
 	LD      int64
 	Strides []int64
 	T       bool
 }
 
-// Gemm is C = epilogue(A·B) for every item of a batch: In[0] is A, In[1] is B,
-// then the epilogue's operands; Out[0] is C.
+// Gemm is C = epilogue(A·B) for every item of a batch. In[0] is A, In[1] is B, then the epilogue's
+// operands follow. Out[0] is C.
 type Gemm struct {
 	M, N, K  int64
 	Batch    []int64 // sizes of the batch levels, outermost first
 	A, B, C  Matrix
-	TF32     bool // operands are rounded to a 10-bit mantissa
+	TF32     bool // operands are rounded to tf32, with a mantissa of 10 bits
 	Epilogue Epilogue
 }
 
-// Epilogue is what happens to a product before it is stored, in this order and
-// in f32. Bias and Residual index Step.In; 0 means absent (In[0] is an operand).
+// Epilogue is applied to a product before it is stored, in the order of the fields and in f32. Bias
+// and Residual index Step.In; 0 means absent, because In[0] is a factor.
 type Epilogue struct {
-	Bias     int // one element per column (conv: per channel)
+	Bias     int // one element for each column, of a convolution for each channel
 	Act      Act
-	Residual int // as C
+	Residual int // shaped as C
 
-	// GPU targets. Aux is what the gradient of Act reads: an activation stores it, at this place of
-	// Step.Out (0: it is not kept), and a gradient's product reads it, at this place of Step.In: the
-	// sum before a gelu, as C. BiasGrad is the place in Step.Out of the column sums of operand Summed, in
-	// C's dtype.
+	// For GPU targets. An activation stores Aux, the value that its gradient reads, as
+	// Step.Out[Aux]; 0: it is not stored. The product of a gradient reads it as Step.In[Aux]. Aux
+	// is the operand of a gelu, in the shape of C. Step.Out[BiasGrad] takes the column sums of
+	// operand Summed, in C's dtype.
 	Aux, BiasGrad int
 	Summed        int
 }
 
-// Act is an activation of an epilogue, or the factor by which a gradient
-// passes through one.
+// Act is an activation of an epilogue, or the factor with which an activation's gradient
+// multiplies.
 type Act uint8
 
-// The activations. Gelu is the tanh form; it and its gradient are for GPU targets.
+// The activations. Gelu is the tanh form. Gelu and its gradient are for GPU targets only.
 const (
 	NoAct Act = iota
 	Relu
@@ -304,7 +303,7 @@ var actNames = [numActs]string{"none", "relu", "tanh", "gelu", "gelu_grad"}
 
 func (a Act) String() string { return actNames[a] }
 
-// Gradient reports whether a is the factor of a gradient, which needs Aux.
+// Gradient reports whether a is the factor of a gradient, which reads Aux.
 func (a Act) Gradient() bool { return a == GeluGrad }
 
 // ConvDir says which of a convolution's three tensors is computed.
@@ -321,54 +320,53 @@ var dirNames = [numDirs]string{"forward", "grad_x", "grad_w"}
 
 func (d ConvDir) String() string { return dirNames[d] }
 
-// Conv is a convolution, or one of its gradients: Window has the geometry of
-// the convolution itself. In is x, w (forward), dy, w (grad_x) or x, dy
-// (grad_w), then the epilogue's operands.
+// Conv is a convolution or one of its gradients. Window is the geometry of the convolution itself
+// in all three cases. In is x, w (forward), dy, w (grad_x) or x, dy (grad_w), then the epilogue's
+// operands.
 type Conv struct {
 	Dir      ConvDir
 	Window   ir.Window
 	TF32     bool
-	Direct   bool // by the definition: on the CPU no transforms
+	Direct   bool // computed by the definition: the CPU uses no transforms
 	Epilogue Epilogue
 }
 
-// Attention is softmax(Scale·Q·Kᵀ + mask)·V for every head, or its gradient.
-// Operands and results are those of the rows attention and attention_grad;
-// tensors are [batch, heads, length, width].
+// Attention is softmax(Scale·Q·Kᵀ + mask)·V for every head, or its gradient. Operands and results
+// are those of the rows attention and attention_grad. Tensors are [batch, heads, length, width].
 type Attention struct {
 	Backward              bool
 	Batch, Heads, KVHeads int64
 	Queries, Keys         int64
 	Width, VWidth         int64 // of q and k, of v and y
 	Scale                 float64
-	Causal                bool // query i sees keys up to i + Keys - Queries
+	Causal                bool // query i attends to keys up to i + Keys - Queries
 	Mask                  int  // operand number of the mask, 0: none
 	MaskStrides           []int64
 	TF32                  bool
 }
 
-// Kernel is any other op, run under the name of its row. Node carries the op,
-// its attributes and its operands' and results' types; it is cut off from the graph.
+// Kernel is any other op, named as its row. Node has the op, its attributes and the types of its
+// operands and results. It is detached from the graph.
 type Kernel struct {
 	Name string
 	Node *ir.Node
-	// InPlace says that result 0 may lie where operand 0 lies.
+	// InPlace says that result 0 may overwrite operand 0.
 	InPlace bool
-	// Pool is of a max_pool_grad whose index comes straight from a max_pool: that one's window. On the CPU operand 1
-	// may then be the image that was pooled instead of the index.
+	// Pool is the window of the max_pool that made the index of this max_pool_grad, where that is
+	// known. On the CPU operand 1 may then be the pooled image in place of the index.
 	Pool *ir.Window
-	// Fusion is of a norm: its epilogue or prologue, which elementwise nodes beside it say.
+	// Fusion is the prologue and epilogue of a norm, which elementwise nodes of its cluster
+	// specify.
 	Fusion NormFusion
-	// Sums are the registers of Fusion.Prologue whose channels a pass adds up, on a GPU.
+	// Sums are the registers of Fusion.Prologue whose channels a GPU's kernel adds up.
 	Sums []ir.Reg
-	// Seen are operands of any_nonfinite that an earlier global_norm of the part
-	// reads: on the CPU it looks for what is not finite on its way. Bytes counts
-	// them all the same, as the price of a cut does.
+	// Seen are operands of any_nonfinite that an earlier global_norm of the part reads. On the CPU
+	// the norm checks them for values that are not finite. Bytes counts them nevertheless, as the
+	// cut's price does.
 	Seen []BufferID
 }
 
-// Moves copies elements without changing them. Where Filled, the whole of
-// Out[0] is first set to Value.
+// Moves copies elements without changing them. If Filled, Out[0] is first set to Value as a whole.
 type Moves struct {
 	Filled bool
 	Value  float64

@@ -2,13 +2,13 @@ package lower
 
 import "ampc/ir"
 
-// readers says who reads the values of a graph.
+// readers knows which nodes read the values of a graph.
 type readers struct {
 	uses     *ir.Uses
-	returned []bool // by Value.ID: stored whoever reads it
+	returned []bool // by Value.ID: the graph returns it, so it is always stored
 }
 
-// newReaders numbers g.
+// newReaders numbers g and collects the readers of its values.
 func newReaders(g *ir.Graph) *readers {
 	r := &readers{uses: g.Uses()}
 	values, _ := g.Number()
@@ -19,7 +19,7 @@ func newReaders(g *ir.Graph) *readers {
 	return r
 }
 
-// stored reports whether anybody but nodes reads v.
+// stored reports whether v is returned, or read outside of nodes.
 func (r *readers) stored(v *ir.Value, nodes []*ir.Node) bool {
 	if v.Next != nil || r.returned[v.ID] {
 		return true

@@ -2,8 +2,8 @@ package lower
 
 import "slices"
 
-// WithVars is the program over other variables of the same types: names gives new names
-// by old ones. All else is shared with p. It is for programs that write no variable.
+// WithVars returns p over other variables of the same types. names maps old names to new ones. The
+// result shares everything else with p. p writes no variable.
 func (p *Program) WithVars(names map[string]string) *Program {
 	q := *p
 	q.Vars, q.WeightCopies, q.Buffers = slices.Clone(p.Vars), slices.Clone(p.WeightCopies), slices.Clone(p.Buffers)

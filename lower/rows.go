@@ -6,10 +6,10 @@ import (
 	"ampc/ir"
 )
 
-// lowerRows lowers a norm over rows with the elementwise nodes beside it: those that
-// make its operand are its prologue, those that read its result its epilogue
-// (ir.Caps.Rows). A product that runs as two steps may make the operand: its second
-// step is the prologue. It reports false where the members are no such launch.
+// lowerRows lowers a norm over rows with elementwise nodes (ir.Caps.Rows): those that compute its
+// operand become its prologue, those that read its result its epilogue. If a product that runs as
+// two steps computes the operand, its second step becomes the prologue. lowerRows reports false for
+// other nodes.
 func (l *Lowerer) lowerRows(n *ir.Node, rest []*ir.Node) bool {
 	before, after := around(n, rest)
 	product := slices.IndexFunc(before, func(m *ir.Node) bool { return m.Def().Elem == nil })
@@ -39,8 +39,8 @@ func (l *Lowerer) lowerRows(n *ir.Node, rest []*ir.Node) bool {
 	return true
 }
 
-// endsIn reports whether nodes are a product that runs as two steps, of which the second
-// makes the operand of norm n that a prologue may make.
+// endsIn reports whether nodes are a product that runs as two steps and whose second step computes
+// the operand of norm n that a prologue may compute.
 func (l *Lowerer) endsIn(nodes []*ir.Node, product int, n *ir.Node) bool {
 	p, caps := nodes[product], l.p.Target.Caps()
 	own, rest, ok := l.readers.epilogue(caps, p, others(nodes, product))
@@ -54,8 +54,8 @@ func (l *Lowerer) endsIn(nodes []*ir.Node, product int, n *ir.Node) bool {
 
 func others(nodes []*ir.Node, i int) []*ir.Node { return slices.Concat(nodes[:i], nodes[i+1:]) }
 
-// productPrologue has the second step of a product make an operand of norm n, and
-// gives what it stores for others.
+// productPrologue makes the second step of a product the prologue of norm n. It returns the results
+// that the prologue stores for others.
 func (l *Lowerer) productPrologue(s *Step, n *ir.Node, nodes []*ir.Node, product int) []BufferID {
 	own, _, _ := l.readers.epilogue(l.p.Target.Caps(), nodes[product], others(nodes, product))
 	p, at := l.ended(nodes[product], own)
@@ -73,7 +73,7 @@ func (l *Lowerer) productPrologue(s *Step, n *ir.Node, nodes []*ir.Node, product
 	return storesOf(g)
 }
 
-// prologue has register made of g stand for an operand of norm n.
+// prologue makes g the prologue of norm n. Its register made replaces an operand of n.
 func (l *Lowerer) prologue(s *Step, n *ir.Node, g *Cluster, made ir.Reg) {
 	operand := l.p.Target.Caps().RowsOf(n).Operand
 	s.Kernel.Fusion.Prologue, s.Kernel.Fusion.Made = g, made
@@ -81,8 +81,8 @@ func (l *Lowerer) prologue(s *Step, n *ir.Node, g *Cluster, made ir.Reg) {
 	s.In = append(s.In, loadsOf(g)...)
 }
 
-// around divides the nodes beside norm n: those that read its result, with their
-// clusters, and those before it.
+// around divides the nodes fused with norm n: after are those that depend on its result, before the
+// others.
 func around(n *ir.Node, rest []*ir.Node) (before, after []*ir.Node) {
 	behind := map[*ir.Node]bool{n: true}
 	clusters := map[int32]bool{}
@@ -102,8 +102,8 @@ func around(n *ir.Node, rest []*ir.Node) (before, after []*ir.Node) {
 	return before, after
 }
 
-// makesOperand reports whether nodes make the operand that a prologue may make, and
-// norm n reads nothing else of theirs.
+// makesOperand reports whether nodes compute the operand of norm n that a prologue may compute, and
+// no other operand of n.
 func (l *Lowerer) makesOperand(n *ir.Node, nodes []*ir.Node) bool {
 	operand := l.p.Target.Caps().RowsOf(n).Operand
 	for i, v := range n.In {
@@ -114,7 +114,7 @@ func (l *Lowerer) makesOperand(n *ir.Node, nodes []*ir.Node) bool {
 	return operand >= 0 && n.In[operand].Def != nil
 }
 
-// readsResult reports whether nodes read the first result of norm n and no other.
+// readsResult reports whether nodes read the first result of norm n and none of its other results.
 func (l *Lowerer) readsResult(n *ir.Node, nodes []*ir.Node) bool {
 	reads := false
 	for _, m := range nodes {
@@ -130,7 +130,7 @@ func (l *Lowerer) readsResult(n *ir.Node, nodes []*ir.Node) bool {
 	})
 }
 
-// denseRows reports whether nodes are elementwise work over one shape that stores dense tensors.
+// denseRows reports whether nodes are elementwise over one shape and store only dense tensors.
 func (l *Lowerer) denseRows(nodes []*ir.Node) bool {
 	for _, m := range nodes {
 		if m.Def().Elem == nil || m.Out[0].Type.Shape != nodes[0].Out[0].Type.Shape {
@@ -145,7 +145,7 @@ func (l *Lowerer) denseRows(nodes []*ir.Node) bool {
 	return true
 }
 
-// rowStep starts the step of norm n, with room for all operands of its row.
+// rowStep returns the step of norm n. Its operands include absent ones of the row.
 func (l *Lowerer) rowStep(n *ir.Node) Step {
 	row := *n
 	row.In = slices.Clone(n.In)
@@ -156,25 +156,26 @@ func (l *Lowerer) rowStep(n *ir.Node) Step {
 		Kernel: &Kernel{Name: n.Def().Name, Node: detached(&row), InPlace: n.Def().Is(ir.InPlace)}}
 }
 
-// rowPrologue has nodes make an operand of norm n, and gives what they store for others.
+// rowPrologue makes nodes the prologue of norm n. It returns the results that the prologue stores
+// for others.
 func (l *Lowerer) rowPrologue(s *Step, n *ir.Node, nodes []*ir.Node) []BufferID {
 	j := l.join(nil, nodes)
 	out := l.storesFor(j, nodes, append([]*ir.Node{n}, nodes...))
-	made := j.read(n.In[l.p.Target.Caps().RowsOf(n).Operand]) // rounded as it would be stored
+	made := j.read(n.In[l.p.Target.Caps().RowsOf(n).Operand]) // rounded, as a store would round it
 	j.cluster.Code = j.code.Ins
 	l.prologue(s, n, &j.cluster, made)
 	return out
 }
 
-// rowEpilogue has nodes read y, the result of norm n, and gives what is stored instead
-// of y: what they make, and y too where others read it.
+// rowEpilogue makes nodes the epilogue of norm n, whose result is y. It returns the stored results:
+// those of nodes and, where others read it, y.
 func (l *Lowerer) rowEpilogue(s *Step, n *ir.Node, nodes []*ir.Node) []BufferID {
 	y := n.Out[0]
 	j := l.join(nil, nodes)
 	out := l.stores(j, nodes)
 	g := j.cluster
 	own := slices.IndexFunc(g.Loads, func(a Access) bool { return a.Buffer == l.buf[y.ID] })
-	g.Loads = slices.Concat(g.Loads[own:own+1], g.Loads[:own], g.Loads[own+1:]) // load 0 is what the norm computes
+	g.Loads = slices.Concat(g.Loads[own:own+1], g.Loads[:own], g.Loads[own+1:]) // load 0 is the result of the norm
 	first := ir.Reg(-1)
 	for r := range g.Code {
 		switch in := &g.Code[r]; {

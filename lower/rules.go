@@ -9,8 +9,8 @@ import (
 // Rule lowers one node to steps (or to none, for a view).
 type Rule func(l *Lowerer, n *ir.Node) error
 
-// rules holds the ops that lower to something other than their row says by
-// itself. Every other op is a cluster (elementwise), a view, or the kernel of its name.
+// rules holds the ops with their own rule. Every other op lowers as its row says: to a cluster
+// (elementwise), a view, or the kernel of its name.
 var rules = map[ir.Op]Rule{
 	ir.OpMatmul: lowerMatmul, ir.OpLinear: lowerLinear,
 	ir.OpConv: lowerConv, ir.OpConvGradX: lowerConv, ir.OpConvGradW: lowerConv, ir.OpConvTranspose: lowerConv,
@@ -21,14 +21,14 @@ var rules = map[ir.Op]Rule{
 	ir.OpMaxPoolGrad: lowerMaxPoolGrad, ir.OpForeign: nil,
 }
 
-// SharedRule is how a node lowers for a target that has no rule of its own for
-// it: nil where there is no way.
+// SharedRule is the rule of a node on targets that have no rule of their own for it; nil if no
+// target can run it without one.
 func SharedRule(n *ir.Node) Rule {
 	if r, ok := rules[n.Op]; ok {
 		return r
 	}
 	switch d := n.Def(); {
-	case d.Is(ir.Collective) || d.Is(ir.Caches): // several devices come later; a target says whether calls bring it memory
+	case d.Is(ir.Collective) || d.Is(ir.Caches): // targets that run collectives have a rule; a target says whether a call supplies the memory of caches
 		return nil
 	case d.Elem != nil:
 		return lowerElem
@@ -38,7 +38,7 @@ func SharedRule(n *ir.Node) Rule {
 	return KernelRule
 }
 
-// IsKernel reports whether SharedRule runs n by the kernel of its name, if at all.
+// IsKernel reports whether SharedRule lowers n to the kernel of its name.
 func IsKernel(n *ir.Node) bool {
 	_, ruled := rules[n.Op]
 	return !ruled && n.Def().Elem == nil && !n.Def().Is(ir.View)
@@ -49,9 +49,9 @@ func lowerElem(l *Lowerer, n *ir.Node) error {
 	return nil
 }
 
-// lowerView shows the operand's buffer under the result's type. A next value
-// must be copied: its variable has a place of its own; so must a view of a
-// variable that is read when the variable has moved on.
+// lowerView makes the result a view of the operand's buffer. It copies the elements of a next
+// value, whose variable has its own memory, and of a view of a variable that is read after the
+// variable took its next value.
 func lowerView(l *Lowerer, n *ir.Node) error {
 	y, root := n.Out[0], l.rootVar(n.In[0])
 	if y.Next == nil && !(root.IsVar() && l.written[root.ID] && l.outlives(y)) {
@@ -62,15 +62,15 @@ func lowerView(l *Lowerer, n *ir.Node) error {
 	return nil
 }
 
-// KernelRule is a kernel step: the kernel named as the row, with the node's
-// attributes and types.
+// KernelRule lowers to a kernel step: the kernel named as the row, with the node's attributes and
+// types.
 func KernelRule(l *Lowerer, n *ir.Node) error {
 	l.emit(l.kernel(n))
 	return nil
 }
 
-// cacheRule is KernelRule where a call brings the memory of caches: what is appended to
-// one is written in place, and never after a copy of the cache.
+// cacheRule is KernelRule for targets where a call supplies the memory of caches. New elements are
+// written to the cache in place; the cache is never copied.
 func cacheRule(l *Lowerer, n *ir.Node) error {
 	s := l.kernel(n)
 	for _, v := range n.In {
@@ -89,8 +89,8 @@ func (l *Lowerer) kernel(n *ir.Node) Step {
 	return s
 }
 
-// poolOfIndex is the max pool that made the positions that max_pool_grad n
-// takes, with its windows; nil where they come from elsewhere.
+// poolOfIndex is the max pool that computed the positions that max_pool_grad n reads, if its image
+// has the shape and layout of n's result; nil otherwise.
 func poolOfIndex(n *ir.Node) *ir.Node {
 	pool := n.In[1].Def
 	if pool == nil || pool.Op != ir.OpMaxPool || n.In[1].Idx != 1 || pool.In[0].Type.Shape != n.Out[0].Type.Shape || pool.Str("layout") != n.Str("layout") {
@@ -99,7 +99,7 @@ func poolOfIndex(n *ir.Node) *ir.Node {
 	return pool
 }
 
-// lowerMaxPoolGrad notes the windows that the index was made with, where that shows.
+// lowerMaxPoolGrad adds the window of the pool that computed the index, where it is known.
 func lowerMaxPoolGrad(l *Lowerer, n *ir.Node) error {
 	pool := poolOfIndex(n)
 	if pool == nil {
@@ -116,8 +116,8 @@ func (l *Lowerer) emitPoolGrad(n, pool *ir.Node) {
 	l.emit(s)
 }
 
-// detached is n without its graph: op, attributes, and operands and results
-// that have only a name and a type.
+// detached is n without its graph: its op and attributes, and operands and results with name and
+// type only.
 func detached(n *ir.Node) *ir.Node {
 	d := &ir.Node{Op: n.Op, Custom: n.Custom, Attrs: n.Attrs, Pos: n.Pos}
 	bare := func(list []*ir.Value) []*ir.Value {
@@ -148,7 +148,7 @@ func (l *Lowerer) emitMoves(n *ir.Node, m *Moves) {
 	l.emit(s)
 }
 
-// wholeMove copies a tensor as it lies.
+// wholeMove copies all elements of a tensor in their order.
 func wholeMove(t ir.Type) *Moves {
 	n := []int64{t.Shape.Elements()}
 	a := Access{DType: t.DType, Strides: []int64{1}}

@@ -7,17 +7,17 @@ import (
 	"ampc/ir"
 )
 
-// scheduled is a schedule node, what lowers together: one node, or the members of a fusible cluster
-// that stand in one section.
+// scheduled is a schedule node. It lowers as a whole: one node, or the members of a fusion cluster
+// in one section.
 type scheduled struct {
 	nodes []*ir.Node
-	last  int32 // list position of its last member: schedule nodes run in this order
+	last  int32 // position of its last member; schedule nodes are ordered by it where operands allow
 	waits int32
 	next  []int32 // schedule nodes that read its results
 }
 
-// schedule cuts a part into schedule nodes and orders them: as the nodes stand, except that
-// a cluster waits for the operands of all its members. Clusters that wait for each
+// schedule divides a part into schedule nodes and orders them. The order is that of the graph,
+// except that a cluster waits for the operands of all its members. Clusters that wait for each
 // other are an error.
 func (l *Lowerer) schedule(part Part) ([]scheduled, error) {
 	nodes, clustered := l.partition(part, l.joins && !(l.update && part == Update))
@@ -30,7 +30,7 @@ func (l *Lowerer) schedule(part Part) ([]scheduled, error) {
 	return nil, l.cycle(part)
 }
 
-// cycle is the error for clusters of which each waits for the other: they must not be formed.
+// cycle is the error for clusters that wait for each other. The passes must not form them.
 func (l *Lowerer) cycle(part Part) error {
 	return fmt.Errorf("@%s: clusters of part %s wait for each other: %s", l.g.Name, part, compilerFault)
 }
@@ -51,7 +51,7 @@ func (l *Lowerer) partition(part Part, clusters bool) (nodes []scheduled, cluste
 			if launches && n.Why.Launch > 0 {
 				k = key{s: s, launch: n.Why.Launch}
 			}
-			if i, ok := open[k]; ok && clusters && k != (key{s: s}) && s != ir.Prepare && !l.opened[k.cluster] { // prepare's casts stay apart: a store skips them one by one
+			if i, ok := open[k]; ok && clusters && k != (key{s: s}) && s != ir.Prepare && !l.opened[k.cluster] { // casts in prepare are not clustered: a store skips them one by one
 				nodes[i].nodes = append(nodes[i].nodes, n)
 				nodes[i].last = pos
 				clustered = true
@@ -64,7 +64,7 @@ func (l *Lowerer) partition(part Part, clusters bool) (nodes []scheduled, cluste
 	return nodes, clustered
 }
 
-// scheduledIn maps Node.ID to the schedule node that it is in, -1 for other parts.
+// scheduledIn maps Node.ID to the index of its schedule node, -1 for nodes of other parts.
 func (l *Lowerer) scheduledIn(nodes []scheduled) []int32 {
 	of := make([]int32, len(l.seq))
 	for i := range of {
@@ -78,7 +78,8 @@ func (l *Lowerer) scheduledIn(nodes []scheduled) []int32 {
 	return of
 }
 
-// readyHeap holds schedule nodes whose operands are there, the earliest first.
+// readyHeap holds the schedule nodes whose operands are computed. The first one has the earliest
+// last member.
 type readyHeap struct {
 	nodes []scheduled
 	ready []int32
@@ -127,7 +128,7 @@ func sortScheduled(nodes []scheduled, of []int32) ([]scheduled, bool) {
 	return sorted, len(sorted) == len(nodes)
 }
 
-// lowerScheduled lowers a single node by its rule, and a cluster as one step.
+// lowerScheduled lowers a single node by its rule, and a cluster to one step.
 func (l *Lowerer) lowerScheduled(u *scheduled) error {
 	if len(u.nodes) > 1 {
 		return l.lowerCluster(u)

@@ -6,9 +6,9 @@ import (
 	"ampc/ir"
 )
 
-// cutExpansions makes clusters of what stands in place of the nodes that t has no
-// kernel for, which is numbered above last: one for each kernel and each iteration
-// space, as few as there can be. They stand in the order in which they run.
+// cutExpansions divides the expansions of nodes without a kernel, whose clusters are numbered above
+// last, into as few clusters as possible: one for each kernel and each iteration space. The
+// clusters are in the order in which they run.
 func cutExpansions(g *ir.Graph, t Target, last int32) {
 	r, caps := newReaders(g), t.Caps()
 	next := last
@@ -20,7 +20,7 @@ func cutExpansions(g *ir.Graph, t Target, last int32) {
 			}
 			switch {
 			case k <= last:
-			case s == ir.Prepare: // whose nodes run one by one
+			case s == ir.Prepare: // nodes of prepare run one by one
 				for _, m := range body[:n] {
 					m.Why.Cluster = 0
 				}
@@ -40,7 +40,7 @@ func cutExpansions(g *ir.Graph, t Target, last int32) {
 	}
 }
 
-// kernels divides nodes: a product takes the elementwise nodes behind it as its epilogue.
+// kernels divides nodes into clusters. The elementwise nodes after a product become its epilogue.
 func (r *readers) kernels(caps ir.Caps, nodes []*ir.Node) (list [][]*ir.Node) {
 	if i := slices.IndexFunc(nodes, caps.FusesCluster); i >= 0 {
 		if _, _, ok := r.epilogue(caps, nodes[i], others(nodes, i)); ok {
@@ -61,17 +61,17 @@ func (r *readers) kernels(caps ir.Caps, nodes []*ir.Node) (list [][]*ir.Node) {
 	return list
 }
 
-// segment is a run of an expansion's nodes that becomes one step: elementwise
-// nodes over one shape, or a single node of any other kind.
+// segment is a group of an expansion's nodes that becomes one step: elementwise nodes over one
+// shape, or one node of another kind.
 type segment struct {
 	nodes []*ir.Node
 	shape ir.Shape // elementwise segments
 	elem  bool
 }
 
-// segments distributes nodes over segments such that operands come from the
-// same or an earlier one. An elementwise node joins the first segment of its
-// shape that it may follow and that it shares an operand with.
+// segments divides nodes such that operands come from the same or an earlier segment. An
+// elementwise node joins the first segment of its shape that is not before its operands and has a
+// tensor in common.
 func segments(nodes []*ir.Node) []segment {
 	var segs []segment
 	at := make(map[*ir.Node]int, len(nodes))
@@ -112,7 +112,7 @@ func segments(nodes []*ir.Node) []segment {
 	return merged(segs)
 }
 
-// merged joins neighbours over one shape of which the second reads what the first computes.
+// merged merges adjacent segments over one shape, where the second reads a result of the first.
 func merged(segs []segment) []segment {
 	out := segs[:0]
 	for _, s := range segs {

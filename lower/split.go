@@ -7,9 +7,9 @@ import (
 	"ampc/ir"
 )
 
-// emitProduct emits a product, as two steps where the target's library does not
-// compute it as it stands (ir.Caps.Splits): the product in f32, and a cluster that
-// ends it.
+// emitProduct emits a product. Where the target's library does not compute it in one call
+// (ir.Caps.Splits), it emits two steps: the product in f32, and a cluster that applies the
+// epilogue.
 func (l *Lowerer) emitProduct(s Step) {
 	if !l.splits(&s) {
 		l.emit(s)
@@ -33,7 +33,7 @@ func (l *Lowerer) splits(s *Step) bool {
 	return splits(p)
 }
 
-// emitSum emits product s in f32, and gives the cluster that ends it.
+// emitSum emits product s in f32, and returns the cluster that applies its epilogue.
 func (l *Lowerer) emitSum(s *Step) *Cluster {
 	g := *s.Gemm
 	g.Epilogue = Epilogue{}
@@ -52,7 +52,7 @@ var epiloguePrims = map[Act]func(*ir.Code, ir.Reg) ir.Reg{
 	Tanh: (*ir.Code).Tanh,
 }
 
-// ending is the cluster that applies an epilogue to rows of sum.
+// ending is the cluster that applies epilogue e to the rows of sum.
 func (p *Program) ending(e *Epilogue, sum BufferID, in []BufferID, out BufferID) *Cluster {
 	shape := ir.Sizes(p.Buffers[sum].Type.Shape)
 	cols := shape[1]

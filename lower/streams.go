@@ -2,19 +2,20 @@ package lower
 
 import "slices"
 
-// Work of a micro-batch that nothing else in it waits for runs beside the rest:
-// gradients of weights and what adds them up, while the main stream runs
-// the gradients of activations, whose chain is the longest. A step waits, by an event, for steps of the
-// other stream that touch memory it touches, one of them writing: where the
-// planner puts two buffers into one place, that is an order as good as any other.
+// Steps of a micro-batch whose results no long chain of steps waits for run on a second stream: the
+// gradients of weights and their sums. The main stream runs the gradients of activations, whose
+// chain is the longest. A step waits, by an event, for steps of the other stream that touch the
+// same memory, if one of the two writes it. This also orders steps whose buffers share memory only
+// because the planner placed them so.
 
-// mainStream begins and ends every part; asideStream has what may lag behind.
+// mainStream is the stream on which every part begins and ends. Steps of asideStream may lag behind
+// it.
 const (
 	mainStream  = 0
 	asideStream = 1
 )
 
-// Streams gives every step of micro its stream and its events. The plan must be there.
+// Streams gives every step of micro its stream and its events, after memory was planned.
 func (p *Program) Streams() {
 	steps := p.Parts[Micro]
 	for i, aside := range p.aside(steps) {
@@ -27,7 +28,7 @@ func (p *Program) Streams() {
 		use[i] = p.spans(&steps[i])
 	}
 	var order [2][]int // steps by stream
-	var known [2]int   // of each stream: how many steps of the other it has waited for
+	var known [2]int   // by stream: how many steps of the other stream it has waited for
 	for i := range steps {
 		s := &steps[i]
 		mine, other := s.Stream, 1-s.Stream
@@ -42,7 +43,7 @@ func (p *Program) Streams() {
 	}
 }
 
-// record is the event after s, made when it is first wanted.
+// record returns the event after s, and adds it if there is none.
 func (p *Program) record(s *Step) EventID {
 	if s.Record == 0 {
 		p.Events++
@@ -51,11 +52,12 @@ func (p *Program) record(s *Step) EventID {
 	return s.Record
 }
 
-// shortChain is how many steps may follow from one that is aside.
+// shortChain is the longest chain of steps that may follow a step of the second stream.
 const shortChain = 3
 
-// aside reports the steps from which at most a short chain follows, but for
-// those of the longest chain of all. Single numbers are not worth an event.
+// aside reports the steps that run on the second stream: at most a short chain follows them, they
+// are not on the longest chain of all, and their results have more than one element. Scalars are
+// not worth an event.
 func (p *Program) aside(steps []Step) []bool {
 	follow := p.chainsAfter(steps)
 	aside := make([]bool, len(steps))
@@ -77,11 +79,10 @@ func (p *Program) aside(steps []Step) []bool {
 	return aside
 }
 
-// chainsAfter is, for each step, how many steps the longest chain of readers
-// behind it has.
+// chainsAfter is, for each step, the length of the longest chain of steps that read its results.
 func (p *Program) chainsAfter(steps []Step) []int {
 	follow := make([]int, len(steps))
-	behind := make([]int, len(p.Buffers)) // of a root: the longest chain of its later readers, themselves counted
+	behind := make([]int, len(p.Buffers)) // by root: longest chain of the later steps that read it, including the reader
 	for i := len(steps) - 1; i >= 0; i-- {
 		for _, id := range steps[i].Out {
 			follow[i] = max(follow[i], behind[p.Buffers[id].Root])
@@ -96,7 +97,7 @@ func (p *Program) chainsAfter(steps []Step) []int {
 	return follow
 }
 
-// next is the step that goes on the longest chain from step i; len(steps) at its end.
+// next is the step after i on the longest chain from i; len(steps) at its end.
 func (p *Program) next(steps []Step, follow []int, i int) int {
 	for j := i + 1; j < len(steps); j++ {
 		if follow[j] == follow[i]-1 && slices.ContainsFunc(steps[j].In, func(in BufferID) bool {
@@ -108,7 +109,7 @@ func (p *Program) next(steps []Step, follow []int, i int) int {
 	return len(steps)
 }
 
-// span is bytes of an arena that a step touches.
+// span is a range of bytes of an arena that a step reads or writes.
 type span struct {
 	arena  Arena
 	lo, hi int64
@@ -131,7 +132,7 @@ func (p *Program) spans(s *Step) []span {
 	return list
 }
 
-// collide reports whether two steps touch the same bytes, one of them writing.
+// collide reports whether two steps touch the same bytes and one of them writes.
 func collide(a, b []span) bool {
 	return slices.ContainsFunc(a, func(x span) bool {
 		return slices.ContainsFunc(b, func(y span) bool {

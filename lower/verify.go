@@ -6,14 +6,18 @@ import (
 	"slices"
 )
 
-// Verify checks what a Program promises: buffers inside their arenas at aligned
-// offsets, views inside their roots, no two live buffers in one place except
-// where a step overwrites an operand that dies there, nothing of prepare
-// overwritten while micro repeats, no read before a write, every pair of steps
-// that touch one buffer ordered by stream or event, descriptions whose accesses
-// stay inside their buffers, and steps that compute what the nodes of their
-// clusters say from the values that the graph says (unless Planned is nil). The
-// error names buffers and steps.
+// Verify checks what a Program guarantees:
+//
+//   - Buffers are inside their arenas at aligned offsets, and views inside their roots.
+//   - No two live buffers share memory, except where a step overwrites an operand that dies there.
+//   - No step of micro overwrites what prepare computed.
+//   - No step reads memory before a step has written it.
+//   - Two steps that touch one buffer are ordered by stream or event.
+//   - The accesses of descriptions stay inside their buffers.
+//   - Steps compute what the nodes of their clusters specify, from the values that the graph specifies
+//     (unless Planned is nil).
+//
+// The error names buffers and steps.
 func Verify(p *Program) error {
 	if err := p.verifyBuffers(); err != nil {
 		return err
@@ -70,8 +74,7 @@ func (p *Program) verifyBuffers() error {
 	return p.verifyPersistent()
 }
 
-// verifyPersistent checks that arenas whose buffers live as long as the Program
-// have a place for each.
+// verifyPersistent checks the offsets of buffers in arenas that live as long as the Program.
 func (p *Program) verifyPersistent() error {
 	var roots []BufferID
 	for i := range p.Buffers {
@@ -91,12 +94,12 @@ func (p *Program) verifyPersistent() error {
 	return nil
 }
 
-// checker recomputes lifetimes from the steps, not from what the planner noted.
+// checker computes lifetimes from the steps again, without the planner's results.
 type checker struct {
 	p           *Program
 	first, last []int32                       // by root: first write, last use
-	touched     []int32                       // by root: last step that names it, where messages in flight keep it longer
-	filled      map[BufferID]map[string]int64 // of roots written in parts: the bytes of each
+	touched     []int32                       // by root: last step that names it, or the last step before its message ends
+	filled      map[BufferID]map[string]int64 // roots that are written in parts: the bytes of each part
 	steps       []*Step                       // in order, through all parts
 	parts       []Part
 }
@@ -116,7 +119,7 @@ func (v *checker) walk() error {
 		if v.p.Buffers[root].Arena == WorkArena && v.first[root] < 0 {
 			return fmt.Errorf("result %s is never written", o.Name)
 		}
-		v.last[root] = int32(len(v.steps)) // read when all is done
+		v.last[root] = int32(len(v.steps)) // read after the last step
 	}
 	v.touched = slices.Clone(v.last)
 	for _, m := range v.p.Messages {
@@ -174,11 +177,11 @@ func (v *checker) step(s *Step, at int32) error {
 	return s.verifyAccess(v.p)
 }
 
-// lifetimes extends what prepare leaves for later to the end of micro, and
-// compares with the spans the planner noted.
+// lifetimes extends results of prepare that later parts read to the end of micro, and compares all
+// lifetimes with the planner's.
 func (v *checker) lifetimes() error {
 	prepared := int32(len(v.p.Parts[Prepare]))
-	end := prepared + int32(len(v.p.Parts[Micro])) // past micro: its last step may not overwrite it either
+	end := prepared + int32(len(v.p.Parts[Micro])) // beyond the last step of micro, which may not overwrite it either
 	for i := range v.p.Buffers {
 		b := &v.p.Buffers[i]
 		if b.Arena != WorkArena || b.Root != BufferID(i) || v.first[i] < 0 {
@@ -194,7 +197,7 @@ func (v *checker) lifetimes() error {
 	return nil
 }
 
-// overlaps sweeps through time with the live buffers sorted by offset.
+// overlaps walks the steps with the live buffers sorted by offset.
 func (v *checker) overlaps() error {
 	var roots []BufferID
 	for i := range v.p.Buffers {
@@ -205,7 +208,7 @@ func (v *checker) overlaps() error {
 	byEnd := slices.Clone(roots)
 	slices.SortFunc(roots, func(a, b BufferID) int { return cmp.Or(cmp.Compare(v.first[a], v.first[b]), cmp.Compare(a, b)) })
 	slices.SortFunc(byEnd, func(a, b BufferID) int { return cmp.Or(cmp.Compare(v.last[a], v.last[b]), cmp.Compare(a, b)) })
-	var live []BufferID // by offset; at most two share bytes, and only during the step that overwrites
+	var live []BufferID // by offset; two share bytes only during a step that overwrites an operand
 	view := func(id BufferID) int {
 		at, _ := slices.BinarySearchFunc(live, v.p.Buffers[id].Offset, func(x BufferID, o int64) int { return cmp.Compare(v.p.Buffers[x].Offset, o) })
 		return at
@@ -250,11 +253,11 @@ func (v *checker) inPlace(in, out BufferID) bool {
 			return false
 		}
 	}
-	return read // else two results of one step lie in one place
+	return read // otherwise two results of one step share memory
 }
 
-// ordered checks that steps which touch the same bytes, one of them writing,
-// are ordered by their stream or by a chain of events.
+// ordered checks that steps which touch the same bytes, if one of them writes, are ordered by their
+// stream or by a chain of events.
 func (v *checker) ordered() error {
 	streams := 0
 	for _, s := range v.steps {
@@ -269,11 +272,11 @@ func (v *checker) ordered() error {
 	}
 	events := make([][]int, v.p.Events+1)
 	use := make([][]span, len(v.steps))
-	begin := 0 // of the part
+	begin := 0 // first step of the part
 	for i, s := range v.steps {
 		use[i] = v.p.spans(s)
 		own := clock[s.Stream]
-		if i > 0 && v.parts[i] != v.parts[i-1] { // a part begins when the one before has ended
+		if i > 0 && v.parts[i] != v.parts[i-1] { // a part begins after the previous one has ended
 			begin = i
 			for _, c := range clock {
 				for t := range c {

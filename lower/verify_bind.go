@@ -7,12 +7,11 @@ import (
 	"ampc/ir"
 )
 
-// verifyBindings checks what a runtime binds by name: every variable has a
-// buffer of its own in the arena of its kind, results are bound to buffers of
-// their type and name, weight copies to the step that makes them from their
-// variable, and Written lists the variables that steps write.
+// verifyBindings checks what a runtime binds by name. Every variable has its own buffer in the
+// arena of its kind. Results are bound to buffers of their type and name, weight copies to the step
+// that makes them from their variable. Written lists the variables that steps write.
 func (p *Program) verifyBindings() error {
-	bound := make([]bool, len(p.Buffers)) // a root outside the work arena that somebody fills
+	bound := make([]bool, len(p.Buffers)) // by root outside of the work arena: the runtime fills it
 	for i := range p.Vars {
 		v := &p.Vars[i]
 		if err := p.holdsValue(v.Name, v.Type, v.Buffer); err != nil {
@@ -47,7 +46,7 @@ func (p *Program) verifyBindings() error {
 	return nil
 }
 
-// launches are those of all steps.
+// launches lists the launches of all steps.
 func (p *Program) launches() []*Launch {
 	var list []*Launch
 	for _, steps := range p.Parts {
@@ -100,7 +99,7 @@ func (s *Step) makes(out, in BufferID) bool {
 	})
 }
 
-// verifyWritten compares Written with what the steps write.
+// verifyWritten compares Written with the variables that steps write.
 func (p *Program) verifyWritten() error {
 	stored := make([]bool, len(p.Buffers))
 	for _, steps := range p.Parts {
@@ -121,7 +120,7 @@ func (p *Program) verifyWritten() error {
 	return nil
 }
 
-// copied reports whether a buffer is the weight copy of another variable, which prepare may make.
+// copied reports whether a buffer is a weight copy, which prepare may write.
 func (p *Program) copied(id BufferID) bool {
 	return slices.ContainsFunc(p.WeightCopies, func(c WeightCopy) bool { return c.Buffer == id })
 }

@@ -9,9 +9,10 @@ import (
 	"ampc/ir"
 )
 
-// body compares what the steps of some clusters compute with the clusters' nodes: which op runs with which
-// attributes over which operands, in which order, and what code over its result. The values of nodes are derived from
-// the rows, those of steps from the descriptions. What kernels do inside their rows is not compared.
+// body compares what the steps of some clusters compute with the nodes of the clusters: ops,
+// attributes, operands, their order, and the code over results. The values of nodes are derived
+// from the rows, those of steps from the descriptions. The inside of a kernel's row is not
+// compared.
 type body struct {
 	*exprs
 	p       *Program
@@ -19,14 +20,14 @@ type body struct {
 	nodes   []*ir.Node
 	tensors []tensor
 	values  map[*ir.Value]expr // of nodes, before rounding
-	passed  map[Port]expr      // what a step passes to the next one
-	gemm    *ir.Node           // of the nodes that are no elementwise work: a product
-	head    *ir.Node           // the other one
-	beside  *ir.Node           // of two norms that a kernel runs, the second
-	done    map[Port]bool      // where a step was seen to store what it must; no dtypes
+	passed  map[Port]expr      // what the first of two steps passes to the second
+	gemm    *ir.Node           // the product among the nodes, or nil
+	head    *ir.Node           // the other node that is not elementwise, or nil
+	beside  *ir.Node           // the second of two norms in one kernel, or nil
+	done    map[Port]bool      // ports, without dtypes, to which a step stores the right value
 }
 
-// verifyBody checks the steps of the clusters that the first of them runs.
+// verifyBody checks the steps of the clusters that steps[0] runs.
 func (p *Program) verifyBody(steps []*Step) error {
 	b := &body{exprs: newExprs(), p: p, steps: steps, values: map[*ir.Value]expr{}, passed: map[Port]expr{}, done: map[Port]bool{}}
 	for _, k := range steps[0].Runs {
@@ -67,7 +68,7 @@ func (p *Program) verifyBody(steps []*Step) error {
 	return nil
 }
 
-// namesAll checks that the operands and results of a step are those that its description names.
+// namesAll checks that a step's operands and results are exactly those that its description names.
 func (s *Step) namesAll() error {
 	reads, writes := map[BufferID]bool{}, map[BufferID]bool{}
 	clusters := s.Clusters()
@@ -142,7 +143,7 @@ func (b *body) step(s *Step) error {
 	return nil
 }
 
-// tensor is where v lies.
+// tensor is the strided view of v.
 func (b *body) tensor(v *ir.Value) (t tensor, ok bool) {
 	i := slices.IndexFunc(b.tensors, func(t tensor) bool { return t.value == v })
 	if i < 0 {
@@ -151,7 +152,7 @@ func (b *body) tensor(v *ir.Value) (t tensor, ok bool) {
 	return b.tensors[i], true
 }
 
-// over are the strides of a tensor over shape, whose last dimensions are its own.
+// over returns the strides of t over an iteration space whose last dimensions are those of t.
 func (t *tensor) over(shape []int64) []int64 {
 	strides := broadcastStrides(t.value.Type.Shape, shape)
 	for i, st := range t.strides {
@@ -162,7 +163,7 @@ func (t *tensor) over(shape []int64) []int64 {
 	return strides
 }
 
-// value is what a node over shape reads as v.
+// value is the computation that a node over shape reads as v.
 func (b *body) value(v *ir.Value, shape []int64) expr {
 	if v.Def == nil || !contains(b.nodes, v.Def) {
 		t, ok := b.tensor(v)
@@ -174,7 +175,7 @@ func (b *body) value(v *ir.Value, shape []int64) expr {
 	return b.convert(b.round(b.computed(v), v.Type.DType), ir.RegType(v.Type.DType))
 }
 
-// computed is what the nodes compute as v, before it is rounded.
+// computed is the computation of v by the nodes, before rounding.
 func (b *body) computed(v *ir.Value) expr {
 	if e, ok := b.values[v]; ok {
 		return e
@@ -188,7 +189,7 @@ func (b *body) computed(v *ir.Value) expr {
 		return b.values[v]
 	}
 	e := b.result(n, v.Idx)
-	if bias := n.Bias(); bias != nil { // which the row adds to the product
+	if bias := n.Bias(); bias != nil { // the row adds the bias to the product
 		if t, ok := b.tensor(bias); ok {
 			shape, strides := b.channelStrides(n)
 			e = b.add(e, b.element(t.root, t.at, bias.Type.DType, shape, strides))
@@ -202,12 +203,13 @@ func isProduct(n *ir.Node) bool {
 	return n.Def().Is(ir.Convolves) || n.Def().Is(ir.MatrixProduct)
 }
 
-// add is the sum of two elements of f32.
+// add is the f32 sum of two elements.
 func (b *body) add(x, y expr) expr {
 	return b.id(exprKey{op: ir.PAdd, typ: ir.F32, a: min(x, y), b: max(x, y)})
 }
 
-// channelStrides walk a vector along the columns of product n, or along the channels of a convolution.
+// channelStrides walks a vector over the columns of product n, or over the channels of a
+// convolution.
 func (b *body) channelStrides(n *ir.Node) (shape, strides []int64) {
 	shape = ir.Sizes(n.Out[0].Type.Shape)
 	strides = make([]int64, len(shape))
@@ -219,7 +221,7 @@ func (b *body) channelStrides(n *ir.Node) (shape, strides []int64) {
 	return shape, strides
 }
 
-// cluster checks what c stores. Load None is computed.
+// cluster checks the stores of c. computed gives the value of loads from Buffer None.
 func (b *body) cluster(c *Cluster, computed func(a *Access) expr) error {
 	regs := b.loads(c, computed)
 	for i := range c.Stores {
@@ -231,7 +233,7 @@ func (b *body) cluster(c *Cluster, computed func(a *Access) expr) error {
 	return nil
 }
 
-// loads runs the code of c.
+// loads evaluates the code of c and returns its registers.
 func (b *body) loads(c *Cluster, computed func(a *Access) expr) []expr {
 	return b.run(c.Code, func(i int) expr {
 		a := &c.Loads[i]
@@ -247,7 +249,7 @@ func (b *body) loads(c *Cluster, computed func(a *Access) expr) []expr {
 	})
 }
 
-// stored checks that e, stored to a buffer by strides over shape, is what the nodes compute there.
+// stored checks that e, stored to a buffer with the given strides, is what the nodes compute there.
 func (b *body) stored(id BufferID, offset int64, d ir.DType, e expr, shape, strides []int64) error {
 	buffer := &b.p.Buffers[id]
 	at := buffer.At + offset
@@ -262,14 +264,14 @@ func (b *body) stored(id BufferID, offset int64, d ir.DType, e expr, shape, stri
 			}
 		}
 	}
-	if !known && len(b.steps) > 1 { // for the next step
+	if !known && len(b.steps) > 1 { // the next step reads it
 		b.passed[Port{Root: buffer.Root, At: at, DType: d}] = e
 		return nil
 	}
 	return fmt.Errorf("stores in %s what its nodes do not compute", b.p.BufferName(id))
 }
 
-// product checks a matrix product or convolution, and its epilogues.
+// product checks a matrix product or convolution with its epilogues.
 func (b *body) product(s *Step) error {
 	n := b.gemm
 	if n == nil {
@@ -303,13 +305,13 @@ func (b *body) product(s *Step) error {
 		return b.cluster(s.Epilogue, func(*Access) expr { return x })
 	}
 	id := s.Out[0]
-	if buffer := &b.p.Buffers[id]; buffer.Type.Shape != n.Out[0].Type.Shape && buffer.dense() { // the sum that the next step ends
+	if buffer := &b.p.Buffers[id]; buffer.Type.Shape != n.Out[0].Type.Shape && buffer.dense() { // the sum to which the next step applies the epilogue
 		shape = ir.Sizes(buffer.Type.Shape)
 	}
 	return b.stored(id, 0, b.p.dtype(id), x, shape, b.bufferStrides(id, shape))
 }
 
-// buffer is an element of a buffer that is walked as it lies.
+// buffer is an element of a buffer in the buffer's own view.
 func (b *body) buffer(id BufferID, shape []int64) expr {
 	buffer := &b.p.Buffers[id]
 	return b.element(buffer.Root, buffer.At, buffer.Type.DType, shape, b.bufferStrides(id, shape))
@@ -322,7 +324,7 @@ func (b *body) bufferStrides(id BufferID, shape []int64) []int64 {
 	return ir.RowMajor(shape)
 }
 
-// describes checks that the description of s, but for its epilogue, is that of node n.
+// describes checks that the description of s, except for its epilogue, is that of node n.
 func (b *body) describes(s *Step, n *ir.Node) error {
 	same := false
 	if n.Def().Is(ir.MatrixProduct) {
@@ -342,7 +344,7 @@ func (b *body) describes(s *Step, n *ir.Node) error {
 	return nil
 }
 
-// normalGemm has no empty lists beside absent ones.
+// normalGemm replaces empty lists by nil, so that equal descriptions compare equal.
 func normalGemm(g Gemm) Gemm {
 	for _, l := range []*[]int64{&g.Batch, &g.A.Strides, &g.B.Strides, &g.C.Strides} {
 		if len(*l) == 0 {
@@ -352,7 +354,7 @@ func normalGemm(g Gemm) Gemm {
 	return g
 }
 
-// operands checks that the first operands of s are those of its node, in their order.
+// operands checks that the first n operands of s are those of its node, in their order.
 func (b *body) operands(s *Step, n int) error {
 	for i := range n {
 		if err := b.operand(s, i, b.head.In); err != nil {
@@ -380,7 +382,7 @@ func (b *body) operand(s *Step, i int, in []*ir.Value) error {
 	return nil
 }
 
-// shows reports whether buffer id is v where it lies.
+// shows reports whether buffer id is the view of v.
 func (b *body) shows(id BufferID, v *ir.Value) bool {
 	buffer := &b.p.Buffers[id]
 	for _, t := range b.tensors {

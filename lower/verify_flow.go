@@ -6,14 +6,15 @@ import (
 	"ampc/ir"
 )
 
-// flow follows which values memory holds while the steps run, and checks that a cluster finds there what its nodes
-// read: a variable before or after its update, as the graph says.
+// flow tracks which values memory holds while the steps run. It checks that a cluster finds the
+// values that its nodes read: of a variable the value before or after its update, as the graph
+// says.
 type flow struct {
 	p    *Program
 	held map[BufferID]map[*ir.Value]bool // by root
 }
 
-// verifyFlow walks the steps of all parts in their order.
+// verifyFlow checks the steps of all parts in their order.
 func (p *Program) verifyFlow() error {
 	f := &flow{p, map[BufferID]map[*ir.Value]bool{}}
 	for part := range NumParts {
@@ -28,7 +29,8 @@ func (p *Program) verifyFlow() error {
 	return nil
 }
 
-// commit makes the next values of variables that the last part wrote the variables of the next one.
+// commit is called between two parts: next values of variables that were written become their
+// values.
 func (f *flow) commit() {
 	for _, held := range f.held {
 		for v := range held {
@@ -71,11 +73,11 @@ func (f *flow) write(c *PlannedCluster) {
 	}
 }
 
-// holds reports whether root holds v: it was written there, or its operands were and v is a view of them.
+// holds reports whether root holds v: v was written there, or v is a view and its operand was.
 func (f *flow) holds(root BufferID, v *ir.Value) bool {
 	held := f.held[root]
 	switch {
-	case held == nil: // a variable before its update, or nothing, which is checked elsewhere
+	case held == nil: // a variable before its update, or a read before a write, which another check reports
 		return v.Def == nil || f.shows(root, v)
 	case held[v]:
 		return true

@@ -8,7 +8,8 @@ import (
 	"ampc/ir"
 )
 
-// kernel checks a kernel step: its row, attributes, types, operands and results, and what a norm does beside its row.
+// kernel checks a kernel step: its row, attributes, types, operands and results, and the fusion of
+// a norm.
 func (b *body) kernel(s *Step) error {
 	if len(b.nodes) == 1 {
 		b.head = b.nodes[0]
@@ -38,7 +39,7 @@ func (b *body) kernel(s *Step) error {
 	return b.seen(s)
 }
 
-// postOps checks a kernel with the cluster over its result.
+// postOps checks a kernel with a cluster over its result.
 func (b *body) postOps(s *Step) error {
 	own := *s
 	own.In, own.Out = s.In[:min(len(s.In), len(b.head.In))], nil
@@ -52,7 +53,7 @@ func (b *body) postOps(s *Step) error {
 	return b.cluster(s.Epilogue, func(*Access) expr { return x })
 }
 
-// kernelTypes checks the types that the kernel is told.
+// kernelTypes checks the types in the kernel's description.
 func (b *body) kernelTypes(s *Step) error {
 	for i, id := range s.In {
 		if id != None && (i >= len(s.Kernel.Node.In) || s.Kernel.Node.In[i] == nil || s.Kernel.Node.In[i].Type != b.p.Buffers[id].Type) {
@@ -67,7 +68,7 @@ func (b *body) kernelTypes(s *Step) error {
 	return nil
 }
 
-// seen checks that an earlier norm of the part looks at what a check leaves to it.
+// seen checks that an earlier norm of the part reads the operands that it checks for any_nonfinite.
 func (b *body) seen(s *Step) error {
 	for _, id := range s.Kernel.Seen {
 		if !b.looksAt(s, id) {
@@ -95,7 +96,8 @@ func (b *body) looksAt(s *Step, id BufferID) bool {
 	return false
 }
 
-// pooled checks the gradient of a max pool, which may read the image that was pooled in place of the positions.
+// pooled checks the gradient of a max pool, which may read the pooled image in place of the
+// positions.
 func (b *body) pooled(s *Step) error {
 	n := b.head
 	pool := poolOfIndex(n)
@@ -113,7 +115,7 @@ func (b *body) pooled(s *Step) error {
 	return errors.Join(b.kernelTypes(s), b.operand(s, 0, in), b.operand(s, 1, in), b.results(s))
 }
 
-// norm checks a norm with what it does beside its row.
+// norm checks a norm with its fusion.
 func (b *body) norm(s *Step) error {
 	n, f := b.head, s.Kernel.Fusion
 	if err := b.normTypes(s); err != nil {
@@ -171,7 +173,7 @@ func (b *body) besideNorm(s *Step) error {
 		}
 		switch {
 		case v == nil && id == None:
-		case v != nil && i == c.Operand && c.Operand > 0 && v == b.head.In[i] && id == s.In[i]: // as the first norm's
+		case v != nil && i == c.Operand && c.Operand > 0 && v == b.head.In[i] && id == s.In[i]: // shared with the first norm
 		case v == nil || id == None || !b.shows(id, v) || f.Node.In[i] == nil || f.Node.In[i].Type != v.Type:
 			return fmt.Errorf("operand %d of its second norm is not that of its node", i)
 		}
@@ -185,7 +187,8 @@ func (b *body) besideNorm(s *Step) error {
 	return nil
 }
 
-// normTypes checks the types that the kernel is told: those of its buffers, or where some are replaced those of its row.
+// normTypes checks the types in the kernel's description: those of its buffers or, where the fusion
+// replaces buffers, those of its row.
 func (b *body) normTypes(s *Step) error {
 	n, k, f := b.head, s.Kernel.Node, s.Kernel.Fusion
 	gradients := f.Beside != nil && b.p.Target.Caps().NormOf(n).Operand > 0
@@ -205,7 +208,7 @@ func (b *body) normTypes(s *Step) error {
 	return nil
 }
 
-// normResults checks what a norm stores.
+// normResults checks the stored results of a norm.
 func (b *body) normResults(s *Step) error {
 	n, f := b.head, s.Kernel.Fusion
 	y := n.Out[0]
@@ -232,7 +235,7 @@ func (b *body) normResults(s *Step) error {
 		x = b.apply(ir.OpRelu, x)
 	}
 	for i, id := range s.Out {
-		if i >= len(n.Out) && i != f.Copy && (f.Prologue != nil || f.Beside != nil) { // what the prologue stores, or the second norm
+		if i >= len(n.Out) && i != f.Copy && (f.Prologue != nil || f.Beside != nil) { // stored by the prologue or by the second norm
 			continue
 		}
 		if i > 0 && i != f.Copy {

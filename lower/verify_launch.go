@@ -10,8 +10,9 @@ import (
 
 var epilogueOps = map[Act]ir.Op{Relu: ir.OpRelu, Tanh: ir.OpTanh, Gelu: ir.OpGelu, GeluGrad: ir.OpGeluGrad}
 
-// activation is what the activation of s, a product or convolution over shape, makes of x. Its node may read x
-// rounded: a product's kernel takes it before that (ir.Caps.Products), and stores for a gradient what is rounded.
+// activation applies the activation of s, a product or convolution over shape, to x. Its node may
+// read x rounded, while the kernel reads x before that rounding (ir.Caps.Products). The value that
+// the kernel stores for the gradient is rounded.
 func (b *body) activation(s *Step, x expr, shape []int64) (expr, error) {
 	e := s.epilogue()
 	i := slices.IndexFunc(b.nodes, func(n *ir.Node) bool { return n.Op == epilogueOps[e.Act] })
@@ -32,7 +33,7 @@ func (b *body) activation(s *Step, x expr, shape []int64) (expr, error) {
 	return b.node(n, func(i int) expr { return in[i] })[0], nil
 }
 
-// biasGrad checks the sums that product s stores beside its result.
+// biasGrad checks the column sums that product s stores besides its result.
 func (b *body) biasGrad(s *Step) error {
 	e, sum := s.epilogue(), b.head
 	if sum == nil || sum.Op != ir.OpReduceSum || slices.Contains(sum.Axes(), sum.In[0].Type.Shape.Rank()-1) || !b.shows(s.Out[e.BiasGrad], sum.Out[0]) {

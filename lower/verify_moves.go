@@ -8,11 +8,11 @@ import (
 	"ampc/ir"
 )
 
-// source says where an element of a result comes from: the operand and its coordinates there. A pad has elements that
-// come from nowhere.
+// source returns the operand and the coordinates there from which an element of a result is copied.
+// ok is false for the padding of a pad.
 type source func(at []int64) (operand int, from []int64, ok bool)
 
-// moved checks that a copy takes each element from where its node says.
+// moved checks that a copy reads each element from the place that its node specifies.
 func (b *body) moved(s *Step) error {
 	n := b.head
 	if n == nil {
@@ -54,7 +54,8 @@ func (b *body) moved(s *Step) error {
 	return nil
 }
 
-// follows compares the move with its node at its corners and at points along each dimension: walks are affine.
+// follows compares the move with its node at its corners and at points along each dimension. That
+// is enough, because both are affine.
 func (m *Move) follows(from source, n *ir.Node, k int) error {
 	if Count(m.Shape) == 0 {
 		return nil
@@ -79,7 +80,7 @@ func (m *Move) follows(from source, n *ir.Node, k int) error {
 	return nil
 }
 
-// at is the element that a meets at point p.
+// at is the offset, in elements, that a accesses at point p.
 func (a *Access) at(p []int64) int64 {
 	e := a.Offset
 	for i, x := range p {
@@ -104,7 +105,7 @@ func index(at, shape []int64) (element int64) {
 	return element
 }
 
-// inside counts the elements of a pad's operand that the result holds.
+// inside is the number of elements of a pad's operand that are in the result.
 func inside(n *ir.Node) int64 {
 	from, count := sourceOf(n, 0), int64(1)
 	y := ir.Sizes(n.Out[0].Type.Shape)
@@ -121,7 +122,7 @@ func inside(n *ir.Node) int64 {
 	return count
 }
 
-// sourceOf says where the elements of result k of n come from; nil for a node that moves none.
+// sourceOf returns the source of result k of n; nil for a node that moves no elements.
 func sourceOf(n *ir.Node, k int) source {
 	x := ir.Sizes(n.In[0].Type.Shape)
 	each := func(f func(i int, at int64) int64) source {
@@ -203,7 +204,7 @@ func joinedSource(n *ir.Node, k int) source {
 	}
 }
 
-// paddedSource gives -1 for coordinates that are padding.
+// paddedSource returns coordinates of -1 for padding.
 func paddedSource(n *ir.Node) source {
 	x, lo := ir.Sizes(n.In[0].Type.Shape), n.Ints("lo")
 	return func(at []int64) (int, []int64, bool) {
@@ -218,7 +219,8 @@ func paddedSource(n *ir.Node) source {
 	}
 }
 
-// blockSource follows the definition of ONNX: DCR has the block's sides before the channel, CRD behind it.
+// blockSource follows the definition of ONNX: in mode DCR the block's sides come before the
+// channel, in CRD after it.
 func blockSource(n *ir.Node) source {
 	b, toDepth := n.Int("block"), n.Op == ir.OpSpaceToDepth
 	space := ir.Sizes(n.Out[0].Type.Shape)

@@ -8,9 +8,10 @@ import (
 	"ampc/ir"
 )
 
-// verifyPorts checks that steps run the clusters of the plan, and that a step reads and writes exactly what
-// the ports of its clusters say: these tensors and parts, in these dtypes. A cluster has one step; a product
-// that no library ends has two (ir.Caps.Splits), which pass a tensor to each other that nobody else names.
+// verifyPorts checks that steps run the planned clusters, and that a step reads and writes exactly
+// the ports of its clusters: these tensors and parts, in these dtypes. A cluster has one step. A
+// product whose epilogue no library runs has two (ir.Caps.Splits); only they use the tensor in
+// between.
 func (p *Program) verifyPorts() error {
 	if p.Planned == nil {
 		return nil
@@ -41,7 +42,7 @@ func (p *Program) verifyPorts() error {
 	return p.verifyFlow()
 }
 
-// runsClusters adds s, a step of part, to the steps of each cluster that it runs.
+// runsClusters appends s, a step of part, to the steps of each cluster that it runs.
 func (p *Program) runsClusters(s *Step, part Part, steps [][]*Step) error {
 	if len(s.Runs) == 0 {
 		return errors.New("runs no cluster of the plan")
@@ -59,7 +60,7 @@ func (p *Program) runsClusters(s *Step, part Part, steps [][]*Step) error {
 	return nil
 }
 
-// verifyStepPorts compares the step, or the steps, of some clusters with their ports.
+// verifyStepPorts compares the step or steps of some clusters with their ports.
 func (p *Program) verifyStepPorts(steps []*Step) error {
 	var ports, named []Port
 	for _, k := range steps[0].Runs {
@@ -82,14 +83,14 @@ func (p *Program) verifyStepPorts(steps []*Step) error {
 		}
 	}
 	for _, x := range ports {
-		if filled := steps[0].Kind == KindFill && !x.Write; !filled && !x.Unread && !slices.Contains(named, x) && p.moves(x) { // nothing is left of what a fill pads
+		if filled := steps[0].Kind == KindFill && !x.Write; !filled && !x.Unread && !slices.Contains(named, x) && p.moves(x) { // a fill reads no operand if nothing of it remains in the result
 			return fmt.Errorf("its cluster %s, and the step does not", p.describePort(x))
 		}
 	}
 	return nil
 }
 
-// moves reports whether anything lies at a port.
+// moves reports whether the tensor at a port has elements.
 func (p *Program) moves(x Port) bool { return x.Root == None || p.Buffers[x.Root].Size > 0 }
 
 func (p *Program) describePort(x Port) string {
@@ -103,8 +104,8 @@ func (p *Program) describePort(x Port) string {
 	return fmt.Sprintf("%s %s from byte %d on as %s", verb, p.BufferName(x.Root), x.At, x.DType)
 }
 
-// named lists what a step reads and writes: by the accesses of its clusters where they have the tensor,
-// otherwise as its operands and results.
+// named lists what a step reads and writes: by the accesses of its clusters, and for tensors that
+// no cluster accesses by its operands and results.
 func (p *Program) named(s *Step) (ports []Port) {
 	clusters := s.Clusters()
 	if s.Epilogue != nil {

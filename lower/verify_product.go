@@ -50,7 +50,7 @@ func (s *Step) verifyGemm(p *Program) error {
 	return s.verifyProductTypes(p)
 }
 
-// verifyMatrix checks that rows do not overlap and that a matrix ends where its buffer does.
+// verifyMatrix checks that the rows of a matrix do not overlap and that it stays inside its buffer.
 func (p *Program) verifyMatrix(id BufferID, strides, shape []int64) error {
 	if shape[0] > 1 && strides[0] < shape[1] {
 		return fmt.Errorf("rows of %d elements of %s begin every %d", shape[1], p.BufferName(id), strides[0])
@@ -68,8 +68,8 @@ func (p *Program) verifyMatrix(id BufferID, strides, shape []int64) error {
 	return nil
 }
 
-// verifyProductTypes checks dtypes and sizes of what a product reads beside its
-// factors. A GPU's library wants factors of one dtype, and the rest in the result's.
+// verifyProductTypes checks dtypes and sizes of the operands of a product besides its factors. A
+// GPU's library wants factors of one dtype, and the other operands in the result's.
 func (s *Step) verifyProductTypes(p *Program) error {
 	e := &s.Gemm.Epilogue
 	a, b, d := p.dtype(s.In[0]), p.dtype(s.In[1]), p.dtype(s.Out[0])
@@ -92,7 +92,8 @@ func (s *Step) verifyProductTypes(p *Program) error {
 	return err
 }
 
-// verifyAux checks what an epilogue keeps for a gradient, reads for one, and sums.
+// verifyAux checks what an epilogue stores for a gradient, what a gradient reads, and the sums of a
+// bias.
 func (s *Step) verifyAux(p *Program) error {
 	g, e := s.Gemm, &s.Gemm.Epilogue
 	results := 1
@@ -131,8 +132,7 @@ func (s *Step) verifyAux(p *Program) error {
 	return err
 }
 
-// holds checks that operand or result i of list has as many elements as its
-// description wants.
+// holds checks that list[i] has as many elements as the description wants.
 func (p *Program) holds(list []BufferID, i int, want int64, what string) error {
 	if i >= len(list) || list[i] == None {
 		return fmt.Errorf("has no %s", what)
@@ -161,7 +161,7 @@ func (s *Step) verifyConv(p *Program) error {
 		room := w.In[i] + w.Begin[i] + w.End[i] - w.Dilation[i]*(w.Kernel[i]-1) - 1
 		fits := w.Stride[i] > 0 && (w.N*w.O == 0 || room/w.Stride[i]+1 == w.Out[i])
 		if c.Dir == ConvGradX && w.Stride[i] > 0 && room/w.Stride[i]+1 > w.Out[i] {
-			fits = true // output_padding: windows over what no tap reaches, which stays zero
+			fits = true // output_padding: windows that no tap reaches; they stay zero
 		}
 		if err == nil && !fits {
 			err = fmt.Errorf("windows of %v over %v do not give %v", w.Kernel, w.In, w.Out)
@@ -173,13 +173,13 @@ func (s *Step) verifyConv(p *Program) error {
 	return p.verifyGraphTypes(s, c.TF32, c.Dir == ConvGradW, append(s.In[:2:2], s.Out[0]))
 }
 
-// called reports whether a GPU's library computes a step: one that has something to store.
+// called reports whether a GPU's library runs a step, which must have something to store.
 func (p *Program) called(s *Step) bool {
 	return p.library(s) != "" && slices.ContainsFunc(s.Out, func(id BufferID) bool { return p.Buffers[id].Size > 0 })
 }
 
-// verifyGraphTypes checks that what cuDNN computes is of one dtype; the last of
-// ids may be f32 where it is a wide sum.
+// verifyGraphTypes checks that the operands and results of a cuDNN graph have one dtype. If wide,
+// the last of ids is a sum that may be f32.
 func (p *Program) verifyGraphTypes(s *Step, tf32, wide bool, ids []BufferID) error {
 	if !p.called(s) {
 		return nil
@@ -214,8 +214,8 @@ func (s *Step) verifyAttention(p *Program) error {
 	return p.verifyGraphTypes(s, a.TF32, false, append(s.In[:3:3], s.Out[0]))
 }
 
-// verifyAttentionSizes checks operands and results, the sums that a GPU's
-// gradient keeps beside its own included.
+// verifyAttentionSizes checks operands and results of attention, with the sums that the gradient of
+// a GPU stores.
 func (s *Step) verifyAttentionSizes(p *Program) error {
 	a := s.Attn
 	if err := s.verifyHeads(p); err != nil {
@@ -233,7 +233,7 @@ func (s *Step) verifyAttentionSizes(p *Program) error {
 		p.holds(s.Out, 0, q*a.Width, "dq"), p.holds(s.Out, 1, k, "dk"), p.holds(s.Out, 2, v, "dv"), s.verifySums(p, q))
 }
 
-// verifySums checks the f32 memory that cuDNN's gradient of attention works in.
+// verifySums checks the f32 buffers in which cuDNN's gradient of attention keeps its sums.
 func (s *Step) verifySums(p *Program, rows int64) error {
 	if !p.called(s) {
 		return nil

@@ -7,19 +7,19 @@ import (
 	"ampc/ir"
 )
 
-// expr is a number for what an element is computed from: equal numbers are equal computations.
+// expr is the number of a computation: equal numbers mean equal computations.
 type expr int32
 
-// exprKey is one computation over others: a primitive, an element of a tensor, or a result of a node that is no
-// elementwise work.
+// exprKey is one computation over others: a primitive, an element of a tensor, or a result of a
+// node that is not elementwise.
 type exprKey struct {
 	op        ir.Prim
 	typ, to   ir.DType
 	a, b, c   expr
 	imm       uint64
 	num       int64
-	of        string   // a tensor: where it lies and how it is walked
-	node      *ir.Node // a result of it, by num
+	of        string   // a tensor: its root and its strided view
+	node      *ir.Node // a result of this node, number num
 	isOperand bool
 }
 
@@ -41,13 +41,14 @@ func (x *exprs) id(k exprKey) expr {
 	return id
 }
 
-// element is an element of a tensor that begins at byte at of root, walked over shape by strides.
+// element is an element of a tensor that begins at byte at of root and is walked over shape by
+// strides.
 func (x *exprs) element(root BufferID, at int64, d ir.DType, shape, strides []int64) expr {
 	return x.id(exprKey{op: ir.PIn, typ: ir.RegType(d), to: d, isOperand: true, of: fmt.Sprint(root, "+", at, collapsed(shape, strides))})
 }
 
-// collapsed lists the sizes and strides of a walk with as few dimensions as it can have: walks that meet the same
-// elements in the same order collapse to the same list.
+// collapsed lists sizes and strides of a walk with as few dimensions as possible. Two walks over
+// the same elements in the same order collapse to the same list.
 func collapsed(shape, strides []int64) (list [][2]int64) {
 	for i, n := range shape {
 		last := len(list) - 1
@@ -62,12 +63,12 @@ func collapsed(shape, strides []int64) (list [][2]int64) {
 	return list
 }
 
-// result is what node n computes as its result i, before it is rounded.
+// result is the computation of result i of node n, before rounding.
 func (x *exprs) result(n *ir.Node, i int) expr {
 	return x.id(exprKey{op: ir.PIn, typ: ir.RegType(n.Out[i].Type.DType), node: n, num: int64(i)})
 }
 
-// round is e as d stores it, in a register.
+// round is e rounded to d, in a register.
 func (x *exprs) round(e expr, d ir.DType) expr {
 	if !d.Low() && (!d.Integer() || d == ir.RegType(d)) {
 		return e
@@ -86,7 +87,7 @@ func (x *exprs) convert(e expr, t ir.DType) expr {
 	return x.id(exprKey{op: ir.PConv, typ: t, a: e})
 }
 
-// run evaluates code whose load i is in(i), and gives what its registers hold.
+// run evaluates code, whose load i is in(i), and returns its registers.
 func (x *exprs) run(code []ir.Instr, in func(i int) expr) []expr {
 	regs := make([]expr, len(code))
 	for r, c := range code {
@@ -110,7 +111,7 @@ func (x *exprs) run(code []ir.Instr, in func(i int) expr) []expr {
 	return regs
 }
 
-// apply is the code that op's row gives for operands of the types of values, over in.
+// apply evaluates the code of op's row with the operands in.
 func (x *exprs) apply(op ir.Op, in ...expr) expr {
 	n := &ir.Node{Op: op}
 	for range in {
@@ -120,7 +121,7 @@ func (x *exprs) apply(op ir.Op, in ...expr) expr {
 	return x.node(n, func(i int) expr { return in[i] })[0]
 }
 
-// node is what the elementwise node n computes, before rounding.
+// node is the computation of the elementwise node n, before rounding.
 func (x *exprs) node(n *ir.Node, in func(i int) expr) []expr {
 	code, results := ir.NodeCode(n)
 	regs := x.run(code.Ins, in)

@@ -7,8 +7,7 @@ import (
 	"ampc/ir"
 )
 
-// fill notes what a step writes of a root: all of it, or the part that a view
-// with strides shows.
+// fill records what a step writes of a root: all of it, or the part that a strided view shows.
 func (v *checker) fill(id BufferID, first bool) {
 	b := &v.p.Buffers[id]
 	parts := v.filled[b.Root]
@@ -22,8 +21,8 @@ func (v *checker) fill(id BufferID, first bool) {
 	}
 }
 
-// complete checks that what a step reads of a root written in parts has been
-// written: the very part, or all parts there are.
+// complete checks that the part of a root that a step reads was written: this part itself, or all
+// parts.
 func (v *checker) complete(id BufferID) error {
 	b := &v.p.Buffers[id]
 	parts := v.filled[b.Root]
@@ -40,8 +39,8 @@ func (v *checker) complete(id BufferID) error {
 	return nil
 }
 
-// verifyViews checks that steps which know no strides get dense buffers, and
-// that parts which one step writes share no element.
+// verifyViews checks that steps without strides have dense buffers, and that parts which one step
+// writes have no element in common.
 func (s *Step) verifyViews(p *Program) error {
 	for k, list := range [2][]BufferID{s.In, s.Out} {
 		for i, id := range list {
@@ -59,8 +58,8 @@ func (s *Step) verifyViews(p *Program) error {
 	return nil
 }
 
-// verifyStrides checks that no two elements of a view lie in one place and that
-// its rows lie together.
+// verifyStrides checks that no two elements of a view have the same address and that rows are
+// contiguous.
 func (b *Buffer) verifyStrides() error {
 	if b.dense() {
 		return nil
@@ -74,7 +73,7 @@ func (b *Buffer) verifyStrides() error {
 	}
 	at := order(len(p.Shape))
 	slices.SortFunc(at, func(x, y int32) int { return int(b.Strides[x] - b.Strides[y]) })
-	reach := int64(1) // elements up to which the smaller strides lead
+	reach := int64(1) // elements that the smaller strides span
 	for _, d := range at {
 		if p.Shape[d] < 2 {
 			continue
@@ -87,14 +86,13 @@ func (b *Buffer) verifyStrides() error {
 	return nil
 }
 
-// mayShare reports whether a and b, which show one root, have an element in common.
+// mayShare reports whether a and b, views of one root, may have an element in common.
 func (p *Program) mayShare(a, b BufferID) bool {
 	x, y := &p.Buffers[a], &p.Buffers[b]
 	return x.Type.DType.Size() != y.Type.DType.Size() || x.view().Meets(y.view())
 }
 
-// verifyHeads checks that what attention walks by strides has the dimensions
-// that the description counts in.
+// verifyHeads checks that the strided views of attention have the dimensions of its description.
 func (s *Step) verifyHeads(p *Program) error {
 	a := s.Attn
 	q, k := [4]int64{a.Batch, a.Heads, a.Queries, a.Width}, [4]int64{a.Batch, a.KVHeads, a.Keys, a.Width}

@@ -2,11 +2,11 @@ package lower
 
 import "ampc/ir"
 
-// Values that have no memory of their own, as the pass views marked them. The
-// marks are looked at again here: passes in between insert casts, a target may
-// run attention in parts, and a dumped graph may be edited.
+// Strided views are values without their own memory, which the pass views has marked. Lowering
+// checks the marks again: later passes insert casts, a target may run attention in parts, and a
+// dumped graph may be edited.
 
-// findViews finds what steps of the target read and write by strides.
+// findViews finds the strided views that steps of the target read and write.
 func (l *Lowerer) findViews() {
 	if !l.joins { // every node stores its value
 		return
@@ -22,8 +22,8 @@ func (l *Lowerer) findViews() {
 	})
 }
 
-// casts reports whether n is a cast between floats that attention takes: what
-// amp puts between attention and a move, and a cluster does row by row.
+// casts reports whether n is a cast between floats that attention can include: amp puts it between
+// attention and a move, and a cluster computes it row by row.
 func casts(n *ir.Node) bool {
 	if n.Op != ir.OpCast {
 		return false
@@ -32,8 +32,7 @@ func casts(n *ir.Node) bool {
 	return (from == ir.F32 || from.Low()) && (to == ir.F32 || to.Low())
 }
 
-// vanishes reports whether nothing is to be done for n: what it reads or what
-// it computes lies elsewhere.
+// vanishes reports whether n needs no step, because its operand or its result is a strided view.
 func (l *Lowerer) vanishes(n *ir.Node) bool {
 	if !n.Def().Is(ir.View) {
 		return l.views.Shared[n]
@@ -42,8 +41,7 @@ func (l *Lowerer) vanishes(n *ir.Node) bool {
 	return placed
 }
 
-// base is the buffer that holds v's view, made where v is the first of its
-// parts to be written.
+// base is the buffer that view p is part of. The first of its parts that is written creates it.
 func (l *Lowerer) base(p ir.StridedView) BufferID {
 	if l.buf[p.Of.ID] == None {
 		l.buf[p.Of.ID] = l.p.NewBuffer(p.Of.Name, p.Of.Type, WorkArena)
@@ -51,7 +49,7 @@ func (l *Lowerer) base(p ir.StridedView) BufferID {
 	return l.buf[p.Of.ID]
 }
 
-// strided is the buffer that shows v where it lies.
+// strided is the buffer with the strided view of v.
 func (l *Lowerer) strided(v *ir.Value, p ir.StridedView) BufferID {
 	if id := l.buf[v.ID]; id != None {
 		return id
@@ -63,7 +61,7 @@ func (l *Lowerer) strided(v *ir.Value, p ir.StridedView) BufferID {
 	return id
 }
 
-// access is how a cluster over shape walks v.
+// access is how a cluster over shape reads v.
 func (l *Lowerer) access(v *ir.Value, shape []int64) Access {
 	a := Access{DType: v.Type.DType}
 	p, placed := l.views.At[v]
@@ -81,7 +79,7 @@ func (l *Lowerer) access(v *ir.Value, shape []int64) Access {
 	return a
 }
 
-// stores is where a cluster puts v.
+// storesTo is how a cluster over shape writes v.
 func (l *Lowerer) storesTo(v *ir.Value, shape []int64) Access {
 	p, placed := l.views.At[v]
 	if !placed {
@@ -90,10 +88,11 @@ func (l *Lowerer) storesTo(v *ir.Value, shape []int64) Access {
 	return Access{Buffer: l.base(p), DType: v.Type.DType, Offset: p.Offset, Strides: p.Strides}
 }
 
-// dense reports whether b's elements lie one after the other.
+// dense reports whether b's elements are contiguous.
 func (b *Buffer) dense() bool { return b.Strides == nil }
 
-// Reach is the bytes from b's first element to its last: Size where it is dense.
+// Reach is the number of bytes from the start of b's first element to the end of its last: Size if
+// b is dense.
 func (b *Buffer) Reach() int64 {
 	if b.dense() || b.Size == 0 {
 		return b.Size
@@ -105,7 +104,7 @@ func (b *Buffer) Reach() int64 {
 	return (last + 1) * b.Type.DType.Size()
 }
 
-// view is where b lies in its root.
+// view is the strided view of b in its root.
 func (b *Buffer) view() ir.StridedView {
 	p := ir.StridedView{Offset: b.At / max(b.Type.DType.Size(), 1), Shape: ir.Sizes(b.Type.Shape), Strides: b.Strides}
 	if b.dense() {
