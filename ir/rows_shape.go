@@ -16,11 +16,7 @@ var shapeRows = map[Op]Def{
 		Name: "transpose", Nonfinite: passed, Doc: "Permutes the axes: result axis i is operand axis perm[i].",
 		Attrs: []AttrDef{{Name: "perm", Kind: AttrInts, Required: true, Doc: "a permutation of 0..rank-1"}, viewAttr}, Part: &PartRow{transposed, transposedBack}, Infer: inferTranspose,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
-			back := make([]int64, len(n.Ints("perm")))
-			for i, p := range n.Ints("perm") {
-				back[p] = int64(i)
-			}
-			return []*Value{b.Transpose(d[0], back...)}
+			return []*Value{b.Transpose(d[0], inversePerm(n.Ints("perm"))...)}
 		},
 	}),
 	OpBroadcast: moving(Def{

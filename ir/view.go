@@ -93,8 +93,14 @@ func (n *Node) Reorders() bool {
 	return r != nil && r.Through != nil && r.Back != nil
 }
 
-func transposed(n *Node, _ int, p StridedView) StridedView {
-	perm := n.Ints("perm")
+func transposed(n *Node, _ int, p StridedView) StridedView { return p.permuted(n.Ints("perm")) }
+
+func transposedBack(n *Node, _ int, p StridedView) StridedView {
+	return p.permuted(inversePerm(n.Ints("perm")))
+}
+
+// permuted is the view whose axis i is axis perm[i] of p.
+func (p StridedView) permuted(perm []int64) StridedView {
 	q := StridedView{p.Of, p.Offset, make([]int64, len(perm)), make([]int64, len(perm))}
 	for i, from := range perm {
 		q.Shape[i], q.Strides[i] = p.Shape[from], p.Strides[from]
@@ -102,13 +108,13 @@ func transposed(n *Node, _ int, p StridedView) StridedView {
 	return q
 }
 
-func transposedBack(n *Node, _ int, p StridedView) StridedView {
-	perm := n.Ints("perm")
-	q := StridedView{p.Of, p.Offset, make([]int64, len(perm)), make([]int64, len(perm))}
-	for k, from := range perm {
-		q.Shape[from], q.Strides[from] = p.Shape[k], p.Strides[k]
+// inversePerm gives the permutation of axes that undoes perm.
+func inversePerm(perm []int64) []int64 {
+	back := make([]int64, len(perm))
+	for i, p := range perm {
+		back[p] = int64(i)
 	}
-	return q
+	return back
 }
 
 func slicedPart(n *Node, _ int, p StridedView) StridedView {
