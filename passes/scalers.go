@@ -126,14 +126,12 @@ func reads(g *ir.Graph, v *ir.Value) bool {
 
 // readAs reports whether each reader of v computes the same types from values that are
 // not multiplied by mul.
-func readAs(g *ir.Graph, v, mul *ir.Value) bool {
+func readAs(g *ir.Graph, uses *ir.Uses, v, mul *ir.Value) bool {
 	if slices.Contains(g.Return, v) {
 		return false
 	}
-	for _, n := range g.Nodes {
-		if !slices.Contains(n.In, v) {
-			continue
-		}
+	for _, use := range uses.Of(v) {
+		n := use.Node
 		probe := *n
 		probe.In = slices.Clone(n.In)
 		for i, x := range n.In {
@@ -162,12 +160,13 @@ func isOne(n *ir.Node) bool {
 
 // dropMultiplier makes the readers of mul do without it.
 func dropMultiplier(g *ir.Graph, mul *ir.Value, to map[*ir.Value]*ir.Value, dead map[*ir.Node]bool) {
+	uses := g.Uses()
 	for _, n := range g.Body[ir.Update] {
 		for i, v := range n.In {
 			switch {
 			case v != mul:
 			case n.Op == ir.OpUnscale, n.Op == ir.OpMul:
-				if x := n.In[1-i]; readAs(g, n.Out[0], mul) {
+				if x := n.In[1-i]; readAs(g, uses, n.Out[0], mul) {
 					to[n.Out[0]], dead[n] = x, true
 				} else { // in f32, such as a hook on gradients
 					n.Op, n.In, n.Attrs = ir.OpCast, []*ir.Value{x}, ir.A("to", n.Out[0].Type.DType)
