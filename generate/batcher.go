@@ -100,7 +100,7 @@ func (b *Batcher) join(ctx context.Context, o Options, prompt []int32) (<-chan a
 func (b *Batcher) run() {
 	for b.admit() {
 		if err := b.step(b.slots); err != nil {
-			b.apart(err)
+			b.apart()
 		}
 	}
 }
@@ -164,7 +164,7 @@ func (b *Batcher) step(who []*request) error {
 }
 
 // apart steps each sequence alone, after a step of all failed: those at fault leave.
-func (b *Batcher) apart(err error) {
+func (b *Batcher) apart() {
 	for i, r := range b.slots {
 		if r == nil {
 			continue

@@ -346,7 +346,7 @@ func (m *Machine) convProduct(g *grid, out Buf, channels int, size, step [3]int,
 	}
 	epi.Residual.LD, epi.Residual.Stride = dst.LD, dst.Stride
 	gt.a, gt.b, gt.indirect, gt.prefetch = &t.sources[0], &t.sources[1], t.sources[1].indirect(), true
-	gt.out = output{m.Path, dst, c.Groups, epi, per, cols, turned}
+	gt.out = output{p: m.Path, c: dst, inner: c.Groups, epi: epi, perGroup: per, cols: cols, turned: turned}
 	m.multiply(gt)
 }
 

@@ -38,7 +38,7 @@ func (m *Machine) ConvWeightGrad(c *Conv) {
 	}
 	gt.depth, gt.items = c.N*px, c.Groups
 	gt.a, gt.b, gt.indirect = &t.sources[0], &t.sources[1], nil
-	gt.out = output{m.Path, dst, c.Groups, c.Epilogue, 0, colRun{}, false}
+	gt.out = output{p: m.Path, c: dst, inner: c.Groups, epi: c.Epilogue}
 	m.multiply(gt)
 }
 
@@ -114,7 +114,7 @@ func (m *Machine) turnedProduct(c *Conv, turned []float32, into bool) {
 	t.sources[0].clean = g.vnni && !slices.Contains(t.subnormal[c.N:], true)
 	gt.rows, gt.cols, gt.depth, gt.items, gt.into = c.K/c.Groups, in*taps, c.N*volume(c.Out), c.Groups, into
 	gt.a, gt.b, gt.indirect, gt.prefetch = &t.sources[0], &t.sources[1], t.sources[1].indirect(), false
-	gt.out = output{m.Path, Mat{Buf: Floats(turned), LD: in * taps, Stride: [2]int{0, gt.rows * in * taps}}, c.Groups, Epilogue{}, 0, colRun{}, false}
+	gt.out = output{p: m.Path, c: Mat{Buf: Floats(turned), LD: in * taps, Stride: [2]int{0, gt.rows * in * taps}}, inner: c.Groups}
 	m.multiply(gt)
 	gt.into = false
 }

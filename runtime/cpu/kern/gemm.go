@@ -74,7 +74,7 @@ func (m *Machine) Gemm(g *Gemm) {
 	t.a, t.b = &t.mats[0], &t.mats[1]
 	t.rows, t.cols, t.depth, t.items = g.M, g.N, g.K, max(1, g.Batch[0])*inner
 	t.indirect = nil
-	t.out = output{m.Path, g.C, inner, g.Epilogue, 0, colRun{}, false}
+	t.out = output{p: m.Path, c: g.C, inner: inner, epi: g.Epilogue}
 	if how := t.choose(m, g); how != packed {
 		g.A.Fixed.asTheyLie()
 		g.B.Fixed.asTheyLie()
@@ -210,7 +210,7 @@ func (t *gemmTask) multiplyLocal(m *Machine, worker int, a, b Mat, depth int, c 
 	t.mats[0], t.mats[1] = matSource{m.Path, a, 1, a.T, false}, matSource{m.Path, b, 1, !b.T, false}
 	t.a, t.b = &t.mats[0], &t.mats[1]
 	t.depth, t.items = depth, 1
-	t.out = output{m.Path, Mat{Buf: Floats(c), LD: ldc}, 1, Epilogue{}, 0, colRun{}, false}
+	t.out = output{p: m.Path, c: Mat{Buf: Floats(c), LD: ldc}, inner: 1}
 	t.serial(m)
 	t.Run(worker, 0)
 }

@@ -183,7 +183,7 @@ func (t *winoTask) end(dst Buf, px int) {
 		epi.Bias, epi.RowBias = Buf{}, epi.Bias
 	}
 	epi.Residual.LD = mat.LD
-	t.out = output{t.m.Path, mat, 1, epi, 0, cols, false}
+	t.out = output{p: t.m.Path, c: mat, inner: 1, epi: epi, cols: cols}
 	t.plain = !c.ChannelsLast && dst.Type == F32 && epi.plain()
 }
 
