@@ -112,15 +112,17 @@ func (b *rankBench) train(w world.World, threads, parts, rank int) (float64, err
 	if err != nil {
 		return 0, err
 	}
-	z, err := models.Open(b.spec)
+	whole, err := models.Open(b.spec)
 	if err != nil {
 		return 0, err
 	}
-	rows, seq := z.Options.Int("batch"), z.Options.Int("seq")
+	defer whole.Model.Close()
+	rows, seq := whole.Options.Int("batch"), whole.Options.Int("seq")
 	if rows%parts != 0 || seq == 0 {
 		return 0, fmt.Errorf("ranks: %s: want a language model whose batch is divisible among %d ranks", b.spec, parts)
 	}
-	if z, err = models.Open(fmt.Sprintf("%s&batch=%d", b.spec, rows/parts), ampc.On(backend)); err != nil {
+	z, err := models.Open(models.With(b.spec, "batch", int64(rows/parts)), ampc.On(backend))
+	if err != nil {
 		return 0, err
 	}
 	defer z.Model.Close()

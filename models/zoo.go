@@ -174,3 +174,15 @@ func sgd(rate float64) ampc.TrainConfig {
 func adamw(rate float64) ampc.TrainConfig {
 	return ampc.TrainConfig{Optimizer: ampc.AdamW(0.1), LR: ampc.Constant(rate), Clip: ampc.ClipNorm(1)}
 }
+
+// With is spec with one option set: With("gpt?layers=3", "batch", 8) is "gpt?layers=3&batch=8".
+func With(spec, option string, value int64) string {
+	name, query, _ := strings.Cut(spec, "?")
+	var options []string
+	for o := range strings.SplitSeq(query, "&") {
+		if o != "" && !strings.HasPrefix(o, option+"=") {
+			options = append(options, o)
+		}
+	}
+	return name + "?" + strings.Join(append(options, fmt.Sprintf("%s=%d", option, value)), "&")
+}

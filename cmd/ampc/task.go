@@ -226,7 +226,7 @@ func mean(ctx context.Context, eval *ampc.Step, loss, correct ampc.Tensor, n int
 // sampleText lets the trained weights continue a held-out prompt, one character at a time, sampled
 // at temperature 0.8.
 func sampleText(ctx context.Context, trained *ampc.Model, spec string, vocab dataset.Vocab, held []int32, seed int64) (string, error) {
-	z, err := models.Open(spec + "&batch=1")
+	z, err := models.Open(models.With(spec, "batch", 1))
 	if err != nil {
 		return "", err
 	}
