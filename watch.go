@@ -23,8 +23,8 @@ type StoredRange struct {
 func (s *Step) Watch(f func(StoredRange)) bool {
 	defer s.model.gate.hold()()
 	exec, ok := s.exec.(runtime.Traceable)
-	b, cpuBackend := s.model.session.backend.(*cpu.Backend)
-	if !ok || !cpuBackend {
+	b, counts := s.model.session.backend.(counter)
+	if !ok || !counts {
 		return false
 	}
 	if f == nil {
@@ -44,7 +44,12 @@ func (s *Step) Watch(f func(StoredRange)) bool {
 	return true
 }
 
-func storedRange(b *cpu.Backend, name string, d ir.DType, data []byte) StoredRange {
+// counter is a backend whose values are in this process's memory, and that finds their range.
+type counter interface {
+	Count(d ir.DType, data []byte) cpu.Counts
+}
+
+func storedRange(b counter, name string, d ir.DType, data []byte) StoredRange {
 	c := b.Count(d, data)
 	most := max(float64(c.Hi), -float64(c.Lo), 0)
 	return StoredRange{name, DType(d), most, c.NaN+c.Inf == 0, most / d.Max(), most / d.SmallestSubnormal()}
