@@ -231,7 +231,7 @@ func TestBadFeeds(t *testing.T) {
 }
 
 func TestMemoryLimits(t *testing.T) {
-	for limit, want := range map[int64]string{-2: "TrainConfig.Memory is -2, want bytes above 0, or FitMemory", 1: "give a TrainConfig.Memory that is not below that", ampc.FitMemory: ""} {
+	for limit, want := range map[int64]string{-2: "TrainConfig.Memory is -2, want bytes above 0, or FitMemory", 1: "set TrainConfig.Memory to ", ampc.FitMemory: ""} {
 		m := ampc.New("m")
 		loss := m.ReduceMean(m.Square(m.Linear("fc", m.Input("x", ampc.F32, 4, 8), 2)))
 		_, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Memory: limit}, ampc.Loss{Value: loss})

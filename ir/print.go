@@ -158,6 +158,20 @@ func Thousands(n int64) string {
 	return s
 }
 
+// Bytes prints a number of bytes in the largest unit that fits: 1.50 GB (2^30), 2.0 MB (2^20),
+// 4.0 kB (2^10), 12 B.
+func Bytes(n int64) string {
+	switch {
+	case n >= 1<<30:
+		return fmt.Sprintf("%.2f GB", float64(n)/(1<<30))
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MB", float64(n)/(1<<20))
+	case n >= 1<<10:
+		return fmt.Sprintf("%.1f kB", float64(n)/(1<<10))
+	}
+	return fmt.Sprintf("%d B", n)
+}
+
 func declText(g *Graph, v *Value) string {
 	s := v.Kind.String() + " " + v.String() + " : " + g.TypeString(v.Type)
 	if v.Init != nil {

@@ -57,7 +57,7 @@ func TestMemoryOfZooModels(t *testing.T) {
 
 // leastNamed is the least number of bytes that an error gives.
 func leastNamed(err error) (least int64) {
-	_, rest, _ := strings.Cut(err.Error(), " bytes, and ")
+	_, rest, _ := strings.Cut(err.Error(), " set TrainConfig.Memory to ")
 	fmt.Sscan(rest, &least)
 	return least
 }

@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
@@ -68,12 +69,14 @@ func byHand(g *ir.Graph, c *Context) error {
 
 // MemoryError says that no choice of what is computed again takes so little memory.
 type MemoryError struct {
-	Whole int64 // bytes that the program takes where nothing is computed again
-	Least int64 // the least of all choices that were measured
+	Whole  int64  // bytes that the program takes where nothing is computed again
+	Least  int64  // the least of all choices that were measured
+	Option string // how the message calls the limit: TrainConfig.Memory where it is ""
 }
 
 func (e *MemoryError) Error() string {
-	return fmt.Sprintf("memory: the step takes %d bytes, and %d at least where backward computes again what it can: give a TrainConfig.Memory that is not below that, or smaller batches", e.Whole, e.Least)
+	return fmt.Sprintf("memory: the step takes %s, and at least %s where backward computes again what it can: set %s to %d bytes or more, or make the batch smaller",
+		ir.Bytes(e.Whole), ir.Bytes(e.Least), cmp.Or(e.Option, "TrainConfig.Memory"), e.Least)
 }
 
 // memorySearch looks for the choice of least work whose program is small enough.

@@ -223,7 +223,7 @@ func (r *repeater) crossing() []int64 {
 	return diff[:len(r.nodes)]
 }
 
-// walled is repeats where what lives at every so-manieth valley is not computed again, nor
+// walled is repeats where what lives at every stride-th valley is not computed again, nor
 // what follows the last one.
 func (r *repeater) walled(cuts []int, stride int) *plan.Repeats {
 	out := &plan.Repeats{Values: r.repeats.Values, Nodes: slices.Clone(r.repeats.Nodes)}

@@ -28,7 +28,7 @@ func TestMemoryChangesNoBit(t *testing.T) {
 				err := Run(g, c)
 				if err != nil {
 					var large *MemoryError
-					if !errors.As(err, &large) || !strings.Contains(err.Error(), "give a TrainConfig.Memory that is not below") {
+					if !errors.As(err, &large) || !strings.Contains(err.Error(), "set TrainConfig.Memory to ") {
 						t.Fatalf("%d%%: %v", percent, err)
 					}
 					c.Memory = large.Least

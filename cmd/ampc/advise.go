@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ampc/internal/casts"
+	"ampc/ir"
 )
 
 // advised lists the policies that advise tries by default. f32 comes first: the others are compared
@@ -139,7 +140,7 @@ func printAdvice(out io.Writer, all [][]trial) error {
 			over(trials, trainingLoss), 100*maxDifference(trials, first, trainingLoss), over(trials, meanHeldOutLoss), 100*maxDifference(trials, first, meanHeldOutLoss), 100*spread(trials, meanHeldOutLoss), accuracy,
 			int(over(trials, func(t trial) float64 { return float64(t.skipped * len(trials)) })),
 			slices.MaxFunc(trials, func(a, b trial) int { return a.atStart - b.atStart }).atStart,
-			r.step.Round(10*time.Microsecond), casts.Size(r.report.Work), 100*r.report.LowShare())
+			r.step.Round(10*time.Microsecond), ir.Bytes(r.report.Work), 100*r.report.LowShare())
 	}
 	if err := w.Flush(); err != nil {
 		return err

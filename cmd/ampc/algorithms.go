@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"ampc/internal/casts"
 	"ampc/ir"
 	"ampc/lower"
 	"ampc/passes"
@@ -93,7 +92,7 @@ func printAlgorithms(out io.Writer, rows []chosenRow) error {
 		case r.Tried == 0:
 			how = "first guess"
 		}
-		fmt.Fprintf(w, "%d\t%s\t%x\t%s\t%v\t%s\n", r.Steps, r.Problem, r.Algorithm[0], casts.Size(r.Workspace), time.Duration(r.NS), how)
+		fmt.Fprintf(w, "%d\t%s\t%x\t%s\t%v\t%s\n", r.Steps, r.Problem, r.Algorithm[0], ir.Bytes(r.Workspace), time.Duration(r.NS), how)
 	}
 	return w.Flush()
 }

@@ -81,7 +81,7 @@ func printBench(out io.Writer, rows []benchRow, profiled bool) error {
 	fmt.Fprintln(w, "policy\tcompile\tmedian step\tagainst first\tGFLOP/s\twork\tstate\tlow flops\t")
 	for _, r := range rows {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%.2f\t%.1f\t%s\t%s\t%.1f%%\t\n", r.policy, r.compile.Round(time.Millisecond), r.median.Round(10*time.Microsecond),
-			float64(rows[0].median)/float64(r.median), r.gflops(), casts.Size(r.report.Work), casts.Size(r.report.State), 100*r.report.LowShare())
+			float64(rows[0].median)/float64(r.median), r.gflops(), ir.Bytes(r.report.Work), ir.Bytes(r.report.State), 100*r.report.LowShare())
 	}
 	if err := w.Flush(); err != nil || !profiled {
 		return err

@@ -68,7 +68,7 @@ func dump(c *cobra.Command, spec string, f *dumpFlags) error {
 		p, err := lower.Lower(g, f.on)
 		switch {
 		case err != nil:
-			return o.namingDims(err)
+			return namingFlags(err)
 		case f.stage == "ptx":
 			return printPTX(out, p)
 		}

@@ -445,7 +445,7 @@ func (o *openedModel) pass(edit func(*passes.Config)) (*ir.Graph, error) {
 		edit(&p)
 	}
 	if err := passes.Run(g, p); err != nil {
-		return nil, o.namingDims(err)
+		return nil, namingFlags(err)
 	}
 	return g, nil
 }
@@ -459,8 +459,14 @@ func (o *openedModel) kernels() error {
 	return fmt.Errorf("%s: @%s is a custom op, whose kernel is in a Go program: run the step there (Step.Run, Step.Diagnose); why, plan, prove and dump need no kernel", n.Pos, n.Def().Name)
 }
 
-// namingDims adds the names of flags to an error about dimensions without sizes.
-func (o *openedModel) namingDims(err error) error {
+// namingFlags names the flag to give in errors about dimensions without sizes and about too little
+// memory.
+func namingFlags(err error) error {
+	var m *passes.MemoryError
+	if errors.As(err, &m) {
+		m.Option = "--memory"
+		return err
+	}
 	var e *ir.Error
 	if !errors.As(err, &e) || len(e.Unsized) == 0 {
 		return err

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ampc/internal/casts"
+	"ampc/ir"
 	"ampc/lower"
 	"ampc/models"
 	"ampc/passes"
@@ -164,7 +165,7 @@ func planOne(c *cobra.Command, spec string, f modelFlags, limit int64) (planRow,
 		Left: r.Left, CastBytes: r.CastBytes, LowShare: r.LowShare(), Notes: r.Notes, Misaligned: r.Misaligned}
 	if limit > 0 {
 		row.Fit, err = fitBatch(0, limit, func(batch int64) (int64, error) {
-			_, total, _, err := planModel(c, withBatch(spec, batch), f)
+			_, total, _, err := planModel(c, models.With(spec, "batch", batch), f)
 			return total, err
 		})
 		if err == nil && !f.infer {
@@ -200,17 +201,6 @@ func planModel(c *cobra.Command, spec string, f modelFlags) (r *casts.Report, to
 	}
 	r.Program(g, p)
 	return r, p.Total(), o.compiled, nil
-}
-
-func withBatch(spec string, batch int64) string {
-	name, query, _ := strings.Cut(spec, "?")
-	var options []string
-	for o := range strings.SplitSeq(query, "&") {
-		if o != "" && !strings.HasPrefix(o, "batch=") {
-			options = append(options, o)
-		}
-	}
-	return name + "?" + strings.Join(append(options, fmt.Sprintf("batch=%d", batch)), "&")
 }
 
 // fitBatch finds the largest batch, from or more, whose bytes stay within limit. Memory grows with
@@ -260,12 +250,12 @@ func printPlan(c *cobra.Command, rows []planRow, limit int64) error {
 	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "policy\tlow\tf32\tpeak\twork\tstate\tsaved\tmoved\tcasts\tmerged\thoisted\tfolded\tleft\tcast bytes\tlow flops\t")
 	if limit > 0 {
-		fmt.Fprintf(w, "batch in %s\trecomputed\t", casts.Size(limit))
+		fmt.Fprintf(w, "batch in %s\trecomputed\t", ir.Bytes(limit))
 	}
 	fmt.Fprintln(w)
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%.1f%%\t", strings.TrimSpace(r.Policy+" "+r.Algorithm), r.Low, r.F32, casts.Size(r.Peak), casts.Size(r.Work), casts.Size(r.State), casts.Size(r.Saved), casts.Size(r.Moved),
-			r.Casts, r.Merged, r.Hoisted, r.Folded, r.Left, casts.Size(r.CastBytes), 100*r.LowShare)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%.1f%%\t", strings.TrimSpace(r.Policy+" "+r.Algorithm), r.Low, r.F32, ir.Bytes(r.Peak), ir.Bytes(r.Work), ir.Bytes(r.State), ir.Bytes(r.Saved), ir.Bytes(r.Moved),
+			r.Casts, r.Merged, r.Hoisted, r.Folded, r.Left, ir.Bytes(r.CastBytes), 100*r.LowShare)
 		if limit > 0 {
 			fmt.Fprintf(w, "%s\t%s\t", fitted(r.Fit), fitted(r.FitAgain))
 		}

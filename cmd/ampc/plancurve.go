@@ -8,7 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"ampc"
-	"ampc/internal/casts"
+	"ampc/ir"
+	"ampc/models"
 	"ampc/passes"
 )
 
@@ -47,7 +48,7 @@ func planCurve(c *cobra.Command, spec string, f modelFlags, asJSON bool) error {
 	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "peak\tsaved\tflops\ttime\tat least\t")
 	for _, p := range curve {
-		fmt.Fprintf(w, "%s\t%s\t+%.1f%%\t+%.1f%%\t+%.1f%%\t\n", casts.Size(p.Peak), casts.Size(p.Saved), 100*p.Flops, 100*p.Time, 100*p.Bound)
+		fmt.Fprintf(w, "%s\t%s\t+%.1f%%\t+%.1f%%\t+%.1f%%\t\n", ir.Bytes(p.Peak), ir.Bytes(p.Saved), 100*p.Flops, 100*p.Time, 100*p.Bound)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -61,7 +62,7 @@ func planCurve(c *cobra.Command, spec string, f modelFlags, asJSON bool) error {
 func fitAgain(c *cobra.Command, spec string, f modelFlags, limit, from int64) (int64, error) {
 	f.memory = fmt.Sprint(limit)
 	return fitBatch(from, limit, func(batch int64) (int64, error) {
-		_, total, _, err := planModel(c, withBatch(spec, batch), f)
+		_, total, _, err := planModel(c, models.With(spec, "batch", batch), f)
 		var large *passes.MemoryError
 		if errors.As(err, &large) {
 			return large.Least, nil

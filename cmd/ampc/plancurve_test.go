@@ -51,7 +51,7 @@ func TestPlanFitsLargerBatches(t *testing.T) {
 	}
 	for batch, want := range map[int64]int{again: 0, again + 1: 1} {
 		code, _, errs := ampcRun("", "plan", fmt.Sprintf("zoo:gpt?layers=3&batch=%d", batch), "--policy", "mixed-f16", "--memory", "16MB")
-		if code != want || want > 0 && !strings.Contains(errs, "give a TrainConfig.Memory that is not below that") {
+		if code != want || want > 0 && !strings.Contains(errs, "set --memory to ") {
 			t.Errorf("batch %d: code %d, want %d: %s", batch, code, want, errs)
 		}
 	}

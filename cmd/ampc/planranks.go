@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"ampc/internal/casts"
 	"ampc/ir"
 )
 
@@ -146,7 +145,7 @@ func (l *link) print(w io.Writer, rows []rankRow) error {
 	fmt.Fprintln(tw)
 	for _, r := range rows {
 		took := time.Duration(r.Seconds * float64(time.Second))
-		fmt.Fprintf(tw, "%d\t%d\t%s\t%v\t", r.Ranks, r.Messages, casts.Size(r.Sent), took.Round(time.Microsecond))
+		fmt.Fprintf(tw, "%d\t%d\t%s\t%v\t", r.Ranks, r.Messages, ir.Bytes(r.Sent), took.Round(time.Microsecond))
 		if l.step > 0 {
 			fmt.Fprintf(tw, "%.1f%%\t%.1f%%\t", 100*r.Share, 100*r.Efficiency)
 		}

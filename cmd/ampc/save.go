@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"ampc"
-	"ampc/internal/casts"
 	"ampc/internal/file"
 	"ampc/ir"
 )
@@ -153,7 +152,7 @@ func (s *saver) makeSpace(bytes int64) error {
 		free, _ = s.free(s.dir)
 	}
 	if known && free < need {
-		return fmt.Errorf("%s: %w: %s free, a checkpoint takes %s", s.dir, errNoRoom, casts.Size(free), casts.Size(need))
+		return fmt.Errorf("%s: %w: %s free, a checkpoint takes %s", s.dir, errNoRoom, ir.Bytes(free), ir.Bytes(need))
 	}
 	return nil
 }

@@ -369,7 +369,7 @@ func newTrainer(c *cobra.Command, spec string, f *trainFlags, device runtime.Bac
 		return nil, err
 	}
 	if t.step, err = t.model.Train(config, job.losses...); err != nil {
-		return nil, err
+		return nil, namingFlags(err)
 	}
 	t.report.Program(t.step.Graph(), t.step.Program())
 	results := []ampc.Tensor{job.losses[0].Value}

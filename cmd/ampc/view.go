@@ -218,7 +218,7 @@ func (f *viewFlags) addProgram(o *openedModel, p *view.Page, g *ir.Graph) error 
 		p.Blocks = append(p.Blocks, view.Block{Name: "program", Label: "", Make: func() (any, error) {
 			program, err := lower.Lower(g, lower.CPU)
 			if err != nil {
-				return nil, o.namingDims(err)
+				return nil, namingFlags(err)
 			}
 			return view.DescribeProgram(g, program, view.Times{}), nil
 		}})

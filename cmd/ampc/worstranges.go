@@ -13,7 +13,7 @@ const rangeEvery = 20
 // worstRanges are the 16-bit values of a step that come nearest to the ends of what their dtypes hold.
 type worstRanges struct {
 	high, low           float64 // the largest magnitude, over the largest and over the smallest number of its dtype
-	highValue, lowValue string  // ""; none was looked at
+	highValue, lowValue string  // "": none was looked at
 }
 
 // add takes in one value. One that is not finite is beyond all others; one of zeros counts at neither

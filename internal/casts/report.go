@@ -115,21 +115,8 @@ func (r *Report) Print(w io.Writer) {
 	fmt.Fprintf(w, "stored: %d values in 16 bits, %d in f32; %.1f%% of product flops read 16 bits; %d weights keep a 16-bit copy\n",
 		r.Low, r.F32, 100*r.LowShare(), len(r.Copies))
 	fmt.Fprintf(w, "memory: %s of work, %s of state, %s saved for backward; a step moves %s, casts %s of it\n",
-		Size(r.Work), Size(r.State), Size(r.Saved), Size(r.Bytes), Size(r.CastBytes))
+		ir.Bytes(r.Work), ir.Bytes(r.State), ir.Bytes(r.Saved), ir.Bytes(r.Bytes), ir.Bytes(r.CastBytes))
 	for _, n := range r.Notes {
 		fmt.Fprintln(w, "note:", n)
 	}
-}
-
-// Size prints bytes for people.
-func Size(n int64) string {
-	switch {
-	case n >= 1<<30:
-		return fmt.Sprintf("%.2f GB", float64(n)/(1<<30))
-	case n >= 1<<20:
-		return fmt.Sprintf("%.1f MB", float64(n)/(1<<20))
-	case n >= 1<<10:
-		return fmt.Sprintf("%.1f kB", float64(n)/(1<<10))
-	}
-	return fmt.Sprintf("%d B", n)
 }

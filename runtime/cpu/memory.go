@@ -5,6 +5,8 @@ import (
 	"math"
 	goruntime "runtime"
 	"runtime/metrics"
+
+	"ampc/ir"
 )
 
 // ceiling is a bound on the memory of this process.
@@ -27,7 +29,7 @@ func fits(n int64) error {
 	if c == nil {
 		return nil
 	}
-	return fmt.Errorf("%s are more than the %s %s, %s of them in use: make the batch or the model smaller", size(n), size(c.bytes), c.whose, size(c.used))
+	return fmt.Errorf("%s are more than the %s %s, %s of them in use: make the batch or the model smaller", ir.Bytes(n), ir.Bytes(c.bytes), c.whose, ir.Bytes(c.used))
 }
 
 // exceeded returns a bound that n more bytes would exceed, or nil.
@@ -65,13 +67,4 @@ func heap() heapUse {
 	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(s)
 	return heapUse{int64(s[0].Value.Uint64()), int64(s[1].Value.Uint64() + s[2].Value.Uint64())}
-}
-
-// size formats bytes in GB, or in MB below one GB.
-func size(n int64) string {
-	const mega, giga = 1 << 20, 1 << 30
-	if n < giga {
-		return fmt.Sprintf("%.1f MB", float64(n)/mega)
-	}
-	return fmt.Sprintf("%.1f GB", float64(n)/giga)
 }

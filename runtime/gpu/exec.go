@@ -322,7 +322,7 @@ func (e *Exec) withPlan(err error) error {
 	}
 	a := &e.p.Arenas
 	return fmt.Errorf("%w; the plan: variables %s, inputs %s, constants %s, work %s (%s live at most); a smaller batch or more micro-batches need less",
-		err, bytesOf(e.store.bytes), bytesOf(a[lower.InputArena]), bytesOf(a[lower.ConstArena]), bytesOf(a[lower.WorkArena]), bytesOf(e.p.MaxLive))
+		err, ir.Bytes(e.store.bytes), ir.Bytes(a[lower.InputArena]), ir.Bytes(a[lower.ConstArena]), ir.Bytes(a[lower.WorkArena]), ir.Bytes(e.p.MaxLive))
 }
 
 func (e *Exec) bindVar(v *lower.Var) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"ampc/cuda"
+	"ampc/ir"
 )
 
 // alloc allocates n bytes, at least one. An out-of-memory error names the purpose.
@@ -12,7 +13,7 @@ func (b *Backend) alloc(n int64, what string) (cuda.Ptr, error) {
 	p, err := b.d.Alloc(max(n, 1))
 	if errors.Is(err, cuda.ErrOutOfMemory) {
 		free, total, _ := b.d.MemInfo()
-		return 0, fmt.Errorf("no %s for %s, %s of %s are free: %w", bytesOf(n), what, bytesOf(free), bytesOf(total), err)
+		return 0, fmt.Errorf("no %s for %s, %s of %s are free: %w", ir.Bytes(n), what, ir.Bytes(free), ir.Bytes(total), err)
 	}
 	return p, err
 }
@@ -21,19 +22,6 @@ func (b *Backend) alloc(n int64, what string) (cuda.Ptr, error) {
 func (b *Backend) Room() (int64, error) {
 	free, _, err := b.d.MemInfo()
 	return free, err
-}
-
-// bytesOf formats a number of bytes in the style of memory plans.
-func bytesOf(n int64) string {
-	switch {
-	case n >= 10<<30:
-		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
-	case n >= 10<<20:
-		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
-	case n >= 10<<10:
-		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
-	}
-	return fmt.Sprintf("%d bytes", n)
 }
 
 // upload copies src to the device and waits.
