@@ -24,6 +24,7 @@ type Pool struct {
 	used   bool                  // between Enter and Leave
 	crew   atomic.Pointer[[]int] // workers of the pool's regions beside the caller
 	seen   int64                 // the team's change after which that is
+	place  place                 // of the caller
 	done   chan struct{}
 	shares []share
 	active atomic.Int64 // workers wanted by the running region
@@ -119,18 +120,19 @@ func (p *Pool) work(w int) {
 // tens of microseconds, as long as many regions, and within a step regions follow each other closely.
 const patience = 100 * time.Microsecond
 
-// await returns when c has something, or after patience.
-func (t *team) await(c chan struct{}) {
+// await returns true when c has something, or false after patience.
+func (t *team) await(c chan struct{}) bool {
 	if !t.eager {
-		return
+		return false
 	}
 	for start := time.Now(); time.Since(start) < patience; {
 		for range 64 {
 			if len(c) > 0 {
-				return
+				return true
 			}
 		}
 	}
+	return false
 }
 
 // rouse wakes those of the crew that w is to wake: the caller wakes up to 16 itself; a larger crew is woken as a tree.
@@ -145,7 +147,11 @@ func (p *Pool) rouse(w int) {
 			return
 		}
 	}
-	for c := fan*at + 1; c <= fan*at+fan && c < k && c <= len(crew); c++ {
+	for c, asked := fan*at+1, false; c <= fan*at+fan && c < k && c <= len(crew); c++ {
+		if w == 0 && !asked && p.team.eager && p.team.place[crew[c-1]].cpu() < 0 { // who sleeps wants to know when it wakes
+			p.place.set(processor())
+			asked = true
+		}
 		select {
 		case p.team.wake[crew[c-1]] <- struct{}{}:
 		default: // still has an unread wake-up
@@ -228,8 +234,10 @@ func (p *Pool) RunBy(workers, n int, t Task) {
 	}
 	p.rouse(0)
 	if ran := p.drainMetered(0); ran == 0 || p.left.Add(-ran) != 0 {
-		p.team.await(p.done)
-		<-p.done
+		slept := !p.team.await(p.done)
+		if <-p.done; slept {
+			p.settle(0)
+		}
 	}
 	p.task = nil
 	if b := p.broken.Swap(nil); b != nil {

@@ -11,6 +11,7 @@ import (
 type team struct {
 	wake   []chan struct{}        // by worker; 0 stands for callers and is never woken
 	owner  []atomic.Pointer[Pool] // whose crew a worker is in; nil: in none
+	place  []place                // by worker
 	over   atomic.Bool
 	eager  bool         // a processor for every worker: waiting takes none away
 	change atomic.Int64 // counts when pools came into use, or went
@@ -21,8 +22,15 @@ type team struct {
 	pools []*Pool
 }
 
+// place is where a worker was when it last woke: one more than the number of the processor, 0 where that is not known and while
+// the worker sleeps.
+type place struct{ next atomic.Int64 }
+
+func (p *place) cpu() int    { return int(p.next.Load()) - 1 }
+func (p *place) set(cpu int) { p.next.Store(int64(cpu) + 1) }
+
 func newTeam(n int, eager bool) *team {
-	t := &team{wake: make([]chan struct{}, n), owner: make([]atomic.Pointer[Pool], n), eager: eager}
+	t := &team{wake: make([]chan struct{}, n), owner: make([]atomic.Pointer[Pool], n), place: make([]place, n), eager: eager}
 	for w := n - 1; w >= 1; w-- {
 		t.idle = append(t.idle, w)
 	}
@@ -37,11 +45,17 @@ func newTeam(n int, eager bool) *team {
 // region of a pool that it has just left: it is worker w wherever it is, and w is nobody else.
 func (t *team) worker(w int) {
 	for {
-		t.await(t.wake[w])
+		slept := !t.await(t.wake[w])
+		if slept {
+			t.place[w].set(-1)
+		}
 		if <-t.wake[w]; t.over.Load() {
 			return
 		}
 		if p := t.owner[w].Load(); p != nil {
+			if slept {
+				p.settle(w)
+			}
 			p.work(w)
 		}
 	}
