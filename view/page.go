@@ -36,7 +36,7 @@ type Page struct {
 var assets embed.FS
 
 // scripts are concatenated in this order.
-var scripts = []string{"util.js", "data.js", "layout.js", "draw.js", "graph.js", "panel.js", "compare.js", "program.js", "doctor.js", "training.js", "main.js"}
+var scripts = []string{"util.js", "data.js", "layout.js", "names.js", "draw.js", "graph.js", "panel.js", "compare.js", "program.js", "doctor.js", "training.js", "main.js"}
 
 // index lists the contents of the page.
 type index struct {

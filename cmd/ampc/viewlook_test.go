@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -38,10 +39,7 @@ func TestViewWindows(t *testing.T) {
 		t.Skip("a browser for each view takes seconds")
 	}
 	b := openBrowser(t)
-	bad := filepath.Join(t.TempDir(), "bad.ampc")
-	if code, _, errs := ampcRun("", "doctor", "zoo:mlp?batch=4&hidden=32", "--scaler", "16777216", "--save", bad); code != 0 {
-		t.Fatal(errs)
-	}
+	bad := badStep(t)
 	pages := []struct {
 		name, address string
 		tabs          []string
@@ -203,6 +201,106 @@ func TestViewTextIsSelectable(t *testing.T) {
 			t.Errorf("selecting %s gives %q, want %q in it", selector, got, want)
 		}
 	}
+}
+
+// placeOfName is where a name of the graph stands on the screen: left, right and middle, in pixels.
+func (b *browser) placeOfName(name string) (left, right, y int) {
+	b.t.Helper()
+	find := fmt.Sprintf("[...document.querySelectorAll('.names:not([hidden]) span')].find((e) => e.textContent === %q)", name)
+	b.until(find)
+	var place [3]float64
+	b.eval(fmt.Sprintf("(() => { const r = %s.getBoundingClientRect(); return [r.left, r.right, (r.top + r.bottom) / 2]; })()", find), &place)
+	return int(place[0]), int(place[1]), int(place[2])
+}
+
+func (b *browser) selection() (text string) {
+	b.t.Helper()
+	b.eval("getSelection().toString()", &text)
+	return text
+}
+
+// Names in the graph are selected by the pointer and copied whole, also where they are drawn cut.
+// Off the names a drag pans as before, and the selection stays with its name.
+func TestViewNamesAreSelectable(t *testing.T) {
+	b := openBrowser(t)
+	long := "layer.with.a.very.long.name.indeed.that.has.no.room"
+	file := filepath.Join(t.TempDir(), "long.ir")
+	if err := os.WriteFile(file, []byte("graph @long {\n  input %x : f32[4]\nforward:\n  %"+long+" = relu %x : f32[4]\n  %y = exp %"+long+" : f32[4]\n  return %y\n}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args       []string
+		find, name string
+	}{
+		{[]string{"zoo:mlp", "--passes", "source"}, "%d.relu", "%d.relu"},
+		{nil, "%d.relu", "relu_grad"},
+		{nil, "%fc1.w", "%fc1.w"},
+		{nil, "%fc1.w.f16", "f32→f16"},
+		{nil, "", "forward"},
+		{[]string{file, "--policy", "f32"}, "%" + long, "%" + long},
+		{nil, "relu", "relu"},
+		{nil, "exp", "exp"},
+	} {
+		if c.args != nil {
+			b.open(viewFile(t, c.args...))
+		}
+		if c.find != "" {
+			b.find(c.find)
+			b.press("find", "Enter")
+		} else {
+			b.press("canvas", "f")
+		}
+		left, right, y := b.placeOfName(c.name)
+		b.drag(left+1, y, right-1, y)
+		if got := b.selection(); got != c.name {
+			t.Errorf("dragged over %s: %q is selected", c.name, got)
+		}
+		b.drag(right-1, y, left-40, y+25)
+		if got := b.selection(); got != c.name {
+			t.Errorf("dragged past the start of %s: %q is selected", c.name, got)
+		}
+	}
+	left, right, y := b.placeOfName("exp")
+	b.drag(left+1, y, (left+right)/2, y+1)
+	if got := b.selection(); got != "ex" && got != "e" {
+		t.Errorf("dragged to the middle of exp: %q is selected", got)
+	}
+	b.click(left+3, y, 1)
+	if got := b.selection(); got != "" || b.text("#panel h2") != "%y" {
+		t.Errorf("a click on a name selects the text %q and shows %s", got, b.text("#panel h2"))
+	}
+	b.click(left+3, y, 2)
+	var copied string
+	b.eval("(() => { let s; document.addEventListener('copy', () => (s = getSelection().toString()), { once: true }); document.execCommand('copy'); return s; })()", &copied)
+	if copied != "exp" {
+		t.Errorf("a double click copies %q", copied)
+	}
+	b.eval("pictures[0].pan(30, 40)", nil)
+	if l, _, _ := b.placeOfName("exp"); l != left+30 || b.selection() != "exp" {
+		t.Errorf("after a pan by keys %q is selected, its name at %d, want %d", b.selection(), l, left+30)
+	}
+	b.picture("names")
+	b.eval("pictures[0].pan(-30, -40)", nil)
+	b.placeOfName("exp")
+	var focused string
+	if b.eval("document.activeElement.id", &focused); focused != "canvas" {
+		t.Errorf("after a click on a name the keys go to %s", focused)
+	}
+	b.drag(left+60, y, left+90, y+40)
+	if l, r, v := b.placeOfName("exp"); l != left+30 || r != right+30 || v != y+40 {
+		t.Errorf("dragged beside the name by 30, 40: from %d, %d to %d, %d", left, y, l, v)
+	}
+	b.quiet()
+}
+
+// drag moves the pointer with its left button pressed.
+func (b *browser) drag(x, y, toX, toY int) {
+	b.t.Helper()
+	b.mouse("mousePressed", x, y, 1)
+	for n := 1; n <= 4; n++ {
+		b.mouse("mouseMoved", x+(toX-x)*n/4, y+(toY-y)*n/4, 0)
+	}
+	b.mouse("mouseReleased", toX, toY, 1)
 }
 
 // mouse sends a pointer's event at a place of the window.

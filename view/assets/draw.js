@@ -4,11 +4,16 @@ const SMALL = 0.12;
 // NAMES is the scale from which a box has room for its name below its op.
 const NAMES = 0.7;
 
+// keyOfItem names the place of an item's first text.
+const keyOfItem = (it) => (it.box >= 0 ? "box " + it.box : "scope " + it.scope);
+
 // Picture draws an arrangement on the canvas and knows what lies under a point.
 class Picture {
   constructor(canvas) {
     this.canvas = canvas;
     this.ctx = canvas.getContext("2d", { alpha: false });
+    this.names = new Names(this);
+    this.written = null; // collects the names that a paint writes
     this.x = this.y = 0; // of the arrangement, at the left upper corner
     this.scale = 1;
     this.selected = null;
@@ -40,6 +45,7 @@ class Picture {
 
   // draw paints at the next frame.
   draw() {
+    this.names.follow();
     if (this.waiting) return;
     this.waiting = true;
     requestAnimationFrame(() => {
@@ -60,7 +66,7 @@ class Picture {
 
   // top is the space above a picture, in pixels: a comparison has names there.
   top() {
-    return this.canvas.nextElementSibling.textContent ? 40 : 20;
+    return this.canvas.parentElement.querySelector(".caption").textContent ? 40 : 20;
   }
 
   // first shows as much as can be read, the forward section at the left.
@@ -99,6 +105,12 @@ class Picture {
     this.draw();
   }
 
+  // point is where on the canvas an event took place.
+  point(e) {
+    const r = this.canvas.getBoundingClientRect();
+    return [e.clientX - r.left, e.clientY - r.top];
+  }
+
   // under is the item or the frame's head at a point of the canvas.
   under(px, py) {
     const x = px / this.scale + this.x, y = py / this.scale + this.y;
@@ -125,6 +137,17 @@ class Picture {
     for (const f of this.a.frames) if (this.visible(f.x, f.y, f.x + f.w, f.y + f.h)) this.frame(f);
     this.edges();
     for (const it of this.a.items) if (this.visible(it.x, it.y, it.x + it.w, it.y + it.h)) this.item(it);
+    this.names.follow();
+  }
+
+  // write draws a name, cut to the characters that have room, behind a mark that is no part of it.
+  // key says where in the graph it stands.
+  write(key, name, room, x, y, mark = "") {
+    const c = this.ctx, drawn = shorten(name, room);
+    c.fillText(mark + drawn, x, y);
+    if (!this.written) return;
+    const m = c.measureText(name), up = m.fontBoundingBoxAscent;
+    this.written.push({ key, name, x: x + (mark && c.measureText(mark).width), y: y - up, font: c.font, height: up + m.fontBoundingBoxDescent, squeeze: c.measureText(drawn).width / (m.width || 1) });
   }
 
   frame(f) {
@@ -143,7 +166,7 @@ class Picture {
     const size = Math.min(Math.max(13, 11 / this.scale), 40);
     c.font = (s.kind === "section" ? "bold " : "") + size + "px system-ui, sans-serif";
     c.textBaseline = "middle";
-    c.fillText("▾ " + shorten(s.name, Math.max(6, Math.floor(f.w / size / 0.62))), f.x + 8, f.y + HEAD / 2 + 2);
+    this.write("frame " + f.scope, s.name, Math.max(6, Math.floor(f.w / size / 0.62)), f.x + 8, f.y + HEAD / 2 + 2, "▾ ");
   }
 
   edges() {
@@ -262,11 +285,11 @@ class Picture {
   // bigText is the text of a small box: one line that can still be read.
   bigText(it, b) {
     const c = this.ctx, size = Math.min(10 / this.scale, 0.62 * it.h), left = !b ? 8 : b.var ? 18 : 14;
-    const text = !b ? "▸ " + this.g.scopes[it.scope].name : b.var || b.op === "cast" ? this.label(b) : b.op;
+    const text = !b ? this.g.scopes[it.scope].name : b.var || b.op === "cast" ? this.label(b) : b.op, mark = b ? "" : "▸ ";
     c.fillStyle = colour("ink");
     c.textBaseline = "middle";
     c.font = size + "px ui-monospace, monospace";
-    c.fillText(shorten(text, Math.floor((it.w - left - 4) / size / 0.61)), it.x + left, it.y + it.h / 2 + 1);
+    this.write(keyOfItem(it), text, Math.floor((it.w - left - 4) / size / 0.61) - mark.length, it.x + left, it.y + it.h / 2 + 1, mark);
   }
 
   // label is what a variable or a cast is called.
@@ -281,7 +304,7 @@ class Picture {
     c.fillStyle = colour("ink");
     c.textBaseline = "alphabetic";
     c.font = "bold 12px system-ui, sans-serif";
-    c.fillText("▸ " + shorten(s.name, 24), it.x + 10, it.y + 21);
+    this.write(keyOfItem(it), s.name, 24, it.x + 10, it.y + 21, "▸ ");
     c.fillStyle = colour("quiet");
     c.font = "11px system-ui, sans-serif";
     c.fillText((s.kind === "scope" ? "" : s.kind + ", ") + s.boxes + " nodes", it.x + 10, it.y + 39);
@@ -293,17 +316,17 @@ class Picture {
     c.fillStyle = colour("ink");
     if (b.op === "cast") {
       c.font = "11px ui-monospace, monospace";
-      return c.fillText(this.label(b), it.x + 12, it.y + 16);
+      return this.write(keyOfItem(it), this.label(b), 20, it.x + 12, it.y + 16);
     }
     if (b.var) {
       c.font = "11px ui-monospace, monospace";
-      return c.fillText(shorten(this.label(b), 18), it.x + 18, it.y + 19);
+      return this.write(keyOfItem(it), this.label(b), 18, it.x + 18, it.y + 19);
     }
     c.font = "bold 12px ui-monospace, monospace";
-    c.fillText(shorten(b.op, 20), it.x + 11, it.y + 17);
+    this.write(keyOfItem(it), b.op, 20, it.x + 11, it.y + 17);
     c.font = "11px ui-monospace, monospace";
     c.fillStyle = colour("quiet");
-    if (v) c.fillText(shorten(v.name, 23), it.x + 11, it.y + 34);
+    if (v) this.write("value " + it.box, v.name, 23, it.x + 11, it.y + 34);
   }
 
   markOf(it) {

@@ -5,19 +5,19 @@ class GraphView {
     this.primary = primary; // it has the outline
     this.peer = null; // the other graph of a comparison
     this.history = [];
-    const c = picture.canvas;
-    c.addEventListener("pointerdown", (e) => this.press(e));
-    c.addEventListener("pointermove", (e) => this.move(e));
-    c.addEventListener("pointerup", (e) => this.release(e));
-    c.addEventListener("dblclick", (e) => {
-      const it = picture.under(e.offsetX, e.offsetY);
-      if (it && it.scope >= 0) this.toggle(it.scope);
-    });
-    c.addEventListener("wheel", (e) => {
-      e.preventDefault();
-      picture.zoom(Math.exp(-e.deltaY * (e.deltaMode ? 0.05 : 0.0015)), e.offsetX, e.offsetY);
-    }, { passive: false });
-    c.addEventListener("keydown", (e) => this.key(e));
+    for (const c of [picture.canvas, picture.names.layer]) {
+      c.addEventListener("pointerdown", (e) => this.press(e));
+      c.addEventListener("pointermove", (e) => this.move(e));
+      c.addEventListener("pointerup", (e) => this.release(e));
+      c.addEventListener("pointercancel", () => (this.drag = null));
+      c.addEventListener("dblclick", (e) => this.double(e));
+      c.addEventListener("wheel", (e) => {
+        e.preventDefault();
+        picture.zoom(Math.exp(-e.deltaY * (e.deltaMode ? 0.05 : 0.0015)), ...picture.point(e));
+      }, { passive: false });
+    }
+    picture.names.layer.addEventListener("mousedown", (e) => e.preventDefault()); // press selects
+    picture.canvas.addEventListener("keydown", (e) => this.key(e));
   }
 
   // show takes another graph; what is unfolded and chosen stays, by name.
@@ -110,24 +110,31 @@ class GraphView {
     }
   }
 
+  // press begins a pan, or on a name a selection of its text: a finger and the middle button pan there, too.
   press(e) {
-    this.drag = { x: e.clientX, y: e.clientY, moved: false };
+    const names = this.picture.names;
+    this.name = names.over(e);
+    this.drag = { x: e.clientX, y: e.clientY, moved: false, from: this.name && e.button === 0 && e.pointerType !== "touch" ? names.offset(this.name, e) : -1 };
+    getSelection().empty();
     this.picture.canvas.setPointerCapture(e.pointerId);
   }
 
   move(e) {
     if (!this.drag) return;
-    const dx = e.clientX - this.drag.x, dy = e.clientY - this.drag.y;
+    const dx = e.clientX - this.drag.x, dy = e.clientY - this.drag.y, text = this.name && this.name.firstChild;
     if (!this.drag.moved && Math.hypot(dx, dy) < 4) return;
-    this.drag = { x: e.clientX, y: e.clientY, moved: true };
+    this.drag.moved = true;
+    if (this.drag.from >= 0) return getSelection().setBaseAndExtent(text, this.drag.from, text, this.picture.names.offset(this.name, e));
+    [this.drag.x, this.drag.y] = [e.clientX, e.clientY];
     this.picture.pan(dx, dy);
   }
 
   release(e) {
     const moved = this.drag && this.drag.moved;
     this.drag = null;
+    this.picture.canvas.focus({ preventScroll: true }); // after a click on a name, too
     if (moved) return;
-    const it = this.picture.under(e.offsetX, e.offsetY);
+    const it = this.picture.under(...this.picture.point(e));
     if (!it) return;
     if (it.box >= 0) return this.chooseBox(it.box);
     if (!it.depth && it.depth !== 0) {
@@ -135,6 +142,13 @@ class GraphView {
       this.picture.draw();
       showScope(this, it.scope);
     } else this.toggle(it.scope); // the head of a frame
+  }
+
+  // double unfolds a scope, and selects the text of another name.
+  double(e) {
+    const it = this.picture.under(...this.picture.point(e));
+    if (it && it.scope >= 0) this.toggle(it.scope);
+    else if (this.name) getSelection().selectAllChildren(this.name);
   }
 
   chooseBox(box, move = false) {

@@ -1,5 +1,6 @@
 const KEYS = [["/", "find"], ["Enter", "in Find: next hit (Shift: previous); in the graph: fold or unfold"], ["arrows", "operand, reader, neighbours; with Shift or without a selection: pan"],
-  ["+  −  0", "zoom in, out, fit"], ["f  u", "fold all, unfold all"], ["Backspace", "back to the value before"], ["drag, wheel, double click", "pan, zoom, fold or unfold"]];
+  ["+  −  0", "zoom in, out, fit"], ["f  u", "fold all, unfold all"], ["Backspace", "back to the value before"], ["drag, wheel, double click", "pan, zoom, fold or unfold"],
+  ["drag over a name", "select its text; double click: all of it; middle button: pan"]];
 
 function legend() {
   const swatch = (cls, text) => el("span", {}, el("i", { class: "dot " + cls }), text);
