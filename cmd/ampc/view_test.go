@@ -5,11 +5,22 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"ampc/models"
 )
+
+// badStep saves a step whose loss scale is too high, and returns its file.
+func badStep(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "bad.ampc")
+	if code, _, errs := ampcRun("", "doctor", "zoo:mlp?batch=4&hidden=32", "--scaler", "16777216", "--save", path); code != 0 {
+		t.Fatal(errs)
+	}
+	return path
+}
 
 // Every zoo model, a compiled graph and a saved step become a page.
 func TestViewFiles(t *testing.T) {
@@ -25,10 +36,7 @@ func TestViewFiles(t *testing.T) {
 	if err := os.WriteFile("step.ir", []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errs := ampcRun("", "doctor", "zoo:mlp?batch=4&hidden=32", "--scaler", "16777216", "--save", "bad.ampc"); code != 0 {
-		t.Fatal(errs)
-	}
-	for _, spec := range append(specs, "step.ir", "bad.ampc") {
+	for _, spec := range append(specs, "step.ir", badStep(t)) {
 		code, out, errs := ampcRun("", "view", spec, "-o", "page.html")
 		if code != 0 || out != "" || errs != "" {
 			t.Fatalf("%s: code %d, %q, %q", spec, code, out, errs)

@@ -281,10 +281,7 @@ func TestViewDoctor(t *testing.T) {
 		t.Skip("a browser for each view takes seconds")
 	}
 	b := openBrowser(t)
-	bad := filepath.Join(t.TempDir(), "bad.ampc")
-	if code, _, errs := ampcRun("", "doctor", "zoo:mlp?batch=4&hidden=32", "--scaler", "16777216", "--save", bad); code != 0 {
-		t.Fatal(errs)
-	}
+	bad := badStep(t)
 	b.open(viewFile(t, bad))
 	b.tab("doctor")
 	_, report, _ := ampcRun("", "doctor", bad)
