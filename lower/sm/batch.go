@@ -8,8 +8,8 @@ import (
 	"ampc/ptx"
 )
 
-// batch launches the clusters of a step as one kernel that finds its tensors in
-// a table of addresses.
+// batch launches the clusters of a step as one kernel, which reads the addresses of its tensors
+// from a table.
 func (c *cudaLowerer) batch(s *lower.Step) error {
 	b, err := c.ptxBatch(s.Clusters())
 	if err != nil {

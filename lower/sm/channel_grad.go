@@ -12,11 +12,10 @@ var channelGradKernels = map[ir.Op]cudaKernel{
 	ir.OpBatchNormGrad: {(*cudaCall).batchNormGrad, channelGrad, 0},
 }
 
-// The gradient of a batch norm is a pass over x and dy for the sums of every
-// channel, in parts that a launch for each adds up, and one elementwise pass.
-// Each operand and result has a dtype of its own. The elementwise nodes that
-// make dy run on the way, and a second norm of the same dy in the same passes
-// (ir.NormFusion).
+// The gradient of a batch norm takes three launches. The first reads x and dy and sums parts of
+// every channel, the second adds up these parts, the third is an elementwise pass. Each operand and
+// result has its own dtype. The elementwise nodes that compute dy, and a second norm with the same
+// dy, run in the same launches (ir.NormFusion).
 
 // channelGrad reports whether the node is a gradient with a scale and f32
 // statistics.
@@ -24,8 +23,8 @@ func channelGrad(n *ir.Node) bool {
 	return channelSizes(n) && len(n.In) == 5 && n.In[4] != nil && len(n.Out) == len(n.Def().Out) && allF32(n.In[2:]) && allF32(n.Out[1:])
 }
 
-// endInRelu finds the batch norms of micro that end in a ReLU and no sum: what they store can be
-// computed again from x.
+// endInRelu finds the batch norms of micro whose epilogue is a ReLU without a sum. Their results
+// can be computed again from x.
 func endInRelu(p *lower.Program) map[lower.BufferID]*lower.Step {
 	list := map[lower.BufferID]*lower.Step{}
 	for i := range p.Parts[lower.Micro] {
@@ -45,13 +44,13 @@ func endInRelu(p *lower.Program) map[lower.BufferID]*lower.Step {
 	return list
 }
 
-// channelGrads is one emission: the gradients of one dy.
+// channelGrads are the launches for the gradients with a common dy.
 type channelGrads struct {
 	*cudaCall
 	norms  []*lower.Step
-	before *lower.Cluster // makes dy; nil: it lies in memory
+	before *lower.Cluster // computes dy; nil: dy is in memory
 	kept   lower.BufferID // where the second pass reads dy; None: it computes dy again
-	stores bool           // the first pass stores dy there for the second one alone
+	stores bool           // the first pass stores dy in kept, which only the second one reads
 	k      ptx.Channels
 }
 
@@ -71,8 +70,10 @@ func (c *cudaCall) batchNormGrad() error {
 	return c.cluster(g.results())
 }
 
-// keep finds where the second pass reads dy, register made of the prologue: where others read
-// it, in memory of its own where its operands take more than dy written and read, and nowhere else.
+// keep decides where the second pass reads dy, register made of the prologue. If other steps read
+// dy, it is in memory already. Otherwise the first pass stores it in a buffer of its own if writing
+// and reading dy moves fewer bytes than reading the prologue's operands. If not, the second pass
+// computes dy again.
 func (g *channelGrads) keep(made ir.Reg) {
 	b := g.before
 	if i := slices.IndexFunc(b.Stores, func(a lower.Access) bool { return a.Reg == made && a.DType == g.dtype() }); i >= 0 {
@@ -90,11 +91,11 @@ func (g *channelGrads) keep(made ir.Reg) {
 	}
 }
 
-// dtype is that of dy.
+// dtype is the dtype of dy.
 func (g *channelGrads) dtype() ir.DType { return g.n.In[1].Type.DType }
 
-// known reports whether the images in a buffer can be computed from operands that
-// the first gradient reads anyway.
+// known reports whether the images in a buffer can be computed from operands that the first
+// gradient reads in any case.
 func (g *channelGrads) known(id lower.BufferID) bool {
 	f := g.relu[g.p.Buffers[id].Root]
 	return id == g.s.In[0] || f != nil && f.In[0] == g.s.In[0] && f.Out[1] == g.s.In[2] && f.Out[2] == g.s.In[3]
@@ -131,8 +132,8 @@ func (g *channelGrads) dy(p *channelPass, first bool) ir.Reg {
 	return made
 }
 
-// operand is an operand of the code that computes dy: images in memory, or the
-// result of a norm and its ReLU, computed again from the x that is read anyway.
+// operand is an operand of the code that computes dy: images in memory, or the result of a norm and
+// its ReLU, computed again from x, which the pass reads in any case.
 func (g *channelGrads) operand(p *channelPass, id lower.BufferID) ir.Reg {
 	if f := g.relu[g.p.Buffers[id].Root]; f != nil && g.known(id) {
 		return p.rounded(p.Max(p.norm(channelStats{f, f.Out[1], f.Out[2]}), p.F(0)), g.typeOf(id).DType)
@@ -140,8 +141,7 @@ func (g *channelGrads) operand(p *channelPass, id lower.BufferID) ir.Reg {
 	return p.each(id)
 }
 
-// sums launches the first pass and the sum of its parts: Σ dy, and Σ dy·x̂ of every
-// norm.
+// sums launches the first pass and the sum of its parts: Σ dy, and Σ dy·x̂ for every norm.
 func (g *channelGrads) sums() error {
 	p := g.channelPass(g.k)
 	dy := g.dy(p, true)
@@ -178,8 +178,8 @@ func (c *cudaCall) channelSums(g *lower.Cluster, values []int, channels, each in
 	if err != nil {
 		return nil, total, err
 	}
-	part := ceil(each, max(1, min(channelBlocks/across, each/(channelRounds*step)))) // as many as fill the device, none of little work
-	kernel.Split = ceil(each, part)                                                  // none is empty
+	part := ceil(each, max(1, min(channelBlocks/across, each/(channelRounds*step)))) // enough parts to fill the device, but none with little work
+	kernel.Split = ceil(each, part)                                                  // no part is empty
 	args := append(buffersOf(g.Loads), buffersOf(g.Stores)...)
 	for range values {
 		parts = append(parts, c.temp("parts", ir.F32, int64(kernel.Split), int64(channels)))
@@ -198,10 +198,10 @@ func (c *cudaCall) channelSums(g *lower.Cluster, values []int, channels, each in
 
 func ceil(a, b int) int { return (a + b - 1) / b }
 
-// results is dx = rstd·scale·(dy − dbias/n − x̂·dscale/n) of every norm.
+// results is dx = rstd·scale·(dy − dbias/n − x̂·dscale/n) for every norm.
 func (g *channelGrads) results() *lower.Cluster {
 	p := g.channelPass(g.k)
-	share := p.F(1 / float64(g.k.Outer*g.k.Inner)) // of an element in its channel
+	share := p.F(1 / float64(g.k.Outer*g.k.Inner)) // weight of an element in its channel's mean
 	dy := g.dy(p, false)
 	for _, s := range g.norms {
 		hat := p.hat(s.In[0], s.In[2], s.In[3])

@@ -14,9 +14,8 @@ var channelsKernels = map[ir.Op]cudaKernel{
 	ir.OpBatchNormInfer: {(*cudaCall).batchNormInfer, channelNorm, 0},
 }
 
-// A batch norm is a pass over x for the moments of every channel, in parts, a
-// launch that joins those and moves the running statistics, and one elementwise
-// pass.
+// A batch norm takes three launches. The first computes moments of parts of every channel, the
+// second combines them and updates the running statistics, the third is an elementwise pass.
 
 // channelNorm reports whether the node is a norm of f32 or 16-bit images whose
 // other operands are f32.
@@ -39,7 +38,7 @@ func allF32(list []*ir.Value) bool {
 const (
 	channelBlocks = 4 * 132
 	channelWork   = 512
-	channelGroup  = 32 // channels of a block where they lie last
+	channelGroup  = 32 // channels of a block if they are the last dimension
 )
 
 // images views the images of a batch norm, divided into parts by the amount of
@@ -58,7 +57,7 @@ func (c *cudaCall) images() ptx.Channels {
 	each := k.Outer * k.Inner
 	k.Split = max(1, min(channelBlocks/blocks, each/channelWork))
 	part := (each + k.Split - 1) / k.Split
-	k.Split = (each + part - 1) / part // none is empty
+	k.Split = (each + part - 1) / part // no part is empty
 	return k
 }
 
@@ -132,7 +131,7 @@ func (c *cudaCall) deviations() (channelStats, error) {
 	return channelStats{c.s, c.s.In[3], rstd}, c.cluster(g)
 }
 
-// normalized is y = (x − mean)·rstd·scale + bias, and what the norm ends in.
+// normalized is y = (x − mean)·rstd·scale + bias, with the epilogue of the norm.
 func (c *cudaCall) normalized(own channelStats, added *channelStats) *lower.Cluster {
 	p, in, out := c.channelPass(c.images()), c.s.In, c.s.Out
 	y := p.norm(own)
@@ -165,7 +164,7 @@ func (c *cudaCall) channelPass(k ptx.Channels) *channelPass {
 	return &channelPass{ir.NewCode(nil), &lower.Cluster{Shape: []int64{int64(k.Outer), int64(k.C), int64(k.Inner)}}, c}
 }
 
-// read loads a buffer, once for all uses.
+// read loads a buffer once for all its uses.
 func (p *channelPass) read(id lower.BufferID, strides ...int64) ir.Reg {
 	at := slices.IndexFunc(p.Loads, func(a lower.Access) bool { return a.Buffer == id })
 	if at < 0 {
@@ -175,7 +174,7 @@ func (p *channelPass) read(id lower.BufferID, strides ...int64) ir.Reg {
 	return load(p.Code, at, p.c.typeOf(id).DType)
 }
 
-// each reads images, channel one number for each channel.
+// each loads an element of images, channel the number of its channel.
 func (p *channelPass) each(id lower.BufferID) ir.Reg    { return p.read(id, ir.RowMajor(p.Shape)...) }
 func (p *channelPass) channel(id lower.BufferID) ir.Reg { return p.read(id, 0, 1, 0) }
 
@@ -205,7 +204,8 @@ func (p *channelPass) rounded(r ir.Reg, d ir.DType) ir.Reg {
 	return p.Round(r, d)
 }
 
-// holds reports whether a register can only have values of d: elements of d, and choices among them.
+// holds reports whether all values of a register are representable in d: it is an element of dtype
+// d, or a choice between such registers.
 func (p *channelPass) holds(r ir.Reg, d ir.DType) bool {
 	switch i := &p.Code.Ins[r]; i.Op {
 	case ir.PIn:
@@ -218,7 +218,7 @@ func (p *channelPass) holds(r ir.Reg, d ir.DType) bool {
 	return false
 }
 
-// store adds the store of r in a buffer of images.
+// store adds a store of r to a buffer of images.
 func (p *channelPass) store(r ir.Reg, id lower.BufferID) {
 	store := p.c.walk(id, 0, ir.RowMajor(p.Shape)...)
 	store.Reg = r

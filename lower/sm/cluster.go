@@ -8,7 +8,7 @@ import (
 	"ampc/ptx"
 )
 
-// cluster launches elementwise work; the step keeps its description.
+// cluster launches elementwise work. The step keeps its description.
 func (c *cudaLowerer) cluster(g *lower.Cluster) error {
 	if empty(g.Shape) {
 		return nil
@@ -46,7 +46,7 @@ func empty(shape []int64) bool {
 	return false
 }
 
-// ptxElementwise is g in the terms of package ptx.
+// ptxElementwise translates g to a ptx.Elementwise.
 func (c *cudaLowerer) ptxElementwise(g *lower.Cluster) (ptx.Elementwise, error) {
 	pg := ptx.Elementwise{Name: "k", Shape: g.Shape}
 	for i := range g.Loads {
@@ -85,8 +85,8 @@ func ptxInstr(i *ir.Instr) ptx.Instr {
 	return p
 }
 
-// moves launches one kernel for each copy between two walks, after one that
-// fills the result where only parts of it are copied.
+// moves launches one kernel for each copy between two strided views. If only parts of the result
+// are copied, a kernel that fills it comes first.
 func (c *cudaLowerer) moves() error {
 	s := c.from
 	if m := s.Moves; m.Filled || s.Kind == lower.KindFill {
@@ -112,7 +112,7 @@ func (c *cudaLowerer) moves() error {
 		}
 	}
 	for _, out := range s.Out {
-		if c.elements(out) == 0 { // written by nobody, but a result
+		if c.elements(out) == 0 { // an output that no step writes
 			c.out = append(c.out, lower.Step{Kind: lower.KindFill, Out: []lower.BufferID{out}, Node: s.Node, Moves: &lower.Moves{Filled: true}})
 		}
 	}

@@ -6,20 +6,20 @@ import (
 	"ampc/ptx"
 )
 
-// unfolding is a convolution as one product for each group. Rows are the positions
-// of the strided side, columns the elements of a filter.
+// unfolding is a convolution as one product for each group. Rows are the output positions, columns
+// the elements of a filter.
 type unfolding struct {
 	*cudaLowerer
 	w          ir.Window
 	rows, cols int64   // cols of one group
 	planes     int64   // positions of one image
-	channel    []int64 // strides of [image, channel, position] on the strided side
+	channel    []int64 // strides of [image, channel, position] on the output side
 	geometry   ptx.Unfold
 	low        ir.DType
 }
 
-// conv leaves a convolution to cuDNN, or makes it im2col and a product, or a
-// product and col2im. Sums are kept in f32 until they are stored.
+// conv leaves a convolution to cuDNN, or turns it into im2col and a product, or into a product and
+// col2im. Sums stay in f32 until they are stored.
 func (c *cudaLowerer) conv() error {
 	s, w := c.from, c.from.Conv.Window
 	if c.elements(s.Out[0]) == 0 || c.elements(s.In[0]) == 0 {
@@ -48,7 +48,8 @@ func (c *cudaLowerer) conv() error {
 	return u.gradW()
 }
 
-// poolOf is a window's geometry as ptx takes it: up to three dimensions, the last ones.
+// poolOf converts a window to the geometry of package ptx, with up to three dimensions, the last
+// ones.
 func poolOf(w *ir.Window) ptx.Pool {
 	three := func(d []int64, rest int) (all [3]int) {
 		all = [3]int{rest, rest, rest}
@@ -71,14 +72,14 @@ func (c *cudaLowerer) fillZero(out lower.BufferID) error {
 
 // patches is the layout of the windows as rows of a matrix, group by group.
 func (u *unfolding) patches() lower.Matrix {
-	if u.w.Last && u.w.Groups > 1 { // each group's apart: channels are innermost, groups would lie scattered
+	if u.w.Last && u.w.Groups > 1 { // a matrix for each group: channels are innermost, so a group's would not be contiguous
 		return lower.Matrix{LD: u.cols, Strides: []int64{u.rows * u.cols}}
 	}
 	return lower.Matrix{LD: u.w.Groups * u.cols, Strides: []int64{u.cols}}
 }
 
-// filters and strided are the layouts of the filters, and of the strided side with
-// a row for each position.
+// filters and strided are the layouts of the filters and of the output side, with a row for each
+// position.
 func (u *unfolding) filters() lower.Matrix {
 	return lower.Matrix{LD: u.cols, Strides: []int64{u.w.O / u.w.Groups * u.cols}}
 }
@@ -125,8 +126,7 @@ func (u *unfolding) unfold(x lower.BufferID) (lower.BufferID, error) {
 	return apart, u.regroup(cols, apart, true)
 }
 
-// regroup copies windows with channels last to a separate matrix for each group, or
-// back.
+// regroup copies windows with channels last to a separate matrix for each group (apart) or back.
 func (u *unfolding) regroup(from, to lower.BufferID, apart bool) error {
 	taps, cg := lower.Count(u.w.Kernel), u.w.C/u.w.Groups
 	shape := []int64{u.w.Groups, u.rows, taps, cg}
@@ -140,7 +140,7 @@ func (u *unfolding) regroup(from, to lower.BufferID, apart bool) error {
 		Stores: []lower.Access{{Buffer: to, DType: d, Strides: own}}})
 }
 
-// byPosition copies the strided side to a matrix with a row for every position.
+// byPosition copies the output side to a matrix with a row for every position.
 func (u *unfolding) byPosition(dy lower.BufferID) (lower.BufferID, error) {
 	if u.w.Last {
 		return dy, nil

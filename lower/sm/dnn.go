@@ -8,8 +8,8 @@ import (
 	"ampc/ptx"
 )
 
-// graphs reports whether cuDNN runs the whole node n on t, as a graph of operations
-// made from the step's description.
+// graphs reports whether cuDNN runs all of node n on t, as a graph of operations built from the
+// step's description.
 func (t Target) graphs(n *ir.Node) bool {
 	if t.Lacks(NoDnn) {
 		return false
@@ -39,7 +39,7 @@ func (c *cudaLowerer) inGraph(s *lower.Step) bool {
 	switch {
 	case t.Lacks(NoDnn) || t.Lacks(NoConv) || !dnnDType(a, c.fl) || a != b || !slices.Equal(w.Begin, w.End):
 		return false
-	case s.Conv.Epilogue.Bias != 0 && a.Low() && !c.joinsBias(s): // it would be added to what was rounded
+	case s.Conv.Epilogue.Bias != 0 && a.Low() && !c.joinsBias(s): // cuDNN would add the bias after rounding
 		return false
 	}
 	return out == a || out == ir.F32 && s.Conv.Dir == lower.ConvGradW && !t.Lacks(NoWide) && c.compiled(s)
@@ -63,8 +63,7 @@ func (c *cudaLowerer) compiled(s *lower.Step) bool {
 	return c.fl.SM >= 80 && w.Last && w.Groups == 1 && c.typeOf(s.In[0]).DType.Low()
 }
 
-// joinsBias reports whether cuDNN adds the bias of a convolution, before it
-// rounds the result.
+// joinsBias reports whether cuDNN adds the bias of a convolution before it rounds the result.
 func (c *cudaLowerer) joinsBias(s *lower.Step) bool { return c.fuses(s) && !c.target.Lacks(NoBias) }
 
 // thenBias leaves a convolution in f32 to cuDNN and adds its bias afterwards.
@@ -94,14 +93,14 @@ func (c *cudaLowerer) thenBias() error {
 
 // Limits of the flash-attention engines.
 const (
-	headStep    = 8   // head sizes are multiples of it
-	headMost    = 128 // before sm_90
+	headStep    = 8   // divides head sizes
+	headMost    = 128 // largest head size before sm_90
 	headMost90  = 256
-	keysPerTile = 128 // the backward engines up to cuDNN 9.15 want whole tiles of keys
+	keysPerTile = 128 // up to cuDNN 9.15 the backward engines require a multiple of it
 )
 
-// flash reports whether cuDNN supports the attention of n: 16-bit operands of one
-// dtype, as many heads of k as of q, no mask but the causal one of equal lengths.
+// flash reports whether cuDNN supports the attention of n: 16-bit operands of one dtype, as many
+// heads of k as of q, and no mask other than the causal one for equal lengths.
 func flash(a *lower.Attention, n *ir.Node, fl ptx.Flavour) bool {
 	low := n.In[0].Type.DType
 	for _, v := range append(n.In[:3:3], n.Out...) {
@@ -124,9 +123,8 @@ func flash(a *lower.Attention, n *ir.Node, fl ptx.Flavour) bool {
 	return !a.Causal || a.Queries == a.Keys
 }
 
-// dnn keeps a step that cuDNN runs, and adds the memory that its graph needs beside
-// operands and results: attention's backward graph stores the row sums of dy·y and
-// the f32 sums of dq.
+// dnn keeps a step that cuDNN runs, and adds the buffers that its graph needs besides operands and
+// results: attention's backward graph stores the row sums of dy·y and the f32 sums of dq.
 func (c *cudaLowerer) dnn() error {
 	s := *c.from
 	if a := s.Attn; a != nil && a.Backward {

@@ -8,8 +8,8 @@ import (
 	"ampc/lower"
 )
 
-// gemm keeps a product that cuBLASLt computes as it stands, which is all that
-// is left of products (splits), with operands of one dtype that lie as they must.
+// gemm keeps a product that cuBLASLt computes in one call. Other products were split before
+// (splits). Its operands have one dtype and the layout that cuBLASLt requires.
 func (c *cudaLowerer) gemm() error {
 	s, g := c.from, c.from.Gemm
 	a, b := c.typeOf(s.In[0]).DType, c.typeOf(s.In[1]).DType
@@ -37,14 +37,14 @@ func (c *cudaLowerer) gemm() error {
 	return nil
 }
 
-// multiplied are the dtypes that cuBLASLt is asked for.
+// multiplied are the dtypes of products for which cuBLASLt is used.
 var multiplied = map[ir.DType]bool{ir.F32: true, ir.F16: true, ir.BF16: true}
 
-// multiplies reports whether the device has products of operands of d: bf16 from sm_80.
+// multiplies reports whether the device multiplies operands of d: bf16 from sm_80.
 func (t Target) multiplies(d ir.DType) bool { return d != ir.BF16 || t.fl.SM >= 80 }
 
-// widened is a product with both operands in f32: cuBLASLt takes operands of one
-// dtype, that the device has.
+// widened casts both operands of a product to f32 if their dtypes differ or the device does not
+// multiply them: cuBLASLt takes operands of one dtype.
 func (c *cudaLowerer) widened(s *lower.Step) (*lower.Step, error) {
 	w := *s
 	w.In = slices.Clone(s.In)
@@ -62,19 +62,19 @@ func (c *cudaLowerer) widened(s *lower.Step) (*lower.Step, error) {
 	return &w, nil
 }
 
-// splits reports whether cuBLASLt computes a product in f32 alone, and a kernel
-// ends it: where the result is neither f32 nor of the operands' dtype, and where the
-// epilogue is more than a bias of the result's dtype, then a ReLU.
+// splits reports whether cuBLASLt computes only the f32 sums of a product, and a kernel applies the
+// epilogue: where the result is neither f32 nor of the operands' dtype, or the epilogue is more
+// than a bias of the result's dtype followed by a ReLU.
 func (t Target) splits(p ir.Product) bool {
 	stores := p.Out == ir.F32 || p.Out == p.A && p.Out == p.B && t.multiplies(p.A)
 	return !stores || p.Bias != ir.Invalid && p.Bias != p.Out || p.Tanh || p.Residual
 }
 
-// blasAlign is what the address of every item must be a multiple of, in bytes.
+// blasAlign divides the address of every item, in bytes.
 const blasAlign = 16
 
-// misaligned reports whether items of the outer batch levels, each a product
-// of its own, would begin where cuBLASLt does not take them.
+// misaligned reports whether an item of the outer batch levels, each a product of its own, would
+// begin at an address that cuBLASLt does not accept.
 func (c *cudaLowerer) misaligned(s *lower.Step) bool {
 	g := s.Gemm
 	for level := range max(len(g.Batch)-1, 0) {
@@ -88,8 +88,7 @@ func (c *cudaLowerer) misaligned(s *lower.Step) bool {
 	return false
 }
 
-// flattened is a batched product with one level: operands that repeat are
-// written out.
+// flattened is a batched product with one batch level: repeated operands are copied for each item.
 func (c *cudaLowerer) flattened(s *lower.Step) (*lower.Step, error) {
 	f, g := *s, *s.Gemm
 	f.In, f.Gemm = slices.Clone(s.In), &g

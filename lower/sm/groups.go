@@ -14,9 +14,9 @@ var groupsKernels = map[ir.Op]cudaKernel{
 	ir.OpInstanceNorm:  {(*cudaCall).groupNorm, groupedNorm, 0},
 }
 
-// A norm over groups of channels is a norm over rows: one launch for its
-// result, with the sum and the ReLU behind it, and one for its gradient. The
-// gradients of scale and bias are a pass of their own over x and dy.
+// A norm over groups of channels is a norm over rows. One launch computes its result with the
+// following sum and ReLU, one its gradient. The gradients of scale and bias are a separate pass
+// over x and dy.
 
 // groupedNorm reports whether the node is a norm, or its gradient, of f32 or 16-bit
 // images whose other operands are f32.
@@ -27,7 +27,7 @@ func groupedNorm(n *ir.Node) bool {
 // grouped is the layout of the groups of a norm in its images.
 type grouped struct {
 	n, groups, per, positions int64 // images, groups of an image, channels of a group
-	last                      bool  // channels lie last
+	last                      bool  // channels are the last dimension
 }
 
 func (c *cudaCall) grouped() grouped {
@@ -42,7 +42,7 @@ func (c *cudaCall) grouped() grouped {
 	return g
 }
 
-// norm is the kernel over rows, of which each is a group.
+// norm is the kernel of a norm over rows; each group is a row.
 func (g grouped) norm(c *cudaCall) ptx.Norm {
 	k := ptx.Norm{Name: "k", Rows: int(g.n * g.groups), Cols: int(g.per * g.positions), Eps: float32(c.n.Float("eps")),
 		In: ptx.DType(c.n.In[0].Type.DType.String()), NoScale: c.n.Operand("scale") == nil, Bias: c.n.Operand("bias") != nil}

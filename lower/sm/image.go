@@ -28,7 +28,7 @@ func ints(v []int64) []int {
 	return out
 }
 
-// pad is by edge or reflection; by a constant it is copies.
+// pad launches a pad by edge or reflection. A pad by a constant is lowered to copies.
 func (c *cudaCall) pad() error {
 	x, y := c.s.In[0], c.s.Out[0]
 	k := ptx.Pad{Name: "k", In: ints(c.dims(x)), Out: ints(c.dims(y)), Lo: ints(c.n.Ints("lo")), Reflect: c.n.Str("mode") == "reflect", DType: c.elem(x)}

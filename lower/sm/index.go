@@ -20,8 +20,8 @@ var indexKernels = map[ir.Op]cudaKernel{
 	ir.OpRope:           {(*cudaCall).rope, floatData, 0},
 }
 
-// Rows that choose or place elements by number. Those that know the place from
-// the element's index alone are clusters; the others have kernels.
+// Rows that select or place elements by index. Those whose source follows from the element's own
+// index are clusters; the others have kernels.
 
 // coordinate is the element's index along a dimension of size n with inner elements
 // after it, in the iteration space of the code's cluster.
@@ -39,7 +39,7 @@ func load(code *ir.Code, i int, d ir.DType) ir.Reg {
 	return code.Emit(ir.Instr{Op: ir.PIn, Type: ir.RegType(d), Int: int64(i)})
 }
 
-// walk is a cluster's access to a whole buffer, by strides.
+// walk is a cluster's access to a whole buffer with the given strides.
 func (c *cudaLowerer) walk(id lower.BufferID, offset int64, strides ...int64) lower.Access {
 	return lower.Access{Buffer: id, DType: c.typeOf(id).DType, Offset: offset, Strides: strides}
 }
@@ -78,7 +78,7 @@ func triangle(upper bool) func(c *cudaCall) error {
 	}
 }
 
-// oneHot compares every place of the new axis with the id.
+// oneHot compares every position of the new axis with the id.
 func (c *cudaCall) oneHot() error {
 	ids, y := c.s.In[0], c.s.Out[0]
 	d := c.dims(y)
@@ -111,8 +111,8 @@ func (c *cudaCall) concat() error {
 	return nil
 }
 
-// corner is the part of x that ids with smaller other dimensions can reach: x
-// itself, or a copy of a part.
+// corner is the part of x that ids reach if their other dimensions are smaller than x's: x itself,
+// or a copy of a part.
 func (c *cudaCall) corner(x, ids lower.BufferID, axis int) (lower.BufferID, error) {
 	d, e := c.dims(x), c.dims(ids)
 	shape := append([]int64(nil), e...)
@@ -179,8 +179,8 @@ func scatter(add bool) func(c *cudaCall) error {
 	}
 }
 
-// copyBetween copies elements from one walk over shape to another, which may
-// have another dtype.
+// copyBetween copies the elements of shape from one strided view to another, which may have another
+// dtype.
 func (c *cudaLowerer) copyBetween(from, to lower.Access, shape []int64) error {
 	code := ir.NewCode(nil)
 	to.Reg = code.Conv(load(code, 0, from.DType), ir.RegType(to.DType))
@@ -235,13 +235,13 @@ func positions(rank, posRank int, seq int64) []int64 {
 	switch {
 	case posRank < 2:
 		return []int64{0, 0, 1, 0}
-	case rank == 2: // row i of the one image is image i
+	case rank == 2: // image i of one batch uses row i
 		return []int64{0, 0, seq + 1, 0}
 	}
 	return []int64{seq, 0, 1, 0}
 }
 
-// turn is the sine and cosine of pos·base^(-2·pair/dims).
+// turn returns the sine and cosine of pos·base^(-2·pair/dims).
 func turn(code *ir.Code, pos, pair ir.Reg, dims int64, base float64) (sin, cos ir.Reg) {
 	wide := func(x float64) ir.Reg { return code.Emit(ir.Instr{Op: ir.PConst, Type: ir.F64, Imm: x}) }
 	f := wide(1)
@@ -254,7 +254,7 @@ func turn(code *ir.Code, pos, pair ir.Reg, dims int64, base float64) (sin, cos i
 	whole := code.Conv(code.Conv(code.Add(turns, half), ir.I64), ir.F64)
 	angle := code.Mul(code.Sub(turns, whole), wide(2*math.Pi))
 	a := code.Conv(angle, ir.F32)
-	rest := code.Conv(code.Sub(angle, code.Conv(a, ir.F64)), ir.F32) // what f32 cannot hold of it
+	rest := code.Conv(code.Sub(angle, code.Conv(a, ir.F64)), ir.F32) // the part of the angle that f32 loses
 	s, c := code.Sin(a), code.Cos(a)
 	return code.Fma(rest, c, s), code.Fma(code.Neg(rest), s, c)
 }

@@ -10,7 +10,7 @@ import (
 	"ampc/ptx"
 )
 
-// cudaCall is a kernel step that is being turned into launches.
+// cudaCall is a kernel step while it is turned into launches.
 type cudaCall struct {
 	*cudaLowerer
 	s *lower.Step
@@ -27,8 +27,9 @@ type cudaKernel struct {
 	ids   int
 }
 
-// cudaKernels holds the rows that have launches of their own on a GPU, each in the table of the file that has its
-// function. A node that none takes is expanded where its row says how, and refused by Check where it does not.
+// cudaKernels holds the rows that have their own launches on a GPU. Each entry is in the table of
+// the file that has its function. A node without an entry is expanded if its row has an expansion;
+// otherwise Check refuses it.
 var cudaKernels = joined(channelGradKernels, channelsKernels, groupsKernels, imageKernels, indexKernels, lossKernels, normKernels, reduceKernels, rowsKernels, statsKernels)
 
 // joined is one table of all entries.
@@ -65,7 +66,7 @@ func never(*ir.Node) bool { return false }
 // runs reports whether a node lowers to launches and library calls of t.
 func (t Target) runs(n *ir.Node) bool {
 	if !n.Out[0].Type.Shape.Static() || t.graphs(n) || storesNothing(n) {
-		return true // Check says what is not static by itself
+		return true // Check refuses sizes that are not static
 	}
 	if unstored(n) != ir.Invalid {
 		return false
@@ -96,8 +97,7 @@ func unstored(n *ir.Node) ir.DType {
 	return ir.Invalid
 }
 
-// factors reports whether the node is a product of dtypes that cuBLASLt is used
-// for.
+// factors reports whether the node is a product of dtypes for which cuBLASLt is used.
 func factors(n *ir.Node) bool {
 	return multiplied[n.In[0].Type.DType] && multiplied[n.In[1].Type.DType]
 }
@@ -108,7 +108,7 @@ var onlyF32 = map[ir.Prim]bool{
 	ir.PSin: true, ir.PCos: true, ir.PTan: true, ir.PAtan: true, ir.PErf: true, ir.PTanh: true, ir.PPow: true,
 }
 
-// beyondF32 reports whether an elementwise node needs one of them in f64.
+// beyondF32 reports whether an elementwise node uses one of onlyF32 in f64.
 func beyondF32(n *ir.Node) bool {
 	code, _ := ir.NodeCode(n)
 	return slices.ContainsFunc(code.Ins, func(i ir.Instr) bool { return onlyF32[i.Op] && i.Type == ir.F64 })

@@ -31,11 +31,11 @@ func (c *cudaCall) classes() (k ptx.CrossEntropy, logits lower.BufferID, err err
 	return k, rows, c.copyBetween(c.walk(logits, 0, classesMiddle(shape)...), c.walk(rows, 0, ir.RowMajor(shape)...), shape)
 }
 
-// classesMiddle are the strides of outer×inner×classes where the classes lie in the middle.
+// classesMiddle are the strides of outer×inner×classes if the classes are the middle dimension.
 func classesMiddle(shape []int64) []int64 { return []int64{shape[1] * shape[2], 1, shape[1]} }
 
-// rowStats are the buffers with the largest logit of every row and the
-// logarithm of the sum that a forward loss left.
+// rowStats are buffers that the launch of a loss stored: the largest logit of every row, and the
+// logarithm of the row's sum of exponentials.
 type rowStats struct{ top, logsum lower.BufferID }
 
 // crossEntropy is two launches: a loss for each row, then their sum and count.
@@ -51,14 +51,13 @@ func (c *cudaCall) crossEntropy() error {
 	if err != nil {
 		return err
 	}
-	if x := c.s.In[0]; c.p.Buffers[x].Arena != lower.StateArena { // a variable may change before its gradient
+	if x := c.s.In[0]; c.p.Buffers[x].Arena != lower.StateArena { // not for a variable, which may change before its gradient
 		c.stats[x] = st
 	}
 	return c.launch("cross_entropy_sum", k.LossSum, slices.Concat([]lower.BufferID{loss}, c.labels(), c.s.Out)...)
 }
 
-// labels are the buffer of the labels and, if classes have weights, that of the
-// weights.
+// labels are the buffer of the labels and, if classes have weights, the buffer of these.
 func (c *cudaCall) labels() []lower.BufferID {
 	in := []lower.BufferID{c.s.In[1]}
 	for i, v := range c.n.In {
@@ -77,8 +76,8 @@ func (c *cudaCall) rowLosses(k ptx.CrossEntropy, logits lower.BufferID) (loss lo
 	return loss, st, c.launch("cross_entropy", k.Forward, slices.Concat([]lower.BufferID{logits}, c.labels(), []lower.BufferID{loss, st.top, st.logsum})...)
 }
 
-// crossEntropyGrad is the second pass over the logits, and writes in their place if
-// possible. Without a loss of the same logits before it, it repeats the first pass.
+// crossEntropyGrad is the second pass over the logits. It overwrites them if possible. If no loss
+// of the same logits came before it, it repeats the first pass.
 func (c *cudaCall) crossEntropyGrad() error {
 	k, logits, err := c.classes()
 	if err != nil {

@@ -15,10 +15,9 @@ var normKernels = map[ir.Op]cudaKernel{
 	ir.OpRMSNormGrad:   {(*cudaCall).normGrad, rowNorm, 0},
 }
 
-// Norms over the last dimensions: one launch reads each row once, for its
-// statistics and its result. The gradient is one more, and one for each sum
-// over the rows that it leaves in parts; rows too long for that leave none, and a
-// second pass over x and dy makes the sums.
+// Norms over the last dimensions. One launch reads each row once, for its statistics and its
+// result. The gradient is one launch, and one more for each sum over the rows, of which it leaves
+// parts. If rows are too long for that, a second pass over x and dy computes the sums.
 
 // rowNorm reports whether the node is a norm with f32 scale, bias and statistics.
 // Others are computed in parts.
@@ -64,8 +63,7 @@ func (c *cudaCall) norm() error {
 	return c.shown(c.launch(c.s.Kernel.Name, k.Forward, args...))
 }
 
-// others are the results of a norm except the first: statistics, or gradients of
-// scale and bias.
+// others are the results of a norm after the first: statistics, or gradients of scale and bias.
 func (c *cudaCall) others() []lower.BufferID {
 	from := 1
 	if c.s.Kernel.Fusion.Epilogue != nil {
@@ -74,7 +72,7 @@ func (c *cudaCall) others() []lower.BufferID {
 	return c.s.Out[from : from+len(c.n.Out)-1]
 }
 
-// shown shows in the launch just emitted what it does beside its row.
+// shown adds the norm's fusion to the printed form of the launch that was just emitted.
 func (c *cudaCall) shown(err error) error {
 	if err == nil {
 		c.out[len(c.out)-1].Kernel.Fusion = c.s.Kernel.Fusion
@@ -82,10 +80,10 @@ func (c *cudaCall) shown(err error) error {
 	return err
 }
 
-// normGrad launches their gradients.
+// normGrad launches the gradients of layer_norm and rms_norm.
 func (c *cudaCall) normGrad() error {
 	operands := len(c.n.Def().In)
-	in := append(slices.Clone(c.s.In), lower.None)[:operands] // without a scale one less
+	in := append(slices.Clone(c.s.In), lower.None)[:operands] // one operand less without a scale
 	stats, scale := in[2:operands-1], in[operands-1]
 	k := normKernel(c.n)
 	k.Bias = !k.RMS
@@ -114,8 +112,8 @@ func (c *cudaCall) normGrad() error {
 	return nil
 }
 
-// columnSums launches the gradients of scale and bias of rows too long for
-// their norm to leave parts: Σ dy·x̂ and Σ dy of every column.
+// columnSums launches the gradients of scale and bias, Σ dy·x̂ and Σ dy of every column, for rows
+// that are too long for the norm's launch to leave parts.
 func (c *cudaCall) columnSums(k ptx.Norm, x, dy lower.BufferID, stats []lower.BufferID) error {
 	p := &channelPass{ir.NewCode(nil), &lower.Cluster{Shape: []int64{int64(k.Rows), int64(k.Cols), 1}}, c}
 	hat := p.each(x)

@@ -8,13 +8,13 @@ import (
 	"ampc/ptx"
 )
 
-// Norms over rows, on a GPU: the elementwise step that makes what is
-// normalized, or what its gradient is taken of, and one that reads the result
-// run inside the norm's kernel. A trunk is then added to its branch where it is
-// normalized, and its gradient where the norm's is made.
+// Fusion of norms over rows on a GPU. The elementwise step that computes the operand of the norm,
+// or dy of its gradient, and one that reads the result run inside the norm's kernel. A residual
+// connection is then added where the sum is normalized, and its gradient where the norm's gradient
+// is computed.
 
-// rowFusion is what the kernel of a norm over rows runs beside its row. That of a
-// gradient whose sums over rows are a second pass reads dy twice.
+// rowFusion is what the kernel of a norm over rows runs besides its row. A gradient whose sums over
+// rows are a second pass reads dy twice.
 func rowFusion(n *ir.Node) ir.RowFusion {
 	operand := n.NormOperand()
 	if !n.In[0].Type.Shape.Static() || n.In[0].Type.Shape.Elements() == 0 {
@@ -27,7 +27,8 @@ func rowFusion(n *ir.Node) ir.RowFusion {
 	return ir.RowFusion{Cols: int64(cols), Operand: operand}
 }
 
-// surround gives a norm's kernel its prologue and epilogue, and the arguments before and after its own.
+// surround adds the prologue and epilogue to a norm's kernel, and returns the arguments before and
+// after the norm's own.
 func (c *cudaCall) surround(k *ptx.Norm, x, y lower.BufferID) (loads, more, stores []lower.BufferID, err error) {
 	end := c.s.Kernel.Fusion
 	loads, stores = []lower.BufferID{x}, []lower.BufferID{y}
@@ -44,7 +45,7 @@ func (c *cudaCall) surround(k *ptx.Norm, x, y lower.BufferID) (loads, more, stor
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		for i := range pg.Loads { // other names than those before
+		for i := range pg.Loads { // names that differ from those before
 			pg.Loads[i].Name = fmt.Sprint("m", i)
 		}
 		for i := range pg.Stores {

@@ -19,8 +19,8 @@ var reduceKernels = map[ir.Op]cudaKernel{
 	ir.OpReduceL2:   {reduction("sumsq", 0, true), floatsOnly, 0},
 }
 
-// reduction is the kernel of a reduction along axes: op as ptx names it, the
-// result divided by the number of elements to the power of mean.
+// reduction launches a reduction along axes. op is its name in ptx. The result is divided by the
+// number of elements to the power of mean.
 func reduction(op string, mean float64, root bool) func(c *cudaCall) error {
 	return func(c *cudaCall) error {
 		along := make([]bool, c.typeOf(c.s.In[0]).Shape.Rank())
@@ -85,8 +85,8 @@ func (c *cudaCall) rowReduce(k ptx.RowReduce, x, y lower.BufferID) error {
 	return errors.Join(c.launch("row_"+k.Op, first.Build, x, part), c.launch("row_"+second.Op, second.Build, part, y))
 }
 
-// colReduce emits the reduction of columns, in parts where the columns alone leave most of a GPU idle: a
-// second launch joins them in a fixed order.
+// colReduce emits the reduction of columns. If the columns alone leave most of a GPU idle, it
+// reduces parts, which a second launch joins in a fixed order.
 func (c *cudaCall) colReduce(k ptx.ColReduce, x, y lower.BufferID) error {
 	k.Name, k.In = "k", c.elem(x)
 	parts := k.Parts()
@@ -100,8 +100,8 @@ func (c *cudaCall) colReduce(k ptx.ColReduce, x, y lower.BufferID) error {
 	return errors.Join(c.launch("col_"+k.Op, first.Build, x, part), c.launch("col_"+second.Op, second.Build, part, y))
 }
 
-// nothing stores the result of a reduction of no elements; for integer maxima and
-// minima it is the limit of the type.
+// nothing stores the result of a reduction over no elements. For integer maxima and minima it is
+// the limit of the type.
 func (c *cudaCall) nothing(y lower.BufferID, op string, mean bool) error {
 	start := map[string]float64{"sum": 0, "l1": 0, "sumsq": 0, "prod": 1, "max": math.Inf(-1), "min": math.Inf(1)}[op]
 	if mean {
@@ -116,7 +116,7 @@ func (c *cudaCall) nothing(y lower.BufferID, op string, mean bool) error {
 	return c.fill(y, code.Ins, r)
 }
 
-// rooted reduces columns to f32 and takes the square root after.
+// rooted reduces columns to f32 and then takes the square root.
 func (c *cudaCall) rooted(op string, x, y lower.BufferID, outer, n, inner int64) error {
 	sum := c.temp("sum", ir.F32, outer, inner)
 	k := ptx.ColReduce{Op: op, Outer: int(outer), N: int(n), Inner: int(inner), Out: ptx.Float32, Scale: 1}

@@ -41,7 +41,7 @@ func (c *cudaCall) embedding() error {
 	return c.launch("embedding", k.Forward, table, ids, y)
 }
 
-// embeddingGrad sorts the ids, then sums the rows of each id.
+// embeddingGrad sorts the ids, then adds up the rows of each id.
 func (c *cudaCall) embeddingGrad() error {
 	dy, ids, table := c.s.In[0], c.s.In[1], c.s.Out[0]
 	if err := c.floats(dy, table); err != nil {
@@ -88,7 +88,8 @@ func softmaxGrad(log bool) func(c *cudaCall) error {
 	}
 }
 
-// lastRows takes rows of floats along the last axis, shortLastRows those that fit into registers.
+// lastRows reports whether n is on floats along the last axis, shortLastRows also whether rows fit
+// into registers.
 func lastRows(n *ir.Node) bool {
 	s := n.In[0].Type.Shape
 	return s.Static() && n.Axis() == s.Rank()-1 && s.Dim(-1) > 0 && floatsOnly(n)
@@ -114,8 +115,8 @@ func floatsOnly(n *ir.Node) bool {
 	return true
 }
 
-// classLogits takes class losses of floats whose weights, if any, are f32; rows
-// without classes have no loss.
+// classLogits reports whether n is a class loss of floats whose weights, if any, are f32, with at
+// least one class.
 func classLogits(n *ir.Node) bool {
 	if w := n.Operand("weights"); w != nil && w.Type.DType != ir.F32 {
 		return false
@@ -124,7 +125,7 @@ func classLogits(n *ir.Node) bool {
 	return s.Static() && (s.Dim(n.Axis()) > 0 || s.Elements() == 0 && n.In[1].Type.Shape.Elements() == 0) && floatsOnly(&ir.Node{In: n.In[:1], Out: n.Out})
 }
 
-// rowStat is one number for each row, from the row in registers where it fits.
+// rowStat computes one number for each row, from the row in registers if it fits.
 func rowStat(logSumExp bool) func(c *cudaCall) error {
 	return func(c *cudaCall) error {
 		x, y := c.s.In[0], c.s.Out[0]
@@ -154,8 +155,8 @@ func rowStat(logSumExp bool) func(c *cudaCall) error {
 	}
 }
 
-// longRowStat takes the mean (or the maximum) of rows that do not fit into
-// registers, then adds up the squared distances from it (or the exponentials).
+// longRowStat is rowStat for rows that do not fit into registers. It reduces them to the mean (or
+// the maximum) first, then adds up the squared distances from it (or the exponentials).
 func (c *cudaCall) longRowStat(k ptx.RowStat, x, y lower.BufferID) error {
 	rows, cols := int64(k.Rows), int64(k.Cols)
 	centre, sum, terms := c.temp("centre", ir.F32, rows), c.temp("sum", ir.F32, rows), c.temp("terms", ir.F32, rows, cols)
@@ -191,7 +192,7 @@ func (c *cudaCall) longRowStat(k ptx.RowStat, x, y lower.BufferID) error {
 	return c.cluster(&lower.Cluster{Shape: []int64{rows}, Code: last.Ins, Loads: []lower.Access{c.walk(sum, 0, 1), c.walk(centre, 0, 1)}, Stores: []lower.Access{out}})
 }
 
-// sumTo sums what broadcasting to its result's shape had repeated.
+// sumTo sums over the elements that broadcasting has repeated.
 func (c *cudaCall) sumTo() error {
 	x, y := c.dims(c.s.In[0]), c.dims(c.s.Out[0])
 	marked := make([]bool, len(x))
@@ -202,7 +203,7 @@ func (c *cudaCall) sumTo() error {
 	return c.reduce("sum", c.s.In[0], c.s.Out[0], marked, 0, false)
 }
 
-// cumsum runs along an axis.
+// cumsum launches sums along an axis.
 func (c *cudaCall) cumsum() error {
 	x, y := c.s.In[0], c.s.Out[0]
 	outer, n, inner := along(c.dims(x), c.n.Axis())
@@ -210,7 +211,7 @@ func (c *cudaCall) cumsum() error {
 	return c.launch("scan", k.Build, x, y)
 }
 
-// cumulative runs along an axis.
+// cumulative launches cumulative maxima or minima along an axis.
 func cumulative(least bool) func(c *cudaCall) error {
 	return func(c *cudaCall) error {
 		x := c.s.In[0]
@@ -220,7 +221,7 @@ func cumulative(least bool) func(c *cudaCall) error {
 	}
 }
 
-// linearScan runs along an axis.
+// linearScan launches a scan along an axis.
 func (c *cudaCall) linearScan() error {
 	x, a, y := c.s.In[0], c.s.In[1], c.s.Out[0]
 	outer, n, inner := along(c.dims(x), c.n.Axis())
@@ -240,7 +241,7 @@ func arg(least bool) func(c *cudaCall) error {
 	}
 }
 
-// rowsAlong is x with the node's axis last: as it is, or copied.
+// rowsAlong is x with the node's axis last: x itself, or a copy.
 func (c *cudaCall) rowsAlong(x lower.BufferID) (moved lower.BufferID, rows, cols int, err error) {
 	d := c.dims(x)
 	outer, n, inner := along(d, c.n.Axis())
@@ -274,6 +275,6 @@ func (c *cudaCall) topK() error {
 		c.copyBetween(c.walk(at, 0, ir.RowMajor(shape)...), c.walk(index, 0, classesMiddle(shape)...), shape))
 }
 
-// countable takes what has an order and no more than 64 bits of it: floats up
-// to f32 and integers.
+// countable reports whether the operand has an order in at most 32 bits for floats and 64 for
+// integers: it is not f64.
 func countable(n *ir.Node) bool { return n.In[0].Type.DType != ir.F64 }

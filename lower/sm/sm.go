@@ -1,6 +1,5 @@
-// Package sm lowers Programs for NVIDIA GPUs, the targets sm_70 and up: it turns
-// the shared steps into launches of generated PTX kernels and calls of cuBLASLt and
-// cuDNN. It runs on any machine.
+// Package sm lowers Programs for NVIDIA GPUs, the targets sm_70 and later. It turns the shared
+// steps into launches of generated PTX kernels and calls of cuBLASLt and cuDNN. It needs no GPU.
 package sm
 
 import (
@@ -20,15 +19,15 @@ type cudaLowerer struct {
 	target Target
 	fl     ptx.Flavour
 	module *ptx.Module
-	names  map[string]string // of a kernel by its text under no name
-	counts map[string]int    // kernels of one kind, buffers of one name so far
+	names  map[string]string // name of a kernel, by its text without a name
+	counts map[string]int    // number of kernels by kind, and of buffers by name
 	out    []lower.Step      // of the part being lowered
 	at     lower.Part
 	from   *lower.Step                    // being lowered
-	stats  map[lower.BufferID]rowStats    // of logits whose loss this part has computed
-	bad    []counted                      // tensors whose elements that are not finite this part has counted
+	stats  map[lower.BufferID]rowStats    // by logits whose loss this part has computed
+	bad    []counted                      // tensors for which this part has counted elements that are not finite
 	read   map[lower.BufferID]bool        // roots that a step or the caller reads
-	relu   map[lower.BufferID]*lower.Step // by root of a result: batch norms of micro that end in a ReLU and no sum
+	relu   map[lower.BufferID]*lower.Step // by root of a result: batch norms of micro whose epilogue is a ReLU without a sum
 }
 
 func (t Target) lowerer(p *lower.Program) *cudaLowerer {
@@ -37,14 +36,14 @@ func (t Target) lowerer(p *lower.Program) *cudaLowerer {
 
 // Finish replaces every cluster, copy, fill and kernel step by launches of generated kernels.
 func (t Target) Finish(p *lower.Program) error {
-	p.Planned = nil // steps are rewritten as launches; Target.Verify checks those
+	p.Planned = nil // the clusters describe no launches; Target.Verify checks these
 	c := t.lowerer(p)
 	c.read, c.relu = rootsRead(p), endInRelu(p)
 	p.Batch(lower.Prepare)
 	p.Batch(lower.Update)
 	for part := range lower.NumParts {
 		c.at, c.out, c.stats, c.bad = part, nil, map[lower.BufferID]rowStats{}, nil
-		last := make([]int, len(p.Parts[part])) // launch that ends each step
+		last := make([]int, len(p.Parts[part])) // by step: its last launch
 		for i := range p.Parts[part] {
 			c.from = &p.Parts[part][i]
 			if err := c.step(); err != nil {
@@ -89,7 +88,7 @@ func (c *cudaLowerer) isRead(id lower.BufferID) bool { return c.read[c.p.Buffers
 func (c *cudaLowerer) step() error {
 	s := c.from
 	if !slices.ContainsFunc(s.Out, func(id lower.BufferID) bool { return c.elements(id) > 0 }) {
-		c.out = append(c.out, *s) // nothing to store: no launch
+		c.out = append(c.out, *s) // no launch for a step without results
 		return nil
 	}
 	switch s.Kind {
@@ -133,7 +132,7 @@ func (c *cudaLowerer) typeOf(id lower.BufferID) ir.Type { return c.p.Buffers[id]
 
 func (c *cudaLowerer) elements(id lower.BufferID) int64 { return c.typeOf(id).Shape.Elements() }
 
-// add puts a kernel into the module, once for each text, and returns its name there.
+// add adds a kernel to the module, once for each text, and returns its name there.
 func (c *cudaLowerer) add(kind string, k *ptx.Kernel) string {
 	k.Name = "k"
 	text := (&ptx.Module{Kernels: []*ptx.Kernel{k}}).Text()
@@ -159,14 +158,14 @@ func Modules(p *lower.Program) []*ptx.Module {
 	return list
 }
 
-// launch emits a step that runs k with the given arguments. The kernel's own
-// account of what it reads and writes becomes the step's.
+// launch emits a step that runs k with the given arguments. What the kernel states to read and
+// write becomes the step's operands and results.
 func (c *cudaLowerer) launch(kind string, k *ptx.Launch, args ...lower.BufferID) error {
 	s, err := c.launched(kind, k, args)
 	if err != nil {
 		return err
 	}
-	node := &ir.Node{} // no row of its own
+	node := &ir.Node{} // a launch without a row
 	if c.from.Kernel != nil {
 		node = c.from.Kernel.Node
 	}
@@ -201,7 +200,7 @@ func (c *cudaLowerer) launched(kind string, k *ptx.Launch, args []lower.BufferID
 	return s, nil
 }
 
-// ptxType is how ptx spells d; false where it has no such elements.
+// ptxType is the name of d in PTX. ok is false if PTX has no such elements.
 func ptxType(d ir.DType) (ptx.DType, bool) {
 	t := ptx.DType(d.String())
 	return t, t.Size() > 0

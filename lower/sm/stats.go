@@ -12,18 +12,17 @@ var statsKernels = map[ir.Op]cudaKernel{
 	ir.OpGlobalNorm:   {(*cudaCall).globalNorm, floatsIn, 0},
 }
 
-// Norms and finite checks go through all gradients of one dtype in one launch;
-// a norm counts what is not finite on its way, where a check of the same
-// gradients follows.
+// One launch computes norms or finiteness checks of all gradients of one dtype. A norm also counts
+// the elements that are not finite if a check of the same gradients follows.
 
-// counted is a buffer with the number of elements of tensors that are not finite.
+// counted is a buffer that holds how many elements of tensors are not finite.
 type counted struct {
 	tensors []lower.BufferID
 	in      lower.BufferID
 	at      int64
 }
 
-// total adds up numbers in memory.
+// total is code that adds up numbers in memory.
 type total struct {
 	c    *cudaCall
 	g    lower.Cluster
@@ -45,7 +44,7 @@ func (t *total) load(id lower.BufferID, at int64) ir.Reg {
 
 func (t *total) add(x ir.Reg) { t.sum = t.code.Add(t.sum, x) }
 
-// store ends the cluster: r goes to out.
+// store ends the cluster with a store of r to out.
 func (t *total) store(out lower.BufferID, r ir.Reg) error {
 	t.g.Stores = []lower.Access{{Buffer: out, DType: t.c.typeOf(out).DType, Strides: []int64{}, Reg: r}}
 	t.g.Code = t.code.Ins
@@ -57,8 +56,8 @@ func bad(code *ir.Code, x ir.Reg) ir.Reg {
 	return code.Select(code.Not(code.Finite(x)), code.F(1), code.F(0))
 }
 
-// whole is a cluster that goes through one tensor, with its code still to come;
-// repeated operands are read once for all elements.
+// whole is a cluster over one tensor, to which code is added later. Repeated operands are read once
+// for all elements.
 func (c *cudaCall) whole(x lower.BufferID, code []ir.Instr, repeated ...lower.BufferID) *lower.Cluster {
 	n := c.elements(x)
 	g := &lower.Cluster{Shape: []int64{n}, Code: code, Loads: []lower.Access{{Buffer: x, DType: c.typeOf(x).DType, Strides: []int64{1}}}}
@@ -101,8 +100,8 @@ func containsAll(list, sub []lower.BufferID) bool {
 	return !slices.ContainsFunc(sub, func(id lower.BufferID) bool { return !slices.Contains(list, id) })
 }
 
-// globalNorm adds up the squares of all operands after the first. If the first
-// operand is present, each element is multiplied by it before.
+// globalNorm adds up the squares of all operands after the first. If the first operand is present,
+// it multiplies each element before.
 func (c *cudaCall) globalNorm() error {
 	mul, tensors := c.s.In[0], c.s.In[1:]
 	if err := c.floats(tensors...); err != nil {

@@ -116,13 +116,13 @@ func (t Target) Caps() ir.Caps {
 	c := ir.Caps{NoGraphs: t.Lacks(NoDnn), SingleStore: true, Norms: channelNorms, Rows: rowFusion, Expander: lower.Expansions(t), Splits: t.splits, Products: t.products}
 	c.RequiresDense = c.NoGraphs
 	if !c.NoGraphs {
-		c.Layout = "NHWC" // what tensor cores take without turning images around
+		c.Layout = "NHWC" // the layout that tensor cores read without transposing images
 		c.LowFilterGrad = t.Lacks(NoWide)
 	}
 	return c
 }
 
-// channelNorms is what the kernels of norms over channels, and over groups of them, fuse.
+// channelNorms is what the kernels of norms over channels, and over groups of channels, fuse.
 func channelNorms(n *ir.Node) ir.NormFusion {
 	channels := n.Def().Norm.Over == ir.OverChannels
 	switch {

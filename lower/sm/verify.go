@@ -9,10 +9,10 @@ import (
 	"ampc/ptx"
 )
 
-// verifyLaunch checks that the launch of a step names a kernel of the Program with the
-// block it was written for, gives it as many addresses as it takes, each of a
-// buffer of the dtype and at least the size that it works on, and that the step
-// owns up to reading and writing these and nothing else.
+// verifyLaunch checks the launch of a step. It names a kernel of the Program, with the block size
+// that the kernel was written for. It passes as many addresses as the kernel takes, each of a
+// buffer of the kernel's dtype and of sufficient size. The step's operands and results are exactly
+// these buffers.
 func verifyLaunch(p *lower.Program, s *lower.Step) error {
 	l := s.Launch
 	if l == nil {
@@ -44,15 +44,15 @@ func verifyLaunch(p *lower.Program, s *lower.Step) error {
 	return f.all()
 }
 
-// asksFor reports whether a kernel asks for a special register: blocks along a
-// dimension that it does not ask for would do one work over and over.
+// asksFor reports whether a kernel reads a special register. Blocks along a dimension that the
+// kernel does not read would all do the same work.
 func asksFor(k *ptx.Kernel, register ptx.Sym) bool {
 	return slices.ContainsFunc(k.Body, func(i ptx.Inst) bool {
 		return slices.ContainsFunc(i.Args, func(o ptx.Operand) bool { return o.Kind == ptx.KindSym && o.Sym == string(register) })
 	})
 }
 
-// kernelNamed finds a kernel by its name, nil where there is none.
+// kernelNamed returns the kernel of that name, or nil.
 func kernelNamed(p *lower.Program, name string) *ptx.Kernel {
 	for _, m := range Modules(p) {
 		if k := m.Kernel(name); k != nil {
@@ -62,14 +62,14 @@ func kernelNamed(p *lower.Program, name string) *ptx.Kernel {
 	return nil
 }
 
-// footprint gathers what a launch touches.
+// footprint collects what a launch reads and writes.
 type footprint struct {
 	s             *lower.Step
 	p             *lower.Program
 	reads, writes []lower.BufferID
 }
 
-// take notes that the kernel reads or writes n elements of a buffer.
+// take records that the kernel reads or writes n elements of a buffer.
 func (f *footprint) take(id lower.BufferID, a lower.Argument, n int64) error {
 	if id < 0 || int(id) >= len(f.p.Buffers) {
 		return fmt.Errorf("it is buffer %d of %d", id, len(f.p.Buffers))
@@ -94,15 +94,15 @@ func (f *footprint) take(id lower.BufferID, a lower.Argument, n int64) error {
 	return nil
 }
 
-// sameBits reports whether kernels take one type for the other.
+// sameBits reports whether kernels treat the two types alike.
 func sameBits(a, b ir.DType) bool {
 	one := func(t ir.DType) bool { return t == ir.Bool || t == ir.U8 }
 	return one(a) && one(b)
 }
 
-// table checks that a launch's table fits the constant it is written to, that
-// every block has its part of a tensor and every tensor its blocks, and that
-// the addresses of a row are of buffers as large as the row says.
+// table checks a launch's table: it fits the constant that it is written to, every block has its
+// part of a tensor, every tensor has its blocks, and the buffers of a row are as large as the row
+// says.
 func (f *footprint) table(l *lower.Launch) error {
 	if len(l.Table) == 0 {
 		return nil
@@ -139,7 +139,7 @@ func (f *footprint) table(l *lower.Launch) error {
 	return nil
 }
 
-// all checks that the step names no operand and no result that the kernel does not touch.
+// all checks that the step names only operands and results that the kernel reads or writes.
 func (f *footprint) all() error {
 	for _, x := range []struct {
 		has, seen []lower.BufferID
