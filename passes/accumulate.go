@@ -10,10 +10,10 @@ import (
 	"ampc/ir"
 )
 
-// accumulate makes a step of several micro-batches, on several ranks, out of a step
-// of one: gradients, losses, counts and asked-for results add up in states that the
-// first kept micro-batch overwrites, then over the ranks, and running statistics
-// pass from one micro-batch to the next through a pending copy.
+// accumulate turns a step of one micro-batch into a step of several micro-batches on several ranks.
+// Gradients, losses, counts and requested results are summed in states, which the first micro-batch
+// that counts overwrites, and then over the ranks. A pending copy passes running statistics from
+// one micro-batch to the next.
 func accumulate(g *ir.Graph, c *Context) error {
 	t := c.training
 	t.results = map[result]*ir.Value{}
@@ -47,7 +47,7 @@ func accumulate(g *ir.Graph, c *Context) error {
 	}
 	a.statisticsAcrossRanks()
 	body := g.Body[ir.Forward]
-	g.Body[ir.Forward] = slices.Concat(body[from:], body[:from]) // what every node may read goes first
+	g.Body[ir.Forward] = slices.Concat(body[from:], body[:from]) // nodes that any other node may read come first
 	c.Count("accumulators", a.made)
 	return a.b.Err()
 }
@@ -59,19 +59,19 @@ type accumulator struct {
 	c *Context
 	t *training
 
-	index  *ir.Value // the number of this micro-batch
-	zeroth *ir.Value // it is 0
-	first  *ir.Value // nothing is in the accumulators yet
-	ok     *ir.Value // this micro-batch counts; nil: all do
+	index  *ir.Value // number of this micro-batch
+	zeroth *ir.Value // index is 0
+	first  *ir.Value // the accumulators are still empty
+	ok     *ir.Value // this micro-batch counts; nil: all count
 	bad    *ir.Value
-	sums   map[*ir.Value]*ir.Value // accumulators by what they add up
+	sums   map[*ir.Value]*ir.Value // accumulators, by the value that they sum
 	made   int
 }
 
 func (a *accumulator) at(name string) *ir.Builder { return a.b.In(ir.Backward).Named(name) }
 
-// flags computes which micro-batch this is and, where bad ones are dropped,
-// whether it counts. Number 0 starts the counts again, so nothing is cleared.
+// flags computes the number of this micro-batch and, where bad ones are dropped, whether this one
+// counts. Number 0 starts the counts again, so no state has to be cleared.
 func (a *accumulator) flags() {
 	index := roleVar(a.g, "micro")
 	if index == nil {
@@ -104,16 +104,15 @@ func (a *accumulator) flags() {
 	}
 }
 
-// inner notes over all micro-batches which scales inside the forward pass were too high.
+// inner records, over all micro-batches, which scales inside the forward pass were too high.
 func (a *accumulator) inner() {
 	for _, s := range a.t.inner {
 		s.over = a.ever(private("acc.over", s.name), s.found(a.at))
 	}
 }
 
-// overflowed is whether the sweep's gradients are not finite in this micro-batch
-// and its losses and statistics are: a smaller scale may help, which it does not where
-// the data are to blame.
+// overflowed is whether the sweep's gradients are not finite in this micro-batch while its losses
+// and statistics are. Only then may a smaller scale help; otherwise the data are the cause.
 func (a *accumulator) overflowed(s *sweep) *ir.Value {
 	var grads []*ir.Value
 	for _, x := range s.grads {
@@ -125,7 +124,7 @@ func (a *accumulator) overflowed(s *sweep) *ir.Value {
 	return a.at(s.label("micro.over")).And(bad, fine)
 }
 
-// ever is a state that says whether flag held in some micro-batch of the step.
+// ever is a state that is true if flag was true in any micro-batch of the step.
 func (a *accumulator) ever(name string, flag *ir.Value) *ir.Value {
 	v := a.state(name, ir.T(ir.Bool), "")
 	again := a.at(name+".again").Emit(ir.OpNot, []*ir.Value{a.zeroth}, nil)[0]
@@ -134,8 +133,8 @@ func (a *accumulator) ever(name string, flag *ir.Value) *ir.Value {
 	return v
 }
 
-// drawApart makes random rows that do not look at the micro-batch do so: each
-// micro-batch draws its own numbers. Those of a slice are the same on whatever rank it is.
+// drawApart makes random rows read the number of the micro-batch, so that each micro-batch draws
+// its own numbers. A slice draws the same numbers on whichever rank it runs.
 func (a *accumulator) drawApart(index *ir.Value) {
 	key := index
 	for _, n := range a.g.Nodes {
@@ -156,7 +155,7 @@ func (a *accumulator) drawApart(index *ir.Value) {
 	}
 }
 
-// observed is everything whose finiteness makes a micro-batch a good one.
+// observed lists the values that are all finite in a micro-batch that counts.
 func (a *accumulator) observed() []*ir.Value {
 	vs := a.forward()
 	for _, s := range a.t.sweeps {
@@ -167,12 +166,12 @@ func (a *accumulator) observed() []*ir.Value {
 	return vs
 }
 
-// forward are the losses and running statistics of a micro-batch.
+// forward lists the losses and running statistics of a micro-batch.
 func (a *accumulator) forward() []*ir.Value {
 	var vs []*ir.Value
 	for _, s := range a.t.sweeps {
 		for _, l := range s.terms {
-			if l.sum != nil { // the mean of a micro-batch without a single label is 0/0, and no mistake
+			if l.sum != nil { // the mean over no labels is 0/0, which is not an error
 				vs = append(vs, l.sum)
 			} else {
 				vs = append(vs, l.value)
@@ -185,8 +184,8 @@ func (a *accumulator) forward() []*ir.Value {
 	return vs
 }
 
-// state declares an accumulator. They hold nothing between steps, so they are
-// not part of a checkpoint.
+// state declares an accumulator. Its value is not needed between steps, so it is not part of a
+// checkpoint.
 func (a *accumulator) state(name string, t ir.Type, unit ir.Unit) *ir.Value {
 	attrs := ir.A("role", "acc")
 	if unit != "" {
@@ -196,8 +195,8 @@ func (a *accumulator) state(name string, t ir.Type, unit ir.Unit) *ir.Value {
 	return a.b.Declare(ir.State, name, t, &ir.Init{Args: []float64{0}}, attrs)
 }
 
-// sum declares an accumulator for v, adds v to it in every micro-batch, and
-// returns the variable for the update to read.
+// sum declares an accumulator for v, adds v to it in every micro-batch, and returns the variable,
+// which the update reads.
 func (a *accumulator) sum(name string, v *ir.Value, unit ir.Unit) *ir.Value {
 	if acc := a.sums[v]; acc != nil {
 		return acc
@@ -220,8 +219,8 @@ func (a *accumulator) sum(name string, v *ir.Value, unit ir.Unit) *ir.Value {
 	return acc
 }
 
-// tree adds v up over the slices of this rank: each level of a binary tree holds a sum
-// that waits for its neighbour. It returns the root.
+// tree sums v over the slices of this rank. Each level of a binary tree holds a sum until that of
+// its neighbour is there. tree returns the root.
 func (a *accumulator) tree(name string, v *ir.Value, t ir.Type, unit ir.Unit) *ir.Value {
 	var acc *ir.Value
 	top := a.c.Parallel.levels() - 1
@@ -236,7 +235,7 @@ func (a *accumulator) tree(name string, v *ir.Value, t ir.Type, unit ir.Unit) *i
 	return acc
 }
 
-// checkSliced refuses what cannot have the same bits for every number of ranks.
+// checkSliced refuses steps that cannot compute the same bits for every number of ranks.
 func (t *training) checkSliced(c *Context) error {
 	n := c.Parallel.micro()
 	switch {
@@ -265,7 +264,7 @@ func (a *accumulator) gradients() {
 	}
 }
 
-// losses adds the terms up, and makes of them what each loss is over the step.
+// losses sums the terms of the losses and computes each loss of the step from them.
 func (a *accumulator) losses() {
 	for _, s := range a.t.sweeps {
 		for _, l := range s.terms {
@@ -288,10 +287,10 @@ func (a *accumulator) losses() {
 	}
 }
 
-// part is the sum or the count of a loss row over the micro-batches.
+// part sums the sum or the count of a loss row over the micro-batches.
 func (a *accumulator) part(v *ir.Value) *ir.Value { return a.sum(private("acc", v.Name), v, "") }
 
-// batches is the number of micro-batches that the sums are over.
+// batches is the number of micro-batches in the sums.
 func (a *accumulator) batches() *ir.Value {
 	if a.t.micro != nil {
 		return a.t.micro.kept
@@ -299,7 +298,7 @@ func (a *accumulator) batches() *ir.Value {
 	return constantOf(a.b, "ranks", ir.F32, float64(a.c.Parallel.Ranks))
 }
 
-// whole is a loss over all micro-batches.
+// whole is the loss over all micro-batches.
 func (a *accumulator) whole(l *loss) *ir.Value {
 	b := a.b.In(ir.Update)
 	parts := make([]*ir.Value, len(l.terms))
@@ -319,14 +318,14 @@ func (a *accumulator) whole(l *loss) *ir.Value {
 	return v
 }
 
-// mean is the sum of v over the kept micro-batches over their number.
+// mean is the mean of v over the micro-batches that count.
 func (a *accumulator) mean(v *ir.Value) *ir.Value {
 	total := a.sum(sized(v), v, "")
 	share := a.b.In(ir.Update).Named(v.Name+".share").Multiplier(nil, a.batches(), nil, 0, 0)
 	return a.b.In(ir.Update).Named(v.Name+".mean").Mul(total, share)
 }
 
-// sized names the accumulator of a result: another size of the step has another.
+// sized names the accumulator of a result. The same result of another size has another accumulator.
 func sized(v *ir.Value) string {
 	kind := "acc"
 	for i, d := range v.Type.Shape.Dims() {
@@ -339,7 +338,7 @@ func sized(v *ir.Value) string {
 	return private(kind, v.Name)
 }
 
-// outputs turns results that say mean or sum into accumulators.
+// outputs replaces the results that are a mean or a sum by accumulators.
 func (a *accumulator) outputs() {
 	for i, o := range a.c.Outputs {
 		if o.Kind != OfValue {
@@ -353,15 +352,16 @@ func (a *accumulator) outputs() {
 		case Mean:
 			a.t.results[result{v, Mean}] = a.mean(v)
 		case Sum:
-			// A returned variable is what it was before the step, so the sum is returned as a value of its own.
+			// The returned value of a variable is its value before the step, so the sum is returned
+			// as a separate value.
 			a.t.results[result{v, Sum}] = a.b.In(ir.Update).Named(v.Name+".total").Affine(a.sum(sized(v), v, ""), 1, 0)
 		}
 	}
 }
 
-// statistics chains running statistics through the micro-batches: each reads
-// the pending copy of the one before, and a dropped one leaves it as it was.
-// The nodes of the micro-batch proper are the first count of the forward section.
+// statistics chains running statistics through the micro-batches. Each micro-batch reads the
+// pending copy of the previous one; a dropped one does not change it. The first count nodes of the
+// forward section are those of the micro-batch itself.
 func (a *accumulator) statistics(count int) {
 	starts := map[*ir.Value]*ir.Value{}
 	for i := range a.t.pending {
@@ -396,9 +396,9 @@ func roleVar(g *ir.Graph, role string) *ir.Value {
 	return nil
 }
 
-// findPending lists the running statistics that rows advance: a result new_x
-// beside an operand running_x that is a state. Where several nodes advance one
-// state, each reads what the one before it left.
+// findPending lists the running statistics that rows update: a result new_x next to an operand
+// running_x that is a state. Where several nodes update one state, each reads the result of the
+// previous one.
 func (t *training) findPending(g *ir.Graph) {
 	at := map[*ir.Value]int{}
 	for i, p := range t.pending {

@@ -7,10 +7,10 @@ import (
 	"ampc/ir/eval"
 )
 
-// Views of a value as arithmetic, so that a pattern is written once and matches
-// however the user, an importer or a folder spelled it.
+// Functions that read values as arithmetic expressions, so that a pattern is written once and
+// matches every spelling of it: the user's, an importer's or that of constant folding.
 
-// number reports the single number that v holds everywhere.
+// number returns the number that all elements of v have, if v is such a constant.
 func number(v *ir.Value) (float64, bool) {
 	switch {
 	case v == nil:
@@ -25,8 +25,8 @@ func number(v *ir.Value) (float64, bool) {
 	return v.Filled()
 }
 
-// linear writes v as a·x + b with numbers a and b, through any nesting of
-// sums, products and quotients with numbers.
+// linear writes v as a·x + b with numbers a and b, through nested sums, products and quotients with
+// numbers.
 func linear(v *ir.Value) (x *ir.Value, a, b float64) {
 	a = 1
 	for depth := 0; depth < 8 && v.Def != nil; depth++ {
@@ -65,7 +65,7 @@ func linear(v *ir.Value) (x *ir.Value, a, b float64) {
 	return v, a, b
 }
 
-// between are the nodes through which linear came from v down to x.
+// between lists the nodes from x to v that linear has combined.
 func between(v, x *ir.Value) (via []*ir.Node) {
 	for v != x {
 		via = append(via, v.Def)
@@ -78,9 +78,8 @@ func between(v, x *ir.Value) (via []*ir.Node) {
 	return via
 }
 
-// numberOperand splits a binary node into the operand that is a number and the
-// other one. The number must not widen the result's shape. An optional operand
-// that is left out is neither.
+// numberOperand splits a binary node into the operand that is a number and the other operand. The
+// number must not widen the result's shape. An absent optional operand is neither.
 func numberOperand(n *ir.Node) (other *ir.Value, k float64, ok bool) {
 	if n.In[0] == nil || n.In[1] == nil {
 		return nil, 0, false
@@ -93,25 +92,25 @@ func numberOperand(n *ir.Node) (other *ir.Value, k float64, ok bool) {
 	return nil, 0, false
 }
 
-// factor is a value to a power counted in halves: 1/√z is {z, -1}.
+// factor is a value to a power, counted in halves: 1/√z is {z, -1}.
 type factor struct {
 	v      *ir.Value
 	halves int
 }
 
-// product is k times powers of values, and the nodes it was read from.
+// product is k times powers of values, with the nodes that it was read from.
 type product struct {
 	k     float64
 	fs    []factor
 	via   []*ir.Node
-	stop  *ir.Value // taken whole
-	depth int       // of nodes looked into
+	stop  *ir.Value // this value is a factor as a whole
+	depth int       // largest number of nodes on a path
 }
 
-// maxDepth is how many nodes deep the spelled-out forms go.
+// maxDepth is the largest number of nodes on a path of a pattern that is written out.
 const maxDepth = 4
 
-// factors writes v as a product, looking into at most depth nodes on each path.
+// factors writes v as a product. It follows at most depth nodes on each path.
 func factors(v *ir.Value, depth int) *product {
 	p := &product{k: 1, depth: depth}
 	p.walk(v, 2, 0)
@@ -148,13 +147,13 @@ func (p *product) walk(v *ir.Value, halves, depth int) {
 	p.fs = append(p.fs, factor{v, halves})
 }
 
-// rootOrSign are the rows that take no part in the depth: what they are applied
-// to is not a value one would want whole.
+// rootOrSign are the ops that do not count towards the depth: a pattern never needs their operand
+// as a single factor.
 func rootOrSign(op ir.Op) bool {
 	return op == ir.OpSqrt || op == ir.OpRsqrt || op == ir.OpReciprocal || op == ir.OpNeg || op == ir.OpAffine
 }
 
-// split walks into n where it is a product or a power, and reports whether it is.
+// split multiplies the factors of n into p and reports whether n is a product or a power.
 func (p *product) split(n *ir.Node, halves, depth int) bool {
 	switch n.Op {
 	case ir.OpMul:
@@ -200,6 +199,6 @@ func (p *product) split(n *ir.Node, halves, depth int) bool {
 	return true
 }
 
-// alike reports whether two numbers are the same but for rounding to f32 or to
-// the digits people write.
+// alike reports whether two numbers differ only by rounding to f32 or to the usual number of
+// digits.
 func alike(x, y float64) bool { return math.Abs(x-y) <= 2e-6*math.Abs(y) }

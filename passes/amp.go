@@ -6,15 +6,14 @@ import (
 	"ampc/ir"
 )
 
-// amp turns the policy's classes into stored dtypes. An algorithm chooses one
-// dtype per stored value (amp_local.go, amp_paint.go, mincut.go); materialize then writes the
-// choice into the graph: out attributes, casts where a reader wants another
-// dtype, and the cause of each choice.
+// amp chooses the stored dtypes from the policy's classes. An algorithm chooses one dtype for each
+// stored value (amp_local.go, amp_paint.go, mincut.go). Then materialize writes the choice into the
+// graph: out attributes, casts where a reader needs another dtype, and the cause of each choice.
 func amp(g *ir.Graph, c *Context) error {
 	noteSourceDTypes(g)
 	if c.Policy.Manual {
 		formLaunches(g, c, g.Uses(), asStated{c.Caps})
-		return ir.Verify(g, ir.Mixed) // what does not fit is the user's to cast
+		return ir.Verify(g, ir.Mixed) // under Manual the user writes all casts
 	}
 	c.Policy = c.Policy.decided()
 	if err := c.Policy.check(); err != nil {
@@ -56,34 +55,35 @@ func amp(g *ir.Graph, c *Context) error {
 	return a.materialize()
 }
 
-// assigner holds what the algorithms decide from and where they put it.
-// Slices are indexed by node or value ID.
+// assigner holds the inputs and the results of the algorithms. Slices are indexed by node or value
+// ID.
 type assigner struct {
 	g    *ir.Graph
 	c    *Context
 	p    Policy
-	low  ir.DType // the policy's low dtype, f32 where it has none
+	low  ir.DType // the policy's low dtype, f32 if it has none
 	uses *ir.Uses
 	node []decision
 	src  []ir.DType   // dtype of the value before assignment
-	want []ir.DType   // chosen: how the value is stored (Invalid: not a float this pass may change)
-	weak []bool       // one constant element: never widens what it meets
-	out  []bool       // returned, captured or a next value: keeps its source dtype
-	kept []bool       // variables that Cast and NoMasters leave alone
-	sec  []ir.Section // of a node
+	want []ir.DType   // chosen dtype of the stored value; Invalid: this pass may not change it
+	weak []bool       // a constant of one element, which never widens results
+	out  []bool       // returned, captured or a next value: it keeps its source dtype
+	kept []bool       // variables to which Cast and NoMasters do not apply
+	sec  []ir.Section // by node
 
-	// planned: dtypes come of a plan, where moves that need no pin lose it and casts written by hand are forms.
+	// planned: a plan chooses the dtypes. Pins of nodes that only move elements are dropped where
+	// they are not needed, and casts written by hand are forms of tensors.
 	planned  bool
 	captured map[*ir.Value]bool
-	loads    map[load]bool // tensors that a cluster rounds while it loads them
-	guard    []string      // why the range guard keeps a value f32 where it is free; "": it does not
+	loads    map[load]bool // tensors that a cluster rounds when it loads them
+	guard    []string      // why the range guard keeps a free value f32; "": it does not
 }
 
-// decision is how one node computes: its class under the policy and why.
+// decision is how one node computes: its class under the policy, and the cause.
 type decision struct {
 	class ir.Class
 	override
-	from *ir.Value // the value that decided, nil where none
+	from *ir.Value // value that was the cause, or nil
 }
 
 func newAssigner(g *ir.Graph, c *Context) (*assigner, error) {
@@ -126,7 +126,7 @@ func newAssigner(g *ir.Graph, c *Context) (*assigner, error) {
 	return a, nil
 }
 
-// capture keeps v, which the nested graphs of n read by name, as it is.
+// capture keeps the dtype of v, which the nested graphs of n read by name.
 func (a *assigner) capture(v *ir.Value, n *ir.Node) {
 	a.out[v.ID], a.captured[v] = true, true
 	if v.Def == nil {
@@ -138,8 +138,8 @@ func (a *assigner) capture(v *ir.Value, n *ir.Node) {
 	}
 }
 
-// keepsVar reports whether a rule keeps variable v f32, or batch norm's
-// parameters are to stay f32 (NormF32, which alone asks for uses) and v is one.
+// keepsVar reports whether variable v stays f32: because of a rule, or because it is a parameter of
+// batch norm under NormF32. Only NormF32 needs uses.
 func (p Policy) keepsVar(v *ir.Value, uses *ir.Uses) bool {
 	keep := false
 	for _, r := range p.Rules {
@@ -158,7 +158,7 @@ func (p Policy) keepsVar(v *ir.Value, uses *ir.Uses) bool {
 	return false
 }
 
-// decide applies the overrides, strongest first: contract, pin, pattern, op, class.
+// decide applies the overrides, the strongest first: contract, pin, pattern, op, class.
 func (a *assigner) decide(n *ir.Node, f override) decision {
 	d := n.Def()
 	t := decision{class: d.Class, override: f}
@@ -179,10 +179,10 @@ func (a *assigner) decide(n *ir.Node, f override) decision {
 	return t
 }
 
-// gradient gives a row that an eager system would keep, a sum above all, the
-// class of the op whose gradient it is part of: backward runs in the dtypes that
-// forward ran in, so a bias's gradient is a 16-bit result. Rows of gradients have
-// their own class.
+// gradient gives a node of the backward pass that an eager system would keep in f32, such as a sum,
+// the class of the op of whose gradient it is part. Eager systems run backward in the dtypes of
+// forward, so the gradient of a bias is a 16-bit result. Rows that are gradients have their own
+// class.
 func (a *assigner) gradient(n *ir.Node, t *decision) {
 	of := n.Of
 	if !a.p.Eager || t.class != ir.Keep || of == nil || of == n || a.sec[n.ID] != ir.Backward || a.sec[of.ID] != ir.Forward || n.Def().GradOf != ir.OpInvalid {
@@ -193,10 +193,10 @@ func (a *assigner) gradient(n *ir.Node, t *decision) {
 	}
 }
 
-// kept32 reports whether an override makes n compute and store f32.
+// kept32 reports whether an override makes n compute in and store f32.
 func (t *decision) kept32() bool { return t.pin == ir.PinF32 || t.pin == ir.PinTF32 }
 
-// class returns how operand i of n is decided under the policy.
+// class is the class of operand i of n under the policy.
 func (a *assigner) class(n *ir.Node, i int) ir.Class {
 	row, t := n.OperandClass(i), &a.node[n.ID]
 	if row == ir.Fixed || row != n.Def().Class {
@@ -205,7 +205,7 @@ func (a *assigner) class(n *ir.Node, i int) ir.Class {
 	return t.class
 }
 
-// assignable reports whether v is a float whose stored dtype is a choice.
+// assignable reports whether v is a float whose stored dtype may be chosen.
 func (a *assigner) assignable(v *ir.Value) bool {
 	d := a.src[v.ID]
 	return d == ir.F32 || d.Low()
@@ -214,13 +214,13 @@ func (a *assigner) assignable(v *ir.Value) bool {
 // free reports whether n's stored dtype follows its operands.
 func (t *decision) free() bool { return t.class == ir.PromoteC || t.class == ir.Clear }
 
-// requiredDType is what operand i of n must be stored as, Invalid where the kernel
-// takes either or the dtype of n's own result decides.
+// requiredDType is the dtype in which n needs operand i stored. It is Invalid if the kernel reads
+// either dtype, or if the dtype of n's own result decides.
 func (a *assigner) requiredDType(n *ir.Node, i int) ir.DType {
 	v := n.In[i]
 	switch a.class(n, i) {
 	case ir.Fixed:
-		if a.p.NoMasters && a.sec[n.ID] == ir.Update { // gradients and weights as they are stored
+		if a.p.NoMasters && a.sec[n.ID] == ir.Update { // the update reads gradients and weights in their stored dtypes
 			return ir.Invalid
 		}
 		return a.src[v.ID]
@@ -232,14 +232,14 @@ func (a *assigner) requiredDType(n *ir.Node, i int) ir.DType {
 		}
 	default:
 		if n.OperandDef(i).Sign && a.low != ir.F32 && !a.p.Eager && a.copiedLow(v) {
-			return a.low // a copy is kept for the product: its sign differs only where the product read a zero, too
+			return a.low // the product reads a 16-bit copy in any case; the sign of the two differs only where the product read a zero
 		}
 	}
 	return ir.Invalid
 }
 
-// movesSource reports whether n only moves elements that the source has in 16
-// bits already: a pin to f32 widens nothing there.
+// movesSource reports whether n only moves elements that are 16-bit in the source. A pin to f32
+// widens nothing there.
 func (a *assigner) movesSource(n *ir.Node) bool {
 	d := n.Def()
 	return d.Is(ir.Moves) && d.Elem == nil && len(n.In) == 1 && len(n.Out) > 0 && a.src[n.Out[0].ID].Low()
@@ -258,8 +258,8 @@ func (a *assigner) copiedLow(v *ir.Value) bool {
 	return false
 }
 
-// storeParams turns parameters low in place under NoMasters, and marks which
-// variables every reader sees low.
+// storeParams stores parameters low under NoMasters, and records the variables that every reader
+// reads low.
 func (a *assigner) storeParams() error {
 	for _, v := range a.g.Vars {
 		a.want[v.ID] = ir.Invalid
@@ -275,15 +275,15 @@ func (a *assigner) storeParams() error {
 	return nil
 }
 
-// castVar reports whether a reader that requires no dtype sees v low (o2: weights
-// and inputs are cast for everyone).
+// castVar reports whether a reader without a requirement reads v low, as under o2, which casts
+// weights and inputs for all readers.
 func (a *assigner) castVar(v *ir.Value) bool {
 	return a.p.Cast && (v.Kind == ir.Param || v.Kind == ir.Input) && a.src[v.ID] == ir.F32 && !a.kept[v.ID]
 }
 
-// partners finds, for each value of backward that is the gradient of a stored
-// tensor, that tensor: the gradient may be low only where the tensor is. A
-// parameter in another shape, transposed or padded, counts as the parameter.
+// partners maps each value of backward that is the gradient of a stored tensor to that tensor. The
+// gradient may be low only where the tensor is. A transposed or padded parameter counts as the
+// parameter.
 func (a *assigner) partners() []*ir.Value {
 	partner := make([]*ir.Value, len(a.want))
 	if a.p.Eager {
@@ -303,10 +303,9 @@ func (a *assigner) partners() []*ir.Value {
 	return partner
 }
 
-// moved is the parameter that v is, in another shape or padded; nil where it is
-// something else.
+// moved is the parameter whose elements v has, in another shape or padded; nil for other values.
 func moved(v *ir.Value) *ir.Value {
-	for ; v != nil && v.Def != nil && v.Def.Def().Is(ir.Moves) && (len(v.Def.In) == 1 || isView(v.Def)); v = v.Def.In[0] { // not gather, not concat
+	for ; v != nil && v.Def != nil && v.Def.Def().Is(ir.Moves) && (len(v.Def.In) == 1 || isView(v.Def)); v = v.Def.In[0] { // neither gather nor concat
 	}
 	if v == nil || v.Kind != ir.Param || v.Def != nil {
 		return nil
@@ -314,7 +313,7 @@ func moved(v *ir.Value) *ir.Value {
 	return v
 }
 
-// leaves reports whether anybody outside n's cluster reads v, so that it is stored.
+// leaves reports whether a node outside of n's cluster reads v, so that v is stored.
 func (a *assigner) leaves(n *ir.Node, v *ir.Value) bool {
 	uses := a.uses.Of(v)
 	for _, u := range uses {

@@ -6,24 +6,23 @@ import (
 	"ampc/ir"
 )
 
-// requirements are what the readers of a value require of its dtype, those behind rows that take
-// what they are given included.
+// requirements are the dtypes that the readers of a value require, including readers behind rows
+// that take any dtype.
 type requirements uint8
 
 const (
-	readByLow     requirements = 1 << iota // a low operand
+	readByLow     requirements = 1 << iota // an operand of class low
 	readByF32                              // a reader that needs f32 in memory
-	readByPromote                          // a row that would promote with it
-	readByOther                            // a reader that requires nothing
+	readByPromote                          // a promoting row, which an f32 operand would widen
+	readByOther                            // a reader without a requirement
 )
 
-// local chooses each dtype from the operands, and from what the readers can
-// take: no search, no cost. Under Eager it looks at operands alone, as an eager
-// system must.
+// local chooses each dtype from the operands and from the requirements of the readers, without
+// search and costs. Under Eager it looks at operands only, as an eager system must.
 func (a *assigner) local() {
 	required := a.requirements()
 	partner := a.partners()
-	seen := make([]ir.DType, len(a.want)) // what a promoting reader takes a value for
+	seen := make([]ir.DType, len(a.want)) // dtype that promoting readers count a value as
 	for _, v := range a.g.Vars {
 		seen[v.ID] = a.want[v.ID]
 		if a.castVar(v) {
@@ -48,8 +47,8 @@ func (a *assigner) local() {
 	}
 }
 
-// ofPolicy is d, chosen for v, or f32 where d is a 16-bit dtype that neither the policy
-// has nor the source gives v: casts in the source round to it, and nothing else does.
+// ofPolicy is d, the dtype chosen for v. It is f32 instead if d is a 16-bit dtype that is neither
+// the policy's nor v's in the source: only casts of the source round to such a dtype.
 func (a *assigner) ofPolicy(v *ir.Value, d ir.DType) ir.DType {
 	if d.Low() && d != a.low && d != a.src[v.ID] {
 		return ir.F32
@@ -57,8 +56,8 @@ func (a *assigner) ofPolicy(v *ir.Value, d ir.DType) ir.DType {
 	return d
 }
 
-// requirements walks the graph backwards, so that rows that pass a value on have
-// their own readers' requirements already. Who takes a result wants its source dtype.
+// requirements walks the graph backwards. Rows that take any dtype pass on the requirements of
+// their own readers. A returned result is required in its source dtype.
 func (a *assigner) requirements() []requirements {
 	required := make([]requirements, len(a.want))
 	for id, out := range a.out {
@@ -86,8 +85,8 @@ func (a *assigner) requirements() []requirements {
 	return required
 }
 
-// unpinMove drops the pin to f32 of a row that only moves elements for low
-// operands: to round before it and to round behind it are the same bits.
+// unpinMove drops the pin to f32 of a row that only moves elements for low operands: rounding
+// before or after the move gives the same bits.
 func (a *assigner) unpinMove(n *ir.Node, required []requirements) {
 	d := n.Def()
 	if a.node[n.ID].kept32() && a.low != ir.F32 && d.Is(ir.Moves) && d.Elem == nil && len(n.Out) == 1 && !shares(n) && required[n.Out[0].ID] == readByLow {
@@ -95,10 +94,10 @@ func (a *assigner) unpinMove(n *ir.Node, required []requirements) {
 	}
 }
 
-// requirement is what n as a reader of operand i requires.
+// requirement is what n requires of its operand i.
 func (a *assigner) requirement(n *ir.Node, i int, required []requirements) requirements {
 	if v := n.In[i]; sameCluster(v, n) && !a.c.Caps.FusesNormEpilogue(v.Def) {
-		return 0 // reads the register
+		return 0 // it reads the f32 register
 	}
 	d := a.requiredDType(n, i)
 	if a.formCast(n) {
@@ -130,8 +129,8 @@ func (a *assigner) requirement(n *ir.Node, i int, required []requirements) requi
 	return readByOther
 }
 
-// choose returns how result i of n is stored and what promoting readers inside
-// its cluster take it for.
+// choose returns the dtype in which result i of n is stored, and the one that promoting readers in
+// its cluster count it as.
 func (a *assigner) choose(s ir.Section, n *ir.Node, i int, required requirements, seen []ir.DType) (stored, as ir.DType) {
 	t := &a.node[n.ID]
 	v := n.Out[i]
@@ -156,9 +155,8 @@ func (a *assigner) choose(s ir.Section, n *ir.Node, i int, required requirements
 	return d, d
 }
 
-// keep stores f32, and low where a low operand reads the value, nothing needs
-// f32 and no promoting row would be widened by f32 or narrowed by low. Inside
-// its cluster the value is a register, as wide as what it was computed from.
+// keep stores f32. It stores low if a low operand reads the value, no reader needs f32 and no
+// promoting row reads it. In its own cluster the value is a register, as wide as its operands.
 func (a *assigner) keep(n *ir.Node, required requirements, seen []ir.DType) (stored, as ir.DType) {
 	stored, d := ir.F32, ir.F32
 	if a.c.Caps.StoresLow(n) && !a.p.Eager && required&readByF32 == 0 && (a.p.Narrow || required&readByLow != 0 && required&readByPromote == 0) {
@@ -170,8 +168,8 @@ func (a *assigner) keep(n *ir.Node, required requirements, seen []ir.DType) (sto
 	return stored, d
 }
 
-// follow is the dtype of a free node: its forward node's, or the widest of its
-// operands, or under Narrow the narrowest.
+// follow is the dtype of a free node: that of its forward node, or the widest of its operands, or
+// under Narrow the narrowest.
 func (a *assigner) follow(s ir.Section, n *ir.Node, t *decision, seen []ir.DType) ir.DType {
 	if of := n.Of; s == ir.Backward && of != nil && !shares(n) && a.node[of.ID].free() && a.assignable(of.Out[0]) {
 		t.cause, t.from = ir.ByForward, of.Out[0]
@@ -184,8 +182,8 @@ func (a *assigner) follow(s ir.Section, n *ir.Node, t *decision, seen []ir.DType
 	return d
 }
 
-// widened reports whether an operand that widens n's result (Policy.Widens) is
-// f32, or was made by a product of something f32.
+// widened reports whether an operand that widens n's result (Policy.Widens) is f32, or is a product
+// with an f32 operand.
 func (a *assigner) widened(n *ir.Node, seen []ir.DType) bool {
 	if !a.storesWide(n) {
 		return false
@@ -207,15 +205,15 @@ func (a *assigner) widened(n *ir.Node, seen []ir.DType) bool {
 	return false
 }
 
-// storesWide reports whether an operand may widen n's result and its kernel can
-// store that, whatever n's other results are stored in.
+// storesWide reports whether an operand may widen n's result, and n's kernel can store f32 whatever
+// the dtypes of its other results.
 func (a *assigner) storesWide(n *ir.Node) bool {
 	of := func(w Widen) bool { return w.Op == n.Op }
 	return slices.ContainsFunc(a.p.Widens, of) && !a.c.Caps.NoStore[n.Op] && n.Def().Out[0].StoresF32
 }
 
-// widest returns the dtype that n's float operands meet in, and the operand
-// that made it so. Constants of one element take no part unless alone.
+// widest returns the widest dtype of n's float operands, and the operand that has it. Constants of
+// one element count only if there are no other operands.
 func (a *assigner) widest(n *ir.Node, seen []ir.DType) (ir.DType, *ir.Value) {
 	d, from := ir.Invalid, (*ir.Value)(nil)
 	for i, v := range n.In {
@@ -224,7 +222,7 @@ func (a *assigner) widest(n *ir.Node, seen []ir.DType) (ir.DType, *ir.Value) {
 		}
 		x := seen[v.ID]
 		if v.Def != nil && (n.Why.Cluster == 0 || v.Def.Why.Cluster != n.Why.Cluster) {
-			x = a.want[v.ID] // n reads what is stored
+			x = a.want[v.ID] // n reads the stored value
 		}
 		switch {
 		case d == ir.Invalid || a.p.Narrow && x.Low() && !d.Low():

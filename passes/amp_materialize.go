@@ -6,9 +6,9 @@ import (
 	"ampc/ir"
 )
 
-// materialize writes the chosen dtypes into the graph. It trusts no prediction: the
-// types that inference finds are what readers are compared with, so a row that
-// cannot store what was chosen costs a cast and is never wrong.
+// materialize writes the chosen dtypes into the graph. It compares the requirements of readers with
+// the types that inference finds, not with predictions: if a row cannot store the chosen dtype, the
+// result is one cast more and still correct.
 func (a *assigner) materialize() error {
 	r := &materializer{assigner: a, b: ir.Edit(a.g), left: map[*ir.Value]*ir.Value{}, same: map[*ir.Value]*ir.Value{}, shown: map[castKey]*ir.Value{}, asked: map[castKey][]ir.SourceCast{}, forms: map[*ir.Node]bool{}}
 	for s := range ir.NumSections {
@@ -33,15 +33,15 @@ func (a *assigner) materialize() error {
 type materializer struct {
 	*assigner
 	b     *ir.Builder
-	left  map[*ir.Value]*ir.Value     // value used inside its cluster, to the cast that leaves it
-	same  map[*ir.Value]*ir.Value     // cast written by hand, to what it is
-	shown map[castKey]*ir.Value       // views of casts, by the view and the dtype
-	asked map[castKey][]ir.SourceCast // casts of the source for which a value has a 16-bit dtype
-	forms map[*ir.Node]bool           // casts made of those written by hand
+	left  map[*ir.Value]*ir.Value     // by value used in its cluster: the cast that other readers use
+	same  map[*ir.Value]*ir.Value     // by cast written by hand: its replacement
+	shown map[castKey]*ir.Value       // views of casts, by viewed value and dtype
+	asked map[castKey][]ir.SourceCast // by value and 16-bit dtype: the casts of the source that gave it
+	forms map[*ir.Node]bool           // casts that replace casts written by hand
 }
 
-// place casts what n reads, stores what was chosen and appends n, with the cast
-// that leaves its cluster after it.
+// place casts the operands of n, sets its stored dtypes and appends n, followed by the cast that
+// readers outside of its cluster use.
 func (r *materializer) place(s ir.Section, n *ir.Node) error {
 	if r.formCast(n) {
 		r.dissolve(s, n)
@@ -87,9 +87,8 @@ func (r *materializer) place(s ir.Section, n *ir.Node) error {
 	return r.leave(n)
 }
 
-// dissolve makes the form that n, a cast written by hand, shows of what it reads:
-// a cast like those that the policy needs, under n's name, and nothing where the
-// value has that dtype.
+// dissolve replaces n, a cast written by hand, by a cast like those that the policy needs, under
+// n's name, or by the operand itself if it has that dtype.
 func (r *materializer) dissolve(s ir.Section, n *ir.Node) {
 	v, out := r.current(n.In[0]), n.Out[0]
 	before := len(r.g.Body[s])
@@ -106,8 +105,8 @@ func (r *materializer) dissolve(s ir.Section, n *ir.Node) {
 	r.same[out] = x
 }
 
-// sweep drops the forms made of casts written by hand that nobody reads: all
-// take what was cast.
+// sweep drops replacements of casts written by hand that are not read, because all readers take the
+// operand.
 func (r *materializer) sweep() {
 	if len(r.forms) == 0 {
 		return
@@ -133,7 +132,7 @@ func (r *materializer) sweep() {
 	}
 }
 
-// current is v as those read it that are not in its cluster.
+// current is v for readers outside of its cluster.
 func (r *materializer) current(v *ir.Value) *ir.Value {
 	if x := r.same[v]; x != nil {
 		v = x
@@ -144,7 +143,7 @@ func (r *materializer) current(v *ir.Value) *ir.Value {
 	return v
 }
 
-// operand returns v as n reads it, cast where it must be.
+// operand returns v as n reads it, cast if necessary.
 func (r *materializer) operand(n *ir.Node, i int, v *ir.Value) *ir.Value {
 	if v.Def != nil && n.Why.Cluster > 0 && v.Def.Why.Cluster == n.Why.Cluster {
 		return v
@@ -154,7 +153,7 @@ func (r *materializer) operand(n *ir.Node, i int, v *ir.Value) *ir.Value {
 	d := r.requiredDType(n, i)
 	switch {
 	case d == ir.F32 && r.planned && r.p.converts(n) && v.Type.DType.Low():
-		d = v.Type.DType // the cast converts either
+		d = v.Type.DType // the cast converts both dtypes
 	case d != ir.Invalid:
 	case r.castVar(v) && r.class(n, i) != ir.Fixed:
 		d = r.low
@@ -165,7 +164,7 @@ func (r *materializer) operand(n *ir.Node, i int, v *ir.Value) *ir.Value {
 		d = v.Type.DType
 	case !r.node[n.ID].free() || n.Def().Is(ir.View) || shares(n):
 		d = v.Type.DType
-	default: // a free row whose kernel reads one dtype: its result's
+	default: // a free row whose kernel reads only the dtype of its result
 		d = r.want[n.Out[0].ID]
 	}
 	v = r.cast(v, d, 0)
@@ -175,7 +174,7 @@ func (r *materializer) operand(n *ir.Node, i int, v *ir.Value) *ir.Value {
 	return v
 }
 
-// tensorOf is what casts by hand made v of.
+// tensorOf is the value that v is after casts written by hand are removed.
 func (r *materializer) tensorOf(v *ir.Value) *ir.Value {
 	for v.Def != nil && r.formCast(v.Def) {
 		v = v.Def.In[0]
@@ -183,9 +182,8 @@ func (r *materializer) tensorOf(v *ir.Value) *ir.Value {
 	return v
 }
 
-// cast emits a cast of v to d unless it has that dtype. A view of a tensor shows
-// the cast of that tensor: one for all its views. An eager system casts what it
-// is handed.
+// cast emits a cast of v to d unless v has that dtype. If v is a view, it casts the viewed tensor,
+// once for all views. An eager system casts the operand itself.
 func (r *materializer) cast(v *ir.Value, d ir.DType, marks ir.Marks) *ir.Value {
 	if v == nil || d == ir.Invalid || v.Type.DType == d {
 		return v
@@ -209,7 +207,8 @@ func (r *materializer) cast(v *ir.Value, d ir.DType, marks ir.Marks) *ir.Value {
 	return out
 }
 
-// unwidened is what a cast of a plan widened to v, which a cast of v may read as well; v where none did.
+// unwidened is the operand of the cast that widened v under a plan, which a cast of v may read
+// instead; otherwise v.
 func (r *materializer) unwidened(v *ir.Value) *ir.Value {
 	for r.planned && v.Def != nil && v.Def.Op == ir.OpCast && v.Next == nil {
 		x := v.Def.In[0]
@@ -221,7 +220,7 @@ func (r *materializer) unwidened(v *ir.Value) *ir.Value {
 	return v
 }
 
-// view emits what v shows as a view of the cast of its tensor to d.
+// view emits the view v of the cast of its tensor to d.
 func (r *materializer) view(v *ir.Value, d ir.DType, marks ir.Marks) *ir.Value {
 	k := castKey{v, d}
 	if out := r.shown[k]; out != nil {
@@ -241,8 +240,7 @@ func (r *materializer) view(v *ir.Value, d ir.DType, marks ir.Marks) *ir.Value {
 // castName is the name of the 16-bit copy of v: %fc1.w.f16.
 func castName(v *ir.Value, d ir.DType) string { return v.Name + "." + d.String() }
 
-// store sets the out attribute where the row's own choice is another, and
-// infers the result types.
+// store sets the out attribute if the row's own choice differs, and infers the result types.
 func (r *materializer) store(n *ir.Node, t *decision) error {
 	if err := n.Retype(); err != nil {
 		return err
@@ -252,7 +250,7 @@ func (r *materializer) store(n *ir.Node, t *decision) error {
 	}
 	v := n.Out[0]
 	d := r.want[v.ID]
-	if r.interior(n) && !r.c.Caps.FusesNormEpilogue(n) && !r.p.Eager { // a ReLU commutes with the rounding of a norm
+	if r.interior(n) && !r.c.Caps.FusesNormEpilogue(n) && !r.p.Eager { // a ReLU commutes with the rounding of the norm
 		d = ir.F32
 	}
 	if d == v.Type.DType || d == ir.Invalid || !r.canStore(n, d) {
@@ -269,8 +267,8 @@ func (r *materializer) canStore(n *ir.Node, d ir.DType) bool {
 	return r.c.Caps.StoresLow(n)
 }
 
-// interior reports whether a member of n's own cluster reads its first result:
-// that one is an f32 register then.
+// interior reports whether a node of n's own cluster reads its first result, which then is an f32
+// register.
 func (r *materializer) interior(n *ir.Node) bool {
 	return n.Why.Cluster > 0 && r.insiders(n) > 0
 }
@@ -285,7 +283,7 @@ func (r *materializer) insiders(n *ir.Node) int {
 	return k
 }
 
-// leave adds the cast through which a value that its cluster uses leaves the cluster.
+// leave adds the cast of n's first result that readers outside of its cluster use.
 func (r *materializer) leave(n *ir.Node) error {
 	if len(n.Out) == 0 || !r.assignable(n.Out[0]) || !r.interior(n) {
 		return nil
@@ -320,8 +318,8 @@ func (r *materializer) math(n *ir.Node, t *decision) {
 	}
 }
 
-// returns gives returned values their source types back, or the type that
-// cast_model_outputs asks for.
+// returns gives returned values their source types again, or the type that cast_model_outputs asks
+// for.
 func (r *materializer) returns() error {
 	for i, v := range r.g.Return {
 		if !r.assignable(v) {

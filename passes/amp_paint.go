@@ -6,20 +6,19 @@ import (
 	"ampc/ir"
 )
 
-// colour is TensorFlow's: what a node is painted.
+// colour is the colour that TensorFlow's algorithm paints a node in.
 type colour uint8
 
 const (
 	unpainted colour = iota
-	allowed          // reads and stores low
+	allowed          // reads and stores 16 bits
 	denied           // f32
 )
 
-// paint colours nodes as TensorFlow's graph rewrite for mixed precision does
-// (grappler, auto_mixed_precision.cc), for comparison: low rows are its allow
-// list, kept ones its deny list, promoting ones its infer list, clear ones its
-// clear list. What ends unpainted stays f32. It knows no shapes and no cost,
-// rounds every product to 16 bits, and looks at operators alone.
+// paint colours nodes as TensorFlow's graph rewrite for mixed precision does (grappler,
+// auto_mixed_precision.cc), for comparison. Low rows are its allow list, kept ones its deny list,
+// promoting ones its infer list, clear ones its clear list. Nodes that stay unpainted stay f32. The
+// algorithm looks at operators only, not at shapes and costs, and rounds every product to 16 bits.
 func (a *assigner) paint() {
 	p := &painter{assigner: a, colour: make([]colour, len(a.node)), up: make([][]*ir.Node, len(a.node)), down: make([][]*ir.Node, len(a.node))}
 	p.edges()
@@ -51,10 +50,10 @@ func (a *assigner) paint() {
 type painter struct {
 	*assigner
 	colour   []colour
-	up, down [][]*ir.Node // by node ID, along operands that take part
+	up, down [][]*ir.Node // by node ID: neighbours along operands whose dtype may change
 }
 
-// eligible reports whether n's dtype may change at all.
+// eligible reports whether n's dtype may change.
 func (p *painter) eligible(n *ir.Node) bool {
 	return p.node[n.ID].class != ir.Fixed && len(n.Out) > 0 && p.assignable(n.Out[0]) && !p.node[n.ID].kept32()
 }
@@ -76,7 +75,7 @@ func (p *painter) edges() {
 	}
 }
 
-// walk visits everything reachable from starts over next that enter accepts.
+// walk visits all nodes that are reachable from starts along next and that enter accepts.
 func (p *painter) walk(starts []*ir.Node, next [][]*ir.Node, enter func(*ir.Node) bool) []bool {
 	seen := make([]bool, len(p.node))
 	queue := append([]*ir.Node(nil), starts...)
@@ -119,8 +118,7 @@ func (p *painter) set(in []bool, c colour) {
 	}
 }
 
-// deny spreads the deny colour to readers that infer, and through clear nodes
-// that lead to such.
+// deny denies inferring readers of denied nodes, and clear nodes that lead to such readers.
 func (p *painter) deny() {
 	wall := p.all(func(n *ir.Node) bool { return p.is(ir.Keep)(n) || p.is(ir.PromoteC)(n) })
 	leads := p.walk(wall, p.up, p.is(ir.Clear))
@@ -129,7 +127,7 @@ func (p *painter) deny() {
 	}), denied)
 }
 
-// between allows what lies on a path between two allowed nodes.
+// between allows the nodes on paths between two allowed nodes.
 func (p *painter) between() {
 	soft := func(n *ir.Node) bool { return p.node[n.ID].free() && p.colour[n.ID] == unpainted && p.eligible(n) }
 	starts := p.all(p.is(ir.Low))
@@ -137,8 +135,8 @@ func (p *painter) between() {
 	p.set(p.walk(starts, p.up, func(n *ir.Node) bool { return below[n.ID] && soft(n) }), allowed)
 }
 
-// followOperands allows inferring nodes with an allowed operand and no denied
-// one: TensorFlow's extra sweep for bf16, here in the order of definition.
+// followOperands allows inferring nodes with an allowed operand and no denied one. This is
+// TensorFlow's additional sweep for bf16, here in the order of definition.
 func (p *painter) followOperands() {
 	for _, n := range p.g.Nodes {
 		if !p.is(ir.PromoteC)(n) || p.colour[n.ID] != unpainted || !p.eligible(n) {
@@ -155,7 +153,7 @@ func (p *painter) followOperands() {
 	}
 }
 
-// spreadClear allows the clear nodes around allowed ones.
+// spreadClear allows the clear nodes next to allowed ones.
 func (p *painter) spreadClear() {
 	enter := func(n *ir.Node) bool {
 		return p.is(ir.Clear)(n) && p.colour[n.ID] == unpainted && p.eligible(n) && len(p.up[n.ID]) > 0

@@ -9,10 +9,10 @@ import (
 	"ampc/ir"
 )
 
-// autodiff appends the backward section: one sweep per scaler, seeded at its
-// losses with a constant that the scale pass multiplies. It emits no casts and
-// keeps only what a trained parameter's gradient depends on. Work and size are
-// linear in the graph.
+// autodiff appends the backward section: one sweep for each scaler. A sweep starts at its losses
+// with a constant, which the scale pass multiplies. autodiff emits no casts, and keeps only the
+// nodes that gradients of trained parameters depend on. Its work and its result are linear in the
+// size of the graph.
 func autodiff(g *ir.Graph, c *Context) error {
 	if !c.Train || len(g.Body[ir.Backward]) > 0 {
 		return nil
@@ -34,7 +34,7 @@ func autodiff(g *ir.Graph, c *Context) error {
 	return t.checkReached(g, c, reasons)
 }
 
-// differentiate makes the sweep's gradients of all trained parameters.
+// differentiate computes the sweep's gradients of all trained parameters.
 func (s *sweep) differentiate(g *ir.Graph, c *Context, bit uint64, reasons map[string]bool) error {
 	t := c.training
 	b := ir.Edit(g)
@@ -86,7 +86,7 @@ func declareSeed(b *ir.Builder, name string, x float64) *ir.Value {
 	return b.Declare(ir.Const, name, ir.T(ir.F32), &ir.Init{Args: []float64{x}}, nil)
 }
 
-// markSeeds records which nodes start the sweep.
+// markSeeds records the nodes at which the sweep starts.
 func markSeeds(nodes []*ir.Node, terms []*lossTerm) {
 	for _, n := range nodes {
 		for _, l := range terms {
@@ -99,8 +99,8 @@ func markSeeds(nodes []*ir.Node, terms []*lossTerm) {
 	}
 }
 
-// checkReached reports parameters that no loss depends on: an error where a
-// group names them, a note where a group takes everything.
+// checkReached reports parameters that no loss depends on: as an error if a group names them, as a
+// note if a group matches all parameters.
 func (t *training) checkReached(g *ir.Graph, c *Context, reasons map[string]bool) error {
 	reached := t.params[:0]
 	for _, p := range t.params {
@@ -123,14 +123,14 @@ func (t *training) checkReached(g *ir.Graph, c *Context, reasons map[string]bool
 	return nil
 }
 
-// reasons adds each op without a gradient that one arrived at, with the reason in its row.
+// reasons adds each op without a gradient at which a gradient arrived, with the reason of its row.
 func (t *tape) reasons(at map[string]bool) {
 	for _, n := range t.stopped {
 		at[fmt.Sprintf("%s (%s)", n.Def().Name, n.Def().NoGrad)] = true
 	}
 }
 
-// stoppedAt says where gradients ended, "" for nowhere.
+// stoppedAt says at which ops gradients ended, "" for none.
 func stoppedAt(reasons map[string]bool) string {
 	if len(reasons) == 0 {
 		return ""
@@ -138,19 +138,19 @@ func stoppedAt(reasons map[string]bool) string {
 	return "; gradients stopped at " + strings.Join(sortedKeys(reasons), ", ")
 }
 
-// GradScale is what Gradients seeds with: a power of two, taken off again before
-// the gradients are used. Under a dynamic scaler it is where the scale starts,
-// which then backs off and grows as the loss scale does.
+// GradScale is the scale that Gradients starts with: a power of two, by which it divides the
+// gradients again. Under a dynamic scaler it is the initial scale, which then backs off and grows
+// as the loss scale does.
 type GradScale struct {
-	Scale float64 // zero: 1, and no unscaling
+	Scale float64 // zero: 1, without unscaling
 }
 
-// Gradients appends to b's forward section the derivatives of the scalar y by
-// each of wrt: values like any other, which a loss may depend on. nil stands
-// where y does not depend on a value; stopped says at which ops gradients ended.
-// They have unit 1; what lies before the
-// unscaling carries the given scale; its overflow skips the step and lowers
-// this scale, not the loss scale.
+// Gradients appends to b's forward section the derivatives of the scalar y by each value of wrt.
+// They are ordinary values, which a loss may depend on. A nil result stands for a value that y does
+// not depend on. stopped says at which ops gradients ended.
+//
+// The results have scale unit 1. The values before the division carry the given scale. If one of
+// them overflows, the step is skipped and this scale backs off, not the loss scale.
 func Gradients(b *ir.Builder, y *ir.Value, wrt []*ir.Value, gs GradScale) (out []*ir.Value, stopped string, err error) {
 	if b.Err() != nil {
 		return nil, "", b.Err()
@@ -184,7 +184,7 @@ func Gradients(b *ir.Builder, y *ir.Value, wrt []*ir.Value, gs GradScale) (out [
 
 func (gs GradScale) scaled() bool { return gs.Scale != 0 && gs.Scale != 1 }
 
-// innerSeed declares what an inner sweep starts from: its scale, or a plain 1.
+// innerSeed declares the start value of an inner sweep: its scale, or the constant 1.
 func innerSeed(b *ir.Builder, gs GradScale) *ir.Value {
 	kind, x, role := "start", 1.0, roleGradSeed
 	if gs.scaled() {

@@ -2,8 +2,8 @@ package passes
 
 import "ampc/ir"
 
-// dropAppends takes out the appends to caches that no returned value depends on, with what
-// reads them: a model may have a loss, or logits of a window, beside the graph that decodes.
+// dropAppends removes appends to caches that no returned value depends on, and the nodes that read
+// them: a model may have a loss, or logits of a window, next to the graph that decodes.
 func dropAppends(g *ir.Graph, c *Context) {
 	_, nodes := g.Number()
 	live := make([]bool, nodes)

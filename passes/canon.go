@@ -9,10 +9,9 @@ import (
 	"ampc/ir/eval"
 )
 
-// canon removes what no result depends on, computes exact rows of constants,
-// and merges equal nodes. Random rows, rows that must stay apart, and nodes that
-// differ in pin are never merged, and bounded rows are never folded: their
-// bits belong to the backend.
+// canon removes nodes that no result depends on, folds exact rows of constants, and merges equal
+// nodes. It never merges random rows, rows that must stay separate, and nodes with different pins.
+// It never folds rows that are not exact: their bits depend on the backend.
 func canon(g *ir.Graph, c *Context) error {
 	keep := keptValues(g, c)
 	values, _ := g.Number()
@@ -33,8 +32,8 @@ func canon(g *ir.Graph, c *Context) error {
 	return dropUnread(g, c, keep)
 }
 
-// keptValues are those that a step is asked for, its losses among them, and those
-// that it writes: they keep their nodes.
+// keptValues are the losses and the other requested results, and the written values. Their nodes
+// stay.
 func keptValues(g *ir.Graph, c *Context) map[*ir.Value]bool {
 	keep := map[*ir.Value]bool{}
 	for _, v := range g.Return {
@@ -50,12 +49,12 @@ func keptValues(g *ir.Graph, c *Context) map[*ir.Value]bool {
 	return keep
 }
 
-// merger walks a section in order and remembers what it has seen.
+// merger walks a section in order and remembers the nodes before.
 type merger struct {
 	g    *ir.Graph
 	c    *Context
 	keep map[*ir.Value]bool
-	to   []*ir.Value // what replaces a value, by Value.ID
+	to   []*ir.Value // by Value.ID: the value that replaces it
 	seen map[uint64][]*ir.Node
 	seed maphash.Seed
 }
@@ -68,7 +67,7 @@ func (m *merger) redirect(vs []*ir.Value) {
 	}
 }
 
-// target is what replaces v, itself where nothing does.
+// target is the value that replaces v, or v itself.
 func (m *merger) target(v *ir.Value) *ir.Value {
 	if int(v.ID) < len(m.to) && m.to[v.ID] != nil {
 		return m.to[v.ID]
@@ -85,7 +84,7 @@ func (m *merger) keeps(n *ir.Node) bool {
 	return false
 }
 
-// merge redirects n's results to an equal node's and reports whether there is one.
+// merge redirects n's results to those of an equal node and reports whether there is one.
 func (m *merger) merge(n *ir.Node) bool {
 	def := n.Def()
 	if def.Flags&(ir.Random|ir.NoMerge|ir.Writer|ir.Collective|ir.External) != 0 {
@@ -102,8 +101,8 @@ func (m *merger) merge(n *ir.Node) bool {
 	return false
 }
 
-// absorb makes k stand for n, unless results of both are kept. The survivor
-// has the name that is kept, else the smaller one, whichever came first.
+// absorb replaces n by k, unless results of both are kept. The survivor takes the name that is
+// kept, otherwise the smaller one, whichever node came first.
 func (m *merger) absorb(k, n *ir.Node) bool {
 	kept, other := m.keeps(k), m.keeps(n)
 	if kept && other {
@@ -151,7 +150,7 @@ func equalNodes(a, b *ir.Node) bool {
 	return true
 }
 
-// sameRules reports whether every rule of the policy says the same of both nodes.
+// sameRules reports whether every rule of the policy applies to both nodes or to neither.
 func (m *merger) sameRules(a, b *ir.Node) bool {
 	for _, r := range m.c.Policy.Rules {
 		if Matches(r.Pattern, a.Out[0].Name) != Matches(r.Pattern, b.Out[0].Name) {
@@ -161,18 +160,17 @@ func (m *merger) sameRules(a, b *ir.Node) bool {
 	return true
 }
 
-// foldLimit is the most elements a folded constant may have.
+// foldLimit is the largest number of elements of a folded constant.
 const foldLimit = 1024
 
-// fold turns an exact elementwise row of constants into a constant of the
-// result's name. A constant with attributes, such as a loss scale, means more
-// than its number and stays.
+// fold turns an exact elementwise row of constants into a constant with the result's name. A
+// constant with attributes, such as a loss scale, stays: its number may change.
 func (m *merger) fold(n *ir.Node) bool {
 	if n.Def().Elem == nil || n.Def().Flags&(ir.Random|ir.NoMerge) != 0 || len(n.Out) != 1 || m.keeps(n) || !small(n.Out[0].Type) {
 		return false
 	}
 	in, given := constants(n)
-	if in == nil || given == 0 && n.Out[0].Type.Shape.Elements() != 1 { // a filled tensor is shorter as the row that fills it
+	if in == nil || given == 0 && n.Out[0].Type.Shape.Elements() != 1 { // the text of a filled tensor is shorter as the row that fills it
 		return false
 	}
 	if code, _ := ir.NodeCode(n); !exact(code) {
@@ -194,8 +192,8 @@ func (m *merger) fold(n *ir.Node) bool {
 	return true
 }
 
-// constants are n's operands where all that are present are small constants
-// without attributes, and how many are; nil elsewhere.
+// constants returns n's operands and the number of those present, if all these are small constants
+// without attributes; otherwise nil.
 func constants(n *ir.Node) (in []*eval.Tensor, given int) {
 	in = make([]*eval.Tensor, len(n.In))
 	for i, v := range n.In {
@@ -222,7 +220,7 @@ func small(t ir.Type) bool {
 
 func exact(c *ir.Code) bool { ok, _ := c.Exact(); return ok }
 
-// constant is the initializer that gives t again, nil where text cannot hold it.
+// constant is the initializer of t; nil if the text form cannot hold it.
 func constant(t *eval.Tensor) *ir.Init {
 	args := append([]float64(nil), t.F...)
 	for _, x := range t.I {
@@ -242,7 +240,8 @@ func constant(t *eval.Tensor) *ir.Init {
 	return &ir.Init{Func: "data", Args: args}
 }
 
-// uniform reports whether there are numbers and all are equal, signs of zeros too.
+// uniform reports whether xs is not empty and all its numbers are equal, including the signs of
+// zeros.
 func uniform(xs []float64) bool {
 	for _, x := range xs {
 		if math.Float64bits(x) != math.Float64bits(xs[0]) {
@@ -252,7 +251,7 @@ func uniform(xs []float64) bool {
 	return len(xs) > 0
 }
 
-// dropUnread removes the forward nodes that nothing kept depends on.
+// dropUnread removes the forward nodes that no kept value depends on.
 func dropUnread(g *ir.Graph, c *Context, keep map[*ir.Value]bool) error {
 	_, nodes := g.Number()
 	live := make([]bool, nodes)
@@ -283,9 +282,8 @@ func dropUnread(g *ir.Graph, c *Context, keep map[*ir.Value]bool) error {
 	return nil
 }
 
-// dropOrigins forgets the forward nodes that are gone, and whose gradient a
-// value was where that is gone.
-// The room for a list of all nodes is the caller's to keep.
+// dropOrigins removes links to forward nodes that no longer exist, and to values of such nodes of
+// which a value is the gradient. room is storage for a list of all nodes, which the caller reuses.
 func dropOrigins(g *ir.Graph, room []*ir.Node) (there []*ir.Node) {
 	_, count := g.Number()
 	there = slices.Grow(room[:0], count)[:count]
@@ -306,7 +304,7 @@ func dropOrigins(g *ir.Graph, room []*ir.Node) (there []*ir.Node) {
 	return there
 }
 
-// reach marks the nodes that n reads from.
+// reach marks the nodes whose results n reads.
 func reach(n *ir.Node, live []bool) {
 	for _, vs := range [2][]*ir.Value{n.In, n.Captured} {
 		for _, v := range vs {

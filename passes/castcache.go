@@ -2,16 +2,16 @@ package passes
 
 import "ampc/ir"
 
-// castKey is what makes two casts the same.
+// castKey identifies equal casts.
 type castKey struct {
 	v *ir.Value
 	d ir.DType
 }
 
-// castcache leaves one cast per value and dtype, where its first reader is, or
-// beside the elementwise node that computes the value and can store it twice.
-// Casts of parameters, and of all that does not change within a step, move to
-// prepare with the casts of these: one cast per step, whoever reads it and however often.
+// castcache leaves one cast for each value and dtype, placed before its first reader, or next to
+// the elementwise node that computes the value if that can store it twice. Casts of parameters, and
+// of all other values that do not change within a step, move to prepare with the casts that they
+// depend on: one cast per step for all readers.
 func castcache(g *ir.Graph, c *Context) error {
 	written := writtenInMicro(g)
 	_, nodes := g.Number()
@@ -64,9 +64,8 @@ func castcache(g *ir.Graph, c *Context) error {
 	return nil
 }
 
-// storesBeside reports whether a cast of v may be one more store of a step in the
-// section of what computes v: of the step that does, or of the one that computes what
-// v is cast from.
+// storesBeside reports whether a cast of v may be one more store of a step in the section where v
+// is computed: of the step that computes v, or of the step that computes the operand of the cast v.
 func storesBeside(v *ir.Value, sec []ir.Section, c *Context) bool {
 	for v.Def.Op == ir.OpCast && !storesCasts(v, c) {
 		from := v.Def.In[0]
@@ -78,8 +77,7 @@ func storesBeside(v *ir.Value, sec []ir.Section, c *Context) bool {
 	return storesCasts(v, c)
 }
 
-// replace makes every reader of a key read its value, and every link to the
-// node of a key one to the node of its value.
+// replace makes every reader of a key of same read its value, and redirects links to the nodes.
 func replace(g *ir.Graph, same map[*ir.Value]*ir.Value) {
 	if len(same) == 0 {
 		return
@@ -97,10 +95,10 @@ func replace(g *ir.Graph, same map[*ir.Value]*ir.Value) {
 	}
 }
 
-// mergeCast makes kept stand for n as well.
+// mergeCast replaces n by kept, which takes over its name and its reasons.
 func mergeCast(kept, n *ir.Node) {
 	takeName(kept.Out[0], n.Out[0])
-	kept.Pin = min(kept.Pin, n.Pin) // a pin means nothing on a cast
+	kept.Pin = min(kept.Pin, n.Pin) // a pin has no effect on a cast
 	if kept.Of != n.Of {
 		kept.Of = nil
 	}
@@ -111,15 +109,15 @@ func mergeCast(kept, n *ir.Node) {
 	kept.Why.AddCasts(n.Why.Casts)
 }
 
-// takeName gives a the name of b, which it replaces, where that is shorter: the
-// name without a suffix. So names do not depend on which of them came first.
+// takeName gives a the name of b, which it replaces, if that is shorter, which means without a
+// suffix. So names do not depend on the order of the two.
 func takeName(a, b *ir.Value) {
 	if len(b.Name) < len(a.Name) || len(b.Name) == len(a.Name) && b.Name < a.Name {
 		a.Name = b.Name
 	}
 }
 
-// writtenInMicro finds the variables whose value changes between micro-batches.
+// writtenInMicro finds the variables whose value may change between micro-batches.
 func writtenInMicro(g *ir.Graph) map[*ir.Value]bool {
 	w := map[*ir.Value]bool{}
 	for _, s := range []ir.Section{ir.Forward, ir.Backward} {

@@ -7,17 +7,17 @@ import (
 	"ampc/ir"
 )
 
-// castelim removes casts that change nothing and lets casts meet:
+// castelim removes casts that change nothing, and brings casts together:
 //
 //	A→A          is dropped
-//	A→B→C        becomes A→C where B holds every A (so A→B→A is dropped)
-//	moves, cast  becomes cast, moves where that costs no more, because the cast
-//	             is there already, narrows before the move, or can merge on
+//	A→B→C        becomes A→C if B represents every A (so A→B→A is dropped)
+//	moves, cast  becomes cast, moves if that costs no more: because the cast exists already, narrows
+//	             before the move, or can merge further
 //
-// Over f32, f16 and bf16 the second rule reads: through f32 always, through a
-// 16-bit format never. round is not a cast and stands in nobody's way or favour.
+// For f32, f16 and bf16 the second rule means: through f32 always, through a 16-bit format never.
+// round is not a cast and is not changed.
 //
-// A plan leaves nothing to do (unlessPlanned).
+// After a plan there is nothing to do (unlessPlanned).
 func castelim(g *ir.Graph, c *Context) error { return unlessPlanned(elimCasts, g, c) }
 
 func elimCasts(g *ir.Graph, c *Context) error {
@@ -26,9 +26,9 @@ func elimCasts(g *ir.Graph, c *Context) error {
 	return e.run()
 }
 
-// unlessPlanned runs rewrite, which counts what it does, unless dtypes come of a plan:
-// that has made every cast as its readers take it. Under Check it runs after a plan, too,
-// and anything that it does is an error.
+// unlessPlanned runs rewrite, which counts its changes, unless a plan has chosen the dtypes: then
+// every cast is already as its readers need it. Under Check it runs rewrite after a plan, too, and
+// any change is an error.
 func unlessPlanned(rewrite func(g *ir.Graph, c *Context) error, g *ir.Graph, c *Context) error {
 	if !c.training.planned {
 		return rewrite(g, c)
@@ -71,7 +71,7 @@ func (e *castEdit) builder() *ir.Builder {
 	return e.b
 }
 
-// sweep drops the casts that nothing reads any more, last first.
+// sweep drops the casts that are no longer read, the last one first.
 func (e *castEdit) sweep() {
 	for s := int(ir.NumSections) - 1; s >= 0; s-- {
 		body := e.g.Body[s]
@@ -90,18 +90,18 @@ func (e *castEdit) sweep() {
 	}
 }
 
-// castEdit rewrites one section after the other; nodes go to list as they are
-// visited, and may be taken back out.
+// castEdit rewrites one section after the other. It appends nodes to list in their order, and may
+// remove them again.
 type castEdit struct {
 	g       *ir.Graph
 	c       *Context
-	b       *ir.Builder // nil until a cast is made
-	crosses bool        // casts move before rows that move elements
+	b       *ir.Builder // nil until the first new cast
+	crosses bool        // whether casts move before rows that move elements
 	s       ir.Section
 	body    []*ir.Node
 	list    []*ir.Node
-	at      []int32 // position in list by node ID, -1: not there
-	reads   []int32 // by value ID; those of new casts follow
+	at      []int32 // by node ID: position in list, -1 for none
+	reads   []int32 // by value ID, with new casts appended
 	same    map[*ir.Value]*ir.Value
 	cast    map[castKey]*ir.Value
 	written map[*ir.Value]bool
@@ -125,7 +125,7 @@ func newCastEdit(g *ir.Graph, c *Context) *castEdit {
 		}
 	}
 	for _, v := range g.Return {
-		e.reads[v.ID] += 2 // never the only reader
+		e.reads[v.ID] += 2 // a cast is never their only reader
 	}
 	return e
 }
@@ -164,7 +164,7 @@ func (e *castEdit) visit(n *ir.Node) {
 	e.simplify(n)
 }
 
-// final follows replacements made so far.
+// final is the value that replaces v so far.
 func (e *castEdit) final(v *ir.Value) *ir.Value {
 	for {
 		w, ok := e.same[v]
@@ -175,7 +175,7 @@ func (e *castEdit) final(v *ir.Value) *ir.Value {
 	}
 }
 
-// simplify places cast n, or a value it equals.
+// simplify places cast n, or replaces it by an equal value.
 func (e *castEdit) simplify(n *ir.Node) {
 	out := n.Out[0]
 	d := out.Type.DType
@@ -209,7 +209,7 @@ func (e *castEdit) simplify(n *ir.Node) {
 	e.append(n)
 }
 
-// through looks behind casts that lost nothing.
+// through follows casts back that lost no bits.
 func (e *castEdit) through(x *ir.Value) *ir.Value {
 	for x.Def != nil && x.Def.Op == ir.OpCast && x.Next == nil {
 		y := x.Def.In[0]
@@ -221,7 +221,7 @@ func (e *castEdit) through(x *ir.Value) *ir.Value {
 	return x
 }
 
-// read points cast n at x.
+// read makes x the operand of cast n.
 func (e *castEdit) read(n *ir.Node, x *ir.Value) {
 	e.reads[n.In[0].ID]--
 	e.reads[x.ID]++
@@ -235,9 +235,9 @@ func (e *castEdit) drop(n *ir.Node, v *ir.Value) {
 	e.same[n.Out[0]] = v
 }
 
-// moveBehind returns the moving node whose result x the narrowing cast n can be
-// made before, nil where that gains nothing: n must be the only reader, and
-// each operand must have the cast already or be no larger than the result.
+// moveBehind returns the moving node with result x before which the narrowing cast n can be made,
+// or nil where that gains nothing: n must be the only reader, and each operand must have that cast
+// already or be no larger than the result.
 func (e *castEdit) moveBehind(n *ir.Node, x *ir.Value) *ir.Node {
 	m := x.Def
 	d := n.Out[0].Type.DType
@@ -263,11 +263,11 @@ func (e *castEdit) moveBehind(n *ir.Node, x *ir.Value) *ir.Node {
 	return m
 }
 
-// narrows reports whether a cast of v to d would meet a cast that widened v.
+// narrows reports whether a cast of v to d would undo a cast that widened v.
 func (e *castEdit) narrows(v *ir.Value, d ir.DType) bool { return e.through(v).Type.DType == d }
 
-// castBefore takes m out of the list, casts what it moves, and puts m back, now
-// moving dtype d.
+// castBefore removes m from the list, casts its operands to d, and appends m again, which now moves
+// elements of d.
 func (e *castEdit) castBefore(n, m *ir.Node, d ir.DType) {
 	e.list[e.at[m.ID]] = nil
 	from := m.Out[0].Type.DType
@@ -290,8 +290,8 @@ func (e *castEdit) castBefore(n, m *ir.Node, d ir.DType) {
 	e.drop(n, m.Out[0])
 }
 
-// casted returns v in dtype d: by a cast that exists, by what a cast widened,
-// or by a new cast, in prepare where v does not change within the step.
+// casted returns v in dtype d: an existing cast, the operand of a widening cast, or a new cast,
+// which is in prepare if v does not change within the step.
 func (e *castEdit) casted(v *ir.Value, d ir.DType) *ir.Value {
 	if w := e.cast[castKey{v, d}]; w != nil {
 		return w
@@ -315,7 +315,7 @@ func (e *castEdit) casted(v *ir.Value, d ir.DType) *ir.Value {
 		e.cast[castKey{v, d}] = w
 		return w
 	}
-	e.g.Body[s] = tail // placed by hand
+	e.g.Body[s] = tail // already placed here
 	e.simplify(node)
 	return e.final(w)
 }

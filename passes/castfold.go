@@ -2,11 +2,10 @@ package passes
 
 import "ampc/ir"
 
-// castfold drops the casts that a kernel does while it loads or stores, as far
-// as the target's kernels can (Caps): a widening cast into a row that computes
-// in f32 anyway, and the narrowing cast that is the only reader of an f32
-// result. Both round exactly where the cast did, so no bit changes. A plan leaves
-// nothing to do (unlessPlanned).
+// castfold drops the casts that a kernel makes when it loads or stores, as far as the target's
+// kernels can (Caps): a widening cast whose reader computes in f32, and a narrowing cast that is
+// the only reader of an f32 result. The kernel rounds exactly where the cast did, so no bit
+// changes. After a plan there is nothing to do (unlessPlanned).
 func castfold(g *ir.Graph, c *Context) error { return unlessPlanned(foldCasts, g, c) }
 
 func foldCasts(g *ir.Graph, c *Context) error {
@@ -29,8 +28,8 @@ func foldCasts(g *ir.Graph, c *Context) error {
 	return nil
 }
 
-// readCounts counts the readers of each value; returned and captured values
-// have one more than any pass may remove.
+// readCounts counts the readers of each value. Returned and captured values count one more, so that
+// no pass removes them.
 func readCounts(g *ir.Graph) map[*ir.Value]int {
 	reads := make(map[*ir.Value]int, g.NumNodes())
 	for _, n := range g.Nodes {
@@ -47,7 +46,7 @@ func readCounts(g *ir.Graph) map[*ir.Value]int {
 	return reads
 }
 
-// foldLoads lets n read what a cast widened, where its kernel widens itself.
+// foldLoads makes n read the operand of a widening cast if its kernel widens.
 func foldLoads(n *ir.Node, c *Context, reads map[*ir.Value]int, dead map[*ir.Node]bool) error {
 	for i, v := range n.In {
 		if v == nil || v.Def == nil || v.Def.Op != ir.OpCast || v.Next != nil || n.OperandClass(i) == ir.Low || !c.Caps.Loads(n, i) {
@@ -74,8 +73,8 @@ func foldLoads(n *ir.Node, c *Context, reads map[*ir.Value]int, dead map[*ir.Nod
 	return nil
 }
 
-// readInstead makes operand i of n x, keeping the stored dtypes of its results;
-// false where the row cannot.
+// readInstead makes x operand i of n without changing the stored dtypes of its results. It returns
+// false if the row cannot do that.
 func readInstead(n *ir.Node, i int, x *ir.Value) (bool, error) {
 	old, attrs := n.In[i], n.Attrs
 	types := make([]ir.Type, len(n.Out))
@@ -99,8 +98,8 @@ func readInstead(n *ir.Node, i int, x *ir.Value) (bool, error) {
 	return false, n.Retype()
 }
 
-// foldStore lets the producer of an f32 value that only cast n reads store
-// what n rounds it to. The value keeps its name.
+// foldStore makes the node of an f32 value that only cast n reads store the dtype of n. The value
+// keeps its name.
 func foldStore(n *ir.Node, c *Context, reads map[*ir.Value]int, dead map[*ir.Node]bool, same map[*ir.Value]*ir.Value) error {
 	v, out := n.In[0], n.Out[0]
 	p := v.Def
@@ -133,15 +132,14 @@ func foldStore(n *ir.Node, c *Context, reads map[*ir.Value]int, dead map[*ir.Nod
 	return nil
 }
 
-// storedByRule reports whether the policy says that p, which stores 16 bits, stores f32.
+// storedByRule reports whether a rule of the policy makes p, which stores 16 bits, store f32.
 func storedByRule(p *ir.Node) bool {
 	return p.Why.Class == ir.Low && p.Why.Marks&ir.MarkStoresF32 != 0 && (p.Why.Cause == ir.ByPattern || p.Why.Cause == ir.ByGuard)
 }
 
-// storeInstead makes p store its first result as d, if that leaves its other
-// results as they are.
+// storeInstead makes p store its first result as d, if that does not change its other results.
 func storeInstead(p *ir.Node, d ir.DType, types []ir.Type, c *Context) (bool, error) {
-	if p.Def().Class == ir.Low { // low rows store their operands' dtype by default
+	if p.Def().Class == ir.Low { // by default low rows store their operands' dtype
 		p.Attrs = p.Attrs.Without("out")
 	} else if c.Caps.StoresLow(p) {
 		p.Attrs = p.Attrs.With("out", d)

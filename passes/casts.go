@@ -2,10 +2,10 @@ package passes
 
 import "ampc/ir"
 
-// canonicalCasts brings the casts that are written by hand into the form that
-// dtypes are planned for: none that changes nothing, none of a cast that lost
-// nothing, one per value and dtype, those of what does not change within a step
-// in prepare, and other conversions beside what they convert. An eager system runs what is written, and so does manual.
+// canonicalCasts brings casts written by hand into the form that the plan expects: no cast that
+// changes nothing, no cast of a cast that lost no bits, one for each value and dtype, casts of
+// values that do not change within a step in prepare, and other conversions next to the value that
+// they convert. Eager policies and manual run casts as they are written.
 func canonicalCasts(g *ir.Graph, c *Context) error {
 	noteSourceCasts(g)
 	if c.Policy.Manual || c.Policy.Eager {
@@ -55,10 +55,9 @@ func castIn(v *ir.Value, sec []ir.Section, s ir.Section) bool {
 	return v.Def != nil && v.Def.Op == ir.OpCast && sec[v.Def.ID] == s
 }
 
-// converts reports whether n is a cast that stays a node when dtypes are
-// planned: from or to other than floats of 16 and 32 bits, or to 16 bits that
-// are not the policy's. It is elementwise work like any other. The casts between
-// the dtypes that the policy chooses are forms of tensors.
+// converts reports whether n is a cast that stays a node when dtypes are planned: from or to a
+// dtype other than floats of 16 and 32 bits, or to 16 bits that are not the policy's. Such a cast
+// is elementwise work. The casts between the dtypes of the policy are forms of tensors.
 func (p Policy) converts(n *ir.Node) bool {
 	if n.Op != ir.OpCast || n.Why.Marks&ir.MarkInserted != 0 || n.Out[0].Next != nil || n.Out[0].Type.DType == ir.F64 || p.Eager || p.Manual {
 		return false
@@ -70,8 +69,8 @@ func (p Policy) converts(n *ir.Node) bool {
 	return p.Algorithm == "mincut" && to.Low() && to != p.Low
 }
 
-// stores reports whether a kernel that stores 16 bits may store d under p: a
-// plan chooses between f32 and the policy's dtype.
+// stores reports whether a kernel that stores 16 bits may store d under p. A plan chooses only
+// between f32 and the policy's dtype.
 func (p Policy) stores(d ir.DType) bool { return p.Algorithm != "mincut" || d == p.Low }
 
 func formDType(d ir.DType) bool { return d == ir.F32 || d.Low() }

@@ -7,10 +7,9 @@ import (
 	"ampc/ir"
 )
 
-// claim makes losses and outputs results of the source graph, before any pass
-// runs: from there on they are found by their place, whatever becomes of their
-// names. The update gives the results their final order; in inference, which has
-// none, they stand in it from the start.
+// claim makes losses and outputs results of the source graph before any pass runs. From then on
+// they are identified by their position, even if their names change. The update gives the results
+// their final order. Inference has no update, so there the order is final from the start.
 func (t *training) claim(g *ir.Graph, c Config) error {
 	if err := checkName(c.Name); err != nil {
 		return err
@@ -46,7 +45,7 @@ func (t *training) claim(g *ir.Graph, c Config) error {
 	return nil
 }
 
-// place is where g returns v, which it is made to where it does not.
+// place is the position of v among g's results. It appends v if it is not a result yet.
 func place(g *ir.Graph, v *ir.Value) int {
 	if i := slices.Index(g.Return, v); i >= 0 {
 		return i
@@ -55,7 +54,7 @@ func place(g *ir.Graph, v *ir.Value) int {
 	return len(g.Return) - 1
 }
 
-// valuesOf returns what reports whether a value is one of g.
+// valuesOf returns a function that reports whether a value is in g.
 func valuesOf(g *ir.Graph) func(*ir.Value) bool {
 	n, _ := g.Number()
 	all := make([]*ir.Value, n)

@@ -7,8 +7,7 @@ import (
 	"ampc/passes/plan"
 )
 
-// clusters states the clusters of the plan and what their kernels take at every
-// port.
+// clusters states the clusters of the plan, and what their kernels read and write at every port.
 func (m *planner) clusters() error {
 	m.tensor = make([]plan.TensorID, len(m.want))
 	c := &clusterer{planner: m}
@@ -49,18 +48,19 @@ func (m *planner) clusters() error {
 	return nil
 }
 
-// caller is the cluster of what the caller takes.
+// caller is the cluster of the values that the caller receives.
 const caller = int32(0)
 
-// clusterer puts ports to clusters.
+// clusterer adds the ports of clusters to the plan.
 type clusterer struct {
 	*planner
-	fused  []int32 // cluster of the plan by fusion cluster
+	fused  []int32 // cluster of the plan, by fusion cluster
 	launch []int32 // by launch
-	node   []int32 // by node ID, of nodes in neither
+	node   []int32 // by node ID, for nodes in neither
 }
 
-// order makes the clusters: the caller, fusion clusters, the last first, single nodes.
+// order creates the clusters: the caller's, those of fusion clusters with the last one first, then
+// those of launches and single nodes.
 func (c *clusterer) order() {
 	fused, launch := int32(0), int32(0)
 	for _, n := range c.g.Nodes {
@@ -90,7 +90,7 @@ func (c *clusterer) order() {
 	c.room()
 }
 
-// room gives each cluster room for all the ports that its nodes may have.
+// room allocates, for each cluster, all ports that its nodes may have.
 func (c *clusterer) room() {
 	most, sum := make([]int, len(c.plan.Clusters)), len(c.g.Return)
 	most[caller] = sum
@@ -106,7 +106,7 @@ func (c *clusterer) room() {
 	}
 }
 
-// cluster is that of n.
+// cluster is the cluster of n.
 func (c *clusterer) cluster(n *ir.Node) int32 {
 	switch {
 	case n.Why.Launch > 0:
@@ -122,7 +122,7 @@ func (c *clusterer) port(cluster int32, p plan.Port) {
 	k.Ports = append(k.Ports, p)
 }
 
-// declared is the tensor of a variable.
+// declared adds the tensor of a variable.
 func (c *clusterer) declared(v *ir.Value) {
 	times := int64(1)
 	if v.Kind == ir.Input {
@@ -131,8 +131,8 @@ func (c *clusterer) declared(v *ir.Value) {
 	c.tensor[v.ID] = c.plan.Tensor(plan.Tensor{Stored: c.v[v.ID], Bytes: c.size(v), CopyTimes: times})
 }
 
-// written is the tensor of result v of n, and where it is asked for the port that
-// writes it. A view's parts have been written.
+// written adds the tensor of result v of n and, if port is set, the port that writes it. The parts
+// of a view have been written already.
 func (c *clusterer) written(s ir.Section, n *ir.Node, v *ir.Value, port bool) {
 	x := c.v[v.ID]
 	id := c.plan.Tensor(plan.Tensor{Stored: x, Bytes: c.size(v), CopyTimes: c.times(s)})
@@ -147,21 +147,21 @@ func (c *clusterer) written(s ir.Section, n *ir.Node, v *ir.Value, port bool) {
 		Rounded: c.exact[x] || x != plan.Low && (c.c.Caps.FusesCluster(n) || second && c.chained(n))})
 }
 
-// read is the port where n reads operand i, which is v.
+// read adds the port at which n reads v, its operand i.
 func (c *clusterer) read(n *ir.Node, i int, v *ir.Value) {
 	k := c.cluster(n)
-	if i < 2 && c.summed(n) { // the sums are a step of their own
+	if i < 2 && c.summed(n) { // another step computes the sums
 		k = c.sums(n)
 	}
 	c.port(k, c.readPort(n, i, v))
 }
 
-// summed reports whether n is a product whose second step a norm's kernel runs.
+// summed reports whether n is a product whose second step runs in a norm's kernel.
 func (c *clusterer) summed(n *ir.Node) bool {
 	return n.Why.Launch > 0 && c.c.Caps.StoresOnce(n) && !c.launched[n]
 }
 
-// sums is the cluster of product n of a launch, whose second step the launch runs.
+// sums is the cluster of the first step of product n, whose second step runs in a launch.
 func (c *clusterer) sums(n *ir.Node) int32 {
 	if c.node[n.ID] == 0 {
 		c.node[n.ID] = int32(len(c.plan.Clusters))
@@ -184,7 +184,7 @@ func (c *clusterer) readPort(n *ir.Node, i int, v *ir.Value) plan.Port {
 	return p
 }
 
-// size is what v takes in 16 bits, or in its own dtype where that is not a choice.
+// size is the number of bytes of v in 16 bits, or in its own dtype if that is fixed.
 func (m *planner) size(v *ir.Value) int64 {
 	if !m.assignable(v) {
 		return m.g.Elements(v.Type) * v.Type.DType.Size()
@@ -192,7 +192,8 @@ func (m *planner) size(v *ir.Value) int64 {
 	return m.bytes(v)
 }
 
-// stepOf identifies the step that n becomes part of: a launch, else a cluster, else n alone.
+// stepOf identifies the step that runs n: of its launch, otherwise of its cluster, otherwise of n
+// alone.
 func stepOf(n *ir.Node) int64 {
 	switch {
 	case n.Why.Launch > 0:
@@ -211,8 +212,8 @@ func sameCluster(v *ir.Value, n *ir.Node) bool {
 	return v.Def != nil && n.Why.Cluster > 0 && v.Def.Why.Cluster == n.Why.Cluster
 }
 
-// times is how often a section runs per step. Of slices those of all ranks count: the
-// plan is the same for every number of ranks.
+// times is how often a section runs per step. The slices of all ranks count, so that the plan is
+// the same for every number of ranks.
 func (m *planner) times(s ir.Section) int64 {
 	if s == ir.Forward || s == ir.Backward {
 		return int64(max(m.c.Micro, m.c.Parallel.Slices, 1))
@@ -223,11 +224,11 @@ func (m *planner) times(s ir.Section) int64 {
 // bytes is the size of v in 16 bits.
 func (m *planner) bytes(v *ir.Value) int64 { return 2 * m.g.Elements(v.Type) }
 
-// reads is the operand requirement of n at operand i, which is v.
+// reads is the dtype that n requires of v, its operand i.
 func (m *planner) reads(n *ir.Node, i int, v *ir.Value) plan.Choice {
 	d := m.requiredDType(n, i)
 	switch {
-	case n.Op == ir.OpCast && d == ir.F32 && m.src[n.Out[0].ID].Low(): // as it is stored
+	case n.Op == ir.OpCast && d == ir.F32 && m.src[n.Out[0].ID].Low(): // in its stored dtype
 		return plan.AsStored
 	case d == m.low && d != ir.F32 && m.loaded(n, v):
 		return plan.AsStored
@@ -241,9 +242,8 @@ func (m *planner) reads(n *ir.Node, i int, v *ir.Value) plan.Choice {
 	return m.v[n.Out[0].ID]
 }
 
-// loaded reports whether n's cluster rounds v itself, while it loads: v's
-// tensor, or what a cast by hand makes of it, where nobody else may take that
-// in 16 bits.
+// loaded reports whether n's cluster rounds v itself when it loads v's tensor, or a form of it that
+// a cast written by hand makes: no other node may read that in 16 bits.
 func (m *planner) loaded(n *ir.Node, v *ir.Value) bool {
 	z := m.base[v.ID]
 	if n.Why.Cluster == 0 || n.Def().Elem == nil || m.chained(n) || n.Out[0].Type.Shape != z.Type.Shape || m.viewed(v) {
@@ -256,7 +256,7 @@ func (m *planner) loaded(n *ir.Node, v *ir.Value) bool {
 	return true
 }
 
-// lowOnlyIn reports whether no node but those of by's cluster may take v in 16 bits.
+// lowOnlyIn reports whether only nodes of by's cluster may read v in 16 bits.
 func (m *planner) lowOnlyIn(by *ir.Node, v *ir.Value) bool {
 	for _, u := range m.uses.Of(v) {
 		switch n := u.Node; {
@@ -273,10 +273,9 @@ func (m *planner) lowOnlyIn(by *ir.Node, v *ir.Value) bool {
 	return true
 }
 
-// storesTwice reports whether n's kernel stores a result in two dtypes as easily
-// as in one.
+// storesTwice reports whether n's kernel can store a result in two dtypes.
 func (m *planner) storesTwice(n *ir.Node) bool {
-	if m.sec[n.ID] == ir.Prepare { // casts of variables, which are skipped one by one
+	if m.sec[n.ID] == ir.Prepare { // a store skips the casts of variables one by one
 		return false
 	}
 	return m.p.fuses(n) && !m.storesOnce(n) || m.c.Caps.FusesCluster(n) || m.endsRows(n)
@@ -285,13 +284,13 @@ func (m *planner) storesTwice(n *ir.Node) bool {
 // endsRows reports whether n's kernel runs elementwise work on its first result.
 func (m *planner) endsRows(n *ir.Node) bool { return !m.inParts[n.ID] && m.c.Caps.RowsOf(n).Cols > 0 }
 
-// storesOnce reports whether n is in the cluster of a product whose kernel stores once.
+// storesOnce reports whether n is in the cluster of a product whose kernel stores one result.
 func (m *planner) storesOnce(n *ir.Node) bool {
 	return n.Why.Cluster > 0 && slices.ContainsFunc(m.member[n.Why.Cluster], m.c.Caps.StoresOnce)
 }
 
-// chained reports whether n is in a cluster whose kernel takes a fixed epilogue or
-// prologue alone.
+// chained reports whether n is in a cluster whose kernel supports only a fixed epilogue or
+// prologue.
 func (m *planner) chained(n *ir.Node) bool {
 	return n.Why.Cluster > 0 && slices.ContainsFunc(m.member[n.Why.Cluster], m.c.Caps.Chains)
 }

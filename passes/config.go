@@ -10,83 +10,83 @@ import (
 	"ampc/passes/ranges"
 )
 
-// Config says what to compile a source graph to. The zero Config compiles for
-// inference in f32.
+// Config is what a source graph is compiled with. The zero Config compiles for inference in f32.
 type Config struct {
 	Policy  Policy   // zero: f32, no casts
-	Outputs []Output // results beyond those the graph returns
-	Train   bool     // false: inference, and Training is unused
+	Outputs []Output // results in addition to those that the graph returns
+	Train   bool     // false: inference; Training is unused
 	Training
 	Inference
 	Compiling
 	Debugging
 }
 
-// Training is what only a training step is told.
+// Training are the settings of a training step.
 type Training struct {
-	// Name is in the names of the step's own state (counters, rates, moments,
-	// averages), so that several steps over the same variables count apart.
+	// Name is part of the names of the step's own state (counters, rates, moments, averages), so
+	// that several steps over the same variables have separate states.
 	Name   string
 	Losses []Loss
-	Groups []Group // first match wins; parameters that no group matches are not trained
-	Clip   Clip    // over all trained parameters; Group.Clip is over one group's
-	Scaler Scaler  // of losses that have none of their own; zero: what the policy wants
-	// Shared names the scales that other steps use too, and says what this step
-	// does with them.
+	Groups []Group // the first that matches applies; a parameter that none matches is not trained
+	Clip   Clip    // over all trained parameters; Group.Clip is over those of one group
+	Scaler Scaler  // of losses without their own; zero: the policy's
+	// Shared names the scales that other steps use, too, and says what this step does with them.
 	Shared map[*Scaler]SharedScale
-	// NoSkip leaves out the finiteness checks: a NaN then reaches the weights.
-	// A graph with a dynamic scaler cannot do without them.
+	// NoSkip omits the finiteness checks: a NaN then reaches the weights. A graph with a dynamic
+	// scaler needs the checks.
 	NoSkip bool
-	// Gradients edits unscaled gradients (unit 1, already divided by the count)
-	// before clipping. It returns one gradient per parameter it was given, then a
-	// GradOf for each state of its own: the variable and its next value.
+	// Gradients edits unscaled gradients (scale unit 1, already divided by the count) before
+	// clipping. It returns one gradient for each parameter that it was given, then a GradOf for
+	// each state of its own: the variable and its next value.
 	Gradients func(b *ir.Builder, g []GradOf) []GradOf
-	EMA       float64 // decay of the running average of trained parameters; 0: none
-	Micro     int     // micro-batches per step the accumulators are sized for; 0 and 1: no accumulators
+	EMA       float64 // decay of the moving average of trained parameters; 0: none
+	Micro     int     // largest number of micro-batches per step; 0 and 1: no accumulators
 	BadMicro  BadMicro
 	Parallel  Parallel
-	Memory    int64 // bytes that the program may take: backward computes again what is not kept; 0: no limit
-	// Checkpoints are names of values that forward keeps for backward; what they are
-	// computed from is computed again.
+	Memory    int64 // largest size of the program in bytes: backward recomputes values to fit; 0: no limit
+	// Checkpoints are names of values that forward keeps for backward. Backward recomputes the
+	// values that they are computed from.
 	Checkpoints  []string
-	WeightCopies bool // the update writes the weight copies; prepare casts only what no step writes
+	WeightCopies bool // the update writes the weight copies; prepare casts only weights that no step writes
 }
 
-// Inference is what only a step without an update is told.
+// Inference are the settings of a step without an update.
 type Inference struct {
-	// Inherit makes values of the forward section stored as in another step that
-	// was compiled with Record; nil: the step decides for itself.
+	// Inherit makes the step store values of the forward section as another step does, which was
+	// compiled with Record. nil: the step chooses for itself.
 	Inherit *Assignment
 }
 
-// Compiling changes how a step is compiled and not what it computes.
+// Compiling are settings of the compiler, which do not change what a step computes.
 type Compiling struct {
-	Caps    ir.Caps        // which stored dtypes the target's kernels take
-	Pad     bool           // zeros fill products up to the multiples that tensor cores want
-	Ranges  ranges.Options // what Policy.Guard may assume: the ranges of inputs, and recorded ones
-	Disable []string       // passes to leave out
-	Prove   bool           // compare the finished step with the graph before layout
-	Record  *Assignment    // filled with what this step decides; nil: not wanted
-	// Peak is how many bytes the target's program of a finished step takes; Training.Memory needs it.
+	Caps    ir.Caps        // stored dtypes that the target's kernels support
+	Pad     bool           // pads products with zeros to the multiples that tensor cores want
+	Ranges  ranges.Options // ranges of inputs, and recorded ranges, which Policy.Guard uses
+	Disable []string       // passes to omit
+	Prove   bool           // compare the compiled step with the graph before layout
+	Record  *Assignment    // receives the choices of this step; nil: not wanted
+	// Peak returns the number of bytes that the target's program of a compiled step takes.
+	// Training.Memory needs it.
 	Peak func(g *ir.Graph) (int64, error)
-	// Curve is filled with what less memory costs, by the pass memory; nil: not wanted. It needs Peak.
+	// Curve receives what smaller programs cost, from the pass memory; nil: not wanted. It needs
+	// Peak.
 	Curve *[]MemoryPoint
-	// Source is given a copy of the graph as it is before the pass layout, which the
-	// finished step is a translation of: the graph that prove compares it with.
+	// Source receives a copy of the graph before the pass layout. prove compares the compiled step
+	// with it.
 	Source func(t *ir.Graph)
-	After  func(e Event) // dump, time, trace; nil in production
+	After  func(e Event) // called after each pass, to dump, time or trace; may be nil
 }
 
 // Debugging is for tests and tools.
 type Debugging struct {
-	Only     []string // run these passes alone, in pipeline order; empty: all
-	Until    string   // stop after this pass; empty: none
-	NoVerify bool     // trust every pass
-	Check    bool     // shuffle before every pass, round-trip the text after it, prove the result
-	flip     *flip    // a question of WhyNot
+	Only     []string // run only these passes, in the order of the pipeline; empty: all
+	Until    string   // last pass to run; empty: all
+	NoVerify bool     // do not verify the graph after each pass
+	Check    bool     // shuffle before every pass, read the printed text after it, prove the result
+	flip     *flip    // question of WhyNot
 }
 
-// On returns the config for a copy of its graph; at says where each value went.
+// On returns the config for a copy of its graph. at maps values to their copies.
 func (c Config) On(at map[*ir.Value]*ir.Value) Config {
 	c.Losses, c.Outputs = slices.Clone(c.Losses), slices.Clone(c.Outputs)
 	for i := range c.Losses {
@@ -100,8 +100,8 @@ func (c Config) On(at map[*ir.Value]*ir.Value) Config {
 	return c
 }
 
-// Widen changes the config to one that keeps every value f32 and the loss scales
-// as they are: what calibration records ranges of.
+// Widen changes the config to one that keeps every value f32 and leaves the loss scales unchanged.
+// Calibration records the ranges of values with it.
 func (c *Config) Widen() {
 	c.Policy = c.Policy.Keep("*")
 	c.Policy.Guard, c.Micro = 0, 1
@@ -111,13 +111,13 @@ func (c *Config) Widen() {
 // Loss is an f32[] value of the forward section that training minimizes.
 type Loss struct {
 	Value  *ir.Value
-	Weight float64 // zero: 1; below zero: the loss is raised
-	Scaler *Scaler // losses with one scaler are differentiated in one sweep; nil: the config's
+	Weight float64 // zero: 1; negative: the loss is maximized
+	Scaler *Scaler // losses with the same scaler share one sweep; nil: the config's
 }
 
 // SharedScale is a loss scale that several steps use.
 type SharedScale struct {
-	Step, Of string // in the names of its variables; see StateName
+	Step, Of string // parts of the names of its variables; see StateName
 	Part     Sharing
 }
 
@@ -128,39 +128,39 @@ func (l Loss) weight() float64 {
 	return l.Weight
 }
 
-// GradOf is a parameter and its gradient, as Config.Gradients sees them.
+// GradOf is a parameter and its gradient, for Config.Gradients.
 type GradOf struct {
 	Param *ir.Value
 	Grad  *ir.Value
 }
 
-// BadMicro says what a non-finite micro-batch does.
+// BadMicro is what happens when a micro-batch is not finite.
 type BadMicro uint8
 
 const (
 	SkipStep  BadMicro = iota // the whole step is skipped
-	DropMicro                 // its gradients and its count are left out; the step counts as overflowed for the scaler
+	DropMicro                 // its gradients and its count are omitted; the scaler counts the step as overflowed
 )
 
-// Group says how the parameters that match Pattern are trained.
+// Group is how the parameters that match Pattern are trained.
 type Group struct {
-	Pattern   string // "" and "*": everything; "h0.attn": the scope and all in it; "*.b": by last name
+	Pattern   string // "" and "*": all; "h0.attn": the scope and everything in it; "*.b": by last name
 	Optimizer Optimizer
 	LR        Schedule
 	Clip      Clip
 	Freeze    bool // not trained, no gradient computed
-	// NoUpdate differentiates and checks the parameters and leaves them as they
-	// are, for someone outside who steps them by the outputs of kind OfGradient.
+	// NoUpdate computes and checks the gradients but does not update the parameters. The caller
+	// updates them, from outputs of kind OfGradient.
 	NoUpdate bool
 }
 
-// Clip bounds gradients after unscaling. Both may be set: values first.
+// Clip bounds unscaled gradients. If both fields are set, Value applies first.
 type Clip struct {
-	Norm  float64 // scale all gradients so that their common 2-norm is at most this; 0: off
-	Value float64 // every element into [-Value, Value]; 0: off
+	Norm  float64 // scales all gradients such that their common 2-norm is at most this; 0: off
+	Value float64 // limits every element to [-Value, Value]; 0: off
 }
 
-// Algorithm is how an optimizer uses a gradient.
+// Algorithm is the update formula of an optimizer.
 type Algorithm uint8
 
 const (
@@ -175,38 +175,38 @@ var algorithmNames = [...]string{"none", "sgd", "adam", "adamw", "rule"}
 
 func (a Algorithm) String() string { return algorithmNames[a] }
 
-// Optimizer is an algorithm with its constants. Build one with SGD, Adam or
-// AdamW and change fields of the copy.
+// Optimizer is an algorithm with its constants. SGD, Adam and AdamW return one, whose fields may be
+// changed.
 type Optimizer struct {
 	Algorithm    Algorithm
-	Momentum     float64     // SGD; 0: no state
+	Momentum     float64     // SGD; 0: no momentum, no state
 	Nesterov     bool        // SGD
 	Beta1, Beta2 float64     // Adam, AdamW
 	Eps          float64     // Adam, AdamW: added to the root of the second moment, in f32
-	Decay        float64     // added to the gradient (SGD, Adam) or taken off the weight (AdamW)
+	Decay        float64     // times the weight, added to the gradient (SGD, Adam) or subtracted from the weight (AdamW)
 	StateDType   ir.DType    // of moments; zero: f32
 	MatrixDecay  bool        // parameters of rank 0 and 1 do not decay
 	Rule         *UpdateRule // of UseRule
 }
 
-// UpdateRule is an update rule that its author builds with ops, all of which run in f32.
+// UpdateRule is an update formula that its author builds from ops. All of them run in f32.
 type UpdateRule struct {
-	Name string // is in the names of its states
-	// Next returns the next value of a weight, and the states that it sets.
+	Name string // part of the names of its states
+	// Next returns the next value of a weight, and the states with their next values.
 	Next func(b *ir.Builder, p RuleParam) (next *ir.Value, states []GradOf)
 }
 
-// RuleParam is what an UpdateRule is told about a parameter.
+// RuleParam is the parameter that an UpdateRule updates.
 type RuleParam struct {
 	Weight *ir.Value
 	Grad   *ir.Value // unscaled, divided by the count and clipped
 	LR     *ir.Value // f32 scalar
-	Step   *ir.Value // f32 scalar: how many steps are taken, this one included
+	Step   *ir.Value // f32 scalar: number of steps taken, with this one
 	Decay  float64
-	State  func(name string) string // the name of the variable that holds a state
+	State  func(name string) string // name of the variable that holds a state
 }
 
-// SGD is stochastic gradient descent, with momentum where it is not 0.
+// SGD is stochastic gradient descent. momentum 0 means none.
 func SGD(momentum float64) Optimizer { return Optimizer{Algorithm: UseSGD, Momentum: momentum} }
 
 // Adam has betas 0.9 and 0.999 and epsilon 1e-8.
@@ -228,7 +228,7 @@ func (o Optimizer) state() ir.DType {
 	return o.StateDType
 }
 
-// check refuses constants that cannot work, and moments in a dtype that must lose them.
+// check refuses constants that cannot work, and a dtype of moments in which updates are lost.
 func (o Optimizer) check() error {
 	if o.Algorithm == NoOptimizer || int(o.Algorithm) >= len(algorithmNames) {
 		return fmt.Errorf("no optimizer: give SGD, Adam or AdamW, or Freeze the group")
@@ -248,7 +248,7 @@ func (o Optimizer) check() error {
 	return o.checkState()
 }
 
-// check refuses names that could not be told from what else stands in the names of states.
+// check refuses rule names that make names of states ambiguous.
 func (r *UpdateRule) check() error {
 	if r.Next == nil {
 		return fmt.Errorf("rule %q: it has no Next", r.Name)
@@ -279,11 +279,11 @@ func (o Optimizer) checkState() error {
 	return o.stalls("beta2", o.Beta2)
 }
 
-// stalls refuses a decay that rounds back to the value it decays: a moving
-// average with it never falls.
+// stalls refuses a decay that rounds to 1 in the dtype of the moments: a moving average with it
+// never decreases.
 func (o Optimizer) stalls(name string, decay float64) error {
 	d := o.state()
-	halfULP := math.Ldexp(1, -9) // bf16: relative to the largest significand
+	halfULP := math.Ldexp(1, -9) // bf16: half a unit in the last place of the largest significand
 	if d == ir.F16 {
 		halfULP = math.Ldexp(1, -12)
 	}
@@ -293,23 +293,23 @@ func (o Optimizer) stalls(name string, decay float64) error {
 	return fmt.Errorf("%s: %s %g with state in %s: a moment times %g rounds back to itself, so it never falls; use f32", o.Algorithm, name, decay, d, decay)
 }
 
-// ScheduleKind is the shape of a learning rate over the steps.
+// ScheduleKind is the shape of a learning rate schedule.
 type ScheduleKind uint8
 
 const (
-	NoRate ScheduleKind = iota // of the zero Schedule; with a rate, ConstantRate
+	NoRate ScheduleKind = iota // of the zero Schedule; with a rate it means ConstantRate
 	ConstantRate
-	CosineRate // from the rate down to Min over Total steps, half a cosine
-	LinearRate // from the rate down to Min over Total steps
-	StepRate   // times Drop after every Every steps
-	PhasesRate // the phases in turn
+	CosineRate // half a cosine from the rate to Min, over Total steps
+	LinearRate // linear from the rate to Min, over Total steps
+	StepRate   // multiplied by Drop every Every steps
+	PhasesRate // the phases one after the other
 )
 
-// MaxPhases is how many phases a schedule has at most.
+// MaxPhases is the largest number of phases of a schedule.
 const MaxPhases = 16
 
-// Phase is a part of a schedule: its steps, the shares of the rate at both ends, and the
-// way between (see the row schedule).
+// Phase is a part of a schedule: its number of steps, the fractions of the rate at its start and
+// its end, and the shape in between (see the row schedule).
 type Phase struct {
 	Steps           int64
 	From, To, Power float64
@@ -319,22 +319,21 @@ var scheduleNames = [...]string{"constant", "constant", "cosine", "linear", "ste
 
 func (k ScheduleKind) String() string { return scheduleNames[k] }
 
-// Schedule is a learning rate. The base rate is a state of the program, so it
-// may be changed between steps; the shape is compiled in. Groups with equal
-// schedules share one rate.
+// Schedule is a learning rate schedule. The base rate is a state of the program, so it may be
+// changed between steps. The shape is compiled in. Groups with equal schedules share one rate.
 type Schedule struct {
 	Rate     float64
 	Kind     ScheduleKind
-	Warmup   int64   // the rate rises linearly over this many steps: (step+1)/Warmup of it
-	Total    int64   // steps until Min, warm-up included
-	Min      float64 // as a share of the rate
+	Warmup   int64   // steps of linear warm-up: the rate is multiplied by (step+1)/Warmup
+	Total    int64   // number of steps until Min, with the warm-up
+	Min      float64 // fraction of the rate
 	Every    int64
 	Drop     float64
-	Phases   [MaxPhases]Phase // of PhasesRate; those with steps, an array so that schedules compare
-	CountAll bool             // count launched steps, skipped ones too; default: steps taken
+	Phases   [MaxPhases]Phase // of PhasesRate; an array, so that schedules can be compared
+	CountAll bool             // count launched steps, with skipped ones; default: steps taken
 }
 
-// Constant is a rate that stays.
+// Constant is a constant rate.
 func Constant(rate float64) Schedule { return Schedule{Rate: rate, Kind: ConstantRate} }
 
 // Cosine rises over warmup steps and falls to 0 at step total.
@@ -388,7 +387,7 @@ func (s Schedule) checkPhases() error {
 	return nil
 }
 
-// phases are those that are given.
+// phases lists the phases that have steps.
 func (s *Schedule) phases() []Phase {
 	n := MaxPhases
 	for n > 0 && s.Phases[n-1] == (Phase{}) {
@@ -397,33 +396,33 @@ func (s *Schedule) phases() []Phase {
 	return s.Phases[:n]
 }
 
-// Reduce says what stands in a result of a step with several micro-batches.
+// Reduce is how the values of several micro-batches become one result.
 type Reduce uint8
 
 const (
-	ByDefault Reduce = iota // Mean for losses, Last for all else
+	ByDefault Reduce = iota // Mean for losses, Last for other values
 	Last                    // the value of the last micro-batch
-	Mean                    // over the kept micro-batches; weighted by counts for a loss that has one
+	Mean                    // over the micro-batches that count; for a loss with counts, weighted by them
 	Sum
 )
 
-// Output is a result of the step. The compiled graph returns what the source
-// graph returns and then one value for each of Config.Outputs, in their order.
+// Output is a result of the step. The compiled graph returns the results of the source graph, then
+// one value for each of Config.Outputs, in their order.
 type Output struct {
 	Kind   ResultKind
-	Value  *ir.Value // of the source graph: the value itself, or what OfGradient is by
+	Value  *ir.Value // of the source graph: the value itself, or for OfGradient the value to differentiate by
 	Reduce Reduce    // of OfValue
 }
 
-// ResultKind is what a result is.
+// ResultKind is what a result of a step is.
 type ResultKind uint8
 
 const (
 	OfValue    ResultKind = iota // Output.Value
-	OfGradient                   // the gradient by Output.Value, unscaled; by what is not a parameter, of the last micro-batch
-	OfSkip                       // bool[]: the step left every variable as it was
-	OfScale                      // the loss scale of the first sweep in this step, 1 without one
-	OfGradNorm                   // the 2-norm of all gradients, unscaled and before clipping
+	OfGradient                   // unscaled gradient by Output.Value; if that is not a parameter, of the last micro-batch
+	OfSkip                       // bool[]: the step did not change any variable
+	OfScale                      // loss scale of the first sweep in this step, 1 if it has none
+	OfGradNorm                   // 2-norm of all gradients, unscaled and before clipping
 	OfRate                       // the learning rate of the first group's update
 )
 

@@ -2,13 +2,13 @@ package passes
 
 import "ampc/ir"
 
-// dce drops the nodes that neither a returned value nor a next value depends on.
+// dce drops the nodes that no returned value and no next value depends on.
 func dce(g *ir.Graph, c *Context) error {
 	c.Count("dead", dropUnreached(g))
 	return nil
 }
 
-// dropUnreached drops dead nodes and the links to them, and returns how many there were.
+// dropUnreached drops such nodes and the links to them, and returns their number.
 func dropUnreached(g *ir.Graph) int {
 	_, nodes := g.Number()
 	live := make([]bool, nodes)

@@ -5,10 +5,9 @@ import (
 	"ampc/passes/ranges"
 )
 
-// epsilon refuses constants that are lost where dtypes were assigned: one that
-// keeps a divisor, a log or a root away from zero and is 0 in the dtype its sum
-// is stored in, and a divisor whose reciprocal overflows. The error names the
-// value and the fix.
+// epsilon refuses constants that the chosen dtypes make useless: one that keeps a divisor or the
+// operand of a log or root away from zero but is 0 in the dtype of its sum, and a divisor whose
+// reciprocal overflows. The error names the value and the fix.
 func epsilon(g *ir.Graph, c *Context) error {
 	lost := ranges.Lost(g, c.Ranges)
 	c.Count("constants_lost", len(lost))

@@ -7,18 +7,17 @@ import (
 	"ampc/passes/plan"
 )
 
-// expands reports whether the target runs n as its row's expansion: with operands
-// of the dtypes that the policy prescribes, and results of 16 bits where it
-// prescribes none.
+// expands reports whether the target runs n as the expansion of its row, with operands of the
+// dtypes that the policy prescribes, and 16-bit results where it prescribes none.
 func (a *assigner) expands(n *ir.Node) bool { return a.expandsWith(n, a.low) }
 
-// storesF32 reports whether n's kernel can store result 0 in f32 although its
-// operands are low: the kernel, not the expansion that runs where there is none.
+// storesF32 reports whether n's kernel can store result 0 in f32 although its operands are low. It
+// is false if n runs as its expansion then.
 func (a *assigner) storesF32(n *ir.Node) bool {
 	return a.c.Caps.StoresF32(n) && (!a.expandsWith(n, ir.F32) || a.expands(n))
 }
 
-// expandsWith is expands with the results that a row of class low stores in d.
+// expandsWith is expands where a row of class low stores its results in d.
 func (a *assigner) expandsWith(n *ir.Node, d ir.DType) bool {
 	if a.c.Caps.Expander == nil || n.Def().Expand == nil {
 		return false
@@ -43,21 +42,21 @@ func (a *assigner) expandsWith(n *ir.Node, d ir.DType) bool {
 	return a.c.Caps.Expander.Expands(m)
 }
 
-// expansion is a node that runs as its expansion, while its cluster is stated: the
-// ports are its operands, each value once, then its results.
+// expansion is a node that runs as its expansion, while its cluster is stated. The ports are its
+// operands, each value once, then its results.
 type expansion struct {
 	node    *ir.Node
 	section ir.Section
 	port    []plan.Port
-	form    []plan.Choice // of each port: what decides the dtype that is read or written
-	of      []*ir.Value   // of each port
-	at      []int         // port of each operand, -1 where there is none
-	reads   int           // ports of operands
+	form    []plan.Choice // by port: the choice that decides the dtype that is read or written
+	of      []*ir.Value   // by port
+	at      []int         // by operand: its port, or -1
+	reads   int           // number of ports of operands
 }
 
-// expanded states the cluster of n, in section s, which runs as its expansion. What
-// its kernels move for each port is found by lowering the expansion, under every
-// form alone. That adds up: the error is that of one where it does not.
+// expanded states the cluster of n, in section s, which runs as its expansion. It lowers the
+// expansion with each choice low in turn, to find what its kernels move for each port. The sums
+// must add up; otherwise it returns an error.
 func (c *clusterer) expanded(s ir.Section, n *ir.Node) error {
 	x := c.newExpansion(s, n)
 	wide, err := c.traffic(x, nil)
@@ -134,7 +133,7 @@ func (x *expansion) add(p plan.Port, form plan.Choice, v *ir.Value) {
 	x.port, x.form, x.of = append(x.port, p), append(x.form, form), append(x.of, v)
 }
 
-// movedBytes is what an expansion moves under one assignment of forms.
+// movedBytes is what an expansion moves under one assignment of dtypes.
 type movedBytes struct {
 	port  []int64
 	inner int64
@@ -148,7 +147,7 @@ func total(m movedBytes) int64 {
 	return sum
 }
 
-// traffic lowers the expansion with the given free ports low, all others f32.
+// traffic lowers the expansion with the given free ports low and all others f32.
 func (c *clusterer) traffic(x *expansion, low map[int]bool) (movedBytes, error) {
 	value := make([]*ir.Value, len(x.port))
 	for k, v := range x.of {
@@ -190,8 +189,8 @@ func (c *clusterer) traffic(x *expansion, low map[int]bool) (movedBytes, error) 
 	return m, nil
 }
 
-// sameAs is the value that port k reads: that of a port before it, if both read one form of
-// the same elements.
+// sameAs is the value that port k reads. It is the value of an earlier port if both read the same
+// elements in the same form.
 func (x *expansion) sameAs(k int, value []*ir.Value) *ir.Value {
 	p := &x.port[k]
 	for i := range k {
@@ -203,8 +202,8 @@ func (x *expansion) sameAs(k int, value []*ir.Value) *ir.Value {
 	return value[k]
 }
 
-// lowOf is the 16-bit dtype that choice x stands for where v is read or written: the policy's, or
-// another that the source says of the tensor.
+// lowOf is the 16-bit dtype of v under choice x: the policy's, or another one that the tensor has
+// in the source.
 func (m *planner) lowOf(x plan.Choice, v *ir.Value) ir.DType {
 	if x == plan.Other {
 		return m.src[m.base[v.ID].ID]

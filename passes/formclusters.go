@@ -6,26 +6,25 @@ import (
 	"ampc/ir"
 )
 
-// formClusters marks the fusion clusters: connected elementwise nodes of one section, one
-// shape and one override of the precision, that can run as one step. It looks at ops and
-// shapes only, so that what is interior is known before dtypes are chosen.
+// formClusters marks the fusion clusters: connected elementwise nodes of one section, one shape and
+// one override of the precision that can run as one step. It depends on ops and shapes only, so
+// that interior values are known before dtypes are chosen.
 //
-// A cluster may not be left and entered again on one path. Levels give that in
-// one walk: a cluster's level is fixed by its first node, one above everything
-// outside that this node reads; a further node may join when all it reads from
-// outside lies strictly below. Whatever depends on a member from outside lies
-// strictly above, so no path comes back. The rule looks at operands alone,
-// hence the order of nodes does not matter. A product that only one node of its
-// section reads waits for what else that reads.
+// No path may leave a cluster and enter it again. Levels ensure that in one walk. A cluster's level
+// is fixed by its first node: one above all nodes outside that this node reads. A further node may
+// join if all nodes outside that it reads have a strictly smaller level. A node outside that
+// depends on a member has a strictly larger level, so no path returns. The rule looks at operands
+// only, so the order of nodes does not matter. A product with a single reader in its section waits
+// until the other operands of that reader are computed.
 //
-// A product makes a cluster with the elementwise nodes over its result that its
-// kernel continues with, or with the bias, activation and residual that its kernel
-// can do before it stores, where nothing else reads in between (Caps). A norm over
-// channels likewise makes one with the sum and ReLU behind it, its gradient with
-// the gradient of that ReLU before it.
-// An eager policy has no clusters but those of norms with a ReLU or its gradient,
-// which no dtype decides about: every other op stores. Dead nodes go first: nobody
-// must store a value for them.
+// A product forms a cluster with elementwise nodes over its result: those that its kernel runs as
+// post-ops, or the bias, activation and residual that its kernel applies before it stores. No other
+// node may read the values in between (Caps). In the same way a norm over channels forms a cluster
+// with the following sum and ReLU, and its gradient with the preceding gradient of that ReLU.
+//
+// An eager policy has only clusters of norms with a ReLU or its gradient, on which no dtype
+// depends: every other op stores its result. Dead nodes are removed first, because no kernel must
+// store a value for them.
 func formClusters(g *ir.Graph, c *Context) error {
 	c.Count("dead", dropUnreached(g))
 	if c.Inherit != nil {
@@ -60,8 +59,8 @@ type clusterFinder struct {
 	policy   Policy
 	uses     *ir.Uses
 	returned map[*ir.Value]bool
-	of       []int32   // cluster by node ID, 0: none
-	info     []members // by cluster, index 0 unused
+	of       []int32   // by node ID: its cluster, 0 for none
+	info     []members // by cluster; index 0 is unused
 }
 
 type members struct {
@@ -70,13 +69,13 @@ type members struct {
 	shape   ir.Shape
 	pin     ir.Pin
 	size    int32
-	product ir.EpilogueStage // of a product's or norm's cluster: how far its epilogue is
-	chain   bool             // its kernel takes a fixed epilogue alone
-	tail    *ir.Value        // what the next member of such a cluster must read
+	product ir.EpilogueStage // last stage of the epilogue of a product or norm
+	chain   bool             // its kernel supports only a fixed epilogue
+	tail    *ir.Value        // value that the next member of such a cluster must read
 }
 
-// fusible reports whether n is elementwise code over one known shape. Rows with
-// a contract of their own (casts, the update) are left to fuse.
+// fusible reports whether n is elementwise code over a known shape. The pass fuse adds rows with a
+// contract of their own (casts, the update).
 func fusible(n *ir.Node) bool {
 	d := n.Def()
 	if d.Elem == nil || d.Class == ir.Fixed || d.Is(ir.Writer) || len(n.Out) == 0 || len(n.Captured) > 0 {
@@ -137,8 +136,8 @@ func (w *clusterFinder) place(s ir.Section, n *ir.Node) {
 	w.info = append(w.info, m)
 }
 
-// prologue puts n into the cluster of the node that makes an operand of it in its
-// kernel, which is the only member and read by n alone, and closes that cluster.
+// prologue adds n to the cluster of the node that computes an operand of n, if n's kernel can run
+// that node, it is the only member, and only n reads it. It closes that cluster.
 func (w *clusterFinder) prologue(s ir.Section, n *ir.Node, level int32) bool {
 	m := w.caps.Prologue(n)
 	if m == nil || !fusible(m) || w.pins[n.ID].pin != w.pins[m.ID].pin || w.pins[n.ID].pin == ir.PinLow {
@@ -154,12 +153,11 @@ func (w *clusterFinder) prologue(s ir.Section, n *ir.Node, level int32) bool {
 	return true
 }
 
-// waiting finds a product that n alone reads in its section and may end. Nothing
-// but n lies above it there, so it may lie above all else that n reads: of two
-// products the last operand's continues, and reads what the other has stored. Its
-// level is raised to that of n. Its operands live until it runs, so they must be
-// no larger than the result that would wait instead: not those of the gradient of
-// tied weights, which are as large as all logits.
+// waiting finds a product that only n reads in its section and whose epilogue n may join. Since no
+// other node depends on it there, its level may rise to that of n, above all other nodes that n
+// reads. Of two products n joins the last operand's and reads the stored result of the other. The
+// product's operands live until it runs, so they must be no larger than the result that would live
+// instead. The gradient of tied weights does not qualify: its operand is as large as all logits.
 func (w *clusterFinder) waiting(s ir.Section, n *ir.Node, level int32) int32 {
 	for _, v := range slices.Backward(n.In) {
 		if v == nil || v.Def == nil {
@@ -174,7 +172,7 @@ func (w *clusterFinder) waiting(s ir.Section, n *ir.Node, level int32) int32 {
 	return 0
 }
 
-// readAlone reports whether no node of section s but n reads a result of p.
+// readAlone reports whether only n reads results of p in section s.
 func (w *clusterFinder) readAlone(s ir.Section, p, n *ir.Node) bool {
 	for _, v := range p.Out {
 		for _, u := range w.uses.Of(v) {
@@ -186,8 +184,8 @@ func (w *clusterFinder) readAlone(s ir.Section, p, n *ir.Node) bool {
 	return true
 }
 
-// shrinks reports whether the operands of product p that the step computes have
-// no more elements than its result.
+// shrinks reports whether the operands of product p that the step computes have no more elements
+// than its result.
 func (w *clusterFinder) shrinks(p *ir.Node) bool {
 	size := int64(0)
 	for _, v := range p.In {
@@ -198,7 +196,7 @@ func (w *clusterFinder) shrinks(p *ir.Node) bool {
 	return size <= w.g.Elements(p.Out[0].Type)
 }
 
-// joins reports whether n could be a member of cluster p.
+// joins reports whether n may become a member of cluster p.
 func (w *clusterFinder) joins(n *ir.Node, p int32) bool {
 	m := &w.info[p]
 	if w.policy.Eager && (m.product != ir.AfterNorm || w.caps.Extends(m.product, n, m.tail) != ir.AfterNormRelu) {
@@ -210,8 +208,8 @@ func (w *clusterFinder) joins(n *ir.Node, p int32) bool {
 	return !m.chain || w.extends(n, m)
 }
 
-// extends reports whether n is the only reader of a product so far and its
-// kernel can do n too.
+// extends reports whether n is the only reader of the cluster's product so far and its kernel can
+// run n as well.
 func (w *clusterFinder) extends(n *ir.Node, m *members) bool {
 	y := m.tail
 	if len(w.uses.Of(y)) != 1 || w.uses.Of(y)[0].Node != n || w.returned[y] || y.Next != nil || n.Out[0].Next != nil {
@@ -225,8 +223,8 @@ func (w *clusterFinder) extends(n *ir.Node, m *members) bool {
 	return next != ir.NoEpilogue
 }
 
-// below reports whether everything n reads from outside cluster p in its section
-// lies under p.
+// below reports whether all nodes outside cluster p that n reads in its section have a smaller
+// level than p.
 func (w *clusterFinder) below(s ir.Section, n *ir.Node, p int32) bool {
 	for _, v := range n.In {
 		if v == nil || v.Def == nil {
@@ -240,7 +238,7 @@ func (w *clusterFinder) below(s ir.Section, n *ir.Node, p int32) bool {
 	return true
 }
 
-// mark writes the clusters of two and more nodes to the graph.
+// mark writes the clusters with at least two nodes to the graph.
 func (w *clusterFinder) mark() (clusters, fused int) {
 	id := make([]int32, len(w.info))
 	for _, n := range w.g.Nodes {

@@ -5,12 +5,12 @@ import (
 	"ampc/passes/plan"
 )
 
-// form is how a value relates to the tensor whose memory it shares: a view of a
-// tensor, pinned, or a cast written by hand shows another form of it.
+// form is how a value relates to the tensor whose memory it shares. A pinned view and a cast
+// written by hand are other forms of their tensor.
 type form uint8
 
 const (
-	asStored  form = iota // the tensor, however it is stored
+	asStored  form = iota // the tensor in its stored dtype
 	widened               // the tensor in f32
 	narrowed              // the tensor rounded to 16 bits
 	rewidened             // the tensor rounded to 16 bits, in f32
@@ -24,15 +24,15 @@ func (f form) in32() form {
 	return widened
 }
 
-// load is a tensor that a cluster loads.
+// load is a tensor that a cluster reads.
 type load struct {
 	cluster int32
 	v       *ir.Value
 }
 
-// takes is what a port takes of a tensor of which v is a form, where its reader
-// requires d of v, and whether it reads what was rounded on the way. The cast
-// that widens v is part of a reader that takes either, unless a view is between.
+// takes returns the choice of the dtype that a port reads, of the tensor of which v is a form, if
+// its reader requires d of v; and whether it reads rounded values. A reader of either dtype also
+// runs the cast that widens v, unless there is a view in between.
 func (m *planner) takes(v *ir.Value, d plan.Choice) (plan.Choice, bool) {
 	f, folded := m.form[v.ID], v.Def != nil && m.formCast(v.Def) && !m.viewed(v.Def.In[0])
 	switch {
@@ -46,7 +46,7 @@ func (m *planner) takes(v *ir.Value, d plan.Choice) (plan.Choice, bool) {
 	return d, (f == narrowed || f == rewidened) && d != plan.Low
 }
 
-// viewed reports whether v is a view, casts looked through.
+// viewed reports whether v is a view, or a cast of one.
 func (m *planner) viewed(v *ir.Value) bool {
 	for v.Def != nil && m.formCast(v.Def) {
 		v = v.Def.In[0]
@@ -54,10 +54,9 @@ func (m *planner) viewed(v *ir.Value) bool {
 	return v.Def != nil && shares(v.Def)
 }
 
-// formCast reports whether n is a cast written by hand between f32 and the
-// policy's 16 bits. Its result is not a tensor of its own: it is a form of what n
-// reads, made where a reader takes it and once for all, like that of the casts
-// that the policy needs.
+// formCast reports whether n is a cast written by hand between f32 and the policy's 16 bits. Its
+// result is not a separate tensor but a form of its operand. Like the casts that the policy needs,
+// it is made once, where readers take it.
 func (a *assigner) formCast(n *ir.Node) bool {
 	if n.Op != ir.OpCast || !a.planned || a.p.Eager || n.Out[0].Next != nil || a.captured[n.Out[0]] {
 		return false
@@ -66,6 +65,5 @@ func (a *assigner) formCast(n *ir.Node) bool {
 	return formDType(a.src[n.In[0].ID]) && (to == ir.F32 || to == a.low)
 }
 
-// sharesTensor reports whether the results of n are forms or parts of the tensor
-// that it reads.
+// sharesTensor reports whether the results of n are forms or parts of the tensor that n reads.
 func (a *assigner) sharesTensor(n *ir.Node) bool { return shares(n) || a.formCast(n) }

@@ -2,10 +2,10 @@ package passes
 
 import "ampc/ir"
 
-// fuse completes the clusters that become steps. A cast of what a cluster computes
-// is one more store of that cluster, and a cast that only one cluster reads is one
-// of its loads: both save reading or writing a value once, and round where the
-// cast did. An elementwise node that stands alone makes a cluster with its casts.
+// fuse completes the clusters that become steps. A cast of a cluster's result becomes one more
+// store of the cluster. A cast that only one cluster reads becomes one of its loads. Both save one
+// write or read of a value, and round where the cast did. An elementwise node outside of clusters
+// forms one with its casts.
 func fuse(g *ir.Graph, c *Context) error {
 	f := &fuser{uses: g.Uses(), c: c, once: map[int32]bool{}, chain: map[int32]bool{}, launch: map[int32]int32{}}
 	_, nodes := g.Number()
@@ -34,17 +34,17 @@ type fuser struct {
 	c        *Context
 	uses     *ir.Uses
 	sec      []ir.Section    // by node ID
-	last     int32           // highest cluster in use
-	once     map[int32]bool  // clusters whose kernels store one form
-	launch   map[int32]int32 // of clusters
-	launches int32           // highest launch in use
-	chain    map[int32]bool  // clusters whose kernels load as the tensors lie
+	last     int32           // highest cluster number in use
+	once     map[int32]bool  // clusters whose kernels store one dtype of a result
+	launch   map[int32]int32 // by cluster
+	launches int32           // highest launch number in use
+	chain    map[int32]bool  // clusters whose kernels load tensors in their stored dtypes
 }
 
-// join puts cast n into its producer's cluster, or into the cluster of its only readers.
+// join adds cast n to the cluster of its operand, or to the cluster of all its readers.
 func (f *fuser) join(n *ir.Node) {
 	p := n.In[0].Def
-	widens := n.Out[0].Type.DType == ir.F32 && f.chain[f.clusterOf(p)] // what a fixed epilogue has rounded
+	widens := n.Out[0].Type.DType == ir.F32 && f.chain[f.clusterOf(p)] // a fixed epilogue has rounded this
 	if p != nil && f.sec[p.ID] == f.sec[n.ID] && storesCasts(n.In[0], f.c) && !f.once[p.Why.Cluster] && !widens {
 		switch {
 		case f.c.Caps.RowsOf(p).Cols > 0 && p.Why.Launch == 0:
@@ -64,7 +64,7 @@ func (f *fuser) join(n *ir.Node) {
 	}
 }
 
-// clusterOf is p's cluster, 0 where there is no p.
+// clusterOf is p's cluster, 0 if p is nil.
 func (f *fuser) clusterOf(p *ir.Node) int32 {
 	if p == nil {
 		return 0
@@ -72,18 +72,17 @@ func (f *fuser) clusterOf(p *ir.Node) int32 {
 	return p.Why.Cluster
 }
 
-// storesCasts reports whether a cast of v may be one more store of the step that
-// computes v: of an elementwise node, of a product that continues with such (those
-// of an eager system store and end), of a norm over rows, or of the cast by which a
-// value leaves its cluster.
+// storesCasts reports whether a cast of v may be one more store of the step that computes v: an
+// elementwise node, a product whose kernel has post-ops (not under an eager policy, where products
+// are steps of their own), a norm over rows, or the cast through which other clusters read v.
 func storesCasts(v *ir.Value, c *Context) bool {
 	p := v.Def
 	return c.Policy.fuses(p) || c.Caps.FusesCluster(p) && !c.Policy.Eager || p.Op == ir.OpCast && (p.Why.Cluster > 0 || p.Why.Launch > 0) ||
 		v.Idx == 0 && c.Caps.RowsOf(p).Cols > 0 && (c.Caps.Expander == nil || !c.Caps.Expander.Expands(p))
 }
 
-// onlyCluster returns the cluster that all readers of n belong to, 0 where there is
-// none, or it computes another shape or runs in another section.
+// onlyCluster returns the cluster of all readers of n. It is 0 if there is no such cluster, or it
+// has another shape or is in another section.
 func (f *fuser) onlyCluster(n *ir.Node) int32 {
 	cluster := int32(0)
 	for _, u := range f.uses.Of(n.Out[0]) {
@@ -96,13 +95,13 @@ func (f *fuser) onlyCluster(n *ir.Node) int32 {
 	return cluster
 }
 
-// renumberClusters numbers clusters densely by first member in list order and
-// drops the number of a cluster with a single member.
+// renumberClusters numbers clusters consecutively by first member in list order, and removes
+// clusters with a single member.
 func renumberClusters(g *ir.Graph) int {
 	return renumber(g, func(n *ir.Node) *int32 { return &n.Why.Cluster })
 }
 
-// renumberLaunches does so with launches.
+// renumberLaunches does the same with launches.
 func renumberLaunches(g *ir.Graph) int {
 	return renumber(g, func(n *ir.Node) *int32 { return &n.Why.Launch })
 }

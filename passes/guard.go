@@ -8,7 +8,8 @@ import (
 	"ampc/passes/ranges"
 )
 
-// check refuses a low dtype that is none, and a range guard, and rules about free values, where none is free.
+// check refuses a low dtype without 16 bits, and a range guard or rules about free values under a
+// policy without free values.
 func (p Policy) check() error {
 	switch {
 	case p.Low != ir.Invalid && !p.Low.Low():
@@ -27,10 +28,9 @@ func (p Policy) check() error {
 	return nil
 }
 
-// guarded says, by value ID, which values the policy's range guard keeps f32
-// where they are free, and why; "" elsewhere. What only moves or orders elements
-// never leaves the range of what it reads, and gradients that carry a loss scale
-// are the scaler's to keep in range.
+// guarded returns, by value ID, why the policy's range guard keeps a free value f32; "" for values
+// that it does not. It skips values of ops that only move or select elements, which stay in the
+// range of their operands, and gradients with a loss scale, which the scaler keeps in range.
 func (a *assigner) guarded() ([]string, error) {
 	why := make([]string, len(a.want))
 	if a.p.Guard == 0 || a.low == ir.F32 {
@@ -53,8 +53,8 @@ func (a *assigner) guarded() ([]string, error) {
 	return why, nil
 }
 
-// vetoed reports whether the guard keeps result i of n, which local would store
-// low, in f32; it records the cause.
+// vetoed reports whether the guard keeps result i of n f32 where local would store it low. It
+// records the cause.
 func (a *assigner) vetoed(n *ir.Node, i int) bool {
 	t, why := &a.node[n.ID], a.guard[n.Out[i].ID]
 	if why == "" || t.pin == ir.PinLow || t.class == ir.Low && (i > 0 || !a.storesF32(n)) {
@@ -66,9 +66,9 @@ func (a *assigner) vetoed(n *ir.Node, i int) bool {
 	return true
 }
 
-// veto puts the stored tensors that the guard keeps f32, and that the cut without it
-// would store low, on the f32 side of the network. The others stay where they
-// are: a forced f32 makes no minimum cut store more low.
+// veto puts tensors on the f32 side of the network if the guard keeps them f32 and the cut without
+// the guard stores them low. The others stay unconstrained: forcing values to f32 never makes the
+// minimum cut store more values low.
 func (m *planner) veto(r *plan.Result) {
 	for _, n := range m.g.Nodes {
 		for _, v := range n.Out {

@@ -2,19 +2,18 @@ package passes
 
 import "ampc/ir"
 
-// Assignment is how a compiled step stores each value of its forward section.
-// A step compiled with it (Config.Inherit) gives values of the same names the
-// same dtypes in the same clusters, so an evaluation's loss is the training
-// step's to the bit.
+// Assignment is how a compiled step stores each value of its forward section. A step that is
+// compiled with it (Config.Inherit) gives values of the same names the same dtypes and clusters, so
+// the loss of an evaluation has the same bits as that of the training step.
 type Assignment struct {
 	stored  map[string]ir.DType // by the value's name
 	cluster map[string]int32    // by the name of a node's first result
 }
 
-// dtype is how the step stores v, Invalid where it does not know v.
+// dtype is the stored dtype of v, Invalid if it is unknown.
 func (a *Assignment) dtype(v *ir.Value) ir.DType { return a.stored[v.Name] }
 
-// record keeps what amp chose.
+// record stores the choices of amp in to.
 func (a *assigner) record(to *Assignment) {
 	to.stored, to.cluster = map[string]ir.DType{}, map[string]int32{}
 	for _, n := range a.g.Body[ir.Forward] {
@@ -32,7 +31,7 @@ func (a *assigner) record(to *Assignment) {
 	}
 }
 
-// inherit gives the values that from knows their dtypes.
+// inherit sets the dtypes of the values that are in from.
 func (a *assigner) inherit(from *Assignment) {
 	for _, n := range a.g.Body[ir.Forward] {
 		for _, v := range n.Out {
@@ -44,9 +43,9 @@ func (a *assigner) inherit(from *Assignment) {
 	}
 }
 
-// inheritClusters puts the nodes that from knows into their clusters; all others
-// stand alone. A norm or product whose epilogue does not hold here, because the
-// graph returns a value inside it, leaves its cluster.
+// inheritClusters puts the nodes that are in from into their clusters. All others are in none. A
+// norm or product leaves its cluster if its epilogue is not possible here, because the graph
+// returns a value inside it.
 func inheritClusters(g *ir.Graph, from *Assignment, caps ir.Caps) {
 	size := map[int32]int{}
 	for _, n := range g.Nodes {

@@ -7,18 +7,17 @@ import (
 	"ampc/ir"
 )
 
-// innerScale is the scale of a gradient inside the forward pass (Gradients). It
-// is a constant in the source; a step with a dynamic scaler makes a loss scale
-// of it that backs off by itself.
+// innerScale is the scale of a gradient inside the forward pass (Gradients). It is a constant in
+// the source. A step with a dynamic scaler turns it into a loss scale that backs off by itself.
 type innerScale struct {
 	*lossScale
-	sweep []*ir.Value // the gradients before they are unscaled
-	from  []*ir.Value // the scalars that the sweep starts at
-	over  *ir.Value   // bool[]: a gradient is not finite in some micro-batch although what it is of is
+	sweep []*ir.Value // gradients before they are unscaled
+	from  []*ir.Value // scalars at which the sweep starts
+	over  *ir.Value   // bool[]: in some micro-batch a gradient is not finite although the differentiated scalar is
 }
 
-// planInner finds the scales inside the forward pass that gradients are unscaled
-// by, and makes those that can follow the step's scaler states of it.
+// planInner finds the scales inside the forward pass by which gradients are divided. Those that can
+// follow the step's scaler become states.
 func (t *training) planInner(g *ir.Graph, c *Context) error {
 	follow := t.followed()
 	if c.NoSkip || follow == nil {
@@ -45,7 +44,7 @@ func (t *training) planInner(g *ir.Graph, c *Context) error {
 	return nil
 }
 
-// followed is the dynamic scaler whose rule inner scales take, nil where there is none.
+// followed is the dynamic scaler whose rule inner scales follow, or nil.
 func (t *training) followed() *Scaler {
 	for _, l := range t.scales {
 		if l.scaler.Mode == DynamicScale {
@@ -55,7 +54,7 @@ func (t *training) followed() *Scaler {
 	return nil
 }
 
-// from is the rule of s for a scale that starts at init.
+// from is the rule of s for a scale with the initial value init.
 func (s Scaler) from(init float64) Scaler {
 	s.Init, s.Sharing, s.BlameForward = init, Alone, false
 	s.Floor = min(s.Floor, init)
@@ -65,10 +64,10 @@ func (s Scaler) from(init float64) Scaler {
 	return s
 }
 
-// innerName is what the values of an inner scale are called.
+// innerName is the name of the values of an inner scale.
 func innerName(of string) string { return strings.TrimSuffix(innerScales+"."+of, ".") }
 
-// find collects where the sweep starts and what it ends in.
+// find collects the start values and the results of the sweep.
 func (s *innerScale) find(g *ir.Graph) {
 	for _, n := range g.Body[ir.Forward] {
 		switch {
@@ -80,8 +79,8 @@ func (s *innerScale) find(g *ir.Graph) {
 	}
 }
 
-// found is whether the sweep overflowed: what it starts at is finite, so the
-// data are not to blame.
+// found is whether the sweep overflowed: its gradients are not finite although its start values
+// are, so the data are not the cause.
 func (s *innerScale) found(at func(string) *ir.Builder) *ir.Value {
 	bad := at(s.name + ".inner_inf").AnyNonfinite(s.sweep...)
 	if len(s.from) == 0 {
@@ -92,8 +91,8 @@ func (s *innerScale) found(at func(string) *ir.Builder) *ir.Value {
 	return at(s.name+".inner_over").And(bad, fine)
 }
 
-// inner is whether any gradient inside the forward pass overflowed; nil where
-// none has a scale that follows.
+// inner is whether any gradient inside the forward pass overflowed; nil if no inner scale follows a
+// scaler.
 func (s *scaling) inner() *ir.Value {
 	for _, i := range s.t.inner {
 		if i.over == nil {
@@ -109,8 +108,8 @@ func (s *scaling) inner() *ir.Value {
 	return s.innerOver
 }
 
-// advanceInner steps the scales inside the forward pass. Where the loss is not
-// finite and the sweep is not to blame, they stay.
+// advanceInner updates the scales inside the forward pass. A scale does not change if the loss is
+// not finite and its own sweep is not the cause.
 func (s *scaling) advanceInner() {
 	for _, i := range s.t.inner {
 		fine := s.at(i.name+".outer").Emit(ir.OpNot, []*ir.Value{i.over}, nil)[0]

@@ -7,16 +7,14 @@ import (
 	"ampc/ir"
 )
 
-// formLaunches marks which clusters and single nodes run as one step although
-// values between them keep dtypes of their own: a norm over rows, the elementwise
-// nodes that make what it normalizes, and those that read its result (ir.Caps.Rows);
-// a norm over channels, those that make its operand, and a second norm (ir.Caps.Norms).
-// It looks at ops, shapes and what the target has kernels for, before dtypes are
-// chosen, so that the cut knows what is not stored.
+// formLaunches marks the clusters and single nodes that run as one step although the values between
+// them have their own dtypes: a norm over rows, the elementwise nodes that compute its operand, and
+// those that read its result (ir.Caps.Rows); a norm over channels, the nodes that compute its
+// operand, and a second norm (ir.Caps.Norms). It depends on ops, shapes and the target's kernels
+// only. It runs before dtypes are chosen, so that the cut knows which values are not stored.
 //
-// A launch may not be left and entered again on one path: no path leads from one
-// of its members to another but through values that they hand on. Norms go by
-// their level and their name, hence the order of nodes does not matter.
+// No path may leave a launch and enter it again: a path from one member to another consists of
+// values of the launch. Norms are visited by level and name, so the order of nodes does not matter.
 func formLaunches(g *ir.Graph, c *Context, uses *ir.Uses, a launchRules) {
 	for _, n := range g.Nodes {
 		n.Why.Launch = 0
@@ -37,16 +35,16 @@ func formLaunches(g *ir.Graph, c *Context, uses *ir.Uses, a launchRules) {
 	c.Count("launches", f.mark())
 }
 
-// launchRules is what the policy says of nodes before dtypes are chosen.
+// launchRules is what the policy decides about nodes before dtypes are chosen.
 type launchRules interface {
-	// expands reports whether n's row's expansion runs instead of n.
+	// expands reports whether n runs as the expansion of its row.
 	expands(n *ir.Node) bool
-	// splits reports whether n is a product that runs as two steps, with the other nodes
-	// of its step in its epilogue, whatever dtypes are chosen.
+	// splits reports whether product n runs as two steps for every choice of dtypes, with the other
+	// nodes of step in its epilogue.
 	splits(n *ir.Node, step []*ir.Node) bool
 }
 
-// asStated are the rules of a policy that leaves dtypes as they are.
+// asStated are the rules of a policy that does not change dtypes.
 type asStated struct{ ir.Caps }
 
 func (c asStated) expands(n *ir.Node) bool { return c.Expander != nil && c.Expander.Expands(n) }
@@ -57,15 +55,15 @@ func (c asStated) splits(n *ir.Node, step []*ir.Node) bool {
 
 func (a *assigner) splits(n *ir.Node, step []*ir.Node) bool {
 	results := []ir.DType{a.low, ir.F32}
-	if !a.planned { // products store what they read
+	if !a.planned { // products store the dtype of their operands
 		results = results[:1]
 	}
 	return splitsAlways(a.c.Caps, n, step, results, func(i int) ir.DType { return a.requiredDType(n, i) })
 }
 
-// splitsAlways reports whether product n, with the other nodes of its step in its
-// epilogue, runs as two steps whichever of some dtypes its result has; operand is the
-// dtype of an operand, Invalid where it is not known.
+// splitsAlways reports whether product n, with the other nodes of step in its epilogue, runs as two
+// steps for each of the given result dtypes. operand is the dtype of an operand, Invalid if it is
+// not known.
 func splitsAlways(c ir.Caps, n *ir.Node, step []*ir.Node, results []ir.DType, operand func(i int) ir.DType) bool {
 	if c.Splits == nil || !n.Def().Is(ir.MatrixProduct) || c.EpilogueOf(n) == ir.NoEpilogue || n.Out[0].Type.Shape.Rank() < 2 {
 		return false
@@ -88,29 +86,29 @@ func splitsAlways(c ir.Caps, n *ir.Node, step []*ir.Node, results []ir.DType, op
 	})
 }
 
-// launchFinder joins what runs as one step: the steps of clusters and nodes.
+// launchFinder combines clusters and nodes into launches.
 type launchFinder struct {
 	g    *ir.Graph
 	caps ir.Caps
 	uses *ir.Uses
 	launchRules
-	step  []int32 // by node ID, elsewhere for views
+	step  []int32 // by node ID; elsewhere for views
 	steps []launchStep
 }
 
-// launchStep is a cluster, a single node, or what they have joined.
+// launchStep is a cluster, a single node, or a launch of several.
 type launchStep struct {
 	section ir.Section
 	nodes   []*ir.Node
-	level   int32 // above that of all steps of its section that it reads
-	into    int32 // the step that it has joined, itself where it has joined none
+	level   int32 // above the levels of all steps of its section that it reads
+	into    int32 // step that it became part of, or itself
 	joined  bool
 }
 
-// elsewhere is the step of views, which are parts of what they show.
+// elsewhere is the step of views, which run with the step of the viewed value.
 const elsewhere = int32(-1)
 
-// levelGap is how far apart the levels of steps begin: joining steps raises others by one.
+// levelGap is the initial distance between levels: joining two steps raises others by one.
 const levelGap = 8
 
 // sort orders nodes by the levels of their steps, then by name.
@@ -120,7 +118,7 @@ func (f *launchFinder) sort(list []*ir.Node) {
 	})
 }
 
-// norms lists the norms over rows whose kernels run more than their row.
+// norms lists the norms over rows whose kernels run more than the row.
 func (f *launchFinder) norms() (list []*ir.Node) {
 	if f.caps.Rows == nil {
 		return nil
@@ -133,7 +131,7 @@ func (f *launchFinder) norms() (list []*ir.Node) {
 	return list
 }
 
-// number gives nodes their steps.
+// number assigns nodes to steps.
 func (f *launchFinder) number() {
 	nodes := 0
 	steps := map[int64]int32{}
@@ -160,7 +158,7 @@ func (f *launchFinder) number() {
 	}
 }
 
-// of is the step that n is part of by now.
+// of is the step that n is currently part of.
 func (f *launchFinder) of(n *ir.Node) int32 {
 	k := f.step[n.ID]
 	for k != elsewhere && f.steps[k].into != k {
@@ -171,7 +169,7 @@ func (f *launchFinder) of(n *ir.Node) int32 {
 
 func (f *launchFinder) at(n *ir.Node) *launchStep { return &f.steps[f.of(n)] }
 
-// each calls do for each step of its section that reads a result of step k, views looked through.
+// each calls do for each step of its section that reads a result of step k, also through views.
 func (f *launchFinder) each(k int32, do func(reader int32)) {
 	var readers func(v *ir.Value)
 	readers = func(v *ir.Value) {
@@ -193,7 +191,7 @@ func (f *launchFinder) each(k int32, do func(reader int32)) {
 	}
 }
 
-// levels gives every step its level.
+// levels computes the level of every step.
 func (f *launchFinder) levels() {
 	waits := make([]int32, len(f.steps))
 	for k := range f.steps {
@@ -217,8 +215,8 @@ func (f *launchFinder) levels() {
 	}
 }
 
-// join makes a launch of steps a and b, of which b reads what a makes, and reports
-// whether it may: no other step lies between them.
+// join makes a launch of steps a and b, where b reads results of a. It reports whether that is
+// possible: no other step is between them.
 func (f *launchFinder) join(a, b int32) bool {
 	top := f.steps[b].level
 	met := map[int32]bool{}
@@ -244,8 +242,8 @@ func (f *launchFinder) join(a, b int32) bool {
 	return true
 }
 
-// beside makes a launch of steps a and b, of which neither reads what the other makes, and reports whether
-// it may: no path leads from one to the other.
+// beside makes a launch of steps a and b, neither of which reads results of the other. It reports
+// whether that is possible: no path leads from one to the other.
 func (f *launchFinder) beside(a, b int32) bool {
 	if f.reaches(a, b) || f.reaches(b, a) {
 		return false
@@ -275,7 +273,7 @@ func (f *launchFinder) reaches(a, b int32) bool {
 	return found
 }
 
-// raise lifts what reads step k above it.
+// raise gives the readers of step k levels above it.
 func (f *launchFinder) raise(k int32) {
 	f.each(k, func(r int32) {
 		if f.steps[r].level <= f.steps[k].level {
@@ -285,7 +283,7 @@ func (f *launchFinder) raise(k int32) {
 	})
 }
 
-// before joins norm n with the elementwise step that makes its operand.
+// before joins norm n with the elementwise step that computes its operand.
 func (f *launchFinder) before(n *ir.Node) {
 	rows := f.caps.RowsOf(n)
 	if rows.Operand < 0 || n.In[rows.Operand].Def == nil {
@@ -297,7 +295,7 @@ func (f *launchFinder) before(n *ir.Node) {
 	}
 	for i, v := range n.In {
 		if v != nil && i != rows.Operand && f.maker(v) == p {
-			return // it reads what the kernel stores
+			return // it reads the stored result
 		}
 	}
 	f.join(p, f.of(n))
@@ -322,13 +320,13 @@ func (f *launchFinder) after(n *ir.Node) {
 	}
 }
 
-// name is the first in the alphabet of a step's nodes.
+// name is the alphabetically first name of a step's nodes.
 func (f *launchFinder) name(k int32) string {
 	list := f.steps[k].nodes
 	return slices.MinFunc(list, func(a, b *ir.Node) int { return cmp.Compare(a.Out[0].Name, b.Out[0].Name) }).Out[0].Name
 }
 
-// maker is the step that computes what v is or shows.
+// maker is the step that computes v, or the value that v views.
 func (f *launchFinder) maker(v *ir.Value) int32 {
 	for v.Def != nil && f.step[v.Def.ID] == elsewhere {
 		v = v.Def.In[0]
@@ -339,7 +337,7 @@ func (f *launchFinder) maker(v *ir.Value) int32 {
 	return f.of(v.Def)
 }
 
-// readsOnly reports whether what step r reads of step k is y, as it lies.
+// readsOnly reports whether step r reads of step k only y, and not through a view.
 func (f *launchFinder) readsOnly(r, k int32, y *ir.Value) bool {
 	for _, n := range f.steps[r].nodes {
 		for _, v := range n.In {
@@ -351,9 +349,9 @@ func (f *launchFinder) readsOnly(r, k int32, y *ir.Value) bool {
 	return true
 }
 
-// inRows reports whether step k is elementwise work over the rows of norm n, of cols
-// columns, that is no part of a launch and stores dense tensors; product says that it
-// may be the second step of a product that always runs as two.
+// inRows reports whether step k is elementwise work over the rows of norm n, of cols columns each,
+// is in no launch and stores dense tensors. If product is set, it may also be the second step of a
+// product that always runs as two.
 func (f *launchFinder) inRows(k int32, n *ir.Node, cols int64, product bool) bool {
 	s := &f.steps[k]
 	if s.joined || s.section != f.at(n).section || len(s.nodes[0].Out) == 0 {
@@ -374,7 +372,7 @@ func (f *launchFinder) inRows(k int32, n *ir.Node, cols int64, product bool) boo
 	return true
 }
 
-// haveRows reports whether the last dimensions of a shape are a row of so many columns.
+// haveRows reports whether the last dimensions of a shape are a row of that many columns.
 func haveRows(shape []int64, cols int64) bool {
 	n := int64(1)
 	for k := len(shape); n < cols && k > 0; k-- {

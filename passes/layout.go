@@ -6,12 +6,11 @@ import (
 	"ampc/ir"
 )
 
-// layout puts the regions of a graph that slide windows over images into the
-// layout the target's kernels want (Caps.Layout; empty: as the source has it).
-// Transposes stand at the edges of a region only: elementwise nodes whose
-// images are inside, or can be had with channels last at no traffic, join it,
-// and so do nodes that only name axes. Random nodes stay outside, as their
-// draws depend on where an element lies.
+// layout gives the regions of a graph that slide windows over images the layout that the target's
+// kernels want (Caps.Layout; empty: that of the source). Transposes are only at the edges of a
+// region. Elementwise nodes join a region if their images are in it, or can be had with channels
+// last without traffic. Nodes that only name axes join, too. Random nodes do not, because their
+// numbers depend on the position of an element in memory.
 func layout(g *ir.Graph, c *Context) error {
 	if c.Caps.Layout != "NHWC" {
 		return nil
@@ -39,11 +38,11 @@ func layout(g *ir.Graph, c *Context) error {
 type layouter struct {
 	b     *ir.Builder
 	c     *Context
-	last  map[*ir.Value]*ir.Value // an image to itself with channels last
-	first map[*ir.Value]*ir.Value // an image that a converted node made, to itself as the source had it
+	last  map[*ir.Value]*ir.Value // by image: the same with channels last
+	first map[*ir.Value]*ir.Value // by image of a converted node: the same in the source's layout
 }
 
-// place appends n, converted where it slides windows or computes inside a region.
+// place appends n, converted if it slides windows or computes inside a region.
 func (l *layouter) place(g *ir.Graph, s ir.Section, n *ir.Node) error {
 	rank := l.rank(n)
 	if rank == 0 {
@@ -75,8 +74,7 @@ func (l *layouter) place(g *ir.Graph, s ir.Section, n *ir.Node) error {
 	return l.b.Err()
 }
 
-// rank is the rank of the images that n is to handle with channels last, 0
-// where n stays as it is.
+// rank is the rank of the images that n is to process with channels last, 0 if n stays as it is.
 func (l *layouter) rank(n *ir.Node) int {
 	if len(n.In) == 0 || n.In[0] == nil || n.In[0].Type.Shape.Rank() < 3 || slices.ContainsFunc(n.Out, func(v *ir.Value) bool { return v.Next != nil }) {
 		return 0
@@ -107,9 +105,9 @@ func (l *layouter) rank(n *ir.Node) int {
 	return rank
 }
 
-// free reports whether v can be had with channels last at no traffic: it
-// repeats what has one element an image and channel, or is computed element by
-// element from such values and images inside.
+// free reports whether v can be had with channels last without traffic: it repeats one element for
+// each image and channel, or is computed element by element from such values and from images of the
+// region.
 func (l *layouter) free(v *ir.Value, rank int) bool {
 	n := v.Def
 	switch {
@@ -126,7 +124,7 @@ func (l *layouter) free(v *ir.Value, rank int) bool {
 	})
 }
 
-// copied computes v, which is free, once more with channels last.
+// copied computes the free value v a second time, with channels last.
 func (l *layouter) copied(v *ir.Value) *ir.Value {
 	n := v.Def
 	b := l.b.Deriving(n.Of, "").Pinned(n.Pin).Named(v.Name + ".nhwc")
@@ -142,7 +140,7 @@ func (l *layouter) copied(v *ir.Value) *ir.Value {
 	return b.Emit(n.Op, in, n.Attrs)[0]
 }
 
-// outside gives a node that stays as it is the images in the source's layout.
+// outside makes a node that stays as it is read images in the source's layout.
 func (l *layouter) outside(n *ir.Node) {
 	for i, v := range n.In {
 		if w := l.first[v]; v != nil && w != nil {
@@ -151,9 +149,9 @@ func (l *layouter) outside(n *ir.Node) {
 	}
 }
 
-// channelsLast is v as a converted node reads it.
+// channelsLast is v for a converted node.
 func (l *layouter) channelsLast(v *ir.Value) *ir.Value {
-	if l.first[v] != nil { // made inside the region
+	if l.first[v] != nil { // computed inside the region
 		return v
 	}
 	if l.last[v] == nil {
@@ -166,13 +164,12 @@ func (l *layouter) channelsLast(v *ir.Value) *ir.Value {
 	return l.last[v]
 }
 
-// leave adds the transpose through which v leaves the region; dce drops it
-// where nothing outside reads v.
+// leave adds the transpose of v for readers outside of the region. dce drops it if there are none.
 func (l *layouter) leave(v *ir.Value) {
 	l.first[v] = l.transposed(v, v.Name+".nchw", first(v.Type.Shape.Rank()))
 }
 
-// transposed is v under a permutation: a view where that moves nothing.
+// transposed is v under a permutation, as a view if no elements move.
 func (l *layouter) transposed(v *ir.Value, name string, perm []int64) *ir.Value {
 	if s := v.Type.Shape; s.Static() && viewed(s, perm) {
 		return l.b.Named(name).Reshape(v, permuted(s, perm)...)

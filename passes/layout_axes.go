@@ -6,8 +6,8 @@ import (
 	"ampc/ir"
 )
 
-// last is the permutation that puts the channels of images behind their
-// positions, first the one that puts them back.
+// last is the permutation that moves the channels of images behind the positions; first is its
+// inverse.
 func last(rank int) []int64 {
 	p := []int64{0}
 	for i := 2; i < rank; i++ {
@@ -24,7 +24,7 @@ func first(rank int) []int64 {
 	return p
 }
 
-// permuted are the dimensions of s in the order of perm.
+// permuted are the dimensions of s, permuted by perm.
 func permuted(s ir.Shape, perm []int64) []int64 {
 	d := make([]int64, len(perm))
 	for i, p := range perm {
@@ -33,8 +33,8 @@ func permuted(s ir.Shape, perm []int64) []int64 {
 	return d
 }
 
-// viewed reports whether a permutation leaves the elements of s where they are:
-// the dimensions that it moves past each other have size 1.
+// viewed reports whether a permutation does not move elements of s: dimensions whose order changes
+// have size 1.
 func viewed(s ir.Shape, perm []int64) bool {
 	at := int64(-1)
 	for _, p := range perm {
@@ -49,14 +49,13 @@ func viewed(s ir.Shape, perm []int64) bool {
 	return true
 }
 
-// turns reports whether a node means the same when the axes that it names are
-// renamed: it joins images, takes parts of them, or reduces them so that what
-// is left is in the same order.
+// turns reports whether a node computes the same after its axes are renamed: it concatenates
+// images, takes parts of them, or reduces them such that the remaining elements keep their order.
 func (l *layouter) turns(n *ir.Node, rank int) bool {
 	if !n.Def().Is(ir.Equivariant) {
 		return false
 	}
-	if !n.HasAttr("keep") { // it drops no axes; a slice that names none takes the first
+	if !n.HasAttr("keep") { // not a reduction: no axis is dropped; a slice without axes slices the first ones
 		return n.HasAttr("axis") || len(n.Ints("axes")) > 0
 	}
 	gone := n.Axes()
@@ -70,9 +69,9 @@ func (l *layouter) turns(n *ir.Node, rank int) bool {
 	return n.Flag("keep") || channels || positions == rank-2
 }
 
-// turnAxes renames the axes that a node names, from channels first to channels last.
+// turnAxes renames the axes of a node, from channels first to channels last.
 func turnAxes(n *ir.Node, rank int) {
-	to := first(rank) // axis i of the source lies at to[i]
+	to := first(rank) // axis i of the source becomes axis to[i]
 	renamed := func(a int64) int64 { return to[(a+int64(rank))%int64(rank)] }
 	if n.HasAttr("axis") {
 		n.Attrs = n.Attrs.With("axis", renamed(n.Int("axis")))

@@ -8,20 +8,20 @@ import (
 	"ampc/ir"
 )
 
-// lossScale is a scaler with its state in the graph.
+// lossScale is a scaler and its state in the graph.
 type lossScale struct {
-	name   string  // of its values and sweeps
-	of     *Scaler // the losses that name it have it
-	step   string  // in the names of its variables
+	name   string  // part of the names of its values and sweeps
+	of     *Scaler // losses that name it share it
+	step   string  // part of the names of its variables
 	after  string
 	scaler Scaler
-	scale  *ir.Value // nil: not scaled
+	scale  *ir.Value // nil: no scale
 }
 
 // state names a variable of the scaler.
 func (l *lossScale) state(kind string) string { return StateName{l.step, kind, l.after}.String() }
 
-// loss is a loss of the config as a sum: shift + Σ factor·term.
+// loss is a loss of the config, written as the sum shift + Σ factor·term.
 type loss struct {
 	Loss
 	value *ir.Value
@@ -29,21 +29,21 @@ type loss struct {
 	shift float64
 }
 
-// lossTerm is a scalar that a sweep starts from. Where its count is set it is
-// the mean that a loss row's sum and count are turned into, and the count
-// depends on the data: labels may be ignored.
+// lossTerm is a scalar at which a sweep starts. If count is set, the term is the mean of a loss
+// row, computed from its sum and its count, and the count depends on the data: labels may be
+// ignored.
 type lossTerm struct {
-	factor     float64 // of the loss; the weight is not in it
-	weight     float64 // factor with the loss's weight
+	factor     float64 // factor in the loss, without the loss's weight
+	weight     float64 // factor times the loss's weight
 	value      *ir.Value
 	sum, count *ir.Value
-	seed       *ir.Value // the const that starts the sweep here
+	seed       *ir.Value // constant with which the sweep starts here
 	final      *ir.Value // the term over all micro-batches
 }
 
-// planLosses finds the losses and gives each scaler one sweep. With several
-// micro-batches, terms whose counts differ with the data have a sweep per count,
-// since only the sum over all micro-batches may be divided by its count.
+// planLosses finds the losses and gives each scaler one sweep. With several micro-batches, terms
+// whose counts depend on the data have one sweep for each count, because only the sum over all
+// micro-batches may be divided by its count.
 func (t *training) planLosses(g *ir.Graph, c *Context) error {
 	losses := c.Policy.scalers(t.sources(g, c), c.Scaler)
 	if len(losses) == 0 {
@@ -89,7 +89,7 @@ func (t *training) planLosses(g *ir.Graph, c *Context) error {
 	return nil
 }
 
-// newSweep adds a sweep. The first has the plain names.
+// newSweep adds a sweep. Names of the first sweep have no suffix.
 func (t *training) newSweep(scale *lossScale) *sweep {
 	s := &sweep{lossScale: scale, title: scale.name}
 	same := 1
@@ -108,7 +108,7 @@ func (t *training) newSweep(scale *lossScale) *sweep {
 	return s
 }
 
-// scaleOf finds or makes the scaler of a loss.
+// scaleOf finds or creates the state of a loss's scaler.
 func (t *training) scaleOf(l Loss, c *Context) (*lossScale, error) {
 	for _, s := range t.scales {
 		if s.of == l.Scaler {
@@ -134,11 +134,11 @@ func (t *training) scaleOf(l Loss, c *Context) (*lossScale, error) {
 	return s, nil
 }
 
-// defaultScaler is what values of the sweep of the config's scaler are called.
+// defaultScaler is the name of values in the sweep of the config's scaler.
 const defaultScaler = "amp"
 
-// scaleAfter is the loss that names a scaler: the first that has it, numbered
-// where it has several.
+// scaleAfter is the loss after which a scaler is named: the first one that has it, numbered if that
+// has several.
 func (t *training) scaleAfter(loss string) string {
 	name := loss
 	for k := 2; slices.ContainsFunc(t.scales, func(s *lossScale) bool { return s.of != nil && s.after == name }); k++ {
@@ -147,7 +147,7 @@ func (t *training) scaleAfter(loss string) string {
 	return name
 }
 
-// sources are the losses as the passes before have left them.
+// sources lists the losses after the preceding passes.
 func (t *training) sources(g *ir.Graph, c *Context) []Loss {
 	out := slices.Clone(c.Losses)
 	for i := range out {
@@ -156,7 +156,7 @@ func (t *training) sources(g *ir.Graph, c *Context) []Loss {
 	return out
 }
 
-// defaultLoss is the first f32[] value among what a graph returns.
+// defaultLoss is the first returned value of type f32[].
 func defaultLoss(returned []*ir.Value) *ir.Value {
 	for _, v := range returned {
 		if v.Type == ir.T(ir.F32) {
@@ -180,8 +180,9 @@ func findLoss(g *ir.Graph, l Loss) (*loss, error) {
 	return &loss{Loss: l, value: v}, nil
 }
 
-// split finds the terms of the loss: itself alone, unless micro-batches count
-// their labels, or ranks their rows, which only shows in its parts.
+// split finds the terms of the loss. That is the loss itself, unless micro-batches have their own
+// label counts or ranks their own numbers of rows; then the loss must be divided into the parts
+// that have these counts.
 func (l *loss) split(micro, ranks bool) {
 	if micro || ranks {
 		l.walk(l.value, 1, ranks)
@@ -195,11 +196,11 @@ func (l *loss) split(micro, ranks bool) {
 	l.terms = []*lossTerm{{factor: 1, weight: l.weight(), value: l.value}}
 }
 
-// maxTerms bounds how far a loss is taken apart.
+// maxTerms is the largest number of terms of a loss.
 const maxTerms = 64
 
-// walk adds the terms of factor·v. With every, each loss row is taken apart, also
-// where its count is the same in every micro-batch.
+// walk adds the terms of factor·v. If every is set, each loss row becomes a term, even if its count
+// is the same in every micro-batch.
 func (l *loss) walk(v *ir.Value, factor float64, every bool) {
 	x, a, b := linear(v)
 	l.shift += factor * b
@@ -219,8 +220,7 @@ func (l *loss) walk(v *ir.Value, factor float64, every bool) {
 	l.terms = append(l.terms, t)
 }
 
-// summed is the sign of each operand of n, where n adds f32 scalars up or takes
-// them off; nil where it does not.
+// summed is the sign of each operand if n adds or subtracts f32 scalars; nil otherwise.
 func summed(n *ir.Node) []float64 {
 	var signs []float64
 	for i, v := range n.In {
@@ -238,8 +238,8 @@ func summed(n *ir.Node) []float64 {
 	return signs
 }
 
-// meanOf splits the mean that a loss row's (sum, count) is turned into; nil, nil
-// for any other value.
+// meanOf returns the sum and the count of a loss row of which v is the quotient; nil, nil for any
+// other value.
 func meanOf(v *ir.Value) (sum, count *ir.Value) {
 	n := v.Def
 	if n == nil || n.Op != ir.OpDiv || n.In[0].Def == nil || n.In[0].Def != n.In[1].Def {
@@ -262,9 +262,8 @@ func ignores(n *ir.Node) bool {
 	return false
 }
 
-// planCount makes a sweep over counted terms start from their sums. The seed is
-// a power of two near one over the count, so that scaled gradients have the
-// size they would have for the mean.
+// planCount makes a sweep over counted terms start at their sums. The seed is a power of two near
+// one over the count, so that scaled gradients have about the size of the gradients of the mean.
 func (s *sweep) planCount(g *ir.Graph) {
 	if s.count = s.terms[0].count; s.count == nil {
 		return

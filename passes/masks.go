@@ -8,11 +8,10 @@ import (
 	"ampc/ir/eval"
 )
 
-// masks clamps finite constants that the dtype they are stored in turns into an
-// infinity. Such a constant is a mask (-1e9 added to scores): half the dtype's
-// least number masks as well, and stays finite when something is added to it.
-// Infinities are left: whoever writes one means it. So are factors, whose product
-// with something small is in range, but for those of a 0 or 1: (1-keep)·(-1e9).
+// masks clamps finite constants that become infinite in their stored dtype. Such a constant is a
+// mask (-1e9 added to scores): half of the dtype's least number masks as well, and stays finite
+// when a number is added. Infinite constants stay, because they are intended. Factors stay, because
+// their product with a small number may be in range, except factors of 0 and 1: (1-keep)·(-1e9).
 func masks(g *ir.Graph, c *Context) error {
 	m := &masker{g: g, c: c, clamped: map[castKey]*ir.Value{}}
 	for _, n := range g.Nodes {
@@ -45,12 +44,12 @@ func masks(g *ir.Graph, c *Context) error {
 type masker struct {
 	g       *ir.Graph
 	c       *Context
-	b       *ir.Builder // nil until a constant is declared
+	b       *ir.Builder // nil until the first new constant
 	clamped map[castKey]*ir.Value
 }
 
-// masksBy reports whether constant operand i of n ends up in the result as it
-// is, or beside a small number: selected, added, compared, or times 0 or 1.
+// masksBy reports whether constant operand i of n appears in the result itself or with a small
+// number: it is selected, added, compared, or multiplied by 0 or 1.
 func masksBy(n *ir.Node, i int) bool {
 	others := func(ok func(v *ir.Value) bool) bool {
 		for k, v := range n.In {
@@ -63,7 +62,7 @@ func masksBy(n *ir.Node, i int) bool {
 	switch n.OperandDef(i).Entry {
 	case ir.Multiplied:
 		return others(func(v *ir.Value) bool { return zeroOrOne(v, 0) })
-	case ir.Added, ir.Subtracted: // 1e9·keep - 1e9 cancels
+	case ir.Added, ir.Subtracted: // 1e9·keep - 1e9 cancels to 0
 		return others(func(v *ir.Value) bool { return !huge(v, n.Out[0].Type.DType, 0) })
 	case ir.Divides, ir.Reduced:
 		return false
@@ -71,7 +70,7 @@ func masksBy(n *ir.Node, i int) bool {
 	return true
 }
 
-// huge reports whether v is an f32 value that a number beyond d went into.
+// huge reports whether v is an f32 value that was computed from a number outside of d's range.
 func huge(v *ir.Value, d ir.DType, depth int) bool {
 	if x, ok := number(v); ok {
 		return clampMask(x, d) != x
@@ -86,8 +85,8 @@ func huge(v *ir.Value, d ir.DType, depth int) bool {
 	return slices.ContainsFunc(n.In, func(x *ir.Value) bool { return x != nil && huge(x, d, depth+1) })
 }
 
-// zeroOrOne reports whether v holds nothing but 0 and 1: made of a bool, or one
-// less such a value.
+// zeroOrOne reports whether all elements of v are 0 or 1: it is made from a bool, or is 1 minus
+// such a value.
 func zeroOrOne(v *ir.Value, depth int) bool {
 	if v.Type.DType == ir.Bool {
 		return true
@@ -108,8 +107,8 @@ func zeroOrOne(v *ir.Value, depth int) bool {
 	return false
 }
 
-// attr clamps the numbers that n carries: those that fill its result; a factor of
-// 0 or 1; an addend also where the factor makes nothing larger.
+// attr clamps numbers in the attributes of n: those that fill its result, a factor of 0 or 1, and
+// an addend if the factor makes no operand larger.
 func (m *masker) attr(n *ir.Node, d ir.DType) {
 	names := n.Numbers(ir.Fills)
 	if factors := n.Numbers(ir.Multiplied); len(factors) > 0 {
@@ -133,8 +132,8 @@ func (m *masker) attr(n *ir.Node, d ir.DType) {
 	}
 }
 
-// full returns a value that is filled as v is, within the range of d: a constant,
-// for others may want v itself.
+// full returns a value filled like v, within the range of d. It is a new constant, because other
+// readers may need v itself.
 func (m *masker) full(v *ir.Value, d ir.DType) *ir.Value {
 	x := v.Def.Float("value")
 	y := clampMask(x, d)
@@ -150,7 +149,7 @@ func (m *masker) full(v *ir.Value, d ir.DType) *ir.Value {
 	return w
 }
 
-// edit is the builder that declares constants.
+// edit returns the builder for new constants.
 func (m *masker) edit() *ir.Builder {
 	if m.b == nil {
 		m.b = ir.Edit(m.g)
@@ -188,8 +187,8 @@ func (m *masker) note(name string, from, to float64, d ir.DType) {
 	m.c.note("%s: %g is beyond %s and became %g", name, from, d, to)
 }
 
-// clampMask returns x, or half the largest finite number of d with x's sign
-// where x is finite and d would store an infinity.
+// clampMask returns x, or half of the largest finite number of d with x's sign if x is finite and d
+// would store an infinity.
 func clampMask(x float64, d ir.DType) float64 {
 	if math.IsInf(x, 0) || !math.IsInf(eval.Round(x, d), 0) {
 		return x

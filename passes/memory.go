@@ -11,15 +11,14 @@ import (
 	"ampc/passes/plan"
 )
 
-// memory has the backward pass compute again so much of what the forward pass would
-// keep for it that the program takes at most Training.Memory bytes, and adds the least work
-// for that. Dtypes are known by then and none changes, so what is computed again has
-// the same bits. Random rows draw the same numbers again. What writes a state, sends a
-// message or is returned is kept.
+// memory makes the backward pass recompute values of the forward pass, instead of keeping them,
+// until the program takes at most Training.Memory bytes. It adds as little work as possible. Dtypes
+// are known by then and do not change, so recomputed values have the same bits. Random rows draw
+// the same numbers again. Nodes that write a state or send a message, and returned values, are not
+// recomputed.
 //
-// Choices come from the frontiers of plan.Repeats. How much the program of a choice
-// takes is measured, not estimated: a copy of the graph goes through the remaining
-// passes and Compiling.Peak.
+// The choices come from the frontiers of plan.Repeats. The size of the program of a choice is
+// measured: a copy of the graph goes through the remaining passes and Compiling.Peak.
 func memory(g *ir.Graph, c *Context) error {
 	if c.Memory == 0 && c.Curve == nil && len(c.Checkpoints) == 0 || !c.Train {
 		return nil
@@ -50,13 +49,13 @@ func memory(g *ir.Graph, c *Context) error {
 	return s.apply(best.choice)
 }
 
-// byHand has backward compute again what checkpoints are computed from.
+// byHand makes backward recompute the values that checkpoints are computed from.
 func byHand(g *ir.Graph, c *Context) error {
 	s := &memorySearch{c: c, repeater: newRepeater(g)}
 	for _, name := range s.keep(c.Checkpoints) {
 		c.note("checkpoint %%%s is left out: a pass has replaced the value", name)
 	}
-	before := make([]bool, len(s.nodes)) // some checkpoint, or one itself
+	before := make([]bool, len(s.nodes)) // by node: it is a checkpoint, or a checkpoint depends on it
 	for i := len(s.nodes) - 1; i >= 0; i-- {
 		before[i] = before[i] || s.checkpoint[s.nodes[i]]
 		for _, v := range s.repeats.Nodes[i].In {
@@ -67,11 +66,11 @@ func byHand(g *ir.Graph, c *Context) error {
 	return s.apply(s.repeats.Choose(before))
 }
 
-// MemoryError says that no choice of what is computed again takes so little memory.
+// MemoryError says that no choice of recomputed values makes the program small enough.
 type MemoryError struct {
-	Whole  int64  // bytes that the program takes where nothing is computed again
-	Least  int64  // the least of all choices that were measured
-	Option string // how the message calls the limit: TrainConfig.Memory where it is ""
+	Whole  int64  // bytes that the program takes without recomputation
+	Least  int64  // bytes of the smallest program that was measured
+	Option string // name of the limit in the message; "": TrainConfig.Memory
 }
 
 func (e *MemoryError) Error() string {
@@ -79,21 +78,21 @@ func (e *MemoryError) Error() string {
 		ir.Bytes(e.Whole), ir.Bytes(e.Least), cmp.Or(e.Option, "TrainConfig.Memory"), e.Least)
 }
 
-// memorySearch looks for the choice of least work whose program is small enough.
+// memorySearch looks for the choice with the least work whose program fits.
 type memorySearch struct {
 	*repeater
 	c     *Context
-	rest  []Pass // behind memory
-	whole int64  // what the program takes where nothing is computed again
+	rest  []Pass // passes after memory
+	whole int64  // bytes of the program without recomputation
 	limit int64
-	least int64 // what the smallest program that was measured takes
+	least int64 // bytes of the smallest program that was measured
 	best  *trial
-	fixed int64 // bytes that every program holds between forward and backward, whatever it keeps
+	fixed int64 // bytes that every program holds between forward and backward, for any choice
 	tried map[string]*trial
 	found *plan.Frontier
 }
 
-// trial is a choice and what its program takes.
+// trial is a choice and the size of its program.
 type trial struct {
 	choice *plan.RepeatChoice
 	peak   int64
@@ -117,7 +116,7 @@ func newMemorySearch(g *ir.Graph, c *Context) (*memorySearch, error) {
 	return s, nil
 }
 
-// frontier is that of all choices.
+// frontier is the frontier of all choices.
 func (s *memorySearch) frontier() *plan.Frontier {
 	if s.found == nil {
 		s.found = s.repeats.Frontier(24)
@@ -125,7 +124,7 @@ func (s *memorySearch) frontier() *plan.Frontier {
 	return s.found
 }
 
-// find returns the choice of least work that fits.
+// find returns the choice with the least work that fits.
 func (s *memorySearch) find() (*trial, error) {
 	none, err := s.measure(s.repeats.Choose(make([]bool, len(s.nodes))))
 	if err != nil {
@@ -137,14 +136,14 @@ func (s *memorySearch) find() (*trial, error) {
 	}
 	for f := range s.families() {
 		if s.best != nil && f.Bound(s.limit-s.fixed) >= float64(s.best.choice.Work) {
-			continue // whatever of it fits adds more work
+			continue // choices on this path that fit add more work
 		}
 		if err := s.search(f.Corners); err != nil {
 			return nil, err
 		}
 	}
 	if s.best == nil {
-		for f := range s.families() { // the error names the least
+		for f := range s.families() { // to name the least in the error
 			for _, c := range f.Corners {
 				if _, err := s.measure(c); err != nil {
 					return nil, err
@@ -156,10 +155,10 @@ func (s *memorySearch) find() (*trial, error) {
 	return s.best, nil
 }
 
-// families are paths of choices, from the one that repeats nothing to one that keeps
-// little. In all but the last, what follows the last valley is kept: the head runs backward at
-// once, when all else is still there. The first keeps nothing else on purpose. Each of the others
-// also keeps what lives at every stride-th valley.
+// families are paths of choices, from the one that recomputes nothing to one that keeps few values.
+// In all but the last, the values after the last valley are kept, because the backward pass starts
+// there, while all other values are still in memory. The first path keeps no other values. Each of
+// the others also keeps the values that live at every stride-th valley.
 func (s *memorySearch) families() iter.Seq[*plan.Frontier] {
 	return func(yield func(*plan.Frontier) bool) {
 		cuts := s.valleys()
@@ -174,7 +173,8 @@ func (s *memorySearch) families() iter.Seq[*plan.Frontier] {
 	}
 }
 
-// nextStride follows more than all of n, 1, 2, 3, 4, 6, 8, 12, and so on up to n by 0.
+// nextStride is the stride after stride in the list n+1, 1, 2, 3, 4, 6, 8, 12 and so on. All but the
+// first are at most n. 0 ends the list.
 func nextStride(stride, n int) int {
 	next := stride + 1
 	switch {
@@ -191,16 +191,16 @@ func nextStride(stride, n int) int {
 	return next
 }
 
-// search improves the best choice by one on the path through corners, which grow in work.
-// A corner whose program is no smaller than that of one before is left out: a value that
-// is computed again at the peak helps nobody.
+// search improves the best choice by choices on the path through corners, which grow in work. It
+// skips a corner whose program is no smaller than that of an earlier one: recomputing a value that
+// lives at the peak saves nothing.
 func (s *memorySearch) search(corners []*plan.RepeatChoice) error {
 	last := &trial{}
 	for _, c := range corners {
 		if last.choice != nil && s.atLeastBest(last.choice) {
 			return nil
 		}
-		if c.Bytes > s.limit-s.fixed { // too large, whatever the order
+		if c.Bytes > s.limit-s.fixed { // too large for any order of nodes
 			last = &trial{c, math.MaxInt64}
 			continue
 		}
@@ -219,8 +219,8 @@ func (s *memorySearch) search(corners []*plan.RepeatChoice) error {
 	return nil
 }
 
-// mix lets only the first nodes of the forward pass follow y, which fits, and the
-// others x, which does not: what is computed first is kept longest.
+// mix tries choices between y, which fits, and x, which does not: the first nodes of the forward
+// pass follow y, the others x. The values that are computed first are kept longest.
 func (s *memorySearch) mix(x, y *plan.RepeatChoice) error {
 	lo, hi := 0, len(s.nodes)
 	for step := len(s.nodes)/64 + 1; lo+step < hi; {
@@ -248,7 +248,7 @@ func (s *memorySearch) atLeastBest(c *plan.RepeatChoice) bool {
 	return s.best != nil && c.Work >= s.best.choice.Work
 }
 
-// fits measures a choice and remembers it where it fits.
+// fits measures a choice and records it if it fits.
 func (s *memorySearch) fits(choice *plan.RepeatChoice) (bool, error) {
 	m, err := s.measure(choice)
 	if err != nil || m.peak > s.limit {
@@ -258,14 +258,14 @@ func (s *memorySearch) fits(choice *plan.RepeatChoice) (bool, error) {
 	return true, nil
 }
 
-// better remembers m, which fits, where it is the best so far.
+// better records m, which fits, if it is the best so far.
 func (s *memorySearch) better(m *trial) {
 	if !s.atLeastBest(m.choice) {
 		s.best = m
 	}
 }
 
-// measure takes a copy of the graph through the remaining passes.
+// measure runs a copy of the graph through the remaining passes.
 func (s *memorySearch) measure(choice *plan.RepeatChoice) (*trial, error) {
 	key := choice.Key()
 	if m := s.tried[key]; m != nil {
@@ -300,7 +300,7 @@ func (s *memorySearch) measure(choice *plan.RepeatChoice) (*trial, error) {
 	return m, nil
 }
 
-// apply has the graph itself compute a choice again.
+// apply makes the graph itself recompute the values of a choice.
 func (s *memorySearch) apply(choice *plan.RepeatChoice) error {
 	again := map[*ir.Node]bool{}
 	for i, n := range s.nodes {

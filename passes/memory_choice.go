@@ -9,16 +9,16 @@ import (
 	"ampc/passes/plan"
 )
 
-// repeater states what a graph's forward pass computes in terms of plan.Repeats.
+// repeater translates a graph's forward pass to plan.Repeats.
 type repeater struct {
 	g       *ir.Graph
-	nodes   []*ir.Node          // of forward, but for views, operands first; the order of lists has no influence
-	index   map[*ir.Node]int32  // in nodes
-	value   map[*ir.Value]int32 // in repeats.Values
-	values  []*ir.Value         // of repeats
+	nodes   []*ir.Node          // nodes of forward without views, operands first; independent of the order of lists
+	index   map[*ir.Node]int32  // index in nodes
+	value   map[*ir.Value]int32 // index in repeats.Values
+	values  []*ir.Value         // by index in repeats.Values
 	repeats *plan.Repeats
 
-	checkpoint map[*ir.Node]bool // computes a value of Config.Checkpoints
+	checkpoint map[*ir.Node]bool // nodes that compute a value of Config.Checkpoints
 }
 
 func newRepeater(g *ir.Graph) *repeater {
@@ -74,7 +74,7 @@ func (r *repeater) order() {
 	}
 }
 
-// keep has the nodes run once that compute what is named, and returns the names that no value has.
+// keep makes the nodes of named values run once, and returns the names that no value has.
 func (r *repeater) keep(names []string) (missing []string) {
 	wanted := map[string]bool{}
 	for _, name := range names {
@@ -109,7 +109,7 @@ func root(v *ir.Value) *ir.Value {
 	return v
 }
 
-// keptAnyway is what the caller or the update reads: it is there in any case.
+// keptAnyway lists the values that the caller or the update reads, which are kept for every choice.
 func keptAnyway(g *ir.Graph) map[*ir.Value]bool {
 	fixed := map[*ir.Value]bool{}
 	for _, v := range g.Return {
@@ -128,23 +128,24 @@ func keptAnyway(g *ir.Graph) map[*ir.Value]bool {
 	return fixed
 }
 
-// repeatable reports whether n computes the same again and does nothing else.
+// repeatable reports whether n computes the same values when it runs again, and has no other
+// effect.
 func repeatable(n *ir.Node) bool {
 	if n.Def().Flags&(ir.Writer|ir.Collective|ir.External) != 0 {
 		return false
 	}
 	for i, v := range n.Out {
-		if v.Next != nil || n.Def().Batch != nil && i > 2 && v != nil { // running statistics count once
+		if v.Next != nil || n.Def().Batch != nil && i > 2 && v != nil { // running statistics must be updated once
 			return false
 		}
 	}
 	return true
 }
 
-// bytesAsWork is how many flops count as much as a byte that moves.
+// bytesAsWork is the number of flops that cost as much as moving one byte.
 const bytesAsWork = 4
 
-// work is what n costs once more: its flops, and bytes that its step moves for it.
+// work is what running n again costs: its flops, and the bytes that its step moves for it.
 func (r *repeater) work(n *ir.Node, uses *ir.Uses) int64 {
 	cost := r.g.NodeCost(n)
 	for _, v := range n.In {
@@ -161,8 +162,8 @@ func (r *repeater) work(n *ir.Node, uses *ir.Uses) int64 {
 	return cost.Flops + bytesAsWork*max(cost.Read+cost.Write, 0)
 }
 
-// valleys are the places in the order of nodes behind which forward reads least of
-// what it has computed: the ends of blocks. Place i is behind node i.
+// valleys are the places in the order of nodes after which forward reads the fewest bytes of
+// earlier results, which are the ends of blocks. Place i is after node i.
 func (r *repeater) valleys() []int {
 	live := r.crossing()
 	var out []int
@@ -181,7 +182,8 @@ func (r *repeater) valleys() []int {
 	return r.deep(out, live)
 }
 
-// deep leaves of the valleys those that lie a quarter below what is between them and the one before.
+// deep selects the valleys that are at least a quarter lower than the highest place between them
+// and the valley before.
 func (r *repeater) deep(valleys []int, live []int64) []int {
 	var out []int
 	from := 0
@@ -190,7 +192,7 @@ func (r *repeater) deep(valleys []int, live []int64) []int {
 		switch {
 		case 4*live[at] <= 3*top:
 			out = append(out, at)
-		case len(out) > 0 && live[at] < live[out[len(out)-1]]: // the same valley, deeper here
+		case len(out) > 0 && live[at] < live[out[len(out)-1]]: // a lower place in the same valley
 			out[len(out)-1] = at
 		}
 		from = at
@@ -198,8 +200,8 @@ func (r *repeater) deep(valleys []int, live []int64) []int {
 	return out
 }
 
-// crossing is, for each place, the bytes of what is computed before it and read by
-// forward behind it.
+// crossing is, for each place, the bytes of the values that are computed before it and that forward
+// reads after it.
 func (r *repeater) crossing() []int64 {
 	diff := make([]int64, len(r.nodes)+1)
 	last := make([]int32, len(r.values))
@@ -223,15 +225,15 @@ func (r *repeater) crossing() []int64 {
 	return diff[:len(r.nodes)]
 }
 
-// walled is repeats where what lives at every stride-th valley is not computed again, nor
-// what follows the last one.
+// walled is repeats where two groups of values are kept: those that live at every stride-th valley,
+// and those after the last of these valleys.
 func (r *repeater) walled(cuts []int, stride int) *plan.Repeats {
 	out := &plan.Repeats{Values: r.repeats.Values, Nodes: slices.Clone(r.repeats.Nodes)}
 	wall := make([]bool, len(r.nodes)+1)
 	for k := stride - 1; k < len(cuts); k += stride {
 		wall[cuts[k]] = true
 	}
-	next := len(r.nodes) // the first wall at a place or behind it
+	next := len(r.nodes) // first valley at a place or after it
 	walls := make([]int, len(r.nodes)+1)
 	for i := len(r.nodes); i >= 0; i-- {
 		if wall[i] {

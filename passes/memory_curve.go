@@ -8,20 +8,21 @@ import (
 	"ampc/passes/plan"
 )
 
-// MemoryPoint is what a step takes when some of the forward pass is computed again.
+// MemoryPoint is the size and the cost of a step that recomputes some of the forward pass.
 type MemoryPoint struct {
-	Peak  int64 `json:"peak_bytes"`  // that the program takes
-	Saved int64 `json:"saved_bytes"` // that forward keeps for backward, views not counted
-	// Flops and Time are added to those of the step, as a share of them. Time is a model: four
-	// flops for each byte that moves.
+	Peak  int64 `json:"peak_bytes"`  // bytes that the program takes
+	Saved int64 `json:"saved_bytes"` // bytes that forward keeps for backward, without views
+	// Flops and Time are added to those of the step, as fractions of them. Time is a model that
+	// counts four flops for each byte that moves.
 	Flops float64 `json:"flops_added"`
 	Time  float64 `json:"time_added"`
-	// Bound is a share of the time that every choice adds whose program takes so little: the
-	// optimum of a linear program in which a value may be kept in part.
+	// Bound is a lower bound of Time for programs of this size: the optimum of a linear program in
+	// which a value may be kept in part.
 	Bound float64 `json:"time_bound"`
 }
 
-// curve measures the corners of the frontiers and returns those that take less than all that cost less.
+// curve measures the corners of the frontiers. It returns those that take less memory than all
+// cheaper ones.
 func (s *memorySearch) curve() ([]MemoryPoint, error) {
 	var choices []*plan.RepeatChoice
 	for f := range s.families() {
@@ -55,7 +56,7 @@ func (s *memorySearch) curve() ([]MemoryPoint, error) {
 	return out, nil
 }
 
-// whatStepCosts is the flops of the step, and its work as that of repeated nodes is counted.
+// whatStepCosts is the flops of the step, and its work, counted as that of recomputed nodes.
 func (s *memorySearch) whatStepCosts() (flops, work float64) {
 	uses := s.g.Uses()
 	for _, n := range s.g.Nodes {
@@ -67,8 +68,8 @@ func (s *memorySearch) whatStepCosts() (flops, work float64) {
 	return max(flops, 1), max(work, 1)
 }
 
-// alwaysThere is the bytes that any program holds between forward and backward: variables,
-// and what prepare computes for backward.
+// alwaysThere is the number of bytes that every program holds between forward and backward:
+// variables, and results of prepare that backward reads.
 func (s *memorySearch) alwaysThere() (sum int64) {
 	seen := map[*ir.Value]bool{}
 	add := func(v *ir.Value) {
@@ -94,7 +95,8 @@ func (s *memorySearch) alwaysThere() (sum int64) {
 	return sum
 }
 
-// savedAnyway is the bytes of forward that backward reads and that are there in any case.
+// savedAnyway is the number of bytes of forward values that backward reads and that every choice
+// keeps.
 func (s *memorySearch) savedAnyway() (sum int64) {
 	fixed, seen := keptAnyway(s.g), map[*ir.Value]bool{}
 	for _, n := range s.g.Body[ir.Backward] {

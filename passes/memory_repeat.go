@@ -2,8 +2,8 @@ package passes
 
 import "ampc/ir"
 
-// repeat has backward run the forward nodes of again a second time: before the first
-// reader of what they compute; the pass order lets them wait for it. A nil context counts nothing.
+// repeat makes backward run the forward nodes of again a second time, before the first reader of
+// their results. The pass order may delay them further. A nil context counts nothing.
 func repeat(g *ir.Graph, again map[*ir.Node]bool, c *Context) error {
 	if len(again) == 0 {
 		return nil
@@ -31,27 +31,27 @@ func repeat(g *ir.Graph, again map[*ir.Node]bool, c *Context) error {
 	return r.b.Err()
 }
 
-// repetition emits nodes of forward into backward.
+// repetition copies nodes of forward into backward.
 type repetition struct {
 	g        *ir.Graph
-	nodes    map[*ir.Node]bool // to run again
+	nodes    map[*ir.Node]bool // nodes that run a second time
 	fixed    map[*ir.Value]bool
 	b        *ir.Builder // of backward
 	again    map[*ir.Value]*ir.Value
-	reads    map[*ir.Value]int // of what is computed again
-	clusters map[int32]int32   // of repetitions, by that of the first run
-	cluster  int32             // the highest in use
+	reads    map[*ir.Value]int // by recomputed value: number of its reads
+	clusters map[int32]int32   // clusters of the copies, by cluster of the original
+	cluster  int32             // highest cluster number in use
 	emitted  int
 	flops    int64
 }
 
-// dropped reports whether backward computes v, or what it is a view of, again.
+// dropped reports whether backward recomputes v, or the value that v views.
 func (r *repetition) dropped(v *ir.Value) bool {
 	v = root(v)
 	return v.Def != nil && r.nodes[v.Def] && !r.fixed[v]
 }
 
-// countReads counts how often each value that is computed again will be read.
+// countReads counts the reads of each recomputed value.
 func (r *repetition) countReads(body []*ir.Node) {
 	seen := map[*ir.Node]bool{}
 	var read func(v *ir.Value)
@@ -74,8 +74,8 @@ func (r *repetition) countReads(body []*ir.Node) {
 	}
 }
 
-// storesAs is the dtype in which the one result of n's operand is stored the second time,
-// where n is a cast that alone reads it then. Invalid says that n is repeated as it is.
+// storesAs is the dtype in which the node of n's operand stores its only result the second time, if
+// n is a cast and its only reader then. Invalid means that n is copied.
 func (r *repetition) storesAs(n *ir.Node) ir.DType {
 	x := n.In[0]
 	if n.Op != ir.OpCast || x.Def == nil || !x.Def.Has("out") || len(x.Def.Out) != 1 || r.reads[x] != 1 || r.again[x] != nil || root(x) != x || !r.dropped(x) {
@@ -84,7 +84,7 @@ func (r *repetition) storesAs(n *ir.Node) ir.DType {
 	return n.Out[0].Type.DType
 }
 
-// instead is what backward reads for v: v where it is kept, else v computed again.
+// instead is the value that backward reads for v: v if it is kept, otherwise the recomputed v.
 func (r *repetition) instead(v *ir.Value) *ir.Value {
 	if !r.dropped(v) {
 		return v
@@ -95,7 +95,7 @@ func (r *repetition) instead(v *ir.Value) *ir.Value {
 	return r.again[v]
 }
 
-// emit runs n once more.
+// emit emits a copy of n.
 func (r *repetition) emit(n *ir.Node) {
 	d := r.storesAs(n)
 	if d == ir.Invalid {
@@ -107,7 +107,7 @@ func (r *repetition) emit(n *ir.Node) {
 	r.again[n.Out[0]] = r.again[x.Out[0]]
 }
 
-// copy emits n with these attributes.
+// copy emits a copy of n with the given attributes.
 func (r *repetition) copy(n *ir.Node, attrs ir.Attrs) {
 	in := make([]*ir.Value, len(n.In))
 	for i, v := range n.In {
@@ -121,7 +121,7 @@ func (r *repetition) copy(n *ir.Node, attrs ir.Attrs) {
 	for i, v := range n.Out {
 		r.again[v] = out[i]
 		if out[i] == nil {
-			r.again[v] = v // the builder has failed
+			r.again[v] = v // the builder has an error
 			continue
 		}
 		out[i].Def.Why.Launch = 0

@@ -8,9 +8,8 @@ import (
 	"ampc/passes/plan"
 )
 
-// mincut chooses the dtypes of all free values together: it states the plan of
-// the step, which clusters of nodes run as one kernel and what they take at their
-// ports, and writes the solver's answer to want.
+// mincut chooses the dtypes of all free values together. It states the plan of the step, which are
+// the clusters that run as one kernel and their ports, solves it, and writes the solution to want.
 func (a *assigner) mincut() error {
 	m := newPlanner(a)
 	m.partner = m.partners()
@@ -44,27 +43,27 @@ func (a *assigner) mincut() error {
 	return nil
 }
 
-// planner states the plan of a graph: which choice decides each value, the
-// clusters and their ports.
+// planner states the plan of a graph: the choice that decides each value, the clusters and their
+// ports.
 type planner struct {
 	*assigner
 	plan     *plan.Plan
 	solver   *plan.Solver
 	required []requirements
-	v        []plan.Choice           // how a value is stored; AsStored: no float
-	seen     []plan.Choice           // what promoting readers take a value for
-	base     []*ir.Value             // whose memory a value is
+	v        []plan.Choice           // by value ID: how it is stored; AsStored for values that are not floats
+	seen     []plan.Choice           // by value ID: the dtype that promoting readers count it as
+	base     []*ir.Value             // by value ID: the value whose memory it shares
 	tensor   []plan.TensorID         // by ID of a value that is its own base
-	part     []*ir.Value             // the first value that is the same elements of it
-	form     []form                  // in which it shows them
-	partner  []*ir.Value             // the tensor a value is the gradient of
-	pins     map[plan.Choice]*pinned // choices made by the range guard or the policy
-	owner    []*ir.Value             // by choice: a value it stands for, for reasons
+	part     []*ir.Value             // by value ID: the first value with the same elements of base
+	form     []form                  // by value ID: how it relates to base
+	partner  []*ir.Value             // by value ID: the tensor that it is the gradient of
+	pins     map[plan.Choice]*pinned // choices that the range guard or the policy has made
+	owner    []*ir.Value             // by choice: a value that it decides, to give reasons
 	member   map[int32][]*ir.Node    // by cluster
-	exact    map[plan.Choice]bool    // low only where no reader takes f32
-	inParts  []bool                  // by node ID: its row's expansion runs
-	joined   []ir.ProductLaunch      // products with what their kernels run beside
-	launched map[*ir.Node]bool       // these products
+	exact    map[plan.Choice]bool    // low only if no reader requires f32
+	inParts  []bool                  // by node ID: it runs as its expansion
+	joined   []ir.ProductLaunch      // products with the nodes that their kernels also run
+	launched map[*ir.Node]bool       // products that are in joined
 }
 
 func newPlanner(a *assigner) *planner {
@@ -86,7 +85,7 @@ func newPlanner(a *assigner) *planner {
 	return m
 }
 
-// contradiction is the error for constraints that cannot hold together.
+// contradiction is the error for constraints that contradict each other.
 func (m *planner) contradiction(r *plan.Result) error {
 	a, b := m.ownerOf(r.Conflict[0]), m.ownerOf(r.Conflict[1])
 	if r.Conflict[0] == plan.AsStored {
@@ -101,7 +100,7 @@ func (m *planner) contradiction(r *plan.Result) error {
 	return fmt.Errorf("policy %s: contradictory rules: %s must be f32 and %s %s, yet the second is at least as wide as the first", m.p.Name, name(a, "an operand"), name(b, "its reader"), m.low)
 }
 
-// ownerOf is a value that choice x stands for, nil where there is none.
+// ownerOf is a value that choice x decides, or nil.
 func (m *planner) ownerOf(x plan.Choice) *ir.Value {
 	if x < 0 || int(x) >= len(m.owner) {
 		return nil
@@ -109,7 +108,7 @@ func (m *planner) ownerOf(x plan.Choice) *ir.Value {
 	return m.owner[x]
 }
 
-// fixedAs is the choice of dtype d, a float of 16 or 32 bits.
+// fixedAs is the fixed choice of dtype d, a float of 16 or 32 bits.
 func (m *planner) fixedAs(d ir.DType) plan.Choice {
 	switch {
 	case d == ir.F32:
@@ -120,8 +119,8 @@ func (m *planner) fixedAs(d ir.DType) plan.Choice {
 	return plan.Other
 }
 
-// seenAs is what a promoting row takes a tensor of dtype d for: together, two
-// 16-bit dtypes are f32.
+// seenAs is the dtype that a promoting row counts a tensor of dtype d as. Two different 16-bit
+// dtypes promote to f32.
 func (m *planner) seenAs(d ir.DType) plan.Choice {
 	if d != m.low {
 		return plan.F32
@@ -129,13 +128,13 @@ func (m *planner) seenAs(d ir.DType) plan.Choice {
 	return m.fixedAs(d)
 }
 
-// choose is a new choice, which stands for v.
+// choose creates a choice that decides v.
 func (m *planner) choose(v *ir.Value) plan.Choice {
 	m.owner = append(m.owner, v)
 	return m.plan.Choose()
 }
 
-// variables says what decides each value.
+// variables states which choice decides each value.
 func (m *planner) variables() {
 	for _, v := range m.g.Vars {
 		m.base[v.ID], m.part[v.ID] = v, v
@@ -159,7 +158,7 @@ func (m *planner) variables() {
 	m.parts()
 }
 
-// parts finds whose memory views are, and which part of it.
+// parts finds the memory that views share, and which part of it they are.
 func (m *planner) parts() {
 	type part struct {
 		base *ir.Value
@@ -178,7 +177,7 @@ func (m *planner) parts() {
 		for k, v := range n.Out {
 			m.base[v.ID], m.part[v.ID], m.form[v.ID] = m.base[x.ID], m.part[x.ID], m.formOf(n)
 			if isView(n) && !ok {
-				continue // all of it, in its order
+				continue // all elements, in their order
 			}
 			if !shares(n) {
 				at[v] = p
@@ -197,7 +196,7 @@ func (m *planner) parts() {
 	}
 }
 
-// formOf is the form in which n, a view or a cast, shows the tensor that it reads.
+// formOf is the form of the tensor that n, a view or a cast, reads and makes.
 func (m *planner) formOf(n *ir.Node) form {
 	f, t := m.form[n.In[0].ID], &m.node[n.ID]
 	from, to := m.src[n.In[0].ID], m.src[n.Out[0].ID]
@@ -205,7 +204,7 @@ func (m *planner) formOf(n *ir.Node) form {
 	case cast && to == from:
 		return f
 	case cast && to == m.low && f == widened && m.src[m.base[n.In[0].ID].ID] == to:
-		return asStored // there and back
+		return asStored // widened and narrowed again
 	case cast && to == m.low, !cast && t.class == ir.Low && m.low != ir.F32:
 		return narrowed
 	case cast, t.kept32() && !m.movesSource(n):
@@ -214,8 +213,8 @@ func (m *planner) formOf(n *ir.Node) form {
 	return f
 }
 
-// variable returns what decides result i of n: as stored, and as promoting
-// readers take it.
+// variable returns the choices that decide result i of n: how it is stored, and what promoting
+// readers count it as.
 func (m *planner) variable(s ir.Section, n *ir.Node, i int) (stored, seen plan.Choice) {
 	t, v := &m.node[n.ID], n.Out[i]
 	required := m.required[v.ID]
@@ -232,7 +231,7 @@ func (m *planner) variable(s ir.Section, n *ir.Node, i int) (stored, seen plan.C
 		return plan.F32, plan.F32
 	case t.class == ir.Low && (i > 0 || !m.storesF32(n) || t.pin == ir.PinLow):
 		return plan.Low, plan.Low
-	case t.class == ir.Low && required == readByF32 && !m.represented(v): // gradients of parameters: nothing would read the rounded one
+	case t.class == ir.Low && required == readByF32 && !m.represented(v): // gradients of parameters: no reader would read a rounded one
 		return plan.F32, plan.F32
 	case t.class == ir.Low && required == readByLow:
 		return plan.Low, plan.Low
@@ -260,23 +259,21 @@ func (m *planner) variable(s ir.Section, n *ir.Node, i int) (stored, seen plan.C
 	return seen, seen
 }
 
-// roundedByHand reports whether a cast that is written by hand rounds v: n's
-// kernel stores its result as well as v's, and the constants of n are not lost
-// by the policy but by that cast.
+// roundedByHand reports whether a cast written by hand rounds v. n's kernel then stores both its
+// result and the cast. If constants of n are lost, that cast is the cause and not the policy.
 func (m *planner) roundedByHand(v *ir.Value) bool {
 	return slices.ContainsFunc(m.uses.Of(v), func(u ir.Use) bool { return m.formCast(u.Node) && m.src[u.Node.Out[0].ID] == m.low })
 }
 
-// chooseExact is a new choice for v, low only where all who read v read low.
+// chooseExact creates a choice for v that is low only if all readers of v read low.
 func (m *planner) chooseExact(v *ir.Value) plan.Choice {
 	x := m.choose(v)
 	m.exact[x] = true
 	return x
 }
 
-// pinnedVariable stores what the source says, f32 where the row cannot store 16
-// bits of the f32 it reads; and 16 bits where nothing reads but through a cast,
-// which the kernel does.
+// pinnedVariable stores the dtype of the source. It stores f32 if the row cannot store 16 bits from
+// f32 operands, and 16 bits if all readers read v through a cast, which the kernel then runs.
 func (m *planner) pinnedVariable(n *ir.Node, i int) (stored, seen plan.Choice) {
 	v := n.Out[i]
 	switch low := i == 0 && m.c.Caps.StoresLow(n); {
@@ -292,7 +289,7 @@ func (m *planner) pinnedVariable(n *ir.Node, i int) (stored, seen plan.Choice) {
 	return m.fixedAs(m.src[v.ID]), m.seenAs(m.src[v.ID])
 }
 
-// freeVariable decides a free row: its forward value's, or its own.
+// freeVariable is the choice of a free row: that of its forward value, or a new one.
 func (m *planner) freeVariable(s ir.Section, n *ir.Node) plan.Choice {
 	if of := m.representative(s, n); of != nil {
 		t := &m.node[n.ID]
@@ -308,11 +305,10 @@ func (m *planner) freeVariable(s ir.Section, n *ir.Node) plan.Choice {
 	return m.choose(n.Out[0])
 }
 
-// copied says how those read v outside its cluster, views looked through, who
-// read one dtype and no other, so that they take a cast of v where it is stored
-// in another: readByLow for 16 bits, readByOther for the dtype of their own
-// result. If there are only such readers, a kernel that stores what it computes
-// in 16 bits does what the cast would; readByF32 stands for any other.
+// copied says which dtypes the readers of v outside its cluster read, views looked through. Such a
+// reader reads only one dtype, so that it reads a cast of v if v has another one: readByLow for 16
+// bits, readByOther for the dtype of the reader's own result. If there are no other readers, a
+// kernel that stores v in 16 bits replaces the cast. readByF32 stands for any other reader.
 func (m *planner) copied(v *ir.Value) (all requirements) {
 	switch {
 	case m.out[v.ID] && (m.src[v.ID] != m.low || v.Next != nil || m.captured[v]):
@@ -340,8 +336,8 @@ func (m *planner) copied(v *ir.Value) (all requirements) {
 	return all
 }
 
-// copiesOnly reports whether all who read vs read one dtype and no other (copied):
-// then each may be stored in 16 bits where all read that, and no bit changes.
+// copiesOnly reports whether each reader of vs reads only one dtype (copied). Then each of vs may
+// be stored in 16 bits if all readers read that, and no bit changes.
 func (m *planner) copiesOnly(vs ...*ir.Value) bool {
 	all := requirements(0)
 	for _, v := range vs {
@@ -350,7 +346,7 @@ func (m *planner) copiesOnly(vs ...*ir.Value) bool {
 	return all != 0 && all&(readByF32|readByPromote) == 0
 }
 
-// carries reports whether n only moves elements, to a tensor of its own.
+// carries reports whether n only moves elements, and its result is a separate tensor.
 func (m *planner) carries(n *ir.Node) bool {
 	d := n.Def()
 	return d.Is(ir.Moves) && d.Elem == nil && !shares(n)
@@ -361,10 +357,10 @@ func (m *planner) follows(n *ir.Node, i int) bool {
 	return m.requiredDType(n, i) == ir.Invalid && m.node[n.ID].free() && !m.c.Caps.Loads(n, i) && m.assignable(n.Out[0]) && n.OperandClass(i) != ir.Fixed
 }
 
-// castsFirst reports whether n only moves elements and all behind it want 16
-// bits: to cast what it reads and to cast what it moved are the same bits, so
-// neither its operands nor its forward node bind it. A loss scale is not moved
-// so: it may be beyond f16 where what is made of it is not.
+// castsFirst reports whether n only moves elements and all its readers require 16 bits. Casting the
+// operand gives the same bits as casting the result, so the dtypes of its operands and of its
+// forward node do not bind n. A loss scale is excluded: it may be out of range of f16 when the
+// values computed from it are not.
 func (m *planner) castsFirst(n *ir.Node) bool {
 	if !m.carries(n) || !m.node[n.ID].free() || slices.ContainsFunc(n.In, m.lossScale) || m.required[n.Out[0].ID] != readByLow {
 		return false
@@ -372,7 +368,7 @@ func (m *planner) castsFirst(n *ir.Node) bool {
 	return !slices.ContainsFunc(n.Out, func(v *ir.Value) bool { return m.assignable(v) && m.required[v.ID]&^readByLow != 0 })
 }
 
-// lossScale reports whether v is a loss scale, in whatever shape.
+// lossScale reports whether v is a loss scale, in any shape.
 func (m *planner) lossScale(v *ir.Value) bool {
 	for ; v != nil; v = v.Def.In[0] {
 		if v.Def == nil || !v.Def.Def().Is(ir.Moves) {
@@ -382,8 +378,8 @@ func (m *planner) lossScale(v *ir.Value) bool {
 	return false
 }
 
-// movesLow reports whether n only moves elements, no fewer than it reads, for
-// low operands: moving a cast costs less than casting what was moved.
+// movesLow reports whether n only moves elements, at least as many as it reads, for low operands.
+// Casting its operand then costs less than casting its result.
 func (m *planner) movesLow(n *ir.Node) bool {
 	if !m.castsFirst(n) || !m.meets(n) {
 		return false
@@ -397,13 +393,13 @@ func (m *planner) movesLow(n *ir.Node) bool {
 	return read <= m.g.Elements(n.Out[0].Type)
 }
 
-// meets reports whether n reads a float tensor that takes part in its choice.
+// meets reports whether n reads a float tensor that counts in n's choice.
 func (m *planner) meets(n *ir.Node) bool {
 	return m.operand(n, func(*ir.Value) bool { return true }) != nil
 }
 
-// represented reports whether a reader of v takes its dtype from its representative
-// in forward, whatever its own readers require.
+// represented reports whether a reader of v takes its dtype from a forward value, whatever its own
+// readers require.
 func (m *planner) represented(v *ir.Value) bool {
 	for _, u := range m.uses.Of(v) {
 		if m.sharesTensor(u.Node) && slices.ContainsFunc(u.Node.Out, m.represented) || !m.sharesTensor(u.Node) && m.representative(u.Section, u.Node) != nil {
@@ -413,14 +409,14 @@ func (m *planner) represented(v *ir.Value) bool {
 	return false
 }
 
-// representative is the forward value whose choice a free backward node shares.
+// representative is the forward value whose choice a free node of backward shares.
 func (m *planner) representative(s ir.Section, n *ir.Node) *ir.Value {
 	of := n.Of
 	if s != ir.Backward || of == nil || len(of.Out) == 0 {
 		return nil
 	}
 	if p := moved(of.Out[0]); p != nil && m.v[p.ID] == plan.F32 && !m.p.Narrow {
-		return nil // the gradient of a master is f32, whatever copy of it forward reads
+		return nil // the gradient of a master weight is f32, whichever copy of the weight forward reads
 	}
 	if !m.castsFirst(n) && !m.movesLow(of) && m.node[of.ID].free() && m.assignable(of.Out[0]) && m.seen[of.Out[0].ID] >= 0 {
 		return of.Out[0]
@@ -428,8 +424,8 @@ func (m *planner) representative(s ir.Section, n *ir.Node) *ir.Value {
 	return nil
 }
 
-// keptVariable is free where a low operand reads the value, nothing needs f32
-// and no promoting row reads it; inside a cluster it is as wide as its operands.
+// keptVariable returns a new choice if a low operand reads the value, no reader needs f32 and no
+// promoting row reads it. Inside a cluster the value is as wide as the operands of n.
 func (m *planner) keptVariable(n *ir.Node, i int, required requirements) (stored, seen plan.Choice) {
 	stored = plan.F32
 	switch {
@@ -446,7 +442,8 @@ func (m *planner) keptVariable(n *ir.Node, i int, required requirements) (stored
 	return stored, m.choose(n.Out[i])
 }
 
-// constraints are the pairs that one side binds: a free row never stores less than it reads.
+// constraints are pairs of choices where one side implies the other: a free row never stores less
+// than it reads.
 func (m *planner) constraints() {
 	if m.p.Narrow {
 		return
@@ -483,7 +480,7 @@ func (m *planner) constraints() {
 	}
 }
 
-// apply writes the answer to want and records what decided.
+// apply writes the solution to want and records the causes.
 func (m *planner) apply(r *plan.Result) {
 	for _, n := range m.g.Nodes {
 		for i, v := range n.Out {
@@ -506,8 +503,8 @@ func (m *planner) apply(r *plan.Result) {
 	m.storeLowAlone(r)
 }
 
-// storeLowAlone stores in 16 bits what the cut leaves in f32 although nobody reads it so:
-// where its kernel stores each form that is read, or stores f32 first in either case.
+// storeLowAlone stores in 16 bits the values that the cut leaves in f32 although no reader reads
+// f32: where the kernel stores each form that is read, or stores f32 first in both cases.
 func (m *planner) storeLowAlone(r *plan.Result) {
 	alone := m.plan.LowAlone(r)
 	for _, n := range m.g.Nodes {
@@ -526,8 +523,8 @@ func (m *planner) storeLowAlone(r *plan.Result) {
 	}
 }
 
-// reason records why n's variable x is on its side: forced by a neighbour, or
-// chosen by the cut. Without a variable n goes with the operand stored alike.
+// reason records why choice x of n is on its side: a neighbour forces it, or the cut chose it.
+// Without a choice of its own, n is stored like the operand that has the same dtype.
 func (m *planner) reason(n *ir.Node, x plan.Choice, r *plan.Result) {
 	t := &m.node[n.ID]
 	by := r.ForcedBy(x)
@@ -547,8 +544,8 @@ func (m *planner) reason(n *ir.Node, x plan.Choice, r *plan.Result) {
 	}
 }
 
-// forcer is the first operand of n that was forced to the side of x, or the
-// reader that forced it.
+// forcer is the value that forced x to its side: the first such operand of n, or the result of the
+// reader that did.
 func (m *planner) forcer(n *ir.Node, x plan.Choice, r *plan.Result) *ir.Value {
 	v := m.operand(n, func(v *ir.Value) bool {
 		y := m.seen[v.ID]
@@ -560,7 +557,7 @@ func (m *planner) forcer(n *ir.Node, x plan.Choice, r *plan.Result) *ir.Value {
 	return v
 }
 
-// operand is the first operand that takes part in n's choice and passes ok.
+// operand is the first operand that counts in n's choice and for which ok is true.
 func (m *planner) operand(n *ir.Node, ok func(*ir.Value) bool) *ir.Value {
 	for i, v := range n.In {
 		if v != nil && m.assignable(v) && !m.weak[v.ID] && n.OperandClass(i) != ir.Fixed && ok(v) {

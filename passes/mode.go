@@ -7,11 +7,11 @@ import (
 	"ampc/ir"
 )
 
-// mode settles what rows do outside training: dropout passes its operand on,
-// batch norm normalizes by its running statistics, and gradients inside the
-// forward pass are those of that. In training a dropout with probability 0 goes
-// as well, and a batch norm that was exported for inference normalizes by the
-// batch again. It notes the casts of the source before a pass merges any.
+// mode decides what rows do outside of training. A dropout returns its operand, a batch norm
+// normalizes by its running statistics, and gradients inside the forward pass are the gradients of
+// that. In training, mode removes dropouts with probability 0, and a batch norm that was exported
+// for inference normalizes by the batch again. mode also records the casts of the source before a
+// pass merges any.
 func mode(g *ir.Graph, c *Context) error {
 	noteSourceCasts(g)
 	dropAppends(g, c)
@@ -46,7 +46,7 @@ func mode(g *ir.Graph, c *Context) error {
 	if m.b.Err() != nil {
 		return m.b.Err()
 	}
-	for v, by := range m.gone { // a node that goes may have passed a moved gradient on
+	for v, by := range m.gone { // the operand of a removed node may itself be a gradient that was replaced
 		if to := m.moved[by]; to != nil {
 			m.gone[v] = to
 		}
@@ -59,14 +59,14 @@ func mode(g *ir.Graph, c *Context) error {
 	return nil
 }
 
-// movesStats reports whether batch norm n of an evaluated model has weights that are trained, and
-// statistics that can move with them.
+// movesStats reports whether batch norm n of an evaluated model has trained weights, and running
+// statistics that can be updated with them.
 func movesStats(n *ir.Node) bool {
 	return n.In[3].Kind == ir.State && n.In[4].Kind == ir.State && n.In[3].IsVar() && n.In[4].IsVar() &&
 		(n.In[1].IsVar() && n.In[1].Kind == ir.Param || n.In[2].IsVar() && n.In[2].Kind == ir.Param)
 }
 
-// byBatch puts a norm by the statistics of the batch in the place of n.
+// byBatch replaces n by a norm with the statistics of the batch.
 func (m *inferring) byBatch(n *ir.Node) {
 	b := m.b.Deriving(n, "").In(ir.Forward).Named(n.Out[0].Name + ".batch")
 	y := b.BatchNorm(n.In[0], n.In[1], n.In[2], n.In[3], n.In[4], ir.A("eps", n.Float("eps"), "momentum", n.Float("momentum"), "layout", n.Str("layout")))
@@ -76,7 +76,7 @@ func (m *inferring) byBatch(n *ir.Node) {
 	}
 }
 
-// order keeps sections as they are; new nodes that read variables alone go first.
+// order keeps the order of sections; new nodes that only read variables come first.
 func (m *inferring) order(n *ir.Node) int64 {
 	if r, ok := m.rank[n]; ok {
 		return r
@@ -84,17 +84,17 @@ func (m *inferring) order(n *ir.Node) int64 {
 	return -1
 }
 
-// inferring turns a forward pass into that of inference.
+// inferring changes a forward pass to inference.
 type inferring struct {
 	b     *ir.Builder
-	gone  map[*ir.Value]*ir.Value // what takes the place of results whose nodes go
-	moved map[*ir.Value]*ir.Value // what takes the place of results whose nodes stay
+	gone  map[*ir.Value]*ir.Value // replacements of results whose nodes are removed
+	moved map[*ir.Value]*ir.Value // replacements of results whose nodes stay
 	rank  map[*ir.Node]int64      // the order of each section
 }
 
-// batchNorm turns n into batch_norm_infer in place. Its batch statistics are read
-// by what the user asked for and by gradients: they become the running ones, and
-// the reciprocal deviation is computed from those.
+// batchNorm turns n into batch_norm_infer in place. Requested results and gradients may read its
+// batch statistics: they read the running statistics instead, and a reciprocal deviation that is
+// computed from these.
 func (m *inferring) batchNorm(n *ir.Node) error {
 	mean, variance := n.Operand("running_mean"), n.Operand("running_var")
 	g := m.b.Graph()
@@ -120,8 +120,8 @@ func (m *inferring) batchNorm(n *ir.Node) error {
 	return n.Retype()
 }
 
-// gradients takes the batch out of the gradients of n's operand: running
-// statistics do not depend on it.
+// gradients removes the batch statistics from the gradients of n's operand: running statistics do
+// not depend on it.
 func (m *inferring) gradients(n *ir.Node, readers []ir.Use) error {
 	body, grad := &m.b.Graph().Body, n.Def().Batch.Grad
 	for _, r := range readers {
@@ -139,8 +139,8 @@ func (m *inferring) gradients(n *ir.Node, readers []ir.Use) error {
 	return nil
 }
 
-// removeNodes redirects the keys' readers to their values and drops the nodes
-// whose first result is a key.
+// removeNodes redirects the readers of each key to its value, and removes the nodes whose first
+// result is a key.
 func removeNodes(g *ir.Graph, gone map[*ir.Value]*ir.Value) {
 	if len(gone) == 0 {
 		return

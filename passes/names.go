@@ -7,13 +7,13 @@ import (
 	"ampc/ir"
 )
 
-// StateName is the name of a variable that the compiler makes:
-// ir.Reserved[STEP.]KIND[/OF]. Users can take none of these names, so it means the
-// same in every step and in every checkpoint, whatever else a model declares.
+// StateName is the name of a variable that the compiler declares: ir.Reserved[STEP.]KIND[/OF].
+// Models cannot declare such names, so they mean the same in every step and every checkpoint,
+// whatever else a model declares.
 type StateName struct {
-	Step string // Config.Name of the step it belongs to; "": the step without a name, or all
+	Step string // Config.Name of its step; "": the step without a name, or all steps
 	Kind string // such as "lr", "adam.m", "scale"
-	Of   string // the value of the model it belongs to; "": the step
+	Of   string // value of the model that it belongs to; "": the step
 }
 
 func (n StateName) String() string {
@@ -28,23 +28,23 @@ func (n StateName) String() string {
 	return s
 }
 
-// Kinds of variables that outlive steps. A kind may be followed by a dot and a
-// number where a step has several.
+// Kinds of variables that outlive steps. If a step has several of a kind, a dot and a number
+// follow.
 const (
 	kindStep     = "step"    // steps taken
-	kindAttempt  = "attempt" // steps launched, of all steps of a model
+	kindAttempt  = "attempt" // steps launched, over all steps of a model
 	kindRate     = "lr"
-	kindBias     = "bias" // bias correction, with its beta after a dot
-	kindRule     = "rule" // with the rule's name and the state's, each after a dot
+	kindBias     = "bias" // bias correction, followed by a dot and its beta
+	kindRule     = "rule" // followed by the rule's name and the state's, each after a dot
 	kindAverage  = "ema"
 	kindAverages = "ema.steps"
 	kindScale    = "scale"
-	KindForward  = "fwd_run"    // steps in a row whose loss was not finite
+	KindForward  = "fwd_run"    // number of consecutive steps whose loss was not finite
 	KindFloor    = "floor_hits" // overflows at the floor of the scale
 )
 
-// innerScales stands in the place of a step in the names of scales inside the
-// forward pass, which belong to the model.
+// innerScales takes the place of the step in names of scales inside the forward pass, which belong
+// to the model.
 const innerScales = "grad"
 
 // stateKinds are the kinds that checkpoints hold.
@@ -65,8 +65,8 @@ func knownKind(kind string) bool {
 	return false
 }
 
-// ParseStateName takes the name of a variable of a checkpoint apart; false where
-// the compiler did not make it.
+// ParseStateName splits the name of a variable in a checkpoint. ok is false if the compiler did not
+// declare it.
 func ParseStateName(name string) (n StateName, ok bool) {
 	name, ok = strings.CutPrefix(name, ir.Reserved)
 	if !ok {
@@ -80,7 +80,7 @@ func ParseStateName(name string) (n StateName, ok bool) {
 	return n, knownKind(n.Kind)
 }
 
-// OfScaler says whether the variable comes and goes with the scaler of its step.
+// OfScaler reports whether the variable exists only while its step has a scaler.
 func (n StateName) OfScaler() bool {
 	switch n.Kind {
 	case kindScale, "good", "left", KindForward, KindFloor, "noted":
@@ -89,18 +89,19 @@ func (n StateName) OfScaler() bool {
 	return false
 }
 
-// Shared says whether the variable is the model's rather than a step's: the seed,
-// launched steps, scales inside the forward pass.
+// Shared reports whether the variable belongs to the model rather than to a step: the seed, the
+// count of launched steps, and scales inside the forward pass.
 func (n StateName) Shared() bool {
 	return n.Kind == "seed" || n.Kind == kindAttempt || n.Step == innerScales
 }
 
-// Scale is the name of the loss scale that a counter of a scaler belongs to.
+// Scale is the name of the loss scale to which a counter of a scaler belongs.
 func (n StateName) Scale() string { return StateName{n.Step, kindScale, n.Of}.String() }
 
-// Before are the names that checkpoints of format 1 had for the variable, the
-// likelier first. They put optimizer state and averages behind the weight's name
-// and had no optimizer's: what both have tells Adam's from momentum's.
+// Before is the name that checkpoints of format 1 have for the variable, the likelier one if there
+// are two. Format 1 put optimizer state and averages after the weight's name and did not name the
+// optimizer. Other variables in the checkpoint, which has finds, tell Adam's moments from
+// momentum's.
 func (n StateName) Before(has func(string) bool) string {
 	step := ""
 	if n.Step != "" {
@@ -119,7 +120,7 @@ func (n StateName) Before(has func(string) bool) string {
 		return n.Of + ".v"
 	case n.Step == innerScales:
 		if n.Of != "" {
-			return "" // such as grad.scale_2 and grad.scale_2.good, which start anew
+			return "" // starts anew, as do grad.scale_2 and grad.scale_2.good
 		}
 		return n.Step + "." + n.Kind
 	case n.OfScaler() && n.Of != "":
@@ -130,8 +131,7 @@ func (n StateName) Before(has func(string) bool) string {
 	return step + n.Kind
 }
 
-// checkName refuses names of steps that could not be told from what else
-// stands in the names of their variables.
+// checkName refuses names of steps that make the names of their variables ambiguous.
 func checkName(step string) error {
 	for _, r := range step {
 		if r != '_' && r != '-' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') {
@@ -144,13 +144,13 @@ func checkName(step string) error {
 	return nil
 }
 
-// state names a variable of the step.
+// state is the name of a variable of the step.
 func (c *Config) state(kind, of string) string { return StateName{c.Name, kind, of}.String() }
 
-// private names a variable that holds nothing between steps, or a constant.
+// private is the name of a variable that is not needed between steps, or of a constant.
 func private(kind, of string) string { return StateName{Kind: kind, Of: of}.String() }
 
-// constantOf finds or declares a scalar constant of the compiler's own.
+// constantOf finds or declares a scalar constant of the compiler.
 func constantOf(b *ir.Builder, kind string, d ir.DType, x float64) *ir.Value {
 	name := private(kind, "")
 	if v := b.Lookup(name); v != nil {

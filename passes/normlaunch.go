@@ -6,8 +6,8 @@ import (
 	"ampc/ir"
 )
 
-// channelNorms lists the norms over channels whose kernels run a second norm, or the
-// elementwise nodes that make an operand.
+// channelNorms lists the channel norms whose kernels can run a second norm, or the elementwise
+// nodes that compute an operand.
 func (f *launchFinder) channelNorms() (list []*ir.Node) {
 	for s, n := range f.g.Nodes {
 		c := f.caps.NormOf(n)
@@ -18,7 +18,7 @@ func (f *launchFinder) channelNorms() (list []*ir.Node) {
 	return list
 }
 
-// overChannels joins each of norms with what its kernel also runs.
+// overChannels joins each of norms with the nodes that its kernel can also run.
 func (f *launchFinder) overChannels(norms []*ir.Node) {
 	f.sort(norms)
 	kept := f.kept()
@@ -38,8 +38,8 @@ func (f *launchFinder) overChannels(norms []*ir.Node) {
 	}
 }
 
-// sibling joins gradient n with that of another tensor that reads the same operand, the
-// first that it may run with; nil where there is none.
+// sibling joins gradient n with the first gradient of another tensor that reads the same operand
+// and that it can run with. It returns nil where there is none.
 func (f *launchFinder) sibling(n *ir.Node, operand int) *ir.Node {
 	var list []*ir.Node
 	for _, u := range f.uses.Of(n.In[operand]) {
@@ -57,17 +57,17 @@ func (f *launchFinder) sibling(n *ir.Node, operand int) *ir.Node {
 	return nil
 }
 
-// sameNorm reports whether norms m and n are of one op over images of one layout.
+// sameNorm reports whether norms m and n have the same op and image layout.
 func sameNorm(m, n *ir.Node) bool { return m.Op == n.Op && m.Str("layout") == n.Str("layout") }
 
-// alone reports whether n is a step of its own that may join another.
+// alone reports whether n is a step of its own, in no launch.
 func (f *launchFinder) alone(n *ir.Node) bool {
 	s := f.at(n)
 	return len(s.nodes) == 1 && !s.joined && !f.expands(n)
 }
 
-// makesOperand joins norms with the elementwise step that makes an operand of all of
-// them, and no other operand.
+// makesOperand joins norms with the elementwise step that computes one operand of all of them, and
+// no other operand.
 func (f *launchFinder) makesOperand(norms []*ir.Node, operand int) {
 	v := norms[0].In[operand]
 	if v.Def == nil {
@@ -80,15 +80,15 @@ func (f *launchFinder) makesOperand(norms []*ir.Node, operand int) {
 	for _, n := range norms {
 		for i, x := range n.In {
 			if x != nil && i != operand && f.maker(x) == p {
-				return // it reads what the kernel stores
+				return // it reads the stored result
 			}
 		}
 	}
 	f.join(p, f.of(norms[0]))
 }
 
-// walksDense reports whether step k is elementwise work that reads and stores dense
-// floats of the shape of norm n's operand, and is no part of a launch.
+// walksDense reports whether step k is elementwise work that reads and stores dense floats of the
+// shape of norm n's operand, and is in no launch.
 func (f *launchFinder) walksDense(k int32, n *ir.Node) bool {
 	s, shape := &f.steps[k], n.In[0].Type.Shape
 	if s.joined || s.section != f.at(n).section || !shape.Static() || shape.Elements() == 0 {
@@ -107,16 +107,16 @@ func (f *launchFinder) walksDense(k int32, n *ir.Node) bool {
 	return true
 }
 
-// placed reports whether v is a next value or a part of a concatenation that is written where it is read.
+// placed reports whether v is a next value, or a part of a concatenation that is written in place.
 func (f *launchFinder) placed(v *ir.Value) bool {
 	return v.Next != nil || slices.ContainsFunc(f.uses.Of(v), func(u ir.Use) bool { return shares(u.Node) && u.Node.Joins() })
 }
 
-// isPart reports whether v shows other elements than a tensor as it lies.
+// isPart reports whether v is a view of other elements than a whole tensor in its order.
 func isPart(v *ir.Value) bool { return v.Def != nil && shares(v.Def) && !isView(v.Def) }
 
-// added joins norm n with the norm whose result its epilogue adds to its own, if nothing
-// else reads that.
+// added joins norm n with the norm whose result its epilogue adds, if no other node reads that
+// result.
 func (f *launchFinder) added(n *ir.Node, kept map[*ir.Value]bool) {
 	y := n.Out[0]
 	if n.Why.Cluster == 0 || len(f.uses.Of(y)) != 1 {

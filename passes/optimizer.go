@@ -7,14 +7,13 @@ import (
 	"ampc/ir"
 )
 
-// optimizer appends what steps the variables: one row per parameter, its state,
-// learning rates, bias corrections, running averages, the commits of running
-// statistics, and the counters. Every next value is the old one where the step
-// is skipped.
+// optimizer appends the updates of the variables: one row for each parameter, its states, learning
+// rates, bias corrections, moving averages, the writes of running statistics, and the counters. In
+// a skipped step every variable keeps its value.
 func optimizer(g *ir.Graph, c *Context) error {
 	t := c.training
 	o := &updating{b: ir.Edit(g), g: g, c: c, t: t, rates: map[rateKey]*ir.Value{}, bases: map[Schedule]*ir.Value{}}
-	if len(t.sweeps) == 0 { // inference, or an update written by hand
+	if len(t.sweeps) == 0 { // inference, or an update that the source contains
 		return o.results()
 	}
 	o.attempt = o.counter(private(kindAttempt, ""), "attempt")
@@ -24,7 +23,7 @@ func optimizer(g *ir.Graph, c *Context) error {
 			o.step(p)
 		}
 	}
-	if o.b.Err() != nil { // of a rule
+	if o.b.Err() != nil { // an error in an update rule
 		return o.b.Err()
 	}
 	o.averages()
@@ -51,7 +50,7 @@ type updating struct {
 	c       *Context
 	t       *training
 	attempt *ir.Value
-	bases   map[Schedule]*ir.Value // the base rate of each schedule
+	bases   map[Schedule]*ir.Value // base rate, by schedule
 	rates   map[rateKey]*ir.Value
 }
 
@@ -62,7 +61,7 @@ type rateKey struct {
 
 func (o *updating) at() *ir.Builder { return o.b.In(ir.Update) }
 
-// counter finds the variable with a role, or declares it.
+// counter finds or declares the variable with a role.
 func (o *updating) counter(name, role string) *ir.Value {
 	for _, v := range o.g.Vars {
 		if v.Attr.Get("role") == role && v.Name == name {
@@ -77,15 +76,15 @@ func (o *updating) counter(name, role string) *ir.Value {
 	return o.b.Declare(ir.State, name, ir.T(ir.I32), &ir.Init{Args: []float64{0}}, ir.A("role", role))
 }
 
-// steps declares the counters of taken steps. The first skip group is the whole
-// step's; another has its own only where it may be skipped apart.
+// steps declares the counters of taken steps. The first skip group has the counter of the whole
+// step. Another group has its own only if it may be skipped separately.
 func (o *updating) steps() {
 	for _, tr := range o.t.skipGroups {
 		tr.step = o.counter(o.c.state(kindStep+tr.name, ""), "step")
 	}
 }
 
-// rate is the learning rate of a schedule on a skip group.
+// rate is the learning rate of a schedule for a skip group.
 func (o *updating) rate(s Schedule, tr *skipGroup) *ir.Value {
 	key := rateKey{s, tr}
 	if s.CountAll {
@@ -124,7 +123,7 @@ func (o *updating) rate(s Schedule, tr *skipGroup) *ir.Value {
 	return v
 }
 
-// each is one field of every phase.
+// each lists one field of all phases.
 func each[T any](phases []Phase, field func(Phase) T) []T {
 	out := make([]T, len(phases))
 	for i, p := range phases {
@@ -133,7 +132,7 @@ func each[T any](phases []Phase, field func(Phase) T) []T {
 	return out
 }
 
-// step steps one parameter.
+// step updates one parameter.
 func (o *updating) step(p *paramPlan) {
 	opt, tr := p.group.Optimizer, p.skipGroup
 	lr := o.rate(p.group.LR, tr)
@@ -170,8 +169,8 @@ func (o *updating) stepSGD(p *paramPlan, opt Optimizer, lr *ir.Value) {
 	o.at().EmitWrite(ir.OpSGD, []*ir.Value{p.v, p.g, m, lr, p.skipGroup.skip, p.mul}, a, next...)
 }
 
-// stepRule has the rule build the next value of one parameter. What it builds is
-// pinned to f32, as the other optimizers compute.
+// stepRule makes the update rule build the next value of one parameter. Its nodes are pinned to
+// f32, in which the other optimizers compute, too.
 func (o *updating) stepRule(p *paramPlan, opt Optimizer, lr *ir.Value) {
 	r, b := opt.Rule, o.at().Pinned(ir.PinF32)
 	if o.c.Policy.NoMasters {
@@ -204,8 +203,8 @@ func (o *updating) stepRule(p *paramPlan, opt Optimizer, lr *ir.Value) {
 	o.at().EmitWrite(ir.OpAssign, []*ir.Value{p.v, next, g, lr, tr.skip}, nil, p.v)
 }
 
-// moment declares an optimizer state of a parameter. Its name has the step's and
-// the algorithm's in it: another step, or another algorithm, has its own.
+// moment declares an optimizer state of a parameter. Its name contains the names of the step and of
+// the algorithm, so that each step and algorithm has its own.
 func (o *updating) moment(p *paramPlan, name string) *ir.Value {
 	kind := "adam." + name
 	if p.group.Optimizer.Algorithm == UseSGD {
@@ -214,7 +213,7 @@ func (o *updating) moment(p *paramPlan, name string) *ir.Value {
 	return o.b.Declare(ir.State, o.c.state(kind, p.v.Name), p.v.Type.With(p.group.Optimizer.state()), &ir.Init{Args: []float64{0}}, ir.A("role", "optimizer"))
 }
 
-// bias advances 1-beta^t and returns it as of this step.
+// bias updates 1-beta^t and returns its value in this step.
 func (o *updating) bias(tr *skipGroup, beta float64) *ir.Value {
 	if v := tr.biases[beta]; v != nil {
 		return v
@@ -225,7 +224,7 @@ func (o *updating) bias(tr *skipGroup, beta float64) *ir.Value {
 	return tr.biases[beta]
 }
 
-// averages keeps a running average of every trained parameter's next value.
+// averages updates a moving average of every trained parameter.
 func (o *updating) averages() {
 	if o.c.EMA == 0 {
 		return
@@ -257,7 +256,8 @@ func (o *updating) averages() {
 	}
 }
 
-// commit writes a state where the skip group is taken; the first is the step as a whole.
+// commit writes a running statistic unless the skip group is skipped. The first group stands for
+// the whole step.
 func (o *updating) commit(p pendingStat, tr *skipGroup) {
 	skip := tr.skip
 	if skip == nil {
@@ -267,8 +267,8 @@ func (o *updating) commit(p pendingStat, tr *skipGroup) {
 	o.c.Count("commits", 1)
 }
 
-// results gives every result its place: first what the source graph returns,
-// over all micro-batches, then what the config asks for, in its order.
+// results puts the results into their order: those of the source graph, over all micro-batches,
+// then those that the config requests, in its order.
 func (o *updating) results() error {
 	claimed := o.g.Return
 	o.g.Return = make([]*ir.Value, 0, o.t.returned+len(o.c.Outputs))
@@ -300,14 +300,14 @@ func (o *updating) results() error {
 	return nil
 }
 
-// made is a result that the compiler makes; nil where this step has none.
+// made is a result that the compiler computes; nil if this step does not have it.
 func (o *updating) made(out Output) *ir.Value {
 	switch out.Kind {
 	case OfSkip:
 		return o.t.skipGroups[0].skip
 	case OfScale:
 		one := constantOf(o.b, "one.f32", ir.F32, 1)
-		if scale := o.t.sweeps[0].scale; scale != nil { // a copy: the variable moves on
+		if scale := o.t.sweeps[0].scale; scale != nil { // a copy, because the variable changes
 			return o.at().Named("scale").Scale(one, scale)
 		}
 		return one
@@ -324,8 +324,8 @@ func (o *updating) made(out Output) *ir.Value {
 	return o.inner(out.Value)
 }
 
-// inner is the gradient of a value between loss and parameters, in this
-// micro-batch and unscaled; nil where none, or more than one sweep, has it.
+// inner is the unscaled gradient of a value between loss and parameters, in this micro-batch; nil
+// unless exactly one sweep computes it.
 func (o *updating) inner(of *ir.Value) *ir.Value {
 	var d *ir.Value
 	for _, n := range o.g.Body[ir.Backward] {
@@ -355,8 +355,8 @@ func (o *updating) missing(out Output) error {
 	return fmt.Errorf("result %s: the step computes none", out.Kind)
 }
 
-// unscaled is a value between loss and parameters as it is without its sweep's
-// loss scale; any other value is returned as it is.
+// unscaled is a value between loss and parameters without the loss scale of its sweep. It returns
+// any other value unchanged.
 func (o *updating) unscaled(v *ir.Value) *ir.Value {
 	for _, s := range o.t.sweeps {
 		if s.scale != nil && v.Def != nil && v.Unit == ir.Unit(s.scale.Name) {

@@ -8,14 +8,12 @@ import (
 	"ampc/ir"
 )
 
-// orderPass puts each section into a topological order of low peak memory: of
-// the nodes that can run, the one that frees most next. What outlives its
-// section (saved activations, gradients, results) must be paid for in any
-// order, so it counts as free; ties go to the smaller depth, then to the name,
-// so the list order a pass left has no influence. A view stands before its
-// first reader. What writes a variable that others of its section read comes
-// last: the next value takes the variable's place only when nothing needs the
-// old one any more, and would have to be copied there later.
+// orderPass puts each section into a topological order with low peak memory: the next node is the
+// ready one that frees the most bytes. Values that outlive their section (saved activations,
+// gradients, results) count as free, because every order must hold them. Ties go to the smaller
+// depth, then to the name, so the order that earlier passes left has no influence. A view comes
+// before its first reader. Nodes that write a variable which other nodes of the section read come
+// last: the next value may then overwrite the variable, and needs no copy.
 func orderPass(g *ir.Graph, c *Context) error {
 	o := newOrderer(g)
 	o.repeatLate()
@@ -29,32 +27,32 @@ func orderPass(g *ir.Graph, c *Context) error {
 
 type orderer struct {
 	g         *ir.Graph
-	sec       []ir.Section // of a node
-	name      []int32      // rank of a node's name
-	scheduled []int32      // of a node; -1 for views
-	placed    []bool       // views that are in the order already
+	sec       []ir.Section // by node ID
+	name      []int32      // by node ID: rank of its name
+	scheduled []int32      // by node ID: its schedule node; -1 for views
+	placed    []bool       // views that are in the order
 	schedule  []scheduleNode
-	root      []int32 // value whose memory a value is (views), by value ID
-	bytes     []int64 // of a root that lives and dies in one section, else 0
-	left      []int32 // reads of a root still to come
-	start     []int32 // by value ID: where its readers begin
-	readers   []int32 // schedule nodes that read a value in its own section
+	root      []int32 // by value ID: the value whose memory it is or views
+	bytes     []int64 // by root that lives in one section only, otherwise 0
+	left      []int32 // by root: number of reads that are not ordered yet
+	start     []int32 // by value ID: index of its first reader in readers
+	readers   []int32 // schedule nodes that read a value of their own section
 }
 
-// scheduleNode is what runs as one step: a node, or a cluster.
+// scheduleNode runs as one step: a node, or a cluster.
 type scheduleNode struct {
 	sec   ir.Section
 	nodes []*ir.Node
-	reads []*ir.Value // from outside the schedule node, views looked through, one entry per operand
-	views []*ir.Node  // the views it looks through, bases first
-	waits int32       // reads of values of this section that are not there yet
+	reads []*ir.Value // values from outside, views looked through, one entry for each operand
+	views []*ir.Node  // views between, the viewed ones first
+	waits int32       // number of reads of values of this section that are not computed yet
 	depth int32
-	name  int32 // the smallest of its nodes'
-	turn  int32 // entries of the heap with an older turn are stale
-	sends bool  // a message: it starts as soon as it can, and the steps behind it run meanwhile
+	name  int32 // smallest rank of the names of its nodes
+	turn  int32 // entries of the heap with a smaller turn are out of date
+	sends bool  // a message, which starts as soon as possible, while later steps run
 	last  bool  // writes a variable that another schedule node of the section reads
 	done  bool
-	late  bool // runs right before its first reader (repeatLate)
+	late  bool // runs directly before its first reader (repeatLate)
 }
 
 func newOrderer(g *ir.Graph) *orderer {
@@ -79,7 +77,7 @@ func (o *orderer) rankNames(nodes int) {
 	}
 	all := make([]named, 0, nodes)
 	for _, n := range o.g.Nodes {
-		all = append(all, named{n.Name(), n.ID}) // a next value sorts beside its variable
+		all = append(all, named{n.Name(), n.ID}) // a next value has the same rank as its variable's name
 	}
 	slices.SortFunc(all, func(a, b named) int { return strings.Compare(a.name, b.name) })
 	for i, x := range all {
@@ -140,9 +138,10 @@ func (o *orderer) formNodes() {
 	}
 }
 
-// writeLast marks the schedule nodes that write what another schedule node of their section reads.
+// writeLast marks the schedule nodes that write variables which other schedule nodes of their
+// section read.
 func (o *orderer) writeLast() {
-	writer := map[int32]int32{} // by root of the variable
+	writer := map[int32]int32{} // by root of the variable: the node that writes it
 	for i := range o.schedule {
 		for _, n := range o.schedule[i].nodes {
 			for _, v := range n.Out {
@@ -161,7 +160,7 @@ func (o *orderer) writeLast() {
 	}
 }
 
-// messagesInOrder makes each message between ranks wait for the one before it.
+// messagesInOrder makes each message between ranks wait for the previous one.
 func (o *orderer) messagesInOrder() {
 	var last [ir.NumSections]*ir.Node
 	var sent []*ir.Node
@@ -181,7 +180,7 @@ func (o *orderer) messagesInOrder() {
 	}
 }
 
-// read adds v to what u reads, through the views of u's section.
+// read adds v to the reads of u, through views of u's section.
 func (o *orderer) read(u *scheduleNode, v *ir.Value) {
 	if v.Def == nil || !shares(v.Def) || o.sec[v.Def.ID] != u.sec {
 		u.reads = append(u.reads, v)
@@ -225,10 +224,10 @@ func (o *orderer) indexReads() {
 // readersOf lists the schedule nodes of v's section that read it, once per operand.
 func (o *orderer) readersOf(v *ir.Value) []int32 { return o.readers[o.start[v.ID]:o.start[v.ID+1]] }
 
-// sizes fills in the bytes of values that are stored, and live and die in one section.
+// sizes sets the bytes of values that are stored and that live in one section only.
 func (o *orderer) sizes() {
 	const escapes = -1
-	size := make([]int64, len(o.root)) // 0: interior, until somebody outside reads it
+	size := make([]int64, len(o.root)) // 0: interior of a cluster, unless a node outside reads it
 	for _, v := range o.g.Return {
 		size[o.root[v.ID]] = escapes
 	}
@@ -258,7 +257,7 @@ func (o *orderer) sizes() {
 	}
 }
 
-// operands lists what n reads, captured values included, absent ones left out.
+// operands lists the operands of n with captured values and without absent ones.
 func operands(n *ir.Node) []*ir.Value {
 	if len(n.Captured) == 0 && !slices.Contains(n.In, nil) {
 		return n.In
@@ -302,7 +301,7 @@ func (o *orderer) section(s ir.Section) []*ir.Node {
 	return append(out, o.restViews(s)...)
 }
 
-// place puts u into the order, behind what it reads that was late.
+// place appends u to the order, after the late schedule nodes that it reads.
 func (o *orderer) place(out []*ir.Node, h *readyHeap, u *scheduleNode) []*ir.Node {
 	u.done = true
 	for _, v := range u.reads {
@@ -320,7 +319,7 @@ func (o *orderer) place(out []*ir.Node, h *readyHeap, u *scheduleNode) []*ir.Nod
 	return out
 }
 
-// view places a view that a schedule node is about to read, unless an earlier one did.
+// view appends a view that the next schedule node reads, unless it is in the order.
 func (o *orderer) view(out []*ir.Node, n *ir.Node) []*ir.Node {
 	if o.placed[n.ID] {
 		return out
@@ -329,7 +328,7 @@ func (o *orderer) view(out []*ir.Node, n *ir.Node) []*ir.Node {
 	return append(out, n)
 }
 
-// restViews returns the views of a section that only other sections read, by name.
+// restViews appends the views of a section that only other sections read, by name.
 func (o *orderer) restViews(s ir.Section) []*ir.Node {
 	var left, out []*ir.Node
 	for _, n := range o.g.Body[s] {
@@ -357,13 +356,13 @@ func (o *orderer) restViews(s ir.Section) []*ir.Node {
 	return out
 }
 
-// sorted orders the members of a cluster by depth within it, then by name.
+// sorted lists the members of a cluster by depth within it, then by name.
 func (o *orderer) sorted(u *scheduleNode) []*ir.Node {
 	if len(u.nodes) == 1 {
 		return u.nodes
 	}
 	depth := make(map[*ir.Node]int, len(u.nodes))
-	for _, n := range u.nodes { // list order is topological
+	for _, n := range u.nodes { // the list is in topological order
 		for _, v := range operands(n) {
 			if v.Def != nil && o.scheduled[v.Def.ID] == o.scheduled[n.ID] {
 				depth[n] = max(depth[n], depth[v.Def]+1)
@@ -379,8 +378,8 @@ func (o *orderer) sorted(u *scheduleNode) []*ir.Node {
 	return u.nodes
 }
 
-// push puts a ready schedule node on the heap at its present cost: the bytes it adds
-// minus those it is the last to read.
+// push puts a ready schedule node on the heap with its current cost: the bytes of its results minus
+// the bytes that no other node has still to read.
 func (o *orderer) push(h *readyHeap, i int32) {
 	u := &o.schedule[i]
 	cost := int64(0)
@@ -410,8 +409,8 @@ func (o *orderer) push(h *readyHeap, i int32) {
 	h.push(ready{u.sends, u.last, cost, u.depth, u.name, i, u.turn})
 }
 
-// run accounts for u having run: its readers may become ready, and the last
-// readers of what it read become cheaper.
+// run updates the state after u: its readers may become ready, and the last readers of its operands
+// become cheaper.
 func (o *orderer) run(h *readyHeap, u *scheduleNode) {
 	for _, v := range u.reads {
 		r := o.root[v.ID]
@@ -421,7 +420,7 @@ func (o *orderer) run(h *readyHeap, u *scheduleNode) {
 	}
 	for _, n := range u.nodes {
 		for _, v := range n.Out {
-			if u.late { // nobody waits for it
+			if u.late { // no node waits for it
 				break
 			}
 			for _, i := range o.readersOf(v) {
@@ -435,8 +434,7 @@ func (o *orderer) run(h *readyHeap, u *scheduleNode) {
 	}
 }
 
-// recost pushes the ready readers of v again: one of them is the last and
-// frees it now.
+// recost pushes the ready readers of v again, because its last reader now frees it.
 func (o *orderer) recost(h *readyHeap, v *ir.Value) {
 	readers := o.readersOf(v)
 	if len(readers) > maxRecost {
@@ -449,10 +447,10 @@ func (o *orderer) recost(h *readyHeap, v *ir.Value) {
 	}
 }
 
-// maxRecost keeps a value with very many readers from costing quadratic time.
+// maxRecost limits this to values with few readers, so that the cost is not quadratic.
 const maxRecost = 64
 
-// ready is a schedule node that can run.
+// ready is a schedule node whose operands are computed.
 type ready struct {
 	sends, last bool
 	cost        int64

@@ -6,9 +6,9 @@ import (
 	"ampc/ir"
 )
 
-// repeatLate finds the schedule nodes that run forward nodes a second time. Each will run
-// right before its first reader, and the others in the order that they have without it. It
-// would take memory long before otherwise: it could run from the beginning of backward on.
+// repeatLate finds the schedule nodes that run forward nodes a second time. Each runs directly
+// before its first reader, and the others keep the order that they have without it. Otherwise it
+// could run from the beginning of backward on, and its results would take memory for long.
 func (o *orderer) repeatLate() {
 	for i := range o.schedule {
 		u := &o.schedule[i]
@@ -17,7 +17,7 @@ func (o *orderer) repeatLate() {
 			u.late = u.late && n.Why.Marks&ir.MarkRepeated != 0
 		}
 	}
-	for changed := true; changed; { // a step that runs other nodes too is not late, nor what reads it
+	for changed := true; changed; { // a step that also runs other nodes is not late, and neither are the readers of its results
 		changed = false
 		for i := range o.schedule {
 			u := &o.schedule[i]
@@ -37,7 +37,7 @@ func (o *orderer) late(v *ir.Value) bool {
 	return i >= 0 && o.schedule[i].late
 }
 
-// restLate puts those that nobody has waited for behind all others of section s.
+// restLate appends the late schedule nodes without readers after all others of section s.
 func (o *orderer) restLate(out []*ir.Node, h *readyHeap, s ir.Section) []*ir.Node {
 	for i := range o.schedule {
 		if u := &o.schedule[i]; u.sec == s && u.late && !u.done {

@@ -14,11 +14,11 @@ type override struct {
 	rule  string
 }
 
-// pinOverrides returns, by node ID, the overrides: a pin in code beats the last
-// matching rule of the policy, which beats an island; a policy that lists bce
-// otherwise has none. A gradient goes with its forward node: no rule matches
-// its name. A rule that could change nothing is an error; one that a later rule
-// overrules is none, as that is what later rules are for.
+// pinOverrides returns the overrides by node ID. A pin in code comes before the last matching rule
+// of the policy, which comes before an island. A policy that lists bce itself has no islands. A
+// gradient has the override of its forward node, whose name rules match. A rule that cannot change
+// anything is an error. A rule that a later rule overrules is not: that is a common way to write
+// exceptions.
 func pinOverrides(g *ir.Graph, p Policy) ([]override, error) {
 	_, nodes := g.Number()
 	overrides := make([]override, nodes)
@@ -48,7 +48,7 @@ func pinOverrides(g *ir.Graph, p Policy) ([]override, error) {
 	return overrides, nil
 }
 
-// override sets f to what n's own pin or else the last matching rule says.
+// override sets f by n's own pin or the last matching rule.
 func (p Policy) override(n *ir.Node, f *override) {
 	for _, r := range p.Rules {
 		if r.names(n) {
@@ -60,7 +60,7 @@ func (p Policy) override(n *ir.Node, f *override) {
 	}
 }
 
-// located puts the file and the line of the rule before an error.
+// located adds the file and line of the rule to an error.
 func (r Rule) located(err error) error {
 	if r.Pos == "" {
 		return err
@@ -68,22 +68,22 @@ func (r Rule) located(err error) error {
 	return fmt.Errorf("%s: %w", r.Pos, err)
 }
 
-// names reports whether r speaks of node n: of a result by its name, or of a
-// scope around it. Gradients are decided with the node that they are of.
+// names reports whether r names a result of n or a scope around it. The rules of a gradient are
+// those of its forward node.
 func (r Rule) names(n *ir.Node) bool {
 	return (n.Of == nil || n.Of == n) && slices.ContainsFunc(n.Out, func(v *ir.Value) bool {
 		return v.Next == nil && Matches(r.Pattern, v.Name)
 	})
 }
 
-// decidable reports whether a rule could change how n computes or what it stores.
+// decidable reports whether a rule could change the dtype in which n computes or stores.
 func decidable(n *ir.Node) bool {
 	float := func(v *ir.Value) bool { return v != nil && v.Type.DType.Float() }
 	return n.Def().Class != ir.Fixed && (slices.ContainsFunc(n.In, float) || slices.ContainsFunc(n.Out, float))
 }
 
-// decidesVar reports whether r changes how a variable is stored or read: it does
-// where the policy casts variables for every reader.
+// decidesVar reports whether r changes how a variable is stored or read, which is so if the policy
+// casts variables for every reader.
 func (p Policy) decidesVar(g *ir.Graph, r Rule) bool {
 	return slices.ContainsFunc(g.Vars, func(v *ir.Value) bool {
 		cast := p.Cast && (v.Kind == ir.Param || v.Kind == ir.Input) || p.NoMasters && v.Kind == ir.Param
@@ -91,7 +91,7 @@ func (p Policy) decidesVar(g *ir.Graph, r Rule) bool {
 	})
 }
 
-// idle says why r changes nothing, and what to write instead.
+// idle explains why r changes nothing, and what to write instead.
 func (r Rule) idle(g *ir.Graph) string {
 	for _, n := range g.Nodes {
 		if r.names(n) {
@@ -117,7 +117,7 @@ func (r Rule) idle(g *ir.Graph) string {
 	return fmt.Sprintf("pattern %q matches nothing in graph @%s", r.Pattern, g.Name)
 }
 
-// overruled says what decides n in the place of rules.
+// overruled says what decides the dtype of n instead of rules.
 func overruled(n *ir.Node) string {
 	if !decidable(n) {
 		return fmt.Sprintf("no policy decides the dtype of %s = %s", n.Out[0], n.Def().Name)
@@ -125,7 +125,7 @@ func overruled(n *ir.Node) string {
 	return fmt.Sprintf("%s is pinned in code (%s)", n.Out[0], n.Pos)
 }
 
-// readerOf is the first node that reads v and has a result, nil where none does.
+// readerOf is the first node with a result that reads v, or nil.
 func readerOf(g *ir.Graph, v *ir.Value) *ir.Node {
 	for _, n := range g.Nodes {
 		if slices.Contains(n.In, v) && len(n.Out) > 0 {
@@ -135,11 +135,10 @@ func readerOf(g *ir.Graph, v *ir.Value) *ir.Node {
 	return nil
 }
 
-// islands are the nodes that stay f32 together, their gradients with them: a
-// binary cross entropy of probabilities (recognize leaves the ones whose logits
-// it cannot see; 1-p of p near 1 is 0 in 16 bits) and what makes the
-// probabilities, back to the sigmoid or softmax or to what is not elementwise.
-// By node: the cross entropy.
+// islands are groups of nodes that stay f32, with their gradients: a binary cross entropy of
+// probabilities, and the nodes that compute these, back to the sigmoid or softmax or to a node that
+// is not elementwise. (recognize leaves cross entropies whose logits it cannot find; for p near 1,
+// 1-p is 0 in 16 bits.) The result maps each node to the cross entropy.
 func islands(g *ir.Graph) map[*ir.Node]*ir.Value {
 	in := map[*ir.Node]*ir.Value{}
 	for _, n := range g.Body[ir.Forward] {
@@ -167,7 +166,7 @@ func islands(g *ir.Graph) map[*ir.Node]*ir.Value {
 	return in
 }
 
-// noteIslands tells of every bce that keeps its island f32.
+// noteIslands notes every bce that keeps its island f32.
 func (a *assigner) noteIslands() {
 	for _, n := range a.g.Body[ir.Forward] {
 		if n.Op == ir.OpBCE && a.node[n.ID].cause == ir.ByIsland {

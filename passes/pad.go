@@ -8,13 +8,12 @@ import (
 	"ampc/ir"
 )
 
-// padding fills the operands of products and convolutions with zeros up to the
-// multiples that tensor cores want (ir.DType.Multiple) and cuts the results back,
-// where Config.Pad asks for it. Zeros add nothing to a sum, so no result changes,
-// and gradients are cut back as results are: nothing trains the zeros. It runs
-// before autodiff, so backward is padded as forward is, and before amp, which
-// prices the copies. Rows of an operand with more than two dimensions, grouped
-// and transposed convolutions and sizes that are not known stay as they are.
+// padding pads the operands of products and convolutions with zeros up to the multiples that tensor
+// cores want (ir.DType.Multiple), and slices the results, if Config.Pad is set. Zeros add nothing
+// to a sum, so no result changes. Gradients are sliced as results are, so the zeros are not
+// trained. The pass runs before autodiff, so that backward is padded like forward, and before amp,
+// which prices the copies. It does not pad rows of operands with more than two dimensions, grouped
+// and transposed convolutions, and unknown sizes.
 func padding(g *ir.Graph, c *Context) error {
 	if !c.Pad {
 		return nil
@@ -38,7 +37,7 @@ func padding(g *ir.Graph, c *Context) error {
 			to[n.Out[0]] = cut
 		}
 	}
-	g.Replace(to) // what is returned or captured
+	g.Replace(to) // for returned and captured values
 	for v, cut := range to {
 		cut.Def.In[0] = v
 	}
@@ -48,7 +47,7 @@ func padding(g *ir.Graph, c *Context) error {
 type padder struct {
 	g    *ir.Graph
 	c    *Context
-	done map[padKey]*ir.Value // padded operands, shared by their readers
+	done map[padKey]*ir.Value // padded operands, which all readers share
 }
 
 type padKey struct {
@@ -56,7 +55,7 @@ type padKey struct {
 	hi string
 }
 
-// place appends n, padded where it must be; then it returns the cut result.
+// place appends n, padded if necessary. For a padded node it returns the sliced result.
 func (p *padder) place(n *ir.Node) (cut *ir.Value, err error) {
 	body := &p.g.Body[ir.Forward]
 	more := p.more(n)
@@ -85,7 +84,7 @@ func (p *padder) place(n *ir.Node) (cut *ir.Value, err error) {
 		}
 	}
 	p.c.Count("padded", 1)
-	if len(axes) == 0 { // only what is summed over was padded
+	if len(axes) == 0 { // only dimensions that are summed over were padded
 		n.Out[0].Name = name
 		p.c.note("%%%s: its products are padded with zeros", name)
 		return nil, b.Err()
@@ -98,7 +97,7 @@ func (p *padder) place(n *ir.Node) (cut *ir.Value, err error) {
 	return cut, nil
 }
 
-// padded is v with hi more zeros at the end of each dimension.
+// padded is v with hi[i] zeros appended along dimension i.
 func (p *padder) padded(b *ir.Builder, v *ir.Value, hi []int64) *ir.Value {
 	if !slices.ContainsFunc(hi, func(n int64) bool { return n > 0 }) {
 		return v
@@ -115,8 +114,7 @@ func (p *padder) padded(b *ir.Builder, v *ir.Value, hi []int64) *ir.Value {
 	return p.done[k]
 }
 
-// more says how many zeros go behind each dimension of each operand of n; nil
-// where n needs none.
+// more is how many zeros to append along each dimension of each operand of n; nil if n needs none.
 func (p *padder) more(n *ir.Node) [][]int64 {
 	var aligned [][]int
 	if f := n.Def().Aligned; f != nil {
@@ -148,7 +146,7 @@ func (p *padder) more(n *ir.Node) [][]int64 {
 	return more
 }
 
-// want is the multiple for the dtype that n will read.
+// want is the multiple for the dtype in which n will read its operands.
 func (p *padder) want(n *ir.Node) int64 {
 	var f override
 	if p.c.Policy.ClassOf(n) != ir.Low {

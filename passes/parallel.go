@@ -9,29 +9,28 @@ import (
 	"ampc/ir"
 )
 
-// Parallel says that a step is one of several, the ranks, that run at the same time
-// over the same variables, each on its part of the batch. All of them take the same
-// update: gradients, losses and counts are summed over the ranks before anything is
-// divided by a count or checked. The zero Parallel is one rank.
+// Parallel configures a step as one of several, the ranks, which run at the same time over the same
+// variables, each on its part of the batch. All of them make the same update: gradients, losses and
+// counts are summed over the ranks before they are divided by a count or checked. The zero Parallel
+// is one rank.
 type Parallel struct {
 	Ranks   int
-	Bucket  int64    // bytes of gradients that are sent as one message at least, but for the last; 0: by the cost model
-	Message ir.DType // of gradients on their way; zero: f32
-	Shift   int      // 16-bit messages hold gradients times 2^-Shift; 0: as many ranks as there are cannot overflow where none does
+	Bucket  int64    // least number of bytes of gradients in a message, except for the last; 0: by the cost model
+	Message ir.DType // dtype of gradients in messages; zero: f32
+	Shift   int      // gradients in 16-bit messages are multiplied by 2^-Shift; 0: chosen such that sums over the ranks do not overflow unless an operand does
 	// SyncNorms makes batch norms normalize by the statistics of all ranks.
 	SyncNorms bool
-	// Slices is how many micro-batches all ranks have together in one step, which are
-	// added in one binary tree: the result has the same bits for every number of ranks.
-	// 0: they are added in their order.
+	// Slices is the number of micro-batches of all ranks together in one step. They are summed in
+	// one binary tree, so that the result has the same bits for every number of ranks. 0: they are
+	// summed in their order.
 	Slices int
 }
 
-// bucket is how many bytes a message of gradients holds at least. Small messages start
-// early and leave little behind the backward pass; large ones waste little on latency. A
-// message in a ring waits 2(k-1) latencies and carries 2(k-1)/k of its bytes over each
-// link, so latency takes the same share of it where its bytes grow with the number of
-// ranks k: on links of 100 Gb/s and 5 µs, a twentieth. The most is 25 MiB, which is what
-// PyTorch's DistributedDataParallel takes.
+// bucket is the least number of bytes in a message of gradients. Small messages start early and
+// leave little to send after the backward pass; large ones lose little to latency. A message in a
+// ring waits for 2(k-1) latencies and carries 2(k-1)/k of its bytes over each link. So the share of
+// latency is constant if its bytes grow with the number of ranks k: on links of 100 Gb/s and 5 µs
+// it is a twentieth. The largest value is 25 MiB, the default of PyTorch's DistributedDataParallel.
 func (p Parallel) bucket() int64 {
 	if p.Bucket > 0 {
 		return p.Bucket
@@ -55,8 +54,8 @@ func (p Parallel) check() error {
 	return p.checkSlices()
 }
 
-// checkSlices refuses slices that no tree of all ranks has, and what depends on how many
-// ranks there are.
+// checkSlices refuses numbers of slices for which the ranks have no common tree, and settings that
+// depend on the number of ranks.
 func (p Parallel) checkSlices() error {
 	ranks := max(p.Ranks, 1)
 	switch {
@@ -74,20 +73,20 @@ func (p Parallel) checkSlices() error {
 	return nil
 }
 
-// micro is how many slices each rank has.
+// micro is the number of slices of each rank.
 func (p Parallel) micro() int { return p.Slices / max(p.Ranks, 1) }
 
-// levels is how many levels the tree over the slices of one rank has.
+// levels is the number of levels of the tree over the slices of one rank.
 func (p Parallel) levels() int64 { return int64(max(bits.Len(uint(p.micro()))-1, 1)) }
 
-// accumulates reports whether a step adds up micro-batches. With slices it does even if
-// each rank has one: every number of ranks has the same step.
+// accumulates reports whether a step sums micro-batches. With slices it does even if each rank has
+// only one, so that the step is the same for every number of ranks.
 func (c *Context) accumulates() bool { return c.Micro > 1 || c.Parallel.Slices > 0 }
 
-// maxRanks keeps the number of micro-batches of all ranks one that f32 counts exactly.
+// maxRanks limits the number of micro-batches of all ranks to what f32 counts exactly.
 const maxRanks = 1 << 16
 
-// sum are the attributes of a sum over the ranks.
+// sum returns the attributes of a sum over the ranks.
 func (p Parallel) sum() ir.Attrs {
 	a := ir.A("ranks", int64(p.Ranks))
 	if p.Slices > 0 {
@@ -96,7 +95,7 @@ func (p Parallel) sum() ir.Attrs {
 	return a
 }
 
-// attrs are those of a message of gradients.
+// attrs returns the attributes of a message of gradients.
 func (p Parallel) attrs() ir.Attrs {
 	a := p.sum()
 	if !p.Message.Low() {
@@ -111,15 +110,15 @@ func (p Parallel) attrs() ir.Attrs {
 	return a.With("msg", p.Message).With("shift", shift)
 }
 
-// collective is one message of a step. Messages are numbered: their order is the
-// same on all ranks, whatever the sizes of a rank's batch make of the order of other nodes.
+// collective emits one message of a step. Messages are numbered, because they must have the same
+// order on all ranks, even if the sizes of a rank's batch change the order of other nodes.
 func (t *training) collective(b *ir.Builder, attrs ir.Attrs, vs []*ir.Value) []*ir.Value {
 	t.messages++
 	return b.AllReduce(attrs.With("seq", t.messages), vs...)
 }
 
-// acrossRanks sums over the ranks: gradients in buckets, in the order in which
-// backward finishes them, and what losses and results are made of.
+// acrossRanks sums over the ranks: gradients in buckets, in the order in which backward computes
+// them, then the parts of losses and results.
 func (a *accumulator) acrossRanks() {
 	if !a.c.Parallel.several() || a.b.Err() != nil {
 		return
@@ -133,9 +132,9 @@ func (a *accumulator) acrossRanks() {
 	a.scalars()
 }
 
-// drawBySample makes random rows draw for each sample by its place in the batch of all
-// ranks, so that the numbers of a sample depend neither on its rank nor on how many
-// there are. What is not as long as the batch, such as noise on weights, is the same on all.
+// drawBySample makes random rows draw each sample's numbers by its position in the batch of all
+// ranks, so that they depend neither on its rank nor on the number of ranks. Numbers of tensors
+// that are not as long as the batch, such as noise on weights, are the same on all ranks.
 func (a *accumulator) drawBySample() {
 	batch := ir.Dim(0)
 	for _, v := range a.g.Vars {
@@ -173,9 +172,8 @@ func (a *accumulator) drawBySample() {
 	}
 }
 
-// slice numbers the slice of the batch of all ranks that micro-batch index of this rank
-// is. It is an input, as index is: the nodes that read it are compiled in the same way for
-// every number of ranks.
+// slice is the number of the slice that micro-batch index of this rank is. It is an input, as index
+// is, so that the nodes that read it are compiled alike for every number of ranks.
 func (a *accumulator) slice(index *ir.Value) *ir.Value {
 	if a.c.Parallel.Slices == 0 || !a.c.Parallel.several() {
 		return index
@@ -183,8 +181,8 @@ func (a *accumulator) slice(index *ir.Value) *ir.Value {
 	return a.b.Declare(ir.Input, private("slice", ""), ir.T(ir.I32), nil, ir.A("role", ir.RoleSlice, "each", int64(a.c.Parallel.micro())))
 }
 
-// drawn numbers what this rank draws of a tensor that has so many elements on each:
-// the micro-batch, and above its 32 bits the counters of the ranks before.
+// drawn is the number by which this rank draws a tensor with the given number of elements on each
+// rank: the micro-batch in the low 32 bits, and above them the counters that earlier ranks use.
 func (a *accumulator) drawn(micro *ir.Value, elements int64) *ir.Value {
 	b := a.b.In(ir.Forward)
 	rank := roleVar(a.g, ir.RoleRank)
@@ -199,8 +197,8 @@ func (a *accumulator) drawn(micro *ir.Value, elements int64) *ir.Value {
 	return key
 }
 
-// buckets sends the gradients of one sweep. Those of one micro-batch are sent while
-// the backward pass goes on; sums over several are there when it has ended.
+// buckets sends the gradients of one sweep. Those of a single micro-batch are sent during the
+// backward pass, sums over several micro-batches after it.
 func (a *accumulator) buckets(s *sweep) {
 	order := map[*ir.Value]int{}
 	for i, n := range a.g.Body[ir.Backward] {
@@ -252,14 +250,14 @@ func (a *accumulator) buckets(s *sweep) {
 	}
 }
 
-// lookedUp is a gradient that lookups contribute to: each adds few rows to a table.
+// lookedUp is a gradient to which lookups contribute: each adds a few rows to a table.
 type lookedUp struct {
-	dense *ir.Value  // what else contributes, such as a head that shares the table; nil: nothing
-	rows  []*ir.Node // the lookups' gradients, in the backward pass
+	dense *ir.Value  // sum of the other contributions, such as that of a head that shares the table; nil: none
+	rows  []*ir.Node // gradients of the lookups, in the backward pass
 }
 
-// lookedUp finds the lookups that contribute to gradient d, nil where there are none or
-// the rows of all ranks are longer than the table. A sum over micro-batches is a table.
+// lookedUp finds the lookups that contribute to gradient d. It returns nil if there are none or if
+// the rows of all ranks take more bytes than the table. A sum over micro-batches counts as a table.
 func (a *accumulator) lookedUp(d *ir.Value) *lookedUp {
 	if a.c.accumulates() || d.Def == nil {
 		return nil
@@ -285,16 +283,16 @@ func (a *accumulator) lookedUp(d *ir.Value) *lookedUp {
 	return t
 }
 
-// shorter reports whether the rows that all ranks add to a table are fewer bytes, gathered
-// around a ring, than the table is, summed.
+// shorter reports whether gathering the rows of all ranks in a ring moves fewer bytes than summing
+// the table.
 func (a *accumulator) shorter(n *ir.Node) bool {
 	rows := a.g.Elements(n.In[0].Type)*4 + a.g.Elements(n.In[1].Type)*n.In[1].Type.DType.Size()
 	k := int64(a.c.Parallel.Ranks)
 	return n.In[0].Type.Shape.Static() && (k-1)*rows < 2*(k-1)*a.g.Elements(n.Out[0].Type)*4/k
 }
 
-// gathered is the gradient of a table over all ranks: every rank gets the rows of all and
-// adds them up, in the order of ranks, beside the sum of what else contributes.
+// gathered is the gradient of a table over all ranks. Every rank receives the rows of all ranks and
+// adds them, in the order of ranks, to the sum of the other contributions.
 func (a *accumulator) gathered(t *lookedUp, sum *ir.Value) *ir.Value {
 	b := a.b.In(ir.Backward)
 	var parts []*ir.Value
@@ -322,10 +320,10 @@ func (a *accumulator) all(b *ir.Builder, v *ir.Value) *ir.Value {
 	return b.Named("all."+v.Name).Emit(ir.OpAllGather, []*ir.Value{v}, attrs)[0]
 }
 
-// scalars sums what losses, counts and results over micro-batches are made of, and
-// joins what ranks found out about their micro-batches.
+// scalars sums the parts of losses, counts and results over the ranks, and combines what ranks
+// found out about their micro-batches.
 func (a *accumulator) scalars() {
-	var list []*ir.Value // as they are over the micro-batches
+	var list []*ir.Value // as summed over the micro-batches
 	add := func(name string, v *ir.Value) {
 		if sum := a.sum(name, v, ""); !slices.Contains(list, sum) {
 			list = append(list, sum)
@@ -359,7 +357,7 @@ func (a *accumulator) scalars() {
 	}
 }
 
-// asked are the results that are means or sums over micro-batches, beside losses.
+// asked lists the results other than losses that are means or sums over micro-batches.
 func (a *accumulator) asked() []*ir.Value {
 	var vs []*ir.Value
 	for i, o := range a.c.Outputs {
@@ -375,7 +373,7 @@ func (a *accumulator) asked() []*ir.Value {
 	return vs
 }
 
-// found are the number of micro-batches that count, and the flags about those that do not.
+// found lists the number of micro-batches that count, and the flags about those that do not.
 func (a *accumulator) found() []**ir.Value {
 	var at []**ir.Value
 	if a.t.micro != nil {
@@ -394,8 +392,8 @@ func (a *accumulator) found() []**ir.Value {
 	return at
 }
 
-// send sends values in the update, those of one dtype together, and returns what
-// became of them: sums, and of flags whether some rank has raised them.
+// send sends values in the update, those of one dtype in one message. It returns their sums over
+// the ranks, and for flags whether any rank has set them.
 func (a *accumulator) send(vs []*ir.Value) map[*ir.Value]*ir.Value {
 	byType := func(x, y *ir.Value) int { return cmp.Compare(x.Type.DType, y.Type.DType) }
 	slices.SortStableFunc(vs, byType)
@@ -417,7 +415,7 @@ func (a *accumulator) send(vs []*ir.Value) map[*ir.Value]*ir.Value {
 	return all
 }
 
-// statisticsAcrossRanks takes the mean of the ranks' running statistics, of those that differ.
+// statisticsAcrossRanks averages the running statistics over the ranks, where they may differ.
 func (a *accumulator) statisticsAcrossRanks() {
 	var own []*pendingStat
 	var vs []*ir.Value
@@ -434,8 +432,8 @@ func (a *accumulator) statisticsAcrossRanks() {
 	}
 }
 
-// agree makes the checks of this rank those of all: no rank takes a step, or moves a
-// scale, that another does not.
+// agree combines the checks of all ranks, so that all ranks take or skip a step, and change a
+// scale, together.
 func (s *scaling) agree() {
 	if s.c.NoSkip || !s.c.Parallel.several() || s.b.Err() != nil {
 		return
@@ -445,7 +443,7 @@ func (s *scaling) agree() {
 		own = append(own, &sw.foundInf, &sw.forward)
 	}
 	for _, i := range s.t.inner {
-		if i.over == nil { // with several micro-batches the ranks have agreed already
+		if i.over == nil { // with several micro-batches the ranks have combined it already
 			i.over = i.found(s.at)
 			own = append(own, &i.over)
 		}

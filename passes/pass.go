@@ -1,6 +1,5 @@
-// Package passes turns a source graph into the training step that runs:
-// gradients, loss scaling, optimizer, precision, fusion and order, one file
-// per pass.
+// Package passes turns a source graph into a compiled training step, with gradients, loss scaling,
+// optimizer, precision, fusion and order. Each pass is one file.
 package passes
 
 import (
@@ -19,8 +18,8 @@ type Pass struct {
 	Name     string
 	Doc      string
 	Run      func(g *ir.Graph, c *Context) error
-	Required bool     // cannot be disabled: the result would not be a step any more
-	Stage    ir.Stage // what must hold afterwards
+	Required bool     // without it the result is not a step
+	Stage    ir.Stage // stage of the graph after the pass
 }
 
 // Pipeline returns the passes in the order they run.
@@ -56,8 +55,8 @@ func Pipeline() []Pass {
 	}
 }
 
-// order says which pass must run before which, and why. A pair counts when
-// both passes are in the pipeline.
+// order says which pass must run before which, and why. A pair applies if both passes are in the
+// pipeline.
 var order = [...]struct{ before, after, why string }{
 	{"mode", "canon", "dropout dies before it is folded"},
 	{"recognize", "autodiff", "gradients come from the recognized op"},
@@ -115,52 +114,52 @@ func checkOrder(ps []Pass) error {
 	return nil
 }
 
-// Context is what a pass sees beside the graph.
+// Context is the state that passes share, in addition to the graph.
 type Context struct {
 	Config
 	counters map[string]int
 	notes    []string
 	at       *ir.Node
-	training *training // what the training passes tell each other
+	training *training // facts about the step that the training passes share
 }
 
-// newContext returns the context Run gives to a pass; tests of single passes use it.
+// newContext returns a Context for cfg; Run and tests of single passes use it.
 func newContext(cfg Config) *Context {
 	return &Context{Config: cfg, counters: map[string]int{}, training: &training{}}
 }
 
-// Count adds n to a counter of the running pass: the golden's expect: line.
+// Count adds n to a counter of the running pass. Goldens compare counters in their expect: lines.
 func (c *Context) Count(name string, n int) { c.counters[name] += n }
 
 // counter returns the value of a counter.
 func (c *Context) counter(name string) int { return c.counters[name] }
 
-// note records a sentence for the user: a safe rewrite, a scaler removed, a
-// constant clamped.
+// note records a sentence for the user, such as about a rewrite, a removed scaler or a clamped
+// constant.
 func (c *Context) note(format string, args ...any) {
 	c.notes = append(c.notes, fmt.Sprintf(format, args...))
 }
 
-// At names the node the pass is working on, so that a panic can say where.
+// At records the node that the pass works on, for the error after a panic.
 func (c *Context) At(n *ir.Node) { c.at = n }
 
-// Event is what happened in one pass.
+// Event describes one pass after it ran.
 type Event struct {
 	Pass     string
-	Graph    *ir.Graph // as the pass left it; valid during the call only
+	Graph    *ir.Graph // graph after the pass; valid only during the call
 	Took     time.Duration
 	Counters map[string]int
 	Notes    []string
 }
 
-// passError is a mistake of a pass: it panicked, or left a graph that breaks its
-// stage. Mistakes of the user come out as *ir.Error or plain one-line errors.
+// passError is an error of a pass: it panicked, or left a graph that is not valid for its stage.
+// Errors of the user are *ir.Error or plain one-line errors.
 type passError struct {
 	Pass  string
-	Node  string // "" where unknown
+	Node  string // "" if unknown
 	Err   error
-	Near  string // the lines of IR around the node, "" where unknown
-	Stack string // of a panic
+	Near  string // lines of IR around the node, "" if unknown
+	Stack string // after a panic
 }
 
 func (e *passError) Error() string {
@@ -173,8 +172,7 @@ func (e *passError) Error() string {
 
 func (e *passError) Unwrap() error { return e.Err }
 
-// Run takes g through the pipeline in place. After an error g is in no
-// defined state.
+// Run runs the pipeline on g in place. After an error the state of g is undefined.
 func Run(g *ir.Graph, cfg Config) error {
 	ps, err := selectPasses(Pipeline(), cfg)
 	if err != nil {
@@ -206,7 +204,7 @@ func Run(g *ir.Graph, cfg Config) error {
 		if cfg.After != nil {
 			cfg.After(Event{p.Name, g, took, c.counters, c.notes})
 		}
-		if p.Name == "optimizer" { // the last that says what is computed; the others say how
+		if p.Name == "optimizer" { // the last pass that changes what is computed; the later ones change how
 			shared.keepSource(g, cfg)
 		}
 	}
@@ -253,7 +251,7 @@ func unknownPass(name string, all []Pass) error {
 	return fmt.Errorf("no pass %q; there are %s", name, strings.Join(names, ", "))
 }
 
-// runPass runs one pass and turns a panic into an a passError.
+// runPass runs one pass and turns a panic into a passError.
 func runPass(p Pass, g *ir.Graph, c *Context) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -267,9 +265,10 @@ func runPass(p Pass, g *ir.Graph, c *Context) (err error) {
 	return p.Run(g, c)
 }
 
-// checkAfter verifies the graph and, under Check, that its text reads back.
+// checkAfter verifies the graph and, under Check, that its printed text reads back as the same
+// graph.
 func checkAfter(p Pass, g *ir.Graph, cfg Config) error {
-	if cfg.NoVerify || p.Name == "prove" { // which changes nothing
+	if cfg.NoVerify || p.Name == "prove" { // prove does not change the graph
 		return nil
 	}
 	if err := ir.Verify(g, p.Stage); err != nil {
@@ -289,7 +288,7 @@ func checkAfter(p Pass, g *ir.Graph, cfg Config) error {
 	return nil
 }
 
-// quotedName finds the first %name in a message, "" where there is none.
+// quotedName finds the first %name in an error, "" for none.
 func quotedName(err error) string {
 	var e *ir.Error
 	if !errors.As(err, &e) {
@@ -303,8 +302,8 @@ func quotedName(err error) string {
 	return ""
 }
 
-// linesAround returns ten lines of IR around the line that defines name. The graph
-// may be broken, so printing may fail; then there is nothing to show.
+// linesAround returns ten lines of IR around the definition of name. If the graph is too broken to
+// print, it returns "".
 func linesAround(g *ir.Graph, name string) (text string) {
 	defer func() {
 		if recover() != nil {

@@ -2,9 +2,9 @@ package passes
 
 import "strings"
 
-// Matches reports whether pattern names the value called name: the whole
-// name, or a scope around it (its first components up to a dot). A * stands for
-// any characters, dots included. "h*.attn" matches h3.attn and h3.attn.q.w.
+// Matches reports whether pattern matches the name of a value: the whole name, or a scope around
+// it, which is its first components up to a dot. A * stands for any characters, with dots.
+// "h*.attn" matches h3.attn and h3.attn.q.w.
 func Matches(pattern, name string) bool {
 	if pattern == "" || pattern == "*" {
 		return true
@@ -20,7 +20,7 @@ func Matches(pattern, name string) bool {
 	return false
 }
 
-// glob matches all of s against p, where * stands for any characters.
+// glob reports whether p matches all of s. A * stands for any characters.
 func glob(p, s string) bool {
 	head, rest, star := strings.Cut(p, "*")
 	if !star {

@@ -12,50 +12,49 @@ import (
 // F32 computes everything in f32.
 func F32() Policy { return Policy{Name: "f32"} }
 
-// TF32 computes everything in f32 and products in the tf32 math mode.
+// TF32 computes everything in f32, products in the tf32 math mode.
 func TF32() Policy { return Policy{Name: "tf32", TF32: true} }
 
-// Manual leaves the source's dtypes and casts alone.
+// Manual keeps the source's dtypes and casts.
 func Manual() Policy { return Policy{Name: "manual", Manual: true} }
 
-// MixedF16 is ampc's own policy over f16, with dynamic loss scaling.
+// MixedF16 is ampc's policy for f16, with dynamic loss scaling.
 func MixedF16() Policy { return mixed(ir.F16) }
 
-// MixedBF16 is ampc's own policy over bf16; its range needs no loss scaling.
+// MixedBF16 is ampc's policy for bf16, whose range needs no loss scaling.
 func MixedBF16() Policy { return mixed(ir.BF16) }
 
-// mixed decides all dtypes together by the minimum cut; a byte saved from
-// forward to backward counts as much as one moved.
+// mixed chooses all dtypes together by the minimum cut. A byte that forward keeps for backward
+// costs as much as a byte that moves.
 func mixed(low ir.DType) Policy {
 	p := lowPolicy("mixed", low)
 	p.Algorithm, p.SavedCost = "mincut", 1
 	return p
 }
 
-// lowPolicy is a policy over low with the default scaler for it.
+// lowPolicy is a policy for low with its default scaler.
 func lowPolicy(name string, low ir.DType) Policy {
 	return Policy{Name: name + "-" + low.String(), Low: low, Algorithm: "local"}
 }
 
-// O1 decides per op from its operands, as Apex's opt level of that name did by
-// patching functions.
+// O1 chooses dtypes op by op from the operands, as Apex's opt level O1 does by patching functions.
 func O1(low ir.DType) Policy {
 	p := lowPolicy("o1", low)
 	p.Eager = true
 	return p
 }
 
-// O2 casts weights and inputs low and computes all but batch norm and losses
-// on low values; f32 masters and dynamic scaling remain.
+// O2 casts weights and inputs low and computes everything except batch norm and losses from low
+// values. Master weights are f32, and the loss scale is dynamic.
 func O2(low ir.DType) Policy {
 	p := lowPolicy("o2", low)
 	p.Cast, p.Narrow, p.NormF32 = true, true, true
 	return p
 }
 
-// O3 stores parameters and their gradients low, without masters and with the
-// loss scale 1: an upper bound of speed, not for training. The optimizer
-// computes in f32 and rounds when it stores.
+// O3 stores parameters and their gradients low, without master weights and with the loss scale 1.
+// It is an upper bound of speed, not for training. The optimizer computes in f32 and rounds when it
+// stores.
 func O3(low ir.DType) Policy {
 	p := lowPolicy("o3", low)
 	p.Cast, p.Narrow, p.NoMasters = true, true, true
@@ -63,7 +62,7 @@ func O3(low ir.DType) Policy {
 	return p
 }
 
-// presets maps the first part of a name to what it makes of a low dtype.
+// presets maps the first part of a preset's name to the function that makes it for a low dtype.
 func presets() map[string]func(ir.DType) Policy {
 	return map[string]func(ir.DType) Policy{"mixed": mixed, "o1": O1, "o2": O2, "o3": O3}
 }
@@ -100,7 +99,7 @@ func PolicyNamed(name string) (Policy, error) {
 	return Policy{}, fmt.Errorf("no policy %q; there are %s", name, strings.Join(PolicyNames(), ", "))
 }
 
-// otherNames are what other systems call a policy.
+// otherNames are the names of policies in other systems.
 var otherNames = map[string]string{
 	"fp32": "f32", "float32": "f32", "float": "f32", "none": "f32",
 	"fp16": "mixed-f16", "f16": "mixed-f16", "float16": "mixed-f16", "half": "mixed-f16", "16-mixed": "mixed-f16", "mixed_float16": "mixed-f16",
@@ -109,8 +108,8 @@ var otherNames = map[string]string{
 	"o1": "o1-f16 or o1-bf16", "o2": "o2-f16 or o2-bf16", "o3": "o3-f16 or o3-bf16",
 }
 
-// nearPolicy is what a name that is not a preset's may have meant, "" where that
-// is open: another system's name, or a preset in which two letters differ at most.
+// nearPolicy is the preset that an unknown name may mean, "" if there is none: the name is another
+// system's, or differs from a preset in at most two letters.
 func nearPolicy(name string) string {
 	if other := otherNames[strings.ToLower(name)]; other != "" {
 		return other
@@ -118,7 +117,7 @@ func nearPolicy(name string) string {
 	return ir.Nearest(name, PolicyNames())
 }
 
-// PolicyParts splits a preset's name into what stands before the low dtype, and it.
+// PolicyParts splits a preset's name into its first part and its low dtype.
 func PolicyParts(name string) (string, ir.DType) {
 	i := strings.LastIndex(name, "-")
 	low, ok := ir.DTypeOf(name[i+1:])

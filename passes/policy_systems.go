@@ -5,10 +5,9 @@ import (
 	"ampc/passes/systems"
 )
 
-// systemPolicy is what another mixed-precision system does: its lists, each op
-// looking at its operands only, and its loss scaling for f16. What a list
-// decides from the neighbours of an op (TensorFlow's infer, OneFlow's gray,
-// TVM's follow) takes the widest operand here.
+// systemPolicy is the policy of another mixed-precision system: its lists, with each op looking at
+// its operands only, and its loss scaling for f16. An op whose list looks at its neighbours
+// (TensorFlow's infer, OneFlow's gray, TVM's follow) takes the widest dtype of its operands here.
 func systemPolicy(name string, low ir.DType) (Policy, error) {
 	list, err := systems.Load(name, low)
 	if err != nil {
@@ -26,8 +25,7 @@ func systemPolicy(name string, low ir.DType) (Policy, error) {
 	return p, nil
 }
 
-// systemScaler is the loss scaling that a system brings; TVM brings none and
-// gets the default.
+// systemScaler is the loss scaling of a system. TVM has none and gets the default.
 func systemScaler(name string) Scaler {
 	switch name {
 	case "torch", "torch-cpu":
@@ -44,11 +42,11 @@ func systemScaler(name string) Scaler {
 	return Scaler{}
 }
 
-// Torch is what torch's autocast does on CUDA.
+// Torch is the policy of torch's autocast on CUDA.
 func Torch(low ir.DType) Policy {
 	p, err := systemPolicy("torch", low)
 	if err != nil {
-		panic(err) // the lists are part of the program, and tests read them all
+		panic(err) // the lists are embedded, and tests read all of them
 	}
 	return p
 }

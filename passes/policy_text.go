@@ -29,7 +29,7 @@ import (
 //	keep|lower|keep_tf32 PATTERN rules, later ones win
 //	store f32|low PATTERN        how free values are stored (mincut)
 
-// flagsOf names the policy's switches as the file spells them.
+// flagsOf lists the policy's switches with their names in a policy file.
 func (p *Policy) flagsOf() []struct {
 	name string
 	on   *bool
@@ -43,7 +43,7 @@ func (p *Policy) flagsOf() []struct {
 	}
 }
 
-// String prints the policy as a file that ParsePolicy reads back.
+// String prints the policy as a policy file, which ParsePolicy reads.
 func (p Policy) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "policy %s\n", p.Name)
@@ -98,7 +98,7 @@ func (p Policy) String() string {
 
 var ruleWords = map[ir.Pin]string{ir.PinF32: "keep", ir.PinLow: "lower", ir.PinTF32: "keep_tf32"}
 
-// scalerText writes what differs from a scaler of the same mode without settings.
+// scalerText prints the fields that differ from the default scaler of the same mode.
 func scalerText(s Scaler) string {
 	switch s.Mode {
 	case AutoScale:
@@ -146,7 +146,7 @@ func scalerFlags(s *Scaler) []field[bool] {
 	return []field[bool]{{"no_floor", &s.NoFloor}, {"no_cap", &s.NoCap}, {"blame_forward", &s.BlameForward}, {"sticky", &s.Sticky}, {"renew", &s.Renew}}
 }
 
-// ParsePolicy reads a policy file; name stands in messages.
+// ParsePolicy reads a policy file. Errors begin with name.
 func ParsePolicy(name string, src []byte) (Policy, error) {
 	p, empty := Policy{Name: name}, true
 	for i, line := range strings.Split(string(src), "\n") {
@@ -156,7 +156,7 @@ func ParsePolicy(name string, src []byte) (Policy, error) {
 			continue
 		}
 		empty = false
-		at, rules, stores := ir.Pos{File: name, Line: i + 1}, len(p.Rules), len(p.Stores) // `from` precedes all rules
+		at, rules, stores := ir.Pos{File: name, Line: i + 1}, len(p.Rules), len(p.Stores) // `from` comes before all rules
 		if err := p.line(w[0], w[1:]); err != nil {
 			return Policy{}, &ir.Error{Pos: at, Msg: err.Error()}
 		}
@@ -172,11 +172,11 @@ func ParsePolicy(name string, src []byte) (Policy, error) {
 	return p, nil
 }
 
-// word is a line's first word in a policy file, other than a switch or a property.
+// word is the first word of a line in a policy file, except switches and properties.
 type word struct {
 	name string
-	args int    // how many arguments it takes; 0: one or more
-	want string // what they are
+	args int    // number of arguments; 0: one or more
+	want string // description of the arguments
 	read func(p *Policy, args []string) error
 }
 
@@ -225,7 +225,7 @@ func (p *Policy) line(first string, args []string) error {
 	return p.set(first, args[0])
 }
 
-// noWord is the error of a line that begins with no word of a policy file.
+// noWord is the error for a line with an unknown first word.
 func (p *Policy) noWord(first string) error {
 	var names []string
 	for _, w := range words() {
@@ -378,7 +378,7 @@ func setScaler(s *Scaler, a string) error {
 	for _, f := range scalerNumbers(s) {
 		if f.name == name {
 			x, err := strconv.ParseFloat(value, 64)
-			if err != nil || x == 0 { // in Go, zero stands for the default; here that is left out
+			if err != nil || x == 0 { // zero means the default in Go; a policy file omits the field instead
 				return fmt.Errorf("scaler: %s=%q is not a number other than 0", name, value)
 			}
 			*f.at = x
@@ -404,14 +404,13 @@ func setScaler(s *Scaler, a string) error {
 	return fmt.Errorf("scaler: no field %q", name)
 }
 
-// properties are what Set changes beside the switches.
+// properties are the names that Set knows besides the switches.
 var properties = []string{"keep_batchnorm_fp32", "master_weights", "cast_model_outputs", "loss_scale", "num_losses", "min_loss_scale", "max_loss_scale"}
 
-// Set changes one property by the name Apex and others gave it:
-// keep_batchnorm_fp32, master_weights (true or false), cast_model_outputs (a
-// dtype), loss_scale (a number or dynamic), num_losses, min_loss_scale,
-// max_loss_scale. The switches of a policy file (direct, tf32, narrow, ...)
-// are properties too: true or false.
+// Set changes one property, named as in Apex and other systems: keep_batchnorm_fp32, master_weights
+// (true or false), cast_model_outputs (a dtype), loss_scale (a number or dynamic), num_losses,
+// min_loss_scale, max_loss_scale. The switches of a policy file (direct, tf32, narrow, ...) are
+// also properties: true or false.
 func (p Policy) Set(property, value string) (Policy, error) {
 	err := p.set(property, value)
 	return p, err
@@ -446,7 +445,7 @@ func (p *Policy) set(property, value string) error {
 	return nil
 }
 
-// setSwitch turns a switch on or off that a policy file has under that name.
+// setSwitch sets a switch by its name in policy files.
 func (p *Policy) setSwitch(name, value string) error {
 	names := slices.Clone(properties)
 	for _, f := range p.flagsOf() {
@@ -461,7 +460,7 @@ func (p *Policy) setSwitch(name, value string) error {
 	return fmt.Errorf("no property %q; there are %s", name, strings.Join(names, ", "))
 }
 
-// bound changes a limit of the dynamic scaler.
+// bound sets a bound of the dynamic scaler.
 func (p *Policy) bound(setting string) error {
 	s := p.Scaler
 	if s.Mode == AutoScale {
@@ -492,8 +491,8 @@ func parseBool(property, value string, set func(bool)) error {
 	return nil
 }
 
-// DiffPolicies lists the lines in which two policies differ, - for those of a
-// alone and + for those of b alone; "" where they agree in all but the name.
+// DiffPolicies lists the lines in which two policies differ: lines of a begin with -, lines of b
+// with +. It is "" if they differ at most in their names.
 func DiffPolicies(a, b Policy) string {
 	lines := func(p Policy) []string { return strings.Split(strings.TrimSpace(p.String()), "\n")[1:] }
 	x, y := lines(a), lines(b)

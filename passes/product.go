@@ -7,9 +7,9 @@ import (
 	"ampc/passes/plan"
 )
 
-// split adds what it costs that a product which ends in v, a result of node last in
-// section s, is stored in f32 first (ir.Caps.Splits): the sums are written and read
-// again, at dtypes of v and of its bias for which no one kernel does it all.
+// split adds the cost of a product that is stored in f32 first (ir.Caps.Splits): the sums are
+// written and read again, for dtypes of v and of its bias that no single kernel supports. v is a
+// result of node last in section s, with which the product's epilogue ends.
 func (c *clusterer) split(s ir.Section, last *ir.Node, v *ir.Value) {
 	out := c.v[v.ID]
 	p := c.productOf(last)
@@ -48,10 +48,10 @@ func (c *clusterer) split(s ir.Section, last *ir.Node, v *ir.Value) {
 	if free && !wide && splits(plan.Low, plan.F32) {
 		pay(out, b, 4*size)
 	}
-	if c.summed(p) { // the sums are a cluster of their own
+	if c.summed(p) { // the sums are a separate cluster
 		return
 	}
-	for i, o := range p.In[:2] { // an operand that is the residual as well: both kernels read it
+	for i, o := range p.In[:2] { // both kernels read an operand that is also the residual
 		if r := e.residual; r.v != nil && c.base[r.v.ID] == c.base[o.ID] {
 			switch c.stored(p, i, o) {
 			case plan.Low:
@@ -64,7 +64,7 @@ func (c *clusterer) split(s ir.Section, last *ir.Node, v *ir.Value) {
 	}
 }
 
-// bits16 is x with either 16-bit dtype as low.
+// bits16 is x with both 16-bit dtypes counted as low.
 func bits16(x plan.Choice) plan.Choice {
 	if x == plan.Other {
 		return plan.Low
@@ -72,8 +72,8 @@ func bits16(x plan.Choice) plan.Choice {
 	return x
 }
 
-// productOf is the product whose epilogue ends in last, nil where there is none or
-// its kernel runs any elementwise work.
+// productOf is the product whose epilogue ends with node last. It is nil if there is none, or if
+// the product's kernel runs any elementwise work.
 func (c *clusterer) productOf(last *ir.Node) *ir.Node {
 	product := func(n *ir.Node) bool { return n.Def().Is(ir.MatrixProduct) }
 	if last.Why.Cluster == 0 {
@@ -88,14 +88,14 @@ func (c *clusterer) productOf(last *ir.Node) *ir.Node {
 	return nil
 }
 
-// epilogue is what follows a product in its kernel.
+// epilogue is what a product's kernel computes after the sums.
 type epilogue struct {
 	product        ir.Product // without dtypes
 	bias, residual addend
 }
 
-// addend is what an epilogue adds, and what decides the dtype in which it is read;
-// v is nil where there is none.
+// addend is an operand that an epilogue adds, and the choice of the dtype in which it is read. v is
+// nil for none.
 type addend struct {
 	v    *ir.Value
 	form plan.Choice
@@ -103,7 +103,7 @@ type addend struct {
 
 func (c *clusterer) addend(n *ir.Node, i int) addend { return addend{n.In[i], c.stored(n, i, n.In[i])} }
 
-// epilogue is what follows product p up to node last.
+// epilogue is the epilogue of product p, up to node last.
 func (c *clusterer) epilogue(p, last *ir.Node) (e epilogue) {
 	if p.Bias() != nil {
 		e.bias = c.addend(p, 2)
@@ -123,8 +123,9 @@ func (c *clusterer) epilogue(p, last *ir.Node) (e epilogue) {
 	return e
 }
 
-// eachInEpilogue calls do for the nodes of the epilogue of product p, in their order, which are among
-// members: with the stage after each, and the number of its operand that is not the product so far.
+// eachInEpilogue calls do for the nodes of the epilogue of product p, which are among members, in
+// their order: with the stage after each node, and the number of its operand that is not the
+// product's value.
 func eachInEpilogue(caps ir.Caps, p *ir.Node, members []*ir.Node, do func(s ir.EpilogueStage, m *ir.Node, other int)) {
 	stage, y := caps.EpilogueOf(p), p.Out[0]
 	for {
@@ -141,12 +142,12 @@ func eachInEpilogue(caps ir.Caps, p *ir.Node, members []*ir.Node, do func(s ir.E
 	}
 }
 
-// stored is what decides the dtype in which n reads operand i, which is v.
+// stored is the choice of the dtype in which n reads v, its operand i.
 func (m *planner) stored(n *ir.Node, i int, v *ir.Value) plan.Choice {
 	return m.formOfRead(v, m.reads(n, i, v))
 }
 
-// formOfRead is what decides the form that is read of v where its reader requires x.
+// formOfRead is the choice of the form in which a reader that requires x reads v.
 func (m *planner) formOfRead(v *ir.Value, x plan.Choice) plan.Choice {
 	if takes, _ := m.takes(v, x); takes != plan.AsStored {
 		return takes
@@ -154,8 +155,8 @@ func (m *planner) formOfRead(v *ir.Value, x plan.Choice) plan.Choice {
 	return m.v[m.base[v.ID].ID]
 }
 
-// operandDType is the dtype in which product p reads operand i, where its result is
-// stored as d: that of the result where it is not a requirement.
+// operandDType is the dtype in which product p reads operand i if its result is stored as d: the
+// required dtype, or that of the result.
 func (c *clusterer) operandDType(p *ir.Node, i int, d plan.Choice) ir.DType {
 	x := c.stored(p, i, p.In[i])
 	if x.Free() {
@@ -164,7 +165,7 @@ func (c *clusterer) operandDType(p *ir.Node, i int, d plan.Choice) ir.DType {
 	return c.dtypeOf(x, p.In[i])
 }
 
-// dtypeOf is the dtype of v that a fixed choice stands for.
+// dtypeOf is the dtype of v under a fixed choice.
 func (m *planner) dtypeOf(x plan.Choice, v *ir.Value) ir.DType {
 	switch x {
 	case plan.F32:

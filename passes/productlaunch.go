@@ -8,10 +8,10 @@ import (
 	"ampc/passes/plan"
 )
 
-// joinProducts marks which products run in one launch with a node that reads their
-// result, or sums what they sum, where the target's kernels do both (ir.Caps.Products).
-// Whether they do depends on dtypes: the plan says what two kernels move more than one,
-// and settleLaunches leaves the launches whose dtypes came out right.
+// joinProducts marks the products that run in one launch with a node that reads their result, or
+// that sums an operand of theirs, if the target has such kernels (ir.Caps.Products). Whether a
+// kernel supports a launch depends on dtypes: the plan prices what two kernels move more than one,
+// and settleLaunches keeps the launches whose dtypes are supported.
 func (m *planner) joinProducts() {
 	if m.c.Caps.Products == nil {
 		return
@@ -27,7 +27,7 @@ func (m *planner) joinProducts() {
 	m.c.Count("product_launches", len(m.joined))
 }
 
-// mayFit reports whether the kernel of a launch runs it under some choices of dtypes.
+// mayFit reports whether the kernel of a launch supports it under some choice of dtypes.
 func (m *planner) mayFit(l *ir.ProductLaunch) bool {
 	p := l.Product
 	if m.low == ir.F32 || m.requiredDType(p, 0) != m.low || m.requiredDType(p, 1) != m.low {
@@ -44,8 +44,8 @@ func (m *planner) mayFit(l *ir.ProductLaunch) bool {
 	return !slices.Contains(list, plan.F32) || !slices.Contains(list, plan.Low)
 }
 
-// alike is what decides the dtypes in a launch: that of the tensor between its kernels where it runs as
-// two, and those that are that one's where it runs as one. A kernel stores one form of each result.
+// alike returns the choice of the dtype of the tensor between the two kernels of a launch, and the
+// choices that must equal it if one kernel runs both. A kernel stores one form of each result.
 func (m *planner) alike(l *ir.ProductLaunch) (of plan.Choice, alike []plan.Choice) {
 	if l.Summed >= 0 {
 		return m.stored(l.With, 0, l.With.In[0]), nil
@@ -66,7 +66,8 @@ func (m *planner) alike(l *ir.ProductLaunch) (of plan.Choice, alike []plan.Choic
 	return of, m.formsOf(y, alike)
 }
 
-// formsOf adds to forms what decides those in which v is read and returned, views and casts looked through.
+// formsOf appends to forms the choices of the forms in which v is read and returned, also through
+// views and casts.
 func (m *planner) formsOf(v *ir.Value, forms []plan.Choice) []plan.Choice {
 	if m.out[v.ID] {
 		forms = append(forms, m.formOfRead(v, m.fixedAs(m.src[v.ID])))
@@ -83,13 +84,13 @@ func (m *planner) formsOf(v *ir.Value, forms []plan.Choice) []plan.Choice {
 	return forms
 }
 
-// joins adds what the launches of products move where their dtypes keep two kernels: what lies between
-// these is read, and written if nothing else reads it.
+// joins adds the cost of launches of products whose dtypes require two kernels: the tensor between
+// them is read, and also written if no other node reads it.
 func (m *planner) joins() {
 	for _, l := range m.joined {
 		of, alike := m.alike(&l)
 		if l.Summed >= 0 {
-			continue // two forms are two reads, which the ports say
+			continue // two forms are two reads, which the ports count
 		}
 		size := m.bytes(l.Result) * m.times(m.sec[l.Product.ID])
 		if len(m.uses.Of(l.Result)) == 1 && !m.out[l.Result.ID] {
@@ -99,8 +100,8 @@ func (m *planner) joins() {
 	}
 }
 
-// products joins each product of a section that runs in every micro-batch with the first node
-// that its kernel also runs and that may allows.
+// products joins each product, in sections that run in every micro-batch, with the first node that
+// its kernel can also run and that may allows.
 func (f *launchFinder) products(may func(*ir.ProductLaunch) bool) (list []ir.ProductLaunch) {
 	var found []*ir.Node
 	for s, n := range f.g.Nodes {
@@ -134,7 +135,7 @@ func (f *launchFinder) products(may func(*ir.ProductLaunch) bool) (list []ir.Pro
 	return list
 }
 
-// kept are the values that nested graphs read and that the graph returns.
+// kept lists the values that nested graphs read or that the graph returns.
 func (f *launchFinder) kept() map[*ir.Value]bool {
 	kept := map[*ir.Value]bool{}
 	for _, v := range f.g.Return {
@@ -148,8 +149,8 @@ func (f *launchFinder) kept() map[*ir.Value]bool {
 	return kept
 }
 
-// followers are the single nodes, steps of their own in the section of product n, that read what its step
-// computes; then those that read its operands; each by name.
+// followers lists single nodes that are steps of their own in the section of product n: those that
+// read the result of its step, then those that read its operands, each by name.
 func (f *launchFinder) followers(n *ir.Node) (list []int32) {
 	section := f.at(n).section
 	var add func(v *ir.Value)
@@ -183,8 +184,9 @@ func (f *launchFinder) followers(n *ir.Node) (list []int32) {
 	return list
 }
 
-// settleLaunches leaves the launches of products whose dtypes the target's kernels take; the nodes of
-// others run alone. Where no plan has chosen dtypes, it forms the launches that they allow.
+// settleLaunches keeps the launches of products whose dtypes the target's kernels support. The
+// nodes of other launches run alone. If no plan has chosen dtypes, it forms the launches that the
+// dtypes allow.
 func settleLaunches(g *ir.Graph, c *Context) error {
 	if c.Caps.Products == nil {
 		return nil

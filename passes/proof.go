@@ -22,15 +22,15 @@ func (t *training) keepSource(g *ir.Graph, c Config) {
 
 func (c Config) proves() bool { return c.Prove || c.Check }
 
-// judge runs the independent checker over what the pipeline made. What it finds
-// in a node that the user wrote is the user's error, all else the compiler's.
+// judge runs the independent checker on the result of the pipeline. What it finds in a node that
+// the user wrote is an error of the user, all else an error of the compiler.
 func judge(g *ir.Graph, c *Context) error {
 	t := c.training.source
 	if !c.proves() || t == nil {
 		return nil
 	}
 	rules := c.Rules(t)
-	rules.Verified = !c.NoVerify // after the pass before
+	rules.Verified = !c.NoVerify // each pass was verified
 	found := prove.Prove(t, g, rules)
 	c.Count("findings", len(found))
 	if err := prove.Error(found); err == nil || !slices.ContainsFunc(found, func(f prove.Finding) bool { return !f.User }) {
@@ -39,8 +39,8 @@ func judge(g *ir.Graph, c *Context) error {
 	return fmt.Errorf("the compiled step does not compute what the source says: this is a fault of the compiler, please report it with the model (NoProof compiles without this check):\n%w", prove.Error(found))
 }
 
-// Rules is what the checker is told about a step that was compiled with c from
-// the graph t, which is the one before the pass layout.
+// Rules is what the checker needs to know about a step that was compiled with c. t is the graph
+// before the pass layout.
 func (c Config) Rules(t *ir.Graph) prove.Rules {
 	rules := c.Policy.ProofRules(t, c.Caps, c.NoSkip)
 	if c.Inherit != nil {
@@ -49,21 +49,20 @@ func (c Config) Rules(t *ir.Graph) prove.Rules {
 	return rules
 }
 
-// ProofRules is what the policy allows, in the words of the independent
-// checker. t is the graph before the pass layout, nil where there is none: pins
-// of rules and regions are found there, by name. caps are the target's, and
-// unchecked says that the step was compiled with NoSkip.
+// ProofRules is what the policy allows, in the terms of the independent checker. t is the graph
+// before the pass layout, where pins of rules and regions are found by name; nil if there is none.
+// caps are the target's. unchecked says that the step was compiled with NoSkip.
 func (p Policy) ProofRules(t *ir.Graph, caps ir.Caps, unchecked bool) prove.Rules {
 	p = p.decided()
 	r := prove.Rules{
 		Low: p.Low, TF32: p.TF32, CastAll: p.Cast, NoMasters: p.NoMasters, Eager: p.Eager, Outputs: p.Outputs, Unchecked: unchecked, Class: p.ClassOf, Widens: p.widens, Caps: caps,
-		Narrow: p.Narrow, Paint: p.Algorithm == "paint", // puts whole regions in 16 bits, whatever their f32 operands
+		Narrow: p.Narrow, Paint: p.Algorithm == "paint", // paint stores whole regions in 16 bits, whatever their f32 operands
 	}
 	if t == nil {
 		return r
 	}
 	overrides, err := pinOverrides(t, p)
-	if err != nil { // a pattern that matches nothing: amp has refused it
+	if err != nil { // a pattern without a match, which amp refuses
 		return r
 	}
 	r.Pins = make([]ir.Pin, len(overrides))

@@ -8,15 +8,15 @@ import (
 	"ampc/passes/ranges"
 )
 
-// recognize rewrites what is safe to rewrite, and says so: a sigmoid before a
-// binary cross entropy, a log of a softmax, attention scores scaled after the
-// product, and norms, softmax and GELU that were spelled out. Parts that nothing
-// else reads go. A node whose parts are pinned differently stays as it is.
+// recognize rewrites patterns where that is safe, and notes it: a sigmoid before a binary cross
+// entropy, a log of a softmax, attention scores that are scaled after the product, and norms,
+// softmax and GELU written out in simpler ops. Nodes that are no longer read are removed. A node
+// stays if the nodes of its pattern have different pins.
 func recognize(g *ir.Graph, c *Context) error {
-	for range 2 { // the second round sees what the first one made
+	for range 2 { // the second round matches patterns that contain results of the first
 		r := &rewriter{g: g, c: c, b: ir.Edit(g), uses: g.Uses(), kept: keptValues(g, c), done: map[*ir.Node]bool{}, to: map[*ir.Value]*ir.Value{}, at: map[*ir.Node][]*ir.Node{}}
 		body := g.Body[ir.Forward]
-		for i := len(body) - 1; i >= 0; i-- { // whole patterns before their parts
+		for i := len(body) - 1; i >= 0; i-- { // whole patterns before parts of them
 			r.visit(body[i])
 		}
 		if err := r.finish(body); err != nil {
@@ -29,21 +29,21 @@ func recognize(g *ir.Graph, c *Context) error {
 	return nil
 }
 
-// rewriter collects replacements of one round.
+// rewriter collects the replacements of one round.
 type rewriter struct {
 	g    *ir.Graph
 	c    *Context
 	b    *ir.Builder
 	uses *ir.Uses
 	kept map[*ir.Value]bool // results of the step
-	done map[*ir.Node]bool  // part of a match
+	done map[*ir.Node]bool  // nodes of a match
 	to   map[*ir.Value]*ir.Value
-	at   map[*ir.Node][]*ir.Node // what stands in a node's place
+	at   map[*ir.Node][]*ir.Node // by node: the nodes that replace it
 
-	ranges *ranges.Result // nil until somebody asks
+	ranges *ranges.Result // nil until first needed
 }
 
-// patterns are tried in this order; the first that matches a node wins.
+// patterns are tried in this order. The first that matches a node applies.
 var patterns = []struct {
 	name, what string
 	match      func(r *rewriter, n *ir.Node) (parts []*ir.Node, build func(b *ir.Builder) *ir.Value)
@@ -93,8 +93,8 @@ func (r *rewriter) visit(n *ir.Node) {
 	}
 }
 
-// replace notes that v, made by nodes, stands for n's first result, and the
-// results after v for the others. They take their names.
+// replace records that v, made by nodes, replaces n's first result, and the results after v the
+// others. They take over the names.
 func (r *rewriter) replace(n *ir.Node, v *ir.Value, made []*ir.Node) {
 	r.at[n] = made
 	for i, old := range n.Out {
@@ -107,7 +107,7 @@ func (r *rewriter) replace(n *ir.Node, v *ir.Value, made []*ir.Node) {
 	}
 }
 
-// samePin reports whether all that computes between n and what the nodes made for it read is pinned as n is.
+// samePin reports whether all nodes between n and the operands of made have the pin of n.
 func samePin(n *ir.Node, made []*ir.Node) bool {
 	seen := map[*ir.Value]bool{}
 	for _, m := range made {
@@ -130,7 +130,7 @@ func samePin(n *ir.Node, made []*ir.Node) bool {
 	return same
 }
 
-// finish puts the new nodes in the places of the old.
+// finish inserts the new nodes in place of the old ones.
 func (r *rewriter) finish(body []*ir.Node) error {
 	if r.b.Err() != nil || len(r.to) == 0 {
 		return r.b.Err()
@@ -147,9 +147,8 @@ func (r *rewriter) finish(body []*ir.Node) error {
 	return dropUnread(r.g, r.c, keptValues(r.g, r.c))
 }
 
-// sigmoidBCE matches a cross entropy of probabilities that a sigmoid made, also
-// seen in another shape. One whose logits it cannot see stays, as an island that
-// amp keeps f32.
+// sigmoidBCE matches a cross entropy of probabilities that a sigmoid computes, possibly through a
+// view. A cross entropy whose logits it cannot find stays, as an island that amp keeps f32.
 func (r *rewriter) sigmoidBCE(n *ir.Node) ([]*ir.Node, func(*ir.Builder) *ir.Value) {
 	if n.Op != ir.OpBCE {
 		return nil, nil
@@ -179,9 +178,9 @@ func (r *rewriter) logSoftmax(n *ir.Node) ([]*ir.Node, func(*ir.Builder) *ir.Val
 	return []*ir.Node{s}, func(b *ir.Builder) *ir.Value { return b.LogSoftmax(s.In[0], s.Int("axis")) }
 }
 
-// scoreScale looks at the operand of a softmax, past an added mask, for a
-// product scaled by a number below one. Only f16 is in danger, and not where the
-// product is bounded well within it or kept f32.
+// scoreScale matches a product that is scaled by a number below one, then possibly masked by a sum,
+// before a softmax. Only f16 products can overflow, and only if the range of the product is not
+// known to be well within f16 and the product is not kept f32.
 func (r *rewriter) scoreScale(n *ir.Node) ([]*ir.Node, func(*ir.Builder) *ir.Value) {
 	if r.c.Policy.Low != ir.F16 || !r.feedsSoftmax(n.Out[0], 0) {
 		return nil, nil
@@ -199,8 +198,8 @@ func (r *rewriter) scoreScale(n *ir.Node) ([]*ir.Node, func(*ir.Builder) *ir.Val
 	}
 }
 
-// bounded reports whether v is sure to stay within limit, whatever weights
-// become: by the ranges of inputs, or by recorded ones (Config.Ranges).
+// bounded reports whether |v| is at most limit for all weights, by the ranges of inputs, or by
+// recorded ranges (Config.Ranges).
 func (r *rewriter) bounded(v *ir.Value, limit float64) bool {
 	if r.ranges == nil {
 		o := r.c.Ranges
@@ -231,8 +230,8 @@ func (r *rewriter) feedsSoftmax(v *ir.Value, depth int) bool {
 	return false
 }
 
-// softmax is exp(x) over the sum of the same exp(x) along one axis; a
-// subtracted maximum along that axis belongs to it.
+// softmax matches exp(x) over the sum of the same exp(x) along one axis. x may be less its maximum
+// along that axis.
 func (r *rewriter) softmax(n *ir.Node) ([]*ir.Node, func(*ir.Builder) *ir.Value) {
 	if n.Op != ir.OpDiv && n.Op != ir.OpMul {
 		return nil, nil
@@ -272,7 +271,7 @@ func sameAxes(a, b *ir.Node) bool {
 	return true
 }
 
-// gelu is x/2·(1+erf(x/√2)), or with tanh(√(2/π)·(x+0.044715·x³)) in the erf's place.
+// gelu matches x/2·(1+erf(x/√2)), or the same with tanh(√(2/π)·(x+0.044715·x³)) for the erf.
 func (r *rewriter) gelu(n *ir.Node) ([]*ir.Node, func(*ir.Builder) *ir.Value) {
 	if n.Op != ir.OpMul && n.Op != ir.OpAffine && n.Op != ir.OpDiv {
 		return nil, nil
@@ -293,8 +292,8 @@ func (r *rewriter) gelu(n *ir.Node) ([]*ir.Node, func(*ir.Builder) *ir.Value) {
 	return nil, nil
 }
 
-// geluFunction is the erf or tanh node f where k·v is (1+f)/2 and f's argument
-// is the one that GELU has for x; nil elsewhere.
+// geluFunction is the erf or tanh node f for which k·v is (1+f)/2 and f's argument is that of GELU
+// for x; nil if there is none.
 func geluFunction(v, x *ir.Value, k float64) *ir.Node {
 	inner, a, b := linear(v)
 	if !alike(a, b) || !alike(k*a, 0.5) || inner.Def == nil {
@@ -312,8 +311,7 @@ func isErfArgument(u, x *ir.Value) bool {
 	return y == x && b == 0 && alike(a, math.Sqrt2/2)
 }
 
-// isTanhArgument matches √(2/π)·(x + 0.044715·x³), the cube also factored out as
-// x·(1 + 0.044715·x²).
+// isTanhArgument matches √(2/π)·(x + 0.044715·x³), also written as √(2/π)·x·(1 + 0.044715·x²).
 func isTanhArgument(u, x *ir.Value) bool {
 	root := math.Sqrt(2 / math.Pi)
 	sum, c, b := linear(u)
@@ -342,7 +340,7 @@ func isTanhArgument(u, x *ir.Value) bool {
 	return false
 }
 
-// normalized is c·1/√(mean(c²)+eps), times a scale where one is there.
+// normalized is c·1/√(mean(c²)+eps), possibly times a scale.
 type normalized struct {
 	c, scale *ir.Value
 	mean     *ir.Node // the reduction of squares
@@ -395,8 +393,8 @@ func normalizedBy(p *product) *normalized {
 	return n
 }
 
-// squares reports whether the reduction is the mean of c²; the variance of x
-// is that of x less its mean.
+// squares reports whether the reduction is the mean of c². The variance of x is that of x minus its
+// mean.
 func (n *normalized) squares(c *ir.Value) bool {
 	if n.mean.Op == ir.OpReduceVar {
 		x := centredOn(c, n.mean)
@@ -407,7 +405,7 @@ func (n *normalized) squares(c *ir.Value) bool {
 	return ok && k == 1
 }
 
-// centredOn is x where c is x less its mean along the axes of red, else nil.
+// centredOn is x if c is x minus its mean along the axes of red, otherwise nil.
 func centredOn(c *ir.Value, red *ir.Node) *ir.Value {
 	d := c.Def
 	if d == nil || d.Op != ir.OpSub {
@@ -420,7 +418,7 @@ func centredOn(c *ir.Value, red *ir.Node) *ir.Value {
 	return d.In[0]
 }
 
-// trailing is how many last dimensions a reduction covers, 0 where it covers others.
+// trailing is the number of last dimensions that a reduction reduces, 0 if it reduces others.
 func trailing(n *ir.Node) int {
 	axes, rank := n.Axes(), n.In[0].Type.Shape.Rank()
 	for i, a := range axes {
@@ -431,14 +429,14 @@ func trailing(n *ir.Node) int {
 	return len(axes)
 }
 
-// spans reports whether v has exactly the dimensions that red reduces.
+// spans reports whether the dimensions of v are exactly those that red reduces.
 func spans(v *ir.Value, red *ir.Node) bool {
 	k := trailing(red)
 	d := red.In[0].Type.Shape.Dims()
 	return v.Type.Shape == ir.MakeShape(d[len(d)-k:]...)
 }
 
-// layerNorm matches the sum with the bias, or the product alone.
+// layerNorm matches a layer norm or an RMS norm: the sum with the bias, or the product without one.
 func (r *rewriter) layerNorm(n *ir.Node) ([]*ir.Node, func(*ir.Builder) *ir.Value) {
 	core, bias := n.Out[0], (*ir.Value)(nil)
 	var parts []*ir.Node

@@ -6,17 +6,15 @@ import (
 	"ampc/ir"
 )
 
-// recompute has backward compute again what forward would keep for it alone,
-// where what it is computed from is kept in any case:
+// recompute makes backward compute again what forward would keep for it alone, where the operands
+// are kept in any case:
 //
-//   - the result of a norm that only elementwise nodes read (the gradient of
-//     SiLU behind a group norm): they compute it, element by element, from what
-//     the norm's gradient reads;
+//   - the result of a norm that only elementwise nodes read, as the gradient of SiLU after a group
+//     norm does: they compute it, element by element, from what the norm's gradient reads;
 //   - the positions of a max pool, from the image that another node reads.
 //
-// Dtypes are known by then and none changes: a pool looks for the maximum in
-// the very image it looked in before, so ties and NaN fall as they did. An eager
-// policy keeps what the system it stands for keeps.
+// Dtypes are known by then and do not change. A pool searches the same image as before, so ties and
+// NaN give the same positions. An eager policy keeps what the system that it models keeps.
 func recompute(g *ir.Graph, c *Context) error {
 	if c.Policy.Eager {
 		return nil
@@ -46,7 +44,7 @@ func recompute(g *ir.Graph, c *Context) error {
 		}
 		g.Body[ir.Backward] = append(g.Body[ir.Backward], n)
 	}
-	if c.Policy.decided().Algorithm == "mincut" { // the cut could not know
+	if c.Policy.decided().Algorithm == "mincut" { // the cut did not know of it
 		c.Count("cut_bytes", int(floatBytes(g)-before+r.poolBytes(c.Caps))*max(c.Micro, 1))
 	}
 	c.Count("norms_recomputed", len(r.norms))
@@ -59,12 +57,12 @@ type recomputer struct {
 	b        *ir.Builder // of backward
 	uses     *ir.Uses
 	returned map[*ir.Value]bool
-	cluster  int32                 // the highest in use
-	norms    map[*ir.Node]*ir.Node // the last node that computes a norm again, nil until it is there
-	pools    map[*ir.Node]*ir.Node // the second pool, nil until it is there
+	cluster  int32                 // highest cluster number in use
+	norms    map[*ir.Node]*ir.Node // by norm: the last node that computes its result again, nil before
+	pools    map[*ir.Node]*ir.Node // by pool: the second pool, nil before
 }
 
-// look notes a forward node that is worth computing again.
+// look records a forward node whose result is worth recomputing.
 func (r *recomputer) look(n *ir.Node) {
 	switch {
 	case n.Def().Is(ir.Norm):
@@ -78,8 +76,7 @@ func (r *recomputer) look(n *ir.Node) {
 	}
 }
 
-// cheap is the result of n that backward computes again rather than keep, 0 where
-// there is none.
+// cheap is the result of n that backward recomputes rather than keeps, 0 for none.
 func cheap(n *ir.Node) int {
 	return max(slices.IndexFunc(n.Def().Out, func(o ir.Result) bool { return o.Cheap }), 0)
 }
@@ -91,11 +88,11 @@ func (r *recomputer) kept(v *ir.Value) bool {
 			return true
 		}
 	}
-	return v.Def == nil // a variable is there anyway
+	return v.Def == nil // a variable is in memory in any case
 }
 
-// normAgain reports whether norm n's result is kept for the elementwise nodes
-// of one cluster alone, and what it is computed from for other nodes.
+// normAgain reports whether only the elementwise nodes of one cluster read norm n's result in
+// backward, and other nodes read its operands.
 func (r *recomputer) normAgain(n *ir.Node) bool {
 	y := n.Out[0]
 	if !n.In[0].Type.Shape.Static() || r.returned[y] || y.Next != nil || !r.kept(n.In[0]) {
@@ -120,7 +117,7 @@ func (r *recomputer) normAgain(n *ir.Node) bool {
 	return reader != nil
 }
 
-// before emits what backward node n, the next in the list, reads from now on.
+// before emits what backward node n, the next in the list, reads instead.
 func (r *recomputer) before(n *ir.Node) error {
 	for i, v := range n.In {
 		if v == nil || v.Def == nil {
@@ -144,7 +141,7 @@ func (r *recomputer) before(n *ir.Node) error {
 	return r.b.Err()
 }
 
-// norm emits y, the result of a norm, in the cluster of its first reader.
+// norm emits y, the result of a norm, again, in the cluster of its first reader.
 func (r *recomputer) norm(y *ir.Value, reader *ir.Node) *ir.Node {
 	n := y.Def
 	if reader.Why.Cluster == 0 {
@@ -178,8 +175,8 @@ func (r *recomputer) pool(n *ir.Node) *ir.Node {
 	return out[0].Def
 }
 
-// poolBytes is how many bytes more the steps of one micro-batch move because pools
-// are computed again.
+// poolBytes is how many more bytes the steps of one micro-batch move because pools are computed
+// again.
 func (r *recomputer) poolBytes(caps ir.Caps) (sum int64) {
 	size := func(v *ir.Value) int64 { return r.g.Elements(v.Type) * v.Type.DType.Size() }
 	for n, again := range r.pools {
@@ -210,9 +207,9 @@ func (r *recomputer) poolBytes(caps ir.Caps) (sum int64) {
 	return sum
 }
 
-// floatBytes is what the steps of forward and backward move of float tensors in
-// one micro-batch, as they are stored: each step reads a tensor once and writes
-// once what others read. Max pools are left out (poolBytes).
+// floatBytes is how many bytes of float tensors, in their stored dtypes, the steps of forward and
+// backward move in one micro-batch. Each step reads a tensor once, and writes a tensor once if
+// others read it. Max pools are not counted (poolBytes).
 func floatBytes(g *ir.Graph) (sum int64) {
 	type read struct {
 		unit int64

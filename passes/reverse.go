@@ -8,22 +8,22 @@ import (
 	"ampc/ir"
 )
 
-// tape accumulates gradients while nodes are visited last to first. Every
-// array is by Value.ID; values made by expansions are numbered as they come.
+// tape accumulates gradients while it visits nodes from the last to the first. Its slices are
+// indexed by Value.ID; values of expansions get numbers when they are created.
 type tape struct {
 	b       *ir.Builder
-	section ir.Section // where backward nodes go
-	prefix  string     // of gradients' names
-	loss    string     // the sweep, "" where there is only one
-	known   int32      // values with a smaller ID were there before
-	need    []bool     // the value depends on a wanted one
+	section ir.Section // section of backward nodes
+	prefix  string     // of the names of gradients
+	loss    string     // name of the sweep, "" if there is only one
+	known   int32      // values with a smaller ID existed before
+	need    []bool     // the value depends on a wanted value
 	parts   [][]*ir.Value
 	origin  *ir.Node   // the node whose expansion is being differentiated; nil: none
-	stopped []*ir.Node // nodes without a gradient that one arrived at
+	stopped []*ir.Node // nodes without a gradient, at which a gradient arrived
 	sums    int
 }
 
-// newTape marks what depends on wanted.
+// newTape marks the values that depend on wanted.
 func newTape(b *ir.Builder, section ir.Section, wanted []*ir.Value, prefix, loss string) *tape {
 	g := b.Graph()
 	n, _ := g.Number()
@@ -51,14 +51,14 @@ func (t *tape) mark(n *ir.Node) {
 	}
 }
 
-// add contributes d to the gradient of v, if anybody needs that.
+// add contributes d to the gradient of v, if that is needed.
 func (t *tape) add(v, d *ir.Value) {
 	if v != nil && d != nil && t.need[v.ID] {
 		t.parts[v.ID] = append(t.parts[v.ID], d)
 	}
 }
 
-// flow visits nodes last to first.
+// flow visits nodes from the last to the first.
 func (t *tape) flow(nodes []*ir.Node) error {
 	for i := len(nodes) - 1; i >= 0; i-- {
 		if err := t.visit(nodes[i]); err != nil {
@@ -103,7 +103,7 @@ func (t *tape) visit(n *ir.Node) error {
 	return nil
 }
 
-// closed is the error of a wanted value that goes into an operand without a gradient.
+// closed is the error for an operand without a gradient that depends on a wanted value.
 func (t *tape) closed(n *ir.Node) error {
 	for i, v := range n.In {
 		if o := n.OperandDef(i); v != nil && o.NoGrad != "" && t.need[v.ID] {
@@ -113,7 +113,7 @@ func (t *tape) closed(n *ir.Node) error {
 	return nil
 }
 
-// unranked is an operand of unknown rank: gradients are built from shapes.
+// unranked is an operand of unknown rank, or nil. Gradients are built from shapes.
 func unranked(n *ir.Node) *ir.Value {
 	for _, v := range n.In {
 		if v != nil && !v.Type.Shape.Known() {
@@ -123,8 +123,8 @@ func unranked(n *ir.Node) *ir.Value {
 	return nil
 }
 
-// deriving is the builder for the gradient of n. What comes from an expansion
-// comes from the node that was expanded.
+// deriving is the builder for the gradient of n. Nodes of an expansion belong to the node that was
+// expanded.
 func (t *tape) deriving(n *ir.Node) *ir.Builder {
 	if t.origin != nil {
 		n = t.origin
@@ -132,10 +132,10 @@ func (t *tape) deriving(n *ir.Node) *ir.Builder {
 	return t.b.Deriving(n, t.loss)
 }
 
-// namedID is the Value.ID of gradients that carry their final name; fresh ones have 0.
+// namedID is the Value.ID of gradients with their final name. New ones have 0.
 const namedID = -1
 
-// total is the whole gradient of v: its only contribution, or one sum of all.
+// total is the gradient of v: its only contribution, or the sum of all.
 func (t *tape) total(v *ir.Value) *ir.Value {
 	parts := t.parts[v.ID]
 	if len(parts) == 0 {
@@ -144,7 +144,7 @@ func (t *tape) total(v *ir.Value) *ir.Value {
 	d := parts[0]
 	name := t.prefix + "." + v.Name
 	if len(parts) > 1 {
-		// in the order of names: the sum must not depend on the order of the section
+		// sorted by name, so that the sum does not depend on the order of the section
 		slices.SortFunc(parts, func(x, y *ir.Value) int { return strings.Compare(x.Name, y.Name) })
 		d = t.deriving(v.Def).Named(name).Emit(ir.OpAddN, parts, nil)[0]
 		t.parts[v.ID] = []*ir.Value{d}
@@ -161,8 +161,8 @@ func (t *tape) total(v *ir.Value) *ir.Value {
 	return d
 }
 
-// expanded differentiates n through its expansion: the simpler nodes are
-// computed again beside the backward ones, and gradients flow through them.
+// expanded differentiates n through its expansion. The simpler nodes are computed again in
+// backward, and gradients flow through them.
 func (t *tape) expanded(b *ir.Builder, n *ir.Node, d []*ir.Value) error {
 	body := &t.b.Graph().Body[t.section]
 	from := len(*body)
@@ -190,8 +190,8 @@ func (t *tape) expanded(b *ir.Builder, n *ir.Node, d []*ir.Value) error {
 	return t.flow(inner)
 }
 
-// sweepDead drops the backward nodes from index from on that no kept value
-// depends on, and returns how many.
+// sweepDead drops the backward nodes from index from on that no kept value depends on, and returns
+// their number.
 func sweepDead(g *ir.Graph, from int, kept []*ir.Value) int {
 	list := g.Body[ir.Backward]
 	_, nodes := g.Number()

@@ -7,13 +7,12 @@ import (
 	"ampc/ir"
 )
 
-// scale seeds each sweep with its loss scale and takes the scale off again in
-// the update: it makes the one multiplier that the optimizer applies, the norms,
-// the checks, and the scaler's next state. An unscaled gradient is written only
-// where something but the optimizer reads it.
+// scale starts each sweep with its loss scale and divides by it in the update. It builds the one
+// multiplier that the optimizer applies, the norms, the checks, and the scaler's next state. It
+// stores an unscaled gradient only if a node other than the optimizer reads it.
 func scale(g *ir.Graph, c *Context) error {
 	t := c.training
-	if len(t.sweeps) == 0 { // an update written by hand is held to the same rules
+	if len(t.sweeps) == 0 { // an update in the source follows the same rules
 		return wrongOrders(g, c)
 	}
 	s := &scaling{b: ir.Edit(g), g: g, c: c, t: t}
@@ -46,8 +45,8 @@ func scale(g *ir.Graph, c *Context) error {
 	return wrongOrders(g, c)
 }
 
-// wrongOrders refuses a step that uses scaled values where unscaled ones
-// belong, or that lets a scaled gradient reach a weight unchecked.
+// wrongOrders refuses a step that uses scaled values in place of unscaled ones, or that lets a
+// scaled gradient reach a weight without a check.
 func wrongOrders(g *ir.Graph, c *Context) error {
 	if err := ir.InferUnits(g); err != nil || c.NoSkip {
 		return err
@@ -63,13 +62,13 @@ type scaling struct {
 	t      *training
 	copies map[*paramPlan]*ir.Value // unscaled gradients
 
-	innerOver *ir.Value // some gradient inside the forward pass overflowed; nil: there is none
+	innerOver *ir.Value // a gradient inside the forward pass overflowed; nil: there is none
 }
 
 func (s *scaling) at(name string) *ir.Builder { return s.b.In(ir.Update).Named(name) }
 
-// seed declares the sweep's scale and makes it start the sweep: the scale
-// itself where the seed is 1, else the seed times it, computed once per step.
+// seed declares the sweep's scale and starts the sweep with it: with the scale itself if the seed
+// is 1, otherwise with seed times scale, computed once per step.
 func (s *scaling) seed(sw *sweep) {
 	if !sw.scaler.scales() {
 		return
@@ -92,7 +91,7 @@ func (s *scaling) seed(sw *sweep) {
 		}
 	}
 	for i, x := range sw.grads {
-		if start := starts[x.d]; start != nil { // a loss that is a parameter's own value
+		if start := starts[x.d]; start != nil { // a loss that is the value of a parameter
 			sw.grads[i].d = start
 		}
 	}
@@ -114,15 +113,15 @@ func (s *scaling) undeclare(v *ir.Value) {
 	s.g.Vars = vars
 }
 
-// multiplier makes what takes scale and count off the sweep's gradients.
+// multiplier computes the factor that removes scale and count from the sweep's gradients.
 func (s *scaling) multiplier(sw *sweep) {
 	if sw.scale != nil || sw.count != nil || sw.shift != 0 {
 		sw.mul = s.at(sw.label("mul")).Multiplier(sw.scale, sw.count, nil, sw.shift, 0)
 	}
 }
 
-// meet gives every parameter one gradient: the sweep's own with its multiplier,
-// or the sum of what several sweeps unscaled.
+// meet gives every parameter one gradient: that of its sweep, with the sweep's multiplier, or the
+// sum of the unscaled gradients of several sweeps.
 func (s *scaling) meet() {
 	s.copies = map[*paramPlan]*ir.Value{}
 	parts := make(map[*paramPlan][]*ir.Value, len(s.t.params))
@@ -147,7 +146,7 @@ func (s *scaling) meet() {
 	}
 }
 
-// unscaled is p's gradient with unit 1, written once.
+// unscaled is p's gradient with scale unit 1, stored once.
 func (s *scaling) unscaled(p *paramPlan) *ir.Value {
 	if p.mul == nil {
 		return p.g
@@ -159,10 +158,10 @@ func (s *scaling) unscaled(p *paramPlan) *ir.Value {
 	return s.copies[p]
 }
 
-// materialize makes the unscaled copy p's gradient.
+// materialize replaces p's gradient by its unscaled copy.
 func (s *scaling) materialize(p *paramPlan) { p.g, p.mul = s.unscaled(p), nil }
 
-// transform hands unscaled gradients to the user's function.
+// transform passes unscaled gradients to the user's function.
 func (s *scaling) transform() error {
 	f := s.c.Gradients
 	if f == nil || s.b.Err() != nil {
@@ -173,7 +172,7 @@ func (s *scaling) transform() error {
 		s.materialize(p)
 		gs[i] = GradOf{p.v, p.g}
 	}
-	b := s.b.In(ir.Update) // the caller tells it where its lines are
+	b := s.b.In(ir.Update) // the caller records its source lines
 	out := f(b, gs)
 	if len(out) < len(gs) {
 		b.Fail("TrainConfig.Gradients returns %d gradients, want %d: one for each parameter, in the order given", len(out), len(gs))
@@ -198,7 +197,7 @@ func (s *scaling) transform() error {
 	return s.keep(out[len(gs):])
 }
 
-// nameOf is a value's name, "nothing" for nil.
+// nameOf is a value's name, or "nothing" for nil.
 func nameOf(v *ir.Value) string {
 	if v == nil {
 		return "nothing"
@@ -206,7 +205,7 @@ func nameOf(v *ir.Value) string {
 	return v.String()
 }
 
-// keep notes the states that the hook declared, which are written where the step is taken.
+// keep records the states that the hook declared. They are written unless the step is skipped.
 func (s *scaling) keep(states []GradOf) error {
 	for i, x := range states {
 		switch {
@@ -237,7 +236,7 @@ func (s *scaling) clipValues() {
 	}
 }
 
-// shown unscales the gradients that are results, as they are before clipping by norm.
+// shown unscales the gradients that are results, before clipping by norm.
 func (s *scaling) shown() {
 	for _, p := range s.t.params {
 		if s.asked(OfGradient, p.v) {
@@ -246,7 +245,7 @@ func (s *scaling) shown() {
 	}
 }
 
-// norm is the norm of the gradients of some parameters, and what clips them by it.
+// norm is the norm of the gradients of some parameters, and the factor that clips them by it.
 type norm struct {
 	params []*paramPlan
 	reach  uint64
@@ -254,8 +253,8 @@ type norm struct {
 	max    float64
 }
 
-// norms computes the norm over all parameters where the config clips by it or
-// asks for it, and over each group that clips by its own.
+// norms computes the norm over all parameters if the config clips by it or requests it, and over
+// each group that clips by its own norm.
 func (s *scaling) norms() []*norm {
 	var ns []*norm
 	if s.c.Clip.Norm > 0 {
@@ -295,8 +294,8 @@ func (s *scaling) asked(kind ResultKind, v *ir.Value) bool {
 	return false
 }
 
-// norm reads scaled gradients with their multiplier where all have the same,
-// and unscaled ones elsewhere.
+// norm reads scaled gradients if all have the same multiplier, which it applies, and unscaled ones
+// otherwise.
 func (s *scaling) norm(name string, ps []*paramPlan, limit float64) *norm {
 	n := &norm{params: ps, max: limit}
 	same := true
@@ -316,8 +315,8 @@ func (s *scaling) norm(name string, ps []*paramPlan, limit float64) *norm {
 	return n
 }
 
-// check computes whether the sweep's scaled gradients, and the norms they enter,
-// are finite, and whether the forward pass was.
+// check computes whether the sweep's scaled gradients, the norms over them, and the forward pass
+// are finite.
 func (s *scaling) check(sw *sweep, bit uint64, norms []*norm) {
 	if s.c.NoSkip {
 		return
@@ -325,11 +324,11 @@ func (s *scaling) check(sw *sweep, bit uint64, norms []*norm) {
 	vs := make([]*ir.Value, 0, len(sw.grads)+1)
 	for _, x := range sw.grads {
 		vs = append(vs, x.d)
-		if x.p.made != nil { // it may be infinite where the gradient is not, and a clip would hide that
+		if x.p.made != nil { // the transform's result may be infinite where the gradient is not, and a clip would hide that
 			vs = append(vs, x.p.made)
 		}
 	}
-	for _, k := range s.t.kept { // a state that is infinite once stays so
+	for _, k := range s.t.kept { // a state that becomes infinite stays infinite
 		if k.next.Type.DType.Float() {
 			vs = append(vs, k.next)
 		}
@@ -351,7 +350,7 @@ func (s *scaling) check(sw *sweep, bit uint64, norms []*norm) {
 	s.c.Count("checks", 1)
 }
 
-// overflows says of each sweep what lowers its scale.
+// overflows computes, for each sweep, the condition that lowers its scale.
 func (s *scaling) overflows() {
 	for _, sw := range s.t.sweeps {
 		sw.overflow = sw.foundInf
@@ -361,8 +360,8 @@ func (s *scaling) overflows() {
 	}
 }
 
-// skipGroups makes one skip predicate per set of sweeps that some parameter's
-// gradient comes from, and one for what belongs to the step as a whole.
+// skipGroups builds one skip predicate for each set of sweeps that contribute to a parameter's
+// gradient, and one for the step as a whole.
 func (s *scaling) skipGroups() {
 	all := uint64(1)<<len(s.t.sweeps) - 1
 	byReach := map[uint64]*skipGroup{}
@@ -390,8 +389,8 @@ func reaches(ps []*paramPlan) []uint64 {
 	return rs
 }
 
-// skip is the OR of found_inf and forward over the group's sweeps, and of there
-// being no micro-batch left.
+// skip is the OR of found_inf and forward over the group's sweeps, and of the condition that no
+// micro-batch counts.
 func (s *scaling) skip(tr *skipGroup) *ir.Value {
 	if s.c.NoSkip {
 		return nil
@@ -417,9 +416,9 @@ func (s *scaling) skip(tr *skipGroup) *ir.Value {
 	return skip
 }
 
-// clipNorms replaces the multipliers of clipped parameters by ones that clip.
-// Of a whole and a group in it that both clip, the stricter one holds: that is
-// what clipping the whole first and then the group comes to.
+// clipNorms replaces the multipliers of clipped parameters by ones that clip. If both the whole and
+// a group of it clip, the smaller factor applies, which equals clipping the whole first and then
+// the group.
 func (s *scaling) clipNorms(norms []*norm) {
 	base := make(map[*paramPlan]*ir.Value, len(s.t.params))
 	for _, p := range s.t.params {
@@ -429,8 +428,8 @@ func (s *scaling) clipNorms(norms []*norm) {
 		if n.max == 0 {
 			continue
 		}
-		alone := map[*ir.Value]*ir.Value{} // by multiplier without a clip
-		both := map[*ir.Value]*ir.Value{}  // by multiplier with another's
+		alone := map[*ir.Value]*ir.Value{} // by multiplier, for parameters with one clip
+		both := map[*ir.Value]*ir.Value{}  // by multiplier, for parameters with two
 		for _, p := range n.params {
 			if alone[base[p]] == nil {
 				alone[base[p]] = s.clipped(base[p], n)
@@ -448,7 +447,7 @@ func (s *scaling) clipNorms(norms []*norm) {
 	}
 }
 
-// clipped is the multiplier mul with n's clip in it; nil stands for 1.
+// clipped is the multiplier mul times n's clipping factor. nil stands for 1.
 func (s *scaling) clipped(mul *ir.Value, n *norm) *ir.Value {
 	b := s.at("clip")
 	if mul == nil {
@@ -457,7 +456,7 @@ func (s *scaling) clipped(mul *ir.Value, n *norm) *ir.Value {
 	return b.Multiplier(mul.Def.Operand("scale"), mul.Def.Operand("count"), n.value, int(mul.Def.Int("shift")), n.max)
 }
 
-// advance steps a dynamic scaler.
+// advance updates a dynamic scaler.
 func (s *scaling) advance(l *lossScale) {
 	sc := l.scaler
 	if sc.Mode != DynamicScale {
@@ -474,7 +473,7 @@ func (s *scaling) advance(l *lossScale) {
 	s.step(l, found, fwd)
 }
 
-// step writes the scaler's next state: found lowers the scale, fwd leaves it alone.
+// step writes the scaler's next state. found lowers the scale, fwd leaves it unchanged.
 func (s *scaling) step(l *lossScale, found, fwd *ir.Value) {
 	sc := l.scaler
 	counter := func(name string, start int64) *ir.Value {
@@ -488,10 +487,9 @@ func (s *scaling) step(l *lossScale, found, fwd *ir.Value) {
 	s.c.Count("dynamic_scalers", 1)
 }
 
-// causes are what lowers the scale and what leaves it alone: the loss is not
-// finite and that is not the scale's doing. A step that failed because a
-// gradient inside the forward pass overflowed says nothing about this scale; the
-// inner one goes down.
+// causes returns the condition that lowers the scale, and the condition that leaves it unchanged:
+// the loss is not finite, and not because of the scale. A step in which a gradient inside the
+// forward pass overflowed leaves this scale unchanged; the inner scale is lowered.
 func (s *scaling) causes(l *lossScale, found, fwd *ir.Value) (*ir.Value, *ir.Value) {
 	if l.scaler.BlameForward {
 		found, fwd = s.at(l.name+".overflow").Or(found, fwd), nil
@@ -506,8 +504,8 @@ func (s *scaling) causes(l *lossScale, found, fwd *ir.Value) (*ir.Value, *ir.Val
 	return found, fwd
 }
 
-// over is whether any sweep of a scale overflowed, and whether the forward pass
-// failed in any of their losses.
+// over is whether any sweep of a scale overflowed, and whether the forward pass of any of their
+// losses was not finite.
 func (s *scaling) over(l *lossScale) (found, forward *ir.Value) {
 	for _, sw := range s.t.sweeps {
 		switch {
@@ -521,9 +519,9 @@ func (s *scaling) over(l *lossScale) (found, forward *ir.Value) {
 	return found, forward
 }
 
-// share keeps what the steps that use one scale noted since it was advanced,
-// and returns it with found in it. A step whose forward pass failed by itself
-// notes nothing; fwd is nil where that is not asked.
+// share stores which of the steps that share a scale overflowed since it was last updated, and
+// returns that with found included. A step whose forward pass itself was not finite stores nothing.
+// fwd is nil if that does not matter.
 func (s *scaling) share(l *lossScale, found, fwd *ir.Value) *ir.Value {
 	noted := s.b.Declare(ir.State, l.state("noted"), ir.T(ir.Bool), &ir.Init{Args: []float64{0}}, ir.A("role", "scaler"))
 	if l.scaler.Sharing == Collect {

@@ -6,9 +6,8 @@ import (
 	"ampc/ir"
 )
 
-// checkScaled refuses an update that reads a scaled gradient which no finiteness
-// check behind its skip predicate has seen: a scale that overflows would reach
-// the weights. It needs the units.
+// checkScaled refuses an update that reads a scaled gradient unless its skip predicate depends on a
+// finiteness check of it: otherwise an overflow would reach the weights. It needs the scale units.
 func checkScaled(g *ir.Graph) error {
 	for _, n := range g.Body[ir.Update] {
 		grad := n.Operand("g")
@@ -37,8 +36,8 @@ func placed(v *ir.Value) string {
 	return v.String()
 }
 
-// tensors calls f for the float operands of v's node that are as large as v or
-// larger: what v is made of, without rates and multipliers.
+// tensors calls f for the float operands of v's node that are at least as large as v. These are the
+// tensors that v is computed from, without rates and multipliers.
 func tensors(v *ir.Value, f func(*ir.Value)) {
 	if v.Def == nil || v.Def.Op == ir.OpForeign {
 		return
@@ -50,8 +49,8 @@ func tensors(v *ir.Value, f func(*ir.Value)) {
 	}
 }
 
-// scaledBehind finds the values with a loss scale that an update reads as its
-// gradient, or that its gradient was unscaled from.
+// scaledBehind finds the values with a loss scale that an update reads as its gradient, or from
+// which its gradient was unscaled.
 func scaledBehind(grad *ir.Value) []*ir.Value {
 	var found []*ir.Value
 	been := map[*ir.Value]bool{}
@@ -71,8 +70,8 @@ func scaledBehind(grad *ir.Value) []*ir.Value {
 	return found
 }
 
-// seenBy collects what the finiteness checks behind a predicate look at: their
-// operands, and what those show to be not finite.
+// seenBy collects the values that the finiteness checks of a predicate cover: their operands, and
+// values that are not finite only if an operand is not.
 func seenBy(g *ir.Graph, skip *ir.Value) map[*ir.Value]bool {
 	seen, been := map[*ir.Value]bool{}, map[*ir.Value]bool{}
 	var look func(v *ir.Value)

@@ -10,66 +10,66 @@ type ScalerMode uint8
 
 const (
 	AutoScale    ScalerMode = iota // dynamic where the policy's low dtype is f16, none elsewhere
-	NoScale                        // no scaling; the check and the skip remain
-	StaticScale                    // a fixed factor
-	DynamicScale                   // a factor that follows the overflows
+	NoScale                        // no scale; the checks and the skips remain
+	StaticScale                    // a constant factor
+	DynamicScale                   // a factor that adapts to overflows
 )
 
 var scalerModes = [...]string{"auto", "none", "static", "dynamic"}
 
 func (m ScalerMode) String() string { return scalerModes[m] }
 
-// Scaler says how the gradients of a loss are kept in range. All factors are
-// powers of two, so scaling never rounds. Zero fields of a dynamic scaler mean
-// the values of Dynamic.
+// Scaler is how the gradients of a loss are kept in range. All factors are powers of two, so
+// scaling never rounds. Zero fields of a dynamic scaler mean the values of Dynamic.
 //
-// The rules of other systems differ in five ways, each a field: NoFloor, NoCap,
-// whether a non-finite forward pass lowers the scale (BlameForward), and when
-// the tolerated overflows are counted anew (Sticky, Renew).
+// The rules of other systems differ in five ways, and each has a field: NoFloor, NoCap, whether a
+// loss that is not finite lowers the scale (BlameForward), and when the count of tolerated
+// overflows starts again (Sticky, Renew).
 type Scaler struct {
 	Mode       ScalerMode
-	Init       float64 // the scale at start; of a static scaler for ever
+	Init       float64 // initial scale; for a static scaler the constant scale
 	Growth     float64
 	Backoff    float64
-	Every      int64 // clean steps before a growth
+	Every      int64 // number of clean steps before the scale grows
 	Floor      float64
 	NoFloor    bool
 	Cap        float64
-	NoCap      bool // a growth to Inf is left out
+	NoCap      bool // no upper bound, except that the scale stays finite
 	Hysteresis int64
-	// BlameForward lowers the scale also where the loss itself was not finite.
+	// BlameForward lowers the scale also if the loss itself is not finite.
 	BlameForward bool
-	// Sticky keeps the hysteresis used up after a backoff until the next growth.
+	// Sticky restores the hysteresis at the next growth, not after each backoff.
 	Sticky bool
 	// Renew restores the hysteresis on every clean step.
 	Renew bool
-	// Sharing says what this step does where several steps use the scale.
+	// Sharing is the role of this step if several steps share the scale.
 	Sharing Sharing
 }
 
-// Sharing is a step's part in a loss scale that several steps use. Exactly one
-// of them advances it, once for all.
+// Sharing is a step's role for a loss scale that several steps share. Exactly one of them updates
+// it, for all.
 type Sharing uint8
 
 const (
 	Alone   Sharing = iota // no other step uses the scale
-	Collect                // note an overflow for the step that advances
-	Advance                // advance for this step and for what the others noted
+	Collect                // record overflows for the step that updates the scale
+	Advance                // update the scale for this step's overflows and the recorded ones
 )
 
-// Dynamic is ampc's own rule: start 2^16, doubled after 2000 clean steps,
-// halved on overflow, between 1 and 2^24.
+// Dynamic is ampc's rule: initial scale 2^16, doubled after 2000 clean steps, halved after an
+// overflow, between 1 and 2^24.
 func Dynamic() Scaler {
 	return Scaler{Mode: DynamicScale, Init: 65536, Growth: 2, Backoff: 0.5, Every: 2000, Floor: 1, Cap: 1 << 24, Hysteresis: 1}
 }
 
-// Static scales by a fixed power of two.
+// Static is a constant loss scale, a power of two.
 func Static(scale float64) Scaler { return Scaler{Mode: StaticScale, Init: scale} }
 
-// Unscaled trains without a loss scale; non-finite steps are still skipped.
+// Unscaled trains without a loss scale. Steps that are not finite are still skipped.
 func Unscaled() Scaler { return Scaler{Mode: NoScale} }
 
-// TorchScaler is the rule of torch.amp.GradScaler: no floor, no cap but finiteness.
+// TorchScaler is the rule of torch.amp.GradScaler: no floor, no cap except that the scale stays
+// finite.
 func TorchScaler() Scaler {
 	s := Dynamic()
 	s.Floor, s.NoFloor, s.Cap, s.NoCap, s.BlameForward = 0, true, 0, true, true
@@ -83,8 +83,8 @@ func apexScaler() Scaler {
 	return s
 }
 
-// DeepSpeedScaler is the rule of DeepSpeed's fp16 optimizer: hysteresis 2 that
-// a backoff does not renew, growth after 1000 clean steps, floor 1, no cap.
+// DeepSpeedScaler is the rule of DeepSpeed's fp16 optimizer: hysteresis 2, which a backoff does not
+// restore, growth after 1000 clean steps, floor 1, no cap.
 func DeepSpeedScaler() Scaler {
 	s := Dynamic()
 	s.Every, s.Hysteresis, s.Sticky = 1000, 2, true
@@ -92,7 +92,7 @@ func DeepSpeedScaler() Scaler {
 	return s
 }
 
-// oneFlowScaler is the rule of OneFlow's graph scaler: floor 1, cap at the largest float.
+// oneFlowScaler is the rule of OneFlow's graph scaler: floor 1, cap at the largest f32.
 func oneFlowScaler() Scaler {
 	s := Dynamic()
 	s.Cap, s.BlameForward = math.MaxFloat32, true
@@ -132,7 +132,7 @@ func ScalerNamed(name string) (Scaler, bool) {
 	return Scaler{}, false
 }
 
-// over returns s with base's mode, and base's values in place of zeros.
+// over returns s with base's mode, and with base's values for fields that are zero.
 func (s Scaler) over(base Scaler) Scaler {
 	s.Mode = base.Mode
 	for _, f := range []struct{ field, def *float64 }{
@@ -153,7 +153,7 @@ func (s Scaler) over(base Scaler) Scaler {
 	return s
 }
 
-// filled returns s with the defaults of its mode in place of zeros.
+// filled returns s with the defaults of its mode for fields that are zero.
 func (s Scaler) filled() Scaler {
 	if s.Mode != DynamicScale {
 		return s
@@ -168,11 +168,11 @@ func (s Scaler) filled() Scaler {
 	return s
 }
 
-// Check refuses factors that round, and bounds that contradict each other;
-// zero fields of a dynamic scaler mean the values of Dynamic.
+// Check refuses factors that are not powers of two, and bounds that contradict each other. Zero
+// fields of a dynamic scaler mean the values of Dynamic.
 func (s Scaler) Check() error { return s.filled().check() }
 
-// check refuses factors that round, and bounds that contradict each other.
+// check is Check without defaults.
 func (s Scaler) check() error {
 	switch s.Mode {
 	case StaticScale:
@@ -222,5 +222,5 @@ func powerOfTwo(what string, x float64) error {
 	return fmt.Errorf("scaler: %s %g is not a power of two, so scaling would round: use %g or %g", what, x, down, 2*down)
 }
 
-// scales reports whether gradients carry a scale at all.
+// scales reports whether gradients carry a loss scale.
 func (s Scaler) scales() bool { return s.Mode == StaticScale || s.Mode == DynamicScale }

@@ -7,12 +7,12 @@ import (
 	"ampc/ir"
 )
 
-// roleGradSeed is the role of the constant that starts an inner gradient.
+// roleGradSeed is the role of the constant with which an inner gradient starts.
 const roleGradSeed = "grad_seed"
 
-// scalers judges the loss scales once dtypes are known: a scale that no f16
-// value carries is removed unless other steps share it, and an inner gradient stored in f16 without any
-// scale is refused where the policy promises scaling.
+// scalers checks the loss scales after dtypes were chosen. It removes a scale that no f16 value
+// carries, unless other steps share it. It refuses an inner gradient that is stored in f16 without
+// a scale, if the policy has loss scaling.
 func scalers(g *ir.Graph, c *Context) error {
 	if err := ir.InferUnits(g); err != nil {
 		return err
@@ -23,7 +23,7 @@ func scalers(g *ir.Graph, c *Context) error {
 		}
 	}
 	for _, s := range c.training.scales {
-		shared := s.scaler.Sharing != Alone // one of them advances it for all, the others note their overflows
+		shared := s.scaler.Sharing != Alone // another step may update it for this one
 		if s.scale == nil || shared || carried(g, s.scale) {
 			continue
 		}
@@ -35,7 +35,7 @@ func scalers(g *ir.Graph, c *Context) error {
 	return nil
 }
 
-// carried reports whether some f16 value's unit has the scale in it.
+// carried reports whether the scale is in the scale unit of some f16 value.
 func carried(g *ir.Graph, scale *ir.Value) bool {
 	for _, n := range g.Nodes {
 		for _, v := range n.Out {
@@ -47,10 +47,10 @@ func carried(g *ir.Graph, scale *ir.Value) bool {
 	return false
 }
 
-// refuseUnscaled follows each unscaled inner gradient from its seed.
+// refuseUnscaled follows each unscaled inner gradient from its start value.
 func refuseUnscaled(g *ir.Graph) error {
 	values, _ := g.Number()
-	from := make([]*ir.Value, values) // the seed a value comes from
+	from := make([]*ir.Value, values) // by value ID: the start value that it is computed from
 	for _, v := range g.Vars {
 		if v.Attr.Get("role") == roleGradSeed {
 			from[v.ID] = v
@@ -76,7 +76,7 @@ func refuseUnscaled(g *ir.Graph) error {
 	return nil
 }
 
-// removeScale takes a scale out of the graph: 1 stands in its place.
+// removeScale replaces a scale by 1.
 func removeScale(g *ir.Graph, s *lossScale) {
 	to := map[*ir.Value]*ir.Value{}
 	gone := map[*ir.Value]bool{s.scale: true}
@@ -124,8 +124,8 @@ func reads(g *ir.Graph, v *ir.Value) bool {
 	return slices.Contains(g.Return, v)
 }
 
-// readAs reports whether each reader of v computes the same types from values that are
-// not multiplied by mul.
+// readAs reports whether each reader of v computes the same types if its operands are not
+// multiplied by mul.
 func readAs(g *ir.Graph, uses *ir.Uses, v, mul *ir.Value) bool {
 	if slices.Contains(g.Return, v) {
 		return false
@@ -158,7 +158,7 @@ func isOne(n *ir.Node) bool {
 	return n.Int("shift") == 0
 }
 
-// dropMultiplier makes the readers of mul do without it.
+// dropMultiplier removes mul from its readers.
 func dropMultiplier(g *ir.Graph, mul *ir.Value, to map[*ir.Value]*ir.Value, dead map[*ir.Node]bool) {
 	uses := g.Uses()
 	for _, n := range g.Body[ir.Update] {
@@ -168,7 +168,7 @@ func dropMultiplier(g *ir.Graph, mul *ir.Value, to map[*ir.Value]*ir.Value, dead
 			case n.Op == ir.OpUnscale, n.Op == ir.OpMul:
 				if x := n.In[1-i]; readAs(g, uses, n.Out[0], mul) {
 					to[n.Out[0]], dead[n] = x, true
-				} else { // in f32, such as a hook on gradients
+				} else { // an f32 node, such as one of a hook on gradients
 					n.Op, n.In, n.Attrs = ir.OpCast, []*ir.Value{x}, ir.A("to", n.Out[0].Type.DType)
 				}
 			default:

@@ -2,10 +2,9 @@ package passes
 
 import "ampc/ir"
 
-// sourceCasts finds, by value ID, the casts in the source for which a value has
-// 16 bits before the policy chooses dtypes: its own, those of what it is computed
-// from, and for a gradient those of the value that it is the gradient of. It is
-// nil where the source has no such cast.
+// sourceCasts finds, by value ID, the casts of the source because of which a value has 16 bits
+// before the policy chooses dtypes: the cast itself, those of the operands, and for a gradient
+// those of the value that it is the gradient of. It is nil if the source has no such cast.
 func sourceCasts(g *ir.Graph) [][]ir.SourceCast {
 	values, _ := g.Number()
 	var casts [][]ir.SourceCast
@@ -44,7 +43,7 @@ func sourceCasts(g *ir.Graph) [][]ir.SourceCast {
 	return casts
 }
 
-// inherited are the casts for which the operands of n have the dtype of its result.
+// inherited lists the casts because of which the operands of n have the dtype of its result.
 func inherited(n *ir.Node, d ir.DType, of func(v *ir.Value) []ir.SourceCast) (why ir.Reason) {
 	for _, v := range n.In {
 		if v != nil && v.Type.DType == d {
@@ -54,8 +53,7 @@ func inherited(n *ir.Node, d ir.DType, of func(v *ir.Value) []ir.SourceCast) (wh
 	return why
 }
 
-// noteSourceCasts records on every cast to 16 bits of the source that it is one,
-// before any is dropped or merged.
+// noteSourceCasts marks all casts to 16 bits of the source, before any is dropped or merged.
 func noteSourceCasts(g *ir.Graph) {
 	casts := sourceCasts(g)
 	if casts == nil {
@@ -68,8 +66,8 @@ func noteSourceCasts(g *ir.Graph) {
 	}
 }
 
-// noteSourceDTypes records the casts of the source on all nodes that have 16 bits
-// for them before the policy chooses dtypes.
+// noteSourceDTypes records the casts of the source on all nodes that have 16 bits because of them
+// before the policy chooses dtypes.
 func noteSourceDTypes(g *ir.Graph) {
 	casts := sourceCasts(g)
 	if casts == nil {
@@ -82,7 +80,8 @@ func noteSourceDTypes(g *ir.Graph) {
 	}
 }
 
-// addCasts records casts of the source on what stores v: a view is stored by what it views.
+// addCasts records casts of the source on the node that stores v: the node of the viewed tensor if
+// v is a view.
 func addCasts(v *ir.Value, casts []ir.SourceCast) {
 	for len(casts) > 0 && v.Def != nil {
 		v.Def.Why.AddCasts(casts)

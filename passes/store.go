@@ -7,19 +7,19 @@ import (
 	"ampc/passes/plan"
 )
 
-// Store returns the policy with the free values that match pattern stored in
-// f32 (PinF32) or 16 bits (PinLow). Unlike Keep and Lower it leaves alone what
-// their ops read and compute in: it decides what the minimum cut would have
-// decided. That no such value is free to be stored so is an error.
+// Store returns the policy with the free values that match pattern stored in f32 (PinF32) or 16
+// bits (PinLow). Unlike Keep and Lower it does not change the dtypes that their ops read and
+// compute in: it replaces the decision of the minimum cut. It is an error if no matching value is
+// free.
 func (p Policy) Store(pattern string, d ir.Pin) Policy {
 	p.Stores = append(p.Stores[:len(p.Stores):len(p.Stores)], Rule{Pattern: pattern, Pin: d})
 	return p
 }
 
-// pinned says why a choice was made before the solver.
+// pinned is why a choice was made before the plan was solved.
 type pinned struct {
 	cause ir.Cause
-	v     *ir.Value // whose range or name it was
+	v     *ir.Value // value whose range or name is the cause
 	rule  string
 }
 
@@ -31,8 +31,8 @@ func (m *planner) pin(x plan.Choice, d ir.DType, why pinned) {
 	}
 }
 
-// stores applies the policy's Stores to what is free, the last rule that
-// matches a value first.
+// stores applies the policy's Stores to free values, starting with the last rule, which takes
+// precedence.
 func (m *planner) stores() error {
 	used := make([]bool, len(m.p.Stores))
 	because := make([]string, len(m.p.Stores))
@@ -80,9 +80,8 @@ func storeWord(d ir.DType) string {
 	return "store low"
 }
 
-// pinReason records why n's first result, which the pin of its choice put
-// in its dtype, has it: its own range or name, or that of a value it shares its
-// dtype with.
+// pinReason records why n's first result has its dtype, which the pin of its choice determined:
+// because of its own range or name, or because of those of a value with the same choice.
 func (m *planner) pinReason(n *ir.Node, p *pinned) {
 	t := &m.node[n.ID]
 	t.cause, t.from, t.rule = p.cause, p.v, p.rule

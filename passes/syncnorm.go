@@ -6,9 +6,9 @@ import (
 	"ampc/ir"
 )
 
-// synchronize puts norms by the statistics of all ranks in the place of batch norms: sums and
-// sums of squares are added up over the ranks, then divided by the elements of all. The
-// gradients follow from the rows, those of the sums among them.
+// synchronize replaces batch norms by norms with the statistics of all ranks: sums and sums of
+// squares are added over the ranks, then divided by the number of all elements. Their gradients,
+// with those of the sums, follow from the rows.
 func (t *training) synchronize(g *ir.Graph, c *Context) error {
 	if !c.Parallel.SyncNorms || !c.Parallel.several() {
 		return nil
@@ -19,7 +19,7 @@ func (t *training) synchronize(g *ir.Graph, c *Context) error {
 			continue
 		}
 		from := len(g.Body[ir.Forward])
-		for i, v := range n.In { // an earlier norm, or what it left in the same statistics
+		for i, v := range n.In { // an earlier norm's result, or its update of the same statistics
 			if w := to[v]; w != nil {
 				n.In[i] = w
 			}
@@ -50,13 +50,13 @@ func (t *training) synchronize(g *ir.Graph, c *Context) error {
 			delete(to, v)
 			continue
 		}
-		v.Name, w.Name = w.Name, v.Name // an evaluation finds its values by name
+		v.Name, w.Name = w.Name, v.Name // an evaluation finds values by name
 	}
 	g.Replace(to)
 	return b.Err()
 }
 
-// advanced notes the next value of a running statistic that all ranks have.
+// advanced records the next value of a running statistic, which is the same on all ranks.
 func (t *training) advanced(state, next *ir.Value) {
 	for i := range t.pending {
 		if t.pending[i].state == state {
@@ -67,8 +67,8 @@ func (t *training) advanced(state, next *ir.Value) {
 	t.pending = append(t.pending, pendingStat{state: state, next: next, agreed: true})
 }
 
-// renumber numbers the messages of the backward pass, which are the gradients of those of
-// the forward pass, behind them.
+// renumber gives the messages of the backward pass, which are the gradients of messages of the
+// forward pass, numbers after those of the forward pass.
 func (t *training) renumber(g *ir.Graph) {
 	for _, n := range g.Body[ir.Backward] {
 		if n.Def().Is(ir.Collective) {

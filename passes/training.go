@@ -10,13 +10,12 @@ import (
 	"ampc/ir"
 )
 
-// training is what the passes from autodiff to optimizer tell each other about
-// one step: facts that the graph alone does not say, such as which value is
-// whose gradient.
+// training is what the passes from autodiff to optimizer share about one step: facts that the graph
+// does not contain, such as which value is whose gradient.
 type training struct {
-	returned int   // results of the source graph
-	claimed  []int // place of each of Config.Losses among the graph's results, before the update
-	outputs  []int // and of each of Config.Outputs that is a value; -1 of others
+	returned int   // number of results of the source graph
+	claimed  []int // by index in Config.Losses: position among the graph's results, before the update
+	outputs  []int // the same by index in Config.Outputs; -1 for outputs that are not values
 
 	losses     []*loss
 	scales     []*lossScale
@@ -24,83 +23,82 @@ type training struct {
 	sweeps     []*sweep
 	params     []*paramPlan // in declaration order
 	skipGroups []*skipGroup
-	source     *ir.Graph // the graph before layout, nil where nothing asked for it
-	planned    bool      // dtypes come of a plan, which has made every cast as its readers take it
+	source     *ir.Graph // graph before layout; nil if not requested
+	planned    bool      // a plan has chosen the dtypes and made every cast as its readers need it
 
 	micro    *micro // nil: one micro-batch per step
 	pending  []pendingStat
 	kept     []pendingStat        // states that the config's Gradients writes
-	total    *ir.Value            // the norm under Config.Clip, nil where not asked for
-	messages int64                // between ranks, so far
-	results  map[result]*ir.Value // what stands for a value over all micro-batches
+	total    *ir.Value            // norm for Config.Clip; nil if not needed
+	messages int64                // number of messages between ranks so far
+	results  map[result]*ir.Value // by value of a micro-batch: its value over all micro-batches
 }
 
-// result is a value of a micro-batch and how micro-batches combine.
+// result is a value of a micro-batch, and how its values in several micro-batches are combined.
 type result struct {
 	v  *ir.Value
 	by Reduce
 }
 
-// sweep is one backward pass, over terms that share a scaler.
+// sweep is one backward pass from terms that share a scaler.
 type sweep struct {
 	*lossScale
-	title string // of the loss attribute of its nodes: the scaler's name, numbered from the second on
-	tag   string // after the names of its values, "" for the first sweep
+	title string // loss attribute of its nodes: the scaler's name, with a number from the second sweep on
+	tag   string // suffix of the names of its values, "" for the first sweep
 	terms []*lossTerm
 
-	shift    int       // seeds were divided by 2^shift
-	count    *ir.Value // what the sum of gradients is divided by; nil: nothing
+	shift    int       // its start values were divided by 2^shift
+	count    *ir.Value // divisor of the sum of gradients; nil: 1
 	grads    []grad
-	mul      *ir.Value // takes scale and count off; nil: nothing to take off
-	off      *ir.Value // takes the scale alone off, for results; nil: not asked for
-	foundInf *ir.Value // some gradient or norm is not finite
-	overflow *ir.Value // what lowers the scale: foundInf, or lost
-	lost     *ir.Value // bool[]: the gradients of a micro-batch that was left out overflowed although its losses are finite; nil where none is left out
+	mul      *ir.Value // removes scale and count by multiplication; nil: 1
+	off      *ir.Value // removes only the scale, for results; nil: not needed
+	foundInf *ir.Value // a gradient or norm is not finite
+	overflow *ir.Value // condition that lowers the scale: foundInf, or lost
+	lost     *ir.Value // bool[]: gradients of a dropped micro-batch overflowed although its losses are finite; nil if none is dropped
 	forward  *ir.Value // a loss or pending statistic is not finite
 }
 
-// grad is the gradient of one parameter as one sweep leaves it.
+// grad is the gradient of one parameter from one sweep.
 type grad struct {
 	p *paramPlan
 	d *ir.Value
 }
 
-// paramPlan is a parameter, how it is trained, and its gradient on the way to
-// the optimizer: g times mul has unit 1.
+// paramPlan is a parameter, how it is trained, and its gradient before the optimizer: g times mul
+// has scale unit 1.
 type paramPlan struct {
 	v         *ir.Value
 	group     *Group
 	reach     uint64 // bit k: sweep k contributes
 	g, mul    *ir.Value
-	made      *ir.Value // what the user's transform made of it, before any clip; nil without one
-	shown     *ir.Value // the gradient as a result; nil where it is none
+	made      *ir.Value // result of the user's transform, before any clip; nil without one
+	shown     *ir.Value // the gradient as a result of the step; nil if it is not one
 	skipGroup *skipGroup
 }
 
-// skipGroup is what advances together: the groups that are skipped by the same
-// predicate.
+// skipGroup is the parameter groups that the same predicate skips.
 type skipGroup struct {
 	name   string
 	reach  uint64
 	skip   *ir.Value // nil: never skipped
 	step   *ir.Value
-	taken  *ir.Value             // f32: steps taken, this one included; nil until a rule asks
-	biases map[float64]*ir.Value // the bias correction after this step, by beta
+	taken  *ir.Value             // f32: number of steps taken, with this one; nil if no rule needs it
+	biases map[float64]*ir.Value // bias correction after this step, by beta
 }
 
-// pendingStat is a running statistic that the forward section advanced.
+// pendingStat is a running statistic that the forward section updates.
 type pendingStat struct {
 	state, next *ir.Value
-	agreed      bool // equal on all ranks
+	agreed      bool // the same on all ranks
 }
 
-// micro is what accumulation over micro-batches added.
+// micro is the state of accumulation over micro-batches.
 type micro struct {
-	kept  *ir.Value // micro-batches in the accumulators, i32[]
-	drops bool      // one that is not finite is left out
+	kept  *ir.Value // number of micro-batches in the accumulators, i32[]
+	drops bool      // micro-batches that are not finite are dropped
 }
 
-// plan resolves losses and groups against the graph.
+// plan finds the losses and groups of the config in the graph.
 func (t *training) plan(g *ir.Graph, c *Context) error {
 	if err := checkTraining(c); err != nil {
 		return err
@@ -111,7 +109,8 @@ func (t *training) plan(g *ir.Graph, c *Context) error {
 	return t.planParams(g, c)
 }
 
-// check looks at what trains a group's parameters; where nothing here updates them, at the clip alone.
+// check checks the optimizer settings of a group, or only its clip if the group does not update its
+// parameters.
 func (g *Group) check() error {
 	if !g.NoUpdate {
 		if err := cmp.Or(g.Optimizer.check(), g.LR.check()); err != nil {
@@ -146,15 +145,15 @@ func checkTraining(c *Context) error {
 	return nil
 }
 
-// maxMicro is the largest number of micro-batches: f32 counts them exactly.
+// maxMicro is the largest number of micro-batches, which f32 counts exactly.
 const maxMicro = 1 << 24
 
 func (c Clip) check() error {
 	return cmp.Or(ir.AtLeast0.Check("clip: norm", c.Norm), ir.AtLeast0.Check("clip: value", c.Value))
 }
 
-// under resolves an automatic scaler by the policy. What the user set in it
-// beside the mode holds over what the policy says.
+// under is s with an automatic mode replaced by the policy's scaler. Fields that the user set take
+// precedence over the policy's.
 func (s Scaler) under(p Policy) Scaler {
 	if s.Mode != AutoScale {
 		return s
@@ -166,7 +165,7 @@ func (s Scaler) under(p Policy) Scaler {
 	return s.over(base)
 }
 
-// planParams gives every parameter its group.
+// planParams assigns every parameter to its group.
 func (t *training) planParams(g *ir.Graph, c *Context) error {
 	used := make([]bool, len(c.Groups))
 	for _, v := range g.Vars {
@@ -196,7 +195,7 @@ func (t *training) planParams(g *ir.Graph, c *Context) error {
 	return nil
 }
 
-// GroupOf is the group of a parameter: the first that matches it, -1 where none does.
+// GroupOf is the index of the first group that matches a parameter, -1 for none.
 func GroupOf(groups []Group, param string) int {
 	return slices.IndexFunc(groups, func(g Group) bool { return Matches(g.Pattern, param) })
 }
@@ -216,10 +215,10 @@ func unmatched(g *ir.Graph, pattern string, i int) error {
 	return fmt.Errorf("group %d: pattern %q matches no parameter; the first ones are %s", i+1, pattern, strings.Join(names, ", "))
 }
 
-// label is the name of a sweep's values: base for the first one.
+// label is the name of a value of the sweep. For the first sweep it is base.
 func (s *sweep) label(base string) string { return base + s.tag }
 
-// wanted are the parameters to differentiate for.
+// wanted lists the parameters to differentiate by.
 func (t *training) wanted() []*ir.Value {
 	vs := make([]*ir.Value, len(t.params))
 	for i, p := range t.params {

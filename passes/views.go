@@ -2,14 +2,14 @@ package passes
 
 import "ampc/ir"
 
-// views marks the moving nodes that attention makes unnecessary: it finds
-// queries, keys and values, the result and all gradients by strides. So it reads
-// them where the product of all three left them, and writes where the next
-// product reads: splits, transposes and the concatenation of the gradients copy
-// nothing.
+// views marks the nodes that only move elements for attention, which reads queries, keys and
+// values, and writes its result and all gradients, as strided views. Attention then reads directly
+// from the product that computed all three, and writes where the next product reads. Splits,
+// transposes and the concatenation of the gradients copy nothing.
 //
-// The mark is part of the text, as it changes what has memory. Whether it holds
-// is looked at again when the step is lowered: a reader that amp put between
+// The mark is part of the text form, because it decides which values have memory. Lowering checks
+// it again: where amp inserted a cast in between, that either accesses the strided view itself, or
+// makes a copy.
 // walks strides too, or makes a copy of its own.
 func views(g *ir.Graph, c *Context) error {
 	if c.Caps.RequiresDense {
@@ -41,8 +41,8 @@ func views(g *ir.Graph, c *Context) error {
 	return nil
 }
 
-// gradientsOf is the node whose results, moved, are all of concat n's operands:
-// they have one dtype, whatever it will be. nil where there is none.
+// gradientsOf is the node whose results, after moves, are all operands of concat n. These always
+// have the same dtype. It is nil if there is no such node.
 func gradientsOf(n *ir.Node) *ir.Node {
 	var from *ir.Node
 	for _, v := range n.In {
@@ -57,7 +57,7 @@ func gradientsOf(n *ir.Node) *ir.Node {
 	return from
 }
 
-// shares reports whether n is a view, or marked as one.
+// shares reports whether n is a view, or is marked as one.
 func shares(n *ir.Node) bool {
 	return isView(n) || n.Def().Is(ir.Moves) && n.Flag("view")
 }

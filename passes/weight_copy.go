@@ -2,10 +2,9 @@ package passes
 
 import "ampc/ir"
 
-// writeCopies moves the casts of trained weights from prepare into the update: the
-// kernel that writes a weight writes its weight copy in the same pass, and the
-// next step reads the copy as it lies. Casts of weights that no step writes
-// stay in prepare. Off unless Config.WeightCopies asks for it.
+// writeCopies moves the casts of trained weights from prepare into the update. The kernel that
+// writes a weight also writes its weight copy, which the next step reads. Casts of weights that no
+// step writes stay in prepare. The pass does nothing unless Config.WeightCopies is set.
 func writeCopies(g *ir.Graph, c *Context) error {
 	if !c.WeightCopies || !c.Train {
 		return nil

@@ -10,22 +10,21 @@ import (
 	"ampc/passes/plan"
 )
 
-// Link is one step of a chain of causes: a value, how it is stored and what
-// decided that.
+// Link is one step of a chain of causes: a value, its stored dtype, and what decided that.
 type Link struct {
 	Value string   `json:"value"`
 	Type  string   `json:"type"`
 	Op    string   `json:"op,omitempty"`    // "" for variables
-	Class string   `json:"class,omitempty"` // as applied
+	Class string   `json:"class,omitempty"` // after overrides
 	Cause string   `json:"cause"`           // class, pin, pattern, op, neighbour, forward, cut, guard, contract or declared
-	Rule  string   `json:"rule,omitempty"`  // the pattern that matched, or why the guard speaks against low
+	Rule  string   `json:"rule,omitempty"`  // pattern that matched, or why the guard forbids low
 	Marks []string `json:"marks,omitempty"`
-	Text  string   `json:"text"` // the same as a sentence
+	Text  string   `json:"text"` // the same in one sentence
 	Pos   string   `json:"pos,omitempty"`
 }
 
-// Why follows the causes of a value's dtype in a compiled graph, from the value
-// to what depends on no other value: a rule, a pin, the cut or a declaration.
+// Why follows the causes of a value's dtype in a compiled graph, from the value to one that depends
+// on no other value: a rule, a pin, the cut or a declaration.
 func Why(g *ir.Graph, name string) ([]Link, error) {
 	v := g.Value(name)
 	if v == nil {
@@ -41,8 +40,8 @@ func Why(g *ir.Graph, name string) ([]Link, error) {
 	return chain, nil
 }
 
-// Explain is the link of one value of a compiled graph, and the value that decided
-// its dtype: nil where the chain ends.
+// Explain returns the link of one value of a compiled graph, and the value that decided its dtype.
+// That is nil at the end of the chain.
 func Explain(g *ir.Graph, v *ir.Value) (link Link, cause *ir.Value) {
 	return linkOf(g, v), causeOf(v)
 }
@@ -63,7 +62,7 @@ func noValue(g *ir.Graph, name string) error {
 	return fmt.Errorf("%s", msg)
 }
 
-// causeOf is the value that decided v's dtype, nil where the chain ends.
+// causeOf is the value that decided v's dtype, nil at the end of the chain.
 func causeOf(v *ir.Value) *ir.Value {
 	switch {
 	case v.Def == nil:
@@ -108,7 +107,7 @@ func linkOf(g *ir.Graph, v *ir.Value) Link {
 	return l
 }
 
-// causeText says what decided in one clause.
+// causeText is the cause in one clause.
 func causeText(n *ir.Node, v *ir.Value, class ir.Class) string {
 	d, why := n.Def(), n.Why
 	if v.Idx > 0 {
@@ -166,24 +165,23 @@ func (l Link) String() string {
 	return fmt.Sprintf("%s : %s  %s%s", l.Value, l.Type, l.Text, pos)
 }
 
-// Flip is what it would take to store a value in another dtype.
+// Flip is what storing a value in another dtype would cost.
 type Flip struct {
 	Value string `json:"value"`
 	From  string `json:"from"`
 	To    string `json:"to"`
-	// Forbidden is the chain of values, nearest first, that leaves no choice, and
-	// Because what holds the last of them; both empty where the flip is legal.
+	// Forbidden is the chain of values, nearest first, that leaves no choice. Because is the cause
+	// of the last one's dtype. Both are empty if the other dtype is possible.
 	Forbidden []string `json:"forbidden,omitempty"`
 	Because   string   `json:"because,omitempty"`
-	// Bytes and Casts are how much more the step would move and cast, everything
-	// else chosen anew for the fewest bytes.
+	// Bytes and Casts are how much more the step would move and cast, if all other choices are made
+	// again for the fewest bytes.
 	Bytes int64 `json:"bytes"`
 	Casts int   `json:"casts"`
 }
 
-// WhyNot says what it would cost to store value name in dtype d, or what forbids
-// it: what Policy.Store does to it. source is compiled twice under cfg's policy
-// with the minimum cut.
+// WhyNot says what storing value name in dtype d would cost, as Policy.Store does, or what forbids
+// it. It compiles source twice, under cfg's policy with the minimum cut.
 func WhyNot(source *ir.Graph, cfg Config, name string, d ir.DType) (*Flip, error) {
 	if d != ir.F32 && d != cfg.Policy.Low {
 		return nil, fmt.Errorf("why-not %s: policy %s chooses between f32 and %s", d, cfg.Policy.Name, cfg.Policy.Low)
@@ -201,9 +199,9 @@ func WhyNot(source *ir.Graph, cfg Config, name string, d ir.DType) (*Flip, error
 	return price(source, cfg, base, &flip{name: name, d: d}, v)
 }
 
-// WhyNotAll answers WhyNot for every value that amp may store in one of two
-// dtypes, each about the other one, in the order of the graph. Only values with
-// a choice cost a compilation.
+// WhyNotAll answers WhyNot for every value that amp may store in one of two dtypes, each for the
+// dtype that it does not have, in the order of the graph. Only values with a choice cost a
+// compilation.
 func WhyNotAll(source *ir.Graph, cfg Config) ([]*Flip, error) {
 	cfg.Policy = cfg.Policy.decided()
 	cfg.Policy.Algorithm = "mincut"
@@ -243,7 +241,7 @@ func WhyNotAll(source *ir.Graph, cfg Config) ([]*Flip, error) {
 	return all, nil
 }
 
-// price compiles with f against base.
+// price compiles with f and compares with base.
 func price(source *ir.Graph, cfg Config, base *measured, f *flip, v *ir.Value) (*Flip, error) {
 	other, err := measure(source, cfg, f)
 	if err != nil {
@@ -256,12 +254,12 @@ func price(source *ir.Graph, cfg Config, base *measured, f *flip, v *ir.Value) (
 	return out, nil
 }
 
-// sentence is the answer for people and scripts, without the price.
+// sentence is the answer without its price.
 func (f *flip) sentence(v *ir.Value) *Flip {
 	return &Flip{Value: v.String(), From: f.was.String(), To: f.d.String(), Forbidden: f.chain, Because: f.because}
 }
 
-// String says it in one or two sentences.
+// String is the answer in one or two sentences.
 func (f *Flip) String() string {
 	switch {
 	case f.From == f.To && f.Because == "":
@@ -274,14 +272,14 @@ func (f *Flip) String() string {
 	return fmt.Sprintf("%s in %s would make the step move %+d bytes and have %+d casts", f.Value, f.To, f.Bytes, f.Casts)
 }
 
-// flip asks amp to store one value in d, and takes what amp has to say.
+// flip asks amp to store one value in d, and receives amp's answer.
 type flip struct {
 	name    string
 	d       ir.DType
 	was     ir.DType
 	chain   []string
 	because string
-	look    func(m *planner) // sees the plan before it is solved; nil outside tests
+	look    func(m *planner) // receives the plan before it is solved; nil except in tests
 }
 
 type measured struct {
@@ -309,7 +307,7 @@ func measure(source *ir.Graph, cfg Config, f *flip) (*measured, error) {
 	return m, nil
 }
 
-// flipped constrains the value of c.flip, or says why not.
+// flipped constrains the value of c.flip, or answers why that is not possible.
 func (m *planner) flipped(f *flip) {
 	if f.look != nil {
 		f.look(m)
@@ -323,8 +321,8 @@ func (m *planner) flipped(f *flip) {
 	}
 }
 
-// answer says in which dtype v is stored under the cut free, and what forbids
-// the other where something does.
+// answer records in which dtype v is stored under the unconstrained cut free, and what forbids the
+// other dtype, if anything does.
 func (m *planner) answer(f *flip, v *ir.Value, free *plan.Result) {
 	x := m.v[v.ID]
 	if x < 0 {
@@ -353,7 +351,7 @@ func (m *planner) named(name string) *ir.Value {
 	return m.g.Value(name)
 }
 
-// fixedBecause says what leaves v no variable.
+// fixedBecause says why no choice decides v.
 func (m *planner) fixedBecause(v *ir.Value) string {
 	n := v.Def
 	if n == nil {
@@ -389,7 +387,7 @@ func (m *planner) fixedBecause(v *ir.Value) string {
 	return fmt.Sprintf("%s is %s (%s) and no product reads it", n.Def().Name, t.class, n.Def().Why)
 }
 
-// forcedChain follows what forced x back to a value without a variable.
+// forcedChain follows what forced x to a value that no choice decides.
 func (m *planner) forcedChain(r *plan.Result, x plan.Choice) (chain []string, because string) {
 	for y := r.ForcedBy(x); y.Free(); y = r.ForcedBy(y) {
 		if v := m.ownerOf(y); v != nil && !slices.Contains(chain, v.String()) {
@@ -411,8 +409,8 @@ func (m *planner) forcedChain(r *plan.Result, x plan.Choice) (chain []string, be
 	return chain, "a promoting row never narrows"
 }
 
-// terminalOf finds a value of fixed dtype that choice x is tied to: an
-// operand of the value x stands for, or the tensor it is the gradient of.
+// terminalOf finds a value of fixed dtype that choice x depends on: an operand of the value that x
+// decides, or the tensor that this is the gradient of.
 func (m *planner) terminalOf(x plan.Choice) *ir.Value {
 	v := m.ownerOf(x)
 	if v == nil || v.Def == nil {

@@ -7,17 +7,17 @@ import (
 	"ampc/ir"
 )
 
-// Difference is a value that two compilations of one model store in different
-// dtypes, and why each does.
+// Difference is a value that two compilations of one model store in different dtypes, with both
+// reasons.
 type Difference struct {
 	Value string `json:"value"`
 	A     *Link  `json:"a"` // nil: this compilation has no such value
 	B     *Link  `json:"b"`
 }
 
-// Differences lists the values that a and b, compiled from one source under two
-// policies, store in different dtypes, in the order of a; those that b alone has
-// come last. Casts are not values of the model.
+// Differences lists the values that a and b, compiled from one source under two policies, store in
+// different dtypes. They are in the order of a; values that only b has come last. Casts are not
+// listed.
 func Differences(a, b *ir.Graph) []Difference {
 	var out []Difference
 	there := computed(b)
@@ -44,7 +44,7 @@ func Differences(a, b *ir.Graph) []Difference {
 	return out
 }
 
-// computed indexes the results of nodes that are not casts.
+// computed maps names to the results of nodes that are not casts.
 func computed(g *ir.Graph) map[string]*ir.Value {
 	m := map[string]*ir.Value{}
 	for _, n := range g.Nodes {
@@ -62,8 +62,8 @@ func linkAt(g *ir.Graph, v *ir.Value) *Link {
 	return &l
 }
 
-// PrintDifferences writes three lines per value: its name, and for each policy
-// the dtype and the reason.
+// PrintDifferences prints three lines for each value: its name, and for each policy its dtype and
+// the reason.
 func PrintDifferences(w io.Writer, list []Difference, a, b string) {
 	width := max(len(a), len(b))
 	for _, d := range list {
