@@ -113,6 +113,7 @@ func (b *inference) run(out io.Writer) error {
 	if b.decode {
 		return b.decodes(dir, out)
 	}
+	fmt.Fprintln(out, "ours: sessions (OpenONNX), which multiply batch norms into the convolutions before them")
 	fmt.Fprintln(out, "model batch threads  onnxruntime ms  f32 ms  bf16 ms  f32 against onnxruntime  bf16 against f32")
 	for name := range strings.SplitSeq(b.models, ",") {
 		s, ok := subjects()[name]

@@ -33,6 +33,8 @@ type Caps struct {
 	// RecomputesPools: a max pool stores its positions only if something reads them. If the pool is
 	// computed only for its gradient, the gradient searches the image for the positions itself.
 	RecomputesPools bool
+	// Keeps: a store keeps what prepare computes from variables alone, until one of them is written.
+	Keeps bool
 	// RequiresDense: no kernel reads strided views (Operand.Strided); every operand is dense.
 	RequiresDense bool
 	// Splits reports whether a product runs as two kernels: one stores it in f32, and one reads that and

@@ -458,7 +458,8 @@ func (l *Lowerer) refreshWritten() {
 	}
 }
 
-// finish records what a runtime binds by name: outputs, written variables and weight copies.
+// finish records what a runtime binds by name: outputs, written variables, weight copies and
+// derived values.
 func (l *Lowerer) finish() {
 	for _, v := range l.g.Return {
 		l.p.Outputs = append(l.p.Outputs, Binding{v.String(), v.Type, l.buf[v.ID]})
@@ -469,6 +470,7 @@ func (l *Lowerer) finish() {
 		}
 	}
 	l.keepWeightCopies()
+	l.keepDerived()
 }
 
 // keepWeightCopies moves the copies of variables that prepare makes into the state arena, where

@@ -116,6 +116,8 @@ func (p *Program) printPart(w io.Writer, part Part) {
 		fmt.Fprintf(w, "  ; %s bytes", digits(s.Bytes))
 		if part == Prepare && p.keeps(i) {
 			fmt.Fprint(w, ", kept while the variable is unchanged")
+		} else if part == Prepare && p.derives(i) {
+			fmt.Fprint(w, ", kept while its variables are unchanged")
 		}
 		fmt.Fprintln(w)
 		for _, g := range []*Cluster{s.Cluster, s.Epilogue} {

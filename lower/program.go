@@ -85,6 +85,7 @@ type Program struct {
 	Vars         []Var            // every declaration, inputs included
 	Outputs      []Binding        // what the graph returns, in order
 	WeightCopies []WeightCopy     // casts of variables that a store keeps between steps
+	Derived      []Derived        // what prepare computes from variables alone and a store keeps between steps
 	Written      []string         // variables of the store that have a next value
 	Messages     []Message        // to other ranks, in order
 	Planned      []PlannedCluster // clusters that the steps run; nil where a target has rewritten the steps

@@ -14,6 +14,16 @@ func (p *Program) WithVars(names map[string]string) *Program {
 			q.Buffers[v.Buffer].Name = to
 		}
 	}
+	q.Derived = slices.Clone(p.Derived)
+	for i := range q.Derived {
+		d := &q.Derived[i]
+		d.Vars = slices.Clone(d.Vars)
+		for k, name := range d.Vars {
+			if to, ok := names[name]; ok {
+				d.Vars[k] = to
+			}
+		}
+	}
 	for i := range q.WeightCopies {
 		c := &q.WeightCopies[i]
 		if to, ok := names[c.Var]; ok {

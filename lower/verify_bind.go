@@ -8,8 +8,9 @@ import (
 )
 
 // verifyBindings checks what a runtime binds by name. Every variable has its own buffer in the
-// arena of its kind. Results are bound to buffers of their type and name, weight copies to the step
-// that makes them from their variable. Written lists the variables that steps write.
+// arena of its kind. Results are bound to buffers of their type and name, weight copies and derived
+// values to the steps that make them from their variables. Written lists the variables that steps
+// write.
 func (p *Program) verifyBindings() error {
 	bound := make([]bool, len(p.Buffers)) // by root outside of the work arena: the runtime fills it
 	for i := range p.Vars {
@@ -27,6 +28,12 @@ func (p *Program) verifyBindings() error {
 			return err
 		}
 		bound[p.WeightCopies[i].Buffer] = true
+	}
+	for i := range p.Derived {
+		if err := p.verifyDerived(&p.Derived[i]); err != nil {
+			return err
+		}
+		bound[p.Derived[i].Buffer] = true
 	}
 	for _, l := range p.launches() {
 		if len(l.Table) > 0 && len(l.Args) > 0 && l.Args[0] >= 0 && int(l.Args[0]) < len(bound) {

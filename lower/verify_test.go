@@ -152,7 +152,7 @@ forward:
 `, "b", "a"},
 		{"a value of prepare under the last step of micro", `graph @r {
   input %x : f32[4]
-  state %s : f32[4]
+  const %s : f32[4] = 1
 prepare:
   %a = neg %s : f32[4]
 forward:

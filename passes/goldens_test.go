@@ -18,7 +18,7 @@ import (
 // over the graph in section in; section policy holds a policy file. A section
 // want.error pins the message of a run that must fail, want.notes the notes.
 func TestGoldens(t *testing.T) {
-	for _, pass := range []string{"casts", "cluster", "amp", "masks", "castcache", "castelim", "castfold", "recompute", "fuse", "dce", "order", "policy"} {
+	for _, pass := range []string{"casts", "cluster", "amp", "masks", "castcache", "castelim", "castfold", "foldnorms", "recompute", "fuse", "dce", "order", "policy"} {
 		t.Run(pass, func(t *testing.T) { golden.Run(t, filepath.Join("../testdata/passes", pass), runGolden) })
 	}
 }
@@ -94,6 +94,8 @@ func goldenConfig(c *golden.Case) (cfg Config, mode ir.PrintMode, err error) {
 			mode |= ir.Reasons
 		case "--check":
 			cfg.Check = true
+		case "--keeps":
+			cfg.Caps.Keeps = true
 		case "--one-end":
 			cfg.Caps.SingleStore = true
 		case "--policy", "--passes", "--disable", "--no-load", "--no-store":

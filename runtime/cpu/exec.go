@@ -33,6 +33,10 @@ type exec struct {
 	reads   map[*lower.Step][]*kern.Buf  // used only during loading; where products and convolutions keep their first operands
 	steps   [lower.NumParts][]step
 
+	derived      []*derived // by place in the Program's Derived
+	derivedSteps []bool     // by step of prepare: it only computes derived values
+	stale        []bool     // and the running step needs it
+
 	inputs  []input
 	micro   []byte // the input that holds the micro-batch index, nil if there is none
 	rank    []byte // the input that holds the rank, nil if there is none
@@ -153,6 +157,9 @@ func (e *exec) bind(s *store) (map[int]*refresh, error) {
 		low := s.copyOf(v, c.DType)
 		e.mem[c.Buffer] = low.mem
 		refreshes[c.Step] = &refresh{v, low}
+	}
+	if err := e.bindDerived(s); err != nil {
+		return nil, err
 	}
 	for i := range e.p.Buffers {
 		switch b := &e.p.Buffers[i]; {
@@ -351,7 +358,7 @@ func (e *exec) gradients(ctx context.Context, feeds []runtime.Feed) error {
 	if e.rank != nil && e.of.world != nil {
 		slice[int32](e.rank)[0] = int32(e.of.world.Rank())
 	}
-	if err := e.run(lower.Prepare, 0); err != nil {
+	if err := e.prepare(); err != nil {
 		return err
 	}
 	for i, f := range feeds {
@@ -502,9 +509,11 @@ func (e *exec) part(part lower.Part) error {
 		if err := e.awaitMessages(part, i); err != nil {
 			return err
 		}
-		if s.refresh != nil {
+		switch {
+		case s.refresh != nil:
 			e.refresh(s, i)
-		} else {
+		case part == lower.Prepare && len(e.derived) > 0 && e.derivedSteps[i] && !e.stale[i]: // its values are current
+		default:
 			e.runStep(part, i, s)
 		}
 		if e.any() && len(e.inFlight) > 0 {

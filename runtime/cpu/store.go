@@ -2,6 +2,8 @@ package cpu
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"ampc/ir"
@@ -14,9 +16,11 @@ type store struct {
 	b    *Backend
 	mu   sync.Mutex // guards the maps below, but not the content of variables
 	vars map[string]*variable
+	made map[string]*derived     // values that programs derive from variables, by how they do
 	work map[*execContext][]byte // the largest work arena so far, by context
 
-	casting sync.Mutex // held while 16-bit copies are made
+	casting  sync.Mutex // held while 16-bit copies are made
+	deriving sync.Mutex // held while derived values are computed
 
 	spares  *Spares  // source of memory; nil: newly allocated
 	used    [][]byte // blocks taken from spares
@@ -40,6 +44,11 @@ func (s *store) held(p *lower.Program) int64 {
 	for _, c := range p.WeightCopies {
 		if v := s.vars[c.Var]; v != nil && v.low[c.DType] != nil {
 			n += int64(len(v.low[c.DType].mem))
+		}
+	}
+	for i := range p.Derived {
+		if d := s.made[derivedKey(&p.Derived[i])]; d != nil {
+			n += int64(len(d.mem))
 		}
 	}
 	return n
@@ -206,6 +215,7 @@ func (s *store) Drop(names ...string) error {
 	for _, name := range names {
 		delete(s.vars, name)
 	}
+	maps.DeleteFunc(s.made, func(_ string, d *derived) bool { return slices.ContainsFunc(names, d.reads) })
 	return nil
 }
 
@@ -216,7 +226,7 @@ func (s *store) Close() error {
 	for _, b := range s.used {
 		s.spares.give(b)
 	}
-	s.vars, s.work, s.used = map[string]*variable{}, nil, nil
+	s.vars, s.made, s.work, s.used = map[string]*variable{}, nil, nil, nil
 	return nil
 }
 

@@ -60,6 +60,9 @@ func (e *exec) bindWeights(s *store) {
 			e.weights[v.Buffer] = &x.weights
 		}
 	}
+	for i := range e.derived {
+		e.weights[e.p.Derived[i].Buffer] = &e.derived[i].weights
+	}
 	for _, c := range e.p.WeightCopies {
 		if v := s.vars[c.Var]; v != nil {
 			e.weights[c.Buffer] = &v.low[c.DType].weights
@@ -100,8 +103,8 @@ func (e *exec) keepUnpacked(s *store, refreshes map[int]*refresh) error {
 	for part := range lower.NumParts {
 		for i := range e.p.Parts[part] {
 			st := &e.p.Parts[part][i]
-			if part == lower.Prepare && refreshes[i] != nil {
-				continue // the cast loads the variable while it runs
+			if part == lower.Prepare && (refreshes[i] != nil || len(e.derived) > 0 && e.derivedSteps[i]) {
+				continue // the step loads the variable while it runs
 			}
 			for k, id := range st.In {
 				if id != lower.None && !e.packsInAdvance(st, k) {
