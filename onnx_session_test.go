@@ -35,7 +35,7 @@ func TestONNXSession(t *testing.T) {
 	for want, f := range map[string]ampc.Feed{
 		`feed "z": the model has no such input`: {"z": []float32{1}},
 		`feed "x" is a string`:                  {"x": "1"},
-		`input "x" is not given`:                {},
+		`input "x" is missing: feed it`:         {},
 	} {
 		if _, err := s.Run(context.Background(), f); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

@@ -169,7 +169,7 @@ func (c *call) wants(i int) bool { return i < len(c.n.Out) && c.n.Out[i] != "" }
 // x is operand i as a value of the graph.
 func (c *call) x(i int) *ir.Value {
 	if !c.has(i) {
-		c.fail("operand %d is absent", i)
+		c.fail("operand %d is missing, and the operator requires it", i)
 		return nil
 	}
 	v := c.in[i]
@@ -206,7 +206,7 @@ func (c *call) all(i int) []*ir.Value {
 
 func (c *call) typ(i int) ir.Type {
 	if !c.has(i) {
-		c.fail("operand %d is absent", i)
+		c.fail("operand %d is missing, and the operator requires it", i)
 		return ir.Type{DType: ir.F32, Shape: ir.MakeShape()}
 	}
 	t := c.in[i].typ
@@ -231,10 +231,10 @@ func (c *call) elements(i int, what string) *eval.Tensor {
 			return k
 		}
 		if c.err == nil {
-			c.err = Unsupported{Reason: fmt.Sprintf("its %s (operand %d) depends on data, and must be known before the model runs", what, i), Data: true}
+			c.err = Unsupported{Reason: fmt.Sprintf("the %s (operand %d) depends on data, but must be known before the model runs: make it an initializer", what, i), Data: true}
 		}
 	} else {
-		c.fail("operand %d, its %s, is absent", i, what)
+		c.fail("operand %d, the %s, is missing, and the operator requires it", i, what)
 	}
 	return eval.Ints(ir.I64, []ir.Dim{0})
 }
@@ -264,7 +264,7 @@ func (c *call) floats(i int, what string) []float64 {
 func (c *call) number(i int, what string) float64 {
 	x := c.floats(i, what)
 	if len(x) != 1 {
-		c.fail("its %s (operand %d) has %d elements, want 1", what, i, len(x))
+		c.fail("the %s (operand %d) has %d elements, want 1", what, i, len(x))
 		return 0
 	}
 	return x[0]
@@ -275,7 +275,7 @@ func (c *call) lookup(name string, t AttrType) *Attribute {
 	for _, a := range c.n.Attrs {
 		if a.Name == name {
 			if a.Type != t {
-				c.fail("attribute %s is of type %d, want %d", name, a.Type, t)
+				c.fail("attribute %s has type %s, want %s", name, a.Type, t)
 				return nil
 			}
 			return a
@@ -332,7 +332,7 @@ func (c *call) list(name string) []int64 {
 // axis is an axis counted from the front.
 func (c *call) axis(a int64, rank int) int64 {
 	if a < -int64(rank) || a >= max(int64(rank), 1) {
-		c.fail("axis %d of a tensor of rank %d", a, rank)
+		c.fail("axis %d is out of range for a tensor of rank %d", a, rank)
 		return 0
 	}
 	if a < 0 {

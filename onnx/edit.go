@@ -398,7 +398,7 @@ func (e *Edit) info(out *pieces, f field, infos map[string]field) error {
 		return nil
 	}
 	if list[0].Kind != "" {
-		return fmt.Errorf("value %q: a %s has no type of elements", list[0].Name, list[0].Kind)
+		return fmt.Errorf("value %q is a %s, want a tensor: only tensors have a dtype", list[0].Name, list[0].Kind)
 	}
 	p, err := f.typed(list[0].Name, d)
 	if err == nil {

@@ -24,7 +24,7 @@ func (m *Model) Edited(e *Edit) (out *Model, err error) {
 			return err
 		}
 		if out, err = Parse(b.Bytes()); err != nil {
-			return fmt.Errorf("what was changed is not read: %w", err)
+			return fmt.Errorf("the changed model cannot be read: %w", err)
 		}
 		return nil
 	})

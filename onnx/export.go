@@ -57,7 +57,7 @@ type Exported struct{ Opset, IR, Nodes int64 }
 const maxMessage = math.MaxInt32
 
 // ErrTooLarge is the error of a model of 2 GB or more without ExportOptions.Data.
-var ErrTooLarge = errors.New("the model takes more bytes than one file may: its weights must lie in a file of their own")
+var ErrTooLarge = errors.New("the model is too large for one ONNX file: write its weights to a separate file")
 
 // Export writes the forward section of a Source graph as an ONNX model: its inputs,
 // its parameters, states and constants as initializers, what it returns as
@@ -65,10 +65,10 @@ var ErrTooLarge = errors.New("the model takes more bytes than one file may: its 
 // written as its expansion; one without either is an error that names the node.
 func Export(w io.Writer, g *ir.Graph, o ExportOptions) (*Exported, error) {
 	if o.Opset != 0 && (o.Opset < leastOpset || o.Opset > mostOpset) {
-		return nil, fmt.Errorf("opset %d: those from %d to %d are written", o.Opset, leastOpset, mostOpset)
+		return nil, fmt.Errorf("opset %d cannot be written: choose one from %d to %d", o.Opset, leastOpset, mostOpset)
 	}
 	if len(g.Return) == 0 {
-		return nil, errors.New("the graph returns nothing")
+		return nil, errors.New("the graph returns no value: return one")
 	}
 	x := &exporter{o: o, opset: o.Opset, names: map[string]bool{}, vals: map[*ir.Value]string{}, consts: map[string]string{}, renamed: map[*ir.Value]string{}, wider: map[*ir.Value]string{}, domains: map[string]int64{}}
 	if x.opset == 0 {

@@ -14,15 +14,15 @@ var foreignOwn = []string{"op", "domain", "opset", "lost"}
 var foreignExports = []export{{op: ir.OpForeign, since: 1, write: func(x *exporter, n *ir.Node) {
 	domain, version := standard(n.Str("domain")), n.Int("opset")
 	if lost := n.Str("lost"); lost != "" {
-		x.fail("the graph does not hold its attributes %s", lost)
+		x.fail("its attributes %s were not kept when the model was read", lost)
 		return
 	}
 	switch have := x.domains[domain]; {
 	case domain == "" && version != x.opset:
-		x.fail("it is of opset %d: choose that", version)
+		x.fail("the node is of opset %d: export with that opset", version)
 		return
 	case domain != "" && have != 0 && have != version:
-		x.fail("operator set %s in two versions, %d and %d", domain, have, version)
+		x.fail("the graph has nodes of operator set %s in versions %d and %d: a model has one version", domain, have, version)
 		return
 	case domain != "":
 		x.domains[domain] = version

@@ -61,7 +61,7 @@ func awayPieces(data io.Writer, file string, at int64, name string, dims []int64
 		return nil, at, err
 	}
 	if n.size != t.Size {
-		return nil, at, fmt.Errorf("tensor %q: %d bytes of %d were written", name, n.size, t.Size)
+		return nil, at, fmt.Errorf("tensor %q: only %d of %d bytes were written", name, n.size, t.Size)
 	}
 	p = &pieces{}
 	p.packed(1, dims)

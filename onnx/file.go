@@ -24,7 +24,7 @@ func Open(path string) (*Model, error) {
 		return nil, file.Error(path, err)
 	}
 	if !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a regular file", path)
+		return nil, fmt.Errorf("%s: it is not a regular file", path)
 	}
 	b, unmap, err := file.Map(f, st.Size())
 	if err != nil {
@@ -87,7 +87,7 @@ func (m *Model) beside(where *ir.Init) ([]byte, error) {
 		m.others[where.File] = o
 	}
 	if int64(len(o.b)) < where.Offset+where.Size {
-		return nil, fmt.Errorf("%s was made shorter while it was read", where.File)
+		return nil, fmt.Errorf("%s became shorter while it was read: read it again", where.File)
 	}
 	return o.b[where.Offset : where.Offset+where.Size : where.Offset+where.Size], nil
 }
@@ -100,7 +100,7 @@ func (m *Model) Guard(f func() error) error { return m.guard(f) }
 // meanwhile, the fault is an error.
 func (m *Model) guard(f func() error) error {
 	if m.closed {
-		return fmt.Errorf("the model was closed")
+		return fmt.Errorf("the model was closed before this read")
 	}
 	return file.Guard(f)
 }
@@ -135,14 +135,14 @@ func (m *Model) external(t *Tensor, typ ir.Type) (*ir.Init, error) {
 			size, err = strconv.ParseInt(e.Value, 10, 64)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("tensor %q: external data: %s %q is not a number", t.Name, e.Key, e.Value)
+			return nil, fmt.Errorf("tensor %q: its external data has %s %q, want a number", t.Name, e.Key, e.Value)
 		}
 	}
 	if size != where.Size {
-		return nil, fmt.Errorf("tensor %q: %s needs %d bytes, external data has %d", t.Name, typ, where.Size, size)
+		return nil, fmt.Errorf("tensor %q: %s needs %d bytes, its external data has %d", t.Name, typ, where.Size, size)
 	}
 	if m.path == "" {
-		return nil, fmt.Errorf("tensor %q: external data of a model that was not read from a file", t.Name)
+		return nil, fmt.Errorf("tensor %q: its elements are in another file: open the model with Open, which knows its folder", t.Name)
 	}
 	dir := filepath.Dir(m.path)
 	have, err := sizeWithin(dir, name)
@@ -150,7 +150,7 @@ func (m *Model) external(t *Tensor, typ ir.Type) (*ir.Init, error) {
 		return nil, fmt.Errorf("tensor %q: external data: %w", t.Name, err)
 	}
 	if where.Offset < 0 || where.Offset > have-where.Size {
-		return nil, fmt.Errorf("tensor %q: external data: bytes %d to %d of %q, which has %d", t.Name, where.Offset, where.Offset+where.Size, name, have)
+		return nil, fmt.Errorf("tensor %q: its external data is bytes %d to %d of %q, which has %d: the file is not complete", t.Name, where.Offset, where.Offset+where.Size, name, have)
 	}
 	where.File = filepath.Join(dir, name)
 	return where, nil
@@ -168,7 +168,7 @@ func sizeWithin(dir, name string) (int64, error) {
 		return 0, file.Error(ir.Printable(name), err)
 	}
 	if !st.Mode().IsRegular() {
-		return 0, fmt.Errorf("%q is not a regular file", name)
+		return 0, fmt.Errorf("%q is not a regular file, as external data must be", name)
 	}
 	return st.Size(), nil
 }
@@ -238,7 +238,7 @@ func (m *Model) Copy(dst []byte, t *Tensor) error {
 		return err
 	}
 	if len(b) != len(dst) {
-		return fmt.Errorf("tensor %q has %d bytes, not %d", t.Name, len(b), len(dst))
+		return fmt.Errorf("tensor %q has %d bytes, want %d", t.Name, len(b), len(dst))
 	}
 	err = m.guard(func() error { copy(dst, b); return nil })
 	if m.unmap != nil && !t.Made() && (t.away || t.hasRaw) && !t.moved {

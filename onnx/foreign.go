@@ -35,7 +35,7 @@ func (im *importer) foreign(c *call, why string) error {
 		}
 		t, err := im.declared(name)
 		if err != nil {
-			return Unsupported{Reason: fmt.Sprintf("%s, and it cannot be carried: result %d, %q, %v", why, i, name, err)}
+			return Unsupported{Reason: fmt.Sprintf("%s, and it cannot be carried: result %d, %q: %v", why, i, name, err)}
 		}
 		names, types = append(names, name), append(types, t)
 	}
@@ -90,7 +90,7 @@ func (im *importer) declared(name string) (ir.Type, error) {
 				continue
 			}
 			if x.Kind != "" {
-				return ir.Type{}, fmt.Errorf("is a %s", x.Kind)
+				return ir.Type{}, fmt.Errorf("it is a %s, want a tensor", x.Kind)
 			}
 			d, err := x.DType.ours()
 			if err != nil {
@@ -109,7 +109,7 @@ func (im *importer) declared(name string) (ir.Type, error) {
 			return ir.Type{DType: d, Shape: ir.MakeShape(dims...)}, ir.CheckDims(dims)
 		}
 	}
-	return ir.Type{}, fmt.Errorf("has no type in the model: run ONNX's shape inference on it")
+	return ir.Type{}, fmt.Errorf("it has no type in the model: run ONNX's shape inference on the model")
 }
 
 // foreignAttrs are the attributes that a graph's text holds, and the names of the others;

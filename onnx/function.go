@@ -18,11 +18,11 @@ func (im *importer) function(n *Node) *Function {
 // call replaces a node that calls a function by the nodes of the function.
 func (im *importer) call(f *Function, c *call) error {
 	if im.inline++; im.inline > maxDepth {
-		return fmt.Errorf("functions call each other more than %d deep", maxDepth)
+		return fmt.Errorf("function calls are nested more than %d deep, which is the limit", maxDepth)
 	}
 	defer func() { im.inline-- }()
 	if len(c.n.In) > len(f.In) || len(c.n.Out) > len(f.Out) {
-		return fmt.Errorf("%d operands and %d results, function %q has %d and %d", len(c.n.In), len(c.n.Out), f.Name, len(f.In), len(f.Out))
+		return fmt.Errorf("the node has %d operands and %d results, but function %q has %d and %d", len(c.n.In), len(c.n.Out), f.Name, len(f.In), len(f.Out))
 	}
 	opsets := maps.Clone(c.s.opsets)
 	maps.Copy(opsets, f.Opsets)
@@ -41,7 +41,7 @@ func (im *importer) call(f *Function, c *call) error {
 		}
 		v := s.find(f.Out[i])
 		if v == nil {
-			return fmt.Errorf("function %q: nothing computes %q", f.Name, f.Out[i])
+			return fmt.Errorf("function %q: no node of it computes its output %q", f.Name, f.Out[i])
 		}
 		c.s.vals[name] = v
 	}

@@ -266,7 +266,7 @@ func (im *importer) main() error {
 	for _, x := range g.Outputs {
 		v := s.find(x.Name)
 		if v == nil {
-			return fmt.Errorf("output %q: nothing computes it", x.Name)
+			return fmt.Errorf("output %q is neither an input nor an initializer nor the result of a node", x.Name)
 		}
 		if v.kind != "" {
 			return Unsupported{Reason: fmt.Sprintf("output %q is a %s, not a tensor", x.Name, v.kind), Data: true}
@@ -298,12 +298,12 @@ func (im *importer) named() error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(im.o.Dims)) {
 		if !dims[name] {
-			return fmt.Errorf("no input has a dimension %q; there are %s", name, names(dims))
+			return fmt.Errorf("no input has a dimension %q: the dimensions are %s", name, names(dims))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(im.o.Shapes)) {
 		if !inputs[name] {
-			return fmt.Errorf("no input %q; there are %s", name, names(inputs))
+			return fmt.Errorf("the model has no input %q: its inputs are %s", name, names(inputs))
 		}
 	}
 	return nil
@@ -315,7 +315,7 @@ func (im *importer) initializers(g *Graph, s *scope) error {
 	}
 	for _, t := range g.Initializers {
 		if s.vals[t.Name] != nil {
-			return fmt.Errorf("initializer %q occurs twice", t.Name)
+			return fmt.Errorf("the model has two initializers %q: rename one", t.Name)
 		}
 		s.vals[t.Name] = &value{name: t.Name, init: t}
 	}
@@ -331,7 +331,7 @@ func (im *importer) inputType(x *Info) (ir.Type, error) {
 // not nil, comes before them.
 func (x *Info) Type(sizes map[string]int64, given []int64) (ir.Type, error) {
 	if x.Kind != "" {
-		return ir.Type{}, Unsupported{Reason: fmt.Sprintf("is a %s, not a tensor", x.Kind)}
+		return ir.Type{}, Unsupported{Reason: fmt.Sprintf("it is a %s, want a tensor", x.Kind)}
 	}
 	d, err := x.DType.ours()
 	if err != nil {
@@ -339,10 +339,10 @@ func (x *Info) Type(sizes map[string]int64, given []int64) (ir.Type, error) {
 	}
 	fed := given != nil
 	if fed && x.Rank && len(given) != len(x.Dims) {
-		return ir.Type{}, fmt.Errorf("is of rank %d, shape %v was given", len(x.Dims), given)
+		return ir.Type{}, fmt.Errorf("it has rank %d, but shape %v was given", len(x.Dims), given)
 	}
 	if !fed && !x.Rank {
-		return ir.Type{}, fmt.Errorf("the model does not say its shape: give one")
+		return ir.Type{}, fmt.Errorf("its shape is not in the model: give one")
 	}
 	dims := make([]ir.Dim, max(len(given), len(x.Dims)))
 	for i := range dims {
@@ -366,7 +366,7 @@ func (x *Info) size(i int, given []int64, sizes map[string]int64) (int64, error)
 	size, ok := d.Size, d.Known
 	if given != nil {
 		if ok && given[i] != size {
-			return 0, fmt.Errorf("dimension %d is %d, %d was given", i, size, given[i])
+			return 0, fmt.Errorf("dimension %d is %d in the model, but %d was given", i, size, given[i])
 		}
 		size, ok = given[i], true
 	} else if !ok && d.Name != "" {
@@ -376,7 +376,7 @@ func (x *Info) size(i int, given []int64, sizes map[string]int64) (int64, error)
 	case !ok:
 		return 0, &SizeError{Input: x.Name, Dim: i, Name: d.Name}
 	case size < 0:
-		return 0, fmt.Errorf("dimension %d is %d", i, size)
+		return 0, fmt.Errorf("dimension %d is %d, want 0 or more", i, size)
 	}
 	return size, nil
 }
@@ -417,15 +417,15 @@ func (im *importer) node(n *Node, s *scope) error {
 	for _, name := range n.In {
 		v := s.find(name)
 		if v == nil && name != "" {
-			return fmt.Errorf("operand %q: nothing computes it", name)
+			return fmt.Errorf("operand %q is neither an input nor an initializer nor the result of an earlier node", name)
 		}
 		if v != nil && v.kind != "" && !im.carries() {
-			return Unsupported{Reason: fmt.Sprintf("operand %q is a %s, not a tensor", name, v.kind), Data: true}
+			return Unsupported{Reason: fmt.Sprintf("operand %q is a %s, want a tensor", name, v.kind), Data: true}
 		}
 		c.in = append(c.in, v)
 	}
 	if len(n.Out) == 0 {
-		return fmt.Errorf("it has no results")
+		return fmt.Errorf("the node has no results, want one at least")
 	}
 	r := im.rows[rowKey{n.Domain, n.Op}]
 	if r == nil {
@@ -441,10 +441,10 @@ func (im *importer) node(n *Node, s *scope) error {
 		return im.foreign(c, "an operand has no sizes, or elements that are not computed with")
 	}
 	if c.opset == 0 {
-		return fmt.Errorf("the model does not say which version of operator set %q it uses", n.Domain)
+		return fmt.Errorf("the model does not import operator set %q, so its version is not known: add it to opset_import", n.Domain)
 	}
 	if c.opset < r.since {
-		return Unsupported{Reason: fmt.Sprintf("its form before opset %d is not read", r.since)}
+		return Unsupported{Reason: fmt.Sprintf("the operator is supported from opset %d on: convert the model to a later opset", r.since)}
 	}
 	for i, v := range c.in {
 		if v == nil || v.init == nil || v.typ != (ir.Type{}) {

@@ -81,6 +81,16 @@ const (
 	AttrStrings AttrType = 8
 )
 
+var attrTypes = [...]string{"UNDEFINED", "FLOAT", "INT", "STRING", "TENSOR", "GRAPH", "FLOATS", "INTS", "STRINGS", "TENSORS", "GRAPHS", "SPARSE_TENSOR", "SPARSE_TENSORS", "TYPE_PROTO", "TYPE_PROTOS"}
+
+// String is the name of the type in ONNX, or its number.
+func (t AttrType) String() string {
+	if t < 0 || int(t) >= len(attrTypes) {
+		return strconv.FormatInt(int64(t), 10)
+	}
+	return attrTypes[t]
+}
+
 // Attribute is a named constant of a node.
 type Attribute struct {
 	Name   string
@@ -120,7 +130,7 @@ func Parse(b []byte) (*Model, error) {
 		return nil, err
 	}
 	if m.Graph == nil {
-		return nil, fmt.Errorf("not an ONNX model: it has no graph")
+		return nil, fmt.Errorf("the file has no graph: it is not an ONNX model")
 	}
 	if len(m.Opsets) == 0 {
 		m.Opsets[""] = 1 // files older than operator sets
@@ -136,7 +146,7 @@ func (m *Model) field(f field) error {
 		return f.text(&m.Producer)
 	case 7:
 		if m.Graph != nil {
-			return fmt.Errorf("byte %d: a second graph", f.m.at)
+			return fmt.Errorf("byte %d: the file has a second graph here, want one", f.m.at)
 		}
 		m.Graph = &Graph{}
 		return m.Graph.read(f, 0)
@@ -183,7 +193,7 @@ func opset(f field, to map[string]int64) error {
 	})
 	domain = standard(domain)
 	if old, twice := to[domain]; twice && old != version {
-		return fmt.Errorf("operator set %q in two versions, %d and %d", domain, old, version)
+		return fmt.Errorf("the model imports operator set %q in versions %d and %d: keep one of them", domain, old, version)
 	}
 	to[domain] = version
 	return err
@@ -215,7 +225,7 @@ func entry(f field) (e Entry, err error) {
 
 func (g *Graph) read(f field, depth int) error {
 	if depth > maxDepth {
-		return fmt.Errorf("byte %d: graphs nest more than %d deep", f.m.at, maxDepth)
+		return fmt.Errorf("byte %d: graphs are nested more than %d deep, which is the limit", f.m.at, maxDepth)
 	}
 	g.src = f.m
 	return within("graph", &g.Name, f, func(f field) error { return g.field(f, depth) })
@@ -329,13 +339,13 @@ func (a *Attribute) field(f field, depth int) error {
 		return f.text(&a.S)
 	case 5:
 		if a.T != nil {
-			return fmt.Errorf("byte %d: a second tensor", f.m.at)
+			return fmt.Errorf("byte %d: the attribute has a second tensor here, want one", f.m.at)
 		}
 		a.T = &Tensor{}
 		return a.T.read(f)
 	case 6:
 		if a.G != nil {
-			return fmt.Errorf("byte %d: a second graph", f.m.at)
+			return fmt.Errorf("byte %d: the file has a second graph here, want one", f.m.at)
 		}
 		a.G = &Graph{}
 		return a.G.read(f, depth+1)

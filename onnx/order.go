@@ -15,7 +15,7 @@ func sorted(list []*Node, s *scope) ([]int, error) {
 				continue
 			}
 			if _, twice := from[y]; twice || s.vals[y] != nil {
-				return nil, fmt.Errorf("%q is the name of two values", y)
+				return nil, fmt.Errorf("two values have the name %q: rename one", y)
 			}
 			from[y] = i
 		}
@@ -45,7 +45,7 @@ func sorted(list []*Node, s *scope) ([]int, error) {
 			switch {
 			case !ok || state[k] == 2:
 			case state[k] == 1:
-				return nil, fmt.Errorf("%q is computed from itself", name)
+				return nil, fmt.Errorf("value %q depends on itself: the nodes form a cycle", name)
 			default:
 				state[k] = 1
 				stack = append(stack, frame{k, reads(list[k])})

@@ -134,7 +134,7 @@ func (im *importer) partial(p Part, s *scope, given map[*value]string) (*Partial
 	for _, name := range p.Want {
 		v := s.vals[name]
 		if v == nil {
-			return nil, fmt.Errorf("%q: nothing computes it", name)
+			return nil, fmt.Errorf("%q is neither an input nor an initializer nor the result of a node", name)
 		}
 		w := Wanted{}
 		from, through := given[v]

@@ -84,7 +84,7 @@ func (p *pieces) writeTo(w io.Writer) error {
 			return err
 		}
 		if n.size != x.size {
-			return fmt.Errorf("a tensor of %d bytes was written as %d", x.size, n.size)
+			return fmt.Errorf("a tensor has %d bytes, but %d were written", x.size, n.size)
 		}
 	}
 	return nil

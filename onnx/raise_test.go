@@ -83,8 +83,8 @@ func TestRaiseRefuses(t *testing.T) {
 		opset int64
 		node  msg
 	}{
-		"before 7 operands broadcast by attributes":     {6, nodeOf("Relu", []string{"x"}, []string{"y"})},
-		"node 0 (Resize): there is no mode tf_half_pix": {11, nodeOf("Resize", []string{"x", "r", "s"}, []string{"y"}, msg(nil).str(1, "coordinate_transformation_mode").str(4, "tf_half_pixel_for_nn").num(20, 3))},
+		"before opset 7 operands broadcast by attributes": {6, nodeOf("Relu", []string{"x"}, []string{"y"})},
+		"node 0 (Resize): there is no mode tf_half_pix":   {11, nodeOf("Resize", []string{"x", "r", "s"}, []string{"y"}, msg(nil).str(1, "coordinate_transformation_mode").str(4, "tf_half_pixel_for_nn").num(20, 3))},
 	} {
 		g := msg(nil).raw(1, c.node).raw(5, tensorOf("r", []int64{0})).raw(5, tensorOf("s", []int64{4}, 1, 1, 2, 2)).raw(11, infoOf("x", 1, 1, 1, 2, 2)).raw(12, infoOf("y", 1, 1, 1, 4, 4))
 		m, err := onnx.Parse(at(c.opset, g))

@@ -21,12 +21,12 @@ func (c *call) heads(i int, count string) *ir.Value {
 	case 3:
 		n := c.int(count, 0)
 		if n < 1 || d[2]%n != 0 {
-			c.fail("%s is %d, operand %d is %v", count, n, i, d)
+			c.fail("%s is %d, which does not divide the last dimension of operand %d, %v", count, n, i, d)
 			return nil
 		}
 		return c.b.Transpose(c.reshape(c.x(i), d[0], d[1], n, d[2]/n), 0, 2, 1, 3)
 	}
-	c.fail("operand %d is of rank %d, want 3 or 4", i, len(d))
+	c.fail("operand %d has rank %d, want 3 or 4", i, len(d))
 	return nil
 }
 
@@ -46,7 +46,7 @@ func attention(c *call) []*ir.Value {
 	}
 	if c.has(4) {
 		if c.rank(4) != 4 {
-			c.fail("past keys of rank %d, want 4", c.rank(4))
+			c.fail("the past keys (operand 4) have rank %d, want 4", c.rank(4))
 			return nil
 		}
 		a.past = c.dims(4)[2]
@@ -58,7 +58,7 @@ func attention(c *call) []*ir.Value {
 	}
 	a.qd, a.kd, a.vd = sizes(a.q.Type), sizes(a.k.Type), sizes(a.v.Type)
 	if a.kd[1] < 1 || a.qd[1]%a.kd[1] != 0 {
-		c.fail("%d heads of queries for %d of keys", a.qd[1], a.kd[1])
+		c.fail("there are %d heads of queries and %d of keys, want a multiple", a.qd[1], a.kd[1])
 		return nil
 	}
 	mask := a.mask()
@@ -150,7 +150,7 @@ func (a *scores) written(mask *ir.Value, cap float64, mode int64) (y, inner *ir.
 	s = b.Softmax(s, 3)
 	at = append(at, s)
 	if mode < 0 || mode > 3 {
-		a.fail("qk_matmul_output_mode is %d", mode)
+		a.fail("qk_matmul_output_mode is %d, want 0 to 3", mode)
 		return nil, nil
 	}
 	return b.Matmul(s, a.repeated(a.v, a.qd[1]), false, false), at[mode]
@@ -167,7 +167,7 @@ type turning struct {
 // places, they have a row for each.
 func (c *call) turning(i int, turn int64, d []int64, at *ir.Value, beside bool) turning {
 	if turn < 2 || turn > d[3] || turn%2 != 0 {
-		c.fail("%d of %d elements are turned", turn, d[3])
+		c.fail("the rotation covers %d of %d elements, want an even number from 2 to all of them", turn, d[3])
 		return turning{}
 	}
 	angle := func(i int) *ir.Value {

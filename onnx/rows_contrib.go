@@ -56,7 +56,7 @@ func fusedMatmul(c *call) []*ir.Value {
 	x, dx := batched(0, "transBatchA")
 	y, dy := batched(1, "transBatchB")
 	if c.failure() != nil || len(dx) == 0 || len(dy) == 0 {
-		c.fail("a scalar is not a matrix")
+		c.fail("an operand is a scalar, want a matrix")
 		return nil
 	}
 	z := c.product(x, y, dx, dy, c.flag("transA", false) && len(dx) > 1, c.flag("transB", false) && len(dy) > 1)
@@ -99,7 +99,7 @@ func fusedConv(c *call) []*ir.Value {
 	case "HardSigmoid":
 		return one(c.b.Hardsigmoid(y, param(0, 0.2), param(1, 0.5)))
 	default:
-		c.refuse("activation %q", act)
+		c.refuse("activation %q is not supported", act)
 		return nil
 	}
 }
@@ -115,7 +115,7 @@ func skipNorm(c *call, bias int, norm func(x *ir.Value, a ir.Attrs) *ir.Value) [
 func embedNorm(c *call) []*ir.Value {
 	b, d := c.b, c.dims(0)
 	if len(d) != 2 {
-		c.fail("ids %v, want [batch, length]", d)
+		c.fail("the ids have shape %v, want [batch, length]", d)
 		return nil
 	}
 	x := b.Gather(c.x(2), c.x(0), 0)
@@ -153,11 +153,11 @@ func (c *call) unpacked(x *ir.Value, bits int64) *ir.Value {
 func matmulNBits(c *call) []*ir.Value {
 	k, n, bits, block := c.int("K", 0), c.int("N", 0), c.int("bits", 4), c.int("block_size", 0)
 	if bits != 2 && bits != 4 && bits != 8 || block < 1 || k < 1 || n < 1 {
-		c.fail("K %d, N %d, bits %d, block_size %d", k, n, bits, block)
+		c.fail("K %d, N %d, bits %d and block_size %d do not describe a supported matrix", k, n, bits, block)
 		return nil
 	}
 	if c.has(4) {
-		c.refuse("columns in another order (g_idx)")
+		c.refuse("columns in another order (g_idx) are not supported")
 		return nil
 	}
 	blocks, b := ceilDiv(k, block), c.b

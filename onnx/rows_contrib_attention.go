@@ -29,7 +29,7 @@ func (c *call) split(x *ir.Value, n int64) *ir.Value {
 	}
 	d := sizes(x.Type)
 	if len(d) != 3 || n < 1 || d[2]%n != 0 {
-		c.fail("%d heads of %v", n, d)
+		c.fail("num_heads is %d, which does not divide the last dimension of %v", n, d)
 		return nil
 	}
 	return c.b.Transpose(c.reshape(x, d[0], d[1], n, d[2]/n), 0, 2, 1, 3)
@@ -92,7 +92,7 @@ func (a *keys) padding(i int) {
 	case len(d) == 3:
 		a.hide(b.Ne(a.reshape(m, d[0], 1, d[1], d[2]), a.lit(m, 0)), value)
 	default:
-		a.refuse("a mask %v", d)
+		a.refuse("a mask of shape %v is not supported", d)
 	}
 }
 
@@ -110,7 +110,7 @@ func (a *keys) run() *ir.Value {
 	}
 	qd, kd, vd := sizes(a.q.Type), sizes(a.k.Type), sizes(a.v.Type)
 	if kd[1] < 1 || qd[1]%kd[1] != 0 {
-		a.fail("%d heads of queries for %d of keys", qd[1], kd[1])
+		a.fail("there are %d heads of queries and %d of keys, want a multiple", qd[1], kd[1])
 		return nil
 	}
 	scale := a.float("scale", 0)
@@ -146,11 +146,11 @@ func contribAttention(c *call) []*ir.Value {
 	n := c.int("num_heads", 0)
 	w := c.dims(1)
 	if len(w) != 2 || n < 1 {
-		c.fail("%d heads, weights %v", n, w)
+		c.fail("num_heads is %d and the weights are %v, want at least one head and a matrix", n, w)
 		return nil
 	}
 	if c.flag("do_rotary", false) || c.flag("past_present_share_buffer", false) {
-		c.refuse("rotary embeddings inside, or one buffer for past and present")
+		c.refuse("do_rotary and past_present_share_buffer are not supported")
 		return nil
 	}
 	widths := c.list("qkv_hidden_sizes")
@@ -164,7 +164,7 @@ func contribAttention(c *call) []*ir.Value {
 	if c.has(4) {
 		d := c.dims(4) // [2,B,N,P,H]
 		if len(d) != 5 {
-			c.fail("a past %v", d)
+			c.fail("the past (operand 4) has shape %v, want rank 5", d)
 			return nil
 		}
 		past = d[3]
@@ -190,7 +190,7 @@ func contribAttention(c *call) []*ir.Value {
 func multiHead(c *call) []*ir.Value {
 	n, b := c.int("num_heads", 0), c.b
 	if c.has(8) || c.has(9) {
-		c.refuse("one buffer for past and present, or beams")
+		c.refuse("operands 8 and 9, a shared buffer for past and present and beams, are not supported")
 		return nil
 	}
 	a := keys{call: c}
@@ -251,11 +251,11 @@ func multiHead(c *call) []*ir.Value {
 func groupQuery(c *call) []*ir.Value {
 	n, g, b := c.int("num_heads", 0), c.int("kv_num_heads", 0), c.b
 	if c.has(11) || c.flag("smooth_softmax", false) || c.str("k_quant_type", "NONE") != "NONE" {
-		c.refuse("sinks, or quantized caches")
+		c.refuse("attention sinks, smooth_softmax and quantized caches are not supported")
 		return nil
 	}
 	if n < 1 || g < 1 || n%g != 0 {
-		c.fail("%d heads of queries for %d of keys", n, g)
+		c.fail("there are %d heads of queries and %d of keys, want a multiple", n, g)
 		return nil
 	}
 	total := int64(c.number(6, "total length"))
@@ -330,7 +330,7 @@ func (c *call) within(x *ir.Value, lo, hi int64) *ir.Value {
 // contribRotary takes places [B,S], or the first of them.
 func contribRotary(c *call) []*ir.Value {
 	if c.flag("is_packed_batching", false) {
-		c.refuse("packed batches")
+		c.refuse("is_packed_batching is not supported")
 		return nil
 	}
 	x, d := c.x(0), c.dims(0)
@@ -350,7 +350,7 @@ func contribRotary(c *call) []*ir.Value {
 	}
 	own, at := sizes(x.Type), c.x(1)
 	if len(own) != 4 {
-		c.fail("an operand of rank %d, want 3 or 4", len(own))
+		c.fail("operand 0 has rank %d, want 3 or 4", len(own))
 		return nil
 	}
 	if product(c.dims(1)) == 1 {

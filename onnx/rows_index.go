@@ -11,7 +11,7 @@ var indexRows = []row{
 	{op: "Gather", since: 1, ours: "gather", imp: func(c *call) []*ir.Value {
 		a := c.axis(c.int("axis", 0), c.rank(0))
 		if c.rank(0) == 0 {
-			c.fail("a scalar has no axis")
+			c.fail("operand 0 is a scalar, which has no axis")
 			return nil
 		}
 		return one(c.b.Gather(c.x(0), c.indices(1, c.dims(0)[a]), a))
@@ -19,7 +19,7 @@ var indexRows = []row{
 	{op: "GatherElements", since: 11, ours: "gather_elements", imp: func(c *call) []*ir.Value {
 		a := c.axis(c.int("axis", 0), c.rank(0))
 		if c.rank(0) == 0 {
-			c.fail("a scalar has no axis")
+			c.fail("operand 0 is a scalar, which has no axis")
 			return nil
 		}
 		return one(c.b.GatherElements(c.x(0), c.indices(1, c.dims(0)[a]), a))
@@ -47,7 +47,7 @@ func (c *call) fromFront(k *eval.Tensor, n int64) *ir.Value {
 	out := k.Clone()
 	for i, x := range out.I {
 		if x < -n || x >= n {
-			c.fail("index %d into an axis of size %d", x, n)
+			c.fail("index %d is out of range for an axis of size %d", x, n)
 			return nil
 		}
 		if x < 0 {
@@ -85,12 +85,12 @@ func (c *call) linear(i int, over []int64) *ir.Value {
 func gatherND(c *call) []*ir.Value {
 	d, ids, batch := c.dims(0), c.dims(1), c.int("batch_dims", 0)
 	if len(ids) == 0 || len(d) == 0 {
-		c.fail("scalars have no elements to pick")
+		c.fail("an operand is a scalar, which has no axis")
 		return nil
 	}
 	k := ids[len(ids)-1]
 	if batch < 0 || batch >= int64(len(ids)) || k < 1 || batch+k > int64(len(d)) || !slices.Equal(d[:batch], ids[:batch]) {
-		c.fail("indices %v into %v with batch_dims %d", ids, d, batch)
+		c.fail("indices of shape %v do not fit data of shape %v with batch_dims %d", ids, d, batch)
 		return nil
 	}
 	outer, over, rest := d[:batch], d[batch:batch+k], d[batch+k:]
@@ -105,7 +105,7 @@ func gatherND(c *call) []*ir.Value {
 func oneHot(c *call) []*ir.Value {
 	depth, rank := int64(c.number(1, "depth")), c.rank(0)+1
 	if depth < 1 {
-		c.fail("depth %d", depth)
+		c.fail("depth is %d, which is out of range", depth)
 		return nil
 	}
 	a := c.axis(c.int("axis", -1), rank)
@@ -157,7 +157,7 @@ func cumSum(c *call) []*ir.Value {
 	a := c.axis(int64(c.number(1, "axis")), len(d))
 	exclusive, reverse := c.flag("exclusive", false), c.flag("reverse", false)
 	if len(d) == 0 {
-		c.fail("a scalar has no axis")
+		c.fail("operand 0 is a scalar, which has no axis")
 		return nil
 	}
 	return one(c.b.Cumsum(x, a, exclusive, reverse))

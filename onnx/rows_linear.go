@@ -18,7 +18,7 @@ var linearRows = []row{
 func (c *call) matmul(i, j int, ta, tb bool) *ir.Value {
 	x, y, dx, dy := c.x(i), c.x(j), c.dims(i), c.dims(j)
 	if len(dx) == 0 || len(dy) == 0 {
-		c.fail("a scalar is not a matrix")
+		c.fail("an operand is a scalar, want a matrix")
 		return nil
 	}
 	if d := c.typ(i).DType; !d.Float() {
@@ -80,7 +80,7 @@ func (c *call) whole(x, y *ir.Value, dx, dy []int64) *ir.Value {
 		n = dy[len(dy)-1]
 	}
 	if len(dx) < 2 || len(dy) < 2 || len(dx) >= ir.MaxRank || len(dy) >= ir.MaxRank || product(dx)*n > 1<<22 || c.flag("transA", false) || c.flag("transB", false) {
-		c.refuse("a large product of integers, of vectors or transposed ones")
+		c.refuse("this product of integers is not supported: it is large, or has a vector or a transposed operand")
 		return nil
 	}
 	x = c.reshape(x, append(slices.Clone(dx), 1)...)

@@ -8,7 +8,7 @@ var lossRows = []row{
 	}},
 	{op: "SoftmaxCrossEntropyLoss", since: 12, ours: "log_softmax, gather_elements and arithmetic", imp: func(c *call) []*ir.Value {
 		if c.rank(0) < 2 {
-			c.fail("scores of rank %d, want 2 or more", c.rank(0))
+			c.fail("the scores have rank %d, want 2 or more", c.rank(0))
 			return nil
 		}
 		logp := c.b.LogSoftmax(c.x(0), 1)
@@ -22,7 +22,7 @@ func negativeLog(c *call, logp *ir.Value) *ir.Value {
 	d := c.dims(0)
 	labels := c.x(1)
 	if len(d) < 2 {
-		c.fail("scores of rank %d, want 2 or more", len(d))
+		c.fail("the scores have rank %d, want 2 or more", len(d))
 		return nil
 	}
 	shape := c.dims(1)
@@ -55,7 +55,7 @@ func negativeLog(c *call, logp *ir.Value) *ir.Value {
 		}
 		return c.b.Div(c.b.ReduceSum(loss, false), c.b.ReduceSum(weight, false))
 	default:
-		c.refuse("reduction %q", r)
+		c.refuse("reduction %q is not supported", r)
 		return nil
 	}
 }

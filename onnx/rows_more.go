@@ -43,7 +43,7 @@ func centerCropPad(c *call) []*ir.Value {
 	}
 	axes = c.axes(axes, len(d))
 	if len(shape) != len(axes) {
-		c.fail("shape %v for axes %v", shape, axes)
+		c.fail("shape %v and axes %v have different lengths", shape, axes)
 		return nil
 	}
 	x := c.x(0)
@@ -51,7 +51,7 @@ func centerCropPad(c *call) []*ir.Value {
 	for i, a := range axes {
 		switch n, want := d[a], shape[i]; {
 		case want < 0:
-			c.fail("shape %v", shape)
+			c.fail("shape %v has a negative size", shape)
 			return nil
 		case want < n:
 			from := (n - want) / 2
@@ -79,7 +79,7 @@ func windowOf(a, b, e float64) func(c *call) []*ir.Value {
 			}
 		}
 		if len(n) != 1 || n[0] < 0 || n[0] > maxRange {
-			c.fail("size %v", n)
+			c.fail("the size of the window is %v, want one number from 0 to %d", n, maxRange)
 			return nil
 		}
 		x, period := eval.New(ir.T(ir.F32, ir.Dim(n[0]))), float64(n[0])
@@ -98,13 +98,13 @@ func windowOf(a, b, e float64) func(c *call) []*ir.Value {
 func affineGrid(c *call) []*ir.Value {
 	size, align := c.ints(1, "size"), c.flag("align_corners", false)
 	if len(size) != 4 && len(size) != 5 {
-		c.fail("size %v, want [N,C,H,W] or [N,C,D,H,W]", size)
+		c.fail("size is %v, want [N,C,H,W] or [N,C,D,H,W]", size)
 		return nil
 	}
 	spatial := size[2:]
 	points, n := product(spatial), len(spatial)
 	if points < 1 || points > maxRange {
-		c.refuse("%d places", points)
+		c.refuse("the grid has %d points, supported are 1 to %d", points, maxRange)
 		return nil
 	}
 	grid := eval.New(ir.T(ir.F32, ir.Dim(points), ir.Dim(n+1)))

@@ -22,14 +22,14 @@ var normRows = []row{
 
 func batchNorm(c *call) []*ir.Value {
 	if c.opset < 9 && !c.flag("spatial", true) {
-		c.refuse("statistics for each position (spatial=0)")
+		c.refuse("statistics for each position (spatial=0) are not supported")
 		return nil
 	}
 	eps := ir.A("eps", c.float("epsilon", 1e-5))
 	training := c.opset >= 14 && c.flag("training_mode", false) || c.opset < 7 && !c.flag("is_test", false) && c.wants(1)
 	x, d := c.x(0), c.dims(0)
 	if len(d) < 2 {
-		c.fail("a tensor of rank %d, want 2 or more", len(d))
+		c.fail("operand 0 has rank %d, want 2 or more", len(d))
 		return nil
 	}
 	keep := c.float("momentum", 0.9) // the share of what was; ours is that of what comes
@@ -57,7 +57,7 @@ func batchNorm(c *call) []*ir.Value {
 func groupNorm(c *call) []*ir.Value {
 	groups, d := c.int("num_groups", 0), c.dims(0)
 	if len(d) < 3 || groups < 1 || d[1]%groups != 0 {
-		c.fail("%d groups of %v", groups, d)
+		c.fail("num_groups is %d, which does not divide the channels of %v", groups, d)
 		return nil
 	}
 	scale, bias := c.x(1), c.x(2)
@@ -97,7 +97,7 @@ func (c *call) fitted(i int, dims int64) *ir.Value {
 
 func layerNorm(c *call) []*ir.Value {
 	if c.rank(0) == 0 {
-		c.fail("a scalar has nothing to normalize")
+		c.fail("operand 0 is a scalar, which has no axis to normalize")
 		return nil
 	}
 	dims, stats := c.lastDims()
@@ -116,7 +116,7 @@ func layerNorm(c *call) []*ir.Value {
 
 func rmsNorm(c *call) []*ir.Value {
 	if c.rank(0) == 0 {
-		c.fail("a scalar has nothing to normalize")
+		c.fail("operand 0 is a scalar, which has no axis to normalize")
 		return nil
 	}
 	dims, stats := c.lastDims()
@@ -138,7 +138,7 @@ func lpNorm(c *call) []*ir.Value {
 	case 2:
 		norm = c.b.ReduceL2(x, true, a)
 	default:
-		c.refuse("p is %d", p)
+		c.refuse("p %d is not supported", p)
 		return nil
 	}
 	return one(c.b.Div(x, c.b.Where(c.b.Eq(norm, c.lit(norm, 0)), c.lit(norm, 1), norm)))
@@ -159,7 +159,7 @@ func mvn(c *call) []*ir.Value {
 func lrn(c *call) []*ir.Value {
 	d, size := c.dims(0), c.int("size", 0)
 	if len(d) < 2 || size < 1 || size > 1<<16 {
-		c.fail("size %d over %v", size, d)
+		c.fail("size %d does not fit an operand of shape %v", size, d)
 		return nil
 	}
 	x := c.x(0)

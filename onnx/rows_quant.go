@@ -68,7 +68,7 @@ func (c *call) spread(i, of int, axis, block int64) *ir.Value {
 		shape := slices.Repeat([]int64{1}, len(d))
 		a := c.axis(axis, len(d))
 		if len(d) == 0 || own[0] != d[a] {
-			c.fail("%d scales for axis %d of %v", own[0], a, d)
+			c.fail("there are %d scales for axis %d of %v, want one for each element of the axis", own[0], a, d)
 			return nil
 		}
 		shape[a] = own[0]
@@ -76,7 +76,7 @@ func (c *call) spread(i, of int, axis, block int64) *ir.Value {
 	case len(own) == len(d) && block > 0:
 		a := c.axis(axis, len(d))
 		if own[a] != ceilDiv(d[a], block) {
-			c.fail("blocks of %d along axis %d of %v, scales %v", block, a, d, own)
+			c.fail("blocks of %d along axis %d of %v do not fit scales of shape %v", block, a, d, own)
 			return nil
 		}
 		ids := make([]int64, d[a])
@@ -85,7 +85,7 @@ func (c *call) spread(i, of int, axis, block int64) *ir.Value {
 		}
 		return c.b.Gather(x, c.intsConst(ids...), a)
 	}
-	c.fail("scales %v for %v", own, d)
+	c.fail("scales of shape %v do not fit an operand of shape %v", own, d)
 	return nil
 }
 
@@ -219,7 +219,7 @@ func ranges(n, size int64) (list [][2]int64) {
 func (c *call) integerProduct(i, zi, j, zj int) *ir.Value {
 	dx, dy := c.dims(i), c.dims(j)
 	if len(dx) == 0 || len(dy) == 0 || c.typ(i).DType.Size() > 1 || c.typ(j).DType.Size() > 1 {
-		c.fail("operands %s and %s, want matrices of bytes", c.typ(i), c.typ(j))
+		c.fail("the operands are %s and %s, want matrices of 8-bit integers", c.typ(i), c.typ(j))
 		return nil
 	}
 	perRow := func(z int) []int64 { return c.zeroShape(z, -2) }
@@ -281,7 +281,7 @@ func (c *call) requantized(sum, scale *ir.Value, i int) *ir.Value {
 		return nil
 	}
 	if product(c.dims(i)) != 1 || product(c.dims(i+1)) != 1 {
-		c.refuse("a result with more than one scale")
+		c.refuse("a result with more than one scale is not supported")
 		return nil
 	}
 	z := scaling{scale: c.reshape(c.cast(c.x(i), ir.F32)), zero: c.reshape(c.cast(c.x(i+1), ir.F32))}
@@ -293,13 +293,13 @@ func (c *call) requantized(sum, scale *ir.Value, i int) *ir.Value {
 func (c *call) integerConv(zi, j, zj int) *ir.Value {
 	d, f := c.dims(0), c.dims(j)
 	if len(f) < 3 || len(d) != len(f) || c.typ(0).DType.Size() > 1 || c.typ(j).DType.Size() > 1 {
-		c.fail("operands %s and %s, want images and filters of bytes", c.typ(0), c.typ(j))
+		c.fail("the operands are %s and %s, want images and filters of 8-bit integers", c.typ(0), c.typ(j))
 		return nil
 	}
 	w, ok := c.window(f[2:])
 	groups := c.int("group", 1)
 	if !ok || groups < 1 || f[1]*groups != d[1] {
-		c.fail("%d groups of filters %v for %v", groups, f, d)
+		c.fail("group is %d, which does not fit filters %v and images %v", groups, f, d)
 		return nil
 	}
 	perFilter := slices.Repeat([]int64{1}, len(f))
@@ -307,7 +307,7 @@ func (c *call) integerConv(zi, j, zj int) *ir.Value {
 	x, y := c.shifted(0, zi, nil), c.shifted(j, zj, perFilter)
 	channels := exactTerms(x, y) / product(f[2:])
 	if channels < 1 {
-		c.refuse("windows of %d bytes: f32 sums %d of their products without rounding", product(f[2:]), exactTerms(x, y))
+		c.refuse("windows of %d elements are not supported: f32 sums at most %d of their products without rounding", product(f[2:]), exactTerms(x, y))
 		return nil
 	}
 	x.x = c.padded(x.x, &w, 0, false)

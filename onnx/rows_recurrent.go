@@ -58,7 +58,7 @@ func recurrent(c *call, k cell) []*ir.Value {
 		}
 	}
 	if r.steps > maxSteps {
-		c.refuse("%d steps, the most that are written out are %d", r.steps, maxSteps)
+		c.refuse("a sequence of %d steps is not supported here: this form is unrolled, up to %d steps", r.steps, maxSteps)
 		return nil
 	}
 	var ys []*ir.Value // [S,1,B,H] of each direction
@@ -85,7 +85,7 @@ func (r *recurrence) open() bool {
 	c := r.call
 	d, w := c.dims(0), c.dims(1)
 	if len(d) != 3 || len(w) != 3 || w[1]%r.gates != 0 || w[2] != d[2] {
-		c.fail("x %v, w %v", d, w)
+		c.fail("operand X of shape %v does not fit weights W of shape %v", d, w)
 		return false
 	}
 	r.first = c.flag("layout", false)
@@ -98,14 +98,14 @@ func (r *recurrence) open() bool {
 	way := c.str("direction", "forward")
 	r.backward = way == "reverse"
 	if want := int64(1 + b2i(way == "bidirectional")); r.directions != want {
-		c.fail("direction %q with weights for %d", way, r.directions)
+		c.fail("direction is %q, but the weights have %d directions", way, r.directions)
 		return false
 	}
 	if c.has(4) {
 		r.lengths = c.x(4)
 	}
 	if r.steps < 1 {
-		c.refuse("no steps")
+		c.refuse("a sequence without steps is not supported")
 	}
 	return c.failure() == nil
 }
@@ -118,7 +118,7 @@ func (r *recurrence) names(direction int64) []string {
 	}
 	n := int64(len(r.acts))
 	if int64(len(a.Texts)) < (direction+1)*n {
-		r.fail("%d activations, want %d for each direction", len(a.Texts), n)
+		r.fail("there are %d activations, want %d for each direction", len(a.Texts), n)
 		return r.acts
 	}
 	return a.Texts[direction*n : (direction+1)*n]
@@ -250,7 +250,7 @@ func (r *recurrence) activation(name string, at int) func(x *ir.Value) *ir.Value
 			return b.Affine(b.Tanh(b.Affine(x, number("activation_beta", 1), 0)), number("activation_alpha", 1), 0)
 		}
 	}
-	r.refuse("activation %q", name)
+	r.refuse("activation %q is not supported", name)
 	return b.Tanh
 }
 

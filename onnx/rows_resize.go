@@ -113,7 +113,7 @@ func (c *call) samplings(d []int64) (list []sampling, extrapolation float64) {
 		proto.mode = "linear"
 	}
 	if max(len(scales), len(wanted)) != len(axes) || roi != nil && len(roi) != 2*len(axes) {
-		c.fail("%d scales, %d sizes, a region of %d numbers for %d axes", len(scales), len(wanted), len(roi), len(axes))
+		c.fail("there are %d scales, %d sizes and a region of %d numbers, which do not fit %d axes", len(scales), len(wanted), len(roi), len(axes))
 		return nil, 0
 	}
 	list = slices.Repeat([]sampling{proto}, len(d))
@@ -136,7 +136,7 @@ func (c *call) samplings(d []int64) (list []sampling, extrapolation float64) {
 			s.start, s.end = roi[i], roi[len(axes)+i]
 		}
 		if s.out < 0 || s.out > 1<<24 || !(s.scale > 0) {
-			c.fail("axis %d from %d to %d by %g", a, s.in, s.out, s.scale)
+			c.fail("axis %d cannot be resized from %d to %d by the factor %g", a, s.in, s.out, s.scale)
 			return nil, 0
 		}
 	}
@@ -279,7 +279,7 @@ func (s *sampling) kernel(t float64) float64 {
 // weigh multiplies an axis by the matrix of its coefficients.
 func (c *call) weigh(x *ir.Value, s sampling, d []int64, a int, extrapolation float64) *ir.Value {
 	if s.in < 1 || s.in*s.out > 1<<22 {
-		c.refuse("axis %d from %d to %d in mode %q", a, s.in, s.out, s.mode)
+		c.refuse("axis %d from %d to %d elements is too large for mode %q", a, s.in, s.out, s.mode)
 		return nil
 	}
 	m := eval.New(ir.Type{DType: ir.F32, Shape: ir.MakeShape(ir.Dim(s.out), ir.Dim(s.in))})

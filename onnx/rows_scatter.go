@@ -18,7 +18,7 @@ const maxUnrolled = 64
 func scatterElements(c *call) []*ir.Value {
 	a := c.axis(c.int("axis", 0), c.rank(0))
 	if c.rank(0) == 0 {
-		c.fail("a scalar has no axis")
+		c.fail("operand 0 is a scalar, which has no axis")
 		return nil
 	}
 	return one(c.scatter(c.x(0), c.indices(1, c.dims(0)[a]), c.x(2), c.dims(1), a))
@@ -43,11 +43,11 @@ func (c *call) scatter(x, ids, updates *ir.Value, shape []int64, axis int64) *ir
 	case "min":
 		f = (*ir.Builder).Min
 	default:
-		c.refuse("reduction %q", r)
+		c.refuse("reduction %q is not supported", r)
 		return nil
 	}
 	if shape[axis] > maxUnrolled {
-		c.refuse("reduction %q of %d updates, the most are %d", c.str("reduction", ""), shape[axis], maxUnrolled)
+		c.refuse("reduction %q of %d updates is not supported: it is unrolled, up to %d updates", c.str("reduction", ""), shape[axis], maxUnrolled)
 		return nil
 	}
 	on := []int64{axis}
@@ -62,12 +62,12 @@ func (c *call) scatter(x, ids, updates *ir.Value, shape []int64, axis int64) *ir
 func scatterND(c *call) []*ir.Value {
 	d, ids := c.dims(0), c.dims(1)
 	if len(ids) == 0 || len(d) == 0 {
-		c.fail("scalars have no elements to replace")
+		c.fail("an operand is a scalar, which has no axis")
 		return nil
 	}
 	k := ids[len(ids)-1]
 	if k < 1 || k > int64(len(d)) {
-		c.fail("indices %v into %v", ids, d)
+		c.fail("indices of shape %v do not fit data of shape %v", ids, d)
 		return nil
 	}
 	over, rest := d[:k], product(d[k:])

@@ -15,7 +15,7 @@ var shapeRows = []row{
 			k += int64(len(d))
 		}
 		if k < 0 || k > int64(len(d)) {
-			c.fail("axis %d of a tensor of rank %d", k, len(d))
+			c.fail("axis %d is out of range for a tensor of rank %d", k, len(d))
 			return nil
 		}
 		return one(c.reshape(c.x(0), product(d[:k]), product(d[k:])))
@@ -95,7 +95,7 @@ func reshape(c *call) []*ir.Value {
 		switch {
 		case d == 0 && !c.flag("allowzero", false):
 			if i >= len(own) {
-				c.fail("shape %v takes dimension %d of a tensor of rank %d", shape, i, len(own))
+				c.fail("shape %v copies dimension %d from a tensor of rank %d, which has no such dimension", shape, i, len(own))
 				return nil
 			}
 			shape[i] = own[i]
@@ -103,14 +103,14 @@ func reshape(c *call) []*ir.Value {
 			hole = i
 			continue
 		case d < 0:
-			c.fail("shape %v", shape)
+			c.fail("shape %v has an invalid size, or more than one -1", shape)
 			return nil
 		}
 		rest *= shape[i]
 	}
 	if hole >= 0 {
 		if rest == 0 || product(own)%rest != 0 {
-			c.fail("%d elements in shape %v", product(own), shape)
+			c.fail("the %d elements of the operand do not fit shape %v", product(own), shape)
 			return nil
 		}
 		shape[hole] = product(own) / rest
@@ -139,7 +139,7 @@ func squeeze(c *call) []*ir.Value {
 		case given && !slices.Contains(axes, int64(i)) || !given && n != 1:
 			shape = append(shape, n)
 		case n != 1:
-			c.fail("axis %d of size %d cannot be dropped", i, n)
+			c.fail("axis %d has size %d, want 1 to remove it", i, n)
 		}
 	}
 	return one(c.reshape(c.x(0), shape...))
@@ -156,7 +156,7 @@ func unsqueeze(c *call) []*ir.Value {
 		} else if k := len(shape) - before(axes, int64(len(shape))); k < len(d) {
 			shape = append(shape, d[k])
 		} else {
-			c.fail("axes %v of a tensor of rank %d name a place twice", axes, len(d))
+			c.fail("axes %v of a tensor of rank %d contain an axis twice", axes, len(d))
 			return nil
 		}
 	}
@@ -209,13 +209,13 @@ func split(c *call) []*ir.Value {
 		parts = c.ints(1, "sizes")
 	}
 	if c.err != nil || len(d) == 0 {
-		c.fail("a scalar cannot be split")
+		c.fail("operand 0 is a scalar, which has no axis to split")
 		return nil
 	}
 	if parts == nil {
 		n := c.int("num_outputs", int64(len(c.n.Out)))
 		if n < 1 || n > int64(max(len(c.n.Out), 1)) {
-			c.fail("split into %d parts, %d are named", n, len(c.n.Out))
+			c.fail("num_outputs is %d, but the node has %d results", n, len(c.n.Out))
 			return nil
 		}
 		each := (d[a] + n - 1) / n
@@ -227,7 +227,7 @@ func split(c *call) []*ir.Value {
 	at := int64(0)
 	for i, n := range parts {
 		if n < 0 || at+n > d[a] {
-			c.fail("parts %v of an axis of size %d", parts, d[a])
+			c.fail("parts of sizes %v do not fit an axis of size %d", parts, d[a])
 			return nil
 		}
 		out[i] = c.b.Slice(c.x(0), []int64{a}, []int64{at}, []int64{at + n})
@@ -257,7 +257,7 @@ func slice(c *call) []*ir.Value {
 		steps = slices.Repeat([]int64{1}, len(starts))
 	}
 	if len(ends) != len(starts) || len(axes) != len(starts) || len(steps) != len(starts) {
-		c.fail("%d starts, %d ends, %d axes, %d steps", len(starts), len(ends), len(axes), len(steps))
+		c.fail("there are %d starts, %d ends, %d axes and %d steps, want equal numbers", len(starts), len(ends), len(axes), len(steps))
 		return nil
 	}
 	axes = c.axes(axes, len(d))
@@ -266,7 +266,7 @@ func slice(c *call) []*ir.Value {
 	for i, a := range axes {
 		lo, hi, step, flip := bounds(starts[i], ends[i], steps[i], d[a])
 		if step == 0 {
-			c.fail("step 0")
+			c.fail("a step is 0, want any other number")
 			return nil
 		}
 		if flip {
@@ -330,7 +330,7 @@ func pad(c *call) []*ir.Value {
 		}
 	}
 	if len(pads) != 2*len(axes) {
-		c.fail("%d pads for %d axes", len(pads), len(axes))
+		c.fail("there are %d pads for %d axes, want two for each", len(pads), len(axes))
 		return nil
 	}
 	lo, hi := make([]int64, len(d)), make([]int64, len(d))
@@ -345,7 +345,7 @@ func pad(c *call) []*ir.Value {
 	case "wrap":
 		return one(c.wrap(c.x(0), d, lo, hi))
 	default:
-		c.refuse("mode %q", mode)
+		c.refuse("mode %q is not supported", mode)
 	}
 	return nil
 }
@@ -390,7 +390,7 @@ func trilu(c *call) []*ir.Value {
 	}
 	d := c.dims(0)
 	if len(d) < 2 {
-		c.fail("a tensor of rank %d, want 2 or more", len(d))
+		c.fail("operand 0 has rank %d, want 2 or more", len(d))
 		return nil
 	}
 	if rows, cols := d[len(d)-2], d[len(d)-1]; k > cols || k < -rows {
@@ -406,7 +406,7 @@ func reverseSequence(c *call) []*ir.Value {
 	d, lengths := c.dims(0), c.ints(1, "lengths")
 	batch, time := c.axis(c.int("batch_axis", 1), len(d)), c.axis(c.int("time_axis", 0), len(d))
 	if batch == time || len(d) < 2 || int64(len(lengths)) != d[batch] {
-		c.fail("%d lengths for a batch of %v", len(lengths), d)
+		c.fail("there are %d lengths for operand 0 of shape %v, want one for each sequence", len(lengths), d)
 		return nil
 	}
 	steps := d[time]
@@ -420,7 +420,7 @@ func reverseSequence(c *call) []*ir.Value {
 				from = n - 1 - t
 			}
 			if from < 0 || from >= steps {
-				c.fail("length %d of %d steps", n, steps)
+				c.fail("a length is %d, want 0 to %d, the number of steps", n, steps)
 				return nil
 			}
 			at := int64(b)*steps + t

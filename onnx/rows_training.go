@@ -22,7 +22,7 @@ var trainingRows = []row{
 func (c *call) optimize(kinds int, step func(x, g *ir.Value, state []*ir.Value) []*ir.Value) []*ir.Value {
 	n := (len(c.in) - 2) / kinds
 	if n < 1 || len(c.in) != 2+n*kinds {
-		c.fail("%d operands, want 2 and %d for each tensor", len(c.in), kinds)
+		c.fail("the node has %d operands, want 2 and then %d for each tensor", len(c.in), kinds)
 		return nil
 	}
 	out := make([]*ir.Value, n*(kinds-1))

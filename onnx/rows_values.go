@@ -47,7 +47,7 @@ func constant(c *call) []*value {
 			return []*value{known(e)}
 		}
 	}
-	c.refuse("its constant is not a tensor of numbers")
+	c.refuse("a constant that is not a tensor of numbers is not supported")
 	return nil
 }
 
@@ -56,7 +56,7 @@ func constantOfShape(c *call) []*ir.Value {
 	if a := c.lookup("value", AttrTensor); a != nil && a.T != nil {
 		e, err := a.T.value()
 		if err != nil || e.Len() != 1 {
-			c.refuse("its value: %v", err)
+			c.refuse("attribute value: %v", err)
 			return nil
 		}
 		d, value = e.Type.DType, e.At(0)
@@ -64,12 +64,12 @@ func constantOfShape(c *call) []*ir.Value {
 	shape := c.ints(0, "shape")
 	for _, n := range shape {
 		if n < 0 {
-			c.fail("shape %v", shape)
+			c.fail("shape %v has a negative size", shape)
 			return nil
 		}
 	}
 	if len(shape) > ir.MaxRank {
-		c.refuse("rank %d, the largest is %d", len(shape), ir.MaxRank)
+		c.refuse("a tensor of rank %d is not supported: the largest rank is %d", len(shape), ir.MaxRank)
 		return nil
 	}
 	return one(c.b.Full(d, value, shape...))
@@ -97,7 +97,7 @@ func rangeOf(c *call) []*value {
 	}
 	n := math.Max(math.Ceil((limit-start)/delta), 0)
 	if delta == 0 || !(n <= maxRange) {
-		c.fail("from %g to %g in steps of %g", start, limit, delta)
+		c.fail("the range from %g to %g in steps of %g has no end, or too many elements", start, limit, delta)
 		return nil
 	}
 	e := eval.New(ir.Type{DType: c.typ(0).DType, Shape: ir.MakeShape(ir.Dim(n))})
@@ -124,7 +124,7 @@ func eyeLike(c *call) []*ir.Value {
 	}
 	s := c.dims(0)
 	if len(s) != 2 {
-		c.fail("a tensor of rank %d, want 2", len(s))
+		c.fail("operand 0 has rank %d, want 2", len(s))
 		return nil
 	}
 	b := c.b
@@ -139,7 +139,7 @@ func branch(c *call) []*value {
 		return nil
 	}
 	if cond.Len() != 1 {
-		c.fail("a condition of %d elements", cond.Len())
+		c.fail("the condition has %d elements, want 1", cond.Len())
 		return nil
 	}
 	name := "else_branch"
@@ -148,11 +148,11 @@ func branch(c *call) []*value {
 	}
 	a := c.lookup(name, AttrGraph)
 	if a == nil {
-		c.fail("%s is missing", name)
+		c.fail("attribute %s is missing", name)
 		return nil
 	}
 	if c.im.inline++; c.im.inline > maxDepth {
-		c.fail("graphs are nested more than %d deep", maxDepth)
+		c.fail("graphs are nested more than %d deep, which is the limit", maxDepth)
 		return nil
 	}
 	defer func() { c.im.inline-- }()
@@ -168,7 +168,7 @@ func branch(c *call) []*value {
 	out := make([]*value, len(a.G.Outputs))
 	for i, y := range a.G.Outputs {
 		if out[i] = s.find(y.Name); out[i] == nil {
-			c.fail("%s: nothing computes %q", name, y.Name)
+			c.fail("%s: no node of it computes its output %q", name, y.Name)
 		}
 	}
 	return out

@@ -41,7 +41,7 @@ type window struct {
 func (c *call) window(kernel []int64) (w window, ok bool) {
 	d := c.dims(0)
 	if len(d) < 3 {
-		c.fail("a tensor of rank %d, want 3 or more", len(d))
+		c.fail("operand 0 has rank %d, want 3 or more", len(d))
 		return w, false
 	}
 	w.in = d[2:]
@@ -58,12 +58,12 @@ func (c *call) window(kernel []int64) (w window, ok bool) {
 	w.kernel, w.stride, w.dilation = kernel, or("strides", nd, 1), or("dilations", nd, 1)
 	pads := slices.Clone(or("pads", 2*nd, 0))
 	if len(w.kernel) != nd || len(w.stride) != nd || len(w.dilation) != nd || len(pads) != 2*nd {
-		c.fail("kernel %v, strides %v, dilations %v, pads %v for %d spatial dimensions", w.kernel, w.stride, w.dilation, pads, nd)
+		c.fail("kernel %v, strides %v, dilations %v and pads %v do not fit %d spatial dimensions", w.kernel, w.stride, w.dilation, pads, nd)
 		return w, false
 	}
 	for i := range nd {
 		if w.kernel[i] < 1 || w.stride[i] < 1 || w.dilation[i] < 1 || max(w.kernel[i], w.stride[i], w.dilation[i], pads[i], pads[nd+i]) > 1<<20 {
-			c.fail("kernel %v, strides %v, dilations %v, pads %v", w.kernel, w.stride, w.dilation, pads)
+			c.fail("kernel %v, strides %v, dilations %v and pads %v: a number is too small or larger than 2^20", w.kernel, w.stride, w.dilation, pads)
 			return w, false
 		}
 	}
@@ -81,7 +81,7 @@ func (c *call) window(kernel []int64) (w window, ok bool) {
 			}
 		}
 	default:
-		c.refuse("auto_pad %q", mode)
+		c.refuse("auto_pad %q is not supported", mode)
 		return w, false
 	}
 	return w, true
@@ -118,7 +118,7 @@ func (c *call) padded(x *ir.Value, w *window, value float64, always bool) *ir.Va
 func conv(c *call) []*ir.Value {
 	d := c.dims(1)
 	if len(d) < 3 {
-		c.fail("a filter of rank %d, want 3 or more", len(d))
+		c.fail("the filters have rank %d, want 3 or more", len(d))
 		return nil
 	}
 	w, ok := c.window(d[2:])
@@ -134,7 +134,7 @@ func conv(c *call) []*ir.Value {
 func convTranspose(c *call) []*ir.Value {
 	d := c.dims(1)
 	if len(d) < 3 {
-		c.fail("a filter of rank %d, want 3 or more", len(d))
+		c.fail("the filters have rank %d, want 3 or more", len(d))
 		return nil
 	}
 	auto := c.str("auto_pad", "NOTSET")
@@ -156,7 +156,7 @@ func convTranspose(c *call) []*ir.Value {
 		}
 	}
 	if len(extra) != len(w.in) || shape != nil && len(shape) != len(w.in) {
-		c.fail("output_padding %v, output_shape %v for %d spatial dimensions", extra, shape, len(w.in))
+		c.fail("output_padding %v and output_shape %v do not fit %d spatial dimensions", extra, shape, len(w.in))
 		return nil
 	}
 	lo, hi := []int64{0, 0}, []int64{0, 0}

@@ -34,7 +34,7 @@ func (d DataType) ours() (ir.DType, error) {
 	if t := dataTypes[d]; t.ours != ir.Invalid {
 		return t.ours, nil
 	}
-	return ir.Invalid, fmt.Errorf("elements of %s are not computed with", d)
+	return ir.Invalid, fmt.Errorf("elements of %s are not supported", d)
 }
 
 // DType is the dtype that holds elements of d in a graph.
@@ -75,7 +75,7 @@ func (t *Tensor) read(f field) error {
 		case 2:
 			return f.number((*int64)(&t.DType))
 		case 3:
-			return fmt.Errorf("byte %d: tensors in segments are not read", f.m.at)
+			return fmt.Errorf("byte %d: tensors in segments are not supported: write the model without them", f.m.at)
 		case 4, 5, 7, 10, 11:
 			t.typed = append(t.typed, f)
 		case 6:
@@ -101,7 +101,7 @@ func (t *Tensor) shape() (ir.Shape, error) {
 	d := make([]ir.Dim, len(t.Dims))
 	for i, n := range t.Dims {
 		if n < 0 {
-			return ir.Shape{}, fmt.Errorf("tensor %q: dimension %d is %d", t.Name, i, n)
+			return ir.Shape{}, fmt.Errorf("tensor %q: dimension %d is %d, want 0 or more", t.Name, i, n)
 		}
 		d[i] = ir.Dim(n)
 	}
@@ -132,7 +132,7 @@ func (t *Tensor) place(typ ir.Type) (m message, ok bool, err error) {
 		m = t.typed[0].m
 	}
 	if int64(len(m.b)) != typ.Bytes() {
-		return m, false, fmt.Errorf("tensor %q: %s needs %d bytes, the file has %d", t.Name, typ, typ.Bytes(), len(m.b))
+		return m, false, fmt.Errorf("tensor %q: %s needs %d bytes, but the file has %d", t.Name, typ, typ.Bytes(), len(m.b))
 	}
 	return m, true, nil
 }
@@ -144,7 +144,7 @@ func (t *Tensor) value() (*eval.Tensor, error) {
 		return nil, err
 	}
 	if t.away {
-		return nil, fmt.Errorf("tensor %q: its elements lie in another file", t.Name)
+		return nil, fmt.Errorf("tensor %q: its elements are in another file: open the model with Open, which knows its folder", t.Name)
 	}
 	m, ok, err := t.place(typ)
 	if t.made != nil {
@@ -166,12 +166,12 @@ func (t *Tensor) value() (*eval.Tensor, error) {
 		have += max(int64(len(f.m.b)), 1) // a number takes a byte at least
 	}
 	if n > have {
-		return nil, fmt.Errorf("tensor %q: %s has %d elements, the file has at most %d", t.Name, typ, n, have)
+		return nil, fmt.Errorf("tensor %q: %s has %d elements, but the file has at most %d", t.Name, typ, n, have)
 	}
 	x := eval.New(typ)
 	if k, err := t.decode(x); err != nil || int64(k) != n {
 		if err == nil {
-			err = fmt.Errorf("%s has %d elements, the file has %d", typ, n, k)
+			err = fmt.Errorf("%s has %d elements, but the file has %d", typ, n, k)
 		}
 		return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
 	}
@@ -200,7 +200,7 @@ func (t *Tensor) decode(x *eval.Tensor) (k int, err error) {
 			return k, err
 		}
 		if k+len(ints)+len(floats) > x.Len() || len(floats) > len(x.F) || len(ints) > 0 && len(x.F) > 0 && !x.Type.DType.Low() {
-			return k, fmt.Errorf("numbers that its type %s does not take", x.Type)
+			return k, fmt.Errorf("the file has numbers in a field that its dtype %s does not use", x.Type)
 		}
 		for i, v := range ints {
 			if x.F != nil {

@@ -64,7 +64,7 @@ func take(b []byte, at int64) (x field, size int, err error) {
 	}
 	x = field{num: int(min(tag>>3, math.MaxInt32)), typ: wireType(tag & 7), m: message{at: at}}
 	if x.num < 1 || tag>>3 > 1<<29-1 {
-		return x, 0, fmt.Errorf("byte %d: not a protobuf field: its number is %d", at, tag>>3)
+		return x, 0, fmt.Errorf("byte %d: a protobuf field has the invalid number %d: the file is damaged or not an ONNX model", at, tag>>3)
 	}
 	body := b[n:]
 	switch x.typ {
@@ -96,14 +96,14 @@ func take(b []byte, at int64) (x field, size int, err error) {
 		x.m = message{b: body[k : k+int(length) : k+int(length)], at: at + int64(n+k)}
 		return x, n + k + int(length), nil
 	}
-	return x, 0, fmt.Errorf("byte %d: field %d has wire type %d, which ONNX does not use", at, x.num, x.typ)
+	return x, 0, fmt.Errorf("byte %d: field %d has wire type %d, which ONNX does not use: the file is damaged or not an ONNX model", at, x.num, x.typ)
 }
 
 func badNumber(at int64, n int) error {
 	if n == 0 {
-		return fmt.Errorf("byte %d: the file ends inside a field", at)
+		return fmt.Errorf("byte %d: the file ends inside a field: it is not complete", at)
 	}
-	return fmt.Errorf("byte %d: not a protobuf field: a number of more than 64 bits", at)
+	return fmt.Errorf("byte %d: a number has more than 64 bits: the file is damaged or not an ONNX model", at)
 }
 
 // want says whether the field has the wire type that its number calls for.
@@ -111,7 +111,7 @@ func (f field) want(typ wireType) error {
 	if f.typ == typ {
 		return nil
 	}
-	return fmt.Errorf("byte %d: field %d has wire type %d, want %d", f.m.at, f.num, f.typ, typ)
+	return fmt.Errorf("byte %d: field %d has wire type %d, want %d: the file is damaged or not an ONNX model", f.m.at, f.num, f.typ, typ)
 }
 
 // text copies a string field.
@@ -154,7 +154,7 @@ func (f field) floats(to *[]float32) error {
 		return err
 	}
 	if len(f.m.b)%4 != 0 {
-		return fmt.Errorf("byte %d: %d bytes of floats, want a multiple of 4", f.m.at, len(f.m.b))
+		return fmt.Errorf("byte %d: a list of floats has %d bytes, want a multiple of 4: the file is damaged", f.m.at, len(f.m.b))
 	}
 	for b := f.m.b; len(b) > 0; b = b[4:] {
 		*to = append(*to, math.Float32frombits(binary.LittleEndian.Uint32(b)))
@@ -172,7 +172,7 @@ func (f field) doubles(to *[]float64) error {
 		return err
 	}
 	if len(f.m.b)%8 != 0 {
-		return fmt.Errorf("byte %d: %d bytes of doubles, want a multiple of 8", f.m.at, len(f.m.b))
+		return fmt.Errorf("byte %d: a list of doubles has %d bytes, want a multiple of 8: the file is damaged", f.m.at, len(f.m.b))
 	}
 	for b := f.m.b; len(b) > 0; b = b[8:] {
 		*to = append(*to, math.Float64frombits(binary.LittleEndian.Uint64(b)))

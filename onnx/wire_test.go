@@ -155,10 +155,10 @@ func TestExternalData(t *testing.T) {
 	entry := func(k, v string) msg { return msg(nil).str(1, k).str(2, v) }
 	for _, c := range []struct{ location, offset, length, want string }{
 		{"w.bin", "4", "8", ""},
-		{"w.bin", "4", "12", "needs 8 bytes, external data has 12"},
+		{"w.bin", "4", "12", "needs 8 bytes, its external data has 12"},
 		{"w.bin", "8", "8", `bytes 8 to 16 of "w.bin", which has 12`},
 		{"w.bin", "-4", "8", "bytes -4 to 4"},
-		{"w.bin", "x", "8", "is not a number"},
+		{"w.bin", "x", "8", "want a number"},
 		{rel, "4", "8", "escapes"},
 		{outside, "4", "8", "escapes"},
 		{"link.bin", "4", "8", "escapes"},
@@ -219,30 +219,30 @@ func TestFaults(t *testing.T) {
 		model msg
 		want  string
 	}{
-		"empty":              {nil, "it has no graph"},
-		"not protobuf":       {msg("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), "not a protobuf field"},
+		"empty":              {nil, "the file has no graph"},
+		"not protobuf":       {msg("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), "not an ONNX model"},
 		"cut":                {addModel(tensorOf("w", []int64{2}, 1, 2))[:60], "ends inside a field"},
 		"two graphs":         {append(addModel(tensorOf("w", []int64{2}, 1, 2)), addModel(tensorOf("w", []int64{2}, 1, 2))...), "a second graph"},
-		"deep":               {modelOf(append(deep, io...)), "nest more than 32 deep"},
-		"short tensor":       {addModel(tensorOf("w", []int64{2}, 1)), "needs 8 bytes, the file has 4"},
+		"deep":               {modelOf(append(deep, io...)), "nested more than 32 deep"},
+		"short tensor":       {addModel(tensorOf("w", []int64{2}, 1)), "needs 8 bytes, but the file has 4"},
 		"lying size":         {addModel(tensorOf("w", []int64{1 << 40, 1 << 30}, 1)), "more than"},
 		"negative size":      {addModel(tensorOf("w", []int64{-2}, 1)), "dimension 0 is -2"},
 		"too many elements":  {addModel(msg(nil).num(2, 1).str(8, "w").num(1, 1<<30).raw(4, []byte{0, 0, 0, 0})), "needs 4294967296 bytes"},
-		"initializer twice":  {modelOf(io.raw(5, tensorOf("w", []int64{1}, 1)).raw(5, tensorOf("w", []int64{1}, 1))), "occurs twice"},
-		"value twice":        {modelOf(io.raw(1, add("x", "y")).raw(1, add("x", "y"))), "the name of two values"},
-		"cycle":              {modelOf(io.raw(1, add("z", "y")).raw(1, add("y", "z"))), "computed from itself"},
-		"nothing computes":   {modelOf(io.raw(1, add("z", "y"))), "nothing computes it"},
-		"no output":          {modelOf(io), `output "y": nothing computes it`},
+		"initializer twice":  {modelOf(io.raw(5, tensorOf("w", []int64{1}, 1)).raw(5, tensorOf("w", []int64{1}, 1))), "two initializers"},
+		"value twice":        {modelOf(io.raw(1, add("x", "y")).raw(1, add("x", "y"))), "two values have the name"},
+		"cycle":              {modelOf(io.raw(1, add("z", "y")).raw(1, add("y", "z"))), "depends on itself"},
+		"nothing computes":   {modelOf(io.raw(1, add("z", "y"))), "operand \"z\" is neither"},
+		"no output":          {modelOf(io), `output "y" is neither an input nor an initializer nor the result of a node`},
 		"unknown operator":   {modelOf(io.raw(1, nodeOf("Frob", []string{"x"}, []string{"y"}))), "node 0 (Frob): the operator is not known"},
 		"line in a name":     {modelOf(io.raw(1, nodeOf("Fr\nob", []string{"x"}, []string{"y"}).str(3, "a\nb"))), `node 0 "a\nb" ("Fr\nob"): the operator is not known`},
-		"no opset":           {msg(nil).raw(7, io.raw(1, add("x", "y"))).raw(8, msg(nil).str(1, "other").num(2, 1)), "which version of operator set"},
+		"no opset":           {msg(nil).raw(7, io.raw(1, add("x", "y"))).raw(8, msg(nil).str(1, "other").num(2, 1)), "the model does not import operator set"},
 		"unbound":            {addModel(tensorOf("w", []int64{2}, 1, 2)), `dimension "N" has no size`},
 		"text dtype":         {modelOf(msg(nil).raw(11, infoOf("x", 8, 2)).raw(12, infoOf("y", 8, 2)).raw(1, add("x", "y"))), "elements of string"},
 		"wrong wire type":    {msg(nil).num(7, 3), "want 2"},
-		"operand is absent":  {modelOf(io.raw(1, nodeOf("Add", []string{"x"}, []string{"y"}))), "operand 1 is absent"},
-		"attribute's type":   {modelOf(io.raw(1, nodeOf("LeakyRelu", []string{"x"}, []string{"y"}, intAttr("alpha", 1)))), "attribute alpha is of type 2"},
+		"operand is absent":  {modelOf(io.raw(1, nodeOf("Add", []string{"x"}, []string{"y"}))), "operand 1 is missing"},
+		"attribute's type":   {modelOf(io.raw(1, nodeOf("LeakyRelu", []string{"x"}, []string{"y"}, intAttr("alpha", 1)))), "attribute alpha has type INT, want FLOAT"},
 		"result not made":    {modelOf(io.raw(1, nodeOf("Relu", []string{"x"}, []string{"y", "z"}))), "result 1 is not computed"},
-		"axis out of bounds": {modelOf(io.raw(1, nodeOf("Softmax", []string{"x"}, []string{"y"}, intAttr("axis", 3)))), "axis 3 of a tensor of rank 1"},
+		"axis out of bounds": {modelOf(io.raw(1, nodeOf("Softmax", []string{"x"}, []string{"y"}, intAttr("axis", 3)))), "axis 3 is out of range for a tensor of rank 1"},
 	} {
 		o := onnx.Options{}
 		if name != "unbound" && bytes.Contains(c.model, []byte("N")) {
@@ -293,7 +293,7 @@ func TestBoundValues(t *testing.T) {
 	g := msg(nil).raw(1, nodeOf("Neg", []string{"s"}, []string{"m"})).raw(1, nodeOf("Neg", []string{"m"}, []string{"p"})).raw(1, nodeOf("Reshape", []string{"x", "p"}, []string{"y"})).
 		raw(11, infoOf("x", 1, 6)).raw(11, infoOf("s", 7, 2)).raw(12, infoOf("y", 1, "a", "b"))
 	path := save(t, modelOf(g))
-	if _, err := importFile(t, path, onnx.Options{}); err == nil || !strings.Contains(err.Error(), "its shape (operand 1) depends on data") {
+	if _, err := importFile(t, path, onnx.Options{}); err == nil || !strings.Contains(err.Error(), "the shape (operand 1) depends on data") {
 		t.Errorf("without the elements: %v", err)
 	}
 	x, err := importFile(t, path, onnx.Options{Values: map[string]*eval.Tensor{"s": eval.Ints(ir.I64, []ir.Dim{2}, 2, 3)}})

@@ -54,7 +54,7 @@ func (u *unit) check() error {
 		for _, v := range list {
 			said, err := v.DType.DType()
 			if d := u.x.Types[v.Name].DType; err == nil && v.Kind == "" && v.DType != 0 && d != ir.Invalid && d != said && (d.Low() || said.Low()) {
-				return fmt.Errorf("%s%q is %s, the model says %s", u.path, v.Name, d, said)
+				return fmt.Errorf("%s%q is %s, but the model declares %s", u.path, v.Name, d, said)
 			}
 		}
 	}

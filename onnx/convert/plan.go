@@ -73,7 +73,7 @@ func Plan(m *onnx.Model, x *onnx.Imported, policy passes.Policy, o Options) (*on
 		return &onnx.Edit{}, &Report{Nodes: len(m.Graph.Nodes)}, nil
 	}
 	if opset := m.Opsets[""]; opset > 0 && opset < LeastOpset(policy.Low) {
-		return nil, nil, fmt.Errorf("%s needs opset %d, the model has %d", policy.Low, LeastOpset(policy.Low), opset)
+		return nil, nil, fmt.Errorf("%s needs opset %d or later, the model has %d", policy.Low, LeastOpset(policy.Low), opset)
 	}
 	s := findUnits(m, x)
 	plans, err := s.decide(policy, o)
@@ -199,7 +199,7 @@ func (p *convertPlan) pinned(rules []passes.Rule, used []bool) {
 // idle is the error for a rule that matched no node.
 func idle(rules []passes.Rule, used []bool) error {
 	if k := slices.Index(used, false); k >= 0 {
-		return fmt.Errorf("the policy's pattern %q names no result of a node", rules[k].Pattern)
+		return fmt.Errorf("the policy's pattern %q matches no result of a node", rules[k].Pattern)
 	}
 	return nil
 }

@@ -51,10 +51,10 @@ var unread = map[string]int64{
 func Raise(m *onnx.Model, x *onnx.Imported, opset int64) (*onnx.Model, error) {
 	from := m.Opsets[""]
 	refuse := func(format string, args ...any) (*onnx.Model, error) {
-		return nil, fmt.Errorf("opset %d is not raised to %d: %s", from, opset, fmt.Sprintf(format, args...))
+		return nil, fmt.Errorf("the model cannot be raised from opset %d to %d: %s", from, opset, fmt.Sprintf(format, args...))
 	}
 	if from < 7 {
-		return refuse("before 7 operands broadcast by attributes")
+		return refuse("before opset 7 operands broadcast by attributes")
 	}
 	s := findUnits(m, x)
 	seen, edits := map[string]bool{}, map[*unit]*onnx.Edit{}
@@ -73,7 +73,7 @@ func Raise(m *onnx.Model, x *onnx.Imported, opset int64) (*onnx.Model, error) {
 				continue
 			}
 			if since, ok := unread[n.Op]; !onnx.Known(n.Op) && !(ok && since <= from) {
-				return refuse("whether %snode %d (%s) means the same there is not known", u.path, i, ir.Printable(n.Op))
+				return refuse("%snode %d (%s) may compute something else there", u.path, i, ir.Printable(n.Op))
 			}
 			for _, k := range u.kids[i] {
 				if why := changes(k, from, opset); why != "" {
@@ -107,7 +107,7 @@ func Raise(m *onnx.Model, x *onnx.Imported, opset int64) (*onnx.Model, error) {
 		case known == nil:
 			main.Functions[f] = &onnx.Edit{} // nothing calls it
 		case known.unit == nil:
-			return refuse("the types in function %q are not known", f.Name)
+			return refuse("function %q has values without a type", f.Name)
 		default:
 			main.Functions[f] = edits[known.unit]
 		}
@@ -356,4 +356,4 @@ func refused(name string) func(*raising, int, *onnx.Node) string {
 	}
 }
 
-func always(*raising, int, *onnx.Node) string { return "its defaults are others there" }
+func always(*raising, int, *onnx.Node) string { return "it has other defaults there" }

@@ -40,7 +40,7 @@ func compress(c *call) ([]*Value, error) {
 	}
 	x := c.in[0]
 	if x == nil || x.Kind != Tensor {
-		return nil, fmt.Errorf("operand 0 is not a tensor")
+		return nil, fmt.Errorf("operand 0 is missing or not a tensor")
 	}
 	a := 0
 	if c.n.Attr("axis") == nil {
@@ -167,7 +167,7 @@ func nonMaxSuppression(c *call) ([]*Value, error) {
 	}
 	b, s := ir.Sizes(boxes.Type.Shape), ir.Sizes(scores.Type.Shape)
 	if len(b) != 3 || len(s) != 3 || b[2] != 4 || b[0] != s[0] || b[1] != s[2] {
-		return nil, fmt.Errorf("boxes %s and scores %s", boxes.Type, scores.Type)
+		return nil, fmt.Errorf("boxes %s and scores %s do not fit together, want [N,B,4] and [N,C,B]", boxes.Type, scores.Type)
 	}
 	var out []int64
 	for batch := range s[0] {

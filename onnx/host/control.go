@@ -16,7 +16,7 @@ func (c *call) inner(attr string, in []*Value) ([]*Value, error) {
 		return nil, err
 	}
 	if len(in) != len(s.inputs) {
-		return nil, fmt.Errorf("%s has %d inputs, %d are given", attr, len(s.inputs), len(in))
+		return nil, fmt.Errorf("graph %s has %d inputs, but the node passes %d", attr, len(s.inputs), len(in))
 	}
 	env := map[string]*Value{}
 	for i, name := range s.inputs {
@@ -91,11 +91,11 @@ func loop(c *call) ([]*Value, error) {
 			return nil, fmt.Errorf("iteration %d: %w", i, err)
 		}
 		if len(out) < 1+len(carried) {
-			return nil, fmt.Errorf("its body has %d outputs, want %d or more", len(out), 1+len(carried))
+			return nil, fmt.Errorf("the body has %d outputs, want %d or more", len(out), 1+len(carried))
 		}
 		next := call{in: out[:1]}
 		if going, err = next.integer(0, 1); err != nil {
-			return nil, fmt.Errorf("its body's condition: %w", err)
+			return nil, fmt.Errorf("the body's condition: %w", err)
 		}
 		carried = slices.Clone(out[1 : 1+len(carried)])
 		if err := c.collect(scans, out[1+len(carried):]); err != nil {
@@ -110,7 +110,7 @@ func (c *call) collect(scans [][]*Value, out []*Value) error {
 	size := int64(0)
 	for k, v := range out {
 		if v.Kind != Tensor {
-			return fmt.Errorf("its body's output %d is a %s, which cannot be stacked", k, v.Kind)
+			return fmt.Errorf("the body's output %d is a %s, want a tensor: only tensors can be stacked", k, v.Kind)
 		}
 		scans[k] = append(scans[k], v)
 		size += v.Type.Bytes()
@@ -145,7 +145,7 @@ func (c *call) gathered(carried []*Value, scans [][]*Value, infos []*onnx.Info, 
 		}
 		v, err := stack(list, a)
 		if err != nil {
-			return nil, fmt.Errorf("its body's output %d: %w", len(carried)+1+k, err)
+			return nil, fmt.Errorf("the body's output %d: %w", len(carried)+1+k, err)
 		}
 		out = append(out, v)
 	}
@@ -190,12 +190,12 @@ func scanBatch(c *call) ([]*Value, error) {
 	batch := int64(-1)
 	for k, v := range c.in[1:] {
 		if v == nil || v.Kind != Tensor || v.Type.Shape.Rank() < 1 || k >= states && v.Type.Shape.Rank() < 2 || batch >= 0 && batch != int64(v.Type.Shape.Dim(0)) {
-			return nil, fmt.Errorf("operand %d is no batch of %d", k+1, batch)
+			return nil, fmt.Errorf("operand %d must be a tensor whose first dimension is the batch, which is %d in the operands before", k+1, batch)
 		}
 		batch = int64(v.Type.Shape.Dim(0))
 	}
 	if batch < 1 || states < 0 || lengths != nil && int64(len(lengths)) != batch {
-		return nil, fmt.Errorf("a batch of %d, with %d lengths", batch, len(lengths))
+		return nil, fmt.Errorf("the batch has %d sequences and %d lengths, want one length for each of at least one sequence", batch, len(lengths))
 	}
 	var gathered [][]*Value // by result, then by sequence
 	for b := range batch {
@@ -209,7 +209,7 @@ func scanBatch(c *call) ([]*Value, error) {
 				steps = int64(x.Type.Shape.Dim(0))
 				if lengths != nil {
 					if lengths[b] < 0 || lengths[b] > steps {
-						return nil, fmt.Errorf("length %d of a sequence of %d", lengths[b], steps)
+						return nil, fmt.Errorf("a length is %d, but the sequence has %d steps", lengths[b], steps)
 					}
 					x = x.slice(0, 0, lengths[b])
 				}
@@ -253,7 +253,7 @@ func (c *call) scanOnce(directions string) ([]*Value, error) {
 		return nil, err
 	}
 	if inputs < 1 || states < 0 || len(s.outputs) < states {
-		return nil, fmt.Errorf("%d operands, %d of them scanned, for a body of %d outputs", len(c.in), inputs, len(s.outputs))
+		return nil, fmt.Errorf("the node has %d operands, %d of them scanned, which does not fit a body with %d outputs", len(c.in), inputs, len(s.outputs))
 	}
 	carried := slices.Clone(c.in[:states])
 	axes, steps, err := c.scanned(states)
@@ -301,7 +301,7 @@ func (c *call) scanned(states int) (axes []int, steps int64, err error) {
 		}
 		n := int64(v.Type.Shape.Dim(a))
 		if steps >= 0 && n != steps {
-			return nil, 0, fmt.Errorf("operand %d has %d slices, another %d", states+k, n, steps)
+			return nil, 0, fmt.Errorf("operand %d has %d slices, but an earlier operand has %d", states+k, n, steps)
 		}
 		axes, steps = append(axes, a), n
 	}

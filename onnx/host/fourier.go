@@ -46,7 +46,7 @@ func dft(c *call) ([]*Value, error) {
 	}
 	rank := len(d)
 	if rank < 2 || d[rank-1] < 1 || d[rank-1] > 2 {
-		return nil, fmt.Errorf("operand 0 is %s: the last axis has real and imaginary parts", x.Type)
+		return nil, fmt.Errorf("operand 0 is %s, want a last axis of size 1 (real) or 2 (real and imaginary parts)", x.Type)
 	}
 	along := c.int("axis", 1)
 	if c.opset >= 20 {
@@ -56,7 +56,7 @@ func dft(c *call) ([]*Value, error) {
 	}
 	axis, err := axis(along, rank)
 	if err != nil || axis == rank-1 {
-		return nil, errors.Join(err, fmt.Errorf("axis %d is none to transform along", along))
+		return nil, errors.Join(err, fmt.Errorf("axis %d cannot be transformed: it is out of range, or the last one", along))
 	}
 	n, err := c.integer(1, d[axis])
 	if err != nil {
@@ -64,7 +64,7 @@ func dft(c *call) ([]*Value, error) {
 	}
 	inverse, onesided := c.int("inverse", 0) != 0, c.int("onesided", 0) != 0
 	if n < 1 || n > maxTransform || inverse && onesided {
-		return nil, fmt.Errorf("a transform of length %d, inverse %t, one-sided %t", n, inverse, onesided)
+		return nil, fmt.Errorf("a transform of length %d, inverse %t, one-sided %t is not supported", n, inverse, onesided)
 	}
 	bins := n
 	if onesided {
@@ -115,7 +115,7 @@ func stft(c *call) ([]*Value, error) {
 		d = append(d, 1)
 	}
 	if len(d) != 3 || d[2] < 1 || d[2] > 2 {
-		return nil, fmt.Errorf("operand 0 is %s, want a batch of signals", x.Type)
+		return nil, fmt.Errorf("operand 0 is %s, want a batch of real or complex signals", x.Type)
 	}
 	step, err := c.integer(1, 0)
 	if err != nil {
@@ -133,7 +133,7 @@ func stft(c *call) ([]*Value, error) {
 		return nil, err
 	}
 	if step < 1 || n < 1 || n > maxTransform || n > d[1] || window != nil && int64(window.Len()) != n {
-		return nil, fmt.Errorf("frames of %d, %d apart, of signals of %d", n, step, d[1])
+		return nil, fmt.Errorf("frames of length %d at steps of %d do not fit signals of length %d", n, step, d[1])
 	}
 	bins := n
 	if c.int("onesided", 1) != 0 {
@@ -182,7 +182,7 @@ func melWeights(c *call) ([]*Value, error) {
 		return nil, err
 	}
 	if bands < 1 || length < 1 || length > maxTransform || !(rate > 0) || !(x[3] >= 0) || !(x[4] >= x[3]) {
-		return nil, fmt.Errorf("%d bands, a transform of %d, a rate of %g, frequencies from %g to %g", bands, length, rate, x[3], x[4])
+		return nil, fmt.Errorf("%d bands, transform length %d, sample rate %g and frequencies from %g to %g do not fit together", bands, length, rate, x[3], x[4])
 	}
 	bins := length/2 + 1
 	y, err := newResult(d, bins, bands)
@@ -192,7 +192,7 @@ func melWeights(c *call) ([]*Value, error) {
 	low, step := mel(x[3]), (mel(x[4])-mel(x[3]))/float64(bands+2)
 	edge := func(i int64) int64 { return int64(math.Floor(float64(length+1) * hertz(low+float64(i)*step) / rate)) }
 	if last := edge(bands + 1); last < 0 || last > bins || edge(bands) == bins {
-		return nil, fmt.Errorf("frequencies up to %g: a rate of %g has none above %g", x[4], rate, rate/2)
+		return nil, fmt.Errorf("the upper frequency is %g, but at sample rate %g it is at most %g", x[4], rate, rate/2)
 	}
 	set := func(bin, band int64, w float64) {
 		if i := bin*bands + band; y.F != nil {

@@ -19,7 +19,7 @@ func newResult(d ir.DType, dims ...int64) (*eval.Tensor, error) {
 	n := int64(1)
 	for _, x := range dims {
 		if x < 0 || x > 0 && n > maxResult/x {
-			return nil, fmt.Errorf("a result of %v is no shape, or has more than %d elements", dims, maxResult)
+			return nil, fmt.Errorf("the result would have shape %v: a size is negative, or there are more than %d elements", dims, maxResult)
 		}
 		n *= x
 	}
@@ -71,7 +71,7 @@ func (c *call) repeated(name string, n int, absent int64) ([]int64, error) {
 		}
 	}
 	if len(list) != n {
-		return nil, fmt.Errorf("%s has %d numbers, want %d", name, len(list), n)
+		return nil, fmt.Errorf("attribute %s has %d numbers, want %d", name, len(list), n)
 	}
 	return list, nil
 }
@@ -96,7 +96,7 @@ func gridSample(c *call) ([]*Value, error) {
 	}
 	r := len(xd) - 2
 	if r < 1 || gd[0] != xd[0] || gd[len(gd)-1] != int64(r) {
-		return nil, fmt.Errorf("a grid %s does not fit images %s", grid.Type, x.Type)
+		return nil, fmt.Errorf("the grid %s does not fit the images %s", grid.Type, x.Type)
 	}
 	s := sampler{size: xd[2:], mode: c.str("mode", "linear"), padding: c.str("padding_mode", "zeros"), align: c.int("align_corners", 0) != 0}
 	out := append([]int64{xd[0], xd[1]}, gd[1:len(gd)-1]...)

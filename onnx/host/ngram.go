@@ -16,11 +16,11 @@ func tfIdf(c *call) ([]*Value, error) {
 	d := ir.Sizes(x.Type.Shape)
 	pool, starts, at := c.ints("pool_int64s"), c.ints("ngram_counts"), c.ints("ngram_indexes")
 	if x.I == nil || len(d) < 1 || len(d) > 2 || pool == nil || len(at) == 0 {
-		return nil, fmt.Errorf("operand 0 is %s and the pool has %d integers: strings are not counted", x.Type, len(pool))
+		return nil, fmt.Errorf("operand 0 is %s and pool_int64s has %d integers, want integers in both: strings are not supported", x.Type, len(pool))
 	}
 	most := slices.Max(at) + 1
 	if slices.Min(at) < 0 || most > maxResult {
-		return nil, fmt.Errorf("indexes from %d to %d", slices.Min(at), most-1)
+		return nil, fmt.Errorf("ngram_indexes range from %d to %d, which is out of range", slices.Min(at), most-1)
 	}
 	var weights []float32
 	if a := c.n.Attr("weights"); a != nil {
@@ -34,7 +34,7 @@ func tfIdf(c *call) ([]*Value, error) {
 			to = starts[n+1]
 		}
 		if from < 0 || to > int64(len(pool)) {
-			return nil, fmt.Errorf("sequences of %d from %d to %d of %d", n+1, from, to, len(pool))
+			return nil, fmt.Errorf("ngram_counts puts the sequences of length %d at %d to %d, but the pool has %d integers", n+1, from, to, len(pool))
 		}
 		for ; from+int64(n) < to; from += int64(n) + 1 {
 			places[fmt.Sprint(pool[from:from+int64(n)+1])] = entry
@@ -42,7 +42,7 @@ func tfIdf(c *call) ([]*Value, error) {
 		}
 	}
 	if entry > len(at) || weights != nil && entry > len(weights) {
-		return nil, fmt.Errorf("%d sequences, %d indexes, %d weights", entry, len(at), len(weights))
+		return nil, fmt.Errorf("the pool has %d sequences, but there are %d indexes and %d weights", entry, len(at), len(weights))
 	}
 	row := d[len(d)-1]
 	y, err := newResult(ir.F32, append(slices.Clone(d[:len(d)-1]), most)...)

@@ -95,7 +95,7 @@ func (c *call) has(i int) bool { return i < len(c.in) && c.in[i] != nil }
 // tensor is operand i, decoded.
 func (c *call) tensor(i int) (*eval.Tensor, error) {
 	if !c.has(i) {
-		return nil, fmt.Errorf("operand %d is absent", i)
+		return nil, fmt.Errorf("operand %d is missing, and the operator requires it", i)
 	}
 	t, err := c.in[i].Elements()
 	if err != nil {
@@ -107,7 +107,7 @@ func (c *call) tensor(i int) (*eval.Tensor, error) {
 // sequence is operand i, a sequence.
 func (c *call) sequence(i int) ([]*Value, error) {
 	if !c.has(i) || c.in[i].Kind != Sequence {
-		return nil, fmt.Errorf("operand %d is not a sequence", i)
+		return nil, fmt.Errorf("operand %d is not a sequence, as the operator requires", i)
 	}
 	return c.in[i].Seq, nil
 }
@@ -153,7 +153,7 @@ func axis(a int64, rank int) (int, error) {
 		a += int64(rank)
 	}
 	if a < 0 || a >= int64(rank) {
-		return 0, fmt.Errorf("axis %d of a tensor of rank %d", a, rank)
+		return 0, fmt.Errorf("axis %d is out of range for a tensor of rank %d", a, rank)
 	}
 	return int(a), nil
 }
@@ -216,11 +216,11 @@ func concat(list []*Value, axis int) (*Value, error) {
 	for i, v := range list {
 		d := ir.Sizes(v.Type.Shape)
 		if len(d) != len(shape) || v.Type.DType != list[0].Type.DType {
-			return nil, fmt.Errorf("elements %s and %s cannot be joined", list[0].Type, v.Type)
+			return nil, fmt.Errorf("elements %s and %s cannot be concatenated: their dtypes or ranks differ", list[0].Type, v.Type)
 		}
 		for k := range d {
 			if k != axis && d[k] != shape[k] {
-				return nil, fmt.Errorf("elements 0 and %d, %s and %s, cannot be joined along axis %d", i, list[0].Type, v.Type, axis)
+				return nil, fmt.Errorf("elements 0 and %d, which are %s and %s, cannot be concatenated along axis %d", i, list[0].Type, v.Type, axis)
 			}
 		}
 		total += d[axis]
@@ -247,7 +247,7 @@ func stack(list []*Value, axis int) (*Value, error) {
 		}
 		d := ir.Sizes(v.Type.Shape)
 		if len(d) == ir.MaxRank {
-			return nil, fmt.Errorf("elements of rank %d cannot be stacked", len(d))
+			return nil, fmt.Errorf("elements of rank %d cannot be stacked: the rank would be too large", len(d))
 		}
 		d = append(d[:axis:axis], append([]int64{1}, d[axis:]...)...)
 		wide[i] = v.reshaped(shapeOf(d...))

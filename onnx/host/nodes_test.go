@@ -291,7 +291,7 @@ func TestLimits(t *testing.T) {
 		to(g, onnxmodel.F32, grow(g, "", g.Input("x", onnxmodel.F32, nil))...)
 	}, map[string]*host.Value{"x": floats([]int64{1}, 5)}, nil}
 	err := limited(t, &endless, host.Options{Iterations: 20, Programs: 4})
-	if err == nil || !strings.Contains(err.Error(), "loops have run 20 iterations, which is the limit") || strings.Contains(err.Error(), "\n") {
+	if err == nil || !strings.Contains(err.Error(), "the loops of this run reached the limit of 20 iterations") || strings.Contains(err.Error(), "\n") {
 		t.Error(err)
 	}
 	doubling := nodeCase{"doubling", func(g *onnxmodel.Graph) {
@@ -370,12 +370,12 @@ func TestBadFeeds(t *testing.T) {
 		to(g, onnxmodel.F32, g.Op("Add", []string{g.Input("x", onnxmodel.F32, "n", 2), g.Input("y", onnxmodel.F32, "n", 1)}))
 	}}))
 	for want, in := range map[string]map[string]*host.Value{
-		`input "y" is not given`:                                     {"x": floats([]int64{1, 2})},
-		`input "x" is f32[1,3], want 2 in dimension 1`:               {"x": floats([]int64{1, 3}), "y": floats([]int64{1, 1})},
-		`input "y" is f32[3,1]: dimension "n" is 2 in another input`: {"x": floats([]int64{2, 2}), "y": floats([]int64{3, 1})},
-		`input "x" is i64[1,2], want f32`:                            {"x": integers([]int64{1, 2}), "y": floats([]int64{1, 1})},
-		`input "x" is a sequence, want a tensor`:                     {"x": host.NewSequence(), "y": floats([]int64{1, 1})},
-		`no input "z"; there are ["x" "y"]`:                          {"x": floats([]int64{1, 2}), "y": floats([]int64{1, 1}), "z": number(1)},
+		`input "y" is missing: feed it`:                                  {"x": floats([]int64{1, 2})},
+		`input "x" is f32[1,3], want 2 in dimension 1`:                   {"x": floats([]int64{1, 3}), "y": floats([]int64{1, 1})},
+		`input "y" is f32[3,1], but dimension "n" is 2 in another input`: {"x": floats([]int64{2, 2}), "y": floats([]int64{3, 1})},
+		`input "x" is i64[1,2], want f32`:                                {"x": integers([]int64{1, 2}), "y": floats([]int64{1, 1})},
+		`input "x" is a sequence, want a tensor`:                         {"x": host.NewSequence(), "y": floats([]int64{1, 1})},
+		`the model has no input "z": its inputs are ["x" "y"]`:           {"x": floats([]int64{1, 2}), "y": floats([]int64{1, 1}), "z": number(1)},
 	} {
 		if _, err := s.Run(context.Background(), in); err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

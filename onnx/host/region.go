@@ -418,11 +418,11 @@ func (g *region) stuck() error {
 		n := g.st.scope.nodes[i]
 		for _, name := range g.st.scope.reads[i] {
 			if v, t, _ := g.f.find(name); v == nil && t == nil {
-				return &onnx.NodeError{Index: i, Node: n.Name, Op: opName(n), Err: fmt.Errorf("operand %q: nothing computes it", name)}
+				return &onnx.NodeError{Index: i, Node: n.Name, Op: opName(n), Err: fmt.Errorf("operand %q is neither an input nor an initializer nor the result of a node", name)}
 			}
 		}
 	}
-	return fmt.Errorf("no node can run")
+	return fmt.Errorf("the remaining nodes depend on each other: none can run")
 }
 
 // compile makes the program of a region and says where its values come from and go to.

@@ -35,7 +35,7 @@ type frame struct {
 func (r *run) scope(s *scope, outer *frame, env map[string]*Value) ([]*Value, error) {
 	f := &frame{scope: s, outer: outer, env: env}
 	if len(r.stack) > maxFrames {
-		return nil, fmt.Errorf("nested graphs run more than %d deep", maxFrames)
+		return nil, fmt.Errorf("graphs are nested more than %d deep, which is the limit", maxFrames)
 	}
 	r.stack = append(r.stack, f)
 	defer func() { r.stack = r.stack[:len(r.stack)-1] }()
@@ -101,7 +101,7 @@ func (f *frame) value(s *Session, name string) (*Value, error) {
 		}
 		return NewTensor(typ, slices.Clone(b)), nil
 	case v == nil:
-		return nil, fmt.Errorf("nothing computes it")
+		return nil, fmt.Errorf("no node computes it")
 	}
 	return v, nil
 }
@@ -203,7 +203,7 @@ func (r *run) node(i int, f *frame) error {
 			continue
 		}
 		if k >= len(out) || out[k] == nil {
-			return &onnx.NodeError{Index: i, Node: n.Name, Op: opName(n), Err: fmt.Errorf("result %d is not computed", k)}
+			return &onnx.NodeError{Index: i, Node: n.Name, Op: opName(n), Err: fmt.Errorf("the operator did not compute result %d, which the model uses", k)}
 		}
 		f.env[name] = out[k]
 	}
@@ -294,7 +294,7 @@ func (r *run) grow(n int64) error {
 		}
 	}
 	if held > limit {
-		return fmt.Errorf("values between regions hold %d bytes, more than the limit of %d", held, limit)
+		return fmt.Errorf("the values in memory take %d bytes, more than the limit of %d", held, limit)
 	}
 	return nil
 }
@@ -302,7 +302,7 @@ func (r *run) grow(n int64) error {
 // iterate counts an iteration of a loop.
 func (r *run) iterate() error {
 	if r.loops++; r.loops > r.s.o.Iterations {
-		return fmt.Errorf("loops have run %d iterations, which is the limit", r.s.o.Iterations)
+		return fmt.Errorf("the loops of this run reached the limit of %d iterations", r.s.o.Iterations)
 	}
 	return context.Cause(r.ctx)
 }

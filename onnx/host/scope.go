@@ -31,7 +31,7 @@ func newScope(path string, outer *scope, opsets map[string]int64, g *onnx.Graph)
 	s := &scope{path: path, outer: outer, opsets: opsets, nodes: g.Nodes, outputs: g.Outputs, inits: map[string]*onnx.Tensor{}}
 	for _, t := range g.Initializers {
 		if s.inits[t.Name] != nil {
-			return nil, fmt.Errorf("initializer %q occurs twice", t.Name)
+			return nil, fmt.Errorf("the graph has two initializers %q: rename one", t.Name)
 		}
 		s.inits[t.Name] = t
 	}
@@ -123,7 +123,7 @@ func (s *scope) sub(n *onnx.Node, attr string) (*scope, error) {
 	}
 	a := n.Attr(attr)
 	if a == nil || a.G == nil {
-		return nil, fmt.Errorf("%s is missing", attr)
+		return nil, fmt.Errorf("attribute %s is missing", attr)
 	}
 	x, err := newScope(s.within(n)+"."+attr, s, s.opsets, a.G)
 	if err != nil {

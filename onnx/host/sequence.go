@@ -13,7 +13,7 @@ func place(at int64, n int) (int, error) {
 		at += int64(n)
 	}
 	if at < 0 || at >= int64(n) {
-		return 0, fmt.Errorf("position %d of a sequence of %d", at, n)
+		return 0, fmt.Errorf("position %d is out of range for a sequence of %d elements", at, n)
 	}
 	return int(at), nil
 }
@@ -40,7 +40,7 @@ func sequenceInsert(c *call) ([]*Value, error) {
 		return nil, err
 	}
 	if !c.has(1) || c.in[1].Kind != Tensor {
-		return nil, fmt.Errorf("operand 1 is not a tensor")
+		return nil, fmt.Errorf("operand 1 is missing or not a tensor")
 	}
 	at, err := c.integer(2, int64(len(s)))
 	if err != nil {
@@ -75,7 +75,7 @@ func sequenceErase(c *call) ([]*Value, error) {
 func sequenceConstruct(c *call) ([]*Value, error) {
 	for i, v := range c.in {
 		if v == nil || v.Kind != Tensor {
-			return nil, fmt.Errorf("operand %d is not a tensor", i)
+			return nil, fmt.Errorf("operand %d is missing or not a tensor", i)
 		}
 	}
 	return []*Value{NewSequence(c.in...)}, nil
@@ -91,7 +91,7 @@ func sequenceLength(c *call) ([]*Value, error) {
 // splitToSequence cuts a tensor: into equal pieces, pieces of given sizes, or single slices.
 func splitToSequence(c *call) ([]*Value, error) {
 	if !c.has(0) || c.in[0].Kind != Tensor {
-		return nil, fmt.Errorf("operand 0 is not a tensor")
+		return nil, fmt.Errorf("operand 0 is missing or not a tensor")
 	}
 	x := c.in[0]
 	a, err := axis(c.int("axis", 0), x.Type.Shape.Rank())
@@ -109,7 +109,7 @@ func splitToSequence(c *call) ([]*Value, error) {
 		if t.Type.Shape.Rank() > 0 {
 			sizes = t.I
 		} else if each = t.I[0]; each < 1 {
-			return nil, fmt.Errorf("pieces of %d", each)
+			return nil, fmt.Errorf("the size of a piece is %d, want 1 or more", each)
 		}
 	}
 	if sizes == nil {
@@ -121,7 +121,7 @@ func splitToSequence(c *call) ([]*Value, error) {
 	at := int64(0)
 	for _, k := range sizes {
 		if k < 0 || at+k > n {
-			return nil, fmt.Errorf("pieces %v of an axis of size %d", sizes, n)
+			return nil, fmt.Errorf("pieces of sizes %v do not fit an axis of size %d", sizes, n)
 		}
 		v := x.slice(a, at, at+k)
 		if !c.has(1) && c.int("keepdims", 1) == 0 {
@@ -130,7 +130,7 @@ func splitToSequence(c *call) ([]*Value, error) {
 		list, at = append(list, v), at+k
 	}
 	if at != n {
-		return nil, fmt.Errorf("pieces %v of an axis of size %d", sizes, n)
+		return nil, fmt.Errorf("pieces of sizes %v do not fit an axis of size %d", sizes, n)
 	}
 	return []*Value{NewSequence(list...)}, nil
 }
@@ -141,7 +141,7 @@ func concatFromSequence(c *call) ([]*Value, error) {
 		return nil, err
 	}
 	if len(s) == 0 {
-		return nil, fmt.Errorf("an empty sequence cannot be joined")
+		return nil, fmt.Errorf("the sequence is empty, want at least one element to concatenate")
 	}
 	rank, join := s[0].Type.Shape.Rank(), concat
 	if c.int("new_axis", 0) != 0 {
@@ -211,7 +211,7 @@ func optionalGetElement(c *call) ([]*Value, error) {
 
 func identity(c *call) ([]*Value, error) {
 	if !c.has(0) {
-		return nil, fmt.Errorf("operand 0 is absent")
+		return nil, fmt.Errorf("operand 0 is missing, and the operator requires it")
 	}
 	return []*Value{c.in[0]}, nil
 }

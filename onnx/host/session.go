@@ -117,7 +117,7 @@ func (s *Session) Run(ctx context.Context, in map[string]*Value) (map[string]*Va
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, fmt.Errorf("the session is closed")
+		return nil, fmt.Errorf("the session was closed before this run")
 	}
 	s.runs.Add(1)
 	defer s.runs.Done()
@@ -157,7 +157,7 @@ func (s *Session) check(in map[string]*Value) error {
 		v := in[x.Name]
 		if v == nil {
 			if s.main.inits[x.Name] == nil {
-				return fmt.Errorf("input %q is not given", x.Name)
+				return fmt.Errorf("input %q is missing: feed it", x.Name)
 			}
 			continue
 		}
@@ -167,7 +167,7 @@ func (s *Session) check(in map[string]*Value) error {
 	}
 	for name := range in {
 		if !slices.Contains(s.main.inputs, name) {
-			return fmt.Errorf("no input %q; there are %q", name, s.main.inputs)
+			return fmt.Errorf("the model has no input %q: its inputs are %q", name, s.main.inputs)
 		}
 	}
 	return nil
@@ -201,7 +201,7 @@ func checkInput(x *onnx.Info, v *Value, dims map[string]int64) error {
 			return fmt.Errorf("is %s, want %d in dimension %d", v.Type, want.Size, i)
 		case want.Known || want.Name == "":
 		case known && bound != have[i]:
-			return fmt.Errorf("is %s: dimension %q is %d in another input", v.Type, want.Name, bound)
+			return fmt.Errorf("is %s, but dimension %q is %d in another input", v.Type, want.Name, bound)
 		default:
 			dims[want.Name] = have[i]
 		}

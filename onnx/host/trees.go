@@ -68,26 +68,26 @@ func (c *call) ensemble(features int64) (*ensemble, error) {
 			return nil, err
 		}
 		if *to = t; t == nil && name != "membership_values" {
-			return nil, fmt.Errorf("attribute %s is absent", name)
+			return nil, fmt.Errorf("attribute %s is missing", name)
 		}
 	}
 	n := len(e.features)
 	for _, k := range []int{e.modes.Len(), e.splits.Len(), len(e.next[0]), len(e.next[1]), len(e.leaf[0]), len(e.leaf[1])} {
 		if k != n {
-			return nil, fmt.Errorf("%d nodes by one attribute, %d by another", n, k)
+			return nil, fmt.Errorf("nodes_featureids lists %d nodes, but another attribute lists %d", n, k)
 		}
 	}
 	if e.missing != nil && len(e.missing) != n || e.modes.I == nil || e.splits.F == nil || e.weights.F == nil || e.weights.Len() != len(e.targets) || e.outputs < 1 {
-		return nil, fmt.Errorf("%d leaves with %d weights, %d targets, %d nodes, %d flags for NaN", len(e.targets), e.weights.Len(), e.outputs, n, len(e.missing))
+		return nil, fmt.Errorf("the attributes do not fit together: %d leaves, %d weights, %d targets, %d nodes, %d flags for NaN", len(e.targets), e.weights.Len(), e.outputs, n, len(e.missing))
 	}
 	for i, f := range e.features {
 		if m := e.modes.I[i]; f < 0 || f >= features || m < 0 || m >= numModes {
-			return nil, fmt.Errorf("node %d: feature %d of %d, mode %d", i, f, features, m)
+			return nil, fmt.Errorf("tree node %d has feature %d of %d and mode %d, which is out of range", i, f, features, m)
 		}
 	}
 	for _, t := range e.targets {
 		if t < 0 || t >= e.outputs {
-			return nil, fmt.Errorf("target %d of %d", t, e.outputs)
+			return nil, fmt.Errorf("target %d is out of range for %d targets", t, e.outputs)
 		}
 	}
 	return e, e.sets(members)
@@ -120,7 +120,7 @@ func (e *ensemble) sets(members *eval.Tensor) error {
 		}
 		end := slices.IndexFunc(rest, math.IsNaN)
 		if end < 0 {
-			return fmt.Errorf("node %d tests membership of a set that membership_values lacks", i)
+			return fmt.Errorf("tree node %d tests membership of a set that membership_values does not have", i)
 		}
 		e.members[i], rest = rest[:end], rest[end+1:]
 	}
@@ -144,7 +144,7 @@ func (e *ensemble) predict(y, row []float64) error {
 	case aggregateMax:
 		fill(y, -math.MaxFloat32)
 	default:
-		return fmt.Errorf("aggregate_function %d", e.aggregate)
+		return fmt.Errorf("aggregate_function is %d, want 0 to 3", e.aggregate)
 	}
 	for _, root := range e.roots {
 		leaf, err := e.find(root, row)
@@ -177,7 +177,7 @@ func fill(y []float64, x float64) {
 func (e *ensemble) find(at int64, row []float64) (int64, error) {
 	for range len(e.features) {
 		if at < 0 || at >= int64(len(e.features)) {
-			return 0, fmt.Errorf("no node %d", at)
+			return 0, fmt.Errorf("a tree refers to node %d, which does not exist", at)
 		}
 		way := 0
 		if e.holds(int(at), row[e.features[at]]) {
@@ -189,11 +189,11 @@ func (e *ensemble) find(at int64, row []float64) (int64, error) {
 			continue
 		}
 		if next < 0 || next >= int64(len(e.targets)) {
-			return 0, fmt.Errorf("no leaf %d", next)
+			return 0, fmt.Errorf("a tree refers to leaf %d, which does not exist", next)
 		}
 		return next, nil
 	}
-	return 0, fmt.Errorf("the nodes of a tree lead back to themselves")
+	return 0, fmt.Errorf("the nodes of a tree form a cycle")
 }
 
 // holds reports whether a feature fulfils the condition of a node.
@@ -236,7 +236,7 @@ func (e *ensemble) transform(y []float64) error {
 			y[i] = math.Sqrt2 * math.Erfinv(2*x-1)
 		}
 	default:
-		return fmt.Errorf("post_transform %d", e.end)
+		return fmt.Errorf("post_transform is %d, want 0 to 4", e.end)
 	}
 	return nil
 }
@@ -286,7 +286,7 @@ func arrayFeatureExtractor(c *call) ([]*Value, error) {
 		return nil, err
 	}
 	if !c.has(0) || c.in[0].Kind != Tensor || at.I == nil {
-		return nil, fmt.Errorf("operand 0 is not a tensor, or operand 1, %s, not of integers", at.Type)
+		return nil, fmt.Errorf("operand 0 must be a tensor, and operand 1, which is %s, a tensor of integers", at.Type)
 	}
 	x := c.in[0]
 	last := x.Type.Shape.Rank() - 1
@@ -295,13 +295,13 @@ func arrayFeatureExtractor(c *call) ([]*Value, error) {
 		last = 1
 	}
 	if last < 0 || at.Len() == 0 {
-		return nil, fmt.Errorf("operand 0 is %s, operand 1 %s", x.Type, at.Type)
+		return nil, fmt.Errorf("operand 0 is %s and operand 1 %s, want an axis and at least one index", x.Type, at.Type)
 	}
 	n := int64(x.Type.Shape.Dim(last))
 	var list []*Value
 	for _, i := range at.I {
 		if i < 0 || i >= n {
-			return nil, fmt.Errorf("index %d of %d features", i, n)
+			return nil, fmt.Errorf("index %d is out of range for %d features", i, n)
 		}
 		list = append(list, x.slice(last, i, i+1))
 	}

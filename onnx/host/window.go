@@ -46,17 +46,17 @@ func col2Im(c *call) ([]*Value, error) {
 	}
 	taps := volume(block)
 	if len(block) != r || taps < 1 || d[1]%taps != 0 {
-		return nil, fmt.Errorf("columns %s do not fit blocks %v of an image %v", x.Type, block, image)
+		return nil, fmt.Errorf("columns %s do not fit blocks %v of images %v", x.Type, block, image)
 	}
 	steps := make([]int64, r)
 	for a := range r {
 		if strides[a] < 1 {
-			return nil, fmt.Errorf("strides %v", strides)
+			return nil, fmt.Errorf("strides are %v, want 1 or more", strides)
 		}
 		steps[a] = (image[a]+pads[a]+pads[r+a]-dilations[a]*(block[a]-1)-1)/strides[a] + 1
 	}
 	if volume(steps) != d[2] {
-		return nil, fmt.Errorf("%d columns, want %v", d[2], steps)
+		return nil, fmt.Errorf("operand 0 has %d columns, want as many as positions %v", d[2], steps)
 	}
 	y, err := newResult(x.Type.DType, append([]int64{d[0], d[1] / taps}, image...)...)
 	if err != nil {
@@ -130,9 +130,9 @@ func deformConv(c *call) ([]*Value, error) {
 	points := od[2] * od[3]
 	switch {
 	case groups < 1 || parts < 1 || xd[1] != wd[1]*groups || wd[0]%max(groups, 1) != 0 || xd[1]%parts != 0:
-		return nil, fmt.Errorf("%d groups and %d of offsets do not fit %s and %s", groups, parts, x.Type, w.Type)
+		return nil, fmt.Errorf("group %d and offset_group %d do not fit images %s and filters %s", groups, parts, x.Type, w.Type)
 	case od[0] != xd[0] || od[1] != parts*taps*2 || mask != nil && int64(mask.Len()) != xd[0]*parts*taps*points || bias != nil && int64(bias.Len()) != wd[0]:
-		return nil, fmt.Errorf("offsets %s, their mask or the bias do not fit %s and %s", offset.Type, x.Type, w.Type)
+		return nil, fmt.Errorf("the offsets %s, their mask or the bias do not fit images %s and filters %s", offset.Type, x.Type, w.Type)
 	}
 	y, err := newResult(x.Type.DType, out...)
 	if err != nil {
@@ -185,7 +185,7 @@ func roiAlign(c *call) ([]*Value, error) {
 		return nil, err
 	}
 	if rd[1] != 4 || int64(len(batch)) != rd[0] {
-		return nil, fmt.Errorf("regions %s of %d images", rois.Type, len(batch))
+		return nil, fmt.Errorf("the regions are %s with %d image numbers, want [R,4] with one number for each", rois.Type, len(batch))
 	}
 	half := c.opset >= 16 && c.str("coordinate_transformation_mode", "half_pixel") == "half_pixel"
 	p := roiPool{high: xd[2], wide: xd[3], rows: c.int("output_height", 1), cols: c.int("output_width", 1), ratio: c.int("sampling_ratio", 0), most: c.str("mode", "avg") == "max"}
@@ -196,7 +196,7 @@ func roiAlign(c *call) ([]*Value, error) {
 	}
 	for k := range rd[0] {
 		if batch[k] < 0 || batch[k] >= xd[0] {
-			return nil, fmt.Errorf("region %d is of image %d of %d", k, batch[k], xd[0])
+			return nil, fmt.Errorf("region %d is in image %d, but there are %d images", k, batch[k], xd[0])
 		}
 		var box [4]float64
 		for i := range box {
@@ -232,7 +232,7 @@ func (p *roiPool) pool(image, out []float64) error {
 		down, across = int64(math.Ceil(p.height/float64(p.rows))), int64(math.Ceil(p.width/float64(p.cols)))
 	}
 	if !(p.width < 1<<20 && p.height < 1<<20) || down > 1<<12 || across > 1<<12 {
-		return fmt.Errorf("a region of %g by %g", p.height, p.width)
+		return fmt.Errorf("a region of %g by %g is too large", p.height, p.width)
 	}
 	for i := range out {
 		row, col := float64(int64(i)/p.cols), float64(int64(i)%p.cols)
@@ -287,7 +287,7 @@ func maxUnpool(c *call) ([]*Value, error) {
 	r := len(xd) - 2
 	kernel := c.ints("kernel_shape")
 	if r < 1 || len(kernel) != r || from.I == nil || from.Len() != x.Len() {
-		return nil, fmt.Errorf("a kernel %v and positions %s do not fit %s", kernel, from.Type, x.Type)
+		return nil, fmt.Errorf("kernel %v and positions %s do not fit operand 0, %s", kernel, from.Type, x.Type)
 	}
 	strides, err := c.repeated("strides", r, 1)
 	if err != nil {
@@ -308,7 +308,7 @@ func maxUnpool(c *call) ([]*Value, error) {
 		}
 	}
 	if len(out) != len(pooled) {
-		return nil, fmt.Errorf("a result %v of %s", out, x.Type)
+		return nil, fmt.Errorf("the result shape %v does not have the rank of operand 0, %s", out, x.Type)
 	}
 	y, err := newResult(x.Type.DType, out...)
 	if err != nil {
@@ -316,12 +316,12 @@ func maxUnpool(c *call) ([]*Value, error) {
 	}
 	for i, at := range from.I {
 		if at < 0 || at >= volume(pooled) {
-			return nil, fmt.Errorf("position %d of %v", at, pooled)
+			return nil, fmt.Errorf("position %d is out of range for a pooled image %v", at, pooled)
 		}
 		to := int64(0)
 		for a, k := range unravel(at, pooled) {
 			if k >= out[a] {
-				return nil, fmt.Errorf("position %d does not lie in %v", at, out)
+				return nil, fmt.Errorf("position %d is outside of the result %v", at, out)
 			}
 			to = to*out[a] + k
 		}
@@ -396,7 +396,7 @@ func tensorScatter(c *call) ([]*Value, error) {
 		return nil, err
 	}
 	if axis == 0 || len(u) != len(d) || cache.Type.DType != update.Type.DType {
-		return nil, fmt.Errorf("an update %s of a cache %s along axis %d", update.Type, cache.Type, axis)
+		return nil, fmt.Errorf("an update %s does not fit a cache %s along axis %d", update.Type, cache.Type, axis)
 	}
 	at := make([]int64, d[0])
 	if c.has(2) {
@@ -410,7 +410,7 @@ func tensorScatter(c *call) ([]*Value, error) {
 	outer, n, inner := blocks(cache.Type, axis)
 	_, rows, _ := blocks(update.Type, axis)
 	if int64(len(at)) != d[0] || int64(len(from)) != outer*rows*inner {
-		return nil, fmt.Errorf("an update %s at %d places of a cache %s", update.Type, len(at), cache.Type)
+		return nil, fmt.Errorf("an update %s at %d positions does not fit a cache %s", update.Type, len(at), cache.Type)
 	}
 	for o := range outer {
 		for k := range rows {
@@ -419,7 +419,7 @@ func tensorScatter(c *call) ([]*Value, error) {
 				to %= n
 			}
 			if to < 0 || to >= n {
-				return nil, fmt.Errorf("row %d of a cache of %d", to, n)
+				return nil, fmt.Errorf("the update writes row %d, but the cache has %d rows", to, n)
 			}
 			copy(out[(o*n+to)*inner:(o*n+to+1)*inner], from[(o*rows+k)*inner:])
 		}
