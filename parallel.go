@@ -80,8 +80,7 @@ func (s *session) join(step *Step) error {
 	if !ok {
 		return fmt.Errorf("%s: this backend has no collectives: train across ranks on the CPU", s.backend.Name())
 	}
-	d.Join(step.world)
-	return nil
+	return d.Join(step.world)
 }
 
 // meet compares this rank's step and variables with those of the others, before the

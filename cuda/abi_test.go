@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -36,6 +37,7 @@ const recorderHead = `#include <stdint.h>
 typedef int CUresult, CUdevice, status;
 typedef const char *string;
 typedef unsigned long long CUdeviceptr;
+typedef struct { char internal[128]; } ncclUniqueId;
 typedef struct o *CUcontext, *CUmodule, *CUfunction, *CUstream, *CUevent, *CUgraph, *CUgraphExec, *CUgraphNode, *handle;
 static uint64_t rec[40];
 static char last[64];
@@ -80,11 +82,18 @@ func prototypes(t *testing.T) (text []string, list []prototype) {
 func recordingBody(line string, p prototype, names []string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s {\n\tstrcpy(last, %q);\n", line, p.name)
+	at := 0
 	for i, n := range names {
+		if strings.TrimSpace(p.types[i]) == structID {
+			fmt.Fprintf(&b, "\tmemcpy(rec + %d, &%s, 128);\n", at, n)
+			at += 16
+			continue
+		}
 		if strings.Contains(p.types[i], "*") || cLetter(p.types[i]) == 'p' {
 			n = "(uintptr_t)" + n
 		}
-		fmt.Fprintf(&b, "\trec[%d] = (uint64_t)(int64_t)%s;\n", i, n)
+		fmt.Fprintf(&b, "\trec[%d] = (uint64_t)(int64_t)%s;\n", at, n)
+		at++
 	}
 	switch p.ret {
 	case "void":
@@ -103,6 +112,9 @@ func recordingBody(line string, p prototype, names []string) string {
 var handles = map[string]bool{"string": true, "handle": true, "CUcontext": true, "CUmodule": true, "CUfunction": true, "CUstream": true, "CUevent": true,
 	"CUgraph": true, "CUgraphExec": true, "CUgraphNode": true, "void": true}
 
+// structID is the C type that travels by value.
+const structID = "ncclUniqueId"
+
 // cLetter is the table's letter for a C type, '?' for one that a call by words cannot pass: a float or
 // a struct by value go in registers of their own.
 func cLetter(typ string) byte {
@@ -114,6 +126,8 @@ func cLetter(typ string) byte {
 		return 'u'
 	case typ == "unsigned char":
 		return 'c'
+	case typ == structID:
+		return 'D'
 	case typ == "CUdeviceptr":
 		return 'd'
 	case typ == "int" || typ == "CUresult" || typ == "CUdevice" || typ == "status":
@@ -155,7 +169,7 @@ func TestTableMatchesPrototypes(t *testing.T) {
 			t.Errorf("%s: table says %q, the prototype %q", s.name, s.args, proto)
 		}
 		if strings.Contains(proto, "?") {
-			t.Errorf("%s takes something by value that is neither a number nor a pointer: bind it by its signature", s.name)
+			t.Errorf("%s takes something by value that is neither a number, a pointer nor an id: bind it by its signature", s.name)
 		}
 		if s.lib != libraryOf(s.name) {
 			t.Errorf("%s is listed under %s", s.name, s.lib)
@@ -182,26 +196,43 @@ func TestSentinelsArrive(t *testing.T) {
 	recorded, called := recorderSymbols(t, so)
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, p := range list {
-		args, want := make([]uintptr, len(p.types)), make([]uint64, len(p.types))
+		args, want := make([]uintptr, len(p.types)), make([]uint64, 0, len(p.types))
+		var id NcclID
+		by := -1 // the argument that is the struct
 		for i, typ := range p.types {
 			v := r.Uint64()
-			args[i], want[i] = uintptr(v), v
+			args[i] = uintptr(v)
 			switch cLetter(typ) {
 			case 'i':
-				want[i] = uint64(int64(int32(v)))
+				v = uint64(int64(int32(v)))
 			case 'u':
-				want[i] = uint64(uint32(v))
+				v = uint64(uint32(v))
 			case 'c':
-				want[i] = uint64(uint8(v))
+				v = uint64(uint8(v))
+			case 'D':
+				by = i
+				for w := range len(id) / 8 {
+					v = r.Uint64()
+					binary.LittleEndian.PutUint64(id[8*w:], v)
+					want = append(want, v)
+				}
+				continue
 			}
+			want = append(want, v)
 		}
-		got := libs[libraryOf(p.name)].call(p.name, args...)
+		lib := libs[libraryOf(p.name)]
+		var got uintptr
+		if by < 0 {
+			got = lib.call(p.name, args...)
+		} else {
+			got = lib.callWithID(p.name, args[:by], &id, args[by+1:])
+		}
 		if name := cString(called()); name != p.name {
 			t.Fatalf("called %s, C saw %s", p.name, name)
 		}
 		for i, v := range wordsAt(recorded(), len(want)) {
 			if v != want[i] {
-				t.Errorf("%s argument %d: C received %#x, want %#x", p.name, i+1, v, want[i])
+				t.Errorf("%s word %d: C received %#x, want %#x", p.name, i+1, v, want[i])
 			}
 		}
 		if p.ret == "size_t" && got != 0x1122334455667788 || cLetter(p.ret) == 'i' && int32(got) != -77 {

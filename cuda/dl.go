@@ -148,6 +148,8 @@ func (l *library) failure(call string, code int) error {
 			l.call("cudnnGetLastErrorString", uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)))
 			e.Text, _, _ = strings.Cut(string(buf), "\x00")
 		}
+	case libNCCL:
+		e.Name = cString(l.call("ncclGetErrorString", uintptr(uint32(code))))
 	}
 	return e
 }
@@ -211,7 +213,9 @@ func (l *library) version() string {
 	case libNCCL:
 		var v int32
 		l.call("ncclGetVersion", uintptr(unsafe.Pointer(&v)))
-		return fmt.Sprintf("%d.%d.%d", v/10000, v/100%100, v%100)
+		return ncclVersion(int(v))
 	}
 	return ""
 }
+
+func ncclVersion(v int) string { return fmt.Sprintf("%d.%d.%d", v/10000, v/100%100, v%100) }

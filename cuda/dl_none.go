@@ -24,3 +24,6 @@ func unavailable() error {
 
 // OpenDnn explains that this build has no CUDA.
 func OpenDnn() (Dnn, error) { return nil, unavailable() }
+
+// OpenNccl explains that this build has no CUDA.
+func OpenNccl() (Nccl, error) { return nil, unavailable() }

@@ -17,7 +17,7 @@ var ErrNotSupported = errors.New("not supported by the library")
 
 // Error is a failed library call.
 type Error struct {
-	Lib  string // cuda, cublasLt, cudnn
+	Lib  string // cuda, cublasLt, cudnn, nccl
 	Call string
 	Code int
 	Name string // of the code, if known
@@ -25,9 +25,13 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	s := fmt.Sprintf("cuda: %s: error %d", e.Call, e.Code)
+	of := "cuda"
+	if e.Lib == "nccl" {
+		of = e.Lib
+	}
+	s := fmt.Sprintf("%s: %s: error %d", of, e.Call, e.Code)
 	if e.Name != "" {
-		s = fmt.Sprintf("cuda: %s: %s (%d)", e.Call, e.Name, e.Code)
+		s = fmt.Sprintf("%s: %s: %s (%d)", of, e.Call, e.Name, e.Code)
 	}
 	if e.Text != "" {
 		s += ": " + e.Text

@@ -3,7 +3,7 @@ package cuda
 // symbol is one function of a library.
 //
 // Args spells its parameters: p pointer or handle, i int32, u uint32, l int64 or size_t, d device
-// address; Ret is i status, l size, s string, v nothing.
+// address, D a struct of 128 bytes by value; Ret is i status, l size, s string, v nothing.
 type symbol struct {
 	lib, name string
 	args      string
@@ -109,12 +109,17 @@ var symbols = []symbol{
 
 	{lib: libNCCL, name: "ncclGetVersion", args: "p"},
 	{lib: libNCCL, name: "ncclGetErrorString", args: "i", ret: 's'},
-	{lib: libNCCL, name: "ncclCommInitAll", args: "pip"},
+	{lib: libNCCL, name: "ncclGetLastError", args: "p", ret: 's'},
+	{lib: libNCCL, name: "ncclGetUniqueId", args: "p"},
+	{lib: libNCCL, name: "ncclCommInitRankConfig", args: "piDip"},
+	{lib: libNCCL, name: "ncclCommGetAsyncError", args: "pp"},
+	{lib: libNCCL, name: "ncclCommFinalize", args: "p"},
 	{lib: libNCCL, name: "ncclCommDestroy", args: "p"},
+	{lib: libNCCL, name: "ncclCommAbort", args: "p"},
 	{lib: libNCCL, name: "ncclAllReduce", args: "ppliipp"},
-	{lib: libNCCL, name: "ncclReduceScatter", args: "ppliipp"},
 	{lib: libNCCL, name: "ncclAllGather", args: "pplipp"},
-	{lib: libNCCL, name: "ncclBroadcast", args: "ppliipp"},
+	{lib: libNCCL, name: "ncclSend", args: "pliipp"},
+	{lib: libNCCL, name: "ncclRecv", args: "pliipp"},
 	{lib: libNCCL, name: "ncclGroupStart", args: ""},
 	{lib: libNCCL, name: "ncclGroupEnd", args: ""},
 }

@@ -21,7 +21,33 @@ type Message struct {
 
 // sends reports whether a step sends to other ranks.
 func (s *Step) sends() bool {
+	if s.Transfer != nil {
+		return s.Transfer.Ranks > 1
+	}
 	return s.Kernel != nil && s.Kernel.Node.Def().Is(ir.Collective) && s.Kernel.Node.Int("ranks") > 1
+}
+
+// number is the place of the message that a step sends.
+func (s *Step) number() int64 {
+	if s.Transfer != nil {
+		return s.Transfer.Seq
+	}
+	return s.Kernel.Node.Int("seq")
+}
+
+// companions are the steps of a part around the transfer i that pack, add up and unpack its
+// message on the same stream. On the CPU a message is one step.
+func (p *Program) companions(part Part, i int) (from, to int) {
+	steps := p.Parts[part]
+	from, to = i, i+1
+	with := func(k int) bool { return steps[k].Stream == CommStream && steps[k].Node.Name == steps[i].Node.Name }
+	for from > 0 && with(from-1) {
+		from--
+	}
+	for to < len(steps) && with(to) {
+		to++
+	}
+	return from, to
 }
 
 // messages lists the messages of all parts, with the step by which each must have ended.
@@ -43,11 +69,14 @@ func (p *Program) messages() {
 // needed is the first step of a part after message i that reads its results or writes its operands.
 func (p *Program) needed(part Part, i int) int {
 	steps := p.Parts[part]
-	sent := &steps[i]
-	for k := i + 1; k < len(steps); k++ {
+	from, to := p.companions(part, i)
+	for k := to; k < len(steps); k++ {
 		s := &steps[k]
-		if p.touches(s.In, sent.Out) || p.touches(s.Out, sent.Out) || p.touches(s.Out, sent.In) {
-			return k
+		for m := from; m < to; m++ {
+			sent := &steps[m]
+			if p.touches(s.In, sent.Out) || p.touches(s.Out, sent.Out) || p.touches(s.Out, sent.In) {
+				return k
+			}
 		}
 	}
 	return len(steps)
@@ -91,9 +120,12 @@ func (p *Program) keepInFlight() {
 				m.consumed = append(m.consumed, root)
 			}
 		}
-		for _, id := range slices.Concat(s.In, s.Out) {
-			b := &p.Buffers[p.Buffers[id].Root]
-			b.Live.To = max(b.Live.To, begin+int32(m.Until)-1)
+		from, to := p.companions(m.Part, m.Step)
+		for _, s := range p.Parts[m.Part][from:to] {
+			for _, id := range slices.Concat(s.In, s.Out) {
+				b := &p.Buffers[p.Buffers[id].Root]
+				b.Live.To = max(b.Live.To, begin+int32(m.Until)-1)
+			}
 		}
 	}
 }
@@ -118,7 +150,7 @@ func (p *Program) verifyMessages() error {
 			if k > 0 && p.Messages[k-1].Part == part && p.Messages[k-1].Until > m.Until {
 				return fmt.Errorf("%s step %d (%s): its message ends before one that started earlier", part, i, s.Node.Name)
 			}
-			if seq := s.Kernel.Node.Int("seq"); seq <= number && number > 0 {
+			if seq := s.number(); number > 0 && (seq < number || seq == number && (s.Transfer == nil || p.Parts[part][p.Messages[k-1].Step].Node != s.Node)) {
 				return fmt.Errorf("%s step %d (%s): sends message %d after message %d", part, i, s.Node.Name, seq, number)
 			} else {
 				number = seq

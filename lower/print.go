@@ -148,7 +148,12 @@ func (k *Kernel) made() string {
 }
 
 // library names the library that runs a step without a launch.
-func (p *Program) library(s *Step) string { return p.Target.Library(s.Kind) }
+func (p *Program) library(s *Step) string {
+	if s.Transfer != nil {
+		return transferLibrary
+	}
+	return p.Target.Library(s.Kind)
+}
 
 func (p *Program) keeps(step int) bool {
 	for _, c := range p.WeightCopies {

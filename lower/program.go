@@ -215,7 +215,8 @@ type Step struct {
 	// follow those of the description in In; Out lists the buffers that it stores.
 	Epilogue *Cluster
 
-	Launch *Launch // GPU targets: how the driver runs the step, in addition to the description; nil for library calls
+	Launch   *Launch   // GPU targets: how the driver runs the step, in addition to the description; nil for library calls
+	Transfer *Transfer // GPU targets: what goes to other ranks, in addition to the description
 }
 
 // Clusters lists the clusters of a step.

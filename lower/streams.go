@@ -9,13 +9,16 @@ import "slices"
 // because the planner placed them so.
 
 // mainStream is the stream on which every part begins and ends. Steps of asideStream may lag behind
-// it.
+// it. CommStream has the messages to other ranks, with the steps that pack and unpack them.
 const (
 	mainStream  = 0
 	asideStream = 1
+	CommStream  = 2
+	numStreams  = 3
 )
 
-// Streams gives every step of micro its stream and its events, after memory was planned.
+// Streams gives every step of micro its stream, and the steps of all parts their events, after memory
+// was planned. Steps of messages have their stream already.
 func (p *Program) Streams() {
 	steps := p.Parts[Micro]
 	for i, aside := range p.aside(steps) {
@@ -23,23 +26,37 @@ func (p *Program) Streams() {
 			steps[i].Stream = asideStream
 		}
 	}
+	for _, steps := range p.Parts {
+		p.waits(steps)
+	}
+}
+
+// waits makes each step of a part wait for the steps of other streams that it collides with.
+func (p *Program) waits(steps []Step) {
+	if !slices.ContainsFunc(steps, func(s Step) bool { return s.Stream != mainStream }) {
+		return
+	}
 	use := make([][]span, len(steps))
 	for i := range steps {
 		use[i] = p.spans(&steps[i])
 	}
-	var order [2][]int // steps by stream
-	var known [2]int   // by stream: how many steps of the other stream it has waited for
+	var order [numStreams][]int           // steps by stream
+	var known [numStreams][numStreams]int // of each stream: how many steps of each other one it has waited for
 	for i := range steps {
 		s := &steps[i]
-		mine, other := s.Stream, 1-s.Stream
-		for k := len(order[other]) - 1; k >= known[mine]; k-- {
-			if j := order[other][k]; collide(use[i], use[j]) {
-				s.Wait = append(s.Wait, p.record(&steps[j]))
-				known[mine] = k + 1
-				break
+		for other := range uint8(numStreams) {
+			if other == s.Stream {
+				continue
+			}
+			for k := len(order[other]) - 1; k >= known[s.Stream][other]; k-- {
+				if j := order[other][k]; collide(use[i], use[j]) {
+					s.Wait = append(s.Wait, p.record(&steps[j]))
+					known[s.Stream][other] = k + 1
+					break
+				}
 			}
 		}
-		order[mine] = append(order[mine], i)
+		order[s.Stream] = append(order[s.Stream], i)
 	}
 }
 
@@ -63,7 +80,7 @@ func (p *Program) aside(steps []Step) []bool {
 	aside := make([]bool, len(steps))
 	for i := range steps {
 		s := &steps[i]
-		aside[i] = follow[i] <= shortChain && !slices.ContainsFunc(s.Out, func(id BufferID) bool {
+		aside[i] = s.Stream == mainStream && follow[i] <= shortChain && !slices.ContainsFunc(s.Out, func(id BufferID) bool {
 			return p.Buffers[id].Type.Shape.Elements() < 2
 		})
 	}
@@ -80,6 +97,7 @@ func (p *Program) aside(steps []Step) []bool {
 }
 
 // chainsAfter is, for each step, the length of the longest chain of steps that read its results.
+// Steps of messages are not counted: they run beside all others.
 func (p *Program) chainsAfter(steps []Step) []int {
 	follow := make([]int, len(steps))
 	behind := make([]int, len(p.Buffers)) // by root: longest chain of the later steps that read it, including the reader
@@ -90,11 +108,18 @@ func (p *Program) chainsAfter(steps []Step) []int {
 		for _, id := range steps[i].In {
 			if id != None {
 				root := p.Buffers[id].Root
-				behind[root] = max(behind[root], follow[i]+1)
+				behind[root] = max(behind[root], follow[i]+counted(&steps[i]))
 			}
 		}
 	}
 	return follow
+}
+
+func counted(s *Step) int {
+	if s.Stream == CommStream {
+		return 0
+	}
+	return 1
 }
 
 // next is the step after i on the longest chain from i; len(steps) at its end.

@@ -171,6 +171,9 @@ func (v *checker) step(s *Step, at int32) error {
 	if err := s.verifyViews(v.p); err != nil {
 		return err
 	}
+	if err := v.p.verifyTransfer(s); err != nil {
+		return err
+	}
 	if err := v.p.Target.Verify(v.p, s); err != nil {
 		return err
 	}

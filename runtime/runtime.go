@@ -269,8 +269,9 @@ type Profiled interface {
 
 // Distributed is an Exec that can run a Program of several ranks.
 type Distributed interface {
-	// Join connects the Exec with the other ranks. It must be called before the first step.
-	Join(w world.World)
+	// Join connects the Exec with the other ranks. It must be called before the first step. It
+	// returns an error if the World does not reach the Exec's device.
+	Join(w world.World) error
 }
 
 // Traceable is an Exec that reports its progress and shows its memory while it runs.

@@ -8,6 +8,11 @@
 // hazard. This includes the host memory of copies: data that a copy writes there arrives when the
 // host knows that the copy is done, and data that a copy reads must not change before.
 //
+// NCCL connects the devices of one process. A collective waits, on the goroutine of its device, for
+// the other ranks, and compares their calls: order, counts, types, peers. It fails where they differ, where
+// ranks wait for each other on two communicators, where a buffer overlaps another one of the
+// operation, and where the first call of a kind is captured.
+//
 // These fail, too: reads of memory that was never written, accesses outside allocations or outside
 // the declared footprint of a step (Limit), library calls that write an operand, and calls that are
 // forbidden while a stream is captured, which also invalidate the capture.
@@ -16,6 +21,7 @@ package sim
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"ampc/cuda"
@@ -42,6 +48,11 @@ type Options struct {
 	NoAttention bool // cuDNN has no engine for attention
 	NoFusion    bool // cuDNN compiles no engines; see notFused
 	NoConv      bool // cuDNN has no engine for convolutions
+	NoNccl      bool // there is no NCCL
+
+	// Stall is how long an operation of NCCL waits for other ranks before it fails, and names them.
+	// Zero: until the communicator is aborted, as on a real device.
+	Stall time.Duration
 }
 
 // Device is a simulated device. Like a bound device, only one goroutine may use it.
@@ -65,7 +76,8 @@ type Device struct {
 	dead                         *cuda.Error
 	syncs                        atomic.Int64
 	allocs, loads, launches, ids int
-	products                     int // issued
+	products                     int   // issued
+	waits                        *comm // that an operation waits in; guarded by rooms
 	Stats                        Stats
 }
 

@@ -16,6 +16,7 @@ type op struct {
 	what string
 	run  func() ([]span, error)
 	held *Footprint
+	comm *comm // that NCCL runs it on
 }
 
 // issue executes an operation on a stream, or records it where the stream is captured.

@@ -36,6 +36,7 @@ onnx/host
 cuda/sim
 runtime/cpu/kern
 runtime/cpu runtime/gpu runtime/runtimetest cuda/gputest
+nccl
 runtime/doctor
 checkpoint
 .
@@ -57,6 +58,7 @@ var never = []struct{ pkg, imports, why string }{
 	{".", "lower/sm", "a program for the CPU links no kernels of other targets"},
 	{".", "cuda", "importing it would make every binary dynamic"},
 	{".", "mpi", "importing it would make every binary dynamic"},
+	{".", "nccl", "importing it would make every binary dynamic"},
 	{"runtime/doctor", "runtime/gpu", "a bad step is replayed on the CPU, wherever it ran"},
 	{"runtime/doctor", "cuda", "a bad step is replayed on the CPU, wherever it ran"},
 	{"models", "runtime/gpu", "a model runs on any backend"},

@@ -30,7 +30,7 @@ type cudaKernel struct {
 // cudaKernels holds the rows that have their own launches on a GPU. Each entry is in the table of
 // the file that has its function. A node without an entry is expanded if its row has an expansion;
 // otherwise Check refuses it.
-var cudaKernels = joined(channelGradKernels, channelsKernels, groupsKernels, imageKernels, indexKernels, lossKernels, normKernels, reduceKernels, rowsKernels, statsKernels)
+var cudaKernels = joined(channelGradKernels, channelsKernels, collectiveKernels, groupsKernels, imageKernels, indexKernels, lossKernels, normKernels, reduceKernels, rowsKernels, statsKernels)
 
 // joined is one table of all entries.
 func joined(tables ...map[ir.Op]cudaKernel) map[ir.Op]cudaKernel {

@@ -156,6 +156,9 @@ func (t Target) Rule(n *ir.Node) lower.Rule {
 	if !t.runs(n) {
 		return nil
 	}
+	if n.Def().Is(ir.Collective) {
+		return lower.KernelRule
+	}
 	return lower.SharedRule(n)
 }
 
@@ -167,7 +170,7 @@ func (t Target) Refusal(n *ir.Node) string {
 		}
 	}
 	if n.Def().Is(ir.Collective) {
-		return fmt.Sprintf("%s has no collectives: train across ranks on the CPU", t)
+		return fmt.Sprintf("%s sends sums and means of floats up to f32, sums of i32 and i64, the largest of integers and bools, and gathers along the first axis: train across ranks on the CPU", t)
 	}
 	if n.Def().Is(ir.Caches) {
 		return fmt.Sprintf("%s has no caches of sequences: generate on the CPU", t)

@@ -100,7 +100,7 @@ func (x *program) instance(c *execContext) (*exec, error) {
 }
 
 // Join implements runtime.Distributed.
-func (x *program) Join(w world.World) { x.world = w }
+func (x *program) Join(w world.World) error { x.world = w; return nil }
 
 // Concurrent implements runtime.Concurrent.
 func (x *program) Concurrent() bool { return !x.exclusive }

@@ -42,6 +42,10 @@ type Backend struct {
 	user       cuda.Stream // the caller's stream, 0: none
 	fork, join cuda.Event  // events that order its work and the backend's
 
+	comm   cuda.Comm      // nil: it is no rank of a world
+	watch  Watch          // of comm
+	linked map[*Exec]bool // Execs that are joined to its world
+
 	calls  chan func()
 	gone   chan struct{} // closed by Close
 	closed sync.Once
@@ -152,7 +156,7 @@ func (b *Backend) openDnn() error {
 
 // start opens the device on the goroutine that makes all calls.
 func (b *Backend) start(open func() (cuda.Driver, error)) error {
-	b.calls, b.gone = make(chan func()), make(chan struct{})
+	b.calls, b.gone, b.linked = make(chan func()), make(chan struct{}), map[*Exec]bool{}
 	go func() {
 		for {
 			select {
@@ -240,9 +244,13 @@ func (b *Backend) do(f func() error) error {
 		if b.lost != nil {
 			return b.lost
 		}
+		end := b.watched()
 		err := b.enter()
 		if err == nil {
 			err = errors.Join(f(), b.leave())
+		}
+		if fault := end(); fault != nil {
+			return fault
 		}
 		var ce *cuda.Error
 		if errors.As(err, &ce) && ce.Sticky() {
@@ -251,6 +259,14 @@ func (b *Backend) do(f func() error) error {
 		}
 		return err
 	})
+}
+
+// watched begins to watch a call, where the device is a rank of a world.
+func (b *Backend) watched() (end func() error) {
+	if b.watch == nil {
+		return func() error { return nil }
+	}
+	return b.watch()
 }
 
 // Name implements runtime.Backend: cuda:0, sim:sm_90.
@@ -284,6 +300,9 @@ func (b *Backend) shut() error {
 		return nil // the error was returned already; nothing of the context can be freed
 	}
 	err := b.d.Synchronize(b.stream())
+	if b.comm != nil {
+		err = errors.Join(err, b.comm.Close())
+	}
 	if b.blas != nil {
 		err = errors.Join(err, b.blas.Close())
 	}

@@ -34,7 +34,7 @@ type Exec struct {
 
 	arena  cuda.Ptr // of the inputs
 	inputs []input
-	micro  int64    // offset of the input that holds the micro-batch index, -1 if there is none
+	filled []filled // inputs that the runtime fills in
 	feeds  cuda.Ptr // inputs of several micro-batches, one after the other
 	room   int      // number of micro-batches
 	slots  []slot   // page-locked copies of the feeds, used in turn
@@ -44,6 +44,9 @@ type Exec struct {
 	ring    cuda.Ptr // and of the last runtime.RingSize
 
 	profile *profile // nil: no step was timed yet
+
+	world Linked    // nil: the Exec is alone
+	comm  cuda.Comm // of the world
 
 	pause  *pause // nil: steps do not wait before their update
 	graphs map[variant]cuda.GraphExec
@@ -86,6 +89,25 @@ type input struct {
 	at   cuda.Ptr // offset in the input arena
 }
 
+// filled is an i32 input that the runtime fills in: by its role the index of the micro-batch, this
+// rank's number, or the index of the slice, of which each rank has some.
+type filled struct {
+	role string
+	at   cuda.Ptr // offset in the input arena
+	each int
+}
+
+// value is what the input holds in micro-batch i.
+func (f *filled) value(i, rank int) int {
+	switch f.role {
+	case ir.RoleRank:
+		return rank
+	case ir.RoleSlice:
+		return rank*f.each + i
+	}
+	return i
+}
+
 type result struct{ at, bytes int64 }
 
 // Load implements runtime.Backend; the Exec is an *Exec.
@@ -94,7 +116,7 @@ func (b *Backend) Load(p *lower.Program, s runtime.Store) (runtime.Exec, error) 
 	if !ok || st.b != b {
 		return nil, fmt.Errorf("%s: the store belongs to another backend", b.name)
 	}
-	e := &Exec{b: b, p: p, store: st, at: make([]cuda.Ptr, len(p.Buffers)), micro: -1, graphs: map[variant]cuda.GraphExec{}, need: map[uint8]int64{}, spaces: map[uint8]cuda.Ptr{}}
+	e := &Exec{b: b, p: p, store: st, at: make([]cuda.Ptr, len(p.Buffers)), graphs: map[variant]cuda.GraphExec{}, need: map[uint8]int64{}, spaces: map[uint8]cuda.Ptr{}}
 	err := b.do(func() error {
 		err := e.withPlan(e.load())
 		if err != nil {
@@ -328,14 +350,16 @@ func (e *Exec) withPlan(err error) error {
 func (e *Exec) bindVar(v *lower.Var) error {
 	switch v.Kind {
 	case ir.Input:
-		if v.Role() != runtime.RoleMicro {
+		role := v.Role()
+		if role != runtime.RoleMicro && role != ir.RoleRank && role != ir.RoleSlice {
 			e.inputs = append(e.inputs, input{v.Name, v.Type, e.at[v.Buffer] - e.arena})
 			return nil
 		}
 		if v.Type != ir.T(ir.I32) {
-			return fmt.Errorf("input %q has role micro and type %s, want i32[]", v.Name, v.Type)
+			return fmt.Errorf("input %q has role %s and type %s, want i32[]", v.Name, role, v.Type)
 		}
-		e.micro = int64(e.at[v.Buffer] - e.arena)
+		each, _ := v.Attr.Get("each").(int64)
+		e.filled = append(e.filled, filled{role, e.at[v.Buffer] - e.arena, int(each)})
 	case ir.Const:
 		b, err := runtime.InitialBytes(v, 0)
 		if err != nil {
@@ -389,6 +413,8 @@ func (e *Exec) compile(s *lower.Step, functions map[string]cuda.Function) (call,
 			args[i] = e.at[id]
 		}
 		return func(on workStream) error { return e.b.d.Launch(f, l.Grid, l.Block, 0, on.stream, args) }, nil
+	case s.Transfer != nil:
+		return e.transfer(s), nil
 	case e.stores(s) == 0:
 		return func(workStream) error { return nil }, nil
 	case s.Kind == lower.KindGemm:
@@ -405,6 +431,7 @@ func (e *Exec) Close() error {
 }
 
 func (e *Exec) free() error {
+	delete(e.b.linked, e)
 	err := e.b.d.Synchronize(e.b.stream())
 	for _, g := range e.graphs {
 		err = errors.Join(err, e.b.d.FreeExec(g))

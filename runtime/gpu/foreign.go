@@ -136,8 +136,9 @@ func (e *Exec) gather(feeds []DeviceFeed) error {
 				}
 			}
 		}
-		if e.micro >= 0 {
-			if err := e.b.d.Fill32(base+cuda.Ptr(e.micro), uint32(i), 1, s); err != nil {
+		for k := range e.filled {
+			f := &e.filled[k]
+			if err := e.b.d.Fill32(base+f.at, uint32(f.value(i, e.rank())), 1, s); err != nil {
 				return err
 			}
 		}

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,6 +11,14 @@ import (
 	"ampc/lower"
 	"ampc/runtime"
 )
+
+// rank is the number of this device among the ranks of its world.
+func (e *Exec) rank() int {
+	if e.world == nil {
+		return 0
+	}
+	return e.world.Rank()
+}
 
 // Step implements runtime.Exec. It returns when everything is issued and does not wait for the
 // device. An id outside its table gives NaN, not an error. The device runs a step as one graph, so
@@ -20,6 +29,9 @@ func (e *Exec) Step(ctx context.Context, feeds []runtime.Feed) (runtime.Future, 
 	}
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%s: %s: interrupted before step %d: %w", e.b.name, e.p.Name, e.seq+1, context.Cause(ctx))
+	}
+	if e.world != nil {
+		e.world.Begin(fmt.Sprintf("step %d of %s", e.seq+1, e.p.Name))
 	}
 	if e.pause != nil {
 		return e.stepWithPause(ctx, feeds)
@@ -165,8 +177,9 @@ func (e *Exec) stage(feeds []runtime.Feed) error {
 		for _, in := range e.inputs {
 			copy(mem[in.at:], f[in.name].Data)
 		}
-		if e.micro >= 0 {
-			mem[e.micro], mem[e.micro+1], mem[e.micro+2], mem[e.micro+3] = byte(i), byte(i>>8), byte(i>>16), byte(i>>24)
+		for k := range e.filled {
+			f := &e.filled[k]
+			binary.LittleEndian.PutUint32(mem[f.at:], uint32(f.value(i, e.rank())))
 		}
 	}
 	if err := e.b.d.CopyToDevice(e.feedAt(0, len(feeds)), s.mem[:total], e.b.stream()); err != nil {

@@ -1,0 +1,94 @@
+package nccl
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"ampc/cuda"
+)
+
+// pollMost is the longest interval at which the watchdog looks at the communicator.
+const pollMost = time.Second
+
+// watch notes that a call of the backend has begun. The call ends with the error of the World, if it has
+// failed: what the device holds is of no use then.
+func (r *ranks) watch() (end func() error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.calls == 0 {
+		r.since = time.Now()
+	}
+	r.calls++
+	return func() error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.calls--
+		return r.fault
+	}
+}
+
+// guard is the watchdog. It ends the World if NCCL reports an error, or if a call of the backend
+// waits too long: the device then waits for another rank.
+func (r *ranks) guard() {
+	defer r.watcher.Done()
+	tick := time.NewTicker(max(min(r.o.Timeout/20, pollMost), time.Millisecond))
+	defer tick.Stop()
+	var wrong time.Time // when NCCL has first reported an error
+	for {
+		select {
+		case <-r.closing:
+			return
+		case <-tick.C:
+		}
+		r.beats.beat()
+		if r.failed() != nil {
+			continue
+		}
+		if err := r.comm.State(); err != nil && !errors.Is(err, cuda.ErrPending) {
+			if wrong.IsZero() {
+				wrong = time.Now()
+			}
+			if missing, known := r.beats.missing(); known || time.Since(wrong) > r.beats.patience() {
+				r.fail(fmt.Errorf("nccl: rank %d at %s: %w: %s", r.o.Rank, r.at(), err, missing))
+			}
+			continue
+		}
+		if r.waited() > r.o.Timeout {
+			missing, _ := r.beats.missing()
+			r.fail(fmt.Errorf("nccl: %s was not finished within %v: %s", r.at(), r.o.Timeout, missing))
+		}
+	}
+}
+
+func (r *ranks) at() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.doing
+}
+
+// waited is how long a call of the backend has been under way.
+func (r *ranks) waited() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.calls == 0 {
+		return 0
+	}
+	return time.Since(r.since)
+}
+
+// fail ends the World with an error, and what waits on the device.
+func (r *ranks) fail(err error) {
+	r.mu.Lock()
+	if r.fault == nil {
+		r.fault = err
+	}
+	r.mu.Unlock()
+	_ = r.comm.Abort() // the fault is what is reported
+}
+
+func (r *ranks) failed() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.fault
+}
