@@ -42,9 +42,9 @@ const (
 	NcclMax NcclOp = 2
 )
 
-// NcclOldest is the oldest version of NCCL that is used: the first whose ncclConfig_t has the
+// ncclOldest is the oldest version of NCCL that is used: the first whose ncclConfig_t has the
 // fields that are passed.
-const NcclOldest = 21800
+const ncclOldest = 21800
 
 // ErrPending is returned by Comm.State while a call that does not block is under way.
 var ErrPending = errors.New("under way")

@@ -31,8 +31,8 @@ func openNccl(lib *library) (*ncclLib, error) {
 		return nil, fmt.Errorf("%w: no NCCL; tried %s; install libnccl2 or set AMPC_LIBNCCL", ErrUnavailable, summary(lib.tried))
 	}
 	n := &ncclLib{lib}
-	if n.Version() < NcclOldest {
-		return nil, fmt.Errorf("%w: %s is NCCL %s: install %s or later", ErrUnavailable, lib.path, lib.version(), ncclVersion(NcclOldest))
+	if n.Version() < ncclOldest {
+		return nil, fmt.Errorf("%w: %s is NCCL %s: install %s or later", ErrUnavailable, lib.path, lib.version(), ncclVersion(ncclOldest))
 	}
 	return n, nil
 }
@@ -60,7 +60,7 @@ func ncclConfig() *[48]byte {
 	le := binary.LittleEndian
 	le.PutUint64(c[0:], uint64(len(c)))
 	le.PutUint32(c[8:], magic)
-	le.PutUint32(c[12:], NcclOldest)
+	le.PutUint32(c[12:], ncclOldest)
 	le.PutUint32(c[16:], blocking)
 	for at := 20; at < 32; at += 4 { // cgaClusterSize, minCTAs, maxCTAs
 		le.PutUint32(c[at:], undefined)

@@ -27,12 +27,18 @@ import (
 // returns what it returned by rank.
 func onRanks(t *testing.T, n int, timeout time.Duration, f func(w world.World, b *gpu.Backend) error) []error {
 	t.Helper()
+	return onDevices(t, n, timeout, func(int) sim.Options { return sim.Options{Major: 9} }, f)
+}
+
+// onDevices is onRanks with options for the device of each rank.
+func onDevices(t *testing.T, n int, timeout time.Duration, device func(rank int) sim.Options, f func(w world.World, b *gpu.Backend) error) []error {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "id")
 	errs := make([]error, n)
 	var all sync.WaitGroup
 	for r := range n {
 		all.Go(func() {
-			b, err := gpu.OpenSimulator(sim.Options{Major: 9})
+			b, err := gpu.OpenSimulator(device(r))
 			if err != nil {
 				errs[r] = err
 				return

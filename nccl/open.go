@@ -24,9 +24,10 @@ type ranks struct {
 	sent    []*sending // messages between hosts, started and not waited for
 
 	mu      sync.Mutex
-	calls   int       // calls of the backend under way
-	since   time.Time // when the first of them began
+	busy    bool      // a call of the backend is under way
+	since   time.Time // when it began
 	doing   string    // what this rank has begun last
+	pending bool      // and is not known to have ended
 	fault   error
 	once    sync.Once
 	closing chan struct{}
@@ -109,7 +110,7 @@ func (r *ranks) Link(b *gpu.Backend) (cuda.Comm, error) {
 // Begin implements gpu.Linked.
 func (r *ranks) Begin(what string) {
 	r.mu.Lock()
-	r.doing = what
+	r.doing, r.pending = what, true
 	r.mu.Unlock()
 	r.beats.begin()
 }
@@ -119,10 +120,10 @@ func (r *ranks) Start(m *world.Message) error {
 	if err := r.failed(); err != nil {
 		return err
 	}
-	r.Begin("the message " + m.Name)
 	if r.o.Host != nil {
 		return r.o.Host.Start(m)
 	}
+	r.Begin("the message " + m.Name)
 	s := &sending{m, make([]byte, m.Bytes())}
 	m.Pack(s.mine)
 	r.sent = append(r.sent, s)
@@ -163,7 +164,7 @@ func (r *ranks) Close() error {
 	var err error
 	r.once.Do(func() {
 		end := r.watch()
-		err = errors.Join(r.b.Disconnect(), end())
+		err = errors.Join(r.b.Disconnect(), end(true))
 		close(r.closing)
 		r.watcher.Wait()
 		r.beats.end()

@@ -13,17 +13,18 @@ const pollMost = time.Second
 
 // watch notes that a call of the backend has begun. The call ends with the error of the World, if it has
 // failed: what the device holds is of no use then.
-func (r *ranks) watch() (end func() error) {
+func (r *ranks) watch() (end func(done bool) error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.calls == 0 {
-		r.since = time.Now()
-	}
-	r.calls++
-	return func() error {
+	r.since = time.Now()
+	r.busy = true
+	return func(done bool) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.calls--
+		r.busy = false
+		if done {
+			r.pending = false
+		}
 		return r.fault
 	}
 }
@@ -67,11 +68,12 @@ func (r *ranks) at() string {
 	return r.doing
 }
 
-// waited is how long a call of the backend has been under way.
+// waited is how long a call of the backend has been under way while something that all ranks do has
+// begun and not ended. Other calls, such as the loading of a program, may take their time.
 func (r *ranks) waited() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.calls == 0 {
+	if !r.busy || !r.pending {
 		return 0
 	}
 	return time.Since(r.since)

@@ -42,9 +42,10 @@ type Backend struct {
 	user       cuda.Stream // the caller's stream, 0: none
 	fork, join cuda.Event  // events that order its work and the backend's
 
-	comm   cuda.Comm      // nil: it is no rank of a world
-	watch  Watch          // of comm
-	linked map[*Exec]bool // Execs that are joined to its world
+	settled bool           // the call under way has waited for all work
+	comm    cuda.Comm      // nil: it is no rank of a world
+	watch   Watch          // of comm
+	linked  map[*Exec]bool // Execs that are joined to its world
 
 	calls  chan func()
 	gone   chan struct{} // closed by Close
@@ -249,7 +250,7 @@ func (b *Backend) do(f func() error) error {
 		if err == nil {
 			err = errors.Join(f(), b.leave())
 		}
-		if fault := end(); fault != nil {
+		if fault := end(b.settled); fault != nil {
 			return fault
 		}
 		var ce *cuda.Error
@@ -262,9 +263,10 @@ func (b *Backend) do(f func() error) error {
 }
 
 // watched begins to watch a call, where the device is a rank of a world.
-func (b *Backend) watched() (end func() error) {
+func (b *Backend) watched() (end func(done bool) error) {
+	b.settled = false
 	if b.watch == nil {
-		return func() error { return nil }
+		return func(bool) error { return nil }
 	}
 	return b.watch()
 }

@@ -23,8 +23,8 @@ type Linked interface {
 }
 
 // Watch begins to watch a call of the backend. The function that it returns ends that, and gives
-// the error of the World if it has failed.
-type Watch func() (end func() error)
+// the error of the World if it has failed. done says that all that was issued before has ended.
+type Watch func() (end func(done bool) error)
 
 // OpenNccl opens the NCCL that belongs to the device, on the goroutine that is bound to it.
 func (b *Backend) OpenNccl() (n cuda.Nccl, err error) {

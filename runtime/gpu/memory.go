@@ -31,7 +31,7 @@ func (b *Backend) upload(dst cuda.Ptr, src []byte) error {
 	}
 	return b.pinned(len(src), func(mem []byte) error {
 		copy(mem, src)
-		return errors.Join(b.d.CopyToDevice(dst, mem, b.stream()), b.d.Synchronize(b.stream()))
+		return errors.Join(b.d.CopyToDevice(dst, mem, b.stream()), b.settle())
 	})
 }
 
@@ -41,10 +41,17 @@ func (b *Backend) download(dst []byte, src cuda.Ptr) error {
 		return nil
 	}
 	return b.pinned(len(dst), func(mem []byte) error {
-		err := errors.Join(b.d.CopyToHost(mem, src, b.stream()), b.d.Synchronize(b.stream()))
+		err := errors.Join(b.d.CopyToHost(mem, src, b.stream()), b.settle())
 		copy(dst, mem)
 		return err
 	})
+}
+
+// settle waits for all work of the device.
+func (b *Backend) settle() error {
+	err := b.d.Synchronize(b.stream())
+	b.settled = err == nil
+	return err
 }
 
 // pinned runs f with n bytes of page-locked memory.
