@@ -120,12 +120,15 @@ func (r *ranks) Start(m *world.Message) error {
 	if err := r.failed(); err != nil {
 		return err
 	}
+	if err := m.Check(r.o.Size); err != nil {
+		return fmt.Errorf("nccl: %w", err)
+	}
 	if r.o.Host != nil {
 		return r.o.Host.Start(m)
 	}
 	r.Begin("the message " + m.Name)
 	s := &sending{m, make([]byte, m.Bytes())}
-	m.Pack(s.mine)
+	m.Pack(s.mine, r.o.Size)
 	r.sent = append(r.sent, s)
 	return nil
 }
@@ -154,6 +157,11 @@ func (r *ranks) Wait(ctx context.Context, m *world.Message) error {
 		return nil
 	}
 	m.Reduce(s.mine, parts)
+	if n := m.Elements(); m.Scatter && n > 0 {
+		from, to := m.Segment(r.o.Rank, r.o.Size)
+		unit := len(s.mine) / n
+		s.mine = s.mine[from*unit : to*unit]
+	}
 	m.Unpack(s.mine)
 	return nil
 }

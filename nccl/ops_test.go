@@ -167,10 +167,11 @@ func TestHostMessages(t *testing.T) {
 	sums := make([]string, 3)
 	for r, err := range onRanks(t, 3, time.Minute, func(w world.World, _ *gpu.Backend) error {
 		x := eval.Floats(ir.F32, []ir.Dim{3}, 1e8, float64(w.Rank()), -1e8).Bytes()
-		all := make([]byte, 9*4)
+		all, part := make([]byte, 9*4), make([]byte, 4)
 		ms := []*world.Message{
 			{Name: "sum", Op: world.Sum, DType: ir.F32, Wire: ir.F32, In: [][]byte{x}, Out: [][]byte{slices.Clone(x)}},
 			{Name: "gather", Op: world.Gather, DType: ir.F32, Wire: ir.F32, In: [][]byte{x}, Out: [][]byte{all}},
+			{Name: "part", Op: world.Sum, DType: ir.F32, Wire: ir.F32, Scatter: true, In: [][]byte{x}, Out: [][]byte{part}},
 		}
 		for _, m := range ms {
 			if err := w.Start(m); err != nil {
@@ -184,7 +185,11 @@ func TestHostMessages(t *testing.T) {
 		}
 		a, _ := eval.FromBytes(ir.T(ir.F32, 3), ms[0].Out[0])
 		b, _ := eval.FromBytes(ir.T(ir.F32, 9), all)
+		c, _ := eval.FromBytes(ir.T(ir.F32, 1), part)
 		sums[w.Rank()] = fmt.Sprint(a.F, b.F)
+		if c.F[0] != a.F[w.Rank()] {
+			return fmt.Errorf("part %d of %v is %v", w.Rank(), a.F, c.F)
+		}
 		return nil
 	}) {
 		if want := "[3e+08 3 -3e+08] [1e+08 0 -1e+08 1e+08 1 -1e+08 1e+08 2 -1e+08]"; err != nil || sums[r] != want {

@@ -50,7 +50,7 @@ func (r *ranks) guard() {
 			if wrong.IsZero() {
 				wrong = time.Now()
 			}
-			if missing, known := r.beats.missing(); known || time.Since(wrong) > r.beats.patience() {
+			if missing, known := r.beats.missing(); known || time.Since(wrong) > 2*r.beats.patience() {
 				r.fail(fmt.Errorf("nccl: rank %d at %s: %w: %s", r.o.Rank, r.at(), err, missing))
 			}
 			continue

@@ -251,6 +251,7 @@ func (b *Backend) do(f func() error) error {
 			err = errors.Join(f(), b.leave())
 		}
 		if fault := end(b.settled); fault != nil {
+			b.lost = fault // what the device holds is of no use, and its streams may wait for each other
 			return fault
 		}
 		var ce *cuda.Error
