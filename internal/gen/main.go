@@ -35,6 +35,7 @@ func main() {
 		v.philox()
 		v.maxTaps()
 		v.pools()
+		v.maxThree()
 		v.addRuns()
 		v.zips()
 		v.winograd()

@@ -239,7 +239,8 @@ func (v *vm) walk2(t string, single string, pairs ...string) *walk2 {
 	return w
 }
 
-// picker gives halver and joiner by permutations of two registers, which AVX-512 has.
+// picker gives the function that takes the elements at even (0) or odd (1) places of two vectors, and the one whose results
+// have the elements of two vectors in turn.
 func (v *vm) picker() (pick func(odd int, x, y vec) vec, join func(x, y vec) (low, high vec)) {
 	if !v.wide() {
 		return v.halver(), v.joiner()
@@ -382,4 +383,91 @@ func (v *vm) avgPoolGrad(t string) {
 		d := v.add(v.mul(w.read(Mem{Base: w.single}, all), quarter), zero)
 		w.spread([4]vec{d, d, d, d}, w.pairs[0])
 	})
+}
+
+// maxThree emits the maxima of windows of 3 x 3 elements, two apart, row by row: those of each row of a window from left to
+// right, then those of the rows. VMAXPS keeps the first of equal elements, but not a NaN; so the caller learns of NaNs.
+func (v *vm) maxThree() {
+	v.text("maxThree", "rows, n int, y *float32, ldy int, x *float32, ldx int, nan *uint32",
+		"pools n windows, up to a vector, of rows of windows of 3 x 3 elements, two apart; it sets nan where x has one.")
+	rows, n, y, ldy, x, ldx := ptrParam("rows"), ptrParam("n"), ptrParam("y"), ptrParam("ldy"), ptrParam("x"), ptrParam("ldx")
+	scaleBy(ldy, 4)
+	scaleBy(ldx, 4)
+	reach := GP64()
+	LEAQ(Mem{Base: n, Index: n, Scale: 1}, reach)
+	here, out := v.colMasks(2, reach), v.lanes(n)
+	DECQ(reach) // the last window ends two elements behind its first
+	next := v.colMasks(2, reach)
+	pick, _ := v.picker()
+	a, b, c, d := v.new(), v.new(), v.new(), v.new()
+	no := v.noNaN()
+	row := func() vec { // the maxima of a row's threes
+		for i, to := range []vec{a, b} {
+			v.loadPart(Mem{Base: x, Disp: i * v.size()}, here[i], to)
+		}
+		for i, to := range []vec{c, d} {
+			v.loadPart(Mem{Base: x, Disp: i*v.size() + 8}, next[i], to)
+		}
+		no.see(a, b)
+		no.see(c, d)
+		ADDQ(ldx, x)
+		top := pick(0, a, b)
+		for _, e := range []vec{pick(1, a, b), pick(0, c, d)} {
+			VMAXPS(top, e, top)
+		}
+		return top
+	}
+	last := row()
+	loop("rows", rows, func() {
+		second, third := row(), row()
+		VMAXPS(last, second, second)
+		VMAXPS(second, third, second)
+		v.storePart(second, out, Mem{Base: y})
+		VMOVAPS(third, last)
+		ADDQ(ldy, y)
+	})
+	no.tell(ptrParam("nan"))
+	VZEROUPPER()
+	RET()
+}
+
+// nanCheck collects whether vectors have NaNs.
+type nanCheck struct {
+	v    *vm
+	seen reg.Register
+}
+
+func (v *vm) noNaN() *nanCheck {
+	c := &nanCheck{v: v}
+	if v.wide() {
+		k := K()
+		KXORW(k, k, k)
+		c.seen = k
+		return c
+	}
+	x := v.new()
+	v.zero(x)
+	c.seen = x
+	return c
+}
+
+// see looks at two vectors.
+func (c *nanCheck) see(x, y vec) {
+	const unordered = 3
+	if k := c.v.cmp(unordered, x, y); c.v.wide() {
+		KORW(k, c.seen, c.seen)
+	} else {
+		VORPS(c.seen, k, c.seen)
+	}
+}
+
+// tell sets the word at to where there was one.
+func (c *nanCheck) tell(to reg.GPVirtual) {
+	word := GP32()
+	if c.v.wide() {
+		KMOVW(c.seen, word)
+	} else {
+		VMOVMSKPS(c.seen, word)
+	}
+	ORL(word, Mem{Base: to})
 }

@@ -73,7 +73,7 @@ func (v *vm) table(b *strings.Builder) {
 	}
 	fmt.Fprintf(b, "p.count = count%s\n", s)
 	v.fusedTable(b)
-	fmt.Fprintf(b, "p.tileBias, p.tileShift, p.finish, p.touch, p.maxTaps, p.addRuns, p.unzip, p.zip = tileBias%s, tileShift%s, finish%s, touch%s, maxTaps%s, addRuns%s, unzip%s, zip%s\n", s, s, s, s, s, s, s, s)
+	fmt.Fprintf(b, "p.tileBias, p.tileShift, p.finish, p.touch, p.maxTaps, p.maxThree, p.addRuns, p.unzip, p.zip = tileBias%s, tileShift%s, finish%s, touch%s, maxTaps%s, maxThree%s, addRuns%s, unzip%s, zip%s\n", s, s, s, s, s, s, s, s, s)
 	if v.wide() {
 		fmt.Fprintf(b, "p.unzipHalves = unzipHalves%s\n", s)
 	}

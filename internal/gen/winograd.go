@@ -137,7 +137,7 @@ func (v *vm) winoPixels() {
 	for _, r := range []reg.GPVirtual{dstep, drow, sstep, spoint} {
 		scaleBy(r, 4)
 	}
-	join := v.joiner()
+	_, join := v.picker()
 	masks := v.colMasks(2, n)
 	points, rows := steps(spoint), []reg.GPVirtual{GP64(), GP64(), GP64(), GP64()}
 	body := func(label string, vecs int, store func(x vec, j int, m Mem)) {

@@ -6,16 +6,6 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// evens and odds are masks of the lanes of a 512-bit vector.
-const evens, odds = 0x5555, 0xaaaa
-
-func laneMask(bits uint32) reg.Register {
-	r, k := GP32(), K()
-	MOVL(U32(bits), r)
-	KMOVW(r, k)
-	return k
-}
-
 // zips emits the splitting of rows into their elements at even and odd places, and the inverse.
 func (v *vm) zips() {
 	v.unzip()
@@ -57,7 +47,7 @@ func (v *vm) unzip() {
 	both := GP64()
 	LEAQ(Mem{Base: n, Index: n, Scale: 1}, both)
 	in, out := v.colMasks(2, both), v.lanes(n)
-	pick := v.halver()
+	pick, _ := v.picker()
 	x, y := v.new(), v.new()
 	loop("rows", rows, func() {
 		v.loadPart(Mem{Base: src}, in[0], x)
@@ -72,23 +62,13 @@ func (v *vm) unzip() {
 	RET()
 }
 
-// halver gives the function that takes the elements at even (0) or odd (1) places of two vectors.
+// halver is picker's first function for AVX2.
 func (v *vm) halver() func(odd int, x, y vec) vec {
-	if !v.wide() {
-		return func(odd int, x, y vec) vec {
-			d := v.new()
-			VSHUFPS(Imm([]uint64{0x88, 0xdd}[odd]), y, x, d)
-			VPERMPD(Imm(0xd8), d, d)
-			return d
-		}
-	}
-	masks := []reg.Register{laneMask(evens), laneMask(odds)}
 	return func(odd int, x, y vec) vec {
-		low, high := v.new(), v.new()
-		VCOMPRESSPS_Z(x, masks[odd], low)
-		VCOMPRESSPS_Z(y, masks[odd], high)
-		VINSERTF32X8(Imm(1), high.AsY(), low, low)
-		return low
+		d := v.new()
+		VSHUFPS(Imm([]uint64{0x88, 0xdd}[odd]), y, x, d)
+		VPERMPD(Imm(0xd8), d, d)
+		return d
 	}
 }
 
@@ -102,7 +82,7 @@ func (v *vm) zip() {
 	both := GP64()
 	LEAQ(Mem{Base: n, Index: n, Scale: 1}, both)
 	out, in := v.colMasks(2, both), v.lanes(n)
-	join := v.joiner()
+	_, join := v.picker()
 	x, y := v.new(), v.new()
 	loop("rows", rows, func() {
 		v.loadPart(Mem{Base: even}, in, x)
@@ -118,28 +98,13 @@ func (v *vm) zip() {
 	RET()
 }
 
-// joiner gives the function whose results have the elements of x and y in turn.
+// joiner is picker's second function for AVX2.
 func (v *vm) joiner() func(x, y vec) (low, high vec) {
-	if !v.wide() {
-		return func(x, y vec) (vec, vec) {
-			a, b := op3(VUNPCKLPS, y, x, v.new()), op3(VUNPCKHPS, y, x, v.new())
-			low, high := v.new(), v.new()
-			VPERM2F128(Imm(0x20), b, a, low)
-			VPERM2F128(Imm(0x31), b, a, high)
-			return low, high
-		}
-	}
-	even, odd := laneMask(evens), laneMask(odds)
 	return func(x, y vec) (vec, vec) {
-		spread := func(x, y vec) vec {
-			d := v.new()
-			VEXPANDPS_Z(x, even, d)
-			VEXPANDPS(y, odd, d)
-			return d
-		}
-		low, tx, ty := spread(x, y), v.new(), v.new()
-		VEXTRACTF32X8(Imm(1), x, tx.AsY())
-		VEXTRACTF32X8(Imm(1), y, ty.AsY())
-		return low, spread(tx, ty)
+		a, b := op3(VUNPCKLPS, y, x, v.new()), op3(VUNPCKHPS, y, x, v.new())
+		low, high := v.new(), v.new()
+		VPERM2F128(Imm(0x20), b, a, low)
+		VPERM2F128(Imm(0x31), b, a, high)
+		return low, high
 	}
 }

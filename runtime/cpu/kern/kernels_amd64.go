@@ -2624,6 +2624,11 @@ func avgPoolBF16AVX512(walk *int, y *byte, x *byte)
 //go:noescape
 func avgPoolGradBF16AVX512(walk *int, dx *byte, dy *byte)
 
+// maxThreeAVX512 pools n windows, up to a vector, of rows of windows of 3 x 3 elements, two apart; it sets nan where x has one.
+//
+//go:noescape
+func maxThreeAVX512(rows int, n int, y *float32, ldy int, x *float32, ldx int, nan *uint32)
+
 // addRunsAVX512 adds rows of runs to scattered places.
 //
 //go:noescape
@@ -4873,6 +4878,11 @@ func avgPoolBF16AVX2(walk *int, y *byte, x *byte)
 //
 //go:noescape
 func avgPoolGradBF16AVX2(walk *int, dx *byte, dy *byte)
+
+// maxThreeAVX2 pools n windows, up to a vector, of rows of windows of 3 x 3 elements, two apart; it sets nan where x has one.
+//
+//go:noescape
+func maxThreeAVX2(rows int, n int, y *float32, ldy int, x *float32, ldx int, nan *uint32)
 
 // addRunsAVX2 adds rows of runs to scattered places.
 //

@@ -76349,6 +76349,135 @@ next:
 	VZEROUPPER
 	RET
 
+// func maxThreeAVX512(rows int, n int, y *float32, ldy int, x *float32, ldx int, nan *uint32)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·maxThreeAVX512(SB), NOSPLIT, $0-56
+	MOVQ      rows+0(FP), AX
+	MOVQ      n+8(FP), CX
+	MOVQ      y+16(FP), DX
+	MOVQ      ldy+24(FP), BX
+	MOVQ      x+32(FP), SI
+	MOVQ      ldx+40(FP), DI
+	SHLQ      $0x02, BX
+	SHLQ      $0x02, DI
+	LEAQ      (CX)(CX*1), R8
+	MOVQ      R8, R9
+	MOVQ      R9, R10
+	MOVQ      $0x00000010, R11
+	CMPQ      R10, R11
+	CMOVQGT   R11, R10
+	XORL      R11, R11
+	TESTQ     R10, R10
+	CMOVQLT   R11, R10
+	MOVL      $0xffffffff, R11
+	BZHIL     R10, R11, R11
+	KMOVW     R11, K1
+	SUBQ      $+16, R9
+	MOVQ      $0x00000010, R10
+	CMPQ      R9, R10
+	CMOVQGT   R10, R9
+	XORL      R10, R10
+	TESTQ     R9, R9
+	CMOVQLT   R10, R9
+	MOVL      $0xffffffff, R10
+	BZHIL     R9, R10, R10
+	KMOVW     R10, K2
+	MOVL      $0xffffffff, R9
+	BZHIL     CX, R9, R9
+	KMOVW     R9, K3
+	DECQ      R8
+	MOVQ      R8, CX
+	MOVQ      CX, R8
+	MOVQ      $0x00000010, R9
+	CMPQ      R8, R9
+	CMOVQGT   R9, R8
+	XORL      R9, R9
+	TESTQ     R8, R8
+	CMOVQLT   R9, R8
+	MOVL      $0xffffffff, R9
+	BZHIL     R8, R9, R9
+	KMOVW     R9, K4
+	SUBQ      $+16, CX
+	MOVQ      $0x00000010, R8
+	CMPQ      CX, R8
+	CMOVQGT   R8, CX
+	XORL      R8, R8
+	TESTQ     CX, CX
+	CMOVQLT   R8, CX
+	MOVL      $0xffffffff, R8
+	BZHIL     CX, R8, R8
+	KMOVW     R8, K5
+	VMOVDQU32 kernPairs<>+0(SB), Z0
+	VMOVDQU32 kernPairs<>+64(SB), Z1
+	VMOVDQU32 kernPairs<>+128(SB), Z2
+	VMOVDQU32 kernPairs<>+192(SB), Z2
+	KXORW     K6, K6, K6
+	VMOVUPS.Z (SI), K1, Z2
+	VMOVUPS.Z 64(SI), K2, Z3
+	VMOVUPS.Z 8(SI), K4, Z4
+	VMOVUPS.Z 72(SI), K5, Z5
+	VCMPPS    $0x03, Z3, Z2, K7
+	KORW      K7, K6, K6
+	VCMPPS    $0x03, Z5, Z4, K7
+	KORW      K7, K6, K6
+	ADDQ      DI, SI
+	VMOVAPS   Z2, Z6
+	VPERMT2PS Z3, Z0, Z6
+	VMOVAPS   Z2, Z2
+	VPERMT2PS Z3, Z1, Z2
+	VMOVAPS   Z4, Z3
+	VPERMT2PS Z5, Z0, Z3
+	VMAXPS    Z6, Z2, Z6
+	VMAXPS    Z6, Z3, Z6
+
+rows:
+	VMOVUPS.Z (SI), K1, Z2
+	VMOVUPS.Z 64(SI), K2, Z3
+	VMOVUPS.Z 8(SI), K4, Z4
+	VMOVUPS.Z 72(SI), K5, Z5
+	VCMPPS    $0x03, Z3, Z2, K7
+	KORW      K7, K6, K6
+	VCMPPS    $0x03, Z5, Z4, K7
+	KORW      K7, K6, K6
+	ADDQ      DI, SI
+	VMOVAPS   Z2, Z7
+	VPERMT2PS Z3, Z0, Z7
+	VMOVAPS   Z2, Z2
+	VPERMT2PS Z3, Z1, Z2
+	VMOVAPS   Z4, Z3
+	VPERMT2PS Z5, Z0, Z3
+	VMAXPS    Z7, Z2, Z7
+	VMAXPS    Z7, Z3, Z7
+	VMOVUPS.Z (SI), K1, Z2
+	VMOVUPS.Z 64(SI), K2, Z3
+	VMOVUPS.Z 8(SI), K4, Z4
+	VMOVUPS.Z 72(SI), K5, Z5
+	VCMPPS    $0x03, Z3, Z2, K7
+	KORW      K7, K6, K6
+	VCMPPS    $0x03, Z5, Z4, K7
+	KORW      K7, K6, K6
+	ADDQ      DI, SI
+	VMOVAPS   Z2, Z8
+	VPERMT2PS Z3, Z0, Z8
+	VMOVAPS   Z2, Z2
+	VPERMT2PS Z3, Z1, Z2
+	VMOVAPS   Z4, Z3
+	VPERMT2PS Z5, Z0, Z3
+	VMAXPS    Z8, Z2, Z8
+	VMAXPS    Z8, Z3, Z8
+	VMAXPS    Z6, Z7, Z7
+	VMAXPS    Z7, Z8, Z7
+	VMOVUPS   Z7, K3, (DX)
+	VMOVAPS   Z8, Z6
+	ADDQ      BX, DX
+	DECQ      AX
+	JNZ       rows
+	MOVQ      nan+48(FP), AX
+	KMOVW     K6, CX
+	ORL       CX, (AX)
+	VZEROUPPER
+	RET
+
 // func addRunsAVX512(rows int, runs int, dst *float32, part *float32, row int, outer *int, step int, starts *int, lengths *int)
 // Requires: AVX, AVX512F
 TEXT ·addRunsAVX512(SB), NOSPLIT, $0-72
@@ -76435,122 +76564,118 @@ skip1:
 	RET
 
 // func unzipAVX512(rows int, n int, even *float32, odd *float32, ldd int, src *float32, lds int)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV
+// Requires: AVX, AVX512F, BMI2, CMOV
 TEXT ·unzipAVX512(SB), NOSPLIT, $0-56
-	MOVQ    rows+0(FP), AX
-	MOVQ    n+8(FP), CX
-	MOVQ    even+16(FP), DX
-	MOVQ    odd+24(FP), BX
-	MOVQ    src+40(FP), SI
-	MOVQ    ldd+32(FP), DI
-	MOVQ    lds+48(FP), R8
-	SHLQ    $0x02, DI
-	SHLQ    $0x02, R8
-	LEAQ    (CX)(CX*1), R9
-	MOVQ    R9, R10
-	MOVQ    $0x00000010, R11
-	CMPQ    R10, R11
-	CMOVQGT R11, R10
-	XORL    R11, R11
-	TESTQ   R10, R10
-	CMOVQLT R11, R10
-	MOVL    $0xffffffff, R11
-	BZHIL   R10, R11, R11
-	KMOVW   R11, K1
-	SUBQ    $+16, R9
-	MOVQ    $0x00000010, R10
-	CMPQ    R9, R10
-	CMOVQGT R10, R9
-	XORL    R10, R10
-	TESTQ   R9, R9
-	CMOVQLT R10, R9
-	MOVL    $0xffffffff, R10
-	BZHIL   R9, R10, R10
-	KMOVW   R10, K2
-	MOVL    $0xffffffff, R9
-	BZHIL   CX, R9, R9
-	KMOVW   R9, K3
-	MOVL    $0x00005555, CX
-	KMOVW   CX, K4
-	MOVL    $0x0000aaaa, CX
-	KMOVW   CX, K5
+	MOVQ      rows+0(FP), AX
+	MOVQ      n+8(FP), CX
+	MOVQ      even+16(FP), DX
+	MOVQ      odd+24(FP), BX
+	MOVQ      src+40(FP), SI
+	MOVQ      ldd+32(FP), DI
+	MOVQ      lds+48(FP), R8
+	SHLQ      $0x02, DI
+	SHLQ      $0x02, R8
+	LEAQ      (CX)(CX*1), R9
+	MOVQ      R9, R10
+	MOVQ      $0x00000010, R11
+	CMPQ      R10, R11
+	CMOVQGT   R11, R10
+	XORL      R11, R11
+	TESTQ     R10, R10
+	CMOVQLT   R11, R10
+	MOVL      $0xffffffff, R11
+	BZHIL     R10, R11, R11
+	KMOVW     R11, K1
+	SUBQ      $+16, R9
+	MOVQ      $0x00000010, R10
+	CMPQ      R9, R10
+	CMOVQGT   R10, R9
+	XORL      R10, R10
+	TESTQ     R9, R9
+	CMOVQLT   R10, R9
+	MOVL      $0xffffffff, R10
+	BZHIL     R9, R10, R10
+	KMOVW     R10, K2
+	MOVL      $0xffffffff, R9
+	BZHIL     CX, R9, R9
+	KMOVW     R9, K3
+	VMOVDQU32 kernPairs<>+0(SB), Z0
+	VMOVDQU32 kernPairs<>+64(SB), Z1
+	VMOVDQU32 kernPairs<>+128(SB), Z2
+	VMOVDQU32 kernPairs<>+192(SB), Z2
 
 rows:
-	VMOVUPS.Z     (SI), K1, Z0
-	VMOVUPS.Z     64(SI), K2, Z1
-	VCOMPRESSPS.Z Z0, K4, Z2
-	VCOMPRESSPS.Z Z1, K4, Z3
-	VINSERTF32X8  $0x01, Y3, Z2, Z2
-	VMOVUPS       Z2, K3, (DX)
-	ADDQ          DI, DX
-	VCOMPRESSPS.Z Z0, K5, Z0
-	VCOMPRESSPS.Z Z1, K5, Z1
-	VINSERTF32X8  $0x01, Y1, Z0, Z0
-	VMOVUPS       Z0, K3, (BX)
-	ADDQ          DI, BX
-	ADDQ          R8, SI
-	DECQ          AX
-	JNZ           rows
+	VMOVUPS.Z (SI), K1, Z2
+	VMOVUPS.Z 64(SI), K2, Z3
+	VMOVAPS   Z2, Z4
+	VPERMT2PS Z3, Z0, Z4
+	VMOVUPS   Z4, K3, (DX)
+	ADDQ      DI, DX
+	VMOVAPS   Z2, Z2
+	VPERMT2PS Z3, Z1, Z2
+	VMOVUPS   Z2, K3, (BX)
+	ADDQ      DI, BX
+	ADDQ      R8, SI
+	DECQ      AX
+	JNZ       rows
 	VZEROUPPER
 	RET
 
 // func zipAVX512(rows int, n int, dst *float32, ldd int, even *float32, odd *float32, lds int)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV
+// Requires: AVX, AVX512F, BMI2, CMOV
 TEXT ·zipAVX512(SB), NOSPLIT, $0-56
-	MOVQ    rows+0(FP), AX
-	MOVQ    n+8(FP), CX
-	MOVQ    dst+16(FP), DX
-	MOVQ    even+32(FP), BX
-	MOVQ    odd+40(FP), SI
-	MOVQ    ldd+24(FP), DI
-	MOVQ    lds+48(FP), R8
-	SHLQ    $0x02, DI
-	SHLQ    $0x02, R8
-	LEAQ    (CX)(CX*1), R9
-	MOVQ    R9, R10
-	MOVQ    $0x00000010, R11
-	CMPQ    R10, R11
-	CMOVQGT R11, R10
-	XORL    R11, R11
-	TESTQ   R10, R10
-	CMOVQLT R11, R10
-	MOVL    $0xffffffff, R11
-	BZHIL   R10, R11, R11
-	KMOVW   R11, K1
-	SUBQ    $+16, R9
-	MOVQ    $0x00000010, R10
-	CMPQ    R9, R10
-	CMOVQGT R10, R9
-	XORL    R10, R10
-	TESTQ   R9, R9
-	CMOVQLT R10, R9
-	MOVL    $0xffffffff, R10
-	BZHIL   R9, R10, R10
-	KMOVW   R10, K2
-	MOVL    $0xffffffff, R9
-	BZHIL   CX, R9, R9
-	KMOVW   R9, K3
-	MOVL    $0x00005555, CX
-	KMOVW   CX, K4
-	MOVL    $0x0000aaaa, CX
-	KMOVW   CX, K5
+	MOVQ      rows+0(FP), AX
+	MOVQ      n+8(FP), CX
+	MOVQ      dst+16(FP), DX
+	MOVQ      even+32(FP), BX
+	MOVQ      odd+40(FP), SI
+	MOVQ      ldd+24(FP), DI
+	MOVQ      lds+48(FP), R8
+	SHLQ      $0x02, DI
+	SHLQ      $0x02, R8
+	LEAQ      (CX)(CX*1), R9
+	MOVQ      R9, R10
+	MOVQ      $0x00000010, R11
+	CMPQ      R10, R11
+	CMOVQGT   R11, R10
+	XORL      R11, R11
+	TESTQ     R10, R10
+	CMOVQLT   R11, R10
+	MOVL      $0xffffffff, R11
+	BZHIL     R10, R11, R11
+	KMOVW     R11, K1
+	SUBQ      $+16, R9
+	MOVQ      $0x00000010, R10
+	CMPQ      R9, R10
+	CMOVQGT   R10, R9
+	XORL      R10, R10
+	TESTQ     R9, R9
+	CMOVQLT   R10, R9
+	MOVL      $0xffffffff, R10
+	BZHIL     R9, R10, R10
+	KMOVW     R10, K2
+	MOVL      $0xffffffff, R9
+	BZHIL     CX, R9, R9
+	KMOVW     R9, K3
+	VMOVDQU32 kernPairs<>+0(SB), Z0
+	VMOVDQU32 kernPairs<>+64(SB), Z0
+	VMOVDQU32 kernPairs<>+128(SB), Z0
+	VMOVDQU32 kernPairs<>+192(SB), Z1
 
 rows:
-	VMOVUPS.Z     (BX), K3, Z0
-	VMOVUPS.Z     (SI), K3, Z1
-	VEXPANDPS.Z   Z0, K4, Z2
-	VEXPANDPS     Z1, K5, Z2
-	VEXTRACTF32X8 $0x01, Z0, Y3
-	VEXTRACTF32X8 $0x01, Z1, Y4
-	VEXPANDPS.Z   Z3, K4, Z0
-	VEXPANDPS     Z4, K5, Z0
-	VMOVUPS       Z2, K1, (DX)
-	VMOVUPS       Z0, K2, 64(DX)
-	ADDQ          R8, BX
-	ADDQ          R8, SI
-	ADDQ          DI, DX
-	DECQ          AX
-	JNZ           rows
+	VMOVUPS.Z (BX), K3, Z2
+	VMOVUPS.Z (SI), K3, Z3
+	VMOVAPS   Z2, Z4
+	VPERMT2PS Z3, Z0, Z4
+	VMOVAPS   Z2, Z2
+	VPERMT2PS Z3, Z1, Z2
+	VMOVUPS   Z4, K1, (DX)
+	VMOVUPS   Z2, K2, 64(DX)
+	ADDQ      R8, BX
+	ADDQ      R8, SI
+	ADDQ      DI, DX
+	DECQ      AX
+	JNZ       rows
 	VZEROUPPER
 	RET
 
@@ -77300,228 +77425,216 @@ parts:
 	RET
 
 // func winoPixelsAVX512(count int, cols int, dst *float32, dstep int, drow int, src *float32, sstep int, spoint int)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV
+// Requires: AVX, AVX512F, BMI2, CMOV
 TEXT ·winoPixelsAVX512(SB), NOSPLIT, $0-64
-	MOVQ    count+0(FP), AX
-	MOVQ    cols+8(FP), CX
-	MOVQ    dst+16(FP), DX
-	MOVQ    dstep+24(FP), BX
-	MOVQ    drow+32(FP), SI
-	MOVQ    src+40(FP), DI
-	MOVQ    sstep+48(FP), R8
-	MOVQ    spoint+56(FP), R9
-	SHLQ    $0x02, BX
-	SHLQ    $0x02, SI
-	SHLQ    $0x02, R8
-	SHLQ    $0x02, R9
-	MOVL    $0x00005555, R10
-	KMOVW   R10, K1
-	MOVL    $0x0000aaaa, R10
-	KMOVW   R10, K2
-	MOVQ    CX, R10
-	MOVQ    R10, R11
-	MOVQ    $0x00000010, R12
-	CMPQ    R11, R12
-	CMOVQGT R12, R11
-	XORL    R12, R12
-	TESTQ   R11, R11
-	CMOVQLT R12, R11
-	MOVL    $0xffffffff, R12
-	BZHIL   R11, R12, R12
-	KMOVW   R12, K3
-	SUBQ    $+16, R10
-	MOVQ    $0x00000010, R11
-	CMPQ    R10, R11
-	CMOVQGT R11, R10
-	XORL    R11, R11
-	TESTQ   R10, R10
-	CMOVQLT R11, R10
-	MOVL    $0xffffffff, R11
-	BZHIL   R10, R11, R11
-	KMOVW   R11, K4
-	LEAQ    (R9)(R9*2), R10
-	CMPQ    CX, $+16
-	JEQ     one
-	CMPQ    CX, $+32
-	JNE     part
+	MOVQ      count+0(FP), AX
+	MOVQ      cols+8(FP), CX
+	MOVQ      dst+16(FP), DX
+	MOVQ      dstep+24(FP), BX
+	MOVQ      drow+32(FP), SI
+	MOVQ      src+40(FP), DI
+	MOVQ      sstep+48(FP), R8
+	MOVQ      spoint+56(FP), R9
+	SHLQ      $0x02, BX
+	SHLQ      $0x02, SI
+	SHLQ      $0x02, R8
+	SHLQ      $0x02, R9
+	VMOVDQU32 kernPairs<>+0(SB), Z0
+	VMOVDQU32 kernPairs<>+64(SB), Z0
+	VMOVDQU32 kernPairs<>+128(SB), Z0
+	VMOVDQU32 kernPairs<>+192(SB), Z1
+	MOVQ      CX, R10
+	MOVQ      R10, R11
+	MOVQ      $0x00000010, R12
+	CMPQ      R11, R12
+	CMOVQGT   R12, R11
+	XORL      R12, R12
+	TESTQ     R11, R11
+	CMOVQLT   R12, R11
+	MOVL      $0xffffffff, R12
+	BZHIL     R11, R12, R12
+	KMOVW     R12, K1
+	SUBQ      $+16, R10
+	MOVQ      $0x00000010, R11
+	CMPQ      R10, R11
+	CMOVQGT   R11, R10
+	XORL      R11, R11
+	TESTQ     R10, R10
+	CMOVQLT   R11, R10
+	MOVL      $0xffffffff, R11
+	BZHIL     R10, R11, R11
+	KMOVW     R11, K2
+	LEAQ      (R9)(R9*2), R10
+	CMPQ      CX, $+16
+	JEQ       one
+	CMPQ      CX, $+32
+	JNE       part
 
 twoloop:
-	MOVQ          DI, CX
-	LEAQ          (CX)(R9*4), R11
-	LEAQ          (R11)(R9*4), R12
-	LEAQ          (R12)(R9*4), R13
-	VMOVUPS       (R11), Z0
-	VSUBPS        (R12), Z0, Z0
-	VSUBPS        (R13), Z0, Z0
-	VMOVUPS       (R11)(R9*1), Z3
-	VSUBPS        (R12)(R9*1), Z3, Z3
-	VSUBPS        (R13)(R9*1), Z3, Z3
-	VMOVUPS       (R11)(R9*2), Z4
-	VSUBPS        (R12)(R9*2), Z4, Z4
-	VSUBPS        (R13)(R9*2), Z4, Z4
-	VMOVUPS       (R11)(R10*1), Z5
-	VSUBPS        (R12)(R10*1), Z5, Z5
-	VSUBPS        (R13)(R10*1), Z5, Z5
-	VADDPS        Z4, Z3, Z6
-	VADDPS        Z0, Z6, Z0
-	VSUBPS        Z4, Z3, Z3
-	VSUBPS        Z5, Z3, Z3
-	VEXPANDPS.Z   Z0, K1, Z4
-	VEXPANDPS     Z3, K2, Z4
-	VEXTRACTF32X8 $0x01, Z0, Y1
-	VEXTRACTF32X8 $0x01, Z3, Y2
-	VEXPANDPS.Z   Z1, K1, Z0
-	VEXPANDPS     Z2, K2, Z0
-	VMOVUPS       Z4, (DX)(SI*1)
-	VMOVUPS       Z0, 64(DX)(SI*1)
-	VMOVUPS       (R11), Z0
-	VADDPS        (R12), Z0, Z0
-	VADDPS        (CX), Z0, Z0
-	VMOVUPS       (R11)(R9*1), Z3
-	VADDPS        (R12)(R9*1), Z3, Z3
-	VADDPS        (CX)(R9*1), Z3, Z3
-	VMOVUPS       (R11)(R9*2), Z4
-	VADDPS        (R12)(R9*2), Z4, Z4
-	VADDPS        (CX)(R9*2), Z4, Z4
-	VMOVUPS       (R11)(R10*1), Z5
-	VADDPS        (R12)(R10*1), Z5, Z5
-	VADDPS        (CX)(R10*1), Z5, Z5
-	VADDPS        Z4, Z3, Z6
-	VADDPS        Z0, Z6, Z0
-	VSUBPS        Z4, Z3, Z3
-	VSUBPS        Z5, Z3, Z3
-	VEXPANDPS.Z   Z0, K1, Z4
-	VEXPANDPS     Z3, K2, Z4
-	VEXTRACTF32X8 $0x01, Z0, Y1
-	VEXTRACTF32X8 $0x01, Z3, Y2
-	VEXPANDPS.Z   Z1, K1, Z0
-	VEXPANDPS     Z2, K2, Z0
-	VMOVUPS       Z4, (DX)
-	VMOVUPS       Z0, 64(DX)
-	ADDQ          R8, DI
-	ADDQ          BX, DX
-	DECQ          AX
-	JNZ           twoloop
+	MOVQ      DI, CX
+	LEAQ      (CX)(R9*4), R11
+	LEAQ      (R11)(R9*4), R12
+	LEAQ      (R12)(R9*4), R13
+	VMOVUPS   (R11), Z2
+	VSUBPS    (R12), Z2, Z2
+	VSUBPS    (R13), Z2, Z2
+	VMOVUPS   (R11)(R9*1), Z3
+	VSUBPS    (R12)(R9*1), Z3, Z3
+	VSUBPS    (R13)(R9*1), Z3, Z3
+	VMOVUPS   (R11)(R9*2), Z4
+	VSUBPS    (R12)(R9*2), Z4, Z4
+	VSUBPS    (R13)(R9*2), Z4, Z4
+	VMOVUPS   (R11)(R10*1), Z5
+	VSUBPS    (R12)(R10*1), Z5, Z5
+	VSUBPS    (R13)(R10*1), Z5, Z5
+	VADDPS    Z4, Z3, Z6
+	VADDPS    Z2, Z6, Z2
+	VSUBPS    Z4, Z3, Z3
+	VSUBPS    Z5, Z3, Z3
+	VMOVAPS   Z2, Z4
+	VPERMT2PS Z3, Z0, Z4
+	VMOVAPS   Z2, Z2
+	VPERMT2PS Z3, Z1, Z2
+	VMOVUPS   Z4, (DX)(SI*1)
+	VMOVUPS   Z2, 64(DX)(SI*1)
+	VMOVUPS   (R11), Z2
+	VADDPS    (R12), Z2, Z2
+	VADDPS    (CX), Z2, Z2
+	VMOVUPS   (R11)(R9*1), Z3
+	VADDPS    (R12)(R9*1), Z3, Z3
+	VADDPS    (CX)(R9*1), Z3, Z3
+	VMOVUPS   (R11)(R9*2), Z4
+	VADDPS    (R12)(R9*2), Z4, Z4
+	VADDPS    (CX)(R9*2), Z4, Z4
+	VMOVUPS   (R11)(R10*1), Z5
+	VADDPS    (R12)(R10*1), Z5, Z5
+	VADDPS    (CX)(R10*1), Z5, Z5
+	VADDPS    Z4, Z3, Z6
+	VADDPS    Z2, Z6, Z2
+	VSUBPS    Z4, Z3, Z3
+	VSUBPS    Z5, Z3, Z3
+	VMOVAPS   Z2, Z4
+	VPERMT2PS Z3, Z0, Z4
+	VMOVAPS   Z2, Z2
+	VPERMT2PS Z3, Z1, Z2
+	VMOVUPS   Z4, (DX)
+	VMOVUPS   Z2, 64(DX)
+	ADDQ      R8, DI
+	ADDQ      BX, DX
+	DECQ      AX
+	JNZ       twoloop
 	VZEROUPPER
 	RET
 
 one:
 oneloop:
-	MOVQ          DI, CX
-	LEAQ          (CX)(R9*4), R11
-	LEAQ          (R11)(R9*4), R12
-	LEAQ          (R12)(R9*4), R13
-	VMOVUPS       (R11), Z0
-	VSUBPS        (R12), Z0, Z0
-	VSUBPS        (R13), Z0, Z0
-	VMOVUPS       (R11)(R9*1), Z3
-	VSUBPS        (R12)(R9*1), Z3, Z3
-	VSUBPS        (R13)(R9*1), Z3, Z3
-	VMOVUPS       (R11)(R9*2), Z4
-	VSUBPS        (R12)(R9*2), Z4, Z4
-	VSUBPS        (R13)(R9*2), Z4, Z4
-	VMOVUPS       (R11)(R10*1), Z5
-	VSUBPS        (R12)(R10*1), Z5, Z5
-	VSUBPS        (R13)(R10*1), Z5, Z5
-	VADDPS        Z4, Z3, Z6
-	VADDPS        Z0, Z6, Z0
-	VSUBPS        Z4, Z3, Z3
-	VSUBPS        Z5, Z3, Z3
-	VEXPANDPS.Z   Z0, K1, Z4
-	VEXPANDPS     Z3, K2, Z4
-	VEXTRACTF32X8 $0x01, Z0, Y1
-	VEXTRACTF32X8 $0x01, Z3, Y2
-	VEXPANDPS.Z   Z1, K1, Z0
-	VEXPANDPS     Z2, K2, Z0
-	VMOVUPS       Z4, (DX)(SI*1)
-	VMOVUPS       (R11), Z0
-	VADDPS        (R12), Z0, Z0
-	VADDPS        (CX), Z0, Z0
-	VMOVUPS       (R11)(R9*1), Z3
-	VADDPS        (R12)(R9*1), Z3, Z3
-	VADDPS        (CX)(R9*1), Z3, Z3
-	VMOVUPS       (R11)(R9*2), Z4
-	VADDPS        (R12)(R9*2), Z4, Z4
-	VADDPS        (CX)(R9*2), Z4, Z4
-	VMOVUPS       (R11)(R10*1), Z5
-	VADDPS        (R12)(R10*1), Z5, Z5
-	VADDPS        (CX)(R10*1), Z5, Z5
-	VADDPS        Z4, Z3, Z6
-	VADDPS        Z0, Z6, Z0
-	VSUBPS        Z4, Z3, Z3
-	VSUBPS        Z5, Z3, Z3
-	VEXPANDPS.Z   Z0, K1, Z4
-	VEXPANDPS     Z3, K2, Z4
-	VEXTRACTF32X8 $0x01, Z0, Y1
-	VEXTRACTF32X8 $0x01, Z3, Y2
-	VEXPANDPS.Z   Z1, K1, Z0
-	VEXPANDPS     Z2, K2, Z0
-	VMOVUPS       Z4, (DX)
-	ADDQ          R8, DI
-	ADDQ          BX, DX
-	DECQ          AX
-	JNZ           oneloop
+	MOVQ      DI, CX
+	LEAQ      (CX)(R9*4), R11
+	LEAQ      (R11)(R9*4), R12
+	LEAQ      (R12)(R9*4), R13
+	VMOVUPS   (R11), Z2
+	VSUBPS    (R12), Z2, Z2
+	VSUBPS    (R13), Z2, Z2
+	VMOVUPS   (R11)(R9*1), Z3
+	VSUBPS    (R12)(R9*1), Z3, Z3
+	VSUBPS    (R13)(R9*1), Z3, Z3
+	VMOVUPS   (R11)(R9*2), Z4
+	VSUBPS    (R12)(R9*2), Z4, Z4
+	VSUBPS    (R13)(R9*2), Z4, Z4
+	VMOVUPS   (R11)(R10*1), Z5
+	VSUBPS    (R12)(R10*1), Z5, Z5
+	VSUBPS    (R13)(R10*1), Z5, Z5
+	VADDPS    Z4, Z3, Z6
+	VADDPS    Z2, Z6, Z2
+	VSUBPS    Z4, Z3, Z3
+	VSUBPS    Z5, Z3, Z3
+	VMOVAPS   Z2, Z4
+	VPERMT2PS Z3, Z0, Z4
+	VMOVAPS   Z2, Z2
+	VPERMT2PS Z3, Z1, Z2
+	VMOVUPS   Z4, (DX)(SI*1)
+	VMOVUPS   (R11), Z2
+	VADDPS    (R12), Z2, Z2
+	VADDPS    (CX), Z2, Z2
+	VMOVUPS   (R11)(R9*1), Z3
+	VADDPS    (R12)(R9*1), Z3, Z3
+	VADDPS    (CX)(R9*1), Z3, Z3
+	VMOVUPS   (R11)(R9*2), Z4
+	VADDPS    (R12)(R9*2), Z4, Z4
+	VADDPS    (CX)(R9*2), Z4, Z4
+	VMOVUPS   (R11)(R10*1), Z5
+	VADDPS    (R12)(R10*1), Z5, Z5
+	VADDPS    (CX)(R10*1), Z5, Z5
+	VADDPS    Z4, Z3, Z6
+	VADDPS    Z2, Z6, Z2
+	VSUBPS    Z4, Z3, Z3
+	VSUBPS    Z5, Z3, Z3
+	VMOVAPS   Z2, Z4
+	VPERMT2PS Z3, Z0, Z4
+	VMOVAPS   Z2, Z2
+	VPERMT2PS Z3, Z1, Z2
+	VMOVUPS   Z4, (DX)
+	ADDQ      R8, DI
+	ADDQ      BX, DX
+	DECQ      AX
+	JNZ       oneloop
 	VZEROUPPER
 	RET
 
 part:
 parts:
-	MOVQ          DI, CX
-	LEAQ          (CX)(R9*4), R11
-	LEAQ          (R11)(R9*4), R12
-	LEAQ          (R12)(R9*4), R13
-	VMOVUPS       (R11), Z0
-	VSUBPS        (R12), Z0, Z0
-	VSUBPS        (R13), Z0, Z0
-	VMOVUPS       (R11)(R9*1), Z3
-	VSUBPS        (R12)(R9*1), Z3, Z3
-	VSUBPS        (R13)(R9*1), Z3, Z3
-	VMOVUPS       (R11)(R9*2), Z4
-	VSUBPS        (R12)(R9*2), Z4, Z4
-	VSUBPS        (R13)(R9*2), Z4, Z4
-	VMOVUPS       (R11)(R10*1), Z5
-	VSUBPS        (R12)(R10*1), Z5, Z5
-	VSUBPS        (R13)(R10*1), Z5, Z5
-	VADDPS        Z4, Z3, Z6
-	VADDPS        Z0, Z6, Z0
-	VSUBPS        Z4, Z3, Z3
-	VSUBPS        Z5, Z3, Z3
-	VEXPANDPS.Z   Z0, K1, Z4
-	VEXPANDPS     Z3, K2, Z4
-	VEXTRACTF32X8 $0x01, Z0, Y1
-	VEXTRACTF32X8 $0x01, Z3, Y2
-	VEXPANDPS.Z   Z1, K1, Z0
-	VEXPANDPS     Z2, K2, Z0
-	VMOVUPS       Z4, K3, (DX)(SI*1)
-	VMOVUPS       Z0, K4, 64(DX)(SI*1)
-	VMOVUPS       (R11), Z0
-	VADDPS        (R12), Z0, Z0
-	VADDPS        (CX), Z0, Z0
-	VMOVUPS       (R11)(R9*1), Z3
-	VADDPS        (R12)(R9*1), Z3, Z3
-	VADDPS        (CX)(R9*1), Z3, Z3
-	VMOVUPS       (R11)(R9*2), Z4
-	VADDPS        (R12)(R9*2), Z4, Z4
-	VADDPS        (CX)(R9*2), Z4, Z4
-	VMOVUPS       (R11)(R10*1), Z5
-	VADDPS        (R12)(R10*1), Z5, Z5
-	VADDPS        (CX)(R10*1), Z5, Z5
-	VADDPS        Z4, Z3, Z6
-	VADDPS        Z0, Z6, Z0
-	VSUBPS        Z4, Z3, Z3
-	VSUBPS        Z5, Z3, Z3
-	VEXPANDPS.Z   Z0, K1, Z4
-	VEXPANDPS     Z3, K2, Z4
-	VEXTRACTF32X8 $0x01, Z0, Y1
-	VEXTRACTF32X8 $0x01, Z3, Y2
-	VEXPANDPS.Z   Z1, K1, Z0
-	VEXPANDPS     Z2, K2, Z0
-	VMOVUPS       Z4, K3, (DX)
-	VMOVUPS       Z0, K4, 64(DX)
-	ADDQ          R8, DI
-	ADDQ          BX, DX
-	DECQ          AX
-	JNZ           parts
+	MOVQ      DI, CX
+	LEAQ      (CX)(R9*4), R11
+	LEAQ      (R11)(R9*4), R12
+	LEAQ      (R12)(R9*4), R13
+	VMOVUPS   (R11), Z2
+	VSUBPS    (R12), Z2, Z2
+	VSUBPS    (R13), Z2, Z2
+	VMOVUPS   (R11)(R9*1), Z3
+	VSUBPS    (R12)(R9*1), Z3, Z3
+	VSUBPS    (R13)(R9*1), Z3, Z3
+	VMOVUPS   (R11)(R9*2), Z4
+	VSUBPS    (R12)(R9*2), Z4, Z4
+	VSUBPS    (R13)(R9*2), Z4, Z4
+	VMOVUPS   (R11)(R10*1), Z5
+	VSUBPS    (R12)(R10*1), Z5, Z5
+	VSUBPS    (R13)(R10*1), Z5, Z5
+	VADDPS    Z4, Z3, Z6
+	VADDPS    Z2, Z6, Z2
+	VSUBPS    Z4, Z3, Z3
+	VSUBPS    Z5, Z3, Z3
+	VMOVAPS   Z2, Z4
+	VPERMT2PS Z3, Z0, Z4
+	VMOVAPS   Z2, Z2
+	VPERMT2PS Z3, Z1, Z2
+	VMOVUPS   Z4, K1, (DX)(SI*1)
+	VMOVUPS   Z2, K2, 64(DX)(SI*1)
+	VMOVUPS   (R11), Z2
+	VADDPS    (R12), Z2, Z2
+	VADDPS    (CX), Z2, Z2
+	VMOVUPS   (R11)(R9*1), Z3
+	VADDPS    (R12)(R9*1), Z3, Z3
+	VADDPS    (CX)(R9*1), Z3, Z3
+	VMOVUPS   (R11)(R9*2), Z4
+	VADDPS    (R12)(R9*2), Z4, Z4
+	VADDPS    (CX)(R9*2), Z4, Z4
+	VMOVUPS   (R11)(R10*1), Z5
+	VADDPS    (R12)(R10*1), Z5, Z5
+	VADDPS    (CX)(R10*1), Z5, Z5
+	VADDPS    Z4, Z3, Z6
+	VADDPS    Z2, Z6, Z2
+	VSUBPS    Z4, Z3, Z3
+	VSUBPS    Z5, Z3, Z3
+	VMOVAPS   Z2, Z4
+	VPERMT2PS Z3, Z0, Z4
+	VMOVAPS   Z2, Z2
+	VPERMT2PS Z3, Z1, Z2
+	VMOVUPS   Z4, K1, (DX)
+	VMOVUPS   Z2, K2, 64(DX)
+	ADDQ      R8, DI
+	ADDQ      BX, DX
+	DECQ      AX
+	JNZ       parts
 	VZEROUPPER
 	RET
 
@@ -130009,6 +130122,131 @@ next:
 	ADDQ 48(AX), DX
 	DECQ SI
 	JNZ  planes
+	VZEROUPPER
+	RET
+
+// func maxThreeAVX2(rows int, n int, y *float32, ldy int, x *float32, ldx int, nan *uint32)
+// Requires: AVX, AVX2, CMOV
+TEXT ·maxThreeAVX2(SB), NOSPLIT, $0-56
+	MOVQ       rows+0(FP), AX
+	MOVQ       n+8(FP), CX
+	MOVQ       y+16(FP), DX
+	MOVQ       ldy+24(FP), BX
+	MOVQ       x+32(FP), SI
+	MOVQ       ldx+40(FP), DI
+	SHLQ       $0x02, BX
+	SHLQ       $0x02, DI
+	LEAQ       (CX)(CX*1), R8
+	MOVQ       R8, R9
+	MOVQ       R9, R10
+	MOVQ       $0x00000008, R11
+	CMPQ       R10, R11
+	CMOVQGT    R11, R10
+	XORL       R11, R11
+	TESTQ      R10, R10
+	CMOVQLT    R11, R10
+	LEAQ       kernTail<>+32(SB), R11
+	NEGQ       R10
+	VMOVUPS    (R11)(R10*4), Y0
+	SUBQ       $+8, R9
+	MOVQ       $0x00000008, R10
+	CMPQ       R9, R10
+	CMOVQGT    R10, R9
+	XORL       R10, R10
+	TESTQ      R9, R9
+	CMOVQLT    R10, R9
+	LEAQ       kernTail<>+32(SB), R10
+	NEGQ       R9
+	VMOVUPS    (R10)(R9*4), Y1
+	LEAQ       kernTail<>+32(SB), R9
+	NEGQ       CX
+	VMOVUPS    (R9)(CX*4), Y2
+	DECQ       R8
+	MOVQ       R8, CX
+	MOVQ       CX, R8
+	MOVQ       $0x00000008, R9
+	CMPQ       R8, R9
+	CMOVQGT    R9, R8
+	XORL       R9, R9
+	TESTQ      R8, R8
+	CMOVQLT    R9, R8
+	LEAQ       kernTail<>+32(SB), R9
+	NEGQ       R8
+	VMOVUPS    (R9)(R8*4), Y3
+	SUBQ       $+8, CX
+	MOVQ       $0x00000008, R8
+	CMPQ       CX, R8
+	CMOVQGT    R8, CX
+	XORL       R8, R8
+	TESTQ      CX, CX
+	CMOVQLT    R8, CX
+	LEAQ       kernTail<>+32(SB), R8
+	NEGQ       CX
+	VMOVUPS    (R8)(CX*4), Y4
+	VXORPS     Y9, Y9, Y9
+	VMASKMOVPS (SI), Y0, Y5
+	VMASKMOVPS 32(SI), Y1, Y6
+	VMASKMOVPS 8(SI), Y3, Y7
+	VMASKMOVPS 40(SI), Y4, Y8
+	VCMPPS     $0x03, Y6, Y5, Y10
+	VORPS      Y9, Y10, Y9
+	VCMPPS     $0x03, Y8, Y7, Y10
+	VORPS      Y9, Y10, Y9
+	ADDQ       DI, SI
+	VSHUFPS    $0x88, Y6, Y5, Y10
+	VPERMPD    $0xd8, Y10, Y10
+	VSHUFPS    $0xdd, Y6, Y5, Y5
+	VPERMPD    $0xd8, Y5, Y5
+	VSHUFPS    $0x88, Y8, Y7, Y6
+	VPERMPD    $0xd8, Y6, Y6
+	VMAXPS     Y10, Y5, Y10
+	VMAXPS     Y10, Y6, Y10
+
+rows:
+	VMASKMOVPS (SI), Y0, Y5
+	VMASKMOVPS 32(SI), Y1, Y6
+	VMASKMOVPS 8(SI), Y3, Y7
+	VMASKMOVPS 40(SI), Y4, Y8
+	VCMPPS     $0x03, Y6, Y5, Y11
+	VORPS      Y9, Y11, Y9
+	VCMPPS     $0x03, Y8, Y7, Y11
+	VORPS      Y9, Y11, Y9
+	ADDQ       DI, SI
+	VSHUFPS    $0x88, Y6, Y5, Y11
+	VPERMPD    $0xd8, Y11, Y11
+	VSHUFPS    $0xdd, Y6, Y5, Y5
+	VPERMPD    $0xd8, Y5, Y5
+	VSHUFPS    $0x88, Y8, Y7, Y6
+	VPERMPD    $0xd8, Y6, Y6
+	VMAXPS     Y11, Y5, Y11
+	VMAXPS     Y11, Y6, Y11
+	VMASKMOVPS (SI), Y0, Y5
+	VMASKMOVPS 32(SI), Y1, Y6
+	VMASKMOVPS 8(SI), Y3, Y7
+	VMASKMOVPS 40(SI), Y4, Y8
+	VCMPPS     $0x03, Y6, Y5, Y12
+	VORPS      Y9, Y12, Y9
+	VCMPPS     $0x03, Y8, Y7, Y12
+	VORPS      Y9, Y12, Y9
+	ADDQ       DI, SI
+	VSHUFPS    $0x88, Y6, Y5, Y12
+	VPERMPD    $0xd8, Y12, Y12
+	VSHUFPS    $0xdd, Y6, Y5, Y5
+	VPERMPD    $0xd8, Y5, Y5
+	VSHUFPS    $0x88, Y8, Y7, Y6
+	VPERMPD    $0xd8, Y6, Y6
+	VMAXPS     Y12, Y5, Y12
+	VMAXPS     Y12, Y6, Y12
+	VMAXPS     Y10, Y11, Y11
+	VMAXPS     Y11, Y12, Y11
+	VMASKMOVPS Y11, Y2, (DX)
+	VMOVAPS    Y12, Y10
+	ADDQ       BX, DX
+	DECQ       AX
+	JNZ        rows
+	MOVQ       nan+48(FP), AX
+	VMOVMSKPS  Y9, CX
+	ORL        CX, (AX)
 	VZEROUPPER
 	RET
 

@@ -47,6 +47,10 @@ type Path struct {
 	// maxTaps is MaxTaps for n vectors of windows, stride apart from tap to tap; nil in Go.
 	maxTaps func(n, taps int, best *float32, index *int32, x *float32, cells *int32, stride int)
 
+	// maxThree pools rows of n windows, up to a vector, of 3 x 3 elements, two apart, and sets nan where x has one: its results
+	// are then not those of MaxWindows. nil in Go and for NEON.
+	maxThree func(rows, n int, y *float32, ldy int, x *float32, ldx int, nan *uint32)
+
 	pools []poolTable // by ascending lanes; none in Go
 
 	// unzip splits rows of 2n elements, n at most a vector, into those at even and odd places; zip is the inverse. Rows are

@@ -28,6 +28,9 @@ func (g *Windows) Scratch() int {
 // MaxWindows sets y to the largest element of each window of the plane x, the first of equal ones; NaN counts as larger
 // than any number.
 func (p *Path) MaxWindows(g *Windows, y, x, scratch []float32) {
+	if p.maxThree != nil && g.threes() && p.maxThrees(g, y, x, scratch) {
+		return
+	}
 	rows, row := g.phase()
 	size := rows * row
 	best, phases := scratch[:size], scratch[size:]
@@ -51,6 +54,29 @@ func (p *Path) MaxWindows(g *Windows, y, x, scratch []float32) {
 	for i := range g.Out[0] {
 		copy(y[i*g.Out[1]:(i+1)*g.Out[1]], from[i*row:])
 	}
+}
+
+// threes reports whether windows have 3 x 3 elements and are two apart.
+func (g *Windows) threes() bool { return g.Kernel == [2]int{3, 3} && g.Stride == [2]int{2, 2} }
+
+// maxThrees is MaxWindows for threes; it returns false where the plane has a NaN.
+func (p *Path) maxThrees(g *Windows, y, x, scratch []float32) bool {
+	ld, nan := g.In[1], uint32(0)
+	if g.padded(0) || g.padded(1) {
+		ld = 2*g.Out[1] + 1
+		whole := scratch[:(2*g.Out[0]+1)*ld]
+		for i := range whole {
+			whole[i] = negInf
+		}
+		for i := range min(g.In[0], 2*g.Out[0]+1-g.Pad[0]) {
+			copy(whole[(g.Pad[0]+i)*ld+g.Pad[1]:(g.Pad[0]+i+1)*ld], x[i*g.In[1]:][:g.In[1]])
+		}
+		x = whole
+	}
+	for at := 0; at < g.Out[1]; at += p.vw {
+		p.maxThree(g.Out[0], min(p.vw, g.Out[1]-at), &y[at], g.Out[1], &x[2*at], ld, &nan)
+	}
+	return nan == 0
 }
 
 // phaseRows copies n rows of x, Stride apart, to the two phases of their columns, or the one.
