@@ -161,7 +161,8 @@ func (v *vm) putWhole(t string, x vec, to Mem) {
 	}
 }
 
-// touch emits the fetching of a tile's place.
+// touch emits the fetching of a tile's place, but for the line that a row begins in, where it ends in another one: the tile to
+// the left has fetched that.
 func (v *vm) touch() {
 	v.text("touch", "h int, p *byte, row, n int", "fetches n > 0 bytes of h rows, row bytes apart.")
 	h, p, row, n := ptrParam("h"), ptrParam("p"), ptrParam("row"), ptrParam("n")
@@ -169,7 +170,7 @@ func (v *vm) touch() {
 	loop("rows", h, func() {
 		XORQ(at, at)
 		Label("line")
-		PREFETCHT0(Mem{Base: p, Index: at, Scale: 1})
+		PREFETCHT0(Mem{Base: p, Index: at, Scale: 1, Disp: 63})
 		ADDQ(imm(64), at)
 		CMPQ(at, n)
 		JL(LabelRef("line"))

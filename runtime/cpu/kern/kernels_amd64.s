@@ -46035,7 +46035,7 @@ rows:
 	XORQ SI, SI
 
 line:
-	PREFETCHT0 (CX)(SI*1)
+	PREFETCHT0 63(CX)(SI*1)
 	ADDQ       $+64, SI
 	CMPQ       SI, BX
 	JL         line
@@ -94373,7 +94373,7 @@ rows:
 	XORQ SI, SI
 
 line:
-	PREFETCHT0 (CX)(SI*1)
+	PREFETCHT0 63(CX)(SI*1)
 	ADDQ       $+64, SI
 	CMPQ       SI, BX
 	JL         line
