@@ -2,6 +2,8 @@ package cpu
 
 import (
 	"fmt"
+	goruntime "runtime"
+	"sync/atomic"
 	"unsafe"
 
 	"ampc/ir"
@@ -13,38 +15,60 @@ import (
 // Spares is memory that short-lived stores use one after the other. The system
 // maps it once, and nothing zeroes it between two uses. The zero value is empty.
 // Only one goroutine may use it at a time.
-type Spares struct{ free [][]byte }
+type Spares struct{ free []*spare }
+
+// spare is a block of memory. Where the system allows it, the block lies outside the Go heap: to
+// allocate it starts no garbage collection. It goes back to the system after the last reference to
+// the spare, so whoever uses mem keeps the spare as well.
+type spare struct{ mem []byte }
+
+func newSpare(n int64) *spare {
+	b := kern.Map(n)
+	if b == nil {
+		return &spare{kern.AllocAny(n)}
+	}
+	s := &spare{b}
+	outside.Add(int64(len(b)))
+	goruntime.AddCleanup(s, func(b []byte) {
+		kern.Unmap(b)
+		outside.Add(-int64(len(b)))
+	}, b)
+	return s
+}
+
+// outside is how many bytes of spares lie outside the Go heap.
+var outside atomic.Int64
 
 // minSpare is the smallest block that is kept, in bytes.
 const minSpare = 64 << 10
 
-// take returns n bytes of undefined content, aligned to 64. It returns the smallest free block that
-// is large enough, or new memory.
-func (s *Spares) take(n int64) []byte {
+// take returns n bytes or more of undefined content, aligned to 64: the smallest
+// free block that is large enough, or new memory.
+func (s *Spares) take(n int64) *spare {
 	best := -1
 	for i, b := range s.free {
-		if int64(cap(b)) >= n && (best < 0 || cap(b) < cap(s.free[best])) {
+		if int64(len(b.mem)) >= n && (best < 0 || len(b.mem) < len(s.free[best].mem)) {
 			best = i
 		}
 	}
 	if best < 0 {
-		return kern.AllocAny(n)
+		return newSpare(n)
 	}
 	b := s.free[best]
 	last := len(s.free) - 1
 	s.free[best], s.free[last] = s.free[last], nil
 	s.free = s.free[:last]
-	return b[:n]
+	return b
 }
 
 // give returns a block to the free list.
-func (s *Spares) give(b []byte) { s.free = append(s.free, b) }
+func (s *Spares) give(b *spare) { s.free = append(s.free, b) }
 
-// bytes is the size of all free blocks together.
-func (s *Spares) bytes() int64 {
+// Bytes is the size of all free blocks together.
+func (s *Spares) Bytes() int64 {
 	n := int64(0)
 	for _, b := range s.free {
-		n += int64(cap(b))
+		n += int64(len(b.mem))
 	}
 	return n
 }
@@ -121,5 +145,5 @@ func (s *store) alloc(n int64) []byte {
 	}
 	b := s.spares.take(n)
 	s.used = append(s.used, b)
-	return b
+	return b.mem[:n:n]
 }

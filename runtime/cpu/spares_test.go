@@ -3,9 +3,11 @@ package cpu
 import (
 	"bytes"
 	"context"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"ampc/ir"
 	"ampc/ir/eval"
@@ -58,6 +60,7 @@ func TestReplayStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer e.Close()
+		goruntime.GC() // the program's memory stays
 		future, err := e.Step(context.Background(), []runtime.Feed{feed})
 		if err != nil {
 			t.Fatal(err)
@@ -114,14 +117,38 @@ func TestReplayStore(t *testing.T) {
 				t.Errorf("round %d: the step wrote to the caller's %s", round, name)
 			}
 		}
-		if n := spares.bytes(); n == 0 || round > 0 && n != held {
+		if n := spares.Bytes(); n == 0 || round > 0 && n != held {
 			t.Errorf("round %d: %d bytes are spare, %d before", round, n, held)
 		}
-		held = spares.bytes()
+		held = spares.Bytes()
 		for _, free := range spares.free {
-			for i := range free {
-				free[i] = 0xff // NaN in every dtype
+			for i := range free.mem {
+				free.mem[i] = 0xff // NaN in every dtype
 			}
 		}
 	}
+}
+
+// Memory of spares counts as used until nothing refers to it.
+func TestSparesReturnToTheSystem(t *testing.T) {
+	before := outside.Load()
+	s := &Spares{}
+	b := s.take(3 << 20)
+	for i := range b.mem {
+		b.mem[i] = 1
+	}
+	if goruntime.GOOS == "linux" && outside.Load() < before+3<<20 {
+		t.Errorf("%d bytes lie outside the heap, %d before", outside.Load(), before)
+	}
+	s.give(b)
+	goruntime.KeepAlive(s)
+	b, s = nil, nil
+	for range 100 {
+		goruntime.GC()
+		if outside.Load() <= before {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Errorf("%d bytes are still outside the heap, %d before", outside.Load(), before)
 }

@@ -23,7 +23,7 @@ type store struct {
 	deriving sync.Mutex // held while derived values are computed
 
 	spares  *Spares  // source of memory; nil: newly allocated
-	used    [][]byte // blocks taken from spares
+	used    []*spare // blocks taken from spares
 	aliased []string // variables of a replay that use the caller's memory
 	copied  []string // variables of a replay that have memory of their own
 }
@@ -34,7 +34,7 @@ func (s *store) held(p *lower.Program) int64 {
 	defer s.mu.Unlock()
 	n := min(int64(len(s.work[s.b.first])), p.Arenas[lower.WorkArena])
 	if s.spares != nil {
-		n += s.spares.bytes()
+		n += s.spares.Bytes()
 	}
 	for i := range p.Vars {
 		if v := s.vars[p.Vars[i].Name]; v != nil {

@@ -9,13 +9,18 @@ import (
 	"ampc/runtime/cpu"
 )
 
-// Kept is what diagnoses of one step leave for later ones: its replays, compiled,
-// and until the garbage collector has run twice, loaded with their memory. The zero
-// value is empty. One diagnosis at a time may use it.
+// Kept is what diagnoses of one step leave for later ones: its replays, compiled and
+// loaded with their memory. Replays that take more than smallReplays lose their memory
+// when the garbage collector has run twice. The zero value is empty. One diagnosis at a
+// time may use it.
 type Kept struct {
 	subject *subject
-	loaded  sync.Pool // *loaded
+	small   *loaded   // nil: there is none
+	large   sync.Pool // *loaded
 }
+
+// smallReplays is how many bytes the replays of a step may take to stay loaded.
+const smallReplays = 16 << 20
 
 // of returns the subject of a case, from an earlier diagnosis if it was the same graph.
 func (k *Kept) of(c *Case) (*subject, error) {
@@ -26,14 +31,17 @@ func (k *Kept) of(c *Case) (*subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	k.subject, k.loaded = s, sync.Pool{}
+	k.subject, k.small, k.large = s, nil, sync.Pool{}
 	return s, nil
 }
 
 // take returns the machines that earlier diagnoses loaded on b, or an empty set.
 func (k *Kept) take(b *cpu.Backend) *loaded {
-	l, _ := k.loaded.Get().(*loaded)
-	if l == nil || l.b != b {
+	l := k.small
+	if l == nil {
+		l, _ = k.large.Get().(*loaded)
+	}
+	if k.small = nil; l == nil || l.b != b {
 		l = &loaded{b: b, spares: new(cpu.Spares)}
 	}
 	l.used = map[*compiled]*machine{}
@@ -46,7 +54,22 @@ func (k *Kept) give(l *loaded) {
 		l.spares = new(cpu.Spares)
 	}
 	l.machines, l.used = l.used, nil
-	k.loaded.Put(l)
+	if l.bytes() <= smallReplays {
+		k.small = l
+		return
+	}
+	k.large.Put(l)
+}
+
+// bytes is the memory of the machines and of the free blocks.
+func (l *loaded) bytes() int64 {
+	n := l.spares.Bytes()
+	for c := range l.machines {
+		for _, arena := range c.p.Arenas {
+			n += arena
+		}
+	}
+	return n
 }
 
 // subject is a step as all its diagnoses see it.
