@@ -17,14 +17,14 @@ type lastRun struct {
 	feeds    []runtime.Feed
 	results  []*Result     // of the last steps, the newest last
 	at       int64         // steps of the model launched before
-	seen     doctor.Losses // of steps whose results are no longer kept
-	restored bool          // the loss scales are what they were before the newest
-	row      int           // steps in a row after which they were put back
-	search   int           // skipped steps to come that are known to be a search for a scale
+	seen     doctor.Losses // of steps whose results were dropped
+	restored bool          // the loss scales are those from before the newest step
+	row      int           // how many steps in a row had their scales restored
+	search   int           // how many further skipped steps a diagnosis has explained as the search for a scale
 }
 
-// see keeps the numbers of the step whose results the next one overwrites, and
-// notes its loss.
+// see reads the numbers of the oldest result, which the next step overwrites, and adds
+// its loss.
 func (l *lastRun) see() {
 	if len(l.results) < runtime.RingSize {
 		return
@@ -35,7 +35,7 @@ func (l *lastRun) see() {
 	}
 }
 
-// losses are those of all steps before the newest.
+// losses sums up the losses of all steps before the newest.
 func (l *lastRun) losses() doctor.Losses {
 	all := l.seen
 	for _, r := range l.results[:len(l.results)-1] {
@@ -46,7 +46,7 @@ func (l *lastRun) losses() doctor.Losses {
 	return all
 }
 
-// add notes one more step; results older than the runtime keeps fall off.
+// add appends the newest step, and drops results that the runtime no longer keeps.
 func (l *lastRun) add(feeds []runtime.Feed, r *Result, at int64) {
 	if len(l.results) == runtime.RingSize {
 		l.results = append(l.results[:0], l.results[1:]...)
@@ -120,7 +120,7 @@ func DiagnoseFile(ctx context.Context, path string, custom ...*CustomOp) (*Diagn
 	return diagnosisOf(d), err
 }
 
-// replay is a case without variables.
+// replay returns the case of a diagnosis, without variables.
 func (s *Step) replay(feeds []runtime.Feed) *doctor.Case {
 	c := &doctor.Case{Graph: s.graph, Feeds: feeds, Policy: policyName(s.config.Policy), Seed: s.model.session.seed, Kept: s.kept}
 	c.Backend, _ = s.model.session.backend.(*cpu.Backend)

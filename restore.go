@@ -234,8 +234,8 @@ func (s *Step) diagnoseDropped() error {
 	})
 }
 
-// overflows is what each flag is where only overflows set it: micro-batches that set one
-// are replayed until it is known. One that cannot be replayed counts as an overflow.
+// overflows returns the flags that an overflow has set. Micro-batches that set a flag are replayed
+// until one of them has overflowed; one that cannot be replayed counts as an overflow.
 func (s *Step) overflows(ctx context.Context, b *cpu.Backend, feeds []runtime.Feed, set [][]bool) []bool {
 	is := make([]bool, len(set[0]))
 	var state map[string][]byte
@@ -267,8 +267,8 @@ func (s *Step) overflows(ctx context.Context, b *cpu.Backend, feeds []runtime.Fe
 	return is
 }
 
-// overflowFlags names the states, in order, that tell the update that gradients were not
-// finite in some micro-batch.
+// overflowFlags names, in order, the states that record for the update that gradients of some
+// micro-batch were not finite.
 func overflowFlags(g *ir.Graph) []string {
 	var flags []string
 	seen := map[*ir.Value]bool{}

@@ -6,9 +6,9 @@ import (
 	"ampc/ir"
 )
 
-// ancestry cuts g down to what results are computed from within a step: a value that
-// is passed on from one micro-batch to the next counts, what an update writes
-// for the next step does not. Results that are no next values are returned.
+// ancestry removes the nodes of g that results are not computed from within one step. A value that
+// one micro-batch passes to the next counts; what an update writes for the next step does not.
+// Results that are no next values are returned.
 func ancestry(g *ir.Graph, results ...*ir.Value) {
 	writer := map[*ir.Value]*ir.Node{}
 	for s, n := range g.Nodes {

@@ -29,14 +29,14 @@ func (x *analysis) confirm(d *Diagnosis, v *ir.Value, bf16 bool) error {
 		return err
 	}
 	err = x.compareKept(d, v, at, bf16, right)
-	if err != nil && x.ctx.Err() == nil { // of a row that does not run in the dtypes that were chosen here
+	if err != nil && x.ctx.Err() == nil { // a row does not run in the dtypes of the remedy
 		d.Notes = append(d.Notes, "the values to keep were not compared with f32: "+err.Error())
 		err = nil
 	}
 	return err
 }
 
-// compareKept is confirm of remedy number at, by replays.
+// compareKept is the part of confirm that replays the step with remedy number at.
 func (x *analysis) compareKept(d *Diagnosis, v *ir.Value, at int, bf16 bool, right [][]byte) error {
 	k := x.keeping
 	if ok, err := x.agrees(d.Remedies[at], k.casts.Casts, right); ok || err != nil {
@@ -63,7 +63,7 @@ func (x *analysis) bounded(d *Diagnosis, bf16 bool) bool {
 
 // lossesAgree compares the losses of the replay under the policy with those in f32.
 func (x *analysis) lossesAgree() bool {
-	if len(x.c.Feeds) > 1 || x.actual.lean || len(x.losses) == 0 {
+	if len(x.c.Feeds) > 1 || x.actual.streamed || len(x.losses) == 0 {
 		return false
 	}
 	for i, v := range x.reference.results {
@@ -113,7 +113,7 @@ func (k *keeping) upstream() {
 // tiny is a magnitude that f16 holds with an error of 1/512.
 const tiny = 0x1p-16
 
-// aside is the ratio to the largest gradient below which a gradient does not count.
+// aside is the share of the largest gradient below which the underflow of a gradient does not count.
 const aside = 0x1p-12
 
 // underflows reports whether the largest magnitude of some value that patterns do not keep is
@@ -138,7 +138,8 @@ func (x *analysis) underflows(patterns []string) bool {
 	return false
 }
 
-// fallen is where the dynamic scales will be once every value that low selects fits.
+// fallen are the values to which dynamic scales will have fallen when every value that low selects
+// fits.
 func (x *analysis) fallen(low func(v *ir.Value) bool) map[string]float64 {
 	scales := map[string]float64{}
 	for _, s := range x.scales {
@@ -206,8 +207,8 @@ func (x *analysis) resultsOf(t *variant, feeds []runtime.Feed, scales map[string
 	return out, r.leave, nil
 }
 
-// conditioned reports whether the results in f32 stay where weights and inputs change in
-// their last bit.
+// conditioned reports whether the results in f32 agree with those after a change in the last bit of
+// weights and inputs.
 func (x *analysis) conditioned(v *ir.Value, right [][]byte) (bool, error) {
 	t, err := x.variantOf(kind{dtype: ir.F32, how: traced}, v)
 	if err != nil {

@@ -55,7 +55,7 @@ func (c *Cause) UnmarshalText(b []byte) error {
 	return fmt.Errorf("no cause %q", b)
 }
 
-// Direction is the stretch of a step.
+// Direction is the part of a step that computes a value.
 type Direction string
 
 // The directions. Inner is a gradient inside the forward pass (Model.Grad).
@@ -91,7 +91,7 @@ type Diagnosis struct {
 	Remedies  []Remedy   `json:"remedies,omitempty"` // what Advice says to do, as data: any one of them helps
 	Notes     []string   `json:"notes,omitempty"`
 	Before    *Diagnosis `json:"before,omitempty"` // of a bad state that a step without checks may have written: the step on the variables as they started
-	Replays   int        `json:"replays"`          // runs of the step that it took, whole or in part
+	Replays   int        `json:"replays"`          // complete and partial runs of the step that the diagnosis took
 }
 
 // MarshalJSON adds the dtype by its name.
@@ -201,7 +201,8 @@ func checks(g *ir.Graph) bool {
 	return false
 }
 
-// started is the case with the variables that training changes as they started.
+// started is the case with the initial values of weights, moments and averages. Scales and counters
+// stay as they are.
 func (c *Case) started() *Case {
 	s := *c
 	s.State = map[string][]byte{}
@@ -222,19 +223,19 @@ type analysis struct {
 	loaded    *loaded            // memory of replays
 	actual    *replay            // in the policy
 	reference *reference         // in f32, nil until it is wanted
-	exact     Range              // what the node that failed makes, alone in f32, before it is stored
-	plain     Range              // the same without loss scales, where exact is not finite
-	path      map[*ir.Value]bool // what is spoiled from where rounding did it to the node that failed
+	exact     Range              // result of the failed node, computed alone in f32, before it is stored
+	plain     Range              // the same without loss scales; asked for if exact is not finite
+	path      map[*ir.Value]bool // values from the rounding at fault to the failed node
 	suspects  []*ir.Value        // see surveyed
-	leaveOut  []string           // casts of the source that what f32 or bf16 helps against asks for
-	keeping   *keeping           // what the remedy that keeps f32 has, nil: there is none
-	right     [][]byte           // the step's results in f32, nil: not known, or the replay was bare
-	losses    [][]byte           // those that the first replay in f32 has: all, or if it was bare, losses
+	leaveOut  []string           // casts of the source that remedies leave out
+	keeping   *keeping           // what the remedy that keeps values in f32 was made from; nil if there is none
+	right     [][]byte           // results of the step in f32; nil if no replay computed all of them
+	losses    [][]byte           // what the first replay in f32 computed: all results, or the losses alone
 	replays   int
 }
 
-// begin makes the replay under the policy ready. Where an update takes more memory than a
-// replay may hold, it is left out until a fault was found in it, or none before.
+// begin prepares the replay under the policy. If values with the update take more memory than a
+// replay may hold, the update is left out at first.
 func (x *analysis) begin() error {
 	state, err := complete(x.g, x.c.State, x.c.Seed)
 	if err != nil {
@@ -248,14 +249,14 @@ func (x *analysis) begin() error {
 	return err
 }
 
-// underPolicy is the compiled step.
+// underPolicy returns the compiled replay under the step's policy.
 func (x *analysis) underPolicy() (c *compiled, err error) {
 	how := lower.Replay{Spread: true, Update: true, Show: checked(x.g)}
 	if x.policy == nil {
 		if x.policy, err = compile(x.g, how, x.c.memory()); err != nil {
 			return nil, err
 		}
-		x.updates = !x.policy.lean
+		x.updates = !x.policy.streamed
 	}
 	if x.updates {
 		return x.policy, nil
@@ -269,7 +270,7 @@ func (x *analysis) underPolicy() (c *compiled, err error) {
 	return x.gradients, nil
 }
 
-// withoutUpdate is the step as far as the gradients, with the same nodes and values.
+// withoutUpdate is the step up to its gradients, with the same nodes and values.
 func (s *subject) withoutUpdate() *ir.Graph {
 	g := *s.g
 	g.Body[ir.Update] = nil
@@ -289,7 +290,7 @@ func (s *subject) withoutUpdate() *ir.Graph {
 	return &g
 }
 
-// readByUpdate names the floats that update reads of the parts before.
+// readByUpdate names the floats that update reads and forward or backward computes.
 func (s *subject) readByUpdate() []string {
 	var names []string
 	for _, n := range s.g.Body[ir.Update] {
@@ -302,7 +303,7 @@ func (s *subject) readByUpdate() []string {
 	return names
 }
 
-// checked names what the parts before update check for being finite, or add up.
+// checked names the values that forward and backward check for Inf and NaN, or accumulate.
 func checked(g *ir.Graph) []string {
 	var names []string
 	for s, n := range g.Nodes {
@@ -325,7 +326,7 @@ func (x *analysis) close() {
 	}
 }
 
-// complete adds what variables start with where the state does not say.
+// complete adds the initial values of variables that the state does not have.
 func complete(g *ir.Graph, state map[string][]byte, seed int64) (map[string][]byte, error) {
 	full := make(map[string][]byte, len(state))
 	for _, v := range g.Vars {
@@ -347,7 +348,7 @@ func complete(g *ir.Graph, state map[string][]byte, seed int64) (map[string][]by
 	return full, nil
 }
 
-// diagnose replays the step up to the first part with something wrong.
+// diagnose replays the step up to the first value that is not finite, and judges it.
 func (x *analysis) diagnose() (*Diagnosis, error) {
 	found, err := x.search()
 	if err == nil && found == nil && !x.updates {
@@ -373,8 +374,8 @@ func (x *analysis) diagnose() (*Diagnosis, error) {
 	return d, nil
 }
 
-// search replays the step under its policy up to the first part with something wrong,
-// and returns what began it; nil: the replay is finite.
+// search replays the step under its policy up to the first value that is not finite, and
+// returns the value with which that began; nil: the replay is finite.
 func (x *analysis) search() (found *ir.Value, err error) {
 	x.replays++
 	x.stopEarly(&found)
@@ -388,8 +389,8 @@ func (x *analysis) search() (found *ir.Value, err error) {
 	return found, err
 }
 
-// trial replays the step in f32, judges v by what it is there, and looks for
-// what would help.
+// trial replays the step in f32, finds the cause by comparing v with its value there, and looks
+// for remedies.
 func (x *analysis) trial(d *Diagnosis, v *ir.Value) error {
 	err := x.computeAlone(d, v)
 	if err != nil {
@@ -397,14 +398,14 @@ func (x *analysis) trial(d *Diagnosis, v *ir.Value) error {
 	}
 	how := traced
 	if !x.exact.Finite() || x.hidden[v] {
-		how = whole
+		how = full
 	}
-	bare := d.Direction == Update && !x.comparable(d) || x.scaleOf(v) != nil && x.exact.Finite() && !x.compared[v]
-	err = x.refer(d, v, how, bare)
+	lossesOnly := d.Direction == Update && !x.comparable(d) || x.scaleOf(v) != nil && x.exact.Finite() && !x.compared[v]
+	err = x.refer(d, v, how, lossesOnly)
 	if err == nil && x.reference.incomplete {
 		x.hidden[v], x.suspects = true, nil
 		x.reference.close()
-		err = x.refer(d, v, whole, bare)
+		err = x.refer(d, v, full, lossesOnly)
 	}
 	if err != nil {
 		return err
@@ -431,9 +432,9 @@ func (x *analysis) trial(d *Diagnosis, v *ir.Value) error {
 	return nil
 }
 
-// refer replays the step in f32, and keeps its results, if it is not bare.
-func (x *analysis) refer(d *Diagnosis, v *ir.Value, how form, bare bool) (err error) {
-	if x.reference, err = x.build(ir.F32, v, how, bare); err != nil {
+// refer replays the step in f32 and keeps its results, or its losses alone.
+func (x *analysis) refer(d *Diagnosis, v *ir.Value, how form, lossesOnly bool) (err error) {
+	if x.reference, err = x.build(ir.F32, v, how, lossesOnly); err != nil {
 		return err
 	}
 	x.right, err = x.reference.compare(x, func() {
@@ -444,13 +445,14 @@ func (x *analysis) refer(d *Diagnosis, v *ir.Value, how form, bare bool) (err er
 			x.judge(d, v)
 		}
 	})
-	if x.losses = x.right; bare {
+	if x.losses = x.right; lossesOnly {
 		x.right = nil
 	}
 	return err
 }
 
-// rightResults are the step's results in f32, by another replay where the first was bare.
+// rightResults are the step's results in f32. If the first replay computed the losses alone, they
+// take another replay.
 func (x *analysis) rightResults(v *ir.Value) ([][]byte, error) {
 	if x.right != nil {
 		return x.right, nil
@@ -467,14 +469,14 @@ func (x *analysis) rightResults(v *ir.Value) ([][]byte, error) {
 	return x.right, err
 }
 
-// comparable reports whether another 16-bit dtype could help against the fault of
-// d: f16 was chosen by the policy, and decides at the place of the fault.
+// comparable reports whether bf16 could help against the fault of d: the policy chose f16, and
+// its choice applies where the fault is.
 func (x *analysis) comparable(d *Diagnosis) bool {
 	return x.chosen16 == ir.F16 && (d.Direction != Update || x.lowParams())
 }
 
-// bfloat replays the step in bf16 where f16 fails and a smaller loss scale does
-// not help, and reports whether the results are those of f32.
+// bfloat replays the step in bf16 if f16 fails and a smaller loss scale does not help. It reports
+// whether the results agree with f32.
 func (x *analysis) bfloat(d *Diagnosis, v *ir.Value) (bool, error) {
 	switch d.Cause {
 	case ForwardOverflow, GradientOverflow, Singular, VanishedConstant:

@@ -15,8 +15,8 @@ import (
 	"ampc/runtime"
 )
 
-// What the metadata of a replay file holds. Its tensors are the variables under
-// statePrefix and the feeds under their micro-batch's number.
+// Keys of a replay file's metadata. The names of its tensors are statePrefix and a variable, or
+// feedPrefix, the number of a micro-batch and an input.
 const (
 	metaFormat    = "ampc.replay"
 	metaGraph     = "ampc.graph"
@@ -31,14 +31,14 @@ const (
 	feedPrefix    = "feed/"
 )
 
-// position is where a value was built, which the text form does not say.
+// position is the file and line that built a value, which the text form does not have.
 type position struct {
 	File string `json:"file"`
 	Line int    `json:"line"`
 }
 
 // Save writes the case in the safetensors layout: the graph in text form,
-// variables and feeds. The file appears as a whole or not at all.
+// variables and feeds. The file is complete or does not appear.
 func (c *Case) Save(path string) error {
 	at := map[string]position{}
 	note := func(name string, p ir.Pos) {
@@ -110,9 +110,9 @@ func Load(path string, custom ...*ir.Def) (*Case, error) {
 		c.Seed, err = strconv.ParseInt(f.Meta[metaSeed], 10, 64)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: damaged: skips %q and seed %q are to be whole numbers", path, f.Meta[metaSkips], f.Meta[metaSeed])
+		return nil, fmt.Errorf("%s: damaged: skips %q and seed %q must be integers", path, f.Meta[metaSkips], f.Meta[metaSeed])
 	}
-	if l := f.Meta[metaLosses]; l != "" { // files of before have none
+	if l := f.Meta[metaLosses]; l != "" { // older files have none
 		if err := json.Unmarshal([]byte(l), &c.Losses); err != nil {
 			return nil, fmt.Errorf("%s: metadata %s: %w", path, metaLosses, err)
 		}
@@ -150,7 +150,7 @@ func undefined(path, graph string, custom []*ir.Def) error {
 	return nil
 }
 
-// place puts the positions of the user's source in the place of the text's.
+// place replaces the positions of the text by those of the user's source.
 func place(g *ir.Graph, positions string) error {
 	at := map[string]position{}
 	if err := json.Unmarshal([]byte(positions), &at); err != nil {
@@ -168,7 +168,7 @@ func place(g *ir.Graph, positions string) error {
 	return nil
 }
 
-// take puts a tensor where its name says.
+// take adds a tensor to the variables or feeds by its name.
 func (c *Case) take(info safetensors.Info, data []byte) error {
 	if name, ok := strings.CutPrefix(info.Name, statePrefix); ok {
 		c.State[name] = data

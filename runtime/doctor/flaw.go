@@ -9,7 +9,7 @@ import (
 	"ampc/runtime/cpu"
 )
 
-// flaw is what keeps a tensor from being finite, the worse the higher.
+// flaw says why a tensor is not finite; a greater one is worse.
 type flaw uint8
 
 const (
@@ -31,8 +31,7 @@ func (r Range) flaw() flaw {
 	return fine
 }
 
-// flawOf is scan for who does not ask for the range: it skips what is finite and
-// ends at the first NaN.
+// flawOf is scan without the range: it counts nothing in finite data and ends at the first NaN.
 func (h *workers) flawOf(d ir.DType, data []byte) flaw {
 	if len(data) == 0 {
 		return fine
@@ -46,7 +45,7 @@ func (h *workers) flawOf(d ir.DType, data []byte) flaw {
 	return slices.Max(parts)
 }
 
-// piece is how many bytes are looked at together, at most cpu.ScanBlock elements.
+// piece is how many bytes are scanned at a time, at most cpu.ScanBlock elements.
 const piece = 2 * cpu.ScanBlock
 
 // flawIn is flawOf of a chunk. It ends early where nan says that there is a NaN,
@@ -71,8 +70,8 @@ func (h *workers) flawIn(d ir.DType, data []byte, nan *atomic.Bool) flaw {
 	return worst
 }
 
-// finite reports whether every element is, eight bytes at a time: an exponent of
-// ones, and no other, carries into the place of the sign.
+// finite reports whether every element is finite. It adds 1 to the exponents of eight bytes at a
+// time: only an exponent of ones carries into the sign bit.
 func finite(d ir.DType, data []byte) bool {
 	var exponents, one, signs uint64
 	switch d {

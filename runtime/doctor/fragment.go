@@ -143,9 +143,9 @@ func (r *replay) compute(nodes []*ir.Node) error {
 	return a.run(r, nil, func(i int, data []byte) { r.inner[a.out[i]] = slices.Clone(data) })
 }
 
-// again computes node n of the step alone, in f32, on its operands in the replay, each
-// multiplied by its factor if it has one. The ranges are those before results are stored.
-func (x *analysis) again(n *ir.Node, factor map[*ir.Value]float64) ([]Range, error) {
+// computeNode runs node n of the step alone, in f32, on its operands in the replay, each multiplied
+// by its factor if it has one. It returns the ranges of the results before they are stored.
+func (x *analysis) computeNode(n *ir.Node, factor map[*ir.Value]float64) ([]Range, error) {
 	a, err := x.actual.nodes([]*ir.Node{n}, true)
 	if err != nil {
 		return nil, err

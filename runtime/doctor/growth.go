@@ -9,12 +9,12 @@ import (
 	"ampc/runtime"
 )
 
-// Losses are what training has seen before the step: one replay cannot tell an
-// overflow from the end of a divergence.
+// Losses sums up the losses of the steps before. Without them a replay cannot tell an overflow from
+// the end of a divergence.
 type Losses struct {
 	Least float64 `json:"least"` // smallest magnitude
-	Last  float64 `json:"last"`  // before the first step of a row of skipped ones, or the newest
-	Steps int     `json:"steps"` // with a finite loss, 0: nothing is known
+	Last  float64 `json:"last"`  // the newest one that is finite
+	Steps int     `json:"steps"` // that had a finite loss; 0: nothing is known
 }
 
 // See adds the loss of one more step.
@@ -30,16 +30,15 @@ func (l *Losses) See(loss float64) {
 	l.Steps++
 }
 
-// What counts as growth that no training has that converges.
+// Growth beyond these factors counts as divergence.
 const (
 	lossGrowth   = 16 // of the loss over its least
 	weightGrowth = 4  // of the largest weight over what it started with
-	farOff       = 64 // of one weight, where nothing is known of losses
+	farOff       = 64 // of one weight, if no losses are known
 )
 
-// diverged looks whether losses and weights had grown before the step, and then
-// blames the training. Where no losses were seen and a weight at the overflow is
-// far from its start, it says that it cannot know.
+// diverged blames the training if losses and weights had grown before the step. If no losses are
+// known and a weight at the overflow is far from its start, it adds a note.
 func (x *analysis) diverged(d *Diagnosis, v *ir.Value) error {
 	switch d.Cause {
 	case ScaleTooHigh, GradientOverflow, ForwardOverflow, NotPrecision:
@@ -79,8 +78,8 @@ func (x *analysis) diverged(d *Diagnosis, v *ir.Value) error {
 	return nil
 }
 
-// weights are the parameters whose growth counts: all, or those that v is
-// computed from directly.
+// weights are the parameters whose growth counts: all, or those that v and its operands are computed
+// from.
 func (x *analysis) weights(v *ir.Value, all bool) []*ir.Value {
 	var ps []*ir.Value
 	if all {
@@ -107,11 +106,11 @@ func (x *analysis) weights(v *ir.Value, all bool) []*ir.Value {
 	return ps
 }
 
-// sampled is how many elements of a weight tell what it started with, where they
-// are drawn from one distribution.
+// sampled is how many elements of a weight are initialized again to find its first magnitude, if
+// all are drawn from one distribution.
 const sampled = 1 << 14
 
-// alike reports whether elements do not differ by their place.
+// alike reports whether all elements are drawn from one distribution.
 func alike(i *ir.Init) bool { return i == nil || i.Func != "data" && i.Func != "file" }
 
 // draw is a variable as a seed initializes it.
@@ -120,8 +119,7 @@ type draw struct {
 	seed int64
 }
 
-// start is the largest magnitude that p started with, or of a sample; 1 where that
-// is 0 or not known.
+// start is the largest initial magnitude of p, or of a sample of it; 1 if that is 0 or not known.
 func (x *analysis) start(p *ir.Value) (float64, error) {
 	at := draw{p, x.c.Seed}
 	if s, known := x.starts[at]; known {

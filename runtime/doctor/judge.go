@@ -8,7 +8,7 @@ import (
 	"ampc/ir"
 )
 
-// describe fills in what and where.
+// describe fills in which value is not finite, where it is computed, and the ranges around it.
 func (x *analysis) describe(v *ir.Value) *Diagnosis {
 	r := x.actual.withExponents(x.actual.rangeOf(v), v)
 	d := &Diagnosis{Micro: x.c.First + x.actual.micro, DType: v.Type.DType, Scale: x.factor(v), Output: &r, Direction: x.direction(v)}
@@ -51,8 +51,8 @@ func (x *analysis) sweeps(v *ir.Value, inner bool) bool {
 // innerPrefix stands before the names of gradients inside the forward pass.
 const innerPrefix = "grad."
 
-// name says which node of the user's v is: a cast that the compiler placed
-// stands for what it casts.
+// name fills in the node of the source that v belongs to. For a cast that the compiler inserted, it is
+// the node that is cast.
 func (x *analysis) name(d *Diagnosis, v *ir.Value) {
 	for v.Def != nil && inserted(v.Def) && v.Def.In[0].Def != nil {
 		v = v.Def.In[0]
@@ -67,7 +67,7 @@ func (x *analysis) name(d *Diagnosis, v *ir.Value) {
 			d.Of = real(n.Of.Out[0]).Name
 		}
 	}
-	if n := x.reader(v); d.Pos == "" && n != nil { // nobody wrote it: the compiler did, for its reader
+	if n := x.reader(v); d.Pos == "" && n != nil { // the compiler inserted it for its reader
 		d.Pos = n.Pos.String()
 	}
 	home := x.home(d, v)
@@ -76,8 +76,8 @@ func (x *analysis) name(d *Diagnosis, v *ir.Value) {
 	}
 }
 
-// home is the value of the forward pass in whose scope v belongs: a gradient's
-// is what it is the gradient of, an update's the parameter.
+// home is the name of the forward value whose scope v belongs to: for a gradient, the value that it
+// is the gradient of; in the update, the parameter.
 func (x *analysis) home(d *Diagnosis, v *ir.Value) string {
 	switch {
 	case d.Of != "":
@@ -148,10 +148,10 @@ func (x *analysis) judge(d *Diagnosis, v *ir.Value) {
 	}
 }
 
-// computeAlone computes v's node by itself, in f32, on what its operands hold; and where
-// that is not finite, without the loss scale too.
+// computeAlone computes v's node alone, in f32, on its operands; if the result is not finite, also
+// without the loss scale.
 func (x *analysis) computeAlone(d *Diagnosis, v *ir.Value) error {
-	exact, err := x.again(v.Def, nil)
+	exact, err := x.computeNode(v.Def, nil)
 	if err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (x *analysis) computeAlone(d *Diagnosis, v *ir.Value) error {
 			factor[op] = 1 / x.factor(op)
 		}
 	}
-	plain, err := x.again(v.Def, factor)
+	plain, err := x.computeNode(v.Def, factor)
 	if err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (x *analysis) computeAlone(d *Diagnosis, v *ir.Value) error {
 	return nil
 }
 
-// noTarget says that v is a mean whose count of targets is 0, "" where it is none.
+// noTarget says in words that v is a mean whose count of targets is 0; "" if it is not.
 func (x *analysis) noTarget(v *ir.Value) string {
 	n := v.Def
 	if n.Op != ir.OpDiv || n.In[1] == nil {
@@ -209,8 +209,8 @@ func isCount(v *ir.Value) bool {
 	return v.Idx < len(out) && out[v.Idx].Name == "count"
 }
 
-// cancelled is the operand of v that is below 0 as a difference that f32 does
-// not resolve, nil where there is none.
+// cancelled is the value, upstream of v, that is below 0 because f32 does not resolve a difference;
+// nil if there is none.
 func (x *analysis) cancelled(v *ir.Value) *ir.Value {
 	for at := v; at.Def != nil; {
 		var next *ir.Value
@@ -278,8 +278,8 @@ func (x *analysis) scaleWord(v *ir.Value) string {
 	return "loss scale"
 }
 
-// within judges a node whose result in f32, on the same operands, its dtype holds:
-// something that it computes inside is narrower.
+// within judges a node whose dtype holds the result in f32 on the same operands: an intermediate
+// value of the node overflows.
 func (x *analysis) within(d *Diagnosis, v *ir.Value) {
 	d.Cause = GradientOverflow
 	if d.Direction == Forward {
@@ -309,7 +309,7 @@ func (x *analysis) singular(d *Diagnosis, v *ir.Value) {
 	}
 }
 
-// explain says what a node does where it is not finite on finite operands.
+// explain says in words why a node is not finite on finite operands.
 func explain(n *ir.Node) string {
 	s := n.Def().Poles
 	if s == "" {

@@ -72,22 +72,22 @@ func (l *loaded) bytes() int64 {
 	return n
 }
 
-// subject is a step as all its diagnoses see it.
+// subject is what all diagnoses of a step share.
 type subject struct {
 	from      *ir.Graph
 	g         *ir.Graph         // a copy of it, with units
 	order     map[*ir.Value]int // place in the program; variables come first
 	section   map[*ir.Node]ir.Section
-	chosen16  ir.DType           // that the policy chooses; Invalid where only casts of the source ask for 16 bits
+	chosen16  ir.DType           // 16-bit dtype that the policy chooses; Invalid if only casts of the source ask for 16 bits
 	scales    []*ir.Value        // loss scales
-	large     map[string]bool    // by scope: it is most of the model
+	large     map[string]bool    // scopes that hold more than half of the forward pass
 	starts    map[draw]float64   // see start
 	policy    *compiled          // its replay under the policy
 	gradients *compiled          // the same without update, nil: it is not needed
 	updates   bool               // replays under the policy contain update
 	others    map[kind]*variant  // in another precision
-	hidden    map[*ir.Value]bool // faults whose judgement takes more than a traced replay shows
-	compared  map[*ir.Value]bool // faults for which bf16 was tried although a scale seemed to help
+	hidden    map[*ir.Value]bool // faults that need a full replay in f32
+	compared  map[*ir.Value]bool // faults that need all results in f32, although a scale seemed to help
 }
 
 func newSubject(from *ir.Graph) (*subject, error) {
@@ -113,25 +113,25 @@ func newSubject(from *ir.Graph) (*subject, error) {
 	return s, nil
 }
 
-// compiled is a replay before it has memory and variables.
+// compiled is the program of a replay, without memory and variables.
 type compiled struct {
 	g         *ir.Graph
 	p         *lower.Program
 	buffer    map[string]lower.BufferID
 	source    map[lower.BufferID]moment // of each root: the step that makes it
-	lean      bool                      // see replay
+	streamed  bool                      // see replay
 	fragments map[string]*fragment      // by the nodes that they compute
 }
 
-// compile lowers g. A program that shows everything at once, and takes more than
-// memory bytes for that, is made lean.
+// compile lowers g. If its values take more than memory bytes when all of them are kept, the
+// replay is streamed.
 func compile(g *ir.Graph, how lower.Replay, memory int64) (*compiled, error) {
 	p, err := lower.LowerReplay(g, how)
 	if err != nil {
 		return nil, err
 	}
-	c := &compiled{g: g, p: p, fragments: map[string]*fragment{}, lean: how.Spread && p.Separate > memory}
-	if c.lean {
+	c := &compiled{g: g, p: p, fragments: map[string]*fragment{}, streamed: how.Spread && p.Separate > memory}
+	if c.streamed {
 		how.Nodes = true
 		if c.p, err = lower.LowerReplay(g, how); err != nil {
 			return nil, err

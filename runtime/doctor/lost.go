@@ -8,8 +8,8 @@ import (
 	"ampc/ir/eval"
 )
 
-// farFromF32 reports whether a result is far from what f32 has there: it does not
-// overflow by its nature.
+// farFromF32 reports whether v overflows although its value in f32 fits: its operands are far from
+// those in f32.
 func (x *analysis) farFromF32(v *ir.Value, exact Range) bool {
 	f := x.factor(v)
 	return x.wide(v).AbsMax*f <= v.Type.DType.Max()/2 && exact.AbsMax > v.Type.DType.Max()
@@ -49,8 +49,8 @@ func (x *analysis) lost(d *Diagnosis, v *ir.Value) bool {
 	return true
 }
 
-// spoiledBy are the operands whose new zeros or signs can be why v has its own: a
-// sum is not 0 for a few of its terms. Any will do for a v that has none.
+// spoiledBy are the operands whose zeros or signs, which f32 does not have, can be the reason for
+// those of v: a sum is not 0 because a few of its terms are. If any, every such operand counts.
 func (x *analysis) spoiledBy(v *ir.Value, any bool) []*ir.Value {
 	var because []*ir.Value
 	for _, op := range v.Def.In {
@@ -64,7 +64,7 @@ func (x *analysis) spoiledBy(v *ir.Value, any bool) []*ir.Value {
 	return because
 }
 
-// rounded says how v came to be 0, or below.
+// rounded says in words why v is 0, or below 0.
 func (x *analysis) rounded(v *ir.Value) string {
 	s, wide := x.actual.rangeOf(v), x.wide(v)
 	is := fmt.Sprintf("is 0 %d times", s.Zeros-wide.Zeros)
@@ -89,7 +89,7 @@ func (x *analysis) rounded(v *ir.Value) string {
 	return is + " where f32 has another number"
 }
 
-// smallest is the number of a range that is nearest to the wrong side of 0.
+// smallest is the distance from 0 of the number of a range that is nearest to a wrong sign.
 func smallest(r Range) float64 {
 	if r.Min >= 0 {
 		return r.Min
@@ -129,7 +129,7 @@ func (x *analysis) roundings(v *ir.Value) []*ir.Value {
 	return found
 }
 
-// upstream is how many nodes a rounding is looked for behind what it spoils.
+// upstream is how many nodes upstream a rounding is looked for.
 const upstream = 4
 
 // zeroed is the share of v's elements that are 0 and, by count, not in f32.
@@ -138,7 +138,7 @@ func (x *analysis) zeroed(v *ir.Value) float64 {
 	return float64(r.Zeros-x.wide(v).Zeros) / float64(max(r.Elements, 1))
 }
 
-// flipped is 1 where v is below 0 and in f32 is not, or hardly.
+// flipped is 1 if v is below 0 and its value in f32 is not, or hardly; else 0.
 func (x *analysis) flipped(v *ir.Value) float64 {
 	r, wide := x.actual.rangeOf(v), x.wide(v)
 	if r.Min < 0 && (wide.Min >= 0 || r.Min < 8*wide.Min && wide.Max > -wide.Min) {
@@ -147,9 +147,8 @@ func (x *analysis) flipped(v *ir.Value) float64 {
 	return 0
 }
 
-// spoiled are the nodes from what was rounded to v, which it makes singular: all
-// between the two, and where a difference cancels, what it is made of, back to
-// the products.
+// spoiled are the nodes from the rounding to v, which it makes singular. If a difference cancels,
+// they include what it is computed from, back to the products.
 func (x *analysis) spoiled(d *Diagnosis, v *ir.Value) []*ir.Node {
 	source := v
 	for _, n := range x.g.Nodes {
@@ -185,16 +184,16 @@ func (x *analysis) spoiled(d *Diagnosis, v *ir.Value) []*ir.Node {
 	return append(nodes, v.Def)
 }
 
-// cancels reports whether v is much smaller in f32 than what it is computed from,
-// or is 0 without having been stored in 16 bits.
+// cancels reports whether v is much smaller in f32 than its operands, or is not stored in 16 bits.
 func (x *analysis) cancels(v *ir.Value) bool {
 	return !v.Type.DType.Low() || x.operands(v) > 4*x.wide(v).AbsMax
 }
 
-// before is how many nodes what is rounded may lie behind what cancels it.
+// before is how many nodes may lie between a rounding and the difference that cancels.
 const before = 8
 
-// vanishes reports whether node n loses a constant, and then says so in d.
+// vanishes reports whether a constant of node n is 0 in its dtype, or its reciprocal overflows, and
+// then fills in d.
 func (x *analysis) vanishes(d *Diagnosis, n *ir.Node) bool {
 	if len(n.Out) == 0 || !n.Out[0].Type.DType.Float() {
 		return false

@@ -28,8 +28,8 @@ func (c *compiled) places() {
 	}
 }
 
-// at notes how far the replay has come. At a new part it forgets what it saw, because
-// variables have changed.
+// at records the step that has run. At a new part it forgets all ranges, because variables have
+// changed.
 func (r *replay) at(part lower.Part, step int) {
 	if part != r.part || r.ranges == nil {
 		r.micro = 0
@@ -42,13 +42,13 @@ func (r *replay) at(part lower.Part, step int) {
 func (r *replay) next() {
 	r.micro, r.step = r.micro+1, -1
 	r.renew()
-	if r.lean {
+	if r.streamed {
 		r.forget()
 	}
 }
 
 func (r *replay) renew() {
-	if !r.lean && r.traced == nil {
+	if !r.streamed && r.traced == nil {
 		r.ranges, r.flaws = map[*ir.Value]Range{}, map[*ir.Value]flaw{}
 		r.inner, r.ready = map[*ir.Value][]byte{}, map[*ir.Value]bool{}
 	}
@@ -77,7 +77,7 @@ func (r *replay) made(v *ir.Value) bool {
 			return at.part < r.part || at.part == r.part && at.step <= r.step
 		}
 	}
-	if r.lean { // a view
+	if r.streamed { // a view
 		return v.Def.Def().Is(ir.View) && r.made(v.Def.In[0])
 	}
 	made, known := r.ready[v]

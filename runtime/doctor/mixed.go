@@ -9,17 +9,18 @@ import (
 	"ampc/lower"
 )
 
-// mixed is the step as a remedy that keeps values in f32 leaves it: what matches its
-// patterns, with its gradients, reads and stores f32, what is written for that alone
-// stores f32, and the rest is as it was. The policy may give more values f32.
+// mixed changes a copy of the compiled step to what a remedy that keeps values in f32 makes of it:
+// nodes that match the patterns, and their gradients, read and store f32; values that only these
+// read are stored in f32; the rest stays as it was. It is no compilation: the policy may store
+// more values in f32.
 type mixed struct {
 	*subject
 	patterns []string
-	left     []ir.SourceCast // casts that the source has no more
+	left     []ir.SourceCast // casts that the remedy removes from the source
 	t        *variant
-	of       map[*ir.Node]*ir.Node // where nodes of the step went
-	kept     map[*ir.Node]bool     // of the variant: compute in f32
-	soft     map[*ir.Node]bool     // of the variant: store f32, for those
+	of       map[*ir.Node]*ir.Node // the node of the step, by node of the variant
+	kept     map[*ir.Node]bool     // nodes of the variant that read and store f32
+	soft     map[*ir.Node]bool     // nodes of the variant that store f32 for those
 	casts    map[cast]*ir.Value
 }
 
@@ -101,7 +102,7 @@ func (m *mixed) matched(v *ir.Value) bool {
 	return v != nil && slices.ContainsFunc(m.patterns, func(p string) bool { return within(p, v.Name) })
 }
 
-// free reports whether no cast of the source that is left in it gives n's result 16 bits.
+// free reports whether no cast that stays in the source gives n's result 16 bits.
 func (m *mixed) free(n *ir.Node) bool {
 	return !slices.ContainsFunc(n.Why.Casts, func(c ir.SourceCast) bool { return !slices.Contains(m.left, c) })
 }
@@ -155,7 +156,7 @@ func (m *mixed) operands(g *ir.Graph, n *ir.Node, s ir.Section, body *[]*ir.Node
 	}
 }
 
-// store has n store f32 where it is marked.
+// store gives n the attributes with which it stores f32, if it is marked.
 func (m *mixed) store(n *ir.Node) error {
 	switch {
 	case m.kept[n]:
@@ -172,10 +173,10 @@ func (m *mixed) store(n *ir.Node) error {
 	return n.Retype()
 }
 
-// without reports whether n has 16 bits only for casts that the source has no more.
+// without reports whether n has 16 bits only because of casts that the remedy removes.
 func (m *mixed) without(n *ir.Node) bool { return len(n.Why.Casts) > 0 && m.free(n) }
 
-// chosen is the dtype that the policy gives what has 16 bits for a cast that is left out.
+// chosen is the dtype that the policy chooses for a value whose cast is removed.
 func (m *mixed) chosen() ir.DType {
 	if m.chosen16 == ir.Invalid {
 		return ir.F32
@@ -194,7 +195,7 @@ func (m *mixed) wide(g *ir.Graph, v *ir.Value) *ir.Value {
 	return v
 }
 
-// in is v in another dtype, by a cast that is appended to body.
+// in returns v in another dtype, by a cast that it appends to body.
 func (m *mixed) in(body *[]*ir.Node, s ir.Section, v *ir.Value, to ir.DType) *ir.Value {
 	if v.Type.DType == to {
 		return v
@@ -212,7 +213,7 @@ func (m *mixed) in(body *[]*ir.Node, s ir.Section, v *ir.Value, to ir.DType) *ir
 	return m.casts[at]
 }
 
-// stores16 reports whether the variant has v in 16 bits somewhere.
+// stores16 reports whether the variant stores v, or a cast of it, in 16 bits.
 func (t *variant) stores16(v *ir.Value) bool {
 	w := t.to[v]
 	return w != nil && (w.Type.DType.Low() || slices.Contains(t.narrowed, w))

@@ -8,7 +8,7 @@ import (
 	"ampc/lower"
 )
 
-// origin is the value that went wrong first in the part that ran last, nil if none did. Only
+// origin is the first value of the part that ran last that is not finite, nil if all are. Only
 // flaws that reach the step's results, checks or variables count: an Inf that changes
 // nothing, as in a mask, does not.
 func (x *analysis) origin() *ir.Value {
@@ -65,9 +65,8 @@ func (x *analysis) stopEarly(found **ir.Value) {
 	}
 }
 
-// first is the origin to blame: one that made NaN or +Inf before those that
-// made −Inf alone, which masks are meant to be; of these the earliest, what
-// comes from constants last.
+// first chooses the origin to blame: one with NaN or +Inf before those with −Inf alone, which masks
+// have on purpose; of these the earliest, and constants last.
 func (x *analysis) first(all []*ir.Value) *ir.Value {
 	rank := func(v *ir.Value) int {
 		n := x.order[v]
@@ -85,8 +84,8 @@ func (x *analysis) first(all []*ir.Value) *ir.Value {
 	return slices.MinFunc(all, func(a, b *ir.Value) int { return rank(a) - rank(b) })
 }
 
-// sinks are the values that matter, in the order in which they are asked: those
-// of the forward pass, then gradients, then what the update writes.
+// sinks are the values that must be finite, in the order of the search: values of the forward pass,
+// gradients, results of the update.
 func (x *analysis) sinks(part lower.Part) [][]*ir.Value {
 	var forward, backward, update []*ir.Value
 	at := func(v *ir.Value) {
@@ -132,7 +131,7 @@ func writes(n *ir.Node) bool {
 	return slices.ContainsFunc(n.Out, func(v *ir.Value) bool { return v.Next != nil })
 }
 
-// tracer walks from a value that is not finite to where that began.
+// tracer walks from a value that is not finite to the origins of its flaw.
 type tracer struct {
 	*analysis
 	seen map[*ir.Value][]*ir.Value

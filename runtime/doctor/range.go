@@ -8,8 +8,8 @@ import (
 	"ampc/runtime/cpu"
 )
 
-// Range is what a tensor holds. Min, Max and AbsMax are over its finite
-// elements, 0 where there is none.
+// Range sums up the elements of a tensor. Min, Max and AbsMax are over its finite elements, 0 if
+// there is none.
 type Range struct {
 	Name     string   `json:"name"`
 	DType    ir.DType `json:"-"`
@@ -22,14 +22,14 @@ type Range struct {
 	NegInf   int      `json:"neg_inf"`
 	Zeros    int      `json:"zeros"`
 	Elements int      `json:"elements"`
-	// Exponents are there in the ranges of a Diagnosis, where the case asks for them and a replay held the tensor.
+	// Exponents is set in the ranges of a Diagnosis if Case.Exponents is and a replay held the tensor.
 	Exponents *Exponents `json:"-"`
 }
 
-// Finite reports whether every element is.
+// Finite reports whether every element is finite.
 func (r Range) Finite() bool { return r.NaN == 0 && r.Inf == 0 }
 
-// masked reports whether all that is not finite is −Inf, as masks have it.
+// masked reports whether −Inf, as masks have it, is the only value that is not finite.
 func (r Range) masked() bool { return r.NaN == 0 && r.Inf > 0 && r.Inf == r.NegInf }
 
 func (r Range) String() string {
@@ -48,8 +48,7 @@ func (r Range) String() string {
 	return s
 }
 
-// workers are the backend's as they scan values. The backend is locked
-// while a replay runs.
+// workers scan values on the threads of the backend, which is locked while a replay runs.
 type workers struct {
 	b      *cpu.Backend
 	inside *cpu.Backend // b.Inside()
@@ -58,7 +57,7 @@ type workers struct {
 
 func newWorkers(b *cpu.Backend) *workers { return &workers{b: b, inside: b.Inside()} }
 
-// chunk is how many bytes one worker looks at.
+// chunk is how many bytes one worker scans at a time.
 const chunk = 1 << 16
 
 func chunks(data []byte) int { return (len(data) + chunk - 1) / chunk }
@@ -103,8 +102,7 @@ func (h *workers) widened(d ir.DType, data []byte) []byte {
 	return out
 }
 
-// convert returns 16-bit float data as f32 or bf16, in the memory of into where
-// that has the size.
+// convert returns 16-bit float data as f32 or bf16, in the memory of into if that has the right size.
 func (h *workers) convert(from, to ir.DType, data, into []byte) []byte {
 	n := len(data)
 	if to == ir.F32 {

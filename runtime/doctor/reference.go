@@ -9,8 +9,7 @@ import (
 	"ampc/runtime/cpu"
 )
 
-// reference is a replay of a variant: what the values of the part that went wrong
-// would be, and the step's results.
+// reference is a replay of a variant: it has the values and results of the step in that precision.
 type reference struct {
 	*replay
 	to      map[*ir.Value]*ir.Value // where each value of the step went
@@ -18,10 +17,10 @@ type reference struct {
 	peaks   map[*ir.Value]float64   // largest magnitude of a value of the step over all micro-batches, as far as one was asked for
 }
 
-// build prepares the replay with d in place of every 16-bit dtype. If it is bare, its results are
-// the losses alone. In f32 it also shows the surveyed values.
-func (x *analysis) build(d ir.DType, v *ir.Value, how form, bare bool) (*reference, error) {
-	t, err := x.variantOf(kind{dtype: d, how: how, update: x.actual.part == lower.Update, bare: bare}, v)
+// build prepares the replay with d in place of every 16-bit dtype. If lossesOnly, it computes the
+// losses and no other results. In f32 it also shows the surveyed values.
+func (x *analysis) build(d ir.DType, v *ir.Value, how form, lossesOnly bool) (*reference, error) {
+	t, err := x.variantOf(kind{dtype: d, how: how, update: x.actual.part == lower.Update, lossesOnly: lossesOnly}, v)
 	if err != nil {
 		return nil, err
 	}

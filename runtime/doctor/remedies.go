@@ -10,7 +10,7 @@ import (
 
 var inf = math.Inf(1)
 
-// findRemedies finds what would help, now that the whole step is known in f32.
+// findRemedies adds the remedies that follow from the replay in f32.
 func (x *analysis) findRemedies(d *Diagnosis, v *ir.Value) {
 	switch d.Cause {
 	case ScaleTooHigh, GradientOverflow:
@@ -36,9 +36,9 @@ func (x *analysis) scaleOf(v *ir.Value) *ir.Value {
 	return nil
 }
 
-// fitting is the largest power of two for the scale s with which everything
-// that the step stores in 16 bits fits there, and the value that says so; 0 where
-// there is none down to leastScale. If low is given, what it selects is to fit.
+// fitting is the largest power of two for the scale s at which every value fits that the step
+// stores in 16 bits, or that low selects, and the value that bounds it. It is 0 if none down to
+// leastScale fits.
 func (x *analysis) fitting(s *ir.Value, low func(v *ir.Value) bool) (float64, *ir.Value) {
 	least, limit := inf, (*ir.Value)(nil)
 	for _, n := range x.g.Nodes {
@@ -67,12 +67,11 @@ func (x *analysis) fitting(s *ir.Value, low func(v *ir.Value) bool) (float64, *i
 	return math.Ldexp(1, int(math.Floor(math.Log2(least)))), limit
 }
 
-// leastScale is the smallest scale worth naming: gradients of 1 are the smallest
-// that f16 holds then.
+// leastScale is the smallest scale that is advised: with it f16 holds no gradient below 1.
 const leastScale = 0x1p-24
 
-// rescale tells the search for a scale, which ends by itself, from a scale that
-// is too high for good.
+// rescale adds what helps against an overflow at scale s. It tells the scaler's search, which ends by
+// itself, from a static scale or a floor that is too high.
 func (x *analysis) rescale(d *Diagnosis, v, s *ir.Value) {
 	var limit *ir.Value
 	d.SafeScale, limit = x.fitting(s, nil)
@@ -125,7 +124,7 @@ func (x *analysis) ownScale(d *Diagnosis, v, s *ir.Value) float64 {
 	return math.Ldexp(1, int(math.Floor(math.Log2(most))))
 }
 
-// scaler is the node that advances the scale s, nil where it is static.
+// scaler is the node that updates the scale s, nil if it is static.
 func (x *analysis) scaler(s *ir.Value) *ir.Node {
 	for _, n := range x.g.Body[ir.Update] {
 		if n.Op == ir.OpUpdateScale && n.In[0] == s {
@@ -135,8 +134,8 @@ func (x *analysis) scaler(s *ir.Value) *ir.Node {
 	return nil
 }
 
-// wait is how many more steps are skipped until the scale has come from now,
-// where this step was, to safe.
+// wait is how many more steps are skipped until the scale has fallen from now, that of this step, to
+// safe.
 func (x *analysis) wait(rule *ir.Node, now, safe float64) int {
 	backoffs := int(math.Ceil(math.Log2(now/safe)/-math.Log2(rule.Float("backoff")) - 1e-9))
 	each := int(rule.Int("hysteresis"))
@@ -156,8 +155,7 @@ func (x *analysis) wait(rule *ir.Node, now, safe float64) int {
 	return left + (backoffs-1)*each
 }
 
-// most says that a number of steps is a bound, where the count of tolerated
-// overflows cannot be told.
+// most returns "at most " if the scaler tolerates overflows, whose count may not be known.
 func most(rule *ir.Node) string {
 	if rule.Int("hysteresis") > 1 {
 		return "at most "
@@ -165,7 +163,7 @@ func most(rule *ir.Node) string {
 	return ""
 }
 
-// keep adds the remedy that keeps f32 whatever 16 bits do not hold, v first.
+// keep adds the remedy that keeps in f32 all values that 16 bits do not hold, v first.
 func (x *analysis) keep(d *Diagnosis, v *ir.Value, scale map[string]float64) {
 	if d.Direction == Update && len(v.Def.Why.Casts) == 0 {
 		d.Remedies = append(d.Remedies, Remedy{Widen: v.Name})
@@ -184,9 +182,9 @@ func (x *analysis) remedy(d *Diagnosis, k *keeping) {
 	}
 }
 
-// keepExact adds the remedy that keeps f32 what rounding spoils: from what was
-// rounded to what it makes singular. The step has not shown what comes after that: what
-// overflows in f32 even where the scales are at their floors is kept too.
+// keepExact adds the remedy that keeps in f32 all values from the rounding at fault to the singular
+// result. What comes after that has not run under the policy, so values that overflow 16 bits in
+// the replay in f32, with the scales at their floors, are kept, too.
 func (x *analysis) keepExact(d *Diagnosis, v *ir.Value) {
 	if d.Direction == Update {
 		d.Remedies = append(d.Remedies, Remedy{Widen: d.From})

@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// Remedy is one way out, complete in itself: where everything that it says is
-// done, and nothing else, the step is taken and agrees with f32. Of several
-// remedies any will do.
+// Remedy is one complete remedy: after all the changes that it lists, and no others, the step is
+// taken and agrees with f32. Of several remedies, any one helps.
 type Remedy struct {
 	Keep     []string `json:"keep,omitempty"`      // patterns for Policy.Keep, one after the other
 	Unpin    []string `json:"unpin,omitempty"`     // nodes whose pin to 16 bits in code is taken off
@@ -70,7 +69,7 @@ func leaveOut(casts []string) string {
 	return "leave out the casts " + enumerated(casts) + " or widen them to f32"
 }
 
-// advice joins what is said already and what remedies ask to be done.
+// advice joins said and the remedies in words.
 func advice(said string, rs []Remedy) string {
 	var parts []string
 	if said != "" {

@@ -14,10 +14,11 @@ import (
 
 // replay is a run of a graph whose values can be read. There are three forms:
 //
-//   - All values stay in memory and are scanned on request. Values that a fused step does
-//     not store are computed on request.
-//   - Lean, if they do not fit into memory: every node is a step, each value is scanned as
-//     soon as its step has run, and only operands of a possible first flaw are kept.
+//   - Full: all values stay in memory and are scanned on request. Values that a fused step
+//     does not store are computed on request.
+//   - Streamed, if they do not fit into memory: every node is a step, each value is scanned
+//     as soon as its step has run, and its memory is used again. Operands of a possible
+//     first flaw are copied.
 //   - Traced: a few chosen values are scanned as soon as their steps have run. Others are
 //     not known.
 type replay struct {
@@ -35,23 +36,23 @@ type replay struct {
 	part   lower.Part          // that runs, or ran last
 	micro  int                 // its micro-batch
 	step   int                 // the last step of that part that has run
-	ranges map[*ir.Value]Range // of what was looked at, since the part ran
-	flaws  map[*ir.Value]flaw  // of what was looked at, since the part ran
+	ranges map[*ir.Value]Range // of values scanned since the part ran
+	flaws  map[*ir.Value]flaw  // of values scanned for flaws since the part ran
 
-	inner  map[*ir.Value][]byte // content of values that are not stored, computed on request since the part ran
+	inner  map[*ir.Value][]byte // content of values that are not stored, computed since the part ran
 	ready  map[*ir.Value]bool   // values that are not stored, but whose operands have all been made since the part ran
 	failed error                // why a value that is not stored could not be computed
 
-	afterStep func(part lower.Part, step int) bool // after every step, nil: at parts alone
+	afterStep func(part lower.Part, step int) bool // called after every step; nil: only parts are looked at
 
 	traced     map[moment][]*ir.Value // values to scan after each step; nil: values are scanned on request
-	ranged     map[*ir.Value]bool     // traced: values of which the whole range is kept, not only the largest magnitude
+	ranged     map[*ir.Value]bool     // traced: values whose range is kept, not only the largest magnitude
 	peaks      map[*ir.Value]float64  // traced: largest magnitudes
 	incomplete bool                   // traced: a value was requested that is not known
 
-	holds map[lower.BufferID]*ir.Value // lean: the value that a step stores in a buffer
-	views map[*ir.Value][]*ir.Value    // lean: of each value
-	kept  map[*ir.Value][]byte         // lean: operands of nodes that may be the first flaw of this part
+	holds map[lower.BufferID]*ir.Value // streamed: the value that a step stores in a buffer
+	views map[*ir.Value][]*ir.Value    // streamed: of each value
+	kept  map[*ir.Value][]byte         // streamed: operands of nodes that may be the first flaw of this part
 }
 
 // prepare makes a compiled replay ready to run on the variables that state gives,
@@ -59,7 +60,7 @@ type replay struct {
 func (x *analysis) prepare(c *compiled, feeds []runtime.Feed, state func(converted map[string][]byte) map[string][]byte) (*replay, error) {
 	r := &replay{compiled: c, workers: x.workers, ctx: x.ctx, loaded: x.loaded, feeds: feeds, first: x.c.First, counts: x.c.Exponents, step: -1}
 	r.renew()
-	if c.lean {
+	if c.streamed {
 		r.scanAsMade()
 	}
 	var err error
@@ -72,7 +73,7 @@ func (x *analysis) prepare(c *compiled, feeds []runtime.Feed, state func(convert
 	}
 	exec, ok := r.machine.exec.(runtime.Traceable)
 	if !ok {
-		return nil, fmt.Errorf("the backend does not show its memory")
+		return nil, fmt.Errorf("the backend gives no access to the memory of a running step")
 	}
 	r.exec = exec
 	return r, nil
@@ -83,7 +84,7 @@ func (r *replay) close() { r.machine.close() }
 
 // leave ends the replay and keeps it loaded for another diagnosis.
 func (r *replay) leave() {
-	if r.lean {
+	if r.streamed {
 		r.close()
 		return
 	}
@@ -102,11 +103,11 @@ func (r *replay) run(ctx context.Context, look func() bool) error {
 		r.next()
 		return true
 	}}
-	if r.lean || r.traced != nil || r.afterStep != nil {
+	if r.streamed || r.traced != nil || r.afterStep != nil {
 		w.Step = func(part lower.Part, step int) bool {
 			r.at(part, step)
 			switch {
-			case r.lean:
+			case r.streamed:
 				r.scanned(part, step)
 			case r.traced != nil:
 				r.measured(moment{part, step})
@@ -156,11 +157,11 @@ func (r *replay) data(v *ir.Value) []byte {
 		return nil
 	case v.Kind == ir.Param || v.Kind == ir.State && id == lower.None:
 		return r.state[v.Name]
-	case id == lower.None && (r.lean || v.IsVar()):
+	case id == lower.None && (r.streamed || v.IsVar()):
 		return nil
 	case id == lower.None:
 		return r.unstored(v)
-	case r.lean && r.p.Buffers[id].Arena == lower.WorkArena:
+	case r.streamed && r.p.Buffers[id].Arena == lower.WorkArena:
 		return r.kept[v]
 	case !r.stored(v):
 		return r.unstored(v)
@@ -177,7 +178,7 @@ func (r *replay) rangeOf(v *ir.Value) Range {
 	case r.traced != nil && !v.IsVar():
 		r.incomplete = true
 		return Range{Name: v.Name}
-	case r.lean && v.Def != nil && v.Def.Def().Is(ir.View): // what it shows was scanned
+	case r.streamed && v.Def != nil && v.Def.Def().Is(ir.View): // what it shows was scanned
 		s = r.rangeOf(v.Def.In[0])
 		s.Name = v.Name
 	default:
@@ -196,7 +197,7 @@ func (r *replay) flaw(v *ir.Value) flaw {
 	if s, scanned := r.ranges[v]; scanned {
 		return s.flaw()
 	}
-	if r.lean {
+	if r.streamed {
 		return r.rangeOf(v).flaw()
 	}
 	f, known := r.flaws[v]

@@ -32,13 +32,13 @@ func (c *compiled) strided(v *ir.Value) bool {
 	return filled
 }
 
-// visible reports whether v can be read without computing it again.
-func (r *replay) visible(v *ir.Value) bool { return r.lean || r.shows(v) }
+// visible reports whether v can be scanned without computing it again.
+func (r *replay) visible(v *ir.Value) bool { return r.streamed || r.shows(v) }
 
 // shows reports whether v can be read from memory once its step has run.
 func (c *compiled) shows(v *ir.Value) bool { return c.stored(v) || c.strided(v) }
 
-// runs calls with for every contiguous part of a strided value's memory.
+// runs calls with for each contiguous run of a strided value's memory.
 func (r *replay) runs(v *ir.Value, with func(part []byte)) {
 	b := &r.p.Buffers[r.home(v)]
 	mem, width := r.exec.Buffer(r.home(v)), b.Type.DType.Size()

@@ -73,7 +73,7 @@ func (r Range) peak() float64 {
 // top is peak of a value in memory.
 func (r *replay) top(v *ir.Value) float64 {
 	switch {
-	case v.IsVar() || r.lean || v.Type.DType != ir.F32:
+	case v.IsVar() || r.streamed || v.Type.DType != ir.F32:
 		return r.rangeOf(v).peak()
 	case r.strided(v):
 		top := 0.0

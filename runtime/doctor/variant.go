@@ -10,9 +10,8 @@ import (
 	"ampc/runtime"
 )
 
-// variant is the same step in another precision, all of it up to the part that
-// went wrong: node for node, with that dtype in place of every 16-bit one, tf32 off
-// and every loss scale at 1; or in several, see mixed.
+// variant is the step in another precision: node for node, with that dtype in place of every
+// 16-bit one, without tf32 and with every loss scale at 1; or in several dtypes, see mixed.
 type variant struct {
 	*compiled
 	dtype    ir.DType                // f32 or bf16; Invalid: mixed
@@ -24,28 +23,28 @@ type variant struct {
 
 // kind tells variants of a step apart.
 type kind struct {
-	dtype  ir.DType
-	how    form
-	update bool      // there is one
-	bare   bool      // with losses alone
-	shown  *ir.Value // a value that other faults do not ask for, nil: there is none
-	kept   string    // mixed: what is kept
+	dtype      ir.DType
+	how        form
+	update     bool      // it has the update
+	lossesOnly bool      // its results are the losses alone
+	shown      *ir.Value // a value that variants for other faults do not show; nil: there is none
+	kept       string    // mixed: what is kept
 }
 
-// form is how much of a variant can be looked at.
+// form says which values of a variant can be scanned; see replay.
 type form uint8
 
 const (
-	traced form = iota // its results, and what an overflow asks for, when its step makes it
-	whole              // all values
+	traced form = iota // chosen ones, when their steps have run
+	full               // all values
 )
 
 // keptVariants is how many variants of a step stay compiled.
 const keptVariants = 8
 
-// variant makes the step in another precision as far as its results need it, if it
-// is not bare, and v, which went wrong and is shown; in f32 also what is stored in 16
-// bits. v is nil for results alone.
+// variant compiles the step in another precision: the nodes that its results and the shown values
+// are computed from. Shown are v, the value that is not finite, and in f32 all values that the
+// step stores in 16 bits. v is nil if no value is asked for.
 func (s *subject) variant(k kind, v *ir.Value, memory int64) (*variant, error) {
 	d := k.dtype
 	shown := s.low()
@@ -61,7 +60,7 @@ func (s *subject) variant(k kind, v *ir.Value, memory int64) (*variant, error) {
 		return t, nil
 	}
 	t := &variant{dtype: d, from: s.g}
-	if t.results = s.results(); k.bare {
+	if t.results = s.results(); k.lossesOnly {
 		t.results = slices.DeleteFunc(t.results, func(v *ir.Value) bool { return !isLoss(v) })
 	}
 	g, to := s.g.CloneMap()
@@ -82,7 +81,7 @@ func (s *subject) variant(k kind, v *ir.Value, memory int64) (*variant, error) {
 	}
 	ancestry(g, append(results[:len(results):len(results)], mapped(shown, to)...)...)
 	g.Return = results
-	l := lower.Replay{Spread: k.how == whole, Update: true}
+	l := lower.Replay{Spread: k.how == full, Update: true}
 	for _, w := range shown {
 		l.Show = append(l.Show, w.Name)
 	}
@@ -107,8 +106,8 @@ func (s *subject) add(k kind, t *variant) {
 	s.others[k] = t
 }
 
-// low are the values of forward and backward that somebody reads and that are stored in 16 bits, or would
-// be if the product that makes them did not run together with what reads it.
+// low are the values of forward and backward that are read and stored in 16 bits, or would be if
+// the product that computes them were not fused with its readers.
 func (s *subject) low() []*ir.Value {
 	var vs []*ir.Value
 	read := map[*ir.Value]bool{}
@@ -130,8 +129,8 @@ func (s *subject) low() []*ir.Value {
 	return vs
 }
 
-// uncast takes out the casts from a dtype to itself: they would copy. Those of states
-// stay, which change within a step, and those in update.
+// uncast removes casts from a dtype to itself, which would copy. Casts of states, which change
+// within a step, stay, and so do those in update.
 func (t *variant) uncast(g *ir.Graph) {
 	instead := map[*ir.Value]*ir.Value{}
 	for s, n := range g.Nodes {
