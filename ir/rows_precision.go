@@ -163,6 +163,9 @@ func inferMultiplier(n *Node) ([]Type, error) {
 			return nil, err
 		}
 	}
+	if v := n.Operand("norm"); v != nil && n.Float("max") == 0 {
+		return nil, fmt.Errorf("norm %s is given and max is 0: give the largest norm, or no norm", v)
+	}
 	if c := n.Operand("count"); c != nil && c.Type.Shape != MakeShape() {
 		return nil, fmt.Errorf("count %s is %s, want a scalar", c, c.Type)
 	}
@@ -182,7 +185,7 @@ func elemMultiplier(c *Code, n *Node) []Reg {
 		k := c.Conv(c.In(1), F32)
 		m = c.Select(c.Eq(k, c.F(0)), c.F(0), c.Div(m, k))
 	}
-	if len(n.In) > 2 && n.In[2] != nil && n.Float("max") > 0 {
+	if len(n.In) > 2 && n.In[2] != nil {
 		m = c.Mul(m, c.Min(c.F(1), c.Div(c.F(n.Float("max")), c.Add(c.In(2), c.F(1e-6)))))
 	}
 	return []Reg{m}

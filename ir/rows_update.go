@@ -135,7 +135,7 @@ var updateRows = map[Op]Def{
 	},
 	OpAssign: {
 		Name: "assign", Doc: "Is the next value of a weight that ops of the update computed: next where the step is taken, w where it is skipped. g and lr, the gradient and the learning rate that next was computed from, say what it is.",
-		In:  in(Operand{Name: "w"}, Operand{Name: "next"}, Operand{Name: "g", ReadsLow: true, Unread: true}, Operand{Name: "lr", Class: Fixed, Named: true, Unread: true}, flagOperand("skip", true)),
+		In:  in(Operand{Name: "w"}, Operand{Name: "next", ReadsLow: true}, Operand{Name: "g", ReadsLow: true, Unread: true}, Operand{Name: "lr", Class: Fixed, Named: true, ReadsLow: true, Unread: true}, flagOperand("skip", true)),
 		Out: out(Result{Name: "w"}), Flags: Writer | NoMerge | InPlace, Class: Fixed, Why: "f32 master weight", NoGrad: "belongs to the update",
 		Infer: inferAssign,
 		Elem:  func(c *Code, n *Node) []Reg { return []Reg{unlessSkipped(c, n, 4, c.In(0), c.In(1))} },
@@ -238,10 +238,10 @@ func inferOptimizer(n *Node) ([]Type, error) {
 // gradient has the weight's shape.
 func inferAssign(n *Node) ([]Type, error) {
 	w, next, g := n.In[0], n.In[1], n.In[2]
-	if next.Type != w.Type || g.Type.Shape != w.Type.Shape {
+	if next.Type.Shape != w.Type.Shape || g.Type.Shape != w.Type.Shape {
 		return nil, fmt.Errorf("weight %s is %s, next %s is %s, g %s is %s", w, w.Type, next, next.Type, g, g.Type)
 	}
-	return []Type{w.Type}, firstError(wantScalar(n, "lr", F32), wantScalar(n, "skip", Bool))
+	return []Type{w.Type}, firstError(wantShape("lr", n.Operand("lr")), wantScalar(n, "skip", Bool))
 }
 
 // unitOptimizer demands that gradient and multiplier cancel: unit 1 reaches the weight.

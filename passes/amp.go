@@ -220,7 +220,8 @@ func (a *assigner) requiredDType(n *ir.Node, i int) ir.DType {
 	v := n.In[i]
 	switch a.class(n, i) {
 	case ir.Fixed:
-		if a.p.NoMasters && a.sec[n.ID] == ir.Update { // the update reads gradients and weights in their stored dtypes
+		o := n.OperandDef(i)
+		if o.Unread && o.ReadsLow || a.p.NoMasters && a.sec[n.ID] == ir.Update && !o.Named { // in the stored dtype, like gradients and weights of the update
 			return ir.Invalid
 		}
 		return a.src[v.ID]

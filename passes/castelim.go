@@ -3,6 +3,7 @@ package passes
 import (
 	"fmt"
 	"maps"
+	"slices"
 
 	"ampc/ir"
 )
@@ -132,7 +133,47 @@ func newCastEdit(g *ir.Graph, c *Context) *castEdit {
 
 func (e *castEdit) begin(s ir.Section) {
 	e.s, e.body = s, e.g.Body[s]
+	if e.crosses {
+		e.body = castsFirst(e.body)
+	}
 	e.list = make([]*ir.Node, 0, len(e.body))
+}
+
+// castsFirst puts each cast of body right behind what it casts, or in front of all: a cast
+// that meets rows that move elements finds the others, in whatever order they were.
+func castsFirst(body []*ir.Node) []*ir.Node {
+	list := make([]*ir.Node, 0, len(body))
+	made, casts := map[*ir.Node]bool{}, map[*ir.Node][]*ir.Node{}
+	for _, n := range body {
+		made[n] = true
+	}
+	isCast := func(n *ir.Node) bool { return n.Op == ir.OpCast && n.Out[0].Next == nil }
+	for _, n := range body {
+		switch {
+		case !isCast(n):
+		case made[n.In[0].Def]:
+			casts[n.In[0].Def] = append(casts[n.In[0].Def], n)
+		default:
+			list = append(list, n)
+		}
+	}
+	var behind func(n *ir.Node)
+	behind = func(n *ir.Node) {
+		for _, m := range casts[n] {
+			list = append(list, m)
+			behind(m)
+		}
+	}
+	for _, n := range slices.Clone(list) {
+		behind(n)
+	}
+	for _, n := range body {
+		if !isCast(n) {
+			list = append(list, n)
+			behind(n)
+		}
+	}
+	return list
 }
 
 func (e *castEdit) end() {

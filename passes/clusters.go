@@ -33,7 +33,7 @@ func (m *planner) clusters() error {
 			continue
 		}
 		for i, v := range n.In {
-			if v != nil && !n.OperandDef(i).Unread && !sameCluster(v, n) {
+			if v != nil && !sameCluster(v, n) {
 				c.read(n, i, v)
 			}
 		}
@@ -181,6 +181,9 @@ func (c *clusterer) readPort(n *ir.Node, i int, v *ir.Value) plan.Port {
 		p.Register = b.Def != nil && n.Why.Launch > 0 && b.Def.Why.Launch == n.Why.Launch
 		p.Saved = b.Def != nil && c.sec[n.ID] == ir.Backward && c.sec[b.Def.ID] == ir.Forward
 	}
+	if n.OperandDef(i).Unread { // the tensor is stored for it all the same
+		p.Moves = &plan.Moves{}
+	}
 	return p
 }
 
@@ -236,7 +239,12 @@ func (m *planner) reads(n *ir.Node, i int, v *ir.Value) plan.Choice {
 		return m.fixedAs(d)
 	case m.castVar(v) && m.class(n, i) != ir.Fixed:
 		return m.fixedAs(m.low)
-	case !m.node[n.ID].free() || m.c.Caps.Loads(n, i) || !m.assignable(n.Out[0]):
+	case m.c.Caps.Loads(n, i):
+		return plan.AsStored
+	case !m.node[n.ID].free() || !m.assignable(n.Out[0]):
+		if v.Def != nil && m.formCast(v.Def) { // what the cast made: the kernel converts nothing
+			return m.fixedAs(m.src[v.ID])
+		}
 		return plan.AsStored
 	}
 	return m.v[n.Out[0].ID]

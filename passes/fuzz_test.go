@@ -8,49 +8,90 @@ import (
 
 	"ampc/ir"
 	"ampc/ir/eval"
+	"ampc/lower"
 )
 
 // fuzzAttrs are attributes to try for rows that cannot do without.
 var fuzzAttrs = map[string][]ir.Attrs{
-	"reshape":       {ir.A("shape", []int{8, 4}), ir.A("shape", []int{32}), ir.A("shape", []int{4, 8})},
-	"transpose":     {ir.A("perm", []int{1, 0})},
-	"cast":          {ir.A("to", ir.F16), ir.A("to", ir.F32), ir.A("to", ir.BF16)},
-	"round":         {ir.A("to", ir.F16), ir.A("to", ir.BF16)},
-	"slice":         {ir.A("axes", []int{0}, "starts", []int{0}, "ends", []int{4})},
-	"concat":        {ir.A("axis", 0)},
-	"reduce_sum":    {ir.A("axes", []int{1}), ir.A("axes", []int{0}, "keep", true)},
-	"reduce_mean":   {ir.A("axes", []int{1})},
-	"broadcast":     {ir.A("shape", []int{8, 8})},
-	"unsqueeze":     {ir.A("axes", []int{0})},
-	"gelu":          {nil, ir.A("approx", "tanh")},
-	"matmul":        {nil, ir.A("ta", true), ir.A("tb", true)},
-	"flip":          {ir.A("axes", []int{0})},
-	"split":         {ir.A("axis", 0, "sizes", []int{4, 4})},
-	"tile":          {ir.A("reps", []int{1, 1})},
-	"sum_to":        {ir.A("shape", []int{8}), ir.A("shape", []int{1, 8})},
-	"clip":          {ir.A("min", -1.0, "max", 1.0)},
-	"full":          {ir.A("dtype", ir.F32, "value", 0.5, "shape", []int{8, 8})},
-	"cumsum":        {ir.A("axis", 0)},
-	"pad":           {ir.A("pads", []int{0, 1, 0, 1})},
-	"affine":        {ir.A("scale", 0.5, "shift", 1.0)},
-	"cross_entropy": {nil},
+	"reshape":         {ir.A("shape", []int{8, 4}), ir.A("shape", []int{32}), ir.A("shape", []int{4, 8})},
+	"transpose":       {ir.A("perm", []int{1, 0})},
+	"cast":            {ir.A("to", ir.F16), ir.A("to", ir.F32), ir.A("to", ir.BF16)},
+	"round":           {ir.A("to", ir.F16), ir.A("to", ir.BF16)},
+	"slice":           {ir.A("axes", []int{0}, "starts", []int{0}, "ends", []int{4})},
+	"concat":          {ir.A("axis", 0)},
+	"reduce_sum":      {ir.A("axes", []int{1}), ir.A("axes", []int{0}, "keep", true)},
+	"reduce_mean":     {ir.A("axes", []int{1})},
+	"broadcast":       {ir.A("shape", []int{8, 8})},
+	"unsqueeze":       {ir.A("axes", []int{0})},
+	"gelu":            {nil, ir.A("approx", "tanh")},
+	"matmul":          {nil, ir.A("ta", true), ir.A("tb", true)},
+	"flip":            {ir.A("axes", []int{0})},
+	"split":           {ir.A("axis", 0, "sizes", []int{4, 4})},
+	"tile":            {ir.A("reps", []int{1, 1})},
+	"sum_to":          {ir.A("shape", []int{8}), ir.A("shape", []int{1, 8})},
+	"clip":            {ir.A("min", -1.0, "max", 1.0)},
+	"full":            {ir.A("dtype", ir.F32, "value", 0.5, "shape", []int{8, 8})},
+	"cumsum":          {ir.A("axis", 0)},
+	"pad":             {ir.A("pads", []int{0, 1, 0, 1})},
+	"affine":          {ir.A("scale", 0.5, "shift", 1.0)},
+	"cross_entropy":   {nil},
+	"dropout":         {ir.A("p", 0.5, "rng", 1)},
+	"dropout_grad":    {ir.A("p", 0.5, "rng", 1)},
+	"uniform":         {ir.A("shape", []int{8, 8}, "rng", 2), ir.A("shape", []int{8}, "rng", 3)},
+	"normal":          {ir.A("shape", []int{8, 8}, "rng", 4, "dtype", ir.F16), ir.A("shape", []int{8, 8}, "rng", 5)},
+	"bernoulli":       {ir.A("shape", []int{8, 8}, "rng", 6)},
+	"multiplier":      {nil, ir.A("max", 1.0)},
+	"schedule":        {ir.A("kind", "cosine", "total", 10)},
+	"all_reduce":      {ir.A("ranks", 1), ir.A("ranks", 1, "msg", ir.BF16, "op", "mean")},
+	"all_gather":      {ir.A("ranks", 1, "axis", 0)},
+	"reduce_scatter":  {ir.A("ranks", 1, "axis", 0)},
+	"accum_tree":      {ir.A("level", 0), ir.A("level", 1)},
+	"bias_correction": {ir.A("beta", 0.9)},
+	"ema":             {ir.A("decay", 0.9)},
+	"sgd":             {ir.A("momentum", 0.9), nil},
 }
+
+// part appends some nodes to a graph, with operands from the pool, or none, and gives
+// the values that later nodes may read.
+type part func(g *ir.Graph, r *rand.Rand, pool []*ir.Value, pins bool) []*ir.Value
 
 // randomGraph grows a graph from the op table: any row whose inference accepts
 // the operands drawn for it. Values are small matrices, vectors and scalars.
-// pins says whether some nodes are pinned; rows of without are left out, and
-// recurrent rows, which take four dimensions (randomRecurrences).
+// pins says whether some nodes are pinned; rows of without are left out.
 func randomGraph(r *rand.Rand, size int, pins bool, without ...ir.Op) *ir.Graph {
 	return growGraph(r, size, pins, 0, nil, without)
 }
 
 // randomRecurrences is randomGraph with recurrent rows and their gradients.
-func randomRecurrences(r *rand.Rand, size int, pins bool) *ir.Graph {
-	return growGraph(r, size, pins, 6, recurrence, nil)
+func randomRecurrences(r *rand.Rand, size int, pins bool, without ...ir.Op) *ir.Graph {
+	return growGraph(r, size, pins, 6, recurrence, without)
 }
 
-// growGraph grows a graph in which one try in every many is what part appends; 0: none.
-func growGraph(r *rand.Rand, size int, pins bool, every int, part func(*ir.Graph, *rand.Rand, []*ir.Value, bool) []*ir.Value, without []ir.Op) *ir.Graph {
+// randomCaches is randomGraph with caches of sequences.
+func randomCaches(r *rand.Rand, size int, pins bool, without ...ir.Op) *ir.Graph {
+	return growGraph(r, size, pins, 5, caching, without)
+}
+
+// without are the rows that target runs no node of, and more: a graph with one of them is
+// not lowered.
+func without(target lower.Target, more ...ir.Op) []ir.Op {
+	x := []*ir.Value{{Type: ir.T(ir.F32, 8)}}
+	for _, op := range ir.Ops() {
+		if op.Def().Is(ir.Collective) && target.Rule(&ir.Node{Op: op, In: x, Out: x}) == nil {
+			more = append(more, op)
+		}
+	}
+	return more
+}
+
+// inParts reports whether random graphs hold op in parts only: it takes four dimensions,
+// or no inference says what it returns.
+func inParts(op ir.Op) bool {
+	return op.Def().Family == "recurrent" || op.Def().Is(ir.Caches) || op == ir.OpForeign
+}
+
+// growGraph grows a graph in which one try in every many is what more appends; 0: none.
+func growGraph(r *rand.Rand, size int, pins bool, every int, more part, without []ir.Op) *ir.Graph {
 	b := ir.NewBuilder("fuzz")
 	pool := []*ir.Value{
 		b.Declare(ir.Input, "x", ir.T(ir.F32, 8, 8), nil, nil),
@@ -59,23 +100,25 @@ func growGraph(r *rand.Rand, size int, pins bool, every int, part func(*ir.Graph
 		b.Declare(ir.Param, "v", ir.T(ir.F32, 8), &ir.Init{Func: "normal", Args: []float64{0, 0.5}}, nil),
 		b.Declare(ir.Const, "k", ir.T(ir.F32), &ir.Init{Args: []float64{0.25}}, nil),
 		b.Declare(ir.Input, "labels", ir.T(ir.I32, 8), nil, nil),
+		b.Declare(ir.Input, "count", ir.T(ir.I32), nil, nil),
+		b.Declare(ir.Input, "flag", ir.T(ir.Bool), nil, nil),
 	}
 	g := b.Graph()
-	// No row of the update is drawn below. A new one is left out here, so that each seed keeps its graph.
-	ops := slices.DeleteFunc(ir.Ops(), func(op ir.Op) bool {
-		return op.Def().Family == "recurrent" || op == ir.OpAssign || op == ir.OpAccumTree || op.Def().Is(ir.Caches)
-	})
+	ops := slices.DeleteFunc(ir.Ops(), func(op ir.Op) bool { return inParts(op) || slices.Contains(without, op) })
 	for tries := 0; g.NumNodes() < size && tries < 60*size; tries++ {
 		if every > 0 && r.IntN(every) == 0 {
-			pool = append(pool, part(g, r, pool, pins)...)
+			pool = append(pool, more(g, r, pool, pins)...)
 			continue
 		}
 		op := ops[r.IntN(len(ops))]
 		if r.IntN(4) == 0 { // more of what precision is about
 			op = []ir.Op{ir.OpMatmul, ir.OpLinear, ir.OpAdd, ir.OpMul, ir.OpSoftmax, ir.OpRelu, ir.OpReshape, ir.OpTranspose, ir.OpCast}[r.IntN(9)]
 		}
-		d := op.Def()
-		if slices.Contains(without, op) || d.Is(ir.Random) || d.Is(ir.Writer) || d.Is(ir.Collective) || d.Is(ir.Caches) || op == ir.OpForeign || d.Family == "precision" || d.Family == "update" {
+		if slices.Contains(without, op) {
+			continue
+		}
+		if op.Def().Is(ir.Writer) {
+			tryWrite(g, r, op, pool)
 			continue
 		}
 		section := ir.Forward
@@ -91,58 +134,31 @@ func growGraph(r *rand.Rand, size int, pins bool, every int, part func(*ir.Graph
 	return g
 }
 
-// recurrence appends a recurrent row over matrices of the pool, reshaped, and
-// perhaps its gradient, or nothing.
-func recurrence(g *ir.Graph, r *rand.Rand, pool []*ir.Value, pins bool) []*ir.Value {
-	late := map[*ir.Value]bool{}
-	for _, n := range g.Body[ir.Backward] {
-		for _, v := range n.Out {
-			late[v] = true
+// draw is a value of the pool for operand i of a row, one of the last rather than one of
+// the first; for one that is given by name, a scalar.
+func draw(r *rand.Rand, d *ir.Def, i int, pool []*ir.Value) *ir.Value {
+	if o := d.In[min(i, len(d.In)-1)]; o.Named && o.Class == ir.Fixed {
+		var scalars []*ir.Value
+		for _, v := range pool {
+			if v.Type.Shape.Rank() == 0 && kindOf(v.Type.DType)&max(o.Kinds, ir.KFloat) != 0 {
+				scalars = append(scalars, v)
+			}
+		}
+		if len(scalars) > 0 {
+			return scalars[r.IntN(len(scalars))]
 		}
 	}
-	pick := func() *ir.Value { return pool[max(r.IntN(len(pool)), r.IntN(len(pool)))] }
-	x, w, dy := pick(), pick(), pick()
-	for _, v := range []*ir.Value{x, w, dy} {
-		if !v.Type.DType.Float() || v.Type.Shape != ir.T(ir.F32, 8, 8).Shape {
-			return nil
-		}
+	return pool[max(r.IntN(len(pool)), r.IntN(len(pool)))]
+}
+
+func kindOf(d ir.DType) ir.Kinds {
+	switch {
+	case d == ir.Bool:
+		return ir.KBool
+	case d.Integer():
+		return ir.KInt
 	}
-	b := ir.Edit(g).In(ir.Forward)
-	if late[x] || late[w] {
-		b = b.In(ir.Backward)
-	}
-	if pins && r.IntN(6) == 0 {
-		b = b.Pinned([]ir.Pin{ir.PinF32, ir.PinLow, ir.PinTF32}[r.IntN(3)])
-	}
-	back := b.In(ir.Backward)
-	emit := func(op ir.Op, in ...*ir.Value) []*ir.Value { return b.Emit(op, in, nil) }
-	var out []*ir.Value
-	switch flow := back.Reshape(dy, 4, 2, 1, 8); r.IntN(3) {
-	case 0:
-		s := emit(ir.OpLSTM, b.Reshape(x, 4, 2, 1, 8), b.Reshape(b.Slice(w, []int64{0}, []int64{0}, []int64{2}), 1, 2, 8))
-		if b.Err() == nil {
-			d := back.Emit(ir.OpLSTMGrad, []*ir.Value{s[0].Def.In[1], s[2], s[1], nil, s[0]}, nil)
-			out = []*ir.Value{b.Reshape(s[2], 8, 8), b.Reshape(s[0], 2, 8), back.Reshape(d[0], 8, 8)}
-		}
-	case 1:
-		s := emit(ir.OpRNN, b.Reshape(x, 4, 2, 1, 8), b.Reshape(w, 1, 8, 8))
-		if b.Err() == nil {
-			d := back.Emit(ir.OpRNNGrad, []*ir.Value{s[0].Def.In[1], s[0], flow}, nil)
-			out = []*ir.Value{b.Reshape(s[0], 8, 8), back.Reshape(d[0], 8, 8)}
-		}
-	case 2:
-		six := func(v *ir.Value, rows int64) *ir.Value {
-			return b.Slice(v, []int64{0, 1}, []int64{0, 0}, []int64{rows, 6})
-		}
-		s := emit(ir.OpGRU, b.Reshape(six(x, 8), 4, 2, 1, 6), b.Reshape(six(w, 2), 1, 2, 6))
-		if b.Err() == nil {
-			out = []*ir.Value{b.Reshape(s[0], 2, 8), b.Reshape(s[1], 8, 8)}
-		}
-	}
-	if b.Err() != nil || back.Err() != nil {
-		return nil
-	}
-	return slices.DeleteFunc(out, func(v *ir.Value) bool { return v == nil })
+	return ir.KFloat
 }
 
 // tryNode appends a node of op with operands from the pool, or nothing.
@@ -163,7 +179,7 @@ func tryNode(g *ir.Graph, r *rand.Rand, op ir.Op, s ir.Section, pool []*ir.Value
 	}
 	in := make([]*ir.Value, n)
 	for i := range in {
-		in[i] = pool[max(r.IntN(len(pool)), r.IntN(len(pool)))]
+		in[i] = draw(r, d, i, pool)
 		if late[in[i]] {
 			s = ir.Backward
 		}
@@ -171,6 +187,9 @@ func tryNode(g *ir.Graph, r *rand.Rand, op ir.Op, s ir.Section, pool []*ir.Value
 	var a ir.Attrs
 	if list := fuzzAttrs[d.Name]; list != nil {
 		a = list[r.IntN(len(list))]
+	}
+	if d.Is(ir.Collective) {
+		a = a.With("seq", g.NumNodes()) // all ranks send in this order
 	}
 	b := ir.Edit(g).In(s)
 	if s == ir.Backward && len(g.Body[ir.Forward]) > 0 && r.IntN(2) == 0 {
@@ -185,7 +204,7 @@ func tryNode(g *ir.Graph, r *rand.Rand, op ir.Op, s ir.Section, pool []*ir.Value
 	}
 	var kept []*ir.Value
 	for _, v := range out {
-		if v != nil && v.Type.DType != ir.F64 && (v.Type.DType.Float() || v.Type.DType == ir.Bool) && v.Type.Shape.Elements() <= 256 {
+		if v != nil && v.Type.Shape.Elements() <= 256 {
 			kept = append(kept, v)
 		}
 	}

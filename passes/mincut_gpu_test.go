@@ -27,10 +27,11 @@ func TestCutBytesOnGPUs(t *testing.T) {
 	for seed := range uint64(5 * *graphs) {
 		target, pins := sm.Must(gpus[seed%6]), seed/6%2 == 1
 		r := func(k uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, k)) }
-		a, b, c, d := r(13), r(13), r(19), r(23)
+		a, b, c, d, e := r(13), r(13), r(19), r(23), r(31)
 		for i, g := range []*ir.Graph{
-			randomGraph(a, 4+a.IntN(30), pins, ir.OpCast), randomGraph(b, 4+b.IntN(30), pins),
-			randomLayers(c, 4+c.IntN(30), pins, ir.OpCast), randomLayers(d, 4+d.IntN(30), pins),
+			randomGraph(a, 4+a.IntN(30), pins, without(target, ir.OpCast)...), randomGraph(b, 4+b.IntN(30), pins, without(target)...),
+			randomLayers(c, 4+c.IntN(30), pins, without(target, ir.OpCast)...), randomLayers(d, 4+d.IntN(30), pins, without(target)...),
+			randomRecurrences(e, 4+e.IntN(30), pins, without(target)...),
 		} {
 			source := g.String()
 			cut, moved, n, ok := countedOn(t, g, target)
@@ -58,7 +59,13 @@ type fusions struct{ expanded, joined, apart int }
 // or without an expansion.
 func countedOn(t *testing.T, g *ir.Graph, target lower.Target) (cut, moved int, n fusions, ok bool) {
 	t.Helper()
-	cfg := Config{Policy: MixedF16(), Debugging: Debugging{Only: precisionPasses}, Compiling: Compiling{Caps: target.Caps()}}
+	return countedUnder(t, g, MixedF16(), target)
+}
+
+// countedUnder is countedOn under policy p.
+func countedUnder(t *testing.T, g *ir.Graph, p Policy, target lower.Target) (cut, moved int, n fusions, ok bool) {
+	t.Helper()
+	cfg := Config{Policy: p, Debugging: Debugging{Only: precisionPasses}, Compiling: Compiling{Caps: target.Caps()}}
 	cfg.After = func(e Event) {
 		cut += e.Counters["cut_bytes"]
 		noCastsLeft(t, cfg, e)
@@ -75,15 +82,15 @@ func countedOn(t *testing.T, g *ir.Graph, target lower.Target) (cut, moved int, 
 			n.expanded++
 		}
 	}
-	p, err := lower.Lower(g, shared{target})
+	program, err := lower.Lower(g, shared{target})
 	if err == nil {
-		err = lower.Verify(p)
+		err = lower.Verify(program)
 	}
 	if err != nil {
 		t.Errorf("%s: %v\n%s", target, err, g)
 		return 0, 0, n, false
 	}
-	for _, steps := range p.Parts {
+	for _, steps := range program.Parts {
 		for i := range steps {
 			moved += int(steps[i].Bytes)
 		}

@@ -126,24 +126,29 @@ func TestCutBytesAreTheProgramsBytes(t *testing.T) {
 	for seed := range uint64(*graphs) {
 		compareBytes(t, seed)
 	}
-	for _, seed := range []uint64{1663, 1673, 1868, 2463, 3891, 4200, 8806, 10216, 11634, 18659, 29947} { // they differed once
+	for _, seed := range []uint64{135, 518, 889, 1663, 1673, 1868, 2463, 3891, 4200} { // they differed once
 		compareBytes(t, seed)
 	}
 }
 
-// compareBytes compares cut and program of three random graphs: without casts,
-// with casts written by hand, with recurrences.
+// compareBytes compares cut and program of four random graphs: without casts,
+// with casts written by hand, with recurrences, with caches.
 func compareBytes(t *testing.T, seed uint64) {
 	t.Helper()
 	r := func(k uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, k)) }
-	a, b, c := r(11), r(11), r(17)
+	a, b, c, d := r(11), r(11), r(17), r(29)
 	pins := seed%2 == 1
 	for i, g := range []*ir.Graph{
-		randomGraph(a, 4+a.IntN(30), pins, ir.OpCast), randomGraph(b, 4+b.IntN(30), pins), randomRecurrences(c, 4+c.IntN(30), pins),
+		randomGraph(a, 4+a.IntN(30), pins, without(lower.CPU, ir.OpCast)...), randomGraph(b, 4+b.IntN(30), pins, without(lower.CPU)...),
+		randomRecurrences(c, 4+c.IntN(30), pins, without(lower.CPU)...), randomCaches(d, 4+d.IntN(30), pins, without(lower.CPU)...),
 	} {
 		p := []Policy{MixedF16(), MixedBF16()}[seed/2%2]
 		source := g.String()
-		cut, program, err := counted(t, g, Config{Policy: p, Debugging: Debugging{Only: precisionPasses}, Training: Training{Micro: int(seed % 4)}})
+		micro := int(seed % 4)
+		if len(g.Body[ir.Update]) > 0 { // of several micro-batches, the update reads what they have added up
+			micro = 1
+		}
+		cut, program, err := counted(t, g, Config{Policy: p, Debugging: Debugging{Only: precisionPasses}, Training: Training{Micro: micro}})
 		if err != nil {
 			t.Fatalf("seed %d, graph %d: %v", seed, i, err)
 		}
@@ -249,7 +254,7 @@ func TestCutAgainstAllPrograms(t *testing.T) {
 	graphs, programs, again, missed, withShared, withRepresented := 0, 0, 0, 0, 0, 0
 	for seed := uint64(0); graphs < want && seed < 20000; seed++ {
 		r := rand.New(rand.NewPCG(seed, 13))
-		g := randomGraph(r, 10+r.IntN(20), seed%2 == 1, ir.OpCast)
+		g := randomGraph(r, 10+r.IntN(20), seed%2 == 1, without(lower.CPU, ir.OpCast)...)
 		dropUnreached(g)
 		free, chosen, shared, represented := freeOf(t, g, p)
 		if len(free) < 2 || len(free) > 10 {

@@ -52,12 +52,12 @@ func (c *clusterer) split(s ir.Section, last *ir.Node, v *ir.Value) {
 		return
 	}
 	for i, o := range p.In[:2] { // both kernels read an operand that is also the residual
-		if r := e.residual; r.v != nil && c.base[r.v.ID] == c.base[o.ID] {
-			switch c.stored(p, i, o) {
-			case plan.Low:
-				pay(plan.F32, r.form, size)
-			case plan.F32:
+		if r := e.residual; r.v != nil && c.part[r.v.ID] == c.part[o.ID] {
+			switch form := c.stored(p, i, o); {
+			case form == plan.F32:
 				pay(r.form, plan.Low, 2*size)
+			case form == r.form || form == plan.Low && r.form.Free():
+				pay(plan.F32, r.form, size)
 			}
 			break
 		}

@@ -220,13 +220,14 @@ func (s *Solver) readers() [][]read {
 	return list
 }
 
-// ordered sorts reads by cluster and requirement and drops those that say the same.
+// ordered sorts reads by cluster and requirement and drops those that say the same. What has
+// Moves is a read of its own.
 func ordered(list []read) []read {
 	slices.SortFunc(list, func(a, b read) int {
-		return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.Takes, b.Takes), cmp.Compare(a.Part, b.Part), order(a.again, b.again), order(a.twice, b.twice), order(a.Register, b.Register))
+		return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.Takes, b.Takes), cmp.Compare(a.Part, b.Part), order(a.Moves != nil, b.Moves != nil), order(a.again, b.again), order(a.twice, b.twice), order(a.Register, b.Register))
 	})
 	return slices.CompactFunc(list, func(a, b read) bool {
-		return a.cluster == b.cluster && a.Takes == b.Takes && a.Part == b.Part && a.again == b.again && a.twice == b.twice && a.Register == b.Register
+		return a.cluster == b.cluster && a.Takes == b.Takes && a.Part == b.Part && a.again == b.again && a.twice == b.twice && a.Register == b.Register && a.Moves == nil && b.Moves == nil
 	})
 }
 
@@ -246,9 +247,15 @@ func (s *Solver) exact(t *Tensor, w *Port, times int64, list []read) {
 	if w != nil {
 		s.fixed += w.exactly(t.Bytes) * times
 	}
-	for i, r := range list {
-		if c := &s.plan.Clusters[r.cluster]; !c.Outside && (r.Moves != nil || i == 0 || list[i-1].cluster != r.cluster) {
-			s.fixed += r.exactly(r.Bytes) * c.Times
+	for _, r := range list {
+		if r.Moves != nil && !s.plan.Clusters[r.cluster].Outside {
+			s.fixed += r.Moves.F32 * s.plan.Clusters[r.cluster].Times
+		}
+	}
+	once := withoutMoves(list)
+	for i, r := range once {
+		if c := &s.plan.Clusters[r.cluster]; !c.Outside && (i == 0 || once[i-1].cluster != r.cluster) {
+			s.fixed += r.Bytes * c.Times
 		}
 	}
 }
@@ -293,22 +300,34 @@ func (s *Solver) reads(t *Tensor, list []read) {
 		for end < len(list) && list[end].cluster == list[i].cluster {
 			end++
 		}
-		c := &s.plan.Clusters[list[i].cluster]
-		switch {
-		case c.Outside:
-		case list[i].Moves != nil:
-			for _, r := range list[i:end] {
-				if r.other {
-					s.fixed += r.Moves.Low * c.Times
-				} else {
-					s.pay(r.in(t.Stored), *r.Moves, c.Times)
-				}
+		if c := &s.plan.Clusters[list[i].cluster]; !c.Outside {
+			s.own(t, list[i:end], c.Times)
+			if once := withoutMoves(list[i:end]); len(once) > 0 {
+				s.forms(once, t.Stored, touched(once, t.Bytes), c.Times)
 			}
-		default:
-			s.forms(list[i:end], t.Stored, touched(list[i:end], t.Bytes), c.Times)
 		}
 		i = end
 	}
+}
+
+// own adds what reads of t move that say so themselves.
+func (s *Solver) own(t *Tensor, list []read, times int64) {
+	for _, r := range list {
+		switch {
+		case r.Moves == nil:
+		case r.other:
+			s.fixed += r.Moves.Low * times
+		default:
+			s.pay(r.in(t.Stored), *r.Moves, times)
+		}
+	}
+}
+
+func withoutMoves(list []read) []read {
+	if !slices.ContainsFunc(list, func(r read) bool { return r.Moves != nil }) {
+		return list
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(r read) bool { return r.Moves != nil })
 }
 
 // casts adds the casts that the readers of t make necessary, each once.

@@ -24,10 +24,12 @@ func randomPlan(r *rand.Rand, k int) *Plan {
 	port := func(q Port) {
 		c := &p.Clusters[r.IntN(len(p.Clusters))]
 		if c.Inner > 0 {
-			if slices.ContainsFunc(c.Ports, func(o Port) bool { return o.Tensor == q.Tensor }) {
+			if slices.ContainsFunc(c.Ports, func(o Port) bool { return o.Tensor == q.Tensor && (o.Write || q.Write) }) {
 				return
 			}
 			q.Moves, q.Second, q.Rounded = &Moves{int64(r.IntN(30)), int64(r.IntN(30))}, false, false
+		} else if !q.Write && r.IntN(8) == 0 { // an operand that is not read
+			q.Moves = &Moves{}
 		}
 		c.Ports = append(c.Ports, q)
 	}
