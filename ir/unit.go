@@ -32,6 +32,14 @@ func InnerScale(v *Value) bool {
 	return v.Attr.Get("role") == RoleScale && (v.Kind == Const || v.Attr.Get("sweep") == InnerSweep)
 }
 
+// AttrPart is the attribute of a state that holds one rank's part of a variable: the name of
+// that variable. The attribute "whole" has its dimensions. The variable is flattened and filled
+// up until the ranks divide it; rank r has range r.
+const AttrPart = "part"
+
+// PartOf is the name of the variable that v is one rank's part of, "" where it is none.
+func (v *Value) PartOf() string { s, _ := v.Attr.Get(AttrPart).(string); return s }
+
 // RoleCopy is the role attribute of a state that holds another variable
 // (attribute of) rounded to 16 bits and is written together with it. A runtime
 // refreshes it whenever anything but such a step wrote the variable.

@@ -27,14 +27,14 @@ var cpuPostOps = map[ir.Op]bool{ir.OpEmbedding: true}
 // cpuRules are the rules that differ from those of other targets.
 var cpuRules = map[ir.Op]Rule{
 	ir.OpMaxPool: cpuMaxPool, ir.OpMaxPoolGrad: cpuMaxPoolGrad, ir.OpAnyNonfinite: cpuNonfinite,
-	ir.OpAllReduce: KernelRule, ir.OpAllGather: KernelRule, ir.OpCacheAppend: cacheRule, ir.OpCachedAttention: cacheRule,
+	ir.OpAllReduce: KernelRule, ir.OpAllGather: KernelRule, ir.OpReduceScatter: KernelRule, ir.OpCacheAppend: cacheRule, ir.OpCachedAttention: cacheRule,
 }
 
 // cpuTakes are conditions on the nodes that the CPU supports. An op without an entry has none.
-var cpuTakes = map[ir.Op]func(n *ir.Node) bool{ir.OpAllGather: gathersFirstAxis}
+var cpuTakes = map[ir.Op]func(n *ir.Node) bool{ir.OpAllGather: firstAxis, ir.OpReduceScatter: firstAxis}
 
-// gathersFirstAxis reports whether the parts of an all_gather are contiguous in its result.
-func gathersFirstAxis(n *ir.Node) bool { return n.Int("axis") == 0 }
+// firstAxis reports whether the parts of an all_gather or a reduce_scatter are contiguous.
+func firstAxis(n *ir.Node) bool { return n.Int("axis") == 0 }
 
 func (cpu) Rule(n *ir.Node) Rule {
 	if takes := cpuTakes[n.Op]; takes != nil && !takes(n) {

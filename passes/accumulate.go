@@ -21,7 +21,7 @@ func accumulate(g *ir.Graph, c *Context) error {
 	if len(t.sweeps) == 0 {
 		return nil
 	}
-	if err := cmp.Or(t.planInner(g, c), t.checkSliced(c)); err != nil {
+	if err := cmp.Or(t.planInner(g, c), t.checkSliced(c), t.shard(g, c)); err != nil {
 		return err
 	}
 	if !c.accumulates() && !c.Parallel.several() {

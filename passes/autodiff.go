@@ -18,6 +18,7 @@ func autodiff(g *ir.Graph, c *Context) error {
 		return nil
 	}
 	t := c.training
+	t.reserve(g, c)
 	if err := t.synchronize(g, c); err != nil {
 		return err
 	}

@@ -155,18 +155,20 @@ func (o *updating) step(p *paramPlan) {
 		op = ir.OpAdamW
 	}
 	a := ir.A("beta1", opt.Beta1, "beta2", opt.Beta2, "eps", opt.Eps, "decay", opt.Decay)
-	o.at().EmitWrite(op, []*ir.Value{p.v, p.g, m, v, lr, tr.skip, p.mul, c1, c2}, a, p.v, m, v)
+	w := p.stepped()
+	o.at().EmitWrite(op, []*ir.Value{w, p.g, m, v, lr, tr.skip, p.mul, c1, c2}, a, w, m, v)
 }
 
 func (o *updating) stepSGD(p *paramPlan, opt Optimizer, lr *ir.Value) {
 	a := ir.A("momentum", opt.Momentum, "nesterov", opt.Nesterov, "decay", opt.Decay)
-	next := []*ir.Value{p.v}
+	w := p.stepped()
+	next := []*ir.Value{w}
 	var m *ir.Value
 	if opt.Momentum != 0 {
 		m = o.moment(p, "m")
 		next = append(next, m)
 	}
-	o.at().EmitWrite(ir.OpSGD, []*ir.Value{p.v, p.g, m, lr, p.skipGroup.skip, p.mul}, a, next...)
+	o.at().EmitWrite(ir.OpSGD, []*ir.Value{w, p.g, m, lr, p.skipGroup.skip, p.mul}, a, next...)
 }
 
 // stepRule makes the update rule build the next value of one parameter. Its nodes are pinned to
@@ -210,7 +212,7 @@ func (o *updating) moment(p *paramPlan, name string) *ir.Value {
 	if p.group.Optimizer.Algorithm == UseSGD {
 		kind = "sgd." + name
 	}
-	return o.b.Declare(ir.State, o.c.state(kind, p.v.Name), p.v.Type.With(p.group.Optimizer.state()), &ir.Init{Args: []float64{0}}, ir.A("role", "optimizer"))
+	return o.state(p, o.c.state(kind, p.v.Name), p.group.Optimizer.state(), "optimizer")
 }
 
 // bias updates 1-beta^t and returns its value in this step.
@@ -245,8 +247,8 @@ func (o *updating) averages() {
 		if counts[p.skipGroup] == nil {
 			counts[p.skipGroup] = o.b.Declare(ir.State, o.c.state(kindAverages+p.skipGroup.name, ""), ir.T(ir.I32), &ir.Init{Args: []float64{0}}, ir.A("role", "step"))
 		}
-		avg := o.b.Declare(ir.State, o.c.state(kindAverage, p.v.Name), p.v.Type.With(ir.F32), &ir.Init{Args: []float64{0}}, ir.A("role", "ema"))
-		o.at().EMA(avg, next[p.v], counts[p.skipGroup], p.skipGroup.skip, o.c.EMA)
+		avg := o.state(p, o.c.state(kindAverage, p.v.Name), ir.F32, "ema")
+		o.at().EMA(avg, next[p.stepped()], counts[p.skipGroup], p.skipGroup.skip, o.c.EMA)
 		o.c.Count("averages", 1)
 	}
 	for _, tr := range o.t.skipGroups {

@@ -20,6 +20,8 @@ type Parallel struct {
 	Shift   int      // gradients in 16-bit messages are multiplied by 2^-Shift; 0: chosen such that sums over the ranks do not overflow unless an operand does
 	// SyncNorms makes batch norms normalize by the statistics of all ranks.
 	SyncNorms bool
+	// Shard divides weights and what their update keeps among the ranks.
+	Shard bool
 	// Slices is the number of micro-batches of all ranks together in one step. They are summed in
 	// one binary tree, so that the result has the same bits for every number of ranks. 0: they are
 	// summed in their order.
@@ -117,6 +119,12 @@ func (t *training) collective(b *ir.Builder, attrs ir.Attrs, vs []*ir.Value) []*
 	return b.AllReduce(attrs.With("seq", t.messages), vs...)
 }
 
+// scatter is a message of gradients of which each rank gets parts.
+func (t *training) scatter(b *ir.Builder, attrs ir.Attrs, vs []*ir.Value) []*ir.Value {
+	t.messages++
+	return b.ReduceScatter(attrs.With("flat", true).With("seq", t.messages), vs...)
+}
+
 // acrossRanks sums over the ranks: gradients in buckets, in the order in which backward computes
 // them, then the parts of losses and results.
 func (a *accumulator) acrossRanks() {
@@ -200,6 +208,7 @@ func (a *accumulator) drawn(micro *ir.Value, elements int64) *ir.Value {
 // buckets sends the gradients of one sweep. Those of a single micro-batch are sent during the
 // backward pass, sums over several micro-batches after it.
 func (a *accumulator) buckets(s *sweep) {
+	parts := map[*ir.Value]bool{} // gradients of sharded weights
 	order := map[*ir.Value]int{}
 	for i, n := range a.g.Body[ir.Backward] {
 		for _, v := range n.Out {
@@ -215,7 +224,9 @@ func (a *accumulator) buckets(s *sweep) {
 		}
 		names[x.d] = x.p.v.Name
 		d := x.d
-		if t := a.lookedUp(x.d); t != nil {
+		if x.p.part != nil {
+			parts[d] = true
+		} else if t := a.lookedUp(x.d); t != nil {
 			tables[x.d], d = t, t.dense
 		}
 		if d != nil {
@@ -224,21 +235,19 @@ func (a *accumulator) buckets(s *sweep) {
 		}
 	}
 	slices.SortStableFunc(ds, func(x, y *ir.Value) int { return cmp.Compare(order[x], order[y]) })
-	least, sec := a.c.Parallel.bucket(), ir.Backward
+	sec := ir.Backward
 	if a.c.accumulates() {
 		sec = ir.Update
 	}
 	sums := map[*ir.Value]*ir.Value{}
-	for len(ds) > 0 {
-		n, bytes := 0, int64(0)
-		for n < len(ds) && bytes < least {
-			bytes += a.g.Elements(ds[n].Type) * ds[n].Type.DType.Size()
-			n++
+	for _, vs := range a.filled(ds, parts) {
+		send := a.t.collective
+		if parts[vs[0]] {
+			send = a.t.scatter
 		}
-		for i, v := range a.t.collective(a.b.In(sec), a.c.Parallel.attrs(), ds[:n]) {
-			sums[ds[i]] = a.b.Rename(v, s.label("sum")+"."+names[ds[i]])
+		for i, v := range send(a.b.In(sec), a.c.Parallel.attrs(), vs) {
+			sums[vs[i]] = a.b.Rename(v, s.label("sum")+"."+names[vs[i]])
 		}
-		ds = ds[n:]
 		a.c.Count("buckets", 1)
 	}
 	for i := range s.grads {
@@ -248,6 +257,32 @@ func (a *accumulator) buckets(s *sweep) {
 		}
 		s.grads[i].d = sums[d]
 	}
+}
+
+// filled divides gradients among buckets, in the order in which those are full. The ones that
+// are scattered are not in a bucket with others.
+func (a *accumulator) filled(ds []*ir.Value, parts map[*ir.Value]bool) [][]*ir.Value {
+	least := a.c.Parallel.bucket()
+	var open [2][]*ir.Value
+	var bytes [2]int64
+	var out [][]*ir.Value
+	for _, d := range ds {
+		k := 0
+		if parts[d] {
+			k = 1
+		}
+		open[k] = append(open[k], d)
+		bytes[k] += a.g.Elements(d.Type) * d.Type.DType.Size()
+		if bytes[k] >= least {
+			out, open[k], bytes[k] = append(out, open[k]), nil, 0
+		}
+	}
+	for _, rest := range open {
+		if len(rest) > 0 {
+			out = append(out, rest)
+		}
+	}
+	return out
 }
 
 // lookedUp is a gradient to which lookups contribute: each adds a few rows to a table.

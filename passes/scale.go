@@ -241,6 +241,9 @@ func (s *scaling) shown() {
 	for _, p := range s.t.params {
 		if s.asked(OfGradient, p.v) {
 			p.shown = s.unscaled(p)
+			if p.part != nil {
+				p.shown = s.gathered(p, p.shown)
+			}
 		}
 	}
 }
@@ -310,7 +313,7 @@ func (s *scaling) norm(name string, ps []*paramPlan, limit float64) *norm {
 		}
 		vs[i] = p.g
 	}
-	n.value = s.at(name).GlobalNorm(ps[0].mul, vs...)
+	n.value = s.normOfParts(name, ps[0].mul, vs, func(i int) bool { return ps[i].part != nil })
 	s.c.Count("norms", 1)
 	return n
 }

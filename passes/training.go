@@ -68,6 +68,7 @@ type grad struct {
 // has scale unit 1.
 type paramPlan struct {
 	v         *ir.Value
+	part      *ir.Value // what this rank keeps and updates of v; nil: all of it
 	group     *Group
 	reach     uint64 // bit k: sweep k contributes
 	g, mul    *ir.Value

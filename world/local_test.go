@@ -195,8 +195,8 @@ func TestSizesThatDoNotFit(t *testing.T) {
 		t.Error(err)
 	}
 	m = message("short", 4, ir.F32)
-	m.Op = world.Gather
-	if err := m.Check(2); err == nil || err.Error() != "result 0 of the message short has 16 bytes, want 32" {
+	m.Op, m.Out = world.Gather, [][]byte{make([]byte, 8)}
+	if err := m.Check(2); err == nil || err.Error() != "result 0 of the message short has 8 bytes, want 32" {
 		t.Error(err)
 	}
 }

@@ -51,7 +51,7 @@ func (m *Message) Unpack(src []byte) {
 func (m *Message) unpackParts(src []byte) {
 	for r := 0; len(src) > 0; r++ {
 		for i, in := range m.In {
-			copy(m.Out[i][r*len(in):], src[:len(in)])
+			copy(m.Out[i][min(r*len(in), len(m.Out[i])):], src[:len(in)])
 			src = src[len(in):]
 		}
 	}

@@ -31,47 +31,65 @@ func (c *call) everybodys() ([][]*Tensor, error) {
 	return all, err
 }
 
-// evalAllGather joins the ranks' operands along the axis, in order of ranks.
+// evalAllGather joins the ranks' operands along the axis, in order of ranks, or makes whole
+// tensors of the ranges that ranks have.
 func evalAllGather(c *call) error {
 	all, err := c.everybodys()
 	if err != nil {
 		return err
 	}
-	y, d := c.out[0], c.in[0].dims()
-	rows, size, inner := blocks(d, c.axis(len(d)))
-	width := size * inner // elements of a rank's part that lie together
-	for r := range all {
-		x := all[r][0]
-		for i := range rows {
-			at := (i*len(all) + r) * width
-			if y.F != nil {
-				copy(y.F[at:at+width], x.F[i*width:(i+1)*width])
-			} else {
-				copy(y.I[at:at+width], x.I[i*width:(i+1)*width])
+	flat := c.Attrs.Get("shapes") != nil
+	for k, y := range c.out {
+		d, axis := c.in[k].dims(), 0
+		if !flat {
+			axis = c.axis(len(d))
+		}
+		rows, size, inner := blocks(d, axis)
+		width := size * inner // elements of a rank's part that lie together
+		for r := range all {
+			x := all[r][k]
+			for i := range rows {
+				at := (i*len(all) + r) * width
+				if y.F != nil {
+					copy(y.F[min(at, len(y.F)):], x.F[i*width:(i+1)*width])
+				} else {
+					copy(y.I[min(at, len(y.I)):], x.I[i*width:(i+1)*width])
+				}
 			}
 		}
 	}
 	return nil
 }
 
-// evalReduceScatter adds up in order of ranks and keeps the rank's own part along the axis.
+// evalReduceScatter adds up and keeps the rank's own part: along the axis, or a range of the
+// flattened tensor, with zeros behind its end.
 func evalReduceScatter(c *call) error {
 	all, err := c.everybodys()
 	if err != nil {
 		return err
 	}
-	y, d := c.out[0], c.out[0].dims()
-	rows, size, inner := blocks(d, c.axis(len(d)))
-	width := size * inner
-	for i := range rows * width {
-		at := (i/width*len(all)+c.opt.Rank)*width + i%width
-		if y.F != nil {
-			y.F[i] = c.reduced(len(all), func(r int) float64 { return all[r][0].F[at] })
-			continue
+	for k, y := range c.out {
+		d, axis := c.out[k].dims(), 0
+		if !c.Flag("flat") {
+			axis = c.axis(len(d))
 		}
-		y.I[i] = 0
-		for r := range all {
-			y.I[i] += all[r][0].I[at]
+		rows, size, inner := blocks(d, axis)
+		width := size * inner
+		for i := range rows * width {
+			at := (i/width*len(all)+c.opt.Rank)*width + i%width
+			switch {
+			case y.F != nil && at >= len(c.in[k].F):
+				y.F[i] = 0
+			case y.F != nil:
+				y.F[i] = c.reduced(len(all), func(r int) float64 { return all[r][k].F[at] })
+			default:
+				y.I[i] = 0
+				for r := range all {
+					if at < len(c.in[k].I) {
+						y.I[i] += all[r][k].I[at]
+					}
+				}
+			}
 		}
 	}
 	return nil
@@ -104,10 +122,7 @@ func evalAllReduce(c *call) error {
 
 // reduced is one float element over all ranks.
 func (c *call) reduced(ranks int, x func(rank int) float64) float64 {
-	down, msg := 1.0, ir.F32
-	if c.Op == ir.OpAllReduce {
-		down, msg = math.Ldexp(1, -int(c.Int("shift"))), c.DT("msg")
-	}
+	down, msg := math.Ldexp(1, -int(c.Int("shift"))), c.DT("msg")
 	sent := func(v float64) float64 {
 		if c.opt.Float64 || ranks == 1 || c.in[0].Type.DType == ir.F64 {
 			return v
@@ -131,7 +146,7 @@ func (c *call) reduced(ranks int, x func(rank int) float64) float64 {
 		return float64(float32(a + b))
 	}
 	var y float64
-	if c.Op == ir.OpAllReduce && c.Flag("tree") {
+	if c.Flag("tree") {
 		y = treeSum(ranks, func(r int) float64 { return sent(x(r) * down) }, add)
 	} else {
 		y = sent(x(0) * down)

@@ -42,6 +42,28 @@ func InitVar(v *ir.Value, seed int64) (*Tensor, error) {
 	return t, nil
 }
 
+// InitOn is InitVar on one rank, which of a sharded variable has a part (ir.AttrPart).
+func InitOn(v *ir.Value, seed int64, rank int) (*Tensor, error) {
+	of := v.PartOf()
+	if of == "" {
+		return InitVar(v, seed)
+	}
+	sizes, _ := v.Attr.Get("whole").([]int64)
+	dims := make([]ir.Dim, len(sizes))
+	for i, d := range sizes {
+		dims[i] = ir.Dim(d)
+	}
+	whole, err := InitVar(&ir.Value{Name: of, Type: ir.T(v.Type.DType, dims...), Init: v.Init}, seed)
+	if err != nil {
+		return nil, err
+	}
+	t := New(v.Type)
+	from := rank * t.Len()
+	copy(t.F, whole.F[min(from, len(whole.F)):])
+	copy(t.I, whole.I[min(from, len(whole.I)):])
+	return t, nil
+}
+
 // initializer returns the function of the element's index that fills a tensor.
 func initializer(i *ir.Init, s *stream) func(k int) float64 {
 	a := i.Args

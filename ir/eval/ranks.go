@@ -50,6 +50,19 @@ type arrival struct {
 	sent []*Tensor
 }
 
+// compare is an error where rank sends tensors of other types than rank 0.
+func (a *arrival) compare(rank int, b *arrival) error {
+	if len(a.sent) != len(b.sent) {
+		return fmt.Errorf("rank 0 sends %d tensors to the collective %s, and rank %d sends %d", len(a.sent), a.name, rank, len(b.sent))
+	}
+	for i, x := range a.sent {
+		if y := b.sent[i]; x.Type != y.Type {
+			return fmt.Errorf("tensor %d of the collective %s is %s on rank 0, and %s on rank %d", i, a.name, x.Type, y.Type, rank)
+		}
+	}
+	return nil
+}
+
 func (m *meeting) meet(rank int, n *ir.Node, sent []*Tensor) ([][]*Tensor, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -76,6 +89,8 @@ func (m *meeting) exchange() {
 	for r, a := range m.at {
 		if a.name != m.at[0].name {
 			m.fault = fmt.Errorf("rank 0 is at the collective %s and rank %d at %s", m.at[0].name, r, a.name)
+		} else if m.fault == nil {
+			m.fault = m.at[0].compare(r, a)
 		}
 		m.got[r] = a.sent
 	}

@@ -11,6 +11,9 @@ import (
 func (m *matcher) node(x *numbering, n *ir.Node) {
 	x.entity[n.ID] = -1
 	s := x.section[n.ID]
+	if m.whole(x, n) {
+		return
+	}
 	if m.erased(x, s, n) {
 		m.moving(x, s, n)
 		return

@@ -181,6 +181,41 @@ func (m *matcher) variable(x *numbering, v *ir.Value) ref {
 	return ref{m.class(tag, at, 0), m.views.whole(v.Type.Shape)}
 }
 
+// whole handles a node of F that gathers the parts that ranks have of variables: its results
+// are those variables.
+func (m *matcher) whole(x *numbering, n *ir.Node) bool {
+	if x.source || n.Op != ir.OpAllGather || n.Attrs.Get("shapes") == nil {
+		return false
+	}
+	refs := make([]ref, len(n.In))
+	for k, v := range n.In {
+		i := m.partOf(v)
+		if i < 0 || m.t.g.Vars[i].Type.Shape != n.Out[k].Type.Shape {
+			return false
+		}
+		refs[k] = m.t.refs[m.t.g.Vars[i].ID]
+	}
+	for k, v := range n.Out {
+		x.refs[v.ID] = refs[k]
+	}
+	return true
+}
+
+// partOf is the variable of T, by its place, of which v of F is this rank's part, in whatever
+// dtype; -1 where it is none.
+func (m *matcher) partOf(v *ir.Value) int64 {
+	for v.Def != nil && v.Def.Op == ir.OpCast && kindOf(v.Def.In[0].Type.DType) == kindOf(v.Type.DType) {
+		v = v.Def.In[0]
+	}
+	if v.Def != nil || v.Kind != ir.State {
+		return -1
+	}
+	if i, ok := m.f.vars[v.PartOf()]; ok && m.t.g.Vars[i].Kind == ir.Param {
+		return i
+	}
+	return -1
+}
+
 // read is what a node of section s reads as v.
 func (m *matcher) read(x *numbering, s ir.Section, v *ir.Value) ref {
 	if v == nil {

@@ -15,7 +15,10 @@ import "ampc/ir"
 //   - what the update makes of losses, counts and other values of the forward pass and
 //     returns is agreed on;
 //   - every value written to a variable that outlives the step is agreed on, its skip
-//     predicate included.
+//     predicate included;
+//   - of a variable that is sharded, of which each rank has a part, no node reads the whole
+//     but by gathering the parts, and a part is written from parts of tensors of the same
+//     size, element by element, and from what is agreed on.
 func (p *proof) ranks() {
 	var sent []*ir.Node
 	for _, n := range p.g.Nodes {
@@ -34,6 +37,7 @@ func (p *proof) ranks() {
 			}
 		}
 	}
+	r.shards()
 	r.order(sent)
 	for _, n := range sent {
 		r.message(n)
@@ -66,7 +70,7 @@ func (r *rankRule) order(sent []*ir.Node) {
 }
 
 func (r *rankRule) message(n *ir.Node) {
-	if r.p.sec[n.ID] == ir.Prepare {
+	if r.p.sec[n.ID] == ir.Prepare && !gathersParts(n) {
 		r.p.report(n, "is sent before the step has computed anything")
 	}
 	seen := map[*ir.Value]bool{}
@@ -83,7 +87,7 @@ func (r *rankRule) message(n *ir.Node) {
 			r.p.report(n, "sums %s, which is equal on all ranks", v)
 		case n.Op == ir.OpAllReduce && n.Str("op") != "sum" && r.backward(v):
 			r.p.report(n, "takes the %s of %s, of which the ranks have parts", n.Str("op"), v)
-		case r.p.sec[n.ID] > ir.Forward && r.isSum(v):
+		case r.p.sec[n.ID] > ir.Forward && r.isSum(v) && !(n.Op == ir.OpAllGather && r.ofParts(v)):
 			r.p.report(n, "sums %s, which is a sum over the ranks already", v)
 		}
 		seen[v] = true
@@ -112,7 +116,7 @@ func (r *rankRule) isLocal(v *ir.Value) bool {
 	yes := false
 	switch {
 	case v.Def == nil:
-		yes = v.Kind == ir.Input || v.Attr.Get("role") == "acc"
+		yes = v.Kind == ir.Input || v.Attr.Get("role") == "acc" || v.PartOf() != ""
 	case v.Def.Def().Is(ir.Collective):
 		yes = v.Def.Op == ir.OpReduceScatter
 	default:
@@ -195,7 +199,7 @@ func (r *rankRule) writes() {
 			}
 			r.p.judged++
 			for _, x := range operandsOf(n) {
-				if r.isLocal(x) {
+				if r.isLocal(x) && !r.partLike(x, v.Next) {
 					r.p.report(n, "writes %s from %s, which differs between ranks", v.Next, x)
 				}
 			}

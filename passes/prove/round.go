@@ -1,6 +1,10 @@
 package prove
 
-import "ampc/ir"
+import (
+	"iter"
+
+	"ampc/ir"
+)
 
 // rounded says in which 16-bit formats a value was stored since it was computed
 // in f32, by itself or by a cast: a bit each.
@@ -24,12 +28,30 @@ func (r rounded) String() string {
 // between floats or from a dtype to itself, or a row that moves elements.
 func carries(n *ir.Node) bool {
 	d := n.Def()
-	return n.Op == ir.OpCast && kindOf(n.In[0].Type.DType) == kindOf(n.Out[0].Type.DType) || d.Is(ir.View) || d.Is(ir.Moves) && d.Elem == nil
+	return gathersParts(n) || n.Op == ir.OpCast && kindOf(n.In[0].Type.DType) == kindOf(n.Out[0].Type.DType) || d.Is(ir.View) || d.Is(ir.Moves) && d.Elem == nil
 }
 
 // carried reports whether operand i of n, which carries, is part of what it hands on.
 func carried(n *ir.Node, i int) bool {
 	return n.In[i] != nil && n.In[i].Type.DType.Float() && n.OperandDef(i).Class != ir.Fixed
+}
+
+// gathersParts reports whether n makes whole variables of the parts that ranks have.
+func gathersParts(n *ir.Node) bool { return n.Op == ir.OpAllGather && n.Attrs.Get("shapes") != nil }
+
+// handedOn lists what v was made of without computing.
+func handedOn(v *ir.Value) iter.Seq[*ir.Value] {
+	return func(yield func(*ir.Value) bool) {
+		if v.Def == nil || !carries(v.Def) {
+			return
+		}
+		in, first := v.Def.OperandsOf(v.Idx)
+		for i, w := range in {
+			if carried(v.Def, first+i) && !yield(w) {
+				return
+			}
+		}
+	}
 }
 
 // roundedIn finds how each value of a numbering was rounded.
@@ -39,16 +61,11 @@ func (x *numbering) roundedIn() []rounded {
 		r[v.ID] = roundedTo(v.Type.DType)
 	}
 	for _, n := range x.g.Nodes {
-		var from rounded
-		if carries(n) {
-			for i := range n.In {
-				if carried(n, i) {
-					from |= r[n.In[i].ID]
-				}
-			}
-		}
 		for _, v := range n.Out {
-			r[v.ID] = from | roundedTo(v.Type.DType)
+			r[v.ID] = roundedTo(v.Type.DType)
+			for w := range handedOn(v) {
+				r[v.ID] |= r[w.ID]
+			}
 		}
 	}
 	return r
@@ -144,6 +161,9 @@ func (r *rounding) variable(v *ir.Value) {
 	if i, ok := r.m.f.vars[v.Name]; ok {
 		t = r.t.Vars[i]
 	} else if i := r.m.copied(v); i >= 0 {
+		t = r.t.Vars[i]
+	}
+	if i := r.m.partOf(v); i >= 0 {
 		t = r.t.Vars[i]
 	}
 	if t == nil {

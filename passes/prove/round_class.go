@@ -150,9 +150,7 @@ func (r *rounding) origins(v *ir.Value, f func(*ir.Value)) {
 		f(v)
 		return
 	}
-	for i, w := range v.Def.In {
-		if carried(v.Def, i) {
-			r.origins(w, f)
-		}
+	for w := range handedOn(v) {
+		r.origins(w, f)
 	}
 }

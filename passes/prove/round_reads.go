@@ -174,11 +174,9 @@ func (r *rounding) trace(v *ir.Value, x reading) {
 		}
 		x.since |= roundedTo(v.Type.DType)
 		narrowed := x.cast
-		for i, w := range v.Def.In {
-			if carried(v.Def, i) {
-				x.cast = narrowed || v.Type.DType.Low() && !w.Type.DType.Low()
-				r.trace(w, x)
-			}
+		for w := range handedOn(v) {
+			x.cast = narrowed || v.Type.DType.Low() && !w.Type.DType.Low()
+			r.trace(w, x)
 		}
 		return
 	}

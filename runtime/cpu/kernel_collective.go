@@ -10,22 +10,60 @@ import (
 	"ampc/world"
 )
 
-var collectiveKernels = map[string]binder{"all_reduce": bindAllReduce, "all_gather": bindAllGather}
+var collectiveKernels = map[string]binder{"all_reduce": bindAllReduce, "all_gather": bindAllGather, "reduce_scatter": bindReduceScatter}
 
 var reductions = map[string]world.Op{"sum": world.Sum, "mean": world.Mean, "max": world.Max}
 
 // bindAllReduce starts the message of the operands. exec.awaitMessages waits for it.
 func bindAllReduce(c *call) (func(), error) {
-	m := &world.Message{Name: c.Name(), Op: reductions[c.Str("op")], DType: c.in[0].t.DType, Wire: c.DT("msg"), Shift: int(c.Int("shift")), Tree: c.Flag("tree")}
+	m := c.reduction()
 	for i, v := range c.in {
 		m.In, m.Out = append(m.In, v.mem), append(m.Out, c.out[i].mem)
 	}
 	return c.sender(m), nil
 }
 
-// bindAllGather starts the message of the operand, which is gathered along its first axis.
+func (c *call) reduction() *world.Message {
+	return &world.Message{Name: c.Name(), Op: reductions[c.Str("op")], DType: c.in[0].t.DType, Wire: c.DT("msg"), Shift: int(c.Int("shift")), Tree: c.Flag("tree")}
+}
+
+// bindReduceScatter starts the message of the operands, of which this rank gets ranges. An
+// operand that the ranks do not divide is sent from a copy with zeros behind it.
+func bindReduceScatter(c *call) (func(), error) {
+	m := c.reduction()
+	m.Scatter = true
+	ranks, whole := int(c.Int("ranks")), true
+	for i, v := range c.in {
+		in := v.mem
+		if n := len(c.out[i].mem) * ranks; len(in) < n {
+			in, whole = make([]byte, n), false
+		}
+		m.In, m.Out = append(m.In, in), append(m.Out, c.out[i].mem)
+	}
+	send := c.sender(m)
+	if whole {
+		return send, nil
+	}
+	return func() {
+		for i, v := range c.in {
+			if len(v.mem) < len(m.In[i]) {
+				copy(m.In[i], v.mem)
+			}
+		}
+		send()
+	}, nil
+}
+
+// bindAllGather starts the message of the operands, which are gathered one after the other.
+// What a bucket of several dtypes holds travels as bytes.
 func bindAllGather(c *call) (func(), error) {
-	m := &world.Message{Name: c.Name(), Op: world.Gather, DType: c.in[0].t.DType, Wire: ir.F32, In: [][]byte{c.in[0].mem}, Out: [][]byte{c.out[0].mem}}
+	m := &world.Message{Name: c.Name(), Op: world.Gather, DType: c.in[0].t.DType, Wire: ir.F32}
+	for i, v := range c.in {
+		if v.t.DType != m.DType {
+			m.DType = ir.U8
+		}
+		m.In, m.Out = append(m.In, v.mem), append(m.Out, c.out[i].mem)
+	}
 	return c.sender(m), nil
 }
 

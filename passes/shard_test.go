@@ -1,0 +1,134 @@
+package passes
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"ampc/ir"
+	"ampc/ir/eval"
+)
+
+// joined are the variables of all ranks of a sharded step, put together from their parts.
+func joined(t *testing.T, g *ir.Graph, env []map[string]*eval.Tensor) map[string]*eval.Tensor {
+	t.Helper()
+	all := map[string]*eval.Tensor{}
+	for name, v := range env[0] {
+		of := g.Var(name).PartOf()
+		if of == "" {
+			all[name] = v
+			continue
+		}
+		n := int64(1)
+		for _, d := range g.Var(name).Attr.Get("whole").([]int64) {
+			n *= d
+		}
+		whole := eval.New(ir.T(v.Type.DType, ir.Dim(n)))
+		for r := range env {
+			part := env[r][name]
+			copy(whole.F[min(r*part.Len(), whole.Len()):], part.F)
+		}
+		all[of] = whole
+	}
+	return all
+}
+
+// Ranks that each keep a part of the weights, moments and averages learn, bit for bit, what
+// ranks learn of which each keeps all.
+func TestShardsLearnTheSame(t *testing.T) {
+	const rows, steps = 8, 4
+	for _, p := range []Policy{{}, mustPolicy(t, "mixed-f16"), mustPolicy(t, "mixed-bf16")} {
+		for _, msg := range []ir.DType{ir.F32, ir.BF16} {
+			for _, micro := range []int{1, 2} {
+				for _, ranks := range []int{2, 4, 8} {
+					t.Run(fmt.Sprintf("%s, messages in %s, %d micro, %d ranks", p.Name, msg, micro, ranks), func(t *testing.T) {
+						c := ranksConfig(p, ranks, micro)
+						c.Clip, c.Parallel.Message = Clip{}, msg
+						whole, _ := runOn(t, labelled, batches, c, rows, steps)
+						c.Parallel.Shard = true
+						env, g := runOn(t, labelled, batches, c, rows, steps)
+						got := joined(t, g, env)
+						for name, want := range whole[0] {
+							if got[name] == nil {
+								t.Fatalf("%s: no rank has it", name)
+							}
+							for i := range want.F {
+								if math.Float64bits(got[name].F[i]) != math.Float64bits(want.F[i]) {
+									t.Fatalf("%s[%d] is %g, without shards %g", name, i, got[name].F[i], want.F[i])
+								}
+							}
+							if !slices.Equal(got[name].I, want.I) {
+								t.Fatalf("%s is %v, without shards %v", name, got[name].I, want.I)
+							}
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// A clip by the common norm takes the parts of all ranks together.
+func TestShardsClipByTheWholeNorm(t *testing.T) {
+	c := ranksConfig(Policy{}, 4, 1)
+	c.Clip = Clip{Norm: 0.05}
+	whole, _ := runOn(t, labelled, batches, c, 8, 4)
+	c.Parallel.Shard = true
+	env, g := runOn(t, labelled, batches, c, 8, 4)
+	for name, v := range joined(t, g, env) {
+		for i, x := range v.F {
+			if y := whole[0][name].F[i]; math.Abs(x-y) > 1e-5*(1+math.Abs(y)) {
+				t.Fatalf("%s[%d] is %g, without shards %g", name, i, x, y)
+			}
+		}
+	}
+}
+
+// What the step reads in 16 bits is gathered in 16 bits, and no rank declares a whole weight.
+func TestShardsGatherWhatIsRead(t *testing.T) {
+	c := ranksConfig(mustPolicy(t, "mixed-f16"), 2, 1)
+	c.Parallel.Shard = true
+	_, g := runOn(t, labelled, batches, c, 8, 1)
+	wide := 0
+	for _, n := range g.Nodes {
+		if n.Op != ir.OpAllGather || n.Attrs.Get("shapes") == nil {
+			continue
+		}
+		for _, v := range n.In {
+			if v.Type.DType == ir.F32 {
+				wide++
+			}
+		}
+	}
+	if wide != 0 {
+		t.Errorf("%d weights are gathered in f32\n%s", wide, g)
+	}
+	g.DropUnused()
+	for _, v := range g.Vars {
+		if v.Kind == ir.Param {
+			t.Errorf("the step declares %s %s\n%s", v, v.Type, g)
+		}
+	}
+}
+
+// What a sharded step cannot have is refused in a line.
+func TestShardRefusals(t *testing.T) {
+	for want, change := range map[string]func(c *Config){
+		"wants whole ones": func(c *Config) { c.Gradients = func(b *ir.Builder, g []GradOf) []GradOf { return g } },
+		"policy o3-f16 keeps":  func(c *Config) { c.Policy = mustPolicy(t, "o3-f16") },
+		"Shard and Slices": func(c *Config) { c.Parallel.Slices, c.Micro = 2, 1 },
+	} {
+		c := ranksConfig(Policy{}, 2, 1)
+		c.Parallel.Shard = true
+		change(&c)
+		g, err := ir.Parse("ranks.ir", fmt.Appendf(nil, labelled, 4))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Run(g, c); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
