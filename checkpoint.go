@@ -54,7 +54,8 @@ func (m *Model) Meta(key string) string {
 // SaveFile writes parameters, optimizer and scaler state, random state, counters
 // and metadata of all steps to a safetensors file. The file appears as a whole or
 // not at all. It does not contain 16-bit copies and gradient accumulators, which
-// are computed anew.
+// are computed anew. With Parallel.Shard all ranks call it and rank 0 writes the file, which
+// is that of a model that is not sharded.
 func (m *Model) SaveFile(path string) error {
 	defer m.gate.hold()()
 	s := m.session
@@ -62,10 +63,7 @@ func (m *Model) SaveFile(path string) error {
 		return fmt.Errorf("%s: nothing to save: %w", path, m.idle())
 	}
 	var tensors []safetensors.Tensor
-	for _, v := range s.vars {
-		if !lasting(v) {
-			continue
-		}
+	for _, v := range s.saved() {
 		tensors = append(tensors, stored(v, func(w io.Writer) error {
 			data, err := s.read(v)
 			if err != nil {
@@ -75,7 +73,21 @@ func (m *Model) SaveFile(path string) error {
 			return err
 		}))
 	}
+	if w := s.group(); w != nil {
+		return saveShards(w, path, m.header(), tensors)
+	}
 	return safetensors.WriteFile(path, m.header(), tensors)
+}
+
+// saved lists what checkpoints hold.
+func (s *session) saved() []lower.Var {
+	var out []lower.Var
+	for _, v := range s.vars {
+		if lasting(v) {
+			out = append(out, v)
+		}
+	}
+	return out
 }
 
 // lasting says whether a variable belongs into checkpoints.
@@ -282,7 +294,7 @@ func (s *session) copies(name string) []ir.DType {
 	var low []ir.DType
 	for _, step := range s.steps {
 		for _, c := range step.program.WeightCopies {
-			if c.Var == name && !slices.Contains(low, c.DType) {
+			if (c.Var == name || s.parts[name] != nil && c.Var == s.parts[name].part.Name) && !slices.Contains(low, c.DType) {
 				low = append(low, c.DType)
 			}
 		}
@@ -419,23 +431,29 @@ type Snapshot struct {
 	tensors []safetensors.Tensor
 	vars    []lower.Var
 	data    [][]byte
+
+	elsewhere bool // another rank has it
 }
 
 // Snapshot copies what SaveFile writes. The copy needs as much memory as the file.
+//
+// With Parallel.Shard all ranks call it, and only that of rank 0 holds anything: WriteFile of
+// the others does nothing.
 func (m *Model) Snapshot() (*Snapshot, error) {
 	defer m.gate.hold()()
 	s := m.session
 	if s == nil {
 		return nil, fmt.Errorf("nothing to save: %w", m.idle())
 	}
-	snap := &Snapshot{meta: m.header()}
-	for _, v := range s.vars {
-		if !lasting(v) {
-			continue
-		}
+	group := s.group()
+	snap := &Snapshot{meta: m.header(), elsewhere: group != nil && group.Rank() > 0}
+	for _, v := range s.saved() {
 		data, err := s.read(v)
 		if err != nil {
 			return nil, err
+		}
+		if snap.elsewhere {
+			continue
 		}
 		snap.vars, snap.data = append(snap.vars, v), append(snap.data, data)
 		snap.tensors = append(snap.tensors, stored(v, safetensors.Bytes(data)))
@@ -445,6 +463,9 @@ func (m *Model) Snapshot() (*Snapshot, error) {
 
 // WriteFile writes the file that SaveFile would have written.
 func (s *Snapshot) WriteFile(path string) error {
+	if s.elsewhere {
+		return nil
+	}
 	return safetensors.WriteFile(path, s.meta, s.tensors)
 }
 

@@ -100,7 +100,11 @@ func (s *session) room() (int64, error) {
 	}
 	n, err := b.Room()
 	for _, v := range s.vars {
-		n += min(v.Type.Bytes(), math.MaxInt64-n)
+		t := v.Type
+		if p := s.parts[v.Name]; p != nil && p.asOf < 0 {
+			t = p.part.Type
+		}
+		n += min(t.Bytes(), math.MaxInt64-n)
 	}
 	return n, err
 }

@@ -30,6 +30,14 @@ type Parallel struct {
 	// forward pass and two in the backward pass, and waits for them. False: each rank
 	// normalizes by its own rows, and the running statistics are the means over the ranks.
 	SyncNorms bool
+	// Shard divides the weights, moments and averages of the training state among the ranks, as
+	// ZeRO stage 1 and PyTorch's ZeroRedundancyOptimizer do: each rank keeps and updates one part
+	// of each tensor, and the step gathers what it reads of the weights, in 16 bits where all who
+	// read a weight read that. The result is the same, bit for bit, but for clipping by a norm,
+	// which is added in another order. To save, read and evaluate the model are calls of all
+	// ranks then. What an UpdateRule steps stays whole. Slices, TrainConfig.Gradients and
+	// policies without f32 weights are refused.
+	Shard bool
 	// Slices asks for the same bits whatever the number of ranks: one step takes Slices
 	// micro-batches of all ranks together, Slices/ranks on each, and adds gradients, losses
 	// and counts of all in one fixed binary tree. Build the model for the rows of one slice;
@@ -52,7 +60,7 @@ type Parallel struct {
 func DataParallel(w world.World) Parallel { return Parallel{World: w} }
 
 func (p Parallel) compiler() passes.Parallel {
-	c := passes.Parallel{Bucket: p.Bucket, Message: irDType(p.Message), Shift: p.Shift, SyncNorms: p.SyncNorms, Slices: p.Slices}
+	c := passes.Parallel{Bucket: p.Bucket, Message: irDType(p.Message), Shift: p.Shift, SyncNorms: p.SyncNorms, Shard: p.Shard, Slices: p.Slices}
 	if p.World != nil {
 		c.Ranks = p.World.Size()
 	}
@@ -150,7 +158,7 @@ func describe(w io.Writer, n *ir.Node) {
 			fmt.Fprint(w, " ", v.Name, v.Type.DType)
 		}
 		if v != nil && n.Def().Is(ir.Collective) { // each tensor of a message has one size on all ranks
-			fmt.Fprint(w, v.Type.Shape)
+			fmt.Fprint(w, v.Type.Shape.Dims())
 		}
 	}
 	for _, a := range n.Attrs {
@@ -167,6 +175,10 @@ func (s *Step) digestOfState() (uint64, error) {
 	sum := uint64(0)
 	for _, v := range s.program.Vars {
 		if v.Kind != ir.Param && v.Kind != ir.State || !lasting(v) {
+			continue
+		}
+		if w, part := wholeOf(v); part {
+			sum = sum<<1 ^ s.model.session.parts[w.Name].sum
 			continue
 		}
 		data, err := s.model.session.show(v)

@@ -28,7 +28,8 @@ type session struct {
 	steps   []*Step
 	scales  map[*Scaler]sharedScale // by the losses that name them
 	meta    map[string]string
-	notes   []string // of the last LoadFile
+	notes   []string            // of the last LoadFile
+	parts   map[string]*sharded // by the name of the whole, which vars has
 
 	policies map[string]string // of the training steps compiled so far, by their names
 
@@ -54,7 +55,7 @@ func (m *Model) open() (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.session = &session{backend: b, owned: owned, store: store, seed: m.seed, types: map[string]ir.Type{}, meta: map[string]string{}, scales: map[*Scaler]sharedScale{}, policies: map[string]string{}}
+	m.session = &session{backend: b, owned: owned, store: store, seed: m.seed, types: map[string]ir.Type{}, meta: map[string]string{}, scales: map[*Scaler]sharedScale{}, policies: map[string]string{}, parts: map[string]*sharded{}}
 	return m.session, nil
 }
 
@@ -81,7 +82,15 @@ func (s *session) load(step *Step) error {
 	}
 	var fresh []lower.Var
 	for _, v := range vars {
-		if t, ok := s.types[v.Name]; !ok {
+		if whole, part := wholeOf(v); part {
+			if err := s.addPart(v, whole, step.world); err != nil {
+				return err
+			}
+		} else if s.parts[v.Name] != nil {
+			if err := s.readsWhole(v, step); err != nil {
+				return err
+			}
+		} else if t, ok := s.types[v.Name]; !ok {
 			fresh = append(fresh, v)
 		} else if t != v.Type {
 			return fmt.Errorf("variable %q is %s in this step and %s in an earlier one", v.Name, v.Type, t)
@@ -126,9 +135,25 @@ func (s *session) initial(v lower.Var) ([]byte, error) {
 	return t.Bytes(), nil
 }
 
-func (s *session) write(v lower.Var, data []byte) error { return s.store.Write(v.Name, data) }
+func (s *session) write(v lower.Var, data []byte) error {
+	p := s.parts[v.Name]
+	if p == nil {
+		return s.store.Write(v.Name, data)
+	}
+	if p.asOf >= 0 {
+		p.asOf = s.launches.Load()
+		if err := s.store.Write(v.Name, data); err != nil {
+			return err
+		}
+	}
+	return p.write(s.store, data)
+}
 
+// read returns what a variable holds. Of one that is sharded, it is a call of all ranks.
 func (s *session) read(v lower.Var) ([]byte, error) {
+	if s.parts[v.Name] != nil {
+		return s.gather(context.Background(), v.Name, v.Type.Bytes())
+	}
 	data := make([]byte, v.Type.Bytes())
 	return data, s.store.Read(v.Name, data)
 }
@@ -136,7 +161,7 @@ func (s *session) read(v lower.Var) ([]byte, error) {
 // show is read without a copy where the store lies in this process's memory: good
 // until the next step or write.
 func (s *session) show(v lower.Var) ([]byte, error) {
-	if lies, ok := s.store.(runtime.Viewer); ok {
+	if lies, ok := s.store.(runtime.Viewer); ok && s.parts[v.Name] == nil {
 		return lies.View(v.Name)
 	}
 	return s.read(v)
@@ -325,6 +350,10 @@ func (s *Step) begin(ctx context.Context, call string) (end func(), err error) {
 	if err := s.sizeWaiting(); err != nil {
 		leave()
 		return nil, fmt.Errorf("run: %w", err)
+	}
+	if err := s.model.session.refresh(ctx, s); err != nil {
+		leave()
+		return nil, err
 	}
 	if s.concurrent() {
 		s.flight.Add(1)

@@ -196,7 +196,7 @@ func TestStreamsWithEventsVerify(t *testing.T) {
 func TestCheckNamesWhatCannotBeLowered(t *testing.T) {
 	for _, c := range []struct{ src, want string }{
 		{"graph @s {\n  dim N\n  input %x : f32[N]\nforward:\n  %y = relu %x : f32[N]\n  return %y\n}\n", "t.ir:3: %x has type f32[N]: dimension N has no size"},
-		{"graph @s {\n  input %x : f32[4]\nforward:\n  %y = reduce_scatter %x {ranks=1} : f32[4]\n  return %y\n}\n", "t.ir:4: reduce_scatter: no rule lowers it for cpu"},
+		{"graph @s {\n  input %x : f32[4,2]\nforward:\n  %y = reduce_scatter %x {axis=1 ranks=1} : f32[4,2]\n  return %y\n}\n", "t.ir:4: reduce_scatter: no rule lowers it for cpu"},
 	} {
 		if _, err := Lower(parse(t, c.src), CPU); err == nil || err.Error() != c.want {
 			t.Errorf("got %v, want %s", err, c.want)

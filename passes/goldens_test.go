@@ -28,6 +28,7 @@ func TestGoldens(t *testing.T) {
 var testedElsewhere = map[string]string{
 	"views":    "testdata/lower/views.txtar and runtime/cpu/views_test.go",
 	"epsilon":  "epsilon_test.go",
+	"gather":   "shard_test.go",
 	"memory":   "memory_test.go and models/memory_test.go",
 	"launches": "launches_test.go and testdata/lower/gpu-ends.txtar",
 	"prove":    "passes/prove and internal/mutants",

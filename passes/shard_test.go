@@ -116,9 +116,9 @@ func TestShardsGatherWhatIsRead(t *testing.T) {
 // What a sharded step cannot have is refused in a line.
 func TestShardRefusals(t *testing.T) {
 	for want, change := range map[string]func(c *Config){
-		"wants whole ones": func(c *Config) { c.Gradients = func(b *ir.Builder, g []GradOf) []GradOf { return g } },
-		"policy o3-f16 keeps":  func(c *Config) { c.Policy = mustPolicy(t, "o3-f16") },
-		"Shard and Slices": func(c *Config) { c.Parallel.Slices, c.Micro = 2, 1 },
+		"wants whole ones":    func(c *Config) { c.Gradients = func(b *ir.Builder, g []GradOf) []GradOf { return g } },
+		"policy o3-f16 keeps": func(c *Config) { c.Policy = mustPolicy(t, "o3-f16") },
+		"Shard and Slices":    func(c *Config) { c.Parallel.Slices, c.Micro = 2, 1 },
 	} {
 		c := ranksConfig(Policy{}, 2, 1)
 		c.Parallel.Shard = true

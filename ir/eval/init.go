@@ -42,8 +42,8 @@ func InitVar(v *ir.Value, seed int64) (*Tensor, error) {
 	return t, nil
 }
 
-// InitOn is InitVar on one rank, which of a sharded variable has a part (ir.AttrPart).
-func InitOn(v *ir.Value, seed int64, rank int) (*Tensor, error) {
+// initOn is InitVar on one rank, which of a sharded variable has a part (ir.AttrPart).
+func initOn(v *ir.Value, seed int64, rank int) (*Tensor, error) {
 	of := v.PartOf()
 	if of == "" {
 		return InitVar(v, seed)

@@ -97,7 +97,7 @@ func (r *runner) set(v *ir.Value, t *Tensor) error {
 			return fmt.Errorf("input %s is not given", v)
 		}
 		var err error
-		if t, err = InitOn(v, r.opt.Seed, r.opt.Rank); err != nil {
+		if t, err = initOn(v, r.opt.Seed, r.opt.Rank); err != nil {
 			return err
 		}
 	}

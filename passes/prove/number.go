@@ -184,7 +184,7 @@ func (m *matcher) variable(x *numbering, v *ir.Value) ref {
 // whole handles a node of F that gathers the parts that ranks have of variables: its results
 // are those variables.
 func (m *matcher) whole(x *numbering, n *ir.Node) bool {
-	if x.source || n.Op != ir.OpAllGather || n.Attrs.Get("shapes") == nil {
+	if x.source || !gathersParts(n) {
 		return false
 	}
 	refs := make([]ref, len(n.In))

@@ -73,7 +73,7 @@ func (r *rankRule) message(n *ir.Node) {
 	if r.p.sec[n.ID] == ir.Prepare && !gathersParts(n) {
 		r.p.report(n, "is sent before the step has computed anything")
 	}
-	seen := map[*ir.Value]bool{}
+	seen, gathers := map[*ir.Value]bool{}, n.Op == ir.OpAllGather
 	for _, v := range n.In {
 		r.p.judged++
 		switch {
@@ -81,13 +81,13 @@ func (r *rankRule) message(n *ir.Node) {
 			continue
 		case seen[v]:
 			r.p.report(n, "sends %s twice", v)
-		case n.Op == ir.OpAllGather && !r.isLocal(v):
+		case gathers && !r.isLocal(v):
 			r.p.report(n, "gathers %s, which is equal on all ranks", v)
 		case n.Str("op") == "sum" && !r.isLocal(v):
 			r.p.report(n, "sums %s, which is equal on all ranks", v)
 		case n.Op == ir.OpAllReduce && n.Str("op") != "sum" && r.backward(v):
 			r.p.report(n, "takes the %s of %s, of which the ranks have parts", n.Str("op"), v)
-		case r.p.sec[n.ID] > ir.Forward && r.isSum(v) && !(n.Op == ir.OpAllGather && r.ofParts(v)):
+		case r.p.sec[n.ID] > ir.Forward && r.isSum(v) && !(gathers && r.ofParts(v)):
 			r.p.report(n, "sums %s, which is a sum over the ranks already", v)
 		}
 		seen[v] = true

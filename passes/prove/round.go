@@ -37,7 +37,7 @@ func carried(n *ir.Node, i int) bool {
 }
 
 // gathersParts reports whether n makes whole variables of the parts that ranks have.
-func gathersParts(n *ir.Node) bool { return n.Op == ir.OpAllGather && n.Attrs.Get("shapes") != nil }
+func gathersParts(n *ir.Node) bool { return n.Def().Is(ir.Collective) && n.Attrs.Get("shapes") != nil }
 
 // handedOn lists what v was made of without computing.
 func handedOn(v *ir.Value) iter.Seq[*ir.Value] {

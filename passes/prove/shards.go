@@ -57,9 +57,9 @@ func (r *rankRule) partSizes(v *ir.Value) []int64 {
 		return sizes
 	}
 	switch {
-	case n.Op == ir.OpReduceScatter && n.Flag("flat"):
+	case n.Def().Is(ir.Collective) && n.Flag("flat"):
 		return ir.Sizes(n.In[v.Idx].Type.Shape)
-	case n.Def().Elem == nil && n.Op != ir.OpCast:
+	case n.Def().Elem == nil:
 		return nil
 	}
 	var sizes []int64

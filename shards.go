@@ -1,0 +1,205 @@
+package ampc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc64"
+	"io"
+	"slices"
+
+	"ampc/internal/safetensors"
+	"ampc/ir"
+	"ampc/lower"
+	"ampc/runtime"
+	"ampc/world"
+)
+
+// sharded is a variable of which each rank keeps a part (Parallel.Shard). To everybody but
+// the steps that update the parts it is one variable: reading it gathers the parts, which is
+// a call of all ranks, and writing it writes this rank's part.
+type sharded struct {
+	part  lower.Var   // in the store
+	world world.World // of the ranks that have the other parts
+	sum   uint64      // of the whole that was written last
+	// Steps that only read the variable read a copy of the whole in the store, which is
+	// current while no training step has run since. asOf is negative where there is none.
+	asOf int64
+}
+
+// wholeOf is the variable that v is a part of; false where it is none.
+func wholeOf(v lower.Var) (lower.Var, bool) {
+	of, ok := v.Attr.Get(ir.AttrPart).(string)
+	if !ok {
+		return v, false
+	}
+	sizes, _ := v.Attr.Get("whole").([]int64)
+	dims := make([]ir.Dim, len(sizes))
+	for i, d := range sizes {
+		dims[i] = ir.Dim(d)
+	}
+	w := v
+	w.Name, w.Type, w.Attr = of, ir.T(v.Type.DType, dims...), v.Attr.Without(ir.AttrPart).Without("whole")
+	if w.Role() == "" {
+		w.Kind = ir.Param
+	}
+	return w, true
+}
+
+// addPart declares this rank's part of a variable and cuts it out of what that holds, or
+// starts with.
+func (s *session) addPart(v, whole lower.Var, w world.World) error {
+	if p := s.parts[whole.Name]; p != nil {
+		if p.part.Type != v.Type {
+			return fmt.Errorf("variable %q is shared among other ranks in an earlier step", whole.Name)
+		}
+		return nil
+	}
+	p := &sharded{part: v, world: w, asOf: -1}
+	var data []byte
+	var err error
+	if t, there := s.types[whole.Name]; !there {
+		data, err = s.initial(whole)
+		s.types[whole.Name], s.vars = whole.Type, append(s.vars, whole)
+	} else if t != whole.Type {
+		err = fmt.Errorf("variable %q is %s in this step and %s in an earlier one", whole.Name, whole.Type, t)
+	} else {
+		p.asOf = s.launches.Load()
+		data, err = s.read(whole)
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.store.Declare([]lower.Var{v}); err != nil {
+		return err
+	}
+	s.parts[whole.Name] = p
+	return p.write(s.store, data)
+}
+
+// write writes this rank's part of a variable that is to hold data.
+func (p *sharded) write(store runtime.Store, data []byte) error {
+	p.sum = crc64.Checksum(data, polynomial)
+	return store.Write(p.part.Name, p.cut(data))
+}
+
+// cut is this rank's part of the elements of the whole.
+func (p *sharded) cut(data []byte) []byte {
+	n := int(p.part.Type.Bytes())
+	from := min(p.world.Rank()*n, len(data))
+	own := data[from:min(from+n, len(data))]
+	if len(own) < n { // filled up
+		own = append(slices.Clone(own), make([]byte, n-len(own))...)
+	}
+	return own
+}
+
+// gather returns the whole of a variable. All ranks call it, at the same place.
+func (s *session) gather(ctx context.Context, name string, bytes int64) ([]byte, error) {
+	p := s.parts[name]
+	own := make([]byte, p.part.Type.Bytes())
+	if err := s.store.Read(p.part.Name, own); err != nil {
+		return nil, err
+	}
+	whole := make([]byte, bytes)
+	m := &world.Message{Name: "gather " + name + " (to save, read or evaluate it is a call of all ranks)", Op: world.Gather, DType: p.part.Type.DType, Wire: ir.F32, In: [][]byte{own}, Out: [][]byte{whole}}
+	if err := p.world.Start(m); err != nil {
+		return nil, err
+	}
+	return whole, p.world.Wait(ctx, m)
+}
+
+// refresh brings the whole variables that a step only reads up to date, before it runs. It is
+// a call of all ranks where one of them is sharded.
+func (s *session) refresh(ctx context.Context, step *Step) error {
+	if len(s.parts) == 0 {
+		return nil
+	}
+	now := s.launches.Load()
+	for _, v := range step.program.Vars {
+		p := s.parts[v.Name]
+		if p == nil || p.asOf == now {
+			continue
+		}
+		data, err := s.gather(ctx, v.Name, v.Type.Bytes())
+		if err != nil {
+			return fmt.Errorf("run: %w", err)
+		}
+		if err := s.store.Write(v.Name, data); err != nil {
+			return err
+		}
+		p.asOf = now
+	}
+	return nil
+}
+
+// readsWhole makes a copy of a sharded variable for a step that does not update its parts.
+func (s *session) readsWhole(v lower.Var, step *Step) error {
+	p := s.parts[v.Name]
+	for _, n := range step.graph.Nodes {
+		for _, out := range n.Out {
+			if out.Next != nil && out.Next.Name == v.Name {
+				return fmt.Errorf("%s is sharded by another step and this one updates it: set Parallel.Shard in both", v.Name)
+			}
+		}
+	}
+	if p.asOf >= 0 {
+		return nil
+	}
+	return s.store.Declare([]lower.Var{v})
+}
+
+// group is the ranks that share variables, nil where no variable is sharded.
+func (s *session) group() world.World {
+	for _, v := range s.vars {
+		if p := s.parts[v.Name]; p != nil {
+			return p.world
+		}
+	}
+	return nil
+}
+
+// saveShards writes a checkpoint that all ranks make together: rank 0 writes the file. All
+// return an error if that fails.
+func saveShards(w world.World, path string, meta map[string]string, tensors []safetensors.Tensor) error {
+	sent := 0
+	for i, t := range tensors {
+		write := t.Write
+		tensors[i].Write = func(to io.Writer) error {
+			sent++
+			return write(to)
+		}
+	}
+	var err error
+	if w.Rank() == 0 {
+		err = safetensors.WriteFile(path, meta, tensors)
+	}
+	for _, t := range safetensors.InOrder(tensors)[sent:] { // the others wait for the rest
+		if rest := t.Write(io.Discard); rest != nil {
+			return errors.Join(err, rest)
+		}
+	}
+	return agree(w, "save "+path, err)
+}
+
+// agree makes an error of one rank one of all.
+func agree(w world.World, call string, err error) error {
+	own := make([]byte, 256)
+	if err != nil {
+		copy(own, err.Error())
+	}
+	all := make([]byte, len(own)*w.Size())
+	m := &world.Message{Name: call, Op: world.Gather, DType: ir.U8, Wire: ir.F32, In: [][]byte{own}, Out: [][]byte{all}}
+	if lost := w.Start(m); lost != nil {
+		return errors.Join(err, lost)
+	}
+	if lost := w.Wait(context.Background(), m); lost != nil || err != nil {
+		return errors.Join(err, lost)
+	}
+	for r := range w.Size() {
+		if text := all[r*len(own) : (r+1)*len(own)]; text[0] != 0 {
+			return fmt.Errorf("rank %d: %s", r, text[:max(slices.Index(text, 0), 0)])
+		}
+	}
+	return nil
+}

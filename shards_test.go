@@ -1,0 +1,294 @@
+package ampc_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ampc"
+	"ampc/internal/safetensors"
+	"ampc/ir"
+	"ampc/models"
+	"ampc/world"
+)
+
+// shardedRun is a zoo model on one rank.
+type shardedRun struct {
+	zoo  *models.Zoo
+	step *ampc.Step
+	rank int
+	size int
+}
+
+func openShards(w world.World, zoo string, p ampc.Policy, change func(c *ampc.TrainConfig)) (*shardedRun, error) {
+	z, err := models.Open(zoo)
+	if err != nil {
+		return nil, err
+	}
+	c := z.Steps[0].Config
+	c.Policy, c.EMA = p, 0.9
+	r := &shardedRun{zoo: z, size: 1}
+	if w != nil {
+		c.Parallel = ampc.DataParallel(w)
+		c.Parallel.Bucket = 1 << 14
+		r.rank, r.size = w.Rank(), w.Size()
+	}
+	change(&c)
+	r.step, err = z.Model.Train(c, z.Steps[0].Losses...)
+	return r, err
+}
+
+// train runs steps over this rank's rows of batches of 8; bad is the number of one in which
+// the last rank has an infinite pixel.
+func (r *shardedRun) train(from, to, bad int) error {
+	for i := from; i < to; i++ {
+		n := 8 / r.size
+		feed := pixels(i, n*r.rank, n)
+		if i == bad && r.rank == r.size-1 {
+			feed["x"].([]float32)[0] = float32(math.Inf(1))
+		}
+		res, err := r.step.Run(context.Background(), feed)
+		if err != nil {
+			return err
+		}
+		m, err := res.Wait(context.Background())
+		if err != nil {
+			return err
+		}
+		if m.Skipped != (i == bad) {
+			return fmt.Errorf("step %d: skipped is %t", i, m.Skipped)
+		}
+	}
+	return nil
+}
+
+// Checkpoints of sharded and whole runs are the same files after the same steps, one of which
+// an overflow on one rank skips, and each kind continues from the other, on other ranks.
+func TestShardedCheckpoints(t *testing.T) {
+	for _, p := range []ampc.Policy{{}, ampc.MixedF16(), ampc.MixedBF16()} {
+		for _, ranks := range []int{2, 4, 8} {
+			t.Run(fmt.Sprintf("%s/%d ranks", p.Name, ranks), func(t *testing.T) {
+				if testing.Short() && ranks == 4 {
+					t.Skip("2 and 8 ranks are enough in short runs")
+				}
+				dir := t.TempDir()
+				zoo := fmt.Sprintf("mlp?batch=%d", 8/ranks)
+				run := func(name string, load string, from, to int, shard bool) {
+					onRanks(t, ranks, func(w world.World) error {
+						r, err := openShards(w, zoo, p, func(c *ampc.TrainConfig) { c.Parallel.Shard = shard })
+						if err != nil {
+							return err
+						}
+						defer r.zoo.Model.Close()
+						if load != "" {
+							if err := r.zoo.Model.LoadFile(filepath.Join(dir, load)); err != nil {
+								return err
+							}
+						}
+						if err := r.train(from, to, 2); err != nil {
+							return err
+						}
+						if !shard && w.Rank() > 0 {
+							return nil
+						}
+						return r.zoo.Model.SaveFile(filepath.Join(dir, name))
+					})
+				}
+				run("whole", "", 0, 5, false)
+				run("sharded", "", 0, 5, true)
+				run("whole.on", "sharded", 5, 7, false)
+				run("sharded.on", "whole", 5, 7, true)
+				sameFiles(t, filepath.Join(dir, "whole"), filepath.Join(dir, "sharded"))
+				sameFiles(t, filepath.Join(dir, "whole.on"), filepath.Join(dir, "sharded.on"))
+			})
+		}
+	}
+}
+
+func sameFiles(t *testing.T, a, b string) {
+	t.Helper()
+	x, err := safetensors.Open(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	y, err := safetensors.Open(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer y.Close()
+	if len(x.Tensors) != len(y.Tensors) || !maps.Equal(x.Meta, y.Meta) {
+		t.Errorf("%s holds %v and %v, %s %v and %v", filepath.Base(a), x.Tensors, x.Meta, filepath.Base(b), y.Tensors, y.Meta)
+	}
+	for _, info := range x.Tensors {
+		other, ok := y.Lookup(info.Name)
+		if !ok || !slices.Equal(other.Shape, info.Shape) || other.DType != info.DType {
+			t.Errorf("%s holds %s, %s %s", filepath.Base(a), info, filepath.Base(b), other)
+			continue
+		}
+		p, q := make([]byte, info.Bytes()), make([]byte, info.Bytes())
+		if err := errors.Join(x.Read(info.Name, p), y.Read(info.Name, q)); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(p, q) {
+			t.Errorf("%s: other bits in %s than in %s", info.Name, filepath.Base(a), filepath.Base(b))
+		}
+	}
+}
+
+// A checkpoint of sharded ranks loads into one process and another number of ranks, and an
+// evaluation and averages of sharded weights are those of one process.
+func TestShardedModelIsOneModel(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "four")
+	var want []float64
+	evaluate := func(m *ampc.Model, r *shardedRun) ([]float64, error) {
+		var out []float64
+		for _, weights := range []ampc.Weights{ampc.Live, ampc.EMA} {
+			loss := r.zoo.Steps[0].Losses[0].Value
+			s, err := m.Infer(ampc.InferConfig{Weights: weights}, loss)
+			if err != nil {
+				return nil, err
+			}
+			res, err := s.Run(context.Background(), pixels(9, 0, 2))
+			if err != nil {
+				return nil, err
+			}
+			v, err := res.Value(loss)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, v.At(0))
+			if err := s.Close(); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	}
+	onRanks(t, 4, func(w world.World) error {
+		r, err := openShards(w, "mlp?batch=2", ampc.MixedF16(), func(c *ampc.TrainConfig) { c.Parallel.Shard = true })
+		if err != nil {
+			return err
+		}
+		defer r.zoo.Model.Close()
+		if err := r.train(0, 3, -1); err != nil {
+			return err
+		}
+		if err := r.zoo.Model.SaveFile(path); err != nil {
+			return err
+		}
+		losses, err := evaluate(r.zoo.Model, r)
+		if w.Rank() == 0 {
+			want = losses
+		}
+		return err
+	})
+	r, err := openShards(nil, "mlp?batch=2", ampc.MixedF16(), func(c *ampc.TrainConfig) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.zoo.Model.Close()
+	if err := r.zoo.Model.LoadFile(path); err != nil {
+		t.Fatal(err)
+	}
+	got, err := evaluate(r.zoo.Model, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("losses %v in one process, on sharded ranks %v", got, want)
+	}
+	again := filepath.Join(dir, "two")
+	onRanks(t, 2, func(w world.World) error {
+		r, err := openShards(w, "mlp?batch=4", ampc.MixedF16(), func(c *ampc.TrainConfig) { c.Parallel.Shard = true })
+		if err != nil {
+			return err
+		}
+		defer r.zoo.Model.Close()
+		if err := r.zoo.Model.LoadFile(path); err != nil {
+			return err
+		}
+		return r.zoo.Model.SaveFile(again)
+	})
+	sameFiles(t, path, again)
+}
+
+// Each of k ranks stores a k-th of the weights, moments and averages.
+func TestShardedStateIsAKth(t *testing.T) {
+	for _, p := range []ampc.Policy{{}, ampc.MixedBF16()} {
+		whole := int64(0)
+		for _, ranks := range []int{1, 2, 4, 8} {
+			onRanks(t, ranks, func(w world.World) error {
+				r, err := openShards(w, "mlp?batch=1", p, func(c *ampc.TrainConfig) { c.Parallel.Shard = true })
+				if err != nil {
+					return err
+				}
+				defer r.zoo.Model.Close()
+				state := int64(0)
+				for _, v := range r.step.Program().Vars {
+					if (v.Kind == ir.Param || v.Kind == ir.State) && v.Role() != "acc" {
+						state += v.Type.Bytes()
+					}
+				}
+				if ranks == 1 {
+					whole = state
+				}
+				if most := whole/int64(ranks) + 400; state > most { // counters, and what fills tensors up
+					return fmt.Errorf("%d bytes of state, want at most %d of %d", state, most, whole)
+				}
+				return nil
+			})
+		}
+	}
+}
+
+// A model that is saved on one rank alone ends with a line that says what all ranks must call.
+func TestSavingShardsAlone(t *testing.T) {
+	worlds := world.Local(2, world.LocalOptions{Timeout: 100 * time.Millisecond})
+	var saved error
+	done := make(chan error)
+	for r, w := range worlds {
+		go func() {
+			run, err := openShards(w, "mlp?batch=4", ampc.Policy{}, func(c *ampc.TrainConfig) { c.Parallel.Shard = true })
+			if err == nil && r == 0 {
+				saved = run.zoo.Model.SaveFile(filepath.Join(t.TempDir(), "one"))
+			}
+			done <- err
+		}()
+	}
+	for range worlds {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := "rank 1 has not sent the message gather"; saved == nil || !strings.Contains(saved.Error(), want) || !strings.Contains(saved.Error(), "a call of all ranks") {
+		t.Errorf("%v, want %q", saved, want)
+	}
+}
+
+// Where rank 0 cannot write, all ranks return its error.
+func TestSavingShardsFailsOnAllRanks(t *testing.T) {
+	errs := make([]error, 2)
+	onRanks(t, 2, func(w world.World) error {
+		r, err := openShards(w, "mlp?batch=4", ampc.Policy{}, func(c *ampc.TrainConfig) { c.Parallel.Shard = true })
+		if err != nil {
+			return err
+		}
+		defer r.zoo.Model.Close()
+		errs[w.Rank()] = r.zoo.Model.SaveFile("/nowhere/file")
+		return nil
+	})
+	for r, err := range errs {
+		if err == nil || !strings.Contains(err.Error(), "/nowhere") || r > 0 && !strings.HasPrefix(err.Error(), "rank 0: ") {
+			t.Errorf("rank %d: %v", r, err)
+		}
+	}
+}
