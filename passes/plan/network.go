@@ -1,8 +1,8 @@
 package plan
 
-// network is a directed graph with capacities whose minimum cut is sought:
-// node 0 is the source, node 1 the sink. A node on the source side costs every
-// edge from it to the sink side. inf edges must not be cut.
+// network is a directed graph with capacities, of which the minimum cut is computed. Node 0 is the
+// source, node 1 the sink. A node on the source side costs each of its edges to the sink side.
+// Edges of capacity inf must not be cut.
 type network struct {
 	nodes int32
 	edges []arc
@@ -27,22 +27,20 @@ func (w *network) arc(from, to int32, c int64) {
 	}
 }
 
-// cut is a minimum cut: which nodes are on the sink side, what it costs, and
-// for nodes that had no choice the neighbour that forced them (themselves where
-// nobody did).
+// cut is a minimum cut: the nodes on the sink side, its cost, and for nodes without a choice the
+// neighbour that forced them. For other nodes that is the node itself.
 type cut struct {
 	sink       []bool
 	cost       int64
 	forcedBy   []int32
-	free       int // nodes left after forced sides were propagated
+	free       int // number of nodes that no terminal forces
 	components int
 	largest    int
 }
 
-// solve finds the minimum cut whose source side is largest: nodes go to the
-// sink side only where every minimum has them there. Forced sides spread over
-// inf edges first and what is left falls into components, so that the flow runs
-// on small graphs.
+// solve finds the minimum cut with the largest source side: a node is on the sink side only if it
+// is there in every minimum cut. It first spreads forced sides over inf edges. The remaining nodes
+// are divided into components, so that the flow runs on small graphs.
 func (w *network) solve() *cut {
 	c := &cut{sink: make([]bool, w.nodes), forcedBy: make([]int32, w.nodes)}
 	side := w.force(c)
@@ -87,9 +85,8 @@ const (
 	sideSink
 )
 
-// force spreads the two terminals over inf edges: what an inf edge leaves from
-// the source side enters is on the source side; what enters the sink side is
-// left by the sink side.
+// force spreads the two terminals over inf edges: an inf edge from the source side forces its
+// target to the source side, and one to the sink side forces its origin to the sink side.
 func (w *network) force(c *cut) []cutSide {
 	out, in := w.infEdges()
 	side := make([]cutSide, w.nodes)
@@ -149,8 +146,8 @@ func (w *network) infEdges() (out, in *adjacency) {
 	return index(func(e arc) (int32, int32) { return e.from, e.to }), index(func(e arc) (int32, int32) { return e.to, e.from })
 }
 
-// split returns the connected components of the nodes without a side, and each
-// node's number within its component.
+// split returns the connected components of the nodes that are not forced, and each node's index in
+// its component.
 func (w *network) split(side []cutSide) (local []int32, comps [][]int32) {
 	root := make([]int32, w.nodes)
 	for i := range root {
@@ -186,8 +183,8 @@ func (w *network) split(side []cutSide) (local []int32, comps [][]int32) {
 	return local, comps
 }
 
-// solveComponent runs the flow on one component and marks its sink side: the
-// nodes from which the sink can be reached in the residual graph.
+// solveComponent runs the flow on one component and marks its sink side: the nodes from which the
+// sink can be reached in the residual graph.
 func solveComponent(members []int32, edges []arc, local []int32, side []cutSide, sink []bool) int64 {
 	f := newFlow(int32(len(members)) + 2)
 	place := func(v int32) int32 {
@@ -208,7 +205,7 @@ func solveComponent(members []int32, edges []arc, local []int32, side []cutSide,
 	return cost
 }
 
-// flow is Dinic's algorithm: blocking flows on level graphs, current arcs kept.
+// flow is Dinic's algorithm: blocking flows on level graphs, with current arcs.
 type flow struct {
 	n       int32
 	start   []int32 // by node: its half edges
@@ -263,7 +260,7 @@ func (f *flow) run() int64 {
 	return total
 }
 
-// layer numbers nodes by distance from the source; false when the sink is cut off.
+// layer numbers nodes by distance from the source. It returns false if the sink cannot be reached.
 func (f *flow) layer() bool {
 	for i := range f.level {
 		f.level[i] = -1
@@ -314,7 +311,7 @@ func (f *flow) augment() int64 {
 	return least
 }
 
-// forward is the current arc of u that leads one level on, -1 where none is left.
+// forward is the current arc of u to the next level, -1 if none is left.
 func (f *flow) forward(u int32) int32 {
 	for ; f.at[u] < f.start[u+1]; f.at[u]++ {
 		i := f.at[u]

@@ -1,23 +1,21 @@
-// Package plan is the fusion plan of a step: clusters of nodes that become one
-// kernel each, the ports at which they read and write tensors, and the choice of
-// a dtype for every tensor under which the clusters move the fewest bytes
-// (Solver). It knows no op and no target: what a kernel takes at a port is the
-// builder's to say, once.
+// Package plan is the fusion plan of a step: clusters of nodes that become one kernel each, the
+// ports at which they read and write tensors, and a dtype for every tensor, chosen such that the
+// clusters move the fewest bytes (Solver). It knows no op and no target: the caller states once
+// what each kernel reads and writes at its ports.
 //
-// A tensor is stored in f32 or in the policy's 16-bit dtype ("low"), or because
-// its source says so in the other one. Sizes are in bytes of the low form; the
-// f32 form has twice as many.
+// A tensor is stored in f32, in the policy's 16-bit dtype ("low"), or, if the source says so, in
+// the other 16-bit dtype. Sizes are bytes of the low form; the f32 form takes twice as many.
 package plan
 
-// Choice decides a dtype: it is f32, low, or left to the Solver.
+// Choice decides a dtype: f32, low, or the Solver's choice of the two.
 type Choice int32
 
 const (
-	Other    Choice = -2 // 16 bits that are not low
-	AsStored Choice = -1 // of a port: whatever the tensor is stored in; of a tensor: its dtype is no choice of this kind
+	Other    Choice = -2 // 16 bits of the dtype that is not low
+	AsStored Choice = -1 // of a port: any stored dtype; of a tensor: its dtype is fixed
 	F32      Choice = 0
 	Low      Choice = 1
-	// Free choices count from here.
+	// Free choices are numbered from here.
 	firstFree Choice = 2
 )
 
@@ -27,13 +25,13 @@ func (c Choice) Free() bool { return c >= firstFree }
 // TensorID indexes Plan.Tensors.
 type TensorID int32
 
-// Tensor is what has memory of its own; views are parts of it.
+// Tensor has its own memory. Views are parts of tensors.
 type Tensor struct {
-	// Stored decides the dtype it is stored in, AsStored where that is not a float of
-	// 16 or 32 bits: then sizes are in bytes as they are.
+	// Stored decides the dtype in which it is stored. AsStored means that it is not a float of 16
+	// or 32 bits; then sizes are bytes of its dtype.
 	Stored Choice
 	Bytes  int64
-	// CopyTimes is how often per step a copy in the other dtype is made where a cast makes one.
+	// CopyTimes is how often per step a cast makes a copy in the other dtype, if there is one.
 	CopyTimes int64
 }
 
@@ -41,53 +39,54 @@ type Tensor struct {
 type Port struct {
 	Tensor TensorID
 	Write  bool
-	// Part numbers the elements that are read; equal numbers are equal elements.
+	// Part numbers the elements that are read. Equal numbers mean equal elements.
 	Part  int32
 	Bytes int64 // of the part
 
-	// Takes is the operand requirement: the dtype that the kernel reads. F32 and
-	// Low are fixed, as is Other, AsStored takes any, a free choice is that of another port.
-	// A form that the tensor is not stored in must be made of it.
+	// Takes is the dtype that the kernel requires. F32, Low and Other are fixed, AsStored accepts
+	// any dtype, and a free choice is that of another port. If the tensor is stored in another
+	// dtype, it must be cast.
 	Takes Choice
-	// Narrowed says that the part was rounded to low on its way to the port: where
-	// Takes is f32, it is the low form widened again, and not the tensor in f32.
+	// Narrowed says that the part was rounded to low before the port. If Takes is f32, the port
+	// reads the low form widened again, not the tensor in f32.
 	Narrowed bool
-	// Saved says that the part is saved from forward for backward by this read.
+	// Saved says that this read keeps the part from forward for backward.
 	Saved bool
 
-	// Register says that the cluster itself computes what it reads here: that moves nothing.
+	// Register says that the cluster itself computes the value, so that reading it moves no bytes.
 	Register bool
 
-	// Moves, unless nil, is what the cluster moves for the port in each form, instead of its bytes once: a
-	// cluster of several kernels reads a tensor several times, or makes a copy of its own.
+	// Moves, if not nil, replaces the part's bytes: what the cluster moves for the port in each
+	// form. A cluster of several kernels may read a tensor several times, or copy it.
 	Moves *Moves
 
-	// Second says of a write that the kernel stores each form that somebody reads:
-	// a second one costs its bytes and no cast.
+	// Second says of a write that the kernel stores each form that is read. A second form costs its
+	// bytes and no cast.
 	Second bool
-	// Rounded says of a write that no reader may widen what the kernel rounded:
-	// where one reads f32, the tensor is f32.
+	// Rounded says of a write that no reader may widen the rounded result: if a reader requires
+	// f32, the tensor is stored in f32.
 	Rounded bool
-	// Always says of a write that the tensor is stored whether or not a cluster reads it.
+	// Always says of a write that the tensor is stored even if no cluster reads it.
 	Always bool
 }
 
-// Moves is bytes by the form of a tensor: f32, or 16 bits of either dtype.
+// Moves is bytes by form of a tensor: f32, or either 16-bit dtype.
 type Moves struct{ F32, Low int64 }
 
-// Cluster is the nodes that run as one kernel, or as the kernels of one node's
-// expansion. Values that only they read are registers and no tensors.
+// Cluster is the nodes that run as one kernel, or as the kernels of one node's expansion. Values
+// that only they read are registers, not tensors.
 type Cluster struct {
 	Name  string
 	Times int64 // runs per step
 	Inner int64 // bytes per run that its kernels pass to each other
-	// Outside marks the caller: its ports say how results are handed out, and move nothing.
+	// Outside marks the caller's cluster: its ports state how results are returned, and move no
+	// bytes.
 	Outside bool
 	Ports   []Port
 }
 
-// Plan is data: who builds it states every fact about kernels in it, the Solver
-// prices it, and nothing that is decided afterwards changes its clusters.
+// Plan is data. Its builder states all facts about kernels in it, and the Solver prices it. No
+// later decision changes its clusters.
 type Plan struct {
 	Tensors  []Tensor
 	Clusters []Cluster
@@ -106,14 +105,14 @@ type Plan struct {
 // Widen is the constraint that B is at least as wide as A.
 type Widen struct{ A, B Choice }
 
-// Split is bytes per step that are moved where A is f32 and B is low.
+// Split is the bytes per step that move if A is f32 and B is low.
 type Split struct {
 	A, B  Choice
 	Bytes int64
 }
 
-// Join is what two kernels of a cluster move beside what one would: bytes per step where Of is f32 (F32)
-// or low (Low), unless all of Alike are decided as Of is.
+// Join is what two kernels of a cluster move more than one kernel would, in bytes per step: F32 if
+// Of is f32, Low if it is low. It costs nothing if all of Alike are decided as Of is.
 type Join struct {
 	Of       Choice
 	Alike    []Choice
@@ -141,8 +140,8 @@ func (p *Plan) Tensor(t Tensor) TensorID {
 // Widen adds the constraint that b is at least as wide as a.
 func (p *Plan) Widen(a, b Choice) { p.Widens = append(p.Widens, Widen{a, b}) }
 
-// LowAlone says of each tensor whether some cluster reads it, and all that do read what was
-// rounded to low: then nothing needs it in f32, whatever its choice is.
+// LowAlone reports, for each tensor, whether a cluster reads it and all that do read values rounded
+// to low. Then no cluster needs it in f32, whatever its choice is.
 func (p *Plan) LowAlone(r *Result) []bool {
 	alone, wide := make([]bool, len(p.Tensors)), make([]bool, len(p.Tensors))
 	for k := range p.Clusters {

@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// Repeats states what a forward pass computes, for a choice of what is kept for the
-// backward pass and which nodes run a second time there.
+// Repeats states what a forward pass computes, to choose the values that are kept for the backward
+// pass and the nodes that run a second time there.
 //
-// A choice is a set of nodes that run again. It determines what is kept: of the values
-// that the backward pass reads, and those that nodes of the set read, whatever no node
+// A choice is a set of nodes that run again. It determines the kept values: those that the backward
+// pass or nodes of the set read, except those that nodes of the set compute.
 // of the set computes.
 type Repeats struct {
 	Values []RepeatValue
@@ -19,18 +19,18 @@ type Repeats struct {
 // RepeatValue is a result of the forward pass.
 type RepeatValue struct {
 	Bytes int64
-	Node  int32 // that computes it
-	Read  bool  // by the backward pass
+	Node  int32 // node that computes it
+	Read  bool  // the backward pass reads it
 }
 
 // RepeatNode is a node of the forward pass, operands before their readers.
 type RepeatNode struct {
 	Work  int64   // of running it once more
 	Never bool    // it cannot run twice
-	In    []int32 // values that it reads; what is there in any case is left out
+	In    []int32 // values that it reads, except those that are always kept
 }
 
-// RepeatChoice is a set of nodes that run again, what they cost and what is kept.
+// RepeatChoice is a set of nodes that run again, with its cost and the kept values.
 type RepeatChoice struct {
 	Again []bool // by node
 	Work  int64
@@ -38,11 +38,12 @@ type RepeatChoice struct {
 	Kept  []bool // by value
 }
 
-// Choose leaves out of again what nobody reads and what cannot run twice, and adds up the rest.
+// Choose removes from again the nodes that are not read or cannot run twice, and sums up the cost
+// of the others.
 func (r *Repeats) Choose(again []bool) *RepeatChoice {
 	c := &RepeatChoice{Again: make([]bool, len(r.Nodes)), Kept: make([]bool, len(r.Values))}
 	read := make([]bool, len(r.Values))
-	wanted := make([]bool, len(r.Nodes)) // again, and one of its results is read
+	wanted := make([]bool, len(r.Nodes)) // it is in again, and one of its results is read
 	for i, v := range r.Values {
 		read[i] = v.Read
 		wanted[v.Node] = wanted[v.Node] || v.Read
@@ -67,7 +68,7 @@ func (r *Repeats) Choose(again []bool) *RepeatChoice {
 	return c
 }
 
-// Key is the same for choices of equal sets.
+// Key is equal for equal sets.
 func (c *RepeatChoice) Key() string {
 	key := make([]byte, len(c.Again))
 	for i, again := range c.Again {
@@ -78,20 +79,19 @@ func (c *RepeatChoice) Key() string {
 	return string(key)
 }
 
-// Frontier is the choices at the corners of the least work for each number of bytes kept:
-// the lower convex hull of all choices, from the one that repeats nothing to the one
-// that keeps least.
+// Frontier is the lower convex hull of all choices, by bytes kept and work: its corners, from the
+// choice that repeats nothing to the one that keeps the fewest bytes.
 type Frontier struct {
 	Corners []*RepeatChoice // by work
 	bounds  []bound
 }
 
-// bound is the least a·work + b·bytes of all choices, or somewhat less.
+// bound is a lower bound of a·work + b·bytes over all choices.
 type bound struct{ a, b, least float64 }
 
-// Bound is the least work of a choice that keeps at most so many bytes, as the linear
-// program has it in which a value may be kept in part: no choice can do with less.
-// Strong duality makes it the best of the bounds that the cuts have proved.
+// Bound is a lower bound of the work of choices that keep at most that many bytes: the optimum of
+// the linear program in which a value may be kept in part. By strong duality it is the best of the
+// bounds that the cuts have proved.
 func (f *Frontier) Bound(bytes int64) (work float64) {
 	for _, b := range f.bounds {
 		if b.a > 0 {
@@ -101,13 +101,13 @@ func (f *Frontier) Bound(bytes int64) (work float64) {
 	return work
 }
 
-// Least is a number of bytes below which no choice keeps.
+// Least is a lower bound of the bytes that choices keep.
 func (f *Frontier) Least() int64 { return f.Corners[len(f.Corners)-1].Bytes }
 
-// Frontier finds corners by minimum cuts, each in the direction that is normal to
-// the edge between two corners known (Eisner and Severance, "Mathematical Techniques for
-// Efficient Record Segmentation in Large Shared Databases", 1976). Longest edges come first.
-// Each cut finds a corner or proves an edge; there are at most so many.
+// Frontier finds corners by at most the given number of minimum cuts. Each cut minimizes in the
+// direction normal to the edge between two known corners (Eisner and Severance, "Mathematical
+// Techniques for Efficient Record Segmentation in Large Shared Databases", 1976), the longest edges
+// first. It finds a new corner, or proves that the edge is on the hull.
 func (r *Repeats) Frontier(cuts int) *Frontier {
 	f := &Frontier{}
 	scale := r.scale()
@@ -138,7 +138,7 @@ func (r *Repeats) Frontier(cuts int) *Frontier {
 	return f
 }
 
-// units make work and bytes comparable: each sums to 1 << 40.
+// units makes work and bytes comparable: the sum of each is scaled to 1 << 40.
 type units struct{ work, bytes float64 }
 
 func (r *Repeats) scale() units {
@@ -152,7 +152,7 @@ func (r *Repeats) scale() units {
 	return units{(1 << 40) / work, (1 << 40) / bytes}
 }
 
-// normal is the direction in which x and y are as good as each other.
+// normal is the direction in which x and y cost the same.
 func (u units) normal(x, y *RepeatChoice) (a, b int64) {
 	work, bytes := float64(y.Work-x.Work)*u.work, float64(x.Bytes-y.Bytes)*u.bytes
 	most := max(work, bytes)
@@ -163,15 +163,14 @@ func (u units) area(x, y *RepeatChoice) float64 {
 	return float64(y.Work-x.Work) * u.work * float64(x.Bytes-y.Bytes) * u.bytes
 }
 
-// above reports whether z does not lie clearly below the edge from x to y.
+// above reports whether z is not clearly below the edge from x to y.
 func (u units) above(z, x, y *RepeatChoice) bool {
 	share := float64(x.Bytes-z.Bytes) / float64(x.Bytes-y.Bytes)
 	return float64(z.Work) >= float64(x.Work)+share*float64(y.Work-x.Work)*(1-1e-3)
 }
 
-// cut finds the choice of least a·work + b·bytes. A node on the sink side runs again, a
-// value on the sink side is there for the backward pass: it is kept unless its node
-// runs again.
+// cut finds the choice with the least a·work + b·bytes. A node on the sink side runs again. A value
+// on the sink side is available to the backward pass: it is kept, unless its node runs again.
 func (r *Repeats) cut(u units, a, b int64) (*RepeatChoice, bound) {
 	values := int32(len(r.Values))
 	w := &network{nodes: 2 + values + int32(len(r.Nodes))}
@@ -201,7 +200,8 @@ func (r *Repeats) cut(u units, a, b int64) (*RepeatChoice, bound) {
 	return r.Choose(again), bound{float64(a) * u.work, float64(b) * u.bytes, float64(c.cost)}
 }
 
-// Between runs again the first nodes of y and the others of x.
+// Between combines two choices: the first nodes run again if they do in y, the others if they do in
+// x.
 func (r *Repeats) Between(x, y *RepeatChoice, first int) *RepeatChoice {
 	return r.Choose(slices.Concat(y.Again[:first], x.Again[first:]))
 }

@@ -5,34 +5,33 @@ import (
 	"slices"
 )
 
-// Solver finds the choices under which the clusters of a plan move the fewest
-// bytes, exactly, and of several such the one with the most in f32.
+// Solver finds the choices for which the clusters of a plan move the fewest bytes, exactly. Of
+// several such choices it takes the one with the most f32.
 //
-// It is a minimum cut: the source side means f32, the sink side low. With n
-// elements, and every term times the runs of its cluster per step:
+// It is a minimum cut: the source side means f32, the sink side low. The costs are as follows, for
+// n elements, times the runs of the cluster per step:
 //
 //	write, and read as stored             4n if f32, 2n if low
 //	read in a required dtype              that dtype's bytes
 //	write that stores each form read      4n, 2n or both
-//	narrowing cast, once for all readers  6n where the tensor is f32 and some reader takes low
-//	widening cast                         6n where it is low and some reader takes f32
-//	widening what was rounded             6n where some reader takes that in f32
-//	cast to the other 16 bits             6n where the tensor is f32, 4n where it is low
+//	narrowing cast, once for all readers  6n if the tensor is f32 and a reader requires low
+//	widening cast                         6n if it is low and a reader requires f32
+//	widening what was rounded             6n if a reader requires that in f32
+//	cast to the other 16 bits             6n if the tensor is f32, 4n if it is low
 //	cast of the other 16 bits             6n to f32, 4n to low
 //	kernels that one dtype would join     4n or 2n for each write and read between them
 //	saved for backward                    4n, 2n or both, times Plan.SavedCost
 //
-// Every term is unary or says "some reader on one side, the tensor on the
-// other", which one auxiliary node with an infinite edge per reader expresses.
-// Of a tensor that some reader may take in f32 and another rounded and in f32,
-// these are two forms if it is f32 and one if it is low. No minimum cut expresses
-// that, so such a tensor is f32.
+// Every term is unary, or has the form "some reader on one side, the tensor on the other", which
+// one auxiliary node with an infinite edge per reader expresses. There is one exception. If one
+// reader may read a tensor in f32 and another one rounded and in f32, these are two forms if the
+// tensor is f32 and one if it is low. No minimum cut expresses that, so such a tensor is f32.
 type Solver struct {
 	plan  *Plan
 	net   *network
-	fixed int64   // bytes that no choice changes
-	kept  int64   // cost of what is saved, whatever is chosen
-	saved []int32 // auxiliary nodes that price what is saved
+	fixed int64   // bytes that do not depend on choices
+	kept  int64   // cost of saved values that does not depend on choices
+	saved []int32 // auxiliary nodes that price saved values
 }
 
 // NewSolver prices the ports of a plan.
@@ -55,7 +54,7 @@ func NewSolver(p *Plan) *Solver {
 	return s
 }
 
-// join adds what is moved where a choice of x is not decided as x.Of is.
+// join adds the cost of the kernels of x if one of its choices differs from x.Of.
 func (s *Solver) join(x Join) {
 	low, wide := int32(-1), int32(-1)
 	for _, y := range x.Alike {
@@ -73,14 +72,15 @@ func (s *Solver) Require(c, to Choice) {
 	}
 }
 
-// Result is what the Solver decided.
+// Result is the solution of a plan.
 type Result struct {
 	Moved int64 // bytes per step
 	Saved int64 // bytes saved for backward, times Plan.SavedCost
-	// Conflict holds two choices of which the first must be f32 and the second low, although the first is
-	// never wider than the second; both AsStored where the constraints agree.
+	// Conflict holds two choices that contradict each other: the first must be f32 and the second
+	// low, although the second is at least as wide as the first. Both are AsStored if the
+	// constraints are consistent.
 	Conflict [2]Choice
-	// Free, Components and Largest describe the network once forced choices are out of it.
+	// Free, Components and Largest describe the network without forced choices.
 	Free, Components, Largest int
 
 	cut *cut
@@ -89,7 +89,7 @@ type Result struct {
 // Low reports whether c was decided low.
 func (r *Result) Low(c Choice) bool { return r.cut.sink[c] }
 
-// ForcedBy is the neighbour that leaves c no choice, c itself where nothing does.
+// ForcedBy is the neighbour that forces c, or c itself if none does.
 func (r *Result) ForcedBy(c Choice) Choice { return Choice(r.cut.forcedBy[c]) }
 
 // Solve decides all choices.
@@ -108,7 +108,7 @@ func (s *Solver) Solve() *Result {
 	return r
 }
 
-// savedCost is the part of a cut that prices what is saved.
+// savedCost is the part of a cut's cost that prices saved values.
 func (s *Solver) savedCost(c *cut) int64 {
 	saved := make([]bool, s.net.nodes)
 	for _, x := range s.saved {
@@ -126,13 +126,13 @@ func (s *Solver) savedCost(c *cut) int64 {
 	return sum
 }
 
-// read is a port that reads, and its cluster.
+// read is a reading port and its cluster.
 type read struct {
 	*Port
 	cluster int32
-	again   bool // where it takes f32, it takes what was rounded, which is another form than the tensor in f32
-	other   bool // it takes the other 16 bits
-	twice   bool // and of what was rounded to low, which is another form than the tensor in the other 16 bits
+	again   bool // in f32 it reads rounded values, which differ from the tensor in f32
+	other   bool // it requires the other 16 bits
+	twice   bool // and from values rounded to low, which differ from the tensor in the other 16 bits
 }
 
 // reading is the read at p by a cluster.
@@ -143,8 +143,7 @@ func (s *Solver) reading(p *Port, cluster int32) read {
 	return read{p, cluster, narrowed && !other, other, narrowed && other}
 }
 
-// in decides the form that r, which does not take the other 16 bits, reads of a
-// tensor that x decides.
+// in is the form that r reads of a tensor with choice x. r does not require the other 16 bits.
 func (r read) in(x Choice) int32 {
 	if r.Takes == AsStored {
 		return int32(x)
@@ -152,8 +151,8 @@ func (r read) in(x Choice) int32 {
 	return int32(r.Takes)
 }
 
-// price adds the terms of every tensor: its write, its reads, the casts that its
-// readers make necessary and what is saved of it.
+// price adds the costs of every tensor: its write, its reads, the casts for its readers, and what
+// is saved of it.
 func (s *Solver) price() {
 	writes := make([]*Port, len(s.plan.Tensors))
 	times := make([]int64, len(s.plan.Tensors))
@@ -172,7 +171,7 @@ func (s *Solver) price() {
 	for id := range s.plan.Tensors {
 		t, w, list := &s.plan.Tensors[id], writes[id], ordered(reads[id])
 		outside := stored(list)
-		if w != nil && !w.Always && len(outside) == 0 && len(list) > 0 { // registers alone
+		if w != nil && !w.Always && len(outside) == 0 && len(list) > 0 { // only registers
 			unstored := *w
 			unstored.Moves = &Moves{}
 			w = &unstored
@@ -202,7 +201,7 @@ func stored(list []read) []read {
 	return slices.DeleteFunc(slices.Clone(list), func(r read) bool { return r.Register })
 }
 
-// readers is room for the reads of each tensor.
+// readers allocates the lists of reads of each tensor.
 func (s *Solver) readers() [][]read {
 	count, sum := make([]int, len(s.plan.Tensors)), 0
 	for k := range s.plan.Clusters {
@@ -220,8 +219,8 @@ func (s *Solver) readers() [][]read {
 	return list
 }
 
-// ordered sorts reads by cluster and requirement and drops those that say the same. What has
-// Moves is a read of its own.
+// ordered sorts reads by cluster and requirement, and removes duplicates. Reads with Moves are never
+// duplicates.
 func ordered(list []read) []read {
 	slices.SortFunc(list, func(a, b read) int {
 		return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.Takes, b.Takes), cmp.Compare(a.Part, b.Part), order(a.Moves != nil, b.Moves != nil), order(a.again, b.again), order(a.twice, b.twice), order(a.Register, b.Register))
@@ -242,7 +241,7 @@ func order(a, b bool) int {
 	return -1
 }
 
-// exact adds a tensor whose dtype is no choice: each cluster reads it once.
+// exact adds a tensor of fixed dtype: each cluster reads it once.
 func (s *Solver) exact(t *Tensor, w *Port, times int64, list []read) {
 	if w != nil {
 		s.fixed += w.exactly(t.Bytes) * times
@@ -260,7 +259,7 @@ func (s *Solver) exact(t *Tensor, w *Port, times int64, list []read) {
 	}
 }
 
-// exactly is what a port of a tensor moves whose dtype is no choice: n, or its Moves.
+// exactly is what a port of a tensor of fixed dtype moves: n bytes, or its Moves.
 func (p *Port) exactly(n int64) int64 {
 	if p.Moves != nil {
 		return p.Moves.F32
@@ -268,7 +267,7 @@ func (p *Port) exactly(n int64) int64 {
 	return n
 }
 
-// write adds what storing t costs.
+// write adds the cost of storing t.
 func (s *Solver) write(t *Tensor, w *Port, times int64, list []read) {
 	if w.Moves != nil {
 		s.stored(t.Stored, *w.Moves, times)
@@ -281,7 +280,7 @@ func (s *Solver) write(t *Tensor, w *Port, times int64, list []read) {
 	s.stored(t.Stored, once(t.Bytes), times)
 }
 
-// stored adds what a tensor that x decides moves where it is written.
+// stored adds the cost of writing a tensor with choice x.
 func (s *Solver) stored(x Choice, m Moves, times int64) {
 	if x == Other {
 		s.fixed += m.Low * times
@@ -290,7 +289,7 @@ func (s *Solver) stored(x Choice, m Moves, times int64) {
 	s.pay(int32(x), m, times)
 }
 
-// once is what reading or writing a tensor of so many low bytes moves.
+// once is the bytes for reading or writing a tensor once, whose low form has that many bytes.
 func once(low int64) Moves { return Moves{F32: 2 * low, Low: low} }
 
 // reads adds reads of t.
@@ -310,7 +309,7 @@ func (s *Solver) reads(t *Tensor, list []read) {
 	}
 }
 
-// own adds what reads of t move that say so themselves.
+// own adds the cost of the reads of t that have Moves.
 func (s *Solver) own(t *Tensor, list []read, times int64) {
 	for _, r := range list {
 		switch {
@@ -330,10 +329,10 @@ func withoutMoves(list []read) []read {
 	return slices.DeleteFunc(slices.Clone(list), func(r read) bool { return r.Moves != nil })
 }
 
-// casts adds the casts that the readers of t make necessary, each once.
+// casts adds the casts that the readers of t need, each once.
 func (s *Solver) casts(t *Tensor, w *Port, list []read) {
 	n := t.Bytes * t.CopyTimes
-	from, narrowing := int32(t.Stored), 3*n // what is cast to f32, to low
+	from, narrowing := int32(t.Stored), 3*n // the dtype that is cast to f32, and the bytes of a cast to low
 	into, widening := from, 3*n
 	if t.Stored == Other {
 		from, into, narrowing = srcNode, sinkNode, 2*n
@@ -351,7 +350,7 @@ func (s *Solver) casts(t *Tensor, w *Port, list []read) {
 			s.net.arc(y, from, inf)
 		}
 		switch {
-		case w.Second: // its forms are paid for where they are written
+		case w.Second: // its write already counts each form
 		case r.again:
 			narrow = s.lowFor(narrow, sinkNode, from, narrowing)
 			widenAgain = s.f32For(widenAgain, y, sinkNode, widening)
@@ -377,7 +376,7 @@ func (s *Solver) casts(t *Tensor, w *Port, list []read) {
 	}
 }
 
-// keeps adds what is saved of t for backward: each form once.
+// keeps adds the forms of t that are saved for backward, each once.
 func (s *Solver) keeps(t *Tensor, list []read) {
 	saved, low, other := int32(-1), int32(-1), false
 	h := int64(s.plan.SavedCost * float64(t.Bytes*t.CopyTimes))
@@ -394,7 +393,7 @@ func (s *Solver) keeps(t *Tensor, list []read) {
 	s.saved = append(s.saved, saved, low)
 }
 
-// touched is how much of a tensor of so many bytes one cluster reads: its parts, each once.
+// touched is the number of bytes of a tensor that one cluster reads: its parts, each once.
 func touched(list []read, bytes int64) (sum int64) {
 	for i, r := range list {
 		if !slices.ContainsFunc(list[:i], func(q read) bool { return q.Part == r.Part }) {
@@ -404,8 +403,8 @@ func touched(list []read, bytes int64) (sum int64) {
 	return min(sum, bytes)
 }
 
-// forms pays for the forms of a tensor of low bytes, decided by x, that list
-// reads, each once.
+// forms adds the cost of the forms that list reads, each once, of a tensor with choice x and that
+// many low bytes.
 func (s *Solver) forms(list []read, x Choice, low, times int64) {
 	if slices.ContainsFunc(list, func(r read) bool { return r.other }) {
 		for _, twice := range []bool{false, true} {
@@ -434,7 +433,7 @@ func (s *Solver) forms(list []read, x Choice, low, times int64) {
 	}
 }
 
-// pay adds what each form moves, as node x decides.
+// pay adds the cost of each form under choice x.
 func (s *Solver) pay(x int32, m Moves, times int64) {
 	switch x {
 	case srcNode:
@@ -447,8 +446,8 @@ func (s *Solver) pay(x int32, m Moves, times int64) {
 	}
 }
 
-// lowFor makes node a low as soon as y is low, at the price c of a being low
-// while x is f32. It returns a, created at first use.
+// lowFor forces node a low if y is low. It costs c if a is low and x is f32. It returns a, which it
+// creates at its first use.
 func (s *Solver) lowFor(a, y, x int32, c int64) int32 {
 	if a < 0 {
 		a = s.net.node()
@@ -458,8 +457,7 @@ func (s *Solver) lowFor(a, y, x int32, c int64) int32 {
 	return a
 }
 
-// f32For makes node b f32 as soon as y is f32, at the price c of b being f32
-// while x is low.
+// f32For forces node b f32 if y is f32. It costs c if b is f32 and x is low.
 func (s *Solver) f32For(b, y, x int32, c int64) int32 {
 	if b < 0 {
 		b = s.net.node()

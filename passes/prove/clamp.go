@@ -7,10 +7,9 @@ import (
 	"ampc/ir"
 )
 
-// A mask, a number like -1e9 that is selected or added where nothing may pass,
-// is clamped to half the largest number of the dtype that it is stored in: it
-// masks as well there and stays finite. This is the only change of a number
-// that F may show.
+// A mask is a number like -1e9 that is added or selected where an element must have no effect. It
+// is clamped to half the largest number of its stored dtype, where it masks as well and stays
+// finite. This is the only change of a number that F may contain.
 
 // beyond reports whether the policy's low dtype turns x into an infinity.
 func (m *matcher) beyond(x float64) bool { return m.clamp(x) != x && x == x }
@@ -21,7 +20,7 @@ func (m *matcher) clamp(x float64) float64 {
 	if !d.Low() || math.IsInf(x, 0) || x != x {
 		return x
 	}
-	first := 65520.0 // that rounds to Inf: half a last place beyond the largest
+	first := 65520.0 // smallest number that rounds to Inf: half a unit in the last place above the largest
 	if d == ir.BF16 {
 		first = 0x1.FFp127
 	}
@@ -31,8 +30,8 @@ func (m *matcher) clamp(x float64) float64 {
 	return math.Copysign(d.Max()/2, x)
 }
 
-// clampedConstant is the class of T's constant whose clamp is x, 0 where there
-// is none, or T has x itself.
+// clampedConstant is the class of T's constant whose clamped value is x. It is 0 if there is none,
+// or if T has x itself.
 func (m *matcher) clampedConstant(x float64, kind int64) int32 {
 	if m.tab.has([]int64{keyConstant, kind, int64(math.Float64bits(x))}) {
 		return 0
@@ -45,8 +44,8 @@ func (m *matcher) clampedConstant(x float64, kind int64) int32 {
 	return 0
 }
 
-// clamps keys T's node n also with the numbers that it carries clamped: the
-// number of padding, factor and addend of an affine.
+// clamps adds keys of T's node n with its numbers clamped: the value of a pad, the factor and
+// addend of an affine.
 func (m *matcher) clamps(x *numbering, s ir.Section, n *ir.Node) {
 	if n.Op != ir.OpPad && n.Op != ir.OpAffine || !m.rules.Low.Low() {
 		return
@@ -71,11 +70,11 @@ func (m *matcher) clamps(x *numbering, s ir.Section, n *ir.Node) {
 	}
 }
 
-// clampedWell finds the clamped numbers of F that do not end up in a result of
-// 16 bits as they are, or beside a small number.
+// clampedWell finds the clamped numbers of F that neither appear in a 16-bit result themselves nor
+// are added to a small number there.
 func (p *proof) clampedWell() {
 	m := p.matched()
-	huge := func(v *ir.Value) bool { // v is one of the constants that a clamp changed
+	huge := func(v *ir.Value) bool { // v is a constant that was clamped
 		c := m.f.refs[v.ID].class
 		return slices.ContainsFunc(m.consts, func(k constant) bool { return k.class == c })
 	}
@@ -99,10 +98,10 @@ func (p *proof) clampedWell() {
 	}
 }
 
-// factor is what T's image of the clamped affine n multiplies by.
+// factor is the factor of the node of T that the clamped affine n corresponds to.
 func (m *matcher) factor(n *ir.Node) float64 { return m.image[m.f.entity[n.ID]].Float("scale") }
 
-// keepsNumber reports whether v has a number that no clamp changed.
+// keepsNumber reports whether v contains a number that was not clamped.
 func (m *matcher) keepsNumber(v *ir.Value) bool {
 	x := 0.0
 	switch {
@@ -114,8 +113,8 @@ func (m *matcher) keepsNumber(v *ir.Value) bool {
 	return m.beyond(x)
 }
 
-// masks reports whether constant operand i of n ends up in the result as it is
-// or beside what is added to it, or is times 0 or 1.
+// masks reports whether constant operand i of n appears in the result itself, is added to another
+// operand there, or is multiplied by 0 or 1.
 func masks(n *ir.Node, i int) bool {
 	switch n.OperandDef(i).Entry {
 	case ir.Multiplied:
@@ -126,8 +125,8 @@ func masks(n *ir.Node, i int) bool {
 	return n.Def().Elem != nil || n.Def().Is(ir.Moves)
 }
 
-// zeroOrOne reports whether v holds nothing but 0 and 1: made of a bool, or one
-// less such a value.
+// zeroOrOne reports whether all elements of v are 0 or 1: it is made from a bool, or is 1 minus
+// such a value.
 func zeroOrOne(v *ir.Value, depth int) bool {
 	n := v.Def
 	switch {

@@ -7,17 +7,16 @@ import (
 	"ampc/ir"
 )
 
-// Gradients compares the backward section of t, a training graph as it is before
-// the pass layout, with a sweep of its own over the rows' gradients: each reader
-// and each operand contributes once. By value exactNumbers, in which sums of
-// contributions commute, every weight that an optimizer steps must be stepped by
-// what that sweep makes of the losses, and every loss must be in a check of the
-// weight's skip. The losses are found by what starts each sweep of t.
+// Gradients compares the backward section of t, a training graph before the pass layout, with its
+// own sweep over the rows' gradients, in which each reader and each operand contributes once. It
+// compares values by exactNumbers, in which sums of contributions commute. Every weight that an
+// optimizer updates must be updated by the result of that sweep, and every loss must be in a check
+// of the weight's skip. It finds the losses by the start values of each sweep of t.
 //
-// Trusted are the rows' gradients, which adjoint tests hold, the sections but
-// backward, and which sweep the attribute loss puts a node in. What a transform
-// of gradients makes of them in the update is not compared. Work is linear in
-// the graph but for the few scalars that may be losses.
+// It trusts the rows' gradients, which adjoint tests check, the sections other than backward, and
+// the attribute loss, which names the sweep of a node. It does not compare what a user's transform
+// of gradients computes in the update. Its work is linear in the graph, except for the few scalars
+// that may be losses.
 func Gradients(t *ir.Graph) []Finding {
 	if len(t.Body[ir.Backward]) == 0 {
 		return nil
@@ -36,18 +35,18 @@ type gradients struct {
 	p        *proof
 	b        *ir.Builder
 	numbers  exactNumbers
-	actual   []*ir.Node // the backward section as it was
-	sweeps   []string   // the attribute loss of each
+	actual   []*ir.Node // nodes of the backward section
+	sweeps   []string   // their attribute loss
 	has      map[string]map[int32]bool
 	seeds    []*ir.Value
 	steps    []stepped
 	wanted   map[*ir.Value]bool
-	own      map[int32]bool            // numbers of what the sweeps made
+	own      map[int32]bool            // numbers of the values that the sweeps compute
 	expected map[*ir.Value][]int32     // by weight: its gradient in each sweep
-	roots    map[*ir.Value][]*ir.Value // by weight: the losses it has gradients of
+	roots    map[*ir.Value][]*ir.Value // by weight: the losses whose gradients it has
 }
 
-// stepped is a weight and the row that steps it.
+// stepped is a weight and the row that updates it.
 type stepped struct {
 	w *ir.Value
 	n *ir.Node
@@ -88,8 +87,8 @@ func newGradients(c *ir.Graph) *gradients {
 	return g
 }
 
-// starts reports whether v may be what a sweep starts with: a loss scale, a
-// number, or a number times a loss scale.
+// starts reports whether a sweep may start with v: a loss scale, a number, or a number times a loss
+// scale.
 func (g *gradients) starts(v *ir.Value) bool {
 	if v.Type != ir.T(ir.F32) {
 		return false
@@ -100,13 +99,13 @@ func (g *gradients) starts(v *ir.Value) bool {
 	return v.Def.Op == ir.OpScale && g.p.sec[v.Def.ID] == ir.Prepare
 }
 
-// tape is one sweep: what arrives at each value.
+// tape is one sweep, with the gradients that arrive at each value.
 type tape struct {
 	g     *gradients
 	has   map[int32]bool
 	need  map[*ir.Value]bool
 	parts map[*ir.Value][]*ir.Value
-	from  map[*ir.Value]map[*ir.Value]bool // the losses that what arrives comes from
+	from  map[*ir.Value]map[*ir.Value]bool // by value: the losses that contribute to its gradient
 }
 
 // sweep differentiates the losses of one sweep for every weight.
@@ -135,7 +134,7 @@ func (g *gradients) sweep(key string) error {
 	return nil
 }
 
-// mark says that the results depend on a weight through rows that have gradients.
+// mark marks n's results if they depend on a weight through rows that have gradients.
 func (t *tape) mark(n *ir.Node) {
 	if d := n.Def(); d.Grad == nil && d.Expand == nil {
 		return
@@ -164,8 +163,8 @@ func (t *tape) flow(nodes []*ir.Node, losses bool) error {
 	return nil
 }
 
-// start finds out whether a sweep starts at n's result: whether t has what n
-// makes of a seed and what arrives otherwise.
+// start finds out whether a sweep starts at n's result: whether t contains what n's gradient
+// computes from a seed and from the gradients that arrive otherwise.
 func (t *tape) start(n *ir.Node) error {
 	v := n.Out[0]
 	if v.Type != ir.T(ir.F32) || !t.need[v] || v.Next != nil {
@@ -189,11 +188,11 @@ func (t *tape) start(n *ir.Node) error {
 	return nil
 }
 
-// found reports whether t has something that n makes of what arrives at its
-// results and of the seed. It need not have all: what reaches no weight is dropped.
+// found reports whether t contains a value that n's gradient computes from the arriving gradients
+// and the seed. It need not contain all: those that reach no weight are dropped.
 func (t *tape) found(n *ir.Node, seed *ir.Value) (bool, error) {
 	if n.Def().Grad == nil {
-		return false, nil // an expansion: what it is made of starts by itself
+		return false, nil // an expansion: its nodes have their own start values
 	}
 	v := n.Out[0]
 	old := t.parts[v]
@@ -212,7 +211,7 @@ func (t *tape) found(n *ir.Node, seed *ir.Value) (bool, error) {
 	return made, t.g.b.Err()
 }
 
-// add contributes d, which comes from losses, to the gradient of v.
+// add contributes d, the gradient of losses, to the gradient of v.
 func (t *tape) add(v, d *ir.Value, losses map[*ir.Value]bool) {
 	if v == nil || d == nil || !t.need[v] {
 		return
@@ -226,7 +225,7 @@ func (t *tape) add(v, d *ir.Value, losses map[*ir.Value]bool) {
 	}
 }
 
-// total is the whole gradient of v, nil where nothing arrives.
+// total is the gradient of v, nil if nothing contributes.
 func (t *tape) total(v *ir.Value) *ir.Value {
 	parts := t.parts[v]
 	switch len(parts) {
@@ -300,7 +299,7 @@ func (t *tape) expanded(n *ir.Node, d []*ir.Value, losses map[*ir.Value]bool) er
 	return t.flow(inner, false)
 }
 
-// compare holds what steps each weight against what the sweeps expect.
+// compare compares the gradient that updates each weight with the expected ones.
 func (g *gradients) compare() {
 	all := map[int32]bool{}
 	for _, numbers := range g.expected {
@@ -333,7 +332,7 @@ func (g *gradients) compare() {
 	g.losses()
 }
 
-// leaves are what the micro-batches contribute to v, which update computes.
+// leaves lists what the micro-batches contribute to v, which update computes.
 func (g *gradients) leaves(v *ir.Value) []*ir.Value {
 	var out []*ir.Value
 	seen := map[*ir.Value]bool{}
@@ -361,7 +360,7 @@ func (g *gradients) leaves(v *ir.Value) []*ir.Value {
 					walk(x)
 				}
 			}
-		case n.Def().Is(ir.Collective | ir.Apart): // the ranks' parts added up
+		case n.Def().Is(ir.Collective | ir.Apart): // sums over the ranks
 			walk(n.In[v.Idx])
 		case g.p.sec[n.ID] != ir.Update:
 			out = append(out, v)
@@ -380,7 +379,7 @@ func (g *gradients) leaves(v *ir.Value) []*ir.Value {
 	return out
 }
 
-// stray names the first value that v is made of in backward and no sweep makes.
+// stray names the first value of backward that v depends on and that no sweep computes.
 func (g *gradients) stray(v *ir.Value) string {
 	seen := map[*ir.Value]bool{}
 	var first *ir.Value
@@ -408,7 +407,7 @@ func (g *gradients) stray(v *ir.Value) string {
 	return fmt.Sprintf("the sweeps part at %s%s", first, at)
 }
 
-// losses requires that a weight's skip checks each loss that the weight has gradients of.
+// losses requires that a weight's skip checks each loss whose gradients the weight has.
 func (g *gradients) losses() {
 	guard := g.p.guards()
 	for _, s := range g.steps {
@@ -424,8 +423,8 @@ func (g *gradients) losses() {
 	}
 }
 
-// shownLoss reports whether a check sees the loss, what rows hand it on to, or
-// what adds that up.
+// shownLoss reports whether a check covers the loss, a value that rows pass it on to, or a sum of
+// it.
 func (g *gradients) shownLoss(guard *guard, t *skipGroup, l *ir.Value) bool {
 	if guard.shows(t, l) {
 		return true

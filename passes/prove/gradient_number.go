@@ -8,9 +8,8 @@ import (
 	"ampc/ir"
 )
 
-// exactNumbers gives values one number where they are computed alike: the same
-// op and attributes of the same operands, nothing erased. The operands of a sum
-// commute.
+// exactNumbers gives values the same number if they are computed alike: the same op and attributes
+// with the same operands. Nothing is erased. The operands of a sum commute.
 type exactNumbers struct {
 	of    map[*ir.Value]int32
 	index map[string]int32
@@ -42,9 +41,8 @@ func (m *exactNumbers) value(v *ir.Value) int32 {
 	return k
 }
 
-// joinsRanks reports whether n adds up, or puts together, the ranks' parts of something:
-// it stands for the whole batch where its operands stand for a rank's part. The rule ranks
-// judges how it does that.
+// joinsRanks reports whether n sums or concatenates the parts of all ranks: its result is for the
+// whole batch, its operands for a rank's part. The rule ranks checks how it does that.
 func joinsRanks(n *ir.Node) bool {
 	return n.Op == ir.OpAllReduce && n.Str("op") == "sum" || n.Op == ir.OpAllGather
 }

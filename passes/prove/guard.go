@@ -6,16 +6,15 @@ import (
 	"ampc/ir"
 )
 
-// guard is what the rules about skipped steps share: which node writes which
-// variable, under which predicate, and the predicates as functions of finiteness
-// checks.
+// guard is the state of the rules about skipped steps: which node writes which variable under which
+// predicate, and the predicates as functions of finiteness checks.
 type guard struct {
 	p          *proof
 	values     int         // in F
-	next       []*ir.Value // by Value.ID of a variable: what prepare or a micro-batch writes to it
-	after      []*ir.Value // by Value.ID of a variable: what update writes to it
+	next       []*ir.Value // by Value.ID of a variable: the value that prepare or a micro-batch writes to it
+	after      []*ir.Value // by Value.ID of a variable: the value that update writes to it
 	flows      []*flow     // by number of micro-batches, the largest last
-	kept       [][]pred    // by flow and micro-batch from 1 on: it counts; nil where nothing is accumulated
+	kept       [][]pred    // by flow and micro-batch from 1 on: whether it counts; nil without accumulators
 	skipGroups []*skipGroup
 	origin     []origin // by Value.ID
 }
@@ -24,13 +23,13 @@ type guard struct {
 type skipGroup struct {
 	skip    *ir.Value
 	preds   []pred      // the predicate as a function of checks, by flow
-	steps   bool        // some write updates a weight by its gradient
-	alone   []int32     // atoms of the last flow that make the predicate true by themselves
+	steps   bool        // a write updates a weight by its gradient
+	alone   []int32     // atoms of the last flow each of which alone makes the predicate true
 	checks  values      // the values that these atoms check
-	shown   []int8      // by Value.ID: whether an Inf or NaN in the value certainly makes the predicate true; 0: unknown yet
+	shown   []int8      // by Value.ID: whether an Inf or NaN in it surely makes the predicate true; 0: not known yet
 	writers []*ir.Node  // in the order of the update
-	leaves  []*ir.Value // what the micro-batches leave and the writes read
-	walked  []bool      // by Value.ID: requireCheck has been there
+	leaves  []*ir.Value // values that micro-batches leave and the writes read
+	walked  []bool      // by Value.ID: requireCheck has visited it
 }
 
 // values is a set of values of F, by Value.ID; nil holds none.
@@ -38,13 +37,13 @@ type values []bool
 
 func (vs values) has(v *ir.Value) bool { return vs != nil && vs[v.ID] }
 
-// origin is where in a step a value comes from.
+// origin is the sections of a step that a value depends on.
 type origin uint8
 
 const (
 	fromForward  origin   = 1 << iota // losses, statistics
-	fromBackward                      // gradients, whatever carries a loss scale
-	asked        = 1 << 7             // not a place: already followed
+	fromBackward                      // gradients, all with a loss scale
+	asked        = 1 << 7             // not a section: already followed
 )
 
 // guards evaluates the predicates of the step, once.
@@ -54,7 +53,7 @@ func (p *proof) guards() *guard {
 	}
 	values, _ := p.g.Number()
 	if !p.unitsKnown {
-		_ = ir.InferUnits(p.g) // the rule units reports what is wrong with them
+		_ = ir.InferUnits(p.g) // the rule units reports its errors
 	}
 	g := &guard{p: p, values: values, next: make([]*ir.Value, values), after: make([]*ir.Value, values), origin: make([]origin, values)}
 	p.guard = g
@@ -115,7 +114,7 @@ func (g *guard) skipGroupOf(n *ir.Node) *skipGroup {
 	return nil
 }
 
-// finite are the values that the atoms are about, those of which both kinds are asked.
+// finite lists the values that atoms check, if there are atoms for both Inf and NaN.
 func (f *flow) finite(atoms []int32) values {
 	vs := make(values, f.g.values)
 	var half map[*ir.Value]about
@@ -136,7 +135,7 @@ func (f *flow) finite(atoms []int32) values {
 	return vs
 }
 
-// half is a value of which the atoms ask one kind alone; nil where there is none.
+// half is a value for which the atoms check only one kind, or nil.
 func (f *flow) half(atoms []int32) *ir.Value {
 	var whole values
 	for _, i := range atoms {
@@ -154,12 +153,12 @@ func (f *flow) half(atoms []int32) *ir.Value {
 	return nil
 }
 
-// from says where the value comes from: the sections whose floats went into it.
+// from is the sections whose floats v depends on.
 func (g *guard) from(v *ir.Value) origin {
 	if o := g.origin[v.ID]; o&asked != 0 {
 		return o &^ asked
 	}
-	g.origin[v.ID] = asked // accumulators read themselves
+	g.origin[v.ID] = asked // accumulators depend on themselves
 	o := g.place(v)
 	g.origin[v.ID] = asked | o
 	return o
@@ -191,8 +190,8 @@ func (g *guard) place(v *ir.Value) origin {
 	return o
 }
 
-// shows reports whether an Inf or NaN in v is certain to make the skip of group t
-// hold: the check looks at v, or at something that rows hand it on to.
+// shows reports whether an Inf or NaN in v surely makes the skip of group t true: the check covers
+// v, or a value that rows pass it on to.
 func (g *guard) shows(t *skipGroup, v *ir.Value) bool {
 	switch t.shown[v.ID] {
 	case 1:

@@ -2,8 +2,8 @@ package prove
 
 import "slices"
 
-// pred is a boolean function of atoms: an index into the nodes of a bdd. Equal
-// functions have equal preds.
+// pred is a boolean function of atoms: an index into the nodes of a bdd. Equal functions have the
+// same index.
 type pred int32
 
 const (
@@ -11,7 +11,7 @@ const (
 	always pred = 1
 )
 
-// branch is a node of a binary decision diagram: hi where the atom holds, else lo.
+// branch is a node of a binary decision diagram: hi if the atom is true, otherwise lo.
 type branch struct {
 	atom   int32
 	lo, hi pred
@@ -21,9 +21,9 @@ type branch struct {
 // Bryant, "Graph-based algorithms for boolean function manipulation" (1986).
 type bdd struct {
 	nodes []branch
-	slots []pred // where nodes are found: open addressing, a power of two; 0: free
+	slots []pred // hash table of nodes with open addressing, of a size that is a power of two; 0: free
 	done  map[application]pred
-	seen  []bool // by node: scratch of a walk, false between two
+	seen  []bool // by node: marks of a walk, all false between walks
 }
 
 type application struct {
@@ -64,7 +64,7 @@ func (b *bdd) make(atom int32, lo, hi pred) pred {
 	return p
 }
 
-// slot is where n is, or where it would be.
+// slot is the slot of n, or the one where it would be stored.
 func (b *bdd) slot(n branch) int {
 	h := (uint64(n.atom)<<32 | uint64(n.lo)) * 0x9E3779B97F4A7C15
 	h = (h ^ h>>29 ^ uint64(n.hi)) * 0x9E3779B97F4A7C15
@@ -84,17 +84,17 @@ func (b *bdd) or(x, y pred) pred  { return b.apply(opOr, x, y) }
 func (b *bdd) xor(x, y pred) pred { return b.apply(opXor, x, y) }
 func (b *bdd) not(x pred) pred    { return b.apply(opXor, x, always) }
 
-// implies reports whether y holds wherever x does.
+// implies reports whether y is true whenever x is.
 func (b *bdd) implies(x, y pred) bool { return x == y || b.and(x, b.not(y)) == never }
 
-// choose is x where c holds, else y.
+// choose is x if c is true, otherwise y.
 func (b *bdd) choose(c, x, y pred) pred { return b.or(b.and(c, x), b.and(b.not(c), y)) }
 
 func (b *bdd) apply(op uint8, x, y pred) pred {
 	if x <= always && y <= always {
 		return pred(op >> (2*uint8(x) + uint8(y)) & 1)
 	}
-	switch { // the cases that need no walk
+	switch { // cases without a walk
 	case op == opAnd && (x == never || y == never):
 		return never
 	case op == opAnd && x == always || op != opAnd && x == never:
@@ -126,7 +126,7 @@ func (b *bdd) apply(op uint8, x, y pred) pred {
 	return p
 }
 
-// at is what f is where the atoms of which held says so hold, and no others.
+// at is the value of f if exactly the atoms for which held is true are true.
 func (b *bdd) at(f pred, held func(atom int32) bool) bool {
 	for f > always {
 		n := b.nodes[f]
@@ -137,7 +137,7 @@ func (b *bdd) at(f pred, held func(atom int32) bool) bool {
 	return f == always
 }
 
-// without is f where none of the atoms that out names holds.
+// without is f if all atoms that out names are false.
 func (b *bdd) without(f pred, out func(atom int32) bool) pred {
 	memo := map[pred]pred{never: never, always: always}
 	var walk func(f pred) pred
@@ -171,7 +171,7 @@ func (b *bdd) support(f pred) []int32 {
 	return slices.Compact(atoms)
 }
 
-// below adds to walked the nodes of f that are not seen, and marks them so.
+// below appends to walked the nodes of f that are not marked, and marks them.
 func (b *bdd) below(f pred, walked []pred) []pred {
 	for ; f > always && !b.seen[f]; f = b.nodes[f].lo {
 		b.seen[f] = true
@@ -180,9 +180,8 @@ func (b *bdd) below(f pred, walked []pred) []pred {
 	return walked
 }
 
-// alone lists the atoms that make f hold by themselves, where f does not hold
-// without any: those on the path on which no atom holds, whose other branch
-// leads to truth without another.
+// alone lists the atoms each of which makes f true when all others are false, if f is false without
+// any: those on the path of false atoms whose other branch leads to true without another atom.
 func (b *bdd) alone(f pred) []int32 {
 	var atoms []int32
 	none := func(int32) bool { return false }

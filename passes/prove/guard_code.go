@@ -2,9 +2,8 @@ package prove
 
 import "ampc/ir"
 
-// register is what a register of a scalar node's code holds, as a function of
-// atoms: a truth value, or a whole number. Where followed is false, or number
-// nil, it is neither.
+// register is the value of a register of a scalar node's code, as a function of atoms: a truth
+// value or a whole number. If followed is false, or number is nil, it is not known.
 type register struct {
 	followed bool
 	truth    pred
@@ -21,9 +20,9 @@ func (f *flow) zeroOne(p pred) *whole {
 	return &w
 }
 
-// run evaluates result idx of a scalar elementwise node by its row's code: what
-// the row does, not what it is called, decides. So every op on truth values, every
-// comparison of counts, counters, accumulators and choices are followed.
+// run evaluates result idx of a scalar elementwise node by its row's code. So the row's semantics
+// decide, not its name, and all ops on truth values, comparisons of counts, counters, accumulators
+// and choices are followed.
 func (f *flow) run(n *ir.Node, idx, at int) register {
 	code, results := ir.NodeCode(n)
 	regs := make([]register, len(code.Ins))
@@ -91,7 +90,7 @@ func (f *flow) step(i *ir.Instr, regs []register) register {
 	return register{}
 }
 
-// selected is x where c holds, else y. What is never chosen need not be followed.
+// selected is x if c is true, otherwise y. An operand that is never selected need not be known.
 func (f *flow) selected(c, x, y register) register {
 	switch {
 	case !c.followed:

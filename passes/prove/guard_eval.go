@@ -2,22 +2,22 @@ package prove
 
 import "ampc/ir"
 
-// unrolled is the largest number of micro-batches that predicates are evaluated
-// for: a first one, one between, and a last one. The sections are the same for
-// every micro-batch but for its index, so more show nothing new.
+// unrolled is the largest number of micro-batches for which predicates are evaluated: a first one,
+// one between, and a last one. Only the index differs between micro-batches, so more of them show
+// nothing new.
 const unrolled = 3
 
-// flow evaluates truth values and whole numbers of a step of a given number of
-// micro-batches as functions of atoms. An instance is a place in time: 0 for
-// prepare, 1 to micros for the micro-batches, micros+1 for update.
+// flow evaluates truth values and whole numbers, as functions of atoms, in a step with a given
+// number of micro-batches. An instance is a time: 0 for prepare, 1 to micros for the micro-batches,
+// micros+1 for update.
 type flow struct {
 	p      *proof
 	g      *guard
 	b      *bdd
 	micros int
 	atoms  []atom
-	about  []int32         // by Value.ID: the atom about it that was made last plus 1; 0: none
-	bools  map[moment]pred // plus 2; 1: being evaluated
+	about  []int32         // by Value.ID: 1 + the last atom about it; 0: none
+	bools  map[moment]pred // pred + 2; 1: being evaluated
 	ints   map[moment]*whole
 	passes map[passage][]pred
 	drops  map[pred]values
@@ -29,13 +29,13 @@ type moment struct {
 	at int
 }
 
-// atom is what a predicate may depend on: whether v is finite at an instance,
-// the bit that a state held before the step, or what the checker does not follow.
+// atom is what a predicate may depend on: whether v is finite at an instance, the bit that a state
+// had before the step, or a value that the checker does not follow.
 type atom struct {
 	v    *ir.Value
 	at   int
 	what about
-	last int32 // the atom about v that was made before it plus 1; 0: none
+	last int32 // 1 + the previous atom about v; 0: none
 }
 
 type about uint8
@@ -45,13 +45,13 @@ const (
 	isNaN                  // of a scalar
 	isInf
 	held      // a truth value from before the step
-	opaque    // a truth value made of something else
+	opaque    // a truth value computed from something else
 	elsewhere // the flag of another rank
-	nowhere   // a whole number that ranks add up is above zero on no other rank
+	nowhere   // a whole number that is summed over ranks is not above zero on any other rank
 )
 
-// whole is an integer as a function of atoms: the cases exclude each other and
-// leave nothing out. nil stands for one that is not followed.
+// whole is an integer as a function of atoms. Exactly one of its cases is true. nil is an integer
+// that is not followed.
 type whole struct {
 	cases []wholeCase
 }
@@ -67,7 +67,7 @@ func newFlow(p *proof, g *guard, micros int) *flow {
 
 func (f *flow) update() int { return f.micros + 1 }
 
-// instance is where v, read at the instance at, was computed.
+// instance is the time at which v, read at instance at, was computed.
 func (f *flow) instance(v *ir.Value, at int) int {
 	if v.Def == nil {
 		return at
@@ -81,8 +81,8 @@ func (f *flow) instance(v *ir.Value, at int) int {
 	return min(at, f.micros)
 }
 
-// before is the value that variable v has when an instance begins and where that
-// was computed; nil where it has what it had before the step.
+// before is the value of variable v when an instance begins, and the instance in which it was
+// computed; nil if it has the value from before the step.
 func (f *flow) before(v *ir.Value, at int) (*ir.Value, int) {
 	if w := f.g.next[v.ID]; w != nil && w.Def != nil {
 		switch sec := f.p.sec[w.Def.ID]; {
@@ -101,7 +101,7 @@ func (f *flow) atomOf(v *ir.Value, at int, what about) pred {
 
 func (f *flow) atomNumber(v *ir.Value, at int, what about) int32 {
 	if v.Next != nil && at <= f.micros && at == f.instance(v, f.update()) && f.g.next[v.Next.ID] == v {
-		v, at = v.Next, f.update() // the last of what the micro-batches wrote
+		v, at = v.Next, f.update() // the last value that the micro-batches wrote
 	}
 	last := f.about[v.ID]
 	for i := last; i > 0; i = f.atoms[i-1].last {
@@ -114,7 +114,7 @@ func (f *flow) atomNumber(v *ir.Value, at int, what about) int32 {
 	return int32(len(f.atoms)) - 1
 }
 
-// truth is the bool v as it is read at an instance.
+// truth is the bool v, read at an instance.
 func (f *flow) truth(v *ir.Value, at int) pred {
 	if v.Def == nil {
 		return f.variable(v, at)
@@ -123,7 +123,7 @@ func (f *flow) truth(v *ir.Value, at int) pred {
 	here := moment{v, at}
 	switch memo := f.bools[here]; memo {
 	case 0:
-	case 1: // it depends on itself: no order of nodes computes it
+	case 1: // it depends on itself, which no order of nodes can compute
 		return f.atomOf(v, at, opaque)
 	default:
 		return memo - 2
@@ -151,7 +151,7 @@ func (f *flow) node(n *ir.Node, v *ir.Value, at int) pred {
 	switch d := n.Def(); {
 	case n.Op == ir.OpAnyNonfinite:
 		return f.checks(n, at)
-	case d.Is(ir.Collective) && v.Type == ir.T(ir.Bool): // raised on some rank
+	case d.Is(ir.Collective) && v.Type == ir.T(ir.Bool): // set on some rank
 		return f.b.or(f.truth(n.In[v.Idx], at), f.atomOf(v, at, elsewhere))
 	case v.Type.Shape.Elements() != 1:
 	case n.Op == ir.OpIsNaN:
@@ -179,8 +179,8 @@ func (f *flow) checks(n *ir.Node, at int) pred {
 	return f.b.any(atoms)
 }
 
-// integer is the scalar v, a whole number, as it is read at an instance; nil
-// where it is not followed. Of a sum over ranks it says whether it is above zero.
+// integer is the scalar v, a whole number, read at an instance; nil if it is not followed. For a
+// sum over ranks it says whether it is above zero.
 func (f *flow) integer(v *ir.Value, at int) *whole {
 	if v.Type.Shape.Elements() != 1 {
 		return nil
@@ -216,7 +216,7 @@ func (f *flow) integer(v *ir.Value, at int) *whole {
 
 func fixed(n int64) *whole { return &whole{[]wholeCase{{n, always}}} }
 
-// either is x where c holds, else y. What is never chosen need not be followed.
+// either is x if c is true, otherwise y. An operand that is never selected need not be known.
 func (f *flow) either(c pred, x, y *whole) *whole {
 	switch {
 	case c == always:

@@ -8,8 +8,8 @@ import (
 	"ampc/ir"
 )
 
-// skips requires that every skip predicate is the OR of finiteness checks, and of
-// no micro-batch being left, whatever the number of micro-batches.
+// skips requires that every skip predicate is the OR of finiteness checks and of the condition that
+// no micro-batch counts, for every number of micro-batches.
 func (p *proof) skips() {
 	if p.rules.Unchecked {
 		return
@@ -31,7 +31,7 @@ func (p *proof) skips() {
 	}
 }
 
-// wrongSkip says what is wrong with a skip predicate, "" where nothing is.
+// wrongSkip says what is wrong with a skip predicate, "" if nothing is.
 func (g *guard) wrongSkip(t *skipGroup, k int) string {
 	f, skip := g.flows[k], t.preds[k]
 	alone := f.b.alone(skip)
@@ -59,7 +59,7 @@ func (g *guard) wrongSkip(t *skipGroup, k int) string {
 		for _, x := range kept {
 			lost = f.b.and(lost, f.b.not(x))
 		}
-		for _, i := range f.b.support(skip) { // nor has another rank any left
+		for _, i := range f.b.support(skip) { // and no other rank has a micro-batch that counts
 			if f.atoms[i].what == nowhere {
 				lost = f.b.and(lost, f.b.atom(i))
 			}
@@ -84,9 +84,9 @@ func (f *flow) inMicro() string {
 	return fmt.Sprintf(", in a step of %d micro-batches", f.micros)
 }
 
-// accumulated judges what the micro-batches add up: nothing of an earlier step
-// stays, nothing finite is left out, and everything leaves the same micro-batches
-// out, each for an Inf or NaN.
+// accumulated checks what the micro-batches sum: it contains nothing of an earlier step, drops
+// nothing that is finite, and all accumulators drop the same micro-batches, each because of an Inf
+// or NaN.
 func (g *guard) accumulated() {
 	g.micro(func(n *ir.Node, w *ir.Value) {
 		switch {
@@ -104,7 +104,7 @@ func (g *guard) accumulated() {
 	})
 }
 
-// micro calls f for what every micro-batch writes.
+// micro calls f for every write of a micro-batch.
 func (g *guard) micro(f func(n *ir.Node, w *ir.Value)) {
 	for _, s := range [...]ir.Section{ir.Forward, ir.Backward} {
 		for _, n := range g.p.g.Body[s] {
@@ -117,7 +117,7 @@ func (g *guard) micro(f func(n *ir.Node, w *ir.Value)) {
 	}
 }
 
-// readsOf is the operand of n that is v, -1 where none is.
+// readsOf is the index of operand v of n, -1 if there is none.
 func readsOf(n *ir.Node, v *ir.Value) int {
 	for i, x := range n.In {
 		if x == v {
@@ -127,7 +127,7 @@ func readsOf(n *ir.Node, v *ir.Value) int {
 	return -1
 }
 
-// sum judges one accumulator.
+// sum checks one accumulator.
 func (g *guard) sum(n *ir.Node, acc *ir.Value) {
 	self, added := readsOf(n, acc), -1
 	for i, x := range n.In {
@@ -159,9 +159,9 @@ func (g *guard) sum(n *ir.Node, acc *ir.Value) {
 	}
 }
 
-// level judges one level of a tree over micro-batches: level 0 takes what a micro-batch
-// computes, another one the level below it and nothing else, and the step reads no level
-// that another one takes. A tree takes every micro-batch, so no check may leave one out.
+// level checks one level of a tree over micro-batches. Level 0 reads what a micro-batch computes,
+// each other level only the level below it, and the step reads no level that another one reads. A
+// tree contains every micro-batch, so no check may drop one.
 func (g *guard) level(n *ir.Node, acc *ir.Value) {
 	added, micro := n.In[1], n.Operand("micro")
 	below := added.Def != nil && added.Next != nil && added.Def.Op == ir.OpAccumTree
@@ -190,13 +190,13 @@ func (g *guard) level(n *ir.Node, acc *ir.Value) {
 	}
 }
 
-// partial reports whether another level takes what this one writes.
+// partial reports whether another level reads what this one writes.
 func (g *guard) partial(n *ir.Node) bool {
 	return slices.ContainsFunc(g.p.uses.Of(n.Out[0]), func(u ir.Use) bool { return u.Arg >= 0 && u.Node.Op == ir.OpAccumTree })
 }
 
-// takesUnseen is a micro-batch that is left out for some Inf or NaN but not for
-// one in v, which is added up; -1 where there is none.
+// takesUnseen is a micro-batch that some Inf or NaN drops, but not one in v, which is summed; -1 if
+// there is none.
 func (g *guard) takesUnseen(f *flow, v *ir.Value, takes []pred) int {
 	for m, x := range takes {
 		if x == always || g.bounded(v) {
@@ -210,7 +210,7 @@ func (g *guard) takesUnseen(f *flow, v *ir.Value, takes []pred) int {
 	return -1
 }
 
-// dropping are the values that make a micro-batch be left out which is taken where x holds.
+// dropping lists the values that drop a micro-batch which counts where x is true.
 func (f *flow) dropping(x pred) values {
 	checks := f.drops[x]
 	if checks == nil {
@@ -220,7 +220,7 @@ func (f *flow) dropping(x pred) values {
 	return checks
 }
 
-// passage is all that decides what an operand of an accumulator passes on.
+// passage is the conditions under which an operand of an accumulator goes into the result.
 type passage struct {
 	op      ir.Op
 	operand int
@@ -229,7 +229,7 @@ type passage struct {
 	flags   [4]*ir.Value
 }
 
-// passing says for each micro-batch when what operand i of n holds goes into the result.
+// passing returns, for each micro-batch, when operand i of n goes into the result.
 func (f *flow) passing(n *ir.Node, i int) []pred {
 	key := passage{op: n.Op, operand: i, dtype: n.In[i].Type.DType, empty: n.In[i].Type.Shape.Elements() == 0}
 	var flags []int
@@ -255,7 +255,8 @@ func (f *flow) passing(n *ir.Node, i int) []pred {
 	return got
 }
 
-// passRow adds to got when the flags are those of row, if operand i passes under them.
+// passRow adds to got the condition that the flags are those of row, if operand i goes into the
+// result then.
 func (f *flow) passRow(n *ir.Node, i, row int, flags []int, got []pred) {
 	passes := n.HandsOnWhere(i, ir.Nonfinite, func(operand int) (bool, bool) {
 		b := slices.Index(flags, operand)
@@ -277,8 +278,8 @@ func (f *flow) passRow(n *ir.Node, i, row int, flags []int, got []pred) {
 	}
 }
 
-// wrongSum says what is wrong with an accumulator that takes what is added and
-// keeps what it had in these cases.
+// wrongSum says what is wrong with an accumulator that adds its operand under takes and keeps its
+// value under stays.
 func (f *flow) wrongSum(takes, stays []pred) string {
 	old, finite := always, func(int32) bool { return false }
 	for m, x := range takes {
@@ -307,8 +308,8 @@ func (f *flow) wrongSum(takes, stays []pred) string {
 	return ""
 }
 
-// tally judges a count of micro-batches: it must be that of those kept. What is
-// counted of something else is not followed.
+// tally checks a count of micro-batches: it must be the number of those that count. Counts of other
+// things are not followed.
 func (g *guard) tally(n *ir.Node, acc *ir.Value) {
 	for k, f := range g.flows {
 		got := f.integer(acc, f.update())
@@ -343,9 +344,8 @@ func (f *flow) same(x, y *whole) bool {
 	return true
 }
 
-// checked requires that an Inf or NaN in anything that a guarded write reads from
-// the micro-batches makes its skip hold, and that nothing on the way makes one of
-// finite numbers unseen.
+// checked requires that an Inf or NaN in any value of the micro-batches that a guarded write reads
+// makes its skip true, and that no node in between makes a new one from finite numbers unnoticed.
 func (p *proof) checked() {
 	if p.rules.Unchecked {
 		return
@@ -372,10 +372,9 @@ func (p *proof) checked() {
 	}
 }
 
-// requireCheck follows v, which writer reads, back to what the micro-batches left.
-// scales says that v does so as a factor, such as what clips by a norm. A row
-// that divides or takes a root must not lose a NaN; an infinite quotient may be
-// limited, as what clips by hand does.
+// requireCheck follows v, which writer reads, back to the values of the micro-batches. scales says
+// that writer reads v as a factor, such as one that clips by a norm. A row that divides or takes a
+// root must not lose a NaN. It may limit an infinite quotient, as clipping by hand does.
 func (g *guard) requireCheck(t *skipGroup, writer *ir.Node, v *ir.Value, scales bool) {
 	if v == nil || t.walked[v.ID] || !v.Type.DType.Float() || g.from(v) == 0 {
 		return
@@ -383,13 +382,13 @@ func (g *guard) requireCheck(t *skipGroup, writer *ir.Node, v *ir.Value, scales 
 	t.walked[v.ID] = true
 	n := v.Def
 	if n == nil && g.next[v.ID] == nil {
-		return // no micro-batch writes it: a loss scale
+		return // no micro-batch writes it, as for a loss scale
 	}
 	if n == nil || g.p.sec[n.ID] != ir.Update || v.Next != nil && g.next[v.Next.ID] == v {
 		g.leaf(t, writer, v)
 		return
 	}
-	if v.Next != nil { // as guarded as its own write is
+	if v.Next != nil { // its own write is guarded
 		return
 	}
 	if !g.shows(t, v) && !g.users(n) {
@@ -408,8 +407,8 @@ func (g *guard) requireCheck(t *skipGroup, writer *ir.Node, v *ir.Value, scales 
 	}
 }
 
-// limits reports whether n gives numbers that the dtype of its result holds, whatever it
-// reads, so that rounding makes no Inf of them: a clip.
+// limits reports whether the results of n are in the range of their dtype for all operands, so that
+// rounding creates no Inf: n clips.
 func limits(n *ir.Node) bool {
 	if n.Def().Range == nil {
 		return false
@@ -422,9 +421,8 @@ func limits(n *ir.Node) bool {
 	return len(out) == 1 && out[0].Lo >= -most && out[0].Hi <= most
 }
 
-// users reports whether the user wrote node n of the update himself, to edit
-// gradients: what it makes of finite ones is his. Roundings beside it are judged
-// by a rule of their own.
+// users reports whether the user wrote node n of the update, to edit gradients. The user is
+// responsible for what it computes from finite values. Another rule checks roundings next to it.
 func (g *guard) users(n *ir.Node) bool {
 	if g.p.t == nil {
 		return false
@@ -437,7 +435,7 @@ func (g *guard) users(n *ir.Node) bool {
 	return e >= 0 && m.image[e] != nil && m.image[e].Pos.File != ""
 }
 
-// showsNaN reports whether a NaN in v is certain to make the skip of group t hold.
+// showsNaN reports whether a NaN in v surely makes the skip of group t true.
 func (g *guard) showsNaN(t *skipGroup, v *ir.Value) bool {
 	if t.checks.has(v) || g.shows(t, v) {
 		return true
@@ -461,7 +459,7 @@ func widest(n *ir.Node) int64 {
 	return size
 }
 
-// leaf requires that the skip of group t sees what a micro-batch left in v.
+// leaf requires that the skip of group t covers what a micro-batch left in v.
 func (g *guard) leaf(t *skipGroup, writer *ir.Node, v *ir.Value) {
 	t.leaves = append(t.leaves, v)
 	if g.shows(t, v) || g.bounded(v) {
@@ -474,7 +472,7 @@ func (g *guard) leaf(t *skipGroup, writer *ir.Node, v *ir.Value) {
 	g.p.report(writer, "reads the %s %s, and no check of its skip predicate %s is certain to see an Inf or NaN in it", what, v, t.skip)
 }
 
-// bounded reports whether v is finite by its row, or a sum of such values.
+// bounded reports whether v is finite because of its row, or a sum of such values.
 func (g *guard) bounded(v *ir.Value) bool {
 	n := v.Def
 	if n != nil && v.Next != nil && n.Op == ir.OpAccumTree {

@@ -7,10 +7,10 @@ import (
 	"ampc/ir"
 )
 
-// scalers requires of every write that advances a loss scale, or that notes an
-// overflow for the step that does: an Inf or NaN in any gradient that carries the
-// scale is found, in every micro-batch; nothing finite is; and a loss that is not
-// finite is told apart from an overflow, or counts as one.
+// scalers checks every write that updates a loss scale, or that records an overflow for the step
+// that does. It requires that an Inf or NaN in any gradient with the scale counts, in every
+// micro-batch; that finite values do not; and that a loss that is not finite is told from an
+// overflow, or counts as one.
 func (p *proof) scalers() {
 	if p.rules.Unchecked {
 		return
@@ -35,8 +35,8 @@ func (p *proof) scalers() {
 	}
 }
 
-// carried are the gradients that carry each loss scale: what weights are stepped
-// by, and gradients inside the forward section where their scale is taken off.
+// carried lists the gradients with each loss scale: those that update weights, and gradients inside
+// the forward section that are divided by their scale.
 func (g *guard) carried() map[ir.Unit][]*ir.Value {
 	m := map[ir.Unit][]*ir.Value{}
 	seen := make([]bool, g.values)
@@ -61,7 +61,7 @@ func (g *guard) carried() map[ir.Unit][]*ir.Value {
 	return m
 }
 
-// advance judges a write of a loss scale.
+// advance checks a write of a loss scale.
 func (g *guard) advance(n *ir.Node, unit ir.Unit, grads []*ir.Value) {
 	for _, f := range g.flows {
 		found, fwd := f.truth(n.Operand("found_inf"), f.update()), never
@@ -99,7 +99,7 @@ func (g *guard) wrongFound(f *flow, found, fwd pred, unit ir.Unit, grads []*ir.V
 			return "looks at " + a.v.String() + ", which no gradient and no loss goes into"
 		}
 	}
-	// what is left where every loss and every gradient under another scale is finite
+	// the condition if every loss and every gradient with another scale is finite
 	own := f.b.without(found, func(i int32) bool {
 		a := f.atoms[i]
 		return a.what != held && (g.from(a.v) == fromForward || a.v.Unit != "" && a.v.Unit != unit)
@@ -114,16 +114,16 @@ func (g *guard) wrongFound(f *flow, found, fwd pred, unit ir.Unit, grads []*ir.V
 	return ""
 }
 
-// noted reports whether v holds what other steps have noted for a scale.
+// noted reports whether v is what other steps have recorded for a scale.
 func noted(v *ir.Value) bool {
 	return v.Kind == ir.State && v.Type == ir.T(ir.Bool) && v.Attr.Get("role") == "scaler"
 }
 
-// unseen is a gradient in which an Inf or NaN, in some micro-batch, makes none of
-// the checks hold; nil where there is none.
+// unseen is a gradient in which, in some micro-batch, an Inf or NaN makes none of the checks true;
+// nil if there is none.
 func (g *guard) unseen(f *flow, alone []int32, grads []*ir.Value) *ir.Value {
 	checks := f.finite(alone)
-	shown := make([]int8, g.values) // 0: not asked, -1: no
+	shown := make([]int8, g.values) // 0: not known yet, -1: no
 	var shows func(v *ir.Value) bool
 	shows = func(v *ir.Value) bool {
 		if shown[v.ID] == 0 {
@@ -143,7 +143,7 @@ func (g *guard) unseen(f *flow, alone []int32, grads []*ir.Value) *ir.Value {
 	if f.micros == 1 && len(g.flows) == 1 {
 		return nil
 	}
-	each := make([]values, f.micros+1) // what is looked at in every micro-batch
+	each := make([]values, f.micros+1) // values that are checked in every micro-batch
 	for _, i := range alone {
 		if a := f.atoms[i]; a.what == nonfinite && a.at <= f.micros {
 			if each[a.at] == nil {
@@ -164,18 +164,18 @@ func (g *guard) unseen(f *flow, alone []int32, grads []*ir.Value) *ir.Value {
 	return nil
 }
 
-// sumShows reports whether v, which micro-batches compute and nothing adds up
-// for the update, shows in a check of each.
+// sumShows reports whether v, which micro-batches compute and which is not summed for the update,
+// is covered by a check of each micro-batch.
 func (g *guard) sumShows(f *flow, v *ir.Value, shows func(*ir.Value) bool) bool {
 	return v.Def != nil && g.p.sec[v.Def.ID] == ir.Forward && shows(v)
 }
 
-// dropped is the gradient that accumulator v adds up, if it leaves out
-// micro-batches: only a check in the micro-batch then tells of them.
+// dropped is the gradient that accumulator v sums, if it drops micro-batches: then only a check
+// within the micro-batch covers them.
 func (g *guard) dropped(f *flow, v *ir.Value) *ir.Value {
 	w := g.next[v.ID]
 	if v.Def != nil || w == nil || w.Def.Op == ir.OpAccumTree {
-		return nil // a tree leaves out none
+		return nil // a tree drops none
 	}
 	for i, x := range w.Def.In {
 		if x == nil || x == v || !x.Type.DType.Float() {
@@ -190,10 +190,10 @@ func (g *guard) dropped(f *flow, v *ir.Value) *ir.Value {
 	return nil
 }
 
-// untold is a loss whose failure reaches the scaler neither as fwd nor, where
-// there is no fwd, as an overflow.
+// untold is a loss whose failure reaches the scaler neither as fwd nor, if there is no fwd, as an
+// overflow.
 func (g *guard) untold(f *flow, found, fwd pred, hasFwd bool, unit ir.Unit) string {
-	lowers, tells := f.among(f.b.alone(found)), f.among(f.b.alone(fwd)) // neither holds where all is finite
+	lowers, tells := f.among(f.b.alone(found)), f.among(f.b.alone(fwd)) // both are false if everything is finite
 	for _, t := range g.skipGroups {
 		mine := len(t.leaves) > 0
 		for _, v := range t.leaves {
@@ -205,7 +205,7 @@ func (g *guard) untold(f *flow, found, fwd pred, hasFwd bool, unit ir.Unit) stri
 		for _, i := range f.b.alone(f.truth(t.skip, f.update())) {
 			a := f.atoms[i]
 			if a.what != nonfinite || g.from(a.v) != fromForward || len(g.flows) > 1 && a.at <= f.micros {
-				continue // a micro-batch may be left out for its data alone
+				continue // a micro-batch may be dropped because of its data
 			}
 			switch {
 			case !lowers[i] && !tells[i]:
@@ -227,12 +227,12 @@ func (f *flow) among(atoms []int32) []bool {
 	return in
 }
 
-// note judges a write of what is noted for a scale: it is cleared by the step
-// that advances the scale by it, and else holds what it held or an overflow.
+// note checks a write of what is recorded for a scale: the step that updates the scale by it clears
+// it, and otherwise it keeps its value or records an overflow.
 func (g *guard) note(n *ir.Node, carried map[ir.Unit][]*ir.Value, advanced map[ir.Unit]bool) {
 	v := n.Out[0]
 	if !noted(v.Next) {
-		return // the rule select refuses it
+		return // the rule select reports it
 	}
 	f := g.last()
 	next := f.truth(v, f.update())
@@ -244,7 +244,7 @@ func (g *guard) note(n *ir.Node, carried map[ir.Unit][]*ir.Value, advanced map[i
 				return
 			}
 		}
-		if len(advanced) > 0 { // else the step has no scale left to lower
+		if len(advanced) > 0 { // otherwise the step has no scale to lower
 			g.p.report(n, "clears %s, which no loss scale is lowered by", v.Next)
 		}
 		return

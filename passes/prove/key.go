@@ -7,7 +7,7 @@ import (
 	"ampc/ir"
 )
 
-// node gives n's results their refs.
+// node assigns refs to n's results.
 func (m *matcher) node(x *numbering, n *ir.Node) {
 	x.entity[n.ID] = -1
 	s := x.section[n.ID]
@@ -31,8 +31,8 @@ func (m *matcher) node(x *numbering, n *ir.Node) {
 	}
 }
 
-// moving notes a node of T's backward that moves a gradient: a view, or the
-// concatenation of the gradients of parts.
+// moving records a node of T's backward that moves a gradient: a view, or the concatenation of the
+// gradients of parts.
 func (m *matcher) moving(x *numbering, s ir.Section, n *ir.Node) {
 	if x.source && s == ir.Backward && n.Of != nil && carries(n) {
 		m.moves[x.refs[n.Out[0].ID]] = n
@@ -49,8 +49,8 @@ func (m *matcher) compute(x *numbering, s ir.Section, n *ir.Node) {
 	}
 }
 
-// erased handles the nodes that compute nothing: casts between floats or from a
-// dtype to itself, moves that strides can say, one number everywhere.
+// erased handles the nodes that compute nothing: casts between floats or to the same dtype, moves
+// that strides express, and constants of one number.
 func (m *matcher) erased(x *numbering, s ir.Section, n *ir.Node) bool {
 	switch {
 	case n.Op == ir.OpCast && kindOf(n.In[0].Type.DType) == kindOf(n.Out[0].Type.DType):
@@ -73,7 +73,7 @@ func (m *matcher) erased(x *numbering, s ir.Section, n *ir.Node) bool {
 	return m.moved(x, n, in)
 }
 
-// moved handles a node that package ir can say by strides.
+// moved handles a node that package ir expresses by strides.
 func (m *matcher) moved(x *numbering, n *ir.Node, in ref) bool {
 	if m.views.list[in.view].rank < 0 {
 		return false
@@ -88,7 +88,7 @@ func (m *matcher) moved(x *numbering, n *ir.Node, in ref) bool {
 		}
 		w := m.views.list[in.view]
 		p, ok := w.place().Through(n, k)
-		if !ok && n.Def().Is(ir.View) { // strides cannot say it: the elements one after the other can
+		if !ok && n.Def().Is(ir.View) { // strides cannot express it, but they can express its elements in row-major order
 			in = ref{m.class(keyCopy, int64(in.class), int64(in.view)), m.views.whole(n.In[0].Type.Shape)}
 			x.refs[v.ID] = ref{in.class, m.views.whole(v.Type.Shape)}
 			continue
@@ -121,8 +121,8 @@ func (m *matcher) head(n *ir.Node, attrs ir.Attrs, omit func(name string) bool) 
 	m.buf = append(m.buf, -1)
 }
 
-// stored reports whether an attribute says how a node stores, accumulates or is
-// grouped, not what it computes.
+// stored reports whether an attribute is about how a node stores, accumulates or is grouped, not
+// about what it computes.
 func stored(name string) bool {
 	switch name {
 	case "out", "acc", "math", "loss", "view":
@@ -146,7 +146,7 @@ func (m *matcher) attr(n *ir.Node, a *ir.Attr) {
 	case string:
 		m.buf = append(m.buf, m.word(v))
 	case ir.DType:
-		if n.Op != ir.OpRound && v != ir.F64 { // whose dtype is what it does; no policy chooses f64
+		if n.Op != ir.OpRound && v != ir.F64 { // a policy never chooses f64
 			v = kindOf(v)
 		}
 		m.buf = append(m.buf, int64(v))
@@ -162,8 +162,7 @@ func (m *matcher) attr(n *ir.Node, a *ir.Attr) {
 	}
 }
 
-// give makes the finished key n's entity and its results the whole classes of
-// their shapes, or, where perm is given, of their shapes in that order.
+// give assigns the finished key as n's entity. Each result v becomes a class, seen through view(v).
 func (m *matcher) give(x *numbering, n *ir.Node, view func(v *ir.Value) int32) {
 	e, fresh := m.intern(m.buf)
 	if fresh {
@@ -192,7 +191,7 @@ func (m *matcher) give(x *numbering, n *ir.Node, view func(v *ir.Value) int32) {
 	}
 }
 
-// drawn notes node n of T as the image of e, after those that are there.
+// drawn appends node n of T to the images of e.
 func (m *matcher) drawn(e int32, n *ir.Node) {
 	if m.image[e] == nil {
 		m.image[e] = n
@@ -203,9 +202,8 @@ func (m *matcher) drawn(e int32, n *ir.Node) {
 	}
 }
 
-// opaque keys a node by its operands as they lie. One that slides windows over
-// images with channels last is the one over images with channels second,
-// between two permutations.
+// opaque makes the key of a node from its operands in their layout. A node that slides windows over
+// images with channels last gets the key of the one with channels second, between two permutations.
 func (m *matcher) opaque(x *numbering, s ir.Section, n *ir.Node) {
 	rank := 0
 	if len(n.In) > 0 && n.In[0] != nil && n.Str("layout") == "NHWC" {
@@ -242,13 +240,13 @@ func (m *matcher) opaque(x *numbering, s ir.Section, n *ir.Node) {
 	})
 }
 
-// likeOperand reports whether n's row takes its result's shape from an
-// attribute or from an operand.
+// likeOperand reports whether n's row takes the shape of its result from an attribute or an
+// operand.
 func likeOperand(n *ir.Node) bool {
 	return slices.ContainsFunc(n.Def().In, func(o ir.Operand) bool { return o.Name == "like" })
 }
 
-// turned is a view of rank dimensions in another order of them.
+// turned is a view with its dimensions permuted.
 func (m *matcher) turned(id int32, perm func(rank int) []int) int32 {
 	v := m.views.list[id]
 	if v.rank < 0 {

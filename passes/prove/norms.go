@@ -2,9 +2,9 @@ package prove
 
 import "ampc/ir"
 
-// spellNorms numbers, for each norm of T, the elementwise nodes that compute its
-// first result again from its statistics (ir.Builder.NormAgain): backward may do
-// so instead of keeping the result. What they compute is the norm's result.
+// spellNorms numbers, for each norm of T, the elementwise nodes that compute its first result from
+// its statistics (ir.Builder.NormAgain), as backward may do instead of keeping the result. They get
+// the number of the norm's result.
 func (m *matcher) spellNorms() {
 	m.again = true
 	x := m.t

@@ -6,9 +6,9 @@ import (
 	"ampc/ir"
 )
 
-// Notes lists casts of f that cost time and change nothing: a value cast to one
-// dtype twice, there and back, to itself, or a weight cast in every micro-batch.
-// They break no rule.
+// Notes lists casts of f that cost time and change nothing: two casts of a value to one dtype, a
+// cast there and back, a cast to the same dtype, or a cast of a weight in every micro-batch. They
+// break no rule.
 func Notes(f *ir.Graph) []Finding {
 	type copyOf struct {
 		v *ir.Value

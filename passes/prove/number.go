@@ -7,69 +7,68 @@ import (
 	"ampc/ir"
 )
 
-// matcher numbers the values of T and F together: two values have one number
-// where the same op with the same attributes reads the same values, whatever
-// they are called, in which of the once-per-step or once-per-micro-batch
-// sections they are computed, how often, how they are stored and in which order
-// of axes they lie.
+// matcher numbers the values of T and F together. Two values have the same number if the same op
+// with the same attributes reads the same values. Their names do not matter, nor the section, if
+// that runs equally often, the number of times they are computed, their stored dtypes and their
+// layouts.
 type matcher struct {
 	rules Rules
 	tab   *table
 	views *views
 	buf   []int64
 
-	first      []int32    // by entity (a key of a node): the class of its first result
-	image      []*ir.Node // by entity: the node of T that computes it, nil where none does
+	first      []int32    // by entity (the key of a node): class of its first result
+	image      []*ir.Node // by entity: node of T that computes it, or nil
 	nodes      []*ir.Node // of T, by ID
 	sameEntity []int32    // by node ID of T: the next node of T with the same entity, -1: none
 	alias      map[int32]int32
-	moves      map[ref]*ir.Node // nodes of T's backward that only move, by what they make
-	same       map[int32]int32  // class to the class of T that it is computed again of
-	last       int32            // classes in use
+	moves      map[ref]*ir.Node // nodes of T's backward that only move elements, by result
+	same       map[int32]int32  // by class: the class of T that it recomputes
+	last       int32            // number of classes
 	shown      []int32          // by class: its entity
 
 	words  map[string]int64
 	rows   map[*ir.Def]int64
 	inits  map[*ir.Init]int64
 	datas  [][]float64
-	consts []constant // of T, beyond the policy's low dtype
+	consts []constant // of T, out of range of the policy's low dtype
 
 	t, f    *numbering
 	removed removedScales
-	again   bool // norms of T have been spelled out
-	norms   int  // nodes of T before those
+	again   bool // the nodes that recompute norms of T are numbered
+	norms   int  // number of nodes of T before those
 
-	refs  []ref // of the operands of the node at work, with its axes and their steps
+	refs  []ref // operands of the current node, with their axes and strides
 	axes  [ir.MaxRank]axis
 	steps []int64
 
-	clamping int32 // the entity whose clamped forms are keyed, -1: none
+	clamping int32 // entity whose clamped forms get keys; -1: none
 }
 
-// ref is what a value holds: the elements of a class as a view walks them.
-// The zero ref is an absent operand.
+// ref is the content of a value: elements of a class, in the order of a view. The zero ref is an
+// absent operand.
 type ref struct{ class, view int32 }
 
-// numbering is what a matcher knows of one graph, by the IDs of its values and nodes.
+// numbering is what a matcher knows about one graph, by the IDs of its values and nodes.
 type numbering struct {
 	g       *ir.Graph
 	refs    []ref
-	entity  []int32 // of a node; -1: none, as it only moves, casts or repeats
+	entity  []int32 // of a node; -1 for nodes that only move, cast or repeat
 	section []ir.Section
-	inMicro []bool      // variables whose value changes from micro-batch to micro-batch
+	inMicro []bool      // variables that micro-batches change
 	written []*ir.Value // by ID of a variable: the value it gets in a micro-batch
 	source  bool        // T
 	clamped []*ir.Node  // nodes that match under a clamp
 	vars    map[string]int64
 }
 
-// constant is a number of T that the low dtype turns into an infinity.
+// constant is a number of T that becomes an infinity in the low dtype.
 type constant struct {
 	value float64
 	class int32
 }
 
-// Words that keys begin with, beside ops.
+// First words of keys that are not ops.
 const (
 	keyVariable = -1 - iota
 	keyConstant
@@ -79,7 +78,7 @@ const (
 )
 
 func newMatcher(t, f *ir.Graph, r Rules) *matcher {
-	some := len(t.Vars) + t.NumNodes() // more than this many keys are rare
+	some := len(t.Vars) + t.NumNodes() // more keys than this are rare
 	m := &matcher{
 		rules: r, tab: newTable(some), views: newViews(),
 		first: make([]int32, 0, some), image: make([]*ir.Node, 0, some), alias: map[int32]int32{}, moves: map[ref]*ir.Node{}, same: map[int32]int32{}, last: 1, shown: append(make([]int32, 0, 2*some), -1),
@@ -105,8 +104,8 @@ func newMatcher(t, f *ir.Graph, r Rules) *matcher {
 	return m
 }
 
-// number gives g's values and nodes their IDs, and writes nothing where they
-// have them: one T may be compared with many F at a time.
+// number assigns IDs to g's values and nodes. If they have IDs, it writes nothing, because several
+// F may be compared with one T at a time.
 func number(g *ir.Graph) (values, nodes int) {
 	for _, v := range g.Vars {
 		if v.ID != int32(values) {
@@ -158,7 +157,7 @@ func (m *matcher) walk(x *numbering) {
 	}
 }
 
-// variable is what v holds before the step.
+// variable is the content of v before the step.
 func (m *matcher) variable(x *numbering, v *ir.Value) ref {
 	if v.Kind == ir.Const {
 		if r, ok := m.constant(x, v); ok {
@@ -181,8 +180,8 @@ func (m *matcher) variable(x *numbering, v *ir.Value) ref {
 	return ref{m.class(tag, at, 0), m.views.whole(v.Type.Shape)}
 }
 
-// whole handles a node of F that gathers the parts that ranks have of variables: its results
-// are those variables.
+// whole handles a node of F that gathers the ranks' parts of variables: its results are those
+// variables.
 func (m *matcher) whole(x *numbering, n *ir.Node) bool {
 	if x.source || !gathersParts(n) {
 		return false
@@ -201,8 +200,8 @@ func (m *matcher) whole(x *numbering, n *ir.Node) bool {
 	return true
 }
 
-// partOf is the variable of T, by its place, of which v of F is this rank's part, in whatever
-// dtype; -1 where it is none.
+// partOf is the index of the variable of T of which v of F is this rank's part, in any dtype; -1 if
+// it is not a part.
 func (m *matcher) partOf(v *ir.Value) int64 {
 	for v.Def != nil && v.Def.Op == ir.OpCast && kindOf(v.Def.In[0].Type.DType) == kindOf(v.Type.DType) {
 		v = v.Def.In[0]
@@ -216,7 +215,7 @@ func (m *matcher) partOf(v *ir.Value) int64 {
 	return -1
 }
 
-// read is what a node of section s reads as v.
+// read is the content of v for a node of section s.
 func (m *matcher) read(x *numbering, s ir.Section, v *ir.Value) ref {
 	if v == nil {
 		return ref{}
@@ -234,7 +233,7 @@ func (m *matcher) read(x *numbering, s ir.Section, v *ir.Value) ref {
 	return ref{m.class(keyVariable, int64(r.class), 1), r.view}
 }
 
-// class is the class of a key of a few words that no node computes.
+// class is the class of a key that no node computes.
 func (m *matcher) class(key ...int64) int32 {
 	e, fresh := m.intern(key)
 	if fresh {
@@ -260,7 +259,7 @@ func (m *matcher) results(e int32, n int) {
 	}
 }
 
-// fill is a value of type t that holds x everywhere.
+// fill is a value of type t all of whose elements are x.
 func (m *matcher) fill(n *numbering, t ir.Type, x float64) ref {
 	kind := int64(kindOf(t.DType))
 	if t.DType.Float() && !n.source {
@@ -275,7 +274,7 @@ func (m *matcher) fill(n *numbering, t ir.Type, x float64) ref {
 	return m.repeat(c, t.Shape)
 }
 
-// repeat is scalar class c everywhere in a shape.
+// repeat is scalar class c, repeated to a shape.
 func (m *matcher) repeat(c int32, s ir.Shape) ref {
 	if !walkable(s) {
 		return ref{m.class(keyCopy, int64(c), int64(m.views.whole(s))), m.views.whole(s)}
@@ -284,7 +283,7 @@ func (m *matcher) repeat(c int32, s ir.Shape) ref {
 	return ref{c, m.views.number(scalar.repeated(s))}
 }
 
-// kindOf is a dtype where floats of whatever width are the same.
+// kindOf is a dtype, the same for all floats.
 func kindOf(d ir.DType) ir.DType {
 	if d.Float() {
 		return ir.F32
@@ -292,7 +291,7 @@ func kindOf(d ir.DType) ir.DType {
 	return d
 }
 
-// constant is the ref of a constant whose initial value says what it holds.
+// constant is the ref of a constant with a known value.
 func (m *matcher) constant(x *numbering, v *ir.Value) (ref, bool) {
 	i := v.Init
 	switch {
@@ -311,8 +310,8 @@ func (m *matcher) constant(x *numbering, v *ir.Value) (ref, bool) {
 	return ref{}, false
 }
 
-// data numbers lists of elements by what they hold. In F, a list that differs
-// from one of T by clamps has that one's number.
+// data numbers lists of elements by content. A list of F that differs from one of T by clamps gets
+// the number of that one.
 func (m *matcher) data(x *numbering, i *ir.Init) int64 {
 	if id, ok := m.inits[i]; ok {
 		return id
@@ -341,8 +340,8 @@ func (m *matcher) word(s string) int64 {
 	return id
 }
 
-// copied is the variable of T, by its place, that state v of F holds in 16 bits,
-// kept by the update with the variable; -1 where v is none such.
+// copied is the index of the variable of T whose 16-bit copy state v of F is, which the update
+// writes with the variable; -1 for other states.
 func (m *matcher) copied(v *ir.Value) int64 {
 	if v.Kind != ir.State || v.Attr.Get("role") != ir.RoleCopy || !v.Type.DType.Low() {
 		return -1

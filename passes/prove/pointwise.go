@@ -6,26 +6,26 @@ import (
 	"ampc/ir"
 )
 
-// axis is a dimension that a node runs over: how many, what it does to it, and
-// how far each operand steps.
+// axis is a dimension that a node iterates over: its size, what the node does along it, and the
+// stride of each operand.
 type axis struct {
 	size  int64
 	role  role
-	place int // among the dimensions of the node
+	place int // index among the dimensions of the node
 	steps []int64
 }
 
-// role is what a node does to an axis.
+// role is what a node does along an axis.
 type role int64
 
 const (
 	mapped  role = iota // element by element
-	reduced             // to one
-	joined              // operands lie one after the other along it
+	reduced             // to one element
+	joined              // operands are concatenated along it
 )
 
-// before puts the axes of a node in an order that does not depend on the layout
-// that it has: by the steps of its operands, longest first.
+// before orders the axes of a node independently of their layout: by the strides of its operands,
+// the largest first.
 func (a *axis) before(b *axis) int {
 	for i, x := range a.steps {
 		if y := b.steps[i]; x != y {
@@ -38,7 +38,7 @@ func (a *axis) before(b *axis) int {
 	return a.place - b.place
 }
 
-// flat reports whether no operand steps along the axis.
+// flat reports whether all operands have stride 0 along the axis.
 func (a *axis) flat() bool {
 	for _, x := range a.steps {
 		if x != 0 {
@@ -48,8 +48,8 @@ func (a *axis) flat() bool {
 	return true
 }
 
-// walked lists the axes of n over sizes, as the operands' views step along them;
-// false where strides cannot say it.
+// walked lists the axes of n over sizes, with the strides of the operands' views. ok is false if
+// strides cannot express them.
 func (m *matcher) walked(refs []ref, sizes []int64) ([]axis, bool) {
 	n := len(sizes) * len(refs)
 	if cap(m.steps) < n {
@@ -76,8 +76,8 @@ func (m *matcher) walked(refs []ref, sizes []int64) ([]axis, bool) {
 	return axes, true
 }
 
-// pointwise keys an elementwise node by what it does along its axes, in an order
-// of its own, so that the layout of a whole region of such nodes is no matter.
+// pointwise makes the key of an elementwise node from its axes in an order of their own, so that
+// the layout of a region of such nodes does not matter.
 func (m *matcher) pointwise(x *numbering, s ir.Section, n *ir.Node) bool {
 	d := n.Def()
 	if d.Elem == nil || d.Is(ir.Random) || d.Is(ir.Writer) || len(n.Captured) > 0 || len(n.Out) == 0 {
@@ -106,7 +106,7 @@ func (m *matcher) operands(x *numbering, s ir.Section, n *ir.Node) []ref {
 	return m.refs
 }
 
-// reduction keys a row that reduces axes that it names in the same way.
+// reduction does the same for a row that reduces a list of axes.
 func (m *matcher) reduction(x *numbering, s ir.Section, n *ir.Node) bool {
 	if len(n.In) != 1 || len(n.Out) != 1 || !reduces(n) || !walkable(n.In[0].Type.Shape) || !walkable(n.Out[0].Type.Shape) {
 		return false
@@ -128,7 +128,7 @@ func (m *matcher) reduction(x *numbering, s ir.Section, n *ir.Node) bool {
 	return true
 }
 
-// reduces reports whether n's row reduces a list of axes that it names.
+// reduces reports whether n's row reduces a list of axes.
 func reduces(n *ir.Node) bool {
 	found := 0
 	for i := range n.Def().Attrs {
@@ -139,7 +139,7 @@ func reduces(n *ir.Node) bool {
 	return found == 2
 }
 
-// concat keys a row that joins its operands along one axis in the same way.
+// concat does the same for a row that concatenates its operands along one axis.
 func (m *matcher) concat(x *numbering, s ir.Section, n *ir.Node) bool {
 	if !n.Joins() || !walkable(n.Out[0].Type.Shape) {
 		return false
@@ -173,8 +173,8 @@ func (m *matcher) without(id int32, gone []int) int32 {
 	return m.views.number(w)
 }
 
-// along ends a key with the operands and the axes, neighbours that are walked as
-// one joined, and returns the view of a result: 1 where an axis is reduced.
+// along completes a key with the operands and the axes. Neighbouring axes that can be walked as one
+// are joined. It returns the view of a result, with size 1 along a reduced axis.
 func (m *matcher) along(refs []ref, axes []axis, rank int) int32 {
 	for _, r := range refs {
 		m.buf = append(m.buf, int64(r.class), m.views.list[r.view].offset)
@@ -209,7 +209,7 @@ func (m *matcher) along(refs []ref, axes []axis, rank int) int32 {
 	return m.views.number(out)
 }
 
-// joins reports whether b is walked inside a as if they were one.
+// joins reports whether axis b inside axis a can be walked as one axis.
 func (a *axis) joins(b *axis) bool {
 	if a.role != b.role || a.role == joined {
 		return false

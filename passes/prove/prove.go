@@ -1,6 +1,6 @@
-// Package prove validates a translation: it holds a finished step F against T,
-// the training graph as it was before the pass layout. It shares no code with
-// the passes that made F of T and imports the graph alone.
+// Package prove validates a translation: it compares a compiled step F with T, the training graph
+// before the pass layout. It shares no code with the passes that made F from T; it imports only
+// package ir.
 //
 // A step without findings has a map from F to T such that
 //
@@ -43,45 +43,44 @@ import (
 	"ampc/ir"
 )
 
-// Rules is what the policy allows beyond the default. The zero value is the
-// strictest: f32 masters, promoting ops never narrow, returns are f32.
+// Rules is what the policy allows. The zero value is the strictest: master weights are f32,
+// promoting ops never narrow, and returned values are f32.
 type Rules struct {
-	Low       ir.DType // the policy's 16-bit dtype; Invalid: none, so no low value may appear
-	TF32      bool     // products round their operands to a 10-bit mantissa
-	Narrow    bool     // promoting and kept ops may store low whatever they read
-	Paint     bool     // promoting and clear rows may be low as a whole, operands and result
-	CastAll   bool     // weights and inputs are low for every reader (o2)
-	NoMasters bool     // parameters and gradients are low (o3)
-	Eager     bool     // all of a low op's gradient reads the low gradient, as in an eager system
-	Outputs   ir.DType // returned floats have this dtype; Invalid: none is low
-	// Unchecked says that the check and the skip were turned off.
+	Low       ir.DType // the policy's 16-bit dtype; Invalid: no value may be low
+	TF32      bool     // products round their operands to tf32, with a mantissa of 10 bits
+	Narrow    bool     // promoting and kept ops may store low from f32 operands
+	Paint     bool     // promoting and clear rows may have low operands and results
+	CastAll   bool     // every reader may read weights and inputs low (o2)
+	NoMasters bool     // parameters and gradients may be low (o3)
+	Eager     bool     // all parts of a low op's gradient read the low gradient, as in an eager system
+	Outputs   ir.DType // dtype of returned floats; Invalid: none may be low
+	// Unchecked says that checks and skips are disabled.
 	Unchecked bool
-	// Class is the class that the policy gives a node, pins aside; nil: its row's.
+	// Class is the class of a node under the policy, without pins; nil: that of its row.
 	Class func(n *ir.Node) ir.Class
-	// Widens reports whether an operand of fixed dtype widens its node's result;
-	// nil: none does.
+	// Widens reports whether an operand of fixed dtype widens its node's result; nil: no operand
+	// does.
 	Widens func(n *ir.Node, i int) bool
-	// Pins are the precisions that code and patterns force on the nodes of T, in
-	// T's order; nil: none.
+	// Pins are the precisions that code and patterns force on the nodes of T, in T's order; nil:
+	// none.
 	Pins []ir.Pin
-	// Kept are the variables of T, in its order, that CastAll and NoMasters leave
-	// as they are.
+	// Kept marks the variables of T, in its order, to which CastAll and NoMasters do not apply.
 	Kept []bool
-	Caps ir.Caps // what the target's kernels convert by themselves
-	// Inherited is how another step stores a value of T's forward section, whoever
-	// reads it there: F may round it so too. nil: F inherits from none.
+	Caps ir.Caps // dtype conversions that the target's kernels do themselves
+	// Inherited is the dtype in which another step stores a value of T's forward section for all
+	// readers: F may round it in the same way. nil: F inherits from no step.
 	Inherited func(v *ir.Value) ir.DType
-	// Verified says that ir.Verify has just passed F: the rule types is left to it.
+	// Verified says that ir.Verify has accepted F, so the rule types need not check it.
 	Verified bool
 }
 
 // Finding is one broken rule.
 type Finding struct {
-	Check string // the rule's name, as Checks lists it
-	Node  string // the node at fault, or a variable
+	Check string // name of the rule in Checks
+	Node  string // node or variable that breaks it
 	Pos   ir.Pos
 	Text  string
-	User  bool // the source breaks the rule, at a place that the user wrote
+	User  bool // the source breaks the rule, in a node that the user wrote
 }
 
 func (f Finding) String() string {
@@ -100,7 +99,7 @@ type Check struct {
 	run    func(p *proof)
 }
 
-// Checks lists the rules in the order they are judged.
+// Checks lists the rules in their order.
 func Checks() []Check {
 	return []Check{
 		{"types", "every node has the operands, attributes and result types that its row allows", false, (*proof).types},
@@ -120,17 +119,16 @@ func Checks() []Check {
 	}
 }
 
-// Prove judges f, a finished step, by every rule and returns the findings, those
-// of one rule together, each rule's in graph order. t is the training graph that
-// f was made of, as it was before the pass layout; nil: not known, and the rules
-// that need it (Check.Source) are left out.
+// Prove checks f, a compiled step, by every rule. It returns the findings by rule, each rule's in
+// graph order. t is the training graph from which f was made, before the pass layout. If t is nil,
+// the rules that need it (Check.Source) are omitted.
 func Prove(t, f *ir.Graph, r Rules) []Finding {
 	found, _ := Judge(t, f, r)
 	return found
 }
 
-// Judge is Prove with how many things each rule has judged: nodes, variables,
-// writes, operands. They stand in the order of Checks; -1: the rule was left out.
+// Judge is Prove that also counts what each rule has checked: nodes, variables, writes or operands.
+// judged is in the order of Checks; -1 means that the rule was omitted.
 func Judge(t, f *ir.Graph, r Rules) (found []Finding, judged []int) {
 	p := newProof(t, f, r)
 	for i, c := range Checks() {
@@ -141,14 +139,14 @@ func Judge(t, f *ir.Graph, r Rules) (found []Finding, judged []int) {
 		p.check, p.user, p.judged = c.Name, !c.Source, 0
 		c.run(p)
 		judged = append(judged, p.judged)
-		if i == 0 && len(p.found) > 0 { // no graph at all
+		if i == 0 && len(p.found) > 0 { // there is no graph
 			return p.found, append(judged, slices.Repeat([]int{-1}, len(Checks())-1)...)
 		}
 	}
 	return p.found, judged
 }
 
-// Error joins findings into one error, nil where there are none.
+// Error joins findings to one error, nil for none.
 func Error(fs []Finding) error {
 	if len(fs) == 0 {
 		return nil
@@ -161,19 +159,19 @@ func Error(fs []Finding) error {
 }
 
 type proof struct {
-	t, g   *ir.Graph // t: nil where it is not known; g is F
+	t, g   *ir.Graph // t is nil if it is not known; g is F
 	rules  Rules
 	check  string
-	user   bool // the rule at work is about the source
-	judged int  // what it has looked at
+	user   bool // the current rule is about the source
+	judged int  // number of things that it has checked
 	found  []Finding
 	uses   *ir.Uses     // of F
 	sec    []ir.Section // of F's nodes, by ID
-	m      *matcher     // made when a rule first asks; nil without T
-	guard  *guard       // likewise
+	m      *matcher     // created at first use; nil without T
+	guard  *guard       // created at first use
 
-	unknown    []bool // by node ID of F: depends on what T does not compute
-	unitsKnown bool   // the values of F have their units
+	unknown    []bool // by node ID of F: it depends on something that T does not compute
+	unitsKnown bool   // the scale units of F's values are set
 }
 
 func newProof(t, f *ir.Graph, r Rules) *proof {
@@ -185,7 +183,7 @@ func newProof(t, f *ir.Graph, r Rules) *proof {
 	return p
 }
 
-// matched is the numbering of both graphs together.
+// matched is the common numbering of both graphs.
 func (p *proof) matched() *matcher {
 	if p.m == nil {
 		p.m = newMatcher(p.t, p.g, p.rules)

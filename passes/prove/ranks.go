@@ -2,23 +2,23 @@ package prove
 
 import "ampc/ir"
 
-// ranks judges a step that sends messages to other ranks. A value is agreed on where it
-// is the same on all ranks: variables but accumulators, what messages bring, and what is
-// computed from such values alone. The rule requires that
+// ranks checks a step that sends messages to other ranks. A value is agreed on if it is the same on
+// all ranks: a variable other than an accumulator, a result of a message, or a value computed from
+// such values alone. The rule requires:
 //
-//   - the messages are for the same number of ranks, and their numbers rise in the order
-//     in which they are sent;
-//   - what is summed or gathered is not agreed on, and no sum over ranks itself, so that every
-//     contribution counts once; what comes of the backward pass is summed, with no mean
-//     or largest element taken;
-//   - the backward pass divides by no count of this rank's labels;
-//   - what the update makes of losses, counts and other values of the forward pass and
-//     returns is agreed on;
-//   - every value written to a variable that outlives the step is agreed on, its skip
-//     predicate included;
-//   - of a variable that is sharded, of which each rank has a part, no node reads the whole
-//     but by gathering the parts, and a part is written from parts of tensors of the same
-//     size, element by element, and from what is agreed on.
+//   - All messages are for the same number of ranks, and their numbers rise in the order in which
+//     they are sent.
+//   - A value that is summed or gathered is not agreed on and not a sum over ranks itself, so that
+//     every contribution counts once. Values of the backward pass are summed; no mean or maximum is
+//     taken of them.
+//   - The backward pass does not divide by the number of this rank's labels.
+//   - If the update computes a returned value from losses, counts and other values of the forward
+//     pass, it is agreed on.
+//   - Every value that is written to a variable that outlives the step is agreed on, and so is its
+//     skip predicate.
+//   - A sharded variable, of which each rank has a part, is read as a whole only by gathering the
+//     parts. A part is written from parts of tensors of the same size, element by element, and from
+//     values that are agreed on.
 func (p *proof) ranks() {
 	var sent []*ir.Node
 	for _, n := range p.g.Nodes {
@@ -51,12 +51,13 @@ func (p *proof) ranks() {
 // rankRule is what the rule ranks has found out about values.
 type rankRule struct {
 	p      *proof
-	next   map[*ir.Value]*ir.Value // what is written to a variable
+	next   map[*ir.Value]*ir.Value // the value that is written to a variable
 	local  map[*ir.Value]bool      // not agreed on
-	summed map[*ir.Value]bool      // made of a sum over ranks that the backward pass or the update takes
+	summed map[*ir.Value]bool      // computed from a sum over ranks that the backward pass or the update makes
 }
 
-// order compares messages with the one before. In the graph they stand as they are sent.
+// order compares each message with the one before. The graph lists messages in the order in which
+// they are sent.
 func (r *rankRule) order(sent []*ir.Node) {
 	for i, n := range sent {
 		r.p.judged++
@@ -94,7 +95,7 @@ func (r *rankRule) message(n *ir.Node) {
 	}
 }
 
-// source is what v was made of: its own node's operands, or for an accumulator what is
+// source is what v was computed from: the operands of its node or, for an accumulator, what is
 // written to it.
 func (r *rankRule) source(v *ir.Value) []*ir.Value {
 	if v.Def != nil {
@@ -112,7 +113,7 @@ func (r *rankRule) isLocal(v *ir.Value) bool {
 	if yes, known := r.local[v]; known {
 		return yes
 	}
-	r.local[v] = true // of an accumulator, which is made of itself
+	r.local[v] = true // of an accumulator, which depends on itself
 	yes := false
 	switch {
 	case v.Def == nil:
@@ -128,7 +129,7 @@ func (r *rankRule) isLocal(v *ir.Value) bool {
 	return yes
 }
 
-// isSum reports whether v is made of a sum over ranks, by what the backward pass and the update do.
+// isSum reports whether v is computed from a sum over ranks in the backward pass or the update.
 func (r *rankRule) isSum(v *ir.Value) bool {
 	if yes, known := r.summed[v]; known {
 		return yes
@@ -149,14 +150,14 @@ func (r *rankRule) isSum(v *ir.Value) bool {
 	return yes
 }
 
-// adjoint reports whether n, in the backward pass, adds up the gradients of what a sum in
-// the forward pass gave every rank: each rank has a part of them, and the result is what its
-// own operand contributes.
+// adjoint reports whether n, in the backward pass, sums the gradients of a sum in the forward pass,
+// whose result every rank reads. Each rank has a part of the gradients, and their sum is the
+// gradient of its own operand.
 func (r *rankRule) adjoint(n *ir.Node) bool {
 	return r.p.sec[n.ID] == ir.Backward && n.Of != nil && n.Of.Def().Is(ir.Collective) && r.p.sec[n.Of.ID] == ir.Forward
 }
 
-// backward reports whether the backward pass computes v, or adds it up.
+// backward reports whether the backward pass computes or sums v.
 func (r *rankRule) backward(v *ir.Value) bool {
 	w := v
 	if v.Def == nil {
@@ -190,7 +191,7 @@ func (r *rankRule) counts() {
 	}
 }
 
-// writes requires that what outlives the step is equal on all ranks.
+// writes requires that variables that outlive the step are equal on all ranks.
 func (r *rankRule) writes() {
 	for _, n := range r.p.g.Nodes {
 		for _, v := range n.Out {
@@ -207,7 +208,7 @@ func (r *rankRule) writes() {
 	}
 }
 
-// returns requires that a loss, or another result over the whole step, is that of all ranks.
+// returns requires that a loss, or another result of the whole step, is over all ranks.
 func (r *rankRule) returns() {
 	for i, v := range r.p.g.Return {
 		n := v.Def
@@ -221,7 +222,7 @@ func (r *rankRule) returns() {
 	}
 }
 
-// predicates requires of each skip predicate that ranks have joined their checks.
+// predicates requires that each skip predicate combines the checks of all ranks.
 func (r *rankRule) predicates() {
 	p := r.p
 	if p.rules.Unchecked {

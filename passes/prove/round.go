@@ -6,8 +6,8 @@ import (
 	"ampc/ir"
 )
 
-// rounded says in which 16-bit formats a value was stored since it was computed
-// in f32, by itself or by a cast: a bit each.
+// rounded is a bit for each 16-bit format in which a value was stored since it was computed in f32,
+// by itself or by a cast.
 type rounded uint8
 
 func roundedTo(d ir.DType) rounded {
@@ -24,14 +24,14 @@ func (r rounded) String() string {
 	return [...]string{"f32", "f16", "bf16", "f16 and bf16"}[r]
 }
 
-// carries reports whether n hands on what it reads without computing: a cast
-// between floats or from a dtype to itself, or a row that moves elements.
+// carries reports whether n computes nothing: it is a cast between floats or to the same dtype, or
+// moves elements.
 func carries(n *ir.Node) bool {
 	d := n.Def()
 	return gathersParts(n) || n.Op == ir.OpCast && kindOf(n.In[0].Type.DType) == kindOf(n.Out[0].Type.DType) || d.Is(ir.View) || d.Is(ir.Moves) && d.Elem == nil
 }
 
-// carried reports whether operand i of n, which carries, is part of what it hands on.
+// carried reports whether the result of n, which carries, contains elements of operand i.
 func carried(n *ir.Node, i int) bool {
 	return n.In[i] != nil && n.In[i].Type.DType.Float() && n.OperandDef(i).Class != ir.Fixed
 }
@@ -77,13 +77,13 @@ type rounding struct {
 	m        *matcher
 	inF, inT []rounded
 	val      []value // by value ID of F
-	classLow []bool  // by class: a value of F has it 16 bits wide
+	classLow []bool  // by class: some value of F with it is 16 bits wide
 	moved    map[*ir.Value][]movedRead
-	// free has the formats that a value of T may have whoever reads it.
+	// free has the formats that a value of T may have for every reader.
 	free map[ref]rounded
 }
 
-// roundings requires that whoever reads 16 bits where the source has f32 may.
+// roundings requires that each node that reads 16 bits where the source has f32 is allowed to.
 func (p *proof) roundings() {
 	m := p.matched()
 	r := &rounding{proof: p, m: m, inF: m.f.roundedIn(), val: make([]value, len(m.f.refs)), classLow: make([]bool, m.last), moved: map[*ir.Value][]movedRead{}}
@@ -106,9 +106,9 @@ func (p *proof) roundings() {
 	}
 }
 
-// findFree lists what F may round for every reader: the values that the step
-// which F inherits from stores so, what rows that paint in 16 bits move, and what
-// rows move of the variables that the policy casts for everyone.
+// findFree lists the values that F may round for every reader: those that the step from which F
+// inherits stores rounded, those that rows painted in 16 bits move, and elements of variables that
+// the policy casts for all readers.
 func (r *rounding) findFree() {
 	if r.rules.Inherited == nil && !r.rules.Paint && !r.rules.CastAll {
 		return
@@ -131,8 +131,8 @@ func (r *rounding) findFree() {
 	}
 }
 
-// movesCast reports whether n of T, which is no cast, moves elements of variables
-// alone that the policy casts for everyone.
+// movesCast reports whether n of T is not a cast and only moves elements of variables that the
+// policy casts for all readers.
 func (r *rounding) movesCast(n *ir.Node) bool {
 	return r.rules.CastAll && n.Op != ir.OpCast && r.carriesCast(n)
 }
@@ -153,7 +153,7 @@ func roundedOf(r []rounded, v *ir.Value) rounded {
 	return r[v.ID]
 }
 
-// variable judges the 16-bit forms of a variable.
+// variable checks the 16-bit forms of a variable.
 func (r *rounding) variable(v *ir.Value) {
 	r.settle(v)
 	of := &r.val[v.ID]
@@ -167,7 +167,7 @@ func (r *rounding) variable(v *ir.Value) {
 		t = r.t.Vars[i]
 	}
 	if t == nil {
-		t = v // a constant of F's own
+		t = v // a constant that only F has
 	}
 	of.low = roundedTo(t.Type.DType) != 0 || r.castAll(t)
 	r.classLow[r.m.f.refs[v.ID].class] = of.low
@@ -183,7 +183,7 @@ func (r *rounding) variable(v *ir.Value) {
 	}
 }
 
-// formats requires that values are rounded to the policy's dtype alone.
+// formats requires that values are rounded only to the policy's dtype.
 func (r *rounding) formats(name string, pos ir.Pos, extra rounded) bool {
 	if extra == roundedTo(r.rules.Low) {
 		return true
@@ -192,7 +192,7 @@ func (r *rounding) formats(name string, pos ir.Pos, extra rounded) bool {
 	return false
 }
 
-// node judges what n stores, in the order in which it is computed.
+// node checks the results of n. Nodes are checked in their order.
 func (r *rounding) node(n *ir.Node) {
 	if carries(n) {
 		return
@@ -222,8 +222,8 @@ func (r *rounding) node(n *ir.Node) {
 	}
 }
 
-// number judges the 16-bit forms of one number everywhere, which are exact where
-// the format has the number.
+// number checks the 16-bit forms of a filled value, which are exact if the format represents the
+// number.
 func (r *rounding) number(n *ir.Node) {
 	x, ok := n.Out[0].Filled()
 	if !ok {
@@ -235,7 +235,7 @@ func (r *rounding) number(n *ir.Node) {
 	}
 }
 
-// attributes compares how n computes inside with T and the policy.
+// attributes compares how n computes with T and the policy.
 func (r *rounding) attributes(n, t *ir.Node) {
 	if acc := n.DT("acc"); acc != t.DT("acc") {
 		r.report(n, "accumulates in %s, the source in %s", acc, t.DT("acc"))
@@ -251,8 +251,8 @@ func (r *rounding) attributes(n, t *ir.Node) {
 	}
 }
 
-// refused says why result k of n, the image of which is t, may not be stored in
-// 16 bits for those who read it so, "" where it may.
+// refused says why result k of n, whose image is t, may not be stored in 16 bits for its readers,
+// "" if it may.
 func (r *rounding) refused(n, t *ir.Node, k int, of *value) string {
 	class := r.rowClass(t)
 	if c := t.Def().Out[min(k, len(t.Def().Out)-1)].Class; c != ir.NoClass && c != t.Def().Class {
@@ -277,7 +277,7 @@ func (r *rounding) refused(n, t *ir.Node, k int, of *value) string {
 		return ""
 	case class == ir.Low:
 		want := readFixed | readReturn
-		if r.sec[n.ID] == ir.Backward { // gradients that meet are as wide as their sum
+		if r.sec[n.ID] == ir.Backward { // gradients of the same value are as wide as their sum
 			want |= readWide
 		}
 		if !r.rules.Eager && !r.rules.Paint && r.pin(t) != ir.PinLow && of.rounded&^want == 0 && r.rules.Caps.StoresF32(n) {

@@ -6,13 +6,13 @@ import (
 	"ampc/ir"
 )
 
-// rowClass is how the policy treats t's row, a node of T.
+// rowClass is the class of node t of T under the policy.
 func (r *rounding) rowClass(t *ir.Node) ir.Class {
 	row := t.Def().Class
 	if row == ir.Fixed {
 		return row
 	}
-	if int(t.ID) >= r.m.norms { // part of a norm that is computed again
+	if int(t.ID) >= r.m.norms { // part of a recomputed norm
 		return ir.Keep
 	}
 	switch r.pin(t) {
@@ -36,9 +36,8 @@ func (r *rounding) rowClass(t *ir.Node) ir.Class {
 	return row
 }
 
-// gradient is the class of a kept row under an eager policy: where it is part of
-// the gradient of another op, such as the sum for a bias, it goes with that op.
-// Rows of gradients have a class of their own.
+// gradient is the class of a kept row under an eager policy. A part of another op's gradient, such
+// as the sum for a bias, has the class of that op. Rows that are gradients have their own class.
 func (r *rounding) gradient(t *ir.Node) ir.Class {
 	of := t.Of
 	if of == nil || of == t || r.m.t.section[t.ID] != ir.Backward || r.m.t.section[of.ID] != ir.Forward || t.Def().GradOf != ir.OpInvalid {
@@ -57,7 +56,7 @@ func (r *rounding) pin(t *ir.Node) ir.Pin {
 	return ir.Unpinned
 }
 
-// class is how the policy treats operand i of t.
+// class is the class of operand i of t under the policy.
 func (r *rounding) class(t *ir.Node, i int) ir.Class {
 	if c := t.OperandDef(i).Class; c != ir.NoClass && c != t.Def().Class {
 		return c
@@ -65,12 +64,12 @@ func (r *rounding) class(t *ir.Node, i int) ir.Class {
 	return r.rowClass(t)
 }
 
-// castAll reports whether every reader sees variable t of T in 16 bits.
+// castAll reports whether every reader reads variable t of T in 16 bits.
 func (r *rounding) castAll(t *ir.Value) bool {
 	return r.rules.CastAll && (t.Kind == ir.Param || t.Kind == ir.Input) && t.Type.DType == ir.F32 && !r.keptVar(t)
 }
 
-// exact reports whether 16-bit format d has the number x, or x becomes a clamp.
+// exact reports whether 16-bit format d represents x, or x is clamped in it.
 func exact(x float64, d ir.DType) bool {
 	bits := 11 // of a significand
 	if d == ir.BF16 {
@@ -81,8 +80,8 @@ func exact(x float64, d ir.DType) bool {
 	return x == 0 || math.IsInf(x, 0) || math.Abs(x) <= d.Max() && math.Ldexp(0.5, exp) >= d.SmallestSubnormal() && scaled == math.Trunc(scaled)
 }
 
-// wideAs reports whether a promoting reader takes n's result for 16 bits wide,
-// in whatever form it reads it.
+// wideAs reports whether a promoting reader counts n's result as 16 bits wide, in whatever form it
+// reads it.
 func (r *rounding) wideAs(n, t *ir.Node) bool {
 	switch class := r.rowClass(t); {
 	case class == ir.Fixed || r.pin(t) == ir.PinF32 || r.pin(t) == ir.PinTF32 || !r.rules.Low.Low():
@@ -107,8 +106,8 @@ func (r *rounding) wideAs(n, t *ir.Node) bool {
 	return seen
 }
 
-// led reports whether t, a backward node that follows its forward node, has that
-// one stored in 16 bits.
+// led reports whether t is a backward node that follows its forward node, and that is stored in 16
+// bits.
 func (r *rounding) led(t *ir.Node) bool {
 	f := t.Of
 	if f == nil || int(f.ID) >= len(r.m.t.entity) || r.m.t.section[f.ID] != ir.Forward {
@@ -121,7 +120,7 @@ func (r *rounding) led(t *ir.Node) bool {
 	return r.classLow[r.m.t.refs[f.Out[0].ID].class]
 }
 
-// operandLow reports whether operand i of n takes part in a promotion as 16 bits.
+// operandLow reports whether operand i of n counts as 16 bits in a promotion.
 func (r *rounding) operandLow(n, t *ir.Node, i int) bool {
 	v := n.In[i]
 	if r.inF[v.ID]&^r.inImage(t, i) != 0 || r.inImage(t, i) != 0 && v.Type.DType.Low() {
@@ -135,8 +134,8 @@ func (r *rounding) operandLow(n, t *ir.Node, i int) bool {
 	return low
 }
 
-// seeds reports whether a backward sweep starts from t: a loss scale, or a
-// constant that is exact in 16 bits.
+// seeds reports whether a backward sweep starts with t: a loss scale, or a constant that 16 bits
+// represent.
 func (r *rounding) seeds(t *ir.Value) bool {
 	if t.Kind == ir.Const && t.Type.Shape.Elements() == 1 && t.Init != nil && len(t.Init.Args) == 1 {
 		return exact(t.Init.Args[0], r.rules.Low)
@@ -144,7 +143,7 @@ func (r *rounding) seeds(t *ir.Value) bool {
 	return t.Kind == ir.State && t.Attr.Get("role") == ir.RoleScale
 }
 
-// origins calls f for the values that v was made of without computing.
+// origins calls f for the values whose elements v has.
 func (r *rounding) origins(v *ir.Value, f func(*ir.Value)) {
 	if v.Def == nil || !carries(v.Def) {
 		f(v)

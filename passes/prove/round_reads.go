@@ -7,42 +7,41 @@ import (
 	"ampc/ir"
 )
 
-// reads says who reads a value, or what was made of it without computing.
+// reads is which kinds of nodes read a value, directly or through nodes that compute nothing.
 type reads uint8
 
 const (
-	readLow     reads = 1 << iota // a product, which takes 16 bits
+	readLow     reads = 1 << iota // a product, which reads 16 bits
 	readKept                      // a row that computes in f32 and converts on load
-	readPromote                   // a row that the widest operand decides
-	readFixed                     // a contract
+	readPromote                   // a row whose widest operand decides
+	readFixed                     // a row whose contract fixes the dtype
 	readReturn                    // the caller
-	behindLow                     // a product, behind rows that keep what they are given
-	behindOther                   // a promoting row there
-	readWide                      // a promoting row, all readers of which want f32
+	behindLow                     // a product, behind rows that take any dtype
+	behindOther                   // a promoting row, behind such rows
+	readWide                      // a promoting row all of whose readers require f32
 )
 
-// value is what is known of a value of F that something was computed for, or of
-// a variable: the readers of its 16-bit forms and of its f32 form.
+// value is what is known about a variable, or about a value of F that is computed: the readers of
+// its 16-bit forms and of its f32 form.
 type value struct {
 	rounded reads
-	cast    reads   // of the rounded: those that a cast made, where the value itself is f32
+	cast    reads   // of the rounded reads, those of casts, where the value itself is f32
 	extra   rounded // formats that T does not have
 	wide    reads
-	stored  bool // some reader of the f32 form cannot be of the same step
-	low     bool // 16 bits wide for a promoting reader
+	stored  bool // a reader of the f32 form cannot be in the same step
+	low     bool // a promoting reader counts it as 16 bits wide
 }
 
-// movedRead is a read of a moved gradient: T's node that moves it follows a
-// forward node, and may be 16 bits wide where that is.
+// movedRead is a read of a moved gradient. T's node that moves it follows a forward node, and may
+// be 16 bits wide if that is.
 type movedRead struct {
 	by   *ir.Node
 	kind reads
 	cast bool
 }
 
-// image is the node of T that computes what n of F does, nil where there is
-// none. Of several, it is one that computes in f64 where n does, of n's section,
-// and without a pin to f32.
+// image is the node of T that computes what n of F computes, or nil. Of several, it is one that
+// computes in f64 if n does, is in n's section, and has no pin to f32.
 func (r *rounding) image(n *ir.Node) *ir.Node {
 	e := r.m.f.entity[n.ID]
 	if e < 0 || r.m.image[e] == nil || int(r.m.image[e].ID) >= r.m.norms {
@@ -74,14 +73,14 @@ func (r *rounding) image(n *ir.Node) *ir.Node {
 
 func inF64(v *ir.Value) bool { return v.Type.DType == ir.F64 }
 
-// reader notes what n reads.
+// reader records the reads of n.
 func (r *rounding) reader(n *ir.Node) {
 	if carries(n) {
 		return
 	}
 	t := r.image(n)
 	if t == nil {
-		return // reported already
+		return // reported before
 	}
 	for i, v := range n.In {
 		if v == nil || !v.Type.DType.Float() || i >= len(t.In) {
@@ -130,7 +129,7 @@ func (r *rounding) kind(t *ir.Node, i int, n *ir.Node) reads {
 	return readWide
 }
 
-// behind is what the readers of n, which keeps what it is given, read it as.
+// behind is how the readers of n, which takes any dtype, read its result.
 func (r *rounding) behind(n *ir.Node) reads {
 	kind := readKept
 	for _, v := range n.Out {
@@ -146,23 +145,23 @@ func (r *rounding) behind(n *ir.Node) reads {
 	return kind
 }
 
-// reading is a read of a value on its way back to where that was computed.
+// reading is a read that is traced back to the node that computed the value.
 type reading struct {
 	kind  reads
-	by    *ir.Node // who reads; nil: the caller
-	t     rounded  // how T rounded what is read
-	since rounded  // formats that what was traced so far has
-	cast  bool     // one by a cast
+	by    *ir.Node // reader; nil: the caller
+	t     rounded  // how T rounded the value
+	since rounded  // formats of the values traced so far
+	cast  bool     // one of them is a cast
 	moves *ir.Node // T's node that moves a gradient
 }
 
-// read notes that n (nil: the caller) reads v, which T rounded as t says.
+// read records that n (nil: the caller) reads v, which T rounded as t says.
 func (r *rounding) read(v *ir.Value, t rounded, kind reads, n *ir.Node) {
 	r.trace(v, reading{kind: kind, by: n, t: t})
 }
 
-// trace follows v to where it was computed. Of what several operands are joined
-// to, each has the formats on its own way alone.
+// trace follows v to the node that computed it. Each operand of a concatenation has only the
+// formats on its own path.
 func (r *rounding) trace(v *ir.Value, x reading) {
 	extra := (x.since | r.inF[v.ID]) &^ x.t
 	if v.Def != nil && carries(v.Def) {
@@ -185,7 +184,7 @@ func (r *rounding) trace(v *ir.Value, x reading) {
 	switch {
 	case extra == 0:
 		of.wide |= x.kind
-		of.stored = of.stored || x.since == 0 && !r.together(v, x.by) // else a 16-bit form is stored, as the source has it
+		of.stored = of.stored || x.since == 0 && !r.together(v, x.by) // otherwise a 16-bit form is stored, as in the source
 	case x.moves != nil:
 		r.moved[v] = append(r.moved[v], movedRead{x.moves, x.kind, x.cast})
 	default:
@@ -200,7 +199,7 @@ func (of *value) note(kind reads, cast bool) {
 	}
 }
 
-// settle adds the reads of v behind moves, now that what they follow is known.
+// settle adds the reads of v through moves, after the forward nodes that these follow are known.
 func (r *rounding) settle(v *ir.Value) {
 	for _, x := range r.moved[v] {
 		if r.led(x.by) {
@@ -210,8 +209,8 @@ func (r *rounding) settle(v *ir.Value) {
 	}
 }
 
-// together reports whether n may read v in a register of one step: both compute
-// element by element over one shape in one section, or v is a product.
+// together reports whether n may read v in a register of the same step: both are elementwise over
+// one shape in one section, or v is a product.
 func (r *rounding) together(v *ir.Value, n *ir.Node) bool {
 	if v.Def == nil || n == nil || v.Next != nil || r.rules.Eager || n.Def().Elem == nil || n.Def().Is(ir.Writer) || len(n.Out) == 0 {
 		return false

@@ -6,11 +6,11 @@ import (
 	"ampc/ir"
 )
 
-// removedScales are the loss scales of T that F does without: 1 stands in their
-// place. Every value of F is then its image times the image's unit without them.
+// removedScales are the loss scales of T that F does not have: 1 replaces them. Every value of F is
+// then its image times the image's unit without these scales.
 type removedScales struct {
 	scale map[*ir.Value]bool // the scales
-	state map[*ir.Value]bool // what advances with them
+	state map[*ir.Value]bool // states that are updated with them
 	one   map[*ir.Value]bool // multipliers that are 1 without them
 }
 
@@ -37,7 +37,7 @@ func removedFrom(t, f *ir.Graph) removedScales {
 	return r
 }
 
-// unscaled handles the nodes of T that vanish with a scale, or lose an operand.
+// unscaled handles the nodes of T that a removed scale removes, or that lose an operand.
 func (m *matcher) unscaled(x *numbering, s ir.Section, n *ir.Node) bool {
 	r := &m.removed
 	if len(r.scale) == 0 {
@@ -77,8 +77,8 @@ func (m *matcher) unscaled(x *numbering, s ir.Section, n *ir.Node) bool {
 	return true
 }
 
-// units requires that F's units fit, and that no f16 value has lost a loss scale
-// that its image carries.
+// units requires that F's scale units are consistent, and that no f16 value lacks a loss scale that
+// its image has.
 func (p *proof) units() {
 	p.judged = len(p.sec)
 	if err := ir.InferUnits(p.g); err != nil {
@@ -88,7 +88,7 @@ func (p *proof) units() {
 	if p.t == nil || len(p.matched().removed.scale) == 0 {
 		return
 	}
-	t, to := p.t.CloneMap() // units are written to the values
+	t, to := p.t.CloneMap() // units are stored in the values
 	if err := ir.InferUnits(t); err != nil {
 		p.blame("@"+t.Name, "the source: %v", err)
 	}

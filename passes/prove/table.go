@@ -5,12 +5,12 @@ import (
 	"encoding/binary"
 )
 
-// table gives equal keys one number: hash consing over lists of words. It keeps
-// keys as varints, as most words are small.
+// table gives equal keys the same number (hash consing over lists of words). It stores keys as
+// varints, because most words are small.
 type table struct {
 	text  []byte
 	keys  []key
-	slots []int32 // a number plus 1; 0: free. Open addressing, a power of two
+	slots []int32 // number + 1; 0: free. Open addressing, the size is a power of two
 }
 
 type key struct {
@@ -59,8 +59,7 @@ func (t *table) has(w []int64) bool {
 	return id >= 0
 }
 
-// find returns the number of w, whose hash is h, -1 where it has none. It leaves
-// w at the end of the text.
+// find returns the number of w, whose hash is h, or -1. It leaves w at the end of the text.
 func (t *table) find(h uint32, w []int64) int32 {
 	end := len(t.text)
 	for _, x := range w {
@@ -75,7 +74,7 @@ func (t *table) find(h uint32, w []int64) int32 {
 	return -1
 }
 
-// key is the text of a key; that of the last one is up to end.
+// key is the text of a key. end is the end of the last one.
 func (t *table) key(id int32, end int) []byte {
 	if int(id)+1 < len(t.keys) {
 		end = int(t.keys[id+1].at)

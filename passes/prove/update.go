@@ -43,7 +43,7 @@ func (p *proof) selects() {
 	g.together()
 }
 
-// moves reports whether the write is on the closed list.
+// moves reports whether the write may happen in a skipped step.
 func (g *guard) moves(s ir.Section, n *ir.Node, v *ir.Value) bool {
 	role, _ := v.Next.Attr.Get("role").(string)
 	switch {
@@ -63,9 +63,8 @@ func (g *guard) moves(s ir.Section, n *ir.Node, v *ir.Value) bool {
 	return false
 }
 
-// keepsOld reports whether the variable that a result is the next value of is
-// the operand of the result's name: what the row keeps where the step is skipped.
-// A row with one result keeps its first operand.
+// keepsOld reports whether the variable of which a result is the next value is the operand of the
+// same name, which the row keeps in a skipped step. A row with one result keeps its first operand.
 func keepsOld(n *ir.Node, v *ir.Value) bool {
 	outs := n.Def().Out
 	if len(outs) == 1 {
@@ -74,10 +73,9 @@ func keepsOld(n *ir.Node, v *ir.Value) bool {
 	return v.Idx < len(outs) && n.Operand(outs[v.Idx].Name) == v.Next
 }
 
-// together requires that what a step advances is skipped together: a counter, a
-// correction or an average with the weights that read it or that it reads, a
-// counter that nothing reads with some weights, and everything else wherever any
-// weight is.
+// together requires that what a step updates is skipped together: a counter, a correction or an
+// average with the weights that read it or that it reads, a counter without readers with some
+// weights, and everything else whenever any weight is.
 func (g *guard) together() {
 	linked := map[*ir.Node]bool{}
 	for _, t := range g.skipGroups {
@@ -102,13 +100,12 @@ func (g *guard) together() {
 	}
 }
 
-// counts reports whether n counts taken steps: of all weights, or of those that
-// share its predicate.
+// counts reports whether n counts the steps of all weights, or of those with its predicate.
 func counts(n *ir.Node) bool {
 	return n.Op == ir.OpCount && n.In[0].Attr.Get("role") == "step"
 }
 
-// stepsAlike reports whether a weight is stepped under the predicate of t.
+// stepsAlike reports whether a weight is updated under the predicate of t.
 func (g *guard) stepsAlike(t *skipGroup) bool {
 	for _, other := range g.skipGroups {
 		if other.steps && slices.Equal(t.preds, other.preds) {
@@ -118,7 +115,7 @@ func (g *guard) stepsAlike(t *skipGroup) bool {
 	return false
 }
 
-// covers reports whether t is skipped wherever other is.
+// covers reports whether t is skipped whenever other is.
 func (g *guard) covers(t, other *skipGroup) bool {
 	for k, f := range g.flows {
 		if !f.b.implies(other.preds[k], t.preds[k]) {
@@ -128,8 +125,8 @@ func (g *guard) covers(t, other *skipGroup) bool {
 	return true
 }
 
-// link requires of each guarded write that v depends on, without another write
-// between, that it has the predicate of n, which reads v.
+// link requires that each guarded write that v depends on, without another write in between, has
+// the predicate of n, which reads v.
 func (g *guard) link(t *skipGroup, n *ir.Node, v *ir.Value, linked map[*ir.Node]bool) {
 	if v == nil {
 		return

@@ -2,11 +2,10 @@ package prove
 
 import "ampc/ir"
 
-// view is how a value walks the elements of its class, which lie in one dense
-// block: element i at offset + i·strides. Strides of dimensions of size 1 are 0,
-// so that two views that walk alike are equal.
+// view is how a value walks the elements of its class, which are one dense block: element i is at
+// offset + i·strides. Strides of dimensions of size 1 are 0, so that equal walks have equal views.
 type view struct {
-	rank           int8 // -1: a shape that is not known, walked as it lies
+	rank           int8 // -1: an unknown shape, walked in row-major order
 	offset         int64
 	sizes, strides [ir.MaxRank]int64
 }
@@ -19,7 +18,7 @@ type views struct {
 }
 
 func newViews() *views {
-	const some = 48 // as a model of one kind of layers has
+	const some = 48 // enough for a model with one kind of layers
 	v := &views{list: make([]view, 0, some), tab: newTable(some), dense: make(map[ir.Shape]int32, some)}
 	v.number(view{})
 	return v
@@ -55,7 +54,7 @@ func (vs *views) whole(s ir.Shape) int32 {
 	return id
 }
 
-// walkable reports whether strides can say how a value of shape s is walked.
+// walkable reports whether strides can express a walk over shape s.
 func walkable(s ir.Shape) bool { return s.Elements() > 0 }
 
 func dense(sizes []int64) view {
@@ -69,8 +68,7 @@ func dense(sizes []int64) view {
 	return v
 }
 
-// place is the view in the words of package ir, which knows what moving rows do
-// to it.
+// place is the view as an ir.StridedView, which knows what moving rows do to it.
 func (v *view) place() ir.StridedView {
 	return ir.StridedView{Offset: v.offset, Shape: v.sizes[:v.rank:v.rank], Strides: v.strides[:v.rank:v.rank]}
 }
@@ -82,7 +80,7 @@ func viewOf(p ir.StridedView) view {
 	return v
 }
 
-// repeated is v under a larger shape that it is broadcast to.
+// repeated is v broadcast to the larger shape s.
 func (v *view) repeated(s ir.Shape) view {
 	w := view{rank: int8(s.Rank()), offset: v.offset}
 	lead := int(w.rank - v.rank)

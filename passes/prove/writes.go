@@ -7,9 +7,8 @@ import (
 	"ampc/ir"
 )
 
-// variables compares the declarations. F may lack a loss scale with its state
-// and constants that nothing reads, and may have constants of its own and 16-bit
-// copies of parameters.
+// variables compares the declarations. F may lack a loss scale with its states, and constants
+// without readers. It may have constants and 16-bit copies of parameters of its own.
 func (p *proof) variables() {
 	m := p.matched()
 	there := make([]bool, len(p.t.Vars))
@@ -60,8 +59,8 @@ func sameInit(a, b *ir.Init) bool {
 	return a.Func == b.Func && a.File == b.File && a.Offset == b.Offset && a.Size == b.Size && slices.EqualFunc(a.Args, b.Args, same)
 }
 
-// values finds the nodes that compute what the source does not, of those that a
-// write or a return depends on.
+// values finds the nodes that compute something that the source does not, among those that a write
+// or a returned value depends on.
 func (p *proof) values() {
 	m := p.matched()
 	live := p.live()
@@ -81,7 +80,7 @@ func (p *proof) values() {
 	}
 }
 
-// live marks the nodes of F that a write or a return depends on.
+// live marks the nodes of F that a write or a returned value depends on.
 func (p *proof) live() []bool {
 	live := make([]bool, len(p.sec))
 	mark := func(v *ir.Value) {
@@ -118,8 +117,8 @@ type write struct {
 	update bool // once per step; false: once per micro-batch
 }
 
-// nexts are the writes of g, by the place of the variable in T; those of
-// variables that T lacks are given to other.
+// nexts lists the writes of g by the index of the variable in T. It calls other for variables that
+// T lacks.
 func (p *proof) nexts(g *ir.Graph, other func(write)) []write {
 	ws := make([]write, len(p.t.Vars))
 	for s, n := range g.Nodes {
@@ -162,7 +161,7 @@ func (p *proof) writes() {
 			p.report(w.v.Def, "writes %s, which the source leaves as it is", v)
 		case want.update != w.update:
 			p.report(w.v.Def, "writes %s at another time than the source: once a step or once a micro-batch", v)
-		case p.unknown[w.v.Def.ID]: // what it depends on is reported
+		case p.unknown[w.v.Def.ID]: // a value that it depends on is reported
 		case m.f.refs[w.v.ID] != m.t.refs[want.v.ID]:
 			p.report(w.v.Def, "writes %s, and this is not the value that the source gives it", v)
 		}
@@ -170,7 +169,7 @@ func (p *proof) writes() {
 	p.copies(own, got)
 }
 
-// copies requires of each 16-bit copy that it is written with its parameter.
+// copies requires that each 16-bit copy is written together with its parameter.
 func (p *proof) copies(own, got []write) {
 	m := p.m
 	written := map[*ir.Value]bool{}
@@ -178,7 +177,7 @@ func (p *proof) copies(own, got []write) {
 		p.judged++
 		i := m.copied(w.v.Next)
 		if i < 0 {
-			continue // reported as a variable
+			continue // reported with the variables
 		}
 		written[w.v.Next] = true
 		if of := got[i].v; of == nil || !w.update || m.f.refs[w.v.ID] != m.f.refs[of.ID] {

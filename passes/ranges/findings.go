@@ -13,26 +13,26 @@ import (
 type Kind string
 
 const (
-	Overflow   Kind = "overflow"    // a value is, or may be, beyond the largest of its dtype
-	Underflow  Kind = "underflow"   // a value is, or may be, rounded to 0 whole
-	MaskBeyond Kind = "mask"        // a mask constant beyond the dtype it meets
-	Vanished   Kind = "vanished"    // a constant that is 0 in the dtype it is stored in
+	Overflow   Kind = "overflow"    // a value is, or may be, out of range of its dtype
+	Underflow  Kind = "underflow"   // all elements of a value are, or may be, rounded to 0
+	MaskBeyond Kind = "mask"        // a mask constant out of range of the dtype in which it is used
+	Vanished   Kind = "vanished"    // a constant that is 0 in its stored dtype
 	Epsilon    Kind = "epsilon"     // an additive constant that is lost before a division, log or rsqrt
 	Reciprocal Kind = "reciprocal"  // a constant whose reciprocal overflows
-	LostUpdate Kind = "lost_update" // a step under half an ulp of the weight
+	LostUpdate Kind = "lost_update" // a step smaller than half a unit in the last place of the weight
 )
 
-// Finding is one place where a range and a dtype do not go together.
+// Finding is a place where the range of a value does not fit its dtype.
 type Finding struct {
 	Kind    Kind
-	Certain bool // for every input; otherwise for some within the assumed ranges
-	Error   bool // the result is wrong rather than at risk
+	Certain bool // for every input; otherwise for some inputs in the assumed ranges
+	Error   bool // the result is wrong, not only at risk
 	Value   string
 	Pos     ir.Pos
 	Text    string
 	Fix     string
 
-	node *ir.Node // whose result Value is, or which reads it; nil where neither
+	node *ir.Node // node that computes or reads Value; may be nil
 }
 
 func (f Finding) String() string {
@@ -46,7 +46,7 @@ func (f Finding) String() string {
 	return s
 }
 
-// Findings judges every value of the graph against the dtype it is stored in.
+// Findings checks every value of the graph against its stored dtype.
 func (r *Result) Findings() []Finding {
 	f := &finder{Result: r, uses: r.g.Uses()}
 	for _, v := range r.g.Vars {
@@ -64,10 +64,9 @@ func (r *Result) Findings() []Finding {
 	return f.list
 }
 
-// Lost finds the constants that are lost before a division, a log or a root
-// because of the dtype they are stored in: the findings of kind Epsilon and
-// Reciprocal, of which each makes a step wrong. What a cast that the user wrote
-// rounds is left out. It costs little where no constant can be lost.
+// Lost finds the constants before a division, a log or a root that their stored dtype loses: the
+// findings of kind Epsilon and Reciprocal. Each of them makes a step wrong. It omits what a cast of
+// the user rounds. It costs little if no constant can be lost.
 func Lost(g *ir.Graph, o Options) []Finding {
 	if !losesConstants(g) {
 		return nil
@@ -120,8 +119,7 @@ func (f *finder) report(n *ir.Node, v *ir.Value, x Finding) {
 
 func ends(v ir.Interval) string { return fmt.Sprintf("[%.4g, %.4g]", v.Lo, v.Hi) }
 
-// rangeOf looks for values outside what their dtype holds. Unbounded intervals
-// say nothing.
+// rangeOf looks for values out of range of their dtype. It ignores unbounded intervals.
 func (f *finder) rangeOf(n *ir.Node, v *ir.Value) {
 	d := v.Type.DType
 	iv := f.in[v.ID]
@@ -145,8 +143,8 @@ func (f *finder) rangeOf(n *ir.Node, v *ir.Value) {
 	}
 }
 
-// least is the smallest magnitude above zero that v is known to take: the one
-// recorded, or the end of an interval that leaves zero out. Inf: none is known.
+// least is the smallest known magnitude above zero of v: the recorded one, or the end of an
+// interval without zero. Inf means that none is known.
 func (f *finder) least(v *ir.Value) float64 {
 	if rec, ok := f.recorded(v); ok {
 		if rec.Least == 0 {
@@ -161,7 +159,7 @@ func (f *finder) least(v *ir.Value) float64 {
 	return min(math.Abs(iv.Lo), math.Abs(iv.Hi))
 }
 
-// constant looks at what a scalar constant becomes where its readers store low.
+// constant checks the value of a scalar constant where its readers store low.
 func (f *finder) constant(v *ir.Value) {
 	iv := f.in[v.ID]
 	if v.Type.Shape.Elements() != 1 || iv.Lo != iv.Hi {
@@ -209,8 +207,8 @@ func (f *finder) additive(n *ir.Node) (x *ir.Value, c float64, ok bool) {
 	return nil, 0, false
 }
 
-// epsilon finds constants that guard a division, a log or a root and are lost
-// where their sum is stored: the guard is gone.
+// epsilon finds constants that protect a division, a log or a root, and that are 0 in the dtype of
+// their sum.
 func (f *finder) epsilon(n *ir.Node) {
 	x, c, ok := f.additive(n)
 	if !ok || len(n.Out) == 0 {
@@ -228,8 +226,8 @@ func (f *finder) epsilon(n *ir.Node) {
 	}
 }
 
-// singular finds a reader that is not finite at zero, through nodes whose result
-// is zero there.
+// singular finds a reader that is not finite at zero, also through nodes whose result is zero
+// there.
 func (f *finder) singular(v *ir.Value, depth int) *ir.Node {
 	if depth > 4 {
 		return nil
@@ -249,9 +247,8 @@ func (f *finder) singular(v *ir.Value, depth int) *ir.Node {
 	return nil
 }
 
-// update compares the size of a step with the spacing of a 16-bit weight. Adam
-// moves every weight by about the rate whatever the gradient, SGD by the rate
-// times the unscaled gradient, as far as that is known.
+// update compares the size of a step with the spacing of 16-bit weights. Adam changes every weight
+// by about the rate, SGD by the rate times the unscaled gradient, as far as that is known.
 func (f *finder) update(n *ir.Node) {
 	w, lr := n.Operand("w"), n.Operand("lr")
 	if w == nil || lr == nil || n.Operand("next") != nil || !w.Type.DType.Low() || !n.Def().Is(ir.Writer) {
@@ -272,7 +269,7 @@ func (f *finder) update(n *ir.Node) {
 	}
 }
 
-// step bounds how far optimizer n moves a weight.
+// step bounds the change of a weight by optimizer n.
 func (f *finder) step(n *ir.Node, lr *ir.Value) ir.Interval {
 	rate := f.in[lr.ID]
 	if lr.IsVar() {
@@ -285,12 +282,12 @@ func (f *finder) step(n *ir.Node, lr *ir.Value) ir.Interval {
 	if m := n.Operand("mul"); m != nil {
 		step = mul(step, f.in[m.ID])
 	}
-	return mul(step, point(1/(1-n.Float("momentum")))) // steps that agree add up to that
+	return mul(step, point(1/(1-n.Float("momentum")))) // limit of the sum of equal steps
 }
 
-// Veto says why v should not be stored in low: its range, times factor, passes
-// the largest value of low, or it was not finite when it was recorded. "" where
-// nothing speaks against low: unbounded intervals say nothing.
+// Veto says why v should not be stored low: its range times factor exceeds the largest value of
+// low, or recorded values were not finite. It returns "" if neither is known, as for unbounded
+// intervals.
 func (r *Result) Veto(v *ir.Value, low ir.DType, factor float64) string {
 	largest := low.Max()
 	iv := r.in[v.ID]

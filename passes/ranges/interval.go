@@ -8,7 +8,7 @@ import (
 
 var inf = math.Inf(1)
 
-// everything is what is known of a value about which nothing is known.
+// everything is the interval of a value about which nothing is known.
 var everything = ir.Interval{Lo: -inf, Hi: inf, NaN: true}
 
 func point(x float64) ir.Interval { return ir.Interval{Lo: x, Hi: x} }
@@ -23,8 +23,8 @@ func union(a, b ir.Interval) ir.Interval {
 	return ir.Interval{Lo: min(a.Lo, b.Lo), Hi: max(a.Hi, b.Hi), NaN: a.NaN || b.NaN}
 }
 
-// hull is the smallest interval around some values; NaN among them (0·Inf,
-// Inf−Inf) means that the real bound is unknown and a NaN possible.
+// hull is the smallest interval that contains some values. NaN among them (from 0·Inf, Inf−Inf)
+// means that the bound is not known and that NaN is possible.
 func hull(nan bool, xs ...float64) ir.Interval {
 	v := ir.Interval{Lo: inf, Hi: -inf, NaN: nan}
 	for _, x := range xs {
@@ -36,8 +36,7 @@ func hull(nan bool, xs ...float64) ir.Interval {
 	return v
 }
 
-// product is 0 where one factor is, also against an infinite bound: a bound is
-// not a value.
+// product is 0 if one factor is, even if the other is infinite: a bound is not a value.
 func product(x, y float64) float64 {
 	if x == 0 || y == 0 {
 		return 0
@@ -73,7 +72,7 @@ func div(a, b ir.Interval) ir.Interval {
 	return mul(a, inverse)
 }
 
-// rising applies a function that never falls.
+// rising applies a function that does not decrease.
 func rising(a ir.Interval, f func(float64) float64) ir.Interval {
 	return hull(a.NaN, f(a.Lo), f(a.Hi))
 }
@@ -131,8 +130,8 @@ func pow(a, b ir.Interval) ir.Interval {
 	return hull(a.NaN || b.NaN, math.Pow(a.Lo, b.Lo), math.Pow(a.Lo, b.Hi), math.Pow(a.Hi, b.Lo), math.Pow(a.Hi, b.Hi))
 }
 
-// code runs elementwise code over intervals. Two occurrences of one operand
-// count as independent, so x−x is not known to be 0: bounds are safe, not tight.
+// code evaluates elementwise code over intervals. Two occurrences of one operand count as
+// independent, so x−x is not known to be 0: bounds are safe, not tight.
 func code(c *ir.Code, results []ir.Reg, in []ir.Interval, elements float64) []ir.Interval {
 	reg := make([]ir.Interval, len(c.Ins))
 	for k, i := range c.Ins {

@@ -1,12 +1,11 @@
-// Package ranges bounds the values of a training step in two ways. Static
-// intervals follow from initializers, norms, softmax, constants and the lengths of
-// reductions, through forward, backward and update. Recorded ranges come from
-// running the step. Findings are the values that overflow or underflow in the
-// dtype they are stored in, and the constants and updates that are lost there.
+// Package ranges bounds the values of a training step in two ways. Static intervals follow from
+// initializers, norms, softmax, constants and the lengths of reductions, through forward, backward
+// and update. Recorded ranges come from running the step. Findings are values that overflow or
+// underflow in their stored dtype, and constants and updates that are lost in it.
 //
-// Static intervals hold for the first step: weights lie where their initializers
-// put them (times Options.Growth), inputs where Options.Inputs or their kind says.
-// Operands count as independent; see Moore, Interval Analysis, 1966.
+// Static intervals are valid for the first step: weights have the range of their initializers
+// (times Options.Growth), inputs that of Options.Inputs or of their kind. Operands count as
+// independent; see Moore, Interval Analysis, 1966.
 package ranges
 
 import (
@@ -16,11 +15,11 @@ import (
 	"ampc/ir/eval"
 )
 
-// Options says what is assumed beyond the graph.
+// Options are assumptions that the graph does not contain.
 type Options struct {
-	Inputs map[string]ir.Interval // of float inputs; one that is missing is unknown
-	Growth float64                // weights may grow to this many times their initial range; 0: 1
-	// Recorded ranges take the place of static ones where they are there.
+	Inputs map[string]ir.Interval // of float inputs; an input without one is unbounded
+	Growth float64                // weights may grow to this multiple of their initial range; 0: 1
+	// Recorded ranges replace static ones.
 	Recorded map[string]Recorded
 }
 
@@ -34,7 +33,7 @@ type Result struct {
 // Of returns the interval of v before it is rounded to its stored dtype.
 func (r *Result) Of(v *ir.Value) ir.Interval { return r.in[v.ID] }
 
-// Stored returns the interval of v as it is stored.
+// Stored returns the interval of v in its stored dtype.
 func (r *Result) Stored(v *ir.Value) ir.Interval { return stored(r.in[v.ID], v.Type.DType) }
 
 // Static computes the intervals of all values of g. It numbers the graph.
@@ -50,8 +49,8 @@ func Static(g *ir.Graph, o Options) *Result {
 	return r
 }
 
-// maxNormal is the largest magnitude that a draw from a standard normal
-// distribution can have here: the inverse CDF at 2^-33.
+// maxNormal is the largest magnitude of a draw from a standard normal distribution here: the
+// inverse CDF at 2^-33.
 const maxNormal = 6.5
 
 func (r *Result) variable(v *ir.Value) ir.Interval {
@@ -75,14 +74,14 @@ func (r *Result) variable(v *ir.Value) ir.Interval {
 	switch {
 	case v.Kind == ir.Const:
 	case v.Kind == ir.State && r.g.NextOf(v) != nil:
-		return everything // moments and averages move with the gradients
+		return everything // moments and averages depend on the gradients
 	case r.o.Growth > 1:
 		iv = mul(iv, ir.Interval{Lo: 1, Hi: r.o.Growth})
 	}
 	return iv
 }
 
-// scale is where the row that updates a loss scale keeps it.
+// scale is the range in which the row that updates a loss scale keeps it.
 func (r *Result) scale(v *ir.Value) ir.Interval {
 	iv := initial(v.Init)
 	next := r.g.NextOf(v)
@@ -125,8 +124,8 @@ func initial(i *ir.Init) ir.Interval {
 	return everything
 }
 
-// node bounds the results of n by the row's own rule, by its elementwise code,
-// or not at all, and rounds nothing: Of is what meets the stored dtype.
+// node bounds the results of n by the row's own rule, by its elementwise code, or not at all. It
+// does not round: Of is the interval before the stored dtype.
 func (r *Result) node(n *ir.Node) {
 	in := make([]ir.Interval, len(n.In))
 	for i, v := range n.In {
@@ -162,7 +161,7 @@ func (r *Result) results(n *ir.Node, in []ir.Interval) []ir.Interval {
 	return out
 }
 
-// stored is what an interval becomes when it is rounded to d.
+// stored is an interval rounded to d.
 func stored(v ir.Interval, d ir.DType) ir.Interval {
 	if !d.Low() || v == everything {
 		return v
@@ -171,5 +170,5 @@ func stored(v ir.Interval, d ir.DType) ir.Interval {
 	return v
 }
 
-// recorded is what v was seen to hold.
+// recorded is the recorded range of v.
 func (r *Result) recorded(v *ir.Value) (Recorded, bool) { return recorded(r.o.Recorded, v) }

@@ -8,11 +8,11 @@ import (
 	"ampc/ir/eval"
 )
 
-// Recorded is what a value was seen to hold over some runs of the step.
+// Recorded is the range of a value over some runs of the step.
 type Recorded struct {
 	Lo, Hi    float64
-	Least     float64 // smallest magnitude above zero, 0 where none was seen
-	Nonfinite int     // elements that were Inf or NaN
+	Least     float64 // smallest magnitude above zero, 0 for none
+	Nonfinite int     // number of elements that were Inf or NaN
 	Elements  int
 }
 
@@ -26,12 +26,11 @@ type Recorder struct {
 	seen map[string]Recorded
 }
 
-// NewRecorder starts without anything seen.
+// NewRecorder returns a recorder without ranges.
 func NewRecorder(g *ir.Graph) *Recorder { return &Recorder{g: g, seen: map[string]Recorded{}} }
 
-// Run evaluates the step once on env (variables and inputs by name) and takes
-// in the ranges of all float values. The graph's own dtypes apply. It ends
-// between two nodes where ctx does.
+// Run evaluates the step once on env (variables and inputs by name) and adds the ranges of all
+// float values, in the graph's dtypes. If ctx ends, Run returns between two nodes.
 func (r *Recorder) Run(ctx context.Context, env map[string]*eval.Tensor) error {
 	res, err := eval.Run(r.g, env, eval.Options{Stop: ctx.Err})
 	if err != nil {
@@ -50,8 +49,8 @@ func (r *Recorder) Run(ctx context.Context, env map[string]*eval.Tensor) error {
 	return nil
 }
 
-// recorded looks v up in what was seen. A cast that was not there when ranges
-// were recorded holds what it casts.
+// recorded looks v up in seen. For a cast that did not exist when ranges were recorded it returns
+// the range of the operand.
 func recorded(seen map[string]Recorded, v *ir.Value) (Recorded, bool) {
 	if v.Next != nil {
 		return Recorded{}, false
@@ -63,7 +62,7 @@ func recorded(seen map[string]Recorded, v *ir.Value) (Recorded, bool) {
 	return rec, ok
 }
 
-// Ranges returns what was seen so far, by value name.
+// Ranges returns the ranges so far, by value name.
 func (r *Recorder) Ranges() map[string]Recorded { return r.seen }
 
 func (r *Recorder) take(v *ir.Value, t *eval.Tensor) {
@@ -88,25 +87,25 @@ func (r *Recorder) take(v *ir.Value, t *eval.Tensor) {
 	r.seen[v.Name] = s
 }
 
-// ScaleRange is what recorded gradients say about a loss scale.
+// ScaleRange is the range of loss scales that recorded gradients allow.
 type ScaleRange struct {
-	// Largest is the largest power of two at which no recorded 16-bit gradient
-	// would have overflowed; Smallest the one below which the smallest recorded
-	// gradient would have been 0 (0 where none was seen).
+	// Largest is the largest power of two at which no recorded 16-bit gradient would have
+	// overflowed. Below Smallest, the smallest recorded gradient would have been 0; Smallest is 0
+	// if there is none.
 	Largest, Smallest float64
-	// Start is a start value with a factor of 8 to spare below Largest, within
-	// the bounds of the scaler.
+	// Start is an initial scale that is a factor of 8 below Largest, within the bounds of the
+	// scaler.
 	Start float64
 	// Limit names the gradient that sets Largest.
 	Limit string
 }
 
-// margin is how far below the largest workable scale a start is predicted:
-// gradients grow in the first steps.
+// margin is how far below the largest possible scale the initial scale is: gradients grow in the
+// first steps.
 const margin = 8
 
-// LossScale derives the safe interval of the scale held by variable scale from
-// ranges recorded while it had the value at.
+// LossScale computes the safe range of the scale in variable scale from ranges that were recorded
+// while its value was at.
 func LossScale(g *ir.Graph, scale string, at float64, seen map[string]Recorded) (ScaleRange, error) {
 	if err := ir.InferUnits(g); err != nil {
 		return ScaleRange{}, err
