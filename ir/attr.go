@@ -19,9 +19,9 @@ const (
 	AttrAny                    // foreign attributes: any of the above
 )
 
-// AttrDef is an attribute a row knows. Default is what an absent attribute
-// means (nil: the zero value of the kind); Required ones have none. What is
-// outside Takes is refused before the row infers types.
+// AttrDef is an attribute that a row has. Default is the value of an absent attribute (nil: the
+// zero value of the kind). Required attributes have no default. A value outside of Takes is refused
+// before the row infers types.
 type AttrDef struct {
 	Name     string
 	Kind     AttrKind
@@ -125,7 +125,7 @@ func attrEqual(x, y any) bool {
 	return x == y
 }
 
-// Equal reports whether both lists say the same.
+// Equal reports whether both lists have the same attributes.
 func (a Attrs) Equal(b Attrs) bool {
 	return slices.EqualFunc(a, b, func(x, y Attr) bool { return x.Name == y.Name && attrEqual(x.Value, y.Value) })
 }
@@ -145,7 +145,7 @@ func (d *Def) attrDef(name string) *AttrDef {
 	return nil
 }
 
-// commonAttrs are legal on every node.
+// commonAttrs are attributes that every node may have.
 var commonAttrs = []AttrDef{
 	{Name: "out", Kind: AttrDType, Doc: "stored dtype of the first result where the row leaves a choice"},
 	{Name: "acc", Kind: AttrDType, Doc: "accumulation dtype where the row leaves a choice"},

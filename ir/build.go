@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// Builder appends nodes to a graph. The first mistake sticks: later calls
-// return nil values and Err reports it with the position of the call.
+// Builder appends nodes to a graph. After the first mistake, later calls return nil values, and Err
+// reports it with the position of its call.
 //
-// Op methods stand beside the rows of their family. They return nil after a
-// mistake, accept nil operands then, and never panic.
+// Op methods are next to the rows of their family. After a mistake they accept nil operands and
+// return nil. They never panic.
 type Builder struct {
 	*built
 	section Section
@@ -25,13 +25,13 @@ type Builder struct {
 	guarded bool
 }
 
-// built is what all builders of one graph share.
+// built is the state that all builders of one graph share.
 type built struct {
 	g      *Graph
 	names  map[string]*Value
 	primes map[*Value]*Value // variable to its current next value
-	suffix map[string]int    // last suffix tried for a base name
-	sites  int64             // highest random site in use
+	suffix map[string]int    // by base name: the last suffix that was used
+	sites  int64             // highest random site
 	err    error
 }
 
@@ -65,14 +65,14 @@ func (b *Builder) Graph() *Graph { return b.g }
 // Err returns the first mistake, nil when there was none.
 func (b *Builder) Err() error { return b.err }
 
-// Fail records a mistake at the current position unless there is one already.
+// Fail records a mistake at the current position, unless there was one before.
 func (b *Builder) Fail(format string, args ...any) {
 	if b.err == nil {
 		b.err = &Error{Pos: b.position(), Msg: b.g.named(fmt.Sprintf(format, args...))}
 	}
 }
 
-// needsSizes fails because dimensions of t have no sizes; the message says what needs them.
+// needsSizes fails because dimensions of t have no sizes. The message says which op needs them.
 func (b *Builder) needsSizes(t Type, format string, args ...any) {
 	if b.err == nil {
 		b.err = b.g.SizesError(b.position(), t, fmt.Sprintf(format, args...))
@@ -126,7 +126,7 @@ func (b *Builder) Site() int64 {
 	return b.sites
 }
 
-// Declare adds a variable. The name is taken as it is, with the scope before it.
+// Declare adds a variable, named by the scope and then the given name.
 func (b *Builder) Declare(kind VarKind, name string, t Type, init *Init, a Attrs) *Value {
 	full := b.scope + name
 	if b.allowed(full) {
@@ -190,7 +190,8 @@ func checkInit(t Type, i *Init) error {
 	return nil
 }
 
-// draws reports whether a random initializer gives finite numbers; one number may be any.
+// draws reports whether the arguments of an initializer give finite numbers. A literal may be any
+// number.
 func (i *Init) draws() bool {
 	for _, x := range i.Args {
 		if i.Func != "" && (math.IsNaN(x) || math.IsInf(x, 0)) {
@@ -210,9 +211,9 @@ func (i *Init) draws() bool {
 	return true
 }
 
-// Emit appends a node; every op method ends here. It checks arity, operand
-// kinds and attributes, infers the result types and names the results. It
-// returns one value per result, nil values after a mistake.
+// Emit appends a node; every op method calls it. It checks arity, operand kinds and attributes,
+// infers the result types and names the results. It returns one value for each result, and nil
+// values after a mistake.
 func (b *Builder) Emit(op Op, in []*Value, a Attrs) []*Value {
 	return b.emit(&Node{Op: op, In: in, Attrs: a}, nil)
 }
@@ -228,8 +229,8 @@ func (b *Builder) EmitWrite(op Op, in []*Value, a Attrs, next ...*Value) []*Valu
 	return b.emit(&Node{Op: op, In: in, Attrs: a}, next)
 }
 
-// EmitNode appends a prepared node: Op, In, Attrs and what the caller set of
-// Captured, Of, Pin and Why. A foreign node brings its result types in types.
+// EmitNode appends a prepared node: Op, In and Attrs, and optionally Captured, Of, Pin and Why. A
+// foreign node has its result types in types.
 func (b *Builder) EmitNode(n *Node, next []*Value, types ...Type) []*Value {
 	if n.Op == OpForeign {
 		n.Out = make([]*Value, len(types))
@@ -296,7 +297,7 @@ func (b *Builder) emit(n *Node, next []*Value) []*Value {
 		return none
 	}
 	b.g.Body[b.section] = append(b.g.Body[b.section], n)
-	return append([]*Value(nil), n.Out...) // the caller's to change
+	return append([]*Value(nil), n.Out...) // a copy that the caller may change
 }
 
 func (b *Builder) setNext(v, variable *Value) {
@@ -304,7 +305,7 @@ func (b *Builder) setNext(v, variable *Value) {
 	if v.Type != variable.Type {
 		b.Fail("%s has type %s, which is not the type of %s", v, b.g.TypeString(v.Type), variable)
 	}
-	if old := b.primes[variable]; old != nil { // only the last write carries the prime
+	if old := b.primes[variable]; old != nil { // only the last write has the prime
 		old.Next = nil
 		old.Name = b.unique(variable.Name + ".w")
 		b.names[old.Name] = old
@@ -338,7 +339,7 @@ func (b *Builder) unique(base string) string {
 	}
 }
 
-// Rename gives a value a name of the caller's choosing, with a suffix where it is taken.
+// Rename gives a value a name, with a suffix if the name is taken.
 func (b *Builder) Rename(v *Value, name string) *Value {
 	if b.err != nil || v == nil || v.Name == name || !b.own("rename", v) || !b.allowed(name) {
 		return v
@@ -358,7 +359,7 @@ func (b *Builder) Rename(v *Value, name string) *Value {
 // Lookup finds a value by its full name.
 func (b *Builder) Lookup(name string) *Value { return b.names[name] }
 
-// Return adds values to what the graph returns.
+// Return appends values to the results of the graph.
 func (b *Builder) Return(v ...*Value) {
 	for _, x := range v {
 		if x != nil && b.own("return", x) {
@@ -367,8 +368,8 @@ func (b *Builder) Return(v ...*Value) {
 	}
 }
 
-// canon drops attributes that say what their absence says, and widens integer
-// literals where the row wants floats.
+// canon drops attributes that have their default value, and converts integer literals to floats
+// where the row takes floats.
 func (d *Def) canon(a Attrs) Attrs {
 	for _, x := range a {
 		def := d.attrDef(x.Name)
@@ -426,8 +427,8 @@ func (n *Node) check() ([]Type, error) {
 	return types, nil
 }
 
-// pad gives a node whose row is not variadic an entry for every operand, nil
-// where absent: rows index their operands, and text drops absent ones.
+// pad extends In by nil to one entry for each operand, if the row is not variadic: rows index their
+// operands, and the text omits absent ones.
 func (n *Node) pad() {
 	d := n.Def()
 	if _, most := d.arity(); most > len(n.In) && n.Op != OpForeign {
@@ -479,7 +480,7 @@ func (k Kinds) String() string {
 	return strings.Join(s, " or ")
 }
 
-// arity returns the least and the most operands; most is -1 for variadic rows.
+// arity returns the least and the largest number of operands. most is -1 for variadic rows.
 func (d *Def) arity() (least, most int) {
 	for i, o := range d.In {
 		if o.Variadic {

@@ -2,15 +2,15 @@ package ir
 
 import "math"
 
-// Short forms that expansions and gradients are written in. All accept nil
-// values, which a builder returns after a mistake.
+// Short forms of expansions and gradients. All accept nil values, which a builder returns after a
+// mistake.
 
 // sumOver is reduce_sum over the given axes; none: all.
 func (b *Builder) sumOver(x *Value, keep bool, axes ...int64) *Value {
 	return b.ReduceSum(x, keep, axes...)
 }
 
-// sumAxes sums over a list of axes, which may be empty: then x is the sum.
+// sumAxes sums over a list of axes. For an empty list it returns x.
 func (b *Builder) sumAxes(x *Value, axes []int64) *Value {
 	if len(axes) == 0 {
 		return x
@@ -45,8 +45,8 @@ func (b *Builder) sumBut(x *Value, axis int) *Value {
 	return b.sumAxes(x, allBut(int64(r), int64(axis)))
 }
 
-// reshaped gives x the dimensions d. A dimension that is not a number must be
-// x's own at the same place, or the only such one.
+// reshaped gives x the dimensions d. A dimension that is not a number must be x's own at the same
+// position, or the only one of this kind.
 func (b *Builder) reshaped(x *Value, d ...Dim) *Value {
 	if x == nil || x.Type.Shape == MakeShape(d...) && x.Type.Shape.Static() {
 		return x
@@ -82,7 +82,7 @@ func (b *Builder) rows(x *Value) *Value {
 	return nil
 }
 
-// plusGrad adds two gradients, either of which may be nil: none.
+// plusGrad adds two gradients. nil stands for zero.
 func (b *Builder) plusGrad(x, y *Value) *Value {
 	switch {
 	case x == nil:
@@ -113,7 +113,8 @@ func (b *Builder) iotaAlong(d DType, s Shape, axis int) *Value {
 	return b.Iota(d, int64(axis), one...)
 }
 
-// causalMask is 0 where query i may see key j, j ≤ i + keys − queries, and −Inf elsewhere.
+// causalMask is 0 where query i attends to key j, which is j ≤ i + keys − queries, and −Inf
+// elsewhere.
 func (b *Builder) causalMask(queries, keys Dim) *Value {
 	if queries < 0 || keys < 0 {
 		b.needsSizes(T(F32, queries, keys), "a causal mask needs the number of queries and keys")

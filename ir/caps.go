@@ -1,13 +1,12 @@
 package ir
 
-// Caps is what the kernels of a target convert by themselves, as plain data.
-// The rows state what is possible (ReadsLow, StoresLow, StoresF32, elementwise
-// code); Caps takes away what a target's kernels lack. The zero Caps takes
-// nothing away: the CPU.
+// Caps is what the kernels of a target convert themselves, as data. The rows state what is possible
+// (ReadsLow, StoresLow, StoresF32, elementwise code). Caps states what a target's kernels do not
+// support. The zero Caps, which is the CPU's, excludes nothing.
 type Caps struct {
-	NoLoad  map[Op]bool // the kernel reads operands in one dtype only
-	NoStore map[Op]bool // the kernel stores what it computes in
-	// NoEpilogue: a product stores what it computed, and nothing else runs in its kernel.
+	NoLoad  map[Op]bool // the kernel reads only one dtype
+	NoStore map[Op]bool // the kernel stores only the dtype in which it computes
+	// NoEpilogue: the kernel of a product runs nothing else.
 	NoEpilogue bool
 	// SingleStore: the epilogue of a product is at most one bias, one activation and one residual (Extends), and it
 	// stores one result. Otherwise the kernel fuses any elementwise work on its result (FusesCluster).
@@ -15,17 +14,18 @@ type Caps struct {
 	// PostOps are the rows beside products whose kernels run any elementwise work on blocks of their only
 	// result, and store the results of that (FusesCluster).
 	PostOps map[Op]bool
-	// Layout is what window kernels want images in: NHWC, or "" for either.
+	// Layout is the layout of images that window kernels support: NHWC, or "" for both.
 	Layout string
 	// NoGraphs: no library runs convolutions and attention as graphs of operations (cuDNN); they
 	// become products and kernels.
 	NoGraphs bool
 	// LowFilterGrad: the gradient of a convolution's filter is stored in 16 bits if its operands are.
 	LowFilterGrad bool
-	// Norms is what the kernel of n, a norm over channels or groups of them or its gradient, runs besides
-	// its row; nil: nothing.
+	// Norms is what the kernel of n runs besides its row. n is a norm over channels or groups of
+	// them, or its gradient. nil: nothing.
 	Norms func(n *Node) NormFusion
-	// Rows is what runs in the kernel of n, a norm over rows or its gradient, beside its row; nil: nothing.
+	// Rows is what the kernel of n, a norm over rows or its gradient, runs besides its row; nil:
+	// nothing.
 	Rows func(n *Node) RowFusion
 	// Products is what the kernel of product n also computes while it stores its result, in dtypes for
 	// which ProductFusion.Fits; nil: nothing.
@@ -33,25 +33,26 @@ type Caps struct {
 	// RecomputesPools: a max pool stores its positions only if something reads them. If the pool is
 	// computed only for its gradient, the gradient searches the image for the positions itself.
 	RecomputesPools bool
-	// Keeps: a store keeps what prepare computes from variables alone, until one of them is written.
+	// Keeps: a store keeps what prepare computes from variables alone, until one of these is
+	// written.
 	Keeps bool
 	// RequiresDense: no kernel reads strided views (Operand.Strided); every operand is dense.
 	RequiresDense bool
-	// Splits reports whether a product runs as two kernels: one stores it in f32, and one reads that and
-	// ends it; nil: none does.
+	// Splits reports whether a product runs as two kernels: one stores its f32 sums, and one reads
+	// them and applies the epilogue. nil: no product does.
 	Splits func(p Product) bool
-	// Expander knows the nodes that the target has no kernel for; nil: it has kernels for all.
+	// Expander is for nodes that the target has no kernel for; nil: it has kernels for all.
 	Expander Expander
 }
 
-// Product is a matrix product with its epilogue: the dtypes of operands, bias (Invalid: none) and result,
-// and what else it does.
+// Product is a matrix product with its epilogue: the dtypes of its operands, bias (Invalid: none)
+// and result, and its other epilogue stages.
 type Product struct {
 	A, B, Bias, Out DType
 	Tanh, Residual  bool
 }
 
-// Take adds node m, which brings the epilogue of p to stage s (Extends), to what p does.
+// Take adds node m, which ends epilogue stage s (Extends), to p.
 func (p *Product) Take(s EpilogueStage, m *Node) {
 	switch s {
 	case AfterActivation:
@@ -61,31 +62,31 @@ func (p *Product) Take(s EpilogueStage, m *Node) {
 	}
 }
 
-// Expander says how nodes run that a target has no kernel for: as their rows' expansions. A node is
-// asked about with the dtypes that its operands and results may have.
+// Expander knows how nodes run that a target has no kernel for: as their rows' expansions. The
+// methods take a node with the dtypes that its operands and results may have.
 type Expander interface {
-	// Expands reports whether the expansion of n's row runs instead of n.
+	// Expands reports whether n runs as the expansion of its row.
 	Expands(n *Node) bool
-	// Traffic is what the clusters of that expansion move in section s, if the results are read that
-	// read says. The error is that of an expansion which the target cannot run either.
+	// Traffic is what the clusters of that expansion move in section s. read marks the results that
+	// are read. It returns an error if the target cannot run the expansion either.
 	Traffic(n *Node, s Section, read []bool) (*Traffic, error)
 }
 
 // Traffic is what the clusters of an expansion move, in bytes per run.
 type Traffic struct {
-	In, Out []int64 // of each operand and each result; of a value that is several operands with the first
+	In, Out []int64 // of each operand and each result; of a value that is several operands at the first one
 	Inner   int64   // of tensors that the clusters pass to each other
 }
 
-// NormFusion is what a norm over channels, or its gradient, does in its kernel beside its row.
+// NormFusion is what the kernel of a norm over channels, or of its gradient, runs besides its row.
 type NormFusion struct {
-	// Epilogue: a sum with a tensor of the result's shape, then a ReLU, each optional. What comes of
-	// it is stored in each form that is read; the norm itself is not.
+	// Epilogue: a sum with a tensor of the result's shape, then a ReLU, each optional. The kernel
+	// stores their result in each form that is read, but not the norm itself.
 	Epilogue bool
-	// Prologue is the operand that the gradient of a ReLU may make in the kernel; 0: none.
+	// Prologue is the operand that the gradient of a ReLU may compute in the kernel; 0: none.
 	Prologue int
-	// Operand is what any elementwise nodes over dense tensors may make in the kernel, which keep dtypes
-	// of their own; what others read of them is stored. 0: none.
+	// Operand is the operand that elementwise nodes over dense tensors may compute in the kernel,
+	// in their own dtypes. The kernel stores their results that others read. 0: none.
 	Operand int
 	// Beside: the kernel runs a second norm of the same op and layout: for a gradient, that of another
 	// tensor with the same Operand; for a norm, the one whose result its epilogue adds, if nothing else
@@ -93,24 +94,26 @@ type NormFusion struct {
 	Beside bool
 }
 
-// RowFusion is what the kernel of a norm over rows runs beside its row: elementwise nodes that make
-// an operand of it (the prologue) and that read its first result (the epilogue). What others read of
-// them it stores, its first result in each form that is read.
+// RowFusion is what the kernel of a norm over rows runs besides its row: elementwise nodes that
+// compute an operand of it (the prologue), and elementwise nodes that read its first result (the
+// epilogue). The kernel stores their results that others read, and its first result in each form
+// that is read.
 type RowFusion struct {
-	Cols    int64 // elements of a row, which are the last dimensions of what the nodes compute; 0: nothing else runs
-	Operand int   // that a prologue may make, -1: none
+	Cols    int64 // elements of a row, which is the last dimensions of the nodes' results; 0: no fusion
+	Operand int   // operand that a prologue may compute, -1: none
 }
 
-// ProductFusion is what the kernel of a product computes besides its row and its epilogue, in one launch
-// with nodes that keep dtypes of their own.
+// ProductFusion is what the kernel of a product computes besides its row and its epilogue, in one
+// launch with nodes that have their own dtypes.
 type ProductFusion struct {
-	// Gelu: the GELU of its result in the tanh form, which may be stored beside the result, and the gradient
-	// of such a GELU, whose first operand is its result and is not stored.
+	// Gelu: the GELU of the product's result in the tanh form, where the result may also be stored;
+	// and the gradient of such a GELU, whose first operand is the product's result, which is not
+	// stored.
 	Gelu bool
 	// Relu: the ReLU of its result, which is not stored.
 	Relu bool
-	// Sums: the sum over all rows of an operand that the product sums over its rows: a bias's gradient
-	// beside that of a filter. Nothing else is fused.
+	// Sums: the sum over all rows of an operand that the product sums over its rows, such as a
+	// bias's gradient next to that of a filter. It excludes other fusions.
 	Sums bool
 }
 
@@ -169,7 +172,7 @@ func (c Caps) StoresF32(n *Node) bool {
 	return !c.NoStore[n.Op] && (n.Def().Elem != nil || n.Def().Out[0].StoresF32)
 }
 
-// EpilogueStage is how far the epilogue of a product's kernel has come.
+// EpilogueStage is the last stage of an epilogue so far.
 type EpilogueStage uint8
 
 // An epilogue is at most one bias, one activation and one residual, in this order.
@@ -179,7 +182,7 @@ const (
 	AfterBias
 	AfterActivation
 	AfterResidual
-	// That of a norm is at most one sum and one ReLU, in this order.
+	// The epilogue of a norm is at most one sum and one ReLU, in this order.
 	AfterNorm
 	AfterNormSum
 	AfterNormRelu
@@ -194,20 +197,20 @@ func (c Caps) FusesCluster(n *Node) bool {
 // FusesNormEpilogue reports whether n is a channel norm whose kernel has an epilogue.
 func (c Caps) FusesNormEpilogue(n *Node) bool { return c.NormOf(n).Epilogue }
 
-// Chains reports whether n's kernel takes only a fixed epilogue or prologue
-// (Extends, Prologue): each node of its cluster reads the one before, which nothing
-// else reads, and no cast is one of its loads.
+// Chains reports whether n's kernel supports only a fixed epilogue or prologue (Extends, Prologue).
+// Each node of its cluster then reads the previous one, which no other node reads, and no cast is
+// one of its loads.
 func (c Caps) Chains(n *Node) bool {
 	return c.EpilogueOf(n) != NoEpilogue && !c.FusesCluster(n) || c.NormOf(n).Prologue > 0
 }
 
-// StoresOnce reports whether n's kernel stores what its epilogue leaves in one form alone.
+// StoresOnce reports whether n's kernel stores the result of its epilogue in one form only.
 func (c Caps) StoresOnce(n *Node) bool {
 	return c.SingleStore && c.EpilogueOf(n) != NoEpilogue && !c.FusesNormEpilogue(n)
 }
 
-// Prologue is the node that makes an operand of n in n's kernel, if nothing else
-// reads it; nil where there is none.
+// Prologue is the node that computes an operand of n in n's kernel, if no other node reads it;
+// otherwise nil.
 func (c Caps) Prologue(n *Node) *Node {
 	i := c.NormOf(n).Prologue
 	if i == 0 || n.In[i] == nil || n.In[i].Def == nil {
@@ -220,8 +223,8 @@ func (c Caps) Prologue(n *Node) *Node {
 	return m
 }
 
-// EpilogueOf returns the stage a product's own kernel ends at: NoEpilogue for
-// rows whose kernels take none.
+// EpilogueOf returns the stage of the product's own kernel before any epilogue node. It is
+// NoEpilogue for rows whose kernels have no epilogue.
 func (c Caps) EpilogueOf(n *Node) EpilogueStage {
 	d := n.Def()
 	switch {
@@ -229,10 +232,10 @@ func (c Caps) EpilogueOf(n *Node) EpilogueStage {
 		return NoEpilogue
 	case c.FusesNormEpilogue(n):
 		return AfterNorm
-	case c.PostOps[n.Op]: // nothing is left to do but what any elementwise work is
+	case c.PostOps[n.Op]: // post-ops are all that may follow
 		return AfterResidual
 	case !c.SingleStore && d.Is(Convolves) && d.Window.Filter != Out0:
-		return AfterBias // a bias of channels is the row's own
+		return AfterBias // the row itself has the bias of channels
 	case !d.Is(MatrixProduct):
 		return NoEpilogue
 	case n.Bias() != nil:
@@ -241,9 +244,8 @@ func (c Caps) EpilogueOf(n *Node) EpilogueStage {
 	return AfterProduct
 }
 
-// Extends returns the stage after node n, which reads the product or norm so far
-// as y, and NoEpilogue where the kernel cannot do n as well. relu and tanh have the
-// same bits fused or not.
+// Extends returns the stage after node n, which reads y, the product or norm so far. It is
+// NoEpilogue if the kernel cannot also run n. relu and tanh give the same bits fused or not.
 func (c Caps) Extends(s EpilogueStage, n *Node, y *Value) EpilogueStage {
 	if s >= AfterNorm {
 		return extendsNorm(s, n, y)

@@ -2,35 +2,35 @@ package ir
 
 import "maps"
 
-// Clone copies the graph; attribute values are shared, as they are never
-// modified in place, but for nested graphs that read values of this one. A graph
-// whose IDs are current (Graph.Number) is copied fastest.
+// Clone copies the graph. Attribute values are shared, because they are never modified in place,
+// except nested graphs that read values of this one. A graph whose IDs are current (Graph.Number)
+// is copied fastest.
 func (g *Graph) Clone() *Graph { return newCopying(g, nil).graph() }
 
-// CloneMap copies the graph and returns where each value went.
+// CloneMap copies the graph and maps each value to its copy.
 func (g *Graph) CloneMap() (*Graph, map[*Value]*Value) {
 	c := newCopying(g, nil)
 	return c.graph(), c.mapping()
 }
 
-// copying is a copy of a graph in the making. All values, all nodes and all
-// lists of values lie in one block each.
+// copying is a copy of a graph that is not finished. All values, all nodes and all lists of values
+// are one block each.
 type copying struct {
 	g      *Graph
-	around map[*Value]*Value // where values of graphs around g went
+	around map[*Value]*Value // copies of values of enclosing graphs
 	values placed[Value]
 	nodes  placed[Node]
 	lists  []*Value
 }
 
-// placed copies things by their places.
+// placed copies things by their index.
 type placed[T any] struct {
 	from []*T
 	to   []T
-	at   map[*T]int // nil: the things' IDs are their places
+	at   map[*T]int // nil: the IDs are the indexes
 }
 
-// copyOf is where x went; id is its ID.
+// copyOf is the copy of x, whose ID is id.
 func (p *placed[T]) copyOf(x *T, id int32) *T {
 	i := int(id)
 	if p.at != nil {
@@ -45,7 +45,7 @@ func (p *placed[T]) copyOf(x *T, id int32) *T {
 	return &p.to[i]
 }
 
-// lay makes room for the copies.
+// lay allocates the copies.
 func (p *placed[T]) lay(numbered bool) {
 	p.to = make([]T, len(p.from))
 	if numbered {
@@ -80,7 +80,7 @@ func newCopying(g *Graph, around map[*Value]*Value) *copying {
 	return c
 }
 
-// value is where v went, nil where it is not a value of the graphs copied.
+// value is the copy of v, nil if v is not in the copied graphs.
 func (c *copying) value(v *Value) *Value {
 	if v == nil {
 		return nil
@@ -91,7 +91,7 @@ func (c *copying) value(v *Value) *Value {
 	return c.around[v]
 }
 
-// list is where the values went; what comes from elsewhere stays.
+// list is the copies of values; values from outside stay.
 func (c *copying) list(vs []*Value) []*Value {
 	if vs == nil {
 		return nil
@@ -147,7 +147,7 @@ func (c *copying) copyNode(n, k *Node) *Node {
 	return k
 }
 
-// mapping says where every value went.
+// mapping maps every value to its copy.
 func (c *copying) mapping() map[*Value]*Value {
 	m := make(map[*Value]*Value, len(c.around)+len(c.values.from))
 	maps.Copy(m, c.around)
@@ -157,8 +157,8 @@ func (c *copying) mapping() map[*Value]*Value {
 	return m
 }
 
-// recaptured copies the nested graphs among the attributes, which then read
-// the values that m has for those of the graphs around them.
+// recaptured copies the nested graphs among the attributes. The copies read, for values of
+// enclosing graphs, those that m maps them to.
 func (a Attrs) recaptured(m map[*Value]*Value) Attrs {
 	for _, x := range a {
 		if g, ok := x.Value.(*Graph); ok {
@@ -168,8 +168,8 @@ func (a Attrs) recaptured(m map[*Value]*Value) Attrs {
 	return a
 }
 
-// Recapture makes the node's nested graphs read to(v) for each value v they
-// capture. Passes that redirect operands redirect captures by it.
+// Recapture makes the node's nested graphs read to(v) for each captured value v. Passes that
+// redirect operands also redirect captures with it.
 func (n *Node) Recapture(to func(v *Value) *Value) {
 	m := map[*Value]*Value{}
 	for i, v := range n.Captured {

@@ -33,7 +33,7 @@ const (
 	PIsInf
 	PConv  // A in the register's type: float to int truncates, int to float rounds to nearest
 	PRound // A rounded to the dtype To, integers wrapped, and widened back
-	PTF32  // A rounded to a 10-bit mantissa
+	PTF32  // A rounded to tf32, with a mantissa of 10 bits
 	PPhilox
 	PExp
 	PExpm1
@@ -49,7 +49,7 @@ const (
 	NumPrims
 )
 
-// PrimInfo says how a primitive reads.
+// PrimInfo describes a primitive.
 type PrimInfo struct {
 	Name  string
 	Args  int
@@ -100,8 +100,7 @@ type Code struct {
 	in  func(i int) Reg
 }
 
-// NewCode returns empty code; in supplies the register for operand i when a
-// row asks for it (nil: a PIn instruction of the type given by types).
+// NewCode returns empty code. in supplies the register of operand i when a row reads it.
 func NewCode(in func(i int) Reg) *Code { return &Code{in: in} }
 
 // NodeCode emits the code of one elementwise node with PIn loads for its
@@ -126,7 +125,7 @@ func RegType(d DType) DType {
 }
 
 func (c *Code) emit(i Instr) Reg {
-	for r := len(c.Ins) - 1; r >= 0 && r >= len(c.Ins)-32; r-- { // short window: enough for shared subexpressions of one row
+	for r := len(c.Ins) - 1; r >= 0 && r >= len(c.Ins)-32; r-- { // the last 32 instructions are enough for common subexpressions of one row
 		if c.Ins[r] == i {
 			return Reg(r)
 		}
@@ -135,7 +134,7 @@ func (c *Code) emit(i Instr) Reg {
 	return Reg(len(c.Ins) - 1)
 }
 
-// Emit appends a raw instruction; passes that join codes use it.
+// Emit appends an instruction. Passes that join codes use it.
 func (c *Code) Emit(i Instr) Reg { return c.emit(i) }
 
 // Type returns a register's type.
@@ -179,7 +178,7 @@ func (c *Code) cmp(p Prim, a, b Reg) Reg {
 	return c.emit(Instr{Op: p, Type: Bool, A: a, B: b})
 }
 
-// meet converts two registers to their wider type.
+// meet converts two registers to the wider of their types.
 func (c *Code) meet(a, b Reg) (Reg, Reg) {
 	order := [...]DType{Bool, I32, U64, I64, F32, F64}
 	rank := func(d DType) int {
@@ -235,13 +234,13 @@ func (c *Code) Fma(a, b, x Reg) Reg {
 	return c.emit(Instr{Op: PFma, Type: c.Type(a), A: a, B: b, C: x})
 }
 
-// Select is a where cond holds, else b: a choice of bits, never a product.
+// Select is a if cond is true, otherwise b. It selects bits and multiplies nothing.
 func (c *Code) Select(cond, a, b Reg) Reg {
 	a, b = c.meet(a, b)
 	return c.emit(Instr{Op: PSelect, Type: c.Type(a), A: cond, B: a, C: b})
 }
 
-// Conv is a in another register type; no instruction when it has it already.
+// Conv is a in another register type. It emits no instruction if a has that type.
 func (c *Code) Conv(a Reg, t DType) Reg {
 	if c.Type(a) == t {
 		return a
@@ -259,10 +258,9 @@ func (c *Code) Philox(seed, attempt, micro Reg, site int64) Reg {
 	return c.emit(Instr{Op: PPhilox, Type: I64, A: c.Conv(seed, I64), B: c.Conv(attempt, I64), C: c.Conv(micro, I64), Int: site})
 }
 
-// Exact reports whether every instruction rounds in one defined way, so that
-// all backends give the same bits, and otherwise what the code may lose, in
-// ulp: the bounds of its inexact instructions, and one for every rounding of
-// what is off already.
+// Exact reports whether every instruction rounds in one defined way, so that all backends give the
+// same bits. If not, it returns the possible error in ulp: the sum of the bounds of inexact
+// instructions, and one for every rounding of an inexact value.
 func (c *Code) Exact() (bool, float64) {
 	sum := 0.0
 	for _, i := range c.Ins {

@@ -1,15 +1,15 @@
 package ir
 
-// Class is how a precision policy treats an operand, a result or a whole row.
+// Class is how a precision policy treats an operand, a result or a row.
 type Class uint8
 
 const (
 	NoClass  Class = iota
-	Low            // operands to the low dtype, f32 inside, result low or f32
-	Keep           // f32 inside; reads low where the kernel can; stores f32 unless every reader is happy with low
-	PromoteC       // f32 inside and never narrows: one f32 operand makes the result f32
-	Clear          // moves bits or keeps order: takes what it is given
-	Fixed          // dtypes are the op's contract
+	Low            // operands in the low dtype, computes in f32, result low or f32
+	Keep           // computes in f32; reads low if the kernel can; stores f32 unless no reader needs it
+	PromoteC       // computes in f32 and never narrows: one f32 operand makes the result f32
+	Clear          // moves bits or keeps order: any dtype
+	Fixed          // the op's contract fixes its dtypes
 	numClasses
 )
 
@@ -27,27 +27,27 @@ func ClassOf(name string) (Class, bool) {
 	return NoClass, false
 }
 
-// Flags are facts that passes ask for instead of listing ops.
+// Flags are facts about a row, which passes use instead of lists of ops.
 type Flags uint32
 
 const (
 	Commutative   Flags = 1 << iota
 	Moves               // result elements are operand elements, bit for bit: casts may cross
-	Random              // draws numbers; never merged
+	Random              // draws random numbers; never merged
 	NoMerge             // never merged with an equal node (round, random, state writers)
-	InPlace             // result 0 may overwrite operand 0 where that dies here
+	InPlace             // result 0 may overwrite operand 0 if that is not read later
 	View                // result 0 is operand 0's memory under another shape
-	Collective          // talks to other ranks
+	Collective          // sends messages to other ranks
 	Writer              // belongs to the update: its results are next values of variables
-	Convolves           // a convolution or a gradient of one: kernels may transform tiles instead
-	Norm                // operand 0 by statistics that are results: Builder.NormAgain makes result 0 of them
-	Apart               // result i is made of operand i and of no other
-	Caches              // works on the memory that a call brings for its sequences (RoleCache): a target says whether it does
-	Regularizes         // noise of training: outside it, or with p=0, result 0 is operand 0
-	MatrixProduct       // the matrix product of operands 0 and 1, plus the operand that is a Bias
-	FiniteExpand        // Expand computes the row of finite operands only: Inf and NaN leave other elements
-	External            // computed by code of its own: never merged or repeated; without Grad, a loss that depends on it is an error
-	Equivariant         // means the same when dimensions of operands and results, and the axes it names, are permuted alike
+	Convolves           // a convolution or its gradient: kernels may use transforms of tiles instead
+	Norm                // normalizes operand 0 by statistics that are results: Builder.NormAgain computes result 0 from them
+	Apart               // result i depends on operand i only
+	Caches              // works on memory that a call supplies for its sequences (RoleCache); a target says whether its calls do
+	Regularizes         // noise for training: in inference, or with p=0, result 0 is operand 0
+	MatrixProduct       // matrix product of operands 0 and 1, plus the operand that is a Bias
+	FiniteExpand        // Expand computes the row for finite operands only: with Inf and NaN, elements may differ
+	External            // computed by foreign code: never merged or repeated; without Grad, a loss that depends on it is an error
+	Equivariant         // permuting dimensions of operands and results and its axes alike does not change what it computes
 )
 
 // Kinds of elements an operand accepts.
@@ -72,17 +72,17 @@ func (k Kinds) accepts(d DType) bool {
 	return k&KInt != 0
 }
 
-// Entry is how a number goes into an element of the result.
+// Entry is how a number enters the elements of the result.
 type Entry uint8
 
 const (
-	NoEntry    Entry = iota // as none of these: chosen, compared, under a function
+	NoEntry    Entry = iota // in another way: selected, compared, or the operand of a function
 	Added                   // to the other operands
 	Subtracted              // from the other operands
 	Multiplied              // with the other operands
-	Divides                 // the other operands are divided by it
-	Reduced                 // in arithmetic that may make a small number of a large one
-	Fills                   // of an attribute: elements of the result are it
+	Divides                 // as the divisor of the other operands
+	Reduced                 // in arithmetic whose result may be small although the number is large
+	Fills                   // of an attribute: elements of the result are this number
 )
 
 // Operand describes one operand of a row.
@@ -91,19 +91,19 @@ type Operand struct {
 	Kinds    Kinds // zero: KFloat
 	Class    Class // differs from the row's class (Fixed: stays f32); zero: the row's
 	ReadsLow bool  // the kernel converts on load although the class computes in f32
-	Sign     bool  // only whether an element is above zero is read
+	Sign     bool  // the row reads only whether an element is above zero
 	Optional bool
 	Variadic bool // this and all further operands; only the last
 	Named    bool // printed as name=%value among the attributes
-	Strided  bool // its rows are walked by strides: they need not lie one after the other
-	Selects  bool // integers that number the elements of operand 0 along the row's axis, the first where it names none
-	AsStored bool // the row's expansion reads it in the dtype it has: products keep their sums in f32
-	Unread   bool // no kernel reads it: it names what a result was computed from
-	Searched bool // kernels may compute it again from what it was computed from (Result.Cheap)
+	Strided  bool // its rows may be strided: they need not be contiguous
+	Selects  bool // integers that index the elements of operand 0 along the row's axis, or the first axis
+	AsStored bool // the row's expansion reads it in its own dtype: products keep their sums in f32
+	Unread   bool // no kernel reads it: it is the value that a result was computed from
+	Searched bool // kernels may recompute it from its own operands (Result.Cheap)
 	Bias     bool // a vector that is added along the columns, or the channels, of the result
 	Entry    Entry
-	// NoGrad says why Grad gives a float operand no gradient; a loss that depends on
-	// a trained parameter through it is an error. "": it has one.
+	// NoGrad says why Grad has no gradient for a float operand. A loss that depends on a trained
+	// parameter through it is an error. "": it has a gradient.
 	NoGrad string
 }
 
@@ -113,39 +113,37 @@ type Result struct {
 	Class     Class // differs from the row's class; zero: the row's
 	StoresLow bool  // the out attribute may choose a low dtype although the row computes in f32
 	StoresF32 bool  // the out attribute may choose f32 although the operands are low
-	Optional  bool  // trailing results that a node may leave out
-	Strided   bool  // its rows are stored by strides: they need not lie one after the other
-	Finite    bool  // no element is Inf or NaN, whatever the operands hold
-	Cheap     bool  // backward computes it again from operand 0 rather than keep it
+	Optional  bool  // a trailing result that a node may omit
+	Strided   bool  // its rows may be stored strided: they need not be contiguous
+	Finite    bool  // no element is Inf or NaN, for any operands
+	Cheap     bool  // backward may recompute it from operand 0 instead of keeping it
 }
 
-// Cost is what one execution of a node does, from types alone. Bytes count
-// every operand read once and every result written once, as stored.
+// Cost is the flops and bytes of running a node, from its types. Bytes count every operand once and
+// every result once, in their stored dtypes.
 type Cost struct {
 	Flops       int64
 	Read, Write int64
 }
 
-// Bound is the error a bounded row may have against the evaluator, beyond the
-// rounding to the stored dtype: ULP units in the last place of f32, plus
-// K·2⁻²³·Σ|a·b| for rows that sum K products (Σ taken over the operands' magnitudes).
-// Matrix units take 16-bit operands: a GPU may round what such a row keeps inside
-// to the dtype of its operands, which adds Inner half units of that dtype times Σ|a·b|.
+// Bound is the largest error of an inexact row compared with the evaluator, in addition to the
+// rounding to the stored dtype: ULP units in the last place of f32, plus K·2⁻²³·Σ|a·b| for rows
+// that sum K products (Σ is over the magnitudes of the operands). Tensor cores multiply 16-bit
+// operands: a GPU may round intermediate values of such a row to the dtype of its operands, which
+// adds Inner half units of that dtype times Σ|a·b|.
 type Bound struct {
 	ULP   float64
 	K     int64
 	Inner int64
 }
 
-// Interval is a closed range a value is known to lie in; NaN reports that a
-// NaN is possible as well.
+// Interval is a closed range that contains a value. NaN says that the value may also be NaN.
 type Interval struct {
 	Lo, Hi float64
 	NaN    bool
 }
 
-// Def is everything the compiler knows about an op that needs no tensor,
-// kernel or device.
+// Def is everything that the compiler knows about an op without tensors, kernels and devices.
 type Def struct {
 	Name   string // spelling in the text form
 	Doc    string // one sentence; copied into docs/ops.md
@@ -156,44 +154,47 @@ type Def struct {
 	Flags  Flags
 	Class  Class
 	Why    string // the class's reason, shown in dumps
-	Poles  string // what it does where its result is not finite and its operands are, for the doctor
+	Poles  string // for the doctor: when a result is not finite although the operands are
 
-	// Infer checks operands and attributes and returns the result types, or one
+	// Infer checks operands and attributes. It returns the result types, or an error of one
 	// sentence that names the operands and their types.
 	Infer func(n *Node) ([]Type, error)
-	// Grad returns the gradient of each operand (nil: none flows) given those of
-	// the results (nil: none arrives). It builds with rows that have gradients.
+	// Grad returns the gradient of each operand (nil: none) from those of the results (nil: none).
+	// It builds them with rows that have gradients themselves.
 	Grad func(b *Builder, n *Node, d []*Value) []*Value
-	// NoGrad says why there is no gradient, where Grad and Expand are nil.
+	// NoGrad says why there is no gradient, if Grad and Expand are nil.
 	NoGrad string
-	// Expand is the same op in simpler rows: second derivatives, fallback, test, export.
+	// Expand computes the same op with simpler rows: for second derivatives, as fallback, in tests
+	// and for export.
 	Expand func(b *Builder, n *Node) []*Value
 	// Elem makes the row elementwise: it emits the code that computes one element
 	// of every result from one element of every operand (operands broadcast).
 	// The evaluator, the CPU and PTX all run this code.
 	Elem func(c *Code, n *Node) []Reg
-	// GradOf is the row whose gradient this is; OpInvalid: this is no such row.
+	// GradOf is the row whose gradient this is, or OpInvalid.
 	GradOf Op
-	// Batch is set where training normalizes by the batch and inference by running statistics.
+	// Batch is set if training normalizes by the batch and inference by running statistics.
 	Batch *BatchRows
 	// Norm is set for norms with statistics and for their gradients.
 	Norm *NormRow
-	// Part is set for rows that only select or reorder elements, in ways that strides express.
+	// Part is set for rows that only select or reorder elements in ways that strides express.
 	Part *PartRow
-	// Window is set for what slides windows over images: convolutions, pools and their gradients.
+	// Window is set for rows that slide windows over images: convolutions, pools and their
+	// gradients.
 	Window *WindowRow
-	// Aligned lists, by operand, the dimensions (negative: from the end) that tensor cores read at full
-	// speed in multiples of DType.Multiple. Zeros behind them change no element of a result, which may
-	// become longer. nil, or a nil result: there are none.
+	// Aligned lists, by operand, the dimensions (negative: from the end) that tensor cores read at
+	// full speed if they are multiples of DType.Multiple. Padding them with zeros changes no
+	// element of a result, although the result may become longer. nil or an empty result: there are
+	// none.
 	Aligned func(n *Node) [][]int
 	Unit    UnitRule // nil: UnitOne
-	// Bound is the error the row may have; nil for rows whose Elem is exact and
-	// for rows that only move elements.
+	// Bound is the largest error of the row. It is nil for rows whose Elem is exact and for rows
+	// that only move elements.
 	Bound func(n *Node) Bound
 	Range func(n *Node, in []Interval) []Interval
-	// Nonfinite says what an element of operand i that is x, one kind of Inf or
-	// NaN, leaves in some element of some float result, whatever stands beside it
-	// (see Node.HandsOn). nil: the row's code says it; without code it may be lost.
+	// Nonfinite returns what an element x of operand i, one kind of Inf or NaN, surely leaves in
+	// some element of a float result, whatever the other elements are (see Node.HandsOn). nil: the
+	// row's code determines it; without code it may be lost.
 	Nonfinite func(n *Node, i int, x Numbers) Numbers
 	Cost      func(n *Node) Cost // nil: one flop per result element of an elementwise row, none for others
 
@@ -209,18 +210,18 @@ type CustomKernel func(n *Node, in []any, out []any) error
 
 // BatchRows are the rows of a norm over the batch.
 type BatchRows struct {
-	Train Op // by the statistics of the batch, which it moves the running ones by
-	Infer Op // by the running statistics
-	Grad  Op // the gradient of Train
+	Train Op // normalizes by the statistics of the batch, and updates the running ones
+	Infer Op // normalizes by the running statistics
+	Grad  Op // gradient of Train
 }
 
-// NormRow says what a norm, or the gradient of one, normalizes.
+// NormRow is what a norm, or the gradient of one, normalizes.
 type NormRow struct {
 	Over NormOver
-	RMS  bool // by the root of the mean square: no mean is subtracted
+	RMS  bool // divides by the root mean square, without subtracting a mean
 }
 
-// NormOver is what shares the statistics of a norm.
+// NormOver is the set of elements that share the statistics of a norm.
 type NormOver uint8
 
 const (
@@ -239,7 +240,7 @@ const (
 	Out0
 )
 
-// Arg is the value of n that a stands for, nil for NoArg.
+// Arg is the value of n that a denotes, nil for NoArg.
 func (n *Node) Arg(a Arg) *Value {
 	switch a {
 	case In0, In1:
@@ -250,15 +251,15 @@ func (n *Node) Arg(a Arg) *Value {
 	return nil
 }
 
-// WindowRow says what slides over what in a row with windows. A gradient has the roles of the row whose
-// gradient it is, a transposed convolution those of the convolution that it transposes.
+// WindowRow is the roles of the operands and results of a row with windows. A gradient has the
+// roles of its row, a transposed convolution those of the convolution that it transposes.
 type WindowRow struct {
-	Image  Arg // what windows slide over: the side with more detail
-	Places Arg // one element for each place of a window
-	Filter Arg // NoArg: a pool
+	Image  Arg // what windows slide over: the larger side
+	Places Arg // one element for each position of a window
+	Filter Arg // NoArg for a pool
 }
 
-// ResultsOf lists the results that operand i goes into.
+// ResultsOf lists the results that depend on operand i.
 func (n *Node) ResultsOf(i int) []*Value {
 	if n.Def().Is(Apart) && i < len(n.Out) {
 		return n.Out[i : i+1]
@@ -266,8 +267,8 @@ func (n *Node) ResultsOf(i int) []*Value {
 	return n.Out
 }
 
-// OperandsOf lists the operands that result k is made of, nil for absent ones, and the
-// number of the first.
+// OperandsOf lists the operands that result k depends on, with nil for absent ones, and the index
+// of the first.
 func (n *Node) OperandsOf(k int) (list []*Value, first int) {
 	if n.Def().Is(Apart) && k < len(n.In) {
 		return n.In[k : k+1], k
@@ -288,7 +289,7 @@ func (n *Node) HasAttr(name string) bool {
 	return false
 }
 
-// OperandClass returns the class operand i is treated by.
+// OperandClass returns the class of operand i.
 func (n *Node) OperandClass(i int) Class {
 	if c := n.OperandDef(i).Class; c != NoClass {
 		return c
@@ -296,7 +297,7 @@ func (n *Node) OperandClass(i int) Class {
 	return n.Def().Class
 }
 
-// ResultClass returns the class result i is treated by.
+// ResultClass returns the class of result i.
 func (n *Node) ResultClass(i int) Class {
 	d := n.Def()
 	if i < len(d.Out) && d.Out[i].Class != NoClass {
@@ -305,8 +306,8 @@ func (n *Node) ResultClass(i int) Class {
 	return d.Class
 }
 
-// NodeCost returns the row's cost: bytes from the stored types, flops from the
-// row. Symbolic dimensions count at their nominal size.
+// NodeCost returns the row's cost: bytes by the stored types, flops by the row. Symbolic dimensions
+// have their nominal size.
 func (g *Graph) NodeCost(n *Node) Cost {
 	var c Cost
 	if f := n.Def().Cost; f != nil {

@@ -6,22 +6,21 @@ import (
 	"strings"
 )
 
-// What a line of text says of the row of a custom op, beside its own attributes.
+// Attributes by which a line of text describes the row of a custom op.
 const (
 	saidClass    = "op.class"    // the row's class
 	saidWhy      = "op.why"      // the class's reason
-	saidUnit     = "op.scaling"  // what a loss scale on the operands does: same, product or any
-	saidLow      = "op.low"      // results that are low where all float operands are
+	saidUnit     = "op.scaling"  // effect of a loss scale on the operands: same, product or any
+	saidLow      = "op.low"      // results that are low if all float operands are
 	saidGradient = "op.gradient" // the gradient, as a graph over operands x0.., results y0.. and gradients d0.. of results
 	saidWrt      = "op.wrt"      // the operands whose gradients the graph returns
-	saidIn       = "op.in"       // a word per operand: its class or -, +low where it may have 16 bits
-	saidOut      = "op.out"      // a word per result: its class or -, +low and +f32 where it may be stored so
+	saidIn       = "op.in"       // for each operand its class or -, with +low if it may have 16 bits
+	saidOut      = "op.out"      // for each result its class or -, with +low and +f32 if it may be stored so
 )
 
-// Described returns a copy of g, to be printed, of which every line with a custom
-// op says what text can say of its row: class and reason, what a loss scale does,
-// and the gradient. Kernels are functions and are not in the text. ParseOpaque
-// reads the copy.
+// Described returns a copy of g for printing. Every line with a custom op describes its row, as far
+// as text can: class and reason, the effect of a loss scale, and the gradient. Kernels are
+// functions and are not in the text. ParseOpaque reads the copy.
 func (g *Graph) Described() *Graph {
 	c := g.Clone()
 	for _, n := range c.Nodes {
@@ -32,7 +31,7 @@ func (g *Graph) Described() *Graph {
 	return c
 }
 
-// described are the attributes of n with what is said of its row.
+// described returns the attributes of n and the description of its row.
 func (n *Node) described(g *Graph) Attrs {
 	d := n.Custom
 	a := n.Attrs.With(saidClass, d.Class.String())
@@ -55,7 +54,7 @@ func (n *Node) described(g *Graph) Attrs {
 		return a
 	}
 	body, wrt := n.gradient(g)
-	if body == nil { // the model's own compilation says what is wrong with Grad
+	if body == nil { // compiling the model reports the error in Grad
 		return a
 	}
 	return a.With(saidGradient, body).With(saidWrt, wrt)
@@ -75,7 +74,7 @@ func classWord(c Class, low, f32 bool) string {
 	return word
 }
 
-// readWord is what classWord wrote.
+// readWord parses the result of classWord.
 func readWord(word string) (c Class, low, f32 bool) {
 	parts := strings.Split(word, "+")
 	c, _ = ClassOf(parts[0])
@@ -99,8 +98,8 @@ func (d *Def) resultWords() string {
 	return strings.Join(words, " ")
 }
 
-// scaling is the word for the row's unit rule, found by what it makes of units;
-// "" where the row refuses scaled values.
+// scaling is the word for the row's unit rule, found by applying the rule. It is "" if the row
+// refuses scaled values.
 func (n *Node) scaling() string {
 	probe := &Node{Op: n.Op, Custom: n.Custom, Attrs: n.Attrs, In: make([]*Value, len(n.In)), Out: []*Value{{Name: "y"}}}
 	for i, v := range n.In {
@@ -113,13 +112,13 @@ func (n *Node) scaling() string {
 		return ""
 	case u == "":
 		return "any"
-	case u == "s": // of one operand, a product is the same
+	case u == "s": // with one operand, product is the same as same
 		return "same"
 	}
 	return "product"
 }
 
-// followers are the float results that are low where all float operands are.
+// followers lists the float results that are low if all float operands are.
 func (n *Node) followers() []int64 {
 	probe := &Node{Op: n.Op, Custom: n.Custom, Attrs: n.Attrs, In: make([]*Value, len(n.In))}
 	for i, v := range n.In {
@@ -145,8 +144,8 @@ func (n *Node) followers() []int64 {
 	return low
 }
 
-// gradient is the gradient of n as a graph of its own, and the operands that have
-// one; nil where the row's Grad fails.
+// gradient is the gradient of n as a separate graph, and the operands that have one; nil if the
+// row's Grad fails.
 func (n *Node) gradient(g *Graph) (*Graph, []int64) {
 	b := NewBuilder("gradient")
 	b.g.Syms = slices.Clone(g.Syms)
@@ -181,7 +180,7 @@ func (n *Node) gradient(g *Graph) (*Graph, []int64) {
 	return b.g, wrt
 }
 
-// takeSaid takes what is said of a custom op's row out of the attributes of a line.
+// takeSaid separates the description of a custom op's row from the op's own attributes.
 func takeSaid(a Attrs) (own, said Attrs) {
 	for _, x := range a {
 		if strings.HasPrefix(x.Name, "op.") {
@@ -193,7 +192,7 @@ func takeSaid(a Attrs) (own, said Attrs) {
 	return own, said
 }
 
-// hear completes row d by what the text says of it.
+// hear completes row d by its description.
 func (d *Def) hear(said Attrs) {
 	if class, ok := ClassOf(fmt.Sprint(said.Get(saidClass))); ok {
 		d.Class, d.Why = class, ""
@@ -224,8 +223,8 @@ func (d *Def) hear(said Attrs) {
 	d.Grad = func(b *Builder, n *Node, grads []*Value) []*Value { return body.inline(b, n, grads, wrt) }
 }
 
-// inline emits the gradient graph g of n, given the gradients of its results, and
-// returns those of the operands wrt.
+// inline emits the gradient graph g of n for the given gradients of its results. It returns those
+// of the operands wrt.
 func (g *Graph) inline(b *Builder, n *Node, grads []*Value, wrt []int64) []*Value {
 	to := map[*Value]*Value{}
 	for _, v := range g.Vars {
@@ -241,7 +240,7 @@ func (g *Graph) inline(b *Builder, n *Node, grads []*Value, wrt []int64) []*Valu
 			b.Fail("%s: its gradient reads %s, which it does not have", n.Def().Name, v)
 			return nil
 		}
-		if to[v] = list[i]; list[i] == nil && prefix == 'd' { // nothing arrives
+		if to[v] = list[i]; list[i] == nil && prefix == 'd' { // no gradient arrives
 			to[v] = b.zerosLike(n.Out[i])
 		}
 	}
@@ -267,8 +266,8 @@ func (g *Graph) inline(b *Builder, n *Node, grads []*Value, wrt []int64) []*Valu
 	return out
 }
 
-// typed returns types of the text, with the sizes that the dimensions of the text's
-// operands have in n, and in 16 bits for the results low where n's operands are.
+// typed returns types of the text for n: with the sizes that n's operands have for dimensions of
+// the text's operands, and with 16 bits for the results low if n's operands have 16 bits.
 func typed(n *Node, operands, types []Type, low []int64) []Type {
 	sizes := map[Dim]Dim{}
 	var d DType

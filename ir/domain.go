@@ -5,14 +5,13 @@ import (
 	"math"
 )
 
-// Domain says which numbers a constant may be. NaN is within none but
-// AnyNumber: comparisons that name what is refused let it through.
+// Domain is the set of numbers that a constant may be. Only AnyNumber contains NaN.
 type Domain uint8
 
 const (
-	AnyNumber Domain = iota // infinities and NaN, too: what a tensor may hold
+	AnyNumber Domain = iota // infinities and NaN too: every number of a tensor
 	NotNaN                  // infinities too
-	AnyFinite               // what f32 holds, as all further domains
+	AnyFinite               // numbers that f32 represents, as in all further domains
 	AtLeast0
 	Above0
 	BelowOne  // a share from 0 to below 1
@@ -24,7 +23,7 @@ var domainWords = [...]string{
 	BelowOne: "a number from 0 to below 1", ZeroToOne: "a number from 0 to 1",
 }
 
-// String is what a message wants: "a finite number, 0 or more".
+// String describes the domain in a message: "a finite number, 0 or more".
 func (d Domain) String() string { return domainWords[d] }
 
 // Holds reports whether x is within the domain.
@@ -46,8 +45,8 @@ func (d Domain) Holds(x float64) bool {
 	return math.Abs(x) <= math.MaxFloat32
 }
 
-// Check is an error such as "decay -Inf: want a finite number, 0 or more"
-// unless x is within the domain.
+// Check returns an error such as "decay -Inf: want a finite number, 0 or more" unless x is in the
+// domain.
 func (d Domain) Check(what string, x float64) error {
 	if d.Holds(x) {
 		return nil

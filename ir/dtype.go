@@ -69,7 +69,7 @@ func (d DType) Size() int64 { return dtypes[d].size }
 // Float reports whether d is a floating-point format.
 func (d DType) Float() bool { return dtypes[d].float }
 
-// Integer reports whether d is an integer; bool is none.
+// Integer reports whether d is an integer. Bool is not one.
 func (d DType) Integer() bool { return d != Invalid && !d.Float() && d != Bool }
 
 // unsigned reports whether d is an integer without a sign.
@@ -85,7 +85,7 @@ func (d DType) Limits() (lo, hi int64) {
 	return math.MinInt64 >> (64 - bits), math.MaxInt64 >> (64 - bits)
 }
 
-// Wrap keeps the low bits that an integer d has; of bool it is 0 or 1. Floats stay.
+// Wrap keeps the low bits of x that integer d has. For bool it returns 0 or 1, for floats x.
 func (d DType) Wrap(x int64) int64 {
 	switch {
 	case d == Bool && x != 0:
@@ -121,7 +121,7 @@ func (d DType) FromFloat(x float64) int64 {
 	return int64(x)
 }
 
-// Number is the number that an int64 holds for an integer d, u64 by its bits.
+// Number is the number that an int64 represents for an integer d. u64 is stored by its bits.
 func (d DType) Number(x int64) float64 {
 	if d == U64 {
 		return float64(uint64(x))
@@ -129,8 +129,8 @@ func (d DType) Number(x int64) float64 {
 	return float64(x)
 }
 
-// Order is a number that grows as the element of an integer d does that x holds. Applied again,
-// it gives x back.
+// Order is a number that grows with the element of integer dtype d that x represents. It is its own
+// inverse.
 func (d DType) Order(x int64) int64 {
 	if d == U64 {
 		return x ^ math.MinInt64
@@ -157,8 +157,8 @@ func DTypeOf(name string) (DType, bool) {
 	return Invalid, false
 }
 
-// Holds reports whether every value of from is exactly representable in d:
-// only then may a cast from→d→from be dropped.
+// Holds reports whether d represents every value of from exactly. Only then may a cast from→d→from
+// be dropped.
 func (d DType) Holds(from DType) bool {
 	if d == from {
 		return true
@@ -176,11 +176,11 @@ func (d DType) Holds(from DType) bool {
 	return d.Size() > from.Size()
 }
 
-// exact is how many bits of an integer a float holds for sure.
+// exact is the number of bits of an integer that a float represents exactly.
 var exact = map[DType]int64{F64: 53, F32: 24, F16: 11, BF16: 8}
 
-// Promote returns the float dtype that results when a and b meet in one
-// elementwise op: the wider one, and f32 where f16 meets bf16.
+// Promote returns the dtype of an elementwise op of floats a and b: the wider one, and f32 for f16
+// and bf16.
 func Promote(a, b DType) DType {
 	switch {
 	case a == b:
@@ -192,9 +192,9 @@ func Promote(a, b DType) DType {
 	}
 }
 
-// Multiple is what the sizes of a product of d operands should be multiples of
-// for tensor cores to read them at full speed: 16 bytes' worth, so 8 of 16 bits
-// and 4 of tf32; 1 where no tensor core takes part.
+// Multiple is the number that should divide the sizes of a product with operands of d for tensor
+// cores to read them at full speed: 16 bytes, so 8 elements of 16 bits and 4 of tf32. It is 1 if
+// tensor cores are not used.
 func (d DType) Multiple(tf32 bool) int64 {
 	if d.Low() || d == F32 && tf32 {
 		return 16 / d.Size()

@@ -2,8 +2,8 @@ package ir
 
 import "fmt"
 
-// Equal compares two graphs on every field but Why, Pos and scratch, and says
-// where they first differ, nil when they do not.
+// Equal compares all fields of two graphs except Why, Pos and scratch. It returns where they first
+// differ, or nil.
 func Equal(a, b *Graph) error {
 	if a.Name != b.Name {
 		return fmt.Errorf("name %q and %q", a.Name, b.Name)
@@ -44,8 +44,8 @@ func Equal(a, b *Graph) error {
 	return nil
 }
 
-// equalNodes compares by text, which names operands, and by the attribute
-// values, whose kinds text could hide.
+// equalNodes compares the text, which names operands, and the attribute values, whose kinds are not
+// always visible in text.
 func equalNodes(a, b *Graph, m, n *Node, grads [2]map[string]*Value) error {
 	if x, y := nodeText(a, m, grads[0]), nodeText(b, n, grads[1]); x != y {
 		return fmt.Errorf("%s\nand %s", x, y)
@@ -64,8 +64,7 @@ func equalNodes(a, b *Graph, m, n *Node, grads [2]map[string]*Value) error {
 	return nil
 }
 
-// equalNested compares graphs within graphs, of which one may leave out
-// symbols of the graph around them.
+// equalNested compares nested graphs. One of them may lack symbols of the enclosing graph.
 func equalNested(a, b *Graph) bool {
 	x, y := *a, *b
 	x.Syms, y.Syms = longer(a.Syms, b.Syms), longer(b.Syms, a.Syms)

@@ -13,12 +13,13 @@ import (
 type Error struct {
 	Pos Pos
 	Msg string
-	// Unsized names the dimensions whose sizes the mistake is about: bound to numbers (Graph.Bind),
-	// they do not stand in the way.
+	// Unsized names the dimensions without sizes that the mistake is about. The mistake disappears
+	// if they are bound to numbers (Graph.Bind).
 	Unsized []string
 }
 
-// SizesError is the mistake at pos that dimensions of a type of g have no sizes; msg says what needs them.
+// SizesError is the mistake at pos that a type of g has dimensions without sizes. msg says which op
+// needs them.
 func (g *Graph) SizesError(pos Pos, t Type, msg string) *Error {
 	e := &Error{Pos: pos, Msg: g.named(msg)}
 	for _, d := range t.Shape.Dims() {
@@ -64,8 +65,8 @@ func nodeError(n *Node, err error) error {
 // anyDims finds shapes that an inference printed; see Type.String.
 var anyDims = regexp.MustCompile(`\[(\d+|\?|s\d+)(,(\d+|\?|s\d+))*\]`)
 
-// named gives the symbolic dimensions in a message the graph's names: rows see
-// no graph and print s1, s2, ...
+// named replaces symbolic dimensions in a message by their names in the graph: rows do not know the
+// graph and print s1, s2, ...
 func (g *Graph) named(msg string) string {
 	if len(g.Syms) == 0 {
 		return msg

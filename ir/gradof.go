@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// The text form says which value a backward value is the gradient of by its
-// name where it can: %d.x, or %d.LOSS.x in the sweep of a loss, is the gradient
-// of %x. Where the name says otherwise, grad= does (grad.1= of the second
-// result, and so on); grad=_ takes back what the name says.
+// The text form says by names which value a backward value is the gradient of: %d.x, or %d.LOSS.x
+// in the sweep of a loss, is the gradient of %x. If the name is wrong, the attribute grad= says it
+// (grad.1= for the second result, and so on). grad=_ says that a value is not a gradient although
+// its name says so.
 
-// gradNames finds what names of gradients can refer to: the variables and the
-// results of the forward section.
+// gradNames maps the names that gradients may contain to their values: variables and results of the
+// forward section.
 func gradNames(g *Graph) map[string]*Value {
 	names := make(map[string]*Value, len(g.Vars)+len(g.Body[Forward]))
 	for _, v := range g.Vars {
@@ -27,8 +27,8 @@ func gradNames(g *Graph) map[string]*Value {
 	return names
 }
 
-// namedGradOf is the value that v, a result of n, is the gradient of by its
-// name; nil where it is none. names is nil outside the backward section.
+// namedGradOf is the value of which v, a result of n, is the gradient by its name, or nil. names is
+// nil outside the backward section.
 func namedGradOf(names map[string]*Value, n *Node, v *Value) *Value {
 	name, ok := strings.CutPrefix(v.Name, "d.")
 	if names == nil || !ok || v.Next != nil {
@@ -42,7 +42,7 @@ func namedGradOf(names map[string]*Value, n *Node, v *Value) *Value {
 	return names[name]
 }
 
-// gradAttr is the attribute that names what result i is the gradient of.
+// gradAttr is the name of the attribute for result i.
 func gradAttr(i int) string {
 	if i == 0 {
 		return "grad"
@@ -50,8 +50,7 @@ func gradAttr(i int) string {
 	return fmt.Sprintf("grad.%d", i)
 }
 
-// gradResult is the result that an attribute of this name speaks of, where it
-// is what gradAttr writes.
+// gradResult is the result that an attribute name of gradAttr is for. ok is false for other names.
 func gradResult(name string) (i int, ok bool) {
 	if name == "grad" {
 		return 0, true
@@ -60,7 +59,7 @@ func gradResult(name string) (i int, ok bool) {
 	return i, n == 1 && err == nil && i > 0 && gradAttr(i) == name
 }
 
-// gradAttrs are the grad= that the names of n's results leave to be said.
+// gradAttrs lists the grad= attributes that n's results need because their names are not enough.
 func gradAttrs(names map[string]*Value, n *Node) []string {
 	var s []string
 	for i, v := range n.Out {
@@ -71,7 +70,7 @@ func gradAttrs(names map[string]*Value, n *Node) []string {
 	return s
 }
 
-// takeGrads takes the grad= of a line out of its attributes.
+// takeGrads removes the grad= attributes of a line from its attributes.
 func (p *parser) takeGrads(a *parsedAttrs) {
 	p.grads = nil
 	said := func(o operandAt) bool {
@@ -98,7 +97,7 @@ func (p *parser) takeGrads(a *parsedAttrs) {
 	}
 }
 
-// setGrads links the results of n to what they are the gradients of.
+// setGrads links the results of n to the values that they are the gradients of.
 func (p *parser) setGrads(n *Node) {
 	if p.section == Backward && p.gradNames == nil {
 		p.gradNames = gradNames(p.g)
@@ -114,10 +113,9 @@ func (p *parser) setGrads(n *Node) {
 	p.grads = nil
 }
 
-// Decider is the value by whose name a policy rule decides how v is stored. A
-// gradient goes with the forward value that it is the gradient of, or where that is a
-// variable or none, with the node whose gradient computes it; nil where v is
-// a gradient of neither.
+// Decider is the value whose name policy rules use to decide how v is stored. For a gradient it is
+// the forward value that it is the gradient of. If that is a variable or unknown, it is the result
+// of the node whose gradient computes v. It is nil if v is not a gradient.
 func (v *Value) Decider() *Value {
 	switch {
 	case v.Def == nil:

@@ -2,7 +2,7 @@ package ir
 
 import "fmt"
 
-// Section is where in the step a node runs.
+// Section is when in the step a node runs.
 type Section uint8
 
 const (
@@ -24,7 +24,7 @@ const (
 	NotVar  VarKind = iota
 	Input           // fed at every micro-batch
 	Param           // trained weight
-	State           // everything else that outlives a step
+	State           // all other variables that outlive a step
 	Const           // known at compile time
 	numKind         // sentinel
 )
@@ -33,9 +33,8 @@ var varNames = [numKind]string{"", "input", "param", "state", "const"}
 
 func (k VarKind) String() string { return varNames[k] }
 
-// Init says what a variable holds before the first step (or always, for a
-// const): a literal (Func "" and one argument), a named initializer with
-// arguments, or a slice of a file (Func "file").
+// Init is the value of a variable before the first step (of a const, always): a literal (Func ""
+// and one argument), a named initializer with arguments, or a slice of a file (Func "file").
 //
 // Initializers: zeros, ones, normal(mean,std), uniform(lo,hi),
 // trunc_normal(mean,std), data(v0,v1,...) in row-major order,
@@ -48,7 +47,7 @@ type Init struct {
 	Size   int64
 }
 
-// Pos is where the user wrote it: a Go source line or a line of text form.
+// Pos is the user's source position: a Go source line or a line of text form.
 type Pos struct {
 	File string
 	Line int
@@ -68,16 +67,16 @@ type Value struct {
 	Kind VarKind // NotVar for results of nodes
 	ID   int32   // scratch: dense after Graph.Number, meaningless otherwise
 	Init *Init
-	Attr Attrs  // declaration attributes: role, decay group, ...
+	Attr Attrs  // attributes of the declaration: role, decay group, ...
 	Def  *Node  // nil for variables
 	Idx  int    // which result of Def
-	Next *Value // the variable this value is the next value of: prints as %name'
-	// GradOf is the value whose gradient this is, whole and in the sweep of the
-	// node; nil for everything else, the parts of a sum of gradients included.
+	Next *Value // variable whose next value this is; it prints as %name'
+	// GradOf is the value whose whole gradient this is, in the sweep of the node. It is nil for all
+	// other values, such as parts of a sum of gradients.
 	GradOf *Value
 	Pos    Pos
 
-	// Unit is the product of loss scales the value carries; see Units.
+	// Unit is the product of the loss scales that the value carries; see Unit.
 	Unit Unit
 }
 
@@ -102,7 +101,7 @@ type Node struct {
 	Pin      Pin      // precision forced by code
 	ID       int32    // scratch: dense after Graph.Number, meaningless otherwise
 	Custom   *Def     // the row when Op is OpCustom
-	In       []*Value // in the row's order; nil where an optional operand is absent; variadic ones last
+	In       []*Value // in the row's order, variadic ones last; nil for absent optional ones
 	Captured []*Value // values the nested graphs of a foreign op read
 	Out      []*Value
 	Attrs    Attrs
@@ -119,7 +118,7 @@ func (n *Node) Def() *Def {
 	return &defs[n.Op]
 }
 
-// Name returns how messages call the node: its first result.
+// Name is the node's name in messages: that of its first result.
 func (n *Node) Name() string {
 	if len(n.Out) == 0 {
 		return n.Def().Name
@@ -127,8 +126,8 @@ func (n *Node) Name() string {
 	return n.Out[0].String()
 }
 
-// Operand returns the operand with the row's name, nil where absent.
-// For a variadic operand it returns the first.
+// Operand returns the operand that the row calls name, or nil if it is absent. Of a variadic
+// operand it returns the first.
 func (n *Node) Operand(name string) *Value {
 	for i, o := range n.Def().In {
 		if o.Name == name && i < len(n.In) {
@@ -138,8 +137,8 @@ func (n *Node) Operand(name string) *Value {
 	return nil
 }
 
-// OperandDef returns the row's description of operand i: the variadic one
-// stands for all from its place on.
+// OperandDef returns the row's description of operand i. The variadic one describes all operands
+// from its position on.
 func (n *Node) OperandDef(i int) *Operand {
 	in := n.Def().In
 	if i >= len(in) {
@@ -148,7 +147,7 @@ func (n *Node) OperandDef(i int) *Operand {
 	return &in[i]
 }
 
-// Numbers lists the attributes of n that hold a number which enters by e.
+// Numbers lists the attributes of n with a number that enters as e.
 func (n *Node) Numbers(e Entry) []string {
 	var names []string
 	for _, a := range n.Def().Attrs {
@@ -202,7 +201,7 @@ func (g *Graph) Sym(name string) Dim {
 // TypeString prints t with the graph's names for symbolic dimensions.
 func (g *Graph) TypeString(t Type) string { return typeString(t, g.Syms) }
 
-// nominal returns the size costs use for d.
+// nominal is the size of d in costs.
 func (g *Graph) nominal(d Dim) int64 {
 	switch {
 	case d >= 0:
@@ -253,7 +252,7 @@ func (g *Graph) Value(name string) *Value {
 	return nil
 }
 
-// NextOf finds the last value written to variable v, nil when it keeps its value.
+// NextOf finds the last value written to variable v, or nil if it keeps its value.
 func (g *Graph) NextOf(v *Value) *Value {
 	for s := range NumSections {
 		for _, n := range g.Body[s] {
@@ -267,9 +266,8 @@ func (g *Graph) NextOf(v *Value) *Value {
 	return nil
 }
 
-// Number gives every value and node of g a dense ID and returns how many
-// there are of each. Values that a node reads from outside the graph (nested
-// graphs' captures) are numbered where they are first met.
+// Number gives every value and node of g a dense ID and returns their numbers. Values from outside
+// the graph (captures of nested graphs) are numbered where they are first read.
 func (g *Graph) Number() (values, nodes int) {
 	for _, v := range g.Vars {
 		v.ID = int32(values)
@@ -286,16 +284,15 @@ func (g *Graph) Number() (values, nodes int) {
 	return values, nodes
 }
 
-// Use is one place a value is read: operand Arg of Node; Arg is -1 for a
-// captured value.
+// Use is one read of a value, as operand Arg of Node. Arg is -1 for a captured value.
 type Use struct {
 	Node    *Node
 	Section Section
 	Arg     int
 }
 
-// Uses is a snapshot of who reads what, by Value.ID. Passes rebuild it rather
-// than keep it current: one walk is cheaper than bookkeeping on every edit.
+// Uses is a snapshot of the readers of all values, by Value.ID. Passes compute it again after
+// edits: one walk costs less than keeping it current.
 type Uses struct {
 	start []int32
 	list  []Use

@@ -7,7 +7,7 @@ import (
 
 // Helpers shared by the rows' inference functions.
 
-// in builds an operand list from names; options are applied by the With forms below.
+// in builds a list of operands.
 func in(ops ...Operand) []Operand { return ops }
 
 // out builds a result list.
@@ -36,8 +36,8 @@ func (n *Node) checkOut() error {
 	return nil
 }
 
-// Broadcast returns the shape two operands meet in (equal, or one of them 1,
-// aligned at the end), and false where they do not fit.
+// Broadcast returns the common shape of two operands, aligned at the last dimension: sizes must be
+// equal, or one of them 1. ok is false if they are not.
 func Broadcast(a, b Shape) (Shape, bool) {
 	if a == b {
 		return a, true
@@ -56,7 +56,7 @@ func Broadcast(a, b Shape) (Shape, bool) {
 		case x == 1:
 			da[off+i] = y
 		case x == UnknownDim || y == UnknownDim:
-			da[off+i] = max(x, y) // the known one: sizes and symbols are above UnknownDim
+			da[off+i] = max(x, y) // the known one: sizes and symbols are greater than UnknownDim
 		default:
 			return Shape{}, false
 		}
@@ -75,9 +75,9 @@ func axisOf(a int64, r int) (int, error) {
 	return int(a), nil
 }
 
-// storedByCustom are the types that the custom op n stores where its row infers types,
-// which may be those of operands in 16 bits: what it keeps is f32, as with every
-// row of that class, and result 0 has the dtype of the out attribute.
+// storedByCustom returns the stored types of the custom op n for the types that its row infers. A
+// result of class Keep is f32, even if the row infers the 16 bits of an operand. Result 0 has the
+// dtype of the out attribute.
 func (n *Node) storedByCustom(types []Type) []Type {
 	out := slices.Clone(types)
 	for i, t := range out {

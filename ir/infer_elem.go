@@ -4,9 +4,9 @@ import "fmt"
 
 // Helpers of the elementwise rows.
 
-// pointwise completes the row of a function of one float: operand x, result y
-// of the same shape, and the code. A Keep row's code widens on load and rounds
-// on store, so it reads and stores 16 bits where the policy lets it.
+// pointwise completes the row of a function of one float: operand x, result y of the same shape,
+// and the code. Code of a Keep row widens on load and rounds on store, so the row may read and
+// store 16 bits.
 func pointwise(d Def, f func(c *Code, n *Node, x Reg) Reg) Def {
 	if d.In == nil {
 		d.In = in(x("x"))
@@ -37,7 +37,7 @@ func along(f func(b *Builder, x, y, d *Value) *Value) func(*Builder, *Node, []*V
 	}
 }
 
-// flat is why the steps of elementwise rows have no gradient.
+// flat is why rows of step functions have no gradient.
 const flat = "flat: the gradient is zero wherever there is one"
 
 // elemDType is what an elementwise row stores by default: what its number
@@ -74,8 +74,8 @@ func meetDTypes(a, b DType) DType {
 	return meetInts(a, b)
 }
 
-// meetInts is the integer that both a and b are computed in where they meet:
-// the wider one, and the signed one of two of a size.
+// meetInts is the integer dtype in which a and b are computed together: the wider one, of two with
+// one size the signed one.
 func meetInts(a, b DType) DType {
 	if a.Size() > b.Size() || a.Size() == b.Size() && b.unsigned() {
 		return a
@@ -83,8 +83,8 @@ func meetInts(a, b DType) DType {
 	return b
 }
 
-// checkElemOut is checkOut for a result of dtype d, which may be an integer
-// that no attribute can change.
+// checkElemOut is checkOut for a result of dtype d, which may be an integer; no attribute changes
+// that.
 func (n *Node) checkElemOut(d DType) error {
 	if n.Has("out") && !d.Float() {
 		return fmt.Errorf("cannot store %s as %s", d, n.DT("out"))
@@ -107,7 +107,7 @@ func inferBroadcast(n *Node) ([]Type, error) {
 	return []Type{{d, s}}, n.checkElemOut(d)
 }
 
-// broadcastAll returns the shape that all operands meet in.
+// broadcastAll returns the common shape of all operands.
 func (n *Node) broadcastAll() (Shape, error) {
 	first := n.In[0]
 	s := first.Type.Shape
@@ -136,7 +136,7 @@ func inferPredicate(n *Node) ([]Type, error) {
 	return []Type{{Bool, s}}, err
 }
 
-// unitPower is the rule of x to a power.
+// unitPower is the unit rule of x to a power.
 func unitPower(p int) UnitRule {
 	return func(n *Node) (Unit, error) { return Unit("").Times(n.In[0].Unit, p), nil }
 }

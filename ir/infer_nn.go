@@ -8,13 +8,13 @@ import (
 
 // Helpers of the rows that mix elements: products, windows, norms.
 
-// fits reports whether two dimensions can be the same: equal, or one not known.
+// fits reports whether two dimensions may be equal: they are, or one is unknown.
 func fits(a, b Dim) bool { return a == b || a == UnknownDim || b == UnknownDim }
 
 // narrow returns the known one of two dimensions that fit.
 func narrow(a, b Dim) Dim { return max(a, b) }
 
-// lowDType is what a Low row stores: out, or the dtype its Low operands meet in.
+// lowDType is the stored dtype of a Low row: out, or the common dtype of its Low operands.
 func (n *Node) lowDType() DType {
 	d := Invalid
 	for i, v := range n.In {
@@ -29,10 +29,10 @@ func (n *Node) lowDType() DType {
 	return n.outDType(d)
 }
 
-// keptDType is what a Keep row stores: out, or f32 (f64 where an operand is f64).
+// keptDType is the stored dtype of a Keep row: out, or f32 (f64 if an operand is f64).
 func (n *Node) keptDType() DType { return n.outDType(n.statDType()) }
 
-// statDType is f32, or f64 where an operand is f64: statistics, sums, counts.
+// statDType is the dtype of statistics, sums and counts: f32, or f64 if an operand is f64.
 func (n *Node) statDType() DType {
 	for _, v := range n.In {
 		if v != nil && v.Type.DType == F64 {
@@ -98,8 +98,7 @@ func values(vs ...*Value) []*Value {
 	return vs
 }
 
-// size is a dimension in cost formulas, where no graph is at hand: symbols
-// count defaultNominal.
+// size is a dimension in cost formulas, which know no graph: symbols count as defaultNominal.
 func size(d Dim) int64 {
 	if d < 0 {
 		return defaultNominal
@@ -127,8 +126,8 @@ func flops(i int, k int64) func(*Node) Cost {
 // magnitude is the largest absolute value of an interval.
 func (v Interval) magnitude() float64 { return max(-v.Lo, v.Hi, v.Lo, -v.Hi) }
 
-// sure is k where every dimension of s is a number, and infinite elsewhere: a
-// range must not rest on a nominal size.
+// sure is k if every dimension of s is a number, and infinite otherwise: a range must not depend on
+// a nominal size.
 func sure(s Shape, k int64) float64 {
 	if !s.Static() {
 		return math.Inf(1)
@@ -136,8 +135,8 @@ func sure(s Shape, k int64) float64 {
 	return float64(k)
 }
 
-// around is the interval of values whose magnitude is at most m. An infinite m,
-// or one that came from 0·Inf, may hide NaNs.
+// around is the interval of values whose magnitude is at most m. If m is infinite, or was computed
+// from 0·Inf, they may be NaN.
 func around(m float64, nan bool) Interval {
 	if m != m || math.IsInf(m, 0) {
 		return Interval{Lo: math.Inf(-1), Hi: math.Inf(1), NaN: true}
@@ -145,13 +144,12 @@ func around(m float64, nan bool) Interval {
 	return Interval{Lo: -m, Hi: m, NaN: nan}
 }
 
-// within is the interval of values that lie among those of in[i]: means,
-// maxima, choices.
+// within is the interval of values between those of in[i]: means, maxima, choices.
 func within(i int) func(*Node, []Interval) []Interval {
 	return func(_ *Node, in []Interval) []Interval { return []Interval{in[i]} }
 }
 
-// only keeps the named attributes: what a gradient row shares with its row.
+// only keeps the named attributes, which a gradient row shares with its row.
 func (a Attrs) only(names ...string) Attrs {
 	return slices.DeleteFunc(slices.Clone(a), func(x Attr) bool { return !slices.Contains(names, x.Name) })
 }

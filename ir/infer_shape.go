@@ -34,10 +34,10 @@ func moving(d Def) Def {
 	return d
 }
 
-// unitFirst is the rule of rows whose other operands lend only a shape.
+// unitFirst is the unit rule of rows whose other operands only have a shape.
 func unitFirst(n *Node) (Unit, error) { return n.In[0].Unit, nil }
 
-// bare fails where out= is given to a row that stores what it reads.
+// bare fails if out= is given to a row that stores the dtype of its operand.
 func (n *Node) bare() error {
 	if n.Has("out") {
 		return fmt.Errorf("stores its operand's dtype, out does not apply")
@@ -54,9 +54,8 @@ func dimsOf(a []int64) []Dim {
 	return d
 }
 
-// shapeOf is how a node says "the shape of v": the shape attribute where all
-// sizes are known and none is zero, which the attribute could not say
-// unambiguously, else the operand like.
+// shapeOf expresses "the shape of v" for a node: by the attribute shape if all sizes are known and
+// not zero, for which the attribute would be ambiguous, otherwise by the operand like.
 func shapeOf(v *Value) (Attrs, *Value) {
 	d := v.Type.Shape.Dims()
 	ints := make([]int64, len(d))
@@ -75,7 +74,7 @@ func shapeOf(v *Value) (Attrs, *Value) {
 // like returns the operand like, which is the last one.
 func (n *Node) like() *Value { return n.operand(len(n.Def().In) - 1) }
 
-// checkShapeAttr wants exactly one of shape and like, and no size below least.
+// checkShapeAttr requires exactly one of shape and like, and no size below least.
 func (n *Node) checkShapeAttr(least int64) error {
 	if (n.like() != nil) == n.Has("shape") {
 		return fmt.Errorf("want either a shape or a value like=")
@@ -88,8 +87,8 @@ func (n *Node) checkShapeAttr(least int64) error {
 	return nil
 }
 
-// axesOf normalizes a list of axes for rank r: sorted, no duplicates. An empty
-// list is empty here.
+// axesOf normalizes a list of axes for rank r: sorted, without duplicates. An empty list stays
+// empty.
 func axesOf(list []int64, r int) ([]int, error) {
 	out := make([]int, 0, len(list))
 	for _, a := range list {
@@ -106,8 +105,8 @@ func axesOf(list []int64, r int) ([]int, error) {
 	return out, nil
 }
 
-// Axes returns the node's axes attribute normalized for operand 0: sorted from
-// 0, all axes where the list is empty. Valid after inference.
+// Axes returns the node's axes, normalized for operand 0: sorted, counted from 0, and all axes if
+// the list is empty. It is valid after inference.
 func (n *Node) Axes() []int {
 	r := n.In[0].Type.Shape.Rank()
 	axes, _ := axesOf(n.Ints("axes"), r)

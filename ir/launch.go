@@ -1,17 +1,18 @@
 package ir
 
 // ProductLaunch is a product with its own epilogue and one more node that the same kernel runs
-// (Caps.Products): both keep dtypes of their own.
+// (Caps.Products). Both have their own dtypes.
 type ProductLaunch struct {
 	Product *Node
-	Result  *Value // what the product and its epilogue compute
-	Bias    *Value // that the epilogue adds; nil: none
+	Result  *Value // result of the product and its epilogue
+	Bias    *Value // operand that the epilogue adds; nil: none
 	With    *Node
-	// Summed is the operand of Product whose rows With adds up, -1: With reads Result.
+	// Summed is the operand of Product whose rows With sums, or -1 if With reads Result.
 	Summed int
 }
 
-// Aux is what the gradient of an activation reads beside the product's result; nil: With is none.
+// Aux is what the gradient of an activation reads besides the product's result; nil if With is not
+// such a gradient.
 func (l *ProductLaunch) Aux() *Value {
 	if l.With.Op == OpGeluGrad {
 		return l.With.In[1]
@@ -19,11 +20,11 @@ func (l *ProductLaunch) Aux() *Value {
 	return nil
 }
 
-// Stores reports whether the kernel can store the product's result beside that of With.
+// Stores reports whether the kernel can store the product's result besides that of With.
 func (l *ProductLaunch) Stores() bool { return l.Summed >= 0 || l.With.Op == OpGelu }
 
-// ProductLaunch finds the product among nodes, the nodes of its epilogue, which are in its cluster, and
-// the one node that is left, and reports whether the product's kernel runs all of them in some dtypes.
+// ProductLaunch finds the product among nodes, its own epilogue, whose nodes are in its cluster,
+// and the one other node. ok reports whether the product's kernel runs all of them for some dtypes.
 func (c Caps) ProductLaunch(nodes []*Node) (l ProductLaunch, ok bool) {
 	for _, n := range nodes {
 		if c.ProductsOf(n) != (ProductFusion{}) && l.Product == nil {
@@ -53,14 +54,14 @@ func (c Caps) ProductLaunch(nodes []*Node) (l ProductLaunch, ok bool) {
 	return l, false
 }
 
-// passesAside reports whether v is a tensor that neither l's product nor its result shows.
+// passesAside reports whether v is a tensor of which neither l's product nor its result is a view.
 func (l *ProductLaunch) passesAside(v *Value) bool {
 	x := shownBy(v)
 	return isDense(v) && x != l.Result && x != shownBy(l.Product.In[0]) && x != shownBy(l.Product.In[1])
 }
 
-// ownEpilogue finds what the product's own epilogue computes, and returns the nodes that it does not.
-// An epilogue with an activation or a residual leaves no room for more: all nodes are returned.
+// ownEpilogue finds what the product's own epilogue computes, and returns the other nodes. An
+// epilogue with an activation or a residual excludes a launch: then all nodes are returned.
 func (c Caps) ownEpilogue(l *ProductLaunch, nodes []*Node) (rest []*Node) {
 	stage := c.EpilogueOf(l.Product)
 	l.Result, l.Bias = l.Product.Out[0], l.Product.Bias()
@@ -90,8 +91,8 @@ func reads(n *Node, v *Value) bool {
 	return false
 }
 
-// summedBeside is the operand of product n that it sums along its rows and whose rows m adds up, -1
-// where there is none.
+// summedBeside is the operand of product n that it sums along its rows and whose rows m sums, or
+// -1.
 func summedBeside(n, m *Node) int {
 	x, y := m.In[0].Type.Shape, m.Out[0].Type.Shape
 	if !x.Known() || x.Rank() < 2 || y.Rank() != 1 || y.Dim(0) != x.Dim(-1) || len(m.Axes()) != x.Rank()-1 || !isDense(m.In[0]) {
@@ -111,7 +112,7 @@ func summedBeside(n, m *Node) int {
 	return -1
 }
 
-// shownBy is the tensor that v shows in another shape.
+// shownBy is the tensor that v is a view of, or v.
 func shownBy(v *Value) *Value {
 	for v.Def != nil && v.Def.Def().Is(View) && v.Next == nil {
 		v = v.Def.In[0]
@@ -119,15 +120,15 @@ func shownBy(v *Value) *Value {
 	return v
 }
 
-// isDense reports whether v is no part of another tensor (see the attribute view of moves). The result of a
-// concatenation is not: its operands are parts of it.
+// isDense reports whether v is not a part of another tensor (see the attribute view of moves). The
+// result of a concatenation is not dense, because its operands are parts of it.
 func isDense(v *Value) bool {
 	v = shownBy(v)
 	return v.Def == nil || v.Def.Joins() || !v.Def.Def().Is(Moves) || !v.Def.Flag("view")
 }
 
-// Fits reports whether the kernel runs l in the dtypes that its values have: operands of one 16-bit
-// dtype, all else of one dtype, which is that or f32, for sums f32.
+// Fits reports whether the kernel runs l in the dtypes of its values: operands of one 16-bit dtype,
+// and all other values of one dtype, which is the same or f32, for sums f32.
 func (l *ProductLaunch) Fits() bool {
 	a, d := l.Product.In[0].Type.DType, l.Result.Type.DType
 	if !a.Low() || l.Product.In[1].Type.DType != a || d != a && d != F32 {

@@ -37,7 +37,7 @@ func (t token) String() string {
 	return strconv.Quote(t.text)
 }
 
-// valueText is a value's name as it stands in the text.
+// valueText is the text of a value's name.
 func (t token) valueText() string {
 	if t.prime {
 		return quoteName(t.text) + "'"

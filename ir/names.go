@@ -7,9 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// CheckName says what is wrong with s as the name of a graph, a value or a
-// scope, or nil. A name is UTF-8 and prints in one line: files hold it as JSON
-// and terminals show it.
+// CheckName returns what is wrong with s as the name of a graph, a value or a scope, or nil. A name
+// is UTF-8 and prints in one line, because files contain it as JSON and terminals show it.
 func CheckName(s string) error {
 	switch {
 	case s == "":
@@ -25,8 +24,8 @@ func CheckName(s string) error {
 	return nil
 }
 
-// CheckDimName says what is wrong with s as the name of a dimension, or nil:
-// shapes print it without quotes.
+// CheckDimName returns what is wrong with s as the name of a dimension, or nil: shapes print it
+// without quotes.
 func CheckDimName(s string) error {
 	if _, err := strconv.ParseInt(s, 10, 64); !isIdent(s) || err == nil {
 		return fmt.Errorf("the dimension's name %q is not a word of letters, digits, and _ . - /", s)
@@ -34,8 +33,7 @@ func CheckDimName(s string) error {
 	return nil
 }
 
-// Printable is a name as a message shows it: as it is, or quoted where a
-// terminal would not print it.
+// Printable is a name in messages: unchanged, or quoted if a terminal would not print it.
 func Printable(name string) string {
 	if CheckName(name) != nil {
 		return strconv.Quote(name)

@@ -27,16 +27,15 @@ func (s Numbers) String() string {
 	return text
 }
 
-// HandsOn says what becomes of an element of operand i that is one of x: some
-// element of some float result is one of the numbers returned, whatever the
-// other elements and operands hold. Where Finite is among them, an infinity or
-// NaN may be lost. Results and operands that hold no floats, or no elements,
-// hand nothing on; neither does what the node picks a part of.
+// HandsOn returns what an element of operand i that is one of x leaves: some element of a float
+// result is one of the returned numbers, whatever the other elements and operands are. If Finite is
+// among them, an infinity or NaN may be lost. Results and operands without floats or without
+// elements pass nothing on, and neither does an operand of which the node selects a part.
 func (n *Node) HandsOn(i int, x Numbers) Numbers { return n.HandsOnWhere(i, x, nil) }
 
-// HandsOnWhere is HandsOn where some truth values among the operands are known:
-// flag says of one what it is and whether it is; nil: none is. It matters to
-// elementwise rows that choose, such as accum.
+// HandsOnWhere is HandsOn if some truth values among the operands are known: flag returns the value
+// of an operand, and whether it is known. nil: none is. It matters for elementwise rows that
+// select, such as accum.
 func (n *Node) HandsOnWhere(i int, x Numbers, flag func(operand int) (yes, known bool)) Numbers {
 	d := n.Def()
 	if x&Finite != 0 || i >= len(n.In) || n.In[i] == nil || !n.In[i].Type.DType.Float() || !n.fillsFloats() {
@@ -78,7 +77,7 @@ func (n *Node) fillsFloats() bool {
 // passed: every element of the operand is an element of a result.
 func passed(_ *Node, _ int, x Numbers) Numbers { return x }
 
-// added: every element goes into a sum, or times another into one.
+// added: every element, or its product with another one, is added to a sum.
 func added(_ *Node, _ int, x Numbers) Numbers {
 	if x == NaN {
 		return NaN
@@ -86,10 +85,10 @@ func added(_ *Node, _ int, x Numbers) Numbers {
 	return Nonfinite
 }
 
-// addedAsIs: every element goes into a sum, with its sign.
+// addedAsIs: every element is added to a sum, with its sign.
 func addedAsIs(_ *Node, _ int, x Numbers) Numbers { return x | NaN }
 
-// addedUp: every element goes into a sum of magnitudes.
+// addedUp: the magnitude of every element is added to a sum.
 func addedUp(_ *Node, _ int, x Numbers) Numbers {
 	if x == NaN {
 		return NaN
@@ -97,10 +96,10 @@ func addedUp(_ *Node, _ int, x Numbers) Numbers {
 	return PosInf | NaN
 }
 
-// spoils: an element makes NaN of what it meets.
+// spoils: an element turns other elements into NaN.
 func spoils(_ *Node, _ int, _ Numbers) Numbers { return NaN }
 
-// largest and smallest choose among elements: NaN wins, then the infinity of one sign.
+// largest and smallest select elements: NaN comes first, then the infinity of one sign.
 func largest(_ *Node, _ int, x Numbers) Numbers {
 	if x == NegInf {
 		return Finite | Nonfinite
@@ -108,7 +107,7 @@ func largest(_ *Node, _ int, x Numbers) Numbers {
 	return x | NaN
 }
 
-// largestSpoils: where the largest element is taken off all, +Inf leaves NaN.
+// largestSpoils: if the maximum is subtracted from all elements, +Inf leaves NaN.
 func largestSpoils(_ *Node, _ int, x Numbers) Numbers {
 	if x == NegInf {
 		return Finite | Nonfinite
@@ -123,7 +122,7 @@ func smallest(_ *Node, _ int, x Numbers) Numbers {
 	return x | NaN
 }
 
-// only is f for the operands named, and nothing for the others.
+// only is f for the named operands, and returns nothing for the others.
 func only(f func(*Node, int, Numbers) Numbers, operands ...string) func(*Node, int, Numbers) Numbers {
 	return func(n *Node, i int, x Numbers) Numbers {
 		for _, name := range operands {
@@ -135,7 +134,7 @@ func only(f func(*Node, int, Numbers) Numbers, operands ...string) func(*Node, i
 	}
 }
 
-// whole is f where the condition holds, and nothing elsewhere.
+// whole is f if the condition is true, and returns nothing otherwise.
 func whole(f func(*Node, int, Numbers) Numbers, cond func(n *Node) bool) func(*Node, int, Numbers) Numbers {
 	return func(n *Node, i int, x Numbers) Numbers {
 		if cond(n) {
@@ -151,7 +150,7 @@ func takesAll(n *Node) bool {
 	return k >= 0 && k == n.Out[0].Type.Shape.Elements()
 }
 
-// dropsNone reports whether a pad only adds.
+// dropsNone reports whether a pad removes no elements.
 func dropsNone(n *Node) bool {
 	for _, side := range [...]string{"lo", "hi"} {
 		for _, k := range n.Ints(side) {

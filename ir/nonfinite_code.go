@@ -1,9 +1,8 @@
 package ir
 
-// A row with code needs no table of what it does with Inf and NaN: its code is
-// run over classes of numbers instead of numbers. A class is a sign or a value
-// that arithmetic treats in its own way; a register holds the set of classes
-// its value may be in.
+// For rows with code there is no table of their effect on Inf and NaN: the code is run over classes
+// of numbers. A class is a set of numbers that arithmetic treats alike. A register is the set of
+// classes that its value may be in.
 type classes uint8
 
 const (
@@ -50,15 +49,15 @@ func (c classes) numbers() Numbers {
 	return s
 }
 
-// elemHandsOn runs the node's code with an element of operand i that is k, one
-// kind, among operands that may be anything but for the flags that are known.
+// elemHandsOn runs the node's code where an element of operand i is of kind k, and other operands
+// are anything, except for known flags.
 func (n *Node) elemHandsOn(i int, k Numbers, flag func(operand int) (yes, known bool)) Numbers {
 	code, results := NodeCode(n)
 	regs := make([]classes, len(code.Ins))
 	for r := range code.Ins {
 		regs[r] = code.Ins[r].classes(regs, func(operand int) classes {
 			switch {
-			case n.In[operand] != n.In[i]: // the same value twice: the same element, or one that may be
+			case n.In[operand] != n.In[i]: // the same value twice is the same element, or a broadcast one that may be
 			case operand == i || n.In[i].Type.Shape == n.Out[0].Type.Shape:
 				return map[Numbers]classes{PosInf: cPosInf, NegInf: cNegInf, NaN: cNaN}[k]
 			}
@@ -80,16 +79,15 @@ func (n *Node) elemHandsOn(i int, k Numbers, flag func(operand int) (yes, known 
 		}
 		got := regs[r].numbers()
 		if got&Finite == 0 {
-			return got // this result is certain to show it
+			return got // this result surely shows it
 		}
 		all |= got
 	}
 	return all
 }
 
-// AtZero says what the row's code makes of a 0 in operand i, beside floats that
-// are finite and not 0: the kinds of number that result 0 may be, and whether it
-// is surely 0. A row without code may make anything.
+// AtZero returns the effect of a 0 in operand i, where other floats are finite and not 0: the kinds
+// of number that result 0 may be, and whether it is surely 0. For a row without code it may be any.
 func (n *Node) AtZero(i int) (may Numbers, zero bool) {
 	if n.Def().Elem == nil {
 		return Finite | Nonfinite, false
@@ -123,7 +121,7 @@ func flagClasses(yes, known bool) classes {
 	return cZero
 }
 
-// classes is what an instruction makes of the registers before it.
+// classes are the possible classes of an instruction's result.
 func (i *Instr) classes(regs []classes, in func(operand int) classes) classes {
 	var a, b classes
 	if args := Prims[i.Op].Args; i.Op != PPhilox && args > 0 {
@@ -150,7 +148,7 @@ func (i *Instr) classes(regs []classes, in func(operand int) classes) classes {
 		return converted(a, i.Type)
 	}
 	if !i.Type.Float() && i.Type != Bool {
-		return cFinite // integers: no instruction leaves them
+		return cFinite // integers: every instruction gives one
 	}
 	if f := ofPair[i.Op]; f != nil {
 		return pairs(a, b, f)
@@ -214,7 +212,7 @@ func negated(x classes) classes {
 	return x
 }
 
-// rounded may overflow and vanish.
+// rounded may overflow and underflow to 0.
 func rounded(x classes) classes {
 	switch x {
 	case cPos:
@@ -243,7 +241,7 @@ func plus(x, y classes) classes {
 	return cNeg | cNegInf
 }
 
-// sign is -1, 0 or 1; only of what is not NaN.
+// sign is -1, 0 or 1; c is not NaN.
 func (c classes) sign() int {
 	switch c {
 	case cNeg, cNegInf:
@@ -293,7 +291,7 @@ func over(x, y classes) classes {
 	}
 }
 
-// power is pow: 1 to any power and any number to the power 0 are 1.
+// power is pow: 1 to any power is 1, and so is any number to the power 0.
 func power(x, y classes) classes {
 	switch {
 	case y == cNaN && x != cPos || x == cNaN && y != cZero:
@@ -318,14 +316,14 @@ func greater(x, y classes) classes {
 	return max(x, y)
 }
 
-// compared is whether x and y, in this order, answer a comparison; the classes
-// stand in the order of the numbers in them.
+// compared returns the possible results of a comparison of x and y. The classes are in the order of
+// their numbers.
 func compared(less, equal, greater bool) func(x, y classes) classes {
 	truth := map[bool]classes{true: cPos, false: cZero}
 	return func(x, y classes) classes {
 		switch {
 		case (x|y)&cNaN != 0:
-			return truth[less && greater] // ne alone is true
+			return truth[less && greater] // of the comparisons only ne is true for NaN
 		case x < y:
 			return truth[less]
 		case x > y:
@@ -353,7 +351,7 @@ var ofPair = map[Prim]func(x, y classes) classes{
 	PAnd: logical(func(x, y bool) bool { return x && y }), POr: logical(func(x, y bool) bool { return x || y }), PXor: logical(func(x, y bool) bool { return x != y }),
 }
 
-// becomes is a function by what it makes of each class, in their order.
+// becomes is a function, given by its result for each class in their order.
 func becomes(nan, negInf, neg, zero, pos, posInf classes) func(classes) classes {
 	return func(x classes) classes {
 		switch x {

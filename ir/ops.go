@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// Op names a row. Constants are grouped by family; the rows stand in the
-// family's file (rows_*.go).
+// Op is a row. Constants are grouped by family; the rows are in the family's file (rows_*.go).
 type Op uint16
 
 const (
@@ -106,7 +105,7 @@ const (
 	OpResizeGrad
 	OpDepthToSpace
 	OpSpaceToDepth
-	OpSumTo // sums broadcast dimensions away: the gradient of broadcasting
+	OpSumTo // sums over broadcast dimensions: the gradient of broadcasting
 
 	// reduce
 	OpReduceSum
@@ -213,7 +212,7 @@ const (
 	OpCount
 	OpBiasCorrection
 	OpSchedule
-	OpCommit // the next value of a variable: new where the step is taken, old where it is skipped
+	OpCommit // the next value of a variable: new if the step is taken, old if it is skipped
 
 	// collective
 	OpAllReduce
@@ -261,7 +260,7 @@ func install(f family) {
 	}
 }
 
-// Ops lists every built-in op in enum order.
+// Ops lists every built-in op in their order.
 func Ops() []Op {
 	ops := make([]Op, 0, int(numOps))
 	for op := OpInvalid + 1; op < OpCustom; op++ {
@@ -288,8 +287,8 @@ func (op Op) String() string {
 // NearestOp suggests a spelling for an unknown op; "" where none is near.
 func NearestOp(name string) string { return Nearest(name, slices.Sorted(maps.Keys(opNames))) }
 
-// Nearest is the first of the names that differ least from name, "" where all
-// differ by more than two letters.
+// Nearest is the first of the names that differ least from name, "" if all differ in more than two
+// letters.
 func Nearest(name string, names []string) string {
 	best, dist := "", 3
 	for _, n := range names {

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// Reserved is what the names of variables begin with that the compiler makes.
+// Reserved is the prefix of variables that the compiler declares.
 const Reserved = "amp."
 
 // Guarded returns the builder for a user: it refuses values of other graphs, and
 // names that begin with Reserved.
 func (b *Builder) Guarded() *Builder { c := *b; c.guarded = true; return &c }
 
-// NextName returns what Named has given to the next node's first result, "" for nothing.
+// NextName returns the name that Named has set for the next node's first result, "" for none.
 func (b *Builder) NextName() string { return b.next }
 
 // owns reports whether v is a value of the graph that is being built.
@@ -20,7 +20,7 @@ func (b *Builder) owns(v *Value) bool {
 	return v != nil && (b.names[v.Name] == v || v.Next != nil && b.primes[v.Next] == v)
 }
 
-// CheckOwn is the mistake that v is a value of another graph; nil where it is not.
+// CheckOwn returns an error if v is a value of another graph.
 func (b *Builder) CheckOwn(what string, v *Value) error {
 	if b.owns(v) {
 		return nil
@@ -35,7 +35,7 @@ func (b *Builder) CheckOwn(what string, v *Value) error {
 	return fmt.Errorf("%s: %s is a tensor of another model than %q, made at %s", what, v, b.g.Name, made)
 }
 
-// own records a mistake where a value that a user gave is of another graph.
+// own records a mistake if a value that a user passed is of another graph.
 func (b *Builder) own(what string, vs ...*Value) bool {
 	for _, v := range vs {
 		if !b.guarded || b.err != nil || v == nil {
@@ -48,7 +48,7 @@ func (b *Builder) own(what string, vs ...*Value) bool {
 	return b.err == nil
 }
 
-// allowed records a mistake where a user takes a name that is the compiler's.
+// allowed records a mistake if a user uses a name that is reserved for the compiler.
 func (b *Builder) allowed(name string) bool {
 	if b.guarded && b.err == nil && strings.HasPrefix(name, Reserved) {
 		b.Fail("name %s: names that begin with %q are the compiler's own: choose another", quoteName(name), Reserved)

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// Parse reads the text form. name stands for the file in messages. Custom ops
-// must be given; their spelling in the text is @name.
+// Parse reads the text form. Messages begin with name. Custom ops must be given; the text spells
+// them @name.
 func Parse(name string, src []byte, custom ...*Def) (*Graph, error) {
 	p := &parser{lex: lexer{file: name, src: src, line: 1}, custom: map[string]*Def{}}
 	for _, d := range custom {
@@ -43,12 +43,12 @@ type parser struct {
 
 	g     *Graph
 	b     *Builder
-	outer *parser // scope of the enclosing graph, for captured values
+	outer *parser // parser of the enclosing graph, for captured values
 
-	gradNames map[string]*Value // what gradients can be named after; nil before the backward section
-	grads     map[int]operandAt // what grad= of the line says, by result
-	later     []reference       // what of= and grad= name further down
-	said      Attrs             // what the line says of the row of its custom op
+	gradNames map[string]*Value // values that names of gradients may contain; nil before the backward section
+	grads     map[int]operandAt // by result: the value of the line's grad=
+	later     []reference       // of= and grad= whose value is defined in a later line
+	said      Attrs             // the line's description of its custom op's row
 	primes    map[string]*Value
 	section   Section
 }
@@ -59,7 +59,7 @@ func (p *parser) fail(format string, args ...any) {
 	}
 }
 
-// wrong is fail about what has been read, where fail is about the token that comes.
+// wrong records an error about the last token; fail is for the next one.
 func (p *parser) wrong(format string, args ...any) {
 	if p.err == nil {
 		p.err = p.lex.errorf(p.last, format, args...)
@@ -108,7 +108,7 @@ func (p *parser) ident(what string) string {
 	return t.text
 }
 
-// graph parses one graph; outer is the parser of the graph around it.
+// graph parses one graph. outer is the parser of the enclosing graph.
 func (p *parser) graph(outer *parser) *Graph {
 	p.expect("graph")
 	p.expect("@")
@@ -176,7 +176,7 @@ func (p *parser) decl(kind VarKind) {
 	p.adopt()
 }
 
-// adopt takes the builder's mistake over.
+// adopt takes over the builder's mistake.
 func (p *parser) adopt() {
 	if p.err == nil && p.b.err != nil {
 		p.err = p.b.err
@@ -485,7 +485,7 @@ func (p *parser) nested() any {
 	return g
 }
 
-// nodeAttrs sorts what stands in braces into attributes, named operands, of= and pin=.
+// nodeAttrs divides the list in braces into attributes, named operands, of= and pin=.
 func (p *parser) nodeAttrs(n *Node) {
 	a := p.attrs()
 	p.takeGrads(&a)
@@ -514,7 +514,7 @@ func (p *parser) nodeAttrs(n *Node) {
 	}
 }
 
-// stepNumber takes the attribute that numbers a cluster or a launch out of n's list.
+// stepNumber removes the number of a cluster or a launch from n's list.
 func (p *parser) stepNumber(n *Node, list *Attrs, name string, to *int32) {
 	id, ok := list.Get(name).(int64)
 	if !ok || n.Op == OpForeign {
@@ -554,7 +554,7 @@ func (p *parser) finish(n *Node, results []token, types []Type, line int) {
 			unprimed++
 		}
 	}
-	if len(types) != unprimed && (len(types) > 0 || n.Op == OpForeign) { // written types are checked, left out they are inferred
+	if len(types) != unprimed && (len(types) > 0 || n.Op == OpForeign) { // types that are written are checked; others are inferred
 		p.err = p.lex.errorf(line, "%s: %d results without a prime, %d types", n.Def().Name, unprimed, len(types))
 		return
 	}

@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// operandAt is a value behind a name in braces, and where the text has it.
+// operandAt is a value named in braces, and its position in the text.
 type operandAt struct {
 	name string
-	v    *Value // nil: it stands further down, as the value of of= and grad= may
+	v    *Value // nil: defined in a later line, as of= and grad= allow
 	at   token
 }
 
-// named reads the value behind a name. What of= and grad= say is not an operand:
-// sections are ordered without regard to it.
+// named reads the value of a name. The values of of= and grad= are not operands: the order of
+// sections does not depend on them.
 func (p *parser) named(name string) operandAt {
 	o := operandAt{name: name, at: p.tok}
 	if _, grad := gradResult(name); (name == "of" || grad) && p.lookup(p.tok) == nil {
@@ -24,7 +24,7 @@ func (p *parser) named(name string) operandAt {
 	return o
 }
 
-// sourceCasts reads the names of casts, which the graph need not have any more.
+// sourceCasts reads the names of casts, which the graph may no longer have.
 func (p *parser) sourceCasts() []SourceCast {
 	var casts []SourceCast
 	for p.err == nil && p.tok.kind == tokValue {
@@ -38,8 +38,8 @@ func (p *parser) sourceCasts() []SourceCast {
 	return nil
 }
 
-// reference is what a node says it comes from (of=), or one of its results is
-// the gradient of (grad=).
+// reference is the node that a node comes from (of=), or the value that one of its results is the
+// gradient of (grad=).
 type reference struct {
 	n      *Node
 	result int // ofNode, or whose gradient
@@ -48,7 +48,7 @@ type reference struct {
 
 const ofNode = -1
 
-// refer sets what r says, at the end of the graph where that stands further down.
+// refer sets what r refers to, or, if that is defined in a later line, at the end of the graph.
 func (p *parser) refer(r reference) {
 	switch v := r.to.v; {
 	case v == nil:
@@ -62,7 +62,7 @@ func (p *parser) refer(r reference) {
 	}
 }
 
-// resolve sets what was said of values further down.
+// resolve sets the references to later lines.
 func (p *parser) resolve() {
 	for _, r := range p.later {
 		if r.to.v = p.lookup(r.to.at); r.to.v == nil && p.err == nil {

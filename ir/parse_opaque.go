@@ -2,16 +2,15 @@ package ir
 
 import "fmt"
 
-// ParseOpaque is Parse for tools that have no definitions: a custom op is known
-// by its name and what the text says of its row (see Graph.Described); its results
-// have the types of the text. Such an op has no kernel (see Opaque).
+// ParseOpaque is Parse for tools without definitions of custom ops. A custom op has its name and
+// the row that the text describes (see Graph.Described). Its results have the types of the text. It
+// has no kernel (see Opaque).
 func ParseOpaque(name string, src []byte) (*Graph, error) {
 	p := &parser{lex: lexer{file: name, src: src, line: 1}, opaque: true}
 	return p.file()
 }
 
-// Opaque returns a custom op of g that ParseOpaque knows by its name alone, nil
-// where there is none.
+// Opaque returns a custom op of g of which ParseOpaque knows only the name, or nil.
 func Opaque(g *Graph) *Node {
 	for _, n := range g.Nodes {
 		if n.Op == OpCustom && n.Custom.Doc == opaqueDoc {
@@ -23,8 +22,7 @@ func Opaque(g *Graph) *Node {
 
 const opaqueDoc = "A custom op whose definition is not at hand."
 
-// describe completes the row of a custom op that is known by its name alone, by
-// what the text says of one node of it.
+// describe completes the row of a custom op by the description in one of its nodes.
 func (p *parser) describe(n *Node, results []token, types []Type) {
 	d := &Def{Name: n.Custom.Name, Doc: opaqueDoc, Flags: External, Class: Fixed, Why: "custom op", NoGrad: "its definition is not at hand: Model.WriteIR writes its gradient into the text"}
 	for i := range n.In {

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// PrintMode chooses what stands in comments. All modes parse back to the same graph.
+// PrintMode is what the comments contain. All modes parse back to the same graph.
 type PrintMode uint8
 
 const (
@@ -59,7 +59,7 @@ type printer struct {
 	w      *bufio.Writer
 	words  *reasonWords
 	indent string
-	outer  int // how many of the graph's symbols the graph around it declares
+	outer  int // number of the graph's symbols that the enclosing graph declares
 }
 
 func (p *printer) graph(indent string) {
@@ -94,7 +94,8 @@ func (p *printer) graph(indent string) {
 	}
 }
 
-// maxCommentColumn keeps one long line from pushing all comments to the right.
+// maxCommentColumn is the last column to which comments are aligned, so that one long line does not
+// move all of them.
 const maxCommentColumn = 96
 
 func (p *printer) section(s Section) {
@@ -198,8 +199,8 @@ func (i *Init) String() string {
 	return i.Func + "(" + strings.Join(args, ", ") + ")"
 }
 
-// nodeText is the line of a node. grads are the names that gradients can refer
-// to, nil outside the backward section.
+// nodeText is the line of a node. grads maps the names that gradients may contain, nil outside the
+// backward section.
 func nodeText(g *Graph, n *Node, grads map[string]*Value) string {
 	var b strings.Builder
 	b.WriteString(valueList(n.Out))
@@ -237,8 +238,8 @@ type namedOperand struct {
 	v    *Value
 }
 
-// splitOperands separates positional operands from those the row prints by
-// name; trailing absent ones are dropped.
+// splitOperands separates positional operands from those that the row prints by name. It drops
+// trailing absent ones.
 func (n *Node) splitOperands() (in []*Value, named []namedOperand) {
 	for i, v := range n.In {
 		if n.Op == OpForeign {
@@ -265,7 +266,7 @@ func (n *Node) splitOperands() (in []*Value, named []namedOperand) {
 // written is the attribute that names the casts of the source in Reason.Casts.
 const written = "written"
 
-// extraAttrs are the node fields that the text form writes as attributes.
+// extraAttrs lists the node fields that the text form writes as attributes.
 func (n *Node) extraAttrs() []string {
 	var s []string
 	if n.Of != nil && len(n.Of.Out) > 0 {
@@ -339,7 +340,7 @@ func literal(v any) string {
 			s[i] = floatText(x)
 		}
 		if len(s) == 0 {
-			return "[.]" // an empty list of floats, told apart from an empty list of integers
+			return "[.]" // an empty list of floats, which differs from an empty list of integers
 		}
 		return "[" + strings.Join(s, ",") + "]"
 	case *Graph:
@@ -348,7 +349,7 @@ func literal(v any) string {
 	return fmt.Sprint(v)
 }
 
-// nestedText writes a graph within a graph that declares syms.
+// nestedText writes a nested graph, which declares syms.
 func nestedText(g *Graph, syms []Sym) string {
 	var b strings.Builder
 	inner := *g
@@ -359,7 +360,7 @@ func nestedText(g *Graph, syms []Sym) string {
 	return b.String()
 }
 
-// longer is the longer of two symbol tables of which one starts the other.
+// longer is the longer of two symbol tables, of which one is a prefix of the other.
 func longer(a, b []Sym) []Sym {
 	if len(a) < len(b) {
 		return b
@@ -367,7 +368,7 @@ func longer(a, b []Sym) []Sym {
 	return a
 }
 
-// wordText writes a string bare where nothing else reads like it.
+// wordText writes a string without quotes if it cannot be read as something else.
 func wordText(s string) string {
 	if !isIdent(s) || !('a' <= s[0]|0x20 && s[0]|0x20 <= 'z') {
 		return strconv.Quote(s)
@@ -382,8 +383,8 @@ func wordText(s string) string {
 	return s
 }
 
-// floatText writes x with the fewest digits that read back, and always so that
-// it reads as a float rather than an integer in a list or a foreign attribute.
+// floatText writes x with the fewest digits that read back, in a form that is not read as an
+// integer in a list or a foreign attribute.
 func floatText(x float64) string {
 	s := strconv.FormatFloat(x, 'g', -1, 64)
 	if x == math.Trunc(x) && math.Abs(x) < 1e8 {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Pin is a precision forced by code for one node: Precision regions of the API,
-// pin= in the text form. It beats every pattern and policy.
+// Pin is a precision that code forces on one node: Precision regions of the API, pin= in the text
+// form. It takes precedence over patterns and policies.
 type Pin uint8
 
 const (
@@ -21,7 +21,7 @@ var pinNames = [numPins]string{"", "f32", "tf32", "low"}
 
 func (p Pin) String() string { return pinNames[p] }
 
-// Cause is what fixed a node's stored dtype.
+// Cause is what decided a node's stored dtype.
 type Cause uint8
 
 const (
@@ -43,7 +43,7 @@ var causeNames = [numCauses]string{"", "class", "pin", "pattern", "op", "neighbo
 
 func (c Cause) String() string { return causeNames[c] }
 
-// Marks are decisions that passes record on a node beyond its dtype.
+// Marks are decisions of passes about a node besides its dtype.
 type Marks uint16
 
 const (
@@ -58,22 +58,22 @@ const (
 	MarkRepeated                     // a forward node that backward runs a second time
 )
 
-// Reason is why a node has the dtype it has: data, so that tools can follow the
-// chain of causes; the printer turns it into words.
+// Reason is why a node has its dtype. It is data, so that tools can follow the chain of causes; the
+// printer turns it into words.
 type Reason struct {
-	Class   Class // the class applied
+	Class   Class // class that was applied
 	Cause   Cause // what decided
 	Marks   Marks
-	Cluster int32  // fusion cluster, 0: none; a positive id shared by its members
-	Launch  int32  // clusters and single nodes of one positive id run as one step; values between them keep their dtypes
-	From    *Value // the value or neighbour it came from, nil where none
-	Rule    string // the policy rule or pattern that applied, "" where none
-	// Casts are the casts in the source that ask for the 16 bits that the node
-	// stores. The text form names them (written=); nodes may share the list.
+	Cluster int32  // fusion cluster, a positive number that its members share; 0: none
+	Launch  int32  // clusters and single nodes with the same positive number run as one step; values between them have their own dtypes
+	From    *Value // value or neighbour that was the cause, or nil
+	Rule    string // policy rule or pattern that applied, or ""
+	// Casts are the casts in the source because of which the node stores 16 bits. The text form
+	// lists them (written=). Nodes may share the list.
 	Casts []SourceCast
 }
 
-// SourceCast is a cast that the user wrote: the name of its result, and where it stands.
+// SourceCast is a cast that the user wrote: the name of its result, and its position.
 type SourceCast struct {
 	Name string
 	Pos  Pos
@@ -87,8 +87,8 @@ func (c SourceCast) String() string {
 	return c.Name + " (" + c.Pos.String() + ")"
 }
 
-// AddCasts adds those casts that r does not have. They stand in the order of the
-// source, whichever pass added them first.
+// AddCasts adds the casts that r does not have. They are kept in the order of the source, whichever
+// pass added them first.
 func (r *Reason) AddCasts(casts []SourceCast) {
 	for _, c := range casts {
 		if !slices.Contains(r.Casts, c) {

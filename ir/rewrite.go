@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Replace makes every reader of a key read its value instead, returns
-// included, in one walk. Chains (a→b→c) are followed.
+// Replace makes every reader of a key of m, and the graph's results, use its value instead. Chains
+// (a→b→c) are followed.
 func (g *Graph) Replace(m map[*Value]*Value) {
 	if len(m) == 0 {
 		return
@@ -48,8 +48,8 @@ func (g *Graph) Filter(keep func(Section, *Node) bool) {
 	}
 }
 
-// DropUnused removes declarations that nothing in the compiled graph reads: a
-// step wants no feed for them.
+// DropUnused removes declarations that the compiled graph does not read, so that a step needs no
+// feed for them.
 func (g *Graph) DropUnused() {
 	used := map[*Value]bool{}
 	for _, n := range g.Nodes {
@@ -66,9 +66,9 @@ func (g *Graph) DropUnused() {
 	g.Vars = slices.DeleteFunc(g.Vars, func(v *Value) bool { return !used[v] })
 }
 
-// Sort puts each section into a topological order: of the nodes whose
-// operands are there, the one with the smallest rank goes first. Ranks are by
-// node ID after Number. It fails on a cycle, naming a value of it.
+// Sort puts each section into a topological order. Of the nodes whose operands are computed, the
+// one with the smallest rank comes first. Ranks are by node ID after Number. It fails on a cycle
+// and names a value of it.
 func (g *Graph) Sort(rank func(n *Node) int64) error {
 	for s := range NumSections {
 		sorted, err := sortSection(g.Body[s], rank)
@@ -173,9 +173,8 @@ func (h *nodeHeap) pop() int32 {
 	}
 }
 
-// Shuffle puts each section into a random topological order, seeded by the
-// graph's name and salt. Tests and -check run it before each pass, so that no
-// pass can lean on accidental order.
+// Shuffle puts each section into a random topological order, seeded by the graph's name and salt.
+// Tests and -check run it before each pass, so that no pass depends on an accidental order.
 func (g *Graph) Shuffle(salt uint64) error {
 	f := fnv.New64a()
 	f.Write([]byte(g.Name))
@@ -183,8 +182,8 @@ func (g *Graph) Shuffle(salt uint64) error {
 	return g.Sort(func(*Node) int64 { return r.Int64() })
 }
 
-// Bind replaces symbolic dimensions by sizes and infers all types again.
-// A size for an unknown symbol is an error; symbols left out stay.
+// Bind replaces symbolic dimensions by sizes and infers all types again. A size for an unknown
+// symbol is an error. Symbols without a size stay.
 func (g *Graph) Bind(sizes map[string]int64) error {
 	to := map[Dim]Dim{}
 	for name, n := range sizes {

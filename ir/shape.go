@@ -10,14 +10,14 @@ import (
 // MaxRank is the largest rank a shape may have.
 const MaxRank = 8
 
-// Dim is a size when it is zero or more. Below zero it is a symbol (see Sym);
-// UnknownDim is a size nothing has named.
+// Dim is a size if it is zero or more. A negative Dim is a symbol (see Sym) or UnknownDim, a size
+// without a name.
 type Dim int64
 
 // UnknownDim prints as "?".
 const UnknownDim Dim = -1 << 40
 
-// maxElements bounds what one tensor may hold, so that sizes in bytes never overflow.
+// maxElements is the largest number of elements of a tensor, so that sizes in bytes never overflow.
 const maxElements = int64(1) << 44
 
 type dims struct {
@@ -25,12 +25,12 @@ type dims struct {
 	d [MaxRank]Dim
 }
 
-// Shape is an interned list of dimensions; two shapes are equal exactly when ==.
-// The zero Shape is unknown (not even its rank is known).
+// Shape is an interned list of dimensions: two shapes are equal exactly if ==. The zero Shape is
+// unknown; not even its rank is known.
 type Shape struct{ h unique.Handle[dims] }
 
-// MakeShape interns d. More than MaxRank dimensions give the unknown shape;
-// callers that take user input check with CheckDims first.
+// MakeShape interns d. More than MaxRank dimensions give the unknown shape. Callers with user input
+// call CheckDims first.
 func MakeShape(d ...Dim) Shape {
 	if len(d) > MaxRank {
 		return Shape{}
@@ -40,7 +40,7 @@ func MakeShape(d ...Dim) Shape {
 	return Shape{unique.Make(x)}
 }
 
-// CheckDims says what is wrong with d as a shape, or nil.
+// CheckDims returns what is wrong with d as a shape, or nil.
 func CheckDims(d []Dim) error {
 	if len(d) > MaxRank {
 		return fmt.Errorf("rank %d, the largest is %d", len(d), MaxRank)
@@ -69,7 +69,7 @@ func (s Shape) Rank() int {
 	return int(s.h.Value().n)
 }
 
-// Dims returns a fresh copy of the dimensions.
+// Dims returns a copy of the dimensions.
 func (s Shape) Dims() []Dim {
 	if !s.Known() {
 		return nil
@@ -78,8 +78,8 @@ func (s Shape) Dims() []Dim {
 	return append(make([]Dim, 0, MaxRank), x.d[:x.n]...)
 }
 
-// Dim returns dimension i; a negative i counts from the end. Those of an
-// unknown shape are unknown.
+// Dim returns dimension i. A negative i counts from the end. Dimensions of an unknown shape are
+// unknown.
 func (s Shape) Dim(i int) Dim {
 	if !s.Known() {
 		return UnknownDim
@@ -121,7 +121,7 @@ func (s Shape) Elements() int64 {
 	return n
 }
 
-// Type is what a value holds: comparable, usable as a map key.
+// Type is the type of a value. It is comparable and usable as a map key.
 type Type struct {
 	DType DType
 	Shape Shape
@@ -130,7 +130,7 @@ type Type struct {
 // T is shorthand for a Type with the given dimensions.
 func T(d DType, dim ...Dim) Type { return Type{d, MakeShape(dim...)} }
 
-// Bytes returns the size in memory, -1 where a dimension is not known.
+// Bytes returns the size in memory, -1 if a dimension is not known.
 func (t Type) Bytes() int64 {
 	n := t.Shape.Elements()
 	if n < 0 {
@@ -152,10 +152,10 @@ type Sym struct {
 	Nominal int64
 }
 
-// defaultNominal stands for a symbolic dimension in costs.
+// defaultNominal is the size of a symbolic dimension in costs.
 const defaultNominal = 128
 
-// unknownElements stands for an unknown shape in costs.
+// unknownElements is the number of elements of an unknown shape in costs.
 const unknownElements = 1024
 
 func typeString(t Type, syms []Sym) string {

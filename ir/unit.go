@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Unit is the product of loss scales a value carries, in canonical form:
-// "" is one, "amp.scale" once, "amp.scale^-1 b.scale^2" and so on. A variable
-// with the attribute role=scale has itself as unit.
+// Unit is the product of the loss scales that a value carries, in canonical form: "" is one,
+// "amp.scale" that scale, "amp.scale^-1 b.scale^2" and so on. A variable with the attribute
+// role=scale has itself as its unit.
 type Unit string
 
 // RoleScale is the role attribute of a loss scale variable.
@@ -18,12 +18,12 @@ const RoleScale = "scale"
 // RoleRank is the role attribute of an i32[] input that holds this rank's number.
 const RoleRank = "rank"
 
-// RoleSlice is the role attribute of an i32[] input that holds the number of this
-// micro-batch among those of all ranks: its attribute each says how many a rank has.
+// RoleSlice is the role attribute of an i32[] input with the number of this micro-batch among those
+// of all ranks. Its attribute each is the number of micro-batches of a rank.
 const RoleSlice = "slice"
 
-// InnerSweep is the sweep attribute of a state that scales no loss but the start
-// of a gradient inside the forward pass.
+// InnerSweep is the sweep attribute of a state that does not scale a loss but the start of a
+// gradient inside the forward pass.
 const InnerSweep = "inner"
 
 // InnerScale reports whether v is the scale of a gradient inside the forward
@@ -40,9 +40,9 @@ const AttrPart = "part"
 // PartOf is the name of the variable that v is one rank's part of, "" where it is none.
 func (v *Value) PartOf() string { s, _ := v.Attr.Get(AttrPart).(string); return s }
 
-// RoleCopy is the role attribute of a state that holds another variable
-// (attribute of) rounded to 16 bits and is written together with it. A runtime
-// refreshes it whenever anything but such a step wrote the variable.
+// RoleCopy is the role attribute of a state that is another variable (attribute of), rounded to 16
+// bits, and is written together with it. A runtime updates it if anything but such a step wrote the
+// variable.
 const RoleCopy = "copy"
 
 func (u Unit) parse() map[string]int {
@@ -96,10 +96,10 @@ func (u Unit) inverts(v Unit) bool {
 	return len(u) == len(v)+3 && strings.HasPrefix(string(u), string(v)) && u[len(v):] == "^-1" && !strings.ContainsAny(string(v), " ^")
 }
 
-// Has reports whether the scale called name is part of u, to any power.
+// Has reports whether u contains the scale called name, to any power.
 func (u Unit) Has(name string) bool { return u.Exponent(name) != 0 }
 
-// Exponent is the power to which u has the scale called name.
+// Exponent is the power of the scale called name in u.
 func (u Unit) Exponent(name string) int {
 	switch {
 	case u == "":
@@ -121,7 +121,7 @@ func (u Unit) String() string {
 // sentence that says which operands do not fit.
 type UnitRule func(n *Node) (Unit, error)
 
-// UnitOne is the rule of rows that only make sense on unscaled values.
+// UnitOne is the rule of rows for which only unscaled values make sense.
 func UnitOne(n *Node) (Unit, error) {
 	for _, v := range n.In {
 		if v != nil && v.Unit != "" {
@@ -131,9 +131,8 @@ func UnitOne(n *Node) (Unit, error) {
 	return "", nil
 }
 
-// UnitSame is the rule of rows that are linear in all operands together: sums,
-// casts, shapes. Operands that are not floats, absent ones and constant zeros,
-// which have every unit, do not count.
+// UnitSame is the rule of rows that are linear in all operands together: sums, casts, shapes. It
+// ignores operands that are not floats, absent ones, and constant zeros, which have every unit.
 func UnitSame(n *Node) (Unit, error) {
 	var first *Value
 	for _, v := range n.In {
@@ -157,7 +156,7 @@ func (v *Value) zero() bool {
 	return ok && x == 0
 }
 
-// Filled is the number of which a node makes every element of v; not ok where none does.
+// Filled is the number that a node gives to all elements of v. ok is false for other values.
 func (v *Value) Filled() (x float64, ok bool) {
 	if v.Def == nil || v.Def.Op != OpFull {
 		return 0, false
@@ -165,7 +164,8 @@ func (v *Value) Filled() (x float64, ok bool) {
 	return v.Def.Float("value"), true
 }
 
-// OneConstant reports whether v is one number known at compile time: it takes the dtype of what it meets.
+// OneConstant reports whether v is one number that is known at compile time. It takes the dtype of
+// the other operands.
 func (v *Value) OneConstant() bool {
 	_, full := v.Filled()
 	return v.Type.Shape.Elements() == 1 && (full || v.Kind == Const)
@@ -190,7 +190,7 @@ func UnitQuotient(n *Node) (Unit, error) { return n.In[0].Unit.Times(n.In[1].Uni
 // finiteness, shapes read as numbers.
 func UnitAny(*Node) (Unit, error) { return "", nil }
 
-// InferUnits recomputes the unit of every value, and reports the first node
+// InferUnits computes the unit of every value again, and returns an error about the first node
 // whose operands do not fit.
 func InferUnits(g *Graph) error {
 	for _, v := range g.Vars {

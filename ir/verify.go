@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// Stage says what must hold of a graph between passes.
+// Stage is what must be true of a graph between passes.
 type Stage uint8
 
 const (
-	Source   Stage = iota // forward only, nothing primed
+	Source   Stage = iota // forward only, without next values
 	Training              // all sections; computed float values are f32 unless the user cast them
 	Mixed                 // dtypes assigned: low rows have equal low operands, returns keep their source types
 	Ready                 // Mixed, each section in its final order
@@ -19,9 +19,8 @@ var stageNames = [...]string{"source", "training", "mixed", "ready"}
 
 func (s Stage) String() string { return stageNames[s] }
 
-// Verify checks the whole graph: names, order of definition, operands,
-// attributes, inferred types, primes, and what the stage promises. The error
-// names the node and carries its position.
+// Verify checks the whole graph: names, order of definition, operands, attributes, inferred types,
+// next values, and the conditions of the stage. The error names the node and its position.
 func Verify(g *Graph, s Stage) error {
 	v := &verifier{g: g, stage: s, names: make(map[string]bool, len(g.Vars)), defined: make(map[*Value]bool, len(g.Vars)+g.NumNodes())}
 	for _, x := range g.Vars {
@@ -147,8 +146,8 @@ func (v *verifier) atStage(n *Node) error {
 	return nil
 }
 
-// checkCaptures wants every value that a nested graph reads from outside to be
-// listed, since passes see only what is.
+// checkCaptures requires that every value that a nested graph reads from outside is listed, because
+// passes see only listed ones.
 func (n *Node) checkCaptures() error {
 	for _, a := range n.Attrs {
 		g, ok := a.Value.(*Graph)
@@ -162,8 +161,8 @@ func (n *Node) checkCaptures() error {
 	return nil
 }
 
-// unlisted finds a value that g reads and that is neither its own nor listed.
-// Graphs within g list theirs.
+// unlisted finds a value that g reads and that is neither its own nor listed. Graphs nested in g
+// have their own lists.
 func (g *Graph) unlisted(listed []*Value) *Value {
 	known := map[*Value]bool{}
 	for _, v := range g.Vars {

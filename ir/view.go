@@ -63,8 +63,8 @@ func (p StridedView) Through(n *Node, k int) (StridedView, bool) {
 	return p, false
 }
 
-// Back is where operand i of n lies if its result lies at p; false where not
-// all of the operand is in the result, or strides cannot say it.
+// Back is the view of operand i of n if the result is view p. ok is false if the result does not
+// contain all of the operand, or if strides cannot express the view.
 func (p StridedView) Back(n *Node, i int) (StridedView, bool) {
 	if n.In[i] == nil || !n.In[i].Type.Shape.Static() {
 		return p, false
@@ -78,10 +78,10 @@ func (p StridedView) Back(n *Node, i int) (StridedView, bool) {
 	return p, false
 }
 
-// PartRow says how a row selects or reorders elements.
+// PartRow is how a row selects or reorders elements.
 type PartRow struct {
-	Through func(n *Node, k int, p StridedView) StridedView // where result k lies in operand 0, which lies at p; nil: operands are parts of the result
-	Back    func(n *Node, i int, p StridedView) StridedView // where operand i lies in the result, which lies at p; nil: the result has not all of it
+	Through func(n *Node, k int, p StridedView) StridedView // view of result k in operand 0, which is view p; nil: operands are parts of the result
+	Back    func(n *Node, i int, p StridedView) StridedView // view of operand i in the result, which is view p; nil: the result does not contain all of it
 }
 
 // Joins reports whether n's operands are parts of its result.
@@ -129,7 +129,7 @@ func slicedPart(n *Node, _ int, p StridedView) StridedView {
 func splitPart(n *Node, k int, p StridedView) StridedView  { return p.part(n.Axis(), n.Out, k) }
 func joinedPart(n *Node, i int, p StridedView) StridedView { return p.part(n.Axis(), n.In, i) }
 
-// part is the k-th of parts that lie one after the other along an axis.
+// part is the k-th of parts that are concatenated along an axis.
 func (p StridedView) part(axis int, parts []*Value, k int) StridedView {
 	q := StridedView{p.Of, p.Offset, slices.Clone(p.Shape), slices.Clone(p.Strides)}
 	for _, v := range parts[:k] {
@@ -139,15 +139,14 @@ func (p StridedView) part(axis int, parts []*Value, k int) StridedView {
 	return q
 }
 
-// reshaped gives the elements, in their order, other dimensions: stretches of
-// old and new dimensions of equal size are matched, and the old ones of a
-// stretch must be walked as one.
+// reshaped gives the elements, in their order, other dimensions. It matches groups of old and new
+// dimensions of equal size. The old dimensions of a group must be walkable as one.
 func (p StridedView) reshaped(shape []int64) (StridedView, bool) {
 	q := StridedView{p.Of, p.Offset, shape, make([]int64, len(shape))}
 	if slices.Contains(shape, 0) || slices.Contains(p.Shape, 0) {
 		return q, false
 	}
-	var old, step []int64 // without dimensions of one
+	var old, step []int64 // without dimensions of size one
 	for i, n := range p.Shape {
 		if n != 1 {
 			old, step = append(old, n), append(step, p.Strides[i])
@@ -177,13 +176,13 @@ func (p StridedView) reshaped(shape []int64) (StridedView, bool) {
 			st *= shape[k]
 		}
 	}
-	for ; j < len(shape); j++ { // ones at the end
+	for ; j < len(shape); j++ { // trailing dimensions of size one
 		q.Strides[j] = 1
 	}
 	return q, true
 }
 
-// Key is the same for views that have the same elements, in whatever order.
+// Key is equal for views of the same elements, in any order.
 func (p StridedView) Key() string {
 	type dim struct{ n, step int64 }
 	var dims []dim
@@ -204,7 +203,7 @@ func (p StridedView) Key() string {
 	return fmt.Sprint(p.Offset, joined)
 }
 
-// Meets reports whether p and q, views of one memory, have an element in common.
+// Meets reports whether p and q, views of the same memory, have an element in common.
 func (p StridedView) Meets(q StridedView) bool {
 	if slices.Contains(p.Shape, 0) || slices.Contains(q.Shape, 0) {
 		return false
@@ -235,13 +234,13 @@ func (p StridedView) Meets(q StridedView) bool {
 // digit is a number of steps from lo to hi.
 type digit struct{ step, lo, hi int64 }
 
-// reaches reports whether the steps of some digits add up to x; steps fall and
-// are above zero.
+// reaches reports whether steps of some digits add up to x. Steps are positive and in decreasing
+// order.
 func reaches(dims []digit, x int64) bool {
 	if len(dims) == 0 {
 		return x == 0
 	}
-	lo, hi := int64(0), int64(0) // what the other digits reach
+	lo, hi := int64(0), int64(0) // least and largest sum of the other digits
 	for _, d := range dims[1:] {
 		lo, hi = lo+d.lo*d.step, hi+d.hi*d.step
 	}

@@ -1,21 +1,20 @@
 package ir
 
-// StridedKernels says which operands and results the kernels of a target access by
-// strides, and which moving nodes they make unnecessary.
+// StridedKernels is which operands and results the kernels of a target access by strides, and which
+// nodes that move elements need no code then.
 type StridedKernels struct {
 	Reads  func(n *Node, i int, p StridedView) bool // operand i, if it is the view p
 	Writes func(n *Node, k int, p StridedView) bool // result k, if it is the view p
-	Moves  func(n *Node) bool                       // n may have no copy of its own
+	Moves  func(n *Node) bool                       // n need not have a copy of its own
 }
 
-// StridedViews are the values of a graph without memory of their own, and the
-// moving nodes that need no code. The result of a selection or reordering that
-// only strided kernels read is a view of its operand. A value that a strided
-// kernel writes is a view of the reordering or concatenation after it. Variables,
-// next values and views of variables have memory of their own.
+// StridedViews are the values of a graph without their own memory, and the nodes that move elements
+// without code. If only strided kernels read the result of a selection or reordering, it is a view
+// of the operand. If a strided kernel writes a value, it may be a view of the reordering or
+// concatenation that reads it. Variables, next values and views of variables have their own memory.
 type StridedViews struct {
 	At     map[*Value]StridedView
-	Shared map[*Node]bool // of the nodes that w.Moves
+	Shared map[*Node]bool // nodes for which w.Moves is true
 }
 
 // FindViews finds the strided views of g under w. Uses must be g's.
@@ -49,7 +48,7 @@ type viewFinder struct {
 	returned map[*Value]bool
 }
 
-// stays reports whether v must have memory of its own.
+// stays reports whether v must have its own memory.
 func (f *viewFinder) stays(v *Value) bool { return f.returned[v] || v.Next != nil }
 
 // whole is the view of a dense value that a node computes.
@@ -64,7 +63,7 @@ func (f *viewFinder) whole(v *Value) (StridedView, bool) {
 	return Whole(v), true
 }
 
-// follow makes the results of n views of its operand where all readers allow it.
+// follow makes the results of n views of its operand if all readers allow it.
 func (f *viewFinder) follow(n *Node) {
 	if len(n.In) == 0 || n.In[0] == nil {
 		return
@@ -90,8 +89,8 @@ func (f *viewFinder) follow(n *Node) {
 	}
 }
 
-// passes reports whether all that reads the results of n, whose operand lies at
-// p, finds them there.
+// passes reports whether all readers of the results of n, whose operand is view p, can read them as
+// views.
 func (f *viewFinder) passes(n *Node, p StridedView) bool {
 	some := false
 	for k, v := range n.Out {
@@ -107,7 +106,7 @@ func (f *viewFinder) passes(n *Node, p StridedView) bool {
 	return some
 }
 
-// found reports whether all readers of v find it at p.
+// found reports whether all readers of v can read it as view p.
 func (f *viewFinder) found(v *Value, p StridedView) bool {
 	if f.stays(v) {
 		return false
@@ -125,16 +124,16 @@ func (f *viewFinder) found(v *Value, p StridedView) bool {
 	return true
 }
 
-// route is the way of a result through moving nodes to where it is wanted.
+// route is the path of a result through moving nodes to its final memory.
 type route struct {
 	from    *Node
 	k       int
 	nodes   []*Node
-	args    []int // which operand of each
-	readers []Use // beside the first node
+	args    []int // by node: the operand
+	readers []Use // other readers than the first node
 }
 
-// route follows result k of n; nil where nothing moves it.
+// route follows result k of n; nil if no node moves it.
 func (f *viewFinder) route(n *Node, k int) *route {
 	v := n.Out[k]
 	if f.stays(v) || !v.Type.DType.Float() || !v.Type.Shape.Static() || v.Type.Shape.Elements() == 0 || !f.w.Writes(n, k, Whole(v)) {
@@ -167,7 +166,7 @@ func (f *viewFinder) route(n *Node, k int) *route {
 	return r
 }
 
-// carries reports whether all of what u reads is in u's result, moved.
+// carries reports whether u's result contains all of u's operand.
 func (f *viewFinder) carries(u Use) bool {
 	n := u.Node
 	if n.Def().Is(View) {
@@ -180,15 +179,15 @@ func (r *route) add(u Use)  { r.nodes, r.args = append(r.nodes, u.Node), append(
 func (r *route) end() *Node { return r.nodes[len(r.nodes)-1] }
 func (r *route) cut()       { r.nodes, r.args = r.nodes[:len(r.nodes)-1], r.args[:len(r.args)-1] }
 
-// trim leaves out views at the end: they show what lies there.
+// trim removes View rows from the end of the path.
 func (r *route) trim() {
 	for len(r.nodes) > 0 && r.end().Def().Is(View) {
 		r.cut()
 	}
 }
 
-// views are where the operands of r's nodes lie, the result itself first;
-// nil where it, or one of its readers, cannot be there.
+// views lists the views of the operands of r's nodes, starting with the result itself; nil if the
+// result or one of its readers does not allow it.
 func (f *viewFinder) views(r *route) []StridedView {
 	if len(r.nodes) == 0 {
 		return nil
@@ -213,7 +212,7 @@ func (f *viewFinder) views(r *route) []StridedView {
 	return at
 }
 
-// joined ends routes before a concatenation that not all operands reach.
+// joined shortens paths that reach a concatenation if not all of its operands do.
 func (f *viewFinder) joined(list []*route) {
 	reached := map[*Node]int{}
 	for _, r := range list {
@@ -229,7 +228,7 @@ func (f *viewFinder) joined(list []*route) {
 	}
 }
 
-// take makes the values on route r views.
+// take makes the values on path r views.
 func (f *viewFinder) take(r *route) {
 	for i, p := range f.views(r) {
 		n := r.nodes[i]
@@ -240,8 +239,8 @@ func (f *viewFinder) take(r *route) {
 	}
 }
 
-// Shares reports whether n moves nothing: a View row, or a moving node marked
-// so, whose results lie in its operand or whose operands lie in its result.
+// Shares reports whether n moves nothing: it is a View row, or a marked node whose results are
+// views of its operand or whose operands are views of its result.
 func (n *Node) Shares() bool {
 	d := n.Def()
 	return d.Is(View) || d.Is(Moves) && n.Flag("view")

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Window is the geometry of a convolution or a pool: the numbers a kernel
-// needs, read off a node's types and attributes. Lists hold one number per
-// spatial dimension. For pools O is C and Groups is C.
+// Window is the geometry of a convolution or a pool: the numbers that a kernel needs, from a node's
+// types and attributes. Lists have one number for each spatial dimension. For pools O is C and
+// Groups is C.
 type Window struct {
 	N, C, O, Groups                               int64
 	In, Out, Kernel, Stride, Dilation, Begin, End []int64
@@ -33,7 +33,7 @@ var layoutAttr = AttrDef{Name: "layout", Kind: AttrString, Default: "NCHW", Doc:
 
 var groupsAttr = AttrDef{Name: "groups", Kind: AttrInt, Default: int64(1), Doc: "channels are split into this many independent groups"}
 
-// spatial are a window row's attributes with defaults filled in for nd dimensions.
+// spatial is the attributes of a window row, with defaults, for nd dimensions.
 type spatial struct {
 	stride, dilation, begin, end []int64
 	last                         bool
@@ -56,10 +56,10 @@ func (n *Node) spatial(nd int) (spatial, error) {
 	return s, err
 }
 
-// maxWindow bounds every number of a window, so that no geometry overflows.
+// maxWindow is the limit of every number of a window, so that no geometry overflows.
 const maxWindow = 1 << 20
 
-// windowList is a list of k numbers from least up; an absent one is all least.
+// windowList is a list of k numbers of at least least, which is also the default.
 func (n *Node) windowList(name string, k int, least int64) ([]int64, error) {
 	v := n.Ints(name)
 	if v == nil {
@@ -76,7 +76,7 @@ func (n *Node) windowList(name string, k int, least int64) ([]int64, error) {
 	return v, nil
 }
 
-// sizeList is a list of k sizes, each one or more.
+// sizeList is a list of k positive sizes.
 func (n *Node) sizeList(name string, k int) ([]int64, error) {
 	v := n.Ints(name)
 	if len(v) != k {
@@ -154,10 +154,9 @@ func toDims(v []int64) []Dim {
 	return d
 }
 
-// Window returns the geometry of a conv, conv_transpose, conv_grad or pool
-// node whose types are static. For the gradient rows and conv_transpose it is
-// that of the convolution whose gradient they are: In is the side with more
-// detail, Out the side that was strided.
+// Window returns the geometry of a conv, conv_transpose, conv_grad or pool node with static types.
+// For gradient rows and conv_transpose it is that of the convolution whose gradient they are: In is
+// the larger side, Out the strided one.
 func (n *Node) Window() Window {
 	r := n.Def().Window
 	data, out, w := n.Arg(r.Image), n.Arg(r.Places), n.Arg(r.Filter)

@@ -2,7 +2,7 @@ package ir
 
 import "strings"
 
-// reasonWords turns recorded decisions into the comments of Reasons mode.
+// reasonWords turns reasons into the comments of mode Reasons.
 type reasonWords struct {
 	uses *Uses
 }
@@ -55,7 +55,7 @@ func (w *reasonWords) of(n *Node) string {
 	return strings.Join(s, ", ")
 }
 
-// cast says for whom a cast is: its readers, by name, at most three.
+// cast names the readers of a cast, at most three.
 func (w *reasonWords) cast(n *Node) string {
 	var s []string
 	if n.Why.Has(MarkCached) {
