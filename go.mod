@@ -1,10 +1,11 @@
 module ampc
 
-go 1.26.0
+go 1.26.5
 
 require (
 	github.com/aymanbagabas/go-udiff v0.4.1
 	github.com/chewxy/hm v1.0.0
+	github.com/d2lang/dagro v0.2.0
 	github.com/ebitengine/purego v0.11.3
 	github.com/google/go-cmp v0.7.0
 	github.com/spf13/cobra v1.10.2

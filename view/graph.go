@@ -2,6 +2,7 @@ package view
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"unicode/utf8"
 
@@ -51,19 +52,23 @@ const maxLine = 600
 
 // Describe makes the picture of a graph: its values with their reasons, and the layout of
 // every scope.
-func Describe(g *ir.Graph) *Graph {
+func (l *Layouts) Describe(g *ir.Graph) (*Graph, error) {
 	p := &picture{g: g, out: &Graph{Name: g.Name, Boxes: []Box{}, Values: []Value{}, Scopes: []Scope{}, Sections: []int{}, Returns: []int{}}}
 	p.boxes()
 	p.sections()
 	for _, v := range g.Return {
 		p.out.Returns = append(p.out.Returns, p.value[v])
 	}
-	return p.out
+	drawings, err := l.place(p.forms)
+	for id, d := range drawings {
+		p.out.Scopes[id].arrange(p.forms[id], d)
+	}
+	return p.out, err
 }
 
-// GraphBlock is a block that holds a graph.
-func GraphBlock(name, label string, g *ir.Graph) Block {
-	return Block{name, label, func() (any, error) { return Describe(g), nil }}
+// Block is a block that holds a graph.
+func (l *Layouts) Block(name, label string, g *ir.Graph) Block {
+	return Block{name, label, func() (any, error) { return l.Describe(g) }}
 }
 
 // picture builds a Graph.
@@ -73,6 +78,7 @@ type picture struct {
 	value  map[*ir.Value]int
 	places []placement // by box
 	all    []*ir.Value // by index
+	forms  []form      // by scope
 }
 
 func (p *picture) boxes() {
@@ -205,10 +211,10 @@ func sizeOf(b *Box) box {
 	return nodeBox
 }
 
-// scope computes the layout of t and of everything in it, and returns its index.
+// scope describes t and everything in it, and returns its index.
 func (p *picture) scope(t *tree) int {
 	id := len(p.out.Scopes)
-	p.out.Scopes = append(p.out.Scopes, Scope{Name: t.name, Kind: t.kind, Boxes: t.count})
+	p.out.Scopes, p.forms = append(p.out.Scopes, Scope{Name: t.name, Kind: t.kind, Boxes: t.count}), append(p.forms, form{})
 	slices.SortStableFunc(t.children, func(a, b *tree) int { return cmp.Compare(a.mean(), b.mean()) })
 	items, boxes := make([]int, len(t.children)), make([]box, len(t.children))
 	home := map[int]int{} // the item that contains a box
@@ -220,16 +226,19 @@ func (p *picture) scope(t *tree) int {
 		}
 		c.leaves(func(b int) { home[b] = i })
 	}
-	d := layers(boxes, p.edges(home))
-	s := &p.out.Scopes[id]
-	s.Items, s.Rows, s.X, s.Edges = items, d.rows, []int{}, [][]int{}
+	p.out.Scopes[id].Items, p.forms[id] = items, form{boxes, p.edges(home)}
+	return id
+}
+
+// arrange fills in the places of what is in a scope.
+func (s *Scope) arrange(f form, d placed) {
+	s.Rows, s.X, s.Edges = d.rows, []int{}, [][]int{}
 	for _, x := range d.x {
-		s.X = append(s.X, int(x+0.5))
+		s.X = append(s.X, int(math.Round(x)))
 	}
-	for i, e := range p.edges(home) {
+	for i, e := range f.edges {
 		s.Edges = append(s.Edges, append([]int{e[0], e[1]}, d.bends[i]...))
 	}
-	return id
 }
 
 // leaves calls f for every box in t.

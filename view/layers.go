@@ -2,8 +2,13 @@ package view
 
 import (
 	"cmp"
+	"fmt"
 	"math"
+	"math/bits"
 	"slices"
+	"strconv"
+
+	"github.com/d2lang/dagro"
 )
 
 // box is an item to be placed: its width and height in pixels.
@@ -17,273 +22,182 @@ type placed struct {
 	bends [][]int   // points of every edge, from its upper to its lower end
 }
 
-// distances in pixels; assets/layout.js reads them from the page
+// distances in pixels; assets/layout.js has the same
 const (
 	gapX      = 18.0
 	gapY      = 34.0
 	bendWidth = 8.0
-	maxBends  = 40 // an edge over more rows is drawn without bends
-	sweeps    = 6
 )
 
-// layers places boxes so that edges point downwards. It follows Sugiyama, Tagawa and Toda (1981):
-// ranks are longest paths, the order within a row follows barycenters, and centers come from
-// isotonic regression towards the neighbors. Boxes are numbered in topological order. An edge to a
-// lower number counts as reversed, so there are no cycles.
-func layers(boxes []box, edges [][2]int) placed {
-	d := &drawing{boxes: slices.Clone(boxes)}
-	d.rank = ranks(len(boxes), edges)
-	d.bend(edges)
-	d.order()
-	d.centre()
-	return placed{d.rows, d.x, d.bends}
+// bendsPerItem limits the bends of a drawing to that many per item on average, without those of
+// edges that alone keep their ends in order. The time that a layout takes grows with its bends.
+const bendsPerItem = 4
+
+// layers places at most maxItems boxes so that edges point downwards. Package dagro computes the
+// drawing as Dagre does: rows by network simplex (Gansner, Koutsofios, North and Vo 1993), the order
+// within rows by barycenters, centers by Brandes and Köpf (2001). Boxes are numbered in topological
+// order. An edge to a lower number counts as reversed, so there are no cycles. Boxes without edges
+// are placed in rows below the others.
+func layers(boxes []box, edges [][2]int) (placed, error) {
+	kept := drawn(len(boxes), edges)
+	g := dagro.NewGraph().SetGraph(dagro.Attrs{"nodesep": gapX, "edgesep": gapX + bendWidth, "ranksep": gapY})
+	for _, e := range kept {
+		for _, i := range e {
+			if !g.HasNode(strconv.Itoa(i)) {
+				g.SetNode(strconv.Itoa(i), dagro.Attrs{"width": boxes[i].w, "height": boxes[i].h})
+			}
+		}
+		g.SetEdge(strconv.Itoa(e[0]), strconv.Itoa(e[1]), dagro.Attrs{})
+	}
+	if err := run(g); err != nil {
+		return placed{}, err
+	}
+	d := &drawing{g: g, boxes: boxes, placed: placed{x: make([]float64, len(boxes)), bends: make([][]int, len(edges))}}
+	d.nodes()
+	d.route(edges)
+	for _, row := range d.rows {
+		slices.SortFunc(row, func(a, b int) int { return cmp.Or(cmp.Compare(d.x[a], d.x[b]), cmp.Compare(a, b)) })
+	}
+	d.loners()
+	return d.placed, nil
 }
 
-// drawing is the state of the layout.
-type drawing struct {
-	boxes    []box // including bends
-	rank     []int
-	up, down [][]int // neighbors in the row above and below
-	rows     [][]int
-	at       []float64 // index of an item in its row
-	x        []float64
-	bends    [][]int
+// run computes a layout. A panic of the library is an error; it does so for no boxes.
+func run(g *dagro.Graph) (err error) {
+	if g.NodeCount() == 0 {
+		return nil
+	}
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("layout of a scope: %v", fault)
+		}
+	}()
+	return dagro.Layout(g)
 }
 
 // ends returns the upper and the lower end of an edge.
 func ends(e [2]int) (int, int) { return min(e[0], e[1]), max(e[0], e[1]) }
 
-// ranks assigns a row to every box: the one below the lowest box with an edge to it. A box without
-// incoming edges is placed directly above its first reader. Boxes without edges are placed in rows
-// below the others.
-func ranks(n int, edges [][2]int) []int {
-	rank, below := make([]int, n), make([][]int, n)
-	pointed := make([]bool, n)
+// drawn chooses the edges that the layout knows, by their upper and lower ends. An edge whose ends
+// other edges connect does not change the order of rows; such edges are chosen by length, the
+// shortest first, up to the limit of bends.
+func drawn(n int, edges [][2]int) [][2]int {
+	depth, below := make([]int, n), make([]uint64, n)
+	known := map[[2]int]bool{}
+	var list [][2]int
 	for _, e := range edges {
-		if a, b := ends(e); a != b {
-			below[a] = append(below[a], b)
-			pointed[b] = true
+		if a, b := ends(e); a != b && !known[[2]int{a, b}] {
+			known[[2]int{a, b}] = true
+			list = append(list, [2]int{a, b})
+			below[a] |= 1 << b
 		}
 	}
-	for a := range n { // indices are a topological order
-		for _, b := range below[a] {
-			rank[b] = max(rank[b], rank[a]+1)
+	reach := slices.Clone(below) // everything that paths lead to
+	for a := n - 1; a >= 0; a-- {
+		for rest := below[a]; rest != 0; rest &= rest - 1 {
+			reach[a] |= reach[bits.TrailingZeros64(rest)]
 		}
 	}
-	for a := range n {
-		if pointed[a] || len(below[a]) == 0 {
-			continue
-		}
-		first := math.MaxInt
-		for _, b := range below[a] {
-			first = min(first, rank[b])
-		}
-		rank[a] = first - 1
+	slices.SortFunc(list, byEnds)
+	for _, e := range list { // by their upper ends, which are final
+		depth[e[1]] = max(depth[e[1]], depth[e[0]]+1)
 	}
-	loners(rank, below, pointed)
-	return rank
+	rows := func(e [2]int) int { return depth[e[1]] - depth[e[0]] }
+	slices.SortStableFunc(list, func(e, f [2]int) int { return cmp.Compare(rows(e), rows(f)) })
+	left := bendsPerItem * n
+	list = slices.DeleteFunc(list, func(e [2]int) bool {
+		for rest := below[e[0]] &^ (1 << e[1]); rest != 0; rest &= rest - 1 {
+			if reach[bits.TrailingZeros64(rest)]&(1<<e[1]) != 0 { // another path
+				left -= rows(e) - 1
+				return left < 0
+			}
+		}
+		return false
+	})
+	slices.SortFunc(list, byEnds)
+	return list
 }
 
-func loners(rank []int, below [][]int, pointed []bool) {
-	var alone []int
-	last := -1
-	for a := range rank {
-		if !pointed[a] && len(below[a]) == 0 {
-			alone = append(alone, a)
-		} else {
-			last = max(last, rank[a])
+// byEnds orders edges by their upper, then by their lower end.
+func byEnds(e, f [2]int) int { return cmp.Or(cmp.Compare(e[0], f[0]), cmp.Compare(e[1], f[1])) }
+
+// drawing turns a layout into rows.
+type drawing struct {
+	placed
+	g     *dagro.Graph
+	boxes []box
+	y     []float64 // of rows, in order
+}
+
+// nodes fills in the rows of boxes.
+func (d *drawing) nodes() {
+	at := map[int]float64{}
+	for i := range d.boxes {
+		if label, ok := d.g.Node(strconv.Itoa(i)).(dagro.Attrs); ok {
+			at[i], d.x[i] = label["y"].(float64), label["x"].(float64)
+			d.y = append(d.y, at[i])
 		}
 	}
-	line := max(4, int(math.Sqrt(float64(len(alone)))))
-	for i, a := range alone {
-		rank[a] = last + 1 + i/line
+	slices.Sort(d.y)
+	d.y = slices.CompactFunc(d.y, same)
+	d.rows = make([][]int, len(d.y))
+	for i := range d.boxes {
+		if y, ok := at[i]; ok {
+			r, _ := d.row(y)
+			d.rows[r] = append(d.rows[r], i)
+		}
 	}
 }
 
-// bend inserts an item in each row that a long edge passes through. Edges with the same upper end
-// share these items.
-func (d *drawing) bend(edges [][2]int) {
-	n := len(d.boxes)
-	d.up, d.down, d.bends = make([][]int, n), make([][]int, n), make([][]int, len(edges))
-	chain := map[int][]int{} // by upper end
+// same reports whether two places are in one row.
+func same(a, b float64) bool { return math.Abs(a-b) < 0.5 }
+
+// row finds the row of a place.
+func (d *drawing) row(y float64) (int, bool) {
+	r := slices.IndexFunc(d.y, func(other float64) bool { return same(y, other) })
+	return r, r >= 0
+}
+
+// route adds a bend where an edge passes through a row between its ends. Points between two rows
+// are left out.
+func (d *drawing) route(edges [][2]int) {
+	drawn := map[[2]int][]int{}
 	for i, e := range edges {
 		a, b := ends(e)
-		span := d.rank[b] - d.rank[a]
-		if a == b || span > maxBends {
+		if list, ok := drawn[[2]int{a, b}]; ok {
+			d.bends[i] = list
 			continue
 		}
-		c := chain[a]
-		for len(c) < span-1 {
-			above := a
-			if len(c) > 0 {
-				above = c[len(c)-1]
+		label, ok := d.g.EdgeByArgs(strconv.Itoa(a), strconv.Itoa(b)).(dagro.Attrs)
+		if !ok {
+			continue // drawn without bends
+		}
+		points := label["points"].([]dagro.Point)
+		for _, p := range points[1 : len(points)-1] { // the first and the last are on the boxes
+			if r, ok := d.row(p.Y); ok {
+				k := len(d.x)
+				d.x, d.rows[r] = append(d.x, p.X), append(d.rows[r], k)
+				d.bends[i] = append(d.bends[i], k)
 			}
-			k := len(d.boxes)
-			d.boxes = append(d.boxes, box{bendWidth, 0})
-			d.rank = append(d.rank, d.rank[a]+len(c)+1)
-			d.up, d.down = append(d.up, nil), append(d.down, nil)
-			d.join(above, k)
-			c = append(c, k)
 		}
-		chain[a] = c
-		last := a
-		if span > 1 {
-			last = c[span-2]
-			d.bends[i] = c[: span-1 : span-1]
-		}
-		d.join(last, b)
+		drawn[[2]int{a, b}] = d.bends[i]
 	}
 }
 
-func (d *drawing) join(above, below int) {
-	d.down[above] = append(d.down[above], below)
-	d.up[below] = append(d.up[below], above)
-}
-
-// order sorts each row by the barycenters of its neighbors, alternating downwards and upwards, and
-// keeps the order with the fewest crossings.
-func (d *drawing) order() {
-	d.at = make([]float64, len(d.boxes))
-	for i, r := range d.rank {
-		for len(d.rows) <= r {
-			d.rows = append(d.rows, nil)
-		}
-		d.at[i] = float64(len(d.rows[r]))
-		d.rows[r] = append(d.rows[r], i)
-	}
-	best, fewest := d.copyRows(), d.crossings()
-	for s := 0; s < sweeps && fewest > 0; s++ {
-		for i := range d.rows {
-			if s%2 == 0 {
-				d.sortRow(i, d.up)
-			} else {
-				d.sortRow(len(d.rows)-1-i, d.down)
-			}
-		}
-		if n := d.crossings(); n < fewest {
-			best, fewest = d.copyRows(), n
+// loners places boxes without edges in rows of about equal width.
+func (d *drawing) loners() {
+	var alone []int
+	for i := range d.boxes {
+		if !d.g.HasNode(strconv.Itoa(i)) {
+			alone = append(alone, i)
 		}
 	}
-	d.rows = best
-}
-
-func (d *drawing) copyRows() [][]int {
-	out := make([][]int, len(d.rows))
-	for i, r := range d.rows {
-		out[i] = slices.Clone(r)
-	}
-	return out
-}
-
-func (d *drawing) sortRow(i int, neighbours [][]int) {
-	row := d.rows[i]
-	centre := make(map[int]float64, len(row))
-	for _, v := range row {
-		centre[v] = d.at[v]
-		if len(neighbours[v]) > 0 {
-			sum := 0.0
-			for _, u := range neighbours[v] {
-				sum += d.at[u]
-			}
-			centre[v] = sum / float64(len(neighbours[v]))
+	for row := range slices.Chunk(alone, max(4, int(math.Sqrt(float64(len(alone)))))) {
+		x := 0.0
+		for _, i := range row {
+			d.x[i] = x + d.boxes[i].w/2
+			x += d.boxes[i].w + gapX
 		}
-	}
-	slices.SortStableFunc(row, func(a, b int) int { return cmp.Compare(centre[a], centre[b]) })
-	for k, v := range row {
-		d.at[v] = float64(k)
-	}
-}
-
-// crossings counts the pairs of edges that cross between two rows, with a Fenwick tree (Barth,
-// Jünger and Mutzel 2002).
-func (d *drawing) crossings() int {
-	total := 0
-	for i := 0; i+1 < len(d.rows); i++ {
-		tree, seen := make([]int, len(d.rows[i+1])+1), 0
-		for _, v := range d.rows[i] {
-			to := make([]int, 0, len(d.down[v]))
-			for _, u := range d.down[v] {
-				to = append(to, int(d.at[u]))
-			}
-			for _, p := range to {
-				left := 0
-				for k := p + 1; k > 0; k -= k & -k {
-					left += tree[k]
-				}
-				total += seen - left
-			}
-			for _, p := range to {
-				seen++
-				for k := p + 1; k < len(tree); k += k & -k {
-					tree[k]++
-				}
-			}
-		}
-	}
-	return total
-}
-
-// centre computes x. It moves each row in turn as close to the means of its neighbors as the widths
-// allow.
-func (d *drawing) centre() {
-	d.x = make([]float64, len(d.boxes))
-	for _, row := range d.rows {
-		d.spread(row, func(int) float64 { return 0 })
-	}
-	for s := range sweeps {
-		for i := range d.rows {
-			row, near := d.rows[i], d.up
-			if s%2 == 1 {
-				row, near = d.rows[len(d.rows)-1-i], d.down
-			}
-			d.spread(row, func(v int) float64 {
-				if len(near[v]) == 0 {
-					return d.x[v]
-				}
-				sum := 0.0
-				for _, u := range near[v] {
-					sum += d.x[u]
-				}
-				return sum / float64(len(near[v]))
-			})
-		}
-	}
-	left := math.Inf(1)
-	for v, b := range d.boxes {
-		left = min(left, d.x[v]-b.w/2)
-	}
-	for v := range d.x {
-		d.x[v] -= left
-	}
-}
-
-// spread places the centers of a row. It minimizes the sum of squared distances to the wanted
-// positions with minimum gaps, by pooling adjacent violators.
-func (d *drawing) spread(row []int, want func(v int) float64) {
-	type block struct {
-		sum   float64
-		count int
-	}
-	var blocks []block
-	offset := make([]float64, len(row))
-	for k, v := range row {
-		if k > 0 {
-			offset[k] = offset[k-1] + (d.boxes[row[k-1]].w+d.boxes[v].w)/2 + gapX
-		}
-		blocks = append(blocks, block{want(v) - offset[k], 1})
-		for n := len(blocks); n > 1; n = len(blocks) {
-			a, b := blocks[n-2], blocks[n-1]
-			if a.sum/float64(a.count) <= b.sum/float64(b.count) {
-				break
-			}
-			blocks = append(blocks[:n-2], block{a.sum + b.sum, a.count + b.count})
-		}
-	}
-	k := 0
-	for _, b := range blocks {
-		for range b.count {
-			d.x[row[k]] = b.sum/float64(b.count) + offset[k]
-			k++
-		}
+		d.rows = append(d.rows, row)
 	}
 }

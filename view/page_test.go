@@ -59,7 +59,7 @@ func decode(t *testing.T, page, name string, into any) {
 // Names of a model never reach the page as HTML, and its values keep them all the same.
 func TestNamesAreEscaped(t *testing.T) {
 	g := parse(t, hostile)
-	p := &Page{Title: g.Name, Blocks: []Block{GraphBlock("graph", g.Name, g)}}
+	p := &Page{Title: g.Name, Blocks: []Block{new(Layouts).Block("graph", g.Name, g)}}
 	var b bytes.Buffer
 	if _, err := p.WriteTo(&b); err != nil {
 		t.Fatal(err)
@@ -107,7 +107,10 @@ func TestScopesHoldAllBoxes(t *testing.T) {
 		b.WriteString("  %y." + string(rune('a'+i%26)) + strings.Repeat("b", i/26) + " = relu %y.0\n")
 	}
 	b.WriteString("  return %y.0\n}\n")
-	g := Describe(parse(t, b.String()))
+	g, err := new(Layouts).Describe(parse(t, b.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
 	homes := make([]int, len(g.Boxes))
 	for _, s := range g.Scopes {
 		if len(s.Items) > maxItems {
@@ -154,7 +157,7 @@ func get(t *testing.T, url, host, origin string) (int, string, http.Header) {
 func TestServer(t *testing.T) {
 	g := parse(t, hostile)
 	made := 0
-	p := &Page{Title: "t", Blocks: []Block{GraphBlock("graph", "", g), {"later", "", func() (any, error) { made++; return 7, nil }}}}
+	p := &Page{Title: "t", Blocks: []Block{new(Layouts).Block("graph", "", g), {"later", "", func() (any, error) { made++; return 7, nil }}}}
 	s, err := Listen("127.0.0.1:0", p)
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +210,7 @@ func TestServer(t *testing.T) {
 // Without a host in its address the server is on the loopback interface alone. Where it is asked to
 // be on all, it answers to the machine's addresses and to no name.
 func TestServerHosts(t *testing.T) {
-	p := &Page{Title: "t", Blocks: []Block{GraphBlock("graph", "", parse(t, hostile))}}
+	p := &Page{Title: "t", Blocks: []Block{new(Layouts).Block("graph", "", parse(t, hostile))}}
 	for _, c := range []struct {
 		listen, host string
 		code         int

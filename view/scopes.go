@@ -35,8 +35,9 @@ type tree struct {
 	sum, count int // sum and number of the positions of all boxes inside
 }
 
-// maxItems is the number of items above which a scope is divided into parts.
-const maxItems = 160
+// maxItems is the number of items above which a scope is divided into parts: the time of a layout
+// grows faster than its items. Sets of items are bits of a word.
+const maxItems = 60
 
 // nameParts splits a value's name. A gradient has the parts of its value, an optimizer's moment
 // those of its parameter, and a cast those of its operand.

@@ -27,7 +27,8 @@ type Server struct {
 }
 
 // Listen opens an address for a page, such as 127.0.0.1:0. Port 0 is a free one. An address without
-// a host, such as :8080, is on the loopback interface; 0.0.0.0:8080 is on all.
+// a host, such as :8080, is on the loopback interface; 0.0.0.0:8080 is on all. The first block is
+// made at once: the page opens without waiting for it.
 func Listen(address string, p *Page) (*Server, error) {
 	listen := address
 	if strings.HasPrefix(address, ":") {
@@ -39,7 +40,12 @@ func Listen(address string, p *Page) (*Server, error) {
 	}
 	var secret [16]byte
 	rand.Read(secret[:]) // cannot fail
-	return &Server{page: p, token: hex.EncodeToString(secret[:]), host: ln.Addr().String(), ln: ln, made: map[string][]byte{}}, nil
+	s := &Server{page: p, token: hex.EncodeToString(secret[:]), host: ln.Addr().String(), ln: ln, made: map[string][]byte{}}
+	if _, err := s.block(&p.Blocks[0]); err != nil {
+		ln.Close()
+		return nil, err
+	}
+	return s, nil
 }
 
 // Address is where the page is, the token included.

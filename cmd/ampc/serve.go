@@ -32,7 +32,7 @@ func (t *trainer) serveRun(ctx context.Context, address string, out io.Writer) e
 	g := t.step.Graph()
 	s, err := view.Listen(address, &view.Page{Title: t.curves.title, Live: &l.stream, Blocks: []view.Block{
 		{Name: "training", Make: func() (any, error) { return training, nil }},
-		view.GraphBlock("graph", "compiled", g),
+		new(view.Layouts).Block("graph", "compiled", g),
 	}})
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func runPage(folder string) (*view.Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Blocks = append(p.Blocks, view.GraphBlock("graph", "as trained", g))
+	p.Blocks = append(p.Blocks, new(view.Layouts).Block("graph", "as trained", g))
 	return p, nil
 }
 

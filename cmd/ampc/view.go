@@ -35,6 +35,7 @@ type viewFlags struct {
 	other       string
 	passes      []string
 	profile     int
+	layouts     view.Layouts // of all graphs of the page
 }
 
 func viewCommand() *cobra.Command {
@@ -92,7 +93,7 @@ func (f *viewFlags) page(c *cobra.Command, spec string) (*view.Page, error) {
 	}
 	p := &view.Page{Title: spec}
 	if o.compiled {
-		p.Blocks = append(p.Blocks, view.GraphBlock("graph", "as compiled", o.model.Graph()))
+		p.Blocks = append(p.Blocks, f.layouts.Block("graph", "as compiled", o.model.Graph()))
 		return p, f.addProgram(o, p, o.model.Graph())
 	}
 	p.Title += ", " + f.policy
@@ -100,7 +101,7 @@ func (f *viewFlags) page(c *cobra.Command, spec string) (*view.Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Blocks = append(p.Blocks, view.GraphBlock("graph", "compiled under "+f.policy, g))
+	p.Blocks = append(p.Blocks, f.layouts.Block("graph", "compiled under "+f.policy, g))
 	if f.other != "" {
 		if err := f.addPolicy(o, p); err != nil {
 			return nil, err
@@ -138,7 +139,7 @@ func (f *viewFlags) addPasses(o *openedModel, p *view.Page, stages []string, g *
 			if err != nil {
 				return nil, err
 			}
-			return view.Describe(g), nil
+			return f.layouts.Describe(g)
 		}})
 	}
 	for _, name := range stages {
@@ -150,7 +151,7 @@ func (f *viewFlags) addPasses(o *openedModel, p *view.Page, stages []string, g *
 			if err != nil {
 				return nil, err
 			}
-			return view.Describe(g), nil
+			return f.layouts.Describe(g)
 		}})
 	}
 }
@@ -167,7 +168,7 @@ func (f *viewFlags) addPolicy(o *openedModel, p *view.Page) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.other, err)
 	}
-	p.Blocks = append(p.Blocks, view.GraphBlock("policy", "compiled under "+f.other, g))
+	p.Blocks = append(p.Blocks, f.layouts.Block("policy", "compiled under "+f.other, g))
 	return nil
 }
 
@@ -263,7 +264,7 @@ func savedPage(ctx context.Context, path string) (*view.Page, error) {
 		return nil, err
 	}
 	return &view.Page{Title: path, Blocks: []view.Block{
-		view.GraphBlock("graph", "as it ran", saved.Graph),
+		new(view.Layouts).Block("graph", "as it ran", saved.Graph),
 		{Name: "doctor", Label: "", Make: func() (any, error) {
 			saved.Exponents = true
 			d, err := doctor.Diagnose(ctx, saved)

@@ -73,7 +73,7 @@ func TestCoreDownloads(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"go.mod":  "module user\n\ngo 1.26.0\n\nrequire ampc v0.0.0\n\nreplace ampc => " + here + "\n",
+		"go.mod":  "module user\n\ngo 1.26.5\n\nrequire ampc v0.0.0\n\nreplace ampc => " + here + "\n",
 		"main.go": "package main\n\nimport _ \"ampc\"\n\nfunc main() {}\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
