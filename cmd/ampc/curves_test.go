@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
-
 	"io"
 	"math"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"ampc/fit"
+	"ampc/internal/sight"
 )
 
 // picture draws curves and wants well-formed XML without a number that is none.
@@ -209,5 +209,35 @@ func TestProgressFits(t *testing.T) {
 	}
 	if want := "step 4/40  loss NaN (skipped)  skipped 0"; !strings.HasPrefix(b.String(), want) {
 		t.Errorf("%q, want %q", b.String(), want)
+	}
+}
+
+// What one chart of curves.svg shows differs for colour-blind readers too, and stands out from the
+// white behind it.
+func TestCurveColors(t *testing.T) {
+	c := &curves{}
+	for step := range 10 {
+		c.add(point{step: step + 1, loss: 3, scale: 1024, skipped: step == 3, norm: math.NaN(), heldOut: 2})
+	}
+	white, err := sight.Parse("#ffffff")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, chart := range [][]series{c.losses(), c.scales()} {
+		if len(chart) != 2 {
+			t.Fatalf("%d series", len(chart))
+		}
+		colors := map[string]sight.RGB{}
+		for _, s := range chart {
+			if colors[s.name], err = sight.Parse(s.color); err != nil {
+				t.Fatal(err)
+			}
+			if x := sight.Contrast(colors[s.name], white); x < 3 {
+				t.Errorf("%s on white has contrast %.2f, want 3", s.name, x)
+			}
+		}
+		if pair, least := sight.Nearest(colors); least < 20 {
+			t.Errorf("%s are %.1f apart, want 20", pair, least)
+		}
 	}
 }

@@ -53,6 +53,6 @@ function curve(points, key, title, log) {
   const value = (v) => format(log ? 2 ** v : v);
   return el("div", { class: "fit" }, el("h3", {}, title), chart(w, h, `${title} from step ${s0} to ${s1}, last ${format(list.at(-1)[key])}`,
     svg("path", { class: "axis", d: `M70 10V${h - 30}H${w - 10}` }), svg("text", { x: 2, y: 16 }, value(hi)), svg("text", { x: 2, y: h - 30 }, value(lo)), svg("text", { x: 70, y: h - 12 }, "step " + s0), svg("text", { x: w - 70, y: h - 12 }, "step " + s1),
-    svg("path", { class: "curve " + (key === "scale" ? "c1" : key === "loss" ? "c0" : "c2"), d }),
+    svg("path", { class: "curve", d }),
     key === "scale" || key === "loss" ? points.filter((p) => p.skipped).slice(0, 2000).map((p) => svg("rect", { class: "mark", x: x(p.step) - 1, y: h - 36, width: 2, height: 6 }, tip("step " + p.step + " was skipped"))) : null));
 }
