@@ -2,11 +2,9 @@ package passes
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"ampc/ir"
-	"ampc/passes/systems"
 )
 
 // F32 computes everything in f32.
@@ -29,6 +27,15 @@ func MixedBF16() Policy { return mixed(ir.BF16) }
 func mixed(low ir.DType) Policy {
 	p := lowPolicy("mixed", low)
 	p.Algorithm, p.SavedCost = "mincut", 1
+	return p
+}
+
+// mixedTrunk is mixed, but a sum of an f32 and a 16-bit tensor may be stored in 16
+// bits: the residual trunk of a network and its gradient, which mixed keeps in f32.
+func mixedTrunk(low ir.DType) Policy {
+	p := mixed(low)
+	p.Name += "-trunk"
+	p.Narrow = true
 	return p
 }
 
@@ -62,16 +69,31 @@ func O3(low ir.DType) Policy {
 	return p
 }
 
-// presets maps the first part of a preset's name to the function that makes it for a low dtype.
-func presets() map[string]func(ir.DType) Policy {
-	return map[string]func(ir.DType) Policy{"mixed": mixed, "o1": O1, "o2": O2, "o3": O3}
+// preset is a policy for each low dtype, whose name stands for * in its own.
+type preset struct {
+	name string
+	of   func(low ir.DType) Policy // nil: the lists of the system of that name
+}
+
+var presets = []preset{
+	{"mixed-*", mixed}, {"mixed-*-trunk", mixedTrunk}, {"o1-*", O1}, {"o2-*", O2}, {"o3-*", O3},
+	{"torch-*", nil}, {"torch-cpu-*", nil}, {"apex-o1-*", nil}, {"tensorflow-*", nil}, {"oneflow-*", nil}, {"paddle-*", nil}, {"tvm-*", nil},
+}
+
+func (p preset) named(low ir.DType) string { return strings.Replace(p.name, "*", low.String(), 1) }
+
+func (p preset) policy(low ir.DType) (Policy, error) {
+	if p.of == nil {
+		return systemPolicy(strings.TrimSuffix(p.name, "-*"), low)
+	}
+	return p.of(low), nil
 }
 
 // PolicyNames lists every preset.
 func PolicyNames() []string {
 	names := []string{"f32", "tf32"}
-	for _, first := range []string{"mixed", "o1", "o2", "o3", "torch", "torch-cpu", "apex-o1", "tensorflow", "oneflow", "paddle", "tvm"} {
-		names = append(names, first+"-f16", first+"-bf16")
+	for _, p := range presets {
+		names = append(names, p.named(ir.F16), p.named(ir.BF16))
 	}
 	return append(names, "manual")
 }
@@ -86,12 +108,12 @@ func PolicyNamed(name string) (Policy, error) {
 	case "manual":
 		return Manual(), nil
 	}
-	first, low := PolicyParts(name)
-	if f := presets()[first]; f != nil && low.Low() {
-		return f(low), nil
-	}
-	if slices.Contains(systems.Names(), first) && low.Low() {
-		return systemPolicy(first, low)
+	for _, p := range presets {
+		for _, low := range []ir.DType{ir.F16, ir.BF16} {
+			if p.named(low) == name {
+				return p.policy(low)
+			}
+		}
 	}
 	if near := nearPolicy(name); near != "" {
 		return Policy{}, fmt.Errorf("no policy %q; did you mean %s?", name, near)

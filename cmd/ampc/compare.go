@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -31,7 +32,7 @@ type variant struct {
 var variants = []variant{
 	{"f32", "f32", "", 1}, {"f32 seed 2", "f32", "", 2},
 	{"mixed-f16", "mixed-f16", "mincut", 1}, {"local", "mixed-f16", "local", 1}, {"paint", "mixed-f16", "paint", 1},
-	{"narrow", "mixed-f16", "narrow", 1}, {"mixed-bf16", "mixed-bf16", "mincut", 1},
+	{"f16-trunk", "mixed-f16-trunk", "", 1}, {"mixed-bf16", "mixed-bf16", "mincut", 1}, {"bf16-trunk", "mixed-bf16-trunk", "", 1},
 	{"o1-f16", "o1-f16", "", 1}, {"o2-f16", "o2-f16", "", 1}, {"o3-f16", "o3-f16", "", 1}, {"torch-f16", "torch-f16", "", 1},
 }
 
@@ -65,7 +66,7 @@ func compareCommand() *cobra.Command {
 		}
 		return printComparison(c.OutOrStdout(), rows, steps)
 	})
-	c.Long = "Print, for every model under every policy, the bytes that one step moves and the mean loss over the last tenth\nof a training run on generated data.\n\nThe rows local and paint are mixed-f16 with another algorithm for choosing dtypes; narrow is mixed-f16 that lets\npromoting ops store 16 bits. The row f32 seed 2 has other initial weights: it shows how much they change the loss."
+	c.Long = "Print, for every model under every policy, the bytes that one step moves and the mean loss over the last tenth\nof a training run on generated data.\n\nThe rows local and paint are mixed-f16 with another algorithm for choosing dtypes; f16-trunk and\nbf16-trunk are mixed-f16-trunk and mixed-bf16-trunk. The row f32 seed 2 has other initial weights: it shows how much they change the loss."
 	c.Flags().IntVar(&steps, "steps", 200, "steps to train; 0: print bytes only")
 	addJSON(c, &asJSON)
 	return c
@@ -127,16 +128,9 @@ func (v variant) load() (ampc.Policy, error) {
 	return withAlgorithm(p, v.algorithm), err
 }
 
-// withAlgorithm returns the policy with another algorithm. "narrow" is mincut that may also narrow
-// ops of class promote. "" keeps the policy's own.
+// withAlgorithm returns the policy with another algorithm; "" keeps its own.
 func withAlgorithm(p ampc.Policy, algorithm string) ampc.Policy {
-	switch algorithm {
-	case "":
-	case "narrow":
-		p.Algorithm, p.Narrow = "mincut", true
-	default:
-		p.Algorithm = algorithm
-	}
+	p.Algorithm = cmp.Or(algorithm, p.Algorithm)
 	return p
 }
 

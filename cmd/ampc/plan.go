@@ -30,7 +30,7 @@ func plans(f modelFlags, chosen, compare bool) []modelFlags {
 			out = append(out, f)
 		}
 	}
-	every := []string{"local", "paint", "mincut", "narrow"}
+	every := []string{"local", "paint", "mincut"}
 	switch {
 	case chosen && compare:
 		add(f.policy, every...)
@@ -40,6 +40,8 @@ func plans(f modelFlags, chosen, compare bool) []modelFlags {
 		add("f32", "")
 		add("mixed-f16", every...)
 		add("mixed-bf16", every...)
+		add("mixed-f16-trunk", "")
+		add("mixed-bf16-trunk", "")
 		for _, p := range []string{"o1", "o2", "o3", "torch", "torch-cpu", "apex-o1", "tensorflow", "oneflow", "paddle", "tvm"} {
 			add(p+"-f16", "")
 		}
@@ -108,7 +110,7 @@ func planCommand() *cobra.Command {
 	c.Flags().StringVar(&device, "device", "", "print instead the library algorithm of each product on this GPU `DEVICE`, such as cuda:0; algorithms not known yet are searched for and cached")
 	l.add(c)
 	addJSON(c, &asJSON)
-	c.Flags().BoolVar(&compare, "compare", false, "also compare the algorithms local, paint and mincut, narrow (mincut where promoting ops may store 16 bits), and the presets of other systems")
+	c.Flags().BoolVar(&compare, "compare", false, "also compare the algorithms local, paint and mincut, and all presets")
 	return c
 }
 
