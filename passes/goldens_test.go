@@ -99,6 +99,8 @@ func goldenConfig(c *golden.Case) (cfg Config, mode ir.PrintMode, err error) {
 			cfg.Caps.Keeps = true
 		case "--one-end":
 			cfg.Caps.SingleStore = true
+		case "--recomputes-pools":
+			cfg.Caps.RecomputesPools = true
 		case "--policy", "--passes", "--disable", "--no-load", "--no-store":
 			i++
 			if err := goldenOption(&cfg, c, run[i-1], run[i]); err != nil {

@@ -11,7 +11,8 @@ import (
 //
 //   - the result of a norm that only elementwise nodes read, as the gradient of SiLU after a group
 //     norm does: they compute it, element by element, from what the norm's gradient reads;
-//   - the positions of a max pool, from the image that another node reads.
+//   - the positions of a max pool, from the image that another node reads, where the gradient of
+//     the pool searches it itself (ir.Caps.RecomputesPools).
 //
 // Dtypes are known by then and do not change. A pool searches the same image as before, so ties and
 // NaN give the same positions. An eager policy keeps what the system that it models keeps.
@@ -19,7 +20,7 @@ func recompute(g *ir.Graph, c *Context) error {
 	if c.Policy.Eager {
 		return nil
 	}
-	r := &recomputer{g: g, uses: g.Uses(), returned: map[*ir.Value]bool{}, norms: map[*ir.Node]*ir.Node{}, pools: map[*ir.Node]*ir.Node{}}
+	r := &recomputer{g: g, uses: g.Uses(), caps: c.Caps, returned: map[*ir.Value]bool{}, norms: map[*ir.Node]*ir.Node{}, pools: map[*ir.Node]*ir.Node{}}
 	for _, v := range g.Return {
 		r.returned[v] = true
 	}
@@ -45,7 +46,7 @@ func recompute(g *ir.Graph, c *Context) error {
 		g.Body[ir.Backward] = append(g.Body[ir.Backward], n)
 	}
 	if c.Policy.decided().Algorithm == "mincut" { // the cut did not know of it
-		c.Count("cut_bytes", int(floatBytes(g)-before+r.poolBytes(c.Caps))*max(c.Micro, 1))
+		c.Count("cut_bytes", int(floatBytes(g)-before+r.poolBytes())*max(c.Micro, 1))
 	}
 	c.Count("norms_recomputed", len(r.norms))
 	c.Count("pools_recomputed", len(r.pools))
@@ -56,6 +57,7 @@ type recomputer struct {
 	g        *ir.Graph
 	b        *ir.Builder // of backward
 	uses     *ir.Uses
+	caps     ir.Caps
 	returned map[*ir.Value]bool
 	cluster  int32                 // highest cluster number in use
 	norms    map[*ir.Node]*ir.Node // by norm: the last node that computes its result again, nil before
@@ -69,7 +71,7 @@ func (r *recomputer) look(n *ir.Node) {
 		if r.normAgain(n) {
 			r.norms[n] = nil
 		}
-	case cheap(n) > 0:
+	case cheap(n) > 0 && r.caps.RecomputesPools:
 		if index := n.Out[cheap(n)]; !r.returned[index] && r.kept(index) && r.kept(n.In[0]) {
 			r.pools[n] = nil
 		}
@@ -177,7 +179,7 @@ func (r *recomputer) pool(n *ir.Node) *ir.Node {
 
 // poolBytes is how many more bytes the steps of one micro-batch move because pools are computed
 // again.
-func (r *recomputer) poolBytes(caps ir.Caps) (sum int64) {
+func (r *recomputer) poolBytes() (sum int64) {
 	size := func(v *ir.Value) int64 { return r.g.Elements(v.Type) * v.Type.DType.Size() }
 	for n, again := range r.pools {
 		if again == nil {
@@ -195,10 +197,10 @@ func (r *recomputer) poolBytes(caps ir.Caps) (sum int64) {
 				grads += 2
 			}
 		}
-		if caps.RecomputesPools && forward == 0 {
+		if forward == 0 {
 			sum -= index
 		}
-		if caps.RecomputesPools && grads == 1 {
+		if grads == 1 {
 			sum += size(n.In[0]) - index
 		} else {
 			sum += size(n.In[0]) + size(n.Out[0]) + index
