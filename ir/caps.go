@@ -41,6 +41,8 @@ type Caps struct {
 	// Splits reports whether a product runs as two kernels: one stores its f32 sums, and one reads
 	// them and applies the epilogue. nil: no product does.
 	Splits func(p Product) bool
+	// NoResidual: no kernel of a product adds a tensor of its result's shape.
+	NoResidual bool
 	// Expander is for nodes that the target has no kernel for; nil: it has kernels for all.
 	Expander Expander
 }
@@ -49,16 +51,13 @@ type Caps struct {
 // and result, and its other epilogue stages.
 type Product struct {
 	A, B, Bias, Out DType
-	Tanh, Residual  bool
+	Tanh            bool
 }
 
 // Take adds node m, which ends epilogue stage s (Extends), to p.
 func (p *Product) Take(s EpilogueStage, m *Node) {
-	switch s {
-	case AfterActivation:
+	if s == AfterActivation {
 		p.Tanh = m.Op == OpTanh
-	case AfterResidual:
-		p.Residual = true
 	}
 }
 
@@ -263,7 +262,7 @@ func (c Caps) Extends(s EpilogueStage, n *Node, y *Value) EpilogueStage {
 		shape := y.Type.Shape
 		switch {
 		case other == y || !other.Type.DType.Float() || other.Type.DType == F64 || !shape.Known() || shape.Rank() < 2:
-		case other.Type.Shape == shape && s < AfterResidual:
+		case other.Type.Shape == shape && s < AfterResidual && !c.NoResidual:
 			return AfterResidual
 		case other.Type.Shape == MakeShape(shape.Dim(-1)) && s == AfterProduct:
 			return AfterBias

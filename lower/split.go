@@ -26,7 +26,7 @@ func (l *Lowerer) splits(s *Step) bool {
 		return false
 	}
 	e := &s.Gemm.Epilogue
-	p := ir.Product{A: l.p.dtype(s.In[0]), B: l.p.dtype(s.In[1]), Out: l.p.dtype(s.Out[0]), Tanh: e.Act == Tanh, Residual: e.Residual != 0}
+	p := ir.Product{A: l.p.dtype(s.In[0]), B: l.p.dtype(s.In[1]), Out: l.p.dtype(s.Out[0]), Tanh: e.Act == Tanh}
 	if e.Bias != 0 {
 		p.Bias = l.p.dtype(s.In[e.Bias])
 	}
@@ -68,9 +68,6 @@ func (p *Program) ending(e *Epilogue, sum BufferID, in []BufferID, out BufferID)
 	}
 	if e.Act != NoAct {
 		y = epiloguePrims[e.Act](code, y)
-	}
-	if e.Residual != 0 {
-		y = code.Add(y, load(in[e.Residual], cols, 1))
 	}
 	g.Code = code.Ins
 	g.Stores = []Access{{Buffer: out, DType: p.dtype(out), Strides: []int64{cols, 1}, Reg: y}}

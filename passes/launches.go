@@ -76,7 +76,7 @@ func splitsAlways(c ir.Caps, n *ir.Node, step []*ir.Node, results []ir.DType, op
 		p.Bias = operand(2)
 	}
 	eachInEpilogue(c, n, step, func(s ir.EpilogueStage, m *ir.Node, _ int) { p.Take(s, m) })
-	if !p.Tanh && !p.Residual && (p.A == ir.Invalid || p.B == ir.Invalid) {
+	if !p.Tanh && (p.A == ir.Invalid || p.B == ir.Invalid) {
 		return false
 	}
 	return !slices.ContainsFunc(results, func(d ir.DType) bool {

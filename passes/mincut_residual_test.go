@@ -9,9 +9,8 @@ import (
 	"ampc/lower/sm"
 )
 
-// Where a product runs as two kernels, its residual is read by the second one. A
-// residual that is also an operand is read once more only if both read one form of
-// the same elements.
+// On GPUs the sum of a product and a residual is a step of its own. A residual that is
+// also an operand of the product is read by both steps, in the forms that each needs.
 func TestResidualIsAnOperand(t *testing.T) {
 	const text = `graph @residual {
   input %x : f32[8,16]

@@ -48,20 +48,6 @@ func (c *clusterer) split(s ir.Section, last *ir.Node, v *ir.Value) {
 	if free && !wide && splits(plan.Low, plan.F32) {
 		pay(out, b, 4*size)
 	}
-	if c.summed(p) { // the sums are a separate cluster
-		return
-	}
-	for i, o := range p.In[:2] { // both kernels read an operand that is also the residual
-		if r := e.residual; r.v != nil && c.part[r.v.ID] == c.part[o.ID] {
-			switch form := c.stored(p, i, o); {
-			case form == plan.F32:
-				pay(r.form, plan.Low, 2*size)
-			case form == r.form || form == plan.Low && r.form.Free():
-				pay(plan.F32, r.form, size)
-			}
-			break
-		}
-	}
 }
 
 // bits16 is x with both 16-bit dtypes counted as low.
@@ -90,11 +76,11 @@ func (c *clusterer) productOf(last *ir.Node) *ir.Node {
 
 // epilogue is what a product's kernel computes after the sums.
 type epilogue struct {
-	product        ir.Product // without dtypes
-	bias, residual addend
+	product ir.Product // without dtypes
+	bias    addend
 }
 
-// addend is an operand that an epilogue adds, and the choice of the dtype in which it is read. v is
+// addend is the bias that an epilogue adds, and the choice of the dtype in which it is read. v is
 // nil for none.
 type addend struct {
 	v    *ir.Value
@@ -113,11 +99,8 @@ func (c *clusterer) epilogue(p, last *ir.Node) (e epilogue) {
 	}
 	eachInEpilogue(c.c.Caps, p, c.member[last.Why.Cluster], func(s ir.EpilogueStage, m *ir.Node, other int) {
 		e.product.Take(s, m)
-		switch s {
-		case ir.AfterBias:
+		if s == ir.AfterBias {
 			e.bias = c.addend(m, other)
-		case ir.AfterResidual:
-			e.residual = c.addend(m, other)
 		}
 	})
 	return e

@@ -67,7 +67,7 @@ func (c *cudaLowerer) widened(s *lower.Step) (*lower.Step, error) {
 // than a bias of the result's dtype followed by a ReLU.
 func (t Target) splits(p ir.Product) bool {
 	stores := p.Out == ir.F32 || p.Out == p.A && p.Out == p.B && t.multiplies(p.A)
-	return !stores || p.Bias != ir.Invalid && p.Bias != p.Out || p.Tanh || p.Residual
+	return !stores || p.Bias != ir.Invalid && p.Bias != p.Out || p.Tanh
 }
 
 // blasAlign divides the address of every item, in bytes.
