@@ -33,7 +33,21 @@ func lengths(t *testing.T, c ampc.TrainConfig, options ...ampc.ModelOption) (*am
 // scale with RestoreNever. The doctor says that f32 has the NaN too; RestoreScale
 // takes it back.
 func TestRestoreScale(t *testing.T) {
-	m, step := lengths(t, ampc.TrainConfig{RestoreScale: ampc.RestoreNever})
+	testRestored(t, ampc.RestoreNever)
+}
+
+// On a GPU the scale is lowered by default, and taken back in the same way.
+func TestRestoreScaleOnGPU(t *testing.T) {
+	b, err := gpu.OpenSim("sm_90")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	testRestored(t, ampc.RestoreAuto, ampc.On(b))
+}
+
+func testRestored(t *testing.T, restore ampc.RestoreScale, options ...ampc.ModelOption) {
+	m, step := lengths(t, ampc.TrainConfig{RestoreScale: restore}, options...)
 	if err := step.RestoreScale(); err == nil || !strings.HasSuffix(err.Error(), "no step was run yet") {
 		t.Errorf("before the first step: %v", err)
 	}
@@ -47,8 +61,8 @@ func TestRestoreScale(t *testing.T) {
 	good, bad := all(32, 0.5), all(32, 0.5)
 	clear(bad[8:16])
 	set(t, m, "fc.b", make([]float32, 8))
-	first := run(good)
-	if metrics(t, first).Skipped {
+	first := metrics(t, run(good))
+	if first.Skipped {
 		t.Fatal("the first step is to be taken")
 	}
 	if err := step.RestoreScale(); err == nil || !strings.Contains(err.Error(), "was taken") {
@@ -57,8 +71,8 @@ func TestRestoreScale(t *testing.T) {
 	set(t, m, "fc.b", make([]float32, 8))
 	for i := range 3 {
 		r := run(bad)
-		if !metrics(t, r).Skipped || metrics(t, r).Loss != metrics(t, r).Loss || metrics(t, r).Scale != metrics(t, first).Scale {
-			t.Fatalf("bad batch %d: skipped %t, loss %g, scale %g; want a finite loss, skipped, at %g", i, metrics(t, r).Skipped, metrics(t, r).Loss, metrics(t, r).Scale, metrics(t, first).Scale)
+		if !metrics(t, r).Skipped || metrics(t, r).Loss != metrics(t, r).Loss || metrics(t, r).Scale != first.Scale {
+			t.Fatalf("bad batch %d: skipped %t, loss %g, scale %g; want a finite loss, skipped, at %g", i, metrics(t, r).Skipped, metrics(t, r).Loss, metrics(t, r).Scale, first.Scale)
 		}
 		d := ask(t, step)
 		if d.Cause != ampc.NotPrecision {
@@ -73,13 +87,13 @@ func TestRestoreScale(t *testing.T) {
 			t.Errorf("the diagnosis after the scale was restored: %v\n%s\nwant\n%s", err, again, d)
 		}
 	}
-	if r := run(good); metrics(t, r).Skipped || metrics(t, r).Scale != metrics(t, first).Scale {
-		t.Errorf("the next good batch: skipped %t at %g, want it taken at %g", metrics(t, r).Skipped, metrics(t, r).Scale, metrics(t, first).Scale)
+	if r := run(good); metrics(t, r).Skipped || metrics(t, r).Scale != first.Scale {
+		t.Errorf("the next good batch: skipped %t at %g, want it taken at %g", metrics(t, r).Skipped, metrics(t, r).Scale, first.Scale)
 	}
 	set(t, m, "fc.b", make([]float32, 8))
 	run(bad)
-	if r := run(good); metrics(t, r).Scale != metrics(t, first).Scale/2 {
-		t.Errorf("a scale that is not restored is %g, want half of %g", metrics(t, r).Scale, metrics(t, first).Scale)
+	if r := run(good); metrics(t, r).Scale != first.Scale/2 {
+		t.Errorf("a scale that is not restored is %g, want half of %g", metrics(t, r).Scale, first.Scale)
 	}
 }
 

@@ -17,13 +17,20 @@ import (
 // Only one goroutine may use it at a time.
 type Spares struct{ free []*spare }
 
-// spare is a block of memory. Where the system allows it, the block lies outside the Go heap: to
-// allocate it starts no garbage collection. It goes back to the system after the last reference to
-// the spare, so whoever uses mem keeps the spare as well.
+// spare is a block of memory. Where the system allows it, a block of up to maxOutside bytes lies
+// outside the Go heap: to allocate it starts no garbage collection. It goes back to the system after
+// the last reference to the spare, so whoever uses mem keeps the spare as well.
 type spare struct{ mem []byte }
 
+// maxOutside bounds a block outside the Go heap. The collector, which frees blocks, does not run
+// for what lies outside: larger ones could stay for minutes.
+const maxOutside = 32 << 20
+
 func newSpare(n int64) *spare {
-	b := kern.Map(n)
+	var b []byte
+	if n <= maxOutside {
+		b = kern.Map(n)
+	}
 	if b == nil {
 		return &spare{kern.AllocAny(n)}
 	}
