@@ -2,6 +2,7 @@ package onnx
 
 import (
 	"fmt"
+	"slices"
 
 	"ampc/ir"
 	"ampc/ir/eval"
@@ -101,6 +102,9 @@ func (c *call) values(ys []*ir.Value) []*value {
 // fold computes a node whose operands are all known, and returns the inputs from which they come.
 func (c *call) fold(r *row) (out []*value, from []string, ok bool) {
 	if len(c.in) == 0 {
+		return nil, nil, false
+	}
+	if slices.ContainsFunc(c.in, func(v *value) bool { return v != nil && v.k == nil && (v.init == nil || !Knowable(v.typ)) }) {
 		return nil, nil, false
 	}
 	for _, v := range c.in {

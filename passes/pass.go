@@ -189,14 +189,14 @@ func Run(g *ir.Graph, cfg Config) error {
 		return err
 	}
 	var room []*ir.Node
+	c := new(Context)
 	for i, p := range ps {
 		if cfg.Check && stage < ir.Ready {
 			if err := g.Shuffle(uint64(i)); err != nil {
 				return &passError{Pass: p.Name, Err: fmt.Errorf("before it: %w", err)}
 			}
 		}
-		c := newContext(cfg)
-		c.training = shared
+		*c = Context{Config: cfg, counters: map[string]int{}, training: shared}
 		start := time.Now()
 		if err := runPass(p, g, c); err != nil {
 			return err

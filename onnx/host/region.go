@@ -329,7 +329,7 @@ func (g *region) elements(v *Value) *eval.Tensor {
 // entry makes the entry of the region that was imported.
 func (g *region) entry(p *onnx.Partial, f *form) (*entry, error) {
 	e := &entry{at: g.st, region: slices.Clone(g.nodes), why: map[int]string{}, guards: newGuards(p), single: p.Single}
-	if err := g.compile(e, p); err != nil {
+	if err := g.compile(e, p, f); err != nil {
 		return nil, err
 	}
 	if f != nil && e.guards.general() {
@@ -425,8 +425,8 @@ func (g *region) stuck() error {
 	return fmt.Errorf("the remaining nodes depend on each other: none can run")
 }
 
-// compile makes the program of a region and says where its values come from and go to.
-func (g *region) compile(e *entry, p *onnx.Partial) error {
+// compile makes the program of a region of form f and says where its values come from and go to.
+func (g *region) compile(e *entry, p *onnx.Partial, f *form) error {
 	for i, w := range p.Wanted {
 		out := result{name: g.want[i], at: -1, given: w.Given}
 		switch {
@@ -444,8 +444,11 @@ func (g *region) compile(e *entry, p *onnx.Partial) error {
 		return nil
 	}
 	var err error
-	if e.program, err = g.r.s.compile(p.Graph); err != nil {
+	if e.program, err = g.r.s.compile(p.Graph, f != nil && g.r.s.compiledOnce[f.base.key]); err != nil {
 		return err
+	}
+	if f != nil {
+		g.r.s.compiledOnce[f.base.key] = true
 	}
 	for _, v := range e.program.code.Vars {
 		if v.Kind != ir.Input {
@@ -460,12 +463,14 @@ func (g *region) compile(e *entry, p *onnx.Partial) error {
 	return nil
 }
 
-// compile takes a region's graph through the passes and loads its program.
-func (s *Session) compile(g *ir.Graph) (*program, error) {
+// compile takes a region's graph through the passes and loads its program. The graph is not
+// verified after each pass if that of the same nodes for other sizes was.
+func (s *Session) compile(g *ir.Graph, again bool) (*program, error) {
 	s.compiled++
 	for {
 		work := g.Clone()
 		c := s.o.Config
+		c.NoVerify = c.NoVerify || again
 		c.Caps = s.o.Backend.Target().Caps()
 		if err := passes.Run(work, c); err != nil {
 			return nil, err
@@ -479,7 +484,7 @@ func (s *Session) compile(g *ir.Graph) (*program, error) {
 		if err == nil {
 			return p, nil
 		}
-		if _, again := runtime.FallBack(s.o.Backend, err); !again {
+		if _, other := runtime.FallBack(s.o.Backend, err); !other {
 			return nil, err
 		}
 	}

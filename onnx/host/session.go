@@ -52,11 +52,13 @@ type Session struct {
 	ops      map[string]operator
 	traced   time.Duration // spent on making entries
 	compiled int           // regions
-	loaded   time.Duration // of it on bringing weights into memory
-	reading  atomic.Int64  // nanoseconds, on reading weights at any time
-	steps    []Step
-	single   []single // in the order in which they were imported
-	closed   bool
+	// compiledOnce holds the keys of the skeletons of regions that were compiled for some sizes.
+	compiledOnce map[[sha256.Size]byte]bool
+	loaded       time.Duration // of it on bringing weights into memory
+	reading      atomic.Int64  // nanoseconds, on reading weights at any time
+	steps        []Step
+	single       []single // in the order in which they were imported
+	closed       bool
 }
 
 // Open prepares the model in a file. The file is read until Close.
@@ -86,7 +88,7 @@ func New(m *onnx.Model, o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Session{ops: operators(), cache: cache{forms: map[[sha256.Size]byte]*entry{}, over: map[overKey]*program{}}, model: m, main: main, o: o, store: store, names: map[*onnx.Tensor]string{}, inits: map[string]*onnx.Tensor{}, equal: map[[sha256.Size]byte]*onnx.Tensor{}, same: map[*onnx.Tensor]*onnx.Tensor{}, taken: map[string]bool{}, types: map[string]ir.Type{}}, nil
+	return &Session{ops: operators(), compiledOnce: map[[sha256.Size]byte]bool{}, cache: cache{forms: map[[sha256.Size]byte]*entry{}, over: map[overKey]*program{}}, model: m, main: main, o: o, store: store, names: map[*onnx.Tensor]string{}, inits: map[string]*onnx.Tensor{}, equal: map[[sha256.Size]byte]*onnx.Tensor{}, same: map[*onnx.Tensor]*onnx.Tensor{}, taken: map[string]bool{}, types: map[string]ir.Type{}}, nil
 }
 
 // Inputs lists what Run must be given, Outputs what it can return.
