@@ -9,6 +9,9 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+	_ "golang.org/x/image/bmp" // ImageDecoder decodes what is registered with package image
+	_ "golang.org/x/image/tiff"
+	_ "golang.org/x/image/webp"
 
 	"ampc"
 	"ampc/internal/safetensors"

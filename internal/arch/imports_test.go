@@ -79,9 +79,9 @@ var externals = map[string][]string{
 	"github.com/spf13/pflag":           {"cmd/ampc"}, // the errors of cobra's flags
 	"github.com/aymanbagabas/go-udiff": {"cmd/ampc"},
 	"golang.org/x/term":                {"cmd/ampc"},
-	"github.com/d2lang/dagro":          {"view"},        // layout of graphs
-	"golang.org/x/image":               {"data/images"}, // scaling
-	"golang.org/x/text":                {"tokenizer"},   // Unicode's normal forms
+	"github.com/d2lang/dagro":          {"view"},                    // layout of graphs
+	"golang.org/x/image":               {"data/images", "cmd/ampc"}, // scaling; BMP, TIFF and WebP
+	"golang.org/x/text":                {"tokenizer"},               // Unicode's normal forms
 }
 
 // readOrder reads the policy: the line of a package and its restriction.

@@ -65,6 +65,7 @@ func operators() map[string]operator {
 		"MaxUnpool":          {maxUnpool, plain},
 		"Det":                {det, plain},
 		"TensorScatter":      {tensorScatter, plain},
+		"ImageDecoder":       {imageDecoder, count},
 		"TfIdfVectorizer":    {tfIdf, "no kernel counts sequences"},
 		"MelWeightMatrix":    {melWeights, plain},
 
