@@ -83,7 +83,7 @@ func TestLibrariesTooNewArePassedOver(t *testing.T) {
 }
 
 // Reports of machines, as ampc devices prints them: each fits a screen and ends in what to do, where
-// something is to be done. The fake library stands for all five.
+// something is to be done. The fake library stands for all but NCCL.
 func TestReports(t *testing.T) {
 	for lib, names := range sonames {
 		if l := openLibrary(lib, names); l.loaded() {
@@ -100,11 +100,20 @@ func TestReports(t *testing.T) {
 	silent := compileC(t, "silent", strings.Replace(string(source), "int cuInit(unsigned f) { ", "int cuInit(unsigned f) { if (f == 0) return 802; ", 1))
 	without := compileC(t, "without", strings.ReplaceAll(string(source), "cuMemAlloc_v2", "cuMemAlloc"))
 	thirteen := compileC(t, "thirteen", strings.Replace(string(source), "return 12090", "return 13000", 1))
+	source, err = os.ReadFile("testdata/nccl.c")
+	must(t, err)
+	nccl := compileC(t, "nccl", string(source))
+	dated := compileC(t, "dated", strings.Replace(string(source), "version = 22203", "version = 21005", 1))
 	all := func(driver string) map[string]string {
-		return map[string]string{"AMPC_LIBCUDA": driver, "AMPC_LIBCUBLASLT": fake, "AMPC_LIBCUDNN": fake, "AMPC_LIBNVRTC": fake}
+		return map[string]string{"AMPC_LIBCUDA": driver, "AMPC_LIBCUBLASLT": fake, "AMPC_LIBCUDNN": fake, "AMPC_LIBNVRTC": fake, "AMPC_LIBNCCL": nccl}
+	}
+	but := func(library, file string) map[string]string {
+		env := all(fake)
+		env[library] = file
+		return env
 	}
 	newer := map[string][]string{"/usr/local/cuda/lib64/libcublasLt.so.13": {"/usr/local/cuda/lib64/libcublasLt.so.13"}}
-	paths := strings.NewReplacer(fake, "/fake.so", old, "/old.so", volta, "/volta.so", silent, "/silent.so", without, "/without.so", thirteen, "/thirteen.so")
+	paths := strings.NewReplacer(fake, "/fake.so", old, "/old.so", volta, "/volta.so", silent, "/silent.so", without, "/without.so", thirteen, "/thirteen.so", nccl, "/nccl.so", dated, "/dated.so")
 	for _, c := range []struct {
 		name  string
 		env   map[string]string
@@ -114,6 +123,7 @@ func TestReports(t *testing.T) {
 		{"no-cudnn", map[string]string{"AMPC_LIBCUDA": fake, "AMPC_LIBCUBLASLT": fake}, nil},
 		{"newer-than-driver", map[string]string{"AMPC_LIBCUDA": old}, newer}, {"newer-than-device", map[string]string{"AMPC_LIBCUDA": volta}, newer},
 		{"mixed", map[string]string{"AMPC_LIBCUDA": fake, "AMPC_LIBCUBLASLT": fake, "AMPC_LIBNVRTC": fake, "AMPC_LIBCUDNN": thirteen}, nil},
+		{"no-nccl", but("AMPC_LIBNCCL", ""), nil}, {"old-nccl", but("AMPC_LIBNCCL", dated), nil},
 		{"does-not-start", all(silent), nil}, {"lacks-functions", all(without), nil},
 	} {
 		got := paths.Replace(discover(world(c.env, c.files)).String())

@@ -211,11 +211,18 @@ func (l *library) version() string {
 		l.call("nvrtcVersion", uintptr(unsafe.Pointer(&major)), uintptr(unsafe.Pointer(&minor)))
 		return fmt.Sprintf("%d.%d", major, minor)
 	case libNCCL:
-		var v int32
-		l.call("ncclGetVersion", uintptr(unsafe.Pointer(&v)))
-		return ncclVersion(int(v))
+		return ncclVersion(l.number())
 	}
 	return ""
+}
+
+// number is NCCL's version as it counts them; 0 for other libraries.
+func (l *library) number() int {
+	var v int32
+	if l.name == libNCCL {
+		l.call("ncclGetVersion", uintptr(unsafe.Pointer(&v)))
+	}
+	return int(v)
 }
 
 func ncclVersion(v int) string { return fmt.Sprintf("%d.%d.%d", v/10000, v/100%100, v%100) }

@@ -38,11 +38,7 @@ func openNccl(lib *library) (*ncclLib, error) {
 }
 
 // Version implements Nccl.
-func (n *ncclLib) Version() int {
-	var v int32
-	n.lib.call("ncclGetVersion", uintptr(unsafe.Pointer(&v)))
-	return int(v)
-}
+func (n *ncclLib) Version() int { return n.lib.number() }
 
 // NewID implements Nccl.
 func (n *ncclLib) NewID() (NcclID, error) {
@@ -203,7 +199,7 @@ func (c *ncclComm) Close() error {
 	if c.gone.Load() {
 		return nil
 	}
-	if err := c.issue("ncclCommFinalize"); err != nil {
+	if err := c.issue("ncclCommFinalize", *c.handle); err != nil {
 		return errors.Join(err, c.Abort())
 	}
 	c.gone.Store(true)

@@ -22,7 +22,7 @@ func discover(w places) *Report {
 		if name != libDriver {
 			l = w.open(name, newest)
 		}
-		r.Libraries = append(r.Libraries, LibraryReport{Library: name, Path: l.path, Version: l.version(), CUDA: l.cuda(), Missing: l.missing, Tried: l.tried})
+		r.Libraries = append(r.Libraries, LibraryReport{Library: name, Path: l.path, Version: l.version(), number: l.number(), CUDA: l.cuda(), Missing: l.missing, Tried: l.tried})
 	}
 	if r.Problem == "" {
 		r.devices(driver)
@@ -103,6 +103,10 @@ func (r *Report) libraryAdvice(d Info) string {
 			return "without cuDNN convolution and attention use slower kernels; install cuDNN or set AMPC_LIBCUDNN"
 		case l.Library == libDNN && mixed(l.CUDA, blas):
 			return fmt.Sprintf("this cuDNN is built for CUDA %d, cuBLASLt is of CUDA %d: it is not used, convolution and attention run on slower kernels; install cuDNN for CUDA %d or set AMPC_LIBCUDNN to it", l.CUDA, blas, blas)
+		case l.Library == libNCCL && l.Path == "" && len(r.Devices) > 1:
+			return "without NCCL these GPUs do not train together; install libnccl2 or set AMPC_LIBNCCL"
+		case l.Library == libNCCL && l.Path != "" && l.number < ncclOldest:
+			return fmt.Sprintf("this NCCL is too old, and not used: install %s or later", ncclVersion(ncclOldest))
 		}
 	}
 	return ""

@@ -41,23 +41,49 @@ func (p *Program) waits(steps []Step) {
 		use[i] = p.spans(&steps[i])
 	}
 	var order [numStreams][]int           // steps by stream
-	var known [numStreams][numStreams]int // of each stream: how many steps of each other one it has waited for
+	var known [numStreams]progress        // by stream
+	after := make([]progress, len(steps)) // what the stream of a step knows when the step has ended
 	for i := range steps {
 		s := &steps[i]
-		for other := range uint8(numStreams) {
-			if other == s.Stream {
-				continue
-			}
-			for k := len(order[other]) - 1; k >= known[s.Stream][other]; k-- {
-				if j := order[other][k]; collide(use[i], use[j]) {
-					s.Wait = append(s.Wait, p.record(&steps[j]))
-					known[s.Stream][other] = k + 1
+		var last progress // of each other stream, by number: the last step that s must wait for
+		for other := range order {
+			for k := len(order[other]) - 1; other != int(s.Stream) && k >= known[s.Stream][other]; k-- {
+				if collide(use[i], use[order[other][k]]) {
+					last[other] = k + 1
 					break
 				}
 			}
 		}
+		for other, k := range last {
+			if k > 0 && !last.cover(other, order, after) {
+				j := order[other][k-1]
+				s.Wait = append(s.Wait, p.record(&steps[j]))
+				known[s.Stream].join(after[j])
+			}
+		}
 		order[s.Stream] = append(order[s.Stream], i)
+		known[s.Stream][s.Stream] = len(order[s.Stream])
+		after[i] = known[s.Stream]
 	}
+}
+
+// progress is how many steps of each stream are known to have ended.
+type progress [numStreams]int
+
+func (p *progress) join(q progress) {
+	for i := range p {
+		p[i] = max(p[i], q[i])
+	}
+}
+
+// cover reports whether a wait for the last step of some other stream includes that for stream's.
+func (p *progress) cover(stream int, order [numStreams][]int, after []progress) bool {
+	for other, k := range p {
+		if other != stream && k > 0 && after[order[other][k-1]][stream] >= p[stream] {
+			return true
+		}
+	}
+	return false
 }
 
 // record returns the event after s, and adds it if there is none.

@@ -48,9 +48,10 @@ func Launched() bool {
 	return err == nil && size > 1
 }
 
-// Device is the number of this rank's GPU on its machine: LOCAL_RANK, or RANK if that is not set.
+// Device is the number of this rank's GPU on its machine, by the variables of torchrun, Open MPI, MPICH
+// and Slurm. It is RANK if none of them is set, and 0 without that.
 func Device() int {
-	for _, name := range []string{"LOCAL_RANK", "RANK"} {
+	for _, name := range []string{"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "RANK"} {
 		if n, err := strconv.Atoi(os.Getenv(name)); err == nil && n >= 0 {
 			return n
 		}

@@ -3,16 +3,21 @@ package main
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"strings"
 
+	"ampc/nccl"
 	"ampc/runtime"
 	"ampc/runtime/gpu"
 )
 
-// openDevice opens a --device. It returns nil for the CPU, which a model opens by itself.
+// openDevice opens a --device. The name cuda is this rank's GPU. It returns nil for the CPU, which a model opens by itself.
 func openDevice(name string) (runtime.Backend, error) {
 	if name == "cpu" || name == "" {
 		return nil, nil
+	}
+	if name == "cuda" {
+		name = fmt.Sprintf("cuda:%d", nccl.Device())
 	}
 	b, err := gpu.OpenNamed(name)
 	switch {

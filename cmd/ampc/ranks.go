@@ -12,20 +12,43 @@ import (
 	"ampc/ir"
 	"ampc/models"
 	"ampc/mpi"
+	"ampc/nccl"
 	"ampc/runtime"
 	"ampc/runtime/cpu"
+	"ampc/runtime/gpu"
 	"ampc/world"
 )
 
 // rankGroup is the group of ranks that a launcher has started to train together. It is nil if this
 // process trains alone. Rank 0 writes files and prints.
-type rankGroup struct{ world.World }
+type rankGroup struct {
+	world.World
+	host world.World // of ranks on GPUs that MPI has started
+}
 
-// joinRanks connects the ranks if a launcher of MPI programs started this process.
-func joinRanks() (*rankGroup, error) {
-	if !mpi.Launched() {
+// joinRanks connects the ranks if a launcher started this process as one of several: by MPI, and on a
+// GPU by NCCL.
+func joinRanks(device runtime.Backend) (*rankGroup, error) {
+	b, onGPU := device.(*gpu.Backend)
+	switch {
+	case !mpi.Launched() && !nccl.Launched():
 		return nil, nil
+	case onGPU && strings.HasPrefix(b.Name(), "sim:"):
+		return nil, usagef("--device %s: simulated GPUs of several processes do not reach each other", b.Name())
+	case mpi.Launched():
+		return joinByMPI(b)
+	case !onGPU:
+		return nil, usagef("RANK and WORLD_SIZE start one process for each GPU: give --device cuda, or unset them and start ranks on CPUs by mpirun")
 	}
+	w, err := nccl.Open(b, nccl.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return &rankGroup{World: w}, nil
+}
+
+// joinByMPI connects the ranks that a launcher of MPI programs has started. b is nil on the CPU.
+func joinByMPI(b *gpu.Backend) (*rankGroup, error) {
 	w, err := mpi.Open(mpi.Options{})
 	if err != nil {
 		return nil, err
@@ -33,7 +56,32 @@ func joinRanks() (*rankGroup, error) {
 	if w.Size() == 1 {
 		return nil, w.Close()
 	}
-	return &rankGroup{w}, nil
+	if b == nil {
+		return &rankGroup{World: w}, nil
+	}
+	linked, err := nccl.Open(b, nccl.Options{Host: w})
+	if err != nil {
+		return nil, err
+	}
+	return &rankGroup{linked, w}, nil
+}
+
+// Close ends the group.
+func (c *rankGroup) Close() error {
+	err := c.World.Close()
+	if c.host != nil {
+		err = errors.Join(err, c.host.Close())
+	}
+	return err
+}
+
+// ownDevice is the --device of this process: that of its rank if ranks on GPUs were started and
+// no device was given.
+func ownDevice(name string, given bool) string {
+	if !given && nccl.Launched() && !mpi.Launched() {
+		return "cuda"
+	}
+	return name
 }
 
 func (c *rankGroup) rank() int {

@@ -97,6 +97,7 @@ func trainCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		f.device = ownDevice(f.device, c.Flags().Changed("device"))
 		return onDevice(f.device, func(b runtime.Backend) error { return train(c, spec, &f, b) })
 	})
 	c.Long = trainHelp + zooList()
@@ -174,21 +175,20 @@ func train(c *cobra.Command, spec string, f *trainFlags, device runtime.Backend)
 	if err := checkWritable(f.saveBad); err != nil {
 		return err
 	}
-	group, err := joinRanks()
+	group, err := joinRanks(device)
 	if err != nil {
 		return err
 	}
 	if f.group = group; group == nil {
 		return trainOn(c, spec, f, device)
 	}
-	if device != nil {
-		return usagef("--device %s: ranks train on the CPU", f.device)
-	}
 	fmt.Fprintf(group.out(c.OutOrStdout()), "%d ranks on %s\n", group.Size(), group.Engine())
-	if device, err = group.backend(c.ErrOrStderr()); err != nil {
-		return err
+	if device == nil {
+		if device, err = group.backend(c.ErrOrStderr()); err != nil {
+			return err
+		}
+		defer device.Close()
 	}
-	defer device.Close()
 	if err = trainOn(c, spec, f, device); err == nil {
 		err = group.Close()
 	}

@@ -304,7 +304,7 @@ func (b *Backend) shut() error {
 	}
 	err := b.d.Synchronize(b.stream())
 	if b.comm != nil {
-		err = errors.Join(err, b.comm.Close())
+		err = errors.Join(err, b.comm.Abort()) // its world is not closed: other ranks are not waited for
 	}
 	if b.blas != nil {
 		err = errors.Join(err, b.blas.Close())
