@@ -19,7 +19,7 @@ type LibraryReport struct {
 	Library string
 	Path    string // as opened; empty if not found
 	Version string
-	number  int // of NCCL, as it counts its versions
+	number  int      // of NCCL, as it counts its versions
 	CUDA    int      // the major version it was built for; 0: unknown
 	Missing []string // functions the library lacks
 	Tried   []Attempt

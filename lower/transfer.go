@@ -17,7 +17,7 @@ type TransferOp uint8
 const (
 	SumAll    TransferOp = iota // Out[i] is the sum of In[i] over all ranks, in an order that the library chooses
 	MaxAll                      // Out[i] is the largest of In[i] over all ranks; of integers
-	GatherAll                   // Out[0] is In[0] of all ranks, one after the other
+	GatherAll                   // Out[i] is In[i] of all ranks, one after the other
 	Exchange                    // In[0] and Out[0] have a part for each rank: part r goes to rank r, and comes from it
 )
 
@@ -39,8 +39,7 @@ func (p *Program) verifyTransfer(s *Step) error {
 		return fmt.Errorf("it is on stream %d, and messages on %d", s.Stream, CommStream)
 	}
 	elements := func(id BufferID) int64 { return p.Buffers[id].Type.Shape.Elements() }
-	single := t.Op == GatherAll || t.Op == Exchange
-	if len(s.In) != len(s.Out) || len(s.In) == 0 || single && len(s.In) != 1 {
+	if len(s.In) != len(s.Out) || len(s.In) == 0 || t.Op == Exchange && len(s.In) != 1 {
 		return fmt.Errorf("%s has %d operands and %d results", t.Op, len(s.In), len(s.Out))
 	}
 	for i, in := range s.In {

@@ -38,8 +38,11 @@ forward:
   %any = all_reduce %f {op=max ranks=RANKS seq=8} : bool[2]
   %gx = all_gather %x {axis=0 ranks=RANKS seq=9} : f32[ROWS,7]
   %gi = all_gather %i {axis=0 ranks=RANKS seq=10} : i32[IDS]
+  %rx, %rbb = reduce_scatter %x, %b {flat ranks=RANKS seq=12} : f32[PARTX], f32[PARTB]
+  %rb, %rh = reduce_scatter %b, %x {flat msg=bf16 op=mean shift=2 ranks=RANKS seq=13} : f32[PARTB], f32[PARTX]
+  %wx, %wi = all_gather %rh, %i {shapes=[2,3,7,1,WHOLE] ranks=RANKS seq=14} : f32[3,7], i32[WHOLE]
   TREE
-  return %sx, %sb, %mx, %sh, %nx, %nb, %px, %si, %li, %any, %gx, %gi, %tx
+  return %rx, %rbb, %rb, %rh, %wx, %wi, %sx, %sb, %mx, %sh, %nx, %nb, %px, %si, %li, %any, %gx, %gi, %tx
 }
 `
 
@@ -47,9 +50,10 @@ func messagesOn(t *testing.T, ranks int) *ir.Graph {
 	t.Helper()
 	tree := "%tx = neg %x : f32[3,7]"
 	if ranks&(ranks-1) == 0 {
-		tree = "%tx = all_reduce %x {ranks=RANKS seq=11 tree} : f32[3,7]"
+		tree = "%tx = all_reduce %x {ranks=RANKS seq=15 tree} : f32[3,7]"
 	}
-	r := strings.NewReplacer("RANKS", fmt.Sprint(ranks), "ROWS", fmt.Sprint(3*ranks), "IDS", fmt.Sprint(6*ranks))
+	r := strings.NewReplacer("RANKS", fmt.Sprint(ranks), "ROWS", fmt.Sprint(3*ranks), "IDS", fmt.Sprint(6*ranks), "WHOLE", fmt.Sprint(6*ranks),
+		"PARTX", fmt.Sprint(ir.PartOf(21, int64(ranks))), "PARTB", fmt.Sprint(ir.PartOf(5, int64(ranks))))
 	g, err := ir.Parse("messages.ir", []byte(r.Replace(strings.Replace(messages, "TREE", tree, 1))))
 	if err != nil {
 		t.Fatal(err)

@@ -8,8 +8,9 @@ import (
 )
 
 var collectiveKernels = map[ir.Op]cudaKernel{
-	ir.OpAllReduce: {emit: (*cudaCall).allReduce, takes: reducible},
-	ir.OpAllGather: {emit: (*cudaCall).allGather, takes: gathersFirst},
+	ir.OpAllReduce:     {emit: onCommStream((*cudaCall).allReduce), takes: reducible},
+	ir.OpAllGather:     {emit: onCommStream((*cudaCall).allGather), takes: partsInOrder},
+	ir.OpReduceScatter: {emit: onCommStream((*cudaCall).reduceScatter), takes: scatters},
 }
 
 // wholeTypes are the types that NCCL adds, or takes the largest of, as they are.
@@ -34,27 +35,33 @@ func ordered(n *ir.Node) bool {
 	return n.In[0].Type.DType.Float() && (n.Flag("tree") || n.DT("msg").Low())
 }
 
-func gathersFirst(n *ir.Node) bool { return n.Int("axis") == 0 }
-
-// allReduce emits the steps of a message. All of them run on the stream of messages.
-func (c *cudaCall) allReduce() error {
-	first := len(c.out)
-	err := c.reduceRanks()
-	for i := range c.out[first:] {
-		c.out[first+i].Stream = lower.CommStream
-	}
-	return err
+// partsInOrder reports whether the ranks' parts of each operand lie one after the other.
+func partsInOrder(n *ir.Node) bool {
+	return n.Flag("flat") || n.Attrs.Get("shapes") != nil || n.Int("axis") == 0
 }
 
-func (c *cudaCall) reduceRanks() error {
+// scatters reports whether messages of n have the form of reduceScatter.
+func scatters(n *ir.Node) bool {
+	d := n.In[0].Type.DType
+	return partsInOrder(n) && (d == ir.F32 || d.Low()) && n.Int("ranks") <= exchangeMost
+}
+
+// onCommStream puts all steps that emit makes on the stream of messages.
+func onCommStream(emit func(c *cudaCall) error) func(c *cudaCall) error {
+	return func(c *cudaCall) error {
+		first := len(c.out)
+		err := emit(c)
+		for i := range c.out[first:] {
+			c.out[first+i].Stream = lower.CommStream
+		}
+		return err
+	}
+}
+
+func (c *cudaCall) allReduce() error {
 	switch d := c.typeOf(c.s.In[0]).DType; {
 	case c.n.Int("ranks") == 1:
-		for i, in := range c.s.In {
-			if err := c.scaled(in, c.s.Out[i], 0, 0, 1); err != nil {
-				return err
-			}
-		}
-		return nil
+		return c.copies()
 	case ordered(c.n):
 		return c.exchanged()
 	case c.n.Str("op") == "max":
@@ -64,6 +71,16 @@ func (c *cudaCall) reduceRanks() error {
 		return c.widenedSum()
 	}
 	c.transfer(lower.SumAll, c.s.Kernel.Node, c.s.In, c.s.Out)
+	return nil
+}
+
+// copies is what a message of one rank does.
+func (c *cudaCall) copies() error {
+	for i, in := range c.s.In {
+		if err := c.scaled(in, c.s.Out[i], 0, 0, 1); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -219,11 +236,92 @@ func (c *cudaCall) zero(id lower.BufferID, from, n int64) error {
 	return c.cluster(&lower.Cluster{Shape: []int64{n}, Code: code.Ins, Stores: []lower.Access{store}})
 }
 
-// allGather joins the ranks' operands along the first axis.
+// allGather joins the ranks' parts of each operand. Parts of a flattened tensor may be more than it
+// has; what fills them up is left behind.
 func (c *cudaCall) allGather() error {
-	if c.n.Int("ranks") == 1 {
-		return c.allReduce()
+	ranks := c.n.Int("ranks")
+	if ranks == 1 {
+		return c.copies()
 	}
-	c.transfer(lower.GatherAll, &ir.Node{}, c.s.In, c.s.Out)
+	out := make([]lower.BufferID, len(c.s.Out))
+	for i, y := range c.s.Out {
+		out[i] = y
+		if n := ranks * c.elements(c.s.In[i]); n > c.elements(y) {
+			out[i] = c.temp("filled", c.typeOf(y).DType, n)
+		}
+	}
+	c.transfer(lower.GatherAll, &ir.Node{}, c.s.In, out)
+	for i, y := range c.s.Out {
+		if out[i] != y {
+			if err := c.scaled(out[i], y, 0, 0, 1); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
+}
+
+// reduceScatter sends every rank its part of each operand and adds the parts in f32, in the order
+// that the node asks for. The results are those of the CPU.
+func (c *cudaCall) reduceScatter() error {
+	ranks := c.n.Int("ranks")
+	if ranks == 1 {
+		return c.copies()
+	}
+	at := make([]int64, len(c.s.In)) // of each operand in a rank's part
+	part, filled := int64(0), false
+	for i, x := range c.s.In {
+		at[i] = part
+		n := c.elements(c.s.Out[i])
+		part += n
+		filled = filled || ranks*n > c.elements(x)
+	}
+	all := (part + partAlign - 1) / partAlign * partAlign
+	wire, scale := c.n.DT("msg"), math.Ldexp(1, int(c.n.Int("shift")))
+	packed := c.temp("packed", wire, ranks*all)
+	if filled || all > part {
+		if err := c.zero(packed, 0, ranks*all); err != nil {
+			return err
+		}
+	}
+	for i, x := range c.s.In {
+		if err := c.dealt(x, packed, c.elements(c.s.Out[i]), at[i], all, 1/scale); err != nil {
+			return err
+		}
+	}
+	parts, own := c.temp("parts", wire, ranks*all), c.temp("own", wire, all)
+	c.transfer(lower.Exchange, &ir.Node{}, []lower.BufferID{packed}, []lower.BufferID{parts})
+	if err := c.addParts(parts, own, all); err != nil {
+		return err
+	}
+	for i, y := range c.s.Out {
+		if err := c.scaled(own, y, at[i], 0, scale); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dealt writes x, times a power of two, to packed: n elements for each rank, the first at element at, the
+// others each apart further.
+func (c *cudaCall) dealt(x, packed lower.BufferID, n, at, apart int64, factor float64) error {
+	if n == 0 {
+		return nil
+	}
+	scaled := func() (*ir.Code, ir.Reg) {
+		code := ir.NewCode(nil)
+		r := load(code, 0, c.typeOf(x).DType)
+		return code, code.Mul(r, code.F(factor))
+	}
+	rows := c.elements(x) / n
+	if rows > 0 {
+		code, r := scaled()
+		store := c.walk(packed, at, apart, 1)
+		store.Reg = r
+		if err := c.cluster(&lower.Cluster{Shape: []int64{rows, n}, Code: code.Ins, Loads: []lower.Access{c.walk(x, 0, n, 1)}, Stores: []lower.Access{store}}); err != nil {
+			return err
+		}
+	}
+	code, r := scaled()
+	return c.between(x, packed, rows*n, at+rows*apart, c.elements(x)-rows*n, code, r)
 }

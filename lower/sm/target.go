@@ -170,7 +170,7 @@ func (t Target) Refusal(n *ir.Node) string {
 		}
 	}
 	if n.Def().Is(ir.Collective) {
-		return fmt.Sprintf("%s sends sums and means of floats up to f32, sums of i32 and i64, the largest of integers and bools, and gathers along the first axis: train across ranks on the CPU", t)
+		return fmt.Sprintf("%s sends sums and means of f32 and 16-bit floats, among at most 64 ranks where NCCL does not add them, sums of integers, the largest of integers and bools, and parts along the first axis: train across ranks on the CPU", t)
 	}
 	if n.Def().Is(ir.Caches) {
 		return fmt.Sprintf("%s has no caches of sequences: generate on the CPU", t)
