@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -229,6 +230,14 @@ func TestServerHosts(t *testing.T) {
 		r := httptest.NewRequest("GET", "/?token="+s.token, nil)
 		if r.Host = s.host; c.host != "" {
 			r.Host = fmt.Sprintf("%s:%d", c.host, at.Port())
+		}
+		address, err := url.Parse(s.Address())
+		if err != nil {
+			t.Fatal(err)
+		}
+		printed, err := netip.ParseAddrPort(address.Host)
+		if err != nil || printed.Addr().IsUnspecified() || printed.Port() != at.Port() || !s.named(address.Host) {
+			t.Errorf("%s prints %s", c.listen, address)
 		}
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, r)

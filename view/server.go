@@ -48,8 +48,27 @@ func Listen(address string, p *Page) (*Server, error) {
 	return s, nil
 }
 
-// Address is where the page is, the token included.
-func (s *Server) Address() string { return fmt.Sprintf("http://%s/?token=%s", s.host, s.token) }
+// Address is where the page is, the token included. Where the server listens on all interfaces, it
+// is an address that other machines reach, if this one has any.
+func (s *Server) Address() string {
+	host := s.host
+	if own, err := netip.ParseAddrPort(s.host); err == nil && own.Addr().IsUnspecified() {
+		host = netip.AddrPortFrom(reachable(), own.Port()).String()
+	}
+	return fmt.Sprintf("http://%s/?token=%s", host, s.token)
+}
+
+// reachable is an address of this machine: of IPv4 if there is one, else that of the loopback
+// interface.
+func reachable() netip.Addr {
+	list, _ := net.InterfaceAddrs() // none after an error
+	for _, a := range list {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() && p.Addr().IsGlobalUnicast() {
+			return p.Addr()
+		}
+	}
+	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+}
 
 // named reports whether a request that names this host is for this server. Where it listens on all
 // interfaces, that is any address, but no name: a name may be another site's, rebound to this
