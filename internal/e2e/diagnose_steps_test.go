@@ -93,21 +93,21 @@ func TestDiagnoseAfterAnotherStep(t *testing.T) {
 
 // Where a step's values do not fit into memory together, the doctor says the
 // same of them.
-func TestDiagnoseLean(t *testing.T) {
+func TestDiagnoseStreamed(t *testing.T) {
 	for _, i := range faults() {
 		t.Run(i.name, func(t *testing.T) {
 			w := i.open(t, ampc.MixedF16(), 3)
 			w.run()
 			d := ask(t, w.step)
-			if lean := leanly(t, w.step); lean != d.String() {
-				t.Errorf("with memory:\n%s\nwithout:\n%s", d, lean)
+			if got := streamed(t, w.step); got != d.String() {
+				t.Errorf("with memory:\n%s\nwithout:\n%s", d, got)
 			}
 		})
 	}
 }
 
-// leanly is what the doctor says of a step whose values it cannot hold at once.
-func leanly(t *testing.T, step *ampc.Step) string {
+// streamed is what the doctor says of a step whose values it cannot hold at once.
+func streamed(t *testing.T, step *ampc.Step) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "bad.ampc")
 	if err := step.SaveReplay(path); err != nil {

@@ -146,8 +146,8 @@ func TestDiagnoseReplaysTheStep(t *testing.T) {
 	if same, err := step.Diagnose(context.Background()); err != nil || same.String() != d.String() {
 		t.Errorf("the same step a second time: %v, %v", same, err)
 	}
-	if lean := leanly(t, step); lean != d.String() {
-		t.Errorf("without memory for all values:\n%s", lean)
+	if got := streamed(t, step); got != d.String() {
+		t.Errorf("without memory for all values:\n%s", got)
 	}
 	if again := diagnose(t, step, feed(0), feed(16), feed(1)); again.Inputs[0] == d.Inputs[0] {
 		t.Errorf("another step draws the same numbers: %s", again)
