@@ -13,6 +13,7 @@ import (
 	"ampc"
 	"ampc/cuda/sim"
 	"ampc/ir"
+	"ampc/models"
 	"ampc/nccl"
 	"ampc/runtime/gpu"
 	"ampc/world"
@@ -159,5 +160,39 @@ func TestInterrupted(t *testing.T) {
 	})
 	if err := errs[0]; err == nil || !strings.Contains(err.Error(), "rank 0 was interrupted at the message flag: Ctrl-C") {
 		t.Errorf("%v", err)
+	}
+}
+
+// A world that is closed before its steps frees their graphs first, and the steps do not run any more.
+func TestClosedWorld(t *testing.T) {
+	for r, err := range onRanks(t, 2, time.Minute, func(w world.World, b *gpu.Backend) error {
+		z, err := models.Open(smallMLP+"&batch=2", ampc.On(b))
+		if err != nil {
+			return err
+		}
+		defer z.Model.Close()
+		c := z.Steps[0].Config
+		c.Parallel = ampc.DataParallel(w)
+		s, err := z.Model.Train(c, z.Steps[0].Losses...)
+		if err != nil {
+			return err
+		}
+		for i := range 3 { // the third one is a graph
+			if _, err := s.Run(context.Background(), z.Batch(int64(i))); err != nil {
+				return err
+			}
+		}
+		if err := w.Close(); err != nil {
+			return err
+		}
+		_, err = s.Run(context.Background(), z.Batch(3))
+		if err == nil || !strings.Contains(err.Error(), "the step is compiled for 2 ranks and runs on one") {
+			return fmt.Errorf("after Close: %w", err)
+		}
+		return nil
+	}) {
+		if err != nil {
+			t.Errorf("rank %d: %v", r, err)
+		}
 	}
 }
