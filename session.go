@@ -149,9 +149,10 @@ func (s *session) write(v lower.Var, data []byte) error {
 	return p.write(s.store, data)
 }
 
-// read returns what a variable holds. Of one that is sharded, it is a call of all ranks.
+// read returns what a variable holds. Of one that is sharded, it is a call of all ranks unless
+// an evaluation has brought its parts together since the last training step.
 func (s *session) read(v lower.Var) ([]byte, error) {
-	if s.parts[v.Name] != nil {
+	if p := s.parts[v.Name]; p != nil && p.asOf != s.launches.Load() {
 		return s.gather(context.Background(), v.Name, v.Type.Bytes())
 	}
 	data := make([]byte, v.Type.Bytes())

@@ -24,6 +24,7 @@ import (
 type rankBench struct {
 	spec, policy, launcher string
 	ranks, rounds, steps   int
+	shard                  bool // each rank keeps a part of the state
 	worker                 bool // this process is the one that is measured, or one of the ranks
 }
 
@@ -33,6 +34,7 @@ func (b *rankBench) flags(f *flag.FlagSet) {
 	f.IntVar(&b.ranks, "ranks", 2, "ranks, and threads of the one process")
 	f.IntVar(&b.rounds, "rounds", 3, "how often both are measured in turn")
 	f.IntVar(&b.steps, "steps", 3, "steps of a measurement, after two that warm up")
+	f.BoolVar(&b.shard, "shard", false, "each rank keeps and updates a part of the training state")
 	f.BoolVar(&b.worker, "worker", false, "be what is measured, for this command itself")
 }
 
@@ -72,7 +74,7 @@ func (b *rankBench) measure(launcher ...string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	args := append(launcher, self, "ranks", "-worker", "-policy", b.policy, "-ranks", strconv.Itoa(b.ranks), "-steps", strconv.Itoa(b.steps), b.spec)
+	args := append(launcher, self, "ranks", "-worker", "-policy", b.policy, "-ranks", strconv.Itoa(b.ranks), "-steps", strconv.Itoa(b.steps), fmt.Sprintf("-shard=%t", b.shard), b.spec)
 	c := exec.Command(args[0], args[1:]...)
 	var said, errs bytes.Buffer
 	c.Stdout, c.Stderr = &said, &errs
@@ -132,6 +134,7 @@ func (b *rankBench) train(w world.World, threads, parts, rank int) (float64, err
 	}
 	if w != nil {
 		c.Parallel = ampc.DataParallel(w)
+		c.Parallel.Shard = b.shard
 	}
 	s, err := z.Model.Train(c, z.Steps[0].Losses...)
 	if err != nil {

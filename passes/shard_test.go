@@ -113,6 +113,48 @@ func TestShardsGatherWhatIsRead(t *testing.T) {
 	}
 }
 
+// sentBytes are the bytes that each of k ranks sends around rings in a step.
+func sentBytes(g *ir.Graph, k int64) (sum int64) {
+	for _, n := range g.Nodes {
+		if !n.Def().Is(ir.Collective) {
+			continue
+		}
+		vs, rounds := n.In, int64(2)
+		if n.Op == ir.OpAllGather {
+			vs = n.Out
+		}
+		if n.Op != ir.OpAllReduce {
+			rounds = 1
+		}
+		for _, v := range vs {
+			size := v.Type.DType.Size()
+			if n.Op != ir.OpAllGather && v.Type.DType.Float() {
+				size = n.DT("msg").Size()
+			}
+			sum += rounds * (k - 1) * v.Type.Shape.Elements() * size / k
+		}
+	}
+	return sum
+}
+
+// A sharded step sends three quarters of the bytes that f32 without shards sends where
+// weights are read in 16 bits, and half of them where gradients travel in 16 bits, too.
+func TestShardsSendLess(t *testing.T) {
+	for _, k := range []int{2, 4, 8} {
+		_, g := runOn(t, labelled, batches, ranksConfig(Policy{}, k, 1), 8, 1)
+		whole := sentBytes(g, int64(k))
+		for msg, most := range map[ir.DType]float64{ir.F32: 0.76, ir.BF16: 0.51} {
+			c := ranksConfig(mustPolicy(t, "mixed-bf16"), k, 1)
+			c.Parallel.Shard, c.Parallel.Message = true, msg
+			_, g := runOn(t, labelled, batches, c, 8, 1)
+			small := int64(64) // what flags, sums and norms of this small model add
+			if sent := sentBytes(g, int64(k)); float64(sent-small) > most*float64(whole) {
+				t.Errorf("%d ranks, messages in %s: %d bytes, of %d without shards in f32: want %g of them", k, msg, sent, whole, most)
+			}
+		}
+	}
+}
+
 // What a sharded step cannot have is refused in a line.
 func TestShardRefusals(t *testing.T) {
 	for want, change := range map[string]func(c *Config){

@@ -32,6 +32,7 @@ type openedModel struct {
 	ranges ranges.Options // ranges of config, in the form that passes take
 	sized  bool           // sizes were bound when the model was read: an ONNX model
 	infer  bool           // without losses
+	shard  bool           // each rank keeps a part of the state
 	ranks  int            // name of the step that the command works on
 	// compiled reports whether a file holds a graph that has gone through passes.
 	compiled bool
@@ -52,6 +53,7 @@ type modelFlags struct {
 	step         string
 	infer        bool
 	ranks        int
+	shard        bool
 	scale        string
 	disable      []string
 	set          []string
@@ -73,6 +75,7 @@ func (f *modelFlags) add(c *cobra.Command) {
 	fl.BoolVar(&f.pad, "pad", false, "pad matrix products with zeros to the size multiples that tensor cores need")
 	fl.StringVar(&f.step, "step", "", "`NAME` of the training step, for a model that has several, such as zoo:gan")
 	fl.BoolVar(&f.infer, "infer", false, "compile the forward pass only, without backward and update")
+	fl.BoolVar(&f.shard, "shard", false, "with --ranks: each rank keeps a part of weights, moments and averages (ZeRO stage 1)")
 	fl.IntVar(&f.ranks, "ranks", 1, "compile the step of one of `N` ranks, each of which has the model's batch")
 	fl.StringVar(&f.scale, "scaler", "", scalerHelp)
 	fl.StringArrayVar(&f.set, "set", nil, setHelp)
@@ -163,7 +166,7 @@ func (o *openedModel) apply(f *modelFlags) error {
 		return err
 	}
 	p = withAlgorithm(p, f.algorithm)
-	o.config.Policy, o.config.Micro, o.ranks = p, f.micro, f.ranks
+	o.config.Policy, o.config.Micro, o.ranks, o.shard = p, f.micro, f.ranks, f.shard
 	o.config.Compile = ampc.CompileOptions{Pad: f.pad, WeightCopies: f.weightCopies, Disable: f.disable}
 	if f.scale != "" {
 		if o.config.Scaler, err = parseScaler(f.scale); err != nil {
@@ -416,7 +419,7 @@ func (o *openedModel) source() (*ir.Graph, passes.Config, error) {
 	c := o.config
 	c.Outputs, c.Grads = o.outputs(), nil
 	g, p, err := o.model.Source(c, o.losses...)
-	p.Parallel.Ranks = o.ranks
+	p.Parallel.Ranks, p.Parallel.Shard = o.ranks, o.shard
 	if len(o.losses) > 0 && !c.NoSkip {
 		p.Outputs = append(p.Outputs, passes.Output{Kind: passes.OfSkip})
 	}

@@ -119,11 +119,17 @@ func messages(c *cobra.Command, spec string, f modelFlags) ([]message, error) {
 		if !n.Def().Is(ir.Collective) {
 			continue
 		}
-		if n.Op == ir.OpAllGather {
-			held = append(held, message{n.Out[0].Type.Bytes(), 1})
+		m := message{rounds: 2}
+		if n.HasAttr("axis") { // a gather, or a reduction that is not gathered
+			m.rounds = 1
+		}
+		if !n.HasAttr("op") {
+			for _, v := range n.Out {
+				m.bytes += v.Type.Bytes()
+			}
+			held = append(held, m)
 			continue
 		}
-		m := message{rounds: 2}
 		for _, v := range n.In {
 			size := v.Type.DType.Size()
 			if v.Type.DType.Float() {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"math"
 	"os"
@@ -217,6 +218,64 @@ func TestSlicesOnRanks(t *testing.T) {
 			}
 			same(t, out, "begun")
 		})
+	}
+}
+
+// TestTrainSharded: ranks of which each keeps a part of the state learn what one process
+// learns, save while they train and at the end, and resume on other ranks and in one process.
+func TestTrainSharded(t *testing.T) {
+	text, dir := rhyme(t), t.TempDir()
+	arguments := func(out string, more ...string) []string {
+		return append([]string{"train", shared, "--text", text, "--out", filepath.Join(dir, out), "--quiet", "--steps", "40"}, more...)
+	}
+	code, alone, errs := ampcRun("", arguments("one")...)
+	if code != 0 {
+		t.Fatal(errs)
+	}
+	near := func(t *testing.T, out, want string) {
+		t.Helper()
+		if x, y := heldOut(t, out), heldOut(t, want); math.Abs(x-y) > 2e-3*y {
+			t.Errorf("held-out loss %g, one process has %g\n%s", x, y, out)
+		}
+	}
+	for _, l := range launchers {
+		t.Run(l.name, func(t *testing.T) {
+			out, err := onRanks(t, l.start, 2, dir, arguments(l.name, "--shard", "--save-every", "20ms")...).end(t, time.Minute)
+			if err != nil || !strings.Contains(out, " 3952 parameters") {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			near(t, out, alone)
+			if testing.Short() {
+				return
+			}
+			code, copied, errs := ampcRun("", "train", "--resume="+filepath.Join(dir, l.name), "--out", filepath.Join(dir, l.name+"-alone"), "--quiet", "--steps", "60")
+			if code != 0 {
+				t.Fatal(errs)
+			}
+			out, err = onRanks(t, l.start, 4, dir, "train", "--resume="+filepath.Join(dir, l.name), "--quiet", "--steps", "60").end(t, time.Minute)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			near(t, out, copied)
+		})
+	}
+}
+
+// A sharded step sends three quarters of the bytes of f32 where weights are read in 16 bits.
+func TestPlanShards(t *testing.T) {
+	sent := func(more ...string) float64 {
+		code, out, errs := ampcRun("", append([]string{"plan", "zoo:mlp", "--ranks", "2", "--json"}, more...)...)
+		var rows []rankRow
+		if err := json.Unmarshal([]byte(out), &rows); code != 0 || err != nil || len(rows) != 1 {
+			t.Fatalf("%d %v\n%s%s", code, err, out, errs)
+		}
+		return float64(rows[0].Sent)
+	}
+	whole := sent("--policy", "f32")
+	for policy, most := range map[string]float64{"f32": 1.001, "mixed-f16": 0.76, "mixed-bf16": 0.76} {
+		if share := sent("--policy", policy, "--shard") / whole; share > most {
+			t.Errorf("%s: %.3f of the bytes of f32, want at most %g", policy, share, most)
+		}
 	}
 }
 

@@ -178,9 +178,31 @@ func (t *trainer) snapshot() (*ampc.Snapshot, error) {
 	return t.model.Snapshot()
 }
 
-// checkpoint begins to save the last step.
+// sharded reports whether the ranks have parts of the state, so that a snapshot is a call of all.
+func (t *trainer) sharded() bool { return t.flags.shard && t.flags.group != nil }
+
+// gatherLast takes the snapshot of the last step that finish saves, and brings together the
+// weights that it evaluates, where ranks have parts of them.
+func (t *trainer) gatherLast(ctx context.Context) error {
+	if !t.sharded() || t.done == t.started {
+		return nil
+	}
+	var err error
+	if t.last, err = t.snapshot(); err == nil {
+		_, _, err = t.evaluate(t.flags.group.stepContext(ctx))
+	}
+	return err
+}
+
+// checkpoint begins to save the last step. Ranks other than 0 only take part in the snapshot.
 func (t *trainer) checkpoint() error {
-	snap, err := t.snapshot()
+	snap, err := t.last, error(nil)
+	if snap == nil {
+		snap, err = t.snapshot()
+	}
+	if t.saver == nil {
+		return err
+	}
 	if err == nil {
 		err = t.saver.makeSpace(snap.Bytes())
 	}
@@ -203,11 +225,19 @@ func (t *trainer) checkpoint() error {
 // work.
 func (t *trainer) saveDue() {
 	err := t.saver.poll()
-	if err == nil && t.saver.due() {
+	due := err == nil && t.saver.due()
+	if t.sharded() {
+		var lost error
+		due, lost = t.flags.group.any(due)
+		err = errors.Join(err, lost)
+	}
+	if due {
 		err = t.checkpoint()
 	}
 	if err != nil {
-		t.saver.began = time.Now()
+		if t.saver != nil {
+			t.saver.began = time.Now()
+		}
 		t.bar.note("%v; training continues", err)
 	}
 }

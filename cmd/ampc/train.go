@@ -28,6 +28,7 @@ type trainFlags struct {
 	memory         string
 	steps, micro   int
 	slices         int
+	shard          bool
 	seed           int64
 	initScale      float64
 	growthEvery    int64
@@ -61,6 +62,7 @@ func (f *trainFlags) add(c *cobra.Command) {
 	fl.StringVar(&f.heldOut, "held-out", "", "text or images in this `FILE` to test on (default: the last tenth of the text, or every tenth image)")
 	fl.IntVar(&f.steps, "steps", 0, "total number of steps, those before a resume included (default: as many as take about two minutes)")
 	fl.IntVar(&f.micro, "micro", 1, microHelp)
+	fl.BoolVar(&f.shard, "shard", false, "on several ranks: each keeps and updates a part of weights, moments and averages (ZeRO stage 1)")
 	fl.IntVar(&f.slices, "slices", 0, "cut each batch into `N` slices, a power of two, that are added in one tree: the same bits for every number of ranks up to N (default: none)")
 	fl.StringVar(&f.memory, "memory", "", memoryHelp)
 	fl.Int64Var(&f.seed, "seed", 1, "seed of initial weights, dropout and batches")
@@ -152,9 +154,10 @@ type trainer struct {
 	policy ampc.Policy
 	scaler ampc.Scaler
 	recent recent
-	live   *livePage // nil: no page shows the run
-	saver  *saver    // nil: nothing is saved
-	notes  []string  // message about a continued run
+	live   *livePage      // nil: no page shows the run
+	last   *ampc.Snapshot // of the last step, where it was taken before the end; nil: checkpoint takes it
+	saver  *saver         // nil: nothing is saved
+	notes  []string       // message about a continued run
 
 	explained bool // whether the annotated IR has been written
 
@@ -232,6 +235,12 @@ func trainOn(c *cobra.Command, spec string, f *trainFlags, device runtime.Backen
 	t.bar = newProgress(t.errs, f.quiet || !f.group.isRoot(), t.done, f.steps)
 	err = t.run(ctx)
 	t.bar.close()
+	if lost := t.gatherLast(ctx); lost != nil {
+		if err == nil {
+			err = lost
+		}
+		return err
+	}
 	if t.saver == nil {
 		return err
 	}
@@ -328,6 +337,8 @@ func newTrainer(c *cobra.Command, spec string, f *trainFlags, device runtime.Bac
 		return nil, usagef("--micro %d: --slices cuts the batch into micro-batches: leave --micro out", f.micro)
 	case f.slices > 0 && isModelFile(spec):
 		return nil, usagef("--slices %d: zoo models alone are trained in slices", f.slices)
+	case f.slices > 0 && f.shard:
+		return nil, usagef("--slices %d and --shard: what each rank has depends on the number of ranks: leave one out", f.slices)
 	}
 	if err := ir.AtLeast0.Check("--lr", f.rate); err != nil {
 		return nil, usageError{err}
@@ -360,6 +371,7 @@ func newTrainer(c *cobra.Command, spec string, f *trainFlags, device runtime.Bac
 	config.Micro = f.micro
 	if f.group != nil {
 		config.Parallel = ampc.DataParallel(f.group)
+		config.Parallel.Shard = f.shard
 	}
 	if config.Parallel.Slices = f.slices; f.slices > 0 {
 		config.Micro = 0
@@ -447,7 +459,7 @@ func (t *trainer) run(ctx context.Context) error {
 		if err := t.showLive(); err != nil {
 			return err
 		}
-		if t.saver != nil && t.done < t.flags.steps {
+		if t.done < t.flags.steps && (t.saver != nil || t.sharded()) {
 			t.saveDue()
 		}
 	}
@@ -508,8 +520,12 @@ func (t *trainer) evaluate(ctx context.Context) (loss, accuracy float64, err err
 
 func (t *trainer) parameters() (n int64) {
 	for _, v := range t.step.Graph().Vars {
-		if v.Kind == ir.Param {
-			n += v.Type.Shape.Elements()
+		of := v
+		if v.PartOf() != "" {
+			of = t.model.Graph().Var(v.PartOf()) // nil of what the optimizer keeps
+		}
+		if of != nil && of.Kind == ir.Param {
+			n += of.Type.Shape.Elements()
 		}
 	}
 	return n

@@ -23,7 +23,6 @@ var comparing = map[string]struct {
 	count int
 	why   string
 }{
-	"cmd/ampc/planranks.go":           {1, reports},
 	"cmd/ampc/run.go":                 {1, rewrite},
 	"ir/caps.go":                      {6, fusion},
 	"ir/launch.go":                    {6, fusion},

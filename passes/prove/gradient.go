@@ -60,8 +60,12 @@ func newGradients(c *ir.Graph) *gradients {
 	g.numbers = exactNumbers{of: map[*ir.Value]int32{}, index: map[string]int32{}}
 	for _, n := range c.Body[ir.Update] {
 		if n.Def().Is(ir.Writer) && n.Operand("g") != nil && len(n.Out) > 0 && n.Out[0].Next != nil {
-			g.steps = append(g.steps, stepped{n.Out[0].Next, n})
-			g.wanted[n.Out[0].Next] = true
+			w := n.Out[0].Next
+			if of := c.Var(w.PartOf()); of != nil { // what the losses depend on
+				w = of
+			}
+			g.steps = append(g.steps, stepped{w, n})
+			g.wanted[w] = true
 		}
 	}
 	seen := map[*ir.Value]bool{}

@@ -44,7 +44,7 @@ func (m *exactNumbers) value(v *ir.Value) int32 {
 // joinsRanks reports whether n sums or concatenates the parts of all ranks: its result is for the
 // whole batch, its operands for a rank's part. The rule ranks checks how it does that.
 func joinsRanks(n *ir.Node) bool {
-	return n.Op == ir.OpAllReduce && n.Str("op") == "sum" || n.Op == ir.OpAllGather
+	return n.Def().Is(ir.Collective) && (n.Str("op") == "sum" || !n.HasAttr("op"))
 }
 
 func (m *exactNumbers) fresh() int32 {

@@ -51,6 +51,9 @@ var variants = map[string]func(c *passes.Config){
 			return gs
 		}
 	},
+	"shards": func(c *passes.Config) {
+		c.Parallel, c.EMA, c.Clip.Norm = passes.Parallel{Ranks: 2, Shard: true, Bucket: 4}, 0.9, 1
+	},
 	"ranks":        func(c *passes.Config) { c.Parallel = passes.Parallel{Ranks: 4, Bucket: 1} },
 	"ranks lookup": func(c *passes.Config) { c.Parallel = passes.Parallel{Ranks: 2} },
 	"ranks drop":   func(c *passes.Config) { c.Parallel.Ranks, c.Micro, c.BadMicro = 4, 3, passes.DropMicro },

@@ -86,7 +86,7 @@ func (r *rankRule) message(n *ir.Node) {
 			r.p.report(n, "gathers %s, which is equal on all ranks", v)
 		case n.Str("op") == "sum" && !r.isLocal(v):
 			r.p.report(n, "sums %s, which is equal on all ranks", v)
-		case n.Op == ir.OpAllReduce && n.Str("op") != "sum" && r.backward(v):
+		case !gathers && n.Str("op") != "sum" && r.backward(v):
 			r.p.report(n, "takes the %s of %s, of which the ranks have parts", n.Str("op"), v)
 		case r.p.sec[n.ID] > ir.Forward && r.isSum(v) && !(gathers && r.ofParts(v)):
 			r.p.report(n, "sums %s, which is a sum over the ranks already", v)
