@@ -38,6 +38,9 @@ type Caps struct {
 	Keeps bool
 	// RequiresDense: no kernel reads strided views (Operand.Strided); every operand is dense.
 	RequiresDense bool
+	// JoinsInPlace: in inference a kernel stores an operand of a concatenation directly in its result,
+	// where the operand is a contiguous part of it.
+	JoinsInPlace bool
 	// Splits reports whether a product runs as two kernels: one stores its f32 sums, and one reads
 	// them and applies the epilogue. nil: no product does.
 	Splits func(p Product) bool

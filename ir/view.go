@@ -48,6 +48,17 @@ func (p StridedView) Rows() bool {
 	return last >= 0 && (p.Strides[last] == 1 || p.Shape[last] == 1)
 }
 
+// Contiguous reports whether the elements follow each other in row-major order.
+func (p StridedView) Contiguous() bool {
+	dense := RowMajor(p.Shape)
+	for i, n := range p.Shape {
+		if n != 1 && p.Strides[i] != dense[i] {
+			return false
+		}
+	}
+	return true
+}
+
 // Through is the view of result k of n if operand 0 is the view p. It is false if
 // n does not only select and reorder, or if strides cannot express the result.
 func (p StridedView) Through(n *Node, k int) (StridedView, bool) {

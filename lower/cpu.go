@@ -10,7 +10,7 @@ type cpu struct{ Shared }
 func (cpu) String() string { return "cpu" }
 
 func (cpu) Caps() ir.Caps {
-	return ir.Caps{NoGraphs: true, Norms: cpuNorms, PostOps: cpuPostOps, RecomputesPools: true, Keeps: true, Expander: Expansions(CPU)}
+	return ir.Caps{NoGraphs: true, Norms: cpuNorms, PostOps: cpuPostOps, RecomputesPools: true, JoinsInPlace: true, Keeps: true, Expander: Expansions(CPU)}
 }
 
 // cpuNorms is what the kernel of channel norm n computes besides its row.

@@ -39,7 +39,7 @@ func (v *checker) complete(id BufferID) error {
 	return nil
 }
 
-// verifyViews checks that steps without strides have dense buffers, and that parts which one step
+// verifyViews checks that steps without strides have contiguous buffers, and that parts which one step
 // writes have no element in common.
 func (s *Step) verifyViews(p *Program) error {
 	for k, list := range [2][]BufferID{s.In, s.Out} {
@@ -47,7 +47,7 @@ func (s *Step) verifyViews(p *Program) error {
 			if id == None || p.Buffers[id].dense() {
 				continue
 			}
-			if s.Kind != KindAttention {
+			if s.Kind != KindAttention && !p.Buffers[id].view().Contiguous() {
 				return fmt.Errorf("%s has strides, which only attention walks", p.BufferName(id))
 			}
 			if k == 1 && slices.ContainsFunc(list[:i], func(o BufferID) bool { return p.sameRoot(o, id) && p.mayShare(o, id) }) {

@@ -2,8 +2,9 @@ package lower
 
 import "ampc/ir"
 
-// Strided views are values without their own memory, which the pass views has marked. Lowering
-// checks the marks again: later passes insert casts, a target may run attention in parts, and a
+// Strided views are values without their own memory, which the pass views has marked. In inference,
+// operands of concatenations that are contiguous parts of the result are views, too, unmarked.
+// Lowering checks the marks again: later passes insert casts, a target may run attention in parts, and a
 // dumped graph may be edited.
 
 // findViews finds the strided views that steps of the target read and write.
@@ -11,14 +12,18 @@ func (l *Lowerer) findViews() {
 	if !l.joins { // every node stores its value
 		return
 	}
+	inPlace := l.p.Target.Caps().JoinsInPlace && len(l.g.Body[ir.Backward])+len(l.g.Body[ir.Update]) == 0
 	l.views = ir.FindViews(l.g, l.uses, ir.StridedKernels{
 		Reads: func(n *ir.Node, i int, p ir.StridedView) bool {
 			return casts(n) && p.Rows() || i < len(n.Def().In) && n.Def().In[i].Strided && l.p.Target.ReadsStrided(n.In[i].Type.DType, p)
 		},
 		Writes: func(n *ir.Node, k int, p ir.StridedView) bool {
-			return casts(n) && p.Rows() || k < len(n.Def().Out) && n.Def().Out[k].Strided && l.p.Target.ReadsStrided(n.Out[k].Type.DType, p)
+			return casts(n) && p.Rows() || k < len(n.Def().Out) && n.Def().Out[k].Strided && l.p.Target.ReadsStrided(n.Out[k].Type.DType, p) ||
+				inPlace && p.Contiguous() && len(n.Out) == 1 && !n.Def().Is(ir.View) && !n.Def().Is(ir.Moves)
 		},
-		Moves: func(n *ir.Node) bool { return n.Shares() },
+		Moves: func(n *ir.Node) bool {
+			return n.Shares() || inPlace && n.Joins() && n.Why.Cluster == 0 && n.Why.Launch == 0
+		},
 	})
 }
 
@@ -82,7 +87,7 @@ func (l *Lowerer) access(v *ir.Value, shape []int64) Access {
 // storesTo is how a cluster over shape writes v.
 func (l *Lowerer) storesTo(v *ir.Value, shape []int64) Access {
 	p, placed := l.views.At[v]
-	if !placed {
+	if !placed || p.Contiguous() {
 		return Access{Buffer: l.result(v), DType: v.Type.DType, Strides: ir.RowMajor(shape)}
 	}
 	return Access{Buffer: l.base(p), DType: v.Type.DType, Offset: p.Offset, Strides: p.Strides}
