@@ -38,7 +38,7 @@ func TestTooLittleMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	huge := lower.Var{Name: "w", Kind: ir.Param, Type: ir.T(ir.F32, 1<<40)}
-	if err := s.Declare([]lower.Var{huge}); err == nil || !strings.HasPrefix(err.Error(), "cpu: variables: 4096.0 GB are more than") {
+	if err := s.Declare([]lower.Var{huge}); err == nil || !strings.HasPrefix(err.Error(), "cpu: variables: 4096.00 GB are more than") {
 		t.Errorf("4 TB of weights: %v", err)
 	}
 	p := &lower.Program{Name: "p", Target: lower.CPU}
