@@ -46,6 +46,9 @@ type Caps struct {
 	Splits func(p Product) bool
 	// NoResidual: no kernel of a product adds a tensor of its result's shape.
 	NoResidual bool
+	// SplitsConv reports whether convolution n, with the dtypes that its tensors have, runs as two
+	// kernels: one stores it without its bias, and one adds the bias. nil: no convolution does.
+	SplitsConv func(n *Node) bool
 	// Expander is for nodes that the target has no kernel for; nil: it has kernels for all.
 	Expander Expander
 }

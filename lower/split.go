@@ -38,13 +38,18 @@ func (l *Lowerer) emitSum(s *Step) *Cluster {
 	g := *s.Gemm
 	g.Epilogue = Epilogue{}
 	rows := l.p.Buffers[s.Out[0]].Type.Shape.Elements() / g.N
-	name := strings.TrimPrefix(s.Node.Name, "%") + ".sum"
+	sum := l.sumBuffer(s.Node.Name, ir.T(ir.F32, ir.Dim(rows), ir.Dim(g.N)))
+	l.emit(Step{Kind: KindGemm, In: s.In[:2:2], Out: []BufferID{sum}, Node: s.Node, Gemm: &g})
+	return l.p.ending(&s.Gemm.Epilogue, sum, s.In, s.Out[0])
+}
+
+// sumBuffer is a new buffer for what a product of that name stores before its second step.
+func (l *Lowerer) sumBuffer(node string, t ir.Type) BufferID {
+	name := strings.TrimPrefix(node, "%") + ".sum"
 	if l.sums[name]++; l.sums[name] > 1 {
 		name += strconv.Itoa(l.sums[name])
 	}
-	sum := l.p.NewBuffer(name, ir.T(ir.F32, ir.Dim(rows), ir.Dim(g.N)), WorkArena)
-	l.emit(Step{Kind: KindGemm, In: s.In[:2:2], Out: []BufferID{sum}, Node: s.Node, Gemm: &g})
-	return l.p.ending(&s.Gemm.Epilogue, sum, s.In, s.Out[0])
+	return l.p.NewBuffer(name, t, WorkArena)
 }
 
 var epiloguePrims = map[Act]func(*ir.Code, ir.Reg) ir.Reg{

@@ -141,6 +141,7 @@ func (c *clusterer) written(s ir.Section, n *ir.Node, v *ir.Value, port bool) {
 		return
 	}
 	c.split(s, n, v)
+	c.splitConv(s, n, v)
 	second := c.storesTwice(n) && (v.Idx == 0 || !c.endsRows(n))
 	c.port(c.cluster(n), plan.Port{Tensor: id, Write: true, Second: second, Always: v.Next != nil,
 		// Its kernel stores f32 as well as 16 bits.

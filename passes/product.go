@@ -50,6 +50,27 @@ func (c *clusterer) split(s ir.Section, last *ir.Node, v *ir.Value) {
 	}
 }
 
+// splitConv adds what it costs that convolution n, whose result is v, in section s, is stored before a
+// second kernel adds its bias (ir.Caps.SplitsConv).
+func (c *clusterer) splitConv(s ir.Section, n *ir.Node, v *ir.Value) {
+	splits, out := c.c.Caps.SplitsConv, c.v[v.ID]
+	if splits == nil || out < 0 || !n.Def().Is(ir.Convolves) {
+		return
+	}
+	size := c.bytes(v) * c.times(s)
+	for d, pay := range []plan.Split{plan.F32: {A: out, B: plan.Low, Bytes: 4 * size}, plan.Low: {A: plan.F32, B: out, Bytes: 2 * size}} {
+		d := plan.Choice(d)
+		m := &ir.Node{Op: n.Op, Attrs: n.Attrs, Pos: n.Pos, In: slices.Clone(n.In)}
+		for i, x := range n.In[:2] {
+			m.In[i] = &ir.Value{Name: x.Name, Type: x.Type.With(c.operandDType(n, i, d))}
+		}
+		m.Out = []*ir.Value{{Name: v.Name, Type: v.Type.With(c.dtypeOf(d, v)), Def: m}}
+		if splits(m) {
+			c.plan.Splits = append(c.plan.Splits, pay)
+		}
+	}
+}
+
 // bits16 is x with both 16-bit dtypes counted as low.
 func bits16(x plan.Choice) plan.Choice {
 	if x == plan.Other {

@@ -25,11 +25,7 @@ func (c *cudaLowerer) conv() error {
 	if c.elements(s.Out[0]) == 0 || c.elements(s.In[0]) == 0 {
 		return c.fillZero(s.Out[0])
 	}
-	switch {
-	case !c.inGraph(s):
-	case s.Conv.Epilogue.Bias != 0 && !c.joinsBias(s):
-		return c.thenBias()
-	default:
+	if c.inGraph(s) {
 		return c.dnn()
 	}
 	u := &unfolding{cudaLowerer: c, w: w, planes: lower.Count(w.Out), low: c.typeOf(s.In[0]).DType}

@@ -66,29 +66,18 @@ func (c *cudaLowerer) compiled(s *lower.Step) bool {
 // joinsBias reports whether cuDNN adds the bias of a convolution before it rounds the result.
 func (c *cudaLowerer) joinsBias(s *lower.Step) bool { return c.fuses(s) && !c.target.Lacks(NoBias) }
 
-// thenBias leaves a convolution in f32 to cuDNN and adds its bias afterwards.
-func (c *cudaLowerer) thenBias() error {
-	s := *c.from
-	bias := s.Conv.Epilogue.Bias
-	conv, y := *s.Conv, s.Out[0]
-	conv.Epilogue = lower.Epilogue{}
-	w, d := &conv.Window, c.typeOf(y).DType
-	planes := lower.Count(w.Out)
-	shape, channel := []int64{w.N, w.O, planes}, []int64{0, 1, 0}
-	if w.Last {
-		shape, channel = []int64{w.N, planes, w.O}, []int64{0, 0, 1}
+// addsBiasApart reports whether cuDNN runs convolution n, which is all in f32, and does not add its bias.
+func (t Target) addsBiasApart(n *ir.Node) bool {
+	if n.Op != ir.OpConv || n.Bias() == nil || t.Lacks(NoDnn) || t.Lacks(NoConv) {
+		return false
 	}
-	at := ir.RowMajor(shape)
-	sum := c.temp("sum", d, shape...)
-	plain := lower.Step{Kind: lower.KindConv, In: s.In[:2:2], Out: []lower.BufferID{sum}, Node: s.Node, Conv: &conv}
-	plain.Bytes = c.p.Traffic(&plain)
-	c.out = append(c.out, plain)
-	code := ir.NewCode(nil)
-	added := code.Add(code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32}), code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32, Int: 1}))
-	return c.cluster(&lower.Cluster{Shape: shape, Code: code.Ins,
-		Loads: []lower.Access{{Buffer: sum, DType: d, Strides: at},
-			{Buffer: s.In[bias], DType: c.typeOf(s.In[bias]).DType, Strides: channel}},
-		Stores: []lower.Access{{Buffer: y, DType: d, Strides: at, Reg: added}}})
+	for _, v := range []*ir.Value{n.In[0], n.In[1], n.Out[0]} {
+		if s := v.Type.Shape; v.Type.DType != ir.F32 || !s.Static() || s.Elements() == 0 {
+			return false
+		}
+	}
+	w := n.Window()
+	return slices.Equal(w.Begin, w.End)
 }
 
 // Limits of the flash-attention engines.

@@ -113,7 +113,7 @@ func (t Target) String() string { return t.name }
 
 // Caps implements Target.
 func (t Target) Caps() ir.Caps {
-	c := ir.Caps{NoGraphs: t.Lacks(NoDnn), SingleStore: true, NoResidual: true, Norms: channelNorms, Rows: rowFusion, Expander: lower.Expansions(t), Splits: t.splits, Products: t.products}
+	c := ir.Caps{NoGraphs: t.Lacks(NoDnn), SingleStore: true, NoResidual: true, Norms: channelNorms, Rows: rowFusion, Expander: lower.Expansions(t), Splits: t.splits, SplitsConv: t.addsBiasApart, Products: t.products}
 	c.RequiresDense = c.NoGraphs
 	if !c.NoGraphs {
 		c.Layout = "NHWC" // the layout that tensor cores read without transposing images
