@@ -46,6 +46,9 @@ type Caps struct {
 	Splits func(p Product) bool
 	// NoResidual: no kernel of a product adds a tensor of its result's shape.
 	NoResidual bool
+	// Widened are the dtypes that the device does not multiply: of an operand of a product, a kernel
+	// makes an f32 copy first.
+	Widened map[DType]bool
 	// SplitsConv reports whether convolution n, with the dtypes that its tensors have, runs as two
 	// kernels: one stores it without its bias, and one adds the bias. nil: no convolution does.
 	SplitsConv func(n *Node) bool

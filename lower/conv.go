@@ -45,7 +45,7 @@ func (l *Lowerer) emitBiasApart(s Step, n *ir.Node) {
 	}
 	strides, d := make([]int64, len(shape)), l.p.dtype(y)
 	strides[channel] = 1
-	sum := l.sumBuffer(s.Node.Name, n.Out[0].Type)
+	sum := l.between(s.Node.Name, "sum", n.Out[0].Type)
 	conv := *s.Conv
 	conv.Epilogue = Epilogue{}
 	l.emit(Step{Kind: KindConv, In: s.In[:2:2], Out: []BufferID{sum}, Node: s.Node, Conv: &conv})

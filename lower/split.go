@@ -1,6 +1,7 @@
 package lower
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 // epilogue.
 func (l *Lowerer) emitProduct(s Step) {
 	if !l.splits(&s) {
+		l.widen(&s)
 		l.emit(s)
 		return
 	}
@@ -35,17 +37,44 @@ func (l *Lowerer) splits(s *Step) bool {
 
 // emitSum emits product s in f32, and returns the cluster that applies its epilogue.
 func (l *Lowerer) emitSum(s *Step) *Cluster {
+	l.widen(s)
 	g := *s.Gemm
 	g.Epilogue = Epilogue{}
 	rows := l.p.Buffers[s.Out[0]].Type.Shape.Elements() / g.N
-	sum := l.sumBuffer(s.Node.Name, ir.T(ir.F32, ir.Dim(rows), ir.Dim(g.N)))
+	sum := l.between(s.Node.Name, "sum", ir.T(ir.F32, ir.Dim(rows), ir.Dim(g.N)))
 	l.emit(Step{Kind: KindGemm, In: s.In[:2:2], Out: []BufferID{sum}, Node: s.Node, Gemm: &g})
 	return l.p.ending(&s.Gemm.Epilogue, sum, s.In, s.Out[0])
 }
 
-// sumBuffer is a new buffer for what a product of that name stores before its second step.
-func (l *Lowerer) sumBuffer(node string, t ir.Type) BufferID {
-	name := strings.TrimPrefix(node, "%") + ".sum"
+// widen replaces the operands of product s that the device does not multiply (ir.Caps.Widened) by f32
+// copies, and emits a step for each copy.
+func (l *Lowerer) widen(s *Step) {
+	widened := l.p.Target.Caps().Widened
+	if s.Gemm == nil || s.Gemm.K == 0 || l.p.Buffers[s.Out[0]].Type.Shape.Elements() == 0 {
+		return
+	}
+	in := slices.Clone(s.In)
+	for i, id := range s.In[:2] {
+		t := l.p.Buffers[id].Type
+		switch {
+		case !widened[t.DType]:
+			continue
+		case i == 1 && id == s.In[0]:
+			in[1] = in[0]
+			continue
+		}
+		shape := ir.Sizes(t.Shape)
+		in[i] = l.between(s.Node.Name, "wide", t.With(ir.F32))
+		l.emit(Step{Kind: KindCluster, In: []BufferID{id}, Out: []BufferID{in[i]}, Node: s.Node, Cluster: &Cluster{Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.F32}},
+			Loads:  []Access{{Buffer: id, DType: t.DType, Strides: ir.RowMajor(shape)}},
+			Stores: []Access{{Buffer: in[i], DType: ir.F32, Strides: ir.RowMajor(shape)}}}})
+	}
+	s.In = in
+}
+
+// between is a new buffer for what one step of a node passes to the next.
+func (l *Lowerer) between(node, what string, t ir.Type) BufferID {
+	name := strings.TrimPrefix(node, "%") + "." + what
 	if l.sums[name]++; l.sums[name] > 1 {
 		name += strconv.Itoa(l.sums[name])
 	}

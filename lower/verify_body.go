@@ -277,7 +277,7 @@ func (b *body) product(s *Step) error {
 	if n == nil {
 		return errors.New("no node of its cluster is a product")
 	}
-	if err := errors.Join(b.describes(s, n), b.operand(s, 0, n.In), b.operand(s, 1, n.In)); err != nil {
+	if err := errors.Join(b.describes(s, n), b.factor(s, 0, n), b.factor(s, 1, n)); err != nil {
 		return err
 	}
 	e, x := s.epilogue(), b.result(n, 0)
@@ -362,6 +362,20 @@ func (b *body) operands(s *Step, n int) error {
 		}
 	}
 	return nil
+}
+
+// factor checks operand i of product n: it is that of the node, or the f32 copy that a step before has made.
+func (b *body) factor(s *Step, i int, n *ir.Node) error {
+	buffer := &b.p.Buffers[s.In[i]]
+	e, copied := b.passed[Port{Root: buffer.Root, At: buffer.At, DType: ir.F32}]
+	if t, ok := b.tensor(n.In[i]); ok && copied && buffer.Type == n.In[i].Type.With(ir.F32) {
+		shape := ir.Sizes(buffer.Type.Shape)
+		if e == b.element(t.root, t.at, n.In[i].Type.DType, shape, t.over(shape)) {
+			b.done[Port{Root: t.root, At: t.at}] = true
+			return nil
+		}
+	}
+	return b.operand(s, i, n.In)
 }
 
 func (b *body) operand(s *Step, i int, in []*ir.Value) error {

@@ -182,6 +182,9 @@ func (c *clusterer) readPort(n *ir.Node, i int, v *ir.Value) plan.Port {
 		p.Register = b.Def != nil && n.Why.Launch > 0 && b.Def.Why.Launch == n.Why.Launch
 		p.Saved = b.Def != nil && c.sec[n.ID] == ir.Backward && c.sec[b.Def.ID] == ir.Forward
 	}
+	if c.widens(n, i, p.Takes) {
+		p.Moves = c.widening(n, i, p.Bytes)
+	}
 	if n.OperandDef(i).Unread { // the tensor is stored for it all the same
 		p.Moves = &plan.Moves{}
 	}

@@ -34,7 +34,7 @@ func TestCutBytesOnGPUs(t *testing.T) {
 			randomRecurrences(e, 4+e.IntN(30), pins, without(target)...),
 		} {
 			source := g.String()
-			cut, moved, n, ok := countedOn(t, g, target)
+			cut, moved, n, ok := countedUnder(t, g, []Policy{MixedF16(), MixedBF16()}[seed/12%2], target)
 			if !ok {
 				continue
 			}
@@ -54,15 +54,9 @@ func TestCutBytesOnGPUs(t *testing.T) {
 // node, and those that do not because of their dtypes.
 type fusions struct{ expanded, joined, apart int }
 
-// countedOn compiles g for a GPU and gives the bytes that the cut reports, those of the
-// fused steps, and what is fused; not ok where the target does not run an op: of f64,
+// countedUnder compiles g under policy p for a GPU and gives the bytes that the cut reports, those of
+// the fused steps, and what is fused; not ok where the target does not run an op: of f64,
 // or without an expansion.
-func countedOn(t *testing.T, g *ir.Graph, target lower.Target) (cut, moved int, n fusions, ok bool) {
-	t.Helper()
-	return countedUnder(t, g, MixedF16(), target)
-}
-
-// countedUnder is countedOn under policy p.
 func countedUnder(t *testing.T, g *ir.Graph, p Policy, target lower.Target) (cut, moved int, n fusions, ok bool) {
 	t.Helper()
 	cfg := Config{Policy: p, Debugging: Debugging{Only: precisionPasses}, Compiling: Compiling{Caps: target.Caps()}}

@@ -50,6 +50,33 @@ func (c *clusterer) split(s ir.Section, last *ir.Node, v *ir.Value) {
 	}
 }
 
+// widens reports whether a kernel widens operand i of product n, which reads form x, to f32 first
+// (ir.Caps.Widened).
+func (c *clusterer) widens(n *ir.Node, i int, x plan.Choice) bool {
+	if i > 1 || len(c.c.Caps.Widened) == 0 || !n.Def().Is(ir.MatrixProduct) || !c.assignable(n.In[i]) {
+		return false
+	}
+	if x == plan.AsStored {
+		x = c.v[c.base[n.In[i].ID].ID]
+	}
+	return x != plan.F32 && c.c.Caps.Widened[c.lowOf(x, n.In[i])] && n.In[i].Type.Shape.Elements() > 0 && n.Out[0].Type.Shape.Elements() > 0
+}
+
+// widening is what operand i of product n moves whose 16-bit form, of so many bytes, is copied to f32:
+// it is read, and the copy is written and read. An operand that is both factors is copied once.
+func (c *clusterer) widening(n *ir.Node, i int, low int64) *plan.Moves {
+	whole := func(v *ir.Value) *ir.Value {
+		for v.Def != nil && c.formCast(v.Def) {
+			v = v.Def.In[0]
+		}
+		return v
+	}
+	if i == 1 && whole(n.In[0]) == whole(n.In[1]) {
+		return &plan.Moves{}
+	}
+	return &plan.Moves{F32: 2 * low, Low: 5 * low}
+}
+
 // splitConv adds what it costs that convolution n, whose result is v, in section s, is stored before a
 // second kernel adds its bias (ir.Caps.SplitsConv).
 func (c *clusterer) splitConv(s ir.Section, n *ir.Node, v *ir.Value) {

@@ -14,16 +14,10 @@ func (c *cudaLowerer) gemm() error {
 	s, g := c.from, c.from.Gemm
 	a, b := c.typeOf(s.In[0]).DType, c.typeOf(s.In[1]).DType
 	switch {
-	case !multiplied[a] || !multiplied[b]:
+	case a != b || !multiplied[a] || !c.target.multiplies(a):
 		return fmt.Errorf("no product of %s and %s on %s", a, b, c.p.Target)
 	case g.K == 0:
 		return c.fillZero(s.Out[0])
-	case a != b || !c.target.multiplies(a):
-		wide, err := c.widened(s)
-		if err != nil {
-			return err
-		}
-		s = wide
 	}
 	if c.misaligned(s) {
 		var err error

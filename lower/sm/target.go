@@ -115,6 +115,9 @@ func (t Target) String() string { return t.name }
 func (t Target) Caps() ir.Caps {
 	c := ir.Caps{NoGraphs: t.Lacks(NoDnn), SingleStore: true, NoResidual: true, Norms: channelNorms, Rows: rowFusion, Expander: lower.Expansions(t), Splits: t.splits, SplitsConv: t.addsBiasApart, Products: t.products}
 	c.RequiresDense = c.NoGraphs
+	if !t.multiplies(ir.BF16) {
+		c.Widened = map[ir.DType]bool{ir.BF16: true}
+	}
 	if !c.NoGraphs {
 		c.Layout = "NHWC" // the layout that tensor cores read without transposing images
 		c.LowFilterGrad = t.Lacks(NoWide)
