@@ -215,6 +215,14 @@ func (t *gemmTask) multiplyLocal(m *Machine, worker int, a, b Mat, depth int, c 
 	t.Run(worker, 0)
 }
 
+// readsIndirect reports whether tiles read columns [j,j+n) of B by offsets, without packing.
+func (t *gemmTask) readsIndirect(j, n int) bool {
+	return t.indirect != nil && t.indirect.contiguous(j, n)
+}
+
+// indirectDepth is the depth, in packed words, of a block whose B is read by offsets: only A is packed.
+const indirectDepth = 2 * sumDepth
+
 func (t *gemmTask) blocks() {
 	t.direct = !t.out.turned && t.out.c.Type == F32 && !t.out.c.absent() && t.out.epi.plain() && t.depth > 0 && t.out.cols.n%t.p.nr == 0
 	kc := t.p.kc
@@ -354,7 +362,6 @@ type block struct {
 	b              []float32 // packed columns from b0 on
 	b0             int
 	fresh          bool        // they are not packed yet
-	here, next     [2]*byte    // halves of the columns of a tile, and of the next ones
 	packing        packingFunc // packs the columns of the next tile while it multiplies
 	part           []float32   // sums that are not stored: partial ones between slices of the depth, or what Then alone sees
 	ldp            int
@@ -374,9 +381,7 @@ func (x *block) run() {
 	}
 	t, panels := x.t, x.q1-x.q0
 	a := x.packA(panels)
-	x.next = x.halves(x.j0)
 	for j := x.j0; j < x.j1; j += t.p.nr {
-		x.here, x.next = x.next, x.halves(j+t.p.nr)
 		if t.once {
 			x.b0 = j
 		}
@@ -427,7 +432,7 @@ func (x *block) tiles(a []float32, panels, j, n int) {
 	for i := range panels {
 		r0, h := x.panel(i)
 		x.panelIndex, x.panelRow, x.subnormalRows = i, r0, x.w.subnormalA[i]
-		x.fetch(i*deep/panels, (i+1)*deep/panels)
+		x.fetch(j+t.p.nr, i*deep/panels, (i+1)*deep/panels)
 		x.tile(x.panelA(a, i, r0, h), r0, h, j, n)
 	}
 }
@@ -449,7 +454,7 @@ func (x *block) tilesToEpilogue(a []float32, panels, j, n int) {
 		for ; i < end; i++ {
 			r0, h := x.panel(i)
 			x.panelIndex, x.panelRow, x.subnormalRows = i, r0, x.w.subnormalA[i]
-			x.fetch(i*deep/panels, (i+1)*deep/panels)
+			x.fetch(j+p.nr, i*deep/panels, (i+1)*deep/panels)
 			t.out.touch(x.item, x.i0+r0, h, j, n)
 			x.multiply(x.panelA(a, i, r0, h), h, j, n, &tile[(r0-from)*p.nr], p.nr, 0)
 		}
@@ -498,10 +503,19 @@ func (x *block) packB(j, h int) {
 	if n == t.p.nr && len(t.packing) >= h && x.kc > 0 {
 		x.packing = t.packing[h-1]
 	}
-	if x.kc > 0 && x.packing == nil && x.here[0] == nil {
+	if x.kc > 0 && x.packing == nil && !t.readsIndirect(j, n) {
 		subnormal = t.pack(t.b, x.w, x.b[at*t.packedDepth(x.kc):], t.p.width(n), x.item, j, n, x.k0, x.kc)
 	}
 	x.w.subnormalB[at/t.p.nr] = subnormal
+}
+
+// fetch prefetches packed words [k0,k1) of the columns from j on, if tiles read them by offsets.
+func (x *block) fetch(j, k0, k1 int) {
+	p, f := x.t.p, x.t.indirect
+	if n := min(p.nr, x.j1-j); x.t.prefetch && n > 0 && k0 < k1 && x.t.readsIndirect(j, n) {
+		at := f.base(x.item)
+		p.indirectFetch(k1-k0, f.buf.byteAt(at+f.lane[j]), f.buf.byteAt(at+f.lane[j+p.vw]), &f.depth[x.t.packedDepth(x.k0)+k0])
+	}
 }
 
 // multiply computes h x n elements of a tile, from column j on, into c, one part of the sum after the other.
@@ -515,19 +529,19 @@ func (x *block) multiply(a []float32, h, j, n int, c *float32, ldc, acc int) {
 
 // multiplyPart is multiply for kc depths of the block, from k on.
 func (x *block) multiplyPart(a []float32, h, j, n, k, kc int, c *float32, ldc, acc int) {
-	p, panel := x.t.p, &a[x.t.packedDepth(k)*h]
+	p, f, panel := x.t.p, x.t.indirect, &a[x.t.packedDepth(k)*h]
 	if x.packing != nil {
 		b := &x.t.mats[1].m
 		from := b.at(b.item(x.item, x.t.mats[1].inner) + (x.k0+k)*b.LD + j)
 		x.packing(kc, panel, from, b.LD, &x.b[(j-x.b0)*x.kc+k*p.nr], c, ldc, acc)
 		return
 	}
-	if x.subnormalRows == 0 && x.here[0] != nil {
-		tiles := p.indirect
+	if x.subnormalRows == 0 && x.t.readsIndirect(j, n) {
+		tiles, at := p.indirect, f.base(x.item)
 		if x.t.vnni {
 			tiles = p.vnni.indirect
 		}
-		tiles[h-1](x.t.packedDepth(kc), panel, x.here[0], x.here[1], &x.t.indirect.depth[x.t.packedDepth(x.k0+k)], c, ldc, acc)
+		tiles[h-1](x.t.packedDepth(kc), panel, f.buf.byteAt(at+f.lane[j]), f.buf.byteAt(at+f.lane[j+p.vw]), &f.depth[x.t.packedDepth(x.k0+k)], c, ldc, acc)
 		return
 	}
 	if x.t.vnni {
