@@ -150,7 +150,7 @@ func (m *Model) LoadFile(path string, opts ...LoadOption) error {
 	leave := slices.ContainsFunc(opts, func(o LoadOption) bool { return o.leave })
 	notes, err := s.match(f, m.Graph().Name, names, leave && len(s.policies) == 0)
 	if err == nil && !leave {
-		err = s.homeless(f, names)
+		err = s.refuseUnread(f, names)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
@@ -363,9 +363,9 @@ func readNames(names map[string]string) map[string]bool {
 	return read
 }
 
-// homeless refuses a file with training state that no compiled step reads. The
+// refuseUnread refuses a file with training state that no compiled step reads. The
 // state of a scaler comes and goes with the policy of its step.
-func (s *session) homeless(f *safetensors.File, names map[string]string) error {
+func (s *session) refuseUnread(f *safetensors.File, names map[string]string) error {
 	read := readNames(names)
 	var lost []string
 	for _, info := range f.Tensors {

@@ -311,7 +311,7 @@ func (r *ConvertReport) sizes(m *onnx.Model, in string, out *os.File) error {
 	if err != nil {
 		return err
 	}
-	away, err := m.Away()
+	away, err := m.ExternalBytes()
 	r.In, r.Out = a.Size()+away, r.Out+b.Size()
 	return err
 }

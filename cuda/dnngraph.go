@@ -126,8 +126,8 @@ func (b *dnnBuilder) feed(t DnnType, dims, strides []int64) *DnnTensor {
 	return x
 }
 
-// konst adds a scalar of rank n.
-func (b *dnnBuilder) konst(v float32, n int) *DnnTensor {
+// scalarConst adds a scalar of rank n.
+func (b *dnnBuilder) scalarConst(v float32, n int) *DnnTensor {
 	ones := make([]int64, n)
 	for i := range ones {
 		ones[i] = 1
@@ -257,7 +257,7 @@ func (a Attention) Forward() *DnnGraph {
 	b.g.Feeds[1] = k // described transposed, same memory
 	o := b.feed(a.Type, a.dims(a.Sq, a.D), a.OStrides)
 	stats := b.feed(DnnFloat, a.dims(a.Sq, 1), nil)
-	scale, hidden := b.konst(a.Scale, 4), b.konst(a.masked(), 4)
+	scale, hidden := b.scalarConst(a.Scale, 4), b.scalarConst(a.masked(), 4)
 	s := a.mask(b, b.pointwise(PwMul, b.matmul(q, k), scale), hidden)
 	row := a.dims(a.Sq, 1)
 	top := b.node(DnnNode{Kind: DnnReduction, Mode: DnnReduceMax, X: s}, DnnFloat, row)
@@ -283,7 +283,7 @@ func (a Attention) Backward() *DnnGraph {
 	total, acc := b.feed(DnnFloat, row, nil), b.feed(DnnFloat, tq, nil)
 	kt, vt := swapped(k), swapped(v)
 	b.g.Feeds[1], b.g.Feeds[2] = kt, vt
-	scale, hidden, one := b.konst(a.Scale, 4), b.konst(a.masked(), 4), b.konst(1, 4)
+	scale, hidden, one := b.scalarConst(a.Scale, 4), b.scalarConst(a.masked(), 4), b.scalarConst(1, 4)
 
 	products := b.pointwise(PwMul, do, o)
 	products.Strides = []int64{a.H * a.Sq * a.D, a.Sq * a.D, a.H * a.D, 1} // as NVIDIA's frontend has them; no memory is behind

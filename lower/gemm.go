@@ -147,7 +147,7 @@ func (l *Lowerer) lowerProduct(n *ir.Node, nodes []*ir.Node) bool {
 		return false
 	}
 	l.now = append([]*ir.Node{n}, nodes...)
-	s, at := l.ended(n, own)
+	s, at := l.withEpilogue(n, own)
 	s.Node.Name = nodes[len(nodes)-1].Out[0].String()
 	if len(rest) == 0 {
 		s.Out = []BufferID{l.result(at)}
@@ -158,9 +158,9 @@ func (l *Lowerer) lowerProduct(n *ir.Node, nodes []*ir.Node) bool {
 	return true
 }
 
-// ended returns the step of product n with its own epilogue, and the value at that the epilogue
+// withEpilogue returns the step of product n with its own epilogue, and the value at that the epilogue
 // computes. The step has no results yet.
-func (l *Lowerer) ended(n *ir.Node, own []link) (s Step, at *ir.Value) {
+func (l *Lowerer) withEpilogue(n *ir.Node, own []link) (s Step, at *ir.Value) {
 	s, in := l.product(n)
 	at = n.Out[0]
 	for _, e := range own {

@@ -237,7 +237,7 @@ func (p *Program) gemmString(s *Step) string {
 		}
 	}
 	b.WriteString(p.epilogue(&g.Epilogue, s))
-	return b.String() + s.then()
+	return b.String() + s.postOpsText()
 }
 
 // leaves is the dtype of a product after its own epilogue.
@@ -248,8 +248,8 @@ func (p *Program) leaves(s *Step) ir.DType {
 	return p.dtype(s.Out[0])
 }
 
-// then prints the post-ops of a product.
-func (s *Step) then() string {
+// postOpsText prints the post-ops of a product.
+func (s *Step) postOpsText() string {
 	if s.Epilogue == nil {
 		return ""
 	}
@@ -308,7 +308,7 @@ func (p *Program) convString(s *Step) string {
 	if c.Direct {
 		t += " direct"
 	}
-	return t + p.epilogue(&c.Epilogue, s) + s.then()
+	return t + p.epilogue(&c.Epilogue, s) + s.postOpsText()
 }
 
 func (p *Program) attentionString(s *Step) string {
@@ -354,7 +354,7 @@ func (k *Kernel) what(p *Program, s *Step) string {
 		}
 	}
 	b.WriteString(k.Fusion.String())
-	return b.String() + s.then()
+	return b.String() + s.postOpsText()
 }
 
 // String names the fused work of a norm, each with a space before it.

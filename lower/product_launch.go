@@ -18,7 +18,7 @@ func (l *Lowerer) lowerProductLaunch(nodes []*ir.Node) bool {
 		}
 	}
 	l.now = nodes
-	s, _ := l.ended(p.Product, own)
+	s, _ := l.withEpilogue(p.Product, own)
 	y := l.result(p.With.Out[0])
 	e := s.epilogue()
 	switch {

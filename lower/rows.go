@@ -16,7 +16,7 @@ func (l *Lowerer) lowerRows(n *ir.Node, rest []*ir.Node) bool {
 	if !l.denseRows(after) || len(before) > 0 && !l.makesOperand(n, before) || len(after) > 0 && !l.readsResult(n, after) {
 		return false
 	}
-	if product < 0 && !l.denseRows(before) || product >= 0 && !l.endsIn(before, product, n) {
+	if product < 0 && !l.denseRows(before) || product >= 0 && !l.splitMakesOperand(before, product, n) {
 		return false
 	}
 	l.now = append([]*ir.Node{n}, rest...)
@@ -39,15 +39,15 @@ func (l *Lowerer) lowerRows(n *ir.Node, rest []*ir.Node) bool {
 	return true
 }
 
-// endsIn reports whether nodes are a product that runs as two steps and whose second step computes
+// splitMakesOperand reports whether nodes are a product that runs as two steps and whose second step computes
 // the operand of norm n that a prologue may compute.
-func (l *Lowerer) endsIn(nodes []*ir.Node, product int, n *ir.Node) bool {
+func (l *Lowerer) splitMakesOperand(nodes []*ir.Node, product int, n *ir.Node) bool {
 	p, caps := nodes[product], l.p.Target.Caps()
 	own, rest, ok := l.readers.epilogue(caps, p, others(nodes, product))
 	if !ok || len(rest) > 0 || !p.Def().Is(ir.MatrixProduct) {
 		return false
 	}
-	s, at := l.ended(p, own)
+	s, at := l.withEpilogue(p, own)
 	s.Out = []BufferID{l.result(at)}
 	return at == n.In[caps.RowsOf(n).Operand] && l.splits(&s)
 }
@@ -58,7 +58,7 @@ func others(nodes []*ir.Node, i int) []*ir.Node { return slices.Concat(nodes[:i]
 // that the prologue stores for others.
 func (l *Lowerer) productPrologue(s *Step, n *ir.Node, nodes []*ir.Node, product int) []BufferID {
 	own, _, _ := l.readers.epilogue(l.p.Target.Caps(), nodes[product], others(nodes, product))
-	p, at := l.ended(nodes[product], own)
+	p, at := l.withEpilogue(nodes[product], own)
 	p.Out = []BufferID{l.result(at)}
 	g := l.emitSum(&p)
 	made := g.Stores[0].Reg

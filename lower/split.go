@@ -43,7 +43,7 @@ func (l *Lowerer) emitSum(s *Step) *Cluster {
 	rows := l.p.Buffers[s.Out[0]].Type.Shape.Elements() / g.N
 	sum := l.between(s.Node.Name, "sum", ir.T(ir.F32, ir.Dim(rows), ir.Dim(g.N)))
 	l.emit(Step{Kind: KindGemm, In: s.In[:2:2], Out: []BufferID{sum}, Node: s.Node, Gemm: &g})
-	return l.p.ending(&s.Gemm.Epilogue, sum, s.In, s.Out[0])
+	return l.p.applyEpilogue(&s.Gemm.Epilogue, sum, s.In, s.Out[0])
 }
 
 // widen replaces the operands of product s that the device does not multiply (ir.Caps.Widened) by f32
@@ -86,8 +86,8 @@ var epiloguePrims = map[Act]func(*ir.Code, ir.Reg) ir.Reg{
 	Tanh: (*ir.Code).Tanh,
 }
 
-// ending is the cluster that applies epilogue e to the rows of sum.
-func (p *Program) ending(e *Epilogue, sum BufferID, in []BufferID, out BufferID) *Cluster {
+// applyEpilogue is the cluster that applies epilogue e to the rows of sum.
+func (p *Program) applyEpilogue(e *Epilogue, sum BufferID, in []BufferID, out BufferID) *Cluster {
 	shape := ir.Sizes(p.Buffers[sum].Type.Shape)
 	cols := shape[1]
 	g := &Cluster{Shape: shape}

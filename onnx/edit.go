@@ -24,9 +24,9 @@ type Edit struct {
 	// Tensors are new elements of initializers, by name; their shapes stay.
 	Tensors map[string]NewTensor
 	// Values are new elements of Constant nodes, by index. Inits are initializers to add.
-	Values map[int]NewTensor
-	Inits  []NewInit
-	lean   bool // tensors are left out, which others have
+	Values         map[int]NewTensor
+	Inits          []NewInit
+	withoutTensors bool // tensors are left out, which others have
 	// DTypes are new types of the elements of values, where the graph says their types.
 	DTypes map[string]DataType
 	// Infos are types of values that are new, where the graph says those of others.
@@ -41,8 +41,8 @@ type Edit struct {
 	Data     io.Writer
 	DataFile string
 	// Limit is the size from which a model without Data is refused (ErrTooLarge); 0: 2 GB.
-	Limit int64
-	away  int64 // bytes in Data
+	Limit    int64
+	dataSize int64 // bytes in Data
 }
 
 // NewInfo says the type of a value: that of another one with other elements.
@@ -354,7 +354,7 @@ func (m *Model) tensor(e *Edit, out *pieces, f field, main bool) error {
 		lent = m.lent[t.Name]
 	}
 	switch {
-	case !ok && e.lean:
+	case !ok && e.withoutTensors:
 		out.message(5, bare(t.Name))
 		return nil
 	case !ok && lent != nil:
@@ -366,7 +366,7 @@ func (m *Model) tensor(e *Edit, out *pieces, f field, main bool) error {
 	case lent != nil:
 		f.m = *lent
 	}
-	if main && e.Data != nil && x.Size >= minAway {
+	if main && e.Data != nil && x.Size >= minExternal {
 		return e.apart(out, f.m, t.Name, t.Dims, x)
 	}
 	p := &pieces{}

@@ -13,9 +13,9 @@ import (
 // it may be read as long as m is open. Changes of tensors and of values are not for it.
 func (m *Model) Edited(e *Edit) (out *Model, err error) {
 	err = m.guard(func() error {
-		lean := *e
-		lean.lean = true
-		p, err := m.edited(&lean)
+		bare := *e
+		bare.withoutTensors = true
+		p, err := m.edited(&bare)
 		if err != nil {
 			return err
 		}
@@ -117,7 +117,7 @@ func (m *Model) moving(t *Tensor) (x NewTensor, ok bool, err error) {
 		}
 	}
 	typ, err := t.Type()
-	if err != nil || !t.away && typ.Bytes() < minAway {
+	if err != nil || !t.isExternal && typ.Bytes() < minExternal {
 		return x, false, nil //nolint:nilerr // elements that nothing computes with stay where they are
 	}
 	b, err := m.Bytes(t)
@@ -126,11 +126,11 @@ func (m *Model) moving(t *Tensor) (x NewTensor, ok bool, err error) {
 
 // apart writes the elements of an initializer to the data file.
 func (e *Edit) apart(out *pieces, src message, name string, dims []int64, x NewTensor) error {
-	p, end, err := awayPieces(e.Data, e.DataFile, e.away, name, dims, x)
+	p, end, err := externalPieces(e.Data, e.DataFile, e.dataSize, name, dims, x)
 	if err != nil {
 		return err
 	}
-	e.away = end
+	e.dataSize = end
 	err = src.each(func(f field) error {
 		if f.num > 14 || f.num == 12 { // what is not known, and its description
 			p.add(f.raw)

@@ -95,25 +95,25 @@ func Export(w io.Writer, g *ir.Graph, o ExportOptions) (*Exported, error) {
 
 // exporter writes one graph. It records the first mistake.
 type exporter struct {
-	o       ExportOptions
-	opset   int64
-	g       *ir.Graph
-	needed  map[*ir.Value][]*ir.Node // nodes that read a value; every value that is needed has an entry
-	names   map[string]bool
-	vals    map[*ir.Value]string
-	consts  map[string]string    // constants by content
-	renamed map[*ir.Value]string // results that are made under another value's name
-	wider   map[*ir.Value]string // casts to f32
-	wide32  bool                 // the current node reads operands in f32
-	outputs []string
-	domains map[string]int64 // versions of other operator sets
-	infos   []*pieces        // types of values that their readers cannot infer
-	nodes   pieces
-	inits   pieces
-	away    int64 // bytes in the data file
-	count   int64
-	at      *ir.Node
-	err     error
+	o        ExportOptions
+	opset    int64
+	g        *ir.Graph
+	needed   map[*ir.Value][]*ir.Node // nodes that read a value; every value that is needed has an entry
+	names    map[string]bool
+	vals     map[*ir.Value]string
+	consts   map[string]string    // constants by content
+	renamed  map[*ir.Value]string // results that are made under another value's name
+	wider    map[*ir.Value]string // casts to f32
+	wide32   bool                 // the current node reads operands in f32
+	outputs  []string
+	domains  map[string]int64 // versions of other operator sets
+	infos    []*pieces        // types of values that their readers cannot infer
+	nodes    pieces
+	inits    pieces
+	dataSize int64 // bytes in the data file
+	count    int64
+	at       *ir.Node
+	err      error
 }
 
 func (x *exporter) fail(format string, args ...any) {

@@ -24,7 +24,7 @@ func (x *exporter) declare() error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", v, err)
 		}
-		if x.o.Data == nil || t.Size < minAway {
+		if x.o.Data == nil || t.Size < minExternal {
 			x.inits.message(5, tensorPieces(v.Name, ir.Sizes(v.Type.Shape), t))
 			continue
 		}
@@ -35,24 +35,24 @@ func (x *exporter) declare() error {
 	return nil
 }
 
-// minAway is the size from which weights go to the data file; alignAway is where
+// minExternal is the size from which weights go to the data file; alignAway is where
 // they begin there, so that it can be mapped.
 const (
-	minAway   = 1 << 10
-	alignAway = 1 << 12
+	minExternal   = 1 << 10
+	externalAlign = 1 << 12
 )
 
 // apart writes the elements of v to the data file.
 func (x *exporter) apart(v *ir.Value, t NewTensor) error {
-	p, at, err := awayPieces(x.o.Data, x.o.DataFile, x.away, v.Name, ir.Sizes(v.Type.Shape), t)
-	x.away = at
+	p, at, err := externalPieces(x.o.Data, x.o.DataFile, x.dataSize, v.Name, ir.Sizes(v.Type.Shape), t)
+	x.dataSize = at
 	x.inits.message(5, p)
 	return err
 }
 
-// awayPieces writes t to data, which has at bytes, and says where in a tensor.
-func awayPieces(data io.Writer, file string, at int64, name string, dims []int64, t NewTensor) (p *pieces, end int64, err error) {
-	start := (at + alignAway - 1) / alignAway * alignAway
+// externalPieces writes t to data, which has at bytes, and says where in a tensor.
+func externalPieces(data io.Writer, file string, at int64, name string, dims []int64, t NewTensor) (p *pieces, end int64, err error) {
+	start := (at + externalAlign - 1) / externalAlign * externalAlign
 	if _, err := data.Write(make([]byte, start-at)); err != nil {
 		return nil, at, err
 	}
@@ -67,12 +67,12 @@ func awayPieces(data io.Writer, file string, at int64, name string, dims []int64
 	p.packed(1, dims)
 	p.number(2, int64(t.DType))
 	p.text(8, name)
-	p.away(file, start, t.Size)
+	p.externalEntries(file, start, t.Size)
 	return p, start + t.Size, nil
 }
 
-// away says where the elements of a tensor lie.
-func (p *pieces) away(file string, at, size int64) {
+// externalEntries says where the elements of a tensor are in a file.
+func (p *pieces) externalEntries(file string, at, size int64) {
 	for _, e := range []Entry{{"location", file}, {"offset", fmt.Sprint(at)}, {"length", fmt.Sprint(size)}} {
 		kv := &pieces{}
 		kv.text(1, e.Key)

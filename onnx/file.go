@@ -108,7 +108,7 @@ func (m *Model) guard(f func() error) error {
 // locate is where the elements of t lie in a file, as an initializer; nil where
 // they do not lie there as they are stored in memory.
 func (m *Model) locate(t *Tensor, typ ir.Type) (*ir.Init, error) {
-	if t.away {
+	if t.isExternal {
 		return m.external(t, typ)
 	}
 	at, ok, err := t.place(typ)
@@ -175,7 +175,7 @@ func sizeWithin(dir, name string) (int64, error) {
 
 // read decodes a tensor, wherever it lies.
 func (m *Model) read(t *Tensor) (*eval.Tensor, error) {
-	if !t.away {
+	if !t.isExternal {
 		return t.value()
 	}
 	typ, err := t.Type()
@@ -210,11 +210,11 @@ func (m *Model) Bytes(t *Tensor) (b []byte, err error) {
 			b, err = t.made()
 			return err
 		}
-		if at, ok, err := t.place(typ); !t.away && (ok || err != nil) {
+		if at, ok, err := t.place(typ); !t.isExternal && (ok || err != nil) {
 			b = at.b
 			return err
 		}
-		if t.away {
+		if t.isExternal {
 			where, err := m.external(t, typ)
 			if err == nil {
 				b, err = m.beside(where)
@@ -241,7 +241,7 @@ func (m *Model) Copy(dst []byte, t *Tensor) error {
 		return fmt.Errorf("tensor %q has %d bytes, want %d", t.Name, len(b), len(dst))
 	}
 	err = m.guard(func() error { copy(dst, b); return nil })
-	if m.unmap != nil && !t.Made() && (t.away || t.hasRaw) && !t.moved {
+	if m.unmap != nil && !t.Made() && (t.isExternal || t.hasRaw) && !t.moved {
 		forget(b)
 	}
 	return err
@@ -253,7 +253,7 @@ func (m *Model) Path() string { return m.path }
 // External reports whether any initializer lies in another file.
 func (m *Model) External() bool {
 	for _, t := range m.Graph.Initializers {
-		if t.away {
+		if t.isExternal {
 			return true
 		}
 	}
@@ -266,7 +266,7 @@ func (m *Model) ExternalInside() bool {
 	in = func(nodes []*Node) bool {
 		for _, n := range nodes {
 			for _, a := range n.Attrs {
-				if a.T != nil && a.T.away || a.G != nil && (in(a.G.Nodes) || slices.ContainsFunc(a.G.Initializers, func(t *Tensor) bool { return t.away })) {
+				if a.T != nil && a.T.isExternal || a.G != nil && (in(a.G.Nodes) || slices.ContainsFunc(a.G.Initializers, func(t *Tensor) bool { return t.isExternal })) {
 					return true
 				}
 			}
@@ -286,10 +286,10 @@ func (m *Model) WeightBytes() (n int64) {
 	return n
 }
 
-// Away is how many bytes the initializers take that lie in other files.
-func (m *Model) Away() (n int64, err error) {
+// ExternalBytes is the number of bytes of the initializers whose elements are in other files.
+func (m *Model) ExternalBytes() (n int64, err error) {
 	for _, t := range m.Graph.Initializers {
-		if !t.away {
+		if !t.isExternal {
 			continue
 		}
 		typ, err := t.Type()

@@ -283,12 +283,12 @@ func (c *call) weigh(x *ir.Value, s sampling, d []int64, a int, extrapolation fl
 		return nil
 	}
 	m := eval.New(ir.Type{DType: ir.F32, Shape: ir.MakeShape(ir.Dim(s.out), ir.Dim(s.in))})
-	away := eval.New(ir.Type{DType: ir.F32, Shape: ir.MakeShape(ir.Dim(s.out), 1)})
+	beyond := eval.New(ir.Type{DType: ir.F32, Shape: ir.MakeShape(ir.Dim(s.out), 1)})
 	any := false
 	for i := range s.out {
 		at := s.origin(i)
 		if s.outside(at) {
-			away.F[i], any = float64(float32(extrapolation)), true
+			beyond.F[i], any = float64(float32(extrapolation)), true
 			continue
 		}
 		s.fill(m.F[i*s.in:(i+1)*s.in], at)
@@ -303,7 +303,7 @@ func (c *call) weigh(x *ir.Value, s sampling, d []int64, a int, extrapolation fl
 	}
 	y = c.b.Matmul(w, y, false, false)
 	if any {
-		y = c.b.Add(y, c.constant(away))
+		y = c.b.Add(y, c.constant(beyond))
 	}
 	return c.back(c.reshape(y, shape...))
 }

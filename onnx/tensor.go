@@ -47,14 +47,14 @@ type Tensor struct {
 	Dims     []int64
 	External []Entry // where the elements lie, if not here
 
-	src    message // the whole tensor
-	moved  bool    // it does not lie in the file of its model
-	raw    message // raw_data
-	hasRaw bool
-	typed  []field                // float_data and its kin
-	texts  int                    // elements of string_data
-	away   bool                   // data_location is external
-	made   func() ([]byte, error) // elements that are computed; nil: they are in a file
+	src        message // the whole tensor
+	moved      bool    // it does not lie in the file of its model
+	raw        message // raw_data
+	hasRaw     bool
+	typed      []field                // float_data and its kin
+	texts      int                    // elements of string_data
+	isExternal bool                   // data_location is external
+	made       func() ([]byte, error) // elements that are computed; nil: they are in a file
 }
 
 // MakeTensor is a tensor of f32 whose elements are computed where they are read:
@@ -90,7 +90,7 @@ func (t *Tensor) read(f field) error {
 			t.External = append(t.External, e)
 			return err
 		case 14:
-			t.away = f.u == 1
+			t.isExternal = f.u == 1
 		}
 		return nil
 	})
@@ -143,7 +143,7 @@ func (t *Tensor) value() (*eval.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t.away {
+	if t.isExternal {
 		return nil, fmt.Errorf("tensor %q: its elements are in another file: open the model with Open, which knows its folder", t.Name)
 	}
 	m, ok, err := t.place(typ)

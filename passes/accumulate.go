@@ -78,7 +78,7 @@ func (a *accumulator) flags() {
 		index = a.b.Declare(ir.Input, private("micro", ""), ir.T(ir.I32), nil, ir.A("role", "micro"))
 	}
 	a.index = index
-	a.drawApart(index)
+	a.drawPerMicroBatch(index)
 	zero := constantOf(a.b, "zero", ir.I32, 0)
 	one := constantOf(a.b, "one", ir.I32, 1)
 	a.zeroth = a.b.In(ir.Forward).Named("micro.first").Emit(ir.OpEq, []*ir.Value{index, zero}, nil)[0]
@@ -133,9 +133,9 @@ func (a *accumulator) ever(name string, flag *ir.Value) *ir.Value {
 	return v
 }
 
-// drawApart makes random rows read the number of the micro-batch, so that each micro-batch draws
+// drawPerMicroBatch makes random rows read the number of the micro-batch, so that each micro-batch draws
 // its own numbers. A slice draws the same numbers on whichever rank it runs.
-func (a *accumulator) drawApart(index *ir.Value) {
+func (a *accumulator) drawPerMicroBatch(index *ir.Value) {
 	key := index
 	for _, n := range a.g.Nodes {
 		for i, o := range n.Def().In {

@@ -88,7 +88,7 @@ func (t Batch) Sum(fl Flavour, values ...int) (*Launch, error) {
 		if v < 0 || v >= len(c.Code) {
 			return nil, fmt.Errorf("ptx: batch %s: sum of value %d of %d", t.Name, v, len(c.Code))
 		}
-		sums = append(sums, b.konst(0))
+		sums = append(sums, b.floatConst(0))
 	}
 	c.run(func(e Reg, n int) { c.accumulate(e, n, values, sums) })
 	for i, s := range sums {

@@ -53,8 +53,8 @@ func (b *Builder) float(r Arg) Reg {
 	return f
 }
 
-// konst puts a float constant in a register.
-func (b *Builder) konst(x float32) Reg { return b.Do("mov.f32", Fl(x)) }
+// floatConst puts a float constant in a register.
+func (b *Builder) floatConst(x float32) Reg { return b.Do("mov.f32", Fl(x)) }
 
 // at is the address base + index*size, index a u32.
 func (b *Builder) at(base, index Reg, size int) Reg {

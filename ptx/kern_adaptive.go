@@ -74,7 +74,7 @@ func (s AdaptivePool) Forward(fl Flavour) (*Launch, error) {
 			lo[d], hi[d] = b.cover(at[d], s.In[d], s.Out[d])
 			size = b.imul(size, b.Do("sub.u32", hi[d], lo[d]))
 		}
-		acc := b.konst(0)
+		acc := b.floatConst(0)
 		b.within(lo, hi, [3]Reg{}, s.In[:], s.Out[:], func(at [3]Reg) {
 			from := g.join(b, outer, inner, at, s.In)
 			b.To(acc, "add.rn.f32", acc, b.loadF(b.at(x, from, s.X.Size()), 0, s.X, 1)[0])
@@ -101,7 +101,7 @@ func (s AdaptivePool) Backward(fl Flavour) (*Launch, error) {
 		for d := range mine {
 			lo[d], hi[d] = b.cover(mine[d], s.Out[d], s.In[d])
 		}
-		acc := b.konst(0)
+		acc := b.floatConst(0)
 		b.within(lo, hi, [3]Reg{}, s.Out[:], s.In[:], func(at [3]Reg) {
 			size := b.Do("mov.u32", I(1))
 			for d := range at {

@@ -133,7 +133,7 @@ func (s Channels) Moments(fl Flavour) (*Launch, error) {
 	x := q.in("x", s.In, s.Outer*s.C*s.Inner)
 	mean, m2 := q.out("mean", Float32, s.split()*s.C), q.out("m2", Float32, s.split()*s.C)
 	p := s.pass(b)
-	origin, s1, s2 := b.Reg(F32), b.konst(0), b.konst(0)
+	origin, s1, s2 := b.Reg(F32), b.floatConst(0), b.floatConst(0)
 	n := b.Do("cvt.rn.f32.s32", b.Do("sub.s32", p.last, p.first))
 	b.where(p.inside, func() {
 		some := Reg{}
@@ -189,7 +189,7 @@ func (s Merge) Build(fl Flavour) (*Launch, error) {
 	}
 	c := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(channelThreads), b.special("%tid.x"))
 	b.guarded(c, int64(s.C), func() {
-		m, m2, n := b.konst(0), b.konst(0), b.konst(0)
+		m, m2, n := b.floatConst(0), b.floatConst(0), b.floatConst(0)
 		b.Loop(I(0), I(ceilDiv(s.count(), s.part())), I(1), B32, func(i Reg) { s.merge(b, pm, p2, c, i, m, m2, n) })
 		variance := b.div(m2, n)
 		get := func(p Reg) Reg { return b.Do("ld.global.f32", Addr{Base: b.at(p, c, 4)}) }

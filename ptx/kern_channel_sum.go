@@ -181,7 +181,7 @@ func (w *channelSum) zeros(values []int, lanes int) [][]Reg {
 	sums := make([][]Reg, len(values))
 	for i := range sums {
 		for range lanes {
-			sums[i] = append(sums[i], w.b.konst(0))
+			sums[i] = append(sums[i], w.b.floatConst(0))
 		}
 	}
 	return sums

@@ -44,7 +44,7 @@ func (s CrossEntropy) inRow(b *Builder, label Reg) Reg {
 
 // weightOf reads the weight of the label's class. It is 1 if the label is not a valid column.
 func (s CrossEntropy) weightOf(b *Builder, weights, label Reg) Reg {
-	w := b.konst(1)
+	w := b.floatConst(1)
 	b.when(s.inRow(b, label), func() {
 		b.To(w, "ld.global.f32", Addr{Base: b.at(weights, s.column(b, label), 4)})
 	})
@@ -61,7 +61,7 @@ func (s CrossEntropy) column(b *Builder, label Reg) Reg {
 
 // spread is the sum of the smoothed target over all classes of a row, divided by the smoothing.
 func (s CrossEntropy) spread(r *rows, weights Reg) Reg {
-	b, sum := r.b, r.b.konst(0)
+	b, sum := r.b, r.b.floatConst(0)
 	b.strided(r.lane, r.team, s.Cols, func(i Reg) {
 		b.To(sum, "add.rn.f32", sum, b.Do("ld.global.f32", Addr{Base: b.at(weights, i, 4)}))
 	})
@@ -97,7 +97,7 @@ func (s CrossEntropy) Forward(fl Flavour) (*Launch, error) {
 	r.begin()
 	r.alone(s.Rows, func(row Reg) {
 		base := s.rowBase(b, x, row, s.In)
-		m, sum, plainSum := b.konst(float32(-posInf)), b.konst(0), b.konst(0)
+		m, sum, plainSum := b.floatConst(float32(-posInf)), b.floatConst(0), b.floatConst(0)
 		s.vectors(r, base, func(i, addr Reg) {
 			v := b.loadF(addr, 0, s.In, r.vec)
 			top := m
@@ -149,9 +149,9 @@ type rowOfLogits struct{ base, labels, weights, row, top, logsum, mean, spread R
 // loss is (top - x[label]) + logsum, weighted and smoothed.
 func (s CrossEntropy) loss(b *Builder, r rowOfLogits) Reg {
 	label, ignored := s.label(b, r.labels, r.row)
-	out := b.konst(0)
+	out := b.floatConst(0)
 	b.unless(ignored, func() {
-		b.To(out, "mov.f32", b.konst(float32(nan64)))
+		b.To(out, "mov.f32", b.floatConst(float32(nan64)))
 		b.when(s.inRow(b, label), func() {
 			at := s.column(b, label)
 			l := b.add(b.sub(r.top, b.loadF(b.at(r.base, at, s.In.Size()), 0, s.In, 1)[0]), r.logsum)
@@ -252,9 +252,9 @@ func (s CrossEntropy) LossSum(fl Flavour) (*Launch, error) {
 	weights := s.weights(&p)
 	sum, count := p.out("sum", Float32, 1), p.out("count", Float32, 1)
 	tid := b.special("%tid.x")
-	acc, n := b.konst(0), b.Do("mov.u32", I(0)) // n: number of rows, or sum of the weights of their labels, an f32
+	acc, n := b.floatConst(0), b.Do("mov.u32", I(0)) // n: number of rows, or sum of the weights of their labels, an f32
 	if s.Weighted {
-		n = b.konst(0)
+		n = b.floatConst(0)
 	}
 	b.strided(tid, threads, s.Rows, func(i Reg) {
 		b.To(acc, "add.rn.f32", acc, b.Do("ld.global.f32", Addr{Base: b.at(loss, i, 4)}))

@@ -97,7 +97,7 @@ func (s GradStats) Build(fl Flavour) (*Launch, error) {
 	tid := b.special("%tid.x")
 	mine := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(statThreads), tid)
 	scale := b.Do("ld.global.f32", Addr{Base: inv})
-	acc, top := b.konst(0), b.Do("mov.u32", I(0))
+	acc, top := b.floatConst(0), b.Do("mov.u32", I(0))
 	take := func(addr Reg, n int) {
 		v, m := acc, top
 		for _, x := range b.loadF(addr, 0, s.In, n) {
@@ -138,7 +138,7 @@ func (s GradStats) Finish(fl Flavour) (*Launch, error) {
 	sumsq, bad := p.in("sumsq", Float32, s.Parts), p.in("bad", Uint8, s.Parts)
 	norm, found := p.out("norm", Float32, 1), p.out("found", Bool, 1)
 	tid := b.special("%tid.x")
-	acc, any := b.konst(0), b.Do("mov.u32", I(0))
+	acc, any := b.floatConst(0), b.Do("mov.u32", I(0))
 	b.strided(tid, statThreads, s.Parts, func(i Reg) {
 		b.To(acc, "add.rn.f32", acc, b.Do("ld.global.f32", Addr{Base: b.at(sumsq, i, 4)}))
 		flag := b.Do("ld.global.u8", Addr{Base: b.at(bad, i, 1)})

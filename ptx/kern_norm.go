@@ -344,7 +344,7 @@ func (k *normBack) row(row Reg) {
 	if !k.RMS {
 		mean = b.Do("ld.global.f32", Addr{Base: b.at(k.mean, row, 4)})
 	}
-	s1, s2 := b.konst(0), b.konst(0)
+	s1, s2 := b.floatConst(0), b.floatConst(0)
 	k.spots(func(s spot) {
 		k.terms(s, dy.at(s), x.at(s), mean, inv)
 		for i, w := range k.w[s.chunk] {

@@ -155,7 +155,7 @@ func (s Pool) Max(fl Flavour) (*Launch, error) {
 // largest finds the largest element of output p's window and its position. Of equal elements the
 // first counts. NaN counts as larger than everything except an earlier NaN.
 func (s Pool) largest(b *Builder, src Reg, p coords) (best, where Reg) {
-	best, where = b.konst(float32(-posInf)), b.Do("mov.u32", I(-1))
+	best, where = b.floatConst(float32(-posInf)), b.Do("mov.u32", I(-1))
 	s.window(b, p, func(at [3]Reg) {
 		v := b.loadF(b.at(src, s.index(b, p.n, p.c, at, s.Size), s.In.Size()), 0, s.In, 1)[0]
 		better := b.Do("setp.gtu.f32", v, best)
@@ -211,7 +211,7 @@ func (s Pool) backward(fl Flavour, indexed bool, take func(b *Builder, acc, dy, 
 		if indexed {
 			mine = s.position(b, b.Do("mov.u32", I(0)), p.at, s.Size)
 		}
-		acc := b.konst(0)
+		acc := b.floatConst(0)
 		s.sources(b, p, func(window [3]Reg) {
 			take(b, acc, dy, index, mine, s.index(b, p.n, p.c, window, s.To), window)
 		})
@@ -244,7 +244,7 @@ func (s Pool) Avg(fl Flavour) (*Launch, error) {
 	src, dst := q.in("x", s.In, s.inputs()), q.out("y", s.Out, s.outputs())
 	grid := b.perElement(s.outputs(), func(i Reg) {
 		p := s.at(b, i, s.To)
-		acc := b.konst(0)
+		acc := b.floatConst(0)
 		s.window(b, p, func(at [3]Reg) {
 			b.To(acc, "add.rn.f32", acc, b.loadF(b.at(src, s.index(b, p.n, p.c, at, s.Size), s.In.Size()), 0, s.In, 1)[0])
 		})

@@ -65,7 +65,7 @@ func (s RowReduce) Build(fl Flavour) (*Launch, error) {
 	r.begin()
 	slice := b.special("%ctaid.y")
 	r.alone(s.Rows, func(row Reg) {
-		acc := b.konst(f.start)
+		acc := b.floatConst(f.start)
 		base := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", row), I(s.Cols*s.In.Size()), x)
 		b.slice(r.lane, slice, team, s.Cols/vec, split, func(i Reg) {
 			v := acc
@@ -179,7 +179,7 @@ func (s ColReduce) Build(fl Flavour) (*Launch, error) {
 	at := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(lanes), lane)
 	acc := make([]Reg, vec)
 	for k := range acc {
-		acc[k] = b.konst(f.start)
+		acc[k] = b.floatConst(f.start)
 	}
 	start := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", outer), I(s.N*s.Inner*size), b.at(x, at, vec*size))
 	b.where(b.below(at, s.Inner/vec, s.Inner%cols == 0), func() {

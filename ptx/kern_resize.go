@@ -208,7 +208,7 @@ func (s Resize) Forward(fl Flavour) (*Launch, error) {
 		for d := range all {
 			all[d] = s.taps(b, d, at[d])
 		}
-		acc := b.konst(0)
+		acc := b.floatConst(0)
 		for _, t0 := range all[0] {
 			for _, t1 := range all[1] {
 				for _, t2 := range all[2] {
@@ -236,7 +236,7 @@ func (s Resize) Backward(fl Flavour) (*Launch, error) {
 	dy, dx := p.in("dy", s.Y, out), p.out("dx", s.X, in)
 	grid := b.perElement(in, func(i Reg) {
 		outer, inner, mine := s.split(b, i, s.In)
-		acc := b.konst(0)
+		acc := b.floatConst(0)
 		s.samples(b, 0, mine, [3]Reg{}, Reg{}, func(at [3]Reg, w Reg) {
 			b.weighted(acc, w, false, func() Reg {
 				from := s.join(b, outer, inner, at, s.Out)

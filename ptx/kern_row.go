@@ -193,7 +193,7 @@ func (r *rows) tile(x float32) [][]Reg {
 	out := make([][]Reg, r.chunks)
 	for c := range out {
 		for i := 0; i < r.vec; i++ {
-			out[c] = append(out[c], r.b.konst(x))
+			out[c] = append(out[c], r.b.floatConst(x))
 		}
 	}
 	return out
@@ -203,7 +203,7 @@ func (r *rows) tile(x float32) [][]Reg {
 // on the shape. All threads get the result.
 func (r *rows) fold(start float32, step func(acc Reg, c, i int) Reg, join func(x, y Reg) Reg) Reg {
 	b := r.b
-	acc := b.konst(start)
+	acc := b.floatConst(start)
 	r.each(func(c int) {
 		v := acc
 		for i := 0; i < r.vec; i++ {

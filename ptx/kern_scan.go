@@ -24,7 +24,7 @@ func (s Scan) Build(fl Flavour) (*Launch, error) {
 	r.begin()
 	r.alone(s.Outer*s.Inner, func(row Reg) {
 		o, in := b.divmod(row, s.Inner)
-		total := b.konst(0)
+		total := b.floatConst(0)
 		b.Loop(I(0), I(ceilDiv(s.N, 32)*32), I(32), B32, func(first Reg) {
 			i := b.iadd(first, r.lane)
 			inside := b.below(i, s.N, s.N%32 == 0)
@@ -121,7 +121,7 @@ func (s LinearScan) Build(fl Flavour) (*Launch, error) {
 	e := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(elementThreads), b.special("%tid.x"))
 	b.guarded(e, int64(s.Outer*s.Inner), func() {
 		o, in := b.divmod(e, s.Inner)
-		last := b.konst(0)
+		last := b.floatConst(0)
 		b.Loop(I(0), I(s.N), I(1), B32, func(i Reg) {
 			if s.Reverse {
 				i = b.Do("sub.u32", I(s.N-1), i)

@@ -97,7 +97,7 @@ func (s Softmax) Backward(fl Flavour) (*Launch, error) {
 	r.begin()
 	r.alone(s.Rows, func(row Reg) {
 		dy, y := r.source(codes[0], 0, row), r.source(codes[1], 0, row)
-		total := b.konst(0)
+		total := b.floatConst(0)
 		r.spots(func(at spot) {
 			g, v := dy.at(at), y.at(at)
 			for i := range g {

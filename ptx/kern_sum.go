@@ -31,7 +31,7 @@ func (g Elementwise) Sum(fl Flavour, values ...int) (*Launch, error) {
 		}
 		c.args = append(c.args, Argument{Name: fmt.Sprintf("sum%d", i), DType: Float32, Elems: int64(parts), Write: true})
 		outs = append(outs, b.Param(fmt.Sprintf("p%d", len(c.args)-1)))
-		sums = append(sums, b.konst(0))
+		sums = append(sums, b.floatConst(0))
 	}
 	tid := b.special("%tid.x")
 	mine := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(elementThreads), tid)

@@ -124,7 +124,7 @@ func (s Unfold) Backward(fl Flavour) (*Launch, error) {
 	part.C = cg
 	grid := b.perElement(part.inputs(), func(i Reg) {
 		p := part.at(b, i, s.Size)
-		acc := b.konst(0)
+		acc := b.floatConst(0)
 		var tap [3]Reg
 		s.along(b, 0, [3]Reg{}, func(d int, k Reg) (x, ok Reg) {
 			tap[d] = k

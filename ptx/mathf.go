@@ -13,7 +13,7 @@ const (
 
 // poly evaluates c[0]*x^n + … + c[n] by Horner's rule.
 func (b *Builder) poly(x Reg, c ...float32) Reg {
-	r := b.konst(c[0])
+	r := b.floatConst(c[0])
 	for _, k := range c[1:] {
 		r = b.fma(r, x, Fl(k))
 	}
@@ -114,7 +114,7 @@ func (b *Builder) erf(x Reg) Reg {
 	r = b.fma(r, t, b.Do("neg.f32", t))
 	far := b.Do("copysign.f32", x, b.sub(Fl(1), b.exp(r)))
 	// far from zero the polynomial overflows to NaN, where erf is 1
-	far = b.Do("selp.f32", b.Do("copysign.f32", x, b.konst(1)), far, b.Do("setp.gt.f32", t, Fl(8)))
+	far = b.Do("selp.f32", b.Do("copysign.f32", x, b.floatConst(1)), far, b.Do("setp.gt.f32", t, Fl(8)))
 	near := b.poly(s, -5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1)
 	near = b.fma(near, x, x)
 	return b.Do("selp.f32", far, near, b.Do("setp.gt.f32", t, Fl(0.927734375)))

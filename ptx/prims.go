@@ -109,7 +109,7 @@ func (c *elementwiseGen) only32(in Instr) {
 func emitConst(c *elementwiseGen, in Instr, _ [3]Reg, _ int) Reg {
 	switch in.Type {
 	case Float32:
-		return c.b.konst(float32(in.Imm))
+		return c.b.floatConst(float32(in.Imm))
 	case Float64:
 		return c.b.Do("mov.f64", Db(in.Imm))
 	case Bool:

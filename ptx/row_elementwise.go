@@ -323,7 +323,7 @@ func (x *source) at(s spot) []Reg {
 // total adds f of every element of a row: first each thread's elements in order, then the threads
 // of the team.
 func (r *rows) total(x *source, f func(v Reg) Reg) Reg {
-	acc := r.b.konst(0)
+	acc := r.b.floatConst(0)
 	r.spots(func(s spot) {
 		for _, v := range x.at(s) {
 			r.b.To(acc, "add.rn.f32", acc, f(v))

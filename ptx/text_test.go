@@ -109,8 +109,8 @@ func TestBuilderRefuses(t *testing.T) {
 		emit func(b *Builder)
 	}{
 		{"want .f32", func(b *Builder) { b.Do("add.rn.f32", b.special("%tid.x"), Fl(1)) }},
-		{"needs PTX", func(b *Builder) { b.Do("cvt.rn.bf16.f32", b.konst(1)) }},
-		{"unknown instruction", func(b *Builder) { b.Do("add.f32", b.konst(1), b.konst(2)) }},
+		{"needs PTX", func(b *Builder) { b.Do("cvt.rn.bf16.f32", b.floatConst(1)) }},
+		{"unknown instruction", func(b *Builder) { b.Do("add.f32", b.floatConst(1), b.floatConst(2)) }},
 		{"nested", func(b *Builder) {
 			p := b.Do("setp.eq.u32", b.special("%tid.x"), I(0))
 			b.When(p, true, func() { b.When(p, true, func() {}) })

@@ -58,7 +58,7 @@ func layers(boxes []box, edges [][2]int) (placed, error) {
 	for _, row := range d.rows {
 		slices.SortFunc(row, func(a, b int) int { return cmp.Or(cmp.Compare(d.x[a], d.x[b]), cmp.Compare(a, b)) })
 	}
-	d.loners()
+	d.isolated()
 	return d.placed, nil
 }
 
@@ -184,8 +184,8 @@ func (d *drawing) route(edges [][2]int) {
 	}
 }
 
-// loners places boxes without edges in rows of about equal width.
-func (d *drawing) loners() {
+// isolated places boxes without edges in rows of about equal width.
+func (d *drawing) isolated() {
 	var alone []int
 	for i := range d.boxes {
 		if !d.g.HasNode(strconv.Itoa(i)) {

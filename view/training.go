@@ -56,7 +56,7 @@ func (s *Stream) Add(r fit.Row) error {
 		s.points = append([]Point{}, s.points[maxPoints/2:]...)
 	}
 	s.points = append(s.points, p)
-	s.tell()
+	s.notify()
 	return nil
 }
 
@@ -65,10 +65,10 @@ func (s *Stream) End() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = true
-	s.tell()
+	s.notify()
 }
 
-func (s *Stream) tell() {
+func (s *Stream) notify() {
 	if s.news != nil {
 		close(s.news)
 		s.news = nil

@@ -21,6 +21,7 @@ var plainWords = map[string]map[string]string{
 		"shadow": "weight copy", "shadows": "weight copies", "finisher": "epilogue", "treatment": "decision", "wish": "operand requirement", "wishes": "operand requirement",
 		"realise": "materialize", "materialise": "materialize", "optimiser": "optimizer", "ticket": "future", "narrower": "fallback", "exam": "fault injection",
 		"ward": "fault injection", "illness": "fault", "sick": "actual", "canvas": "padded input", "stripe": "GEMV", "skinny": "small M", "walker": "strided view",
+		"kid": "subgraph", "kids": "subgraphs", "asleep": "inactive", "konst": "constant", "everybodys": "of all ranks", "homeless": "unread", "loners": "isolated",
 	},
 	"runtime/cpu/kern": {
 		"along": "packing tile", "far": "indirect tile", "loose": "unpacked tile", "pair": "VNNI layout", "paired": "VNNI layout",
@@ -35,6 +36,13 @@ var plainWords = map[string]map[string]string{
 	"cmd/ampc":    {"crew": "rank group", "muster": "join", "speaker": "text model"},
 	"ptx":         {"wins": "better", "leader": "extremum"},
 	"runtime/gpu": {"ends": "epilogue"},
+	"lower":       {"then": "post-ops", "ending": "epilogue", "tell": "post-op"},
+	"lower/sm":    {"then": "after"},
+	"onnx":        {"away": "external", "lean": "without tensors"},
+	"onnx/convert": {
+		"spill": "exceeds the range", "spills": "exceeds the range", "spilled": "exceeds the range", "tell": "summarize",
+	},
+	"view": {"tell": "notify"},
 	"passes": {
 		"treatment": "decision", "realise": "materialize", "realiser": "materializer", "force": "override",
 		"leader": "representative", "tied": "represented", "crossed": "casts before",

@@ -15,8 +15,8 @@ var collectiveFns = map[ir.Op]fn{ir.OpAllReduce: evalAllReduce, ir.OpAllGather: 
 // and returns what every rank sends, in order of ranks.
 type Exchange func(n *ir.Node, sent []*Tensor) ([][]*Tensor, error)
 
-// everybodys returns the operands of all ranks, in order of ranks.
-func (c *call) everybodys() ([][]*Tensor, error) {
+// operandsOfAll returns the operands of all ranks, in order of ranks.
+func (c *call) operandsOfAll() ([][]*Tensor, error) {
 	ranks := int(c.Int("ranks"))
 	if ranks == 1 {
 		return [][]*Tensor{c.in}, nil
@@ -34,7 +34,7 @@ func (c *call) everybodys() ([][]*Tensor, error) {
 // evalAllGather joins the ranks' operands along the axis, in order of ranks, or makes whole
 // tensors of the ranges that ranks have.
 func evalAllGather(c *call) error {
-	all, err := c.everybodys()
+	all, err := c.operandsOfAll()
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func evalAllGather(c *call) error {
 // evalReduceScatter adds up and keeps the rank's own part: along the axis, or a range of the
 // flattened tensor, with zeros behind its end.
 func evalReduceScatter(c *call) error {
-	all, err := c.everybodys()
+	all, err := c.operandsOfAll()
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func evalReduceScatter(c *call) error {
 // evalAllReduce rounds what is sent to the messages' dtype, adds in f32 in order of
 // ranks, and rounds the sum once more, as it is sent back.
 func evalAllReduce(c *call) error {
-	all, err := c.everybodys()
+	all, err := c.operandsOfAll()
 	if err != nil {
 		return err
 	}

@@ -12,14 +12,14 @@ import (
 // and micro-batches, which meet at collectives. It fails where they do not meet: ranks
 // that reach different collectives, and ranks that end while others wait.
 func Ranks(graphs []*ir.Graph, env []map[string]*Tensor, feeds [][]map[string]*Tensor, o Options) ([]*Result, error) {
-	m := &meeting{ranks: len(env), at: make([]*arrival, len(env))}
+	m := &barrier{ranks: len(env), at: make([]*arrival, len(env))}
 	m.moved.L = &m.mu
 	results, errs := make([]*Result, len(env)), make([]error, len(env))
 	var all sync.WaitGroup
 	for r := range env {
 		all.Go(func() {
 			own := o
-			own.Rank, own.Exchange = r, func(n *ir.Node, sent []*Tensor) ([][]*Tensor, error) { return m.meet(r, n, sent) }
+			own.Rank, own.Exchange = r, func(n *ir.Node, sent []*Tensor) ([][]*Tensor, error) { return m.await(r, n, sent) }
 			results[r], errs[r] = Step(graphs[r], env[r], feeds[r], own)
 			m.leave(r, errs[r])
 		})
@@ -33,8 +33,8 @@ func Ranks(graphs []*ir.Graph, env []map[string]*Tensor, feeds [][]map[string]*T
 	return results, nil
 }
 
-// meeting is where ranks wait for each other at a collective.
-type meeting struct {
+// barrier is where ranks wait for each other at a collective.
+type barrier struct {
 	mu    sync.Mutex
 	moved sync.Cond
 	ranks int
@@ -63,7 +63,7 @@ func (a *arrival) compare(rank int, b *arrival) error {
 	return nil
 }
 
-func (m *meeting) meet(rank int, n *ir.Node, sent []*Tensor) ([][]*Tensor, error) {
+func (m *barrier) await(rank int, n *ir.Node, sent []*Tensor) ([][]*Tensor, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.gone && m.fault == nil {
@@ -84,7 +84,7 @@ func (m *meeting) meet(rank int, n *ir.Node, sent []*Tensor) ([][]*Tensor, error
 }
 
 // exchange ends a round after all ranks have arrived.
-func (m *meeting) exchange() {
+func (m *barrier) exchange() {
 	m.got = make([][]*Tensor, m.ranks)
 	for r, a := range m.at {
 		if a.name != m.at[0].name {
@@ -100,7 +100,7 @@ func (m *meeting) exchange() {
 }
 
 // leave ends the wait of ranks for one that has ended.
-func (m *meeting) leave(rank int, err error) {
+func (m *barrier) leave(rank int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, a := range m.at {

@@ -23,9 +23,9 @@ func channelGrad(n *ir.Node) bool {
 	return channelSizes(n) && len(n.In) == 5 && n.In[4] != nil && len(n.Out) == len(n.Def().Out) && allF32(n.In[2:]) && allF32(n.Out[1:])
 }
 
-// endInRelu finds the batch norms of micro whose epilogue is a ReLU without a sum. Their results
+// normsWithRelu finds the batch norms of micro whose epilogue is a ReLU without a sum. Their results
 // can be computed again from x.
-func endInRelu(p *lower.Program) map[lower.BufferID]*lower.Step {
+func normsWithRelu(p *lower.Program) map[lower.BufferID]*lower.Step {
 	list := map[lower.BufferID]*lower.Step{}
 	for i := range p.Parts[lower.Micro] {
 		s := &p.Parts[lower.Micro][i]

@@ -89,11 +89,11 @@ func (c *cudaCall) batchNorm() error {
 // moments launches the moments of every channel.
 func (c *cudaCall) moments() (channelStats, error) {
 	k, in, stats := c.images(), c.s.In, c.s.Out[1:]
-	switch end := c.s.Kernel.Fusion; {
-	case end.Copy > 0:
-		stats = stats[:end.Copy-1]
-	case end.Beside != nil:
-		stats = stats[:end.Beside.Out[1]-1]
+	switch fusion := c.s.Kernel.Fusion; {
+	case fusion.Copy > 0:
+		stats = stats[:fusion.Copy-1]
+	case fusion.Beside != nil:
+		stats = stats[:fusion.Beside.Out[1]-1]
 	}
 	mean := c.temp("means", ir.F32, int64(k.Split), int64(k.C))
 	squares := c.temp("squares", ir.F32, int64(k.Split), int64(k.C))
@@ -135,19 +135,19 @@ func (c *cudaCall) deviations() (channelStats, error) {
 func (c *cudaCall) normalized(own channelStats, added *channelStats) *lower.Cluster {
 	p, in, out := c.channelPass(c.images()), c.s.In, c.s.Out
 	y := p.norm(own)
-	end := c.s.Kernel.Fusion
+	fusion := c.s.Kernel.Fusion
 	switch {
 	case added != nil:
-		y = p.Add(y, p.rounded(p.norm(*added), end.Beside.Node.Out[0].Type.DType))
-	case end.Residual > 0:
-		y = p.Add(y, p.each(in[end.Residual]))
+		y = p.Add(y, p.rounded(p.norm(*added), fusion.Beside.Node.Out[0].Type.DType))
+	case fusion.Residual > 0:
+		y = p.Add(y, p.each(in[fusion.Residual]))
 	}
-	if end.Relu {
+	if fusion.Relu {
 		y = p.Max(y, p.F(0))
 	}
 	p.store(y, out[0])
-	if end.Copy > 0 {
-		p.store(y, out[end.Copy])
+	if fusion.Copy > 0 {
+		p.store(y, out[fusion.Copy])
 	}
 	return p.cluster()
 }

@@ -58,20 +58,20 @@ func (g grouped) norm(c *cudaCall) ptx.Norm {
 
 // after is the epilogue of a norm, and its arguments.
 func (g grouped) after(c *cudaCall, k *ptx.Norm) (loads, stores []lower.BufferID, err error) {
-	end, out := c.s.Kernel.Fusion, c.s.Out
+	fusion, out := c.s.Kernel.Fusion, c.s.Out
 	p := &lower.Cluster{Shape: k.Shape, Loads: []lower.Access{{DType: ir.F32, Strides: k.Stride}}}
 	code := ir.NewCode(nil)
 	y := load(code, 0, ir.F32)
-	if end.Residual > 0 {
-		p.Loads = append(p.Loads, c.walk(c.s.In[end.Residual], 0, k.Stride...))
+	if fusion.Residual > 0 {
+		p.Loads = append(p.Loads, c.walk(c.s.In[fusion.Residual], 0, k.Stride...))
 		y = code.Add(y, load(code, 1, p.Loads[1].DType))
 	}
-	if end.Relu {
+	if fusion.Relu {
 		y = code.Max(y, code.F(0))
 	}
 	stores = []lower.BufferID{out[0]}
-	if end.Copy > 0 {
-		stores = append(stores, out[end.Copy])
+	if fusion.Copy > 0 {
+		stores = append(stores, out[fusion.Copy])
 	}
 	for _, id := range stores {
 		a := c.walk(id, 0, k.Stride...)

@@ -30,17 +30,17 @@ func rowFusion(n *ir.Node) ir.RowFusion {
 // surround adds the prologue and epilogue to a norm's kernel, and returns the arguments before and
 // after the norm's own.
 func (c *cudaCall) surround(k *ptx.Norm, x, y lower.BufferID) (loads, more, stores []lower.BufferID, err error) {
-	end := c.s.Kernel.Fusion
+	fusion := c.s.Kernel.Fusion
 	loads, stores = []lower.BufferID{x}, []lower.BufferID{y}
-	if g := end.Prologue; g != nil {
+	if g := fusion.Prologue; g != nil {
 		pg, err := c.ptxElementwise(g)
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		k.Before, k.X = &pg, int(end.Made)
+		k.Before, k.X = &pg, int(fusion.Made)
 		loads = buffersOf(g.Loads)
 	}
-	if g := end.Epilogue; g != nil {
+	if g := fusion.Epilogue; g != nil {
 		pg, err := c.ptxElementwise(g)
 		if err != nil {
 			return nil, nil, nil, err
@@ -54,8 +54,8 @@ func (c *cudaCall) surround(k *ptx.Norm, x, y lower.BufferID) (loads, more, stor
 		k.After = &pg
 		more, stores = buffersOf(g.Loads[1:]), buffersOf(g.Stores)
 	}
-	if end.Prologue != nil {
-		stores = append(buffersOf(end.Prologue.Stores), stores...)
+	if fusion.Prologue != nil {
+		stores = append(buffersOf(fusion.Prologue.Stores), stores...)
 	}
 	return loads, more, stores, nil
 }

@@ -38,7 +38,7 @@ func (c *cudaCall) reduce(op string, x, y lower.BufferID, along []bool, mean flo
 	}
 	whole := !c.typeOf(x).DType.Float()
 	if c.elements(x) == 0 {
-		return c.nothing(y, op, mean != 0)
+		return c.reduceNone(y, op, mean != 0)
 	}
 	d := c.dims(x)
 	outer, n, inner, ok := middle(d, along)
@@ -100,9 +100,9 @@ func (c *cudaCall) colReduce(k ptx.ColReduce, x, y lower.BufferID) error {
 	return errors.Join(c.launch("col_"+k.Op, first.Build, x, part), c.launch("col_"+second.Op, second.Build, part, y))
 }
 
-// nothing stores the result of a reduction over no elements. For integer maxima and minima it is
+// reduceNone stores the result of a reduction over no elements. For integer maxima and minima it is
 // the limit of the type.
-func (c *cudaCall) nothing(y lower.BufferID, op string, mean bool) error {
+func (c *cudaCall) reduceNone(y lower.BufferID, op string, mean bool) error {
 	start := map[string]float64{"sum": 0, "l1": 0, "sumsq": 0, "prod": 1, "max": math.Inf(-1), "min": math.Inf(1)}[op]
 	if mean {
 		start = math.NaN()

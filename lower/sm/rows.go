@@ -130,7 +130,7 @@ func rowStat(logSumExp bool) func(c *cudaCall) error {
 	return func(c *cudaCall) error {
 		x, y := c.s.In[0], c.s.Out[0]
 		if c.elements(x) == 0 {
-			return c.nothing(y, "max", !logSumExp)
+			return c.reduceNone(y, "max", !logSumExp)
 		}
 		d := c.dims(x)
 		marked := make([]bool, len(d))

@@ -38,7 +38,7 @@ func (t Target) lowerer(p *lower.Program) *cudaLowerer {
 func (t Target) Finish(p *lower.Program) error {
 	p.Planned = nil // the clusters describe no launches; Target.Verify checks these
 	c := t.lowerer(p)
-	c.read, c.relu = rootsRead(p), endInRelu(p)
+	c.read, c.relu = rootsRead(p), normsWithRelu(p)
 	p.Batch(lower.Prepare)
 	p.Batch(lower.Update)
 	for part := range lower.NumParts {

@@ -39,19 +39,19 @@ func (s *units) decide(policy passes.Policy, o Options) ([]*convertPlan, error) 
 // assumption, so another round is needed.
 func (s *units) round(policy passes.Policy, o Options, used []bool) (plans []*convertPlan, again bool, err error) {
 	at := map[*unit]*convertPlan{}
-	spilled := map[*function]map[string]bool{}
+	wideOperands := map[*function]map[string]bool{}
 	for _, u := range s.all {
 		p := newPlan(u, policy)
 		p.kernels = o.Kernels
 		if u.fn != nil {
-			p.spilled = spilled[u.fn]
+			p.wideOperands = wideOperands[u.fn]
 		} else if up := at[u.up]; up != nil {
 			p.up = up
 		}
 		at[u] = p
 		plans = append(plans, p)
 		if u.fn != nil && u.fn.why != "" {
-			p.asleep = true
+			p.inactive = true
 			continue
 		}
 		p.index(o)
@@ -59,7 +59,7 @@ func (s *units) round(policy passes.Policy, o Options, used []bool) (plans []*co
 			if u.up == nil && u.fn == nil {
 				return nil, false, err
 			}
-			p.asleep = true
+			p.inactive = true
 			continue
 		}
 		p.pinned(policy.Rules, used)
@@ -76,12 +76,12 @@ func (s *units) round(policy passes.Policy, o Options, used []bool) (plans []*co
 			if f.low && !p.half[i] {
 				f.low, again = false, true
 			}
-			if spilled[f] == nil {
-				spilled[f] = map[string]bool{}
+			if wideOperands[f] == nil {
+				wideOperands[f] = map[string]bool{}
 			}
 			for k, name := range u.m.Graph.Nodes[i].In {
-				if k < len(f.f.In) && p.spills(name) {
-					spilled[f][f.f.In[k]] = true
+				if k < len(f.f.In) && p.exceedsRange(name) {
+					wideOperands[f][f.f.In[k]] = true
 				}
 			}
 		}
@@ -120,10 +120,10 @@ func (s *units) edit(plans []*convertPlan) (*onnx.Edit, *Report, error) {
 	sum := &Report{}
 	for _, p := range plans {
 		at[p.u], p.names = p, names
-		if p.asleep {
+		if p.inactive {
 			continue
 		}
-		p.tell()
+		p.summarize()
 		if err := p.store(); err != nil {
 			return nil, nil, err
 		}
@@ -133,14 +133,14 @@ func (s *units) edit(plans []*convertPlan) (*onnx.Edit, *Report, error) {
 	}
 	main := plans[0].edit
 	for _, p := range slices.Backward(plans) { // nodes that belong to a unit are listed after it
-		for _, kids := range p.u.kids {
-			for _, k := range kids {
-				if k.unit != nil && !at[k.unit].asleep && !at[k.unit].edit.Empty() {
+		for _, subgraphs := range p.u.subgraphs {
+			for _, k := range subgraphs {
+				if k.unit != nil && !at[k.unit].inactive && !at[k.unit].edit.Empty() {
 					p.edit.Graphs[k.g] = at[k.unit].edit
 				}
 			}
 		}
-		if f := p.u.fn; f != nil && !p.asleep && !p.edit.Empty() {
+		if f := p.u.fn; f != nil && !p.inactive && !p.edit.Empty() {
 			main.Functions[f.f] = p.edit
 		}
 	}

@@ -44,26 +44,26 @@ type convertPlan struct {
 	opset    int64
 	half     []bool // nodes that compute in 16 bits
 	free     []bool // nodes that may compute in either precision
-	spill    []bool // nodes whose results may leave the range of 16 bits
+	exceeds  []bool // nodes whose results may leave the range of 16 bits
 	seen     []bool // nodes that are not folded while importing
 	products []bool // nodes that multiply matrices: 16 bits are made for them
 	why      []string
 	report   *Report
 
-	from    map[string]int          // the node that makes a value
-	inits   map[string]*onnx.Tensor // initializers and constants that may be stored in 16 bits
-	consts  map[string]int          // the nodes of these constants
-	needed  map[string]bool         // values that keep their names and types: outputs, and what branches read
-	given   map[string]bool         // inputs that come in 16 bits
-	asked   map[string]bool         // outputs that are wanted in 16 bits
-	spilled map[string]bool         // operands of a function that may leave the range of 16 bits
-	up      *convertPlan            // of the graph around it
-	asleep  bool                    // it stays as it is
-	recast  map[string]int          // results of the model's own casts to f32, for which 16 bits would do
-	names   map[string]bool         // all there are, in all units
-	lowAs   map[string]string       // names of values in 16 bits
-	wideAs  map[string]string       // names of 16-bit values in f32
-	edit    *onnx.Edit
+	from         map[string]int          // the node that makes a value
+	inits        map[string]*onnx.Tensor // initializers and constants that may be stored in 16 bits
+	consts       map[string]int          // the nodes of these constants
+	needed       map[string]bool         // values that keep their names and types: outputs, and what branches read
+	given        map[string]bool         // inputs that come in 16 bits
+	asked        map[string]bool         // outputs that are wanted in 16 bits
+	wideOperands map[string]bool         // operands of a function that may leave the range of 16 bits
+	up           *convertPlan            // of the graph around it
+	inactive     bool                    // it stays as it is
+	recast       map[string]int          // results of the model's own casts to f32, for which 16 bits would do
+	names        map[string]bool         // all there are, in all units
+	lowAs        map[string]string       // names of values in 16 bits
+	wideAs       map[string]string       // names of 16-bit values in f32
+	edit         *onnx.Edit
 }
 
 // Plan decides for the model m, imported as x, under a policy with a 16-bit dtype.
@@ -86,9 +86,9 @@ func Plan(m *onnx.Model, x *onnx.Imported, policy passes.Policy, o Options) (*on
 func newPlan(u *unit, policy passes.Policy) *convertPlan {
 	n := len(u.m.Graph.Nodes)
 	return &convertPlan{u: u, m: u.m, x: u.x, low: policy.Low, opset: u.m.Opsets[""], report: &Report{Nodes: n},
-		half: make([]bool, n), free: make([]bool, n), spill: make([]bool, n), seen: make([]bool, n), products: make([]bool, n), why: make([]string, n),
+		half: make([]bool, n), free: make([]bool, n), exceeds: make([]bool, n), seen: make([]bool, n), products: make([]bool, n), why: make([]string, n),
 		from: map[string]int{}, inits: map[string]*onnx.Tensor{}, consts: map[string]int{}, needed: map[string]bool{}, given: map[string]bool{}, asked: map[string]bool{},
-		spilled: map[string]bool{}, recast: map[string]int{}, names: map[string]bool{}, lowAs: map[string]string{}, wideAs: map[string]string{},
+		wideOperands: map[string]bool{}, recast: map[string]int{}, names: map[string]bool{}, lowAs: map[string]string{}, wideAs: map[string]string{},
 		edit: &onnx.Edit{Rename: map[int]func(string, bool) string{}, Nodes: map[int]onnx.NodeEdit{}, After: map[int][]onnx.NewNode{}, Tensors: map[string]onnx.NewTensor{}, Values: map[int]onnx.NewTensor{},
 			DTypes: map[string]onnx.DataType{}, Graphs: map[*onnx.Graph]*onnx.Edit{}, Functions: map[*onnx.Function]*onnx.Edit{}}}
 }
@@ -131,7 +131,7 @@ func (p *convertPlan) decide(policy passes.Policy) error {
 		unsafe := class == ir.Keep && !safe[p.m.Graph.Nodes[i].Op]
 		free := !unsafe && !decided[x.Why.Cause] && class != ir.Low && class != ir.Fixed
 		p.free[i] = p.free[i] && free
-		p.spill[i] = p.spill[i] || unsafe
+		p.exceeds[i] = p.exceeds[i] || unsafe
 		reason := p.wide(x)
 		if reason == "" && unsafe {
 			reason = fmt.Sprintf("%s: %s", x.Def().Name, x.Def().Why)
@@ -191,7 +191,7 @@ func (p *convertPlan) pinned(rules []passes.Rule, used []bool) {
 			if p.half[i] = low && p.floats(n); !p.half[i] && p.floats(n) {
 				p.why[i] = fmt.Sprintf("the policy keeps %s", r.Pattern)
 			}
-			p.free[i], p.spill[i] = false, !low && p.spill[i]
+			p.free[i], p.exceeds[i] = false, !low && p.exceeds[i]
 		}
 	}
 }
@@ -215,11 +215,11 @@ var decided = map[ir.Cause]bool{ir.ByPin: true, ir.ByPattern: true, ir.ByOp: tru
 // wide returns why a node of the graph does not compute in 16 bits, or "". For a product the
 // operands decide, because a policy may store its sums in f32.
 func (p *convertPlan) wide(x *ir.Node) string {
-	tell := x.In
+	listed := x.In
 	if x.Def().Class != ir.Low {
-		tell = slices.Concat(x.In, x.Out)
+		listed = slices.Concat(x.In, x.Out)
 	}
-	for _, v := range tell {
+	for _, v := range listed {
 		if v != nil && v.Type.DType.Float() && v.Type.DType != p.low {
 			return fmt.Sprintf("%s: %s", x.Def().Name, x.Def().Why)
 		}
@@ -381,19 +381,19 @@ func (p *convertPlan) veto() error {
 				reason = fmt.Sprintf("its operand %q is %g, the least of %s is %g", name, most, p.low, p.low.SmallestSubnormal())
 			}
 			if reason != "" {
-				p.half[i], p.free[i], p.spill[i], p.why[i] = false, false, true, reason
+				p.half[i], p.free[i], p.exceeds[i], p.why[i] = false, false, true, reason
 			}
 		}
 	}
 	return nil
 }
 
-func (p *convertPlan) tell() {
+func (p *convertPlan) summarize() {
 	for i, n := range p.m.Graph.Nodes {
 		switch {
 		case p.half[i]:
 			p.report.Low++
-		case p.why[i] != "" && p.u.kids[i] == nil:
+		case p.why[i] != "" && p.u.subgraphs[i] == nil:
 			p.report.Kept = append(p.report.Kept, Kept{p.u.path, i, n.Name, n.Op, p.why[i]})
 		}
 	}

@@ -75,7 +75,7 @@ func Raise(m *onnx.Model, x *onnx.Imported, opset int64) (*onnx.Model, error) {
 			if since, ok := unread[n.Op]; !onnx.Known(n.Op) && !(ok && since <= from) {
 				return refuse("%snode %d (%s) may compute something else there", u.path, i, ir.Printable(n.Op))
 			}
-			for _, k := range u.kids[i] {
+			for _, k := range u.subgraphs[i] {
 				if why := changes(k, from, opset); why != "" {
 					return refuse("%snode %d: %s", u.path, i, why)
 				}
@@ -92,8 +92,8 @@ func Raise(m *onnx.Model, x *onnx.Imported, opset int64) (*onnx.Model, error) {
 	}
 	main := edits[s.all[0]]
 	for _, u := range slices.Backward(s.all) {
-		for _, kids := range u.kids {
-			for _, k := range kids {
+		for _, subgraphs := range u.subgraphs {
+			for _, k := range subgraphs {
 				if k.unit != nil && !edits[k.unit].Empty() {
 					edits[u].Graphs[k.g] = edits[k.unit]
 				}
@@ -120,7 +120,7 @@ func Raise(m *onnx.Model, x *onnx.Imported, opset int64) (*onnx.Model, error) {
 }
 
 // changes says that a node of a graph whose types are not known would have to be adapted.
-func changes(k kid, from, to int64) string {
+func changes(k subgraph, from, to int64) string {
 	if k.unit != nil {
 		return ""
 	}
@@ -130,7 +130,7 @@ func changes(k kid, from, to int64) string {
 		}
 		for _, a := range n.Attrs {
 			if a.G != nil {
-				if why := changes(kid{g: a.G}, from, to); why != "" {
+				if why := changes(subgraph{g: a.G}, from, to); why != "" {
 					return why
 				}
 			}

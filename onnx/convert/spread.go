@@ -21,36 +21,36 @@ func (p *convertPlan) spread() {
 	}
 	for i, n := range p.m.Graph.Nodes {
 		if n.Op == "Mul" && len(n.In) == 2 && n.In[0] == n.In[1] && p.free[i] {
-			p.half[i], p.free[i], p.spill[i], p.why[i] = false, false, true, "a square may leave the range of f16"
+			p.half[i], p.free[i], p.exceeds[i], p.why[i] = false, false, true, "a square may leave the range of f16"
 		}
 	}
 	for again := true; again; {
 		again = false
 		for i, n := range p.m.Graph.Nodes {
-			if !p.free[i] || !p.readsSpill(n) {
+			if !p.free[i] || !p.readsExceeding(n) {
 				continue
 			}
 			p.half[i], p.free[i], p.why[i] = false, false, "reads what may leave the range of f16"
-			p.spill[i] = !bounded[n.Op]
+			p.exceeds[i] = !bounded[n.Op]
 			again = true
 		}
 	}
 }
 
-func (p *convertPlan) readsSpill(n *onnx.Node) bool {
+func (p *convertPlan) readsExceeding(n *onnx.Node) bool {
 	for _, name := range n.In {
-		if p.spills(name) {
+		if p.exceedsRange(name) {
 			return true
 		}
 	}
 	return false
 }
 
-// spills reports whether a value may leave the range of 16 bits.
-func (p *convertPlan) spills(name string) bool {
+// exceedsRange reports whether a value may leave the range of 16 bits.
+func (p *convertPlan) exceedsRange(name string) bool {
 	i, made := p.from[name]
 	if !made {
-		return p.spilled[name] || p.up != nil && p.up.spills(name)
+		return p.wideOperands[name] || p.up != nil && p.up.exceedsRange(name)
 	}
-	return p.spill[i] && p.float(name)
+	return p.exceeds[i] && p.float(name)
 }

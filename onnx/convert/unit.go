@@ -11,19 +11,19 @@ import (
 // unit is a list of nodes that is planned together: those of the main graph, of a
 // graph in an attribute, or of a function.
 type unit struct {
-	m    *onnx.Model // whose main graph is the unit's
-	x    *onnx.Imported
-	up   *unit         // around it, nil for the main graph and functions
-	path string        // where it is, for reports; "" the main graph
-	fn   *function     // whose nodes these are, nil for no function
-	raw  []*onnx.Node  // the nodes as the file has them; in a function, attributes may refer to those of a call
-	kids map[int][]kid // by node
+	m         *onnx.Model // whose main graph is the unit's
+	x         *onnx.Imported
+	up        *unit              // around it, nil for the main graph and functions
+	path      string             // where it is, for reports; "" the main graph
+	fn        *function          // whose nodes these are, nil for no function
+	raw       []*onnx.Node       // the nodes as the file has them; in a function, attributes may refer to those of a call
+	subgraphs map[int][]subgraph // by node
 
 	calls map[int]*function // by node: the function that it calls
 }
 
-// kid is a graph in an attribute. Its unit is nil if the graph was not understood.
-type kid struct {
+// subgraph is a graph in an attribute. Its unit is nil if the graph was not understood.
+type subgraph struct {
 	g    *onnx.Graph // as the file has it
 	unit *unit
 }
@@ -53,7 +53,7 @@ func findUnits(m *onnx.Model, x *onnx.Imported) *units {
 const maxUnits = 32
 
 func (s *units) add(u *unit, depth int) {
-	u.kids, u.calls = map[int][]kid{}, map[int]*function{}
+	u.subgraphs, u.calls = map[int][]subgraph{}, map[int]*function{}
 	s.all = append(s.all, u)
 	for i, n := range u.m.Graph.Nodes {
 		if f := u.m.Function(n); f != nil {
@@ -66,7 +66,7 @@ func (s *units) add(u *unit, depth int) {
 				continue
 			}
 			raw := slices.IndexFunc(u.raw[i].Attrs, func(r *onnx.Attribute) bool { return r.Name == a.Name })
-			k := kid{g: u.raw[i].Attrs[raw].G}
+			k := subgraph{g: u.raw[i].Attrs[raw].G}
 			if k.g == nil {
 				continue // a reference to an attribute of the call
 			}
@@ -75,7 +75,7 @@ func (s *units) add(u *unit, depth int) {
 				k.unit.raw = k.g.Nodes
 				s.add(k.unit, depth+1)
 			}
-			u.kids[i] = append(u.kids[i], k)
+			u.subgraphs[i] = append(u.subgraphs[i], k)
 		}
 	}
 }

@@ -35,9 +35,9 @@ type inst struct {
 
 // source is the origin of a lane's operand: a register, a constant or a special register.
 type source struct {
-	reg     int // -1: a constant or special register
-	konst   *lanes
-	special int // index in the warp's special registers, if konst is nil
+	reg       int // -1: a constant or special register
+	immediate *lanes
+	special   int // index in the warp's special registers, if immediate is nil
 }
 
 // specials are the special registers in the order in which a warp stores them.
@@ -131,10 +131,10 @@ func (p *Program) source(a ptx.Operand, slot ptx.Slot, number func(ptx.Reg) int)
 	case a.Kind == ptx.KindReg:
 		return source{reg: number(a.Reg)}
 	case a.Kind == ptx.KindImm:
-		return source{reg: -1, konst: splat(slot.Trim(a.Imm))}
+		return source{reg: -1, immediate: splat(slot.Trim(a.Imm))}
 	}
 	if off, ok := p.shared[a.Sym]; ok {
-		return source{reg: -1, konst: splat(off)}
+		return source{reg: -1, immediate: splat(off)}
 	}
 	return source{reg: -1, special: slices.Index(specials, a.Sym)}
 }

@@ -176,8 +176,8 @@ func (w *warp) needInit(in *inst, reg int, eff uint32) error {
 func (w *warp) lanesOf(in *inst, s *source, eff uint32) (*lanes, error) {
 	switch {
 	case s.reg >= 0:
-	case s.konst != nil:
-		return s.konst, nil
+	case s.immediate != nil:
+		return s.immediate, nil
 	default:
 		return &w.special[s.special], nil
 	}

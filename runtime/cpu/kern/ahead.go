@@ -86,7 +86,7 @@ func (w *Weights) form(m *Machine, l *Layout, n int, p packer) []float32 {
 	if at < 0 {
 		mem := w.alloc(int64(4 * n))
 		if mem == nil {
-			w.asTheyLie()
+			w.loadUnpacked()
 			return nil
 		}
 		at = len(w.forms)
@@ -133,7 +133,7 @@ func (t *gemmTask) packAhead(m *Machine) {
 	for side := range t.fixed {
 		f := &t.fixed[side]
 		if f.weights == nil || t.vnni && !t.tiles || t.depth == 0 {
-			f.weights.asTheyLie()
+			f.weights.loadUnpacked()
 			continue
 		}
 		x, items := &t.ahead[side], f.n[0]*f.n[1]

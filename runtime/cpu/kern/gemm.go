@@ -76,8 +76,8 @@ func (m *Machine) Gemm(g *Gemm) {
 	t.indirect = nil
 	t.out = output{p: m.Path, c: g.C, inner: inner, epi: g.Epilogue}
 	if how := t.choose(m, g); how != packed {
-		g.A.Fixed.asTheyLie()
-		g.B.Fixed.asTheyLie()
+		g.A.Fixed.loadUnpacked()
+		g.B.Fixed.loadUnpacked()
 		t.out.epi.PostOp = nil
 		whole := m.wholeResult(&t.out.c.Buf, g.PostOp, g.M*g.N*t.items)
 		m.smallM(t, how)

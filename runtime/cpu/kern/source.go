@@ -90,8 +90,8 @@ func (s *Source) giveBack() {
 	s.there = false
 }
 
-// asTheyLie has the elements of the array in memory, for a kernel that reads them as they lie.
-func (w *Weights) asTheyLie() {
+// loadUnpacked loads the elements of the array, for a kernel that reads them unpacked.
+func (w *Weights) loadUnpacked() {
 	if w == nil || w.source == nil {
 		return
 	}
