@@ -1,7 +1,6 @@
 package host
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/cmplx"
@@ -55,8 +54,11 @@ func dft(c *call) ([]*Value, error) {
 		}
 	}
 	axis, err := axis(along, rank)
-	if err != nil || axis == rank-1 {
-		return nil, errors.Join(err, fmt.Errorf("axis %d cannot be transformed: it is out of range, or the last one", along))
+	if err != nil {
+		return nil, err
+	}
+	if axis == rank-1 {
+		return nil, fmt.Errorf("axis %d is the last one, which holds real and imaginary parts: it cannot be transformed", along)
 	}
 	n, err := c.integer(1, d[axis])
 	if err != nil {
