@@ -440,7 +440,7 @@ func (o *openedModel) pass(edit func(*passes.Config)) (*ir.Graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Peak = lower.Peak(lower.CPU)
+	p.Caps, p.Peak = lower.CPU.Caps(), lower.Peak(lower.CPU)
 	if p.Memory == ampc.FitMemory { // no session resolves it
 		p.Memory = cpu.Available()
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ampc/ir"
+	"ampc/lower"
 	"ampc/passes"
 	"ampc/passes/prove"
 )
@@ -41,7 +42,11 @@ func proveCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		found, judged := prove.Judge(t, g, p.Policy.ProofRules(t, ir.Caps{}, o.config.NoSkip))
+		caps := lower.CPU.Caps()
+		if o.compiled { // for a target that the file does not name
+			caps = ir.Caps{}
+		}
+		found, judged := prove.Judge(t, g, p.Policy.ProofRules(t, caps, o.config.NoSkip))
 		if t != nil {
 			found = append(found, prove.Gradients(t)...)
 		}
