@@ -17,7 +17,7 @@ import (
 var inner = strings.Fields(`CheckOwn Declare Deriving Emit EmitCustom EmitNode EmitWrite Err Fail Foreign Graph Guarded In Locate Lookup
 Named NextName NormAgain Pinned SharedBatchNorm Rename Return Scope ScopeName Site
 Accum AccumTree BiasCorrection Commit CountUp EMA Schedule Multiplier Scale Unscale
-AllReduce
+AllGather AllReduce ReduceScatter
 ResizeNearest SliceStep PadMode WeightedBCE WeightedCrossEntropy`)
 
 // written are ops whose method in the facade is written by hand, because it
