@@ -221,7 +221,7 @@ func (a *assigner) requiredDType(n *ir.Node, i int) ir.DType {
 	switch a.class(n, i) {
 	case ir.Fixed:
 		o := n.OperandDef(i)
-		if o.Unread && o.ReadsLow || a.p.NoMasters && a.sec[n.ID] == ir.Update && !o.Named { // in the stored dtype, like gradients and weights of the update
+		if o.Unread && o.ReadsLow || a.p.NoMasters && a.sec[n.ID] == ir.Update && (i == 0 || o.ReadsLow) && !o.Named { // in the stored dtype, like gradients and weights of the update
 			return ir.Invalid
 		}
 		return a.src[v.ID]
