@@ -16,10 +16,10 @@ import (
 // files that are damaged or of an unknown format give an image without pixels. JPEG 2000 is refused,
 // and so are formats whose decoder the program does not link (image.RegisterFormat).
 func imageDecoder(c *call) ([]*Value, error) {
-	x := c.in[0]
-	if x == nil || x.Kind != Tensor || x.Type.DType != ir.U8 || x.Type.Shape.Rank() != 1 {
+	if !c.has(0) || c.in[0].Kind != Tensor || c.in[0].Type.DType != ir.U8 || c.in[0].Type.Shape.Rank() != 1 {
 		return nil, fmt.Errorf("operand 0 is not u8 of rank 1")
 	}
+	x := c.in[0]
 	channels := int64(3)
 	format := c.str("pixel_format", "RGB")
 	switch format {
