@@ -182,11 +182,11 @@ func saveShards(w world.World, path string, meta map[string]string, tensors []sa
 	return agree(w, "save "+path, err)
 }
 
-// agree makes an error of one rank one of all.
+// agree makes an error of one rank one of all; the others get its first 255 bytes.
 func agree(w world.World, call string, err error) error {
-	own := make([]byte, 256)
+	own := make([]byte, 256) // ends in a zero
 	if err != nil {
-		copy(own, err.Error())
+		copy(own[:len(own)-1], err.Error())
 	}
 	all := make([]byte, len(own)*w.Size())
 	m := &world.Message{Name: call, Op: world.Gather, DType: ir.U8, Wire: ir.F32, In: [][]byte{own}, Out: [][]byte{all}}
@@ -198,7 +198,7 @@ func agree(w world.World, call string, err error) error {
 	}
 	for r := range w.Size() {
 		if text := all[r*len(own) : (r+1)*len(own)]; text[0] != 0 {
-			return fmt.Errorf("rank %d: %s", r, text[:max(slices.Index(text, 0), 0)])
+			return fmt.Errorf("rank %d: %s", r, text[:slices.Index(text, 0)])
 		}
 	}
 	return nil

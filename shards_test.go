@@ -274,16 +274,17 @@ func TestSavingShardsAlone(t *testing.T) {
 	}
 }
 
-// Where rank 0 cannot write, all ranks return its error.
+// Where rank 0 cannot write, all ranks return its error, however long.
 func TestSavingShardsFailsOnAllRanks(t *testing.T) {
 	errs := make([]error, 2)
+	path := "/nowhere" + strings.Repeat("/deeper", 60)
 	onRanks(t, 2, func(w world.World) error {
 		r, err := openShards(w, "mlp?batch=4", ampc.Policy{}, func(c *ampc.TrainConfig) { c.Parallel.Shard = true })
 		if err != nil {
 			return err
 		}
 		defer r.zoo.Model.Close()
-		errs[w.Rank()] = r.zoo.Model.SaveFile("/nowhere/file")
+		errs[w.Rank()] = r.zoo.Model.SaveFile(path)
 		return nil
 	})
 	for r, err := range errs {
