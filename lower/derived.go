@@ -81,7 +81,7 @@ func (l *Lowerer) keepDerived() {
 
 // derive says how n's only result is computed from variables of the store; nil where it is not.
 func (l *Lowerer) derive(n *ir.Node, made map[*ir.Value]*derivation) *derivation {
-	if len(n.Out) != 1 || n.Out[0].Next != nil || n.Def().Is(ir.Random) || n.Op == ir.OpCustom || n.Op == ir.OpForeign {
+	if len(n.Out) != 1 || n.Out[0].Next != nil || n.Def().Is(ir.Random) || n.Def().Is(ir.External) {
 		return nil
 	}
 	d := &derivation{of: n.Out[0]}
