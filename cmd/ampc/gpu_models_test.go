@@ -104,14 +104,14 @@ func TestGPUPtxas(t *testing.T) {
 		for oldest, gpus := range ptxtest.Flavours() {
 			text := gpuDump(t, retarget(c.Run, fmt.Sprintf("sm_%d", oldest)), "ptx")
 			for _, sm := range gpus {
-				n, spills, err := ptxtest.Assemble(bin, t.TempDir(), text, sm)
+				used, spills, _, err := ptxtest.Assemble(bin, t.TempDir(), text, sm)
 				if err != nil {
 					t.Fatal(err)
 				}
 				for _, line := range spills {
 					t.Errorf("%s: %s", filepath.Base(file), line)
 				}
-				kernels += n
+				kernels += len(used)
 			}
 		}
 	}

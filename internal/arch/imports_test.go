@@ -13,7 +13,7 @@ import (
 const importOrder = `
 internal/file internal/ort internal/cputime
 tokenizer
-internal/fp internal/golden internal/philox internal/pickle internal/safetensors internal/npy internal/gen internal/onnxmodel internal/sight
+internal/fp internal/golden internal/philox internal/pickle internal/safetensors internal/npy internal/gen internal/onnxmodel internal/sass internal/sight
 data metrics
 internal/dataset data/images
 ir                          alone

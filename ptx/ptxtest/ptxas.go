@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 )
 
 // Ptxas is NVIDIA's assembler: $AMPC_PTXAS, else the one in the PATH, else "".
@@ -17,26 +18,33 @@ func Ptxas() string {
 	return path
 }
 
-var properties = regexp.MustCompile(`Function properties for (\S+)\s+(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads`)
+var properties = regexp.MustCompile(`Function properties for (\S+)\s+(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads\s+ptxas info\s+: Used (\d+) registers(?:, used \d+ barriers)?(?:, (\d+) bytes smem)?`)
 
-// Assemble runs ptxas on a text for sm_<sm>, with dir for its files. It gives how many kernels there are,
-// and a line for each that uses a stack or spills registers.
-func Assemble(ptxas, dir, text string, sm int) (kernels int, spills []string, err error) {
+// Used are the registers of a thread and the bytes of shared memory of a block.
+type Used struct{ Registers, Shared int }
+
+// Assemble runs ptxas on a text for sm_<sm>, with dir for its files; the machine code is in the file
+// cubin. It gives what each kernel uses, and a line for each that uses a stack or spills registers.
+func Assemble(ptxas, dir, text string, sm int) (kernels map[string]Used, spills []string, cubin string, err error) {
 	file := filepath.Join(dir, fmt.Sprintf("sm%d.ptx", sm))
+	cubin = file + ".cubin"
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		return 0, nil, err
+		return nil, nil, "", err
 	}
-	out, err := exec.Command(ptxas, "-v", fmt.Sprintf("-arch=sm_%d", sm), "-o", file+".cubin", file).CombinedOutput()
+	out, err := exec.Command(ptxas, "-v", fmt.Sprintf("-arch=sm_%d", sm), "-o", cubin, file).CombinedOutput()
 	if err != nil {
-		return 0, nil, fmt.Errorf("ptxas for sm_%d: %w\n%s", sm, err, out)
+		return nil, nil, "", fmt.Errorf("ptxas for sm_%d: %w\n%s", sm, err, out)
 	}
-	found := properties.FindAllStringSubmatch(string(out), -1)
-	for _, m := range found {
+	kernels = map[string]Used{}
+	for _, m := range properties.FindAllStringSubmatch(string(out), -1) {
 		if m[2] != "0" || m[3] != "0" || m[4] != "0" {
 			spills = append(spills, fmt.Sprintf("sm_%d: %s uses %s bytes of stack, spills %s and reads %s", sm, m[1], m[2], m[3], m[4]))
 		}
+		registers, _ := strconv.Atoi(m[5])
+		shared, _ := strconv.Atoi(m[6])
+		kernels[m[1]] = Used{registers, shared}
 	}
-	return len(found), spills, nil
+	return kernels, spills, cubin, nil
 }
 
 // Flavours are the flavours that are emitted, each with the GPUs it is assembled for.

@@ -82,17 +82,17 @@ func TestPtxas(t *testing.T) {
 			if testing.Short() && sm != 90 {
 				continue
 			}
-			n, spills, err := Assemble(bin, t.TempDir(), text, sm)
+			kernels, spills, _, err := Assemble(bin, t.TempDir(), text, sm)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n != len(Cases()) {
-				t.Errorf("sm_%d: %d kernels in the report of %d", sm, n, len(Cases()))
+			if len(kernels) != len(Cases()) {
+				t.Errorf("sm_%d: %d kernels in the report of %d", sm, len(kernels), len(Cases()))
 			}
 			for _, line := range spills {
 				t.Error(line)
 			}
-			t.Logf("sm_%d: %d kernels, %d with spills", sm, n, len(spills))
+			t.Logf("sm_%d: %d kernels, %d with spills", sm, len(kernels), len(spills))
 		}
 	}
 }
@@ -126,12 +126,12 @@ func TestPtxasWideRows(t *testing.T) {
 				}
 			}
 		}
-		n, spills, err := Assemble(bin, t.TempDir(), m.Text(), oldest)
+		kernels, spills, _, err := Assemble(bin, t.TempDir(), m.Text(), oldest)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n != len(m.Kernels) {
-			t.Errorf("sm_%d: %d kernels in the report of %d", oldest, n, len(m.Kernels))
+		if len(kernels) != len(m.Kernels) {
+			t.Errorf("sm_%d: %d kernels in the report of %d", oldest, len(kernels), len(m.Kernels))
 		}
 		for _, line := range spills {
 			t.Error(line)
