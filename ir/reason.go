@@ -36,10 +36,11 @@ const (
 	ByGuard           // a range guard vetoed low
 	ByContract        // the op's own contract: casts, scaler, optimizer
 	ByIsland          // part of a computation that 16 bits would break (Rule names it)
+	ByCopy            // reads the 16-bit copy of a sharded weight that others read (Rule names the weight)
 	numCauses
 )
 
-var causeNames = [numCauses]string{"", "class", "pin", "pattern", "op", "neighbour", "forward", "cut", "guard", "contract", "island"}
+var causeNames = [numCauses]string{"", "class", "pin", "pattern", "op", "neighbour", "forward", "cut", "guard", "contract", "island", "copy"}
 
 func (c Cause) String() string { return causeNames[c] }
 

@@ -149,6 +149,26 @@ func (n *Node) inferWholes() ([]Type, error) {
 	return types, nil
 }
 
+// Wire is what n sends to other ranks: the bytes that a ring carries of it, and how many times. A
+// reduction of which every rank gets all goes around twice.
+func (n *Node) Wire() (bytes, rounds int64) {
+	vs, rounds := n.In, int64(1)
+	switch n.Op {
+	case OpAllGather:
+		vs = n.Out
+	case OpAllReduce:
+		rounds = 2
+	}
+	for _, v := range vs {
+		size := v.Type.DType.Size()
+		if n.Op != OpAllGather && v.Type.DType.Float() {
+			size = n.DT("msg").Size()
+		}
+		bytes += v.Type.Shape.Elements() * size
+	}
+	return bytes, rounds
+}
+
 // Wholes are the shapes that the attribute shapes lists, one for each operand.
 func (n *Node) Wholes() ([]Shape, error) {
 	list := n.Ints("shapes")

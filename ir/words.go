@@ -26,7 +26,7 @@ func (w *reasonWords) of(n *Node) string {
 	}
 	s = append(s, head)
 	switch r.Cause {
-	case ByPin, ByPattern, ByOp, ByCut, ByGuard, ByIsland:
+	case ByPin, ByPattern, ByOp, ByCut, ByGuard, ByIsland, ByCopy:
 		by := "by " + r.Cause.String()
 		if r.Rule != "" {
 			by += " " + r.Rule

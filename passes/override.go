@@ -18,7 +18,7 @@ type override struct {
 // of the policy, which comes before an island. A policy that lists bce itself has no islands. A
 // gradient has the override of its forward node, whose name rules match. A rule that cannot change
 // anything is an error. A rule that a later rule overrules is not: that is a common way to write
-// exceptions.
+// exceptions. Lookups of sharded weights come last (readCopies).
 func pinOverrides(g *ir.Graph, p Policy) ([]override, error) {
 	_, nodes := g.Number()
 	overrides := make([]override, nodes)
@@ -45,7 +45,46 @@ func pinOverrides(g *ir.Graph, p Policy) ([]override, error) {
 			return nil, r.located(fmt.Errorf("policy %s: %s", p.Name, r.idle(g)))
 		}
 	}
+	p.readCopies(g, overrides)
 	return overrides, nil
+}
+
+// readCopies makes lookups of a sharded weight that others read in 16 bits read that copy, where
+// code and policy leave it open. Otherwise the ranks would gather the weight in f32 for the few
+// rows that are looked up. Gradients of lookups are added up as before. An eager policy copies the
+// dtypes of another system, which reads f32.
+func (p Policy) readCopies(g *ir.Graph, overrides []override) {
+	if !p.Low.Low() || p.Eager {
+		return
+	}
+	sharded := map[string]bool{}
+	for _, v := range g.Vars {
+		sharded[v.PartOf()] = true
+	}
+	copied := map[*ir.Value]bool{}
+	for _, n := range g.Nodes {
+		pin := overrides[n.ID].pin
+		for i, v := range n.In {
+			if v != nil && v.Kind == ir.Param && sharded[v.Name] && n.OperandClass(i) == n.Def().Class && (pin == ir.PinLow || pin == ir.Unpinned && p.ClassOf(n) == ir.Low) {
+				copied[v] = true
+			}
+		}
+	}
+	for _, n := range g.Nodes {
+		if f := &overrides[n.ID]; f.pin == ir.Unpinned && looksUp(n) && copied[n.In[0]] {
+			*f = override{ir.PinLow, ir.ByCopy, n.In[0].Name}
+		}
+	}
+}
+
+// looksUp reports whether n moves the elements of operand 0 that integers select.
+func looksUp(n *ir.Node) bool {
+	for i := range n.In {
+		if n.OperandDef(i).Selects {
+			return n.Def().Is(ir.Moves)
+		}
+	}
+	return false
 }
 
 // override sets f by n's own pin or the last matching rule.

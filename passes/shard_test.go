@@ -49,25 +49,95 @@ func TestShardsLearnTheSame(t *testing.T) {
 						whole, _ := runOn(t, labelled, batches, c, rows, steps)
 						c.Parallel.Shard = true
 						env, g := runOn(t, labelled, batches, c, rows, steps)
-						got := joined(t, g, env)
-						for name, want := range whole[0] {
-							if got[name] == nil {
-								t.Fatalf("%s: no rank has it", name)
-							}
-							for i := range want.F {
-								if math.Float64bits(got[name].F[i]) != math.Float64bits(want.F[i]) {
-									t.Fatalf("%s[%d] is %g, without shards %g", name, i, got[name].F[i], want.F[i])
-								}
-							}
-							if !slices.Equal(got[name].I, want.I) {
-								t.Fatalf("%s is %v, without shards %v", name, got[name].I, want.I)
-							}
-						}
+						sameState(t, joined(t, g, env), whole[0])
 					})
 				}
 			}
 		}
 	}
+}
+
+func sameState(t *testing.T, got, whole map[string]*eval.Tensor) {
+	t.Helper()
+	for name, want := range whole {
+		if got[name] == nil {
+			t.Fatalf("%s: no rank has it", name)
+		}
+		for i := range want.F {
+			if math.Float64bits(got[name].F[i]) != math.Float64bits(want.F[i]) {
+				t.Fatalf("%s[%d] is %g, without shards %g", name, i, got[name].F[i], want.F[i])
+			}
+		}
+		if !slices.Equal(got[name].I, want.I) {
+			t.Fatalf("%s is %v, without shards %v", name, got[name].I, want.I)
+		}
+	}
+}
+
+// The lookup of a sharded table that the head reads in 16 bits reads that copy: the ranks learn,
+// bit for bit, what they learn without shards if the policy rounds the lookup. A policy that keeps
+// the lookup in f32 has the table gathered in f32, and so has one that copies another system.
+func TestShardedLookupsReadTheCopy(t *testing.T) {
+	const rows, steps, micro = 8, 4, 2 // sums over micro-batches are whole tables in both cases
+	for _, name := range []string{"mixed-f16", "mixed-bf16"} {
+		for _, ranks := range []int{2, 4} {
+			for _, kept := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, %d ranks, kept %t", name, ranks, kept), func(t *testing.T) {
+					c := ranksConfig(mustPolicy(t, name), ranks, micro)
+					c.Clip = Clip{}
+					if kept {
+						c.Policy = c.Policy.Keep("e")
+					}
+					base := c
+					if !kept {
+						base.Check, base.Prove, base.After = false, false, roundLookups
+					}
+					whole, _ := runOn(t, tied, sentences, base, rows, steps)
+					c.Parallel.Shard = true
+					env, g := runOn(t, tied, sentences, c, rows, steps)
+					sameState(t, joined(t, g, env), whole[0])
+					if wide := gatheredWide(g); (wide > 0) != kept {
+						t.Errorf("%d weights are gathered in f32\n%s", wide, g)
+					}
+				})
+			}
+		}
+	}
+	config := ranksConfig(mustPolicy(t, "torch-f16"), 2, micro)
+	config.Parallel.Shard = true
+	if _, g := runOn(t, tied, sentences, config, rows, 1); gatheredWide(g) != 1 {
+		t.Errorf("a policy that copies another system looks up in 16 bits\n%s", g)
+	}
+}
+
+// roundLookups makes the lookups of a step round, and leaves their gradients as they are.
+func roundLookups(e Event) {
+	if e.Pass != "optimizer" {
+		return
+	}
+	for _, n := range e.Graph.Nodes {
+		switch n.Op {
+		case ir.OpEmbedding:
+			n.Pin = ir.PinLow
+		case ir.OpEmbeddingGrad:
+			n.Of = nil
+		}
+	}
+}
+
+// gatheredWide counts the weights that a step gathers in f32.
+func gatheredWide(g *ir.Graph) (wide int) {
+	for _, n := range g.Nodes {
+		if n.Op != ir.OpAllGather || n.Attrs.Get("shapes") == nil {
+			continue
+		}
+		for _, v := range n.In {
+			if v.Type.DType == ir.F32 {
+				wide++
+			}
+		}
+	}
+	return wide
 }
 
 // A clip by the common norm takes the parts of all ranks together.
@@ -91,18 +161,7 @@ func TestShardsGatherWhatIsRead(t *testing.T) {
 	c := ranksConfig(mustPolicy(t, "mixed-f16"), 2, 1)
 	c.Parallel.Shard = true
 	_, g := runOn(t, labelled, batches, c, 8, 1)
-	wide := 0
-	for _, n := range g.Nodes {
-		if n.Op != ir.OpAllGather || n.Attrs.Get("shapes") == nil {
-			continue
-		}
-		for _, v := range n.In {
-			if v.Type.DType == ir.F32 {
-				wide++
-			}
-		}
-	}
-	if wide != 0 {
+	if wide := gatheredWide(g); wide != 0 {
 		t.Errorf("%d weights are gathered in f32\n%s", wide, g)
 	}
 	g.DropUnused()
@@ -119,20 +178,8 @@ func sentBytes(g *ir.Graph, k int64) (sum int64) {
 		if !n.Def().Is(ir.Collective) {
 			continue
 		}
-		vs, rounds := n.In, int64(2)
-		if n.Op == ir.OpAllGather {
-			vs = n.Out
-		}
-		if n.Op != ir.OpAllReduce {
-			rounds = 1
-		}
-		for _, v := range vs {
-			size := v.Type.DType.Size()
-			if n.Op != ir.OpAllGather && v.Type.DType.Float() {
-				size = n.DT("msg").Size()
-			}
-			sum += rounds * (k - 1) * v.Type.Shape.Elements() * size / k
-		}
+		bytes, rounds := n.Wire()
+		sum += rounds * (k - 1) * bytes / k
 	}
 	return sum
 }

@@ -140,6 +140,8 @@ func causeText(n *ir.Node, v *ir.Value, class ir.Class) string {
 		return fmt.Sprintf("%s is %s and free, but the range guard keeps it f32: %s", d.Name, class, why.Rule)
 	case ir.ByIsland:
 		return fmt.Sprintf("%s stays f32 in the island %s: 1-p of a probability near 1 is 0 in 16 bits", d.Name, why.Rule)
+	case ir.ByCopy:
+		return fmt.Sprintf("%s reads the copy %s, which the ranks gather in 16 bits", d.Name, why.Rule)
 	case ir.ByContract:
 		if n.Op == ir.OpCast {
 			return "a cast of " + n.In[0].String()
@@ -371,6 +373,8 @@ func (m *planner) fixedBecause(v *ir.Value) string {
 		return "it is in the island " + t.rule + ": 1-p of a probability near 1 is 0 in 16 bits"
 	case t.cause == ir.ByPattern:
 		return "the policy's pattern " + t.rule
+	case t.cause == ir.ByCopy:
+		return "it reads the copy " + t.rule + ", which the ranks gather in 16 bits"
 	case m.out[v.ID]:
 		return "it is returned, or the next value of a variable"
 	case required == readByF32:

@@ -32,7 +32,6 @@ type openedModel struct {
 	ranges ranges.Options // ranges of config, in the form that passes take
 	sized  bool           // sizes were bound when the model was read: an ONNX model
 	infer  bool           // without losses
-	shard  bool           // each rank keeps a part of the state
 	ranks  int            // name of the step that the command works on
 	// compiled reports whether a file holds a graph that has gone through passes.
 	compiled bool
@@ -54,6 +53,7 @@ type modelFlags struct {
 	infer        bool
 	ranks        int
 	shard        bool
+	message      string
 	scale        string
 	disable      []string
 	set          []string
@@ -76,6 +76,7 @@ func (f *modelFlags) add(c *cobra.Command) {
 	fl.StringVar(&f.step, "step", "", "`NAME` of the training step, for a model that has several, such as zoo:gan")
 	fl.BoolVar(&f.infer, "infer", false, "compile the forward pass only, without backward and update")
 	fl.BoolVar(&f.shard, "shard", false, "with --ranks: each rank keeps a part of weights, moments and averages (ZeRO stage 1)")
+	fl.StringVar(&f.message, "message", "", "with --ranks: "+messageHelp)
 	fl.IntVar(&f.ranks, "ranks", 1, "compile the step of one of `N` ranks, each of which has the model's batch")
 	fl.StringVar(&f.scale, "scaler", "", scalerHelp)
 	fl.StringArrayVar(&f.set, "set", nil, setHelp)
@@ -166,7 +167,11 @@ func (o *openedModel) apply(f *modelFlags) error {
 		return err
 	}
 	p = withAlgorithm(p, f.algorithm)
-	o.config.Policy, o.config.Micro, o.ranks, o.shard = p, f.micro, f.ranks, f.shard
+	o.config.Policy, o.config.Micro, o.ranks = p, f.micro, f.ranks
+	o.config.Parallel.Shard = f.shard
+	if o.config.Parallel.Message, err = parseMessage(f.message); err != nil {
+		return err
+	}
 	o.config.Compile = ampc.CompileOptions{Pad: f.pad, WeightCopies: f.weightCopies, Disable: f.disable}
 	if f.scale != "" {
 		if o.config.Scaler, err = parseScaler(f.scale); err != nil {
@@ -419,7 +424,7 @@ func (o *openedModel) source() (*ir.Graph, passes.Config, error) {
 	c := o.config
 	c.Outputs, c.Grads = o.outputs(), nil
 	g, p, err := o.model.Source(c, o.losses...)
-	p.Parallel.Ranks, p.Parallel.Shard = o.ranks, o.shard
+	p.Parallel.Ranks = o.ranks
 	if len(o.losses) > 0 && !c.NoSkip {
 		p.Outputs = append(p.Outputs, passes.Output{Kind: passes.OfSkip})
 	}

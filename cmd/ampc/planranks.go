@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ampc"
 	"ampc/ir"
 )
 
@@ -37,6 +38,26 @@ func (l *link) bytes() (float64, error) {
 	return x * 1e9 / 8, nil
 }
 
+const messageHelp = "send gradients in this `DTYPE`, f32, f16 or bf16; their sums are f32 (default: f32)"
+
+// parseMessage reads the dtype of gradients in messages.
+func parseMessage(text string) (ampc.DType, error) {
+	if text == "" {
+		return 0, nil
+	}
+	d, err := parseFloat(text)
+	return ampc.DType(d), err
+}
+
+// parseFloat reads one of the dtypes that a policy chooses from.
+func parseFloat(text string) (ir.DType, error) {
+	d, ok := ir.DTypeOf(text)
+	if !ok || d != ir.F32 && !d.Low() {
+		return d, usagef("no dtype %q; there are f32, f16 and bf16", text)
+	}
+	return d, nil
+}
+
 // rankRow is the cost of messages for one number of ranks.
 type rankRow struct {
 	Ranks      int     `json:"ranks"`
@@ -45,12 +66,37 @@ type rankRow struct {
 	Seconds    float64 `json:"message_seconds"`
 	Share      float64 `json:"message_share,omitempty"` // share of the step's time
 	Efficiency float64 `json:"efficiency,omitempty"`    // throughput relative to as many ranks without messages
+	kept
 }
 
-// plan prints a model of the cost of messages per step for 2 ranks and more, up to the given
-// number. A ring moves 2(k-1)/k of a message's bytes through each link and takes 2(k-1) latencies;
-// a gather goes around once. The model assumes no overlap with computation, so the cost is an upper
-// bound.
+// kept are the bytes that each rank keeps between steps.
+type kept struct {
+	Weights  int64 `json:"weight_bytes"`
+	Moments  int64 `json:"moment_bytes"`
+	Averages int64 `json:"average_bytes"`
+}
+
+// keeps counts the variables of a step, in which a sharded one stands for this rank's part.
+func keeps(g *ir.Graph) (k kept) {
+	g.DropUnused()
+	for _, v := range g.Vars {
+		role, _ := v.Attr.Get("role").(string)
+		switch {
+		case role == "ema":
+			k.Averages += v.Type.Bytes()
+		case role == "optimizer":
+			k.Moments += v.Type.Bytes()
+		case v.Kind == ir.Param || v.PartOf() != "":
+			k.Weights += v.Type.Bytes()
+		}
+	}
+	return k
+}
+
+// plan prints what each rank keeps and a model of the cost of messages per step, for 2 ranks and
+// more, up to the given number. A message that goes around a ring moves (k-1)/k of its bytes through
+// each link and takes k-1 latencies. The model assumes no overlap with computation, so the cost is
+// an upper bound.
 func (l *link) plan(c *cobra.Command, spec string, f modelFlags, asJSON bool) error {
 	rate, err := l.bytes()
 	if err != nil {
@@ -66,15 +112,20 @@ func (l *link) plan(c *cobra.Command, spec string, f modelFlags, asJSON bool) er
 	var rows []rankRow
 	for _, k := range append(counts, f.ranks) {
 		f.ranks = k
-		held, err := messages(c, spec, f)
+		g, err := stepOf(c, spec, f)
 		if err != nil {
 			return err
 		}
-		row := rankRow{Ranks: k, Messages: len(held)}
-		for _, m := range held {
-			sent := m.rounds * float64(k-1) / float64(k) * float64(m.bytes)
+		row := rankRow{Ranks: k, kept: keeps(g)}
+		for _, n := range g.Nodes {
+			if !n.Def().Is(ir.Collective) {
+				continue
+			}
+			bytes, rounds := n.Wire()
+			sent := float64(rounds*(int64(k)-1)) / float64(k) * float64(bytes)
+			row.Messages++
 			row.Sent += int64(sent)
-			row.Seconds += m.rounds*float64(k-1)*l.latency.Seconds() + sent/rate
+			row.Seconds += float64(rounds*(int64(k)-1))*l.latency.Seconds() + sent/rate
 		}
 		if l.step > 0 {
 			row.Efficiency = l.step.Seconds() / (l.step.Seconds() + row.Seconds)
@@ -88,15 +139,8 @@ func (l *link) plan(c *cobra.Command, spec string, f modelFlags, asJSON bool) er
 	return l.print(c.OutOrStdout(), rows)
 }
 
-// message is one message of a step: the bytes that every rank has in the end, and the number of
-// times they go around the ring.
-type message struct {
-	bytes  int64
-	rounds float64
-}
-
-// messages returns the messages of a step.
-func messages(c *cobra.Command, spec string, f modelFlags) ([]message, error) {
+// stepOf compiles the training step of one rank.
+func stepOf(c *cobra.Command, spec string, f modelFlags) (*ir.Graph, error) {
 	o, err := open(c, spec)
 	if err == nil {
 		err = o.apply(&f)
@@ -110,48 +154,20 @@ func messages(c *cobra.Command, spec string, f modelFlags) ([]message, error) {
 	if o.compiled || f.infer {
 		return nil, usagef("--ranks: %s does not train", spec)
 	}
-	g, err := o.compile(nil)
-	if err != nil {
-		return nil, err
-	}
-	var held []message
-	for _, n := range g.Nodes {
-		if !n.Def().Is(ir.Collective) {
-			continue
-		}
-		m := message{rounds: 2}
-		if n.HasAttr("axis") { // a gather, or a reduction that is not gathered
-			m.rounds = 1
-		}
-		if !n.HasAttr("op") {
-			for _, v := range n.Out {
-				m.bytes += v.Type.Bytes()
-			}
-			held = append(held, m)
-			continue
-		}
-		for _, v := range n.In {
-			size := v.Type.DType.Size()
-			if v.Type.DType.Float() {
-				size = n.DT("msg").Size()
-			}
-			m.bytes += v.Type.Shape.Elements() * size
-		}
-		held = append(held, m)
-	}
-	return held, nil
+	return o.compile(nil)
 }
 
 func (l *link) print(w io.Writer, rows []rankRow) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(tw, "ranks\tmessages\tsent by each\ttime\t")
+	fmt.Fprint(tw, "ranks\tweights\tmoments\taverages\tmessages\tsent by each\ttime\t")
 	if l.step > 0 {
 		fmt.Fprint(tw, "of the step\tefficiency\t")
 	}
 	fmt.Fprintln(tw)
 	for _, r := range rows {
 		took := time.Duration(r.Seconds * float64(time.Second))
-		fmt.Fprintf(tw, "%d\t%d\t%s\t%v\t", r.Ranks, r.Messages, ir.Bytes(r.Sent), took.Round(time.Microsecond))
+		fmt.Fprintf(tw, "%d\t%s\t%s\t%s\t", r.Ranks, ir.Bytes(r.Weights), ir.Bytes(r.Moments), ir.Bytes(r.Averages))
+		fmt.Fprintf(tw, "%d\t%s\t%v\t", r.Messages, ir.Bytes(r.Sent), took.Round(time.Microsecond))
 		if l.step > 0 {
 			fmt.Fprintf(tw, "%.1f%%\t%.1f%%\t", 100*r.Share, 100*r.Efficiency)
 		}

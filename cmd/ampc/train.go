@@ -29,6 +29,7 @@ type trainFlags struct {
 	steps, micro   int
 	slices         int
 	shard          bool
+	message        string
 	seed           int64
 	initScale      float64
 	growthEvery    int64
@@ -63,6 +64,7 @@ func (f *trainFlags) add(c *cobra.Command) {
 	fl.IntVar(&f.steps, "steps", 0, "total number of steps, those before a resume included (default: as many as take about two minutes)")
 	fl.IntVar(&f.micro, "micro", 1, microHelp)
 	fl.BoolVar(&f.shard, "shard", false, "on several ranks: each keeps and updates a part of weights, moments and averages (ZeRO stage 1)")
+	fl.StringVar(&f.message, "message", "", "on several ranks: "+messageHelp)
 	fl.IntVar(&f.slices, "slices", 0, "cut each batch into `N` slices, a power of two, that are added in one tree: the same bits for every number of ranks up to N (default: none)")
 	fl.StringVar(&f.memory, "memory", "", memoryHelp)
 	fl.Int64Var(&f.seed, "seed", 1, "seed of initial weights, dropout and batches")
@@ -372,6 +374,9 @@ func newTrainer(c *cobra.Command, spec string, f *trainFlags, device runtime.Bac
 	if f.group != nil {
 		config.Parallel = ampc.DataParallel(f.group)
 		config.Parallel.Shard = f.shard
+		if config.Parallel.Message, err = parseMessage(f.message); err != nil {
+			return nil, err
+		}
 	}
 	if config.Parallel.Slices = f.slices; f.slices > 0 {
 		config.Micro = 0

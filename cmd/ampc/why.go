@@ -156,9 +156,9 @@ func (o *openedModel) dtypeChanges(asked []string) ([]*passes.Flip, error) {
 	if len(asked) == 0 {
 		return passes.WhyNotAll(source, p)
 	}
-	d, ok := ir.DTypeOf(asked[1])
-	if !ok || d != ir.F32 && !d.Low() {
-		return nil, usagef("no dtype %q; there are f32, f16 and bf16", asked[1])
+	d, err := parseFloat(asked[1])
+	if err != nil {
+		return nil, err
 	}
 	flip, err := passes.WhyNot(source, p, strings.TrimPrefix(asked[0], "%"), d)
 	return []*passes.Flip{flip}, err

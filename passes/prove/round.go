@@ -2,6 +2,7 @@ package prove
 
 import (
 	"iter"
+	"slices"
 
 	"ampc/ir"
 )
@@ -107,15 +108,16 @@ func (p *proof) roundings() {
 }
 
 // findFree lists the values that F may round for every reader: those that the step from which F
-// inherits stores rounded, those that rows painted in 16 bits move, and elements of variables that
-// the policy casts for all readers.
+// inherits stores rounded, those that rows move that are painted in 16 bits or pinned to them, and
+// elements of variables that the policy casts for all readers.
 func (r *rounding) findFree() {
-	if r.rules.Inherited == nil && !r.rules.Paint && !r.rules.CastAll {
+	if r.rules.Inherited == nil && !r.rules.Paint && !r.rules.CastAll && !slices.Contains(r.rules.Pins, ir.PinLow) {
 		return
 	}
 	r.free = map[ref]rounded{}
 	for _, n := range r.t.Body[ir.Forward] {
-		painted := r.rules.Paint && n.Op != ir.OpCast && carries(n) && r.pin(n) != ir.PinF32 && r.pin(n) != ir.PinTF32
+		pin := r.pin(n)
+		painted := n.Op != ir.OpCast && carries(n) && (pin == ir.PinLow || r.rules.Paint && pin == ir.Unpinned)
 		for _, v := range n.Out {
 			var d rounded
 			if r.rules.Inherited != nil {

@@ -1,0 +1,107 @@
+package models_test
+
+import (
+	"fmt"
+	"testing"
+
+	"ampc"
+	"ampc/ir"
+	"ampc/lower"
+	"ampc/models"
+	"ampc/passes"
+)
+
+// rankStep is the program of one of several ranks that train a model.
+func rankStep(t *testing.T, spec, policy string, p passes.Parallel) *lower.Program {
+	t.Helper()
+	z, err := models.Open(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := z.Steps[0].Config
+	c.EMA = 0.999
+	if c.Policy, err = ampc.PolicyNamed(policy); err != nil {
+		t.Fatal(err)
+	}
+	g, config, err := z.Model.Source(c, z.Steps[0].Losses...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Parallel, config.Prove = p, true
+	if err := passes.Run(g, config); err != nil {
+		t.Fatal(err)
+	}
+	g.DropUnused() // as the session does
+	program, err := lower.Lower(g, lower.CPU)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program
+}
+
+// sent are the bytes that each of k ranks sends around rings in a step.
+func sent(p *lower.Program, k int64) (sum int64) {
+	for _, part := range p.Parts {
+		for i := range part {
+			if s := &part[i]; s.Kernel != nil && s.Kernel.Node.Def().Is(ir.Collective) {
+				bytes, rounds := s.Kernel.Node.Wire()
+				sum += rounds * (k - 1) * bytes / k
+			}
+		}
+	}
+	return sum
+}
+
+// held are the bytes of weights, moments and averages that a rank keeps.
+func held(p *lower.Program) map[string]int64 {
+	sum := map[string]int64{}
+	for _, v := range p.Vars {
+		switch {
+		case v.Role() != "":
+			sum[v.Role()] += v.Type.Bytes()
+		case v.Kind == ir.Param || v.Attr.Get(ir.AttrPart) != nil:
+			sum["weights"] += v.Type.Bytes()
+		}
+	}
+	return sum
+}
+
+// Language models whose head shares the table of their lookups send three quarters of the bytes
+// of f32 without shards where ranks keep parts of the state, and half of them where gradients
+// travel in 16 bits. What each rank keeps is a k-th.
+func TestShardsOfTiedModels(t *testing.T) {
+	for _, spec := range []string{"gpt2", "gpt"} {
+		if testing.Short() {
+			spec += "?layers=2"
+		}
+		for _, k := range []int64{2, 4, 8} {
+			whole := rankStep(t, spec, "f32", passes.Parallel{Ranks: int(k)})
+			all := held(whole)
+			// Gathering the rows of lookups beside the gradient of the head is not counted.
+			f32 := min(sent(whole, k), 2*(k-1)*all["weights"]/k)
+			for _, policy := range []string{"mixed-f16", "mixed-bf16"} {
+				for _, message := range []ir.DType{ir.F32, ir.F16, ir.BF16} {
+					most := 0.76
+					if message.Low() {
+						most = 0.51
+					}
+					name := fmt.Sprintf("%s under %s, %d ranks, messages in %s", spec, policy, k, message)
+					p := rankStep(t, spec, policy, passes.Parallel{Ranks: int(k), Shard: true, Message: message})
+					if share := float64(sent(p, k)) / float64(f32); share > most {
+						t.Errorf("%s: sends %.4f of the bytes of f32 without shards, want at most %g", name, share, most)
+					} else if message != ir.BF16 {
+						t.Logf("%s: %.4f of the bytes", name, share)
+					}
+					for what, bytes := range held(p) {
+						if what != "weights" && what != "optimizer" && what != "ema" {
+							continue
+						}
+						if limit := all[what]/k + 4*k*int64(len(p.Vars)); bytes > limit || bytes < all[what]/k {
+							t.Errorf("%s: a rank keeps %d bytes of %s, want a %d-th of %d", name, bytes, what, k, all[what])
+						}
+					}
+				}
+			}
+		}
+	}
+}
