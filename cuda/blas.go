@@ -31,10 +31,7 @@ var _ Blas = (*blasLt)(nil)
 
 // OpenBlas opens cuBLASLt for the bound device. The error wraps ErrUnavailable when it is missing.
 func OpenBlas() (Blas, error) {
-	w := realPlaces()
-	newest := newestCUDA(openLibrary(libDriver, w.candidates(libDriver)))
-	w.open(libRTC, newest) // found by others under its name
-	b, err := openBlas(w.open(libBlas, newest))
+	b, err := openBlas(realFamily().blas)
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ var _ Driver = (*device)(nil)
 
 // Open initializes a device. The error wraps ErrUnavailable if there is none.
 func Open(ordinal int) (Driver, error) {
-	lib := openLibrary(libDriver, realPlaces().candidates(libDriver))
+	lib := realPlaces().open(libDriver, 0)
 	d, err := openDevice(lib, ordinal)
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func openDevice(lib *library, ordinal int) (*device, error) {
 // Adopt makes a driver for a context that the caller owns: a CUcontext, primary or not. Everything
 // made through the driver belongs to that context; Close does not destroy it.
 func Adopt(context uintptr) (Driver, error) {
-	d, err := adopt(openLibrary(libDriver, realPlaces().candidates(libDriver)), context)
+	d, err := adopt(realPlaces().open(libDriver, 0), context)
 	if err != nil {
 		return nil, err
 	}
@@ -145,15 +145,19 @@ func describe(lib *library, id int32, ordinal int) (Info, error) {
 	for _, a := range []struct {
 		attr int
 		to   *int
+		need bool // others are shown only, and stay 0 where the driver does not know them
 	}{
-		{attrClock, &info.ClockKHz}, {attrSMs, &info.SMs}, {attrMemClock, &info.MemClockKHz}, {attrBusWidth, &info.BusBits},
-		{attrL2, &l2}, {attrMajor, &info.Major}, {attrMinor, &info.Minor}, {attrSharedOptin, &info.SharedOptin},
+		{attrMajor, &info.Major, true}, {attrMinor, &info.Minor, true}, {attrSMs, &info.SMs, false}, {attrSharedOptin, &info.SharedOptin, false},
+		{attrClock, &info.ClockKHz, false}, {attrMemClock, &info.MemClockKHz, false}, {attrBusWidth, &info.BusBits, false}, {attrL2, &l2, false},
 	} {
 		var v int32
-		if err := lib.status("cuDeviceGetAttribute", uintptr(unsafe.Pointer(&v)), uintptr(a.attr), uintptr(id)); err != nil {
+		err := lib.status("cuDeviceGetAttribute", uintptr(unsafe.Pointer(&v)), uintptr(a.attr), uintptr(id))
+		if err != nil && a.need {
 			return info, err
 		}
-		*a.to = int(v)
+		if err == nil {
+			*a.to = int(v)
+		}
 	}
 	info.L2 = int64(l2)
 	return info, nil

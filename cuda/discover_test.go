@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -23,19 +24,29 @@ func world(env map[string]string, files map[string][]string) places {
 }
 
 func TestSearchOrder(t *testing.T) {
-	files := map[string][]string{
-		"/d/libcublasLt.so.12":                                                {"/d/libcublasLt.so.12"},
-		"/v/lib/python3*/site-packages/nvidia/cublas/lib":                     {"/v/lib/python3.12/site-packages/nvidia/cublas/lib"},
-		"/v/lib/python3.12/site-packages/nvidia/cublas/lib/libcublasLt.so.12": {"/v/lib/python3.12/site-packages/nvidia/cublas/lib/libcublasLt.so.12"},
-		"/usr/local/cuda/lib64/libcublasLt.so.12":                             {"/usr/local/cuda/lib64/libcublasLt.so.12"},
-		"/usr/local/cuda/targets/x86_64-linux/lib/stubs/libcublasLt.so.12":    {"/usr/local/cuda/targets/x86_64-linux/lib/stubs/libcublasLt.so.12"},
+	files := map[string][]string{}
+	at := func(folders ...string) (list []string) {
+		for _, d := range folders {
+			f := d + "/libcublasLt.so.12"
+			files[f] = []string{f}
+			list = append(list, f)
+		}
+		return list
 	}
-	w := world(map[string]string{"AMPC_LIBCUBLASLT": "/x/libcublasLt.so.12", "AMPC_CUDA_LIBDIR": "/d", "VIRTUAL_ENV": "/v"}, files)
-	got := strings.Join(w.candidates(libBlas), " ")
-	want := "/x/libcublasLt.so.12 /d/libcublasLt.so.12 libcublasLt.so.13 libcublasLt.so.12 libcublasLt.so.11 " +
-		"/v/lib/python3.12/site-packages/nvidia/cublas/lib/libcublasLt.so.12 /usr/local/cuda/lib64/libcublasLt.so.12"
-	if got != want {
-		t.Errorf("candidates\n%s\nwant\n%s", got, want)
+	site := func(root string) string {
+		folder := root + "/lib/python3.12/site-packages"
+		files[root+"/lib/python3*/site-packages"] = []string{folder}
+		return folder
+	}
+	files["/c/lib/python3.12/site-packages/torch"] = []string{"/c/lib/python3.12/site-packages/torch"}
+	at("/usr/local/cuda/targets/x86_64-linux/lib/stubs")
+	want := append(append([]string{"/x/libcublasLt.so.12"},
+		at("/d", site("/c")+"/nvidia/cublas/lib", "/c/lib")...), // conda's packages beside a PyTorch
+		"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11")
+	want = append(want, at(site("/v")+"/nvidia/cublas/lib", "/usr/local/cuda/lib64")...)
+	w := world(map[string]string{"AMPC_LIBCUBLASLT": "/x/libcublasLt.so.12", "AMPC_CUDA_LIBDIR": "/d", "VIRTUAL_ENV": "/v", "CONDA_PREFIX": "/c"}, files)
+	if got := fileNames(w.candidates(libBlas)); !slices.Equal(got, want) {
+		t.Errorf("candidates\n%q\nwant\n%q", got, want)
 	}
 }
 
@@ -43,10 +54,12 @@ func TestSearchOrder(t *testing.T) {
 // then those of its home and of where its link leads.
 func TestSearchFindsTheEnvironmentOfPython(t *testing.T) {
 	files := map[string][]string{}
+	var want []string
 	for _, root := range []string{"/opt/env", "/opt/base", "/usr"} {
-		folder := root + "/lib/python3.12/site-packages/nvidia/cudnn/lib"
-		files[root+"/lib/python3*/site-packages/nvidia/cudnn/lib"] = []string{folder}
-		files[folder+"/libcudnn.so.9"] = []string{folder + "/libcudnn.so.9"}
+		site := root + "/lib/python3.12/site-packages"
+		files[root+"/lib/python3*/site-packages"] = []string{site}
+		files[site+"/nvidia/cudnn/lib/libcudnn.so.9"] = []string{site + "/nvidia/cudnn/lib/libcudnn.so.9"}
+		want = append(want, site+"/nvidia/cudnn/lib/libcudnn.so.9")
 	}
 	w := world(nil, files)
 	w.path = func(string) string { return "/opt/env/bin/python3" }
@@ -57,27 +70,29 @@ func TestSearchFindsTheEnvironmentOfPython(t *testing.T) {
 		}
 		return ""
 	}
-	got := strings.Join(w.candidates(libDNN), " ")
-	want := "libcudnn.so.9 libcudnn.so.8"
-	for _, root := range []string{"/opt/env", "/opt/base", "/usr"} {
-		want += " " + root + "/lib/python3.12/site-packages/nvidia/cudnn/lib/libcudnn.so.9"
-	}
-	if got != want {
-		t.Errorf("candidates\n%s\nwant\n%s", got, want)
+	want = append([]string{"libcudnn.so.9", "libcudnn.so.8"}, want...)
+	if got := fileNames(w.candidates(libDNN)); !slices.Equal(got, want) {
+		t.Errorf("candidates\n%q\nwant\n%q", got, want)
 	}
 }
 
 func TestLibrariesTooNewArePassedOver(t *testing.T) {
-	use, passed := suits(libBlas, []string{"/a/libcublasLt.so.13", "libcublasLt.so.13", "/a/libcublasLt.so.12", "/a/libcublasLt.so.11.2"}, 12)
-	if fmt.Sprint(use) != "[/a/libcublasLt.so.12 /a/libcublasLt.so.11.2]" || len(passed) != 2 || passed[0].absent() || !passed[1].absent() {
+	of := func(lib string, files ...string) (list []candidate) {
+		for _, f := range files {
+			list = append(list, candidate{f, 0, cudaMajor(lib, f)})
+		}
+		return list
+	}
+	use, passed := suits(libBlas, of(libBlas, "/a/libcublasLt.so.13", "libcublasLt.so.13", "/a/libcublasLt.so.12", "/a/libcublasLt.so.11.2"), 12)
+	if fmt.Sprint(fileNames(use)) != "[/a/libcublasLt.so.12 /a/libcublasLt.so.11.2]" || len(passed) != 2 || passed[0].absent() || !passed[1].absent() {
 		t.Errorf("uses %v, passes over %+v", use, passed)
 	}
 	for lib, file := range map[string]string{libDNN: "libcudnn.so.9", libNCCL: "libnccl.so.2", libDriver: "libcuda.so.1"} {
-		if use, _ := suits(lib, []string{file}, 1); len(use) != 1 {
+		if use, _ := suits(lib, of(lib, file), 1); len(use) != 1 {
 			t.Errorf("%s is passed over, its number is not CUDA's", file)
 		}
 	}
-	if use, _ := suits(libBlas, []string{"libcublasLt.so.13"}, 0); len(use) != 1 {
+	if use, _ := suits(libBlas, of(libBlas, "libcublasLt.so.13"), 0); len(use) != 1 {
 		t.Error("something is passed over where the driver is not known")
 	}
 }
@@ -100,6 +115,8 @@ func TestReports(t *testing.T) {
 	silent := compileC(t, "silent", strings.Replace(string(source), "int cuInit(unsigned f) { ", "int cuInit(unsigned f) { if (f == 0) return 802; ", 1))
 	without := compileC(t, "without", strings.ReplaceAll(string(source), "cuMemAlloc_v2", "cuMemAlloc"))
 	thirteen := compileC(t, "thirteen", strings.Replace(string(source), "return 12090", "return 13000", 1))
+	late := compileC(t, "late", strings.Replace(string(source), "*v = 12040", "*v = 13000", 1))
+	faulty := compileC(t, "faulty", strings.Replace(string(source), "return 91501", "return 91001", 1))
 	source, err = os.ReadFile("testdata/nccl.c")
 	must(t, err)
 	nccl := compileC(t, "nccl", string(source))
@@ -113,7 +130,7 @@ func TestReports(t *testing.T) {
 		return env
 	}
 	newer := map[string][]string{"/usr/local/cuda/lib64/libcublasLt.so.13": {"/usr/local/cuda/lib64/libcublasLt.so.13"}}
-	paths := strings.NewReplacer(fake, "/fake.so", old, "/old.so", volta, "/volta.so", silent, "/silent.so", without, "/without.so", thirteen, "/thirteen.so", nccl, "/nccl.so", dated, "/dated.so")
+	paths := strings.NewReplacer(fake, "/fake.so", old, "/old.so", volta, "/volta.so", silent, "/silent.so", without, "/without.so", thirteen, "/thirteen.so", late, "/late.so", faulty, "/faulty.so", nccl, "/nccl.so", dated, "/dated.so")
 	for _, c := range []struct {
 		name  string
 		env   map[string]string
@@ -122,7 +139,8 @@ func TestReports(t *testing.T) {
 		{"nothing", nil, nil}, {"found", all(fake), nil},
 		{"no-cudnn", map[string]string{"AMPC_LIBCUDA": fake, "AMPC_LIBCUBLASLT": fake}, nil},
 		{"newer-than-driver", map[string]string{"AMPC_LIBCUDA": old}, newer}, {"newer-than-device", map[string]string{"AMPC_LIBCUDA": volta}, newer},
-		{"mixed", map[string]string{"AMPC_LIBCUDA": fake, "AMPC_LIBCUBLASLT": fake, "AMPC_LIBNVRTC": fake, "AMPC_LIBCUDNN": thirteen}, nil},
+		{"mixed", map[string]string{"AMPC_LIBCUDA": late, "AMPC_LIBCUBLASLT": fake, "AMPC_LIBNVRTC": fake, "AMPC_LIBCUDNN": thirteen}, nil},
+		{"cudnn-newer-than-driver", but("AMPC_LIBCUDNN", thirteen), nil}, {"cudnn-with-faults", but("AMPC_LIBCUDNN", faulty), nil},
 		{"no-nccl", but("AMPC_LIBNCCL", ""), nil}, {"old-nccl", but("AMPC_LIBNCCL", dated), nil},
 		{"does-not-start", all(silent), nil}, {"lacks-functions", all(without), nil},
 	} {

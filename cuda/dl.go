@@ -19,6 +19,8 @@ type library struct {
 	name, path string
 	fn         map[string]uintptr
 	missing    []string // required functions it lacks
+	absent     []string // parts of cuDNN that its folder lacks
+	broken     string   // why a part of cuDNN does not load
 	tried      []Attempt
 }
 
@@ -33,6 +35,9 @@ func openLibrary(name string, files []string) *library {
 		mode = purego.RTLD_NOW | purego.RTLD_GLOBAL
 	}
 	for _, f := range files {
+		if name == libDNN {
+			l.absent, l.broken = openParts(f)
+		}
 		h, err := purego.Dlopen(f, mode)
 		if err != nil {
 			l.tried = append(l.tried, Attempt{name, f, err.Error()})
@@ -45,8 +50,11 @@ func openLibrary(name string, files []string) *library {
 			continue
 		}
 		l.fn, l.missing, l.path = fn, nil, loadedPath(f)
-		if name == libRTC {
+		switch {
+		case name == libRTC:
 			openBuiltins(l.path)
+		case name == libDNN && l.path != f: // found by name
+			l.absent, l.broken = openParts(l.path)
 		}
 		return l
 	}
@@ -201,11 +209,7 @@ func (l *library) version() string {
 		v := l.call("cublasLtGetVersion")
 		return fmt.Sprintf("%d.%d.%d", v/10000, v/100%100, v%100)
 	case libDNN:
-		v := l.call("cudnnGetVersion")
-		if v >= 90000 {
-			return fmt.Sprintf("%d.%d.%d", v/10000, v/100%100, v%100)
-		}
-		return fmt.Sprintf("%d.%d.%d", v/1000, v/100%10, v%100)
+		return dnnVersion(l.number())
 	case libRTC:
 		var major, minor int32
 		l.call("nvrtcVersion", uintptr(unsafe.Pointer(&major)), uintptr(unsafe.Pointer(&minor)))
@@ -216,11 +220,15 @@ func (l *library) version() string {
 	return ""
 }
 
-// number is NCCL's version as it counts them; 0 for other libraries.
+// number is the version of NCCL and cuDNN as they count them; 0 for other libraries.
 func (l *library) number() int {
 	var v int32
-	if l.name == libNCCL {
+	switch {
+	case !l.loaded():
+	case l.name == libNCCL:
 		l.call("ncclGetVersion", uintptr(unsafe.Pointer(&v)))
+	case l.name == libDNN:
+		return int(l.call("cudnnGetVersion"))
 	}
 	return int(v)
 }

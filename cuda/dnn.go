@@ -5,7 +5,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
-	"runtime"
+	"maps"
 	"slices"
 	"unsafe"
 )
@@ -37,30 +37,27 @@ const (
 	aReshapeX, aReshapeY                                             = 2200, 2201
 	aGraphHandle, aGraphOps                                          = 800, 801
 	aHeurMode, aHeurGraph, aHeurResults                              = 200, 201, 202
-	aCfgEngine, aEngineNotes                                         = 300, 1303
+	aCfgEngine, aEngineIndex, aEngineNotes                           = 300, 1301, 1303
 	aPlanHandle, aPlanCfg, aPlanWorkspace                            = 400, 401, 402
 	aPackIDs, aPackPtrs, aPackWorkspace                              = 1000, 1001, 1003
 	heurA, heurFallback                                              = 3, 2
-	noteTensorCore, noteDownConvert, noteNondeterministic            = 0, 1, 4
 	dEngine                                                          = 2
 	crossCorrelation                                                 = 1
 )
 
 // dnnBackend is cuDNN. It implements Dnn.
 type dnnBackend struct {
-	lib    *library
-	handle uintptr
+	lib     *library
+	handle  uintptr            // of plans
+	streams map[Stream]uintptr // of calls
 }
 
 var _ Dnn = (*dnnBackend)(nil)
 
 // OpenDnn opens cuDNN for the bound device. The error wraps ErrUnavailable when it is missing.
 func OpenDnn() (Dnn, error) {
-	w := realPlaces()
-	newest := newestCUDA(openLibrary(libDriver, w.candidates(libDriver)))
-	w.open(libRTC, newest) // engines find these two by name
-	blas := w.open(libBlas, newest)
-	n, err := openDnn(w.open(libDNN, newest), blas)
+	f := realFamily()
+	n, err := openDnn(f.dnn, f.blas)
 	if err != nil {
 		return nil, err
 	}
@@ -75,15 +72,41 @@ func openDnn(lib, blas *library) (*dnnBackend, error) {
 	if mine, theirs := lib.cuda(), blas.cuda(); mixed(mine, theirs) {
 		return nil, fmt.Errorf("%w: %s is built for CUDA %d, %s is of CUDA %d; set AMPC_LIBCUDNN to a cuDNN for CUDA %d", ErrUnavailable, lib.path, mine, blas.path, theirs, theirs)
 	}
-	n := &dnnBackend{lib: lib}
+	if lib.broken != "" {
+		return nil, fmt.Errorf("%w: a part of cuDNN %s, %s, does not load: %s; install it again, or set AMPC_LIBCUDNN to another", ErrBroken, lib.version(), lib.path, lib.broken)
+	}
+	n := &dnnBackend{lib: lib, streams: map[Stream]uintptr{}}
 	return n, lib.status("cudnnCreate", uintptr(unsafe.Pointer(&n.handle)))
 }
 
 // Version is the library's number.
-func (n *dnnBackend) Version() int { return int(n.lib.call("cudnnGetVersion")) }
+func (n *dnnBackend) Version() int { return n.lib.number() }
 
-// Close destroys the handle.
-func (n *dnnBackend) Close() error { return n.lib.status("cudnnDestroy", n.handle) }
+// Close destroys the handles.
+func (n *dnnBackend) Close() error {
+	err := n.lib.status("cudnnDestroy", n.handle)
+	for _, s := range slices.Sorted(maps.Keys(n.streams)) {
+		err = errors.Join(err, n.lib.status("cudnnDestroy", n.streams[s]))
+	}
+	return err
+}
+
+// on is the handle whose calls go to a stream. Each stream has its own: a handle has memory and
+// state of its own, which two streams must not share.
+func (n *dnnBackend) on(s Stream) (uintptr, error) {
+	if h := n.streams[s]; h != 0 {
+		return h, nil
+	}
+	var h uintptr
+	if err := n.lib.status("cudnnCreate", uintptr(unsafe.Pointer(&h))); err != nil {
+		return 0, err
+	}
+	if err := n.lib.status("cudnnSetStream", h, uintptr(s)); err != nil {
+		return 0, errors.Join(err, n.lib.status("cudnnDestroy", h))
+	}
+	n.streams[s] = h
+	return h, nil
+}
 
 // describer makes descriptors and remembers them, and the first error.
 type describer struct {
@@ -260,173 +283,3 @@ func (d *describer) param(kind int, n *DnnNode) uintptr {
 	}
 	return d.finalize(p)
 }
-
-// Plan compiles a graph with the first engine that works.
-func (n *dnnBackend) Plan(g *DnnGraph, o DnnOptions) (DnnPlan, error) {
-	d := &describer{n: n}
-	tensors := map[tensorKey]uintptr{}
-	var ops []uintptr
-	for i := range g.Nodes {
-		ops = append(ops, d.node(&g.Nodes[i], tensors))
-	}
-	graph := d.create(dGraph)
-	d.set(graph, aGraphHandle, tHandle, 1, unsafe.Pointer(&n.handle))
-	d.refer(graph, aGraphOps, ops...)
-	d.finalize(graph)
-	if d.err != nil {
-		return nil, errors.Join(fmt.Errorf("cuda: %s graph: %w", g.Name, d.err), d.drop())
-	}
-	avoid := o.avoid(g)
-	for _, mode := range []int32{heurA, heurFallback} {
-		if p := d.tryEngines(graph, mode, avoid, o.Workspace); p != nil {
-			return p.bind(g), nil
-		}
-	}
-	err := &Error{Lib: libDNN, Call: "cudnnBackendFinalize", Code: 3000, Name: "no engine", Text: g.Name}
-	return nil, errors.Join(err, d.drop())
-}
-
-// maxEngines is how many candidates of each heuristic are considered.
-const maxEngines = 16
-
-// tryEngines asks a heuristic and returns the first configuration that compiles to a plan.
-func (d *describer) tryEngines(graph uintptr, mode int32, avoid []int32, workspace int64) *dnnPlan {
-	heur := &describer{n: d.n}
-	h := heur.create(dEngineHeur)
-	heur.refer(h, aHeurGraph, graph)
-	heur.enum(h, aHeurMode, tHeurMode, mode)
-	heur.finalize(h)
-	configs := make([]uintptr, maxEngines)
-	for i := range configs {
-		configs[i] = heur.create(dEngineCfg)
-	}
-	var got int64
-	if heur.err == nil {
-		heur.err = d.n.lib.status("cudnnBackendGetAttribute", h, aHeurResults, tDesc, maxEngines,
-			uintptr(unsafe.Pointer(&got)), uintptr(unsafe.Pointer(&configs[0])))
-	}
-	d.all = append(d.all, heur.all...) // a plan keeps its configuration
-	if heur.err != nil {
-		return nil
-	}
-	for _, c := range configs[:min(max(int(got), 0), maxEngines)] {
-		if d.noted(c, avoid) {
-			continue
-		}
-		if p := d.plan(c, workspace); p != nil {
-			return p
-		}
-	}
-	return nil
-}
-
-// avoid lists the notes of engines that are not to be picked for g.
-func (o DnnOptions) avoid(g *DnnGraph) []int32 {
-	notes := []int32{noteDownConvert}
-	if o.Deterministic {
-		notes = append(notes, noteNondeterministic)
-	}
-	if g.Feeds[0].Type == DnnFloat && !o.TF32 {
-		notes = append(notes, noteTensorCore)
-	}
-	return notes
-}
-
-// noted reports whether a configuration's engine has one of the notes, or its notes are unknown.
-func (d *describer) noted(config uintptr, avoid []int32) bool {
-	lib := d.n.lib
-	e := &describer{n: d.n}
-	engine := e.create(dEngine)
-	defer e.drop()
-	var got int64
-	if e.err != nil || lib.status("cudnnBackendGetAttribute", config, aCfgEngine, tDesc, 1, uintptr(unsafe.Pointer(&got)), uintptr(unsafe.Pointer(&engine))) != nil {
-		return true
-	}
-	notes := make([]int32, 8)
-	if lib.status("cudnnBackendGetAttribute", engine, aEngineNotes, tNote, uintptr(len(notes)), uintptr(unsafe.Pointer(&got)), uintptr(unsafe.Pointer(&notes[0]))) != nil {
-		return true
-	}
-	for _, n := range notes[:min(max(int(got), 0), len(notes))] {
-		if slices.Contains(avoid, n) {
-			return true
-		}
-	}
-	return false
-}
-
-// plan compiles one configuration, or gives nil.
-func (d *describer) plan(config uintptr, limit int64) *dnnPlan {
-	e := &describer{n: d.n}
-	p := e.create(dPlan)
-	e.set(p, aPlanHandle, tHandle, 1, unsafe.Pointer(&d.n.handle))
-	e.refer(p, aPlanCfg, config)
-	e.finalize(p)
-	var size, got int64
-	if e.err == nil {
-		e.err = d.n.lib.status("cudnnBackendGetAttribute", p, aPlanWorkspace, tInt64, 1, uintptr(unsafe.Pointer(&got)), uintptr(unsafe.Pointer(&size)))
-	}
-	if e.err != nil || size > limit {
-		e.drop()
-		return nil
-	}
-	d.all = append(d.all, e.all...)
-	return &dnnPlan{d: d, plan: p, workspace: size}
-}
-
-// dnnPlan is a compiled graph with its variant pack.
-type dnnPlan struct {
-	d         *describer
-	plan      uintptr
-	workspace int64
-	ids       []int64
-	feeds     int
-	consts    []float32 // by-value tensors, read from host memory by the call that executes
-}
-
-func (p *dnnPlan) bind(g *DnnGraph) *dnnPlan {
-	for _, t := range g.Feeds {
-		p.ids = append(p.ids, t.UID)
-	}
-	p.feeds = len(p.ids)
-	for _, t := range g.Consts {
-		p.ids = append(p.ids, t.UID)
-		p.consts = append(p.consts, t.Value)
-	}
-	return p
-}
-
-// Workspace is the bytes Run needs.
-func (p *dnnPlan) Workspace() int64 { return p.workspace }
-
-// Run executes the graph on a stream.
-func (p *dnnPlan) Run(feeds []Ptr, workspace Ptr, s Stream) error {
-	if len(feeds) != p.feeds {
-		return fmt.Errorf("cuda: graph takes %d tensors, %d given", p.feeds, len(feeds))
-	}
-	lib, handle := p.d.n.lib, p.d.n.handle
-	ptrs := make([]uintptr, 0, len(p.ids))
-	for _, f := range feeds {
-		ptrs = append(ptrs, uintptr(f))
-	}
-	for i := range p.consts {
-		ptrs = append(ptrs, uintptr(unsafe.Pointer(&p.consts[i])))
-	}
-	e := &describer{n: p.d.n}
-	pack := e.create(dPack)
-	e.ints(pack, aPackIDs, p.ids...)
-	e.set(pack, aPackPtrs, tPtr, len(ptrs), unsafe.Pointer(&ptrs[0]))
-	ws := uintptr(workspace)
-	e.set(pack, aPackWorkspace, tPtr, 1, unsafe.Pointer(&ws))
-	e.finalize(pack)
-	if e.err == nil {
-		e.err = lib.status("cudnnSetStream", handle, uintptr(s))
-	}
-	if e.err == nil {
-		e.err = lib.status("cudnnBackendExecute", handle, p.plan, pack)
-	}
-	runtime.KeepAlive(p.consts)
-	return errors.Join(e.err, e.drop())
-}
-
-// Close destroys everything the plan is made of.
-func (p *dnnPlan) Close() error { return p.d.drop() }

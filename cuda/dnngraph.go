@@ -78,25 +78,69 @@ type DnnGraph struct {
 type Dnn interface {
 	// Version is the library's, 91501 for 9.15.1.
 	Version() int
-	// Plan picks the first engine for the graph that the options allow. The error wraps
-	// ErrNotSupported if there is none.
-	Plan(g *DnnGraph, o DnnOptions) (DnnPlan, error)
+	// Plans compiles a graph with the engines that the options allow, the best by the library's
+	// heuristics first. Without one the error is that of the first engine that did not work, or wraps
+	// ErrNotSupported if there was none to try.
+	Plans(g *DnnGraph, o DnnOptions) ([]DnnPlan, error)
 	Close() error
 }
 
-// DnnOptions limit the engines that Plan may pick. It never picks engines that round inputs to a
-// shorter type than that of the tensors.
+// DnnOptions limit the engines that Plans may use. It never uses engines that round inputs to a
+// shorter type than that of the tensors, or sums to a shorter one than f32.
 type DnnOptions struct {
-	Deterministic bool  // exclude engines whose sums change from run to run
-	TF32          bool  // tensor cores may round f32 operands to 10 bits
-	Workspace     int64 // bytes at most
+	Deterministic bool   // exclude engines whose sums change from run to run
+	TF32          bool   // tensor cores may round f32 operands to 10 bits
+	Workspace     int64  // bytes at most
+	Most          int    // plans at most; 0: one
+	Engine        string // only the engine of this name
 }
 
 // DnnPlan is a compiled graph.
 type DnnPlan interface {
+	// Engine names the engine and its settings, for the same graph, library and device.
+	Engine() string
+	// Varies reports whether sums may change from run to run.
+	Varies() bool
 	Workspace() int64
 	Run(feeds []Ptr, workspace Ptr, s Stream) error
 	Close() error
+}
+
+// Numerical notes of cuDNN's engines.
+const (
+	NoteTensorCore       = 0
+	NoteDownConvert      = 1
+	NoteShortSums        = 2
+	NoteNondeterministic = 4
+)
+
+// Avoids reports whether an engine with these notes is not used for g.
+func (o DnnOptions) Avoids(g *DnnGraph, notes []int32) bool {
+	for _, n := range notes {
+		switch n {
+		case NoteDownConvert, NoteShortSums:
+			return true
+		case NoteNondeterministic:
+			if o.Deterministic {
+				return true
+			}
+		case NoteTensorCore:
+			if g.Feeds[0].Type == DnnFloat && !o.TF32 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// FirstPlan is the best plan by the library's heuristics.
+func FirstPlan(n Dnn, g *DnnGraph, o DnnOptions) (DnnPlan, error) {
+	o.Most = 1
+	plans, err := n.Plans(g, o)
+	if err != nil {
+		return nil, err
+	}
+	return plans[0], nil
 }
 
 // dnnBuilder numbers the tensors of a graph.

@@ -184,6 +184,24 @@ func TestBlasCalls(t *testing.T) {
 	must(t, errors.Join(p.Close(), q.Close(), b.Close()))
 }
 
+// TestAttributes: a driver need not know what is only shown; without a compute capability there is no
+// device.
+func TestAttributes(t *testing.T) {
+	source, err := os.ReadFile("testdata/fake.c")
+	must(t, err)
+	without := func(attrs string) *library {
+		return openLibrary(libDriver, []string{compileC(t, "attrs", strings.Replace(string(source), "{ *v = a == 75", "{ if ("+attrs+") return 1; *v = a == 75", 1))})
+	}
+	d, err := openDevice(without("a != 75 && a != 76"), 0)
+	must(t, err)
+	if i := d.Info(); i.Major != 9 || i.L2 != 0 || i.SMs != 0 {
+		t.Errorf("info %+v", i)
+	}
+	if _, err := openDevice(without("a == 75"), 0); err == nil {
+		t.Error("a device of unknown capability is opened")
+	}
+}
+
 // TestRealLibraryAbsent: whatever this machine has, Open either works or says why not.
 func TestRealLibraryAbsent(t *testing.T) {
 	d, err := Open(0)

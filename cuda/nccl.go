@@ -19,7 +19,7 @@ type ncclLib struct{ lib *library }
 // OpenNccl opens NCCL. The error wraps ErrUnavailable if it is missing or too old.
 func OpenNccl() (Nccl, error) {
 	w := realPlaces()
-	n, err := openNccl(w.open(libNCCL, newestCUDA(openLibrary(libDriver, w.candidates(libDriver)))))
+	n, err := openNccl(w.open(libNCCL, newestCUDA(w.open(libDriver, 0))))
 	if err != nil {
 		return nil, err
 	}

@@ -14,28 +14,18 @@ func Discover() *Report { return discover(realPlaces()) }
 
 func discover(w places) *Report {
 	r := &Report{}
-	driver := openLibrary(libDriver, w.candidates(libDriver))
+	driver := w.open(libDriver, 0)
 	r.Problem, r.Advice = startDriver(driver)
 	newest := newestCUDA(driver)
-	for _, name := range []string{libDriver, libRTC, libBlas, libDNN, libNCCL} {
-		l := driver
-		if name != libDriver {
-			l = w.open(name, newest)
-		}
-		r.Libraries = append(r.Libraries, LibraryReport{Library: name, Path: l.path, Version: l.version(), number: l.number(), CUDA: l.cuda(), Missing: l.missing, Tried: l.tried})
+	f := w.family(newest)
+	for _, l := range []*library{driver, f.rtc, f.blas, f.dnn, w.open(libNCCL, newest)} {
+		r.Libraries = append(r.Libraries, LibraryReport{Library: l.name, Path: l.path, Version: l.version(), number: l.number(), CUDA: l.cuda(),
+			Missing: slices.Concat(l.missing, l.absent), Broken: l.broken, Tried: l.tried})
 	}
 	if r.Problem == "" {
 		r.devices(driver)
 	}
 	return r
-}
-
-// open opens the first of a library's candidates that suits.
-func (w places) open(name string, newest int) *library {
-	files, passed := suits(name, w.candidates(name), newest)
-	l := openLibrary(name, files)
-	l.tried = append(passed, l.tried...)
-	return l
 }
 
 // newestCUDA is the newest major version of CUDA whose libraries run here: the driver's, but at
@@ -99,8 +89,14 @@ func (r *Report) libraryAdvice(d Info) string {
 			return fmt.Sprintf("the CUDA libraries here are newer than the driver: update it (CUDA 13 needs r580), or install those of CUDA %d", d.Driver/1000)
 		case l.Library == libBlas && l.Path == "":
 			return "install cuBLASLt (CUDA toolkit or the nvidia-cublas wheel) or set AMPC_LIBCUBLASLT"
+		case l.Library == libDNN && l.Path == "" && l.newer():
+			return fmt.Sprintf("this cuDNN is built for a CUDA newer than the driver's: it is not used, convolution and attention run on slower kernels; install cuDNN for CUDA %d, or update the driver", d.Driver/1000)
 		case l.Library == libDNN && l.Path == "":
 			return "without cuDNN convolution and attention use slower kernels; install cuDNN or set AMPC_LIBCUDNN"
+		case l.Library == libDNN && l.Broken != "":
+			return "a part of this cuDNN does not load: install it again, or set AMPC_LIBCUDNN to another"
+		case l.Library == libDNN && faultOf(l.number) != "":
+			return faultOf(l.number)
 		case l.Library == libDNN && mixed(l.CUDA, blas):
 			return fmt.Sprintf("this cuDNN is built for CUDA %d, cuBLASLt is of CUDA %d: it is not used, convolution and attention run on slower kernels; install cuDNN for CUDA %d or set AMPC_LIBCUDNN to it", l.CUDA, blas, blas)
 		case l.Library == libNCCL && l.Path == "" && len(r.Devices) > 1:

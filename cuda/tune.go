@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,37 +14,65 @@ import (
 	"time"
 )
 
-// Tuner finds the fastest algorithm for each product by timing the candidates once. Choices are
-// stored by problem in a file for each GPU and library version, so that later runs need no timing
-// and give the same bits.
+// Tuner makes choices by measuring them once: the algorithm of each product, the engine of each graph
+// of cuDNN, and what else its user measures. They are stored by problem in a file for each GPU and
+// library version, so that later runs need no timing and give the same bits.
 type Tuner struct {
-	d    Driver
-	path string            // "": choices are kept in memory
-	all  map[string]Choice // by problem
-	new  bool              // something is not in the file
+	d     Driver
+	dir   string // "": choices are kept in memory
+	files map[string]*choices
 }
 
-// Choice is the algorithm found for a problem.
+// choices is a file of choices by problem.
+type choices struct {
+	path string
+	all  map[string]Choice
+	new  bool // something is not in the file
+}
+
+// Choice is what was chosen for a problem.
 type Choice struct {
 	Problem string        `json:"-"`
-	Algo    Algo          `json:"algo"`
-	Time    time.Duration `json:"ns"`    // of one product, the median of several runs
-	Tried   int           `json:"tried"` // candidates timed
-	Kept    bool          `json:"-"`     // it was read from the file
+	Algo    Algo          `json:"algo,omitzero"`   // of a product
+	Name    string        `json:"name,omitempty"`  // of anything else
+	Time    time.Duration `json:"ns"`              // of one run
+	Other   time.Duration `json:"other,omitempty"` // of the fastest that was not chosen
+	Tried   int           `json:"tried"`           // candidates timed
+	Kept    bool          `json:"-"`               // it was read from the file
 }
 
-// NewTuner reads the directory's file for the device and the library, if there is one. With an
-// empty directory name, choices are kept in memory only.
-func NewTuner(d Driver, b Blas, dir string) (*Tuner, error) {
-	t := &Tuner{d: d, all: map[string]Choice{}}
-	if dir == "" {
-		return t, nil
-	}
-	t.path = filepath.Join(dir, fmt.Sprintf("%s-cublaslt-%d.json", fileName(d.Info().Name), b.Version()))
-	var err error
-	t.all, err = readChoices(t.path)
-	return t, err
+// NewTuner makes a tuner whose files are in dir. With an empty directory name, choices are kept in
+// memory only.
+func NewTuner(d Driver, dir string) *Tuner {
+	return &Tuner{d: d, dir: dir, files: map[string]*choices{}}
 }
+
+// of is the file of a library, read when it is first asked for.
+func (t *Tuner) of(library string, version int) (*choices, error) {
+	name := fmt.Sprintf("%s-%s-%d.json", fileName(t.d.Info().Name), library, version)
+	if c := t.files[name]; c != nil {
+		return c, nil
+	}
+	c := &choices{all: map[string]Choice{}}
+	if t.dir != "" {
+		c.path = filepath.Join(t.dir, name)
+		var err error
+		if c.all, err = readChoices(c.path); err != nil {
+			return nil, err
+		}
+	}
+	t.files[name] = c
+	return c, nil
+}
+
+// known is the choice made before.
+func (c *choices) known(problem string) (Choice, bool) {
+	x, ok := c.all[problem]
+	x.Problem = problem
+	return x, ok
+}
+
+func (c *choices) keep(x Choice) { c.all[x.Problem], c.new = x, true }
 
 // fileName keeps letters and digits.
 func fileName(s string) string {
@@ -99,16 +128,19 @@ func (m Matmul) Problem(workspace int64) string {
 
 const (
 	tuneCandidates = 12
-	tuneRuns       = 5
+	engineChoices  = 8
 )
 
 // Pick returns the algorithm for a problem. For a new problem it times the candidates in memory
 // that it allocates, and waits for the device; the stream must not be captured then. If there is
 // not enough memory, it returns the library's first candidate and does not store it.
-func (t *Tuner) Pick(m Matmul, p BlasPlan, workspace Ptr, bytes int64, s Stream) (Choice, error) {
+func (t *Tuner) Pick(b Blas, m Matmul, p BlasPlan, workspace Ptr, bytes int64, s Stream) (Choice, error) {
+	file, err := t.of("cublaslt", b.Version())
+	if err != nil {
+		return Choice{}, err
+	}
 	problem := m.Problem(bytes)
-	if c, ok := t.all[problem]; ok {
-		c.Problem = problem
+	if c, ok := file.known(problem); ok {
 		return c, nil
 	}
 	algos, err := p.Algos(bytes, tuneCandidates)
@@ -122,19 +154,26 @@ func (t *Tuner) Pick(m Matmul, p BlasPlan, workspace Ptr, bytes int64, s Stream)
 	}
 	if err == nil {
 		o.Workspace, o.WorkspaceBytes = workspace, bytes
-		err = t.fastest(&c, algos, p, o, s)
+		err = t.fastest(&c, len(algos), s, func(i int) error { return p.Run(algos[i], 1, 0, o, s) }, func(i int, took time.Duration) bool {
+			better := c.Tried == 1 || took < c.Time
+			if better {
+				c.Algo = algos[i]
+			}
+			return better
+		})
 	}
 	if err := errors.Join(err, free()); err != nil {
 		return Choice{}, err
 	}
-	t.all[problem], t.new = c, true
+	file.keep(c)
 	return c, nil
 }
 
-// fastest times the candidates. Candidates that fail to run are left out.
-func (t *Tuner) fastest(c *Choice, algos []Algo, p BlasPlan, o Operands, s Stream) error {
-	for _, a := range algos {
-		took, err := t.time(p, a, o, s)
+// fastest times candidates; better says of each whether it is taken before those timed already.
+// Candidates that fail to run are left out.
+func (t *Tuner) fastest(c *Choice, candidates int, s Stream, run func(i int) error, better func(i int, took time.Duration) bool) error {
+	for i := range candidates {
+		took, err := measure(t.d, s, func() error { return run(i) })
 		var ce *Error
 		if errors.As(err, &ce) && !ce.Sticky() {
 			continue
@@ -142,8 +181,11 @@ func (t *Tuner) fastest(c *Choice, algos []Algo, p BlasPlan, o Operands, s Strea
 		if err != nil {
 			return err
 		}
-		if c.Tried++; c.Tried == 1 || took < c.Time {
-			c.Algo, c.Time = a, took
+		c.Tried++
+		if better(i, took) {
+			c.Other, c.Time = c.Time, took
+		} else if c.Other == 0 || took < c.Other {
+			c.Other = took
 		}
 	}
 	if c.Tried == 0 {
@@ -196,29 +238,65 @@ func (t *Tuner) scratch(m Matmul, s Stream) (o Operands, free func() error, err 
 	return o, free, err
 }
 
-// time is the median of a few runs after one to warm up.
-func (t *Tuner) time(p BlasPlan, a Algo, o Operands, s Stream) (time.Duration, error) {
+// Measurements of one candidate: runs in a batch, and batches after one that warms up.
+const (
+	batchRuns = 10
+	batches   = 3
+)
+
+// measure is the time of one run: the median of a few batches, each a graph of runs, so that neither
+// the host's time nor an idle device counts. It waits for the device, and fails where the run cannot
+// be captured.
+func measure(d Driver, s Stream, run func() error) (took time.Duration, err error) {
+	if err := errors.Join(run(), d.Synchronize(s)); err != nil { // libraries load what they need
+		return 0, err
+	}
+	if err := d.BeginCapture(s); err != nil {
+		return 0, err
+	}
+	for range batchRuns {
+		if err = run(); err != nil {
+			break
+		}
+	}
+	g, end := d.EndCapture(s)
+	if err != nil && end == nil {
+		end = d.FreeGraph(g)
+	}
+	if err := cmp.Or(err, end); err != nil {
+		return 0, err
+	}
+	x, err := d.Instantiate(g)
+	if err := errors.Join(err, d.FreeGraph(g)); err != nil {
+		return 0, err
+	}
+	took, err = medianTime(d, s, batches, func() error { return d.LaunchGraph(x, s) })
+	return took / batchRuns, errors.Join(err, d.FreeExec(x))
+}
+
+// medianTime is the median time between two events, after one run to warm up.
+func medianTime(d Driver, s Stream, times int, run func() error) (time.Duration, error) {
 	var ev [2]Event
 	for i := range ev {
-		e, err := t.d.NewEvent(true)
+		e, err := d.NewEvent(true)
 		if err != nil {
 			return 0, err
 		}
-		defer t.d.FreeEvent(e)
+		defer d.FreeEvent(e)
 		ev[i] = e
 	}
 	var took []time.Duration
-	for i := range tuneRuns + 1 {
-		err := errors.Join(t.d.Record(ev[0], s), p.Run(a, 1, 0, o, s), t.d.Record(ev[1], s), t.d.WaitHost(ev[1]))
+	for i := range times + 1 {
+		err := errors.Join(d.Record(ev[0], s), run(), d.Record(ev[1], s), d.WaitHost(ev[1]))
 		if err != nil {
 			return 0, err
 		}
-		d, err := t.d.Elapsed(ev[0], ev[1])
+		e, err := d.Elapsed(ev[0], ev[1])
 		if err != nil {
 			return 0, err
 		}
 		if i > 0 {
-			took = append(took, d)
+			took = append(took, e)
 		}
 	}
 	slices.Sort(took)
@@ -229,33 +307,41 @@ func (t *Tuner) time(p BlasPlan, a Algo, o Operands, s Stream) (time.Duration, e
 // writes a temporary file, syncs and renames it, so that readers see either the old file or the new
 // one.
 func (t *Tuner) Save() error {
-	if t.path == "" || !t.new {
+	var err error
+	for _, name := range slices.Sorted(maps.Keys(t.files)) {
+		err = errors.Join(err, t.files[name].save())
+	}
+	return err
+}
+
+func (c *choices) save() error {
+	if c.path == "" || !c.new {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(t.path), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(c.path), 0o755); err != nil {
 		return err
 	}
-	all, err := readChoices(t.path)
+	all, err := readChoices(c.path)
 	if err != nil {
 		return err
 	}
-	maps.Copy(all, t.all)
+	maps.Copy(all, c.all)
 	text, err := json.MarshalIndent(all, "", " ")
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(t.path), "choices")
+	f, err := os.CreateTemp(filepath.Dir(c.path), "choices")
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(append(text, '\n'))
 	err = errors.Join(err, f.Sync(), f.Close())
 	if err == nil {
-		err = os.Rename(f.Name(), t.path)
+		err = os.Rename(f.Name(), c.path)
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
-	t.new = false
+	c.new = false
 	return nil
 }

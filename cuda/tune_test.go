@@ -36,7 +36,7 @@ func (p *spy) Run(a cuda.Algo, alpha, beta float32, o cuda.Operands, s cuda.Stre
 	return p.BlasPlan.Run(a, alpha, beta, o, s)
 }
 
-// tuning is a device with a product on it whose candidates take 30, 10 and 20 ns.
+// tuning is a device with a product on it whose candidates take 30, 10 and 20 ns, in batches of ten.
 func tuning(t *testing.T, opt sim.Options) (*stopwatch, cuda.Matmul, cuda.Ptr, cuda.Stream) {
 	t.Helper()
 	opt.Major = 9
@@ -52,7 +52,7 @@ func tuning(t *testing.T, opt sim.Options) (*stopwatch, cuda.Matmul, cuda.Ptr, c
 	plan, err := dev.Blas().Plan(m)
 	ok(t, err)
 	p := &spy{BlasPlan: plan, broken: -1}
-	return &stopwatch{dev, p, []time.Duration{30, 10, 20}}, m, ws, s
+	return &stopwatch{dev, p, []time.Duration{300, 100, 200}}, m, ws, s
 }
 
 const workspace = 1 << 18
@@ -62,12 +62,11 @@ func TestTuner(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cache")
 	pick := func(tuner *cuda.Tuner) cuda.Choice {
 		t.Helper()
-		c, err := tuner.Pick(m, d.plan, ws, workspace, s)
+		c, err := tuner.Pick(d.Blas(), m, d.plan, ws, workspace, s)
 		ok(t, err)
 		return c
 	}
-	tuner, err := cuda.NewTuner(d, d.Blas(), dir)
-	ok(t, err)
+	tuner := cuda.NewTuner(d, dir)
 	a := pick(tuner)
 	if a.Algo.Words[1] != 1 || a.Tried != 3 || a.Time != 10 || a.Kept {
 		t.Errorf("picked %+v", a)
@@ -83,22 +82,20 @@ func TestTuner(t *testing.T) {
 		t.Errorf("files %v", files)
 	}
 
-	again, err := cuda.NewTuner(d, d.Blas(), dir)
-	ok(t, err)
+	again := cuda.NewTuner(d, dir)
 	b := pick(again)
 	if b.Algo != a.Algo || !b.Kept || d.Stats.Products != before {
 		t.Errorf("read back %+v", b)
 	}
 
 	d.plan.broken = 1 // the fastest does not run: the next one wins
-	fresh, err := cuda.NewTuner(d, d.Blas(), "")
-	ok(t, err)
+	fresh := cuda.NewTuner(d, "")
 	if c := pick(fresh); c.Algo.Words[1] != 2 || c.Tried != 2 {
 		t.Errorf("picked %+v with 1 broken", c)
 	}
 	ok(t, fresh.Save())
 	ok(t, os.WriteFile(filepath.Join(dir, files[0].Name()), []byte("not json"), 0o644))
-	if _, err := cuda.NewTuner(d, d.Blas(), dir); err == nil || !strings.Contains(err.Error(), "remove it") {
+	if _, err := cuda.NewTuner(d, dir).Pick(d.Blas(), m, d.plan, ws, workspace, s); err == nil || !strings.Contains(err.Error(), "remove it") {
 		t.Errorf("broken file: %v", err)
 	}
 	ok(t, d.Free(ws))
@@ -109,12 +106,10 @@ func TestTuner(t *testing.T) {
 func TestTunersShareAFile(t *testing.T) {
 	d, m, ws, s := tuning(t, sim.Options{})
 	dir := t.TempDir()
-	one, err := cuda.NewTuner(d, d.Blas(), dir)
-	ok(t, err)
-	two, err := cuda.NewTuner(d, d.Blas(), dir)
-	ok(t, err)
+	one := cuda.NewTuner(d, dir)
+	two := cuda.NewTuner(d, dir)
 	for _, tuner := range []*cuda.Tuner{one, two} {
-		_, err := tuner.Pick(m, d.plan, ws, workspace, s)
+		_, err := tuner.Pick(d.Blas(), m, d.plan, ws, workspace, s)
 		ok(t, err)
 		m.M = 4
 		plan, err := d.Blas().Plan(m)
@@ -122,11 +117,10 @@ func TestTunersShareAFile(t *testing.T) {
 		d.plan.BlasPlan = plan
 		ok(t, tuner.Save())
 	}
-	both, err := cuda.NewTuner(d, d.Blas(), dir)
-	ok(t, err)
+	both := cuda.NewTuner(d, dir)
 	for _, rows := range []int64{4, 8} {
 		m.M = rows
-		if c, err := both.Pick(m, d.plan, ws, workspace, s); err != nil || !c.Kept {
+		if c, err := both.Pick(d.Blas(), m, d.plan, ws, workspace, s); err != nil || !c.Kept {
 			t.Errorf("%d rows: %+v, %v", rows, c, err)
 		}
 	}
@@ -134,15 +128,13 @@ func TestTunersShareAFile(t *testing.T) {
 
 func TestTunerWithoutChoice(t *testing.T) {
 	d, m, ws, s := tuning(t, sim.Options{NoAlgorithm: true})
-	tuner, err := cuda.NewTuner(d, d.Blas(), "")
-	ok(t, err)
-	if _, err := tuner.Pick(m, d.plan, ws, workspace, s); !errors.Is(err, cuda.ErrNotSupported) {
+	tuner := cuda.NewTuner(d, "")
+	if _, err := tuner.Pick(d.Blas(), m, d.plan, ws, workspace, s); !errors.Is(err, cuda.ErrNotSupported) {
 		t.Errorf("no candidates: %v", err)
 	}
 	d, m, ws, s = tuning(t, sim.Options{FailAlloc: 3}) // after the workspace and one operand
-	tuner, err = cuda.NewTuner(d, d.Blas(), "")
-	ok(t, err)
-	c, err := tuner.Pick(m, d.plan, ws, workspace, s)
+	tuner = cuda.NewTuner(d, "")
+	c, err := tuner.Pick(d.Blas(), m, d.plan, ws, workspace, s)
 	if err != nil || c.Tried != 0 || c.Algo.Words[1] != 0 {
 		t.Errorf("no memory to time in: %+v, %v", c, err)
 	}

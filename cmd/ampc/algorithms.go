@@ -15,11 +15,13 @@ import (
 	"ampc/runtime/gpu"
 )
 
-// chosenRow is a matrix product of a model and the algorithm that a device selected for it.
+// chosenRow is a matrix product of a model, or a graph of cuDNN, and the algorithm or the engine that a
+// device selected for it.
 type chosenRow struct {
 	Problem   string    `json:"problem"`
 	Steps     int       `json:"steps"`
 	Algorithm [8]uint64 `json:"algorithm"`
+	Engine    string    `json:"engine,omitempty"`
 	Workspace int64     `json:"workspace_bytes"`
 	Tried     int       `json:"tried"`
 	Kept      bool      `json:"kept"`
@@ -55,7 +57,7 @@ func algorithms(c *cobra.Command, spec, device string, f modelFlags) ([]chosenRo
 	}
 	var rows []chosenRow
 	for _, x := range b.Chosen() {
-		rows = append(rows, chosenRow{x.Problem, x.Steps, x.Algo.Words, x.Algo.Workspace, x.Tried, x.Kept, int64(x.Time)})
+		rows = append(rows, chosenRow{x.Problem, x.Steps, x.Algo.Words, x.Name, x.Algo.Workspace, x.Tried, x.Kept, int64(x.Time)})
 	}
 	return rows, nil
 }
@@ -85,14 +87,17 @@ func printAlgorithms(out io.Writer, rows []chosenRow) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "steps\tproduct\talgorithm\tworkspace\ttime\tchosen")
 	for _, r := range rows {
-		how := fmt.Sprintf("fastest of %d", r.Tried)
+		how, name := fmt.Sprintf("fastest of %d", r.Tried), fmt.Sprintf("%x", r.Algorithm[0])
+		if r.Engine != "" {
+			name = r.Engine
+		}
 		switch {
 		case r.Kept:
 			how += ", kept"
 		case r.Tried == 0:
 			how = "first guess"
 		}
-		fmt.Fprintf(w, "%d\t%s\t%x\t%s\t%v\t%s\n", r.Steps, r.Problem, r.Algorithm[0], ir.Bytes(r.Workspace), time.Duration(r.NS), how)
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%v\t%s\n", r.Steps, r.Problem, name, ir.Bytes(r.Workspace), time.Duration(r.NS), how)
 	}
 	return w.Flush()
 }

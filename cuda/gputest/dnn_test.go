@@ -40,7 +40,7 @@ func size(f *cuda.DnnTensor) int {
 func runGraph(t *testing.T, g *gpu, n cuda.Dnn, graph *cuda.DnnGraph, bufs []ptxtest.Tensor) ([]ptxtest.Tensor, error) {
 	t.Helper()
 	const limit = 256 << 20
-	plan, err := n.Plan(graph, cuda.DnnOptions{Workspace: limit})
+	plan, err := cuda.FirstPlan(n, graph, cuda.DnnOptions{Workspace: limit})
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +169,7 @@ func inProduct(a cuda.Attention) cuda.Attention {
 func (g *gpu) timeGraph(t *testing.T, n cuda.Dnn, graph *cuda.DnnGraph, d cuda.DataType, deterministic bool) {
 	t.Helper()
 	head := fmt.Sprintf("%-18s %-4s heads %5d apart, deterministic %-5t", graph.Name, dtypes[d], graph.Feeds[0].Strides[1], deterministic)
-	plan, err := n.Plan(graph, cuda.DnnOptions{Workspace: 1 << 30, Deterministic: deterministic})
+	plan, err := cuda.FirstPlan(n, graph, cuda.DnnOptions{Workspace: 1 << 30, Deterministic: deterministic})
 	if err != nil {
 		fmt.Printf("%s no plan: %v\n", head, err)
 		return

@@ -11,8 +11,8 @@ import (
 	"ampc/internal/fp"
 )
 
-// Blas simulates cuBLASLt. A product is accumulated in float64 and rounded to f32; the epilogue is
-// computed in f32, and its result is rounded to the output type.
+// Blas simulates cuBLASLt. A product is accumulated in f32, in an order that depends on the algorithm;
+// the epilogue is computed in f32, and its result is rounded to the output type.
 type Blas struct {
 	d *Device
 }
@@ -21,6 +21,14 @@ var _ cuda.Blas = (*Blas)(nil)
 
 // Blas opens the library of the device.
 func (d *Device) Blas() *Blas { return &Blas{d} }
+
+// OpenBlas opens the library as a device does that may fail to.
+func (d *Device) OpenBlas() (cuda.Blas, error) {
+	if err := d.fault("cublasLtCreate"); err != nil {
+		return nil, err
+	}
+	return d.Blas(), nil
+}
 
 // Version is that of the library the rules were taken from.
 func (b *Blas) Version() int { return 120405 }
@@ -33,11 +41,6 @@ const (
 	statusFailed       = 13
 	statusNotSupported = 15
 )
-
-func blasError(call string, code int, format string, args ...any) error {
-	name := map[int]string{statusInvalid: "CUBLAS_STATUS_INVALID_VALUE", statusFailed: "CUBLAS_STATUS_EXECUTION_FAILED", statusNotSupported: "CUBLAS_STATUS_NOT_SUPPORTED"}[code]
-	return &cuda.Error{Lib: "cublasLt", Call: call, Code: code, Name: name, Text: fmt.Sprintf(format, args...)}
-}
 
 type plan struct {
 	b *Blas
@@ -81,9 +84,16 @@ func (p *plan) tag() uint64 {
 	return h.Sum64()
 }
 
-// Algos returns an algorithm for problems that no rule refuses.
+// algoTimes is what each algorithm takes, of the time of the device's model: the first guess is not the
+// fastest.
+var algoTimes = []float64{1.3, 1, 1.1}
+
+// Algos returns algorithms for problems that no rule refuses.
 func (p *plan) Algos(workspace int64, n int) ([]cuda.Algo, error) {
 	const call = "cublasLtMatmulAlgoGetHeuristic"
+	if err := p.b.d.fault(call); err != nil {
+		return nil, err
+	}
 	for _, r := range blasRules {
 		if wrong := r.broken(p.m, p.b.d.opt); wrong != "" {
 			return nil, blasError(call, r.status, "%s: %s", r.name, wrong)
@@ -92,7 +102,7 @@ func (p *plan) Algos(workspace int64, n int) ([]cuda.Algo, error) {
 	var out []cuda.Algo
 	for i := range n {
 		a := cuda.Algo{Words: [8]uint64{p.tag(), uint64(i)}, Workspace: int64(i) << 16, Waves: 1}
-		if a.Workspace <= workspace && i < 3 {
+		if a.Workspace <= workspace && i < len(algoTimes) {
 			out = append(out, a)
 		}
 	}
@@ -123,7 +133,10 @@ func (p *plan) Run(algo cuda.Algo, alpha, beta float32, o cuda.Operands, s cuda.
 	if p.b.d.products++; p.b.d.products == p.b.d.opt.FailProduct {
 		return blasError(call, statusFailed, "injected fault")
 	}
-	return p.b.d.issue(s, op{what: call, run: func() ([]span, error) { return p.compute(alpha, beta, o, algo) }})
+	if err := p.b.d.fault(call); err != nil {
+		return err
+	}
+	return p.b.d.issue(s, op{what: fmt.Sprintf("%s epilogue %d", call, p.m.Epilogue), run: func() ([]span, error) { return p.compute(alpha, beta, o, algo) }})
 }
 
 // matrix is an operand in memory, read as values.
@@ -196,8 +209,19 @@ func encode(t cuda.DataType, b []byte, x float32) {
 func (p *plan) compute(alpha, beta float32, o cuda.Operands, algo cuda.Algo) ([]span, error) {
 	p.b.d.Stats.Products++
 	var uses []span
+	rate := flopRates[p.m.A.Type]
+	if p.m.Compute == cuda.ComputeTF32 {
+		rate = tf32Rate
+	}
+	times := algoTimes[algo.Words[1]%uint64(len(algoTimes))]
+	defer func() {
+		p.b.d.done.seconds = times * 2 * float64(p.m.M*p.m.N*p.m.K*int64(max(p.m.Batch, 1))) / rate
+		for _, u := range uses {
+			p.b.d.done.bytes += int64(times * float64(u.bytes))
+		}
+	}()
 	for i := range int64(max(p.m.Batch, 1)) {
-		used, err := p.one(alpha, beta, o, i)
+		used, err := p.one(alpha, beta, o, i, 1<<algo.Words[1])
 		uses = append(uses, used...)
 		if err != nil {
 			return uses, err
@@ -212,7 +236,7 @@ func (p *plan) compute(alpha, beta float32, o cuda.Operands, algo cuda.Algo) ([]
 	return uses, nil
 }
 
-func (p *plan) one(alpha, beta float32, o cuda.Operands, i int64) ([]span, error) {
+func (p *plan) one(alpha, beta float32, o cuda.Operands, i int64, parts int) ([]span, error) {
 	m, d := p.m, p.b.d
 	operand := func(at cuda.Ptr, l cuda.Matrix, rows, cols int64, trans bool) *matrix {
 		if trans {
@@ -233,7 +257,7 @@ func (p *plan) one(alpha, beta float32, o cuda.Operands, i int64) ([]span, error
 			}
 		}
 	}
-	out.v = p.product(a, b, alpha)
+	out.v = p.product(a, b, alpha, parts)
 	if beta != 0 {
 		c := operand(o.C, m.C, m.M, m.N, false)
 		uses = append(uses, c.span(false))
@@ -251,8 +275,8 @@ func (p *plan) one(alpha, beta float32, o cuda.Operands, i int64) ([]span, error
 	return append(uses, more...), d.write(out)
 }
 
-// product is alpha·op(A)·op(B), accumulated in float64.
-func (p *plan) product(a, b *matrix, alpha float32) []float32 {
+// product is alpha·op(A)·op(B), each sum in parts.
+func (p *plan) product(a, b *matrix, alpha float32, parts int) []float32 {
 	m := p.m
 	ar, ac := int64(1), a.rows // strides of op(A) over rows and the inner dimension
 	if m.TransA {
@@ -263,17 +287,17 @@ func (p *plan) product(a, b *matrix, alpha float32) []float32 {
 		br, bc = b.rows, 1
 	}
 	out := make([]float32, m.M*m.N)
-	col := make([]float64, m.M)
+	col := newSums(int(m.M), parts)
 	for j := range m.N {
-		clear(col)
+		clear(col.v)
 		for k := range m.K {
 			w := float64(b.v[k*br+j*bc])
 			for r := range m.M {
-				col[r] += float64(float64(a.v[r*ar+k*ac]) * w)
+				col.add(int(r), int(k), float64(a.v[r*ar+k*ac]), w)
 			}
 		}
-		for r, v := range col {
-			out[j*m.M+int64(r)] = float32(float64(alpha) * v)
+		for r := range m.M {
+			out[j*m.M+r] = alpha * col.total(int(r))
 		}
 	}
 	return out

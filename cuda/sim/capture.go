@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"time"
+
 	"ampc/cuda"
 )
 
@@ -139,6 +141,9 @@ func (d *Device) Instantiate(h cuda.Graph) (cuda.GraphExec, error) {
 	if err := d.outside(call); err != nil {
 		return 0, err
 	}
+	if err := d.fault(call); err != nil {
+		return 0, err
+	}
 	g := d.graphs[h]
 	if g == nil {
 		return 0, d.fail(call, cuda.CodeInvalidHandle, "no such graph")
@@ -190,10 +195,11 @@ func (d *Device) LaunchGraph(e cuda.GraphExec, s cuda.Stream) error {
 	for _, r := range g.replay { // launches of one graph follow each other
 		start.join(r.known)
 	}
+	d.issued(l)
 	for _, r := range g.replay {
-		r.known = start.copy()
+		r.known, r.now = start.copy(), l.now
 	}
-	at := map[int]clock{}
+	at, times := map[int]clock{}, map[int]time.Duration{}
 	for _, st := range g.steps {
 		r := g.replay[st.lane]
 		switch {
@@ -202,11 +208,13 @@ func (d *Device) LaunchGraph(e cuda.GraphExec, s cuda.Stream) error {
 				return err
 			}
 		case st.record > 0:
-			at[st.record] = r.known.copy()
+			at[st.record], times[st.record] = r.known.copy(), r.now
 		default:
 			r.known.join(at[st.wait])
+			r.now = max(r.now, times[st.wait])
 		}
 	}
+	l.now = g.replay[0].now
 	l.known.join(g.replay[0].known)
 	return nil
 }

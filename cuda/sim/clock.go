@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"time"
 
 	"ampc/cuda"
 	"ampc/ptx/interp"
@@ -33,6 +34,7 @@ type lane struct {
 	name  string
 	known clock
 	graph *graph // being captured into
+	now   time.Duration
 }
 
 // event holds the clock at the point where it was recorded.
@@ -41,6 +43,7 @@ type event struct {
 	timed bool
 	graph *graph // recorded in this capture
 	lane  *lane
+	at    time.Duration
 }
 
 // access is one operation's mark on a page.
@@ -170,7 +173,11 @@ func (d *Device) Synchronize(s cuda.Stream) error {
 	if err != nil {
 		return err
 	}
+	if err := d.fault("cuStreamSynchronize"); err != nil {
+		return err
+	}
 	d.syncs.Add(1)
+	d.hostNow = max(d.hostNow, l.now)
 	return d.learn("cuStreamSynchronize", l.known)
 }
 
@@ -218,7 +225,7 @@ func (d *Device) Record(e cuda.Event, s cuda.Stream) error {
 		return nil
 	}
 	l.known.join(d.ticks)
-	ev.known = l.known.copy()
+	ev.known, ev.at = l.known.copy(), l.now
 	return nil
 }
 
@@ -246,6 +253,7 @@ func (d *Device) Wait(s cuda.Stream, e cuda.Event) error {
 		return d.spoil(l.graph, "cuStreamWaitEvent", codeCaptureIsolation, "a captured stream waits for an event recorded outside the capture")
 	default:
 		l.known.join(ev.known)
+		l.now = max(l.now, ev.at)
 	}
 	return nil
 }
@@ -270,5 +278,8 @@ func (d *Device) WaitHost(e cuda.Event) error {
 	}
 	_, err := d.Done(e)
 	d.syncs.Add(1)
+	if err == nil {
+		d.hostNow = max(d.hostNow, d.events[e].at)
+	}
 	return err
 }

@@ -19,6 +19,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -50,6 +51,12 @@ type Options struct {
 	NoConv      bool // cuDNN has no engine for convolutions
 	NoNccl      bool // there is no NCCL
 
+	Faults     []Fault
+	Slow       []Slow
+	Engines    []Engine // cuDNN's, in the order of its heuristics; nil: defaultEngines
+	DnnVersion int      // of cuDNN; 0: that of the rules
+	LacksParts []string // parts of cuDNN that are not installed, such as engines_runtime_compiled
+
 	// Stall is how long an operation of NCCL waits for other ranks before it fails, and names them.
 	// Zero: until the communicator is aborted, as on a real device.
 	Stall time.Duration
@@ -76,8 +83,11 @@ type Device struct {
 	dead                         *cuda.Error
 	syncs                        atomic.Int64
 	allocs, loads, launches, ids int
-	products                     int   // issued
-	waits                        *comm // that an operation waits in; guarded by rooms
+	products                     int // issued
+	calls                        map[string]int
+	done                         work          // of the operation that runs
+	hostNow, busy, linkBusy      time.Duration // see spend
+	waits                        *comm         // that an operation waits in; guarded by rooms
 	Stats                        Stats
 }
 
@@ -87,6 +97,7 @@ type Stats struct {
 	Waits                                                      int   // of streams, for events
 	ToHost                                                     int   // of Copies
 	Graphs                                                     int   // cuDNN's
+	Plans                                                      int   // of graphs, compiled
 	LoadBytes, StoreBytes                                      int64 // by kernels
 }
 
@@ -104,7 +115,7 @@ func Open(opt Options) (*Device, error) {
 		opt: opt, mem: interp.NewMemory(), sizes: map[cuda.Ptr]int64{}, host: map[*byte][]byte{}, next: 0x1000,
 		lanes: map[cuda.Stream]*lane{}, events: map[cuda.Event]*event{}, mods: map[cuda.Module]map[string]*interp.Program{},
 		funcs: map[cuda.Function]*interp.Program{}, graphs: map[cuda.Graph]*graph{}, execs: map[cuda.GraphExec]*graph{},
-		pages: map[uint64]*page{}, ticks: clock{},
+		pages: map[uint64]*page{}, ticks: clock{}, calls: map[string]int{},
 	}
 	d.lanes[cuda.LegacyStream] = d.newLane("the legacy stream")
 	return d, nil
@@ -211,6 +222,9 @@ func (d *Device) Alloc(bytes int64) (cuda.Ptr, error) {
 	if err := d.outside(call); err != nil {
 		return 0, err
 	}
+	if err := d.fault(call); err != nil {
+		return 0, err
+	}
 	d.allocs++
 	switch {
 	case bytes <= 0:
@@ -249,7 +263,7 @@ func (d *Device) Free(p cuda.Ptr) error {
 
 // HostAlloc gives memory filled with a pattern.
 func (d *Device) HostAlloc(bytes int64) ([]byte, error) {
-	if err := d.outside("cuMemHostAlloc"); err != nil {
+	if err := errors.Join(d.outside("cuMemHostAlloc"), d.fault("cuMemHostAlloc")); err != nil {
 		return nil, err
 	}
 	if bytes <= 0 {

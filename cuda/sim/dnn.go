@@ -2,16 +2,18 @@ package sim
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 
 	"ampc/cuda"
 	"ampc/internal/fp"
 )
 
-// Dnn simulates cuDNN. It executes the operations of a graph in float64 and rounds each result to
-// the type of its tensor.
+// Dnn simulates cuDNN. It executes the operations of a graph one by one and rounds each result to the
+// type of its tensor; sums are f32, in an order that depends on the engine.
 type Dnn struct {
 	d *Device
 }
@@ -26,54 +28,22 @@ func (d *Device) OpenDnn() (cuda.Dnn, error) {
 	if d.opt.NoDnn {
 		return nil, fmt.Errorf("%w: this simulated device has no cuDNN", cuda.ErrUnavailable)
 	}
+	for _, part := range []string{"graph", "ops", "cnn", "engines_precompiled", "heuristic"} {
+		if d.lacks(part) {
+			return nil, dnnCallError("cudnnCreate", 1008, "libcudnn_%s is missing", part)
+		}
+	}
+	if err := d.fault("cudnnCreate"); err != nil {
+		return nil, err
+	}
 	return d.Dnn(), nil
 }
 
-// Version is that of the library the rules were taken from.
-func (n *Dnn) Version() int { return 91501 }
+// Version is that of the library the rules were taken from, unless the options name another.
+func (n *Dnn) Version() int { return cmp.Or(n.d.opt.DnnVersion, 91501) }
 
 // Close does nothing.
 func (n *Dnn) Close() error { return nil }
-
-func dnnError(status int, format string, args ...any) error {
-	e := blasError("cudnnBackendFinalize", status, format, args...).(*cuda.Error)
-	e.Lib, e.Name = "cudnn", dnnStatus[status]
-	return e
-}
-
-var dnnStatus = map[int]string{3000: "CUDNN_STATUS_NOT_SUPPORTED", 3001: "CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN", 3002: "CUDNN_STATUS_NOT_SUPPORTED_SHAPE",
-	3003: "CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE", 3004: "CUDNN_STATUS_NOT_SUPPORTED_LAYOUT", 3007: "CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH"}
-
-// graphSpace is the size of the workspace that every simulated engine requires and overwrites.
-const graphSpace = 1 << 10
-
-// Plan makes a plan for a graph that no rule refuses.
-func (n *Dnn) Plan(g *cuda.DnnGraph, o cuda.DnnOptions) (cuda.DnnPlan, error) {
-	if o.Workspace < graphSpace {
-		return nil, dnnError(3000, "no engine within %d bytes of workspace", o.Workspace)
-	}
-	rules := attentionRules
-	if g.Nodes[0].Conv != nil {
-		rules = convRules
-	}
-	for _, r := range rules {
-		if wrong := r.broken(g, n.d.opt); wrong != "" {
-			return nil, dnnError(r.status, "%s: %s", r.name, wrong)
-		}
-	}
-	return &dnnPlan{n.d, g}, nil
-}
-
-type dnnPlan struct {
-	d *Device
-	g *cuda.DnnGraph
-}
-
-// Workspace is the number of bytes that Run needs.
-func (p *dnnPlan) Workspace() int64 { return graphSpace }
-
-// Close does nothing.
-func (p *dnnPlan) Close() error { return nil }
 
 // Run issues the graph.
 func (p *dnnPlan) Run(feeds []cuda.Ptr, workspace cuda.Ptr, s cuda.Stream) error {
@@ -91,22 +61,29 @@ func (p *dnnPlan) Run(feeds []cuda.Ptr, workspace cuda.Ptr, s cuda.Stream) error
 		}
 		at[f.UID] = feeds[i]
 	}
-	return p.d.issue(s, op{what: call, run: func() ([]span, error) {
+	if err := p.d.fault(call); err != nil {
+		return err
+	}
+	return p.d.issue(s, op{what: call + " " + p.g.Name, run: func() ([]span, error) {
 		p.d.Stats.Graphs++
 		if p.d.Stats.Graphs == p.d.opt.FailGraph {
 			return nil, p.d.fail(call, cuda.CodeLaunchFailed, "%s: injected fault", p.g.Name)
 		}
-		r := &dnnRun{d: p.d, at: at, vals: map[*cuda.DnnTensor][]float64{}}
+		r := &dnnRun{d: p.d, at: at, vals: map[*cuda.DnnTensor][]float64{}, parts: p.parts(), short: slices.Contains(p.e.Notes, cuda.NoteShortSums)}
 		for i := range p.g.Nodes {
 			if err := r.node(&p.g.Nodes[i]); err != nil {
 				return nil, err
 			}
 		}
-		r.uses = append(r.uses, span{workspace, graphSpace, true})
+		p.d.done.seconds = p.e.Times * p.flops() / flopRates[dnnFloat[p.g.Feeds[0].Type]]
+		for _, u := range r.uses {
+			p.d.done.bytes += int64(p.e.Times * float64(u.bytes))
+		}
+		r.uses = append(r.uses, span{workspace, p.e.Workspace, true})
 		if x, w, ok := overlap(r.uses); ok {
 			return nil, p.d.fail(call, cuda.CodeInvalidValue, "writes %d bytes at %#x and reads %d at %#x", w.bytes, uint64(w.at), x.bytes, uint64(x.at))
 		}
-		junk := bytes.Repeat([]byte{0xa5}, graphSpace)
+		junk := bytes.Repeat([]byte{0xa5}, int(p.e.Workspace))
 		return r.uses, p.d.memory(call, p.d.mem.Write(uint64(workspace), junk))
 	}})
 }
@@ -117,6 +94,16 @@ type dnnRun struct {
 	at   map[int64]cuda.Ptr
 	vals map[*cuda.DnnTensor][]float64
 	uses []span
+
+	parts int // of sums
+	short bool
+}
+
+// sums are n sums as the engine adds them.
+func (r *dnnRun) sums(n int64) *sums {
+	s := newSums(int(n), r.parts)
+	s.short = r.short
+	return s
 }
 
 func count(dims []int64) int64 {
@@ -234,7 +221,7 @@ func (r *dnnRun) node(n *cuda.DnnNode) error {
 		}
 	}
 	if n.Kind == cuda.DnnMatmul {
-		return r.put(n.Y, matmul(n, x, b))
+		return r.put(n.Y, r.matmul(n, x, b))
 	}
 	return r.put(n.Y, pointwise(n, x, b, t))
 }
@@ -305,7 +292,7 @@ func reduce(n *cuda.DnnNode, x []float64) []float64 {
 		case n.Mode == cuda.DnnReduceMax:
 			out[o] = math.Max(out[o], v)
 		default:
-			out[o] += v
+			out[o] = float64(float32(out[o] + v))
 		}
 	}
 	return out
@@ -324,20 +311,20 @@ func reshape(n *cuda.DnnNode, x []float64) []float64 {
 	return out
 }
 
-func matmul(n *cuda.DnnNode, x, y []float64) []float64 {
+func (r *dnnRun) matmul(n *cuda.DnnNode, x, y []float64) []float64 {
 	m, k, c := n.X.Dims[2], n.X.Dims[3], n.B.Dims[3]
-	out := make([]float64, count(n.Y.Dims))
+	out := r.sums(count(n.Y.Dims))
 	for z := range n.X.Dims[0] * n.X.Dims[1] {
 		for i := range m {
 			for q := range k {
 				v := x[(z*m+i)*k+q]
 				for j := range c {
-					out[(z*m+i)*c+j] += float64(v * y[(z*k+q)*c+j])
+					out.add(int((z*m+i)*c+j), int(q), v, y[(z*k+q)*c+j])
 				}
 			}
 		}
 	}
-	return out
+	return out.totals()
 }
 
 // conv computes one of x, w and y from the other two: each product x·w contributes to one y.
@@ -350,7 +337,7 @@ func (r *dnnRun) conv(n *cuda.DnnNode, in1, in2, out *cuda.DnnTensor) error {
 	if err != nil {
 		return err
 	}
-	v := make([]float64, count(out.Dims))
+	v := r.sums(count(out.Dims))
 	X, W, Y := n.X.Dims, n.B.Dims, n.Y.Dims
 	groups := X[1] / W[1]
 	taps, cells := count(W[2:]), count(Y[2:])
@@ -367,18 +354,18 @@ func (r *dnnRun) conv(n *cuda.DnnNode, in1, in2, out *cuda.DnnTensor) error {
 						wi, yi := (k*W[1]+c)*taps+tap, (img*Y[1]+k)*cells+cell
 						switch n.Kind {
 						case cuda.DnnConv:
-							v[yi] += float64(a[xi] * b[wi])
+							v.add(int(yi), int(c), a[xi], b[wi])
 						case cuda.DnnConvData:
-							v[xi] += float64(a[yi] * b[wi])
+							v.add(int(xi), int(k), a[yi], b[wi])
 						default:
-							v[wi] += float64(a[xi] * b[yi])
+							v.add(int(wi), int(cell), a[xi], b[yi])
 						}
 					}
 				}
 			}
 		}
 	}
-	return r.put(out, v)
+	return r.put(out, v.totals())
 }
 
 // source is the position in x that output cell and filter tap meet, if it is not padding.

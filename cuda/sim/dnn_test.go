@@ -76,7 +76,7 @@ func TestAttentionGraphs(t *testing.T) {
 		o, stats := alloc(2*s*h*d), alloc(4*h*s)
 		run := func(g *cuda.DnnGraph, feeds ...cuda.Ptr) {
 			t.Helper()
-			p, err := dnn.Plan(g, cuda.DnnOptions{Deterministic: true, Workspace: 1 << 20})
+			p, err := cuda.FirstPlan(dnn, g, cuda.DnnOptions{Deterministic: true, Workspace: 1 << 20})
 			b.ok(err)
 			b.ok(p.Run(feeds, alloc(p.Workspace()), b.s))
 		}
@@ -118,7 +118,7 @@ func TestConvGraphs(t *testing.T) {
 			p, err := b.Alloc(int64(4 * n))
 			b.ok(err)
 			c.Kind = kind
-			plan, err := dnn.Plan(c.Graph(), cuda.DnnOptions{Workspace: 1 << 20})
+			plan, err := cuda.FirstPlan(dnn, c.Graph(), cuda.DnnOptions{Workspace: 1 << 20})
 			b.ok(err)
 			ws, err := b.Alloc(plan.Workspace())
 			b.ok(err)
@@ -157,38 +157,38 @@ func TestConvGraphs(t *testing.T) {
 func TestDnnRefuses(t *testing.T) {
 	a := cuda.Attention{Type: cuda.DnnHalf, B: 1, H: 1, Sq: 8, Skv: 8, D: 12, Scale: 1}
 	b := newBench(t, Options{})
-	if _, err := b.Dnn().Plan(a.Forward(), cuda.DnnOptions{Workspace: 1 << 20}); !errors.Is(err, cuda.ErrNotSupported) {
+	if _, err := cuda.FirstPlan(b.Dnn(), a.Forward(), cuda.DnnOptions{Workspace: 1 << 20}); !errors.Is(err, cuda.ErrNotSupported) {
 		t.Errorf("head size 12: %v", err)
 	}
 	a.D, a.Type = 16, cuda.DnnFloat
-	if _, err := b.Dnn().Plan(a.Forward(), cuda.DnnOptions{Workspace: 1 << 20}); !errors.Is(err, cuda.ErrNotSupported) {
+	if _, err := cuda.FirstPlan(b.Dnn(), a.Forward(), cuda.DnnOptions{Workspace: 1 << 20}); !errors.Is(err, cuda.ErrNotSupported) {
 		t.Errorf("f32: %v", err)
 	}
 	old, err := Open(Options{Major: 7})
 	b.ok(err)
 	a.Type = cuda.DnnHalf
-	if _, err := old.Dnn().Plan(a.Forward(), cuda.DnnOptions{Workspace: 1 << 20}); !errors.Is(err, cuda.ErrNotSupported) {
+	if _, err := cuda.FirstPlan(old.Dnn(), a.Forward(), cuda.DnnOptions{Workspace: 1 << 20}); !errors.Is(err, cuda.ErrNotSupported) {
 		t.Errorf("sm_70: %v", err)
 	}
-	p, err := b.Dnn().Plan(a.Forward(), cuda.DnnOptions{Workspace: 1 << 20})
+	p, err := cuda.FirstPlan(b.Dnn(), a.Forward(), cuda.DnnOptions{Workspace: 1 << 20})
 	b.ok(err)
 	b.code(p.Run([]cuda.Ptr{16, 16}, 16, b.s), cuda.CodeInvalidValue, "2 tensors")
 	x := b.buffer()
 	b.code(p.Run([]cuda.Ptr{x, x, x, x, x}, 0, b.s), cuda.CodeInvalidValue, "workspace")
 	b.code(p.Run([]cuda.Ptr{x, x + 2, x, x, x}, x, b.s), cuda.CodeInvalidValue, "multiple of 16")
-	if _, err := b.Dnn().Plan(a.Backward(), cuda.DnnOptions{Workspace: 1 << 20}); !errors.Is(err, cuda.ErrNotSupported) {
+	if _, err := cuda.FirstPlan(b.Dnn(), a.Backward(), cuda.DnnOptions{Workspace: 1 << 20}); !errors.Is(err, cuda.ErrNotSupported) {
 		t.Errorf("gradients over 8 keys: %v", err)
 	}
-	if _, err := b.Dnn().Plan(a.Forward(), cuda.DnnOptions{}); !errors.Is(err, cuda.ErrNotSupported) {
+	if _, err := cuda.FirstPlan(b.Dnn(), a.Forward(), cuda.DnnOptions{}); !errors.Is(err, cuda.ErrNotSupported) {
 		t.Errorf("no workspace: %v", err)
 	}
 	mixed := cuda.Conv{Type: cuda.DnnHalf, X: []int64{1, 1, 2, 2}, W: []int64{1, 1, 1, 1}, Y: []int64{1, 1, 2, 2}}.Graph()
 	mixed.Nodes[0].B.Type = cuda.DnnFloat
-	if _, err := b.Dnn().Plan(mixed, cuda.DnnOptions{Workspace: 1 << 20}); !errors.Is(err, cuda.ErrNotSupported) {
+	if _, err := cuda.FirstPlan(b.Dnn(), mixed, cuda.DnnOptions{Workspace: 1 << 20}); !errors.Is(err, cuda.ErrNotSupported) {
 		t.Errorf("f16 images, f32 filters: %v", err)
 	}
 	broken := newBench(t, Options{FailGraph: 1})
-	f, err := broken.Dnn().Plan(a.Forward(), cuda.DnnOptions{Workspace: 1 << 20})
+	f, err := cuda.FirstPlan(broken.Dnn(), a.Forward(), cuda.DnnOptions{Workspace: 1 << 20})
 	b.ok(err)
 	broken.code(f.Run([]cuda.Ptr{x, x, x, x, x}, x, broken.s), cuda.CodeLaunchFailed, "injected")
 }

@@ -151,13 +151,13 @@ func (p *plan) backward(out *matrix, o cuda.Operands, batch int64) ([]span, erro
 
 // rowSums adds the columns of a dense column-major matrix.
 func rowSums(v []float32, rows int64) []float32 {
-	sums := make([]float64, rows)
+	add := newSums(int(rows), columnParts)
 	for k, x := range v {
-		sums[int64(k)%rows] += float64(x)
+		add.add(k%int(rows), k/int(rows), float64(x), 1)
 	}
 	out := make([]float32, rows)
-	for i, s := range sums {
-		out[i] = float32(s)
+	for i := range out {
+		out[i] = add.total(i)
 	}
 	return out
 }
@@ -170,18 +170,18 @@ func (p *plan) inputSums(a, b *matrix, o cuda.Operands) ([]span, error) {
 	if m.Epilogue == cuda.EpilogueBgradB {
 		x, n, along = b, m.N, m.TransB
 	}
-	sums := make([]float64, n)
+	add := newSums(int(n), columnParts)
 	for k, v := range x.v {
-		i := int64(k) / x.rows
+		i, j := int64(k)/x.rows, int64(k)%x.rows
 		if along {
-			i = int64(k) % x.rows
+			i, j = j, i
 		}
-		sums[i] += float64(v)
+		add.add(int(i), int(j), float64(v), 1)
 	}
 	grad := p.vector(o, n)
 	grad.v = make([]float32, n)
-	for i, s := range sums {
-		grad.v[i] = float32(s)
+	for i := range grad.v {
+		grad.v[i] = add.total(i)
 	}
 	return []span{grad.span(true)}, p.b.d.write(grad)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"time"
 
 	"ampc/cuda"
 	"ampc/ptx"
@@ -30,11 +29,13 @@ func (d *Device) issue(s cuda.Stream, o op) error {
 		l.graph.add(l, o)
 		return nil
 	}
+	d.issued(l)
 	return d.execute(l, o)
 }
 
 func (d *Device) execute(l *lane, o op) error {
 	first := len(d.flights)
+	d.done = work{}
 	uses, err := o.run()
 	if err == nil {
 		err = d.keepsTo(o.held, o.what, uses)
@@ -42,6 +43,13 @@ func (d *Device) execute(l *lane, o op) error {
 	if err != nil {
 		return err
 	}
+	w := d.done
+	if w == (work{}) {
+		for _, u := range uses {
+			w.bytes += u.bytes
+		}
+	}
+	d.spend(l, o.what, w)
 	err = d.mark(l, o.what, uses)
 	d.board(first, l)
 	return err
@@ -55,6 +63,7 @@ func (d *Device) CopyToDevice(dst cuda.Ptr, src []byte, s cuda.Stream) error {
 	}
 	return d.issue(s, op{what: call, run: func() ([]span, error) {
 		d.Stats.Copies++
+		d.done.link = int64(len(src))
 		if !d.pinned(src) {
 			return nil, d.fail(call, cuda.CodeIllegalAddress, "the source has been freed")
 		}
@@ -72,6 +81,7 @@ func (d *Device) CopyToHost(dst []byte, src cuda.Ptr, s cuda.Stream) error {
 	return d.issue(s, op{what: call, run: func() ([]span, error) {
 		d.Stats.Copies++
 		d.Stats.ToHost++
+		d.done.link = int64(len(dst))
 		if !d.pinned(dst) {
 			return nil, d.fail(call, cuda.CodeIllegalAddress, "the destination has been freed")
 		}
@@ -137,24 +147,13 @@ func (d *Device) memory(call string, err error) error {
 	return d.fail(call, cuda.CodeIllegalAddress, "%v", err)
 }
 
-// Elapsed is zero, because the simulator has no time. Both events must be timed and recorded.
-func (d *Device) Elapsed(from, to cuda.Event) (time.Duration, error) {
-	for _, e := range []cuda.Event{from, to} {
-		ev, err := d.event("cuEventElapsedTime", e)
-		if err != nil {
-			return 0, err
-		}
-		if !ev.timed || ev.known == nil {
-			return 0, d.fail("cuEventElapsedTime", cuda.CodeInvalidHandle, "the event keeps no time or was never recorded")
-		}
-	}
-	return 0, nil
-}
-
 // Load parses and verifies PTX text, for the device's capability.
 func (d *Device) Load(text string) (cuda.Module, error) {
 	const call = "cuModuleLoadDataEx"
 	if err := d.outside(call); err != nil {
+		return 0, err
+	}
+	if err := d.fault(call); err != nil {
 		return 0, err
 	}
 	d.loads++
@@ -226,6 +225,9 @@ func (d *Device) Launch(f cuda.Function, grid [3]int, block, shared int, s cuda.
 	if shared != 0 {
 		return d.fail(call, cuda.CodeInvalidValue, "kernel %s: dynamic shared memory is not simulated", p.Kernel.Name)
 	}
+	if err := d.fault(call); err != nil {
+		return err
+	}
 	cfg := interp.Config{Grid: grid, Block: block}
 	for _, a := range args {
 		cfg.Args = append(cfg.Args, uint64(a))
@@ -244,6 +246,7 @@ func (d *Device) launch(p *interp.Program, cfg interp.Config) ([]span, error) {
 	if errors.As(err, &f) {
 		return nil, d.fail("cuLaunchKernel", faultCode(f.Kind), "%v", f)
 	}
+	d.done.bytes = st.LoadBytes + st.StoreBytes
 	d.Stats.LoadBytes += st.LoadBytes
 	d.Stats.StoreBytes += st.StoreBytes
 	var uses []span

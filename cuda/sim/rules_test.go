@@ -131,7 +131,7 @@ func TestDnnRules(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = d.Dnn().Plan(g, cuda.DnnOptions{Workspace: 1 << 20})
+		_, err = cuda.FirstPlan(d.Dnn(), g, cuda.DnnOptions{Workspace: 1 << 20})
 		return err
 	}
 	for _, g := range []*cuda.DnnGraph{image.Graph(), conv(func(c *cuda.Conv) { c.Bias = true }), heads.Forward(), heads.Backward(),

@@ -298,7 +298,7 @@ func TestOverlaps(t *testing.T) {
 	b.code(p.Run(algos[0], 1, 0, o, b.s), statusInvalid, "reads")
 	c := cuda.Conv{X: []int64{1, 1, 2, 2}, W: []int64{1, 1, 1, 1}, Y: []int64{1, 1, 2, 2},
 		Shape: cuda.ConvShape{Pads: []int64{0, 0}, EndPads: []int64{0, 0}, Strides: []int64{1, 1}, Dilations: []int64{1, 1}}}
-	q, err := b.Dnn().Plan(c.Graph(), cuda.DnnOptions{Workspace: 1 << 20})
+	q, err := cuda.FirstPlan(b.Dnn(), c.Graph(), cuda.DnnOptions{Workspace: 1 << 20})
 	b.ok(err)
 	ws, err := b.Alloc(q.Workspace())
 	b.ok(err)

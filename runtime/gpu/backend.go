@@ -29,6 +29,7 @@ type Backend struct {
 	held    *sim.Device // the same as d if the device is simulated
 	blas    cuda.Blas   // opened by the first product
 	dnn     cuda.Dnn    // nil if there is none
+	plans   map[string]*sharedPlan
 	open    func() (cuda.Blas, error)
 	tune    bool   // measure products to select their algorithms
 	cache   string // folder for the selected algorithms
@@ -36,7 +37,8 @@ type Backend struct {
 	chosen  []Chosen
 	streams []workStream // streams of the device; every call begins and ends on the first
 	eager   bool
-	lost    error // set after an error that breaks the context
+	lost    error     // set after an error that breaks the context
+	less    sm.Target // what it lacks, the backend does without from the start
 
 	foreign    bool        // the caller owns the driver
 	user       cuda.Stream // the caller's stream, 0: none
@@ -62,8 +64,11 @@ var _ runtime.Backend = (*Backend)(nil)
 
 // Open initializes the GPU with this ordinal. The error wraps cuda.ErrUnavailable if there is none,
 // and says what to do.
-func Open(ordinal int) (*Backend, error) {
-	b := &Backend{name: fmt.Sprintf("cuda:%d", ordinal), open: cuda.OpenBlas, tune: true, cache: cacheDir()}
+func Open(ordinal int) (*Backend, error) { return openWithout(ordinal, sm.Target{}) }
+
+// openWithout is Open for a device that does without what less lacks. Without cuDNN, none is opened.
+func openWithout(ordinal int, less sm.Target) (*Backend, error) {
+	b := &Backend{name: fmt.Sprintf("cuda:%d", ordinal), open: cuda.OpenBlas, tune: true, cache: cacheDir(), less: less}
 	return b, b.start(func() (cuda.Driver, error) { return cuda.Open(ordinal) })
 }
 
@@ -76,13 +81,7 @@ func OpenSim(target string) (*Backend, error) {
 	if !ok || err != nil {
 		return nil, fmt.Errorf("sim:%s: no such GPU; there are sim:sm_70, sim:sm_80 and sim:sm_90, and each without some of %s", target, sm.FeatureNames())
 	}
-	b, err := OpenSimulator(sim.Options{Major: cc / 10, Minor: cc % 10, NoDnn: t.Lacks(sm.NoDnn)})
-	for _, feature := range sm.Features {
-		if err == nil && t.Lacks(feature.Name) {
-			b.Without(feature.Name)
-		}
-	}
-	return b, err
+	return openSimulator(sim.Options{Major: cc / 10, Minor: cc % 10}, t)
 }
 
 // ErrName is wrapped by the error for a name that no GPU can have.
@@ -94,29 +93,25 @@ func OpenNamed(name string) (*Backend, error) {
 	kind, which, _ := strings.Cut(name, ":")
 	number, without, less := strings.Cut(which, "/")
 	n, err := strconv.Atoi(number)
-	_, known := sm.DeviceNamed("sm_90/" + without)
+	t, known := sm.DeviceNamed("sm_90/" + without)
 	switch {
 	case kind == "sim":
 		return OpenSim(which)
 	case kind != "cuda" || err != nil || less && !known:
 		return nil, ErrName
 	}
-	b, err := Open(n)
-	for _, feature := range strings.Split(without, "/") {
-		if err == nil && feature != "" {
-			b.Without(feature)
-		}
-	}
-	return b, err
+	return openWithout(n, t)
 }
 
 // OpenSimulator makes a simulated GPU with options, such as less memory or faults.
-func OpenSimulator(opt sim.Options) (*Backend, error) {
+func OpenSimulator(opt sim.Options) (*Backend, error) { return openSimulator(opt, sm.Target{}) }
+
+func openSimulator(opt sim.Options, less sm.Target) (*Backend, error) {
 	d, err := sim.Open(opt)
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{name: d.String(), open: blasOf(d)}
+	b := &Backend{name: d.String(), open: blasOf(d), less: less}
 	return b, b.start(func() (cuda.Driver, error) { return d, nil })
 }
 
@@ -134,14 +129,22 @@ func (b *Backend) hold(touches *sim.Footprint, issue func() error) error {
 // blasOf opens the products that belong to a driver.
 func blasOf(d cuda.Driver) func() (cuda.Blas, error) {
 	if s, ok := d.(*sim.Device); ok {
-		return func() (cuda.Blas, error) { return s.Blas(), nil }
+		return s.OpenBlas
 	}
 	return cuda.OpenBlas
 }
 
-// openDnn opens the cuDNN that belongs to a driver, if there is one: without it
-// convolutions and attention run as products and kernels.
+// openDnn opens the cuDNN that belongs to a driver, if there is one: without it convolutions and
+// attention run as products and kernels. A cuDNN that does not work is an error.
 func (b *Backend) openDnn() error {
+	for _, feature := range sm.Features {
+		if b.less.Lacks(feature.Name) {
+			b.Without(feature.Name)
+		}
+	}
+	if b.target.Lacks(sm.NoDnn) {
+		return nil
+	}
 	open := cuda.OpenDnn
 	if s, ok := b.d.(*sim.Device); ok {
 		open = s.OpenDnn
@@ -151,13 +154,16 @@ func (b *Backend) openDnn() error {
 		b.Without(sm.NoDnn)
 		return nil
 	}
+	if err != nil {
+		return fmt.Errorf("cuDNN: %w; without it: %s/%s", err, b.name, sm.NoDnn)
+	}
 	b.dnn = dnn
-	return err
+	return nil
 }
 
 // start opens the device on the goroutine that makes all calls.
 func (b *Backend) start(open func() (cuda.Driver, error)) error {
-	b.calls, b.gone, b.linked = make(chan func()), make(chan struct{}), map[*Exec]bool{}
+	b.calls, b.gone, b.linked, b.plans = make(chan func()), make(chan struct{}), map[*Exec]bool{}, map[string]*sharedPlan{}
 	go func() {
 		for {
 			select {
@@ -253,6 +259,11 @@ func (b *Backend) do(f func() error) error {
 		if fault := end(b.settled); fault != nil {
 			b.lost = fault // what the device holds is of no use, and its streams may wait for each other
 			return fault
+		}
+		if errors.Is(err, cuda.ErrInternal) {
+			if _, _, lost := b.d.MemInfo(); lost != nil { // the library does not say whether the context is lost
+				err = fmt.Errorf("%w: %w", lost, err)
+			}
 		}
 		var ce *cuda.Error
 		if errors.As(err, &ce) && ce.Sticky() {

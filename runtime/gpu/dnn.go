@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"ampc/cuda"
@@ -14,26 +15,21 @@ const graphBytes = 1 << 30
 
 var dnnTypes = map[ir.DType]cuda.DnnType{ir.F32: cuda.DnnFloat, ir.F16: cuda.DnnHalf, ir.BF16: cuda.DnnBFloat16}
 
-// graph plans a step that cuDNN runs and returns the call that issues it. It uses an engine with
-// sums that vary between runs only if there is no other.
+// graph plans a step that cuDNN runs and returns the call that issues it.
 func (e *Exec) graph(s *lower.Step) (call, error) {
 	if e.b.dnn == nil {
 		return nil, errors.New("the program calls cuDNN, which this device does not have")
 	}
 	g, feeds := e.b.graphOf(e.p, s)
-	o := cuda.DnnOptions{Deterministic: true, TF32: s.Conv != nil && s.Conv.TF32, Workspace: graphBytes}
-	plan, err := e.b.dnn.Plan(g, o)
-	if errors.Is(err, cuda.ErrNotSupported) {
-		o.Deterministic = false
-		plan, err = e.b.dnn.Plan(g, o)
-	}
+	shared, err := e.b.plan(g, cuda.DnnOptions{TF32: s.Conv != nil && s.Conv.TF32, Workspace: graphBytes}, int(s.Stream))
 	if refused(err) {
 		return nil, &refusal{feature: featureOf(s, e.p), step: s.Node.Name, err: err}
 	}
 	if err != nil {
 		return nil, err
 	}
-	e.dnn = append(e.dnn, plan)
+	e.dnn = append(e.dnn, shared)
+	plan := shared.plan
 	e.need[s.Stream] = max(e.need[s.Stream], plan.Workspace())
 	at := make([]cuda.Ptr, len(feeds))
 	for i, id := range feeds {
@@ -47,6 +43,60 @@ func (e *Exec) graph(s *lower.Step) (call, error) {
 	return func(on workStream) error {
 		return errors.Join(e.b.d.Fill8(e.at[wide], 0, e.p.Buffers[wide].Size, on.stream), run(on))
 	}, nil
+}
+
+// sharedPlan is a plan of cuDNN with the number of steps that use it.
+type sharedPlan struct {
+	key   string
+	plan  cuda.DnnPlan
+	by    cuda.Choice
+	users int
+}
+
+// plan builds the plan of a graph, or finds that of an equal graph on the same stream. Sums of a
+// convolution vary between runs only if there is no other engine, those of attention also where that
+// is faster.
+func (b *Backend) plan(g *cuda.DnnGraph, o cuda.DnnOptions, stream int) (*sharedPlan, error) {
+	key := fmt.Sprintf("stream %d, %s", stream, o.Problem(g))
+	if p := b.plans[key]; p != nil {
+		p.users++
+		b.choose(p.by)
+		return p, nil
+	}
+	o.Deterministic = !b.tune || g.Nodes[0].Conv != nil
+	plan, choice, err := b.engine(g, o, stream)
+	if o.Deterministic && errors.Is(err, cuda.ErrNotSupported) {
+		o.Deterministic = false
+		plan, choice, err = b.engine(g, o, stream)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p := &sharedPlan{key, plan, choice, 1}
+	b.plans[key] = p
+	b.choose(choice)
+	return p, nil
+}
+
+// engine is the plan with the fastest engine, or where nothing is measured with the first.
+func (b *Backend) engine(g *cuda.DnnGraph, o cuda.DnnOptions, stream int) (cuda.DnnPlan, cuda.Choice, error) {
+	if b.tune {
+		return b.choices().PickPlan(b.dnn, g, o, b.streams[stream].stream)
+	}
+	p, err := cuda.FirstPlan(b.dnn, g, o)
+	if err != nil {
+		return nil, cuda.Choice{}, err
+	}
+	return p, cuda.Choice{Problem: o.Problem(g), Name: p.Engine()}, nil
+}
+
+// drop removes one user of a plan, which is closed with the last one.
+func (b *Backend) drop(p *sharedPlan) error {
+	if p.users--; p.users > 0 {
+		return nil
+	}
+	delete(b.plans, p.key)
+	return p.plan.Close()
 }
 
 // sumsFromZero is the first version of cuDNN that clears the sums of dq by itself.

@@ -23,7 +23,7 @@ type Exec struct {
 	owned        []cuda.Ptr
 	modules      []cuda.Module
 	plans        []cuda.BlasPlan
-	dnn          []cuda.DnnPlan
+	dnn          []*sharedPlan
 	need         map[uint8]int64    // workspace of cuDNN by stream
 	spaces       map[uint8]cuda.Ptr // addresses of the workspaces
 	steps        [lower.NumParts][]bound
@@ -440,7 +440,7 @@ func (e *Exec) free() error {
 		err = errors.Join(err, p.Close())
 	}
 	for _, p := range e.dnn {
-		err = errors.Join(err, p.Close())
+		err = errors.Join(err, e.b.drop(p))
 	}
 	for _, m := range e.modules {
 		err = errors.Join(err, e.b.d.Unload(m))

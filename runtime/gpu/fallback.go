@@ -34,11 +34,10 @@ func (r *refusal) Error() string {
 
 func (r *refusal) Unwrap() error { return r.err }
 
-// refused reports whether a library, not the driver, refused a call. Some libraries
-// report wrong arguments for a call that they do not support.
+// refused reports whether a library does not run a call that was planned: it does not support it, or
+// failed to prepare it.
 func refused(err error) bool {
-	var ce *cuda.Error
-	return errors.As(err, &ce) && ce.Lib != "cuda"
+	return errors.Is(err, cuda.ErrNotSupported) || errors.Is(err, cuda.ErrInternal)
 }
 
 var _ runtime.Fallback = (*Backend)(nil)

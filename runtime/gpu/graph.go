@@ -130,6 +130,7 @@ func (e *Exec) part(part lower.Part, casts bool) error {
 	for i := range e.steps[part] {
 		s := &e.steps[part][i]
 		if err := e.step(s, casts || s.fresh == nil); err != nil {
+			_ = e.join(streams) // what was issued ends before the next step; where that fails, err says more
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}

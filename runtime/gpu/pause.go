@@ -67,7 +67,7 @@ func (e *Exec) stepWithPause(ctx context.Context, feeds []runtime.Feed) (runtime
 	noted := make([]byte, len(feeds)*len(e.pause.flags))
 	err := e.b.do(func() error {
 		if err := e.makeRoom(v.micro); err != nil {
-			return e.withPlan(err)
+			return err
 		}
 		if err := e.stage(feeds); err != nil {
 			return err

@@ -47,7 +47,7 @@ func (e *Exec) Step(ctx context.Context, feeds []runtime.Feed) (runtime.Future, 
 func (e *Exec) issue(n int, fill func() error) (*Future, error) {
 	return e.issued(e.b.do(func() error {
 		if err := e.makeRoom(n); err != nil {
-			return e.withPlan(err)
+			return err
 		}
 		if err := fill(); err != nil {
 			return err
@@ -62,7 +62,7 @@ func (e *Exec) issue(n int, fill func() error) (*Future, error) {
 // issued counts an issued step and returns its results; err is the error of issuing it.
 func (e *Exec) issued(err error) (*Future, error) {
 	if err != nil {
-		return nil, fmt.Errorf("%s: %s: step %d: %w", e.b.name, e.p.Name, e.seq+1, err)
+		return nil, fmt.Errorf("%s: %s: step %d: %w", e.b.name, e.p.Name, e.seq+1, e.withPlan(err))
 	}
 	e.seq++
 	e.count.Steps++
