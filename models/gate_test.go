@@ -33,8 +33,6 @@ const (
 
 // allowed are the kinds of kernels that do not, and why.
 var allowed = map[string]string{
-	"channel_moments":     "loads 2 bytes at a time",
-	"channel_sums":        "528 blocks, of which a multiprocessor holds 3",
 	"cross_entropy":       "two passes over a row, with one load of 2 or 4 elements in flight",
 	"cross_entropy_grad":  "reads a row again, 2 bytes at a time",
 	"embedding":           "rows are gathered, by a warp each: 1.9 waves of 16 blocks",

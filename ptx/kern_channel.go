@@ -1,6 +1,9 @@
 package ptx
 
-import "fmt"
+import (
+	"fmt"
+	"math/bits"
+)
 
 // Channels views a tensor as Outer×C×Inner for work on each channel. NCHW images have Outer = N and
 // Inner = H·W, NHWC images Outer = N·H·W and Inner = 1. Split > 1 divides the elements of each
@@ -27,98 +30,49 @@ func (s Channels) split() int { return max(s.Split, 1) }
 // count is the number of elements of a channel.
 func (s Channels) count() int { return s.Outer * s.Inner }
 
-// part is the number of elements of a channel in each part except the last.
-func (s Channels) part() int { return ceilDiv(s.count(), s.split()) }
+// Part is the number of elements of a channel in each part except the last: whole vectors.
+func (s Channels) Part() int {
+	if s.Inner == 1 {
+		return ceilDiv(s.count(), s.split())
+	}
+	return ceilDiv(s.count()/s.vec(), s.split()) * s.vec()
+}
 
-// channelPass is a kernel in which a block processes one part of one channel, or of 32 adjacent
-// channels if channels are innermost.
-type channelPass struct {
+// parts is the number of parts that have elements.
+func (s Channels) parts() int { return ceilDiv(s.count(), s.Part()) }
+
+// vec is the number of adjacent elements that a thread reads at once: of one channel, or of as many
+// channels if these are innermost.
+func (s Channels) vec() int {
+	if s.Inner == 1 {
+		return vecFor(s.C, s.In)
+	}
+	return vecFor(s.Inner, s.In)
+}
+
+// side is the number of adjacent threads that read adjacent channels.
+func (s Channels) side() int { return channelSides(s.C, s.vec()) }
+
+// channelSides is a power of two, as many threads as there are vectors of channels or a warp.
+func channelSides(channels, vec int) int {
+	return min(colLanes, max(channelSide, 1<<bits.Len(uint((channels-1)/vec))))
+}
+
+// Blocks is how Moments is launched.
+func (s Channels) Blocks() Channeled {
+	if s.Inner > 1 {
+		return Channeled{s.C, channelThreads * s.vec(), 3}
+	}
+	return Channeled{ceilDiv(s.C, s.side()*s.vec()), channelThreads / s.side(), 3}
+}
+
+// moments is the state while Moments generates a kernel.
+type moments struct {
 	Channels
-	b            *Builder
-	tid, channel Reg
-	first, last  Reg // elements of the part
-	inside       Reg // predicate that the thread's channel exists; the zero Reg: all do
-	start        Reg // the thread's first element in the part
-	step         int // step from there to its next element
-	folds        int
-}
-
-func (s Channels) pass(b *Builder) *channelPass {
-	p := &channelPass{Channels: s, b: b, tid: b.special("%tid.x")}
-	p.first = b.imul(b.special("%ctaid.y"), I(s.part()))
-	p.last = b.Do("min.u32", b.iadd(p.first, I(s.part())), I(s.count()))
-	if s.Inner == 1 {
-		lane := b.Do("and.b32", p.tid, I(31))
-		p.channel = b.Do("mad.lo.u32", b.special("%ctaid.x"), I(colLanes), lane)
-		p.inside = b.below(p.channel, s.C, s.C%colLanes == 0)
-		p.start, p.step = b.iadd(p.first, b.Do("shr.u32", p.tid, I(5))), colRows
-	} else {
-		p.channel = b.special("%ctaid.x")
-		p.start, p.step = b.iadd(p.first, p.tid), channelThreads
-	}
-	return p
-}
-
-func (s Channels) grid() [3]int {
-	if s.Inner == 1 {
-		return [3]int{ceilDiv(s.C, colLanes), s.split(), 1}
-	}
-	return [3]int{s.C, s.split(), 1}
-}
-
-// element is the index of element j of the thread's channel.
-func (p *channelPass) element(j Reg) Reg {
-	b := p.b
-	if p.Inner == 1 {
-		return b.Do("mad.wide.u32", j, I(p.C), b.Do("cvt.u64.u32", p.channel))
-	}
-	n := b.Do("div.u32", j, I(p.Inner))
-	at := b.Do("mad.lo.u32", n, I(-p.Inner), j) // position in the plane
-	plane := b.Do("mad.wide.u32", n, I(p.C), b.Do("cvt.u64.u32", p.channel))
-	return b.Do("mad.lo.u64", plane, I(p.Inner), b.Do("cvt.u64.u32", at))
-}
-
-func (p *channelPass) load(base, element Reg) Reg {
-	return p.b.loadF(p.b.Do("mad.lo.u64", element, I(p.In.Size()), base), 0, p.In, 1)[0]
-}
-
-// each runs body over the thread's elements.
-func (p *channelPass) each(body func(element Reg)) {
-	b, one := p.b, func(j Reg) { body(p.element(j)) }
-	if p.part() <= p.step {
-		b.when(b.Do("setp.lt.u32", p.start, p.last), func() { one(p.start) })
-		return
-	}
-	b.Loop(p.start, p.last, I(p.step), B32, one)
-}
-
-// sum adds one value of each thread of the channel; every thread that writes gets it.
-func (p *channelPass) sum(x Reg) Reg {
-	b := p.b
-	p.folds++
-	name := fmt.Sprintf("sums%d", p.folds)
-	if p.Inner > 1 {
-		return b.blockFold(x, p.tid, channelThreads, name, func(x, y Reg) Reg { return b.add(x, y) })
-	}
-	sh := b.Shared(name, 4, 4*colLanes*colRows)
-	b.Do("st.shared.f32", Addr{Base: b.iadd(sh, b.Do("shl.b32", p.tid, I(2)))}, x)
-	b.Do("bar.sync", I(0))
-	mine := b.iadd(sh, b.Do("shl.b32", b.Do("and.b32", p.tid, I(31)), I(2)))
-	total := b.Do("ld.shared.f32", Addr{Base: mine})
-	for w := 1; w < colRows; w++ {
-		total = b.add(total, b.Do("ld.shared.f32", Addr{Base: mine, Off: int64(4 * colLanes * w)}))
-	}
-	return total
-}
-
-// write runs body in one thread of each channel with the index of its partial result.
-func (p *channelPass) write(body func(slot Reg)) {
-	b := p.b
-	lead := b.Do("setp.eq.u32", p.tid, I(0))
-	if p.Inner == 1 {
-		lead = b.both(p.inside, b.Do("setp.lt.u32", p.tid, I(colLanes)))
-	}
-	b.when(lead, func() { body(b.Do("mad.lo.u32", b.special("%ctaid.y"), I(p.C), p.channel)) })
+	b           *Builder
+	tid, x      Reg
+	first, last Reg // elements of the block's part
+	some        Reg // predicate that the part has elements; the zero Reg: it has
 }
 
 // Moments generates the mean and the sum of squared deviations of each part of each channel. It
@@ -129,45 +83,158 @@ func (s Channels) Moments(fl Flavour) (*Launch, error) {
 		return nil, err
 	}
 	b := NewBuilder(fl, s.Name, channelThreads)
+	b.k.Blocks = s.Blocks().Resident
 	q := params{b: b}
-	x := q.in("x", s.In, s.Outer*s.C*s.Inner)
+	m := &moments{Channels: s, b: b, x: q.in("x", s.In, s.Outer*s.C*s.Inner)}
 	mean, m2 := q.out("mean", Float32, s.split()*s.C), q.out("m2", Float32, s.split()*s.C)
-	p := s.pass(b)
-	origin, s1, s2 := b.Reg(F32), b.floatConst(0), b.floatConst(0)
-	n := b.Do("cvt.rn.f32.s32", b.Do("sub.s32", p.last, p.first))
-	b.where(p.inside, func() {
-		some := Reg{}
-		if s.part()*(s.split()-1) >= s.count() { // some parts are empty
-			b.To(origin, "mov.f32", Fl(0))
-			some = b.Do("setp.lt.u32", p.first, p.last)
-		}
-		b.where(some, func() {
-			v := p.load(x, p.element(p.first))
-			b.To(origin, "selp.f32", v, Fl(0), b.Do("testp.finite.f32", v))
-		})
-		p.each(func(e Reg) {
-			d := b.sub(p.load(x, e), origin)
-			b.To(s1, "add.rn.f32", s1, d)
-			b.To(s2, "fma.rn.f32", d, d, s2)
-		})
-	})
-	t1, t2 := p.sum(s1), p.sum(s2)
-	p.write(func(slot Reg) {
-		shift := b.div(t1, n)
-		b.Do("st.global.f32", Addr{Base: b.at(mean, slot, 4)}, b.add(origin, shift))
-		b.Do("st.global.f32", Addr{Base: b.at(m2, slot, 4)}, b.Do("max.f32", b.sub(t2, b.mul(t1, shift)), b.mul(t1, Fl(0))))
-	})
-	return finish(b, s.grid(), q.list)
+	m.tid = b.special("%tid.x")
+	m.first = b.imul(b.special("%ctaid.y"), I(s.Part()))
+	m.last = b.Do("min.u32", b.iadd(m.first, I(s.Part())), I(s.count()))
+	if s.Part()*(s.split()-1) >= s.count() {
+		m.some = b.Do("setp.lt.u32", m.first, m.last)
+	}
+	store := func(channel Reg, sums []Reg) { m.store(mean, m2, channel, sums) }
+	if s.Inner > 1 {
+		m.planes(store)
+	} else {
+		m.rows(store)
+	}
+	return finish(b, [3]int{s.Blocks().Across, s.split(), 1}, q.list)
 }
 
-// Merge joins the partial moments of Parts parts (Chan, Golub, LeVeque 1979) into the statistics of
-// batch normalization, one thread for each channel. Arguments: mean, m2 (of Moments), with Running
-// running_mean, running_var, then mean f32[C], rstd f32[C], with Running new_mean f32[C] and
-// new_var f32[C] = old + momentum·(batch − old), the variance unbiased.
+// element is the address of element j of a channel: the first of a vector of its plane, or of as many
+// channels.
+func (m *moments) element(channel, j Reg) Reg {
+	b, size := m.b, m.In.Size()
+	if m.Inner == 1 {
+		return b.Do("mad.lo.u64", b.Do("cvt.u64.u32", j), I(m.C*size), b.at(m.x, channel, size))
+	}
+	image := b.Do("div.u32", j, I(m.Inner))
+	at := b.Do("mad.lo.u32", image, I(-m.Inner), j) // position in the plane
+	plane := b.Do("mad.wide.u32", image, I(m.C), b.Do("cvt.u64.u32", channel))
+	return b.at(b.Do("mad.lo.u64", plane, I(m.Inner*size), m.x), at, size)
+}
+
+// origin loads what n channels are compared with.
+func (m *moments) origin(channel Reg, n int) []Reg {
+	b := m.b
+	list := b.loadF(m.element(channel, m.first), 0, m.In, n)
+	for i, v := range list {
+		list[i] = b.Do("selp.f32", v, Fl(0), b.Do("testp.finite.f32", v))
+	}
+	return list
+}
+
+// add adds the vectors at elements of a channel to the sums of their differences and of the squares.
+// All loads precede all sums.
+func (m *moments) add(channel Reg, elements, origin []Reg, s1, s2 []Reg) {
+	b := m.b
+	var raw [][]Reg
+	for _, j := range elements {
+		raw = append(raw, b.load(m.element(channel, j), 0, m.In, m.vec()))
+	}
+	for _, vector := range raw {
+		for i, v := range vector {
+			d := b.sub(b.widen(v, m.In), origin[i%len(origin)])
+			b.To(s1[i%len(s1)], "add.rn.f32", s1[i%len(s1)], d)
+			b.To(s2[i%len(s2)], "fma.rn.f32", d, d, s2[i%len(s2)])
+		}
+	}
+}
+
+// planes sums one channel per block.
+func (m *moments) planes(store func(channel Reg, sums []Reg)) {
+	b, channel := m.b, m.b.special("%ctaid.x")
+	s1, s2 := []Reg{b.floatConst(0)}, []Reg{b.floatConst(0)}
+	b.where(m.some, func() {
+		origin := m.origin(channel, 1)
+		start := b.Do("mad.lo.u32", m.tid, I(m.vec()), m.first)
+		m.each(start, channelThreads*m.vec(), func(j []Reg) { m.add(channel, j, origin, s1, s2) })
+	})
+	sum := func(x, y Reg) Reg { return b.add(x, y) }
+	t1 := b.blockFold(s1[0], m.tid, channelThreads, "sums1", sum)
+	t2 := b.blockFold(s2[0], m.tid, channelThreads, "sums2", sum)
+	b.when(b.Do("setp.eq.u32", m.tid, I(0)), func() { store(channel, []Reg{t1, t2}) })
+}
+
+// rows sums a vector of channels per thread.
+func (m *moments) rows(store func(channel Reg, sums []Reg)) {
+	b, vec, side := m.b, m.vec(), m.side()
+	sums := make([][]Reg, 2)
+	for i := range sums {
+		for range vec {
+			sums[i] = append(sums[i], b.floatConst(0))
+		}
+	}
+	lane := b.Do("and.b32", m.tid, I(side-1))
+	group := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(side), lane)
+	groups := m.C / vec
+	b.where(b.both(m.some, b.below(group, groups, groups%side == 0)), func() {
+		channel := b.imul(group, I(vec))
+		origin := m.origin(channel, vec)
+		row := b.Do("shr.u32", m.tid, I(bits.TrailingZeros(uint(side))))
+		m.each(b.iadd(m.first, row), channelThreads/side, func(j []Reg) { m.add(channel, j, origin, sums[0], sums[1]) })
+	})
+	b.foldColumns(m.tid, side, vec, m.C, sums, store)
+}
+
+// unrolled is the number of vectors that a thread of Moments loads before it uses them.
+const unrolled = 4
+
+// each runs body for every step-th element of the part from start on, several at a time.
+func (m *moments) each(start Reg, step int, body func(j []Reg)) {
+	b := m.b
+	if m.Part() <= step {
+		b.when(b.Do("setp.lt.u32", start, m.last), func() { body([]Reg{start}) })
+		return
+	}
+	if m.Part() > unrolled*step {
+		ahead := (unrolled - 1) * step
+		b.Loop(start, b.Do("sub.u32", m.last, I(ahead)), I(unrolled*step), B32, func(i Reg) {
+			start = i // the next loop goes on where this one ends
+			list := []Reg{i}
+			for k := 1; k < unrolled; k++ {
+				list = append(list, b.iadd(i, I(k*step)))
+			}
+			body(list)
+		})
+	}
+	b.Loop(start, m.last, I(step), B32, func(j Reg) { body([]Reg{j}) })
+}
+
+// store writes the moments of one channel from its sums.
+func (m *moments) store(mean, m2, channel Reg, sums []Reg) {
+	b := m.b
+	origin := b.Reg(F32)
+	if m.some.Class == Pred {
+		b.To(origin, "mov.f32", Fl(0))
+	}
+	b.where(m.some, func() { b.To(origin, "mov.f32", m.origin(channel, 1)[0]) })
+	shift := b.div(sums[0], b.Do("cvt.rn.f32.s32", b.Do("sub.s32", m.last, m.first)))
+	slot := b.Do("mad.lo.u32", b.special("%ctaid.y"), I(m.C), channel)
+	b.Do("st.global.f32", Addr{Base: b.at(mean, slot, 4)}, b.add(origin, shift))
+	b.Do("st.global.f32", Addr{Base: b.at(m2, slot, 4)}, b.Do("max.f32", b.sub(sums[1], b.mul(sums[0], shift)), b.mul(sums[0], Fl(0))))
+}
+
+// Merge joins the partial moments of all parts into the statistics of batch normalization: the mean,
+// then the squares around it. A block has eight channels; its threads share their parts. Arguments:
+// mean, m2 (of Moments), with Running running_mean, running_var, then mean f32[C], rstd f32[C], with
+// Running new_mean f32[C] and new_var f32[C] = old + momentum·(batch − old), the variance unbiased.
 type Merge struct {
 	Channels
 	Eps, Momentum float32
 	Running       bool
+}
+
+const mergeLanes = 8 // channels of a block, 32 bytes of each part
+
+// merge is the state while Merge generates a kernel.
+type merge struct {
+	Merge
+	b               *Builder
+	tid, channel    Reg
+	inside          Reg // predicate that the thread's channel exists; the zero Reg: all do
+	warps, together int // of a block; groups of threads that read different parts
 }
 
 // Build generates the kernel.
@@ -175,10 +242,13 @@ func (s Merge) Build(fl Flavour) (*Launch, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	b := NewBuilder(fl, s.Name, channelThreads)
+	groups := 32 / mergeLanes // of a warp
+	m := &merge{Merge: s, warps: min(channelThreads/32, ceilDiv(s.parts(), groups))}
+	m.together = m.warps * groups
+	b := NewBuilder(fl, s.Name, 32*m.warps)
+	m.b = b
 	q := params{b: b}
-	parts := s.split()
-	pm, p2 := q.in("part_mean", Float32, parts*s.C), q.in("part_m2", Float32, parts*s.C)
+	pm, p2 := q.in("part_mean", Float32, s.split()*s.C), q.in("part_m2", Float32, s.split()*s.C)
 	var oldM, oldV, newM, newV Reg
 	if s.Running {
 		oldM, oldV = q.in("running_mean", Float32, s.C), q.in("running_var", Float32, s.C)
@@ -187,35 +257,57 @@ func (s Merge) Build(fl Flavour) (*Launch, error) {
 	if s.Running {
 		newM, newV = q.out("new_mean", Float32, s.C), q.out("new_var", Float32, s.C)
 	}
-	c := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(channelThreads), b.special("%tid.x"))
-	b.guarded(c, int64(s.C), func() {
-		m, m2, n := b.floatConst(0), b.floatConst(0), b.floatConst(0)
-		b.Loop(I(0), I(ceilDiv(s.count(), s.part())), I(1), B32, func(i Reg) { s.merge(b, pm, p2, c, i, m, m2, n) })
-		variance := b.div(m2, n)
-		get := func(p Reg) Reg { return b.Do("ld.global.f32", Addr{Base: b.at(p, c, 4)}) }
-		put := func(p, v Reg) { b.Do("st.global.f32", Addr{Base: b.at(p, c, 4)}, v) }
-		drift := func(old, batch Reg) Reg { return b.add(old, b.mul(b.sub(batch, old), Fl(s.Momentum))) }
-		put(mean, m)
-		put(rstd, b.Do("rcp.rn.f32", b.Do("sqrt.rn.f32", b.add(variance, Fl(s.Eps)))))
-		if !s.Running {
-			return
-		}
-		put(newM, drift(get(oldM), m))
-		put(newV, drift(get(oldV), b.div(m2, Fl(float32(max(s.count()-1, 1))))))
+	m.tid = b.special("%tid.x")
+	m.channel = b.Do("mad.lo.u32", b.special("%ctaid.x"), I(mergeLanes), b.Do("and.b32", m.tid, I(mergeLanes-1)))
+	m.inside = b.below(m.channel, s.C, s.C%mergeLanes == 0)
+	at := func(p, slot Reg) Reg { return b.Do("ld.global.f32", Addr{Base: b.at(p, slot, 4)}) }
+	n := Fl(float32(s.count()))
+	centre := b.div(m.sum("means", func(slot, size, acc Reg) { b.To(acc, "fma.rn.f32", size, at(pm, slot), acc) }), n)
+	squares := m.sum("squares", func(slot, size, acc Reg) {
+		d := b.sub(at(pm, slot), centre)
+		b.To(acc, "add.rn.f32", acc, b.fma(b.mul(d, d), size, at(p2, slot)))
 	})
-	return finish(b, [3]int{ceilDiv(s.C, channelThreads), 1, 1}, q.list)
+	b.where(b.both(m.inside, b.below(m.tid, mergeLanes, false)), func() {
+		put := func(p, v Reg) { b.Do("st.global.f32", Addr{Base: b.at(p, m.channel, 4)}, v) }
+		drift := func(old, batch Reg) Reg { return b.add(old, b.mul(b.sub(batch, old), Fl(s.Momentum))) }
+		put(mean, centre)
+		put(rstd, b.Do("rcp.rn.f32", b.Do("sqrt.rn.f32", b.add(b.div(squares, n), Fl(s.Eps)))))
+		if s.Running {
+			put(newM, drift(at(oldM, m.channel), centre))
+			put(newV, drift(at(oldV, m.channel), b.div(squares, Fl(float32(max(s.count()-1, 1))))))
+		}
+	})
+	return finish(b, [3]int{ceilDiv(s.C, mergeLanes), 1, 1}, q.list)
 }
 
-// merge adds part i to the running mean, squares and count. The mean is a weighted sum of both
-// means, not a difference, because after an infinite mean a difference would be NaN.
-func (s Merge) merge(b *Builder, pm, p2, c, i, m, m2, n Reg) {
-	slot := b.Do("mad.lo.u32", i, I(s.C), c)
-	size := b.Do("min.u32", b.Do("sub.u32", I(s.count()), b.imul(i, I(s.part()))), I(s.part()))
-	k := b.Do("cvt.rn.f32.u32", size)
-	total := b.add(n, k)
-	part := b.Do("ld.global.f32", Addr{Base: b.at(pm, slot, 4)})
-	delta, share := b.sub(part, m), b.div(k, total)
-	b.To(m2, "add.rn.f32", m2, b.fma(b.mul(delta, delta), b.mul(n, share), b.Do("ld.global.f32", Addr{Base: b.at(p2, slot, 4)})))
-	b.To(m, "fma.rn.f32", part, share, b.mul(m, b.div(n, total)))
-	b.To(n, "mov.f32", total)
+// sum adds up a value of every part: term adds that of the part at slot, which has size elements. All
+// threads get the sum of their channel.
+func (m *merge) sum(name string, term func(slot, size, acc Reg)) Reg {
+	b, parts := m.b, m.parts()
+	acc := b.floatConst(0)
+	b.where(m.inside, func() {
+		b.strided(b.Do("shr.u32", m.tid, I(bits.TrailingZeros(mergeLanes))), m.together, parts, func(i Reg) {
+			size := b.floatConst(float32(m.Part()))
+			if parts*m.Part() > m.count() {
+				left := b.Do("sub.u32", I(m.count()), b.imul(i, I(m.Part())))
+				size = b.Do("cvt.rn.f32.u32", b.Do("min.u32", left, I(m.Part())))
+			}
+			term(b.Do("mad.lo.u32", i, I(m.C), m.channel), size, acc)
+		})
+	})
+	for d := mergeLanes; d < 32 && d < mergeLanes*parts; d *= 2 {
+		acc = b.add(acc, b.neighbour(acc, d))
+	}
+	if m.warps == 1 {
+		return acc
+	}
+	sh := b.Shared(name, 4, 4*32*m.warps)
+	b.Do("st.shared.f32", Addr{Base: b.iadd(sh, b.Do("shl.b32", m.tid, I(2)))}, acc)
+	b.Do("bar.sync", I(0))
+	mine := b.iadd(sh, b.Do("shl.b32", b.Do("and.b32", m.tid, I(mergeLanes-1)), I(2)))
+	total := b.Do("ld.shared.f32", Addr{Base: mine})
+	for w := 1; w < m.warps; w++ {
+		total = b.add(total, b.Do("ld.shared.f32", Addr{Base: mine, Off: int64(4 * 32 * w)}))
+	}
+	return total
 }

@@ -19,6 +19,11 @@ type ChannelSum struct {
 	Sums  []int
 }
 
+// Channeled is how a pass over channels is launched: the blocks side by side in one part, the elements
+// of a channel that a block reads at a time, and the blocks that a multiprocessor holds, to which
+// registers are limited.
+type Channeled struct{ Across, Step, Resident int }
+
 const (
 	channelShared = 32 << 10 // bytes of shared memory that a block may use for its sums
 	channelSide   = 8        // smallest number of adjacent threads
@@ -38,6 +43,7 @@ func (s ChannelSum) Build(fl Flavour) (*Launch, error) {
 		out := Access{Name: fmt.Sprintf("sums%d", i), DType: Float32, Offset: int64(w.split*w.channels) - 1}
 		outs = append(outs, w.param(out, true))
 	}
+	w.b.k.Blocks = s.resident()
 	w.tid = w.b.special("%tid.x")
 	if w.planes {
 		w.sumPlanes(s.Sums, outs)
@@ -47,17 +53,24 @@ func (s ChannelSum) Build(fl Flavour) (*Launch, error) {
 	return finish(w.b, [3]int{w.across(), w.split, 1}, w.args)
 }
 
-// Blocks is the number of blocks side by side in one part, and the number of elements of a channel
-// that a block reads at a time.
-func (s ChannelSum) Blocks(fl Flavour) (across, step int, err error) {
+// Blocks is how the pass is launched.
+func (s ChannelSum) Blocks(fl Flavour) (Channeled, error) {
 	w, err := s.generate(fl)
 	if err != nil {
-		return 0, 0, err
+		return Channeled{}, err
 	}
 	if w.planes {
-		return w.across(), elementThreads * w.vec, nil
+		return Channeled{w.across(), elementThreads * w.vec, s.resident()}, nil
 	}
-	return w.across(), elementThreads / w.side(), nil
+	return Channeled{w.across(), elementThreads / w.side(), s.resident()}, nil
+}
+
+// resident is 2 if the registers of three sums would not suffice for more blocks.
+func (s ChannelSum) resident() int {
+	if len(s.Sums) > 2 {
+		return 2
+	}
+	return 3
 }
 
 func (w *channelSum) across() int {
@@ -220,10 +233,8 @@ func (w *channelSum) store(outs, totals []Reg, channel Reg) {
 	}
 }
 
-// side is the number of threads in a row of the block, a power of two.
-func (w *channelSum) side() int {
-	return min(colLanes, max(channelSide, 1<<bits.Len(uint((w.channels-1)/w.vec))))
-}
+// side is the number of threads in a row of the block.
+func (w *channelSum) side() int { return channelSides(w.channels, w.vec) }
 
 // sumRows sums rows of channels. Threads in one row of the block have adjacent channels; threads in
 // one column have the same channel.
@@ -244,7 +255,7 @@ func (w *channelSum) sumRows(values []int, outs []Reg) {
 			w.add(append(w.outer(j), c), values, sums)
 		})
 	})
-	w.foldRows(side, sums, outs)
+	b.foldColumns(w.tid, side, w.vec, w.channels, sums, func(channel Reg, totals []Reg) { w.store(outs, totals, channel) })
 }
 
 // outer splits row j into the image index and the position in the image.
@@ -257,13 +268,12 @@ func (w *channelSum) outer(j Reg) []Reg {
 	return []Reg{b.Do("cvt.u64.u32", image), b.Do("cvt.u64.u32", position)}
 }
 
-// foldRows adds up the values of the threads in each column of the block, with one thread for each
-// channel.
-func (w *channelSum) foldRows(side int, sums [][]Reg, outs []Reg) {
-	b := w.b
-	sh := b.Shared("sums", 4, 4*elementThreads*w.vec*len(sums))
-	mine := b.iadd(sh, b.Do("shl.b32", w.tid, I(2)))
-	at := func(i, l int) int64 { return int64(4 * elementThreads * (i*w.vec + l)) }
+// foldColumns adds up the values of the threads in each column of a block, of which side threads are a
+// row and have vec channels each. It runs store in one thread for each channel.
+func (b *Builder) foldColumns(tid Reg, side, vec, channels int, sums [][]Reg, store func(channel Reg, totals []Reg)) {
+	sh := b.Shared("sums", 4, 4*elementThreads*vec*len(sums))
+	mine := b.iadd(sh, b.Do("shl.b32", tid, I(2)))
+	at := func(i, l int) int64 { return int64(4 * elementThreads * (i*vec + l)) }
 	for i, list := range sums {
 		for l, s := range list {
 			b.Do("st.shared.f32", Addr{Base: mine, Off: at(i, l)}, s)
@@ -271,12 +281,12 @@ func (w *channelSum) foldRows(side int, sums [][]Reg, outs []Reg) {
 	}
 	b.Do("bar.sync", I(0))
 	// thread t has lane t mod side and element t div side of its vector
-	lane := b.Do("and.b32", w.tid, I(side-1))
-	element := b.Do("shr.u32", w.tid, I(bits.TrailingZeros(uint(side))))
+	lane := b.Do("and.b32", tid, I(side-1))
+	element := b.Do("shr.u32", tid, I(bits.TrailingZeros(uint(side))))
 	group := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(side), lane)
-	channel := b.Do("mad.lo.u32", group, I(w.vec), element)
-	inside := b.below(w.tid, side*w.vec, side*w.vec == elementThreads)
-	inside = b.both(inside, b.below(channel, w.channels, w.channels%(side*w.vec) == 0))
+	channel := b.Do("mad.lo.u32", group, I(vec), element)
+	inside := b.below(tid, side*vec, side*vec == elementThreads)
+	inside = b.both(inside, b.below(channel, channels, channels%(side*vec) == 0))
 	b.where(inside, func() {
 		from := b.iadd(sh, b.Do("shl.b32", b.Do("mad.lo.u32", element, I(elementThreads), lane), I(2)))
 		var totals []Reg
@@ -287,6 +297,6 @@ func (w *channelSum) foldRows(side int, sums [][]Reg, outs []Reg) {
 			}
 			totals = append(totals, total)
 		}
-		w.store(outs, totals, channel)
+		store(channel, totals)
 	})
 }

@@ -235,7 +235,5 @@ func (s ColReduce) joinWarps(b *Builder, f fold, acc []Reg, tid, lane Reg, lanes
 	}
 }
 
-const (
-	colLanes = 32 // channels of a block
-	colRows  = 8  // positions of a block processed side by side
-)
+// colLanes is the largest number of threads of a block that read adjacent channels.
+const colLanes = 32

@@ -18,6 +18,7 @@ type Kernel struct {
 	Params  []Param
 	Shared  []Shared
 	Threads int             // .maxntid, the block size for which the kernel was written; 0 if not declared
+	Blocks  int             // .minnctapersm, the blocks that a multiprocessor must hold: it limits registers; 0 if not declared
 	Regs    [numClasses]int // how many registers of each class are declared
 	Body    []Inst
 }
@@ -74,6 +75,9 @@ func (k *Kernel) print(b *strings.Builder) {
 	b.WriteString(")\n")
 	if k.Threads > 0 {
 		fmt.Fprintf(b, ".maxntid %d, 1, 1\n", k.Threads)
+	}
+	if k.Blocks > 0 {
+		fmt.Fprintf(b, ".minnctapersm %d\n", k.Blocks)
 	}
 	b.WriteString("{\n")
 	for c := Pred; c < numClasses; c++ {

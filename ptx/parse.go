@@ -173,6 +173,9 @@ func (p *parser) kernel() *Kernel {
 			p.expect("1")
 		}
 	}
+	if p.accept(".minnctapersm") {
+		k.Blocks = p.number()
+	}
 	p.expect("{")
 	for p.err == nil && !p.accept("}") {
 		p.statement()

@@ -100,6 +100,11 @@ func TestFaultsAreFound(t *testing.T) {
 	if m, err := Parse(big); err != nil || Verify(m) == nil {
 		t.Errorf("50000 bytes of shared memory pass (parse error %v)", err)
 	}
+	for _, limits := range []string{".minnctapersm 2", ".maxntid 256, 1, 1 .minnctapersm 5", ".maxntid 2048, 1, 1"} {
+		if m, err := Parse(strings.Replace(head, "\n{", limits+"\n{", 1) + "ret;\n}\n"); err != nil || Verify(m) == nil {
+			t.Errorf("%s passes (parse error %v)", limits, err)
+		}
+	}
 }
 
 // TestBuilderRefuses: operands of the wrong type and instructions the flavour lacks.

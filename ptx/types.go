@@ -22,6 +22,18 @@ var (
 	SM90 = Flavour{78, 90}
 )
 
+// Multiprocessors is their number in the large GPUs of a flavour: V100, A100, H100. A kernel whose blocks
+// share work aims at one wave on these.
+func (f Flavour) Multiprocessors() int {
+	switch f {
+	case SM70:
+		return 80
+	case SM80:
+		return 108
+	}
+	return 132
+}
+
 // FlavourFor picks the best flavour for a device of the given compute capability.
 func FlavourFor(major, minor int) (Flavour, error) {
 	switch cc := major*10 + minor; {

@@ -163,9 +163,6 @@ func (g *channelGrads) sums() error {
 	return nil
 }
 
-// channelRounds is the least number of iterations of a block of the first pass.
-const channelRounds = 16
-
 // channelSums launches the sums of values of a cluster over the elements of every
 // channel, in parts that total adds up.
 func (c *cudaCall) channelSums(g *lower.Cluster, values []int, channels, each int) (parts []lower.BufferID, total ptx.ColReduce, err error) {
@@ -174,12 +171,11 @@ func (c *cudaCall) channelSums(g *lower.Cluster, values []int, channels, each in
 		return nil, total, err
 	}
 	kernel := ptx.ChannelSum{Elementwise: pg, Sums: values, Split: 1}
-	across, step, err := kernel.Blocks(c.fl)
+	blocks, err := kernel.Blocks(c.fl)
 	if err != nil {
 		return nil, total, err
 	}
-	part := ceil(each, max(1, min(channelBlocks/across, each/(channelRounds*step)))) // enough parts to fill the device, but none with little work
-	kernel.Split = ceil(each, part)                                                  // no part is empty
+	kernel.Split = c.channelParts(blocks, each)
 	args := append(buffersOf(g.Loads), buffersOf(g.Stores)...)
 	for range values {
 		parts = append(parts, c.temp("parts", ir.F32, int64(kernel.Split), int64(channels)))

@@ -33,13 +33,15 @@ func allF32(list []*ir.Value) bool {
 	return !slices.ContainsFunc(list, func(v *ir.Value) bool { return v != nil && v.Type.DType != ir.F32 })
 }
 
-// The number of blocks that a pass over channels aims at, and the least number of
-// elements of a block.
-const (
-	channelBlocks = 4 * 132
-	channelWork   = 512
-	channelGroup  = 32 // channels of a block if they are the last dimension
-)
+// channelRounds is the least number of iterations of a block in a pass over channels.
+const channelRounds = 8
+
+// channelParts divides each elements of a channel into parts: enough for one wave on a large GPU, none
+// with little work, and none empty.
+func (c *cudaCall) channelParts(k ptx.Channeled, each int) int {
+	part := ceil(each, max(1, min(k.Resident*c.fl.Multiprocessors()/k.Across, each/(channelRounds*k.Step))))
+	return ceil(each, part)
+}
 
 // images views the images of a batch norm, divided into parts by the amount of
 // work.
@@ -50,14 +52,9 @@ func (c *cudaCall) images() ptx.Channels {
 		last := len(d) - 1
 		k.Outer, k.C, k.Inner = int(lower.Count(d[:last])), int(d[last]), 1
 	}
-	blocks := k.C
-	if k.Inner == 1 {
-		blocks = (k.C + channelGroup - 1) / channelGroup
-	}
 	each := k.Outer * k.Inner
-	k.Split = max(1, min(channelBlocks/blocks, each/channelWork))
-	part := (each + k.Split - 1) / k.Split
-	k.Split = (each + part - 1) / part // no part is empty
+	k.Split = c.channelParts(k.Blocks(), each)
+	k.Split = ceil(each, k.Part())
 	return k
 }
 

@@ -15,6 +15,8 @@ func channelCases() []Case {
 		{Outer: 5, C: 4, Inner: 2, In: ptx.Float32, Split: 7},
 		{Outer: 31, C: 64, Inner: 1, In: ptx.Float32},
 		{Outer: 10, C: 3, Inner: 1, In: ptx.Float32, Split: 7},
+		{Outer: 200, C: 64, Inner: 1, In: ptx.BFloat16},
+		{Outer: 3, C: 2, Inner: 3072, In: ptx.Float16},
 	}
 	cases := []Case{
 		gradientSums([3]int{100, 256, 1}, 3, ptx.Float16, true), gradientSums([3]int{1200, 64, 1}, 1, ptx.BFloat16, false), gradientSums([3]int{4, 3, 1024}, 2, ptx.Float16, true),
@@ -39,8 +41,7 @@ func channelAt(s ptx.Channels, c, j int) int { return (j/s.Inner*s.C+c)*s.Inner 
 
 // partOf gives the elements of part p.
 func partOf(s ptx.Channels, p int) (lo, hi int) {
-	n, parts := s.Outer*s.Inner, max(s.Split, 1)
-	size := (n + parts - 1) / parts
+	n, size := s.Outer*s.Inner, s.Part()
 	return min(p*size, n), min((p+1)*size, n)
 }
 
