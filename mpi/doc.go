@@ -4,7 +4,8 @@
 //
 // An all-reduce is an exchange of segments (MPI_Ialltoallv), a local sum in the order
 // of ranks, and a gathering of the sums (MPI_Iallgatherv), all in bytes: any dtype, the
-// bytes of a ring, and the same bits on all ranks.
+// bytes of a ring, and the same bits on all ranks. Large tensors whose elements are sent as they are
+// in memory are read and written in place; others are packed into one buffer.
 package mpi
 
 import (

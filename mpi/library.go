@@ -19,7 +19,7 @@ type library struct {
 	fn   map[string]uintptr
 
 	world, bytes, errorsReturn uintptr
-	statusIgnore               uintptr
+	statusIgnore, inPlace      uintptr
 }
 
 // functions are the MPI functions that are called.
@@ -65,9 +65,10 @@ func (l *library) handles(h uintptr) {
 		l.world = world
 		l.bytes, _ = purego.Dlsym(h, "ompi_mpi_byte")
 		l.errorsReturn, _ = purego.Dlsym(h, "ompi_mpi_errors_return")
+		l.inPlace = 1
 		return
 	}
-	l.world, l.bytes, l.errorsReturn, l.statusIgnore = 0x44000000, 0x4c00010d, 0x54000001, 1
+	l.world, l.bytes, l.errorsReturn, l.statusIgnore, l.inPlace = 0x44000000, 0x4c00010d, 0x54000001, 1, ^uintptr(0)
 }
 
 func (l *library) version() {

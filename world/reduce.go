@@ -3,6 +3,7 @@ package world
 import (
 	"encoding/binary"
 	"math"
+	"unsafe"
 
 	"ampc/internal/fp"
 	"ampc/ir"
@@ -62,14 +63,12 @@ var le = binary.LittleEndian
 func (m *Message) pack(dst, src []byte) {
 	down := float32(math.Ldexp(1, -m.Shift))
 	switch d := m.DType; {
-	case d == ir.F64 || m.Op == Gather:
+	case m.Plain():
 		copy(dst, src)
 	case !d.Float():
 		for i := range len(dst) / 8 {
 			le.PutUint64(dst[8*i:], uint64(loadInt(src, d, i)))
 		}
-	case d == ir.F32 && m.Wire == ir.F32 && m.Shift == 0:
-		copy(dst, src)
 	default:
 		for i := range len(dst) / m.unit() {
 			m.store(dst, i, loadFloat(src, d, i)*down)
@@ -80,14 +79,12 @@ func (m *Message) pack(dst, src []byte) {
 func (m *Message) unpack(dst, src []byte) {
 	up := float32(math.Ldexp(1, m.Shift))
 	switch d := m.DType; {
-	case d == ir.F64 || m.Op == Gather:
+	case m.Plain():
 		copy(dst, src)
 	case !d.Float():
 		for i := range len(src) / 8 {
 			storeInt(dst, d, i, int64(le.Uint64(src[8*i:])))
 		}
-	case d == ir.F32 && m.Wire == ir.F32 && m.Shift == 0:
-		copy(dst, src)
 	default:
 		for i := range len(src) / m.unit() {
 			storeFloat(dst, d, i, loadFloat(src, m.Wire, i)*up)
@@ -137,15 +134,26 @@ func (m *Message) Reduce(dst []byte, parts [][]byte) {
 	}
 }
 
-// sum32 adds f32 parts element by element.
+// sum32 adds f32 parts element by element, in blocks that stay in the first cache.
 func sum32(dst []byte, parts [][]byte) {
-	for i := 0; i+4 <= len(dst); i += 4 {
-		y := math.Float32frombits(le.Uint32(parts[0][i:]))
+	var block [1024]float32
+	for at, n := 0, len(dst)/4; at < n; at += len(block) {
+		end := min(at+len(block), n)
+		y := block[:end-at]
+		copy(y, floats(parts[0])[at:end])
 		for _, p := range parts[1:] {
-			y += math.Float32frombits(le.Uint32(p[i:]))
+			x := floats(p)[at:end]
+			for i := range y {
+				y[i] += x[i]
+			}
 		}
-		le.PutUint32(dst[i:], math.Float32bits(y))
+		copy(floats(dst)[at:end], y)
 	}
+}
+
+// floats is the memory of f32 elements.
+func floats(b []byte) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
 }
 
 // tree32 adds f32 parts element by element: neighbours first, then their sums.

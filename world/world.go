@@ -78,6 +78,11 @@ func (m *Message) Elements() int {
 	return n
 }
 
+// Plain reports whether elements are sent as they are in memory.
+func (m *Message) Plain() bool {
+	return m.Op == Gather || m.DType == ir.F64 || m.DType == ir.F32 && m.Wire == ir.F32 && m.Shift == 0
+}
+
 // unit is the size in bytes of an element as it is sent.
 func (m *Message) unit() int {
 	switch {
