@@ -23,6 +23,7 @@ func main() {
 		v.tiles()
 		if v.wide() {
 			v.vnni()
+			v.endings()
 		}
 		v.packing()
 		v.smallM()

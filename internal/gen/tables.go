@@ -75,7 +75,11 @@ func (v *vm) table(b *strings.Builder) {
 	v.fusedTable(b)
 	fmt.Fprintf(b, "p.tileBias, p.tileShift, p.finish, p.touch, p.maxTaps, p.maxThree, p.addRuns, p.unzip, p.zip = tileBias%s, tileShift%s, finish%s, touch%s, maxTaps%s, maxThree%s, addRuns%s, unzip%s, zip%s\n", s, s, s, s, s, s, s, s, s)
 	if v.wide() {
-		fmt.Fprintf(b, "p.unzipHalves = unzipHalves%s\n", s)
+		fmt.Fprintf(b, "p.unzipHalves = unzipHalves%s\np.ending = []endingFunc{", s)
+		for rows := 1; rows <= v.tileRows(); rows++ {
+			fmt.Fprintf(b, "ending%dx%d%s, ", rows, 2*v.w, s)
+		}
+		fmt.Fprintln(b, "}")
 	}
 	fmt.Fprintf(b, "p.wino = &winoKernels{winoIn%s, winoThree%s, winoTwo%s, winoTaps%s, winoPixels%s}\n}\n\n", s, s, s, s, s)
 }

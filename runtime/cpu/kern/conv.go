@@ -41,6 +41,7 @@ type grid struct {
 	clean   bool   // none of them is subnormal
 	phases  int    // along the last axis pixel x is at (x%phases)*phase + x/phases*axis[2]
 	phase   int
+	gap     int // pixels of a row behind those that are results, where tiles read rows together; see gapped
 }
 
 // at is the offset of a pixel in the padded image.
@@ -124,6 +125,7 @@ type tableSource struct {
 	clean bool // none of them is subnormal
 	zip   bool // runs along the depths take every second depth: they are the halves of words
 
+	slack bool         // a tile may read past its end
 	fixed fixedOperand // where it is packed ahead
 }
 
@@ -168,7 +170,7 @@ func (s *tableSource) indirect() *tableSource {
 	if p.indirect == nil || !s.byLane || s.tf32 || s.buf.Type != F32 || s.vnni && !s.clean {
 		return nil
 	}
-	for l := 0; l+p.nr <= len(s.lane); l += p.nr {
+	for l := 0; l+p.nr <= len(s.lane) && !s.slack; l += p.nr {
 		if !s.contiguous(l, p.nr) {
 			return nil
 		}
@@ -176,11 +178,16 @@ func (s *tableSource) indirect() *tableSource {
 	return s
 }
 
-// contiguous reports whether lanes [l0,l0+n) fill a tile and each half of them is contiguous. Then they need no
-// packing.
+// contiguous reports whether lanes [l0,l0+n) fill a tile, or both halves of one in part where what follows may be read, and
+// each half of them is contiguous. Then they need no packing.
 func (s *tableSource) contiguous(l0, n int) bool {
-	p, span := s.p, 4*(s.p.vw-1)
-	return n == p.nr && s.lane[l0+p.vw-1]-s.lane[l0] == span && s.lane[l0+p.nr-1]-s.lane[l0+p.vw] == span
+	p := s.p
+	return (n == p.nr || s.slack && n > p.vw) && s.lane[l0+p.vw-1]-s.lane[l0] == 4*(p.vw-1) && s.lane[l0+n-1]-s.lane[l0+p.vw] == 4*(n-p.vw-1)
+}
+
+// ends is where the two halves of n columns of a tile begin, from lane l0 on.
+func (s *tableSource) ends(l0, n int) (b0, b1 int) {
+	return s.lane[l0], s.lane[l0+min(n-1, s.p.vw)]
 }
 
 // packedAtOnce is how many depths of all lanes are packed before the next ones: both what is read and what is written stay
@@ -243,7 +250,9 @@ func (m *Machine) Conv(c *Conv) {
 		m.convProduct(&g, c.Y, c.K, c.Out, c.Stride, m.weights(c.K/c.Groups, c.C/c.Groups, false, true))
 		return
 	}
-	g := m.pad(x, c.C, c.In, c.Pad, [3]int{1, 1, 1}, size, c.Stride[2], m.paddedType(c.X.Type, c.Out))
+	size, gap := m.gapped(c, size)
+	g := m.pad(x, c.C, c.In, c.Pad, [3]int{1, 1, 1}, size, c.Stride[2], m.paddedType(c.X.Type, c.Out, gap))
+	g.gap = gap
 	t.patch.taps(&g, c.C/c.Groups, c.Kernel, [3]int{}, c.Dilation, c.ChannelsLast)
 	if c.depthwise() {
 		m.depthForward(g, c.dense(c.Y, c.K, c.Out), c.Out, c.Stride)
@@ -295,7 +304,7 @@ func (m *Machine) ConvInputGrad(c *Conv) {
 		m.convProduct(&g, c.X, c.C, c.In, [3]int{1, 1, 1}, m.weights(c.C/c.Groups, c.K/c.Groups, true, true))
 		return
 	}
-	g := m.pad(c.dense(c.Y, c.K, c.Out), c.K, c.Out, lo, c.Stride, size, 1, m.paddedType(c.Y.Type, c.In))
+	g := m.pad(c.dense(c.Y, c.K, c.Out), c.K, c.Out, lo, c.Stride, size, 1, m.paddedType(c.Y.Type, c.In, 0))
 	t.patch.taps(&g, c.K/c.Groups, c.Kernel, from, by, c.ChannelsLast)
 	if c.depthwise() {
 		m.depthForward(g, c.dense(c.X, c.C, c.In), c.In, [3]int{1, 1, 1})
@@ -319,33 +328,32 @@ func (m *Machine) convProduct(g *grid, out Buf, channels int, size, step [3]int,
 		images = 1
 	}
 	t.pixel.pixels(g, images, size, step)
+	cols := colRun{n: len(t.pixel.s) / images, jump: channels * px, row: size[2], gap: g.gap}
+	all := images * cols.n
 	patches := tableSource{p: m.Path, buf: g.buf, item: item, inner: c.Groups, lane: t.pixel.s, depth: t.patch.s, byLane: !c.ChannelsLast, tf32: c.TF32,
-		vnni: g.vnni, clean: g.clean}
+		vnni: g.vnni, clean: g.clean, slack: g.gap > 0}
 	dst := Mat{Buf: out, LD: px, Stride: [2]int{channels * px, per * px}}
 	gt.depth = len(t.patch.s)
 	if g.vnni {
 		gt.depth *= 2
 	}
-	epi, cols, turned := c.Epilogue, colRun{}, false
+	epi, turned := c.Epilogue, false
+	if !merge && g.gap == 0 {
+		cols = colRun{}
+	}
 	if c.ChannelsLast {
 		dst.LD, dst.Stride = channels, [2]int{0, per}
-		t.sources, gt.fixed[1] = [2]tableSource{patches, weights}, weights.fixed
+		t.sources, gt.fixed[1], cols = [2]tableSource{patches, weights}, weights.fixed, colRun{}
 		gt.rows, gt.cols, gt.items = c.N*px, per, c.Groups
 	} else if epi.Bias, epi.RowBias = (Buf{}), epi.Bias; m.pixelsAsRows(c, g.vnni, per, images*px) {
 		t.sources, gt.fixed[1] = [2]tableSource{patches, weights}, weights.fixed
-		gt.rows, gt.cols, gt.items, turned = images*px, per, c.N/images*c.Groups, true
-		if merge {
-			cols = colRun{px, dst.Stride[0]}
-		}
+		gt.rows, gt.cols, gt.items, turned = all, per, c.N/images*c.Groups, true
 	} else {
 		t.sources, gt.fixed[0] = [2]tableSource{weights, patches}, weights.fixed
-		gt.rows, gt.cols, gt.items = per, images*px, c.N/images*c.Groups
-		if merge {
-			cols = colRun{px, dst.Stride[0]}
-		}
+		gt.rows, gt.cols, gt.items = per, all, c.N/images*c.Groups
 	}
 	epi.Residual.LD, epi.Residual.Stride = dst.LD, dst.Stride
-	gt.a, gt.b, gt.indirect, gt.prefetch = &t.sources[0], &t.sources[1], t.sources[1].indirect(), true
+	gt.a, gt.b, gt.indirect, gt.prefetch, gt.endings = &t.sources[0], &t.sources[1], t.sources[1].indirect(), true, true
 	gt.out = output{p: m.Path, c: dst, inner: c.Groups, epi: epi, perGroup: per, cols: cols, turned: turned}
 	m.multiply(gt)
 }

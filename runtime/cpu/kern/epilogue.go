@@ -17,16 +17,24 @@ type output struct {
 	turned   bool // the product is the transpose of C: its rows are C's columns
 }
 
-// colRun describes columns that cover the images of a channels-first batch: column j of C is pixel j%n of image j/n,
-// and images are jump elements apart. If n is 0, columns are contiguous.
-type colRun struct{ n, jump int }
+// colRun describes columns that cover the images of a channels-first batch: column j of C is column j%n of image j/n,
+// and images are jump elements apart. An image's columns are its pixels; where gap is not 0, they are row pixels and gap
+// columns that are no pixels in turn, and end with pixels. If n is 0, columns are contiguous.
+type colRun struct{ n, jump, row, gap int }
 
-// at returns the offset of column j, and how many of the n columns from it are contiguous.
-func (r colRun) at(j, n int) (off, same int) {
+// at returns the offset of column j in C, how many of the n columns from it are contiguous there, and after how many the
+// next ones begin: there is nothing in C for those between.
+func (r *colRun) at(j, n int) (off, same, step int) {
 	if r.n == 0 {
-		return j, n
+		return j, n, n
 	}
-	return j/r.n*r.jump + j%r.n, min(n, r.n-j%r.n)
+	image, x := j/r.n, j%r.n
+	n = min(n, r.n-x)
+	if r.gap == 0 {
+		return image*r.jump + x, n, n
+	}
+	y, x := x/(r.row+r.gap), x%(r.row+r.gap)
+	return image*r.jump + y*r.row + min(x, r.row), max(0, min(n, r.row-x)), min(n, r.row+r.gap-x)
 }
 
 // touch prefetches the memory that the epilogue of a tile of h rows of n will read or write, while the tile is
@@ -38,9 +46,9 @@ func (o *output) touch(item, i, h, j, n int) {
 	if o.turned {
 		i, h, j, n = j, n, i, h
 	}
-	at, n := o.cols.at(j, n)
+	at, n, _ := o.cols.at(j, n)
 	for _, m := range [...]*Mat{&o.c, &o.epi.Residual} {
-		if size := m.Type.Size(); !m.absent() {
+		if size := m.Type.Size(); !m.absent() && n > 0 {
 			o.p.touch(h, m.at(m.item(item, o.inner)+i*m.LD+at), m.LD*size, n*size)
 		}
 	}
@@ -98,12 +106,12 @@ func (o *output) toRows(w *worker, tile []float32, item, i, h, j, n int, part []
 		p.unary[actOps[e.Act]](len(tile), &tile[0], &tile[0])
 	}
 	for done := 0; done < n; {
-		at, same := o.cols.at(j+done, n-done)
+		at, same, step := o.cols.at(j+done, n-done)
 		o.put(w, tile[done:], item, i, h, at, same)
 		if o.c.absent() {
 			o.p.put[F32](h, same, bytes(&part[done]), ldp, &tile[done])
 		}
-		done += same
+		done += step
 	}
 }
 
@@ -136,7 +144,7 @@ func (o *output) finish(w *worker, tile []float32, item, i, h, j, n int, part []
 	}
 	limits := &limitsOf[e.Act][e.Last]
 	for done := 0; done < n; {
-		at, same := o.cols.at(j+done, n-done)
+		at, same, step := o.cols.at(j+done, n-done)
 		dst, ldd := (*float32)(nil), ldp
 		if o.c.absent() {
 			dst = &part[done]
@@ -148,7 +156,7 @@ func (o *output) finish(w *worker, tile []float32, item, i, h, j, n int, part []
 			add = (*float32)(ptr(r.at(r.item(item, o.inner) + i*r.LD + at)))
 		}
 		p.finish(h, same, dst, ldd, &tile[done], &shift[0], add, r.LD, &limits[0])
-		done += same
+		done += step
 	}
 }
 

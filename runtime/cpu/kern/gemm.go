@@ -73,7 +73,7 @@ func (m *Machine) Gemm(g *Gemm) {
 	t.mats[1] = matSource{m.Path, g.B, inner, !g.B.T, g.TF32}
 	t.a, t.b = &t.mats[0], &t.mats[1]
 	t.rows, t.cols, t.depth, t.items = g.M, g.N, g.K, max(1, g.Batch[0])*inner
-	t.indirect = nil
+	t.indirect, t.endings = nil, false
 	t.out = output{p: m.Path, c: g.C, inner: inner, epi: g.Epilogue}
 	if how := t.choose(m, g); how != packed {
 		g.A.Fixed.loadUnpacked()
@@ -160,6 +160,8 @@ type gemmTask struct {
 	indirect                 *tableSource  // b, if tiles may read it by offsets, without packing
 	packing                  []packingFunc // tiles that pack b while they multiply; nil where none can
 	prefetch                 bool          // and it pays to fetch the next columns of it
+	endings                  bool          // tiles may apply the epilogue
+	ends                     bool          // and do
 	fixed                    [2]fixedOperand
 	ahead                    [2]ahead // A and B, where they are packed ahead
 }
@@ -225,6 +227,7 @@ const indirectDepth = 2 * sumDepth
 
 func (t *gemmTask) blocks() {
 	t.direct = !t.out.turned && t.out.c.Type == F32 && !t.out.c.absent() && t.out.epi.plain() && t.depth > 0 && t.out.cols.n%t.p.nr == 0
+	t.ends = t.endsInTiles()
 	kc := t.p.kc
 	switch {
 	case t.indirect != nil:
@@ -425,6 +428,9 @@ func (x *block) packA(panels int) []float32 {
 // tiles computes n columns from j on of all panels.
 func (x *block) tiles(a []float32, panels, j, n int) {
 	t, deep := x.t, x.t.packedDepth(x.kc)
+	if x.endTiles(a, panels, j, n) {
+		return
+	}
 	if deep > 0 && t.depth <= t.kc && !t.direct && !(x.part != nil && t.kept()) {
 		x.tilesToEpilogue(a, panels, j, n)
 		return
@@ -558,7 +564,7 @@ func (x *block) place(r0, j, n int) (to *float32, ld int) {
 		return &x.part[r0*x.ldp+j-x.first], x.ldp
 	}
 	c := &x.t.out.c
-	at, _ := x.t.out.cols.at(j, n)
+	at, _, _ := x.t.out.cols.at(j, n)
 	return (*float32)(ptr(c.at(c.item(x.item, x.t.out.inner) + (x.i0+r0)*c.LD + at))), c.LD
 }
 

@@ -669,6 +669,76 @@ func splitWordsAVX512(pairs int, dst *float32, src *float32, lds int)
 //go:noescape
 func splitTilesAVX512(rows int, steps int, last int, dst *float32, src *float32, lds int)
 
+// ending1x32AVX512 is an endingFunc of 1 rows.
+//
+//go:noescape
+func ending1x32AVX512(task *byte)
+
+// ending2x32AVX512 is an endingFunc of 2 rows.
+//
+//go:noescape
+func ending2x32AVX512(task *byte)
+
+// ending3x32AVX512 is an endingFunc of 3 rows.
+//
+//go:noescape
+func ending3x32AVX512(task *byte)
+
+// ending4x32AVX512 is an endingFunc of 4 rows.
+//
+//go:noescape
+func ending4x32AVX512(task *byte)
+
+// ending5x32AVX512 is an endingFunc of 5 rows.
+//
+//go:noescape
+func ending5x32AVX512(task *byte)
+
+// ending6x32AVX512 is an endingFunc of 6 rows.
+//
+//go:noescape
+func ending6x32AVX512(task *byte)
+
+// ending7x32AVX512 is an endingFunc of 7 rows.
+//
+//go:noescape
+func ending7x32AVX512(task *byte)
+
+// ending8x32AVX512 is an endingFunc of 8 rows.
+//
+//go:noescape
+func ending8x32AVX512(task *byte)
+
+// ending9x32AVX512 is an endingFunc of 9 rows.
+//
+//go:noescape
+func ending9x32AVX512(task *byte)
+
+// ending10x32AVX512 is an endingFunc of 10 rows.
+//
+//go:noescape
+func ending10x32AVX512(task *byte)
+
+// ending11x32AVX512 is an endingFunc of 11 rows.
+//
+//go:noescape
+func ending11x32AVX512(task *byte)
+
+// ending12x32AVX512 is an endingFunc of 12 rows.
+//
+//go:noescape
+func ending12x32AVX512(task *byte)
+
+// ending13x32AVX512 is an endingFunc of 13 rows.
+//
+//go:noescape
+func ending13x32AVX512(task *byte)
+
+// ending14x32AVX512 is an endingFunc of 14 rows.
+//
+//go:noescape
+func ending14x32AVX512(task *byte)
+
 // rowsF32AVX512 is a rowsFunc for n up to two vectors.
 //
 //go:noescape

@@ -54,6 +54,7 @@ type worker struct {
 	scalars                [8]float32
 	bufs                   [5]Buf
 	local                  gemmTask // a product inside a task
+	ending                 endingTask
 	wino                   winoWorker
 	attn                   attnMem
 	_                      [64]byte // keep workers off each other's cache lines

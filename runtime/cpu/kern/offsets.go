@@ -89,10 +89,11 @@ func (o *offsets) end(key *tableKey) {
 	k.tables[*key] = k.used.PushFront(keptTable{*key, o.s})
 }
 
-// pixels lists where each of size pixels, step apart, is in g: the reading positions of the first tap.
+// pixels lists where each of size pixels, step apart, is in g: the reading positions of the first tap. The gap of g follows each
+// row of an image but the last.
 func (o *offsets) pixels(g *grid, images int, size, step [3]int) {
 	es := g.buf.Type.Size()
-	key := tableKey{kind: pixelTable, size: es, n: images, a: g.item[0], m: g.phases, axis: g.axis, span: size, step: step}
+	key := tableKey{kind: pixelTable, size: es, n: images, a: g.item[0], m: g.phases, b: g.gap, axis: g.axis, span: size, step: step}
 	if o.begin(&key) {
 		return
 	}
@@ -104,12 +105,13 @@ func (o *offsets) pixels(g *grid, images int, size, step [3]int) {
 				if g.phases == 1 {
 					each *= step[2]
 				}
-				for range size[2] {
+				for range size[2] + g.gap {
 					o.s = append(o.s, row)
 					row += each
 				}
 			}
 		}
+		o.s = o.s[:len(o.s)-g.gap]
 	}
 	o.end(&key)
 }

@@ -29,13 +29,19 @@ func (m *Machine) pad(g grid, channels int, in, lo, step, size [3]int, phases in
 	if step != [3]int{1, 1, 1} {
 		typ = g.buf.Type
 	}
-	d.buf = t.padded.bytes(typ, c.N*d.item[0])
+	d.buf = t.padded.bytes(typ, c.N*d.item[0]+padSlack)
+	clear(d.buf.From(c.N * d.item[0]).Data)
+	d.buf.Data = d.buf.Data[:c.N*d.item[0]*typ.Size()]
 	t.m, t.mode = m, padMode
 	t.src, t.dst, t.size, t.lo, t.step, t.channels = g, d, in, lo, step, channels
 	t.splitPlanes(channels)
 	m.run(2*len(d.buf.Data), c.N*t.parts, t)
 	return d
 }
+
+// padSlack is the elements behind a padded image that a tile may read: those of a row's zeros that the next row has, and those
+// of a tile's last columns.
+const padSlack = 64
 
 // splitPlanes divides the planes of an image among tasks where there are fewer images than workers.
 func (t *convTask) splitPlanes(channels int) {
@@ -50,8 +56,8 @@ func (t *convTask) part(i, planes int) (image, p0, p1 int) {
 }
 
 // paddedType is the type of the padded image for results of the given size: F32 where tiles read it without packing.
-func (m *Machine) paddedType(t Type, size [3]int) Type {
-	if c := m.conv.c; m.indirect != nil && !m.usesVNNI(t, c.W.Type) && !c.ChannelsLast && !c.TF32 && !c.depthwise() && size[2]%m.vw == 0 {
+func (m *Machine) paddedType(t Type, size [3]int, gap int) Type {
+	if c := m.conv.c; m.indirect != nil && !m.usesVNNI(t, c.W.Type) && !c.ChannelsLast && !c.TF32 && !c.depthwise() && (size[2]%m.vw == 0 || gap > 0) {
 		return F32
 	}
 	return t

@@ -23,6 +23,7 @@ type Path struct {
 	packing [numTypes][]packingFunc
 	// indirectFetch prefetches n rows that an indirectFunc will read.
 	indirectFetch func(n int, b0, b1 *byte, offs *int)
+	ending        []endingFunc   // by rows-1; nil where there are none
 	unpacked      []unpackedFunc // by rows-1; nil where there are none
 	vnni          *vnniKernels   // nil where bf16 is only multiplied as f32
 	amx           *amxKernels    // nil where there are no tile registers; else vnni is not nil

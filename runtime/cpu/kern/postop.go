@@ -77,14 +77,14 @@ func (x *block) applyPostOpRows(base, end int, c []float32, ld int) {
 	o := &x.t.out
 	for i := x.i0; i < x.i1; i++ {
 		for j := x.applied; j < end; {
-			at, same := o.cols.at(j, end-j)
+			at, same, step := o.cols.at(j, end-j)
 			at += i * o.c.LD
 			from := at
 			if o.c.absent() {
 				from = (i-x.i0)*ld + j - x.first
 			}
 			o.epi.PostOp.Apply(x.w.id, base+at, c[from:from+same])
-			j += same
+			j += step
 		}
 	}
 }

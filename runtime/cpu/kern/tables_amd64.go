@@ -335,6 +335,7 @@ func kernelsAVX512(p *Path) {
 	p.fence = fenceAVX512
 	p.tileBias, p.tileShift, p.finish, p.touch, p.maxTaps, p.maxThree, p.addRuns, p.unzip, p.zip = tileBiasAVX512, tileShiftAVX512, finishAVX512, touchAVX512, maxTapsAVX512, maxThreeAVX512, addRunsAVX512, unzipAVX512, zipAVX512
 	p.unzipHalves = unzipHalvesAVX512
+	p.ending = []endingFunc{ending1x32AVX512, ending2x32AVX512, ending3x32AVX512, ending4x32AVX512, ending5x32AVX512, ending6x32AVX512, ending7x32AVX512, ending8x32AVX512, ending9x32AVX512, ending10x32AVX512, ending11x32AVX512, ending12x32AVX512, ending13x32AVX512, ending14x32AVX512}
 	p.wino = &winoKernels{winoInAVX512, winoThreeAVX512, winoTwoAVX512, winoTapsAVX512, winoPixelsAVX512}
 }
 

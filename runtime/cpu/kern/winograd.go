@@ -176,7 +176,7 @@ func (t *winoTask) base(slice int) int {
 // end sets the destination of results.
 func (t *winoTask) end(dst Buf, px int) {
 	c, epi := t.c, t.c.Epilogue
-	mat, cols := Mat{Buf: dst, LD: px}, colRun{px, t.rows * px}
+	mat, cols := Mat{Buf: dst, LD: px}, colRun{n: px, jump: t.rows * px}
 	if c.ChannelsLast {
 		mat.LD, cols = t.rows, colRun{}
 	} else {

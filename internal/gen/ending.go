@@ -1,0 +1,220 @@
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// The words of kern.endingTask, in their order.
+const (
+	endDepth = iota
+	endA
+	endB0
+	endB1
+	endOffs
+	endNext0
+	endNext1
+	endNextOffs
+	endFrom
+	endFromRow
+	endC
+	endRow
+	endAdd
+	endAddRow
+	endShift
+	endLimits
+	endWhole
+	endLanes0
+	endLanes1
+	endFirst0
+	endFirst1
+	endSecond
+)
+
+// endings emits the tiles that apply the epilogue to their sums before they store them.
+func (v *vm) endings() {
+	for rows := 1; rows <= v.tileRows(); rows++ {
+		v.endingTile(rows)
+	}
+}
+
+// ending is a tile in registers and its task.
+type ending struct {
+	*vm
+	task reg.GPVirtual
+	t    tileRegs
+}
+
+func (e *ending) word(i int) Mem { return Mem{Base: e.task, Disp: 8 * i} }
+
+func (e *ending) load(i int) reg.GPVirtual {
+	r := GP64()
+	MOVQ(e.word(i), r)
+	return r
+}
+
+func (v *vm) endingTile(mr int) {
+	v.text(fmt.Sprintf("ending%dx%d", mr, 2*v.w), "task *byte", fmt.Sprintf("is an endingFunc of %d rows.", mr))
+	e := &ending{vm: v, task: ptrParam("task")}
+	e.t.mul = VFMADD231PS
+	for range mr {
+		e.t.sum = append(e.t.sum, []vec{v.new(), v.new()})
+	}
+	for _, r := range e.t.sum {
+		v.zero(r[0])
+		v.zero(r[1])
+	}
+	e.t.col, e.t.row = []vec{v.new(), v.new()}, []vec{v.new(), v.new()}
+	e.multiply()
+	from, fromRow := e.load(endFrom), e.load(endFromRow)
+	v.whenSet("whole", from, func() {
+		for _, r := range e.t.sum {
+			for j, s := range r {
+				VADDPS(Mem{Base: from, Disp: j * v.size()}, s, s)
+			}
+			ADDQ(fromRow, from)
+		}
+	})
+	e.t.c, e.t.ldc = e.load(endC), e.load(endRow)
+	whole := e.load(endWhole)
+	TESTQ(whole, whole)
+	JZ(LabelRef("parts"))
+	e.finish("plain", true)
+	Label("parts")
+	e.finish("plainpart", false)
+}
+
+// multiply emits the loop over the depth. Once in four depths it fetches a row of C, and one of what the next tile reads.
+func (e *ending) multiply() {
+	e.t.a = e.load(endA)
+	b, offs, o := []reg.GPVirtual{e.load(endB0), e.load(endB1)}, e.load(endOffs), GP64()
+	steps := func(n int) {
+		for u := range n {
+			MOVQ(Mem{Base: offs, Disp: 8 * u}, o)
+			for j, c := range e.t.col {
+				VMOVUPS(Mem{Base: b[j], Index: o, Scale: 1}, c)
+			}
+			e.tileStep(&e.t, u)
+		}
+		ADDQ(imm(4*n*len(e.t.sum)), e.t.a)
+		ADDQ(imm(8*n), offs)
+	}
+	row, below, last := e.load(endC), e.load(endRow), GP64()
+	IMUL3Q(Imm(uint64(len(e.t.sum)-1)), below, last)
+	ADDQ(row, last)
+	touch := func() {
+		PREFETCHT0(Mem{Base: row})
+		PREFETCHT0(Mem{Base: row, Disp: e.size()})
+		PREFETCHT0(Mem{Base: row, Disp: 2*e.size() - 4})
+		ADDQ(below, row)
+		CMPQ(row, last)
+		CMOVQGT(last, row)
+	}
+	next, nextOffs := []reg.GPVirtual{e.load(endNext0), e.load(endNext1)}, e.load(endNextOffs)
+	four := func(label string, fetch func()) {
+		left := e.load(endDepth)
+		SHRQ(Imm(2), left)
+		JZ(LabelRef("rest"))
+		loop(label, left, func() {
+			touch()
+			fetch()
+			for at := 0; at < 16*len(e.t.sum); at += 64 {
+				PREFETCHT0(Mem{Base: e.t.a, Disp: at + aheadOfA})
+			}
+			steps(4)
+		})
+	}
+	TESTQ(nextOffs, nextOffs)
+	JZ(LabelRef("last"))
+	four("fetching", func() {
+		MOVQ(Mem{Base: nextOffs}, o)
+		ADDQ(imm(8), nextOffs)
+		for _, n := range next {
+			PREFETCHT1(Mem{Base: n, Index: o, Scale: 1})
+		}
+	})
+	JMP(LabelRef("rest"))
+	Label("last")
+	four("four", func() {})
+	Label("rest")
+	left := e.load(endDepth)
+	ANDQ(Imm(3), left)
+	JZ(LabelRef("sums"))
+	loop("one", left, func() { steps(1) })
+	Label("sums")
+}
+
+// finish emits the epilogue and the stores: of two whole vectors, or of some of their lanes, which follow each other in C.
+func (e *ending) finish(label string, whole bool) {
+	add := e.load(endAdd)
+	TESTQ(add, add)
+	JZ(LabelRef(label))
+	e.rows(whole, add)
+	Label(label)
+	e.rows(whole, nil)
+}
+
+func (e *ending) rows(whole bool, add reg.Register) {
+	v, shift, limits := e.vm, e.load(endShift), e.load(endLimits)
+	var lanes, first []reg.Register
+	to := []Mem{{Base: e.t.c}, {Base: e.t.c, Disp: v.size()}}
+	var from []Mem
+	var addRow, second reg.GPVirtual
+	if !whole {
+		for _, i := range []int{endLanes0, endLanes1} {
+			lanes, first = append(lanes, v.mask(e.load(i))), append(first, v.mask(e.load(i+endFirst0-endLanes0)))
+		}
+		second = e.load(endSecond)
+		to[1] = Mem{Base: e.t.c, Index: second, Scale: 1}
+	}
+	if add != nil {
+		base := add.(reg.GPVirtual)
+		addRow, from = e.load(endAddRow), []Mem{{Base: base}, {Base: base, Disp: v.size()}}
+		if !whole {
+			from[1] = Mem{Base: base, Index: second, Scale: 1}
+		}
+	}
+	b, max, x := e.t.col[0], e.t.col[1], e.t.row[0]
+	VBROADCASTSS(Mem{Base: limits}, max)
+	for i, r := range e.t.sum {
+		VBROADCASTSS(Mem{Base: shift, Disp: 4 * i}, b)
+		for j, s := range r {
+			VADDPS(s, b, s)
+			VMAXPS(s, max, s)
+			VADDPS_BCST(Mem{Base: limits, Disp: 4}, s, s)
+			if add != nil {
+				if whole {
+					VADDPS(from[j], s, s)
+				} else {
+					VEXPANDPS_Z(from[j], lanes[j], x)
+					VADDPS(x, s, s)
+				}
+				VBROADCASTSS(Mem{Base: limits, Disp: 8}, x)
+				VMAXPS(s, x, s)
+				VADDPS_BCST(Mem{Base: limits, Disp: 12}, s, s)
+			}
+			if whole {
+				VMOVUPS(s, to[j])
+			} else {
+				VCOMPRESSPS_Z(s, lanes[j], x)
+				v.storePart(x, first[j], to[j])
+			}
+		}
+		ADDQ(e.t.ldc, e.t.c)
+		if add != nil {
+			ADDQ(addRow, add)
+		}
+	}
+	VZEROUPPER()
+	RET()
+}
+
+// mask is the mask register of some lanes, one bit each.
+func (v *vm) mask(lanes reg.GPVirtual) reg.Register {
+	k := K()
+	KMOVW(lanes.As32(), k)
+	return k
+}

@@ -1,0 +1,150 @@
+package kern
+
+import (
+	"math/bits"
+	"unsafe"
+)
+
+// endingFunc is an indirectFunc of the last part of a sum: it adds the parts before, applies the epilogue as a finishFunc
+// does, and stores the result at once.
+type endingFunc func(task *byte)
+
+// endingTask is what an endingFunc computes: words that it reads in this order.
+type endingTask struct {
+	depth          int
+	a              *float32
+	b0, b1         *byte // as of an indirectFunc
+	offs           *int
+	next0, next1   *byte // rows of B that are fetched, one in four depths: those at nextOffs, if it is not nil
+	nextOffs       *int
+	from           *float32 // the sums before; nil: none
+	fromRow        int      // bytes between rows
+	c              *float32
+	row            int
+	add            *float32
+	addRow         int
+	shift, limits  *float32
+	whole          int    // 1: all lanes are stored
+	lanes, leading [2]int // those of each vector that are, and as many lanes from 0 on: they follow each other in C
+	second         int    // bytes in C from the first vector's to the second's
+}
+
+// packedRows are the offsets of the rows of a packed panel of endingWidth columns.
+var packedRows = func() (offs [sumDepth]int) {
+	for i := range offs {
+		offs[i] = 4 * endingWidth * i
+	}
+	return offs
+}()
+
+// endingWidth is the number of columns of an endingFunc.
+const endingWidth = 32
+
+// endsInTiles reports whether tiles apply the epilogue themselves.
+func (t *gemmTask) endsInTiles() bool {
+	o := &t.out
+	return t.p.ending != nil && t.endings && !t.vnni && !t.direct && !o.turned && t.depth > 0 && !o.c.absent() && o.finishes() &&
+		o.epi.PostOp == nil && (o.epi.RowBias.absent() || o.epi.RowBias.Type == F32)
+}
+
+// endTiles computes n columns from j on of all panels and applies the epilogue, unless the sums go on after this block, or
+// the columns are few or do not follow each other in C.
+func (x *block) endTiles(a []float32, panels, j, n int) bool {
+	t, p, e := x.t, x.t.p, &x.w.ending
+	indirect := t.readsIndirect(j, n)
+	if !t.ends || x.packing != nil || x.k0+x.kc < t.depth || !indirect && n <= p.vw {
+		return false
+	}
+	at, ok := e.place(&t.out.cols, j, n, p.vw)
+	if !ok {
+		return false
+	}
+	last := (x.kc - 1) / p.chain * p.chain // where the last part of the sum begins
+	e.depth = x.kc - last
+	if indirect {
+		f, base := t.indirect, t.indirect.base(x.item)
+		b0, b1 := f.ends(j, n)
+		e.b0, e.b1, e.offs = f.buf.byteAt(base+b0), f.buf.byteAt(base+b1), &f.depth[x.k0+last]
+	} else {
+		b := x.panelB(j)[last*p.nr:]
+		e.b0, e.b1, e.offs = bytes(&b[0]), bytes(&b[p.vw]), &packedRows[0]
+	}
+	o := &t.out
+	e.limits = &limitsOf[o.epi.Act][o.epi.Last][0]
+	e.row, e.addRow = 4*o.c.LD, 4*o.epi.Residual.LD
+	fetched := 0
+	for i := range panels {
+		r0, h := x.panel(i)
+		rows, row := x.panelA(a, i, r0, h), x.i0+r0
+		e.sumsBefore(x, rows, r0, h, j, n, last)
+		e.a, e.shift = &rows[last*h], &minusZeros[0]
+		if b := o.epi.RowBias; !b.absent() {
+			e.shift = (*float32)(ptr(b.at(x.item%o.inner*o.perGroup + row)))
+		}
+		e.c, e.add = (*float32)(ptr(o.c.at(o.c.item(x.item, o.inner)+row*o.c.LD+at))), nil
+		if r := &o.epi.Residual; !r.absent() {
+			e.add = (*float32)(ptr(r.at(r.item(x.item, o.inner) + row*r.LD + at)))
+		}
+		fetched = e.fetch(x, j+p.nr, fetched)
+		p.ending[h-1].run(e)
+	}
+	x.fetch(j+p.nr, fetched, x.kc)
+	return true
+}
+
+// sumsBefore computes the parts of the sums before the last one, of h rows from row r0 of the block on.
+func (e *endingTask) sumsBefore(x *block, a []float32, r0, h, j, n, last int) {
+	e.from, e.fromRow = nil, 4*x.t.p.nr
+	if x.part != nil {
+		e.from, e.fromRow = &x.part[r0*x.ldp+j-x.first], 4*x.ldp
+	} else if last > 0 {
+		e.from = &x.w.tile.get(h * x.t.p.nr)[0]
+	}
+	acc := flag(x.part != nil && x.k0 > 0)
+	for k := 0; k < last; k += x.t.p.chain {
+		x.multiplyPart(a, h, j, n, k, x.t.p.chain, e.from, e.fromRow/4, acc)
+		acc = 1
+	}
+}
+
+// fetch has the next tile fetch rows of the columns from j on, after those that are fetched, and returns how many will be.
+func (e *endingTask) fetch(x *block, j, fetched int) int {
+	t, n := x.t, min(x.t.p.nr, x.j1-j)
+	e.nextOffs = nil
+	if rows := e.depth / 4; t.prefetch && n > 0 && rows > 0 && fetched+rows <= x.kc && t.readsIndirect(j, n) {
+		f, base := t.indirect, t.indirect.base(x.item)
+		b0, b1 := f.ends(j, n)
+		e.next0, e.next1, e.nextOffs = f.buf.byteAt(base+b0), f.buf.byteAt(base+b1), &f.depth[x.k0+fetched]
+		return fetched + rows
+	}
+	return fetched
+}
+
+// place sets where n columns from j on of a row go in C, vectors of vw, and returns the offset of the first. It reports
+// whether they follow each other there.
+func (e *endingTask) place(r *colRun, j, n, vw int) (at int, ok bool) {
+	e.whole, e.lanes = 0, [2]int{}
+	next := -1
+	for done := 0; done < n; {
+		off, same, step := r.at(j+done, n-done)
+		if next < 0 {
+			at, next = off, off
+		}
+		if same > 0 && off != next {
+			return 0, false
+		}
+		lanes := (1<<same - 1) << done
+		e.lanes[0], e.lanes[1] = e.lanes[0]|lanes&(1<<vw-1), e.lanes[1]|lanes>>vw
+		next, done = next+same, done+step
+	}
+	if next-at == 2*vw {
+		e.whole = 1
+	}
+	for i, l := range e.lanes {
+		e.leading[i] = 1<<bits.OnesCount(uint(l)) - 1
+	}
+	e.second = 4 * bits.OnesCount(uint(e.lanes[0]))
+	return at, true
+}
+
+func (f endingFunc) run(e *endingTask) { f((*byte)(unsafe.Pointer(e))) }

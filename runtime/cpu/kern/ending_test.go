@@ -1,0 +1,94 @@
+package kern
+
+import (
+	gobytes "bytes"
+	"fmt"
+	"testing"
+)
+
+// endingConv is a convolution whose tiles may apply its epilogue: rows of whole vectors, rows that are read together, and
+// pixels that are not padded.
+func endingConv(d dice, i int) *Conv {
+	c := &Conv{N: 1 + i%3, C: 1 + d.IntN(6), K: 1 + d.IntN(70), Groups: 1 + i%7/6, In: [3]int{1 + i%2, 4 + d.IntN(12), []int{16, 55, 27, 13, 9 + d.IntN(60)}[i%5]},
+		Kernel: [3]int{1, 1 + 2*(i%2), 1 + 2*(i%4/2)}, Stride: [3]int{1, 1, 1}, Dilation: [3]int{1, 1, 1}}
+	c.C, c.K = c.C*c.Groups, c.K*c.Groups
+	for a := range 3 {
+		if c.Kernel[a] > 1 {
+			c.Pad[a] = i / 4 % 3
+		}
+		c.Out[a] = c.In[a] + 2*c.Pad[a] - c.Kernel[a] + 1
+	}
+	if i%11 == 0 {
+		c.Stride[1], c.Stride[2] = 2, 2
+		c.Out[1], c.Out[2] = (c.Out[1]-1)/2+1, (c.Out[2]-1)/2+1
+	}
+	n := c.N * c.K * volume(c.Out)
+	c.X, c.W, c.Y = d.buf(F32, c.N*c.C*volume(c.In)), d.buf(F32, c.K*c.C/c.Groups*volume(c.Kernel)), zeros(F32, n)
+	switch i % 4 {
+	case 0:
+		c.Bias, c.Act = d.buf(F32, c.K), ActRelu
+	case 1:
+		c.Residual.Buf, c.Last = d.buf(F32, n), ActRelu
+	case 2:
+		c.Bias, c.Residual.Buf, c.Act = d.buf(F32, c.K), d.buf(F32, n), ActRelu
+	default:
+		c.Bias = d.buf(F32, c.K)
+	}
+	if i%3 == 0 {
+		c.Fixed = Fixed{Weights: NewWeights(nil, Alloc)}
+	}
+	return c
+}
+
+// TestEndings: tiles that apply the epilogue, and that read rows together, give the same bits as tiles that do not, with parts of
+// sums and without.
+func TestEndings(t *testing.T) {
+	for _, p := range Paths() {
+		if p.ending == nil {
+			continue
+		}
+		for _, chain := range []int{sumDepth, 7} {
+			with, without := *p, *p
+			with.chain, without.chain, without.ending = chain, chain, nil
+			a, b := New(&with, 2), New(&without, 1)
+			defer a.Close()
+			defer b.Close()
+			d, joined := newDice(9), 0
+			for i := range 140 {
+				c := endingConv(d, i)
+				_, gap := a.gapped(c, c.extent())
+				joined += flag(gap > 0)
+				run := func(m *Machine) []byte {
+					y := d.buf(F32, c.Y.Len())
+					c.Y = y
+					m.Conv(c)
+					return y.Data
+				}
+				if got, want := run(a), run(b); !gobytes.Equal(got, want) {
+					for k := range c.Y.Len() {
+						if g, w := (Buf{F32, got}).get(k), (Buf{F32, want}).get(k); g != w {
+							t.Fatalf("%s, chains of %d: %v: element %d is %g, want %g", p.Name(), chain, c, k, g, w)
+						}
+					}
+				}
+			}
+			if joined == 0 {
+				t.Errorf("%s: no rows were read together", p.Name())
+			}
+		}
+	}
+}
+
+// TestColumnsOfRows: columns that are no pixels have no place in C.
+func TestColumnsOfRows(t *testing.T) {
+	r := colRun{n: 11, jump: 100, row: 3, gap: 1} // three rows of three pixels
+	got := ""
+	for j := 0; j < 2*r.n; {
+		off, same, step := r.at(j, 2*r.n-j)
+		got += fmt.Sprint(off, same, step, " ")
+		j += step
+	}
+	if want := "0 3 4 3 3 4 6 3 3 100 3 4 103 3 4 106 3 3 "; got != want {
+		t.Errorf("runs %q, want %q", got, want)
+	}
+}
