@@ -85,7 +85,7 @@ func (m *planner) formsOf(v *ir.Value, forms []plan.Choice) []plan.Choice {
 }
 
 // joins adds the cost of launches of products whose dtypes require two kernels: the tensor between
-// them is read, and also written if no other node reads it.
+// them is read in the form that its reader takes, and also written if no other node reads it.
 func (m *planner) joins() {
 	for _, l := range m.joined {
 		of, alike := m.alike(&l)
@@ -93,10 +93,17 @@ func (m *planner) joins() {
 			continue // two forms are two reads, which the ports count
 		}
 		size := m.bytes(l.Result) * m.times(m.sec[l.Product.ID])
-		if len(m.uses.Of(l.Result)) == 1 && !m.out[l.Result.ID] {
-			size *= 2
+		j := plan.Join{Of: of, Alike: alike, F32: 2 * size, Low: size}
+		switch m.stored(l.With, slices.Index(l.With.In, l.Result), l.Result) {
+		case plan.F32:
+			j.Low = 2 * size
+		case plan.Low:
+			j.F32 = size
 		}
-		m.plan.Joins = append(m.plan.Joins, plan.Join{Of: of, Alike: alike, F32: 2 * size, Low: size})
+		if len(m.uses.Of(l.Result)) == 1 && !m.out[l.Result.ID] {
+			j.F32, j.Low = j.F32+2*size, j.Low+size
+		}
+		m.plan.Joins = append(m.plan.Joins, j)
 	}
 }
 
