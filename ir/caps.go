@@ -46,9 +46,9 @@ type Caps struct {
 	Splits func(p Product) bool
 	// NoResidual: no kernel of a product adds a tensor of its result's shape.
 	NoResidual bool
-	// Widened are the dtypes that the device does not multiply: of an operand of a product, a kernel
-	// makes an f32 copy first.
-	Widened map[DType]bool
+	// Widens reports whether the device does not multiply operand i, 0 or 1, of product or convolution
+	// n where it has dtype d: a kernel makes an f32 copy first. nil: no operand.
+	Widens func(n *Node, i int, d DType) bool
 	// SplitsConv reports whether convolution n, with the dtypes that its tensors have, runs as two
 	// kernels: one stores it without its bias, and one adds the bias. nil: no convolution does.
 	SplitsConv func(n *Node) bool

@@ -2,6 +2,17 @@ package lower
 
 import "ampc/ir"
 
+// Copies reports whether convolution n, computed as a product, copies operand i first: the image
+// that it unfolds, and the gradient of its result where channels are not last.
+func Copies(n *ir.Node, i int) bool {
+	switch dir := convDir(n); {
+	case dir == ConvGradX && i == 0, dir == ConvGradW && i == 1:
+		return !n.Window().Last
+	default:
+		return i == 0
+	}
+}
+
 // convDir is the tensor that the convolution of n computes: results, gradients of images or of
 // filters.
 func convDir(n *ir.Node) ConvDir {
@@ -27,33 +38,8 @@ func lowerConv(l *Lowerer, n *ir.Node) error {
 			s.Conv.Epilogue.Bias = 2
 		}
 	}
-	if splits := l.p.Target.Caps().SplitsConv; splits != nil && splits(n) {
-		l.emitBiasApart(s, n)
-		return nil
-	}
 	l.emit(s)
 	return nil
-}
-
-// emitBiasApart emits convolution n, which s describes, as two steps: the convolution in the dtype
-// of its result, and a cluster that adds the bias.
-func (l *Lowerer) emitBiasApart(s Step, n *ir.Node) {
-	y, bias := s.Out[0], s.In[s.Conv.Epilogue.Bias]
-	shape, channel := ir.Sizes(n.Out[0].Type.Shape), 1
-	if s.Conv.Window.Last {
-		channel = len(shape) - 1
-	}
-	strides, d := make([]int64, len(shape)), l.p.dtype(y)
-	strides[channel] = 1
-	sum := l.between(s.Node.Name, "sum", n.Out[0].Type)
-	conv := *s.Conv
-	conv.Epilogue = Epilogue{}
-	l.emit(Step{Kind: KindConv, In: s.In[:2:2], Out: []BufferID{sum}, Node: s.Node, Conv: &conv})
-	code := ir.NewCode(nil)
-	added := code.Add(code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32}), code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32, Int: 1}))
-	l.emit(Step{Kind: KindCluster, In: []BufferID{sum, bias}, Out: s.Out, Node: s.Node, Cluster: &Cluster{Shape: shape, Code: code.Ins,
-		Loads:  []Access{{Buffer: sum, DType: d, Strides: ir.RowMajor(shape)}, {Buffer: bias, DType: l.p.dtype(bias), Strides: strides}},
-		Stores: []Access{{Buffer: y, DType: d, Strides: ir.RowMajor(shape), Reg: added}}}})
 }
 
 // convOf describes the convolution of a node, without its epilogue.

@@ -7,8 +7,8 @@ import (
 	"ampc/ir"
 )
 
-// expand replaces the nodes that t has no kernel for by their expansions, in a copy of g. Without
-// such nodes it returns g.
+// expand replaces the nodes that t has no kernel for by their expansions, and those that t runs as
+// several kernels by a node for each, in a copy of g. Without such nodes it returns g.
 func expand(g *ir.Graph, t Target) (*ir.Graph, error) {
 	last := int32(0) // highest cluster number that the passes gave
 	for depth := 0; ; depth++ {
@@ -17,10 +17,7 @@ func expand(g *ir.Graph, t Target) (*ir.Graph, error) {
 			found = found || t.Expands(n)
 		}
 		if !found {
-			if depth > 0 {
-				cutExpansions(g, t, last)
-			}
-			return g, nil
+			return withKernels(g, t, depth > 0, last)
 		}
 		if depth == 8 {
 			return nil, fmt.Errorf("@%s: an expansion contains its own op", g.Name)
@@ -33,6 +30,21 @@ func expand(g *ir.Graph, t Target) (*ir.Graph, error) {
 			return nil, err
 		}
 	}
+}
+
+// withKernels gives every kernel of g on t a cluster of its own: those of expansions, whose clusters
+// are numbered above last, and those beside a product. expanded says that g is a copy already.
+func withKernels(g *ir.Graph, t Target, expanded bool, last int32) (*ir.Graph, error) {
+	if expanded {
+		cutExpansions(g, t, last)
+	}
+	if !needsKernels(t) {
+		return g, nil
+	}
+	if !expanded {
+		g = g.Clone()
+	}
+	return g, ownKernels(g, t)
 }
 
 func expandOnce(g *ir.Graph, t Target) error {

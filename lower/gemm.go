@@ -11,7 +11,7 @@ func lowerMatmul(l *Lowerer, n *ir.Node) error {
 	l.now = []*ir.Node{n}
 	s := l.step(KindGemm, n)
 	s.Gemm = ProductOf(n)
-	l.emitProduct(s)
+	l.emit(s)
 	return nil
 }
 
@@ -23,7 +23,7 @@ func lowerLinear(l *Lowerer, n *ir.Node) error {
 	if len(s.In) > 2 && s.In[2] == None {
 		s.In = s.In[:2]
 	}
-	l.emitProduct(s)
+	l.emit(s)
 	return nil
 }
 
@@ -154,7 +154,7 @@ func (l *Lowerer) lowerProduct(n *ir.Node, nodes []*ir.Node) bool {
 	} else if l.fuseEpilogue(&s, at, rest); len(s.Out) == 0 { // nobody reads the results
 		return true
 	}
-	l.emitProduct(s)
+	l.emit(s)
 	return true
 }
 
@@ -164,7 +164,7 @@ func (l *Lowerer) withEpilogue(n *ir.Node, own []link) (s Step, at *ir.Value) {
 	s, in := l.product(n)
 	at = n.Out[0]
 	for _, e := range own {
-		in, at = s.epilogue().take(e.stage, e.node, e.of, in), e.node.Out[0]
+		in, at = s.epilogue().take(&e, in), e.node.Out[0]
 	}
 	for _, v := range in {
 		s.In = append(s.In, l.in(v))
@@ -227,23 +227,26 @@ func (l *Lowerer) fuseEpilogue(s *Step, at *ir.Value, nodes []*ir.Node) {
 // epilogueActs are the activations that an epilogue may have.
 var epilogueActs = map[ir.Op]Act{ir.OpRelu: Relu, ir.OpTanh: Tanh}
 
-// take adds node m to the epilogue. m reads the product's value at and ends stage. Its other
-// operand is appended to the step's operands.
-func (e *Epilogue) take(stage ir.EpilogueStage, m *ir.Node, at *ir.Value, in []*ir.Value) []*ir.Value {
-	if stage == ir.AfterActivation {
-		e.Act = epilogueActs[m.Op]
+// other is the operand of the node that is not the product's value.
+func (e *link) other() *ir.Value {
+	if e.node.In[0] == e.of {
+		return e.node.In[1]
+	}
+	return e.node.In[0]
+}
+
+// take adds the node of x to the epilogue. Its other operand is appended to the step's operands.
+func (e *Epilogue) take(x *link, in []*ir.Value) []*ir.Value {
+	if x.stage == ir.AfterActivation {
+		e.Act = epilogueActs[x.node.Op]
 		return in
 	}
-	other := m.In[0]
-	if other == at {
-		other = m.In[1]
-	}
-	if stage == ir.AfterBias {
+	if x.stage == ir.AfterBias {
 		e.Bias = len(in)
 	} else {
 		e.Residual = len(in)
 	}
-	return append(in[:len(in):len(in)], other)
+	return append(in[:len(in):len(in)], x.other())
 }
 
 // roundsTF32 reports whether a product rounds its f32 operands to tf32. 16-bit operands need no

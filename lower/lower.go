@@ -146,7 +146,6 @@ type Lowerer struct {
 	steps    *[]Step    // of the part being lowered
 	at       Part       // that part
 	late     []lateWrite
-	sums     map[string]int  // by name: products that run as two steps
 	views    ir.StridedViews // values without their own memory
 	form
 	opened  map[int32]bool // clusters that are lowered node by node
@@ -160,7 +159,7 @@ type Lowerer struct {
 type lateWrite struct{ from, to BufferID }
 
 func newLowerer(g *ir.Graph, t Target, f form) *Lowerer {
-	l := &Lowerer{g: g, p: &Program{Name: g.Name, Target: t}, readers: newReaders(g), sums: map[string]int{}, form: f}
+	l := &Lowerer{g: g, p: &Program{Name: g.Name, Target: t}, readers: newReaders(g), form: f}
 	values, nodes := g.Number()
 	l.buf = slices.Repeat([]BufferID{None}, values)
 	l.seq = make([]int32, nodes)

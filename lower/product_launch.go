@@ -37,9 +37,6 @@ func (l *Lowerer) lowerProductLaunch(nodes []*ir.Node) bool {
 			s.Out = append(s.Out, l.result(p.Result))
 		}
 	}
-	if l.splits(&s) {
-		return false
-	}
 	l.emit(s)
 	return true
 }

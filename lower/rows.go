@@ -7,24 +7,16 @@ import (
 )
 
 // lowerRows lowers a norm over rows with elementwise nodes (ir.Caps.Rows): those that compute its
-// operand become its prologue, those that read its result its epilogue. If a product that runs as
-// two steps computes the operand, its second step becomes the prologue. lowerRows reports false for
-// other nodes.
+// operand become its prologue, those that read its result its epilogue. It reports false for other
+// nodes.
 func (l *Lowerer) lowerRows(n *ir.Node, rest []*ir.Node) bool {
 	before, after := around(n, rest)
-	product := slices.IndexFunc(before, func(m *ir.Node) bool { return m.Def().Elem == nil })
-	if !l.denseRows(after) || len(before) > 0 && !l.makesOperand(n, before) || len(after) > 0 && !l.readsResult(n, after) {
-		return false
-	}
-	if product < 0 && !l.denseRows(before) || product >= 0 && !l.splitMakesOperand(before, product, n) {
+	if !l.denseRows(before) || !l.denseRows(after) || len(before) > 0 && !l.makesOperand(n, before) || len(after) > 0 && !l.readsResult(n, after) {
 		return false
 	}
 	l.now = append([]*ir.Node{n}, rest...)
 	s, made := l.rowStep(n), []BufferID(nil)
-	switch {
-	case product >= 0:
-		made = l.productPrologue(&s, n, before, product)
-	case len(before) > 0:
+	if len(before) > 0 {
 		made = l.rowPrologue(&s, n, before)
 	}
 	for _, v := range n.Out {
@@ -39,39 +31,7 @@ func (l *Lowerer) lowerRows(n *ir.Node, rest []*ir.Node) bool {
 	return true
 }
 
-// splitMakesOperand reports whether nodes are a product that runs as two steps and whose second step computes
-// the operand of norm n that a prologue may compute.
-func (l *Lowerer) splitMakesOperand(nodes []*ir.Node, product int, n *ir.Node) bool {
-	p, caps := nodes[product], l.p.Target.Caps()
-	own, rest, ok := l.readers.epilogue(caps, p, others(nodes, product))
-	if !ok || len(rest) > 0 || !p.Def().Is(ir.MatrixProduct) {
-		return false
-	}
-	s, at := l.withEpilogue(p, own)
-	s.Out = []BufferID{l.result(at)}
-	return at == n.In[caps.RowsOf(n).Operand] && l.splits(&s)
-}
-
 func others(nodes []*ir.Node, i int) []*ir.Node { return slices.Concat(nodes[:i], nodes[i+1:]) }
-
-// productPrologue makes the second step of a product the prologue of norm n. It returns the results
-// that the prologue stores for others.
-func (l *Lowerer) productPrologue(s *Step, n *ir.Node, nodes []*ir.Node, product int) []BufferID {
-	own, _, _ := l.readers.epilogue(l.p.Target.Caps(), nodes[product], others(nodes, product))
-	p, at := l.withEpilogue(nodes[product], own)
-	p.Out = []BufferID{l.result(at)}
-	g := l.emitSum(&p)
-	made := g.Stores[0].Reg
-	if !l.stored(at, append([]*ir.Node{n}, nodes...)) {
-		g.Stores = nil
-	}
-	if d := at.Type.DType; d.Low() {
-		g.Code = append(g.Code, ir.Instr{Op: ir.PRound, Type: ir.F32, To: d, A: made})
-		made = ir.Reg(len(g.Code) - 1)
-	}
-	l.prologue(s, n, g, made)
-	return storesOf(g)
-}
 
 // prologue makes g the prologue of norm n. Its register made replaces an operand of n.
 func (l *Lowerer) prologue(s *Step, n *ir.Node, g *Cluster, made ir.Reg) {
@@ -196,10 +156,10 @@ func (l *Lowerer) rowEpilogue(s *Step, n *ir.Node, nodes []*ir.Node) []BufferID 
 	return out
 }
 
-// storesOf lists the buffers that g stores.
-func storesOf(g *Cluster) (ids []BufferID) {
-	for i := range g.Stores {
-		ids = append(ids, g.Stores[i].Buffer)
+// loadsOf lists the buffers that g loads.
+func loadsOf(g *Cluster) (ids []BufferID) {
+	for i := range g.Loads {
+		ids = append(ids, g.Loads[i].Buffer)
 	}
 	return ids
 }

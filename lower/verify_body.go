@@ -9,28 +9,26 @@ import (
 	"ampc/ir"
 )
 
-// body compares what the steps of some clusters compute with the nodes of the clusters: ops,
+// body compares what a step computes with the nodes of the clusters: ops,
 // attributes, operands, their order, and the code over results. The values of nodes are derived
-// from the rows, those of steps from the descriptions. The inside of a kernel's row is not
+// from the rows, those of the step from its description. The inside of a kernel's row is not
 // compared.
 type body struct {
 	*exprs
 	p       *Program
-	steps   []*Step
 	nodes   []*ir.Node
 	tensors []tensor
 	values  map[*ir.Value]expr // of nodes, before rounding
-	passed  map[Port]expr      // what the first of two steps passes to the second
 	gemm    *ir.Node           // the product among the nodes, or nil
 	head    *ir.Node           // the other node that is not elementwise, or nil
 	beside  *ir.Node           // the second of two norms in one kernel, or nil
-	done    map[Port]bool      // ports, without dtypes, to which a step stores the right value
+	done    map[Port]bool      // ports, without dtypes, to which the step stores the right value
 }
 
-// verifyBody checks the steps of the clusters that steps[0] runs.
-func (p *Program) verifyBody(steps []*Step) error {
-	b := &body{exprs: newExprs(), p: p, steps: steps, values: map[*ir.Value]expr{}, passed: map[Port]expr{}, done: map[Port]bool{}}
-	for _, k := range steps[0].Runs {
+// verifyBody compares s with the nodes of its clusters.
+func (p *Program) verifyBody(s *Step) error {
+	b := &body{exprs: newExprs(), p: p, values: map[*ir.Value]expr{}, done: map[Port]bool{}}
+	for _, k := range s.Runs {
 		c := &p.Planned[k]
 		if c.nodes == nil {
 			return nil
@@ -53,12 +51,10 @@ func (p *Program) verifyBody(steps []*Step) error {
 		}
 		*at = n
 	}
-	for _, s := range steps {
-		if err := errors.Join(s.namesAll(), b.step(s)); err != nil {
-			return err
-		}
+	if err := errors.Join(s.namesAll(), b.step(s)); err != nil {
+		return err
 	}
-	for _, k := range steps[0].Runs {
+	for _, k := range s.Runs {
 		for _, x := range p.Planned[k].Ports {
 			if x.Write && !x.Unread && p.moves(x) && !b.done[Port{Root: x.Root, At: x.At}] {
 				return fmt.Errorf("does not store %s", p.BufferName(x.Root))
@@ -242,9 +238,6 @@ func (b *body) loads(c *Cluster, computed func(a *Access) expr) []expr {
 		}
 		buffer := &b.p.Buffers[a.Buffer]
 		at := buffer.At + a.Offset*a.DType.Size()
-		if e, ok := b.passed[Port{Root: buffer.Root, At: at, DType: a.DType}]; ok && len(collapsed(c.Shape, a.Strides)) <= 1 {
-			return e
-		}
 		return b.element(buffer.Root, at, a.DType, c.Shape, a.Strides)
 	})
 }
@@ -253,20 +246,14 @@ func (b *body) loads(c *Cluster, computed func(a *Access) expr) []expr {
 func (b *body) stored(id BufferID, offset int64, d ir.DType, e expr, shape, strides []int64) error {
 	buffer := &b.p.Buffers[id]
 	at := buffer.At + offset
-	known := false
 	for _, t := range b.tensors {
 		if v := t.value; t.root == buffer.Root && t.at == at && v.Type.DType == d && v.Def != nil && contains(b.nodes, v.Def) {
-			known = true
 			b.done[Port{Root: t.root, At: t.at}] = true
 			want := b.round(b.computed(v), d)
 			if b.round(e, d) == want && slices.Equal(collapsed(shape, strides), collapsed(ir.Sizes(v.Type.Shape), t.over(ir.Sizes(v.Type.Shape)))) {
 				return nil
 			}
 		}
-	}
-	if !known && len(b.steps) > 1 { // the next step reads it
-		b.passed[Port{Root: buffer.Root, At: at, DType: d}] = e
-		return nil
 	}
 	return fmt.Errorf("stores in %s what its nodes do not compute", b.p.BufferName(id))
 }
@@ -277,7 +264,7 @@ func (b *body) product(s *Step) error {
 	if n == nil {
 		return errors.New("no node of its cluster is a product")
 	}
-	if err := errors.Join(b.describes(s, n), b.factor(s, 0, n), b.factor(s, 1, n)); err != nil {
+	if err := errors.Join(b.describes(s, n), b.operand(s, 0, n.In), b.operand(s, 1, n.In)); err != nil {
 		return err
 	}
 	e, x := s.epilogue(), b.result(n, 0)
@@ -305,9 +292,6 @@ func (b *body) product(s *Step) error {
 		return b.cluster(s.Epilogue, func(*Access) expr { return x })
 	}
 	id := s.Out[0]
-	if buffer := &b.p.Buffers[id]; buffer.Type.Shape != n.Out[0].Type.Shape && buffer.dense() { // the sum to which the next step applies the epilogue
-		shape = ir.Sizes(buffer.Type.Shape)
-	}
 	return b.stored(id, 0, b.p.dtype(id), x, shape, b.bufferStrides(id, shape))
 }
 
@@ -362,20 +346,6 @@ func (b *body) operands(s *Step, n int) error {
 		}
 	}
 	return nil
-}
-
-// factor checks operand i of product n: it is that of the node, or the f32 copy that a step before has made.
-func (b *body) factor(s *Step, i int, n *ir.Node) error {
-	buffer := &b.p.Buffers[s.In[i]]
-	e, copied := b.passed[Port{Root: buffer.Root, At: buffer.At, DType: ir.F32}]
-	if t, ok := b.tensor(n.In[i]); ok && copied && buffer.Type == n.In[i].Type.With(ir.F32) {
-		shape := ir.Sizes(buffer.Type.Shape)
-		if e == b.element(t.root, t.at, n.In[i].Type.DType, shape, t.over(shape)) {
-			b.done[Port{Root: t.root, At: t.at}] = true
-			return nil
-		}
-	}
-	return b.operand(s, i, n.In)
 }
 
 func (b *body) operand(s *Step, i int, in []*ir.Value) error {

@@ -9,8 +9,8 @@ import (
 	"ampc/lower/sm"
 )
 
-// A device without products of bf16 widens their operands: the plan knows the copies, lowering emits
-// them, and Finish makes launches of them.
+// A device without products of bf16 widens their operands, also where a convolution is a product: the
+// plan knows the copies, and each is a cluster.
 func TestWidenedOperands(t *testing.T) {
 	const text = `graph @widened {
   input %%x : f32[16,16]
@@ -27,6 +27,8 @@ forward:
 		"residual":    "  %a = exp %x : f32[16,16]\n  %m = matmul %a, %w : f32[16,16]\n  %y = add %m, %a : f32[16,16]",
 		"chain":       "  %m = linear %x, %w, %b : f32[16,16]\n  %h = gelu %m : f32[16,16]\n  %y = matmul %h, %w : f32[16,16]",
 		"norm behind": "  %m = linear %x, %w, %b : f32[16,16]\n  %y = softmax %m : f32[16,16]",
+		"conv":        "  %i = reshape %x {shape=[1,4,8,8]} : f32[1,4,8,8]\n  %f = reshape %w {shape=[4,4,4,4]} : f32[4,4,4,4]\n  %y = conv %i, %f : f32[1,4,5,5]",
+		"conv grad":   "  %i = reshape %x {shape=[1,8,8,4]} : f32[1,8,8,4]\n  %d = reshape %w {shape=[1,8,8,4]} : f32[1,8,8,4]\n  %y = conv_grad_w %i, %d {kernel=[1,1] layout=NHWC} : f32[4,1,1,4]",
 		"cast":        "  %c = cast %x {to=bf16} : bf16[16,16]\n  %y = matmul %c, %w {pin=f32} : f32[16,16]",
 	} {
 		for _, p := range []Policy{MixedBF16(), MixedF16()} {

@@ -51,15 +51,15 @@ func (c *clusterer) split(s ir.Section, last *ir.Node, v *ir.Value) {
 }
 
 // widens reports whether a kernel widens operand i of product n, which reads form x, to f32 first
-// (ir.Caps.Widened).
+// (ir.Caps.Widens).
 func (c *clusterer) widens(n *ir.Node, i int, x plan.Choice) bool {
-	if i > 1 || len(c.c.Caps.Widened) == 0 || !n.Def().Is(ir.MatrixProduct) || !c.assignable(n.In[i]) {
+	if i > 1 || c.c.Caps.Widens == nil || !c.assignable(n.In[i]) {
 		return false
 	}
 	if x == plan.AsStored {
 		x = c.v[c.base[n.In[i].ID].ID]
 	}
-	return x != plan.F32 && c.c.Caps.Widened[c.lowOf(x, n.In[i])] && n.In[i].Type.Shape.Elements() > 0 && n.Out[0].Type.Shape.Elements() > 0
+	return x != plan.F32 && c.c.Caps.Widens(n, i, c.lowOf(x, n.In[i]))
 }
 
 // widening is what operand i of product n moves whose 16-bit form, of so many bytes, is copied to f32:
@@ -71,7 +71,7 @@ func (c *clusterer) widening(n *ir.Node, i int, low int64) *plan.Moves {
 		}
 		return v
 	}
-	if i == 1 && whole(n.In[0]) == whole(n.In[1]) {
+	if i == 1 && whole(n.In[0]) == whole(n.In[1]) && c.widens(n, 0, c.stored(n, 0, n.In[0])) {
 		return &plan.Moves{}
 	}
 	return &plan.Moves{F32: 2 * low, Low: 5 * low}

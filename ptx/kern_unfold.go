@@ -7,11 +7,11 @@ import "fmt"
 // Group.
 //
 // Forward (im2col): x, then cols of N·windows rows × CG·taps columns, column c·taps + tap, or with NHWC
-// tap·CG + c; taps count row-major; positions in the padding give 0.
+// tap·CG + c; taps count row-major; positions in the padding give 0. x is of type In, cols of Out.
 // Backward (col2im): dcols, then dx; each position of dx adds its columns in a fixed order. Channels
 // of other groups are left as they are.
 type Unfold struct {
-	Pool              // geometry; In is the type of both sides
+	Pool              // geometry and the types of what is read and written
 	Groups, Group int // Groups 0 means 1
 }
 
@@ -48,7 +48,7 @@ func (s Unfold) Forward(fl Flavour) (*Launch, error) {
 	q := params{b: b}
 	taps := volume(s.Kernel[:])
 	n := s.N * volume(s.To[:]) * cg * taps
-	src, dst := q.in("x", s.In, s.inputs()), q.out("cols", s.In, n)
+	src, dst := q.in("x", s.In, s.inputs()), q.out("cols", s.Out, n)
 	grid := b.perElement(n, func(i Reg) {
 		row, col := b.divmod(i, cg*taps)
 		c, tap := s.column(b, col, cg)
@@ -74,7 +74,12 @@ func (s Unfold) Forward(fl Flavour) (*Launch, error) {
 			v = b.zero(s.In)
 			b.when(inside, func() { b.To(v, "mov."+v.Class.String(), take()) })
 		}
-		b.store(b.at(dst, i, s.In.Size()), 0, s.In, []Reg{v})
+		to := b.at(dst, i, s.Out.Size())
+		if s.In == s.Out {
+			b.store(to, 0, s.Out, []Reg{v})
+		} else {
+			b.storeF(to, 0, s.Out, []Reg{b.widen(v, s.In)})
+		}
 	})
 	return finish(b, grid, q.list)
 }

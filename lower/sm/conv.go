@@ -15,7 +15,7 @@ type unfolding struct {
 	planes     int64   // positions of one image
 	channel    []int64 // strides of [image, channel, position] on the output side
 	geometry   ptx.Unfold
-	low        ir.DType
+	low        ir.DType // of the product's operands
 }
 
 // conv leaves a convolution to cuDNN, or turns it into im2col and a product, or into a product and
@@ -29,6 +29,9 @@ func (c *cudaLowerer) conv() error {
 		return c.dnn()
 	}
 	u := &unfolding{cudaLowerer: c, w: w, planes: lower.Count(w.Out), low: c.typeOf(s.In[0]).DType}
+	if !c.target.multiplies(u.low) {
+		u.low = ir.F32
+	}
 	u.rows, u.cols = w.N*u.planes, w.C/w.Groups*lower.Count(w.Kernel)
 	u.channel = []int64{w.O * u.planes, u.planes, 1}
 	if w.Last {
@@ -94,12 +97,6 @@ func (u *unfolding) product(g lower.Gemm, a, b, out lower.BufferID) error {
 		g.Batch, g.A.Strides, g.B.Strides, g.C.Strides = nil, nil, nil, nil
 	}
 	s := &lower.Step{Kind: lower.KindGemm, In: []lower.BufferID{a, b}, Out: []lower.BufferID{out}, Node: u.from.Node, Gemm: &g}
-	if !u.target.multiplies(u.low) {
-		var err error
-		if s, err = u.widened(s); err != nil {
-			return err
-		}
-	}
 	s.Bytes = u.p.Traffic(s)
 	u.out = append(u.out, *s)
 	return nil
@@ -109,8 +106,7 @@ func (u *unfolding) product(g lower.Gemm, a, b, out lower.BufferID) error {
 func (u *unfolding) unfold(x lower.BufferID) (lower.BufferID, error) {
 	cols := u.temp("cols", u.low, u.rows, u.w.Groups*u.cols)
 	g := u.geometry
-	g.In = ptx.DType(u.low.String())
-	g.Out = g.In
+	g.In, g.Out = ptx.DType(u.typeOf(x).DType.String()), ptx.DType(u.low.String())
 	k, err := g.Forward(u.fl)
 	if err != nil {
 		return lower.None, err
@@ -144,7 +140,7 @@ func (u *unfolding) byPosition(dy lower.BufferID) (lower.BufferID, error) {
 	out := u.temp("rows", u.low, u.rows, u.w.O)
 	shape := []int64{u.w.N, u.planes, u.w.O}
 	return out, u.cluster(&lower.Cluster{Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.F32}},
-		Loads:  []lower.Access{{Buffer: dy, DType: u.low, Strides: []int64{u.channel[0], u.channel[2], u.channel[1]}}},
+		Loads:  []lower.Access{{Buffer: dy, DType: u.typeOf(dy).DType, Strides: []int64{u.channel[0], u.channel[2], u.channel[1]}}},
 		Stores: []lower.Access{{Buffer: out, DType: u.low, Strides: ir.RowMajor(shape)}}})
 }
 
@@ -218,7 +214,7 @@ func (u *unfolding) gradW() error {
 	}
 	out := s.Out[0]
 	g := lower.Gemm{M: u.w.O / u.w.Groups, N: u.cols, K: u.rows, A: turned(u.strided()), B: u.patches(), C: u.filters()}
-	if d := u.typeOf(out).DType; d == ir.F32 || d == u.low && u.target.multiplies(d) {
+	if d := u.typeOf(out).DType; d == ir.F32 || d == u.low {
 		return u.product(g, dy, cols, out)
 	}
 	sum := u.temp("sum", ir.F32, u.w.O, u.cols)

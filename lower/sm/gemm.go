@@ -37,23 +37,20 @@ var multiplied = map[ir.DType]bool{ir.F32: true, ir.F16: true, ir.BF16: true}
 // multiplies reports whether the device multiplies operands of d: bf16 from sm_80.
 func (t Target) multiplies(d ir.DType) bool { return d != ir.BF16 || t.fl.SM >= 80 }
 
-// widened casts both operands of a product to f32 if their dtypes differ or the device does not
-// multiply them: cuBLASLt takes operands of one dtype.
-func (c *cudaLowerer) widened(s *lower.Step) (*lower.Step, error) {
-	w := *s
-	w.In = slices.Clone(s.In)
-	for i := range w.In[:2] {
-		t := c.typeOf(w.In[i])
-		if t.DType == ir.F32 {
-			continue
-		}
-		wide := c.temp("wide", ir.F32, ir.Sizes(t.Shape)...)
-		if err := c.cast(w.In[i], wide); err != nil {
-			return nil, err
-		}
-		w.In[i] = wide
+// widens reports whether a product reads operand i of n where it lies, and the device does not
+// multiply its dtype d. A convolution is a product then, whose other operand a kernel copies
+// (unfolding); cuDNN does not run those of d either.
+func (t Target) widens(n *ir.Node, i int, d ir.DType) bool {
+	conv := n.Def().Is(ir.Convolves)
+	if i > 1 || t.multiplies(d) || !conv && !n.Def().Is(ir.MatrixProduct) {
+		return false
 	}
-	return &w, nil
+	for _, v := range []*ir.Value{n.In[0], n.In[1], n.Out[0]} {
+		if v.Type.Shape.Elements() <= 0 {
+			return false
+		}
+	}
+	return !conv || !lower.Copies(n, i)
 }
 
 // splits reports whether cuBLASLt computes only the f32 sums of a product, and a kernel applies the

@@ -116,7 +116,7 @@ func (t Target) Caps() ir.Caps {
 	c := ir.Caps{NoGraphs: t.Lacks(NoDnn), SingleStore: true, NoResidual: true, Norms: channelNorms, Rows: rowFusion, Expander: lower.Expansions(t), Splits: t.splits, SplitsConv: t.addsBiasApart, Products: t.products}
 	c.RequiresDense = c.NoGraphs
 	if !t.multiplies(ir.BF16) {
-		c.Widened = map[ir.DType]bool{ir.BF16: true}
+		c.Widens = t.widens
 	}
 	if !c.NoGraphs {
 		c.Layout = "NHWC" // the layout that tensor cores read without transposing images

@@ -73,13 +73,13 @@ func unfold(s ptx.Unfold) Case {
 	return Case{
 		Name: s.Name, Kernel: "Unfold.Forward", Size: s.Size[2], Build: s.Forward, Exact: true,
 		Fill: func(r *rand.Rand) []Tensor {
-			return []Tensor{special(r, s.In, s.N*s.C*volume(s.Size), 1), New(s.In, n)}
+			return []Tensor{special(r, s.In, s.N*s.C*volume(s.Size), 1), New(s.Out, n)}
 		},
 		Check: func(in, out []Tensor) error {
-			want := New(s.In, n)
+			want := New(s.Out, n)
 			taps(s, func(col, from int) {
 				if from >= 0 {
-					want.SetBits(col, in[0].Bits(from))
+					want.Set(col, in[0].At(from))
 				}
 			})
 			return same("cols", out[1], want)
