@@ -1,5 +1,7 @@
 package ir
 
+import "slices"
+
 // Caps is what the kernels of a target convert themselves, as data. The rows state what is possible
 // (ReadsLow, StoresLow, StoresF32, elementwise code). Caps states what a target's kernels do not
 // support. The zero Caps, which is the CPU's, excludes nothing.
@@ -109,6 +111,27 @@ type NormFusion struct {
 type RowFusion struct {
 	Cols    int64 // elements of a row, which is the last dimensions of the nodes' results; 0: no fusion
 	Operand int   // operand that a prologue may compute, -1: none
+	// Sums: the kernel also adds up all rows of one value of the epilogue, in f32. Example: the gradient
+	// of the bias that was added to the trunk in front of the norm, next to the trunk's gradient.
+	Sums bool
+}
+
+// SumsRows reports whether n adds up all rows of its operand, with cols columns each.
+func (n *Node) SumsRows(cols int64) bool {
+	if n.Op != OpReduceSum {
+		return false
+	}
+	shape, axes := Sizes(n.In[0].Type.Shape), n.Axes()
+	size := int64(1)
+	for i, d := range shape {
+		if i < len(axes) && !slices.Contains(axes, i) {
+			return false
+		}
+		if i >= len(axes) {
+			size *= d
+		}
+	}
+	return len(axes) > 0 && size == cols && n.In[0].Type.DType.Float()
 }
 
 // ProductFusion is what the kernel of a product computes besides its row and its epilogue, in one

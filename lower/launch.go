@@ -33,8 +33,9 @@ type Launch struct {
 	Takes  []Argument
 	// Table is for kernels that process many buffers. The runtime writes it to Args[0], a constant,
 	// when it loads the Program. It has 64-bit words: one for every block, then a row for every
-	// tensor, which is its size and the addresses of the buffers that Row describes. These all have
-	// that size.
+	// tensor, which is its size and the words that Row describes: addresses of buffers, which all have
+	// that size, or, of dtype Invalid, a number of rows. After that, buffers that are read have so many
+	// rows of that size.
 	Table []Word
 	Row   []Argument
 }

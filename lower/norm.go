@@ -23,6 +23,14 @@ type NormFusion struct {
 	Prologue, Epilogue *Cluster
 	Made               ir.Reg
 	Beside             *BesideNorm // second channel norm that the same kernel runs, or nil
+	Total              *RowSum     // sum over the rows of a value of Epilogue, or nil
+}
+
+// RowSum is the sum over all rows of register Reg of a norm's epilogue, or of the norm's result if it
+// has no epilogue (ir.RowFusion.Sums). The kernel stores it as result Out of the step.
+type RowSum struct {
+	Reg ir.Reg
+	Out int
 }
 
 // BesideNorm is a second norm that the kernel of a norm runs (ir.NormFusion.Beside). Two gradients

@@ -131,6 +131,9 @@ func (p *Program) printPart(w io.Writer, part Part) {
 		if s.Kernel != nil && s.Kernel.Fusion.Epilogue != nil {
 			fmt.Fprintf(w, "        epilogue: %s\n", s.Kernel.Fusion.Epilogue)
 		}
+		if s.Kernel != nil && s.Kernel.Fusion.Total != nil {
+			fmt.Fprintf(w, "        sum over rows: %s\n", s.Kernel.Fusion.total())
+		}
 	}
 }
 
@@ -358,6 +361,14 @@ func (k *Kernel) what(p *Program, s *Step) string {
 }
 
 // String names the fused work of a norm, each with a space before it.
+// total is what the kernel of a norm adds up.
+func (e NormFusion) total() string {
+	if e.Epilogue == nil {
+		return "the result"
+	}
+	return e.Epilogue.reg(e.Total.Reg)
+}
+
 func (e NormFusion) String() string {
 	s := ""
 	for _, x := range [...]struct {

@@ -10,11 +10,13 @@ import (
 // operand become its prologue, those that read its result its epilogue. It reports false for other
 // nodes.
 func (l *Lowerer) lowerRows(n *ir.Node, rest []*ir.Node) bool {
+	all := append([]*ir.Node{n}, rest...)
+	rest, sum := l.rowSum(n, rest)
 	before, after := around(n, rest)
 	if !l.denseRows(before) || !l.denseRows(after) || len(before) > 0 && !l.makesOperand(n, before) || len(after) > 0 && !l.readsResult(n, after) {
 		return false
 	}
-	l.now = append([]*ir.Node{n}, rest...)
+	l.now = all
 	s, made := l.rowStep(n), []BufferID(nil)
 	if len(before) > 0 {
 		made = l.rowPrologue(&s, n, before)
@@ -23,12 +25,29 @@ func (l *Lowerer) lowerRows(n *ir.Node, rest []*ir.Node) bool {
 		s.Out = append(s.Out, l.result(v))
 	}
 	s.Out = append(s.Out, made...)
-	if len(after) > 0 {
+	switch {
+	case len(after) > 0:
 		s.Node = NodeRef{after[len(after)-1].Name(), after[0].Pos}
-		s.Out = append(s.Out[1:], l.rowEpilogue(&s, n, after)...)
+		s.Out = append(s.Out[1:], l.rowEpilogue(&s, n, after, sum)...)
+	case sum != nil && sum.In[0] != n.Out[0]:
+		return false
+	case sum != nil:
+		s.Kernel.Fusion.Total = &RowSum{Out: len(s.Out)}
+		s.Out = append(s.Out, l.result(sum.Out[0]))
 	}
 	l.emit(s)
 	return true
+}
+
+// rowSum removes the node from rest that adds up the rows of a value of norm n's kernel; nil if
+// there is none.
+func (l *Lowerer) rowSum(n *ir.Node, rest []*ir.Node) ([]*ir.Node, *ir.Node) {
+	fusion := l.p.Target.Caps().RowsOf(n)
+	i := slices.IndexFunc(rest, func(m *ir.Node) bool { return fusion.Sums && m.SumsRows(fusion.Cols) })
+	if i < 0 {
+		return rest, nil
+	}
+	return others(rest, i), rest[i]
 }
 
 func others(nodes []*ir.Node, i int) []*ir.Node { return slices.Concat(nodes[:i], nodes[i+1:]) }
@@ -127,12 +146,19 @@ func (l *Lowerer) rowPrologue(s *Step, n *ir.Node, nodes []*ir.Node) []BufferID 
 	return out
 }
 
-// rowEpilogue makes nodes the epilogue of norm n, whose result is y. It returns the stored results:
-// those of nodes and, where others read it, y.
-func (l *Lowerer) rowEpilogue(s *Step, n *ir.Node, nodes []*ir.Node) []BufferID {
+// rowEpilogue makes nodes the epilogue of norm n, whose result is y, and adds up the rows of the
+// operand of sum, if that is not nil. It returns the stored results: those of nodes and, where
+// others read it, y, then that of sum.
+func (l *Lowerer) rowEpilogue(s *Step, n *ir.Node, nodes []*ir.Node, sum *ir.Node) []BufferID {
 	y := n.Out[0]
 	j := l.join(nil, nodes)
-	out := l.stores(j, nodes)
+	inside := slices.Clone(nodes)
+	if sum != nil {
+		inside = append(inside, sum)
+		s.Kernel.Fusion.Total = &RowSum{Reg: j.read(sum.In[0])}
+		j.cluster.Code = j.code.Ins
+	}
+	out := l.storesFor(j, nodes, inside)
 	g := j.cluster
 	own := slices.IndexFunc(g.Loads, func(a Access) bool { return a.Buffer == l.buf[y.ID] })
 	g.Loads = slices.Concat(g.Loads[own:own+1], g.Loads[:own], g.Loads[own+1:]) // load 0 is the result of the norm
@@ -146,13 +172,17 @@ func (l *Lowerer) rowEpilogue(s *Step, n *ir.Node, nodes []*ir.Node) []BufferID 
 			in.Int++
 		}
 	}
-	if l.stored(y, nodes) {
+	if l.stored(y, inside) {
 		a := l.storesTo(y, g.Shape)
 		a.Reg = first
 		g.Stores, out = append(g.Stores, a), append(out, a.Buffer)
 	}
 	s.Kernel.Fusion.Epilogue = &g
 	s.In = append(s.In, loadsOf(&g)[1:]...)
+	if sum != nil {
+		s.Kernel.Fusion.Total.Out = len(n.Out) - 1 + len(out)
+		out = append(out, l.result(sum.Out[0]))
+	}
 	return out
 }
 

@@ -22,6 +22,7 @@ type body struct {
 	gemm    *ir.Node           // the product among the nodes, or nil
 	head    *ir.Node           // the other node that is not elementwise, or nil
 	beside  *ir.Node           // the second of two norms in one kernel, or nil
+	sum     *ir.Node           // the sum over rows in the kernel of a norm, or nil
 	done    map[Port]bool      // ports, without dtypes, to which the step stores the right value
 }
 
@@ -42,6 +43,9 @@ func (p *Program) verifyBody(s *Step) error {
 		}
 		if n.Def().Elem != nil {
 			continue
+		}
+		if b.sumsRows(n) {
+			at = &b.sum
 		}
 		if at == &b.head && b.head != nil && b.beside == nil && p.Target.Caps().NormOf(n).Beside && n.Op == b.head.Op {
 			at = &b.beside

@@ -21,8 +21,8 @@ func (b *body) kernel(s *Step) error {
 	if n == nil || k.Name != n.Def().Name || k.Node.Op != n.Op || !k.Node.Attrs.Equal(n.Attrs) {
 		return errors.New("runs another op, or with other attributes, than its node")
 	}
-	if (k.Fusion.Beside == nil) != (b.beside == nil) {
-		return errors.New("runs a second norm, or its nodes have one")
+	if (k.Fusion.Beside == nil) != (b.beside == nil) || (k.Fusion.Total == nil) != (b.sum == nil) {
+		return errors.New("runs a second norm or a sum, or its nodes have one")
 	}
 	if k.Pool != nil {
 		return b.pooled(s)
@@ -192,7 +192,7 @@ func (b *body) besideNorm(s *Step) error {
 func (b *body) normTypes(s *Step) error {
 	n, k, f := b.head, s.Kernel.Node, s.Kernel.Fusion
 	gradients := f.Beside != nil && b.p.Target.Caps().NormOf(n).Operand > 0
-	if f.Prologue == nil && f.Epilogue == nil && !gradients {
+	if f.Prologue == nil && f.Epilogue == nil && f.Total == nil && !gradients {
 		return b.kernelTypes(s)
 	}
 	for i, v := range n.In {
@@ -204,6 +204,31 @@ func (b *body) normTypes(s *Step) error {
 		if i >= len(k.Out) || k.Out[i].Type != v.Type {
 			return fmt.Errorf("its kernel is told another type of result %d", i)
 		}
+	}
+	return nil
+}
+
+// sumsRows reports whether n is a sum that the kernel of a norm among the nodes computes.
+func (b *body) sumsRows(n *ir.Node) bool {
+	caps := b.p.Target.Caps()
+	return slices.ContainsFunc(b.nodes, func(m *ir.Node) bool {
+		r := caps.RowsOf(m)
+		return r.Sums && n.SumsRows(r.Cols)
+	})
+}
+
+// rowSum checks the sum over rows of one of some registers.
+func (b *body) rowSum(s *Step, regs []expr) error {
+	t := s.Kernel.Fusion.Total
+	if t == nil {
+		return nil
+	}
+	x := b.sum.In[0]
+	switch {
+	case t.Out < 0 || t.Out >= len(s.Out) || !b.shows(s.Out[t.Out], b.sum.Out[0]):
+		return errors.New("its sum over rows is not that of its node")
+	case t.Reg < 0 || int(t.Reg) >= len(regs) || regs[t.Reg] != b.round(b.value(x, ir.Sizes(x.Type.Shape)), x.Type.DType):
+		return errors.New("adds up the rows of another value than its node")
 	}
 	return nil
 }
@@ -222,9 +247,13 @@ func (b *body) normResults(s *Step) error {
 		g := *f.Epilogue
 		g.Loads = slices.Clone(g.Loads)
 		g.Loads[0].Buffer = None
-		return b.cluster(&g, func(a *Access) expr { return b.round(b.result(n, 0), a.DType) })
+		own := func(a *Access) expr { return b.round(b.result(n, 0), a.DType) }
+		return errors.Join(b.cluster(&g, own), b.rowSum(s, b.loads(&g, own)))
 	}
 	x := b.round(b.result(n, 0), y.Type.DType)
+	if err := b.rowSum(s, []expr{x}); err != nil {
+		return err
+	}
 	switch own := f.Beside; {
 	case f.Residual > 0:
 		x = b.add(x, b.buffer(s.In[f.Residual], shape))
@@ -235,7 +264,7 @@ func (b *body) normResults(s *Step) error {
 		x = b.apply(ir.OpRelu, x)
 	}
 	for i, id := range s.Out {
-		if i >= len(n.Out) && i != f.Copy && (f.Prologue != nil || f.Beside != nil) { // stored by the prologue or by the second norm
+		if i >= len(n.Out) && i != f.Copy && (f.Prologue != nil || f.Beside != nil || f.Total != nil) { // stored by the prologue or by the second norm, or the sum
 			continue
 		}
 		if i > 0 && i != f.Copy {

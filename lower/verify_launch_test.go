@@ -138,3 +138,56 @@ func TestVerifyNoticesInNormLaunches(t *testing.T) {
 		}
 	}
 }
+
+// A norm's gradient whose kernel also adds up the rows of what its epilogue stores.
+const rowLaunch = `graph @rows {
+  input %x : f32[4,8]
+  input %dy : f16[4,8]
+  input %dr : f32[4,8]
+  input %mean : f32[4]
+  input %rstd : f32[4]
+  param %scale : f32[8] = 1
+backward:
+  %dx, %ds, %db = layer_norm_grad %x, %dy, %mean, %rstd, %scale {launch=1} : f32[4,8], f32[8], f32[8]
+  %z = add %dx, %dr {launch=1} : f32[4,8]
+  %w = reduce_sum %z {axes=[0] launch=1} : f32[8]
+  return %z, %w, %ds, %db
+}
+`
+
+// What the kernel of a norm over rows adds up is compared with its nodes.
+func TestVerifyNoticesInSumsOverRows(t *testing.T) {
+	lowered := func() *lower.Program {
+		g, err := ir.Parse("rows.ir", []byte(rowLaunch))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := lower.Lower(g, steps{sm.Must("sm_90")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p := lowered()
+	if err := lower.Verify(p); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(p.Parts[lower.Micro]); n != 1 {
+		t.Fatalf("%d steps, want 1\n%s", n, p)
+	}
+	for name, change := range map[string]func(s *lower.Step, r *lower.RowSum){
+		"no sum":            func(s *lower.Step, _ *lower.RowSum) { s.Kernel.Fusion.Total = nil },
+		"of the result":     func(_ *lower.Step, r *lower.RowSum) { r.Reg = 0 },
+		"of nothing":        func(_ *lower.Step, r *lower.RowSum) { r.Reg = 9 },
+		"stored elsewhere":  func(_ *lower.Step, r *lower.RowSum) { r.Out = 0 },
+		"stored nowhere":    func(_ *lower.Step, r *lower.RowSum) { r.Out = 9 },
+		"results exchanged": func(s *lower.Step, r *lower.RowSum) { s.Out[0], s.Out[r.Out] = s.Out[r.Out], s.Out[0] },
+	} {
+		p := lowered()
+		s := &p.Parts[lower.Micro][0]
+		change(s, s.Kernel.Fusion.Total)
+		if err := lower.Verify(p); err == nil {
+			t.Errorf("%s: Verify accepts it", name)
+		}
+	}
+}

@@ -27,9 +27,13 @@ func formLaunches(g *ir.Graph, c *Context, uses *ir.Uses, a launchRules) {
 	f.number()
 	f.levels()
 	f.sort(norms)
+	kept := f.kept()
 	for _, n := range norms {
 		f.before(n)
 		f.after(n)
+		if f.caps.RowsOf(n).Sums {
+			f.summed(n, kept)
+		}
 	}
 	f.overChannels(channels)
 	c.Count("launches", f.mark())
@@ -318,6 +322,45 @@ func (f *launchFinder) after(n *ir.Node) {
 			return
 		}
 	}
+}
+
+// summed joins norm n with the first node that adds up the rows of its result or of a value of its
+// epilogue that is read elsewhere, too. kept are values that the graph keeps.
+func (f *launchFinder) summed(n *ir.Node, kept map[*ir.Value]bool) {
+	cols, k := f.caps.RowsOf(n).Cols, f.of(n)
+	var sums []int32
+	for _, m := range f.steps[k].nodes {
+		if m != n && (m.Def().Elem == nil || !f.behind(m, n)) {
+			continue
+		}
+		uses := f.uses.Of(m.Out[0])
+		if len(uses) < 2 && !kept[m.Out[0]] {
+			continue
+		}
+		for _, u := range uses {
+			if r := f.of(u.Node); f.addsRows(u.Node, cols) && r != elsewhere && !f.steps[r].joined && len(f.steps[r].nodes) == 1 && f.steps[r].section == f.steps[k].section {
+				sums = append(sums, r)
+			}
+		}
+	}
+	slices.SortFunc(sums, func(a, b int32) int { return cmp.Compare(f.name(a), f.name(b)) })
+	for _, r := range sums {
+		if f.join(k, r) {
+			return
+		}
+	}
+}
+
+// addsRows reports whether m is a sum over rows that the kernel of a norm may compute.
+func (f *launchFinder) addsRows(m *ir.Node, cols int64) bool {
+	return m.SumsRows(cols) && m.Out[0].Next == nil && !f.placed(m.Out[0]) && !f.expands(m)
+}
+
+// behind reports whether m, of the step of norm n, depends on the result of n.
+func (f *launchFinder) behind(m, n *ir.Node) bool {
+	return slices.ContainsFunc(m.In, func(v *ir.Value) bool {
+		return v != nil && v.Def != nil && (v.Def == n || f.step[v.Def.ID] != elsewhere && f.of(v.Def) == f.of(n) && f.behind(v.Def, n))
+	})
 }
 
 // name is the alphabetically first name of a step's nodes.

@@ -44,6 +44,8 @@ func TestLaunches(t *testing.T) {
 			"%z = relu %y : f32[4,8]", "%r = reshape %y {shape=[8,4]} : f32[8,4]\n  %z = relu %r : f32[8,4]"}, "x y"},
 		"rows cut across": {"sm_90", []string{
 			"%x = mul %a, %b : f32[4,8]", "%p = reshape %a {shape=[16,2]} : f32[16,2]\n  %q = relu %p : f32[16,2]\n  %x = reshape %q {shape=[4,8]} : f32[4,8]"}, "y z"},
+		"a sum over its rows": {"sm_90", []string{
+			"return %z", "%w = reduce_sum %z {axes=[0]} : f32[8]\n  return %z, %w"}, "x y z"},
 	} {
 		g, err := ir.Parse(name, []byte(strings.NewReplacer(c.change...).Replace(launchSource)))
 		if err != nil {
@@ -51,6 +53,56 @@ func TestLaunches(t *testing.T) {
 		}
 		cfg := Config{Policy: MixedF16(), Debugging: Debugging{Only: precisionPasses, Check: true}, Compiling: Compiling{Caps: sm.Must(c.target).Caps()}}
 		mustRun(t, g, cfg)
+		var got []string
+		for _, n := range g.Nodes {
+			if n.Why.Launch == 1 && n.Op != ir.OpCast {
+				got = append(got, n.Out[0].Name)
+			}
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: the launch is %v, want %s\n%s", name, got, c.want, g)
+		}
+	}
+}
+
+const sumSource = `graph @sums {
+  input %x : f32[4,2,8]
+  input %dy : f32[4,2,8]
+  input %dr : f32[4,2,8]
+  input %mean : f32[4,2]
+  input %rstd : f32[4,2]
+  param %scale : f32[8] = 1
+backward:
+  %dx, %ds, %db = layer_norm_grad %x, %dy, %mean, %rstd, %scale : f32[4,2,8], f32[8], f32[8]
+  %z = add %dx, %dr : f32[4,2,8]
+  %w = reduce_sum %z {axes=[0,1]} : f32[8]
+  return %z, %w, %ds, %db
+}
+`
+
+// The kernel of a norm's gradient also adds up the rows of its result, or of what its epilogue
+// stores.
+func TestSumsInLaunches(t *testing.T) {
+	for name, c := range map[string]struct {
+		target string
+		change []string
+		want   string // first results of the launch
+	}{
+		"of the epilogue":      {"sm_90", nil, "dx z w"},
+		"without cuDNN":        {"sm_70/nodnn", nil, "dx z w"},
+		"of the result":        {"sm_90", []string{"return %z", "return %dx", "sum %z", "sum %dx"}, "dx w"},
+		"of both":              {"sm_90", []string{"return %z", "%v = reduce_sum %dx {axes=[0,1]} : f32[8]\n  return %v, %z"}, "dx v z"},
+		"which nothing stores": {"sm_90", []string{"return %z, %w", "return %w"}, "dx z"},
+		"over other rows": {"sm_90", []string{
+			"%w = reduce_sum %z {axes=[0,1]} : f32[8]", "%w = reduce_sum %z {axes=[0]} : f32[2,8]"}, "dx z"},
+		"of long rows": {"sm_90", []string{",8]", ",9000]", "f32[8]", "f32[9000]"}, "dx z"},
+		"on the CPU":   {"cpu", nil, ""},
+	} {
+		g, err := ir.Parse(name, []byte(strings.NewReplacer(c.change...).Replace(sumSource)))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		mustRun(t, g, Config{Policy: MixedF16(), Debugging: Debugging{Only: precisionPasses, Check: true}, Compiling: Compiling{Caps: sm.Must(c.target).Caps()}})
 		var got []string
 		for _, n := range g.Nodes {
 			if n.Why.Launch == 1 && n.Op != ir.OpCast {

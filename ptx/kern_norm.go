@@ -20,8 +20,9 @@ import (
 // y or After's stores, [mean f32], rstd f32.
 //
 // Backward arguments: dy or Before's loads, x, [scale], [mean], rstd, After's other loads, Before's
-// stores, dx or After's stores, and if Partials is not 0: dscale, [dbias]. These are f32 partial
-// sums, Partials rows of Cols, which a ColReduce adds up; if Partials is 0, NormSums computes them.
+// stores, dx or After's stores, and if Partials is not 0: dscale, [dbias], a sum over rows of each of
+// Sums. These are f32 partial sums, Partials rows of Cols, which ColSums adds up; if Partials is 0,
+// NormSums computes dscale and dbias.
 type Norm struct {
 	Name           string
 	Rows, Cols     int
@@ -33,6 +34,7 @@ type Norm struct {
 	Workers        int // teams that share the rows, backward each with sums of its own; 0 picks 16·132 or fewer, backward 4·132
 	Before, After  *Elementwise
 	X              int
+	Sums           []int   // backward: values of After, in f32
 	Shape          []int64 // dimensions that number rows, then those of their columns; nil: Rows×Cols
 	Stride, PerRow []int64 // of x, y, dx, dy and of scale and bias over Shape; nil: dense, and one element for each column
 }
@@ -284,6 +286,7 @@ type normBack struct {
 	summed bool
 	hat, w [][]Reg // by chunk: x̂ and dy·scale, if they stay in registers
 	dg, db [][]Reg
+	sums   [][][]Reg // of Sums
 }
 
 // Backward generates dx and, with Partials, the partial sums of dscale and dbias.
@@ -304,16 +307,16 @@ func (s Norm) Backward(fl Flavour) (*Launch, error) {
 	k.after.loadParams(&k.p, 1)
 	k.before.storeParams(&k.p)
 	k.after.storeParams(&k.p)
-	var dscale, dbias Reg
-	if k.summed {
-		dscale = k.p.out("dscale", Float32, workers*s.Cols)
-		if s.Bias {
-			dbias = k.p.out("dbias", Float32, workers*s.Cols)
-		}
+	parts := k.partial(workers)
+	if len(s.Sums) > 0 && !k.summed {
+		return nil, fmt.Errorf("ptx: %s: sums over rows of %d columns", s.Name, s.Cols)
 	}
 	k.begin()
 	if k.summed {
 		k.dg, k.db = k.rows.tile(0), k.rows.tile(0)
+		for range s.Sums {
+			k.sums = append(k.sums, k.rows.tile(0))
+		}
 		k.affine.share(k.rows)
 	}
 	if k.summed && k.team <= sharing {
@@ -324,13 +327,37 @@ func (s Norm) Backward(fl Flavour) (*Launch, error) {
 		k.row(row)
 		k.barrier(workers)
 	})
-	if k.summed {
-		k.rows.store(k.rowAddr(dscale, k.worker, Float32), Float32, k.dg)
-		if s.Bias {
-			k.rows.store(k.rowAddr(dbias, k.worker, Float32), Float32, k.db)
-		}
+	for i, sum := range k.tiles()[:len(parts)] {
+		k.rows.store(k.rowAddr(parts[i], k.worker, Float32), Float32, sum)
 	}
 	return k.launch(workers)
+}
+
+// partial declares the partial sums of the given number of workers: none if Backward writes none.
+func (k *normBack) partial(workers int) (parts []Reg) {
+	if !k.summed {
+		return nil
+	}
+	names := []string{"dscale"}
+	if k.Bias {
+		names = append(names, "dbias")
+	}
+	for i := range k.Sums {
+		names = append(names, fmt.Sprint("sum", i))
+	}
+	for _, name := range names {
+		parts = append(parts, k.p.out(name, Float32, workers*k.Cols))
+	}
+	return parts
+}
+
+// tiles are the sums in registers, in the order of partial.
+func (k *normBack) tiles() [][][]Reg {
+	list := [][][]Reg{k.dg}
+	if k.Bias {
+		list = append(list, k.db)
+	}
+	return append(list, k.sums...)
 }
 
 // row adds one row to the partial sums and writes its dx:
@@ -369,7 +396,16 @@ func (k *normBack) row(row Reg) {
 			dx[i] = b.mul(inv, b.fma(b.Do("neg.f32", k.hat[s.chunk][i]), c2, k.centred(w, c1)))
 		}
 		return dx
-	}, nil)
+	}, k.addSums)
+}
+
+// addSums adds the values of After that are summed, of the vector at s.
+func (k *normBack) addSums(s spot) {
+	for i, v := range k.Sums {
+		for l, x := range k.after.all(v) {
+			k.b.To(k.sums[i][s.chunk][l], "add.rn.f32", k.sums[i][s.chunk][l], x)
+		}
+	}
 }
 
 // terms computes x̂ and dy·g of the vector at s, and adds it to the column sums.

@@ -24,7 +24,7 @@ var comparing = map[string]struct {
 	why   string
 }{
 	"cmd/ampc/run.go":                 {1, rewrite},
-	"ir/caps.go":                      {6, fusion},
+	"ir/caps.go":                      {7, fusion},
 	"ir/launch.go":                    {6, fusion},
 	"ir/unit.go":                      {1, rewrite},
 	"lower/cpu.go":                    {2, fusion},

@@ -155,7 +155,7 @@ func (g *channelGrads) sums() error {
 	}
 	for i, s := range g.norms {
 		for k, from := range []lower.BufferID{parts[1+i], parts[0]} {
-			if err := g.colReduce(total, from, s.Out[1+k]); err != nil {
+			if err := g.joinParts(total, from, s.Out[1+k]); err != nil {
 				return err
 			}
 		}

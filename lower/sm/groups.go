@@ -149,7 +149,7 @@ func (c *cudaCall) groupSums(g grouped, in, out []lower.BufferID) error {
 		return err
 	}
 	for i, from := range parts {
-		if err := c.colReduce(total, from, out[i]); err != nil {
+		if err := c.joinParts(total, from, out[i]); err != nil {
 			return err
 		}
 	}

@@ -92,8 +92,14 @@ func (c *cudaCall) normGrad() error {
 		return err
 	}
 	parts := k.Partials()
-	var partial []lower.BufferID
-	for range min(parts, len(c.others())) {
+	var partial, sums []lower.BufferID
+	if parts > 0 {
+		sums = c.others()
+	}
+	if t := c.s.Kernel.Fusion.Total; t != nil {
+		sums = append(slices.Clone(sums), c.s.Out[t.Out])
+	}
+	for range sums {
 		partial = append(partial, c.temp("parts", ir.F32, int64(parts), int64(k.Cols)))
 	}
 	args := slices.Concat(loads, present(in[0], scale), stats, more, stores, partial)
@@ -104,8 +110,8 @@ func (c *cudaCall) normGrad() error {
 		return c.columnSums(k, in[0], in[1], stats)
 	}
 	for i, p := range partial {
-		sum := ptx.ColReduce{Op: "sum", Outer: 1, N: parts, Inner: k.Cols, Out: ptx.Float32, Scale: 1}
-		if err := c.colReduce(sum, p, c.others()[i]); err != nil {
+		sum := ptx.ColReduce{Op: "sum", Outer: 1, N: parts, Inner: k.Cols, Out: c.elem(sums[i]), Scale: 1}
+		if err := c.joinParts(sum, p, sums[i]); err != nil {
 			return err
 		}
 	}
@@ -127,7 +133,7 @@ func (c *cudaCall) columnSums(k ptx.Norm, x, dy lower.BufferID, stats []lower.Bu
 		return err
 	}
 	for i, from := range parts {
-		if err := c.colReduce(total, from, c.others()[i]); err != nil {
+		if err := c.joinParts(total, from, c.others()[i]); err != nil {
 			return err
 		}
 	}

@@ -24,7 +24,7 @@ func rowFusion(n *ir.Node) ir.RowFusion {
 		operand = -1
 	}
 	_, cols := normRows(n)
-	return ir.RowFusion{Cols: int64(cols), Operand: operand}
+	return ir.RowFusion{Cols: int64(cols), Operand: operand, Sums: operand == 1 && normKernel(n).Partials() > 0}
 }
 
 // surround adds the prologue and epilogue to a norm's kernel, and returns the arguments before and
@@ -53,6 +53,9 @@ func (c *cudaCall) surround(k *ptx.Norm, x, y lower.BufferID) (loads, more, stor
 		}
 		k.After = &pg
 		more, stores = buffersOf(g.Loads[1:]), buffersOf(g.Stores)
+	}
+	if fusion.Total != nil {
+		k.Sums = []int{int(fusion.Total.Reg)}
 	}
 	if fusion.Prologue != nil {
 		stores = append(buffersOf(fusion.Prologue.Stores), stores...)

@@ -97,7 +97,7 @@ func (c *cudaCall) colReduce(k ptx.ColReduce, x, y lower.BufferID) error {
 	first, second := k, k
 	first.Split, first.Out, first.Scale = parts, ptx.Float32, 1
 	second.Op, second.N, second.In = joining(k.Op), parts, ptx.Float32
-	return errors.Join(c.launch("col_"+k.Op, first.Build, x, part), c.launch("col_"+second.Op, second.Build, part, y))
+	return errors.Join(c.launch("col_"+k.Op, first.Build, x, part), c.joinParts(second, part, y))
 }
 
 // reduceNone stores the result of a reduction over no elements. For integer maxima and minima it is

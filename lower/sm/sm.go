@@ -3,6 +3,7 @@
 package sm
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -22,6 +23,7 @@ type cudaLowerer struct {
 	names  map[string]string // name of a kernel, by its text without a name
 	counts map[string]int    // number of kernels by kind, and of buffers by name
 	out    []lower.Step      // of the part being lowered
+	open   []openSum         // of the part being lowered: parts that no launch has joined yet
 	at     lower.Part
 	from   *lower.Step                    // being lowered
 	stats  map[lower.BufferID]rowStats    // by logits whose loss this part has computed
@@ -46,10 +48,13 @@ func (t Target) Finish(p *lower.Program) error {
 		last := make([]int, len(p.Parts[part])) // by step: its last launch
 		for i := range p.Parts[part] {
 			c.from = &p.Parts[part][i]
-			if err := c.step(); err != nil {
+			if err := errors.Join(c.before(slices.Concat(c.from.In, c.from.Out)...), c.step()); err != nil {
 				return &ir.Error{Pos: c.from.Node.Pos, Msg: fmt.Sprintf("%s %s: %v", c.from.Kind, c.from.Node.Name, err)}
 			}
 			last[i] = len(c.out) - 1
+		}
+		if err := c.close(); err != nil {
+			return err
 		}
 		for i := range p.WeightCopies {
 			if part == lower.Prepare {
@@ -179,6 +184,9 @@ func (c *cudaLowerer) launched(kind string, k *ptx.Launch, args []lower.BufferID
 	s := lower.Step{Node: c.from.Node}
 	if len(args) != len(k.Args) {
 		return s, fmt.Errorf("kernel %s takes %d arguments, not %d", kind, len(k.Args), len(args))
+	}
+	if err := c.before(args...); err != nil {
+		return s, err
 	}
 	for i, a := range k.Args {
 		t := c.typeOf(args[i])

@@ -107,7 +107,7 @@ func (f *footprint) table(l *lower.Launch) error {
 	if len(l.Table) == 0 {
 		return nil
 	}
-	row, blocks := 1+len(l.Row), l.Grid[0]
+	row, blocks, chunk := 1+len(l.Row), l.Grid[0], tableChunk(l)
 	tensors := (len(l.Table) - blocks) / row
 	if len(l.Args) == 0 || blocks+tensors*row != len(l.Table) {
 		return fmt.Errorf("a table of %d words is not one of %d blocks and rows of %d", len(l.Table), blocks, row)
@@ -119,22 +119,56 @@ func (f *footprint) table(l *lower.Launch) error {
 	for i := range tensors {
 		words := l.Table[blocks+i*row:][:row]
 		size := words[0].Value
-		for chunk := int64(0); chunk*ptx.BatchChunk < size; chunk, at = chunk+1, at+1 {
-			if at >= blocks || l.Table[at] != (lower.Word{Value: int64(i)<<32 | chunk, Buffer: lower.None}) {
-				return fmt.Errorf("no block does part %d of tensor %d", chunk, i)
+		for part := int64(0); part*chunk < size; part, at = part+1, at+1 {
+			if at >= blocks || l.Table[at] != (lower.Word{Value: int64(i)<<32 | part, Buffer: lower.None}) {
+				return fmt.Errorf("no block does part %d of tensor %d", part, i)
 			}
 		}
-		for k, w := range words[1:] {
-			if err := f.take(w.Buffer, l.Row[k], size); err != nil {
-				return fmt.Errorf("tensor %d, address %d: %w", i, k, err)
-			}
-			if n := f.p.Buffers[w.Buffer].Type.Shape.Elements(); n != size {
-				return fmt.Errorf("tensor %d has %d elements, its row says %d", i, n, size)
-			}
+		if err := f.row(l, i, words); err != nil {
+			return err
 		}
 	}
 	if at != blocks {
 		return fmt.Errorf("%d blocks for a table with work for %d", blocks, at)
+	}
+	return nil
+}
+
+// tableChunk is the number of elements of a tensor that a block of a table's kernel handles.
+func tableChunk(l *lower.Launch) int64 {
+	if !slices.ContainsFunc(l.Row, isNumber) {
+		return ptx.BatchChunk
+	}
+	var cols []int64
+	for at := l.Grid[0]; at < len(l.Table); at += 1 + len(l.Row) {
+		cols = append(cols, l.Table[at].Value)
+	}
+	return ptx.ColSumsChunk(cols)
+}
+
+// isNumber reports whether a word of a table's row is a number of rows.
+func isNumber(a lower.Argument) bool { return a.DType == ir.Invalid }
+
+// row checks the row of tensor i in a launch's table.
+func (f *footprint) row(l *lower.Launch, i int, words []lower.Word) error {
+	size, rows := words[0].Value, int64(1)
+	for k, w := range words[1:] {
+		a, want := l.Row[k], size
+		if isNumber(a) {
+			if rows = w.Value; rows < 1 || w.Buffer != lower.None {
+				return fmt.Errorf("tensor %d has %d rows", i, rows)
+			}
+			continue
+		}
+		if a.Read {
+			want *= rows
+		}
+		if err := f.take(w.Buffer, a, want); err != nil {
+			return fmt.Errorf("tensor %d, address %d: %w", i, k, err)
+		}
+		if n := f.p.Buffers[w.Buffer].Type.Shape.Elements(); n != want {
+			return fmt.Errorf("tensor %d has %d elements, its row says %d", i, n, want)
+		}
 	}
 	return nil
 }

@@ -16,7 +16,8 @@ func normCases() []Case {
 	for _, n := range sizes {
 		cases = append(cases, norm(ptx.Norm{Rows: 6, Cols: n, In: ptx.Float16, Out: ptx.Float16, Bias: true}),
 			normBack(ptx.Norm{Rows: 7, Cols: n, In: ptx.Float32, Out: ptx.Float32, Bias: true, Workers: 4}),
-			norm(residual(6, n, ptx.Float32, ptx.BFloat16)), normBack(trunk(7, n, ptx.Float32, ptx.BFloat16)))
+			norm(residual(6, n, ptx.Float32, ptx.BFloat16)), normBack(trunk(7, n, ptx.Float32, ptx.BFloat16)),
+			normBack(summed(trunk(9, n, ptx.Float32, ptx.BFloat16), 2)))
 	}
 	for _, last := range []bool{false, true} {
 		for _, d := range [][4]int{{2, 3, 2, 33}, {2, 2, 8, 64}, {3, 4, 1, 31}} {
@@ -41,7 +42,14 @@ func normCases() []Case {
 		normBack(ptx.Norm{Rows: 2, Cols: 20000, In: ptx.Float32, Out: ptx.BFloat16, Bias: true}),
 		normBack(ptx.Norm{Rows: 6, Cols: 96, In: ptx.Float32, Out: ptx.Float16, DX: ptx.Float16, Bias: true}),
 		normBack(ptx.Norm{Rows: 130, Cols: 640, In: ptx.BFloat16, Out: ptx.BFloat16, DX: ptx.Float32, RMS: true, Workers: 2}),
-		normBack(ptx.Norm{Rows: 5, Cols: 64, In: ptx.Float16, Out: ptx.Float16, RMS: true}))
+		normBack(ptx.Norm{Rows: 5, Cols: 64, In: ptx.Float16, Out: ptx.Float16, RMS: true}),
+		normBack(summed(ptx.Norm{Rows: 6, Cols: 96, In: ptx.Float32, Out: ptx.Float16, DX: ptx.Float16, Bias: true}, 0)))
+}
+
+// summed is a gradient that also adds up a value of the code behind it.
+func summed(s ptx.Norm, value int) ptx.Norm {
+	s.Sums = []int{value}
+	return s
 }
 
 // residual is a norm of trunk + (branch + bias): a product's sum in f32, a bias in out, the trunk in
@@ -140,6 +148,9 @@ func normName(kind string, s ptx.Norm) string {
 	}
 	if s.Stride != nil {
 		kind += "_last"
+	}
+	if len(s.Sums) > 0 {
+		kind += "_sums"
 	}
 	if s.DX != "" {
 		kind += "_" + string(s.DX)
@@ -303,6 +314,9 @@ func normBack(s ptx.Norm) Case {
 			if parts > 0 && s.Bias {
 				t = append(t, New(ptx.Float32, parts*s.Cols))
 			}
+			for range s.Sums {
+				t = append(t, New(ptx.Float32, parts*s.Cols))
+			}
 			return t
 		},
 		Check: func(in, out []Tensor) error { return checkNormBack(s, parts, in, out) },
@@ -327,6 +341,7 @@ func checkNormBack(s ptx.Norm, parts int, in, out []Tensor) error {
 	}
 	want, slack := make([]float64, x.Len()), make([]float64, x.Len())
 	dg, db, mass := make([]float64, s.Cols), make([]float64, s.Cols), make([]float64, s.Cols)
+	sum, sumMass := make([]float64, s.Cols), make([]float64, s.Cols)
 	for r := range s.Rows {
 		c1, c2, m := 0.0, 0.0, 0.0
 		for c := range s.Cols {
@@ -352,6 +367,8 @@ func checkNormBack(s ptx.Norm, parts int, in, out []Tensor) error {
 				want[i] += dres.At(i)
 				slack[i] += eps32 * (math.Abs(want[i]) + math.Abs(dres.At(i)))
 			}
+			sum[c] += want[i]
+			sumMass[c] += math.Abs(want[i]) + (slack[i]+ulp(cmp.Or(s.DX, s.In), want[i]))/eps32/float64(s.Rows+8)
 		}
 	}
 	for i, t := range []Tensor{dx, low} {
@@ -366,10 +383,18 @@ func checkNormBack(s ptx.Norm, parts int, in, out []Tensor) error {
 	if parts == 0 {
 		return nil
 	}
-	if err := nearColumns("dscale", a.next(), parts, dg, mass, s.Rows); err != nil || !s.Bias {
+	if err := nearColumns("dscale", a.next(), parts, dg, mass, s.Rows); err != nil {
 		return err
 	}
-	return nearColumns("dbias", a.next(), parts, db, mass, s.Rows)
+	if s.Bias {
+		if err := nearColumns("dbias", a.next(), parts, db, mass, s.Rows); err != nil {
+			return err
+		}
+	}
+	if len(s.Sums) == 0 {
+		return nil
+	}
+	return nearColumns("sum", a.next(), parts, sum, sumMass, s.Rows)
 }
 
 // nearColumns checks the column sums of partial results.

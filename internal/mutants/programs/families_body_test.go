@@ -507,6 +507,11 @@ func normFusion(p *lower.Program, add adder) {
 		if f.Epilogue != nil {
 			add(func(p *lower.Program) { at(p).Fusion.Epilogue = nil }, "%s: epilogue dropped", where)
 		}
+		if f.Total != nil {
+			add(func(p *lower.Program) { at(p).Fusion.Total = nil }, "%s: sum over rows dropped", where)
+			add(func(p *lower.Program) { at(p).Fusion.Total.Reg-- }, "%s: another register is summed", where)
+			add(func(p *lower.Program) { at(p).Fusion.Total.Out-- }, "%s: the sum is another result", where)
+		}
 	})
 }
 

@@ -282,6 +282,10 @@ func cloneStep(s *lower.Step) lower.Step {
 		k := *s.Kernel
 		k.Node, k.Seen, k.Sums = cloneNode(k.Node), slices.Clone(k.Seen), slices.Clone(k.Sums)
 		k.Fusion.Prologue, k.Fusion.Epilogue = cloneCluster(k.Fusion.Prologue), cloneCluster(k.Fusion.Epilogue)
+		if t := k.Fusion.Total; t != nil {
+			total := *t
+			k.Fusion.Total = &total
+		}
 		x.Kernel = &k
 	}
 	if s.Moves != nil {
