@@ -31,6 +31,11 @@ var exports = sync.OnceValue(func() map[ir.Op][]export {
 			t[e.op] = append(t[e.op], e)
 		}
 	}
+	for _, op := range ir.Ops() {
+		if d := op.Def(); t[op] == nil && d.Elem != nil && d.Expand == nil && d.GradOf == ir.OpInvalid && d.Class != ir.Fixed {
+			t[op] = []export{codeForm(op)}
+		}
+	}
 	for _, list := range t {
 		slices.SortFunc(list, func(a, b export) int {
 			return cmp.Or(cmp.Compare(b.since, a.since), cmp.Compare(a.rank, b.rank))
