@@ -893,6 +893,16 @@ func (o ops) Triu(x Tensor, k int) Tensor {
 	return o.tensor(o.b.Triu(x.v, int64(k)))
 }
 
+// Trunc returns x without its fraction: the nearest integer that is no farther from 0.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; the result has x's.
+//   - Errors: x is not a float.
+//   - PyTorch: torch.trunc.
+func (o ops) Trunc(x Tensor) Tensor {
+	return o.tensor(o.b.Trunc(x.v))
+}
+
 // Unsqueeze inserts axes of size 1 at these places of the result.
 //
 //   - Shapes: x[...] to x's with axes of size 1 more.

@@ -45,6 +45,7 @@ const (
 	OpHardsigmoid
 	OpFloor
 	OpCeil
+	OpTrunc
 	OpRoundEven
 	OpClip
 	OpNot

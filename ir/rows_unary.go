@@ -91,6 +91,10 @@ var unaryRows = map[Op]Def{
 		func(c *Code, _ *Node, x Reg) Reg { return c.Floor(x) }),
 	OpCeil: pointwise(Def{Name: "ceil", Doc: "Smallest integer not below x.", Class: Clear, Why: whyOrder, NoGrad: flat, Range: monotone(math.Ceil)},
 		func(c *Code, _ *Node, x Reg) Reg { return c.Ceil(x) }),
+	OpTrunc: pointwise(Def{Name: "trunc", Doc: "Nearest integer that is no farther from 0 than x; zeros keep their sign.", Class: Clear, Why: whyOrder, NoGrad: flat, Range: monotone(math.Trunc)},
+		func(c *Code, _ *Node, x Reg) Reg {
+			return c.Select(c.Lt(x, c.Like(x, 0)), c.Ceil(x), c.Floor(x))
+		}),
 	OpRoundEven: pointwise(Def{Name: "round_even", Doc: "Nearest integer, ties to even.", Class: Clear, Why: whyOrder, NoGrad: flat, Range: monotone(math.RoundToEven)},
 		func(c *Code, _ *Node, x Reg) Reg { return c.Rint(x) }),
 	OpClip: pointwise(Def{Name: "clip", Doc: "Limits x to [lo, hi]; NaN stays.", In: in(number("x")), Class: Clear, Why: whyOrder,
@@ -236,6 +240,11 @@ func (b *Builder) Floor(x *Value) *Value { return b.unary(OpFloor, x) }
 //
 //   - PyTorch: torch.ceil.
 func (b *Builder) Ceil(x *Value) *Value { return b.unary(OpCeil, x) }
+
+// Trunc returns x without its fraction: the nearest integer that is no farther from 0.
+//
+//   - PyTorch: torch.trunc.
+func (b *Builder) Trunc(x *Value) *Value { return b.unary(OpTrunc, x) }
 
 // RoundEven returns the nearest integer, ties to even.
 //

@@ -39,7 +39,7 @@ func checkRows(t *testing.T, cases []rowCase) {
 func TestUnaryRows(t *testing.T) {
 	var cases []rowCase
 	for _, op := range []ir.Op{ir.OpNeg, ir.OpAbs, ir.OpSign, ir.OpSquare, ir.OpExp, ir.OpExpm1, ir.OpSin, ir.OpCos, ir.OpTan, ir.OpAtan, ir.OpErf,
-		ir.OpFloor, ir.OpCeil, ir.OpRoundEven, ir.OpIsNaN, ir.OpIsInf, ir.OpTanh, ir.OpSigmoid, ir.OpRelu, ir.OpLeakyRelu, ir.OpElu, ir.OpSelu,
+		ir.OpFloor, ir.OpCeil, ir.OpTrunc, ir.OpRoundEven, ir.OpIsNaN, ir.OpIsInf, ir.OpTanh, ir.OpSigmoid, ir.OpRelu, ir.OpLeakyRelu, ir.OpElu, ir.OpSelu,
 		ir.OpGelu, ir.OpSilu, ir.OpMish, ir.OpSoftplus, ir.OpSoftsign, ir.OpHardswish, ir.OpHardsigmoid} {
 		cases = append(cases, rowCase{op: op, in: []*Tensor{apart(3, 4)}})
 	}

@@ -15,7 +15,7 @@ var cases = []string{
 	"relu x[7,3]", "relu x[3,70001]", "relu_grad x[7,3] x[7,3]", "leaky_relu x[40]", "leaky_relu_grad x[40] x[40]", "prelu x[2,3,4] x[3,1]",
 	"elu x[40]", "selu x[40]", "gelu x[40]", "gelu x[40] {approx=tanh}", "gelu_grad x[40] x[40]", "gelu_grad x[40] x[40] {approx=tanh}",
 	"silu x[40]", "silu_grad x[40] x[40]", "mish x[40]", "softplus x[40]", "softsign x[40]", "hardswish x[40]", "hardsigmoid x[40]",
-	"floor x[40]", "ceil x[40]", "round_even x[40]", "clip x[40] {lo=-0.5 hi=0.5}", "not b[9]", "isnan x[40]", "isinf x[40]",
+	"floor x[40]", "trunc x[40]", "ceil x[40]", "round_even x[40]", "clip x[40] {lo=-0.5 hi=0.5}", "not b[9]", "isnan x[40]", "isinf x[40]",
 	"add x[7,3] x[7,3]", "add x[7,3] f[3]", "add x[] x[4]", "add x[2,1,3] x[4,1]", "add k9[5] k9[5]", "add K9[5] K9[5]", "sub x[40] x[40]", "mul x[40] x[40]",
 	"mul x[3,70001] x[3,1]", "mul x[65,129] x[129]", "div x[40] x[40]", "div k9[20] k3[20]", "mod x[40] p[40]", "mod k9[9] k4[9]", "pow p[40] x[40]", "min x[40] x[40]", "max x[40] x[40]", "min k9[40] k9[40]",
 	"eq k3[40] k3[40]", "ne x[40] x[40]", "lt x[40] x[40]", "le x[40] x[40]", "gt x[40] x[40]", "ge k9[40] k9[40]", "and b[40] b[40]", "or b[40] b[40]", "xor b[40] b[40]",
