@@ -85,17 +85,23 @@ func (c *clusterer) splitConv(s ir.Section, n *ir.Node, v *ir.Value) {
 		return
 	}
 	size := c.bytes(v) * c.times(s)
-	for d, pay := range []plan.Split{plan.F32: {A: out, B: plan.Low, Bytes: 4 * size}, plan.Low: {A: plan.F32, B: out, Bytes: 2 * size}} {
-		d := plan.Choice(d)
-		m := &ir.Node{Op: n.Op, Attrs: n.Attrs, Pos: n.Pos, In: slices.Clone(n.In)}
-		for i, x := range n.In[:2] {
-			m.In[i] = &ir.Value{Name: x.Name, Type: x.Type.With(c.operandDType(n, i, d))}
-		}
-		m.Out = []*ir.Value{{Name: v.Name, Type: v.Type.With(c.dtypeOf(d, v)), Def: m}}
-		if splits(m) {
-			c.plan.Splits = append(c.plan.Splits, pay)
-		}
+	if splits(c.convStored(n, v, plan.F32)) {
+		c.plan.Splits = append(c.plan.Splits, plan.Split{A: out, B: plan.Low, Bytes: 4 * size})
 	}
+	if splits(c.convStored(n, v, plan.Low)) {
+		c.plan.Splits = append(c.plan.Splits, plan.Split{A: plan.F32, B: out, Bytes: 2 * size})
+	}
+}
+
+// convStored is convolution n with the dtypes that its operands and its result v have if v is stored
+// as d.
+func (c *clusterer) convStored(n *ir.Node, v *ir.Value, d plan.Choice) *ir.Node {
+	m := &ir.Node{Op: n.Op, Attrs: n.Attrs, Pos: n.Pos, In: slices.Clone(n.In)}
+	for i, x := range n.In[:2] {
+		m.In[i] = &ir.Value{Name: x.Name, Type: x.Type.With(c.operandDType(n, i, d))}
+	}
+	m.Out = []*ir.Value{{Name: v.Name, Type: v.Type.With(c.dtypeOf(d, v)), Def: m}}
+	return m
 }
 
 // bits16 is x with both 16-bit dtypes counted as low.
