@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"ampc/ir"
 	"ampc/lower"
@@ -73,25 +72,7 @@ func BenchmarkKernelPostOps(b *testing.B) {
 		text += "  %y = reduce_max %sum {axes=[1]}\n  return %y\n}\n"
 		for _, policy := range []passes.Policy{passes.F32(), passes.MixedF16()} {
 			b.Run(op+"/"+policy.Name, func(b *testing.B) {
-				var steps [2]func()
-				for i, caps := range []ir.Caps{{SingleStore: true}, {}} {
-					p, err := lower.Lower(withPostOps(b, text, policy, caps, [3]int{8192, 768, 768}), lower.CPU)
-					if err != nil {
-						b.Fatal(err)
-					}
-					steps[i] = stepOf(b, p, 1)
-				}
-				var took [2][]float64
-				for b.Loop() {
-					for i, step := range steps {
-						start := time.Now()
-						step()
-						took[i] = append(took[i], float64(time.Since(start)))
-					}
-				}
-				b.ReportMetric(median(took[1])/1e6, "ms")
-				b.ReportMetric(median(took[1])/median(took[0]), "of-apart")
-				b.ReportMetric(0, "ns/op")
+				againstApart(b, func(caps ir.Caps) *ir.Graph { return withPostOps(b, text, policy, caps, [3]int{8192, 768, 768}) })
 			})
 		}
 	}

@@ -191,28 +191,34 @@ func BenchmarkProductEpilogues(b *testing.B) {
 	for _, act := range []string{"relu", "gelu", "gelu {approx=tanh}", "silu"} {
 		for _, policy := range []passes.Policy{passes.F32(), passes.MixedF16(), passes.MixedBF16()} {
 			b.Run(act+"/"+policy.Name, func(b *testing.B) {
-				var steps [2]func()
-				for i, caps := range []ir.Caps{{SingleStore: true}, {}} {
-					p, err := lower.Lower(ffnGraph(b, act, policy, caps, 1024, 256, 1024), lower.CPU)
-					if err != nil {
-						b.Fatal(err)
-					}
-					steps[i] = stepOf(b, p, 1)
-				}
-				var took [2][]float64
-				for b.Loop() {
-					for i, step := range steps {
-						start := time.Now()
-						step()
-						took[i] = append(took[i], float64(time.Since(start)))
-					}
-				}
-				b.ReportMetric(median(took[1])/1e6, "ms")
-				b.ReportMetric(median(took[1])/median(took[0]), "of-apart")
-				b.ReportMetric(0, "ns/op")
+				againstApart(b, func(caps ir.Caps) *ir.Graph { return ffnGraph(b, act, policy, caps, 1024, 256, 1024) })
 			})
 		}
 	}
+}
+
+// againstApart times the step of a graph that fuses all that the CPU's kernels run, and its ratio to the
+// step of a graph with epilogues of a single store.
+func againstApart(b *testing.B, graph func(ir.Caps) *ir.Graph) {
+	var steps [2]func()
+	for i, caps := range []ir.Caps{{SingleStore: true}, {}} {
+		p, err := lower.Lower(graph(caps), lower.CPU)
+		if err != nil {
+			b.Fatal(err)
+		}
+		steps[i] = stepOf(b, p, 1)
+	}
+	var took [2][]float64
+	for b.Loop() {
+		for i, step := range steps {
+			start := time.Now()
+			step()
+			took[i] = append(took[i], float64(time.Since(start)))
+		}
+	}
+	b.ReportMetric(median(took[1])/1e6, "ms")
+	b.ReportMetric(median(took[1])/median(took[0]), "of-apart")
+	b.ReportMetric(0, "ns/op")
 }
 
 // stepOf loads p on a backend of its own and returns what runs a step of it.
