@@ -29,10 +29,14 @@ var fuzzAttrs = map[string][]ir.Attrs{
 	"split":           {ir.A("axis", 0, "sizes", []int{4, 4})},
 	"tile":            {ir.A("reps", []int{1, 1})},
 	"sum_to":          {ir.A("shape", []int{8}), ir.A("shape", []int{1, 8})},
-	"clip":            {ir.A("min", -1.0, "max", 1.0)},
+	"clip":            {ir.A("lo", -1.0, "hi", 1.0)},
 	"full":            {ir.A("dtype", ir.F32, "value", 0.5, "shape", []int{8, 8})},
 	"cumsum":          {ir.A("axis", 0)},
-	"pad":             {ir.A("pads", []int{0, 1, 0, 1})},
+	"pad":             {ir.A("lo", []int{0, 1}, "hi", []int{0, 1}), ir.A("lo", []int{2}, "hi", []int{0}, "mode", "edge")},
+	"squeeze":         {ir.A("axes", []int{0})},
+	"iota":            {ir.A("shape", []int{8, 8}, "axis", 0)},
+	"one_hot":         {ir.A("depth", 8)},
+	"topk":            {ir.A("k", 3), ir.A("k", 8, "axis", 0)},
 	"affine":          {ir.A("scale", 0.5, "shift", 1.0)},
 	"cross_entropy":   {nil},
 	"dropout":         {ir.A("p", 0.5, "rng", 1)},
@@ -213,9 +217,9 @@ func tryNode(g *ir.Graph, r *rand.Rand, op ir.Op, s ir.Section, pool []*ir.Value
 
 // checkPipeline runs the precision passes over one graph under one policy: no
 // error, the same bits as amp alone, the same text from shuffled nodes.
-func checkPipeline(t *testing.T, seed uint64) {
+func checkPipeline(t *testing.T, seed uint64, grow func(r *rand.Rand, size int, pins bool, without ...ir.Op) *ir.Graph) {
 	r := rand.New(rand.NewPCG(seed, 7))
-	g := randomGraph(r, 4+r.IntN(30), true)
+	g := grow(r, 4+r.IntN(30), true)
 	names := PolicyNames()
 	p, err := PolicyNamed(names[r.IntN(len(names))])
 	if err != nil {
@@ -257,11 +261,14 @@ func TestRandomGraphs(t *testing.T) {
 		n = 100
 	}
 	for seed := range n {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { checkPipeline(t, uint64(seed)) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			checkPipeline(t, uint64(seed), randomGraph)
+			checkPipeline(t, uint64(seed), randomImages)
+		})
 	}
 }
 
 func FuzzPipeline(f *testing.F) {
 	f.Add(uint64(1))
-	f.Fuzz(checkPipeline)
+	f.Fuzz(func(t *testing.T, seed uint64) { checkPipeline(t, seed, randomGraph) })
 }

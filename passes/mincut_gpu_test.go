@@ -32,8 +32,32 @@ func TestCutBytesOnGPUs(t *testing.T) {
 		t.Errorf("%d graphs compared with %d expansions, %d products with another node, %d products left apart", compared, n.expanded, n.joined, n.apart)
 	}
 	t.Logf("%d graphs compared, %d expansions, %d products with another node, %d left apart by their dtypes", compared, n.expanded, n.joined, n.apart)
-	for _, seed := range []uint64{2108, 4744} { // they differed once
-		compareOnGPU(t, seed, &n)
+}
+
+// A second kernel that takes the 16-bit form of an f32 product reads that form.
+func TestSecondKernelReadsItsForm(t *testing.T) {
+	const text = `graph @forms {
+  input %h : f16[8,8]
+  param %w : f32[8,8] = normal(0, 0.5)
+  param %v : f32[8] = normal(0, 0.5)
+backward:
+  %b = relu %v : f32[8]
+  %m = matmul %h, %w : f32[8,8]
+  %s = add %m, %b : f32[8,8]
+  %g = gelu %s {pin=low approx=tanh} : f32[8,8]
+  %n = matmul %h, %w : f32[8,8]
+  %d = gelu_grad %n, %s {approx=tanh} : f32[8,8]
+  %r = reshape %d {shape=[8,8]} : f32[8,8]
+  %y = matmul %g, %r {ta} : f32[8,8]
+  return %y, %d
+}`
+	g, err := ir.Parse("forms.ir", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut, moved, n, ok := countedUnder(t, g, MixedBF16(), sm.Must("sm_90"))
+	if !ok || n.apart != 1 || cut != moved {
+		t.Errorf("the cut says %d bytes, the program moves %d, with %d launches apart\n%s", cut, moved, n.apart, g)
 	}
 }
 
