@@ -93,6 +93,37 @@ func (s *Step) diagnose(ctx context.Context) (*doctor.Diagnosis, error) {
 	return doctor.Diagnose(ctx, c)
 }
 
+// prepareDiagnosis has the replays of a step compiled in the background, and loaded before a later
+// call, when it was skipped for the first time: a diagnosis then does not wait for the compiler.
+func (s *Step) prepareDiagnosis(r *Result) {
+	if s.prepared || !r.prompt || s.concurrent() || hasCaches(s.program) || s.config.Parallel.Ranks > 1 {
+		return
+	}
+	if skipped, err := r.skipped(); err != nil || !skipped {
+		return
+	}
+	s.prepared = true
+	if loss := r.outcome().Loss; !s.restoring || !finite(loss) { // else Run has diagnosed it
+		c := s.replay(nil)
+		c.NotFinite = !finite(loss)
+		s.kept.Prepare(c)
+		go s.loadDiagnosis(c, s.kept)
+	}
+}
+
+// loadDiagnosis loads the prepared replays unless the step is closed by then.
+func (s *Step) loadDiagnosis(c *doctor.Case, kept *doctor.Kept) {
+	kept.Wait()
+	defer s.model.gate.hold()()
+	if s.exec == nil {
+		return
+	}
+	var err error
+	if c.State, err = s.lastingState(); err == nil {
+		_ = kept.Load(c) // a diagnosis loads what is missing
+	}
+}
+
 // SaveReplay writes what Diagnose would replay to a file: the compiled graph as
 // text, the policy's name, variables, loss scales and feeds. The file appears as
 // a whole or not at all; DiagnoseFile and `ampc doctor` read it, on any machine.
@@ -166,6 +197,7 @@ func (s *Step) replayable() (*doctor.Case, error) {
 		return nil, err
 	}
 	skipped := s.last.newest().outcome().Skipped
+	c.NotFinite = len(s.losses) > 0 && skipped && !finite(s.last.newest().outcome().Loss)
 	c.Skips, c.Losses = s.last.skips(), s.last.losses()
 	if err := s.rewind(c.State, skipped); err != nil {
 		return nil, err

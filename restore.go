@@ -183,7 +183,7 @@ func (s *Step) restoreAfter(ctx context.Context, r *Result) error {
 	switch {
 	case o.err != nil:
 		return o.err
-	case math.IsNaN(o.Loss) || math.IsInf(o.Loss, 0): // the device has left the scale alone, or its rule is another system's
+	case !finite(o.Loss): // the device has left the scale alone, or its rule is another system's
 		return nil
 	case s.last.search > 0:
 		s.last.search--
@@ -206,6 +206,8 @@ func (s *Step) restoreAfter(ctx context.Context, r *Result) error {
 	}
 	return nil
 }
+
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
 // noScaleHelps reports whether the cause is one that no loss scale helps against.
 func noScaleHelps(d *doctor.Diagnosis) bool {

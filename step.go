@@ -27,22 +27,23 @@ func (s *Step) Scaled() bool {
 // time, as many as the backend has threads; all other calls wait for the one before.
 // Running a training step that is already running is an error instead (see Run).
 type Step struct {
-	model   *Model
-	request // what it was compiled for
-	graph   *ir.Graph
-	program *lower.Program
-	exec    runtime.Exec
-	slots   slots
-	of      *Step   // the step that this is another size of, nil
-	others  []*Step // sizes that For compiled, the last one asked for at the end
-	pending []runtime.Feed
-	runs    int
-	met     bool // the ranks have found that they agree
-	turn    gate // who runs a training step or one of its sizes
-	flight  *flight
-	evicted bool    // closed by For to make room
-	last    lastRun // for Diagnose
-	kept    *doctor.Kept
+	model    *Model
+	request  // what it was compiled for
+	graph    *ir.Graph
+	program  *lower.Program
+	exec     runtime.Exec
+	slots    slots
+	of       *Step   // the step that this is another size of, nil
+	others   []*Step // sizes that For compiled, the last one asked for at the end
+	pending  []runtime.Feed
+	runs     int
+	met      bool // the ranks have found that they agree
+	turn     gate // who runs a training step or one of its sizes
+	flight   *flight
+	evicted  bool    // closed by For to make room
+	last     lastRun // for Diagnose
+	kept     *doctor.Kept
+	prepared bool // see prepareDiagnosis
 
 	restoring bool // see restoresScale
 
@@ -205,6 +206,7 @@ func (s *Step) launch(ctx context.Context, feeds []runtime.Feed) (*Result, error
 			return nil, fmt.Errorf("run: the step was skipped; TrainConfig.RestoreScale: %w", err)
 		}
 	}
+	s.prepareDiagnosis(r)
 	return r, nil
 }
 

@@ -15,7 +15,12 @@ import (
 // Spares is memory that short-lived stores use one after the other. The system
 // maps it once, and nothing zeroes it between two uses. The zero value is empty.
 // Only one goroutine may use it at a time.
-type Spares struct{ free []*spare }
+type Spares struct {
+	// Touch asks the system for all pages of new memory at once, so that who uses it first does not wait for them.
+	Touch bool
+
+	free []*spare
+}
 
 // spare is a block of memory. Where the system allows it, a block of up to maxOutside bytes lies
 // outside the Go heap: to allocate it starts no garbage collection. It goes back to the system after
@@ -59,7 +64,11 @@ func (s *Spares) take(n int64) *spare {
 		}
 	}
 	if best < 0 {
-		return newSpare(n)
+		b := newSpare(n)
+		if s.Touch {
+			kern.Touch(b.mem)
+		}
+		return b
 	}
 	b := s.free[best]
 	last := len(s.free) - 1

@@ -118,6 +118,8 @@ type Case struct {
 	Skips  int               // steps skipped in a row, this one included; 0: unknown
 	Notes  []string          // what the report should mention
 	Losses Losses            // of the steps before
+	// NotFinite says that the loss of the step was not finite, so that its update need not be looked at.
+	NotFinite bool
 	// Memory is how many bytes of values a replay may hold; 0: 1 GiB. Where they
 	// are more, values are scanned as they are made and their memory is used
 	// again: the answer is the same, after about as long.
@@ -158,6 +160,7 @@ func Diagnose(ctx context.Context, c *Case) (*Diagnosis, error) {
 	if k == nil {
 		k = new(Kept)
 	}
+	k.ahead.Wait()
 	d, err := diagnose(ctx, b, c, k)
 	if err != nil {
 		return nil, fmt.Errorf("doctor: %w", err)
@@ -222,6 +225,7 @@ type analysis struct {
 	c         *Case
 	loaded    *loaded            // memory of replays
 	actual    *replay            // in the policy
+	updates   bool               // it contains update
 	reference *reference         // in f32, nil until it is wanted
 	exact     Range              // result of the failed node, computed alone in f32, before it is stored
 	plain     Range              // the same without loss scales; asked for if exact is not finite
@@ -241,33 +245,37 @@ func (x *analysis) begin() error {
 	if err != nil {
 		return err
 	}
-	c, err := x.underPolicy()
+	c, updates, err := x.underPolicy(x.c)
 	if err != nil {
 		return err
 	}
+	x.updates = updates
 	x.actual, err = x.prepare(c, x.c.Feeds, func(map[string][]byte) map[string][]byte { return state })
 	return err
 }
 
-// underPolicy returns the compiled replay under the step's policy.
-func (x *analysis) underPolicy() (c *compiled, err error) {
-	how := lower.Replay{Spread: true, Update: true, Show: checked(x.g)}
-	if x.policy == nil {
-		if x.policy, err = compile(x.g, how, x.c.memory()); err != nil {
-			return nil, err
+// underPolicy returns the compiled replay under the step's policy, and whether it has the update. A step
+// whose loss was not finite is replayed up to its gradients, and so is one whose values take too
+// much memory with the update, unless no fault was found there.
+func (s *subject) underPolicy(c *Case) (r *compiled, updates bool, err error) {
+	how := lower.Replay{Spread: true, Update: true, Show: checked(s.g)}
+	if !c.NotFinite || s.late {
+		if s.policy == nil {
+			if s.policy, err = compile(s.g, how, c.memory()); err != nil {
+				return nil, false, err
+			}
 		}
-		x.updates = !x.policy.streamed
-	}
-	if x.updates {
-		return x.policy, nil
-	}
-	if x.gradients == nil {
-		how.Show = append(how.Show, x.readByUpdate()...)
-		if x.gradients, err = compile(x.withoutUpdate(), how, x.c.memory()); err != nil {
-			return nil, err
+		if !s.policy.streamed || s.late {
+			return s.policy, true, nil
 		}
 	}
-	return x.gradients, nil
+	if s.gradients == nil {
+		how.Show = append(how.Show, s.readByUpdate()...)
+		if s.gradients, err = compile(s.withoutUpdate(), how, c.memory()); err != nil {
+			return nil, false, err
+		}
+	}
+	return s.gradients, false, nil
 }
 
 // withoutUpdate is the step up to its gradients, with the same nodes and values.
@@ -352,7 +360,7 @@ func complete(g *ir.Graph, state map[string][]byte, seed int64) (map[string][]by
 func (x *analysis) diagnose() (*Diagnosis, error) {
 	found, err := x.search()
 	if err == nil && found == nil && !x.updates {
-		x.updates = true
+		x.late = true
 		x.actual.close()
 		if err = x.begin(); err == nil {
 			found, err = x.search()
@@ -515,8 +523,8 @@ func (x *analysis) bfloat(d *Diagnosis, v *ir.Value) (bool, error) {
 
 // lowParams reports whether the policy stores parameters in 16 bits, and so
 // chooses dtypes in the update as well.
-func (x *analysis) lowParams() bool {
-	return slices.ContainsFunc(x.g.Vars, func(v *ir.Value) bool { return v.Kind == ir.Param && v.Type.DType.Low() })
+func (s *subject) lowParams() bool {
+	return slices.ContainsFunc(s.g.Vars, func(v *ir.Value) bool { return v.Kind == ir.Param && v.Type.DType.Low() })
 }
 
 // stores reports whether some value is stored in d.

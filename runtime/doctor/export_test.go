@@ -45,3 +45,16 @@ func CompareMixed(b *cpu.Backend, c *Case, patterns []string) (float64, error) {
 	}
 	return math.Sqrt(off / all), nil
 }
+
+// Replays counts the compiled replays and those that are loaded.
+func (k *Kept) Replays() (n, loaded int) {
+	for _, c := range []*compiled{k.subject.policy, k.subject.gradients} {
+		if c != nil {
+			n++
+		}
+	}
+	if k.small != nil {
+		loaded = len(k.small.machines)
+	}
+	return n + len(k.subject.others), loaded
+}

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"slices"
 	"sync"
 
 	"ampc/ir"
@@ -15,12 +16,13 @@ import (
 // time may use it.
 type Kept struct {
 	subject *subject
-	small   *loaded   // nil: there is none
-	large   sync.Pool // *loaded
+	small   *loaded        // nil: there is none
+	large   sync.Pool      // *loaded
+	ahead   sync.WaitGroup // see Prepare
 }
 
 // smallReplays is how many bytes the replays of a step may take to stay loaded.
-const smallReplays = 16 << 20
+const smallReplays = 32 << 20
 
 // of returns the subject of a case, from an earlier diagnosis if it was the same graph.
 func (k *Kept) of(c *Case) (*subject, error) {
@@ -65,8 +67,20 @@ func (k *Kept) give(l *loaded) {
 func (l *loaded) bytes() int64 {
 	n := l.spares.Bytes()
 	for c := range l.machines {
-		for _, arena := range c.p.Arenas {
-			n += arena
+		n += c.bytes()
+	}
+	return n
+}
+
+// bytes is the memory that a replay takes, without variables that are read in place.
+func (c *compiled) bytes() int64 {
+	n := c.p.Arenas[lower.WorkArena] + c.p.Arenas[lower.InputArena]
+	for _, low := range c.p.WeightCopies {
+		n += c.p.Buffers[low.Buffer].Size
+	}
+	for i := range c.p.Vars {
+		if slices.Contains(c.p.Written, c.p.Vars[i].Name) {
+			n += c.p.Vars[i].Type.Bytes()
 		}
 	}
 	return n
@@ -84,7 +98,7 @@ type subject struct {
 	starts    map[draw]float64   // see start
 	policy    *compiled          // its replay under the policy
 	gradients *compiled          // the same without update, nil: it is not needed
-	updates   bool               // replays under the policy contain update
+	late      bool               // replays contain the update: one without it found no fault
 	others    map[kind]*variant  // in another precision
 	hidden    map[*ir.Value]bool // faults that need a full replay in f32
 	compared  map[*ir.Value]bool // faults that need all results in f32, although a scale seemed to help
@@ -121,6 +135,7 @@ type compiled struct {
 	source    map[lower.BufferID]moment // of each root: the step that makes it
 	streamed  bool                      // see replay
 	fragments map[string]*fragment      // by the nodes that they compute
+	general   *compiled                 // of a variant for one fault: that for others, which the diagnosis does not need
 }
 
 // compile lowers g. If its values take more than memory bytes when all of them are kept, the
@@ -177,6 +192,10 @@ func (l *loaded) take(c *compiled, b *cpu.Backend, state func(converted map[stri
 	delete(l.used, c)
 	if m == nil {
 		m = &machine{converted: map[string][]byte{}}
+		if unused := l.machines[c.general]; unused != nil { // its memory fits
+			unused.close()
+			delete(l.machines, c.general)
+		}
 	}
 	vars := state(m.converted)
 	if m.exec != nil {

@@ -47,13 +47,13 @@ const keptVariants = 8
 // step stores in 16 bits. v is nil if no value is asked for.
 func (s *subject) variant(k kind, v *ir.Value, memory int64) (*variant, error) {
 	d := k.dtype
-	shown := s.low()
+	shown := s.low(k.update && !s.lowParams())
 	switch {
 	case d != ir.F32 && v == nil:
 		shown = nil
 	case d != ir.F32:
 		k.shown, shown = v, []*ir.Value{v}
-	case !slices.Contains(shown, v):
+	case v != nil && !slices.Contains(shown, v) && !s.isVariable(v):
 		k.shown, shown = v, append(shown, v)
 	}
 	if t := s.others[k]; t != nil {
@@ -94,6 +94,13 @@ func (s *subject) variant(k kind, v *ir.Value, memory int64) (*variant, error) {
 	if t.compiled, err = compile(g, l, memory); err != nil {
 		return nil, err
 	}
+	if k.shown != nil {
+		k := k
+		k.shown = nil
+		if general := s.others[k]; general != nil {
+			t.general = general.compiled
+		}
+	}
 	s.add(k, t)
 	return t, nil
 }
@@ -106,9 +113,19 @@ func (s *subject) add(k kind, t *variant) {
 	s.others[k] = t
 }
 
-// low are the values of forward and backward that are read and stored in 16 bits, or would be if
-// the product that computes them were not fused with its readers.
-func (s *subject) low() []*ir.Value {
+// isVariable reports whether v is a variable's cast, which in f32 is the variable.
+func (s *subject) isVariable(v *ir.Value) bool {
+	return v.Def != nil && s.section[v.Def] != ir.Update && recast(v.Def) && v.Def.In[0].IsVar() && v.Def.In[0].Type.DType == ir.F32
+}
+
+// recast reports whether n casts a value that does not change within a step to another value.
+func recast(n *ir.Node) bool {
+	return n.Op == ir.OpCast && n.In[0].Kind != ir.State && n.Out[0].Next == nil
+}
+
+// low are the values of forward and backward, and of update if asked for, that are read and stored
+// in 16 bits, or would be if the product that computes them were not fused with its readers.
+func (s *subject) low(update bool) []*ir.Value {
 	var vs []*ir.Value
 	read := map[*ir.Value]bool{}
 	for _, n := range s.g.Nodes {
@@ -117,7 +134,7 @@ func (s *subject) low() []*ir.Value {
 		}
 	}
 	for at, n := range s.g.Nodes {
-		if at != ir.Forward && at != ir.Backward {
+		if at != ir.Forward && at != ir.Backward && !(update && at == ir.Update) {
 			continue
 		}
 		for _, v := range n.Out {
@@ -139,7 +156,7 @@ func (t *variant) uncast(g *ir.Graph) {
 				n.In[i] = w
 			}
 		}
-		if s != ir.Update && n.Op == ir.OpCast && n.In[0].Type == n.Out[0].Type && n.In[0].Kind != ir.State && n.Out[0].Next == nil {
+		if s != ir.Update && recast(n) && n.In[0].Type == n.Out[0].Type {
 			instead[n.Out[0]] = n.In[0]
 		}
 	}

@@ -16,5 +16,8 @@ func adviseUnused([]byte) {}
 // Map returns nil: memory comes from the Go heap.
 func Map(int64) []byte { return nil }
 
+// Touch does nothing: Map gives no memory.
+func Touch([]byte) {}
+
 // Unmap is for what Map gave.
 func Unmap([]byte) {}

@@ -1,0 +1,89 @@
+package doctor
+
+import "ampc/ir"
+
+// Prepare compiles in the background what a diagnosis of a skipped step most likely replays.
+// Diagnose waits for it. c needs no variables.
+func (k *Kept) Prepare(c *Case) {
+	k.ahead.Go(func() {
+		defer func() { _ = recover() }() // training goes on; a diagnosis compiles again and fails in the same way
+		if s, err := k.of(c); err == nil {
+			_ = s.prepare(c) // likewise
+		}
+	})
+}
+
+// Wait waits until what Prepare began is done.
+func (k *Kept) Wait() { k.ahead.Wait() }
+
+// Load gives the replays that Prepare compiled their memory, if they are small enough to stay loaded. c needs no feeds.
+func (k *Kept) Load(c *Case) error {
+	s, err := k.of(c)
+	if err != nil || k.small != nil || c.Backend == nil || s.prepared() > smallReplays {
+		return err
+	}
+	state, err := complete(s.g, c.State, c.Seed)
+	if err != nil {
+		return err
+	}
+	l := k.take(c.Backend)
+	defer k.give(l)
+	l.spares.Touch = true
+	defer func() { l.spares.Touch = false }()
+	load := func(c *compiled, of func(converted map[string][]byte) map[string][]byte) error {
+		m, err := l.take(c, l.b, of)
+		if err == nil {
+			l.used[c] = m
+		}
+		return err
+	}
+	h := newWorkers(l.b)
+	for _, c := range []*compiled{s.policy, s.gradients} {
+		if c == nil {
+			continue
+		}
+		if err := load(c, func(map[string][]byte) map[string][]byte { return state }); err != nil {
+			return err
+		}
+	}
+	for _, t := range s.others {
+		if err := load(t.compiled, func(converted map[string][]byte) map[string][]byte { return t.state(h, state, converted, nil) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prepared is how many bytes the compiled replays take.
+func (s *subject) prepared() int64 {
+	n := int64(0)
+	for _, c := range []*compiled{s.policy, s.gradients} {
+		if c != nil {
+			n += c.bytes()
+		}
+	}
+	for _, t := range s.others {
+		n += t.bytes()
+	}
+	return n
+}
+
+// prepare compiles the replay under the policy and the variants that it most likely leads to.
+func (s *subject) prepare(c *Case) error {
+	if _, _, err := s.underPolicy(c); err != nil {
+		return err
+	}
+	kinds := []kind{{dtype: ir.F32, how: traced}}
+	switch comparable := s.chosen16 == ir.F16; {
+	case !c.NotFinite:
+		kinds = []kind{{dtype: ir.F32, how: traced, lossesOnly: true}, {dtype: ir.F32, how: traced, update: true, lossesOnly: !comparable || !s.lowParams()}}
+	case comparable:
+		kinds = append(kinds, kind{dtype: ir.BF16, how: traced})
+	}
+	for _, k := range kinds {
+		if _, err := s.variant(k, nil, c.memory()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
