@@ -33,8 +33,7 @@ const (
 
 // allowed are the kinds of kernels that do not, and why.
 var allowed = map[string]string{
-	"cross_entropy":       "two passes over a row, with one load of 2 or 4 elements in flight",
-	"cross_entropy_grad":  "reads a row again, 2 bytes at a time",
+	"cross_entropy_fused": "two passes over a row, with one load of 2 or 4 elements in flight",
 	"embedding":           "rows are gathered, by a warp each: 1.9 waves of 16 blocks",
 	"layer_norm":          "16 blocks for each multiprocessor, which holds 14",
 	"max_pool":            "loads 2 bytes at a time: 0.7 of 105 GB",

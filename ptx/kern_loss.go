@@ -96,67 +96,105 @@ func (s CrossEntropy) Forward(fl Flavour) (*Launch, error) {
 	loss, tops, sums := p.out("loss", Float32, s.Rows), p.out("top", Float32, s.Rows), p.out("logsum", Float32, s.Rows)
 	r.begin()
 	r.alone(s.Rows, func(row Reg) {
-		base := s.rowBase(b, x, row, s.In)
-		m, sum, plainSum := b.floatConst(float32(-posInf)), b.floatConst(0), b.floatConst(0)
-		s.vectors(r, base, func(i, addr Reg) {
-			v := b.loadF(addr, 0, s.In, r.vec)
-			top := m
-			for _, e := range v {
-				top = b.maxNaN(top, e)
-			}
-			acc := b.mul(sum, b.expTerm(b.sub(m, top)))
-			for _, e := range v {
-				acc = b.add(acc, b.expTerm(b.sub(e, top)))
-			}
-			switch {
-			case s.Smoothing == 0:
-			case s.Weighted:
-				for k, w := range b.loadF(b.at(weights, i, r.vec*4), 0, Float32, r.vec) {
-					b.To(plainSum, "fma.rn.f32", w, v[k], plainSum)
-				}
-			default:
-				for _, e := range v {
-					b.To(plainSum, "add.rn.f32", plainSum, e)
-				}
-			}
-			b.To(sum, "mov.f32", acc)
-			b.To(m, "mov.f32", top)
-		})
-		top := r.across(m, b.maxNaN)
-		total := r.across(b.mul(sum, b.expTerm(b.sub(m, top))), r.join("add.rn.f32"))
-		// with infinities or NaN in the row the sum of e^(x-top) is undefined
-		l := b.finiteOr(top, b.log(total))
-		var mean, spread Reg
-		if s.Smoothing != 0 {
-			mean = b.div(r.across(plainSum, r.join("add.rn.f32")), Fl(float32(s.Cols)))
-			if s.Weighted {
-				spread = s.spread(r, weights)
-			}
-		}
+		stats := s.statistics(r, rowOfLogits{base: s.rowBase(b, x, row, s.In), labels: labels, weights: weights, row: row})
 		b.when(b.Do("setp.eq.u32", r.lane, I(0)), func() {
-			b.Do("st.global.f32", Addr{Base: b.at(loss, row, 4)}, s.loss(b, rowOfLogits{base, labels, weights, row, top, l, mean, spread}))
-			b.Do("st.global.f32", Addr{Base: b.at(tops, row, 4)}, top)
-			b.Do("st.global.f32", Addr{Base: b.at(sums, row, 4)}, l)
+			b.Do("st.global.f32", Addr{Base: b.at(loss, row, 4)}, s.loss(b, stats, func(label Reg) Reg { return s.logit(b, stats, label) }))
+			b.Do("st.global.f32", Addr{Base: b.at(tops, row, 4)}, stats.top)
+			b.Do("st.global.f32", Addr{Base: b.at(sums, row, 4)}, stats.logsum)
 		})
 	})
 	return finish(b, r.grid(s.Rows), p.list)
+}
+
+// statistics completes a row of logits, which is read once.
+func (s CrossEntropy) statistics(r *rows, row rowOfLogits) rowOfLogits {
+	b := r.b
+	m, sum, plainSum := b.floatConst(float32(-posInf)), b.floatConst(0), b.floatConst(0)
+	s.vectors(r, row.base, func(i, addr Reg) {
+		v := b.loadF(addr, 0, s.In, r.vec)
+		top := m
+		for _, e := range v {
+			top = b.maxNaN(top, e)
+		}
+		acc := b.mul(sum, b.expTerm(b.sub(m, top)))
+		for _, e := range v {
+			acc = b.add(acc, b.expTerm(b.sub(e, top)))
+		}
+		switch {
+		case s.Smoothing == 0:
+		case s.Weighted:
+			for k, w := range b.loadF(b.at(row.weights, i, r.vec*4), 0, Float32, r.vec) {
+				b.To(plainSum, "fma.rn.f32", w, v[k], plainSum)
+			}
+		default:
+			for _, e := range v {
+				b.To(plainSum, "add.rn.f32", plainSum, e)
+			}
+		}
+		b.To(sum, "mov.f32", acc)
+		b.To(m, "mov.f32", top)
+	})
+	row.top = r.across(m, b.maxNaN)
+	total := r.across(b.mul(sum, b.expTerm(b.sub(m, row.top))), r.join("add.rn.f32"))
+	// with infinities or NaN in the row the sum of e^(x-top) is undefined
+	row.logsum = b.finiteOr(row.top, b.log(total))
+	if s.Smoothing != 0 {
+		row.mean = b.div(r.across(plainSum, r.join("add.rn.f32")), Fl(float32(s.Cols)))
+		if s.Weighted {
+			row.spread = s.spread(r, row.weights)
+		}
+	}
+	return row
+}
+
+// Fused generates the losses of the rows and their gradients. Arguments: logits, labels, weights
+// where there are any, dloss f32[] (the loss gradient, scaled), dlogits, loss f32[Rows]. A block
+// reads its row twice, the second time from a cache if the rows that all blocks read at a time fit
+// into one. It may run in place over the logits.
+func (s CrossEntropy) Fused(fl Flavour) (*Launch, error) {
+	if s.Out == "" {
+		s.Out = s.In
+	}
+	r := s.layout(fl, s.In, s.Out)
+	b := r.b
+	p := params{b: b}
+	x, labels := p.in("logits", s.In, s.Rows*s.Cols), p.in("labels", s.Labels, s.Rows)
+	weights := s.weights(&p)
+	dloss, dx, loss := p.in("dloss", Float32, 1), p.out("dlogits", s.Out, s.Rows*s.Cols), p.out("loss", Float32, s.Rows)
+	r.begin()
+	r.alone(s.Rows, func(row Reg) {
+		stats := rowOfLogits{base: s.rowBase(b, x, row, s.In), labels: labels, weights: weights, row: row}
+		first, hit := b.Do("setp.eq.u32", r.lane, I(0)), b.Reg(F32)
+		label, _ := s.label(b, labels, row) // its logit is read before a thread stores a gradient there
+		b.when(s.inRow(b, label), func() { b.To(hit, "mov.f32", s.logit(b, stats, label)) })
+		stats = s.statistics(r, stats)
+		b.when(first, func() {
+			b.Do("st.global.f32", Addr{Base: b.at(loss, row, 4)}, s.loss(b, stats, func(Reg) Reg { return hit }))
+		})
+		s.gradients(r, stats, dloss, s.rowBase(b, dx, row, s.Out))
+	})
+	return inPlace(finish(b, r.grid(s.Rows), p.list))
 }
 
 // rowOfLogits is a row with its statistics: the mean of its logits and the mean of the weights.
 // With class weights, the first is a weighted mean.
 type rowOfLogits struct{ base, labels, weights, row, top, logsum, mean, spread Reg }
 
-// loss is (top - x[label]) + logsum, weighted and smoothed.
-func (s CrossEntropy) loss(b *Builder, r rowOfLogits) Reg {
+// logit is the logit of a label that is a valid column.
+func (s CrossEntropy) logit(b *Builder, r rowOfLogits, label Reg) Reg {
+	return b.loadF(b.at(r.base, s.column(b, label), s.In.Size()), 0, s.In, 1)[0]
+}
+
+// loss is (top - x[label]) + logsum, weighted and smoothed, with x[label] from logit.
+func (s CrossEntropy) loss(b *Builder, r rowOfLogits, logit func(label Reg) Reg) Reg {
 	label, ignored := s.label(b, r.labels, r.row)
 	out := b.floatConst(0)
 	b.unless(ignored, func() {
 		b.To(out, "mov.f32", b.floatConst(float32(nan64)))
 		b.when(s.inRow(b, label), func() {
-			at := s.column(b, label)
-			l := b.add(b.sub(r.top, b.loadF(b.at(r.base, at, s.In.Size()), 0, s.In, 1)[0]), r.logsum)
+			l := b.add(b.sub(r.top, logit(label)), r.logsum)
 			if s.Weighted {
-				l = b.mul(l, b.Do("ld.global.f32", Addr{Base: b.at(r.weights, at, 4)}))
+				l = b.mul(l, b.Do("ld.global.f32", Addr{Base: b.at(r.weights, s.column(b, label), 4)}))
 			}
 			if s.Smoothing != 0 {
 				l = b.add(b.mul(l, Fl(1-s.Smoothing)), b.mul(s.spreadLoss(b, r), Fl(s.Smoothing)))
@@ -189,34 +227,43 @@ func (s CrossEntropy) Backward(fl Flavour) (*Launch, error) {
 	dloss, dx := p.in("dloss", Float32, 1), p.out("dlogits", s.Out, s.Rows*s.Cols)
 	r.begin()
 	r.alone(s.Rows, func(row Reg) {
-		label, ignored := s.label(b, labels, row)
-		q := shares{label: s.column(b, label), hit: Fl(1 - s.Smoothing)} // columns are compared as u32; an ignored label never matches one
-		g := b.Do("selp.f32", Fl(0), b.Do("ld.global.f32", Addr{Base: dloss}), ignored)
-		if s.Weighted {
-			w := s.weightOf(b, weights, label)
-			if s.Smoothing == 0 {
-				g = b.mul(g, w)
-			} else {
-				q.hit = b.mul(w, q.hit)
-				q.total = b.fma(s.spread(r, weights), Fl(s.Smoothing), q.hit)
-			}
+		stats := rowOfLogits{base: s.rowBase(b, x, row, s.In), labels: labels, weights: weights, row: row}
+		if s.Weighted && s.Smoothing != 0 {
+			stats.spread = s.spread(r, weights)
 		}
-		top := b.Do("ld.global.f32", Addr{Base: b.at(tops, row, 4)})
-		l := b.Do("ld.global.f32", Addr{Base: b.at(sums, row, 4)})
-		from, to := s.rowBase(b, x, row, s.In), s.rowBase(b, dx, row, s.Out)
-		s.vectors(r, from, func(i, addr Reg) {
-			v := b.loadF(addr, 0, s.In, r.vec)
-			first, each := b.imul(i, I(r.vec)), make([]Reg, r.vec)
-			if s.Weighted && s.Smoothing != 0 {
-				each = b.loadF(b.at(weights, i, r.vec*4), 0, Float32, r.vec)
-			}
-			for k := range v {
-				v[k] = b.Do("selp.f32", Fl(0), b.mul(s.gradient(b, b.sub(b.sub(v[k], top), l), b.iadd(first, I(k)), each[k], q), g), ignored)
-			}
-			b.storeF(b.at(to, i, r.vec*s.Out.Size()), 0, s.Out, v)
-		})
+		stats.top = b.Do("ld.global.f32", Addr{Base: b.at(tops, row, 4)})
+		stats.logsum = b.Do("ld.global.f32", Addr{Base: b.at(sums, row, 4)})
+		s.gradients(r, stats, dloss, s.rowBase(b, dx, row, s.Out))
 	})
 	return inPlace(finish(b, r.grid(s.Rows), p.list))
+}
+
+// gradients stores the gradients of a row's logits from address to on.
+func (s CrossEntropy) gradients(r *rows, row rowOfLogits, dloss, to Reg) {
+	b := r.b
+	label, ignored := s.label(b, row.labels, row.row)
+	q := shares{label: s.column(b, label), hit: Fl(1 - s.Smoothing)} // columns are compared as u32; an ignored label never matches one
+	g := b.Do("selp.f32", Fl(0), b.Do("ld.global.f32", Addr{Base: dloss}), ignored)
+	if s.Weighted {
+		w := s.weightOf(b, row.weights, label)
+		if s.Smoothing == 0 {
+			g = b.mul(g, w)
+		} else {
+			q.hit = b.mul(w, q.hit)
+			q.total = b.fma(row.spread, Fl(s.Smoothing), q.hit)
+		}
+	}
+	s.vectors(r, row.base, func(i, addr Reg) {
+		v := b.loadF(addr, 0, s.In, r.vec)
+		first, each := b.imul(i, I(r.vec)), make([]Reg, r.vec)
+		if s.Weighted && s.Smoothing != 0 {
+			each = b.loadF(b.at(row.weights, i, r.vec*4), 0, Float32, r.vec)
+		}
+		for k := range v {
+			v[k] = b.Do("selp.f32", Fl(0), b.mul(s.gradient(b, b.sub(b.sub(v[k], row.top), row.logsum), b.iadd(first, I(k)), each[k], q), g), ignored)
+		}
+		b.storeF(b.at(to, i, r.vec*s.Out.Size()), 0, s.Out, v)
+	})
 }
 
 // shares are the label's column, its share of the target, and the sum of the target over all
@@ -241,23 +288,38 @@ func (s CrossEntropy) gradient(b *Builder, x, col, w Reg, q shares) Reg {
 	return b.sub(p, b.Do("selp.f32", q.hit, Fl(0), hit))
 }
 
-// LossSum adds up the losses of the rows, and counts the rows whose label is not Ignore or, if
-// Weighted, adds up their weights (0 if that sum is not finite). It is one block. Arguments: loss
-// f32[Rows], labels, weights where there are any, sum f32[], count f32[].
-func (s CrossEntropy) LossSum(fl Flavour) (*Launch, error) {
+// LossSum adds up the losses of the rows, and counts the rows as LabelCount does. It is one block.
+// Arguments: loss f32[Rows], labels, weights where there are any, sum f32[], count f32[].
+func (s CrossEntropy) LossSum(fl Flavour) (*Launch, error) { return s.totals(fl, true) }
+
+// LabelCount counts the rows whose label is not Ignore or, if Weighted, adds up their weights (0 if
+// that sum is not finite). It is one block. Arguments: labels, weights where there are any, count
+// f32[].
+func (s CrossEntropy) LabelCount(fl Flavour) (*Launch, error) { return s.totals(fl, false) }
+
+func (s CrossEntropy) totals(fl Flavour, losses bool) (*Launch, error) {
 	const threads = 512
 	b := NewBuilder(fl, s.Name, threads)
 	p := params{b: b}
-	loss, labels := p.in("loss", Float32, s.Rows), p.in("labels", s.Labels, s.Rows)
+	var loss, sum, acc Reg
+	if losses {
+		loss = p.in("loss", Float32, s.Rows)
+	}
+	labels := p.in("labels", s.Labels, s.Rows)
 	weights := s.weights(&p)
-	sum, count := p.out("sum", Float32, 1), p.out("count", Float32, 1)
+	if losses {
+		sum, acc = p.out("sum", Float32, 1), b.floatConst(0)
+	}
+	count := p.out("count", Float32, 1)
 	tid := b.special("%tid.x")
-	acc, n := b.floatConst(0), b.Do("mov.u32", I(0)) // n: number of rows, or sum of the weights of their labels, an f32
+	n := b.Do("mov.u32", I(0)) // number of rows, or sum of the weights of their labels, an f32
 	if s.Weighted {
 		n = b.floatConst(0)
 	}
 	b.strided(tid, threads, s.Rows, func(i Reg) {
-		b.To(acc, "add.rn.f32", acc, b.Do("ld.global.f32", Addr{Base: b.at(loss, i, 4)}))
+		if losses {
+			b.To(acc, "add.rn.f32", acc, b.Do("ld.global.f32", Addr{Base: b.at(loss, i, 4)}))
+		}
 		label, ignored := s.label(b, labels, i)
 		if s.Weighted {
 			b.To(n, "add.rn.f32", n, b.Do("selp.f32", Fl(0), s.weightOf(b, weights, label), ignored))
@@ -266,7 +328,10 @@ func (s CrossEntropy) LossSum(fl Flavour) (*Launch, error) {
 		}
 	})
 	plus := func(x, y Reg) Reg { return b.add(x, y) }
-	total, rows := b.blockFold(acc, tid, threads, "sums", plus), Reg{}
+	var total, rows Reg
+	if losses {
+		total = b.blockFold(acc, tid, threads, "sums", plus)
+	}
 	if s.Weighted {
 		rows = b.blockFold(n, tid, threads, "counts", plus)
 		rows = b.Do("selp.f32", rows, Fl(0), b.Do("testp.finite.f32", rows))
@@ -274,7 +339,9 @@ func (s CrossEntropy) LossSum(fl Flavour) (*Launch, error) {
 		rows = b.blockFold(n, tid, threads, "counts", func(x, y Reg) Reg { return b.iadd(x, y) })
 	}
 	b.when(b.Do("setp.eq.u32", tid, I(0)), func() {
-		b.Do("st.global.f32", Addr{Base: sum}, total)
+		if losses {
+			b.Do("st.global.f32", Addr{Base: sum}, total)
+		}
 		if !s.Weighted {
 			rows = b.Do("cvt.rn.f32.u32", rows)
 		}

@@ -38,7 +38,8 @@ func classesMiddle(shape []int64) []int64 { return []int64{shape[1] * shape[2], 
 // logarithm of the row's sum of exponentials.
 type rowStats struct{ top, logsum lower.BufferID }
 
-// crossEntropy is two launches: a loss for each row, then their sum and count.
+// crossEntropy is two launches: a loss for each row, then their sum and count. If its gradient
+// computes the loss, it is the count alone.
 func (c *cudaCall) crossEntropy() error {
 	if c.elements(c.s.In[0]) == 0 {
 		return errors.Join(c.fillZero(c.s.Out[0]), c.fillZero(c.s.Out[1]))
@@ -46,6 +47,9 @@ func (c *cudaCall) crossEntropy() error {
 	k, logits, err := c.classes()
 	if err != nil {
 		return err
+	}
+	if c.fused[c.s.In[0]] != nil {
+		return c.launch("label_count", k.LabelCount, append(c.labels(), c.s.Out[1])...)
 	}
 	loss, st, err := c.rowLosses(k, logits)
 	if err != nil {
@@ -76,12 +80,25 @@ func (c *cudaCall) rowLosses(k ptx.CrossEntropy, logits lower.BufferID) (loss lo
 	return loss, st, c.launch("cross_entropy", k.Forward, slices.Concat([]lower.BufferID{logits}, c.labels(), []lower.BufferID{loss, st.top, st.logsum})...)
 }
 
+// lossAndGradient launches the gradient of a loss together with the losses of the rows, then their
+// sum, which is the first result of step loss.
+func (c *cudaCall) lossAndGradient(k ptx.CrossEntropy, loss *lower.Step) error {
+	rows, sum := c.temp("rows", ir.F32, int64(k.Rows)), loss.Out[0]
+	k.Out = c.elem(c.s.Out[0])
+	args := slices.Concat([]lower.BufferID{c.s.In[0]}, c.labels(), []lower.BufferID{c.s.In[2], c.s.Out[0], rows})
+	return errors.Join(c.launch("cross_entropy_fused", k.Fused, args...),
+		c.rowReduce(ptx.RowReduce{Op: "sum", Rows: 1, Cols: k.Rows, Out: c.elem(sum), Scale: 1}, rows, sum))
+}
+
 // crossEntropyGrad is the second pass over the logits. It overwrites them if possible. If no loss
 // of the same logits came before it, it repeats the first pass.
 func (c *cudaCall) crossEntropyGrad() error {
 	k, logits, err := c.classes()
 	if err != nil {
 		return err
+	}
+	if loss := c.fused[c.s.In[0]]; loss != nil {
+		return c.lossAndGradient(k, loss)
 	}
 	st, ok := c.stats[c.s.In[0]]
 	if !ok {

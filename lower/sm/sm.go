@@ -27,6 +27,7 @@ type cudaLowerer struct {
 	at     lower.Part
 	from   *lower.Step                    // being lowered
 	stats  map[lower.BufferID]rowStats    // by logits whose loss this part has computed
+	fused  map[lower.BufferID]*lower.Step // by logits: losses that run with their gradients
 	bad    []counted                      // tensors for which this part has counted elements that are not finite
 	read   map[lower.BufferID]bool        // roots that a step or the caller reads
 	relu   map[lower.BufferID]*lower.Step // by root of a result: batch norms of micro whose epilogue is a ReLU without a sum
@@ -45,6 +46,7 @@ func (t Target) Finish(p *lower.Program) error {
 	p.Batch(lower.Update)
 	for part := range lower.NumParts {
 		c.at, c.out, c.stats, c.bad = part, nil, map[lower.BufferID]rowStats{}, nil
+		p.Parts[part] = c.fuseLosses(p.Parts[part])
 		last := make([]int, len(p.Parts[part])) // by step: its last launch
 		for i := range p.Parts[part] {
 			c.from = &p.Parts[part][i]

@@ -13,14 +13,17 @@ func lossCases() []Case {
 	var cases []Case
 	for _, n := range sizes {
 		s := ptx.CrossEntropy{Rows: 5, Cols: n, In: ptx.Float16, Labels: ptx.Int64, Ignore: -100}
-		cases = append(cases, entropy(s), entropyBack(s), lossSum(n))
+		cases = append(cases, entropy(s), entropyBack(s), entropyFused(s), lossSum(n), labelCount(n))
 	}
 	s := ptx.CrossEntropy{Rows: 6, Cols: 1000, In: ptx.BFloat16, Labels: ptx.Int32, Smoothing: 0.125, Ignore: 3}
 	big := ptx.CrossEntropy{Rows: 3, Cols: 50304, In: ptx.BFloat16, Labels: ptx.Int32, Ignore: -100}
 	wide := s
 	wide.Out = ptx.Float32
 	wide.Rows = 7
-	cases = append(cases, entropy(s), entropyBack(s), entropyBack(wide), entropy(big), entropyBack(big), lossSum(512))
+	cases = append(cases, entropy(s), entropyBack(s), entropyBack(wide), entropy(big), entropyBack(big), lossSum(512),
+		entropyFused(s), entropyFused(wide))
+	big.Rows = 5 // one of which is neither ignored nor special
+	cases = append(cases, entropyFused(big))
 	for _, n := range sizes[:3] {
 		w := ptx.CrossEntropy{Rows: 5, Cols: n, In: ptx.Float16, Labels: ptx.Int64, Ignore: -100, Weighted: true}
 		cases = append(cases, entropy(w))
@@ -29,7 +32,7 @@ func lossCases() []Case {
 		}
 	}
 	s.Weighted, wide.Weighted = true, true
-	return append(cases, entropy(s), entropyBack(s), entropyBack(wide), weightSum(7), weightSum(600))
+	return append(cases, entropy(s), entropyBack(s), entropyBack(wide), entropyFused(s), entropyFused(wide), weightSum(7), weightSum(600))
 }
 
 // classWeights are those of s, as operands.
@@ -94,9 +97,7 @@ func entropy(s ptx.CrossEntropy) Case {
 			for row := range s.Rows {
 				loss[row], top[row], sum[row] = rowLoss(s, in, row)
 			}
-			tol := func(row int) float64 {
-				return eps32 * (64 + 4*math.Abs(top[row]+sum[row]) + math.Sqrt(float64(s.Cols)))
-			}
+			tol := func(row int) float64 { return lossBound(s, top[row]+sum[row]) }
 			out = out[len(out)-3:]
 			if err := near("loss", out[0], func(r int) float64 { return loss[r] }, tol); err != nil {
 				return err
@@ -142,7 +143,6 @@ func entropyBack(s ptx.CrossEntropy) Case {
 		s.Out = s.In
 	}
 	n := s.Rows * s.Cols
-	const dloss = 512.0
 	return Case{
 		Name: s.Name, Kernel: "CrossEntropy.Backward", Size: s.Cols, Build: s.Backward, Streams: s.Cols == 50304,
 		Fill: func(r *rand.Rand) []Tensor {
@@ -158,39 +158,103 @@ func entropyBack(s ptx.CrossEntropy) Case {
 				sum.Set(row, v)
 			}
 			d := New(ptx.Float32, 1)
-			d.Set(0, dloss)
+			d.Set(0, scaledLoss)
 			return slices.Concat([]Tensor{x, l}, w, []Tensor{top, sum, d, New(s.Out, n)})
 		},
 		Check: func(in, out []Tensor) error {
 			stats := in[len(in)-4:] // top, logsum, dloss, dlogits
-			below := func(i int) float64 { return in[0].At(i) - stats[0].At(i/s.Cols) - stats[1].At(i/s.Cols) }
-			totals := map[int64]float64{} // of the shares, by label
-			want := func(i int) float64 {
-				row, c := i/s.Cols, i%s.Cols
-				label := int64(in[1].At(row))
-				if label == s.Ignore {
-					return 0
-				}
-				total, known := totals[label]
-				if !known {
-					for k := range s.Cols {
-						total += target(s, in, label, k)
-					}
-					if label == int64(s.Cols) {
-						total += 1 - float64(s.Smoothing)
-					}
-					totals[label] = total
-				}
-				return (total*math.Exp(below(i)) - target(s, in, label, c)) * dloss
+			return checkGradients(s, in, stats[0].At, stats[1].At, out[len(out)-1])
+		},
+	}
+}
+
+// scaledLoss is the gradient of the loss in the cases.
+const scaledLoss = 512.0
+
+// checkGradients checks the gradients of rows with given statistics.
+func checkGradients(s ptx.CrossEntropy, in []Tensor, top, logsum func(row int) float64, got Tensor) error {
+	below := func(i int) float64 { return in[0].At(i) - top(i/s.Cols) - logsum(i/s.Cols) }
+	totals := map[int64]float64{} // of the shares, by label
+	want := func(i int) float64 {
+		row, c := i/s.Cols, i%s.Cols
+		label := int64(in[1].At(row))
+		if label == s.Ignore {
+			return 0
+		}
+		total, known := totals[label]
+		if !known {
+			for k := range s.Cols {
+				total += target(s, in, label, k)
 			}
-			slack := 1.0
-			if s.Weighted {
-				slack = 2.25 + math.Sqrt(float64(s.Cols))/4 // the largest weight, and their sum
+			if label >= int64(s.Cols) {
+				total += 1 - float64(s.Smoothing)
 			}
-			return near("dlogits", out[len(out)-1], want, func(i int) float64 {
-				gap := min(math.Abs(below(i)), 200)
-				return slack * dloss * eps32 * (8 + (gap+4)*math.Exp(-gap))
-			})
+			totals[label] = total
+		}
+		return (total*math.Exp(below(i)) - target(s, in, label, c)) * scaledLoss
+	}
+	slack := 1.0
+	if s.Weighted {
+		slack = 2.25 + math.Sqrt(float64(s.Cols))/4 // the largest weight, and their sum
+	}
+	return near("dlogits", got, want, func(i int) float64 {
+		gap := min(math.Abs(below(i)), 200)
+		return slack * scaledLoss * eps32 * (8 + (gap+4)*math.Exp(-gap))
+	})
+}
+
+// entropyFused is the loss of each row with its gradient.
+func entropyFused(s ptx.CrossEntropy) Case {
+	s.Name = weightedName(s, caseName("xent_fused_%dx%d_%s", s.Rows, s.Cols, s.In))
+	if s.Out == "" {
+		s.Out = s.In
+	}
+	return Case{
+		Name: s.Name, Kernel: "CrossEntropy.Fused", Size: s.Cols, Build: s.Fused, Streams: s.Cols == 50304, Trials: 8,
+		Fill: func(r *rand.Rand) []Tensor {
+			x, l := rare(r, s.In, s.Rows, s.Cols, 3), labels(r, s)
+			l.Set(s.Rows-1, float64(s.Cols+1<<24)) // outside, also of the memory
+			d := New(ptx.Float32, 1)
+			d.Set(0, scaledLoss)
+			return slices.Concat([]Tensor{x, l}, classWeights(r, s), []Tensor{d, New(s.Out, s.Rows*s.Cols), New(ptx.Float32, s.Rows)})
+		},
+		Check: func(in, out []Tensor) error {
+			loss, top, sum := make([]float64, s.Rows), make([]float64, s.Rows), make([]float64, s.Rows)
+			for row := range s.Rows {
+				loss[row], top[row], sum[row] = rowLoss(s, in, row)
+			}
+			out = out[len(out)-2:]
+			if err := near("loss", out[1], func(r int) float64 { return loss[r] }, func(r int) float64 { return lossBound(s, top[r]+sum[r]) }); err != nil {
+				return err
+			}
+			return checkGradients(s, in, func(r int) float64 { return top[r] }, func(r int) float64 { return sum[r] }, out[0])
+		},
+	}
+}
+
+// lossBound bounds the error of a row's loss, where lse is the logarithm of its sum of exponentials.
+func lossBound(s ptx.CrossEntropy, lse float64) float64 {
+	return eps32 * (64 + 4*math.Abs(lse) + math.Sqrt(float64(s.Cols)))
+}
+
+// labelCount counts labels.
+func labelCount(rows int) Case {
+	s := ptx.CrossEntropy{Name: caseName("xent_count_%d", rows), Rows: rows, Cols: 10, Labels: ptx.Int32, Ignore: -1}
+	whole := lossSum(rows)
+	return Case{
+		Name: s.Name, Kernel: "CrossEntropy.LabelCount", Size: rows, Build: s.LabelCount, Trials: 6,
+		Fill: func(r *rand.Rand) []Tensor {
+			t := whole.Fill(r)
+			return []Tensor{t[1], t[3]}
+		},
+		Check: func(in, out []Tensor) error {
+			count := 0.0
+			for i := range rows {
+				if in[0].At(i) != -1 {
+					count++
+				}
+			}
+			return near("count", out[1], func(int) float64 { return count }, func(int) float64 { return 0 })
 		},
 	}
 }
