@@ -5,6 +5,7 @@ import (
 	"hash/fnv"
 	"math"
 	"os"
+	"sync"
 
 	"ampc/internal/philox"
 	"ampc/ir"
@@ -28,18 +29,40 @@ func InitVar(v *ir.Value, seed int64) (*Tensor, error) {
 	if want := map[string]int{"": 1, "data": t.Len(), "normal": 2, "uniform": 2, "trunc_normal": 2, "kaiming": 1, "xavier": 2}[i.Func]; len(i.Args) != want {
 		return nil, fmt.Errorf("%s: initializer %s takes %d arguments, got %d", v, i, want, len(i.Args))
 	}
-	next := initializer(i, newStream(v.Name, seed))
-	if next == nil {
+	if initializer(i, nil) == nil {
 		return nil, fmt.Errorf("%s: unknown initializer %q", v, i.Func)
 	}
-	for k := range t.F {
-		t.F[k] = next(k)
+	if i.Func == "trunc_normal" { // draws again what lies outside, so elements have no fixed place in the stream
+		t.initialize(i, newStream(v.Name, seed), 0, t.Len())
+		return t, nil
 	}
-	for k := range t.I {
-		t.I[k] = v.Type.DType.FromFloat(next(k))
+	var parts sync.WaitGroup
+	for from := 0; from < t.Len(); from += initPart {
+		parts.Go(func() {
+			s := newStream(v.Name, seed)
+			s.at = int64(from)
+			t.initialize(i, s, from, min(from+initPart, t.Len()))
+		})
 	}
-	t.round()
+	parts.Wait()
 	return t, nil
+}
+
+// initPart is the number of elements that are initialized together: a multiple of the words of a
+// block of the generator.
+const initPart = 1 << 16
+
+// initialize sets the elements from one index to before another, from a stream that is at from.
+func (t *Tensor) initialize(i *ir.Init, s *stream, from, to int) {
+	next := initializer(i, s)
+	part := &Tensor{Type: t.Type, F: t.F[min(from, len(t.F)):min(to, len(t.F))], I: t.I[min(from, len(t.I)):min(to, len(t.I))]}
+	for k := range part.F {
+		part.F[k] = next(from + k)
+	}
+	for k := range part.I {
+		part.I[k] = t.Type.DType.FromFloat(next(from + k))
+	}
+	part.round()
 }
 
 // initOn is InitVar on one rank, which of a sharded variable has a part (ir.AttrPart).
@@ -94,8 +117,9 @@ func initializer(i *ir.Init, s *stream) func(k int) float64 {
 
 // stream is a sequence of draws named by a variable.
 type stream struct {
-	draw philox.Draw
-	at   int64
+	draw  philox.Draw
+	at    int64     // of the next word
+	block [4]uint32 // that holds the last word
 }
 
 func newStream(name string, seed int64) *stream {
@@ -105,8 +129,12 @@ func newStream(name string, seed int64) *stream {
 }
 
 func (s *stream) word() uint32 {
+	k := s.at & 3
+	if k == 0 {
+		s.block = s.draw.Block(uint64(s.at) / 4)
+	}
 	s.at++
-	return s.draw.Word(s.at - 1)
+	return s.block[k]
 }
 
 // uniform is in [0, 1) on a grid of 2⁻³².
