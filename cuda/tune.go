@@ -173,7 +173,7 @@ func (t *Tuner) Pick(b Blas, m Matmul, p BlasPlan, workspace Ptr, bytes int64, s
 // Candidates that fail to run are left out.
 func (t *Tuner) fastest(c *Choice, candidates int, s Stream, run func(i int) error, better func(i int, took time.Duration) bool) error {
 	for i := range candidates {
-		took, err := measure(t.d, s, func() error { return run(i) })
+		took, err := Measure(t.d, s, func() error { return run(i) })
 		var ce *Error
 		if errors.As(err, &ce) && !ce.Sticky() {
 			continue
@@ -244,10 +244,10 @@ const (
 	batches   = 3
 )
 
-// measure is the time of one run: the median of a few batches, each a graph of runs, so that neither
+// Measure is the time of one run: the median of a few batches, each a graph of runs, so that neither
 // the host's time nor an idle device counts. It waits for the device, and fails where the run cannot
 // be captured.
-func measure(d Driver, s Stream, run func() error) (took time.Duration, err error) {
+func Measure(d Driver, s Stream, run func() error) (took time.Duration, err error) {
 	if err := errors.Join(run(), d.Synchronize(s)); err != nil { // libraries load what they need
 		return 0, err
 	}
@@ -274,33 +274,43 @@ func measure(d Driver, s Stream, run func() error) (took time.Duration, err erro
 	return took / batchRuns, errors.Join(err, d.FreeExec(x))
 }
 
-// medianTime is the median time between two events, after one run to warm up.
+// medianTime is the median time of runs after one to warm up.
 func medianTime(d Driver, s Stream, times int, run func() error) (time.Duration, error) {
+	var took []time.Duration
+	for i := range times + 1 {
+		t, err := TimeOf(d, s, run)
+		if err != nil {
+			return 0, err
+		}
+		if i > 0 {
+			took = append(took, t)
+		}
+	}
+	slices.Sort(took)
+	return took[len(took)/2], nil
+}
+
+// TimeOf is the time on the device of what run issues on a stream. It waits for it.
+func TimeOf(d Driver, s Stream, run func() error) (took time.Duration, err error) {
 	var ev [2]Event
 	for i := range ev {
 		e, err := d.NewEvent(true)
 		if err != nil {
 			return 0, err
 		}
-		defer d.FreeEvent(e)
+		defer func() { err = errors.Join(err, d.FreeEvent(e)) }()
 		ev[i] = e
 	}
-	var took []time.Duration
-	for i := range times + 1 {
-		err := errors.Join(d.Record(ev[0], s), run(), d.Record(ev[1], s), d.WaitHost(ev[1]))
-		if err != nil {
-			return 0, err
-		}
-		e, err := d.Elapsed(ev[0], ev[1])
-		if err != nil {
-			return 0, err
-		}
-		if i > 0 {
-			took = append(took, e)
-		}
+	if err := d.Record(ev[0], s); err != nil {
+		return 0, err
 	}
-	slices.Sort(took)
-	return took[len(took)/2], nil
+	if err := run(); err != nil {
+		return 0, err
+	}
+	if err := errors.Join(d.Record(ev[1], s), d.WaitHost(ev[1])); err != nil {
+		return 0, err
+	}
+	return d.Elapsed(ev[0], ev[1])
 }
 
 // Save writes new choices together with those that other processes have written meanwhile. It

@@ -11,8 +11,10 @@
 #	checks      probe answers ptxas flavours kernels suite zoo libraries learn
 #	                                                           does all of it run, and compute what it should
 #	sanitizer   memcheck racecheck initcheck synccheck             compute-sanitizer on the kernels
-#	speed       bandwidth gemm attention replay torchkernels tune  single kernels and products
-#	training    mlp gpt2 resnet50, each MODEL:PRECISION or MODEL   beside PyTorch, eager and compiled
+#	speed       copy gemm attention bandwidth replay torchkernels tune  copies, products, every kernel of a step
+#	training    mlp gpt2 resnet50, each MODEL:PRECISION or MODEL   beside PyTorch, eager and compiled; in bf16 also
+#	                                                           without what epilogues of products do more
+#	            gpt2:profile resnet50:profile                  each launch of a step in bf16, and seconds to build plans
 #	            gpt2:autotune                                      PyTorch with max-autotune, bf16
 #	            gpt2:50257                                         the vocabulary of the paper, not padded, bf16
 #	table                                                          the table again, from what is there
@@ -137,6 +139,15 @@ ours() {
 	lines=2 step "$1:$2 ampc${3#"$device"}" 240 "$here/bench" train "$start" --device "$3" --precision "$2" $steps --into "$out/results.jsonl"
 }
 
+# profile MODEL: the time of each launch of a step in bf16, and of the step as a graph. The first compile of a
+# process without stored choices measures them; the second finds them.
+profile() {
+	for stored in no yes; do
+		[ $stored = yes ] || rm -rf "$starts/choices"
+		lines=200 step "$1 profile, choices stored: $stored" 280 env AMPC_CACHE="$starts/choices" "$here/ampc" bench "zoo:$(spec "$1")" --policy mixed-bf16 --device "$device" --steps "$([ -n "$simulated" ] && echo 1 || echo 5)" --profile
+	done
+}
+
 # train MODEL PRECISION MODE...: ours and PyTorch in each mode, from one start file. Where ours fails, it is
 # tried without what libraries may have got wrong, so that there is something to compare.
 train() {
@@ -157,6 +168,9 @@ train() {
 		[ -z "$unfinished" ] || break
 		ours "$model" "$precision" "$device$less"
 	done
+	case $model:$precision:$code in
+	gpt2:bf16:0 | resnet50:bf16:0) ours "$model" "$precision" "$device/noaux" ;;
+	esac
 	have_torch || { skip "$model:$precision torch" "$python has no torch"; set --; }
 	for mode; do
 		profile=
@@ -178,7 +192,7 @@ part() {
 	case $1 in
 	checks) for p in probe answers ptxas flavours kernels suite zoo libraries learn; do whole $p; done ;;
 	sanitizer) for p in memcheck racecheck initcheck synccheck; do whole $p; done ;;
-	speed) for p in bandwidth gemm attention replay torchkernels tune; do whole $p; done ;;
+	speed) for p in copy gemm attention bandwidth replay torchkernels tune; do whole $p; done ;;
 	training) for m in mlp gpt2 resnet50; do part $m; done; whole gpt2:autotune; whole gpt2:50257 ;;
 	next)
 		for p in $order; do
@@ -205,19 +219,24 @@ part() {
 		lines=12 step learn 200 "$here/ampc" train "zoo:gpt?$options" --device "$device" --text "$here/torch/models.py" --text "$here/run.sh" --steps "$steps" --out "$starts/learn" --quiet
 		;;
 	memcheck | racecheck | initcheck | synccheck) sanitizer "$1" ;;
-	bandwidth) lines=20 tests bandwidth 200 gputest 'TestBandwidth$' ;;
+	copy) lines=10 tests copy 60 gputest 'TestCopy$' ;;
+	bandwidth) lines=200 tests bandwidth 200 gputest 'TestBandwidth$' ;;
 	gemm) lines=60 tests gemm 200 gputest 'TestGemmSpeed$' ;;
 	attention) lines=12 tests attention 120 gputest 'TestAttentionSpeed$' ;;
 	replay) tests replay 60 gputest 'TestReplayCost$' ;;
 	torchkernels)
 		if [ -n "$simulated" ]; then skip torchkernels "needs a GPU"
 		elif ! have_torch; then skip torchkernels "$python has no torch"
-		else lines=20 step torchkernels 120 "$python" "$here/torch_kernels.py"; fi
+		else
+			lines=20 tests "torchkernels, ours" 120 gputest 'TestStreaming$'
+			lines=20 step torchkernels 120 "$python" "$here/torch_kernels.py"
+		fi
 		;;
 	tune)
 		lines=40 step tune 240 "$here/ampc" plan "zoo:$(spec gpt2)" --policy mixed-bf16 --device "$device"
 		;;
 	mlp | gpt2 | resnet50) for p in f32 tf32 f16 bf16; do whole "$1:$p"; done ;;
+	gpt2:profile | resnet50:profile) profile "${1%%:*}" ;;
 	gpt2:autotune) if [ -n "$simulated" ]; then skip "$1" "needs a GPU"; else train gpt2 bf16 max-autotune; fi ;;
 	gpt2:50257) train gpt2-50257 bf16 eager compile ;;
 	mlp:* | gpt2:* | resnet50:*)
@@ -241,10 +260,11 @@ whole() {
 	[ -n "$unfinished" ] || echo "$1" >>"$out/finished.txt"
 }
 
-# What matters most first: what runs at all, what the libraries take, then the numbers that are asked for.
-order="probe answers flavours gemm attention replay bandwidth
-gpt2:bf16 mlp:bf16 resnet50:bf16 kernels libraries
-gpt2:f16 gpt2:tf32 gpt2:f32 resnet50:f16 mlp:f16 suite memcheck torchkernels
+# What matters most first: what runs and which libraries there are, what these take and how fast products and
+# attention are, the rate of a copy, kernels right before kernels fast, then the numbers that are asked for.
+order="probe answers flavours gemm attention copy kernels libraries
+gpt2:bf16 gpt2:profile resnet50:bf16 resnet50:profile gpt2:f16 resnet50:f16 memcheck
+bandwidth replay torchkernels mlp:bf16 mlp:f16 gpt2:tf32 gpt2:f32 suite
 zoo learn tune ptxas resnet50:tf32 resnet50:f32 mlp:tf32 mlp:f32 gpt2:50257 gpt2:autotune racecheck initcheck synccheck table"
 
 [ $# -gt 0 ] || set -- next

@@ -14,6 +14,7 @@ import (
 	"ampc/ir"
 	"ampc/lower"
 	"ampc/runtime"
+	"ampc/runtime/gpu"
 )
 
 func benchCommand() *cobra.Command {
@@ -62,7 +63,7 @@ func benchCommand() *cobra.Command {
 	c.Flags().IntVar(&steps, "steps", 10, "number of steps to time, after two that warm up; each includes reading its result")
 	c.Flags().StringVar(&device, "device", "cpu", deviceHelp)
 	c.Flags().StringVar(&trace, "trace", "", "write what each worker, or each stream of a GPU, did when, in the profiled steps, to this `FILE` in the trace format of Chrome, which Perfetto opens")
-	c.Flags().BoolVar(&printed, "profile", false, "also print the time of each kind of work, and with several threads: how busy they were, how long one worked alone, and how often a step shared work")
+	c.Flags().BoolVar(&printed, "profile", false, "also print the time of each kind of work; on a GPU that of each launch, as a share of a copy's rate; with several threads: how busy they were, how long one worked alone, and how often a step shared work")
 	return c
 }
 
@@ -71,7 +72,8 @@ type benchRow struct {
 	compile, median time.Duration
 	report          casts.Report
 	profile         profile
-	trace           []traced // under --trace and --profile
+	launches        *launches // on a GPU, under --profile
+	trace           []traced  // under --trace and --profile
 }
 
 func (r *benchRow) gflops() float64 { return float64(r.report.Flops) / r.median.Seconds() / 1e9 }
@@ -90,6 +92,12 @@ func printBench(out io.Writer, rows []benchRow, profiled bool) error {
 		if err := r.profile.print(out, r.policy); err != nil {
 			return err
 		}
+		if r.launches == nil {
+			continue
+		}
+		if err := r.launches.print(out, r.policy); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -104,13 +112,20 @@ type benchJSON struct {
 	State    int64           `json:"state_bytes"`
 	LowShare float64         `json:"low_flop_share"`
 	Profile  []timeShareJSON `json:"profile,omitempty"`
+	Graph    int64           `json:"graph_ns,omitempty"` // a step on a GPU, as one graph
+	Copy     jsonFloat       `json:"copy_bytes_per_second,omitempty"`
+	Launches []launchJSON    `json:"launches,omitempty"`
 }
 
 func describeBench(rows []benchRow) []benchJSON {
 	var list []benchJSON
 	for i := range rows {
 		r := &rows[i]
-		list = append(list, benchJSON{r.policy, int64(r.compile), int64(r.median), jsonFloat(r.gflops()), r.report.Work, r.report.State, r.report.LowShare(), r.profile.describe()})
+		x := benchJSON{r.policy, int64(r.compile), int64(r.median), jsonFloat(r.gflops()), r.report.Work, r.report.State, r.report.LowShare(), r.profile.describe(), 0, 0, r.launches.describe()}
+		if l := r.launches; l != nil {
+			x.Graph, x.Copy = int64(l.graph), jsonFloat(l.copy)
+		}
+		list = append(list, x)
 	}
 	return list
 }
@@ -155,19 +170,33 @@ func benchOne(c *cobra.Command, spec string, f modelFlags, steps int, profiled b
 		return row, nil
 	}
 	row.profile = profile{program: step.Program(), steps: steps, byKind: map[string]*timeShare{}}
+	onGPU, isGPU := device.(*gpu.Backend)
+	if isGPU {
+		row.launches = &launches{program: step.Program(), steps: steps, byName: map[string]*launchTime{}}
+	}
 	if !step.Profile(func(part lower.Part, i int, timing runtime.Timing) {
 		row.profile.add(part, i, timing)
+		if isGPU {
+			row.launches.add(part, i, timing)
+		}
 		row.trace = append(row.trace, traced{&step.Program().Parts[part][i], part, timing})
 	}) {
 		return row, fmt.Errorf("%s: the backend cannot say where its time goes", spec)
 	}
-	defer step.Profile(nil)
+	run := func(i int) error {
+		_, err := step.Run(c.Context(), feeds[i%len(feeds)]...)
+		return err
+	}
 	for i := range steps {
-		if _, err := step.Run(c.Context(), feeds[i%len(feeds)]...); err != nil {
+		if err := run(i); err != nil {
 			return row, err
 		}
 	}
-	return row, nil
+	step.Profile(nil)
+	if !isGPU {
+		return row, nil
+	}
+	return row, row.launches.finish(onGPU, func() error { return run(0) })
 }
 
 // benchBatches is the number of batches that a benchmark cycles through. With a single batch the

@@ -183,7 +183,7 @@ func (g *gpu) timeGraph(t *testing.T, n cuda.Dnn, graph *cuda.DnnGraph, d cuda.D
 		feeds = append(feeds, g.draw(t, typ, int64(size(f))))
 	}
 	ws := g.draw(t, cuda.R32F, max(plan.Workspace()/4, 64))
-	sec := g.seconds(t, 9, func() error { return plan.Run(feeds, ws, g.s) })
+	sec := g.seconds(t, func() error { return plan.Run(feeds, ws, g.s) })
 	fmt.Printf("%s %.3f ms, workspace %d MiB\n", head, sec*1e3, plan.Workspace()>>20)
 	for _, p := range append(feeds, ws) {
 		g.must(t, g.Free(p))

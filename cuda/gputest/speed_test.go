@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"sort"
 	"testing"
 
 	"ampc/cuda"
@@ -38,34 +37,37 @@ func (g *gpu) draw(t testing.TB, d cuda.DataType, n int64) cuda.Ptr {
 	return dst
 }
 
-// seconds is the median time of one run, by events, after two runs to warm up; on the simulator the
-// time of a run means nothing, and one run tries it.
-func (g *gpu) seconds(t testing.TB, repeats int, run func() error) float64 {
+// seconds is the time of one run, in batches after runs to warm up. The simulator's is by its model, of
+// one run.
+func (g *gpu) seconds(t testing.TB, run func() error) float64 {
 	t.Helper()
-	from, err := g.NewEvent(true)
-	g.must(t, err)
-	to, err := g.NewEvent(true)
-	g.must(t, err)
-	defer func() { g.FreeEvent(from); g.FreeEvent(to) }()
+	measure := cuda.Measure
 	if g.simulated() {
-		g.must(t, run())
-		g.must(t, g.Synchronize(g.s))
-		return math.Inf(1)
+		measure = cuda.TimeOf
 	}
-	g.must(t, run())
-	g.must(t, run())
-	var times []float64
-	for range repeats {
-		g.must(t, g.Record(from, g.s))
-		g.must(t, run())
-		g.must(t, g.Record(to, g.s))
-		g.must(t, g.WaitHost(to))
-		d, err := g.Elapsed(from, to)
-		g.must(t, err)
-		times = append(times, d.Seconds())
+	took, err := measure(g.Driver, g.s, run)
+	g.must(t, err)
+	return took.Seconds()
+}
+
+// copyRate is the rate of a copy of n random bytes in the device, read and written, and the copy's
+// source.
+func (g *gpu) copyRate(t testing.TB, n int64) (src cuda.Ptr, rate float64) {
+	t.Helper()
+	src, dst := g.noise(t, cuda.R32F, n/4), g.buffer(t, n)
+	rate = 2 * float64(n) / g.seconds(t, func() error { return g.Copy(dst, src, n, g.s) })
+	fmt.Printf("copy of %d KiB: %.0f GB/s read and written\n", n>>10, rate/1e9)
+	return src, rate
+}
+
+// TestCopy prints the rate of copies within the device, by size.
+func TestCopy(t *testing.T) {
+	g := open(t)
+	for n := int64(1 << 20); n <= g.of(1<<30, 1<<20); n *= 4 {
+		if _, rate := g.copyRate(t, n); rate <= 0 {
+			t.Errorf("a copy of %d bytes takes no time", n)
+		}
 	}
-	sort.Float64s(times)
-	return times[len(times)/2]
 }
 
 // streaming kernels at sizes far above the L2 cache, small on the simulator; the arguments are random.
@@ -98,17 +100,15 @@ func (g *gpu) streaming() []struct {
 	}
 }
 
-// TestBandwidth prints each kernel's bytes over time beside a device copy in the same run.
-func TestBandwidth(t *testing.T) {
+// TestStreaming prints the bytes over time of the kernels that torch_kernels.py times in PyTorch, beside
+// a device copy in the same run.
+func TestStreaming(t *testing.T) {
 	g := open(t)
 	if g.simulated() && testing.Short() {
 		t.Skip("without -short the kernels run once on the simulator, in small")
 	}
 	copyBytes := g.of(1<<30, 1<<16)
-	src, dst := g.noise(t, cuda.R32F, copyBytes/4), g.buffer(t, copyBytes)
-	sec := g.seconds(t, 15, func() error { return g.Copy(dst, src, copyBytes, g.s) })
-	ceiling := 2 * float64(copyBytes) / sec
-	fmt.Printf("copy of %d KiB: %.0f GB/s read and written\n", copyBytes>>10, ceiling/1e9)
+	src, ceiling := g.copyRate(t, copyBytes)
 	for _, k := range g.streaming() {
 		l, err := k.build(g.fl)
 		g.must(t, err)
@@ -125,7 +125,7 @@ func TestBandwidth(t *testing.T) {
 			args = append(args, p)
 			bytes += float64(size)
 		}
-		sec := g.seconds(t, 9, func() error { return g.Launch(f, l.Grid, l.Block, 0, g.s, args) })
+		sec := g.seconds(t, func() error { return g.Launch(f, l.Grid, l.Block, 0, g.s, args) })
 		rate := bytes / sec
 		fmt.Printf("%-22s %8.3f ms  %6.0f GB/s  %3.0f%% of copy\n", k.name, sec*1e3, rate/1e9, math.Round(100*rate/ceiling))
 		for _, p := range owned {

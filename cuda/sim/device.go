@@ -96,6 +96,7 @@ type Stats struct {
 	Launches, GraphLaunches, Captures, Copies, Fills, Products int
 	Waits                                                      int   // of streams, for events
 	ToHost                                                     int   // of Copies
+	HostAllocs                                                 int   // of page-locked memory
 	Graphs                                                     int   // cuDNN's
 	Plans                                                      int   // of graphs, compiled
 	LoadBytes, StoreBytes                                      int64 // by kernels
@@ -269,6 +270,7 @@ func (d *Device) HostAlloc(bytes int64) ([]byte, error) {
 	if bytes <= 0 {
 		return nil, d.fail("cuMemHostAlloc", cuda.CodeInvalidValue, "%d bytes", bytes)
 	}
+	d.Stats.HostAllocs++
 	mem := make([]byte, bytes)
 	for i := range mem {
 		mem[i] = 0xa5

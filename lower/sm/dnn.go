@@ -18,7 +18,8 @@ func (t Target) graphs(n *ir.Node) bool {
 	case ir.OpConv, ir.OpConvGradX, ir.OpConvGradW:
 		return !t.Lacks(NoConv) && len(n.Window().Kernel) <= 3
 	case ir.OpAttention, ir.OpAttentionGrad:
-		return !t.Lacks(NoAttn) && dnnDType(n.In[0].Type.DType, t.fl) && flash(lower.AttentionOf(n), n, t.fl)
+		d, a := n.In[0].Type.DType, lower.AttentionOf(n)
+		return !t.Lacks(NoAttn) && dnnDType(d, t.fl) && flash(a, n, t.fl) && !t.Refuses(attentionProblem(d, a))
 	}
 	return false
 }
@@ -38,6 +39,8 @@ func (c *cudaLowerer) inGraph(s *lower.Step) bool {
 	w := &s.Conv.Window
 	switch {
 	case t.Lacks(NoDnn) || t.Lacks(NoConv) || !dnnDType(a, c.fl) || a != b || !slices.Equal(w.Begin, w.End):
+		return false
+	case t.Refuses(convProblem(s, func(id lower.BufferID) ir.DType { return c.typeOf(id).DType })):
 		return false
 	case s.Conv.Epilogue.Bias != 0 && a.Low() && !c.joinsBias(s): // cuDNN would add the bias after rounding
 		return false

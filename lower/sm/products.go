@@ -21,7 +21,7 @@ func (t Target) products(n *ir.Node) ir.ProductFusion {
 		return ir.ProductFusion{}
 	}
 	g := lower.ProductOf(n)
-	if g.K <= 1 || len(g.Batch) > 0 || g.N%epilogueRow != 0 {
+	if g.K <= 1 || len(g.Batch) > 0 || g.N%epilogueRow != 0 || t.Refuses(productProblem(n.In[0].Type.DType, g)) {
 		return ir.ProductFusion{}
 	}
 	return ir.ProductFusion{Gelu: t.fl.SM >= 90, Relu: true, Sums: true}

@@ -2,6 +2,7 @@ package sm
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +19,8 @@ type Target struct {
 	name  string
 	fl    ptx.Flavour
 	lacks uint // bit i: Features[i]
+
+	refused *map[string]bool // problems that a library of the device refused; never changed
 }
 
 var _ lower.Target = Target{}
@@ -151,6 +154,20 @@ func (t Target) Without(feature string) Target {
 	}
 	t.name += "/" + feature
 	t.lacks |= 1 << i
+	return t
+}
+
+// Refuses reports whether a library of the device refused a problem, which ProblemOf names.
+func (t Target) Refuses(problem string) bool { return t.refused != nil && (*t.refused)[problem] }
+
+// Refusing is t without a problem: steps that have it are lowered as if the library lacked it, and all
+// others as before. The name stays.
+func (t Target) Refusing(problem string) Target {
+	all := map[string]bool{problem: true}
+	if t.refused != nil {
+		maps.Copy(all, *t.refused)
+	}
+	t.refused = &all
 	return t
 }
 

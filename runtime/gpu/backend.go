@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"ampc/cuda"
 	"ampc/cuda/sim"
@@ -39,6 +40,12 @@ type Backend struct {
 	eager   bool
 	lost    error     // set after an error that breaks the context
 	less    sm.Target // what it lacks, the backend does without from the start
+
+	kept   []byte      // page-locked memory, see pinned
+	copier cuda.Stream // of inputs, made by the first step that needs it; 0: none yet
+
+	clock bool            // steps are measured
+	times []time.Duration // of steps
 
 	foreign    bool        // the caller owns the driver
 	user       cuda.Stream // the caller's stream, 0: none
@@ -209,6 +216,15 @@ func (b *Backend) needStreams(n int) error {
 	return nil
 }
 
+// syncAll waits for all work, also for copies of inputs that no step waits for because it failed.
+func (b *Backend) syncAll() error {
+	err := b.d.Synchronize(b.stream())
+	if b.copier != 0 {
+		err = errors.Join(err, b.d.Synchronize(b.copier))
+	}
+	return err
+}
+
 // stream is the stream on which every call begins and ends.
 func (b *Backend) stream() cuda.Stream { return b.streams[0].stream }
 
@@ -313,7 +329,13 @@ func (b *Backend) shut() error {
 	if b.lost != nil {
 		return nil // the error was returned already; nothing of the context can be freed
 	}
-	err := b.d.Synchronize(b.stream())
+	err := b.syncAll()
+	if b.kept != nil {
+		err = errors.Join(err, b.d.HostFree(b.kept))
+	}
+	if b.copier != 0 {
+		err = errors.Join(err, b.d.FreeStream(b.copier))
+	}
 	if b.comm != nil {
 		err = errors.Join(err, b.comm.Abort()) // its world is not closed: other ranks are not waited for
 	}

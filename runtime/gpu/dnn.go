@@ -23,7 +23,7 @@ func (e *Exec) graph(s *lower.Step) (call, error) {
 	g, feeds := e.b.graphOf(e.p, s)
 	shared, err := e.b.plan(g, cuda.DnnOptions{TF32: s.Conv != nil && s.Conv.TF32, Workspace: graphBytes}, int(s.Stream))
 	if refused(err) {
-		return nil, &refusal{feature: featureOf(s, e.p), step: s.Node.Name, err: err}
+		return nil, e.refuse(s, featureOf(s, e.p), err)
 	}
 	if err != nil {
 		return nil, err

@@ -38,6 +38,7 @@ type Exec struct {
 	feeds  cuda.Ptr // inputs of several micro-batches, one after the other
 	room   int      // number of micro-batches
 	slots  []slot   // page-locked copies of the feeds, used in turn
+	ahead  ahead    // where large feeds arrive beside the step before
 
 	results []result
 	last    cuda.Ptr // results of the last step
@@ -145,10 +146,31 @@ func (e *Exec) load() error {
 	if err := e.makeEvents(); err != nil {
 		return err
 	}
+	if err := e.compileAll(functions, refreshes); err != nil {
+		return err
+	}
+	e.b.keepChoices()
+	if err := e.reserve(); err != nil {
+		return err
+	}
+	e.declare()
+	return e.placeResults()
+}
+
+// compileAll binds all steps. What libraries refuse is returned together, so that the Program is lowered
+// again once.
+func (e *Exec) compileAll(functions map[string]cuda.Function, refreshes map[int][]*refresh) error {
+	var refused refusals
 	for part := range lower.NumParts {
 		for i := range e.p.Parts[part] {
 			st := &e.p.Parts[part][i]
 			run, err := e.compile(st, functions)
+			var r *refusal
+			if errors.As(err, &r) {
+				r.err = fmt.Errorf("%s %s: %w", st.Kind, st.Node.Name, r.err)
+				refused = refused.add(r)
+				continue
+			}
 			if err != nil {
 				return fmt.Errorf("%s %s: %w", st.Kind, st.Node.Name, err)
 			}
@@ -165,12 +187,10 @@ func (e *Exec) load() error {
 			e.steps[part] = append(e.steps[part], s)
 		}
 	}
-	e.b.keepChoices()
-	if err := e.reserve(); err != nil {
-		return err
+	if len(refused) > 0 {
+		return refused
 	}
-	e.declare()
-	return e.placeResults()
+	return nil
 }
 
 // declare computes the footprint of each step for a simulated device: its operands,
@@ -432,7 +452,7 @@ func (e *Exec) Close() error {
 
 func (e *Exec) free() error {
 	delete(e.b.linked, e)
-	err := e.b.d.Synchronize(e.b.stream())
+	err := e.b.syncAll()
 	for _, g := range e.graphs {
 		err = errors.Join(err, e.b.d.FreeExec(g))
 	}
@@ -451,14 +471,16 @@ func (e *Exec) free() error {
 	for _, s := range e.slots {
 		err = errors.Join(err, e.b.d.HostFree(s.mem), e.b.d.FreeEvent(s.free))
 	}
-	if e.edge != 0 {
-		e.events = append(e.events, e.edge)
+	for _, ev := range append(append(e.ahead.here[:], e.ahead.used[:]...), e.edge) {
+		if ev != 0 {
+			e.events = append(e.events, ev)
+		}
 	}
 	for _, ev := range e.events {
 		err = errors.Join(err, e.b.d.FreeEvent(ev))
 	}
 	err = errors.Join(err, e.profile.freeEvents(e.b.d))
-	e.profile, e.graphs, e.plans, e.dnn, e.modules, e.owned, e.slots, e.events, e.edge = nil, nil, nil, nil, nil, nil, nil, nil, 0
+	e.profile, e.graphs, e.plans, e.dnn, e.modules, e.owned, e.slots, e.events, e.edge, e.ahead = nil, nil, nil, nil, nil, nil, nil, nil, 0, ahead{}
 	return err
 }
 

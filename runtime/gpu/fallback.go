@@ -3,6 +3,7 @@ package gpu
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"ampc/cuda"
 	"ampc/ir"
@@ -20,19 +21,48 @@ func (b *Backend) Without(feature string) {
 	}
 }
 
-// refusal is the error of a library that does not support a call which lowering
-// assumed it to support.
+// refusal is the error of a library that does not support a call which lowering assumed it to
+// support, for all steps with one problem.
 type refusal struct {
-	feature string // features that later Programs do without
-	step    string
+	problem string // that later Programs do without
+	feature string // that they do without if that does not help
+	step    string // the first
+	steps   int
 	err     error
 }
 
-func (r *refusal) Error() string {
-	return fmt.Sprintf("%v; the device without it is named .../%s", r.err, r.feature)
+// refusals are those of a Program, in the order of its steps.
+type refusals []*refusal
+
+func (r refusals) Error() string {
+	more := ""
+	if len(r) > 1 {
+		more = fmt.Sprintf(", and %d other problems are refused", len(r)-1)
+	}
+	return fmt.Sprintf("%v%s; the device without it is named .../%s", r[0].err, more, r[0].feature)
 }
 
+func (r refusals) Unwrap() error { return r[0].err }
+
+// refuse notes that a library refused a step.
+func (e *Exec) refuse(s *lower.Step, feature string, err error) error {
+	return &refusal{problem: sm.ProblemOf(e.p, s), feature: feature, step: s.Node.Name, steps: 1, err: err}
+}
+
+func (r *refusal) Error() string { return r.err.Error() }
+
 func (r *refusal) Unwrap() error { return r.err }
+
+// add adds the refusal of a step.
+func (r refusals) add(one *refusal) refusals {
+	for _, x := range r {
+		if x.problem == one.problem {
+			x.steps++
+			return r
+		}
+	}
+	return append(r, one)
+}
 
 // refused reports whether a library does not run a call that was planned: it does not support it, or
 // failed to prepare it.
@@ -42,14 +72,31 @@ func refused(err error) bool {
 
 var _ runtime.Fallback = (*Backend)(nil)
 
-// FallBack implements runtime.Fallback: b no longer uses the feature that a library has refused.
+// FallBack implements runtime.Fallback: b no longer asks for what a library has refused. That is the
+// problem of a step. Where a library refuses the step that was made instead, it is the feature.
 func (b *Backend) FallBack(err error) string {
-	var r *refusal
-	if !errors.As(err, &r) || b.target.Lacks(r.feature) {
+	var list refusals
+	if !errors.As(err, &list) {
 		return ""
 	}
-	b.Without(r.feature)
-	return fmt.Sprintf("refused, step %s: %v; from now on %s, as with --device %s", r.step, r.err, sm.FeatureNamed(r.feature).Instead, b.name)
+	var why []string
+	for _, r := range list {
+		instead, of := sm.FeatureNamed(r.feature).Instead, ""
+		switch {
+		case !b.target.Refuses(r.problem):
+			b.target = b.target.Refusing(r.problem)
+			if of = "there"; r.steps > 1 {
+				of = fmt.Sprintf("there and in %d equal steps", r.steps-1)
+			}
+		case !b.target.Lacks(r.feature):
+			b.Without(r.feature)
+			of = fmt.Sprintf("from now on, as with --device %s,", b.name)
+		default:
+			continue
+		}
+		why = append(why, fmt.Sprintf("refused, step %s: %v; %s %s", r.step, r.err, of, instead))
+	}
+	return strings.Join(why, "\n")
 }
 
 // featureOf is the smallest feature without which a step that cuDNN refused can be

@@ -30,7 +30,7 @@ func (e *Exec) product(s *lower.Step) (call, error) {
 	}
 	algo, err := e.b.algorithm(m, plan, int(s.Stream))
 	if refused(err) && (s.Gemm.Epilogue.Aux != 0 || s.Gemm.Epilogue.BiasGrad != 0) {
-		err = &refusal{feature: sm.NoAux, step: s.Node.Name, err: err}
+		err = e.refuse(s, sm.NoAux, err)
 	}
 	if err != nil {
 		return nil, err

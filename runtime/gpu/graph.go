@@ -29,7 +29,8 @@ const (
 // run issues one step. The first time it issues launch by launch, so that libraries load what they
 // need; later it launches a graph.
 func (e *Exec) run(v variant) error {
-	if err := e.timeAll(func() error { return e.issueVariant(v) }); err != nil || v.stages == gradients {
+	issue := func() error { return e.issueVariant(v) }
+	if err := e.b.clocked(func() error { return e.timeAll(issue) }); err != nil || v.stages == gradients {
 		return err
 	}
 	e.warm = true

@@ -54,14 +54,37 @@ func (b *Backend) settle() error {
 	return err
 }
 
-// pinned runs f with n bytes of page-locked memory.
+// keptBytes is the most page-locked memory that is kept for the next read or write: reading a result
+// allocates nothing.
+const keptBytes = 16 << 20
+
+// pinned runs f with n bytes of page-locked memory. f waits for the copies that it issues.
 func (b *Backend) pinned(n int, f func(mem []byte) error) error {
-	mem, err := b.d.HostAlloc(int64(n))
-	if err != nil {
+	mem, kept := b.kept, true
+	if len(mem) < n {
+		var err error
+		if mem, err = b.d.HostAlloc(int64(max(n, pageBytes))); err != nil {
+			return err
+		}
+		kept = false
+	}
+	err := f(mem[:n])
+	switch {
+	case kept && err == nil:
+		return nil
+	case kept: // a copy may still use it
+		b.kept = nil
+	case err == nil && n <= keptBytes:
+		mem, b.kept = b.kept, mem
+	}
+	if mem == nil {
 		return err
 	}
-	return errors.Join(f(mem), b.d.HostFree(mem))
+	return errors.Join(err, b.d.HostFree(mem))
 }
+
+// pageBytes is the least that is allocated.
+const pageBytes = 4096
 
 // MemInfo is the device's free and total memory in bytes, for all processes together.
 func (b *Backend) MemInfo() (free, total int64, err error) {

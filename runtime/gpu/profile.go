@@ -16,16 +16,10 @@ type profile struct {
 	begin  cuda.Event
 	began  time.Time    // when begin was recorded
 	events []cuda.Event // two for each run, kept for later steps
-	runs   []timedRun   // since begin
+	runs   []*bound     // since begin, one for each two events
 }
 
-// timedRun is one run of a step of the Program.
-type timedRun struct {
-	step     *bound
-	from, to time.Time // by the host's clock, as a simulated device keeps no time
-}
-
-// Profile implements runtime.Profiled. On a simulated device times are those that the simulation took.
+// Profile implements runtime.Profiled. Times are the device's.
 func (e *Exec) Profile(f func(part lower.Part, step int, timing runtime.Timing)) {
 	_ = e.b.call(func() error { // fails after Close alone
 		if e.profile == nil {
@@ -56,11 +50,10 @@ func (e *Exec) timed(s *bound, issue func() error) error {
 	if err := e.b.d.Record(p.events[2*k], stream); err != nil {
 		return err
 	}
-	from := time.Now()
 	if err := issue(); err != nil {
 		return err
 	}
-	p.runs = append(p.runs, timedRun{s, from, time.Now()})
+	p.runs = append(p.runs, s)
 	return e.b.d.Record(p.events[2*k+1], stream)
 }
 
@@ -90,7 +83,7 @@ func (e *Exec) timeAll(issue func() error) error {
 		if err != nil {
 			return err
 		}
-		p.report(r.step.part, r.step.index, timing)
+		p.report(r.part, r.index, timing)
 	}
 	return nil
 }
@@ -106,11 +99,7 @@ func (e *Exec) timing(k int) (runtime.Timing, error) {
 	if err != nil {
 		return runtime.Timing{}, err
 	}
-	start := p.began.Add(after)
-	if e.b.held != nil {
-		start, took = p.runs[k].from, p.runs[k].to.Sub(p.runs[k].from)
-	}
-	return runtime.Timing{Start: start, Took: took, Workers: 1, Busy: took}, nil
+	return runtime.Timing{Start: p.began.Add(after), Took: took, Workers: 1, Busy: took}, nil
 }
 
 // freeEvents frees what the profile has made.

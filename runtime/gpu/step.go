@@ -162,7 +162,8 @@ type slot struct {
 // their inputs.
 const maxSlots = 32
 
-// stage copies feeds to page-locked memory and from there, in one piece, to the device.
+// stage copies feeds to page-locked memory and from there, in one piece, to the device. Large ones arrive
+// beside the step before.
 func (e *Exec) stage(feeds []runtime.Feed) error {
 	total := int64(len(feeds)) * e.inputBytes()
 	if total == 0 {
@@ -182,10 +183,11 @@ func (e *Exec) stage(feeds []runtime.Feed) error {
 			binary.LittleEndian.PutUint32(mem[f.at:], uint32(f.value(i, e.rank())))
 		}
 	}
-	if err := e.b.d.CopyToDevice(e.feedAt(0, len(feeds)), s.mem[:total], e.b.stream()); err != nil {
+	on, err := e.deliver(e.feedAt(0, len(feeds)), s.mem[:total])
+	if err != nil {
 		return fmt.Errorf("inputs: %w", err)
 	}
-	return e.b.d.Record(s.free, e.b.stream())
+	return e.b.d.Record(s.free, on)
 }
 
 func roundUp(n int64) int64 { return (n + lower.Align - 1) / lower.Align * lower.Align }
