@@ -33,20 +33,25 @@ func volume(d [3]int) int { return d[0] * d[1] * d[2] }
 
 // grid describes the pixels of a padded image in memory, the operand of a convolution, by strides.
 type grid struct {
-	buf     Buf
-	item    [2]int // elements between images, between groups
-	channel int    // elements between channels
-	axis    [3]int // elements between pixels along each axis
-	vnni    bool   // the elements are words of two channels in bf16; see padVNNI
-	clean   bool   // none of them is subnormal
-	phases  int    // along the last axis pixel x is at (x%phases)*phase + x/phases*axis[2]
-	phase   int
-	gap     int // pixels of a row behind those that are results, where tiles read rows together; see gapped
+	buf      Buf
+	item     [2]int // elements between images, between groups
+	channel  int    // elements between channels
+	axis     [3]int // elements between pixels along each axis
+	vnni     bool   // the elements are words of two channels in bf16; see padVNNI
+	clean    bool   // none of them is subnormal
+	phases   int    // along the last axis pixel x is at (x%phases)*phase + x/phases*axis[2]
+	phase    int
+	rows     int // if 2, row y is at (y%2)*rowPhase + y/2*axis[1] in the same way
+	rowPhase int
+	gap      int // pixels of a row behind those that are results, where tiles read rows together; see gapped
 }
 
 // at is the offset of a pixel in the padded image.
 func (g *grid) at(z, y, x int) int {
-	return z*g.axis[0] + y*g.axis[1] + x%g.phases*g.phase + x/g.phases*g.axis[2]
+	if x = x%g.phases*g.phase + x/g.phases*g.axis[2]; g.rows == 2 {
+		x, y = x+y%2*g.rowPhase, y/2
+	}
+	return z*g.axis[0] + y*g.axis[1] + x
 }
 
 // dense is the grid of an image as the caller stores it.
@@ -251,8 +256,7 @@ func (m *Machine) Conv(c *Conv) {
 		return
 	}
 	size, gap := m.gapped(c, size)
-	g := m.pad(x, c.C, c.In, c.Pad, [3]int{1, 1, 1}, size, c.Stride[2], m.paddedType(c.X.Type, c.Out, gap))
-	g.gap = gap
+	g := m.pad(x, c.C, c.In, c.Pad, [3]int{1, 1, 1}, size, c.Stride[2], m.paddedType(c.X.Type, c.Out, gap), gap)
 	t.patch.taps(&g, c.C/c.Groups, c.Kernel, [3]int{}, c.Dilation, c.ChannelsLast)
 	if c.depthwise() {
 		m.depthForward(g, c.dense(c.Y, c.K, c.Out), c.Out, c.Stride)
@@ -304,7 +308,7 @@ func (m *Machine) ConvInputGrad(c *Conv) {
 		m.convProduct(&g, c.X, c.C, c.In, [3]int{1, 1, 1}, m.weights(c.C/c.Groups, c.K/c.Groups, true, true))
 		return
 	}
-	g := m.pad(c.dense(c.Y, c.K, c.Out), c.K, c.Out, lo, c.Stride, size, 1, m.paddedType(c.Y.Type, c.In, 0))
+	g := m.pad(c.dense(c.Y, c.K, c.Out), c.K, c.Out, lo, c.Stride, size, 1, m.paddedType(c.Y.Type, c.In, 0), 0)
 	t.patch.taps(&g, c.K/c.Groups, c.Kernel, from, by, c.ChannelsLast)
 	if c.depthwise() {
 		m.depthForward(g, c.dense(c.X, c.C, c.In), c.In, [3]int{1, 1, 1})

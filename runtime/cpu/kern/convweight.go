@@ -16,7 +16,7 @@ func (m *Machine) ConvWeightGrad(c *Conv) {
 		m.turnedWeightGrad(c)
 		return
 	}
-	g := m.pad(c.dense(c.X, c.C, c.In), c.C, c.In, c.Pad, [3]int{1, 1, 1}, c.extent(), c.Stride[2], c.X.Type)
+	g := m.pad(c.dense(c.X, c.C, c.In), c.C, c.In, c.Pad, [3]int{1, 1, 1}, c.extent(), c.Stride[2], c.X.Type, 0)
 	t.patch, t.pixel = &t.table[0], &t.table[1]
 	t.patch.taps(&g, in, c.Kernel, [3]int{}, c.Dilation, c.Weights != OIX)
 	if c.depthwise() && c.Epilogue.plain() {

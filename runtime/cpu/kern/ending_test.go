@@ -18,7 +18,7 @@ func endingConv(d dice, i int) *Conv {
 		}
 		c.Out[a] = c.In[a] + 2*c.Pad[a] - c.Kernel[a] + 1
 	}
-	if i%11 == 0 {
+	if i%5 == 3 || i%11 == 0 {
 		c.Stride[1], c.Stride[2] = 2, 2
 		c.Out[1], c.Out[2] = (c.Out[1]-1)/2+1, (c.Out[2]-1)/2+1
 	}

@@ -222,8 +222,9 @@ func (t *gemmTask) readsIndirect(j, n int) bool {
 	return t.indirect != nil && t.indirect.contiguous(j, n)
 }
 
-// indirectDepth is the depth, in packed words, of a block whose B is read by offsets: only A is packed.
-const indirectDepth = 2 * sumDepth
+// indirectDepth is the depth, in packed words, of a block whose B is read by offsets: only A is packed. What tiles read of B is to stay in
+// the first-level cache.
+const indirectDepth = sumDepth
 
 func (t *gemmTask) blocks() {
 	t.direct = !t.out.turned && t.out.c.Type == F32 && !t.out.c.absent() && t.out.epi.plain() && t.depth > 0 && t.out.cols.n%t.p.nr == 0

@@ -20,6 +20,7 @@ type tableKey struct {
 	kind                   tableKind
 	size, n, a, m, b       int
 	axis, span, step, from [3]int
+	rows, rowPhase         int
 	last                   bool
 }
 
@@ -93,14 +94,18 @@ func (o *offsets) end(key *tableKey) {
 // row of an image but the last.
 func (o *offsets) pixels(g *grid, images int, size, step [3]int) {
 	es := g.buf.Type.Size()
-	key := tableKey{kind: pixelTable, size: es, n: images, a: g.item[0], m: g.phases, b: g.gap, axis: g.axis, span: size, step: step}
+	key := tableKey{kind: pixelTable, size: es, n: images, a: g.item[0], m: g.phases, b: g.gap, axis: g.axis, span: size, step: step, rows: g.rows}
 	if o.begin(&key) {
 		return
+	}
+	down := step[1]
+	if g.rows == 2 { // in the phase that the first tap reads
+		down /= 2
 	}
 	for n := range images {
 		for z := range size[0] {
 			for y := range size[1] {
-				row := (n*g.item[0] + z*step[0]*g.axis[0] + y*step[1]*g.axis[1]) * es
+				row := (n*g.item[0] + z*step[0]*g.axis[0] + y*down*g.axis[1]) * es
 				each := g.axis[2] * es // between pixels that are step apart, whole phases or not
 				if g.phases == 1 {
 					each *= step[2]
@@ -119,7 +124,7 @@ func (o *offsets) pixels(g *grid, images int, size, step [3]int) {
 // taps lists the patch positions: channels by taps, or taps by channels if last. Tap t is at from + t*by.
 func (o *offsets) taps(g *grid, channels int, kernel, from, by [3]int, last bool) {
 	es, n := g.buf.Type.Size(), volume(kernel)
-	key := tableKey{kind: tapTable, size: es, n: channels, a: g.channel, m: g.phases, b: g.phase, axis: g.axis, span: kernel, step: by, from: from, last: last}
+	key := tableKey{kind: tapTable, size: es, n: channels, a: g.channel, m: g.phases, b: g.phase, axis: g.axis, span: kernel, step: by, from: from, last: last, rows: g.rows, rowPhase: g.rowPhase}
 	if o.begin(&key) {
 		return
 	}

@@ -4,8 +4,9 @@ import "unsafe"
 
 // pad returns the images of g with zeros around and between their pixels: pixel i of an axis moves to position lo + i*step
 // of size. Channels-first rows are split into phases, so that every phases-th pixel of a row is contiguous.
-// An image that already has this layout is returned without a copy. A padded image has type typ, that of the image or F32.
-func (m *Machine) pad(g grid, channels int, in, lo, step, size [3]int, phases int, typ Type) grid {
+// An image that already has this layout is returned without a copy. A padded image has type typ, that of the image or F32. Where
+// rows are read together, gap apart, they are split into phases, too.
+func (m *Machine) pad(g grid, channels int, in, lo, step, size [3]int, phases int, typ Type, gap int) grid {
 	c, t := m.conv.c, &m.conv
 	if c.ChannelsLast {
 		phases = 1
@@ -13,7 +14,7 @@ func (m *Machine) pad(g grid, channels int, in, lo, step, size [3]int, phases in
 	if in == size && phases == 1 && typ == g.buf.Type {
 		return g
 	}
-	d := grid{channel: 1, phases: phases}
+	d := grid{channel: 1, phases: phases, gap: gap}
 	px := channels
 	row := roundUp(size[2], phases)
 	if !c.ChannelsLast {
@@ -22,7 +23,16 @@ func (m *Machine) pad(g grid, channels int, in, lo, step, size [3]int, phases in
 	}
 	d.phase = row / phases * px
 	d.axis = [3]int{size[1] * row * px, row * px, px}
-	d.item = [2]int{channels * size[0] * size[1] * row, channels / c.Groups * d.channel}
+	if gap > 0 && phases == 2 {
+		half := ceilDiv(size[1], 2)
+		d.rows, d.phase, d.rowPhase = 2, half*row/2, half*row
+		d.axis[0], d.axis[1] = 2*half*row, row/2
+		d.channel = size[0] * d.axis[0]
+	}
+	d.item = [2]int{channels * d.channel, channels / c.Groups * d.channel}
+	if c.ChannelsLast {
+		d.item[0] *= size[0] * size[1] * row
+	}
 	if c.N == 0 {
 		return d
 	}
@@ -180,8 +190,11 @@ func (t *convTask) spreadPlane(worker *worker, s, d, run int) {
 	split := run == 1 && t.step[2] == 1
 	for z := range t.size[0] {
 		if split && dst.Type == src.Type && t.m.unzips(src.Type) && t.dst.phases == 2 {
-			from, to := s+z*t.src.axis[0], d+t.dst.at(t.lo[0]+z*t.step[0], t.lo[1], 0)
-			t.unzipPlane(dst.From(to), t.step[1]*t.dst.axis[1], src.From(from), t.src.axis[1])
+			by := max(1, t.dst.rows)
+			for y := range by {
+				from, to := s+t.src.at(z, y, 0), d+t.dst.at(t.lo[0]+z*t.step[0], t.lo[1]+y, 0)
+				t.unzipPlane(ceilDiv(t.size[1]-y, by), dst.From(to), t.step[1]*t.dst.axis[1], src.From(from), by*t.src.axis[1])
+			}
 			continue
 		}
 		for y := range t.size[1] {
@@ -199,10 +212,10 @@ func (t *convTask) spreadPlane(worker *worker, s, d, run int) {
 	}
 }
 
-// unzipPlane copies the rows of a plane, lds apart, to a padded image of two phases.
-func (t *convTask) unzipPlane(dst Buf, ldd int, src Buf, lds int) {
+// unzipPlane copies rows of a plane, lds apart, to a padded image of two phases.
+func (t *convTask) unzipPlane(rows int, dst Buf, ldd int, src Buf, lds int) {
 	even, odd := t.dst.at(0, 0, t.lo[2]), t.dst.at(0, 0, t.lo[2]+1)
-	t.m.unzipTyped(t.size[1], t.size[2], dst.From(even), dst.From(odd), ldd, src, lds)
+	t.m.unzipTyped(rows, t.size[2], dst.From(even), dst.From(odd), ldd, src, lds)
 }
 
 // splitRow copies a row phase by phase.

@@ -60,7 +60,7 @@ func (t *convTask) interleaveImage(w *worker, n int) {
 			}
 			p.interleaveRows(rows, width, dense, width, from, t.interleave)
 			if t.dst.phases == 2 {
-				t.unzipPlane(Floats(to), t.dst.axis[1], Floats(dense), width)
+				t.unzipPlane(t.size[1], Floats(to), t.dst.axis[1], Floats(dense), width)
 				continue
 			}
 			for y := range rows {

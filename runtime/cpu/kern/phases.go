@@ -31,7 +31,7 @@ func (m *Machine) phasedGrad(c *Conv) {
 	if dy := c.dense(c.Y, c.K, c.Out); m.padsToVNNI(c.Y.Type, c.K) {
 		g = m.padVNNI(dy, c.K, c.Out, lo, size, 1)
 	} else {
-		g = m.pad(dy, c.K, c.Out, lo, ones, size, 1, m.paddedType(c.Y.Type, c.Out, 0))
+		g = m.pad(dy, c.K, c.Out, lo, ones, size, 1, m.paddedType(c.Y.Type, c.Out, 0), 0)
 	}
 	padded := m.packsWeights(&g)
 	if padded {

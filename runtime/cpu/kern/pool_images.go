@@ -28,7 +28,7 @@ func (g *Windows) Scratch() int {
 // MaxWindows sets y to the largest element of each window of the plane x, the first of equal ones; NaN counts as larger
 // than any number.
 func (p *Path) MaxWindows(g *Windows, y, x, scratch []float32) {
-	if p.maxThree != nil && g.threes() && p.maxThrees(g, y, x, scratch) {
+	if p.maxThree != nil && g.threes() && p.maxThrees(g, y, x) {
 		return
 	}
 	rows, row := g.phase()
@@ -60,23 +60,53 @@ func (p *Path) MaxWindows(g *Windows, y, x, scratch []float32) {
 func (g *Windows) threes() bool { return g.Kernel == [2]int{3, 3} && g.Stride == [2]int{2, 2} }
 
 // maxThrees is MaxWindows for threes; it returns false where the plane has a NaN.
-func (p *Path) maxThrees(g *Windows, y, x, scratch []float32) bool {
-	ld, nan := g.In[1], uint32(0)
-	if g.padded(0) || g.padded(1) {
-		ld = 2*g.Out[1] + 1
-		whole := scratch[:(2*g.Out[0]+1)*ld]
-		for i := range whole {
-			whole[i] = negInf
-		}
-		for i := range min(g.In[0], 2*g.Out[0]+1-g.Pad[0]) {
-			copy(whole[(g.Pad[0]+i)*ld+g.Pad[1]:(g.Pad[0]+i+1)*ld], x[i*g.In[1]:][:g.In[1]])
-		}
-		x = whole
+func (p *Path) maxThrees(g *Windows, y, x []float32) bool {
+	nan := uint32(0)
+	r0, r1 := g.inside(0)
+	c0, c1 := g.inside(1)
+	if r0 >= r1 || c0 >= c1 {
+		r0, r1 = 0, 0
 	}
-	for at := 0; at < g.Out[1]; at += p.vw {
-		p.maxThree(g.Out[0], min(p.vw, g.Out[1]-at), &y[at], g.Out[1], &x[2*at], ld, &nan)
+	for at := c0; at < c1 && r0 < r1; at += p.vw {
+		from := (2*r0-g.Pad[0])*g.In[1] + 2*at - g.Pad[1]
+		p.maxThree(r1-r0, min(p.vw, c1-at), &y[r0*g.Out[1]+at], g.Out[1], &x[from], g.In[1], &nan)
 	}
-	return nan == 0
+	whole := nan == 0
+	for i := range g.Out[0] {
+		if i < r0 || i >= r1 {
+			whole = g.edgeThrees(y, x, i, 0, g.Out[1]) && whole
+		} else {
+			whole = g.edgeThrees(y, x, i, 0, c0) && g.edgeThrees(y, x, i, c1, g.Out[1]) && whole
+		}
+	}
+	return whole
+}
+
+// inside returns the range along an axis of the threes that do not reach beyond the plane.
+func (g *Windows) inside(a int) (from, to int) {
+	return ceilDiv(g.Pad[a], 2), min(g.Out[a], (g.In[a]-1+g.Pad[a])/2)
+}
+
+// edgeThrees pools windows [from,to) of row i, which may reach beyond the plane; it returns false at a NaN.
+func (g *Windows) edgeThrees(y, x []float32, i, from, to int) bool {
+	r0, r1 := max(0, 2*i-g.Pad[0]), min(g.In[0], 2*i-g.Pad[0]+3)
+	for j := from; j < to; j++ {
+		c0, c1 := max(0, 2*j-g.Pad[1]), min(g.In[1], 2*j-g.Pad[1]+3)
+		best := negInf
+		for r := r0; r < r1; r++ {
+			for c := c0; c < c1; c++ {
+				v := x[r*g.In[1]+c]
+				if v != v {
+					return false
+				}
+				if v > best {
+					best = v
+				}
+			}
+		}
+		y[i*g.Out[1]+j] = best
+	}
+	return true
 }
 
 // phaseRows copies n rows of x, Stride apart, to the two phases of their columns, or the one.
