@@ -2,6 +2,7 @@ package ampc
 
 import (
 	"fmt"
+	"hash/crc64"
 	"io"
 	"maps"
 	"math"
@@ -135,56 +136,90 @@ func policyName(p passes.Policy) string {
 // no compiled step has, such as another optimizer's moments or the counters of a
 // step with another name, is an error unless LeaveState is given: training would
 // start over with it.
+//
+// Where a step trains on several ranks, all call it, and each reads its own file: all load, or
+// none does and all return the error. A rank that has read other contents than rank 0, as where a
+// file system is not shared, is an error that names it.
 func (m *Model) LoadFile(path string, opts ...LoadOption) error {
 	defer m.gate.hold()()
 	s := m.session
 	if s == nil {
 		return fmt.Errorf("%s: nothing to load into: %w", path, m.idle())
 	}
-	f, err := safetensors.Open(path)
+	c, err := s.readFile(path, m.Graph().Name, slices.ContainsFunc(opts, func(o LoadOption) bool { return o.leave }))
+	if w := s.world(); w != nil {
+		err = loadedBy(w, path, c.digest(s.vars), err)
+	}
 	if err != nil {
 		return err
 	}
+	for _, v := range s.vars {
+		if b, ok := c.data[v.Name]; ok {
+			if err := s.write(v, b); err != nil {
+				return err
+			}
+			c.notes = append(c.notes, s.lossy(v, b)...)
+		}
+	}
+	s.meta, s.notes = c.meta, c.notes
+	return nil
+}
+
+// checkpoint is what a file holds for the variables of a session.
+type checkpoint struct {
+	data  map[string][]byte // by the name of the variable
+	meta  map[string]string // the user's
+	notes []string
+}
+
+// readFile reads and checks a checkpoint, and changes nothing.
+func (s *session) readFile(path, model string, leave bool) (c checkpoint, err error) {
+	f, err := safetensors.Open(path)
+	if err != nil {
+		return c, err
+	}
 	defer f.Close()
 	names := s.namesIn(f)
-	leave := slices.ContainsFunc(opts, func(o LoadOption) bool { return o.leave })
-	notes, err := s.match(f, m.Graph().Name, names, leave && len(s.policies) == 0)
+	c.notes, err = s.match(f, model, names, leave && len(s.policies) == 0)
 	if err == nil && !leave {
 		err = s.refuseUnread(f, names)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return c, fmt.Errorf("%s: %w", path, err)
 	}
-	data := map[string][]byte{}
+	c.data, c.meta = map[string][]byte{}, map[string]string{}
 	for _, v := range s.vars {
 		info, ok := f.Lookup(names[v.Name])
 		if !ok || !lasting(v) {
 			continue
 		}
-		data[v.Name] = make([]byte, info.Bytes())
-		if err := f.Read(info.Name, data[v.Name]); err != nil {
-			return err
+		c.data[v.Name] = make([]byte, info.Bytes())
+		if err := f.Read(info.Name, c.data[v.Name]); err != nil {
+			return c, err
 		}
-		if err := checkScale(v, data[v.Name]); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
-	}
-	for _, v := range s.vars {
-		if b, ok := data[v.Name]; ok {
-			if err := s.write(v, b); err != nil {
-				return err
-			}
-			notes = append(notes, s.lossy(v, b)...)
+		if err := checkScale(v, c.data[v.Name]); err != nil {
+			return c, fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	s.meta = map[string]string{}
 	for k, v := range f.Meta {
 		if key, ok := strings.CutPrefix(k, userPrefix); ok {
-			s.meta[key] = v
+			c.meta[key] = v
 		}
 	}
-	s.notes = notes
-	return nil
+	return c, nil
+}
+
+// digest is of the tensors and the user's metadata.
+func (c *checkpoint) digest(vars []lower.Var) uint64 {
+	sum := crc64.New(polynomial)
+	for _, v := range vars {
+		fmt.Fprintf(sum, "%q %d ", v.Name, len(c.data[v.Name]))
+		sum.Write(c.data[v.Name])
+	}
+	for _, k := range slices.Sorted(maps.Keys(c.meta)) {
+		fmt.Fprintf(sum, "%q %q ", k, c.meta[k])
+	}
+	return sum.Sum64()
 }
 
 // checkScale refuses a loss scale that would round gradients or leave nothing of them.

@@ -2,6 +2,7 @@ package ampc
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc64"
@@ -179,27 +180,58 @@ func saveShards(w world.World, path string, meta map[string]string, tensors []sa
 			return errors.Join(err, rest)
 		}
 	}
-	return agree(w, "save "+path, err)
+	_, err = agree(w, "save "+path, 0, err)
+	return err
 }
 
-// agree makes an error of one rank one of all; the others get its first 255 bytes.
-func agree(w world.World, call string, err error) error {
-	own := make([]byte, 256) // ends in a zero
+// world is that of the ranks which train together, nil where there is one process.
+func (s *session) world() world.World {
+	for _, step := range s.steps {
+		if step.world != nil && step.world.Size() > 1 {
+			return step.world
+		}
+	}
+	return s.group()
+}
+
+// loadedBy makes all ranks take a checkpoint, or none. Each has read its own file: where ranks do
+// not share a file system, that may be another one. sum is of what this rank has read.
+func loadedBy(w world.World, path string, sum uint64, err error) error {
+	sums, err := agree(w, "LoadFile (a call of all ranks)", sum, err) // the path may differ between machines
 	if err != nil {
-		copy(own[:len(own)-1], err.Error())
+		return err
+	}
+	for r, x := range sums {
+		if x != sums[0] {
+			return fmt.Errorf("%s: rank %d has read another checkpoint than rank 0: put it where all ranks see the same file, or copy it to each machine", path, r)
+		}
+	}
+	return nil
+}
+
+// agree makes an error of one rank one of all; the others get its first 255 bytes. It returns the
+// numbers that the ranks give.
+func agree(w world.World, call string, number uint64, err error) ([]uint64, error) {
+	own := make([]byte, 8+256) // ends in a zero
+	binary.LittleEndian.PutUint64(own, number)
+	if err != nil {
+		copy(own[8:len(own)-1], err.Error())
 	}
 	all := make([]byte, len(own)*w.Size())
 	m := &world.Message{Name: call, Op: world.Gather, DType: ir.U8, Wire: ir.F32, In: [][]byte{own}, Out: [][]byte{all}}
 	if lost := w.Start(m); lost != nil {
-		return errors.Join(err, lost)
+		return nil, errors.Join(err, lost)
 	}
 	if lost := w.Wait(context.Background(), m); lost != nil || err != nil {
-		return errors.Join(err, lost)
+		return nil, errors.Join(err, lost)
 	}
-	for r := range w.Size() {
-		if text := all[r*len(own) : (r+1)*len(own)]; text[0] != 0 {
-			return fmt.Errorf("rank %d: %s", r, text[:slices.Index(text, 0)])
+	numbers := make([]uint64, w.Size())
+	for r := range numbers {
+		of := all[r*len(own) : (r+1)*len(own)]
+		if text := of[8:]; text[0] != 0 {
+			return nil, fmt.Errorf("rank %d: %s", r, text[:slices.Index(text, 0)])
 		}
+		numbers[r] = binary.LittleEndian.Uint64(of)
 	}
-	return nil
+	return numbers, nil
 }

@@ -293,3 +293,61 @@ func TestSavingShardsFailsOnAllRanks(t *testing.T) {
 		}
 	}
 }
+
+// Ranks whose file systems are not shared load one checkpoint or none: all are told of a rank that
+// has no file, or another one, and keep what they had. Copies of one file are as good as the file.
+func TestLoadingOtherFiles(t *testing.T) {
+	for _, shard := range []bool{false, true} {
+		for want, c := range map[string]struct {
+			file [2]int // that a rank has, 0 for none
+		}{
+			"":                        {[2]int{2, 2}},
+			"no such file":            {[2]int{1, 0}},
+			"rank 1 has read another": {[2]int{1, 2}},
+		} {
+			t.Run(fmt.Sprintf("shard %t, %q", shard, want), func(t *testing.T) {
+				dirs := [2]string{t.TempDir(), t.TempDir()}
+				onRanks(t, 2, func(w world.World) error {
+					r, err := openShards(w, "mlp?batch=4", ampc.Policy{}, func(c *ampc.TrainConfig) { c.Parallel.Shard = shard })
+					if err != nil {
+						return err
+					}
+					defer r.zoo.Model.Close()
+					path := filepath.Join(dirs[w.Rank()], "saved")
+					for i := range 3 {
+						if err := r.train(i, i+1, -1); err != nil {
+							return err
+						}
+						var snap *ampc.Snapshot
+						if snap, err = r.zoo.Model.Snapshot(); err != nil {
+							return err
+						}
+						for rank, dir := range dirs { // of rank 0, which has all
+							if w.Rank() == 0 && c.file[rank] == i+1 {
+								err = errors.Join(err, snap.WriteFile(filepath.Join(dir, "saved")))
+							}
+						}
+						if err != nil {
+							return err
+						}
+					}
+					before, err := r.zoo.Model.Variable("fc1.w")
+					if err != nil {
+						return err
+					}
+					err = r.zoo.Model.LoadFile(path)
+					after, lost := r.zoo.Model.Variable("fc1.w")
+					switch same := slices.Equal(before.Floats(), after.Floats()); {
+					case lost != nil:
+						return lost
+					case want == "" && (err != nil || same):
+						return fmt.Errorf("not loaded: %v", err)
+					case want != "" && (err == nil || !strings.Contains(err.Error(), want) || !same):
+						return fmt.Errorf("%v, want %q; the same weights %t", err, want, same)
+					}
+					return r.train(3, 4, -1)
+				})
+			})
+		}
+	}
+}

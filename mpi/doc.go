@@ -26,6 +26,9 @@ type Options struct {
 	// Timeout is how long one message may wait for a rank, and how long Close waits for a rank
 	// without heartbeats. Zero: world.Timeout.
 	Timeout time.Duration
+	// Exit ends this process if a call of MPI has not returned for Timeout. It is called on a thread of
+	// its own. Nil: world.Exit.
+	Exit func(error)
 }
 
 // ErrUnavailable says that there is no MPI library, or that this build cannot open one.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
@@ -20,6 +22,8 @@ type library struct {
 
 	world, bytes, errorsReturn uintptr
 	statusIgnore, inPlace      uintptr
+
+	began atomic.Int64 // time in nanoseconds when the call began that is under way; 0: none is
 }
 
 // functions are the MPI functions that are called.
@@ -87,7 +91,9 @@ func (l *library) version() {
 //
 //go:uintptrescapes
 func (l *library) call(name string, args ...uintptr) error {
+	l.began.Store(time.Now().UnixNano())
 	r, _, _ := purego.SyscallN(l.fn[name], args...)
+	l.began.Store(0)
 	if code := int32(r); code != 0 {
 		return fmt.Errorf("%s: %s", name, l.errorText(code))
 	}

@@ -19,6 +19,7 @@ const largeTensor = 128 << 10
 
 // sending is a message in flight.
 type sending struct {
+	m      *world.Message   // as it was started
 	large  []*world.Message // one tensor each, sent and received in place
 	packed *world.Message   // the other tensors
 	own    []byte           // packed as it is sent, and as it is received but for a Gather
@@ -29,7 +30,7 @@ type sending struct {
 
 // split divides the tensors of m. All ranks divide them alike, because sizes are equal.
 func split(m *world.Message) *sending {
-	s, packed := &sending{done: make(chan struct{})}, *m
+	s, packed := &sending{m: m, done: make(chan struct{})}, *m
 	packed.In, packed.Out = nil, nil
 	for i, in := range m.In {
 		if m.Plain() && len(in) >= largeTensor {
@@ -64,7 +65,13 @@ func (r *ranks) Start(m *world.Message) error {
 }
 
 func (r *ranks) Wait(ctx context.Context, m *world.Message) error {
+	if len(r.sent) == 0 {
+		return fmt.Errorf("mpi: rank %d: %w", r.rank, m.InTurn(nil))
+	}
 	s := r.sent[0]
+	if err := m.InTurn(s.m); err != nil {
+		return fmt.Errorf("mpi: rank %d: %w", r.rank, err)
+	}
 	r.sent = slices.Delete(r.sent, 0, 1)
 	select {
 	case <-s.done:

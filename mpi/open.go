@@ -66,6 +66,7 @@ func (r *ranks) serve(o Options, started chan<- error) {
 		return
 	}
 	defer close(r.ended)
+	go r.guard(o.Exit)
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
 	for {
@@ -87,6 +88,34 @@ func (r *ranks) serve(o Options, started chan<- error) {
 			if r.fault == nil { // calls of MPI would continue the lost message, in memory that is free by now
 				r.beats.beat()
 			}
+		}
+	}
+}
+
+// guard is the watchdog. It ends the process, on a thread of its own, if a call of MPI does not
+// return: the MPI goroutine is inside it and can report nothing. It calls nothing of MPI itself.
+func (r *ranks) guard(exit func(error)) {
+	runtime.LockOSThread()
+	every := max(min(r.timeout/20, beatEvery), time.Millisecond)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	last, waited := int64(0), time.Duration(0) // counted in ticks: a process that was stopped has not waited
+	for {
+		select {
+		case <-r.met: // Close waits for MPI_Finalize
+			return
+		case <-tick.C:
+		}
+		waited += every
+		if at := r.lib.began.Load(); at != last || at == 0 {
+			last, waited = at, 0
+		}
+		if waited > r.timeout {
+			if exit == nil {
+				exit = world.Exit
+			}
+			exit(fmt.Errorf("mpi: rank %d: a call of %s has not returned within %v", r.rank, r.lib.name, r.timeout))
+			return
 		}
 	}
 }

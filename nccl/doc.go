@@ -36,7 +36,13 @@ type Options struct {
 	File string
 	// Timeout is how long a call may wait for other ranks. Zero: world.Timeout.
 	Timeout time.Duration
+	// Exit ends this process if it waits for a call of NCCL that does not return after the
+	// communicator was aborted. It is called on a thread of its own. Nil: world.Exit.
+	Exit func(error)
 }
+
+// grace is how long a call may take to return after an abort.
+func (o Options) grace() time.Duration { return max(o.Timeout/10, 50*time.Millisecond) }
 
 // ErrEnvironment is wrapped by the error for ranks that do not know of each other.
 var ErrEnvironment = errors.New("nccl: no way for the ranks to meet")
@@ -71,6 +77,9 @@ func fromEnvironment() (rank, size int, err error) {
 // complete fills in what Options leave out.
 func (o Options) complete() (Options, error) {
 	o.File, o.Timeout = cmp.Or(o.File, os.Getenv("AMPC_NCCL_FILE")), cmp.Or(o.Timeout, world.Timeout)
+	if o.Exit == nil {
+		o.Exit = world.Exit
+	}
 	switch {
 	case o.Host != nil:
 		o.Rank, o.Size = o.Host.Rank(), o.Host.Size()

@@ -28,6 +28,7 @@ type ranks struct {
 	since   time.Time // when it began
 	doing   string    // what this rank has begun last
 	pending bool      // and is not known to have ended
+	leaving bool      // by Close: other ranks may have work of their own
 	fault   error
 	once    sync.Once
 	closing chan struct{}
@@ -138,7 +139,13 @@ func (r *ranks) Wait(ctx context.Context, m *world.Message) error {
 	if r.o.Host != nil {
 		return r.o.Host.Wait(ctx, m)
 	}
+	if len(r.sent) == 0 {
+		return fmt.Errorf("nccl: rank %d: %w", r.o.Rank, m.InTurn(nil))
+	}
 	s := r.sent[0]
+	if err := m.InTurn(s.m); err != nil {
+		return fmt.Errorf("nccl: rank %d: %w", r.o.Rank, err)
+	}
 	r.sent = slices.Delete(r.sent, 0, 1)
 	stop := context.AfterFunc(ctx, func() {
 		r.fail(fmt.Errorf("rank %d was interrupted at the message %s: %w", r.o.Rank, m.Name, context.Cause(ctx)))
@@ -171,6 +178,7 @@ func (r *ranks) Wait(ctx context.Context, m *world.Message) error {
 func (r *ranks) Close() error {
 	var err error
 	r.once.Do(func() {
+		r.leave()
 		end := r.watch()
 		err = errors.Join(r.b.Disconnect(), end(true))
 		close(r.closing)

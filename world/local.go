@@ -148,6 +148,14 @@ func (p *place) Wait(ctx context.Context, m *Message) error {
 	p.mu.Lock()
 	n := p.taken
 	t := p.turns[n]
+	var next *Message
+	if t != nil {
+		next = t.at[p.rank]
+	}
+	if err := m.InTurn(next); err != nil {
+		p.mu.Unlock()
+		return err
+	}
 	p.taken++
 	p.mu.Unlock()
 	timer := time.NewTimer(p.opt.Timeout)

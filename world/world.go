@@ -6,6 +6,7 @@ package world
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	"ampc/ir"
@@ -166,6 +167,25 @@ func (m *Message) Check(size int) error {
 		}
 	}
 	return nil
+}
+
+// InTurn returns an error if m is not next, which is the oldest message that this rank has started
+// and not waited for; nil: there is none.
+func (m *Message) InTurn(next *Message) error {
+	switch {
+	case next == nil:
+		return fmt.Errorf("wait: the message %s has not been started", m.Name)
+	case next != m:
+		return fmt.Errorf("wait: the message %s is waited for before %s, which was started first", m.Name, next.Name)
+	}
+	return nil
+}
+
+// Exit ends the process with an error that it could not report otherwise. It is the default of the
+// options of that name.
+func Exit(err error) {
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
 }
 
 // Timeout is how long a rank waits for the others at one message, unless a World says

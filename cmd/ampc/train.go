@@ -252,7 +252,7 @@ func trainOn(c *cobra.Command, spec string, f *trainFlags, device runtime.Backen
 // begin prints the model and its data, and restores the state of a run that continues.
 func (t *trainer) begin(out io.Writer) error {
 	f := t.flags
-	if err := t.sameData(); err != nil {
+	if err := f.group.agree(t.sameData()); err != nil {
 		return err
 	}
 	if t.saver != nil {
