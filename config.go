@@ -53,7 +53,13 @@ type TrainConfig struct {
 	// a result changes. A step that cannot do with so few is an error that names the least.
 	// FitMemory: what is left of the memory of the machine (its container, its GPU), when Train
 	// is called. Zero: no limit.
-	Memory   int64
+	Memory int64
+	// Chunks is the number of blocks of rows in which the product that makes logits and its
+	// cross entropy run, where nothing else reads the logits. Each block's gradients follow it, so
+	// that neither the logits nor their gradient are whole at any time; nothing is computed twice.
+	// Sums over the rows are added block by block, in f32, so that losses and gradients differ by
+	// the order of sums. Zero: one.
+	Chunks   int
 	Parallel Parallel // the ranks that share the batch; zero: one process has it all
 
 	// Name tells the training steps of a model apart: it is in the names of the
@@ -181,7 +187,7 @@ func (c TrainConfig) compiler(losses []Loss) (passes.Config, error) {
 	}
 	p.Train = len(losses) > 0
 	p.Name, p.Groups, p.Clip, p.Scaler = c.Name, c.groups(), c.Clip.compiler(), c.Scaler.compiler()
-	p.Memory = c.Memory
+	p.Memory, p.Chunks = c.Memory, c.Chunks
 	p.NoSkip, p.EMA, p.Micro, p.BadMicro = c.NoSkip, c.EMA, c.micro(), passes.BadMicro(c.BadMicro)
 	p.Parallel = c.Parallel.compiler()
 	p.Gradients = gradientsFor(c.Gradients)

@@ -120,6 +120,9 @@ func (m *Model) asked(verb string, c TrainConfig, losses []Loss) error {
 	if c.KeepSizes < 0 {
 		return located(fmt.Errorf("%s: TrainConfig.KeepSizes is %d, want 0 or more", verb, c.KeepSizes))
 	}
+	if c.Chunks < 0 {
+		return located(fmt.Errorf("%s: TrainConfig.Chunks is %d, want 0 or more", verb, c.Chunks))
+	}
 	if c.Memory < FitMemory {
 		return located(fmt.Errorf("%s: TrainConfig.Memory is %d, want bytes above 0, or FitMemory", verb, c.Memory))
 	}

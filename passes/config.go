@@ -44,6 +44,7 @@ type Training struct {
 	BadMicro  BadMicro
 	Parallel  Parallel
 	Memory    int64 // largest size of the program in bytes: backward recomputes values to fit; 0: no limit
+	Chunks    int   // blocks of rows in which a product and its cross entropy run; 0 and 1: they run whole
 	// Checkpoints are names of values that forward keeps for backward. Backward recomputes the
 	// values that they are computed from.
 	Checkpoints  []string

@@ -105,7 +105,7 @@ func (w *clusterFinder) place(s ir.Section, n *ir.Node) {
 			continue
 		}
 		level = max(level, w.info[p].level+1)
-		if w.joins(n, p) && (best == 0 || w.info[p].level > w.info[best].level) {
+		if w.joins(n, p) && !addsBlock(n, v) && (best == 0 || w.info[p].level > w.info[best].level) {
 			best = p
 		}
 	}
@@ -134,6 +134,13 @@ func (w *clusterFinder) place(s ir.Section, n *ir.Node) {
 	}
 	w.of[n.ID] = int32(len(w.info))
 	w.info = append(w.info, m)
+}
+
+// addsBlock reports whether n adds a block's part to the sum v of those before it (pass chunks). In
+// one cluster, sums would wait for all parts, which would be in memory at the same time.
+func addsBlock(n *ir.Node, v *ir.Value) bool {
+	of := n.Out[0].GradOf
+	return of != nil && v.GradOf == of && v.Type == n.Out[0].Type
 }
 
 // prologue adds n to the cluster of the node that computes an operand of n, if n's kernel can run

@@ -29,6 +29,7 @@ var testedElsewhere = map[string]string{
 	"views":    "testdata/lower/views.txtar and runtime/cpu/views_test.go",
 	"epsilon":  "epsilon_test.go",
 	"gather":   "shard_test.go",
+	"chunks":   "models/chunks_test.go",
 	"memory":   "memory_test.go and models/memory_test.go",
 	"launches": "launches_test.go and testdata/lower/gpu-ends.txtar",
 	"prove":    "passes/prove and internal/mutants",

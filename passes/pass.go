@@ -34,6 +34,7 @@ func Pipeline() []Pass {
 		{"scale", "seeds, multipliers, checks, norms and the scalers' next states", scale, true, ir.Training},
 		{"foldnorms", "in inference, batch norms by running statistics join the convolutions before them", foldNorms, false, ir.Training},
 		{"optimizer", "the update: a row per parameter, schedules, averages, counters", optimizer, true, ir.Training},
+		{"chunks", "a product with its cross entropy and their gradients in blocks of rows (off unless asked for)", chunks, true, ir.Training},
 		{"layout", "NCHW or NHWC for the regions that slide windows, as the target wants", layout, false, ir.Training},
 		{"casts", "brings casts written by hand into one form: none superfluous, one per value and dtype", canonicalCasts, false, ir.Training},
 		{"cluster", "marks clusters of fusible nodes and so interior values", formClusters, false, ir.Training},
@@ -72,6 +73,8 @@ var order = [...]struct{ before, after, why string }{
 	{"scale", "optimizer", "the update reads checked gradients and one multiplier"},
 	{"autodiff", "foldnorms", "a gradient inside the forward pass is that of the norm"},
 	{"foldnorms", "optimizer", "the graph that prove compares with has the folded weights"},
+	{"optimizer", "chunks", "the sums of losses are known"},
+	{"chunks", "layout", "prove compares with the blocks"},
 	{"optimizer", "amp", "master weights are Fixed nodes the policy must see"},
 	{"casts", "cluster", "a cast that is a node of its own joins a cluster"},
 	{"layout", "cluster", "clusters are formed over final shapes"},
@@ -210,7 +213,7 @@ func Run(g *ir.Graph, cfg Config) error {
 		if cfg.After != nil {
 			cfg.After(Event{p.Name, g, took, c.counters, c.notes})
 		}
-		if p.Name == "optimizer" { // the last pass that changes what is computed; the later ones change how
+		if p.Name == "chunks" { // the last pass that changes what is computed; the later ones change how
 			shared.keepSource(g, cfg)
 		}
 	}

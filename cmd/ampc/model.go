@@ -48,6 +48,7 @@ type modelFlags struct {
 	optimizer    string
 	micro        int
 	weightCopies bool
+	chunks       int
 	pad          bool
 	step         string
 	infer        bool
@@ -71,6 +72,7 @@ func (f *modelFlags) add(c *cobra.Command) {
 	fl.StringVar(&f.optimizer, "optimizer", "", "optimizer `NAME`: sgd, adam or adamw (default: the zoo model's own; adamw for a file)")
 	fl.StringVar(&f.memory, "memory", "", memoryHelp)
 	fl.IntVar(&f.micro, "micro", 1, microHelp)
+	fl.IntVar(&f.chunks, "chunks", 0, chunksHelp)
 	fl.BoolVar(&f.weightCopies, "weight-copies", false, "let the update write the 16-bit copies of weights, instead of casting them at the start of the next step")
 	fl.BoolVar(&f.pad, "pad", false, "pad matrix products with zeros to the size multiples that tensor cores need")
 	fl.StringVar(&f.step, "step", "", "`NAME` of the training step, for a model that has several, such as zoo:gan")
@@ -168,7 +170,7 @@ func (o *openedModel) apply(f *modelFlags) error {
 	}
 	p = withAlgorithm(p, f.algorithm)
 	o.config.Policy, o.config.Micro, o.ranks = p, f.micro, f.ranks
-	o.config.Parallel.Shard = f.shard
+	o.config.Parallel.Shard, o.config.Chunks = f.shard, f.chunks
 	if o.config.Parallel.Message, err = parseMessage(f.message); err != nil {
 		return err
 	}

@@ -15,6 +15,8 @@ import (
 
 const memoryHelp = "let the training step take at most `SIZE`, such as 4GB, variables included, or fit: what the machine has; backward computes again what is not kept"
 
+const chunksHelp = "run the last product and its cross entropy in `N` blocks of rows, so that the logits are never whole (default: whole)"
+
 // parseMemory reads --memory.
 func parseMemory(s string) (int64, error) {
 	if s == "fit" {

@@ -53,6 +53,9 @@ func proveCommand() *cobra.Command {
 		if asJSON {
 			return json.NewEncoder(c.OutOrStdout()).Encode(found)
 		}
+		if t != nil && prove.InBlocks(t) {
+			fmt.Fprintln(c.OutOrStdout(), "gradients are not compared with the model: a loss runs in blocks of rows (--chunks)")
+		}
 		return printProof(c.OutOrStdout(), g, found, judged)
 	})
 	f.add(c)

@@ -33,6 +33,7 @@ type settings struct {
 	Shard       bool     `json:"shard,omitempty"`
 	Message     string   `json:"message,omitempty"`
 	Memory      string   `json:"memory,omitempty"`
+	Chunks      int      `json:"chunks,omitempty"`
 	Text        []string `json:"text,omitempty"`
 	Data        []string `json:"data,omitempty"`
 	HeldOut     string   `json:"held_out,omitempty"`
@@ -45,7 +46,7 @@ type settings struct {
 func (t *trainer) settings() (string, error) {
 	f := t.flags
 	s := settings{Policy: f.policy, PolicyText: t.policy.String(), Scaler: f.scaler, InitScale: f.initScale, GrowthEvery: f.growthEvery, Rate: f.rate,
-		Steps: f.steps, Micro: f.micro, Slices: f.slices, Shard: f.shard, Message: f.message, Memory: f.memory, Text: absolute(f.text...), Data: absolute(f.data...), HeldOut: strings.Join(absolute(f.heldOut), ""), Losses: f.losses, Dims: f.dims, Optimizer: f.optimizer, Digest: t.digest}
+		Steps: f.steps, Micro: f.micro, Slices: f.slices, Shard: f.shard, Message: f.message, Memory: f.memory, Chunks: f.chunks, Text: absolute(f.text...), Data: absolute(f.data...), HeldOut: strings.Join(absolute(f.heldOut), ""), Losses: f.losses, Dims: f.dims, Optimizer: f.optimizer, Digest: t.digest}
 	text, err := json.Marshal(s)
 	return string(text), err
 }
@@ -164,6 +165,7 @@ func (f *trainFlags) inheritSettings(o *origin, spec string, given func(flag str
 		"slices":       func() { f.slices = s.Slices },
 		"shard":        func() { f.shard = s.Shard },
 		"message":      func() { f.message = s.Message },
+		"chunks":       func() { f.chunks = s.Chunks },
 		"memory":       func() { f.memory = s.Memory },
 		"steps":        func() { f.steps = s.Steps },
 	} {

@@ -26,6 +26,7 @@ type trainFlags struct {
 	losses, dims   []string // for a model file
 	optimizer      string
 	memory         string
+	chunks         int
 	steps, micro   int
 	slices         int
 	shard          bool
@@ -67,6 +68,7 @@ func (f *trainFlags) add(c *cobra.Command) {
 	fl.StringVar(&f.message, "message", "", "on several ranks: "+messageHelp)
 	fl.IntVar(&f.slices, "slices", 0, "cut each batch into `N` slices, a power of two, that are added in one tree: the same bits for every number of ranks up to N (default: none)")
 	fl.StringVar(&f.memory, "memory", "", memoryHelp)
+	fl.IntVar(&f.chunks, "chunks", 0, chunksHelp)
 	fl.Int64Var(&f.seed, "seed", 1, "seed of initial weights, dropout and batches")
 	fl.Float64Var(&f.initScale, "init-scale", 0, "initial loss `SCALE` (default: 65536)")
 	fl.Int64Var(&f.growthEvery, "growth-every", 0, "double the loss scale after `N` steps without overflow (default: 2000)")
@@ -369,6 +371,7 @@ func newTrainer(c *cobra.Command, spec string, f *trainFlags, device runtime.Bac
 	if config.Memory, err = parseMemory(f.memory); err != nil {
 		return nil, err
 	}
+	config.Chunks = f.chunks
 	config.GradNorm = config.GradNorm || f.gradNorm || f.serve != ""
 	config.Micro = f.micro
 	if f.group != nil {

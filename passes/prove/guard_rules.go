@@ -364,12 +364,30 @@ func (p *proof) checked() {
 		}
 		for _, i := range t.alone {
 			v := g.last().atoms[i].v
-			losses = losses || t.checks.has(v) && g.from(v) == fromForward
+			losses = losses || t.checks.has(v) && (g.from(v) == fromForward || ofLoss(v))
 		}
 		if grads && !losses {
 			p.report(t.writers[0], "no check of its skip predicate %s looks at a loss", t.skip)
 		}
 	}
+}
+
+// ofLoss reports whether v is computed, as a scalar of scalars, from the sum of a loss row. It may
+// stand in the backward section, where a loss follows each block of rows.
+func ofLoss(v *ir.Value) bool {
+	n := v.Def
+	if n == nil {
+		return false
+	}
+	if sumAndCount(n) {
+		return v.Idx == 0
+	}
+	for _, x := range operandsOf(n) {
+		if x.Type.Shape.Rank() == 0 && ofLoss(x) {
+			return true
+		}
+	}
+	return false
 }
 
 // requireCheck follows v, which writer reads, back to the values of the micro-batches. scales says
