@@ -82,7 +82,7 @@ func TestGradientsOfEveryModel(t *testing.T) {
 						t.Fatal(err)
 					}
 					var source *ir.Graph
-					p.Source, p.Until = func(t *ir.Graph) { source = t }, "optimizer"
+					p.Source, p.Until = func(t *ir.Graph) { source = t }, "chunks"
 					if err := passes.Run(g, p); err != nil {
 						t.Fatalf("%s under %s: %v", spec, policy.Name, err)
 					}
