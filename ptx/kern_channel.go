@@ -188,18 +188,51 @@ func (m *moments) each(start Reg, step int, body func(j []Reg)) {
 		b.when(b.Do("setp.lt.u32", start, m.last), func() { body([]Reg{start}) })
 		return
 	}
-	if m.Part() > unrolled*step {
-		ahead := (unrolled - 1) * step
-		b.Loop(start, b.Do("sub.u32", m.last, I(ahead)), I(unrolled*step), B32, func(i Reg) {
-			start = i // the next loop goes on where this one ends
-			list := []Reg{i}
-			for k := 1; k < unrolled; k++ {
-				list = append(list, b.iadd(i, I(k*step)))
-			}
-			body(list)
-		})
+	together, always, rest := m.trips(step)
+	several := func(i Reg) {
+		list := []Reg{i}
+		for k := 1; k < unrolled; k++ {
+			list = append(list, b.iadd(i, I(k*step)))
+		}
+		body(list)
 	}
-	b.Loop(start, m.last, I(step), B32, func(j Reg) { body([]Reg{j}) })
+	full := func() Reg { return b.Do("sub.u32", m.last, I((unrolled-1)*step)) }
+	switch { // the rest begins where these end
+	case together > 1:
+		b.Loop(start, full(), I(unrolled*step), B32, func(i Reg) { start = i; several(i) })
+	case always:
+		several(start)
+		start = b.iadd(start, I(unrolled*step))
+	case together == 1:
+		next := b.Do("mov.u32", start)
+		b.when(b.Do("setp.lt.u32", start, full()), func() {
+			several(start)
+			b.To(next, "add.u32", start, I(unrolled*step))
+		})
+		start = next
+	}
+	if one := func(i Reg) { body([]Reg{i}) }; rest > 1 {
+		b.Loop(start, m.last, I(step), B32, one)
+	} else if rest == 1 {
+		b.when(b.Do("setp.lt.u32", start, m.last), func() { one(start) })
+	}
+}
+
+// trips are the largest number of times that a thread adds several vectors together, whether all
+// threads do so once, and the largest number of vectors that are left.
+func (m *moments) trips(step int) (together int, always bool, rest int) {
+	sizes := []int{m.Part()}
+	if last := m.count() % m.Part(); last > 0 {
+		sizes = append(sizes, last)
+	}
+	always = true
+	for _, size := range sizes {
+		for _, n := range []int{size / step, ceilDiv(size, step)} {
+			together, rest = max(together, n/unrolled), max(rest, n%unrolled)
+			always = always && n/unrolled == 1
+		}
+	}
+	return together, always, rest
 }
 
 // store writes the moments of one channel from its sums.

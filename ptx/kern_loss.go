@@ -1,5 +1,7 @@
 package ptx
 
+import "math/bits"
+
 // CrossEntropy is Σ q·(lse - x) for each row of Rows×Cols, with q = (1-s)·1[label] + s/Cols, s the
 // label smoothing, times the weight of the class if Weighted. A row whose label is Ignore has loss
 // 0; a label outside 0 … Cols-1 gives NaN.
@@ -164,16 +166,28 @@ func (s CrossEntropy) Fused(fl Flavour) (*Launch, error) {
 	r.begin()
 	r.alone(s.Rows, func(row Reg) {
 		stats := rowOfLogits{base: s.rowBase(b, x, row, s.In), labels: labels, weights: weights, row: row}
-		first, hit := b.Do("setp.eq.u32", r.lane, I(0)), b.Reg(F32)
-		label, _ := s.label(b, labels, row) // its logit is read before a thread stores a gradient there
-		b.when(s.inRow(b, label), func() { b.To(hit, "mov.f32", s.logit(b, stats, label)) })
+		hit := s.own(r, stats)
 		stats = s.statistics(r, stats)
-		b.when(first, func() {
+		hit = r.across(hit, r.join("add.rn.f32"))
+		b.when(b.Do("setp.eq.u32", r.lane, I(0)), func() {
 			b.Do("st.global.f32", Addr{Base: b.at(loss, row, 4)}, s.loss(b, stats, func(Reg) Reg { return hit }))
 		})
 		s.gradients(r, stats, dloss, s.rowBase(b, dx, row, s.Out))
 	})
 	return inPlace(finish(b, r.grid(s.Rows), p.list))
+}
+
+// own is the logit of the label in the thread that will store a gradient over it, and 0 in others.
+func (s CrossEntropy) own(r *rows, row rowOfLogits) Reg {
+	b, hit := r.b, r.b.floatConst(0)
+	label, _ := s.label(b, row.labels, row.row)
+	b.when(s.inRow(b, label), func() {
+		vector := b.Do("shr.u32", s.column(b, label), I(bits.TrailingZeros(uint(r.vec))))
+		b.when(b.Do("setp.eq.u32", b.Do("and.b32", vector, I(r.team-1)), r.lane), func() {
+			b.To(hit, "mov.f32", s.logit(b, row, label))
+		})
+	})
+	return hit
 }
 
 // rowOfLogits is a row with its statistics: the mean of its logits and the mean of the weights.

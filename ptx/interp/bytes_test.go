@@ -34,6 +34,7 @@ var again = map[string]struct {
 	"Resize.Forward":        {1.8, "an element is sampled more than once"},
 	"Resize.Backward":       {1.6, "an element was sampled more than once"},
 	"Unfold.Forward":        {1.5, "windows overlap"},
+	"Merge.Build":           {1.4, "the means of the parts are read again for the squares around their mean"},
 }
 
 // exceptions are cases of streaming kernels too small for what they read once per row or per team to be
@@ -75,6 +76,9 @@ var exceptions = map[string]struct {
 	"embed_bwd_1030x4_33_f32":         {1.55, "every two rows of 16 bytes are looked for"},
 	"col_sums_35_1023":                {1.06, "eight warps of a block read the table for 4 KB"},
 	"col_sums_35_4097":                {1.06, "eight warps of a block read the table for 4 KB"},
+	"moments_200x64x1":                {1.17, "every thread reads the first row of its part"},
+	"im2col_nchw_2x2x1x1023":          {1.81, "windows overlap, and the f32 elements that are read are stored in 16 bits"},
+	"im2col_nchw_2x2x1x4097":          {1.81, "windows overlap, and the f32 elements that are read are stored in 16 bits"},
 	"bnsums_f16_3_100x256x1":          {1.21, "means and deviations for every 4 elements of a thread"},
 	"bnsums_f32_2_3x1023x1":           {2.45, "mean and deviation for every element of a thread"},
 	"bnsums_f32_2_3x4097x1":           {2.45, "mean and deviation for every element of a thread"},
