@@ -86,10 +86,11 @@ func (s *Step) Diagnose(ctx context.Context) (*Diagnosis, error) {
 
 // diagnose is Diagnose for a caller that has the model's gate.
 func (s *Step) diagnose(ctx context.Context) (*doctor.Diagnosis, error) {
-	c, err := s.replayable()
+	c, end, err := s.replayable()
 	if err != nil {
 		return nil, err
 	}
+	defer end()
 	return doctor.Diagnose(ctx, c)
 }
 
@@ -118,10 +119,13 @@ func (s *Step) loadDiagnosis(c *doctor.Case, kept *doctor.Kept) {
 	if s.exec == nil {
 		return
 	}
-	var err error
-	if c.State, err = s.lastingState(); err == nil {
-		_ = kept.Load(c) // a diagnosis loads what is missing
+	state, end, err := s.lastingState()
+	if err != nil {
+		return
 	}
+	defer end()
+	c.State = state
+	_ = kept.Load(c) // a diagnosis loads what is missing
 }
 
 // SaveReplay writes what Diagnose would replay to a file: the compiled graph as
@@ -129,10 +133,11 @@ func (s *Step) loadDiagnosis(c *doctor.Case, kept *doctor.Kept) {
 // a whole or not at all; DiagnoseFile and `ampc doctor` read it, on any machine.
 func (s *Step) SaveReplay(path string) error {
 	defer s.model.gate.hold()()
-	c, err := s.replayable()
+	c, end, err := s.replayable()
 	if err != nil {
 		return err
 	}
+	defer end()
 	return c.Save(path)
 }
 
@@ -159,48 +164,56 @@ func (s *Step) replay(feeds []runtime.Feed) *doctor.Case {
 }
 
 // lastingState is the variables of the step but those that a replay computes. They are not
-// copied where the store lies in this process's memory.
-func (s *Step) lastingState() (map[string][]byte, error) {
-	state := map[string][]byte{}
+// copied where the store lies in this process's memory, and may be read until end is called.
+func (s *Step) lastingState() (state map[string][]byte, end func(), err error) {
+	state = map[string][]byte{}
+	var shown []runtime.Shown
+	end = func() {
+		for _, x := range shown {
+			x.Release()
+		}
+	}
 	for _, v := range s.program.Vars {
 		if v.Kind != ir.Param && v.Kind != ir.State || !lasting(v) {
 			continue
 		}
 		data, err := s.model.session.show(v)
 		if err != nil {
-			return nil, err
+			end()
+			return nil, nil, err
 		}
-		state[v.Name] = data
+		shown = append(shown, data)
+		state[v.Name] = data.Bytes()
 	}
-	return state, nil
+	return state, end, nil
 }
 
 // replayable gathers what a replay of the last step needs, for a caller that has
-// the model's gate until the replay is over.
-func (s *Step) replayable() (*doctor.Case, error) {
+// the model's gate until the replay is over, and calls end then.
+func (s *Step) replayable() (c *doctor.Case, end func(), err error) {
 	if s.exec == nil {
-		return nil, errClosed
+		return nil, nil, errClosed
 	}
 	s.flight.Wait()
 	if len(s.last.results) == 0 {
-		return nil, fmt.Errorf("diagnose: no step was run yet")
+		return nil, nil, fmt.Errorf("diagnose: no step was run yet")
 	}
 	if hasCaches(s.program) {
-		return nil, fmt.Errorf("diagnose: the step has written caches, which a replay does not have as they were: diagnose the model without caches")
+		return nil, nil, fmt.Errorf("diagnose: the step has written caches, which a replay does not have as they were: diagnose the model without caches")
 	}
 	if s.config.Parallel.Ranks > 1 {
-		return nil, fmt.Errorf("diagnose: one rank cannot replay the step of %d: run the same batch in one process", s.config.Parallel.Ranks)
+		return nil, nil, fmt.Errorf("diagnose: one rank cannot replay the step of %d: run the same batch in one process", s.config.Parallel.Ranks)
 	}
-	c := s.replay(s.last.feeds)
-	var err error
-	if c.State, err = s.lastingState(); err != nil {
-		return nil, err
+	c = s.replay(s.last.feeds)
+	if c.State, end, err = s.lastingState(); err != nil {
+		return nil, nil, err
 	}
 	skipped := s.last.newest().outcome().Skipped
 	c.NotFinite = len(s.losses) > 0 && skipped && !finite(s.last.newest().outcome().Loss)
 	c.Skips, c.Losses = s.last.skips(), s.last.losses()
 	if err := s.rewind(c.State, skipped); err != nil {
-		return nil, err
+		end()
+		return nil, nil, err
 	}
 	if len(s.losses) > 0 && !skipped {
 		c.Notes = append(c.Notes, "the step was taken: this is about one on the variables as they are after it")
@@ -208,7 +221,7 @@ func (s *Step) replayable() (*doctor.Case, error) {
 	if len(s.losses) > 0 && s.model.session.launches.Load() > s.last.at+1 {
 		c.Notes = append(c.Notes, "other steps over these variables ran since: this is about one on the variables as they are now")
 	}
-	return c, nil
+	return c, end, nil
 }
 
 // Diagnosis says why a step was not finite: what, where, why, and what to do.

@@ -186,7 +186,8 @@ func (s *Step) digestOfState() (uint64, error) {
 		if err != nil {
 			return 0, err
 		}
-		sum = crc64.Update(sum, polynomial, data)
+		sum = crc64.Update(sum, polynomial, data.Bytes())
+		data.Release()
 	}
 	return sum, nil
 }

@@ -251,7 +251,10 @@ func (s *Step) overflows(ctx context.Context, b *cpu.Backend, feeds []runtime.Fe
 		}
 		var err error
 		if state == nil {
-			state, err = s.lastingState()
+			var end func()
+			if state, end, err = s.lastingState(); err == nil {
+				defer end()
+			}
 		}
 		var d *doctor.Diagnosis
 		if err == nil {

@@ -160,12 +160,13 @@ func (s *session) read(v lower.Var) ([]byte, error) {
 }
 
 // show is read without a copy where the store lies in this process's memory: good
-// until the next step or write.
-func (s *session) show(v lower.Var) ([]byte, error) {
+// until the next step or write, and until its Release.
+func (s *session) show(v lower.Var) (runtime.Shown, error) {
 	if lies, ok := s.store.(runtime.Viewer); ok && s.parts[v.Name] == nil {
 		return lies.View(v.Name)
 	}
-	return s.read(v)
+	data, err := s.read(v)
+	return runtime.NewShown(data, nil), err
 }
 
 // find returns a variable of the store.

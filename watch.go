@@ -37,7 +37,9 @@ func (s *Step) Watch(f func(StoredRange)) bool {
 				continue
 			}
 			buf := &s.program.Buffers[id]
-			f(storedRange(b, buf.Name, buf.Type.DType, exec.Buffer(id)))
+			shown := exec.Buffer(id)
+			f(storedRange(b, buf.Name, buf.Type.DType, shown.Bytes()))
+			shown.Release()
 		}
 		return true
 	}})

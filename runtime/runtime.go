@@ -75,9 +75,27 @@ type Filler interface {
 
 // Viewer is a Store that lies in this process's memory.
 type Viewer interface {
-	// View returns the memory of a variable. The caller must not change it. Steps and Write change
-	// it.
-	View(name string) ([]byte, error)
+	// View shows the memory of a variable. Steps and Write change it.
+	View(name string) (Shown, error)
+}
+
+// Shown is memory of a backend that a caller may read until Release. The zero Shown is none.
+type Shown struct {
+	mem     []byte
+	release func()
+}
+
+// NewShown shows mem. release, if not nil, ends the caller's hold on it.
+func NewShown(mem []byte, release func()) Shown { return Shown{mem, release} }
+
+// Bytes is the memory. The caller must not change it, nor read it after Release.
+func (s Shown) Bytes() []byte { return s.mem }
+
+// Release ends the reading. It is called once.
+func (s Shown) Release() {
+	if s.release != nil {
+		s.release()
+	}
 }
 
 // Exec is a loaded Program. Steps run one at a time and two programs over one
@@ -278,8 +296,8 @@ type Distributed interface {
 type Traceable interface {
 	// Trace makes later steps call t. The zero Tracer ends tracing.
 	Trace(t Tracer)
-	// Buffer returns the current memory of a buffer of the Program.
-	Buffer(id lower.BufferID) []byte
+	// Buffer shows the current memory of a buffer of the Program.
+	Buffer(id lower.BufferID) Shown
 }
 
 // Tracer is called while steps run; nil functions are left out.

@@ -93,7 +93,7 @@ func newBackend(m *kern.Machine, permits int) *Backend {
 }
 
 func (b *Backend) newStore() *store {
-	return &store{b: b, vars: map[string]*variable{}, work: map[*execContext][]byte{}}
+	return &store{b: b, vars: map[string]*variable{}, work: map[*execContext]*kern.Block{}}
 }
 
 // Open starts a backend with the given number of threads, 0 for one per

@@ -16,6 +16,7 @@ type derived struct {
 	from     []*variable
 	versions []int64
 	mem      []byte
+	block    *kern.Block // that mem lies in
 	weights  weights
 }
 
@@ -51,7 +52,7 @@ func (e *exec) bindDerived(s *store) error {
 		key := derivedKey(x)
 		d := s.made[key]
 		if d == nil {
-			d = &derived{names: x.Vars, versions: make([]int64, len(x.Vars)), mem: s.alloc(e.p.Buffers[x.Buffer].Size)}
+			d = &derived{names: x.Vars, versions: make([]int64, len(x.Vars))}
 			for _, name := range x.Vars {
 				v := s.vars[name]
 				if v == nil {
@@ -62,10 +63,14 @@ func (e *exec) bindDerived(s *store) error {
 			if s.made == nil {
 				s.made = map[string]*derived{}
 			}
+			n := e.p.Buffers[x.Buffer].Size
+			d.block = s.alloc(n)
+			d.mem = d.block.Bytes()[:n:n]
 			s.made[key] = d
 		}
 		e.derived = append(e.derived, d)
 		e.mem[x.Buffer] = d.mem
+		e.keep(d.block)
 		for _, k := range x.Steps {
 			e.derivedSteps[k] = true
 		}

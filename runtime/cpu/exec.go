@@ -22,7 +22,8 @@ type exec struct {
 	of      *program
 	context *execContext
 	p       *lower.Program
-	arena   []byte // work arena
+	blocks  []*kern.Block // memory of the buffers and of steps
+	holders atomic.Int64  // the program, until it is closed, and every Shown; blocks are held until none is left
 	scratch scratch
 	calls   []kern.Call // per worker, for formulas
 	norms   map[lower.BufferID]*finiteCheck
@@ -101,11 +102,23 @@ func (r *refresh) current(count *runtime.Counters) bool {
 // bind binds the Program of x to the memory of an execution context.
 func bind(x *program, c *execContext) (*exec, error) {
 	b, p, s := x.b, x.p, x.store
-	e := &exec{b: b, of: x, context: c, p: p, groups: map[*lower.Step]*clusterStep{}, reads: map[*lower.Step][]*kern.Buf{}, mem: make([][]byte, len(p.Buffers)), arena: s.workArena(c, p.Arenas[lower.WorkArena]),
+	e := &exec{b: b, of: x, context: c, p: p, groups: map[*lower.Step]*clusterStep{}, reads: map[*lower.Step][]*kern.Buf{}, mem: make([][]byte, len(p.Buffers)),
 		calls: make([]kern.Call, b.Threads()), norms: map[lower.BufferID]*finiteCheck{}, forms: map[*weights]*kern.Weights{}}
+	e.holders.Add(1)
+	e.scratch.alloc = func(n int64) []byte { return e.alloc(s, n) }
+	if err := e.bindAll(s); err != nil {
+		e.close()
+		return nil, fmt.Errorf("cpu: %s: %w", p.Name, err)
+	}
+	return e, nil
+}
+
+// bindAll binds memory and steps.
+func (e *exec) bindAll(s *store) error {
+	p := e.p
 	refreshes, err := e.bind(s)
 	if err != nil {
-		return nil, fmt.Errorf("cpu: %s: %w", p.Name, err)
+		return err
 	}
 	for part := range lower.NumParts {
 		for i := range p.Parts[part] {
@@ -113,7 +126,7 @@ func bind(x *program, c *execContext) (*exec, error) {
 			e.scratch.begin()
 			run, err := e.compile(st)
 			if err != nil {
-				return nil, fmt.Errorf("cpu: %s: %s %s: %w", p.Name, st.Kind, st.Node.Name, err)
+				return fmt.Errorf("%s %s: %w", st.Kind, st.Node.Name, err)
 			}
 			bound := step{run: run}
 			if part == lower.Prepare {
@@ -122,7 +135,8 @@ func bind(x *program, c *execContext) (*exec, error) {
 			e.steps[part] = append(e.steps[part], bound)
 		}
 	}
-	e.scratch.allot(b.Threads(), s.alloc)
+	e.scratch.allot(e.b.Threads())
+	e.scratch.alloc = nil
 	for i := range e.inputs {
 		e.readInPlace(&e.inputs[i])
 	}
@@ -133,7 +147,31 @@ func bind(x *program, c *execContext) (*exec, error) {
 			e.ring[k] = append(e.ring[k], nil)
 		}
 	}
-	return e, nil
+	return nil
+}
+
+// keep holds a block as long as the exec has memory.
+func (e *exec) keep(b *kern.Block) {
+	b.Hold()
+	e.blocks = append(e.blocks, b)
+}
+
+// alloc returns n bytes of the exec's own. They are zero, or undefined if the store uses spares.
+func (e *exec) alloc(s *store, n int64) []byte {
+	b := s.alloc(n)
+	e.blocks = append(e.blocks, b)
+	return b.Bytes()[:n:n]
+}
+
+// release ends the hold of one holder.
+func (e *exec) release() {
+	if e.holders.Add(-1) > 0 {
+		return
+	}
+	for _, b := range e.blocks {
+		b.Release()
+	}
+	e.blocks = nil
 }
 
 // bind assigns memory to every buffer and fills constants. It returns the 16-bit copies by index of
@@ -151,21 +189,24 @@ func (e *exec) bind(s *store) (map[int]*refresh, error) {
 	for _, c := range e.p.WeightCopies {
 		v := s.vars[c.Var]
 		if v == nil { // a constant is cast in every step
-			e.mem[c.Buffer] = s.alloc(e.p.Buffers[c.Buffer].Size)
+			e.mem[c.Buffer] = e.alloc(s, e.p.Buffers[c.Buffer].Size)
 			continue
 		}
 		low := s.copyOf(v, c.DType)
 		e.mem[c.Buffer] = low.mem
+		e.keep(low.block)
 		refreshes[c.Step] = &refresh{v, low}
 	}
 	if err := e.bindDerived(s); err != nil {
 		return nil, err
 	}
+	work := s.workArena(e.context, e.p.Arenas[lower.WorkArena])
+	e.keep(work)
 	for i := range e.p.Buffers {
 		switch b := &e.p.Buffers[i]; {
 		case b.Root != lower.BufferID(i): // views are bound below, after their root buffers
 		case b.Arena == lower.WorkArena:
-			e.mem[i] = e.arena[b.Offset : b.Offset+b.Size : b.Offset+b.Size]
+			e.mem[i] = work.Bytes()[b.Offset : b.Offset+b.Size : b.Offset+b.Size]
 		case e.mem[i] == nil:
 			return nil, fmt.Errorf("buffer %%%s has no memory", b.Name)
 		}
@@ -201,7 +242,7 @@ func (e *exec) bindVar(s *store, v *lower.Var) error {
 	}
 	switch v.Kind {
 	case ir.Input:
-		mem := s.alloc(v.Type.Bytes())
+		mem := e.alloc(s, v.Type.Bytes())
 		e.mem[v.Buffer] = mem
 		role := v.Role()
 		if role != runtime.RoleMicro && role != ir.RoleRank && role != ir.RoleSlice {
@@ -221,17 +262,18 @@ func (e *exec) bindVar(s *store, v *lower.Var) error {
 			e.micro = mem
 		}
 	case ir.Const:
-		if mem, known := e.of.consts[v.Buffer]; known {
-			e.mem[v.Buffer] = mem
-			return nil
+		c := e.of.consts[v.Buffer]
+		if c == nil {
+			b, err := runtime.InitialBytes(v, 0)
+			if err != nil {
+				return err
+			}
+			c = newBlock(int64(len(b)))
+			copy(c.Bytes(), b)
+			e.of.consts[v.Buffer] = c
 		}
-		b, err := runtime.InitialBytes(v, 0)
-		if err != nil {
-			return err
-		}
-		e.mem[v.Buffer] = kern.Alloc(int64(len(b)))
-		copy(e.mem[v.Buffer], b)
-		e.of.consts[v.Buffer] = e.mem[v.Buffer]
+		e.keep(c)
+		e.mem[v.Buffer] = c.Bytes()
 	default:
 		x := s.vars[v.Name]
 		if x == nil {
@@ -241,6 +283,9 @@ func (e *exec) bindVar(s *store, v *lower.Var) error {
 			return fmt.Errorf("variable %q is %s in the store, the program takes %s", v.Name, x.t, v.Type)
 		}
 		e.mem[v.Buffer] = x.mem
+		if x.block != nil {
+			e.keep(x.block)
+		}
 	}
 	return nil
 }
@@ -300,6 +345,7 @@ func (e *exec) step(ctx context.Context, feeds []runtime.Feed) (future runtime.F
 		}
 	}()
 	defer e.releaseCaches()
+	defer e.releaseFeeds()
 	e.done = ctx.Done()
 	e.save()
 	if err := e.gradients(ctx, feeds); err != nil {
@@ -409,7 +455,7 @@ func (e *exec) update() error {
 func (e *exec) save() {
 	if e.saved == nil {
 		for _, mem := range e.early {
-			e.saved = append(e.saved, make([]byte, len(mem)))
+			e.saved = append(e.saved, e.alloc(e.of.store, int64(len(mem))))
 		}
 	}
 	for i, mem := range e.early {
@@ -486,6 +532,15 @@ func (e *exec) feed(in *input, data []byte) {
 	}
 }
 
+// releaseFeeds ends the use of memory that the caller fed.
+func (e *exec) releaseFeeds() {
+	for k := range e.inputs {
+		if in := &e.inputs[k]; in.readers != nil {
+			e.feed(in, in.mem)
+		}
+	}
+}
+
 // run runs a part and reports it to the tracer.
 func (e *exec) run(part lower.Part, micro int) error {
 	if err := e.part(part); err != nil {
@@ -537,7 +592,8 @@ func (e *exec) part(part lower.Part) error {
 // exec.
 func (e *exec) close() {
 	e.releaseWeights()
-	e.arena, e.mem, e.inputs, e.written, e.steps = nil, nil, nil, nil, [lower.NumParts][]step{}
+	e.release()
+	e.mem, e.inputs, e.written, e.steps = nil, nil, nil, [lower.NumParts][]step{}
 	e.early, e.saved = nil, nil
 }
 

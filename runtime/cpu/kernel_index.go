@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"ampc/ir"
-	"ampc/runtime/cpu/kern"
 )
 
 // indexKernels move elements by index or number them. An id outside its axis is bad data, and the
@@ -153,7 +152,7 @@ func bindScatter(c *call) (func(), error) {
 		if err := c.onlyFloats(); err != nil {
 			return nil, err
 		}
-		sum := slice[float32](kern.Alloc(int64(4 * y.len())))
+		sum := c.mem.whole(y.len())
 		return func() {
 			if !c.checkIds(ids, size) {
 				return

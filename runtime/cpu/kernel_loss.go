@@ -131,7 +131,7 @@ func (c *call) classRows(v view) (x kern.Buf, rows, cols int, load func()) {
 	if inner == 1 {
 		return v.buf(), outer, n, func() {}
 	}
-	x = kern.Floats(slice[float32](kern.Alloc(int64(4 * outer * n * inner))))
+	x = kern.Floats(c.mem.whole(outer * n * inner))
 	return x, outer * inner, n, c.transposeIn(x, v, outer, n, inner)
 }
 
@@ -214,7 +214,7 @@ func bindCrossEntropyGrad(c *call) (func(), error) {
 	outer, n, inner := c.axis(c.in[0])
 	back := func() {}
 	if g.dx = c.out[0].buf(); inner != 1 {
-		g.dx = kern.Floats(slice[float32](kern.Alloc(int64(4 * rows * g.cols))))
+		g.dx = kern.Floats(c.mem.whole(rows * g.cols))
 		back = c.transposeOut(c.out[0], g.dx, outer, n, inner)
 	}
 	block := max(1, min(rows, lossBlock/max(g.cols, 1))) // number of rows in one call of the vector kernels

@@ -39,9 +39,9 @@ func (c *call) recurrence(seq view) *recurrence {
 	u := &recurrence{c: c, steps: q[0], batch: q[1], directions: d[0], h: d[1], k: d[2] / max(d[1], 1), r: r}
 	n := u.batch * u.h
 	u.state, u.cell = make([]float32, n), make([]float32, n)
-	u.product = slice[float32](kern.Alloc(int64(4 * n * u.k)))
+	u.product = c.mem.whole(n * u.k)
 	t := r.t.DType
-	u.factor = view{ir.T(t, ir.Dim(n*u.k)), kern.Alloc(int64(n*u.k) * t.Size())}
+	u.factor = view{ir.T(t, ir.Dim(n*u.k)), c.mem.bytes(int64(n*u.k) * t.Size())}
 	u.row = c.scratch(8 * u.h * max(u.k, 4))
 	u.forward = &kern.Gemm{M: u.batch, N: u.k * u.h, K: u.h,
 		A: kern.Mat{Buf: u.factor.buf(), LD: u.h}, B: kern.Mat{LD: u.k * u.h}, C: kern.Mat{Buf: kern.Floats(u.product), LD: u.k * u.h}}

@@ -130,7 +130,7 @@ func (r reduction) axisByAxis(c *call, shape []int, reducedDims []bool) func() {
 		}
 		to := c.out[0].buf()
 		if slices.Contains(reducedDims, true) {
-			to = kern.Floats(slice[float32](kern.Alloc(int64(4 * outer * inner))))
+			to = kern.Floats(c.mem.whole(outer * inner))
 		}
 		src := from
 		run = append(run, func() { c.m.Reduce(r.fast, to, src, outer, n, inner) })

@@ -50,7 +50,7 @@ func alongAxis(f func(m *kern.Machine, out, a, b kern.Buf, rows, cols int)) bind
 			return func() { f(m, y.buf(), a.buf(), b.buf(), outer, n) }, nil
 		}
 		rows := outer * inner
-		tmp := func() kern.Buf { return kern.Floats(slice[float32](kern.Alloc(int64(4 * rows * n)))) }
+		tmp := func() kern.Buf { return kern.Floats(c.mem.whole(rows * n)) }
 		ta, ty, tb := tmp(), tmp(), kern.Buf{}
 		load := []func(){c.transposeIn(ta, a, outer, n, inner)}
 		if !b.absent() {

@@ -7,6 +7,7 @@ import (
 	"runtime/metrics"
 
 	"ampc/ir"
+	"ampc/runtime/cpu/kern"
 )
 
 // ceiling is a bound on the memory of this process.
@@ -59,12 +60,12 @@ func (b *Backend) Room() (int64, error) { return Available(), nil }
 
 // heapUse is the Go heap in bytes.
 type heapUse struct {
-	objects int64 // live objects, dead ones not yet freed, and memory of spares outside the heap
+	objects int64 // live objects, dead ones not yet freed, and blocks outside the heap
 	idle    int64 // mapped memory that is free for new objects
 }
 
 func heap() heapUse {
 	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(s)
-	return heapUse{int64(s[0].Value.Uint64()) + outside.Load(), int64(s[1].Value.Uint64() + s[2].Value.Uint64())}
+	return heapUse{int64(s[0].Value.Uint64()) + kern.MappedBytes(), int64(s[1].Value.Uint64() + s[2].Value.Uint64())}
 }

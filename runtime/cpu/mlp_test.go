@@ -11,6 +11,7 @@ import (
 
 	"ampc/ir"
 	"ampc/ir/eval"
+	"ampc/lower"
 	"ampc/runtime"
 	"ampc/runtime/runtimetest"
 )
@@ -138,16 +139,30 @@ func feedElsewhere(t *testing.T, p *program) {
 			x.F[i] = float64(i%7+off) / 8
 		}
 		data := append(make([]byte, off, 4096), x.Bytes()...)[off:]
+		p.Trace(runtime.Tracer{Part: func(part lower.Part, _ int) bool {
+			if part == lower.Prepare { // nothing is fed yet
+				return true
+			}
+			shown := p.Buffer(e.inputs[0].buffer)
+			defer shown.Release()
+			seen := shown.Bytes()
+			if !bytes.Equal(seen, data) || (&seen[0] == &data[0]) != (off%4 == 0) {
+				t.Errorf("offset %d: the step read other memory than it should", off)
+			}
+			for i, r := range e.inputs[0].readers {
+				if &r.Data[0] != &seen[0] {
+					t.Errorf("offset %d: reader %d has another feed", off, i)
+				}
+			}
+			return true
+		}})
 		future, err := p.Step(context.Background(), []runtime.Feed{{"x": {Type: ir.T(ir.F32, 16, 12), Data: data}, "y": {Type: ir.T(ir.I32, 16), Data: labels}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if seen := p.Buffer(e.inputs[0].buffer); !bytes.Equal(seen, data) || (&seen[0] == &data[0]) != (off%4 == 0) {
-			t.Errorf("offset %d: the step read other memory than it should", off)
-		}
 		for i, r := range e.inputs[0].readers {
-			if &r.Data[0] != &p.Buffer(e.inputs[0].buffer)[0] {
-				t.Errorf("offset %d: reader %d has another feed", off, i)
+			if &r.Data[0] != &e.inputs[0].mem[0] {
+				t.Errorf("offset %d: reader %d holds the feed of a step that is over", off, i)
 			}
 		}
 		now := make([]byte, 4*12*20)

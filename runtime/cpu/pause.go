@@ -21,14 +21,15 @@ type pause struct {
 func (x *program) BeforeUpdate(flags []string, micro int, decide runtime.Decide) error {
 	p := &pause{set: make([][]bool, micro), callback: decide}
 	for _, name := range flags {
-		mem, err := x.store.View(name)
+		shown, err := x.store.View(name)
 		if err == nil && x.store.vars[name].t != ir.T(ir.Bool) {
 			err = fmt.Errorf("%q is %s, want bool[]", name, x.store.vars[name].t)
 		}
 		if err != nil {
 			return fmt.Errorf("cpu: a flag: %w", err)
 		}
-		p.flags = append(p.flags, mem)
+		p.flags = append(p.flags, shown.Bytes())
+		shown.Release() // the program holds its variables
 	}
 	x.pause = p
 	return nil

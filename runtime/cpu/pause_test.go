@@ -29,7 +29,7 @@ forward:
 `)
 	b.release(l, false)
 	out := p.Outputs[0].Buffer
-	if n := len(e.Buffer(out)); n != 16 {
+	if n := len(e.Buffer(out).Bytes()); n != 16 {
 		t.Fatalf("before a step %%y has %d bytes, want 16", n)
 	}
 	e.Trace(runtime.Tracer{Part: func(_ lower.Part, _ int) bool { return true }})
@@ -38,11 +38,11 @@ forward:
 	if _, err := e.Step(context.Background(), []runtime.Feed{feed}); err != nil {
 		t.Fatal(err)
 	}
-	if got := slice[float32](e.Buffer(out))[0]; got != 3 {
+	if got := slice[float32](e.Buffer(out).Bytes())[0]; got != 3 {
 		t.Errorf("after a traced step %%y[0] is %g, want 3", got)
 	}
 	e.Close()
-	if got := e.Buffer(out); got != nil {
+	if got := e.Buffer(out).Bytes(); got != nil {
 		t.Errorf("a closed program has a buffer of %d bytes", len(got))
 	}
 }

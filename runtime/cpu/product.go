@@ -190,7 +190,7 @@ func (e *exec) mask(id lower.BufferID, a *lower.Attention) (v kern.View, spread 
 		return v, func() {}
 	}
 	one := v.Buf
-	rows := slice[float32](kern.Alloc(int64(4 * one.Len() * keys)))
+	rows := e.scratch.whole(one.Len() * keys)
 	v.Buf = kern.Floats(rows)
 	for i := range v.Stride {
 		v.Stride[i] *= keys

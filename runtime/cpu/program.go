@@ -24,8 +24,8 @@ type program struct {
 
 	mu       sync.Mutex
 	bound    map[*execContext]*exec
-	consts   map[lower.BufferID][]byte // shared by all instances
-	spare    [][][]byte                // memory of results that were released
+	consts   map[lower.BufferID]*kern.Block // shared by all instances
+	spare    [][][]byte                     // memory of results that were released
 	count    runtime.Counters
 	closed   bool
 	attached observers
@@ -56,7 +56,7 @@ func load(b *Backend, p *lower.Program, s *store) (*program, error) {
 	if err := fits(need); err != nil {
 		return nil, fmt.Errorf("cpu: %s: %w", p.Name, err)
 	}
-	x := &program{b: b, p: p, store: s, bound: map[*execContext]*exec{}, consts: map[lower.BufferID][]byte{}}
+	x := &program{b: b, p: p, store: s, bound: map[*execContext]*exec{}, consts: map[lower.BufferID]*kern.Block{}}
 	x.exclusive = len(p.Written)+len(p.WrittenEarly()) > 0 || s.spares != nil || runsUserCode(p)
 	c, err := b.acquire(neverDone, x.exclusive) // binding some kernels computes tables, which needs the pool
 	if err != nil {
@@ -144,8 +144,8 @@ func (x *program) observers() observers {
 	return x.attached
 }
 
-// Close implements runtime.Exec. It waits for running steps. The garbage collector frees the memory
-// after the last reference.
+// Close implements runtime.Exec. It waits for running steps. The memory that the program alone has
+// goes back to the system after the last Shown that reads it.
 func (x *program) Close() error {
 	if err := x.b.semaphore.acquire(neverDone, x.b.semaphore.all); err != nil {
 		return err
@@ -157,6 +157,9 @@ func (x *program) Close() error {
 	defer x.store.mu.Unlock()
 	for _, e := range x.bound {
 		e.close()
+	}
+	for _, b := range x.consts {
+		b.Release()
 	}
 	x.closed, x.bound, x.consts, x.spare = true, nil, nil, nil
 	return nil
@@ -186,21 +189,22 @@ func (x *program) Trace(t runtime.Tracer) {
 	x.attached.tracer = t
 }
 
-// Buffer implements runtime.Traceable. It returns nil if the memory is not available.
-func (x *program) Buffer(id lower.BufferID) []byte {
+// Buffer implements runtime.Traceable. It shows nil if the memory is not available.
+func (x *program) Buffer(id lower.BufferID) runtime.Shown {
 	e := x.exclusiveInstance()
 	if e == nil {
-		return nil
+		return runtime.Shown{}
 	}
 	x.store.mu.Lock()
 	defer x.store.mu.Unlock()
 	for i := range x.p.Vars {
 		v := &x.p.Vars[i]
 		if stored := x.store.vars[v.Name]; stored != nil && v.Buffer == x.p.Buffers[id].Root && stored.keep() != nil {
-			return nil
+			return runtime.Shown{}
 		}
 	}
-	return e.mem[id]
+	e.holders.Add(1)
+	return runtime.NewShown(e.mem[id], e.release)
 }
 
 // exclusiveInstance returns the instance on which exclusive steps run, such as traced ones. A

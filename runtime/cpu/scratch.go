@@ -6,8 +6,12 @@ import (
 )
 
 // scratch is temporary memory of steps: one arena per worker, as large as the largest demand of a
-// step. The steps of a program run one at a time, so they share it.
+// step, and arrays that the workers share. The steps of a program run one at a time, so they share
+// it.
 type scratch struct {
+	alloc      func(bytes int64) []byte
+	arrays     [][]byte // arrays for the workers together; the first taken belong to the step being bound
+	taken      int
 	used, most int // floats used by the step being bound, and by the largest step
 	later      []func(arenas [][]float32)
 	constants  map[constant]unsafe.Pointer
@@ -20,7 +24,7 @@ type constant struct {
 }
 
 // begin starts the next step.
-func (s *scratch) begin() { s.used = 0 }
+func (s *scratch) begin() { s.used, s.taken = 0, 0 }
 
 // take reserves n floats for the step. give passes every worker's part once the arenas exist.
 func (s *scratch) take(n int, give func(worker int, mem []float32)) {
@@ -34,16 +38,37 @@ func (s *scratch) take(n int, give func(worker int, mem []float32)) {
 	})
 }
 
+// whole reserves n floats that all workers of the step see. Their content is undefined.
+func (s *scratch) whole(n int) []float32 { return slice[float32](s.bytes(int64(4 * n))) }
+
+// bytes reserves n bytes that all workers of the step see: the smallest array of earlier steps that
+// is large enough, or a new one.
+func (s *scratch) bytes(n int64) []byte {
+	best := -1
+	for i, a := range s.arrays[s.taken:] {
+		if int64(len(a)) >= n && (best < 0 || len(a) < len(s.arrays[best])) {
+			best = s.taken + i
+		}
+	}
+	if best < 0 {
+		best = len(s.arrays)
+		s.arrays = append(s.arrays, s.alloc(n))
+	}
+	s.arrays[s.taken], s.arrays[best] = s.arrays[best], s.arrays[s.taken]
+	s.taken++
+	return s.arrays[s.taken-1][:n:n]
+}
+
 // allot allocates the arenas.
-func (s *scratch) allot(workers int, alloc func(int64) []byte) {
+func (s *scratch) allot(workers int) {
 	arenas := make([][]float32, workers)
 	for w := range arenas {
-		arenas[w] = slice[float32](alloc(int64(4 * s.most)))
+		arenas[w] = slice[float32](s.alloc(int64(4 * s.most)))
 	}
 	for _, f := range s.later {
 		f(arenas)
 	}
-	s.later = nil
+	s.later, s.arrays = nil, nil
 }
 
 // block returns blockLen times x; equal constants share one block.

@@ -2,8 +2,6 @@ package cpu
 
 import (
 	"fmt"
-	goruntime "runtime"
-	"sync/atomic"
 	"unsafe"
 
 	"ampc/ir"
@@ -19,54 +17,42 @@ type Spares struct {
 	// Touch asks the system for all pages of new memory at once, so that who uses it first does not wait for them.
 	Touch bool
 
-	free []*spare
+	free []*kern.Block
 }
 
-// spare is a block of memory. Where the system allows it, a block of up to maxOutside bytes lies
-// outside the Go heap: to allocate it starts no garbage collection. It goes back to the system after
-// the last reference to the spare, so whoever uses mem keeps the spare as well.
-type spare struct{ mem []byte }
-
-// maxOutside bounds a block outside the Go heap. The collector, which frees blocks, does not run
-// for what lies outside: larger ones could stay for minutes.
+// maxOutside bounds a spare outside the Go heap. A spare goes back to the system when nothing refers
+// to it any more. The collector, which finds that out, does not run for what lies outside: larger
+// ones could stay for minutes.
 const maxOutside = 32 << 20
 
-func newSpare(n int64) *spare {
-	var b []byte
-	if n <= maxOutside {
-		b = kern.Map(n)
+// newSpare returns a block of n bytes or more: in whole huge pages where to clear one costs less than
+// to map a quarter of it in small ones.
+func newSpare(n int64) *kern.Block {
+	if n > maxOutside {
+		return kern.HeapBlock(kern.AllocAny(n))
 	}
-	if b == nil {
-		return &spare{kern.AllocAny(n)}
+	if n >= kern.HugePage/4 {
+		n = (n + kern.HugePage - 1) &^ (kern.HugePage - 1)
 	}
-	s := &spare{b}
-	outside.Add(int64(len(b)))
-	goruntime.AddCleanup(s, func(b []byte) {
-		kern.Unmap(b)
-		outside.Add(-int64(len(b)))
-	}, b)
-	return s
+	return kern.NewBlock(n)
 }
-
-// outside is how many bytes of spares lie outside the Go heap.
-var outside atomic.Int64
 
 // minSpare is the smallest block that is kept, in bytes.
 const minSpare = 64 << 10
 
 // take returns n bytes or more of undefined content, aligned to 64: the smallest
 // free block that is large enough, or new memory.
-func (s *Spares) take(n int64) *spare {
+func (s *Spares) take(n int64) *kern.Block {
 	best := -1
 	for i, b := range s.free {
-		if int64(len(b.mem)) >= n && (best < 0 || len(b.mem) < len(s.free[best].mem)) {
+		if int64(len(b.Bytes())) >= n && (best < 0 || len(b.Bytes()) < len(s.free[best].Bytes())) {
 			best = i
 		}
 	}
 	if best < 0 {
 		b := newSpare(n)
 		if s.Touch {
-			kern.Touch(b.mem)
+			b.Touch()
 		}
 		return b
 	}
@@ -78,13 +64,13 @@ func (s *Spares) take(n int64) *spare {
 }
 
 // give returns a block to the free list.
-func (s *Spares) give(b *spare) { s.free = append(s.free, b) }
+func (s *Spares) give(b *kern.Block) { s.free = append(s.free, b) }
 
 // Bytes is the size of all free blocks together.
 func (s *Spares) Bytes() int64 {
 	n := int64(0)
 	for _, b := range s.free {
-		n += int64(len(b.mem))
+		n += int64(len(b.Bytes()))
 	}
 	return n
 }
@@ -125,9 +111,9 @@ func (b *Backend) ReplayStore(p *lower.Program, state map[string][]byte, spares 
 		x := &variable{t: v.Type, mem: data, low: map[ir.DType]*weightCopy{}}
 		switch {
 		case v.Role() == ir.RoleCopy: // cast when the step begins
-			x.mem = s.alloc(int64(len(data)))
+			x.allocate(s, int64(len(data)))
 		case written[v.Name] || len(data) < minAliased || uintptr(unsafe.Pointer(unsafe.SliceData(data)))%8 != 0:
-			x.mem = s.alloc(int64(len(data)))
+			x.allocate(s, int64(len(data)))
 			s.copied = append(s.copied, v.Name)
 		default:
 			s.aliased = append(s.aliased, v.Name)
@@ -154,12 +140,22 @@ func (s *store) Rewind(state map[string][]byte) bool {
 	return true
 }
 
-// alloc returns n bytes. They are zero, or undefined if the store uses spares.
-func (s *store) alloc(n int64) []byte {
+// alloc returns a block of n bytes or more, which the caller holds. They are zero, or undefined if
+// the store uses spares.
+func (s *store) alloc(n int64) *kern.Block {
 	if s.spares == nil || n < minSpare {
-		return kern.Alloc(n)
+		return newBlock(n)
 	}
 	b := s.spares.take(n)
+	b.Hold() // the store itself holds it, for the next one
 	s.used = append(s.used, b)
-	return b.mem[:n:n]
+	return b
+}
+
+// newBlock returns a block of n zero bytes. Small ones lie in the Go heap.
+func newBlock(n int64) *kern.Block {
+	if n < minSpare {
+		return kern.HeapBlock(kern.Alloc(n))
+	}
+	return kern.NewBlock(n)
 }

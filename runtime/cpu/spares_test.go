@@ -13,6 +13,7 @@ import (
 	"ampc/ir/eval"
 	"ampc/lower"
 	"ampc/runtime"
+	"ampc/runtime/cpu/kern"
 )
 
 // A program over spare memory, whatever that holds, computes the bits of one over
@@ -122,8 +123,8 @@ func TestReplayStore(t *testing.T) {
 		}
 		held = spares.Bytes()
 		for _, free := range spares.free {
-			for i := range free.mem {
-				free.mem[i] = 0xff // NaN in every dtype
+			for i := range free.Bytes() {
+				free.Bytes()[i] = 0xff // NaN in every dtype
 			}
 		}
 	}
@@ -131,24 +132,24 @@ func TestReplayStore(t *testing.T) {
 
 // Memory of spares counts as used until nothing refers to it.
 func TestSparesReturnToTheSystem(t *testing.T) {
-	before := outside.Load()
+	before := kern.MappedBytes()
 	s := &Spares{}
 	b := s.take(3 << 20)
-	for i := range b.mem {
-		b.mem[i] = 1
+	for i := range b.Bytes() {
+		b.Bytes()[i] = 1
 	}
-	if goruntime.GOOS == "linux" && outside.Load() < before+3<<20 {
-		t.Errorf("%d bytes lie outside the heap, %d before", outside.Load(), before)
+	if goruntime.GOOS == "linux" && kern.MappedBytes() < before+3<<20 {
+		t.Errorf("%d bytes lie outside the heap, %d before", kern.MappedBytes(), before)
 	}
 	s.give(b)
 	goruntime.KeepAlive(s)
 	b, s = nil, nil
 	for range 100 {
 		goruntime.GC()
-		if outside.Load() <= before {
+		if kern.MappedBytes() <= before {
 			return
 		}
 		time.Sleep(time.Millisecond)
 	}
-	t.Errorf("%d bytes are still outside the heap, %d before", outside.Load(), before)
+	t.Errorf("%d bytes are still outside the heap, %d before", kern.MappedBytes(), before)
 }

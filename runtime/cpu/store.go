@@ -2,12 +2,12 @@ package cpu
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 
 	"ampc/ir"
 	"ampc/lower"
+	"ampc/runtime"
 	"ampc/runtime/cpu/kern"
 )
 
@@ -16,23 +16,26 @@ type store struct {
 	b    *Backend
 	mu   sync.Mutex // guards the maps below, but not the content of variables
 	vars map[string]*variable
-	made map[string]*derived     // values that programs derive from variables, by how they do
-	work map[*execContext][]byte // the largest work arena so far, by context
+	made map[string]*derived          // values that programs derive from variables, by how they do
+	work map[*execContext]*kern.Block // the largest work arena so far, by context
 
 	casting  sync.Mutex // held while 16-bit copies are made
 	deriving sync.Mutex // held while derived values are computed
 
-	spares  *Spares  // source of memory; nil: newly allocated
-	used    []*spare // blocks taken from spares
-	aliased []string // variables of a replay that use the caller's memory
-	copied  []string // variables of a replay that have memory of their own
+	spares  *Spares       // source of memory; nil: newly allocated
+	used    []*kern.Block // taken from spares
+	aliased []string      // variables of a replay that use the caller's memory
+	copied  []string      // variables of a replay that have memory of their own
 }
 
 // held is how much of a program's arenas the store has already allocated.
 func (s *store) held(p *lower.Program) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := min(int64(len(s.work[s.b.first])), p.Arenas[lower.WorkArena])
+	n := int64(0)
+	if w := s.work[s.b.first]; w != nil {
+		n = min(int64(len(w.Bytes())), p.Arenas[lower.WorkArena])
+	}
 	if s.spares != nil {
 		n += s.spares.Bytes()
 	}
@@ -54,20 +57,25 @@ func (s *store) held(p *lower.Program) int64 {
 	return n
 }
 
-// workArena returns n bytes of temporary memory for a program in an execution context. The context
-// runs one program at a time, and a program keeps nothing in the arena from step to step, so
+// workArena returns n bytes or more of temporary memory for a program in an execution context. The
+// context runs one program at a time, and a program keeps nothing in the arena from step to step, so
 // programs share it.
-func (s *store) workArena(c *execContext, n int64) []byte {
-	if int64(len(s.work[c])) < n {
+func (s *store) workArena(c *execContext, n int64) *kern.Block {
+	old := s.work[c]
+	if old == nil || int64(len(old.Bytes())) < n {
+		if old != nil {
+			old.Release() // programs that are bound to it hold it
+		}
 		s.work[c] = s.alloc(n)
 	}
-	return s.work[c][:n]
+	return s.work[c]
 }
 
 type variable struct {
 	t       ir.Type
 	mem     []byte
-	version int64 // counts writes: calls of Write, and steps of programs that write it
+	block   *kern.Block // that mem lies in; nil: mem is the caller's (ReplayStore)
+	version int64       // counts writes: calls of Write, and steps of programs that write it
 	low     map[ir.DType]*weightCopy
 	synced  int64 // of a copy that programs write: the version of its variable when the copy was written
 	weights weights
@@ -76,8 +84,25 @@ type variable struct {
 // weightCopy is a 16-bit copy. It is current if version is that of its variable.
 type weightCopy struct {
 	mem     []byte
+	block   *kern.Block // that mem lies in
 	version int64
 	weights weights
+}
+
+// allocate gives the variable memory of n bytes.
+func (v *variable) allocate(s *store, n int64) {
+	v.block = s.alloc(n)
+	v.mem = v.block.Bytes()[:n:n]
+}
+
+// release ends the store's hold on the variable's memory and that of its copies.
+func (v *variable) release() {
+	if v.block != nil {
+		v.block.Release()
+	}
+	for _, c := range v.low {
+		c.block.Release()
+	}
 }
 
 // wrote records that the variable has a new version.
@@ -118,7 +143,9 @@ func (s *store) Declare(vars []lower.Var) error {
 			}
 			continue
 		}
-		s.vars[v.Name] = &variable{t: v.Type, mem: s.alloc(v.Type.Bytes()), version: 1, low: map[ir.DType]*weightCopy{}}
+		x := &variable{t: v.Type, version: 1, low: map[ir.DType]*weightCopy{}}
+		x.allocate(s, v.Type.Bytes())
+		s.vars[v.Name] = x
 	}
 	return nil
 }
@@ -198,24 +225,40 @@ func (s *store) Read(name string, dst []byte) error {
 }
 
 // View implements runtime.Viewer.
-func (s *store) View(name string) ([]byte, error) {
+func (s *store) View(name string) (runtime.Shown, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := s.vars[name]
 	if v == nil {
-		return nil, fmt.Errorf("the store has no variable %q", name)
+		return runtime.Shown{}, fmt.Errorf("the store has no variable %q", name)
 	}
-	return v.mem, v.keep()
+	if err := v.keep(); err != nil {
+		return runtime.Shown{}, err
+	}
+	if v.block == nil {
+		return runtime.NewShown(v.mem, nil), nil
+	}
+	v.block.Hold()
+	return runtime.NewShown(v.mem, v.block.Release), nil
 }
 
-// Drop implements runtime.Store. The garbage collector frees the memory after the last reference.
+// Drop implements runtime.Store. The memory goes back to the system when the last program or View
+// that reads it has ended.
 func (s *store) Drop(names ...string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range names {
-		delete(s.vars, name)
+		if v := s.vars[name]; v != nil {
+			v.release()
+			delete(s.vars, name)
+		}
 	}
-	maps.DeleteFunc(s.made, func(_ string, d *derived) bool { return slices.ContainsFunc(names, d.reads) })
+	for key, d := range s.made {
+		if slices.ContainsFunc(names, d.reads) {
+			d.block.Release()
+			delete(s.made, key)
+		}
+	}
 	return nil
 }
 
@@ -223,6 +266,15 @@ func (s *store) Drop(names ...string) error {
 func (s *store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, v := range s.vars {
+		v.release()
+	}
+	for _, d := range s.made {
+		d.block.Release()
+	}
+	for _, b := range s.work {
+		b.Release()
+	}
 	for _, b := range s.used {
 		s.spares.give(b)
 	}
@@ -234,7 +286,9 @@ func (s *store) Close() error {
 func (s *store) copyOf(v *variable, d ir.DType) *weightCopy {
 	c := v.low[d]
 	if c == nil {
-		c = &weightCopy{mem: s.alloc(v.t.With(d).Bytes())}
+		n := v.t.With(d).Bytes()
+		c = &weightCopy{block: s.alloc(n)}
+		c.mem = c.block.Bytes()[:n:n]
 		v.low[d] = c
 	}
 	return c

@@ -39,11 +39,11 @@ func (w *weights) changed() {
 
 // tryAlloc allocates memory for a packed form. It returns nil if there is not enough; kernels then
 // pack in every call.
-func (s *store) tryAlloc(n int64) []byte {
+func (s *store) tryAlloc(n int64) *kern.Block {
 	if exceeded(n) != nil {
 		return nil
 	}
-	return kern.Alloc(n)
+	return newBlock(n)
 }
 
 // bindWeights finds the buffers that are weights whose packed forms the program may read:

@@ -113,7 +113,9 @@ func (a *fragment) run(r *replay, factor map[*ir.Value]float64, with func(i int,
 			return true
 		}
 		for i, o := range a.p.Outputs {
-			with(i, t.Buffer(o.Buffer))
+			shown := t.Buffer(o.Buffer)
+			with(i, shown.Bytes())
+			shown.Release()
 		}
 		return false
 	}})

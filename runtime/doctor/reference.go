@@ -97,7 +97,7 @@ func (r *reference) compare(x *analysis, look func()) ([][]byte, error) {
 			return true
 		}
 		for i, o := range r.p.Outputs[:len(out)] {
-			out[i] = x.widened(o.Type.DType, r.exec.Buffer(o.Buffer))
+			out[i] = x.widened(o.Type.DType, r.memory(o.Buffer))
 		}
 		return false // nobody needs a copy of the results
 	})

@@ -28,6 +28,7 @@ type replay struct {
 	loaded  *loaded
 	machine *machine
 	exec    runtime.Traceable // of the machine
+	held    []runtime.Shown   // memory of exec that values are read in
 	state   map[string][]byte
 	feeds   []runtime.Feed
 	first   int  // the number of the first feed
@@ -80,10 +81,14 @@ func (x *analysis) prepare(c *compiled, feeds []runtime.Feed, state func(convert
 }
 
 // close frees the replay's memory for others.
-func (r *replay) close() { r.machine.close() }
+func (r *replay) close() {
+	r.letGo()
+	r.machine.close()
+}
 
 // leave ends the replay and keeps it loaded for another diagnosis.
 func (r *replay) leave() {
+	r.letGo()
 	if r.streamed {
 		r.close()
 		return
@@ -166,7 +171,22 @@ func (r *replay) data(v *ir.Value) []byte {
 	case !r.stored(v):
 		return r.unstored(v)
 	}
-	return r.exec.Buffer(id)
+	return r.memory(id)
+}
+
+// memory is the memory of a buffer, until the replay ends.
+func (r *replay) memory(id lower.BufferID) []byte {
+	s := r.exec.Buffer(id)
+	r.held = append(r.held, s)
+	return s.Bytes()
+}
+
+// letGo ends the reading of memory.
+func (r *replay) letGo() {
+	for _, s := range r.held {
+		s.Release()
+	}
+	r.held = nil
 }
 
 // rangeOf scans v, once per part.

@@ -41,7 +41,7 @@ func (c *compiled) shows(v *ir.Value) bool { return c.stored(v) || c.strided(v) 
 // runs calls with for each contiguous run of a strided value's memory.
 func (r *replay) runs(v *ir.Value, with func(part []byte)) {
 	b := &r.p.Buffers[r.home(v)]
-	mem, width := r.exec.Buffer(r.home(v)), b.Type.DType.Size()
+	mem, width := r.memory(r.home(v)), b.Type.DType.Size()
 	shape := ir.Sizes(b.Type.Shape)
 	dense, inner := int64(1), len(shape)
 	for inner > 0 && b.Strides[inner-1] == dense {

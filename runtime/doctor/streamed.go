@@ -31,7 +31,9 @@ func (r *replay) scanned(part lower.Part, step int) {
 		if v == nil || !v.Type.DType.Float() {
 			continue
 		}
-		r.ranges[v] = r.scan(v.Name, v.Type.DType, r.exec.Buffer(id))
+		shown := r.exec.Buffer(id)
+		r.ranges[v] = r.scan(v.Name, v.Type.DType, shown.Bytes())
+		shown.Release()
 		r.forgetViews(v)
 		if r.begins(v) {
 			r.keep(v.Def)
@@ -59,7 +61,9 @@ func (r *replay) keep(n *ir.Node) {
 			continue
 		}
 		if id := r.home(op); id != lower.None {
-			r.kept[op] = slices.Clone(r.exec.Buffer(id))
+			shown := r.exec.Buffer(id)
+			r.kept[op] = slices.Clone(shown.Bytes())
+			shown.Release()
 		}
 	}
 }

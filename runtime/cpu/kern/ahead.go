@@ -5,7 +5,7 @@ import "sync"
 // Weights are the packed forms of an operand that stays as it is from call to call: products and convolutions that are
 // given some pack it once, not in every call. Any number of machines may use them at the same time.
 type Weights struct {
-	alloc  func(bytes int64) []byte
+	alloc  func(bytes int64) *Block
 	source *Source // of the operand; nil: it stays in memory
 
 	mu    sync.Mutex
@@ -16,6 +16,7 @@ type Weights struct {
 type form struct {
 	layout  Layout
 	data    []float32
+	block   *Block // that data lies in
 	current bool
 }
 
@@ -33,9 +34,9 @@ type Fixed struct {
 	At int
 }
 
-// NewWeights makes the forms of one operand, which source has, if it is not nil. alloc returns zeroed memory aligned to 64 bytes, or nil where none is to be
-// had: kernels then pack in every call.
-func NewWeights(source *Source, alloc func(bytes int64) []byte) *Weights {
+// NewWeights makes the forms of one operand, which source has, if it is not nil. alloc returns a new block, or nil where
+// there is no memory: kernels then pack in every call.
+func NewWeights(source *Source, alloc func(bytes int64) *Block) *Weights {
 	return &Weights{source: source, alloc: alloc}
 }
 
@@ -52,6 +53,9 @@ func (w *Weights) Stale() {
 func (w *Weights) Drop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	for i := range w.forms {
+		w.forms[i].block.Release()
+	}
 	w.forms = nil
 }
 
@@ -84,13 +88,13 @@ func (w *Weights) form(m *Machine, l *Layout, n int, p packer) []float32 {
 		}
 	}
 	if at < 0 {
-		mem := w.alloc(int64(4 * n))
-		if mem == nil {
+		block := w.alloc(int64(4 * n))
+		if block == nil {
 			w.loadUnpacked()
 			return nil
 		}
 		at = len(w.forms)
-		w.forms = append(w.forms, form{layout: *l, data: Buf{F32, mem}.f32()})
+		w.forms = append(w.forms, form{layout: *l, data: Buf{F32, block.Bytes()}.f32(), block: block})
 	}
 	f := &w.forms[at]
 	if !f.current {

@@ -12,7 +12,7 @@ func twice(t *testing.T, what string, at *Fixed, out []byte, f func()) int64 {
 	clear(out)
 	f()
 	want := slices.Clone(out)
-	at.Weights = NewWeights(nil, Alloc)
+	at.Weights = NewWeights(nil, NewBlock)
 	defer func() { at.Weights = nil }()
 	for call := range 2 {
 		clear(out)
@@ -67,7 +67,7 @@ func TestWeightsStale(t *testing.T) {
 	defer m.Close()
 	g := benchGemm(20, 70, 30, F32)
 	conv := benchConv(F32, 2, winoDepth, winoDepth, 9, 3, 1, false)
-	g.B.Fixed.Weights, conv.Fixed.Weights = NewWeights(nil, Alloc), NewWeights(nil, Alloc)
+	g.B.Fixed.Weights, conv.Fixed.Weights = NewWeights(nil, NewBlock), NewWeights(nil, NewBlock)
 	for _, c := range []struct {
 		name   string
 		fixed  *Fixed
@@ -120,7 +120,7 @@ func TestPixelsAsRows(t *testing.T) {
 				for _, fixed := range []bool{false, true} {
 					c := c
 					if c.Y = zeros(F32, c.Residual.Len()); fixed {
-						c.Fixed.Weights = NewWeights(nil, Alloc)
+						c.Fixed.Weights = NewWeights(nil, NewBlock)
 					}
 					if m.Conv(&c); want == nil {
 						want = c.Y.f32()

@@ -171,8 +171,7 @@ func BenchmarkSmallM(b *testing.B) {
 // BenchmarkStream are the passes over 64 MB that memory bounds, as an elementwise group runs them.
 func BenchmarkStream(b *testing.B) {
 	const n, chunk = 16 << 20, StreamBlock
-	var mem [3]floats
-	x, y, z := Floats(mem[0].get(n)), Floats(mem[1].get(n)), Floats(mem[2].get(n))
+	x, y, z := zeros(F32, n), zeros(F32, n), zeros(F32, n)
 	for _, v := range [][]float32{x.f32(), y.f32(), z.f32()} { // pages never written share one page of zeros
 		for i := range v {
 			v[i] = 1

@@ -97,8 +97,7 @@ func testFormula(t *testing.T, p *Path, f *Fused, text string, d dice, n int) {
 	}
 	var bufs, want []Buf
 	for i, typ := range f.types {
-		mem := floats{}
-		b := Buf{typ, Floats(mem.get(n + skip)).Data[:(n+skip)*typ.Size()]}
+		b := Buf{typ, zeros(F32, n+skip+16).Data[:(n+skip)*typ.Size()]}
 		for e := range n + skip {
 			b.set(e, float32(d.NormFloat64()))
 		}

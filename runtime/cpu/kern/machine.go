@@ -87,15 +87,40 @@ func (m *Machine) Close() { m.pool.Close() }
 // run runs a parallel region of n tasks, or a serial loop if the total work is small.
 func (m *Machine) run(work, n int, t Task) { m.pool.RunBy(work/workerShare, n, t) }
 
-// floats is reusable aligned storage.
-type floats struct{ s []float32 }
+// floats is reusable aligned storage. Large ones lie outside the Go heap.
+type floats struct {
+	s     []float32
+	block *Block // that s lies in; nil: in the Go heap
+}
+
+// minBlock is the least storage in bytes that lies outside the Go heap.
+const minBlock = 256 << 10
 
 // get returns n floats, aligned to 64 bytes, with undefined contents and one vector of spare memory after them.
 func (f *floats) get(n int) []float32 {
 	if len(f.s) < n+16 {
-		f.s = Buf{F32, Alloc(int64(4 * (n + n/4 + 16)))}.f32()
+		f.grow(int64(4 * (n + n/4 + 16)))
 	}
 	return f.s[:n]
+}
+
+// grow replaces the storage by one of so many bytes.
+func (f *floats) grow(bytes int64) {
+	f.drop()
+	if bytes < minBlock {
+		f.s = Buf{F32, Alloc(bytes)}.f32()
+		return
+	}
+	f.block = NewBlock(bytes)
+	f.s = Buf{F32, f.block.Bytes()}.f32()
+}
+
+// drop gives the storage back.
+func (f *floats) drop() {
+	if f.block != nil {
+		f.block.Release()
+	}
+	f.s, f.block = nil, nil
 }
 
 // getInts is the same for offsets.

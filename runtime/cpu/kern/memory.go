@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// hugePage is the size of a huge page in bytes.
-const hugePage = 2 << 20
+// HugePage is the size of a huge page in bytes.
+const HugePage = 2 << 20
 
 // Alloc returns n zero bytes without pointers, aligned to 64. If the system supports huge pages on request, Alloc
 // requests them for the part that they cover: large arrays are read and written a third faster than in pages of 4 KB,
@@ -24,8 +24,8 @@ func AllocAny(n int64) []byte {
 // placed is n bytes of b, which has 64 more, from an aligned one on.
 func placed(b []byte, n int64) []byte {
 	b = b[toAlign(b, 64):][:n:n]
-	if from := toAlign(b, hugePage); n-from >= hugePage {
-		adviseHuge(b[from:][:(n-from)&^(hugePage-1)])
+	if from := toAlign(b, HugePage); n-from >= HugePage {
+		adviseHuge(b[from:][:(n-from)&^(HugePage-1)])
 	}
 	return b
 }

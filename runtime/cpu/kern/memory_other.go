@@ -13,11 +13,11 @@ const systemPage = 4096
 // adviseUnused does nothing: memory stays.
 func adviseUnused([]byte) {}
 
-// Map returns nil: memory comes from the Go heap.
-func Map(int64) []byte { return nil }
+// mapMemory returns nil: memory comes from the Go heap.
+func mapMemory(int64) []byte { return nil }
 
-// Touch does nothing: Map gives no memory.
-func Touch([]byte) {}
+// touch does nothing: no memory is mapped.
+func touch([]byte) {}
 
-// Unmap is for what Map gave.
-func Unmap([]byte) {}
+// unmapMemory is for what mapMemory gave.
+func unmapMemory([]byte) {}

@@ -6,7 +6,7 @@ import (
 )
 
 func TestAlloc(t *testing.T) {
-	for _, n := range []int64{0, 1, 63, 4096, hugePage, 2*hugePage + 1, 5*hugePage - 64} {
+	for _, n := range []int64{0, 1, 63, 4096, HugePage, 2*HugePage + 1, 5*HugePage - 64} {
 		b := Alloc(n)
 		if int64(len(b)) != n || int64(cap(b)) != n {
 			t.Errorf("%d bytes: len %d, cap %d", n, len(b), cap(b))

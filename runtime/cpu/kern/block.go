@@ -1,0 +1,111 @@
+package kern
+
+import (
+	"runtime"
+	"sync/atomic"
+)
+
+// Block is an array whose memory the garbage collector neither counts nor frees, where the system gives such memory; else
+// it is of the Go heap. It goes back to the system when its last holder releases it, or when nothing refers to the Block
+// any more: whoever uses its bytes keeps the Block. It holds no words that goroutines synchronise by.
+type Block struct {
+	mem     []byte
+	mapped  []byte // the pages that mem lies in; nil: mem is of the Go heap
+	holders atomic.Int64
+	cleanup runtime.Cleanup
+}
+
+// mappedBytes is how much memory blocks have outside the Go heap.
+var mappedBytes atomic.Int64
+
+// MappedBytes is how much memory the blocks of this process have outside the Go heap.
+func MappedBytes() int64 { return mappedBytes.Load() }
+
+// NewBlock returns n zero bytes, aligned to 64, which the caller holds. Pages are the system's until they are touched.
+func NewBlock(n int64) *Block {
+	if b := MapBlock(n); b != nil {
+		return b
+	}
+	return HeapBlock(Alloc(n))
+}
+
+// HeapBlock is the block of memory of the Go heap, which no holder keeps and no release frees.
+func HeapBlock(mem []byte) *Block {
+	b := &Block{mem: mem}
+	b.holders.Store(1)
+	return b
+}
+
+// MapBlock is NewBlock outside the Go heap, nil where the system gives no such memory.
+func MapBlock(n int64) *Block {
+	if RaceEnabled || n <= 0 { // the race detector sees the Go heap alone
+		return nil
+	}
+	extra := int64(colors * colorStep)
+	if n >= HugePage {
+		extra += 2 * HugePage // from the first aligned byte to the last page
+	}
+	mem := mapMemory(n + extra)
+	if mem == nil {
+		return nil
+	}
+	b := HeapBlock(within(mem, n))
+	b.mapped = mem
+	mappedBytes.Add(int64(len(mem)))
+	b.cleanup = runtime.AddCleanup(b, unmapCounted, mem)
+	return b
+}
+
+// Blocks begin at different places of their pages: elements of equal index of several arrays would otherwise share sets of
+// the caches.
+const (
+	colors    = 16
+	colorStep = 4096 + 4*64
+)
+
+var nextColor atomic.Int64
+
+// within is n bytes of mapped memory. Whole huge pages of a large array are requested, and one for its end if that takes
+// little more memory.
+func within(mem []byte, n int64) []byte {
+	color := nextColor.Add(1) % colors * colorStep
+	if n < HugePage {
+		return mem[color:][:n:n]
+	}
+	mem = mem[toAlign(mem, HugePage):]
+	huge := (color + n) &^ (HugePage - 1)
+	if whole := huge + HugePage; whole <= int64(len(mem)) && whole-color-n <= n/32 {
+		huge = whole
+	}
+	adviseHuge(mem[:huge])
+	return mem[color:][:n:n]
+}
+
+func unmapCounted(mem []byte) {
+	unmapMemory(mem)
+	mappedBytes.Add(-int64(len(mem)))
+}
+
+// Bytes is the memory of the block.
+func (b *Block) Bytes() []byte { return b.mem }
+
+// Touch has the system give the pages of a mapped block now, so that who uses it first does not wait for them.
+func (b *Block) Touch() {
+	page := int64(systemPage)
+	if from := toAlign(b.mem, page); b.mapped != nil && from < int64(len(b.mem)) {
+		touch(b.mem[from:][:(int64(len(b.mem))-from)&^(page-1)])
+	}
+}
+
+// Hold adds a holder.
+func (b *Block) Hold() { b.holders.Add(1) }
+
+// Release ends the hold of one holder. After the last one the bytes must not be used.
+func (b *Block) Release() {
+	if b.holders.Add(-1) > 0 || b.mapped == nil {
+		return
+	}
+	b.cleanup.Stop()
+	unmapCounted(b.mapped)
+	b.mem, b.mapped = nil, nil
+}
