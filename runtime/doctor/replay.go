@@ -162,6 +162,8 @@ func (r *replay) data(v *ir.Value) []byte {
 		return nil
 	case v.Kind == ir.Param || v.Kind == ir.State && id == lower.None:
 		return r.state[v.Name]
+	case r.fed(v) != nil: // which the program may have read in place, until the step ended
+		return r.fed(v)
 	case id == lower.None && (r.streamed || v.IsVar()):
 		return nil
 	case id == lower.None:
@@ -172,6 +174,14 @@ func (r *replay) data(v *ir.Value) []byte {
 		return r.unstored(v)
 	}
 	return r.memory(id)
+}
+
+// fed is what the caller fed to an input, nil for other values.
+func (r *replay) fed(v *ir.Value) []byte {
+	if v.Kind != ir.Input || r.micro >= len(r.feeds) {
+		return nil
+	}
+	return r.feeds[r.micro][v.Name].Data
 }
 
 // memory is the memory of a buffer, until the replay ends.
