@@ -14,7 +14,8 @@ import (
 
 // Result is the result of one Run, which may still be computing it. Wait returns
 // its numbers, Value and Grad its tensors. Tensors of a training step are kept for
-// the last few steps, and reading them later is an error; those of an inference step
+// the last few steps, those of more than 64 kB until the next one, and reading them later is
+// an error; those of an inference step
 // on the CPU are kept until Release. Numbers are kept as long as the Result, but on a
 // GPU no longer than tensors, because keeping them would make the host wait in
 // every step.

@@ -111,7 +111,8 @@ type Exec interface {
 }
 
 // Future gives the results of one step, once they are there. The last
-// RingSize steps keep theirs.
+// RingSize steps keep theirs; a result of more than SmallResult bytes may be gone when the next step
+// of the program begins.
 type Future interface {
 	// Read copies a result to dst. out is the index of the result in Program.Outputs.
 	Read(out int, dst []byte) error
@@ -139,6 +140,9 @@ type Prompt interface{ Prompt() }
 
 // RingSize is how many steps keep their results.
 const RingSize = 4
+
+// SmallResult is the size in bytes up to which a result is kept for RingSize steps.
+const SmallResult = 64 << 10
 
 // Tensor is host data.
 type Tensor struct {

@@ -50,7 +50,7 @@ type exec struct {
 	copies  []copyState
 	outputs [][]byte
 
-	ring    [runtime.RingSize][][]byte
+	kept    results
 	futures []future // allocated in bulk, so that steps rarely allocate
 	seq     int64
 
@@ -141,12 +141,7 @@ func (e *exec) bindAll(s *store) error {
 		e.readInPlace(&e.inputs[i])
 	}
 	e.groups, e.reads, e.weights = nil, nil, nil
-	for _, o := range p.Outputs {
-		e.outputs = append(e.outputs, e.mem[o.Buffer])
-		for k := range e.ring {
-			e.ring[k] = append(e.ring[k], nil)
-		}
-	}
+	e.setResults()
 	return nil
 }
 
@@ -347,6 +342,7 @@ func (e *exec) step(ctx context.Context, feeds []runtime.Feed) (future runtime.F
 	defer e.releaseCaches()
 	defer e.releaseFeeds()
 	e.done = ctx.Done()
+	e.enter()
 	e.save()
 	if err := e.gradients(ctx, feeds); err != nil {
 		e.restore()
@@ -592,6 +588,8 @@ func (e *exec) part(part lower.Part) error {
 // exec.
 func (e *exec) close() {
 	e.releaseWeights()
+	e.kept.overwrite()
+	e.kept.moved = nil
 	e.release()
 	e.mem, e.inputs, e.written, e.steps = nil, nil, nil, [lower.NumParts][]step{}
 	e.early, e.saved = nil, nil

@@ -156,6 +156,9 @@ func (x *program) Close() error {
 	x.store.mu.Lock()
 	defer x.store.mu.Unlock()
 	for _, e := range x.bound {
+		if x.store.showing[e.context] == e {
+			delete(x.store.showing, e.context)
+		}
 		e.close()
 	}
 	for _, b := range x.consts {

@@ -2,9 +2,92 @@ package cpu
 
 import (
 	"fmt"
+	"slices"
+	"sync"
 
+	"ampc/lower"
 	"ampc/runtime"
 )
+
+// results are the results of an exclusive program. Small ones are copied to a ring. Large ones stay
+// in the work arena until the next step there: one of this program overwrites them, one of another
+// program has them moved.
+type results struct {
+	mu    sync.Mutex // a Read may meet the step of an inference program, which moves results
+	ring  [runtime.RingSize][][]byte
+	large []int    // indexes of those that stay in the arena
+	last  int64    // the step whose large results are there, -1: none
+	moved [][]byte // memory for large results that another program's step would overwrite
+	away  bool     // they are in moved
+}
+
+// setResults finds the memory of results.
+func (e *exec) setResults() {
+	e.kept.last = -1
+	for i, o := range e.p.Outputs {
+		e.outputs = append(e.outputs, e.mem[o.Buffer])
+		if o.Type.Bytes() > runtime.SmallResult && e.p.Buffers[e.p.Buffers[o.Buffer].Root].Arena == lower.WorkArena {
+			e.kept.large = append(e.kept.large, i)
+		}
+	}
+	for k := range e.kept.ring {
+		e.kept.ring[k] = make([][]byte, len(e.outputs))
+	}
+}
+
+// enter tells the programs that share the work arena that a step of e overwrites it.
+func (e *exec) enter() {
+	s := e.of.store
+	s.mu.Lock()
+	before := s.showing[e.context]
+	delete(s.showing, e.context)
+	s.mu.Unlock()
+	switch {
+	case before == e:
+		e.kept.overwrite()
+	case before != nil:
+		before.moveResults()
+	}
+}
+
+// overwrite ends the life of large results.
+func (r *results) overwrite() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last, r.away = -1, false
+}
+
+// moveResults copies large results from the work arena to memory of their own.
+func (e *exec) moveResults() {
+	r := &e.kept
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.last < 0 || r.away {
+		return
+	}
+	for k, i := range r.large {
+		if len(r.moved) <= k {
+			r.moved = append(r.moved, e.alloc(e.of.store, int64(len(e.outputs[i]))))
+		}
+		copy(r.moved[k], e.outputs[i])
+	}
+	r.away = true
+}
+
+// resultOf returns where a result of a step is, nil if it is gone. e.kept.mu must be held.
+func (e *exec) resultOf(seq int64, out int) []byte {
+	r := &e.kept
+	k := slices.Index(r.large, out)
+	switch {
+	case k < 0 && e.seq-seq <= runtime.RingSize:
+		return r.ring[seq%runtime.RingSize][out]
+	case k < 0 || r.last != seq:
+		return nil
+	case r.away:
+		return r.moved[k]
+	}
+	return e.outputs[out]
+}
 
 // future reads the results of one step from the ring.
 type future struct {
@@ -12,14 +95,17 @@ type future struct {
 	seq int64
 }
 
-// publish copies the results to the ring. If steps may run concurrently, it copies them to memory
+// publish copies small results to the ring. If steps may run concurrently, it copies them to memory
 // of their own.
 func (e *exec) publish() runtime.Future {
 	if !e.of.exclusive {
 		return e.publishOwn()
 	}
-	slot := e.ring[e.seq%runtime.RingSize]
+	slot := e.kept.ring[e.seq%runtime.RingSize]
 	for i, out := range e.outputs {
+		if slices.Contains(e.kept.large, i) {
+			continue
+		}
 		if slot[i] == nil { // the ring is allocated by the first steps
 			slot[i] = make([]byte, len(out))
 		}
@@ -32,6 +118,10 @@ func (e *exec) publish() runtime.Future {
 	e.futures = e.futures[1:]
 	t.e, t.seq = e, e.seq
 	e.seq++
+	if len(e.kept.large) > 0 {
+		e.kept.last = t.seq
+		e.of.store.show(e)
+	}
 	return t
 }
 
@@ -45,11 +135,17 @@ func (t *future) Read(out int, dst []byte) error {
 	if err := e.of.checkRead(out, len(dst)); err != nil {
 		return err
 	}
-	if e.seq-t.seq > runtime.RingSize {
-		return fmt.Errorf("%s: the results of step %d are gone, the last %d steps keep theirs", e.p.Name, t.seq, runtime.RingSize)
+	e.kept.mu.Lock()
+	defer e.kept.mu.Unlock()
+	from := e.resultOf(t.seq, out)
+	if from != nil {
+		copy(dst, from)
+		return nil
 	}
-	copy(dst, e.ring[t.seq%runtime.RingSize][out])
-	return nil
+	if len(dst) > runtime.SmallResult {
+		return fmt.Errorf("%s: result %s of step %d is gone: large results are kept until the next step", e.p.Name, e.p.Outputs[out].Name, t.seq)
+	}
+	return fmt.Errorf("%s: the results of step %d are gone, the last %d steps keep theirs", e.p.Name, t.seq, runtime.RingSize)
 }
 
 // checkRead checks that a result can be read into n bytes.

@@ -19,6 +19,8 @@ type store struct {
 	made map[string]*derived          // values that programs derive from variables, by how they do
 	work map[*execContext]*kern.Block // the largest work arena so far, by context
 
+	showing map[*execContext]*exec // the program whose results are in the work arena
+
 	casting  sync.Mutex // held while 16-bit copies are made
 	deriving sync.Mutex // held while derived values are computed
 
@@ -69,6 +71,16 @@ func (s *store) workArena(c *execContext, n int64) *kern.Block {
 		s.work[c] = s.alloc(n)
 	}
 	return s.work[c]
+}
+
+// show records that the work arena holds results of e.
+func (s *store) show(e *exec) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.showing == nil {
+		s.showing = map[*execContext]*exec{}
+	}
+	s.showing[e.context] = e
 }
 
 type variable struct {
