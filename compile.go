@@ -85,7 +85,7 @@ func (s *session) compile(m *Model, r request) (*Step, error) {
 		}
 		why, again := runtime.FallBack(s.backend, err)
 		if !again {
-			return nil, err
+			return nil, s.largest(m, r, k, err)
 		}
 		refused = append(refused, why)
 	}

@@ -41,6 +41,29 @@ type Bounded interface {
 	Room() (int64, error)
 }
 
+// Sized is a Backend that knows how much memory a Program takes before it is loaded.
+type Sized interface {
+	// Need is the memory in bytes that p over s takes at least, in addition to what is there.
+	Need(p *lower.Program, s Store) int64
+}
+
+// RoomError says that a Program, or variables, need more memory than there is.
+type RoomError struct {
+	Need, Room int64
+	Text       string // what exceeds what
+	Advice     string // "": make the batch or the model smaller
+}
+
+func (e *RoomError) Error() string { return e.Text + e.Ending() }
+
+// Ending is how the message ends: the advice.
+func (e *RoomError) Ending() string {
+	if e.Advice == "" {
+		return ": make the batch or the model smaller"
+	}
+	return ": " + e.Advice
+}
+
 // FallBack reports whether b refused to load a Program that is worth lowering
 // again, for the Target that b has now, and why.
 func FallBack(b Backend, err error) (why string, again bool) {

@@ -57,7 +57,7 @@ func planCommand() *cobra.Command {
 	var f modelFlags
 	var fit, device string
 	var l link
-	var asJSON, compare, curve bool
+	var asJSON, compare, curve, held bool
 	c := command("plan MODEL", "Compare memory, casts and bytes moved under several policies", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		limit, err := parseSize("--fit", fit)
 		if err != nil {
@@ -81,6 +81,9 @@ func planCommand() *cobra.Command {
 		}
 		if f.ranks > 1 {
 			return l.plan(c, args[0], f, asJSON)
+		}
+		if held {
+			return planHeld(c, args[0], plans(f, c.Flags().Changed("policy"), compare), asJSON)
 		}
 		var rows []planRow
 		for _, f := range plans(f, c.Flags().Changed("policy"), compare) {
@@ -107,6 +110,7 @@ func planCommand() *cobra.Command {
 	f.add(c)
 	c.Flags().StringVar(&fit, "fit", "", "also print the largest batch of a zoo model that fits into `MEMORY`, such as 24GB")
 	c.Flags().BoolVar(&curve, "curve", false, "print instead what less memory costs: how much of the forward pass backward computes again under --policy")
+	c.Flags().BoolVar(&held, "held", false, "print instead the memory that a step holds here, on this processor's kernels with a thread for each processor: results and scratch memory of kernels included")
 	c.Flags().StringVar(&device, "device", "", "print instead the library algorithm of each product on this GPU `DEVICE`, such as cuda:0; algorithms not known yet are searched for and cached")
 	l.add(c)
 	addJSON(c, &asJSON)
@@ -155,20 +159,19 @@ type planRow struct {
 }
 
 func planOne(c *cobra.Command, spec string, f modelFlags, limit int64) (planRow, error) {
-	r, total, compiled, err := planModel(c, spec, f)
+	r, p, compiled, err := planModel(c, spec, f)
 	if err != nil {
 		return planRow{}, err
 	}
 	if compiled {
 		f.policy, f.algorithm = "as compiled", ""
 	}
-	row := planRow{compiled: compiled, Policy: f.policy, Algorithm: f.algorithm, Low: r.Low, F32: r.F32, Merged: r.Counts["casts_reused"] + r.Counts["casts_merged"], Work: r.Work, Peak: total, State: r.State, Saved: r.Saved, Moved: r.Bytes, Casts: r.Counts["casts_inserted"],
+	row := planRow{compiled: compiled, Policy: f.policy, Algorithm: f.algorithm, Low: r.Low, F32: r.F32, Merged: r.Counts["casts_reused"] + r.Counts["casts_merged"], Work: r.Work, Peak: p.Total(), State: r.State, Saved: r.Saved, Moved: r.Bytes, Casts: r.Counts["casts_inserted"],
 		Hoisted: r.Counts["casts_hoisted"], Folded: r.Counts["casts_folded_load"] + r.Counts["casts_folded_store"],
 		Left: r.Left, CastBytes: r.CastBytes, LowShare: r.LowShare(), Notes: r.Notes, Misaligned: r.Misaligned}
 	if limit > 0 {
 		row.Fit, err = fitBatch(0, limit, func(batch int64) (int64, error) {
-			_, total, _, err := planModel(c, models.With(spec, "batch", batch), f)
-			return total, err
+			return planTotal(c, models.With(spec, "batch", batch), f)
 		})
 		if err == nil && !f.infer {
 			row.FitAgain, err = fitAgain(c, spec, f, limit, row.Fit)
@@ -177,9 +180,18 @@ func planOne(c *cobra.Command, spec string, f modelFlags, limit int64) (planRow,
 	return row, err
 }
 
-// planModel compiles and lowers a model. It returns the report, the bytes of all arenas, and
-// whether the model was compiled before.
-func planModel(c *cobra.Command, spec string, f modelFlags) (r *casts.Report, total int64, compiled bool, err error) {
+// planTotal is the bytes of all arenas of a model.
+func planTotal(c *cobra.Command, spec string, f modelFlags) (int64, error) {
+	_, p, _, err := planModel(c, spec, f)
+	if err != nil {
+		return 0, err
+	}
+	return p.Total(), nil
+}
+
+// planModel compiles and lowers a model. It returns the report, the Program, and whether the model
+// was compiled before.
+func planModel(c *cobra.Command, spec string, f modelFlags) (r *casts.Report, p *lower.Program, compiled bool, err error) {
 	o, err := open(c, spec)
 	if err == nil {
 		err = o.apply(&f)
@@ -188,21 +200,21 @@ func planModel(c *cobra.Command, spec string, f modelFlags) (r *casts.Report, to
 		err = o.bound()
 	}
 	if err != nil {
-		return nil, 0, false, err
+		return nil, nil, false, err
 	}
 	r = &casts.Report{}
 	g := o.model.Graph()
 	if !o.compiled {
 		if g, err = o.compile(func(p *passes.Config) { p.After = func(e passes.Event) { r.After(e.Counters, e.Notes) } }); err != nil {
-			return nil, 0, false, err
+			return nil, nil, false, err
 		}
 	}
-	p, err := lower.Lower(g, lower.CPU)
+	p, err = lower.Lower(g, lower.CPU)
 	if err != nil {
-		return nil, 0, false, err
+		return nil, nil, false, err
 	}
 	r.Program(g, p)
-	return r, p.Total(), o.compiled, nil
+	return r, p, o.compiled, nil
 }
 
 // fitBatch finds the largest batch, from or more, whose bytes stay within limit. Memory grows with

@@ -13,7 +13,7 @@ import (
 func TestPlanIsTheStepsProgram(t *testing.T) {
 	for _, spec := range []string{"lenet", "gpt?layers=1", "unet?batch=2&size=16&width=16", "lstm?seq=4", "resnet8?batch=8&size=16"} {
 		for _, policy := range []string{"f32", "mixed-f16", "torch-f16"} {
-			_, total, _, err := planModel(&cobra.Command{}, "zoo:"+spec, modelFlags{policy: policy, micro: 1})
+			total, err := planTotal(&cobra.Command{}, "zoo:"+spec, modelFlags{policy: policy, micro: 1})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -64,7 +64,7 @@ func planCurve(c *cobra.Command, spec string, f modelFlags, asJSON bool) error {
 func fitAgain(c *cobra.Command, spec string, f modelFlags, limit, from int64) (int64, error) {
 	f.memory = fmt.Sprint(limit)
 	return fitBatch(from, limit, func(batch int64) (int64, error) {
-		_, total, _, err := planModel(c, models.With(spec, "batch", batch), f)
+		total, err := planTotal(c, models.With(spec, "batch", batch), f)
 		var large *passes.MemoryError
 		if errors.As(err, &large) {
 			return large.Least, nil

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"ampc/passes"
 )
 
@@ -68,5 +70,21 @@ func TestMemoryFlagRefusesNonsense(t *testing.T) {
 	}
 	if code, _, errs := ampcRun("", "plan", "zoo:mlp", "--memory", "fit"); code != 0 {
 		t.Errorf("--memory fit: %q", errs)
+	}
+}
+
+// What a step holds is more than its arenas, by its results and the scratch memory of kernels.
+func TestPlanHeld(t *testing.T) {
+	var rows []heldRow
+	code, out, errs := ampcRun("", "plan", "zoo:lenet", "--held", "--json", "--policy", "f32")
+	if err := json.Unmarshal([]byte(out), &rows); code != 0 || err != nil {
+		t.Fatalf("code %d, %v, %q %q", code, err, out, errs)
+	}
+	total, err := planTotal(&cobra.Command{}, "zoo:lenet", modelFlags{policy: "f32", micro: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != 1 || rows[0].Scratch <= 0 || rows[0].Outputs <= 0 || rows[0].Total < rows[0].Variables+rows[0].Work+rows[0].Scratch || rows[0].Variables+rows[0].Work > total {
+		t.Errorf("held: %+v, arenas of %d bytes", rows, total)
 	}
 }

@@ -23,6 +23,7 @@ type Backend struct {
 	m         *kern.Machine // of the first context
 	semaphore *semaphore    // one permit for each concurrent step
 	inside    bool          // a step of another Backend is running
+	dry       bool          // memory is planned, not used: it need not fit
 
 	mu    sync.Mutex
 	first *execContext // exclusive steps run on it
@@ -112,7 +113,7 @@ func Open(threads int) (*Backend, error) {
 
 // OpenPath is Open with a given set of kernels.
 func OpenPath(p *kern.Path, threads int) *Backend {
-	m := kern.New(p, threads)
+	m := kern.NewUnder(p, threads, allowedProcessors())
 	m.Pool().Leave() // workers sleep until a step runs
 	b := newBackend(m, m.Pool().Workers())
 	goruntime.AddCleanup(b, (*kern.Pool).Close, b.m.Pool()) // stops the workers of a backend that was not closed

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"ampc/ir"
 	"ampc/lower"
@@ -18,21 +17,22 @@ import (
 
 // exec is a loaded Program in an execution context. Every step is bound to memory.
 type exec struct {
-	b       *Backend
-	of      *program
-	context *execContext
-	p       *lower.Program
-	blocks  []*kern.Block // memory of the buffers and of steps
-	holders atomic.Int64  // the program, until it is closed, and every Shown; blocks are held until none is left
-	scratch scratch
-	calls   []kern.Call // per worker, for formulas
-	norms   map[lower.BufferID]*finiteCheck
-	mem     [][]byte                     // by buffer
-	groups  map[*lower.Step]*clusterStep // used only during loading
-	weights map[lower.BufferID]*weights  // used only during loading
-	forms   map[*weights]*kern.Weights   // packed forms that the program reads
-	reads   map[*lower.Step][]*kern.Buf  // used only during loading; where products and convolutions keep their first operands
-	steps   [lower.NumParts][]step
+	b         *Backend
+	of        *program
+	context   *execContext
+	p         *lower.Program
+	blocks    []*kern.Block // memory of the buffers and of steps
+	temporary int64         // bytes of blocks that steps use while they run
+	holders   atomic.Int64  // the program, until it is closed, and every Shown; blocks are held until none is left
+	scratch   scratch
+	calls     []kern.Call // per worker, for formulas
+	norms     map[lower.BufferID]*finiteCheck
+	mem       [][]byte                     // by buffer
+	groups    map[*lower.Step]*clusterStep // used only during loading
+	weights   map[lower.BufferID]*weights  // used only during loading
+	forms     map[*weights]*kern.Weights   // packed forms that the program reads
+	reads     map[*lower.Step][]*kern.Buf  // used only during loading; where products and convolutions keep their first operands
+	steps     [lower.NumParts][]step
 
 	derived      []*derived // by place in the Program's Derived
 	derivedSteps []bool     // by step of prepare: it only computes derived values
@@ -62,15 +62,6 @@ type exec struct {
 	nextMessage int              // index in Program.Messages of the first message that has not finished
 	observers
 	pause *pause
-}
-
-// input is an input that the caller feeds. If only products, convolutions and formulas (such as a
-// cast) read it, they read the fed memory in place.
-type input struct {
-	name    string
-	buffer  lower.BufferID
-	mem     []byte
-	readers []*kern.Buf // operands that read the fed memory in place; none: the feed is copied
 }
 
 // step is a bound step of the Program. A step that only refreshes a 16-bit copy has refresh set,
@@ -105,7 +96,10 @@ func bind(x *program, c *execContext) (*exec, error) {
 	e := &exec{b: b, of: x, context: c, p: p, groups: map[*lower.Step]*clusterStep{}, reads: map[*lower.Step][]*kern.Buf{}, mem: make([][]byte, len(p.Buffers)),
 		calls: make([]kern.Call, b.Threads()), norms: map[lower.BufferID]*finiteCheck{}, forms: map[*weights]*kern.Weights{}}
 	e.holders.Add(1)
-	e.scratch.alloc = func(n int64) []byte { return e.alloc(s, n) }
+	e.scratch.alloc = func(n int64) []byte {
+		e.temporary += n
+		return e.alloc(s, n)
+	}
 	if err := e.bindAll(s); err != nil {
 		e.close()
 		return nil, fmt.Errorf("cpu: %s: %w", p.Name, err)
@@ -473,67 +467,6 @@ func (e *exec) interrupted() bool {
 		return true
 	default: // a nil channel: the context cannot end
 		return false
-	}
-}
-
-// readInPlace finds the operands that read an input, if all of them can read it at any address.
-func (e *exec) readInPlace(in *input) {
-	shows := func(id lower.BufferID) bool { return id != lower.None && e.p.Buffers[id].Root == in.buffer }
-	if slices.ContainsFunc(e.p.Outputs, func(o lower.Binding) bool { return shows(o.Buffer) }) {
-		return
-	}
-	for part := range e.p.Parts {
-		for i := range e.p.Parts[part] {
-			s := &e.p.Parts[part][i]
-			if !slices.ContainsFunc(s.In, shows) {
-				continue
-			}
-			at := e.operand(s, in.mem, shows)
-			if at == nil {
-				in.readers = nil
-				return
-			}
-			in.readers = append(in.readers, at)
-		}
-	}
-}
-
-// operand returns the operand of a step that covers exactly mem. It is nil if several do, or if the
-// step copies the address while it is bound.
-func (e *exec) operand(s *lower.Step, mem []byte, shows func(lower.BufferID) bool) *kern.Buf {
-	if g := e.groups[s]; g != nil && g.formula != nil {
-		if i := g.formula.only(mem); i >= 0 {
-			return &g.formula.bufs[i]
-		}
-		return nil
-	}
-	i := slices.IndexFunc(s.In, shows)
-	if i >= len(e.reads[s]) || len(e.mem[s.In[i]]) != len(mem) || slices.ContainsFunc(s.In[i+1:], shows) {
-		return nil
-	}
-	return e.reads[s][i]
-}
-
-// feed passes an input's data to its readers.
-func (e *exec) feed(in *input, data []byte) {
-	if in.readers == nil || uintptr(unsafe.Pointer(unsafe.SliceData(data)))%4 != 0 {
-		copy(in.mem, data)
-		data = in.mem
-	}
-	for _, r := range in.readers {
-		r.Data = data
-	}
-	if in.readers != nil {
-		e.mem[in.buffer] = data
-	}
-}
-
-// releaseFeeds ends the use of memory that the caller fed.
-func (e *exec) releaseFeeds() {
-	for k := range e.inputs {
-		if in := &e.inputs[k]; in.readers != nil {
-			e.feed(in, in.mem)
-		}
 	}
 }
 

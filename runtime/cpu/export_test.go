@@ -33,3 +33,6 @@ func Formulas(ex runtime.Exec) (list []GroupFormula) {
 	}
 	return list
 }
+
+// ScratchOf is what the kernels of b have asked for.
+func ScratchOf(b *Backend) int64 { return b.m.Scratch() }

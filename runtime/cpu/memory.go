@@ -5,8 +5,11 @@ import (
 	"math"
 	goruntime "runtime"
 	"runtime/metrics"
+	"slices"
 
 	"ampc/ir"
+	"ampc/lower"
+	"ampc/runtime"
 	"ampc/runtime/cpu/kern"
 )
 
@@ -30,7 +33,34 @@ func fits(n int64) error {
 	if c == nil {
 		return nil
 	}
-	return fmt.Errorf("%s are more than the %s %s, %s of them in use: make the batch or the model smaller", ir.Bytes(n), ir.Bytes(c.bytes), c.whose, ir.Bytes(c.used))
+	return &runtime.RoomError{Need: n, Room: c.bytes - c.used, Text: fmt.Sprintf("%s are more than the %s %s, %s of them in use", ir.Bytes(n), ir.Bytes(c.bytes), c.whose, ir.Bytes(c.used))}
+}
+
+// fits is fits of this process, unless memory is only planned.
+func (b *Backend) fits(n int64) error {
+	if b.dry {
+		return nil
+	}
+	return fits(n)
+}
+
+// Need implements runtime.Sized: it counts arenas.
+func (b *Backend) Need(p *lower.Program, st runtime.Store) int64 {
+	return p.Total() - st.(*store).held(p)
+}
+
+// roomFor returns an error if p over s does not fit. Results and scratch memory count where the
+// arenas alone leave little room: to plan them takes a part of a step's time.
+func (b *Backend) roomFor(p *lower.Program, s *store) error {
+	need := b.Need(p, s)
+	if err := b.fits(need); err != nil || b.dry || exceeded(need/3*4) == nil {
+		return err
+	}
+	plan, err := planOn(b.m.Path, p, b.Threads())
+	if err != nil {
+		return err
+	}
+	return b.fits(need + max(plan.Total()-p.Total(), 0))
 }
 
 // exceeded returns a bound that n more bytes would exceed, or nil.
@@ -68,4 +98,22 @@ func heap() heapUse {
 	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(s)
 	return heapUse{int64(s[0].Value.Uint64()) + kern.MappedBytes(), int64(s[1].Value.Uint64() + s[2].Value.Uint64())}
+}
+
+// minShrink is the least scratch memory in bytes that is given back when a program is closed.
+const minShrink = 1 << 20
+
+// shrink gives the scratch memory of kernels back, since a program that is closed may have been the
+// one that needed most. No step may be running.
+func (b *Backend) shrink() {
+	if b.inside {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range slices.Concat(b.idle, []*execContext{b.first}) {
+		if c.m.Scratch() >= minShrink {
+			c.m.Shrink()
+		}
+	}
 }

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"io/fs"
+	"iter"
 	"math"
 	"os"
 	"path"
@@ -83,8 +84,54 @@ func mapped(root fs.FS, field int) int64 {
 
 // groupLimit is the smallest memory limit in bytes of the control groups of this process (versions
 // 1 and 2) and of their parents. It is 0 if there is none. root is the file system from its root.
-// See cgroups(7), proc_pid_mountinfo(5).
 func groupLimit(root fs.FS) int64 {
+	return int64(leastOfGroups(root, "memory", func(dir string, v2 bool) float64 {
+		if v2 {
+			return groupNumber(root, dir, "memory.max", 0)
+		}
+		return groupNumber(root, dir, "memory.limit_in_bytes", 0)
+	}))
+}
+
+// groupProcessors is how many processors' time the control groups of this process and their parents
+// allow it, 0 if they do not say.
+func groupProcessors(root fs.FS) float64 {
+	return leastOfGroups(root, "cpu", func(dir string, v2 bool) float64 {
+		quota, period := 0.0, 0.0
+		if v2 {
+			quota, period = groupNumber(root, dir, "cpu.max", 0), groupNumber(root, dir, "cpu.max", 1)
+		} else {
+			quota, period = groupNumber(root, dir, "cpu.cfs_quota_us", 0), groupNumber(root, dir, "cpu.cfs_period_us", 0)
+		}
+		if quota <= 0 || period <= 0 {
+			return 0
+		}
+		return quota / period
+	})
+}
+
+// allowedProcessors is groupProcessors of this process.
+func allowedProcessors() float64 { return groupProcessors(os.DirFS("/")) }
+
+// groupNumber is a word of a group's file as a number: 0 where there is none, as for "max". The root
+// group has no such files.
+func groupNumber(root fs.FS, dir, file string, word int) float64 {
+	data, _ := fs.ReadFile(root, strings.TrimPrefix(path.Join(dir, file), "/"))
+	words := strings.Fields(string(data))
+	if len(words) <= word {
+		return 0
+	}
+	n, err := strconv.ParseInt(words[word], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return float64(n)
+}
+
+// leastOfGroups is the least limit above 0 that limit finds in the directories of this process's
+// control groups of a controller, and of their parents, 0 if there is none. See cgroups(7),
+// proc_pid_mountinfo(5).
+func leastOfGroups(root fs.FS, controller string, limit func(dir string, v2 bool) float64) float64 {
 	groups, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
 		return 0
@@ -93,24 +140,21 @@ func groupLimit(root fs.FS) int64 {
 	if err != nil {
 		return 0
 	}
-	least := int64(0)
+	least := 0.0
 	for line := range strings.Lines(string(groups)) { // hierarchy:controllers:path
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		if len(parts) != 3 {
 			continue
 		}
-		kind, file := "", ""
-		switch {
-		case parts[0] == "0" && parts[1] == "":
-			kind, file = "cgroup2", "memory.max"
-		case containsWord(parts[1], "memory"):
-			kind, file = "cgroup", "memory.limit_in_bytes"
-		default:
+		v2 := parts[0] == "0" && parts[1] == ""
+		if !v2 && !containsWord(parts[1], controller) {
 			continue
 		}
-		for _, m := range groupMounts(string(mounts), kind) {
-			if n := m.limit(root, parts[2], file); n > 0 && (least == 0 || n < least) {
-				least = n
+		for _, m := range groupMounts(string(mounts), v2, controller) {
+			for dir := range m.dirs(parts[2]) {
+				if n := limit(dir, v2); n > 0 && (least == 0 || n < least) {
+					least = n
+				}
 			}
 		}
 	}
@@ -120,15 +164,19 @@ func groupLimit(root fs.FS) int64 {
 // groupMount is where a control group hierarchy is mounted: the group root is mounted at dir.
 type groupMount struct{ root, dir string }
 
-// groupMounts finds the mounts of a kind, of version 1 those with the memory controller, in the text of mountinfo:
+// groupMounts finds the mounts of version 2, or those of version 1 with a controller, in the text of mountinfo:
 //
 //	36 35 0:32 /root /dir rw,noatime shared:1 - cgroup cgroup rw,memory
-func groupMounts(mounts, kind string) []groupMount {
+func groupMounts(mounts string, v2 bool, controller string) []groupMount {
+	kind := "cgroup"
+	if v2 {
+		kind = "cgroup2"
+	}
 	var list []groupMount
 	for line := range strings.Lines(mounts) {
 		before, after, _ := strings.Cut(line, " - ")
 		place, system := strings.Fields(before), strings.Fields(after)
-		if len(place) < 5 || len(system) < 3 || system[0] != kind || kind == "cgroup" && !containsWord(system[2], "memory") {
+		if len(place) < 5 || len(system) < 3 || system[0] != kind || !v2 && !containsWord(system[2], controller) {
 			continue
 		}
 		list = append(list, groupMount{unescapeMount(place[3]), unescapeMount(place[4])})
@@ -136,24 +184,19 @@ func groupMounts(mounts, kind string) []groupMount {
 	return list
 }
 
-// limit is the smallest limit of group and its parents, as far as they are mounted.
-func (m groupMount) limit(root fs.FS, group, file string) int64 {
+// dirs are the directories of group and its parents, as far as they are mounted.
+func (m groupMount) dirs(group string) iter.Seq[string] {
 	// In a container the group's name may be relative to the host while only the container's own
 	// part is mounted.
 	below, ok := strings.CutPrefix(path.Clean("/"+group)+"/", strings.TrimSuffix(m.root, "/")+"/")
 	if !ok {
 		below = ""
 	}
-	least := int64(0)
-	for at := path.Clean("/" + below); ; at = path.Dir(at) {
-		data, err := fs.ReadFile(root, strings.TrimPrefix(path.Join(m.dir, at, file), "/"))
-		if err == nil { // the root group has no such file; the value "max" is not a number
-			if n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64); err == nil && n > 0 && (least == 0 || n < least) {
-				least = n
+	return func(yield func(string) bool) {
+		for at := path.Clean("/" + below); ; at = path.Dir(at) {
+			if !yield(path.Join(m.dir, at)) || at == "/" {
+				return
 			}
-		}
-		if at == "/" {
-			return least
 		}
 	}
 }

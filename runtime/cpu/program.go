@@ -49,11 +49,7 @@ type execContext struct {
 }
 
 func load(b *Backend, p *lower.Program, s *store) (*program, error) {
-	need := -s.held(p)
-	for _, n := range p.Arenas {
-		need += n
-	}
-	if err := fits(need); err != nil {
+	if err := b.roomFor(p, s); err != nil {
 		return nil, fmt.Errorf("cpu: %s: %w", p.Name, err)
 	}
 	x := &program{b: b, p: p, store: s, bound: map[*execContext]*exec{}, consts: map[lower.BufferID]*kern.Block{}}
@@ -161,6 +157,7 @@ func (x *program) Close() error {
 		}
 		e.close()
 	}
+	x.b.shrink()
 	for _, b := range x.consts {
 		b.Release()
 	}

@@ -15,10 +15,11 @@ import (
 type results struct {
 	mu    sync.Mutex // a Read may meet the step of an inference program, which moves results
 	ring  [runtime.RingSize][][]byte
-	large []int    // indexes of those that stay in the arena
+	large []int    // indexes of large ones
+	stays []bool   // by place in large: the result is in the work arena
 	last  int64    // the step whose large results are there, -1: none
-	moved [][]byte // memory for large results that another program's step would overwrite
-	away  bool     // they are in moved
+	moved [][]byte // by place in large: memory for one that does not stay, or no longer
+	away  bool     // all are in moved
 }
 
 // setResults finds the memory of results.
@@ -26,10 +27,12 @@ func (e *exec) setResults() {
 	e.kept.last = -1
 	for i, o := range e.p.Outputs {
 		e.outputs = append(e.outputs, e.mem[o.Buffer])
-		if o.Type.Bytes() > runtime.SmallResult && e.p.Buffers[e.p.Buffers[o.Buffer].Root].Arena == lower.WorkArena {
+		if o.Type.Bytes() > runtime.SmallResult {
 			e.kept.large = append(e.kept.large, i)
+			e.kept.stays = append(e.kept.stays, e.p.Buffers[e.p.Buffers[o.Buffer].Root].Arena == lower.WorkArena)
 		}
 	}
+	e.kept.moved = make([][]byte, len(e.kept.large))
 	for k := range e.kept.ring {
 		e.kept.ring[k] = make([][]byte, len(e.outputs))
 	}
@@ -65,13 +68,21 @@ func (e *exec) moveResults() {
 	if r.last < 0 || r.away {
 		return
 	}
-	for k, i := range r.large {
-		if len(r.moved) <= k {
-			r.moved = append(r.moved, e.alloc(e.of.store, int64(len(e.outputs[i]))))
+	for k, stays := range r.stays {
+		if stays {
+			e.move(k)
 		}
-		copy(r.moved[k], e.outputs[i])
 	}
 	r.away = true
+}
+
+// move copies a large result to memory of its own.
+func (e *exec) move(k int) {
+	r, from := &e.kept, e.outputs[e.kept.large[k]]
+	if r.moved[k] == nil {
+		r.moved[k] = e.alloc(e.of.store, int64(len(from)))
+	}
+	copy(r.moved[k], from)
 }
 
 // resultOf returns where a result of a step is, nil if it is gone. e.kept.mu must be held.
@@ -83,7 +94,7 @@ func (e *exec) resultOf(seq int64, out int) []byte {
 		return r.ring[seq%runtime.RingSize][out]
 	case k < 0 || r.last != seq:
 		return nil
-	case r.away:
+	case r.away || !r.stays[k]:
 		return r.moved[k]
 	}
 	return e.outputs[out]
@@ -119,6 +130,11 @@ func (e *exec) publish() runtime.Future {
 	t.e, t.seq = e, e.seq
 	e.seq++
 	if len(e.kept.large) > 0 {
+		for k, stays := range e.kept.stays {
+			if !stays {
+				e.move(k)
+			}
+		}
 		e.kept.last = t.seq
 		e.of.store.show(e)
 	}

@@ -141,7 +141,7 @@ func (s *store) Declare(vars []lower.Var) error {
 			need += v.Type.Bytes()
 		}
 	}
-	if err := fits(need); err != nil {
+	if err := s.b.fits(need); err != nil {
 		return fmt.Errorf("cpu: variables: %w", err)
 	}
 	for i := range vars {

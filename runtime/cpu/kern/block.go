@@ -7,7 +7,7 @@ import (
 
 // Block is an array whose memory the garbage collector neither counts nor frees, where the system gives such memory; else
 // it is of the Go heap. It goes back to the system when its last holder releases it, or when nothing refers to the Block
-// any more: whoever uses its bytes keeps the Block. It holds no words that goroutines synchronise by.
+// any more: whoever uses its bytes keeps the Block. It holds no words that goroutines synchronize by.
 type Block struct {
 	mem     []byte
 	mapped  []byte // the pages that mem lies in; nil: mem is of the Go heap

@@ -35,7 +35,7 @@ func endingConv(d dice, i int) *Conv {
 		c.Bias = d.buf(F32, c.K)
 	}
 	if i%3 == 0 {
-		c.Fixed = Fixed{Weights: NewWeights(nil, Alloc)}
+		c.Fixed = Fixed{Weights: NewWeights(nil, NewBlock)}
 	}
 	return c
 }

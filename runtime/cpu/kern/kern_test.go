@@ -97,7 +97,7 @@ func TestDetect(t *testing.T) {
 
 func TestPool(t *testing.T) {
 	for _, workers := range []int{1, 2, 7, 40} {
-		p := NewPool(workers)
+		p := NewPool(workers, 0)
 		for round := range 200 {
 			n := 1 + round%37
 			seen := make([]int, n)

@@ -61,7 +61,10 @@ type worker struct {
 }
 
 // New makes a machine of n workers, which is in use; n <= 0 means GOMAXPROCS.
-func New(p *Path, n int) *Machine { return newMachine(p, NewPool(n)) }
+func New(p *Path, n int) *Machine { return newMachine(p, NewPool(n, 0)) }
+
+// NewUnder is New under a quota of so many processors' time, 0: none; see NewPool.
+func NewUnder(p *Path, n int, quota float64) *Machine { return newMachine(p, NewPool(n, quota)) }
 
 // Fork makes another machine of the same workers, out of use (see Pool.Enter), for work at the same time.
 func (m *Machine) Fork() *Machine { return newMachine(m.Path, m.pool.Fork()) }
@@ -91,6 +94,7 @@ func (m *Machine) run(work, n int, t Task) { m.pool.RunBy(work/workerShare, n, t
 type floats struct {
 	s     []float32
 	block *Block // that s lies in; nil: in the Go heap
+	most  int    // floats that get was asked for, at most
 }
 
 // minBlock is the least storage in bytes that lies outside the Go heap.
@@ -98,6 +102,7 @@ const minBlock = 256 << 10
 
 // get returns n floats, aligned to 64 bytes, with undefined contents and one vector of spare memory after them.
 func (f *floats) get(n int) []float32 {
+	f.most = max(f.most, n+16)
 	if len(f.s) < n+16 {
 		f.grow(int64(4 * (n + n/4 + 16)))
 	}
@@ -106,7 +111,9 @@ func (f *floats) get(n int) []float32 {
 
 // grow replaces the storage by one of so many bytes.
 func (f *floats) grow(bytes int64) {
+	most := f.most
 	f.drop()
+	f.most = most
 	if bytes < minBlock {
 		f.s = Buf{F32, Alloc(bytes)}.f32()
 		return
@@ -120,7 +127,7 @@ func (f *floats) drop() {
 	if f.block != nil {
 		f.block.Release()
 	}
-	f.s, f.block = nil, nil
+	f.s, f.block, f.most = nil, nil, 0
 }
 
 // getInts is the same for offsets.

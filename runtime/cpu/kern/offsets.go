@@ -102,6 +102,7 @@ func (o *offsets) pixels(g *grid, images int, size, step [3]int) {
 	if g.rows == 2 { // in the phase that the first tap reads
 		down /= 2
 	}
+	o.s = slices.Grow(o.s, images*volume(size))
 	for n := range images {
 		for z := range size[0] {
 			for y := range size[1] {
@@ -145,6 +146,7 @@ func (o *offsets) strided(n, a, m, b int) {
 	if o.begin(&key) {
 		return
 	}
+	o.s = slices.Grow(o.s, n*m)
 	for i := range n {
 		for j := range m {
 			o.s = append(o.s, i*a+j*b)

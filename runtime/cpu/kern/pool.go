@@ -71,13 +71,14 @@ func (s *share) drop() int64 {
 }
 
 // NewPool makes a pool of n workers, in use; n <= 0 means GOMAXPROCS, which follows a container's quota, and no more than
-// the machine has. Close stops them.
-func NewPool(n int) *Pool {
+// the machine has. Close stops them. Under a quota of less than n processors' time, 0: none, workers that wait sleep at
+// once: what they would spend on waiting, the others would lack. (GOMAXPROCS is at least 2 under any quota.)
+func NewPool(n int, quota float64) *Pool {
 	most := runtime.GOMAXPROCS(0)
 	if n <= 0 {
 		n = min(most, runtime.NumCPU())
 	}
-	return newPool(n, n <= min(most, runtime.NumCPU()))
+	return newPool(n, n <= min(most, runtime.NumCPU()) && (quota <= 0 || float64(n) <= quota))
 }
 
 func newPool(n int, eager bool) *Pool {
@@ -206,6 +207,12 @@ func (p *Pool) Run(n int, t Task) {
 
 // RunBy is Run with at most so many workers: waking one costs about as much as a microsecond of work.
 func (p *Pool) RunBy(workers, n int, t Task) {
+	if p.team.dry {
+		if n > 0 {
+			t.Run(0, 0)
+		}
+		return
+	}
 	k := min(workers, n)
 	if k > 1 {
 		k = min(k, p.Share())

@@ -1,6 +1,7 @@
 package kern
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 )
@@ -13,10 +14,13 @@ type team struct {
 	owner  []atomic.Pointer[Pool] // whose crew a worker is in; nil: in none
 	place  []place                // by worker
 	over   atomic.Bool
+	dry    bool         // regions run their first task alone, on the caller
 	eager  bool         // a processor for every worker: waiting takes none away
 	change atomic.Int64 // counts when pools came into use, or went
 
 	mu    sync.Mutex
+	procs int   // GOMAXPROCS when the team was made
+	limit int   // workers that may run now: all, or GOMAXPROCS where that has become less since
 	users int   // pools in use
 	idle  []int // workers that are in no crew
 	pools []*Pool
@@ -30,13 +34,19 @@ func (p *place) cpu() int    { return int(p.next.Load()) - 1 }
 func (p *place) set(cpu int) { p.next.Store(int64(cpu) + 1) }
 
 func newTeam(n int, eager bool) *team {
-	t := &team{wake: make([]chan struct{}, n), owner: make([]atomic.Pointer[Pool], n), place: make([]place, n), eager: eager}
-	for w := n - 1; w >= 1; w-- {
-		t.idle = append(t.idle, w)
-	}
+	t := newTeamOf(n, eager)
 	for w := 1; w < n; w++ {
 		t.wake[w] = make(chan struct{}, 1)
 		go t.worker(w)
+	}
+	return t
+}
+
+// newTeamOf is newTeam without the goroutines of workers.
+func newTeamOf(n int, eager bool) *team {
+	t := &team{wake: make([]chan struct{}, n), owner: make([]atomic.Pointer[Pool], n), place: make([]place, n), eager: eager, procs: runtime.GOMAXPROCS(0), limit: n}
+	for w := n - 1; w >= 1; w-- {
+		t.idle = append(t.idle, w)
 	}
 	return t
 }
@@ -69,11 +79,16 @@ func (p *Pool) Fork() *Pool {
 }
 
 // Enter takes the pool into use: regions run between it and Leave. Pools that are in use at the same time divide the
-// workers evenly; there may be as many of them as there are workers.
+// workers evenly; there may be as many of them as there are workers. A GOMAXPROCS that has changed since the team was made
+// limits the workers from here on.
 func (p *Pool) Enter() {
 	t := p.team
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.limit = len(t.wake)
+	if now := runtime.GOMAXPROCS(0); now < t.procs {
+		t.limit = min(t.limit, now)
+	}
 	t.users++
 	t.change.Add(1)
 	p.used = true
@@ -125,7 +140,7 @@ func (p *Pool) recrew() {
 		return
 	}
 	most := 0
-	if spare := len(t.wake) - t.users; spare > 0 {
+	if spare := t.limit - t.users; spare > 0 {
 		most = ceilDiv(spare, t.users)
 	}
 	have := *p.crew.Load()
@@ -142,7 +157,7 @@ func (p *Pool) recrew() {
 		t.owner[w].Store(nil)
 		t.idle = append(t.idle, w)
 	}
-	for busy := len(t.wake) - 1 - len(t.idle); len(crew) < most && busy < len(t.wake)-t.users && len(t.idle) > 0; busy++ {
+	for busy := len(t.wake) - 1 - len(t.idle); len(crew) < most && busy < t.limit-t.users && len(t.idle) > 0; busy++ {
 		w := t.idle[len(t.idle)-1]
 		t.idle = t.idle[:len(t.idle)-1]
 		t.owner[w].Store(p)

@@ -1,6 +1,7 @@
 package kern
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -85,5 +86,26 @@ func TestCrewsAreEven(t *testing.T) {
 			t.Errorf("%d workers: a pool alone has %d", c.workers, n)
 		}
 		first.Close()
+	}
+}
+
+// A GOMAXPROCS that falls while a pool exists limits its regions from the next use on, and no longer when it rises again.
+func TestPoolFollowsGOMAXPROCS(t *testing.T) {
+	was := runtime.GOMAXPROCS(4)
+	defer runtime.GOMAXPROCS(was)
+	p := NewPool(4, 0)
+	defer p.Close()
+	for _, procs := range []int{4, 2, 1, 3, 4, 8} {
+		runtime.GOMAXPROCS(procs)
+		p.Leave()
+		p.Enter()
+		if got := p.Share(); got > 4 || got != min(procs, p.Workers()) {
+			t.Errorf("GOMAXPROCS %d: a region has %d workers of %d", procs, got, p.Workers())
+		}
+		var ran atomic.Int64
+		p.For(100, func(worker, _ int) { ran.Add(1) })
+		if ran.Load() != 100 {
+			t.Errorf("GOMAXPROCS %d: %d of 100 tasks ran", procs, ran.Load())
+		}
 	}
 }

@@ -1,0 +1,65 @@
+package kern
+
+import (
+	"reflect"
+	"unsafe"
+)
+
+// NewDry makes a machine of n workers that only seems to work, in use: of every region it runs the first task, on the
+// caller. What kernels then ask for is the scratch memory that a machine of n workers needs, see Scratch. Results are
+// not those of the kernels.
+func NewDry(p *Path, n int) *Machine {
+	t := newTeamOf(max(n, 1), false)
+	t.dry = true
+	pool := newPoolOf(t)
+	pool.Enter()
+	return newMachine(p, pool)
+}
+
+// Scratch is how many bytes of temporary memory the machine's kernels have asked for: in steps that have run, and of a
+// dry machine, all of whose workers ask for what the first one did.
+func (m *Machine) Scratch() int64 {
+	own, each := int64(0), make([]int64, len(m.worker))
+	own += int64(8 * m.conv.kept.total) // tables of offsets
+	eachFloats(reflect.ValueOf(m).Elem(), func(f *floats) { own += int64(4 * f.most) })
+	for w := range m.worker {
+		n := int64(0)
+		eachFloats(reflect.ValueOf(&m.worker[w]).Elem(), func(f *floats) { n += int64(4 * f.most) })
+		own -= n
+		each[w] = n
+	}
+	for w := range each {
+		if m.pool.team.dry {
+			own += each[0]
+		} else {
+			own += each[w]
+		}
+	}
+	return own
+}
+
+// Shrink gives the temporary memory back. Kernels ask for it again. No kernel may be running.
+func (m *Machine) Shrink() { eachFloats(reflect.ValueOf(m).Elem(), (*floats).drop) }
+
+var floatsType = reflect.TypeFor[floats]()
+
+// eachFloats calls f for all scratch memory in v, at any depth, but not behind pointers.
+func eachFloats(v reflect.Value, f func(*floats)) {
+	switch v.Kind() {
+	case reflect.Struct:
+		if v.Type() == floatsType {
+			f((*floats)(unsafe.Pointer(v.UnsafeAddr())))
+			return
+		}
+		for i := range v.NumField() {
+			eachFloats(v.Field(i), f)
+		}
+	case reflect.Array, reflect.Slice:
+		if k := v.Type().Elem().Kind(); k != reflect.Struct && k != reflect.Array && k != reflect.Slice {
+			return
+		}
+		for i := range v.Len() {
+			eachFloats(v.Index(i), f)
+		}
+	}
+}
