@@ -14,7 +14,7 @@ type Caps struct {
 	// stores one result. Otherwise the kernel fuses any elementwise work on its result (FusesCluster).
 	SingleStore bool
 	// PostOps are the rows beside products whose kernels run any elementwise work on blocks of their only
-	// result, and store the results of that (FusesCluster).
+	// result, a float, and store the results of that (FusesCluster).
 	PostOps map[Op]bool
 	// Layout is the layout of images that window kernels support: NHWC, or "" for both.
 	Layout string
@@ -222,7 +222,7 @@ const (
 // FusesCluster reports whether n's kernel runs any elementwise work on its result as an
 // epilogue, and stores the results of that: a product, a convolution or one of PostOps.
 func (c Caps) FusesCluster(n *Node) bool {
-	return !c.SingleStore && c.EpilogueOf(n) != NoEpilogue && !c.FusesNormEpilogue(n)
+	return (!c.SingleStore || c.PostOps[n.Op]) && c.EpilogueOf(n) != NoEpilogue && !c.FusesNormEpilogue(n)
 }
 
 // FusesNormEpilogue reports whether n is a channel norm whose kernel has an epilogue.
@@ -237,7 +237,7 @@ func (c Caps) Chains(n *Node) bool {
 
 // StoresOnce reports whether n's kernel stores the result of its epilogue in one form only.
 func (c Caps) StoresOnce(n *Node) bool {
-	return c.SingleStore && c.EpilogueOf(n) != NoEpilogue && !c.FusesNormEpilogue(n)
+	return c.SingleStore && !c.PostOps[n.Op] && c.EpilogueOf(n) != NoEpilogue && !c.FusesNormEpilogue(n)
 }
 
 // Prologue is the node that computes an operand of n in n's kernel, if no other node reads it;
@@ -264,6 +264,9 @@ func (c Caps) EpilogueOf(n *Node) EpilogueStage {
 	case c.FusesNormEpilogue(n):
 		return AfterNorm
 	case c.PostOps[n.Op]: // post-ops are all that may follow
+		if d := n.Out[0].Type.DType; !d.Float() || d == F64 {
+			return NoEpilogue
+		}
 		return AfterResidual
 	case !c.SingleStore && d.Is(Convolves) && d.Window.Filter != Out0:
 		return AfterBias // the row itself has the bias of channels

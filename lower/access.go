@@ -51,7 +51,7 @@ func (s *Step) verifyEpilogue(p *Program) error {
 	g := s.Epilogue
 	caps := p.Target.Caps()
 	kernel := s.Kernel != nil && caps.PostOps[s.Kernel.Node.Op]
-	if s.Gemm == nil && s.Conv == nil && !kernel || caps.SingleStore || len(g.Stores) != len(s.Out) {
+	if !kernel && (s.Gemm == nil && s.Conv == nil || caps.SingleStore) || len(g.Stores) != len(s.Out) {
 		return fmt.Errorf("%d stores of %d results of a %s for %s", len(g.Stores), len(s.Out), s.Kind, p.Target)
 	}
 	if kernel && Count(g.Shape) != s.Kernel.Node.Out[0].Type.Shape.Elements() {

@@ -37,6 +37,28 @@ func TestClustersThatNoKernelRuns(t *testing.T) {
 	}
 }
 
+// A kernel whose post-ops another target runs is a step of its own, and its post-ops are one.
+func TestPostOpsOfAnotherTarget(t *testing.T) {
+	g := parse(t, `graph @g {
+  input %dy : f32[6,4]
+  input %ids : i32[6]
+  input %x : f32[8,4]
+forward:
+  %d = embedding_grad %dy, %ids {cluster=1 rows=8} : f32[8,4]
+  %s = add %x, %d {cluster=1} : f32[8,4]
+  %r = relu %s {cluster=1} : f32[8,4]
+  return %r
+}
+`)
+	p, err := Lower(g, CPU)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Verify(p); err != nil || len(p.Parts[Micro]) != 2 || p.Parts[Micro][1].Kind != KindCluster {
+		t.Errorf("%d steps, want the kernel and its post-ops; %v", len(p.Parts[Micro]), err)
+	}
+}
+
 // A replay that shows what a norm's kernel keeps to itself runs the nodes of that
 // cluster one by one.
 func TestReplayShowsInsideANorm(t *testing.T) {

@@ -135,7 +135,7 @@ func (r *readers) epilogue(caps ir.Caps, n *ir.Node, nodes []*ir.Node) (own []li
 		rest = slices.DeleteFunc(rest, func(x *ir.Node) bool { return x == m })
 		stage, at = next, m.Out[0]
 	}
-	return own, rest, len(rest) == 0 || !caps.SingleStore
+	return own, rest, len(rest) == 0 || caps.FusesCluster(n)
 }
 
 // lowerProduct lowers product n and elementwise nodes over its result to one step, if its kernel

@@ -3,6 +3,7 @@ package lower
 import (
 	"container/heap"
 	"fmt"
+	"slices"
 
 	"ampc/ir"
 )
@@ -48,6 +49,9 @@ func (l *Lowerer) partition(part Part, clusters bool) (nodes []scheduled, cluste
 		for _, n := range l.g.Body[s] {
 			pos++
 			k := key{s: s, cluster: n.Why.Cluster}
+			if elsewherePostOps(caps, n) {
+				k.cluster = 0
+			}
 			if launches && n.Why.Launch > 0 {
 				k = key{s: s, launch: n.Why.Launch}
 			}
@@ -62,6 +66,21 @@ func (l *Lowerer) partition(part Part, clusters bool) (nodes []scheduled, cluste
 		}
 	}
 	return nodes, clustered
+}
+
+// elsewherePostOps reports whether n is a kernel whose post-ops only the target that the graph was
+// compiled for runs in it, as in a GPU's graph that is replayed on the CPU. Here it is a step of its
+// own.
+func elsewherePostOps(caps ir.Caps, n *ir.Node) bool {
+	if n.Why.Cluster == 0 || !IsKernel(n) || caps.EpilogueOf(n) != ir.NoEpilogue || n.Def().Norm != nil || n.Op == ir.OpCustom {
+		return false
+	}
+	return !slices.ContainsFunc(n.In, func(v *ir.Value) bool { return v != nil && sameCluster(v, n) })
+}
+
+// sameCluster reports whether the fusion cluster of n computes v.
+func sameCluster(v *ir.Value, n *ir.Node) bool {
+	return v.Def != nil && v.Def.Why.Cluster == n.Why.Cluster
 }
 
 // scheduledIn maps Node.ID to the index of its schedule node, -1 for nodes of other parts.

@@ -1,6 +1,7 @@
 package ptx
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 )
@@ -14,11 +15,16 @@ import (
 // the position in the low one. An id outside the table sorts last. Backward has the arguments dy,
 // order and dtable of Vocab×Cols (type Out). It adds to each row of the table its rows of dy in
 // order of their positions, in f32.
+//
+// After, if not nil, computes what is stored from the rows that are looked up, or from the sums. It
+// reads them as load 0, in f32, which has no buffer. Its other loads and its stores are arguments
+// in place of y and dtable. The table is then of floats.
 type Embedding struct {
 	Name                string
 	Vocab, Cols, Tokens int
 	IDs                 DType // i32 or i64
 	In, Out             DType // forward: table and y, which must agree; backward: dy and dtable
+	After               *Elementwise
 }
 
 // readID reads id i as u32. An id outside 0 … n-1 becomes a number with all bits set.
@@ -38,38 +44,81 @@ func (s Embedding) check() error {
 	return nil
 }
 
-// Forward generates the gather: one warp for each token, elements moved as bits.
+// after plans the code behind n rows, nil if there is none, and the number of adjacent columns that
+// a thread processes at once.
+func (s Embedding) after(n int) (g *rowElementwise, vec int, err error) {
+	vec = vecFor(s.Cols, s.In)
+	if s.After == nil {
+		return nil, vec, nil
+	}
+	if g, err = planRows(s.After, n, s.Cols); err != nil {
+		return nil, 0, fmt.Errorf("ptx: %s: %w", s.Name, err)
+	}
+	return g, min(vec, rowVec(s.Cols, []*rowElementwise{g})), nil
+}
+
+// Forward generates the gather: one warp for each token, elements moved as bits if no code follows.
 func (s Embedding) Forward(fl Flavour) (*Launch, error) {
-	if err := s.check(); err != nil {
+	after, vec, err := s.after(s.Tokens)
+	if err := errors.Join(s.check(), err); err != nil {
 		return nil, err
 	}
-	r := startRows(fl, s.Name, s.Cols, 32, vecFor(s.Cols, s.In), 0)
+	r := startRows(fl, s.Name, s.Cols, 32, vec, 0)
+	r.streamed = true
 	b := r.b
 	p := params{b: b}
 	table, ids := p.in("table", s.In, s.Vocab*s.Cols), p.in("ids", s.IDs, s.Tokens)
-	y := p.out("y", s.In, s.Tokens*s.Cols)
+	var y Reg
+	if after == nil {
+		y = p.out("y", s.In, s.Tokens*s.Cols)
+	} else {
+		r.chunks = 1
+		after.loadParams(&p, 1)
+		after.storeParams(&p)
+	}
 	r.begin()
 	size := s.In.Size()
 	r.alone(s.Tokens, func(row Reg) {
 		id := b.readID(ids, row, s.IDs, s.Vocab)
 		ok := b.Do("setp.lt.u32", id, I(s.Vocab))
 		from := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", id), I(s.Cols*size), table)
+		if after != nil {
+			after.enter(r, row)
+			after.through(func(at spot) []Reg {
+				return b.floats(s.looked(r, ok, from, at.at), s.In)
+			}, nil)
+			return
+		}
 		to := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", row), I(s.Cols*size), y)
-		b.strided(r.lane, 32, s.Cols/r.vec, func(i Reg) {
-			v := make([]Reg, r.vec)
-			for k := range v {
-				v[k] = b.Reg(raw(s.In))
-				b.fillNaN(v[k], s.In)
-			}
-			b.when(ok, func() {
-				for k, x := range b.load(b.at(from, i, r.vec*size), 0, s.In, r.vec) {
-					b.To(v[k], "mov."+x.Class.String(), x)
-				}
-			})
-			b.store(b.at(to, i, r.vec*size), 0, s.In, v)
+		r.spots(func(at spot) {
+			b.store(b.at(to, at.at, r.vec*size), 0, s.In, s.looked(r, ok, from, at.at))
 		})
 	})
 	return finish(b, r.grid(s.Tokens), p.list)
+}
+
+// looked loads vector i of the row at from, NaN if ok is false.
+func (s Embedding) looked(r *rows, ok, from, i Reg) []Reg {
+	b, v := r.b, make([]Reg, r.vec)
+	for k := range v {
+		v[k] = b.Reg(raw(s.In))
+		b.fillNaN(v[k], s.In)
+	}
+	b.when(ok, func() {
+		for k, x := range b.load(b.at(from, i, r.vec*s.In.Size()), 0, s.In, r.vec) {
+			b.To(v[k], "mov."+x.Class.String(), x)
+		}
+	})
+	return v
+}
+
+// floats widens stored floats to f32.
+func (b *Builder) floats(x []Reg, d DType) []Reg {
+	out := make([]Reg, len(x))
+	for i := range x {
+		out[i] = b.widen(x[i], d)
+	}
+	return out
 }
 
 // fillNaN sets a register to the stored bits of NaN, 0 for integers.
@@ -111,15 +160,21 @@ type embedSum struct {
 // Backward generates the sums. A warp searches for the start of its rows in the order, then loads
 // several rows of dy at a time and adds them one by one.
 func (s Embedding) Backward(fl Flavour) (*Launch, error) {
-	if err := s.check(); err != nil {
+	after, vec, err := s.after(s.Vocab)
+	if err := errors.Join(s.check(), err); err != nil {
 		return nil, err
 	}
-	vec := vecFor(s.Cols, s.In)
 	k := &embedSum{Embedding: s, rows: startRows(fl, s.Name, s.Cols, 32, vec, 1)}
 	b := k.b
 	p := params{b: b}
 	k.dy, k.order = p.in("dy", s.In, s.Tokens*s.Cols), p.in("order", Int64, s.Tokens)
-	dtable := p.out("dtable", s.Out, s.Vocab*s.Cols)
+	var dtable Reg
+	if after == nil {
+		dtable = p.out("dtable", s.Out, s.Vocab*s.Cols)
+	} else {
+		after.loadParams(&p, 1)
+		after.storeParams(&p)
+	}
 	k.begin()
 	k.warpLane = k.lane
 	slices := ceilDiv(s.Cols, 32*vec)
@@ -138,8 +193,14 @@ func (s Embedding) Backward(fl Flavour) (*Launch, error) {
 		b.Loop(I(0), left, I(1), B32, func(i Reg) {
 			begin, end := b.lane(begins, i), b.lane(begins, b.iadd(i, I(1)))
 			acc := k.tile(0)
+			row := b.iadd(first, i)
 			k.add(acc[0], begin, end)
-			k.store(k.rowAddr(dtable, b.iadd(first, i), s.Out), s.Out, acc)
+			if after == nil {
+				k.store(k.rowAddr(dtable, row, s.Out), s.Out, acc)
+				return
+			}
+			after.enter(k.rows, row)
+			after.through(func(at spot) []Reg { return acc[at.chunk] }, nil)
 		})
 	})
 	g := k.grid(ceilDiv(s.Vocab, each))

@@ -2,6 +2,7 @@ package sm
 
 import (
 	"errors"
+	"slices"
 
 	"ampc/ir"
 	"ampc/lower"
@@ -35,29 +36,81 @@ func along(d []int64, axis int) (outer, n, inner int) {
 
 // embedding looks rows up.
 func (c *cudaCall) embedding() error {
-	table, ids, y := c.s.In[0], c.s.In[1], c.s.Out[0]
+	table, ids := c.s.In[0], c.s.In[1]
 	d := c.dims(table)
-	k := ptx.Embedding{Name: "k", Vocab: int(d[0]), Cols: int(d[1]), Tokens: int(c.elements(ids)), IDs: c.elem(ids), In: c.elem(table), Out: c.elem(y)}
-	return c.launch("embedding", k.Forward, table, ids, y)
+	k := ptx.Embedding{Name: "k", Vocab: int(d[0]), Cols: int(d[1]), Tokens: int(c.elements(ids)), IDs: c.elem(ids), In: c.elem(table), Out: c.elem(table)}
+	more, err := c.after(&k)
+	if err != nil {
+		return err
+	}
+	return c.launch("embedding", k.Forward, append([]lower.BufferID{table, ids}, more...)...)
+}
+
+// after gives a kernel over rows the elementwise work on its result, and returns the buffers that
+// the work reads and writes: the step's result if there is none.
+func (c *cudaCall) after(k *ptx.Embedding) ([]lower.BufferID, error) {
+	g := c.s.Epilogue
+	if g == nil {
+		return c.s.Out, nil
+	}
+	first := slices.IndexFunc(g.Loads, func(a lower.Access) bool { return a.Buffer == lower.None })
+	own := *g
+	own.Loads = slices.Concat(g.Loads[first:first+1], g.Loads[:first], g.Loads[first+1:]) // load 0 is the row
+	own.Code = slices.Clone(g.Code)
+	for r := range own.Code {
+		switch in := &own.Code[r]; {
+		case in.Op != ir.PIn:
+		case in.Int == int64(first):
+			in.Int = 0
+		case in.Int < int64(first):
+			in.Int++
+		}
+	}
+	after, err := c.ptxElementwise(&own)
+	k.After = &after
+	return slices.Concat(buffersOf(own.Loads[1:]), buffersOf(own.Stores)), err
 }
 
 // embeddingGrad sorts the ids, then adds up the rows of each id.
 func (c *cudaCall) embeddingGrad() error {
-	dy, ids, table := c.s.In[0], c.s.In[1], c.s.Out[0]
-	if err := c.floats(dy, table); err != nil {
+	dy, ids := c.s.In[0], c.s.In[1]
+	if err := c.floats(dy); err != nil {
 		return err
 	}
-	if c.elements(ids) == 0 {
-		return c.fillZero(table)
+	d, n := ir.Sizes(c.n.Out[0].Type.Shape), c.elements(ids)
+	if n == 0 {
+		return c.noRows()
 	}
-	d, n := c.dims(table), c.elements(ids)
-	k := ptx.Embedding{Name: "k", Vocab: int(d[0]), Cols: int(d[1]), Tokens: int(n), IDs: c.elem(ids), In: c.elem(dy), Out: c.elem(table)}
+	k := ptx.Embedding{Name: "k", Vocab: int(d[0]), Cols: int(d[1]), Tokens: int(n), IDs: c.elem(ids), In: c.elem(dy), Out: c.elem(c.s.Out[0])}
+	more, err := c.after(&k)
+	if err != nil {
+		return err
+	}
 	order := c.temp("order", ir.I64, n)
 	lists := []lower.BufferID{ids, order}
 	if k.Passes() > 1 {
 		lists = append(lists, c.temp("spare", ir.I64, n))
 	}
-	return errors.Join(c.launch("embedding_order", k.Order, lists...), c.launch("embedding_grad", k.Backward, dy, order, table))
+	return errors.Join(c.launch("embedding_order", k.Order, lists...), c.launch("embedding_grad", k.Backward, append([]lower.BufferID{dy, order}, more...)...))
+}
+
+// noRows stores sums without terms.
+func (c *cudaCall) noRows() error {
+	g := c.s.Epilogue
+	if g == nil {
+		return c.fillZero(c.s.Out[0])
+	}
+	none := *g
+	none.Loads = slices.Clone(g.Loads)
+	for i := range none.Loads {
+		if none.Loads[i].Buffer == lower.None {
+			none.Loads[i].Buffer = c.temp("zero", ir.F32, g.Shape...)
+			if err := c.fillZero(none.Loads[i].Buffer); err != nil {
+				return err
+			}
+		}
+	}
+	return c.cluster(&none)
 }
 
 // gather picks slices along an axis.

@@ -116,7 +116,7 @@ func (t Target) String() string { return t.name }
 
 // Caps implements Target.
 func (t Target) Caps() ir.Caps {
-	c := ir.Caps{NoGraphs: t.Lacks(NoDnn), SingleStore: true, NoResidual: true, Norms: channelNorms, Rows: rowFusion, Expander: lower.Expansions(t), Splits: t.splits, SplitsConv: t.addsBiasApart, Products: t.products}
+	c := ir.Caps{NoGraphs: t.Lacks(NoDnn), SingleStore: true, NoResidual: true, Norms: channelNorms, Rows: rowFusion, PostOps: postOps, Expander: lower.Expansions(t), Splits: t.splits, SplitsConv: t.addsBiasApart, Products: t.products}
 	c.RequiresDense = c.NoGraphs
 	if !t.multiplies(ir.BF16) {
 		c.Widens = t.widens
@@ -127,6 +127,9 @@ func (t Target) Caps() ir.Caps {
 	}
 	return c
 }
+
+// postOps are the ops whose kernels run elementwise code on the rows that they store.
+var postOps = map[ir.Op]bool{ir.OpEmbedding: true, ir.OpEmbeddingGrad: true}
 
 // channelNorms is what the kernels of norms over channels, and over groups of channels, fuse.
 func channelNorms(n *ir.Node) ir.NormFusion {
