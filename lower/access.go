@@ -125,6 +125,9 @@ func (a *Access) inside(p *Program, shape []int64, id BufferID) error {
 			hi += step
 		}
 	}
+	if a.Bits {
+		hi /= 8
+	}
 	if n := b.Type.Shape.Elements(); lo < 0 || hi >= n {
 		return fmt.Errorf("accesses elements %d to %d of %%%s, which has %d", lo, hi, b.Name, n)
 	}

@@ -236,6 +236,8 @@ type Access struct {
 	Offset  int64
 	Strides []int64
 	Reg     ir.Reg // stores only: the register to store
+	// Bits: the elements are bool, eight in a byte of a u8 buffer, for GPU targets.
+	Bits bool
 }
 
 // Cluster is fused elementwise work: Code runs for every point of Shape. Instruction PIn reads

@@ -25,6 +25,7 @@ type Access struct {
 	DType  DType
 	Stride []int64 // strides in elements for each dimension of Shape; 0 broadcasts; nil is contiguous
 	Offset int64   // element of the buffer at index 0…0
+	Bits   bool    // elements are bool, eight in a byte of a u8 buffer, the first in its lowest bit
 }
 
 // Output writes a value. It may go to a buffer that a load reads when both map every index to the
@@ -136,7 +137,7 @@ func newElementwiseGen(g Elementwise, fl Flavour) (*elementwiseGen, error) {
 	c.vec = c.width()
 	c.vectors = c.n / int64(c.vec)
 	c.tail = c.n % int64(c.vec)
-	return c, nil
+	return c, c.checkBits()
 }
 
 // planElementwise brings e into the form from which code is generated.
@@ -374,6 +375,9 @@ func (c *elementwiseGen) extent(a Access) int64 {
 			top += s * (c.Shape[i] - 1)
 		}
 	}
+	if a.Bits {
+		top /= bitsInByte
+	}
 	return top + 1
 }
 
@@ -414,6 +418,9 @@ func (c *elementwiseGen) putAll() {
 // stored returns the value that store i writes, in its memory format.
 func (c *elementwiseGen) stored(i int) []Reg {
 	s, out := c.Stores[i], make([]Reg, c.lanes)
+	if s.Bits {
+		return c.joinBits(s.Value)
+	}
 	for l := range out {
 		out[l] = c.toMemory(c.lane(s.Value, l), c.Code[s.Value].Type, s.DType)
 	}
@@ -455,6 +462,9 @@ func (c *elementwiseGen) value(i int, in Instr) []Reg {
 			return c.known[in.Int]
 		}
 		at := c.locate(int(in.Int))
+		if a.Bits {
+			return c.splitBits(at)
+		}
 		raw := c.b.load(at.base, at.off, a.DType, n)
 		for l := range raw {
 			raw[l] = c.fromMemory(raw[l], a.DType, in.Type)
@@ -525,6 +535,9 @@ func (c *elementwiseGen) divide(t string, e Reg, n int64) (rem, quo Reg) {
 
 // address is the byte address of lane 0 in one buffer.
 func (c *elementwiseGen) address(base Reg, a Access, coords []Reg) Reg {
+	if a.Bits {
+		return c.addressOfBits(base, a, coords)
+	}
 	b, size := c.b, int64(a.DType.Size())
 	addr := base
 	if a.Offset != 0 {

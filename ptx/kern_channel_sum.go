@@ -121,7 +121,7 @@ func (s ChannelSum) generate(fl Flavour) (*channelSum, error) {
 	}
 	for w.vec = w.width(); !w.planes && 4*elementThreads*w.vec*len(s.Sums) > channelShared; w.vec /= 2 {
 	}
-	return w, nil
+	return w, w.checkBits()
 }
 
 // strideOf is the strides of an access over shape; nil strides are contiguous.

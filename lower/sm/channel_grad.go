@@ -81,8 +81,8 @@ func (g *channelGrads) keep(made ir.Reg) {
 		return
 	}
 	cost := -2 * g.dtype().Size()
-	for _, a := range b.Loads {
-		if !g.known(a.Buffer) {
+	for k, a := range b.Loads {
+		if !g.known(a.Buffer) && g.signsFor(k) == lower.None {
 			cost += a.DType.Size()
 		}
 	}
@@ -109,8 +109,14 @@ func (g *channelGrads) dy(p *channelPass, first bool) ir.Reg {
 	}
 	regs := make([]ir.Reg, len(b.Code))
 	for i, in := range b.Code {
+		if k := comparesSign(b, in); k >= 0 && g.signsFor(k) != lower.None {
+			regs[i] = p.bits(g.signsFor(k))
+			continue
+		}
 		if in.Op == ir.PIn {
-			regs[i] = g.operand(p, b.Loads[in.Int].Buffer)
+			if g.signsFor(int(in.Int)) == lower.None {
+				regs[i] = g.operand(p, b.Loads[in.Int].Buffer)
+			}
 			continue
 		}
 		in.A, in.B, in.C = regs[in.A], regs[in.B], regs[in.C]

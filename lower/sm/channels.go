@@ -143,8 +143,10 @@ func (c *cudaCall) normalized(own channelStats, added *channelStats) *lower.Clus
 		y = p.Max(y, p.F(0))
 	}
 	p.store(y, out[0])
+	c.storeSigns(p, y, out[0])
 	if fusion.Copy > 0 {
 		p.store(y, out[fusion.Copy])
+		c.storeSigns(p, y, out[fusion.Copy])
 	}
 	return p.cluster()
 }

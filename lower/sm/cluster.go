@@ -74,7 +74,7 @@ func ptxAccess(a *lower.Access, name string) (ptx.Access, error) {
 	if !ok {
 		return ptx.Access{}, fmt.Errorf("no kernel reads or writes %s", a.DType)
 	}
-	return ptx.Access{Name: name, DType: t, Stride: a.Strides, Offset: a.Offset}, nil
+	return ptx.Access{Name: name, DType: t, Stride: a.Strides, Offset: a.Offset, Bits: a.Bits}, nil
 }
 
 func ptxInstr(i *ir.Instr) ptx.Instr {

@@ -25,12 +25,13 @@ type cudaLowerer struct {
 	out    []lower.Step      // of the part being lowered
 	open   []openSum         // of the part being lowered: parts that no launch has joined yet
 	at     lower.Part
-	from   *lower.Step                    // being lowered
-	stats  map[lower.BufferID]rowStats    // by logits whose loss this part has computed
-	fused  map[lower.BufferID]*lower.Step // by logits: losses that run with their gradients
-	bad    []counted                      // tensors for which this part has counted elements that are not finite
-	read   map[lower.BufferID]bool        // roots that a step or the caller reads
-	relu   map[lower.BufferID]*lower.Step // by root of a result: batch norms of micro whose epilogue is a ReLU without a sum
+	from   *lower.Step                       // being lowered
+	stats  map[lower.BufferID]rowStats       // by logits whose loss this part has computed
+	fused  map[lower.BufferID]*lower.Step    // by logits: losses that run with their gradients
+	bad    []counted                         // tensors for which this part has counted elements that are not finite
+	read   map[lower.BufferID]bool           // roots that a step or the caller reads
+	relu   map[lower.BufferID]*lower.Step    // by root of a result: batch norms of micro whose epilogue is a ReLU without a sum
+	signs  map[lower.BufferID]lower.BufferID // by root of a result of a ReLU: where a bit says of each element that it is above zero; None: not stored yet
 }
 
 func (t Target) lowerer(p *lower.Program) *cudaLowerer {
@@ -42,6 +43,7 @@ func (t Target) Finish(p *lower.Program) error {
 	p.Planned = nil // the clusters describe no launches; Target.Verify checks these
 	c := t.lowerer(p)
 	c.read, c.relu = rootsRead(p), normsWithRelu(p)
+	c.signs = c.signsRead()
 	p.Batch(lower.Prepare)
 	p.Batch(lower.Update)
 	for part := range lower.NumParts {

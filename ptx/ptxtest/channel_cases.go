@@ -20,6 +20,7 @@ func channelCases() []Case {
 	}
 	cases := []Case{
 		gradientSums([3]int{100, 256, 1}, 3, ptx.Float16, true), gradientSums([3]int{1200, 64, 1}, 1, ptx.BFloat16, false), gradientSums([3]int{4, 3, 1024}, 2, ptx.Float16, true),
+		signedSums([3]int{100, 256, 1}, 3, ptx.Float16, true), signedSums([3]int{33, 8, 1}, 1, ptx.BFloat16, false), signedSums([3]int{4, 3, 1024}, 2, ptx.Float32, false),
 		imageSums(3, 33, 9, 2), imageSums(2, 50, 64, 1),
 	}
 	for _, n := range sizes {
@@ -112,8 +113,43 @@ func moments(s ptx.Channels) Case {
 // gradientSums is what the gradient of batch norm adds up: the mask of a ReLU on the sum of two
 // gradients, which is stored, and its products with one or two images of unit spread.
 func gradientSums(shape [3]int, split int, low ptx.DType, twin bool) Case {
+	g, s := gradientSum(shape, split, low, twin, false)
+	return gradientCase(g, s, low)
+}
+
+// signedSums are gradientSums with the mask in bits.
+func signedSums(shape [3]int, split int, low ptx.DType, twin bool) Case {
+	g, s := gradientSum(shape, split, low, twin, true)
+	c := gradientCase(g, s, low)
+	plain := c
+	n := s.Outer * s.C * s.Inner
+	c.Name += "_bits"
+	c.Fill = func(r *rand.Rand) []Tensor {
+		in := plain.Fill(r)
+		in[2] = ids(r, ptx.Uint8, n/8, 256)
+		return in
+	}
+	c.Check = func(in, out []Tensor) error {
+		in = append([]Tensor(nil), in...)
+		in[2] = bitsOf(in[2])
+		return plain.Check(in, out)
+	}
+	return c
+}
+
+// bitsOf are the bits of bytes, the lowest of each first.
+func bitsOf(t Tensor) Tensor {
+	bits := New(ptx.Uint8, 8*t.Len())
+	for i := range bits.Len() {
+		bits.SetBits(i, t.Bits(i/8)>>(i%8)&1)
+	}
+	return bits
+}
+
+// gradientSum is the kernel of gradientSums. With signs, bits say where y is above zero.
+func gradientSum(shape [3]int, split int, low ptx.DType, twin, signs bool) (ptx.ChannelSum, ptx.Channels) {
 	s := ptx.Channels{Outer: shape[0], C: shape[1], Inner: shape[2], Split: split, In: low}
-	n, each, perChannel := s.Outer*s.C*s.Inner, []int64(nil), []int64{0, 1, 0}
+	each, perChannel := []int64(nil), []int64{0, 1, 0}
 	loads := []ptx.Access{load("a", low, each...), load("b", ptx.Float32, each...), load("y", low, each...), load("x", low, each...),
 		load("mean", ptx.Float32, perChannel...), load("rstd", ptx.Float32, perChannel...)}
 	if twin {
@@ -123,8 +159,14 @@ func gradientSums(shape [3]int, split int, low ptx.DType, twin bool) Case {
 	for i, l := range loads {
 		e.ins = append(e.ins, ptx.Instr{Op: "in", Type: valueType(l.DType), Int: int64(i)})
 	}
-	zero := e.num(0)
-	dy := e.f("select", e.op("lt", ptx.Bool, zero, 2), e.f("add", 0, 1), zero)
+	zero, mask := e.num(0), 2
+	if signs {
+		loads[2] = ptx.Access{Name: "signs", DType: ptx.Uint8, Bits: true}
+		e.ins[2].Type = ptx.Bool
+	} else {
+		mask = e.op("lt", ptx.Bool, zero, 2)
+	}
+	dy := e.f("select", mask, e.f("add", 0, 1), zero)
 	values := []int{dy}
 	for at := 3; at < len(loads); at += 3 {
 		values = append(values, e.f("mul", dy, e.f("mul", e.f("sub", at, at+1), at+2)))
@@ -132,6 +174,11 @@ func gradientSums(shape [3]int, split int, low ptx.DType, twin bool) Case {
 	g := ptx.ChannelSum{Split: max(split, 1), Sums: values, Elementwise: ptx.Elementwise{Shape: []int64{int64(s.Outer), int64(s.C), int64(s.Inner)},
 		Loads: loads, Code: e.ins, Stores: []ptx.Output{output("dy", ptx.Float32, dy)}}}
 	g.Name = channelName(caseName("bnsums_%s_%d", low, len(values)), s)
+	return g, s
+}
+
+func gradientCase(g ptx.ChannelSum, s ptx.Channels, low ptx.DType) Case {
+	n, loads := s.Outer*s.C*s.Inner, g.Loads
 	return Case{
 		Name: g.Name, Kernel: "ChannelSum.Build", Size: along(s.Outer*s.Inner, s.C), Build: g.Build, Trials: 3, Streams: s.C == 256,
 		Fill: func(r *rand.Rand) []Tensor {
@@ -140,7 +187,7 @@ func gradientSums(shape [3]int, split int, low ptx.DType, twin bool) Case {
 				in = append(in, fill(r, loads[at].DType, n, 1), fill(r, ptx.Float32, s.C, 1), fill(r, ptx.Float32, s.C, 1))
 			}
 			in = append(in, New(ptx.Float32, n))
-			for range values {
+			for range g.Sums {
 				in = append(in, New(ptx.Float32, g.Split*s.C))
 			}
 			return in

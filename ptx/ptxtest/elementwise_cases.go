@@ -1,6 +1,7 @@
 package ptxtest
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 
@@ -60,7 +61,39 @@ func elementwiseCases() []Case {
 	} {
 		cases = append(cases, castCase(pair[0], pair[1], 1003))
 	}
+	cases = append(cases, signs(33, 8), signs(1, 1024), signs(17, 64))
 	return append(cases, everyHalf(ptx.Float16), everyHalf(ptx.BFloat16))
+}
+
+// signs stores, as bits, where x plus a row is above zero, and x where bits of another tensor are
+// set.
+func signs(rows, cols int) Case {
+	n := rows * cols
+	e := &expr{ins: append(code(ptx.Float16, ptx.Float32), ptx.Instr{Op: "in", Type: ptx.Bool, Int: 2})}
+	zero := e.num(0)
+	above := e.op("lt", ptx.Bool, zero, e.f("add", 0, 1))
+	g := ptx.Elementwise{Name: caseName("signs_%dx%d", rows, cols), Shape: []int64{int64(rows), int64(cols)}, Code: e.ins,
+		Loads:  []ptx.Access{load("x", ptx.Float16), load("row", ptx.Float32, 0, 1), {Name: "mask", DType: ptx.Uint8, Bits: true}},
+		Stores: []ptx.Output{{Access: ptx.Access{Name: "above", DType: ptx.Uint8, Bits: true}, Value: above}, output("y", ptx.Float16, e.f("select", 2, 0, zero))}}
+	g.Code = e.ins
+	return Case{
+		Name: g.Name, Kernel: "Elementwise.Build", Size: n, Build: g.Build, Exact: true, Trials: 3,
+		Fill: func(r *rand.Rand) []Tensor {
+			return []Tensor{special(r, ptx.Float16, n, 1), fill(r, ptx.Float32, cols, 1), ids(r, ptx.Uint8, n/8, 256), New(ptx.Uint8, n/8), New(ptx.Float16, n)}
+		},
+		Check: func(in, out []Tensor) error {
+			above, y, mask := New(ptx.Uint8, n), New(ptx.Float16, n), bitsOf(in[2])
+			for i := range n {
+				if in[0].F32(i)+in[1].F32(i%cols) > 0 {
+					above.SetBits(i, 1)
+				}
+				if mask.Bits(i) == 1 {
+					y.SetBits(i, in[0].Bits(i))
+				}
+			}
+			return errors.Join(same("above", bitsOf(out[3]), above), same("y", out[4], y))
+		},
+	}
 }
 
 // Cast converts n elements.

@@ -213,6 +213,9 @@ func elements(p *lower.Program, s *lower.Step, list []lower.Access) (all []strin
 		var walk func(d int, e int64)
 		walk = func(d int, e int64) {
 			if d == len(s.Cluster.Shape) {
+				if a.Bits {
+					e /= 8
+				}
 				all = append(all, fmt.Sprint(b.Arena, b.Offset+e*b.Type.DType.Size()))
 				return
 			}
