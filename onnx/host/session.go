@@ -1,10 +1,12 @@
 package host
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -44,10 +46,12 @@ type Session struct {
 	store    runtime.Store
 	names    map[*onnx.Tensor]string // of initializers, in the store
 	taken    map[string]bool
-	inits    map[string]*onnx.Tensor            // by the names of variables
-	equal    map[[sha256.Size]byte]*onnx.Tensor // tables of integers, by their contents
-	same     map[*onnx.Tensor]*onnx.Tensor      // as equal has them
-	types    map[string]ir.Type                 // of variables in the store
+	inits    map[string]*onnx.Tensor // by the names of variables
+	inputs   []*onnx.Info
+	seed     maphash.Seed
+	equal    map[uint64][]*onnx.Tensor     // tables of integers, by the hashes of their contents
+	same     map[*onnx.Tensor]*onnx.Tensor // as equal has them
+	types    map[string]ir.Type            // of variables in the store
 	cache    cache
 	ops      map[string]operator
 	traced   time.Duration // spent on making entries
@@ -88,11 +92,11 @@ func New(m *onnx.Model, o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Session{ops: operators(), compiledOnce: map[[sha256.Size]byte]bool{}, cache: cache{forms: map[[sha256.Size]byte]*entry{}, over: map[overKey]*program{}}, model: m, main: main, o: o, store: store, names: map[*onnx.Tensor]string{}, inits: map[string]*onnx.Tensor{}, equal: map[[sha256.Size]byte]*onnx.Tensor{}, same: map[*onnx.Tensor]*onnx.Tensor{}, taken: map[string]bool{}, types: map[string]ir.Type{}}, nil
+	return &Session{inputs: m.Inputs(), ops: operators(), compiledOnce: map[[sha256.Size]byte]bool{}, cache: cache{forms: map[[sha256.Size]byte]*entry{}, over: map[overKey]*program{}}, model: m, main: main, o: o, store: store, names: map[*onnx.Tensor]string{}, inits: map[string]*onnx.Tensor{}, seed: maphash.MakeSeed(), equal: map[uint64][]*onnx.Tensor{}, same: map[*onnx.Tensor]*onnx.Tensor{}, taken: map[string]bool{}, types: map[string]ir.Type{}}, nil
 }
 
 // Inputs lists what Run must be given, Outputs what it can return.
-func (s *Session) Inputs() []*onnx.Info  { return s.model.Inputs() }
+func (s *Session) Inputs() []*onnx.Info  { return s.inputs }
 func (s *Session) Outputs() []*onnx.Info { return s.model.Graph.Outputs }
 
 // Close frees the programs, the weights and the file. It waits for runs in flight.
@@ -250,15 +254,18 @@ func (s *Session) shared(t *onnx.Tensor) *onnx.Tensor {
 	if err != nil {
 		return t
 	}
-	h := sha256.New()
-	fmt.Fprintln(h, typ)
-	h.Write(b)
-	key := [sha256.Size]byte(h.Sum(nil))
-	if s.equal[key] == nil {
-		s.equal[key] = t
+	key := maphash.Bytes(s.seed, b)
+	for _, x := range s.equal[key] {
+		if other, err := x.Type(); err != nil || other != typ {
+			continue
+		}
+		if c, err := s.model.Bytes(x); err == nil && bytes.Equal(b, c) {
+			s.same[t] = x
+			return x
+		}
 	}
-	s.same[t] = s.equal[key]
-	return s.same[t]
+	s.equal[key] = append(s.equal[key], t)
+	return t
 }
 
 // declare brings the variables of a program into the store.
@@ -285,7 +292,7 @@ func (s *Session) declare(p *lower.Program) error {
 // fill writes into a variable what the model has for it.
 func (s *Session) fill(v *lower.Var) error {
 	t := s.inits[v.Name]
-	if t == nil || v.Type.DType == ir.Bool { // not all bits are elements
+	if t == nil {
 		data, err := runtime.InitialBytes(v, 0)
 		if err != nil {
 			return err
@@ -295,7 +302,15 @@ func (s *Session) fill(v *lower.Var) error {
 	read := func(dst []byte) error {
 		start := time.Now()
 		defer func() { s.reading.Add(int64(time.Since(start))) }()
-		return s.model.Copy(dst, t)
+		err := s.model.Copy(dst, t)
+		if v.Type.DType == ir.Bool { // any byte but 0 is true in a file, and 1 alone in memory
+			for i, x := range dst {
+				if x != 0 {
+					dst[i] = 1
+				}
+			}
+		}
+		return err
 	}
 	if f, ok := s.store.(runtime.Filler); ok {
 		return f.Fill(v.Name, read)
