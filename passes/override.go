@@ -49,30 +49,43 @@ func pinOverrides(g *ir.Graph, p Policy) ([]override, error) {
 	return overrides, nil
 }
 
-// readCopies makes lookups of a sharded weight that others read in 16 bits read that copy, where
-// code and policy leave it open. Otherwise the ranks would gather the weight in f32 for the few
-// rows that are looked up. Gradients of lookups are added up as before. An eager policy copies the
-// dtypes of another system, which reads f32.
+// readCopies makes lookups of a sharded weight read a 16-bit copy, where code and policy leave it open
+// and others read that copy already, or nobody reads the weight in f32. Otherwise the ranks would
+// gather the weight in f32 for the few rows that are looked up. Gradients of lookups are added up as
+// before. An eager policy copies the dtypes of another system, which reads f32.
 func (p Policy) readCopies(g *ir.Graph, overrides []override) {
 	if !p.Low.Low() || p.Eager {
 		return
 	}
-	sharded := map[string]bool{}
+	parts := map[string]bool{}
 	for _, v := range g.Vars {
-		sharded[v.PartOf()] = true
+		parts[v.PartOf()] = true
 	}
-	copied := map[*ir.Value]bool{}
+	sharded := func(v *ir.Value) bool {
+		return v != nil && v.Kind == ir.Param && v.Type.DType.Float() && parts[v.Name]
+	}
+	free := func(n *ir.Node) bool {
+		return looksUp(n) && sharded(n.In[0]) && overrides[n.ID].pin == ir.Unpinned
+	}
+	copied, wide := map[*ir.Value]bool{}, map[*ir.Value]bool{}
+	for _, v := range g.Return {
+		wide[v] = true
+	}
 	for _, n := range g.Nodes {
 		pin := overrides[n.ID].pin
 		for i, v := range n.In {
-			if v != nil && v.Kind == ir.Param && sharded[v.Name] && n.OperandClass(i) == n.Def().Class && (pin == ir.PinLow || pin == ir.Unpinned && p.ClassOf(n) == ir.Low) {
+			switch {
+			case free(n) || !sharded(v):
+			case n.OperandClass(i) == n.Def().Class && (pin == ir.PinLow || pin == ir.Unpinned && p.ClassOf(n) == ir.Low):
 				copied[v] = true
+			default:
+				wide[v] = true
 			}
 		}
 	}
 	for _, n := range g.Nodes {
-		if f := &overrides[n.ID]; f.pin == ir.Unpinned && looksUp(n) && copied[n.In[0]] {
-			*f = override{ir.PinLow, ir.ByCopy, n.In[0].Name}
+		if free(n) && (copied[n.In[0]] || !wide[n.In[0]]) {
+			overrides[n.ID] = override{ir.PinLow, ir.ByCopy, n.In[0].Name}
 		}
 	}
 }
