@@ -134,20 +134,36 @@ func (m *Message) Reduce(dst []byte, parts [][]byte) {
 	}
 }
 
-// sum32 adds f32 parts element by element, in blocks that stay in the first cache.
+// sum32 adds f32 parts element by element, in blocks that stay in the first cache: dst may be one of
+// the parts that are added last.
 func sum32(dst []byte, parts [][]byte) {
+	if len(parts) == 2 {
+		add32(floats(dst), floats(parts[0]), floats(parts[1]))
+		return
+	}
 	var block [1024]float32
 	for at, n := 0, len(dst)/4; at < n; at += len(block) {
 		end := min(at+len(block), n)
 		y := block[:end-at]
 		copy(y, floats(parts[0])[at:end])
 		for _, p := range parts[1:] {
-			x := floats(p)[at:end]
-			for i := range y {
-				y[i] += x[i]
-			}
+			add32(y, y, floats(p)[at:end])
 		}
 		copy(floats(dst)[at:end], y)
+	}
+}
+
+// add32 adds two parts.
+func add32(y, a, b []float32) {
+	a, b = a[:len(y)], b[:len(y)]
+	for len(y) >= 8 {
+		y8, a8, b8 := (*[8]float32)(y), (*[8]float32)(a), (*[8]float32)(b)
+		y8[0], y8[1], y8[2], y8[3] = a8[0]+b8[0], a8[1]+b8[1], a8[2]+b8[2], a8[3]+b8[3]
+		y8[4], y8[5], y8[6], y8[7] = a8[4]+b8[4], a8[5]+b8[5], a8[6]+b8[6], a8[7]+b8[7]
+		y, a, b = y[8:], a[8:], b[8:]
+	}
+	for i := range y {
+		y[i] = a[i] + b[i]
 	}
 }
 
