@@ -2,6 +2,7 @@ package models_test
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"ampc"
@@ -100,6 +101,30 @@ func TestShardsOfTiedModels(t *testing.T) {
 							t.Errorf("%s: a rank keeps %d bytes of %s, want a %d-th of %d", name, bytes, what, k, all[what])
 						}
 					}
+				}
+			}
+		}
+	}
+}
+
+// A link on which the messages of a step take as long as the steps that are left behind the first of
+// them hides four fifths of them, at 2,048 tokens on each rank: in a model, in which a step takes the
+// time of its products or of its bytes. With shards the table of a tied embedding is gathered before
+// the first lookup, and its gradient is scattered behind the last one: neither can be hidden.
+func TestMessagesAreHidden(t *testing.T) {
+	for _, policy := range []string{"f32", "mixed-bf16"} {
+		for _, k := range []int{2, 8} {
+			for shard, least := range map[bool]float64{false: 0.8, true: 0.5} {
+				p := rankStep(t, "gpt2?batch=2&seq=1024", policy, passes.Parallel{Ranks: k, Shard: shard})
+				fast := lower.Ring{Ranks: k, Bandwidth: math.Inf(1)}
+				first := p.Delays(fast, (*lower.Step).Work)
+				slow := fast
+				slow.Bandwidth = first.Sent / first.Room
+				x := p.Delays(slow, (*lower.Step).Work)
+				what := fmt.Sprintf("%s, %d ranks, shards %t: %.1f%% of %d messages' time is hidden", policy, k, shard, 100*x.Hidden(), x.Messages)
+				t.Log(what)
+				if x.Hidden() < least {
+					t.Errorf("%s, want %g%%", what, 100*least)
 				}
 			}
 		}

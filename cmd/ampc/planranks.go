@@ -12,30 +12,59 @@ import (
 
 	"ampc"
 	"ampc/ir"
+	"ampc/lower"
 )
 
 // link describes the connection of ranks, as the flags of plan give it.
 type link struct {
-	rate    string
-	latency time.Duration
-	step    time.Duration
+	rate, inside  string
+	latency, step time.Duration
+	perNode       int
 }
 
 func (l *link) add(c *cobra.Command) {
 	fl := c.Flags()
 	fl.StringVar(&l.rate, "link", "100Gb", "with --ranks: what the link of a rank carries in a second, such as `400Gb`")
 	fl.DurationVar(&l.latency, "latency", 5*time.Microsecond, "with --ranks: `TIME` that a message takes to the next rank")
-	fl.DurationVar(&l.step, "step-time", 0, "with --ranks: `TIME` of a step in one process, to compare messages with")
+	fl.DurationVar(&l.step, "step-time", 0, "with --ranks: `TIME` that a rank takes for a step without messages, to see which of them it hides")
+	fl.IntVar(&l.perNode, "per-node", 1, "with --ranks: `NUMBER` of ranks on one machine")
+	fl.StringVar(&l.inside, "inside", "1000Gb", "with --per-node: what the link between ranks of one machine carries in a second")
 }
 
-// bytes returns the bandwidth of the link in bytes per second.
-func (l *link) bytes() (float64, error) {
-	number, ok := strings.CutSuffix(l.rate, "Gb")
+// parseRate reads a bandwidth, in bytes per second.
+func parseRate(flag, text string) (float64, error) {
+	number, ok := strings.CutSuffix(text, "Gb")
 	x, err := strconv.ParseFloat(number, 64)
 	if !ok || err != nil || !(x > 0 && x < 1e6) {
-		return 0, usagef("--link %s: want a rate such as 400Gb", l.rate)
+		return 0, usagef("--%s %s: want a rate such as 400Gb", flag, text)
 	}
 	return x * 1e9 / 8, nil
+}
+
+// ring returns the ring of so many ranks. Its pace is that of its slowest link: between machines
+// if there are several.
+func (l *link) ring() (func(ranks int) lower.Ring, error) {
+	between, err := parseRate("link", l.rate)
+	if err != nil {
+		return nil, err
+	}
+	inside, err := parseRate("inside", l.inside)
+	if err != nil {
+		return nil, err
+	}
+	if l.latency < 0 || l.step < 0 || l.perNode < 1 {
+		return nil, usagef("--latency %v, --step-time %v and --per-node %d: want no negative times, and 1 rank or more", l.latency, l.step, l.perNode)
+	}
+	return func(ranks int) lower.Ring {
+		r := lower.Ring{Ranks: ranks, Latency: l.latency.Seconds(), Bandwidth: between}
+		switch {
+		case ranks <= l.perNode:
+			r.Bandwidth = inside
+		case l.perNode > 1:
+			r.Bandwidth = min(between, inside)
+		}
+		return r
+	}, nil
 }
 
 const messageHelp = "send gradients in this `DTYPE`, f32, f16 or bf16; their sums are f32 (default: f32)"
@@ -64,8 +93,9 @@ type rankRow struct {
 	Messages   int     `json:"messages"`
 	Sent       int64   `json:"sent_bytes"` // sent by each rank in a step
 	Seconds    float64 `json:"message_seconds"`
-	Share      float64 `json:"message_share,omitempty"` // share of the step's time
-	Efficiency float64 `json:"efficiency,omitempty"`    // throughput relative to as many ranks without messages
+	Waited     float64 `json:"waited_seconds,omitempty"` // in which the step waits for messages
+	Hidden     float64 `json:"hidden_share,omitempty"`   // of the messages' time
+	Efficiency float64 `json:"efficiency,omitempty"`     // throughput relative to as many ranks without messages
 	kept
 }
 
@@ -94,16 +124,11 @@ func keeps(g *ir.Graph) (k kept) {
 }
 
 // plan prints what each rank keeps and a model of the cost of messages per step, for 2 ranks and
-// more, up to the given number. A message that goes around a ring moves (k-1)/k of its bytes through
-// each link and takes k-1 latencies. The model assumes no overlap with computation, so the cost is
-// an upper bound.
+// more, up to the given number. Without the time of a step nothing is known of what it hides.
 func (l *link) plan(c *cobra.Command, spec string, f modelFlags, asJSON bool) error {
-	rate, err := l.bytes()
+	ring, err := l.ring()
 	if err != nil {
 		return err
-	}
-	if l.latency < 0 || l.step < 0 {
-		return usagef("--latency %v and --step-time %v: want 0 or more", l.latency, l.step)
 	}
 	var counts []int
 	for k := 2; k < f.ranks; k *= 2 {
@@ -117,26 +142,28 @@ func (l *link) plan(c *cobra.Command, spec string, f modelFlags, asJSON bool) er
 			return err
 		}
 		row := rankRow{Ranks: k, kept: keeps(g)}
-		for _, n := range g.Nodes {
-			if !n.Def().Is(ir.Collective) {
-				continue
-			}
-			bytes, rounds := n.Wire()
-			sent := float64(rounds*(int64(k)-1)) / float64(k) * float64(bytes)
-			row.Messages++
-			row.Sent += int64(sent)
-			row.Seconds += float64(rounds*(int64(k)-1))*l.latency.Seconds() + sent/rate
+		p, err := lower.Lower(g, lower.CPU)
+		if err != nil {
+			return err
 		}
-		if l.step > 0 {
-			row.Efficiency = l.step.Seconds() / (l.step.Seconds() + row.Seconds)
-			row.Share = 1 - row.Efficiency
-		}
+		row.messages(p, ring(k), l.step.Seconds())
 		rows = append(rows, row)
 	}
 	if asJSON {
 		return writeJSON(c.OutOrStdout(), rows)
 	}
 	return l.print(c.OutOrStdout(), rows)
+}
+
+// messages fills in what the messages of a step cost whose steps together take the given number of
+// seconds.
+func (r *rankRow) messages(p *lower.Program, ring lower.Ring, step float64) {
+	unit := step / p.Work()
+	x := p.Delays(ring, func(s *lower.Step) float64 { return unit * s.Work() })
+	r.Messages, r.Sent, r.Seconds = x.Messages, int64(x.Sent), x.Link
+	if step > 0 {
+		r.Waited, r.Hidden, r.Efficiency = x.Waited, x.Hidden(), step/(step+x.Waited)
+	}
 }
 
 // stepOf compiles the training step of one rank.
@@ -161,7 +188,7 @@ func (l *link) print(w io.Writer, rows []rankRow) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(tw, "ranks\tweights\tmoments\taverages\tmessages\tsent by each\ttime\t")
 	if l.step > 0 {
-		fmt.Fprint(tw, "of the step\tefficiency\t")
+		fmt.Fprint(tw, "waited\thidden\tefficiency\t")
 	}
 	fmt.Fprintln(tw)
 	for _, r := range rows {
@@ -169,13 +196,22 @@ func (l *link) print(w io.Writer, rows []rankRow) error {
 		fmt.Fprintf(tw, "%d\t%s\t%s\t%s\t", r.Ranks, ir.Bytes(r.Weights), ir.Bytes(r.Moments), ir.Bytes(r.Averages))
 		fmt.Fprintf(tw, "%d\t%s\t%v\t", r.Messages, ir.Bytes(r.Sent), took.Round(time.Microsecond))
 		if l.step > 0 {
-			fmt.Fprintf(tw, "%.1f%%\t%.1f%%\t", 100*r.Share, 100*r.Efficiency)
+			waited := time.Duration(r.Waited * float64(time.Second))
+			fmt.Fprintf(tw, "%v\t%.1f%%\t%.1f%%\t", waited.Round(time.Microsecond), 100*r.Hidden, 100*r.Efficiency)
 		}
 		fmt.Fprintln(tw)
 	}
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "a model: a ring over links of %s/s and %v, nothing overlaps: what messages cost at most\n", l.rate, l.latency)
+	links := l.rate + "/s"
+	if l.perNode > 1 {
+		links = fmt.Sprintf("%s, within %d ranks of a machine %s/s,", links, l.perNode, l.inside)
+	}
+	beside := "without the time of a step, so of what messages cost at most"
+	if l.step > 0 {
+		beside = "messages travel beside the steps, as the step's order lets them"
+	}
+	_, err := fmt.Fprintf(w, "a model: a ring over links of %s and %v; %s\n", links, l.latency, beside)
 	return err
 }

@@ -355,6 +355,10 @@ func newTrainer(c *cobra.Command, spec string, f *trainFlags, device runtime.Bac
 	if err != nil {
 		return nil, err
 	}
+	message, err := parseMessage(f.message)
+	if err != nil {
+		return nil, err
+	}
 	job, err := newTask(c, spec, f)
 	if err != nil {
 		return nil, err
@@ -376,10 +380,7 @@ func newTrainer(c *cobra.Command, spec string, f *trainFlags, device runtime.Bac
 	config.Micro = f.micro
 	if f.group != nil {
 		config.Parallel = ampc.DataParallel(f.group)
-		config.Parallel.Shard = f.shard
-		if config.Parallel.Message, err = parseMessage(f.message); err != nil {
-			return nil, err
-		}
+		config.Parallel.Shard, config.Parallel.Message = f.shard, message
 	}
 	if config.Parallel.Slices = f.slices; f.slices > 0 {
 		config.Micro = 0
