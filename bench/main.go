@@ -9,9 +9,11 @@
 //	bench onnx [flags]             compares inference of ONNX models with onnxruntime's
 //	bench serve [flags]            measures requests a second of one loaded model, and their latencies
 //	bench ranks SPEC [flags]       compares ranks under MPI with one process of as many threads
+//	bench link [flags]             fits the model of a link to sums over ranks under MPI
 //	bench scales FILE              trains 300 steps under the torch-* presets and writes start and loss scales
 //
-// bench/torch/train.py reads the same FILE and adds lines of the same form;
+// bench/torch/train.py reads the same FILE and adds lines of the same form; ddp.py trains from it
+// on several ranks for bench ranks -beside;
 // bench/torch/ops.py and scales.py do what bench ops and scales did and print where
 // the two differ.
 package main
@@ -30,7 +32,7 @@ func main() {
 	}
 }
 
-const usage = "want start SPEC FILE, train FILE [flags], table RESULTS..., ops FILE, scales FILE, ranks SPEC [flags], serve [flags] or onnx [flags]"
+const usage = "want start SPEC FILE, train FILE [flags], table RESULTS..., ops FILE, scales FILE, ranks SPEC [flags], link [flags], serve [flags] or onnx [flags]"
 
 func run(args []string, out io.Writer) error {
 	if len(args) == 0 {
@@ -76,6 +78,13 @@ func run(args []string, out io.Writer) error {
 			return err
 		}
 		return b.run(rest[0], out)
+	case "link":
+		var b linkBench
+		b.flags(f)
+		if _, err := parse(f, args[1:], 0, "no arguments"); err != nil {
+			return err
+		}
+		return b.run(out)
 	case "ops":
 		rest, err := parse(f, args[1:], 1, "FILE")
 		if err != nil {
