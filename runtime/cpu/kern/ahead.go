@@ -155,6 +155,7 @@ func (t *gemmTask) packAhead(m *Machine) {
 		x.data = f.weights.form(m, &f.layout, items*x.item, &m.ahead)
 		m.ahead = aheadTask{}
 	}
+	t.packShared(m)
 	if t.ahead[1].data != nil {
 		t.packing = nil
 	}
@@ -188,7 +189,8 @@ func (x *aheadTask) packAll(m *Machine, dst []float32) {
 	x.dst = dst
 	n := x.t.ahead[x.side].n
 	items := n[0] * n[1]
-	m.run(4*len(dst), items*x.t.aheadPanels(x.side), x)
+	b := x.t.packingBox(x.side, items)
+	m.runDivided(&b, m.divide(b, m.pool.Share()), x)
 }
 
 // Run packs one panel.

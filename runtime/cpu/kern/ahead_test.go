@@ -133,3 +133,32 @@ func TestPixelsAsRows(t *testing.T) {
 		}
 	}
 }
+
+// TestSharedOperands: a result has the same bits whether blocks pack their operands or share packed ones.
+func TestSharedOperands(t *testing.T) {
+	for _, p := range Paths() {
+		one, many := New(p, 1), New(p, 24)
+		d, shared := newDice(93), 0
+		for range rounds(12) {
+			gc := gemmCase{m: 90 + d.IntN(90), n: 300 + d.IntN(300), k: 300 + d.IntN(600), outer: 1, inner: 1 + d.IntN(2),
+				ta: d.IntN(2) == 0, tb: d.IntN(2) == 0, a: d.typ(), b: d.typ(), c: F32, tf32: d.IntN(4) == 0, pad: d.IntN(3)}
+			g := Gemm{M: gc.m, N: gc.n, K: gc.k, Batch: [2]int{gc.outer, gc.inner}, TF32: gc.tf32,
+				A: gc.operand(d, gc.a, gc.m, gc.k, gc.ta), B: gc.operand(d, gc.b, gc.k, gc.n, gc.tb), C: gc.operand(d, gc.c, gc.m, gc.n, false)}
+			clear(g.C.Data)
+			one.Gemm(&g)
+			want := slices.Clone(g.C.Data)
+			clear(g.C.Data)
+			many.Gemm(&g)
+			for _, s := range many.gemm.shares {
+				shared += flag(s)
+			}
+			if !slices.Equal(g.C.Data, want) {
+				t.Errorf("%s: %v: shared operands give other bits", p.Name(), gc.String())
+			}
+		}
+		one.Close()
+		if many.Close(); shared == 0 {
+			t.Errorf("%s: no operand was shared", p.Name())
+		}
+	}
+}

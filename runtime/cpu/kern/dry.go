@@ -16,6 +16,13 @@ func NewDry(p *Path, n int) *Machine {
 	return newMachine(p, pool)
 }
 
+// NewPlanner makes a machine of n workers, in use, that runs no task: plan sees how each region would be divided.
+func NewPlanner(p *Path, n int, plan func(Division)) *Machine {
+	m := NewDry(p, n)
+	m.plans = func(_ box, d Division) { plan(d) }
+	return m
+}
+
 // Scratch is how many bytes of temporary memory the machine's kernels have asked for: in steps that have run, and of a
 // dry machine, all of whose workers ask for what the first one did.
 func (m *Machine) Scratch() int64 {

@@ -147,9 +147,10 @@ type gemmTask struct {
 	a, b                     source
 	mats                     [2]matSource
 	out                      output
-	mt, nt                   int // block of C of one task
-	panels, per              int // panels of rows, and of those of a task
-	gm, gn                   int // blocks along rows and columns
+	mt, nt                   int // block of C of one task, at most
+	panels, columns          int // panels of rows, tiles along the columns
+	part                     Division
+	shares                   [2]bool // whether A, and B, are packed once, for all blocks
 	kc, nc, mc               int
 	once                     bool          // all rows of a task are one block: a panel of B is packed right before it is used
 	vnni                     bool          // operands are packed in words of two depths
@@ -172,8 +173,8 @@ func (m *Machine) multiply(t *gemmTask) {
 	}
 	t.plan(m)
 	t.packAhead(m)
-	work := 2 * t.rows * t.cols * max(1, t.depth) * t.items
-	m.run(work, t.items*t.gm*t.gn, t)
+	b := t.box(t.shares)
+	m.runDivided(&b, t.part, t)
 	t.fixed, t.ahead = [2]fixedOperand{}, [2]ahead{}
 }
 
@@ -261,39 +262,13 @@ func (t *gemmTask) blocks() {
 	}
 }
 
-// evenWork is the number of flops from which a product has two blocks for each worker, so that others can take a slow
-// worker's second block.
-const evenWork = 1 << 27
-
-// split chooses gm x gn blocks of C for each item: enough for all workers, nearly square, and not too small to be
-// efficient.
+// split divides the product among so many workers. Rows are divided in panels, columns in tiles.
 func (t *gemmTask) split(workers int) {
-	want := 1
-	if workers > 1 {
-		work := 2 * t.rows * t.cols * max(1, t.depth)
-		if want = workers; work*t.items >= evenWork { // packing twice costs less than waiting for who is late
-			want *= 2
-		}
-		want = min(ceilDiv(want, t.items), max(1, work>>18))
-	}
-	t.gm, t.gn = 1, 1
-	for t.gm*t.gn < want {
-		switch r, c := ceilDiv(t.rows, t.gm), ceilDiv(t.cols, t.gn); {
-		case r >= c && r > t.mr:
-			t.gm++
-		case c > t.p.nr:
-			t.gn++
-		case r > t.mr:
-			t.gm++
-		default:
-			want = 0
-		}
-	}
 	t.panels = max(1, ceilDiv(t.rows, t.mr))
-	t.per = ceilDiv(t.panels, t.gm)
-	t.mt = t.per * t.mr
-	t.nt = roundUp(ceilDiv(t.cols, t.gn), t.p.nr)
-	t.gm, t.gn = ceilDiv(t.panels, t.per), ceilDiv(t.cols, t.nt)
+	t.columns = ceilDiv(t.cols, t.p.nr)
+	t.divide(workers)
+	t.mt = ceilDiv(t.panels, t.part.rows) * t.mr
+	t.nt = ceilDiv(t.columns, t.part.cols) * t.p.nr
 }
 
 // row is the first row of panel q. Panels are about equally high, those of tile registers full but for the last. They are
@@ -306,10 +281,10 @@ func (t *gemmTask) row(q int) int {
 }
 
 func (t *gemmTask) Run(worker, i int) {
-	w := &t.m.worker[worker]
-	item, r := i/(t.gm*t.gn), i%(t.gm*t.gn)
-	q0, j0 := r/t.gn*t.per, r%t.gn*t.nt
-	q1, j1 := min(q0+t.per, t.panels), min(j0+t.nt, t.cols)
+	w, d := &t.m.worker[worker], &t.part
+	item, r, c := i/(d.rows*d.cols), i/d.cols%d.rows, i%d.cols
+	q0, q1 := bound(r, d.rows, t.panels), bound(r+1, d.rows, t.panels)
+	j0, j1 := bound(c, d.cols, t.columns)*t.p.nr, min(bound(c+1, d.cols, t.columns)*t.p.nr, t.cols)
 	for j := j0; j < j1; j += t.nc {
 		t.strip(w, item, q0, q1, j, min(j+t.nc, j1))
 	}

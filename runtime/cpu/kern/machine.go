@@ -1,14 +1,13 @@
 package kern
 
-// workerShare is the least work for which another worker is woken, measured in flops; half a byte of memory traffic
-// counts as one flop.
-const workerShare = 1 << 16
-
 // Machine runs the kernels of a path on a pool of workers. Its methods are called one at a time.
 type Machine struct {
 	*Path
 	pool   *Pool
 	worker []worker
+
+	divided map[boxOf]Division
+	plans   func(box, Division) // sees each region instead of workers; nil: regions run
 
 	gemm        gemmTask
 	ahead       aheadTask
@@ -25,6 +24,7 @@ type Machine struct {
 	winoGradRun winoGrad
 	winoMem     floats // transformed weights, or sums of products
 
+	shared    [2]floats // operands of a product that its blocks share
 	whole     floats    // a result that only a PostOp reads
 	parts     []float32 // partial results, one per chunk of rows
 	lossParts [maxParts + 1]float64
@@ -71,6 +71,7 @@ func (m *Machine) Fork() *Machine { return newMachine(m.Path, m.pool.Fork()) }
 
 func newMachine(p *Path, pool *Pool) *Machine {
 	m := &Machine{Path: p, pool: pool}
+	m.divided = map[boxOf]Division{}
 	m.worker = make([]worker, m.pool.Workers())
 	for i := range m.worker {
 		m.worker[i].id = i
@@ -87,8 +88,51 @@ func (m *Machine) Pool() *Pool { return m.pool }
 // Close stops the workers.
 func (m *Machine) Close() { m.pool.Close() }
 
-// run runs a parallel region of n tasks, or a serial loop if the total work is small.
-func (m *Machine) run(work, n int, t Task) { m.pool.RunBy(work/workerShare, n, t) }
+// run runs a parallel region of n tasks of about equal work, in flops, on as many workers as that deserves.
+func (m *Machine) run(work, n int, t Task) {
+	if n > 0 {
+		b := box{items: n, rows: 1, cols: 1, cell: work / n, task: taskCost}
+		m.runDivided(&b, m.divide(b, m.pool.Share()), t)
+	}
+}
+
+// Run is run for the caller's own tasks.
+func (m *Machine) Run(work, n int, t Task) { m.run(work, n, t) }
+
+// runDivided runs the tasks of a division of b.
+func (m *Machine) runDivided(b *box, d Division, t Task) {
+	if m.plans != nil {
+		m.plans(*b, d)
+		return
+	}
+	m.pool.RunBy(d.Workers, d.Tasks, t)
+}
+
+// divide is box.divide, or what that has returned before.
+func (m *Machine) divide(b box, workers int) Division {
+	if workers == 1 {
+		return b.alone()
+	}
+	key := boxOf{b, workers}
+	if d, ok := m.divided[key]; ok {
+		return d
+	}
+	if len(m.divided) >= mostDivided {
+		clear(m.divided)
+	}
+	d := b.divide(workers)
+	m.divided[key] = d
+	return d
+}
+
+// boxOf is a box for so many workers.
+type boxOf struct {
+	box
+	workers int
+}
+
+// mostDivided is how many divisions a machine remembers.
+const mostDivided = 1 << 12
 
 // floats is reusable aligned storage. Large ones lie outside the Go heap.
 type floats struct {

@@ -37,28 +37,40 @@ const gemvDepth = 8 // rows of B that one call of a gemvFunc multiplies
 type smallMTask struct {
 	g     *gemmTask
 	way   way
-	chunk int // columns of a task
+	units int // of columns
+	part  Division
 }
+
+// stripUnit is the columns that strips have a whole number of. The last one includes up to 16 columns that fill none.
+const stripUnit = 32
+
+// callCost is what a call of a gemvFunc costs beside its products: rows of B are far apart.
+const callCost = 1 << 10
 
 func (m *Machine) smallM(t *gemmTask, how way) {
 	s := &m.smallMRun
 	s.g, s.way = t, how
 	t.plan(m)
-	// A strip of results stays in L1 during a call of the kernel. There are enough strips for the workers.
-	most := max(64, min(8192/t.rows, ceilDiv(t.cols*t.items, m.pool.Share())))
-	s.chunk = roundUp(ceilDiv(t.cols, ceilDiv(t.cols, most)), 64)
-	m.run(2*t.rows*t.cols*t.depth*t.items+4*t.cols*t.depth, s.strips()*t.items, s)
+	s.units = max(1, ceilDiv(t.cols-16, stripUnit))
+	b := s.box()
+	s.part = m.divide(b, m.pool.Share())
+	m.runDivided(&b, s.part, s)
 }
 
-// strips is the number of strips, about equally wide. The last one includes up to 16 columns that fill none.
-func (s *smallMTask) strips() int { return max(1, ceilDiv(s.g.cols-16, s.chunk)) }
+// box is the work in units of columns. A strip of results stays in the first-level cache during a call of the kernel.
+func (s *smallMTask) box() box {
+	t := s.g
+	perProduct := 2*t.rows + 2*t.b.typ().Size()
+	return box{items: t.items, rows: 1, cols: s.units, mostCols: max(2, 8192/t.rows/stripUnit), cell: stripUnit * t.depth * perProduct,
+		task: taskCost + packCost*t.rows*t.depth + callCost*ceilDiv(t.depth, gemvDepth)}
+}
 
 func (s *smallMTask) Run(worker, i int) {
 	t := s.g
 	w := &t.m.worker[worker]
-	strips := s.strips()
-	item, j0 := i/strips, i%strips*s.chunk
-	n := s.chunk
+	strips := s.part.cols
+	item, j0 := i/strips, bound(i%strips, strips, s.units)*stripUnit
+	n := bound(i%strips+1, strips, s.units)*stripUnit - j0
 	if i%strips == strips-1 {
 		n = t.cols - j0
 	}

@@ -1,0 +1,135 @@
+package kern
+
+// A parallel region is a box of cells: items of rows x cols. Tasks are blocks of whole cells of one item. Division chooses
+// how many blocks there are and how many workers the region deserves by what it would cost, in flops of a worker; half a byte
+// of memory traffic counts as one.
+//
+//	time = start(workers) + rounds*(largest block) + lateness        rounds = tasks/workers, rounded up
+//
+// Blocks hold whole cells, and what a kernel computes for a cell does not depend on its block, so no result depends on the
+// division.
+type box struct {
+	items, rows, cols  int
+	cell               int // cost of a cell
+	row, col           int // cost of what each block repeats for its rows, or columns: packing them
+	task               int // cost of a block beside
+	mostRows, mostCols int // of a block; 0: any number
+}
+
+// Division is how a region's work is divided, and what that costs.
+type Division struct {
+	Tasks   int // in all
+	Workers int // that run them
+	Time    int // predicted, see box
+	Busy    int // time that tasks take, of all workers together
+	rows    int // blocks of an item along the rows
+	cols    int // and along the columns
+	late    int // part of the time
+}
+
+// Balance is the share of their time that the workers are busy for, from start to end of the tasks.
+func (d *Division) Balance() float64 { return float64(d.Busy) / float64(d.Workers*d.span()) }
+
+// span is the predicted time without what waking the workers takes and lateness.
+func (d *Division) span() int { return d.Time - d.beside() }
+
+// The constants of the model. A worker that begins late, or shares its processor for a moment, holds up the others for a part
+// of its last task.
+const (
+	startAny   = 3 << 14 // of a region that more than one worker runs
+	startEach  = 1 << 14 // for each worker that one goroutine wakes
+	wakes      = 16      // workers that one wakes before others help, see Pool.rouse
+	taskCost   = 1 << 12
+	lateShare  = 1.0 / 32 // of the last task's time
+	fastEnough = 1.0 / 25 // of the least time, that better balance is worth
+	balanced   = 0.9      // share of time for which nothing better is looked for
+	mostRounds = 8        // tasks of a worker, where there is a choice
+)
+
+// startCost is the time until so many workers run.
+func startCost(workers int) int {
+	if workers == 1 {
+		return 0
+	}
+	return startAny + startEach*min(workers-1, wakes)
+}
+
+// bound is where block i of n cells in so many blocks begins. The first block is one of the largest.
+func bound(i, blocks, n int) int { return ceilDiv(i*n, blocks) }
+
+// on returns the division into blocks rows x cols for so many rounds.
+func (b *box) on(rows, cols, rounds int) Division {
+	n := b.items * rows * cols
+	d := Division{Tasks: n, Workers: ceilDiv(n, rounds), rows: rows, cols: cols}
+	r, c := ceilDiv(b.rows, rows), ceilDiv(b.cols, cols)
+	block := r*c*b.cell + r*b.row + c*b.col + b.task
+	d.Busy = b.items * (b.rows*b.cols*b.cell + cols*b.rows*b.row + rows*b.cols*b.col + rows*cols*b.task)
+	d.Time = rounds * block
+	if d.Workers == 1 {
+		d.Time = d.Busy
+		return d
+	}
+	d.late = int(lateShare * float64(block))
+	d.Time += d.beside()
+	return d
+}
+
+// beside is the part of the time in which tasks do not run.
+func (d *Division) beside() int { return startCost(d.Workers) + d.late }
+
+// finer is the least number of blocks of n cells whose largest is smaller than that of so many blocks; n+1 where there is none.
+func finer(blocks, n int) int {
+	if size := ceilDiv(n, blocks); size > 1 {
+		return ceilDiv(n, size-1)
+	}
+	return n + 1
+}
+
+// least is the least number of blocks of n cells with at most so many of them each.
+func least(n, most int) int {
+	if most == 0 {
+		return 1
+	}
+	return max(1, ceilDiv(n, most))
+}
+
+// alone is the division for one worker.
+func (b *box) alone() Division {
+	rows, cols := least(b.rows, b.mostRows), least(b.cols, b.mostCols)
+	return b.on(rows, cols, b.items*rows*cols)
+}
+
+// divide chooses the fastest division for at most so many workers. If that leaves them idle for more than a tenth of the time,
+// it chooses the best balanced one among those that are nearly as fast.
+func (b *box) divide(workers int) Division {
+	best := b.alone()
+	b.each(workers, func(d Division) {
+		if d.Time < best.Time || d.Time == best.Time && d.Workers < best.Workers {
+			best = d
+		}
+	})
+	if best.Balance() >= balanced {
+		return best
+	}
+	most := best.Time + int(fastEnough*float64(best.Time))
+	b.each(workers, func(d Division) {
+		if d.Time <= most && d.Balance() > best.Balance() {
+			best = d
+		}
+	})
+	return best
+}
+
+// each calls f for the divisions that are worth a look.
+func (b *box) each(workers int, f func(Division)) {
+	r0, c0 := least(b.rows, b.mostRows), least(b.cols, b.mostCols)
+	most := b.items*r0*c0 + mostRounds*workers
+	for r := r0; r <= max(1, b.rows) && b.items*r*c0 <= most; r = finer(r, b.rows) {
+		for c := c0; c <= max(1, b.cols) && b.items*r*c <= most; c = finer(c, b.cols) {
+			n := b.items * r * c
+			for rounds := ceilDiv(n, workers); rounds <= n; rounds += 1 + rounds/4 {
+				f(b.on(r, c, rounds))
+			}
+		}
+	}
+}

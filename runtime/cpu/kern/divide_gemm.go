@@ -1,0 +1,101 @@
+package kern
+
+// packCost is what packing an element costs, where lanes lie beside each other; others are transposed, which takes twice that.
+const packCost = 16
+
+// box is the work of the product, a tile a cell.
+func (t *gemmTask) box(shares [2]bool) box {
+	h, speed := ceilDiv(t.rows, t.panels), 1
+	switch {
+	case t.tiles:
+		speed = 8
+	case t.vnni:
+		speed = 2
+	}
+	b := box{items: t.items, rows: t.panels, cols: t.columns, task: taskCost}
+	b.cell = h * t.p.nr * (2*max(1, t.depth)/speed + packCost)
+	if !shares[0] {
+		b.row = h * t.packingCost(0)
+	}
+	if !shares[1] {
+		b.col = t.p.nr * t.packingCost(1)
+	}
+	return b
+}
+
+// packingCost is what a block takes to pack a row of A, or a column of B.
+func (t *gemmTask) packingCost(side int) int {
+	if t.fixed[side].weights != nil && t.packsAhead() || side == 1 && t.indirect != nil {
+		return 0
+	}
+	return t.packedCost(side)
+}
+
+// packedCost is what packing a row of A, or a column of B, takes.
+func (t *gemmTask) packedCost(side int) int {
+	if s := &t.mats[side]; (side == 0 && t.a == s || side == 1 && t.b == s) && s.contig {
+		return packCost * t.depth
+	}
+	return 2 * packCost * t.depth
+}
+
+// packingBox is the work of packing an operand ahead, a panel a cell.
+func (t *gemmTask) packingBox(side, items int) box {
+	lanes := t.p.nr
+	if side == 0 {
+		lanes = ceilDiv(t.rows, t.panels)
+	}
+	return box{items: items * t.aheadPanels(side), rows: 1, cols: 1, cell: lanes * t.packedCost(side), task: taskCost}
+}
+
+// packsAhead reports whether blocks may read operands that are packed before.
+func (t *gemmTask) packsAhead() bool { return t.depth > 0 && (!t.vnni || t.tiles) }
+
+// mostShared is how many elements of an operand all blocks share at most: they stay in the last cache.
+const mostShared = 4 << 20
+
+// divide chooses the division of the product, and whether its operands are packed by all workers before: where blocks would
+// pack them again and again.
+func (t *gemmTask) divide(workers int) {
+	t.shares = [2]bool{}
+	t.part = t.m.divide(t.box(t.shares), workers)
+	if t.part.Workers == 1 || !t.packsAhead() {
+		return
+	}
+	least := t.part.Time - t.part.Time/16
+	for i := 1; i < 4; i++ {
+		shares, beside := [2]bool{i&1 > 0, i&2 > 0}, 0
+		for side := range shares {
+			if shares[side] && (t.packingCost(side) == 0 || t.items*t.depth*[2]int{t.rows, t.cols}[side] > mostShared) {
+				shares[side] = false
+			}
+			if shares[side] {
+				d := t.m.divide(t.packingBox(side, t.items), workers)
+				beside += d.Time
+			}
+		}
+		if shares == t.shares {
+			continue
+		}
+		if d := t.m.divide(t.box(shares), workers); d.Time+beside < least {
+			least, t.part, t.shares = d.Time+beside, d, shares
+		}
+	}
+}
+
+// packShared packs the operands that blocks share.
+func (t *gemmTask) packShared(m *Machine) {
+	for side, shared := range t.shares {
+		if !shared {
+			continue
+		}
+		x := &t.ahead[side]
+		x.inner = max(1, t.out.inner)
+		x.n = [2]int{t.items / x.inner, x.inner}
+		x.item = t.aheadStart(side, t.aheadPanels(side)) + t.aheadFlags(side)
+		x.data = m.shared[side].get(t.items * x.item)
+		m.ahead = aheadTask{t: t, side: side}
+		m.ahead.packAll(m, x.data)
+		m.ahead = aheadTask{}
+	}
+}

@@ -1,0 +1,159 @@
+package kern
+
+import (
+	"fmt"
+	"testing"
+)
+
+// search tries all divisions of a box for at most so many workers. It returns the least time, and the best balance of those that
+// are nearly as fast.
+func search(b box, workers int) (time int, balance float64) {
+	all := func(f func(Division)) {
+		f(b.alone())
+		r0, c0 := least(b.rows, b.mostRows), least(b.cols, b.mostCols)
+		most := b.items*r0*c0 + 8*workers
+		for r := r0; r <= b.rows && b.items*r*c0 <= most; r++ {
+			for c := c0; c <= b.cols && b.items*r*c <= most; c++ {
+				for k := 2; k <= workers; k++ {
+					f(b.on(r, c, ceilDiv(b.items*r*c, k)))
+				}
+			}
+		}
+	}
+	time = b.alone().Time
+	all(func(d Division) { time = min(time, d.Time) })
+	all(func(d Division) {
+		if float64(d.Time) <= (1+fastEnough)*float64(time) {
+			balance = max(balance, d.Balance())
+		}
+	})
+	return time, balance
+}
+
+// planned is what a kernel costs on a machine of some workers.
+type planned struct {
+	time, best int
+	busy, held int // time of tasks, and of the workers that have them
+	workers    int // of the region that takes longest
+	longest    int
+	possible   float64 // the best balance of that
+}
+
+func (p *planned) add(b box, d Division, workers int) {
+	time, balance := search(b, workers)
+	p.time, p.best = p.time+d.Time, p.best+time
+	p.busy, p.held = p.busy+d.Busy, p.held+d.Workers*d.span()
+	if d.Time > p.longest {
+		p.workers, p.longest, p.possible = d.Workers, d.Time, balance
+	}
+}
+
+// plan is what run's regions cost on so many workers of a path.
+func plan(path *Path, workers int, run func(*Machine)) (p planned) {
+	m := NewDry(path, workers)
+	m.plans = func(b box, d Division) { p.add(b, d, workers) }
+	run(m)
+	return p
+}
+
+// Kernels, at the shapes of large models, keep the workers that they take busy for nine tenths of the time, and are within a
+// twentieth of the fastest division: by the model of costs, for 1 to 128 workers. Less balance is right only where no division
+// that is nearly as fast has it, which is rare.
+func TestDivision(t *testing.T) {
+	counts := []int{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128}
+	if !testing.Short() {
+		counts = counts[:0]
+		for n := range 128 {
+			counts = append(counts, n+1)
+		}
+	}
+	cases, uneven := 0, 0
+	block := NewBlock(1 << 31)
+	defer block.Release()
+	for _, path := range Paths() {
+		if path.lanes == 1 {
+			continue
+		}
+		for _, k := range dividedKernels(block) {
+			row := fmt.Sprintf("%-10s %-44s", path.Name(), k.name)
+			for _, n := range counts {
+				cases++
+				p := plan(path, n, k.run)
+				balance, worse := float64(p.busy)/float64(p.held), float64(p.time)/float64(p.best)
+				if balance < balanced {
+					uneven++
+					t.Logf("%s on %d workers: balance %.3f of %d", k.name, n, balance, p.workers)
+				}
+				if balance < min(balanced, p.possible-0.01) || worse > 1.05 {
+					t.Errorf("%s on %d workers: balance %.3f of %d where %.3f is possible, %.3f of the best time", k.name, n, balance, p.workers, p.possible, worse)
+				}
+				if n&(n-1) == 0 {
+					row += fmt.Sprintf(" %d:%.0f%%", p.workers, 100*balance)
+				}
+			}
+			t.Log(row)
+		}
+	}
+	if t.Logf("%d of %d below", uneven, cases); 100*uneven > cases {
+		t.Errorf("%d of %d divisions are not balanced", uneven, cases)
+	}
+}
+
+// dividedKernel is a kernel at a shape.
+type dividedKernel struct {
+	name string
+	run  func(*Machine)
+}
+
+// dividedKernels are the kernels with operands in a block, which nothing reads.
+func dividedKernels(block *Block) (list []dividedKernel) {
+	all := func(typ Type) Buf { return Buf{typ, block.Bytes()} }
+	add := func(name string, run func(*Machine)) { list = append(list, dividedKernel{name, run}) }
+	for _, s := range dividedProducts {
+		for _, typ := range []Type{F32, BF16} {
+			g := Gemm{M: s.m, N: s.n, K: s.k, Batch: [2]int{s.batch}, A: Mat{Buf: all(typ), LD: s.k, T: s.at}, B: Mat{Buf: all(typ), LD: s.n, T: s.bt}, C: Mat{Buf: all(typ), LD: s.n}}
+			if s.at {
+				g.A.LD = s.m
+			}
+			if s.bt {
+				g.B.LD = s.k
+			}
+			add(fmt.Sprintf("%s, %v %dx%dx%d", s.name, typ, s.m, s.n, s.k), func(m *Machine) { m.Gemm(&g) })
+		}
+	}
+	return list
+}
+
+// dividedProducts are the products of models: results, and gradients of operands and of weights.
+var dividedProducts = []struct {
+	name           string
+	m, n, k, batch int
+	at, bt         bool
+}{
+	{"GPT-2 qkv", 4096, 2304, 768, 1, false, false},
+	{"GPT-2 out", 4096, 768, 768, 1, false, false},
+	{"GPT-2 up", 4096, 3072, 768, 1, false, false},
+	{"GPT-2 down", 4096, 768, 3072, 1, false, false},
+	{"GPT-2 head", 4096, 50257, 768, 1, false, true},
+	{"GPT-2 up, gradient", 4096, 768, 3072, 1, false, true},
+	{"GPT-2 up, weights", 768, 3072, 4096, 1, true, false},
+	{"GPT-2 head, weights", 768, 50257, 4096, 1, true, false},
+	{"Llama-7B decode q", 1, 4096, 4096, 1, false, false},
+	{"Llama-7B decode up", 1, 11008, 4096, 1, false, false},
+	{"Llama-7B decode down", 1, 4096, 11008, 1, false, false},
+	{"Llama-7B decode head", 1, 32000, 4096, 1, false, false},
+	{"Llama-7B decode up, B transposed", 1, 11008, 4096, 1, false, true},
+	{"Llama-7B decode up, 8 sequences", 8, 11008, 4096, 1, false, false},
+	{"Llama-7B decode up, 16 sequences", 16, 11008, 4096, 1, false, false},
+	{"Llama-7B prefill q", 512, 4096, 4096, 1, false, false},
+	{"Llama-7B prefill up", 512, 11008, 4096, 1, false, false},
+	{"Llama-7B prefill down", 512, 4096, 11008, 1, false, false},
+	{"BERT qkv", 128, 2304, 768, 1, false, false},
+	{"BERT up", 128, 3072, 768, 1, false, false},
+	{"BERT down", 128, 768, 3072, 1, false, false},
+	{"BERT up, 8 sequences", 1024, 3072, 768, 1, false, false},
+	{"BERT scores, 8 sequences", 128, 128, 64, 96, false, true},
+	{"ResNet-50 classes, 32 images", 32, 1000, 2048, 1, false, false},
+	{"2048 cubed", 2048, 2048, 2048, 1, false, false},
+	{"MLP", 128, 512, 784, 1, false, false},
+}
