@@ -53,6 +53,8 @@ func send(w world.World, ms ...*world.Message) error {
 // Ranks that do not agree, or do not come, end all ranks with a line that says so.
 func TestLocalNamesTheFault(t *testing.T) {
 	died := errors.New("died")
+	var others sync.WaitGroup // the ranks that wait for one that stalls
+	others.Add(2)
 	for name, c := range map[string]struct {
 		f    func(w world.World) error
 		want string
@@ -94,9 +96,10 @@ func TestLocalNamesTheFault(t *testing.T) {
 		}, "rank 1 has left"},
 		"one stalls": {func(w world.World) error {
 			if w.Rank() == 1 {
-				time.Sleep(500 * time.Millisecond)
+				others.Wait()
 				return nil
 			}
+			defer others.Done()
 			return send(w, message("a", 4, ir.F32))
 		}, "rank 1 has not sent the message a within 100ms"},
 		"one dies": {func(w world.World) error { return send(w, message("a", 4, ir.F32), message("dies", 4, ir.F32)) }, "rank 1 has left"},
