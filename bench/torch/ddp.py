@@ -46,7 +46,6 @@ def rank(number, args, port):
     import torch.distributed as dist
     import train
 
-    torch.set_flush_denormal(True)  # else attention takes ten times as long once probabilities become that small
     run = train.Run(train.arguments([args.file, "--device", "cpu", "--threads", str(args.threads), "--precision", args.precision]))
     if run.recipe["unit"] != "tokens":
         sys.exit(f"{run.recipe['spec']}: want a language model")
@@ -94,9 +93,10 @@ def exchange(sizes):
 
 
 def main(argv=None):
+    args = arguments(argv)
+    os.environ["OPENBLAS_NUM_THREADS"] = str(args.threads)  # it takes all processors otherwise, whatever torch is told
     import torch.multiprocessing as mp
 
-    args = arguments(argv)
     if args.ranks == 1:
         rank(0, args, None)
         return
