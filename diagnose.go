@@ -107,7 +107,7 @@ func (s *Step) prepareDiagnosis(r *Result) {
 	if loss := r.outcome().Loss; !s.restoring || !finite(loss) { // else Run has diagnosed it
 		c := s.replay(nil)
 		c.NotFinite = !finite(loss)
-		s.kept.Prepare(c)
+		s.kept.Prepare(c, true)
 		go s.loadDiagnosis(c, s.kept)
 	}
 }

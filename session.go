@@ -113,7 +113,9 @@ func (s *session) load(step *Step) error {
 	if step.exec, err = s.backend.Load(step.program, s.store); err != nil {
 		return err
 	}
-	step.restoring = step.restoresScale()
+	if step.restoring = step.restoresScale(); step.restoring {
+		step.kept.Prepare(step.replay(nil), false)
+	}
 	if err := step.diagnoseDropped(); err != nil {
 		return errors.Join(err, step.exec.Close())
 	}

@@ -22,10 +22,17 @@ import (
 // a step takes, right after the step was skipped for the third time: the median of nine
 // steps, each compiled anew. "again" is the median of what later ones take. "ahead" is what
 // was prepared in the background after the first skip, in steps as well.
+//
+// In two more cases Run itself diagnoses the step, because its scaler is dynamic: where gradients
+// overflow after steps that were taken (search), and in the first step of all (start). "first" and
+// "ms/first" are what Run takes there beyond a Run with RestoreNever, "ahead" is what was prepared before that.
 func BenchmarkDoctor(b *testing.B) {
 	for _, spec := range []string{"gpt", "gpt?layers=4&dim=256&heads=8&seq=128&batch=8&vocab=256", "lenet?batch=128", "resnet8?batch=32", "mlp", "mlp?batch=256", "mlp?hidden=1024"} {
 		for _, fault := range []string{"scale", "forward", "update"} {
 			b.Run(spec+"/"+fault, func(b *testing.B) { benchDoctor(b, spec, fault) })
+		}
+		for _, fault := range []string{"search", "start"} {
+			b.Run(spec+"/"+fault, func(b *testing.B) { benchRun(b, spec, fault == "start") })
 		}
 	}
 }
@@ -63,6 +70,74 @@ func benchDoctor(b *testing.B, spec, fault string) {
 	b.ReportMetric(each/1e6, "ms/step")
 	b.ReportMetric(median(cold)/1e6, "ms/first")
 	b.ReportMetric(median(took)/1e6, "ms/again")
+}
+
+// tooLarge is a loss scale at which the gradients of every model overflow f16.
+const tooLarge = 1 << 30
+
+// benchRun has Run diagnose the first step that is skipped, and compares it with one that is not diagnosed.
+func benchRun(b *testing.B, spec string, atOnce bool) {
+	for b.Loop() { // what is timed has cases of its own
+	}
+	var cpu, wall [2][]time.Duration // without and with a diagnosis
+	var ahead, steps []time.Duration
+	for i := range 18 {
+		d := newRunning(b, spec, atOnce, i%2 == 1)
+		if !atOnce {
+			before := spent(b)
+			d.once(false)
+			time.Sleep(100 * time.Millisecond)
+			if i%2 == 1 {
+				ahead = append(ahead, spent(b)-before)
+			}
+			d.once(false)
+			runtime.GC()
+			runtime.GC()
+			time.Sleep(20 * time.Millisecond)
+			if err := d.model.SetVariable("amp.scale", []float32{tooLarge}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		before, start := spent(b), time.Now()
+		d.once(true)
+		took := time.Since(start)
+		cpu[i%2], wall[i%2] = append(cpu[i%2], spent(b)-before), append(wall[i%2], took)
+		for range 4 {
+			before := spent(b)
+			d.once(true) // what the search skips yet is not diagnosed
+			steps = append(steps, spent(b)-before)
+		}
+		d.model.Close()
+	}
+	each := median(steps)
+	b.ReportMetric((median(cpu[1])-median(cpu[0]))/each, "first")
+	if !atOnce {
+		b.ReportMetric(median(ahead)/each-1, "ahead")
+	}
+	b.ReportMetric(each/1e6, "ms/step")
+	b.ReportMetric((median(wall[1])-median(wall[0]))/1e6, "ms/first")
+}
+
+// newRunning compiles a step whose loss scale is dynamic, and too large from the start if atOnce.
+func newRunning(b *testing.B, spec string, atOnce, restores bool) *diagnosed {
+	z, err := models.Open(spec)
+	if err != nil {
+		b.Fatal(err)
+	}
+	c := z.Steps[0].Config
+	c.Policy, c.Scaler = ampc.MixedF16(), ampc.Dynamic()
+	if atOnce {
+		c.Scaler.Init, c.Scaler.Cap = tooLarge, tooLarge
+	}
+	if !restores {
+		c.RestoreScale = ampc.RestoreNever
+	}
+	feed := z.Batch(1)
+	step, err := z.Model.Train(c, z.Steps[0].Losses...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return &diagnosed{b: b, model: z.Model, step: step, feed: feed}
 }
 
 // diagnosed is a step that is skipped.
@@ -107,10 +182,16 @@ func newDiagnosed(b *testing.B, spec, fault string) *diagnosed {
 	return d
 }
 
-func (d *diagnosed) run() {
+func (d *diagnosed) run() { d.once(true) }
+
+// once runs the step, which must be skipped or must not.
+func (d *diagnosed) once(skipped bool) {
 	r, err := d.step.Run(context.Background(), d.feed)
-	if err != nil || !trial.Metrics(d.b, r).Skipped {
-		d.b.Fatalf("skipped %t: %v", trial.Metrics(d.b, r).Skipped, err)
+	if err != nil {
+		d.b.Fatal(err)
+	}
+	if is := trial.Metrics(d.b, r).Skipped; is != skipped {
+		d.b.Fatalf("skipped %t, want %t", is, skipped)
 	}
 }
 

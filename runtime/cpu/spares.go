@@ -50,17 +50,23 @@ func (s *Spares) take(n int64) *kern.Block {
 		}
 	}
 	if best < 0 {
-		b := newSpare(n)
-		if s.Touch {
-			b.Touch()
-		}
-		return b
+		s.Reserve(n)
+		best = len(s.free) - 1
 	}
 	b := s.free[best]
 	last := len(s.free) - 1
 	s.free[best], s.free[last] = s.free[last], nil
 	s.free = s.free[:last]
 	return b
+}
+
+// Reserve adds a free block of n bytes or more.
+func (s *Spares) Reserve(n int64) {
+	b := newSpare(n)
+	if s.Touch {
+		b.Touch()
+	}
+	s.give(b)
 }
 
 // give returns a block to the free list.

@@ -2,13 +2,16 @@ package doctor
 
 import "ampc/ir"
 
-// Prepare compiles in the background what a diagnosis of a skipped step most likely replays.
-// Diagnose waits for it. c needs no variables.
-func (k *Kept) Prepare(c *Case) {
+// Prepare compiles in the background what a diagnosis of a skipped step most likely replays; what
+// only a fault in the update takes, where update says that this is likely. Diagnose waits for it.
+// c needs no variables.
+func (k *Kept) Prepare(c *Case, update bool) {
 	k.ahead.Go(func() {
+		k.one.Lock()
+		defer k.one.Unlock()
 		defer func() { _ = recover() }() // training goes on; a diagnosis compiles again and fails in the same way
 		if s, err := k.of(c); err == nil {
-			_ = s.prepare(c) // likewise
+			_ = s.prepare(c, update) // likewise
 		}
 	})
 }
@@ -38,7 +41,7 @@ func (k *Kept) Load(c *Case) error {
 		return err
 	}
 	h := newWorkers(l.b)
-	for _, c := range []*compiled{s.policy, s.gradients} {
+	for _, c := range []*compiled{s.policy, s.gradients, s.forward} {
 		if c == nil {
 			continue
 		}
@@ -51,13 +54,29 @@ func (k *Kept) Load(c *Case) error {
 			return err
 		}
 	}
+	l.spares.Reserve(s.largestNode())
 	return nil
+}
+
+// largestNode is how many bytes the results of a node take in f32, for the node that runs alone.
+func (s *subject) largestNode() int64 {
+	most := int64(0)
+	for _, n := range s.g.Nodes {
+		bytes := int64(0)
+		for _, v := range n.Out {
+			if v.Type.DType.Float() {
+				bytes += v.Type.With(ir.F32).Bytes()
+			}
+		}
+		most = max(most, bytes)
+	}
+	return most
 }
 
 // prepared is how many bytes the compiled replays take.
 func (s *subject) prepared() int64 {
 	n := int64(0)
-	for _, c := range []*compiled{s.policy, s.gradients} {
+	for _, c := range []*compiled{s.policy, s.gradients, s.forward} {
 		if c != nil {
 			n += c.bytes()
 		}
@@ -69,19 +88,30 @@ func (s *subject) prepared() int64 {
 }
 
 // prepare compiles the replay under the policy and the variants that it most likely leads to.
-func (s *subject) prepare(c *Case) error {
+func (s *subject) prepare(c *Case, update bool) error {
 	if _, _, err := s.underPolicy(c); err != nil {
 		return err
 	}
 	kinds := []kind{{dtype: ir.F32, how: traced}}
 	switch comparable := s.chosen16 == ir.F16; {
 	case !c.NotFinite:
-		kinds = []kind{{dtype: ir.F32, how: traced, lossesOnly: true}, {dtype: ir.F32, how: traced, update: true, lossesOnly: !comparable || !s.lowParams()}}
+		kinds[0].lossesOnly = true
+		if update {
+			kinds = append(kinds, kind{dtype: ir.F32, how: traced, update: true, lossesOnly: !comparable || !s.lowParams()})
+		}
 	case comparable:
 		kinds = append(kinds, kind{dtype: ir.BF16, how: traced})
 	}
 	for _, k := range kinds {
 		if _, err := s.variant(k, nil, c.memory()); err != nil {
+			return err
+		}
+	}
+	if !c.NotFinite || c.Backend == nil {
+		return nil
+	}
+	for _, p := range s.weights(nil, true) { // they may have grown
+		if _, err := s.start(c.Backend, p, c.Seed); err != nil {
 			return err
 		}
 	}

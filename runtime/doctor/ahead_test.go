@@ -34,7 +34,8 @@ func TestPrepared(t *testing.T) {
 				k := new(doctor.Kept)
 				ahead := *c
 				ahead.Feeds, ahead.State = nil, nil
-				k.Prepare(&ahead)
+				k.Prepare(&ahead, false)
+				k.Prepare(&ahead, true)
 				k.Wait()
 				ahead.State = c.State
 				if err := k.Load(&ahead); err != nil {

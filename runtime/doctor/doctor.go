@@ -255,35 +255,39 @@ func (x *analysis) begin() error {
 }
 
 // underPolicy returns the compiled replay under the step's policy, and whether it has the update. A step
-// whose loss was not finite is replayed up to its gradients, and so is one whose values take too
-// much memory with the update, unless no fault was found there.
+// whose loss was not finite is replayed up to its losses, and one whose values take too much memory with
+// the update up to its gradients, unless no fault was found there.
 func (s *subject) underPolicy(c *Case) (r *compiled, updates bool, err error) {
-	how := lower.Replay{Spread: true, Update: true, Show: checked(s.g)}
-	if !c.NotFinite || s.late {
-		if s.policy == nil {
-			if s.policy, err = compile(s.g, how, c.memory()); err != nil {
-				return nil, false, err
-			}
-		}
-		if !s.policy.streamed || s.late {
-			return s.policy, true, nil
-		}
+	if c.NotFinite && !s.late {
+		s.forward, err = s.upTo(s.forward, ir.Forward, lower.Replay{Nodes: true, Spread: true}, c.memory())
+		return s.forward, false, err
 	}
-	if s.gradients == nil {
-		how.Show = append(how.Show, s.readByUpdate()...)
-		if s.gradients, err = compile(s.withoutUpdate(), how, c.memory()); err != nil {
+	how := lower.Replay{Spread: true, Update: true, Show: checked(s.g)}
+	if s.policy == nil {
+		if s.policy, err = compile(s.g, how, c.memory()); err != nil {
 			return nil, false, err
 		}
 	}
-	return s.gradients, false, nil
+	if !s.policy.streamed || s.late {
+		return s.policy, true, nil
+	}
+	how.Show = append(how.Show, s.readByUpdate()...)
+	s.gradients, err = s.upTo(s.gradients, ir.Backward, how, c.memory())
+	return s.gradients, false, err
 }
 
-// withoutUpdate is the step up to its gradients, with the same nodes and values.
-func (s *subject) withoutUpdate() *ir.Graph {
+// upTo is known, or where that is nil the step up to a section, with the same nodes and values.
+func (s *subject) upTo(known *compiled, last ir.Section, how lower.Replay, memory int64) (*compiled, error) {
+	if known != nil {
+		return known, nil
+	}
 	g := *s.g
-	g.Body[ir.Update] = nil
-	used := map[*ir.Value]bool{}
-	for _, n := range g.Nodes {
+	without, used := map[*ir.Node]bool{}, map[*ir.Value]bool{}
+	for at, n := range s.g.Nodes {
+		if at > last {
+			without[n] = true
+			continue
+		}
 		for _, vs := range [2][]*ir.Value{n.In, n.Captured} {
 			for _, v := range vs {
 				used[v] = true
@@ -293,9 +297,14 @@ func (s *subject) withoutUpdate() *ir.Graph {
 			used[v.Next] = true
 		}
 	}
+	clear(g.Body[last+1:])
 	g.Vars = slices.DeleteFunc(slices.Clone(g.Vars), func(v *ir.Value) bool { return v.Kind == ir.State && !used[v] })
-	g.Return = slices.DeleteFunc(slices.Clone(g.Return), func(v *ir.Value) bool { return v.Def == nil || s.section[v.Def] == ir.Update })
-	return &g
+	g.Return = slices.DeleteFunc(slices.Clone(g.Return), func(v *ir.Value) bool { return v.Def == nil || without[v.Def] })
+	c, err := compile(&g, how, memory)
+	if err == nil {
+		c.without = without
+	}
+	return c, err
 }
 
 // readByUpdate names the floats that update reads and forward or backward computes.

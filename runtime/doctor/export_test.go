@@ -48,7 +48,7 @@ func CompareMixed(b *cpu.Backend, c *Case, patterns []string) (float64, error) {
 
 // Replays counts the compiled replays and those that are loaded.
 func (k *Kept) Replays() (n, loaded int) {
-	for _, c := range []*compiled{k.subject.policy, k.subject.gradients} {
+	for _, c := range []*compiled{k.subject.policy, k.subject.gradients, k.subject.forward} {
 		if c != nil {
 			n++
 		}

@@ -7,6 +7,7 @@ import (
 	"ampc/ir"
 	"ampc/lower"
 	"ampc/runtime"
+	"ampc/runtime/cpu"
 )
 
 // Losses sums up the losses of the steps before. Without them a replay cannot tell an overflow from
@@ -57,7 +58,7 @@ func (x *analysis) diverged(d *Diagnosis, v *ir.Value) error {
 	}
 	name, was, is := "", 0.0, 0.0
 	for _, p := range x.weights(v, l.Steps > 1) {
-		from, err := x.start(p)
+		from, err := x.start(x.b, p, x.c.Seed)
 		if err != nil {
 			return err
 		}
@@ -80,10 +81,10 @@ func (x *analysis) diverged(d *Diagnosis, v *ir.Value) error {
 
 // weights are the parameters whose growth counts: all, or those that v and its operands are computed
 // from.
-func (x *analysis) weights(v *ir.Value, all bool) []*ir.Value {
+func (s *subject) weights(v *ir.Value, all bool) []*ir.Value {
 	var ps []*ir.Value
 	if all {
-		for _, p := range x.g.Vars {
+		for _, p := range s.g.Vars {
 			if p.Kind == ir.Param && p.Type.DType.Float() {
 				ps = append(ps, p)
 			}
@@ -120,22 +121,22 @@ type draw struct {
 }
 
 // start is the largest initial magnitude of p, or of a sample of it; 1 if that is 0 or not known.
-func (x *analysis) start(p *ir.Value) (float64, error) {
-	at := draw{p, x.c.Seed}
-	if s, known := x.starts[at]; known {
-		return s, nil
+func (s *subject) start(b *cpu.Backend, p *ir.Value, seed int64) (float64, error) {
+	at := draw{p, seed}
+	if was, known := s.starts[at]; known {
+		return was, nil
 	}
 	t := p.Type
 	if t.Shape.Elements() > sampled && alike(p.Init) {
 		t = ir.T(t.DType, sampled)
 	}
-	data, err := runtime.InitialBytes(&lower.Var{Name: p.Name, Type: t, Kind: p.Kind, Init: p.Init, Attr: p.Attr}, x.c.Seed)
+	data, err := runtime.InitialBytes(&lower.Var{Name: p.Name, Type: t, Kind: p.Kind, Init: p.Init, Attr: p.Attr}, seed)
 	if err != nil {
 		return 0, err
 	}
-	x.starts[at] = 1
-	if s := x.scan(p.Name, p.Type.DType, data); s.AbsMax > 0 {
-		x.starts[at] = s.AbsMax
+	s.starts[at] = 1
+	if c := b.Count(p.Type.DType, data); max(c.Hi, -c.Lo) > 0 {
+		s.starts[at] = float64(max(c.Hi, -c.Lo))
 	}
-	return x.starts[at], nil
+	return s.starts[at], nil
 }

@@ -151,6 +151,11 @@ func (x *analysis) judge(d *Diagnosis, v *ir.Value) {
 // computeAlone computes v's node alone, in f32, on its operands; if the result is not finite, also
 // without the loss scale.
 func (x *analysis) computeAlone(d *Diagnosis, v *ir.Value) error {
+	if v.Def.Op == ir.OpCast { // in f32 it is its operand
+		x.exact = x.actual.rangeOf(v.Def.In[0])
+		x.plain = x.exact
+		return nil
+	}
 	exact, err := x.computeNode(v.Def, nil)
 	if err != nil {
 		return err

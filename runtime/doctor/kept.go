@@ -19,10 +19,11 @@ type Kept struct {
 	small   *loaded        // nil: there is none
 	large   sync.Pool      // *loaded
 	ahead   sync.WaitGroup // see Prepare
+	one     sync.Mutex     // one of those that ahead waits for works
 }
 
 // smallReplays is how many bytes the replays of a step may take to stay loaded.
-const smallReplays = 32 << 20
+const smallReplays = 64 << 20
 
 // of returns the subject of a case, from an earlier diagnosis if it was the same graph.
 func (k *Kept) of(c *Case) (*subject, error) {
@@ -98,6 +99,7 @@ type subject struct {
 	starts    map[draw]float64   // see start
 	policy    *compiled          // its replay under the policy
 	gradients *compiled          // the same without update, nil: it is not needed
+	forward   *compiled          // the forward pass alone, node by node; likewise
 	late      bool               // replays contain the update: one without it found no fault
 	others    map[kind]*variant  // in another precision
 	hidden    map[*ir.Value]bool // faults that need a full replay in f32
@@ -135,6 +137,7 @@ type compiled struct {
 	source    map[lower.BufferID]moment // of each root: the step that makes it
 	streamed  bool                      // see replay
 	fragments map[string]*fragment      // by the nodes that they compute
+	without   map[*ir.Node]bool         // nodes of the step that the program leaves out
 	general   *compiled                 // of a variant for one fault: that for others, which the diagnosis does not need
 }
 

@@ -69,8 +69,11 @@ func (c *compiled) sourceOf(id lower.BufferID) (moment, bool) {
 // made reports whether v has its value of this micro-batch by now, or can be computed from
 // values that have. It is true of variables, whose value is that before the step.
 func (r *replay) made(v *ir.Value) bool {
-	if v.IsVar() {
+	switch {
+	case v.IsVar():
 		return true
+	case r.without[v.Def]:
+		return false
 	}
 	if id := r.home(v); id != lower.None {
 		if at, ok := r.sourceOf(id); ok {

@@ -48,7 +48,7 @@ func TestMixedVariants(t *testing.T) {
 }
 
 // caseOf is a step of a zoo model under mixed-f16.
-func caseOf(t *testing.T, spec string) *doctor.Case {
+func caseOf(t testing.TB, spec string) *doctor.Case {
 	t.Helper()
 	z, err := models.Open(spec)
 	if err != nil {

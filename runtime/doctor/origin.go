@@ -31,8 +31,8 @@ func (x *analysis) origin() *ir.Value {
 }
 
 // stopEarly ends the replay after the first step whose result must be finite and is not, if its
-// origin can be found by then: later flaws follow from it. If the origin has −Inf alone, the
-// part runs to its end, which may show another.
+// origin can be found by then: later flaws follow from it. If the origin has −Inf alone, as masks
+// have it, the part runs to its end, which may show another. No scaled gradient is a mask.
 func (x *analysis) stopEarly(found **ir.Value) {
 	asked := map[lower.BufferID][]*ir.Value{}
 	parts := []lower.Part{lower.Micro, lower.Update}
@@ -48,15 +48,19 @@ func (x *analysis) stopEarly(found **ir.Value) {
 			}
 		}
 	}
+	certain := func(v *ir.Value) bool {
+		f := x.actual.flaw(v)
+		return f > onlyNegInf || f == onlyNegInf && v.Unit != ""
+	}
 	x.actual.afterStep = func(part lower.Part, step int) bool {
 		if part == lower.Prepare {
 			return true
 		}
 		for _, id := range x.actual.p.Parts[part][step].Out {
-			if !slices.ContainsFunc(asked[id], func(v *ir.Value) bool { return x.actual.made(v) && x.actual.flaw(v) > onlyNegInf }) {
+			if !slices.ContainsFunc(asked[id], func(v *ir.Value) bool { return x.actual.made(v) && certain(v) }) {
 				continue
 			}
-			if v := x.origin(); v != nil && x.actual.flaw(v) != onlyNegInf {
+			if v := x.origin(); v != nil && certain(v) {
 				*found = v
 				return false
 			}

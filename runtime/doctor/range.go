@@ -64,11 +64,16 @@ func chunks(data []byte) int { return (len(data) + chunk - 1) / chunk }
 
 // inChunks calls look for every chunk of data, at the same time.
 func (h *workers) inChunks(data []byte, look func(i int, chunk []byte)) {
+	h.each(chunks(data), func(i int) { look(i, data[i*chunk:min((i+1)*chunk, len(data))]) })
+}
+
+// each calls look for 0 to n-1, at the same time.
+func (h *workers) each(n int, look func(i int)) {
 	b := h.b
 	if h.busy {
 		b = h.inside
 	}
-	b.Each(chunks(data), func(i int) { look(i, data[i*chunk:min((i+1)*chunk, len(data))]) })
+	b.Each(n, look)
 }
 
 // scan looks at every element once.

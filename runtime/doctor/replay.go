@@ -235,7 +235,7 @@ func (r *replay) flaw(v *ir.Value) flaw {
 	case known:
 	case r.strided(v):
 		var nan atomic.Bool
-		r.runs(v, func(part []byte) { f = max(f, r.flawIn(v.Type.DType, part, &nan)) })
+		f = worst(r, v, func(run []byte) flaw { return r.flawIn(v.Type.DType, run, &nan) })
 		r.flaws[v] = f
 	default:
 		f = r.flawOf(v.Type.DType, r.data(v))

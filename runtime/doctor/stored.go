@@ -1,7 +1,9 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"ampc/ir"
 	"ampc/lower"
@@ -38,27 +40,54 @@ func (r *replay) visible(v *ir.Value) bool { return r.streamed || r.shows(v) }
 // shows reports whether v can be read from memory once its step has run.
 func (c *compiled) shows(v *ir.Value) bool { return c.stored(v) || c.strided(v) }
 
-// runs calls with for each contiguous run of a strided value's memory.
-func (r *replay) runs(v *ir.Value, with func(part []byte)) {
+// runs are the contiguous runs of a strided value's memory, in the value's order, or if sorted in
+// that of memory, where they are longer.
+func (r *replay) runs(v *ir.Value, sorted bool) [][]byte {
 	b := &r.p.Buffers[r.home(v)]
 	mem, width := r.memory(r.home(v)), b.Type.DType.Size()
-	shape := ir.Sizes(b.Type.Shape)
-	dense, inner := int64(1), len(shape)
-	for inner > 0 && b.Strides[inner-1] == dense {
-		inner--
-		dense *= shape[inner]
+	type axis struct{ size, stride int64 }
+	var axes []axis
+	for i, n := range ir.Sizes(b.Type.Shape) {
+		if !sorted || n > 1 && b.Strides[i] != 0 {
+			axes = append(axes, axis{n, b.Strides[i]})
+		}
 	}
-	var walk func(axis int, at int64)
-	walk = func(axis int, at int64) {
-		if axis == inner {
-			with(mem[at*width : (at+dense)*width])
+	if sorted {
+		slices.SortStableFunc(axes, func(a, b axis) int { return cmp.Compare(b.stride, a.stride) })
+	}
+	dense := int64(1)
+	for len(axes) > 0 && axes[len(axes)-1].stride == dense {
+		dense *= axes[len(axes)-1].size
+		axes = axes[:len(axes)-1]
+	}
+	var runs [][]byte
+	var walk func(axes []axis, at int64)
+	walk = func(axes []axis, at int64) {
+		if len(axes) == 0 {
+			runs = append(runs, mem[at*width:(at+dense)*width])
 			return
 		}
-		for i := range shape[axis] {
-			walk(axis+1, at+i*b.Strides[axis])
+		for i := range axes[0].size {
+			walk(axes[1:], at+i*axes[0].stride)
 		}
 	}
-	walk(0, 0)
+	walk(axes, 0)
+	return runs
+}
+
+// someRuns is how many runs one worker scans at a time.
+const someRuns = 128
+
+// worst is the largest of what look finds in the runs of a strided value.
+func worst[T cmp.Ordered](r *replay, v *ir.Value, look func(run []byte) T) T {
+	some := slices.Collect(slices.Chunk(r.runs(v, true), someRuns))
+	found := make([]T, len(some))
+	r.each(len(some), func(i int) {
+		for _, run := range some[i] {
+			found[i] = max(found[i], look(run))
+		}
+	})
+	return slices.Max(found)
 }
 
 // unstored computes v from the stored values nearest to it, by a program of its own.
@@ -68,8 +97,7 @@ func (r *replay) unstored(v *ir.Value) []byte {
 		return data
 	}
 	if r.strided(v) {
-		data := make([]byte, 0, v.Type.Bytes())
-		r.runs(v, func(part []byte) { data = append(data, part...) })
+		data := slices.Concat(r.runs(v, false)...)
 		r.inner[v] = data
 		return data
 	}

@@ -76,9 +76,7 @@ func (r *replay) top(v *ir.Value) float64 {
 	case v.IsVar() || r.streamed || v.Type.DType != ir.F32:
 		return r.rangeOf(v).peak()
 	case r.strided(v):
-		top := 0.0
-		r.runs(v, func(part []byte) { top = max(top, r.b.AbsMax(part)) })
-		return top
+		return worst(r, v, r.b.AbsMax)
 	}
 	data := r.data(v)
 	if len(data) == 0 {
