@@ -18,10 +18,11 @@ import (
 // loss on (scale); where a weight in the middle is so large that a product
 // overflows, for which bf16 is tried too (forward); and where f16 that the
 // update is written in overflows, so that replays run to their end (update).
-// "first" is how many times the step's own processor time the first diagnosis of
-// a step takes, right after the step was skipped for the third time: the median of nine
-// steps, each compiled anew. "again" is the median of what later ones take. "ahead" is what
-// was prepared in the background after the first skip, in steps as well.
+// "first" is how many times the step's own processor time the first diagnosis of a step takes, right
+// after the step was skipped for the third time: the median of nine steps, each compiled anew. "again"
+// is the median of what later ones take. "ahead" is what was prepared in the background after the first
+// skip, in steps as well. Steps and diagnoses are measured alike, each by itself: after a pause, threads
+// of a small model take longer to begin.
 //
 // In two more cases Run itself diagnoses the step, because its scaler is dynamic: where gradients
 // overflow after steps that were taken (search), and in the first step of all (start). "first" and
@@ -55,11 +56,11 @@ func benchDoctor(b *testing.B, spec, fault string) {
 	d.look()
 	var steps, looks, took []time.Duration
 	for b.Loop() {
-		cpu := spent(b)
 		for range 4 {
+			cpu := spent(b)
 			d.run()
+			steps = append(steps, spent(b)-cpu)
 		}
-		steps = append(steps, (spent(b)-cpu)/4)
 		cpu, wall := d.look()
 		looks, took = append(looks, cpu), append(took, wall)
 	}
