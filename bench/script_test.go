@@ -5,6 +5,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -72,6 +74,50 @@ func TestScripts(t *testing.T) {
 	}
 	if text, code := script(t, run, "--device", "tpu", out); code != 2 || !strings.Contains(text, "want cuda:0 or sim:sm_90") {
 		t.Errorf("exit status %d: %s", code, text)
+	}
+}
+
+// TestOrder runs all of run.sh as on a GPU, with programs that note how they are called: what matters most
+// comes first, in the order of the project's plan for a machine that is lent for a short time.
+func TestOrder(t *testing.T) {
+	dir, out, calls := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "calls")
+	const note = "#!/bin/sh\necho \"$(basename \"$0\") $*\" >>\"$CALLS\"\n"
+	stubs := map[string]string{"gputest": "", "suite": "", "ampc": "", "python": "", "compute-sanitizer": "",
+		"bench": "case $1 in start) : >\"$3\" ;; train) shift; while [ \"$1\" != --into ]; do shift; done; echo {} >>\"$2\" ;; esac\n"}
+	for name, text := range stubs {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(note+text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "run.sh"), []byte(read(t, "gpu/run.sh")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CALLS", calls)
+	t.Setenv("AMPC_PYTHON", filepath.Join(dir, "python"))
+	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	if text, code := script(t, filepath.Join(dir, "run.sh"), out); code != 0 {
+		t.Fatalf("exit status %d:\n%s", code, text)
+	}
+	rest := read(t, calls)
+	for _, want := range []string{
+		"ampc devices", "TestProbe", "TestAnswers", "TestFlavours", "TestGemmSpeed", "TestAttentionSpeed", "TestCopy", "TestKernels", "suite -test.v -test.timeout 195s -test.run TestLibraries",
+		"bench train * --device cuda:0 --precision bf16", "bench train * --device cuda:0/noaux --precision bf16", "bench train * --device cuda:0/vary --precision bf16",
+		"torch/train.py * --precision bf16 --mode eager", "torch/train.py * --precision bf16 --mode compile", "ampc bench zoo:gpt2* --profile", "ampc bench zoo:gpt2* --profile",
+		"bench train *resnet50* --device cuda:0 --precision bf16", "bench train *resnet50* --device cuda:0/noaux --precision bf16",
+		"torch/train.py *resnet50* --precision bf16 --mode eager", "torch/train.py *resnet50* --precision bf16 --mode compile", "ampc bench zoo:resnet50* --profile", "ampc bench zoo:resnet50* --profile",
+		"bench train *gpt2* --device cuda:0 --precision f16", "bench train *resnet50* --device cuda:0 --precision f16", "--tool memcheck", "TestBandwidth",
+	} {
+		pattern := regexp.MustCompile(strings.ReplaceAll(regexp.QuoteMeta(want), `\*`, `[^\n]*`))
+		at := pattern.FindStringIndex(rest)
+		if at == nil {
+			t.Fatalf("%q is not called, or not after what is before it; then come\n%s", want, rest)
+		}
+		rest = rest[at[1]:]
+	}
+	finished := strings.Fields(read(t, filepath.Join(out, "finished.txt")))
+	order := regexp.MustCompile(`(?s)\norder="(.*?)"`).FindStringSubmatch(read(t, "gpu/run.sh"))
+	if got := strings.Fields(order[1]); !slices.Equal(got, finished) {
+		t.Errorf("finished %v of %v", finished, got)
 	}
 }
 

@@ -13,7 +13,8 @@
 #	sanitizer   memcheck racecheck initcheck synccheck             compute-sanitizer on the kernels
 #	speed       copy gemm attention bandwidth replay torchkernels tune  copies, products, every kernel of a step
 #	training    mlp gpt2 resnet50, each MODEL:PRECISION or MODEL   beside PyTorch, eager and compiled; in bf16 also
-#	                                                           without what epilogues of products do more
+#	                                                           without what epilogues of products do more, and
+#	                                                           with attention whose sums vary between runs
 #	            gpt2:profile resnet50:profile                  each launch of a step in bf16, and seconds to build plans
 #	            gpt2:autotune                                      PyTorch with max-autotune, bf16
 #	            gpt2:50257                                         the vocabulary of the paper, not padded, bf16
@@ -170,6 +171,9 @@ train() {
 	done
 	case $model:$precision:$code in
 	gpt2:bf16:0 | resnet50:bf16:0) ours "$model" "$precision" "$device/noaux" ;;
+	esac
+	case $model:$precision:$code in
+	gpt2:bf16:0) ours "$model" "$precision" "$device/vary" ;;
 	esac
 	have_torch || { skip "$model:$precision torch" "$python has no torch"; set --; }
 	for mode; do
