@@ -33,11 +33,7 @@ const (
 
 // allowed are the kinds of kernels that do not, and why.
 var allowed = map[string]string{
-	"cross_entropy_fused": "two passes over a row, with one load of 2 or 4 elements in flight",
 	"embedding":           "rows are gathered, by a warp each: 1.9 waves of 16 blocks",
-	"layer_norm":          "16 blocks for each multiprocessor, which holds 14",
-	"max_pool":            "loads 2 bytes at a time: 0.7 of 105 GB",
-	"max_pool_grad":       "loads 2 and 4 bytes at a time: 1.1 of 105 GB",
 	"batch":               "a block for each 32,768 elements, whatever the number of multiprocessors",
 	"sums":                "a block for each 32,768 elements, whatever the number of multiprocessors",
 	"transposing cluster": "reads along one dimension and writes along another: 0.2 of 105 GB",

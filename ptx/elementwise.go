@@ -80,8 +80,25 @@ func (g Elementwise) Build(fl Flavour) (*Launch, error) {
 	return finish(c.b, [3]int{int((c.vectors + c.tail + elementThreads - 1) / elementThreads), 1, 1}, c.args)
 }
 
+// maxCount is one more than the largest number of rows, columns, threads or results that a kernel
+// counts in 32 bits. The products of such numbers, and addresses, have 64.
+const maxCount = 1 << 31
+
+// counts checks numbers that the kernel counts in 32 bits.
+func (b *Builder) counts(what string, numbers ...int) {
+	for _, n := range numbers {
+		if n >= maxCount && b.err == nil {
+			b.err = fmt.Errorf("ptx: kernel %s: %d %s, the limit is 2^31-1; split the tensor", b.k.Name, n, what)
+		}
+	}
+}
+
 // finish turns a builder into a launch.
 func finish(b *Builder, grid [3]int, args []Argument) (*Launch, error) {
+	b.counts("blocks", grid[0])
+	if most := max(grid[1], grid[2]); most > 65535 && b.err == nil {
+		b.err = fmt.Errorf("ptx: kernel %s: %d blocks along one dimension, the limit is 65535; split the tensor", b.k.Name, most)
+	}
 	threads := b.k.Threads
 	k, err := b.Kernel()
 	if err != nil {
@@ -333,24 +350,52 @@ func (c *elementwiseGen) emit() {
 	for k, a := range c.accesses() {
 		c.bases = append(c.bases, c.param(a, k >= len(c.Loads)))
 	}
-	tid := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(elementThreads), b.special("%tid.x"))
+	tid := c.thread()
 	if c.vec == 1 {
-		b.guarded(tid, c.n, func() { c.body(b.Do("cvt.u64.u32", tid), 1) })
+		b.guarded(tid, c.n, func() { c.body(b.wide(tid), 1) })
 		return
 	}
+	first := func() Reg {
+		if tid.Class == B64 {
+			return b.Do("mul.lo.u64", tid, I(c.vec))
+		}
+		return b.Do("mul.wide.u32", tid, I(c.vec))
+	}
 	if c.tail == 0 {
-		b.guarded(tid, c.vectors, func() { c.body(b.Do("mul.wide.u32", tid, I(c.vec)), c.vec) })
+		b.guarded(tid, c.vectors, func() { c.body(first(), c.vec) })
 		return
 	}
 	end := b.newLabel()
-	isVec := b.Do("setp.lt.u32", tid, I(c.vectors))
-	b.unless(isVec, func() {
-		e := b.Do("add.u64", b.Do("cvt.u64.u32", tid), I(c.n-c.tail-c.vectors))
+	b.unless(b.isBelow(tid, c.vectors), func() {
+		e := b.Do("add.u64", b.wide(tid), I(c.n-c.tail-c.vectors))
 		b.guarded(tid, c.vectors+c.tail, func() { c.body(e, 1) })
 		b.Do("bra", end)
 	})
-	c.body(b.Do("mul.wide.u32", tid, I(c.vec)), c.vec)
+	c.body(first(), c.vec)
 	b.place(end)
+}
+
+// thread is the thread's number in the grid, a u64 where a u32 does not suffice.
+func (c *elementwiseGen) thread() Reg {
+	b := c.b
+	block, tid := b.special("%ctaid.x"), b.special("%tid.x")
+	if c.vectors+c.tail >= maxCount {
+		return b.Do("mad.wide.u32", block, I(elementThreads), b.wide(tid))
+	}
+	return b.Do("mad.lo.u32", block, I(elementThreads), tid)
+}
+
+// wide is an index as u64.
+func (b *Builder) wide(i Reg) Reg {
+	if i.Class == B64 {
+		return i
+	}
+	return b.Do("cvt.u64.u32", i)
+}
+
+// isBelow is the predicate i < limit of an index.
+func (b *Builder) isBelow(i Reg, limit int64) Reg {
+	return b.Do("setp.lt."+unsignedType(i.Class), i, I(limit))
 }
 
 // guarded runs body in the threads below limit; a full grid needs no test.
@@ -359,7 +404,7 @@ func (b *Builder) guarded(i Reg, limit int64, body func()) {
 		body()
 		return
 	}
-	b.when(b.Do("setp.lt.u32", i, I(limit)), body)
+	b.when(b.isBelow(i, limit), body)
 }
 
 func (c *elementwiseGen) param(a Access, write bool) Reg {

@@ -92,22 +92,53 @@ func (b *Builder) load(base Reg, off int, d DType, n int) []Reg {
 }
 
 func (b *Builder) loadFrom(space string, base Reg, off int, d DType, n int) []Reg {
-	if n > 1 && d.Size() < 4 {
-		return b.loadPacked(space, base, off, d, n)
+	words := b.words(d, n)
+	b.loadInto(words, space, base, off, d)
+	return b.elements(words, d)
+}
+
+// words makes the registers that a load of n elements writes: each holds an element, or as many small
+// ones as fit into 32 bits.
+func (b *Builder) words(d DType, n int) []Reg {
+	class := raw(d)
+	if per := 4 / d.Size(); per > 1 && n >= per {
+		class, n = B32, n/per
 	}
 	out := make([]Reg, n)
 	for i := range out {
-		out[i] = b.Reg(raw(d))
+		out[i] = b.Reg(class)
 	}
-	for i := 0; i < n; {
-		k := accessLen(n-i, d.Size())
+	return out
+}
+
+// loadInto reads the elements of words with the widest accesses.
+func (b *Builder) loadInto(words []Reg, space string, base Reg, off int, d DType) {
+	if words[0].Class == B32 {
+		d = Int32
+	}
+	for i := 0; i < len(words); {
+		k := 1
+		if d.Size() >= 4 {
+			k = accessLen(len(words)-i, d.Size())
+		}
 		addr := Addr{Base: base, Off: int64(off + i*d.Size())}
 		if k == 1 {
-			b.To(out[i], "ld."+space+"."+memLetters[d], addr)
+			b.To(words[i], "ld."+space+"."+memLetters[d], addr)
 		} else {
-			b.To(Vec(out[i:i+k]), "ld."+space+"."+vecSuffix(k)+memLetters[d], addr)
+			b.To(Vec(words[i:i+k]), "ld."+space+"."+vecSuffix(k)+memLetters[d], addr)
 		}
 		i += k
+	}
+}
+
+// elements splits words into elements in memory format.
+func (b *Builder) elements(words []Reg, d DType) []Reg {
+	if words[0].Class == raw(d) {
+		return words
+	}
+	var out []Reg
+	for _, w := range words {
+		out = append(out, b.split(w, d)...)
 	}
 	return out
 }
@@ -123,23 +154,6 @@ func accessLen(n, size int) int {
 }
 
 func vecSuffix(k int) string { return map[int]string{2: "v2.", 4: "v4."}[k] }
-
-// loadPacked reads 8- and 16-bit elements through 32-bit words; n*size is 2, 4, 8 or 16 bytes.
-func (b *Builder) loadPacked(space string, base Reg, off int, d DType, n int) []Reg {
-	per := 4 / d.Size()
-	if n < per {
-		var out []Reg
-		for i := 0; i < n; i++ {
-			out = append(out, b.loadFrom(space, base, off+i*d.Size(), d, 1)...)
-		}
-		return out
-	}
-	var out []Reg
-	for _, w := range b.loadFrom(space, base, off, Int32, n/per) {
-		out = append(out, b.split(w, d)...)
-	}
-	return out
-}
 
 // split splits a word into its elements.
 func (b *Builder) split(w Reg, d DType) []Reg {

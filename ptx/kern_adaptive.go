@@ -15,11 +15,11 @@ type AdaptivePool struct {
 
 func (s AdaptivePool) check() (in, out int, err error) {
 	in, out = s.Outer*volume(s.In[:])*s.Inner, s.Outer*volume(s.Out[:])*s.Inner
-	if in < 1 || out < 1 || max(in, out) >= 1<<31 {
-		return 0, 0, fmt.Errorf("ptx: %s: cannot pool %v to %v", s.Name, s.In, s.Out)
+	if in < 1 || out < 1 || max(in, out) >= maxCount {
+		return 0, 0, fmt.Errorf("ptx: %s: cannot pool %v to %v: it counts to 2^31-1", s.Name, s.In, s.Out)
 	}
 	for d := range s.In {
-		if s.In[d]*(s.Out[d]+1) >= 1<<31 || s.Out[d]*(s.In[d]+1) >= 1<<31 {
+		if s.In[d]*(s.Out[d]+1) >= maxCount || s.Out[d]*(s.In[d]+1) >= maxCount {
 			return 0, 0, fmt.Errorf("ptx: %s: cannot pool %v to %v: more than 2^31 steps", s.Name, s.In, s.Out)
 		}
 	}

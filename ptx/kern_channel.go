@@ -19,8 +19,8 @@ type Channels struct {
 const channelThreads = 256
 
 func (s Channels) check() error {
-	if s.Outer < 1 || s.C < 1 || s.Inner < 1 || s.split() > 65535 || s.split() > s.count() || s.count() >= 1<<31 {
-		return fmt.Errorf("ptx: %s: cannot divide %d×%d×%d into %d parts", s.Name, s.Outer, s.C, s.Inner, s.split())
+	if s.Outer < 1 || s.C < 1 || s.Inner < 1 || s.split() > 65535 || s.split() > s.count() || max(s.count(), s.split()*s.C) >= maxCount {
+		return fmt.Errorf("ptx: %s: cannot divide %d×%d×%d into %d parts: it counts to 2^31-1", s.Name, s.Outer, s.C, s.Inner, s.split())
 	}
 	return nil
 }

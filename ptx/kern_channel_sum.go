@@ -90,8 +90,8 @@ type channelSum struct {
 
 func (s ChannelSum) generate(fl Flavour) (*channelSum, error) {
 	last := len(s.Shape) - 1
-	if last != 2 && (last != 3 || s.Shape[3] != 1) || product(s.Shape) < 1 || product(s.Shape)/s.Shape[last-1] >= 1<<31 || s.Shape[last-1] >= 1<<31 || s.Split > 65535 || s.Split < 1 {
-		return nil, fmt.Errorf("cannot divide %v into %d parts", s.Shape, s.Split)
+	if last != 2 && (last != 3 || s.Shape[3] != 1) || product(s.Shape) < 1 || product(s.Shape)/s.Shape[last-1] >= maxCount || s.Shape[last-1] >= maxCount || s.Split > 65535 || s.Split < 1 {
+		return nil, fmt.Errorf("cannot divide %v into %d parts: it counts to 2^31-1", s.Shape, s.Split)
 	}
 	w := &channelSum{channels: int(s.Shape[last-1]), split: s.Split, planes: s.Shape[last] > 1}
 	g := s.Elementwise

@@ -38,8 +38,8 @@ func (b *Builder) readID(ids, i Reg, d DType, n int) Reg {
 }
 
 func (s Embedding) check() error {
-	if s.Vocab < 1 || s.Cols < 1 || s.Tokens < 1 || s.Vocab >= 1<<31 || s.Tokens >= 1<<31 {
-		return fmt.Errorf("ptx: %s: cannot embed %d tokens in a table of %d×%d", s.Name, s.Tokens, s.Vocab, s.Cols)
+	if s.Vocab < 1 || s.Cols < 1 || s.Tokens < 1 || s.Vocab >= maxCount || s.Tokens >= maxCount {
+		return fmt.Errorf("ptx: %s: cannot embed %d tokens in a table of %d×%d: it counts to 2^31-1", s.Name, s.Tokens, s.Vocab, s.Cols)
 	}
 	return nil
 }

@@ -14,8 +14,8 @@ type Gather struct {
 }
 
 func (s Gather) check() error {
-	if s.Outer < 1 || s.N < 1 || s.M < 1 || s.Inner < 1 || s.Outer*max(s.N, s.M)*s.Inner >= 1<<31 {
-		return fmt.Errorf("ptx: %s: cannot gather %d of %d×%d×%d", s.Name, s.M, s.Outer, s.N, s.Inner)
+	if s.Outer < 1 || s.N < 1 || s.M < 1 || s.Inner < 1 || s.Outer*max(s.N, s.M)*s.Inner >= maxCount {
+		return fmt.Errorf("ptx: %s: cannot gather %d of %d×%d×%d: it counts to 2^31-1", s.Name, s.M, s.Outer, s.N, s.Inner)
 	}
 	return nil
 }

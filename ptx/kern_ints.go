@@ -15,8 +15,8 @@ type IntReduce struct {
 func (s IntReduce) Build(fl Flavour) (*Launch, error) {
 	op := map[string]string{"sum": "add.s64", "max": "max.s64", "min": "min.s64"}[s.Op]
 	n := s.Outer * s.Inner
-	if op == "" || n < 1 || s.N < 1 || n*s.N >= 1<<31 {
-		return nil, fmt.Errorf("ptx: %s: cannot fold %d×%d×%d integers by %q", s.Name, s.Outer, s.N, s.Inner, s.Op)
+	if op == "" || n < 1 || s.N < 1 || n*s.N >= maxCount {
+		return nil, fmt.Errorf("ptx: %s: cannot fold %d×%d×%d integers by %q: it counts to 2^31-1", s.Name, s.Outer, s.N, s.Inner, s.Op)
 	}
 	r := startRows(fl, s.Name, s.N, 32, 1, 0)
 	b := r.b

@@ -151,11 +151,14 @@ func (s CrossEntropy) statistics(r *rows, row rowOfLogits) rowOfLogits {
 
 // Fused generates the losses of the rows and their gradients. Arguments: logits, labels, weights
 // where there are any, dloss f32[] (the loss gradient, scaled), dlogits, loss f32[Rows]. A block
-// reads its row twice, the second time from a cache if the rows that all blocks read at a time fit
-// into one. It may run in place over the logits.
+// holds its row in registers (see heldLoss) or reads it twice, the second time from a cache if the rows
+// that all blocks read at a time fit into one. It may run in place over the logits.
 func (s CrossEntropy) Fused(fl Flavour) (*Launch, error) {
 	if s.Out == "" {
 		s.Out = s.In
+	}
+	if threads, vectors := s.held(); threads > 0 {
+		return s.fusedHeld(fl, threads, vectors)
 	}
 	r := s.layout(fl, s.In, s.Out)
 	b := r.b
@@ -314,6 +317,7 @@ func (s CrossEntropy) LabelCount(fl Flavour) (*Launch, error) { return s.totals(
 func (s CrossEntropy) totals(fl Flavour, losses bool) (*Launch, error) {
 	const threads = 512
 	b := NewBuilder(fl, s.Name, threads)
+	b.counts("rows", s.Rows)
 	p := params{b: b}
 	var loss, sum, acc Reg
 	if losses {

@@ -18,6 +18,7 @@ func (s Transpose) Build(fl Flavour) (*Launch, error) {
 		return nil, fmt.Errorf("ptx: %s: cannot transpose %d×%d×%d", s.Name, s.Batch, s.Rows, s.Cols)
 	}
 	b := NewBuilder(fl, s.Name, tileSide*8)
+	b.counts("columns", s.Rows, s.Cols)
 	p := params{b: b}
 	n := s.Batch * s.Rows * s.Cols
 	x, y := p.in("x", s.DType, n), p.out("y", s.DType, n)

@@ -31,7 +31,7 @@ type Norm struct {
 	RMS            bool
 	NoScale, Bias  bool
 	Eps            float32
-	Workers        int // teams that share the rows, backward each with sums of its own; 0 picks 16·132 or fewer, backward 4·132
+	Workers        int // teams that share the rows, backward each with sums of its own; 0 picks those of one wave, backward as many as have 24 KB in flight
 	Before, After  *Elementwise
 	X              int
 	Sums           []int   // backward: values of After, in f32
@@ -147,14 +147,15 @@ func (s Norm) Forward(fl Flavour) (*Launch, error) {
 	k.after.storeParams(&k.p)
 	k.stats(k.p.out)
 	k.begin()
-	workers := s.workers(k.perBlock, 16*132)
-	if k.team > sharing || !k.affine.everyRow() { // with many columns, scale and bias do not fit into registers next to the row
-		workers = s.Rows
-	}
-	if s.Rows > workers {
-		k.affine.share(k.rows)
-		k.before.share(k.rows)
-		k.after.share(k.rows)
+	workers := s.Rows
+	if k.team <= sharing && k.affine.everyRow() { // with many columns, scale and bias do not fit into registers next to the row
+		resident := k.resident()
+		if workers = s.workers(k.perBlock, resident*k.perBlock*fl.Multiprocessors()); s.Rows > workers {
+			b.k.Blocks = resident
+			k.affine.share(k.rows)
+			k.before.share(k.rows)
+			k.after.share(k.rows)
+		}
 	}
 	k.share(s.Rows, workers, func(row Reg) {
 		x := k.source(k.before, s.X, row)
@@ -177,6 +178,26 @@ func (s Norm) Forward(fl Flavour) (*Launch, error) {
 		k.barrier(workers)
 	})
 	return k.launch(workers)
+}
+
+// resident is the number of blocks of the forward kernel on a multiprocessor, by the registers of a
+// thread: the row, what its columns share between rows, and temporary values. Registers are limited to
+// that.
+func (k *normGen) resident() int {
+	const registers, temporary = 1 << 16, 16
+	held := 1
+	for _, g := range []*rowElementwise{k.before, k.affine, k.after} {
+		for i, a := range g.Loads {
+			if g.bases[i].Class != NoClass && g.rowsShare(a) {
+				held++
+			}
+		}
+		if slices.ContainsFunc(g.Code, func(in Instr) bool { return in.Op == "philox" }) {
+			held += 2
+		}
+	}
+	n := min(k.b.fl.residentThreads(), registers/(held*k.chunks*k.vec+temporary))
+	return max(1, n/(k.team*k.perBlock))
 }
 
 // statistics computes the row's mean and rstd. One thread stores them.
@@ -265,8 +286,33 @@ func (s Norm) workers(perBlock, most int) int {
 	return ceilDiv(w, perBlock) * perBlock
 }
 
-// backwardWorkers limits the number of partial sums if the caller does not.
-const backwardWorkers = 4 * 132
+// backwardWorkers is the number of teams if the caller does not say: 4 for each multiprocessor of an
+// H100, up to 16 if rows are so short that the next row of each is less than 24 KB.
+func (s Norm) backwardWorkers() int {
+	const flight = 24 << 10
+	return 132 * min(max(ceilDiv(flight, s.Cols*s.readBytes()), 4), 16)
+}
+
+// readBytes is what the gradient reads of each element of a row.
+func (s Norm) readBytes() int {
+	n := s.In.Size()
+	read := func(loads []Access) {
+		for _, a := range loads {
+			if last := len(a.Stride) - 1; last < 0 || a.Stride[0] != 0 {
+				n += a.DType.Size()
+			}
+		}
+	}
+	if s.Before == nil {
+		n += s.Out.Size()
+	} else {
+		read(s.Before.Loads)
+	}
+	if s.After != nil {
+		read(s.After.Loads[1:])
+	}
+	return n
+}
 
 // Partials is the number of rows of Backward's partial sums. It is 0 if Backward writes none,
 // because the registers do not suffice: for long rows, or if each row has its own scale.
@@ -275,9 +321,9 @@ func (s Norm) Partials() int {
 	case s.NoScale || s.PerRow != nil || s.Cols > maxSummed:
 		return 0
 	case teamFor(s.Cols, 1, goodLane) == 32:
-		return s.workers(warpTeams, backwardWorkers)
+		return s.workers(warpTeams, s.backwardWorkers())
 	}
-	return s.workers(1, backwardWorkers)
+	return s.workers(1, s.backwardWorkers())
 }
 
 // normBack is the state of Backward.
@@ -285,6 +331,7 @@ type normBack struct {
 	*normGen
 	summed bool
 	hat, w [][]Reg // by chunk: x̂ and dy·scale, if they stay in registers
+	ahead  []Reg   // statistics of the next row; nil: rows are not read ahead
 	dg, db [][]Reg
 	sums   [][][]Reg // of Sums
 }
@@ -323,8 +370,11 @@ func (s Norm) Backward(fl Flavour) (*Launch, error) {
 		k.before.share(k.rows)
 		k.after.share(k.rows)
 	}
+	if s.Rows > workers && !k.streamed {
+		k.fetch(k.worker)
+	}
 	k.share(s.Rows, workers, func(row Reg) {
-		k.row(row)
+		k.row(row, workers)
 		k.barrier(workers)
 	})
 	for i, sum := range k.tiles()[:len(parts)] {
@@ -360,17 +410,61 @@ func (k *normBack) tiles() [][][]Reg {
 	return append(list, k.sums...)
 }
 
+// operands is the code that reads a row.
+func (k *normBack) operands() []*rowElementwise { return []*rowElementwise{k.before, k.x, k.after} }
+
+// fetch reads a row ahead of the barriers of the row before it.
+func (k *normBack) fetch(row Reg) {
+	for _, g := range k.operands() {
+		g.fetch(k.rows, row)
+	}
+	if k.ahead == nil {
+		for range k.perRow() {
+			k.ahead = append(k.ahead, k.b.Reg(F32))
+		}
+	}
+	for i, from := range k.perRow() {
+		k.b.To(k.ahead[i], "ld.global.f32", Addr{Base: k.b.at(from, row, 4)})
+	}
+}
+
+// perRow are the statistics of a row.
+func (k *normBack) perRow() []Reg {
+	if k.RMS {
+		return []Reg{k.rstd}
+	}
+	return []Reg{k.rstd, k.mean}
+}
+
+// rowStatistics returns rstd and mean of a row. If rows are read ahead, it takes what was read and reads
+// the row after it.
+func (k *normBack) rowStatistics(row Reg, workers int) (inv, mean Reg) {
+	b := k.b
+	var v []Reg
+	for i, from := range k.perRow() {
+		if k.ahead != nil {
+			v = append(v, b.Do("mov.f32", k.ahead[i]))
+		} else {
+			v = append(v, b.Do("ld.global.f32", Addr{Base: b.at(from, row, 4)}))
+		}
+	}
+	if k.ahead != nil {
+		for _, g := range k.operands() {
+			g.arrive(k.rows)
+		}
+		next := b.iadd(row, I(workers))
+		b.when(b.Do("setp.lt.u32", next, I(k.Rows)), func() { k.fetch(next) })
+	}
+	return v[0], append(v, Reg{})[1]
+}
+
 // row adds one row to the partial sums and writes its dx:
 // dx = rstd·(dy·g - mean(dy·g) - x̂·mean(dy·g·x̂)).
-func (k *normBack) row(row Reg) {
+func (k *normBack) row(row Reg, workers int) {
 	b, cols := k.b, Fl(float32(k.Cols))
+	inv, mean := k.rowStatistics(row, workers)
 	dy, x := k.source(k.before, k.X, row), k.source(k.x, 0, row)
 	k.enter(row)
-	var mean Reg
-	inv := b.Do("ld.global.f32", Addr{Base: b.at(k.rstd, row, 4)})
-	if !k.RMS {
-		mean = b.Do("ld.global.f32", Addr{Base: b.at(k.mean, row, 4)})
-	}
 	s1, s2 := b.floatConst(0), b.floatConst(0)
 	k.spots(func(s spot) {
 		k.terms(s, dy.at(s), x.at(s), mean, inv)

@@ -174,8 +174,8 @@ type TopK struct {
 
 // Build generates the kernel.
 func (s TopK) Build(fl Flavour) (*Launch, error) {
-	if s.Rows < 1 || s.K < 1 || s.K > s.Cols || s.Rows*s.Cols >= 1<<31 {
-		return nil, fmt.Errorf("ptx: %s: no %d largest of %d×%d", s.Name, s.K, s.Rows, s.Cols)
+	if s.Rows < 1 || s.K < 1 || s.K > s.Cols || s.Rows*s.Cols >= maxCount {
+		return nil, fmt.Errorf("ptx: %s: no %d largest of %d×%d: it counts to 2^31-1", s.Name, s.K, s.Rows, s.Cols)
 	}
 	r := startRows(fl, s.Name, s.Cols, 32, 1, 0)
 	b := r.b

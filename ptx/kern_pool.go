@@ -22,8 +22,8 @@ func (s Pool) check() error {
 			return fmt.Errorf("ptx: %s: cannot pool %v with windows of %v to %v", s.Name, s.Size, s.Kernel, s.To)
 		}
 	}
-	if n := s.N * s.C * max(volume(s.Size[:]), volume(s.To[:])); n < 1 || n >= 1<<31 {
-		return fmt.Errorf("ptx: %s: cannot pool %d elements", s.Name, n)
+	if n := s.N * s.C * max(volume(s.Size[:]), volume(s.To[:])); n < 1 || n >= maxCount {
+		return fmt.Errorf("ptx: %s: cannot pool %d elements: it counts to 2^31-1", s.Name, n)
 	}
 	return nil
 }
@@ -39,17 +39,33 @@ func (s Pool) dilation(d int) int { return max(s.Dilation[d], 1) }
 func (s Pool) inputs() int  { return s.N * s.C * volume(s.Size[:]) }
 func (s Pool) outputs() int { return s.N * s.C * volume(s.To[:]) }
 
+// lanes is the number of adjacent channels of a thread.
+func (s Pool) lanes() int {
+	n := 1
+	if s.NHWC {
+		n = min(8, 16/min(s.In.Size(), s.Out.Size()))
+	}
+	for s.C%n != 0 {
+		n /= 2
+	}
+	return n
+}
+
 // coords is an element's coordinates; those of flat dimensions are the zero Reg.
 type coords struct {
 	n, c Reg
 	at   [3]Reg
 }
 
-// at splits a linear index over images of dims.
-func (s Pool) at(b *Builder, i Reg, dims [3]int) coords {
+// at splits the linear index of a thread that has so many adjacent channels over images of dims. The
+// channel is the first of them.
+func (s Pool) at(b *Builder, i Reg, dims [3]int, lanes int) coords {
 	var p coords
 	if s.NHWC {
-		i, p.c = b.divmod(i, s.C)
+		i, p.c = b.divmod(i, s.C/lanes)
+		if lanes > 1 {
+			p.c = b.imul(p.c, I(lanes))
+		}
 	}
 	for d := 2; d >= 0; d-- {
 		if !s.flat(d) {
@@ -140,32 +156,42 @@ func (s Pool) Max(fl Flavour) (*Launch, error) {
 	if !s.NoIndex {
 		index = q.out("index", Int32, outs)
 	}
-	grid := b.perElement(outs, func(i Reg) {
-		best, where := s.largest(b, src, s.at(b, i, s.To))
+	n := s.lanes()
+	grid := b.perElement(outs/n, func(i Reg) {
+		best, where := s.largest(b, src, s.at(b, i, s.To, n))
 		if !s.NoMax {
-			b.storeF(b.at(dst, i, s.Out.Size()), 0, s.Out, []Reg{best})
+			b.storeF(b.at(dst, i, n*s.Out.Size()), 0, s.Out, best)
 		}
 		if !s.NoIndex {
-			b.Do("st.global.b32", Addr{Base: b.at(index, i, 4)}, where)
+			b.store(b.at(index, i, n*4), 0, Int32, where)
 		}
 	})
 	return finish(b, grid, q.list)
 }
 
-// largest finds the largest element of output p's window and its position. Of equal elements the
-// first counts. NaN counts as larger than everything except an earlier NaN.
-func (s Pool) largest(b *Builder, src Reg, p coords) (best, where Reg) {
-	best, where = b.floatConst(float32(-posInf)), b.Do("mov.u32", I(-1))
+// largest finds the largest element of output p's window and its position, in every lane. Of equal
+// elements the first counts. NaN counts as larger than everything except an earlier NaN.
+func (s Pool) largest(b *Builder, src Reg, p coords) (best, where []Reg) {
+	for range s.lanes() {
+		best = append(best, b.floatConst(float32(-posInf)))
+		where = append(where, b.Do("mov.u32", I(-1)))
+	}
 	s.window(b, p, func(at [3]Reg) {
-		v := b.loadF(b.at(src, s.index(b, p.n, p.c, at, s.Size), s.In.Size()), 0, s.In, 1)[0]
-		better := b.Do("setp.gtu.f32", v, best)
+		var here, first Reg
 		if !s.NoIndex { // −∞ is not larger than the initial value, but it has a position
-			better = b.Do("or.pred", better, b.Do("setp.eq.u32", where, I(-1)))
+			here = s.position(b, b.Do("mov.u32", I(0)), at, s.Size)
+			first = b.Do("setp.eq.u32", where[0], I(-1))
 		}
-		better = b.Do("and.pred", better, b.Do("setp.num.f32", best, best))
-		b.To(best, "selp.f32", v, best, better)
-		if !s.NoIndex {
-			b.To(where, "selp.b32", s.position(b, b.Do("mov.u32", I(0)), at, s.Size), where, better)
+		for l, v := range b.loadF(b.at(src, s.index(b, p.n, p.c, at, s.Size), s.In.Size()), 0, s.In, len(best)) {
+			better := b.Do("setp.gtu.f32", v, best[l])
+			if !s.NoIndex {
+				better = b.Do("or.pred", better, first)
+			}
+			better = b.Do("and.pred", better, b.Do("setp.num.f32", best[l], best[l]))
+			b.To(best[l], "selp.f32", v, best[l], better)
+			if !s.NoIndex {
+				b.To(where[l], "selp.b32", here, where[l], better)
+			}
 		}
 	})
 	return best, where
@@ -174,26 +200,33 @@ func (s Pool) largest(b *Builder, src Reg, p coords) (best, where Reg) {
 // MaxBackward generates dx: each position sums dy of the windows over it whose index names it.
 // Arguments: dy, index i32, dx.
 func (s Pool) MaxBackward(fl Flavour) (*Launch, error) {
-	return s.backward(fl, true, func(b *Builder, acc, dy, index, mine, from Reg, _ [3]Reg) {
-		hit := b.Do("setp.eq.u32", b.Do("ld.global.b32", Addr{Base: b.at(index, from, 4)}), mine)
-		b.when(hit, func() {
-			b.To(acc, "add.rn.f32", acc, b.loadF(b.at(dy, from, s.In.Size()), 0, s.In, 1)[0])
-		})
+	return s.backward(fl, true, func(b *Builder, acc []Reg, dy, index, mine, from Reg, _ [3]Reg) {
+		winners := b.load(b.at(index, from, 4), 0, Int32, len(acc))
+		load := func() []Reg { return b.loadF(b.at(dy, from, s.In.Size()), 0, s.In, len(acc)) }
+		if len(acc) == 1 {
+			b.when(b.Do("setp.eq.u32", winners[0], mine), func() { b.To(acc[0], "add.rn.f32", acc[0], load()[0]) })
+			return
+		}
+		for l, v := range load() {
+			b.When(b.Do("setp.eq.u32", winners[l], mine), true, func() { b.To(acc[l], "add.rn.f32", acc[l], v) })
+		}
 	})
 }
 
 // AvgBackward generates dx: each position sums dy over the windows it belongs to, divided by their
 // counts. Arguments: dy, dx.
 func (s Pool) AvgBackward(fl Flavour) (*Launch, error) {
-	return s.backward(fl, false, func(b *Builder, acc, dy, _, _, from Reg, window [3]Reg) {
-		v := b.loadF(b.at(dy, from, s.In.Size()), 0, s.In, 1)[0]
-		b.To(acc, "add.rn.f32", acc, b.div(v, s.divisor(b, window)))
+	return s.backward(fl, false, func(b *Builder, acc []Reg, dy, _, _, from Reg, window [3]Reg) {
+		v, count := b.loadF(b.at(dy, from, s.In.Size()), 0, s.In, len(acc)), s.divisor(b, window)
+		for l := range acc {
+			b.To(acc[l], "add.rn.f32", acc[l], b.div(v[l], count))
+		}
 	})
 }
 
 // backward visits, for every position of dx, the outputs whose window covers it; In is the type of
 // dy, Out that of dx.
-func (s Pool) backward(fl Flavour, indexed bool, take func(b *Builder, acc, dy, index, mine, from Reg, window [3]Reg)) (*Launch, error) {
+func (s Pool) backward(fl Flavour, indexed bool, take func(b *Builder, acc []Reg, dy, index, mine, from Reg, window [3]Reg)) (*Launch, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
@@ -205,19 +238,29 @@ func (s Pool) backward(fl Flavour, indexed bool, take func(b *Builder, acc, dy, 
 		index = q.in("index", Int32, s.outputs())
 	}
 	dx := q.out("dx", s.Out, s.inputs())
-	grid := b.perElement(s.inputs(), func(i Reg) {
-		p := s.at(b, i, s.Size)
+	n := s.lanes()
+	grid := b.perElement(s.inputs()/n, func(i Reg) {
+		p := s.at(b, i, s.Size, n)
 		var mine Reg
 		if indexed {
 			mine = s.position(b, b.Do("mov.u32", I(0)), p.at, s.Size)
 		}
-		acc := b.floatConst(0)
+		acc := b.zeros(n)
 		s.sources(b, p, func(window [3]Reg) {
 			take(b, acc, dy, index, mine, s.index(b, p.n, p.c, window, s.To), window)
 		})
-		b.storeF(b.at(dx, i, s.Out.Size()), 0, s.Out, []Reg{acc})
+		b.storeF(b.at(dx, i, n*s.Out.Size()), 0, s.Out, acc)
 	})
 	return finish(b, grid, q.list)
+}
+
+// zeros makes n registers for sums.
+func (b *Builder) zeros(n int) []Reg {
+	out := make([]Reg, n)
+	for i := range out {
+		out[i] = b.floatConst(0)
+	}
+	return out
 }
 
 // sources runs body over the windows that cover position p, tap by tap.
@@ -242,13 +285,20 @@ func (s Pool) Avg(fl Flavour) (*Launch, error) {
 	b := NewBuilder(fl, s.Name, elementThreads)
 	q := params{b: b}
 	src, dst := q.in("x", s.In, s.inputs()), q.out("y", s.Out, s.outputs())
-	grid := b.perElement(s.outputs(), func(i Reg) {
-		p := s.at(b, i, s.To)
-		acc := b.floatConst(0)
+	n := s.lanes()
+	grid := b.perElement(s.outputs()/n, func(i Reg) {
+		p := s.at(b, i, s.To, n)
+		acc := b.zeros(n)
 		s.window(b, p, func(at [3]Reg) {
-			b.To(acc, "add.rn.f32", acc, b.loadF(b.at(src, s.index(b, p.n, p.c, at, s.Size), s.In.Size()), 0, s.In, 1)[0])
+			for l, v := range b.loadF(b.at(src, s.index(b, p.n, p.c, at, s.Size), s.In.Size()), 0, s.In, n) {
+				b.To(acc[l], "add.rn.f32", acc[l], v)
+			}
 		})
-		b.storeF(b.at(dst, i, s.Out.Size()), 0, s.Out, []Reg{b.div(acc, s.divisor(b, p.at))})
+		count := s.divisor(b, p.at)
+		for l := range acc {
+			acc[l] = b.div(acc[l], count)
+		}
+		b.storeF(b.at(dst, i, n*s.Out.Size()), 0, s.Out, acc)
 	})
 	return finish(b, grid, q.list)
 }

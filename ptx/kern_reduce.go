@@ -60,6 +60,7 @@ func (s RowReduce) Build(fl Flavour) (*Launch, error) {
 	}
 	r := startRows(fl, s.Name, s.Cols, team, vec, 0)
 	b := r.b
+	b.counts("results", s.Rows*split)
 	p := params{b: b}
 	x, y := p.in("x", s.In, s.Rows*s.Cols), p.out("y", s.Out, s.Rows*split)
 	r.begin()
@@ -172,6 +173,8 @@ func (s ColReduce) Build(fl Flavour) (*Launch, error) {
 	vec, lanes := s.shape()
 	cols, size := lanes*vec, s.In.Size() // columns of a block
 	b := NewBuilder(fl, s.Name, colThreads)
+	b.counts("rows", s.N)
+	b.counts("results", s.Outer*split*s.Inner)
 	p := params{b: b}
 	x, y := p.in("x", s.In, s.Outer*s.N*s.Inner), p.out("y", s.Out, s.Outer*split*s.Inner)
 	tid, slice, outer := b.special("%tid.x"), b.special("%ctaid.y"), b.special("%ctaid.z")

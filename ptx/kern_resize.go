@@ -33,8 +33,8 @@ type Pad struct {
 // Build generates the kernel, one thread for each element of y.
 func (s Pad) Build(fl Flavour) (*Launch, error) {
 	n := volume(s.Out)
-	if len(s.In) != len(s.Out) || len(s.Lo) != len(s.Out) || volume(s.In) < 1 || n < 1 || max(n, volume(s.In)) >= 1<<31 {
-		return nil, fmt.Errorf("ptx: %s: cannot pad %v to %v", s.Name, s.In, s.Out)
+	if len(s.In) != len(s.Out) || len(s.Lo) != len(s.Out) || volume(s.In) < 1 || n < 1 || max(n, volume(s.In)) >= maxCount {
+		return nil, fmt.Errorf("ptx: %s: cannot pad %v to %v: it counts to 2^31-1", s.Name, s.In, s.Out)
 	}
 	s = s.merged()
 	b := NewBuilder(fl, s.Name, elementThreads)
@@ -102,8 +102,8 @@ type Resize struct {
 
 func (s Resize) check() (in, out int, err error) {
 	in, out = s.Outer*volume(s.In[:])*s.Inner, s.Outer*volume(s.Out[:])*s.Inner
-	if in < 1 || out < 1 || max(in, out) >= 1<<31 || !slices.Contains([]string{"half_pixel", "asymmetric", "align_corners"}, s.Coords) {
-		return 0, 0, fmt.Errorf("ptx: %s: cannot resize %v to %v by %s", s.Name, s.In, s.Out, s.Coords)
+	if in < 1 || out < 1 || max(in, out) >= maxCount || !slices.Contains([]string{"half_pixel", "asymmetric", "align_corners"}, s.Coords) {
+		return 0, 0, fmt.Errorf("ptx: %s: cannot resize %v to %v by %s: it counts to 2^31-1", s.Name, s.In, s.Out, s.Coords)
 	}
 	return in, out, nil
 }

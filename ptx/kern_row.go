@@ -57,14 +57,24 @@ func rowShape(cols int, types ...DType) (team, vec, chunks int, err error) {
 	return team, vec, ceilDiv(cols, team*vec), nil
 }
 
-// teamFor is the number of threads that share a row so that each holds good columns of it, or more
-// columns if the block has no more threads.
+// teamFor is the number of threads that share a row so that each holds at most good columns of it: a
+// warp if that suffices, otherwise the smallest of those teams in which the fewest threads idle. If
+// rows are too long, all threads of a block share one.
 func teamFor(cols, vec, good int) int {
-	team := 32
-	for team < maxTeam && ceilDiv(cols, team*vec)*vec > good {
-		team *= 2
+	best, held := maxTeam, math.MaxInt
+	for team := 32; team <= maxTeam; team += 32 {
+		chunks := ceilDiv(cols, team*vec)
+		if chunks*vec > good {
+			continue
+		}
+		if team == 32 {
+			return team
+		}
+		if team*chunks < held {
+			best, held = team, team*chunks
+		}
 	}
-	return team
+	return best
 }
 
 // rowsOver starts a kernel over rows of which a thread holds good columns, at most goodLane. It
@@ -97,6 +107,7 @@ func startRows(fl Flavour, name string, cols, team, vec, chunks int) *rows {
 		r.perBlock = warpTeams
 	}
 	r.b = NewBuilder(fl, name, team*r.perBlock)
+	r.b.counts("columns", cols)
 	return r
 }
 
@@ -123,6 +134,7 @@ func (r *rows) grid(n int) [3]int { return [3]int{ceilDiv(n, r.perBlock), 1, 1} 
 
 // alone runs body once: worker i processes row i.
 func (r *rows) alone(n int, body func(row Reg)) {
+	r.b.counts("rows", n)
 	if n%r.perBlock == 0 {
 		body(r.worker)
 		return
@@ -132,6 +144,7 @@ func (r *rows) alone(n int, body func(row Reg)) {
 
 // share runs body for each of n rows: worker i processes row i and every workers-th row after it.
 func (r *rows) share(n, workers int, body func(row Reg)) {
+	r.b.counts("rows", n)
 	if n <= workers {
 		r.alone(n, body)
 		return
@@ -233,11 +246,15 @@ func (b *Builder) butterfly(x Reg, n int, join func(x, y Reg) Reg) Reg {
 	return x
 }
 
-// blockFold combines x over a block of n threads through a shared array of its own. A loop that
-// runs it again needs another barrier in between.
+// blockFold combines x over a block of n threads, whole warps, through a shared array of its own. A
+// loop that runs it again needs another barrier in between.
 func (b *Builder) blockFold(x, tid Reg, n int, name string, join func(x, y Reg) Reg) Reg {
 	warps := n / 32
-	sh := b.Shared(name, 4, 4*warps)
+	align := 4
+	if warps&(warps-1) != 0 {
+		align = 16
+	}
+	sh := b.Shared(name, align, 4*warps)
 	x = b.butterfly(x, 32, join)
 	lane := b.Do("and.b32", tid, I(31))
 	b.when(b.Do("setp.eq.u32", lane, I(0)), func() {
@@ -245,6 +262,14 @@ func (b *Builder) blockFold(x, tid Reg, n int, name string, join func(x, y Reg) 
 		b.Do("st.shared.b32", Addr{Base: slot}, x)
 	})
 	b.Do("bar.sync", I(0))
+	if warps&(warps-1) != 0 { // each thread combines all of them
+		d := map[Class]DType{F32: Float32, B32: Int32}[x.Class]
+		all := b.loadFrom("shared", sh, 0, d, warps)
+		for _, y := range all[1:] {
+			all[0] = join(all[0], y)
+		}
+		return all[0]
+	}
 	y := b.Reg(x.Class)
 	b.To(y, "ld.shared.b32", Addr{Base: b.iadd(sh, b.Do("shl.b32", b.Do("and.b32", lane, I(warps-1)), I(2)))})
 	return b.butterfly(y, warps, join)

@@ -13,8 +13,8 @@ type Scan struct {
 
 // Build generates the kernel: a warp processes 32 elements at a time, in order.
 func (s Scan) Build(fl Flavour) (*Launch, error) {
-	if s.Outer < 1 || s.N < 1 || s.Inner < 1 || s.Outer*s.N*s.Inner >= 1<<31 {
-		return nil, fmt.Errorf("ptx: %s: cannot scan %d×%d×%d", s.Name, s.Outer, s.N, s.Inner)
+	if s.Outer < 1 || s.N < 1 || s.Inner < 1 || s.Outer*s.N*s.Inner >= maxCount {
+		return nil, fmt.Errorf("ptx: %s: cannot scan %d×%d×%d: it counts to 2^31-1", s.Name, s.Outer, s.N, s.Inner)
 	}
 	r := startRows(fl, s.Name, s.N, 32, 1, 0)
 	b := r.b
@@ -65,8 +65,8 @@ type CumMax struct {
 
 // Build generates the kernel: one thread for each line along the middle dimension.
 func (s CumMax) Build(fl Flavour) (*Launch, error) {
-	if s.Outer < 1 || s.N < 1 || s.Inner < 1 || s.Outer*s.N*s.Inner >= 1<<31 {
-		return nil, fmt.Errorf("ptx: %s: cannot scan %d×%d×%d", s.Name, s.Outer, s.N, s.Inner)
+	if s.Outer < 1 || s.N < 1 || s.Inner < 1 || s.Outer*s.N*s.Inner >= maxCount {
+		return nil, fmt.Errorf("ptx: %s: cannot scan %d×%d×%d: it counts to 2^31-1", s.Name, s.Outer, s.N, s.Inner)
 	}
 	b := NewBuilder(fl, s.Name, elementThreads)
 	p := params{b: b}
@@ -111,8 +111,8 @@ type LinearScan struct {
 
 // Build generates the kernel: one thread for each line along the middle dimension.
 func (s LinearScan) Build(fl Flavour) (*Launch, error) {
-	if s.Outer < 1 || s.N < 1 || s.Inner < 1 || s.Outer*s.N*s.Inner >= 1<<31 {
-		return nil, fmt.Errorf("ptx: %s: cannot scan %d×%d×%d", s.Name, s.Outer, s.N, s.Inner)
+	if s.Outer < 1 || s.N < 1 || s.Inner < 1 || s.Outer*s.N*s.Inner >= maxCount {
+		return nil, fmt.Errorf("ptx: %s: cannot scan %d×%d×%d: it counts to 2^31-1", s.Name, s.Outer, s.N, s.Inner)
 	}
 	b := NewBuilder(fl, s.Name, elementThreads)
 	p := params{b: b}

@@ -17,8 +17,8 @@ type Scatter struct {
 
 // Build generates the kernel.
 func (s Scatter) Build(fl Flavour) (*Launch, error) {
-	if s.Outer < 1 || s.N < 1 || s.M < 1 || s.Inner < 1 || s.Outer*max(s.N, s.M)*s.Inner >= 1<<31 {
-		return nil, fmt.Errorf("ptx: %s: cannot scatter %d of %d×%d×%d", s.Name, s.M, s.Outer, s.N, s.Inner)
+	if s.Outer < 1 || s.N < 1 || s.M < 1 || s.Inner < 1 || s.Outer*max(s.N, s.M)*s.Inner >= maxCount {
+		return nil, fmt.Errorf("ptx: %s: cannot scatter %d of %d×%d×%d: it counts to 2^31-1", s.Name, s.M, s.Outer, s.N, s.Inner)
 	}
 	if s.Add && s.Out != Float32 || !s.Add && s.In != s.Out {
 		return nil, fmt.Errorf("ptx: %s: cannot put %s into %s", s.Name, s.In, s.Out)

@@ -73,8 +73,8 @@ func (s ColSums) Table() (words []Word) {
 // are added in their order.
 func (s ColSums) Build(fl Flavour) (*Launch, error) {
 	for _, m := range s.Matrices {
-		if m.Rows < 1 || m.Cols < 1 || m.Rows >= 1<<31 || m.Cols >= 1<<31 {
-			return nil, fmt.Errorf("ptx: %s: cannot add the rows of %d×%d", s.Name, m.Rows, m.Cols)
+		if m.Rows < 1 || m.Cols < 1 || m.Rows >= maxCount || m.Cols >= maxCount {
+			return nil, fmt.Errorf("ptx: %s: cannot add the rows of %d×%d: it counts to 2^31-1", s.Name, m.Rows, m.Cols)
 		}
 	}
 	const row = 4 // words

@@ -26,8 +26,8 @@ func (s Unfold) check() error {
 		return err
 	}
 	g := max(s.Groups, 1)
-	if s.C%g != 0 || s.Group < 0 || s.Group >= g || s.N*volume(s.To[:])*s.C/g*volume(s.Kernel[:]) >= 1<<31 {
-		return fmt.Errorf("ptx: %s: group %d of %d over %d channels", s.Name, s.Group, g, s.C)
+	if s.C%g != 0 || s.Group < 0 || s.Group >= g || s.N*volume(s.To[:])*s.C/g*volume(s.Kernel[:]) >= maxCount {
+		return fmt.Errorf("ptx: %s: group %d of %d over %d channels: it counts to 2^31-1", s.Name, s.Group, g, s.C)
 	}
 	return nil
 }
@@ -128,7 +128,7 @@ func (s Unfold) Backward(fl Flavour) (*Launch, error) {
 	part := s.Pool
 	part.C = cg
 	grid := b.perElement(part.inputs(), func(i Reg) {
-		p := part.at(b, i, s.Size)
+		p := part.at(b, i, s.Size, 1)
 		acc := b.floatConst(0)
 		var tap [3]Reg
 		s.along(b, 0, [3]Reg{}, func(d int, k Reg) (x, ok Reg) {

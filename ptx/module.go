@@ -130,7 +130,13 @@ func (k *Kernel) sharedBytes() int {
 	return n
 }
 
-// prune drops instructions without effect, which only write registers that nothing reads.
+// Approximate reports whether results may differ between a GPU and the interpreter, by Exp2Error.
+func (k *Kernel) Approximate() bool {
+	return slices.ContainsFunc(k.Body, func(in Inst) bool { return in.Op != nil && strings.Contains(in.Op.Name, ".approx") })
+}
+
+// prune drops instructions without effect: those that only write registers that nothing reads, and
+// branches to what follows.
 func (k *Kernel) prune() {
 	for before := -1; before != len(k.Body); {
 		before = len(k.Body)
@@ -139,7 +145,29 @@ func (k *Kernel) prune() {
 			k.Body[i].reads(func(r Reg) { read[r.Class][r.N] = true })
 		}
 		k.Body = slices.DeleteFunc(k.Body, func(in Inst) bool { return in.fills() && !in.anyWritten(read) })
+		k.dropSteps()
 	}
+}
+
+// dropSteps drops branches over nothing but labels.
+func (k *Kernel) dropSteps() {
+	kept := k.Body[:0]
+	for i, in := range k.Body {
+		if in.Op == nil || in.Op.Kind != Branch || !k.placed(i+1, in.Args[0].Sym) {
+			kept = append(kept, in)
+		}
+	}
+	k.Body = kept
+}
+
+// placed reports whether the label stands at instruction i.
+func (k *Kernel) placed(i int, label string) bool {
+	for ; i < len(k.Body) && k.Body[i].Op == nil; i++ {
+		if k.Body[i].Label == label {
+			return true
+		}
+	}
+	return false
 }
 
 // reads calls f for every register that the instruction reads, including its guard.

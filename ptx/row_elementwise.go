@@ -16,6 +16,8 @@ type rowElementwise struct {
 	first   []located // by access: address of the row, or of the thread's first vector in it
 	held    [][]kept  // by chunk and store: value to be stored
 	shared  [][][]Reg // by chunk and load: value that is the same for all rows; nil: loaded in each row
+	fetched [][][]Reg // by chunk and load: what was read ahead of a row, as it is in memory; nil: nothing
+	present [][][]Reg // by chunk and load: value in the current row that was read ahead
 }
 
 // planRows checks code that runs over rows of cols elements.
@@ -133,6 +135,58 @@ func (g *rowElementwise) share(r *rows) {
 	g.shared = shared
 }
 
+// fetch reads what a row needs, before the row before it is processed. What rows share is not read.
+func (g *rowElementwise) fetch(r *rows, row Reg) {
+	g.enter(r, row)
+	first := g.fetched == nil
+	if first {
+		g.fetched = make([][][]Reg, r.chunks)
+	}
+	r.spots(func(s spot) {
+		if first {
+			g.fetched[s.chunk] = make([][]Reg, len(g.Loads))
+		}
+		g.locateAt(s)
+		for i, a := range g.Loads {
+			if g.bases[i].Class == NoClass || g.shared != nil && g.shared[s.chunk][i] != nil {
+				continue
+			}
+			if first {
+				n := r.vec
+				if g.repeats(a) {
+					n = 1
+				}
+				g.fetched[s.chunk][i] = g.b.words(a.DType, n)
+			}
+			g.b.loadInto(g.fetched[s.chunk][i], "global", g.here[i].base, g.here[i].off, a.DType)
+		}
+	})
+}
+
+// arrive makes the values of the current row from what was read ahead, whose registers are then free
+// for the next.
+func (g *rowElementwise) arrive(r *rows) {
+	g.present = make([][][]Reg, r.chunks)
+	r.each(func(c int) {
+		g.present[c] = make([][]Reg, len(g.Loads))
+		for _, in := range g.Code {
+			if in.Op != "in" || g.fetched[c][in.Int] == nil {
+				continue
+			}
+			d := g.Loads[in.Int].DType
+			v := slices.Clone(g.b.elements(g.fetched[c][in.Int], d))
+			for l := range v {
+				if x := g.fromMemory(v[l], d, in.Type); x != v[l] {
+					v[l] = x
+				} else {
+					v[l] = g.b.Do("mov."+x.Class.String(), x)
+				}
+			}
+			g.present[c][in.Int] = v
+		}
+	})
+}
+
 // dense reports whether an access traverses its buffer contiguously.
 func (g *rowElementwise) dense(a Access) bool {
 	return a.Offset == 0 && slices.Equal(a.Stride, contiguous(g.Shape))
@@ -203,8 +257,15 @@ func (g *rowElementwise) columnStep(a Access) int {
 // load 0 if that is not a buffer.
 func (g *rowElementwise) eval(s spot, given []Reg) {
 	e := g.locateAt(s)
-	if g.shared != nil {
-		copy(g.known, g.shared[s.chunk])
+	for _, list := range [][][][]Reg{g.shared, g.present} {
+		if list == nil {
+			continue
+		}
+		for i, v := range list[s.chunk] {
+			if v != nil {
+				g.known[i] = v
+			}
+		}
 	}
 	if given != nil {
 		g.known[0] = g.asStored(given, g.Loads[0].DType)

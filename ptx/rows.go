@@ -65,13 +65,14 @@ var instructions = []row{
 	{name: "clz.b32", args: "=u32 b32", min: base, eval: evalClz},
 	{name: "brev.b32", args: "=b32 b32", min: base, eval: evalBrev},
 
-	// floating point: the rounding is always explicit, and nothing flushes subnormals
+	// floating point: the rounding is always explicit, and nothing but ex2 flushes subnormals
 	{name: "add.rn." + flts, args: "=$1 $1 $1", min: base, eval: evalFloat(addF)},
 	{name: "sub.rn." + flts, args: "=$1 $1 $1", min: base, eval: evalFloat(subF)},
 	{name: "mul.rn." + flts, args: "=$1 $1 $1", min: base, eval: evalFloat(mulF)},
 	{name: "div.rn." + flts, args: "=$1 $1 $1", min: base, eval: evalFloat(divF)},
 	{name: "fma.rn." + flts, args: "=$1 $1 $1 $1", min: base, eval: evalFMA},
 	{name: "sqrt.rn." + flts, args: "=$1 $1", min: base, eval: evalFloat(sqrtF)},
+	{name: "ex2.approx.ftz.f32", args: "=f32 f32", min: base, eval: evalExp2},
 	{name: "rcp.rn." + flts, args: "=$1 $1", min: base, eval: evalFloat(rcpF)},
 	{name: "min." + flts, args: "=$1 $1 $1", min: base, eval: evalMinMax(false, false)},
 	{name: "max." + flts, args: "=$1 $1 $1", min: base, eval: evalMinMax(true, false)},

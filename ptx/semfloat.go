@@ -51,6 +51,21 @@ func evalFloat(f floatFn) func([]string) Eval {
 	}
 }
 
+// evalExp2 is 2^a rounded to nearest. A GPU's result may differ by Exp2Error units in the last place.
+func evalExp2([]string) Eval {
+	const tiny = 0x1p-126
+	return func(a, _, _, _ uint64) uint64 {
+		y := float32(math.Exp2(float64(f32of(a))))
+		if y < tiny {
+			y = 0
+		}
+		return bits32(y)
+	}
+}
+
+// Exp2Error is the error of ex2.approx.f32 that NVIDIA documents, in units in the last place.
+const Exp2Error = 2
+
 func evalFMA(alt []string) Eval {
 	if alt[0] == "f64" {
 		return func(a, b, c, _ uint64) uint64 {

@@ -8,6 +8,7 @@
 //
 // Every rounding is explicit (.rn), nothing flushes subnormals, and transcendental functions are
 // written out in exact operations, so a kernel gives the same bits in the interpreter and on a GPU.
+// The exception is ex2.approx in the fused loss (heldLoss), whose results may differ by Exp2Error.
 package ptx
 
 import "fmt"
@@ -32,6 +33,15 @@ func (f Flavour) Multiprocessors() int {
 		return 108
 	}
 	return 132
+}
+
+// residentThreads is the number of threads that a multiprocessor of every GPU holds that runs a
+// flavour: 1,024 on compute capability 7.5, 1,536 on 8.6, 8.9 and 12.0.
+func (f Flavour) residentThreads() int {
+	if f.SM < 80 {
+		return 1024
+	}
+	return 1536
 }
 
 // FlavourFor picks the best flavour for a device of the given compute capability.

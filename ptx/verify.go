@@ -15,9 +15,6 @@ const maxRegs = 1 << 16
 // maxParamBytes is the size of the parameter space of PTX before 8.1.
 const maxParamBytes = 4352
 
-// leastThreads is the number of threads that a multiprocessor of every target holds.
-const leastThreads = 1024
-
 // Verify checks a module: each instruction exists in its flavour and has operands of its types,
 // registers are declared and written somewhere, labels and parameters exist, warp-wide
 // instructions are unguarded, memory is within limits. The error lists every fault found.
@@ -119,8 +116,8 @@ func (v *verifier) declarations() {
 	if v.k.Threads < 0 || v.k.Threads > 1024 {
 		v.fail("block of %d threads, the limit is 1024", v.k.Threads)
 	}
-	if n := v.k.Blocks; n < 0 || n > 0 && (v.k.Threads == 0 || n*v.k.Threads > leastThreads) {
-		v.fail("%d blocks of %d threads on a multiprocessor, the limit is %d threads", n, v.k.Threads, leastThreads)
+	if n, most := v.k.Blocks, v.fl.residentThreads(); n < 0 || n > 0 && (v.k.Threads == 0 || n*v.k.Threads > most) {
+		v.fail("%d blocks of %d threads on a multiprocessor, the limit is %d threads", n, v.k.Threads, most)
 	}
 	for _, in := range v.k.Body {
 		if in.Op == nil {

@@ -12,7 +12,8 @@ import (
 )
 
 // TestKernels runs every case of the catalogue in the base flavour and in the device's own: the
-// reference must agree, and so must the interpreter, bit for bit (any NaN equals any NaN).
+// reference must agree, and so must the interpreter, bit for bit (any NaN equals any NaN), unless the
+// kernel uses an approximation of the GPU's.
 func TestKernels(t *testing.T) {
 	g := open(t)
 	if _, simulated := g.Driver.(*sim.Device); simulated && testing.Short() {
@@ -60,7 +61,7 @@ func runCase(t *testing.T, g *gpu, c ptxtest.Case, fl ptx.Flavour) {
 		t.Error(err)
 	}
 	for i := range bufs {
-		if !written(i) {
+		if !written(i) || l.Kernel.Approximate() { // which Check bounds
 			continue
 		}
 		if err := ptxtest.SameBits(fmt.Sprintf("buffer %d", i), bufs[i], want[i]); err != nil {

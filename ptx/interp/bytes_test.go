@@ -19,7 +19,7 @@ var again = map[string]struct {
 	factor float64
 	why    string
 }{
-	"CrossEntropy.Fused":    {1.6, "a row is read twice, the second time from a cache"},
+	"CrossEntropy.Fused":    {1.6, "with label smoothing a row is read twice, the second time from a cache"},
 	"Embedding.Order":       {4, "the list is read twice and written once for each of two digits"},
 	"Scatter.Build":         {1.9, "sums are read before they are written, elements with one id each time"},
 	"CumMax.Build":          {1.3, "the largest element so far is read again when it is stored"},

@@ -22,7 +22,7 @@ func TestDeletedInstructionsAreNoticed(t *testing.T) {
 	t.Run("all", func(t *testing.T) {
 		for _, fl := range flavours {
 			for _, c := range ptxtest.Cases() {
-				if testing.Short() && c.Size != 33 {
+				if testing.Short() && c.Size != 33 || c.Long {
 					continue
 				}
 				t.Run(fmt.Sprintf("sm%d_%s", fl.SM, c.Name), func(t *testing.T) {

@@ -31,6 +31,9 @@ type Case struct {
 	Streams bool
 	// Partial: the kernel leaves part of its outputs as they were.
 	Partial bool
+	// Long: the kernel is long and its shape large; another case has the same code. It is not run again
+	// for every instruction.
+	Long bool
 	// Exact: the kernel has no choice of rounding; Check compares bits.
 	Exact bool
 }

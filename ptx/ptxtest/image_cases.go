@@ -14,7 +14,10 @@ func imageCases() []Case {
 	nhwc := square
 	nhwc.NHWC, nhwc.C = true, 33
 	apart := ptx.Pool{N: 2, C: 5, Size: [3]int{1, 8, 6}, Kernel: [3]int{1, 2, 2}, Stride: [3]int{1, 2, 2}, To: [3]int{1, 4, 3}, In: ptx.Float16, Out: ptx.Float16}
-	pools := []ptx.Pool{square, line, nhwc, solid, apart}
+	side, pair := square, line // channels that one thread has side by side
+	side.NHWC, side.C, side.N = true, 16, 1
+	pair.C, pair.N = 6, 1
+	pools := []ptx.Pool{square, line, nhwc, solid, apart, side, pair}
 	for _, n := range sizes {
 		pools = append(pools, ptx.Pool{N: 2, C: 3, Size: [3]int{1, 1, n}, Kernel: [3]int{1, 1, 3}, Stride: [3]int{1, 1, 2}, Begin: [3]int{0, 0, 1}, End: [3]int{0, 0, 1}, To: [3]int{1, 1, (n-1)/2 + 1}, In: ptx.Float32, Out: ptx.Float32})
 	}

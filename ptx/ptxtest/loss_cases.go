@@ -13,7 +13,9 @@ func lossCases() []Case {
 	var cases []Case
 	for _, n := range sizes {
 		s := ptx.CrossEntropy{Rows: 5, Cols: n, In: ptx.Float16, Labels: ptx.Int64, Ignore: -100}
-		cases = append(cases, entropy(s), entropyBack(s), entropyFused(s), lossSum(n), labelCount(n))
+		cases = append(cases, entropy(s), entropyBack(s), lossSum(n), labelCount(n))
+		s.Rows = 9 // which begin at every distance from a vector
+		cases = append(cases, entropyFused(s))
 	}
 	s := ptx.CrossEntropy{Rows: 6, Cols: 1000, In: ptx.BFloat16, Labels: ptx.Int32, Smoothing: 0.125, Ignore: 3}
 	big := ptx.CrossEntropy{Rows: 3, Cols: 50304, In: ptx.BFloat16, Labels: ptx.Int32, Ignore: -100}
@@ -23,7 +25,12 @@ func lossCases() []Case {
 	cases = append(cases, entropy(s), entropyBack(s), entropyBack(wide), entropy(big), entropyBack(big), lossSum(512),
 		entropyFused(s), entropyFused(wide))
 	big.Rows = 5 // one of which is neither ignored nor special
-	cases = append(cases, entropyFused(big))
+	odd := big
+	odd.Cols, odd.In, odd.Labels = 50257, ptx.Float16, ptx.Int64
+	cases = append(cases, entropyFused(big), entropyFused(odd))
+	for _, n := range []int{256, 1024} { // rows of whole vectors, in registers
+		cases = append(cases, entropyFused(ptx.CrossEntropy{Rows: 7, Cols: n, In: ptx.BFloat16, Labels: ptx.Int32, Ignore: 3, Weighted: n == 256}))
+	}
 	for _, n := range sizes[:3] {
 		w := ptx.CrossEntropy{Rows: 5, Cols: n, In: ptx.Float16, Labels: ptx.Int64, Ignore: -100, Weighted: true}
 		cases = append(cases, entropy(w))
@@ -199,7 +206,8 @@ func checkGradients(s ptx.CrossEntropy, in []Tensor, top, logsum func(row int) f
 	}
 	return near("dlogits", got, want, func(i int) float64 {
 		gap := min(math.Abs(below(i)), 200)
-		return slack * scaledLoss * eps32 * (8 + (gap+4)*math.Exp(-gap))
+		hit := target(s, in, int64(in[1].At(i/s.Cols)), i%s.Cols)
+		return slack * scaledLoss * eps32 * (4*hit + (2*gap+32)*math.Exp(-gap))
 	})
 }
 
@@ -209,11 +217,16 @@ func entropyFused(s ptx.CrossEntropy) Case {
 	if s.Out == "" {
 		s.Out = s.In
 	}
+	trials := 100 // until each register has held the largest logit of a row
+	if s.Cols > 50000 || s.Smoothing != 0 {
+		trials = 8
+	}
 	return Case{
-		Name: s.Name, Kernel: "CrossEntropy.Fused", Size: s.Cols, Build: s.Fused, Streams: s.Cols == 50304, Trials: 8,
+		Name: s.Name, Kernel: "CrossEntropy.Fused", Size: s.Cols, Build: s.Fused, Streams: s.Cols == 50304, Trials: trials, Long: s.Cols > 50000,
 		Fill: func(r *rand.Rand) []Tensor {
 			x, l := rare(r, s.In, s.Rows, s.Cols, 3), labels(r, s)
 			l.Set(s.Rows-1, float64(s.Cols+1<<24)) // outside, also of the memory
+			peak(r, s, x)
 			if s.Cols == 1 && s.Rows > 4 {
 				x.Set(3, 1.5) // a row with a finite loss, whose logit counts
 			}
@@ -232,6 +245,23 @@ func entropyFused(s ptx.CrossEntropy) Case {
 			}
 			return checkGradients(s, in, func(r int) float64 { return top[r] }, func(r int) float64 { return sum[r] }, out[0])
 		},
+	}
+}
+
+// peak makes a logit of some rows so large that e^x would overflow: the first, one at an end, or any.
+func peak(r *rand.Rand, s ptx.CrossEntropy, x Tensor) {
+	for row := range s.Rows {
+		col := r.IntN(s.Cols)
+		switch r.IntN(8) {
+		case 0:
+			col = min(col, r.IntN(16))
+		case 1:
+			col = max(col, s.Cols-1-r.IntN(64))
+		case 2, 3, 4:
+		default:
+			continue
+		}
+		x.Set(row*s.Cols+col, 400)
 	}
 }
 
