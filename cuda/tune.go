@@ -238,9 +238,11 @@ func (t *Tuner) scratch(m Matmul, s Stream) (o Operands, free func() error, err 
 	return o, free, err
 }
 
-// Measurements of one candidate: runs in a batch, and batches after one that warms up.
+// Measurements of one candidate: runs in a batch, fewer of a whole part of a Program, and batches after
+// one that warms up.
 const (
 	batchRuns = 10
+	wholeRuns = 3
 	batches   = 3
 )
 
@@ -248,13 +250,18 @@ const (
 // the host's time nor an idle device counts. It waits for the device, and fails where the run cannot
 // be captured.
 func Measure(d Driver, s Stream, run func() error) (took time.Duration, err error) {
+	return measure(d, s, batchRuns, run)
+}
+
+// measure is Measure with batches of so many runs.
+func measure(d Driver, s Stream, runs int, run func() error) (took time.Duration, err error) {
 	if err := errors.Join(run(), d.Synchronize(s)); err != nil { // libraries load what they need
 		return 0, err
 	}
 	if err := d.BeginCapture(s); err != nil {
 		return 0, err
 	}
-	for range batchRuns {
+	for range runs {
 		if err = run(); err != nil {
 			break
 		}
@@ -271,7 +278,7 @@ func Measure(d Driver, s Stream, run func() error) (took time.Duration, err erro
 		return 0, err
 	}
 	took, err = medianTime(d, s, batches, func() error { return d.LaunchGraph(x, s) })
-	return took / batchRuns, errors.Join(err, d.FreeExec(x))
+	return took / time.Duration(runs), errors.Join(err, d.FreeExec(x))
 }
 
 // medianTime is the median time of runs after one to warm up.

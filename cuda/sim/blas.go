@@ -221,7 +221,7 @@ func (p *plan) compute(alpha, beta float32, o cuda.Operands, algo cuda.Algo) ([]
 		}
 	}()
 	for i := range int64(max(p.m.Batch, 1)) {
-		used, err := p.one(alpha, beta, o, i, 1<<algo.Words[1])
+		used, err := p.one(alpha, beta, o, i, p.b.d.orders()<<algo.Words[1])
 		uses = append(uses, used...)
 		if err != nil {
 			return uses, err

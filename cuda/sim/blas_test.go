@@ -218,3 +218,40 @@ func TestBlasRefuses(t *testing.T) {
 	b.ok(err)
 	b.code(q.Run(algos[0], 1, 0, cuda.Operands{A: x, B: x, D: y}, b.u), cuda.CodeLaunchFailed, "nothing to order them")
 }
+
+// TestProductsAddInF32: sums are f32, each algorithm's in an order of its own, as on a GPU: ones added to
+// 2^24 are lost, but not those that go to another part of the sum.
+func TestProductsAddInF32(t *testing.T) {
+	const n, k = 8, 65
+	b := newBench(t, Options{})
+	x := ptxtest.New(ptx.Float16, n*k)
+	for i := range n * k {
+		x.Set(i, 1)
+		if i%k == 0 {
+			x.Set(i, 1<<12)
+		}
+	}
+	half := cuda.Matrix{Type: cuda.R16F, Ld: k}
+	plan, err := b.Blas().Plan(cuda.RowMajor(n, n, k, false, true, half, half, cuda.Matrix{Type: cuda.R32F, Ld: n}, cuda.Compute32F))
+	b.ok(err)
+	const space = 1 << 20
+	algos, err := plan.Algos(space, 8)
+	b.ok(err)
+	ws, err := b.Alloc(space)
+	b.ok(err)
+	p := b.put(x)
+	to, err := b.Alloc(4 * n * n)
+	b.ok(err)
+	seen := map[float64]bool{}
+	for i, algo := range algos {
+		b.ok(plan.Run(algo, 1, 0, cuda.Operands{A: p, B: p, C: to, D: to, Workspace: ws, WorkspaceBytes: space}, b.s))
+		got := b.get(ptx.Float32, n*n, to).At(0)
+		if exact := float64(1<<24 + k - 1); i == 0 && got != 1<<24 || got >= exact {
+			t.Errorf("algorithm %d: %g, %g without rounding", i, got, exact)
+		}
+		seen[got] = true
+	}
+	if len(algos) < 3 || len(seen) != len(algos) {
+		t.Errorf("%d algorithms give %d sums", len(algos), len(seen))
+	}
+}

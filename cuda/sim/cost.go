@@ -43,6 +43,10 @@ func (d *Device) spend(l *lane, what string, w work) {
 			took *= s.Times
 		}
 	}
+	if d.opt.Crowded > 0 && d.latest != nil && d.latest != l && d.latest.now > l.now {
+		took *= d.opt.Crowded
+	}
+	d.latest = l
 	start := max(l.now+startTime, *busy)
 	l.now = start + time.Duration(took*1e9)
 	*busy = l.now

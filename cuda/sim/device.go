@@ -53,7 +53,9 @@ type Options struct {
 
 	Faults     []Fault
 	Slow       []Slow
+	Crowded    float64  // what an operation takes, of its time, that begins while another stream works; 0: 1
 	Engines    []Engine // cuDNN's, in the order of its heuristics; nil: defaultEngines
+	Parts      int      // multiplies the number of parts in which libraries add; 0: 1
 	DnnVersion int      // of cuDNN; 0: that of the rules
 	LacksParts []string // parts of cuDNN that are not installed, such as engines_runtime_compiled
 
@@ -87,6 +89,7 @@ type Device struct {
 	calls                        map[string]int
 	done                         work          // of the operation that runs
 	hostNow, busy, linkBusy      time.Duration // see spend
+	latest                       *lane         // of the operation before
 	waits                        *comm         // that an operation waits in; guarded by rooms
 	Stats                        Stats
 }

@@ -69,7 +69,7 @@ func (p *dnnPlan) Run(feeds []cuda.Ptr, workspace cuda.Ptr, s cuda.Stream) error
 		if p.d.Stats.Graphs == p.d.opt.FailGraph {
 			return nil, p.d.fail(call, cuda.CodeLaunchFailed, "%s: injected fault", p.g.Name)
 		}
-		r := &dnnRun{d: p.d, at: at, vals: map[*cuda.DnnTensor][]float64{}, parts: p.parts(), short: slices.Contains(p.e.Notes, cuda.NoteShortSums)}
+		r := &dnnRun{d: p.d, at: at, vals: map[*cuda.DnnTensor][]float64{}, parts: p.d.orders() * p.parts(), short: slices.Contains(p.e.Notes, cuda.NoteShortSums)}
 		for i := range p.g.Nodes {
 			if err := r.node(&p.g.Nodes[i]); err != nil {
 				return nil, err

@@ -12,6 +12,9 @@ type sums struct {
 
 func newSums(n, parts int) *sums { return &sums{parts: parts, n: n, v: make([]float32, n*parts)} }
 
+// orders is what multiplies the number of parts of each sum.
+func (d *Device) orders() int { return max(d.opt.Parts, 1) }
+
 // add adds term number k, a·b, to sum i.
 func (s *sums) add(i, k int, a, b float64) {
 	at := &s.v[k%s.parts*s.n+i]

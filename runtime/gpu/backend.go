@@ -32,7 +32,8 @@ type Backend struct {
 	dnn     cuda.Dnn    // nil if there is none
 	plans   map[string]*sharedPlan
 	open    func() (cuda.Blas, error)
-	tune    bool   // measure products to select their algorithms
+	tune    bool   // measure what there is to choose from
+	vary    bool   // attention may use engines whose sums change from run to run
 	cache   string // folder for the selected algorithms
 	tuner   *cuda.Tuner
 	chosen  []Chosen
@@ -94,9 +95,22 @@ func OpenSim(target string) (*Backend, error) {
 // ErrName is wrapped by the error for a name that no GPU can have.
 var ErrName = errors.New("want cuda:0 or another number, or sim:sm_70, sim:sm_80 or sim:sm_90, each also without some of " + sm.FeatureNames())
 
+// varySuffix behind a device's name calls Vary.
+const varySuffix = "/vary"
+
 // OpenNamed opens the GPU cuda:N or the simulated GPU sim:TARGET. Suffixes disable features, as in
-// cuda:0/nodnn. The error wraps ErrName, or is that of Open or OpenSim.
+// cuda:0/nodnn; a last suffix /vary calls Vary. The error wraps ErrName, or is that of Open or OpenSim.
 func OpenNamed(name string) (*Backend, error) {
+	plain, vary := strings.CutSuffix(name, varySuffix)
+	b, err := openNamed(plain)
+	if err == nil && vary {
+		b.Vary(true)
+		b.name += varySuffix
+	}
+	return b, err
+}
+
+func openNamed(name string) (*Backend, error) {
 	kind, which, _ := strings.Cut(name, ":")
 	number, without, less := strings.Cut(which, "/")
 	n, err := strconv.Atoi(number)

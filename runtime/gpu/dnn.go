@@ -53,9 +53,9 @@ type sharedPlan struct {
 	users int
 }
 
-// plan builds the plan of a graph, or finds that of an equal graph on the same stream. Sums of a
-// convolution vary between runs only if there is no other engine, those of attention also where that
-// is faster.
+// plan builds the plan of a graph, or finds that of an equal graph on the same stream. Sums vary
+// between runs only if there is no other engine, those of attention also where that is faster and Vary
+// allows it.
 func (b *Backend) plan(g *cuda.DnnGraph, o cuda.DnnOptions, stream int) (*sharedPlan, error) {
 	key := fmt.Sprintf("stream %d, %s", stream, o.Problem(g))
 	if p := b.plans[key]; p != nil {
@@ -63,7 +63,7 @@ func (b *Backend) plan(g *cuda.DnnGraph, o cuda.DnnOptions, stream int) (*shared
 		b.choose(p.by)
 		return p, nil
 	}
-	o.Deterministic = !b.tune || g.Nodes[0].Conv != nil
+	o.Deterministic = !b.tune || !b.vary || g.Nodes[0].Conv != nil
 	plan, choice, err := b.engine(g, o, stream)
 	if o.Deterministic && errors.Is(err, cuda.ErrNotSupported) {
 		o.Deterministic = false

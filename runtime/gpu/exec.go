@@ -52,6 +52,7 @@ type Exec struct {
 	pause  *pause // nil: steps do not wait before their update
 	graphs map[variant]cuda.GraphExec
 	warm   bool // every launch has been issued once
+	single bool // all steps run on the first stream, in their order
 	seq    int64
 	count  runtime.Counters
 }
@@ -154,7 +155,7 @@ func (e *Exec) load() error {
 		return err
 	}
 	e.declare()
-	return e.placeResults()
+	return errors.Join(e.chooseStreams(), e.placeResults())
 }
 
 // compileAll binds all steps. What libraries refuse is returned together, so that the Program is lowered

@@ -37,7 +37,7 @@ type refusals []*refusal
 func (r refusals) Error() string {
 	more := ""
 	if len(r) > 1 {
-		more = fmt.Sprintf(", and %d other problems are refused", len(r)-1)
+		more = fmt.Sprintf(", and %d other problems are done without", len(r)-1)
 	}
 	return fmt.Sprintf("%v%s; the device without it is named .../%s", r[0].err, more, r[0].feature)
 }
@@ -94,7 +94,11 @@ func (b *Backend) FallBack(err error) string {
 		default:
 			continue
 		}
-		why = append(why, fmt.Sprintf("refused, step %s: %v; %s %s", r.step, r.err, of, instead))
+		what := "refused"
+		if errors.Is(r.err, errSlower) {
+			what = "measured"
+		}
+		why = append(why, fmt.Sprintf("%s, step %s: %v; %s %s", what, r.step, r.err, of, instead))
 	}
 	return strings.Join(why, "\n")
 }

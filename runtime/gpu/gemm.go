@@ -32,6 +32,9 @@ func (e *Exec) product(s *lower.Step) (call, error) {
 	if refused(err) && (s.Gemm.Epilogue.Aux != 0 || s.Gemm.Epilogue.BiasGrad != 0) {
 		err = e.refuse(s, sm.NoAux, err)
 	}
+	if err == nil {
+		err = e.split(s, m)
+	}
 	if err != nil {
 		return nil, err
 	}

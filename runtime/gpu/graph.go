@@ -123,7 +123,9 @@ func (e *Exec) microBatch(i int, noted bool) error {
 func (e *Exec) part(part lower.Part, casts bool) error {
 	streams := 1
 	for i := range e.steps[part] {
-		streams = max(streams, e.steps[part][i].stream+1)
+		if !e.single {
+			streams = max(streams, e.steps[part][i].stream+1)
+		}
 	}
 	if err := e.fork(streams); err != nil {
 		return err
@@ -140,8 +142,12 @@ func (e *Exec) part(part lower.Part, casts bool) error {
 
 // step issues one step after the steps that it waits for, and signals the steps that wait for it.
 func (e *Exec) step(s *bound, run bool) error {
-	on := e.b.streams[s.stream]
-	for _, w := range s.wait {
+	on := e.on(s)
+	wait, record := s.wait, s.record
+	if e.single {
+		wait, record = nil, nil
+	}
+	for _, w := range wait {
 		if err := e.b.d.Wait(on.stream, w); err != nil {
 			return err
 		}
@@ -154,12 +160,21 @@ func (e *Exec) step(s *bound, run bool) error {
 			return err
 		}
 	}
-	for _, r := range s.record {
+	for _, r := range record {
 		if err := e.b.d.Record(r, on.stream); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// on is the stream of a step, with the workspace of the stream that the Program names.
+func (e *Exec) on(s *bound) workStream {
+	on := e.b.streams[s.stream]
+	if e.single {
+		on.stream = e.b.stream()
+	}
+	return on
 }
 
 // fork makes the other streams wait for the first.

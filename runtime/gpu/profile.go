@@ -38,7 +38,7 @@ func (e *Exec) timed(s *bound, issue func() error) error {
 	if !e.profiled() {
 		return issue()
 	}
-	p, stream := e.profile, e.b.streams[s.stream].stream
+	p, stream := e.profile, e.on(s).stream
 	for len(p.events) < 2*len(p.runs)+2 {
 		ev, err := e.b.d.NewEvent(true)
 		if err != nil {

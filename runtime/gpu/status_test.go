@@ -71,7 +71,7 @@ func TestDnnThatDoesNotWork(t *testing.T) {
 }
 
 // TestEqualPlansOnce: steps with equal graphs share a plan, and with measurements the fastest engine that
-// keeps the contract: sums in f32, the same in every run where that costs less than a tenth.
+// keeps the contract: sums in f32, the same in every run.
 func TestEqualPlansOnce(t *testing.T) {
 	g := ready(t, "gpt?layers=3&batch=1&seq=128&dim=16&heads=2&vocab=16", "mixed-f16", "sm_90")[0]
 	for _, tuned := range []bool{false, true} {
@@ -99,12 +99,12 @@ func TestEqualPlansOnce(t *testing.T) {
 		}
 		graphs, users := 0, 0
 		for _, c := range b.Chosen() {
-			if c.Name == "" {
+			if !strings.HasPrefix(c.Problem, "attention") {
 				continue
 			}
 			graphs++
 			users += c.Steps
-			if want := map[bool]string{false: "a1:12", true: "a2:13"}[tuned]; c.Name != want || tuned && (c.Tried != 4 || c.Other == 0) {
+			if want := map[bool]string{false: "a1:12", true: "a2:13"}[tuned]; c.Name != want || tuned && (c.Tried != 3 || c.Other == 0) {
 				t.Errorf("tuned %t: %+v, want engine %s", tuned, c, want)
 			}
 		}

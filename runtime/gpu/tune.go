@@ -1,10 +1,14 @@
 package gpu
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
 	"ampc/cuda"
+	"ampc/lower"
+	"ampc/lower/sm"
 )
 
 // Chosen is what was chosen for a product or a graph of cuDNN, and the number of steps that use it in the
@@ -58,6 +62,64 @@ func (b *Backend) algorithm(m cuda.Matmul, plan cuda.BlasPlan, k int) (cuda.Algo
 	}
 	b.choose(c)
 	return c.Algo, nil
+}
+
+// errSlower is wrapped by what is said of an epilogue that a kernel is faster than. The step is lowered
+// again as if the library refused it.
+var errSlower = errors.New("slower in the library's epilogue")
+
+// split refuses a product whose epilogue is slower than a plain product and a kernel, by measurement.
+func (e *Exec) split(s *lower.Step, m cuda.Matmul) error {
+	end := &s.Gemm.Epilogue
+	if !e.b.tune || end.Aux == 0 && end.BiasGrad == 0 {
+		return nil
+	}
+	b, k := e.b, int(s.Stream)
+	whole, err := b.known(m)
+	if err != nil {
+		return err
+	}
+	c, err := b.choices().PickSplit(b.blas, m, whole, end.Aux != 0, e.unfused(s), b.streams[k].space, workspaceBytes, b.streams[k].stream)
+	if err != nil {
+		return err
+	}
+	b.choose(c)
+	if c.Name == cuda.EpilogueSplit {
+		return e.refuse(s, sm.NoAux, fmt.Errorf("%w: %v, a product and a kernel take %v", errSlower, c.Other, c.Time))
+	}
+	return nil
+}
+
+// known is the choice that was made for a product.
+func (b *Backend) known(m cuda.Matmul) (cuda.Choice, error) {
+	problem := m.Problem(workspaceBytes)
+	for _, c := range b.chosen {
+		if c.Problem == problem {
+			return c.Choice, nil
+		}
+	}
+	return cuda.Choice{}, fmt.Errorf("nothing was chosen for %s", problem)
+}
+
+// unfused is the bytes that a kernel moves in place of the product's epilogue: the f32 product and what
+// an activation reads and stores, or the rows that it adds up.
+func (e *Exec) unfused(s *lower.Step) int64 {
+	g, end := s.Gemm, &s.Gemm.Epilogue
+	size := func(id lower.BufferID) int64 { return e.p.Buffers[id].Type.DType.Size() }
+	n := int64(0)
+	if end.Aux != 0 {
+		n += g.M * g.N * (4 + 2*size(s.Out[0]))
+	}
+	if end.BiasGrad != 0 {
+		n += e.p.Buffers[s.In[end.Summed]].Type.Shape.Elements() * size(s.In[end.Summed])
+	}
+	return n
+}
+
+// Vary lets attention use engines whose sums change from run to run, where Tune measures choices and
+// finds them faster. Without it every engine gives the same bits in every run, if there is one.
+func (b *Backend) Vary(on bool) {
+	_ = b.call(func() error { b.vary = on; return nil })
 }
 
 // choices is the tuner, whose files are read when they are first needed.
