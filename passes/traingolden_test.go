@@ -12,17 +12,8 @@ import (
 	"ampc/ir"
 )
 
-// TestTrainingGoldens runs testdata/passes/PASS/*.txtar for the passes up to
-// the update. The run line is "dump" with the options of goldenOptions.
-func TestTrainingGoldens(t *testing.T) {
-	for _, pass := range []string{"mode", "recognize", "canon", "padding", "autodiff", "accumulate", "scale", "optimizer", "scalers", "units", "weight-copies", "layout"} {
-		t.Run(pass, func(t *testing.T) {
-			golden.Run(t, filepath.Join("../testdata/passes", pass), runTrainingGolden)
-		})
-	}
-}
-
-func runTrainingGolden(t *testing.T, c *golden.Case) golden.Result {
+// runCompile compiles a graph with the options of goldenOptions.
+func runCompile(t *testing.T, c *golden.Case) golden.Result {
 	cfg := trainingGolden{Config: Config{Train: true}, scalers: map[string]*Scaler{"": nil}}
 	var mode ir.PrintMode
 	for i := 1; i < len(c.Run); i++ {
