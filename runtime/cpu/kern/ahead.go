@@ -2,8 +2,9 @@ package kern
 
 import "sync"
 
-// Weights are the packed forms of an operand that stays as it is from call to call: products and convolutions that are
-// given some pack it once, not in every call. Any number of machines may use them at the same time.
+// Weights are the packed forms of an operand that does not change between calls. Products and
+// convolutions that are given Weights pack the operand once, not in every call. Any number of
+// machines may use them at the same time.
 type Weights struct {
 	alloc  func(bytes int64) *Block
 	source *Source // of the operand; nil: it stays in memory
@@ -12,35 +13,38 @@ type Weights struct {
 	forms []form
 }
 
-// form is an operand as one layout has it.
+// form is an operand in one layout.
 type form struct {
 	layout  Layout
 	data    []float32
-	block   *Block // that data lies in
+	block   *Block // the block of data
 	current bool
 }
 
-// Layout names a packed form. A kernel puts in all that the packed words depend on beside the operand's elements: two
-// kernels that would write the same words have equal layouts and share them.
+// Layout names a packed form. It contains everything that the packed words depend on besides the
+// operand's elements: two kernels that would write the same words have equal layouts and share
+// them.
 type Layout struct {
 	Kind string // what the kernel calls the form
 	Of   [20]int
 }
 
-// Fixed says that an operand is part of an array that has packed forms: it begins with element At. The zero value is an
-// operand without.
+// Fixed describes an operand that is part of an array with packed forms: it begins with element At.
+// The zero value is an operand without packed forms.
 type Fixed struct {
 	*Weights
 	At int
 }
 
-// NewWeights makes the forms of one operand, which source has, if it is not nil. alloc returns a new block, or nil where
-// there is no memory: kernels then pack in every call.
+// NewWeights makes the forms of one operand. source, unless it is nil, provides the operand's
+// elements. alloc returns a new block, or nil if there is no memory: kernels then pack in every
+// call.
 func NewWeights(source *Source, alloc func(bytes int64) *Block) *Weights {
 	return &Weights{source: source, alloc: alloc}
 }
 
-// Stale has all forms packed again before they are read. No kernel may be running on them.
+// Stale makes all forms invalid: they are packed again before they are read. No kernel may be
+// running on them.
 func (w *Weights) Stale() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -49,7 +53,7 @@ func (w *Weights) Stale() {
 	}
 }
 
-// Drop lets the memory of all forms go. No kernel may be running on them.
+// Drop frees the memory of all forms. No kernel may be running on them.
 func (w *Weights) Drop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -75,8 +79,8 @@ type packer interface {
 	packAll(m *Machine, dst []float32)
 }
 
-// form returns the operand in layout l, of n words, nil where there is no memory for it. p packs it where that is not
-// done; others that want it wait for it.
+// form returns the operand in layout l, of n words, or nil if there is no memory for it. p packs it
+// if that is not done yet; other callers that want it wait.
 func (w *Weights) form(m *Machine, l *Layout, n int, p packer) []float32 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,8 +110,9 @@ func (w *Weights) form(m *Machine, l *Layout, n int, p packer) []float32 {
 	return f.data
 }
 
-// ahead is an operand of a product that is packed in its whole depth: panel after panel, with a vector between them,
-// since packing may write past the end of a panel. Its zero value is an operand that blocks pack themselves.
+// ahead is an operand of a product that is packed over its whole depth before the product runs:
+// panel after panel, with a vector between them, because packing may write past the end of a panel.
+// The zero value is an operand that blocks pack themselves.
 type ahead struct {
 	data  []float32
 	item  int    // floats between items
@@ -118,11 +123,11 @@ type ahead struct {
 // fixedOperand is an operand that may be packed ahead.
 type fixedOperand struct {
 	weights *Weights
-	layout  Layout // all but what the product knows
+	layout  Layout // without the fields that depend on the product
 	n       [2]int // see ahead
 }
 
-// aheadGap is the floats between panels.
+// aheadGap is the number of floats between panels.
 const aheadGap = 16
 
 // aheadTask packs an operand of t, panel by panel.
@@ -132,7 +137,7 @@ type aheadTask struct {
 	dst  []float32
 }
 
-// packAhead finds the operands of t that are packed ahead, or packs them now.
+// packAhead finds the packed forms of t's operands, or packs now those that are worth it.
 func (t *gemmTask) packAhead(m *Machine) {
 	for side := range t.fixed {
 		f := &t.fixed[side]
@@ -161,7 +166,7 @@ func (t *gemmTask) packAhead(m *Machine) {
 	}
 }
 
-// aheadPanels is how many panels an operand has.
+// aheadPanels is the number of panels of an operand.
 func (t *gemmTask) aheadPanels(side int) int {
 	if side == 0 {
 		return t.panels
@@ -169,7 +174,7 @@ func (t *gemmTask) aheadPanels(side int) int {
 	return ceilDiv(t.cols, t.p.nr)
 }
 
-// aheadStart is where panel q of an operand begins, after those before it.
+// aheadStart is the position of panel q of an operand.
 func (t *gemmTask) aheadStart(side, q int) int {
 	depth := t.packedDepth(t.depth)
 	switch {
@@ -215,7 +220,8 @@ func (x *aheadTask) Run(worker, i int) {
 	t.b.pack(w, dst, t.p.width(n), item, j, n, 0, t.depth)
 }
 
-// aheadFlags is the floats behind the panels that say which have subnormal elements: one each, for tile registers alone.
+// aheadFlags is the number of floats behind the panels that mark panels with subnormal elements:
+// one for each panel, and only for tile registers.
 func (t *gemmTask) aheadFlags(side int) int {
 	if t.tiles {
 		return roundUp(t.aheadPanels(side), aheadGap)
@@ -241,7 +247,7 @@ func (t *gemmTask) packPanelAhead(w *worker, side, item, q int, dst, flags []flo
 	}
 }
 
-// aheadFlag says whether panel q of an operand for tile registers has subnormal elements.
+// aheadFlag reports whether panel q of an operand for tile registers has subnormal elements.
 func (t *gemmTask) aheadFlag(side, item, q int) bool {
 	f := &t.ahead[side]
 	return f.data[f.start(item)+t.aheadStart(side, t.aheadPanels(side))+q] != 0
@@ -259,7 +265,8 @@ func (x *ahead) start(item int) int {
 	return (outer*x.n[1] + inner) * x.item
 }
 
-// panelA is panel i of the block, which begins with row r0 of the block and has h rows; a has those that the block packed.
+// panelA is panel i of the block, which begins with row r0 of the block and has h rows; a holds the
+// panels that the block packed.
 func (x *block) panelA(a []float32, i, r0, h int) []float32 {
 	t := x.t
 	if f := &t.ahead[0]; f.data != nil {
@@ -292,7 +299,8 @@ func (m *Mat) fixed(g *Gemm, contig bool) fixedOperand {
 	return f
 }
 
-// fixed describes the weights of a convolution in the same way; swapped says that the product runs from K to C.
+// fixed describes the weights of a convolution in the same way. If swapped is set, the product
+// reduces over K and its results are channels C.
 func (c *Conv) fixed(swapped bool) fixedOperand {
 	f := fixedOperand{weights: c.Fixed.Weights, n: [2]int{1, c.Groups}}
 	if f.weights != nil {

@@ -13,9 +13,10 @@ import (
 // depths one by one, then both to the sum. It takes subnormal numbers for zero, as vnniKernels do.
 type amxKernels struct {
 	tiles [2][2]amxFunc // by the numbers of tiles down and across, less one
-	// packRows packs up to 16 rows of 32*(steps-1)+last halves to tiles, and says whether any is subnormal.
+	// packRows packs up to 16 rows of 32*(steps-1)+last halves to tiles, and reports whether any
+	// element is subnormal.
 	packRows func(rows, steps, last int, dst *float32, src *byte, lds int) (subnormal uint64)
-	// anySubnormal says whether a half of n > 0 vectors is subnormal.
+	// anySubnormal reports whether a half of n > 0 vectors is subnormal.
 	anySubnormal func(n int, src *float32) (subnormal uint64)
 	// anyInfinite is the same for infinities and NaN.
 	anyInfinite func(n int, src *float32) (found uint64)
@@ -25,8 +26,9 @@ type amxKernels struct {
 	splitTiles func(rows, steps, last int, dst, src *float32, lds int)
 }
 
-// amxBlocks is how many times larger a packed block of A may be than on other paths where it is then all that a task has,
-// so that each panel of B is packed right before it is used: processors with tile registers have second-level caches of 2 MB.
+// amxBlocks is the factor by which a packed block of A may be larger than on other paths if it then
+// contains all rows of a task. Each panel of B is then packed right before it is used. Processors
+// with tile registers have second-level caches of 2 MB.
 const amxBlocks = 2
 
 // amxFunc computes panels of one or two tiles down and across: C = (C if acc != 0, else 0) + A*B over steps of 32 depths. Rows
@@ -39,7 +41,7 @@ const (
 	amxRows  = 32 // rows of a panel: two tiles
 	amxTile  = 16 // rows, and columns of C, of a tile
 	amxSize  = 256
-	// amxPart is the depth of a call: as many packed depths of B as stay in the first cache.
+	// amxPart is the depth of one call: as many packed depths of B as fit in the first-level cache.
 	amxPart = 512
 )
 
@@ -89,8 +91,8 @@ type tilePanels struct {
 	stride int
 }
 
-// packTiles packs the rows of the block to tiles, unless they are packed ahead, and notes which panels of 32 have subnormal
-// elements.
+// packTiles packs the rows of the block to tiles, unless they are packed ahead, and records which
+// panels of 32 rows have subnormal elements.
 func (x *block) packTiles() tilePanels {
 	t := x.t
 	panels := x.q1 - x.q0
@@ -113,7 +115,7 @@ func (x *block) packTiles() tilePanels {
 	return a
 }
 
-// packTile packs kc depths of h rows of A from i on to tiles, and says which are subnormal.
+// packTile packs kc depths of h rows of A from i on to tiles, and reports which are subnormal.
 func (t *gemmTask) packTile(w *worker, dst []float32, item, i, h, k0, kc int) (subnormal uint64) {
 	p, steps := t.p, ceilDiv(kc, amxDepth)
 	if s, ok := t.a.(*matSource); ok && !s.contig {
@@ -132,7 +134,7 @@ func (t *gemmTask) packTile(w *worker, dst []float32, item, i, h, k0, kc int) (s
 	return subnormal
 }
 
-// runTiles is run by tile registers.
+// runTiles runs the block with tile registers.
 func (x *block) runTiles() {
 	t, m := x.t, x.i1-x.i0
 	a := x.packTiles()
@@ -179,7 +181,7 @@ func (x *block) someTiles(a tilePanels, i, h, j, n int) {
 	if x.part != nil {
 		part = x.part[i*x.ldp+j-x.first:]
 	}
-	if t.depth > t.kc { // part has the sum so far
+	if t.depth > t.kc { // part holds the sum so far
 		x.multiplyTiles(a, i, h, j, n, &part[0], x.ldp, x.adds())
 	}
 	if !last {
@@ -241,7 +243,7 @@ func (x *block) exactTile(i, h, j, n int, c *float32, ldc, acc int) []float32 {
 	return exact
 }
 
-// putExact puts the rows and columns of exact that have subnormal operands in their place.
+// putExact replaces the rows and columns that have subnormal operands by those of exact.
 func (x *block) putExact(exact []float32, a tilePanels, i, h, n int, cols uint64, c *float32, ldc int) {
 	steps := ceilDiv(x.kc, amxDepth)
 	for r := range h {
@@ -255,7 +257,7 @@ func (x *block) putExact(exact []float32, a tilePanels, i, h, n int, cols uint64
 	}
 }
 
-// subnormalRow says whether a row of tiles has a subnormal element.
+// subnormalRow reports whether a row of tiles has a subnormal element.
 func subnormalRow(row []float32, steps int) bool {
 	for s := range steps {
 		for _, word := range row[s*amxSize:][:amxTile] {

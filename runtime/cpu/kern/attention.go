@@ -18,7 +18,7 @@ type Attention struct {
 	Causal                bool // query i sees keys up to i+Offset
 	Offset                int
 	Q, K, V, Y            View
-	Mask                  View      // added to scaled scores, [Batch, Heads, S, T] by its strides; absent if none
+	Mask                  View      // added to scaled scores, [Batch, Heads, S, T] by its strides; may be absent
 	LSE                   []float32 // [Batch, Heads, S]: written forward, read by the gradient
 
 	DY                  View // gradient only, like the next three
@@ -42,7 +42,7 @@ type attnTask struct {
 	m      *Machine
 	a      Attention
 	grad   bool
-	stairs []float32 // zeros, then ones, p.queries of each: what a softFunc hides
+	stairs []float32 // p.queries zeros, then p.queries ones: the pattern by which a softFunc hides keys
 }
 
 // Attention computes Y and, if present, LSE.
@@ -89,8 +89,8 @@ func (t *attnTask) Run(worker, i int) {
 	x.forward(q, min(block, t.a.S-q))
 }
 
-// attnHead is the work of one worker on one head. Scores lie with keys as rows and queries as columns: the softmax runs down the
-// columns, and no product needs its operands transposed but queries and their gradients, once.
+// attnHead is the work of one worker on one head. Scores have keys as rows and queries as columns,
+// so the softmax runs down the columns. Only queries and their gradients are transposed, once.
 type attnHead struct {
 	t       *attnTask
 	w       *worker

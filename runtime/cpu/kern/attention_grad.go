@@ -50,7 +50,7 @@ type attnGrad struct {
 	across, acrossDY   []float32 // queries and dY as columns
 	queries, grads, dq []float32 // as rows
 
-	queryTiles, gradTiles bool // or as wordsByPart has them
+	queryTiles, gradTiles bool // or in the layout of wordsByPart
 }
 
 // tilesOfKeys is the size of the tiles of a block of keys.
@@ -77,7 +77,8 @@ func (g *attnGrad) run() {
 	}
 }
 
-// sideBySide is the rows of v as sums reads them: columns side by side, or words for tile registers.
+// sideBySide returns the rows of v in the layout that sums reads: columns side by side, or words
+// for tile registers.
 func (g *attnGrad) sideBySide(v *View, mem *floats, width int) (rows []float32, inTiles bool) {
 	if g.usesTiles(v, g.head, g.q, g.h, width) {
 		return g.wordsByPart(v, mem, g.q, g.h, width), true
@@ -107,7 +108,8 @@ func (g *attnGrad) scoresOf(at, k int) {
 	g.product(a.D, wide, n, keys.turned(), ds, g.ld, g.dq[at*a.D:], wide, 1)
 }
 
-// sums adds P^T dY and dS^T Q to dv and dk. Keys that only later queries see are multiplied only with these.
+// sums adds P^T dY and dS^T Q to dv and dk. Keys that only later queries see are multiplied only
+// with those queries.
 func (g *attnGrad) sums(k int) {
 	a, nr, done := &g.t.a, g.p.nr, 0
 	for at := 0; at < g.h; at += g.p.queries {

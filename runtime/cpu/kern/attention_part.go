@@ -2,7 +2,8 @@ package kern
 
 import "unsafe"
 
-// The parts of attention: its operands as products read them, the products, and what hides keys.
+// The parts of attention: the layouts in which products read its operands, the products, and the
+// masking of keys.
 
 // mat is the matrix of v for this batch item and head, starting at row r.
 func (v *View) mat(b, head, r int) Mat {
@@ -36,8 +37,8 @@ func (x *attnHead) usesVNNI(a *View, i, n int, b *View, head, j, m, width int) b
 	return x.clean(a.mat(x.b, x.head, i).in32Bits(), n, width/2, false) && x.clean(b.mat(x.b, head, j).in32Bits(), m, width/2, false)
 }
 
-// clean reports whether n rows of words have no subnormal half and, if they must be finite, no infinity or NaN. Those are
-// looked for in whole vectors.
+// clean reports whether n rows of words have no subnormal half and, if they must be finite, no
+// infinity or NaN. It tests whole vectors.
 func (x *attnHead) clean(m Mat, n, width int, finite bool) bool {
 	p := x.p
 	part := x.mem.mask.get(n * p.nr)
@@ -162,7 +163,7 @@ func (x *attnHead) product(rows, cols, depth int, a Mat, b []float32, ldb int, c
 		}
 		return
 	}
-	h, taller := rows/panels, rows%panels // the first have a row more
+	h, taller := rows/panels, rows%panels // the first taller panels have one row more
 	at := taller * (h + 1)
 	for j := 0; j < cols; j += p.nr {
 		if taller > 0 {
@@ -284,7 +285,8 @@ func (p *Path) scaleRows(n int, s *float32, ld int, lanes *float32) {
 	}
 }
 
-// hide sets to x what stair hides down steps below its top; nothing above it.
+// hide sets to x the elements of a row that stair hides, down steps below the top of stair; above
+// the top it hides nothing.
 func (p *Path) hide(row []float32, down int, stair *float32, x float32) {
 	if down < 0 {
 		return

@@ -2,16 +2,17 @@ package kern
 
 import "math"
 
-// Attention by tile registers. Scores and the gradients of probabilities are products of two bf16 operands, as in the VNNI
-// layout. In the other products one operand is f32, probabilities or gradients of scores: it is split into three parts of
-// bf16, which is exact, and the products of all are added. Steps of the parts follow each other, so the other operand has
-// each of its steps three times.
+// Attention by tile registers. Scores and the gradients of probabilities are products of two bf16
+// operands, as in the VNNI layout. In the other products one operand is f32: probabilities or
+// gradients of scores. It is split exactly into three parts of bf16, and the products of all parts
+// are added. The steps of the parts follow each other, so the other operand contains each of its
+// steps three times.
 
-// amxParts is how many values of bf16 make up one of f32.
+// amxParts is the number of bf16 values that represent one f32 value.
 const amxParts = 3
 
-// usesTiles says whether rows [k,k+n) of v are the bf16 operand of such products: not where an element is subnormal, or
-// infinite, as a part of a probability is often zero.
+// usesTiles reports whether rows [k,k+n) of v can be the bf16 operand of such products. They cannot
+// if an element is subnormal or infinite, because a part of a probability is often zero.
 func (x *attnHead) usesTiles(v *View, head, k, n, width int) bool {
 	if x.p.amx == nil || v.Type != BF16 || width == 0 || width%amxDepth+v.Stride[2]%2 > 0 {
 		return false
@@ -32,7 +33,8 @@ func (p *Path) vnniColumns(dst []float32, n int, m Mat) {
 	clear(dst[(n+1)/2*amxRows : ceilDiv(n, amxDepth)*2*amxSize])
 }
 
-// turnedTiles packs n rows of v from k, turned: an element of each row is a row of A. Every step is there for each part.
+// turnedTiles packs n rows of v from k, transposed: element i of each row is in row i of A. Every
+// step is repeated for each part.
 func (x *attnHead) turnedTiles(v *View, dst []float32, head, k, n, width int) {
 	p, m, steps := x.p, v.mat(x.b, head, k), ceilDiv(n, amxDepth)
 	words := x.w.words.get(steps * 2 * amxSize)
@@ -56,7 +58,8 @@ func (x *attnHead) turnedTiles(v *View, dst []float32, head, k, n, width int) {
 	}
 }
 
-// wordsByPart packs h rows of v from q as B, 32 columns after the other. Every step is there for each part.
+// wordsByPart packs h rows of v from q as B, 32 columns after the other. Every step is repeated for
+// each part.
 func (x *attnHead) wordsByPart(v *View, mem *floats, q, h, width int) []float32 {
 	m, steps := v.mat(x.b, x.head, q), ceilDiv(h, amxDepth)
 	dst, words := mem.get(width/amxRows*steps*2*amxParts*amxSize), x.w.words.get(steps*2*amxSize)
@@ -74,8 +77,8 @@ func (x *attnHead) wordsByPart(v *View, mem *floats, q, h, width int) []float32 
 	return dst
 }
 
-// addSplit adds to sums, rows x 32 elements, the product of turned tiles that have depths for all steps and n rows of s. It
-// clears the row behind an odd number of them.
+// addSplit adds to sums, rows x 32 elements, the product of transposed tiles that have depths for
+// all steps and n rows of s. If n is odd, it clears the row after them.
 func (x *attnHead) addSplit(sums []float32, rows int, turned []float32, all int, s []float32, ld, n int) {
 	p, steps := x.p, ceilDiv(n, amxDepth)
 	words := x.w.words.get(steps * 2 * amxParts * amxSize)
@@ -103,7 +106,8 @@ func (x *attnHead) splitRows(n, depth int, s []float32, ld int) []float32 {
 	return tiles
 }
 
-// addSums adds to sum, columns of a.T rows, the product of the rows of s from done to n with the words of queries from at on.
+// addSums adds to sum, columns of a.T rows, the product of rows done to n of s with the words of
+// queries from at on.
 func (g *attnGrad) addSums(s, words, sum []float32, width, k, done, n, at int) {
 	depth := g.h - at
 	a, steps, all := g.splitRows(n-done, depth, s[done*g.ld+at:], g.ld), ceilDiv(depth, amxDepth), ceilDiv(g.h, amxDepth)

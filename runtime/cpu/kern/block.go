@@ -5,23 +5,25 @@ import (
 	"sync/atomic"
 )
 
-// Block is an array whose memory the garbage collector neither counts nor frees, where the system gives such memory; else
-// it is of the Go heap. It goes back to the system when its last holder releases it, or when nothing refers to the Block
-// any more: whoever uses its bytes keeps the Block. It holds no words that goroutines synchronize by.
+// Block is an array whose memory the garbage collector neither counts nor frees, if the system
+// provides such memory; otherwise it is on the Go heap. The memory returns to the system when the
+// last holder releases the Block, or when nothing refers to the Block any more: code that uses its
+// bytes must keep the Block. It must not contain words that goroutines synchronize by.
 type Block struct {
 	mem     []byte
-	mapped  []byte // the pages that mem lies in; nil: mem is of the Go heap
+	mapped  []byte // the pages that contain mem; nil: mem is on the Go heap
 	holders atomic.Int64
 	cleanup runtime.Cleanup
 }
 
-// mappedBytes is how much memory blocks have outside the Go heap.
+// mappedBytes is the number of bytes of all blocks outside the Go heap.
 var mappedBytes atomic.Int64
 
-// MappedBytes is how much memory the blocks of this process have outside the Go heap.
+// MappedBytes is the number of bytes of this process's blocks outside the Go heap.
 func MappedBytes() int64 { return mappedBytes.Load() }
 
-// NewBlock returns n zero bytes, aligned to 64, which the caller holds. Pages are the system's until they are touched.
+// NewBlock returns n zero bytes, aligned to 64, with the caller as holder. Pages take no memory
+// before they are touched.
 func NewBlock(n int64) *Block {
 	if b := MapBlock(n); b != nil {
 		return b
@@ -29,16 +31,16 @@ func NewBlock(n int64) *Block {
 	return HeapBlock(Alloc(n))
 }
 
-// HeapBlock is the block of memory of the Go heap, which no holder keeps and no release frees.
+// HeapBlock returns a block of memory of the Go heap. Holders and releases have no effect on it.
 func HeapBlock(mem []byte) *Block {
 	b := &Block{mem: mem}
 	b.holders.Store(1)
 	return b
 }
 
-// MapBlock is NewBlock outside the Go heap, nil where the system gives no such memory.
+// MapBlock is NewBlock outside the Go heap; nil if the system provides no such memory.
 func MapBlock(n int64) *Block {
-	if RaceEnabled || n <= 0 { // the race detector sees the Go heap alone
+	if RaceEnabled || n <= 0 { // the race detector tracks only the Go heap
 		return nil
 	}
 	extra := int64(colors * colorStep)
@@ -89,7 +91,8 @@ func unmapCounted(mem []byte) {
 // Bytes is the memory of the block.
 func (b *Block) Bytes() []byte { return b.mem }
 
-// Touch has the system give the pages of a mapped block now, so that who uses it first does not wait for them.
+// Touch makes the system provide the pages of a mapped block now, so that the first use does not
+// wait for them.
 func (b *Block) Touch() {
 	page := int64(systemPage)
 	if from := toAlign(b.mem, page); b.mapped != nil && from < int64(len(b.mem)) {

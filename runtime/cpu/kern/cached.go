@@ -12,7 +12,7 @@ type CachedAttention struct {
 	Pos, Count            []int
 }
 
-// cachedQueries is the number of queries from which on they are computed in tiles, as those of Attention.
+// cachedQueries is the smallest number of queries that are computed in tiles, as in Attention.
 const cachedQueries = 8
 
 // CachedAttention computes Y.

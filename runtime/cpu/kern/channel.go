@@ -21,10 +21,10 @@ type ChannelNorm struct {
 	Residual                Buf
 	Relu                    bool
 	Y                       Buf
-	Copy                    Buf // Y once more, in another type, where present
+	Copy                    Buf // Y once more, in another type; may be absent
 
 	DY, DX        Buf
-	Sign          Buf // where present, DY counts only where it is above zero
+	Sign          Buf // if present, DY counts only where Sign is greater than zero
 	DGamma, DBeta Buf
 }
 
@@ -53,15 +53,15 @@ type channelTask struct {
 	n      ChannelNorm
 	do     func(t *channelTask, w *worker, stat int)
 	pieces []piece // of one channel of the images that share statistics
-	whole  *Fused  // what apply or gradient does last in one kernel, nil where there is none
-	terms  *Fused  // what gradient does first in one kernel, likewise
+	whole  *Fused  // the last operations of apply or gradient as one kernel; nil if there is none
+	terms  *Fused  // the first operations of gradient as one kernel; nil if there is none
 	bufs   []Buf   // operands and results of whole
 	fused  map[normFormula]*Fused
 	sums   []float64 // of dy*xhat, then of dy, by channel, for each image where there are groups
 
-	block              int       // channels of a task, where planes are taken image by image
-	firstRows, sumRows *Fused    // what sums the first image, and all, of them
-	widen              bool      // whether operands are widened for that first
+	block              int       // channels of a task, if planes are processed image by image
+	firstRows, sumRows *Fused    // the kernels that sum the first image, and all images
+	widen              bool      // operands are widened before that
 	scalars            []float32 // their scalars, by channel
 	lanes              []float64 // their sums, likewise
 	moments            []planeMoments

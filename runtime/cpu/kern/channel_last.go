@@ -2,9 +2,10 @@ package kern
 
 import "math"
 
-// Norms over channels that lie last. The rows that share statistics lie one behind the other, so that a vector of
-// channels, repeated where there are few of them, meets whole rows: nothing is gathered. Sums are of blocks, in float32
-// about the block's own mean, joined in float64 by chunks of rows that depend on the shape alone.
+// Norms over channels that are the last dimension. The rows that share statistics are contiguous,
+// so a vector of channels, repeated if there are few of them, covers whole rows: nothing is
+// gathered. Sums are over blocks, in float32 about the block's own mean. They are joined in float64
+// by chunks of rows that depend only on the shape.
 
 const (
 	lastVector = 256      // least elements of a repeated vector of channels
@@ -26,7 +27,7 @@ type lastTask struct {
 	width  int       // elements of a repeated vector
 	sums   []float64 // per chunk: sums of all channels, then of their squares or products
 	params []float64 // gradients of scale and bias
-	vector []float32 // per set: the four vectors that its elements meet
+	vector []float32 // per set: the four vectors that are combined with its elements
 }
 
 // channelsLast divides the work into chunks and calls do for each.

@@ -2,12 +2,13 @@ package kern
 
 import "math"
 
-// Norms over channels whose planes are whole vectors. They are walked image by image, as they lie in memory: the planes
-// of one channel are far apart, and often by a power of two, where no cache keeps them and nothing fetches them ahead.
-// The kernels take the planes of a block of channels as rows, each with the scalars and the sums of its channel.
+// Norms over channels whose planes are whole vectors. They are processed image by image, in the
+// order of memory: the planes of one channel are far apart, often by a power of two, so that caches
+// do not keep them and the hardware does not prefetch them. The kernels process the planes of a
+// block of channels as rows, each with the scalars and the sums of its channel.
 
 const (
-	planeRow  = 1 << 12 // most elements of a row, which are summed in float32; longer planes are several
+	planeRow  = 1 << 12 // largest number of elements of a row, which are summed in float32; longer planes are several rows
 	shiftFrom = 4       // images after which sums are about the mean so far; again after as many times that
 )
 
@@ -154,7 +155,7 @@ func (t *channelTask) wholePlanes(w *worker, c0, c1 int) {
 	}
 }
 
-// gradientPlanes is gradient.
+// gradientPlanes is gradient for channels that are processed plane by plane.
 func (t *channelTask) gradientPlanes(w *worker, block int) {
 	n := &t.n
 	c0, c1 := t.channelsOf(block)

@@ -23,9 +23,9 @@ type Conv struct {
 	ChannelsLast          bool // x and y are [N, spatial, channels] rather than [N, channels, spatial]
 	Weights               WeightOrder
 	X, W, Y               Buf
-	Fixed                 Fixed // W, where it has packed forms
+	Fixed                 Fixed // the packed forms of W, if it has some
 	TF32                  bool
-	Direct                bool // by the definition, never by transforms
+	Direct                bool // computed by the definition, never by transforms
 	Epilogue                   // of the result; Bias has one element an output channel, RowBias is not used
 }
 
@@ -43,7 +43,7 @@ type grid struct {
 	phase    int
 	rows     int // if 2, row y is at (y%2)*rowPhase + y/2*axis[1] in the same way
 	rowPhase int
-	gap      int // pixels of a row behind those that are results, where tiles read rows together; see gapped
+	gap      int // pixels of a row after the results, if tiles read rows together; see gapped
 }
 
 // at is the offset of a pixel in the padded image.
@@ -102,12 +102,12 @@ type convTask struct {
 	thinMem       floats
 	phases        []phase
 	phaseMem      floats
-	turned        floats // the gradient of weights, taps before channels
+	turned        floats // the transposed gradient of weights, taps before channels
 	subnormal     []bool // images with subnormal elements
-	interleave    []int  // offsets, in pairs, of the rows to interleave
-	weights       floats // words of them
-	swapped       bool   // and their order
-	weightsVNNI   bool   // whether they are words
+	interleave    []int  // offsets of the rows to interleave, in pairs
+	weights       floats // interleaved weights
+	swapped       bool   // they are in the order of the input gradient
+	weightsVNNI   bool   // they are words
 
 	table        [4]offsets
 	kept         keptTables
@@ -131,7 +131,7 @@ type tableSource struct {
 	zip   bool // runs along the depths take every second depth: they are the halves of words
 
 	slack bool         // a tile may read past its end
-	fixed fixedOperand // where it is packed ahead
+	fixed fixedOperand // the operand as it is packed ahead
 }
 
 // run is the length, at most n, of the run of contiguous elements of size es at the start of o.
@@ -190,13 +190,14 @@ func (s *tableSource) contiguous(l0, n int) bool {
 	return (n == p.nr || s.slack && n > p.vw) && s.lane[l0+p.vw-1]-s.lane[l0] == 4*(p.vw-1) && s.lane[l0+n-1]-s.lane[l0+p.vw] == 4*(n-p.vw-1)
 }
 
-// ends is where the two halves of n columns of a tile begin, from lane l0 on.
+// ends returns the start of each of the two halves of n columns of a tile, from lane l0 on.
 func (s *tableSource) ends(l0, n int) (b0, b1 int) {
 	return s.lane[l0], s.lane[l0+min(n-1, s.p.vw)]
 }
 
-// packedAtOnce is how many depths of all lanes are packed before the next ones: both what is read and what is written stay
-// in the first-level cache from one run of lanes to the next.
+// packedAtOnce is the number of depths of all lanes that are packed before the next ones. The
+// elements that are read and those that are written then stay in the first-level cache from one run
+// of lanes to the next.
 const packedAtOnce = 128
 
 func (s *tableSource) packLanes(dst []float32, ld, base, l0, n, k0, kc int) {
@@ -362,8 +363,9 @@ func (m *Machine) convProduct(g *grid, out Buf, channels int, size, step [3]int,
 	m.multiply(gt)
 }
 
-// pixelsAsRows reports whether the pixels of a channels-first product are its rows, and the tiles turned before they are stored:
-// where weights packed ahead fill whole tiles, and the pixels would leave a sixth of the last ones empty.
+// pixelsAsRows reports whether the pixels of a channels-first product are its rows, and its tiles
+// are transposed before they are stored. That is so if weights packed ahead fill whole tiles, and
+// pixels as columns would leave a sixth of the last tiles empty.
 func (m *Machine) pixelsAsRows(c *Conv, vnni bool, per, pixels int) bool {
 	rest := pixels % m.nr
 	if rest > 0 {
@@ -372,8 +374,9 @@ func (m *Machine) pixelsAsRows(c *Conv, vnni bool, per, pixels int) bool {
 	return c.Fixed.Weights != nil && c.PostOp == nil && !vnni && !m.usesVNNI(c.X.Type, c.W.Type) && per%m.nr == 0 && 6*rest > pixels && pixels > m.mr
 }
 
-// weights is the table of the weights as an operand: lanes are output channels of the product, depths its patch.
-// swapped says that the product runs from K to C, zip that the depths meet words.
+// weights is the table of the weights as an operand: lanes are output channels of the product,
+// depths are its patch. If swapped is set, the product reduces over K and its results are channels
+// C; if zip is set, the other operand consists of words.
 func (m *Machine) weights(lanes, depths int, swapped, zip bool) tableSource {
 	t, c := &m.conv, m.conv.c
 	if zip && c.Weights == OIX {

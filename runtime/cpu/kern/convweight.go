@@ -81,7 +81,7 @@ func (m *Machine) turnedWeightGrad(c *Conv) {
 	in, taps := c.C/c.Groups, volume(c.Kernel)
 	turned := t.turned.get(c.K * in * taps)
 	slice := c.N
-	if 4*len(turned) <= turnedBytes { // else adding up costs more
+	if 4*len(turned) <= turnedBytes { // otherwise adding up costs more
 		slice = max(1, 2*turnedBytes/(4*volume(c.extent())*c.C))
 	}
 	for n := 0; n < c.N; n += slice {
@@ -95,7 +95,8 @@ func (m *Machine) turnedWeightGrad(c *Conv) {
 	m.run(8*len(turned), c.K, t)
 }
 
-// turnedBytes is the size of padded images, or of a result, that a worker's cache holds while the former are multiplied.
+// turnedBytes is the size of the padded images, or of the result, that a worker's cache holds
+// during the product.
 const turnedBytes = 1280 << 10
 
 // turnedProduct adds up the gradient over some images.

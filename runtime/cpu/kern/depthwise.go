@@ -1,8 +1,9 @@
 package kern
 
-// Depthwise convolutions: every channel has a kernel of its own, so there is no product to make. Channels last,
-// pixels of a row and their channels are one run of lanes and the weights of a tap are laid out along it. Channels
-// first, with stride 1, a whole padded plane is one run: what falls between the rows is computed and dropped.
+// Depthwise convolutions: every channel has its own filter, so there is no matrix product. With
+// channels last, the pixels of a row and their channels are one run of lanes, and the weights of a
+// tap are repeated along the run. With channels first and stride 1, a whole padded plane is one
+// run; the elements between the rows are computed and dropped.
 //
 //	y[o] = sum over t of w[t] * x[o + offset(t)], one fused chain over ascending t
 

@@ -5,9 +5,9 @@ import (
 	"unsafe"
 )
 
-// NewDry makes a machine of n workers that only seems to work, in use: of every region it runs the first task, on the
-// caller. What kernels then ask for is the scratch memory that a machine of n workers needs, see Scratch. Results are
-// not those of the kernels.
+// NewDry makes a machine of n workers, in use, that only counts memory. Of every region it runs the
+// first task, on the caller. The scratch memory that kernels then request is that of a machine of n
+// workers (Scratch). The results are not those of the kernels.
 func NewDry(p *Path, n int) *Machine {
 	t := newTeamOf(max(n, 1), false)
 	t.dry = true
@@ -23,8 +23,8 @@ func NewPlanner(p *Path, n int, plan func(Division)) *Machine {
 	return m
 }
 
-// Scratch is how many bytes of temporary memory the machine's kernels have asked for: in steps that have run, and of a
-// dry machine, all of whose workers ask for what the first one did.
+// Scratch is the number of bytes of temporary memory that the machine's kernels have requested in
+// the steps that have run. On a dry machine all workers count as requesting what the first one did.
 func (m *Machine) Scratch() int64 {
 	own, each := int64(0), make([]int64, len(m.worker))
 	own += int64(8 * m.conv.kept.total) // tables of offsets

@@ -15,7 +15,7 @@ type endingTask struct {
 	a              *float32
 	b0, b1         *byte // as of an indirectFunc
 	offs           *int
-	next0, next1   *byte // rows of B that are fetched, one in four depths: those at nextOffs, if it is not nil
+	next0, next1   *byte // rows of B to prefetch, one for every four depths: those at nextOffs, unless that is nil
 	nextOffs       *int
 	from           *float32 // the sums before; nil: none
 	fromRow        int      // bytes between rows
@@ -24,8 +24,8 @@ type endingTask struct {
 	add            *float32
 	addRow         int
 	shift, limits  *float32
-	whole          int    // 1: all lanes are stored
-	lanes, leading [2]int // those of each vector that are, and as many lanes from 0 on: they follow each other in C
+	whole          int    // 1 if all lanes are stored
+	lanes, leading [2]int // the lanes of each vector that are stored, and the same number of lanes from 0 on, which are contiguous in C
 	second         int    // bytes in C from the first vector's to the second's
 }
 
@@ -47,8 +47,8 @@ func (t *gemmTask) endsInTiles() bool {
 		o.epi.PostOp == nil && (o.epi.RowBias.absent() || o.epi.RowBias.Type == F32)
 }
 
-// endTiles computes n columns from j on of all panels and applies the epilogue, unless the sums go on after this block, or
-// the columns are few or do not follow each other in C.
+// endTiles computes n columns from j on of all panels and applies the epilogue. It returns false if
+// the sums continue after this block, or if the columns are few or not contiguous in C.
 func (x *block) endTiles(a []float32, panels, j, n int) bool {
 	t, p, e := x.t, x.t.p, &x.w.ending
 	indirect := t.readsIndirect(j, n)
@@ -107,7 +107,8 @@ func (e *endingTask) sumsBefore(x *block, a []float32, r0, h, j, n, last int) {
 	}
 }
 
-// fetch has the next tile fetch rows of the columns from j on, after those that are fetched, and returns how many will be.
+// fetch makes the next tile prefetch rows of the columns from j on, after the rows already
+// prefetched. It returns the number of rows prefetched then.
 func (e *endingTask) fetch(x *block, j, fetched int) int {
 	t, n := x.t, min(x.t.p.nr, x.j1-j)
 	e.nextOffs = nil
@@ -120,8 +121,8 @@ func (e *endingTask) fetch(x *block, j, fetched int) int {
 	return fetched
 }
 
-// place sets where n columns from j on of a row go in C, vectors of vw, and returns the offset of the first. It reports
-// whether they follow each other there.
+// place sets the positions in C of n columns of a row from j on, as vectors of vw, and returns the
+// offset of the first. It reports whether the columns are contiguous there.
 func (e *endingTask) place(r *colRun, j, n, vw int) (at int, ok bool) {
 	e.whole, e.lanes = 0, [2]int{}
 	next := -1

@@ -22,8 +22,8 @@ type output struct {
 // columns that are no pixels in turn, and end with pixels. If n is 0, columns are contiguous.
 type colRun struct{ n, jump, row, gap int }
 
-// at returns the offset of column j in C, how many of the n columns from it are contiguous there, and after how many the
-// next ones begin: there is nothing in C for those between.
+// at returns the offset of column j in C, how many of the n columns from it are contiguous there,
+// and after how many columns the next ones begin: the columns between are not in C.
 func (r *colRun) at(j, n int) (off, same, step int) {
 	if r.n == 0 {
 		return j, n, n

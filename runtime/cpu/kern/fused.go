@@ -15,7 +15,8 @@ type Fused struct {
 	run       func(n int, args **byte, u *float32) // whole vectors
 	streaming func(n int, args **byte, u *float32) // with streaming (non-temporal) stores; nil if there is none
 
-	// rows, where present, is there instead of run: n elements each, whole vectors, of rows that lie one behind the other.
+	// rows, if not nil, is called instead of run: n elements each, whole vectors, of rows that are
+	// contiguous.
 	rows func(rows, n int, args **byte, u *float32, sums *float64)
 	sums int // of a row
 }

@@ -1,15 +1,17 @@
 package kern
 
-// Tiles read a result's pixels without packing where halves of them are contiguous in the padded image: rows of whole vectors.
-// Other rows are read together with the pixels between them, which are computed and not stored. For those to be few, the zeros
-// behind a row are those before the next one. Where the stride is 2, even and odd rows lie apart, as even and odd pixels do, so
-// that rows of results lie side by side.
+// Tiles read the pixels of a result without packing if halves of a tile's columns are contiguous in
+// the padded image: rows of whole vectors. Other rows are read together with the pixels between
+// them, which are computed and not stored. To keep these few, the zeros after a row are also the
+// zeros before the next one. If the stride is 2, even and odd rows are stored apart, as even and
+// odd pixels are, so that rows of results are adjacent.
 
-// gapPacking is about how many rows of a product take as long as packing its columns.
+// gapPacking is approximately the number of rows of a product that take as long as packing its
+// columns.
 const gapPacking = 12
 
-// gapped returns the size of the padded image of c where its rows are read together, and how many pixels lie between the
-// results of two rows; else the size as it is, and 0.
+// gapped returns the size of the padded image of c if its rows are read together, and the number of
+// pixels between the results of two rows; otherwise size unchanged, and 0.
 func (m *Machine) gapped(c *Conv, size [3]int) (shared [3]int, gap int) {
 	per, px := c.K/c.Groups, volume(c.Out)
 	if m.ending == nil || c.ChannelsLast || c.depthwise() || c.TF32 || c.PostOp != nil || m.usesVNNI(c.X.Type, c.W.Type) || c.Out[2]%m.vw == 0 ||

@@ -61,10 +61,10 @@ type Gemm struct {
 // additions. The split depends on nothing but the length of the sum.
 const sumDepth = 512
 
-// Gemm runs g. Every element is a chain of fused multiply-adds over ascending k, or the sum of several chains of sumDepth,
-// postOp the epilogue.
+// Gemm runs g. Every element is a chain of fused multiply-adds over ascending k, or the sum of
+// several chains of sumDepth, then the epilogue.
 func (m *Machine) Gemm(g *Gemm) {
-	if g.C.Len() == 0 && g.PostOp == nil { // an empty batch, too
+	if g.C.Len() == 0 && g.PostOp == nil { // also for an empty batch
 		return
 	}
 	t := &m.gemm
@@ -107,7 +107,7 @@ type matSource struct {
 }
 
 func (m *Mat) item(i, inner int) int {
-	if i == 0 { // as of most products
+	if i == 0 { // the common case
 		return 0
 	}
 	return i/inner*m.Stride[0] + i%inner*m.Stride[1]
@@ -156,15 +156,15 @@ type gemmTask struct {
 	vnni                     bool          // operands are packed in words of two depths
 	tiles                    bool          // and multiplied by tile registers, see amxKernels
 	mr                       int           // rows of a panel of A
-	direct                   bool          // tiles go straight to C
-	into                     bool          // and add to what is there
+	direct                   bool          // tiles are computed directly in C
+	into                     bool          // and added to its values
 	indirect                 *tableSource  // b, if tiles may read it by offsets, without packing
 	packing                  []packingFunc // tiles that pack b while they multiply; nil where none can
-	prefetch                 bool          // and it pays to fetch the next columns of it
-	endings                  bool          // tiles may apply the epilogue
-	ends                     bool          // and do
+	prefetch                 bool          // and prefetching the next columns of b is worth its cost
+	endings                  bool          // tiles can apply the epilogue
+	ends                     bool          // and they do
 	fixed                    [2]fixedOperand
-	ahead                    [2]ahead // A and B, where they are packed ahead
+	ahead                    [2]ahead // A and B, if they are packed ahead
 }
 
 func (m *Machine) multiply(t *gemmTask) {
@@ -223,8 +223,8 @@ func (t *gemmTask) readsIndirect(j, n int) bool {
 	return t.indirect != nil && t.indirect.contiguous(j, n)
 }
 
-// indirectDepth is the depth, in packed words, of a block whose B is read by offsets: only A is packed. What tiles read of B is to stay in
-// the first-level cache.
+// indirectDepth is the depth, in packed words, of a block whose B is read by offsets; only A is
+// packed. The elements of B that tiles read should stay in the first-level cache.
 const indirectDepth = sumDepth
 
 func (t *gemmTask) blocks() {
@@ -342,9 +342,9 @@ type block struct {
 	b0             int
 	fresh          bool        // they are not packed yet
 	packing        packingFunc // packs the columns of the next tile while it multiplies
-	part           []float32   // sums that are not stored: partial ones between slices of the depth, or what Then alone sees
+	part           []float32   // sums that are not stored: partial ones between slices of the depth, or those that only the post-op reads
 	ldp            int
-	first          int // column of part's first
+	first          int // first column of part
 	applied        int // the post-op has run on the columns before this one, chunk columns at a time; chunk is 0 where there is none
 	chunk          int
 

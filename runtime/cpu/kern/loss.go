@@ -14,7 +14,7 @@ type CrossEntropy struct {
 	Labels     Index
 	Weights    []float32 // of the classes; nil: all are 1
 	Smoothing  float32
-	Ignore     int       // a label that does not count; use a negative number if none
+	Ignore     int       // a label that does not count; a negative number if there is none
 	Loss       []float32 // per row, where present
 	spread     float64   // Smoothing/Cols·Σ Weights
 }

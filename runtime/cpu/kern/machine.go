@@ -41,13 +41,13 @@ type worker struct {
 	words   floats // rows of words that are about to be turned to tiles
 	shape   amxShape
 
-	subnormalA, subnormalB []uint64  // what is subnormal in the panels of a and b, see vnniKernels; of a's for amxKernels, zero or not
+	subnormalA, subnormalB []uint64  // the subnormal elements of the panels of a and b, see vnniKernels; for amxKernels only of a, zero or not
 	wide                   [2]floats // panels of a and b in f32
-	split                  []bool    // panels of a that wide has
+	split                  []bool    // the panels of a that are in wide
 	exact                  floats    // their product
 	row                    [6]floats
-	block                  []float32 // of rows that a post-op follows
-	first                  int       // row of it
+	block                  []float32 // block of rows that a post-op reads
+	first                  int       // first row of block
 	half                   []floats  // sums of halves of the rows, by level
 	offs                   []int
 	call                   Call
@@ -138,7 +138,7 @@ const mostDivided = 1 << 12
 type floats struct {
 	s     []float32
 	block *Block // that s lies in; nil: in the Go heap
-	most  int    // floats that get was asked for, at most
+	most  int    // largest number of floats that get was asked for
 }
 
 // minBlock is the least storage in bytes that lies outside the Go heap.

@@ -13,15 +13,16 @@ const HugePage = 2 << 20
 // and with less variation between processes.
 func Alloc(n int64) []byte { return placed(make([]byte, n+64), n) }
 
-// AllocAny is Alloc of bytes with any content. It does not touch them: the system gives pages to what is written alone.
+// AllocAny is Alloc of bytes with undefined content. It does not touch them: only pages that are
+// written take memory.
 func AllocAny(n int64) []byte {
-	var b strings.Builder // the only memory of the library that is not set to zero
+	var b strings.Builder // the only memory of the standard library that is not set to zero
 	b.Grow(int(n) + 64)
-	b.WriteByte(0) // a string without bytes need not show where they lie
+	b.WriteByte(0) // a string without bytes need not have an address
 	return placed(unsafe.Slice(unsafe.StringData(b.String()), int(n)+64), n)
 }
 
-// placed is n bytes of b, which has 64 more, from an aligned one on.
+// placed returns n aligned bytes of b, which has 64 bytes more.
 func placed(b []byte, n int64) []byte {
 	b = b[toAlign(b, 64):][:n:n]
 	if from := toAlign(b, HugePage); n-from >= HugePage {

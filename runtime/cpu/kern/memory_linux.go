@@ -8,7 +8,7 @@ import (
 // adviseHuge asks for huge pages in b, whole ones. A kernel without them refuses, which costs speed only.
 func adviseHuge(b []byte) { _ = syscall.Madvise(b, syscall.MADV_HUGEPAGE) }
 
-// givesBack says that adviseUnused does something.
+// givesBack reports whether adviseUnused has an effect.
 const givesBack = true
 
 // systemPage is the size of a page in bytes.
@@ -30,8 +30,8 @@ func mapMemory(n int64) []byte {
 // madvPopulateWrite is MADV_POPULATE_WRITE.
 const madvPopulateWrite = 23
 
-// touch has the system give whole pages now instead of at the first write. A kernel before 5.14 refuses, which costs
-// speed only.
+// touch makes the system provide whole pages now instead of at the first write. A kernel before
+// 5.14 refuses, which costs only speed.
 func touch(b []byte) { _ = syscall.Madvise(b, madvPopulateWrite) }
 
 // unmapMemory returns what mapMemory gave.

@@ -5,7 +5,7 @@ package kern
 // adviseHuge does nothing: the system offers no request for huge pages.
 func adviseHuge([]byte) {}
 
-// givesBack says that adviseUnused does something.
+// givesBack reports whether adviseUnused has an effect.
 const givesBack = false
 
 const systemPage = 4096

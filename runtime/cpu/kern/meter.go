@@ -9,8 +9,8 @@ type Use struct {
 	Busy    time.Duration // spent in their tasks, of all workers together
 }
 
-// meter counts a pool's use. It is written by the caller of regions but for busy, which each worker writes its own part of
-// before the region can end.
+// meter counts a pool's use. The caller of regions writes all fields except busy; each worker
+// writes its own part of busy before the region can end.
 type meter struct {
 	regions int
 	inside  time.Duration
@@ -24,7 +24,7 @@ type workerTime struct {
 	_     [32]byte
 }
 
-// Span is a stretch of time that a worker spent in the tasks of a region.
+// Span is a period that a worker spent in the tasks of a region.
 type Span struct {
 	Worker int
 	Start  time.Time

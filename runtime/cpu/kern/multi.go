@@ -21,7 +21,8 @@ type vecTask struct {
 	sumSq []float64
 }
 
-// Unscale multiplies every tensor by scale, reading it once, and says whether all results are finite.
+// Unscale multiplies every tensor by scale, reading it once, and reports whether all results are
+// finite.
 func (m *Machine) Unscale(list []Tensor, scale float32) (finite bool) {
 	finite, _ = m.unscale(list, scale, false)
 	return finite

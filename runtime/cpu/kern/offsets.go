@@ -10,9 +10,9 @@ import (
 // them.
 type offsets struct {
 	s     []int
-	kept  *keptTables // nil where nothing is kept
-	lent  bool        // s is a kept one
-	spare []int       // memory for one that is not
+	kept  *keptTables // nil if nothing is cached
+	lent  bool        // s is a cached table
+	spare []int       // memory for a table that is not cached
 }
 
 // tableKey is the data that a table is made from.
@@ -171,7 +171,7 @@ func (o *offsets) nested(counts, steps [3]int) {
 	o.end(&key)
 }
 
-// zipped is strided for pairs of i, which runs slowest: the two of a pair follow each other.
+// zipped is strided for pairs of i, which runs slowest: the two of a pair are adjacent.
 func (o *offsets) zipped(n, a, m, b int) {
 	key := tableKey{kind: zippedTable, n: n, a: a, m: m, b: b}
 	if o.begin(&key) {

@@ -49,8 +49,8 @@ func (m *Machine) pad(g grid, channels int, in, lo, step, size [3]int, phases in
 	return d
 }
 
-// padSlack is the elements behind a padded image that a tile may read: those of a row's zeros that the next row has, and those
-// of a tile's last columns.
+// padSlack is the number of elements after a padded image that a tile may read: zeros after a row
+// that are shared with the next row, and a tile's last columns.
 const padSlack = 64
 
 // splitPlanes divides the planes of an image among tasks where there are fewer images than workers.
@@ -59,7 +59,7 @@ func (t *convTask) splitPlanes(channels int) {
 	t.parts = max(1, min(planes, ceilDiv(t.m.pool.Share(), t.c.N)))
 }
 
-// part is the image of a task, and its planes of all of the image's.
+// part returns the image of a task, and the task's part of the image's planes.
 func (t *convTask) part(i, planes int) (image, p0, p1 int) {
 	k := i % t.parts
 	return i / t.parts, k * planes / t.parts, (k + 1) * planes / t.parts
@@ -157,8 +157,8 @@ func (t *convTask) copyPlane(s, d, run int, last bool) {
 	clear(dst.Data[clean*es : end*es])
 }
 
-// copyRows copies the rows of a plane, w elements each, by one call of a kernel, if there is one for them. It may
-// write up to a vector past each.
+// copyRows copies the rows of a plane, w elements each, by one call of a kernel; false if there is
+// no such kernel. It may write up to a vector past each row.
 func (t *convTask) copyRows(to, from, w, row int) bool {
 	src, dst, rows := t.src.buf, t.dst.buf, t.m.rows[t.src.buf.Type]
 	if dst.Type == src.Type && src.Type != F32 { // two halves move as one word
@@ -174,7 +174,7 @@ func (t *convTask) copyRows(to, from, w, row int) bool {
 	return true
 }
 
-// copyRow copies n elements that lie together.
+// copyRow copies n contiguous elements.
 func (t *convTask) copyRow(to, from, n int) {
 	src, dst := t.src.buf, t.dst.buf
 	if es := src.Type.Size(); dst.Type == src.Type {

@@ -45,7 +45,7 @@ func getBools(s []bool, n int) []bool {
 // interleaveImage writes image n to its padded image, two planes at a time, and searches for subnormal elements.
 func (t *convTask) interleaveImage(w *worker, n int) {
 	p, src := t.m.Path, t.src.buf
-	t.subnormal[n] = p.anySubnormal(floatsAt(src.at(n*t.src.item[0]), t.src.item[0]/2)) // from front to back, which fetches it
+	t.subnormal[n] = p.anySubnormal(floatsAt(src.at(n*t.src.item[0]), t.src.item[0]/2)) // in ascending order, which also loads it into the cache
 	image := floatsAt(t.dst.buf.at(n*t.dst.item[0]), t.dst.item[0])
 	clear(image)
 	rows, width := t.size[1], t.size[2]
@@ -86,7 +86,8 @@ func (t *convTask) splitVNNIRow(dst, row []float32) {
 	}
 }
 
-// anySubnormal says whether a half of any word is subnormal. It reads nothing after the last word.
+// anySubnormal reports whether a half of any word is subnormal. It reads nothing after the last
+// word.
 func (p *Path) anySubnormal(words []float32) bool {
 	whole, n := len(words)/p.nr, len(words)
 	switch {

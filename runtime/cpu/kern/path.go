@@ -27,9 +27,10 @@ type Path struct {
 	unpacked      []unpackedFunc // by rows-1; nil where there are none
 	vnni          *vnniKernels   // nil where bf16 is only multiplied as f32
 	amx           *amxKernels    // nil where there are no tile registers; else vnni is not nil
-	wino          *winoKernels   // nil where convolutions go by their definition
-	// winoLeast are the least channels of the image, channels of the result and tiles for which they do not, and the least cubes
-	// for which they transform the depth of volumes.
+	wino          *winoKernels   // nil if convolutions are computed only by their definition
+	// winoLeast are the smallest numbers of channels of the image, channels of the result and tiles
+	// for which convolutions use wino, and the smallest number of cubes for which they also
+	// transform the depth of volumes.
 	winoLeast struct{ depth, rows, tiles, cubes int }
 	rows      [numTypes]rowsFunc
 	pick      [numTypes]pickFunc
@@ -37,7 +38,7 @@ type Path struct {
 
 	tileBias, tileShift func(h int, tile, x *float32) // add a row to, or an element of x to each of, h rows of nr
 	put                 [numTypes]putFunc
-	finish              finishFunc // nil where the passes of an epilogue run one after the other
+	finish              finishFunc // nil if the passes of an epilogue run one after the other
 	// touch fetches n bytes of each of h rows, row bytes apart, into the cache; nil in Go.
 	touch func(h int, p *byte, row, n int)
 
@@ -112,10 +113,11 @@ type unpackedFunc func(panels, kc int, a *byte, row, step int, b *float32, ldb i
 // rowDotsFunc computes dots[r] as the product of row r of a and row r of b, n elements.
 type rowDotsFunc func(rows, n int, a *float32, lda int, b *float32, ldb int, dots *float32)
 
-// softFunc turns n rows of scores, keys, times scale into exponentials less the largest of each column, the queries. Rows from
-// full on hide columns: row full those where stair is zero, and stair begins an element earlier for each next row. state has
-// rows of the largest score so far (-Inf at first), of the sum of exponentials so far and of what the call leaves there: the factor
-// that it multiplied that sum by before it added to it; its fourth row is for use inside.
+// softFunc turns n rows of scores times scale into exponentials less the largest of each column.
+// Rows are keys, columns are queries. Rows from full on hide columns: row full hides those where
+// stair is zero, and stair begins an element earlier for each next row. state has four rows: the
+// largest score so far (-Inf at first); the sum of exponentials so far; the factor by which this
+// call multiplied that sum before it added to it; and scratch memory.
 type softFunc func(n, full int, s *float32, ld int, state, stair *float32, scale float32)
 
 // softGradFunc turns scores s into probabilities p = exp(scale*s + state[0]) and their gradients ds into gain*p*(ds + state[1]), both

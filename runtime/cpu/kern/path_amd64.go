@@ -39,8 +39,8 @@ func fastPairs(_, b, c, d uint32) bool {
 	return string(binary.LittleEndian.AppendUint32(name, c)) != "GenuineIntel"
 }
 
-// features reads CPUID: avx2 means AVX2, FMA, F16C and BMI2, avx512 F, BW, DQ and VL besides, with the registers
-// enabled by the operating system, bf16 products of bf16 besides.
+// features reads CPUID. avx2 means AVX2, FMA, F16C and BMI2; avx512 means F, BW, DQ and VL as well,
+// with the registers enabled by the operating system; bf16 means products of bf16 as well.
 func features() (avx2, avx512, bf16 bool) {
 	if top, _, _, _ := cpuid(0, 0); top < 7 {
 		return false, false, false
@@ -103,8 +103,8 @@ func (p *Path) common() *Path {
 	return p
 }
 
-// philoxWords writes the words of 4*n counters, n even (state[0] is the first), and says whether it could. It calls by name: state is on the
-// caller's stack and must stay there.
+// philoxWords writes the words of 4*n counters, n even, from state[0] on, and reports whether it
+// could. It calls kernels by name, because state is on the caller's stack and must not escape.
 func philoxWords(p *Path, n int, dst *int64, state *uint32) bool {
 	switch p.lanes {
 	case 16:

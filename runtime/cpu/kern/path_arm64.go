@@ -5,7 +5,8 @@ import "unsafe"
 // archPaths lists the NEON path, which every arm64 processor has.
 func archPaths() []*Path { return []*Path{neonPath()} }
 
-// neonPath has Go's loops around the conversions of whole vectors and no kernels for products of few rows.
+// neonPath uses Go loops around the conversions of whole vectors and has no kernels for products of
+// few rows.
 func neonPath() *Path {
 	p := goPath()
 	p.name, p.lanes, p.mr, p.nr, p.vw, p.tw, p.kc, p.mc = "neon", 4, 8, 12, 4, 4, 256, 24*8*256
@@ -23,7 +24,7 @@ func neonPath() *Path {
 	}
 	kernelsNEON(p)
 	p.ranges()
-	p.wino = nil // transforms in Go would take longer than what they save
+	p.wino = nil // transforms in Go would take longer than the products they save
 	p.probe, p.probeFlop = probeNEON, 24*4*2
 	return p
 }
@@ -55,7 +56,7 @@ func rowsOf(t Type, widen func(n int, dst *float32, src *byte)) rowsFunc {
 
 func philoxWords(*Path, int, *int64, *uint32) bool { return false }
 
-// Of halves the NEON kernels take a multiple of 8 elements: Go does the rest.
+// NEON kernels for halves process a multiple of 8 elements; Go processes the rest.
 
 func wholeWiden(t Type, f func(n int, dst *float32, src *byte)) func(n int, dst *float32, src *byte) {
 	return func(n int, dst *float32, src *byte) {

@@ -216,7 +216,8 @@ func ternaryGo(f func(a, b, c float32) float32, n int, dst, a, b, c *float32) {
 	}
 }
 
-// fold reduces the partial results in halves: lane i meets lane i+32, then i+16, and so on.
+// fold reduces the partial results in halves: lane i is combined with lane i+32, then i+16, and so
+// on.
 func fold(l *[lanes]float32, f func(a, b float32) float32) float32 {
 	for h := lanes / 2; h > 0; h /= 2 {
 		for i := range h {
@@ -326,7 +327,7 @@ func addRunsGo(rows, runs int, dst, part *float32, row int, outer *int, step int
 	}
 }
 
-// probeGo is a chain of four multiply-adds in registers, the best that scalar code can do.
+// probeGo is a chain of four multiply-adds in registers, the fastest that scalar code can be.
 func probeGo(iters int) {
 	var s [4]float32
 	x, y := float32(iters), float32(0.5)

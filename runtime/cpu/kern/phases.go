@@ -1,8 +1,9 @@
 package kern
 
-// The input gradient of a strided convolution, phase by phase: the pixels i of x with one rest of i/Stride meet the
-// same taps, and those read pixels of dy that are neighbours. So each phase is a product of its own over a part of
-// the taps; no term is zero but at the edges. The phases are computed side by side and then put in their places.
+// The input gradient of a strided convolution, phase by phase: the pixels i of x with the same
+// remainder of i/Stride use the same taps, and these read adjacent pixels of dy. So each phase is a
+// product of its own over some of the taps; no term is zero except at the edges. The phases are
+// computed one after the other and then interleaved.
 
 // phased reports whether the gradient is computed phase by phase.
 func (c *Conv) phased() bool {
@@ -70,8 +71,8 @@ func (m *Machine) packsWeights(g *grid) bool {
 	return c.Weights == OIX && !c.ChannelsLast && volume(c.Kernel) > 1 && (g.vnni || !m.usesVNNI(c.Y.Type, c.W.Type))
 }
 
-// phaseTables lists the places in g of the taps that a phase meets, and gives the table of their weights, which may have
-// been padded.
+// phaseTables lists the positions in g of the taps that a phase uses, and returns the table of
+// their weights, which may have been padded.
 func (m *Machine) phaseTables(g *grid, ph *phase, lo [3]int, padded bool) tableSource {
 	t, c := &m.conv, m.conv.c
 	es, ws := g.buf.Type.Size(), c.W.Type.Size()

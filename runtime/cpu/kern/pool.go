@@ -23,7 +23,7 @@ type Pool struct {
 	team   *team
 	used   bool                  // between Enter and Leave
 	crew   atomic.Pointer[[]int] // workers of the pool's regions beside the caller
-	seen   int64                 // the team's change after which that is
+	seen   int64                 // the team's change after which crew was assigned
 	place  place                 // of the caller
 	done   chan struct{}
 	shares []share
@@ -35,7 +35,8 @@ type Pool struct {
 	meter  atomic.Pointer[meter]
 }
 
-// share is the indices [lo,hi) that nothing has taken yet, as lo<<32 | hi. It is alone on its cache lines.
+// share is the indices [lo,hi) that no worker has taken yet, as lo<<32 | hi. It is alone on its
+// cache lines.
 type share struct {
 	span atomic.Uint64
 	_    [120]byte
@@ -64,15 +65,16 @@ func (s *share) take(first bool) int {
 	}
 }
 
-// drop removes all indices that are left and returns their number.
+// drop removes all remaining indices and returns their number.
 func (s *share) drop() int64 {
 	lo, hi := bounds(s.span.Swap(0))
 	return int64(max(0, hi-lo))
 }
 
-// NewPool makes a pool of n workers, in use; n <= 0 means GOMAXPROCS, which follows a container's quota, and no more than
-// the machine has. Close stops them. Under a quota of less than n processors' time, 0: none, workers that wait sleep at
-// once: what they would spend on waiting, the others would lack. (GOMAXPROCS is at least 2 under any quota.)
+// NewPool makes a pool of n workers, in use; n <= 0 means GOMAXPROCS, which follows a container's
+// quota, and at most the number of processors. Close stops the workers. If quota, unless it is 0,
+// is less than n processors' time, waiting workers sleep at once, because polling would take time
+// from the others. (GOMAXPROCS is at least 2 under any quota.)
 func NewPool(n int, quota float64) *Pool {
 	most := runtime.GOMAXPROCS(0)
 	if n <= 0 {
@@ -94,11 +96,11 @@ func newPoolOf(t *team) *Pool {
 	return p
 }
 
-// Workers is the number of workers that tasks may run on, the caller included; they are numbered from 0. Share says how
-// many a region has now.
+// Workers is the number of workers that tasks may run on, including the caller; they are numbered
+// from 0. Share is the number that a region has now.
 func (p *Pool) Workers() int { return len(p.team.wake) }
 
-// Close ends the workers. All pools of them must be idle and are not used afterwards.
+// Close ends the workers. All pools that share them must be idle and must not be used afterwards.
 func (p *Pool) Close() {
 	p.team.over.Store(true)
 	for _, c := range p.team.wake[1:] { // not closed: a worker that woke late may still pass its wake-up on
@@ -121,7 +123,7 @@ func (p *Pool) work(w int) {
 // tens of microseconds, as long as many regions, and within a step regions follow each other closely.
 const patience = 100 * time.Microsecond
 
-// await returns true when c has something, or false after patience.
+// await returns true when c has a message, or false after patience.
 func (t *team) await(c chan struct{}) bool {
 	if !t.eager {
 		return false
@@ -136,7 +138,8 @@ func (t *team) await(c chan struct{}) bool {
 	return false
 }
 
-// rouse wakes those of the crew that w is to wake: the caller wakes up to 16 itself; a larger crew is woken as a tree.
+// rouse wakes the members of the crew that w is responsible for: the caller wakes up to 16 itself;
+// a larger crew is woken as a tree.
 func (p *Pool) rouse(w int) {
 	k, crew, at := int(p.active.Load()), *p.crew.Load(), 0
 	fan := 4
@@ -149,7 +152,7 @@ func (p *Pool) rouse(w int) {
 		}
 	}
 	for c, asked := fan*at+1, false; c <= fan*at+fan && c < k && c <= len(crew); c++ {
-		if w == 0 && !asked && p.team.eager && p.team.place[crew[c-1]].cpu() < 0 { // who sleeps wants to know when it wakes
+		if w == 0 && !asked && p.team.eager && p.team.place[crew[c-1]].cpu() < 0 { // record where sleeping workers run when they wake
 			p.place.set(processor())
 			asked = true
 		}
@@ -170,8 +173,8 @@ func (t *TaskPanic) Error() string {
 	return fmt.Sprintf("%v, in a task of a parallel region:\n%s", t.Value, t.Stack)
 }
 
-// drain runs indices until none is left and returns how many are done. One that panics ends the region: those that
-// nothing has taken count as done.
+// drain runs indices until none is left and returns how many are done. A panic ends the region:
+// indices that no worker has taken count as done.
 func (p *Pool) drain(w int) (ran int64) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -189,8 +192,8 @@ func (p *Pool) drain(w int) (ran int64) {
 	return ran
 }
 
-// next takes an index for worker w: the first of its share, else the last of the next worker's that has any; -1 if none
-// is left.
+// next takes an index for worker w: the first of its own share, otherwise the last of the next
+// share that has any; -1 if none is left.
 func (p *Pool) next(w int) int {
 	i := p.shares[w].take(true)
 	for v := w + 1; i < 0 && v < w+len(p.shares); v++ {
@@ -199,13 +202,15 @@ func (p *Pool) next(w int) int {
 	return i
 }
 
-// Run calls t.Run for every i in [0,n) and returns when all calls have returned. If a call panics, Run starts no more
-// calls, waits for those in progress, and panics with a *TaskPanic; the pool can still be used.
+// Run calls t.Run for every i in [0,n) and returns when all calls have returned. If a call panics,
+// Run starts no more calls, waits for those in progress, and panics with a *TaskPanic. The pool
+// remains usable.
 func (p *Pool) Run(n int, t Task) {
 	p.RunBy(len(p.team.wake), n, t)
 }
 
-// RunBy is Run with at most so many workers: waking one costs about as much as a microsecond of work.
+// RunBy is Run with at most the given number of workers: waking one costs about as much as a
+// microsecond of work.
 func (p *Pool) RunBy(workers, n int, t Task) {
 	if p.team.dry {
 		if n > 0 {

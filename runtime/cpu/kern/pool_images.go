@@ -6,7 +6,8 @@ type Windows struct {
 	In, Out, Kernel, Stride, Pad [2]int
 }
 
-// phase is the size of the part of a padded plane that windows meet with one of their taps: every Stride-th row and column.
+// phase is the size of the part of a padded plane that one tap of the windows reads: every
+// Stride-th row and column.
 func (g *Windows) phase() (rows, row int) {
 	reach := func(a int) int {
 		return max(g.Out[a]+(g.Kernel[a]-1)/g.Stride[a], (g.In[a]-1+g.Pad[a])/g.Stride[a]+1)
@@ -56,7 +57,7 @@ func (p *Path) MaxWindows(g *Windows, y, x, scratch []float32) {
 	}
 }
 
-// threes reports whether windows have 3 x 3 elements and are two apart.
+// threes reports whether windows have 3 x 3 elements and stride 2.
 func (g *Windows) threes() bool { return g.Kernel == [2]int{3, 3} && g.Stride == [2]int{2, 2} }
 
 // maxThrees is MaxWindows for threes; it returns false where the plane has a NaN.
@@ -87,7 +88,8 @@ func (g *Windows) inside(a int) (from, to int) {
 	return ceilDiv(g.Pad[a], 2), min(g.Out[a], (g.In[a]-1+g.Pad[a])/2)
 }
 
-// edgeThrees pools windows [from,to) of row i, which may reach beyond the plane; it returns false at a NaN.
+// edgeThrees pools windows [from,to) of row i, which may extend beyond the plane; it returns false
+// at a NaN.
 func (g *Windows) edgeThrees(y, x []float32, i, from, to int) bool {
 	r0, r1 := max(0, 2*i-g.Pad[0]), min(g.In[0], 2*i-g.Pad[0]+3)
 	for j := from; j < to; j++ {

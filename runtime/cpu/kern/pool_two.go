@@ -4,21 +4,22 @@ package kern
 // elements. Element (i, j) of a pooled plane of H/2 x W/2 belongs to the window that starts at (2i, 2j).
 type Pool2 struct {
 	Planes, H, W int
-	Walk         *Windows2 // the worker's memory for how it is walked; nil: some is allocated
+	Walk         *Windows2 // the worker's memory for the loop bounds; nil: allocated
 }
 
-// Of is the number of elements of n planes, in and out.
+// Of is the number of input and output elements of n planes.
 func (g Pool2) Of(n int) (in, out int) { return n * g.H * g.W, n * (g.H / 2) * (g.W / 2) }
 
-// Windows2 is how the kernels of a path walk over the windows of a Pool2: planes; rows of windows in one; whole vectors in
-// a row, and windows after them; bytes between rows of elements, from the last whole vector to the next rows, and then to
-// the next plane; elements of a row, and what is left of two of them after the whole vectors.
+// Windows2 are the loop bounds of the kernels for a Pool2: planes; rows of windows in a plane;
+// whole vectors in a row, and windows after them; bytes between rows of elements, from the last
+// whole vector to the next rows, and then to the next plane; elements of a row, and the rest of two
+// rows after the whole vectors.
 type Windows2 [9]int
 
 // poolKernels pool windows of one storage type; results are dense.
 type poolKernels struct { // g is the first number of a Windows2
 	lanes   int
-	parts   bool // rows may have any number of windows, not whole and half vectors alone
+	parts   bool // rows may have any number of windows, not only whole and half vectors
 	max     func(g *int, y, x *byte)
 	maxAt   func(g *int, y *byte, index *int32, x *byte)
 	maxGrad func(g *int, dx, dy, x *byte)
@@ -36,7 +37,8 @@ func poolTableOf(kernels func(Type) *poolKernels) (table poolTable) {
 	return table
 }
 
-// Pools2 reports whether the path has kernels for g and elements of type t. A path that has any has those for f32.
+// Pools2 reports whether the path has kernels for g and elements of type t. If it has kernels for
+// any type, it has those for f32.
 func (p *Path) Pools2(g Pool2, t Type) bool { return p.poolsOf(g, t) != nil }
 
 // poolsOf finds the kernels of the narrowest vectors that hold a row of windows, else those of the widest.
@@ -66,8 +68,9 @@ func (k *poolKernels) walk(g Pool2, t Type) *Windows2 {
 
 func (g Pool2) empty() bool { _, out := g.Of(g.Planes); return out == 0 }
 
-// MaxPool2 pools the largest element of each window of x into y, of x's type; a NaN counts as larger than any number.
-// index, unless it is nil, gets the place in its plane of the first such element.
+// MaxPool2 stores the largest element of each window of x in y, of x's type; a NaN counts as larger
+// than any number. index, unless it is nil, receives the position in its plane of the first such
+// element.
 func (p *Path) MaxPool2(g Pool2, y Buf, index []int32, x Buf) {
 	if g.empty() {
 		return

@@ -27,7 +27,7 @@ func (t *gemmTask) blockRows() int {
 	return max(postOpPanels*t.mr, postOpElems/t.nt/t.mr*t.mr)
 }
 
-// kept reports whether sums that are computed in a block's part stay there as its result.
+// kept reports whether sums in a block's part remain there as its result.
 func (t *gemmTask) kept() bool { return t.out.c.absent() && t.out.epi.plain() }
 
 // startPostOp prepares a block for its post-op, which runs after the last slice of the depth.
@@ -67,7 +67,7 @@ func (x *block) applyPostOp(end int) {
 	} else {
 		x.applyPostOpRows(base, end, c, ld)
 	}
-	if x.applied = end; x.part != nil && x.t.depth <= x.t.kc { // the next columns are computed where these were
+	if x.applied = end; x.part != nil && x.t.depth <= x.t.kc { // the next columns are computed in the same memory
 		x.first = end
 	}
 }

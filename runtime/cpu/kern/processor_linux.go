@@ -26,8 +26,8 @@ func processor() int {
 	return int(cpu)
 }
 
-// leaveProcessors moves the caller to a processor that is not taken, where it may run on one. Afterwards it may run where
-// it might before.
+// leaveProcessors moves the caller to a processor that is not in taken, if it may run on one.
+// Afterwards it may run on the same processors as before.
 func leaveProcessors(taken *processorSet) {
 	runtime.LockOSThread() // both calls are for one thread
 	defer runtime.UnlockOSThread()

@@ -2,5 +2,5 @@
 
 package kern
 
-// RaceEnabled says that the race detector watches this process.
+// RaceEnabled reports whether the race detector is active in this process.
 const RaceEnabled = false

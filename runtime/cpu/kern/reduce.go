@@ -66,7 +66,8 @@ func (t *rowTask) strip(w *worker, i int) {
 	p.Store(t.dst.From(o*t.inner+c0), acc)
 }
 
-// columns reduces rows of a strip, the first at element at, into acc. level counts how often they were halved.
+// columns reduces rows of a strip, the first at element at, into acc. level is the number of
+// halvings so far.
 func (t *rowTask) columns(w *worker, acc []float32, at, rows, level int) {
 	h := halve(rows, sumDepth)
 	if h >= rows {
@@ -88,7 +89,7 @@ func (w *worker) halves(level, n int) []float32 {
 	return w.half[level].get(n)
 }
 
-// combining is the operation that makes one result of those of two halves.
+// combining is the operation that combines the results of two halves.
 func (r Reduction) combining() Binary {
 	switch r {
 	case ReduceMax:
@@ -99,7 +100,7 @@ func (r Reduction) combining() Binary {
 	return Add
 }
 
-// addColumns sums whole vectors of columns of rows and says how many elements those are.
+// addColumns sums whole vectors of columns of rows and returns the number of those columns.
 func (t *rowTask) addColumns(acc []float32, at, rows int) int {
 	p := t.m.Path
 	vecs := len(acc) / p.lanes

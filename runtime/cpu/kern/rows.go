@@ -32,7 +32,7 @@ type rowTask struct {
 	outer, n, inner int
 	index           Index
 	table           []float32
-	post            PostOp // of ops that compute rows where place says; nil: none
+	post            PostOp // runs after ops that compute rows where place says; nil: none
 }
 
 // eachWith is each with a post-op on blocks of the result, unless that is nil.
@@ -80,7 +80,8 @@ func (t *rowTask) Run(worker, i int) {
 	}
 }
 
-// blocks computes rows r0 to r1 in blocks that the post-op finds in the cache: in f32, in dst if that is stored.
+// blocks computes rows r0 to r1 in blocks that stay in the cache for the post-op: in f32, in dst if
+// that is stored.
 func (t *rowTask) blocks(w *worker, r0, r1 int) {
 	for rows := max(1, postOpChunk/t.cols); r0 < r1; r0 += rows {
 		end := min(r0+rows, r1)
@@ -134,7 +135,7 @@ func (t *rowTask) place(w *worker, slot int, b Buf, r int) []float32 {
 	return w.row[slot].get(t.cols)
 }
 
-// save rounds a row computed in place's memory to where it belongs.
+// save rounds a row that was computed in other memory and stores it in b.
 func (t *rowTask) save(b Buf, r int, x []float32) {
 	if b.Type != F32 && t.post == nil {
 		t.m.Store(b.From(r*t.cols), x)

@@ -1,11 +1,13 @@
 package kern
 
-// The input gradient as a product and a scatter: where the image is much larger than what the convolution made of it
-// (strides, wide kernels without padding) gathering would multiply mostly zeros.
+// The input gradient as a product and a scatter, for images much larger than the result of the
+// convolution (strides, wide kernels without padding), where gathering would multiply mostly zeros.
 //
-//	patches[r, p] = sum over k of w[k, r] * dy[k, p]        then        dx[offset(r) + offset(p)] += patches[r, p]
+//	patches[r, p] = sum over k of w[k, r] * dy[k, p]
+//	then  dx[offset(r) + offset(p)] += patches[r, p]
 //
-// Images are tasks; within one, terms are added for ascending r (channels first) or p (channels last).
+// Images are tasks. Within an image, terms are added for ascending r (channels first) or p
+// (channels last).
 
 // scatters reports whether the input gradient is computed as patches that are added up, where that is faster.
 func (c *Conv) scatters() bool {
@@ -90,8 +92,8 @@ func (t *convTask) turns() int {
 	return 1
 }
 
-// addRuns adds part[i][j] to dst[(outer[i]+inner[j])/4], where inner offsets are neighbours in runs; every turns-th i,
-// postOp the next.
+// addRuns adds part[i][j] to dst[(outer[i]+inner[j])/4], where inner offsets are adjacent in runs:
+// every turns-th i first, then the i after each of these, and so on.
 func (w *worker) addRuns(p *Path, dst, part []float32, outer, inner []int, turns int) {
 	n := len(inner)
 	w.offs = getInts(&w.offs, 2*n)

@@ -3,7 +3,7 @@ package kern
 // smallMRows is the largest number of rows of A for which B is not packed: packing it would cost more than the product.
 const smallMRows = 16
 
-// smallMTiles is the same for tile registers, which multiply up to 16 rows in the time of one.
+// smallMTiles is smallMRows for tile registers, which multiply up to 16 rows in the time of one.
 const smallMTiles = smallMRows / 2
 
 // way is the algorithm of a product.
@@ -15,8 +15,8 @@ const (
 	gemvDots            // B column-major, four dot products at a time
 )
 
-// choose picks the way for t by its shape alone, so that it does not depend on the number of workers or the vector
-// width.
+// choose selects the way for t by its shape alone, so that the way does not depend on the number of
+// workers or the vector width.
 func (t *gemmTask) choose(m *Machine, g *Gemm) way {
 	switch {
 	case m.gemv[0][0] == nil || g.TF32 || g.M > smallMRows || g.N < 64 || g.K < 2*gemvDepth:
@@ -96,7 +96,7 @@ func (s *smallMTask) gemvColumns(w *worker, item, j0, n int) {
 	x := w.a.get(t.rows * t.depth)
 	for r := 0; r < t.rows; {
 		h := group(t.rows - r)
-		if a := &s.g.mats[0].m; h == 1 && !a.T { // one row is packed as it lies
+		if a := &s.g.mats[0].m; h == 1 && !a.T { // one row is already packed
 			t.p.Load(x[r*t.depth:(r+1)*t.depth], a.From(a.item(item, t.out.inner)+r*a.LD))
 		} else {
 			t.a.pack(w, x[r*t.depth:], h, item, r, h, 0, t.depth)
@@ -189,7 +189,7 @@ func (s *smallMTask) dots(w *worker, item, j0, n int) {
 	base := b.item(item, t.out.inner) + j0*b.LD
 	tail := zeroTail{buf: Buf{b.Type, w.tailOf(b.Type)}}
 	for j := 0; j < n; j += 4 {
-		j := min(j, n-4) // the last group overlaps the one before
+		j := min(j, n-4) // the last group overlaps the previous one
 		s.dot4(x, depth, min(whole, 16*t.p.chain), b.at(base+j*b.LD), b.LD, b.Type, y[j:], n)
 		for k := 16 * t.p.chain; k < whole; k += 16 * t.p.chain {
 			sum := w.row[2].get(4 * t.rows)

@@ -5,19 +5,19 @@ import (
 	"unsafe"
 )
 
-// Source is an array whose elements can be read again, as from a file. While kernels read packed forms of it alone, its
-// memory goes back to the system; it keeps its address.
+// Source is an array whose elements can be read again, for example from a file. While kernels read
+// only packed forms of it, its memory returns to the system; its address stays the same.
 type Source struct {
 	mem  []byte
 	fill func(dst []byte) error
 
 	mu      sync.Mutex
 	there   bool // mem holds the elements
-	stays   bool // a kernel reads mem as it is
-	packing int  // kernels that pack from mem now
+	stays   bool // a kernel reads mem directly
+	packing int  // number of kernels that are packing from mem
 }
 
-// NewSource makes the source of mem, which fill fills whenever its elements are needed.
+// NewSource makes the source of mem. fill fills it whenever its elements are needed.
 func NewSource(mem []byte, fill func(dst []byte) error) *Source {
 	s := &Source{mem: mem, fill: fill, stays: !givesBack || len(mem) < leastSource}
 	s.giveBack()
@@ -27,10 +27,10 @@ func NewSource(mem []byte, fill func(dst []byte) error) *Source {
 // leastSource is the smallest array, in bytes, whose memory is worth giving back.
 const leastSource = 64 << 10
 
-// FillError is what a kernel panics with that needs the elements of a source and does not get them.
+// FillError is the panic value of a kernel that needs the elements of a source and cannot get them.
 type FillError struct{ Err error }
 
-// Keep has the elements in memory from now on.
+// Keep loads the elements and keeps them in memory from now on.
 func (s *Source) Keep() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,14 +38,14 @@ func (s *Source) Keep() error {
 	return s.load()
 }
 
-// Written says that the memory was written: it holds the elements from now on.
+// Written states that the memory was written: it holds the elements from now on.
 func (s *Source) Written() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.there, s.stays = true, true
 }
 
-// load reads the elements where they are not there.
+// load reads the elements if they are not in memory.
 func (s *Source) load() error {
 	if s.there {
 		return nil
@@ -57,7 +57,7 @@ func (s *Source) load() error {
 	return nil
 }
 
-// Use has the elements in memory until the function that it returns is called.
+// Use keeps the elements in memory until the function that it returns is called.
 func (s *Source) Use() (end func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *Source) Use() (end func(), err error) {
 	return s.end, nil
 }
 
-// end gives the memory back where nobody reads it.
+// end gives the memory back if nothing reads it.
 func (s *Source) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +100,7 @@ func (w *Weights) loadUnpacked() {
 	}
 }
 
-// toPack has them in memory until the function that it returns is called.
+// toPack keeps the elements in memory until the function that it returns is called.
 func (w *Weights) toPack() (end func()) {
 	if w.source == nil {
 		return func() {}

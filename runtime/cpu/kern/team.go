@@ -6,28 +6,28 @@ import (
 	"sync/atomic"
 )
 
-// team is the workers that several pools share. A pool in use has its caller and a crew: the workers that run its regions
-// beside the caller. Callers and crews together are never more than there are workers, but for the moment that a pool
-// takes to notice that another one came into use.
+// team is the workers that several pools share. A pool in use has its caller and a crew: the
+// workers that run its regions besides the caller. Callers and crews together are never more than
+// there are workers, except for the moment until a pool notices that another one came into use.
 type team struct {
 	wake   []chan struct{}        // by worker; 0 stands for callers and is never woken
-	owner  []atomic.Pointer[Pool] // whose crew a worker is in; nil: in none
+	owner  []atomic.Pointer[Pool] // the pool whose crew a worker is in; nil: none
 	place  []place                // by worker
 	over   atomic.Bool
 	dry    bool         // regions run their first task alone, on the caller
-	eager  bool         // a processor for every worker: waiting takes none away
-	change atomic.Int64 // counts when pools came into use, or went
+	eager  bool         // there is a processor for every worker: polling takes none away
+	change atomic.Int64 // counts how often pools came into use or went out of use
 
 	mu    sync.Mutex
 	procs int   // GOMAXPROCS when the team was made
-	limit int   // workers that may run now: all, or GOMAXPROCS where that has become less since
+	limit int   // workers that may run now: all, or GOMAXPROCS if that has become less
 	users int   // pools in use
 	idle  []int // workers that are in no crew
 	pools []*Pool
 }
 
-// place is where a worker was when it last woke: one more than the number of the processor, 0 where that is not known and while
-// the worker sleeps.
+// place is where a worker was when it last woke: one more than the number of the processor; 0 if
+// that is not known and while the worker sleeps.
 type place struct{ next atomic.Int64 }
 
 func (p *place) cpu() int    { return int(p.next.Load()) - 1 }
@@ -51,8 +51,9 @@ func newTeamOf(n int, eager bool) *team {
 	return t
 }
 
-// worker runs the regions of whose crew w is in. One that wakes late may find another pool's region, or run tasks of a
-// region of a pool that it has just left: it is worker w wherever it is, and w is nobody else.
+// worker runs the regions of the pool whose crew w is in. A worker that wakes late may find another
+// pool's region, or run tasks of a pool that it has just left. It uses index w in each of them, and
+// no other worker does.
 func (t *team) worker(w int) {
 	for {
 		slept := !t.await(t.wake[w])
@@ -71,16 +72,16 @@ func (t *team) worker(w int) {
 	}
 }
 
-// Fork returns another pool of the same workers, out of use.
+// Fork returns another pool of the same workers, which is not in use.
 func (p *Pool) Fork() *Pool {
 	p.team.mu.Lock()
 	defer p.team.mu.Unlock()
 	return newPoolOf(p.team)
 }
 
-// Enter takes the pool into use: regions run between it and Leave. Pools that are in use at the same time divide the
-// workers evenly; there may be as many of them as there are workers. A GOMAXPROCS that has changed since the team was made
-// limits the workers from here on.
+// Enter takes the pool into use: regions run between Enter and Leave. Pools in use at the same time
+// divide the workers evenly; there may be as many pools as workers. If GOMAXPROCS has changed since
+// the team was made, it limits the workers from here on.
 func (p *Pool) Enter() {
 	t := p.team
 	t.mu.Lock()
@@ -95,8 +96,8 @@ func (p *Pool) Enter() {
 	p.recrew()
 }
 
-// Leave ends the use of the pool. Its crew stays until another pool wants the workers: a pool that is used again and again
-// has the same ones.
+// Leave ends the use of the pool. Its crew stays until another pool wants the workers, so a pool
+// that is used again and again keeps the same ones.
 func (p *Pool) Leave() {
 	t := p.team
 	t.mu.Lock()
@@ -106,10 +107,10 @@ func (p *Pool) Leave() {
 	p.used = false
 }
 
-// noCrew is a crew of nobody.
+// noCrew is an empty crew.
 var noCrew []int
 
-// reclaim takes the crews of pools that are out of use.
+// reclaim takes the crews of pools that are not in use.
 func (t *team) reclaim() {
 	for _, p := range t.pools {
 		if p.used {
@@ -123,7 +124,7 @@ func (t *team) reclaim() {
 	}
 }
 
-// Share is how many workers a region has now, the caller included.
+// Share is the number of workers that a region has now, including the caller.
 func (p *Pool) Share() int {
 	if p.seen != p.team.change.Load() {
 		p.team.mu.Lock()
@@ -133,7 +134,7 @@ func (p *Pool) Share() int {
 	return 1 + len(*p.crew.Load())
 }
 
-// recrew gives workers back or takes some, so that the crew is the pool's part of them.
+// recrew returns workers or takes some, so that the crew is the pool's part of them.
 func (p *Pool) recrew() {
 	t := p.team
 	if p.seen = t.change.Load(); !p.used {

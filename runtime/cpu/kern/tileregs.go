@@ -2,9 +2,9 @@ package kern
 
 import "sync"
 
-// TileState says whether products of bf16 can use the tile registers of AMX.
+// TileState is whether products of bf16 can use the tile registers of AMX.
 type TileState struct {
-	Present bool // the processor has them; only looked for on Linux
+	Present bool // the processor has them; tested only on Linux
 	Usable  bool // and the operating system lets this process use them
 }
 

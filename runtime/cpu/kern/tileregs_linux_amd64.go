@@ -2,9 +2,10 @@ package kern
 
 import "syscall"
 
-// askTileRegisters reads CPUID (AMX_TILE and AMX_BF16, with AVX-512 and the tiles' state enabled by the operating system)
-// and asks Linux for the permission. It refuses where the signal stack of a thread is too small for the state of the tiles,
-// which Go's are not, and does not know the request before 5.16.
+// askTileRegisters reads CPUID (AMX_TILE and AMX_BF16, with AVX-512 and the tile state enabled by
+// the operating system) and asks Linux for the permission. Linux refuses if the signal stack of a
+// thread is too small for the tile state, which is not the case for Go's threads. It does not know
+// the request before 5.16.
 func askTileRegisters() (t TileState) {
 	const hasBF16, hasTiles, state = 1 << 22, 1 << 24, 1<<17 | 1<<18
 	_, avx512, bf16 := features()

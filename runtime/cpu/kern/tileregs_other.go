@@ -2,5 +2,5 @@
 
 package kern
 
-// askTileRegisters finds none: only Linux grants them by a request that we know.
+// askTileRegisters finds none: only Linux grants them by a known request.
 func askTileRegisters() TileState { return TileState{} }

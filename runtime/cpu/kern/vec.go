@@ -120,8 +120,8 @@ func (p *Path) MinOf(x []float32) float32 {
 	return p.min(len(x), &x[0])
 }
 
-// Counts are what Count finds. Lo and Hi are the least and the largest finite element, +Inf and -Inf where there is
-// none; either zero may stand for both.
+// Counts are the results of Count. Lo and Hi are the least and the largest finite element, +Inf and
+// -Inf if there is none; either zero may stand for both.
 type Counts struct {
 	Lo, Hi                  float32
 	NaN, Inf, NegInf, Zeros int // Inf counts infinities of either sign
@@ -132,7 +132,7 @@ type countFunc func(n int, x *float32) (lo, hi float32, nan, inf, negInf, zeros 
 
 const countBlock = 16
 
-// Count looks at every element once, at most 2³¹-1 of them.
+// Count reads every element once, at most 2³¹-1 of them.
 func (p *Path) Count(x []float32) Counts {
 	whole := len(x) / countBlock * countBlock
 	c := Counts{Lo: -negInf, Hi: negInf}

@@ -68,7 +68,7 @@ const (
 	Gt
 	Ge
 	And      // 1 where both are non-zero
-	Or       // 1 where either is non-zero
+	Or       // 1 where at least one is non-zero
 	CopySign // magnitude of a, sign of b
 	Larger   // b where it is larger than a, or NaN and a is not, else a
 	ReluGrad // dy where x > 0, else +0

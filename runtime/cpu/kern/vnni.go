@@ -107,7 +107,8 @@ func (s *tableSource) packVNNI(w *worker, dst []float32, ld, item, l0, n, k0, kc
 	return kc
 }
 
-// packRuns packs runs of depths word by word, up to one of odd length, and says how many depths those are.
+// packRuns packs runs of depths word by word, up to a run of odd length, and returns the number of
+// depths packed.
 func (s *tableSource) packRuns(dst []float32, ld, base, l0, n, k0, kc int) int {
 	for k := 0; k < kc; {
 		r := run(s.depth[k0+k:], kc-k, 2)
@@ -126,7 +127,7 @@ func (s *tableSource) packRuns(dst []float32, ld, base, l0, n, k0, kc int) int {
 func (x *block) multiplyVNNI(a []float32, h, j, n, k, kc int, c *float32, ldc, acc int) {
 	p, deep, width := x.t.p, x.t.packedDepth(kc), x.t.p.width(n)
 	b, at := x.b[(j-x.b0)*x.t.packedDepth(x.kc):], x.t.packedDepth(k)
-	if k == 0 && x.t.readsIndirect(j, n) { // not packed yet, but rows are subnormal
+	if k == 0 && x.t.readsIndirect(j, n) { // rows are subnormal and B is not packed yet
 		x.t.pack(x.t.b, x.w, b, width, x.item, j, n, x.k0, x.kc)
 	}
 	rows, cols := x.subnormalRows, x.w.subnormalB[(j-x.b0)/p.nr]
@@ -157,12 +158,13 @@ func (x *block) multiplyVNNI(a []float32, h, j, n, k, kc int, c *float32, ldc, a
 	}
 }
 
-// subnormalLanes counts the lanes that a mask of vnniKernels.subnormal names.
+// subnormalLanes counts the lanes that are set in a mask of vnniKernels.subnormal.
 func subnormalLanes(subnormal uint64) int {
 	return bits.OnesCount64((subnormal | subnormal>>1) & 0x5555555555555555)
 }
 
-// wideA is the panel a of h rows in f32. Panels stay for the next columns, with a vector between them.
+// wideA is the panel a of h rows in f32. Panels are kept for the next columns, with a vector
+// between them.
 func (x *block) wideA(a []float32, h int) []float32 {
 	deep, w := x.t.packedDepth(x.kc), x.w
 	all := w.wide[0].get((x.i1-x.i0)*2*deep + 16*len(w.subnormalA))
@@ -174,7 +176,7 @@ func (x *block) wideA(a []float32, h int) []float32 {
 	return panel
 }
 
-// wideB is the panel b of the columns from j on in f32; it stays for the next rows.
+// wideB is the panel b of the columns from j on in f32; it is kept for the next rows.
 func (x *block) wideB(b []float32, j, width int) []float32 {
 	deep := x.t.packedDepth(x.kc)
 	wide := x.w.wide[1].get(2 * deep * width)

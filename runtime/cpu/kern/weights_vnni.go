@@ -1,15 +1,16 @@
 package kern
 
-// The weights of a convolution whose padded image holds words become words too, once for all the blocks that pack them: of
-// channels 2i and 2i+1 as [output channel, i, tap], and for the input gradient, which sums over output channels 2o and
-// 2o+1, as [o, input channel / 16, tap, 16 input channels], where 16 stands for the lanes that a call transposes. A
-// strided one, whose phases meet some of the taps, has them in that order in f32 too, an output channel in the place of
-// two.
+// If the padded image of a convolution consists of words, its weights are packed in words as well,
+// once for all blocks that pack them. Words of channels 2i and 2i+1 are stored as [output channel,
+// i, tap]. For the input gradient, which sums over output channels, words of output channels 2o and
+// 2o+1 are stored as [o, input channel / 16, tap, 16 input channels], where 16 stands for the lanes
+// that one call transposes. A strided input gradient, whose phases use some of the taps, has its
+// weights in that order in f32 as well, with one output channel in place of two.
 
 // vnniRow is the size of the words of two output channels in the input gradient, or of the weights of one.
 func (c *Conv) vnniRow(p *Path) int { return ceilDiv(c.C/c.Groups, p.tw) * volume(c.Kernel) * p.tw }
 
-// vnniLane is the place of an input channel among them.
+// vnniLane is the position of an input channel among them.
 func (c *Conv) vnniLane(p *Path, i int) int { return i/p.tw*volume(c.Kernel)*p.tw + i%p.tw }
 
 // packWeights packs the weights into words. If swapped is set, they are those of the input gradient, which may stay
@@ -60,7 +61,7 @@ func (t *convTask) interleaveWeights(w *worker, k int) {
 	}
 }
 
-// interleaveWeightRows joins the weights of two output channels, which follow each other.
+// interleaveWeightRows joins the weights of two adjacent output channels.
 func (t *convTask) interleaveWeightRows(row []float32, from Buf) {
 	p := t.m.Path
 	whole := len(row) / p.nr
@@ -72,7 +73,7 @@ func (t *convTask) interleaveWeightRows(row []float32, from Buf) {
 	}
 }
 
-// vnniWeights is the table of weights that meet words.
+// vnniWeights is the table of weights that are multiplied with words.
 func (m *Machine) vnniWeights(swapped bool) tableSource {
 	t, c := &m.conv, m.conv.c
 	m.packWeights(swapped, true)
@@ -87,7 +88,8 @@ func (m *Machine) vnniWeights(swapped bool) tableSource {
 	return m.swappedWeights()
 }
 
-// swappedWeights is an operand of the words of an input gradient, or of single weights; depths are there.
+// swappedWeights is an operand of the words of an input gradient, or of single weights, whose lanes
+// are input channels and whose depths are output channels.
 func (m *Machine) swappedWeights() tableSource {
 	c, lane, per := m.conv.c, &m.conv.table[2], m.conv.c.K/m.conv.c.Groups
 	lane.reset()
@@ -100,7 +102,7 @@ func (m *Machine) swappedWeights() tableSource {
 	return m.weightSource(per*c.vnniRow(m.Path), true)
 }
 
-// weightSource is an operand of what is in weights; group is the distance between groups.
+// weightSource is an operand of the packed weights; group is the distance between groups.
 func (m *Machine) weightSource(group int, byLane bool) tableSource {
 	t := &m.conv
 	return tableSource{p: m.Path, buf: Floats(t.weights.s), item: [2]int{0, group}, inner: t.c.Groups, lane: t.table[2].s, depth: t.table[3].s,

@@ -44,22 +44,22 @@ type winoTask struct {
 	mode        winoMode
 	image       grid
 	depth, rows int
-	channels    int    // of a slice
+	channels    int    // channels of a slice
 	cubes       bool   // tiles are cubes of two slices of the result; images are pairs of slices
 	images      int    // of a volume of the result
 	sets        int    // of winoPoints points: cubeSets, or 1
 	deep        int    // slices side by side that one of the result meets: depth is so many times channels
 	slices      [2]int // of a volume, of a result
-	first       int    // slice z of a result meets slices z+first, z+first+sign, ...
+	first       int    // slice z of a result uses slices z+first, z+first+sign, ... of the image
 	sign        int    // 1 or -1
-	size, lo    [2]int // of the image, and where its first pixel is on the padded image
+	size, lo    [2]int // size of the image, and the position of its first pixel on the padded image
 	out         output
-	result      [2]int // its size
+	result      [2]int // size of the result
 	tiles       [2]int // rows and columns of tiles of an image
 	total       int    // tiles
 	panels      int    // of nr tiles in a block
 	gm, gn      int    // tasks: parts of the rows, blocks of tiles
-	plain       bool   // results are stored as they come, where they belong or in the worker's part
+	plain       bool   // results are stored directly, in their place or in the worker's part
 
 	weights tableSource
 	byTap   bool // depths of the weights are taps of channels, not channels of taps
@@ -79,7 +79,7 @@ const (
 // not stored.
 type winoWorker struct {
 	bands                               []winoBand
-	rows, segs                          []winoSeg // whole runs, and those cut to vectors
+	rows, segs                          []winoSeg // whole runs, and runs cut to vectors
 	runs                                []winoRun
 	planes, padded, v, prod, tile, part floats
 }
@@ -94,8 +94,9 @@ const (
 	winoTiles = 32
 )
 
-// usesWinograd says whether c, or its gradient of x, is computed by Winograd's algorithm: from an image of type x with depth channels to rows
-// channels. Direct convolutions of bf16 in the VNNI layout are as fast.
+// usesWinograd reports whether c, or its gradient of x, is computed by Winograd's algorithm: from
+// an image of type x with depth channels to rows channels. Direct convolutions of bf16 in the VNNI
+// layout are as fast.
 func (m *Machine) usesWinograd(c *Conv, x Type, depth, rows int) bool {
 	return m.canUseWinograd(c) && !m.usesVNNI(x, c.W.Type) && depth*c.Kernel[0] >= m.winoLeast.depth && rows >= m.winoLeast.rows && c.tiles() >= m.winoLeast.tiles
 }
@@ -160,7 +161,7 @@ func (t *winoTask) slice(image, i int) int {
 	return image/t.images*t.slices[1] + image%t.images*2 + i
 }
 
-// halves is how many slices of the result an image stands for.
+// halves is the number of slices of the result that an image stands for.
 func (t *winoTask) halves(image int) int {
 	if !t.cubes {
 		return 1
@@ -168,7 +169,7 @@ func (t *winoTask) halves(image int) int {
 	return min(2, t.slices[1]-image%t.images*2)
 }
 
-// base is where the results of a slice begin.
+// base is the position of the results of a slice.
 func (t *winoTask) base(slice int) int {
 	return slice/t.slices[1]*t.rows*t.volume() + slice%t.slices[1]*t.result[0]*t.result[1]
 }
@@ -187,9 +188,9 @@ func (t *winoTask) end(dst Buf, px int) {
 	t.plain = !c.ChannelsLast && dst.Type == F32 && epi.plain()
 }
 
-// A block has winoBlock floats of transformed tiles, about, which stay in the second-level cache; where those are fewer than
-// winoFew tiles, it has twice that many, as it does not stay there anyway and each block reads all weights, or that many
-// cubes.
+// A block has about winoBlock floats of transformed tiles, which stay in the second-level cache. If
+// those are fewer than winoFew tiles, a block has twice that many tiles or cubes, because it does
+// not stay in the cache anyway and each block reads all weights.
 const (
 	winoBlock = 1 << 17
 	winoFew   = 32
@@ -265,8 +266,8 @@ func (t *winoTask) block(w *worker, t0, t1, p0, p1 int) {
 	}
 }
 
-// partRow is how many results a channel has in a worker's part: whole rows of its bands, those of the first slices before
-// those of the second ones.
+// partRow is the number of results of a channel in a worker's part: whole rows of its bands, those
+// of the first slices before those of the second.
 func (t *winoTask) partRow(x *winoWorker) int {
 	if !t.out.c.absent() {
 		return 0
@@ -274,7 +275,7 @@ func (t *winoTask) partRow(x *winoWorker) int {
 	return (1 + flag(t.cubes)) * x.partRows() * t.result[1]
 }
 
-// parts is a worker's part from an element on, nil where results are stored.
+// parts is a worker's part from an element on; nil if results are stored.
 func (t *winoTask) parts(x *winoWorker, at int) []float32 {
 	if !t.out.c.absent() {
 		return nil
@@ -298,8 +299,8 @@ func (t *winoTask) applyPostOp(w *worker, r0, r1 int) {
 	}
 }
 
-// multiply computes the products of a set of points, of a panel of h rows of weights with n tiles, into that half of the
-// products; it adds to what is there if acc is 1.
+// multiply computes the products of a set of points, of a panel of h rows of weights with n tiles,
+// into one half of the products; it adds to the values there if acc is 1.
 func (t *winoTask) multiply(x *winoWorker, panel, set, half, h, n, ldm, point, acc int) {
 	p, vpoint := t.m.Path, t.vpoint()
 	u := t.u[(panel*t.points()+t.flipped(set)*winoPoints)*t.upoint:]

@@ -19,8 +19,8 @@ type winoGrad struct {
 	block  int    // tile rows of a block, at most
 	chain  int    // tile rows whose products are added up one by one, see sumDepth
 	group  int    // tile rows that a task transforms
-	row    int    // the block's first
-	rows   int    // and how many it has
+	row    int    // first tile row of the block
+	rows   int    // number of tile rows of the block
 
 	v, y  floats
 	sum   []float32
@@ -31,11 +31,11 @@ type winoGrad struct {
 type winoSide struct {
 	image    grid
 	channels int
-	lanes    int    // channels of all slices beside each other, each slice's filled up to whole vectors where there are several
+	lanes    int    // channels of all slices side by side; if there are several, each slice's are filled up to whole vectors
 	deep     int    // slices beside each other
-	meets    int    // slices that an image's tile meets; of cubes, one for each set of points
+	meets    int    // slices that an image's tile uses; of cubes, one for each set of points
 	slices   int    // of a volume
-	first    int    // slice z of y meets that many slices further, and those behind
+	first    int    // slice z of y uses slice z+first and those after it
 	size     [2]int // of the image
 	lo       [2]int // where its first pixel is on the padded image
 	edge     int    // rows and columns of the padded image beyond two a tile
@@ -52,12 +52,13 @@ const (
 	winoTapsMode
 )
 
-// winoGradTiles is how many tiles a block has at least; with many workers it has half as many for each.
+// winoGradTiles is the smallest number of tiles of a block; with many workers a block has half as
+// many for each worker.
 const winoGradTiles = 128
 
-// usesWinogradForWeights says whether the gradient of the weights of c is computed by Winograd's algorithm: the same convolutions do, over as
-// many tiles as those have channels. Direct gradients of bf16 in the VNNI layout are faster where either are few, by tile
-// registers always.
+// usesWinogradForWeights reports whether the gradient of the weights of c is computed by Winograd's
+// algorithm: for the same convolutions, if they have as many tiles as channels. Direct gradients of
+// bf16 in the VNNI layout are faster if tiles or channels are few, and always with tile registers.
 func (m *Machine) usesWinogradForWeights(c *Conv) bool {
 	least := m.winoLeast.depth
 	if !m.canUseWinograd(c) || min(c.C*c.Kernel[0], c.K, c.tiles()) < least || !c.Epilogue.plain() || c.Weights == XIO {
@@ -311,7 +312,7 @@ func (t *winoGrad) storeTaps(w *worker, k int, flat []float32, tap, apart int) {
 	m.Store(c.W.From(9*deep*k*c.C), all)
 }
 
-// turnTaps makes channels by taps of taps by channels.
+// turnTaps transposes taps by channels to channels by taps.
 func (t *winoGrad) turnTaps(w *worker, row, flat []float32, tap int) {
 	m, c, lanes := t.m, t.c, min(9, t.m.tw)
 	w.offs = getInts(&w.offs, m.tw)

@@ -1,9 +1,10 @@
 package kern
 
-// winoBand is the tile rows of one image in a block: its padded image has two rows for each, and two more.
+// winoBand is the tile rows of one image in a block. Its padded image has two rows for each tile
+// row, and two more.
 type winoBand struct {
 	image, y0, y1 int // tile rows
-	x0, x1        int // tiles of a row: all but where there is only one row
+	x0, x1        int // tiles of a row: all of them, unless the band has only one row
 	row           int // first row on the padded image
 	part          int // first row of its results among those of a block
 }
@@ -19,7 +20,7 @@ type winoSeg struct {
 // winoRun is a stretch of a channel's results of a block.
 type winoRun struct {
 	slice, pixel, n int
-	part            int // where it begins in the block's
+	part            int // position in the block's results
 }
 
 // divide lists the bands and the segments of tiles [t0,t1), and the runs of their results.
@@ -53,7 +54,7 @@ func (t *winoTask) divide(x *winoWorker, t0, t1 int) {
 	}
 }
 
-// partRows is how many rows of results of one slice each the bands have.
+// partRows is the number of rows of results of one slice in the bands.
 func (x *winoWorker) partRows() int {
 	b := &x.bands[len(x.bands)-1]
 	return b.part + 2*(b.y1-b.y0)
@@ -68,7 +69,8 @@ func (t *winoTask) cut(x *winoWorker, s winoSeg) {
 	}
 }
 
-// addRun lists the results of a run of tiles of one row. It extends the run before if the two are contiguous.
+// addRun lists the results of a run of tiles of one row. It extends the previous run if the two are
+// contiguous.
 func (t *winoTask) addRun(x *winoWorker, s *winoSeg, half int) {
 	width := t.result[1]
 	for i := range 1 + t.below(s, 1) {
@@ -90,8 +92,8 @@ func (x *winoWorker) paddedSize() (rows, half int) {
 	return rows, half
 }
 
-// vpoint is the distance of points of a panel of transformed tiles, in which channels have nr tiles each. They do not
-// lie a power of two apart, so that they do not share a set of the cache.
+// vpoint is the distance of points of a panel of transformed tiles, in which channels have nr tiles
+// each. It is not a power of two, so that points do not share a set of the cache.
 func (t *winoTask) vpoint() int { return t.depth*t.m.nr + 16 }
 
 // winoPadded is the approximate number of floats of a padded image that are in use at a time; they stay in the
@@ -138,14 +140,15 @@ func (t *winoTask) transformSet(x *winoWorker, set, ch, n int, padded []float32,
 		s := &x.segs[i]
 		lane, lanes := s.at%nr, t.m.vw
 		if lane+lanes > nr {
-			lanes = s.n // the next channel's are there already
+			lanes = s.n // the next channel's lanes are already there
 		}
 		to := x.v.s[(s.at/nr*t.points()+set*winoPoints)*vp+ch*nr+lane:]
 		t.m.wino.in(n, lanes, &to[0], nr, vp, &padded[s.row*2*odd+s.col], plane, 2*odd, odd, 1)
 	}
 }
 
-// slicePlace is the place, in its volume, of the k-th of the image's slices that a tile of it meets.
+// slicePlace is the position, in its volume, of the k-th of the image's slices that a tile of it
+// uses.
 func (t *winoTask) slicePlace(image, k int) int {
 	if t.cubes {
 		return image%t.images*2 + t.first + k
@@ -153,8 +156,8 @@ func (t *winoTask) slicePlace(image, k int) int {
 	return image%t.images + t.first + k*t.sign
 }
 
-// padBand copies n channels, from ch on, of the k-th slice that a band meets to the padded image, with odd pixels of a row
-// that far behind the even ones.
+// padBand copies n channels, from ch on, of the k-th slice that a band uses to the padded image.
+// The odd pixels of a row are the given distance after the even ones.
 func (t *winoTask) padBand(w *worker, b *winoBand, k, ch, n int, padded []float32, plane, odd int) {
 	slice := t.slicePlace(b.image, k)
 	if slice < 0 || slice >= t.slices[0] {
@@ -182,7 +185,8 @@ func (t *winoTask) padBand(w *worker, b *winoBand, k, ch, n int, padded []float3
 	}
 }
 
-// flat is rows [y0,y1) of n channels of a slice in f32, planes apart, from where they lie or made of them.
+// flat is rows [y0,y1) of n channels of a slice in f32, as contiguous planes: in place if possible,
+// otherwise copied.
 func (t *winoTask) flat(w *worker, volume, slice, y0, y1, ch, n int) (src []float32, apart int) {
 	g, rows := &t.image, (y1-y0)*t.size[1]
 	from := g.buf.From(volume*g.item[0] + ch*g.channel + slice*g.axis[0] + y0*g.axis[1])

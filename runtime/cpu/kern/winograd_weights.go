@@ -1,10 +1,13 @@
 package kern
 
-// winoFlip are the points of the taps read backwards: those of a line trade places at its ends.
+// winoFlip are the points of the taps read backwards: the first and the last point of a line change
+// places.
 var winoFlip = [winoPoints]int{15, 13, 14, 12, 7, 5, 6, 4, 11, 9, 10, 8, 3, 1, 2, 0}
 
-// weightTable describes the weights: rows of the product are lanes, depths its channels by taps, or taps by channels where
-// that is how they lie. The taps of a slice follow those of the one before; of cubes, those of all channels. turned says that the product runs from K to C, by taps read backwards.
+// weightTable describes the weights. Rows of the product are lanes; depths are channels by taps, or
+// taps by channels if the weights have that order. The taps of a slice follow those of the previous
+// one; of cubes, those of all channels. If turned is set, the product reduces over K and its
+// results are channels C, by taps read backwards.
 func (t *winoTask) weightTable(turned bool) {
 	m, c := t.m, t.c
 	es := c.W.Type.Size()
@@ -29,7 +32,7 @@ func (t *winoTask) weightTable(turned bool) {
 	t.upoint = t.depth*m.mr + m.vw
 }
 
-// transformWeights transforms the weights, or finds them transformed ahead.
+// transformWeights transforms the weights, or finds their transformed form.
 func (t *winoTask) transformWeights() {
 	m, c := t.m, t.c
 	n := ceilDiv(t.rows, m.mr)*t.points()*t.upoint + m.vw
@@ -48,7 +51,8 @@ func (t *winoTask) packAll(m *Machine, dst []float32) {
 	m.run(2*t.points()*t.rows*t.depth, ceilDiv(t.rows, m.mr), t)
 }
 
-// weightPanel transforms the weights of a panel of rows: the rows of a channel follow each other, as tiles read them.
+// weightPanel transforms the weights of a panel of rows: the rows of a channel are contiguous, as
+// tiles read them.
 func (t *winoTask) weightPanel(w *worker, i int) {
 	p, x := t.m.Path, &w.wino
 	r0, r1 := t.panel(i)

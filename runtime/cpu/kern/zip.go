@@ -2,8 +2,8 @@ package kern
 
 import "unsafe"
 
-// Rows whose even and odd elements are stored apart: padded images that taps two pixels apart read, and the gradients that
-// products of such taps left.
+// Rows whose even and odd elements are stored apart: padded images that are read by taps two pixels
+// apart, and the gradients that products of such taps store.
 
 // unzipRows splits rows of n elements, lds apart in src, into those at even and at odd positions, ldd apart in even and
 // odd.
