@@ -122,8 +122,8 @@ func alpha(def float64) []AttrDef {
 	return []AttrDef{{Name: "alpha", Kind: AttrFloat, Takes: AnyFinite, Default: def, Doc: "factor below zero"}}
 }
 
-// gradRow completes the row of an activation's gradient: dy and what forward
-// kept, of one shape; linear in dy, so it carries dy's loss scale.
+// gradRow completes the row of an activation's gradient. Its operands are dy and the values that
+// forward keeps, all of one shape. It is linear in dy, so it carries dy's loss scale.
 func gradRow(d Def, f func(c *Code, n *Node, dy, x Reg) Reg) Def {
 	if d.In == nil {
 		d.In = in(x("dy"), x("x"))
@@ -137,8 +137,8 @@ func gradRow(d Def, f func(c *Code, n *Node, dy, x Reg) Reg) Def {
 	return d
 }
 
-// cancels is the bound of activations that subtract near-equal numbers: the
-// error is relative to the operands, not to the small result.
+// cancels is the bound of activations that subtract nearly equal numbers: the error is relative to
+// the operands, not to the small result.
 func cancels(*Node) Bound { return Bound{ULP: 4, K: 4} }
 
 func leaky(c *Code, n *Node, x, y Reg) Reg {

@@ -51,7 +51,7 @@ var attentionAttrs = []AttrDef{
 	{Name: "scale", Kind: AttrFloat, Takes: AnyFinite, Default: float64(0), Doc: "factor of the scores; 0: 1/√D"},
 }
 
-// heads is an operand [batch, heads, length, width] whose rows may lie apart.
+// heads is an operand [batch, heads, length, width] whose rows may be strided.
 func heads(name string) Operand { return Operand{Name: name, Strided: true, AsStored: true} }
 
 // AttentionScale is the factor of the scores of an attention or attention_grad node.
@@ -62,7 +62,7 @@ func (n *Node) AttentionScale() float64 {
 	return 1 / math.Sqrt(float64(size(n.In[0].Type.Shape.Dim(-1))))
 }
 
-// pairs is the flops of one product over all query-key pairs.
+// pairs is the number of flops of one product over all query-key pairs.
 func (n *Node) pairs() int64 {
 	k := n.In[1].Type.Shape
 	if k.Rank() != 4 {
@@ -158,8 +158,8 @@ func inferRope(n *Node) ([]Type, error) {
 	return t, wantShape("pos", pos, x.Type.Shape.Dim(0), x.Type.Shape.Dim(-2))
 }
 
-// gradAttention is the fused row; what flows through lse (second derivatives,
-// losses on it) and into a mask that is not a constant is built beside it.
+// gradAttention emits the fused row. The gradients through lse (second derivatives, losses on it)
+// and of a mask that is not a constant are separate nodes.
 func gradAttention(b *Builder, n *Node, d []*Value) []*Value {
 	g := make([]*Value, len(n.In))
 	if d[0] != nil {
@@ -191,8 +191,8 @@ func gradAttention(b *Builder, n *Node, d []*Value) []*Value {
 	return g
 }
 
-// openedAttention is an attention node with the heads that share keys apart:
-// q is [B,G,H/G,S,D], k and v are [B,G,1,T,·]. Without sharing H/G is 1.
+// openedAttention is an attention node whose heads are divided into groups that share keys: q is
+// [B,G,H/G,S,D], k and v are [B,G,1,T,·]. Without sharing H/G is 1.
 type openedAttention struct {
 	b       *Builder
 	n       *Node
@@ -201,8 +201,8 @@ type openedAttention struct {
 	d       []Dim  // q's dimensions
 	groups  Dim
 	scale   float64
-	casts   map[*Value]*Value // to the only other dtype there is
-	low     DType             // of q, k and v where that is a 16-bit one: products take such operands and keep their sums in f32
+	casts   map[*Value]*Value // to the only other dtype
+	low     DType             // the dtype of q, k and v if that is a 16-bit one: products read such operands and keep their sums in f32
 }
 
 // openAttention fails, and returns nil, where heads or head sizes are not known.
@@ -231,7 +231,7 @@ func (b *Builder) openAttention(n *Node, mask *Value) *openedAttention {
 	return f
 }
 
-// dims are v's dimensions; it fails, and returns nil, where its rank is not known.
+// dims are v's dimensions; it fails, and returns nil, if its rank is not known.
 func (f *openedAttention) dims(v *Value) []Dim {
 	if v != nil && !v.Type.Shape.Known() {
 		f.b.Fail("%s: needs the rank of %s", f.n.Def().Name, v)
@@ -242,7 +242,7 @@ func (f *openedAttention) dims(v *Value) []Dim {
 	return v.Type.Shape.Dims()
 }
 
-// split turns [B,H,S,·] into [B,G,H/G,S,·].
+// split reshapes [B,H,S,·] to [B,G,H/G,S,·].
 func (f *openedAttention) split(v *Value) *Value {
 	d := f.dims(v)
 	if d == nil {
@@ -251,7 +251,7 @@ func (f *openedAttention) split(v *Value) *Value {
 	return f.b.reshaped(v, d[0], f.groups, d[1]/f.groups, d[2], d[3])
 }
 
-// split3 turns [B,H,S] into [B,G,H/G,S].
+// split3 reshapes [B,H,S] to [B,G,H/G,S].
 func (f *openedAttention) split3(v *Value) *Value {
 	d := f.dims(v)
 	if d == nil {
@@ -260,7 +260,7 @@ func (f *openedAttention) split3(v *Value) *Value {
 	return f.b.reshaped(v, d[0], f.groups, d[1]/f.groups, d[2])
 }
 
-// merge turns [B,G,H/G,S,·] back into [B,H,S,·].
+// merge reshapes [B,G,H/G,S,·] back to [B,H,S,·].
 func (f *openedAttention) merge(v *Value) *Value {
 	d := f.dims(v)
 	if d == nil {
@@ -269,7 +269,7 @@ func (f *openedAttention) merge(v *Value) *Value {
 	return f.b.reshaped(v, d[0], d[1]*d[2], d[3], d[4])
 }
 
-// splitMask splits the heads of a mask that has them; 1 stays 1.
+// splitMask splits the heads of a mask that has them; a dimension of 1 stays 1.
 func (f *openedAttention) splitMask(m *Value) *Value {
 	if m == nil || m.Type.Shape.Rank() < 3 {
 		return m
@@ -283,8 +283,8 @@ func (f *openedAttention) splitMask(m *Value) *Value {
 	return f.b.reshaped(m, append(split, d[heads+1:]...)...)
 }
 
-// product multiplies with f32 sums and gives them in out; operands are rounded
-// to the dtype of q, k and v where that is a 16-bit one, as matrix units take them.
+// product multiplies with f32 sums and returns them in out. If q, k and v have a 16-bit dtype,
+// operands are rounded to it, as matrix units require.
 func (f *openedAttention) product(x, y *Value, ta, tb bool, out DType) *Value {
 	if f.low == Invalid {
 		return f.b.Matmul(x, y, ta, tb)
@@ -292,7 +292,7 @@ func (f *openedAttention) product(x, y *Value, ta, tb bool, out DType) *Value {
 	return f.b.Emit(OpMatmul, []*Value{f.as(x, f.low), f.as(y, f.low)}, A("ta", ta, "tb", tb, "out", out))[0]
 }
 
-// as is v in dtype d, where products keep their sums apart from their operands.
+// as casts v to dtype d, if products keep their sums in another dtype than their operands.
 func (f *openedAttention) as(v *Value, d DType) *Value {
 	if f.low == Invalid || v == nil || v.Type.DType == d {
 		return v
@@ -330,8 +330,8 @@ func (f *openedAttention) inputGrads(ds *Value) (dq, dk *Value) {
 	return f.merge(f.product(ds, f.k, false, false, f.kept(0))), f.overGroup(f.product(ds, f.q, true, false, f.kept(1)))
 }
 
-// kept is the dtype that the product for operand i's gradient is stored in:
-// f32 where heads that share keys are summed after it.
+// kept is the dtype in which the product for operand i's gradient is stored: f32 if heads that
+// share keys are summed after it.
 func (f *openedAttention) kept(i int) DType {
 	if f.d[1] != f.groups && i > 0 || f.n.Op != OpAttentionGrad {
 		return F32

@@ -7,7 +7,8 @@ import (
 
 const whyWider = "takes the wider operand"
 
-// entering are operands a and b that are floats or integers, and how they enter.
+// entering are operands a and b that are floats or integers, with the dtype in which the code reads
+// them.
 func entering(a, b Entry) []Operand {
 	return in(Operand{Name: "a", Kinds: KNum, Entry: a}, Operand{Name: "b", Kinds: KNum, Entry: b})
 }
@@ -29,7 +30,7 @@ func binary(d Def, f func(c *Code, a, b Reg) Reg) Def {
 	return d
 }
 
-// comparison completes the row of a question about two operands.
+// comparison completes the row of a predicate on two operands.
 func comparison(d Def, f func(c *Code, a, b Reg) Reg) Def {
 	d.Infer, d.Class, d.Why, d.Unit, d.NoGrad = inferPredicate, Clear, "a question", UnitSame, "not a float"
 	return binary(d, f)
@@ -167,8 +168,8 @@ func finite(lo, hi float64, in []Interval) Interval {
 
 func anyPair() []Operand { return in(Operand{Name: "a", Kinds: KAny}, Operand{Name: "b", Kinds: KAny}) }
 
-// both is the gradient of a row of two broadcast operands: f gives the
-// gradients in the result's shape, which are summed to the operands'.
+// both is the gradient of a row of two broadcast operands: f returns the gradients in the result's
+// shape, which are summed to the operands' shapes.
 func both(f func(b *Builder, n *Node, d *Value) (da, db *Value)) func(*Builder, *Node, []*Value) []*Value {
 	return func(b *Builder, n *Node, d []*Value) []*Value {
 		da, db := f(b, n, d[0])
@@ -177,7 +178,7 @@ func both(f func(b *Builder, n *Node, d *Value) (da, db *Value)) func(*Builder, 
 }
 
 func elemMod(c *Code, a, b Reg) Reg {
-	if !c.Type(a).Float() && !c.Type(b).Float() { // truncated, then moved to the sign of b
+	if !c.Type(a).Float() && !c.Type(b).Float() { // truncated, then corrected to the sign of b
 		r := c.Sub(a, c.Mul(c.Div(a, b), b))
 		zero := c.Like(r, 0)
 		fix := c.And(c.Ne(r, zero), c.Xor(c.Lt(r, zero), c.Lt(b, zero)))
@@ -193,9 +194,9 @@ func (b *Builder) chosen(d, x, y *Value) *Value {
 	return b.Where(b.Not(b.Lt(x, y)), share, nil)
 }
 
-// gradPow: an exponent of 0 makes the power 1 whatever the base, which gets no
-// gradient there. The exponent's is that of aᵇ·log a: 0 at a base of 0 whose
-// power is finite, and NaN below.
+// gradPow: if the exponent is 0, the power is 1 for every base, so the base has gradient 0. The
+// exponent's gradient is aᵇ·log a: 0 for a base of 0 whose power is finite, and NaN for a negative
+// base.
 func gradPow(b *Builder, n *Node, d *Value) (da, db *Value) {
 	x, p := n.In[0], n.In[1]
 	zero := func(v *Value) *Value { return b.Scalar(v.Type.DType, 0) }
@@ -254,8 +255,8 @@ func inferCast(n *Node) ([]Type, error) {
 	return []Type{n.In[0].Type.With(to)}, nil
 }
 
-// elemCast saturates where floats become integers of a wider register; the
-// conversion to the register saturates itself, and all else is the store.
+// elemCast saturates where floats become integers of a wider register. The conversion to the
+// register saturates by itself; everything else is the store.
 func elemCast(c *Code, n *Node) []Reg {
 	x, to := c.In(0), n.DT("to")
 	switch {

@@ -5,9 +5,9 @@ import (
 	"math"
 )
 
-// RoleCache is the role of a state that belongs to a call and not to the model: the
-// keys or values of the sequences that the call continues. Every run of a step
-// brings the memory of its caches, which the step writes in place.
+// RoleCache is the role of a state that belongs to a call and not to the model: the keys or values
+// of the sequences that the call continues. Every run of a step supplies the memory of its caches,
+// which the step writes in place.
 const RoleCache = "cache"
 
 // IsCache reports whether v is the declaration of a cache.
@@ -38,7 +38,7 @@ var cacheRows = map[Op]Def{
 	},
 }
 
-// union is the smallest interval that holds both.
+// union is the smallest interval that contains both.
 func union(a, b Interval) Interval {
 	return Interval{Lo: math.Min(a.Lo, b.Lo), Hi: math.Max(a.Hi, b.Hi), NaN: a.NaN || b.NaN}
 }
@@ -111,8 +111,8 @@ func (b *Builder) CachedAttention(q, k, v, pos, count *Value, a Attrs) *Value {
 	return b.Emit(OpCachedAttention, values(q, k, v, pos, count), a)[0]
 }
 
-// writesCache checks what has the next value of a cache as its result: only an append
-// to that cache may, which changes it in place.
+// writesCache checks the node that computes the next value of a cache: it must be an append to that
+// cache, which changes it in place.
 func (n *Node) writesCache(c *Value) error {
 	if n.Op == OpCacheAppend && n.In[0] == c {
 		return nil

@@ -29,7 +29,7 @@ var collectiveRows = map[Op]Def{
 	})),
 }
 
-// collective completes a row that talks to other ranks: it sends what it is given.
+// collective completes a row that communicates with other ranks: it sends its operands.
 func collective(d Def) Def {
 	d.In, d.Out = in(x("x")), out(Result{Name: "y"})
 	d.Flags, d.Class, d.Why, d.Unit = Collective|NoMerge, Fixed, "sends what it is given", UnitSame
@@ -44,7 +44,7 @@ func bucket(d Def) Def {
 	return d
 }
 
-// checkRanks checks the attributes that collectives share.
+// checkRanks checks the attributes that all collectives have.
 func (n *Node) checkRanks() error {
 	if r := n.Int("ranks"); r < 1 || r > 1<<20 {
 		return fmt.Errorf("ranks is %d, want 1 or more", r)
@@ -69,7 +69,7 @@ func inferAllReduce(n *Node) ([]Type, error) {
 	return types, firstError(n.checkMessage(), n.checkRanks())
 }
 
-// checkMessage checks what says how a message adds up its operands.
+// checkMessage checks the attributes of how a message adds up its operands.
 func (n *Node) checkMessage() error {
 	op, msg := n.Str("op"), n.DT("msg")
 	if msg != F32 && (!msg.Low() || op == "max") {
@@ -95,7 +95,8 @@ func (n *Node) checkMessage() error {
 	return nil
 }
 
-// joined: the largest element loses -Inf, a sum nothing.
+// joined is the effect of a reduction on special values: the largest element loses -Inf, a sum
+// loses none.
 func joined(n *Node, i int, x Numbers) Numbers {
 	if n.Str("op") == "max" {
 		return largest(n, i, x)
@@ -103,7 +104,7 @@ func joined(n *Node, i int, x Numbers) Numbers {
 	return added(n, i, x)
 }
 
-// gradAllReduce sums the gradients that reach the ranks' copies of each result.
+// gradAllReduce sums the gradients of the ranks' copies of each result.
 func gradAllReduce(b *Builder, n *Node, d []*Value) []*Value {
 	if n.Str("op") == "max" {
 		b.Fail("all_reduce: the largest element over all ranks has no gradient")
@@ -116,8 +117,8 @@ func gradAllReduce(b *Builder, n *Node, d []*Value) []*Value {
 	})
 }
 
-// PartOf is how many elements each rank has of a tensor of n elements that ranks share as
-// equal ranges, the last of which is filled up.
+// PartOf is the number of elements that each rank has of a tensor of n elements, which is divided
+// into equal ranges. The last range is padded.
 func PartOf(n, ranks int64) int64 { return (n + ranks - 1) / ranks }
 
 func inferAllGather(n *Node) ([]Type, error) {
@@ -129,7 +130,7 @@ func inferAllGather(n *Node) ([]Type, error) {
 	})
 }
 
-// inferWholes types the tensors that ranks have ranges of.
+// inferWholes infers the types of tensors of which each rank has a range.
 func (n *Node) inferWholes() ([]Type, error) {
 	if err := n.checkRanks(); err != nil {
 		return nil, err
@@ -149,8 +150,8 @@ func (n *Node) inferWholes() ([]Type, error) {
 	return types, nil
 }
 
-// Wire is what n sends to other ranks: the bytes that a ring carries of it, and how many times. A
-// reduction of which every rank gets all goes around twice.
+// Wire is the data that n sends to other ranks: the number of bytes that a ring transfers, and how
+// many times. A reduction whose result every rank receives goes around the ring twice.
 func (n *Node) Wire() (bytes, rounds int64) {
 	vs, rounds := n.In, int64(1)
 	switch n.Op {
@@ -214,7 +215,7 @@ func inferReduceScatter(n *Node) ([]Type, error) {
 	})
 }
 
-// each types the results one by one.
+// each infers the types of the results one by one.
 func (n *Node) each(f func(x *Value) (Type, error)) ([]Type, error) {
 	types := make([]Type, len(n.In))
 	for i, x := range n.In {
@@ -226,7 +227,7 @@ func (n *Node) each(f func(x *Value) (Type, error)) ([]Type, error) {
 	return types, nil
 }
 
-// scaledAxis types a result whose axis is a multiple or a part of x's.
+// scaledAxis is the type of a result whose axis is a multiple or a part of x's.
 func (n *Node) scaledAxis(x *Value, f func(Dim) (Dim, bool)) (Type, error) {
 	if err := n.checkRanks(); err != nil || !x.Type.Shape.Known() {
 		return x.Type, err
@@ -244,7 +245,7 @@ func (n *Node) scaledAxis(x *Value, f func(Dim) (Dim, bool)) (Type, error) {
 	return Type{x.Type.DType, MakeShape(d...)}, nil
 }
 
-// gradAllGather gives each rank the sum of the gradients of its part.
+// gradAllGather computes on each rank the sum of the gradients of its part.
 func gradAllGather(b *Builder, n *Node, d []*Value) []*Value {
 	attrs := A("ranks", n.Int("ranks"), "axis", n.Int("axis"))
 	if n.Attrs.Get("shapes") != nil {
@@ -253,7 +254,7 @@ func gradAllGather(b *Builder, n *Node, d []*Value) []*Value {
 	return eachOf(d, func(sent []*Value) []*Value { return b.ReduceScatter(attrs, sent...) })
 }
 
-// gradReduceScatter gives every rank the gradients of all parts.
+// gradReduceScatter sends every rank the gradients of all parts.
 func gradReduceScatter(b *Builder, n *Node, d []*Value) []*Value {
 	attrs := A("ranks", n.Int("ranks"), "axis", n.Int("axis"))
 	if n.Flag("flat") {
@@ -276,7 +277,7 @@ func gradReduceScatter(b *Builder, n *Node, d []*Value) []*Value {
 	})
 }
 
-// eachOf puts what f makes of the gradients that are there in their places.
+// eachOf applies f to the gradients that are not nil and puts the results in their positions.
 func eachOf(d []*Value, f func(sent []*Value) []*Value) []*Value {
 	var sent []*Value
 	for _, v := range d {
@@ -297,7 +298,7 @@ func eachOf(d []*Value, f func(sent []*Value) []*Value) []*Value {
 	return out
 }
 
-// AppendWhole adds a shape to what the attribute shapes lists.
+// AppendWhole adds a shape to the list in the attribute shapes.
 func AppendWhole(list []int64, s Shape) []int64 {
 	list = append(list, int64(s.Rank()))
 	for _, d := range s.Dims() {

@@ -62,7 +62,7 @@ func alignedConv(n *Node) [][]int {
 	return [][]int{{channels}, {channels, 0}, {0}}
 }
 
-// taps is how many products one element of conv's result sums: a filter's size.
+// taps is the number of products whose sum is one element of conv's result: a filter's size.
 func (n *Node) taps() int64 {
 	s := n.In[1].Type.Shape
 	if s.Rank() < 3 {
@@ -71,7 +71,7 @@ func (n *Node) taps() int64 {
 	return count(n.In[1].Type) / max(size(s.Dim(0)), 1)
 }
 
-// positions is how many windows operand i has, over all images.
+// positions is the number of windows of operand i, over all images.
 func (n *Node) positions(i int) int64 {
 	s := n.In[i].Type.Shape
 	if s.Rank() < 3 {
@@ -80,8 +80,8 @@ func (n *Node) positions(i int) int64 {
 	return count(n.In[i].Type) / max(size(s.Dim(n.channelAxis(s.Rank()))), 1)
 }
 
-// spreads is how many products one element of conv_grad_x's result sums at
-// most: the positions of a filter in each channel of its group.
+// spreads is the largest number of products whose sum is one element of conv_grad_x's result: the
+// positions of a filter in each channel of its group.
 func (n *Node) spreads() int64 {
 	s := n.In[1].Type.Shape
 	if s.Rank() < 3 {
@@ -101,7 +101,7 @@ func productRange(k func(n *Node) float64) func(*Node, []Interval) []Interval {
 	}
 }
 
-// convOperands checks ranks and attributes; nd is 0 where a shape is not known.
+// convOperands checks ranks and attributes; nd is 0 if a shape is not known.
 func convOperands(n *Node) (nd int, s spatial, err error) {
 	a, b := n.In[0], n.In[1]
 	names := n.Def().In
@@ -122,7 +122,7 @@ func convOperands(n *Node) (nd int, s spatial, err error) {
 	return nd, s, err
 }
 
-// grouped is how many of d filters or channels one group has.
+// grouped is the number of d filters or channels in one group.
 func grouped(what string, d Dim, groups int64) (Dim, error) {
 	if d < 0 {
 		return UnknownDim, nil
@@ -181,7 +181,7 @@ func inferConvGradX(n *Node) ([]Type, error) {
 	return []Type{t}, s.matches(n.In[0], sizes(kernel), in)
 }
 
-// matches fails unless windows over in give dy's spatial dimensions.
+// matches fails unless windows over in have dy's spatial dimensions.
 func (s *spatial) matches(dy *Value, kernel, in []int64) error {
 	_, _, got := parts(dy.Type.Shape, s.last)
 	for i := range in {
@@ -259,8 +259,8 @@ func inferConvTranspose(n *Node) ([]Type, error) {
 	return []Type{t}, wantShape("bias", n.operand(2), o)
 }
 
-// input is how many elements a window over spatial dimension i needs in order
-// to give out positions, plus extra: the size of a transposed convolution.
+// input is the number of elements that a window over spatial dimension i needs in order to have out
+// positions, plus extra: the size of a transposed convolution.
 func (s *spatial) input(i int, out, kernel Dim, extra int64) (Dim, error) {
 	if out < 0 || kernel < 0 {
 		return UnknownDim, nil
@@ -278,7 +278,7 @@ func (s *spatial) input(i int, out, kernel Dim, extra int64) (Dim, error) {
 	return Dim(size), nil
 }
 
-// windowOf copies the attributes that say where windows lie, and adds one.
+// windowOf copies the attributes that describe windows, and adds one.
 func windowOf(n *Node, name string, v any) Attrs {
 	return n.sameWindow().With(name, v)
 }

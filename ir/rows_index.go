@@ -105,7 +105,7 @@ func dimOrUnknown(v *Value, axis int64) Dim {
 	return v.Type.Shape.Dim(a)
 }
 
-// checkDType fails where the dtype attribute cannot be computed.
+// checkDType fails if the dtype attribute cannot be computed.
 func (n *Node) checkDType() error {
 	if d := n.DT("dtype"); d == E4M3 || d == E5M2 {
 		return fmt.Errorf("%s is reserved and cannot be computed yet", d)
@@ -189,8 +189,8 @@ func inferGather(n *Node) ([]Type, error) {
 	return []Type{t}, n.bare()
 }
 
-// gradGather sums slices with the same id: an embedding's gradient once the
-// axis stands first.
+// gradGather sums slices with the same id. It is the gradient of an embedding after the axis is
+// moved to the front.
 func gradGather(b *Builder, n *Node, d []*Value) []*Value {
 	x := n.In[0]
 	if !b.staticFor(n, x) || !b.staticFor(n, n.In[1]) {
@@ -206,7 +206,7 @@ func gradGather(b *Builder, n *Node, d []*Value) []*Value {
 	return []*Value{b.reshapeLike(g, x), nil}
 }
 
-// checkIds wants ids of x's rank that fit beside the axis.
+// checkIds checks that ids has x's rank and the same sizes beside the axis.
 func (n *Node) checkIds() error {
 	x, at := n.In[0], n.In[1]
 	if !x.Type.Shape.Known() || !at.Type.Shape.Known() {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// What concat, split and tile infer and how their gradients are built.
+// The inference and the gradients of concat, split and tile.
 
 func inferConcat(n *Node) ([]Type, error) {
 	d, err := n.joined()
@@ -20,7 +20,7 @@ func inferConcat(n *Node) ([]Type, error) {
 	return []Type{{dt, s}}, n.checkElemOut(dt)
 }
 
-// joined is the shape of a concat, nil where no operand's rank is known.
+// joined is the shape of a concat; nil if no operand's rank is known.
 func (n *Node) joined() ([]Dim, error) {
 	var first *Value
 	var d []Dim

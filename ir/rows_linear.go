@@ -52,7 +52,7 @@ var linearRows = map[Op]Def{
 // biasIn is the bias of a product or a convolution.
 var biasIn = Operand{Name: "b", Optional: true, Bias: true}
 
-// Bias is the operand that a product or a convolution adds to its result; nil: none.
+// Bias is the operand that a product or a convolution adds to its result; nil if there is none.
 func (n *Node) Bias() *Value {
 	for i, o := range n.Def().In {
 		if o.Bias {
@@ -62,7 +62,7 @@ func (n *Node) Bias() *Value {
 	return nil
 }
 
-// alignedLinear leaves the rows of operands of more than two dimensions as they are.
+// alignedLinear pads nothing along the rows of operands of more than two dimensions.
 func alignedLinear(n *Node) [][]int {
 	rows := []int{-1}
 	if n.In[0].Type.Shape.Rank() == 2 {
@@ -83,7 +83,7 @@ func (n *Node) inner() Dim {
 	return s.Dim(-1)
 }
 
-// matrix returns the last two dimensions of v as a matrix operand sees them.
+// matrix returns the last two dimensions of v as a matrix operand, transposed if so required.
 func matrix(v *Value, transposed bool) (rows, cols Dim) {
 	rows, cols = v.Type.Shape.Dim(-2), v.Type.Shape.Dim(-1)
 	if transposed {
@@ -120,8 +120,8 @@ func leading(v *Value, k int) Shape {
 	return MakeShape(d[:len(d)-k]...)
 }
 
-// gradMatmul is two products again: da = dy·bᵀ and db = aᵀ·dy, each in the
-// order that stores its operand's own transposition, summed where it was broadcast.
+// gradMatmul is two products: da = dy·bᵀ and db = aᵀ·dy, each in the order that stores its
+// operand's own transposition, and summed along broadcast dimensions.
 func gradMatmul(b *Builder, n *Node, d []*Value) []*Value {
 	x, w, dy := n.In[0], n.In[1], d[0]
 	ta, tb := n.Flag("ta"), n.Flag("tb")

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// A loss row yields the sum of its terms and their count, both f32, so that
-// micro-batches add up to the batch; Builder methods return the mean.
+// A loss row returns the sum of its terms and their count, both f32, so that the sums of
+// micro-batches add up to that of the batch. Builder methods return the mean.
 var lossRows = map[Op]Def{
 	OpCrossEntropy: {
 		Name: "cross_entropy", Doc: "Σ −target·log softmax(logits) along axis over labels other than ignore; the target is 1−s on the label plus s/classes everywhere, s the smoothing, times the class's weight. The count is that of labels, or the sum of their weights, 0 where that is not finite; no gradient flows into weights.",
@@ -81,7 +81,7 @@ var lossRows = map[Op]Def{
 	},
 	OpBCEWithLogits: pairLoss(Def{Name: "bce_with_logits", Doc: "Σ of the binary cross entropy of sigmoid(x) against target, without leaving the range.", Why: "exp and log need range"}, 8,
 		func(b *Builder, n *Node, x, t *Value) *Value {
-			above, below := b.Mul(b.Relu(x), b.Affine(t, -1, 1)), b.Mul(b.Relu(b.Neg(x)), t) // one is 0: no difference of large numbers
+			above, below := b.Mul(b.Relu(x), b.Affine(t, -1, 1)), b.Mul(b.Relu(b.Neg(x)), t) // one of them is 0: no large numbers are subtracted
 			return b.Add(b.Add(above, below), b.Log1p(b.Exp(b.Neg(b.Abs(x)))))
 		},
 		func(b *Builder, n *Node, x, t *Value) (dx, dt *Value) { return b.Sub(b.Sigmoid(x), t), b.Neg(x) }),
@@ -145,12 +145,12 @@ func classAttrs(more ...AttrDef) []AttrDef {
 	return append([]AttrDef{axisAttr, {Name: "ignore", Kind: AttrInt, Default: int64(-100), Doc: "label that counts for nothing"}}, more...)
 }
 
-// pairLoss completes the row of Σ term(x, target): slope gives the derivatives
-// of a term in both.
+// pairLoss completes the row of Σ term(x, target): slope returns the derivatives of a term with
+// respect to both.
 func pairLoss(d Def, cost int64, term func(b *Builder, n *Node, x, t *Value) *Value, slope func(b *Builder, n *Node, x, t *Value) (dx, dt *Value)) Def {
 	d.In, d.Out, d.Class = in(Operand{Name: "x", ReadsLow: true}, Operand{Name: "target", ReadsLow: true}), lossOut, Keep
 	d.Infer, d.Bound, d.Cost = inferPairLoss, boundLoss, flops(0, cost)
-	if d.Name != "kl_div" { // below zero where target and p do not add up to one
+	if d.Name != "kl_div" { // less than zero if target and p do not add up to one
 		d.Range = rangeLoss
 	}
 	d.Grad = func(b *Builder, n *Node, d []*Value) []*Value {
@@ -169,7 +169,7 @@ func pairLoss(d Def, cost int64, term func(b *Builder, n *Node, x, t *Value) *Va
 	return d
 }
 
-// lossGrad calls f with the gradient of the sum; a count has none.
+// lossGrad calls f with the gradient of the sum; a count has no gradient.
 func lossGrad(d []*Value, f func(dsum *Value) []*Value) []*Value {
 	if d[0] == nil {
 		return []*Value{nil, nil}
@@ -195,7 +195,7 @@ func inferPairLoss(n *Node) ([]Type, error) {
 	return n.lossTypes(), n.noOut()
 }
 
-// noOut refuses the out attribute: sums and counts are f32.
+// noOut rejects the out attribute: sums and counts are f32.
 func (n *Node) noOut() error {
 	if n.Has("out") {
 		return fmt.Errorf("its results are f32: out does not apply")
@@ -220,7 +220,8 @@ func inferSoftLoss(n *Node) ([]Type, error) {
 	return inferPairLoss(n)
 }
 
-// checkClasses fits labels to the scores without their class axis, weights to that axis.
+// checkClasses checks that labels have the shape of the scores without their class axis, and
+// weights the size of that axis.
 func (n *Node) checkClasses() error {
 	x, labels := n.In[0], n.In[1]
 	if err := wantRank(n.Def().In[0].Name, x, 1, MaxRank); err != nil || !x.Type.Shape.Known() {
@@ -246,7 +247,7 @@ func rangeLoss(n *Node, in []Interval) []Interval {
 	return []Interval{{Lo: 0, Hi: inf, NaN: true}, {Lo: 0, Hi: sure(n.In[1].Type.Shape, count(n.In[1].Type))}}
 }
 
-// rangeClassLoss is rangeLoss where classes have no weights, or none below zero.
+// rangeClassLoss is rangeLoss for classes without weights, or with no weight less than zero.
 func rangeClassLoss(n *Node, in []Interval) []Interval {
 	out := rangeLoss(n, in)
 	if n.Operand("weights") != nil {

@@ -5,9 +5,8 @@ import (
 	"math"
 )
 
-// Norms read x in any dtype, compute in f32 and keep their statistics in f32.
-// A gradient row takes the statistics its norm saved, and yields dx, and
-// dscale and dbias where there is a scale.
+// Norms read x in any dtype, compute in f32 and store their statistics in f32. A gradient row reads
+// the statistics that its norm saved. It returns dx, and dscale and dbias if there is a scale.
 var normRows = map[Op]Def{
 	OpLayerNorm: {
 		Name: "layer_norm", Nonfinite: only(added, "x", "scale", "bias"), Doc: "(x − mean)/√(var + eps)·scale + bias over the last dims dimensions; saves mean and 1/√(var+eps).",
@@ -134,7 +133,7 @@ func normGradIn(stats ...string) []Operand {
 var normGradOut = out(Result{Name: "dx", StoresLow: true},
 	Result{Name: "dscale", Class: Fixed, Optional: true}, Result{Name: "dbias", Class: Fixed, Optional: true})
 
-// channels is the size of the channel dimension, UnknownDim where not known.
+// channels is the size of the channel dimension; UnknownDim if it is not known.
 func (n *Node) channels() Dim {
 	s := n.In[0].Type.Shape
 	if s.Rank() < 2 {
@@ -152,7 +151,7 @@ func (n *Node) normTypes(stats Shape, k int) []Type {
 	return ts
 }
 
-// normGradTypes are the types of dx and, with a scale, of its and the bias's gradient.
+// normGradTypes are the types of dx and, if there is a scale, of the gradients of scale and bias.
 func (n *Node) normGradTypes() []Type {
 	ts := []Type{{n.keptDType(), n.In[0].Type.Shape}}
 	if s := n.Operand("scale"); s != nil {
@@ -236,8 +235,8 @@ func (n *Node) wantStats(d ...Dim) error {
 	return firstError(wantShape("mean", n.Operand("mean"), d...), wantShape("rstd", n.Operand("rstd"), d...))
 }
 
-// GroupCount is the number of groups of channels that a norm over such has in each image:
-// without the attribute groups one per channel. UnknownDim where that is not known.
+// GroupCount is the number of groups of channels that have their own statistics in each image: one
+// per channel without the attribute groups. UnknownDim if it is not known.
 func (n *Node) GroupCount() Dim {
 	if !n.HasAttr("groups") {
 		return n.channels()
@@ -313,7 +312,7 @@ func inferBatchNormInfer(n *Node) ([]Type, error) {
 	return n.normTypes(Shape{}, 0), firstError(n.wantParams(c), wantShape("mean", n.In[3], c), wantShape("var", n.In[4], c))
 }
 
-// normCount is how many elements one pair of statistics covers.
+// normCount is the number of elements of one pair of statistics.
 func (n *Node) normCount() int64 {
 	for _, v := range n.Out[1:] {
 		if v.Def.Def().Out[v.Idx].Name == "rstd" {
@@ -329,10 +328,10 @@ func (n *Node) normCount() int64 {
 // boundNorm: two sums over the normalized elements and three roundings.
 func boundNorm(n *Node) Bound { return Bound{ULP: 8, K: 2 * n.normCount()} }
 
-// rangeNorm: a normalized element is at most √(count−1) away from 0, whatever x holds.
+// rangeNorm: the absolute value of a normalized element is at most √(count−1), for any x.
 func rangeNorm(n *Node, in []Interval) []Interval {
 	m, x := math.Inf(1), n.In[0].Type.Shape
-	if x.Known() && symbols(x) == symbols(n.Out[len(n.Out)-1].Type.Shape) { // what is normalized has a known size
+	if x.Known() && symbols(x) == symbols(n.Out[len(n.Out)-1].Type.Shape) { // the normalized dimensions have known sizes
 		m = math.Sqrt(float64(n.normCount()))
 	}
 	for i, v := range n.In {

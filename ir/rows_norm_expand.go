@@ -1,14 +1,13 @@
 package ir
 
-// normView is how a norm lays x out in order to speak of its statistics as
-// plain reductions.
+// normView is a view of x in which the statistics of a norm are plain reductions along axes.
 type normView struct {
 	axes   []int64 // covered by one pair of statistics
 	others []int64 // summed for the gradients of scale and bias
-	shape  []Dim   // x seen with its groups apart; nil: as it is
+	shape  []Dim   // the shape of x with its groups as a dimension; nil: unchanged
 	x      Shape
-	params []Dim // scale and bias seen with their groups apart; nil: as they are
-	after  int   // dimensions of the view behind those of scale and bias
+	params []Dim // the shape of scale and bias with their groups as a dimension; nil: unchanged
+	after  int   // number of dimensions of the view after those of scale and bias
 }
 
 // normView fails where the rank, or a number of channels to split, is not known.
@@ -60,7 +59,7 @@ func span(lo, hi int64) []int64 {
 	return s
 }
 
-// allBut lists the axes of rank r without one.
+// allBut lists the axes of rank r except one.
 func allBut(r, axis int64) []int64 { return append(span(0, axis), span(axis+1, r)...) }
 
 func (v *normView) open(b *Builder, x *Value) *Value {
@@ -77,10 +76,10 @@ func (v *normView) close(b *Builder, x *Value) *Value {
 	return b.reshaped(x, v.x.Dims()...)
 }
 
-// stat makes a saved statistic broadcast against the view.
+// stat reshapes a saved statistic so that it broadcasts against the view.
 func (v *normView) stat(b *Builder, s *Value) *Value { return b.Unsqueeze(s, v.axes...) }
 
-// param makes scale or bias broadcast against the view.
+// param reshapes scale or bias so that it broadcasts against the view.
 func (v *normView) param(b *Builder, p *Value) *Value {
 	if v.params != nil {
 		p = b.reshaped(p, v.params...)
@@ -97,7 +96,7 @@ func (v *normView) paramSum(b *Builder, x, like *Value) *Value {
 	return b.reshaped(b.sumAxes(x, v.others), like.Type.Shape.Dims()...)
 }
 
-// scaled is x·scale + bias in the view, either absent.
+// scaled is x·scale + bias in the view; either may be absent.
 func (v *normView) scaled(b *Builder, n *Node, x *Value) *Value {
 	if s := n.Operand("scale"); s != nil {
 		x = b.Mul(x, v.param(b, s))
@@ -108,7 +107,7 @@ func (v *normView) scaled(b *Builder, n *Node, x *Value) *Value {
 	return x
 }
 
-// expandNorm is any norm in sums, squares and one rsqrt.
+// expandNorm expands any norm to sums, squares and one rsqrt.
 func expandNorm(b *Builder, n *Node) []*Value {
 	v, ok := b.normView(n)
 	if !ok {
@@ -195,8 +194,8 @@ func expandBatchNormInfer(b *Builder, n *Node) []*Value {
 	return []*Value{v.scaled(b, n, x)}
 }
 
-// statAlong makes a saved statistic broadcast against x as it lies. Of groups,
-// every channel gets the statistic of its group.
+// statAlong reshapes a saved statistic so that it broadcasts against x. Every channel of a group
+// receives the group's statistic.
 func (v *normView) statAlong(b *Builder, n *Node, s *Value) *Value {
 	if v.shape == nil {
 		return v.stat(b, s)
@@ -212,7 +211,7 @@ func (v *normView) statAlong(b *Builder, n *Node, s *Value) *Value {
 	return b.Unsqueeze(s, span(first, first+int64(v.x.Rank())-2)...)
 }
 
-// paramAlong makes scale or bias broadcast against x as it lies.
+// paramAlong reshapes scale or bias so that it broadcasts against x.
 func (v *normView) paramAlong(b *Builder, p *Value) *Value {
 	if v.after == 0 {
 		return p

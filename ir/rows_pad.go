@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Inner returns how many elements a pad node puts between neighbours of axis i.
+// Inner returns the number of elements that a pad node inserts between adjacent elements of axis i.
 func (n *Node) Inner(i int) int64 {
 	if inner := n.Ints("inner"); len(inner) > 0 {
 		return inner[i]
@@ -69,7 +69,7 @@ func (n *Node) padded(i int, size Dim) (Dim, error) {
 	return size, nil
 }
 
-// unitPad lets a scaled value be padded only with zeros or its own elements.
+// unitPad allows padding of a scaled value only with zeros or its own elements.
 func unitPad(n *Node) (Unit, error) {
 	if n.Float("value") != 0 && n.Str("mode") == "constant" {
 		return UnitOne(n)

@@ -100,7 +100,7 @@ func boundPoolGrad(n *Node) Bound {
 	return Bound{ULP: 1, K: max(count(n.In[0].Type), 1)}
 }
 
-// poolShape is what windows over x give.
+// poolShape is the shape of windows over x.
 func poolShape(n *Node) (Shape, error) {
 	x := n.In[0]
 	if err := firstError(wantRank("x", x, 3, 5), n.checkOut()); err != nil || !x.Type.Shape.Known() {
@@ -183,7 +183,7 @@ func inferPoolGrad(n *Node) ([]Type, error) {
 	return t, nil
 }
 
-// gradMaxPoolGrad takes the elements of d that index names.
+// gradMaxPoolGrad gathers the elements of d at index.
 func gradMaxPoolGrad(b *Builder, n *Node, d []*Value) []*Value {
 	s := n.In[0].Type.Shape
 	last := n.Str("layout") == "NHWC"

@@ -10,7 +10,7 @@ import (
 
 func scalarF32(name string) Operand { return Operand{Name: name, Class: Fixed, Named: true} }
 
-// scaleF32 is a loss scale or what takes it off.
+// scaleF32 is an operand that is a loss scale or the factor that removes it.
 func scaleF32(name string) Operand {
 	o := scalarF32(name)
 	o.NoGrad = "a loss scale is a constant of its step"
@@ -101,7 +101,7 @@ func inferScaled(n *Node) ([]Type, error) {
 	return []Type{n.In[0].Type}, wantScalar(n, "scale", F32)
 }
 
-// wantScalar checks that the named operand, where present, is a scalar of dtype d.
+// wantScalar checks that the named operand, if present, is a scalar of dtype d.
 func wantScalar(n *Node, name string, d DType) error {
 	if v := n.Operand(name); v != nil && v.Type != T(d) {
 		return fmt.Errorf("%s %s is %s, want %s[]", name, v, v.Type, d)
@@ -109,7 +109,7 @@ func wantScalar(n *Node, name string, d DType) error {
 	return nil
 }
 
-// at says where a value was made, for messages that name two values.
+// at is where a value was computed, for messages that name two values.
 func at(v *Value) string {
 	p := v.Pos
 	if v.Def != nil {
@@ -201,9 +201,8 @@ func inferUpdateScale(n *Node) ([]Type, error) {
 	return want[:5], nil
 }
 
-// elemUpdateScale is the state machine of the Doc sentence, each state's next
-// value a choice among those of the three cases: forward (fwd), overflow (bad)
-// and clean.
+// elemUpdateScale is the state machine of the Doc sentence. The next value of each state is
+// selected from those of three cases: forward (fwd), overflow (bad) and clean.
 func elemUpdateScale(c *Code, n *Node) []Reg {
 	scale, good, left, run, hits, bad := c.In(0), c.In(1), c.In(2), c.In(3), c.In(4), c.In(5)
 	zero, one, hysteresis := c.I(0), c.I(1), c.I(n.Int("hysteresis"))

@@ -5,11 +5,11 @@ import (
 	"math"
 )
 
-// Random rows draw by Philox 4x32-10 at counter (element/4, rng, micro,
-// attempt) under the seed's key: the numbers depend on nothing else, neither
-// threads nor order. rng is the site, unique in the graph; attempt counts
-// launched steps, micro the micro-batch (absent: 0). An i64 micro holds in its high 32 bits
-// how many counters of the tensor lie before element 0: those of the ranks before this one.
+// Random rows draw by Philox 4x32-10 at counter (element/4, rng, micro, attempt) under the seed's
+// key: the numbers depend on nothing else, neither threads nor order. rng is the site, unique in
+// the graph. attempt counts launched steps. micro is the micro-batch (absent: 0); an i64 micro
+// contains in its high 32 bits the number of counters of the tensor before element 0, which are
+// those of the lower ranks.
 var (
 	rngAttr = AttrDef{Name: "rng", Kind: AttrInt, Required: true, Doc: "site: its numbers are the same in every graph that keeps it"}
 	drawn   = []Operand{
@@ -83,7 +83,7 @@ func noise(d Def, f func(c *Code, n *Node, word Reg) Reg) Def {
 	return d
 }
 
-// word draws for the element; the operands from first on say for which run.
+// word draws for the element; the operands from first on identify the run.
 func (c *Code) word(n *Node, first int) Reg {
 	micro := c.I(0)
 	if n.operand(first+2) != nil {
@@ -92,7 +92,7 @@ func (c *Code) word(n *Node, first int) Reg {
 	return c.Philox(c.In(first), c.In(first+1), micro, n.Int("rng"))
 }
 
-// unit24 is the low 24 bits of a word as a number from 0 to below 1, exactly.
+// unit24 is the low 24 bits of a word as a number in [0, 1), exactly.
 func (c *Code) unit24(word Reg) Reg {
 	return c.Mul(c.Conv(c.And(word, c.Like(word, 1<<24-1)), F32), c.F(0x1p-24))
 }
@@ -111,7 +111,7 @@ func inferDropout(n *Node) ([]Type, error) {
 	return []Type{n.In[0].Type.With(n.outDType(n.In[0].Type.DType))}, firstError(n.checkDraw(1), n.checkOut())
 }
 
-// checkDraw wants scalars for seed, attempt and micro, and a site.
+// checkDraw checks that seed, attempt and micro are scalars, and that there is a site.
 func (n *Node) checkDraw(first int) error {
 	for i := first; i < min(first+3, len(n.In)); i++ {
 		if v := n.In[i]; v != nil && v.Type.Shape.Rank() != 0 {

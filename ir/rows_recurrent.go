@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Recurrent rows run the recurrence alone: the products of all inputs with the
-// input weights are one linear before them, and the gradient of the recurrent
-// weights is one matmul behind them. Layout: steps S, batch B, directions D
-// (the second one, or the only one where reverse is set, runs from the last
-// step to the first), features. The recurrent product reads h in the dtype of r.
+// Recurrent rows compute only the recurrence. The products of all inputs with the input weights are
+// one linear before them, and the gradient of the recurrent weights is one matmul after them.
+// Layout: steps S, batch B, directions D, features. The second direction, or the only one if
+// reverse is set, runs from the last step to the first. The recurrent product reads h in the dtype
+// of r.
 var recurrentRows = map[Op]Def{
 	OpLSTM: {
 		Name: "lstm", Doc: "Long short-term memory over xp[S,B,D,4H], the inputs' products, with r[D,H,4H]: i, f, o = σ, g = tanh of xp + h·r in the order i, f, g, o; c = f·c + i·g; h = o·tanh c. Yields h and c of every step and saves the gates.",
@@ -32,7 +32,7 @@ var recurrentRows = map[Op]Def{
 		Out: out(Result{Name: "y", StoresF32: true}, Result{Name: "gates"}), Attrs: []AttrDef{reverseAttr},
 		Class: Low, Why: "tensor cores", Infer: inferGRU, Bound: boundRecurrent, Cost: costRecurrent(1), Expand: expandGRU,
 		Grad: gradGRU, Range: func(n *Node, in []Interval) []Interval {
-			m := 1.0 // h lies between n and the h before
+			m := 1.0 // h is between n and the previous h
 			if n.operand(3) != nil {
 				m = max(m, in[3].magnitude())
 			}
@@ -98,9 +98,8 @@ func unitFlow(n *Node) (Unit, error) {
 
 func isFlow(name string) bool { return name == "dy" || name == "dc" || name == "dgates" }
 
-// boundRecurrent: an error of one step's product passes into all later steps,
-// and where r is low each step rounds what it multiplies: an error there may
-// turn into one unit of r's dtype.
+// boundRecurrent: an error of one step's product affects all later steps. If r is low, each step
+// rounds the factor h: an error there may become one ulp of r's dtype.
 func boundRecurrent(n *Node) Bound {
 	r, s := n.Operand("r").Type.Shape, n.steps()
 	if r.Rank() != 3 {
@@ -130,7 +129,7 @@ func (n *Node) steps() int64 {
 	return size(v.Type.Shape.Dim(0))
 }
 
-// costRecurrent: every element of operand i (the gates) is a product with a column of r.
+// costRecurrent: every element of operand i (the gates) requires a product with a column of r.
 func costRecurrent(i int) func(*Node) Cost {
 	return func(n *Node) Cost {
 		r := n.Operand("r").Type.Shape
@@ -150,7 +149,7 @@ func rangeLSTM(n *Node, in []Interval) []Interval {
 	return []Interval{around(1, true), around(c, true), around(1, true)}
 }
 
-// recurrence are the sizes of a recurrent node; ok is false where a rank is not known.
+// recurrence are the sizes of a recurrent node; ok is false if a rank is not known.
 type recurrence struct {
 	s, b, d, h Dim
 	ok         bool
@@ -177,7 +176,7 @@ func (n *Node) recurrence(pre *Value, k, kr Dim) (c recurrence, err error) {
 	return c, nil
 }
 
-// seq is the shape [S,B,D,k·H], start [D,B,H]; unknown where a rank is not known.
+// seq is the shape [S,B,D,k·H], start [D,B,H]; unknown if a rank is not known.
 func (c recurrence) seq(k int64) Shape {
 	if !c.ok {
 		return Shape{}
@@ -212,7 +211,7 @@ func (c recurrence) want(n *Node, starts []string, seqs map[string]int64) error 
 	return nil
 }
 
-// storedLow is the dtype the Low operands meet in, whatever out says.
+// storedLow is the dtype to which the Low operands promote, whatever out says.
 func (n *Node) storedLow() DType {
 	bare := *n
 	bare.Attrs = n.Attrs.Without("out")
@@ -294,7 +293,7 @@ func gradGRU(b *Builder, n *Node, d []*Value) []*Value {
 		return make([]*Value, 4)
 	}
 	h := int64(r.Type.Shape.Dim(1))
-	products := b.Concat(3, b.sliceAxis(g[0], 3, 0, 2*h), g[1]) // what h·r got: r, z, and q in place of n
+	products := b.Concat(3, b.sliceAxis(g[0], 3, 0, 2*h), g[1]) // the gradients of h·r: r, z, and q in place of n
 	out := []*Value{g[0], b.recurrentWeightGrad(n, n.Out[0], h0, products), nil, nil}
 	if bn != nil {
 		out[2] = b.ReduceSum(g[1], false, 0, 1)

@@ -104,7 +104,7 @@ func (b *Builder) recurrentWeightGrad(n *Node, y, h0, dg *Value) *Value {
 	return b.Matmul(flat(b.before(n, y, h0)), flat(dg), true, false)
 }
 
-// unrolled writes a recurrence out step by step.
+// unrolled expands a recurrence step by step.
 type unrolled struct {
 	b       *Builder
 	n       *Node
@@ -121,7 +121,7 @@ func (b *Builder) unroll(n *Node, gates *Value) (unrolled, bool) {
 	return unrolled{b, n, int64(gates.Type.Shape.Dim(0)), int64(r.Dim(0)), int64(r.Dim(1))}, true
 }
 
-// order lists the steps as direction d takes them.
+// order lists the steps in the order of direction d.
 func (u unrolled) order(d int64) []int64 {
 	t := span(0, u.s)
 	if u.n.backwards(d) {
@@ -132,7 +132,7 @@ func (u unrolled) order(d int64) []int64 {
 	return t
 }
 
-// at is step t of direction d of v[S,B,D,·]: [B,·]; nil stays nil.
+// at is step t of direction d of v[S,B,D,·]: [B,·]; nil for nil.
 func (u unrolled) at(v *Value, t, d int64) *Value {
 	if v == nil {
 		return nil
@@ -140,7 +140,7 @@ func (u unrolled) at(v *Value, t, d int64) *Value {
 	return u.b.Squeeze(u.b.Slice(v, []int64{0, 2}, []int64{t, d}, []int64{t + 1, d + 1}), 0, 2)
 }
 
-// of is direction d of v[D,·,·]; nil stays nil.
+// of is direction d of v[D,·,·]; nil for nil.
 func (u unrolled) of(v *Value, d int64) *Value {
 	if v == nil {
 		return nil
@@ -190,9 +190,9 @@ func (u unrolled) starts(v []*Value) *Value {
 	return u.b.joined(0, v)
 }
 
-// start is direction d of the state v[D,B,H] that a recurrence begins with: for
-// an absent one zeros, which are multiplied all the same, so that a weight that
-// is not finite shows at the first step.
+// start is direction d of the state v[D,B,H] with which a recurrence begins. An absent state is
+// zeros, which are multiplied as well, so that a weight that is not finite has an effect in the
+// first step.
 func (u unrolled) start(v *Value, d int64) *Value {
 	if v != nil {
 		return u.of(v, d)
@@ -209,7 +209,7 @@ func (u unrolled) product(h *Value, d int64) *Value {
 	return u.times(h, d, false)
 }
 
-// times multiplies by r of direction d, which reads its other factor in its own dtype.
+// times multiplies by r of direction d, which requires its own dtype of the other factor.
 func (u unrolled) times(v *Value, d int64, transposed bool) *Value {
 	r := u.of(u.n.Operand("r"), d)
 	if v == nil || r == nil || v.Type.DType == r.Type.DType {
@@ -219,7 +219,7 @@ func (u unrolled) times(v *Value, d int64, transposed bool) *Value {
 	return u.b.Emit(OpMatmul, []*Value{low, r}, A("out", v.Type.DType, "tb", transposed))[0]
 }
 
-// back is g·rᵀ of direction d: what flows into the state before.
+// back is g·rᵀ of direction d: the gradient of the previous state.
 func (u unrolled) back(g *Value, d int64) *Value {
 	return u.times(g, d, true)
 }
@@ -272,7 +272,7 @@ func expandLSTMGrad(b *Builder, n *Node) []*Value {
 	return []*Value{u.stack(dxp), u.starts(dh0), u.starts(dc0)}
 }
 
-// noFlow is zeros of v's shape in the unit of the gradients that do flow.
+// noFlow is zeros of v's shape in the unit of the gradients that exist.
 func (u unrolled) noFlow(v *Value, flows ...*Value) *Value {
 	zero := u.b.zerosLike(v)
 	for _, f := range flows {
@@ -283,8 +283,8 @@ func (u unrolled) noFlow(v *Value, flows ...*Value) *Value {
 	return zero
 }
 
-// lstmStep takes one step back: from the gradients of h and c after the step
-// (nil: zero) to those of the four sums and of c before it.
+// lstmStep is one step of the gradient: from the gradients of h and c after the step (nil: zero) to
+// those of the four sums and of c before it.
 func (u unrolled) lstmStep(t, d int64, before, dh, dc *Value) (da, dcBefore *Value) {
 	b, n := u.b, u.n
 	p, ext := u.parts(u.at(n.In[1], t, d), 4), u.parts(u.at(n.operand(6), t, d), 4)
@@ -362,8 +362,8 @@ func expandGRUGrad(b *Builder, n *Node) []*Value {
 	return []*Value{u.stack(dxp), u.stack(dq), u.starts(dh0)}
 }
 
-// gruStep takes one step back: from the gradient of h after the step (nil:
-// zero) to those of the three sums, of q, and of h before it.
+// gruStep is one step of the gradient: from the gradient of h after the step (nil: zero) to those
+// of the three sums, of q, and of h before it.
 func (u unrolled) gruStep(t, d int64, before, dh *Value) (da, dq, dhBefore *Value) {
 	b, n := u.b, u.n
 	p, ext := u.parts(u.at(n.In[1], t, d), 4), u.parts(u.at(n.operand(5), t, d), 4)

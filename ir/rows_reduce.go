@@ -33,7 +33,7 @@ func reduction(d Def) Def {
 	return d
 }
 
-// ordering completes the row of a choice among the elements along axes.
+// ordering completes the row of a selection among the elements along axes.
 func ordering(d Def) Def {
 	d.In, d.Class, d.Why, d.Range = in(number("x")), Clear, whyOrder, within(0)
 	d.Bound = func(*Node) Bound { return Bound{} }
@@ -205,7 +205,7 @@ func inferLinearScan(n *Node) ([]Type, error) {
 	return inferCumsum(n)
 }
 
-// unitLinearScan is x's: a, which multiplies as often as there are elements, has none.
+// unitLinearScan is the unit of x. a has none: it is multiplied as often as there are elements.
 func unitLinearScan(n *Node) (Unit, error) {
 	if a := n.In[1]; a.Unit != "" {
 		return "", fmt.Errorf("%s multiplies by %s again and again, which carries the loss scale %s; unscale it first", n.Name(), at(a), a.Unit)
@@ -213,10 +213,10 @@ func unitLinearScan(n *Node) (Unit, error) {
 	return n.In[0].Unit, nil
 }
 
-// gradLinearScan sums what y[i] is made into later, s[i] = d[i] + a[i+1]·s[i+1]:
-// the scan from the other end. x[i] has s[i], a[i] has s[i]·y[i−1].
+// gradLinearScan sums the gradients of everything computed from y[i]: s[i] = d[i] + a[i+1]·s[i+1],
+// a scan in the other direction. The gradient of x[i] is s[i], that of a[i] is s[i]·y[i−1].
 func gradLinearScan(b *Builder, n *Node, d []*Value) []*Value {
-	before := int64(1) // to the end: y[i−1] comes to stand at i
+	before := int64(1) // shifted by one, so that y[i−1] has index i
 	if n.Flag("reverse") {
 		before = -1
 	}
@@ -224,7 +224,7 @@ func gradLinearScan(b *Builder, n *Node, d []*Value) []*Value {
 	return []*Value{s, b.Mul(s, b.shifted(n.Out[0], n.Axis(), before))}
 }
 
-// expandLinearScan doubles how far each element has summed, after Hillis and Steele,
+// expandLinearScan doubles the number of elements summed in each pass, after Hillis and Steele,
 // "Data parallel algorithms" (1986).
 func expandLinearScan(b *Builder, n *Node) []*Value {
 	axis := n.Axis()
@@ -277,8 +277,8 @@ func inferTopK(n *Node) ([]Type, error) {
 	return []Type{t, t.With(I64)}, n.bare()
 }
 
-// inferReduce types a reduction: f32 unless out says otherwise, the operand's
-// dtype for choices and integers.
+// inferReduce infers the type of a reduction: f32 by default, the operand's dtype for selections
+// and integers.
 func inferReduce(n *Node) ([]Type, error) {
 	d := n.In[0].Type.DType
 	switch {
@@ -320,7 +320,7 @@ func (n *Node) reducedShape() (Shape, error) {
 	return MakeShape(kept...), nil
 }
 
-// reduced is how many elements each result is made of, symbols at their default.
+// reduced is the number of elements of one result, with symbols at their default.
 func (n *Node) reduced() int64 { return count(n.In[0].Type) / max(count(n.Out[0].Type), 1) }
 
 func boundReduce(n *Node) Bound { return Bound{K: n.reduced()} }
@@ -359,16 +359,16 @@ func (b *Builder) share(v, x *Value, correction int64, axes []int64) *Value {
 	return b.Div(v, b.Affine(b.ReduceSum(ones, true, axes...), 1, -float64(correction)))
 }
 
-// gradExtreme shares the gradient among the elements equal to the result; where
-// that is NaN none is, and a share of all is NaN, which a check finds.
+// gradExtreme divides the gradient among the elements equal to the result. If the result is NaN,
+// none is equal, and all gradients are NaN, which a check finds.
 func gradExtreme(b *Builder, n *Node, d []*Value) []*Value {
 	hit := b.Eq(n.In[0], b.keptAxes(n, n.Out[0]))
 	ties := b.ReduceSum(b.Cast(hit, F32), true, ints64(n.Axes())...)
 	return []*Value{b.Mul(b.Div(b.keptAxes(n, d[0]), ties), b.Cast(hit, F32))}
 }
 
-// gradProd is the product of the other elements, zeros included: where one
-// element is zero only it has a gradient, where more are, none has.
+// gradProd is the product of the other elements, zeros included: if one element is zero, only it
+// has a nonzero gradient; if several are, none has.
 func gradProd(b *Builder, n *Node, d []*Value) []*Value {
 	x, axes := n.In[0], ints64(n.Axes())
 	zero := b.Eq(x, b.Scalar(x.Type.DType, 0))

@@ -60,7 +60,8 @@ func inferResize(n *Node) ([]Type, error) {
 	return []Type{t}, n.checkOut()
 }
 
-// Tap is where a resized element comes from: lo with weight 1-W and hi with weight W.
+// Tap is the two elements from which a resized element is computed: lo with weight 1-W and hi with
+// weight W.
 type Tap struct {
 	Lo, Hi int
 	W      float64

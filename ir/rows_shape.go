@@ -27,7 +27,7 @@ var shapeRows = map[Op]Def{
 	OpSqueeze: moving(Def{
 		Name: "squeeze", Nonfinite: passed, Doc: "Drops axes of size 1.", Flags: View, Attrs: []AttrDef{requiredAxes}, Infer: inferSqueeze,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
-			if len(n.Ints("axes")) == 0 { // nothing was dropped
+			if len(n.Ints("axes")) == 0 { // no dimension was dropped
 				return d[:1]
 			}
 			return []*Value{b.Unsqueeze(d[0], ints64(n.Axes())...)}
@@ -145,8 +145,8 @@ func inferReshape(n *Node) ([]Type, error) {
 	return []Type{t}, nil
 }
 
-// resolveShape replaces 0 and -1 in a reshape's attribute. A symbol that the
-// operand has and the numbers do not use up is what is left.
+// resolveShape replaces 0 and -1 in a reshape's attribute. A symbol of the operand that the given
+// sizes do not use is the remaining dimension.
 func resolveShape(x *Value, want []int64) ([]Dim, error) {
 	have := x.Type.Shape.Dims()
 	d := dimsOf(want)
@@ -181,8 +181,8 @@ func resolveShape(x *Value, want []int64) ([]Dim, error) {
 	return d, nil
 }
 
-// quotient divides the product of have by that of d, symbols cancelling. rest
-// is -1 where it does not divide, 2 where it is not a single dimension.
+// quotient divides the product of have by that of d; equal symbols cancel. rest is -1 if it is not
+// divisible, 2 if the quotient is not a single dimension.
 func quotient(have, d []Dim) (left Dim, rest int) {
 	num, den := int64(1), int64(1)
 	syms := slices.Clone(have)
@@ -305,10 +305,10 @@ func inferUnsqueeze(n *Node) ([]Type, error) {
 	return []Type{{x.Type.DType, MakeShape(d...)}}, n.bare()
 }
 
-// Span is one axis of a slice: the first index, the step, and how many.
+// Span is one axis of a slice: first index, step, and number of elements.
 type Span struct{ Start, Step, Count int64 }
 
-// Spans returns what a slice node takes along each axis of its static operand.
+// Spans returns the range of a slice node along each axis of its static operand.
 func (n *Node) Spans() []Span {
 	d := n.In[0].Type.Shape.Dims()
 	s := make([]Span, len(d))
@@ -383,7 +383,7 @@ func inferSlice(n *Node) ([]Type, error) {
 	return []Type{{x.Type.DType, MakeShape(d...)}}, n.bare()
 }
 
-// gradSlice puts the gradient back where it was taken from, zeros around it.
+// gradSlice pads the gradient with zeros to the shape of the operand.
 func gradSlice(b *Builder, n *Node, d []*Value) []*Value {
 	x := n.In[0]
 	if !b.staticFor(n, x) {

@@ -2,7 +2,7 @@ package ir
 
 import "math"
 
-// poleMasked is what a row of scores that are all -Inf makes.
+// poleMasked describes a row of scores that are all -Inf.
 const poleMasked = "has a row that is masked whole"
 
 var softmaxRows = map[Op]Def{

@@ -112,8 +112,8 @@ var unaryRows = map[Op]Def{
 		func(c *Code, _ *Node, x Reg) Reg { return c.IsInf(x) }),
 }
 
-// elemAffine skips the factor 1 and the addend 0, so that it is exact in
-// either alone; integers convert their constants towards zero.
+// elemAffine omits the factor 1 and the addend 0, so that it is exact with only the other one.
+// Integers truncate their constants.
 func elemAffine(c *Code, n *Node, x Reg) Reg {
 	if s := n.Float("scale"); s != 1 {
 		x = c.Mul(x, c.Like(x, s))
@@ -131,7 +131,7 @@ func unitAffine(n *Node) (Unit, error) {
 	return UnitSame(n)
 }
 
-// elemClip leaves a limit out where it is infinite: integers have none.
+// elemClip omits a limit that is infinite: integers have none.
 func elemClip(c *Code, n *Node, x Reg) Reg {
 	if lo := n.Float("lo"); !math.IsInf(lo, -1) {
 		x = c.Max(x, c.Like(x, lo))

@@ -7,11 +7,11 @@ import (
 	"strconv"
 )
 
-// The update of variables. Every row is exact, in f32, and ends in a choice on
-// skip: where it holds, the next value is the old one, bit for bit.
+// The update of variables. Every row is exact, in f32, and ends in a selection by skip: if skip is
+// true, the next value is the old one, bit for bit.
 
-// optimizerIn are the operands of a row that steps a weight: the weight, its
-// gradient, moments, then the scalars. The gradient times mul has unit 1.
+// optimizerIn are the operands of a row that updates a weight: the weight, its gradient, moments,
+// then the scalars. The gradient times mul has unit 1.
 func optimizerIn(moments ...string) []Operand {
 	ops := in(Operand{Name: "w"}, Operand{Name: "g", ReadsLow: true})
 	for _, m := range moments {
@@ -153,8 +153,8 @@ var (
 	}
 )
 
-// oneMinus is 1-x as a person reads x: from its shortest decimal, rounded once
-// to f32. (1-0.999 in float64 is not 0.001.)
+// oneMinus is 1-x of the shortest decimal of x, rounded once to f32. (1-0.999 in float64 is not
+// 0.001.)
 func oneMinus(x float64) float64 {
 	r, ok := new(big.Rat).SetString(strconv.FormatFloat(x, 'g', -1, 64))
 	if !ok {
@@ -169,7 +169,7 @@ func average(c *Code, beta float64, old, x Reg) Reg {
 	return c.Add(c.Mul(c.F(beta), old), c.Mul(c.F(oneMinus(beta)), x))
 }
 
-// unlessSkipped chooses next, or old where operand i, the skip, is given and holds.
+// unlessSkipped selects next, or old if operand i, the skip, is present and true.
 func unlessSkipped(c *Code, n *Node, i int, old, next Reg) Reg {
 	if n.operand(i) == nil {
 		return next
@@ -185,7 +185,7 @@ func inferAccum(n *Node) ([]Type, error) {
 	return []Type{acc.Type}, firstError(wantScalar(n, "first", Bool), wantScalar(n, "ok", Bool))
 }
 
-// MaxTree is how many levels a tree over micro-batches has at most: f32 counts the
+// MaxTree is the largest number of levels of a tree over micro-batches: f32 counts the
 // micro-batches exactly.
 const MaxTree = 20
 
@@ -209,8 +209,8 @@ func elemAccumTree(c *Code, n *Node) []Reg {
 	return []Reg{s}
 }
 
-// inferOptimizer gives every result the type of the variable it steps. The
-// gradient and the moments have the weight's shape.
+// inferOptimizer infers for every result the type of the variable that it updates. The gradient and
+// the moments have the weight's shape.
 func inferOptimizer(n *Node) ([]Type, error) {
 	w := n.In[0]
 	types := []Type{w.Type}
@@ -234,8 +234,8 @@ func inferOptimizer(n *Node) ([]Type, error) {
 	return types, wantScalar(n, "skip", Bool)
 }
 
-// inferAssign gives the result the type of the weight, which next has too. The
-// gradient has the weight's shape.
+// inferAssign infers the type of the weight for the result and for next. The gradient has the
+// weight's shape.
 func inferAssign(n *Node) ([]Type, error) {
 	w, next, g := n.In[0], n.In[1], n.In[2]
 	if next.Type.Shape != w.Type.Shape || g.Type.Shape != w.Type.Shape {
@@ -244,7 +244,7 @@ func inferAssign(n *Node) ([]Type, error) {
 	return []Type{w.Type}, firstError(wantShape("lr", n.Operand("lr")), wantScalar(n, "skip", Bool))
 }
 
-// unitOptimizer demands that gradient and multiplier cancel: unit 1 reaches the weight.
+// unitOptimizer checks that the units of gradient and multiplier cancel: the weight has unit 1.
 func unitOptimizer(n *Node) (Unit, error) {
 	g, mul := n.In[1], n.Operand("mul")
 	var m Unit
@@ -260,7 +260,7 @@ func unitOptimizer(n *Node) (Unit, error) {
 	return "", fmt.Errorf("the gradient %s has scale unit %s and the multiplier %s has scale unit %s: the product must have scale unit 1", at(g), g.Unit, at(mul), m)
 }
 
-// scaledGradient is operand 1 times operand mul where that is given.
+// scaledGradient is operand 1 times operand mul, if present.
 func scaledGradient(c *Code, n *Node, mul int) Reg {
 	g := c.In(1)
 	if n.operand(mul) != nil {
@@ -348,8 +348,7 @@ func checkPhases(n *Node) error {
 	return nil
 }
 
-// elemSchedule multiplies the rate by the rise while warming up and by the
-// fall afterwards.
+// elemSchedule multiplies the rate by the rise during warm-up and by the fall afterwards.
 func elemSchedule(c *Code, n *Node) []Reg {
 	rate, step := c.In(0), c.Conv(c.In(1), F32)
 	warmup := c.F(float64(n.Int("warmup")))
@@ -361,11 +360,11 @@ func elemSchedule(c *Code, n *Node) []Reg {
 	return []Reg{y}
 }
 
-// scheduleFall is the share of the rate k steps after the warm-up.
+// scheduleFall is the factor of the rate k steps after the warm-up.
 func scheduleFall(c *Code, n *Node, k Reg) Reg {
 	share := c.F(n.Float("min"))
 	down := func(f Reg) Reg { return c.Add(share, c.Mul(c.F(oneMinus(n.Float("min"))), f)) }
-	at := func() Reg { // how far along, 0 to 1
+	at := func() Reg { // progress from 0 to 1
 		return c.Max(c.F(0), c.Min(c.F(1), c.Div(k, c.F(float64(n.Int("total")-n.Int("warmup"))))))
 	}
 	switch n.Str("kind") {
@@ -381,7 +380,8 @@ func scheduleFall(c *Code, n *Node, k Reg) Reg {
 	return c.F(1)
 }
 
-// schedulePhases is the share in the phase that step k falls in, at the end that of the last.
+// schedulePhases is the factor of the phase that step k is in; after the end, that of the last
+// phase.
 func schedulePhases(c *Code, n *Node, k Reg) Reg {
 	steps, from, to, power := n.Ints("steps"), n.Floats("from"), n.Floats("to"), n.Floats("power")
 	end := int64(0)
@@ -392,7 +392,7 @@ func schedulePhases(c *Code, n *Node, k Reg) Reg {
 	for i := len(steps) - 1; i >= 0; i-- {
 		start := end - steps[i]
 		u := c.Max(c.F(0), c.Min(c.F(1), c.Div(c.Sub(k, c.F(float64(start))), c.F(float64(steps[i])))))
-		var left Reg // of the way
+		var left Reg // remaining part
 		switch rest := c.Sub(c.F(1), u); power[i] {
 		case 0:
 			left = halfCosine(c, u)
@@ -408,9 +408,9 @@ func schedulePhases(c *Code, n *Node, k Reg) Reg {
 	return y
 }
 
-// halfCosine is (1+cos(pi*u))/2 for u in [0,1], by the Taylor series of the
-// sine around the middle: within 3e-8 of the cosine, and the same bits
-// everywhere, which a library's cosine does not promise.
+// halfCosine is (1+cos(pi*u))/2 for u in [0,1], by the Taylor series of the sine around the middle.
+// The error is below 3e-8, and the bits are the same on every system, which a library's cosine does
+// not guarantee.
 func halfCosine(c *Code, u Reg) Reg {
 	z := c.Mul(c.F(3.141592653589793), c.Sub(u, c.F(0.5))) // cos(pi*u) = -sin(z)
 	z2 := c.Mul(z, z)
