@@ -12,13 +12,54 @@ import (
 	"strings"
 )
 
-// inner are methods of ir.Builder that are not an op of a user's: construction,
-// what the compiler alone builds, and forms that options of another op choose.
-var inner = strings.Fields(`CheckOwn Declare Deriving Emit EmitCustom EmitNode EmitWrite Err Fail Foreign Graph Guarded In Locate Lookup
-Named NextName NormAgain Pinned SharedBatchNorm Rename Return Scope ScopeName Site
-Accum AccumTree BiasCorrection Commit CountUp EMA Schedule Multiplier Scale Unscale
-AllGather AllReduce ReduceScatter
-ResizeNearest SliceStep PadMode WeightedBCE WeightedCrossEntropy`)
+// inner are methods of ir.Builder that are not public ops, and the reason for each.
+var inner = map[string]string{
+	"CheckOwn":   "the facade refuses values of other models",
+	"Declare":    "Model.Input, Param and others declare variables",
+	"Deriving":   "autodiff links gradients to forward nodes",
+	"Emit":       "the general form: an op by its number",
+	"EmitCustom": "Model.Apply emits ops of users",
+	"EmitNode":   "passes copy nodes",
+	"EmitWrite":  "the optimizer writes variables",
+	"Err":        "Train and Infer return the first mistake",
+	"Fail":       "the facade records mistakes in options",
+	"Foreign":    "the ONNX importer keeps operators it does not know",
+	"Graph":      "the graph being built",
+	"Guarded":    "names of models may not begin with ir.Reserved",
+	"In":         "passes choose a section",
+	"Locate":     "the facade finds the user's source line",
+	"Lookup":     "values by name, for passes and importers",
+	"Named":      "Model.Named names the next result",
+	"NextName":   "layers read the name that Named has set",
+	"NormAgain":  "the pass recompute repeats norms in backward",
+	"Pinned":     "Model.Precision pins the nodes that follow",
+	"Rename":     "passes rename values",
+	"Return":     "Infer and training outputs return values",
+	"Scope":      "Model.Scope prefixes names",
+	"ScopeName":  "the facade reads the prefix",
+	"Site":       "the facade numbers random ops",
+
+	"SharedBatchNorm": "training on several ranks replaces batch norms by it",
+	"Accum":           "the pass accumulate sums gradients of micro-batches",
+	"AccumTree":       "the pass accumulate sums gradients in a tree",
+	"BiasCorrection":  "optimizers count steps with it",
+	"Commit":          "optimizers write a variable unless the step is skipped",
+	"CountUp":         "the compiler's counters of steps",
+	"EMA":             "TrainConfig.EMA averages weights",
+	"Schedule":        "TrainConfig.LR computes the rate",
+	"Multiplier":      "the pass scale clips and unscales gradients",
+	"Scale":           "the pass scale seeds backward with the loss scale",
+	"Unscale":         "the pass scale removes the loss scale",
+	"AllGather":       "training on several ranks gathers weights",
+	"AllReduce":       "training on several ranks sums gradients",
+	"ReduceScatter":   "training on several ranks divides sums of gradients",
+
+	"ResizeNearest":        "an option of Resize",
+	"SliceStep":            "an option of Slice",
+	"PadMode":              "an option of Pad",
+	"WeightedBCE":          "an option of BCEWithLogits",
+	"WeightedCrossEntropy": "an option of CrossEntropy",
+}
 
 // written are ops whose method in the facade is written by hand, because it
 // takes options or the model's own variables.
@@ -54,6 +95,7 @@ func builderMethods(dir string) ([]*ast.FuncDecl, error) {
 		return nil, err
 	}
 	var out []*ast.FuncDecl
+	seen := map[string]bool{}
 	for _, p := range paths {
 		if strings.HasSuffix(p, "_test.go") {
 			continue
@@ -63,21 +105,33 @@ func builderMethods(dir string) ([]*ast.FuncDecl, error) {
 			return nil, err
 		}
 		for _, d := range f.Decls {
-			if m, ok := d.(*ast.FuncDecl); ok && public(m) {
+			m, ok := d.(*ast.FuncDecl)
+			if !ok || !ofBuilder(m) {
+				continue
+			}
+			seen[m.Name.Name] = true
+			if public(m.Name.Name) {
 				out = append(out, m)
 			}
+		}
+	}
+	for name := range inner {
+		if !seen[name] {
+			return nil, fmt.Errorf("inner lists %s, which is not a method of ir.Builder", name)
 		}
 	}
 	slices.SortFunc(out, func(a, b *ast.FuncDecl) int { return strings.Compare(a.Name.Name, b.Name.Name) })
 	return out, nil
 }
 
-func public(m *ast.FuncDecl) bool {
-	name := m.Name.Name
-	if m.Recv == nil || len(m.Recv.List) != 1 || !m.Name.IsExported() || typeText(m.Recv.List[0].Type) != "*Builder" {
-		return false
-	}
-	return !slices.Contains(inner, name) && !slices.Contains(written, name) && !strings.HasSuffix(name, "Grad") && !strings.Contains(name, "GradX") && !strings.Contains(name, "GradW")
+// ofBuilder reports whether m is an exported method of ir.Builder.
+func ofBuilder(m *ast.FuncDecl) bool {
+	return m.Recv != nil && len(m.Recv.List) == 1 && m.Name.IsExported() && typeText(m.Recv.List[0].Type) == "*Builder"
+}
+
+// public reports whether a method of ir.Builder is a public op whose method is generated.
+func public(name string) bool {
+	return inner[name] == "" && !slices.Contains(written, name) && !strings.HasSuffix(name, "Grad") && !strings.Contains(name, "GradX") && !strings.Contains(name, "GradW")
 }
 
 // typeText writes the type of a parameter as its source does.
