@@ -189,6 +189,11 @@ func (c Caps) StoresLow(n *Node) bool {
 	return n.Def().Elem != nil || n.Def().Out[0].StoresLow
 }
 
+// DropsUnread reports whether n's kernel stores result i only if something reads it.
+func (c Caps) DropsUnread(n *Node, i int) bool {
+	return c.RecomputesPools && n.Op == OpMaxPool && n.Def().Out[i].Cheap
+}
+
 // StoresF32 reports whether n's kernel can store result 0 in f32 although its
 // operands are low, and no other result with it.
 func (c Caps) StoresF32(n *Node) bool {

@@ -46,7 +46,8 @@ func (e expansions) Traffic(n *ir.Node, s ir.Section, read []bool) (*ir.Traffic,
 }
 
 // alone returns a graph whose only node is n, in section s. operand maps the number of an operand
-// to the name of the variable that stands for it; equal operands share the name of the first.
+// to the name of the variable that stands for it; equal operands share the name of the first. An
+// operand that another node computes is a view of an earlier operand and has no name.
 // result lists the results that the graph returns, which are those that are read.
 func alone(n *ir.Node, s ir.Section, read []bool) (g *ir.Graph, operand map[int]string, result []int) {
 	g = &ir.Graph{Name: "expansion"}
@@ -58,7 +59,11 @@ func alone(n *ir.Node, s ir.Section, read []bool) (g *ir.Graph, operand map[int]
 		if v == nil {
 			continue
 		}
-		if declared[v] == nil {
+		switch {
+		case declared[v] != nil:
+		case v.Def != nil:
+			declared[v] = b.Emit(v.Def.Op, []*ir.Value{declared[v.Def.In[0]]}, v.Def.Attrs)[0]
+		default:
 			operand[i] = fmt.Sprint("operand", i)
 			declared[v] = b.Declare(ir.Input, operand[i], v.Type, nil, nil)
 		}
@@ -71,7 +76,7 @@ func alone(n *ir.Node, s ir.Section, read []bool) (g *ir.Graph, operand map[int]
 			g.Return, result = append(g.Return, r), append(result, i)
 		}
 	}
-	g.Body[s] = []*ir.Node{m}
+	g.Body[s] = append(g.Body[s], m)
 	return g, operand, result
 }
 

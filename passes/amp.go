@@ -324,3 +324,6 @@ func (a *assigner) leaves(n *ir.Node, v *ir.Value) bool {
 	}
 	return len(uses) == 0 || a.out[v.ID]
 }
+
+// unread reports whether no node reads v and nothing else keeps it.
+func (a *assigner) unread(v *ir.Value) bool { return len(a.uses.Of(v)) == 0 && !a.out[v.ID] }

@@ -137,7 +137,7 @@ func (c *clusterer) written(s ir.Section, n *ir.Node, v *ir.Value, port bool) {
 	x := c.v[v.ID]
 	id := c.plan.Tensor(plan.Tensor{Stored: x, Bytes: c.size(v), CopyTimes: c.times(s)})
 	c.tensor[v.ID] = id
-	if !port || shares(n) || !c.leaves(n, v) {
+	if !port || shares(n) || !c.leaves(n, v) || c.unread(v) && c.c.Caps.DropsUnread(n, v.Idx) {
 		return
 	}
 	c.split(s, n, v)

@@ -189,17 +189,22 @@ func (c *clusterer) traffic(x *expansion, low map[int]bool) (movedBytes, error) 
 	return m, nil
 }
 
-// sameAs is the value that port k reads. It is the value of an earlier port if both read the same
-// elements in the same form.
+// sameAs is the value that port k reads. It is the value of an earlier port, or a reshape of it, if
+// both read the same elements in the same form.
 func (x *expansion) sameAs(k int, value []*ir.Value) *ir.Value {
-	p := &x.port[k]
+	p, v := &x.port[k], value[k]
 	for i := range k {
-		q := &x.port[i]
-		if q.Tensor == p.Tensor && q.Part == p.Part && value[i].Type == value[k].Type && (q.Narrowed == p.Narrowed || value[k].Type.DType.Low()) {
-			return value[i]
+		q, w := &x.port[i], value[i]
+		if q.Tensor != p.Tensor || q.Part != p.Part || w.Type.DType != v.Type.DType || q.Narrowed != p.Narrowed && !v.Type.DType.Low() {
+			continue
 		}
+		if w.Type == v.Type {
+			return w
+		}
+		v.Def = &ir.Node{Op: ir.OpReshape, In: []*ir.Value{w}, Out: []*ir.Value{v}, Attrs: ir.A("shape", ir.Sizes(v.Type.Shape))}
+		break
 	}
-	return value[k]
+	return v
 }
 
 // lowOf is the 16-bit dtype of v under choice x: the policy's, or another one that the tensor has

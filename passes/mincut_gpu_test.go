@@ -61,17 +61,18 @@ backward:
 	}
 }
 
-// compareOnGPU compares cut and program of five random graphs on the target of a seed. It adds up
+// compareOnGPU compares cut and program of seven random graphs on the target of a seed. It adds up
 // what is fused and returns the number of graphs that the target runs.
 func compareOnGPU(t *testing.T, seed uint64, sum *fusions) (compared int) {
 	t.Helper()
 	target, pins := sm.Must(gpus[seed%6]), seed/6%2 == 1
 	r := func(k uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, k)) }
-	a, b, c, d, e := r(13), r(13), r(19), r(23), r(31)
+	a, b, c, d, e, x, y := r(13), r(13), r(19), r(23), r(31), r(37), r(43)
 	for i, g := range []*ir.Graph{
 		randomGraph(a, 4+a.IntN(30), pins, without(target, ir.OpCast)...), randomGraph(b, 4+b.IntN(30), pins, without(target)...),
 		randomLayers(c, 4+c.IntN(30), pins, without(target, ir.OpCast)...), randomLayers(d, 4+d.IntN(30), pins, without(target)...),
 		randomRecurrences(e, 4+e.IntN(30), pins, without(target)...),
+		randomImages(x, 4+x.IntN(30), pins, without(target, ir.OpCast)...), randomImages(y, 4+y.IntN(30), pins, without(target)...),
 	} {
 		source := g.String()
 		cut, moved, n, ok := countedUnder(t, g, []Policy{MixedF16(), MixedBF16()}[seed/12%2], target)

@@ -106,7 +106,7 @@ func noCastsLeft(t *testing.T, cfg Config, e Event) {
 	}
 }
 
-var graphs = command.Int("graphs", 300, "seeds of TestCutBytesAreTheProgramsBytes, three random graphs each")
+var graphs = command.Int("graphs", 300, "seeds of TestCutBytesAreTheProgramsBytes, six random graphs each")
 
 // What the cut reports is what the lowered program moves, to the byte.
 func TestCutBytesAreTheProgramsBytes(t *testing.T) {
@@ -131,16 +131,17 @@ func TestCutBytesAreTheProgramsBytes(t *testing.T) {
 	}
 }
 
-// compareBytes compares cut and program of four random graphs: without casts,
-// with casts written by hand, with recurrences, with caches.
+// compareBytes compares cut and program of six random graphs: without casts, with casts
+// written by hand, with recurrences, with caches, with images without and with casts.
 func compareBytes(t *testing.T, seed uint64) {
 	t.Helper()
 	r := func(k uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, k)) }
-	a, b, c, d := r(11), r(11), r(17), r(29)
+	a, b, c, d, e, f := r(11), r(11), r(17), r(29), r(37), r(43)
 	pins := seed%2 == 1
 	for i, g := range []*ir.Graph{
 		randomGraph(a, 4+a.IntN(30), pins, without(lower.CPU, ir.OpCast)...), randomGraph(b, 4+b.IntN(30), pins, without(lower.CPU)...),
 		randomRecurrences(c, 4+c.IntN(30), pins, without(lower.CPU)...), randomCaches(d, 4+d.IntN(30), pins, without(lower.CPU)...),
+		randomImages(e, 4+e.IntN(30), pins, without(lower.CPU, ir.OpCast)...), randomImages(f, 4+f.IntN(30), pins, without(lower.CPU)...),
 	} {
 		p := []Policy{MixedF16(), MixedBF16()}[seed/2%2]
 		source := g.String()
