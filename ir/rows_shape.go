@@ -56,7 +56,7 @@ var shapeRows = map[Op]Def{
 	}),
 	OpConcat: {
 		Name: "concat", Nonfinite: passed, Doc: "Joins operands along an axis.", In: in(Operand{Name: "x", Kinds: KAny, Variadic: true}), Out: out(Result{Name: "y"}),
-		Attrs: []AttrDef{{Name: "axis", Kind: AttrInt, Doc: "counts from the end where negative"}, viewAttr},
+		Attrs: []AttrDef{{Name: "axis", Kind: AttrInt, Doc: "counts from the end where negative"}, viewAttr, inPlaceAttr},
 		Flags: Moves | Equivariant, Part: &PartRow{Back: joinedPart}, Class: PromoteC, Why: whyWider, Unit: UnitSame, Infer: inferConcat, Grad: gradConcat,
 	},
 	OpSplit: moving(Def{
@@ -105,6 +105,7 @@ var shapeRows = map[Op]Def{
 
 var (
 	viewAttr     = AttrDef{Name: "view", Kind: AttrBool, Doc: "nothing is copied where kernels find it by strides: the pass views sets it"}
+	inPlaceAttr  = AttrDef{Name: "inplace", Kind: AttrBool, Doc: "the nodes that compute its operands store them in its result: the pass views sets it in inference"}
 	requiredAxes = AttrDef{Name: "axes", Kind: AttrInts, Required: true, Doc: "axes, counted from the end where negative"}
 	diagonal     = AttrDef{Name: "k", Kind: AttrInt, Default: int64(0), Doc: "diagonal: 0 the main one, above zero to its right"}
 	blockAttrs   = []AttrDef{{Name: "block", Kind: AttrInt, Required: true, Doc: "side of a block"},

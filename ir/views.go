@@ -239,6 +239,9 @@ func (f *viewFinder) take(r *route) {
 	}
 }
 
+// InPlace reports whether n is a concatenation whose operands are stored in its result.
+func (n *Node) InPlace() bool { return n.Joins() && n.Flag("inplace") }
+
 // Shares reports whether n moves nothing: it is a View row, or a marked node whose results are
 // views of its operand or whose operands are views of its result.
 func (n *Node) Shares() bool {

@@ -55,7 +55,7 @@ func (l *Lowerer) partition(part Part, clusters bool) (nodes []scheduled, cluste
 			if launches && n.Why.Launch > 0 {
 				k = key{s: s, launch: n.Why.Launch}
 			}
-			if i, ok := open[k]; ok && clusters && k != (key{s: s}) && s != ir.Prepare && !l.opened[k.cluster] { // casts in prepare are not clustered: a store skips them one by one
+			if i, ok := open[k]; ok && clusters && k != (key{s: s}) && s != ir.Prepare && !l.opened[k.cluster] { // nodes of prepare are not clustered: a store skips them one by one
 				nodes[i].nodes = append(nodes[i].nodes, n)
 				nodes[i].last = pos
 				clustered = true

@@ -2,10 +2,9 @@ package lower
 
 import "ampc/ir"
 
-// Strided views are values without their own memory, which the pass views has marked. In inference,
-// operands of concatenations that are contiguous parts of the result are views, too, unmarked.
-// Lowering checks the marks again: later passes insert casts, a target may run attention in parts, and a
-// dumped graph may be edited.
+// Strided views are values without their own memory, which the pass views has marked, operands of
+// concatenations among them. Lowering checks the marks again: later passes insert casts, a target
+// may run attention in parts, and a dumped graph may be edited.
 
 // findViews finds the strided views that steps of the target read and write.
 func (l *Lowerer) findViews() {
@@ -22,7 +21,7 @@ func (l *Lowerer) findViews() {
 				inPlace && p.Contiguous() && len(n.Out) == 1 && !n.Def().Is(ir.View) && !n.Def().Is(ir.Moves)
 		},
 		Moves: func(n *ir.Node) bool {
-			return n.Shares() || inPlace && n.Joins() && n.Why.Cluster == 0 && n.Why.Launch == 0
+			return n.Shares() || inPlace && n.InPlace()
 		},
 	})
 }

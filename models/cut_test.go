@@ -53,6 +53,46 @@ func TestCutBytesAreTheProgramsBytes(t *testing.T) {
 	}
 }
 
+// Inference moves what the cut says, too: concatenations whose operands are stored in place included.
+func TestCutBytesOfInference(t *testing.T) {
+	inPlace := 0
+	for _, spec := range assigned {
+		z, err := models.Open(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range append([]string{lower.CPU.String()}, gpus...) {
+			for _, policy := range []ampc.Policy{ampc.MixedF16(), ampc.MixedBF16()} {
+				target := sm.Must(name)
+				g, cfg, err := z.Model.Source(ampc.TrainConfig{Policy: policy})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, n := range g.Nodes {
+					if n.Out[0].Name == z.Output.Name() {
+						ir.Edit(g).Return(n.Out[0])
+					}
+				}
+				cut := int64(0)
+				cfg.Caps, cfg.Prove = target.Caps(), false
+				cfg.After = func(e passes.Event) {
+					cut += int64(e.Counters["cut_bytes"])
+					inPlace += e.Counters["joins_in_place"]
+				}
+				if err := passes.Run(g, cfg); err != nil {
+					t.Fatal(err)
+				}
+				if moved := fusedBytes(t, g, target, 1); cut != moved {
+					t.Errorf("%s on %s under %s: the cut says %d bytes, the steps move %d: %+d", z.Name, name, policy.Name, cut, moved, cut-moved)
+				}
+			}
+		}
+	}
+	if inPlace < 2 {
+		t.Errorf("%d concatenations in place: want 2 and more", inPlace)
+	}
+}
+
 // gpus are the GPU targets whose plans are compared.
 var gpus = []string{"sm_70", "sm_80", "sm_90", "sm_70/nodnn", "sm_80/nodnn", "sm_90/nodnn"}
 

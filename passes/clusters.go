@@ -143,9 +143,13 @@ func (c *clusterer) written(s ir.Section, n *ir.Node, v *ir.Value, port bool) {
 	c.split(s, n, v)
 	c.splitConv(s, n, v)
 	second := c.storesTwice(n) && (v.Idx == 0 || !c.endsRows(n))
-	c.port(c.cluster(n), plan.Port{Tensor: id, Write: true, Second: second, Always: v.Next != nil,
+	p := plan.Port{Tensor: id, Write: true, Second: second, Always: v.Next != nil,
 		// Its kernel stores f32 as well as 16 bits.
-		Rounded: c.exact[x] || x != plan.Low && (c.c.Caps.FusesCluster(n) || second && c.chained(n))})
+		Rounded: c.exact[x] || x != plan.Low && (c.c.Caps.FusesCluster(n) || second && c.chained(n))}
+	if n.InPlace() {
+		p.Moves = &plan.Moves{}
+	}
+	c.port(c.cluster(n), p)
 }
 
 // read adds the port at which n reads v, its operand i.
@@ -185,7 +189,7 @@ func (c *clusterer) readPort(n *ir.Node, i int, v *ir.Value) plan.Port {
 	if c.widens(n, i, p.Takes) {
 		p.Moves = c.widening(n, i, p.Bytes)
 	}
-	if n.OperandDef(i).Unread { // the tensor is stored for it all the same
+	if n.OperandDef(i).Unread || n.InPlace() { // the tensor is stored for it all the same
 		p.Moves = &plan.Moves{}
 	}
 	return p

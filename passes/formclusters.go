@@ -129,7 +129,7 @@ func (w *clusterFinder) place(s ir.Section, n *ir.Node) {
 	case m.product >= ir.AfterNorm && m.pin == ir.PinLow:
 	case m.product != ir.NoEpilogue:
 		m.shape, m.tail = n.Out[0].Type.Shape, n.Out[0]
-	case w.policy.fuses(n) && (s != ir.Prepare || n.Op != ir.OpCast):
+	case w.policy.fuses(n) && s != ir.Prepare: // a store skips nodes of prepare one by one
 		m.shape = n.Out[0].Type.Shape
 	}
 	w.of[n.ID] = int32(len(w.info))

@@ -106,7 +106,7 @@ func noCastsLeft(t *testing.T, cfg Config, e Event) {
 	}
 }
 
-var graphs = command.Int("graphs", 300, "seeds of TestCutBytesAreTheProgramsBytes, six random graphs each")
+var graphs = command.Int("graphs", 300, "seeds of TestCutBytesAreTheProgramsBytes, seven random graphs each")
 
 // What the cut reports is what the lowered program moves, to the byte.
 func TestCutBytesAreTheProgramsBytes(t *testing.T) {
@@ -123,25 +123,32 @@ func TestCutBytesAreTheProgramsBytes(t *testing.T) {
 			}
 		}
 	}
+	inPlace := 0
 	for seed := range uint64(*graphs) {
-		compareBytes(t, seed)
+		inPlace += compareBytes(t, seed)
 	}
+	if inPlace < *graphs/10 {
+		t.Errorf("%d concatenations in place", inPlace)
+	}
+	t.Logf("%d concatenations in place", inPlace)
 	for _, seed := range []uint64{135, 518, 889, 1663, 1673, 1868, 2463, 3891, 4200} { // they differed once
 		compareBytes(t, seed)
 	}
 }
 
-// compareBytes compares cut and program of six random graphs: without casts, with casts
-// written by hand, with recurrences, with caches, with images without and with casts.
-func compareBytes(t *testing.T, seed uint64) {
+// compareBytes compares cut and program of seven random graphs: without casts, with casts
+// written by hand, with recurrences, with caches, with images without and with casts, and of inference.
+// It returns how many concatenations store their operands in place.
+func compareBytes(t *testing.T, seed uint64) (inPlace int) {
 	t.Helper()
 	r := func(k uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, k)) }
-	a, b, c, d, e, f := r(11), r(11), r(17), r(29), r(37), r(43)
+	a, b, c, d, e, f, x := r(11), r(11), r(17), r(29), r(37), r(43), r(47)
 	pins := seed%2 == 1
 	for i, g := range []*ir.Graph{
 		randomGraph(a, 4+a.IntN(30), pins, without(lower.CPU, ir.OpCast)...), randomGraph(b, 4+b.IntN(30), pins, without(lower.CPU)...),
 		randomRecurrences(c, 4+c.IntN(30), pins, without(lower.CPU)...), randomCaches(d, 4+d.IntN(30), pins, without(lower.CPU)...),
 		randomImages(e, 4+e.IntN(30), pins, without(lower.CPU, ir.OpCast)...), randomImages(f, 4+f.IntN(30), pins, without(lower.CPU)...),
+		randomInference(x, 4+x.IntN(30), pins, without(lower.CPU)...),
 	} {
 		p := []Policy{MixedF16(), MixedBF16()}[seed/2%2]
 		source := g.String()
@@ -149,14 +156,20 @@ func compareBytes(t *testing.T, seed uint64) {
 		if len(g.Body[ir.Update]) > 0 { // of several micro-batches, the update reads what they have added up
 			micro = 1
 		}
-		cut, program, err := counted(t, g, Config{Policy: p, Debugging: Debugging{Only: precisionPasses}, Training: Training{Micro: micro}})
+		cut, program, err := counted(t, g, Config{Policy: p, Debugging: Debugging{Only: append([]string{"views"}, precisionPasses...)}, Training: Training{Micro: micro}})
 		if err != nil {
 			t.Fatalf("seed %d, graph %d: %v", seed, i, err)
 		}
 		if cut != program {
 			t.Errorf("seed %d, graph %d: the cut says %d bytes, the program moves %d\n%s\nfrom\n%s", seed, i, cut, program, g, source)
 		}
+		for _, n := range g.Nodes {
+			if n.InPlace() {
+				inPlace++
+			}
+		}
 	}
+	return inPlace
 }
 
 // choices lists what nothing forces.

@@ -10,9 +10,11 @@ import "ampc/ir"
 // The mark is part of the text form, because it decides which values have memory. Lowering checks
 // it again: where amp inserted a cast in between, that either accesses the strided view itself, or
 // makes a copy.
-// walks strides too, or makes a copy of its own.
+//
+// In inference it also marks the concatenations whose operands the CPU's kernels can store in the
+// result (markInPlace).
 func views(g *ir.Graph, c *Context) error {
-	if c.Caps.RequiresDense {
+	if c.Caps.RequiresDense && !c.Caps.JoinsInPlace {
 		return nil
 	}
 	decided := *c
@@ -21,6 +23,18 @@ func views(g *ir.Graph, c *Context) error {
 	if err != nil {
 		return err
 	}
+	a.planned = decided.Policy.Algorithm == "mincut"
+	if !c.Caps.RequiresDense {
+		a.markViews(g)
+	}
+	if c.Caps.JoinsInPlace && len(g.Body[ir.Backward])+len(g.Body[ir.Update]) == 0 {
+		a.markInPlace(g)
+	}
+	return nil
+}
+
+// markViews marks the moves that attention makes unnecessary.
+func (a *assigner) markViews(g *ir.Graph) {
 	found := ir.FindViews(g, a.uses, ir.StridedKernels{
 		Reads: func(n *ir.Node, i int, p ir.StridedView) bool {
 			return i < len(n.Def().In) && n.Def().In[i].Strided && p.Rows() && !a.expands(n)
@@ -35,10 +49,30 @@ func views(g *ir.Graph, c *Context) error {
 	for _, n := range g.Nodes {
 		if found.Shared[n] {
 			n.Attrs = n.Attrs.With("view", true)
-			c.Count("views", 1)
+			a.c.Count("views", 1)
 		}
 	}
-	return nil
+}
+
+// markInPlace marks the concatenations that copy nothing: each operand is a contiguous part of the
+// result, is computed by a kernel that can store it there, and is read by nothing else that needs it
+// dense. An operand whose dtype turns out to be another one is cast into its part.
+func (a *assigner) markInPlace(g *ir.Graph) {
+	found := ir.FindViews(g, a.uses, ir.StridedKernels{
+		Reads: func(n *ir.Node, i int, p ir.StridedView) bool {
+			return i < len(n.Def().In) && n.Def().In[i].Strided && p.Rows() && !a.expands(n)
+		},
+		Writes: func(n *ir.Node, _ int, p ir.StridedView) bool {
+			return p.Contiguous() && len(n.Out) == 1 && !n.Def().Is(ir.View) && !n.Def().Is(ir.Moves) && !a.formCast(n) && !a.expands(n)
+		},
+		Moves: func(n *ir.Node) bool { return n.Shares() || n.Joins() && a.node[n.ID].pin == ir.Unpinned },
+	})
+	for _, n := range g.Nodes {
+		if found.Shared[n] && n.Joins() && !n.Shares() {
+			n.Attrs = n.Attrs.With("inplace", true)
+			a.c.Count("joins_in_place", 1)
+		}
+	}
 }
 
 // gradientsOf is the node whose results, after moves, are all operands of concat n. These always

@@ -125,7 +125,7 @@ func (m *matcher) head(n *ir.Node, attrs ir.Attrs, omit func(name string) bool) 
 // about what it computes.
 func stored(name string) bool {
 	switch name {
-	case "out", "acc", "math", "loss", "view":
+	case "out", "acc", "math", "loss", "view", "inplace":
 		return true
 	}
 	return false
