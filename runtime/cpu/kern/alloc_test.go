@@ -24,7 +24,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 	norm := &Norm{Rows: 90, Cols: 100, Eps: 1e-5, X: x, Y: y, Gamma: d.buf(F16, 100), Mean: make([]float32, 90), Rstd: make([]float32, 90),
 		DY: dy, DX: y, DGamma: zeros(F32, 100)}
-	loss := &CrossEntropy{Rows: 90, Cols: 100, X: x, Labels: Ints32(index), Ignore: -1, Weights: make([]float32, 100), Smoothing: 0.1}
+	loss := &CrossEntropy{Rows: 90, Cols: 100, X: x, Labels: ints32(index), Ignore: -1, Weights: make([]float32, 100), Smoothing: 0.1}
 	list := []Tensor{{make([]float32, 9000), x}}
 	pool := Pool2{Planes: 3, H: 32, W: 32, Walk: new(Windows2)}
 	image, pooled, grown := d.buf(F32, 3*32*32), zeros(F32, 3*16*16), zeros(F32, 3*32*32)
@@ -39,8 +39,8 @@ func TestNoAllocations(t *testing.T) {
 		"loss":       func(m *Machine) { m.CrossEntropy(loss) },
 		"reduce":     func(m *Machine) { m.Reduce(ReduceSum, y, x, 90, 100, 1); m.Reduce(ReduceMax, y, x, 1, 90, 100) },
 		"embedding": func(m *Machine) {
-			m.Gather(y, x, Ints32(index), 100, nil)
-			m.ScatterAdd(x, y, Ints32(index), 100, true)
+			m.Gather(y, x, ints32(index), 100, nil)
+			m.ScatterAdd(x, y, ints32(index), 100, true)
 		},
 		"pool": func(m *Machine) {
 			if m.Pools2(pool, F32) {

@@ -31,10 +31,10 @@ func BenchmarkRows(b *testing.B) {
 			run(name, 2, func() { m.Norm(n) })
 			run(name+"_grad", 3, func() { m.NormGrad(n) })
 		}
-		c := &CrossEntropy{Rows: rows, Cols: cols, X: x, Labels: Ints32(labels), Ignore: -1}
+		c := &CrossEntropy{Rows: rows, Cols: cols, X: x, Labels: ints32(labels), Ignore: -1}
 		run("cross_entropy", 1, func() { m.CrossEntropy(c) })
-		run("gather", 2, func() { m.Gather(y, x, Ints32(labels), cols, nil) })
-		run("scatter_add", 2, func() { m.ScatterAdd(y, x, Ints32(labels), cols, true) })
+		run("gather", 2, func() { m.Gather(y, x, ints32(labels), cols, nil) })
+		run("scatter_add", 2, func() { m.ScatterAdd(y, x, ints32(labels), cols, true) })
 	})
 }
 

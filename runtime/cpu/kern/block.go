@@ -25,7 +25,7 @@ func MappedBytes() int64 { return mappedBytes.Load() }
 // NewBlock returns n zero bytes, aligned to 64, with the caller as holder. Pages take no memory
 // before they are touched.
 func NewBlock(n int64) *Block {
-	if b := MapBlock(n); b != nil {
+	if b := mapBlock(n); b != nil {
 		return b
 	}
 	return HeapBlock(Alloc(n))
@@ -38,8 +38,8 @@ func HeapBlock(mem []byte) *Block {
 	return b
 }
 
-// MapBlock is NewBlock outside the Go heap; nil if the system provides no such memory.
-func MapBlock(n int64) *Block {
+// mapBlock is NewBlock outside the Go heap; nil if the system provides no such memory.
+func mapBlock(n int64) *Block {
 	if RaceEnabled || n <= 0 { // the race detector tracks only the Go heap
 		return nil
 	}

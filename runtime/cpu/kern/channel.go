@@ -251,7 +251,7 @@ func (t *channelTask) normalize(w *worker, stat int) {
 			here := float64(p.Sum(x))
 			own := here / k
 			off := own - float64(float32(own))
-			sq += float64(p.SumSqDev(x, float32(own))) - k*off*off
+			sq += float64(p.sumSqDev(x, float32(own))) - k*off*off
 			if count > 0 {
 				between := own - sum/count
 				sq += between * between * count * k / (count + k)

@@ -29,8 +29,8 @@ func (t *channelTask) planesBy(work int, do func(t *channelTask, w *worker, bloc
 	if workers > 1 {
 		t.block = ceilDiv(n.Channels, 2*workers)
 	}
-	t.scalars = grow(t.scalars, RowScalars*n.Channels)
-	t.lanes = grow(t.lanes, 2*RowLanes*n.Channels)
+	t.scalars = grow(t.scalars, rowScalars*n.Channels)
+	t.lanes = grow(t.lanes, 2*rowLanes*n.Channels)
 	t.moments = grow(t.moments, n.Channels)
 	t.m.run(work*n.Images*n.Channels*n.Space, ceilDiv(n.Channels, t.block), t)
 }
@@ -44,26 +44,26 @@ func (t *channelTask) channelsOf(block int) (c0, c1 int) {
 // a kernel with more sums.
 func (t *channelTask) lane(f *Fused, c int) int {
 	at := c % t.block
-	return RowLanes * (2*(c-at) + f.sums*at)
+	return rowLanes * (2*(c-at) + f.sums*at)
 }
 
 // image runs a kernel over the planes of channels [c0,c1) of an image.
 func (t *channelTask) image(w *worker, f *Fused, bufs []Buf, c0, c1, i int) {
 	n, at := &t.n, t.start(i, c0)
 	if n.Space <= planeRow {
-		f.Rows(&w.call, bufs, t.scalars[RowScalars*c0:], t.lanes[t.lane(f, c0):], at, c1-c0, n.Space)
+		f.Rows(&w.call, bufs, t.scalars[rowScalars*c0:], t.lanes[t.lane(f, c0):], at, c1-c0, n.Space)
 		return
 	}
 	for c := c0; c < c1; c++ {
 		for lo := 0; lo < n.Space; lo += planeRow {
-			f.Rows(&w.call, bufs, t.scalars[RowScalars*c:], t.lanes[t.lane(f, c):], at+(c-c0)*n.Space+lo, 1, min(planeRow, n.Space-lo))
+			f.Rows(&w.call, bufs, t.scalars[rowScalars*c:], t.lanes[t.lane(f, c):], at+(c-c0)*n.Space+lo, 1, min(planeRow, n.Space-lo))
 		}
 	}
 }
 
 // sum adds up what a kernel sums over images [i0,i1).
 func (t *channelTask) sum(w *worker, f *Fused, c0, c1, i0, i1 int) {
-	clear(t.lanes[t.lane(f, c0):][:RowLanes*f.sums*(c1-c0)])
+	clear(t.lanes[t.lane(f, c0):][:rowLanes*f.sums*(c1-c0)])
 	for i := i0; i < i1; i++ {
 		if t.widen {
 			t.sumWidened(w, f, c0, c1, i)
@@ -87,14 +87,14 @@ func (t *channelTask) sumWidened(w *worker, f *Fused, c0, c1, i int) {
 
 // total is sum i of channel c.
 func (t *channelTask) total(f *Fused, c, i int) (sum float64) {
-	for _, x := range t.lanes[t.lane(f, c)+RowLanes*i:][:RowLanes] {
+	for _, x := range t.lanes[t.lane(f, c)+rowLanes*i:][:rowLanes] {
 		sum += x
 	}
 	return sum
 }
 
 // scalarsOf are the scalars of channel c.
-func (t *channelTask) scalarsOf(c int) []float32 { return t.scalars[RowScalars*c:][:RowScalars] }
+func (t *channelTask) scalarsOf(c int) []float32 { return t.scalars[rowScalars*c:][:rowScalars] }
 
 // normalizePlanes sums deviations and their squares from the mean of the previous images (for the first image, from its
 // own mean) and joins the moments (Chan, Golub, LeVeque 1979). If these means are far apart, the values are far from

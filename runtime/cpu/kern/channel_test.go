@@ -58,7 +58,7 @@ func TestChannelBlocksApart(t *testing.T) {
 			for sums := range 3 {
 				f := &Fused{sums: sums}
 				for c := c0; c < min(c0+block, channels); c++ {
-					if at := task.lane(f, c); at != task.lane(f, c0)+(c-c0)*RowLanes*sums || at < 2*RowLanes*c0 || at+RowLanes*sums > 2*RowLanes*min(c0+block, channels) {
+					if at := task.lane(f, c); at != task.lane(f, c0)+(c-c0)*rowLanes*sums || at < 2*rowLanes*c0 || at+rowLanes*sums > 2*rowLanes*min(c0+block, channels) {
 						t.Errorf("blocks of %d: %d sums of channel %d begin at %d", block, sums, c, at)
 					}
 				}

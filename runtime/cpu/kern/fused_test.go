@@ -135,19 +135,19 @@ func testRows(t *testing.T, p *Path, f *Fused, text string, d dice) {
 			b := d.buf(typ, rows*n)
 			bufs, want = append(bufs, b), append(want, Buf{typ, slices.Clone(b.Data)})
 		}
-		scalars, sums := d.buf(F32, rows*RowScalars).f32(), make([]float64, rows*RowLanes*max(1, f.sums))
+		scalars, sums := d.buf(F32, rows*rowScalars).f32(), make([]float64, rows*rowLanes*max(1, f.sums))
 		f.Rows(&Call{}, bufs, scalars, sums, 0, rows, n)
 		for r := range rows {
 			var row []Buf
 			for _, b := range want {
 				row = append(row, Buf{b.Type, b.From(r * n).Data[:n*b.Type.Size()]})
 			}
-			for i, x := range stepwise(p, text, row, scalars[r*RowScalars:], n) {
+			for i, x := range stepwise(p, text, row, scalars[r*rowScalars:], n) {
 				var want, size, got float64
 				for e := range x {
 					want, size = want+float64(x[e]), size+math.Abs(float64(x[e]))
 				}
-				for _, s := range sums[(r*f.sums+i)*RowLanes:][:RowLanes] {
+				for _, s := range sums[(r*f.sums+i)*rowLanes:][:rowLanes] {
 					got += s
 				}
 				if math.Abs(got-want) > 1e-6*size {

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"unsafe"
 
 	"ampc/internal/fp"
 )
@@ -97,7 +98,7 @@ func TestDetect(t *testing.T) {
 
 func TestPool(t *testing.T) {
 	for _, workers := range []int{1, 2, 7, 40} {
-		p := NewPool(workers, 0)
+		p := startPool(workers, 0)
 		for round := range 200 {
 			n := 1 + round%37
 			seen := make([]int, n)
@@ -140,7 +141,7 @@ func TestHalvesMatchFP(t *testing.T) {
 				all[i] = uint16(i)
 			}
 			got := make([]float32, len(all))
-			p.Load(got, Halves(typ, all))
+			p.Load(got, bufOf(typ, all))
 			for i, h := range all {
 				if math.Float32bits(got[i]) != math.Float32bits(widen(h)) {
 					t.Fatalf("%s: %v %#x widens to %x, want %x", p.Name(), typ, h, math.Float32bits(got[i]), math.Float32bits(widen(h)))
@@ -159,7 +160,7 @@ func TestHalvesMatchFP(t *testing.T) {
 				for i := range x {
 					x[i] = math.Float32frombits(uint32(b) + uint32(i)*step)
 				}
-				p.Store(Halves(typ, h), x)
+				p.Store(bufOf(typ, h), x)
 				for i := range x {
 					if h[i] != narrow(x[i]) {
 						t.Fatalf("%s: %x rounds to %v %#x, want %#x", p.Name(), math.Float32bits(x[i]), typ, h[i], narrow(x[i]))
@@ -168,4 +169,19 @@ func TestHalvesMatchFP(t *testing.T) {
 			}
 		}
 	}
+}
+
+// ints32 is a view of integers as an Index.
+func ints32(x []int32) Index {
+	return Index{unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x)), 4}
+}
+
+// ints64 is a view of 64-bit integers as an Index.
+func ints64(x []int64) Index {
+	return Index{unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 8*len(x)), 8}
+}
+
+// bufOf is a view of 16-bit patterns of format t as a Buf.
+func bufOf(t Type, x []uint16) Buf {
+	return Buf{t, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 2*len(x))}
 }

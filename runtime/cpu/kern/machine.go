@@ -61,10 +61,10 @@ type worker struct {
 }
 
 // New makes a machine of n workers, which is in use; n <= 0 means GOMAXPROCS.
-func New(p *Path, n int) *Machine { return newMachine(p, NewPool(n, 0)) }
+func New(p *Path, n int) *Machine { return newMachine(p, startPool(n, 0)) }
 
-// NewUnder is New under a quota of so many processors' time, 0: none; see NewPool.
-func NewUnder(p *Path, n int, quota float64) *Machine { return newMachine(p, NewPool(n, quota)) }
+// NewUnder is New under a quota of so many processors' time, 0: none; see startPool.
+func NewUnder(p *Path, n int, quota float64) *Machine { return newMachine(p, startPool(n, quota)) }
 
 // Fork makes another machine of the same workers, out of use (see Pool.Enter), for work at the same time.
 func (m *Machine) Fork() *Machine { return newMachine(m.Path, m.pool.Fork()) }

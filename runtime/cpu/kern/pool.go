@@ -71,11 +71,11 @@ func (s *share) drop() int64 {
 	return int64(max(0, hi-lo))
 }
 
-// NewPool makes a pool of n workers, in use; n <= 0 means GOMAXPROCS, which follows a container's
+// startPool makes a pool of n workers, in use; n <= 0 means GOMAXPROCS, which follows a container's
 // quota, and at most the number of processors. Close stops the workers. If quota, unless it is 0,
 // is less than n processors' time, waiting workers sleep at once, because polling would take time
 // from the others. (GOMAXPROCS is at least 2 under any quota.)
-func NewPool(n int, quota float64) *Pool {
+func startPool(n int, quota float64) *Pool {
 	most := runtime.GOMAXPROCS(0)
 	if n <= 0 {
 		n = min(most, runtime.NumCPU())

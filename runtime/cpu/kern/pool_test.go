@@ -12,7 +12,7 @@ import (
 func TestPoolOutlivesPanics(t *testing.T) {
 	bad := errors.New("bad task")
 	for _, workers := range []int{2, 3, 20} { // more than there are processors, and a tree
-		p := NewPool(workers, 0)
+		p := startPool(workers, 0)
 		for round := range 60 {
 			n := 1 + 7*(round%9) + workers
 			func() {
@@ -41,7 +41,7 @@ func TestPoolOutlivesPanics(t *testing.T) {
 
 // A metered pool counts its regions and the time in them and in their tasks; one that is not, or not any more, counts nothing.
 func TestPoolMeter(t *testing.T) {
-	p := NewPool(2, 0)
+	p := startPool(2, 0)
 	defer p.Close()
 	regions := func() {
 		for range 3 {
@@ -114,7 +114,7 @@ func TestPoolRunBy(t *testing.T) {
 
 // Where a worker has as many tasks in one region as in the next, it runs the same ones, unless another was faster.
 func TestPoolKeepsShares(t *testing.T) {
-	p := NewPool(4, 0)
+	p := startPool(4, 0)
 	defer p.Close()
 	for w := range p.shares {
 		p.shares[w].set(10*w, 10*(w+1))

@@ -136,7 +136,7 @@ func TestCrossEntropy(t *testing.T) {
 				labels[r] = int64(d.IntN(cols))
 			}
 			labels[3], labels[7] = ignore, cols
-			c := &CrossEntropy{Rows: rows, Cols: cols, X: d.buf(d.typ(), rows*cols), Labels: Ints64(labels), Smoothing: smooth, Ignore: ignore, Loss: make([]float32, rows)}
+			c := &CrossEntropy{Rows: rows, Cols: cols, X: d.buf(d.typ(), rows*cols), Labels: ints64(labels), Smoothing: smooth, Ignore: ignore, Loss: make([]float32, rows)}
 			if i >= 2 {
 				c.Weights = make([]float32, cols)
 				for k := range c.Weights {
@@ -217,7 +217,7 @@ func TestGatherScatter(t *testing.T) {
 				index[i] = int32(d.IntN(rows))
 			}
 			table, out := d.buf(typ, rows*dim), zeros(F32, n*dim)
-			m.Gather(out, table, Ints32(index), dim, nil)
+			m.Gather(out, table, ints32(index), dim, nil)
 			want := make([]float64, rows*dim)
 			for i, r := range index {
 				for c := range dim {
@@ -228,7 +228,7 @@ func TestGatherScatter(t *testing.T) {
 				}
 			}
 			sum := zeros(typ, rows*dim)
-			m.ScatterAdd(sum, out, Ints32(index), dim, true)
+			m.ScatterAdd(sum, out, ints32(index), dim, true)
 			for i, w := range want {
 				near(t, "scatter", typ, i, sum.get(i), w, 1e-4)
 			}
@@ -287,14 +287,14 @@ func TestEmpty(t *testing.T) {
 				t.Errorf("norm of no rows: gradient %d is %g, %g", i, n.DGamma.get(i), n.DBeta.get(i))
 			}
 		}
-		if sum, count := m.CrossEntropy(&CrossEntropy{Cols: 3, X: none, Labels: Ints32(nil)}); sum != 0 || count != 0 {
+		if sum, count := m.CrossEntropy(&CrossEntropy{Cols: 3, X: none, Labels: ints32(nil)}); sum != 0 || count != 0 {
 			t.Errorf("cross entropy of no rows: %g of %g", sum, count)
 		}
 		out := d.buf(F32, 4)
 		m.Reduce(ReduceSum, out, none, 4, 0, 1)
 		m.Reduce(ReduceMax, none, none, 3, 4, 0)
-		m.Gather(none, out, Ints32(nil), 2, nil)
-		m.ScatterAdd(out, none, Ints32(nil), 2, true)
+		m.Gather(none, out, ints32(nil), 2, nil)
+		m.ScatterAdd(out, none, ints32(nil), 2, true)
 		for i := range 4 {
 			if out.get(i) != 0 {
 				t.Errorf("sum of nothing is %g", out.get(i))

@@ -93,7 +93,7 @@ func TestCrewsAreEven(t *testing.T) {
 func TestPoolFollowsGOMAXPROCS(t *testing.T) {
 	was := runtime.GOMAXPROCS(4)
 	defer runtime.GOMAXPROCS(was)
-	p := NewPool(4, 0)
+	p := startPool(4, 0)
 	defer p.Close()
 	for _, procs := range []int{4, 2, 1, 3, 4, 8} {
 		runtime.GOMAXPROCS(procs)

@@ -45,11 +45,6 @@ func Floats(x []float32) Buf {
 	return Buf{F32, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))}
 }
 
-// Halves is a view of 16-bit patterns of format t as a Buf.
-func Halves(t Type, x []uint16) Buf {
-	return Buf{t, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 2*len(x))}
-}
-
 func (b Buf) absent() bool { return b.Data == nil }
 
 // at is the address of element i.
@@ -91,16 +86,6 @@ func (b Buf) f32() []float32 { return floatsAt(unsafe.SliceData(b.Data), len(b.D
 type Index struct {
 	Data  []byte
 	Width int // bytes of each: 1 (unsigned), 4 or 8
-}
-
-// Ints32 and Ints64 are views of integers as an Index.
-func Ints32(x []int32) Index {
-	return Index{unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x)), 4}
-}
-
-// Ints64 is a view of 64-bit integers as an Index.
-func Ints64(x []int64) Index {
-	return Index{unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 8*len(x)), 8}
 }
 
 // Len is the number of integers.

@@ -64,13 +64,13 @@ func (p *Path) Axpy(dst, x, y []float32, a float32) {
 	}
 }
 
-// SumSqDev is the sum of (x[i]-mean)^2, partial sums as Sum; the vector paths fuse multiply and add.
-func (p *Path) SumSqDev(x []float32, mean float32) float32 {
+// sumSqDev is the sum of (x[i]-mean)^2, partial sums as Sum; the vector paths fuse multiply and add.
+func (p *Path) sumSqDev(x []float32, mean float32) float32 {
 	switch h := halve(len(x), sumRun); {
 	case len(x) == 0:
 		return 0
 	case h < len(x):
-		return p.SumSqDev(x[:h], mean) + p.SumSqDev(x[h:], mean)
+		return p.sumSqDev(x[:h], mean) + p.sumSqDev(x[h:], mean)
 	}
 	return p.sumSq(len(x), &x[0], mean)
 }
@@ -177,7 +177,7 @@ func countGo(n int, x *float32) (lo, hi float32, nan, inf, negativeInf, zeros in
 }
 
 // SumSq is the sum of squares of x, partial sums as Sum; the vector paths fuse multiply and add.
-func (p *Path) SumSq(x []float32) float32 { return p.SumSqDev(x, 0) }
+func (p *Path) SumSq(x []float32) float32 { return p.sumSqDev(x, 0) }
 
 // expSum sets dst = exp(src-shift) and returns the sum of dst.
 func (p *Path) expSum(n int, dst, src *float32, shift float32) float32 {

@@ -244,7 +244,7 @@ func TestSmoothOfHalves(t *testing.T) {
 	}
 	for _, p := range Paths() {
 		for _, format := range []Type{F16, BF16} {
-			p.Load(x, Halves(format, halves))
+			p.Load(x, bufOf(format, halves))
 			for _, c := range smooth {
 				p.Unary(c.op, y, x)
 				for i, v := range x {
@@ -388,7 +388,7 @@ func TestScalarRows(t *testing.T) {
 			for _, v := range x {
 				sum += (float64(v) - 0.5) * (float64(v) - 0.5)
 			}
-			near(t, "sumsq", F32, n, p.SumSqDev(x, 0.5), sum, 1e-5*sum)
+			near(t, "sumsq", F32, n, p.sumSqDev(x, 0.5), sum, 1e-5*sum)
 		}
 	}
 }
