@@ -66,8 +66,8 @@ func (b *Builder) Shared(name string, align, bytes int) Reg {
 // returned; pass only the sources.
 func (b *Builder) Do(name string, args ...Arg) Reg {
 	var dst Reg
-	if op := ops[name]; op != nil && op.Dst() != NoClass && op.Slots[0].Vec == 0 {
-		dst = b.Reg(op.Dst())
+	if op := ops[name]; op != nil && op.result() != NoClass && op.Slots[0].Vec == 0 {
+		dst = b.Reg(op.result())
 		args = append([]Arg{dst}, args...)
 	}
 	b.emit(name, args)

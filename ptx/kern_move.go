@@ -76,8 +76,8 @@ type GradStats struct {
 
 const statThreads = 256
 
-// Partials is how many partial results Build writes.
-func (s GradStats) Partials() int {
+// partials is how many partial results Build writes.
+func (s GradStats) partials() int {
 	if s.Blocks > 0 {
 		return s.Blocks
 	}
@@ -89,7 +89,7 @@ func (s GradStats) Build(fl Flavour) (*Launch, error) {
 	if s.N < 1 {
 		return nil, fmt.Errorf("ptx: %s: no gradients", s.Name)
 	}
-	blocks := s.Partials()
+	blocks := s.partials()
 	vec := min(8, 16/s.In.Size())
 	b := NewBuilder(fl, s.Name, statThreads)
 	p := params{b: b}

@@ -44,8 +44,8 @@ func (s ColSums) cols() (list []int64) {
 	return list
 }
 
-// Blocks is the number of blocks of the launch: one for every chunk of columns of every matrix.
-func (s ColSums) Blocks() (n int) {
+// blocks is the number of blocks of the launch: one for every chunk of columns of every matrix.
+func (s ColSums) blocks() (n int) {
 	chunk := ColSumsChunk(s.cols())
 	for _, m := range s.Matrices {
 		n += int((m.Cols + chunk - 1) / chunk)
@@ -78,7 +78,7 @@ func (s ColSums) Build(fl Flavour) (*Launch, error) {
 		}
 	}
 	const row = 4 // words
-	vec, blocks := colSumsVec(s.cols()), s.Blocks()
+	vec, blocks := colSumsVec(s.cols()), s.blocks()
 	b := NewBuilder(fl, s.Name, colThreads)
 	p := params{b: b}
 	table := p.in("table", Int64, blocks+row*len(s.Matrices))

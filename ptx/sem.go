@@ -132,7 +132,7 @@ func evalOrder(larger bool) func([]string) Eval {
 
 func evalBits(f func(a, b uint64) uint64) func([]string) Eval {
 	return func(alt []string) Eval {
-		n := uint(typeInfo[alt[0]].class.Bits())
+		n := uint(typeInfo[alt[0]].class.bitCount())
 		return func(a, b, _, _ uint64) uint64 { return trim(f(a, b), n) }
 	}
 }

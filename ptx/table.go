@@ -71,8 +71,8 @@ type Op struct {
 // spelling is the mnemonic as written in text.
 func (o *Op) spelling() string { name, _, _ := strings.Cut(o.Name, "#"); return name }
 
-// Dst reports the class of the result, or NoClass.
-func (o *Op) Dst() Class {
+// result reports the class of the result, or NoClass.
+func (o *Op) result() Class {
 	if len(o.Slots) > 0 && o.Slots[0].Role == Dst {
 		return typeInfo[o.Slots[0].Type].class
 	}
@@ -86,9 +86,9 @@ func (s Slot) accepts(c Class) bool {
 	case c == s.class:
 		return true
 	case s.Wide && (c == B16 || c == B32 || c == B64):
-		return c.Bits() >= s.bits
+		return c.bitCount() >= s.bits
 	case s.untyped:
-		return c != Pred && s.class != Pred && c.Bits() == s.class.Bits()
+		return c != Pred && s.class != Pred && c.bitCount() == s.class.bitCount()
 	}
 	return false
 }

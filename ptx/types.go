@@ -88,8 +88,8 @@ var classInfo = [numClasses]struct {
 
 func (c Class) String() string { return classInfo[c].decl }
 
-// Bits is the width of the class; a predicate has one.
-func (c Class) Bits() int { return classInfo[c].bits }
+// bitCount is the width of the class; a predicate has one.
+func (c Class) bitCount() int { return classInfo[c].bits }
 
 // typeInfo has, for every PTX type name, the class that holds it and its size in memory.
 var typeInfo = map[string]struct {

@@ -283,7 +283,7 @@ func (s *Slot) checkVec(o *Operand) error {
 }
 
 func (s *Slot) checkImm(o *Operand) error {
-	bits, x := s.class.Bits(), int64(o.Imm)
+	bits, x := s.class.bitCount(), int64(o.Imm)
 	switch {
 	case s.Role == Dst:
 		return errors.New("a constant cannot be written")
