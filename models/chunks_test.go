@@ -1,6 +1,7 @@
 package models_test
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -121,7 +122,8 @@ func TestChunksAreNoted(t *testing.T) {
 		change     func(c *passes.Config)
 	}{
 		{gpt, "", func(c *passes.Config) {}},
-		{gpt, "several ranks", func(c *passes.Config) { c.Parallel = passes.Parallel{Ranks: 4} }},
+		{gpt, "", func(c *passes.Config) { c.Parallel = passes.Parallel{Ranks: 4} }},
+		{gpt, "", func(c *passes.Config) { c.Parallel = passes.Parallel{Ranks: 4, Shard: true} }},
 		{gpt, "with micro-batches", func(c *passes.Config) { c.Micro = 2 }},
 		{gpt, "it has 128 rows", func(c *passes.Config) { c.Chunks = 129 }},
 		{"lenet", "", func(c *passes.Config) {}},
@@ -150,6 +152,37 @@ func TestChunksAreNoted(t *testing.T) {
 			t.Errorf("%s, %q: %v", x.spec, x.note, err)
 		} else if text := strings.Join(notes, "; "); !strings.Contains(text, x.note) || (x.note == "") != (count == 1) || x.note == "" && text != "" {
 			t.Errorf("%s: chunked %d, notes %q, want %q", x.spec, count, text, x.note)
+		}
+	}
+}
+
+// Ranks whose head runs in blocks of rows learn what one process with a whole head learns, where the
+// ranks have unequal numbers of labels, too.
+func TestChunksOnRanks(t *testing.T) {
+	const batch = 8
+	for _, query := range []string{"gpt?layers=1&dim=32&heads=2&seq=16&vocab=200", "bert?layers=1&dim=32&heads=2&seq=16&vocab=200"} {
+		for _, p := range []ampc.Policy{{}, ampc.MixedF16()} {
+			t.Run(query+"/"+p.Name, func(t *testing.T) {
+				z, err := models.Open(query + "&batch=8")
+				if err != nil {
+					t.Fatal(err)
+				}
+				feeds := []ampc.Feed{z.Batch(0), z.Batch(1), z.Batch(2)}
+				want, _, err := trainedOn(query, batch, nil, p, feeds, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, n := range []int{2, 4} {
+					onRanks(t, n, query, batch, p, feeds, 3, func(losses []float64) error {
+						for i := range losses {
+							if math.Abs(losses[i]-want[i]) > 3e-3*(1+math.Abs(want[i])) {
+								return fmt.Errorf("loss %g at step %d, one process has %g", losses[i], i, want[i])
+							}
+						}
+						return nil
+					})
+				}
+			})
 		}
 	}
 }

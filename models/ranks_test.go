@@ -43,14 +43,14 @@ func share(f ampc.Feed, rank, size int) ampc.Feed {
 }
 
 // trainedOn runs steps of a model on its part of the batches and returns losses and state.
-func trainedOn(query string, batch int, w world.World, p ampc.Policy, feeds []ampc.Feed) (losses []float64, state map[string]string, err error) {
+func trainedOn(query string, batch int, w world.World, p ampc.Policy, feeds []ampc.Feed, chunks int) (losses []float64, state map[string]string, err error) {
 	z, err := models.Open(fmt.Sprintf("%s&batch=%d", query, batch))
 	if err != nil {
 		return nil, nil, err
 	}
 	defer z.Model.Close()
 	c := z.Steps[0].Config
-	c.Policy, c.Clip.Norm, c.EMA = p, 1, 0.9
+	c.Policy, c.Clip.Norm, c.EMA, c.Chunks = p, 1, 0.9, chunks
 	if w != nil {
 		c.Parallel = ampc.DataParallel(w)
 		c.Parallel.Bucket = 4096
@@ -99,12 +99,12 @@ func TestZooOnRanks(t *testing.T) {
 					feeds = append(feeds, z.Batch(int64(i)))
 				}
 				query := m.name + "?" + m.query
-				want, _, err := trainedOn(query, batch, nil, p, feeds)
+				want, _, err := trainedOn(query, batch, nil, p, feeds, 0)
 				if err != nil {
 					t.Fatal(err)
 				}
 				for _, n := range []int{2, 4} {
-					onRanks(t, n, query, batch, p, feeds, func(losses []float64) error {
+					onRanks(t, n, query, batch, p, feeds, 0, func(losses []float64) error {
 						for i := range losses {
 							if !m.norms && math.Abs(losses[i]-want[i]) > 3e-3*(1+math.Abs(want[i])) {
 								return fmt.Errorf("loss %g at step %d, one process has %g", losses[i], i, want[i])
@@ -119,7 +119,7 @@ func TestZooOnRanks(t *testing.T) {
 }
 
 // onRanks trains on n ranks of this process, which must end with the same bits.
-func onRanks(t *testing.T, n int, query string, batch int, p ampc.Policy, feeds []ampc.Feed, check func(losses []float64) error) {
+func onRanks(t *testing.T, n int, query string, batch int, p ampc.Policy, feeds []ampc.Feed, chunks int, check func(losses []float64) error) {
 	t.Helper()
 	states, errs := make([]map[string]string, n), make([]error, n)
 	var all sync.WaitGroup
@@ -131,7 +131,7 @@ func onRanks(t *testing.T, n int, query string, batch int, p ampc.Policy, feeds 
 				mine = append(mine, share(f, r, n))
 			}
 			var losses []float64
-			if losses, states[r], errs[r] = trainedOn(query, batch/n, w, p, mine); errs[r] == nil {
+			if losses, states[r], errs[r] = trainedOn(query, batch/n, w, p, mine, chunks); errs[r] == nil {
 				errs[r] = check(losses)
 			}
 		})

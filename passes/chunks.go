@@ -20,8 +20,8 @@ func chunks(g *ir.Graph, c *Context) error {
 	if c.Chunks < 2 || !c.Train {
 		return nil
 	}
-	if c.accumulates() || c.Parallel.several() {
-		c.note("Chunks: with micro-batches or several ranks products and their losses run whole: make the micro-batches smaller")
+	if c.accumulates() {
+		c.note("Chunks: with micro-batches products and their losses run whole: make the micro-batches smaller")
 		return nil
 	}
 	found := false

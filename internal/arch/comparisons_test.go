@@ -43,7 +43,7 @@ var comparing = map[string]struct {
 	"passes/override.go":              {4, rewrite},
 	"passes/parallel.go":              {2, rewrite},
 	"passes/prove/clamp.go":           {4, checks},
-	"passes/prove/guard_rules.go":     {4, checks},
+	"passes/prove/guard_rules.go":     {6, checks},
 	"passes/prove/guard_scale.go":     {1, checks},
 	"passes/prove/gradient.go":        {3, checks},
 	"passes/prove/gradient_number.go": {3, checks},

@@ -490,7 +490,7 @@ func (g *guard) leaf(t *skipGroup, writer *ir.Node, v *ir.Value) {
 	g.p.report(writer, "reads the %s %s, and no check of its skip predicate %s is certain to see an Inf or NaN in it", what, v, t.skip)
 }
 
-// bounded reports whether v is finite because of its row, or a sum of such values.
+// bounded reports whether v is finite because of its row, or a sum of such values, or a count.
 func (g *guard) bounded(v *ir.Value) bool {
 	n := v.Def
 	if n != nil && v.Next != nil && n.Op == ir.OpAccumTree {
@@ -509,7 +509,11 @@ func (g *guard) bounded(v *ir.Value) bool {
 		return false
 	}
 	if n.Op == ir.OpCast && !v.Type.DType.Low() {
-		return n.In[0].Def != nil && g.bounded(n.In[0])
+		return n.In[0].Type.DType == ir.Bool || n.In[0].Def != nil && g.bounded(n.In[0])
+	}
+	if n.Op == ir.OpReduceSum && v.Type.DType == ir.F32 { // how many flags are set
+		x := n.In[0].Def
+		return x != nil && x.Op == ir.OpCast && x.In[0].Type.DType == ir.Bool && x.Out[0].Type.DType == ir.F32
 	}
 	if n.Def().Is(ir.Collective|ir.Apart) && n.DT("msg") == ir.F32 {
 		return g.bounded(n.In[v.Idx])
