@@ -191,7 +191,7 @@ func (c Caps) StoresLow(n *Node) bool {
 
 // DropsUnread reports whether n's kernel stores result i only if something reads it.
 func (c Caps) DropsUnread(n *Node, i int) bool {
-	return c.RecomputesPools && n.Def().Out[i].Cheap
+	return c.RecomputesPools && i < len(n.Def().Out) && n.Def().Out[i].Cheap // a variadic row has more results
 }
 
 // StoresF32 reports whether n's kernel can store result 0 in f32 although its
