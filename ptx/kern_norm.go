@@ -39,11 +39,12 @@ type Norm struct {
 	Stride, PerRow []int64 // of x, y, dx, dy and of scale and bias over Shape; nil: dense, and one element for each column
 }
 
-// the longest row for which a team keeps column sums in registers next to the row, and the largest
-// team that keeps what is the same for all rows
+// the longest row for which a team keeps column sums in registers next to the row, the largest team
+// that keeps what is the same for all rows, and the largest that reads the next row ahead
 const (
 	maxSummed = goodLane * 512
 	sharing   = 128
+	readAhead = 256
 )
 
 // normGen is the state of one code generation.
@@ -370,7 +371,7 @@ func (s Norm) Backward(fl Flavour) (*Launch, error) {
 		k.before.share(k.rows)
 		k.after.share(k.rows)
 	}
-	if s.Rows > workers && !k.streamed {
+	if s.Rows > workers && !k.streamed && k.team <= readAhead {
 		k.fetch(k.worker)
 	}
 	k.share(s.Rows, workers, func(row Reg) {
