@@ -2,9 +2,11 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"math"
 
 	"ampc/ir"
+	"ampc/lower"
 	"ampc/runtime/cpu"
 )
 
@@ -57,4 +59,24 @@ func (k *Kept) Replays() (n, loaded int) {
 		loaded = len(k.small.machines)
 	}
 	return n + len(k.subject.others), loaded
+}
+
+// SearchedTo is the part and the step at which the search for the first flaw ends, and how many steps
+// that part has.
+func SearchedTo(b *cpu.Backend, c *Case) (part lower.Part, step, of int, err error) {
+	k := new(Kept)
+	s, err := k.of(c)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	x := &analysis{subject: s, workers: newWorkers(b), ctx: context.Background(), c: c, loaded: k.take(b)}
+	if err := x.begin(); err != nil {
+		return 0, 0, 0, err
+	}
+	defer x.close()
+	found, err := x.search()
+	if err == nil && found == nil {
+		err = errors.New("no flaw found")
+	}
+	return x.actual.part, x.actual.step, len(x.actual.p.Parts[x.actual.part]), err
 }

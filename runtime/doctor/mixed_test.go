@@ -48,7 +48,7 @@ func TestMixedVariants(t *testing.T) {
 }
 
 // caseOf is a step of a zoo model under mixed-f16.
-func caseOf(t testing.TB, spec string) *doctor.Case {
+func caseOf(t *testing.T, spec string) *doctor.Case {
 	t.Helper()
 	z, err := models.Open(spec)
 	if err != nil {
@@ -61,7 +61,13 @@ func caseOf(t testing.TB, spec string) *doctor.Case {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := step.Run(context.Background(), z.Batch(1)); err != nil {
+	return caseAfter(t, step, z.Batch(1))
+}
+
+// caseAfter is a step that is run once.
+func caseAfter(t *testing.T, step *ampc.Step, feed ampc.Feed) *doctor.Case {
+	t.Helper()
+	if _, err := step.Run(context.Background(), feed); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "step.ampc")
