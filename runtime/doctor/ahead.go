@@ -4,15 +4,17 @@ import "ampc/ir"
 
 // Prepare compiles in the background what a diagnosis of a skipped step most likely replays; what
 // only a fault in the update takes, where update says that this is likely. Diagnose waits for it.
-// c needs no variables.
+// c needs no variables. The graph is copied before Prepare returns.
 func (k *Kept) Prepare(c *Case, update bool) {
+	s, err := k.of(c)
+	if err != nil {
+		return // a diagnosis fails in the same way
+	}
 	k.ahead.Go(func() {
 		k.one.Lock()
 		defer k.one.Unlock()
 		defer func() { _ = recover() }() // training goes on; a diagnosis compiles again and fails in the same way
-		if s, err := k.of(c); err == nil {
-			_ = s.prepare(c, update) // likewise
-		}
+		_ = s.prepare(c, update)         // likewise
 	})
 }
 
