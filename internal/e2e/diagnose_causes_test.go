@@ -1,11 +1,15 @@
 package e2e_test
 
 import (
+	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
 	"ampc"
+	"ampc/internal/golden"
 )
 
 // Training that diverges in f32 as well is said to diverge, whatever overflows
@@ -32,31 +36,50 @@ func TestDiagnoseDivergence(t *testing.T) {
 			break
 		}
 	}
+	var d *ampc.Diagnosis
 	for range 6 { // the record outlasts the results that are kept
 		run(t, low, slopedFeed(1))
-		d := ask(t, low)
+		d = ask(t, low)
 		if d.Cause != ampc.Diverged || len(d.Remedies) > 0 || !strings.Contains(d.Why, "in f32 as well") || !strings.Contains(d.Advice, "learning rate") {
 			t.Fatalf("%s", d)
 		}
 	}
+	said := sayings{"diverging": d}
 	m, calm := build(ampc.MixedF16(), 0.01)
 	for range 5 {
 		run(t, calm, slopedFeed(1))
 	}
 	set(t, m, "fc1.b", all(16, 1e5))
-	if d := diagnose(t, calm, slopedFeed(1)); d.Cause != ampc.ForwardOverflow {
-		t.Errorf("%s", d)
+	if said["calm"] = diagnose(t, calm, slopedFeed(1)); said["calm"].Cause != ampc.ForwardOverflow {
+		t.Errorf("%s", said["calm"])
 	}
 	m, fresh := build(ampc.MixedF16(), 0.01)
 	set(t, m, "fc1.b", all(16, 1e5))
 	if d := diagnose(t, fresh, slopedFeed(1)); d.Cause != ampc.ForwardOverflow || !strings.Contains(d.String(), "one step cannot tell") {
 		t.Errorf("%s", d)
+	} else {
+		said["fresh"] = d
 	}
+	said.golden(t, "training-that-diverges")
+}
+
+// sayings are diagnoses of a scenario, by name.
+type sayings map[string]*ampc.Diagnosis
+
+// golden compares the reports with a file.
+func (s sayings) golden(t *testing.T, name string) {
+	t.Helper()
+	var reports strings.Builder
+	for _, which := range slices.Sorted(maps.Keys(s)) {
+		fmt.Fprintf(&reports, "-- %s --\n%s\n", which, steady(s[which].String()))
+	}
+	golden.File(t, "../../testdata/doctor/"+name+".txtar", reports.String())
 }
 
 // A mean over labels that are all ignored is called that, with one micro-batch
 // and with several.
 func TestDiagnoseNoTarget(t *testing.T) {
+	said := sayings{}
 	for _, micro := range []int{1, 2} {
 		m, loss := small(8)
 		s := train(t, m, loss, ampc.TrainConfig{Policy: ampc.MixedF16(), Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Micro: micro})
@@ -69,14 +92,17 @@ func TestDiagnoseNoTarget(t *testing.T) {
 		if d.Cause != ampc.NotPrecision || !strings.Contains(d.Why, "the mean over no valid target: every label of y is ignored") {
 			t.Errorf("%d micro-batches: %s", micro, d)
 		}
+		said[fmt.Sprintf("%d micro-batches", micro)] = d
 		if v, err := m.Variable("amp.scale"); err != nil || v.At(0) != 65536 {
 			t.Errorf("%d micro-batches: the scale went to %g (%v)", micro, v.At(0), err)
 		}
 	}
+	said.golden(t, "labels-that-are-all-ignored")
 }
 
 // The root of a difference that f32 does not resolve either is traced to that.
 func TestDiagnoseCancellation(t *testing.T) {
+	said := sayings{}
 	for _, p := range []ampc.Policy{ampc.F32Only(), ampc.MixedF16()} {
 		m := ampc.New("variance")
 		x := m.Input("x", ampc.F32, 64, 8)
@@ -93,8 +119,10 @@ func TestDiagnoseCancellation(t *testing.T) {
 		if d.Cause != ampc.NotPrecision || d.Node != "dev" || d.From != "variance" || !strings.Contains(d.Why, "the rounding before it is larger") {
 			t.Errorf("%s: %s", p.Name, d)
 		}
+		said[p.Name] = d
 		m.Close()
 	}
+	said.golden(t, "variance-that-f32-does-not-resolve")
 }
 
 // A scaler that has halvings to go is never blamed for them, and says how many.
@@ -107,9 +135,10 @@ func TestLongScaleSearch(t *testing.T) {
 		}
 		return x
 	})
-	left := -1
-	for range 24 {
+	left, said := -1, sayings{}
+	for i := range 24 {
 		if !metrics(t, run(t, step, ampc.Feed{"x": all(32, 2)})).Skipped {
+			said.golden(t, "a-long-search-for-the-scale")
 			if left != 0 {
 				t.Errorf("the step is taken with %d more to be skipped", left)
 			}
@@ -123,7 +152,7 @@ func TestLongScaleSearch(t *testing.T) {
 		if d.Cause != ampc.NoFault || left >= 0 && wait != left-1 || strings.Contains(d.String(), " 1 more skipped steps") {
 			t.Fatalf("%d steps were left:\n%s", left, d)
 		}
-		left = wait
+		left, said[fmt.Sprintf("step %02d", i)] = wait, d
 	}
 	t.Error("the search does not end")
 }
@@ -131,6 +160,7 @@ func TestLongScaleSearch(t *testing.T) {
 // Where f16 overflows first, in forward or in the gradients, and the step is not finite in f32 either, there is no
 // remedy to name.
 func TestDiagnoseAlsoInF32(t *testing.T) {
+	said := sayings{}
 	for _, tall := range []bool{true, false} {
 		m := ampc.New("both")
 		t.Cleanup(func() { m.Close() })
@@ -149,5 +179,7 @@ func TestDiagnoseAlsoInF32(t *testing.T) {
 		if len(d.Remedies) > 0 || !strings.Contains(d.Advice, "not finite in f32 either") {
 			t.Errorf("%s", d)
 		}
+		said[fmt.Sprintf("forward %t", tall)] = d
 	}
+	said.golden(t, "a-step-that-f32-does-not-hold-either")
 }
