@@ -139,6 +139,10 @@ func (b *Builder) fillNaN(r Reg, d DType) {
 // registers can hold.
 func (s Embedding) together() int { return 16 / s.In.Size() }
 
+// sumsResident is the number of blocks that a multiprocessor must hold if code follows the sums. For
+// more blocks ptxas would keep a register in memory.
+const sumsResident = 8
+
 // rowsPerWarp is the number of table rows that a warp sums: several if most rows have nothing to
 // sum.
 func (s Embedding) rowsPerWarp() int {
@@ -174,6 +178,9 @@ func (s Embedding) Backward(fl Flavour) (*Launch, error) {
 	} else {
 		after.loadParams(&p, 1)
 		after.storeParams(&p)
+	}
+	if after != nil {
+		k.b.k.Blocks = sumsResident
 	}
 	k.begin()
 	k.warpLane = k.lane
