@@ -111,6 +111,12 @@ func (a *Access) inside(p *Program, shape []int64, id BufferID) error {
 	if a.DType != b.Type.DType {
 		return fmt.Errorf("accesses %%%s as %s, it holds %s", b.Name, a.DType, b.Type.DType)
 	}
+	if w := a.Spread; w != nil {
+		if n := b.Type.Shape.Elements(); n != w.Window.N*w.Window.C*Count(w.Window.Out) {
+			return fmt.Errorf("accesses %%%s as the outputs of windows, it has %d elements", b.Name, n)
+		}
+		return nil
+	}
 	if len(a.Strides) != len(shape) {
 		return fmt.Errorf("accesses %%%s with %d strides in %d dimensions", b.Name, len(a.Strides), len(shape))
 	}

@@ -322,7 +322,7 @@ func (g *Cluster) stores(out BufferID) int {
 func (g *Cluster) samePoints(p *Program, root, out BufferID) bool {
 	i := g.stores(out)
 	for _, a := range g.Loads {
-		if a.Buffer != None && p.Buffers[a.Buffer].Root == root && (i < 0 || a.Offset != g.Stores[i].Offset || !slices.Equal(a.Strides, g.Stores[i].Strides)) {
+		if a.Buffer != None && p.Buffers[a.Buffer].Root == root && (i < 0 || a.Spread != nil || a.Offset != g.Stores[i].Offset || !slices.Equal(a.Strides, g.Stores[i].Strides)) {
 			return false
 		}
 	}

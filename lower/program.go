@@ -236,8 +236,18 @@ type Access struct {
 	Offset  int64
 	Strides []int64
 	Reg     ir.Reg // stores only: the register to store
-	// Bits: the elements are bool, eight in a byte of a u8 buffer, for GPU targets.
-	Bits bool
+	// For GPU targets. Bits: the elements are bool, eight in a byte of a u8 buffer. Spread: the
+	// elements are those of images, of which the buffer holds less.
+	Bits   bool
+	Spread *Spread
+}
+
+// Spread says how a load over images with channels last reads the outputs of windows over them.
+// An element of the images is the sum of the outputs that come from it. Without Taps windows have
+// one tap. With Taps the next load is the tap that each output comes from.
+type Spread struct {
+	Window ir.Window
+	Taps   bool
 }
 
 // Cluster is fused elementwise work: Code runs for every point of Shape. Instruction PIn reads

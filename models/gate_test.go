@@ -34,9 +34,10 @@ const (
 // allowed are the kinds of kernels that do not, and why.
 var allowed = map[string]string{
 	"embedding":           "rows are gathered, by a warp each: 1.9 waves of 16 blocks",
+	"max_pool":            "one load of 16 bytes at a time, by threads that hold the norms of eight channels",
 	"batch":               "a block for each 32,768 elements, whatever the number of multiprocessors",
 	"sums":                "a block for each 32,768 elements, whatever the number of multiprocessors",
-	"transposing cluster": "reads along one dimension and writes along another: 0.2 of 105 GB",
+	"transposing cluster": "reads along one dimension and writes along another: 0.2 of 97 GB",
 }
 
 // measured is a distinct launch of a step with its machine code.
@@ -87,7 +88,7 @@ func TestMachineCode(t *testing.T) {
 	used := map[string]bool{}
 	for _, spec := range []string{"gpt2", "resnet50"} {
 		for _, gpu := range []int{80, 90} {
-			p := lowered(t, spec, fmt.Sprint("sm_", gpu))
+			p := lowered(t, spec, fmt.Sprint("sm_", gpu), "mixed-bf16")
 			list := measure(t, p, machineCode(t, assembler, disassembler, sm.Modules(p), gpu), sass.GPUs[gpu])
 			t.Logf("%s on sm_%d\n%s\n%s", spec, gpu, summary(list), table(list))
 			for _, m := range list {
@@ -111,15 +112,17 @@ func TestMachineCode(t *testing.T) {
 	}
 }
 
-// lowered is a model's training step under mixed-bf16.
-func lowered(t *testing.T, spec, target string) *lower.Program {
+// lowered is a model's training step under a policy.
+func lowered(t *testing.T, spec, target, policy string) *lower.Program {
 	t.Helper()
 	z, err := models.Open(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg := z.Steps[0].Config
-	cfg.Policy = ampc.MixedBF16()
+	if cfg.Policy, err = ampc.PolicyNamed(policy); err != nil {
+		t.Fatal(err)
+	}
 	g, pc, err := z.Model.Source(cfg, z.Steps[0].Losses...)
 	if err != nil {
 		t.Fatal(err)

@@ -98,6 +98,36 @@ func TestLargeModels(t *testing.T) {
 	}
 }
 
+// TestStepBytes limits what the steps of the speed comparison name and launch, casts of weights that a
+// store keeps apart.
+func TestStepBytes(t *testing.T) {
+	for _, c := range []struct {
+		spec, policy string
+		gb           float64
+		launches     int
+	}{
+		{"gpt2", "mixed-f16", 44, 250},
+		{"gpt2", "mixed-bf16", 44, 250},
+		{"resnet50", "mixed-f16", 98, 525},
+		{"resnet50", "mixed-f16-trunk", 90, 525},
+	} {
+		bytes, launches := int64(0), 0
+		p := lowered(t, c.spec, "sm_90", c.policy)
+		for part, steps := range p.Parts {
+			for i, s := range steps {
+				if lower.Part(part) == lower.Prepare && slices.ContainsFunc(p.WeightCopies, func(w lower.WeightCopy) bool { return w.Step == i }) {
+					continue
+				}
+				bytes += s.Bytes
+				launches++
+			}
+		}
+		if gb := float64(bytes) / 1e9; gb > c.gb || launches > c.launches {
+			t.Errorf("%s under %s names %.2f GB in %d launches, more than %g or %d", c.spec, c.policy, gb, launches, c.gb, c.launches)
+		}
+	}
+}
+
 var reduces = regexp.MustCompile("^(row|col)_")
 
 // updates counts the launches that store many tensors of millions of elements

@@ -6,10 +6,15 @@ import "fmt"
 // writes as a whole.
 const bitsInByte = 8
 
-// checkBits reports why accesses to bits are not possible: a thread that does not process whole
-// bytes, or values that are not bool.
-func (c *elementwiseGen) checkBits() error {
+// checkAccesses reports why an access is not possible: to bits of which a thread does not process
+// whole bytes, or to outputs that cannot be spread.
+func (c *elementwiseGen) checkAccesses() error {
 	for k, a := range c.accesses() {
+		if a.Spread != nil {
+			if err := a.Spread.check(a, c.Shape); err != nil {
+				return err
+			}
+		}
 		if !a.Bits {
 			continue
 		}
@@ -22,6 +27,23 @@ func (c *elementwiseGen) checkBits() error {
 		}
 	}
 	return nil
+}
+
+// extent is the number of elements from the pointer to the last accessed element, inclusive.
+func (c *elementwiseGen) extent(a Access) int64 {
+	top := a.Offset
+	for i, s := range a.Stride {
+		if s > 0 {
+			top += s * (c.Shape[i] - 1)
+		}
+	}
+	switch {
+	case a.Spread != nil:
+		return int64(a.Spread.outputs())
+	case a.Bits:
+		top /= bitsInByte
+	}
+	return top + 1
 }
 
 // addressOfBits is the address of the byte of the elements from coords on. Strides of outer

@@ -26,6 +26,7 @@ type Access struct {
 	Stride []int64 // strides in elements for each dimension of Shape; 0 broadcasts; nil is contiguous
 	Offset int64   // element of the buffer at index 0…0
 	Bits   bool    // elements are bool, eight in a byte of a u8 buffer, the first in its lowest bit
+	Spread *Spread // of a load: elements are sums of those of a smaller tensor
 }
 
 // Output writes a value. It may go to a buffer that a load reads when both map every index to the
@@ -154,7 +155,7 @@ func newElementwiseGen(g Elementwise, fl Flavour) (*elementwiseGen, error) {
 	c.vec = c.width()
 	c.vectors = c.n / int64(c.vec)
 	c.tail = c.n % int64(c.vec)
-	return c, c.checkBits()
+	return c, c.checkAccesses()
 }
 
 // planElementwise brings e into the form from which code is generated.
@@ -412,20 +413,6 @@ func (c *elementwiseGen) param(a Access, write bool) Reg {
 	return c.b.Param(fmt.Sprintf("p%d", len(c.args)-1))
 }
 
-// extent is the number of elements from the pointer to the last accessed element, inclusive.
-func (c *elementwiseGen) extent(a Access) int64 {
-	top := a.Offset
-	for i, s := range a.Stride {
-		if s > 0 {
-			top += s * (c.Shape[i] - 1)
-		}
-	}
-	if a.Bits {
-		top /= bitsInByte
-	}
-	return top + 1
-}
-
 // values emits the code for n consecutive elements from the linear index e (u64).
 func (c *elementwiseGen) values(e Reg, n int) {
 	c.coords = c.coordinates(e)
@@ -505,6 +492,9 @@ func (c *elementwiseGen) value(i int, in Instr) []Reg {
 		a := c.Loads[in.Int]
 		if c.known != nil && c.known[in.Int] != nil {
 			return c.known[in.Int]
+		}
+		if a.Spread != nil {
+			return c.spread(int(in.Int))
 		}
 		at := c.locate(int(in.Int))
 		if a.Bits {

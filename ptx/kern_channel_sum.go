@@ -3,6 +3,7 @@ package ptx
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 )
 
 // ChannelSum is elementwise code over images that also sums values of the code for every channel,
@@ -65,9 +66,10 @@ func (s ChannelSum) Blocks(fl Flavour) (Channeled, error) {
 	return Channeled{w.across(), elementThreads / w.side(), s.resident()}, nil
 }
 
-// resident is 2 if the registers of three sums would not suffice for more blocks.
+// resident is 2 if the registers of three sums, or of outputs of several windows, would not suffice
+// for more blocks.
 func (s ChannelSum) resident() int {
-	if len(s.Sums) > 2 {
+	if len(s.Sums) > 2 || slices.ContainsFunc(s.Loads, func(a Access) bool { return a.Spread != nil && a.Spread.Taps }) {
 		return 2
 	}
 	return 3
@@ -121,7 +123,7 @@ func (s ChannelSum) generate(fl Flavour) (*channelSum, error) {
 	}
 	for w.vec = w.width(); !w.planes && 4*elementThreads*w.vec*len(s.Sums) > channelShared; w.vec /= 2 {
 	}
-	return w, w.checkBits()
+	return w, w.checkAccesses()
 }
 
 // strideOf is the strides of an access over shape; nil strides are contiguous.

@@ -13,6 +13,7 @@ type Pool struct {
 	Begin, End       [3]int // padding; End counts only for CountPad's divisor
 	NHWC, CountPad   bool
 	NoMax, NoIndex   bool // results of Max that nothing reads
+	Taps             bool // Max's index is the number of the window's tap, row-major, in u8; 255 if it has none
 	In, Out          DType
 }
 
@@ -137,52 +138,82 @@ func (s Pool) window(b *Builder, p coords, body func(at [3]Reg)) {
 }
 
 // Max generates the largest element of each window, NaN if there is one, and its first position,
-// counted row-major in the image. Arguments: x, then y unless NoMax, index i32 unless NoIndex.
+// counted row-major in the image. Arguments: x, then y unless NoMax, index unless NoIndex: i32, with
+// Taps u8.
 func (s Pool) Max(fl Flavour) (*Launch, error) {
-	if err := s.check(); err != nil {
+	if err := s.checkMax(); err != nil {
 		return nil, err
-	}
-	if s.NoMax && s.NoIndex {
-		return nil, fmt.Errorf("ptx: %s: a pool without results", s.Name)
 	}
 	b := NewBuilder(fl, s.Name, elementThreads)
 	q := params{b: b}
-	outs := s.outputs()
 	src := q.in("x", s.In, s.inputs())
-	var dst, index Reg
-	if !s.NoMax {
-		dst = q.out("y", s.Out, outs)
-	}
-	if !s.NoIndex {
-		index = q.out("index", Int32, outs)
-	}
+	store := s.results(&q)
 	n := s.lanes()
-	grid := b.perElement(outs/n, func(i Reg) {
-		best, where := s.largest(b, src, s.at(b, i, s.To, n))
-		if !s.NoMax {
-			b.storeF(b.at(dst, i, n*s.Out.Size()), 0, s.Out, best)
-		}
-		if !s.NoIndex {
-			b.store(b.at(index, i, n*4), 0, Int32, where)
-		}
+	grid := b.perElement(s.outputs()/n, func(i Reg) {
+		p := s.at(b, i, s.To, n)
+		store(i, n, p, func(at [3]Reg) []Reg {
+			return b.loadF(b.at(src, s.index(b, p.n, p.c, at, s.Size), s.In.Size()), 0, s.In, n)
+		})
 	})
 	return finish(b, grid, q.list)
 }
 
-// largest finds the largest element of output p's window and its position, in every lane. Of equal
+// checkMax reports why there is no kernel of a maximum.
+func (s Pool) checkMax() error {
+	if s.Taps && (volume(s.Kernel[:]) > 255 || s.Dilation != [3]int{} && s.Dilation != [3]int{1, 1, 1}) {
+		return fmt.Errorf("ptx: %s: taps of windows of %v, %v apart", s.Name, s.Kernel, s.Dilation)
+	}
+	if s.NoMax && s.NoIndex {
+		return fmt.Errorf("ptx: %s: a pool without results", s.Name)
+	}
+	return s.check()
+}
+
+// results declares what Max stores. It returns code that stores the maxima of output p and the n-1
+// channels after it, of vector i, from the values at each position.
+func (s Pool) results(q *params) (store func(i Reg, n int, p coords, values func(at [3]Reg) []Reg)) {
+	b, d := q.b, Int32
+	var dst, index Reg
+	if !s.NoMax {
+		dst = q.out("y", s.Out, s.outputs())
+	}
+	if s.Taps {
+		d = Uint8
+	}
+	if !s.NoIndex {
+		index = q.out("index", d, s.outputs())
+	}
+	return func(i Reg, n int, p coords, values func(at [3]Reg) []Reg) {
+		best, where := s.largest(b, n, p, values)
+		if !s.NoMax {
+			b.storeF(b.at(dst, i, n*s.Out.Size()), 0, s.Out, best)
+		}
+		if s.NoIndex {
+			return
+		}
+		for l, x := range where {
+			if s.Taps {
+				where[l] = b.Do("cvt.u16.u32", x)
+			}
+		}
+		b.store(b.at(index, i, n*d.Size()), 0, d, where)
+	}
+}
+
+// largest finds the largest element of output p's window and its index, in n lanes. Of equal
 // elements the first counts. NaN counts as larger than everything except an earlier NaN.
-func (s Pool) largest(b *Builder, src Reg, p coords) (best, where []Reg) {
-	for range s.lanes() {
+func (s Pool) largest(b *Builder, n int, p coords, values func(at [3]Reg) []Reg) (best, where []Reg) {
+	for range n {
 		best = append(best, b.floatConst(float32(-posInf)))
 		where = append(where, b.Do("mov.u32", I(-1)))
 	}
 	s.window(b, p, func(at [3]Reg) {
 		var here, first Reg
 		if !s.NoIndex { // −∞ is not larger than the initial value, but it has a position
-			here = s.position(b, b.Do("mov.u32", I(0)), at, s.Size)
+			here = s.numbered(b, p, at)
 			first = b.Do("setp.eq.u32", where[0], I(-1))
 		}
-		for l, v := range b.loadF(b.at(src, s.index(b, p.n, p.c, at, s.Size), s.In.Size()), 0, s.In, len(best)) {
+		for l, v := range values(at) {
 			better := b.Do("setp.gtu.f32", v, best[l])
 			if !s.NoIndex {
 				better = b.Do("or.pred", better, first)
@@ -195,6 +226,19 @@ func (s Pool) largest(b *Builder, src Reg, p coords) (best, where []Reg) {
 		}
 	})
 	return best, where
+}
+
+// numbered is the index of position at in the window of output p.
+func (s Pool) numbered(b *Builder, p coords, at [3]Reg) Reg {
+	if !s.Taps {
+		return s.position(b, b.Do("mov.u32", I(0)), at, s.Size)
+	}
+	for d, x := range at {
+		if !s.flat(d) { // how far the position is from the window's first
+			at[d] = b.Do("sub.u32", x, b.Do("mad.lo.u32", p.at[d], I(s.stride(d)), b.Do("mov.u32", I(-s.Begin[d]))))
+		}
+	}
+	return s.position(b, b.Do("mov.u32", I(0)), at, s.Kernel)
 }
 
 // MaxBackward generates dx: each position sums dy of the windows over it whose index names it.

@@ -29,8 +29,8 @@ func planRows(g *Elementwise, rows, cols int) (*rowElementwise, error) {
 	if c.n != int64(rows)*int64(cols) {
 		return nil, fmt.Errorf("%d elements in %d rows of %d", c.n, rows, cols)
 	}
-	if slices.ContainsFunc(c.accesses(), func(a Access) bool { return a.Bits }) {
-		return nil, fmt.Errorf("bits in code over rows")
+	if slices.ContainsFunc(c.accesses(), func(a Access) bool { return a.Bits || a.Spread != nil }) {
+		return nil, fmt.Errorf("bits or spread outputs in code over rows")
 	}
 	k := &rowElementwise{elementwiseGen: c}
 	if !k.splitRows(int64(cols)) {

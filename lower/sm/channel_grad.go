@@ -80,10 +80,14 @@ func (g *channelGrads) keep(made ir.Reg) {
 		g.kept = b.Stores[i].Buffer
 		return
 	}
-	cost := -2 * g.dtype().Size()
+	n := g.elements(g.s.In[0])
+	cost := -2 * n * g.dtype().Size()
 	for k, a := range b.Loads {
-		if !g.known(a.Buffer) && g.signsFor(k) == lower.None {
-			cost += a.DType.Size()
+		switch w := g.spreadOf(a.Buffer); {
+		case w != nil:
+			cost += w.size(g.p)
+		case !g.known(a.Buffer) && g.signsFor(k) == lower.None:
+			cost += n * a.DType.Size()
 		}
 	}
 	if g.kept = lower.None; cost > 0 {
@@ -105,7 +109,7 @@ func (g *channelGrads) known(id lower.BufferID) bool {
 func (g *channelGrads) dy(p *channelPass, first bool) ir.Reg {
 	b := g.before
 	if b == nil || !first && g.kept != lower.None {
-		return p.each(g.kept)
+		return g.operand(p, g.kept)
 	}
 	regs := make([]ir.Reg, len(b.Code))
 	for i, in := range b.Code {
@@ -138,9 +142,13 @@ func (g *channelGrads) dy(p *channelPass, first bool) ir.Reg {
 	return made
 }
 
-// operand is an operand of the code that computes dy: images in memory, or the result of a norm and
-// its ReLU, computed again from x, which the pass reads in any case.
+// operand is an operand of the code that computes dy: images in memory, images that are sums of
+// outputs of windows, or the result of a norm and its ReLU, computed again from x, which the pass
+// reads in any case.
 func (g *channelGrads) operand(p *channelPass, id lower.BufferID) ir.Reg {
+	if w := g.spreadOf(id); w != nil {
+		return p.rounded(p.spread(w), g.typeOf(id).DType)
+	}
 	if f := g.relu[g.p.Buffers[id].Root]; f != nil && g.known(id) {
 		return p.rounded(p.Max(p.norm(channelStats{f, f.Out[1], f.Out[2]}), p.F(0)), g.typeOf(id).DType)
 	}

@@ -74,7 +74,11 @@ func ptxAccess(a *lower.Access, name string) (ptx.Access, error) {
 	if !ok {
 		return ptx.Access{}, fmt.Errorf("no kernel reads or writes %s", a.DType)
 	}
-	return ptx.Access{Name: name, DType: t, Stride: a.Strides, Offset: a.Offset, Bits: a.Bits}, nil
+	x := ptx.Access{Name: name, DType: t, Stride: a.Strides, Offset: a.Offset, Bits: a.Bits}
+	if a.Spread != nil {
+		x.Spread = &ptx.Spread{Pool: poolOf(&a.Spread.Window), Taps: a.Spread.Taps}
+	}
+	return x, nil
 }
 
 func ptxInstr(i *ir.Instr) ptx.Instr {

@@ -100,7 +100,7 @@ func (c *cudaCall) pool() ptx.Pool {
 // maxPool omits results that nothing reads: the positions of a pool in forward, or
 // the values of a pool that is computed again.
 func (c *cudaCall) maxPool() error {
-	p, args := c.pool(), []lower.BufferID{c.s.In[0]}
+	p, args := c.pool(), []lower.BufferID(nil)
 	p.NoMax, p.NoIndex = !c.isRead(c.s.Out[0]), !c.isRead(c.s.Out[1])
 	if p.NoMax && p.NoIndex {
 		p.NoMax = false
@@ -109,9 +109,17 @@ func (c *cudaCall) maxPool() error {
 		args = append(args, c.s.Out[0])
 	}
 	if !p.NoIndex {
-		args = append(args, c.s.Out[1])
+		index := c.s.Out[1]
+		if w := c.taps[c.p.Buffers[index].Root]; w != nil {
+			w.taps = c.temp("taps", ir.U8, c.dims(index)...)
+			p.Taps, index = true, w.taps
+		}
+		args = append(args, index)
 	}
-	return c.launch("max_pool", p.Max, args...)
+	if c.pooled[c.p.Buffers[c.s.In[0]].Root] {
+		return c.poolOfNorm(p, args)
+	}
+	return c.launch("max_pool", p.Max, append(c.s.In[:1:1], args...)...)
 }
 
 // maxPoolGrad adds dy at the positions in index. If the pool that computed index is
@@ -119,6 +127,10 @@ func (c *cudaCall) maxPool() error {
 // an image are added one after the other.
 func (c *cudaCall) maxPoolGrad() error {
 	dy, index, dx := c.s.In[0], c.s.In[1], c.s.Out[0]
+	if w := c.spreadOf(dx); w != nil {
+		w.outputs = dy
+		return nil // its readers compute it
+	}
 	if pool := c.s.Kernel.Pool; pool != nil {
 		p := poolOf(pool)
 		p.In, p.Out = c.elem(dy), c.elem(dx)

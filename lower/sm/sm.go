@@ -16,22 +16,25 @@ import (
 
 // cudaLowerer turns the shared steps into launches.
 type cudaLowerer struct {
-	p      *lower.Program
-	target Target
-	fl     ptx.Flavour
-	module *ptx.Module
-	names  map[string]string // name of a kernel, by its text without a name
-	counts map[string]int    // number of kernels by kind, and of buffers by name
-	out    []lower.Step      // of the part being lowered
-	open   []openSum         // of the part being lowered: parts that no launch has joined yet
-	at     lower.Part
-	from   *lower.Step                       // being lowered
-	stats  map[lower.BufferID]rowStats       // by logits whose loss this part has computed
-	fused  map[lower.BufferID]*lower.Step    // by logits: losses that run with their gradients
-	bad    []counted                         // tensors for which this part has counted elements that are not finite
-	read   map[lower.BufferID]bool           // roots that a step or the caller reads
-	relu   map[lower.BufferID]*lower.Step    // by root of a result: batch norms of micro whose epilogue is a ReLU without a sum
-	signs  map[lower.BufferID]lower.BufferID // by root of a result of a ReLU: where a bit says of each element that it is above zero; None: not stored yet
+	p       *lower.Program
+	target  Target
+	fl      ptx.Flavour
+	module  *ptx.Module
+	names   map[string]string // name of a kernel, by its text without a name
+	counts  map[string]int    // number of kernels by kind, and of buffers by name
+	out     []lower.Step      // of the part being lowered
+	open    []openSum         // of the part being lowered: parts that no launch has joined yet
+	at      lower.Part
+	from    *lower.Step                       // being lowered
+	stats   map[lower.BufferID]rowStats       // by logits whose loss this part has computed
+	fused   map[lower.BufferID]*lower.Step    // by logits: losses that run with their gradients
+	bad     []counted                         // tensors for which this part has counted elements that are not finite
+	read    map[lower.BufferID]bool           // roots that a step or the caller reads
+	relu    map[lower.BufferID]*lower.Step    // by root of a result: batch norms of micro whose epilogue is a ReLU without a sum
+	spreads map[lower.BufferID]*spread        // by root of images that no step stores: the outputs of which they are sums
+	taps    map[lower.BufferID]*spread        // by root of the positions of a max pool: the same
+	pooled  map[lower.BufferID]bool           // roots of results of batch norms that a max pool computes
+	signs   map[lower.BufferID]lower.BufferID // by root of a result of a ReLU: where a bit says of each element that it is above zero; None: not stored yet
 }
 
 func (t Target) lowerer(p *lower.Program) *cudaLowerer {
@@ -44,6 +47,8 @@ func (t Target) Finish(p *lower.Program) error {
 	c := t.lowerer(p)
 	c.read, c.relu = rootsRead(p), normsWithRelu(p)
 	c.signs = c.signsRead()
+	c.spreadable()
+	c.pooled = c.pooledNorms()
 	p.Batch(lower.Prepare)
 	p.Batch(lower.Update)
 	for part := range lower.NumParts {

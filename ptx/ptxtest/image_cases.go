@@ -18,9 +18,11 @@ func imageCases() []Case {
 	side.NHWC, side.C, side.N = true, 16, 1
 	pair.C, pair.N = 6, 1
 	pools := []ptx.Pool{square, line, nhwc, solid, apart, side, pair}
+	var lines []ptx.Pool
 	for _, n := range sizes {
-		pools = append(pools, ptx.Pool{N: 2, C: 3, Size: [3]int{1, 1, n}, Kernel: [3]int{1, 1, 3}, Stride: [3]int{1, 1, 2}, Begin: [3]int{0, 0, 1}, End: [3]int{0, 0, 1}, To: [3]int{1, 1, (n-1)/2 + 1}, In: ptx.Float32, Out: ptx.Float32})
+		lines = append(lines, ptx.Pool{N: 2, C: 3, Size: [3]int{1, 1, n}, Kernel: [3]int{1, 1, 3}, Stride: [3]int{1, 1, 2}, Begin: [3]int{0, 0, 1}, End: [3]int{0, 0, 1}, To: [3]int{1, 1, (n-1)/2 + 1}, In: ptx.Float32, Out: ptx.Float32})
 	}
+	pools = append(pools, lines...)
 	var cases []Case
 	for _, s := range pools {
 		cases = append(cases, maxPool(s), avgPool(s), maxPoolBack(s), avgPoolBack(s))
@@ -28,9 +30,24 @@ func imageCases() []Case {
 	for _, s := range []ptx.Pool{nhwc, solid} {
 		value, index := s, s
 		value.NoIndex, index.NoMax = true, true
-		cases = append(cases, maxPool(value), maxPool(index))
+		taps := s
+		taps.Taps = true
+		cases = append(cases, maxPool(value), maxPool(index), maxPool(taps))
 	}
-	return cases
+	scaled := nhwc
+	scaled.C, scaled.Taps = 24, true
+	wide := scaled
+	wide.Size, wide.To, wide.Taps = [3]int{1, 6, 33}, [3]int{1, 3, 17}, false
+	few := solid
+	few.NHWC, few.NoIndex = true, true
+	bare := scaled
+	bare.NoMax = true
+	cases = append(cases, maxPoolOf(scaled), maxPoolOf(wide), maxPoolOf(few), maxPoolOf(bare))
+	for _, s := range lines {
+		s.NHWC, s.Taps = true, true
+		cases = append(cases, maxPoolOf(s))
+	}
+	return append(cases, spreadCases()...)
 }
 
 func poolName(kind string, s ptx.Pool) string {
@@ -107,6 +124,11 @@ func maxPool(s ptx.Pool) Case {
 	if s.NoIndex {
 		s.Name += "_max"
 	}
+	indexType := ptx.Int32
+	if s.Taps {
+		s.Name += "_taps"
+		indexType = ptx.Uint8
+	}
 	in, outs := s.N*s.C*volume(s.Size), s.N*s.C*volume(s.To)
 	return Case{
 		Name: s.Name, Kernel: "Pool.Max", Size: s.Size[2], Build: s.Max, Exact: true,
@@ -120,22 +142,24 @@ func maxPool(s ptx.Pool) Case {
 				bufs = append(bufs, New(s.Out, outs))
 			}
 			if !s.NoIndex {
-				bufs = append(bufs, New(ptx.Int32, outs))
+				bufs = append(bufs, New(indexType, outs))
 			}
 			return bufs
 		},
 		Check: func(in, out []Tensor) error {
-			y, at := New(s.Out, outs), New(ptx.Int32, outs)
+			y, at := New(s.Out, outs), New(indexType, outs)
 			windows(s, func(n, c, o int, cells [][3]int, _ float64) {
 				best, where := math.Inf(-1), -1
 				for _, p := range cells {
 					v := in[0].At(index(s, n, c, p, s.Size))
 					if where < 0 || v > best || v != v && best == best {
-						best, where = v, flat(p, s.Size)
+						if best, where = v, flat(p, s.Size); s.Taps {
+							where = tapOf(s, n, c, o, p)
+						}
 					}
 				}
 				y.Set(o, best)
-				at.Set(o, float64(where))
+				at.SetBits(o, uint64(where))
 			})
 			if !s.NoMax {
 				if err := same("y", out[1], y); err != nil {
@@ -146,6 +170,32 @@ func maxPool(s ptx.Pool) Case {
 				return nil
 			}
 			return same("index", out[len(out)-1], at)
+		},
+	}
+}
+
+// maxPoolOf is a pool of images times a number for each channel.
+func maxPoolOf(s ptx.Pool) Case {
+	plain, n := maxPool(s), s.N*s.C*volume(s.Size)
+	e := &expr{ins: code(s.In, ptx.Float32)}
+	of := ptx.PoolOf{Pool: s, X: e.f("mul", 0, 1)}
+	of.Name = plain.Name + "_of"
+	of.Of = ptx.Elementwise{Shape: []int64{int64(n / s.C), int64(s.C), 1}, Code: e.ins, Loads: []ptx.Access{load("x", s.In), load("scale", ptx.Float32, 0, 1, 0)}}
+	return Case{
+		Name: of.Name, Kernel: "PoolOf.Max", Size: s.Size[2], Build: of.Max, Exact: true,
+		Fill: func(r *rand.Rand) []Tensor {
+			bufs, scale := plain.Fill(r), New(ptx.Float32, s.C)
+			for c := range s.C {
+				scale.Set(c, []float64{1, -1, 0.5, -2}[r.IntN(4)])
+			}
+			return append([]Tensor{bufs[0], scale}, bufs[1:]...)
+		},
+		Check: func(in, out []Tensor) error {
+			x := New(ptx.Float32, n)
+			for i := range n {
+				x.Set(i, in[0].At(i)*in[1].At(i%s.C))
+			}
+			return plain.Check([]Tensor{x}, append([]Tensor{x}, out[2:]...))
 		},
 	}
 }

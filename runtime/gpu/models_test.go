@@ -120,7 +120,7 @@ var zoo = []struct {
 	{"lenet?batch=2&size=8&conv1=2&conv2=3&fc1=8&fc2=6&pad=2", false, 1e-6, 1e-5, 1e-5},
 	{"resnet8?batch=2&size=8&width=4", true, 5e-6, 5e-3, 1e-5},
 	{"resnet?batch=3&size=16&width=4&blocks1=1&blocks2=1&blocks3=1&blocks4=1", true, 5e-6, 1e-1, 3e-2},
-	{"resnet50?batch=2&size=16&width=4&classes=4&blocks1=1&blocks2=1&blocks3=0&blocks4=0", true, 5e-6, 5e-3, 4e-2},
+	{"resnet50?batch=2&size=16&width=8&classes=4&blocks1=1&blocks2=1&blocks3=0&blocks4=0", true, 5e-6, 5e-3, 4e-2},
 	{"gpt?layers=1&batch=1&seq=6&dim=8&heads=2&vocab=12&dropout=0.1", false, 1e-5, 5e-4, 3e-2},
 	{"gpt2?layers=1&batch=1&seq=6&dim=8&heads=2&vocab=12", false, 1e-5, 5e-4, 3e-2},
 	{"lstm?batch=2&seq=3&vocab=10&dim=8", false, 1e-6, 1e-6, 1e-6},
