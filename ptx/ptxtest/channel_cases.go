@@ -120,10 +120,10 @@ func gradientSums(shape [3]int, split int, low ptx.DType, twin bool) Case {
 // signedSums are gradientSums with the mask in bits.
 func signedSums(shape [3]int, split int, low ptx.DType, twin bool) Case {
 	g, s := gradientSum(shape, split, low, twin, true)
+	g.Name += "_bits"
 	c := gradientCase(g, s, low)
 	plain := c
 	n := s.Outer * s.C * s.Inner
-	c.Name += "_bits"
 	c.Fill = func(r *rand.Rand) []Tensor {
 		in := plain.Fill(r)
 		in[2] = ids(r, ptx.Uint8, n/8, 256)
