@@ -78,8 +78,15 @@ func (g Elementwise) Build(fl Flavour) (*Launch, error) {
 		return nil, fmt.Errorf("ptx: elementwise kernel %s: %w", g.Name, err)
 	}
 	c.emit()
+	if c.b.k.Regs[F64] > 0 {
+		c.b.k.Blocks = residentF64
+	}
 	return finish(c.b, [3]int{int((c.vectors + c.tail + elementThreads - 1) / elementThreads), 1, 1}, c.args)
 }
+
+// residentF64 is the number of blocks of a multiprocessor that ptxas leaves registers for if the code
+// computes in f64. Without the number it keeps a register in memory to fit one block more.
+const residentF64 = 2
 
 // maxCount is one more than the largest number of rows, columns, threads or results that a kernel
 // counts in 32 bits. The products of such numbers, and addresses, have 64.

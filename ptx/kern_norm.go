@@ -366,6 +366,7 @@ func (s Norm) Backward(fl Flavour) (*Launch, error) {
 			k.sums = append(k.sums, k.rows.tile(0))
 		}
 		k.affine.share(k.rows)
+		k.b.k.Blocks = k.wanted(fl, workers)
 	}
 	if k.summed && k.team <= sharing {
 		k.before.share(k.rows)
@@ -382,6 +383,15 @@ func (s Norm) Backward(fl Flavour) (*Launch, error) {
 		k.rows.store(k.rowAddr(parts[i], k.worker, Float32), Float32, sum)
 	}
 	return k.launch(workers)
+}
+
+// wanted is the number of blocks of a multiprocessor that ptxas must leave registers for. Without the
+// number it keeps a register in memory to fit one block more. A thread holds its part of both rows, of
+// scale and of the sums.
+func (k *normBack) wanted(fl Flavour, workers int) int {
+	const registers, temporary = 1 << 16, 40
+	fit := registers / ((5+len(k.Sums))*k.chunks*k.vec + temporary) / (k.team * k.perBlock)
+	return max(1, min(ceilDiv(ceilDiv(workers, k.perBlock), fl.Multiprocessors()), fit))
 }
 
 // partial declares the partial sums of the given number of workers: none if Backward writes none.
