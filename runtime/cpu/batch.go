@@ -14,6 +14,7 @@ type batchStep struct {
 	m       *kern.Machine
 	members []*clusterStep
 	order   []chunk // order of the tasks
+	cost    int     // elements times instructions
 	serial  bool
 }
 
@@ -64,7 +65,7 @@ func (e *exec) batch(groups []*lower.Cluster) func() {
 		b.members, tasks = append(b.members, s), append(tasks, s.tasks())
 		work += s.n * (len(g.Code) + 2)
 	}
-	b.serial, b.order = work < minParallelWork, spread(tasks, b.m.Pool().Workers())
+	b.cost, b.serial, b.order = work, work < minParallelWork, spread(tasks, b.m.Pool().Workers())
 	return b.run
 }
 
@@ -76,7 +77,7 @@ func (b *batchStep) run() {
 		}
 		return
 	}
-	b.m.Pool().Run(len(b.order), b)
+	b.m.Run(passWork*b.cost, len(b.order), b)
 }
 
 // Run runs one task of one member.

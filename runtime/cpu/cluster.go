@@ -20,6 +20,9 @@ const blockLen = 512
 // more than it saves.
 const minParallelWork = 1 << 17
 
+// passWork is the work of an instruction for an element, see kern.Machine.Run.
+const passWork = 8
+
 // class is the storage class of a register.
 type class uint8
 
@@ -54,6 +57,7 @@ type clusterStep struct {
 	formula *formula       // replaces ops where package kern has a kernel for the whole formula
 	shared  registerFile   // uniform registers, read by all workers
 	work    []registerFile // other registers, per worker
+	cost    int            // elements times instructions
 	serial  bool
 	count   int // number of blocks
 	per     int // blocks in one task
@@ -92,7 +96,7 @@ func (g *clusterStep) run() {
 		}
 		return
 	}
-	g.m.Pool().Run(tasks, g)
+	g.m.Run(passWork*g.cost, tasks, g)
 }
 
 // begin computes the uniform registers.
@@ -391,7 +395,8 @@ func (c *clusterCompiler) divide() {
 		f()
 	}
 	s.count = (s.n + s.block - 1) / s.block
-	s.per, s.serial = 1, s.n*(len(c.g.Code)+2) < minParallelWork
+	s.per, s.cost = 1, s.n*(len(c.g.Code)+2)
+	s.serial = s.cost < minParallelWork
 	if s.formula != nil {
 		return
 	}

@@ -246,14 +246,14 @@ type region struct {
 
 func (r *region) Run(worker, i int) { r.f(worker, i) }
 
-// workerShare is the smallest work for which a worker is woken, in elements read once.
-const workerShare = 1 << 13
+// elementWork is the work of an element that is read once, see kern.Machine.Run.
+const elementWork = 8
 
-// parallel returns a loop over n pieces of the given work. A small loop stays on the caller's
-// goroutine. The pieces never depend on the number of workers.
+// parallel returns a loop over n pieces of the given work, in elements read once. A small loop stays
+// on the caller's goroutine. The pieces never depend on the number of workers.
 func (c *call) parallel(n, work int, f func(worker, i int)) func() {
-	r, pool := &region{f}, c.m.Pool()
-	return func() { pool.RunBy(n*work/workerShare, n, r) }
+	r, m := &region{f}, c.m
+	return func() { m.Run(elementWork*n*work, n, r) }
 }
 
 // chunks splits n elements, each of the given work, into pieces of at most size elements. f gets

@@ -63,8 +63,12 @@ type stridedCopy struct {
 	piece          int64 // columns of a task
 	tasks          int
 	copyTile       func(src, dst int64, rows, cols int64)
+	work           int
 	serial         bool
 }
+
+// moveWork is the work of reading and writing a byte, see kern.Machine.Run.
+const moveWork = 4
 
 // tileSide is the largest number of rows or columns in a tile; the tiles of a transposition fit in
 // the cache.
@@ -90,6 +94,11 @@ func newStridedCopy(m *kern.Machine, mv *lower.Move, src, dst []byte) func() {
 	if t.piece = t.cols; t.sc == 1 && t.dc == 1 {
 		t.piece = min(t.cols, max(1, pieceElems/max(1, min(t.rows, tileSide))))
 	}
+	elems := t.rows * t.cols
+	for _, d := range t.outer {
+		elems *= d
+	}
+	t.work = moveWork * int(elems*mv.Src.DType.Size())
 	t.serial = n*min(t.rows, tileSide)*t.cols*mv.Src.DType.Size() < 1<<17
 	if n > 0 && t.cols > 0 {
 		n *= (t.cols + t.piece - 1) / t.piece
@@ -118,7 +127,7 @@ func (t *stridedCopy) run() {
 		}
 		return
 	}
-	t.m.Pool().Run(t.tasks, t)
+	t.m.Run(t.work, t.tasks, t)
 }
 
 // Run copies some rows, or a piece of them, of one index of the outer dimensions.

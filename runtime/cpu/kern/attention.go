@@ -36,32 +36,112 @@ const (
 	gradQueries = 64
 )
 
-// attnTask is an attention in progress. A task is a block of queries of one head in the forward pass, and a key head in
-// the backward pass.
+// attnTask is an attention in progress. A task is some blocks of queries, or of keys, of one head, or all of a key head. Blocks
+// are the same ones however many a task has.
 type attnTask struct {
 	m      *Machine
 	a      Attention
-	grad   bool
+	mode   attnMode
+	part   Division
 	stairs []float32 // p.queries zeros, then p.queries ones: the pattern by which a softFunc hides keys
 }
 
+// attnMode is what tasks compute.
+type attnMode uint8
+
+const (
+	attnForward     attnMode = iota
+	attnGradAll              // all gradients of a key head
+	attnGradKeys             // those of some of its keys and values
+	attnGradQueries          // those of some queries
+)
+
 // Attention computes Y and, if present, LSE.
 func (m *Machine) Attention(a *Attention) {
-	t := m.attention(a, false)
-	work := 2 * a.Batch * a.Heads * a.S * a.T * (a.D + a.DV)
-	m.run(work, a.Batch*a.Heads*ceilDiv(a.S, m.blockOf(attnQueries)), t)
+	t := m.attention(a)
+	t.run(attnForward)
 }
 
-// AttentionGrad computes GradQ, GradK and GradV from Q, K, V, Y, LSE and DY.
+// AttentionGrad computes GradQ, GradK and GradV from Q, K, V, Y, LSE and DY. Where there are too few key heads for the workers,
+// the gradients of queries are computed apart from those of keys, which takes seven products of each block in place of five.
 func (m *Machine) AttentionGrad(a *Attention) {
-	t := m.attention(a, true)
-	work := 4 * a.Batch * a.Heads * a.S * a.T * (a.D + a.DV)
-	m.run(work, a.Batch*a.KVHeads, t)
+	t := m.attention(a)
+	workers := m.pool.Share()
+	if whole := m.divide(t.box(attnGradAll), workers); workers > 1 && min(a.S, a.T) > 0 {
+		keys, queries := m.divide(t.box(attnGradKeys), workers), m.divide(t.box(attnGradQueries), workers)
+		if keys.Time+queries.Time < whole.Time-whole.Time/16 {
+			t.run(attnGradKeys)
+			t.run(attnGradQueries)
+			return
+		}
+	}
+	t.run(attnGradAll)
 }
 
-func (m *Machine) attention(a *Attention, grad bool) *attnTask {
+// run divides the work of a mode and runs it.
+func (t *attnTask) run(mode attnMode) {
+	b := t.box(mode)
+	if b.items*b.rows == 0 {
+		return
+	}
+	t.mode, t.part = mode, t.m.divide(b, t.m.pool.Share())
+	t.m.runDivided(&b, t.part, t)
+}
+
+// softCost is what a score costs beside the products.
+const softCost = 1 << 6
+
+// box is the work of a mode. A task copies the keys, or queries, that its blocks meet.
+func (t *attnTask) box(mode attnMode) box {
+	a, group := &t.a, max(1, t.a.Heads/max(1, t.a.KVHeads))
+	b := box{items: a.Batch * a.KVHeads, rows: 1, cols: 1, task: taskCost}
+	width, scores := a.D+a.DV, a.S*a.T
+	if a.Causal {
+		scores /= 2
+	}
+	switch mode {
+	case attnForward:
+		b.items, b.rows = a.Batch*a.Heads, t.units(a.S, t.m.blockOf(attnQueries))
+		b.cell = scores*(2*width+softCost)/max(1, b.rows) + packCost*a.T*width
+	case attnGradAll:
+		b.cell = group*scores*(6*a.D+4*a.DV+2*softCost) + packCost*a.T*width
+	case attnGradKeys:
+		b.rows = t.units(a.T, attnKeys)
+		b.cell = group * scores * (4*width + 2*softCost) / max(1, b.rows)
+		b.task += 4 * packCost * group * a.S * width
+	case attnGradQueries:
+		b.items, b.rows = a.Batch*a.Heads, t.units(a.S, t.m.blockOf(gradQueries))
+		b.cell = scores * (4*a.D + 2*a.DV + 2*softCost) / max(1, b.rows)
+		b.task += packCost * a.T * width
+	}
+	return b
+}
+
+// units is how many units of work n queries, or keys, are, in blocks of that size: a block each, or, if later queries see more keys,
+// a block and its mirror image.
+func (t *attnTask) units(n, block int) int {
+	if blocks := ceilDiv(n, block); !t.a.Causal {
+		return blocks
+	} else {
+		return ceilDiv(blocks, 2)
+	}
+}
+
+// ranges are the queries, or keys, of n, that the units of part i of a head are.
+func (t *attnTask) ranges(i, n, block int) (list [2][2]int) {
+	units, blocks := t.units(n, block), ceilDiv(n, block)
+	u0, u1 := bound(i, t.part.rows, units), bound(i+1, t.part.rows, units)
+	list[0] = [2]int{u0 * block, min(u1*block, n)}
+	if t.a.Causal {
+		at := max(blocks-u1, u1)
+		list[1] = [2]int{at * block, min(max(at, blocks-u0)*block, n)}
+	}
+	return list
+}
+
+func (m *Machine) attention(a *Attention) *attnTask {
 	t := &m.attn
-	t.m, t.a, t.grad = m, *a, grad
+	t.m, t.a = m, *a
 	if t.stairs == nil {
 		t.stairs = make([]float32, 2*m.queries)
 		for i := range m.queries {
@@ -77,16 +157,34 @@ func (p *Path) blockOf(n int) int { return max(1, n/p.queries) * p.queries }
 func (t *attnTask) Run(worker, i int) {
 	w := &t.m.worker[worker]
 	x := &w.attn.head
-	if t.grad {
-		*x = attnHead{t: t, w: w, p: t.m.Path, mem: &w.attn, b: i / t.a.KVHeads}
-		x.gradHead(i % t.a.KVHeads)
+	item, i := i/t.part.rows, i%t.part.rows
+	*x = attnHead{t: t, w: w, p: t.m.Path, mem: &w.attn}
+	switch t.mode {
+	case attnGradAll:
+		x.b = item / t.a.KVHeads
+		x.gradHead(item % t.a.KVHeads)
+		return
+	case attnGradKeys:
+		x.b = item / t.a.KVHeads
+		for _, r := range t.ranges(i, t.a.T, attnKeys) {
+			x.gradKeys(item%t.a.KVHeads, r[0], r[1])
+		}
 		return
 	}
+	x.b, x.head = item/t.a.Heads, item%t.a.Heads
 	block := t.m.blockOf(attnQueries)
-	blocks := ceilDiv(t.a.S, block)
-	i, q := i/blocks, i%blocks*block
-	*x = attnHead{t: t, w: w, p: t.m.Path, mem: &w.attn, b: i / t.a.Heads, head: i % t.a.Heads}
-	x.forward(q, min(block, t.a.S-q))
+	if t.mode == attnGradQueries {
+		block = t.m.blockOf(gradQueries)
+	}
+	for _, r := range t.ranges(i, t.a.S, block) {
+		if t.mode == attnGradQueries {
+			x.gradQueries(r[0], r[1])
+			continue
+		}
+		for q := r[0]; q < r[1]; q += block {
+			x.forward(q, min(block, r[1]-q))
+		}
+	}
 }
 
 // attnHead is the work of one worker on one head. Scores have keys as rows and queries as columns,

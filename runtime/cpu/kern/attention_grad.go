@@ -2,36 +2,85 @@ package kern
 
 // gradHead computes the gradients of one key head and of the query heads that read it.
 func (x *attnHead) gradHead(kv int) {
-	a, mem := &x.t.a, x.mem
-	k := x.contiguousRows(&a.K, &mem.k, kv, 0, a.T, a.D, false)
-	dk, dv := mem.sums[0].get(a.T*roundUp(a.D, x.p.nr)), mem.sums[1].get(a.T*roundUp(a.DV, x.p.nr))
-	clear(dk)
-	clear(dv)
-	var tiles []float32
-	if x.usesTiles(&a.K, kv, 0, a.T, a.D) {
-		tiles = mem.tiles.get(ceilDiv(a.T, attnKeys) * tilesOfKeys(a.D))
+	g := x.startGrad(kv, 0, x.t.a.T, true, true)
+	x.eachGrad(g, kv, 0, x.t.a.S)
+	x.endKeys(g, kv)
+}
+
+// gradKeys computes the gradients of keys and values [k0,k1) of a key head.
+func (x *attnHead) gradKeys(kv, k0, k1 int) {
+	if k0 >= k1 {
+		return
+	}
+	g := x.startGrad(kv, k0, k1, true, false)
+	x.eachGrad(g, kv, 0, x.t.a.S)
+	x.endKeys(g, kv)
+}
+
+// gradQueries computes the gradients of queries [q0,q1) of the head.
+func (x *attnHead) gradQueries(q0, q1 int) {
+	if q0 >= q1 {
+		return
+	}
+	kv := x.kvHead()
+	g := x.startGrad(kv, 0, x.t.a.T, false, true)
+	g.loadValues(kv)
+	x.gradBlocks(g, q0, q1)
+}
+
+// startGrad prepares keys [k0,k1) of a key head for gradients of keys and values, or of queries, or both.
+func (x *attnHead) startGrad(kv, k0, k1 int, ofKeys, ofQueries bool) *attnGrad {
+	a, mem, n := &x.t.a, x.mem, k1-k0
+	g := &mem.grad
+	*g = attnGrad{attnHead: x, ld: x.p.blockOf(gradQueries), k0: k0, k1: k1, ofKeys: ofKeys, ofQueries: ofQueries}
+	g.k = x.contiguousRows(&a.K, &mem.k, kv, k0, n, a.D, false)
+	if ofKeys {
+		g.dk, g.dv = mem.sums[0].get(n*roundUp(a.D, x.p.nr)), mem.sums[1].get(n*roundUp(a.DV, x.p.nr))
+		clear(g.dk)
+		clear(g.dv)
+	}
+	if ofQueries && x.usesTiles(&a.K, kv, 0, a.T, a.D) {
+		g.tiles = mem.tiles.get(ceilDiv(a.T, attnKeys) * tilesOfKeys(a.D))
 		for k := 0; k < a.T; k += attnKeys {
-			x.turnedTiles(&a.K, tiles[k/attnKeys*tilesOfKeys(a.D):], kv, k, min(attnKeys, a.T-k), a.D)
+			x.turnedTiles(&a.K, g.tiles[k/attnKeys*tilesOfKeys(a.D):], kv, k, min(attnKeys, a.T-k), a.D)
 		}
 	}
-	block := x.p.blockOf(gradQueries)
-	for x.head = range a.Heads {
-		if x.kvHead() != kv {
-			continue
-		}
-		scores, values := k, Mat{}
-		if x.usesVNNI(&a.Q, 0, a.S, &a.K, kv, 0, a.T, a.D) {
-			scores = x.contiguousRows(&a.K, &mem.kVNNI, kv, 0, a.T, a.D, true)
-		}
-		values = x.contiguousRows(&a.V, &mem.v, kv, 0, a.T, a.DV, x.usesVNNI(&a.DY, 0, a.S, &a.V, kv, 0, a.T, a.DV))
-		for q := 0; q < a.S; q += block {
-			g := &mem.grad
-			*g = attnGrad{attnHead: x, q: q, h: min(block, a.S-q), ld: block, k: k, toScore: scores, v: values, tiles: tiles, dk: dk, dv: dv}
-			g.run()
+	return g
+}
+
+// eachGrad runs queries [q0,q1) of all heads that read a key head.
+func (x *attnHead) eachGrad(g *attnGrad, kv, q0, q1 int) {
+	for x.head = range x.t.a.Heads {
+		if x.kvHead() == kv {
+			g.loadValues(kv)
+			x.gradBlocks(g, q0, q1)
 		}
 	}
-	x.putColumns(&a.GradK, kv, a.T, a.D, dk)
-	x.putColumns(&a.GradV, kv, a.T, a.DV, dv)
+}
+
+// gradBlocks runs queries [q0,q1) of the head.
+func (x *attnHead) gradBlocks(g *attnGrad, q0, q1 int) {
+	for q := q0; q < q1; q += g.ld {
+		g.q, g.h = q, min(g.ld, q1-q)
+		g.run()
+	}
+}
+
+// loadValues prepares keys and values as the products of a head's scores read them.
+func (g *attnGrad) loadValues(kv int) {
+	a, mem, n := &g.t.a, g.mem, g.k1-g.k0
+	g.toScore = g.k
+	if g.usesVNNI(&a.Q, 0, a.S, &a.K, kv, 0, a.T, a.D) {
+		g.toScore = g.contiguousRows(&a.K, &mem.kVNNI, kv, g.k0, n, a.D, true)
+	}
+	g.v = g.contiguousRows(&a.V, &mem.v, kv, g.k0, n, a.DV, g.usesVNNI(&a.DY, 0, a.S, &a.V, kv, 0, a.T, a.DV))
+}
+
+// endKeys stores the gradients of keys and values.
+func (x *attnHead) endKeys(g *attnGrad, kv int) {
+	a := &x.t.a
+	x.putColumns(&a.GradK, kv, g.k0, g.k1-g.k0, a.D, g.dk)
+	x.putColumns(&a.GradV, kv, g.k0, g.k1-g.k0, a.DV, g.dv)
 }
 
 // attnGrad is the gradient of queries [q,q+h): with P the softmax,
@@ -40,10 +89,14 @@ func (x *attnHead) gradHead(kv int) {
 type attnGrad struct {
 	*attnHead
 	q, h, ld int
+	k0, k1   int // keys that k, v, dk and dv are of
 	k, v     Mat
-	toScore  Mat       // k, in bf16 if scores are products in the VNNI layout
-	tiles    []float32 // k by blocks, see turnedTiles; nil if its products are of f32
-	dk, dv   []float32 // as inColumns has them
+
+	ofKeys, ofQueries bool // what is computed
+
+	toScore Mat       // k, in bf16 if scores are products in the VNNI layout
+	tiles   []float32 // k by blocks, see turnedTiles; nil if its products are of f32
+	dk, dv  []float32 // as inColumns has them
 
 	s, ds              []float32 // scores, then P; dP, then dS: ld apart
 	state              []float32
@@ -58,21 +111,30 @@ func tilesOfKeys(width int) int { return amxParts * width / amxTile * attnKeys /
 
 func (g *attnGrad) run() {
 	a, mem, wide := &g.t.a, g.mem, g.p.queries
+	if !g.ofQueries && g.keys(g.q+g.h-1, g.k0) == 0 {
+		return
+	}
 	tiles := ceilDiv(g.h, wide)
 	g.s, g.ds = mem.s.get(attnKeys*g.ld), mem.ds.get(attnKeys*g.ld)
 	g.across, g.acrossDY = g.columns(&a.Q, &mem.q, g.q, g.h, a.D, g.toScore.Type == BF16), g.columns(&a.DY, &mem.dy, g.q, g.h, a.DV, g.v.Type == BF16)
-	g.queries, g.queryTiles = g.sideBySide(&a.Q, &mem.rows[0], a.D)
-	g.grads, g.gradTiles = g.sideBySide(&a.DY, &mem.rows[1], a.DV)
+	if g.ofKeys {
+		g.queries, g.queryTiles = g.sideBySide(&a.Q, &mem.rows[0], a.D)
+		g.grads, g.gradTiles = g.sideBySide(&a.DY, &mem.rows[1], a.DV)
+	}
 	g.state = g.shifts(tiles)
-	g.dq = mem.o.get(tiles * wide * a.D)
-	clear(g.dq)
-	for k := 0; g.keys(g.q+g.h-1, k) > 0; k += attnKeys {
+	if g.ofQueries {
+		g.dq = mem.o.get(tiles * wide * a.D)
+		clear(g.dq)
+	}
+	for k := g.k0; k < g.k1 && g.keys(g.q+g.h-1, k) > 0; k += attnKeys {
 		for t := range tiles {
 			g.scoresOf(t*wide, k)
 		}
-		g.sums(k)
+		if g.ofKeys {
+			g.sums(k)
+		}
 	}
-	for t := range tiles {
+	for t := 0; t < tiles && g.ofQueries; t++ {
 		g.putAcross(&a.GradQ, g.q+t*wide, min(wide, g.h-t*wide), a.D, g.dq[t*wide*a.D:])
 	}
 }
@@ -95,11 +157,14 @@ func (g *attnGrad) scoresOf(at, k int) {
 	if n == 0 {
 		return
 	}
-	keys, s, ds := g.k.from(k), g.s[at:], g.ds[at:]
-	scale := g.scores(s, g.ld, g.q+at, k, n, g.toScore.from(k), g.across[at*a.D:])
-	g.product(n, wide, a.DV, g.v.from(k), g.acrossDY[at*a.DV:], wide, ds, g.ld, 0)
+	keys, s, ds := g.k.from(k-g.k0), g.s[at:], g.ds[at:]
+	scale := g.scores(s, g.ld, g.q+at, k, n, g.toScore.from(k-g.k0), g.across[at*a.D:])
+	g.product(n, wide, a.DV, g.v.from(k-g.k0), g.acrossDY[at*a.DV:], wide, ds, g.ld, 0)
 	full, stair := g.stairs(g.q+at, k, n)
 	g.p.softLanesGrad(n, full, &s[0], &ds[0], g.ld, &g.state[2*at], stair, scale, a.Scale)
+	if !g.ofQueries {
+		return
+	}
 	if g.tiles != nil {
 		all := ceilDiv(min(attnKeys, a.T-k), amxDepth)
 		g.addSplit(g.dq[at*a.D:], a.D, g.tiles[k/attnKeys*tilesOfKeys(a.D):], all, ds, g.ld, n)
@@ -124,7 +189,7 @@ func (g *attnGrad) sums(k int) {
 			}
 			left := Mat{Buf: Floats(s[done*g.ld+at:]), LD: g.ld}
 			for c := 0; c < width; c += nr {
-				g.product(n-done, nr, g.h-at, left, rows[c*g.h+at*nr:], nr, sum[c*a.T+(k+done)*nr:], nr, 1)
+				g.product(n-done, nr, g.h-at, left, rows[c*g.h+at*nr:], nr, sum[c*(g.k1-g.k0)+(k-g.k0+done)*nr:], nr, 1)
 			}
 		}
 		add(g.s, g.grads, g.dv, a.DV, g.gradTiles)

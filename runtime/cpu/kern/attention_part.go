@@ -113,9 +113,9 @@ func (x *attnHead) inColumns(v *View, mem *floats, q, h, width int) []float32 {
 	return dst
 }
 
-// putColumns stores h rows that have the layout of inColumns.
-func (x *attnHead) putColumns(v *View, head, h, width int, src []float32) {
-	p, m := x.p, v.mat(x.b, head, 0)
+// putColumns stores h rows from r on that have the layout of inColumns.
+func (x *attnHead) putColumns(v *View, head, r, h, width int, src []float32) {
+	p, m := x.p, v.mat(x.b, head, r)
 	for c := 0; c < width && h > 0; c += p.nr {
 		p.put[m.Type](h, min(p.nr, width-c), m.at(c), m.LD, &src[c*h])
 	}

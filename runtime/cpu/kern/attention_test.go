@@ -2,6 +2,7 @@ package kern
 
 import (
 	"math"
+	"slices"
 	"testing"
 )
 
@@ -137,7 +138,7 @@ func TestAttentionVNNI(t *testing.T) {
 		defer m.Close()
 		d := newDice(9)
 		a := &Attention{Batch: 1, Heads: 2, KVHeads: 2, S: 70, T: 70, D: 96, DV: 96, Q: d.view(BF16, 1, 2, 70, 96), K: d.view(BF16, 1, 2, 70, 96)}
-		x := &attnHead{t: m.attention(a, false), w: &m.worker[0], p: p, mem: &m.worker[0].attn, head: 1}
+		x := &attnHead{t: m.attention(a), w: &m.worker[0], p: p, mem: &m.worker[0].attn, head: 1}
 		usesVNNI := func() bool { return x.usesVNNI(&a.Q, 0, 70, &a.K, 1, 0, 70, 96) }
 		if !usesVNNI() {
 			t.Errorf("%s: no VNNI layout for bf16", p.Name())
@@ -163,6 +164,39 @@ func TestAttentionVNNI(t *testing.T) {
 		}
 		if !usesVNNI() {
 			t.Errorf("%s: no VNNI layout because of another head", p.Name())
+		}
+	}
+}
+
+// TestAttentionDivided: gradients have the same bits whether tasks are heads, or blocks of keys and of queries.
+func TestAttentionDivided(t *testing.T) {
+	for _, p := range Paths() {
+		one, many := New(p, 1), New(p, 24)
+		d, apart := newDice(14), 0
+		for round := range rounds(8) {
+			a := &Attention{Batch: 1, KVHeads: 2, Heads: 2 + 2*(round%2), S: 200 + d.IntN(200), T: 300 + d.IntN(200), D: 32, DV: 64, Scale: 0.3, Causal: round%4 < 3}
+			a.Offset = a.T - a.S
+			typ := Type(round % 3)
+			a.Q, a.K, a.V = d.view(typ, 1, a.Heads, a.S, a.D), d.view(typ, 1, 2, a.T, a.D), d.view(typ, 1, 2, a.T, a.DV)
+			a.Y, a.DY = d.view(F32, 1, a.Heads, a.S, a.DV), d.view(typ, 1, a.Heads, a.S, a.DV)
+			a.GradQ, a.GradK, a.GradV = a.Q, a.K, a.V
+			a.LSE = make([]float32, a.Heads*a.S)
+			run := func(m *Machine) (all []byte) {
+				for _, g := range []*View{&a.GradQ, &a.GradK, &a.GradV, &a.Y} {
+					g.Buf = zeros(F32, g.Len())
+				}
+				m.Attention(a)
+				m.AttentionGrad(a)
+				return slices.Concat(a.Y.Data, a.GradQ.Data, a.GradK.Data, a.GradV.Data)
+			}
+			if !slices.Equal(run(one), run(many)) {
+				t.Errorf("%s: round %d: the bits depend on the workers", p.Name(), round)
+			}
+			apart += flag(many.attn.mode == attnGradQueries)
+		}
+		one.Close()
+		if many.Close(); apart == 0 {
+			t.Errorf("%s: gradients of queries and keys were never apart", p.Name())
 		}
 	}
 }

@@ -114,6 +114,6 @@ func (g *attnGrad) addSums(s, words, sum []float32, width, k, done, n, at int) {
 	for c := 0; c < width; c += amxRows {
 		b := words[(c/amxRows*all+at/amxDepth)*2*amxParts*amxSize:]
 		g.p.amx.product(g.w, n-done, amxRows, amxParts*steps, bytes(&a[0]), 4*amxTile, 4*amxParts*steps*amxSize, 4*amxSize, bytes(&b[0]), 4*amxRows,
-			&sum[c*g.t.a.T+(k+done)*amxRows], amxRows, 1)
+			&sum[c*(g.k1-g.k0)+(k-g.k0+done)*amxRows], amxRows, 1)
 	}
 }

@@ -59,7 +59,7 @@ type channelTask struct {
 	fused  map[normFormula]*Fused
 	sums   []float64 // of dy*xhat, then of dy, by channel, for each image where there are groups
 
-	block              int       // channels of a task, if planes are processed image by image
+	blocks             int       // blocks of channels, a task each, if planes are processed image by image
 	firstRows, sumRows *Fused    // the kernels that sum the first image, and all images
 	widen              bool      // operands are widened before that
 	scalars            []float32 // their scalars, by channel

@@ -24,26 +24,30 @@ func (t *channelTask) takesPlanes() bool {
 
 // planesBy divides the channels into blocks and calls do for each.
 func (t *channelTask) planesBy(work int, do func(t *channelTask, w *worker, block int)) {
-	n, workers := &t.n, t.m.pool.Share()
-	t.do, t.block = do, n.Channels
-	if workers > 1 {
-		t.block = ceilDiv(n.Channels, 2*workers)
-	}
+	n, m := &t.n, t.m
+	t.do = do
+	cells := box{items: 1, rows: n.Channels, cols: 1, cell: work * n.Images * n.Space, task: taskCost + imageCost*n.Images}
+	d := m.divide(cells, m.pool.Share())
+	t.blocks = d.Tasks
 	t.scalars = grow(t.scalars, rowScalars*n.Channels)
 	t.lanes = grow(t.lanes, 2*rowLanes*n.Channels)
 	t.moments = grow(t.moments, n.Channels)
-	t.m.run(work*n.Images*n.Channels*n.Space, ceilDiv(n.Channels, t.block), t)
+	m.runDivided(&cells, d, t)
 }
+
+// imageCost is what a block of channels costs for each image beside its elements.
+const imageCost = 1 << 9
 
 // channelsOf are the channels [c0,c1) of a block.
 func (t *channelTask) channelsOf(block int) (c0, c1 int) {
-	return block * t.block, min((block+1)*t.block, t.n.Channels)
+	return bound(block, t.blocks, t.n.Channels), bound(block+1, t.blocks, t.n.Channels)
 }
 
 // lane is the offset of the sums of channel c. Each block has its own part of them, because other blocks may be running
 // a kernel with more sums.
 func (t *channelTask) lane(f *Fused, c int) int {
-	at := c % t.block
+	c0, _ := t.channelsOf(c * t.blocks / t.n.Channels)
+	at := c - c0
 	return rowLanes * (2*(c-at) + f.sums*at)
 }
 

@@ -51,15 +51,16 @@ func TestChannelMoments(t *testing.T) {
 // Blocks of channels do not meet: while one worker sums the first image of its own, others are at kernels that sum more.
 func TestChannelBlocksApart(t *testing.T) {
 	const channels = 37
-	for _, block := range []int{1, 4, 5, channels} {
-		task := &channelTask{block: block}
+	for _, blocks := range []int{1, 4, 5, channels} {
+		task := &channelTask{blocks: blocks}
 		task.n.Channels = channels
-		for c0 := 0; c0 < channels; c0 += block {
+		for i := range blocks {
+			c0, c1 := task.channelsOf(i)
 			for sums := range 3 {
 				f := &Fused{sums: sums}
-				for c := c0; c < min(c0+block, channels); c++ {
-					if at := task.lane(f, c); at != task.lane(f, c0)+(c-c0)*rowLanes*sums || at < 2*rowLanes*c0 || at+rowLanes*sums > 2*rowLanes*min(c0+block, channels) {
-						t.Errorf("blocks of %d: %d sums of channel %d begin at %d", block, sums, c, at)
+				for c := c0; c < c1; c++ {
+					if at := task.lane(f, c); at != task.lane(f, c0)+(c-c0)*rowLanes*sums || at < 2*rowLanes*c0 || at+rowLanes*sums > 2*rowLanes*c1 {
+						t.Errorf("%d blocks: %d sums of channel %d begin at %d", blocks, sums, c, at)
 					}
 				}
 			}

@@ -94,7 +94,8 @@ type convTask struct {
 	size     [3]int // of an image
 	lo, step [3]int // where its pixels go
 	channels int
-	parts    int // tasks of an image
+	units    int // of an image, that tasks have some of
+	share    Division
 	padded   floats
 
 	withoutPostOp Conv // without what follows

@@ -157,32 +157,44 @@ func (m *Machine) turn(c *Conv) grid {
 			t.interleave = append(t.interleave, 2*x*c.C, 2*(x+c.Stride[2])*c.C)
 		}
 	}
-	m.run(2*len(d.buf.Data), c.N, t)
+	units := t.size[0] * t.size[1]
+	if d.vnni {
+		units = 1
+	}
+	t.runParts(units, 2*len(d.buf.Data))
 	d.clean = d.vnni && !slices.Contains(t.subnormal[:c.N], true)
 	return d
 }
 
-// turnImage transposes image n, row by row.
-func (t *convTask) turnImage(w *worker, n int) {
-	at := n * t.dst.item[0]
-	end, es := at+t.dst.item[0], t.dst.buf.Type.Size()
+// turnImage transposes rows of an image, with what is padding before each, and behind the last one.
+func (t *convTask) turnImage(w *worker, task int) {
+	n, r0, r1 := t.part(task)
 	first, row := t.lo[2], t.size[2]*t.channels
 	if t.dst.vnni {
+		r0, r1 = 0, t.size[0]*t.size[1]
 		first, row = 0, t.dst.axis[1]
 		t.startVNNI(w, n)
 	}
-	for z := range t.size[0] {
-		for y := range t.size[1] {
-			from, to := n*t.src.item[0]+t.src.at(z, y, 0), n*t.dst.item[0]+t.dst.at(t.lo[0]+z, t.lo[1]+y, first)
-			clear(t.dst.buf.Data[at*es : to*es])
-			if at = to + row; t.dst.vnni {
-				t.turnVNNI(w, from, floatsAt(t.dst.buf.at(to), row))
-			} else {
-				t.turnRow(w, from, to)
-			}
+	es := t.dst.buf.Type.Size()
+	place := func(r int) int {
+		return n*t.dst.item[0] + t.dst.at(t.lo[0]+r/t.size[1], t.lo[1]+r%t.size[1], first)
+	}
+	at := n * t.dst.item[0]
+	if r0 > 0 {
+		at = place(r0-1) + row
+	}
+	for r := r0; r < r1; r++ {
+		from, to := n*t.src.item[0]+t.src.at(r/t.size[1], r%t.size[1], 0), place(r)
+		clear(t.dst.buf.Data[at*es : to*es])
+		if at = to + row; t.dst.vnni {
+			t.turnVNNI(w, from, floatsAt(t.dst.buf.at(to), row))
+		} else {
+			t.turnRow(w, from, to)
 		}
 	}
-	clear(t.dst.buf.Data[at*es : end*es])
+	if r1 == t.size[0]*t.size[1] {
+		clear(t.dst.buf.Data[at*es : (n+1)*t.dst.item[0]*es])
+	}
 }
 
 // turnRow transposes the row of pixels at offset from of every channel.

@@ -45,22 +45,22 @@ func (m *Machine) depthForward(g, out grid, size, step [3]int) {
 			}
 		}
 	}
-	m.run(2*c.N*c.C*volume(size)*taps, c.N, t)
+	units := c.C
+	if c.ChannelsLast {
+		units = size[0] * size[1]
+	}
+	t.runParts(units, 2*c.N*c.C*volume(size)*taps)
 }
 
-// depthImage is the task of one image.
-func (t *convTask) depthImage(w *worker, n int) {
-	d := &t.deep
-	if t.c.ChannelsLast {
-		for z := range d.size[0] {
-			for y := range d.size[1] {
-				t.depthRow(w, n, z, y)
-			}
+// depthImage is the task of some rows of an image, or of some planes of it.
+func (t *convTask) depthImage(w *worker, task int) {
+	n, u0, u1 := t.part(task)
+	for u := u0; u < u1; u++ {
+		if t.c.ChannelsLast {
+			t.depthRow(w, n, u/t.deep.size[1], u%t.deep.size[1])
+		} else {
+			t.depthPlane(w, n, u)
 		}
-		return
-	}
-	for ch := range t.c.C {
-		t.depthPlane(w, n, ch)
 	}
 }
 
@@ -132,7 +132,7 @@ func (m *Machine) depthWeights(g, dy grid) {
 	taps := volume(c.Kernel)
 	each := taps * c.C
 	m.parts = grow(m.parts, max(1, c.N)*each)
-	m.run(2*c.N*c.C*volume(c.Out)*taps, c.N, t)
+	t.runParts(ceilDiv(c.C, depthChannels), 2*c.N*c.C*volume(c.Out)*taps)
 	sum := m.foldParts(m.parts, c.N, each)
 	so, _, sx := c.weightStrides()
 	for i, v := range sum { // [tap, channel]
@@ -140,32 +140,47 @@ func (m *Machine) depthWeights(g, dy grid) {
 	}
 }
 
-func (t *convTask) depthWeightImage(w *worker, n int) {
+// depthChannels is the unit of channels of a gradient of weights, a vector of any path.
+const depthChannels = 16
+
+// depthWeightImage is the task of some channels of an image.
+func (t *convTask) depthWeightImage(w *worker, task int) {
+	n, u0, u1 := t.part(task)
+	c0, c1 := u0*depthChannels, min(u1*depthChannels, t.c.C)
 	part := t.m.parts[n*len(t.patch.s)*t.c.C:][:len(t.patch.s)*t.c.C]
-	if t.c.ChannelsLast {
-		clear(part)
-		for z := range t.deep.size[0] {
-			for y := range t.deep.size[1] {
-				t.depthWeightRow(w, n, z, y, part)
-			}
+	if !t.c.ChannelsLast {
+		for ch := c0; ch < c1; ch++ {
+			t.depthWeightPlane(w, n, ch, part)
 		}
 		return
 	}
-	for ch := range t.c.C {
-		t.depthWeightPlane(w, n, ch, part)
+	for tap := range t.patch.s {
+		clear(part[tap*t.c.C+c0 : tap*t.c.C+c1])
+	}
+	for z := range t.deep.size[0] {
+		for y := range t.deep.size[1] {
+			t.depthWeightRow(w, n, z, y, c0, c1, part)
+		}
 	}
 }
 
-// depthWeightRow adds the products of one row of pixels, channels last.
-func (t *convTask) depthWeightRow(w *worker, n, z, y int, part []float32) {
+// depthWeightRow adds the products of channels [c0,c1) of one row of pixels, channels last.
+func (t *convTask) depthWeightRow(w *worker, n, z, y, c0, c1 int, part []float32) {
 	d, c, p := &t.deep, t.c, t.m.Path
-	dy := w.row[0].get(d.size[2] * c.C)
-	p.Load(dy, d.out.buf.From(n*d.out.item[0]+d.out.at(z, y, 0)))
+	own := c1 - c0
+	dy, from := w.row[0].get(d.size[2]*own), n*d.out.item[0]+d.out.at(z, y, 0)+c0
+	if own == c.C {
+		p.Load(dy, d.out.buf.From(from))
+	} else {
+		for x := range d.size[2] {
+			p.Load(dy[x*own:(x+1)*own], d.out.buf.From(from+x*c.C))
+		}
+	}
 	for x := range d.size[2] {
-		base := (n*d.grid.item[0] + d.grid.at(z*d.step[0], y*d.step[1], x*d.step[2])) * d.grid.buf.Type.Size()
+		base := (n*d.grid.item[0] + d.grid.at(z*d.step[0], y*d.step[1], x*d.step[2]) + c0) * d.grid.buf.Type.Size()
 		for tap, off := range t.patch.s {
-			sum := part[tap*c.C : (tap+1)*c.C]
-			p.Ternary(FMA, sum, w.floatsOf(p, d.grid.buf, base+off, c.C), dy[x*c.C:(x+1)*c.C], sum)
+			sum := part[tap*c.C+c0 : tap*c.C+c1]
+			p.Ternary(FMA, sum, w.floatsOf(p, d.grid.buf, base+off, own), dy[x*own:(x+1)*own], sum)
 		}
 	}
 }

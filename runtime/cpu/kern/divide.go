@@ -59,8 +59,8 @@ func bound(i, blocks, n int) int { return ceilDiv(i*n, blocks) }
 
 // on returns the division into blocks rows x cols for so many rounds.
 func (b *box) on(rows, cols, rounds int) Division {
-	n := b.items * rows * cols
-	d := Division{Tasks: n, Workers: ceilDiv(n, rounds), rows: rows, cols: cols}
+	n, rounds := b.items*rows*cols, max(1, rounds)
+	d := Division{Tasks: n, Workers: max(1, ceilDiv(n, rounds)), rows: rows, cols: cols}
 	r, c := ceilDiv(b.rows, rows), ceilDiv(b.cols, cols)
 	block := r*c*b.cell + r*b.row + c*b.col + b.task
 	d.Busy = b.items * (b.rows*b.cols*b.cell + cols*b.rows*b.row + rows*b.cols*b.col + rows*cols*b.task)

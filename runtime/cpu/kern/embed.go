@@ -65,16 +65,14 @@ func (m *Machine) ScatterAdd(dst, src Buf, index Index, dim int, zero bool) {
 			m.Load(t.table, dst)
 		}
 	}
-	t.chunk = max(64, roundUp(ceilDiv(dim, maxParts), 16))
-	m.run(4*index.Len()*dim, ceilDiv(dim, t.chunk), t)
+	m.runPart(t, box{items: 1, rows: 1, cols: ceilDiv(dim, columnUnit), cell: 8 * index.Len() * columnUnit, task: taskCost + rowCost*index.Len()})
 	if dst.Type != F32 {
 		m.Store(dst, t.table)
 	}
 }
 
 func (t *rowTask) scatterStrip(w *worker, i int) {
-	c0 := i * t.chunk
-	n := min(t.chunk, t.cols-c0)
+	c0, n := t.columnsOf(i, t.cols)
 	x := w.row[0].get(n)
 	for r := range t.index.Len() {
 		at := t.index.At(r)

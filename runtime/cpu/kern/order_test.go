@@ -34,10 +34,27 @@ func smallConvs(d dice) (list []*Conv) {
 	return list
 }
 
+// fewImages are convolutions of one or two images, whose planes and rows are divided among workers.
+func fewImages(d dice) (list []*Conv) {
+	for i := range 3 * 2 * 2 * 2 * 2 {
+		typ, n, last, stride, depthwise := Type(i%3), 1+i/3%2, i/6%2 == 1, 1+i/12%2, i/24%2 == 1
+		size, channels := 11, 66
+		out := (size-1)/stride + 1
+		c := &Conv{N: n, C: channels, K: channels, Groups: 1, In: [3]int{1, size, size}, Out: [3]int{1, out, out}, Kernel: [3]int{1, 3, 3},
+			Stride: [3]int{1, stride, stride}, Dilation: [3]int{1, 1, 1}, Pad: [3]int{0, 1, 1}, ChannelsLast: last, Direct: true}
+		if depthwise {
+			c.Groups = channels
+		}
+		c.X, c.W, c.Y = d.buf(typ, n*channels*volume(c.In)), d.buf(typ, channels*channels/c.Groups*9), d.buf(typ, n*channels*volume(c.Out))
+		list = append(list, c)
+	}
+	return list
+}
+
 // TestConvTaskOrder: the tasks of a convolution may run in any order.
 func TestConvTaskOrder(t *testing.T) {
 	cases := smallConvs(newDice(16))
-	cases = cases[:rounds(len(cases))]
+	cases = append(cases[:rounds(len(cases))], fewImages(newDice(17))...)
 	for _, p := range Paths() {
 		forth, back := New(p, 1), backwards(p)
 		defer forth.Close()

@@ -44,8 +44,8 @@ func (m *Machine) pad(g grid, channels int, in, lo, step, size [3]int, phases in
 	d.buf.Data = d.buf.Data[:c.N*d.item[0]*typ.Size()]
 	t.m, t.mode = m, padMode
 	t.src, t.dst, t.size, t.lo, t.step, t.channels = g, d, in, lo, step, channels
-	t.splitPlanes(channels)
-	m.run(2*len(d.buf.Data), c.N*t.parts, t)
+	planes, _ := t.planes(channels)
+	t.runParts(planes, 2*len(d.buf.Data))
 	return d
 }
 
@@ -53,16 +53,22 @@ func (m *Machine) pad(g grid, channels int, in, lo, step, size [3]int, phases in
 // that are shared with the next row, and a tile's last columns.
 const padSlack = 64
 
-// splitPlanes divides the planes of an image among tasks where there are fewer images than workers.
-func (t *convTask) splitPlanes(channels int) {
-	planes, _ := t.planes(channels)
-	t.parts = max(1, min(planes, ceilDiv(t.m.pool.Share(), t.c.N)))
+// runParts runs the task in so many units of each image, such as planes: a task is some of them.
+func (t *convTask) runParts(units, work int) {
+	if t.c.N == 0 {
+		return
+	}
+	m := t.m
+	t.units = max(1, units)
+	b := box{items: t.c.N, rows: t.units, cols: 1, cell: work / (t.c.N * t.units), task: taskCost}
+	t.share = m.divide(b, m.pool.Share())
+	m.runDivided(&b, t.share, t)
 }
 
-// part returns the image of a task, and the task's part of the image's planes.
-func (t *convTask) part(i, planes int) (image, p0, p1 int) {
-	k := i % t.parts
-	return i / t.parts, k * planes / t.parts, (k + 1) * planes / t.parts
+// part returns the image of a task, and the task's part of the image's units.
+func (t *convTask) part(i int) (image, u0, u1 int) {
+	k := i % t.share.rows
+	return i / t.share.rows, bound(k, t.share.rows, t.units), bound(k+1, t.share.rows, t.units)
 }
 
 // paddedType is the type of the padded image for results of the given size: F32 where tiles read it without packing.
@@ -116,7 +122,7 @@ func (t *convTask) planes(channels int) (planes, run int) {
 // copyImage copies planes of an image into its padded image.
 func (t *convTask) copyImage(w *worker, task int) {
 	planes, run := t.planes(t.channels)
-	n, p0, p1 := t.part(task, planes)
+	n, p0, p1 := t.part(task)
 	spread := t.step != [3]int{1, 1, 1} || t.dst.phases > 1
 	if spread {
 		es, plane := t.dst.buf.Type.Size(), t.dst.item[0]/planes
@@ -265,16 +271,16 @@ func (m *Machine) thin(c *Conv) *Conv {
 	d.X = t.thinMem.bytes(c.X.Type, c.N*c.C*volume(c.Out))
 	t.m, t.c, t.mode = m, c, thinMode
 	t.src, t.dst = c.dense(c.X, c.C, c.In), d.dense(d.X, c.C, d.In)
-	t.splitPlanes(c.C)
-	m.run(2*len(d.X.Data), c.N*t.parts, t)
+	planes, _ := t.planes(c.C)
+	t.runParts(planes, 2*len(d.X.Data))
 	return d
 }
 
 // thinImage copies those pixels of planes of an image that are read.
 func (t *convTask) thinImage(w *worker, task int) {
 	c := t.c
-	planes, run := t.planes(c.C)
-	n, p0, p1 := t.part(task, planes)
+	_, run := t.planes(c.C)
+	n, p0, p1 := t.part(task)
 	unzip := run == 1 && c.Stride[2] == 2 && t.m.unzips(c.X.Type)
 	for p := p0; p < p1; p++ {
 		for z := range c.Out[0] {

@@ -23,14 +23,14 @@ func (m *Machine) padVNNI(g grid, channels int, in, lo, size [3]int, phases int)
 	d.axis = [3]int{size[1] * row, row, 1}
 	d.item = [2]int{channels / 2 * d.channel, channels / c.Groups / 2 * d.channel}
 	d.buf = t.padded.bytes(F32, c.N*d.item[0])
-	t.subnormal = getBools(t.subnormal, c.N)
+	t.subnormal = getBools(t.subnormal, c.N*channels/2)
 	t.interleave = t.interleave[:0]
 	for y := range in[1] {
 		t.interleave = append(t.interleave, 2*y*in[2], 2*(g.channel+y*in[2]))
 	}
 	t.m, t.mode = m, vnniMode
 	t.src, t.dst, t.size, t.lo, t.channels = g, d, in, lo, channels
-	m.run(2*len(d.buf.Data), c.N, t)
+	t.runParts(channels/2, 2*len(d.buf.Data))
 	d.clean = !slices.Contains(t.subnormal, true)
 	return d
 }
@@ -42,15 +42,17 @@ func getBools(s []bool, n int) []bool {
 	return s
 }
 
-// interleaveImage writes image n to its padded image, two planes at a time, and searches for subnormal elements.
-func (t *convTask) interleaveImage(w *worker, n int) {
+// interleaveImage writes planes of an image to its padded image, two at a time, and searches for subnormal elements.
+func (t *convTask) interleaveImage(w *worker, task int) {
 	p, src := t.m.Path, t.src.buf
-	t.subnormal[n] = p.anySubnormal(floatsAt(src.at(n*t.src.item[0]), t.src.item[0]/2)) // in ascending order, which also loads it into the cache
+	n, c0, c1 := t.part(task)
+	planes := src.From(n*t.src.item[0] + 2*c0*t.src.channel)
+	t.subnormal[task] = p.anySubnormal(floatsAt(planes.at(0), (c1-c0)*t.src.channel)) // in ascending order, which also loads it into the cache
 	image := floatsAt(t.dst.buf.at(n*t.dst.item[0]), t.dst.item[0])
-	clear(image)
+	clear(image[c0*t.dst.channel : c1*t.dst.channel])
 	rows, width := t.size[1], t.size[2]
 	dense := w.row[0].get(rows * width)
-	for ch := range t.channels / 2 {
+	for ch := c0; ch < c1; ch++ {
 		for z := range t.size[0] {
 			from := src.From(n*t.src.item[0] + 2*ch*t.src.channel + z*t.src.axis[0])
 			to := image[ch*t.dst.channel+t.dst.at(t.lo[0]+z, t.lo[1], 0):]

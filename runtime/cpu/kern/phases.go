@@ -61,7 +61,8 @@ func (m *Machine) phasedGrad(c *Conv) {
 		m.convProduct(&g, ph.buf, c.C, ph.size, ones, weights)
 	}
 	t.m, t.mode, t.dst = m, phaseMode, c.dense(c.X, c.C, c.In)
-	m.run(2*len(c.X.Data), c.N, t)
+	planes, _ := t.planes(c.C)
+	t.runParts(planes, 2*len(c.X.Data))
 }
 
 // packsWeights reports whether the products of the phases read weights that packWeights has reordered, because some
@@ -133,13 +134,14 @@ func (t *convTask) zipPhases(w *worker, plane, to int, even, odd *phase) {
 	}
 }
 
-// phaseImage stores the phases of image n in the image.
-func (t *convTask) phaseImage(worker *worker, n int) {
+// phaseImage stores planes of the phases of an image in the image.
+func (t *convTask) phaseImage(worker *worker, task int) {
 	c, es := t.c, t.dst.buf.Type.Size()
 	planes, run := t.planes(c.C)
 	step := c.Stride[2]
 	zip := run == 1 && step == 2 && c.In[2]%2 == 0 && t.m.zips(t.dst.buf.Type)
-	for p := range planes {
+	n, p0, p1 := t.part(task)
+	for p := p0; p < p1; p++ {
 		for i := range t.phases {
 			ph := &t.phases[i]
 			w := ph.size[2]

@@ -24,8 +24,9 @@ func (m *Machine) Reduce(op Reduction, dst, src Buf, outer, n, inner int) {
 		return
 	}
 	t.m, t.op = m, rowReduceAcross
-	t.chunk = min(inner, max(256, roundUp(ceilDiv(inner, maxParts), 16)))
-	m.run(2*outer*n*inner, outer*ceilDiv(inner, max(1, t.chunk)), t)
+	if outer*inner > 0 {
+		m.runPart(t, box{items: outer, rows: 1, cols: ceilDiv(inner, columnUnit), cell: 2 * n * columnUnit, task: taskCost + rowCost*n})
+	}
 }
 
 func (t *rowTask) reduceRow(w *worker, r int) {
@@ -53,9 +54,8 @@ func (t *rowTask) strip(w *worker, i int) {
 		t.scatterStrip(w, i)
 		return
 	}
-	strips := ceilDiv(t.inner, t.chunk)
-	o, c0 := i/strips, i%strips*t.chunk
-	n := min(t.chunk, t.inner-c0)
+	o := i / t.part.cols
+	c0, n := t.columnsOf(i%t.part.cols, t.inner)
 	p, acc := t.m.Path, w.row[0].get(n)
 	t.columns(w, acc, o*t.n*t.inner+c0, t.n, 0)
 	if t.reduce == ReduceMean {
@@ -64,6 +64,20 @@ func (t *rowTask) strip(w *worker, i int) {
 		}
 	}
 	p.Store(t.dst.From(o*t.inner+c0), acc)
+}
+
+// A strip has a multiple of columnUnit columns, a vector of any path. rowCost is what a strip costs
+// for each row beside its elements.
+const (
+	columnUnit = 16
+	rowCost    = 1 << 6
+)
+
+// columnsOf returns the first column of a strip, and how many of n it has.
+func (t *rowTask) columnsOf(strip, n int) (c0, cols int) {
+	units := ceilDiv(n, columnUnit)
+	c0 = bound(strip, t.part.cols, units) * columnUnit
+	return c0, min(bound(strip+1, t.part.cols, units)*columnUnit, n) - c0
 }
 
 // columns reduces rows of a strip, the first at element at, into acc. level is the number of

@@ -24,7 +24,8 @@ type rowTask struct {
 	m               *Machine
 	op              rowOp
 	rows, cols      int
-	chunk           int // rows of a task
+	chunk           int // rows of a task with sums
+	part            Division
 	dst, a, b       Buf
 	norm            Norm
 	loss            CrossEntropy
@@ -42,7 +43,8 @@ func (m *Machine) eachWith(post PostOp, op rowOp, rows, cols, work int) {
 	m.row.post = nil
 }
 
-// each runs op over rows of cols elements in chunks, whose number does not depend on the number of workers.
+// each runs op over rows of cols elements: in chunks, whose number does not depend on the number of workers, where each has
+// a partial sum.
 func (m *Machine) each(op rowOp, rows, cols, work int) {
 	t := &m.row
 	t.m, t.op, t.rows, t.cols = m, op, rows, cols
@@ -50,7 +52,20 @@ func (m *Machine) each(op rowOp, rows, cols, work int) {
 	if rows == 0 || cols == 0 && op != rowReduce {
 		return
 	}
-	m.run(work*rows*cols, ceilDiv(rows, t.chunk), t)
+	if t.sums() {
+		m.run(work*rows*cols, ceilDiv(rows, t.chunk), t)
+		return
+	}
+	m.runPart(t, box{items: 1, rows: rows, cols: 1, cell: work * max(1, cols), task: taskCost})
+}
+
+// sums reports whether chunks of rows have partial sums.
+func (t *rowTask) sums() bool { return t.op == rowNormGrad || t.op == rowLoss }
+
+// runPart divides a row kernel and runs it.
+func (m *Machine) runPart(t *rowTask, b box) {
+	t.part = m.divide(b, m.pool.Share())
+	m.runDivided(&b, t.part, t)
 }
 
 // maxParts is the largest number of chunks of rows, and so of partial results.
@@ -63,6 +78,9 @@ func (t *rowTask) Run(worker, i int) {
 		return
 	}
 	r0, r1 := i*t.chunk, min((i+1)*t.chunk, t.rows)
+	if !t.sums() {
+		r0, r1 = bound(i, t.part.rows, t.rows), bound(i+1, t.part.rows, t.rows)
+	}
 	switch t.op {
 	case rowNormGrad:
 		t.normGrads(w, i, r0, r1)

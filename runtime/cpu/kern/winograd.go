@@ -57,9 +57,8 @@ type winoTask struct {
 	result      [2]int // size of the result
 	tiles       [2]int // rows and columns of tiles of an image
 	total       int    // tiles
-	panels      int    // of nr tiles in a block
-	gm, gn      int    // tasks: parts of the rows, blocks of tiles
-	plain       bool   // results are stored directly, in their place or in the worker's part
+	part        Division
+	plain       bool // results are stored directly, in their place or in the worker's part
 
 	weights tableSource
 	byTap   bool // depths of the weights are taps of channels, not channels of taps
@@ -144,7 +143,8 @@ func (m *Machine) winoProduct(c *Conv, size, lo [3]int, dst Buf, rows int, resul
 	t.plan()
 	t.transformWeights()
 	t.mode = winoTilesMode
-	m.run(2*t.points()*t.total*rows*t.depth, t.gm*t.gn, t)
+	b := t.box()
+	m.runDivided(&b, t.part, t)
 }
 
 // points is the number of products of matrices.
@@ -199,20 +199,20 @@ const (
 // plan divides the work into blocks of tiles and, if there are few, into parts of the rows. This does not affect the
 // result.
 func (t *winoTask) plan() {
-	nr, workers := t.m.nr, t.m.pool.Share()
-	tiles := winoBlock / (t.points() * t.depth)
+	t.part = t.m.divide(t.box(), t.m.pool.Share())
+}
+
+// box is the work of the products and transforms, a panel of tiles and a panel of weights a cell. Each block transforms its tiles.
+func (t *winoTask) box() box {
+	nr, tiles := t.m.nr, winoBlock/(t.points()*t.depth)
 	if tiles < winoFew {
 		tiles = (2 - flag(t.cubes)) * winoFew
 	}
-	t.panels = min(max(1, tiles/nr), ceilDiv(t.total, nr))
-	for t.panels > 1 && ceilDiv(t.total, t.panels*nr) < 2*workers && workers > 1 {
-		t.panels--
-	}
-	t.gn = ceilDiv(t.total, t.panels*nr)
-	t.gm = 1
-	if workers > 1 && t.gn < 2*workers {
-		t.gm = min(ceilDiv(2*workers, t.gn), ceilDiv(t.rows, 4*t.m.mr))
-	}
+	b := box{items: 1, rows: ceilDiv(t.rows, t.m.mr), cols: ceilDiv(t.total, nr), mostCols: max(1, tiles/nr), task: 4 * taskCost}
+	h := ceilDiv(t.rows, b.rows)
+	b.cell = t.points() * h * nr * (2*t.depth + packCost)
+	b.col, b.row = t.points()*nr*t.depth*packCost/2, t.points()*h*t.depth*packCost/4
+	return b
 }
 
 // Run is the task of a panel of weights, or of a block of tiles.
@@ -222,10 +222,9 @@ func (t *winoTask) Run(worker, i int) {
 		t.weightPanel(w, i)
 		return
 	}
-	per := t.panels * t.m.nr
-	t0 := i % t.gn * per
-	part, all := i/t.gn, ceilDiv(t.rows, t.m.mr)
-	t.block(w, t0, min(t0+per, t.total), part*all/t.gm, (part+1)*all/t.gm)
+	d, nr, panels := &t.part, t.m.nr, ceilDiv(t.rows, t.m.mr)
+	r, c := i/d.cols, i%d.cols
+	t.block(w, bound(c, d.cols, ceilDiv(t.total, nr))*nr, min(bound(c+1, d.cols, ceilDiv(t.total, nr))*nr, t.total), bound(r, d.rows, panels), bound(r+1, d.rows, panels))
 }
 
 // panel returns the rows of the i-th panel of weights.
