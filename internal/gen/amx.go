@@ -76,7 +76,7 @@ func (x *amx) emit() {
 	fmt.Fprint(&x.stubs, "\n// amxTiles are the kernels by the numbers of tiles down and across, less one.\nvar amxTiles = [2][2]amxFunc{{amx1x1, amx1x2}, {amx2x1, amx2x2}}\n")
 }
 
-// line writes an instruction of Go's assembler, code one that it does not know.
+// line writes an instruction of Go's assembler; code writes one that the assembler does not know.
 func (x *amx) line(format string, args ...any) { fmt.Fprintf(&x.asm, "\t"+format+"\n", args...) }
 
 func (x *amx) code(bytes []byte, what string, args ...any) {

@@ -16,7 +16,8 @@ type arm struct {
 	ops   []armOp
 }
 
-// armOp is an instruction: dst from a and b, -1 where absent. sum says that dst is read too; constant that it loads b.
+// armOp is an instruction: dst from a and b, -1 if absent. sum means that dst is also an operand;
+// constant means that it loads b.
 type armOp struct {
 	enc      uint32
 	name     string
@@ -132,8 +133,8 @@ const (
 	addv  = 0x4eb1b800
 )
 
-// place gives every value a register: scalars have theirs, the constants in held stay for the whole kernel, others
-// come from the rest. It fails if those are too few.
+// place gives every value a register: scalars have fixed ones, the constants in held keep theirs
+// for the whole kernel, other values share the rest. It fails if there are too few.
 func (m *arm) place(fixed map[int]int, held map[bits]int, free []int) (regs map[int]int, ok bool) {
 	last := map[int]int{}
 	for i, o := range m.ops {

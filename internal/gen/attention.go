@@ -141,16 +141,16 @@ func (v *vm) exp2(y vec) vec {
 	return v.exp2Of(v.clamp(y, low, high), 1.535335905e-4, 1.3398876181e-3, 9.6184369177e-3, 5.5503323674e-2, 2.4022647738e-1, 6.9314718246e-1, 1)
 }
 
-// lanesLoop is what the kernels over columns of scores share: rows of two vectors, of which those from full on hide columns
-// where stair is zero, one column more each row.
+// lanesLoop is the common part of the kernels over columns of scores: rows of two vectors. Rows
+// from full on hide the columns where stair is zero, one column more in each row.
 type lanesLoop struct {
 	n, full, ld, stair reg.GPVirtual
 	at                 []reg.GPVirtual // the matrices
 	x                  vec
 }
 
-// lanesRows emits body for all rows, its last argument being what is visible, nil for the rows before full. It leaves the
-// registers as they were.
+// lanesRows emits body for all rows. The last argument of body is the mask of visible columns, nil
+// for the rows before full. Registers are unchanged afterwards.
 func (v *vm) lanesRows(l *lanesLoop, label string, body func(j int, m []Mem, seen cond)) {
 	count, stair := GP64(), GP64()
 	var at []reg.GPVirtual
@@ -273,7 +273,7 @@ func (v *vm) softLanes() {
 		VMAXPS(x, top[j], top[j])
 	})
 	sum, shift := []vec{v.new(), v.new()}, []vec{v.new(), v.new()}
-	for j, m := range top { // a column that has seen nothing but -Inf shifts by 0
+	for j, m := range top { // the shift of a column that has seen only -Inf is 0
 		some := v.only(v.cmp(notEqual, m, bits(0xff800000)), m)
 		VMOVUPS(m, row(0, j))
 		VMULPS(factor, some, shift[j])

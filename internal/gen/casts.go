@@ -6,7 +6,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// casts emits the conversions between storage types and float32 and the pass that scales and looks for Inf and NaN.
+// casts emits the conversions between storage types and float32, and the pass that scales and tests
+// for Inf and NaN.
 func (v *vm) casts() {
 	for _, t := range types[1:] {
 		v.widen(t)
@@ -17,8 +18,9 @@ func (v *vm) casts() {
 	}
 }
 
-// stream repeats body for vectors of n elements, of type t on one side: four at a time, one at a time, then the rest. body gets
-// the vector's number and its edge, nil for a whole one.
+// stream repeats body for vectors of n elements, of type t on one side: four at a time, one at a
+// time, then the rest. The arguments of body are the vector's number and its edge, nil for a whole
+// vector.
 func (v *vm) stream(t string, n reg.GPVirtual, ptrs map[reg.GPVirtual]int, order []reg.GPVirtual, body func(i int, e *edge)) {
 	advance := func(vecs int) {
 		for _, p := range order {
@@ -137,7 +139,7 @@ func (v *vm) twoHalves(t string, x, y vec) vec {
 	return both
 }
 
-// loadOdds readies the numbers of the odd words of two vectors, which AVX-512 collects bf16 by.
+// loadOdds loads the indices of the odd words of two vectors, which AVX-512 needs to collect bf16.
 func (v *vm) loadOdds() {
 	if v.wide() {
 		v.odds = v.new()
@@ -155,7 +157,7 @@ func emitOdds() {
 // bfloat is x as bfloat16 patterns in 32-bit lanes: to nearest even, NaN quieted and its top bits kept.
 func (v *vm) bfloat(x vec) vec { return v.shr(v.bfloatHigh(x), 16) }
 
-// bfloatHigh is bfloat in the upper halves of the lanes, with anything in the lower ones.
+// bfloatHigh is bfloat in the upper halves of the lanes; the lower halves are undefined.
 func (v *vm) bfloatHigh(x vec) vec {
 	up := v.addInt(x, bits(0x7fff))
 	if v.wide() {

@@ -87,7 +87,8 @@ func (v *vm) endingTile(mr int) {
 	e.finish("plainpart", false)
 }
 
-// multiply emits the loop over the depth. Once in four depths it fetches a row of C, and one of what the next tile reads.
+// multiply emits the loop over the depth. Once in four depths it prefetches a row of C, and one
+// that the next tile reads.
 func (e *ending) multiply() {
 	e.t.a = e.load(endA)
 	b, offs, o := []reg.GPVirtual{e.load(endB0), e.load(endB1)}, e.load(endOffs), GP64()
@@ -147,7 +148,8 @@ func (e *ending) multiply() {
 	Label("sums")
 }
 
-// finish emits the epilogue and the stores: of two whole vectors, or of some of their lanes, which follow each other in C.
+// finish emits the epilogue and the stores: of two whole vectors, or of some of their lanes, which
+// are contiguous in C.
 func (e *ending) finish(label string, whole bool) {
 	add := e.load(endAdd)
 	TESTQ(add, add)

@@ -5,7 +5,7 @@ import (
 	. "github.com/mmcloughlin/avo/operand"
 )
 
-// finish emits what an epilogue does to a tile two vectors wide.
+// finish emits the epilogue kernels of a tile two vectors wide.
 func (v *vm) finish() {
 	v.tileBias()
 	v.tileShift()
@@ -161,8 +161,8 @@ func (v *vm) putWhole(t string, x vec, to Mem) {
 	}
 }
 
-// touch emits the fetching of a tile's place, but for the line that a row begins in, where it ends in another one: the tile to
-// the left has fetched that.
+// touch emits the prefetch of a tile's destination. A row that ends in another cache line than it
+// begins in skips the first line: the tile to the left has prefetched it.
 func (v *vm) touch() {
 	v.text("touch", "h int, p *byte, row, n int", "fetches n > 0 bytes of h rows, row bytes apart.")
 	h, p, row, n := ptrParam("h"), ptrParam("p"), ptrParam("row"), ptrParam("n")

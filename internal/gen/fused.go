@@ -13,19 +13,19 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// formulaText lists the formulas; it says itself how they are written.
+// formulaText lists the formulas; the file explains how they are written.
 //
 //go:embed formulas.txt
 var formulaText string
 
-// formula is one of them.
+// formula is one line of formulaText.
 type formula struct {
 	name, text string
 	loads      []string // storage types
 	stores     []string
 	from       []string // register of each store
 	sums       []string // register of each sum
-	rows       bool     // the kernel takes rows
+	rows       bool     // the kernel processes rows
 	code       []formulaOp
 	scalars    int
 }
@@ -57,7 +57,7 @@ func without(text string, drop func(word string) bool) string {
 	return strings.Join(slices.DeleteFunc(strings.Fields(text), drop), " ")
 }
 
-// spell is text for each type that its letter stands for.
+// spell returns text once for each type that its letter stands for.
 func spell(name, text string) (list []formula) {
 	for letter, types := range map[string][]string{":T": {"f32", "f16", "bf16"}, ":L": {"f16", "bf16"}} {
 		if !strings.Contains(text, letter) {
@@ -109,10 +109,12 @@ func number(reg string) int {
 	return n
 }
 
-// streams says that a formula also gets a kernel with streaming (non-temporal) stores: it does too little to hide memory.
+// streams reports whether a formula also gets a kernel with streaming (non-temporal) stores: it
+// computes too little to hide memory latency.
 func (f *formula) streams() bool { return !f.rows && len(f.code) <= 2 && !f.tanh() }
 
-// tanh says that a formula is a tanh alone, whose polynomial takes the registers that others have for more vectors.
+// tanh reports whether a formula is only a tanh. Its polynomial needs the registers that other
+// formulas use for more vectors.
 func (f *formula) tanh() bool { return len(f.code) == 1 && f.code[0].op == "tanh" }
 
 // symbol is the name of f's kernel.
@@ -140,9 +142,9 @@ func (v *vm) fused() {
 	RET()
 }
 
-// A streaming kernel takes streamBlock elements at a time and reads each operand from several places in turn, visit elements
-// at each: the processor fetches ahead at each place, so that one core reads up to half as much again. Fetching ahead by
-// instructions was slower, and so were eight places.
+// A streaming kernel processes streamBlock elements at a time and reads each operand at several
+// positions in turn, visit elements at each. The processor prefetches at each position, so one core
+// reads up to half as much again. Prefetch instructions were slower, and so were eight positions.
 const (
 	streamBlock = 1 << 17
 	places      = 4
@@ -181,7 +183,7 @@ func (v *vm) startFormula(f *formula, streaming bool) *formulaRun {
 	return k
 }
 
-// unroll is how many vectors a kernel takes at a time.
+// unroll is the number of vectors that a kernel processes at a time.
 func (f *formula) unroll() int {
 	switch {
 	case f.tanh():
@@ -194,7 +196,7 @@ func (f *formula) unroll() int {
 	return 1
 }
 
-// plain walks operands from front to back.
+// plain processes operands in ascending order.
 func (k *formulaRun) plain(n reg.GPVirtual) {
 	v, unroll := k.v, k.f.unroll()
 	vectors := func(count int) {
@@ -219,7 +221,7 @@ func (k *formulaRun) plain(n reg.GPVirtual) {
 	Label("end")
 }
 
-// streamBlocks visits blocks, several places of each in turn.
+// streamBlocks processes blocks, several positions of each in turn.
 func (k *formulaRun) streamBlocks(n reg.GPVirtual) {
 	per, left, turns := streamBlock/places, GP64(), GP64()
 	Label("block")
@@ -247,7 +249,7 @@ type formulaRun struct {
 	base      []reg.GPVirtual // loads, then stores
 	at        reg.GPVirtual   // element
 	held      []vec           // scalars in registers
-	sums      [][]vec         // partial sums: of each vector that is taken at a time
+	sums      [][]vec         // partial sums, one list for each of the vectors processed at a time
 
 	first map[int]vec // by result: the first of two vectors that are stored as one of halves
 }
@@ -285,7 +287,7 @@ func (k *formulaRun) vectors(count int) {
 	}
 }
 
-// vector emits the code of one vector, off elements on.
+// vector emits the code of one vector, at off elements.
 func (k *formulaRun) vector(off int, paired bool) {
 	v, f := k.v, k.f
 	place := func(i int, t string) Mem {
@@ -314,7 +316,7 @@ func (k *formulaRun) vector(off int, paired bool) {
 	}
 }
 
-// pair stores the halves of two vectors as one vector once it gets the second.
+// pair stores the halves of two vectors as one vector when it gets the second.
 func (k *formulaRun) pair(store int, t string, x vec, to Mem) {
 	first, ok := k.first[store]
 	if !ok {

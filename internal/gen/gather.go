@@ -112,8 +112,8 @@ func (v *vm) addRuns() {
 	RET()
 }
 
-// addPieces adds the last n < w elements in pieces of 8, 4, 2 and 1: a load whose range overlaps that of an earlier
-// masked store waits for it, even if the lanes do not meet.
+// addPieces adds the last n < w elements in pieces of 8, 4, 2 and 1: a load whose range overlaps
+// that of an earlier masked store waits for it, even if their lanes are different.
 func (v *vm) addPieces(n, from, to reg.GPVirtual) {
 	step := func(size int, load func(m Mem) reg.VecVirtual, store func(x reg.VecVirtual, m Mem)) {
 		skip := fmt.Sprintf("skip%d", size)

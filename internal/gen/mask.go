@@ -40,7 +40,7 @@ func (v *vm) storePart(s vec, mask reg.Register, m Mem) {
 	}
 }
 
-// size and widening load of a storage type.
+// typeSize is the size of a storage type in bytes.
 func typeSize(t string) int {
 	if t == "F32" {
 		return 4
@@ -61,8 +61,8 @@ func (v *vm) load(t string, m Op, d vec) {
 	}
 }
 
-// edge tells the first n lanes of a vector, 1 <= n <= w. AVX2 masks words, not halves: those are moved by pairs, and the last of
-// n on its own.
+// edge describes the first n lanes of a vector, 1 <= n <= w. AVX2 masks words, not halves: halves
+// are moved in pairs, and the last of n separately if n is odd.
 type edge struct {
 	lanes reg.Register
 
@@ -100,7 +100,7 @@ func (v *vm) edge(t string, n reg.GPVirtual) *edge {
 	return e
 }
 
-// half is where half n-1 of the vector at m is.
+// half is the position of half n-1 of the vector at m.
 func (e *edge) half(m Mem) Mem {
 	if m.Index != nil {
 		p := GP64()

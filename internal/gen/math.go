@@ -131,7 +131,7 @@ func (v *vm) pow(x, y vec) vec {
 	return v.pow2(v.add(v.expTail(r), f(1)), v.clamp(k, f(-160), f(160)))
 }
 
-// tanh is an odd polynomial (Cephes tanhf) below 0.625 and 1 - 2/(exp(2|x|)+1) above.
+// tanh is an odd polynomial (Cephes tanhf) below 0.625 and 1 - 2/(exp(2|x|)+1) from there on.
 func (v *vm) tanh(x vec) vec {
 	z := v.mul(x, x)
 	p := v.poly(z, -5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
@@ -140,7 +140,7 @@ func (v *vm) tanh(x vec) vec {
 	a := v.abs(x)
 	e := v.add(v.exp(v.add(a, a)), f(1))
 	high := v.sub(f(1), v.div(f(2), e))
-	return v.or(v.pick(v.cmp(less, a, f(0.625)), low, high), v.and(x, bits(signBit))) // of -0, too
+	return v.or(v.pick(v.cmp(less, a, f(0.625)), low, high), v.and(x, bits(signBit))) // also for -0
 }
 
 // erfcArg is log(1-erf(t)) for t from 0.92 on, the polynomial of N. Juffa's erff.
@@ -286,7 +286,8 @@ func (v *vm) roundTF32(x vec) vec {
 	return v.pick(special, x, up)
 }
 
-// order is min or max of two, NaN if either is, with -0 below +0: taken both ways round and joined bit by bit.
+// order is min or max of two, NaN if one operand is, with -0 below +0: computed in both orders of
+// the operands and joined bit by bit.
 func (v *vm) order(i, join inst, a, b vec) vec {
 	if v.arm != nil {
 		return v.two(i, a, b) // NEON orders zeros and passes NaN on

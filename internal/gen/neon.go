@@ -41,7 +41,8 @@ func (n *neon) emit() {
 	n.constants()
 }
 
-// text starts a function of the given Go parameters; its frame and its arguments take so many bytes.
+// text starts a function with the given Go parameters, and with the given sizes of frame and
+// arguments in bytes.
 func (n *neon) text(name, params, doc string, frame, args int) {
 	fmt.Fprintf(&n.stubs, "\n// %s %s\nfunc %s(%s)\n", name, doc, name, params)
 	fmt.Fprintf(&n.asm, "\n// func %s(%s)\nTEXT ·%s(SB), NOSPLIT, $%d-%d\n", name, params, name, frame, args)
@@ -146,7 +147,8 @@ func (n *neon) tile(mr, nv int) {
 	n.op("RET")
 }
 
-// edge leaves in R11 where a row of whole vectors can be loaded: at from, or at its copy on the stack.
+// edge sets R11 to the position from which a row of whole vectors can be loaded: from, or its copy
+// on the stack.
 func (n *neon) edge(label string, nv int, from, stack string) {
 	n.op("MOVD %s, R11", from)
 	n.op("CMP $%d, R6", 4*nv)

@@ -67,8 +67,9 @@ func (n *neon) words(label, from, to string) {
 	n.op("BLT %scopy", label)
 }
 
-// body records the body of k and loads its constants, as many as there are registers for. The function it returns
-// writes the instructions: operands are in V0 and up, the result is stored to R1.
+// body records the body of k and loads its constants, as many as there are registers for. The
+// function that it returns writes the instructions: operands are in V0 and up, the result is stored
+// to R1.
 func (n *neon) body(k kernel, operands, scalars int) (write func()) {
 	v := &vm{w: 4, arm: newArm()}
 	fixed := map[int]int{}
@@ -141,14 +142,15 @@ func (n *neon) constants() {
 	fmt.Fprintf(&n.asm, "GLOBL kernConst<>(SB), RODATA|NOPTR, $%d\n", 4*len(n.consts.order))
 }
 
-// reduction is a kernel that folds a row: step joins the vectors V0 (and V1) to the partial results of register d.
+// reduction is a kernel that reduces a row: step combines the vectors V0 (and V1) with the partial
+// results of register d.
 type reduction struct {
 	name    string
 	params  string
 	args    int
 	vectors int  // operands
-	empty   bits // partial results to begin with, and what fills up the last vector
-	mean    bool // has a scalar that fills up the last vector instead
+	empty   bits // initial value of partial results, which also fills the last vector
+	mean    bool // has a scalar that fills the last vector instead
 	step    func(n *neon, d int)
 	join    uint32
 }
@@ -164,7 +166,7 @@ var neonReductions = []reduction{
 	{"minOf", "n int, x *float32", 16, 1, 0x7f800000, false, func(n *neon, d int) { n.three(fmin, "FMIN", d, d, 0) }, fmin},
 }
 
-// reductions emits them: 64 partial results in V16 to V31, folded in halves.
+// reductions emits the reductions: 64 partial results in V16 to V31, folded in halves.
 func (n *neon) reductions() {
 	for _, r := range neonReductions {
 		n.reduce(r)
@@ -242,7 +244,7 @@ func (n *neon) reduce(r reduction) {
 	n.op("RET")
 }
 
-// count emits a countFunc, whole vectors: V2 to V7 are what it counts, V16 and up constants.
+// count emits a countFunc for whole vectors: V2 to V7 are the counts, V16 and up are constants.
 func (n *neon) count() {
 	n.text("countNEON", countParams, "is a countFunc.", 0, 40)
 	n.op("MOVD n+0(FP), R0")
@@ -261,7 +263,7 @@ func (n *neon) count() {
 	n.op("VLD1.P 16(R1), [V0.S4]")
 	n.two(fabs, "FABS", 1, 0)
 	n.three(fcmeq, "FCMEQ", 19, 0, 0)
-	n.three(addI4, "ADD", 4, 4, 19) // -1 where it is a number
+	n.three(addI4, "ADD", 4, 4, 19) // -1 if it is a number
 	for i, with := range [][2]int{{1, plus}, {0, minus}, {0, 18}} {
 		n.three(fcmeq, "FCMEQ", 19, with[0], with[1])
 		n.three(subI4, "SUB", 5+i, 5+i, 19)

@@ -6,8 +6,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// row emits body for each vector of a row of n > 0 elements, at bytes into it: mask is nil for whole vectors, and part, the lanes of the last n
-// modulo the width, for the rest.
+// row emits body for each vector of a row of n > 0 elements, at the offset at in bytes. mask is nil
+// for whole vectors; for the rest it is part, the lanes of the last n modulo the width.
 func (v *vm) row(label string, n, last reg.GPVirtual, part reg.Register, body func(at reg.GPVirtual, mask reg.Register)) {
 	left, at := GP64(), GP64()
 	XORQ(at, at)
@@ -25,7 +25,7 @@ func (v *vm) row(label string, n, last reg.GPVirtual, part reg.Register, body fu
 	Label(label + "Done")
 }
 
-// log2 is the logarithm of the width.
+// log2 is the binary logarithm of the width.
 func (v *vm) log2() uint64 {
 	if v.wide() {
 		return 4

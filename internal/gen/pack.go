@@ -79,7 +79,7 @@ func (v *vm) pick2(t string) {
 	CMPQ(n, imm(v.w))
 	JGT(LabelRef("two"))
 	JEQ(LabelRef("full"))
-	if v.wide() { // half a vector, as the rows of small images are
+	if v.wide() { // half a vector, the usual length of rows of small images
 		CMPQ(n, imm(v.w/2))
 		JEQ(LabelRef("half"))
 	}
@@ -130,8 +130,8 @@ func (v *vm) pick2(t string) {
 	RET()
 }
 
-// mergePart stores the lanes of s that mask holds; AVX2, whose masked stores take a dozen cycles, stores the others as they
-// are.
+// mergePart stores the lanes of s that mask holds. AVX2, whose masked stores take a dozen cycles,
+// stores the other lanes unchanged.
 func (v *vm) mergePart(s vec, mask reg.Register, m Mem) {
 	if v.wide() {
 		v.storePart(s, mask, m)
@@ -149,9 +149,9 @@ func (v *vm) trans(t string) {
 	k, n, dst, src := ptrParam("k"), ptrParam("n"), ptrParam("dst"), ptrParam("src")
 	ldd, offs := ptrParam("ldd"), ptrParam("offs")
 	scaleBy(ldd, 4)
-	halves := v.wide() && t != "F32" // are transposed before they are widened, as half as many vectors do
+	halves := v.wide() && t != "F32" // transposed before they are widened: half as many vectors
 	block := func(load func(m Mem, d vec), part bool) {
-		// Lanes past n repeat the last row; they land where the caller expects anything.
+		// Lanes past n repeat the last row; callers accept any values there.
 		p, o := GP64(), GP64()
 		MOVQ(offs, p)
 		in := make([]vec, v.w)

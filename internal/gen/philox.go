@@ -6,8 +6,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// philox emits Philox 4x32-10 for w/2 counters at a time, each in a 64-bit lane, whose upper half holds anything: the
-// multiplication reads the lower one only.
+// philox emits Philox 4x32-10 for w/2 counters at a time, each in a 64-bit lane, whose upper half
+// is undefined: the multiplication reads only the lower one.
 func (v *vm) philox() {
 	v.text("philox", "n int, dst *int64, state *uint32",
 		"writes the words of 4*n counters from state[0] on; state[1:4] is the rest of the counter, state[4:24] the keys.")
@@ -107,7 +107,7 @@ func (v *vm) rounds(c0, m0, m1 vec, state reg.GPVirtual) [4]vec {
 	return c
 }
 
-// interleave stores the four words of counters 4*half to 4*half+3 behind one another.
+// interleave stores the four words of counters 4*half to 4*half+3 contiguously.
 func (v *vm) interleave(c [4]vec, half int, dst reg.GPVirtual) {
 	var w [4]reg.VecVirtual
 	for i := range c {

@@ -12,8 +12,9 @@ const (
 	rowSum     = 8 * 8
 )
 
-// rowFormula emits a kernel that takes rows: they lie one behind the other, each has scalars of its own, and what is
-// summed over one is added to sums of its own, eight in float64 that are to be added up (four under AVX2).
+// rowFormula emits a kernel that processes rows. Rows are contiguous and each has its own scalars.
+// A row's sums are added to its own sums in memory, eight partial sums in float64 (four under
+// AVX2).
 func (v *vm) rowFormula(f *formula) {
 	v.text(f.symbol(false), "rows, n int, args **byte, u *float32, sums *float64", "computes rows of n elements, whole vectors: "+f.text)
 	rows, n, k := ptrParam("rows"), ptrParam("n"), v.startFormula(f, false)
@@ -39,7 +40,7 @@ func (v *vm) rowFormula(f *formula) {
 	v.held = nil
 }
 
-// zeroSums begins the sums of a row, those of each vector that is taken at a time apart.
+// zeroSums clears the sums of a row, separate ones for each of the vectors processed at a time.
 func (k *formulaRun) zeroSums() {
 	k.sums = make([][]vec, len(k.f.sums))
 	for i := range k.sums {

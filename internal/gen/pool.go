@@ -9,8 +9,9 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// pools emits the pooling of windows of 2 x 2 elements, two apart: maximum and mean, and their gradients. AVX2, which moves
-// other parts of a vector of halves in three pieces, takes halves of them in whole and half vectors alone.
+// pools emits the pooling of windows of 2 x 2 elements with stride 2: maximum and mean, and their
+// gradients. AVX2 moves other parts of a vector of halves in three pieces, so its kernels for
+// halves process only whole and half vectors.
 func (v *vm) pools() {
 	for _, t := range types {
 		v.maxPool(t, false)
@@ -21,7 +22,7 @@ func (v *vm) pools() {
 	}
 }
 
-// poolTable emits a function that gives the kernels of each type.
+// poolTable emits a function that returns the kernels of each type.
 func (v *vm) poolTable(b *strings.Builder) {
 	s := v.suffix()
 	fmt.Fprintf(b, "// pools%s are the %d-lane kernels that pool.\nfunc pools%s(t Type) *poolKernels {\nreturn [...]*poolKernels{\n", s, v.w, s)
@@ -31,10 +32,11 @@ func (v *vm) poolTable(b *strings.Builder) {
 	fmt.Fprint(b, "}[t]\n}\n\n")
 }
 
-// parts says whether kernels of type t take any number of windows, not whole and half vectors alone.
+// parts reports whether kernels of type t process any number of windows, not only whole and half
+// vectors.
 func (v *vm) parts(t string) bool { return v.wide() || t == "F32" }
 
-// Fields of windows2, which describes the walk.
+// Fields of Windows2, the loop bounds.
 const (
 	fieldPlanes = 8 * iota
 	fieldRows
@@ -47,26 +49,26 @@ const (
 	fieldSkipped
 )
 
-// walk2 is a walk over windows, a vector of them at a time. Pairs are two rows of elements, of which single is a row with
-// one element a window.
+// walk2 is a loop over windows, a vector of them at a time. Pairs are two rows of elements; single
+// is a row with one element a window.
 type walk2 struct {
 	v      *vm
 	t      string
 	g, row reg.GPVirtual
 	pairs  []reg.GPVirtual
 	single reg.GPVirtual
-	index  reg.GPVirtual // of the result, where there is one
-	base   reg.GPVirtual // then: the place in its plane of the first element of a vector
+	index  reg.GPVirtual // positions of the result, if there are any
+	base   reg.GPVirtual // if so, the position in its plane of the first element of a vector
 
 	in   []reg.Register // lanes of a pair's last vectors
 	out  reg.Register   // of the last windows
-	size walkSize       // of what turn computes
+	size walkSize       // windows that turn computes
 	pick func(odd int, x, y vec) vec
 	join func(x, y vec) (low, high vec)
 }
 
-// walkSize is how many windows are computed at once: a vector, the last ones, or half a vector as the last ones, for AVX2,
-// whose masked stores are slow.
+// walkSize is the number of windows computed at once: a vector, the last windows, or half a vector
+// as the last windows, for AVX2, whose masked stores are slow.
 type walkSize uint8
 
 const (
@@ -151,7 +153,7 @@ func (w *walk2) walk(turn func()) {
 	RET()
 }
 
-// read loads a vector at m: one of a pair's two, or all that there is of a single row.
+// read loads a vector at m: one of the two of a pair, or the only one of a single row.
 func (w *walk2) read(m Mem, which vector) vec {
 	x := w.v.new()
 	switch {
@@ -185,13 +187,13 @@ func (w *walk2) write(x vec, m Mem, which vector) {
 	}
 }
 
-// vector is which of the vectors of some windows.
+// vector selects one of the vectors of some windows.
 type vector int
 
 const (
 	first vector = iota
 	second
-	all // a single row's
+	all // that of a single row
 )
 
 func (w *walk2) mask(which vector) reg.Register {
@@ -201,7 +203,7 @@ func (w *walk2) mask(which vector) reg.Register {
 	return w.in[which]
 }
 
-// lines are where the two vectors of a pair's row are.
+// lines are the positions of the two vectors of a pair's row.
 func (w *walk2) lines(pair reg.GPVirtual, below bool) (low, high Mem) {
 	low, high = Mem{Base: pair}, Mem{Base: pair, Disp: w.v.w * typeSize(w.t)}
 	if below {
@@ -239,8 +241,8 @@ func (v *vm) walk2(t string, single string, pairs ...string) *walk2 {
 	return w
 }
 
-// picker gives the function that takes the elements at even (0) or odd (1) places of two vectors, and the one whose results
-// have the elements of two vectors in turn.
+// picker returns two functions. pick takes the elements at even (0) or odd (1) positions of two
+// vectors; the results of the other one alternate between the elements of two vectors.
 func (v *vm) picker() (pick func(odd int, x, y vec) vec, join func(x, y vec) (low, high vec)) {
 	if !v.wide() {
 		return v.halver(), v.joiner()
@@ -261,7 +263,8 @@ func (v *vm) picker() (pick func(odd int, x, y vec) vec, join func(x, y vec) (lo
 	return pick, join
 }
 
-// emitPairs emits the orders of picker: even and odd places of two vectors, and two vectors in turn, low and high half.
+// emitPairs emits the index vectors of picker: even and odd positions of two vectors, and two
+// vectors alternating, low and high half.
 func emitPairs() {
 	GLOBL("kernPairs", RODATA|NOPTR)
 	for i := range 64 {
@@ -270,7 +273,8 @@ func emitPairs() {
 	}
 }
 
-// larger is where e beats top, the largest so far: a NaN beats any number, and nothing beats a NaN.
+// larger is set where e is larger than top, the largest element so far: a NaN is larger than any
+// number, and nothing is larger than a NaN.
 func (v *vm) larger(e, top vec) cond {
 	larger, number := v.cmp(notLessEq, e, top), v.cmp(ordered, top, top)
 	if !v.wide() {
@@ -385,8 +389,9 @@ func (v *vm) avgPoolGrad(t string) {
 	})
 }
 
-// maxThree emits the maxima of windows of 3 x 3 elements, two apart, row by row: those of each row of a window from left to
-// right, then those of the rows. VMAXPS keeps the first of equal elements, but not a NaN; so the caller learns of NaNs.
+// maxThree emits the maxima of windows of 3 x 3 elements with stride 2, row by row: those of each
+// row of a window from left to right, then those of the rows. VMAXPS keeps the first of equal
+// elements, but not a NaN, so the kernel reports NaNs to the caller.
 func (v *vm) maxThree() {
 	v.text("maxThree", "rows, n int, y *float32, ldy int, x *float32, ldx int, nan *uint32",
 		"pools n windows, up to a vector, of rows of windows of 3 x 3 elements, two apart; it sets nan where x has one.")
@@ -396,7 +401,7 @@ func (v *vm) maxThree() {
 	reach := GP64()
 	LEAQ(Mem{Base: n, Index: n, Scale: 1}, reach)
 	here, out := v.colMasks(2, reach), v.lanes(n)
-	DECQ(reach) // the last window ends two elements behind its first
+	DECQ(reach) // the last window ends two elements after its start
 	next := v.colMasks(2, reach)
 	pick, _ := v.picker()
 	a, b, c, d := v.new(), v.new(), v.new(), v.new()
@@ -431,7 +436,7 @@ func (v *vm) maxThree() {
 	RET()
 }
 
-// nanCheck collects whether vectors have NaNs.
+// nanCheck records whether vectors contain NaNs.
 type nanCheck struct {
 	v    *vm
 	seen reg.Register
@@ -451,7 +456,7 @@ func (v *vm) noNaN() *nanCheck {
 	return c
 }
 
-// see looks at two vectors.
+// see tests two vectors.
 func (c *nanCheck) see(x, y vec) {
 	const unordered = 3
 	if k := c.v.cmp(unordered, x, y); c.v.wide() {
@@ -461,7 +466,7 @@ func (c *nanCheck) see(x, y vec) {
 	}
 }
 
-// tell sets the word at to where there was one.
+// tell sets the word at to if there was a NaN.
 func (c *nanCheck) tell(to reg.GPVirtual) {
 	word := GP32()
 	if c.v.wide() {

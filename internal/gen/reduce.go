@@ -140,8 +140,8 @@ func (v *vm) fold(i inst, s []vec) reg.VecVirtual {
 	return x
 }
 
-// extreme emits max or min: NaN if there is one. Both orders of the operands are taken and joined bit by bit, which
-// decides between the zeros.
+// extreme emits max or min: NaN if there is one. Both orders of the operands are computed and
+// joined bit by bit, which orders the zeros.
 func (v *vm) extreme(name string, i inst, join func(...Op), empty bits) {
 	v.text(name, "n int, x *float32) (r float32", "is the extreme of n elements, NaN if there is one.")
 	n, x := ptrParam("n"), ptrParam("x")

@@ -10,7 +10,7 @@ import (
 
 const gemvDepth = 8
 
-// smallM emits the kernels for few rows of A: B is read once, as it lies.
+// smallM emits the kernels for few rows of A: B is read once, without packing.
 func (v *vm) smallM() {
 	for _, t := range types {
 		for _, m := range []int{1, 2, 4, 8} {
@@ -23,12 +23,13 @@ func (v *vm) smallM() {
 	}
 }
 
-// pairsRows says that products of columns in memory take two rows of x at once. AVX2 has registers for two columns then;
-// that pays where it spares widening them twice.
+// pairsRows reports whether products of columns in memory process two rows of x at once. AVX2 then
+// has registers for two columns; that pays if it saves widening them twice.
 func (v *vm) pairsRows(t string) bool { return v.wide() || t != "F32" }
 
-// gemv emits y[i][j] += sum over r < 8 of x[r*m+i] * w[r][j], for j < cols, a multiple of the vector. The next 8 rows, of
-// which the next call reads as much, are fetched meanwhile: rows are too short for the processor to get ahead by itself.
+// gemv emits y[i][j] += sum over r < 8 of x[r*m+i] * w[r][j], for j < cols, a multiple of the
+// vector. It prefetches the next 8 rows, which the next call reads: rows are too short for the
+// processor to prefetch by itself.
 func (v *vm) gemv(t string, m int) {
 	v.text(fmt.Sprintf("gemv%d%s", m, t), "vecs int, y *float32, ldy int, x *float32, w *byte, ldw int",
 		fmt.Sprintf("adds the product of %d rows of w to %d rows of y, vecs vectors long; x is packed [%d][%d].", gemvDepth, m, gemvDepth, m))
@@ -73,7 +74,7 @@ type gemvRun struct {
 	held                 []vec           // broadcasts of x, if they fit the registers
 }
 
-// row is row r of w where the pointers are.
+// row is the address of row r of w.
 func (k *gemvRun) row(r int) Mem {
 	base := k.w[r/4]
 	switch r % 4 {
@@ -97,8 +98,8 @@ func (k *gemvRun) hold() {
 	}
 }
 
-// vectors emits the code of count vectors of columns and moves behind them: by twos where each broadcast is loaded anew
-// and the registers last.
+// vectors emits the code of count vectors of columns and advances past them: two at a time if each
+// broadcast is loaded again and there are enough registers.
 func (k *gemvRun) vectors(count int) {
 	v, step := k.v, 1
 	if k.held == nil && !v.wide() && k.m <= 4 && count > 1 {
@@ -113,7 +114,7 @@ func (k *gemvRun) vectors(count int) {
 	}
 }
 
-// columns emits the code of count vectors of columns, the first-th on.
+// columns emits the code of count vectors of columns, beginning with vector first.
 func (k *gemvRun) columns(first, count int) {
 	v, sum := k.v, make([][]vec, k.m)
 	for i := range sum {
@@ -137,7 +138,7 @@ func (k *gemvRun) columns(first, count int) {
 	k.sums(sum, first, func(m Mem, s vec) { VMOVUPS(s, m) })
 }
 
-// sums moves the sums from or to y.
+// sums loads the sums from y or stores them to y.
 func (k *gemvRun) sums(sum [][]vec, first int, move func(Mem, vec)) {
 	p := GP64()
 	MOVQ(k.y, p)
@@ -170,8 +171,9 @@ func (k *gemvRun) multiply(i int, col, sum []vec) {
 	}
 }
 
-// dots emits out[i*ldo+j] = x[i] . w[j] for m rows of x and four rows of w, k a multiple of 16, in 16 partial sums.
-// It takes as many rows of w at once as there are registers for sums, and fetches as much of what follows them.
+// dots emits out[i*ldo+j] = x[i] . w[j] for m rows of x and four rows of w, k a multiple of 16, in
+// 16 partial sums. It processes as many rows of w at once as there are registers for sums, and
+// prefetches as many after them.
 func (v *vm) dots(t string, m int) {
 	v.text(fmt.Sprintf("dots%d%s", m, t), "k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int",
 		fmt.Sprintf("computes the products of %d rows of x with 4 rows of w, k elements each, a multiple of 16.", m))
@@ -192,14 +194,16 @@ func (v *vm) dots(t string, m int) {
 	RET()
 }
 
-// dotsRegs are the registers of a kernel of dot products: at is how many rows of w it takes at once.
+// dotsRegs are the registers of a kernel of dot products: at is the number of rows of w that it
+// processes at once.
 type dotsRegs struct {
 	t                                 string
 	m, at                             int
 	k, x, w, out, ldx, ldw, ldo, ldw3 reg.GPVirtual
 }
 
-// dotsOf computes the products with rows j.. of w, moves w behind them and leaves the rest as it is.
+// dotsOf computes the products with rows j.. of w and advances w past them. Other registers are
+// unchanged.
 func (v *vm) dotsOf(d *dotsRegs, j int) {
 	parts := 16 / v.w // vectors that hold the 16 partial sums
 	sum := make([][]vec, d.m*d.at)

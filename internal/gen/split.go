@@ -6,11 +6,11 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// splitParts is how many values of bf16 make up one of f32.
+// splitParts is the number of bf16 values that represent one f32 value.
 const splitParts = 3
 
-// splitter splits f32 values into three of bf16, exactly: the first 8 bits, the next, the last. What is infinite has
-// zero left, NaN stays NaN.
+// splitter splits f32 values exactly into three of bf16: the first 8 bits, the next, the last. The
+// other parts of an infinity are zero; NaN stays NaN.
 type splitter struct {
 	v    *vm
 	high vec
@@ -19,7 +19,7 @@ type splitter struct {
 
 func (v *vm) splitter() *splitter { return &splitter{v: v, high: v.reg(bits(0xffff0000)), rest: K()} }
 
-// split returns the parts, of which the high halves of words count.
+// split returns the parts, in the high halves of words.
 func (s *splitter) split(x vec) [splitParts]vec {
 	top, rest, middle := s.v.new(), s.v.new(), s.v.new()
 	VPANDD(s.high, x, top)
@@ -30,7 +30,7 @@ func (s *splitter) split(x vec) [splitParts]vec {
 	return [...]vec{top, middle, rest}
 }
 
-// join makes words of the high halves of two vectors, in place of the first.
+// join makes words of the high halves of two vectors, in the first one's register.
 func (s *splitter) join(low, high vec) {
 	VPSRLD(Imm(16), low, low)
 	VPTERNLOGD(Imm(0xf8), s.high, high, low) // low | high & mask

@@ -8,8 +8,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// tiles emits the register tiles of the matrix product for 1 to mr rows, one and two vectors wide, and those that
-// read B where it lies.
+// tiles emits the register tiles of the matrix product for 1 to mr rows, one and two vectors wide,
+// and those that read B without packing.
 func (v *vm) tiles() {
 	for nv := 1; nv <= 2; nv++ {
 		for rows := 1; rows <= v.tileRows(); rows++ {
@@ -27,8 +27,8 @@ func (v *vm) tiles() {
 	}
 }
 
-// packingFrom is the least number of rows for which a tile packs B while it multiplies: where a product has several
-// panels of rows, none has fewer.
+// packingFrom is the least number of rows of a tile that packs B while it multiplies: if a product
+// has several panels of rows, none has fewer rows.
 func (v *vm) packingFrom() int { return v.tileRows() / 2 }
 
 // tileRows is the largest number of rows whose sums fit the registers beside two vectors of B and two of A.
@@ -111,7 +111,7 @@ func (v *vm) packingTile(t string, mr int) {
 	}, func(n int) { ADDQ(imm(2*n*v.size()), packed) })
 }
 
-// indirectFetch emits the prefetching of rows that an indirectFunc will read.
+// indirectFetch emits the prefetch of rows that an indirectFunc will read.
 func (v *vm) indirectFetch() {
 	v.text("indirectFetch", "n int, b0, b1 *byte, offs *int", "prefetches n > 0 rows of B, in two halves, into the second cache.")
 	n, b0, b1, offs, o := ptrParam("n"), ptrParam("b0"), ptrParam("b1"), ptrParam("offs"), GP64()
@@ -125,11 +125,12 @@ func (v *vm) indirectFetch() {
 	RET()
 }
 
-// aheadOfA is how far ahead, in bytes, tiles fetch their panel of A: packed weights come from memory or the last cache,
-// and what the processor fetches by itself ends with a page.
+// aheadOfA is the distance, in bytes, by which tiles prefetch their panel of A: packed weights come
+// from memory or the last-level cache, and the processor's own prefetch ends with a page.
 const aheadOfA = 2048
 
-// tileLoop emits the body of a tile kernel: fetch loads B's vectors of the u-th k, done, if any, follows n of them.
+// tileLoop emits the body of a tile kernel: fetch loads the vectors of B of the u-th k; done,
+// unless it is nil, follows n of them.
 func (v *vm) tileLoop(t *tileRegs, mr, nv int, kc, cols, acc reg.GPVirtual, fetch, done func(int)) {
 	scaleBy(t.ldc, 4)
 	for range mr {
@@ -176,8 +177,9 @@ func (v *vm) tileLoop(t *tileRegs, mr, nv int, kc, cols, acc reg.GPVirtual, fetc
 	v.tileStore(t, cols, acc)
 }
 
-// belowFetch prepares what a loop does once a turn to fetch the rows of C below the tile, which the next tile starts from:
-// a row each in the first mr turns, then the same again.
+// belowFetch emits, once in an iteration of a loop, the prefetch of the rows of C below the tile,
+// which the next tile starts from: one row in each of the first mr iterations, then the same rows
+// again.
 func (v *vm) belowFetch(t *tileRegs, mr, nv int) func() {
 	row, step, left, zero := GP64(), GP64(), GP64(), GP64()
 	IMUL3Q(Imm(uint64(mr)), t.ldc, row)

@@ -19,14 +19,14 @@ func (v *vm) smallest() *smallest {
 	return s
 }
 
-// add takes in the vector x: twice its magnitude less 2, without sign, so that zero is the largest.
+// add includes the vector x: twice its magnitude less 2, without sign, so that zero is the largest.
 func (s *smallest) add(x vec) {
 	VPADDW(x, x, s.x)
 	VPADDW(s.less, s.x, s.x)
 	VPMINUW(s.x, s.sum, s.sum)
 }
 
-// store returns which halves have had a subnormal element.
+// store returns the halves that had a subnormal element.
 func (s *smallest) store() {
 	found, lanes := K(), GP64()
 	VPCMPUW(Imm(2), s.most, s.sum, found) // less or equal

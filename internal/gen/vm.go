@@ -14,12 +14,12 @@ import (
 type vm struct {
 	w      int
 	consts *consts
-	dry    *[]uint32 // while set nothing is emitted; constants are only listed
+	dry    *[]uint32 // if set, nothing is emitted; constants are only listed
 	held   map[uint32]vec
 
 	odds vec // of loadOdds
 
-	arm *arm // while set, bodies are recorded for arm64
+	arm *arm // if set, bodies are recorded for arm64
 
 	second reg.GPVirtual // pointer of a reduction's second operand
 	scalar vec           // its scalar operand
@@ -39,7 +39,7 @@ type consts struct {
 	order []bits
 }
 
-// mem is where b is.
+// mem is the address of b.
 func (c *consts) mem(b bits) Mem {
 	return NewDataAddr(NewStaticSymbol("kernConst"), c.place(b))
 }
@@ -126,7 +126,7 @@ var (
 	fnm231 = inst{VFNMADD231PS, VFNMADD231PS_BCST, fmls, "FMLS"}
 )
 
-// constant is the operand of a constant; bcst says that it needs the broadcasting form.
+// constant is the operand of a constant; bcst reports that it needs the broadcasting form.
 func (v *vm) constant(b bits) (o Op, bcst bool) {
 	if r, ok := v.held[uint32(b)]; ok {
 		return r, false
@@ -184,7 +184,7 @@ func (v *vm) splat(m Mem, r vec) { v.emit(func() { VBROADCASTSS(m, r) }) }
 // hold loads the constants that body uses into registers, if the width has registers to spare.
 func (v *vm) hold(body func()) { v.holdSome(18, body) }
 
-// holdSome is hold for at most so many constants.
+// holdSome is hold for at most the given number of constants.
 func (v *vm) holdSome(most int, body func()) {
 	v.held = map[uint32]vec{}
 	if !v.wide() {
@@ -238,7 +238,8 @@ func (v *vm) andNot(a, b any) vec {
 	return v.two(andnI, b, a)
 }
 
-// minOf and maxOf return b if b is NaN or both are zero; bodies use them where that decides nothing else.
+// minOf and maxOf return b if b is NaN or both are zero. Bodies use them only where this does not
+// matter.
 func (v *vm) minOf(a, b any) vec { return v.two(minI, a, b) }
 func (v *vm) maxOf(a, b any) vec { return v.two(maxI, a, b) }
 
@@ -405,7 +406,7 @@ func (v *vm) pick(c cond, yes, no any) vec {
 	return d
 }
 
-// test is where x and b have a bit in common (AVX-512).
+// test is set where x and b have a bit in common (AVX-512).
 func (v *vm) test(x vec, b bits) cond {
 	k := K()
 	v.do(inst{plain: VPTESTMD, bcst: VPTESTMD_BCST}, b, x, k)

@@ -12,8 +12,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// vnni emits the kernels of products of two bf16 operands by VDPBF16PS (AVX512_BF16). A 32-bit word of a packed operand
-// holds the elements of two neighbouring depths, the earlier one in its low half.
+// vnni emits the kernels of products of two bf16 operands by VDPBF16PS (AVX512_BF16). A 32-bit word
+// of a packed operand holds the elements of two adjacent depths, the earlier one in its low half.
 func (v *vm) vnni() {
 	for nv := 1; nv <= 2; nv++ {
 		for rows := 1; rows <= v.tileRows(); rows++ {
@@ -98,7 +98,7 @@ func (v *vm) vnniPick() {
 	RET()
 }
 
-// word joins the lanes of mask of two rows of halves.
+// word joins the lanes in mask of two rows of halves.
 func (v *vm) word(mask reg.Register, low, high Mem) vec {
 	x, y := v.new(), v.new()
 	VPMOVZXWD_Z(low, mask, x)
@@ -108,7 +108,7 @@ func (v *vm) word(mask reg.Register, low, high Mem) vec {
 	return x
 }
 
-// oneOrTwo emits k rows of one vector where n lanes fit in it, of two elsewhere.
+// oneOrTwo emits k rows of one vector if n lanes fit in it, otherwise of two.
 func (v *vm) oneOrTwo(k, n reg.GPVirtual, row func(vectors int)) {
 	CMPQ(n, imm(v.w))
 	JGT(LabelRef("two"))

@@ -6,12 +6,12 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// line is a transform of a few values: what each result is of them. A square is transformed along its columns, then along
-// its rows. An operand is a vector or where one lies in memory.
+// line is a transform of a few values: each result as a function of them. A square is transformed
+// along its columns, then along its rows. An operand is a vector, or its address in memory.
 type line []func(v *vm, x func(int) any) vec
 
-// The lines of F(2,3) and F(3,2), which share that of the input (Lavin and Gray, arXiv 1509.09308): a result is the
-// output's line of the products of the input's and the taps'.
+// The lines of F(2,3) and F(3,2), which share the line of the input (Lavin and Gray, arXiv
+// 1509.09308): a result is the output line of the products of the input line and the tap line.
 var (
 	winoIn = line{
 		func(v *vm, x func(int) any) vec { return v.sub(v.at(x(0)), x(2)) },
@@ -114,7 +114,7 @@ func (v *vm) winoSquare(name string, n int, l line) {
 	body("parts", func(x vec, m Mem) { v.storePart(x, mask, m) })
 }
 
-// steps gives the place that is k steps, up to 4, behind a pointer.
+// steps returns the address k steps, up to 4, after a pointer.
 func steps(step reg.GPVirtual) func(base reg.GPVirtual, k int) Mem {
 	three := GP64()
 	LEAQ(Mem{Base: step, Index: step, Scale: 2}, three)
@@ -146,7 +146,7 @@ func (v *vm) winoPixels() {
 			for k := 1; k < 4; k++ {
 				LEAQ(points(rows[k-1], 4), rows[k])
 			}
-			for i := 1; i >= 0; i-- { // the second row first: it may lie where the first does
+			for i := 1; i >= 0; i-- { // the second row first: it may have the same address as the first
 				row := v.winoRow(winoPixels, i, 4, func(k, j int) Mem { return points(rows[k], j) })
 				low, high := join(winoPixels[0](v, row), winoPixels[1](v, row))
 				for j, x := range []vec{low, high}[:vecs] {
