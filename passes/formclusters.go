@@ -20,7 +20,8 @@ import (
 // A product forms a cluster with elementwise nodes over its result: those that its kernel runs as
 // post-ops, or the bias, activation and residual that its kernel applies before it stores. No other
 // node may read the values in between (Caps). In the same way a norm over channels forms a cluster
-// with the following sum and ReLU, and its gradient with the preceding gradient of that ReLU.
+// with the following sum and ReLU, and its gradient with the preceding gradient of that ReLU. A norm
+// that runs as its expansion has no such kernel.
 //
 // An eager policy has only clusters of norms with a ReLU or its gradient, on which no dtype
 // depends: every other op stores its result. Dead nodes are removed first, because no kernel must
@@ -126,7 +127,7 @@ func (w *clusterFinder) place(s ir.Section, n *ir.Node) {
 	}
 	m := members{section: s, level: level, pin: w.pins[n.ID].pin, size: 1, product: w.caps.EpilogueOf(n), chain: w.caps.Chains(n)}
 	switch {
-	case m.product >= ir.AfterNorm && m.pin == ir.PinLow:
+	case m.product >= ir.AfterNorm && (m.pin == ir.PinLow || asStated{w.caps}.expands(n)):
 	case m.product != ir.NoEpilogue:
 		m.shape, m.tail = n.Out[0].Type.Shape, n.Out[0]
 	case w.policy.fuses(n) && s != ir.Prepare: // a store skips nodes of prepare one by one

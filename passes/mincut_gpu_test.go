@@ -61,6 +61,29 @@ backward:
 	}
 }
 
+// A norm whose scale is bf16 runs as its expansion, and the ReLU that reads it as a step of its own.
+func TestExpandedNormHasNoEpilogue(t *testing.T) {
+	const text = `graph @norm {
+  param %w : f32[1,4,4,4] = normal(0, 0.5)
+  input %a : bf16[4]
+  input %b : bf16[4]
+forward:
+  %n, %mean, %rstd = instance_norm %w, %a, %b : f32[1,4,4,4], f32[1,4], f32[1,4]
+  %r = relu %n : f32[1,4,4,4]
+  %c = cos %r : f32[1,4,4,4]
+  %s = slice %r {axes=[1] ends=[2] starts=[0]} : f32[1,2,4,4]
+  return %c, %s
+}`
+	g, err := ir.Parse("norm.ir", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut, moved, n, ok := countedUnder(t, g, MixedBF16(), sm.Must("sm_70/nodnn"))
+	if !ok || n.expanded != 1 || cut != moved {
+		t.Errorf("the cut says %d bytes, the program moves %d, with %d expansions\n%s", cut, moved, n.expanded, g)
+	}
+}
+
 // compareOnGPU compares cut and program of seven random graphs on the target of a seed. It adds up
 // what is fused and returns the number of graphs that the target runs.
 func compareOnGPU(t *testing.T, seed uint64, sum *fusions) (compared int) {
