@@ -28,7 +28,7 @@ var imageRows = []struct {
 	{ir.OpGroupNorm, "xbb", ir.A("groups", 2)}, {ir.OpInstanceNorm, "xbb", nil}, {ir.OpAttention, "qqq", nil}, {ir.OpAttention, "qqq", ir.A("causal", true)},
 }
 
-// image appends one of imageRows over matrices of the pool, or nothing.
+// image appends one of imageRows over matrices of the pool, perhaps with its gradient, or nothing.
 func image(g *ir.Graph, r *rand.Rand, pool []*ir.Value, pins bool) []*ir.Value {
 	row := imageRows[r.IntN(len(imageRows))]
 	late := map[*ir.Value]bool{}
@@ -72,18 +72,24 @@ func image(g *ir.Graph, r *rand.Rand, pool []*ir.Value, pins bool) []*ir.Value {
 	if b.Err() != nil {
 		return nil
 	}
+	if grad := row.op.Def().Grad; grad != nil && r.IntN(3) == 0 {
+		d := b.In(ir.Backward)
+		dy := make([]*ir.Value, len(out))
+		dy[0] = d.Sin(out[0])
+		for _, v := range grad(d, out[0].Def, dy) {
+			if v != nil {
+				out = append(out, v)
+			}
+		}
+		if d.Err() != nil {
+			return nil
+		}
+	}
 	return slices.DeleteFunc(out, func(v *ir.Value) bool { return v == nil || v.Type.Shape.Elements() > 256 })
 }
 
-const imageGrad = "gradients of images are not drawn yet"
-
 // notDrawn are the ops that hardly any random graph holds, and why.
 var notDrawn = map[string]string{
-	// With gradients of images, the name of a cast that several nodes share depends on the order of
-	// nodes under o2 and o3 (seeds 162 and 252 of TestRandomGraphs).
-	"resize_grad": imageGrad, "group_norm_grad": imageGrad, "attention_grad": imageGrad, "max_pool_grad": imageGrad, "avg_pool_grad": imageGrad,
-	"adaptive_avg_pool_grad": imageGrad,
-
 	"foreign":          "no inference says what it returns",
 	"gru_grad":         "recurrence draws the gradients of LSTM and RNN",
 	"embedding_grad":   "it takes the size of a table as an attribute, which no operand of the pool is",
