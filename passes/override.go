@@ -59,7 +59,12 @@ func (p Policy) readCopies(g *ir.Graph, overrides []override) {
 	}
 	parts := map[string]bool{}
 	for _, v := range g.Vars {
-		parts[v.PartOf()] = true
+		if whole := v.PartOf(); whole != "" {
+			parts[whole] = true
+		}
+	}
+	if len(parts) == 0 {
+		return
 	}
 	sharded := func(v *ir.Value) bool {
 		return v != nil && v.Kind == ir.Param && v.Type.DType.Float() && parts[v.Name]
@@ -72,10 +77,10 @@ func (p Policy) readCopies(g *ir.Graph, overrides []override) {
 		wide[v] = true
 	}
 	for _, n := range g.Nodes {
-		pin := overrides[n.ID].pin
+		pin, isFree := overrides[n.ID].pin, free(n)
 		for i, v := range n.In {
 			switch {
-			case free(n) || !sharded(v):
+			case isFree || !sharded(v):
 			case n.OperandClass(i) == n.Def().Class && (pin == ir.PinLow || pin == ir.Unpinned && p.ClassOf(n) == ir.Low):
 				copied[v] = true
 			default:
