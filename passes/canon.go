@@ -283,10 +283,14 @@ func dropUnread(g *ir.Graph, c *Context, keep map[*ir.Value]bool) error {
 }
 
 // dropOrigins removes links to forward nodes that no longer exist, and to values of such nodes of
-// which a value is the gradient. room is storage for a list of all nodes, which the caller reuses.
-func dropOrigins(g *ir.Graph, room []*ir.Node) (there []*ir.Node) {
+// which a value is the gradient. It returns a list of all nodes, and reads nothing else if the nodes
+// are those of the list that it returned before.
+func dropOrigins(g *ir.Graph, there []*ir.Node) []*ir.Node {
+	if hasNodes(g, there) {
+		return there
+	}
 	_, count := g.Number()
-	there = slices.Grow(room[:0], count)[:count]
+	there = slices.Grow(there[:0], count)[:count]
 	for _, n := range g.Nodes {
 		there[n.ID] = n
 	}
@@ -302,6 +306,20 @@ func dropOrigins(g *ir.Graph, room []*ir.Node) (there []*ir.Node) {
 		}
 	}
 	return there
+}
+
+// hasNodes reports whether g has the listed nodes, in that order, and no others.
+func hasNodes(g *ir.Graph, list []*ir.Node) bool {
+	if g.NumNodes() != len(list) {
+		return false
+	}
+	for _, body := range g.Body {
+		if !slices.Equal(body, list[:len(body)]) {
+			return false
+		}
+		list = list[len(body):]
+	}
+	return true
 }
 
 // reach marks the nodes whose results n reads.

@@ -191,7 +191,7 @@ func Run(g *ir.Graph, cfg Config) error {
 	if err := shared.claim(g, cfg); err != nil {
 		return err
 	}
-	var room []*ir.Node
+	var there []*ir.Node
 	c := new(Context)
 	for i, p := range ps {
 		if cfg.Check && stage < ir.Ready {
@@ -204,7 +204,7 @@ func Run(g *ir.Graph, cfg Config) error {
 		if err := runPass(p, g, c); err != nil {
 			return err
 		}
-		room = dropOrigins(g, room)
+		there = dropOrigins(g, there)
 		took := time.Since(start)
 		if err := checkAfter(p, g, cfg); err != nil {
 			return err
