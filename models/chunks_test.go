@@ -124,7 +124,12 @@ func TestChunksAreNoted(t *testing.T) {
 		{gpt, "", func(c *passes.Config) {}},
 		{gpt, "", func(c *passes.Config) { c.Parallel = passes.Parallel{Ranks: 4} }},
 		{gpt, "", func(c *passes.Config) { c.Parallel = passes.Parallel{Ranks: 4, Shard: true} }},
-		{gpt, "with micro-batches", func(c *passes.Config) { c.Micro = 2 }},
+		{gpt, "", func(c *passes.Config) { c.Micro = 2 }},
+		{gpt, "", func(c *passes.Config) { c.Micro, c.BadMicro = 2, passes.DropMicro }},
+		{gpt, "", func(c *passes.Config) {
+			c.Micro, c.Parallel = 2, passes.Parallel{Ranks: 4, Shard: true, Message: ir.F16}
+		}},
+		{gpt, "", func(c *passes.Config) { c.Micro, c.Parallel = 4, passes.Parallel{Ranks: 2, Slices: 8} }},
 		{gpt, "it has 128 rows", func(c *passes.Config) { c.Chunks = 129 }},
 		{"lenet", "", func(c *passes.Config) {}},
 		{"gan", "no product is followed by a cross entropy", func(c *passes.Config) {}},

@@ -20,10 +20,6 @@ func chunks(g *ir.Graph, c *Context) error {
 	if c.Chunks < 2 || !c.Train {
 		return nil
 	}
-	if c.accumulates() {
-		c.note("Chunks: with micro-batches products and their losses run whole: make the micro-batches smaller")
-		return nil
-	}
 	found := false
 	for _, n := range slices.Clone(g.Body[ir.Forward]) {
 		h := headOf(g, n)

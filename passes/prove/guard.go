@@ -176,7 +176,7 @@ func (g *guard) place(v *ir.Value) origin {
 	}
 	writes := v.Next != nil
 	switch sec := g.p.sec[n.ID]; {
-	case sec == ir.Forward && !writes:
+	case !writes && (sec == ir.Forward || sec == ir.Backward && ofLoss(v)):
 		return fromForward
 	case sec == ir.Backward && !writes:
 		return fromBackward
