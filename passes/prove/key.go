@@ -146,7 +146,8 @@ func (m *matcher) attr(n *ir.Node, a *ir.Attr) {
 	case string:
 		m.buf = append(m.buf, m.word(v))
 	case ir.DType:
-		if n.Op != ir.OpRound && v != ir.F64 { // a policy never chooses f64
+		// A policy never chooses f64, nor what a message is rounded to.
+		if n.Op != ir.OpRound && !n.Def().Is(ir.Collective) && v != ir.F64 {
 			v = kindOf(v)
 		}
 		m.buf = append(m.buf, int64(v))

@@ -280,6 +280,9 @@ func normOfOneRank(s *subject, g *ir.Graph) []mutation {
 		}
 	}
 	return append(all, eachOf(g, "the multiplier of the rank's count", func(g *ir.Graph, n *ir.Node) bool {
+		if n.In[0] == nil { // a norm of norms
+			return false
+		}
 		m := n.In[0].Def
 		own := put(g, m, ir.OpMultiplier, m.Attrs, m.In[0], before(m.In[1]), nil)
 		n.In[0] = own

@@ -1,6 +1,7 @@
 package ranks
 
 import (
+	"slices"
 	"testing"
 
 	"ampc/ir"
@@ -48,7 +49,7 @@ func TestMutantsOfRanks(t *testing.T) {
 		found[f.name] = &tallies{}
 	}
 	for _, s := range subjects(t) {
-		s.judge(t, found)
+		s.judge(t, families(), found)
 	}
 	var all tallies
 	for _, f := range families() {
@@ -74,8 +75,37 @@ func TestMutantsOfRanks(t *testing.T) {
 	}
 }
 
+// TestMutantsOfPartsAndBlocks: the same of steps whose ranks keep parts of the state, or whose heads
+// run in blocks of rows: of each family 99% of the mutants that count are caught beside the training
+// graph.
+func TestMutantsOfPartsAndBlocks(t *testing.T) {
+	all := append(slices.Clone(ofParts), ofBlocks...)
+	all = append(slices.Concat(all, families()), family{"one rank has a faulty step of parts or blocks", onOneRank(all).list})
+	found := map[string]*tallies{}
+	for _, f := range all {
+		found[f.name] = &tallies{}
+	}
+	for _, s := range subjectsInParts(t) {
+		s.judge(t, all, found)
+	}
+	var sum tally
+	for _, f := range all {
+		x := found[f.name].sourced
+		t.Logf("%4d of %4d caught: %s", x.caught, x.counted, f.name)
+		if x.caught*100 < x.counted*99 {
+			t.Errorf("%s: %d of %d mutants that count are caught, want 99%%", f.name, x.caught, x.counted)
+		}
+		sum.counted += x.counted
+		sum.caught += x.caught
+	}
+	t.Logf("%d of %d mutants that count are caught beside the training graph", sum.caught, sum.counted)
+	if sum.counted == 0 {
+		t.Error("no mutant counts")
+	}
+}
+
 // judge counts the mutants of a subject by family.
-func (s *subject) judge(t *testing.T, found map[string]*tallies) {
+func (s *subject) judge(t *testing.T, families []family, found map[string]*tallies) {
 	t.Helper()
 	plain, err := s.step()
 	if err != nil {
@@ -83,7 +113,7 @@ func (s *subject) judge(t *testing.T, found map[string]*tallies) {
 	}
 	want := s.itself(t, plain)
 	k := 0
-	for _, f := range families() {
+	for _, f := range families {
 		for _, m := range f.list(s, plain) {
 			if k++; testing.Short() && k%sampled != 0 {
 				continue

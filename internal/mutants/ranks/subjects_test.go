@@ -89,47 +89,59 @@ func sentences(step, from, n int) map[string]*eval.Tensor {
 	return map[string]*eval.Tensor{"ids": ids, "y": y}
 }
 
+// model is what subjects are compiled of.
+type model struct {
+	name, text string
+	batch      func(step, from, n int) map[string]*eval.Tensor
+}
+
+// arrangement is how ranks train a model.
+type arrangement struct {
+	name, policy string
+	ranks, micro int
+	edit         func(c *passes.Config)
+}
+
 // subjects compiles the models in the arrangements that ranks have.
 func subjects(t *testing.T) []*subject {
 	t.Helper()
 	var all []*subject
-	for _, m := range []struct {
-		name, text string
-		batch      func(step, from, n int) map[string]*eval.Tensor
-	}{{"classifier", classifier, images}, {"tied", tied, sentences}} {
-		for _, a := range []struct {
-			name, policy string
-			ranks, micro int
-			edit         func(c *passes.Config)
-		}{
+	for _, m := range []model{{"classifier", classifier, images}, {"tied", tied, sentences}} {
+		for _, a := range []arrangement{
 			{"2 ranks", "mixed-f16", 2, 1, func(c *passes.Config) {}},
 			{"4 ranks, clip and average", "mixed-bf16", 4, 1, func(c *passes.Config) { c.Clip.Norm, c.EMA, c.Parallel.Bucket = 0.5, 0.9, 1 }},
 			{"2 ranks, 3 micro-batches, drop", "mixed-f16", 2, 3, func(c *passes.Config) { c.BadMicro = passes.DropMicro }},
 			{"2 ranks, 16-bit messages", "mixed-f16", 2, 1, func(c *passes.Config) { c.Parallel.Message = ir.F16 }},
 			{"2 ranks, 8 slices", "mixed-f16", 2, 4, func(c *passes.Config) { c.Parallel.Slices = 8 }},
 		} {
-			g, err := ir.Parse(m.name+".ir", []byte(m.text))
-			if err != nil {
-				t.Fatal(err)
-			}
-			p, err := passes.PolicyNamed(a.policy)
-			if err != nil {
-				t.Fatal(err)
-			}
-			c := passes.Config{Policy: p, Train: true, Training: passes.Training{
-				Groups: []passes.Group{{Optimizer: passes.AdamW(0.01), LR: passes.Constant(0.01)}}, Micro: a.micro, Parallel: passes.Parallel{Ranks: a.ranks},
-			}}
-			a.edit(&c)
-			var training *ir.Graph
-			c.Source = func(t *ir.Graph) { training = t }
-			if err := passes.Run(g, c); err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, &subject{name: m.name + ", " + a.name, text: g.String(), alone: proof{nil, c.Policy.ProofRules(nil, ir.Caps{}, false)}, sourced: proof{training, c.Policy.ProofRules(training, ir.Caps{}, false)},
-				ranks: a.ranks, micro: a.micro, batch: m.batch, rows: 2})
+			all = append(all, m.arranged(t, a))
 		}
 	}
 	return all
+}
+
+// arranged compiles the model.
+func (m model) arranged(t *testing.T, a arrangement) *subject {
+	t.Helper()
+	g, err := ir.Parse(m.name+".ir", []byte(m.text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := passes.PolicyNamed(a.policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := passes.Config{Policy: p, Train: true, Training: passes.Training{
+		Groups: []passes.Group{{Optimizer: passes.AdamW(0.01), LR: passes.Constant(0.01)}}, Micro: a.micro, Parallel: passes.Parallel{Ranks: a.ranks},
+	}}
+	a.edit(&c)
+	var training *ir.Graph
+	c.Source = func(t *ir.Graph) { training = t }
+	if err := passes.Run(g, c); err != nil {
+		t.Fatal(err)
+	}
+	return &subject{name: m.name + ", " + a.name, text: g.String(), alone: proof{nil, c.Policy.ProofRules(nil, ir.Caps{}, false)}, sourced: proof{training, c.Policy.ProofRules(training, ir.Caps{}, false)},
+		ranks: a.ranks, micro: a.micro, batch: m.batch, rows: 2}
 }
 
 // step parses the compiled step, for one rank or one mutant.
