@@ -1,9 +1,12 @@
 package kern
 
 import (
+	goflag "flag"
 	"fmt"
 	"testing"
 )
+
+var everyCount = goflag.Bool("every-count", false, "TestDivision looks at all numbers of workers from 1 to 128")
 
 // search tries all divisions of a box for at most so many workers. It returns the least time, and the best balance of those that
 // are nearly as fast.
@@ -60,8 +63,11 @@ func plan(path *Path, workers int, run func(*Machine)) (p planned) {
 // twentieth of the fastest division: by the model of costs, for 1 to 128 workers. Less balance is right only where no division
 // that is nearly as fast has it, which is rare.
 func TestDivision(t *testing.T) {
-	counts := []int{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128}
-	if !testing.Short() {
+	counts := []int{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 75, 96, 128}
+	switch {
+	case testing.Short():
+		counts = []int{1, 2, 8, 32, 75, 128}
+	case *everyCount:
 		counts = counts[:0]
 		for n := range 128 {
 			counts = append(counts, n+1)
