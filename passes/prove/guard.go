@@ -176,7 +176,7 @@ func (g *guard) place(v *ir.Value) origin {
 	}
 	writes := v.Next != nil
 	switch sec := g.p.sec[n.ID]; {
-	case !writes && (sec == ir.Forward || sec == ir.Backward && ofLoss(v)):
+	case !writes && (sec == ir.Forward || g.ofBlocks(v)):
 		return fromForward
 	case sec == ir.Backward && !writes:
 		return fromBackward

@@ -372,18 +372,18 @@ func (p *proof) checked() {
 	}
 }
 
-// ofLoss reports whether v is computed, as a scalar of scalars, from the sum of a loss row. In the
-// backward section a loss follows each block of rows.
-func ofLoss(v *ir.Value) bool {
+// ofBlocks reports whether v, in the backward section, is computed as a scalar of scalars from the
+// sum of a loss row that stands there, too: that of a block of rows.
+func (g *guard) ofBlocks(v *ir.Value) bool {
 	n := v.Def
-	if n == nil {
+	if n == nil || g.p.sec[n.ID] != ir.Backward {
 		return false
 	}
 	if sumAndCount(n) {
 		return v.Idx == 0
 	}
 	for _, x := range operandsOf(n) {
-		if x.Type.Shape.Rank() == 0 && ofLoss(x) {
+		if x.Type.Shape.Rank() == 0 && g.ofBlocks(x) {
 			return true
 		}
 	}
