@@ -72,9 +72,7 @@ func (e *exec) batch(groups []*lower.Cluster) func() {
 func (b *batchStep) run() {
 	b.members[0].begin()
 	if b.serial {
-		for i := range b.order {
-			b.Run(0, i)
-		}
+		b.m.Serial(passWork*b.cost, len(b.order), b)
 		return
 	}
 	b.m.Run(passWork*b.cost, len(b.order), b)

@@ -91,9 +91,7 @@ func (g *clusterStep) run() {
 	g.begin()
 	tasks := g.tasks()
 	if g.serial {
-		for i := range tasks {
-			g.Run(0, i)
-		}
+		g.m.Serial(passWork*g.cost, tasks, g)
 		return
 	}
 	g.m.Run(passWork*g.cost, tasks, g)

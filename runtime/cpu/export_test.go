@@ -3,6 +3,7 @@ package cpu
 import (
 	"ampc/lower"
 	"ampc/runtime"
+	"ampc/runtime/cpu/kern"
 )
 
 // GroupFormula is what an elementwise step computes, in the words of kern's formulas: empty where it has other than dense floats.
@@ -32,6 +33,14 @@ func Formulas(ex runtime.Exec) (list []GroupFormula) {
 		}
 	}
 	return list
+}
+
+// Divided is what a step of p takes on so many workers, by the model of package kern, in its units:
+// of all regions together, and of the tasks in them.
+func Divided(path *kern.Path, p *lower.Program, workers int) (time, busy int, err error) {
+	m := kern.NewPlanner(path, workers, func(d kern.Division) { time, busy = time+d.Time, busy+d.Busy })
+	err = newBackend(m, workers).rehearse(p, func(*store, *program) {})
+	return time, busy, err
 }
 
 // ScratchOf is what the kernels of b have asked for.

@@ -122,9 +122,7 @@ func newStridedCopy(m *kern.Machine, mv *lower.Move, src, dst []byte) func() {
 
 func (t *stridedCopy) run() {
 	if t.serial {
-		for i := range t.tasks {
-			t.Run(0, i)
-		}
+		t.m.Serial(t.work, t.tasks, t)
 		return
 	}
 	t.m.Run(t.work, t.tasks, t)

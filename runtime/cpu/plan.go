@@ -40,20 +40,32 @@ func planOn(path *kern.Path, p *lower.Program, threads int) (plan Plan, err erro
 		threads = min(goruntime.GOMAXPROCS(0), goruntime.NumCPU())
 	}
 	b := newBackend(kern.NewDry(path, threads), threads)
+	err = b.rehearse(p, func(s *store, x *program) { plan = b.held(s, x) })
+	return plan, err
+}
+
+// rehearse runs the steps of p on b's machine, which is dry, and calls then before it closes them.
+func (b *Backend) rehearse(p *lower.Program, then func(*store, *program)) error {
 	b.m.Pool().Leave() // until it is loaded
 	b.dry = true
 	s := b.newStore()
 	defer s.Close()
 	if err := s.Declare(p.Vars); err != nil {
-		return plan, err
+		return err
 	}
 	x, err := load(b, p, s)
 	if err != nil {
-		return plan, err
+		return err
 	}
 	defer x.Close()
-	e := x.bound[b.first]
-	b.Hold(e.rehearse)
+	b.Hold(x.bound[b.first].rehearse)
+	then(s, x)
+	return nil
+}
+
+// held is the memory of a rehearsed program.
+func (b *Backend) held(s *store, x *program) (plan Plan) {
+	e, p := x.bound[b.first], x.p
 	for _, v := range s.vars {
 		plan.Variables += int64(len(v.mem)) + v.weights.bytes()
 		for _, c := range v.low {
@@ -79,7 +91,7 @@ func planOn(path *kern.Path, p *lower.Program, threads int) (plan Plan, err erro
 		plan.Outputs += x.copies(&p.Outputs[i]) * int64(len(out))
 	}
 	plan.Scratch = e.temporary + b.m.Scratch()
-	return plan, nil
+	return plan
 }
 
 // copies is how many copies of a result there are beside the buffer that the step writes.

@@ -99,6 +99,18 @@ func (m *Machine) run(work, n int, t Task) {
 // Run is run for the caller's own tasks.
 func (m *Machine) Run(work, n int, t Task) { m.run(work, n, t) }
 
+// Serial runs n tasks on the caller.
+func (m *Machine) Serial(work, n int, t Task) {
+	if m.plans != nil {
+		b := box{items: 1, rows: 1, cols: 1, cell: work}
+		m.plans(b, b.alone())
+		return
+	}
+	for i := range n {
+		t.Run(0, i)
+	}
+}
+
 // runDivided runs the tasks of a division of b.
 func (m *Machine) runDivided(b *box, d Division, t Task) {
 	if m.plans != nil {
