@@ -295,13 +295,18 @@ func (b *Backend) do(f func() error) error {
 				err = fmt.Errorf("%w: %w", lost, err)
 			}
 		}
-		var ce *cuda.Error
-		if errors.As(err, &ce) && ce.Sticky() {
+		if lost(err) {
 			b.lost = fmt.Errorf("%s: %w", b.name, ErrLost)
 			return fmt.Errorf("%w; the context is lost: start the process again", err)
 		}
 		return err
 	})
+}
+
+// lost reports whether err says that the context is lost.
+func lost(err error) bool {
+	var e *cuda.Error
+	return errors.As(err, &e) && e.Sticky()
 }
 
 // watched begins to watch a call, where the device is a rank of a world.

@@ -122,7 +122,9 @@ func (b *Backend) Load(p *lower.Program, s runtime.Store) (runtime.Exec, error) 
 	err := b.do(func() error {
 		err := e.withPlan(e.load())
 		if err != nil {
-			err = errors.Join(err, e.free())
+			if freed := e.free(); !lost(err) { // where the context is lost, nothing can be freed, for the same reason
+				err = errors.Join(err, freed)
+			}
 		}
 		return err
 	})

@@ -13,6 +13,7 @@ import (
 
 	"ampc/cuda/sim"
 	"ampc/ir"
+	"ampc/ir/eval"
 	"ampc/lower"
 	"ampc/lower/sm"
 	"ampc/runtime"
@@ -190,7 +191,7 @@ func newSubject(t *testing.T, spec, policy string, target string) *subject {
 	}
 	r := rand.New(rand.NewPCG(2, 3))
 	for range mutatedSteps {
-		s.feeds = append(s.feeds, runtimetest.Feeds(feed(g, r))...)
+		s.feeds = append(s.feeds, runtimetest.Feeds(someRows(g, feed(g, r), r))...)
 	}
 	if s.want, err = s.run(p, 0); err != nil {
 		t.Fatal(err)
@@ -204,6 +205,19 @@ func newSubject(t *testing.T, spec, policy string, target string) *subject {
 		t.Fatalf("%s: two runs differ (%v)", spec, err)
 	}
 	return s
+}
+
+// someRows draws ids of embeddings from all rows of their tables.
+func someRows(g *ir.Graph, f map[string]*eval.Tensor, r *rand.Rand) map[string]*eval.Tensor {
+	for _, n := range g.Nodes {
+		if n.Op != ir.OpEmbedding || f[n.In[1].Name] == nil {
+			continue
+		}
+		for i := range f[n.In[1].Name].I {
+			f[n.In[1].Name].I[i] = r.Int64N(ir.Sizes(n.In[0].Type.Shape)[0])
+		}
+	}
+	return f
 }
 
 // awake wants numbers that can tell one Program from another: finite results,
