@@ -112,7 +112,8 @@ func TestMachineCode(t *testing.T) {
 	}
 }
 
-// lowered is a model's training step under a policy.
+// lowered is a model's training step under a policy, as bench trains it: the update writes the 16-bit
+// copies of weights.
 func lowered(t *testing.T, spec, target, policy string) *lower.Program {
 	t.Helper()
 	z, err := models.Open(spec)
@@ -123,6 +124,7 @@ func lowered(t *testing.T, spec, target, policy string) *lower.Program {
 	if cfg.Policy, err = ampc.PolicyNamed(policy); err != nil {
 		t.Fatal(err)
 	}
+	cfg.Compile.WeightCopies = cfg.Policy.Mixed()
 	g, pc, err := z.Model.Source(cfg, z.Steps[0].Losses...)
 	if err != nil {
 		t.Fatal(err)

@@ -55,6 +55,9 @@ type Argument struct {
 	Elems int64
 	Write bool // written by the kernel
 	Read  bool // read by the kernel
+	// Touched is the most elements that the kernel reads, and the most that it writes, if a kernel
+	// that is told which rows to use does not use all; 0: Elems.
+	Touched int64
 }
 
 // Launch is a generated kernel with its launch configuration. There is one argument for each entry

@@ -10,11 +10,12 @@ import (
 //
 // Forward arguments: table, ids, y of Tokens×Cols; an id outside the table gives NaN.
 //
-// The gradient is two launches. Order sorts the positions by id. Its arguments are ids, order and,
-// if Passes is more than 1, spare; order and spare are Tokens i64 with the id in the high word and
-// the position in the low one. An id outside the table sorts last. Backward has the arguments dy,
+// The gradient is two launches. Order sorts the positions by id. Its arguments are ids and order:
+// Ordered i64, of which the first Tokens are the result, with the id in the high word and the
+// position in the low one. An id outside the table sorts last. Backward has the arguments dy,
 // order and dtable of Vocab×Cols (type Out). It adds to each row of the table its rows of dy in
-// order of their positions, in f32.
+// order of their positions, in f32. If Adds, dtable is the first argument and holds f32 already, to
+// which the sums are added; rows without an id stay as they are.
 //
 // After, if not nil, computes what is stored from the rows that are looked up, or from the sums. It
 // reads them as load 0, in f32, which has no buffer. Its other loads and its stores are arguments
@@ -25,6 +26,7 @@ type Embedding struct {
 	IDs                 DType // i32 or i64
 	In, Out             DType // forward: table and y, which must agree; backward: dy and dtable
 	After               *Elementwise
+	Adds                bool
 }
 
 // readID reads id i as u32. An id outside 0 … n-1 becomes a number with all bits set.
@@ -40,6 +42,9 @@ func (b *Builder) readID(ids, i Reg, d DType, n int) Reg {
 func (s Embedding) check() error {
 	if s.Vocab < 1 || s.Cols < 1 || s.Tokens < 1 || s.Vocab >= maxCount || s.Tokens >= maxCount {
 		return fmt.Errorf("ptx: %s: cannot embed %d tokens in a table of %d×%d: it counts to 2^31-1", s.Name, s.Tokens, s.Vocab, s.Cols)
+	}
+	if s.Adds && (s.After != nil || s.Out != Float32) {
+		return fmt.Errorf("ptx: %s: adds its sums to f32 that no code follows", s.Name)
 	}
 	return nil
 }
@@ -68,6 +73,7 @@ func (s Embedding) Forward(fl Flavour) (*Launch, error) {
 	b := r.b
 	p := params{b: b}
 	table, ids := p.in("table", s.In, s.Vocab*s.Cols), p.in("ids", s.IDs, s.Tokens)
+	p.list[0].Touched = s.touched()
 	var y Reg
 	if after == nil {
 		y = p.out("y", s.In, s.Tokens*s.Cols)
@@ -96,6 +102,9 @@ func (s Embedding) Forward(fl Flavour) (*Launch, error) {
 	})
 	return finish(b, r.grid(s.Tokens), p.list)
 }
+
+// touched is the number of elements of the rows that Tokens ids can name.
+func (s Embedding) touched() int64 { return int64(min(s.Vocab, s.Tokens)) * int64(s.Cols) }
 
 // looked loads vector i of the row at from, NaN if ok is false.
 func (s Embedding) looked(r *rows, ok, from, i Reg) []Reg {
@@ -171,11 +180,17 @@ func (s Embedding) Backward(fl Flavour) (*Launch, error) {
 	k := &embedSum{Embedding: s, rows: startRows(fl, s.Name, s.Cols, 32, vec, 1)}
 	b := k.b
 	p := params{b: b}
-	k.dy, k.order = p.in("dy", s.In, s.Tokens*s.Cols), p.in("order", Int64, s.Tokens)
 	var dtable Reg
-	if after == nil {
+	if s.Adds {
 		dtable = p.out("dtable", s.Out, s.Vocab*s.Cols)
-	} else {
+		p.list[0].Read, p.list[0].Touched = true, s.touched()
+	}
+	k.dy, k.order = p.in("dy", s.In, s.Tokens*s.Cols), p.in("order", Int64, s.Tokens)
+	switch {
+	case s.Adds:
+	case after == nil:
+		dtable = p.out("dtable", s.Out, s.Vocab*s.Cols)
+	default:
 		after.loadParams(&p, 1)
 		after.storeParams(&p)
 	}
@@ -199,8 +214,12 @@ func (s Embedding) Backward(fl Flavour) (*Launch, error) {
 		}
 		b.Loop(I(0), left, I(1), B32, func(i Reg) {
 			begin, end := b.lane(begins, i), b.lane(begins, b.iadd(i, I(1)))
-			acc := k.tile(0)
 			row := b.iadd(first, i)
+			if s.Adds {
+				b.when(b.Do("setp.lt.u32", begin, end), func() { k.addTo(k.rowAddr(dtable, row, s.Out), begin, end) })
+				return
+			}
+			acc := k.tile(0)
 			k.add(acc[0], begin, end)
 			if after == nil {
 				k.store(k.rowAddr(dtable, row, s.Out), s.Out, acc)
@@ -212,7 +231,24 @@ func (s Embedding) Backward(fl Flavour) (*Launch, error) {
 	})
 	g := k.grid(ceilDiv(s.Vocab, each))
 	g[1] = slices
-	return finish(b, g, p.list)
+	l, err := finish(b, g, p.list)
+	if s.Adds {
+		return inPlace(l, err)
+	}
+	return l, err
+}
+
+// addTo adds the rows of dy that entries begin to end of the order name, then adds their sum to the
+// row at to, which is loaded first.
+func (k *embedSum) addTo(to, begin, end Reg) {
+	acc, old := k.tile(0), k.load(to, k.Out)
+	k.add(acc[0], begin, end)
+	k.each(func(c int) {
+		for i, x := range old[c] {
+			k.b.To(acc[c][i], "add.rn.f32", acc[c][i], x)
+		}
+	})
+	k.store(to, k.Out, acc)
 }
 
 // lane returns the value of x in a given lane of the warp.

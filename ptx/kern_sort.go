@@ -25,8 +25,12 @@ func (s Embedding) sortDigits() (passes, width int) {
 	return passes, max(ceilDiv(n, passes), 5)
 }
 
-// Passes is the number of passes of Order over its list.
-func (s Embedding) Passes() int { passes, _ := s.sortDigits(); return passes }
+// Ordered is the number of words of Order's list: with several passes twice Tokens, of which the
+// second half is scratch.
+func (s Embedding) Ordered() int {
+	passes, _ := s.sortDigits()
+	return s.Tokens * min(passes, 2)
+}
 
 // Order generates the sort.
 func (s Embedding) Order(fl Flavour) (*Launch, error) {
@@ -43,9 +47,9 @@ func (s Embedding) Order(fl Flavour) (*Launch, error) {
 	k.b = b
 	p := params{b: b}
 	k.ids = p.in("ids", s.IDs, s.Tokens)
-	lists := []Reg{p.out("order", Int64, s.Tokens)}
+	lists := []Reg{p.out("order", Int64, s.Ordered())}
 	if passes > 1 {
-		lists = append(lists, p.out("spare", Int64, s.Tokens))
+		lists = append(lists, b.Do("add.u64", lists[0], I(8*s.Tokens)))
 	}
 	k.tid = b.special("%tid.x")
 	if s.Tokens == 1 {

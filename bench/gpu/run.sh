@@ -145,7 +145,7 @@ ours() {
 profile() {
 	for stored in no yes; do
 		[ $stored = yes ] || rm -rf "$starts/choices"
-		lines=200 step "$1 profile, choices stored: $stored" 280 env AMPC_CACHE="$starts/choices" "$here/ampc" bench "zoo:$(spec "$1")" --policy mixed-bf16 --device "$device" --steps "$([ -n "$simulated" ] && echo 1 || echo 5)" --profile
+		lines=200 step "$1 profile, choices stored: $stored" 280 env AMPC_CACHE="$starts/choices" "$here/ampc" bench "zoo:$(spec "$1")" --policy mixed-bf16 --weight-copies --device "$device" --steps "$([ -n "$simulated" ] && echo 1 || echo 5)" --profile
 	done
 }
 
@@ -237,7 +237,7 @@ part() {
 		fi
 		;;
 	tune)
-		lines=40 step tune 240 "$here/ampc" plan "zoo:$(spec gpt2)" --policy mixed-bf16 --device "$device"
+		lines=40 step tune 240 "$here/ampc" plan "zoo:$(spec gpt2)" --policy mixed-bf16 --weight-copies --device "$device"
 		;;
 	mlp | gpt2 | resnet50) for p in f32 tf32 f16 bf16; do whole "$1:$p"; done ;;
 	gpt2:profile | resnet50:profile) profile "${1%%:*}" ;;

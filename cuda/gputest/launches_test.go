@@ -29,7 +29,7 @@ func (g *gpu) lowered(t *testing.T) (list []*lower.Program) {
 		z, err := models.Open(spec)
 		g.must(t, err)
 		c := z.Steps[0].Config
-		c.Policy = ampc.MixedBF16()
+		c.Policy, c.Compile.WeightCopies = ampc.MixedBF16(), true
 		for _, l := range z.Steps[0].Losses {
 			if !slices.Contains(z.Model.Graph().Return, l.Value.IR()) {
 				z.Model.IR().Return(l.Value.IR())

@@ -82,16 +82,29 @@ func (c *cudaCall) embeddingGrad() error {
 		return c.noRows()
 	}
 	k := ptx.Embedding{Name: "k", Vocab: int(d[0]), Cols: int(d[1]), Tokens: int(n), IDs: c.elem(ids), In: c.elem(dy), Out: c.elem(c.s.Out[0])}
-	more, err := c.after(&k)
-	if err != nil {
+	order := c.temp("order", ir.I64, int64(k.Ordered()))
+	args := []lower.BufferID{c.s.Out[0], dy, order}
+	if k.Adds = c.addsInPlace(c.s); !k.Adds {
+		more, err := c.after(&k)
+		if err != nil {
+			return err
+		}
+		args = append(args[1:], more...)
+	}
+	return errors.Join(c.early(ids, func() error { return c.launch("embedding_order", k.Order, ids, order) }), c.launch("embedding_grad", k.Backward, args...))
+}
+
+// early runs emit and moves its launch to the beginning of micro, if no launch there makes its
+// operand: the second stream then runs it beside the forward pass.
+func (c *cudaLowerer) early(operand lower.BufferID, emit func() error) error {
+	made := slices.ContainsFunc(c.out, func(s lower.Step) bool { return c.meets(s.Out, c.roots([]lower.BufferID{operand})) })
+	before := len(c.out)
+	if err := emit(); err != nil || made || c.at != lower.Micro {
 		return err
 	}
-	order := c.temp("order", ir.I64, n)
-	lists := []lower.BufferID{ids, order}
-	if k.Passes() > 1 {
-		lists = append(lists, c.temp("spare", ir.I64, n))
-	}
-	return errors.Join(c.launch("embedding_order", k.Order, lists...), c.launch("embedding_grad", k.Backward, append([]lower.BufferID{dy, order}, more...)...))
+	c.first = append(c.first, c.out[before:]...)
+	c.out = c.out[:before]
+	return nil
 }
 
 // noRows stores sums without terms.

@@ -23,6 +23,7 @@ type cudaLowerer struct {
 	names   map[string]string // name of a kernel, by its text without a name
 	counts  map[string]int    // number of kernels by kind, and of buffers by name
 	out     []lower.Step      // of the part being lowered
+	first   []lower.Step      // of micro: launches that begin it
 	open    []openSum         // of the part being lowered: parts that no launch has joined yet
 	at      lower.Part
 	from    *lower.Step                       // being lowered
@@ -45,6 +46,7 @@ func (t Target) lowerer(p *lower.Program) *cudaLowerer {
 func (t Target) Finish(p *lower.Program) error {
 	p.Planned = nil // the clusters describe no launches; Target.Verify checks these
 	c := t.lowerer(p)
+	c.tie()
 	c.read, c.relu = rootsRead(p), normsWithRelu(p)
 	c.signs = c.signsRead()
 	c.spreadable()
@@ -71,6 +73,9 @@ func (t Target) Finish(p *lower.Program) error {
 			}
 		}
 		p.Parts[part] = c.out
+		if part == lower.Micro {
+			p.Parts[part] = slices.Concat(c.first, c.out)
+		}
 	}
 	if len(c.module.Kernels) > 0 {
 		p.Modules = []lower.Module{c.module}
@@ -184,9 +189,26 @@ func (c *cudaLowerer) launch(kind string, k *ptx.Launch, args ...lower.BufferID)
 		node = c.from.Kernel.Node
 	}
 	s.Kind, s.Kernel = lower.KindKernel, &lower.Kernel{Name: kind, Node: node, InPlace: k.InPlace}
-	s.Bytes = c.p.Traffic(&s)
+	s.Bytes = c.p.Traffic(&s) - c.untouched(k, args)
 	c.out = append(c.out, s)
 	return nil
+}
+
+// untouched is the bytes of the arguments' buffers that a kernel neither reads nor writes, because
+// it uses only the rows that other operands name.
+func (c *cudaLowerer) untouched(k *ptx.Launch, args []lower.BufferID) (n int64) {
+	for i, a := range k.Args {
+		same := slices.DeleteFunc(slices.Clone(args), func(id lower.BufferID) bool { return c.p.Buffers[id].Root != c.p.Buffers[args[i]].Root })
+		if a.Touched == 0 || len(same) > 1 {
+			continue
+		}
+		for _, moves := range []bool{a.Read, a.Write} {
+			if moves {
+				n += (a.Elems - a.Touched) * int64(a.DType.Size())
+			}
+		}
+	}
+	return n
 }
 
 func (c *cudaLowerer) launched(kind string, k *ptx.Launch, args []lower.BufferID) (lower.Step, error) {

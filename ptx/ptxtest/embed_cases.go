@@ -17,11 +17,12 @@ func embedCases() []Case {
 		embedSums(1030, 4, 33, ptx.Float32), embedSums(1024, 2, 31, ptx.BFloat16),
 		gatherAdd(100, 768, 33, ptx.BFloat16), gatherAdd(7, 5, 31, ptx.Float32), gatherAdd(3, 1, 1, ptx.Float16), gatherAdd(9, 128, 1023, ptx.Float32),
 		embedSumsAdd(9, 768, 65, ptx.BFloat16), embedSumsAdd(40, 8, 31, ptx.Float16), embedSumsAdd(1030, 4, 33, ptx.Float32), embedSumsAdd(5, 33, 1023, ptx.Float32),
+		embedSumsTo(90, 768, 65, ptx.BFloat16), embedSumsTo(40, 8, 31, ptx.Float16), embedSumsTo(1030, 4, 33, ptx.Float32), embedSumsTo(5, 33, 1023, ptx.Float32),
 		embedOrder(300, 65, ptx.Int32), embedOrder(50257, 33, ptx.Int64), embedOrder(70000, 96, ptx.Int32), embedOrder(31, 128, ptx.Int64),
 	}
 	for _, n := range sizes {
 		cases = append(cases, gather(5, n, 9, ptx.Float16, ptx.Int64), embedSums(3, n, 41, ptx.Float16), embedSums(20, 40, n, ptx.Float32), embedOrder(1000, n, ptx.Int32),
-			gatherAdd(5, n, 9, ptx.Float16), embedSumsAdd(3, n, 41, ptx.Float16))
+			gatherAdd(5, n, 9, ptx.Float16), embedSumsAdd(3, n, 41, ptx.Float16), embedSumsTo(3, n, 41, ptx.Float16))
 	}
 	return cases
 }
@@ -107,13 +108,11 @@ func embedOrder(vocab, tokens int, d ptx.DType) Case {
 	return Case{
 		Name: s.Name, Kernel: "Embedding.Order", Size: tokens, Build: s.Order, Exact: true, Trials: 4, Least: tokens * (d.Size() + 8),
 		Fill: func(r *rand.Rand) []Tensor {
-			bufs := []Tensor{someIDs(r, d, tokens, vocab), New(ptx.Int64, tokens)}
-			if s.Passes() > 1 {
-				bufs = append(bufs, New(ptx.Int64, tokens))
-			}
-			return bufs
+			return []Tensor{someIDs(r, d, tokens, vocab), New(ptx.Int64, s.Ordered())}
 		},
-		Check: func(in, out []Tensor) error { return same("order", out[1], inOrder(in[0], vocab)) },
+		Check: func(in, out []Tensor) error {
+			return same("order", Tensor{ptx.Int64, out[1].Bytes[:8*tokens]}, inOrder(in[0], vocab))
+		},
 	}
 }
 
@@ -209,6 +208,41 @@ func embedSumsAdd(vocab, cols, tokens int, d ptx.DType) Case {
 		Fill: func(r *rand.Rand) []Tensor { return append(plain.Fill(r)[:2], fillAdded(r, vocab, cols, d)...) },
 		Check: func(in, out []Tensor) error {
 			return checkAdded(addedRows(vocab, cols, in[0], in[1]), in[2:], out[2:])
+		},
+	}
+}
+
+// embedSumsTo is the sums of an embedding's gradient, added to what the table holds. Rows without an
+// id keep their bits.
+func embedSumsTo(vocab, cols, tokens int, d ptx.DType) Case {
+	plain := embedSums(vocab, cols, tokens, d)
+	s := ptx.Embedding{Name: plain.Name + "_to", Vocab: vocab, Cols: cols, Tokens: tokens, IDs: ptx.Int32, In: d, Out: ptx.Float32, Adds: true}
+	return Case{
+		Name: s.Name, Kernel: "Embedding.Backward", Size: along(cols, tokens), Build: s.Backward, Exact: true, Trials: 16, Partial: true,
+		Least: tokens*(cols*d.Size()+ptx.Int64.Size()) + 2*min(vocab, tokens)*cols*ptx.Float32.Size(),
+		Fill: func(r *rand.Rand) []Tensor {
+			table := fill(r, ptx.Float32, vocab*cols, 1)
+			for i := 0; i < table.Len(); i += 5 {
+				table.Set(i, math.Copysign(0, -1)) // plus zero it is another number
+			}
+			return append([]Tensor{table}, plain.Fill(r)[:2]...)
+		},
+		Check: func(in, out []Tensor) error {
+			table, dy, order := in[0], in[1], in[2]
+			named := make([]bool, vocab)
+			for i := range order.Len() {
+				if id := order.Bits(i) >> 32; id < uint64(vocab) {
+					named[id] = true
+				}
+			}
+			want, sums := New(ptx.Float32, vocab*cols), addedRows(vocab, cols, dy, order)
+			for i := range want.Len() {
+				want.SetBits(i, table.Bits(i))
+				if named[i/cols] {
+					want.Set(i, float64(sums.F32(i)+table.F32(i)))
+				}
+			}
+			return same("dtable", out[0], want)
 		},
 	}
 }
