@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc64"
 	"io"
+	"runtime/debug"
 
 	"ampc/ir"
 	"ampc/passes"
@@ -135,10 +136,13 @@ func (s *Step) meet(ctx context.Context) error {
 
 var polynomial = crc64.MakeTable(crc64.ECMA)
 
-// digest is of what must be equal on all ranks: the variables, the messages with their sizes
-// and the update, which does not depend on the sizes of a rank's batch.
+// digest is of what must be equal on all ranks: the program, the model, the policy, the variables, the messages with
+// their sizes and the update, which does not depend on the sizes of a rank's batch.
 func (s *Step) digest() uint64 {
 	sum := crc64.New(polynomial)
+	describeProgram(sum)
+	fmt.Fprintln(sum, s.config.Policy)
+	s.describeModel(sum)
 	for _, v := range s.graph.Vars {
 		if v.Kind != ir.Input {
 			fmt.Fprintln(sum, v.Name, v.Kind, v.Type)
@@ -150,6 +154,66 @@ func (s *Step) digest() uint64 {
 		}
 	}
 	return sum.Sum64()
+}
+
+// describeProgram writes the versions of the program and of what it is built from.
+func describeProgram(w io.Writer) {
+	b, ok := debug.ReadBuildInfo()
+	if !ok {
+		return
+	}
+	fmt.Fprintln(w, b.Main.Path, b.Main.Version, b.Main.Sum)
+	for _, d := range b.Deps {
+		fmt.Fprintln(w, d.Path, d.Version, d.Sum)
+	}
+	for _, x := range b.Settings {
+		if x.Key == "vcs.revision" {
+			fmt.Fprintln(w, x.Value)
+		}
+	}
+}
+
+// describeModel writes what the losses are computed by, but for sizes, which may differ between ranks,
+// and for names, which depend on what else a rank has built.
+func (s *Step) describeModel(w io.Writer) {
+	number := map[*ir.Node]int{}
+	var walk func(v *ir.Value)
+	walk = func(v *ir.Value) {
+		n := v.Def
+		if n == nil || number[n] > 0 {
+			return
+		}
+		for _, x := range n.In {
+			if x != nil {
+				walk(x)
+			}
+		}
+		number[n] = len(number) + 1
+		fmt.Fprint(w, n.Op, n.Pin, n.Out[0].Type.DType)
+		for _, x := range n.In {
+			switch {
+			case x == nil:
+				fmt.Fprint(w, " _")
+			case x.Def == nil:
+				fmt.Fprint(w, " ", x.Name)
+			default:
+				fmt.Fprint(w, " ", number[x.Def], ".", x.Idx)
+			}
+		}
+		for _, a := range n.Attrs {
+			_, real := a.Value.(float64) // such as a share that depends on the number of rows
+			switch a.Value.(type) {
+			case bool, string, float64, ir.DType:
+				if !real || n.Def().Is(ir.Random) {
+					fmt.Fprint(w, " ", a.Name, "=", a.Value)
+				}
+			}
+		}
+		fmt.Fprintln(w)
+	}
+	for _, l := range s.losses {
+		walk(l.Value.v)
+	}
 }
 
 func describe(w io.Writer, n *ir.Node) {

@@ -87,6 +87,7 @@ func TestRanksDisagree(t *testing.T) {
 		"phase": {func(m *ampc.Model, c *ampc.TrainConfig) {
 			c.LR = ampc.Phases(1e-3, ampc.Phase{Steps: 5 + int64(c.Parallel.World.Rank()%2), From: 1, Power: 1})
 		}, "run: rank 1 has compiled another step than rank 0: give all ranks the same model, policy, optimizer and version of the program"},
+		"policy": {func(m *ampc.Model, c *ampc.TrainConfig) { c.Policy = ampc.MixedBF16() }, "run: rank 1 has compiled another step than rank 0: give all ranks the same model, policy, optimizer and version of the program"},
 		"bucket": {func(m *ampc.Model, c *ampc.TrainConfig) { c.Parallel.Bucket = 8 }, "run: rank 1 has compiled another step than rank 0: give all ranks the same model, policy, optimizer and version of the program"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -111,6 +112,44 @@ func TestRanksDisagree(t *testing.T) {
 			})
 			for r, err := range errs {
 				if err == nil || err.Error() != c.want {
+					t.Errorf("rank %d: %v", r, err)
+				}
+			}
+		})
+	}
+}
+
+// A rank whose model has the same weights and computes something else with them ends all, too.
+func TestRanksDisagreeOnTheModel(t *testing.T) {
+	for name, odd := range map[string]func(m *ampc.Model, x ampc.Tensor) ampc.Tensor{
+		"op":      func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Tanh(m.Dropout("drop", x, 0.1)) },
+		"dropout": func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Relu(m.Dropout("drop", x, 0.3)) },
+		"twice":   func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Relu(m.Relu(m.Dropout("drop", x, 0.1))) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			errs := make([]error, 2)
+			onRanks(t, 2, func(w world.World) error {
+				m := ampc.New("m")
+				defer m.Close()
+				x, y := m.Input("x", ampc.F32, 2, 4), m.Input("y", ampc.I32, 2)
+				if w.Rank() == 0 {
+					m.Exp(x) // what the loss does not read may differ
+				}
+				h := m.Linear("fc1", x, 4)
+				if w.Rank() == 1 {
+					h = odd(m, h)
+				} else {
+					h = m.Relu(m.Dropout("drop", h, 0.1))
+				}
+				s, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1), Parallel: ampc.DataParallel(w)}, ampc.Loss{Value: m.CrossEntropy(m.Linear("fc2", h, 2), y)})
+				if err != nil {
+					return err
+				}
+				_, errs[w.Rank()] = s.Run(t.Context(), ampc.Feed{"x": make([]float32, 8), "y": make([]int32, 2)})
+				return nil
+			})
+			for r, err := range errs {
+				if err == nil || !strings.HasPrefix(err.Error(), "run: rank 1 has compiled another step than rank 0") {
 					t.Errorf("rank %d: %v", r, err)
 				}
 			}
