@@ -51,10 +51,28 @@ func fewImages(d dice) (list []*Conv) {
 	return list
 }
 
+// oneImage are convolutions of an image that has enough rows for tasks of its padding. The second
+// finds what the first one left in the padded image.
+func oneImage(d dice) (list []*Conv) {
+	const channels = 64
+	for i := range 3 * 2 * 2 {
+		typ, size, groups := Type(i%3), 57-i/6, 1
+		if i/3%2 == 0 {
+			groups = channels
+		}
+		c := &Conv{N: 1, C: channels, K: channels, Groups: groups, In: [3]int{1, size, size}, Out: [3]int{1, size, size}, Kernel: [3]int{1, 3, 3},
+			Stride: [3]int{1, 1, 1}, Dilation: [3]int{1, 1, 1}, Pad: [3]int{0, 1, 1}, ChannelsLast: true, Direct: true}
+		c.X, c.W, c.Y = d.buf(typ, channels*size*size), d.buf(typ, channels*channels/groups*9), d.buf(typ, channels*size*size)
+		list = append(list, c)
+	}
+	return list
+}
+
 // TestConvTaskOrder: the tasks of a convolution may run in any order.
 func TestConvTaskOrder(t *testing.T) {
 	cases := smallConvs(newDice(16))
 	cases = append(cases[:rounds(len(cases))], fewImages(newDice(17))...)
+	cases = append(cases, oneImage(newDice(18))...)
 	for _, p := range Paths() {
 		forth, back := New(p, 1), backwards(p)
 		defer forth.Close()

@@ -44,10 +44,22 @@ func (m *Machine) pad(g grid, channels int, in, lo, step, size [3]int, phases in
 	d.buf.Data = d.buf.Data[:c.N*d.item[0]*typ.Size()]
 	t.m, t.mode = m, padMode
 	t.src, t.dst, t.size, t.lo, t.step, t.channels = g, d, in, lo, step, channels
-	planes, _ := t.planes(channels)
-	t.runParts(planes, 2*len(d.buf.Data))
+	units, _ := t.planes(channels)
+	if t.padsRows() {
+		units = t.size[0] * t.size[1]
+	}
+	t.runParts(units, 2*len(d.buf.Data))
 	return d
 }
+
+// padsRows reports whether the units of the padded image are rows: channels lie last, and a row is
+// longer than what kernels copy with others.
+func (t *convTask) padsRows() bool {
+	return t.c.ChannelsLast && !t.spreads() && t.size[2]*t.channels > t.m.nr
+}
+
+// spreads reports whether pixels that are adjacent in the image are not in the padded one.
+func (t *convTask) spreads() bool { return t.step != [3]int{1, 1, 1} || t.dst.phases > 1 }
 
 // padSlack is the number of elements after a padded image that a tile may read: zeros after a row
 // that are shared with the next row, and a tile's last columns.
@@ -119,11 +131,15 @@ func (t *convTask) planes(channels int) (planes, run int) {
 	return channels, 1
 }
 
-// copyImage copies planes of an image into its padded image.
+// copyImage copies planes, or rows, of an image into its padded image.
 func (t *convTask) copyImage(w *worker, task int) {
 	planes, run := t.planes(t.channels)
 	n, p0, p1 := t.part(task)
-	spread := t.step != [3]int{1, 1, 1} || t.dst.phases > 1
+	if t.padsRows() {
+		t.copyPixels(n, p0, p1)
+		return
+	}
+	spread := t.spreads()
 	if spread {
 		es, plane := t.dst.buf.Type.Size(), t.dst.item[0]/planes
 		clear(t.dst.buf.Data[(n*t.dst.item[0]+p0*plane)*es : (n*t.dst.item[0]+p1*plane)*es])
@@ -136,6 +152,29 @@ func (t *convTask) copyImage(w *worker, task int) {
 			behind := (p1 - 1 - p) * t.dst.channel // elements of the task
 			t.copyPlane(s, d, run, behind*t.dst.buf.Type.Size() < 4*t.m.nr)
 		}
+	}
+}
+
+// copyPixels copies rows [r0,r1) of image n, whose channels lie last, and clears what lies before each
+// of them, and after the last one of the image.
+func (t *convTask) copyPixels(n, r0, r1 int) {
+	es, rows, w := t.dst.buf.Type.Size(), t.size[0]*t.size[1], t.size[2]*t.channels
+	s, d := n*t.src.item[0], n*t.dst.item[0]
+	place := func(r int) int {
+		return d + t.dst.at(t.lo[0]+r/t.size[1], t.lo[1]+r%t.size[1], t.lo[2])
+	}
+	clean := d // everything before is another task's, or done
+	if r0 > 0 {
+		clean = place(r0-1) + w
+	}
+	for r := r0; r < min(r1, rows); r++ {
+		to := place(r)
+		t.copyRow(to, s+t.src.at(r/t.size[1], r%t.size[1], 0), w)
+		clear(t.dst.buf.Data[clean*es : to*es])
+		clean = to + w
+	}
+	if r1 >= rows {
+		clear(t.dst.buf.Data[clean*es : (d+t.dst.item[0])*es])
 	}
 }
 
