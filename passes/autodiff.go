@@ -32,7 +32,15 @@ func autodiff(g *ir.Graph, c *Context) error {
 		}
 	}
 	t.renumber(g)
-	return t.checkReached(g, c, reasons)
+	if err := t.checkReached(g, c, reasons); err != nil {
+		return err
+	}
+	for _, s := range t.sweeps {
+		if x := s.terms[0].value; len(s.grads) == 0 {
+			return &ir.Error{Pos: posOf(x), Msg: fmt.Sprintf("no trained parameter is in the loss %s: leave it out, or make it an output", x)}
+		}
+	}
+	return nil
 }
 
 // differentiate computes the sweep's gradients of all trained parameters.

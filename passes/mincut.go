@@ -473,11 +473,17 @@ func (m *planner) constraints() {
 				continue
 			}
 			m.plan.Widen(m.seen[v.ID], to)
-			if !sameCluster(v, n) && !m.castVar(v) && m.v[v.ID] >= 0 {
+			if (!sameCluster(v, n) || m.keptOutside(v)) && !m.castVar(v) && m.v[v.ID] >= 0 {
 				m.plan.Widen(m.v[v.ID], to)
 			}
 		}
 	}
+}
+
+// keptOutside reports whether v is the result of a kept row and is stored for readers outside of
+// its cluster. Those inside then count what is stored, too.
+func (m *planner) keptOutside(v *ir.Value) bool {
+	return v.Def != nil && m.node[v.Def.ID].class == ir.Keep && m.leaves(v.Def, v)
 }
 
 // apply writes the solution to want and records the causes.

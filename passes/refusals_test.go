@@ -55,6 +55,7 @@ func TestBadConstants(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	sgd := oneGroup(SGD(0), Constant(0.1))
+	ownScaler := Dynamic()
 	low := func(o Optimizer, d ir.DType) []Group { o.StateDType = d; return oneGroup(o, Constant(0.1)) }
 	for _, c := range []struct {
 		text string
@@ -62,6 +63,8 @@ func TestRefusals(t *testing.T) {
 		want string
 	}{
 		{pairText, Config{Training: Training{Losses: []Loss{{Value: named("out")}}, Groups: sgd}}, `test.ir:7: loss %out is f32[4,2], want f32[]: reduce it to one number`},
+		{strings.Replace(pairText, "linear %x, %l.w, %l.b : f32[4,2]\n", "linear %x, %l.w, %l.b : f32[4,2]\n  %size = reduce_mean %x : f32[]\n", 1),
+			Config{Training: Training{Losses: []Loss{{Value: named("loss")}, {Value: named("size"), Scaler: &ownScaler}}, Groups: sgd}}, `no trained parameter is in the loss %size: leave it out, or make it an output`},
 		{pairText, Config{Training: Training{Losses: []Loss{{Value: named("lost")}}, Groups: sgd}}, `loss 1: %lost is not a value of graph @pair`},
 		{pairText, Config{Training: Training{Losses: []Loss{{Value: named("loss"), Weight: math.Inf(-1)}}, Groups: sgd}}, `loss %loss: weight -Inf: want a finite number`},
 		{pairText, Config{Training: Training{Name: "a.b", Groups: sgd}}, `step name "a.b": want letters, digits, _ and - alone`},

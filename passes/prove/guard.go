@@ -175,17 +175,20 @@ func (g *guard) place(v *ir.Value) origin {
 		return 0
 	}
 	writes := v.Next != nil
-	switch sec := g.p.sec[n.ID]; {
-	case !writes && (sec == ir.Forward || g.ofBlocks(v)):
+	sec := g.p.sec[n.ID]
+	if !writes && (sec == ir.Forward || g.ofBlocks(v)) {
 		return fromForward
-	case sec == ir.Backward && !writes:
-		return fromBackward
 	}
 	var o origin
-	for _, x := range n.In {
-		if x != nil && x.Type.DType.Float() {
-			o |= g.from(x)
+	if writes || sec != ir.Backward || carries(n) {
+		for _, x := range n.In {
+			if x != nil && x.Type.DType.Float() {
+				o |= g.from(x)
+			}
 		}
+	}
+	if sec == ir.Backward && !writes && o != fromForward { // else a cast of a loss before its accumulator
+		return fromBackward
 	}
 	return o
 }

@@ -184,11 +184,11 @@ func (m *matcher) give(x *numbering, n *ir.Node, view func(v *ir.Value) int32) {
 		m.drawn(e, n)
 	}
 	for k, v := range n.Out {
-		c := m.first[e] + int32(k)
-		if w, ok := m.same[c]; ok {
-			c = w
+		r := ref{m.first[e] + int32(k), view(v)}
+		if norm, ok := m.same[r.class]; ok {
+			r = norm.in(r)
 		}
-		x.refs[v.ID] = ref{c, view(v)}
+		x.refs[v.ID] = r
 	}
 }
 

@@ -27,8 +27,25 @@ func (m *matcher) spellNorms() {
 			m.node(x, k)
 		}
 		again, first := x.refs[y.ID], x.refs[n.Out[0].ID]
-		if again.view == first.view && int(m.image[m.shown[again.class]].ID) >= m.norms {
-			m.same[again.class] = first.class
+		if int(m.image[m.shown[again.class]].ID) >= m.norms {
+			m.same[again.class] = spelled{again.view, first}
 		}
 	}
+}
+
+// spelled says that a class is, through a view, the result of a norm.
+type spelled struct {
+	view int32
+	norm ref
+}
+
+// in is r, or the result of the norm whose elements r has.
+func (s spelled) in(r ref) ref {
+	switch {
+	case s.view == s.norm.view:
+		return ref{s.norm.class, r.view}
+	case s.view == r.view: // the norm reads a permuted tensor, and so do the nodes that compute it
+		return s.norm
+	}
+	return r
 }

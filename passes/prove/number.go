@@ -22,10 +22,10 @@ type matcher struct {
 	nodes      []*ir.Node // of T, by ID
 	sameEntity []int32    // by node ID of T: the next node of T with the same entity, -1: none
 	alias      map[int32]int32
-	moves      map[ref]*ir.Node // nodes of T's backward that only move elements, by result
-	same       map[int32]int32  // by class: the class of T that it recomputes
-	last       int32            // number of classes
-	shown      []int32          // by class: its entity
+	moves      map[ref]*ir.Node  // nodes of T's backward that only move elements, by result
+	same       map[int32]spelled // by class: the result of T that it recomputes
+	last       int32             // number of classes
+	shown      []int32           // by class: its entity
 
 	words  map[string]int64
 	rows   map[*ir.Def]int64
@@ -81,7 +81,7 @@ func newMatcher(t, f *ir.Graph, r Rules) *matcher {
 	some := len(t.Vars) + t.NumNodes() // more keys than this are rare
 	m := &matcher{
 		rules: r, tab: newTable(some), views: newViews(),
-		first: make([]int32, 0, some), image: make([]*ir.Node, 0, some), alias: map[int32]int32{}, moves: map[ref]*ir.Node{}, same: map[int32]int32{}, last: 1, shown: append(make([]int32, 0, 2*some), -1),
+		first: make([]int32, 0, some), image: make([]*ir.Node, 0, some), alias: map[int32]int32{}, moves: map[ref]*ir.Node{}, same: map[int32]spelled{}, last: 1, shown: append(make([]int32, 0, 2*some), -1),
 		clamping: -1, words: map[string]int64{}, rows: map[*ir.Def]int64{}, inits: map[*ir.Init]int64{},
 	}
 	m.t, m.f = newNumbering(t), newNumbering(f)

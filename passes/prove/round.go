@@ -265,10 +265,14 @@ func (r *rounding) refused(n, t *ir.Node, k int, of *value) string {
 	switch {
 	case r.rules.NoMasters && (n.Def().Is(ir.Writer) || class != ir.Fixed && r.sec[n.ID] == ir.Backward):
 		return ""
+	case class == ir.Fixed && r.starts(t) && outside == 0:
+		return ""
 	case class == ir.Fixed:
 		return "its dtype is the row's contract"
-	case pinned:
+	case pinned && of.rounded&^readLow != 0:
 		return "it is pinned to f32"
+	case pinned:
+		return ""
 	case of.extra&^r.free[r.m.f.refs[n.Out[k].ID]] == 0:
 		return ""
 	case of.cast&^readLow != 0 && of.stored && !r.rules.Eager:

@@ -143,6 +143,13 @@ func (r *rounding) seeds(t *ir.Value) bool {
 	return t.Kind == ir.State && t.Attr.Get("role") == ir.RoleScale
 }
 
+// starts reports whether t multiplies the weight of a loss by the loss scale, and the policy rounds
+// what a sweep starts with, as it does the scale itself.
+func (r *rounding) starts(t *ir.Node) bool {
+	scale := t.Operand("scale")
+	return scale != nil && r.m.t.section[t.ID] == ir.Prepare && (r.rules.Narrow || r.rules.Eager) && r.rules.Low.Low() && r.seeds(scale)
+}
+
 // origins calls f for the values whose elements v has.
 func (r *rounding) origins(v *ir.Value, f func(*ir.Value)) {
 	if v.Def == nil || !carries(v.Def) {

@@ -28,7 +28,7 @@ type value struct {
 	cast    reads   // of the rounded reads, those of casts, where the value itself is f32
 	extra   rounded // formats that T does not have
 	wide    reads
-	stored  bool // a reader of the f32 form cannot be in the same step
+	stored  bool // a node that cannot be in the same step reads the f32 form; the caller's rounds nothing for others
 	low     bool // a promoting reader counts it as 16 bits wide
 }
 
@@ -184,7 +184,7 @@ func (r *rounding) trace(v *ir.Value, x reading) {
 	switch {
 	case extra == 0:
 		of.wide |= x.kind
-		of.stored = of.stored || x.since == 0 && !r.together(v, x.by) // otherwise a 16-bit form is stored, as in the source
+		of.stored = of.stored || x.since == 0 && x.by != nil && !r.together(v, x.by) // otherwise a 16-bit form is stored, as in the source
 	case x.moves != nil:
 		r.moved[v] = append(r.moved[v], movedRead{x.moves, x.kind, x.cast})
 	default:

@@ -140,7 +140,7 @@ func (g *guard) link(t *skipGroup, n *ir.Node, v *ir.Value, linked map[*ir.Node]
 	switch {
 	case g.p.sec[w.Def.ID] != ir.Update:
 	case w.Next == nil:
-		if w.Type.Shape.Elements() == 1 && !w.Def.Def().Is(ir.Writer) && w.Type.DType != ir.Bool {
+		if carries(w.Def) || w.Type.Shape.Elements() == 1 && !w.Def.Def().Is(ir.Writer) && w.Type.DType != ir.Bool {
 			for _, x := range w.Def.In {
 				g.link(t, n, x, linked)
 			}
@@ -151,6 +151,9 @@ func (g *guard) link(t *skipGroup, n *ir.Node, v *ir.Value, linked map[*ir.Node]
 			return
 		}
 		linked[w.Def] = true
+		if w.Def.Operand("g") != nil { // an average of a weight
+			linked[n] = true
+		}
 		if other != t && (!g.covers(t, other) || !g.covers(other, t)) {
 			g.p.report(n, "reads %s, which is skipped by %s and not by %s as it is", v, other.skip, t.skip)
 		}
