@@ -14,7 +14,11 @@ import (
 // of gradients, of what dropout draws.
 func TestMemoryChangesNoBit(t *testing.T) {
 	gpt := func() *ir.Graph { return gptGraph(3, 8, 32, 16, 2, 24) }
-	for _, p := range []Policy{F32(), MixedF16(), MixedBF16()} {
+	policies := []Policy{F32(), MixedF16(), MixedBF16()}
+	if testing.Short() {
+		policies = policies[1:2]
+	}
+	for _, p := range policies {
 		t.Run(p.Name, func(t *testing.T) {
 			all := mustRun(t, gpt(), trainConfig(p))
 			whole := peakOf(t, all)

@@ -149,6 +149,9 @@ func TestEveryRowTrainsScaled(t *testing.T) {
 
 // The same for a gradient of a gradient, with a scale inside and one outside.
 func TestEveryGradientTrainsScaled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("gradients of gradients of all rows run without -short")
+	}
 	rowCases(t, func(t *testing.T, name, text string) {
 		want := moves(t, trainable(t, text, 1), Unscaled())
 		equalMoves(t, moves(t, trainable(t, text, 64), Static(1024)), want)

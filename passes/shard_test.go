@@ -39,7 +39,11 @@ func joined(t *testing.T, g *ir.Graph, env []map[string]*eval.Tensor) map[string
 // ranks learn of which each keeps all.
 func TestShardsLearnTheSame(t *testing.T) {
 	const rows, steps = 8, 4
-	for _, p := range []Policy{{}, mustPolicy(t, "mixed-f16"), mustPolicy(t, "mixed-bf16")} {
+	policies := []Policy{{}, mustPolicy(t, "mixed-f16"), mustPolicy(t, "mixed-bf16")}
+	if testing.Short() {
+		policies = policies[1:2]
+	}
+	for _, p := range policies {
 		for _, msg := range []ir.DType{ir.F32, ir.BF16} {
 			for _, micro := range []int{1, 2} {
 				for _, ranks := range []int{2, 4, 8} {
