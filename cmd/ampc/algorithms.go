@@ -46,14 +46,16 @@ func algorithms(c *cobra.Command, spec, device string, f modelFlags) ([]chosenRo
 	if err := o.apply(&f); err != nil {
 		return nil, err
 	}
-	g := o.model.Graph()
-	if !o.compiled {
-		if g, err = o.compile(func(*passes.Config) {}); err != nil {
+	for again := true; again; {
+		g := o.model.Graph()
+		if !o.compiled {
+			if g, err = o.compile(func(p *passes.Config) { p.Caps = b.Target().Caps() }); err != nil {
+				return nil, err
+			}
+		}
+		if again, err = load(g, b); err != nil {
 			return nil, err
 		}
-	}
-	if err := load(g, b); err != nil {
-		return nil, err
 	}
 	var rows []chosenRow
 	for _, x := range b.Chosen() {
@@ -62,25 +64,26 @@ func algorithms(c *cobra.Command, spec, device string, f modelFlags) ([]chosenRo
 	return rows, nil
 }
 
-// load makes b select an algorithm for every product of g.
-func load(g *ir.Graph, b *gpu.Backend) error {
+// load makes b select an algorithm for every product of g. It is to be called again, with the graph
+// compiled for the target that b has then, if b refused what its library does not run.
+func load(g *ir.Graph, b *gpu.Backend) (again bool, err error) {
 	p, err := lower.Lower(g, b.Target())
 	if err != nil {
-		return err
+		return false, err
 	}
 	store, err := b.NewStore(p.Vars)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer store.Close()
 	e, err := b.Load(p, store)
 	if _, again := runtime.FallBack(b, err); again {
-		return load(g, b)
+		return true, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
-	return e.Close()
+	return false, e.Close()
 }
 
 func printAlgorithms(out io.Writer, rows []chosenRow) error {

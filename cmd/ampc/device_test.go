@@ -56,3 +56,12 @@ func TestDeviceFaults(t *testing.T) {
 		}
 	}
 }
+
+// TestPlanDevice lists the products of a model as a GPU runs them, in place of the CPU: with products
+// that share a launch.
+func TestPlanDevice(t *testing.T) {
+	code, out, stderr := ampcRun("", "plan", "zoo:gpt?layers=1&heads=2&dim=8&batch=2&seq=8", "--device", "sim:sm_90", "--policy", "mixed-f16")
+	if code != 0 || !strings.Contains(out, "f16*f16->f32") {
+		t.Errorf("code %d\n%s\n%s", code, out, stderr)
+	}
+}
