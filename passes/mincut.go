@@ -64,6 +64,7 @@ type planner struct {
 	inParts  []bool                  // by node ID: it runs as its expansion
 	joined   []ir.ProductLaunch      // products with the nodes that their kernels also run
 	launched map[*ir.Node]bool       // products that are in joined
+	computes map[*ir.Value]bool      // by value that only moves elements: what computedFrom reports
 }
 
 func newPlanner(a *assigner) *planner {
@@ -72,7 +73,7 @@ func newPlanner(a *assigner) *planner {
 	m := &planner{
 		assigner: a, plan: plan.New(), required: a.requirements(), v: make([]plan.Choice, values), seen: make([]plan.Choice, values),
 		base: make([]*ir.Value, values), part: make([]*ir.Value, values), form: make([]form, values), owner: make([]*ir.Value, 2),
-		member: map[int32][]*ir.Node{}, exact: map[plan.Choice]bool{}, pins: map[plan.Choice]*pinned{}, launched: map[*ir.Node]bool{},
+		member: map[int32][]*ir.Node{}, exact: map[plan.Choice]bool{}, pins: map[plan.Choice]*pinned{}, launched: map[*ir.Node]bool{}, computes: map[*ir.Value]bool{},
 	}
 	m.plan.SavedCost = a.p.SavedCost
 	m.inParts = make([]bool, len(a.node))
@@ -365,7 +366,28 @@ func (m *planner) castsFirst(n *ir.Node) bool {
 	if !m.carries(n) || !m.node[n.ID].free() || slices.ContainsFunc(n.In, m.lossScale) || m.required[n.Out[0].ID] != readByLow {
 		return false
 	}
-	return !slices.ContainsFunc(n.Out, func(v *ir.Value) bool { return m.assignable(v) && m.required[v.ID]&^readByLow != 0 })
+	return !slices.ContainsFunc(n.Out, func(v *ir.Value) bool {
+		return m.assignable(v) && (m.required[v.ID]&^readByLow != 0 || m.computedFrom(v))
+	})
+}
+
+// computedFrom reports whether a row that takes any dtype computes from v, views and moves looked
+// through. It rounds its result again, so rounding v changes bits.
+func (m *planner) computedFrom(v *ir.Value) bool {
+	if known, ok := m.computes[v]; ok {
+		return known
+	}
+	m.computes[v] = slices.ContainsFunc(m.uses.Of(v), func(u ir.Use) bool {
+		d := u.Node.Def()
+		switch {
+		case m.formCast(u.Node) || m.requiredDType(u.Node, u.Arg) != ir.Invalid:
+			return false
+		case d.Is(ir.Moves) && d.Elem == nil:
+			return slices.ContainsFunc(u.Node.Out, m.computedFrom)
+		}
+		return true
+	})
+	return m.computes[v]
 }
 
 // lossScale reports whether v is a loss scale, in any shape.
@@ -443,19 +465,16 @@ func (m *planner) keptVariable(n *ir.Node, i int, required requirements) (stored
 }
 
 // constraints are pairs of choices where one side implies the other: a free row never stores less
-// than it reads.
+// than it reads. Under Narrow that holds for rows that only move elements: no row rounds there.
 func (m *planner) constraints() {
-	if m.p.Narrow {
-		return
-	}
 	for id, v := range m.partner {
-		if v != nil && m.v[id].Free() && m.v[v.ID] >= 0 {
+		if !m.p.Narrow && v != nil && m.v[id].Free() && m.v[v.ID] >= 0 {
 			m.plan.Widen(m.v[v.ID], m.v[id])
 		}
 	}
 	for s, n := range m.g.Nodes {
 		t := &m.node[n.ID]
-		if len(n.Out) == 0 || !m.assignable(n.Out[0]) || shares(n) {
+		if len(n.Out) == 0 || !m.assignable(n.Out[0]) || shares(n) || m.p.Narrow && !m.carries(n) {
 			continue
 		}
 		to := plan.AsStored

@@ -16,10 +16,12 @@ func TestReturnedValuesAreProved(t *testing.T) {
 		"exp":     func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Exp(x) },
 		"dropout": func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Dropout("drop", x, 0.5) },
 		"norm":    func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.LayerNorm("ln", x) },
+		"lowered": func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Precision(ampc.PinLow).Affine(x, 2, 0.5) },
 		"pinned":  func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Precision(ampc.PinF32).Gelu(x) },
 	}
 	readers := map[string]func(m *ampc.Model, x ampc.Tensor) ampc.Tensor{
 		"square":  func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Square(x) },
+		"affine":  func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Affine(m.Transpose(x, 1, 0), 3, 0.25) },
 		"itself":  func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Mul(x, x) },
 		"tanh":    func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Tanh(x) },
 		"product": func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Linear("last", x, 8) },
