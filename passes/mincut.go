@@ -447,7 +447,8 @@ func (m *planner) representative(s ir.Section, n *ir.Node) *ir.Value {
 }
 
 // keptVariable returns a new choice if a low operand reads the value, no reader needs f32 and no
-// promoting row reads it. Inside a cluster the value is as wide as the operands of n.
+// promoting row reads it. A value that all readers read in 16 bits is f32 to them, stored as they
+// read it. Inside a cluster the value is as wide as the operands of n.
 func (m *planner) keptVariable(n *ir.Node, i int, required requirements) (stored, seen plan.Choice) {
 	stored = plan.F32
 	switch {
@@ -456,7 +457,7 @@ func (m *planner) keptVariable(n *ir.Node, i int, required requirements) (stored
 	case i == 0 && m.c.Caps.StoresLow(n) && required&readByF32 == 0 && (m.p.Narrow || required&readByLow != 0 && required&readByPromote == 0):
 		stored = m.choose(n.Out[i])
 	case i == 0 && m.c.Caps.StoresLow(n) && n.Why.Cluster == 0 && m.copiesOnly(n.Out[0]):
-		stored = m.chooseExact(n.Out[i])
+		return m.chooseExact(n.Out[i]), plan.F32
 	}
 	if n.Why.Cluster == 0 || n.Def().Elem == nil {
 		return stored, stored

@@ -1,62 +1,81 @@
 package e2e_test
 
 import (
-	"fmt"
+	"flag"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"ampc"
 )
 
+var arrangements = flag.Bool("arrangements", false, "train every returned value with every arrangement of losses and micro-batches")
+
 // A step is proved whatever the caller asks to see of it, and whatever dtype its losses have:
 // every policy, several micro-batches, averages, and losses with scalers of their own.
 func TestReturnedValuesAreProved(t *testing.T) {
-	makers := map[string]func(m *ampc.Model, x ampc.Tensor) ampc.Tensor{
-		"add":     func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Add(x, x) },
-		"exp":     func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Exp(x) },
-		"dropout": func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Dropout("drop", x, 0.5) },
-		"norm":    func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.LayerNorm("ln", x) },
-		"lowered": func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Precision(ampc.PinLow).Affine(x, 2, 0.5) },
-		"pinned":  func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Precision(ampc.PinF32).Gelu(x) },
+	makers := []struct {
+		name string
+		make func(m *ampc.Model, x ampc.Tensor) ampc.Tensor
+	}{
+		{"add", func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Add(x, x) }},
+		{"exp", func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Exp(x) }},
+		{"dropout", func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Dropout("drop", x, 0.5) }},
+		{"norm", func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.LayerNorm("ln", x) }},
+		{"lowered", func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Precision(ampc.PinLow).Affine(x, 2, 0.5) }},
+		{"pinned", func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Precision(ampc.PinF32).Gelu(x) }},
 	}
-	readers := map[string]func(m *ampc.Model, x ampc.Tensor) ampc.Tensor{
-		"square":  func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Square(x) },
-		"affine":  func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Affine(m.Transpose(x, 1, 0), 3, 0.25) },
-		"itself":  func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Mul(x, x) },
-		"tanh":    func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Tanh(x) },
-		"product": func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Linear("last", x, 8) },
+	readers := []struct {
+		name string
+		read func(m *ampc.Model, x ampc.Tensor) ampc.Tensor
+	}{
+		{"square", func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Square(x) }},
+		{"affine", func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Affine(m.Transpose(x, 1, 0), 3, 0.25) }},
+		{"itself", func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Mul(x, x) }},
+		{"tanh", func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Tanh(x) }},
+		{"product", func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Linear("last", x, 8) }},
 	}
 	policies := ampc.PolicyNames()
 	if testing.Short() {
 		policies = []string{"mixed-f16", "mixed-f16-trunk", "o2-bf16", "o3-f16", "torch-f16", "torch-cpu-bf16", "tensorflow-bf16"}
 	}
-	steps := 0
-	for made, value := range makers {
-		for read, reader := range readers {
+	draw := rand.New(rand.NewPCG(1, 2))
+	for _, made := range makers {
+		for _, read := range readers {
 			for _, name := range policies {
-				for _, shown := range []bool{false, true} {
-					p, err := ampc.PolicyNamed(name)
-					if err != nil {
-						t.Fatal(err)
+				drawn := draw.IntN(8)
+				for arrangement := range 8 {
+					if arrangement != drawn && !*arrangements {
+						continue
 					}
-					m := ampc.New("returned", ampc.Seed(1))
-					h := value(m, m.Linear("first", m.Input("x", ampc.F32, 8, 8), 8))
-					rest := m.Linear("rest", h, 8)
-					c := ampc.TrainConfig{Policy: p, Optimizer: ampc.SGD(0.9), LR: ampc.Constant(1e-3), Micro: 1 + steps%2, EMA: 0.9}
-					if shown {
-						c.Outputs = []ampc.Output{{Tensor: h}}
+					shown, micro, losses := arrangement&1 != 0, 1+arrangement>>1&1, 1+arrangement>>2
+					if err := trainReturned(name, made.make, read.read, shown, micro, losses); err != nil {
+						t.Errorf("%s read by %s under %s, shown %t, %d micro-batches, %d losses: %v", made.name, read.name, name, shown, micro, losses, err)
 					}
-					own := ampc.Dynamic()
-					losses := []ampc.Loss{{Value: m.ReduceMean(reader(m, h))}, {Value: m.ReduceMean(m.Abs(rest)), Weight: 0.5, Scaler: &own}}
-					if _, err := m.Train(c, losses[:1+steps/2%2]...); err != nil {
-						t.Errorf("%s: %v", fmt.Sprint(made, " read by ", read, " under ", name, ", shown ", shown), err)
-					}
-					m.Close()
-					steps++
 				}
 			}
 		}
 	}
+}
+
+// trainReturned compiles a step of one or two losses that may return the value that make makes.
+func trainReturned(policy string, make, read func(*ampc.Model, ampc.Tensor) ampc.Tensor, shown bool, micro, losses int) error {
+	p, err := ampc.PolicyNamed(policy)
+	if err != nil {
+		return err
+	}
+	m := ampc.New("returned", ampc.Seed(1))
+	defer m.Close()
+	h := make(m, m.Linear("first", m.Input("x", ampc.F32, 8, 8), 8))
+	rest := m.Linear("rest", h, 8)
+	c := ampc.TrainConfig{Policy: p, Optimizer: ampc.SGD(0.9), LR: ampc.Constant(1e-3), Micro: micro, EMA: 0.9}
+	if shown {
+		c.Outputs = []ampc.Output{{Tensor: h}}
+	}
+	own := ampc.Dynamic()
+	both := []ampc.Loss{{Value: m.ReduceMean(read(m, h))}, {Value: m.ReduceMean(m.Abs(rest)), Weight: 0.5, Scaler: &own}}
+	_, err = m.Train(c, both[:losses]...)
+	return err
 }
 
 // A norm of a transposed tensor that backward computes again is the norm of the source.
