@@ -9,22 +9,27 @@ import (
 	"ampc/ptx/ptxtest"
 )
 
-// compile takes a generated kernel through its text: print, parse, verify, compile.
+// compile is parsed for tests that need the program.
 func compile(t testing.TB, l *ptx.Launch, fl ptx.Flavour) *Program {
 	t.Helper()
-	m := &ptx.Module{Flavour: fl, Kernels: []*ptx.Kernel{l.Kernel}}
-	parsed, err := ptx.Parse(m.Text())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := ptx.Verify(parsed); err != nil {
-		t.Fatal(err)
-	}
-	p, err := Compile(parsed.Kernels[0])
+	p, err := parsed(l, fl)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// parsed takes a generated kernel through its text: print, parse, verify, compile.
+func parsed(l *ptx.Launch, fl ptx.Flavour) (*Program, error) {
+	m := &ptx.Module{Flavour: fl, Kernels: []*ptx.Kernel{l.Kernel}}
+	again, err := ptx.Parse(m.Text())
+	if err != nil {
+		return nil, err
+	}
+	if err := ptx.Verify(again); err != nil {
+		return nil, err
+	}
+	return Compile(again.Kernels[0])
 }
 
 // execute runs a program on buffers given as bytes; see runBuffers.
