@@ -102,31 +102,32 @@ func disagree(graphs []*ir.Graph) error {
 	return nil
 }
 
-// effect is what a mutant does, by the evaluator alone; "" for nothing that shows.
-func (s *subject) effect(want []outcome, graphs []*ir.Graph) string {
+// effect is what a mutant does, by the evaluator alone; "" for nothing that shows. failed says that
+// the ranks do not meet in the first scene, which every run notices.
+func (s *subject) effect(want []outcome, graphs []*ir.Graph) (does string, failed bool) {
 	for i, sc := range scenes {
 		got := s.play(graphs, sc)
 		if got.err != nil {
-			return "fails: " + got.err.Error()
+			return "fails: " + got.err.Error(), i == 0
 		}
 		for r := range s.ranks {
 			for name, v := range want[i].state[r] {
 				if !near(got.state[r][name], v) {
-					return fmt.Sprintf("%s of rank %d after scene %d", name, r, i)
+					return fmt.Sprintf("%s of rank %d after scene %d", name, r, i), false
 				}
 				part := graphs[r].Var(name).PartOf() != ""
 				if !part && !same(got.state[r][name], got.state[0][name]) {
-					return fmt.Sprintf("%s differs between ranks 0 and %d after scene %d", name, r, i)
+					return fmt.Sprintf("%s differs between ranks 0 and %d after scene %d", name, r, i), false
 				}
 			}
 			for k, x := range want[i].losses[0] {
 				if y := got.losses[r][k]; math.Abs(x-y) > 1e-3*(1+math.Abs(x)) || math.IsNaN(x) != math.IsNaN(y) {
-					return fmt.Sprintf("the loss of rank %d in step %d of scene %d", r, k, i)
+					return fmt.Sprintf("the loss of rank %d in step %d of scene %d", r, k, i), false
 				}
 			}
 		}
 	}
-	return ""
+	return "", false
 }
 
 // near reports whether v holds what w holds but for roundings.
@@ -146,22 +147,16 @@ func same(v, w *eval.Tensor) bool {
 	return v != nil && w != nil && slices.Equal(v.I, w.I) && slices.EqualFunc(v.F, w.F, func(x, y float64) bool { return math.Float64bits(x) == math.Float64bits(y) })
 }
 
-// caught says who finds the mutant before a weight is wrong: prove, of any rank's step, or
-// the comparison of messages; "" for nobody.
-func (s *subject) caught(graphs []*ir.Graph, by proof) string {
-	if err := disagree(graphs); err != nil {
-		return err.Error()
-	}
+// refused is what prove finds in the step of any rank whose step is not the subject's own, which has
+// passed; "" for nothing.
+func (s *subject) refused(graphs []*ir.Graph, by proof) string {
 	for r, g := range graphs {
-		if r > 0 && g == graphs[0] {
+		if g == s.plain || slices.Contains(graphs[:r], g) {
 			continue
 		}
 		if found := prove.Prove(by.training, g, by.rules); len(found) > 0 {
 			return found[0].String()
 		}
-	}
-	if o := s.play(graphs, scenes[0]); o.err != nil {
-		return o.err.Error()
 	}
 	return ""
 }

@@ -1,6 +1,7 @@
 package ranks
 
 import (
+	"flag"
 	"slices"
 	"testing"
 
@@ -42,14 +43,15 @@ type tallies struct{ checked, open, sourced tally }
 // Train proves a step, and 99% of each family by the rules that look at the step alone. A mutant
 // counts where the evaluator shows other weights, losses or skips than the step itself has,
 // ranks that end with different bits, or ranks that do not meet. Mutants of the list uncaught
-// are counted and printed, but of the step alone they fail nothing. A short run judges a fixed sample.
+// are counted and printed, but of the step alone they fail nothing. Runs judge a fixed sample of every
+// family and subject, with -every-mutant all.
 func TestMutantsOfRanks(t *testing.T) {
 	found := map[string]*tallies{}
 	for _, f := range families() {
 		found[f.name] = &tallies{}
 	}
-	for _, s := range subjects(t) {
-		s.judge(t, families(), found)
+	for i, s := range subjects(t) {
+		s.judge(t, i, families(), found)
 	}
 	var all tallies
 	for _, f := range families() {
@@ -85,8 +87,8 @@ func TestMutantsOfPartsAndBlocks(t *testing.T) {
 	for _, f := range all {
 		found[f.name] = &tallies{}
 	}
-	for _, s := range subjectsInParts(t) {
-		s.judge(t, all, found)
+	for i, s := range subjectsInParts(t) {
+		s.judge(t, i, all, found)
 	}
 	var sum tally
 	for _, f := range all {
@@ -104,30 +106,30 @@ func TestMutantsOfPartsAndBlocks(t *testing.T) {
 	}
 }
 
-// judge counts the mutants of a subject by family.
-func (s *subject) judge(t *testing.T, families []family, found map[string]*tallies) {
+// judge counts the mutants of a subject by family. first is where a sample begins.
+func (s *subject) judge(t *testing.T, first int, families []family, found map[string]*tallies) {
 	t.Helper()
-	plain, err := s.step()
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := s.itself(t, plain)
+	want := s.itself(t)
 	k := 0
 	for _, f := range families {
-		for _, m := range f.list(s, plain) {
-			if k++; testing.Short() && k%sampled != 0 {
+		all := f.list(s, s.plain)
+		for i, m := range all {
+			if k++; testing.Short() && k%sampledShort != 0 {
+				continue
+			}
+			if !testing.Short() && !*everyMutant && len(all) > sampled && i%sampled != first%sampled {
 				continue
 			}
 			graphs := s.mutant(t, m)
 			if graphs == nil {
 				continue
 			}
-			does := s.effect(want, graphs)
+			does, failed := s.effect(want, graphs)
 			if does == "" {
 				continue
 			}
-			caught, open := s.caught(graphs, s.alone) != "", isOpen(f.name, m.what)
-			sourced := caught || s.caught(graphs, s.sourced) != ""
+			caught, open := failed || s.refused(graphs, s.alone) != "", isOpen(f.name, m.what)
+			sourced := caught || s.refused(graphs, s.sourced) != ""
 			found[f.name].sourced.add(sourced)
 			if open {
 				found[f.name].open.add(caught)
@@ -143,21 +145,29 @@ func (s *subject) judge(t *testing.T, families []family, found map[string]*talli
 	}
 }
 
-// sampled is the share of mutants that a short run judges: one of so many.
-const sampled = 8
+var everyMutant = flag.Bool("every-mutant", false, "judge every mutant of every family")
 
-// itself is what the step does in each scene. It must pass.
-func (s *subject) itself(t *testing.T, plain *ir.Graph) []outcome {
+// The share of mutants that are judged without -every-mutant, of each family of each subject, and by a short
+// run: one of so many.
+const sampled, sampledShort = 3, 8
+
+// itself is what the step does in each scene. It must pass; from then on it is s.plain.
+func (s *subject) itself(t *testing.T) []outcome {
 	t.Helper()
+	plain, err := s.step()
+	if err != nil {
+		t.Fatal(err)
+	}
 	all := make([]*ir.Graph, s.ranks)
 	for r := range all {
 		all[r] = plain
 	}
 	for _, by := range []proof{s.alone, s.sourced} {
-		if why := s.caught(all, by); why != "" {
+		if why := s.refused(all, by); why != "" {
 			t.Fatalf("%s: the step itself is refused: %s", s.name, why)
 		}
 	}
+	s.plain = plain
 	var want []outcome
 	for _, sc := range scenes {
 		o := s.play(all, sc)
@@ -173,10 +183,6 @@ func (s *subject) itself(t *testing.T, plain *ir.Graph) []outcome {
 func (s *subject) mutant(t *testing.T, m mutation) []*ir.Graph {
 	t.Helper()
 	graphs := make([]*ir.Graph, s.ranks)
-	plain, err := s.step()
-	if err != nil {
-		t.Fatal(err)
-	}
 	broken, err := s.step()
 	if err != nil {
 		t.Fatal(err)
@@ -189,7 +195,7 @@ func (s *subject) mutant(t *testing.T, m mutation) []*ir.Graph {
 		return nil
 	}
 	for r := range graphs {
-		graphs[r] = plain
+		graphs[r] = s.plain
 		if m.rank < 0 || m.rank == r {
 			graphs[r] = broken
 		}

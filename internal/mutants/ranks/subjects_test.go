@@ -26,7 +26,8 @@ type subject struct {
 	// Messages are in the training graph: faults of the pass that places them are seen alone.
 	alone, sourced proof
 	name           string
-	text           string // of the compiled step, the same on all ranks
+	text           string    // of the compiled step, the same on all ranks
+	plain          *ir.Graph // the compiled step, nil before it has passed
 	ranks          int
 	micro          int
 	batch          func(step, from, n int) map[string]*eval.Tensor // rows by their number in the batch of all ranks
