@@ -1,6 +1,7 @@
 package models_test
 
 import (
+	"flag"
 	"math/rand/v2"
 	"testing"
 
@@ -19,9 +20,11 @@ var assigned = []string{
 	"gpt2?layers=1&dim=32&heads=2&seq=16&batch=1&vocab=64", "resnet50?batch=1&size=32&width=4&classes=4&blocks1=1&blocks2=1&blocks3=0&blocks4=0",
 }
 
+var assignments = flag.Int("assignments", 5, "random assignments of each model that TestCutBytesUnderRandomAssignments compiles for each GPU")
+
 // The cut prices not only its own choice to the byte: under 20 random feasible
-// assignments of each model, made by rules that store free values in f32 or 16
-// bits, it says what the lowered program moves.
+// assignments of each model on the CPU and a few on each GPU, made by rules that store
+// free values in f32 or 16 bits, it says what the lowered program moves.
 func TestCutBytesUnderRandomAssignments(t *testing.T) {
 	for _, spec := range assigned {
 		z, err := models.Open(spec)
@@ -55,42 +58,61 @@ func decided(z *models.Zoo, step int, p passes.Policy, caps ir.Caps) (g *ir.Grap
 
 func randomAssignments(t *testing.T, z *models.Zoo, step int, target lower.Target) {
 	r, caps := rand.New(rand.NewPCG(uint64(step), 21)), target.Caps()
-	g, least, err := decided(z, step, passes.MixedF16(), caps)
+	whole, least, err := decided(z, step, passes.MixedF16(), caps)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var free []string
-	for _, n := range g.Nodes {
+	for _, n := range whole.Nodes {
 		if n.Why.Cause == ir.ByCut && n.Op != ir.OpCast {
 			free = append(free, n.Out[0].Name)
 		}
 	}
 	times := 20
+	if target != lower.CPU {
+		times = *assignments
+	}
 	if testing.Short() {
 		times = 4
 	}
+	if len(free) == 0 {
+		times = 1 // all are the same
+	}
 	for k := range times {
-		p := passes.MixedF16()
-		rules := 0
-		for _, name := range free {
-			if r.IntN(3) > 0 {
-				continue
+		p, g, cut := passes.MixedF16(), whole, least
+		for rest := free; len(p.Stores) < 4 && len(rest) > 0; { // else another rule leaves some no choice
+			var drawn []passes.Rule
+			for ; len(p.Stores)+len(drawn) < 4 && len(rest) > 0; rest = rest[1:] {
+				if r.IntN(3) == 0 {
+					drawn = append(drawn, passes.Rule{Pattern: rest[0], Pin: []ir.Pin{ir.PinF32, ir.PinLow}[r.IntN(2)]})
+				}
 			}
-			q := p.Store(name, []ir.Pin{ir.PinF32, ir.PinLow}[r.IntN(2)])
-			if _, _, err := decided(z, step, q, caps); err == nil { // else another rule leaves it no choice
-				p, rules = q, rules+1
-			}
-			if rules == 4 {
-				break
-			}
-		}
-		g, cut, err := decided(z, step, p, caps)
-		if err != nil {
-			t.Fatal(err)
+			p, g, cut = withRules(z, step, caps, p, g, cut, drawn)
 		}
 		if moved := fusedBytes(t, g, target, 1); cut != moved || cut < least {
-			t.Errorf("step %d, assignment %d, %d rules %v: the cut says %d bytes, the program moves %d; the least is %d", step, k, rules, p.Stores, cut, moved, least)
+			t.Errorf("step %d, assignment %d, %d rules %v: the cut says %d bytes, the program moves %d; the least is %d", step, k, len(p.Stores), p.Stores, cut, moved, least)
 		}
 	}
 	t.Logf("step %d: %d free values", step, len(free))
+}
+
+// withRules adds those rules to p that leave every value a choice, and decides again; g and cut are what p decides.
+// All of them are tried at once, and each alone only where that fails: fewer rules leave more.
+func withRules(z *models.Zoo, step int, caps ir.Caps, p passes.Policy, g *ir.Graph, cut int64, rules []passes.Rule) (passes.Policy, *ir.Graph, int64) {
+	if len(rules) == 0 {
+		return p, g, cut
+	}
+	q := p
+	for _, rule := range rules {
+		q = q.Store(rule.Pattern, rule.Pin)
+	}
+	if g, cut, err := decided(z, step, q, caps); err == nil {
+		return q, g, cut
+	}
+	if len(rules) > 1 {
+		for i := range rules {
+			p, g, cut = withRules(z, step, caps, p, g, cut, rules[i:i+1])
+		}
+	}
+	return p, g, cut
 }
