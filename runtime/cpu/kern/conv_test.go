@@ -181,9 +181,11 @@ func solve(list []*Conv) []solvedConv {
 // check checks c and its gradients against the definition.
 func (c solvedConv) check(t *testing.T, m *Machine) {
 	t.Helper()
+	name := c.String()
 	check := func(what string, got Buf, s sums, depth int) {
+		what += " " + name
 		for i, want := range s.want {
-			if !near(t, what+" "+c.String(), got.Type, i, got.get(i), want, s.mag[i]*float64(depth)*0x1p-23) {
+			if !near(t, what, got.Type, i, got.get(i), want, s.mag[i]*float64(depth)*0x1p-23) {
 				return
 			}
 		}

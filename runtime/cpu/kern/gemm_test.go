@@ -49,11 +49,11 @@ func checkGemm(t *testing.T, m *Machine, d dice, gc gemmCase, epi func(g *Gemm))
 	before := g.C
 	before.Data = old
 	m.Gemm(&g)
-	stride := max(1, gc.outer*gc.inner*gc.m*gc.n/3000)
+	name, stride := gc.String(), max(1, gc.outer*gc.inner*gc.m*gc.n/3000)
 	for e := d.IntN(stride); e < gc.outer*gc.inner*gc.m*gc.n; e += stride {
 		item, i, j := e/(gc.m*gc.n), e/gc.n%gc.m, e%gc.n
 		want, bound := refGemm(&g, &before, gc, item, i, j)
-		if !near(t, gc.String(), gc.c, e, float32(g.C.elem(item, gc.inner, i, j)), want, bound) {
+		if !near(t, name, gc.c, e, float32(g.C.elem(item, gc.inner, i, j)), want, bound) {
 			break
 		}
 	}

@@ -1,6 +1,7 @@
 package kern
 
 import (
+	goflag "flag"
 	"math"
 	"slices"
 	"testing"
@@ -267,13 +268,15 @@ func TestSmoothOfHalves(t *testing.T) {
 	}
 }
 
+var smoothStep = goflag.Uint64("smooth-step", 401, "TestSmooth looks at one of so many float32 patterns")
+
 // TestSmooth sweeps the smooth unary primitives over float32 patterns, on the first path with vectors; the others agree with it.
 func TestSmooth(t *testing.T) {
 	paths := slices.DeleteFunc(Paths(), func(p *Path) bool { return p.lanes == 1 })
 	if len(paths) == 0 {
 		t.Skip("no path with vectors on this processor")
 	}
-	step := uint64(101)
+	step := *smoothStep
 	if testing.Short() {
 		step = 20011
 	}
