@@ -33,7 +33,6 @@ const (
 	PIsInf
 	PConv  // A in the register's type: float to int truncates, int to float rounds to nearest
 	PRound // A rounded to the dtype To, integers wrapped, and widened back
-	PTF32  // A rounded to tf32, with a mantissa of 10 bits
 	PPhilox
 	PExp
 	PExpm1
@@ -66,7 +65,7 @@ var Prims = [NumPrims]PrimInfo{
 	PRint: {"rint", 1, true, 0}, PSelect: {"select", 3, true, 0}, PLt: {"lt", 2, true, 0}, PLe: {"le", 2, true, 0},
 	PEq: {"eq", 2, true, 0}, PNe: {"ne", 2, true, 0}, PAnd: {"and", 2, true, 0}, POr: {"or", 2, true, 0},
 	PXor: {"xor", 2, true, 0}, PNot: {"not", 1, true, 0}, PIsNaN: {"isnan", 1, true, 0}, PIsInf: {"isinf", 1, true, 0},
-	PConv: {"conv", 1, true, 0}, PRound: {"round", 1, true, 0}, PTF32: {"tf32", 1, true, 0}, PPhilox: {"philox", 3, true, 0},
+	PConv: {"conv", 1, true, 0}, PRound: {"round", 1, true, 0}, PPhilox: {"philox", 3, true, 0},
 	PExp: {"exp", 1, false, 2}, PExpm1: {"expm1", 1, false, 2}, PLog: {"log", 1, false, 2}, PLog1p: {"log1p", 1, false, 2},
 	PSin: {"sin", 1, false, 2}, PCos: {"cos", 1, false, 2}, PTan: {"tan", 1, false, 4}, PAtan: {"atan", 1, false, 2},
 	PErf: {"erf", 1, false, 2}, PTanh: {"tanh", 1, false, 2}, PPow: {"pow", 2, false, 4},
@@ -224,7 +223,6 @@ func (c *Code) Tan(a Reg) Reg    { return c.op1(PTan, a) }
 func (c *Code) Atan(a Reg) Reg   { return c.op1(PAtan, a) }
 func (c *Code) Erf(a Reg) Reg    { return c.op1(PErf, a) }
 func (c *Code) Tanh(a Reg) Reg   { return c.op1(PTanh, a) }
-func (c *Code) TF32(a Reg) Reg   { return c.op1(PTF32, a) }
 func (c *Code) IsNaN(a Reg) Reg  { return c.emit(Instr{Op: PIsNaN, Type: Bool, A: a}) }
 func (c *Code) IsInf(a Reg) Reg  { return c.emit(Instr{Op: PIsInf, Type: Bool, A: a}) }
 func (c *Code) Finite(a Reg) Reg { return c.Not(c.Or(c.IsNaN(a), c.IsInf(a))) }

@@ -377,7 +377,7 @@ var ofOne = map[Prim]func(classes) classes{
 	PFloor: becomes(cNaN, cNegInf, cNeg, cZero, cPos|cZero, cPosInf),
 	PCeil:  becomes(cNaN, cNegInf, cNeg|cZero, cZero, cPos, cPosInf),
 	PRint:  becomes(cNaN, cNegInf, cNeg|cZero, cZero, cPos|cZero, cPosInf),
-	PRound: rounded, PTF32: rounded,
+	PRound: rounded,
 	PExp:   becomes(cNaN, cZero, cPos|cZero, cPos, cPos|cPosInf, cPosInf),
 	PExpm1: becomes(cNaN, cNeg, cNeg|cZero, cZero, cPos|cZero|cPosInf, cPosInf),
 	PLog:   becomes(cNaN, cNaN, cNaN, cNegInf, cFinite, cPosInf),

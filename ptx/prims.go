@@ -39,7 +39,6 @@ var prims = map[string]prim{
 	"isinf":  {1, test("infinite")},
 	"conv":   {1, emitConv},
 	"round":  {1, emitRoundTo},
-	"tf32":   {1, emitTF32},
 	"philox": {3, emitPhilox},
 	"exp":    {1, function((*Builder).exp)},
 	"expm1":  {1, function((*Builder).expm1)},
@@ -285,16 +284,6 @@ func emitRoundTo(c *elementwiseGen, in Instr, r [3]Reg, _ int) Reg {
 	}
 	c.b.fail("round to %s", in.To)
 	return r[0]
-}
-
-// emitTF32 rounds to a 10-bit mantissa, ties to even; infinities and NaN pass through.
-func emitTF32(c *elementwiseGen, in Instr, r [3]Reg, _ int) Reg {
-	c.only32(in)
-	b := c.b
-	w := b.bits(r[0])
-	up := b.iadd(w, b.iadd(b.Do("bfe.u32", w, I(13), I(1)), I(0xfff)))
-	f := b.float(b.Do("and.b32", up, I(0xffffe000)))
-	return b.Do("selp.f32", f, r[0], b.Do("testp.finite.f32", r[0]))
 }
 
 // emitPhilox generates one block of four words for four adjacent lanes.

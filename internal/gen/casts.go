@@ -13,9 +13,6 @@ func (v *vm) casts() {
 		v.widen(t)
 		v.narrow(t)
 	}
-	for _, t := range types {
-		v.scaleCheck(t)
-	}
 }
 
 // stream repeats body for vectors of n elements, of type t on one side: four at a time, one at a
@@ -167,42 +164,6 @@ func (v *vm) bfloatHigh(x vec) vec {
 	}
 	up = v.addInt(up, v.and(v.shr(x, 16), bits(1)))
 	return v.pick(v.cmp(unordered, x, x), v.or(x, bits(0x400000)), up)
-}
-
-func (v *vm) scaleCheck(t string) {
-	v.text("scaleCheck"+t, "n int, dst, src *byte, scale float32) (bad uint64",
-		"computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN.")
-	n, dst, src := ptrParam("n"), ptrParam("dst"), ptrParam("src")
-	scale, zero := v.new(), v.new()
-	v.splat(paramMem("scale"), scale)
-	v.zero(zero)
-	sum := make([]vec, 4)
-	for i := range sum {
-		sum[i] = v.new()
-		v.zero(sum[i])
-	}
-	size := typeSize(t)
-	v.stream(t, n, map[reg.GPVirtual]int{dst: 4, src: size}, []reg.GPVirtual{dst, src}, func(i int, e *edge) {
-		x, to := v.new(), Mem{Base: dst, Disp: i * v.size()}
-		if e != nil {
-			v.loadEdge(t, Mem{Base: src}, e, x)
-			VMULPS(x, scale, x)
-			v.storePart(x, e.lanes, to)
-			// The scale may be Inf: lanes past the end, 0*Inf, must not count.
-			kept := v.new()
-			v.loadPart(to, e.lanes, kept)
-			x = kept
-		} else {
-			v.load(t, Mem{Base: src, Disp: i * v.w * size}, x)
-			VMULPS(x, scale, x)
-			VMOVUPS(x, to)
-		}
-		VFMADD231PS(x, zero, sum[i]) // x*0 is NaN if x is Inf or NaN
-	})
-	all := v.add(v.add(sum[0], sum[1]), v.add(sum[2], sum[3]))
-	Store(v.anyNaN(all), ReturnIndex(0))
-	VZEROUPPER()
-	RET()
 }
 
 func paramMem(name string) Mem {

@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 
-	"ampc/internal/fp"
 	"ampc/internal/philox"
 	"ampc/ir"
 )
@@ -162,10 +161,6 @@ func (m *machine) scalar(i *ir.Instr, wide bool) func(e int) float64 {
 		return func(e int) float64 { return fma32(a.f[e], b.f[e], c.f[e], wide) }
 	case ir.PRound:
 		return func(e int) float64 { return m.rounded(a.f[e], func(x float64) float64 { return Round(x, i.To) }) }
-	case ir.PTF32:
-		return func(e int) float64 {
-			return m.rounded(a.f[e], func(x float64) float64 { return float64(fp.TF32(float32(x))) })
-		}
 	}
 	if f := binaryPrim[i.Op]; f != nil {
 		return func(e int) float64 { return f(a.f[e], b.f[e]) }

@@ -110,7 +110,6 @@ var unary = map[ir.Prim]func(ir.Interval) ir.Interval{
 	ir.PLog:  func(a ir.Interval) ir.Interval { return domain(a, 0, math.Log) }, ir.PLog1p: func(a ir.Interval) ir.Interval { return domain(a, -1, math.Log1p) },
 	ir.PExp: lift(math.Exp), ir.PExpm1: lift(math.Expm1), ir.PErf: lift(math.Erf), ir.PTanh: lift(math.Tanh), ir.PAtan: lift(math.Atan),
 	ir.PSin: within(-1, 1), ir.PCos: within(-1, 1), ir.PTan: func(ir.Interval) ir.Interval { return everything },
-	ir.PTF32: func(a ir.Interval) ir.Interval { return a },
 }
 
 var binary = map[ir.Prim]func(a, b ir.Interval) ir.Interval{

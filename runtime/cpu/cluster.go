@@ -449,7 +449,7 @@ func (c *clusterCompiler) mulAdd(r int) vop {
 
 var unaryOps = map[ir.Prim]kern.Unary{
 	ir.PNeg: kern.Neg, ir.PAbs: kern.Abs, ir.PSqrt: kern.Sqrt, ir.PFloor: kern.Floor, ir.PCeil: kern.Ceil, ir.PRint: kern.Rint,
-	ir.PNot: kern.Not, ir.PIsNaN: kern.IsNaN, ir.PIsInf: kern.IsInf, ir.PTF32: kern.RoundTF32,
+	ir.PNot: kern.Not, ir.PIsNaN: kern.IsNaN, ir.PIsInf: kern.IsInf,
 	ir.PExp: kern.Exp, ir.PExpm1: kern.Expm1, ir.PLog: kern.Log, ir.PLog1p: kern.Log1p, ir.PSin: kern.Sin, ir.PCos: kern.Cos,
 	ir.PTan: kern.Tan, ir.PAtan: kern.Atan, ir.PErf: kern.Erf, ir.PTanh: kern.Tanh,
 }

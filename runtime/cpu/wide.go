@@ -169,8 +169,7 @@ var doubleOps = map[ir.Prim]func(x, y, z float64) float64{
 	ir.PFma: math.FMA, ir.PPow: func(x, y, _ float64) float64 { return math.Pow(x, y) },
 	ir.PNeg: of1(func(x float64) float64 { return -x }), ir.PAbs: of1(math.Abs), ir.PSqrt: of1(math.Sqrt),
 	ir.PFloor: of1(math.Floor), ir.PCeil: of1(math.Ceil), ir.PRint: of1(math.RoundToEven),
-	ir.PTF32: of1(func(x float64) float64 { return float64(fp.TF32(float32(x))) }),
-	ir.PExp:  of1(math.Exp), ir.PExpm1: of1(math.Expm1), ir.PLog: of1(math.Log), ir.PLog1p: of1(math.Log1p),
+	ir.PExp: of1(math.Exp), ir.PExpm1: of1(math.Expm1), ir.PLog: of1(math.Log), ir.PLog1p: of1(math.Log1p),
 	ir.PSin: of1(math.Sin), ir.PCos: of1(math.Cos), ir.PTan: of1(math.Tan), ir.PAtan: of1(math.Atan),
 	ir.PErf: of1(math.Erf), ir.PTanh: of1(math.Tanh),
 }

@@ -25,7 +25,6 @@ func TestNoAllocations(t *testing.T) {
 	norm := &Norm{Rows: 90, Cols: 100, Eps: 1e-5, X: x, Y: y, Gamma: d.buf(F16, 100), Mean: make([]float32, 90), Rstd: make([]float32, 90),
 		DY: dy, DX: y, DGamma: zeros(F32, 100)}
 	loss := &CrossEntropy{Rows: 90, Cols: 100, X: x, Labels: ints32(index), Ignore: -1, Weights: make([]float32, 100), Smoothing: 0.1}
-	list := []Tensor{{make([]float32, 9000), x}}
 	pool := Pool2{Planes: 3, H: 32, W: 32, Walk: new(Windows2)}
 	image, pooled, grown := d.buf(F32, 3*32*32), zeros(F32, 3*16*16), zeros(F32, 3*32*32)
 	kernels := map[string]func(m *Machine){
@@ -49,7 +48,6 @@ func TestNoAllocations(t *testing.T) {
 				m.AvgPool2(pool, pooled, image)
 			}
 		},
-		"unscale": func(m *Machine) { m.UnscaleNorm(list, 0.5) },
 	}
 	for _, p := range Paths() {
 		for _, workers := range []int{1, 2} {

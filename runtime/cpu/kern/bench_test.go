@@ -198,8 +198,6 @@ func BenchmarkStream(b *testing.B) {
 			run("load/"+t.String(), 6, fmt.Sprintf("l0:%v s0:f32=l0", t), half(t), x)
 			run("store/"+t.String(), 6, fmt.Sprintf("l0:f32 s0:%v=l0", t), x, half(t))
 		}
-		list := []Tensor{{x.f32(), x}}
-		b.Run("unscale", func(b *testing.B) { bytesPerSec(b, 8*n, func() { m.Unscale(list, 1) }) })
 		run("add", 12, "l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0", x, y, z)
 		run("relu", 8, "l0:f32 r0=max(l0,u0) s0:f32=r0", x, z)
 	})

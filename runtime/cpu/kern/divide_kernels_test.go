@@ -86,7 +86,6 @@ func addRowKernels(all func(Type) Buf, add func(string, func(*Machine))) {
 			add(name+", gradient", func(m *Machine) { m.ChannelNormGrad(&n) })
 		}
 	}
-	add("unscale", func(m *Machine) { m.Unscale([]Tensor{{Dst: x.f32()[:1<<24], Src: x}}, 1) })
 }
 
 var dividedAttentions = []struct {

@@ -5,7 +5,6 @@ import (
 	"runtime/debug"
 	"syscall"
 	"testing"
-	"unsafe"
 )
 
 // cliff is memory that ends where nothing may be read or written: a buffer from its end backwards.
@@ -98,14 +97,6 @@ func storeEdges(t *testing.T, what string, p, plain *Path, edge *cliff, typ Type
 		p.widen[typ](n, &wide[0], src.at(0))
 		if src.get(n-1) != wide[n-1] {
 			t.Fatalf("%s, widen: the last is %g, want %g", what, wide[n-1], src.get(n-1))
-		}
-		at := (*byte)(unsafe.Pointer(&wide[0]))
-		if bad := p.scaleCheck[typ](n, at, src.at(0), 2); bad != 0 || wide[n-1] != 2*src.get(n-1) {
-			t.Fatalf("%s, scaleCheck: %d, the last is %g, want %g", what, bad, wide[n-1], 2*src.get(n-1))
-		}
-		src.set(n-1, -negInf)
-		if p.scaleCheck[typ](n, at, src.at(0), 2) == 0 {
-			t.Fatalf("%s, scaleCheck: does not see the last", what)
 		}
 	}
 }

@@ -929,21 +929,6 @@ func widenBF16AVX512(n int, dst *float32, src *byte)
 //go:noescape
 func narrowBF16AVX512(n int, dst *byte, src *float32)
 
-// scaleCheckF32AVX512 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN.
-//
-//go:noescape
-func scaleCheckF32AVX512(n int, dst *byte, src *byte, scale float32) (bad uint64)
-
-// scaleCheckF16AVX512 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN.
-//
-//go:noescape
-func scaleCheckF16AVX512(n int, dst *byte, src *byte, scale float32) (bad uint64)
-
-// scaleCheckBF16AVX512 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN.
-//
-//go:noescape
-func scaleCheckBF16AVX512(n int, dst *byte, src *byte, scale float32) (bad uint64)
-
 // negAVX512 computes n elements.
 //
 //go:noescape
@@ -3183,21 +3168,6 @@ func widenBF16AVX2(n int, dst *float32, src *byte)
 //
 //go:noescape
 func narrowBF16AVX2(n int, dst *byte, src *float32)
-
-// scaleCheckF32AVX2 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN.
-//
-//go:noescape
-func scaleCheckF32AVX2(n int, dst *byte, src *byte, scale float32) (bad uint64)
-
-// scaleCheckF16AVX2 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN.
-//
-//go:noescape
-func scaleCheckF16AVX2(n int, dst *byte, src *byte, scale float32) (bad uint64)
-
-// scaleCheckBF16AVX2 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN.
-//
-//go:noescape
-func scaleCheckBF16AVX2(n int, dst *byte, src *byte, scale float32) (bad uint64)
 
 // negAVX2 computes n elements.
 //

@@ -18,7 +18,6 @@ type Machine struct {
 	attn        attnTask
 	cached      cachedTask
 	row         rowTask
-	vec         vecTask
 	postOpRun   postOpTask
 	winoRun     winoTask
 	winoGradRun winoGrad

@@ -90,7 +90,6 @@ type Path struct {
 	axpy          func(n int, dst, src, y *float32, a float32)                    // dst = a*src+y, fused
 	affine        func(n int, dst, src, gamma, beta *float32, rstd, mean float32) // dst = (src-mean)*rstd*gamma+beta
 	normGrad      func(n int, dst, dy, xhat *float32, a, b, c float32)            // dst = a*dy+b*xhat+c
-	scaleCheck    [numTypes]func(n int, dst *byte, src *byte, scale float32) (bad uint64)
 	probe         func(iters int)
 	probeFlop     float64 // flop of one iteration of probe
 }

@@ -26,7 +26,6 @@ func goPath() *Path {
 		p.trans[t] = func(k, n int, dst *float32, ldd int, src *byte, offs *int) { transGo(t, k, n, dst, ldd, src, offs) }
 		p.widen[t] = func(n int, dst *float32, src *byte) { rowsGo(t, 1, n, dst, n, src, n) }
 		p.narrow[t] = func(n int, dst *byte, src *float32) { narrowGo(t, n, dst, src) }
-		p.scaleCheck[t] = func(n int, dst, src *byte, scale float32) uint64 { return scaleCheckGo(t, n, dst, src, scale) }
 	}
 	p.tileDefaults()
 	for op := range p.unary {
@@ -180,19 +179,6 @@ func transGo(t Type, k, n int, dst *float32, ldd int, src *byte, offs *int) {
 			d[c*ldd+r] = row.get(c)
 		}
 	}
-}
-
-func scaleCheckGo(t Type, n int, dst, src *byte, scale float32) (bad uint64) {
-	d := floatsAt(dst, n)
-	s := Buf{t, unsafe.Slice(src, n*t.Size())}
-	for i := range d {
-		v := s.get(i) * scale
-		d[i] = v
-		if math.Float32bits(v)&0x7f800000 == 0x7f800000 {
-			bad = 1
-		}
-	}
-	return bad
 }
 
 func unaryGo(f func(float32) float32, n int, dst, src *float32) {

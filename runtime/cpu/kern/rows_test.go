@@ -236,42 +236,6 @@ func TestGatherScatter(t *testing.T) {
 	})
 }
 
-func TestUnscale(t *testing.T) {
-	onPaths(t, func(t *testing.T, m *Machine) {
-		d := newDice(15)
-		var list []Tensor
-		total := 0.0
-		for _, n := range []int{1, 17, 0, 40000, 64, 16384, 16385} {
-			x := Tensor{make([]float32, n), d.buf(d.typ(), n)}
-			for i := range n {
-				total += float64(x.Src.get(i)) * float64(x.Src.get(i)) / 64
-			}
-			list = append(list, x)
-		}
-		finite, norm := m.UnscaleNorm(list, 0.125)
-		if !finite || math.Abs(norm-math.Sqrt(total)) > 1e-5*norm {
-			t.Fatalf("finite %v, norm %g, want %g", finite, norm, math.Sqrt(total))
-		}
-		for _, x := range list {
-			for i, v := range x.Dst {
-				if v != x.Src.get(i)*0.125 {
-					t.Fatalf("element %d is %g", i, v)
-				}
-			}
-		}
-		for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
-			for _, at := range []int{0, 16383, 16384, 39999} {
-				old := list[3].Src.get(at)
-				list[3].Src.set(at, float32(bad))
-				if m.Unscale(list, 0.5) {
-					t.Errorf("%g at %d not found", bad, at)
-				}
-				list[3].Src.set(at, old)
-			}
-		}
-	})
-}
-
 // TestEmpty: tensors without elements are no special case for callers.
 func TestEmpty(t *testing.T) {
 	onPaths(t, func(t *testing.T, m *Machine) {

@@ -15,7 +15,6 @@ func kernelsAVX512(p *Path) {
 	p.rows[F32] = rowsF32AVX512
 	p.pick[F32] = pickF32AVX512
 	p.trans[F32] = transF32AVX512
-	p.scaleCheck[F32] = scaleCheckF32AVX512
 	p.put[F32] = putF32AVX512
 	p.addColumns[F32] = addColumnsF32AVX512
 	p.gemv[F32] = [...]gemvFunc{gemv1F32AVX512, gemv2F32AVX512, gemv4F32AVX512, gemv8F32AVX512}
@@ -27,7 +26,6 @@ func kernelsAVX512(p *Path) {
 	p.trans[F16] = transF16AVX512
 	p.widen[F16] = widenF16AVX512
 	p.narrow[F16] = narrowF16AVX512
-	p.scaleCheck[F16] = scaleCheckF16AVX512
 	p.put[F16] = putF16AVX512
 	p.addColumns[F16] = addColumnsF16AVX512
 	p.gemv[F16] = [...]gemvFunc{gemv1F16AVX512, gemv2F16AVX512, gemv4F16AVX512, gemv8F16AVX512}
@@ -39,7 +37,6 @@ func kernelsAVX512(p *Path) {
 	p.trans[BF16] = transBF16AVX512
 	p.widen[BF16] = widenBF16AVX512
 	p.narrow[BF16] = narrowBF16AVX512
-	p.scaleCheck[BF16] = scaleCheckBF16AVX512
 	p.put[BF16] = putBF16AVX512
 	p.addColumns[BF16] = addColumnsBF16AVX512
 	p.gemv[BF16] = [...]gemvFunc{gemv1BF16AVX512, gemv2BF16AVX512, gemv4BF16AVX512, gemv8BF16AVX512}
@@ -361,7 +358,6 @@ func kernelsAVX2(p *Path) {
 	p.rows[F32] = rowsF32AVX2
 	p.pick[F32] = pickF32AVX2
 	p.trans[F32] = transF32AVX2
-	p.scaleCheck[F32] = scaleCheckF32AVX2
 	p.put[F32] = putF32AVX2
 	p.addColumns[F32] = addColumnsF32AVX2
 	p.gemv[F32] = [...]gemvFunc{gemv1F32AVX2, gemv2F32AVX2, gemv4F32AVX2, gemv8F32AVX2}
@@ -372,7 +368,6 @@ func kernelsAVX2(p *Path) {
 	p.trans[F16] = transF16AVX2
 	p.widen[F16] = widenF16AVX2
 	p.narrow[F16] = narrowF16AVX2
-	p.scaleCheck[F16] = scaleCheckF16AVX2
 	p.put[F16] = putF16AVX2
 	p.addColumns[F16] = addColumnsF16AVX2
 	p.gemv[F16] = [...]gemvFunc{gemv1F16AVX2, gemv2F16AVX2, gemv4F16AVX2, gemv8F16AVX2}
@@ -384,7 +379,6 @@ func kernelsAVX2(p *Path) {
 	p.trans[BF16] = transBF16AVX2
 	p.widen[BF16] = widenBF16AVX2
 	p.narrow[BF16] = narrowBF16AVX2
-	p.scaleCheck[BF16] = scaleCheckBF16AVX2
 	p.put[BF16] = putBF16AVX2
 	p.addColumns[BF16] = addColumnsBF16AVX2
 	p.gemv[BF16] = [...]gemvFunc{gemv1BF16AVX2, gemv2BF16AVX2, gemv4BF16AVX2, gemv8BF16AVX2}
