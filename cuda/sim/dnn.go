@@ -228,6 +228,9 @@ func (r *dnnRun) node(n *cuda.DnnNode) error {
 
 // wide maps element i of y to the element of a tensor that may have dimensions of size 1.
 func wide(y, t *cuda.DnnTensor, i int64) int64 {
+	if slices.Equal(y.Dims, t.Dims) {
+		return i
+	}
 	at, stride := int64(0), int64(1)
 	for k := len(y.Dims) - 1; k >= 0; k-- {
 		if t.Dims[k] > 1 {

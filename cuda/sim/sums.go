@@ -17,7 +17,10 @@ func (d *Device) orders() int { return max(d.opt.Parts, 1) }
 
 // add adds term number k, a·b, to sum i.
 func (s *sums) add(i, k int, a, b float64) {
-	at := &s.v[k%s.parts*s.n+i]
+	if s.parts > 1 {
+		i += k % s.parts * s.n
+	}
+	at := &s.v[i]
 	*at = float32(float64(*at) + float64(a*b))
 	if s.short {
 		*at = fp.F16ToF32(fp.F16(*at))

@@ -123,8 +123,11 @@ func (w *warp) checkRead(in *inst, lane int, b *buffer, off uint64, n int, atomi
 		return w.fault(Uninitialized, in, lane, "byte %d of the allocation was never written", b.never(off, n))
 	}
 	w.trace(b, off, pageRead)
-	now := w.stamp(lane, atomic)
 	marks := w.marksOf(b, off, n)
+	if len(marks) == 0 {
+		return nil
+	}
+	now := w.stamp(lane, atomic)
 	for i := range marks {
 		if marks[i].read(&now) {
 			return w.fault(Race, in, lane, "reads byte %d, written by thread %d of block %d with no barrier between",
@@ -136,11 +139,12 @@ func (w *warp) checkRead(in *inst, lane int, b *buffer, off uint64, n int, atomi
 
 func (w *warp) checkWrite(in *inst, lane int, b *buffer, off uint64, n int, atomic bool) error {
 	w.trace(b, off, pageWrite)
-	now := w.stamp(lane, atomic)
-	marks := w.marksOf(b, off, n)
-	for i := range marks {
-		if marks[i].write(&now) {
-			return w.fault(Race, in, lane, "writes byte %d, touched by another thread with no barrier between", off+uint64(i*n/len(marks)))
+	if marks := w.marksOf(b, off, n); len(marks) > 0 {
+		now := w.stamp(lane, atomic)
+		for i := range marks {
+			if marks[i].write(&now) {
+				return w.fault(Race, in, lane, "writes byte %d, touched by another thread with no barrier between", off+uint64(i*n/len(marks)))
+			}
 		}
 	}
 	setAll(b.init[off : off+uint64(n)])

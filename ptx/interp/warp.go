@@ -205,9 +205,7 @@ func (w *warp) compute(in *inst, eff uint32) error {
 	d, f := &w.regs[in.dst[0]], in.op.Eval
 	w.init[in.dst[0]] |= eff
 	if eff == 1<<warpSize-1 {
-		for l := range d {
-			d[l] = f(s[0][l], s[1][l], s[2][l], s[3][l])
-		}
+		whole(f, in.nargs, d, s)
 		return nil
 	}
 	for m := eff; m != 0; m &= m - 1 {
@@ -215,6 +213,29 @@ func (w *warp) compute(in *inst, eff uint32) error {
 		d[l] = f(s[0][l], s[1][l], s[2][l], s[3][l])
 	}
 	return nil
+}
+
+// whole computes all lanes. Operands that f does not have are zero.
+func whole(f ptx.Eval, n int, d *lanes, s [4]*lanes) {
+	a, b, c := s[0], s[1], s[2]
+	switch n {
+	case 1:
+		for l := range d {
+			d[l] = f(a[l], 0, 0, 0)
+		}
+	case 2:
+		for l := range d {
+			d[l] = f(a[l], b[l], 0, 0)
+		}
+	case 3:
+		for l := range d {
+			d[l] = f(a[l], b[l], c[l], 0)
+		}
+	default:
+		for l := range d {
+			d[l] = f(a[l], b[l], c[l], s[3][l])
+		}
+	}
 }
 
 func (w *warp) fill(reg int, eff uint32, v uint64) {
