@@ -4,6 +4,7 @@
 package mutants
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -24,9 +25,13 @@ const (
 	required = 0.99
 	// outsideMost is the share of mutants that behave otherwise which may lie outside of what is claimed.
 	outsideMost = 0.05
-	// perFamily is how many mutants of a family each subject gives at most.
-	perFamily, perFamilyShort = 3, 1
+	// perFamilyShort is perFamily in a short run.
+	perFamilyShort = 1
+	// leastMutants have to count in a whole run.
+	leastMutants = 3000
 )
+
+var perFamily = flag.Int("per-family", 2, "mutants of each family that TestMutants takes of each subject at most")
 
 // refuses asks the checker.
 func refuses(s *subject, g *ir.Graph) (found []prove.Finding, err error) {
@@ -167,7 +172,7 @@ func table(w io.Writer, rows []*row) {
 
 // The checker refuses mutants of finished steps, and nothing but them.
 func TestMutants(t *testing.T) {
-	most := perFamily
+	most := *perFamily
 	if testing.Short() {
 		most = perFamilyShort
 	}
@@ -204,6 +209,9 @@ func TestMutants(t *testing.T) {
 	t.Logf("%d subjects, %d families\n%s", len(list), len(rows), &text)
 	report(t, vs)
 	count := total.caught + total.survived
+	if only := os.Getenv("AMPC_MUTANTS"); count < leastMutants && !testing.Short() && only == "" {
+		t.Errorf("%d mutants count, want %d", count, leastMutants)
+	}
 	if share := float64(total.caught) / float64(count-outside); share < required {
 		t.Errorf("%d of %d mutants that count are refused: %.4f, want %.2f", total.caught, count-outside, share, float64(required))
 	}

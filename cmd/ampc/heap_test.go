@@ -1,0 +1,3 @@
+package main
+
+import _ "ampc/internal/largeheap"

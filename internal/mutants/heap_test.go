@@ -1,0 +1,3 @@
+package mutants
+
+import _ "ampc/internal/largeheap"

@@ -1,0 +1,3 @@
+package ranks
+
+import _ "ampc/internal/largeheap"

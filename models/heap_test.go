@@ -1,0 +1,3 @@
+package models_test
+
+import _ "ampc/internal/largeheap"

@@ -1,0 +1,3 @@
+package passes
+
+import _ "ampc/internal/largeheap"

@@ -1,0 +1,3 @@
+package interp
+
+import _ "ampc/internal/largeheap"

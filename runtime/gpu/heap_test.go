@@ -1,0 +1,3 @@
+package gpu_test
+
+import _ "ampc/internal/largeheap"
