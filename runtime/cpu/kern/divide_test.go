@@ -3,10 +3,36 @@ package kern
 import (
 	goflag "flag"
 	"fmt"
+	"sync"
 	"testing"
 )
 
 var everyCount = goflag.Bool("every-count", false, "TestDivision looks at all numbers of workers from 1 to 128")
+
+// searched has what search found: kernels share boxes.
+var searched sync.Map
+
+// onWorkers is a box and the most workers that it is divided for.
+type onWorkers struct {
+	box
+	workers int
+}
+
+// found is what search returned.
+type found struct {
+	time    int
+	balance float64
+}
+
+func searchOnce(b box, workers int) (time int, balance float64) {
+	key := onWorkers{b, workers}
+	if f, ok := searched.Load(key); ok {
+		return f.(found).time, f.(found).balance
+	}
+	time, balance = search(b, workers)
+	searched.Store(key, found{time, balance})
+	return time, balance
+}
 
 // search tries all divisions of a box for at most so many workers. It returns the least time, and the best balance of those that
 // are nearly as fast.
@@ -43,7 +69,7 @@ type planned struct {
 }
 
 func (p *planned) add(b box, d Division, workers int) {
-	time, balance := search(b, workers)
+	time, balance := searchOnce(b, workers)
 	p.time, p.best = p.time+d.Time, p.best+time
 	p.busy, p.held = p.busy+d.Busy, p.held+d.Workers*d.span()
 	if d.Time > p.longest {

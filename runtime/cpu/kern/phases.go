@@ -55,7 +55,9 @@ func (m *Machine) phasedGrad(c *Conv) {
 		t.patch, t.pixel = &t.table[0], &t.table[1]
 		weights := m.phaseTables(&g, &ph, lo, padded)
 		if len(t.patch.s) == 0 && c.Epilogue.plain() {
-			clear(ph.buf.Data)
+			if !m.pool.team.dry {
+				clear(ph.buf.Data)
+			}
 			continue
 		}
 		m.convProduct(&g, ph.buf, c.C, ph.size, ones, weights)

@@ -1,0 +1,3 @@
+package ampc_test
+
+import _ "ampc/internal/largeheap"

@@ -1,0 +1,3 @@
+package nccl_test
+
+import _ "ampc/internal/largeheap"
