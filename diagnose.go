@@ -78,6 +78,9 @@ func (l *lastRun) skips() int {
 // Feeds that were not converted (see Feed) are kept by reference, so they must not
 // have changed. The same holds for the variables: diagnose before SetVariable,
 // LoadFile or another step. Other calls on the model wait until it is done.
+//
+// With TrainConfig.Parallel all ranks call it, and get the same answer, whose notes name the rank.
+// Each rank replays the step of all, so it takes the time and the memory of all ranks' batches.
 func (s *Step) Diagnose(ctx context.Context) (*Diagnosis, error) {
 	defer s.model.gate.hold()()
 	d, err := s.diagnose(ctx)
@@ -91,7 +94,11 @@ func (s *Step) diagnose(ctx context.Context) (*doctor.Diagnosis, error) {
 		return nil, err
 	}
 	defer end()
-	return doctor.Diagnose(ctx, c)
+	d, err := doctor.Diagnose(ctx, c)
+	if err == nil && c.Graph == s.allRanks {
+		d = namedByRank(d)
+	}
+	return d, err
 }
 
 // prepareDiagnosis has the replays of a step compiled in the background, and loaded before a later
@@ -131,6 +138,7 @@ func (s *Step) loadDiagnosis(c *doctor.Case, kept *doctor.Kept) {
 // SaveReplay writes what Diagnose would replay to a file: the compiled graph as
 // text, the policy's name, variables, loss scales and feeds. The file appears as
 // a whole or not at all; DiagnoseFile and `ampc doctor` read it, on any machine.
+// With TrainConfig.Parallel all ranks call it, and rank 0 writes the step of all.
 func (s *Step) SaveReplay(path string) error {
 	defer s.model.gate.hold()()
 	c, end, err := s.replayable()
@@ -138,7 +146,14 @@ func (s *Step) SaveReplay(path string) error {
 		return err
 	}
 	defer end()
-	return c.Save(path)
+	if c.Graph != s.allRanks {
+		return c.Save(path)
+	}
+	if s.world.Rank() == 0 {
+		err = c.Save(path)
+	}
+	_, err = agree(s.world, "SaveReplay (a call of all ranks)", 0, err)
+	return err
 }
 
 // DiagnoseFile is Diagnose of a step that SaveReplay wrote. The graph's custom
@@ -188,6 +203,17 @@ func (s *Step) lastingState() (state map[string][]byte, end func(), err error) {
 	return state, end, nil
 }
 
+// replayed is the case of the last step, of all ranks where there are several, with variables as
+// they are now.
+func (s *Step) replayed() (c *doctor.Case, end func(), err error) {
+	if s.world != nil && s.config.Parallel.Ranks > 1 {
+		return s.replayOfRanks()
+	}
+	c = s.replay(s.last.feeds)
+	c.State, end, err = s.lastingState()
+	return c, end, err
+}
+
 // replayable gathers what a replay of the last step needs, for a caller that has
 // the model's gate until the replay is over, and calls end then.
 func (s *Step) replayable() (c *doctor.Case, end func(), err error) {
@@ -195,17 +221,13 @@ func (s *Step) replayable() (c *doctor.Case, end func(), err error) {
 		return nil, nil, errClosed
 	}
 	s.flight.Wait()
-	if len(s.last.results) == 0 {
+	if len(s.last.results) == 0 { // on any rank: steps are calls of all
 		return nil, nil, fmt.Errorf("diagnose: no step was run yet")
 	}
 	if hasCaches(s.program) {
 		return nil, nil, fmt.Errorf("diagnose: the step has written caches, which a replay does not have as they were: diagnose the model without caches")
 	}
-	if s.config.Parallel.Ranks > 1 {
-		return nil, nil, fmt.Errorf("diagnose: one rank cannot replay the step of %d: run the same batch in one process", s.config.Parallel.Ranks)
-	}
-	c = s.replay(s.last.feeds)
-	if c.State, end, err = s.lastingState(); err != nil {
+	if c, end, err = s.replayed(); err != nil {
 		return nil, nil, err
 	}
 	skipped := s.last.newest().outcome().Skipped

@@ -85,9 +85,12 @@ func (p *sharded) write(store runtime.Store, data []byte) error {
 }
 
 // cut is this rank's part of the elements of the whole.
-func (p *sharded) cut(data []byte) []byte {
+func (p *sharded) cut(data []byte) []byte { return p.cutFor(p.world.Rank(), data) }
+
+// cutFor is the part of rank r.
+func (p *sharded) cutFor(r int, data []byte) []byte {
 	n := int(p.part.Type.Bytes())
-	from := min(p.world.Rank()*n, len(data))
+	from := min(r*n, len(data))
 	own := data[from:min(from+n, len(data))]
 	if len(own) < n { // filled up
 		own = append(slices.Clone(own), make([]byte, n-len(own))...)

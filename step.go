@@ -40,8 +40,9 @@ type Step struct {
 	met      bool // the ranks have found that they agree
 	turn     gate // who runs a training step or one of its sizes
 	flight   *flight
-	evicted  bool    // closed by For to make room
-	last     lastRun // for Diagnose
+	evicted  bool      // closed by For to make room
+	last     lastRun   // for Diagnose
+	allRanks *ir.Graph // the step of all ranks, made by a Diagnose of several
 	kept     *doctor.Kept
 	prepared bool // see prepareDiagnosis
 

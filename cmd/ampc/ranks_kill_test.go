@@ -98,7 +98,7 @@ func (k *killer) train(t *testing.T, args []string, ranks []int) {
 	if killed < *rankKills {
 		t.Errorf("%d kills before the run had ended, want %d", killed, *rankKills)
 	}
-	if out, err := onRanks(t, k.start, 2, k.dir, resume...).end(t, 2*time.Minute); err != nil {
+	if out, err := onRanks(t, k.start, 2, k.dir, resume...).end(t, 10*time.Minute); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 }

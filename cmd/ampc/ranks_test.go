@@ -354,6 +354,24 @@ func tensorsOf(t *testing.T, path string) map[string]string {
 	return all
 }
 
+// Ranks whose training goes nowhere end with what the doctor says of the step of all, once, and save
+// it.
+func TestRanksAreStuck(t *testing.T) {
+	text := rhyme(t)
+	for _, l := range launchers {
+		t.Run(l.name, func(t *testing.T) {
+			dir := t.TempDir()
+			out, err := onRanks(t, l.start, 2, dir, "train", shared, "--text", text, "--out", "o", "--quiet", "--steps", "40", "--lr", "1e30", "--save-bad", "bad.ampc").end(t, 2*time.Minute)
+			if err == nil || strings.Count(out, "forward overflow: ") != 1 {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			if code, said, errs := ampcRun("", "doctor", filepath.Join(dir, "bad.ampc")); code != 0 || !strings.Contains(said, "forward overflow: ") {
+				t.Errorf("the doctor says of the file: code %d\n%s%s", code, said, errs)
+			}
+		})
+	}
+}
+
 // A batch that the ranks cannot share is one line on the rank that leads, and ends all.
 func TestBatchIsNotDivisible(t *testing.T) {
 	out, err := onRanks(t, launchers[0].start, 2, t.TempDir(), "train", "zoo:gpt?batch=3", "--text", rhyme(t), "--steps", "2").end(t, time.Minute)

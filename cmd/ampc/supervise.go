@@ -75,7 +75,7 @@ func (r *recent) stalled(hysteresis int) string {
 }
 
 // stuck returns an error if training makes no progress. Before that it runs the doctor, and saves
-// the step if --save-bad is given.
+// the step if --save-bad is given. All ranks come here after the same step.
 func (t *trainer) stuck(ctx context.Context) error {
 	err := t.step.Stuck()
 	if err == nil {
@@ -85,21 +85,26 @@ func (t *trainer) stuck(ctx context.Context) error {
 		}
 		err = fmt.Errorf("step %d: %s: %s", t.done, why, t.remedy())
 	}
-	if t.errs == nil || t.flags.group != nil { // one rank cannot replay a step of all ranks
+	if t.errs == nil {
 		return err
 	}
 	t.bar.close()
+	root := t.flags.group.isRoot()
 	if path := t.flags.saveBad; path != "" {
 		if err := t.step.SaveReplay(path); err != nil {
 			return err
 		}
-		fmt.Fprintf(t.errs, "wrote the step: ampc doctor %s\n", path)
+		if root {
+			fmt.Fprintf(t.errs, "wrote the step: ampc doctor %s\n", path)
+		}
 	}
-	d, failed := t.step.Diagnose(ctx)
+	d, failed := t.step.Diagnose(t.flags.group.stepContext(ctx))
 	if failed != nil {
 		return failed
 	}
-	fmt.Fprintln(t.errs, d)
+	if root {
+		fmt.Fprintln(t.errs, d)
+	}
 	return stuckError{err}
 }
 

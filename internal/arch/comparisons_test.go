@@ -35,6 +35,7 @@ var comparing = map[string]struct {
 	"lower/verify_launch.go":          {1, checks},
 	"lower/verify_moves.go":           {11, checks},
 	"passes/algebra.go":               {21, rewrite},
+	"passes/allranks.go":              {2, rewrite},
 	"passes/chunks.go":                {8, rewrite},
 	"passes/inner.go":                 {1, inserts},
 	"passes/layout.go":                {4, rewrite},
