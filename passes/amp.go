@@ -75,8 +75,10 @@ type assigner struct {
 	// they are not needed, and casts written by hand are forms of tensors.
 	planned  bool
 	captured map[*ir.Value]bool
-	loads    map[load]bool // tensors that a cluster rounds when it loads them
-	guard    []string      // why the range guard keeps a free value f32; "": it does not
+	required []requirements // by value ID, of its readers
+	promoted []bool         // by value ID: a row that takes the widest operand computes from it, also in its cluster
+	loads    map[load]bool  // tensors that a cluster rounds when it loads them
+	guard    []string       // why the range guard keeps a free value f32; "": it does not
 }
 
 // decision is how one node computes: its class under the policy, and the cause.

@@ -60,6 +60,7 @@ func (a *assigner) ofPolicy(v *ir.Value, d ir.DType) ir.DType {
 // their own readers. A returned result is required in its source dtype.
 func (a *assigner) requirements() []requirements {
 	required := make([]requirements, len(a.want))
+	a.required, a.promoted = required, make([]bool, len(a.want))
 	for id, out := range a.out {
 		switch {
 		case out && a.src[id] == a.low:
@@ -76,9 +77,11 @@ func (a *assigner) requirements() []requirements {
 				a.unpinMove(n, required)
 			}
 			for i, v := range n.In {
-				if v != nil && a.assignable(v) {
-					required[v.ID] |= a.requirement(n, i, required)
+				if v == nil || !a.assignable(v) {
+					continue
 				}
+				required[v.ID] |= a.requirement(n, i, required)
+				a.promoted[v.ID] = a.promoted[v.ID] || a.promotes(n, i)
 			}
 		}
 	}
@@ -129,6 +132,28 @@ func (a *assigner) requirement(n *ir.Node, i int, required []requirements) requi
 	return readByOther
 }
 
+// promotes reports whether n computes from its operand i in a dtype that depends on it, or passes it
+// on to a row that does, in registers of its cluster or not.
+func (a *assigner) promotes(n *ir.Node, i int) bool {
+	if a.formCast(n) || a.requiredDType(n, i) != ir.Invalid {
+		return false
+	}
+	switch a.class(n, i) {
+	case ir.Clear:
+		return slices.ContainsFunc(n.Out, func(o *ir.Value) bool { return a.promoted[o.ID] })
+	case ir.PromoteC:
+		return a.p.Eager || !slices.ContainsFunc(n.Out, func(o *ir.Value) bool { return a.required[o.ID] == readByF32 })
+	}
+	return false
+}
+
+// promotedOutside reports whether a node outside of v's cluster promotes v.
+func (a *assigner) promotedOutside(v *ir.Value) bool {
+	return slices.ContainsFunc(a.uses.Of(v), func(u ir.Use) bool {
+		return !sameCluster(v, u.Node) && a.promotes(u.Node, u.Arg)
+	})
+}
+
 // choose returns the dtype in which result i of n is stored, and the one that promoting readers in
 // its cluster count it as.
 func (a *assigner) choose(s ir.Section, n *ir.Node, i int, required requirements, seen []ir.DType) (stored, as ir.DType) {
@@ -159,7 +184,8 @@ func (a *assigner) choose(s ir.Section, n *ir.Node, i int, required requirements
 // promoting row reads it. In its own cluster the value is a register, as wide as its operands.
 func (a *assigner) keep(n *ir.Node, required requirements, seen []ir.DType) (stored, as ir.DType) {
 	stored, d := ir.F32, ir.F32
-	if a.c.Caps.StoresLow(n) && !a.p.Eager && required&readByF32 == 0 && (a.p.Narrow || required&readByLow != 0 && required&readByPromote == 0) {
+	v := n.Out[0]
+	if a.c.Caps.StoresLow(n) && !a.p.Eager && required&readByF32 == 0 && (a.p.Narrow || required&readByLow != 0 && required&readByPromote == 0 && !a.promotedOutside(v)) {
 		stored = a.low
 	}
 	if d, _ = a.widest(n, seen); n.Def().Elem == nil {

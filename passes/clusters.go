@@ -310,3 +310,13 @@ func (m *planner) storesOnce(n *ir.Node) bool {
 func (m *planner) chained(n *ir.Node) bool {
 	return n.Why.Cluster > 0 && slices.ContainsFunc(m.member[n.Why.Cluster], m.c.Caps.Chains)
 }
+
+// compared reports whether a question asks how n's result relates to an operand of n, as the gradient
+// of a maximum does. A rounded maximum would equal none of the elements that it was chosen from.
+func (m *planner) compared(n *ir.Node) bool {
+	return slices.ContainsFunc(m.uses.Of(n.Out[0]), func(u ir.Use) bool {
+		return u.Node.Out[0].Type.DType == ir.Bool && u.Node.Def().Elem != nil && slices.ContainsFunc(u.Node.In, func(v *ir.Value) bool {
+			return v != n.Out[0] && slices.Contains(n.In, v)
+		})
+	})
+}

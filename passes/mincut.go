@@ -49,7 +49,6 @@ type planner struct {
 	*assigner
 	plan     *plan.Plan
 	solver   *plan.Solver
-	required []requirements
 	v        []plan.Choice           // by value ID: how it is stored; AsStored for values that are not floats
 	seen     []plan.Choice           // by value ID: the dtype that promoting readers count it as
 	base     []*ir.Value             // by value ID: the value whose memory it shares
@@ -69,9 +68,10 @@ type planner struct {
 
 func newPlanner(a *assigner) *planner {
 	values := len(a.want)
+	a.requirements()
 	a.loads = map[load]bool{}
 	m := &planner{
-		assigner: a, plan: plan.New(), required: a.requirements(), v: make([]plan.Choice, values), seen: make([]plan.Choice, values),
+		assigner: a, plan: plan.New(), v: make([]plan.Choice, values), seen: make([]plan.Choice, values),
 		base: make([]*ir.Value, values), part: make([]*ir.Value, values), form: make([]form, values), owner: make([]*ir.Value, 2),
 		member: map[int32][]*ir.Node{}, exact: map[plan.Choice]bool{}, pins: map[plan.Choice]*pinned{}, launched: map[*ir.Node]bool{}, computes: map[*ir.Value]bool{},
 	}
@@ -454,7 +454,7 @@ func (m *planner) keptVariable(n *ir.Node, i int, required requirements) (stored
 	switch {
 	case i == 0 && m.c.Caps.StoresLow(n) && m.copied(n.Out[0]) == readByLow:
 		stored = plan.Low
-	case i == 0 && m.c.Caps.StoresLow(n) && required&readByF32 == 0 && (m.p.Narrow || required&readByLow != 0 && required&readByPromote == 0):
+	case i == 0 && m.c.Caps.StoresLow(n) && required&readByF32 == 0 && (m.p.Narrow || required&readByLow != 0 && required&readByPromote == 0 && !m.promotedOutside(n.Out[0])):
 		stored = m.choose(n.Out[i])
 	case i == 0 && m.c.Caps.StoresLow(n) && n.Why.Cluster == 0 && m.copiesOnly(n.Out[0]):
 		return m.chooseExact(n.Out[i]), plan.F32
@@ -466,7 +466,8 @@ func (m *planner) keptVariable(n *ir.Node, i int, required requirements) (stored
 }
 
 // constraints are pairs of choices where one side implies the other: a free row never stores less
-// than it reads. Under Narrow that holds for rows that only move elements: no row rounds there.
+// than it reads. Under Narrow that holds for rows that only move elements, which do not round, and
+// for those whose result is compared with what they read.
 func (m *planner) constraints() {
 	for id, v := range m.partner {
 		if !m.p.Narrow && v != nil && m.v[id].Free() && m.v[v.ID] >= 0 {
@@ -475,7 +476,7 @@ func (m *planner) constraints() {
 	}
 	for s, n := range m.g.Nodes {
 		t := &m.node[n.ID]
-		if len(n.Out) == 0 || !m.assignable(n.Out[0]) || shares(n) || m.p.Narrow && !m.carries(n) {
+		if len(n.Out) == 0 || !m.assignable(n.Out[0]) || shares(n) || m.p.Narrow && !m.carries(n) && !m.compared(n) {
 			continue
 		}
 		to := plan.AsStored

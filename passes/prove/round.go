@@ -79,6 +79,7 @@ type rounding struct {
 	inF, inT []rounded
 	val      []value // by value ID of F
 	classLow []bool  // by class: some value of F with it is 16 bits wide
+	products []bool  // by class: a product reads some value of F with it in 16 bits
 	moved    map[*ir.Value][]movedRead
 	// free has the formats that a value of T may have for every reader.
 	free map[ref]rounded
@@ -87,7 +88,7 @@ type rounding struct {
 // roundings requires that each node that reads 16 bits where the source has f32 is allowed to.
 func (p *proof) roundings() {
 	m := p.matched()
-	r := &rounding{proof: p, m: m, inF: m.f.roundedIn(), val: make([]value, len(m.f.refs)), classLow: make([]bool, m.last), moved: map[*ir.Value][]movedRead{}}
+	r := &rounding{proof: p, m: m, inF: m.f.roundedIn(), val: make([]value, len(m.f.refs)), classLow: make([]bool, m.last), products: make([]bool, m.last), moved: map[*ir.Value][]movedRead{}}
 	r.inT = m.t.roundedIn()
 	r.findFree()
 	for s := int(ir.NumSections) - 1; s >= 0; s-- {
@@ -108,10 +109,11 @@ func (p *proof) roundings() {
 }
 
 // findFree lists the values that F may round for every reader: those that the step from which F
-// inherits stores rounded, those that rows move that are painted in 16 bits or pinned to them, and
-// elements of variables that the policy casts for all readers.
+// inherits stores rounded, those that rows move that are painted in 16 bits or pinned to them, those
+// that promoting rows move where these may narrow, and elements of variables that the policy casts
+// for all readers.
 func (r *rounding) findFree() {
-	if r.rules.Inherited == nil && !r.rules.Paint && !r.rules.CastAll && !slices.Contains(r.rules.Pins, ir.PinLow) {
+	if r.rules.Inherited == nil && !r.rules.Paint && !r.rules.CastAll && !r.rules.Narrow && !slices.Contains(r.rules.Pins, ir.PinLow) {
 		return
 	}
 	r.free = map[ref]rounded{}
@@ -123,7 +125,7 @@ func (r *rounding) findFree() {
 			if r.rules.Inherited != nil {
 				d = roundedTo(r.rules.Inherited(v))
 			}
-			if painted || r.movesCast(n) {
+			if painted || r.movesCast(n) || r.rules.Narrow && n.Op != ir.OpCast && carries(n) && r.rowClass(n) == ir.PromoteC {
 				d |= roundedTo(r.rules.Low)
 			}
 			if d != 0 {
@@ -197,6 +199,7 @@ func (r *rounding) formats(name string, pos ir.Pos, extra rounded) bool {
 // node checks the results of n. Nodes are checked in their order.
 func (r *rounding) node(n *ir.Node) {
 	if carries(n) {
+		r.joined(n)
 		return
 	}
 	t := r.image(n)
@@ -221,6 +224,33 @@ func (r *rounding) node(n *ir.Node) {
 		if why := r.refused(n, t, k, of); why != "" {
 			r.report(n, "%s is read in %s by %s, and %s", v, of.extra, of.rounded, why)
 		}
+	}
+}
+
+// joined notes whether n, which moves elements of several values to one, is 16 bits wide: it is
+// stored so and all of them are.
+func (r *rounding) joined(n *ir.Node) {
+	t := r.image(n)
+	if t == nil || !n.Out[0].Type.DType.Low() {
+		return
+	}
+	seen := false
+	for i, v := range n.In {
+		if i >= len(t.In) || !carried(n, i) {
+			continue
+		}
+		low := r.inImage(t, i) != 0 && v.Type.DType.Low()
+		if !low {
+			low = true
+			r.origins(v, func(w *ir.Value) { low = low && (r.val[w.ID].low || r.classLow[r.m.f.refs[w.ID].class]) })
+		}
+		if !low {
+			return
+		}
+		seen = true
+	}
+	if seen {
+		r.classLow[r.m.f.refs[n.Out[0].ID].class] = true
 	}
 }
 
@@ -294,7 +324,7 @@ func (r *rounding) refused(n, t *ir.Node, k int, of *value) string {
 		return "a kept row of an eager policy stores f32"
 	case class == ir.Keep && outside != 0:
 		return "a kept row stores f32 for them"
-	case class == ir.Keep && of.rounded&(readLow|behindLow) == 0:
+	case class == ir.Keep && of.rounded&(readLow|behindLow) == 0 && !r.products[r.m.f.refs[n.Out[k].ID].class]:
 		return "a kept row stores 16 bits for a product alone"
 	case class == ir.Keep && of.rounded&(readPromote|behindOther|readWide) != 0:
 		return "a kept row does not narrow what a promoting one reads"

@@ -151,7 +151,8 @@ type reading struct {
 	by    *ir.Node // reader; nil: the caller
 	t     rounded  // how T rounded the value
 	since rounded  // formats of the values traced so far
-	cast  bool     // one of them is a cast
+	cast  bool     // one of them is a cast that T lacks
+	hand  bool     // one of them is a cast of T, which reads f32
 	moves *ir.Node // T's node that moves a gradient
 }
 
@@ -172,15 +173,25 @@ func (r *rounding) trace(v *ir.Value, x reading) {
 			x.kind = readLow
 		}
 		x.since |= roundedTo(v.Type.DType)
-		narrowed := x.cast
+		before := x
 		for w := range handedOn(v) {
-			x.cast = narrowed || v.Type.DType.Low() && !w.Type.DType.Low()
+			if narrows := v.Type.DType.Low() && !w.Type.DType.Low(); narrows {
+				x.cast = before.cast || roundedTo(v.Type.DType)&^x.t != 0
+				x.hand = before.hand || roundedTo(v.Type.DType)&^x.t == 0
+			}
 			r.trace(w, x)
+			x = before
 		}
 		return
 	}
 	of := &r.val[v.ID]
 	of.extra |= extra
+	if x.hand {
+		of.wide |= x.kind
+	}
+	if x.kind&(readLow|behindLow) != 0 && (x.since|r.inF[v.ID])&roundedTo(r.rules.Low) != 0 {
+		r.products[r.m.f.refs[v.ID].class] = true
+	}
 	switch {
 	case extra == 0:
 		of.wide |= x.kind
