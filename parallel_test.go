@@ -157,6 +157,44 @@ func TestRanksDisagreeOnTheModel(t *testing.T) {
 	}
 }
 
+// A gradient that no data reach, that of a bias under a mean, is as large on ranks as in one process.
+func TestGradientWithoutDataOnRanks(t *testing.T) {
+	const rows, steps = 8, 3
+	x := make([]float32, rows*4)
+	for i := range x {
+		x[i] = float32(i%7) - 3
+	}
+	train := func(w world.World, from, n int) (ampc.HostTensor, error) {
+		m := ampc.New("m", ampc.Seed(1))
+		defer m.Close()
+		c := ampc.TrainConfig{Optimizer: ampc.SGD(0.9), LR: ampc.Constant(0.1)}
+		if w != nil {
+			c.Parallel = ampc.DataParallel(w)
+		}
+		s, err := m.Train(c, ampc.Loss{Value: m.ReduceMean(m.Linear("fc", m.Input("x", ampc.F32, n, 4), 2))})
+		if err != nil {
+			return ampc.HostTensor{}, err
+		}
+		for range steps {
+			if _, err := s.Run(t.Context(), ampc.Feed{"x": x[4*from : 4*(from+n)]}); err != nil {
+				return ampc.HostTensor{}, err
+			}
+		}
+		return m.Variable("fc.b")
+	}
+	want, err := train(nil, 0, rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	onRanks(t, 2, func(w world.World) error {
+		got, err := train(w, w.Rank()*rows/2, rows/2)
+		if err == nil && string(got.Bytes) != string(want.Bytes) {
+			err = fmt.Errorf("%v on two ranks, %v in one process", got, want)
+		}
+		return err
+	})
+}
+
 // pixels are rows of images and classes, drawn by their number in the global batch.
 func pixels(step, from, n int) ampc.Feed {
 	x, y := make([]float32, n*784), make([]int32, n)

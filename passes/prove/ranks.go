@@ -84,7 +84,7 @@ func (r *rankRule) message(n *ir.Node) {
 			r.p.report(n, "sends %s twice", v)
 		case gathers && !r.isLocal(v):
 			r.p.report(n, "gathers %s, which is equal on all ranks", v)
-		case n.Str("op") == "sum" && !r.isLocal(v):
+		case n.Str("op") == "sum" && !r.isLocal(v) && (!r.backward(v) || r.isSum(v)): // a gradient that no data reach is a part all the same
 			r.p.report(n, "sums %s, which is equal on all ranks", v)
 		case !gathers && n.Str("op") != "sum" && r.backward(v):
 			r.p.report(n, "takes the %s of %s, of which the ranks have parts", n.Str("op"), v)
