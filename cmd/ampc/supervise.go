@@ -105,6 +105,9 @@ func (t *trainer) stuck(ctx context.Context) error {
 	if root {
 		fmt.Fprintln(t.errs, d)
 	}
+	if lost := t.flags.group.agree(nil); lost != nil { // launchers end all ranks with the first
+		return lost
+	}
 	return stuckError{err}
 }
 
