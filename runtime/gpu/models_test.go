@@ -154,6 +154,7 @@ func TestZoo(t *testing.T) {
 	if testing.Short() {
 		t.Skip("twelve models in three precisions take a minute in the interpreter; run without -short")
 	}
+	t.Parallel()
 	for _, c := range zoo {
 		for _, policy := range []string{"f32", "mixed-f16", "mixed-bf16"} {
 			t.Run(c.spec+"/"+policy, func(t *testing.T) {

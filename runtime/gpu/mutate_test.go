@@ -101,6 +101,7 @@ var fateNames = [numFates]string{"verify", "simulator", "numbers", "equivalent",
 // the simulated device or a difference in any bit of results or variables
 // must notice 99 of 100; what is left is printed.
 func TestMutants(t *testing.T) {
+	t.Parallel()
 	each := 7 // of a kind and a Program
 	if testing.Short() {
 		each = 1

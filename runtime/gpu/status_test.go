@@ -82,6 +82,7 @@ func TestDnnThatDoesNotWork(t *testing.T) {
 // TestEqualPlansOnce: steps with equal graphs share a plan, and with measurements the fastest engine that
 // keeps the contract: sums in f32, the same in every run.
 func TestEqualPlansOnce(t *testing.T) {
+	t.Parallel()
 	g := ready(t, "gpt?layers=2&batch=1&seq=128&dim=16&heads=2&vocab=16", "mixed-f16", "sm_90")[0]
 	for _, tuned := range []bool{false, true} {
 		d, b := device(t, sim.Options{})

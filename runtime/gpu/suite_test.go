@@ -12,6 +12,7 @@ func TestSuite(t *testing.T) {
 	if testing.Short() {
 		t.Skip("every row in every dtype takes half a minute in the interpreter; run without -short")
 	}
+	t.Parallel()
 	b := openSim(t, "sm_90")
 	runtimetest.Run(t, func(*testing.T, int) runtime.Backend { return b })
 }
@@ -27,6 +28,7 @@ func TestSuiteWithoutDnn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("attention and convolutions in every dtype take seconds in the interpreter; run without -short")
 	}
+	t.Parallel()
 	for _, target := range []string{"sm_90/nodnn", "sm_70/nodnn"} {
 		b := openSim(t, target)
 		runtimetest.RunRows(t, "conv|attention", func(*testing.T, int) runtime.Backend { return b })
