@@ -95,6 +95,8 @@ type machine struct {
 		Kernels  string   `json:"kernels"`
 		Sets     []string `json:"kernel_sets"`       // values of AMPC_CPU, the default first
 		Refused  string   `json:"refused,omitempty"` // a kernel set that the operating system disables for this process
+		Composed bool     `json:"kernels_composed_at_load"`
+		NoCode   string   `json:"composing_refused,omitempty"` // why kernels cannot be composed, where the processor has them
 		Platform string   `json:"platform"`
 		Threads  int      `json:"threads"`
 	} `json:"cpu"`
@@ -125,6 +127,7 @@ func describeMachine(b *cpu.Backend, found *cuda.Report) machine {
 	var m machine
 	m.CPU.Kernels, m.CPU.Platform, m.CPU.Threads = b.Name(), runtime.GOOS+"/"+runtime.GOARCH, b.Threads()
 	m.CPU.Sets, m.CPU.Refused = cpu.KernelSets()
+	m.CPU.Composed, m.CPU.NoCode = cpu.ComposesKernels()
 	m.CUDA.Libraries, m.CUDA.Devices = []libraryRow{}, []gpuRow{}
 	m.CUDA.Problem, m.CUDA.Advice = found.Problem, found.Advice
 	for _, l := range found.Libraries {
@@ -154,6 +157,13 @@ func devicesCommand() *cobra.Command {
 		if refused != "" {
 			fmt.Fprintln(out, "no "+refused)
 		}
+		composes, refused := cpu.ComposesKernels()
+		switch {
+		case composes:
+			fmt.Fprintln(out, "cpu kernels composed at load: yes")
+		case refused != "":
+			fmt.Fprintln(out, "cpu kernels composed at load: no, "+refused)
+		}
 		_, err = io.WriteString(out, cuda.Discover().String())
 		return err
 	})
@@ -161,7 +171,7 @@ func devicesCommand() *cobra.Command {
 	c.Long = `List what this machine can run on: the CPU's kernel set and threads, and the CUDA devices and libraries found.
 
 Environment: AMPC_CPU=go|avx2|avx512|avx512bf16|amx|neon picks a set of kernels that the processor has, GOMAXPROCS
-the threads; AMPC_WINOGRAD=off keeps convolutions to their definition.`
+the threads; AMPC_WINOGRAD=off keeps convolutions to their definition; AMPC_COMPOSE=off composes no kernels at load.`
 	return c
 }
 

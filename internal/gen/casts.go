@@ -158,8 +158,8 @@ func (v *vm) bfloat(x vec) vec { return v.shr(v.bfloatHigh(x), 16) }
 func (v *vm) bfloatHigh(x vec) vec {
 	up := v.addInt(x, bits(0x7fff))
 	if v.wide() {
-		v.where(inst{plain: VPADDD, bcst: VPADDD_BCST}, v.test(x, bits(0x10000)), bits(1), up, up)
-		v.where(inst{plain: VPORD, bcst: VPORD_BCST}, v.cmp(unordered, x, x), bits(0x400000), x, up)
+		v.where(iaddI, v.test(x, bits(0x10000)), bits(1), up, up)
+		v.where(inst{plain: VPORD, bcst: VPORD_BCST, op: "VPORD"}, v.cmp(unordered, x, x), bits(0x400000), x, up)
 		return up
 	}
 	up = v.addInt(up, v.and(v.shr(x, 16), bits(1)))

@@ -397,7 +397,7 @@ func (v *vm) fusedTable(b *strings.Builder) {
 		if f.rows {
 			run, rows = "nil", run
 		}
-		fmt.Fprintf(b, "%q: {%q, %d, []Type{%s}, %d, %s, %s, %s, %d},\n", f.text, f.name, len(f.loads), types, v.w, run, streaming, rows, len(f.sums))
+		fmt.Fprintf(b, "%q: {%q, %d, []Type{%s}, %d, %s, %s, %s, %d, nil},\n", f.text, f.name, len(f.loads), types, v.w, run, streaming, rows, len(f.sums))
 	}
 	fmt.Fprintf(b, "}\np.fence = fence%s\n", v.suffix())
 }

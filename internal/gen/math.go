@@ -15,9 +15,7 @@ const (
 // pow2 is x * 2^n for integers n in float form from -150 to 128, rounded once.
 func (v *vm) pow2(x, n vec) vec {
 	if v.wide() {
-		d := v.new()
-		v.emit(func() { VSCALEFPS(n, x, d) })
-		return d
+		return v.two(inst{plain: VSCALEFPS, op: "VSCALEFPS"}, x, n)
 	}
 	i := v.toInt(n)
 	half := v.sar(i, 1)
@@ -250,8 +248,8 @@ func (v *vm) lowBit(q vec) cond {
 	} else if !v.wide() {
 		return top
 	}
-	k := K()
-	v.emit(func() { VPMOVD2M(top, k) })
+	k := v.condition()
+	v.do(inst{plain: func(o ...Op) { VPMOVD2M(o[0], o[1]) }, op: "VPMOVD2M"}, top, k)
 	return k
 }
 
@@ -264,6 +262,9 @@ func (v *vm) softplus(x vec) vec {
 func (v *vm) roundF16(x vec) vec {
 	if v.arm != nil {
 		return v.arm.set(fcvtl, "FCVTL", v.arm.set(fcvtn, "FCVTN", x, nil), nil)
+	}
+	if v.tape != nil {
+		return v.tape.one("VCVTPH2PS", 0, v.tape.one("VCVTPS2PH", 0, x))
 	}
 	h, d := YMM(), v.new()
 	v.emit(func() {

@@ -19,7 +19,8 @@ type vm struct {
 
 	odds vec // of loadOdds
 
-	arm *arm // if set, bodies are recorded for arm64
+	arm  *arm  // if set, bodies are recorded for arm64
+	tape *tape // if set, bodies are recorded for kernels that are composed at load (AVX-512)
 
 	second reg.GPVirtual // pointer of a reduction's second operand
 	scalar vec           // its scalar operand
@@ -86,6 +87,9 @@ func (v *vm) suffix() string {
 func (v *vm) size() int { return 4 * v.w }
 
 func (v *vm) new() vec {
+	if v.tape != nil {
+		return v.tape.names.ZMM()
+	}
 	if v.wide() {
 		return ZMM()
 	}
@@ -101,29 +105,32 @@ func (v *vm) text(name, params, doc string) {
 	Doc(name + v.suffix() + " " + doc)
 }
 
-// inst is an instruction with its form for a constant broadcast from memory (AVX-512 only) and its NEON encoding.
+// inst is an instruction with its form for a constant broadcast from memory (AVX-512 only), its NEON encoding, and its name
+// on tapes with its immediate.
 type inst struct {
 	plain, bcst func(...Op)
 	neon        uint32
 	name        string
+	op          string
+	imm         uint64
 }
 
 var (
-	addI   = inst{VADDPS, VADDPS_BCST, fadd, "FADD"}
-	subI   = inst{VSUBPS, VSUBPS_BCST, fsub, "FSUB"}
-	mulI   = inst{VMULPS, VMULPS_BCST, fmul, "FMUL"}
-	divI   = inst{VDIVPS, VDIVPS_BCST, fdiv, "FDIV"}
-	minI   = inst{VMINPS, VMINPS_BCST, fmin, "FMIN"}
-	maxI   = inst{VMAXPS, VMAXPS_BCST, fmax, "FMAX"}
-	andI   = inst{VANDPS, VANDPS_BCST, and, "AND"}
-	andnI  = inst{VANDNPS, VANDNPS_BCST, 0, ""}
-	orI    = inst{VORPS, VORPS_BCST, orr, "ORR"}
-	xorI   = inst{VXORPS, VXORPS_BCST, eor, "EOR"}
-	iaddI  = inst{VPADDD, VPADDD_BCST, addI4, "ADD"}
-	isubI  = inst{VPSUBD, VPSUBD_BCST, subI4, "SUB"}
-	fma213 = inst{plain: VFMADD213PS, bcst: VFMADD213PS_BCST}
-	fma231 = inst{VFMADD231PS, VFMADD231PS_BCST, fmla, "FMLA"}
-	fnm231 = inst{VFNMADD231PS, VFNMADD231PS_BCST, fmls, "FMLS"}
+	addI   = inst{VADDPS, VADDPS_BCST, fadd, "FADD", "VADDPS", 0}
+	subI   = inst{VSUBPS, VSUBPS_BCST, fsub, "FSUB", "VSUBPS", 0}
+	mulI   = inst{VMULPS, VMULPS_BCST, fmul, "FMUL", "VMULPS", 0}
+	divI   = inst{VDIVPS, VDIVPS_BCST, fdiv, "FDIV", "VDIVPS", 0}
+	minI   = inst{VMINPS, VMINPS_BCST, fmin, "FMIN", "VMINPS", 0}
+	maxI   = inst{VMAXPS, VMAXPS_BCST, fmax, "FMAX", "VMAXPS", 0}
+	andI   = inst{VANDPS, VANDPS_BCST, and, "AND", "VANDPS", 0}
+	andnI  = inst{VANDNPS, VANDNPS_BCST, 0, "", "VANDNPS", 0}
+	orI    = inst{VORPS, VORPS_BCST, orr, "ORR", "VORPS", 0}
+	xorI   = inst{VXORPS, VXORPS_BCST, eor, "EOR", "VXORPS", 0}
+	iaddI  = inst{VPADDD, VPADDD_BCST, addI4, "ADD", "VPADDD", 0}
+	isubI  = inst{VPSUBD, VPSUBD_BCST, subI4, "SUB", "VPSUBD", 0}
+	fma213 = inst{plain: VFMADD213PS, bcst: VFMADD213PS_BCST, op: "VFMADD213PS"}
+	fma231 = inst{VFMADD231PS, VFMADD231PS_BCST, fmla, "FMLA", "VFMADD231PS", 0}
+	fnm231 = inst{VFNMADD231PS, VFNMADD231PS_BCST, fmls, "FMLS", "VFNMADD231PS", 0}
 )
 
 // constant is the operand of a constant; bcst reports that it needs the broadcasting form.
@@ -136,6 +143,10 @@ func (v *vm) constant(b bits) (o Op, bcst bool) {
 
 // do emits i with source x, a register or a constant, before the other operands.
 func (v *vm) do(i inst, x any, rest ...Op) {
+	if v.tape != nil {
+		v.tape.record(i.op, i.imm, x, rest)
+		return
+	}
 	if b, ok := x.(bits); ok {
 		if v.dry != nil {
 			*v.dry = append(*v.dry, uint32(b))
@@ -165,6 +176,9 @@ func (v *vm) reg(x any) vec {
 	}
 	if v.arm != nil {
 		return v.arm.constant(b)
+	}
+	if v.tape != nil {
+		return v.tape.constant(b)
 	}
 	if v.dry != nil {
 		*v.dry = append(*v.dry, uint32(b))
@@ -212,8 +226,11 @@ func (v *vm) two(i inst, a, b any) vec {
 	return d
 }
 
-// one is an instruction of one operand: its amd64 form, or its NEON encoding.
-func (v *vm) one(x vec, enc uint32, name string, g func(d vec)) vec {
+// one is an instruction of one operand: its amd64 form, on a tape with op and imm, or its NEON encoding.
+func (v *vm) one(x vec, op string, imm uint64, enc uint32, name string, g func(d vec)) vec {
+	if v.tape != nil {
+		return v.tape.one(op, imm, x)
+	}
 	if v.arm != nil {
 		return v.arm.set(enc, name, x, nil)
 	}
@@ -249,6 +266,9 @@ func (v *vm) clamp(x vec, lo, hi bits) vec { return v.maxOf(lo, v.minOf(hi, x)) 
 func (v *vm) copy(a vec) vec {
 	if v.arm != nil {
 		return v.arm.copy(a)
+	}
+	if v.tape != nil {
+		return v.tape.copy(a)
 	}
 	d := v.new()
 	v.emit(func() { VMOVAPS(a, d) })
@@ -312,7 +332,7 @@ const signBit = 0x80000000
 
 // round rounds to an integer: 0 to nearest even, 1 down, 2 up.
 func (v *vm) round(x vec, mode uint8) vec {
-	return v.one(x, [...]uint32{frintn, frintm, frintp}[mode], "FRINT", func(d vec) {
+	return v.one(x, "VRNDSCALEPS", uint64(mode), [...]uint32{frintn, frintm, frintp}[mode], "FRINT", func(d vec) {
 		if v.wide() {
 			VRNDSCALEPS(Imm(uint64(mode)), x, d)
 		} else {
@@ -321,23 +341,29 @@ func (v *vm) round(x vec, mode uint8) vec {
 	})
 }
 
-func (v *vm) sqrt(x vec) vec { return v.one(x, fsqrt, "FSQRT", func(d vec) { VSQRTPS(x, d) }) }
+func (v *vm) sqrt(x vec) vec {
+	return v.one(x, "VSQRTPS", 0, fsqrt, "FSQRT", func(d vec) { VSQRTPS(x, d) })
+}
 
 // toInt converts integers in float form; shl, shr, sar and addInt work on the integer lanes.
-func (v *vm) toInt(x vec) vec { return v.one(x, fcvtns, "FCVTNS", func(d vec) { VCVTPS2DQ(x, d) }) }
+func (v *vm) toInt(x vec) vec {
+	return v.one(x, "VCVTPS2DQ", 0, fcvtns, "FCVTNS", func(d vec) { VCVTPS2DQ(x, d) })
+}
 
-func (v *vm) toFloat(x vec) vec { return v.one(x, scvtf, "SCVTF", func(d vec) { VCVTDQ2PS(x, d) }) }
+func (v *vm) toFloat(x vec) vec {
+	return v.one(x, "VCVTDQ2PS", 0, scvtf, "SCVTF", func(d vec) { VCVTDQ2PS(x, d) })
+}
 
 func (v *vm) shl(x vec, n uint64) vec {
-	return v.one(x, shl|uint32(32+n)<<16, "SHL", func(d vec) { VPSLLD(Imm(n), x, d) })
+	return v.one(x, "VPSLLD", n, shl|uint32(32+n)<<16, "SHL", func(d vec) { VPSLLD(Imm(n), x, d) })
 }
 
 func (v *vm) shr(x vec, n uint64) vec {
-	return v.one(x, ushr|uint32(64-n)<<16, "USHR", func(d vec) { VPSRLD(Imm(n), x, d) })
+	return v.one(x, "VPSRLD", n, ushr|uint32(64-n)<<16, "USHR", func(d vec) { VPSRLD(Imm(n), x, d) })
 }
 
 func (v *vm) sar(x vec, n uint64) vec {
-	return v.one(x, sshr|uint32(64-n)<<16, "SSHR", func(d vec) { VPSRAD(Imm(n), x, d) })
+	return v.one(x, "VPSRAD", n, sshr|uint32(64-n)<<16, "SSHR", func(d vec) { VPSRAD(Imm(n), x, d) })
 }
 
 func (v *vm) addInt(a, b any) vec { return v.two(iaddI, a, b) }
@@ -361,6 +387,14 @@ const (
 // cond is the result of a comparison: a mask register or a vector of ones and zeros.
 type cond = reg.Register
 
+// condition is a new mask register.
+func (v *vm) condition() cond {
+	if v.tape != nil {
+		return v.tape.names.K()
+	}
+	return K()
+}
+
 // like is a new register of the size of r.
 func (v *vm) like(r reg.Register) vec {
 	switch r.Size() {
@@ -380,10 +414,12 @@ func (v *vm) cmp(pred uint64, a vec, b any) cond {
 	i := inst{
 		plain: func(o ...Op) { VCMPPS(append([]Op{Imm(pred)}, o...)...) },
 		bcst:  func(o ...Op) { VCMPPS_BCST(append([]Op{Imm(pred)}, o...)...) },
+		op:    "VCMPPS",
+		imm:   pred,
 	}
 	var d reg.Register = v.new()
 	if v.wide() {
-		d = K()
+		d = v.condition()
 	}
 	v.do(i, b, a, d)
 	return d
@@ -399,7 +435,7 @@ func (v *vm) pick(c cond, yes, no any) vec {
 	d := v.new()
 	n := v.reg(no)
 	if v.wide() {
-		v.do(inst{plain: VBLENDMPS, bcst: VBLENDMPS_BCST}, yes, n, c, d)
+		v.do(inst{plain: VBLENDMPS, bcst: VBLENDMPS_BCST, op: "VBLENDMPS"}, yes, n, c, d)
 	} else {
 		v.do(inst{plain: func(o ...Op) { VBLENDVPS(c, o[0], o[1], o[2]) }}, yes, n, d)
 	}
@@ -408,8 +444,8 @@ func (v *vm) pick(c cond, yes, no any) vec {
 
 // test is set where x and b have a bit in common (AVX-512).
 func (v *vm) test(x vec, b bits) cond {
-	k := K()
-	v.do(inst{plain: VPTESTMD, bcst: VPTESTMD_BCST}, b, x, k)
+	k := v.condition()
+	v.do(inst{plain: VPTESTMD, bcst: VPTESTMD_BCST, op: "VPTESTMD"}, b, x, k)
 	return k
 }
 
@@ -420,6 +456,9 @@ func (v *vm) where(i inst, c cond, b any, a, d vec) { v.do(i, b, a, c, d) }
 func (v *vm) only(c cond, x any) vec {
 	if v.arm != nil {
 		return v.arm.set(and, "AND", c.(vec), v.reg(x))
+	}
+	if v.tape != nil {
+		return v.tape.only(c, v.reg(x))
 	}
 	d := v.new()
 	if v.wide() {

@@ -99,7 +99,8 @@ func (b *Backend) newStore() *store {
 
 // Open starts a backend with the given number of threads, 0 for one per
 // processor. The environment variable AMPC_CPU names the set of kernels; the
-// best one this processor runs is the default. AMPC_WINOGRAD=off computes convolutions by their definition alone.
+// best one this processor runs is the default. AMPC_WINOGRAD=off computes convolutions by their definition alone,
+// and AMPC_COMPOSE=off composes no kernels at load.
 func Open(threads int) (*Backend, error) {
 	if threads < 0 || threads > 4096 {
 		return nil, fmt.Errorf("cpu: %d threads, want 0 (one per processor) to 4096", threads)
@@ -134,6 +135,10 @@ func KernelSets() (names []string, refused string) {
 	}
 	return names, refused
 }
+
+// ComposesKernels reports whether this process composes kernels when it loads a program, and if not,
+// what refuses it; refused is empty where the processor or the build has no composed kernels.
+func ComposesKernels() (ok bool, refused string) { return kern.Composes() }
 
 // Target is lower.CPU.
 func (b *Backend) Target() lower.Target { return lower.CPU }

@@ -132,7 +132,7 @@ func elements(g *lower.Cluster) int {
 
 // compiler analyses the cluster.
 func (e *exec) compiler(g *lower.Cluster, most int) *clusterCompiler {
-	c := &clusterCompiler{e: e, g: g, path: e.machine().Path, step: &clusterStep{m: e.machine(), n: elements(g)}, blank: map[slotID]bool{}}
+	c := &clusterCompiler{e: e, g: g, path: e.machine().Path, most: most, step: &clusterStep{m: e.machine(), n: elements(g)}, blank: map[slotID]bool{}}
 	c.step.block = min(blockLen, max(most, 1))
 	c.step.wide = c.step.block
 	c.shape, c.strides = coalesce(g)
@@ -145,6 +145,7 @@ type clusterCompiler struct {
 	g           *lower.Cluster
 	path        *kern.Path
 	step        *clusterStep
+	most        int       // elements of the largest cluster with the same code
 	shape       []int64   // coalesced
 	strides     [][]int64 // strides of loads, then of stores
 	uniform     []bool

@@ -27,8 +27,11 @@ func Formulas(ex runtime.Exec) (list []GroupFormula) {
 			}
 			for _, g := range groups {
 				c := e.compiler(g, elements(g))
-				text, _ := c.formula(&formula{})
-				list = append(list, GroupFormula{text, int64(c.step.n), part, c.path.Fused(text) != nil})
+				f := &formula{}
+				if !c.formula(f) {
+					f.text = ""
+				}
+				list = append(list, GroupFormula{f.text, int64(c.step.n), part, c.path.Fused(f.text) != nil})
 			}
 		}
 	}
@@ -45,3 +48,13 @@ func Divided(path *kern.Path, p *lower.Program, workers int) (time, busy int, er
 
 // ScratchOf is what the kernels of b have asked for.
 func ScratchOf(b *Backend) int64 { return b.m.Scratch() }
+
+// ComposedKernels is how many kernels were composed for a program.
+func ComposedKernels(ex runtime.Exec) (n int) {
+	for _, k := range ex.(*program).composed {
+		if k != nil {
+			n++
+		}
+	}
+	return n
+}

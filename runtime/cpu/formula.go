@@ -1,9 +1,7 @@
 package cpu
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	"ampc/ir"
 	"ampc/runtime/cpu/kern"
@@ -13,7 +11,8 @@ import (
 // result once. An operand with one element per row, such as a value per channel, is a scalar that
 // changes from row to row.
 type formula struct {
-	text      string
+	code      kern.Formula
+	text      string // of code
 	run       *kern.Fused
 	calls     []kern.Call // the exec's, per worker
 	bufs      []kern.Buf  // operands, then results
@@ -41,23 +40,27 @@ type rowScalar struct {
 const minRow = 16
 
 const (
+	// leastComposed is the number of elements from which composing a kernel pays off.
+	leastComposed = 256
 	// streamingBytes is the size from which a result does not stay in any cache until it is read.
 	streamingBytes = 32 << 20
 	// formulaChunk is the number of elements that a task computes.
 	formulaChunk = 1 << 14
 )
 
-// fuse gives the step the kernel of its cluster's formula, if package kern has one.
+// fuse gives the step the kernel of its cluster's formula: the static one of package kern, or one
+// that is composed now.
 func (c *clusterCompiler) fuse() bool {
 	f := &formula{product: -1}
-	text, ok := c.formula(f)
-	if !ok {
+	if !c.formula(f) {
 		return false
 	}
-	if f.run = c.path.Fused(text); f.run == nil {
+	if f.run = c.path.Fused(f.text); f.run == nil && c.most >= leastComposed {
+		f.run = c.e.of.compose(c.path, f)
+	}
+	if f.run == nil {
 		return false
 	}
-	f.text = text
 	c.step.formula, c.step.wide = f, min(c.step.block, 16)
 	for r := range c.g.Code {
 		if c.uniform[r] && c.last[r] > r {
@@ -92,41 +95,44 @@ func (c *clusterCompiler) fuse() bool {
 	return true
 }
 
-// formula writes what the cluster computes for each element in the notation of package kern's
-// formulas. It returns false if the cluster uses anything other than dense floats.
-func (c *clusterCompiler) formula(f *formula) (text string, ok bool) {
-	w := formulaWriter{c: c, f: f, names: map[ir.Reg]string{}}
+// formula describes what the cluster computes for each element. It returns false if the cluster
+// uses anything other than dense floats.
+func (c *clusterCompiler) formula(f *formula) bool {
+	w := formulaWriter{c: c, f: f, values: map[ir.Reg]kern.Operand{}}
 	for r := range c.g.Code {
 		if c.uniform[r] || c.last[r] == r {
 			continue
 		}
 		if !w.element(ir.Reg(r)) {
-			return "", false
+			return false
 		}
 	}
 	for i := range c.g.Stores {
 		a := &c.g.Stores[i]
 		t, float := kernTypes[a.DType]
 		if w := c.storeAccess(i); !float || !w.dense || w.offset != 0 || c.uniform[a.Reg] || classOf(c.g.Code[a.Reg].Type) != floats {
-			return "", false
+			return false
 		}
-		w.words = append(w.words, fmt.Sprintf("s%d:%v=%s", i, t, w.names[a.Reg]))
+		value, dense := w.values[a.Reg]
+		if !dense {
+			return false
+		}
+		f.code.Results = append(f.code.Results, kern.FormulaResult{Type: t, Value: value})
 		f.bufs = append(f.bufs, kern.Buf{Type: t, Data: c.e.mem[a.Buffer]})
 	}
-	return strings.Join(append(w.loads, w.words...), " "), len(w.loads) > 0
+	f.code.Scalars, f.text = len(f.scalars), f.code.String()
+	return len(f.code.Loads) > 0
 }
 
 type formulaWriter struct {
-	c            *clusterCompiler
-	f            *formula
-	names        map[ir.Reg]string
-	loads, words []string
-	count        int
+	c      *clusterCompiler
+	f      *formula
+	values map[ir.Reg]kern.Operand
 }
 
 // element appends what computes register r.
 func (w *formulaWriter) element(r ir.Reg) bool {
-	i := &w.c.g.Code[r]
+	i, code := &w.c.g.Code[r], &w.f.code
 	if i.Op == ir.PIn {
 		a := &w.c.g.Loads[i.Int]
 		t, float := kernTypes[a.DType]
@@ -136,8 +142,8 @@ func (w *formulaWriter) element(r ir.Reg) bool {
 		if acc := newAccess(w.c.shape, w.c.strides[i.Int], a.Offset); !acc.dense {
 			return acc.constantInRow() && int(w.c.shape[len(w.c.shape)-1]) >= minRow
 		}
-		w.names[r] = fmt.Sprint("l", len(w.loads))
-		w.loads = append(w.loads, fmt.Sprintf("%s:%v", w.names[r], t))
+		w.values[r] = kern.Operand{Kind: kern.Loaded, N: len(code.Loads)}
+		code.Loads = append(code.Loads, t)
 		if w.c.g.IsProduct(r) {
 			w.f.product = len(w.f.bufs)
 			w.f.bufs = append(w.f.bufs, kern.Buf{})
@@ -150,31 +156,30 @@ func (w *formulaWriter) element(r ir.Reg) bool {
 	if !ok || classOf(i.Type) != floats {
 		return false
 	}
-	var args []string
+	op := kern.FormulaOp{Name: name}
 	for _, a := range instrArgs(i) {
 		if classOf(w.c.g.Code[a].Type) != floats {
 			return false
 		}
-		args = append(args, w.operand(a))
+		op.Args = append(op.Args, w.operand(a))
 	}
-	w.names[r] = fmt.Sprint("r", w.count)
-	w.count++
-	w.words = append(w.words, fmt.Sprintf("%s=%s(%s)", w.names[r], name, strings.Join(args, ",")))
+	w.values[r] = kern.Operand{Kind: kern.Computed, N: len(code.Code)}
+	code.Code = append(code.Code, op)
 	return true
 }
 
-// operand returns the name of register r in an instruction. A uniform register becomes a new scalar
-// at each read, so formulas do not depend on which constants happen to be equal.
-func (w *formulaWriter) operand(r ir.Reg) string {
-	if name := w.names[r]; name != "" {
-		return name
+// operand returns register r as the operand of an instruction. A uniform register becomes a new
+// scalar at each read, so formulas do not depend on which constants happen to be equal.
+func (w *formulaWriter) operand(r ir.Reg) kern.Operand {
+	if v, ok := w.values[r]; ok {
+		return v
 	}
 	if i := &w.c.g.Code[r]; i.Op == ir.PIn && !w.c.uniform[r] {
 		a := &w.c.g.Loads[i.Int]
 		w.f.rows = append(w.f.rows, rowScalar{len(w.f.scalars), newAccess(w.c.shape, w.c.strides[i.Int], a.Offset), kern.Buf{Type: kernTypes[a.DType], Data: w.c.e.mem[a.Buffer]}})
 	}
 	w.f.scalars = append(w.f.scalars, r)
-	return fmt.Sprint("u", len(w.f.scalars)-1)
+	return kern.Operand{Kind: kern.Scalar, N: len(w.f.scalars) - 1}
 }
 
 // vectorName is the name of an instruction's vector primitive.

@@ -27,6 +27,7 @@ type program struct {
 	consts   map[lower.BufferID]*kern.Block // shared by all instances
 	spare    [][][]byte                     // memory of results that were released
 	count    runtime.Counters
+	composed map[string]*kern.Fused // kernels composed for this program, by formula
 	closed   bool
 	attached observers
 	pause    *pause // nil: steps do not pause before their update
@@ -52,7 +53,7 @@ func load(b *Backend, p *lower.Program, s *store) (*program, error) {
 	if err := b.roomFor(p, s); err != nil {
 		return nil, fmt.Errorf("cpu: %s: %w", p.Name, err)
 	}
-	x := &program{b: b, p: p, store: s, bound: map[*execContext]*exec{}, consts: map[lower.BufferID]*kern.Block{}}
+	x := &program{b: b, p: p, store: s, bound: map[*execContext]*exec{}, consts: map[lower.BufferID]*kern.Block{}, composed: map[string]*kern.Fused{}}
 	x.exclusive = len(p.Written)+len(p.WrittenEarly()) > 0 || s.spares != nil || runsUserCode(p)
 	c, err := b.acquire(neverDone, x.exclusive) // binding some kernels computes tables, which needs the pool
 	if err != nil {
@@ -93,6 +94,16 @@ func (x *program) instance(c *execContext) (*exec, error) {
 		x.bound[c] = e
 	}
 	return e, nil
+}
+
+// compose returns a kernel of f that is the program's own, or nil. The caller holds x.mu.
+func (x *program) compose(p *kern.Path, f *formula) *kern.Fused {
+	k, known := x.composed[f.text]
+	if !known {
+		k = p.Compose(&f.code)
+		x.composed[f.text] = k
+	}
+	return k
 }
 
 // Join implements runtime.Distributed.
@@ -161,7 +172,12 @@ func (x *program) Close() error {
 	for _, b := range x.consts {
 		b.Release()
 	}
-	x.closed, x.bound, x.consts, x.spare = true, nil, nil, nil
+	for _, k := range x.composed {
+		if k != nil {
+			k.Close()
+		}
+	}
+	x.closed, x.bound, x.consts, x.spare, x.composed = true, nil, nil, nil, nil
 	return nil
 }
 

@@ -3,7 +3,7 @@ package kern
 import "unsafe"
 
 // maxOperands is the largest number of operands and results of a formula.
-const maxOperands = 12
+const maxOperands = 20
 
 // Fused is a kernel for a whole elementwise formula: it reads every operand once, writes every result once, and stores
 // no intermediate values. Its results equal those of the vector primitives, applied one after the other, bit for bit.
@@ -19,11 +19,19 @@ type Fused struct {
 	// contiguous.
 	rows func(rows, n int, args **byte, u *float32, sums *float64)
 	sums int // of a row
+
+	composed *composed // if not nil, runs instead of run
 }
 
 // Fused finds the kernel of a formula, nil if the path has none. internal/gen lists the formulas and how they are written:
 // "l0:f16 r0=mul(l0,u0) s0:f32=r0" multiplies halves by a scalar.
 func (p *Path) Fused(formula string) *Fused { return p.fused[formula] }
+
+// Composed reports whether the kernel was composed at load.
+func (f *Fused) Composed() bool { return f.composed != nil }
+
+// Close frees the memory of a composed kernel, which must not run any more.
+func (f *Fused) Close() { f.composed.close() }
 
 // Streams reports whether there is a kernel with streaming stores.
 func (f *Fused) Streams() bool { return f.streaming != nil }
@@ -32,6 +40,8 @@ func (f *Fused) Streams() bool { return f.streaming != nil }
 type Call struct {
 	args [maxOperands]*byte
 	rest [maxOperands][16]float32 // the last, partial vector of each
+
+	spill []byte // what a composed kernel has no registers for
 }
 
 // StreamBlock is the number of elements that a kernel with streaming stores takes at a time.
@@ -67,6 +77,10 @@ func (f *Fused) Run(c *Call, bufs []Buf, scalars []float32, at, n int, streaming
 func (f *Fused) vectors(n int, c *Call, u *float32) {
 	if f.rows != nil {
 		f.rows(1, n, &c.args[0], u, nil)
+		return
+	}
+	if f.composed != nil {
+		f.composed.run(n, c, f.types, u)
 		return
 	}
 	f.run(n, &c.args[0], u)

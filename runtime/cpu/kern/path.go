@@ -74,6 +74,8 @@ type Path struct {
 	fused map[string]*Fused // by formula
 	fence func()            // orders streaming stores; nil if there are none
 
+	composes bool // kernels of other formulas are composed at load
+
 	sum, max, min func(n int, x *float32) float32
 	count         countFunc
 	dot           func(n int, a, b *float32) float32
@@ -166,11 +168,15 @@ func (p *Path) Name() string { return p.name }
 func Paths() []*Path { return append(archPaths(), goPath()) }
 
 // Detect returns the path that the environment variable AMPC_CPU names, or the best one if it is empty.
-// AMPC_WINOGRAD=off disables Winograd's algorithm.
+// AMPC_WINOGRAD=off disables Winograd's algorithm, AMPC_COMPOSE=off the kernels that are composed at load.
 func Detect(getenv func(string) string) (*Path, error) {
 	paths, want, wino := Paths(), getenv("AMPC_CPU"), getenv("AMPC_WINOGRAD")
 	if wino != "" && wino != "on" && wino != "off" {
 		return nil, fmt.Errorf("AMPC_WINOGRAD=%q: want on or off", wino)
+	}
+	compose := getenv("AMPC_COMPOSE")
+	if compose != "" && compose != "on" && compose != "off" {
+		return nil, fmt.Errorf("AMPC_COMPOSE=%q: want on or off", compose)
 	}
 	var names []string
 	for _, p := range paths {
@@ -178,6 +184,7 @@ func Detect(getenv func(string) string) (*Path, error) {
 			if wino == "off" {
 				p.wino = nil
 			}
+			p.composes = p.composes && compose != "off"
 			return p, nil
 		}
 		names = append(names, p.name)

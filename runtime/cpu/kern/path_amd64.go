@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-//go:generate go run -C ../../../internal/gen . -pkg kern -out ../../runtime/cpu/kern/kernels_amd64.s -stubs ../../runtime/cpu/kern/kernels_amd64.go -tables ../../runtime/cpu/kern/tables_amd64.go -arm64 ../../runtime/cpu/kern/kernels_arm64 -amx ../../runtime/cpu/kern/kernels_amx_amd64
+//go:generate go run -C ../../../internal/gen . -pkg kern -out ../../runtime/cpu/kern/kernels_amd64.s -stubs ../../runtime/cpu/kern/kernels_amd64.go -tables ../../runtime/cpu/kern/tables_amd64.go -arm64 ../../runtime/cpu/kern/kernels_arm64 -amx ../../runtime/cpu/kern/kernels_amx_amd64 -bodies ../../runtime/cpu/kern/bodies_amd64.go
 
 // archPaths lists the vector paths that the processor and the operating system support, the fastest first.
 func archPaths() (paths []*Path) {
@@ -82,6 +82,7 @@ func avx512Path() *Path {
 	kernelsAVX512(p)
 	p.pools = []poolTable{poolTableOf(poolsAVX2), poolTableOf(poolsAVX512)}
 	p.probe, p.probeFlop = probeAVX512, 4*24*16*2
+	p.composes = !RaceEnabled
 	return p.common()
 }
 

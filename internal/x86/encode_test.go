@@ -1,0 +1,188 @@
+package x86
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var general = map[Reg]string{AX: "AX", CX: "CX", DX: "DX", BX: "BX", SI: "SI", DI: "DI", R8: "R8", R9: "R9", R10: "R10", R11: "R11", R12: "R12", R13: "R13", R15: "R15"}
+
+// text is the instruction in the assembler's words.
+func (i Inst) text() string {
+	e := &encodings[i.Op]
+	name := e.name
+	if i.Mem != nil && i.Mem.Spread {
+		name += ".BCST"
+	}
+	if i.Zero {
+		name += ".Z"
+	}
+	var args []string
+	if e.imm {
+		args = append(args, fmt.Sprintf("$%d", i.Imm))
+	}
+	vector, half := func(r Reg) string { return fmt.Sprint("Z", r) }, func(r Reg) string { return fmt.Sprint("Z", r) }
+	if e.bytes == 32 {
+		half = func(r Reg) string { return fmt.Sprint("Y", r) }
+	} else if i.Op == VBROADCASTSS {
+		half = func(r Reg) string { return fmt.Sprint("X", r) }
+	}
+	last := half(i.B)
+	if i.Mem != nil {
+		last = i.Mem.text()
+	}
+	dst := vector(i.Dst)
+	if e.mask {
+		dst = fmt.Sprint("K", i.Dst)
+	}
+	switch e.form {
+	case three:
+		args = append(args, last, vector(i.A))
+	case two, shift:
+		args = append(args, last)
+	case store:
+		args, dst = append(args, vector(i.A)), last
+	}
+	if i.Mask > 0 {
+		args = append(args, fmt.Sprint("K", i.Mask))
+	}
+	return name + " " + strings.Join(append(args, dst), ", ")
+}
+
+func (m *Mem) text() string {
+	s := fmt.Sprintf("%d(%s)", m.Disp, general[m.Base])
+	if m.Scale > 0 {
+		s += fmt.Sprintf("(%s*%d)", general[m.Index], m.Scale)
+	}
+	return s
+}
+
+// variants are forms of every instruction: registers of each bank, addresses, displacements, masks.
+func variants() (list []Inst) {
+	banks := [][3]Reg{{0, 1, 2}, {9, 10, 11}, {31, 24, 17}, {7, 16, 13}, {16, 8, 31}}
+	mems := []Mem{{Base: BX}, {Base: SI, Disp: 4}, {Base: R13}, {Base: R12, Disp: 64}, {Base: R8, Index: AX, Scale: 4}, {Base: R15, Index: AX, Scale: 2, Disp: 32},
+		{Base: R13, Index: R9, Scale: 1, Disp: -64}, {Base: DI, Disp: 4096}, {Base: DX, Disp: 8192 * 3}, {Base: R12, Index: R15, Scale: 8, Disp: 13}}
+	for op := range numOps {
+		e := &encodings[op]
+		for k, r := range banks {
+			i := Inst{Op: op, Dst: r[0], A: r[1], B: r[2]}
+			if e.mask {
+				i.Dst = Reg(k + 1)
+			}
+			if e.imm {
+				i.Imm = uint8(7 * k)
+			}
+			if op != VMOVUPS && op != storeVMOVUPS && op != VMOVNTPS { // only memory
+				list = append(list, i)
+			}
+			if op == VBLENDMPS || op == VMOVAPS || op == VPADDD || op == VPORD {
+				i.Mask = Reg(k + 1)
+				list = append(list, i)
+				i.Zero = true
+				list = append(list, i)
+			}
+			if op == VPMOVD2M {
+				continue
+			}
+			for n := range mems {
+				m := mems[n]
+				i := i
+				i.Mask, i.Zero, i.Mem = 0, false, &m
+				list = append(list, i)
+				if e.spread {
+					s := m
+					s.Spread = true
+					i.Mem = &s
+					list = append(list, i)
+				}
+			}
+		}
+	}
+	return list
+}
+
+// TestBytes compares every instruction with what Go's assembler writes.
+func TestBytes(t *testing.T) {
+	list := variants()
+	var lines []string
+	var got []byte
+	for _, i := range list {
+		lines, got = append(lines, i.text()), i.Append(got)
+	}
+	var c Code
+	c.b = got
+	for _, r := range []Reg{AX, CX, SI, R8, R15} {
+		c.Add(r, 16)
+		c.Sub(r, 48)
+		lines = append(lines, "ADDQ $16, "+general[r], "SUBQ $48, "+general[r])
+		for _, m := range []Mem{{Base: DX}, {Base: DX, Disp: 8}, {Base: R12, Disp: 80}, {Base: R13}, {Base: DX, Disp: 1 << 10}} {
+			c.Pointer(r, m)
+			lines = append(lines, "MOVQ "+m.text()+", "+general[r])
+		}
+	}
+	c.Clear(AX)
+	c.Clear(DI)
+	lines = append(lines, "XORL AX, AX", "XORL DI, DI")
+	back, skip := c.Here(), c.Skip()
+	lines = append(lines, "back:", "JLT end")
+	for range 40 {
+		i := Inst{Op: VADDPS, Dst: 1, A: 2, B: 3}
+		c.Do(i)
+		lines = append(lines, i.text())
+	}
+	c.Back(back)
+	c.Land(skip)
+	c.Return()
+	lines = append(lines, "JGE back", "end:", "VZEROUPPER", "RET")
+	want := assemble(t, lines)
+	if !bytes.Equal(c.Bytes(), want) {
+		t.Error(difference(t, list, c.Bytes(), want))
+	}
+}
+
+// difference names the first instruction whose bytes differ.
+func difference(t *testing.T, list []Inst, got, want []byte) string {
+	t.Helper()
+	at := 0
+	for _, i := range list {
+		b := i.Append(nil)
+		if !bytes.HasPrefix(want[at:], b) {
+			return fmt.Sprintf("%s: % x, the assembler writes % x", i.text(), b, want[at:min(at+12, len(want))])
+		}
+		at += len(b)
+	}
+	return fmt.Sprintf("after the vectors: % x, the assembler writes % x", got[at:], want[at:])
+}
+
+// assemble is what Go's assembler makes of the lines.
+func assemble(t *testing.T, lines []string) (code []byte) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "x.s")
+	if err := os.WriteFile(file, []byte("TEXT ·f(SB), 4, $0\n"+strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command("go", "tool", "asm", "-p", "x", "-S", "-o", file+".o", file)
+	c.Env = append(os.Environ(), "GOARCH=amd64", "GOOS=linux")
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for line := range strings.Lines(string(out)) { // "\t0x0010 62 f1 ..." and their characters
+		words, ok := strings.CutPrefix(line, "\t0x")
+		if !ok || len(words) < 5 || words[4] != ' ' || strings.Contains(line, "x.s:") {
+			continue
+		}
+		b, err := hex.DecodeString(strings.ReplaceAll(words[5:min(52, len(words))], " ", ""))
+		if err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		code = append(code, b...)
+	}
+	return code
+}

@@ -1,0 +1,140 @@
+// Package x86 encodes the instructions of which loops over elements are composed when a program is
+// loaded: those of AVX-512 on whole vectors, with masks and broadcasts, and the few that count and
+// jump. The Go assembler cannot be linked into a program; its bytes are the reference of the tests.
+package x86
+
+// Op is an instruction on 512-bit vectors.
+type Op uint8
+
+// The instructions, in groups by the operands that Inst describes.
+const (
+	VADDPS Op = iota
+	VSUBPS
+	VMULPS
+	VDIVPS
+	VMINPS
+	VMAXPS
+	VANDPS
+	VANDNPS
+	VORPS
+	VXORPS
+	VPADDD
+	VPSUBD
+	VPORD
+	VSCALEFPS
+	VBLENDMPS
+	VFMADD213PS  // Dst = A*Dst + B
+	VFMADD231PS  // Dst = A*B + Dst
+	VFNMADD231PS // Dst = -A*B + Dst
+	VPERMT2D     // Dst = words of Dst and B that A chooses
+	VCMPPS       // to a mask
+	VPTESTMD     // to a mask
+
+	VSQRTPS
+	VRNDSCALEPS
+	VCVTPS2DQ
+	VCVTDQ2PS
+	VMOVAPS
+	VMOVUPS
+	VBROADCASTSS
+	VCVTPH2PS // of 16 halves
+	VPMOVZXWD // of 16 halves
+	VPMOVD2M  // to a mask
+
+	VPSLLD
+	VPSRLD
+	VPSRAD
+
+	storeVMOVUPS
+	VMOVNTPS
+	VCVTPS2PH // to 16 halves
+	VPMOVDW   // to 16 halves
+	numOps
+)
+
+// Store is the form of an instruction that writes memory.
+func (o Op) Store() Op {
+	if o == VMOVUPS {
+		return storeVMOVUPS
+	}
+	return o
+}
+
+// form says which operands an instruction has.
+type form uint8
+
+const (
+	three form = iota // Dst, A and B
+	two               // Dst and B
+	shift             // Dst and B by Imm
+	store             // memory or register B from A
+)
+
+type encoding struct {
+	name   string
+	form   form
+	prefix uint8 // 0: none, 1: 66, 2: F3
+	table  uint8 // 1: 0F, 2: 0F38, 3: 0F3A
+	code   uint8
+	digit  uint8 // of a shift
+	bytes  int32 // of the operand in memory, unless it is broadcast
+	spread bool  // the operand in memory may be one element for all lanes
+	adds   bool  // Dst is an operand, too
+	mask   bool  // Dst is a mask
+	imm    bool
+}
+
+var encodings = [numOps]encoding{
+	VADDPS:       {name: "VADDPS", table: 1, code: 0x58, bytes: 64, spread: true},
+	VSUBPS:       {name: "VSUBPS", table: 1, code: 0x5c, bytes: 64, spread: true},
+	VMULPS:       {name: "VMULPS", table: 1, code: 0x59, bytes: 64, spread: true},
+	VDIVPS:       {name: "VDIVPS", table: 1, code: 0x5e, bytes: 64, spread: true},
+	VMINPS:       {name: "VMINPS", table: 1, code: 0x5d, bytes: 64, spread: true},
+	VMAXPS:       {name: "VMAXPS", table: 1, code: 0x5f, bytes: 64, spread: true},
+	VANDPS:       {name: "VANDPS", table: 1, code: 0x54, bytes: 64, spread: true},
+	VANDNPS:      {name: "VANDNPS", table: 1, code: 0x55, bytes: 64, spread: true},
+	VORPS:        {name: "VORPS", table: 1, code: 0x56, bytes: 64, spread: true},
+	VXORPS:       {name: "VXORPS", table: 1, code: 0x57, bytes: 64, spread: true},
+	VPADDD:       {name: "VPADDD", prefix: 1, table: 1, code: 0xfe, bytes: 64, spread: true},
+	VPSUBD:       {name: "VPSUBD", prefix: 1, table: 1, code: 0xfa, bytes: 64, spread: true},
+	VPORD:        {name: "VPORD", prefix: 1, table: 1, code: 0xeb, bytes: 64, spread: true},
+	VSCALEFPS:    {name: "VSCALEFPS", prefix: 1, table: 2, code: 0x2c, bytes: 64, spread: true},
+	VBLENDMPS:    {name: "VBLENDMPS", prefix: 1, table: 2, code: 0x65, bytes: 64, spread: true},
+	VFMADD213PS:  {name: "VFMADD213PS", prefix: 1, table: 2, code: 0xa8, bytes: 64, spread: true, adds: true},
+	VFMADD231PS:  {name: "VFMADD231PS", prefix: 1, table: 2, code: 0xb8, bytes: 64, spread: true, adds: true},
+	VFNMADD231PS: {name: "VFNMADD231PS", prefix: 1, table: 2, code: 0xbc, bytes: 64, spread: true, adds: true},
+	VPERMT2D:     {name: "VPERMT2D", prefix: 1, table: 2, code: 0x7e, bytes: 64, spread: true, adds: true},
+	VCMPPS:       {name: "VCMPPS", table: 1, code: 0xc2, bytes: 64, spread: true, mask: true, imm: true},
+	VPTESTMD:     {name: "VPTESTMD", prefix: 1, table: 2, code: 0x27, bytes: 64, spread: true, mask: true},
+
+	VSQRTPS:      {name: "VSQRTPS", form: two, table: 1, code: 0x51, bytes: 64, spread: true},
+	VRNDSCALEPS:  {name: "VRNDSCALEPS", form: two, prefix: 1, table: 3, code: 0x08, bytes: 64, spread: true, imm: true},
+	VCVTPS2DQ:    {name: "VCVTPS2DQ", form: two, prefix: 1, table: 1, code: 0x5b, bytes: 64, spread: true},
+	VCVTDQ2PS:    {name: "VCVTDQ2PS", form: two, table: 1, code: 0x5b, bytes: 64, spread: true},
+	VMOVAPS:      {name: "VMOVAPS", form: two, table: 1, code: 0x28, bytes: 64},
+	VMOVUPS:      {name: "VMOVUPS", form: two, table: 1, code: 0x10, bytes: 64},
+	VBROADCASTSS: {name: "VBROADCASTSS", form: two, prefix: 1, table: 2, code: 0x18, bytes: 4},
+	VCVTPH2PS:    {name: "VCVTPH2PS", form: two, prefix: 1, table: 2, code: 0x13, bytes: 32},
+	VPMOVZXWD:    {name: "VPMOVZXWD", form: two, prefix: 1, table: 2, code: 0x33, bytes: 32},
+	VPMOVD2M:     {name: "VPMOVD2M", form: two, prefix: 2, table: 2, code: 0x39, mask: true},
+
+	VPSLLD: {name: "VPSLLD", form: shift, prefix: 1, table: 1, code: 0x72, digit: 6, bytes: 64, imm: true},
+	VPSRLD: {name: "VPSRLD", form: shift, prefix: 1, table: 1, code: 0x72, digit: 2, bytes: 64, imm: true},
+	VPSRAD: {name: "VPSRAD", form: shift, prefix: 1, table: 1, code: 0x72, digit: 4, bytes: 64, imm: true},
+
+	storeVMOVUPS: {name: "VMOVUPS", form: store, table: 1, code: 0x11, bytes: 64},
+	VMOVNTPS:     {name: "VMOVNTPS", form: store, table: 1, code: 0x2b, bytes: 64},
+	VCVTPS2PH:    {name: "VCVTPS2PH", form: store, prefix: 1, table: 3, code: 0x1d, bytes: 32, imm: true},
+	VPMOVDW:      {name: "VPMOVDW", form: store, prefix: 2, table: 2, code: 0x33, bytes: 32},
+}
+
+func (o Op) String() string { return encodings[o].name }
+
+// Spreads reports whether operand B of o may be one element of memory for all lanes.
+func (o Op) Spreads() bool { return encodings[o].spread }
+
+// Adds reports whether Dst is an operand of o, too.
+func (o Op) Adds() bool { return encodings[o].adds }
+
+// ToMask reports whether the result of o is a mask.
+func (o Op) ToMask() bool { return encodings[o].mask }

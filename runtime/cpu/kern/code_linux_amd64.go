@@ -1,0 +1,50 @@
+package kern
+
+import (
+	"syscall"
+	"unsafe"
+)
+
+// executables are the ways to get executable memory with the given content, tried in order. The memory is written first
+// and executable then, never both.
+var executables = []func(content []byte) ([]byte, error){protected, mappedTwice}
+
+// protected writes private memory and then makes it executable.
+func protected(content []byte) ([]byte, error) {
+	mem, err := syscall.Mmap(-1, 0, len(content), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		return nil, err
+	}
+	copy(mem, content)
+	if err := syscall.Mprotect(mem, syscall.PROT_READ|syscall.PROT_EXEC); err != nil {
+		_ = syscall.Munmap(mem)
+		return nil, err
+	}
+	return mem, nil
+}
+
+// mappedTwice writes a file in memory through one mapping and executes it through another, for systems that refuse to make
+// written pages executable.
+func mappedTwice(content []byte) ([]byte, error) {
+	const memfdCreate, closeOnExec = 319, 1
+	name := [...]byte{'a', 'm', 'p', 'c', 0}
+	fd, _, errno := syscall.Syscall(memfdCreate, uintptr(unsafe.Pointer(&name[0])), closeOnExec, 0)
+	if errno != 0 {
+		return nil, errno
+	}
+	defer syscall.Close(int(fd))
+	if err := syscall.Ftruncate(int(fd), int64(len(content))); err != nil {
+		return nil, err
+	}
+	mem, err := syscall.Mmap(int(fd), 0, len(content), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		return nil, err
+	}
+	copy(mem, content)
+	if err := syscall.Munmap(mem); err != nil {
+		return nil, err
+	}
+	return syscall.Mmap(int(fd), 0, len(content), syscall.PROT_READ|syscall.PROT_EXEC, syscall.MAP_SHARED)
+}
+
+func unmapCode(mem []byte) { _ = syscall.Munmap(mem) }

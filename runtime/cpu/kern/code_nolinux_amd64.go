@@ -1,0 +1,8 @@
+//go:build !linux
+
+package kern
+
+// executables are the ways to get executable memory; none is known for this system.
+var executables []func(content []byte) ([]byte, error)
+
+func unmapCode([]byte) {}

@@ -1,0 +1,219 @@
+package kern
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// composing are the paths of this processor that compose kernels.
+func composing(t testing.TB) (list []*Path) {
+	t.Helper()
+	for _, p := range Paths() {
+		if p.composes {
+			list = append(list, p)
+		}
+	}
+	if len(list) == 0 {
+		t.Skip("no path of this processor or build composes kernels")
+	}
+	return list
+}
+
+// parseFormula reads what Formula.String writes.
+func parseFormula(text string) *Formula {
+	f := &Formula{}
+	types := map[string]Type{"f32": F32, "f16": F16, "bf16": BF16}
+	operand := func(s string) Operand {
+		n, err := strconv.Atoi(s[1:])
+		if err != nil {
+			panic(text)
+		}
+		o := Operand{OperandKind(s[0]), n}
+		if o.Kind == Scalar {
+			f.Scalars = max(f.Scalars, n+1)
+		}
+		return o
+	}
+	for _, word := range strings.Fields(text) {
+		left, right, assigned := strings.Cut(word, "=")
+		_, kind, typed := strings.Cut(left, ":")
+		switch {
+		case !assigned:
+			f.Loads = append(f.Loads, types[kind])
+		case typed:
+			f.Results = append(f.Results, FormulaResult{types[kind], operand(right)})
+		default:
+			name, args, _ := strings.Cut(strings.TrimSuffix(right, ")"), "(")
+			op := FormulaOp{Name: name}
+			for _, a := range strings.Split(args, ",") {
+				op.Args = append(op.Args, operand(a))
+			}
+			f.Code = append(f.Code, op)
+		}
+	}
+	return f
+}
+
+// compose is p.Compose, which must succeed.
+func compose(t testing.TB, p *Path, f *Formula) *Fused {
+	t.Helper()
+	k := p.Compose(f)
+	if k == nil {
+		t.Fatalf("%s: no kernel of %v", p.Name(), f)
+	}
+	t.Cleanup(k.Close)
+	return k
+}
+
+// TestComposed composes every formula that has a static kernel and compares it with the primitives, to the bit.
+func TestComposed(t *testing.T) {
+	p := composing(t)[0]
+	d := newDice(32)
+	for _, text := range slices.Sorted(maps.Keys(p.fused)) {
+		if s := p.fused[text]; s.rows != nil || s.loads == len(s.types) {
+			continue
+		}
+		f := parseFormula(text)
+		if f.String() != text {
+			t.Fatalf("%q reads as %q", text, f)
+		}
+		k := compose(t, p, f)
+		for _, n := range []int{1, 16, 77, 5 * 77} {
+			testFormula(t, p, k, text, d, n)
+		}
+	}
+}
+
+// randomFormula has up to so many primitives.
+func randomFormula(d dice, most int) *Formula {
+	f := &Formula{}
+	for range 1 + d.IntN(8) {
+		f.Loads = append(f.Loads, Type(d.IntN(int(numTypes))))
+	}
+	names := slices.Sorted(maps.Keys(bodies))
+	for i := range 1 + d.IntN(most) {
+		op := FormulaOp{Name: names[d.IntN(len(names))]}
+		args := 0
+		switch {
+		case op.Name == "bfloat":
+			continue
+		case slices.ContainsFunc(ternaryNames(), func(s string) bool { return s == op.Name }):
+			args = 3
+		default:
+			args = 1
+			for o := range binaryRows {
+				if Binary(o).String() == op.Name {
+					args = 2
+				}
+			}
+		}
+		for range args {
+			a := Operand{Loaded, d.IntN(len(f.Loads))}
+			switch n := d.IntN(8); {
+			case n == 0 && f.Scalars < 14:
+				a = Operand{Scalar, f.Scalars}
+				f.Scalars++
+			case n < 6 && i > 0 && len(f.Code) > 0:
+				a = Operand{Computed, max(0, len(f.Code)-1-d.IntN(1+d.IntN(len(f.Code))))}
+			}
+			op.Args = append(op.Args, a)
+		}
+		f.Code = append(f.Code, op)
+	}
+	for range 1 + d.IntN(4) {
+		v := Operand{Loaded, d.IntN(len(f.Loads))}
+		if n := len(f.Code); n > 0 && d.IntN(6) > 0 {
+			v = Operand{Computed, max(0, n-1-d.IntN(3))}
+		}
+		f.Results = append(f.Results, FormulaResult{Type(d.IntN(int(numTypes))), v})
+	}
+	return f
+}
+
+func ternaryNames() (list []string) {
+	for o := range ternaryRows {
+		list = append(list, Ternary(o).String())
+	}
+	return list
+}
+
+// TestRandomFormulas compares composed kernels of random formulas with the primitives, to the bit.
+func TestRandomFormulas(t *testing.T) {
+	p := composing(t)[0]
+	d := newDice(33)
+	for range 300 {
+		f := randomFormula(d, 60)
+		testFormula(t, p, compose(t, p, f), f.String(), d, 1+d.IntN(500))
+	}
+}
+
+// TestSpills has more values that are still needed than there are registers.
+func TestSpills(t *testing.T) {
+	p := composing(t)[0]
+	d := newDice(35)
+	last := func(n int) Operand { return Operand{Computed, n} }
+	for _, values := range []int{20, 31, 32, 40, 100} {
+		f := &Formula{Loads: []Type{F32, BF16}, Scalars: 1, Code: []FormulaOp{{"add", []Operand{{Loaded, 0}, {Scalar, 0}}}}}
+		for i := range values {
+			f.Code = append(f.Code, FormulaOp{[]string{"add", "sub", "max"}[i%3], []Operand{last(i), {Loaded, i % 2}}})
+		}
+		for i := range values {
+			f.Code = append(f.Code, FormulaOp{"fma", []Operand{last(i), last(len(f.Code) - 1), last(len(f.Code) - 1)}})
+		}
+		f.Results = []FormulaResult{{F32, last(len(f.Code) - 1)}, {F16, last(values)}}
+		k := compose(t, p, f)
+		if (k.composed.spills > 0) != (values > 30) {
+			t.Errorf("%d values: %d are spilled", values, k.composed.spills)
+		}
+		testFormula(t, p, k, f.String(), d, 333)
+	}
+}
+
+// FuzzComposed compares the composed kernel of a random formula with the primitives, to the bit.
+func FuzzComposed(f *testing.F) {
+	p := composing(f)[0]
+	f.Add(uint64(1))
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		d := newDice(seed)
+		formula := randomFormula(d, 200)
+		testFormula(t, p, compose(t, p, formula), formula.String(), d, 1+d.IntN(300))
+	})
+}
+
+// BenchmarkComposed compares the composed kernel of every formula with the static one, turn by turn, on data in cache.
+func BenchmarkComposed(b *testing.B) {
+	const n = 1 << 12
+	p := composing(b)[0]
+	d := newDice(34)
+	for _, text := range slices.Sorted(maps.Keys(p.fused)) {
+		s := p.fused[text]
+		if s.rows != nil || s.loads == len(s.types) {
+			continue
+		}
+		k := compose(b, p, parseFormula(text))
+		var bufs []Buf
+		for _, typ := range s.types {
+			bufs = append(bufs, d.buf(typ, n))
+		}
+		scalars := []float32{0.5, -0.25, 0.75, 0.3, 1.5, 0.1, 2, 1e-8, 0.9, 0, 1, 0, 1, 0}
+		b.Run(s.name, func(b *testing.B) {
+			var took [2]time.Duration
+			c := &Call{}
+			for b.Loop() {
+				for i, f := range []*Fused{s, k} {
+					start := time.Now()
+					for range 20 {
+						f.Run(c, bufs, scalars, 0, n, false)
+					}
+					took[i] += time.Since(start)
+				}
+			}
+			b.ReportMetric(float64(took[0])/float64(took[1]), "of-static")
+			b.ReportMetric(float64(took[1].Nanoseconds())/float64(b.N)/20/n, "ns/element")
+		})
+	}
+}

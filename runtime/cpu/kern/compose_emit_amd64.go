@@ -1,0 +1,405 @@
+package kern
+
+import (
+	"cmp"
+	"encoding/binary"
+	"math"
+	"slices"
+
+	"ampc/internal/x86"
+)
+
+func putWord(b []byte, x uint32) { binary.LittleEndian.PutUint32(b, x) }
+
+// A composed kernel gets the number of elements in CX, the addresses of operands and results at DX, scalars at BX,
+// constants at SI, and memory to spill to at DI. It counts elements in AX.
+const (
+	atReg     = x86.AX
+	countReg  = x86.CX
+	argsReg   = x86.DX
+	scalarReg = x86.BX
+	constReg  = x86.SI
+	spillReg  = x86.DI
+)
+
+// bases are registers for addresses of operands and results. With more than directBases the last of them is loaded for
+// each access.
+var bases = [...]x86.Reg{x86.R8, x86.R9, x86.R10, x86.R11, x86.R12, x86.R13, x86.R15}
+
+// assemble is the code of a loop over the instructions of a vector, and the number of vectors that it spills.
+func (c *composer) assemble(seq []lane) (code []byte, spills int, ok bool) {
+	plan := newVectors(c, seq, nil)
+	if !plan.run(nil, 0) {
+		return nil, 0, false
+	}
+	held := c.hold(seq, len(plan.owner)-plan.most)
+	var out x86.Code
+	e := newVectors(c, seq, held)
+	e.start(&out)
+	unroll := 1
+	switch {
+	case len(seq) <= 12:
+		unroll = 4
+	case len(seq) <= 40:
+		unroll = 2
+	}
+	const w = 16
+	step := func(times int) bool {
+		for i := range times {
+			if !e.run(&out, i*w) {
+				return false
+			}
+		}
+		out.Add(atReg, int8(times*w))
+		out.Sub(countReg, int8(times*w))
+		return true
+	}
+	out.Sub(countReg, int8(unroll*w))
+	if unroll > 1 {
+		few := out.Skip()
+		many := out.Here()
+		if !step(unroll) {
+			return nil, 0, false
+		}
+		out.Back(many)
+		out.Land(few)
+		out.Add(countReg, int8((unroll-1)*w))
+	}
+	end := out.Skip()
+	single := out.Here()
+	if !step(1) {
+		return nil, 0, false
+	}
+	out.Back(single)
+	out.Land(end)
+	out.Return()
+	return out.Bytes(), e.spilled, e.spilled <= composedSpills
+}
+
+// hold gives the numbers of the pool that are read most registers for the whole loop, as many as there are.
+func (c *composer) hold(seq []lane, room int) map[int]x86.Reg {
+	reads := make([]int, len(c.pool))
+	for i := range seq {
+		o := &seq[i]
+		for _, x := range []int{o.old, o.a} {
+			if x < none {
+				reads[-2-x] += 4 // an instruction of its own
+			}
+		}
+		if o.b < none {
+			reads[-2-o.b]++
+			if !o.op.Spreads() {
+				reads[-2-o.b] += 3
+			}
+		}
+	}
+	order := make([]int, len(reads))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(reads[b], reads[a]) })
+	held := map[int]x86.Reg{}
+	for k, i := range order[:min(room, len(order))] {
+		if reads[i] > 0 {
+			held[-2-i] = x86.Reg(31 - k)
+		}
+	}
+	return held
+}
+
+// vectors gives the values of a vector's instructions registers and emits them.
+type vectors struct {
+	c    *composer
+	seq  []lane
+	held map[int]x86.Reg
+	last []int   // by value: the last instruction that reads it
+	next [][]int // by value: the instructions that read it, in order
+
+	out     *x86.Code // nil: only count registers
+	off     int       // elements before the vector
+	reg     []int     // by value: its register, none: spilled or not yet computed
+	slot    []int     // by value: where it is spilled, none: nowhere
+	owner   [32]int   // by register: the value, or free, or reserved
+	masks   [8]int
+	slots   []bool // slots in use
+	most    int    // registers in use at once
+	spilled int
+}
+
+const (
+	free     = -1
+	reserved = -2
+)
+
+func newVectors(c *composer, seq []lane, held map[int]x86.Reg) *vectors {
+	e := &vectors{c: c, seq: seq, held: held, last: make([]int, len(seq)), next: make([][]int, len(seq)), reg: make([]int, len(seq)), slot: make([]int, len(seq))}
+	for i := range seq {
+		o := &seq[i]
+		for _, x := range []int{o.old, o.a, o.b, o.mask} {
+			if x >= 0 {
+				e.last[x] = i
+				e.next[x] = append(e.next[x], i)
+			}
+		}
+	}
+	return e
+}
+
+// start loads addresses and the held numbers.
+func (e *vectors) start(out *x86.Code) {
+	e.out = out
+	out.Clear(atReg)
+	n := len(e.c.f.Loads) + len(e.c.f.Results)
+	for i := range min(n, len(bases)) {
+		if n <= len(bases) || i < len(bases)-1 {
+			out.Pointer(bases[i], x86.Mem{Base: argsReg, Disp: int32(8 * i)})
+		}
+	}
+	for i := range e.c.pool {
+		if r, ok := e.held[-2-i]; ok {
+			e.broadcast(-2-i, r)
+		}
+	}
+}
+
+// emit appends an instruction, if there is code to append to.
+func (e *vectors) emit(i x86.Inst) {
+	if e.out != nil {
+		e.out.Do(i)
+	}
+}
+
+// inMemory is the place of a number of the pool.
+func (e *vectors) inMemory(x int) *x86.Mem {
+	if p := e.c.pool[-2-x]; p.scalar {
+		return &x86.Mem{Base: scalarReg, Disp: int32(4 * p.n)}
+	}
+	return &x86.Mem{Base: constReg, Disp: int32(4 * (-2 - x))}
+}
+
+func (e *vectors) broadcast(x int, r x86.Reg) {
+	e.emit(x86.Inst{Op: x86.VBROADCASTSS, Dst: r, Mem: e.inMemory(x)})
+}
+
+// run emits the instructions for one vector, off elements from the current one. It fails if masks do not suffice.
+func (e *vectors) run(out *x86.Code, off int) bool {
+	e.out, e.off = out, off
+	for i := range e.owner {
+		e.owner[i] = free
+	}
+	for _, r := range e.held {
+		e.owner[r] = reserved
+	}
+	for i := range e.masks {
+		e.masks[i] = free
+	}
+	e.masks[0] = reserved // K0 means no mask
+	for i := range e.reg {
+		e.reg[i], e.slot[i] = none, none
+	}
+	e.slots = e.slots[:0]
+	for i := range e.seq {
+		if !e.one(i) {
+			return false
+		}
+	}
+	return true
+}
+
+// one emits instruction i.
+func (e *vectors) one(i int) bool {
+	o := &e.seq[i]
+	in := x86.Inst{Op: o.op, Imm: o.imm}
+	var locked []x86.Reg
+	operand := func(x int) x86.Reg {
+		r := e.operand(x, i, locked)
+		locked = append(locked, r)
+		return r
+	}
+	if o.a != none {
+		in.A = operand(o.a)
+	}
+	switch {
+	case o.at > 0:
+		in.Mem = e.address(o.at - 1)
+	case o.b < none && o.op.Spreads() && !e.isHeld(o.b):
+		in.Mem = e.inMemory(o.b)
+		in.Mem.Spread = true
+	case o.b != none:
+		in.B = operand(o.b)
+	}
+	if o.mask != none {
+		in.Mask, in.Zero = x86.Reg(e.reg[o.mask]), o.op == x86.VMOVAPS
+	}
+	result := len(e.c.f.Loads) < o.at // it is stored
+	if o.old != none && !result {
+		in.Dst = e.over(o.old, i, locked)
+	}
+	e.done(i, locked)
+	switch {
+	case result:
+	case o.op.ToMask():
+		k := slices.Index(e.masks[:], free)
+		if k < 0 {
+			return false
+		}
+		e.masks[k], e.reg[i], in.Dst = i, k, x86.Reg(k)
+	case o.old == none:
+		in.Dst = e.take(i, i, nil)
+		e.reg[i] = int(in.Dst)
+	default:
+		e.owner[in.Dst], e.reg[i] = i, int(in.Dst)
+	}
+	if o.op == x86.VCVTPS2PH && !result { // its destination stands where others have a source
+		in.A, in.B = in.B, in.Dst
+	}
+	e.emit(in)
+	return true
+}
+
+func (e *vectors) isHeld(x int) bool { _, ok := e.held[x]; return ok }
+
+// address is operand or result k at the current vector.
+func (e *vectors) address(k int) *x86.Mem {
+	size := 4
+	if k < len(e.c.f.Loads) {
+		size = e.c.f.Loads[k].Size()
+	} else {
+		size = e.c.f.Results[k-len(e.c.f.Loads)].Type.Size()
+	}
+	m := &x86.Mem{Index: atReg, Scale: uint8(size), Disp: int32(e.off * size)}
+	if n := len(e.c.f.Loads) + len(e.c.f.Results); n <= len(bases) || k < len(bases)-1 {
+		m.Base = bases[k]
+		return m
+	}
+	m.Base = bases[len(bases)-1]
+	if e.out != nil {
+		e.out.Pointer(m.Base, x86.Mem{Base: argsReg, Disp: int32(8 * k)})
+	}
+	return m
+}
+
+// operand is a register with x, which instruction i reads.
+func (e *vectors) operand(x, i int, locked []x86.Reg) x86.Reg {
+	if x < none {
+		if r, ok := e.held[x]; ok {
+			return r
+		}
+		r := e.take(temporary, i, locked)
+		e.broadcast(x, r)
+		return r
+	}
+	if e.reg[x] == none {
+		r := e.take(x, i, locked)
+		e.emit(x86.Inst{Op: x86.VMOVUPS, Dst: r, Mem: e.spill(x)})
+		e.reg[x] = int(r)
+	}
+	return x86.Reg(e.reg[x])
+}
+
+// temporary owns a register for one instruction.
+const temporary = math.MaxInt
+
+// over is a register that holds x and that instruction i may write.
+func (e *vectors) over(x, i int, locked []x86.Reg) x86.Reg {
+	if x >= 0 && e.last[x] == i && e.reg[x] != none {
+		r := x86.Reg(e.reg[x])
+		e.owner[r] = reserved // done does not free it
+		return r
+	}
+	if x >= 0 && e.reg[x] != none {
+		locked = append(locked, x86.Reg(e.reg[x]))
+	}
+	r := e.take(reserved, i, locked)
+	switch held, ok := e.held[x]; {
+	case ok:
+		e.emit(x86.Inst{Op: x86.VMOVAPS, Dst: r, B: held})
+	case x < none:
+		e.broadcast(x, r)
+	case e.reg[x] == none:
+		e.emit(x86.Inst{Op: x86.VMOVUPS, Dst: r, Mem: e.spill(x)})
+	default:
+		e.emit(x86.Inst{Op: x86.VMOVAPS, Dst: r, B: x86.Reg(e.reg[x])})
+	}
+	return r
+}
+
+// done frees the registers of what instruction i is the last to read.
+func (e *vectors) done(i int, locked []x86.Reg) {
+	for _, r := range locked {
+		if e.owner[r] == temporary {
+			e.owner[r] = free
+		}
+	}
+	o := &e.seq[i]
+	for _, x := range []int{o.old, o.a, o.b, o.mask} {
+		if x < 0 || e.last[x] != i {
+			continue
+		}
+		if e.slot[x] != none {
+			e.slots[e.slot[x]], e.slot[x] = false, none
+		}
+		if r := e.reg[x]; r != none && e.seq[x].op.ToMask() {
+			e.masks[r] = free
+		} else if r != none && e.owner[r] == x {
+			e.owner[r] = free
+		}
+	}
+}
+
+// take gives value x a register: a free one, or that of the value which is read again last.
+func (e *vectors) take(x, i int, locked []x86.Reg) x86.Reg {
+	r := slices.Index(e.owner[:], free)
+	if r < 0 {
+		r = e.furthest(i, locked)
+		v := e.owner[r]
+		if e.slot[v] == none {
+			e.slot[v] = e.newSlot()
+			e.emit(x86.Inst{Op: x86.VMOVUPS.Store(), A: x86.Reg(r), Mem: e.spill(v)})
+		}
+		e.reg[v] = none
+	}
+	e.owner[r] = x
+	used := 0
+	for _, v := range e.owner {
+		if v != free {
+			used++
+		}
+	}
+	e.most = max(e.most, used)
+	return x86.Reg(r)
+}
+
+// furthest is the register of the value whose next reader comes last.
+func (e *vectors) furthest(i int, locked []x86.Reg) int {
+	best, when := -1, -1
+	for r, v := range e.owner {
+		if v < 0 || v == temporary || slices.Contains(locked, x86.Reg(r)) {
+			continue
+		}
+		at, _ := slices.BinarySearch(e.next[v], i)
+		reader := len(e.seq)
+		if at < len(e.next[v]) {
+			reader = e.next[v][at]
+		}
+		if reader > when {
+			best, when = r, reader
+		}
+	}
+	return best
+}
+
+func (e *vectors) newSlot() int {
+	s := slices.Index(e.slots, false)
+	if s < 0 {
+		s = len(e.slots)
+		e.slots = append(e.slots, false)
+		e.spilled = max(e.spilled, len(e.slots))
+	}
+	e.slots[s] = true
+	return s
+}
+
+func (e *vectors) spill(x int) *x86.Mem {
+	return &x86.Mem{Base: spillReg, Disp: int32(64 * e.slot[x])}
+}

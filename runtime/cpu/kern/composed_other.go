@@ -1,0 +1,16 @@
+//go:build !amd64
+
+package kern
+
+// composed is a kernel that is assembled in memory; there is none for this architecture.
+type composed struct{}
+
+func (*composed) run(int, *Call, []Type, *float32) {}
+
+func (*composed) close() {}
+
+// Compose returns nil: this architecture composes no kernels.
+func (p *Path) Compose(*Formula) *Fused { return nil }
+
+// Composes reports whether this process composes kernels, and if not, what refuses it.
+func Composes() (ok bool, refused string) { return false, "" }
