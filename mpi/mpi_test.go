@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
 	"math"
 	"os"
@@ -34,6 +35,10 @@ var flavours = []struct {
 func TestMain(m *testing.M) {
 	part := parts[os.Getenv("AMPC_TEST_PART")]
 	if part == nil {
+		flag.Parse()
+		if err := flag.Set("test.parallel", "6"); err != nil { // tests of lost ranks wait for timeouts
+			panic(err)
+		}
 		os.Exit(m.Run())
 	}
 	timeout := 8 * time.Second
@@ -233,6 +238,7 @@ func local(size int, kind world.Message, n int) [][]byte {
 
 // TestCloseWaitsForWork closes ranks while one of them, which is there, has not ended.
 func TestCloseWaitsForWork(t *testing.T) {
+	t.Parallel()
 	for _, f := range flavours {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
@@ -262,9 +268,11 @@ func TestRankIsLost(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for timeouts")
 	}
+	t.Parallel()
 	for _, f := range flavours {
 		for part, want := range map[string]string{"killed": "", "hangs": "rank 1 has not sent it", "stopped": "rank 1 has not been heard of"} {
 			t.Run(f.name+"/"+part, func(t *testing.T) {
+				t.Parallel()
 				start := time.Now()
 				out, err := ranks(t, f.start, 3, part)
 				if err == nil || !strings.Contains(out, want) {
