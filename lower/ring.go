@@ -23,6 +23,7 @@ type Delays struct {
 	Link     float64 // seconds in which the link is busy
 	Waited   float64 // seconds in which steps wait for messages
 	Room     float64 // seconds of the steps of Micro behind its first message: what they may hide
+	Backward float64 // those of Room that are behind the first message of gradients
 }
 
 // Hidden is the share of the messages' time in which no step waits.
@@ -50,15 +51,19 @@ func (p *Program) Delays(r Ring, seconds func(s *Step) float64) (x Delays) {
 		}
 	}
 	for part := range NumParts {
-		sends := false
+		sends, gradients := false, false
 		for i := range p.Parts[part] {
 			await(i)
 			s := &p.Parts[part][i]
 			m := p.message(part, i)
 			if m == nil {
 				took := seconds(s)
-				if now += took; sends && part == Micro {
+				now += took
+				if sends && part == Micro {
 					x.Room += took
+				}
+				if gradients && part == Micro {
+					x.Backward += took
 				}
 				continue
 			}
@@ -66,6 +71,7 @@ func (p *Program) Delays(r Ring, seconds func(s *Step) float64) (x Delays) {
 			link = max(link, now) + took
 			flight = append(flight, arrival{m.Until, link})
 			x.Messages, x.Sent, x.Link, sends = x.Messages+1, x.Sent+sent, x.Link+took, true
+			gradients = gradients || s.Kernel.Node.Attrs.Get("shapes") == nil // no gathering of weights
 		}
 		await(len(p.Parts[part]))
 	}

@@ -107,25 +107,48 @@ func TestShardsOfTiedModels(t *testing.T) {
 	}
 }
 
-// A link on which the messages of a step take as long as the steps that are left behind the first of
-// them hides four fifths of them, at 2,048 tokens on each rank: in a model, in which a step takes the
-// time of its products or of its bytes. With shards the table of a tied embedding is gathered before
-// the first lookup, and its gradient is scattered behind the last one: neither can be hidden.
+// A link on which the messages of a step take as long as the backward pass behind the first message
+// of gradients hides four fifths of them, at 2,048 tokens on each rank: in a model, in which a step
+// takes the time of its products or of its bytes. With shards the table of a tied embedding is
+// gathered before the first lookup, which cannot be hidden. Its gradient is: the part of the head is
+// scattered as soon as it is there, and the rows of the lookups follow. On 8 ranks they are too many
+// for that in 16 bits: the table is scattered at the end, and two thirds are hidden. The bytes on the
+// wire are compared with those of f32 without shards.
 func TestMessagesAreHidden(t *testing.T) {
-	for _, policy := range []string{"f32", "mixed-bf16"} {
-		for _, k := range []int{2, 8} {
-			for shard, least := range map[bool]float64{false: 0.8, true: 0.5} {
-				p := rankStep(t, "gpt2?batch=2&seq=1024", policy, passes.Parallel{Ranks: k, Shard: shard})
-				fast := lower.Ring{Ranks: k, Bandwidth: math.Inf(1)}
-				first := p.Delays(fast, (*lower.Step).Work)
-				slow := fast
-				slow.Bandwidth = first.Sent / first.Room
-				x := p.Delays(slow, (*lower.Step).Work)
-				what := fmt.Sprintf("%s, %d ranks, shards %t: %.1f%% of %d messages' time is hidden", policy, k, shard, 100*x.Hidden(), x.Messages)
-				t.Log(what)
-				if x.Hidden() < least {
-					t.Errorf("%s, want %g%%", what, 100*least)
-				}
+	for _, k := range []int{2, 4, 8} {
+		f32 := int64(0)
+		for _, c := range []struct {
+			policy  string
+			shard   bool
+			message ir.DType
+			share   float64 // of the bytes of f32 without shards, at most
+		}{
+			{"f32", false, ir.F32, 1},
+			{"mixed-bf16", false, ir.F32, 1},
+			{"f32", true, ir.F32, 1.001}, // parts are filled up
+			{"mixed-bf16", true, ir.F32, 0.76},
+			{"mixed-f16", true, ir.F16, 0.51},
+		} {
+			least := 0.8
+			switch {
+			case c.shard && k == 8 && c.policy == "f32":
+				least = 0.75
+			case c.shard && (k == 8 || k == 4 && c.message.Low()):
+				least = 0.6
+			}
+			p := rankStep(t, "gpt2?batch=2&seq=1024", c.policy, passes.Parallel{Ranks: k, Shard: c.shard, Message: c.message})
+			bytes := sent(p, int64(k))
+			if f32 == 0 {
+				f32 = bytes
+			}
+			ring := lower.Ring{Ranks: k, Bandwidth: math.Inf(1)}
+			x := p.Delays(ring, (*lower.Step).Work)
+			ring.Bandwidth = x.Sent / x.Backward
+			hidden, share := p.Delays(ring, (*lower.Step).Work).Hidden(), float64(bytes)/float64(f32)
+			what := fmt.Sprintf("%s, %d ranks, shards %t, messages in %s: %.1f%% of the time of %d messages is hidden, %.4f of the bytes", c.policy, k, c.shard, c.message, 100*hidden, x.Messages, share)
+			t.Log(what)
+			if hidden < least || share > c.share {
+				t.Errorf("%s, want %g%% and at most %g", what, 100*least, c.share)
 			}
 		}
 	}

@@ -49,7 +49,7 @@ type scheduleNode struct {
 	depth int32
 	name  int32 // smallest rank of the names of its nodes
 	turn  int32 // entries of the heap with a smaller turn are out of date
-	sends bool  // a message, which starts as soon as possible, while later steps run
+	sends bool  // a message, or a cast that one waits for: starts as soon as possible, while later steps run
 	last  bool  // writes a variable that another schedule node of the section reads
 	done  bool
 	late  bool // runs directly before its first reader (repeatLate)
@@ -173,10 +173,22 @@ func (o *orderer) messagesInOrder() {
 	for _, n := range sent {
 		u := &o.schedule[o.scheduled[n.ID]]
 		u.sends = true
+		o.castsFirst(n)
 		if before := last[u.sec]; before != nil {
 			u.reads = append(u.reads, before.Out[0])
 		}
 		last[u.sec] = n
+	}
+}
+
+// castsFirst makes the casts of the parts of weights that n gathers run as soon as possible, too.
+func (o *orderer) castsFirst(n *ir.Node) {
+	for _, v := range n.In {
+		if n.Attrs.Get("shapes") == nil || v.Def == nil || v.Def.Op != ir.OpCast || o.scheduled[v.Def.ID] < 0 {
+			continue
+		}
+		w := &o.schedule[o.scheduled[v.Def.ID]]
+		w.sends = len(w.nodes) == 1
 	}
 }
 

@@ -193,16 +193,20 @@ func (a *accumulator) slice(index *ir.Value) *ir.Value {
 // rank: the micro-batch in the low 32 bits, and above them the counters that earlier ranks use.
 func (a *accumulator) drawn(micro *ir.Value, elements int64) *ir.Value {
 	b := a.b.In(ir.Forward)
-	rank := roleVar(a.g, ir.RoleRank)
-	if rank == nil {
-		rank = a.b.Declare(ir.Input, private("rank", ""), ir.T(ir.I32), nil, ir.A("role", ir.RoleRank))
-	}
 	counters := constantOf(a.b, fmt.Sprintf("counters.%d", elements), ir.I64, float64(elements/4<<32))
-	key := b.Mul(b.Cast(rank, ir.I64), counters)
+	key := b.Mul(b.Cast(a.rank(), ir.I64), counters)
 	if micro != nil {
 		key = b.Add(key, b.Cast(micro, ir.I64))
 	}
 	return key
+}
+
+// rank is the number of this rank, which the runtime fills in.
+func (a *accumulator) rank() *ir.Value {
+	if v := roleVar(a.g, ir.RoleRank); v != nil {
+		return v
+	}
+	return a.b.Declare(ir.Input, private("rank", ""), ir.T(ir.I32), nil, ir.A("role", ir.RoleRank))
 }
 
 // buckets sends the gradients of one sweep. Those of a single micro-batch are sent during the
@@ -218,19 +222,18 @@ func (a *accumulator) buckets(s *sweep) {
 	var ds []*ir.Value
 	names := map[*ir.Value]string{}
 	tables := map[*ir.Value]*lookedUp{}
-	for _, x := range s.grads {
+	for i := range s.grads {
+		x := &s.grads[i]
 		if names[x.d] != "" {
 			continue
 		}
 		names[x.d] = x.p.v.Name
 		d := x.d
-		if x.p.part != nil {
-			parts[d] = true
-		} else if t := a.lookedUp(x.d); t != nil {
+		if t := a.lookedUp(x); t != nil {
 			tables[x.d], d = t, t.dense
 		}
 		if d != nil {
-			names[d] = x.p.v.Name
+			names[d], parts[d] = x.p.v.Name, x.p.part != nil
 			ds = append(ds, d)
 		}
 	}
@@ -289,11 +292,13 @@ func (a *accumulator) filled(ds []*ir.Value, parts map[*ir.Value]bool) [][]*ir.V
 type lookedUp struct {
 	dense *ir.Value  // sum of the other contributions, such as that of a head that shares the table; nil: none
 	rows  []*ir.Node // gradients of the lookups, in the backward pass
+	parts bool       // each rank steps a part of the table
 }
 
-// lookedUp finds the lookups that contribute to gradient d. It returns nil if there are none or if
+// lookedUp finds the lookups that contribute to gradient x. It returns nil if there are none or if
 // the rows of all ranks take more bytes than the table. A sum over micro-batches counts as a table.
-func (a *accumulator) lookedUp(d *ir.Value) *lookedUp {
+func (a *accumulator) lookedUp(x *grad) *lookedUp {
+	d := x.d
 	if a.c.accumulates() || d.Def == nil {
 		return nil
 	}
@@ -301,10 +306,10 @@ func (a *accumulator) lookedUp(d *ir.Value) *lookedUp {
 	if d.Def.Op == ir.OpAddN {
 		parts = d.Def.In
 	}
-	t := &lookedUp{}
+	t := &lookedUp{parts: x.p.part != nil}
 	for _, x := range parts {
 		switch {
-		case x.Def != nil && x.Def.Op == ir.OpEmbeddingGrad && a.shorter(x.Def):
+		case x.Def != nil && x.Def.Op == ir.OpEmbeddingGrad && a.shorter(x.Def, t.parts):
 			t.rows = append(t.rows, x.Def)
 		case t.dense != nil:
 			return nil
@@ -312,22 +317,52 @@ func (a *accumulator) lookedUp(d *ir.Value) *lookedUp {
 			t.dense = x
 		}
 	}
-	if len(t.rows) == 0 {
+	if len(t.rows) == 0 || t.parts && t.dense != nil && !a.fewRows(t.rows) {
 		return nil
 	}
 	return t
 }
 
-// shorter reports whether gathering the rows of all ranks in a ring moves fewer bytes than summing
-// the table.
-func (a *accumulator) shorter(n *ir.Node) bool {
-	rows := a.g.Elements(n.In[0].Type)*4 + a.g.Elements(n.In[1].Type)*n.In[1].Type.DType.Size()
-	k := int64(a.c.Parallel.Ranks)
-	return n.In[0].Type.Shape.Static() && (k-1)*rows < 2*(k-1)*a.g.Elements(n.Out[0].Type)*4/k
+// rowBytes are the bytes of the rows that a lookup sends, with their numbers.
+func (a *accumulator) rowBytes(n *ir.Node) int64 {
+	return a.g.Elements(n.In[0].Type)*4 + a.g.Elements(n.In[1].Type)*n.In[1].Type.DType.Size()
 }
 
-// gathered is the gradient of a table over all ranks. Every rank receives the rows of all ranks and
-// adds them, in the order of ranks, to the sum of the other contributions.
+// fewRows reports whether rows are worth a message beside the parts of a table that a head shares.
+// Without it the whole table waits for the lookups, and is sent when no step is left to hide it. The
+// rows are bytes in addition, also to what f32 without shards sends. They may raise the share of that
+// by 0.01: with them a sharded step sends three quarters of it, or half with 16-bit messages.
+func (a *accumulator) fewRows(rows []*ir.Node) bool {
+	size := func(d ir.DType) float64 {
+		if d.Low() {
+			return 2
+		}
+		return 4
+	}
+	share, sent := (size(a.c.Policy.Low)+size(a.c.Parallel.Message))/8, int64(0)
+	for _, n := range rows {
+		sent += a.rowBytes(n)
+	}
+	weights := int64(0)
+	for _, p := range a.t.params {
+		weights += 4 * a.g.Elements(p.v.Type)
+	}
+	k := int64(a.c.Parallel.Ranks)
+	return float64(k*sent)*(0.99-share) <= 0.01*float64(2*weights)
+}
+
+// shorter reports whether gathering the rows of all ranks in a ring moves fewer bytes than summing
+// the table, which goes around the ring once if each rank gets a part, otherwise twice.
+func (a *accumulator) shorter(n *ir.Node, parts bool) bool {
+	k, rounds := int64(a.c.Parallel.Ranks), int64(2)
+	if parts {
+		rounds = 1
+	}
+	return n.In[0].Type.Shape.Static() && (k-1)*a.rowBytes(n) < rounds*(k-1)*a.g.Elements(n.Out[0].Type)*4/k
+}
+
+// gathered is the gradient of a table over all ranks, or this rank's part of it. Every rank receives
+// the rows of all ranks and adds them, in the order of ranks, to the sum of the other contributions.
 func (a *accumulator) gathered(t *lookedUp, sum *ir.Value) *ir.Value {
 	b := a.b.In(ir.Backward)
 	var parts []*ir.Value
@@ -339,13 +374,29 @@ func (a *accumulator) gathered(t *lookedUp, sum *ir.Value) *ir.Value {
 		if a.b.Err() != nil {
 			return nil
 		}
-		parts = append(parts, b.EmitNode(&ir.Node{Op: n.Op, In: []*ir.Value{dy, ids}, Attrs: n.Attrs, Of: n.Of, Pos: n.Pos, Pin: n.Pin}, nil)[0])
+		table := b.EmitNode(&ir.Node{Op: n.Op, In: []*ir.Value{dy, ids}, Attrs: n.Attrs, Of: n.Of, Pos: n.Pos, Pin: n.Pin}, nil)[0]
+		if t.parts && table != nil {
+			table = a.ownPart(b, table)
+		}
+		parts = append(parts, table)
 		a.c.Count("lookups_gathered", 1)
 	}
 	if len(parts) == 1 {
 		return parts[0]
 	}
 	return b.AddN(parts...)
+}
+
+// ownPart is this rank's part of v, which is equal on all ranks, as reduce_scatter would leave it.
+func (a *accumulator) ownPart(b *ir.Builder, v *ir.Value) *ir.Value {
+	k, elements := int64(a.c.Parallel.Ranks), v.Type.Shape.Elements()
+	n := ir.PartOf(elements, k)
+	flat := b.Reshape(v, elements)
+	if fill := n*k - elements; fill > 0 {
+		flat = b.Pad(flat, []int64{0}, []int64{fill}, 0)
+	}
+	own := b.Gather(b.Reshape(flat, k, n), b.Reshape(a.rank(), 1), 0)
+	return b.Reshape(own, n)
 }
 
 // all gathers v of all ranks along its first axis.

@@ -222,7 +222,11 @@ func (gp *gathering) emit() {
 		var parts []*ir.Value
 		var shapes []int64
 		for n < len(reads) && bytes < p.bucket() {
-			part := gp.part(reads[n])
+			sec := ir.Prepare
+			if seq > 1 { // while the first message is on its way
+				sec = gp.sec
+			}
+			part := gp.part(reads[n], sec)
 			parts, shapes = append(parts, part), ir.AppendWhole(shapes, reads[n].p.v.Type.Shape)
 			bytes += gp.g.Elements(reads[n].p.v.Type) * part.Type.DType.Size()
 			n++
@@ -244,15 +248,16 @@ func (gp *gathering) emit() {
 	}
 }
 
-// part is what this rank sends of a weight: its part, or the part in 16 bits.
-func (gp *gathering) part(r *weightReads) *ir.Value {
+// part is what this rank sends of a weight: its part, or the part in 16 bits, which is cast in the
+// given section.
+func (gp *gathering) part(r *weightReads, sec ir.Section) *ir.Value {
 	low := r.low()
 	if low == nil {
 		gp.c.Count("gathered_wide", 1)
 		return r.p.part
 	}
 	d := low.Out[0].Type.DType
-	cast := gp.b.In(ir.Prepare).Named(castName(r.p.part, d)).Emit(ir.OpCast, []*ir.Value{r.p.part}, ir.A("to", d))[0]
+	cast := gp.b.In(sec).Named(castName(r.p.part, d)).Emit(ir.OpCast, []*ir.Value{r.p.part}, ir.A("to", d))[0]
 	if cast == nil {
 		return r.p.part
 	}

@@ -120,6 +120,38 @@ func TestShardedLookupsReadTheCopy(t *testing.T) {
 	}
 }
 
+// The rows of lookups follow the scattered gradient of the head, or travel alone: the ranks learn, bit
+// for bit, what they learn without shards. The table has a number of elements that 8 ranks do not divide.
+func TestShardedLookupsAreGathered(t *testing.T) {
+	const rows, steps = 8, 3
+	large := strings.NewReplacer("[40,4]", "[1501,4]", ",40]", ",1501]")
+	for model, source := range map[string]string{"tied": large.Replace(tied), "untied": large.Replace(untied)} {
+		for _, p := range []Policy{{}, mustPolicy(t, "mixed-f16").Keep("e")} {
+			for _, ranks := range []int{2, 4, 8} {
+				c := ranksConfig(p, ranks, 1)
+				c.Clip = Clip{}
+				whole, _ := runOn(t, source, sentences, c, rows, steps)
+				c.Parallel.Shard = true
+				env, g := runOn(t, source, sentences, c, rows, steps)
+				sameState(t, joined(t, g, env), whole[0])
+				gathered, scattered := 0, int64(0)
+				for s, n := range g.Nodes {
+					if n.Op == ir.OpAllGather && s == ir.Backward {
+						gathered += len(n.In)
+					}
+					if n.Op == ir.OpReduceScatter {
+						bytes, _ := n.Wire()
+						scattered += bytes
+					}
+				}
+				if gathered != 2 || scattered != 4*6004 {
+					t.Errorf("%s, %s, %d ranks: %d tensors are gathered in the backward pass, want rows and ids; %d bytes are scattered, want those of the head\n%s", model, p.Name, ranks, gathered, scattered, g)
+				}
+			}
+		}
+	}
+}
+
 // roundLookups makes the lookups of a step round, and leaves their gradients as they are.
 func roundLookups(e Event) {
 	if e.Pass != "optimizer" {

@@ -52,6 +52,7 @@ var comparing = map[string]struct {
 	"passes/prove/key.go":             {3, checks},
 	"passes/prove/ranks.go":           {3, checks},
 	"passes/prove/scales.go":          {7, checks},
+	"passes/prove/shards.go":          {5, checks},
 	"passes/prove/update.go":          {2, checks},
 	"passes/ranges/ranges.go":         {1, inserts},
 	"passes/recognize.go":             {27, rewrite},

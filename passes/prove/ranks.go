@@ -29,7 +29,7 @@ func (p *proof) ranks() {
 	if len(sent) == 0 {
 		return
 	}
-	r := &rankRule{p: p, next: map[*ir.Value]*ir.Value{}, local: map[*ir.Value]bool{}, summed: map[*ir.Value]bool{}}
+	r := &rankRule{p: p, ranks: sent[0].Int("ranks"), next: map[*ir.Value]*ir.Value{}, local: map[*ir.Value]bool{}, summed: map[*ir.Value]bool{}}
 	for _, n := range p.g.Nodes {
 		for _, v := range n.Out {
 			if v.Next != nil {
@@ -51,6 +51,7 @@ func (p *proof) ranks() {
 // rankRule is what the rule ranks has found out about values.
 type rankRule struct {
 	p      *proof
+	ranks  int64
 	next   map[*ir.Value]*ir.Value // the value that is written to a variable
 	local  map[*ir.Value]bool      // not agreed on
 	summed map[*ir.Value]bool      // computed from a sum over ranks that the backward pass or the update makes

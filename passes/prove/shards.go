@@ -45,8 +45,8 @@ func (r *rankRule) shards() {
 }
 
 // partSizes are the sizes of the tensor that v is this rank's part of: a variable that is
-// declared so, what reduce_scatter leaves, or what is computed of parts element by element;
-// nil: v is no part.
+// declared so, what reduce_scatter leaves, this rank's range of a value that is agreed on, or what
+// is computed of parts and numbers element by element; nil: v is no part.
 func (r *rankRule) partSizes(v *ir.Value) []int64 {
 	n := v.Def
 	if n == nil {
@@ -59,12 +59,14 @@ func (r *rankRule) partSizes(v *ir.Value) []int64 {
 	switch {
 	case n.Def().Is(ir.Collective) && n.Flag("flat"):
 		return ir.Sizes(n.In[v.Idx].Type.Shape)
+	case n.Op == ir.OpReshape || n.Op == ir.OpGather:
+		return r.ownRange(v)
 	case n.Def().Elem == nil:
 		return nil
 	}
 	var sizes []int64
 	for _, x := range operandsOf(n) {
-		if !r.isLocal(x) {
+		if !r.isLocal(x) && x.Type.Shape.Elements() == 1 {
 			continue
 		}
 		of := r.partSizes(x)
@@ -74,6 +76,36 @@ func (r *rankRule) partSizes(v *ir.Value) []int64 {
 		sizes = of
 	}
 	return sizes
+}
+
+// ownRange are the sizes of an agreed value of which v is this rank's range: the value, flattened
+// and filled up behind its end, is a table with a row for each rank, from which v is taken by the
+// number of the rank. nil: v is none.
+func (r *rankRule) ownRange(v *ir.Value) []int64 {
+	n := flattened(v).Def
+	if n == nil || n.Op != ir.OpGather || n.Int("axis") != 0 {
+		return nil
+	}
+	table, id := n.In[0].Type.Shape, flattened(n.In[1])
+	if id.Def != nil || id.Attr.Get("role") != ir.RoleRank || table.Rank() != 2 || int64(table.Dims()[0]) != r.ranks || table.Dims()[1] != v.Type.Shape.Dims()[v.Type.Shape.Rank()-1] {
+		return nil
+	}
+	x := flattened(n.In[0])
+	if p := x.Def; p != nil && p.Op == ir.OpPad && p.In[0].Type.Shape.Rank() == 1 && slices.Equal(p.Ints("lo"), []int64{0}) {
+		x = flattened(p.In[0])
+	}
+	if elements := x.Type.Shape.Elements(); r.isLocal(x) || ir.PartOf(elements, r.ranks) != int64(table.Dims()[1]) {
+		return nil
+	}
+	return ir.Sizes(x.Type.Shape)
+}
+
+// flattened is the value of which v is another shape.
+func flattened(v *ir.Value) *ir.Value {
+	for v.Def != nil && v.Def.Op == ir.OpReshape {
+		v = v.Def.In[0]
+	}
+	return v
 }
 
 // partLike reports whether v is a part of a tensor as large as that which variable next is a

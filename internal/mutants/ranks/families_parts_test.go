@@ -14,11 +14,35 @@ var ofParts = []family{
 	{"another share of a scattered sum", otherShare},
 	{"a scattered message says another thing", otherScatter},
 	{"parts of another tensor", partsOfOther},
+	{"another range of rows", otherRange},
 	{"a part updated by own gradients", partByOwn},
 	{"a part updated from what was gathered", partFromWhole},
 	{"a norm of parts", normOfParts},
 	{"an update is left out", updateLeftOut},
 	{"two updates crossed", updatesCrossed},
+}
+
+// otherRange takes the range of another rank of the rows that lookups add to a table.
+func otherRange(s *subject, g *ir.Graph) []mutation {
+	var all []mutation
+	for _, n := range of(g, ir.OpGather) {
+		name, ranks := n.Name(), n.In[0].Type.Shape.Dims()[0]
+		for _, x := range []struct{ scale, shift float64 }{{0, 0}, {-1, float64(ranks - 1)}} {
+			all = append(all, fault(fmt.Sprintf("the range of rank %g+%g·r in %s", x.shift, x.scale, name), func(g *ir.Graph) bool {
+				_, n := at(g, name)
+				n.In[1] = put(g, n, ir.OpAffine, ir.A("scale", x.scale, "shift", x.shift), n.In[1])
+				return n.In[1] != nil
+			}))
+		}
+		all = append(all, fault("no padding but the front in "+name, func(g *ir.Graph) bool {
+			_, n := at(g, name)
+			return remade(g, n.Out[0], func(b *ir.Builder) *ir.Value {
+				row := flat(b, n.In[0], 0)
+				return like(b, cut(b, row, 0, n.Out[0].Type.Shape.Elements()), n.Out[0])
+			})
+		}))
+	}
+	return all
 }
 
 // remade lets all readers of v read what build makes of it, in the section of v.

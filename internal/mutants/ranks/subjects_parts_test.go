@@ -37,8 +37,12 @@ func subjectsInParts(t *testing.T) []*subject {
 			all = append(all, m.arranged(t, a))
 		}
 	}
-	return all
+	rows := arrangement{"2 ranks, parts and rows", "mixed-f16", 2, 1, func(c *passes.Config) { c.Parallel.Shard = true }}
+	return append(all, model{"tall", tall, sentences}.arranged(t, rows))
 }
+
+// tall is the model with a table that is long beside the rows of a batch.
+var tall = strings.NewReplacer("@tied", "@tall", "[40,4]", "[401,4]", ",40]", ",401]").Replace(tied)
 
 // begun is what rank r holds of a variable of which each rank keeps a part, before the first step;
 // nil where the variable begins alike on all ranks.
