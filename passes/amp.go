@@ -2,6 +2,7 @@ package passes
 
 import (
 	"fmt"
+	"slices"
 
 	"ampc/ir"
 )
@@ -293,6 +294,9 @@ func (a *assigner) partners() []*ir.Value {
 		return partner
 	}
 	for _, n := range a.g.Body[ir.Backward] {
+		if a.inPrologue(n) {
+			continue
+		}
 		for _, v := range n.Out {
 			of := v.GradOf
 			if p := moved(of); p != nil {
@@ -329,3 +333,12 @@ func (a *assigner) leaves(n *ir.Node, v *ir.Value) bool {
 
 // unread reports whether no node reads v and nothing else keeps it.
 func (a *assigner) unread(v *ir.Value) bool { return len(a.uses.Of(v)) == 0 && !a.out[v.ID] }
+
+// inPrologue reports whether n runs in the kernel of a norm's gradient (ir.Caps.Prologue). That kernel
+// reads n's first operand and continues with some of its elements, so n's result has the dtype of that
+// operand: nothing is rounded.
+func (a *assigner) inPrologue(n *ir.Node) bool {
+	return n.Why.Cluster > 0 && n.Def().GradOf != ir.OpInvalid && len(n.Out) == 1 && slices.ContainsFunc(a.uses.Of(n.Out[0]), func(u ir.Use) bool {
+		return sameCluster(n.Out[0], u.Node) && a.c.Caps.Prologue(u.Node) == n
+	})
+}

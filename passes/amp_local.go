@@ -174,6 +174,9 @@ func (a *assigner) choose(s ir.Section, n *ir.Node, i int, required requirements
 		return a.keep(n, required, seen)
 	}
 	d := a.follow(s, n, t, seen)
+	if a.inPrologue(n) && a.want[n.In[0].ID] == ir.F32 {
+		d = ir.F32
+	}
 	if onlyF32 && !shares(n) {
 		return ir.F32, d
 	}

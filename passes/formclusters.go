@@ -42,6 +42,7 @@ func formClusters(g *ir.Graph, c *Context) error {
 	for _, v := range g.Return {
 		w.returned[v] = true
 	}
+	w.keepCheckpoints(c.Checkpoints)
 	for s := range ir.NumSections {
 		for _, n := range g.Body[s] {
 			w.place(s, n)
@@ -53,15 +54,30 @@ func formClusters(g *ir.Graph, c *Context) error {
 	return nil
 }
 
+// keepCheckpoints counts values that backward reads by the user's choice as returned: a kernel with
+// a fixed epilogue could not store them.
+func (w *clusterFinder) keepCheckpoints(names []string) {
+	if len(names) == 0 {
+		return
+	}
+	for _, n := range w.g.Body[ir.Forward] {
+		for _, v := range n.Out {
+			if slices.Contains(names, v.Name) {
+				w.returned[v] = true
+			}
+		}
+	}
+}
+
 type clusterFinder struct {
 	g        *ir.Graph
 	pins     []override // by node ID
 	caps     ir.Caps
 	policy   Policy
 	uses     *ir.Uses
-	returned map[*ir.Value]bool
-	of       []int32   // by node ID: its cluster, 0 for none
-	info     []members // by cluster; index 0 is unused
+	returned map[*ir.Value]bool // by the graph, or kept as checkpoints
+	of       []int32            // by node ID: its cluster, 0 for none
+	info     []members          // by cluster; index 0 is unused
 }
 
 type members struct {

@@ -8,7 +8,6 @@ import "ampc/ir"
 // forms one with its casts.
 func fuse(g *ir.Graph, c *Context) error {
 	f := &fuser{uses: g.Uses(), c: c, once: map[int32]bool{}, chain: map[int32]bool{}, launch: map[int32]int32{}}
-	leaveNorms(g, c, f.uses)
 	_, nodes := g.Number()
 	f.sec = make([]ir.Section, nodes)
 	for s, n := range g.Nodes {
@@ -29,54 +28,6 @@ func fuse(g *ir.Graph, c *Context) error {
 	renumberLaunches(g)
 	c.Count("clusters_left", clusters)
 	return nil
-}
-
-// leaveNorms dissolves the clusters of channel norms that their kernels do not run as one, now that
-// dtypes and recomputed nodes are known: a ReLU's gradient that rounds what the norm's gradient
-// reads, or a value between the norm and the last node that another node reads, too.
-func leaveNorms(g *ir.Graph, c *Context, uses *ir.Uses) {
-	broken := map[int32]bool{}
-	for _, n := range g.Nodes {
-		if n.Why.Cluster == 0 {
-			continue
-		}
-		if m := c.Caps.Prologue(n); m != nil && sameCluster(n.In[c.Caps.NormOf(n).Prologue], n) {
-			if y := m.Out[0].Type.DType; y != ir.F32 && y != m.In[0].Type.DType || len(uses.Of(m.Out[0])) > 1 {
-				broken[n.Why.Cluster] = true
-			}
-		}
-		if c.Caps.Chains(n) && c.Caps.FusesNormEpilogue(n) && readBetween(n, uses) {
-			broken[n.Why.Cluster] = true
-		}
-	}
-	for _, n := range g.Nodes {
-		if broken[n.Why.Cluster] {
-			n.Why.Cluster = 0
-			c.Count("norms_alone", 1)
-		}
-	}
-}
-
-// readBetween reports whether a node outside of n's cluster reads a value that the cluster goes on
-// computing with.
-func readBetween(n *ir.Node, uses *ir.Uses) bool {
-	for n != nil {
-		var next *ir.Node
-		others := false
-		for _, u := range uses.Of(n.Out[0]) {
-			switch {
-			case !sameCluster(n.Out[0], u.Node):
-				others = true
-			case u.Node.Op != ir.OpCast:
-				next = u.Node
-			}
-		}
-		if next != nil && others {
-			return true
-		}
-		n = next
-	}
-	return false
 }
 
 type fuser struct {

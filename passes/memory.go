@@ -51,7 +51,7 @@ func memory(g *ir.Graph, c *Context) error {
 
 // byHand makes backward recompute the values that checkpoints are computed from.
 func byHand(g *ir.Graph, c *Context) error {
-	s := &memorySearch{c: c, repeater: newRepeater(g)}
+	s := &memorySearch{c: c, repeater: newRepeater(g, c.Caps)}
 	for _, name := range s.keep(c.Checkpoints) {
 		c.note("checkpoint %%%s is left out: a pass has replaced the value", name)
 	}
@@ -103,7 +103,7 @@ func newMemorySearch(g *ir.Graph, c *Context) (*memorySearch, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &memorySearch{c: c, repeater: newRepeater(g), limit: c.Memory, tried: map[string]*trial{}}
+	s := &memorySearch{c: c, repeater: newRepeater(g, c.Caps), limit: c.Memory, tried: map[string]*trial{}}
 	s.fixed = s.alwaysThere()
 	s.keep(c.Checkpoints)
 	seen := false
@@ -273,10 +273,8 @@ func (s *memorySearch) measure(choice *plan.RepeatChoice) (*trial, error) {
 	}
 	g, at := s.g.CloneMap()
 	again := map[*ir.Node]bool{}
-	for i, n := range s.nodes {
-		if choice.Again[i] {
-			again[at[n.Out[0]].Def] = true
-		}
+	for n := range s.again(choice) {
+		again[at[n.Out[0]].Def] = true
 	}
 	if err := repeat(g, again, nil); err != nil {
 		return nil, err
@@ -302,11 +300,5 @@ func (s *memorySearch) measure(choice *plan.RepeatChoice) (*trial, error) {
 
 // apply makes the graph itself recompute the values of a choice.
 func (s *memorySearch) apply(choice *plan.RepeatChoice) error {
-	again := map[*ir.Node]bool{}
-	for i, n := range s.nodes {
-		if choice.Again[i] {
-			again[n] = true
-		}
-	}
-	return repeat(s.g, again, s.c)
+	return repeat(s.g, s.again(choice), s.c)
 }

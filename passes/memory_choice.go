@@ -19,15 +19,21 @@ type repeater struct {
 	repeats *plan.Repeats
 
 	checkpoint map[*ir.Node]bool // nodes that compute a value of Config.Checkpoints
+	chains     map[int32]bool    // clusters whose kernels store nothing but their last result (ir.Caps.Chains)
 }
 
-func newRepeater(g *ir.Graph) *repeater {
-	r := &repeater{g: g, index: map[*ir.Node]int32{}, value: map[*ir.Value]int32{}, repeats: &plan.Repeats{}}
+func newRepeater(g *ir.Graph, caps ir.Caps) *repeater {
+	r := &repeater{g: g, index: map[*ir.Node]int32{}, value: map[*ir.Value]int32{}, repeats: &plan.Repeats{}, chains: map[int32]bool{}}
 	r.order()
+	for _, n := range r.nodes {
+		if n.Why.Cluster > 0 && caps.Chains(n) {
+			r.chains[n.Why.Cluster] = true
+		}
+	}
 	fixed, uses := keptAnyway(g), g.Uses()
 	for i, n := range r.nodes {
 		for _, v := range n.Out {
-			if !fixed[v] {
+			if !fixed[v] && !r.inRegister(v, uses) {
 				r.value[v] = int32(len(r.values))
 				r.values = append(r.values, v)
 				r.repeats.Values = append(r.repeats.Values, plan.RepeatValue{Bytes: g.Elements(v.Type) * v.Type.DType.Size(), Node: int32(i)})
@@ -35,7 +41,15 @@ func newRepeater(g *ir.Graph) *repeater {
 		}
 		x := plan.RepeatNode{Work: r.work(n, uses), Never: !repeatable(n)}
 		for _, v := range operands(n) {
-			if at, ok := r.value[root(v)]; ok && !slices.Contains(x.In, at) {
+			if r.chained(v, n) { // the kernel computes v, too
+				with := &r.repeats.Nodes[r.index[v.Def]]
+				x.Work, x.Never = x.Work+with.Work, x.Never || with.Never
+				for _, at := range with.In {
+					if !slices.Contains(x.In, at) {
+						x.In = append(x.In, at)
+					}
+				}
+			} else if at, ok := r.value[root(v)]; ok && !slices.Contains(x.In, at) {
 				x.In = append(x.In, at)
 			}
 		}
@@ -49,6 +63,34 @@ func newRepeater(g *ir.Graph) *repeater {
 		}
 	}
 	return r
+}
+
+// chained reports whether n reads v in a register of a kernel that cannot store v.
+func (r *repeater) chained(v *ir.Value, n *ir.Node) bool {
+	return sameCluster(v, n) && r.chains[n.Why.Cluster]
+}
+
+// inRegister reports whether only the kernel that computes v reads v, and cannot store it.
+func (r *repeater) inRegister(v *ir.Value, uses *ir.Uses) bool {
+	return slices.ContainsFunc(uses.Of(v), func(u ir.Use) bool { return r.chained(v, u.Node) })
+}
+
+// again lists the nodes that run a second time for a choice.
+func (r *repeater) again(choice *plan.RepeatChoice) map[*ir.Node]bool {
+	again := map[*ir.Node]bool{}
+	for i := len(r.nodes) - 1; i >= 0; i-- {
+		n := r.nodes[i]
+		if again[n] = again[n] || choice.Again[i]; !again[n] {
+			delete(again, n)
+			continue
+		}
+		for _, v := range operands(n) {
+			if r.chained(v, n) {
+				again[v.Def] = true
+			}
+		}
+	}
+	return again
 }
 
 // order lists the nodes of forward by depth, then by name.

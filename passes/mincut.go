@@ -228,6 +228,8 @@ func (m *planner) variable(s ir.Section, n *ir.Node, i int) (stored, seen plan.C
 	switch {
 	case t.kept32():
 		return m.pinnedVariable(n, i)
+	case m.inPrologue(n):
+		return m.v[n.In[0].ID], m.seen[n.In[0].ID]
 	case m.low == ir.F32:
 		return plan.F32, plan.F32
 	case t.class == ir.Low && (i > 0 || !m.storesF32(n) || t.pin == ir.PinLow):
@@ -476,7 +478,7 @@ func (m *planner) constraints() {
 	}
 	for s, n := range m.g.Nodes {
 		t := &m.node[n.ID]
-		if len(n.Out) == 0 || !m.assignable(n.Out[0]) || shares(n) || m.p.Narrow && !m.carries(n) && !m.compared(n) {
+		if len(n.Out) == 0 || !m.assignable(n.Out[0]) || shares(n) || m.inPrologue(n) || m.p.Narrow && !m.carries(n) && !m.compared(n) {
 			continue
 		}
 		to := plan.AsStored
@@ -559,7 +561,7 @@ func (m *planner) reason(n *ir.Node, x plan.Choice, r *plan.Result) {
 	case m.pins[x] != nil:
 		m.pinReason(n, m.pins[x])
 	case t.cause == ir.ByForward || t.class == ir.Keep && t.cause != ir.ByClass:
-	case t.free() && (!x.Free() || shares(n)):
+	case t.free() && (!x.Free() || shares(n) || m.inPrologue(n)):
 		if v := m.operand(n, func(v *ir.Value) bool { return m.want[v.ID] == m.want[n.Out[0].ID] }); v != nil {
 			t.cause, t.from = ir.ByNeighbour, v
 		}
