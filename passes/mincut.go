@@ -469,7 +469,7 @@ func (m *planner) keptVariable(n *ir.Node, i int, required requirements) (stored
 
 // constraints are pairs of choices where one side implies the other: a free row never stores less
 // than it reads. Under Narrow that holds for rows that only move elements, which do not round, and
-// for those whose result is compared with what they read.
+// for those whose result is compared with what they read; elements of parameters may be rounded there.
 func (m *planner) constraints() {
 	for id, v := range m.partner {
 		if !m.p.Narrow && v != nil && m.v[id].Free() && m.v[v.ID] >= 0 {
@@ -492,7 +492,7 @@ func (m *planner) constraints() {
 			continue
 		}
 		for i, v := range n.In {
-			if v == nil || !m.assignable(v) || m.weak[v.ID] || n.OperandClass(i) == ir.Fixed {
+			if v == nil || !m.assignable(v) || m.weak[v.ID] || n.OperandClass(i) == ir.Fixed || m.p.Narrow && v.IsVar() && v.Kind == ir.Param {
 				continue
 			}
 			m.plan.Widen(m.seen[v.ID], to)
