@@ -31,7 +31,7 @@ func TestClustersThatNoKernelRuns(t *testing.T) {
 		if _, err := Lower(g, CPU); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", what, err)
 		}
-		if _, err := LowerNodes(g); err != nil {
+		if _, err := LowerReplay(g, Replay{Nodes: true, Spread: true}); err != nil {
 			t.Errorf("%s, node by node: %v", what, err)
 		}
 	}

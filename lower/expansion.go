@@ -20,7 +20,7 @@ func (e expansions) Traffic(n *ir.Node, s ir.Section, read []bool) (*ir.Traffic,
 	if err != nil {
 		return nil, err
 	}
-	if err := Check(g, e.target); err != nil {
+	if err := check(g, e.target); err != nil {
 		return nil, err
 	}
 	l := newLowerer(g, e.target, form{joins: e.target.Fuses()})

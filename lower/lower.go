@@ -23,16 +23,11 @@ func Peak(t Target) func(g *ir.Graph) (int64, error) {
 	}
 }
 
-// LowerNodes lowers for the CPU with one step for each node, so that no value stays in registers.
-// Fusion changes no bits: these steps store what the fused steps compute. Every work buffer has its
-// own memory (Spread).
-func LowerNodes(g *ir.Graph) (*Program, error) {
-	return LowerReplay(g, Replay{Nodes: true, Spread: true})
-}
-
 // Replay are the options of LowerReplay.
 type Replay struct {
-	Nodes bool // every node is a step of its own, as in LowerNodes
+	// Nodes makes every node a step of its own, so that no value stays in registers. Fusion changes no
+	// bits: these steps store what the fused steps compute.
+	Nodes bool
 	// Spread gives every work buffer its own memory. Without it buffers share memory, as in Lower,
 	// but no time is spent on the search for the best placement.
 	Spread bool
@@ -64,7 +59,7 @@ func lower(g *ir.Graph, t Target, f form) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := Check(g, t); err != nil {
+	if err := check(g, t); err != nil {
 		return nil, err
 	}
 	l := newLowerer(g, t, f)
@@ -91,19 +86,18 @@ func lower(g *ir.Graph, t Target, f form) (*Program, error) {
 	return l.p, nil
 }
 
-// Supports checks that t can run every op of g in the parts where it must. The error names the
-// first op that t cannot run.
-func Supports(g *ir.Graph, t Target) error {
+// Check checks that t can run every op of g, or its expansion, and that every dimension is known. The
+// error names the first node or declaration for which this is false.
+func Check(g *ir.Graph, t Target) error {
 	g, err := expand(g, t)
 	if err != nil {
 		return err
 	}
-	return Check(g, t)
+	return check(g, t)
 }
 
-// Check checks that every op of g can be lowered for t and that every dimension is known. The error
-// names the first node or declaration for which this is false.
-func Check(g *ir.Graph, t Target) error {
+// check is Check for a graph that is expanded.
+func check(g *ir.Graph, t Target) error {
 	for _, v := range g.Vars {
 		if !v.Type.Shape.Static() {
 			return g.SizesError(v.Pos, v.Type, fmt.Sprintf("%s has type %s", v, g.TypeString(v.Type)))

@@ -11,7 +11,7 @@ import (
 )
 
 // Node by node, a step makes every value that is not another's view.
-func TestLowerNodesHidesNothing(t *testing.T) {
+func TestReplayOfNodesHidesNothing(t *testing.T) {
 	for _, spec := range []string{"resnet8?batch=2", "gpt?layers=1&dim=32&seq=8", "lstm?seq=4", "unet?levels=1&batch=1", "convlstm?seq=2&ahead=1&size=4", "gan"} {
 		z, err := models.Open(spec)
 		if err != nil {
@@ -26,7 +26,7 @@ func TestLowerNodesHidesNothing(t *testing.T) {
 		if err := passes.Run(g, cfg); err != nil {
 			t.Fatal(err)
 		}
-		p, err := lower.LowerNodes(g)
+		p, err := lower.LowerReplay(g, lower.Replay{Nodes: true, Spread: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,6 +16,7 @@ import (
 	"ampc/runtime"
 	"ampc/runtime/cpu"
 	"ampc/runtime/cpu/kern"
+	"ampc/runtime/runtimetest"
 )
 
 // The models whose training steps docs/performance.md has: the first four it compares with PyTorch's.
@@ -111,7 +112,7 @@ func newStepper(b *testing.B, spec string, c ampc.TrainConfig) *stepper {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := runtime.Initialize(store, p.Vars, 1); err != nil {
+	if err := runtimetest.Initialize(store, p.Vars, 1); err != nil {
 		b.Fatal(err)
 	}
 	s := &stepper{p: p, took: make([]float64, 0, 1<<16)}

@@ -47,7 +47,7 @@ func TestExportedBatchNormIsTrained(t *testing.T) {
 				t.Errorf("scale is a %s: the mean of channel %d becomes %g, want %g", kind, k, m, share*want[k])
 			}
 		}
-		if got := tr.ctx.counter("batch_norms_trained") > 0; got != moves {
+		if got := tr.ctx.counters["batch_norms_trained"] > 0; got != moves {
 			t.Errorf("scale is a %s: trained by the batch: %t", kind, got)
 		}
 	}

@@ -131,7 +131,7 @@ func countedUnder(t *testing.T, g *ir.Graph, p Policy, target lower.Target) (cut
 		n.apart += e.Counters["launches_left_apart"]
 	}
 	mustRun(t, g, cfg)
-	if lower.Supports(g, target) != nil {
+	if lower.Check(g, target) != nil {
 		return 0, 0, n, false
 	}
 	n.joined -= n.apart

@@ -140,9 +140,6 @@ func newContext(cfg Config) *Context {
 // Count adds n to a counter of the running pass. Goldens compare counters in their expect: lines.
 func (c *Context) Count(name string, n int) { c.counters[name] += n }
 
-// counter returns the value of a counter.
-func (c *Context) counter(name string) int { return c.counters[name] }
-
 // note records a sentence for the user, such as about a rewrite, a removed scaler or a clamped
 // constant.
 func (c *Context) note(format string, args ...any) {

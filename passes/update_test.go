@@ -70,7 +70,7 @@ func TestClipByNorm(t *testing.T) {
 					}
 				}
 			}
-			if n := tr.ctx.counter("unscaled_copies"); n != 0 {
+			if n := tr.ctx.counters["unscaled_copies"]; n != 0 {
 				t.Errorf("%s: %d unscaled copies are written", c.name, n)
 			}
 		}
@@ -151,7 +151,7 @@ func TestSweepsWithOwnScalersMeetUnscaled(t *testing.T) {
 			}
 		}
 	}
-	if n := two.ctx.counter("sweeps"); n != 2 {
+	if n := two.ctx.counters["sweeps"]; n != 2 {
 		t.Errorf("%d sweeps, want 2", n)
 	}
 }
@@ -325,7 +325,7 @@ func TestTiedWeightSumsOnce(t *testing.T) {
 	if d == nil || d.Def.Op != ir.OpAddN || len(d.Def.In) != 2 || d.Type.DType != ir.F32 {
 		t.Errorf("the gradient of the tied table is not one f32 sum of both uses:\n%s", g)
 	}
-	if c.counter("fan_in_sums") == 0 {
+	if c.counters["fan_in_sums"] == 0 {
 		t.Error("fan_in_sums=0")
 	}
 }

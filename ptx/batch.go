@@ -100,6 +100,16 @@ func (t Batch) Sum(fl Flavour, values ...int) (*Launch, error) {
 	return finish(b, [3]int{blocks, 1, 1}, c.args)
 }
 
+// accumulate adds the values of n elements to the sums.
+func (c *elementwiseGen) accumulate(e Reg, n int, values []int, sums []Reg) {
+	c.values(e, n)
+	for i, v := range values {
+		for l := range n {
+			c.b.To(sums[i], "add.rn.f32", sums[i], c.convert(c.lane(v, l), Float32))
+		}
+	}
+}
+
 // batchGen is the state of one code generation.
 type batchGen struct {
 	*elementwiseGen

@@ -6,25 +6,6 @@ import (
 	"ampc/lower"
 )
 
-// Initialize writes what the variables hold before the first step. Random
-// initializers draw from streams of the variables' names and the seed.
-func Initialize(s Store, vars []lower.Var, seed int64) error {
-	for i := range vars {
-		v := &vars[i]
-		if v.Kind != ir.Param && v.Kind != ir.State || v.PerCall() {
-			continue
-		}
-		b, err := InitialBytes(v, seed)
-		if err != nil {
-			return err
-		}
-		if err := s.Write(v.Name, b); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // InitialBytes evaluates the initializer of a declaration.
 func InitialBytes(v *lower.Var, seed int64) ([]byte, error) {
 	if v.Init != nil && v.Init.Func == "file" && v.Type.DType != ir.Bool {

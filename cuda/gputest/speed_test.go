@@ -70,33 +70,38 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// streaming kernels at sizes far above the L2 cache, small on the simulator; the arguments are random.
-func (g *gpu) streaming() []struct {
+// streamed is a kernel to time.
+type streamed struct {
 	name  string
 	build func(fl ptx.Flavour) (*ptx.Launch, error)
-} {
+	table *ptx.Batch // its first argument leads to a tensor; nil: it does not
+}
+
+// streaming kernels at sizes far above the L2 cache, small on the simulator; the arguments are random.
+func (g *gpu) streaming() []streamed {
 	n, rows := int(g.of(1<<27, 1<<12)), int(g.of(1<<17, 8))
 	xent := ptx.CrossEntropy{Name: "xent", Rows: int(g.of(16384, 4)), Cols: int(g.of(50304, 200)), In: ptx.BFloat16, Labels: ptx.Int32, Ignore: -100}
 	norm := ptx.Norm{Name: "norm", Rows: rows, Cols: 768, In: ptx.BFloat16, Out: ptx.BFloat16, Bias: true, Eps: 1e-5}
 	soft := ptx.Softmax{Name: "soft", Rows: rows, Cols: 1024, In: ptx.BFloat16, Out: ptx.BFloat16}
-	return []struct {
-		name  string
-		build func(fl ptx.Flavour) (*ptx.Launch, error)
-	}{
-		{"cast f32 to bf16", ptxtest.Cast(ptx.Float32, ptx.BFloat16, n).Build},
-		{"cast bf16 to f32", ptxtest.Cast(ptx.BFloat16, ptx.Float32, n).Build},
-		{"cast f32 to f16", ptxtest.Cast(ptx.Float32, ptx.Float16, n).Build},
-		{"unscale norm check", ptx.GradStats{Name: "stats", N: 4 * n, In: ptx.BFloat16}.Build},
-		{"adamw + bf16 copy", ptxtest.AdamW(n).Build},
-		{"layer_norm", norm.Forward},
-		{"layer_norm backward", norm.Backward},
-		{"softmax 1024", soft.Forward},
-		{"softmax backward", soft.Backward},
-		{"cross entropy fwd", xent.Forward},
-		{"cross entropy bwd", xent.Backward},
-		{"bias gelu (erf)", ptxtest.BiasGelu(int(g.of(1<<15, 4)), 3072).Build},
-		{"column sum", ptx.ColReduce{Name: "cols", Op: "sum", Outer: 1, N: rows, Inner: 768, Split: int(g.of(32, 1)), In: ptx.BFloat16, Out: ptx.Float32}.Build},
-		{"transpose bf16", ptx.Transpose{Name: "tr", Batch: 1, Rows: int(g.of(1<<14, 1<<6)), Cols: int(g.of(1<<13, 1<<5)), DType: ptx.BFloat16}.Build},
+	grads := normOf(ptx.BFloat16, int64(4*n))
+	turned := ptxtest.Cast(ptx.BFloat16, ptx.BFloat16, 1)
+	turned.Name, turned.Shape = "turned", []int64{g.of(1<<13, 1<<5), g.of(1<<14, 1<<6)}
+	turned.Loads[0].Stride = []int64{1, turned.Shape[0]}
+	return []streamed{
+		{"cast f32 to bf16", ptxtest.Cast(ptx.Float32, ptx.BFloat16, n).Build, nil},
+		{"cast bf16 to f32", ptxtest.Cast(ptx.BFloat16, ptx.Float32, n).Build, nil},
+		{"cast f32 to f16", ptxtest.Cast(ptx.Float32, ptx.Float16, n).Build, nil},
+		{"unscale norm check", grads.build, &grads.Batch},
+		{"adamw + bf16 copy", ptxtest.AdamW(n).Build, nil},
+		{"layer_norm", norm.Forward, nil},
+		{"layer_norm backward", norm.Backward, nil},
+		{"softmax 1024", soft.Forward, nil},
+		{"softmax backward", soft.Backward, nil},
+		{"cross entropy fwd", xent.Forward, nil},
+		{"cross entropy bwd", xent.Backward, nil},
+		{"bias gelu (erf)", ptxtest.BiasGelu(int(g.of(1<<15, 4)), 3072).Build, nil},
+		{"column sum", ptx.ColReduce{Name: "cols", Op: "sum", Outer: 1, N: rows, Inner: 768, Split: int(g.of(32, 1)), In: ptx.BFloat16, Out: ptx.Float32}.Build, nil},
+		{"transpose bf16", turned.Build, nil},
 	}
 }
 
@@ -124,6 +129,10 @@ func TestStreaming(t *testing.T) {
 			g.must(t, g.fillLike(p, src, copyBytes, a))
 			args = append(args, p)
 			bytes += float64(size)
+		}
+		if k.table != nil {
+			n := k.table.Sizes[0]
+			args[0], bytes = g.table(t, *k.table, g.noise(t, cuda.R16BF, n)), bytes+2*float64(n)
 		}
 		sec := g.seconds(t, func() error { return g.Launch(f, l.Grid, l.Block, 0, g.s, args) })
 		rate := bytes / sec

@@ -1,6 +1,7 @@
 package gputest
 
 import (
+	"encoding/binary"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -71,6 +72,52 @@ func inverseCode() ptx.Elementwise {
 	c.in(ptx.Float32)
 	return ptx.Elementwise{Name: "step_inverse", Code: append(c.ins, ptx.Instr{Op: "const", Type: ptx.Float32, Imm: 1}, ptx.Instr{Op: "div", Type: ptx.Float32, A: 1, B: 0}),
 		Loads: []ptx.Access{{Name: "scale", DType: ptx.Float32}}, Stores: []ptx.Output{stored("inv", ptx.Float32, 2)}}
+}
+
+// gradientNorm adds up the squares of unscaled gradients and counts those that are not finite.
+type gradientNorm struct {
+	ptx.Batch
+	squares, bad int // values of the code
+}
+
+// normOf is the gradientNorm of one tensor of n elements.
+func normOf(d ptx.DType, n int64) gradientNorm {
+	c := &code{}
+	c.in(ptx.Float32, ptx.Float32)
+	u := c.f("mul", 0, 1)
+	is := func(op string, a, b int) int { return c.emit(ptx.Instr{Op: op, Type: ptx.Bool, A: a, B: b}) }
+	k := gradientNorm{squares: c.f("mul", u, u)}
+	k.bad = c.f("select", is("or", is("isnan", u, 0), is("isinf", u, 0)), c.num(1), c.num(0))
+	k.Batch = ptx.Batch{Sizes: []int64{n}, Elementwise: ptx.Elementwise{Name: "norm", Code: c.ins,
+		Loads: []ptx.Access{{Name: "g", DType: d}, scalar("inv", ptx.Float32, 1)}}}
+	return k
+}
+
+func (k gradientNorm) build(fl ptx.Flavour) (*ptx.Launch, error) { return k.Sum(fl, k.squares, k.bad) }
+
+// table uploads the table of a batch over one tensor, which each access walks.
+func (g *gpu) table(t *testing.T, b ptx.Batch, tensor cuda.Ptr) cuda.Ptr {
+	t.Helper()
+	var bytes []byte
+	for _, w := range b.Table() {
+		v := uint64(w.Value)
+		if w.Access >= 0 {
+			v = uint64(tensor)
+		}
+		bytes = binary.LittleEndian.AppendUint64(bytes, v)
+	}
+	return g.upload(t, bytes)
+}
+
+// foundCode is whether a gradient or their norm is not finite.
+func foundCode() ptx.Elementwise {
+	c := &code{}
+	c.in(ptx.Float32, ptx.Float32)
+	is := func(op string, a, b int) int { return c.emit(ptx.Instr{Op: op, Type: ptx.Bool, A: a, B: b}) }
+	found := is("or", is("ne", 1, c.num(0)), is("or", is("isnan", 0, 0), is("isinf", 0, 0)))
+	return ptx.Elementwise{Name: "step_found", Code: c.ins,
+		Loads:  []ptx.Access{{Name: "squares", DType: ptx.Float32}, {Name: "bad", DType: ptx.Float32, Offset: 1}},
+		Stores: []ptx.Output{stored("found", ptx.Bool, found)}}
 }
 
 // updateCode is w -= rate·g·inv unless skipped, with the f16 copy.
@@ -159,22 +206,20 @@ func TestTrainingStep(t *testing.T) {
 	px, pw, plow, pt, pscale := g.upload(t, x.Bytes), g.upload(t, w.Bytes), g.upload(t, low.Bytes), g.upload(t, target.Bytes), g.upload(t, start.Bytes)
 	pgood, pskips := g.upload(t, zero.Bytes), g.upload(t, zero.Bytes)
 	y, dy, dw := g.buffer(t, 2*stepRows*stepOut), g.buffer(t, 2*stepRows*stepOut), g.buffer(t, 4*stepOut*stepIn)
-	inv, sum, bad, norm, found := g.buffer(t, 4), g.buffer(t, 4), g.buffer(t, 4), g.buffer(t, 4), g.buffer(t, 4)
+	inv, sums, found := g.buffer(t, 4), g.buffer(t, 8), g.buffer(t, 4)
 
 	f16 := func(ld int64) cuda.Matrix { return cuda.Matrix{Type: cuda.R16F, Ld: ld} }
 	forward := g.product(t, blas, linear(stepRows, stepOut, stepIn, cuda.R16F, cuda.R16F, cuda.EpilogueNone), cuda.Operands{A: plow, B: px, C: y, D: y})
 	grads := g.product(t, blas, cuda.RowMajor(stepOut, stepIn, stepRows, true, false, f16(stepOut), f16(stepIn), cuda.Matrix{Type: cuda.R32F, Ld: stepIn}, cuda.Compute32F),
 		cuda.Operands{A: px, B: dy, C: dw, D: dw})
-	stats := ptx.GradStats{Name: "step_stats", N: stepOut * stepIn, In: ptx.Float32, Blocks: 1, Parts: 1}
-	finish := stats
-	finish.Name = "step_finish"
+	stats := normOf(ptx.Float32, stepOut*stepIn)
 	step := []func() error{
 		forward,
 		g.launcher(t, errorCode().Build, y, pt, pscale, dy),
 		grads,
 		g.launcher(t, inverseCode().Build, pscale, inv),
-		g.launcher(t, stats.Build, dw, inv, sum, bad),
-		g.launcher(t, finish.Finish, sum, bad, norm, found),
+		g.launcher(t, stats.build, g.table(t, stats.Batch, dw), inv, sums),
+		g.launcher(t, foundCode().Build, sums, sums, found),
 		g.launcher(t, updateCode().Build, pw, dw, inv, found, pw, plow),
 		g.launcher(t, scaleCode().Build, pscale, pgood, pskips, found, pscale, pgood, pskips),
 	}

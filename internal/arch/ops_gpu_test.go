@@ -82,7 +82,7 @@ func runsOnCPU(text string) bool {
 
 // refusedBy lowers a case that the CPU runs. The dtype that an error comes with is f64 where the node has
 // any, else that
-// of its first operand. What Supports does not refuse must lower and verify.
+// of its first operand. What Check does not refuse must lower and verify.
 func refusedBy(target lower.Target, text string) (ir.DType, error) {
 	g, err := ir.Parse("case.ir", []byte(text))
 	if err != nil {
@@ -95,7 +95,7 @@ func refusedBy(target lower.Target, text string) (ir.DType, error) {
 			d = v.Type.DType
 		}
 	}
-	if err := lower.Supports(g, target); err != nil {
+	if err := lower.Check(g, target); err != nil {
 		return d, err
 	}
 	p, err := lower.Lower(g, target)
@@ -103,7 +103,7 @@ func refusedBy(target lower.Target, text string) (ir.DType, error) {
 		err = lower.Verify(p)
 	}
 	if err != nil {
-		return ir.Invalid, fmt.Errorf("Supports has no objection, but: %w", err)
+		return ir.Invalid, fmt.Errorf("Check has no objection, but: %w", err)
 	}
 	return d, nil
 }

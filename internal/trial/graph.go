@@ -8,6 +8,7 @@ import (
 	"ampc/lower"
 	"ampc/passes"
 	"ampc/runtime"
+	"ampc/runtime/runtimetest"
 )
 
 // RunOn compiles a copy of an inference graph under a policy, with the proof, and
@@ -31,7 +32,7 @@ func RunOn(b runtime.Backend, g *ir.Graph, in map[string]*eval.Tensor, policy pa
 		return nil, err
 	}
 	defer s.Close()
-	if err := runtime.Initialize(s, p.Vars, 1); err != nil {
+	if err := runtimetest.Initialize(s, p.Vars, 1); err != nil {
 		return nil, err
 	}
 	x, err := b.Load(p, s)

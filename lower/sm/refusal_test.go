@@ -23,7 +23,7 @@ func TestRefusesNarrowIntegers(t *testing.T) {
 			if b.Err() != nil {
 				t.Fatal(b.Err())
 			}
-			err := lower.Supports(b.Graph(), Must("sm_90"))
+			err := lower.Check(b.Graph(), Must("sm_90"))
 			if err == nil || !strings.Contains(err.Error(), "sm_90 has no kernels for elements of "+d.String()+": run it on the CPU, or cast to i32") {
 				t.Errorf("%s of %s: %v", name, d, err)
 			}

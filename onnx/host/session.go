@@ -95,9 +95,8 @@ func New(m *onnx.Model, o Options) (*Session, error) {
 	return &Session{inputs: m.Inputs(), ops: operators(), compiledOnce: map[[sha256.Size]byte]bool{}, cache: cache{forms: map[[sha256.Size]byte]*entry{}, over: map[overKey]*program{}}, model: m, main: main, o: o, store: store, names: map[*onnx.Tensor]string{}, inits: map[string]*onnx.Tensor{}, seed: maphash.MakeSeed(), equal: map[uint64][]*onnx.Tensor{}, same: map[*onnx.Tensor]*onnx.Tensor{}, taken: map[string]bool{}, types: map[string]ir.Type{}}, nil
 }
 
-// Inputs lists what Run must be given, Outputs what it can return.
-func (s *Session) Inputs() []*onnx.Info  { return s.inputs }
-func (s *Session) Outputs() []*onnx.Info { return s.model.Graph.Outputs }
+// Inputs lists what Run must be given.
+func (s *Session) Inputs() []*onnx.Info { return s.inputs }
 
 // Close frees the programs, the weights and the file. It waits for runs in flight.
 // The backend stays open.
@@ -320,13 +319,6 @@ func (s *Session) fill(v *lower.Var) error {
 		return err
 	}
 	return s.store.Write(v.Name, data)
-}
-
-// Compiled is how many regions have been compiled. Those of equal form count once.
-func (s *Session) Compiled() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.compiled
 }
 
 // Compiling is how long runs have spent on importing regions and making their

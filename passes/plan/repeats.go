@@ -10,7 +10,6 @@ import (
 //
 // A choice is a set of nodes that run again. It determines the kept values: those that the backward
 // pass or nodes of the set read, except those that nodes of the set compute.
-// of the set computes.
 type Repeats struct {
 	Values []RepeatValue
 	Nodes  []RepeatNode
@@ -100,9 +99,6 @@ func (f *Frontier) Bound(bytes int64) (work float64) {
 	}
 	return work
 }
-
-// Least is a lower bound of the bytes that choices keep.
-func (f *Frontier) Least() int64 { return f.Corners[len(f.Corners)-1].Bytes }
 
 // Frontier finds corners by at most the given number of minimum cuts. Each cut minimizes in the
 // direction normal to the edge between two known corners (Eisner and Severance, "Mathematical

@@ -33,9 +33,6 @@ type Result struct {
 // Of returns the interval of v before it is rounded to its stored dtype.
 func (r *Result) Of(v *ir.Value) ir.Interval { return r.in[v.ID] }
 
-// Stored returns the interval of v in its stored dtype.
-func (r *Result) Stored(v *ir.Value) ir.Interval { return stored(r.in[v.ID], v.Type.DType) }
-
 // Static computes the intervals of all values of g. It numbers the graph.
 func Static(g *ir.Graph, o Options) *Result {
 	values, _ := g.Number()

@@ -57,7 +57,7 @@ var sizes = []int{1, 31, 33, 1023, 4097}
 func Cases() []Case {
 	var all []Case
 	for _, family := range []func() []Case{
-		elementwiseCases, updateCases, batchCases, reduceCases, colSumsCases, orderCases, softmaxCases, normCases, lossCases, embedCases, moveCases, imageCases, channelCases,
+		elementwiseCases, updateCases, batchCases, reduceCases, colSumsCases, orderCases, softmaxCases, normCases, lossCases, embedCases, imageCases, channelCases,
 		indexCases, unfoldCases, resizeCases,
 	} {
 		all = append(all, family()...)

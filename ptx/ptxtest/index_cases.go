@@ -1,7 +1,6 @@
 package ptxtest
 
 import (
-	"math"
 	"math/rand/v2"
 
 	"ampc/ptx"
@@ -10,11 +9,11 @@ import (
 func indexCases() []Case {
 	plain := ptx.Gather{Outer: 3, N: 7, M: 31, Inner: 5, IDs: ptx.Int64, In: ptx.BFloat16, Out: ptx.BFloat16}
 	each := ptx.Gather{Outer: 2, N: 33, M: 9, Inner: 17, Elementwise: true, IDs: ptx.Int32, In: ptx.Float32, Out: ptx.Float32}
-	cases := []Case{gatherAxis(plain), gatherAxis(each), lossSumGroup(64, 96), lossSumGroup(96, 104)}
+	cases := []Case{gatherAxis(plain), gatherAxis(each)}
 	for _, n := range sizes {
 		some := ptx.Gather{Outer: 2, N: 5, M: n, Inner: 3, IDs: ptx.Int32, In: ptx.Float16, Out: ptx.Float16}
 		wide := ptx.Gather{Outer: 1, N: n, M: 4, Inner: 2, Elementwise: true, IDs: ptx.Int64, In: ptx.Float32, Out: ptx.Float32}
-		cases = append(cases, lossSumGroup(1, n), gatherAxis(some), gatherAxis(wide))
+		cases = append(cases, gatherAxis(some), gatherAxis(wide))
 		for i, add := range []bool{false, true} {
 			s := ptx.Scatter{Outer: 2, N: 7, M: n, Inner: 3, Add: add, IDs: ptx.Int32, In: ptx.Float32, Out: ptx.Float32}
 			cases = append(cases, scatterInto(s))
@@ -124,55 +123,6 @@ func scatterInto(s ptx.Scatter) Case {
 				}
 			}
 			return same("y", out[0], want)
-		},
-	}
-}
-
-// lossSumGroup sums binary cross entropy with logits, max(x,0) - x·y + log1p(e^-|x|), weighted by row,
-// and the weights.
-func lossSumGroup(rows, cols int) Case {
-	const x, y, w = 0, 1, 2
-	n := rows * cols
-	e := &expr{code(ptx.Float16, ptx.Float32, ptx.Float32)}
-	soft := e.f("log1p", e.f("exp", e.f("neg", e.f("abs", x))))
-	loss := e.f("add", e.f("sub", e.f("max", x, e.num(0)), e.f("mul", x, y)), soft)
-	loss = e.f("mul", loss, w)
-	g := ptx.Elementwise{
-		Name: caseName("bce_sum_%dx%d", rows, cols), Shape: []int64{int64(rows), int64(cols)},
-		Loads: []ptx.Access{load("x", ptx.Float16), load("y", ptx.Float32), load("w", ptx.Float32, 1, 0)},
-		Code:  e.ins,
-	}
-	parts := g.SumParts()
-	return Case{
-		Name: g.Name, Kernel: "Elementwise.Sum", Size: n, Build: func(fl ptx.Flavour) (*ptx.Launch, error) { return g.Sum(fl, loss, w) },
-		Trials: 8, Streams: n >= 1<<13,
-		Fill: func(r *rand.Rand) []Tensor {
-			x := fill(r, ptx.Float16, n, 3)
-			if r.IntN(2) == 0 {
-				x.Set(r.IntN(n), []float64{math.Inf(1), math.NaN(), subnormal(ptx.Float16), math.Inf(-1)}[r.IntN(4)])
-			}
-			return []Tensor{x, fill(r, ptx.Float32, n, 1), fill(r, ptx.Float32, rows, 1), New(ptx.Float32, parts), New(ptx.Float32, parts)}
-		},
-		Check: func(in, out []Tensor) error {
-			want, mass := [2]float64{}, [2]float64{}
-			for i := range n {
-				v, w := in[0].At(i), in[2].At(i/cols)
-				l := (math.Max(v, 0) - v*in[1].At(i) + math.Log1p(math.Exp(-math.Abs(v)))) * w
-				want[0] += l
-				want[1] += w
-				mass[0] += math.Abs(l) + 2*math.Abs(v*w)
-				mass[1] += math.Abs(w)
-			}
-			for k := range want {
-				total := New(ptx.Float64, 1)
-				for p := range parts {
-					total.Set(0, total.At(0)+out[3+k].At(p))
-				}
-				if err := near(caseName("sum %d", k), total, func(int) float64 { return want[k] }, func(int) float64 { return mass[k] * eps32 * float64(n/256+24) }); err != nil {
-					return err
-				}
-			}
-			return nil
 		},
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"ampc/passes"
 	"ampc/runtime"
 	"ampc/runtime/cpu"
+	"ampc/runtime/runtimetest"
 )
 
 // compiled takes a model of the zoo through passes and lowering.
@@ -94,7 +95,7 @@ func state(t *testing.T, p *lower.Program, threads int) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := runtime.Initialize(s, vars, 7); err != nil {
+	if err := runtimetest.Initialize(s, vars, 7); err != nil {
 		t.Fatal(err)
 	}
 	e, err := b.Load(p, s)

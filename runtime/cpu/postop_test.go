@@ -115,7 +115,7 @@ func sameAsApart(t *testing.T, what string, graph func(caps ir.Caps) *ir.Graph) 
 	if ends := count(p); ends == 0 || moved(p) >= moved(apart) {
 		t.Errorf("%s: %d products with an epilogue, %d bytes for %d apart", what, ends, moved(p), moved(apart))
 	}
-	single, err := lower.LowerNodes(g)
+	single, err := lower.LowerReplay(g, lower.Replay{Nodes: true, Spread: true})
 	if err != nil {
 		t.Fatal(err)
 	}

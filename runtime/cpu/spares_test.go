@@ -30,7 +30,7 @@ func TestReplayStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	p, err := lower.LowerNodes(g)
+	p, err := lower.LowerReplay(g, lower.Replay{Nodes: true, Spread: true})
 	if err != nil {
 		t.Fatal(err)
 	}

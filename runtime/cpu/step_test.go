@@ -10,6 +10,7 @@ import (
 	"ampc/lower"
 	"ampc/lower/sm"
 	"ampc/runtime"
+	"ampc/runtime/runtimetest"
 )
 
 // loaded parses, lowers and loads a graph.
@@ -30,7 +31,7 @@ func loaded(t testing.TB, b *Backend, src string) (*lower.Program, runtime.Store
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := runtime.Initialize(s, p.Vars, 1); err != nil {
+	if err := runtimetest.Initialize(s, p.Vars, 1); err != nil {
 		t.Fatal(err)
 	}
 	e, err := b.Load(p, s)

@@ -50,7 +50,7 @@ func attempt(t *testing.T, g *ir.Graph, opt sim.Options, micro ...int) (failed e
 		return err
 	}
 	closers = append(closers, store.Close)
-	if err := runtime.Initialize(store, vars, 1); err != nil {
+	if err := runtimetest.Initialize(store, vars, 1); err != nil {
 		return err
 	}
 	e, err := b.Load(p, store)

@@ -278,7 +278,7 @@ func (s *subject) run(p *lower.Program, dropWait int) (tr trace, err error) {
 	if err != nil {
 		return tr, err
 	}
-	if err := runtime.Initialize(store, s.vars, 3); err != nil {
+	if err := runtimetest.Initialize(store, s.vars, 3); err != nil {
 		return tr, err
 	}
 	e, err := b.Load(p, store)

@@ -44,7 +44,7 @@ func Load(t testing.TB, b runtime.Backend, g *ir.Graph, seed int64) *Loaded {
 	if l.Store, err = b.NewStore(vars); err != nil {
 		t.Fatal(err)
 	}
-	if err := runtime.Initialize(l.Store, vars, seed); err != nil {
+	if err := Initialize(l.Store, vars, seed); err != nil {
 		t.Fatal(err)
 	}
 	for _, v := range g.Vars {
@@ -213,4 +213,23 @@ func differ(got, want *eval.Tensor, tol tolerance) (string, float64) {
 		}
 	}
 	return "", share
+}
+
+// Initialize writes what the variables hold before the first step. Random
+// initializers draw from streams of the variables' names and the seed.
+func Initialize(s runtime.Store, vars []lower.Var, seed int64) error {
+	for i := range vars {
+		v := &vars[i]
+		if v.Kind != ir.Param && v.Kind != ir.State || v.PerCall() {
+			continue
+		}
+		b, err := runtime.InitialBytes(v, seed)
+		if err != nil {
+			return err
+		}
+		if err := s.Write(v.Name, b); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -19,6 +19,7 @@ import (
 	"ampc/passes"
 	"ampc/runtime"
 	"ampc/runtime/cpu"
+	"ampc/runtime/runtimetest"
 )
 
 // models that together have every kind of step, in tiny shapes.
@@ -155,7 +156,7 @@ func execute(p *lower.Program) (o *outcome, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := runtime.Initialize(s, vars, 7); err != nil {
+	if err := runtimetest.Initialize(s, vars, 7); err != nil {
 		return nil, err
 	}
 	scramble(s, vars)

@@ -1,0 +1,13 @@
+package host
+
+import "ampc/onnx"
+
+// Outputs lists what Run can return.
+func (s *Session) Outputs() []*onnx.Info { return s.model.Graph.Outputs }
+
+// Compiled is how many regions have been compiled. Those of equal form count once.
+func (s *Session) Compiled() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.compiled
+}
