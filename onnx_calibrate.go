@@ -13,8 +13,8 @@ import (
 
 // calibrated is what running a model on data says about its conversion.
 type calibrated struct {
-	policy passes.Policy  // with a rule for each node that is decided otherwise than by the policy given
-	why    map[int]string // why nodes stay f32
+	policy passes.Policy     // with a rule for each node that is decided otherwise than by the policy given
+	why    map[string]string // why nodes stay f32, by their first results
 	runs   int
 }
 
@@ -22,6 +22,9 @@ type calibrated struct {
 // leave the range of 16 bits there, and those without which the error is above this
 // share of the limit.
 func (o *ConvertOptions) calibrate(ctx context.Context, m *onnx.Model, x *onnx.Imported, policy passes.Policy, share float64) (*calibrated, error) {
+	if len(x.Foreign) > 0 || onnxconvert.HasBodies(m, x) {
+		return o.calibrateBodies(ctx, m, x, policy, share)
+	}
 	t, err := onnxconvert.NewTrial(m, x, policy)
 	if err != nil {
 		return nil, err
@@ -30,11 +33,10 @@ func (o *ConvertOptions) calibrate(ctx context.Context, m *onnx.Model, x *onnx.I
 	if err != nil {
 		return nil, err
 	}
-	c := &calibrated{why: map[int]string{}}
-	half := make([]bool, len(t.Flags))
-	for i, why := range t.Outside(most) {
-		if half[i] = t.Flags[i] != "" && why == ""; why != "" {
-			c.why[i] = why
+	names := make([]string, len(t.Flags)) // of nodes that may compute in 16 bits
+	for i, n := range m.Graph.Nodes {
+		if t.Flags[i] != "" {
+			names[i] = n.Result()
 		}
 	}
 	r, err := o.trial(ctx, t)
@@ -42,24 +44,42 @@ func (o *ConvertOptions) calibrate(ctx context.Context, m *onnx.Model, x *onnx.I
 		return nil, err
 	}
 	defer r.model.Close()
-	found, err := onnxconvert.Search(half, share*o.MaxError, r.run)
+	c := &calibrated{}
+	half, err := c.search(names, t.Outside(most), share*o.MaxError, r.run)
+	if err != nil {
+		return nil, err
+	}
+	c.policy, err = t.Rules(policy, half)
+	return c, err
+}
+
+// search finds which of the named nodes compute in 16 bits. Those that leave the range stay f32;
+// outside says why they do.
+func (c *calibrated) search(names, outside []string, limit float64, run func(half []bool) (float64, error)) ([]bool, error) {
+	c.why = map[string]string{}
+	half := make([]bool, len(names))
+	for i, why := range outside {
+		if half[i] = names[i] != "" && why == ""; why != "" {
+			c.why[names[i]] = why
+		}
+	}
+	found, err := onnxconvert.Search(half, limit, run)
 	if err != nil {
 		return nil, err
 	}
 	for i, on := range found.Half {
 		if on {
-			c.why[i] = "16 bits would cost more casts than they save"
+			c.why[names[i]] = "16 bits would cost more casts than they save"
 		}
 	}
 	for i, e := range found.Alone {
-		c.why[i] = fmt.Sprintf("in 16 bits alone it moves an output by %.2g", e)
+		c.why[names[i]] = fmt.Sprintf("in 16 bits alone it moves an output by %.2g", e)
 		if math.IsInf(e, 0) {
-			c.why[i] = "in 16 bits an output is not finite"
+			c.why[names[i]] = "in 16 bits an output is not finite"
 		}
 	}
 	c.runs = found.Runs
-	c.policy, err = t.Rules(policy, found.Half)
-	return c, err
+	return found.Half, nil
 }
 
 // feeds are the data that a conversion is judged on.

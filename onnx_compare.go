@@ -86,6 +86,11 @@ func inSession(path string, m *onnx.Model, x *onnx.Imported) (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	return s.runner(m, x), nil
+}
+
+// runner runs a model that the session has, with inputs as x has them and outputs as m.
+func (s *ONNXSession) runner(m *onnx.Model, x *onnx.Imported) *runner {
 	var inputs []namedType
 	for _, in := range x.Inputs {
 		inputs = append(inputs, namedType{in.Name, in.Value.Type})
@@ -109,7 +114,7 @@ func inSession(path string, m *onnx.Model, x *onnx.Imported) (*runner, error) {
 		}
 		return out, nil
 	}
-	return r, nil
+	return r
 }
 
 // runner runs a file: in a session, where the source has no static form as a whole.

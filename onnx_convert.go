@@ -180,10 +180,10 @@ func (c *conversion) write(ctx context.Context, share float64) (r *ConvertReport
 	c.runs = data.runs
 	r = &ConvertReport{Nodes: plan.Nodes, Low: plan.Low, Casts: plan.Casts, Weights: plan.Weights, Policy: data.policy.String()}
 	for _, k := range plan.Kept {
-		if why := data.why[k.Index]; why != "" && k.Graph == "" {
+		if why := data.why[k.Result]; why != "" {
 			k.Why = why
 		}
-		r.Kept = append(r.Kept, KeptNode(k))
+		r.Kept = append(r.Kept, KeptNode{k.Graph, k.Index, k.Name, k.Op, k.Why})
 	}
 	if r.Unjudged = c.unasked(); r.Unjudged {
 		c.want = [][]HostTensor{} // the source is not run

@@ -56,6 +56,11 @@ type ONNXStep struct {
 
 // OpenONNX prepares the model in the file at path, which must be there until Close.
 func OpenONNX(path string, r ONNXRun) (*ONNXSession, error) {
+	return r.session(func(o host.Options) (*host.Session, error) { return host.Open(path, o) })
+}
+
+// session prepares a model that open opens.
+func (r *ONNXRun) session(open func(o host.Options) (*host.Session, error)) (*ONNXSession, error) {
 	c, err := r.Compile.compiler(r.Policy)
 	if err != nil {
 		return nil, err
@@ -68,7 +73,7 @@ func OpenONNX(path string, r ONNXRun) (*ONNXSession, error) {
 		}
 		out.owned = b
 	}
-	out.s, err = host.Open(path, host.Options{Config: c, Backend: b, Programs: r.Programs, ProgramBytes: r.ProgramBytes, Iterations: r.Iterations, Bytes: r.Bytes})
+	out.s, err = open(host.Options{Config: c, Backend: b, Programs: r.Programs, ProgramBytes: r.ProgramBytes, Iterations: r.Iterations, Bytes: r.Bytes})
 	if err != nil && out.owned != nil {
 		out.owned.Close()
 	}

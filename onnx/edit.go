@@ -85,7 +85,7 @@ type NewTensor struct {
 	DType DataType
 	Dims  []int64                 // of a tensor that is new; one that is changed keeps those that it has
 	Size  int64                   // bytes
-	Write func(w io.Writer) error // writes them; called once, when the model is written
+	Write func(w io.Writer) error // writes them, whenever the model is written
 }
 
 // Empty reports whether nothing is changed.
@@ -354,7 +354,7 @@ func (m *Model) tensor(e *Edit, out *pieces, f field, main bool) error {
 		lent = m.lent[t.Name]
 	}
 	switch {
-	case !ok && e.withoutTensors:
+	case e.withoutTensors:
 		out.message(5, bare(t.Name))
 		return nil
 	case !ok && lent != nil:

@@ -9,8 +9,9 @@ import (
 	"ampc/ir/eval"
 )
 
-// Edited is the model as e makes it. Its initializers are those of m, where they lie:
-// it may be read as long as m is open. Changes of tensors and of values are not for it.
+// Edited is the model as e makes it. Its initializers are those of m, where they lie, and those
+// that e changes are made where they are read: it may be read as long as m is open, and written if
+// e changes none.
 func (m *Model) Edited(e *Edit) (out *Model, err error) {
 	err = m.guard(func() error {
 		bare := *e
@@ -33,16 +34,30 @@ func (m *Model) Edited(e *Edit) (out *Model, err error) {
 	}
 	out.path, out.others, out.lent = m.path, m.others, map[string]*message{}
 	out.Graph.moved()
+	for _, f := range out.Functions {
+		moved(f.Nodes)
+		moved([]*Node{{Attrs: f.Defaults}})
+	}
 	own := map[string]*Tensor{}
 	for _, t := range m.Graph.Initializers {
 		own[t.Name] = t
 	}
 	for i, t := range out.Graph.Initializers {
-		if was := own[t.Name]; was != nil {
+		was := own[t.Name]
+		if x, changed := e.Tensors[t.Name]; changed && was != nil {
+			out.Graph.Initializers[i] = &Tensor{Name: t.Name, DType: x.DType, Dims: was.Dims, made: x.bytes}
+		} else if was != nil {
 			out.Graph.Initializers[i], out.lent[t.Name] = was, &was.src
 		}
 	}
 	return out, nil
+}
+
+// bytes are the elements.
+func (x *NewTensor) bytes() ([]byte, error) {
+	b := bytes.NewBuffer(make([]byte, 0, x.Size))
+	err := x.Write(b)
+	return b.Bytes(), err
 }
 
 // moved says of all tensors that they do not lie in the file of the model.
@@ -50,7 +65,11 @@ func (g *Graph) moved() {
 	for _, t := range g.Initializers {
 		t.moved = true
 	}
-	for _, n := range g.Nodes {
+	moved(g.Nodes)
+}
+
+func moved(nodes []*Node) {
+	for _, n := range nodes {
 		for _, a := range n.Attrs {
 			if a.T != nil {
 				a.T.moved = true

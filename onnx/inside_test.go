@@ -1,10 +1,12 @@
 package onnx_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -194,5 +196,111 @@ func TestConvertEnds(t *testing.T) {
 	_, err = ampc.ConvertONNX(context.Background(), in, out, ampc.ConvertOptions{Policy: ampc.MixedF16(), LowIO: []string{"nosuch"}})
 	if err == nil || !strings.Contains(err.Error(), `LowIO: the pattern "nosuch" matches no input and no output of f32; there are [x z y e n p]`) {
 		t.Error(err)
+	}
+}
+
+// largeInside are models whose branches and bodies make numbers beyond the range of f16: one
+// brings them back by a factor, which no class of operators tells.
+func largeInside() map[string]msg {
+	number := func(name string, x float32) msg { return tensorOf(name, nil, x) }
+	weights := tensorOf("w", []int64{64, 64}, ramp(64*64, 0.2, 0.1)...)
+	ends := func(g msg) msg { return g.raw(11, infoOf("x", 1, 64, 64)).raw(12, infoOf("y", 1, 64, 64)) }
+	steps := func(g msg, in string) msg {
+		return g.raw(1, nodeOf("MatMul", []string{in, "w"}, []string{"p"})).raw(1, nodeOf("Mul", []string{"p", "many"}, []string{"large"})).
+			raw(1, nodeOf("Abs", []string{"large"}, []string{"still"})).raw(1, nodeOf("Mul", []string{"still", "few"}, []string{"next"}))
+	}
+	inits := func(g msg) msg { return g.raw(5, weights).raw(5, number("many", 6e4)).raw(5, number("few", 1e-5)) }
+	body := inits(steps(msg(nil).str(2, "body"), "state").raw(1, nodeOf("Identity", []string{"go"}, []string{"on"})).
+		raw(11, infoOf("i", 7)).raw(11, infoOf("go", 9)).raw(11, infoOf("state", 1, 64, 64)).raw(12, infoOf("on", 9)).raw(12, infoOf("next", 1, 64, 64)))
+	branch := inits(steps(msg(nil).str(2, "branch"), "x").raw(12, infoOf("next", 1, 64, 64)))
+	other := msg(nil).str(2, "other").raw(1, nodeOf("Exp", []string{"x"}, []string{"e"})).raw(1, nodeOf("Log", []string{"e"}, []string{"minus"})).raw(12, infoOf("minus", 1, 64, 64))
+	step := inits(steps(msg(nil).str(2, "step"), "row").raw(1, nodeOf("Identity", []string{"sum"}, []string{"more"})).
+		raw(11, infoOf("sum", 1, 64)).raw(11, infoOf("row", 1, 64)).raw(12, infoOf("more", 1, 64)).raw(12, infoOf("next", 1, 64)))
+	constant := func(name string, t msg) msg {
+		return nodeOf("Constant", nil, []string{name}, msg(nil).str(1, "value").raw(5, t).num(20, 4))
+	}
+	function := msg(nil).str(1, "Large").str(10, "mine").str(4, "a").str(5, "next").raw(9, msg(nil).num(2, 17)).
+		raw(7, constant("w", weights)).raw(7, constant("many", number("", 6e4))).raw(7, constant("few", number("", 1e-5)))
+	for _, n := range [][]string{{"MatMul", "a", "w", "p"}, {"Mul", "p", "many", "large"}, {"Mul", "large", "few", "next"}} {
+		function = function.raw(7, nodeOf(n[0], n[1:3], n[3:]))
+	}
+	count := msg(nil).num(2, 7).str(8, "n").raw(9, []byte{3, 0, 0, 0, 0, 0, 0, 0})
+	yes := msg(nil).num(2, 9).str(8, "yes").raw(9, []byte{1})
+	condition := msg(nil).raw(1, nodeOf("ReduceMax", []string{"x"}, []string{"s"}, intAttr("keepdims", 0))).raw(5, number("zero", 0)).raw(1, nodeOf("Greater", []string{"s", "zero"}, []string{"c"}))
+	return map[string]msg{
+		"function": modelOf(ends(msg(nil).raw(1, nodeOf("Large", []string{"x"}, []string{"y"}).str(7, "mine")))).raw(8, msg(nil).str(1, "mine").num(2, 1)).raw(25, function),
+		"loop":     modelOf(ends(msg(nil).raw(1, nodeOf("Loop", []string{"n", "yes", "x"}, []string{"y"}, graphAttr("body", body)))).raw(5, count).raw(5, yes)),
+		"if":       modelOf(ends(condition.raw(1, nodeOf("If", []string{"c"}, []string{"y"}, graphAttr("then_branch", branch), graphAttr("else_branch", other))))),
+		"scan": modelOf(msg(nil).raw(1, nodeOf("Scan", []string{"s", "x"}, []string{"last", "y"}, graphAttr("body", step), intAttr("num_scan_inputs", 1))).
+			raw(5, tensorOf("s", []int64{64}, ramp(64, 0, 0)...)).raw(11, infoOf("x", 1, 64, 64)).raw(12, infoOf("last", 1, 64)).raw(12, infoOf("y", 1, 64, 64))),
+	}
+}
+
+// A calibration runs what stands in functions, branches and loops: what leaves the range there on
+// the data stays f32, and the limit on the error is held by keeping nodes there. The policy that it
+// saves makes the same file without data.
+func TestCalibrateInside(t *testing.T) {
+	convert := func(in, out string, o ampc.ConvertOptions) (*ampc.ConvertReport, []byte, error) {
+		r, err := ampc.ConvertONNX(context.Background(), in, out, o)
+		b, _ := os.ReadFile(out)
+		return r, b, err
+	}
+	run := func(t *testing.T, model msg, limit float64) (r *ampc.ConvertReport) {
+		in := save(t, model)
+		out := filepath.Join(filepath.Dir(in), "out.onnx")
+		r, b, err := convert(in, out, ampc.ConvertOptions{Policy: ampc.MixedF16(), Calibrate: true, MaxError: limit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := ampc.ParsePolicy("found", []byte(r.Policy))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, again, err := convert(in, out, ampc.ConvertOptions{Policy: p}); err != nil || !bytes.Equal(again, b) {
+			t.Errorf("the policy makes another file (%v): %s", err, r.Policy)
+		}
+		return r
+	}
+	for name, model := range insideModels() {
+		t.Run(name, func(t *testing.T) {
+			most := 0.0
+			for _, limit := range []float64{2e-3, 3e-4, 1e-5} {
+				r := run(t, model, limit)
+				t.Logf("limit %g: %d of %d nodes, %d casts, %v, %d runs, %v", limit, r.Low, r.Nodes, r.Casts, r.Errors, r.Runs, r.Kept)
+				for _, e := range r.Errors {
+					most = max(most, e.Error/limit)
+				}
+				if limit == 2e-3 && r.Weights == 0 || limit == 1e-5 && r.Low > 2 {
+					t.Errorf("limit %g: %d of %d nodes and %d weights in 16 bits: %v", limit, r.Low, r.Nodes, r.Weights, r.Kept)
+				}
+			}
+			if most > 1 {
+				t.Errorf("an error is %.2g times its limit", most)
+			}
+		})
+	}
+	for name, model := range largeInside() {
+		t.Run("large "+name, func(t *testing.T) {
+			in := save(t, model)
+			if r, _, err := convert(in, filepath.Join(t.TempDir(), "out.onnx"), ampc.ConvertOptions{Policy: ampc.MixedF16()}); err == nil {
+				t.Errorf("without data, numbers beyond the range are not seen: %v", r.Kept)
+			}
+			r := run(t, model, 0)
+			t.Logf("%d of %d nodes, %d casts, %v, %v", r.Low, r.Nodes, r.Casts, r.Errors, r.Kept)
+			said := 0
+			for _, k := range r.Kept {
+				if k.Graph != "" && strings.Contains(k.Why, "on the data") {
+					said++
+				}
+			}
+			if name == "if" && !slices.ContainsFunc(r.Kept, func(k ampc.KeptNode) bool {
+				return k.Op == "Exp" && strings.HasPrefix(k.Why, "no data reaches it: exp")
+			}) {
+				t.Errorf("a branch that no data takes is not left to the policy: %v", r.Kept)
+			}
+			if said < 2 || r.Weights == 0 {
+				t.Errorf("%d nodes are kept for what the data reaches, %d weights are in 16 bits: %v", said, r.Weights, r.Kept)
+			}
+		})
 	}
 }

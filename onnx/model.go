@@ -282,6 +282,16 @@ func (n *Node) read(f field, depth int) error {
 	})
 }
 
+// Result is the first result that has a name, "" where none has.
+func (n *Node) Result() string {
+	for _, y := range n.Out {
+		if y != "" {
+			return y
+		}
+	}
+	return ""
+}
+
 func (x *Function) field(f field) error {
 	switch f.num {
 	case 1:

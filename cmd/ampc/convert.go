@@ -69,7 +69,7 @@ func convertCommand() *cobra.Command {
 	fl.BoolVar(&o.External, "external", false, "write weights to a file beside the model, OUT.onnx.data")
 	fl.StringArrayVar(&data, "calibrate", nil, "`INPUTS` to find what must stay in f32: .npz or .safetensors files, or a folder of them, or folders of input_0.pb, input_1.pb, ...; or random for random inputs; may be repeated")
 	fl.StringVar(&save, "save-policy", "", "write the decisions to this policy `FILE`, which --policy reads")
-	fl.Float64Var(&o.MaxError, "max-error", 0, "keep nodes in f32 until no output's error exceeds this `SHARE` of its largest magnitude; 0: no limit")
+	fl.Float64Var(&o.MaxError, "max-error", 0, "refuse a result of which an output is off by more than this `SHARE` of its largest magnitude; with --calibrate, keep nodes in f32 until none is; 0: no limit")
 	fl.Int64Var(&o.Seed, "seed", 1, "seed of random inputs")
 	fl.StringArray("input", nil, "run both models on these inputs and compare; "+tensorsHelp)
 	fl.StringArray("dim", nil, dimHelp)

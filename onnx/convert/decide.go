@@ -12,32 +12,54 @@ import (
 	"ampc/passes"
 )
 
-// decide makes the plan of each unit, in the order of s.all. A function takes and returns 16 bits
-// if every node in it may compute in them and every call of it does. Otherwise its inputs and
-// outputs are f32, as are those of graphs in attributes.
+// decide makes the plan of each unit as the policy says.
 func (s *units) decide(policy passes.Policy, o Options) ([]*convertPlan, error) {
+	used := make([]bool, len(policy.Rules))
+	plans, err := s.settle(policy, o, func(p *convertPlan) error {
+		if err := p.decide(policy); err != nil {
+			if p.u.up == nil && p.u.fn == nil {
+				return err
+			}
+			p.inactive = true
+			return nil
+		}
+		p.pinned(policy.Rules, used)
+		p.legal()
+		if err := p.veto(); err != nil {
+			return err
+		}
+		p.spread()
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return plans, idle(policy.Rules, used)
+}
+
+// settle makes the plan of each unit, in the order of s.all, of what assign says of its nodes. A
+// function takes and returns 16 bits if every node in it may compute in them and every call of it
+// does. Otherwise its inputs and outputs are f32, as are those of graphs in attributes.
+func (s *units) settle(policy passes.Policy, o Options, assign func(p *convertPlan) error) ([]*convertPlan, error) {
+	s.assume()
+	for {
+		plans, again, err := s.round(policy, o, assign)
+		if err != nil || !again {
+			return plans, err
+		}
+	}
+}
+
+// assume says of all functions that they take 16 bits, where nothing known is against it.
+func (s *units) assume() {
 	for _, f := range s.functions {
 		f.low = f.why == "" && slices.Contains(f.types, ir.F32)
-	}
-	for {
-		used := make([]bool, len(policy.Rules))
-		plans, again, err := s.round(policy, o, used)
-		if err != nil {
-			return nil, err
-		}
-		if again {
-			continue
-		}
-		if err := idle(policy.Rules, used); err != nil {
-			return nil, err
-		}
-		return plans, nil
 	}
 }
 
 // round makes plans from what is known about functions. again reports that a function has lost an
 // assumption, so another round is needed.
-func (s *units) round(policy passes.Policy, o Options, used []bool) (plans []*convertPlan, again bool, err error) {
+func (s *units) round(policy passes.Policy, o Options, assign func(p *convertPlan) error) (plans []*convertPlan, again bool, err error) {
 	at := map[*unit]*convertPlan{}
 	wideOperands := map[*function]map[string]bool{}
 	for _, u := range s.all {
@@ -55,19 +77,12 @@ func (s *units) round(policy passes.Policy, o Options, used []bool) (plans []*co
 			continue
 		}
 		p.index(o)
-		if err := p.decide(policy); err != nil {
-			if u.up == nil && u.fn == nil {
-				return nil, false, err
-			}
-			p.inactive = true
-			continue
-		}
-		p.pinned(policy.Rules, used)
-		p.legal()
-		if err := p.veto(); err != nil {
+		if err := assign(p); err != nil {
 			return nil, false, err
 		}
-		p.spread()
+		if p.inactive {
+			continue
+		}
 		if u.fn != nil && u.fn.low && !p.whole() {
 			u.fn.low, again = false, true
 		}

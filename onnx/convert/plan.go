@@ -23,6 +23,7 @@ type Kept struct {
 	Graph    string // where it is, "" for the main graph
 	Index    int    // among the nodes there
 	Name, Op string
+	Result   string // the first that has a name
 	Why      string
 }
 
@@ -394,7 +395,7 @@ func (p *convertPlan) summarize() {
 		case p.half[i]:
 			p.report.Low++
 		case p.why[i] != "" && p.u.subgraphs[i] == nil:
-			p.report.Kept = append(p.report.Kept, Kept{p.u.path, i, n.Name, n.Op, p.why[i]})
+			p.report.Kept = append(p.report.Kept, Kept{p.u.path, i, n.Name, n.Op, n.Result(), p.why[i]})
 		}
 	}
 }

@@ -33,23 +33,12 @@ func NewTrial(m *onnx.Model, x *onnx.Imported, policy passes.Policy) (*Trial, er
 	if err != nil {
 		return nil, err
 	}
-	p := newPlan(s.all[0], policy)
-	p.products = plans[0].products
-	p.index(Options{})
-	n := len(m.Graph.Nodes)
-	t := &Trial{Flags: make([]string, n), units: s, p: p}
-	p.place()
-	for i, node := range m.Graph.Nodes {
-		p.half[i] = p.seen[i] && p.floats(node) || p.free[i]
-		p.free[i] = p.half[i]
-	}
-	used := make([]bool, len(policy.Rules))
-	p.pinned(policy.Rules, used)
-	p.legal()
-	if err := p.veto(); err != nil {
+	p, err := plans[0].candidates(policy)
+	if err != nil {
 		return nil, err
 	}
-	t.Fixed = p.why
+	n := len(m.Graph.Nodes)
+	t := &Trial{Flags: make([]string, n), Fixed: p.why, units: s, p: p}
 	for i := range n {
 		if p.half[i] {
 			t.Flags[i] = fmt.Sprintf("half.%d", i)
@@ -60,6 +49,21 @@ func NewTrial(m *onnx.Model, x *onnx.Imported, policy passes.Policy) (*Trial, er
 	r.build(g, at)
 	t.Graph = g
 	return t, r.b.Err()
+}
+
+// candidates is a plan of the same unit in which every node computes in 16 bits that may.
+func (p *convertPlan) candidates(policy passes.Policy) (*convertPlan, error) {
+	c := newPlan(p.u, policy)
+	c.products = p.products
+	c.index(Options{})
+	c.place()
+	for i, n := range c.m.Graph.Nodes {
+		c.half[i] = c.seen[i] && c.floats(n) || c.free[i]
+		c.free[i] = c.half[i]
+	}
+	c.pinned(policy.Rules, make([]bool, len(policy.Rules)))
+	c.legal()
+	return c, c.veto()
 }
 
 // edge is a value as a node reads it.
@@ -180,24 +184,29 @@ const margin = 8
 // magnitudes, and by what value.
 func (t *Trial) Outside(most map[string]float64) []string {
 	why := make([]string, len(t.Flags))
-	limit := t.p.low.Max() / margin
 	for i, n := range t.p.m.Graph.Nodes {
-		if t.Flags[i] == "" {
-			continue
-		}
-		for k, name := range slices.Concat(n.In, n.Out) {
-			x, ok := most[name]
-			if !ok || k < len(n.In) && (t.p.stays(n, k) || t.p.inits[name] != nil) || x <= limit {
-				continue
-			}
-			why[i] = fmt.Sprintf("%q reaches %.3g on the data", name, x)
-			if math.IsNaN(x) {
-				why[i] = fmt.Sprintf("%q is not a number on the data", name)
-			}
-			break
+		if t.Flags[i] != "" {
+			why[i] = t.p.outside(n, most)
 		}
 	}
 	return why
+}
+
+// outside is why a node leaves the range of 16 bits on data with these largest magnitudes, "" if it
+// does not.
+func (p *convertPlan) outside(n *onnx.Node, most map[string]float64) string {
+	limit := p.low.Max() / margin
+	for k, name := range slices.Concat(n.In, n.Out) {
+		x, ok := most[name]
+		if !ok || k < len(n.In) && (p.stays(n, k) || p.inits[name] != nil) || x <= limit {
+			continue
+		}
+		if math.IsNaN(x) {
+			return fmt.Sprintf("%q is not a number on the data", name)
+		}
+		return fmt.Sprintf("%q reaches %.3g on the data", name, x)
+	}
+	return ""
 }
 
 // priced is an assignment without nodes whose casts cost more than 16 bits save.
@@ -224,14 +233,21 @@ func (t *Trial) Rules(policy passes.Policy, half []bool) (passes.Policy, error) 
 		if t.Flags[i] == "" {
 			continue
 		}
-		for _, y := range n.Out {
-			if y != "" {
-				wanted[y] = half[i]
-				named[y] = named[y] || !probe.free[i] && half[i] != probe.half[i] || !half[i] && probe.free[i]
-				break
-			}
-		}
+		y := n.Result()
+		wanted[y] = half[i]
+		named[y] = named[y] || probe.against(i, half[i])
 	}
+	return ruled(policy, wanted, named), nil
+}
+
+// against reports whether a rule is needed for node i to compute as it is wanted to.
+func (p *convertPlan) against(i int, half bool) bool {
+	return !p.free[i] && half != p.half[i] || !half && p.free[i]
+}
+
+// ruled is the policy with rules for the results that are named: whether their nodes are wanted in
+// 16 bits.
+func ruled(policy passes.Policy, wanted, named map[string]bool) passes.Policy {
 	for y, on := range named { // a name is a scope, too: what stands in it says itself
 		for z := range wanted {
 			if on && wanted[z] != wanted[y] && passes.Matches(y, z) {
@@ -258,5 +274,5 @@ func (t *Trial) Rules(policy passes.Policy, half []bool) (passes.Policy, error) 
 			policy = policy.Keep(y)
 		}
 	}
-	return policy, nil
+	return policy
 }

@@ -126,7 +126,7 @@ type region struct {
 
 // trace makes the entry of a stage for the values that are there.
 func (r *run) trace(st *stage, f *frame, general bool) (*entry, error) {
-	g := &region{r: r, f: f, st: st, general: general, why: st.leftOut(r.s.ops)}
+	g := &region{r: r, f: f, st: st, general: general, why: st.leftOut(r.s)}
 	for {
 		g.pick()
 		g.reads = map[string]operand{}
@@ -152,13 +152,16 @@ func (r *run) trace(st *stage, f *frame, general bool) (*entry, error) {
 }
 
 // leftOut lists the nodes of a stage that no region takes, with the reasons.
-func (st *stage) leftOut(ops map[string]operator) map[int]string {
+func (st *stage) leftOut(s *Session) map[int]string {
 	if st.never == nil {
 		st.never = map[int]string{}
 		for _, i := range st.rest {
-			name := opName(st.scope.nodes[i])
-			if op, ok := ops[name]; ok && !inRegions[name] {
+			n := st.scope.nodes[i]
+			name := opName(n)
+			if op, ok := s.ops[name]; ok && !inRegions[name] {
 				st.never[i] = op.why
+			} else if s.o.Observe != nil && (name == "If" || s.model.Function(n) != nil) {
+				st.never[i] = "its values are observed"
 			}
 		}
 	}
@@ -235,7 +238,7 @@ func (g *region) wanted() {
 	g.want = nil
 	for _, i := range g.nodes {
 		for _, y := range s.nodes[i].Out {
-			if y != "" && (live[y] || s.isOutput(y)) {
+			if y != "" && (live[y] || s.isOutput(y) || g.r.s.o.Observe != nil) {
 				g.want = append(g.want, y)
 			}
 		}

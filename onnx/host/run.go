@@ -37,6 +37,9 @@ func (r *run) scope(s *scope, outer *frame, env map[string]*Value) ([]*Value, er
 	if len(r.stack) > maxFrames {
 		return nil, fmt.Errorf("graphs are nested more than %d deep, which is the limit", maxFrames)
 	}
+	for name, v := range env {
+		r.observe(name, v)
+	}
 	r.stack = append(r.stack, f)
 	defer func() { r.stack = r.stack[:len(r.stack)-1] }()
 	for st := s.plan(f).first(); st != nil; {
@@ -122,6 +125,9 @@ func (r *run) execute(e *entry, f *frame) error {
 			f.env[o.name], _, _ = f.find(o.given)
 		}
 	}
+	for _, o := range e.outs {
+		r.observe(o.name, f.env[o.name])
+	}
 	r.note(e)
 	for _, i := range e.nodes {
 		if err := r.node(i, f); err != nil {
@@ -206,8 +212,16 @@ func (r *run) node(i int, f *frame) error {
 			return &onnx.NodeError{Index: i, Node: n.Name, Op: opName(n), Err: fmt.Errorf("the operator did not compute result %d, which the model uses", k)}
 		}
 		f.env[name] = out[k]
+		r.observe(name, out[k])
 	}
 	return nil
+}
+
+// observe shows a value to who asked for it; not one that is an initializer.
+func (r *run) observe(name string, v *Value) {
+	if r.s.o.Observe != nil && v != nil && v.Kind == Tensor && v.init == nil {
+		r.s.o.Observe(name, v)
+	}
 }
 
 func opName(n *onnx.Node) string {

@@ -32,6 +32,10 @@ type Options struct {
 	Iterations int
 	// Bytes bounds what values between regions hold during a run; zero: 8 GB.
 	Bytes int64
+	// Observe, where it is set, is given every tensor that is fed or computed, by its name in
+	// whatever graph: regions give all their values then, and nodes that have graphs or call
+	// functions run on the host.
+	Observe func(name string, v *Value)
 }
 
 // Session is a model that runs. Its weights are held once, whatever is fed. Any
@@ -87,7 +91,9 @@ func New(m *onnx.Model, o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	main.foldNorms(m)
+	if o.Observe == nil {
+		main.foldNorms(m)
+	}
 	store, err := o.Backend.NewStore(nil)
 	if err != nil {
 		return nil, err
