@@ -8,6 +8,7 @@ import (
 
 	"ampc/ir"
 	"ampc/ir/eval"
+	"ampc/lower"
 	"ampc/passes"
 	"ampc/passes/prove"
 	"ampc/passes/ranges"
@@ -96,7 +97,8 @@ func (f Finding) String() string {
 // Prove compiles the step once more and compares the result with the model by an
 // independent checker, as `ampc prove` does. It returns the violations of the
 // checker's rules; if there are none, the step is proved. Train and Infer check
-// every step that they compile, without the gradients, which Prove checks, too.
+// every step that they compile, without the gradients and the lowered Program,
+// which Prove checks, too.
 func (s *Step) Prove() ([]Finding, error) {
 	g, p, err := s.model.bound(s.config, s.request.sizes)
 	if err != nil {
@@ -116,13 +118,22 @@ func (s *Step) Prove() ([]Finding, error) {
 	newSlots(s.model.tensors(s.model.Graph().Return), &p, s.request)
 	var source *ir.Graph
 	p.Source = func(t *ir.Graph) { source = t }
-	p.Prove, p.After, p.Caps = false, nil, s.model.session.backend.Target().Caps()
+	target := s.model.session.backend.Target()
+	p.Prove, p.After, p.Caps = false, nil, target.Caps()
 	if err := passes.Run(g, p); err != nil {
 		return nil, err
 	}
 	var out []Finding
 	for _, f := range append(prove.Prove(source, g, p.Rules(source)), prove.Gradients(source)...) {
 		out = append(out, Finding{Check: f.Check, Node: f.Node, Pos: f.Pos.String(), Text: f.Text, User: f.User})
+	}
+	g.DropUnused()
+	program, err := lower.Lower(g, target)
+	if err != nil {
+		return nil, sized(err)
+	}
+	if err := lower.Verify(program); err != nil {
+		out = append(out, Finding{Check: "program", Node: "@" + g.Name, Text: err.Error()})
 	}
 	return out, nil
 }

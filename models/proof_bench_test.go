@@ -15,8 +15,9 @@ import (
 
 // BenchmarkProof compiles training steps, passes and lowering, and reports the
 // processor time of that and the share of the proof in it, %proof. The proof is
-// the copy of the graph that the rules compare with, and the rules. Both times
-// are of the same compilations, so a busy machine slows both alike. Each
+// the copy of the graph that the rules compare with, and the rules. %verify is
+// what lower.Verify would add, which Step.Prove calls. All times are of
+// the same compilations, so a busy machine slows all alike. Each
 // includes its part of the garbage collection, by the bytes that it allocates:
 // they decide how often the collector runs.
 func BenchmarkProof(b *testing.B) {
@@ -28,11 +29,11 @@ func BenchmarkProof(b *testing.B) {
 			}
 			goruntime.LockOSThread() // whose time cputime tells
 			defer goruntime.UnlockOSThread()
-			var all, rest, proof work
+			var all, rest, proof, verify work
 			process := spent(b)
 			all.start()
 			for b.Loop() {
-				compileOnce(b, z, &rest, &proof)
+				compileOnce(b, z, &rest, &proof, &verify)
 			}
 			all.stop()
 			collector := spent(b) - process - all.time // what other threads did
@@ -42,6 +43,7 @@ func BenchmarkProof(b *testing.B) {
 			b.ReportMetric(ms(rest)+ms(proof), "cpu-ms/compile")
 			b.ReportMetric(proof.bytes/float64(b.N)/1e6, "MB/proof")
 			b.ReportMetric(100*ms(proof)/(ms(rest)+ms(proof)), "%proof")
+			b.ReportMetric(100*ms(verify)/(ms(rest)+ms(proof)), "%verify")
 		})
 	}
 }
@@ -61,8 +63,8 @@ func allocated() float64 {
 	return float64(m.TotalAlloc)
 }
 
-// compileOnce adds a compilation's work to proof and rest.
-func compileOnce(b *testing.B, z *models.Zoo, rest, proof *work) {
+// compileOnce adds a compilation's work to proof and rest, and that of checking its Program to verify.
+func compileOnce(b *testing.B, z *models.Zoo, rest, proof, verify *work) {
 	c := z.Steps[0].Config
 	c.Policy = ampc.MixedF16()
 	g, p, err := z.Model.Source(c, z.Steps[0].Losses...)
@@ -85,10 +87,16 @@ func compileOnce(b *testing.B, z *models.Zoo, rest, proof *work) {
 	if err := passes.Run(g, p); err != nil {
 		b.Fatal(err)
 	}
-	if _, err := lower.Lower(g, lower.CPU); err != nil {
+	program, err := lower.Lower(g, lower.CPU)
+	if err != nil {
 		b.Fatal(err)
 	}
 	rest.stop()
+	verify.start()
+	if err := lower.Verify(program); err != nil {
+		b.Fatal(err)
+	}
+	verify.stop()
 	if proofs != 2 {
 		b.Fatalf("the proof had %d parts, want 2", proofs)
 	}

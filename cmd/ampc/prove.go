@@ -50,13 +50,23 @@ func proveCommand() *cobra.Command {
 		if t != nil {
 			found = append(found, prove.Gradients(t)...)
 		}
+		verified := 0
+		if !o.compiled {
+			var fault *prove.Finding
+			if verified, fault, err = verifyProgram(g); err != nil {
+				return err
+			}
+			if fault != nil {
+				found = append(found, *fault)
+			}
+		}
 		if asJSON {
 			return json.NewEncoder(c.OutOrStdout()).Encode(found)
 		}
 		if t != nil && prove.InBlocks(t) {
 			fmt.Fprintln(c.OutOrStdout(), "gradients are not compared with the model: a loss runs in blocks of rows (--chunks)")
 		}
-		return printProof(c.OutOrStdout(), g, found, judged)
+		return printProof(c.OutOrStdout(), g, found, judged, verified)
 	})
 	f.add(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print the findings as JSON")
@@ -69,6 +79,7 @@ func proveCommand() *cobra.Command {
 		}
 		c.Long += fmt.Sprintf("\n %s %-10s%s", star, k.Name, k.Doc)
 	}
+	c.Long += fmt.Sprintf("\n * %-10s%s", "program", programDoc)
 	c.Long += "\n\nThe checker also differentiates the model itself and compares the gradients."
 	return c
 }
@@ -83,8 +94,28 @@ func readTraining(c *cobra.Command, file string) (*ir.Graph, error) {
 	return g, ir.Verify(g, ir.Training)
 }
 
-// printProof prints the findings, or how many items each rule has checked.
-func printProof(w io.Writer, g *ir.Graph, found []prove.Finding, judged []int) error {
+// programDoc is what lower.Verify checks.
+const programDoc = "every step of the program computes what its nodes specify, from values that are in memory"
+
+// verifyProgram lowers compiled graph g for the CPU and checks the Program. It returns the number of
+// steps, and the fault that it found.
+func verifyProgram(g *ir.Graph) (steps int, fault *prove.Finding, err error) {
+	p, err := lower.Lower(g, lower.CPU)
+	if err != nil {
+		return 0, nil, err
+	}
+	for part := range lower.NumParts {
+		steps += len(p.Parts[part])
+	}
+	if err := lower.Verify(p); err != nil {
+		return steps, &prove.Finding{Check: "program", Node: "@" + g.Name, Text: err.Error()}, nil
+	}
+	return steps, nil, nil
+}
+
+// printProof prints the findings, or how many items each rule has checked. verified is the number of
+// steps of the Program, 0 if it was not checked.
+func printProof(w io.Writer, g *ir.Graph, found []prove.Finding, judged []int, verified int) error {
 	for _, x := range found {
 		fmt.Fprintln(w, x)
 	}
@@ -99,6 +130,12 @@ func printProof(w io.Writer, g *ir.Graph, found []prove.Finding, judged []int) e
 			fallthrough
 		default:
 			rules++
+		}
+	}
+	if verified > 0 {
+		rules++
+		if len(found) == 0 {
+			fmt.Fprintf(w, "%-10s %5d  %s\n", "program", verified, programDoc)
 		}
 	}
 	if len(left) > 0 {
