@@ -23,7 +23,7 @@ func (o *ConvertOptions) lowEnd(name string) bool {
 // ends is the error of a pattern in LowIO or KeepIO that matches nothing.
 func (o *ConvertOptions) ends(m *onnx.Model) error {
 	var names []string
-	for _, x := range slices.Concat(m.Inputs(), m.Graph.Outputs) {
+	for _, x := range slices.Concat(m.Graph.Inputs, m.Graph.Outputs) {
 		if d, err := x.DType.DType(); err == nil && d == ir.F32 && x.Kind == "" {
 			names = append(names, x.Name)
 		}
@@ -201,6 +201,9 @@ func (c *conversion) compare(ctx context.Context, written string) ([]OutputError
 				got[k] = HostTensor{want.Type, appendFloats(got[k].Floats(), ir.F32)}
 			}
 			e, err := difference(name, want, got[k])
+			if err != nil && !c.o.Calibrate {
+				err = fmt.Errorf("%w (Calibrate, --calibrate, keeps in f32 what leaves the range on data)", err)
+			}
 			if err != nil {
 				return nil, err
 			}

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 
 	"ampc/internal/file"
 	"ampc/ir"
@@ -32,7 +30,9 @@ func Open(path string) (*Model, error) {
 	}
 	var m *Model
 	err = file.Guard(func() (err error) {
-		m, err = Parse(b)
+		if m, err = Parse(b); err == nil {
+			err = m.disjoint()
+		}
 		return err
 	})
 	if err != nil {
@@ -72,7 +72,16 @@ func (m *Model) beside(where *ir.Init) ([]byte, error) {
 	defer m.mu.Unlock()
 	o, ok := m.others[where.File]
 	if !ok {
-		f, err := os.Open(where.File)
+		root, err := os.OpenRoot(filepath.Dir(m.path))
+		if err != nil {
+			return nil, err
+		}
+		defer root.Close()
+		name, err := filepath.Rel(root.Name(), where.File)
+		if err != nil {
+			return nil, err
+		}
+		f, err := root.Open(name)
 		if err != nil {
 			return nil, file.Error(where.File, err)
 		}
@@ -116,61 +125,6 @@ func (m *Model) locate(t *Tensor, typ ir.Type) (*ir.Init, error) {
 		return nil, err
 	}
 	return &ir.Init{Func: "file", File: m.path, Offset: at.at, Size: typ.Bytes()}, nil
-}
-
-// external finds a tensor in a file beside the model's. The folder is the
-// limit: no path leads out of it, neither by .. nor by a link.
-func (m *Model) external(t *Tensor, typ ir.Type) (*ir.Init, error) {
-	where := &ir.Init{Func: "file", Size: typ.Bytes()}
-	size := where.Size
-	name := ""
-	for _, e := range t.External {
-		var err error
-		switch e.Key {
-		case "location":
-			name = e.Value
-		case "offset":
-			where.Offset, err = strconv.ParseInt(e.Value, 10, 64)
-		case "length":
-			size, err = strconv.ParseInt(e.Value, 10, 64)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("tensor %q: its external data has %s %q, want a number", t.Name, e.Key, e.Value)
-		}
-	}
-	if size != where.Size {
-		return nil, fmt.Errorf("tensor %q: %s needs %d bytes, its external data has %d", t.Name, typ, where.Size, size)
-	}
-	if m.path == "" {
-		return nil, fmt.Errorf("tensor %q: its elements are in another file: open the model with Open, which knows its folder", t.Name)
-	}
-	dir := filepath.Dir(m.path)
-	have, err := sizeWithin(dir, name)
-	if err != nil {
-		return nil, fmt.Errorf("tensor %q: external data: %w", t.Name, err)
-	}
-	if where.Offset < 0 || where.Offset > have-where.Size {
-		return nil, fmt.Errorf("tensor %q: its external data is bytes %d to %d of %q, which has %d: the file is not complete", t.Name, where.Offset, where.Offset+where.Size, name, have)
-	}
-	where.File = filepath.Join(dir, name)
-	return where, nil
-}
-
-// sizeWithin is the size of a regular file that lies within dir.
-func sizeWithin(dir, name string) (int64, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return 0, err
-	}
-	defer root.Close()
-	st, err := root.Stat(name)
-	if err != nil {
-		return 0, file.Error(ir.Printable(name), err)
-	}
-	if !st.Mode().IsRegular() {
-		return 0, fmt.Errorf("%q is not a regular file, as external data must be", name)
-	}
-	return st.Size(), nil
 }
 
 // read decodes a tensor, wherever it lies.
@@ -250,32 +204,6 @@ func (m *Model) Copy(dst []byte, t *Tensor) error {
 // Path is the file that the model was read from, "" where it was not read from one.
 func (m *Model) Path() string { return m.path }
 
-// External reports whether any initializer lies in another file.
-func (m *Model) External() bool {
-	for _, t := range m.Graph.Initializers {
-		if t.isExternal {
-			return true
-		}
-	}
-	return false
-}
-
-// ExternalInside reports whether any tensor of a node, or of a graph in one, lies in another file.
-func (m *Model) ExternalInside() bool {
-	var in func(nodes []*Node) bool
-	in = func(nodes []*Node) bool {
-		for _, n := range nodes {
-			for _, a := range n.Attrs {
-				if a.T != nil && a.T.isExternal || a.G != nil && (in(a.G.Nodes) || slices.ContainsFunc(a.G.Initializers, func(t *Tensor) bool { return t.isExternal })) {
-					return true
-				}
-			}
-		}
-		return false
-	}
-	return in(m.Graph.Nodes) || slices.ContainsFunc(m.Functions, func(f *Function) bool { return in(f.Nodes) })
-}
-
 // WeightBytes is how many bytes the initializers take.
 func (m *Model) WeightBytes() (n int64) {
 	for _, t := range m.Graph.Initializers {
@@ -284,19 +212,4 @@ func (m *Model) WeightBytes() (n int64) {
 		}
 	}
 	return n
-}
-
-// ExternalBytes is the number of bytes of the initializers whose elements are in other files.
-func (m *Model) ExternalBytes() (n int64, err error) {
-	for _, t := range m.Graph.Initializers {
-		if !t.isExternal {
-			continue
-		}
-		typ, err := t.Type()
-		if err != nil {
-			return n, err
-		}
-		n += typ.Bytes()
-	}
-	return n, nil
 }

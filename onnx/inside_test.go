@@ -199,6 +199,39 @@ func TestConvertEnds(t *testing.T) {
 	}
 }
 
+// An initializer that is also an input, as each is in files before format 4, is stored in 16 bits
+// where it is asked for, and its input and the type that the graph states for it say so.
+func TestConvertInitializerThatIsFed(t *testing.T) {
+	square := tensorOf("w", []int64{64, 64}, ramp(64*64, 0.02, 0.01)...)
+	g := msg(nil).raw(1, nodeOf("MatMul", []string{"x", "w"}, []string{"p"})).raw(1, nodeOf("Add", []string{"p", "v"}, []string{"y"})).raw(5, square).raw(5, tensorOf("v", []int64{64}, ramp(64, 0.02, 0.01)...)).
+		raw(11, infoOf("x", 1, 64, 64)).raw(11, infoOf("w", 1, 64, 64)).raw(12, infoOf("y", 1, 64, 64)).raw(13, infoOf("v", 1, 64))
+	in := save(t, modelOf(g))
+	out := filepath.Join(filepath.Dir(in), "out.onnx")
+	for low, want := range map[string]string{"": "w is float, its input float; v is float16, stated float16; 3 casts added", "w": "w is float16, its input float16; v is float16, stated float16; 2 casts added"} {
+		o := ampc.ConvertOptions{Policy: ampc.MixedF16(), MaxError: 2e-3}
+		if low != "" {
+			o.LowIO = []string{low}
+		}
+		r, err := ampc.ConvertONNX(context.Background(), in, out, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := onnx.Open(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		types := map[string]onnx.DataType{}
+		for _, x := range m.Graph.Initializers {
+			types[x.Name] = x.DType
+		}
+		got := fmt.Sprintf("w is %v, its input %v; v is %v, stated %v; %d casts added", types["w"], m.Graph.Inputs[1].DType, types["v"], m.Graph.Infos[0].DType, r.Casts)
+		m.Close()
+		if got != want {
+			t.Errorf("%q: %s, want %s", low, got, want)
+		}
+	}
+}
+
 // largeInside are models whose branches and bodies make numbers beyond the range of f16: one
 // brings them back by a factor, which no class of operators tells.
 func largeInside() map[string]msg {

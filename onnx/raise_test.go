@@ -31,6 +31,7 @@ func TestRaise(t *testing.T) {
 		"axes":                  {12, nodeOf("ReduceSum", []string{"x"}, []string{"y"}, intsAttr("axes", 1, 2), intAttr("keepdims", 1)), []any{2, 4, 3, 1}, []any{2, 1, 1, 1}, "axes"},
 		"mean":                  {13, nodeOf("ReduceMean", []string{"x"}, []string{"y"}, intsAttr("axes", -1), intAttr("keepdims", 1)), []any{2, 4, 3, 2}, []any{2, 4, 3, 1}, "axes"},
 		"squeeze":               {11, nodeOf("Squeeze", []string{"x"}, []string{"y"}, intsAttr("axes", 3)), []any{2, 4, 3, 1}, []any{2, 4, 3}, "axes"},
+		"dropout, no mask":      {9, nodeOf("Dropout", []string{"x"}, []string{"y", "m"}), []any{2, 4, 3, 3}, []any{2, 4, 3, 3}, "Dropout"},
 		"upsample":              {7, nodeOf("Upsample", []string{"x"}, []string{"y"}, floatsAttr("scales", 1, 1, 2, 2)), []any{1, 2, 3, 3}, []any{1, 2, 6, 6}, "Resize"},
 		"group norm":            {18, nodeOf("GroupNormalization", []string{"x", "w", "w"}, []string{"y"}, intAttr("num_groups", 2)), []any{2, 4, 3, 3}, []any{2, 4, 3, 3}, "Expand"},
 	} {

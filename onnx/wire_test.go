@@ -2,7 +2,9 @@ package onnx_test
 
 import (
 	"bytes"
+	"fmt"
 	"math"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -148,6 +150,11 @@ func TestExternalData(t *testing.T) {
 	if err := os.Symlink(outside, filepath.Join(dir, "link.bin")); err != nil {
 		t.Fatal(err)
 	}
+	socket, err := net.Listen("unix", filepath.Join(dir, "socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
 	rel, err := filepath.Rel(dir, outside)
 	if err != nil {
 		t.Fatal(err)
@@ -163,6 +170,8 @@ func TestExternalData(t *testing.T) {
 		{outside, "4", "8", "escapes"},
 		{"link.bin", "4", "8", "escapes"},
 		{".", "4", "8", "is not a regular file"},
+		{"socket", "4", "8", "is not a regular file"},
+		{"/dev/zero", "4", "8", "escapes"},
 		{"none.bin", "4", "8", "no such file"},
 	} {
 		w := msg(nil).num(1, 2).num(2, 1).str(8, "w").num(14, 1).raw(13, entry("location", c.location)).raw(13, entry("offset", c.offset)).raw(13, entry("length", c.length))
@@ -182,6 +191,38 @@ func TestExternalData(t *testing.T) {
 			if got := sum(t, x.Graph); got[0] != 11 || got[1] != 22 {
 				t.Errorf("x + w is %v", got)
 			}
+		}
+	}
+}
+
+// Tensors that share a part of their bytes in another file are refused; those that share all are one
+// tensor with two names.
+func TestExternalOverlap(t *testing.T) {
+	entry := func(k, v string) msg { return msg(nil).str(1, k).str(2, v) }
+	tensor := func(name, location string, offset, elements int) msg {
+		return msg(nil).num(1, int64(elements)).num(2, 1).str(8, name).num(14, 1).raw(13, entry("location", location)).raw(13, entry("offset", fmt.Sprint(offset)))
+	}
+	inside := func(x msg) msg {
+		return nodeOf("Constant", nil, []string{"c"}, msg(nil).str(1, "value").raw(5, x).num(20, 4))
+	}
+	for name, c := range map[string]struct {
+		graph msg
+		want  string
+	}{
+		"beside":            {msg(nil).raw(5, tensor("a", "w", 0, 2)).raw(5, tensor("b", "w", 8, 2)), ""},
+		"equal":             {msg(nil).raw(5, tensor("a", "w", 0, 2)).raw(5, tensor("b", "w", 0, 2)), ""},
+		"other file":        {msg(nil).raw(5, tensor("a", "w", 0, 2)).raw(5, tensor("b", "v", 4, 2)), ""},
+		"a part":            {msg(nil).raw(5, tensor("b", "w", 4, 2)).raw(5, tensor("a", "w", 0, 2)), `tensors "a" and "b": their external data overlaps: bytes 0 to 8 and 4 to 12 of "w"`},
+		"another way":       {msg(nil).raw(5, tensor("a", "w", 0, 2)).raw(5, tensor("b", "./x/../w", 4, 2)), "overlaps"},
+		"within, not first": {msg(nil).raw(5, tensor("a", "w", 0, 9)).raw(5, tensor("b", "w", 0, 9)).raw(5, tensor("c", "w", 12, 1)), "overlaps"},
+		"in a node":         {msg(nil).raw(1, inside(tensor("b", "w", 4, 2))).raw(5, tensor("a", "w", 0, 2)), "overlaps"},
+	} {
+		m, err := onnx.Open(save(t, modelOf(c.graph)))
+		if err == nil {
+			m.Close()
+		}
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
 }

@@ -295,7 +295,7 @@ func (p *convertPlan) index(o Options) {
 	}
 	for _, t := range g.Initializers {
 		p.names[t.Name] = true
-		if !inputs[t.Name] && t.DType == 1 {
+		if t.DType == 1 && (!inputs[t.Name] || p.wanted(o, t.Name)) {
 			p.inits[t.Name] = t
 		}
 	}
@@ -328,9 +328,8 @@ func (p *convertPlan) index(o Options) {
 // for, and all of a function that takes and gives 16 bits.
 func (p *convertPlan) ends(o Options) {
 	g := p.m.Graph
-	main := p.u.path == ""
 	low := func(name string) bool {
-		return p.x.Types[name].DType == ir.F32 && (main && o.Low != nil && o.Low(name) || p.u.fn != nil && p.u.fn.low)
+		return p.x.Types[name].DType == ir.F32 && (p.wanted(o, name) || p.u.fn != nil && p.u.fn.low)
 	}
 	for _, x := range g.Inputs {
 		p.given[x.Name] = low(x.Name) && !slices.ContainsFunc(g.Initializers, func(t *onnx.Tensor) bool { return t.Name == x.Name })
@@ -341,6 +340,11 @@ func (p *convertPlan) ends(o Options) {
 			p.needed[y.Name] = true
 		}
 	}
+}
+
+// wanted reports whether an input or an output of the model is asked for in 16 bits.
+func (p *convertPlan) wanted(o Options, name string) bool {
+	return p.u.path == "" && o.Low != nil && o.Low(name)
 }
 
 func (p *convertPlan) captured(g *onnx.Graph) {

@@ -271,13 +271,25 @@ func sliceOperands(r *raising, i int, n *onnx.Node) string {
 	return ""
 }
 
-// dropoutOperand leaves the ratio out: outside training nothing reads it.
+// dropoutOperand leaves the ratio out: outside training nothing reads it. The mask has another type
+// there; one that is only named is left out, too.
 func dropoutOperand(r *raising, i int, n *onnx.Node) string {
+	e := onnx.NodeEdit{Drop: []string{"ratio"}}
 	if len(n.Out) > 1 {
-		return "its mask is read"
+		if r.read(n.Out[1]) {
+			return "its mask is read"
+		}
+		e.Out = n.Out[:1]
 	}
-	r.edit.Nodes[i] = onnx.NodeEdit{Drop: []string{"ratio"}}
+	r.edit.Nodes[i] = e
 	return ""
+}
+
+// read reports whether a value is an output, or a node reads it.
+func (r *raising) read(name string) bool {
+	g := r.m.Graph
+	return slices.ContainsFunc(g.Outputs, func(y *onnx.Info) bool { return y.Name == name }) ||
+		slices.ContainsFunc(g.Nodes, func(n *onnx.Node) bool { return slices.Contains(n.Reads(), name) })
 }
 
 // sampled are the attributes of a Resize that reads as Upsample did.

@@ -96,10 +96,10 @@ func (p *convertPlan) store() error {
 		}
 		if i, ok := p.consts[name]; ok {
 			p.edit.Values[i] = low
-			p.edit.DTypes[name] = p.lowType()
 		} else {
 			p.edit.Tensors[name] = low
 		}
+		p.edit.DTypes[name] = p.lowType()
 		p.lowAs[name] = name
 		p.report.Weights++
 	}
