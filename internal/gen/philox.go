@@ -70,14 +70,6 @@ func (v *vm) and64(mask, d vec) {
 	}
 }
 
-func (v *vm) xor64(a, d Op) {
-	if v.wide() {
-		VPXORQ(a, d, d)
-	} else {
-		VPXOR(a, d, d)
-	}
-}
-
 // rounds are the ten rounds of the counters in c0.
 func (v *vm) rounds(c0, m0, m1 vec, state reg.GPVirtual) [4]vec {
 	c := [4]vec{v.new(), v.new(), v.new(), v.new()}
@@ -93,15 +85,23 @@ func (v *vm) rounds(c0, m0, m1 vec, state reg.GPVirtual) [4]vec {
 		p0, p1, h0, h1, k := v.new(), v.new(), v.new(), v.new(), v.new()
 		VPMULUDQ(m0, c[0], p0)
 		VPMULUDQ(m1, c[2], p1)
+		if v.wide() { // a shuffle and the multiplications have ports of their own; one instruction xors three
+			VPSHUFD(Imm(0xf5), p0, h0)
+			VPSHUFD(Imm(0xf5), p1, h1)
+			VPTERNLOGD_BCST(Imm(0x96), Mem{Base: state, Disp: 4 * (4 + 2*r)}, c[1], h1)
+			VPTERNLOGD_BCST(Imm(0x96), Mem{Base: state, Disp: 4 * (5 + 2*r)}, c[3], h0)
+			c = [4]vec{h1, p1, h0, p0}
+			continue
+		}
 		VPSRLQ(Imm(32), p0, h0)
 		VPSRLQ(Imm(32), p1, h1)
 		VPBROADCASTD(Mem{Base: state, Disp: 4 * (4 + 2*r)}, k)
-		v.xor64(c[1], h1)
-		v.xor64(k, h1)
+		VPXOR(c[1], h1, h1)
+		VPXOR(k, h1, h1)
 		k2 := v.new()
 		VPBROADCASTD(Mem{Base: state, Disp: 4 * (5 + 2*r)}, k2)
-		v.xor64(c[3], h0)
-		v.xor64(k2, h0)
+		VPXOR(c[3], h0, h0)
+		VPXOR(k2, h0, h0)
 		c = [4]vec{h1, p1, h0, p0}
 	}
 	return c
