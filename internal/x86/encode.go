@@ -58,6 +58,9 @@ func (i Inst) Append(b []byte) []byte {
 		code, reg, rm = 0x29, i.B, i.Dst
 	}
 	p0, p1, p2 := e.table, 0x04|e.prefix|(^byte(vvvv)&15)<<3, byte(2<<5)|byte(i.Mask)
+	if e.long {
+		p1 |= 1 << 7
+	}
 	p0 |= ^byte(reg)>>3&1<<7 | ^byte(reg)>>4&1<<4
 	p2 |= ^byte(vvvv) >> 4 & 1 << 3
 	if m := i.Mem; m != nil {

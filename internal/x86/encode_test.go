@@ -30,7 +30,7 @@ func (i Inst) text() string {
 	vector, half := func(r Reg) string { return fmt.Sprint("Z", r) }, func(r Reg) string { return fmt.Sprint("Z", r) }
 	if e.bytes == 32 {
 		half = func(r Reg) string { return fmt.Sprint("Y", r) }
-	} else if i.Op == VBROADCASTSS {
+	} else if i.Op == VBROADCASTSS || e.bytes == 16 {
 		half = func(r Reg) string { return fmt.Sprint("X", r) }
 	}
 	last := half(i.B)

@@ -27,6 +27,8 @@ const (
 	VFMADD231PS  // Dst = A*B + Dst
 	VFNMADD231PS // Dst = -A*B + Dst
 	VPERMT2D     // Dst = words of Dst and B that A chooses
+	VPERMT2W     // the same of halves
+	VINSERTI64X4 // A with its half Imm replaced by B
 	VCMPPS       // to a mask
 	VPTESTMD     // to a mask
 
@@ -39,6 +41,7 @@ const (
 	VBROADCASTSS
 	VCVTPH2PS // of 16 halves
 	VPMOVZXWD // of 16 halves
+	VPMOVZXBD // of 16 bytes
 	VPMOVD2M  // to a mask
 
 	VPSLLD
@@ -49,6 +52,7 @@ const (
 	VMOVNTPS
 	VCVTPS2PH // to 16 halves
 	VPMOVDW   // to 16 halves
+	VPMOVDB   // to 16 bytes
 	numOps
 )
 
@@ -82,6 +86,7 @@ type encoding struct {
 	adds   bool  // Dst is an operand, too
 	mask   bool  // Dst is a mask
 	imm    bool
+	long   bool // W1
 }
 
 var encodings = [numOps]encoding{
@@ -104,6 +109,8 @@ var encodings = [numOps]encoding{
 	VFMADD231PS:  {name: "VFMADD231PS", prefix: 1, table: 2, code: 0xb8, bytes: 64, spread: true, adds: true},
 	VFNMADD231PS: {name: "VFNMADD231PS", prefix: 1, table: 2, code: 0xbc, bytes: 64, spread: true, adds: true},
 	VPERMT2D:     {name: "VPERMT2D", prefix: 1, table: 2, code: 0x7e, bytes: 64, spread: true, adds: true},
+	VPERMT2W:     {name: "VPERMT2W", prefix: 1, table: 2, code: 0x7d, bytes: 64, adds: true, long: true},
+	VINSERTI64X4: {name: "VINSERTI64X4", prefix: 1, table: 3, code: 0x3a, bytes: 32, imm: true, long: true},
 	VCMPPS:       {name: "VCMPPS", table: 1, code: 0xc2, bytes: 64, spread: true, mask: true, imm: true},
 	VPTESTMD:     {name: "VPTESTMD", prefix: 1, table: 2, code: 0x27, bytes: 64, spread: true, mask: true},
 
@@ -116,6 +123,7 @@ var encodings = [numOps]encoding{
 	VBROADCASTSS: {name: "VBROADCASTSS", form: two, prefix: 1, table: 2, code: 0x18, bytes: 4},
 	VCVTPH2PS:    {name: "VCVTPH2PS", form: two, prefix: 1, table: 2, code: 0x13, bytes: 32},
 	VPMOVZXWD:    {name: "VPMOVZXWD", form: two, prefix: 1, table: 2, code: 0x33, bytes: 32},
+	VPMOVZXBD:    {name: "VPMOVZXBD", form: two, prefix: 1, table: 2, code: 0x31, bytes: 16},
 	VPMOVD2M:     {name: "VPMOVD2M", form: two, prefix: 2, table: 2, code: 0x39, mask: true},
 
 	VPSLLD: {name: "VPSLLD", form: shift, prefix: 1, table: 1, code: 0x72, digit: 6, bytes: 64, imm: true},
@@ -126,6 +134,7 @@ var encodings = [numOps]encoding{
 	VMOVNTPS:     {name: "VMOVNTPS", form: store, table: 1, code: 0x2b, bytes: 64},
 	VCVTPS2PH:    {name: "VCVTPS2PH", form: store, prefix: 1, table: 3, code: 0x1d, bytes: 32, imm: true},
 	VPMOVDW:      {name: "VPMOVDW", form: store, prefix: 2, table: 2, code: 0x33, bytes: 32},
+	VPMOVDB:      {name: "VPMOVDB", form: store, prefix: 2, table: 2, code: 0x31, bytes: 16},
 }
 
 func (o Op) String() string { return encodings[o].name }

@@ -11,6 +11,9 @@ import (
 // kernTypes are the float formats that kern stores.
 var kernTypes = map[ir.DType]kern.Type{ir.F32: kern.F32, ir.F16: kern.F16, ir.BF16: kern.BF16}
 
+// loadTypes are the formats that formulas read and write. Bools are for composed kernels.
+var loadTypes = map[ir.DType]kern.Type{ir.F32: kern.F32, ir.F16: kern.F16, ir.BF16: kern.BF16, ir.Bool: kern.Bools}
+
 // access is a strided view of a buffer in the order of an iteration space.
 type access struct {
 	shape, strides []int64

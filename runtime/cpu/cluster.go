@@ -115,6 +115,7 @@ func (g *clusterStep) tasks() int { return (g.count + g.per - 1) / g.per }
 func (e *exec) cluster(g *lower.Cluster, most int) *clusterStep {
 	c := e.compiler(g, most)
 	if !c.fuse() {
+		c.compose()
 		c.findDirectStores()
 		c.bind()
 	}
@@ -148,6 +149,7 @@ type clusterCompiler struct {
 	most        int       // elements of the largest cluster with the same code
 	shape       []int64   // coalesced
 	strides     [][]int64 // strides of loads, then of stores
+	partial     *partial  // computes part of the code on each block; nil: there is none
 	uniform     []bool
 	last        []int  // by register: index of the last instruction that reads it
 	inPlace     []bool // the slot is the memory of an operand or result and needs none of its own
@@ -277,6 +279,9 @@ func (c *clusterCompiler) bind() {
 			c.bindUniform(r)
 			continue
 		}
+		if c.partial != nil && (c.partial.inside[r] && !c.partial.both[r] || !c.used(r)) {
+			continue
+		}
 		i := &code[r]
 		c.slot[r] = c.take(r)
 		var op vop
@@ -294,8 +299,11 @@ func (c *clusterCompiler) bind() {
 		c.step.ops = append(c.step.ops, op)
 		c.release(r)
 	}
+	if c.partial != nil {
+		c.step.ops = append(c.step.ops, c.bindPartial())
+	}
 	for i := range c.g.Stores {
-		if c.directStore[c.g.Stores[i].Reg] != i {
+		if c.directStore[c.g.Stores[i].Reg] != i && (c.partial == nil || !c.partial.stored[i]) {
 			c.step.ops = append(c.step.ops, c.store(i))
 		}
 	}
@@ -306,6 +314,9 @@ func (c *clusterCompiler) bind() {
 func (c *clusterCompiler) findDirectStores() {
 	for r := range c.directStore {
 		c.directStore[r] = -1
+	}
+	if c.partial != nil { // it reads operands after other instructions have run
+		return
 	}
 	for k := range c.g.Stores {
 		a := &c.g.Stores[k]
@@ -402,6 +413,9 @@ func (c *clusterCompiler) divide() {
 	s.work = make([]registerFile, s.m.Pool().Workers())
 	for w := range s.work {
 		s.work[w].grow(c.slots)
+		if p := c.partial; p != nil {
+			s.work[w].call, s.work[w].bufs, s.work[w].scalars = &c.e.calls[w], make([]kern.Buf, len(p.from)), make([]float32, len(p.uniform))
+		}
 	}
 	c.e.scratch.take(s.work[0].size(nil, s.block), func(w int, mem []float32) { s.work[w].place(nil, mem, s.block) })
 	s.per = max(1, s.count/(16*len(s.work)))

@@ -1,15 +1,22 @@
 package cpu_test
 
 import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"ampc/ir"
 	"ampc/ir/eval"
 	"ampc/lower"
 	"ampc/passes"
+	"ampc/runtime"
 	"ampc/runtime/cpu"
 	"ampc/runtime/cpu/kern"
 	"ampc/runtime/runtimetest"
@@ -65,6 +72,84 @@ forward:
   return %y
 }
 `,
+	"dropout": `graph @dropout {
+  input %x : f32[ROWS,DIM]
+  input %b : f32[DIM]
+  state %seed : i64[] = 7
+  state %attempt : i32[] = 3
+forward:
+  %h = add %x, %b
+  %y = dropout %h {seed=%seed attempt=%attempt p=0.3 rng=1}
+  %z = silu %y
+  return %z
+}
+`,
+	"adamw with bounded steps": `graph @adamw {
+  input %p : f32[ROWS,DIM]
+  input %g : f32[ROWS,DIM]
+  input %m : f32[ROWS,DIM]
+  input %v : f32[ROWS,DIM]
+forward:
+  %m1 = affine %m {scale=0.9}
+  %g1 = affine %g {scale=0.1}
+  %mn = add %m1, %g1
+  %gg = mul %g, %g
+  %v1 = affine %v {scale=0.999}
+  %g2 = affine %gg {scale=0.001}
+  %vs = add %v1, %g2
+  %vn = abs %vs
+  %r = sqrt %vn
+  %d = affine %r {shift=1e-08}
+  %u = div %mn, %d
+  %c = clip %u {lo=-1 hi=1}
+  %s = affine %c {scale=0.001}
+  %w = affine %p {scale=0.9999}
+  %pn = sub %w, %s
+  return %pn, %mn, %vn
+}
+`,
+	"rule of a user": `graph @rule {
+  input %x : f32[ROWS,DIM]
+  input %z : f32[ROWS,DIM]
+forward:
+  %a = affine %x {scale=1.702}
+  %g = sigmoid %a
+  %h = mul %x, %g
+  %d = sub %h, %z
+  %q = mul %d, %d
+  %l = affine %q {scale=0.5}
+  return %l, %d
+}
+`,
+	"bools": `graph @bools {
+  input %x : f32[ROWS,DIM]
+  input %z : f32[ROWS,DIM]
+forward:
+  %n = neg %z
+  %lt = lt %x, %n
+  %eq = le %z, %x
+  %or = or %lt, %eq
+  %no = not %lt
+  %y = where %or, %x, %n
+  %w = where %no, %y, %z
+  return %or, %w
+}
+`,
+	"powers": `graph @powers {
+  input %x : f32[ROWS,DIM]
+  input %s : f32[DIM]
+forward:
+  %a = abs %x
+  %p = pow %a, %s
+  %q = mul %p, %x
+  %r = sub %q, %a
+  %t = sin %r
+  %u = mul %t, %t
+  %v = add %u, %s
+  %w = sqrt %v
+  return %w, %r
+}
+`,
 	"product": `graph @product {
   input %x : f32[ROWS,DIM]
   input %w : f32[DIM,WIDE]
@@ -83,6 +168,16 @@ func composedStep(t *testing.T, p *kern.Path, text string, policy passes.Policy,
 	defer b.Close()
 	g := fusedGraph(t, text, policy, lower.CPU.Caps(), sizes[0], sizes[1], sizes[2])
 	l := runtimetest.Load(t, b, g, 1)
+	got := l.Step(t, composedFeeds(g))
+	n := cpu.ComposedKernels(l.Exec)
+	if err := l.Exec.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return got, n
+}
+
+// composedFeeds draws the inputs of a graph.
+func composedFeeds(g *ir.Graph) map[string]*eval.Tensor {
 	r := rand.New(rand.NewPCG(1, 2))
 	feeds := map[string]*eval.Tensor{}
 	for _, v := range g.Vars {
@@ -94,31 +189,147 @@ func composedStep(t *testing.T, p *kern.Path, text string, policy passes.Policy,
 			feeds[v.Name] = eval.Floats(v.Type.DType, v.Type.Shape.Dims(), x...)
 		}
 	}
-	got := l.Step(t, feeds)
-	n := cpu.ComposedKernels(l.Exec)
-	if err := l.Exec.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return got, n
+	return feeds
 }
+
+// sameBits compares tensors; a NaN is like any other.
+func sameBits(a, b *eval.Tensor) bool {
+	return slices.Equal(a.I, b.I) && slices.EqualFunc(a.F, b.F, func(x, y float64) bool {
+		return math.Float64bits(x) == math.Float64bits(y) || x != x && y != y
+	})
+}
+
+// randomGroup is a graph of elementwise nodes over operands of several shapes; exact says that each node rounds once.
+func randomGroup(r *rand.Rand) (text string, exact bool) {
+	var b strings.Builder
+	b.WriteString("graph @random {\n  input %x0 : f32[ROWS,DIM]\n  input %x1 : f32[ROWS,DIM]\n  input %x2 : f32[DIM]\n  input %x3 : f32[ROWS,1]\n")
+	b.WriteString("  state %seed : i64[] = 7\n  state %attempt : i32[] = 3\nforward:\n")
+	unary, binary := []string{"neg", "abs", "relu", "floor", "sqrt", "exp", "tanh", "mish", "erf", "log"}, []string{"add", "sub", "mul", "div", "max", "min", "pow"}
+	allExact, exact := []int{5, 6}, r.IntN(2) == 0
+	if !exact {
+		allExact = []int{len(unary), len(binary)}
+	}
+	values := 4
+	value := func() string { return fmt.Sprintf("%%x%d", max(r.IntN(values), r.IntN(values))) }
+	node := func(format string, args ...any) {
+		fmt.Fprintf(&b, "  %%x%d = ", values)
+		fmt.Fprintf(&b, format+"\n", args...)
+		values++
+	}
+	node("add %%x0, %%x1")
+	for range 3 + r.IntN(12) {
+		switch r.IntN(8) {
+		case 0, 1:
+			node("%s %s", unary[r.IntN(allExact[0])], value())
+		case 2:
+			fmt.Fprintf(&b, "  %%c%d = %s %s, %s\n", values, []string{"lt", "le", "eq", "ne"}[r.IntN(4)], value(), value())
+			node("where %%c%d, %s, %s", values, value(), value())
+		case 3:
+			node("dropout %s {seed=%%seed attempt=%%attempt p=0.25 rng=%d}", value(), values)
+		default:
+			node("%s %s, %s", binary[r.IntN(allExact[1])], value(), value())
+		}
+	}
+	fmt.Fprintf(&b, "  %%last = add %%x%d, %%x0\n  return %%last, %%x%d\n}\n", values-1, 4+r.IntN(values-4))
+	return b.String(), exact
+}
+
+// TestRandomClusters compares clusters of random nodes with the passes over blocks to the bit, and with the evaluator where
+// all nodes are exact.
+func TestRandomClusters(t *testing.T) {
+	with, without := pathWith(t, ""), pathWith(t, "off")
+	policies := []passes.Policy{passes.F32(), passes.MixedF16(), passes.MixedBF16()}
+	composed := 0
+	for seed := range uint64(*randomClusters) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		text, exact := randomGroup(r)
+		policy, sizes := policies[r.IntN(3)], [3]int{1 + r.IntN(40), 1 + r.IntN(60), 1}
+		got, n := composedStep(t, with, text, policy, sizes)
+		composed += n
+		want, _ := composedStep(t, without, text, policy, sizes)
+		for key, w := range want {
+			if !sameBits(got[key], w) {
+				t.Fatalf("seed %d under %s, %v: %s differs from the passes over blocks\n%s", seed, policy.Name, sizes, key, text)
+			}
+		}
+		if exact && policy.Name == passes.F32().Name {
+			l := runtimetest.Load(t, cpu.OpenPath(without, 1), fusedGraph(t, text, policy, lower.CPU.Caps(), sizes[0], sizes[1], sizes[2]), 1)
+			for key, w := range l.Want(t, composedFeeds(l.Graph)) {
+				if !sameBits(got[key], w) {
+					t.Fatalf("seed %d, %v: %s differs from the evaluator\n%s", seed, sizes, key, text)
+				}
+			}
+		}
+	}
+	if composed < *randomClusters/2 {
+		t.Errorf("%d of %d random graphs have composed kernels", composed, *randomClusters)
+	}
+}
+
+var randomClusters = flag.Int("random-clusters", 40, "graphs that TestRandomClusters tries")
 
 // TestComposedClusters compares clusters whose kernels are composed at load with the passes over blocks, to the bit.
 func TestComposedClusters(t *testing.T) {
 	with, without := pathWith(t, ""), pathWith(t, "off")
 	for name, text := range composedGraphs {
 		for _, policy := range []passes.Policy{passes.F32(), passes.MixedF16(), passes.MixedBF16()} {
-			for _, sizes := range [][3]int{{75, 40, 136}, {3, 9000, 500}, {1, 1, 2}} {
+			for _, sizes := range [][3]int{{75, 40, 136}, {3, 900, 300}, {1, 1, 2}} {
 				got, n := composedStep(t, with, text, policy, sizes)
 				want, none := composedStep(t, without, text, policy, sizes)
 				if none != 0 || n == 0 && sizes[1] > 16 {
 					t.Errorf("%s under %s: %d kernels are composed, and %d with AMPC_COMPOSE=off", name, policy.Name, n, none)
 				}
 				for key, w := range want {
-					if !slices.EqualFunc(got[key].F, w.F, func(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }) {
+					if !sameBits(got[key], w) {
 						t.Errorf("%s under %s, %v: %s differs from the passes over blocks", name, policy.Name, sizes, key)
 					}
 				}
 			}
 		}
+	}
+}
+
+// BenchmarkComposed times the elementwise clusters of steps, composed and in passes over blocks, turn by turn.
+func BenchmarkComposed(b *testing.B) {
+	with, without := pathWith(b, ""), pathWith(b, "off")
+	for _, name := range slices.Sorted(maps.Keys(composedGraphs)) {
+		for _, policy := range []passes.Policy{passes.F32(), passes.MixedBF16()} {
+			b.Run(name+"/"+policy.Name, func(b *testing.B) {
+				var steps [2]func() time.Duration
+				for i, p := range []*kern.Path{with, without} {
+					backend := cpu.OpenPath(p, 1)
+					defer backend.Close()
+					l := runtimetest.Load(b, backend, fusedGraph(b, composedGraphs[name], policy, lower.CPU.Caps(), 32, 1024, 64), 1)
+					steps[i] = clusterTime(b, l)
+				}
+				best := [2]time.Duration{math.MaxInt64, math.MaxInt64}
+				for b.Loop() {
+					for i, step := range steps {
+						best[i] = min(best[i], step())
+					}
+				}
+				b.ReportMetric(float64(best[1])/float64(best[0]), "of-passes")
+				b.ReportMetric(float64(best[0].Nanoseconds())/32/1024, "ns/element")
+			})
+		}
+	}
+}
+
+// clusterTime runs a step and returns the time of its clusters.
+func clusterTime(tb testing.TB, l *runtimetest.Loaded) func() time.Duration {
+	tb.Helper()
+	feeds := runtimetest.Feeds(composedFeeds(l.Graph))
+	var took time.Duration
+	l.Exec.(runtime.Profiled).Profile(func(part lower.Part, step int, timing runtime.Timing) {
+		if s := &l.Program.Parts[part][step]; s.Kind == lower.KindCluster || s.Epilogue != nil {
+			took += timing.Took
+		}
+	})
+	return func() time.Duration {
+		took = 0
+		if _, err := l.Exec.Step(context.Background(), feeds); err != nil {
+			tb.Fatal(err)
+		}
+		return took
 	}
 }

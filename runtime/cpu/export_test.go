@@ -12,7 +12,19 @@ type GroupFormula struct {
 	Elements int64
 	Part     lower.Part
 	Found    bool // kern has a kernel of it
+	Runs     Runs
 }
+
+// Runs says how a cluster runs.
+type Runs string
+
+// Ways in which a cluster runs.
+const (
+	Static   Runs = "static"
+	Composed Runs = "composed"
+	Partial  Runs = "partly composed"
+	Passes   Runs = "in passes"
+)
 
 // Formulas lists the formulas of a program's clusters.
 func Formulas(ex runtime.Exec) (list []GroupFormula) {
@@ -31,11 +43,28 @@ func Formulas(ex runtime.Exec) (list []GroupFormula) {
 				if !c.formula(f) {
 					f.text = ""
 				}
-				list = append(list, GroupFormula{f.text, int64(c.step.n), part, c.path.Fused(f.text) != nil})
+				found := GroupFormula{f.text, int64(c.step.n), part, c.path.Fused(f.text) != nil, Passes}
+				switch {
+				case found.Found:
+					found.Runs = Static
+				case c.fuse():
+					found.Runs = Composed
+				default:
+					if c = e.compiler(g, elements(g)); c.composes() {
+						found.Runs = Partial
+					}
+				}
+				list = append(list, found)
 			}
 		}
 	}
 	return list
+}
+
+// composes reports whether a kernel is composed for part of the cluster.
+func (c *clusterCompiler) composes() bool {
+	c.compose()
+	return c.partial != nil
 }
 
 // Divided is what a step of p takes on so many workers, by the model of package kern, in its units:

@@ -56,7 +56,7 @@ func (c *clusterCompiler) fuse() bool {
 		return false
 	}
 	if f.run = c.path.Fused(f.text); f.run == nil && c.most >= leastComposed {
-		f.run = c.e.of.compose(c.path, f)
+		f.run = c.e.of.compose(c.path, &f.code)
 	}
 	if f.run == nil {
 		return false
@@ -96,7 +96,7 @@ func (c *clusterCompiler) fuse() bool {
 }
 
 // formula describes what the cluster computes for each element. It returns false if the cluster
-// uses anything other than dense floats.
+// uses anything other than dense floats and bools.
 func (c *clusterCompiler) formula(f *formula) bool {
 	w := formulaWriter{c: c, f: f, values: map[ir.Reg]kern.Operand{}}
 	for r := range c.g.Code {
@@ -109,8 +109,8 @@ func (c *clusterCompiler) formula(f *formula) bool {
 	}
 	for i := range c.g.Stores {
 		a := &c.g.Stores[i]
-		t, float := kernTypes[a.DType]
-		if w := c.storeAccess(i); !float || !w.dense || w.offset != 0 || c.uniform[a.Reg] || classOf(c.g.Code[a.Reg].Type) != floats {
+		t, ok := loadTypes[a.DType]
+		if w := c.storeAccess(i); !ok || !w.dense || w.offset != 0 || c.uniform[a.Reg] || classOf(c.g.Code[a.Reg].Type) != floats || (t == kern.Bools) != (c.g.Code[a.Reg].Type == ir.Bool) {
 			return false
 		}
 		value, dense := w.values[a.Reg]
@@ -135,12 +135,12 @@ func (w *formulaWriter) element(r ir.Reg) bool {
 	i, code := &w.c.g.Code[r], &w.f.code
 	if i.Op == ir.PIn {
 		a := &w.c.g.Loads[i.Int]
-		t, float := kernTypes[a.DType]
-		if !float {
+		t, ok := loadTypes[a.DType]
+		if !ok {
 			return false
 		}
 		if acc := newAccess(w.c.shape, w.c.strides[i.Int], a.Offset); !acc.dense {
-			return acc.constantInRow() && int(w.c.shape[len(w.c.shape)-1]) >= minRow
+			return t != kern.Bools && acc.constantInRow() && int(w.c.shape[len(w.c.shape)-1]) >= minRow
 		}
 		w.values[r] = kern.Operand{Kind: kern.Loaded, N: len(code.Loads)}
 		code.Loads = append(code.Loads, t)

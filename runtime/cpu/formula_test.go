@@ -16,6 +16,7 @@ import (
 	"ampc/passes"
 	"ampc/runtime"
 	"ampc/runtime/cpu"
+	"ampc/runtime/cpu/kern"
 )
 
 // formulas takes a model through passes with changes to its configuration, loads it and lists what its clusters compute.
@@ -88,15 +89,23 @@ func TestUpdateFormulas(t *testing.T) {
 // operands and results than a kernel has registers for their addresses.
 func TestModelFormulas(t *testing.T) {
 	b := vectorBackend(t)
+	counts := map[cpu.Runs]int{}
 	for _, spec := range []string{"gpt?layers=1&dim=64&heads=2&seq=32&batch=2", "resnet8?batch=2", "unet?batch=2", "mlp?batch=32", "lenet?batch=2", "vit?batch=2&layers=1", "gpt2?layers=1&dim=64&heads=2&seq=32&batch=2&vocab=64", "bert?layers=1", "gan", "unet3d?depth=8&size=8", "convlstm?seq=2&ahead=2&size=8"} {
 		for _, policy := range []string{"f32", "mixed-f16", "mixed-bf16"} {
 			for _, f := range formulas(t, b, spec, policy, func(*passes.Config) {}) {
+				if f.Elements >= 256 {
+					counts[f.Runs]++
+				}
 				tensors := strings.Count(" "+f.Text, " l") + strings.Count(f.Text, " s")
 				if f.Part == lower.Micro && f.Text != "" && f.Elements > 1024 && tensors <= 12 && !f.Found {
 					t.Errorf("%s under %s: no kernel of %d elements of\n%s", spec, policy, f.Elements, f.Text)
 				}
 			}
 		}
+	}
+	t.Log(counts)
+	if ok, _ := kern.Composes(); ok && counts[cpu.Passes] > counts[cpu.Composed]+counts[cpu.Partial] {
+		t.Errorf("more clusters run in passes than in composed kernels: %v", counts)
 	}
 }
 

@@ -97,11 +97,12 @@ func (x *program) instance(c *execContext) (*exec, error) {
 }
 
 // compose returns a kernel of f that is the program's own, or nil. The caller holds x.mu.
-func (x *program) compose(p *kern.Path, f *formula) *kern.Fused {
-	k, known := x.composed[f.text]
+func (x *program) compose(p *kern.Path, f *kern.Formula) *kern.Fused {
+	text := f.String()
+	k, known := x.composed[text]
 	if !known {
-		k = p.Compose(&f.code)
-		x.composed[f.text] = k
+		k = p.Compose(f)
+		x.composed[text] = k
 	}
 	return k
 }

@@ -1,6 +1,9 @@
 package cpu
 
-import "ampc/ir"
+import (
+	"ampc/ir"
+	"ampc/runtime/cpu/kern"
+)
 
 // registerFile has one worker's registers, a block each, by class and slot.
 type registerFile struct {
@@ -10,6 +13,10 @@ type registerFile struct {
 
 	product []float32 // elements that a product has computed, from element at on
 	at      int
+
+	call    *kern.Call // what a composed kernel runs with: memory of its own,
+	bufs    []kern.Buf // operands and results,
+	scalars []float32  // and what is the same for all elements
 }
 
 // grow makes room for n slots of each class, without memory.

@@ -4,7 +4,8 @@ package kern
 
 import "ampc/internal/x86"
 
-// bodies are the primitives that have one, by name, and bfloat, the bits of a bf16 in each lane.
+// bodies are the primitives that have one, by name; bfloat, the bits of a bf16 in the upper half of each lane; and low23
+// and low24, the low bits of an integer as a float.
 var bodies = map[string]body{
 	"neg": {[]uint32{0x80000000}, []bodyOp{
 		{x86.VXORPS, -1, 0, -2, -1, 0},
@@ -301,6 +302,13 @@ var bodies = map[string]body{
 		{x86.VPADDD, 1, 1, -4, 2, 0},
 		{x86.VCMPPS, -1, 0, 0, -1, 3},
 		{x86.VPORD, 3, 0, -5, 4, 0},
-		{x86.VPSRLD, -1, -1, 5, -1, 16},
+	}},
+	"low23": {[]uint32{0x007fffff}, []bodyOp{
+		{x86.VANDPS, -1, 0, -2, -1, 0},
+		{x86.VCVTDQ2PS, -1, -1, 1, -1, 0},
+	}},
+	"low24": {[]uint32{0x00ffffff}, []bodyOp{
+		{x86.VANDPS, -1, 0, -2, -1, 0},
+		{x86.VCVTDQ2PS, -1, -1, 1, -1, 0},
 	}},
 }

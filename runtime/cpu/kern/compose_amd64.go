@@ -1,6 +1,8 @@
 package kern
 
 import (
+	"cmp"
+	"encoding/binary"
 	"slices"
 
 	"ampc/internal/x86"
@@ -30,13 +32,40 @@ type lane struct {
 	old, a, b, mask int
 	imm             uint8
 	at              int // 1 + the operand or result in memory that it reads or writes
+	off             int // elements before the vector that it computes
 }
 
-// pooled is a number that is the same for all elements: a constant, or a scalar of the caller.
+// pooled is a number that is the same for all elements: a constant, or a scalar of the caller; or a whole vector.
 type pooled struct {
-	scalar bool
-	n      uint32 // the constant's bits, or the number of the scalar
+	kind poolKind
+	n    uint32 // the constant's bits, the number of the scalar, or that of the vector
 }
+
+type poolKind uint8
+
+const (
+	constant poolKind = iota
+	scalar
+	whole // of a vector
+)
+
+// The vectors that kernels read: the places of the odd halves, and of the even words, of two vectors.
+const (
+	oddHalves = iota
+	evenWords
+	numWhole
+)
+
+// wholeVectors is the memory of these vectors.
+var wholeVectors = func() (b [64 * numWhole]byte) {
+	for i := range 32 {
+		b[64*oddHalves+2*i] = byte(2*i + 1)
+	}
+	for i := range 16 {
+		b[64*evenWords+4*i] = byte(2 * i)
+	}
+	return b
+}()
 
 // composer turns a formula into instructions on one vector.
 type composer struct {
@@ -65,7 +94,7 @@ func (c *composer) lanes() ([]lane, bool) {
 		case Loaded:
 			return c.load(o.N)
 		case Scalar:
-			return c.inPool(pooled{true, uint32(o.N)})
+			return c.inPool(pooled{scalar, uint32(o.N)})
 		}
 		return values[o.N]
 	}
@@ -86,8 +115,10 @@ func (c *composer) lanes() ([]lane, bool) {
 		switch bfloat := bodies["bfloat"]; r.Type {
 		case F16:
 			s.op = x86.VCVTPS2PH
-		case BF16:
+		case BF16: // merged moves the upper halves down
 			s.op, s.a = x86.VPMOVDW, c.expand(&bfloat, []int{s.a})
+		case Bools:
+			s.op, s.a = x86.VPMOVDB, c.add(lane{op: x86.VCVTPS2DQ, old: none, a: none, b: s.a, mask: none})
 		}
 		stores = append(stores, s)
 	}
@@ -132,6 +163,15 @@ func (c *composer) load(i int) int {
 		case BF16:
 			o.op = x86.VPMOVZXWD
 			o = lane{op: x86.VPSLLD, old: none, a: none, b: c.add(o), mask: none, imm: 16}
+		case Words:
+			high := o
+			high.off = 8
+			o = lane{op: x86.VPERMT2D, old: c.add(o), a: c.inPool(pooled{whole, evenWords}), b: c.add(high), mask: none}
+		case Bools:
+			o.op = x86.VPMOVZXBD
+			b := c.add(o)
+			set := c.add(lane{op: x86.VPTESTMD, old: none, a: b, b: b, mask: none})
+			o = lane{op: x86.VMOVAPS, old: none, a: none, b: c.inPool(pooled{n: oneBits}), mask: set}
 		}
 		c.loads[i] = c.add(o)
 	}
@@ -151,59 +191,135 @@ func (c *composer) expand(b *body, args []int) int {
 	}
 	for i := range b.ops {
 		o := &b.ops[i]
-		values = append(values, c.add(lane{o.op, operand(o.old), operand(o.a), operand(o.b), operand(o.mask), o.imm, 0}))
+		values = append(values, c.add(lane{o.op, operand(o.old), operand(o.a), operand(o.b), operand(o.mask), o.imm, 0, 0}))
 	}
 	return values[len(values)-1]
 }
 
-// ordered is the sequence of instructions that the stores need. A store follows the last load, because a result may lie
-// over an operand.
-func (c *composer) ordered(stores []lane) []lane {
-	needed, last := make([]bool, len(c.ops)), 0
-	for _, s := range stores {
-		if s.a >= 0 {
-			needed[s.a] = true
-		}
+// ordered is the sequence of instructions that the stores need. The operand that needs more registers comes first, and others
+// just before their reader. A store follows the last load, because a result may lie over an operand.
+func (c *composer) ordered(stores []lane) (seq []lane) {
+	slices.SortStableFunc(stores, func(a, b lane) int { return cmp.Compare(a.a, b.a) })
+	place, depth := make([]int, len(c.ops)), c.depths()
+	for i := range place {
+		place[i] = none
 	}
-	for i := len(c.ops) - 1; i >= 0; i-- {
-		if o := &c.ops[i]; needed[i] {
-			for _, x := range []int{o.old, o.a, o.b, o.mask} {
-				if x >= 0 {
-					needed[x] = true
-				}
+	var visit func(x int) int
+	visit = func(x int) int {
+		if x < 0 {
+			return x
+		}
+		if place[x] == none {
+			o := c.ops[x]
+			reads := []*int{&o.old, &o.a, &o.b, &o.mask}
+			slices.SortStableFunc(reads, func(a, b *int) int { return cmp.Compare(depth(*b), depth(*a)) })
+			for _, r := range reads {
+				*r = visit(*r)
 			}
-			if o.at > 0 {
-				last = max(last, i)
-			}
-		}
-	}
-	place := make([]int, len(c.ops)) // in the sequence
-	var seq []lane
-	moved := func(x int) int {
-		if x >= 0 {
-			return place[x]
-		}
-		return x
-	}
-	for i := range c.ops {
-		if needed[i] {
-			o := c.ops[i]
-			o.old, o.a, o.b, o.mask = moved(o.old), moved(o.a), moved(o.b), moved(o.mask)
-			place[i] = len(seq)
+			place[x] = len(seq)
 			seq = append(seq, o)
 		}
-		if i < last {
-			continue
-		}
-		for k, s := range stores {
-			if s.op != 0 && s.a <= i {
-				s.a = moved(s.a)
-				seq, stores[k].op = append(seq, s), 0
-			}
+		return place[x]
+	}
+	var waiting []lane
+	for i, s := range stores {
+		s.a = visit(s.a)
+		waiting = append(waiting, s)
+		if i == len(stores)-1 || c.loaded(stores[i+1:], place) {
+			seq, waiting = append(seq, waiting...), nil
 		}
 	}
 	return seq
 }
+
+// loaded reports whether everything that stores read of memory has a place.
+func (c *composer) loaded(stores []lane, place []int) bool {
+	var done func(x int) bool
+	seen := make([]bool, len(c.ops))
+	done = func(x int) bool {
+		if x < 0 || place[x] != none || seen[x] {
+			return true
+		}
+		seen[x] = true
+		o := &c.ops[x]
+		return o.at == 0 && done(o.old) && done(o.a) && done(o.b) && done(o.mask)
+	}
+	return !slices.ContainsFunc(stores, func(s lane) bool { return !done(s.a) })
+}
+
+// depths returns how many registers a value needs (Sethi and Ullman 1970), as far as values have one reader each.
+func (c *composer) depths() func(x int) int {
+	need := make([]int, len(c.ops))
+	of := func(x int) int {
+		if x < 0 {
+			return 0
+		}
+		return need[x]
+	}
+	for i := range c.ops {
+		o := &c.ops[i]
+		reads := []int{of(o.old), of(o.a), of(o.b), of(o.mask)}
+		slices.SortFunc(reads, func(a, b int) int { return cmp.Compare(b, a) })
+		need[i] = 1
+		for k, n := range reads {
+			if n > 0 {
+				need[i] = max(need[i], n+k)
+			}
+		}
+	}
+	return of
+}
+
+// merged is the sequence of several vectors in turn, so that the processor finds work while the instructions of one vector
+// wait for each other. Halves of two vectors are stored as one vector.
+func (c *composer) merged(seq []lane, vectors int) []lane {
+	place := make([][]int, vectors)
+	for v := range place {
+		place[v] = make([]int, len(seq))
+	}
+	var out []lane
+	add := func(o lane) int {
+		out = append(out, o)
+		return len(out) - 1
+	}
+	for i := range seq {
+		for v := range vectors {
+			o := seq[i]
+			o.off += 16 * v
+			for _, x := range []*int{&o.old, &o.a, &o.b, &o.mask} {
+				if *x >= 0 {
+					*x = place[v][*x]
+				}
+			}
+			place[v][i] = o.a // of a store
+			half := o.at > len(c.f.Loads) && c.f.Results[o.at-1-len(c.f.Loads)].Type.Size() == 2
+			switch {
+			case half && vectors > 1 && v%2 == 1:
+				add(lane{op: x86.VMOVUPS.Store(), old: none, a: c.twoHalves(o.op, place[v-1][i], o.a, add), b: none, mask: none, at: o.at, off: 16 * (v - 1)})
+			case half && vectors > 1:
+			case o.op == x86.VPMOVDW:
+				o.a = add(lane{op: x86.VPSRLD, old: none, a: none, b: o.a, mask: none, imm: 16})
+				add(o)
+			default:
+				place[v][i] = add(o)
+			}
+		}
+	}
+	return out
+}
+
+// twoHalves is a vector of the halves of two, which op would store.
+func (c *composer) twoHalves(op x86.Op, first, second int, add func(lane) int) int {
+	if op == x86.VPMOVDW {
+		return add(lane{op: x86.VPERMT2W, old: first, a: c.inPool(pooled{whole, oddHalves}), b: second, mask: none})
+	}
+	half := func(x int) int { return add(lane{op: op, old: none, a: none, b: x, mask: none}) }
+	low, high := half(first), half(second)
+	return add(lane{op: x86.VINSERTI64X4, old: none, a: low, b: high, mask: none, imm: 1})
+}
+
+// HasBody reports whether formulas may apply the primitive of a name.
+func (p *Path) HasBody(name string) bool { _, ok := bodies[name]; return ok && p.composes }
 
 // Compose assembles a kernel of f in memory, for a path with 512-bit vectors. It returns nil if a primitive of f has no
 // body, if f has too many operands, or if the system refuses executable memory. The caller must Close the kernel.
@@ -220,10 +336,11 @@ func (p *Path) Compose(f *Formula) *Fused {
 	if !ok {
 		return nil
 	}
-	head := make([]byte, roundUp(4*len(c.pool), 64))
+	head := make([]byte, len(wholeVectors)+roundUp(4*len(c.pool), 64))
+	copy(head, wholeVectors[:])
 	for i, p := range c.pool {
-		if !p.scalar {
-			putWord(head[4*i:], p.n)
+		if p.kind == constant {
+			binary.LittleEndian.PutUint32(head[len(wholeVectors)+4*i:], p.n)
 		}
 	}
 	mapped, err := newCode(append(head, code...))

@@ -2,6 +2,7 @@ package kern
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -99,7 +100,7 @@ func randomFormula(d dice, most int) *Formula {
 		op := FormulaOp{Name: names[d.IntN(len(names))]}
 		args := 0
 		switch {
-		case op.Name == "bfloat":
+		case op.Name == "bfloat" || strings.HasPrefix(op.Name, "low"):
 			continue
 		case slices.ContainsFunc(ternaryNames(), func(s string) bool { return s == op.Name }):
 			args = 3
@@ -196,24 +197,24 @@ func BenchmarkComposed(b *testing.B) {
 		}
 		k := compose(b, p, parseFormula(text))
 		var bufs []Buf
-		for _, typ := range s.types {
-			bufs = append(bufs, d.buf(typ, n))
+		for i, typ := range s.types { // in other lines of their pages, as blocks are
+			bufs = append(bufs, d.buf(typ, n+96*len(s.types)).From(96*i))
 		}
 		scalars := []float32{0.5, -0.25, 0.75, 0.3, 1.5, 0.1, 2, 1e-8, 0.9, 0, 1, 0, 1, 0}
 		b.Run(s.name, func(b *testing.B) {
-			var took [2]time.Duration
+			best := [2]time.Duration{math.MaxInt64, math.MaxInt64}
 			c := &Call{}
 			for b.Loop() {
 				for i, f := range []*Fused{s, k} {
 					start := time.Now()
-					for range 20 {
+					for range 4 {
 						f.Run(c, bufs, scalars, 0, n, false)
 					}
-					took[i] += time.Since(start)
+					best[i] = min(best[i], time.Since(start))
 				}
 			}
-			b.ReportMetric(float64(took[0])/float64(took[1]), "of-static")
-			b.ReportMetric(float64(took[1].Nanoseconds())/float64(b.N)/20/n, "ns/element")
+			b.ReportMetric(float64(best[0])/float64(best[1]), "of-static")
+			b.ReportMetric(float64(best[1].Nanoseconds())/4/n, "ns/element")
 		})
 	}
 }

@@ -2,14 +2,11 @@ package kern
 
 import (
 	"cmp"
-	"encoding/binary"
 	"math"
 	"slices"
 
 	"ampc/internal/x86"
 )
-
-func putWord(b []byte, x uint32) { binary.LittleEndian.PutUint32(b, x) }
 
 // A composed kernel gets the number of elements in CX, the addresses of operands and results at DX, scalars at BX,
 // constants at SI, and memory to spill to at DI. It counts elements in AX.
@@ -26,55 +23,66 @@ const (
 // each access.
 var bases = [...]x86.Reg{x86.R8, x86.R9, x86.R10, x86.R11, x86.R12, x86.R13, x86.R15}
 
-// assemble is the code of a loop over the instructions of a vector, and the number of vectors that it spills.
+// assemble is the code of a loop over elements from the instructions of a vector, and the number of vectors that it spills.
 func (c *composer) assemble(seq []lane) (code []byte, spills int, ok bool) {
-	plan := newVectors(c, seq, nil)
-	if !plan.run(nil, 0) {
-		return nil, 0, false
-	}
-	held := c.hold(seq, len(plan.owner)-plan.most)
-	var out x86.Code
-	e := newVectors(c, seq, held)
-	e.start(&out)
-	unroll := 1
-	switch {
-	case len(seq) <= 12:
-		unroll = 4
-	case len(seq) <= 40:
-		unroll = 2
-	}
-	const w = 16
-	step := func(times int) bool {
-		for i := range times {
-			if !e.run(&out, i*w) {
-				return false
-			}
+	single, plan := c.merged(seq, 1), (*vectors)(nil)
+	many, unroll := single, 1
+	halves := slices.ContainsFunc(c.f.Results, func(r FormulaResult) bool { return r.Type.Size() == 2 })
+	for _, n := range []int{4, 3, 2} {
+		if n == 3 && halves || n*len(single) > mostMerged || n > 2 && len(c.f.Loads)+len(c.f.Results) > fewStreams {
+			continue
 		}
+		try := c.merged(seq, n)
+		if plan = newVectors(c, try, nil); plan.run(nil) && plan.spilled == 0 {
+			many, unroll = try, n
+			break
+		}
+	}
+	if unroll == 1 {
+		if plan = newVectors(c, single, nil); !plan.run(nil) {
+			return nil, 0, false
+		}
+	}
+	held := c.hold(many, len(plan.owner)-plan.most)
+	one, all := newVectors(c, single, held), newVectors(c, many, held)
+	var out x86.Code
+	one.start(&out)
+	const w = 16
+	step := func(e *vectors, times int) bool {
+		done := e.run(&out)
 		out.Add(atReg, int8(times*w))
 		out.Sub(countReg, int8(times*w))
-		return true
+		return done
 	}
 	out.Sub(countReg, int8(unroll*w))
 	if unroll > 1 {
 		few := out.Skip()
-		many := out.Here()
-		if !step(unroll) {
+		loop := out.Here()
+		if !step(all, unroll) {
 			return nil, 0, false
 		}
-		out.Back(many)
+		out.Back(loop)
 		out.Land(few)
 		out.Add(countReg, int8((unroll-1)*w))
 	}
 	end := out.Skip()
-	single := out.Here()
-	if !step(1) {
+	loop := out.Here()
+	if !step(one, 1) {
 		return nil, 0, false
 	}
-	out.Back(single)
+	out.Back(loop)
 	out.Land(end)
 	out.Return()
-	return out.Bytes(), e.spilled, e.spilled <= composedSpills
+	spills = max(one.spilled, all.spilled)
+	return out.Bytes(), spills, spills <= composedSpills
 }
+
+const (
+	// mostMerged is the most instructions of an iteration that computes several vectors.
+	mostMerged = 800
+	// fewStreams is the most operands and results of which an iteration reads and writes four vectors.
+	fewStreams = 4
+)
 
 // hold gives the numbers of the pool that are read most registers for the whole loop, as many as there are.
 func (c *composer) hold(seq []lane, room int) map[int]x86.Reg {
@@ -107,7 +115,7 @@ func (c *composer) hold(seq []lane, room int) map[int]x86.Reg {
 	return held
 }
 
-// vectors gives the values of a vector's instructions registers and emits them.
+// vectors gives the values of a sequence of instructions registers and emits it.
 type vectors struct {
 	c    *composer
 	seq  []lane
@@ -116,7 +124,6 @@ type vectors struct {
 	next [][]int // by value: the instructions that read it, in order
 
 	out     *x86.Code // nil: only count registers
-	off     int       // elements before the vector
 	reg     []int     // by value: its register, none: spilled or not yet computed
 	slot    []int     // by value: where it is spilled, none: nowhere
 	owner   [32]int   // by register: the value, or free, or reserved
@@ -171,19 +178,26 @@ func (e *vectors) emit(i x86.Inst) {
 
 // inMemory is the place of a number of the pool.
 func (e *vectors) inMemory(x int) *x86.Mem {
-	if p := e.c.pool[-2-x]; p.scalar {
+	switch p := e.c.pool[-2-x]; p.kind {
+	case scalar:
 		return &x86.Mem{Base: scalarReg, Disp: int32(4 * p.n)}
+	case whole:
+		return &x86.Mem{Base: constReg, Disp: int32(64 * p.n)}
 	}
-	return &x86.Mem{Base: constReg, Disp: int32(4 * (-2 - x))}
+	return &x86.Mem{Base: constReg, Disp: int32(len(wholeVectors) + 4*(-2-x))}
 }
 
 func (e *vectors) broadcast(x int, r x86.Reg) {
+	if e.c.pool[-2-x].kind == whole {
+		e.emit(x86.Inst{Op: x86.VMOVUPS, Dst: r, Mem: e.inMemory(x)})
+		return
+	}
 	e.emit(x86.Inst{Op: x86.VBROADCASTSS, Dst: r, Mem: e.inMemory(x)})
 }
 
-// run emits the instructions for one vector, off elements from the current one. It fails if masks do not suffice.
-func (e *vectors) run(out *x86.Code, off int) bool {
-	e.out, e.off = out, off
+// run emits the instructions. It fails if masks do not suffice.
+func (e *vectors) run(out *x86.Code) bool {
+	e.out = out
 	for i := range e.owner {
 		e.owner[i] = free
 	}
@@ -221,7 +235,7 @@ func (e *vectors) one(i int) bool {
 	}
 	switch {
 	case o.at > 0:
-		in.Mem = e.address(o.at - 1)
+		in.Mem = e.address(o.at-1, o.off)
 	case o.b < none && o.op.Spreads() && !e.isHeld(o.b):
 		in.Mem = e.inMemory(o.b)
 		in.Mem.Spread = true
@@ -259,15 +273,15 @@ func (e *vectors) one(i int) bool {
 
 func (e *vectors) isHeld(x int) bool { _, ok := e.held[x]; return ok }
 
-// address is operand or result k at the current vector.
-func (e *vectors) address(k int) *x86.Mem {
+// address is operand or result k, off elements from the current one.
+func (e *vectors) address(k, off int) *x86.Mem {
 	size := 4
 	if k < len(e.c.f.Loads) {
 		size = e.c.f.Loads[k].Size()
 	} else {
 		size = e.c.f.Results[k-len(e.c.f.Loads)].Type.Size()
 	}
-	m := &x86.Mem{Index: atReg, Scale: uint8(size), Disp: int32(e.off * size)}
+	m := &x86.Mem{Index: atReg, Scale: uint8(size), Disp: int32(off * size)}
 	if n := len(e.c.f.Loads) + len(e.c.f.Results); n <= len(bases) || k < len(bases)-1 {
 		m.Base = bases[k]
 		return m

@@ -12,5 +12,8 @@ func (*composed) close() {}
 // Compose returns nil: this architecture composes no kernels.
 func (p *Path) Compose(*Formula) *Fused { return nil }
 
+// HasBody reports whether formulas may apply the primitive of a name.
+func (p *Path) HasBody(string) bool { return false }
+
 // Composes reports whether this process composes kernels, and if not, what refuses it.
 func Composes() (ok bool, refused string) { return false, "" }

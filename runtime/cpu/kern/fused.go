@@ -39,7 +39,7 @@ func (f *Fused) Streams() bool { return f.streaming != nil }
 // Call is the scratch memory that one worker needs to run formulas, one after the other.
 type Call struct {
 	args [maxOperands]*byte
-	rest [maxOperands][16]float32 // the last, partial vector of each
+	rest [maxOperands][32]float32 // the last, partial vector of each
 
 	spill []byte // what a composed kernel has no registers for
 }

@@ -17,14 +17,17 @@ const (
 	numTypes
 )
 
-func (t Type) String() string { return [...]string{"f32", "f16", "bf16"}[t] }
+// Formats that only composed kernels read or write.
+const (
+	Words = numTypes + iota // integers of 64 bits, of which the lower half is read
+	Bools                   // bytes, of which one that is not zero is true
+)
+
+func (t Type) String() string { return [...]string{"f32", "f16", "bf16", "words", "bool"}[t] }
 
 // Size is the number of bytes of one element.
 func (t Type) Size() int {
-	if t == F32 {
-		return 4
-	}
-	return 2
+	return [...]int{4, 2, 2, 8, 1}[t]
 }
 
 // Buf is a run of elements: element i lies at i*Type.Size(). The zero Buf stands for an absent operand.
@@ -36,6 +39,11 @@ type Buf struct {
 
 // Len is the number of elements.
 func (b Buf) Len() int { return len(b.Data) / b.Type.Size() }
+
+// Integers is a view of integers as a Buf of Words.
+func Integers(x []int64) Buf {
+	return Buf{Words, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 8*len(x))}
+}
 
 // From is b without its first n elements.
 func (b Buf) From(n int) Buf { return Buf{b.Type, b.Data[n*b.Type.Size():]} }
