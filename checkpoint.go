@@ -55,29 +55,40 @@ func (m *Model) Meta(key string) string {
 // SaveFile writes parameters, optimizer and scaler state, random state, counters
 // and metadata of all steps to a safetensors file. The file appears as a whole or
 // not at all. It does not contain 16-bit copies and gradient accumulators, which
-// are computed anew. With Parallel.Shard all ranks call it and rank 0 writes the file, which
-// is that of a model that is not sharded.
+// are computed anew.
+//
+// With Parallel.Shard all ranks call it with paths of the same file, and none holds more than its
+// part: each writes its own into a folder beside path, NAME-NUMBER.shards, and rank 0 writes the
+// file, the index, last. LoadFile and the ampc command read it like any other checkpoint, on any
+// number of ranks, as long as the folder lies beside it. An error of one rank is one of all, and
+// leaves the checkpoint that was there. Folders of earlier saves to the path are removed, unless a
+// file beside it is their index.
 func (m *Model) SaveFile(path string) error {
 	defer m.gate.hold()()
 	s := m.session
 	if s == nil {
 		return fmt.Errorf("%s: nothing to save: %w", path, m.idle())
 	}
+	if w := s.group(); w != nil {
+		return s.saveShards(w, path, m.header())
+	}
 	var tensors []safetensors.Tensor
 	for _, v := range s.saved() {
-		tensors = append(tensors, stored(v, func(w io.Writer) error {
-			data, err := s.read(v)
-			if err != nil {
-				return err
-			}
-			_, err = w.Write(data)
-			return err
-		}))
-	}
-	if w := s.group(); w != nil {
-		return saveShards(w, path, m.header(), tensors)
+		tensors = append(tensors, s.tensor(v))
 	}
 	return safetensors.WriteFile(path, m.header(), tensors)
+}
+
+// tensor writes a variable, which is read when it is written.
+func (s *session) tensor(v lower.Var) safetensors.Tensor {
+	return stored(v, func(w io.Writer) error {
+		data, err := s.read(v)
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(data)
+		return err
+	})
 }
 
 // saved lists what checkpoints hold.
@@ -457,76 +468,6 @@ func stateBefore(f *safetensors.File, name string) (passes.StateName, bool) {
 		return passes.ParseStateName(ir.Reserved + rest[strings.LastIndexByte(rest, '.')+1:])
 	}
 	return passes.StateName{}, false
-}
-
-// Snapshot is a checkpoint in memory: the model as it was when Model.Snapshot
-// took it. It may be written while training continues.
-type Snapshot struct {
-	meta    map[string]string
-	tensors []safetensors.Tensor
-	vars    []lower.Var
-	data    [][]byte
-
-	elsewhere bool // another rank has it
-}
-
-// Snapshot copies what SaveFile writes. The copy needs as much memory as the file.
-//
-// With Parallel.Shard all ranks call it, and only that of rank 0 holds anything: WriteFile of
-// the others does nothing.
-func (m *Model) Snapshot() (*Snapshot, error) {
-	defer m.gate.hold()()
-	s := m.session
-	if s == nil {
-		return nil, fmt.Errorf("nothing to save: %w", m.idle())
-	}
-	group := s.group()
-	snap := &Snapshot{meta: m.header(), elsewhere: group != nil && group.Rank() > 0}
-	for _, v := range s.saved() {
-		data, err := s.read(v)
-		if err != nil {
-			return nil, err
-		}
-		if snap.elsewhere {
-			continue
-		}
-		snap.vars, snap.data = append(snap.vars, v), append(snap.data, data)
-		snap.tensors = append(snap.tensors, stored(v, safetensors.Bytes(data)))
-	}
-	return snap, nil
-}
-
-// WriteFile writes the file that SaveFile would have written.
-func (s *Snapshot) WriteFile(path string) error {
-	if s.elsewhere {
-		return nil
-	}
-	return safetensors.WriteFile(path, s.meta, s.tensors)
-}
-
-// Bytes is the size of the tensors in bytes; the file is a little larger.
-func (s *Snapshot) Bytes() (n int64) {
-	for _, d := range s.data {
-		n += int64(len(d))
-	}
-	return n
-}
-
-// NotFinite names a parameter that holds NaN or Inf, "" where none does: such a
-// model has nothing left to save.
-func (s *Snapshot) NotFinite() string {
-	for i, v := range s.vars {
-		if v.Kind != ir.Param || !v.Type.DType.Float() {
-			continue
-		}
-		h := HostTensor{Type{v.Type}, s.data[i]}
-		for k := range h.Len() {
-			if x := h.At(k); math.IsNaN(x) || math.IsInf(x, 0) {
-				return v.Name
-			}
-		}
-	}
-	return ""
 }
 
 // header is the metadata of a checkpoint.

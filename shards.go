@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc64"
 	"io"
+	"math/rand/v2"
 	"slices"
 
 	"ampc/internal/safetensors"
@@ -163,28 +164,68 @@ func (s *session) group() world.World {
 	return nil
 }
 
-// saveShards writes a checkpoint that all ranks make together: rank 0 writes the file. All
-// return an error if that fails.
-func saveShards(w world.World, path string, meta map[string]string, tensors []safetensors.Tensor) error {
-	sent := 0
-	for i, t := range tensors {
-		write := t.Write
-		tensors[i].Write = func(to io.Writer) error {
-			sent++
-			return write(to)
-		}
-	}
+// saveShards writes a checkpoint that all ranks make together: each writes its parts, and rank 0
+// the index, last. All return an error if one of them has one, and the path holds what it held.
+func (s *session) saveShards(w world.World, path string, meta map[string]string) error {
+	const call = "SaveFile (a call of all ranks)" // the path may differ between machines
+	save := safetensors.Shards{Path: path, Ranks: w.Size()}
 	var err error
 	if w.Rank() == 0 {
-		err = safetensors.WriteFile(path, meta, tensors)
+		save.Nonce = rand.Uint64()
+		err = save.Begin()
 	}
-	for _, t := range safetensors.InOrder(tensors)[sent:] { // the others wait for the rest
-		if rest := t.Write(io.Discard); rest != nil {
-			return errors.Join(err, rest)
+	nonces, err := agree(w, call, save.Nonce, err)
+	if err == nil {
+		save.Nonce = nonces[0]
+		_, err = agree(w, call, 0, save.WriteShard(w.Rank(), s.ownParts()))
+	}
+	if w.Rank() > 0 {
+		if err == nil {
+			_, err = agree(w, call, 0, nil)
 		}
+		return err
 	}
-	_, err = agree(w, "save "+path, 0, err)
+	if err == nil {
+		var whole, parts []safetensors.Tensor
+		for _, v := range s.saved() {
+			if s.parts[v.Name] != nil {
+				parts = append(parts, stored(v, nil))
+			} else {
+				whole = append(whole, s.tensor(v))
+			}
+		}
+		if err = save.Commit(meta, whole, parts); err == nil {
+			_, err = agree(w, call, 0, nil)
+			return err
+		}
+		_, err = agree(w, call, 0, err)
+	}
+	save.Discard()
 	return err
+}
+
+// ownParts are this rank's parts of the sharded variables, without what fills up the last ones.
+func (s *session) ownParts() (parts []safetensors.Tensor) {
+	for _, v := range s.saved() {
+		p := s.parts[v.Name]
+		if p == nil {
+			continue
+		}
+		each, all := p.part.Type.Shape.Elements(), v.Type.Shape.Elements()
+		from := min(int64(p.world.Rank())*each, all)
+		own := min(each, all-from)
+		t := stored(v, func(to io.Writer) error {
+			data := make([]byte, p.part.Type.Bytes())
+			if err := s.store.Read(p.part.Name, data); err != nil {
+				return err
+			}
+			_, err := to.Write(data[:own*v.Type.DType.Size()])
+			return err
+		})
+		t.Shape = []int64{own}
+		parts = append(parts, t)
+	}
+	return parts
 }
 
 // world is that of the ranks which train together, nil where there is one process.

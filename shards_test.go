@@ -3,6 +3,7 @@ package ampc_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -269,7 +270,7 @@ func TestSavingShardsAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if want := "rank 1 has not sent the message gather"; saved == nil || !strings.Contains(saved.Error(), want) || !strings.Contains(saved.Error(), "a call of all ranks") {
+	if want := "rank 1 has not sent the message SaveFile"; saved == nil || !strings.Contains(saved.Error(), want) || !strings.Contains(saved.Error(), "a call of all ranks") {
 		t.Errorf("%v, want %q", saved, want)
 	}
 }
@@ -291,6 +292,76 @@ func TestSavingShardsFailsOnAllRanks(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "/nowhere") || r > 0 && !strings.HasPrefix(err.Error(), "rank 0: ") {
 			t.Errorf("rank %d: %v", r, err)
 		}
+	}
+}
+
+// Ranks that do not see the same files cannot save their shards: all are told, nothing is left, and what
+// rank 0 has saved before stays.
+func TestSavingShardsToOtherFiles(t *testing.T) {
+	dirs := [2]string{t.TempDir(), t.TempDir()}
+	path := filepath.Join(dirs[0], "saved.safetensors")
+	errs := make([]error, 2)
+	onRanks(t, 2, func(w world.World) error {
+		r, err := openShards(w, "mlp?batch=4", ampc.Policy{}, func(c *ampc.TrainConfig) { c.Parallel.Shard = true })
+		if err != nil {
+			return err
+		}
+		defer r.zoo.Model.Close()
+		if err := r.zoo.Model.SaveFile(path); err != nil {
+			return err
+		}
+		before, err := r.zoo.Model.Variable("fc1.w")
+		if err != nil {
+			return err
+		}
+		if err := r.train(0, 1, -1); err != nil {
+			return err
+		}
+		errs[w.Rank()] = r.zoo.Model.SaveFile(filepath.Join(dirs[w.Rank()], "saved.safetensors"))
+		if err := r.zoo.Model.LoadFile(path); err != nil {
+			return err
+		}
+		after, err := r.zoo.Model.Variable("fc1.w")
+		if err == nil && !bytes.Equal(before.Bytes, after.Bytes) {
+			err = errors.New("the checkpoint is not that of before")
+		}
+		return err
+	})
+	for r, err := range errs {
+		if err == nil || !strings.Contains(err.Error(), "the file system is not shared") || r == 0 && !strings.HasPrefix(err.Error(), "rank 1: ") {
+			t.Errorf("rank %d: %v", r, err)
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(dirs[0], "*.shards")); err != nil || len(left) != 1 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// A parameter of which one rank has a part that is not finite is named on all ranks.
+func TestNotFinite(t *testing.T) {
+	for _, shard := range []bool{false, true} {
+		onRanks(t, 2, func(w world.World) error {
+			r, err := openShards(w, "mlp?batch=4", ampc.Policy{}, func(c *ampc.TrainConfig) { c.Parallel.Shard = shard })
+			if err != nil {
+				return err
+			}
+			defer r.zoo.Model.Close()
+			if name, err := r.zoo.Model.NotFinite(); err != nil || name != "" {
+				return fmt.Errorf("%q is not finite, %w", name, err)
+			}
+			v, err := r.zoo.Model.Variable("fc2.w")
+			if err != nil {
+				return err
+			}
+			binary.LittleEndian.PutUint32(v.Bytes[len(v.Bytes)-4:], math.Float32bits(float32(math.NaN())))
+			if err := r.zoo.Model.SetVariable("fc2.w", v); err != nil {
+				return err
+			}
+			if name, err := r.zoo.Model.NotFinite(); err != nil || name != "fc2.w" {
+				return fmt.Errorf("%q is not finite, %w; want fc2.w", name, err)
+			}
+			return nil
+		})
 	}
 }
 

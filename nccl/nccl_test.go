@@ -63,6 +63,7 @@ type run struct {
 	rows     int // of all ranks
 	steps    int
 	spoil    func(step, rank int) bool // rows of which an element is infinite
+	dir      string                    // for checkpoints
 }
 
 // learned is what a run leaves.
@@ -131,17 +132,12 @@ func (u run) train(w world.World, b *gpu.Backend) (*learned, error) {
 	if l.state, err = variables(z.Model); err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "nccl")
-	if err != nil {
-		return nil, err
+	path := filepath.Join(u.dir, "shared")
+	if !u.parallel.Shard {
+		path = filepath.Join(u.dir, fmt.Sprint("rank", rank))
 	}
-	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "saved")
 	if err := z.Model.SaveFile(path); err != nil {
 		return nil, err
-	}
-	if u.parallel.Shard && rank > 0 { // rank 0 has written it
-		return l, nil
 	}
 	saved, err := os.ReadFile(path)
 	l.saved = string(saved)
@@ -179,6 +175,7 @@ func (u run) alone(t *testing.T) *learned {
 		t.Fatal(err)
 	}
 	defer b.Close()
+	u.dir = t.TempDir()
 	l, err := u.train(nil, b)
 	if err != nil {
 		t.Fatal(err)
@@ -190,6 +187,7 @@ func (u run) alone(t *testing.T) *learned {
 func (u run) on(t *testing.T, ranks int) *learned {
 	t.Helper()
 	all := make([]*learned, ranks)
+	u.dir = t.TempDir()
 	for r, err := range onRanks(t, ranks, time.Minute, func(w world.World, b *gpu.Backend) (err error) {
 		all[w.Rank()], err = u.train(w, b)
 		return err

@@ -100,7 +100,7 @@ func (f *File) read(path, key string) error {
 		case bytes.HasPrefix(bytes.TrimLeft(b[:min(len(b), 64)], " \t\r\n"), []byte("{")):
 			return f.readIndex(filepath.Dir(path), b, key)
 		}
-		return f.readSafetensors(b)
+		return f.readSafetensors(path, b)
 	})
 	if err != nil {
 		return file.Error(path, err)

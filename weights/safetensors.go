@@ -22,10 +22,16 @@ var named = func() map[string]ampc.DType {
 	return all
 }()
 
-func (f *File) readSafetensors(b []byte) error {
+func (f *File) readSafetensors(path string, b []byte) error {
 	s, err := safetensors.Parse(b)
 	if err != nil {
 		return err
+	}
+	if s.Shards() {
+		f.closes = append(f.closes, s.Close)
+		if err := s.OpenShards(path); err != nil {
+			return err
+		}
 	}
 	maps.Copy(f.meta, s.Meta)
 	for _, info := range s.Tensors {
@@ -34,7 +40,11 @@ func (f *File) readSafetensors(b []byte) error {
 			f.skipped = append(f.skipped, fmt.Sprintf("tensor %q has elements of %s", info.Name, info.DType))
 			continue
 		}
-		if err := f.add(&tensor{name: info.Name, dtype: d, shape: info.Shape, data: s.Slice(info)}); err != nil {
+		data, err := s.Slice(info)
+		if err != nil {
+			return err
+		}
+		if err := f.add(&tensor{name: info.Name, dtype: d, shape: info.Shape, data: data}); err != nil {
 			return err
 		}
 	}
@@ -83,7 +93,7 @@ func (f *File) shard(path, key string) error {
 	if err != nil {
 		return err
 	}
-	read := f.readSafetensors
+	read := func(b []byte) error { return f.readSafetensors(path, b) }
 	if strings.HasPrefix(string(b[:min(len(b), 4)]), "PK\x03\x04") {
 		read = func(b []byte) error { return f.readZip(b, key) }
 	}

@@ -64,6 +64,7 @@ func claim(dir string) (*folder, error) {
 		f.release()
 		return nil, err
 	}
+	f.sweepShards()
 	return f, nil
 }
 

@@ -69,12 +69,17 @@ func (s *saver) start(snap *ampc.Snapshot, step int, files curveFiles) {
 	s.began = time.Now()
 	s.busy = make(chan outcome, 1)
 	go func() {
-		if s.replaces {
-			dropEvents(s.dir)
-		}
-		drawn := files.write(s.dir)
+		drawn := s.draw(files)
 		s.busy <- outcome{step, s.write(snap), drawn}
 	}()
+}
+
+// draw writes curves.
+func (s *saver) draw(files curveFiles) error {
+	if s.replaces {
+		dropEvents(s.dir)
+	}
+	return files.write(s.dir)
 }
 
 // wait waits for the save in progress, if there is one.
@@ -130,6 +135,11 @@ func (s *saver) write(snap *ampc.Snapshot) error {
 	if err := snap.WriteFile(next); err != nil {
 		return err
 	}
+	return s.replace(next)
+}
+
+// replace makes next the checkpoint, and the old one the previous one.
+func (s *saver) replace(next string) error {
 	if err := s.rotate(next); err != nil {
 		return err
 	}
@@ -137,6 +147,7 @@ func (s *saver) write(snap *ampc.Snapshot) error {
 		s.replaces = false
 		os.Remove(filepath.Join(s.dir, previousFile))
 	}
+	s.sweepShards()
 	return nil
 }
 
@@ -149,6 +160,7 @@ func (s *saver) makeSpace(bytes int64) error {
 	free, known := s.free(s.dir)
 	if known && free < need {
 		os.Remove(filepath.Join(s.dir, previousFile))
+		s.sweepShards()
 		free, _ = s.free(s.dir)
 	}
 	if known && free < need {
@@ -157,11 +169,11 @@ func (s *saver) makeSpace(bytes int64) error {
 	return nil
 }
 
-// snapshot returns the model's current state and the progress of training.
-func (t *trainer) snapshot() (*ampc.Snapshot, error) {
+// describe puts the progress of training into the metadata of checkpoints.
+func (t *trainer) describe() error {
 	run, err := t.settings()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	meta := map[string]string{
 		"spec": t.spec, "position": strconv.FormatInt(t.position, 10), "steps": strconv.Itoa(t.done),
@@ -172,36 +184,33 @@ func (t *trainer) snapshot() (*ampc.Snapshot, error) {
 	}
 	for k, v := range meta {
 		if err := t.model.SetMeta(k, v); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return t.model.Snapshot()
+	return nil
 }
 
-// sharded reports whether the ranks have parts of the state, so that a snapshot is a call of all.
-func (t *trainer) sharded() bool { return t.flags.shard && t.flags.group != nil }
-
-// gatherLast takes the snapshot of the last step that finish saves, and brings together the
-// weights that it evaluates, where ranks have parts of them.
-func (t *trainer) gatherLast(ctx context.Context) error {
-	if !t.sharded() || t.done == t.started {
-		return nil
+// curveFiles are the curves, and the annotated IR where it has not been written.
+func (t *trainer) curveFiles() (curveFiles, error) {
+	files := t.curves.files()
+	if t.explained {
+		return files, nil
 	}
-	var err error
-	if t.last, err = t.snapshot(); err == nil {
-		_, _, err = t.evaluate(t.flags.group.stepContext(ctx))
-	}
-	return err
+	var b bytes.Buffer
+	err := t.step.Graph().Print(&b, ir.Reasons)
+	files.graph = b.Bytes()
+	return files, err
 }
 
-// checkpoint begins to save the last step. Ranks other than 0 only take part in the snapshot.
+// checkpoint begins to save the last step; ranks that have parts of the state save it at once, together.
 func (t *trainer) checkpoint() error {
-	snap, err := t.last, error(nil)
-	if snap == nil {
-		snap, err = t.snapshot()
+	if t.sharded() {
+		return t.saveShards()
 	}
-	if t.saver == nil {
-		return err
+	var snap *ampc.Snapshot
+	err := t.describe()
+	if err == nil {
+		snap, err = t.model.Snapshot()
 	}
 	if err == nil {
 		err = t.saver.makeSpace(snap.Bytes())
@@ -209,13 +218,9 @@ func (t *trainer) checkpoint() error {
 	if err != nil {
 		return t.saver.failed(t.done, err)
 	}
-	files := t.curves.files()
-	if !t.explained {
-		var b bytes.Buffer
-		if err := t.step.Graph().Print(&b, ir.Reasons); err != nil {
-			return err
-		}
-		files.graph = b.Bytes()
+	files, err := t.curveFiles()
+	if err != nil {
+		return err
 	}
 	t.saver.start(snap, t.done, files)
 	return nil
@@ -250,6 +255,9 @@ func (t *trainer) save(ctx context.Context) error {
 	}
 	if t.saver.step == t.done { // it is there already
 		return t.curves.files().write(t.saver.dir)
+	}
+	if t.sharded() { // see saveLast
+		return t.unsaved
 	}
 	for end := time.Now().Add(patience); ; {
 		err := t.checkpoint()

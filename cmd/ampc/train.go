@@ -158,10 +158,13 @@ type trainer struct {
 	policy ampc.Policy
 	scaler ampc.Scaler
 	recent recent
-	live   *livePage      // nil: no page shows the run
-	last   *ampc.Snapshot // of the last step, where it was taken before the end; nil: checkpoint takes it
-	saver  *saver         // nil: nothing is saved
-	notes  []string       // message about a continued run
+	live   *livePage // nil: no page shows the run
+	saver  *saver    // nil: nothing is saved
+	notes  []string  // message about a continued run
+
+	shards  string // the folder for shards; "": nothing is saved in shards
+	saved   int    // the last step that was saved in shards
+	unsaved error  // of saving the last step in shards
 
 	explained bool // whether the annotated IR has been written
 
@@ -221,6 +224,9 @@ func trainOn(c *cobra.Command, spec string, f *trainFlags, device runtime.Backen
 		t.saveTo(dir)
 		defer t.curves.logs.close()
 	}
+	if err := t.placeShards(); err != nil {
+		return err
+	}
 	out := f.group.out(c.OutOrStdout())
 	if err := f.group.agree(t.begin(out)); err != nil {
 		return err
@@ -239,7 +245,7 @@ func trainOn(c *cobra.Command, spec string, f *trainFlags, device runtime.Backen
 	t.bar = newProgress(t.errs, f.quiet || !f.group.isRoot(), t.done, f.steps)
 	err = t.run(ctx)
 	t.bar.close()
-	if lost := t.gatherLast(ctx); lost != nil {
+	if lost := t.saveLast(ctx); lost != nil {
 		if err == nil {
 			err = lost
 		}

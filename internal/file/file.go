@@ -68,6 +68,15 @@ func Writable(path string) error {
 	return nil
 }
 
+// Resolve is the file that Write replaces: path, or what it points to.
+func Resolve(path string) (string, error) {
+	to, err := resolve(path)
+	if err == nil && to.inPlace {
+		err = syscall.ENOTSUP
+	}
+	return to.path, err
+}
+
 // target is what a path leads to.
 type target struct {
 	path    string

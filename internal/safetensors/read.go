@@ -28,6 +28,9 @@ type File struct {
 	view   []byte // of a file in memory
 	data   int64  // offset of the data section
 	byName map[string]int
+	shards *layout // of an index
+	parts  []*File // the open shards
+	nonce  string  // of a shard
 }
 
 // Open reads the header of a file, checks it against the file's length and,
@@ -43,8 +46,11 @@ func Open(path string) (*File, error) {
 	if err == nil {
 		err = s.load(size)
 	}
+	if err == nil && s.Shards() {
+		err = s.OpenShards(path)
+	}
 	if err != nil {
-		f.Close()
+		s.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return s, nil
@@ -68,13 +74,23 @@ func Parse(b []byte) (*File, error) {
 	return f, f.load(int64(len(b)))
 }
 
-// Slice is where a tensor of a parsed file lies.
-func (f *File) Slice(info Info) []byte {
-	return f.view[f.data+info.begin : f.data+info.end : f.data+info.end]
+// Slice is where a tensor of a parsed file lies, or a copy of it where shards have parts.
+func (f *File) Slice(info Info) ([]byte, error) {
+	if info.parts {
+		data := make([]byte, info.Bytes())
+		return data, f.readParts(info.Name, data)
+	}
+	return f.view[f.data+info.begin : f.data+info.end : f.data+info.end], nil
 }
 
 // Close releases the file.
-func (f *File) Close() error { return f.close() }
+func (f *File) Close() error {
+	errs := []error{f.close()}
+	for _, p := range f.parts {
+		errs = append(errs, p.Close())
+	}
+	return errors.Join(errs...)
+}
 
 // Lookup finds a tensor by name.
 func (f *File) Lookup(name string) (Info, bool) {
@@ -94,26 +110,47 @@ func (f *File) Read(name string, dst []byte) error {
 	if int64(len(dst)) != info.Bytes() {
 		return fmt.Errorf("%s: tensor %s holds %d bytes, the reader wants %d", f.path, info, info.Bytes(), len(dst))
 	}
+	if info.parts {
+		return f.readParts(name, dst)
+	}
 	if _, err := f.f.ReadAt(dst, f.data+info.begin); err != nil {
 		return fmt.Errorf("%s: tensor %s: %w", f.path, info, err)
 	}
 	return nil
 }
 
-// load reads the header of a file of size bytes and checks what it can.
-func (f *File) load(size int64) error {
+// header reads the header of a file of size bytes.
+func (f *File) header(size int64) ([]byte, error) {
 	header, err := readHeader(f.f, size)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	f.data = 8 + int64(len(header))
 	f.Meta, f.Tensors, err = parseHeader(header, size-f.data)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	f.byName = make(map[string]int, len(f.Tensors))
 	for i, t := range f.Tensors {
 		f.byName[t.Name] = i
+	}
+	if text, ok := f.Meta[shardsKey]; ok {
+		f.shards = new(layout)
+		if err := json.Unmarshal([]byte(text), f.shards); err != nil {
+			return nil, fmt.Errorf("header: %s: %w", shardsKey, plain(err))
+		}
+	}
+	f.nonce = f.Meta[nonceKey]
+	delete(f.Meta, shardsKey)
+	delete(f.Meta, nonceKey)
+	return header, nil
+}
+
+// load reads the header of a file of size bytes and checks what it can.
+func (f *File) load(size int64) error {
+	header, err := f.header(size)
+	if err != nil {
+		return err
 	}
 	want, ok := f.Meta[crcKey]
 	if !ok {

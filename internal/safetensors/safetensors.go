@@ -66,6 +66,7 @@ type Info struct {
 	Shape []int64
 
 	begin, end int64 // in the data section
+	parts      bool  // in the shards
 }
 
 // Bytes returns the size of the tensor's data.

@@ -45,9 +45,9 @@ func WriteFile(path string, meta map[string]string, tensors []Tensor) error {
 	return file.Write(path, func(f *os.File) error { return writeAll(f, header, infos) })
 }
 
-// InOrder returns tensors in the order in which WriteFile writes them: the widest elements
+// inOrder returns tensors in the order in which WriteFile writes them: the widest elements
 // first, so that each starts aligned.
-func InOrder(tensors []Tensor) []Tensor {
+func inOrder(tensors []Tensor) []Tensor {
 	tensors = slices.Clone(tensors)
 	slices.SortStableFunc(tensors, func(a, b Tensor) int { return int(b.DType.Size() - a.DType.Size()) })
 	return tensors
@@ -55,7 +55,7 @@ func InOrder(tensors []Tensor) []Tensor {
 
 // buildHeader lays the tensors out and returns the JSON with a blank checksum.
 func buildHeader(meta map[string]string, tensors []Tensor) ([]byte, []Tensor, error) {
-	tensors = InOrder(tensors)
+	tensors = inOrder(tensors)
 	all := maps.Clone(meta)
 	if all == nil {
 		all = map[string]string{}
