@@ -73,7 +73,6 @@ func words(m *Model, w Tensor) map[string]any {
 	fixed["TrainConfig.Optimizer.StateDType"] = F16
 	fixed["TrainConfig.Groups.Optimizer.StateDType"] = F16
 	fixed["TrainConfig.Outputs.Tensor"] = w
-	fixed["TrainConfig.RestoreScale"] = RestoreNever // RestoreAlways is refused across ranks
 	fixed["TrainConfig.Parallel.World"] = world.Local(2, world.LocalOptions{})[0]
 	fixed["TrainConfig.Grads"] = []Tensor{w}
 	return fixed

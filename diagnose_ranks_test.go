@@ -97,6 +97,124 @@ func TestDiagnoseOnRanks(t *testing.T) {
 	}
 }
 
+// Four ranks find the fault of one of them, whole or sharded.
+func TestDiagnoseOnFourRanks(t *testing.T) {
+	for _, shard := range []bool{false, true} {
+		found := make([]*ampc.Diagnosis, 4)
+		onRanks(t, 4, func(w world.World) error {
+			m, s, err := faultyStep(w, func(c *ampc.TrainConfig) { c.Parallel.Shard = shard })
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			fault := "forward overflow"
+			if w.Rank() != 2 {
+				fault = ""
+			}
+			if _, err := s.Run(t.Context(), faultyBatch(fault, w.Rank()/2)); err != nil { // rank 2 has the rows of rank 1
+				return err
+			}
+			found[w.Rank()], err = s.Diagnose(t.Context())
+			return err
+		})
+		for r, d := range found {
+			if d.Cause != ampc.ForwardOverflow || !slices.Contains(d.Notes, "on rank 2") || d.String() != found[0].String() {
+				t.Errorf("rank %d, sharded %t: %s", r, shard, d)
+			}
+		}
+	}
+}
+
+// lengthsOn is a step whose loss is the mean length of rows: its gradient is 0/0 where a row is 0.
+func lengthsOn(w world.World, restore ampc.RestoreScale, shard bool) (*ampc.Model, *ampc.Step, error) {
+	m := ampc.New("lengths")
+	h := m.Linear("fc", m.Input("x", ampc.F32, 4, 8), 8, ampc.LinearOptions{NoBias: true})
+	loss := m.ReduceMean(m.Sqrt(m.ReduceSum(m.Square(h), ampc.Axes(1))))
+	c := ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.01), Policy: ampc.MixedF16(), RestoreScale: restore, Parallel: ampc.DataParallel(w)}
+	c.Parallel.Shard = shard
+	s, err := m.Train(c, ampc.Loss{Value: loss})
+	return m, s, err
+}
+
+// A row of one rank whose gradient is 0/0 lowers the loss scale of all. All put it back together, in a
+// call or by themselves.
+func TestRestoreScaleOnRanks(t *testing.T) {
+	for _, restore := range []ampc.RestoreScale{ampc.RestoreAuto, ampc.RestoreAlways} {
+		for _, shard := range []bool{false, true} {
+			onRanks(t, 2, func(w world.World) error {
+				m, s, err := lengthsOn(w, restore, shard)
+				if err != nil {
+					return err
+				}
+				defer m.Close()
+				run := func(zeros bool) (ampc.Metrics, error) {
+					x := make([]float32, 4*8)
+					for i := range x {
+						x[i] = float32(i%5) - 1.5
+					}
+					if zeros && w.Rank() == 1 {
+						clear(x[:8])
+					}
+					r, err := s.Run(t.Context(), ampc.Feed{"x": x})
+					if err != nil {
+						return ampc.Metrics{}, err
+					}
+					return r.Wait(t.Context())
+				}
+				first, err := run(false)
+				if err != nil {
+					return err
+				}
+				if err := s.RestoreScale(); err == nil || !strings.Contains(err.Error(), "was taken") {
+					return fmt.Errorf("after a step that was taken: %w", err)
+				}
+				for range 2 {
+					bad, err := run(true)
+					if err != nil || !bad.Skipped || bad.Scale != first.Scale || math.IsNaN(bad.Loss) {
+						return fmt.Errorf("%+v, %w: want a skipped step at %g", bad, err, first.Scale)
+					}
+					if restore == ampc.RestoreAuto { // nobody has diagnosed it
+						if err := s.RestoreScale(); err != nil {
+							return err
+						}
+					}
+				}
+				if good, err := run(false); err != nil || good.Skipped || good.Scale != first.Scale {
+					return fmt.Errorf("%+v, %w: want it taken at %g", good, err, first.Scale)
+				}
+				return nil
+			})
+		}
+	}
+}
+
+// One rank alone cannot put the scale back: it is told which call is missing on which rank.
+func TestRestoringAlone(t *testing.T) {
+	errs := make(chan error, 2)
+	for r, w := range world.Local(2, world.LocalOptions{Timeout: 100 * time.Millisecond}) {
+		go func() {
+			m, s, err := lengthsOn(w, ampc.RestoreNever, false)
+			if err == nil {
+				_, err = s.Run(t.Context(), ampc.Feed{"x": make([]float32, 4*8)})
+			}
+			if err == nil && r == 0 {
+				if err = s.RestoreScale(); err != nil && strings.Contains(err.Error(), "rank 1 has not sent the message RestoreScale (a call of all ranks)") {
+					err = nil
+				} else {
+					err = fmt.Errorf("alone: %w", err)
+				}
+			}
+			if m != nil && r == 0 {
+				err = errors.Join(err, m.Close())
+			}
+			errs <- err
+		}()
+	}
+	if err := errors.Join(<-errs, <-errs); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestDiagnoseModelsOnRanks: the steps of language models and of models with batch norms are replayed
 // on all ranks, with parts of the state or without.
 func TestDiagnoseModelsOnRanks(t *testing.T) {

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"hash/crc64"
 	"io"
+	"os"
+	platform "runtime"
 	"runtime/debug"
+	"sync"
 
 	"ampc/ir"
 	"ampc/passes"
@@ -108,7 +111,8 @@ func (s *Step) meet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	own := []uint64{s.digest(), state}
+	build, machine := buildDigest()
+	own := []uint64{s.digest(), state, build, machine}
 	n := len(own)
 	data := make([]byte, 8*n*s.world.Size())
 	for i, x := range own {
@@ -121,8 +125,20 @@ func (s *Step) meet(ctx context.Context) error {
 	if err := s.world.Wait(ctx, m); err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
-	of := func(rank, i int) uint64 { return binary.LittleEndian.Uint64(data[8*(rank*n+i):]) }
-	for r := range s.world.Size() {
+	if err := otherThanRank0(s.world.Size(), func(rank, i int) uint64 { return binary.LittleEndian.Uint64(data[8*(rank*n+i):]) }); err != nil {
+		return err
+	}
+	root.met = true
+	return nil
+}
+
+// otherThanRank0 names a rank that has another step, other variables or another build than rank 0. of are
+// the numbers that ranks have sent: digests of step, variables, build and kind of machine.
+func otherThanRank0(size int, of func(rank, i int) uint64) error {
+	for r := range size {
+		if of(r, 3) == of(0, 3) && of(r, 2) != of(0, 2) { // builds for other machines differ
+			return fmt.Errorf("run: rank %d runs another build of the program than rank 0, and the version of one does not say what it was built from: give all ranks the same executable", r)
+		}
 		if of(r, 0) != of(0, 0) {
 			return fmt.Errorf("run: rank %d has compiled another step than rank 0: give all ranks the same model, policy, optimizer and version of the program", r)
 		}
@@ -130,7 +146,6 @@ func (s *Step) meet(ctx context.Context) error {
 			return fmt.Errorf("run: rank %d has other variables than rank 0: give all ranks the same Seed, or load the same checkpoint", r)
 		}
 	}
-	root.met = true
 	return nil
 }
 
@@ -171,6 +186,48 @@ func describeProgram(w io.Writer) {
 			fmt.Fprintln(w, x.Value)
 		}
 	}
+}
+
+// buildDigest is of the executable where its version does not say what it was built from, else 0, and of
+// the kind of machine that it runs on.
+var buildDigest = sync.OnceValues(func() (build, machine uint64) {
+	machine = crc64.Checksum([]byte(platform.GOOS+"/"+platform.GOARCH), polynomial)
+	if b, ok := debug.ReadBuildInfo(); ok && committed(b) {
+		return 0, machine
+	}
+	path, err := os.Executable()
+	if err != nil {
+		return 0, machine
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, machine
+	}
+	defer f.Close()
+	sum := crc64.New(polynomial)
+	if _, err := io.Copy(sum, f); err != nil {
+		return 0, machine
+	}
+	return sum.Sum64(), machine
+})
+
+// committed reports whether the version of a program says what its source was: a release, or a commit
+// without changes.
+func committed(b *debug.BuildInfo) bool {
+	changed, revision := "true", ""
+	for _, x := range b.Settings {
+		switch x.Key {
+		case "vcs.modified":
+			changed = x.Value
+		case "vcs.revision":
+			revision = x.Value
+		}
+	}
+	local := false // a module in a folder of its own, which has no version
+	for _, d := range b.Deps {
+		local = local || d.Replace != nil && d.Replace.Version == ""
+	}
+	return !local && (b.Main.Sum != "" || revision != "" && changed == "false")
 }
 
 // describeModel writes what the losses are computed by, but for sizes, which may differ between ranks,

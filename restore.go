@@ -12,6 +12,7 @@ import (
 	"ampc/runtime"
 	"ampc/runtime/cpu"
 	"ampc/runtime/doctor"
+	"ampc/world"
 )
 
 // RestoreScale says when a step finds out whether its loss scale was lowered for
@@ -26,10 +27,11 @@ const (
 	// under a scaler that a loss which is not finite leaves alone, as Dynamic does. The
 	// rules of other systems are kept as they are. Where the diagnosis or the
 	// restoring fails, the scale stays lowered, as without it, and Run reports no error:
-	// RestoreAlways does, and so do Step.Diagnose and Step.RestoreScale.
+	// RestoreAlways does, and so do Step.Diagnose and Step.RestoreScale. With
+	// TrainConfig.Parallel it does not, because every rank would replay the step of all.
 	RestoreAuto RestoreScale = iota
-	// RestoreAlways does so on a GPU, too, where Run then waits for the step, and under
-	// the rules of other systems. Run returns an error where a step that was skipped
+	// RestoreAlways does so on a GPU, too, where Run then waits for the step, on several
+	// ranks, which diagnose a skipped step together, and under the rules of other systems. Run returns an error where a step that was skipped
 	// cannot be diagnosed, or its scale cannot be put back. A micro-batch that cannot be
 	// diagnosed counts as an overflow.
 	RestoreAlways
@@ -90,12 +92,31 @@ func (s *Step) scaleBefore(name string, now float64, state map[string][]byte, sk
 //
 // TrainConfig.RestoreScale says when Run does so by itself. It is an error where
 // the last step was taken, or another step over the same variables ran since.
+//
+// With TrainConfig.Parallel all ranks call it: the scales stay equal on all, and an error of one
+// is one of all.
 func (s *Step) RestoreScale() error {
 	defer s.model.gate.hold()()
+	err := s.restorable()
+	if s.group() != nil {
+		_, err = agree(s.group(), "RestoreScale (a call of all ranks)", 0, err)
+	}
+	if err != nil {
+		return err
+	}
 	return s.restoreScale()
 }
 
-func (s *Step) restoreScale() error {
+// group is the ranks that run the step together, nil where there is one process.
+func (s *Step) group() world.World {
+	if s.config.Parallel.Ranks > 1 {
+		return s.world
+	}
+	return nil
+}
+
+// restorable returns why the loss scales cannot be put back, nil where they can.
+func (s *Step) restorable() error {
 	switch {
 	case s.exec == nil:
 		return errClosed
@@ -105,7 +126,13 @@ func (s *Step) restoreScale() error {
 		return errors.New("restore scale: the last step was taken: its scale needs no repair")
 	case s.model.session.launches.Load() > s.last.at+1:
 		return errors.New("restore scale: another step over these variables has run since")
-	case s.last.restored:
+	}
+	return nil
+}
+
+// restoreScale puts the loss scales back, which restorable has allowed.
+func (s *Step) restoreScale() error {
+	if s.last.restored {
 		return nil
 	}
 	was, err := s.lowered()
@@ -149,14 +176,10 @@ func (s *Step) lowered() (map[string][]byte, error) {
 	return was, nil
 }
 
-// restoresScale reports whether Run restores the scale by itself. One rank cannot
-// replay the step of several.
+// restoresScale reports whether Run restores the scale by itself.
 func (s *Step) restoresScale() bool {
-	if s.config.Parallel.Ranks > 1 {
-		return false
-	}
 	_, prompt := s.exec.(runtime.Prompt)
-	return s.restore == RestoreAlways && s.Scaled() || s.restore == RestoreAuto && prompt && scalerReadsLoss(s.graph)
+	return s.restore == RestoreAlways && s.Scaled() || s.restore == RestoreAuto && prompt && s.group() == nil && scalerReadsLoss(s.graph)
 }
 
 // scalerReadsLoss reports whether a loss scale of the step advances by a rule that a
@@ -192,19 +215,43 @@ func (s *Step) restoreAfter(ctx context.Context, r *Result) error {
 	if was, err := s.lowered(); err != nil || len(was) == 0 {
 		return err
 	}
-	d, err := s.diagnose(ctx)
+	helps, wait, err := s.scaleHelps(ctx)
 	if err != nil {
 		return err
 	}
-	if noScaleHelps(d) {
+	if !helps {
 		s.last.row++
+		if err := s.restorable(); err != nil {
+			return err
+		}
 		return s.restoreScale()
 	}
-	s.last.row = 0
-	for _, m := range d.Remedies {
-		s.last.search = max(s.last.search, m.Wait)
-	}
+	s.last.row, s.last.search = 0, max(s.last.search, wait)
 	return nil
+}
+
+// scaleHelps diagnoses the last step, which was skipped: whether a smaller loss scale would help, and
+// for how many more steps the search for one goes on. Ranks take the answer of rank 0.
+func (s *Step) scaleHelps(ctx context.Context) (helps bool, wait int, err error) {
+	d, err := s.diagnose(ctx)
+	if err == nil {
+		helps = !noScaleHelps(d)
+		for _, m := range d.Remedies {
+			wait = max(wait, m.Wait)
+		}
+	}
+	if s.group() == nil {
+		return helps, wait, err
+	}
+	answer := uint64(wait) << 1
+	if helps {
+		answer++
+	}
+	answers, err := agree(s.group(), "the diagnosis of a skipped step", answer, err)
+	if err != nil {
+		return false, 0, err
+	}
+	return answers[0]&1 == 1, int(answers[0] >> 1), nil
 }
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
@@ -220,11 +267,12 @@ func noScaleHelps(d *doctor.Diagnosis) bool {
 
 // diagnoseDropped makes the step diagnose the micro-batches that it leaves out, before its update.
 // The update lowers the scale if only gradients were the reason. The diagnosis cannot wait, because
-// a step cannot be replayed after it has changed the weights.
+// a step cannot be replayed after it has changed the weights. On several ranks what is left out counts
+// as an overflow: one rank cannot replay the norms and losses of all in the middle of a step.
 func (s *Step) diagnoseDropped() error {
 	flags := overflowFlags(s.graph)
 	e, ok := s.exec.(runtime.Pauser)
-	if !ok || s.config.BadMicro != passes.DropMicro || len(flags) == 0 || !s.restoring {
+	if !ok || s.config.BadMicro != passes.DropMicro || len(flags) == 0 || !s.restoring || s.group() != nil {
 		return nil
 	}
 	var inside *cpu.Backend // for replays; nil: the step runs elsewhere

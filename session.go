@@ -113,7 +113,7 @@ func (s *session) load(step *Step) error {
 	if step.exec, err = s.backend.Load(step.program, s.store); err != nil {
 		return err
 	}
-	if step.restoring = step.restoresScale(); step.restoring {
+	if step.restoring = step.restoresScale(); step.restoring && step.group() == nil {
 		step.kept.Prepare(step.replay(nil), false)
 	}
 	if err := step.diagnoseDropped(); err != nil {

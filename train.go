@@ -59,9 +59,6 @@ func (m *Model) trainRequest(c TrainConfig, losses []Loss) (request, error) {
 	if err := m.asked("train", c, losses); err != nil {
 		return request{}, err
 	}
-	if c.RestoreScale == RestoreAlways && c.Parallel.World != nil {
-		return request{}, located(errors.New("train: TrainConfig.RestoreScale is RestoreAlways and TrainConfig.Parallel is set: one rank cannot replay the step of all; leave RestoreScale out"))
-	}
 	p, err := c.compiler(losses)
 	p.Checkpoints = slices.Clone(m.kept)
 	r := request{config: p, losses: losses, grads: c.Grads, gradNorm: c.GradNorm, restore: c.RestoreScale, world: c.Parallel.World, sizes: c.Sizes, keep: c.KeepSizes}

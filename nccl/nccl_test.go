@@ -292,6 +292,13 @@ func TestSharded(t *testing.T) {
 	}
 }
 
+// TestShardedTable: of a table that a head shares, each GPU takes its part of the rows that all look up.
+func TestShardedTable(t *testing.T) {
+	u := run{query: smallGPT + "&vocab=901", policy: ampc.Policy{}, rows: 8, steps: 2, parallel: ampc.Parallel{Shard: true}}
+	want := run{query: u.query, policy: u.policy, rows: u.rows, steps: u.steps}.alone(t)
+	u.on(t, 2).near(t, want, 2)
+}
+
 // TestSyncNorms: batch norms over all GPUs normalize as one GPU does with the whole batch.
 func TestSyncNorms(t *testing.T) {
 	u := run{query: "resnet8?width=4&size=8", policy: ampc.MixedF16(), rows: 8, steps: 2, parallel: ampc.Parallel{SyncNorms: true}}

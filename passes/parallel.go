@@ -97,19 +97,31 @@ func (p Parallel) sum() ir.Attrs {
 	return a
 }
 
-// attrs returns the attributes of a message of gradients.
-func (p Parallel) attrs() ir.Attrs {
+// attrs returns the attributes of a message of gradients, of which the largest is reach if that is
+// known, else 0. A sum over the ranks then overflows only where a gradient exceeds reach, or the largest
+// number of the message's dtype if that is more. A check notices it.
+func (p Parallel) attrs(reach float64) ir.Attrs {
 	a := p.sum()
 	if !p.Message.Low() {
 		return a
 	}
 	shift := int64(p.Shift)
 	if shift == 0 {
-		for 1<<shift < p.Ranks {
+		for float64(int64(1)<<shift) < float64(p.Ranks)*max(1, reach/p.Message.Max()) && shift < ir.MaxShift {
 			shift++
 		}
 	}
 	return a.With("msg", p.Message).With("shift", shift)
+}
+
+// reach is the largest magnitude that recorded ranges have of some gradients; 0: they have none.
+func (a *accumulator) reach(vs []*ir.Value) (most float64) {
+	for _, v := range vs {
+		if r, ok := a.c.Ranges.Recorded[v.Name]; ok {
+			most = max(most, -r.Lo, r.Hi)
+		}
+	}
+	return most
 }
 
 // collective emits one message of a step. Messages are numbered, because they must have the same
@@ -248,7 +260,7 @@ func (a *accumulator) buckets(s *sweep) {
 		if parts[vs[0]] {
 			send = a.t.scatter
 		}
-		for i, v := range send(a.b.In(sec), a.c.Parallel.attrs(), vs) {
+		for i, v := range send(a.b.In(sec), a.c.Parallel.attrs(a.reach(vs)), vs) {
 			sums[vs[i]] = a.b.Rename(v, s.label("sum")+"."+names[vs[i]])
 		}
 		a.c.Count("buckets", 1)

@@ -8,6 +8,7 @@ import (
 
 	"ampc/ir"
 	"ampc/ir/eval"
+	"ampc/passes/ranges"
 )
 
 // labelled is a classifier whose rows may have no label: -1.
@@ -194,5 +195,41 @@ func TestLookupsAreGathered(t *testing.T) {
 	}
 	if _, g := runOn(t, tied, sentences, ranksConfig(Policy{}, 2, 2), 8, 1); nodesOf(g, ir.OpAllGather) != 0 {
 		t.Errorf("a sum over micro-batches is gathered\n%s", g)
+	}
+}
+
+// Gradients in 16-bit messages are divided by the power of two that the number of ranks asks for, and
+// recorded ranges beyond those of the dtype; or by the one that is given.
+func TestMessagesAreDivided(t *testing.T) {
+	for _, c := range []struct {
+		ranks, shift int
+		message      ir.DType
+		reach        float64
+		want         int64
+	}{
+		{2, 0, ir.F16, 0, 1}, {8, 0, ir.F16, 0, 3}, {5, 0, ir.BF16, 0, 3}, {8, 0, ir.F32, 0, 0}, {8, 5, ir.F16, 1e6, 5},
+		{2, 0, ir.F16, 60000, 1}, {2, 0, ir.F16, 3e5, 4}, {2, 0, ir.BF16, 3e5, 1},
+	} {
+		config := ranksConfig(Policy{}, c.ranks, 1)
+		config.Parallel.Message, config.Parallel.Shift = c.message, c.shift
+		if c.reach > 0 {
+			config.Ranges.Recorded = map[string]ranges.Recorded{"d.b": {Lo: -c.reach, Hi: 1, Elements: 1}}
+		}
+		g, err := ir.Parse("ranks.ir", fmt.Appendf(nil, labelled, 4))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Run(g, config); err != nil {
+			t.Fatal(err)
+		}
+		most := int64(0)
+		for s, n := range g.Nodes {
+			if s == ir.Backward && n.Op == ir.OpAllReduce {
+				most = max(most, n.Int("shift"))
+			}
+		}
+		if most != c.want {
+			t.Errorf("%+v: divided by 2^%d, want 2^%d\n%s", c, most, c.want, g)
+		}
 	}
 }

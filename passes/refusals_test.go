@@ -79,6 +79,7 @@ func TestRefusals(t *testing.T) {
 		{pairText, Config{Training: Training{Groups: oneGroup(SGD(0), Cosine(0.1, 10, 10))}}, `cosine schedule: 10 steps in all, 10 of them warm-up: want more`},
 		{pairText, Config{Training: Training{Groups: low(Adam(), ir.F16)}}, `adam: state in f16: the square of a gradient under 2.4e-4 is 0 there`},
 		{pairText, Config{Training: Training{Groups: low(AdamW(0), ir.BF16)}}, `adamw: beta2 0.999 with state in bf16: a moment times 0.999 rounds back to itself, so it never falls; use f32`},
+		{pairText, Config{Training: Training{Groups: sgd, NoSkip: true, Parallel: Parallel{Ranks: 2, Message: ir.F16}}}, `messages in f16 and NoSkip: nothing would notice a gradient that overflows there`},
 		{pairText, Config{Training: Training{Groups: sgd, NoSkip: true, Scaler: Dynamic()}}, `a dynamic scaler needs the check that NoSkip leaves out`},
 		{pairText, Config{Training: Training{Groups: sgd}, Outputs: []Output{{Value: named("nothing")}}}, `output 1: %nothing is not a value of graph @pair`},
 		{strings.Replace(pairText, "param %l.b", "param %l.spare : f32[2] = 0\n  param %l.b", 1), Config{Training: Training{Groups: []Group{{Pattern: "l", Optimizer: SGD(0), LR: Constant(0)}}}},

@@ -140,6 +140,9 @@ func checkTraining(c *Context) error {
 	if err := cmp.Or(ir.BelowOne.Check("EMA decay", c.EMA), c.Parallel.check()); err != nil {
 		return err
 	}
+	if c.NoSkip && c.Parallel.several() && c.Parallel.Message == ir.F16 {
+		return fmt.Errorf("parallel: messages in f16 and NoSkip: nothing would notice a gradient that overflows there: send bf16 or f32, or leave NoSkip out")
+	}
 	if c.Micro < 0 || c.Micro > maxMicro {
 		return fmt.Errorf("%d micro-batches: want 1 to %d", c.Micro, maxMicro)
 	}
