@@ -22,7 +22,7 @@ import (
 // A rank that dies, hangs or leaves ends the others within the timeout, with a line that names it.
 func TestLostRanks(t *testing.T) {
 	const timeout = 1500 * time.Millisecond
-	u := run{query: smallMLP, policy: ampc.MixedF16(), rows: 6, steps: 3}
+	u := run{query: smallMLP, dir: t.TempDir(), policy: ampc.MixedF16(), rows: 6, steps: 3}
 	for name, c := range map[string]struct {
 		lose  func(w world.World)
 		wants []string
@@ -62,7 +62,7 @@ func TestLostRanks(t *testing.T) {
 // TestDroppedWaits: without one of the waits between streams the simulator finds that a buffer of a
 // message is in use.
 func TestDroppedWaits(t *testing.T) {
-	u := run{query: smallMLP, policy: ampc.MixedF16(), rows: 4, steps: 1, parallel: ampc.Parallel{Message: ampc.BF16}}
+	u := run{query: smallMLP, dir: t.TempDir(), policy: ampc.MixedF16(), rows: 4, steps: 1, parallel: ampc.Parallel{Message: ampc.BF16}}
 	found := 0
 	for wait := 1; wait <= 12; wait++ {
 		for _, err := range onDevices(t, 2, time.Second, func(r int) sim.Options { return sim.Options{Major: 9, DropWait: wait * (1 - r)} }, func(w world.World, b *gpu.Backend) error {
@@ -112,7 +112,7 @@ func TestMeeting(t *testing.T) {
 
 // With a World of the hosts the id and the messages between hosts travel over it.
 func TestHostWorld(t *testing.T) {
-	u := run{query: smallMLP, policy: ampc.MixedBF16(), rows: 4, steps: 2}
+	u := run{query: smallMLP, dir: t.TempDir(), policy: ampc.MixedBF16(), rows: 4, steps: 2}
 	hosts := world.Local(2, world.LocalOptions{Timeout: time.Minute})
 	errs := make(chan error)
 	for r := range 2 {
