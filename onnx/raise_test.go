@@ -101,3 +101,40 @@ func TestRaiseRefuses(t *testing.T) {
 		}
 	}
 }
+
+// A branch is raised although its types are not known, such as one for other sizes than those that
+// are given; what needs a type refuses.
+func TestRaiseUntyped(t *testing.T) {
+	branch := func(n msg) msg { return msg(nil).raw(1, n).raw(12, infoOf("b", 1, 2, "k")) }
+	for want, n := range map[string]msg{
+		"": nodeOf("ReduceMean", []string{"q"}, []string{"b"}, intsAttr("axes", 2), intAttr("keepdims", 0)),
+		"node 2: its branch: node 0 (Clip): the type of its operand is not known": nodeOf("Clip", []string{"q"}, []string{"b"}, floatAttr("min", 1)),
+	} {
+		g := msg(nil).raw(1, nodeOf("ReduceMax", []string{"x"}, []string{"s"}, intAttr("keepdims", 0))).raw(1, nodeOf("Cast", []string{"s"}, []string{"c"}, intAttr("to", 9))).
+			raw(1, nodeOf("If", []string{"c"}, []string{"y"}, graphAttr("then_branch", branch(nodeOf("Neg", []string{"x"}, []string{"b"}))), graphAttr("else_branch", branch(n)))).
+			raw(11, infoOf("x", 1, 2, 3)).raw(12, infoOf("y", 1, 2, 3)).
+			raw(1, nodeOf("NonZero", []string{"x"}, []string{"z"})).raw(1, nodeOf("Cast", []string{"z"}, []string{"q"}, intAttr("to", 1))).raw(13, infoOf("z", 7, 2, "k")).raw(13, infoOf("q", 1, 2, "k"))
+		m, err := onnx.Parse(at(10, g))
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := onnx.Import(m, onnx.Options{Foreign: true, Carry: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		up, err := convert.Raise(m, x, 22)
+		if want != "" {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want %s", err, want)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		raised := up.Graph.Nodes[2].Attr("else_branch").G
+		if n := raised.Nodes[0]; len(n.In) != 2 || n.Attr("axes") != nil || len(raised.Initializers) != 1 || raised.Initializers[0].Name != n.In[1] {
+			t.Errorf("the branch has %+v and %d initializers", n, len(raised.Initializers))
+		}
+	}
+}

@@ -58,34 +58,26 @@ func Raise(m *onnx.Model, x *onnx.Imported, opset int64) (*onnx.Model, error) {
 	}
 	s := findUnits(m, x)
 	seen, edits := map[string]bool{}, map[*unit]*onnx.Edit{}
-	for _, u := range s.all {
-		for _, n := range u.m.Graph.Nodes {
-			for _, y := range n.Out {
-				seen[y] = true
-			}
-		}
+	named(m.Graph.Nodes, seen)
+	for _, f := range m.Functions {
+		named(f.Nodes, seen)
 	}
 	for _, u := range s.all {
-		r := &raising{m: u.m, x: u.x, seen: seen, edit: &onnx.Edit{Nodes: map[int]onnx.NodeEdit{}, Before: map[int][]onnx.NewNode{}, After: map[int][]onnx.NewNode{}, Graphs: map[*onnx.Graph]*onnx.Edit{}, Functions: map[*onnx.Function]*onnx.Edit{}}}
+		r := newRaising(u.m, u.x, seen)
 		edits[u] = r.edit
 		for i, n := range u.m.Graph.Nodes {
 			if u.calls[i] != nil || n.Domain != "" {
 				continue
 			}
-			if since, ok := unread[n.Op]; !onnx.Known(n.Op) && !(ok && since <= from) {
-				return refuse("%snode %d (%s) may compute something else there", u.path, i, ir.Printable(n.Op))
+			if why := r.node(i, n, from, opset); why != "" {
+				return refuse("%snode %d (%s)%s", u.path, i, ir.Printable(n.Op), why)
 			}
 			for _, k := range u.subgraphs[i] {
-				if why := changes(k, from, opset); why != "" {
-					return refuse("%snode %d: %s", u.path, i, why)
-				}
-			}
-			for _, a := range adapts[n.Op] {
-				if a.since <= from || a.since > opset {
+				if k.unit != nil {
 					continue
 				}
-				if why := a.write(r, i, n); why != "" {
-					return refuse("%snode %d (%s): %s", u.path, i, ir.Printable(n.Op), why)
+				if why := r.untyped(k.g, from, opset); why != "" {
+					return refuse("%snode %d: its branch: %s", u.path, i, why)
 				}
 			}
 		}
@@ -119,22 +111,63 @@ func Raise(m *onnx.Model, x *onnx.Imported, opset int64) (*onnx.Model, error) {
 	return m.Edited(main)
 }
 
-// changes says that a node of a graph whose types are not known would have to be adapted.
-func changes(k subgraph, from, to int64) string {
-	if k.unit != nil {
-		return ""
-	}
-	for _, n := range k.g.Nodes {
-		if n.Domain == "" && slices.ContainsFunc(adapts[n.Op], func(a adapt) bool { return a.since > from && a.since <= to }) {
-			return fmt.Sprintf("its branch: %s has another form there, and its types are not known", ir.Printable(n.Op))
+// named collects the results of nodes, and of those in their graphs.
+func named(nodes []*onnx.Node, seen map[string]bool) {
+	for _, n := range nodes {
+		for _, y := range n.Out {
+			seen[y] = true
 		}
 		for _, a := range n.Attrs {
 			if a.G != nil {
-				if why := changes(subgraph{g: a.G}, from, to); why != "" {
-					return why
-				}
+				named(a.G.Nodes, seen)
 			}
 		}
+	}
+}
+
+func newRaising(m *onnx.Model, x *onnx.Imported, seen map[string]bool) *raising {
+	return &raising{m: m, x: x, seen: seen, edit: &onnx.Edit{Nodes: map[int]onnx.NodeEdit{}, Before: map[int][]onnx.NewNode{}, After: map[int][]onnx.NewNode{}, Graphs: map[*onnx.Graph]*onnx.Edit{}, Functions: map[*onnx.Function]*onnx.Edit{}}}
+}
+
+// node gives a node the form of an opset. It returns "" or why that is
+// not possible, to stand behind the node's name.
+func (r *raising) node(i int, n *onnx.Node, from, to int64) string {
+	if since, ok := unread[n.Op]; !onnx.Known(n.Op) && !(ok && since <= from) {
+		return " may compute something else there"
+	}
+	for _, a := range adapts[n.Op] {
+		if a.since <= from || a.since > to {
+			continue
+		}
+		if why := a.write(r, i, n); why != "" {
+			return ": " + why
+		}
+	}
+	return ""
+}
+
+// untyped raises a graph the types of whose values are not known, such as a branch for other
+// sizes than those that are given. Most forms need none.
+func (r *raising) untyped(g *onnx.Graph, from, to int64) string {
+	in := newRaising(r.m.Body(g, r.m.Opsets), &onnx.Imported{}, r.seen)
+	for i, n := range g.Nodes {
+		if n.Domain != "" {
+			continue
+		}
+		if why := in.node(i, n, from, to); why != "" {
+			return fmt.Sprintf("node %d (%s)%s", i, ir.Printable(n.Op), why)
+		}
+		for _, a := range n.Attrs {
+			if a.G == nil {
+				continue
+			}
+			if why := in.untyped(a.G, from, to); why != "" {
+				return fmt.Sprintf("node %d: %s", i, why)
+			}
+		}
+	}
+	if !in.edit.Empty() {
+		r.edit.Graphs[g] = in.edit
 	}
 	return ""
 }
@@ -234,11 +267,19 @@ func splitCount(r *raising, i int, n *onnx.Node) string {
 	return ""
 }
 
+// noType is why a constant beside an operand cannot be written.
+const noType = "the type of its operand is not known"
+
 func clipOperands(r *raising, i int, n *onnx.Node) string {
 	in := []string{n.In[0], "", ""}
+	d := r.x.Types[n.In[0]].DType
 	for k, name := range []string{"min", "max"} {
-		if a := attr(n, name); a != nil {
-			in[k+1] = r.floats(n, name, r.x.Types[n.In[0]].DType, nil, float64(a.F))
+		a := attr(n, name)
+		if a != nil && d == ir.Invalid {
+			return noType
+		}
+		if a != nil {
+			in[k+1] = r.floats(n, name, d, nil, float64(a.F))
 		}
 	}
 	r.edit.Nodes[i] = onnx.NodeEdit{Drop: []string{"min", "max"}, In: in}
@@ -252,7 +293,11 @@ func padOperands(r *raising, i int, n *onnx.Node) string {
 	}
 	in := []string{n.In[0], r.ints(n, "pads", pads.Ints...)}
 	if a := attr(n, "value"); a != nil && a.F != 0 {
-		in = append(in, r.floats(n, "value", r.x.Types[n.In[0]].DType, nil, float64(a.F)))
+		d := r.x.Types[n.In[0]].DType
+		if d == ir.Invalid {
+			return noType
+		}
+		in = append(in, r.floats(n, "value", d, nil, float64(a.F)))
 	}
 	r.edit.Nodes[i] = onnx.NodeEdit{Drop: []string{"pads", "value"}, In: in}
 	return ""
@@ -350,10 +395,17 @@ func perChannel(r *raising, i int, n *onnx.Node) string {
 	return ""
 }
 
-func inferenceOnly(_ *raising, _ int, n *onnx.Node) string {
-	if len(n.Out) > 1 {
+// inferenceOnly leaves out statistics that are only named.
+func inferenceOnly(r *raising, i int, n *onnx.Node) string {
+	if len(n.Out) < 2 {
+		return ""
+	}
+	if slices.ContainsFunc(n.Out[1:], r.read) {
 		return "its statistics are read"
 	}
+	e := r.edit.Nodes[i]
+	e.Out = n.Out[:1]
+	r.edit.Nodes[i] = e
 	return ""
 }
 
