@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -72,6 +73,7 @@ func doctorCommand() *cobra.Command {
 	f.add(c)
 	fl := c.Flags()
 	fl.StringArrayVar(&f.feeds, "feed", nil, tensorsHelp)
+	fl.Lookup("input").Usage, f.fed = "`NAME=FILE`, the same as --feed", true
 	fl.StringVar(&f.state, "state", "", "start from the variables of this checkpoint `FILE` (default: initial values)")
 	fl.Int64Var(&f.seed, "seed", 1, seedHelp)
 	fl.StringVar(&f.save, "save", "", "write the step to this `FILE`, which ampc doctor replays")
@@ -158,7 +160,7 @@ func writtenBy(path, spec string, err error) error {
 }
 
 func (f *doctorFlags) run(ctx context.Context, o *openedModel, step *ampc.Step) (*ampc.Diagnosis, error) {
-	feed, err := readInputs(f.feeds)
+	feed, err := readInputs(slices.Concat(f.feeds, f.arrays))
 	if err != nil {
 		return nil, err
 	}

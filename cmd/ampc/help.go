@@ -9,6 +9,7 @@ const (
 	microHelp   = "split each step into `N` micro-batches"
 	dimHelp     = "size of a named dimension, as `NAME=SIZE`; may be repeated"
 	shapeHelp   = "shape of an input of an ONNX model, as `NAME=SIZE,SIZE,...`; may be repeated"
+	arraysHelp  = "`NAME=FILE` of an input of an ONNX model whose shape, or what depends on its elements, the file gives: an .npy file, or an ONNX tensor (.pb); or an .npz or .safetensors file whose arrays have the inputs' names; may be repeated"
 	tensorsHelp = "`NAME=FILE` of an input: an .npy file, or an ONNX tensor (.pb); or an .npz or .safetensors file whose arrays have the inputs' names; may be repeated; other inputs are random"
 	seedHelp    = "seed of initial parameters and of random inputs"
 	deviceHelp  = "`DEVICE` to run on: cpu, cuda:0, cuda (that of this rank), or sim:sm_90 (a simulated GPU, slow)"

@@ -62,6 +62,8 @@ type modelFlags struct {
 	shapes       []string
 	guard        float64
 	inputs       []string
+	arrays       []string
+	fed          bool // the command feeds arrays to any model
 	record       int
 }
 
@@ -88,6 +90,7 @@ func (f *modelFlags) add(c *cobra.Command) {
 	fl.IntVar(&f.record, "record", 0, "first evaluate `N` steps on random inputs, and use the ranges of values that occur")
 	fl.StringArrayVar(&f.dims, "dim", nil, dimHelp)
 	fl.StringArrayVar(&f.shapes, "shape", nil, shapeHelp)
+	fl.StringArrayVar(&f.arrays, "input", nil, arraysHelp)
 }
 
 // open reads a MODEL argument.
@@ -153,6 +156,9 @@ func readSource(c *cobra.Command, spec string) (name string, src []byte, err err
 
 // apply merges the flags into the model's configuration.
 func (o *openedModel) apply(f *modelFlags) error {
+	if len(f.arrays) > 0 && !f.fed && !strings.HasSuffix(o.spec, ".onnx") {
+		return usagef("%s: --input is for an ONNX model, whose sizes it gives", o.spec)
+	}
 	if f.step != "" {
 		if err := o.choose(f.step); err != nil {
 			return err

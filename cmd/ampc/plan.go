@@ -118,10 +118,14 @@ func planCommand() *cobra.Command {
 	return c
 }
 
-// planPieces handles an ONNX model that is not a single graph. It runs the model once on random
-// inputs and prints the pieces.
+// planPieces handles an ONNX model that is not a single graph. It runs the model once, inputs that
+// are not given are random, and prints the pieces.
 func planPieces(c *cobra.Command, path string, f *modelFlags, asJSON bool) error {
-	_, steps, err := runSession(c, path, f, nil, 1, nil)
+	feed, err := readInputs(f.arrays)
+	if err != nil {
+		return err
+	}
+	_, steps, err := runSession(c, path, f, feed, 1, nil)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,6 @@ import (
 
 func runCommand() *cobra.Command {
 	var f modelFlags
-	var inputs []string
 	var seed int64
 	var steps int
 	var out, device string
@@ -36,7 +35,7 @@ func runCommand() *cobra.Command {
 		}
 		o, err := open(c, args[0])
 		if dynamic(err) {
-			return onDevice(device, func(b runtime.Backend) error { return runPieces(c, args[0], &f, inputs, seed, b, out, asJSON) })
+			return onDevice(device, func(b runtime.Backend) error { return runPieces(c, args[0], &f, seed, b, out, asJSON) })
 		}
 		if err != nil {
 			return err
@@ -47,7 +46,7 @@ func runCommand() *cobra.Command {
 		if err := o.apply(&f); err != nil {
 			return err
 		}
-		feed, err := readInputs(inputs)
+		feed, err := readInputs(f.arrays)
 		if err != nil {
 			return err
 		}
@@ -61,7 +60,7 @@ func runCommand() *cobra.Command {
 	addJSON(c, &asJSON)
 	f.add(c)
 	fl := c.Flags()
-	fl.StringArrayVar(&inputs, "input", nil, tensorsHelp)
+	fl.Lookup("input").Usage, f.fed = tensorsHelp, true
 	fl.Int64Var(&seed, "seed", 1, seedHelp)
 	fl.IntVar(&steps, "steps", 1, "number of training steps, all on the same inputs, for a model with a loss")
 	fl.StringVar(&device, "device", "cpu", deviceHelp)
@@ -93,8 +92,8 @@ func runModel(c *cobra.Command, o *openedModel, feed ampc.Feed, seed int64, step
 }
 
 // runPieces is runModel for an ONNX model that is not a single graph.
-func runPieces(c *cobra.Command, path string, f *modelFlags, inputs []string, seed int64, b runtime.Backend, out string, asJSON bool) error {
-	feed, err := readInputs(inputs)
+func runPieces(c *cobra.Command, path string, f *modelFlags, seed int64, b runtime.Backend, out string, asJSON bool) error {
+	feed, err := readInputs(f.arrays)
 	if err != nil {
 		return err
 	}
