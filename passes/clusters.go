@@ -142,7 +142,7 @@ func (c *clusterer) written(s ir.Section, n *ir.Node, v *ir.Value, port bool) {
 	}
 	c.split(s, n, v)
 	c.splitConv(s, n, v)
-	second := c.storesTwice(n) && (v.Idx == 0 || !c.endsRows(n))
+	second := c.storesTwice(n) && (v.Idx == 0 || !c.fusesRowEpilogue(n))
 	p := plan.Port{Tensor: id, Write: true, Second: second, Always: v.Next != nil,
 		// Its kernel stores f32 as well as 16 bits.
 		Rounded: c.exact[x] || x != plan.Low && (c.c.Caps.FusesCluster(n) || second && c.chained(n))}
@@ -294,11 +294,13 @@ func (m *planner) storesTwice(n *ir.Node) bool {
 	if m.sec[n.ID] == ir.Prepare { // a store skips the casts of variables one by one
 		return false
 	}
-	return m.p.fuses(n) && !m.storesOnce(n) || m.c.Caps.FusesCluster(n) || m.endsRows(n)
+	return m.p.fuses(n) && !m.storesOnce(n) || m.c.Caps.FusesCluster(n) || m.fusesRowEpilogue(n)
 }
 
-// endsRows reports whether n's kernel runs elementwise work on its first result.
-func (m *planner) endsRows(n *ir.Node) bool { return !m.inParts[n.ID] && m.c.Caps.RowsOf(n).Cols > 0 }
+// fusesRowEpilogue reports whether n's kernel runs elementwise work on its first result.
+func (m *planner) fusesRowEpilogue(n *ir.Node) bool {
+	return !m.inParts[n.ID] && m.c.Caps.RowsOf(n).Cols > 0
+}
 
 // storesOnce reports whether n is in the cluster of a product whose kernel stores one result.
 func (m *planner) storesOnce(n *ir.Node) bool {
