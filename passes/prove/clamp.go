@@ -70,9 +70,9 @@ func (m *matcher) clamps(x *numbering, s ir.Section, n *ir.Node) {
 	}
 }
 
-// clampedWell finds the clamped numbers of F that neither appear in a 16-bit result themselves nor
+// clampsAllowed finds the clamped numbers of F that neither appear in a 16-bit result themselves nor
 // are added to a small number there.
-func (p *proof) clampedWell() {
+func (p *proof) clampsAllowed() {
 	m := p.matched()
 	huge := func(v *ir.Value) bool { // v is a constant that was clamped
 		c := m.f.refs[v.ID].class

@@ -107,7 +107,7 @@ func Checks() []Check {
 		{"values", "every node computes a value of the source: same op, same attributes, same operands", true, (*proof).values},
 		{"writes", "every variable is assigned the value that the source assigns, at the same time", true, (*proof).writes},
 		{"returns", "the returned values are those of the source, in the same order and with the promised dtypes", true, (*proof).returns},
-		{"clamps", "constants are those of the source; only mask values may be clamped to the 16-bit range", true, (*proof).clampedWell},
+		{"clamps", "constants are those of the source; only mask values may be clamped to the 16-bit range", true, (*proof).clampsAllowed},
 		{"units", "every scaled gradient is unscaled exactly once before use; gradients stay scaled while they are f16", false, (*proof).units},
 		{"rounding", "the row, the policy and any pin allow every rounding to 16 bits", true, (*proof).roundings},
 		{"random", "no two random nodes draw the same numbers", false, (*proof).random},
