@@ -112,14 +112,14 @@ func moments(s ptx.Channels) Case {
 
 // gradientSums is what the gradient of batch norm adds up: the mask of a ReLU on the sum of two
 // gradients, which is stored, and its products with one or two images of unit spread.
-func gradientSums(shape [3]int, split int, low ptx.DType, twin bool) Case {
-	g, s := gradientSum(shape, split, low, twin, false)
+func gradientSums(shape [3]int, split int, low ptx.DType, beside bool) Case {
+	g, s := gradientSum(shape, split, low, beside, false)
 	return gradientCase(g, s, low)
 }
 
 // signedSums are gradientSums with the mask in bits.
-func signedSums(shape [3]int, split int, low ptx.DType, twin bool) Case {
-	g, s := gradientSum(shape, split, low, twin, true)
+func signedSums(shape [3]int, split int, low ptx.DType, beside bool) Case {
+	g, s := gradientSum(shape, split, low, beside, true)
 	g.Name += "_bits"
 	c := gradientCase(g, s, low)
 	plain := c
@@ -147,12 +147,12 @@ func bitsOf(t Tensor) Tensor {
 }
 
 // gradientSum is the kernel of gradientSums. With signs, bits say where y is above zero.
-func gradientSum(shape [3]int, split int, low ptx.DType, twin, signs bool) (ptx.ChannelSum, ptx.Channels) {
+func gradientSum(shape [3]int, split int, low ptx.DType, beside, signs bool) (ptx.ChannelSum, ptx.Channels) {
 	s := ptx.Channels{Outer: shape[0], C: shape[1], Inner: shape[2], Split: split, In: low}
 	each, perChannel := []int64(nil), []int64{0, 1, 0}
 	loads := []ptx.Access{load("a", low, each...), load("b", ptx.Float32, each...), load("y", low, each...), load("x", low, each...),
 		load("mean", ptx.Float32, perChannel...), load("rstd", ptx.Float32, perChannel...)}
-	if twin {
+	if beside {
 		loads = append(loads, load("x2", ptx.Float32, each...), load("mean2", ptx.Float32, perChannel...), load("rstd2", ptx.Float32, perChannel...))
 	}
 	e := &expr{}
