@@ -351,13 +351,20 @@ func (p *Path) Compose(f *Formula) *Fused {
 	for _, r := range f.Results {
 		k.types = append(k.types, r.Type)
 	}
-	k.composed = &composed{code: mapped, entry: len(head), spills: spills, most: perCall(len(seq))}
+	k.composed = &composed{code: mapped, entry: len(head), spills: spills, most: perCall(seq)}
 	return k
 }
 
-// perCall is how many elements a call computes whose vectors take so many instructions: few enough for a call to end
-// within 100 µs, as the scheduler cannot interrupt it.
-func perCall(instructions int) int {
-	const most, vectors = 1 << 12, 1 << 17
-	return max(16, min(most, vectors/max(1, instructions)&^3*16))
+// perCall is how many elements a call computes whose vectors take these instructions: few enough for a call to end within
+// 100 µs, as the scheduler cannot interrupt it. Quotients and roots occupy the divider.
+func perCall(seq []lane) int {
+	const most, cycles, divider = 1 << 12, 1 << 17, 24
+	each := 1
+	for i := range seq {
+		each++
+		if op := seq[i].op; op == x86.VDIVPS || op == x86.VSQRTPS {
+			each += divider
+		}
+	}
+	return 16 * max(1, min(most/16, cycles/each&^3))
 }

@@ -174,6 +174,23 @@ func TestSpills(t *testing.T) {
 	}
 }
 
+// TestCallsAreShort holds that calls of kernels with long bodies compute fewer elements, and that several calls compute all.
+func TestCallsAreShort(t *testing.T) {
+	p := composing(t)[0]
+	for name, most := range map[string]int{"add": 4096, "div": 256} {
+		f := &Formula{Loads: []Type{F32}, Scalars: 1, Code: []FormulaOp{{name, []Operand{{Loaded, 0}, {Scalar, 0}}}}}
+		for i := range 300 {
+			f.Code = append(f.Code, FormulaOp{name, []Operand{{Computed, i}, {Loaded, 0}}})
+		}
+		f.Results = []FormulaResult{{F32, Operand{Computed, 300}}}
+		k := compose(t, p, f)
+		if k.composed.most > most || k.composed.most%64 != 0 {
+			t.Errorf("a call computes %d elements of 300 %ss, want at most %d", k.composed.most, name, most)
+		}
+		testFormula(t, p, k, f.String(), newDice(38), 777)
+	}
+}
+
 // FuzzComposed compares the composed kernel of a random formula with the primitives, to the bit.
 func FuzzComposed(f *testing.F) {
 	p := composing(f)[0]
