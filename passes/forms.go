@@ -1,6 +1,8 @@
 package passes
 
 import (
+	"slices"
+
 	"ampc/ir"
 	"ampc/passes/plan"
 )
@@ -67,3 +69,12 @@ func (a *assigner) formCast(n *ir.Node) bool {
 
 // sharesTensor reports whether the results of n are forms or parts of the tensor that n reads.
 func (a *assigner) sharesTensor(n *ir.Node) bool { return shares(n) || a.formCast(n) }
+
+// wanted reports whether the caller gets v, itself or moved, or a row whose contract is f32 reads
+// it.
+func (m *planner) wanted(v *ir.Value) bool {
+	return m.out[v.ID] || slices.ContainsFunc(m.uses.Of(v), func(u ir.Use) bool {
+		moves := m.carries(u.Node) || shares(u.Node)
+		return m.class(u.Node, u.Arg) == ir.Fixed && u.Node.Op != ir.OpCast || moves && slices.ContainsFunc(u.Node.Out, m.wanted)
+	})
+}

@@ -469,7 +469,8 @@ func (m *planner) keptVariable(n *ir.Node, i int, required requirements) (stored
 
 // constraints are pairs of choices where one side implies the other: a free row never stores less
 // than it reads. Under Narrow that holds for rows that only move elements, which do not round, and
-// for those whose result is compared with what they read; elements of parameters may be rounded there.
+// for those whose result is compared with what they read, or wanted in f32; elements of parameters
+// may be rounded there.
 func (m *planner) constraints() {
 	for id, v := range m.partner {
 		if !m.p.Narrow && v != nil && m.v[id].Free() && m.v[v.ID] >= 0 {
@@ -478,7 +479,7 @@ func (m *planner) constraints() {
 	}
 	for s, n := range m.g.Nodes {
 		t := &m.node[n.ID]
-		if len(n.Out) == 0 || !m.assignable(n.Out[0]) || shares(n) || m.inPrologue(n) || m.p.Narrow && !m.carries(n) && !m.compared(n) {
+		if len(n.Out) == 0 || !m.assignable(n.Out[0]) || shares(n) || m.inPrologue(n) || m.p.Narrow && !m.carries(n) && !m.compared(n) && !m.wanted(n.Out[0]) {
 			continue
 		}
 		to := plan.AsStored

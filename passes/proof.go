@@ -56,7 +56,7 @@ func (p Policy) ProofRules(t *ir.Graph, caps ir.Caps, unchecked bool) prove.Rule
 	p = p.decided()
 	r := prove.Rules{
 		Low: p.Low, TF32: p.TF32, CastAll: p.Cast, NoMasters: p.NoMasters, Eager: p.Eager, Outputs: p.Outputs, Unchecked: unchecked, Class: p.ClassOf, Widens: p.widens, Caps: caps,
-		Narrow: p.Narrow, Paint: p.Algorithm == "paint", // paint stores whole regions in 16 bits, whatever their f32 operands
+		Narrow: p.Narrow, NarrowAll: p.Narrow && p.Algorithm != "mincut", Paint: p.Algorithm == "paint", // paint stores whole regions in 16 bits, whatever their f32 operands
 	}
 	if t == nil {
 		return r

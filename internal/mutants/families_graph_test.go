@@ -69,17 +69,22 @@ func sibling(s *subject, add adder) {
 				}
 				add(n, func(m *mutant) bool {
 					x := m.node[n]
-					x.Op = op
-					for _, a := range x.Attrs {
-						if !slices.ContainsFunc(op.Def().Attrs, func(d ir.AttrDef) bool { return d.Name == a.Name }) && a.Name != "out" {
-							x.Attrs = x.Attrs.Without(a.Name)
-						}
-					}
+					x.Op, x.Attrs = op, taken(op, x.Attrs)
 					return m.repair()
 				}, "%s for %s", op, n.Op)
 			}
 		}
 	}
+}
+
+// taken are the attributes that a row has as well.
+func taken(op ir.Op, all ir.Attrs) ir.Attrs {
+	for _, a := range all {
+		if !slices.ContainsFunc(op.Def().Attrs, func(d ir.AttrDef) bool { return d.Name == a.Name }) && a.Name != "out" {
+			all = all.Without(a.Name)
+		}
+	}
+	return all
 }
 
 func variadic(n *ir.Node, i int) bool { return n.OperandDef(i).Variadic }

@@ -15,11 +15,12 @@ type mutant struct {
 	value     map[*ir.Value]*ir.Value // of the subject to here
 	fromNode  map[*ir.Node]*ir.Node
 	fromValue map[*ir.Value]*ir.Value
+	twin      map[*ir.Node]*ir.Node // from a second computation to the node of the subject that it repeats
 	made      int
 }
 
 func (s *subject) copy() *mutant {
-	m := &mutant{s: s, node: map[*ir.Node]*ir.Node{}, fromNode: map[*ir.Node]*ir.Node{}, fromValue: map[*ir.Value]*ir.Value{}}
+	m := &mutant{s: s, node: map[*ir.Node]*ir.Node{}, fromNode: map[*ir.Node]*ir.Node{}, fromValue: map[*ir.Value]*ir.Value{}, twin: map[*ir.Node]*ir.Node{}}
 	m.g, m.value = s.final.CloneMap()
 	for sec, body := range s.final.Body {
 		for i, n := range body {
@@ -63,6 +64,25 @@ func (m *mutant) place(before, n *ir.Node) *ir.Value {
 		}
 	}
 	return nil
+}
+
+// copied puts a second computation of v, as edit changes it, before node x, and returns its value. It overflows where
+// v does.
+func (m *mutant) copied(x *ir.Node, v *ir.Value, edit func(y *ir.Node) bool) *ir.Value {
+	d := v.Def
+	y := &ir.Node{Op: d.Op, Attrs: d.Attrs, In: slices.Clone(d.In), Pin: d.Pin}
+	for i := range d.Out {
+		m.made++
+		y.Out = append(y.Out, &ir.Value{Name: fmt.Sprintf("mutant.%d", m.made), Def: y, Idx: i})
+	}
+	if !edit(y) || m.place(x, y) == nil {
+		return nil
+	}
+	m.twin[y] = m.fromNode[d]
+	for i, w := range d.Out {
+		m.fromValue[y.Out[i]] = m.fromValue[w]
+	}
+	return y.Out[v.Idx]
 }
 
 // drop removes a node that nothing reads any more.

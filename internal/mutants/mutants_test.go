@@ -25,13 +25,11 @@ const (
 	required = 0.99
 	// outsideMost is the share of mutants that behave otherwise which may lie outside of what is claimed.
 	outsideMost = 0.05
-	// perFamilyShort is perFamily in a short run.
-	perFamilyShort = 1
 	// leastMutants have to count in a whole run.
 	leastMutants = 3000
 )
 
-var perFamily = flag.Int("per-family", 2, "mutants of each family that TestMutants takes of each subject at most")
+var perFamily = flag.Int("per-family", 1, "mutants of each family that TestMutants takes of each subject at most")
 
 // refuses asks the checker.
 func refuses(s *subject, g *ir.Graph) (found []prove.Finding, err error) {
@@ -50,7 +48,7 @@ func (c *candidate) applies(m *mutant) (ok bool) {
 }
 
 func families() []family {
-	return slices.Concat(structural(), ofPrecision(), ofSteps())
+	return slices.Concat(structural(), ofPrecision(), ofSteps(), ofJoins(), ofCopies(), ofMoves())
 }
 
 // verdict is what became of one mutant.
@@ -173,9 +171,6 @@ func table(w io.Writer, rows []*row) {
 // The checker refuses mutants of finished steps, and nothing but them.
 func TestMutants(t *testing.T) {
 	most := *perFamily
-	if testing.Short() {
-		most = perFamilyShort
-	}
 	list := subjects(t)
 	if testing.Short() {
 		list = list[:12]

@@ -9,17 +9,19 @@ import (
 // The table of roundings, written from docs/policies.md and docs/amp.md. It knows which places of a step must be
 // exact to f32 and says nothing where a policy leaves a choice.
 //
-//	place that reads or holds           mixed-f16, mixed-bf16           o2-f16
-//	a variable                          f32 (masters, moments)          f32
-//	accumulation (acc=)                 f32                             f32
-//	a returned value                    as in the source                as in the source
-//	fixed operands: statistics, scales  f32                             f32
-//	gradient of a parameter, in         f32                             open
+//	place that reads or holds           mixed-*                    mixed-*-trunk           o2-f16
+//	a variable                          f32 (masters, moments)     f32                     f32
+//	accumulation (acc=)                 f32                        f32                     f32
+//	a returned value                    as in the source           as in the source        as in the source
+//	fixed operands: statistics, scales  f32                        f32                     f32
+//	gradient of a parameter, in         f32                        f32                     open
 //	  accumulator, norm, check, update
-//	operands of low rows                open: low or f32                open
-//	kept, promoting, clear operands     what a product, or a row over   open
-//	                                    such values alone, may round;
-//	                                    all else f32
+//	operands of low rows                open: low or f32           open                    open
+//	kept, promoting, clear operands     what a product, or a row   and what a row that     open
+//	                                    over such values alone,    promotes or may store
+//	                                    may round; all else f32    low computes; a move
+//	                                                               of such values or of
+//	                                                               parameters alone
 //	any place                           no 16-bit dtype but the policy's, no tf32
 const (
 	inF16 uint8 = 1 << iota
@@ -76,6 +78,9 @@ func (j *judge) rounding(m *mutant) (effect, string) {
 	}
 	for _, n := range m.g.Nodes {
 		o := m.fromNode[n]
+		if o == nil {
+			o = m.twin[n]
+		}
 		if o == nil || transparent(n) {
 			continue
 		}
@@ -121,7 +126,7 @@ func (j *judge) forbids(n *ir.Node, i int, root *ir.Value, bits uint8) bool {
 		return false
 	case class == ir.Fixed:
 		return !p.Cast || !n.OperandDef(i).ReadsLow
-	case p.Cast || p.Narrow:
+	case p.Cast:
 		return false
 	}
 	return !j.open(root, class)
@@ -134,14 +139,18 @@ func (j *judge) open(v *ir.Value, reader ir.Class) bool {
 	case bits != 0:
 		return true
 	case v.Def == nil:
-		return v.Kind == ir.Const || !v.Type.DType.Float()
+		return v.Kind == ir.Const || !v.Type.DType.Float() || j.s.policy.Narrow && v.Kind == ir.Param
 	}
+	narrow := j.s.policy.Narrow
 	switch n := v.Def; n.ResultClass(v.Idx) {
 	case ir.Low:
 		return true
 	case ir.Keep:
-		return reader != ir.PromoteC && n.Def().Out[v.Idx].StoresLow
+		return (reader != ir.PromoteC || narrow) && n.Def().Out[v.Idx].StoresLow
 	case ir.PromoteC, ir.Clear:
+		if narrow && n.ResultClass(v.Idx) == ir.PromoteC && !n.Def().Is(ir.Moves) {
+			return true
+		}
 		for i, x := range n.In {
 			if x != nil && x.Type.DType.Float() && n.OperandClass(i) != ir.Fixed && !j.open(x, ir.PromoteC) {
 				return false

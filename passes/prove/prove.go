@@ -49,6 +49,7 @@ type Rules struct {
 	Low       ir.DType // the policy's 16-bit dtype; Invalid: no value may be low
 	TF32      bool     // products round their operands to tf32, with a mantissa of 10 bits
 	Narrow    bool     // promoting and kept ops may store low from f32 operands
+	NarrowAll bool     // Narrow, also rows that only move elements, and variables and results that rows of fixed dtypes read
 	Paint     bool     // promoting and clear rows may have low operands and results
 	CastAll   bool     // every reader may read weights and inputs low (o2)
 	NoMasters bool     // parameters and gradients may be low (o3)

@@ -113,7 +113,7 @@ func (p *proof) roundings() {
 // that promoting rows move where these may narrow, and elements of variables that the policy casts
 // for all readers.
 func (r *rounding) findFree() {
-	if r.rules.Inherited == nil && !r.rules.Paint && !r.rules.CastAll && !r.rules.Narrow && !slices.Contains(r.rules.Pins, ir.PinLow) {
+	if r.rules.Inherited == nil && !r.rules.Paint && !r.rules.CastAll && !r.rules.NarrowAll && !slices.Contains(r.rules.Pins, ir.PinLow) {
 		return
 	}
 	r.free = map[ref]rounded{}
@@ -125,7 +125,7 @@ func (r *rounding) findFree() {
 			if r.rules.Inherited != nil {
 				d = roundedTo(r.rules.Inherited(v))
 			}
-			if painted || r.movesCast(n) || r.rules.Narrow && n.Op != ir.OpCast && carries(n) && r.rowClass(n) == ir.PromoteC {
+			if painted || r.movesCast(n) || r.rules.NarrowAll && n.Op != ir.OpCast && carries(n) && r.rowClass(n) == ir.PromoteC {
 				d |= roundedTo(r.rules.Low)
 			}
 			if d != 0 {
@@ -179,7 +179,7 @@ func (r *rounding) variable(v *ir.Value) {
 	case of.extra == 0:
 	case !r.formats(v.String(), ir.Pos{}, of.extra):
 	case of.rounded&^readLow == 0:
-	case (r.castAll(t) || r.rules.Narrow && r.rules.Low.Low()) && of.rounded&(readFixed|readReturn) == 0:
+	case (r.castAll(t) || r.rules.Low.Low() && (r.rules.NarrowAll || r.rules.Narrow && t.Kind == ir.Param)) && of.rounded&(readFixed|readReturn) == 0:
 	case r.rules.NoMasters && t.Kind == ir.Param && !r.keptVar(t):
 	case r.rules.Eager && r.seeds(t) && of.rounded&(readFixed|readReturn) == 0: // the gradient of a 16-bit loss has 16 bits
 	default:
@@ -215,7 +215,7 @@ func (r *rounding) node(n *ir.Node) {
 		of := &r.val[v.ID]
 		r.settle(v)
 		of.low = r.wideAs(n, t)
-		if of.low || of.extra != 0 && of.rounded&^(readLow|readFixed|readReturn) != 0 {
+		if of.low || of.extra != 0 && of.rounded&^(readLow|readFixed|readReturn) != 0 || r.rules.Narrow && v.Type.DType.Low() {
 			r.classLow[r.m.f.refs[v.ID].class] = true
 		}
 		if of.extra == 0 || !r.formats(v.String(), n.Pos, of.extra) || of.rounded&^readLow == 0 && !r.rules.NoMasters {
@@ -309,7 +309,7 @@ func (r *rounding) refused(n, t *ir.Node, k int, of *value) string {
 		return "its f32 form is stored as well"
 	case of.cast&^readLow != 0 && of.wide == 0 && !r.rules.Narrow:
 		return "by a cast of its own: it could be stored so, or read as it is"
-	case r.rules.Narrow && (outside == 0 || class != ir.Keep):
+	case r.rules.Narrow && (outside == 0 || r.rules.NarrowAll && class != ir.Keep):
 		return ""
 	case class == ir.Low:
 		want := readFixed | readReturn

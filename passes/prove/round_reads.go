@@ -87,7 +87,11 @@ func (r *rounding) reader(n *ir.Node) {
 			continue
 		}
 		r.judged++
-		r.read(v, r.inImage(t, i), r.kind(t, i, n), n)
+		all, whole := r.inImage(t, i), rounded(0)
+		if all != 0 {
+			whole = r.wholeInImage(t, i)
+		}
+		r.trace(v, reading{kind: r.kind(t, i, n), by: n, t: all, whole: whole})
 	}
 	for _, v := range n.Captured {
 		r.read(v, 0, readFixed, n)
@@ -95,15 +99,56 @@ func (r *rounding) reader(n *ir.Node) {
 }
 
 // inImage is how T rounded operand i of t, or of a node that computes the same.
-func (r *rounding) inImage(t *ir.Node, i int) rounded {
-	if int(t.ID) >= r.m.norms {
-		return roundedOf(r.inT, t.In[i])
+func (r *rounding) inImage(t *ir.Node, i int) (all rounded) {
+	r.images(t, func(k *ir.Node) { all |= roundedOf(r.inT, k.In[i]) })
+	return all
+}
+
+// wholeInImage is the part of inImage that holds for all elements, also where they are joined: what
+// was rounded before that is left out.
+func (r *rounding) wholeInImage(t *ir.Node, i int) (all rounded) {
+	r.images(t, func(k *ir.Node) { all |= roundedWhole(k.In[i]) })
+	return all
+}
+
+// roundedWhole are the formats in which T has v as a whole.
+func roundedWhole(v *ir.Value) rounded {
+	all := rounded(0)
+	for v != nil {
+		all |= roundedTo(v.Type.DType)
+		if v.Def == nil || !carries(v.Def) || joins(v.Def) {
+			break
+		}
+		var from *ir.Value
+		for w := range handedOn(v) {
+			from = w
+		}
+		v = from
 	}
-	var all rounded
+	return all
+}
+
+// joins reports whether n, which carries, has the elements of several operands.
+func joins(n *ir.Node) bool {
+	k := 0
+	for i := range n.In {
+		if carried(n, i) {
+			k++
+		}
+	}
+	return k > 1
+}
+
+// images calls f for t and all nodes of T that compute the same.
+func (r *rounding) images(t *ir.Node, f func(k *ir.Node)) {
+	if int(t.ID) >= r.m.norms {
+		f(t)
+		return
+	}
 	for k := r.m.image[r.m.t.entity[t.ID]]; ; k = r.m.nodes[r.m.sameEntity[k.ID]] {
-		all |= roundedOf(r.inT, k.In[i])
+		f(k)
 		if r.m.sameEntity[k.ID] < 0 {
-			return all
+			return
 		}
 	}
 }
@@ -150,6 +195,7 @@ type reading struct {
 	kind  reads
 	by    *ir.Node // reader; nil: the caller
 	t     rounded  // how T rounded the value
+	whole rounded  // of these, the formats that T has behind all joins that are passed yet
 	since rounded  // formats of the values traced so far
 	cast  bool     // one of them is a cast that T lacks
 	hand  bool     // one of them is a cast of T, which reads f32
@@ -158,7 +204,7 @@ type reading struct {
 
 // read records that n (nil: the caller) reads v, which T rounded as t says.
 func (r *rounding) read(v *ir.Value, t rounded, kind reads, n *ir.Node) {
-	r.trace(v, reading{kind: kind, by: n, t: t})
+	r.trace(v, reading{kind: kind, by: n, t: t, whole: t})
 }
 
 // trace follows v to the node that computed it. Each operand of a concatenation has only the
@@ -174,7 +220,9 @@ func (r *rounding) trace(v *ir.Value, x reading) {
 		}
 		x.since |= roundedTo(v.Type.DType)
 		before := x
+		part := r.parts(v.Def, x)
 		for w := range handedOn(v) {
+			x.t, x.whole = part(w)
 			if narrows := v.Type.DType.Low() && !w.Type.DType.Low(); narrows {
 				x.cast = before.cast || roundedTo(v.Type.DType)&^x.t != 0
 				x.hand = before.hand || roundedTo(v.Type.DType)&^x.t == 0
@@ -200,6 +248,28 @@ func (r *rounding) trace(v *ir.Value, x reading) {
 		r.moved[v] = append(r.moved[v], movedRead{x.moves, x.kind, x.cast})
 	default:
 		of.note(x.kind, x.cast)
+	}
+}
+
+// parts returns how T rounded each operand of n, which carries, on the way of x: where n joins
+// several, each has the formats of its own way in T.
+func (r *rounding) parts(n *ir.Node, x reading) func(w *ir.Value) (t, whole rounded) {
+	same := func(*ir.Value) (t, whole rounded) { return x.t, x.whole }
+	if x.t == x.whole || !joins(n) {
+		return same
+	}
+	t := r.image(n)
+	if t == nil || t.Op != n.Op || len(t.In) != len(n.In) || int(t.ID) >= r.m.norms {
+		return same
+	}
+	return func(w *ir.Value) (all, whole rounded) {
+		all, whole = x.whole, x.whole
+		for i, v := range n.In {
+			if v == w {
+				all, whole = all|r.inImage(t, i), whole|r.wholeInImage(t, i)
+			}
+		}
+		return all & x.t, whole & x.t
 	}
 }
 
