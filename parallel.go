@@ -136,11 +136,11 @@ func (s *Step) meet(ctx context.Context) error {
 // the numbers that ranks have sent: digests of step, variables, build and kind of machine.
 func otherThanRank0(size int, of func(rank, i int) uint64) error {
 	for r := range size {
-		if of(r, 3) == of(0, 3) && of(r, 2) != of(0, 2) { // builds for other machines differ
-			return fmt.Errorf("run: rank %d runs another build of the program than rank 0, and the version of one does not say what it was built from: give all ranks the same executable", r)
-		}
 		if of(r, 0) != of(0, 0) {
 			return fmt.Errorf("run: rank %d has compiled another step than rank 0: give all ranks the same model, policy, optimizer and version of the program", r)
+		}
+		if of(r, 3) == of(0, 3) && of(r, 2) != of(0, 2) { // builds for other machines differ
+			return fmt.Errorf("run: rank %d runs another build of the program than rank 0, and the version of one does not say what it was built from: give all ranks the same executable", r)
 		}
 		if of(r, 1) != of(0, 1) {
 			return fmt.Errorf("run: rank %d has other variables than rank 0: give all ranks the same Seed, or load the same checkpoint", r)
