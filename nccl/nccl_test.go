@@ -270,7 +270,7 @@ func distance(a, b map[string][]byte) (sum float64) {
 func TestSlicesHaveTheSameBits(t *testing.T) {
 	for _, query := range []string{smallMLP, smallGPT} {
 		for _, p := range policies() {
-			u := run{query: query, policy: p, rows: 16, steps: 4, parallel: ampc.Parallel{Slices: 8}}
+			u := run{query: query, policy: p, rows: 16, steps: 2, parallel: ampc.Parallel{Slices: 8}}
 			want := u.alone(t)
 			for _, n := range []int{2, 4, 8} {
 				if got := u.on(t, n); got.saved != want.saved || !slices.Equal(got.losses, want.losses) {

@@ -127,7 +127,7 @@ func describeMachine(b *cpu.Backend, found *cuda.Report) machine {
 	var m machine
 	m.CPU.Kernels, m.CPU.Platform, m.CPU.Threads = b.Name(), runtime.GOOS+"/"+runtime.GOARCH, b.Threads()
 	m.CPU.Sets, m.CPU.Refused = cpu.KernelSets()
-	m.CPU.Composed, m.CPU.NoCode = cpu.ComposesKernels()
+	m.CPU.Composed, m.CPU.NoCode = b.ComposesKernels()
 	m.CUDA.Libraries, m.CUDA.Devices = []libraryRow{}, []gpuRow{}
 	m.CUDA.Problem, m.CUDA.Advice = found.Problem, found.Advice
 	for _, l := range found.Libraries {
@@ -157,12 +157,14 @@ func devicesCommand() *cobra.Command {
 		if refused != "" {
 			fmt.Fprintln(out, "no "+refused)
 		}
-		composes, refused := cpu.ComposesKernels()
+		composes, refused := b.ComposesKernels()
 		switch {
 		case composes:
 			fmt.Fprintln(out, "cpu kernels composed at load: yes")
 		case refused != "":
 			fmt.Fprintln(out, "cpu kernels composed at load: no, "+refused)
+		default:
+			fmt.Fprintln(out, "cpu kernels composed at load: no")
 		}
 		_, err = io.WriteString(out, cuda.Discover().String())
 		return err

@@ -136,9 +136,9 @@ func KernelSets() (names []string, refused string) {
 	return names, refused
 }
 
-// ComposesKernels reports whether this process composes kernels when it loads a program, and if not,
-// what refuses it; refused is empty where the processor or the build has no composed kernels.
-func ComposesKernels() (ok bool, refused string) { return kern.Composes() }
+// ComposesKernels reports whether b composes kernels when it loads a program, and if not, what refuses
+// it; refused is empty where the set of kernels, the build or AMPC_COMPOSE has no composed kernels.
+func (b *Backend) ComposesKernels() (ok bool, refused string) { return b.m.Composes() }
 
 // Target is lower.CPU.
 func (b *Backend) Target() lower.Target { return lower.CPU }

@@ -25,7 +25,7 @@ import (
 // pathWith is the default path with AMPC_COMPOSE set to what is given. It skips the test if this process composes nothing.
 func pathWith(tb testing.TB, compose string) *kern.Path {
 	tb.Helper()
-	if ok, refused := kern.Composes(); !ok {
+	if ok, refused := kern.Paths()[0].Composes(); !ok {
 		tb.Skip("this process composes no kernels: " + refused)
 	}
 	p, err := kern.Detect(func(name string) string {

@@ -16,7 +16,6 @@ import (
 	"ampc/passes"
 	"ampc/runtime"
 	"ampc/runtime/cpu"
-	"ampc/runtime/cpu/kern"
 )
 
 // formulas takes a model through passes with changes to its configuration, loads it and lists what its clusters compute.
@@ -104,7 +103,7 @@ func TestModelFormulas(t *testing.T) {
 		}
 	}
 	t.Log(counts)
-	if ok, _ := kern.Composes(); ok && counts[cpu.Passes] > counts[cpu.Composed]+counts[cpu.Partial] {
+	if ok, _ := b.ComposesKernels(); ok && counts[cpu.Passes] > counts[cpu.Composed]+counts[cpu.Partial] {
 		t.Errorf("more clusters run in passes than in composed kernels: %v", counts)
 	}
 }

@@ -47,10 +47,10 @@ var tried = sync.OnceValue(func() error {
 	return err
 })
 
-// Composes reports whether this process composes kernels, and if not, what refuses it; refused is empty where the processor
-// or the build has no composed kernels.
-func Composes() (ok bool, refused string) {
-	if len(archPaths()) == 0 || !archPaths()[0].composes || len(executables) == 0 {
+// Composes reports whether kernels are composed for p, and if not, what refuses it; refused is empty where the path, the
+// build or AMPC_COMPOSE has no composed kernels.
+func (p *Path) Composes() (ok bool, refused string) {
+	if !p.composes || len(executables) == 0 {
 		return false, ""
 	}
 	if err := tried(); err != nil {

@@ -15,5 +15,5 @@ func (p *Path) Compose(*Formula) *Fused { return nil }
 // HasBody reports whether formulas may apply the primitive of a name.
 func (p *Path) HasBody(string) bool { return false }
 
-// Composes reports whether this process composes kernels, and if not, what refuses it.
-func Composes() (ok bool, refused string) { return false, "" }
+// Composes reports whether kernels are composed for p, and if not, what refuses it.
+func (p *Path) Composes() (ok bool, refused string) { return false, "" }
