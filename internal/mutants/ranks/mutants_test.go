@@ -149,7 +149,7 @@ var everyMutant = flag.Bool("every-mutant", false, "judge every mutant of every 
 
 // The share of mutants that are judged without -every-mutant, of each family of each subject, and by a short
 // run: one of so many.
-const sampled, sampledShort = 3, 8
+const sampled, sampledShort = 4, 8
 
 // itself is what the step does in each scene. It must pass; from then on it is s.plain.
 func (s *subject) itself(t *testing.T) []outcome {
