@@ -80,10 +80,10 @@ func (r *repeater) again(choice *plan.RepeatChoice) map[*ir.Node]bool {
 	again := map[*ir.Node]bool{}
 	for i := len(r.nodes) - 1; i >= 0; i-- {
 		n := r.nodes[i]
-		if again[n] = again[n] || choice.Again[i]; !again[n] {
-			delete(again, n)
+		if !again[n] && !choice.Again[i] {
 			continue
 		}
+		again[n] = true
 		for _, v := range operands(n) {
 			if r.chained(v, n) {
 				again[v.Def] = true

@@ -64,6 +64,7 @@ type planner struct {
 	joined   []ir.ProductLaunch      // products with the nodes that their kernels also run
 	launched map[*ir.Node]bool       // products that are in joined
 	computes map[*ir.Value]bool      // by value that only moves elements: what computedFrom reports
+	wants    map[*ir.Value]bool      // what wanted reports
 }
 
 func newPlanner(a *assigner) *planner {
@@ -73,7 +74,7 @@ func newPlanner(a *assigner) *planner {
 	m := &planner{
 		assigner: a, plan: plan.New(), v: make([]plan.Choice, values), seen: make([]plan.Choice, values),
 		base: make([]*ir.Value, values), part: make([]*ir.Value, values), form: make([]form, values), owner: make([]*ir.Value, 2),
-		member: map[int32][]*ir.Node{}, exact: map[plan.Choice]bool{}, pins: map[plan.Choice]*pinned{}, launched: map[*ir.Node]bool{}, computes: map[*ir.Value]bool{},
+		member: map[int32][]*ir.Node{}, exact: map[plan.Choice]bool{}, pins: map[plan.Choice]*pinned{}, launched: map[*ir.Node]bool{}, computes: map[*ir.Value]bool{}, wants: map[*ir.Value]bool{},
 	}
 	m.plan.SavedCost = a.p.SavedCost
 	m.inParts = make([]bool, len(a.node))
