@@ -31,9 +31,10 @@ const (
 	// TrainConfig.Parallel it does not, because every rank would replay the step of all.
 	RestoreAuto RestoreScale = iota
 	// RestoreAlways does so on a GPU, too, where Run then waits for the step, on several
-	// ranks, which diagnose a skipped step together, and under the rules of other systems. Run returns an error where a step that was skipped
-	// cannot be diagnosed, or its scale cannot be put back. A micro-batch that cannot be
-	// diagnosed counts as an overflow.
+	// ranks, which diagnose a skipped step together, and under the rules of other
+	// systems. Run returns an error where a step that was skipped cannot be diagnosed,
+	// or its scale cannot be put back. A micro-batch that cannot be diagnosed counts as
+	// an overflow.
 	RestoreAlways
 	// RestoreNever lets every gradient that is not finite lower the scale.
 	RestoreNever

@@ -59,7 +59,7 @@ func (m *Model) NotFinite() (string, error) {
 	defer m.gate.hold()()
 	s := m.session
 	if s == nil {
-		return "", fmt.Errorf("not finite: %w", m.idle())
+		return "", fmt.Errorf("nothing to check: %w", m.idle())
 	}
 	var bad []uint64 // number of the variable, from 1
 	own, err := s.notFinite()
