@@ -104,7 +104,7 @@ func (s *Step) diagnose(ctx context.Context) (*doctor.Diagnosis, error) {
 // prepareDiagnosis has the replays of a step compiled in the background, and loaded before a later
 // call, when it was skipped for the first time: a diagnosis then does not wait for the compiler.
 func (s *Step) prepareDiagnosis(r *Result) {
-	if s.prepared || !r.prompt || s.concurrent() || hasCaches(s.program) || s.config.Parallel.Ranks > 1 {
+	if s.prepared || s.program.Together() > 1 || !r.prompt || s.concurrent() || hasCaches(s.program) || s.config.Parallel.Ranks > 1 {
 		return
 	}
 	if skipped, err := r.skipped(); err != nil || !skipped {
@@ -226,6 +226,9 @@ func (s *Step) replayable() (c *doctor.Case, end func(), err error) {
 	}
 	if hasCaches(s.program) {
 		return nil, nil, fmt.Errorf("diagnose: the step has written caches, which a replay does not have as they were: diagnose the model without caches")
+	}
+	if s.program.Together() > 1 {
+		return nil, nil, fmt.Errorf("diagnose: the slices of a step with SyncNorms run together, and a replay runs them one after the other: leave out Slices to diagnose the model")
 	}
 	if c, end, err = s.replayed(); err != nil {
 		return nil, nil, err

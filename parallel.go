@@ -47,8 +47,9 @@ type Parallel struct {
 	// micro-batches of all ranks together, Slices/ranks on each, and adds gradients, losses
 	// and counts of all in one fixed binary tree. Build the model for the rows of one slice;
 	// rank r runs slices r·Slices/ranks and on. Slices and the number of ranks are powers
-	// of two; World may be nil, for one process. Batch norms with running statistics,
-	// messages in 16 bits and DropMicro are refused. The accumulators take log2(Slices/ranks)
+	// of two; World may be nil, for one process. Batch norms with running statistics
+	// need SyncNorms, by which all slices of a rank run together, each with memory of its own (on CPUs).
+	// Messages in 16 bits and DropMicro are refused. The accumulators take log2(Slices/ranks)
 	// times the memory of the gradients. Zero: sums are added in the order of ranks.
 	Slices int
 }

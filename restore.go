@@ -180,7 +180,7 @@ func (s *Step) lowered() (map[string][]byte, error) {
 // restoresScale reports whether Run restores the scale by itself.
 func (s *Step) restoresScale() bool {
 	_, prompt := s.exec.(runtime.Prompt)
-	return s.restore == RestoreAlways && s.Scaled() || s.restore == RestoreAuto && prompt && s.group() == nil && scalerReadsLoss(s.graph)
+	return s.restore == RestoreAlways && s.Scaled() || s.restore == RestoreAuto && prompt && s.program.Together() == 1 && s.group() == nil && scalerReadsLoss(s.graph)
 }
 
 // scalerReadsLoss reports whether a loss scale of the step advances by a rule that a

@@ -9,6 +9,7 @@ var (
 	msgAttr    = AttrDef{Name: "msg", Kind: AttrDType, Default: F32, Doc: "of messages: a float is rounded to it when it is sent; sums are f32"}
 	seqAttr    = AttrDef{Name: "seq", Kind: AttrInt, Default: 0, Doc: "its place among the messages of the step: all ranks send them in this order"}
 	treeAttr   = AttrDef{Name: "tree", Kind: AttrBool, Doc: "sums add neighbours first, then the sums of neighbours: ranks is a power of two"}
+	microAttr  = AttrDef{Name: "micro", Kind: AttrInt, Default: 1, Doc: "how many micro-batches of each rank meet here: those of rank 0 first, each with operands of its own, and all get what all have"}
 	flatAttr   = AttrDef{Name: "flat", Kind: AttrBool, Doc: "an operand is flattened and filled up with zeros until ranks divides it; a part is a range of that"}
 	shapesAttr = AttrDef{Name: "shapes", Kind: AttrInts, Doc: "of the results, each with its rank first, where the operands are what reduce_scatter with flat leaves"}
 	shiftAttr  = AttrDef{Name: "shift", Kind: AttrInt, Default: 0, Doc: "floats are sent times 2^-shift, and the sum is taken times 2^shift"}
@@ -17,7 +18,7 @@ var (
 var collectiveRows = map[Op]Def{
 	OpAllReduce: bucket(collective(Def{
 		Name: "all_reduce", Nonfinite: joined, Doc: "Each operand's sum, mean or largest element over all ranks, on every rank. The operands, a bucket, travel as one message; sums add in the order of ranks, or in a binary tree.",
-		Attrs: []AttrDef{ranksAttr, joinAttr, msgAttr, shiftAttr, treeAttr, seqAttr}, Infer: inferAllReduce, Grad: gradAllReduce,
+		Attrs: []AttrDef{ranksAttr, joinAttr, msgAttr, shiftAttr, treeAttr, microAttr, seqAttr}, Infer: inferAllReduce, Grad: gradAllReduce,
 	})),
 	OpAllGather: bucket(collective(Def{
 		Name: "all_gather", Nonfinite: passed, Doc: "Joins every rank's part of each operand in rank order, on every rank: along an axis, or as ranges of a flattened tensor. The operands, a bucket, travel as one message, as they are.",
@@ -33,7 +34,7 @@ var collectiveRows = map[Op]Def{
 func collective(d Def) Def {
 	d.In, d.Out = in(x("x")), out(Result{Name: "y"})
 	d.Flags, d.Class, d.Why, d.Unit = Collective|NoMerge, Fixed, "sends what it is given", UnitSame
-	d.Bound = func(n *Node) Bound { return Bound{K: n.Int("ranks")} }
+	d.Bound = func(n *Node) Bound { return Bound{K: n.Meets()} }
 	return d
 }
 
@@ -53,6 +54,19 @@ func (n *Node) checkRanks() error {
 		return fmt.Errorf("op is %q, want sum or mean", op)
 	}
 	return n.bare()
+}
+
+// Meets is how many parts meet at a collective: one of each rank, or of each of the micro-batches that
+// its ranks run together.
+func (n *Node) Meets() int64 { return n.Int("ranks") * n.Together() }
+
+// Together is how many micro-batches of each rank meet at n: 1 but for an all_reduce that says so. They
+// run together, node by node, and not one after the other.
+func (n *Node) Together() int64 {
+	if n.Op != OpAllReduce {
+		return 1
+	}
+	return n.Int("micro")
 }
 
 // MaxShift bounds the power of two that an all_reduce divides by.
@@ -75,7 +89,10 @@ func (n *Node) checkMessage() error {
 	if msg != F32 && (!msg.Low() || op == "max") {
 		return fmt.Errorf("msg is %s: want f32, or a 16-bit float for a sum or mean", msg)
 	}
-	if r := n.Int("ranks"); n.Flag("tree") && (op != "sum" || r&(r-1) != 0) {
+	if m, d := n.Together(), n.In[0].Type.DType; m < 1 || m > 1<<MaxTree || m > 1 && (!n.Flag("tree") || d != F32 && !d.Low()) {
+		return fmt.Errorf("micro is %d: want 1, or a tree of 2 to %d micro-batches that adds floats of up to 32 bits", m, 1<<MaxTree)
+	}
+	if r := n.Meets(); n.Flag("tree") && (op != "sum" || r&(r-1) != 0) {
 		return fmt.Errorf("tree: op is %s over %d ranks, want a sum over a power of two", op, r)
 	}
 	if s := n.Int("shift"); s < 0 || s > MaxShift {

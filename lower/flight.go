@@ -27,6 +27,17 @@ func (s *Step) sends() bool {
 	return s.Kernel != nil && s.Kernel.Node.Def().Is(ir.Collective) && s.Kernel.Node.Int("ranks") > 1
 }
 
+// together is how many micro-batches meet at a step.
+func (s *Step) together() int64 {
+	if s.Kernel == nil {
+		return 1
+	}
+	return s.Kernel.Node.Together()
+}
+
+// Meets reports whether micro-batches of a rank meet at a step.
+func (s *Step) Meets() bool { return s.together() > 1 }
+
 // number is the place of the message that a step sends.
 func (s *Step) number() int64 {
 	if s.Transfer != nil {

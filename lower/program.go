@@ -95,12 +95,23 @@ type Program struct {
 	MaxLive, Separate int64
 }
 
-// Total is the bytes of all arenas.
+// Total is the bytes of all arenas. Micro-batches that run together have inputs and a work arena each.
 func (p *Program) Total() (sum int64) {
 	for _, n := range p.Arenas {
 		sum += n
 	}
-	return sum
+	return sum + (p.Together()-1)*(p.Arenas[InputArena]+p.Arenas[WorkArena])
+}
+
+// Together is how many micro-batches run together, step by step, because messages are among them; 1:
+// they run one after the other.
+func (p *Program) Together() int64 {
+	for i := range p.Parts[Micro] {
+		if n := p.Parts[Micro][i].together(); n > 1 {
+			return n
+		}
+	}
+	return 1
 }
 
 // Var is a declaration and the buffer that holds it.

@@ -23,6 +23,7 @@ type slicedRun struct {
 	policy ampc.Policy
 	slices int
 	rows   int    // of all slices
+	norms  bool   // use the moments of all slices
 	from   string // a checkpoint
 	dir    string // where checkpoints go
 }
@@ -39,9 +40,9 @@ func (s slicedRun) train(w world.World, feeds []ampc.Feed) (losses []float64, ch
 	c.Policy, c.Clip.Norm, c.EMA = s.policy, 1, 0.9
 	if s.policy.Low == ampc.F16 {
 		c.Scaler = ampc.Dynamic()
-		c.Scaler.Init = 1 << 24 // the first steps are skipped
+		c.Scaler.Init = 1 << 20 // the first steps are skipped
 	}
-	c.Parallel = ampc.Parallel{World: w, Slices: s.slices, Bucket: 4096}
+	c.Parallel = ampc.Parallel{World: w, Slices: s.slices, SyncNorms: s.norms, Bucket: 4096}
 	step, err := z.Model.Train(c, z.Steps[0].Losses...)
 	if err != nil {
 		return nil, nil, err
@@ -110,15 +111,15 @@ func (s slicedRun) on(t *testing.T, n int, feeds []ampc.Feed) (losses []float64,
 
 // TestSlicesHaveTheSameBits: with slices, losses and checkpoints after some steps are the
 // same bytes on 1, 2 and 4 ranks, dropout, labels that are ignored in unequal numbers, slices
-// without any, and skipped steps included, and so they are where another number of ranks
-// resumes from a checkpoint.
+// without any, skipped steps and norms over all slices included, and so they are where another number
+// of ranks resumes from a checkpoint.
 func TestSlicesHaveTheSameBits(t *testing.T) {
-	const slices, rows, steps = 8, 16, 6
 	policies := []ampc.Policy{{}, ampc.MixedF16(), ampc.MixedBF16()}
 	if testing.Short() {
 		policies = policies[1:2]
 	}
-	for _, query := range []string{"mlp?in=20&hidden=16", "gpt?layers=1&dim=16&heads=2&seq=8&vocab=24&dropout=0.1"} {
+	for query, slices := range map[string]int{"mlp?in=20&hidden=16": 8, "gpt?layers=1&dim=16&heads=2&seq=8&vocab=24&dropout=0.1": 8, "resnet8?width=4&size=8": 4} {
+		rows, steps := 2*slices, 5
 		z, err := models.Open(fmt.Sprintf("%s&batch=%d", query, rows))
 		if err != nil {
 			t.Fatal(err)
@@ -135,13 +136,15 @@ func TestSlicesHaveTheSameBits(t *testing.T) {
 		}
 		for _, p := range policies {
 			t.Run(z.Name+"/"+p.Name, func(t *testing.T) {
-				s := slicedRun{query: query, policy: p, slices: slices, rows: rows, dir: t.TempDir()}
+				s := slicedRun{query: query, norms: z.Name == "resnet8", policy: p, slices: slices, rows: rows, dir: t.TempDir()}
 				wantLosses, want := s.on(t, 1, feeds)
 				if p.Low == ampc.F16 && wantLosses[1] == wantLosses[3] {
 					t.Errorf("the first step was not skipped: scales %v", wantLosses)
 				}
-				_, half := s.on(t, 4, feeds[:3])
-				for _, n := range []int{2, 4, 8} {
+				if p.Low == ampc.F16 && wantLosses[2*steps-1] != wantLosses[2*steps-3] {
+					t.Errorf("the last step was skipped: scales %v", wantLosses)
+				}
+				for n := 2; n <= slices; n *= 2 {
 					losses, got := s.on(t, n, feeds)
 					if fmt.Sprint(losses) != fmt.Sprint(wantLosses) {
 						t.Errorf("%d ranks: losses %v, one process has %v", n, losses, wantLosses)
@@ -150,6 +153,10 @@ func TestSlicesHaveTheSameBits(t *testing.T) {
 						t.Errorf("%d ranks: another checkpoint than one process", n)
 					}
 				}
+				if p.Name != policies[0].Name {
+					return
+				}
+				_, half := s.on(t, 4, feeds[:3])
 				s.from = filepath.Join(s.dir, "half")
 				if err := os.WriteFile(s.from, half, 0o600); err != nil {
 					t.Fatal(err)

@@ -245,8 +245,13 @@ func (t *training) checkSliced(c *Context) error {
 		return fmt.Errorf("parallel: of %d slices each rank has %d in one step, and Micro is %d: leave Micro out", c.Parallel.Slices, n, c.Micro)
 	case c.BadMicro == DropMicro:
 		return fmt.Errorf("parallel: slices and micro-batches that are left out: let the step be skipped instead (BadMicro)")
-	case len(t.pending) > 0:
-		return fmt.Errorf("parallel: slices and the running statistics %s, which depend on the order of micro-batches: leave out slices, or the norm over the batch", t.pending[0].state)
+	case c.Parallel.together() && len(t.inner) > 0:
+		return fmt.Errorf("parallel: slices, SyncNorms and a scale inside the forward pass: leave one out")
+	}
+	for _, p := range t.pending {
+		if !p.agreed {
+			return fmt.Errorf("parallel: slices and the running statistics %s, which depend on the order of micro-batches: set SyncNorms, or leave out slices", p.state)
+		}
 	}
 	return nil
 }
@@ -363,6 +368,9 @@ func (a *accumulator) outputs() {
 // pending copy of the previous one; a dropped one does not change it. The first count nodes of the
 // forward section are those of the micro-batch itself.
 func (a *accumulator) statistics(count int) {
+	if a.c.Parallel.together() { // each has the statistics of all
+		return
+	}
 	starts := map[*ir.Value]*ir.Value{}
 	for i := range a.t.pending {
 		p := &a.t.pending[i]

@@ -50,6 +50,7 @@ type scheduleNode struct {
 	name  int32 // smallest rank of the names of its nodes
 	turn  int32 // entries of the heap with a smaller turn are out of date
 	sends bool  // a message, or a cast that one waits for: starts as soon as possible, while later steps run
+	above bool  // reads the next value of an accumulator (levelsTogether): runs directly after that is written
 	last  bool  // writes a variable that another schedule node of the section reads
 	done  bool
 	late  bool // runs directly before its first reader (repeatLate)
@@ -164,6 +165,7 @@ func (o *orderer) writeLast() {
 func (o *orderer) messagesInOrder() {
 	var last [ir.NumSections]*ir.Node
 	var sent []*ir.Node
+	together := false
 	for _, n := range o.g.Nodes {
 		if n.Def().Is(ir.Collective) {
 			sent = append(sent, n)
@@ -173,11 +175,26 @@ func (o *orderer) messagesInOrder() {
 	for _, n := range sent {
 		u := &o.schedule[o.scheduled[n.ID]]
 		u.sends = true
+		together = together || n.Together() > 1
 		o.castsFirst(n)
 		if before := last[u.sec]; before != nil {
 			u.reads = append(u.reads, before.Out[0])
 		}
 		last[u.sec] = n
+	}
+	if together {
+		o.levelsTogether()
+	}
+}
+
+// levelsTogether orders what reads the next value of an accumulator, as a level of a tree over
+// micro-batches reads that of the level below, directly after it is written. Where micro-batches meet at
+// messages, no message is then between the two: the next micro-batch, which runs up to the same message,
+// overwrites the accumulator.
+func (o *orderer) levelsTogether() {
+	for i := range o.schedule {
+		u := &o.schedule[i]
+		u.above = u.sec < ir.Update && slices.ContainsFunc(u.reads, func(v *ir.Value) bool { return v.Next != nil })
 	}
 }
 
@@ -418,7 +435,7 @@ func (o *orderer) push(h *readyHeap, i int32) {
 		}
 	}
 	u.turn++
-	h.push(ready{u.sends, u.last, cost, u.depth, u.name, i, u.turn})
+	h.push(ready{u.above, u.sends, u.last, cost, u.depth, u.name, i, u.turn})
 }
 
 // run updates the state after u: its readers may become ready, and the last readers of its operands
@@ -464,14 +481,16 @@ const maxRecost = 64
 
 // ready is a schedule node whose operands are computed.
 type ready struct {
-	sends, last bool
-	cost        int64
-	depth, name int32
-	node, turn  int32
+	above, sends, last bool
+	cost               int64
+	depth, name        int32
+	node, turn         int32
 }
 
 func (a ready) less(b ready) bool {
 	switch {
+	case a.above != b.above:
+		return a.above
 	case a.sends != b.sends:
 		return a.sends
 	case a.last != b.last:

@@ -67,8 +67,6 @@ func (p Parallel) checkSlices() error {
 		return fmt.Errorf("parallel: %d slices: want a power of two, at most %d", p.Slices, 1<<ir.MaxTree)
 	case ranks&(ranks-1) != 0 || ranks > p.Slices:
 		return fmt.Errorf("parallel: %d slices on %d ranks: want a power of two of ranks, at most one for each slice", p.Slices, ranks)
-	case p.SyncNorms:
-		return fmt.Errorf("parallel: slices and SyncNorms: a norm over all ranks needs all slices at once: leave one out")
 	case p.Message.Low():
 		return fmt.Errorf("parallel: slices with messages in %s, which round what the slices of a rank add up to: send f32", p.Message)
 	}
@@ -77,6 +75,13 @@ func (p Parallel) checkSlices() error {
 
 // micro is the number of slices of each rank.
 func (p Parallel) micro() int { return p.Slices / max(p.Ranks, 1) }
+
+// parts is the number of parts that the batch has: slices, or what each rank runs at a time.
+func (p Parallel) parts() int64 { return int64(max(p.Slices, p.Ranks)) }
+
+// together reports whether the slices of a rank run together, because the norms of each need the
+// moments of all.
+func (p Parallel) together() bool { return p.SyncNorms && p.Slices > 0 }
 
 // levels is the number of levels of the tree over the slices of one rank.
 func (p Parallel) levels() int64 { return int64(max(bits.Len(uint(p.micro()))-1, 1)) }
@@ -90,7 +95,7 @@ const maxRanks = 1 << 16
 
 // sum returns the attributes of a sum over the ranks.
 func (p Parallel) sum() ir.Attrs {
-	a := ir.A("ranks", int64(p.Ranks))
+	a := ir.A("ranks", int64(max(p.Ranks, 1)))
 	if p.Slices > 0 {
 		return a.With("tree", true)
 	}
@@ -518,7 +523,7 @@ func (a *accumulator) statisticsAcrossRanks() {
 	var own []*pendingStat
 	var vs []*ir.Value
 	for i := range a.t.pending {
-		if p := &a.t.pending[i]; !p.agreed || a.c.accumulates() {
+		if p := &a.t.pending[i]; !p.agreed || a.c.accumulates() && !a.c.Parallel.together() {
 			own, vs = append(own, p), append(vs, p.next)
 		}
 	}

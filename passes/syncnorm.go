@@ -8,10 +8,15 @@ import (
 
 // synchronize replaces batch norms by norms with the statistics of all ranks: sums and sums of
 // squares are added over the ranks, then divided by the number of all elements. Their gradients,
-// with those of the sums, follow from the rows.
+// with those of the sums, follow from the rows. With slices the sums are over all slices, in their tree:
+// those of a rank run together.
 func (t *training) synchronize(g *ir.Graph, c *Context) error {
-	if !c.Parallel.SyncNorms || !c.Parallel.several() {
+	if !c.Parallel.SyncNorms || !c.Parallel.several() && c.Parallel.Slices == 0 {
 		return nil
+	}
+	over := c.Parallel.sum()
+	if n := c.Parallel.micro(); n > 1 {
+		over = over.With("micro", int64(n))
 	}
 	b, to := ir.Edit(g), map[*ir.Value]*ir.Value{}
 	for _, n := range slices.Clone(g.Body[ir.Forward]) {
@@ -24,11 +29,11 @@ func (t *training) synchronize(g *ir.Graph, c *Context) error {
 				n.In[i] = w
 			}
 		}
-		made := b.Deriving(n, "").In(ir.Forward).Named(n.Out[0].Name+".ranks").SharedBatchNorm(n, int64(c.Parallel.Ranks), func(x *ir.Value) *ir.Value {
+		made := b.Deriving(n, "").In(ir.Forward).Named(n.Out[0].Name+".ranks").SharedBatchNorm(n, c.Parallel.parts(), func(x *ir.Value) *ir.Value {
 			if x == nil {
 				return nil
 			}
-			return t.collective(b.In(ir.Forward).Named("all."+n.Out[0].Name), ir.A("ranks", int64(c.Parallel.Ranks)), []*ir.Value{x})[0]
+			return t.collective(b.In(ir.Forward).Named("all."+n.Out[0].Name), over, []*ir.Value{x})[0]
 		})
 		if b.Err() != nil {
 			return b.Err()

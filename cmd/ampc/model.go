@@ -54,6 +54,8 @@ type modelFlags struct {
 	infer        bool
 	ranks        int
 	shard        bool
+	syncNorms    bool
+	slices       int
 	message      string
 	scale        string
 	disable      []string
@@ -81,6 +83,8 @@ func (f *modelFlags) add(c *cobra.Command) {
 	fl.BoolVar(&f.infer, "infer", false, "compile the forward pass only, without backward and update")
 	fl.BoolVar(&f.shard, "shard", false, "with --ranks: each rank keeps a part of weights, moments and averages (ZeRO stage 1)")
 	fl.StringVar(&f.message, "message", "", "with --ranks: "+messageHelp)
+	fl.BoolVar(&f.syncNorms, "sync-norms", false, "with --ranks or --slices: batch norms use the moments of all rows")
+	fl.IntVar(&f.slices, "slices", 0, "compile the step of `N` slices, a power of two, that are added in one tree; the model's batch is that of one slice (default: none)")
 	fl.IntVar(&f.ranks, "ranks", 1, "compile the step of one of `N` ranks, each of which has the model's batch")
 	fl.StringVar(&f.scale, "scaler", "", scalerHelp)
 	fl.StringArrayVar(&f.set, "set", nil, setHelp)
@@ -177,6 +181,15 @@ func (o *openedModel) apply(f *modelFlags) error {
 	p = withAlgorithm(p, f.algorithm)
 	o.config.Policy, o.config.Micro, o.ranks = p, f.micro, f.ranks
 	o.config.Parallel.Shard, o.config.Chunks = f.shard, f.chunks
+	o.config.Parallel.SyncNorms, o.config.Parallel.Slices = f.syncNorms, f.slices
+	switch {
+	case f.slices < 0:
+		return usagef("--slices %d: want a power of two, or 0 for none", f.slices)
+	case f.slices > 0 && f.micro > 1:
+		return usagef("--micro %d: slices are the micro-batches: leave --micro out", f.micro)
+	case f.slices > 0:
+		o.config.Micro = max(f.slices/max(f.ranks, 1), 1)
+	}
 	if o.config.Parallel.Message, err = parseMessage(f.message); err != nil {
 		return err
 	}

@@ -31,6 +31,7 @@ type settings struct {
 	Micro       int      `json:"micro"`
 	Slices      int      `json:"slices,omitempty"`
 	Shard       bool     `json:"shard,omitempty"`
+	SyncNorms   bool     `json:"sync_norms,omitempty"`
 	Message     string   `json:"message,omitempty"`
 	Memory      string   `json:"memory,omitempty"`
 	Chunks      int      `json:"chunks,omitempty"`
@@ -46,7 +47,7 @@ type settings struct {
 func (t *trainer) settings() (string, error) {
 	f := t.flags
 	s := settings{Policy: f.policy, PolicyText: t.policy.String(), Scaler: f.scaler, InitScale: f.initScale, GrowthEvery: f.growthEvery, Rate: f.rate,
-		Steps: f.steps, Micro: f.micro, Slices: f.slices, Shard: f.shard, Message: f.message, Memory: f.memory, Chunks: f.chunks, Text: absolute(f.text...), Data: absolute(f.data...), HeldOut: strings.Join(absolute(f.heldOut), ""), Losses: f.losses, Dims: f.dims, Optimizer: f.optimizer, Digest: t.digest}
+		Steps: f.steps, Micro: f.micro, Slices: f.slices, Shard: f.shard, SyncNorms: f.syncNorms, Message: f.message, Memory: f.memory, Chunks: f.chunks, Text: absolute(f.text...), Data: absolute(f.data...), HeldOut: strings.Join(absolute(f.heldOut), ""), Losses: f.losses, Dims: f.dims, Optimizer: f.optimizer, Digest: t.digest}
 	text, err := json.Marshal(s)
 	return string(text), err
 }
@@ -164,6 +165,7 @@ func (f *trainFlags) inheritSettings(o *origin, spec string, given func(flag str
 		"micro":        func() { f.micro = s.Micro },
 		"slices":       func() { f.slices = s.Slices },
 		"shard":        func() { f.shard = s.Shard },
+		"sync-norms":   func() { f.syncNorms = s.SyncNorms },
 		"message":      func() { f.message = s.Message },
 		"chunks":       func() { f.chunks = s.Chunks },
 		"memory":       func() { f.memory = s.Memory },

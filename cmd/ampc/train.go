@@ -30,6 +30,7 @@ type trainFlags struct {
 	steps, micro   int
 	slices         int
 	shard          bool
+	syncNorms      bool
 	message        string
 	seed           int64
 	initScale      float64
@@ -65,6 +66,7 @@ func (f *trainFlags) add(c *cobra.Command) {
 	fl.IntVar(&f.steps, "steps", 0, "total number of steps, those before a resume included (default: as many as take about two minutes)")
 	fl.IntVar(&f.micro, "micro", 1, microHelp)
 	fl.BoolVar(&f.shard, "shard", false, "on several ranks: each keeps and updates a part of weights, moments and averages (ZeRO stage 1)")
+	fl.BoolVar(&f.syncNorms, "sync-norms", false, "on several ranks, or with --slices: batch norms use the moments of the whole batch")
 	fl.StringVar(&f.message, "message", "", "on several ranks: "+messageHelp)
 	fl.IntVar(&f.slices, "slices", 0, "cut each batch into `N` slices, a power of two, that are added in one tree: the same bits for every number of ranks up to N (default: none)")
 	fl.StringVar(&f.memory, "memory", "", memoryHelp)
@@ -388,6 +390,7 @@ func newTrainer(c *cobra.Command, spec string, f *trainFlags, device runtime.Bac
 		config.Parallel = ampc.DataParallel(f.group)
 		config.Parallel.Shard, config.Parallel.Message = f.shard, message
 	}
+	config.Parallel.SyncNorms = f.syncNorms
 	if config.Parallel.Slices = f.slices; f.slices > 0 {
 		config.Micro = 0
 	}

@@ -12,12 +12,13 @@ import (
 var collectiveFns = map[ir.Op]fn{ir.OpAllReduce: evalAllReduce, ir.OpAllGather: evalAllGather, ir.OpReduceScatter: evalReduceScatter}
 
 // Exchange hands a collective's operands, as this rank sends them, to the other ranks
-// and returns what every rank sends, in order of ranks.
+// and returns what every rank sends, in order of ranks. Where micro-batches of a rank meet, too, it
+// returns what each of them sends.
 type Exchange func(n *ir.Node, sent []*Tensor) ([][]*Tensor, error)
 
 // operandsOfAll returns the operands of all ranks, in order of ranks.
 func (c *call) operandsOfAll() ([][]*Tensor, error) {
-	ranks := int(c.Int("ranks"))
+	ranks := int(c.Meets())
 	if ranks == 1 {
 		return [][]*Tensor{c.in}, nil
 	}

@@ -2,6 +2,7 @@ package eval
 
 import (
 	"fmt"
+	"slices"
 
 	"ampc/ir"
 )
@@ -35,6 +36,13 @@ func Step(g *ir.Graph, env map[string]*Tensor, feeds []map[string]*Tensor, o Opt
 	}
 	if err := r.part(ir.Prepare); err != nil {
 		return nil, err
+	}
+	if slices.ContainsFunc(g.Body[ir.Forward], func(n *ir.Node) bool { return n.Together() > 1 }) {
+		last, err := r.together(env, feeds)
+		if err != nil {
+			return nil, err
+		}
+		return last.res, last.part(ir.Update)
 	}
 	for i, feed := range feeds {
 		if err := r.feed(i, env, feed); err != nil {
@@ -113,33 +121,41 @@ func (r *runner) part(sections ...ir.Section) error {
 	next := map[*ir.Value]*Tensor{}
 	for _, s := range sections {
 		for _, n := range r.g.Body[s] {
-			if r.opt.Stop != nil {
-				if err := r.opt.Stop(); err != nil {
-					return err
-				}
-			}
-			in := make([]*Tensor, len(n.In))
-			for i, v := range n.In {
-				if v != nil {
-					in[i] = r.now[v]
-				}
-			}
-			out, err := Node(n, in, r.opt)
-			if err != nil {
+			if err := r.node(n, r.opt, next); err != nil {
 				return err
-			}
-			for i, v := range n.Out {
-				r.now[v] = out[i]
-				if v.Next != nil {
-					next[v.Next] = out[i]
-				} else {
-					r.res.Values[v.Name] = out[i]
-				}
 			}
 		}
 	}
 	for v, t := range next {
 		r.now[v], r.res.Next[v.Name] = t, t
+	}
+	return nil
+}
+
+// node evaluates one node. What it writes to variables is in next.
+func (r *runner) node(n *ir.Node, o Options, next map[*ir.Value]*Tensor) error {
+	if o.Stop != nil {
+		if err := o.Stop(); err != nil {
+			return err
+		}
+	}
+	in := make([]*Tensor, len(n.In))
+	for i, v := range n.In {
+		if v != nil {
+			in[i] = r.now[v]
+		}
+	}
+	out, err := Node(n, in, o)
+	if err != nil {
+		return err
+	}
+	for i, v := range n.Out {
+		r.now[v] = out[i]
+		if v.Next != nil {
+			next[v.Next] = out[i]
+		} else {
+			r.res.Values[v.Name] = out[i]
+		}
 	}
 	return nil
 }

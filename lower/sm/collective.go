@@ -23,6 +23,9 @@ const exchangeMost = 64
 // drops NaN.
 func reducible(n *ir.Node) bool {
 	d := n.In[0].Type.DType
+	if n.Together() > 1 {
+		return false
+	}
 	if d.Float() {
 		return (d == ir.F32 || d.Low()) && n.Str("op") != "max" && (!ordered(n) || n.Int("ranks") <= exchangeMost)
 	}

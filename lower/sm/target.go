@@ -192,6 +192,9 @@ func (t Target) Refusal(n *ir.Node) string {
 			return fmt.Sprintf("%s does not compute it in f64: cast to f32", t)
 		}
 	}
+	if n.Together() > 1 {
+		return fmt.Sprintf("%s runs micro-batches one after the other: train with slices and SyncNorms on the CPU", t)
+	}
 	if n.Def().Is(ir.Collective) {
 		return fmt.Sprintf("%s sends sums and means of f32 and 16-bit floats, among at most 64 ranks where NCCL does not add them, sums of integers, the largest of integers and bools, and parts along the first axis: train across ranks on the CPU", t)
 	}

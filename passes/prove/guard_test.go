@@ -60,6 +60,8 @@ var variants = map[string]func(c *passes.Config){
 	"ranks clip":   func(c *passes.Config) { c.Parallel.Ranks, c.Clip, c.EMA = 4, passes.Clip{Norm: 1}, 0.9 },
 	"ranks 16":     func(c *passes.Config) { c.Parallel = passes.Parallel{Ranks: 4, Message: ir.F16} },
 	"slices":       func(c *passes.Config) { c.Parallel, c.Micro = passes.Parallel{Ranks: 2, Slices: 8}, 4 },
+	"slices norms": func(c *passes.Config) { c.Parallel, c.Micro = passes.Parallel{Ranks: 2, Slices: 8, SyncNorms: true}, 4 },
+	"norms alone":  func(c *passes.Config) { c.Parallel, c.Micro = passes.Parallel{Slices: 4, SyncNorms: true}, 4 },
 	"low":          func(c *passes.Config) { c.Policy = mustPolicy("o3-f16") },
 }
 
@@ -75,8 +77,11 @@ func mustPolicy(name string) passes.Policy {
 func step(t *testing.T, variant string) (string, prove.Rules) {
 	t.Helper()
 	text := plain
-	if variant == "ranks lookup" {
+	switch variant {
+	case "ranks lookup":
 		text = lookup
+	case "slices norms", "norms alone":
+		text = normed
 	}
 	g, err := ir.Parse("plain.ir", []byte(text))
 	if err != nil {

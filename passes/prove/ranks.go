@@ -16,6 +16,10 @@ import "ampc/ir"
 //     pass, it is agreed on.
 //   - Every value that is written to a variable that outlives the step is agreed on, and so is its
 //     skip predicate.
+//   - Where micro-batches of a rank meet or are added up in a tree, all messages of the forward and the
+//     backward pass are among all of them, and what outlives the step is written from accumulators and
+//     from values that are equal for all micro-batches. That holds for one rank, too, whose accumulators
+//     are agreed on.
 //   - A sharded variable, of which each rank has a part, is read as a whole only by gathering the
 //     parts. A part is written from parts of tensors of the same size, element by element, and from
 //     values that are agreed on.
@@ -45,7 +49,10 @@ func (p *proof) ranks() {
 	r.counts()
 	r.writes()
 	r.returns()
-	r.predicates()
+	r.together(sent)
+	if r.ranks > 1 {
+		r.predicates()
+	}
 }
 
 // rankRule is what the rule ranks has found out about values.
@@ -55,6 +62,14 @@ type rankRule struct {
 	next   map[*ir.Value]*ir.Value // the value that is written to a variable
 	local  map[*ir.Value]bool      // not agreed on
 	summed map[*ir.Value]bool      // computed from a sum over ranks that the backward pass or the update makes
+}
+
+// parts names what values may differ between.
+func (r *rankRule) parts() string {
+	if r.ranks == 1 {
+		return "micro-batches"
+	}
+	return "ranks"
 }
 
 // order compares each message with the one before. The graph lists messages in the order in which
@@ -86,11 +101,11 @@ func (r *rankRule) message(n *ir.Node) {
 		case gathers && !r.isLocal(v):
 			r.p.report(n, "gathers %s, which is equal on all ranks", v)
 		case n.Str("op") == "sum" && !r.isLocal(v) && (!r.backward(v) || r.isSum(v)): // a gradient that no data reach is a part all the same
-			r.p.report(n, "sums %s, which is equal on all ranks", v)
+			r.p.report(n, "sums %s, which is equal on all %s", v, r.parts())
 		case !gathers && n.Str("op") != "sum" && r.backward(v):
 			r.p.report(n, "takes the %s of %s, of which the ranks have parts", n.Str("op"), v)
 		case r.p.sec[n.ID] > ir.Forward && r.isSum(v) && !(gathers && r.ofParts(v)):
-			r.p.report(n, "sums %s, which is a sum over the ranks already", v)
+			r.p.report(n, "sums %s, which is a sum over the %s already", v, r.parts())
 		}
 		seen[v] = true
 	}
@@ -118,7 +133,7 @@ func (r *rankRule) isLocal(v *ir.Value) bool {
 	yes := false
 	switch {
 	case v.Def == nil:
-		yes = v.Kind == ir.Input || v.Attr.Get("role") == "acc" || v.PartOf() != ""
+		yes = v.Kind == ir.Input || v.Attr.Get("role") == "acc" && r.ranks > 1 || v.PartOf() != ""
 	case v.Def.Def().Is(ir.Collective):
 		yes = v.Def.Op == ir.OpReduceScatter
 	default:
@@ -202,7 +217,7 @@ func (r *rankRule) writes() {
 			r.p.judged++
 			for _, x := range operandsOf(n) {
 				if r.isLocal(x) && !r.partLike(x, v.Next) {
-					r.p.report(n, "writes %s from %s, which differs between ranks", v.Next, x)
+					r.p.report(n, "writes %s from %s, which differs between %s", v.Next, x, r.parts())
 				}
 			}
 		}
@@ -218,7 +233,7 @@ func (r *rankRule) returns() {
 		}
 		r.p.judged++
 		if r.isLocal(v) && r.p.guards().from(v) == fromForward {
-			r.p.report(n, "is result %d of the step and differs between ranks", i)
+			r.p.report(n, "is result %d of the step and differs between %s", i, r.parts())
 		}
 	}
 }
@@ -251,4 +266,28 @@ func operandsOf(n *ir.Node) []*ir.Value {
 		}
 	}
 	return vs
+}
+
+// together requires that micro-batches which meet at some message, or are added up in a tree, meet at all
+// messages of the forward and the backward pass.
+func (r *rankRule) together(sent []*ir.Node) {
+	micro := int64(1)
+	for _, n := range sent {
+		micro = max(micro, n.Together())
+	}
+	for _, n := range r.p.g.Nodes {
+		if n.Op == ir.OpAccumTree && n.Int("level") > 0 {
+			micro = max(micro, 2<<n.Int("level"))
+		}
+	}
+	for _, n := range sent {
+		r.p.judged++
+		want := micro
+		if s := r.p.sec[n.ID]; s != ir.Forward && s != ir.Backward {
+			want = 1
+		}
+		if n.Together() != want {
+			r.p.report(n, "is among %d micro-batches of each rank, want %d", n.Together(), want)
+		}
+	}
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// rankFaults are faults of a step on four ranks: what matches from becomes to; each is
+// rankFaults are faults of a step on several ranks, or of one in slices: what matches from becomes to; each is
 // reported with these words.
 var rankFaults = []struct{ variant, what, from, to, want string }{
 	{"ranks", "a bucket is dropped", `%sum.w = all_reduce %d.w .*`, `%sum.w = neg %d.w`, "differs between ranks"},
@@ -39,6 +39,11 @@ var rankFaults = []struct{ variant, what, from, to, want string }{
 	{"slices", "a part of the slices is summed", `all_reduce %amp.acc/w, %amp.acc/b`, `all_reduce %amp.acc.level0/w, %amp.acc/b`, "holds a part of the micro-batches and is read"},
 	{"slices", "a level counts something else", `%amp.acc.level0/w, %d.w {micro=%amp.micro`, `%amp.acc.level0/w, %d.w {micro=%amp.zero`, "is not the number of the micro-batch"},
 	{"slices", "a mean of sums", `all_reduce %amp.acc/w, %amp.acc/b {ranks=2 seq=1 tree}`, `all_reduce %amp.acc/w, %amp.acc/b {op=mean ranks=2 seq=1}`, "takes the mean of %amp.acc/w"},
+	{"slices norms", "a norm of one slice", `%all.n = all_reduce %n.ranks {micro=4 ranks=2`, `%all.n = all_reduce %n.ranks {ranks=2`, "is among 1 micro-batches of each rank, want 4"},
+	{"slices norms", "norms of each slice", `{micro=4 ranks=2`, `{ranks=2`, "is among 1 micro-batches of each rank, want 4"},
+	{"slices norms", "gradients of slices that meet after them", `%amp.acc/c {ranks=2`, `%amp.acc/c {micro=4 ranks=2`, "is among 4 micro-batches of each rank, want 1"},
+	{"norms alone", "a statistic of one slice", `commit %mean, %n.new_mean`, `commit %mean, %n.ranks`, "writes %mean from %n.ranks, which differs between micro-batches"},
+	{"norms alone", "a gradient of one slice", `adam %w, %amp.acc/w,`, `adam %w, %d.w,`, "from %d.w, which differs between micro-batches"},
 	{"ranks drop", "a dropped micro-batch of one rank", `eq %sum.amp.acc.kept, %amp.zero`, `eq %amp.acc.kept, %amp.zero`, "differs between ranks"},
 	{"ranks drop", "an accumulator is not summed", `adam %b, %sum.b,`, `adam %b, %amp.acc/b,`, "differs between ranks"},
 	{"ranks drop", "an overflow of one rank", `or %any.found_inf, %sum.amp.acc.lost`, `or %any.found_inf, %amp.acc.lost`, "differs between ranks"},
@@ -53,6 +58,24 @@ forward:
   %e = embedding %table, %ids : f32[4,4]
   %z = linear %e, %table {tb} : f32[4,40]
   %sum, %count = cross_entropy %z, %y {ignore=-1} : f32[], f32[]
+  %loss = div %sum, %count : f32[]
+  return %loss
+}
+`
+
+// normed has a batch norm with running statistics.
+const normed = `graph @normed {
+  input %x : f32[4,8]
+  input %y : i32[4]
+  param %w : f32[8,5] = normal(0, 0.3)
+  param %s : f32[5] = 1
+  param %c : f32[5] = 0
+  state %mean : f32[5] = 0
+  state %var : f32[5] = 1
+forward:
+  %h = matmul %x, %w : f32[4,5]
+  %n, %n.mean, %n.rstd, %n.new_mean, %n.new_var = batch_norm %h, %s, %c, %mean, %var : f32[4,5], f32[5], f32[5], f32[5], f32[5]
+  %sum, %count = cross_entropy %n, %y : f32[], f32[]
   %loss = div %sum, %count : f32[]
   return %loss
 }

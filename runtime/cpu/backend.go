@@ -72,7 +72,7 @@ func (b *Backend) take() *execContext {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.idle) == 0 {
-		c := &execContext{b.m.Fork(), b.made}
+		c := &execContext{m: b.m.Fork(), i: b.made}
 		b.made++
 		return c
 	}

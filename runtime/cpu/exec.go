@@ -58,6 +58,7 @@ type exec struct {
 	fault atomic.Pointer[fault]
 	count runtime.Counters
 
+	beside      []*exec          // of the micro-batches that run together with this one, which is the last
 	inFlight    []*world.Message // messages that have started and not finished, in order of start
 	nextMessage int              // index in Program.Messages of the first message that has not finished
 	observers
@@ -397,23 +398,11 @@ func (e *exec) gradients(ctx context.Context, feeds []runtime.Feed) error {
 	if err := e.prepare(); err != nil {
 		return err
 	}
+	if len(e.beside) > 0 {
+		return e.together(feeds)
+	}
 	for i, f := range feeds {
-		for k := range e.inputs {
-			e.feed(&e.inputs[k], f[e.inputs[k].name].Data)
-		}
-		for _, c := range e.caches {
-			e.mem[c.buffer] = f[c.name].Data
-		}
-		if e.micro != nil {
-			slice[int32](e.micro)[0] = int32(e.tracer.From + i)
-		}
-		if e.slice != nil {
-			first := e.tracer.From
-			if e.of.world != nil {
-				first += e.of.world.Rank() * e.each
-			}
-			slice[int32](e.slice)[0] = int32(first + i)
-		}
+		e.take(i, f)
 		e.pause.clear()
 		if err := e.run(lower.Micro, i); err != nil {
 			return err
@@ -425,6 +414,26 @@ func (e *exec) gradients(ctx context.Context, feeds []runtime.Feed) error {
 		return errInterrupted
 	}
 	return nil
+}
+
+// take fills the inputs of micro-batch i.
+func (e *exec) take(i int, f runtime.Feed) {
+	for k := range e.inputs {
+		e.feed(&e.inputs[k], f[e.inputs[k].name].Data)
+	}
+	for _, c := range e.caches {
+		e.mem[c.buffer] = f[c.name].Data
+	}
+	if e.micro != nil {
+		slice[int32](e.micro)[0] = int32(e.tracer.From + i)
+	}
+	if e.slice != nil {
+		first := e.tracer.From
+		if e.of.world != nil {
+			first += e.of.world.Rank() * e.each
+		}
+		slice[int32](e.slice)[0] = int32(first + i)
+	}
 }
 
 // update runs to its end, even if the step's context ends.
@@ -485,7 +494,15 @@ func (e *exec) run(part lower.Part, micro int) error {
 func (e *exec) part(part lower.Part) error {
 	e.beginMessages(part)
 	defer e.drainMessages()
-	for i := range e.steps[part] {
+	if err := e.stretch(part, 0, len(e.steps[part])); err != nil {
+		return err
+	}
+	return e.awaitMessages(part, len(e.steps[part]))
+}
+
+// stretch runs some steps of a part in order.
+func (e *exec) stretch(part lower.Part, from, to int) error {
+	for i := from; i < to; i++ {
 		s := &e.steps[part][i]
 		if e.interrupted() {
 			return errInterrupted
@@ -514,12 +531,15 @@ func (e *exec) part(part lower.Part) error {
 			return runtime.ErrStopped
 		}
 	}
-	return e.awaitMessages(part, len(e.steps[part]))
+	return nil
 }
 
 // close drops variables and memory, because results that the caller keeps hold a reference to the
 // exec.
 func (e *exec) close() {
+	for _, x := range e.beside {
+		x.close()
+	}
 	e.releaseWeights()
 	e.kept.overwrite()
 	e.kept.moved = nil

@@ -70,6 +70,13 @@ func bindAllGather(c *call) (func(), error) {
 // sender returns a function that starts a message.
 func (c *call) sender(m *world.Message) func() {
 	ranks, e := int(c.Int("ranks")), c.exec
+	if ranks == 1 { // and one micro-batch: it has the sum
+		return func() {
+			for i := range m.In {
+				copy(m.Out[i], m.In[i])
+			}
+		}
+	}
 	return func() {
 		w := e.of.world
 		if w == nil || w.Size() != ranks {

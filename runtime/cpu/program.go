@@ -47,6 +47,17 @@ func (o observers) any() bool {
 type execContext struct {
 	m *kern.Machine
 	i int
+
+	beside []*execContext // of the micro-batches that run together with the last one
+}
+
+// ofMicro returns the context of micro-batch i of those that run together. It has the kernels of c, and
+// work arenas of its own.
+func (c *execContext) ofMicro(i int) *execContext {
+	for len(c.beside) <= i {
+		c.beside = append(c.beside, &execContext{m: c.m, i: c.i})
+	}
+	return c.beside[i]
 }
 
 func load(b *Backend, p *lower.Program, s *store) (*program, error) {
@@ -88,7 +99,7 @@ func (x *program) instance(c *execContext) (*exec, error) {
 		x.store.mu.Lock()
 		defer x.store.mu.Unlock()
 		var err error
-		if e, err = bind(x, c); err != nil {
+		if e, err = bindTogether(x, c); err != nil {
 			return nil, err
 		}
 		x.bound[c] = e
