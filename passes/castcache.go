@@ -1,6 +1,10 @@
 package passes
 
-import "ampc/ir"
+import (
+	"slices"
+
+	"ampc/ir"
+)
 
 // castKey identifies equal casts.
 type castKey struct {
@@ -21,7 +25,7 @@ func castcache(g *ir.Graph, c *Context) error {
 	}
 	var beside [ir.NumSections][]*ir.Node
 	first := map[castKey]*ir.Node{}
-	same := map[*ir.Value]*ir.Value{}
+	same, named := map[*ir.Value]*ir.Value{}, map[*ir.Value][]string{}
 	var hoisted []*ir.Node
 	g.Filter(func(s ir.Section, n *ir.Node) bool {
 		if n.Op != ir.OpCast || n.Out[0].Next != nil {
@@ -33,6 +37,7 @@ func castcache(g *ir.Graph, c *Context) error {
 		v, out := n.In[0], n.Out[0]
 		k := castKey{v, out.Type.DType}
 		if kept := first[k]; kept != nil {
+			named[kept.Out[0]] = append(named[kept.Out[0]], kept.Out[0].Name, out.Name)
 			mergeCast(kept, n)
 			same[out] = kept.Out[0]
 			c.Count("casts_reused", 1)
@@ -61,7 +66,27 @@ func castcache(g *ir.Graph, c *Context) error {
 		g.Body[s] = append(g.Body[s], casts...)
 	}
 	replace(g, same)
+	nameCasts(g, named)
 	return nil
+}
+
+// nameCasts names the casts of shared casts after these, whichever of the equal casts they read
+// before. named has all names of a shared cast.
+func nameCasts(g *ir.Graph, named map[*ir.Value][]string) {
+	if len(named) == 0 {
+		return
+	}
+	for _, n := range g.Nodes {
+		if n.Op != ir.OpCast {
+			continue
+		}
+		v := n.Out[0]
+		name := castName(n.In[0], v.Type.DType)
+		after := slices.ContainsFunc(named[n.In[0]], func(of string) bool { return v.Name == of+"."+v.Type.DType.String() })
+		if after && v.Name != name && g.Value(name) == nil {
+			v.Name = name
+		}
+	}
 }
 
 // storesBeside reports whether a cast of v may be one more store of a step in the section where v
