@@ -32,6 +32,9 @@ type Caps struct {
 	// Products is what the kernel of product n also computes while it stores its result, in dtypes for
 	// which ProductFusion.Fits; nil: nothing.
 	Products func(n *Node) ProductFusion
+	// ChecksNorms: one kernel runs global norms and the finiteness checks of tensors that they read
+	// (RunsChecks).
+	ChecksNorms bool
 	// RecomputesPools: a max pool stores its positions only if something reads them. If the pool is
 	// computed only for its gradient, the gradient searches the image for the positions itself.
 	RecomputesPools bool
@@ -187,6 +190,21 @@ func (c Caps) StoresLow(n *Node) bool {
 		return false
 	}
 	return n.Def().Elem != nil || n.Def().Out[0].StoresLow
+}
+
+// RunsChecks reports whether n is a global norm or a finiteness check, of which one kernel runs
+// several.
+func (c Caps) RunsChecks(n *Node) bool { return c.ChecksNorms && isCheck(n) }
+
+func isCheck(n *Node) bool { return n.Def().Is(TotalNorm) || n.Def().Is(Checks) }
+
+// RunsLaunch reports whether the target has kernels for launches like that of n. A graph that was
+// compiled for another target may have others.
+func (c Caps) RunsLaunch(n *Node) bool {
+	if isCheck(n) {
+		return c.ChecksNorms
+	}
+	return c.Rows != nil || c.Products != nil
 }
 
 // DropsUnread reports whether n's kernel stores result i only if something reads it.

@@ -47,6 +47,8 @@ const (
 	MatrixProduct       // matrix product of operands 0 and 1, plus the operand that is a Bias
 	FiniteExpand        // Expand computes the row for finite operands only: with Inf and NaN, elements may differ
 	External            // computed by foreign code: never merged or repeated; without Grad, a loss that depends on it is an error
+	TotalNorm           // one number of all elements of all operands, whose kernel can run Checks of the same tensors
+	Checks              // one bool: whether operands have elements that are not finite
 	Equivariant         // permuting dimensions of operands and results and its axes alike does not change what it computes
 )
 

@@ -60,6 +60,7 @@ var precisionRows = map[Op]Def{
 	OpAnyNonfinite: {
 		Name: "any_nonfinite", Doc: "Is true where any element of any operand is Inf or NaN.",
 		In: in(Operand{Name: "x", ReadsLow: true, Variadic: true}), Out: out(Result{Name: "y"}), Class: Fixed, Why: "bool", Unit: UnitAny,
+		Flags:  Checks,
 		NoGrad: "is a truth value",
 		Infer:  func(*Node) ([]Type, error) { return []Type{T(Bool)}, nil },
 		Cost:   costOfOperands(1),
@@ -68,7 +69,7 @@ var precisionRows = map[Op]Def{
 	OpGlobalNorm: {
 		Name: "global_norm", Nonfinite: addedUp, Doc: "Is the 2-norm of all elements of all operands g, each times mul (where given).",
 		In:  in(Operand{Name: "mul", Class: Fixed, Optional: true}, Operand{Name: "g", ReadsLow: true, Variadic: true}),
-		Out: out(Result{Name: "y"}), Class: Fixed, Why: "long sums lose bits", Unit: unitNorm, NoGrad: "belongs to the update",
+		Out: out(Result{Name: "y"}), Flags: TotalNorm, Class: Fixed, Why: "long sums lose bits", Unit: unitNorm, NoGrad: "belongs to the update",
 		Infer: func(n *Node) ([]Type, error) {
 			if m := n.In[0]; m != nil && m.Type != T(F32) {
 				return nil, fmt.Errorf("mul %s is %s, want f32[]", m, m.Type)

@@ -10,7 +10,7 @@ type cpu struct{ Shared }
 func (cpu) String() string { return "cpu" }
 
 func (cpu) Caps() ir.Caps {
-	return ir.Caps{NoGraphs: true, Norms: cpuNorms, PostOps: cpuPostOps, RecomputesPools: true, JoinsInPlace: true, Keeps: true, Expander: Expansions(CPU)}
+	return ir.Caps{NoGraphs: true, ChecksNorms: true, Norms: cpuNorms, PostOps: cpuPostOps, RecomputesPools: true, JoinsInPlace: true, Keeps: true, Expander: Expansions(CPU)}
 }
 
 // cpuNorms is what the kernel of channel norm n computes besides its row.
@@ -26,7 +26,7 @@ var cpuPostOps = map[ir.Op]bool{ir.OpEmbedding: true}
 
 // cpuRules are the rules that differ from those of other targets.
 var cpuRules = map[ir.Op]Rule{
-	ir.OpMaxPool: cpuMaxPool, ir.OpMaxPoolGrad: cpuMaxPoolGrad, ir.OpAnyNonfinite: cpuNonfinite,
+	ir.OpMaxPool: cpuMaxPool, ir.OpMaxPoolGrad: cpuMaxPoolGrad,
 	ir.OpAllReduce: KernelRule, ir.OpAllGather: KernelRule, ir.OpReduceScatter: KernelRule, ir.OpCacheAppend: cacheRule, ir.OpCachedAttention: cacheRule,
 }
 
@@ -88,30 +88,5 @@ func cpuMaxPoolGrad(l *Lowerer, n *ir.Node) error {
 	both := *n
 	both.In = []*ir.Value{n.In[0], pool.In[0]}
 	l.emitPoolGrad(&both, pool)
-	return nil
-}
-
-// cpuNonfinite moves the check of gradients to the global norm where it reads them in any case.
-func cpuNonfinite(l *Lowerer, n *ir.Node) error {
-	if err := KernelRule(l, n); err != nil {
-		return err
-	}
-	s := &(*l.steps)[len(*l.steps)-1]
-	operand := map[BufferID]bool{}
-	for _, id := range s.In {
-		operand[id] = true
-	}
-	for i := range *l.steps {
-		norm := &(*l.steps)[i]
-		if norm.Kernel == nil || norm.Kernel.Node.Op != ir.OpGlobalNorm {
-			continue
-		}
-		for _, id := range norm.In[1:] {
-			if operand[id] {
-				s.Kernel.Seen = append(s.Kernel.Seen, id)
-				operand[id] = false
-			}
-		}
-	}
 	return nil
 }

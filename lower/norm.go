@@ -22,7 +22,7 @@ type NormFusion struct {
 	// row that they replace is None or omitted.
 	Prologue, Epilogue *Cluster
 	Made               ir.Reg
-	Beside             *BesideNorm // second channel norm that the same kernel runs, or nil
+	Beside             *KernelPart // second channel norm that the same kernel runs, or nil
 	Total              *RowSum     // sum over the rows of a value of Epilogue, or nil
 }
 
@@ -33,12 +33,28 @@ type RowSum struct {
 	Out int
 }
 
-// BesideNorm is a second norm that the kernel of a norm runs (ir.NormFusion.Beside). Two gradients
-// take the same dy. Of two norms, the first result of this one is the residual of the other: it is
-// rounded to its dtype and is in no buffer.
-type BesideNorm struct {
+// KernelPart is one of several nodes that a kernel runs: a second norm (ir.NormFusion.Beside), or a
+// global norm or a finiteness check (Kernel.Parts). Two gradients of norms take the same dy. Of two
+// norms, the first result of the second one is the residual of the other: it is rounded to its dtype
+// and is in no buffer.
+type KernelPart struct {
 	Node    *ir.Node
-	In, Out []int // numbers of its operands and results in the step; -1: absent, computed by the prologue, or in no buffer
+	In, Out []int // numbers of its operands and results in the step; -1: absent, computed by the prologue, or in no buffer. Operands after those of the step are its results.
+}
+
+// Step is a step that runs the part of s alone.
+func (b *KernelPart) Step(s *Step) *Step {
+	pick := func(from []BufferID, at []int) (ids []BufferID) {
+		for _, i := range at {
+			if i < 0 {
+				ids = append(ids, None)
+			} else {
+				ids = append(ids, from[i])
+			}
+		}
+		return ids
+	}
+	return &Step{Kind: KindKernel, In: pick(slices.Concat(s.In, s.Out), b.In), Out: pick(s.Out, b.Out), Node: s.Node, Kernel: &Kernel{Name: b.Node.Def().Name, Node: b.Node}}
 }
 
 // lowerNorm lowers the cluster of a channel norm: the norm with its epilogue, a sum and a ReLU, or
@@ -151,7 +167,7 @@ func (c *normCluster) operand(v *ir.Value) int {
 
 // beside makes the kernel run norm n, too. Its results have no numbers yet.
 func (c *normCluster) beside(n *ir.Node) {
-	b := &BesideNorm{Node: detached(n)}
+	b := &KernelPart{Node: detached(n)}
 	for _, v := range n.In {
 		at := -1
 		if v != nil {

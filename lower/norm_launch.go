@@ -71,8 +71,8 @@ func (l *Lowerer) lowerGradients(norms, before []*ir.Node) bool {
 
 // besideGradient adds gradient n to step s. Its dy is the given operand or, if made, the prologue's
 // result.
-func (l *Lowerer) besideGradient(s *Step, n *ir.Node, operand int, made bool) *BesideNorm {
-	b := &BesideNorm{Node: detached(n)}
+func (l *Lowerer) besideGradient(s *Step, n *ir.Node, operand int, made bool) *KernelPart {
+	b := &KernelPart{Node: detached(n)}
 	for i, v := range n.In {
 		switch {
 		case v == nil || i == operand && made:
@@ -89,19 +89,4 @@ func (l *Lowerer) besideGradient(s *Step, n *ir.Node, operand int, made bool) *B
 		s.Out = append(s.Out, l.result(v))
 	}
 	return b
-}
-
-// Norm is a step that runs the second norm of s alone.
-func (b *BesideNorm) Norm(s *Step) *Step {
-	pick := func(from []BufferID, at []int) (ids []BufferID) {
-		for _, i := range at {
-			if i < 0 {
-				ids = append(ids, None)
-			} else {
-				ids = append(ids, from[i])
-			}
-		}
-		return ids
-	}
-	return &Step{Kind: KindKernel, In: pick(s.In, b.In), Out: pick(s.Out, b.Out), Node: s.Node, Kernel: &Kernel{Name: b.Node.Def().Name, Node: b.Node}}
 }

@@ -357,10 +357,14 @@ func (k *Kernel) what(p *Program, s *Step) string {
 		}
 	}
 	b.WriteString(k.Fusion.String())
+	for i, part := range k.Parts {
+		if i > 0 {
+			b.WriteString(" +" + part.Node.Def().Name)
+		}
+	}
 	return b.String() + s.postOpsText()
 }
 
-// String names the fused work of a norm, each with a space before it.
 // total is what the kernel of a norm adds up.
 func (e NormFusion) total() string {
 	if e.Epilogue == nil {
@@ -369,6 +373,7 @@ func (e NormFusion) total() string {
 	return e.Epilogue.reg(e.Total.Reg)
 }
 
+// String names the fused work of a norm, each with a space before it.
 func (e NormFusion) String() string {
 	s := ""
 	for _, x := range [...]struct {

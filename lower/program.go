@@ -385,10 +385,9 @@ type Kernel struct {
 	Fusion NormFusion
 	// Sums are the registers of Fusion.Prologue whose channels a GPU's kernel adds up.
 	Sums []ir.Reg
-	// Seen are operands of any_nonfinite that an earlier global_norm of the part reads. On the CPU
-	// the norm checks them for values that are not finite. Bytes counts them nevertheless, as the
-	// cut's price does.
-	Seen []BufferID
+	// Parts are the nodes that the kernel runs if these are several: global norms, and the checks of
+	// the tensors that they read. Name and Node are those of the first one.
+	Parts []*KernelPart
 }
 
 // Moves copies elements without changing them. If Filled, Out[0] is first set to Value as a whole.

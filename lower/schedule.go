@@ -42,7 +42,6 @@ func (l *Lowerer) partition(part Part, clusters bool) (nodes []scheduled, cluste
 		launch, cluster int32
 	}
 	caps := l.p.Target.Caps()
-	launches := caps.Rows != nil || caps.Products != nil
 	open := map[key]int{}
 	pos := int32(0)
 	for _, s := range partSections[part] {
@@ -52,7 +51,7 @@ func (l *Lowerer) partition(part Part, clusters bool) (nodes []scheduled, cluste
 			if elsewherePostOps(caps, n) {
 				k.cluster = 0
 			}
-			if launches && n.Why.Launch > 0 {
+			if n.Why.Launch > 0 && caps.RunsLaunch(n) {
 				k = key{s: s, launch: n.Why.Launch}
 			}
 			if i, ok := open[k]; ok && clusters && k != (key{s: s}) && s != ir.Prepare && !l.opened[k.cluster] { // nodes of prepare are not clustered: a store skips them one by one

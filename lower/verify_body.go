@@ -37,6 +37,9 @@ func (p *Program) verifyBody(s *Step) error {
 		b.nodes, b.tensors = append(b.nodes, c.nodes...), append(b.tensors, c.tensors...)
 	}
 	for _, n := range b.nodes {
+		if s.Kernel != nil && len(s.Kernel.Parts) > 0 {
+			break
+		}
 		at := &b.head
 		if isProduct(n) {
 			at = &b.gemm

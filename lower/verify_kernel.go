@@ -11,6 +11,9 @@ import (
 // kernel checks a kernel step: its row, attributes, types, operands and results, and the fusion of
 // a norm.
 func (b *body) kernel(s *Step) error {
+	if len(s.Kernel.Parts) > 0 {
+		return b.parts(s)
+	}
 	if len(b.nodes) == 1 {
 		b.head = b.nodes[0]
 	}
@@ -33,10 +36,7 @@ func (b *body) kernel(s *Step) error {
 	if s.Epilogue != nil {
 		return b.postOps(s)
 	}
-	if err := errors.Join(b.kernelTypes(s), b.operands(s, max(len(n.In), len(s.In))), b.results(s)); err != nil {
-		return err
-	}
-	return b.seen(s)
+	return errors.Join(b.kernelTypes(s), b.operands(s, max(len(n.In), len(s.In))), b.results(s))
 }
 
 // postOps checks a kernel with a cluster over its result.
@@ -66,34 +66,6 @@ func (b *body) kernelTypes(s *Step) error {
 		}
 	}
 	return nil
-}
-
-// seen checks that an earlier norm of the part reads the operands that it checks for any_nonfinite.
-func (b *body) seen(s *Step) error {
-	for _, id := range s.Kernel.Seen {
-		if !b.looksAt(s, id) {
-			return fmt.Errorf("leaves %s to a norm that does not read it", b.p.BufferName(id))
-		}
-	}
-	return nil
-}
-
-func (b *body) looksAt(s *Step, id BufferID) bool {
-	for part := range b.p.Parts {
-		found := false
-		for i := range b.p.Parts[part] {
-			o := &b.p.Parts[part][i]
-			if o == s {
-				return found
-			}
-			if o.Kernel != nil && o.Kernel.Node.Op == ir.OpGlobalNorm {
-				for _, x := range o.In[1:] {
-					found = found || x == id
-				}
-			}
-		}
-	}
-	return false
 }
 
 // pooled checks the gradient of a max pool, which may read the pooled image in place of the

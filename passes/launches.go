@@ -10,7 +10,8 @@ import (
 // formLaunches marks the clusters and single nodes that run as one step although the values between
 // them have their own dtypes: a norm over rows, the elementwise nodes that compute its operand, and
 // those that read its result (ir.Caps.Rows); a norm over channels, the nodes that compute its
-// operand, and a second norm (ir.Caps.Norms). It depends on ops, shapes and the target's kernels
+// operand, and a second norm (ir.Caps.Norms); global norms and the finiteness checks of the tensors
+// that they read (ir.Caps.ChecksNorms). It depends on ops, shapes and the target's kernels
 // only. It runs before dtypes are chosen, so that the cut knows which values are not stored.
 //
 // No path may leave a launch and enter it again: a path from one member to another consists of
@@ -20,8 +21,8 @@ func formLaunches(g *ir.Graph, c *Context, uses *ir.Uses, a launchRules) {
 		n.Why.Launch = 0
 	}
 	f := &launchFinder{g: g, caps: c.Caps, uses: uses, launchRules: a}
-	norms, channels := f.norms(), f.channelNorms()
-	if len(norms)+len(channels) == 0 {
+	norms, channels, global := f.norms(), f.channelNorms(), f.globalNorms()
+	if len(norms)+len(channels)+len(global) == 0 {
 		return
 	}
 	f.number()
@@ -36,6 +37,7 @@ func formLaunches(g *ir.Graph, c *Context, uses *ir.Uses, a launchRules) {
 		}
 	}
 	f.overChannels(channels)
+	f.checked(global)
 	c.Count("launches", f.mark())
 }
 

@@ -59,7 +59,7 @@ func (c *cudaCall) batchNormGrad() error {
 	f := c.s.Kernel.Fusion
 	g := &channelGrads{cudaCall: c, norms: []*lower.Step{c.s}, before: f.Prologue, kept: c.s.In[1], k: c.images()}
 	if f.Beside != nil {
-		g.norms = append(g.norms, f.Beside.Norm(c.s))
+		g.norms = append(g.norms, f.Beside.Step(c.s))
 	}
 	if g.before != nil {
 		g.keep(f.Made)

@@ -69,7 +69,7 @@ func (c *cudaCall) withAdded(launch func(c *cudaCall) (channelStats, error)) (ow
 	if own, err = launch(c); err != nil || c.s.Kernel.Fusion.Beside == nil {
 		return own, nil, err
 	}
-	s := c.s.Kernel.Fusion.Beside.Norm(c.s)
+	s := c.s.Kernel.Fusion.Beside.Step(c.s)
 	other, err := launch(&cudaCall{c.cudaLowerer, s, s.Kernel.Node})
 	return own, &other, err
 }

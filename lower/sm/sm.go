@@ -29,7 +29,6 @@ type cudaLowerer struct {
 	from    *lower.Step                       // being lowered
 	stats   map[lower.BufferID]rowStats       // by logits whose loss this part has computed
 	fused   map[lower.BufferID]*lower.Step    // by logits: losses that run with their gradients
-	bad     []counted                         // tensors for which this part has counted elements that are not finite
 	read    map[lower.BufferID]bool           // roots that a step or the caller reads
 	relu    map[lower.BufferID]*lower.Step    // by root of a result: batch norms of micro whose epilogue is a ReLU without a sum
 	spreads map[lower.BufferID]*spread        // by root of images that no step stores: the outputs of which they are sums
@@ -54,7 +53,7 @@ func (t Target) Finish(p *lower.Program) error {
 	p.Batch(lower.Prepare)
 	p.Batch(lower.Update)
 	for part := range lower.NumParts {
-		c.at, c.out, c.stats, c.bad = part, nil, map[lower.BufferID]rowStats{}, nil
+		c.at, c.out, c.stats = part, nil, map[lower.BufferID]rowStats{}
 		p.Parts[part] = c.fuseLosses(p.Parts[part])
 		last := make([]int, len(p.Parts[part])) // by step: its last launch
 		for i := range p.Parts[part] {

@@ -191,7 +191,7 @@ func (c *cudaLowerer) normsRead(id lower.BufferID, w *ir.Window) bool {
 		}
 		x := s.In[:1]
 		if b := s.Kernel.Fusion.Beside; b != nil {
-			x = append(x[:1:1], b.Norm(s).In[0])
+			x = append(x[:1:1], b.Step(s).In[0])
 		}
 		if slices.ContainsFunc(x, func(id lower.BufferID) bool { return c.p.Buffers[id].Root == root }) {
 			return false

@@ -13,7 +13,7 @@ var statsKernels = map[ir.Op]cudaKernel{
 }
 
 // One launch computes norms or finiteness checks of all gradients of one dtype. A norm also counts
-// the elements that are not finite if a check of the same gradients follows.
+// the elements that are not finite if its step runs a check of the same gradients.
 
 // counted is a buffer that holds how many elements of tensors are not finite.
 type counted struct {
@@ -69,9 +69,14 @@ func (c *cudaCall) whole(x lower.BufferID, code []ir.Instr, repeated ...lower.Bu
 
 // anyNonfinite counts the elements of every operand that are not finite.
 func (c *cudaCall) anyNonfinite() error {
+	return c.check(nil)
+}
+
+// check is anyNonfinite, but known counts are not made again.
+func (c *cudaCall) check(known []counted) error {
 	left := slices.Clone(c.s.In)
 	t := c.total()
-	for _, k := range c.bad {
+	for _, k := range known {
 		if containsAll(left, k.tensors) {
 			left = slices.DeleteFunc(left, func(id lower.BufferID) bool { return slices.Contains(k.tensors, id) })
 			t.add(t.load(k.in, k.at))
@@ -100,19 +105,47 @@ func containsAll(list, sub []lower.BufferID) bool {
 	return !slices.ContainsFunc(sub, func(id lower.BufferID) bool { return !slices.Contains(list, id) })
 }
 
-// globalNorm adds up the squares of all operands after the first. If the first operand is present,
-// it multiplies each element before.
+// globalNorm launches a norm, or the norms and the checks that one kernel step runs.
 func (c *cudaCall) globalNorm() error {
+	var known []counted
+	for _, part := range c.s.Kernel.Parts {
+		own := &cudaCall{c.cudaLowerer, part.Step(c.s), part.Node}
+		var err error
+		if own.n.Op == ir.OpGlobalNorm {
+			var counts []counted
+			counts, err = own.norm2(c.s)
+			known = append(known, counts...)
+		} else {
+			err = own.check(known)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(c.s.Kernel.Parts) > 0 {
+		return nil
+	}
+	_, err := c.norm2(c.s)
+	return err
+}
+
+// norm2 adds up the squares of all operands after the first. If the first operand is present, it
+// multiplies each element before. It returns the counts that the checks of step whole need.
+func (c *cudaCall) norm2(whole *lower.Step) (known []counted, err error) {
 	mul, tensors := c.s.In[0], c.s.In[1:]
 	if err := c.floats(tensors...); err != nil {
-		return err
+		return nil, err
 	}
 	t := c.total()
 	many, order, single := c.byDType(tensors)
 	for _, d := range order {
-		sum, err := c.squares(many[d], mul)
+		checked := checks(whole, many[d])
+		sum, err := c.squares(many[d], mul, checked)
 		if err != nil {
-			return err
+			return nil, err
+		}
+		if checked {
+			known = append(known, counted{many[d], sum, 1})
 		}
 		t.add(t.load(sum, 0))
 	}
@@ -123,12 +156,18 @@ func (c *cudaCall) globalNorm() error {
 		}
 		t.add(t.code.Mul(v, v))
 	}
-	return t.store(c.s.Out[0], t.code.Sqrt(t.sum))
+	return known, t.store(c.s.Out[0], t.code.Sqrt(t.sum))
 }
 
-// squares adds up squares, and counts the elements that are not finite if a later
-// step of the part needs the count.
-func (c *cudaCall) squares(tensors []lower.BufferID, mul lower.BufferID) (lower.BufferID, error) {
+// checks reports whether a check among the parts of s reads all of some tensors.
+func checks(s *lower.Step, tensors []lower.BufferID) bool {
+	return slices.ContainsFunc(s.Kernel.Parts, func(p *lower.KernelPart) bool {
+		return p.Node.Op == ir.OpAnyNonfinite && containsAll(p.Step(s).In, tensors)
+	})
+}
+
+// squares adds up squares and, if checked, counts the elements that are not finite.
+func (c *cudaCall) squares(tensors []lower.BufferID, mul lower.BufferID, checked bool) (lower.BufferID, error) {
 	code := ir.NewCode(nil)
 	x := code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32})
 	v := x
@@ -138,15 +177,8 @@ func (c *cudaCall) squares(tensors []lower.BufferID, mul lower.BufferID) (lower.
 		repeated = []lower.BufferID{mul}
 	}
 	values := []ir.Reg{code.Mul(v, v)}
-	checked := slices.ContainsFunc(c.p.Parts[c.at], func(s lower.Step) bool {
-		return s.Kernel != nil && s.Kernel.Name == "any_nonfinite" && containsAll(s.In, tensors)
-	})
 	if checked {
 		values = append(values, bad(code, x))
 	}
-	sum, err := c.sums(tensors, func(x lower.BufferID) *lower.Cluster { return c.whole(x, code.Ins, repeated...) }, values...)
-	if checked {
-		c.bad = append(c.bad, counted{tensors, sum, 1})
-	}
-	return sum, err
+	return c.sums(tensors, func(x lower.BufferID) *lower.Cluster { return c.whole(x, code.Ins, repeated...) }, values...)
 }

@@ -83,8 +83,8 @@ func TestNormChecks(t *testing.T) {
   input %h : f16[50]
   input %alone : f32[4]
 update:
-  %n = global_norm %mul, %g, %h : f32[]
-  %bad = any_nonfinite %g, %h, %alone : bool[]
+  %n = global_norm %mul, %g, %h {launch=1} : f32[]
+  %bad = any_nonfinite %g, %h, %alone {launch=1} : bool[]
   return %bad
 }
 `
@@ -109,8 +109,8 @@ update:
 		if err := x.Read(0, got[:]); err != nil {
 			t.Fatal(err)
 		}
-		if seen := p.Parts[2][1].Kernel.Seen; len(seen) != 2 {
-			t.Fatalf("the check leaves %d operands to the norm, want 2", len(seen))
+		if s := p.Parts[2][0]; len(s.Kernel.Parts) != 2 || s.Bytes != 4+4*3000+2*50+4*4+4+1 {
+			t.Fatalf("%d parts and %d bytes: want a norm with its check, and each tensor once", len(s.Kernel.Parts), s.Bytes)
 		}
 		if got[0] != c.want {
 			t.Errorf("%s: bad is %d, want %d", c.name, got[0], c.want)

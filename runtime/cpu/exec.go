@@ -25,8 +25,7 @@ type exec struct {
 	temporary int64         // bytes of blocks that steps use while they run
 	holders   atomic.Int64  // the program, until it is closed, and every Shown; blocks are held until none is left
 	scratch   scratch
-	calls     []kern.Call // per worker, for formulas
-	norms     map[lower.BufferID]*finiteCheck
+	calls     []kern.Call                  // per worker, for formulas
 	mem       [][]byte                     // by buffer
 	groups    map[*lower.Step]*clusterStep // used only during loading
 	weights   map[lower.BufferID]*weights  // used only during loading
@@ -95,7 +94,7 @@ func (r *refresh) current(count *runtime.Counters) bool {
 func bind(x *program, c *execContext) (*exec, error) {
 	b, p, s := x.b, x.p, x.store
 	e := &exec{b: b, of: x, context: c, p: p, groups: map[*lower.Step]*clusterStep{}, reads: map[*lower.Step][]*kern.Buf{}, mem: make([][]byte, len(p.Buffers)),
-		calls: make([]kern.Call, b.Threads()), norms: map[lower.BufferID]*finiteCheck{}, forms: map[*weights]*kern.Weights{}}
+		calls: make([]kern.Call, b.Threads()), forms: map[*weights]*kern.Weights{}}
 	e.holders.Add(1)
 	e.scratch.alloc = func(n int64) []byte {
 		e.temporary += n

@@ -101,7 +101,7 @@ type call struct {
 
 	exec *exec // set for kernels that send messages
 
-	own     *finiteCheck   // of a global_norm
+	own     *finiteCheck   // of a global_norm whose step also runs a check; nil: none
 	norms   []*finiteCheck // norms that have read operands of this any_nonfinite
 	checked map[int]bool   // operands that those norms have read
 }
@@ -160,12 +160,31 @@ func merge(tables ...map[string]binder) map[string]binder {
 
 // kernel binds a kernel step.
 func (e *exec) kernel(s *lower.Step) (func(), error) {
-	k := s.Kernel
-	c := &call{Node: k.Node, m: e.machine(), fault: &e.fault, mem: &e.scratch, window: k.Pool, end: k.Fusion, checked: map[int]bool{}, exec: e}
+	if len(s.Kernel.Parts) > 0 {
+		return e.parts(s)
+	}
 	in := s.In
 	if s.Epilogue != nil {
-		in = in[:len(k.Node.In)]
+		in = in[:len(s.Kernel.Node.In)]
 	}
+	c := e.newCall(s, in)
+	if s.Epilogue != nil {
+		return e.kernelWithPostOp(s, c)
+	}
+	c.results(s, e)
+	if n := s.Kernel.Fusion.Copy; n > 0 {
+		c.out, c.copy = c.out[:n], c.out[n]
+	}
+	if s.Kernel.Node.Op == ir.OpCustom {
+		return customKernel(c)
+	}
+	return c.bind(s.Kernel.Name)
+}
+
+// newCall is a call of the kernel of s with the operands in.
+func (e *exec) newCall(s *lower.Step, in []lower.BufferID) *call {
+	k := s.Kernel
+	c := &call{Node: k.Node, m: e.machine(), fault: &e.fault, mem: &e.scratch, window: k.Pool, end: k.Fusion, checked: map[int]bool{}, exec: e}
 	for i, id := range in {
 		if id == lower.None {
 			c.in = append(c.in, view{})
@@ -175,20 +194,14 @@ func (e *exec) kernel(s *lower.Step) (func(), error) {
 		c.now = append(c.now, func() []byte { return e.mem[id] })
 		c.in = append(c.in, view{k.Node.In[i].Type, e.mem[id]})
 	}
-	if s.Epilogue != nil {
-		return e.kernelWithPostOp(s, c)
-	}
+	return c
+}
+
+// results gives c the memory of the results of s.
+func (c *call) results(s *lower.Step, e *exec) {
 	for i, id := range s.Out {
-		c.out = append(c.out, view{k.Node.Out[i].Type, e.mem[id]})
+		c.out = append(c.out, view{s.Kernel.Node.Out[i].Type, e.mem[id]})
 	}
-	if k.Fusion.Copy > 0 {
-		c.out, c.copy = c.out[:k.Fusion.Copy], c.out[k.Fusion.Copy]
-	}
-	e.linkNorms(c, s)
-	if k.Node.Op == ir.OpCustom {
-		return customKernel(c)
-	}
-	return c.bind(k.Name)
 }
 
 // bind binds the kernel with the given name.
@@ -221,22 +234,41 @@ func (c *call) postOp() kern.PostOp {
 	return c.post.kern()
 }
 
-// linkNorms tells an any_nonfinite check which norms have read its operands.
-func (e *exec) linkNorms(c *call, s *lower.Step) {
-	if c.Op == ir.OpGlobalNorm {
-		c.own = &finiteCheck{}
-		for _, id := range s.In[1:] {
-			e.norms[id] = c.own
+// parts binds the nodes of a kernel that runs several: global norms, which note whether their
+// operands are finite, and then the checks of these tensors.
+func (e *exec) parts(s *lower.Step) (func(), error) {
+	norms := map[lower.BufferID]*finiteCheck{}
+	var all []func()
+	for _, part := range s.Kernel.Parts {
+		own := part.Step(s)
+		c := e.newCall(own, own.In)
+		c.results(own, e)
+		if c.Def().Is(ir.TotalNorm) {
+			c.own = &finiteCheck{}
+			for _, id := range own.In[1:] {
+				norms[id] = c.own
+			}
+		} else {
+			for i, id := range own.In {
+				if n := norms[id]; n != nil {
+					c.checked[i] = true
+					if !slices.Contains(c.norms, n) {
+						c.norms = append(c.norms, n)
+					}
+				}
+			}
 		}
+		run, err := c.bind(own.Kernel.Name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, run)
 	}
-	for _, id := range s.Kernel.Seen {
-		if n := e.norms[id]; !slices.Contains(c.norms, n) {
-			c.norms = append(c.norms, n)
+	return func() {
+		for _, run := range all {
+			run()
 		}
-		for i := range s.In {
-			c.checked[i] = c.checked[i] || s.In[i] == id
-		}
-	}
+	}, nil
 }
 
 // region is a parallel loop that does not allocate when it runs.

@@ -90,11 +90,13 @@ func bindGlobalNorm(c *call) (func(), error) {
 		return nil, err
 	}
 	mul := make([]float32, updateBlock)
-	run, sums, marks := c.overChunks(c.in[1:], true, func(x, tmp []float32) float64 {
+	run, sums, marks := c.overChunks(c.in[1:], c.own != nil, func(x, tmp []float32) float64 {
 		c.m.Binary(kern.Mul, tmp, x, mul[:len(x)])
 		return float64(c.m.SumSq(tmp))
 	})
-	c.own.marks = marks
+	if c.own != nil {
+		c.own.marks = marks
+	}
 	by, out := c.arg(0), c.out[0]
 	return func() {
 		c.m.Fill(mul, or1(by, 0))

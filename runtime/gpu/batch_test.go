@@ -46,8 +46,8 @@ forward:
   %half = affine %w4.l {scale=2} : f16[8200]
   %third = affine %w2.l {scale=2} : f16[33]
 update:
-  %norm = global_norm %inv, ` + strings.Join(grads, ", ") + ` : f32[]
-  %found = any_nonfinite ` + strings.Join(grads, ", ") + ` : bool[]
+  %norm = global_norm %inv, ` + strings.Join(grads, ", ") + ` {launch=1} : f32[]
+  %found = any_nonfinite ` + strings.Join(grads, ", ") + ` {launch=1} : bool[]
 ` + update.String() + `  return %norm, %found, %half, %third
 }
 `

@@ -248,13 +248,13 @@ func scratch(p *lower.Program, add adder) {
 	})
 }
 
-// fewerChecks has a check or a norm over many gradients leave one out, or trust another step to look at it.
+// fewerChecks has a check or a norm over many gradients leave one out, or read another in its place.
 func fewerChecks(p *lower.Program, add adder) {
 	each(p, func(s *lower.Step, at func(*lower.Program) *lower.Step, where string) {
 		if s.Kernel == nil || !slices.Contains([]ir.Op{ir.OpAnyNonfinite, ir.OpGlobalNorm}, s.Kernel.Node.Op) {
 			return
 		}
-		for i, id := range s.In {
+		for i := range s.In {
 			if len(s.In) > 1 {
 				add(func(p *lower.Program) {
 					x := at(p)
@@ -264,8 +264,18 @@ func fewerChecks(p *lower.Program, add adder) {
 					}
 				}, "%s without operand %d", where, i)
 			}
-			if p.Target == lower.CPU && !slices.Contains(s.Kernel.Seen, id) {
-				add(func(p *lower.Program) { at(p).Kernel.Seen = append(at(p).Kernel.Seen, id) }, "%s believes operand %d to be seen", where, i)
+		}
+		for k, part := range s.Kernel.Parts {
+			for i, x := range part.In {
+				if i+1 < len(part.In) {
+					add(func(p *lower.Program) {
+						own := at(p).Kernel.Parts[k]
+						own.In, own.Node.In = slices.Delete(own.In, i, i+1), slices.Delete(own.Node.In, i, i+1)
+					}, "%s: part %d without operand %d", where, k, i)
+				}
+				if y := part.In[max(i-1, 0)]; x >= 0 && y >= 0 && x != y {
+					add(func(p *lower.Program) { at(p).Kernel.Parts[k].In[i] = y }, "%s: part %d reads operand %d again", where, k, i-1)
+				}
 			}
 		}
 	})

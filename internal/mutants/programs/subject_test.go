@@ -281,7 +281,10 @@ func cloneStep(s *lower.Step) lower.Step {
 	}
 	if s.Kernel != nil {
 		k := *s.Kernel
-		k.Node, k.Seen, k.Sums = cloneNode(k.Node), slices.Clone(k.Seen), slices.Clone(k.Sums)
+		k.Node, k.Parts, k.Sums = cloneNode(k.Node), slices.Clone(k.Parts), slices.Clone(k.Sums)
+		for i, p := range k.Parts {
+			k.Parts[i] = &lower.KernelPart{Node: cloneNode(p.Node), In: slices.Clone(p.In), Out: slices.Clone(p.Out)}
+		}
 		k.Fusion.Prologue, k.Fusion.Epilogue = cloneCluster(k.Fusion.Prologue), cloneCluster(k.Fusion.Epilogue)
 		if t := k.Fusion.Total; t != nil {
 			total := *t

@@ -1,0 +1,101 @@
+package lower
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"ampc/ir"
+)
+
+// lowerNormChecks lowers global norms and the finiteness checks that read the same tensors
+// (ir.Caps.ChecksNorms) to one step, norms first. It reports false for other nodes.
+func (l *Lowerer) lowerNormChecks(nodes []*ir.Node) bool {
+	caps := l.p.Target.Caps()
+	if slices.ContainsFunc(nodes, func(n *ir.Node) bool { return !caps.RunsChecks(n) }) {
+		return false
+	}
+	nodes = slices.Clone(nodes)
+	slices.SortStableFunc(nodes, func(a, b *ir.Node) int { return checksFirst(a) - checksFirst(b) })
+	l.now = nodes
+	head := nodes[0]
+	s := Step{Kind: KindKernel, Node: NodeRef{head.Name(), head.Pos}, Kernel: &Kernel{Name: head.Def().Name, Node: detached(head)}}
+	made := map[*ir.Value]int{} // the result that holds a value
+	for _, n := range nodes {
+		for _, v := range n.In {
+			if v == nil || v.Def == nil || !contains(nodes, v.Def) {
+				s.operand(l.in(v))
+			}
+		}
+		for _, v := range n.Out {
+			made[v] = len(s.Out)
+			s.Out = append(s.Out, l.result(v))
+		}
+	}
+	for _, n := range nodes {
+		part := &KernelPart{Node: detached(n)}
+		for _, v := range n.In {
+			if i, ok := made[v]; ok {
+				part.In = append(part.In, len(s.In)+i)
+			} else {
+				part.In = append(part.In, s.operand(l.in(v)))
+			}
+		}
+		for _, v := range n.Out {
+			part.Out = append(part.Out, made[v])
+		}
+		s.Kernel.Parts = append(s.Kernel.Parts, part)
+	}
+	l.emit(s)
+	return true
+}
+
+// checksFirst orders the nodes of one kernel: a norm is 0, a check 1.
+func checksFirst(n *ir.Node) int {
+	if n.Def().Is(ir.Checks) {
+		return 1
+	}
+	return 0
+}
+
+// operand is the number of a buffer among s's operands, to which it is added; -1 for None.
+func (s *Step) operand(id BufferID) int {
+	if id == None {
+		return -1
+	}
+	at := slices.Index(s.In, id)
+	if at < 0 {
+		at = len(s.In)
+		s.In = append(s.In, id)
+	}
+	return at
+}
+
+// parts checks a kernel that runs several nodes: each part has the attributes, the operands and the
+// results of its node, in any order of nodes.
+func (b *body) parts(s *Step) error {
+	left := slices.Clone(b.nodes)
+	if len(s.Kernel.Parts) != len(left) || s.Kernel.Name != s.Kernel.Parts[0].Node.Def().Name {
+		return errors.New("runs another number of nodes than its cluster has")
+	}
+	for _, part := range s.Kernel.Parts {
+		if slices.ContainsFunc(part.In, func(i int) bool { return i >= len(s.In)+len(s.Out) }) || slices.ContainsFunc(part.Out, func(i int) bool { return i < 0 || i >= len(s.Out) }) {
+			return errors.New("a part names an operand or a result that its step lacks")
+		}
+		own := part.Step(s)
+		i := slices.IndexFunc(left, func(n *ir.Node) bool { return len(own.Out) == len(n.Out) && b.shows(own.Out[0], n.Out[0]) })
+		if i < 0 {
+			return fmt.Errorf("runs %s for a result of no node", own.Kernel.Name)
+		}
+		n := left[i]
+		left = others(left, i)
+		if own.Kernel.Node.Op != n.Op || !own.Kernel.Node.Attrs.Equal(n.Attrs) {
+			return fmt.Errorf("runs %s with other attributes than %s", own.Kernel.Name, n.Name())
+		}
+		b.head = n
+		if err := errors.Join(b.kernelTypes(own), b.operands(own, max(len(n.In), len(own.In))), b.results(own)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
