@@ -101,10 +101,39 @@ func (s *Step) diagnose(ctx context.Context) (*doctor.Diagnosis, error) {
 	return d, err
 }
 
+// prepareFirst has the replays that most first diagnoses take compiled in the background, while the first
+// step is fed: what the step stores in 16 bits may overflow there.
+func (s *Step) prepareFirst() {
+	if !s.preparable() || !storesLow(s.graph) {
+		return
+	}
+	for _, lossFails := range []bool{false, true} {
+		c := s.replay(nil)
+		c.NotFinite = lossFails
+		s.kept.Prepare(c, false)
+	}
+}
+
+// preparable reports whether replays may be compiled before they are asked for.
+func (s *Step) preparable() bool {
+	_, prompt := s.exec.(runtime.Prompt)
+	return prompt && s.program.Together() <= 1 && !s.concurrent() && !hasCaches(s.program) && s.config.Parallel.Ranks <= 1
+}
+
+// storesLow reports whether a node stores 16 bits.
+func storesLow(g *ir.Graph) bool {
+	for _, n := range g.Nodes {
+		if slices.ContainsFunc(n.Out, func(v *ir.Value) bool { return v.Type.DType.Low() }) {
+			return true
+		}
+	}
+	return false
+}
+
 // prepareDiagnosis has the replays of a step compiled in the background, and loaded before a later
 // call, when it was skipped for the first time: a diagnosis then does not wait for the compiler.
 func (s *Step) prepareDiagnosis(r *Result) {
-	if s.prepared || s.program.Together() > 1 || !r.prompt || s.concurrent() || hasCaches(s.program) || s.config.Parallel.Ranks > 1 {
+	if s.prepared || !s.preparable() {
 		return
 	}
 	if skipped, err := r.skipped(); err != nil || !skipped {

@@ -113,9 +113,8 @@ func (s *session) load(step *Step) error {
 	if step.exec, err = s.backend.Load(step.program, s.store); err != nil {
 		return err
 	}
-	if step.restoring = step.restoresScale(); step.restoring && step.group() == nil {
-		step.kept.Prepare(step.replay(nil), false)
-	}
+	step.restoring = step.restoresScale()
+	step.prepareFirst()
 	if err := step.diagnoseDropped(); err != nil {
 		return errors.Join(err, step.exec.Close())
 	}

@@ -120,7 +120,7 @@ func benchRun(b *testing.B, spec string, atOnce bool) {
 }
 
 // newRunning compiles a step whose loss scale is dynamic, and too large from the start if atOnce.
-func newRunning(b *testing.B, spec string, atOnce, restores bool) *diagnosed {
+func newRunning(b testing.TB, spec string, atOnce, restores bool) *diagnosed {
 	z, err := models.Open(spec)
 	if err != nil {
 		b.Fatal(err)
@@ -143,7 +143,7 @@ func newRunning(b *testing.B, spec string, atOnce, restores bool) *diagnosed {
 
 // diagnosed is a step that is skipped.
 type diagnosed struct {
-	b     *testing.B
+	b     testing.TB
 	model *ampc.Model
 	step  *ampc.Step
 	feed  ampc.Feed
@@ -152,6 +152,17 @@ type diagnosed struct {
 
 // newDiagnosed compiles a step with a fault and runs it twice.
 func newDiagnosed(b *testing.B, spec, fault string) *diagnosed {
+	d := newFaulty(b, spec, fault)
+	cpu := spent(b)
+	d.run()
+	time.Sleep(100 * time.Millisecond)
+	d.ahead = spent(b) - cpu
+	d.run()
+	return d
+}
+
+// newFaulty compiles a step with a fault, or without if that is "".
+func newFaulty(b testing.TB, spec, fault string) *diagnosed {
 	z, err := models.Open(spec)
 	if err != nil {
 		b.Fatal(err)
@@ -174,13 +185,7 @@ func newDiagnosed(b *testing.B, spec, fault string) *diagnosed {
 	if fault == "forward" {
 		enlarge(b, z.Model)
 	}
-	d := &diagnosed{b: b, model: z.Model, step: step, feed: z.Batch(1)}
-	cpu := spent(b)
-	d.run()
-	time.Sleep(100 * time.Millisecond)
-	d.ahead = spent(b) - cpu
-	d.run()
-	return d
+	return &diagnosed{b: b, model: z.Model, step: step, feed: z.Batch(1)}
 }
 
 func (d *diagnosed) run() { d.once(true) }
@@ -213,7 +218,7 @@ func median(d []time.Duration) float64 {
 }
 
 // enlarge multiplies the weight in the middle such that its product overflows f16.
-func enlarge(b *testing.B, m *ampc.Model) {
+func enlarge(b testing.TB, m *ampc.Model) {
 	b.Helper()
 	var weights []string
 	for _, name := range m.Variables() {
@@ -237,7 +242,7 @@ func enlarge(b *testing.B, m *ampc.Model) {
 
 // spent is the processor time of the process so far. The system adds that of a
 // worker when it goes to sleep, a moment after its last work.
-func spent(b *testing.B) time.Duration {
+func spent(b testing.TB) time.Duration {
 	b.Helper()
 	time.Sleep(time.Millisecond)
 	var u syscall.Rusage

@@ -21,11 +21,16 @@ func (k *Kept) Prepare(c *Case, update bool) {
 // Wait waits until what Prepare began is done.
 func (k *Kept) Wait() { k.ahead.Wait() }
 
-// Load gives the replays that Prepare compiled their memory, if they are small enough to stay loaded. c needs no feeds.
+// Load gives the replays that Prepare compiled for such a case their memory, if they are small enough to
+// stay loaded. c needs no feeds.
 func (k *Kept) Load(c *Case) error {
 	s, err := k.of(c)
-	if err != nil || k.small != nil || c.Backend == nil || s.prepared() > smallReplays {
+	if err != nil || k.small != nil || c.Backend == nil {
 		return err
+	}
+	replays, variants := s.likely(c.NotFinite)
+	if size(replays, variants) > smallReplays {
+		return nil
 	}
 	state, err := complete(s.g, c.State, c.Seed)
 	if err != nil {
@@ -43,15 +48,12 @@ func (k *Kept) Load(c *Case) error {
 		return err
 	}
 	h := newWorkers(l.b)
-	for _, c := range []*compiled{s.policy, s.gradients, s.forward} {
-		if c == nil {
-			continue
-		}
+	for _, c := range replays {
 		if err := load(c, func(map[string][]byte) map[string][]byte { return state }); err != nil {
 			return err
 		}
 	}
-	for _, t := range s.others {
+	for _, t := range variants {
 		if err := load(t.compiled, func(converted map[string][]byte) map[string][]byte { return t.state(h, state, converted, nil) }); err != nil {
 			return err
 		}
@@ -75,15 +77,32 @@ func (s *subject) largestNode() int64 {
 	return most
 }
 
-// prepared is how many bytes the compiled replays take.
-func (s *subject) prepared() int64 {
-	n := int64(0)
-	for _, c := range []*compiled{s.policy, s.gradients, s.forward} {
+// likely are the replays, of those that are compiled, that a diagnosis most likely takes.
+func (s *subject) likely(lossFailed bool) (replays []*compiled, variants []*variant) {
+	policy := []*compiled{s.policy, s.gradients}
+	if lossFailed {
+		policy = []*compiled{s.forward}
+	}
+	for _, c := range policy {
 		if c != nil {
-			n += c.bytes()
+			replays = append(replays, c)
 		}
 	}
-	for _, t := range s.others {
+	for k, t := range s.others {
+		if lossFailed != (k.lossesOnly || k.update) {
+			variants = append(variants, t)
+		}
+	}
+	return replays, variants
+}
+
+// size is how many bytes replays take.
+func size(replays []*compiled, variants []*variant) int64 {
+	n := int64(0)
+	for _, c := range replays {
+		n += c.bytes()
+	}
+	for _, t := range variants {
 		n += t.bytes()
 	}
 	return n
@@ -106,14 +125,6 @@ func (s *subject) prepare(c *Case, update bool) error {
 	}
 	for _, k := range kinds {
 		if _, err := s.variant(k, nil, c.memory()); err != nil {
-			return err
-		}
-	}
-	if !c.NotFinite || c.Backend == nil {
-		return nil
-	}
-	for _, p := range s.weights(nil, true) { // they may have grown
-		if _, err := s.start(c.Backend, p, c.Seed); err != nil {
 			return err
 		}
 	}
