@@ -341,16 +341,16 @@ func (r *UpdateRule) compiler() *passes.UpdateRule {
 	if r == nil {
 		return nil
 	}
-	out := &passes.UpdateRule{Name: r.Name}
+	out := &passes.UpdateRule{Name: r.Name, Elementwise: r.Elementwise}
 	if r.Next == nil {
 		return out
 	}
 	out.Next = func(b *ir.Builder, p passes.RuleParam) (*ir.Value, []passes.GradOf) {
 		b.Locate(userLine)
-		u := &Update{ops: ops{b}, states: new([]passes.GradOf), stateName: p.State}
+		u := &Update{ops: ops{b}, states: new([]passes.GradOf), declare: p.State}
 		var next Tensor
 		u.guard("rule "+r.Name, func() {
-			next = r.Next(u, Param{p.Weight.Name, u.tensor(p.Weight), u.tensor(p.Grad), u.tensor(p.LR), u.tensor(p.Step), p.Decay})
+			next = r.Next(u, Param{p.Name, u.tensor(p.Weight), u.tensor(p.Grad), u.tensor(p.LR), u.tensor(p.Step), p.Decay})
 		})
 		return next.v, *u.states
 	}

@@ -42,6 +42,13 @@ type Optimizer struct {
 // learn from.
 type UpdateRule struct {
 	Name string // is in the names of its states, and so in checkpoints: letters, digits, _ and -
+	// Elementwise says that each element of the next weight, and of states, depends on the same
+	// element of weight, gradient and states alone, and on scalars, as in Adam. With Parallel.Shard
+	// each rank then updates a part: Weight and Grad are a range of the flattened tensors, and
+	// states have Weight's shape or are scalars. A rule that says so and is not is refused, on
+	// one rank, too. False: the rule may need whole tensors, as Muon does, and with Shard every rank
+	// keeps all of what it steps.
+	Elementwise bool
 	// Next returns the next value of a parameter, which has the parameter's type. It
 	// is called once for each parameter when the step is compiled. Update.State declares
 	// what is kept from step to step, of any type, and Update.Set gives its next value.
@@ -51,7 +58,7 @@ type UpdateRule struct {
 // Param is a parameter as an UpdateRule sees it.
 type Param struct {
 	Name   string
-	Weight Tensor
+	Weight Tensor  // or with Shard a part of it (UpdateRule.Elementwise)
 	Grad   Tensor  // of the weight's shape, f32: unscaled, divided by the count and clipped
 	LR     Tensor  // the learning rate of its group at this step, an f32 scalar
 	Step   Tensor  // how many steps are taken, this one included: 1, 2, ...; an f32 scalar

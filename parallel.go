@@ -40,7 +40,7 @@ type Parallel struct {
 	// read a weight read that. The result is the same, bit for bit, but for clipping by a norm,
 	// which is added in another order, and for lookups of a table that nobody reads in f32: they read
 	// a 16-bit copy, unless the policy keeps them in f32. To save, read and evaluate the model are
-	// calls of all ranks then. What an UpdateRule steps stays whole. Slices, TrainConfig.Gradients and
+	// calls of all ranks then. What an UpdateRule steps stays whole unless it is Elementwise. Slices, TrainConfig.Gradients and
 	// policies without f32 weights are refused.
 	Shard bool
 	// Slices asks for the same bits whatever the number of ranks: one step takes Slices

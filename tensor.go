@@ -80,12 +80,12 @@ func (t Tensor) IR() *ir.Value { return t.v }
 // UpdateRule.Next get. Every op of the op set is a method of it.
 type Update struct {
 	ops
-	states    *[]passes.GradOf         // what Set was told
-	stateName func(name string) string // of the variable of a rule's state; nil outside rules
+	states  *[]passes.GradOf                                      // what Set was told
+	declare func(name string, t ir.Type, init *ir.Init) *ir.Value // declares a rule's state; nil outside rules
 }
 
 // Named returns the update with a name for the result of the next op.
-func (u *Update) Named(name string) *Update { return &Update{u.at(name), u.states, u.stateName} }
+func (u *Update) Named(name string) *Update { return &Update{u.at(name), u.states, u.declare} }
 
 // State declares a tensor of type t that outlives steps, such as a momentum. It
 // is among Model.Variables and in checkpoints under this name. Two training steps
@@ -95,10 +95,10 @@ func (u *Update) State(name string, t Type, init Init) Tensor {
 	switch {
 	case t == Type{}:
 		u.Fail("state %q: the type is the zero Type: take that of a parameter, or TypeOf", name)
-	case u.stateName != nil && (name == "" || strings.ContainsAny(name, "./")):
+	case u.declare != nil && (name == "" || strings.ContainsAny(name, "./")):
 		u.Fail("state %q of a rule: want a name without . and /", name)
-	case u.stateName != nil:
-		return u.tensor(u.b.Declare(ir.State, u.stateName(name), t.t, init.f, ir.A("role", "optimizer")))
+	case u.declare != nil:
+		return u.tensor(u.declare(name, t.t, init.f))
 	case strings.HasPrefix(u.b.ScopeName()+name, ir.Reserved):
 		u.Fail("state %q: names that begin with %q are the compiler's own: choose another", name, ir.Reserved)
 	}
@@ -117,7 +117,7 @@ func (u *Update) Set(state, value Tensor) {
 		u.Fail("set %s: the value is absent (a zero Tensor)", state)
 	case state.g != u.b.Graph() || value.g != u.b.Graph():
 		u.Fail("set %s to %s: both must be values of this update", state, value)
-	case state.v.Kind != ir.State || (state.v.Attr.Get("role") != nil) != (u.stateName != nil):
+	case state.v.Kind != ir.State || (state.v.Attr.Get("role") != nil) != (u.declare != nil):
 		u.Fail("set %s: it is not a state that Update.State declared", state)
 	case state.v.Type != value.v.Type:
 		u.Fail("set %s to %s: want the type of the state", state, value)

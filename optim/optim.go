@@ -20,7 +20,7 @@ type LionOptions struct {
 // w' = w - lr*(sign(beta1*m + (1-beta1)*g) + decay*w); m' = beta2*m + (1-beta2)*g.
 func Lion(o LionOptions) ampc.Optimizer {
 	o.Beta1, o.Beta2 = or(o.Beta1, 0.9), or(o.Beta2, 0.99)
-	return rule(o.Decay, ampc.UpdateRule{Name: "lion", Next: func(u *ampc.Update, p ampc.Param) ampc.Tensor {
+	return rule(o.Decay, ampc.UpdateRule{Name: "lion", Elementwise: true, Next: func(u *ampc.Update, p ampc.Param) ampc.Tensor {
 		m := newState(u, p, "m", o.State)
 		step := u.Sign(m.average(o.Beta1, p.Grad))
 		m.set(m.average(o.Beta2, p.Grad))
@@ -44,7 +44,7 @@ type RMSpropOptions struct {
 // as torch.optim.RMSprop does.
 func RMSprop(o RMSpropOptions) ampc.Optimizer {
 	o.Alpha, o.Eps = or(o.Alpha, 0.99), or(o.Eps, 1e-8)
-	return rule(o.Decay, ampc.UpdateRule{Name: "rmsprop", Next: func(u *ampc.Update, p ampc.Param) ampc.Tensor {
+	return rule(o.Decay, ampc.UpdateRule{Name: "rmsprop", Elementwise: true, Next: func(u *ampc.Update, p ampc.Param) ampc.Tensor {
 		g := p.Grad
 		if d := p.Decay; d != 0 {
 			g = u.Add(g, u.Affine(p.Weight, d, 0))

@@ -193,18 +193,23 @@ type Optimizer struct {
 // UpdateRule is an update formula that its author builds from ops. All of them run in f32.
 type UpdateRule struct {
 	Name string // part of the names of its states
+	// Elementwise states that each element of the next values is computed from the same element of
+	// the weight, the gradient and the states, and from scalars. A part of a tensor then suffices.
+	Elementwise bool
 	// Next returns the next value of a weight, and the states with their next values.
 	Next func(b *ir.Builder, p RuleParam) (next *ir.Value, states []GradOf)
 }
 
 // RuleParam is the parameter that an UpdateRule updates.
 type RuleParam struct {
-	Weight *ir.Value
-	Grad   *ir.Value // unscaled, divided by the count and clipped
+	Name   string    // of the parameter
+	Weight *ir.Value // or this rank's part of it, flattened
+	Grad   *ir.Value // of Weight's shape: unscaled, divided by the count and clipped
 	LR     *ir.Value // f32 scalar
 	Step   *ir.Value // f32 scalar: number of steps taken, with this one
 	Decay  float64
-	State  func(name string) string // name of the variable that holds a state
+	// State declares a variable that holds a state.
+	State func(name string, t ir.Type, init *ir.Init) *ir.Value
 }
 
 // SGD is stochastic gradient descent. momentum 0 means none.

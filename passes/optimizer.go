@@ -171,40 +171,6 @@ func (o *updating) stepSGD(p *paramPlan, opt Optimizer, lr *ir.Value) {
 	o.at().EmitWrite(ir.OpSGD, []*ir.Value{w, p.g, m, lr, p.skipGroup.skip, p.mul}, a, next...)
 }
 
-// stepRule makes the update rule build the next value of one parameter. Its nodes are pinned to
-// f32, in which the other optimizers compute, too.
-func (o *updating) stepRule(p *paramPlan, opt Optimizer, lr *ir.Value) {
-	r, b := opt.Rule, o.at().Pinned(ir.PinF32)
-	if o.c.Policy.NoMasters {
-		b.Fail("rule %s computes in f32, and policy %s keeps weights in 16 bits alone: choose a policy with f32 weights, such as mixed-f16", r.Name, o.c.Policy.Name)
-		return
-	}
-	g, tr := p.g, p.skipGroup
-	if p.mul != nil {
-		g = b.Named("g."+p.v.Name).Unscale(p.g, p.mul)
-	}
-	if tr.taken == nil {
-		tr.taken = b.Affine(b.Cast(tr.step, ir.F32), 1, 1)
-	}
-	next, states := r.Next(b, RuleParam{Weight: p.v, Grad: g, LR: lr, Step: tr.taken, Decay: opt.Decay, State: func(name string) string {
-		return o.c.state(kindRule+"."+r.Name+"."+name, p.v.Name)
-	}})
-	switch {
-	case b.Err() != nil:
-		return
-	case next == nil:
-		b.Fail("rule %s returns no next value of %s", r.Name, p.v)
-		return
-	case next.Type != p.v.Type:
-		b.Fail("rule %s returns %s %s as the next value of %s %s: want its type", r.Name, next, o.g.TypeString(next.Type), p.v, o.g.TypeString(p.v.Type))
-		return
-	}
-	for _, s := range states {
-		o.commit(pendingStat{state: s.Param, next: s.Grad}, tr)
-	}
-	o.at().EmitWrite(ir.OpAssign, []*ir.Value{p.v, next, g, lr, tr.skip}, nil, p.v)
-}
-
 // moment declares an optimizer state of a parameter. Its name contains the names of the step and of
 // the algorithm, so that each step and algorithm has its own.
 func (o *updating) moment(p *paramPlan, name string) *ir.Value {

@@ -26,7 +26,7 @@ func (t *training) shard(g *ir.Graph, c *Context) error {
 	for _, p := range t.params {
 		switch {
 		case p.group.NoUpdate || !p.v.Type.Shape.Static():
-		case p.group.Optimizer.Algorithm == UseRule:
+		case p.group.Optimizer.Algorithm == UseRule && !p.group.Optimizer.Rule.Elementwise:
 			whole[p.group.Optimizer.Rule.Name] = true
 		default:
 			p.part = c.declarePart(b, p.v.Name, p.v.Type, p.v.Init, p.v.Type.Shape, "")
@@ -34,7 +34,7 @@ func (t *training) shard(g *ir.Graph, c *Context) error {
 		}
 	}
 	for _, name := range sortedKeys(whole) {
-		c.note("rule %s: its update may need whole tensors, so every rank keeps the weights and states that it steps", name)
+		c.note("rule %s: it does not say that it is Elementwise, so its update may need whole tensors, and every rank keeps the weights and states that it steps", name)
 	}
 	return b.Err()
 }
