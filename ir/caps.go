@@ -35,8 +35,8 @@ type Caps struct {
 	// ChecksNorms: one kernel runs global norms and the finiteness checks of tensors that they read
 	// (RunsChecks).
 	ChecksNorms bool
-	// RecomputesPools: a max pool stores its positions only if something reads them. If the pool is
-	// computed only for its gradient, the gradient searches the image for the positions itself.
+	// RecomputesPools: a max pool stores its positions only if something reads them. The gradient of a
+	// max pool that is in its launch searches the image for the positions itself.
 	RecomputesPools bool
 	// Keeps: a store keeps what prepare computes from variables alone, until one of these is
 	// written.
@@ -198,11 +198,24 @@ func (c Caps) RunsChecks(n *Node) bool { return c.ChecksNorms && isCheck(n) }
 
 func isCheck(n *Node) bool { return n.Def().Is(TotalNorm) || n.Def().Is(Checks) }
 
+// cheap reports whether a reader may recompute a result of n.
+func (n *Node) cheap() bool {
+	return slices.ContainsFunc(n.Def().Out, func(o Result) bool { return o.Cheap })
+}
+
+// searches reports whether n may recompute an operand.
+func (n *Node) searches() bool {
+	return slices.ContainsFunc(n.Def().In, func(o Operand) bool { return o.Searched })
+}
+
 // RunsLaunch reports whether the target has kernels for launches like that of n. A graph that was
 // compiled for another target may have others.
 func (c Caps) RunsLaunch(n *Node) bool {
-	if isCheck(n) {
+	switch {
+	case isCheck(n):
 		return c.ChecksNorms
+	case n.cheap() || n.searches():
+		return c.RecomputesPools
 	}
 	return c.Rows != nil || c.Products != nil
 }

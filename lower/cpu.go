@@ -26,7 +26,7 @@ var cpuPostOps = map[ir.Op]bool{ir.OpEmbedding: true}
 
 // cpuRules are the rules that differ from those of other targets.
 var cpuRules = map[ir.Op]Rule{
-	ir.OpMaxPool: cpuMaxPool, ir.OpMaxPoolGrad: cpuMaxPoolGrad,
+	ir.OpMaxPool:   cpuMaxPool,
 	ir.OpAllReduce: KernelRule, ir.OpAllGather: KernelRule, ir.OpReduceScatter: KernelRule, ir.OpCacheAppend: cacheRule, ir.OpCachedAttention: cacheRule,
 }
 
@@ -56,37 +56,12 @@ func (cpu) Finish(p *Program) error {
 	return nil
 }
 
-// cpuMaxPool emits no step for a pool of which only positions are read, by one gradient: that
-// gradient finds the maxima again. It drops positions that are not read.
+// cpuMaxPool drops positions that are not read.
 func cpuMaxPool(l *Lowerer, n *ir.Node) error {
-	if l.poolOfGrad(n) {
-		return nil
-	}
 	if index := n.Out[1]; len(l.uses.Of(index)) == 0 && !l.returned[index.ID] {
 		bare := *n
 		bare.Out = n.Out[:1]
 		n = &bare
 	}
 	return KernelRule(l, n)
-}
-
-// poolOfGrad reports whether only the positions of max pool n are read, and only by one gradient in
-// the same part.
-func (l *Lowerer) poolOfGrad(n *ir.Node) bool {
-	y, index := n.Out[0], n.Out[1]
-	readers := l.uses.Of(index)
-	return len(l.uses.Of(y)) == 0 && !l.returned[y.ID] && !l.returned[index.ID] &&
-		len(readers) == 1 && readers[0].Node.Op == ir.OpMaxPoolGrad && partOf[readers[0].Section] == l.at
-}
-
-// cpuMaxPoolGrad reads the image instead of the positions where no other node reads the positions.
-func cpuMaxPoolGrad(l *Lowerer, n *ir.Node) error {
-	pool := poolOfIndex(n)
-	if pool == nil || !l.poolOfGrad(pool) {
-		return lowerMaxPoolGrad(l, n)
-	}
-	both := *n
-	both.In = []*ir.Value{n.In[0], pool.In[0]}
-	l.emitPoolGrad(&both, pool)
-	return nil
 }

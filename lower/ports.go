@@ -78,16 +78,9 @@ func (l *Lowerer) portsOf(ports []Port, from int, n *ir.Node, cluster []*ir.Node
 	}
 	c.View = c.View || n.Def().Is(ir.View) || l.views.Shared[n]
 	for i, v := range n.In {
-		switch pool := l.searchedAgain(n, i); {
-		case v == nil || v.Def != nil && contains(cluster, v.Def):
-		case pool != nil:
-			add(pool.In[0], false, false)
-		default:
+		if v != nil && (v.Def == nil || !contains(cluster, v.Def)) {
 			add(v, false, n.OperandDef(i).Unread)
 		}
-	}
-	if n.Op == ir.OpMaxPool && l.p.Target.Caps().RecomputesPools && l.poolOfGrad(n) {
-		return ports[:from] // the gradient computes the pool instead
 	}
 	for _, v := range n.Out {
 		switch {
@@ -98,18 +91,6 @@ func (l *Lowerer) portsOf(ports []Port, from int, n *ir.Node, cluster []*ir.Node
 		}
 	}
 	return ports
-}
-
-// searchedAgain returns the max pool whose image n reads in place of operand i, its positions; nil
-// for other operands.
-func (l *Lowerer) searchedAgain(n *ir.Node, i int) *ir.Node {
-	if !l.p.Target.Caps().RecomputesPools || n.Op != ir.OpMaxPoolGrad || i != 1 {
-		return nil
-	}
-	if pool := poolOfIndex(n); pool != nil && l.poolOfGrad(pool) {
-		return pool
-	}
-	return nil
 }
 
 // port is the port of a cluster at v.

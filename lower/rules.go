@@ -2,6 +2,7 @@ package lower
 
 import (
 	"fmt"
+	"slices"
 
 	"ampc/ir"
 )
@@ -105,15 +106,42 @@ func lowerMaxPoolGrad(l *Lowerer, n *ir.Node) error {
 	if pool == nil {
 		return KernelRule(l, n)
 	}
-	l.emitPoolGrad(n, pool)
-	return nil
-}
-
-func (l *Lowerer) emitPoolGrad(n, pool *ir.Node) {
 	w := pool.Window()
 	s := l.kernel(n)
 	s.Kernel.Pool = &w
 	l.emit(s)
+	return nil
+}
+
+// lowerPoolLaunch lowers the gradient of a max pool with that pool (ir.Caps.RecomputesPools) to one
+// step, which reads the image in place of the positions. It reports false for other nodes.
+func (l *Lowerer) lowerPoolLaunch(nodes []*ir.Node) bool {
+	if len(nodes) != 2 {
+		return false
+	}
+	for i, n := range nodes {
+		pool := others(nodes, i)[0]
+		if searched(n) != pool || poolOfIndex(n) != pool || slices.ContainsFunc(pool.Out, func(v *ir.Value) bool { return l.stored(v, nodes) }) {
+			continue
+		}
+		w, again := pool.Window(), *n
+		again.In = []*ir.Value{n.In[0], pool.In[0]}
+		s := l.kernel(&again)
+		s.Kernel.Pool = &w
+		l.emit(s)
+		return true
+	}
+	return false
+}
+
+// searched is the node that computes an operand which n may recompute; nil if there is none.
+func searched(n *ir.Node) *ir.Node {
+	for i, v := range n.In {
+		if v != nil && n.OperandDef(i).Searched {
+			return v.Def
+		}
+	}
+	return nil
 }
 
 // detached is n without its graph: its op and attributes, and operands and results with name and

@@ -81,7 +81,7 @@ func (b *body) pooled(s *Step) error {
 		return errors.New("searches other windows than its pool")
 	}
 	in := []*ir.Value{n.In[0], n.In[1]}
-	if len(s.In) == 2 && !b.shows(s.In[1], n.In[1]) {
+	if contains(b.nodes, pool) {
 		in[1] = pool.In[0]
 	}
 	return errors.Join(b.kernelTypes(s), b.operand(s, 0, in), b.operand(s, 1, in), b.results(s))

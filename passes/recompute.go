@@ -12,7 +12,7 @@ import (
 //   - the result of a norm that only elementwise nodes read, as the gradient of SiLU after a group
 //     norm does: they compute it, element by element, from what the norm's gradient reads;
 //   - the positions of a max pool, from the image that another node reads, where the gradient of
-//     the pool searches it itself (ir.Caps.RecomputesPools).
+//     the pool searches it itself (ir.Caps.RecomputesPools): the two are one launch.
 //
 // Dtypes are known by then and do not change. A pool searches the same image as before, so ties and
 // NaN give the same positions. An eager policy keeps what the system that it models keeps.
@@ -32,7 +32,7 @@ func recompute(g *ir.Graph, c *Context) error {
 		return nil
 	}
 	for _, n := range g.Nodes {
-		r.cluster = max(r.cluster, n.Why.Cluster)
+		r.cluster, r.launch = max(r.cluster, n.Why.Cluster), max(r.launch, n.Why.Launch)
 	}
 	before := floatBytes(g)
 	body := g.Body[ir.Backward]
@@ -60,6 +60,7 @@ type recomputer struct {
 	caps     ir.Caps
 	returned map[*ir.Value]bool
 	cluster  int32                 // highest cluster number in use
+	launch   int32                 // highest launch number in use
 	norms    map[*ir.Node]*ir.Node // by norm: the last node that computes its result again, nil before
 	pools    map[*ir.Node]*ir.Node // by pool: the second pool, nil before
 }
@@ -138,9 +139,25 @@ func (r *recomputer) before(n *ir.Node) error {
 				again = r.pool(v.Def)
 			}
 			n.In[i] = again.Out[v.Idx]
+			if r.searchesAlone(n, i, v) {
+				r.launch++
+				n.Why.Launch, again.Why.Launch = r.launch, r.launch
+			}
 		}
 	}
 	return r.b.Err()
+}
+
+// searchesAlone reports whether n is the only backward node that reads v, the positions of a pool,
+// and its kernel searches the image for them.
+func (r *recomputer) searchesAlone(n *ir.Node, i int, v *ir.Value) bool {
+	readers := 0
+	for _, u := range r.uses.Of(v) {
+		if u.Section == ir.Backward {
+			readers++
+		}
+	}
+	return readers == 1 && n.OperandDef(i).Searched && n.Why.Launch == 0 && v.Def.In[0].Type.Shape == n.Out[0].Type.Shape && v.Def.Str("layout") == n.Str("layout")
 }
 
 // norm emits y, the result of a norm, again, in the cluster of its first reader.
@@ -186,21 +203,11 @@ func (r *recomputer) poolBytes() (sum int64) {
 			continue
 		}
 		positions := n.Out[cheap(n)]
-		index, forward, grads := size(positions), 0, 0
-		for _, u := range r.uses.Of(positions) {
-			switch {
-			case u.Section != ir.Backward:
-				forward++
-			case u.Node.OperandDef(u.Arg).Searched:
-				grads++
-			default:
-				grads += 2
-			}
-		}
-		if forward == 0 {
+		index := size(positions)
+		if !slices.ContainsFunc(r.uses.Of(positions), func(u ir.Use) bool { return u.Section != ir.Backward }) {
 			sum -= index
 		}
-		if grads == 1 {
+		if again.Why.Launch > 0 {
 			sum += size(n.In[0]) - index
 		} else {
 			sum += size(n.In[0]) + size(n.Out[0]) + index
