@@ -136,7 +136,7 @@ func TestNoFieldIsForgotten(t *testing.T) {
 	})
 
 	ours := []string{ // not of the configuration: told by the session, the target, or a tool
-		"Config.Training.Shared", "Config.Inference", "Config.Debugging", "Config.Compiling.Record", "Config.Compiling.Caps", "Config.Compiling.Peak", "Config.Training.Checkpoints", "Config.Compiling.Curve", "Config.Compiling.Source",
+		"Config.Training.Shared", "Config.Inference", "Config.Debugging", "Config.Compiling.Record", "Config.Compiling.Caps", "Config.Compiling.Peak", "Config.Training.Checkpoints", "Config.Compiling.Curve", "Config.Compiling.Source", "Config.Compiling.PartialRules",
 		"Config.Training.Scaler.Sharing", "Config.Policy.Scaler.Sharing",
 	}
 	train.Compile.NoProof = false // Prove is its opposite

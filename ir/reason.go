@@ -57,6 +57,7 @@ const (
 	MarkSeed                         // the start of a backward sweep
 	MarkStoresCast                   // stores 16 bits in place of a cast that the user wrote
 	MarkRepeated                     // a forward node that backward runs a second time
+	MarkAlwaysF32                    // a forward node that, like its gradients, no rule need keep in f32
 )
 
 // Reason is why a node has its dtype. It is data, so that tools can follow the chain of causes; the

@@ -125,6 +125,27 @@ func TestConvertOwnCases(t *testing.T) {
 	}
 }
 
+// A rule that asks for what a node computes in without it is refused.
+func TestConvertRefusesIdleRules(t *testing.T) {
+	g := msg(nil).raw(1, nodeOf("MatMul", []string{"x", "k"}, []string{"m"})).raw(1, nodeOf("ReduceSum", []string{"m"}, []string{"y"})).raw(5, tensorOf("k", []int64{2, 2}, 1, 2, 3, 4)).raw(11, infoOf("x", 1, 2, 2)).raw(12, infoOf("y", 1, 1, 1))
+	in := save(t, modelOf(g))
+	p := ampc.MixedF16()
+	for _, c := range []struct {
+		policy ampc.Policy
+		want   string // "": the rule has an effect
+	}{
+		{p.Keep("y"), `the policy's pattern "y" changes nothing`},
+		{p.Lower("m"), `the policy's pattern "m" changes nothing`},
+		{p.Keep("z"), `the policy's pattern "z" matches no result of a node`},
+		{p.Keep("m"), ""}, {p.Lower("y"), ""}, {p.Lower("y").Keep("y"), ""}, {p.Keep("*"), ""},
+	} {
+		_, err := ampc.ConvertONNX(context.Background(), in, filepath.Join(filepath.Dir(in), "out.onnx"), ampc.ConvertOptions{Policy: c.policy})
+		if err == nil && c.want != "" || err != nil && (c.want == "" || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
+}
+
 // What is not finite where the source was is an error, and leaves no file.
 func TestConvertNotFinite(t *testing.T) {
 	g := msg(nil).raw(1, nodeOf("Mul", []string{"x", "k"}, []string{"m"})).raw(1, nodeOf("Exp", []string{"m"}, []string{"y"})).raw(5, tensorOf("k", nil, 20)).raw(11, infoOf("x", 1, 64)).raw(12, infoOf("y", 1, 64))

@@ -90,10 +90,7 @@ type decision struct {
 }
 
 func newAssigner(g *ir.Graph, c *Context) (*assigner, error) {
-	overrides, err := pinOverrides(g, c.Policy)
-	if err != nil {
-		return nil, err
-	}
+	overrides := pinOverrides(g, c.Policy)
 	uses := g.Uses()
 	values, nodes := g.Number()
 	a := &assigner{
@@ -126,7 +123,7 @@ func newAssigner(g *ir.Graph, c *Context) (*assigner, error) {
 			a.capture(v, n)
 		}
 	}
-	return a, nil
+	return a, a.judgeRules()
 }
 
 // capture keeps the dtype of v, which the nested graphs of n read by name.

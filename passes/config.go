@@ -64,8 +64,10 @@ type Compiling struct {
 	Pad     bool           // pads products with zeros to the multiples that tensor cores want
 	Ranges  ranges.Options // ranges of inputs, and recorded ranges, which Policy.Guard uses
 	Disable []string       // passes to omit
-	Prove   bool           // compare the compiled step with the graph before layout
-	Record  *Assignment    // receives the choices of this step; nil: not wanted
+	// PartialRules says that the graph is a part of a model: what a rule names may be in another part.
+	PartialRules bool
+	Prove        bool        // compare the compiled step with the graph before layout
+	Record       *Assignment // receives the choices of this step; nil: not wanted
 	// Peak returns the number of bytes that the target's program of a compiled step takes.
 	// Training.Memory needs it.
 	Peak func(g *ir.Graph) (int64, error)

@@ -32,10 +32,7 @@ func formClusters(g *ir.Graph, c *Context) error {
 		inheritClusters(g, c.Inherit, c.Caps)
 		return nil
 	}
-	pins, err := pinOverrides(g, c.Policy)
-	if err != nil {
-		return err
-	}
+	pins := pinOverrides(g, c.Policy)
 	uses := g.Uses()
 	_, nodes := g.Number()
 	w := &clusterFinder{g: g, pins: pins, caps: c.Caps, policy: c.Policy, uses: uses, returned: map[*ir.Value]bool{}, of: make([]int32, nodes)}

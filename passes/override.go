@@ -1,7 +1,6 @@
 package passes
 
 import (
-	"fmt"
 	"slices"
 
 	"ampc/ir"
@@ -16,17 +15,15 @@ type override struct {
 
 // pinOverrides returns the overrides by node ID. A pin in code comes before the last matching rule
 // of the policy, which comes before an island. A policy that lists bce itself has no islands. A
-// gradient has the override of its forward node, whose name rules match. A rule that cannot change
-// anything is an error. A rule that a later rule overrules is not: that is a common way to write
-// exceptions. Lookups of sharded weights come last (readCopies).
-func pinOverrides(g *ir.Graph, p Policy) ([]override, error) {
+// gradient has the override of its forward node, whose name rules match. Lookups of sharded weights
+// come last (readCopies).
+func pinOverrides(g *ir.Graph, p Policy) []override {
 	_, nodes := g.Number()
 	overrides := make([]override, nodes)
 	var island map[*ir.Node]*ir.Value
 	if class, listed := p.Class[ir.OpBCE]; p.Mixed() && (!listed || class == ir.Keep) {
 		island = islands(g)
 	}
-	used := make([]bool, len(p.Rules))
 	for _, n := range g.Nodes {
 		f := &overrides[n.ID]
 		if n.Of != nil && n.Of != n {
@@ -36,17 +33,9 @@ func pinOverrides(g *ir.Graph, p Policy) ([]override, error) {
 			*f = override{ir.PinF32, ir.ByIsland, "around " + v.String()}
 		}
 		p.override(n, f)
-		for i, r := range p.Rules {
-			used[i] = used[i] || r.names(n) && decidable(n) && (n.Pin == ir.Unpinned || n.Pin == r.Pin || !p.Mixed())
-		}
-	}
-	for i, r := range p.Rules {
-		if !used[i] && !p.decidesVar(g, r) {
-			return nil, r.located(fmt.Errorf("policy %s: %s", p.Name, r.idle(g)))
-		}
 	}
 	p.readCopies(g, overrides)
-	return overrides, nil
+	return overrides
 }
 
 // readCopies makes lookups of a sharded weight read a 16-bit copy, where code and policy leave it open
@@ -117,14 +106,6 @@ func (p Policy) override(n *ir.Node, f *override) {
 	}
 }
 
-// located adds the file and line of the rule to an error.
-func (r Rule) located(err error) error {
-	if r.Pos == "" {
-		return err
-	}
-	return fmt.Errorf("%s: %w", r.Pos, err)
-}
-
 // names reports whether r names a result of n or a scope around it. The rules of a gradient are
 // those of its forward node.
 func (r Rule) names(n *ir.Node) bool {
@@ -137,59 +118,6 @@ func (r Rule) names(n *ir.Node) bool {
 func decidable(n *ir.Node) bool {
 	float := func(v *ir.Value) bool { return v != nil && v.Type.DType.Float() }
 	return n.Def().Class != ir.Fixed && (slices.ContainsFunc(n.In, float) || slices.ContainsFunc(n.Out, float))
-}
-
-// decidesVar reports whether r changes how a variable is stored or read, which is so if the policy
-// casts variables for every reader.
-func (p Policy) decidesVar(g *ir.Graph, r Rule) bool {
-	return slices.ContainsFunc(g.Vars, func(v *ir.Value) bool {
-		cast := p.Cast && (v.Kind == ir.Param || v.Kind == ir.Input) || p.NoMasters && v.Kind == ir.Param
-		return (cast || !p.Mixed()) && v.Type.DType.Float() && Matches(r.Pattern, v.Name)
-	})
-}
-
-// idle explains why r changes nothing, and what to write instead.
-func (r Rule) idle(g *ir.Graph) string {
-	for _, n := range g.Nodes {
-		if r.names(n) {
-			return fmt.Sprintf("pattern %q changes nothing: %s", r.Pattern, overruled(n))
-		}
-	}
-	for _, n := range g.Nodes {
-		for _, v := range n.Out {
-			if of := v.Decider(); of != nil && of != v && v.Next == nil && Matches(r.Pattern, v.Name) {
-				return fmt.Sprintf("pattern %q changes nothing: %s is a gradient and goes with %s; name that", r.Pattern, v, of)
-			}
-		}
-	}
-	for _, v := range g.Vars {
-		if !Matches(r.Pattern, v.Name) {
-			continue
-		}
-		if reader := readerOf(g, v); reader != nil {
-			return fmt.Sprintf("pattern %q changes nothing: %s is a variable and keeps its dtype; name what reads it, such as %s", r.Pattern, v, reader.Out[0])
-		}
-		return fmt.Sprintf("pattern %q changes nothing: %s is a variable and keeps its dtype", r.Pattern, v)
-	}
-	return fmt.Sprintf("pattern %q matches nothing in graph @%s", r.Pattern, g.Name)
-}
-
-// overruled says what decides the dtype of n instead of rules.
-func overruled(n *ir.Node) string {
-	if !decidable(n) {
-		return fmt.Sprintf("no policy decides the dtype of %s = %s", n.Out[0], n.Def().Name)
-	}
-	return fmt.Sprintf("%s is pinned in code (%s)", n.Out[0], n.Pos)
-}
-
-// readerOf is the first node with a result that reads v, or nil.
-func readerOf(g *ir.Graph, v *ir.Value) *ir.Node {
-	for _, n := range g.Nodes {
-		if slices.Contains(n.In, v) && len(n.Out) > 0 {
-			return n
-		}
-	}
-	return nil
 }
 
 // islands are groups of nodes that stay f32, with their gradients: a binary cross entropy of

@@ -137,7 +137,7 @@ func TestPolicyFileMistakes(t *testing.T) {
 		"loss_scale 4 5":                 `mine.policy:2: loss_scale: want one value`,
 		"keep head\nfrom mixed-bf16":     `mine.policy:3: from: want it before all lines`,
 		"store f16 head":                 `mine.policy:2: store: want f32 or low and a pattern`,
-		"keep\thead\nkeep tail # nobody": `mine.policy:2: policy mine.policy: pattern "head" matches nothing in graph @g`,
+		"keep\thead\nkeep tail # nobody": `mine.policy:2: policy mine.policy: keep: pattern "head" matches nothing in graph @g`,
 		"store low\thead":                `mine.policy:2: policy mine.policy: store: pattern "head" matches no value in graph @g`,
 	} {
 		p, err := ParsePolicy("mine.policy", []byte("from mixed-f16\n"+text))

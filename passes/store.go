@@ -63,7 +63,7 @@ func (m *planner) stores() error {
 	}
 	for k, r := range m.p.Stores {
 		switch {
-		case used[k]:
+		case used[k] || m.c.PartialRules:
 		case because[k] != "":
 			return r.located(fmt.Errorf("policy %s: store %s: %s", m.p.Name, r.Pattern, because[k]))
 		default:

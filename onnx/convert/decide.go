@@ -14,7 +14,7 @@ import (
 
 // decide makes the plan of each unit as the policy says.
 func (s *units) decide(policy passes.Policy, o Options) ([]*convertPlan, error) {
-	used := make([]bool, len(policy.Rules))
+	effects := make([]effect, len(policy.Rules))
 	plans, err := s.settle(policy, o, func(p *convertPlan) error {
 		if err := p.decide(policy); err != nil {
 			if p.u.up == nil && p.u.fn == nil {
@@ -23,7 +23,7 @@ func (s *units) decide(policy passes.Policy, o Options) ([]*convertPlan, error) 
 			p.inactive = true
 			return nil
 		}
-		p.pinned(policy.Rules, used)
+		p.pinned(policy.Rules, effects)
 		p.legal()
 		if err := p.veto(); err != nil {
 			return err
@@ -34,7 +34,7 @@ func (s *units) decide(policy passes.Policy, o Options) ([]*convertPlan, error) 
 	if err != nil {
 		return nil, err
 	}
-	return plans, idle(policy.Rules, used)
+	return plans, checkEffects(policy.Rules, effects)
 }
 
 // settle makes the plan of each unit, in the order of s.all, of what assign says of its nodes. A

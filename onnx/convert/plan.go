@@ -179,16 +179,35 @@ func (p *convertPlan) legal() {
 	}
 }
 
+// effect is what a rule by name comes to.
+type effect uint8
+
+const (
+	unmatched effect = iota
+	idle             // each node that it names computes as it asks without rules, too
+	decides
+)
+
 // pinned applies a policy's rules to the nodes whose results they name: the last that
-// matches wins.
-func (p *convertPlan) pinned(rules []passes.Rule, used []bool) {
+// matches wins. It raises the rules' effects.
+func (p *convertPlan) pinned(rules []passes.Rule, effects []effect) {
 	for i, n := range p.m.Graph.Nodes {
+		half, free := p.half[i], p.free[i]
+		names := func(r passes.Rule) bool {
+			return slices.ContainsFunc(n.Out, func(y string) bool { return y != "" && passes.Matches(r.Pattern, y) })
+		}
 		for k, r := range rules {
-			if !slices.ContainsFunc(n.Out, func(y string) bool { return y != "" && passes.Matches(r.Pattern, y) }) {
+			if !names(r) {
 				continue
 			}
-			used[k] = true
 			low := r.Pin == ir.PinLow
+			against := func(o passes.Rule) bool { return o.Pin != r.Pin && names(o) }
+			switch {
+			case p.floats(n) && (free || half != low || slices.ContainsFunc(rules, against)):
+				effects[k] = decides
+			default:
+				effects[k] = max(effects[k], idle)
+			}
 			if p.half[i] = low && p.floats(n); !p.half[i] && p.floats(n) {
 				p.why[i] = fmt.Sprintf("the policy keeps %s", r.Pattern)
 			}
@@ -197,10 +216,15 @@ func (p *convertPlan) pinned(rules []passes.Rule, used []bool) {
 	}
 }
 
-// idle is the error for a rule that matched no node.
-func idle(rules []passes.Rule, used []bool) error {
-	if k := slices.Index(used, false); k >= 0 {
-		return fmt.Errorf("the policy's pattern %q matches no result of a node", rules[k].Pattern)
+// checkEffects returns an error for a rule that decides nothing.
+func checkEffects(rules []passes.Rule, effects []effect) error {
+	for k, e := range effects {
+		switch e {
+		case unmatched:
+			return fmt.Errorf("the policy's pattern %q matches no result of a node", rules[k].Pattern)
+		case idle:
+			return fmt.Errorf("the policy's pattern %q changes nothing: the nodes that it names compute as it asks without it", rules[k].Pattern)
+		}
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ func (p *convertPlan) candidates(policy passes.Policy) (*convertPlan, error) {
 		c.half[i] = c.seen[i] && c.floats(n) || c.free[i]
 		c.free[i] = c.half[i]
 	}
-	c.pinned(policy.Rules, make([]bool, len(policy.Rules)))
+	c.pinned(policy.Rules, make([]effect, len(policy.Rules)))
 	c.legal()
 	return c, c.veto()
 }

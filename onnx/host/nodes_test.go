@@ -382,3 +382,43 @@ func TestBadFeeds(t *testing.T) {
 		}
 	}
 }
+
+// The rules of a policy may name what is in one region only. One that names nothing of the model is
+// refused when it is opened.
+func TestRulesOfRegions(t *testing.T) {
+	var first, second string
+	c := nodeCase{build: func(g *onnxmodel.Graph) {
+		x := g.Input("x", onnxmodel.F32, 2, 2)
+		first = g.Op("MatMul", []string{x, x})
+		at := g.Op("NonZero", []string{first})
+		second = g.Op("Relu", []string{g.Op("Cast", []string{at}, onnxmodel.Int("to", onnxmodel.F32))})
+		to(g, onnxmodel.F32, first, second)
+	}}
+	path := write(t, &c)
+	b, err := cpu.Open(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	o := host.Options{Backend: b, Config: passes.Config{Policy: passes.MixedF16().Keep(first).Keep(second)}}
+	s, err := host.Open(path, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	out, err := s.Run(context.Background(), map[string]*host.Value{"x": floats([]int64{2, 2}, 1+0x1p-12, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := out["a"].Elements()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := a.F[0]; got == 1 {
+		t.Errorf("%s is %g: the rule that keeps it in f32 is lost", first, got)
+	}
+	o.Config.Policy = passes.MixedF16().Keep("nobody")
+	if _, err := host.Open(path, o); err == nil || !strings.Contains(err.Error(), `pattern "nobody" matches no result of a node`) {
+		t.Error(err)
+	}
+}

@@ -87,6 +87,10 @@ func Open(path string, o Options) (*Session, error) {
 func New(m *onnx.Model, o Options) (*Session, error) {
 	o.Programs, o.ProgramBytes = cmp.Or(o.Programs, 1024), cmp.Or(o.ProgramBytes, 1<<30)
 	o.Iterations, o.Bytes = cmp.Or(o.Iterations, 1e6), cmp.Or(o.Bytes, 8<<30)
+	if err := checkRules(m, o.Config.Policy); err != nil {
+		return nil, err
+	}
+	o.Config.PartialRules = true
 	main, err := newScope("", nil, m.Opsets, m.Graph)
 	if err != nil {
 		return nil, err

@@ -26,6 +26,7 @@ const (
 	metaSeed      = "ampc.seed"
 	metaNotes     = "ampc.notes"
 	metaLosses    = "ampc.losses"
+	metaF32       = "ampc.f32" // names of nodes with ir.MarkAlwaysF32
 	format        = "1"
 	statePrefix   = "state/"
 	feedPrefix    = "feed/"
@@ -47,6 +48,7 @@ func (c *Case) Save(path string) error {
 		}
 	}
 	var tensors []safetensors.Tensor
+	var wide []string
 	for _, v := range c.Graph.Vars {
 		note(v.Name, v.Pos)
 		if data, ok := c.State[v.Name]; ok {
@@ -55,6 +57,9 @@ func (c *Case) Save(path string) error {
 	}
 	for _, n := range c.Graph.Nodes {
 		note(n.Name(), n.Pos)
+		if n.Why.Has(ir.MarkAlwaysF32) {
+			wide = append(wide, n.Name())
+		}
 		for _, c := range n.Why.Casts {
 			note(c.Name, c.Pos)
 		}
@@ -73,7 +78,7 @@ func (c *Case) Save(path string) error {
 		return err
 	}
 	meta := map[string]string{metaLosses: string(losses), metaFormat: format, metaGraph: c.Graph.String(), metaPositions: string(positions), metaPolicy: c.Policy,
-		metaSkips: strconv.Itoa(c.Skips), metaSeed: strconv.FormatInt(c.Seed, 10), metaNotes: strings.Join(c.Notes, "\n")}
+		metaSkips: strconv.Itoa(c.Skips), metaSeed: strconv.FormatInt(c.Seed, 10), metaNotes: strings.Join(c.Notes, "\n"), metaF32: strings.Join(wide, "\n")}
 	return safetensors.WriteFile(path, meta, tensors)
 }
 
@@ -122,6 +127,15 @@ func Load(path string, custom ...*ir.Def) (*Case, error) {
 	}
 	if err := place(g, f.Meta[metaPositions]); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	wide := map[string]bool{}
+	for name := range strings.SplitSeq(f.Meta[metaF32], "\n") {
+		wide[name] = true
+	}
+	for _, n := range g.Nodes {
+		if wide[n.Name()] {
+			n.Why.Marks |= ir.MarkAlwaysF32
+		}
 	}
 	for _, info := range f.Tensors {
 		data := make([]byte, info.Bytes())

@@ -166,10 +166,18 @@ func (k *keeping) remedy() *Remedy {
 			r.Keep = append(r.Keep, p)
 		}
 	}
+	r.Keep = slices.DeleteFunc(r.Keep, k.always)
 	if len(r.Keep)+len(r.LeaveOut) == 0 {
 		return nil
 	}
 	return r
+}
+
+// always reports whether all that a pattern names is f32 in any case. The compiler refuses such a rule.
+func (k *keeping) always(pattern string) bool {
+	return !slices.ContainsFunc(k.g.Body[ir.Forward], func(n *ir.Node) bool {
+		return !inserted(n) && !n.Why.Has(ir.MarkAlwaysF32) && slices.ContainsFunc(n.Out, func(v *ir.Value) bool { return within(pattern, v.Name) })
+	})
 }
 
 // pattern is the scope of a value's layer. It is the value's name if there is no scope, or if
