@@ -316,7 +316,7 @@ func (r *rounding) refused(n, t *ir.Node, k int, of *value) string {
 		if r.sec[n.ID] == ir.Backward { // gradients of the same value are as wide as their sum
 			want |= readWide
 		}
-		if !r.rules.Eager && !r.rules.Paint && r.pin(t) != ir.PinLow && of.rounded&^want == 0 && r.rules.Caps.StoresF32(n) {
+		if !r.rules.Eager && !r.rules.Paint && r.pin(t) != ir.PinLow && !of.asked && of.rounded&^want == 0 && r.rules.Caps.StoresF32(n) {
 			return "all who read it want f32"
 		}
 		return ""

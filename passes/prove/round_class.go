@@ -117,7 +117,26 @@ func (r *rounding) led(t *ir.Node) bool {
 	if c != ir.PromoteC && c != ir.Clear {
 		return false
 	}
-	return r.classLow[r.m.t.refs[f.Out[0].ID].class]
+	return r.storedLow(f.Out[0])
+}
+
+// storedLow reports whether v of T, or what it was moved from as a whole, is 16 bits wide in F. Moves
+// that strides do not express have classes of their own.
+func (r *rounding) storedLow(v *ir.Value) bool {
+	for !r.classLow[r.m.t.refs[v.ID].class] {
+		if v.Def == nil || !carries(v.Def) || joins(v.Def) {
+			return false
+		}
+		from := v
+		for w := range handedOn(v) {
+			from = w
+		}
+		if from == v {
+			return false
+		}
+		v = from
+	}
+	return true
 }
 
 // operandLow reports whether operand i of n counts as 16 bits in a promotion.

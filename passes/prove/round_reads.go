@@ -30,6 +30,7 @@ type value struct {
 	wide    reads
 	stored  bool // a node that cannot be in the same step reads the f32 form; the caller's rounds nothing for others
 	low     bool // a promoting reader counts it as 16 bits wide
+	asked   bool // a reader reads it in the policy's 16 bits in T as well
 }
 
 // movedRead is a read of a moved gradient. T's node that moves it follows a forward node, and may
@@ -41,7 +42,7 @@ type movedRead struct {
 }
 
 // image is the node of T that computes what n of F computes, or nil. Of several, it is one that
-// computes in f64 if n does, is in n's section, and has no pin to f32.
+// computes in f64 if n does, is in n's section, and has the pin that allows most.
 func (r *rounding) image(n *ir.Node) *ir.Node {
 	e := r.m.f.entity[n.ID]
 	if e < 0 || r.m.image[e] == nil || int(r.m.image[e].ID) >= r.m.norms {
@@ -54,12 +55,15 @@ func (r *rounding) image(n *ir.Node) *ir.Node {
 	for k := best; ; k = r.m.nodes[r.m.sameEntity[k.ID]] {
 		s := 0
 		if len(k.Out) == len(n.Out) && !slices.ContainsFunc(n.Out, func(v *ir.Value) bool { return inF64(v) != inF64(k.Out[v.Idx]) }) {
-			s = 4
+			s = 8
 		}
 		if r.m.t.section[k.ID] == r.sec[n.ID] {
-			s += 2
+			s += 4
 		}
-		if p := r.pin(k); p == ir.Unpinned || p == ir.PinLow {
+		switch r.pin(k) {
+		case ir.PinLow:
+			s += 2
+		case ir.Unpinned:
 			s++
 		}
 		if s > score {
@@ -240,6 +244,7 @@ func (r *rounding) trace(v *ir.Value, x reading) {
 	if x.kind&(readLow|behindLow) != 0 && (x.since|r.inF[v.ID])&roundedTo(r.rules.Low) != 0 {
 		r.products[r.m.f.refs[v.ID].class] = true
 	}
+	of.asked = of.asked || x.t&roundedTo(r.rules.Low) != 0
 	switch {
 	case extra == 0:
 		of.wide |= x.kind
