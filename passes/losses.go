@@ -81,7 +81,7 @@ func (t *training) planLosses(g *ir.Graph, c *Context) error {
 		return fmt.Errorf("%d backward sweeps, the most is 64", len(t.sweeps))
 	}
 	for _, s := range t.sweeps {
-		s.planCount(g)
+		s.planCount(g, c.Parallel)
 	}
 	if extra := len(t.sweeps) - len(t.scales); extra > 0 {
 		c.note("%d more backward sweeps: losses of one scaler divide by counts that depend on the data", extra)
@@ -264,12 +264,17 @@ func ignores(n *ir.Node) bool {
 
 // planCount makes a sweep over counted terms start at their sums. The seed is a power of two near
 // one over the count, so that scaled gradients have about the size of the gradients of the mean.
-func (s *sweep) planCount(g *ir.Graph) {
+// The count is that over all ranks, so that scaled gradients have the same size on any number of them.
+func (s *sweep) planCount(g *ir.Graph, p Parallel) {
 	if s.count = s.terms[0].count; s.count == nil {
 		return
 	}
 	labels := s.count.Def.In[min(1, len(s.count.Def.In)-1)]
-	s.shift = bits.Len64(uint64(max(g.Elements(labels.Type)-1, 0)))
+	n := g.Elements(labels.Type)
+	if p.Slices == 0 {
+		n *= int64(max(p.Ranks, 1))
+	}
+	s.shift = bits.Len64(uint64(max(n-1, 0)))
 }
 
 func posOf(v *ir.Value) ir.Pos {
