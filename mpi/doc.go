@@ -9,6 +9,7 @@
 package mpi
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -44,42 +45,62 @@ func Launched() bool {
 var launchers = []struct{ size, local, name string }{
 	{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "Open MPI's mpirun"},
 	{"PMI_SIZE", "MPI_LOCALNRANKS", "MPICH's mpiexec"},
-	{"SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "srun"},
 }
 
 // launcherSize returns the number of ranks that the launcher gives, and the launcher's name. It is
 // 0 without a launcher.
 func launcherSize() (int, string) {
 	for _, l := range launchers {
-		if n, err := strconv.Atoi(os.Getenv(l.size)); err == nil && n > 0 && (l.size != "SLURM_NTASKS" || os.Getenv("SLURM_PROCID") != "") {
+		if n := number(l.size); n > 0 {
+			if n == srunSize() && l.size == "PMI_SIZE" { // srun --mpi=pmi2
+				return n, srun
+			}
 			return n, l.name
 		}
 	}
+	if n := srunSize(); n > 0 {
+		return n, srun
+	}
 	return 0, ""
+}
+
+// number is the value of an environment variable, 0 if it has none above 0.
+func number(variable string) int {
+	n, err := strconv.Atoi(os.Getenv(variable))
+	if err != nil {
+		return 0
+	}
+	return max(n, 0)
 }
 
 // localSize returns the number of ranks on this machine. It is 1 if the launcher does not give it.
 func localSize() int {
 	for _, l := range launchers {
-		if n, err := strconv.Atoi(os.Getenv(l.local)); err == nil && n > 0 {
+		if n := number(l.local); n > 0 {
 			return n
 		}
 	}
-	return 1
+	return max(srunLocalSize(), 1)
 }
 
 // Cores is how many processors a rank of this machine has for itself: those it is bound
 // to, or its share of all of them where it is bound to none. The warning, "" where there
 // is none, says that the launcher has bound it to fewer than its share.
-func Cores() (n int, warning string) { return cores(runtime.NumCPU(), onlineCPUs(), localSize()) }
+func Cores() (n int, warning string) {
+	online, advice := onlineCPUs(), "mpirun --bind-to none"
+	if _, name := launcherSize(); name == srun {
+		online, advice = min(cmp.Or(number("SLURM_CPUS_ON_NODE"), online), online), "srun --cpu-bind=none, or with --cpus-per-task"
+	}
+	return cores(runtime.NumCPU(), online, localSize(), advice)
+}
 
-func cores(bound, online, ranks int) (n int, warning string) {
+func cores(bound, online, ranks int, advice string) (n int, warning string) {
 	share := max(online/ranks, 1)
 	if bound >= online { // the process is not bound to processors
 		return share, ""
 	}
 	if bound < share {
-		warning = fmt.Sprintf("this rank is bound to %s of %d and its share is %d: start it with mpirun --bind-to none", countOf(bound, "processor"), online, share)
+		warning = fmt.Sprintf("this rank is bound to %s of %d and its share is %d: start it with %s", countOf(bound, "processor"), online, share, advice)
 	}
 	return bound, warning
 }
@@ -123,7 +144,7 @@ func libraries(chosen string) []string {
 		return []string{chosen}
 	}
 	open, mpich := []string{"libmpi.so.40", "libmpi.so"}, []string{"libmpich.so.12", "libmpi.so.12"}
-	if _, name := launcherSize(); name == "MPICH's mpiexec" {
+	if number("OMPI_COMM_WORLD_SIZE") == 0 && number("PMI_SIZE") > 0 {
 		return append(mpich, open...)
 	}
 	return append(open, mpich...)
@@ -136,5 +157,9 @@ func wrongLauncher(library string, size int) error {
 	if want == 0 || want == size {
 		return nil
 	}
-	return fmt.Errorf("mpi: %s has started %d ranks, and %s sees %d: use the launcher of this library, or name the launcher's library in AMPC_MPI", name, want, library, size)
+	advice := "use the launcher of this library, or name the launcher's library in AMPC_MPI"
+	if name == srun {
+		advice = "start it with srun --mpi=pmix (Open MPI) or srun --mpi=pmi2 (MPICH), as srun --mpi=list has them, or name another library in AMPC_MPI"
+	}
+	return fmt.Errorf("mpi: %s has started %d ranks, and %s sees %d: %s", name, want, library, size, advice)
 }
