@@ -65,6 +65,12 @@ type Parallel struct {
 // their steps and variables.
 func DataParallel(w world.World) Parallel { return Parallel{World: w} }
 
+// Parallel says how the step is shared with other ranks: World is nil where it is not.
+func (s *Step) Parallel() Parallel {
+	p := s.config.Parallel
+	return Parallel{World: s.world, Bucket: p.Bucket, Message: DType(p.Message), Shift: p.Shift, SyncNorms: p.SyncNorms, Shard: p.Shard, Slices: p.Slices}
+}
+
 func (p Parallel) compiler() passes.Parallel {
 	c := passes.Parallel{Bucket: p.Bucket, Message: irDType(p.Message), Shift: p.Shift, SyncNorms: p.SyncNorms, Shard: p.Shard, Slices: p.Slices}
 	if p.World != nil {

@@ -65,6 +65,7 @@ type Loader struct {
 	o      Options
 	state  State
 	waited time.Duration
+	share  share
 }
 
 // NewLoader makes a loader that stands at the beginning of epoch 0.
@@ -162,7 +163,7 @@ func (l *Loader) draws(epoch, record int) *rand.Rand {
 func (l *Loader) Epoch(ctx context.Context) iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
 		order := l.order(l.state.Epoch)
-		made, stop := l.start(ctx, order)
+		made, stop := l.start(ctx, order, l.state.Position)
 		defer stop()
 		for {
 			asked := time.Now()
@@ -222,13 +223,17 @@ type portion struct {
 
 // start begins to make batches of the rest of an epoch. stop ends that and waits for the
 // goroutines.
-func (l *Loader) start(ctx context.Context, order []int) (made chan ready, stop func()) {
+func (l *Loader) start(ctx context.Context, order []int, from int) (made chan ready, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	size := max(min(l.o.Batch/l.o.Workers, 16), 1)
 	work := make(chan *portion)
 	inOrder := make(chan *portion, max(l.o.Batch*(l.o.Ahead-1)/size, l.o.Workers))
-	epoch, from := l.state.Epoch, l.state.Position
+	epoch, p := l.state.Epoch, place{at: from, end: len(order), batch: l.o.Batch}
+	if l.share.ranks > 1 {
+		order, p = l.share.own(order, from, l.o.Last)
+		from = 0
+	}
 	running.Go(func() {
 		defer close(work)
 		defer close(inOrder)
@@ -249,7 +254,7 @@ func (l *Loader) start(ctx context.Context, order []int) (made chan ready, stop 
 	made = make(chan ready, max(l.o.Ahead-1, 0))
 	running.Go(func() {
 		defer close(made)
-		l.assemble(ctx, inOrder, made, epoch, from, len(order))
+		l.assemble(ctx, inOrder, made, epoch, p)
 	})
 	return made, func() { cancel(); running.Wait() }
 }
@@ -294,11 +299,14 @@ func (l *Loader) at(epoch, i int) (e Example, err error) {
 }
 
 // assemble makes batches of the records in their order.
-func (l *Loader) assemble(ctx context.Context, inOrder <-chan *portion, made chan<- ready, epoch, at, end int) {
+func (l *Loader) assemble(ctx context.Context, inOrder <-chan *portion, made chan<- ready, epoch int, at place) {
 	var records []Example
 	emit := func() bool {
 		feed, err := l.feed(records)
-		b := ready{Batch{feed, len(records), l.size(len(records)), epoch}, at, err}
+		if len(records) == 0 && err == nil {
+			feed, err = l.padding(epoch, at.template)
+		}
+		b := ready{Batch{feed, len(records), l.size(len(records)), epoch}, at.after(l.share, len(records) < at.batch), err}
 		records = records[:0:0]
 		return send(ctx, made, b) && err == nil
 	}
@@ -312,7 +320,7 @@ func (l *Loader) assemble(ctx context.Context, inOrder <-chan *portion, made cha
 			return
 		}
 		for i, e := range p.examples {
-			at++
+			at.at++
 			if err := p.errs[i]; err != nil {
 				if err = judge(l.o.OnBad, err); err != nil {
 					send(ctx, made, ready{err: err})
@@ -326,7 +334,7 @@ func (l *Loader) assemble(ctx context.Context, inOrder <-chan *portion, made cha
 			}
 		}
 	}
-	if at == end && len(records) > 0 && l.o.Last != Drop {
+	if at.at == at.end && (len(records) > 0 || at.padded) && l.o.Last != Drop {
 		emit()
 	}
 }
@@ -341,6 +349,9 @@ func (l *Loader) size(n int) int {
 
 // feed makes the feed of records.
 func (l *Loader) feed(records []Example) (map[string]any, error) {
+	if len(records) == 0 {
+		return nil, nil
+	}
 	if l.o.Collate != nil {
 		return l.o.Collate(records)
 	}

@@ -48,6 +48,12 @@ func digits(t *testing.T, n int) *data.Columns {
 // the random state and on the loss scale.
 func classifier(t *testing.T, folder string) *fit.Run {
 	t.Helper()
+	return classifierOf(t, folder, ampc.Parallel{})
+}
+
+// classifierOf is the run on one of several ranks.
+func classifierOf(t *testing.T, folder string, p ampc.Parallel) *fit.Run {
+	t.Helper()
 	m := ampc.New("digits", ampc.Seed(3))
 	t.Cleanup(func() { m.Close() })
 	n := ampc.Dim("N")
@@ -55,7 +61,7 @@ func classifier(t *testing.T, folder string) *fit.Run {
 	h := m.Dropout("drop", m.Relu(m.Linear("fc1", x, 24)), 0.1)
 	logits := m.Linear("fc2", h, 4)
 	loss := m.CrossEntropy(logits, y)
-	step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.AdamW(0.01), LR: ampc.Constant(3e-2), Policy: ampc.MixedF16(), Micro: 2,
+	step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.AdamW(0.01), LR: ampc.Constant(3e-2), Policy: ampc.MixedF16(), Micro: 2, Parallel: p,
 		Sizes: ampc.Sizes{"N": 16}, Scaler: ampc.Scaler{Mode: ampc.DynamicScale, Init: 1 << 24}}, ampc.Loss{Value: loss})
 	if err != nil {
 		t.Fatal(err)

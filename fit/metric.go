@@ -18,6 +18,15 @@ type Metric interface {
 	Value() float64
 }
 
+// Merging is a Metric that ranks measure together: each is given some of the batches, and takes in the
+// Numbers of all ranks in their order after a Reset. The metrics of this package are. If one of an
+// Evaluation is not, each rank evaluates all batches.
+type Merging interface {
+	Metric
+	Numbers() []float64
+	Merge(numbers []float64)
+}
+
 // Mean is the mean of a scalar tensor, such as a loss, over batches, weighted by their
 // records.
 func Mean(name string, x ampc.Tensor) Metric {
@@ -91,10 +100,23 @@ type classified struct {
 	name   string
 	scores ampc.Tensor
 	labels string
+	of     func() measured // may be another one after reset
 	add    func(scores []float32, labels []int32) error
 	value  func() float64
 	reset  func()
 }
+
+// measured is what package metrics measures with.
+type measured interface {
+	Numbers() []float64
+	Merge(numbers []float64)
+}
+
+// Numbers are what the metric was given.
+func (c *classified) Numbers() []float64 { return c.of().Numbers() }
+
+// Merge takes in what another rank's metric was given.
+func (c *classified) Merge(numbers []float64) { c.of().Merge(numbers) }
 
 // Name is the name given at creation.
 func (c *classified) Name() string { return c.name }
@@ -156,7 +178,7 @@ func Accuracy(name string, scores ampc.Tensor, labels string) Metric {
 // TopK is the share of records whose label is among the k largest scores.
 func TopK(name string, k int, scores ampc.Tensor, labels string) Metric {
 	t := &metrics.TopK{K: k}
-	return &classified{name, scores, labels, func(s []float32, l []int32) error { return t.Add(s, l) },
+	return &classified{name, scores, labels, func() measured { return t }, func(s []float32, l []int32) error { return t.Add(s, l) },
 		func() float64 { return t.Value() }, func() { t = &metrics.TopK{K: k} }}
 }
 
@@ -164,7 +186,7 @@ func TopK(name string, k int, scores ampc.Tensor, labels string) Metric {
 // function of yours that returns c.Macro().F1.
 func Confused(name string, scores ampc.Tensor, labels string, value func(c *metrics.Confusion) float64) Metric {
 	var c metrics.Confusion
-	return &classified{name, scores, labels, func(s []float32, l []int32) error { return c.Add(s, l) },
+	return &classified{name, scores, labels, func() measured { return &c }, func(s []float32, l []int32) error { return c.Add(s, l) },
 		func() float64 { return value(&c) }, func() { c = metrics.Confusion{} }}
 }
 
@@ -176,7 +198,7 @@ func F1(name string, scores ampc.Tensor, labels string) Metric {
 // AUC is the area under the ROC curve of scores[n] and labels that are 0 or above.
 func AUC(name string, scores ampc.Tensor, labels string) Metric {
 	var a metrics.AUC
-	return &classified{name, scores, labels, func(s []float32, l []int32) error { return a.Add(s, l) },
+	return &classified{name, scores, labels, func() measured { return &a }, func(s []float32, l []int32) error { return a.Add(s, l) },
 		func() float64 { return a.Value() }, func() { a = metrics.AUC{} }}
 }
 
@@ -191,6 +213,11 @@ type Evaluation struct {
 // Evaluate runs one epoch and returns the metrics by name. size is the dimension that
 // a short batch changes, "" where there is none.
 func (e *Evaluation) Evaluate(ctx context.Context, size ampc.Dim) (map[string]float64, error) {
+	return e.evaluate(ctx, size, ranks{})
+}
+
+// evaluate is Evaluate on several ranks, each of which runs every so many of the batches.
+func (e *Evaluation) evaluate(ctx context.Context, size ampc.Dim, w ranks) (map[string]float64, error) {
 	if e.Step == nil || e.Data == nil || len(e.Metrics) == 0 {
 		return nil, errors.New("evaluation: want a Step, Data and Metrics")
 	}
@@ -202,13 +229,11 @@ func (e *Evaluation) Evaluate(ctx context.Context, size ampc.Dim) (map[string]fl
 	for _, m := range e.Metrics {
 		m.Reset()
 	}
-	for b, err := range e.Data.Epoch(ctx) {
-		if err != nil {
-			return nil, fmt.Errorf("evaluation: %w", err)
-		}
-		if err := e.batch(ctx, b, size); err != nil {
-			return nil, fmt.Errorf("evaluation: %w", err)
-		}
+	if err := w.agree(ctx, e.batches(w.context(ctx), size, w.dividing(e.Metrics))); err != nil {
+		return nil, fmt.Errorf("evaluation: %w", err)
+	}
+	if err := w.merge(e.Metrics); err != nil {
+		return nil, fmt.Errorf("evaluation: %w", err)
 	}
 	out := map[string]float64{}
 	for _, m := range e.Metrics {
@@ -217,7 +242,26 @@ func (e *Evaluation) Evaluate(ctx context.Context, size ampc.Dim) (map[string]fl
 	return out, nil
 }
 
-func (e *Evaluation) batch(ctx context.Context, b data.Batch, size ampc.Dim) error {
+// batches runs this rank's batches. All ranks run the first one, because a step of sharded variables
+// gathers them then.
+func (e *Evaluation) batches(ctx context.Context, size ampc.Dim, w ranks) error {
+	i := 0
+	for b, err := range e.Data.Epoch(ctx) {
+		if err != nil {
+			return err
+		}
+		own := i%w.size() == w.rank()
+		if own || i == 0 {
+			if err := e.batch(ctx, b, size, own); err != nil {
+				return err
+			}
+		}
+		i++
+	}
+	return nil
+}
+
+func (e *Evaluation) batch(ctx context.Context, b data.Batch, size ampc.Dim, measure bool) error {
 	step, err := sized(e.Step, e.Data, b.Size, size)
 	if err != nil {
 		return err
@@ -227,6 +271,10 @@ func (e *Evaluation) batch(ctx context.Context, b data.Batch, size ampc.Dim) err
 		return err
 	}
 	defer r.Release()
+	if !measure {
+		_, err := r.Wait(ctx)
+		return err
+	}
 	for _, m := range e.Metrics {
 		if err := m.Add(r, b); err != nil {
 			return fmt.Errorf("metric %q: %w", m.Name(), err)

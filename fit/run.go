@@ -22,7 +22,7 @@ var ErrStop = errors.New("stop")
 type Run struct {
 	Model *ampc.Model
 	Step  *ampc.Step   // of Model.Train
-	Data  *data.Loader // its batches have the inputs of the step as fields
+	Data  *data.Loader // its batches have the inputs of the step as fields; on several ranks those of all, of which each takes its rows
 
 	Epochs int // to train, those before a resume included; 0: as many as Steps take
 	Steps  int // to make at most, those before a resume included; 0: as many as Epochs have
@@ -47,7 +47,7 @@ type Run struct {
 	Resume    bool // continue from LastFile where Folder has one
 
 	Logs     []Log
-	Progress io.Writer // gets a line for each evaluation and each epoch, and one every ten seconds; nil: none
+	Progress io.Writer // of rank 0: gets a line for each evaluation and each epoch, and one every ten seconds; nil: none
 
 	OnStep func(Report) error // after each step; ErrStop ends the run, another error fails it
 	OnEval func(Report) error // after each evaluation
@@ -79,6 +79,9 @@ type Summary struct {
 // trainer is the state of a running Fit.
 type trainer struct {
 	*Run
+	ranks   ranks
+	data    *data.Loader // of this rank
+	failure error        // of this rank, which the others do not know yet
 	state   state
 	pending []ampc.Feed // batches of the next step
 	size    int         // number of records in each of them
@@ -99,17 +102,20 @@ func (r *Run) Fit(ctx context.Context) (Summary, error) {
 	if err := r.check(); err != nil {
 		return Summary{}, fmt.Errorf("fit: %w", err)
 	}
-	t := &trainer{Run: r, start: time.Now(), shown: time.Now()}
+	t := &trainer{Run: r, ranks: ranks{r.Step.Parallel().World}, start: time.Now(), shown: time.Now()}
 	t.state.Best = exact(math.NaN())
-	release, err := t.open()
+	release, err := t.open(ctx)
 	if err != nil {
 		return Summary{}, fmt.Errorf("fit: %w", err)
 	}
-	waited := r.Data.Waited()
+	waited := t.data.Waited()
 	err = errors.Join(t.train(ctx), release())
+	if t.data != r.Data {
+		err = errors.Join(err, r.Data.Restore(t.data.State()))
+	}
 	s := Summary{
 		Steps: t.state.Steps, Epochs: t.state.Data.Epoch, Skipped: t.state.Skipped, Loss: t.state.loss(), Eval: t.eval,
-		Best: float64(t.state.Best), BestStep: t.state.BestStep, Stopped: t.stopped, Took: time.Since(t.start), Waited: r.Data.Waited() - waited,
+		Best: float64(t.state.Best), BestStep: t.state.BestStep, Stopped: t.stopped, Took: time.Since(t.start), Waited: t.data.Waited() - waited,
 	}
 	if err != nil {
 		return s, fmt.Errorf("fit: %w", err)
@@ -168,12 +174,18 @@ func (t *trainer) more() bool {
 // train runs epochs until the run ends.
 func (t *trainer) train(ctx context.Context) error {
 	err := t.epochs(ctx)
+	if err == nil {
+		err = t.agree(ctx, nil)
+	}
 	switch {
 	case errors.Is(err, ErrStop):
 		t.stopped, err = "a callback asked for it", nil
-	case err != nil && ctx.Err() != nil: // stopped by the caller: the state is saved
+	case t.ranks.several() && errors.Is(err, errEnded):
 		t.due = true
-		return errors.Join(context.Cause(ctx), t.settle())
+		return errors.Join(err, t.settle(ctx))
+	case !t.ranks.several() && err != nil && ctx.Err() != nil: // stopped by the caller: the state is saved
+		t.due = true
+		return errors.Join(context.Cause(ctx), t.settle(ctx))
 	}
 	if err != nil {
 		return errors.Join(err, t.writeRow())
@@ -184,7 +196,33 @@ func (t *trainer) train(ctx context.Context) error {
 		}
 	}
 	t.due = true
-	return t.settle()
+	if err := t.settle(ctx); err != nil {
+		return err
+	}
+	if err := t.agree(context.WithoutCancel(ctx), nil); !errors.Is(err, ErrStop) {
+		return err
+	}
+	return nil
+}
+
+// agree makes what this rank has met, and err, known to all ranks.
+func (t *trainer) agree(ctx context.Context, err error) error {
+	if t.failure != nil {
+		err, t.failure = errors.Join(t.failure, err), nil
+	}
+	return t.ranks.agree(ctx, err)
+}
+
+// keep returns an error of this rank alone. On several ranks it waits for the next agree, which all
+// ranks call.
+func (t *trainer) keep(err error) error {
+	if !t.ranks.several() {
+		return err
+	}
+	if t.failure == nil {
+		t.failure = err
+	}
+	return nil
 }
 
 // epochs trains on the rest of the current epoch, then on the following ones.
@@ -195,8 +233,8 @@ func (t *trainer) epochs(ctx context.Context) error {
 		}
 	}
 	for t.more() {
-		for b, err := range t.Data.Epoch(ctx) {
-			if err == nil {
+		for b, err := range t.data.Epoch(t.ranks.context(ctx)) {
+			if err = t.agree(ctx, err); err == nil {
 				err = t.take(ctx, b)
 			}
 			if err != nil {
@@ -211,7 +249,7 @@ func (t *trainer) epochs(ctx context.Context) error {
 				return err
 			}
 		}
-		if state := t.Data.State(); state.Position > 0 { // ended by Steps or by a callback
+		if state := t.data.State(); state.Position > 0 { // ended by Steps or by a callback
 			return nil
 		}
 		if err := t.epochEnds(ctx); err != nil {
@@ -232,7 +270,7 @@ func (t *trainer) epochEnds(ctx context.Context) error {
 		t.say()
 	}
 	if err == nil || errors.Is(err, ErrStop) {
-		t.state.Data, t.state.Ended = t.Data.State(), true
+		t.state.Data, t.state.Ended = t.data.State(), true
 	}
 	return err
 }
@@ -244,7 +282,7 @@ func (t *trainer) take(ctx context.Context, b data.Batch) error {
 			return err
 		}
 	}
-	t.pending, t.size, t.behind = append(t.pending, b.Feed), b.Size, t.Data.State()
+	t.pending, t.size, t.behind = append(t.pending, b.Feed), b.Size, t.data.State()
 	if len(t.pending) < max(t.Micro, 1) {
 		return nil
 	}
@@ -253,14 +291,14 @@ func (t *trainer) take(ctx context.Context, b data.Batch) error {
 
 // step runs a step on the pending batches.
 func (t *trainer) step(ctx context.Context) error {
-	if err := t.settle(); err != nil {
+	if err := t.settle(ctx); err != nil {
 		return err
 	}
-	step, err := sized(t.Step, t.Data, t.size, t.BatchDim)
+	step, err := sized(t.Step, t.data, t.size, t.BatchDim)
 	if err != nil {
 		return err
 	}
-	result, err := step.Run(ctx, t.pending...)
+	result, err := step.Run(t.ranks.context(ctx), t.pending...)
 	if err != nil {
 		return err
 	}
@@ -285,7 +323,7 @@ func (t *trainer) step(ctx context.Context) error {
 		t.due = true
 	}
 	if t.OnStep != nil {
-		if err := t.OnStep(t.report); err != nil {
+		if err := t.keep(t.OnStep(t.report)); err != nil {
 			return err
 		}
 	}
@@ -333,7 +371,7 @@ func (r *Run) columns() []string {
 
 // evaluate measures the model and keeps the best one.
 func (t *trainer) evaluate(ctx context.Context) error {
-	got, err := t.Eval.Evaluate(ctx, t.BatchDim)
+	got, err := t.Eval.evaluate(ctx, t.BatchDim, t.ranks)
 	if err != nil {
 		return err
 	}
@@ -345,7 +383,7 @@ func (t *trainer) evaluate(ctx context.Context) error {
 	t.report.Best = t.state.judge(got[t.watched()], t.Higher, t.MinGain)
 	t.due = t.due || t.SaveEvery == 0
 	if t.report.Best {
-		if err := t.save(BestFile); err != nil {
+		if err := t.save(ctx, BestFile); err != nil {
 			return err
 		}
 	}
@@ -354,26 +392,34 @@ func (t *trainer) evaluate(ctx context.Context) error {
 		t.stopped = fmt.Sprintf("no improvement of %s in %d evaluations", t.watched(), t.state.Since)
 	}
 	if t.OnEval != nil {
-		return t.OnEval(t.report)
+		return t.keep(t.OnEval(t.report))
 	}
 	return nil
 }
 
 // settle writes the row of the previous step, and saves a checkpoint if one is due.
-func (t *trainer) settle() error {
-	if err := t.writeRow(); err != nil {
+func (t *trainer) settle(ctx context.Context) error {
+	if err := t.keep(t.writeRow()); err != nil {
 		return err
 	}
 	if !t.due {
 		return nil
 	}
 	t.due = false
-	for _, l := range t.Logs {
-		if err := l.Flush(); err != nil {
+	for _, l := range t.logs() {
+		if err := t.keep(l.Flush()); err != nil {
 			return err
 		}
 	}
-	return t.save(LastFile)
+	return t.save(ctx, LastFile)
+}
+
+// logs are those that this rank writes.
+func (t *trainer) logs() []Log {
+	if t.ranks.rank() > 0 {
+		return nil
+	}
+	return t.Logs
 }
 
 func (t *trainer) writeRow() error {
@@ -382,7 +428,7 @@ func (t *trainer) writeRow() error {
 	}
 	row := *t.row
 	t.row = nil
-	for _, l := range t.Logs {
+	for _, l := range t.logs() {
 		if err := l.Write(row); err != nil {
 			return err
 		}
@@ -393,7 +439,7 @@ func (t *trainer) writeRow() error {
 // say prints the progress of the run.
 func (t *trainer) say() {
 	t.shown = time.Now()
-	if t.Progress == nil {
+	if t.Progress == nil || t.ranks.rank() > 0 {
 		return
 	}
 	line := fmt.Sprintf("epoch %d  step %d  loss %.4g  lr %.3g", t.report.Epoch+1, t.state.Steps, t.state.loss(), t.report.Metrics.LR)

@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -93,12 +94,26 @@ func (s *state) judge(x float64, higher bool, gain float64) bool {
 }
 
 // open locks the folder, continues the run in it and starts the logs. release undoes the lock and
-// closes the logs.
-func (t *trainer) open() (release func() error, err error) {
+// closes the logs. On several ranks rank 0 has both.
+func (t *trainer) open(ctx context.Context) (release func() error, err error) {
+	if t.data, err = t.ranks.shared(t.Data); err != nil {
+		return nil, err
+	}
+	if n := t.Step.Parallel().Slices; n > 0 && t.ranks.several() {
+		return nil, fmt.Errorf("the step has %d slices, which fit does not divide among ranks: write the loop, or leave out Slices", n)
+	}
+	if t.ranks.several() && t.Eval != nil && t.Eval.Data.Options().Ranks > 1 {
+		return nil, errors.New("want all records in Eval.Data: leave out its Options.Rank, ranks take its batches in turn")
+	}
+	t.state.Data = t.data.State()
+	t.state.Batch, t.state.Micro = t.Data.Options().Batch, max(t.Micro, 1)
+	if err := t.ranks.same(fmt.Sprint(t.Epochs, t.Steps, t.EvalEvery, t.SaveEvery, t.Patience, t.MinGain, t.Higher, t.watched(), t.Eval == nil, t.Folder == "", t.state.Batch, t.state.Micro, t.state.Data)); err != nil {
+		return nil, err
+	}
 	var lock *os.File
 	release = func() error {
 		var errs []error
-		for _, l := range t.Logs {
+		for _, l := range t.logs() {
 			errs = append(errs, l.Close())
 		}
 		if lock != nil {
@@ -111,44 +126,81 @@ func (t *trainer) open() (release func() error, err error) {
 			lock.Close()
 		}
 	}()
-	t.state.Data = t.Data.State()
-	t.state.Batch, t.state.Micro = t.Data.Options().Batch, max(t.Micro, 1)
 	if t.Folder != "" {
-		if err := os.MkdirAll(t.Folder, 0o777); err != nil {
-			return nil, file.Error(t.Folder, err)
+		if t.ranks.rank() == 0 {
+			lock, err = t.lock()
 		}
-		if lock, err = file.Lock(filepath.Join(t.Folder, ".lock")); err != nil {
-			return nil, fmt.Errorf("%s: %w", t.Folder, err)
+		if err := t.ranks.agree(context.WithoutCancel(ctx), err); err != nil {
+			return nil, err
 		}
-		if err := t.resume(); err != nil {
+		if err := t.resume(ctx); err != nil {
 			return nil, err
 		}
 	}
 	t.begun = t.state.Steps
 	t.report.Epoch = t.state.Data.Epoch
-	for i, l := range t.Logs {
-		if err := l.Begin(t.columns(), t.state.Steps); err != nil {
-			for _, begun := range t.Logs[:i] {
-				begun.Close()
-			}
-			return nil, err
-		}
+	if err := t.ranks.agree(context.WithoutCancel(ctx), t.beginLogs()); err != nil {
+		return nil, err
 	}
 	return release, nil
 }
 
+// lock claims the folder.
+func (t *trainer) lock() (*os.File, error) {
+	if err := os.MkdirAll(t.Folder, 0o777); err != nil {
+		return nil, file.Error(t.Folder, err)
+	}
+	lock, err := file.Lock(filepath.Join(t.Folder, ".lock"))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", t.Folder, err)
+	}
+	return lock, nil
+}
+
+func (t *trainer) beginLogs() error {
+	for i, l := range t.logs() {
+		if err := l.Begin(t.columns(), t.state.Steps); err != nil {
+			for _, begun := range t.Logs[:i] {
+				begun.Close()
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// there reports whether the folder holds a run, as rank 0 sees it.
+func (t *trainer) there(ctx context.Context, path string) (bool, error) {
+	_, err := os.Stat(path)
+	none := errors.Is(err, fs.ErrNotExist)
+	switch {
+	case t.ranks.rank() > 0:
+		none, err = false, nil
+	case none:
+		err = nil
+	case err != nil:
+		err = file.Error(path, err)
+	case !t.Resume:
+		err = fmt.Errorf("%s: holds a run: set Resume to continue it, or choose another Folder", t.Folder)
+	}
+	if err := t.ranks.agree(context.WithoutCancel(ctx), err); err != nil || !t.ranks.several() {
+		return !none, err
+	}
+	own := []byte{0}
+	if none {
+		own[0] = 1
+	}
+	all, err := t.ranks.gather("whether there is a run", own)
+	return err == nil && all[0][0] == 0, err
+}
+
 // resume continues the run in the folder, if there is one.
-func (t *trainer) resume() error {
+func (t *trainer) resume(ctx context.Context) error {
 	path := filepath.Join(t.Folder, LastFile)
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	} else if err != nil {
-		return file.Error(path, err)
+	if there, err := t.there(ctx, path); err != nil || !there {
+		return err
 	}
-	if !t.Resume {
-		return fmt.Errorf("%s: holds a run: set Resume to continue it, or choose another Folder", t.Folder)
-	}
-	if err := t.Model.LoadFile(path); err != nil {
+	if err := t.Model.LoadFile(path); err != nil { // a call of all ranks
 		return err
 	}
 	now := t.state
@@ -158,10 +210,10 @@ func (t *trainer) resume() error {
 	if was := t.state; was.Batch != now.Batch || was.Micro != now.Micro {
 		return fmt.Errorf("%s: the run has batches of %d, %d in a step; this one %d, %d", path, was.Batch, was.Micro, now.Batch, now.Micro)
 	}
-	if err := t.Data.Restore(t.state.Data); err != nil {
+	if err := t.data.Restore(t.state.Data); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	if t.Progress != nil {
+	if t.Progress != nil && t.ranks.rank() == 0 {
 		fmt.Fprintf(t.Progress, "resumed after step %d of %s\n", t.state.Steps, path)
 		for _, w := range t.Model.Warnings() {
 			fmt.Fprintln(t.Progress, "warning:", w)
@@ -170,8 +222,8 @@ func (t *trainer) resume() error {
 	return nil
 }
 
-// save writes a checkpoint.
-func (t *trainer) save(name string) error {
+// save writes a checkpoint. Ranks that share their state write it together, otherwise rank 0 does.
+func (t *trainer) save(ctx context.Context, name string) error {
 	if t.Folder == "" {
 		return nil
 	}
@@ -182,5 +234,12 @@ func (t *trainer) save(name string) error {
 	if err := t.Model.SetMeta(metaKey, string(text)); err != nil {
 		return err
 	}
-	return t.Model.SaveFile(filepath.Join(t.Folder, name))
+	path := filepath.Join(t.Folder, name)
+	if t.Step.Parallel().Shard && t.ranks.several() {
+		return t.Model.SaveFile(path)
+	}
+	if t.ranks.rank() == 0 {
+		err = t.Model.SaveFile(path)
+	}
+	return t.ranks.agree(context.WithoutCancel(ctx), err)
 }

@@ -30,6 +30,15 @@ func (m *Mean) Value() float64 { return m.sum / m.weight }
 // Weight is the sum of the weights.
 func (m *Mean) Weight() float64 { return m.weight }
 
+// Numbers are what m was given, in a form that Merge takes.
+func (m *Mean) Numbers() []float64 { return []float64{m.sum, m.weight} }
+
+// Merge takes in what another Mean was given, on another rank for example.
+func (m *Mean) Merge(numbers []float64) {
+	m.sum += numbers[0]
+	m.weight += numbers[1]
+}
+
 // Perplexity is e to the mean negative log-likelihood of tokens.
 type Perplexity struct{ Mean }
 
@@ -62,6 +71,15 @@ func (t *TopK) Add(scores []float32, labels []int32) error {
 
 // Value is the share, from 0 to 1.
 func (t *TopK) Value() float64 { return float64(t.right) / float64(t.of) }
+
+// Numbers are what t was given, in a form that Merge takes.
+func (t *TopK) Numbers() []float64 { return []float64{float64(t.right), float64(t.of)} }
+
+// Merge takes in what another TopK with the same K was given.
+func (t *TopK) Merge(numbers []float64) {
+	t.right += int(numbers[0])
+	t.of += int(numbers[1])
+}
 
 // rows calls f for each row of scores with a label from 0 on.
 func rows(scores []float32, labels []int32, f func(row []float32, label int)) error {
@@ -145,6 +163,26 @@ func (c *Confusion) Counts() [][]int {
 		out[i] = slices.Clone(out[i])
 	}
 	return out
+}
+
+// Numbers are what c was given, in a form that Merge takes.
+func (c *Confusion) Numbers() (out []float64) {
+	for _, row := range c.counts {
+		for _, n := range row {
+			out = append(out, float64(n))
+		}
+	}
+	return out
+}
+
+// Merge takes in what another Confusion was given.
+func (c *Confusion) Merge(numbers []float64) {
+	classes := int(math.Sqrt(float64(len(numbers))))
+	c.grow(classes)
+	for i, n := range numbers {
+		c.counts[i/classes][i%classes] += int(n)
+		c.total += int(n)
+	}
 }
 
 // Accuracy is the share of right answers.
@@ -239,6 +277,26 @@ func (a *AUC) Add(scores []float32, labels []int32) error {
 		}
 	}
 	return nil
+}
+
+// Numbers are what a was given, in a form that Merge takes.
+func (a *AUC) Numbers() []float64 {
+	out := []float64{float64(len(a.positive))}
+	for _, x := range slices.Concat(a.positive, a.negative) {
+		out = append(out, float64(x))
+	}
+	return out
+}
+
+// Merge takes in what another AUC was given.
+func (a *AUC) Merge(numbers []float64) {
+	for i, x := range numbers[1:] {
+		if i < int(numbers[0]) {
+			a.positive = append(a.positive, float32(x))
+		} else {
+			a.negative = append(a.negative, float32(x))
+		}
+	}
 }
 
 // Value is the area; NaN while one of the classes is absent.
