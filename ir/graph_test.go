@@ -96,7 +96,7 @@ func TestUnits(t *testing.T) {
 		{"a^2 b", "b", "a^2", -1},
 		{"", "a b^2", "a^-1 b^-2", -1},
 	} {
-		if got := c.u.Times(c.v, c.exp); got != c.want {
+		if got := c.u.times(c.v, c.exp); got != c.want {
 			t.Errorf("%q·(%q)^%d = %q, want %q", c.u, c.v, c.exp, got, c.want)
 		}
 	}

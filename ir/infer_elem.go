@@ -138,7 +138,7 @@ func inferPredicate(n *Node) ([]Type, error) {
 
 // unitPower is the unit rule of x to a power.
 func unitPower(p int) UnitRule {
-	return func(n *Node) (Unit, error) { return Unit("").Times(n.In[0].Unit, p), nil }
+	return func(n *Node) (Unit, error) { return Unit("").times(n.In[0].Unit, p), nil }
 }
 
 // monotone is the range of an increasing function.

@@ -10,11 +10,11 @@ const whyActivation = "follows its operand"
 var activationRows = map[Op]Def{
 	OpRelu: pointwise(Def{Name: "relu", Doc: "x above zero, else +0; NaN stays.", In: in(number("x")), Class: Clear, Why: whyOrder, Unit: UnitSame,
 		Range: monotone(func(x float64) float64 { return max(x, 0) }),
-		Grad:  along(func(b *Builder, _, y, d *Value) *Value { return b.ReluGrad(d, y) })},
+		Grad:  along(func(b *Builder, _, y, d *Value) *Value { return b.reluGrad(d, y) })},
 		func(c *Code, _ *Node, x Reg) Reg { return c.Max(x, c.Like(x, 0)) }),
 	OpReluGrad: gradRow(Def{Name: "relu_grad", GradOf: OpRelu, Doc: "dy where y is above zero, else zero.", In: in(x("dy"), Operand{Name: "y", Sign: true}), Class: Clear, Why: "passes or drops",
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
-			return []*Value{b.sumTo(b.ReluGrad(d[0], n.In[1]), n.In[0]), nil}
+			return []*Value{b.sumTo(b.reluGrad(d[0], n.In[1]), n.In[0]), nil}
 		},
 	}, func(c *Code, _ *Node, dy, y Reg) Reg { zero := c.Like(dy, 0); return c.Select(c.Lt(zero, y), dy, zero) }),
 
@@ -72,7 +72,7 @@ var activationRows = map[Op]Def{
 	OpGeluGrad: gradRow(Def{Name: "gelu_grad", GradOf: OpGelu, Doc: "dy·gelu'(x).", Attrs: approx, Class: PromoteC, Why: whyActivation,
 		Infer: inferGelu, Bound: cancels, Expand: expandGeluGrad}, elemGeluGrad),
 	OpSilu: pointwise(Def{Name: "silu", Doc: "x·sigmoid(x), also called swish.", Class: PromoteC, Why: whyActivation, Bound: cancels,
-		Grad: along(func(b *Builder, x, _, d *Value) *Value { return b.SiluGrad(d, x) })},
+		Grad: along(func(b *Builder, x, _, d *Value) *Value { return b.siluGrad(d, x) })},
 		func(c *Code, _ *Node, x Reg) Reg { return c.Mul(x, sigmoid(c, x)) }),
 	OpSiluGrad: gradRow(Def{Name: "silu_grad", GradOf: OpSilu, Doc: "dy·s·(1 + x·(1-s)) with s = sigmoid(x).", Class: PromoteC, Why: whyActivation, Bound: cancels,
 		Expand: func(b *Builder, n *Node) []*Value {
@@ -250,8 +250,8 @@ func (b *Builder) gradElu(x, d *Value, above, below float64) *Value {
 //   - PyTorch: nn.ReLU, F.relu.
 func (b *Builder) Relu(x *Value) *Value { return b.unary(OpRelu, x) }
 
-// ReluGrad returns dy where y is above zero, else zero.
-func (b *Builder) ReluGrad(dy, y *Value) *Value { return b.binary(OpReluGrad, dy, y) }
+// reluGrad returns dy where y is above zero, else zero.
+func (b *Builder) reluGrad(dy, y *Value) *Value { return b.binary(OpReluGrad, dy, y) }
 
 // LeakyRelu returns x above zero, else alpha·x.
 //
@@ -313,8 +313,8 @@ func (b *Builder) GeluGrad(dy, x *Value, approx string) *Value {
 //   - PyTorch: nn.SiLU, F.silu.
 func (b *Builder) Silu(x *Value) *Value { return b.unary(OpSilu, x) }
 
-// SiluGrad returns dy·silu'(x).
-func (b *Builder) SiluGrad(dy, x *Value) *Value { return b.binary(OpSiluGrad, dy, x) }
+// siluGrad returns dy·silu'(x).
+func (b *Builder) siluGrad(dy, x *Value) *Value { return b.binary(OpSiluGrad, dy, x) }
 
 // Mish returns x·tanh(softplus(x)).
 //

@@ -163,7 +163,7 @@ func inferRope(n *Node) ([]Type, error) {
 func gradAttention(b *Builder, n *Node, d []*Value) []*Value {
 	g := make([]*Value, len(n.In))
 	if d[0] != nil {
-		copy(g, b.AttentionGrad(n.In[0], n.In[1], n.In[2], n.Out[0], d[0], n.Out[1], n.operand(3), n.Attrs.only("causal", "scale")))
+		copy(g, b.attentionGrad(n.In[0], n.In[1], n.In[2], n.Out[0], d[0], n.Out[1], n.operand(3), n.Attrs.only("causal", "scale")))
 	}
 	mask := n.operand(3)
 	learned := mask != nil && mask.Kind != Const
@@ -377,8 +377,8 @@ func (b *Builder) Attention(q, k, v, mask *Value, a Attrs) *Value {
 	return b.Emit(OpAttention, values(q, k, v, mask), a)[0]
 }
 
-// AttentionGrad returns dq, dk, dv of Attention, from its results y and lse.
-func (b *Builder) AttentionGrad(q, k, v, y, dy, lse, mask *Value, a Attrs) []*Value {
+// attentionGrad returns dq, dk, dv of Attention, from its results y and lse.
+func (b *Builder) attentionGrad(q, k, v, y, dy, lse, mask *Value, a Attrs) []*Value {
 	return b.Emit(OpAttentionGrad, values(q, k, v, y, dy, lse, mask), a)
 }
 

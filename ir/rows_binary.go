@@ -62,7 +62,7 @@ var binaryRows = map[Op]Def{
 			p, q, r, s := in[0].Lo*in[1].Lo, in[0].Lo*in[1].Hi, in[0].Hi*in[1].Lo, in[0].Hi*in[1].Hi
 			return []Interval{finite(min(p, q, r, s), max(p, q, r, s), in)}
 		}}, (*Code).Mul),
-	OpDiv: binary(Def{Name: "div", Doc: "Divides, broadcasting the operands; integers truncate towards zero, and by zero give zero.", In: entering(Reduced, Divides), Class: PromoteC, Why: whyWider, Poles: "divides by 0", Unit: UnitQuotient,
+	OpDiv: binary(Def{Name: "div", Doc: "Divides, broadcasting the operands; integers truncate towards zero, and by zero give zero.", In: entering(Reduced, Divides), Class: PromoteC, Why: whyWider, Poles: "divides by 0", Unit: unitQuotient,
 		Grad: both(func(b *Builder, n *Node, d *Value) (*Value, *Value) {
 			da := b.Div(d, n.In[1])
 			return da, b.Neg(b.Mul(da, n.Out[0]))

@@ -306,7 +306,7 @@ func gradConv(b *Builder, n *Node, d []*Value) []*Value {
 	x, w, dy := n.In[0], n.In[1], d[0]
 	g := []*Value{
 		b.ConvGradX(dy, w, windowOf(n, "size", b.spatialSizes(n, x))),
-		b.ConvGradW(x, dy, windowOf(n, "kernel", b.spatialSizes(n, w))),
+		b.convGradW(x, dy, windowOf(n, "kernel", b.spatialSizes(n, w))),
 		nil,
 	}
 	if n.operand(2) != nil {
@@ -317,7 +317,7 @@ func gradConv(b *Builder, n *Node, d []*Value) []*Value {
 
 func gradConvGradX(b *Builder, n *Node, d []*Value) []*Value {
 	dy, w, dd := n.In[0], n.In[1], d[0]
-	return []*Value{b.Conv(dd, w, nil, n.sameWindow()), b.ConvGradW(dd, dy, windowOf(n, "kernel", b.spatialSizes(n, w)))}
+	return []*Value{b.Conv(dd, w, nil, n.sameWindow()), b.convGradW(dd, dy, windowOf(n, "kernel", b.spatialSizes(n, w)))}
 }
 
 func gradConvGradW(b *Builder, n *Node, d []*Value) []*Value {
@@ -340,7 +340,7 @@ func gradConvTranspose(b *Builder, n *Node, d []*Value) []*Value {
 			dy = b.sliceAxis(dy, int64(a), 0, int64(dy.Type.Shape.Dim(a))-k)
 		}
 	}
-	return []*Value{b.Conv(dy, w, nil, window), b.ConvGradW(dy, x, window.With("kernel", b.spatialSizes(n, w))), bias}
+	return []*Value{b.Conv(dy, w, nil, window), b.convGradW(dy, x, window.With("kernel", b.spatialSizes(n, w))), bias}
 }
 
 // reached splits what output_padding adds to a transposed convolution where it
@@ -398,8 +398,8 @@ func (b *Builder) ConvGradX(dy, w *Value, a Attrs) *Value {
 	return b.Emit(OpConvGradX, []*Value{dy, w}, a)[0]
 }
 
-// ConvGradW is the gradient of Conv in w, whose spatial dimensions a gives as kernel.
-func (b *Builder) ConvGradW(x, dy *Value, a Attrs) *Value {
+// convGradW is the gradient of Conv in w, whose spatial dimensions a gives as kernel.
+func (b *Builder) convGradW(x, dy *Value, a Attrs) *Value {
 	return b.Emit(OpConvGradW, []*Value{x, dy}, a)[0]
 }
 

@@ -162,7 +162,7 @@ func sumRange(k func(n *Node) float64) func(*Node, []Interval) []Interval {
 
 // unitLinear is the product of x and w; the bias must carry the same unit.
 func unitLinear(n *Node) (Unit, error) {
-	u := n.In[0].Unit.Times(n.In[1].Unit, 1)
+	u := n.In[0].Unit.times(n.In[1].Unit, 1)
 	if c := n.operand(2); c != nil && c.Unit != u {
 		return "", fmt.Errorf("the product has scale unit %s and meets %s, which has scale unit %s", u, at(c), c.Unit)
 	}

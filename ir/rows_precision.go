@@ -123,7 +123,7 @@ func at(v *Value) string {
 }
 
 func unitUnscale(n *Node) (Unit, error) {
-	if u := n.In[0].Unit.Times(n.In[1].Unit, 1); u != "" {
+	if u := n.In[0].Unit.times(n.In[1].Unit, 1); u != "" {
 		return "", fmt.Errorf("%s has scale unit %s and %s has scale unit %s: the product must have scale unit 1 (is it unscaled twice, or by another loss's scale?)", at(n.In[0]), n.In[0].Unit, at(n.In[1]), n.In[1].Unit)
 	}
 	return "", nil
@@ -135,7 +135,7 @@ func unitNorm(n *Node) (Unit, error) {
 		m = n.In[0].Unit
 	}
 	for _, g := range n.In[1:] {
-		if g.Unit.Times(m, 1) == "" {
+		if g.Unit.times(m, 1) == "" {
 			continue
 		}
 		if n.In[0] == nil {
@@ -153,7 +153,7 @@ func unitMultiplier(n *Node) (Unit, error) {
 		}
 	}
 	if s := n.Operand("scale"); s != nil {
-		return Unit("").Times(s.Unit, -1), nil
+		return Unit("").times(s.Unit, -1), nil
 	}
 	return "", nil
 }

@@ -416,7 +416,7 @@ func expandRNNGrad(b *Builder, n *Node) []*Value {
 			t := order[k]
 			dh = b.plusGrad(u.at(n.In[2], t, d), dh)
 			if y := u.at(n.In[1], t, d); n.Str("activation") == "relu" {
-				dh = b.ReluGrad(dh, y)
+				dh = b.reluGrad(dh, y)
 			} else {
 				dh = b.tanhGrad(dh, y)
 			}

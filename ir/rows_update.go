@@ -252,7 +252,7 @@ func unitOptimizer(n *Node) (Unit, error) {
 		m = mul.Unit
 	}
 	switch {
-	case g.Unit.Times(m, 1) == "":
+	case g.Unit.times(m, 1) == "":
 		return "", nil
 	case mul == nil:
 		return "", fmt.Errorf("%s reads the gradient %s, which carries the loss scale %s, and no multiplier takes it off", n.Name(), at(g), g.Unit)

@@ -58,8 +58,8 @@ func (u Unit) parse() map[string]int {
 	return m
 }
 
-// Times returns u·v^exp.
-func (u Unit) Times(v Unit, exp int) Unit {
+// times returns u·v^exp.
+func (u Unit) times(v Unit, exp int) Unit {
 	switch {
 	case v == "" || exp == 0:
 		return u
@@ -177,14 +177,14 @@ func UnitProduct(n *Node) (Unit, error) {
 	var u Unit
 	for _, v := range n.In {
 		if v != nil {
-			u = u.Times(v.Unit, 1)
+			u = u.times(v.Unit, 1)
 		}
 	}
 	return u, nil
 }
 
-// UnitQuotient is the rule of a/b.
-func UnitQuotient(n *Node) (Unit, error) { return n.In[0].Unit.Times(n.In[1].Unit, -1), nil }
+// unitQuotient is the rule of a/b.
+func unitQuotient(n *Node) (Unit, error) { return n.In[0].Unit.times(n.In[1].Unit, -1), nil }
 
 // UnitAny is the rule of rows whose result does not depend on a scale: signs,
 // finiteness, shapes read as numbers.

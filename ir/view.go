@@ -74,9 +74,9 @@ func (p StridedView) Through(n *Node, k int) (StridedView, bool) {
 	return p, false
 }
 
-// Back is the view of operand i of n if the result is view p. ok is false if the result does not
+// back is the view of operand i of n if the result is view p. ok is false if the result does not
 // contain all of the operand, or if strides cannot express the view.
-func (p StridedView) Back(n *Node, i int) (StridedView, bool) {
+func (p StridedView) back(n *Node, i int) (StridedView, bool) {
 	if n.In[i] == nil || !n.In[i].Type.Shape.Static() {
 		return p, false
 	}

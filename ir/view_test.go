@@ -135,19 +135,19 @@ func TestStridedViewsBack(t *testing.T) {
 	}
 	p := Whole(both)
 	for i, want := range []StridedView{{both, 0, []int64{2, 3, 8}, []int64{36, 12, 1}}, {both, 8, []int64{2, 3, 4}, []int64{36, 12, 1}}} {
-		q, ok := p.Back(both.Def, i)
+		q, ok := p.back(both.Def, i)
 		if !ok || fmt.Sprint(q.elements()) != fmt.Sprint(want.elements()) {
 			t.Errorf("operand %d of concat at %+v, want %+v", i, q, want)
 		}
 	}
-	q, ok := Whole(turned).Back(turned.Def, 0)
+	q, ok := Whole(turned).back(turned.Def, 0)
 	if ok {
-		q, ok = q.Back(turned.Def.In[0].Def, 0)
+		q, ok = q.back(turned.Def.In[0].Def, 0)
 	}
 	if ok { // rows of x are cut in two, which lie apart in turned
 		t.Errorf("x lies in its transpose at %+v", q)
 	}
-	if _, ok := p.Back(b.Slice(both, []int64{0}, []int64{0}, []int64{1}).Def, 0); ok {
+	if _, ok := p.back(b.Slice(both, []int64{0}, []int64{0}, []int64{1}).Def, 0); ok {
 		t.Error("a whole tensor lies in a slice of it")
 	}
 }

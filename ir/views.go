@@ -196,7 +196,7 @@ func (f *viewFinder) views(r *route) []StridedView {
 	p := Whole(r.end().Out[0])
 	for i := len(r.nodes) - 1; i >= 0; i-- {
 		var ok bool
-		if p, ok = p.Back(r.nodes[i], r.args[i]); !ok {
+		if p, ok = p.back(r.nodes[i], r.args[i]); !ok {
 			return nil
 		}
 		at[i] = p
