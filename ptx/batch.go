@@ -82,7 +82,7 @@ func (t Batch) Sum(fl Flavour, values ...int) (*Launch, error) {
 	}
 	b, blocks := c.b, t.Blocks()
 	c.args = append(c.args, Argument{Name: "sums", DType: Float32, Elems: int64(len(values) * blocks), Write: true})
-	out := b.Param(fmt.Sprintf("p%d", len(c.args)-1))
+	out := b.param(fmt.Sprintf("p%d", len(c.args)-1))
 	var sums []Reg
 	for _, v := range values {
 		if v < 0 || v >= len(c.Code) {
@@ -157,7 +157,7 @@ func (t Batch) generate(fl Flavour) (*batchGen, error) {
 func (c *batchGen) find(t Batch, row int) {
 	b, blocks := c.b, t.Blocks()
 	c.args = append(c.args, Argument{Name: "table", DType: Int64, Elems: int64(blocks + row*len(t.Sizes)), Read: true})
-	table := b.Param("p0")
+	table := b.param("p0")
 	mine := b.load(b.at(table, b.special("%ctaid.x"), 8), 0, Int32, 2)
 	at := b.Do("mad.wide.u32", mine[1], I(8*row), b.Do("add.u64", table, I(8*blocks)))
 	word := 1
@@ -197,7 +197,7 @@ func (c *batchGen) run(body func(e Reg, n int)) {
 	if most <= step {
 		b.when(b.Do("setp.lt.u64", first, whole), func() { body(first, c.vec) })
 	} else {
-		b.Loop(first, whole, I(step), B64, func(i Reg) { body(i, c.vec) })
+		b.loop(first, whole, I(step), B64, func(i Reg) { body(i, c.vec) })
 	}
 	if !rests {
 		return

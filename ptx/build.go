@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// Builder writes one kernel. Registers carry the types of operands. Kernel returns the first
+// builder writes one kernel. Registers carry the types of operands. Kernel returns the first
 // mistake (an unknown instruction, an operand of the wrong class, an instruction newer than the
 // flavour); calls after it have no effect.
-type Builder struct {
+type builder struct {
 	fl     Flavour
 	k      Kernel
 	err    error
@@ -17,14 +17,14 @@ type Builder struct {
 	not    bool
 }
 
-// NewBuilder starts a kernel whose blocks have the given number of threads.
-func NewBuilder(fl Flavour, name string, threads int) *Builder {
-	return &Builder{fl: fl, k: Kernel{Name: name, Threads: threads}}
+// newBuilder starts a kernel whose blocks have the given number of threads.
+func newBuilder(fl Flavour, name string, threads int) *builder {
+	return &builder{fl: fl, k: Kernel{Name: name, Threads: threads}}
 }
 
-// Kernel ends the kernel with a return instruction, removes instructions whose results nothing
+// kernel ends the kernel with a return instruction, removes instructions whose results nothing
 // reads, verifies the kernel and returns it.
-func (b *Builder) Kernel() (*Kernel, error) {
+func (b *builder) kernel() (*Kernel, error) {
 	b.Do("ret")
 	if b.err != nil {
 		return nil, b.err
@@ -37,37 +37,37 @@ func (b *Builder) Kernel() (*Kernel, error) {
 	return &b.k, nil
 }
 
-func (b *Builder) fail(format string, args ...any) {
+func (b *builder) fail(format string, args ...any) {
 	if b.err == nil {
 		b.err = fmt.Errorf("ptx: kernel %s, instruction %d: %w", b.k.Name, len(b.k.Body), fmt.Errorf(format, args...))
 	}
 }
 
-// Reg makes a fresh register.
-func (b *Builder) Reg(c Class) Reg {
+// reg makes a fresh register.
+func (b *builder) reg(c Class) Reg {
 	r := Reg{c, b.k.Regs[c]}
 	b.k.Regs[c]++
 	return r
 }
 
-// Param declares the next parameter, a 64-bit pointer, and returns it as a global address.
-func (b *Builder) Param(name string) Reg {
+// param declares the next parameter, a 64-bit pointer, and returns it as a global address.
+func (b *builder) param(name string) Reg {
 	b.k.Params = append(b.k.Params, Param{name, "u64"})
 	return b.Do("cvta.to.global.u64", b.Do("ld.param.u64", Addr{Sym: name}))
 }
 
-// Shared declares a shared variable and returns its address.
-func (b *Builder) Shared(name string, align, bytes int) Reg {
+// shared declares a shared variable and returns its address.
+func (b *builder) shared(name string, align, bytes int) Reg {
 	b.k.Shared = append(b.k.Shared, Shared{name, align, bytes})
 	return b.Do("mov.u32", Sym(name))
 }
 
 // Do emits an instruction. An instruction with a scalar result gets a fresh register, which is
 // returned; pass only the sources.
-func (b *Builder) Do(name string, args ...Arg) Reg {
+func (b *builder) Do(name string, args ...Arg) Reg {
 	var dst Reg
 	if op := ops[name]; op != nil && op.result() != NoClass && op.Slots[0].Vec == 0 {
-		dst = b.Reg(op.result())
+		dst = b.reg(op.result())
 		args = append([]Arg{dst}, args...)
 	}
 	b.emit(name, args)
@@ -75,12 +75,12 @@ func (b *Builder) Do(name string, args ...Arg) Reg {
 }
 
 // To emits an instruction that writes dst, an existing register or a Vec.
-func (b *Builder) To(dst Arg, name string, args ...Arg) {
+func (b *builder) To(dst Arg, name string, args ...Arg) {
 	b.emit(name, append([]Arg{dst}, args...))
 }
 
 // When emits the instructions of body, all guarded by p (or by not p).
-func (b *Builder) When(p Reg, holds bool, body func()) {
+func (b *builder) When(p Reg, holds bool, body func()) {
 	if b.guard.Class != NoClass {
 		b.fail("nested guards")
 	}
@@ -89,7 +89,7 @@ func (b *Builder) When(p Reg, holds bool, body func()) {
 	b.guard, b.not = Reg{}, false
 }
 
-func (b *Builder) emit(name string, args []Arg) {
+func (b *builder) emit(name string, args []Arg) {
 	if b.err != nil {
 		return
 	}
@@ -110,21 +110,21 @@ func (b *Builder) emit(name string, args []Arg) {
 }
 
 // newLabel makes a label; place sets its position.
-func (b *Builder) newLabel() label {
+func (b *builder) newLabel() label {
 	b.labels++
 	return label(fmt.Sprintf("L%d", b.labels-1))
 }
 
 // place sets the label's position to the next instruction.
-func (b *Builder) place(l label) { b.k.Body = append(b.k.Body, Inst{Label: string(l)}) }
+func (b *builder) place(l label) { b.k.Body = append(b.k.Body, Inst{Label: string(l)}) }
 
 // when runs body in the threads where p is true; the others branch over it.
-func (b *Builder) when(p Reg, body func()) { b.branchOver(p, true, body) }
+func (b *builder) when(p Reg, body func()) { b.branchOver(p, true, body) }
 
 // unless runs body in the threads where p is false.
-func (b *Builder) unless(p Reg, body func()) { b.branchOver(p, false, body) }
+func (b *builder) unless(p Reg, body func()) { b.branchOver(p, false, body) }
 
-func (b *Builder) branchOver(p Reg, holds bool, body func()) {
+func (b *builder) branchOver(p Reg, holds bool, body func()) {
 	end, at := b.newLabel(), len(b.k.Body)
 	b.When(p, !holds, func() { b.Do("bra", end) })
 	body()
@@ -135,15 +135,15 @@ func (b *Builder) branchOver(p Reg, holds bool, body func()) {
 	b.place(end)
 }
 
-// Loop runs body with i = from, from+step, … while i < limit. All three are u32 or u64, by from's
+// loop runs body with i = from, from+step, … while i < limit. All three are u32 or u64, by from's
 // class. body must not write i. If the bounds are constants that allow at most one iteration, no
 // backward branch is emitted.
-func (b *Builder) Loop(from, limit, step Arg, c Class, body func(i Reg)) {
+func (b *builder) loop(from, limit, step Arg, c Class, body func(i Reg)) {
 	t := unsignedType(c)
 	if s, ok := step.(I); ok && b.oneRound(from, limit, s, t, body) {
 		return
 	}
-	i := b.Reg(c)
+	i := b.reg(c)
 	b.To(i, "mov."+t, from)
 	head, end := b.newLabel(), b.newLabel()
 	b.place(head)
@@ -156,7 +156,7 @@ func (b *Builder) Loop(from, limit, step Arg, c Class, body func(i Reg)) {
 }
 
 // below returns the predicate i < n, or the zero Reg if it is always true.
-func (b *Builder) below(i Reg, n int, always bool) Reg {
+func (b *builder) below(i Reg, n int, always bool) Reg {
 	if always {
 		return Reg{}
 	}
@@ -164,7 +164,7 @@ func (b *Builder) below(i Reg, n int, always bool) Reg {
 }
 
 // both returns the predicate p and q; the zero Reg means true.
-func (b *Builder) both(p, q Reg) Reg {
+func (b *builder) both(p, q Reg) Reg {
 	switch {
 	case p.Class == NoClass:
 		return q
@@ -175,7 +175,7 @@ func (b *Builder) both(p, q Reg) Reg {
 }
 
 // where runs body in the threads where p is true; the zero Reg means all.
-func (b *Builder) where(p Reg, body func()) {
+func (b *builder) where(p Reg, body func()) {
 	if p.Class == NoClass {
 		body()
 		return
@@ -184,7 +184,7 @@ func (b *Builder) where(p Reg, body func()) {
 }
 
 // oneRound emits a loop whose constant bounds allow at most one iteration.
-func (b *Builder) oneRound(from, limit Arg, step I, t string, body func(i Reg)) bool {
+func (b *builder) oneRound(from, limit Arg, step I, t string, body func(i Reg)) bool {
 	n, ok := limit.(I)
 	if !ok || n > step {
 		return false
@@ -203,10 +203,10 @@ func (b *Builder) oneRound(from, limit Arg, step I, t string, body func(i Reg)) 
 }
 
 // strided runs body for i = lane, lane+team, … below n, where lane is below team.
-func (b *Builder) strided(lane Reg, team, n int, body func(i Reg)) {
+func (b *builder) strided(lane Reg, team, n int, body func(i Reg)) {
 	if n == team {
 		body(lane)
 		return
 	}
-	b.Loop(lane, I(n), I(team), lane.Class, body)
+	b.loop(lane, I(n), I(team), lane.Class, body)
 }

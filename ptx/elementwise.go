@@ -96,7 +96,7 @@ const residentF64 = 2
 const maxCount = 1 << 31
 
 // counts checks numbers that the kernel counts in 32 bits.
-func (b *Builder) counts(what string, numbers ...int) {
+func (b *builder) counts(what string, numbers ...int) {
 	for _, n := range numbers {
 		if n >= maxCount && b.err == nil {
 			b.err = fmt.Errorf("ptx: kernel %s: %d %s, the limit is 2^31-1; split the tensor", b.k.Name, n, what)
@@ -105,13 +105,13 @@ func (b *Builder) counts(what string, numbers ...int) {
 }
 
 // finish turns a builder into a launch.
-func finish(b *Builder, grid [3]int, args []Argument) (*Launch, error) {
+func finish(b *builder, grid [3]int, args []Argument) (*Launch, error) {
 	b.counts("blocks", grid[0])
 	if most := max(grid[1], grid[2]); most > 65535 && b.err == nil {
 		b.err = fmt.Errorf("ptx: kernel %s: %d blocks along one dimension, the limit is 65535; split the tensor", b.k.Name, most)
 	}
 	threads := b.k.Threads
-	k, err := b.Kernel()
+	k, err := b.kernel()
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func inPlace(l *Launch, err error) (*Launch, error) {
 // elementwiseGen is the state of one code generation.
 type elementwiseGen struct {
 	Elementwise
-	b             *Builder
+	b             *builder
 	n             int64 // number of elements
 	vec           int   // number of elements per thread
 	vectors, tail int64
@@ -161,7 +161,7 @@ func newElementwiseGen(g Elementwise, fl Flavour) (*elementwiseGen, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.b = NewBuilder(fl, g.Name, elementThreads)
+	c.b = newBuilder(fl, g.Name, elementThreads)
 	c.vec = c.width()
 	c.vectors = c.n / int64(c.vec)
 	c.tail = c.n % int64(c.vec)
@@ -397,7 +397,7 @@ func (c *elementwiseGen) thread() Reg {
 }
 
 // wide is an index as u64.
-func (b *Builder) wide(i Reg) Reg {
+func (b *builder) wide(i Reg) Reg {
 	if i.Class == B64 {
 		return i
 	}
@@ -405,12 +405,12 @@ func (b *Builder) wide(i Reg) Reg {
 }
 
 // isBelow is the predicate i < limit of an index.
-func (b *Builder) isBelow(i Reg, limit int64) Reg {
+func (b *builder) isBelow(i Reg, limit int64) Reg {
 	return b.Do("setp.lt."+unsignedType(i.Class), i, I(limit))
 }
 
 // guarded runs body in the threads below limit; a full grid needs no test.
-func (b *Builder) guarded(i Reg, limit int64, body func()) {
+func (b *builder) guarded(i Reg, limit int64, body func()) {
 	if limit%elementThreads == 0 {
 		body()
 		return
@@ -420,7 +420,7 @@ func (b *Builder) guarded(i Reg, limit int64, body func()) {
 
 func (c *elementwiseGen) param(a Access, write bool) Reg {
 	c.args = append(c.args, Argument{Name: a.Name, DType: a.DType, Elems: c.extent(a), Write: write, Read: !write})
-	return c.b.Param(fmt.Sprintf("p%d", len(c.args)-1))
+	return c.b.param(fmt.Sprintf("p%d", len(c.args)-1))
 }
 
 // values emits the code for n consecutive elements from the linear index e (u64).

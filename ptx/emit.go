@@ -37,32 +37,32 @@ func (d DType) Low() bool { return d == Float16 || d == BFloat16 }
 
 // short forms of the operations that generators emit most often
 
-func (b *Builder) add(x, y Arg) Reg    { return b.Do("add.rn.f32", x, y) }
-func (b *Builder) sub(x, y Arg) Reg    { return b.Do("sub.rn.f32", x, y) }
-func (b *Builder) mul(x, y Arg) Reg    { return b.Do("mul.rn.f32", x, y) }
-func (b *Builder) div(x, y Arg) Reg    { return b.Do("div.rn.f32", x, y) }
-func (b *Builder) fma(x, y, z Arg) Reg { return b.Do("fma.rn.f32", x, y, z) }
-func (b *Builder) iadd(x, y Arg) Reg   { return b.Do("add.u32", x, y) }
-func (b *Builder) imul(x, y Arg) Reg   { return b.Do("mul.lo.u32", x, y) }
-func (b *Builder) bits(f Reg) Reg      { return b.Do("mov.b32", f) }
+func (b *builder) add(x, y Arg) Reg    { return b.Do("add.rn.f32", x, y) }
+func (b *builder) sub(x, y Arg) Reg    { return b.Do("sub.rn.f32", x, y) }
+func (b *builder) mul(x, y Arg) Reg    { return b.Do("mul.rn.f32", x, y) }
+func (b *builder) div(x, y Arg) Reg    { return b.Do("div.rn.f32", x, y) }
+func (b *builder) fma(x, y, z Arg) Reg { return b.Do("fma.rn.f32", x, y, z) }
+func (b *builder) iadd(x, y Arg) Reg   { return b.Do("add.u32", x, y) }
+func (b *builder) imul(x, y Arg) Reg   { return b.Do("mul.lo.u32", x, y) }
+func (b *builder) bits(f Reg) Reg      { return b.Do("mov.b32", f) }
 
 // float reinterprets 32 bits as a float.
-func (b *Builder) float(r Arg) Reg {
-	f := b.Reg(F32)
+func (b *builder) float(r Arg) Reg {
+	f := b.reg(F32)
 	b.To(f, "mov.b32", r)
 	return f
 }
 
 // floatConst puts a float constant in a register.
-func (b *Builder) floatConst(x float32) Reg { return b.Do("mov.f32", Fl(x)) }
+func (b *builder) floatConst(x float32) Reg { return b.Do("mov.f32", Fl(x)) }
 
 // at is the address base + index*size, index a u32.
-func (b *Builder) at(base, index Reg, size int) Reg {
+func (b *builder) at(base, index Reg, size int) Reg {
 	return b.Do("mad.wide.u32", index, I(size), base)
 }
 
 // special reads a special register.
-func (b *Builder) special(name string) Reg { return b.Do("mov.u32", Sym(name)) }
+func (b *builder) special(name string) Reg { return b.Do("mov.u32", Sym(name)) }
 
 // memLetters is the PTX type for moving the raw bits of an element.
 var memLetters = map[DType]string{
@@ -87,11 +87,11 @@ func raw(d DType) Class {
 
 // load reads n consecutive elements at base+off in memory format, with the widest accesses. The
 // caller guarantees alignment to min(16, n*size).
-func (b *Builder) load(base Reg, off int, d DType, n int) []Reg {
+func (b *builder) load(base Reg, off int, d DType, n int) []Reg {
 	return b.loadFrom("global", base, off, d, n)
 }
 
-func (b *Builder) loadFrom(space string, base Reg, off int, d DType, n int) []Reg {
+func (b *builder) loadFrom(space string, base Reg, off int, d DType, n int) []Reg {
 	words := b.words(d, n)
 	b.loadInto(words, space, base, off, d)
 	return b.elements(words, d)
@@ -99,20 +99,20 @@ func (b *Builder) loadFrom(space string, base Reg, off int, d DType, n int) []Re
 
 // words makes the registers that a load of n elements writes: each holds an element, or as many small
 // ones as fit into 32 bits.
-func (b *Builder) words(d DType, n int) []Reg {
+func (b *builder) words(d DType, n int) []Reg {
 	class := raw(d)
 	if per := 4 / d.Size(); per > 1 && n >= per {
 		class, n = B32, n/per
 	}
 	out := make([]Reg, n)
 	for i := range out {
-		out[i] = b.Reg(class)
+		out[i] = b.reg(class)
 	}
 	return out
 }
 
 // loadInto reads the elements of words with the widest accesses.
-func (b *Builder) loadInto(words []Reg, space string, base Reg, off int, d DType) {
+func (b *builder) loadInto(words []Reg, space string, base Reg, off int, d DType) {
 	if words[0].Class == B32 {
 		d = Int32
 	}
@@ -132,7 +132,7 @@ func (b *Builder) loadInto(words []Reg, space string, base Reg, off int, d DType
 }
 
 // elements splits words into elements in memory format.
-func (b *Builder) elements(words []Reg, d DType) []Reg {
+func (b *builder) elements(words []Reg, d DType) []Reg {
 	if words[0].Class == raw(d) {
 		return words
 	}
@@ -156,9 +156,9 @@ func accessLen(n, size int) int {
 func vecSuffix(k int) string { return map[int]string{2: "v2.", 4: "v4."}[k] }
 
 // split splits a word into its elements.
-func (b *Builder) split(w Reg, d DType) []Reg {
+func (b *builder) split(w Reg, d DType) []Reg {
 	if d.Size() == 2 {
-		lo, hi := b.Reg(B16), b.Reg(B16)
+		lo, hi := b.reg(B16), b.reg(B16)
 		b.To(Vec{lo, hi}, "mov.b32", w)
 		return []Reg{lo, hi}
 	}
@@ -170,11 +170,11 @@ func (b *Builder) split(w Reg, d DType) []Reg {
 }
 
 // store writes consecutive elements given as raw bits.
-func (b *Builder) store(base Reg, off int, d DType, vals []Reg) {
+func (b *builder) store(base Reg, off int, d DType, vals []Reg) {
 	b.storeTo("global", base, off, d, vals)
 }
 
-func (b *Builder) storeTo(space string, base Reg, off int, d DType, vals []Reg) {
+func (b *builder) storeTo(space string, base Reg, off int, d DType, vals []Reg) {
 	per := 4 / d.Size()
 	if per > 1 && len(vals) >= per && len(vals)%per == 0 {
 		var words []Reg
@@ -200,9 +200,9 @@ func (b *Builder) storeTo(space string, base Reg, off int, d DType, vals []Reg) 
 }
 
 // join packs two 16-bit or four 8-bit elements into a word.
-func (b *Builder) join(v []Reg) Reg {
+func (b *builder) join(v []Reg) Reg {
 	if len(v) == 2 {
-		w := b.Reg(B32)
+		w := b.reg(B32)
 		b.To(w, "mov.b32", Vec(v))
 		return w
 	}
@@ -214,7 +214,7 @@ func (b *Builder) join(v []Reg) Reg {
 }
 
 // widen turns stored bits into f32.
-func (b *Builder) widen(x Reg, d DType) Reg {
+func (b *builder) widen(x Reg, d DType) Reg {
 	switch d {
 	case Float16:
 		return b.Do("cvt.f32.f16", x)
@@ -233,7 +233,7 @@ func (b *Builder) widen(x Reg, d DType) Reg {
 }
 
 // narrow rounds f32 to the bits stored for d: to nearest even for floats, toward zero for i32.
-func (b *Builder) narrow(x Reg, d DType) Reg {
+func (b *builder) narrow(x Reg, d DType) Reg {
 	switch d {
 	case Float16:
 		return b.Do("cvt.rn.f16.f32", x)
@@ -248,7 +248,7 @@ func (b *Builder) narrow(x Reg, d DType) Reg {
 }
 
 // toBrain rounds to bfloat16. On targets without the instruction it uses integer arithmetic.
-func (b *Builder) toBrain(x Reg) Reg {
+func (b *builder) toBrain(x Reg) Reg {
 	if b.fl.has(since.ampere) {
 		return b.Do("cvt.rn.bf16.f32", x)
 	}
@@ -260,7 +260,7 @@ func (b *Builder) toBrain(x Reg) Reg {
 }
 
 // loadF reads n elements and widens them to f32.
-func (b *Builder) loadF(base Reg, off int, d DType, n int) []Reg {
+func (b *builder) loadF(base Reg, off int, d DType, n int) []Reg {
 	out := b.load(base, off, d, n)
 	for i := range out {
 		out[i] = b.widen(out[i], d)
@@ -269,7 +269,7 @@ func (b *Builder) loadF(base Reg, off int, d DType, n int) []Reg {
 }
 
 // storeF rounds f32 values to d and writes them.
-func (b *Builder) storeF(base Reg, off int, d DType, vals []Reg) {
+func (b *builder) storeF(base Reg, off int, d DType, vals []Reg) {
 	out := make([]Reg, len(vals))
 	for i, v := range vals {
 		out[i] = b.narrow(v, d)
@@ -279,11 +279,11 @@ func (b *Builder) storeF(base Reg, off int, d DType, vals []Reg) {
 
 // maxNaN is the larger of two values, NaN if either is NaN. It replaces max.NaN on targets without
 // it.
-func (b *Builder) maxNaN(x, y Reg) Reg { return b.pick("max", x, y) }
+func (b *builder) maxNaN(x, y Reg) Reg { return b.pick("max", x, y) }
 
-func (b *Builder) minNaN(x, y Reg) Reg { return b.pick("min", x, y) }
+func (b *builder) minNaN(x, y Reg) Reg { return b.pick("min", x, y) }
 
-func (b *Builder) pick(which string, x, y Reg) Reg {
+func (b *builder) pick(which string, x, y Reg) Reg {
 	if b.fl.has(since.ampere) {
 		return b.Do(which+".NaN.f32", x, y)
 	}

@@ -29,7 +29,7 @@ func (s AdaptivePool) check() (in, out int, err error) {
 // cover is the range of coarse parts, or positions, that overlap element i: from floor(i·m/n) to
 // ceil((i+1)·m/n), for n elements over m. Overlap is symmetric, so one formula serves both
 // directions.
-func (b *Builder) cover(i Reg, m, n int) (first, end Reg) {
+func (b *builder) cover(i Reg, m, n int) (first, end Reg) {
 	first = b.Do("div.u32", b.imul(i, I(m)), I(n))
 	end = b.Do("div.u32", b.Do("mad.lo.u32", i, I(m), I(m+n-1)), I(n))
 	return first, end
@@ -37,7 +37,7 @@ func (b *Builder) cover(i Reg, m, n int) (first, end Reg) {
 
 // within runs body for every position that overlaps an element, along each dimension. If n is a
 // multiple of m, there is exactly one.
-func (b *Builder) within(lo, hi, at [3]Reg, m, n []int, body func(at [3]Reg)) {
+func (b *builder) within(lo, hi, at [3]Reg, m, n []int, body func(at [3]Reg)) {
 	d := 3 - len(m)
 	if len(m) == 0 {
 		body(at)
@@ -51,7 +51,7 @@ func (b *Builder) within(lo, hi, at [3]Reg, m, n []int, body func(at [3]Reg)) {
 		inner(lo[d])
 		return
 	}
-	b.Loop(lo[d], hi[d], I(1), B32, inner)
+	b.loop(lo[d], hi[d], I(1), B32, inner)
 }
 
 func (s AdaptivePool) geometry() Resize { return Resize{Outer: s.Outer, Inner: s.Inner} }
@@ -62,7 +62,7 @@ func (s AdaptivePool) Forward(fl Flavour) (*Launch, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := NewBuilder(fl, s.Name, elementThreads)
+	b := newBuilder(fl, s.Name, elementThreads)
 	p := params{b: b}
 	x, y := p.in("x", s.X, in), p.out("y", s.Y, out)
 	g := s.geometry()
@@ -91,7 +91,7 @@ func (s AdaptivePool) Backward(fl Flavour) (*Launch, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := NewBuilder(fl, s.Name, elementThreads)
+	b := newBuilder(fl, s.Name, elementThreads)
 	p := params{b: b}
 	dy, dx := p.in("dy", s.Y, out), p.out("dx", s.X, in)
 	g := s.geometry()

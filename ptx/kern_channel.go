@@ -69,7 +69,7 @@ func (s Channels) Blocks() Channeled {
 // moments is the state while Moments generates a kernel.
 type moments struct {
 	Channels
-	b           *Builder
+	b           *builder
 	tid, x      Reg
 	first, last Reg // elements of the block's part
 	some        Reg // predicate that the part has elements; the zero Reg: it has
@@ -82,7 +82,7 @@ func (s Channels) Moments(fl Flavour) (*Launch, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	b := NewBuilder(fl, s.Name, channelThreads)
+	b := newBuilder(fl, s.Name, channelThreads)
 	b.k.Blocks = s.Blocks().Resident
 	q := params{b: b}
 	m := &moments{Channels: s, b: b, x: q.in("x", s.In, s.Outer*s.C*s.Inner)}
@@ -199,7 +199,7 @@ func (m *moments) each(start Reg, step int, body func(j []Reg)) {
 	full := func() Reg { return b.Do("sub.u32", m.last, I((unrolled-1)*step)) }
 	switch { // the rest begins where these end
 	case together > 1:
-		b.Loop(start, full(), I(unrolled*step), B32, func(i Reg) { start = i; several(i) })
+		b.loop(start, full(), I(unrolled*step), B32, func(i Reg) { start = i; several(i) })
 	case always:
 		several(start)
 		start = b.iadd(start, I(unrolled*step))
@@ -212,7 +212,7 @@ func (m *moments) each(start Reg, step int, body func(j []Reg)) {
 		start = next
 	}
 	if one := func(i Reg) { body([]Reg{i}) }; rest > 1 {
-		b.Loop(start, m.last, I(step), B32, one)
+		b.loop(start, m.last, I(step), B32, one)
 	} else if rest == 1 {
 		b.when(b.Do("setp.lt.u32", start, m.last), func() { one(start) })
 	}
@@ -238,7 +238,7 @@ func (m *moments) trips(step int) (together int, always bool, rest int) {
 // store writes the moments of one channel from its sums.
 func (m *moments) store(mean, m2, channel Reg, sums []Reg) {
 	b := m.b
-	origin := b.Reg(F32)
+	origin := b.reg(F32)
 	if m.some.Class == Pred {
 		b.To(origin, "mov.f32", Fl(0))
 	}
@@ -264,7 +264,7 @@ const mergeLanes = 8 // channels of a block, 32 bytes of each part
 // merge is the state while Merge generates a kernel.
 type merge struct {
 	Merge
-	b               *Builder
+	b               *builder
 	tid, channel    Reg
 	inside          Reg // predicate that the thread's channel exists; the zero Reg: all do
 	warps, together int // of a block; groups of threads that read different parts
@@ -278,7 +278,7 @@ func (s Merge) Build(fl Flavour) (*Launch, error) {
 	groups := 32 / mergeLanes // of a warp
 	m := &merge{Merge: s, warps: min(channelThreads/32, ceilDiv(s.parts(), groups))}
 	m.together = m.warps * groups
-	b := NewBuilder(fl, s.Name, 32*m.warps)
+	b := newBuilder(fl, s.Name, 32*m.warps)
 	m.b = b
 	q := params{b: b}
 	pm, p2 := q.in("part_mean", Float32, s.split()*s.C), q.in("part_m2", Float32, s.split()*s.C)
@@ -334,7 +334,7 @@ func (m *merge) sum(name string, term func(slot, size, acc Reg)) Reg {
 	if m.warps == 1 {
 		return acc
 	}
-	sh := b.Shared(name, 4, 4*32*m.warps)
+	sh := b.shared(name, 4, 4*32*m.warps)
 	b.Do("st.shared.f32", Addr{Base: b.iadd(sh, b.Do("shl.b32", m.tid, I(2)))}, acc)
 	b.Do("bar.sync", I(0))
 	mine := b.iadd(sh, b.Do("shl.b32", b.Do("and.b32", m.tid, I(mergeLanes-1)), I(2)))

@@ -112,7 +112,7 @@ func (s ChannelSum) generate(fl Flavour) (*channelSum, error) {
 			return nil, fmt.Errorf("%s depends on the place in the images", in.Op)
 		}
 	}
-	w.elementwiseGen = &elementwiseGen{Elementwise: g, n: product(g.Shape), b: NewBuilder(fl, g.Name, elementThreads)}
+	w.elementwiseGen = &elementwiseGen{Elementwise: g, n: product(g.Shape), b: newBuilder(fl, g.Name, elementThreads)}
 	if err := w.check(); err != nil {
 		return nil, err
 	}
@@ -174,7 +174,7 @@ func (w *channelSum) each(start, last Reg, step, n int, body func(j Reg)) {
 	case ceilDiv(n, w.split) <= step:
 		b.when(b.Do("setp.lt.u32", start, last), func() { body(start) })
 	default:
-		b.Loop(start, last, I(step), B32, body)
+		b.loop(start, last, I(step), B32, body)
 	}
 }
 
@@ -272,8 +272,8 @@ func (w *channelSum) outer(j Reg) []Reg {
 
 // foldColumns adds up the values of the threads in each column of a block, of which side threads are a
 // row and have vec channels each. It runs store in one thread for each channel.
-func (b *Builder) foldColumns(tid Reg, side, vec, channels int, sums [][]Reg, store func(channel Reg, totals []Reg)) {
-	sh := b.Shared("sums", 4, 4*elementThreads*vec*len(sums))
+func (b *builder) foldColumns(tid Reg, side, vec, channels int, sums [][]Reg, store func(channel Reg, totals []Reg)) {
+	sh := b.shared("sums", 4, 4*elementThreads*vec*len(sums))
 	mine := b.iadd(sh, b.Do("shl.b32", tid, I(2)))
 	at := func(i, l int) int64 { return int64(4 * elementThreads * (i*vec + l)) }
 	for i, list := range sums {

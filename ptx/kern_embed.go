@@ -30,7 +30,7 @@ type Embedding struct {
 }
 
 // readID reads id i as u32. An id outside 0 … n-1 becomes a number with all bits set.
-func (b *Builder) readID(ids, i Reg, d DType, n int) Reg {
+func (b *builder) readID(ids, i Reg, d DType, n int) Reg {
 	raw := b.load(b.at(ids, i, d.Size()), 0, d, 1)[0]
 	if raw.Class == B64 {
 		ok := b.Do("setp.lt.u64", raw, I(n))
@@ -110,7 +110,7 @@ func (s Embedding) touched() int64 { return int64(min(s.Vocab, s.Tokens)) * int6
 func (s Embedding) looked(r *rows, ok, from, i Reg) []Reg {
 	b, v := r.b, make([]Reg, r.vec)
 	for k := range v {
-		v[k] = b.Reg(raw(s.In))
+		v[k] = b.reg(raw(s.In))
 		b.fillNaN(v[k], s.In)
 	}
 	b.when(ok, func() {
@@ -122,7 +122,7 @@ func (s Embedding) looked(r *rows, ok, from, i Reg) []Reg {
 }
 
 // floats widens stored floats to f32.
-func (b *Builder) floats(x []Reg, d DType) []Reg {
+func (b *builder) floats(x []Reg, d DType) []Reg {
 	out := make([]Reg, len(x))
 	for i := range x {
 		out[i] = b.widen(x[i], d)
@@ -131,7 +131,7 @@ func (b *Builder) floats(x []Reg, d DType) []Reg {
 }
 
 // fillNaN sets a register to the stored bits of NaN, 0 for integers.
-func (b *Builder) fillNaN(r Reg, d DType) {
+func (b *builder) fillNaN(r Reg, d DType) {
 	switch d {
 	case Float32:
 		b.To(r, "mov.f32", Fl(float32(nan64)))
@@ -212,7 +212,7 @@ func (s Embedding) Backward(fl Flavour) (*Launch, error) {
 		if s.Vocab%each != 0 {
 			left = b.Do("min.u32", b.Do("sub.u32", I(s.Vocab), first), I(each))
 		}
-		b.Loop(I(0), left, I(1), B32, func(i Reg) {
+		b.loop(I(0), left, I(1), B32, func(i Reg) {
 			begin, end := b.lane(begins, i), b.lane(begins, b.iadd(i, I(1)))
 			row := b.iadd(first, i)
 			if s.Adds {
@@ -252,8 +252,8 @@ func (k *embedSum) addTo(to, begin, end Reg) {
 }
 
 // lane returns the value of x in a given lane of the warp.
-func (b *Builder) lane(x, which Reg) Reg {
-	y := b.Reg(x.Class)
+func (b *builder) lane(x, which Reg) Reg {
+	y := b.reg(x.Class)
 	b.To(y, "shfl.sync.idx.b32", x, which, I(31), I(0xffffffff))
 	return y
 }
@@ -298,7 +298,7 @@ func (k *embedSum) add(acc []Reg, begin, end Reg) {
 		entries(begin)
 		return
 	}
-	b.Loop(begin, end, I(32), B32, entries)
+	b.loop(begin, end, I(32), B32, entries)
 }
 
 // addEntries adds the rows whose positions are in the first n lanes.
@@ -306,7 +306,7 @@ func (k *embedSum) addEntries(acc []Reg, position, n Reg) {
 	b, whole, together := k.b, Arg(I(0)), k.together()
 	if k.Tokens >= together {
 		whole = b.Do("and.b32", n, I(-together))
-		b.Loop(I(0), whole, I(together), B32, func(i Reg) {
+		b.loop(I(0), whole, I(together), B32, func(i Reg) {
 			rows := []Reg{b.lane(position, i)}
 			for u := 1; u < together; u++ {
 				rows = append(rows, b.lane(position, b.iadd(i, I(u))))
@@ -314,7 +314,7 @@ func (k *embedSum) addEntries(acc []Reg, position, n Reg) {
 			k.addRows(acc, rows...)
 		})
 	}
-	b.Loop(whole, n, I(1), B32, func(i Reg) { k.addRows(acc, b.lane(position, i)) })
+	b.loop(whole, n, I(1), B32, func(i Reg) { k.addRows(acc, b.lane(position, i)) })
 }
 
 // addRows loads rows of dy, then adds one after the other.

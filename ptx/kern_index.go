@@ -29,7 +29,7 @@ func (s Gather) ids() int {
 }
 
 // id reads an id as u32 in 0…N-1, or a number with all bits set if it is outside.
-func (s Gather) id(b *Builder, ids, at Reg) Reg {
+func (s Gather) id(b *builder, ids, at Reg) Reg {
 	v := b.load(b.at(ids, at, s.IDs.Size()), 0, s.IDs, 1)[0]
 	t, bt := "s32", "b32"
 	if v.Class == B64 {
@@ -45,7 +45,7 @@ func (s Gather) id(b *Builder, ids, at Reg) Reg {
 }
 
 // perElement runs body for each element of Outer×rows×Inner with its coordinates.
-func (s Gather) perElement(b *Builder, rows int, body func(e, o, row, in Reg)) [3]int {
+func (s Gather) perElement(b *builder, rows int, body func(e, o, row, in Reg)) [3]int {
 	n := s.Outer * rows * s.Inner
 	e := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(elementThreads), b.special("%tid.x"))
 	b.guarded(e, int64(n), func() {
@@ -62,7 +62,7 @@ func (s Gather) Forward(fl Flavour) (*Launch, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	b := NewBuilder(fl, s.Name, elementThreads)
+	b := newBuilder(fl, s.Name, elementThreads)
 	p := params{b: b}
 	x, ids := p.in("x", s.In, s.Outer*s.N*s.Inner), p.in("ids", s.IDs, s.ids())
 	y := p.out("y", s.In, s.Outer*s.M*s.Inner)
@@ -72,7 +72,7 @@ func (s Gather) Forward(fl Flavour) (*Launch, error) {
 			at = e
 		}
 		id := s.id(b, ids, at)
-		v := b.Reg(raw(s.In))
+		v := b.reg(raw(s.In))
 		b.fillNaN(v, s.In)
 		b.when(b.Do("setp.lt.u32", id, I(s.N)), func() {
 			from := b.Do("mad.lo.u32", b.Do("mad.lo.u32", o, I(s.N), id), I(s.Inner), in)

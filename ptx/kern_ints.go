@@ -28,7 +28,7 @@ func (s IntReduce) Build(fl Flavour) (*Launch, error) {
 		o, in := b.divmod(row, s.Inner)
 		first := b.Do("mad.lo.u32", o, I(s.N*s.Inner), in)
 		at := func(i Reg) Reg { return b.integer(b.at(x, b.Do("mad.lo.u32", i, I(s.Inner), first), size), s.DType) }
-		acc := b.Reg(B64)
+		acc := b.reg(B64)
 		switch {
 		case s.N >= 32:
 			b.To(acc, "mov.s64", at(r.lane))
@@ -58,7 +58,7 @@ func (s IntReduce) Build(fl Flavour) (*Launch, error) {
 }
 
 // integer reads an element as a 64-bit number.
-func (b *Builder) integer(addr Reg, d DType) Reg {
+func (b *builder) integer(addr Reg, d DType) Reg {
 	v := b.load(addr, 0, d, 1)[0]
 	switch d {
 	case Int32:

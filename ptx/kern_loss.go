@@ -33,19 +33,19 @@ func (s CrossEntropy) layout(fl Flavour, types ...DType) *rows {
 }
 
 // label reads the row's label and whether it is ignored.
-func (s CrossEntropy) label(b *Builder, labels, row Reg) (label, ignored Reg) {
+func (s CrossEntropy) label(b *builder, labels, row Reg) (label, ignored Reg) {
 	t := map[DType]string{Int32: "s32", Int64: "s64"}[s.Labels]
 	raw := b.load(b.at(labels, row, s.Labels.Size()), 0, s.Labels, 1)[0]
 	return raw, b.Do("setp.eq."+t, raw, I(s.Ignore))
 }
 
 // inRow reports whether the label is a valid column.
-func (s CrossEntropy) inRow(b *Builder, label Reg) Reg {
+func (s CrossEntropy) inRow(b *builder, label Reg) Reg {
 	return b.Do(map[Class]string{B32: "setp.lt.u32", B64: "setp.lt.u64"}[label.Class], label, I(s.Cols))
 }
 
 // weightOf reads the weight of the label's class. It is 1 if the label is not a valid column.
-func (s CrossEntropy) weightOf(b *Builder, weights, label Reg) Reg {
+func (s CrossEntropy) weightOf(b *builder, weights, label Reg) Reg {
 	w := b.floatConst(1)
 	b.when(s.inRow(b, label), func() {
 		b.To(w, "ld.global.f32", Addr{Base: b.at(weights, s.column(b, label), 4)})
@@ -54,7 +54,7 @@ func (s CrossEntropy) weightOf(b *Builder, weights, label Reg) Reg {
 }
 
 // column is a label as a u32.
-func (s CrossEntropy) column(b *Builder, label Reg) Reg {
+func (s CrossEntropy) column(b *builder, label Reg) Reg {
 	if label.Class == B64 {
 		return b.Do("cvt.u32.u64", label)
 	}
@@ -84,7 +84,7 @@ func (s CrossEntropy) vectors(r *rows, base Reg, body func(i, addr Reg)) {
 	b.strided(r.lane, r.team, s.Cols/r.vec, func(i Reg) { body(i, b.at(base, i, r.vec*s.In.Size())) })
 }
 
-func (s CrossEntropy) rowBase(b *Builder, base, row Reg, d DType) Reg {
+func (s CrossEntropy) rowBase(b *builder, base, row Reg, d DType) Reg {
 	return b.Do("mad.lo.u64", b.Do("cvt.u64.u32", row), I(s.Cols*d.Size()), base)
 }
 
@@ -198,12 +198,12 @@ func (s CrossEntropy) own(r *rows, row rowOfLogits) Reg {
 type rowOfLogits struct{ base, labels, weights, row, top, logsum, mean, spread Reg }
 
 // logit is the logit of a label that is a valid column.
-func (s CrossEntropy) logit(b *Builder, r rowOfLogits, label Reg) Reg {
+func (s CrossEntropy) logit(b *builder, r rowOfLogits, label Reg) Reg {
 	return b.loadF(b.at(r.base, s.column(b, label), s.In.Size()), 0, s.In, 1)[0]
 }
 
 // loss is (top - x[label]) + logsum, weighted and smoothed, with x[label] from logit.
-func (s CrossEntropy) loss(b *Builder, r rowOfLogits, logit func(label Reg) Reg) Reg {
+func (s CrossEntropy) loss(b *builder, r rowOfLogits, logit func(label Reg) Reg) Reg {
 	label, ignored := s.label(b, r.labels, r.row)
 	out := b.floatConst(0)
 	b.unless(ignored, func() {
@@ -223,7 +223,7 @@ func (s CrossEntropy) loss(b *Builder, r rowOfLogits, logit func(label Reg) Reg)
 }
 
 // spreadLoss is the part of the loss from the uniform part of the smoothed target.
-func (s CrossEntropy) spreadLoss(b *Builder, r rowOfLogits) Reg {
+func (s CrossEntropy) spreadLoss(b *builder, r rowOfLogits) Reg {
 	if !s.Weighted {
 		return b.add(b.sub(r.top, r.mean), r.logsum)
 	}
@@ -292,7 +292,7 @@ type shares struct {
 
 // gradient is the gradient of the logit in column col, where x is the logarithm of its softmax and
 // w the weight of its class.
-func (s CrossEntropy) gradient(b *Builder, x, col, w Reg, q shares) Reg {
+func (s CrossEntropy) gradient(b *builder, x, col, w Reg, q shares) Reg {
 	p := b.expDown(x)
 	switch share := Fl(s.Smoothing / float32(s.Cols)); {
 	case s.Smoothing == 0:
@@ -316,7 +316,7 @@ func (s CrossEntropy) LabelCount(fl Flavour) (*Launch, error) { return s.totals(
 
 func (s CrossEntropy) totals(fl Flavour, losses bool) (*Launch, error) {
 	const threads = 512
-	b := NewBuilder(fl, s.Name, threads)
+	b := newBuilder(fl, s.Name, threads)
 	b.counts("rows", s.Rows)
 	p := params{b: b}
 	var loss, sum, acc Reg

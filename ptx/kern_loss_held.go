@@ -229,7 +229,7 @@ func (k *heldLoss) write(to Reg, row rowOfLogits, logit, total, dloss Reg) {
 }
 
 // pair widens the two 16-bit floats of a word.
-func (b *Builder) pair(w Reg, d DType) (lo, hi Reg) {
+func (b *builder) pair(w Reg, d DType) (lo, hi Reg) {
 	if d == BFloat16 {
 		return b.float(b.Do("shl.b32", w, I(16))), b.float(b.Do("and.b32", w, I(0xffff0000)))
 	}
@@ -238,7 +238,7 @@ func (b *Builder) pair(w Reg, d DType) (lo, hi Reg) {
 }
 
 // pack rounds two values to a word of 16-bit floats.
-func (b *Builder) pack(lo, hi Reg, d DType) Reg {
+func (b *builder) pack(lo, hi Reg, d DType) Reg {
 	if b.fl.has(since.ampere) {
 		return b.Do(fmt.Sprintf("cvt.rn.%sx2.f32", d), hi, lo)
 	}

@@ -431,7 +431,7 @@ func (k *normBack) fetch(row Reg) {
 	}
 	if k.ahead == nil {
 		for range k.perRow() {
-			k.ahead = append(k.ahead, k.b.Reg(F32))
+			k.ahead = append(k.ahead, k.b.reg(F32))
 		}
 	}
 	for i, from := range k.perRow() {

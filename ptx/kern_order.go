@@ -7,7 +7,7 @@ import (
 
 // orderKey maps an element in memory format to an unsigned key with the order of values (reversed
 // for down). -0 equals +0. NaN is above all others, or below them with nanLow.
-func (b *Builder) orderKey(x Reg, d DType, down, nanLow bool) Reg {
+func (b *builder) orderKey(x Reg, d DType, down, nanLow bool) Reg {
 	var key Reg
 	switch d {
 	case Int64:
@@ -25,7 +25,7 @@ func (b *Builder) orderKey(x Reg, d DType, down, nanLow bool) Reg {
 	return key
 }
 
-func (b *Builder) floatKey(x Reg, down, nanLow bool) Reg {
+func (b *builder) floatKey(x Reg, down, nanLow bool) Reg {
 	w := b.bits(b.add(x, Fl(0))) // -0 + 0 = +0
 	neg := b.Do("setp.lt.s32", w, I(0))
 	key := b.Do("selp.b32", b.Do("not.b32", w), b.Do("or.b32", w, I(0x80000000)), neg)
@@ -44,13 +44,13 @@ func unsignedType(c Class) string { return map[Class]string{B32: "u32", B64: "u6
 
 // extremum is the best key so far and its position; among equal keys the first.
 type extremum struct {
-	b       *Builder
+	b       *builder
 	key, at Reg
 }
 
 // newExtremum starts without a key. With all, every lane takes an element.
-func (b *Builder) newExtremum(c Class, all bool) extremum {
-	l := extremum{b, b.Reg(c), b.Reg(B32)}
+func (b *builder) newExtremum(c Class, all bool) extremum {
+	l := extremum{b, b.reg(c), b.reg(B32)}
 	if !all {
 		b.To(l.key, "mov."+c.String(), I(0))
 		b.To(l.at, "mov.u32", I(0xffffffff))
@@ -108,13 +108,13 @@ func (l extremum) join(n int, keys bool) {
 }
 
 // neighbour returns the value of lane xor d.
-func (b *Builder) neighbour(x Reg, d int) Reg {
+func (b *builder) neighbour(x Reg, d int) Reg {
 	if x.Class != B64 {
-		y := b.Reg(x.Class)
+		y := b.reg(x.Class)
 		b.To(y, "shfl.sync.bfly.b32", x, I(d), I(31), I(0xffffffff))
 		return y
 	}
-	lo, hi, y := b.Reg(B32), b.Reg(B32), b.Reg(B64)
+	lo, hi, y := b.reg(B32), b.reg(B32), b.reg(B64)
 	b.To(Vec{lo, hi}, "mov.b64", x)
 	b.To(y, "mov.b64", Vec{b.neighbour(lo, d), b.neighbour(hi, d)})
 	return y
@@ -187,9 +187,9 @@ func (s TopK) Build(fl Flavour) (*Launch, error) {
 	t, size := unsignedType(class), s.In.Size()
 	r.alone(s.Rows, func(row Reg) {
 		base := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", row), I(s.Cols*size), x)
-		last, lastAt := b.Reg(class), b.Do("mov.u32", I(-1))
+		last, lastAt := b.reg(class), b.Do("mov.u32", I(-1))
 		b.To(last, "mov."+class.String(), I(-1))
-		b.Loop(I(0), I(s.K), I(1), B32, func(k Reg) {
+		b.loop(I(0), I(s.K), I(1), B32, func(k Reg) {
 			best := b.newExtremum(class, s.Cols == 1 || s.Cols == 32 && s.K == 1)
 			best.scan(r.lane, s.Cols, func(i Reg, take func(key Reg)) {
 				key := b.orderKey(b.load(b.at(base, i, size), 0, s.In, 1)[0], s.In, s.Smallest, s.Smallest)

@@ -60,7 +60,7 @@ type coords struct {
 
 // at splits the linear index of a thread that has so many adjacent channels over images of dims. The
 // channel is the first of them.
-func (s Pool) at(b *Builder, i Reg, dims [3]int, lanes int) coords {
+func (s Pool) at(b *builder, i Reg, dims [3]int, lanes int) coords {
 	var p coords
 	if s.NHWC {
 		i, p.c = b.divmod(i, s.C/lanes)
@@ -80,7 +80,7 @@ func (s Pool) at(b *Builder, i Reg, dims [3]int, lanes int) coords {
 }
 
 // index is the linear index of position at of image n, channel c, in images of dims.
-func (s Pool) index(b *Builder, n, c Reg, at [3]Reg, dims [3]int) Reg {
+func (s Pool) index(b *builder, n, c Reg, at [3]Reg, dims [3]int) Reg {
 	if !s.NHWC {
 		n = b.Do("mad.lo.u32", n, I(s.C), c)
 	}
@@ -92,7 +92,7 @@ func (s Pool) index(b *Builder, n, c Reg, at [3]Reg, dims [3]int) Reg {
 }
 
 // position continues from image index i to position at in it.
-func (s Pool) position(b *Builder, i Reg, at [3]Reg, dims [3]int) Reg {
+func (s Pool) position(b *builder, i Reg, at [3]Reg, dims [3]int) Reg {
 	for d, x := range at {
 		if !s.flat(d) {
 			i = b.Do("mad.lo.u32", i, I(dims[d]), x)
@@ -108,14 +108,14 @@ func (s Pool) covered(d int) bool {
 
 // along runs body for every tap of dimensions d and higher. step returns the position of a tap, or
 // that it lies outside.
-func (s Pool) along(b *Builder, d int, at [3]Reg, step func(d int, tap Reg) (x, ok Reg), body func(at [3]Reg)) {
+func (s Pool) along(b *builder, d int, at [3]Reg, step func(d int, tap Reg) (x, ok Reg), body func(at [3]Reg)) {
 	switch {
 	case d == 3:
 		body(at)
 	case s.flat(d):
 		s.along(b, d+1, at, step, body)
 	default:
-		b.Loop(I(0), I(s.Kernel[d]), I(1), B32, func(tap Reg) {
+		b.loop(I(0), I(s.Kernel[d]), I(1), B32, func(tap Reg) {
 			x, ok := step(d, tap)
 			at[d] = x
 			b.where(ok, func() { s.along(b, d+1, at, step, body) })
@@ -124,7 +124,7 @@ func (s Pool) along(b *Builder, d int, at [3]Reg, step func(d int, tap Reg) (x, 
 }
 
 // window runs body over the image positions of output p's window, in order.
-func (s Pool) window(b *Builder, p coords, body func(at [3]Reg)) {
+func (s Pool) window(b *builder, p coords, body func(at [3]Reg)) {
 	var first [3]Reg
 	for d := range first {
 		if !s.flat(d) {
@@ -144,7 +144,7 @@ func (s Pool) Max(fl Flavour) (*Launch, error) {
 	if err := s.checkMax(); err != nil {
 		return nil, err
 	}
-	b := NewBuilder(fl, s.Name, elementThreads)
+	b := newBuilder(fl, s.Name, elementThreads)
 	q := params{b: b}
 	src := q.in("x", s.In, s.inputs())
 	store := s.results(&q)
@@ -202,7 +202,7 @@ func (s Pool) results(q *params) (store func(i Reg, n int, p coords, values func
 
 // largest finds the largest element of output p's window and its index, in n lanes. Of equal
 // elements the first counts. NaN counts as larger than everything except an earlier NaN.
-func (s Pool) largest(b *Builder, n int, p coords, values func(at [3]Reg) []Reg) (best, where []Reg) {
+func (s Pool) largest(b *builder, n int, p coords, values func(at [3]Reg) []Reg) (best, where []Reg) {
 	for range n {
 		best = append(best, b.floatConst(float32(-posInf)))
 		where = append(where, b.Do("mov.u32", I(-1)))
@@ -229,7 +229,7 @@ func (s Pool) largest(b *Builder, n int, p coords, values func(at [3]Reg) []Reg)
 }
 
 // numbered is the index of position at in the window of output p.
-func (s Pool) numbered(b *Builder, p coords, at [3]Reg) Reg {
+func (s Pool) numbered(b *builder, p coords, at [3]Reg) Reg {
 	if !s.Taps {
 		return s.position(b, b.Do("mov.u32", I(0)), at, s.Size)
 	}
@@ -244,7 +244,7 @@ func (s Pool) numbered(b *Builder, p coords, at [3]Reg) Reg {
 // MaxBackward generates dx: each position sums dy of the windows over it whose index names it.
 // Arguments: dy, index i32, dx.
 func (s Pool) MaxBackward(fl Flavour) (*Launch, error) {
-	return s.backward(fl, true, func(b *Builder, acc []Reg, dy, index, mine, from Reg, _ [3]Reg) {
+	return s.backward(fl, true, func(b *builder, acc []Reg, dy, index, mine, from Reg, _ [3]Reg) {
 		winners := b.load(b.at(index, from, 4), 0, Int32, len(acc))
 		load := func() []Reg { return b.loadF(b.at(dy, from, s.In.Size()), 0, s.In, len(acc)) }
 		if len(acc) == 1 {
@@ -260,7 +260,7 @@ func (s Pool) MaxBackward(fl Flavour) (*Launch, error) {
 // AvgBackward generates dx: each position sums dy over the windows it belongs to, divided by their
 // counts. Arguments: dy, dx.
 func (s Pool) AvgBackward(fl Flavour) (*Launch, error) {
-	return s.backward(fl, false, func(b *Builder, acc []Reg, dy, _, _, from Reg, window [3]Reg) {
+	return s.backward(fl, false, func(b *builder, acc []Reg, dy, _, _, from Reg, window [3]Reg) {
 		v, count := b.loadF(b.at(dy, from, s.In.Size()), 0, s.In, len(acc)), s.divisor(b, window)
 		for l := range acc {
 			b.To(acc[l], "add.rn.f32", acc[l], b.div(v[l], count))
@@ -270,11 +270,11 @@ func (s Pool) AvgBackward(fl Flavour) (*Launch, error) {
 
 // backward visits, for every position of dx, the outputs whose window covers it; In is the type of
 // dy, Out that of dx.
-func (s Pool) backward(fl Flavour, indexed bool, take func(b *Builder, acc []Reg, dy, index, mine, from Reg, window [3]Reg)) (*Launch, error) {
+func (s Pool) backward(fl Flavour, indexed bool, take func(b *builder, acc []Reg, dy, index, mine, from Reg, window [3]Reg)) (*Launch, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	b := NewBuilder(fl, s.Name, elementThreads)
+	b := newBuilder(fl, s.Name, elementThreads)
 	q := params{b: b}
 	dy := q.in("dy", s.In, s.outputs())
 	var index Reg
@@ -299,7 +299,7 @@ func (s Pool) backward(fl Flavour, indexed bool, take func(b *Builder, acc []Reg
 }
 
 // zeros makes n registers for sums.
-func (b *Builder) zeros(n int) []Reg {
+func (b *builder) zeros(n int) []Reg {
 	out := make([]Reg, n)
 	for i := range out {
 		out[i] = b.floatConst(0)
@@ -308,13 +308,13 @@ func (b *Builder) zeros(n int) []Reg {
 }
 
 // sources runs body over the windows that cover position p, tap by tap.
-func (s Pool) sources(b *Builder, p coords, body func(window [3]Reg)) {
+func (s Pool) sources(b *builder, p coords, body func(window [3]Reg)) {
 	s.along(b, 0, [3]Reg{}, func(d int, tap Reg) (x, ok Reg) { return s.source(b, d, p.at[d], tap) }, body)
 }
 
 // source finds the window along dimension d of which the given tap reads position x, if there is
 // one. Window o does if o·stride = x + begin - tap·dilation.
-func (s Pool) source(b *Builder, d int, x, tap Reg) (o, ok Reg) {
+func (s Pool) source(b *builder, d int, x, tap Reg) (o, ok Reg) {
 	t := b.Do("sub.u32", b.iadd(x, I(s.Begin[d])), b.imul(tap, I(s.dilation(d)))) // negative numbers wrap to large ones
 	o = b.Do("div.u32", t, I(s.stride(d)))
 	whole := b.Do("setp.eq.u32", b.imul(o, I(s.stride(d))), t)
@@ -326,7 +326,7 @@ func (s Pool) Avg(fl Flavour) (*Launch, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	b := NewBuilder(fl, s.Name, elementThreads)
+	b := newBuilder(fl, s.Name, elementThreads)
 	q := params{b: b}
 	src, dst := q.in("x", s.In, s.inputs()), q.out("y", s.Out, s.outputs())
 	n := s.lanes()
@@ -349,7 +349,7 @@ func (s Pool) Avg(fl Flavour) (*Launch, error) {
 
 // divisor is the number of positions of a window that count: those inside the image, or inside the
 // padded image.
-func (s Pool) divisor(b *Builder, window [3]Reg) Reg {
+func (s Pool) divisor(b *builder, window [3]Reg) Reg {
 	n := b.Do("mov.u32", I(1))
 	for d, o := range window {
 		if !s.flat(d) {
@@ -360,14 +360,14 @@ func (s Pool) divisor(b *Builder, window [3]Reg) Reg {
 }
 
 // taps counts the k with lo <= o·stride - begin + k·dilation < hi.
-func (s Pool) taps(b *Builder, d int, o Reg) Reg {
+func (s Pool) taps(b *builder, d int, o Reg) Reg {
 	lo, hi := 0, s.Size[d]
 	if s.CountPad {
 		lo, hi = -s.Begin[d], s.Size[d]+s.End[d]
 	}
 	n := b.Do("mov.u32", I(0))
 	start := b.Do("mad.lo.u32", o, I(s.stride(d)), b.Do("mov.u32", I(-s.Begin[d]-lo))) // distance from lo
-	b.Loop(I(0), I(s.Kernel[d]), I(1), B32, func(k Reg) {
+	b.loop(I(0), I(s.Kernel[d]), I(1), B32, func(k Reg) {
 		in := b.Do("setp.lt.u32", b.Do("mad.lo.u32", k, I(s.dilation(d)), start), I(hi-lo))
 		b.To(n, "add.u32", n, b.Do("selp.b32", I(1), I(0), in))
 	})

@@ -10,22 +10,22 @@ import (
 // results.
 type fold struct {
 	start float32
-	take  func(b *Builder, acc, x Reg) Reg
-	join  func(b *Builder, x, y Reg) Reg
+	take  func(b *builder, acc, x Reg) Reg
+	join  func(b *builder, x, y Reg) Reg
 }
 
-func plain(op string) func(b *Builder, x, y Reg) Reg {
-	return func(b *Builder, x, y Reg) Reg { return b.Do(op+".rn.f32", x, y) }
+func plain(op string) func(b *builder, x, y Reg) Reg {
+	return func(b *builder, x, y Reg) Reg { return b.Do(op+".rn.f32", x, y) }
 }
 
 // folds are the reductions by name; max and min give NaN if any element is NaN.
 var folds = map[string]fold{
 	"sum":   {0, plain("add"), plain("add")},
 	"prod":  {1, plain("mul"), plain("mul")},
-	"max":   {float32(math.Inf(-1)), (*Builder).maxNaN, (*Builder).maxNaN},
-	"min":   {float32(math.Inf(1)), (*Builder).minNaN, (*Builder).minNaN},
-	"l1":    {0, func(b *Builder, acc, x Reg) Reg { return b.add(acc, b.Do("abs.f32", x)) }, plain("add")},
-	"sumsq": {0, func(b *Builder, acc, x Reg) Reg { return b.fma(x, x, acc) }, plain("add")},
+	"max":   {float32(math.Inf(-1)), (*builder).maxNaN, (*builder).maxNaN},
+	"min":   {float32(math.Inf(1)), (*builder).minNaN, (*builder).minNaN},
+	"l1":    {0, func(b *builder, acc, x Reg) Reg { return b.add(acc, b.Do("abs.f32", x)) }, plain("add")},
+	"sumsq": {0, func(b *builder, acc, x Reg) Reg { return b.fma(x, x, acc) }, plain("add")},
 }
 
 // RowReduce reduces each row of Rows×Cols to Split values in f32 arithmetic, each over a contiguous
@@ -91,7 +91,7 @@ func (s RowReduce) Build(fl Flavour) (*Launch, error) {
 
 // slice runs body for i = lane, lane+team, … within one of the parts into which n elements are
 // split.
-func (b *Builder) slice(lane, which Reg, team, n, split int, body func(i Reg)) {
+func (b *builder) slice(lane, which Reg, team, n, split int, body func(i Reg)) {
 	if split == 1 {
 		b.strided(lane, team, n, body)
 		return
@@ -105,11 +105,11 @@ func (b *Builder) slice(lane, which Reg, team, n, split int, body func(i Reg)) {
 	case part <= team:
 		b.when(b.Do("setp.lt.u32", first, last), func() { body(first) })
 	default:
-		b.Loop(first, last, I(team), B32, body)
+		b.loop(first, last, I(team), B32, body)
 	}
 }
 
-func (s RowReduce) finish(b *Builder, x Reg) Reg {
+func (s RowReduce) finish(b *builder, x Reg) Reg {
 	if s.Root {
 		x = b.Do("sqrt.rn.f32", x)
 	}
@@ -172,7 +172,7 @@ func (s ColReduce) Build(fl Flavour) (*Launch, error) {
 	}
 	vec, lanes := s.shape()
 	cols, size := lanes*vec, s.In.Size() // columns of a block
-	b := NewBuilder(fl, s.Name, colThreads)
+	b := newBuilder(fl, s.Name, colThreads)
 	b.counts("rows", s.N)
 	b.counts("results", s.Outer*split*s.Inner)
 	p := params{b: b}
@@ -213,9 +213,9 @@ func (s ColReduce) Build(fl Flavour) (*Launch, error) {
 
 // joinWarps stores every warp's result for each column in shared memory; thread c of the block can
 // then read the total of column c.
-func (s ColReduce) joinWarps(b *Builder, f fold, acc []Reg, tid, lane Reg, lanes int) (total func() Reg) {
+func (s ColReduce) joinWarps(b *builder, f fold, acc []Reg, tid, lane Reg, lanes int) (total func() Reg) {
 	cols := lanes * len(acc)
-	sh := b.Shared("parts", 16, 4*cols*colWarps)
+	sh := b.shared("parts", 16, 4*cols*colWarps)
 	var first Reg
 	if lanes < 32 {
 		first = b.Do("setp.lt.u32", b.Do("and.b32", tid, I(31)), I(lanes))

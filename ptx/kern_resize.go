@@ -6,7 +6,7 @@ import (
 )
 
 // perElement runs body in one thread for each of n elements.
-func (b *Builder) perElement(n int, body func(i Reg)) [3]int {
+func (b *builder) perElement(n int, body func(i Reg)) [3]int {
 	i := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(elementThreads), b.special("%tid.x"))
 	b.guarded(i, int64(n), func() { body(i) })
 	return [3]int{ceilDiv(n, elementThreads), 1, 1}
@@ -37,7 +37,7 @@ func (s Pad) Build(fl Flavour) (*Launch, error) {
 		return nil, fmt.Errorf("ptx: %s: cannot pad %v to %v: it counts to 2^31-1", s.Name, s.In, s.Out)
 	}
 	s = s.merged()
-	b := NewBuilder(fl, s.Name, elementThreads)
+	b := newBuilder(fl, s.Name, elementThreads)
 	p := params{b: b}
 	x, y := p.in("x", s.DType, volume(s.In)), p.out("y", s.DType, n)
 	grid := b.perElement(n, func(i Reg) {
@@ -56,7 +56,7 @@ func (s Pad) Build(fl Flavour) (*Launch, error) {
 }
 
 // source is the index in x along dimension d for index at in y.
-func (s Pad) source(b *Builder, d int, at Reg) Reg {
+func (s Pad) source(b *builder, d int, at Reg) Reg {
 	last := s.In[d] - 1
 	switch {
 	case s.In[d] == s.Out[d]:
@@ -117,7 +117,7 @@ type tap struct {
 
 // position is the coordinate at which element i of dimension d is sampled, in f64 and clamped to
 // the image.
-func (s Resize) position(b *Builder, d int, i Reg) Reg {
+func (s Resize) position(b *builder, d int, i Reg) Reg {
 	x, m, n := b.Do("cvt.rn.f64.u32", i), float64(s.In[d]), float64(s.Out[d])
 	switch s.Coords {
 	case "half_pixel":
@@ -132,7 +132,7 @@ func (s Resize) position(b *Builder, d int, i Reg) Reg {
 }
 
 // taps returns the elements along dimension d from which element i is computed.
-func (s Resize) taps(b *Builder, d int, i Reg) []tap {
+func (s Resize) taps(b *builder, d int, i Reg) []tap {
 	if s.In[d] == 1 {
 		return []tap{{at: b.Do("mov.u32", I(0)), above: true}}
 	}
@@ -153,7 +153,7 @@ func (s Resize) taps(b *Builder, d int, i Reg) []tap {
 }
 
 // times multiplies weights, either of which may be the zero Reg (one).
-func (b *Builder) times(x, y Reg) Reg {
+func (b *builder) times(x, y Reg) Reg {
 	switch {
 	case x.Class == NoClass:
 		return y
@@ -164,7 +164,7 @@ func (b *Builder) times(x, y Reg) Reg {
 }
 
 // weighted adds w·v() to acc if w is above zero.
-func (b *Builder) weighted(acc, w Reg, above bool, v func() Reg) {
+func (b *builder) weighted(acc, w Reg, above bool, v func() Reg) {
 	var some Reg
 	switch {
 	case w.Class == NoClass:
@@ -177,7 +177,7 @@ func (b *Builder) weighted(acc, w Reg, above bool, v func() Reg) {
 }
 
 // split splits the linear index of an element of images of dims into coordinates.
-func (s Resize) split(b *Builder, i Reg, dims [3]int) (outer, inner Reg, at [3]Reg) {
+func (s Resize) split(b *builder, i Reg, dims [3]int) (outer, inner Reg, at [3]Reg) {
 	i, inner = b.divmod(i, s.Inner)
 	for d := 2; d >= 0; d-- {
 		i, at[d] = b.divmod(i, dims[d])
@@ -186,7 +186,7 @@ func (s Resize) split(b *Builder, i Reg, dims [3]int) (outer, inner Reg, at [3]R
 }
 
 // join is the inverse of split.
-func (s Resize) join(b *Builder, outer, inner Reg, at [3]Reg, dims [3]int) Reg {
+func (s Resize) join(b *builder, outer, inner Reg, at [3]Reg, dims [3]int) Reg {
 	for d, a := range at {
 		outer = b.Do("mad.lo.u32", outer, I(dims[d]), a)
 	}
@@ -199,7 +199,7 @@ func (s Resize) Forward(fl Flavour) (*Launch, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := NewBuilder(fl, s.Name, elementThreads)
+	b := newBuilder(fl, s.Name, elementThreads)
 	p := params{b: b}
 	x, y := p.in("x", s.X, in), p.out("y", s.Y, out)
 	grid := b.perElement(out, func(i Reg) {
@@ -231,7 +231,7 @@ func (s Resize) Backward(fl Flavour) (*Launch, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := NewBuilder(fl, s.Name, elementThreads)
+	b := newBuilder(fl, s.Name, elementThreads)
 	p := params{b: b}
 	dy, dx := p.in("dy", s.Y, out), p.out("dx", s.X, in)
 	grid := b.perElement(in, func(i Reg) {
@@ -250,20 +250,20 @@ func (s Resize) Backward(fl Flavour) (*Launch, error) {
 
 // samples runs body for the elements that may have been sampled from mine, with their weights,
 // along dimensions d and higher.
-func (s Resize) samples(b *Builder, d int, mine, at [3]Reg, w Reg, body func(at [3]Reg, w Reg)) {
+func (s Resize) samples(b *builder, d int, mine, at [3]Reg, w Reg, body func(at [3]Reg, w Reg)) {
 	if d == 3 {
 		body(at, w)
 		return
 	}
 	first, end := s.reach(b, d, mine[d])
-	b.Loop(first, end, I(1), B32, func(i Reg) {
+	b.loop(first, end, I(1), B32, func(i Reg) {
 		at[d] = i
 		s.samples(b, d+1, mine, at, b.times(w, s.share(b, d, i, mine[d])), body)
 	})
 }
 
 // share is the weight of element mine in element i along dimension d.
-func (s Resize) share(b *Builder, d int, i, mine Reg) Reg {
+func (s Resize) share(b *builder, d int, i, mine Reg) Reg {
 	if s.In[d] == 1 {
 		return Reg{}
 	}
@@ -284,7 +284,7 @@ func (s Resize) share(b *Builder, d int, i, mine Reg) Reg {
 
 // reach bounds the elements along dimension d that are sampled less than one position from j, with
 // a margin of one on either side. The first and the last also include elements beyond the ends.
-func (s Resize) reach(b *Builder, d int, j Reg) (first, end Arg) {
+func (s Resize) reach(b *builder, d int, j Reg) (first, end Arg) {
 	if s.In[d] == 1 {
 		return I(0), I(s.Out[d])
 	}

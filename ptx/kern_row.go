@@ -10,7 +10,7 @@ import (
 // Each thread holds the same columns of every row of its team: chunk c of a thread covers vec
 // columns from (c*team + lane)*vec on.
 type rows struct {
-	b          *Builder
+	b          *builder
 	cols       int
 	team       int // threads that share a row
 	perBlock   int // teams in a block
@@ -106,7 +106,7 @@ func startRows(fl Flavour, name string, cols, team, vec, chunks int) *rows {
 	if team == 32 {
 		r.perBlock = warpTeams
 	}
-	r.b = NewBuilder(fl, name, team*r.perBlock)
+	r.b = newBuilder(fl, name, team*r.perBlock)
 	r.b.counts("columns", cols)
 	return r
 }
@@ -149,7 +149,7 @@ func (r *rows) share(n, workers int, body func(row Reg)) {
 		r.alone(n, body)
 		return
 	}
-	r.b.Loop(r.worker, I(n), I(workers), B32, body)
+	r.b.loop(r.worker, I(n), I(workers), B32, body)
 }
 
 // each runs body for every chunk of the thread that lies inside the row.
@@ -237,9 +237,9 @@ func (r *rows) across(x Reg, join func(x, y Reg) Reg) Reg {
 }
 
 // butterfly combines x over groups of n adjacent lanes (a power of two).
-func (b *Builder) butterfly(x Reg, n int, join func(x, y Reg) Reg) Reg {
+func (b *builder) butterfly(x Reg, n int, join func(x, y Reg) Reg) Reg {
 	for d := n / 2; d > 0; d /= 2 {
-		other := b.Reg(x.Class)
+		other := b.reg(x.Class)
 		b.To(other, "shfl.sync.bfly.b32", x, I(d), I(31), I(0xffffffff))
 		x = join(x, other)
 	}
@@ -248,13 +248,13 @@ func (b *Builder) butterfly(x Reg, n int, join func(x, y Reg) Reg) Reg {
 
 // blockFold combines x over a block of n threads, whole warps, through a shared array of its own. A
 // loop that runs it again needs another barrier in between.
-func (b *Builder) blockFold(x, tid Reg, n int, name string, join func(x, y Reg) Reg) Reg {
+func (b *builder) blockFold(x, tid Reg, n int, name string, join func(x, y Reg) Reg) Reg {
 	warps := n / 32
 	align := 4
 	if warps&(warps-1) != 0 {
 		align = 16
 	}
-	sh := b.Shared(name, align, 4*warps)
+	sh := b.shared(name, align, 4*warps)
 	x = b.butterfly(x, 32, join)
 	lane := b.Do("and.b32", tid, I(31))
 	b.when(b.Do("setp.eq.u32", lane, I(0)), func() {
@@ -270,7 +270,7 @@ func (b *Builder) blockFold(x, tid Reg, n int, name string, join func(x, y Reg) 
 		}
 		return all[0]
 	}
-	y := b.Reg(x.Class)
+	y := b.reg(x.Class)
 	b.To(y, "ld.shared.b32", Addr{Base: b.iadd(sh, b.Do("shl.b32", b.Do("and.b32", lane, I(warps-1)), I(2)))})
 	return b.butterfly(y, warps, join)
 }
@@ -300,7 +300,7 @@ func (r *rows) mapTile(f func(c, i int) Reg) [][]Reg {
 
 // params declares kernel parameters and collects their descriptions.
 type params struct {
-	b    *Builder
+	b    *builder
 	list []Argument
 }
 
@@ -312,5 +312,5 @@ func (p *params) add(name string, d DType, n int, read bool) Reg {
 		p.b.fail("parameter %s has unknown dtype %q", name, d)
 	}
 	p.list = append(p.list, Argument{Name: name, DType: d, Elems: int64(n), Read: read, Write: !read})
-	return p.b.Param(name)
+	return p.b.param(name)
 }

@@ -25,7 +25,7 @@ func (s Scan) Build(fl Flavour) (*Launch, error) {
 	r.alone(s.Outer*s.Inner, func(row Reg) {
 		o, in := b.divmod(row, s.Inner)
 		total := b.floatConst(0)
-		b.Loop(I(0), I(ceilDiv(s.N, 32)*32), I(32), B32, func(first Reg) {
+		b.loop(I(0), I(ceilDiv(s.N, 32)*32), I(32), B32, func(first Reg) {
 			i := b.iadd(first, r.lane)
 			inside := b.below(i, s.N, s.N%32 == 0)
 			at := i
@@ -33,7 +33,7 @@ func (s Scan) Build(fl Flavour) (*Launch, error) {
 				at = b.Do("sub.u32", I(s.N-1), i)
 			}
 			at = b.Do("mad.lo.u32", b.Do("mad.lo.u32", o, I(s.N), at), I(s.Inner), in)
-			v := b.Reg(F32)
+			v := b.reg(F32)
 			if s.N < 32 { // later rounds read values of earlier elements there, and nothing adds to them
 				b.To(v, "mov.f32", Fl(0))
 			}
@@ -45,7 +45,7 @@ func (s Scan) Build(fl Flavour) (*Launch, error) {
 			}
 			b.where(inside, func() { b.storeF(b.at(y, at, s.Out.Size()), 0, s.Out, []Reg{out}) })
 			if s.N > 32 {
-				last := b.Reg(F32)
+				last := b.reg(F32)
 				b.To(last, "shfl.sync.idx.b32", sum, I(31), I(31), I(0xffffffff))
 				b.To(total, "add.rn.f32", total, last)
 			}
@@ -68,7 +68,7 @@ func (s CumMax) Build(fl Flavour) (*Launch, error) {
 	if s.Outer < 1 || s.N < 1 || s.Inner < 1 || s.Outer*s.N*s.Inner >= maxCount {
 		return nil, fmt.Errorf("ptx: %s: cannot scan %d×%d×%d: it counts to 2^31-1", s.Name, s.Outer, s.N, s.Inner)
 	}
-	b := NewBuilder(fl, s.Name, elementThreads)
+	b := newBuilder(fl, s.Name, elementThreads)
 	p := params{b: b}
 	n, size := s.Outer*s.N*s.Inner, s.In.Size()
 	x, y, index := p.in("x", s.In, n), p.out("values", s.In, n), p.out("index", Int64, n)
@@ -85,9 +85,9 @@ func (s CumMax) Build(fl Flavour) (*Launch, error) {
 			save(e, b.Do("mov.u32", I(0)))
 			return
 		}
-		best, last := b.Reg(class), b.Reg(B32)
+		best, last := b.reg(class), b.reg(B32)
 		b.To(best, "mov."+class.String(), I(0)) // no key is smaller
-		b.Loop(I(0), I(s.N), I(1), B32, func(i Reg) {
+		b.loop(I(0), I(s.N), I(1), B32, func(i Reg) {
 			at := element(i)
 			key := b.orderKey(b.load(b.at(x, at, size), 0, s.In, 1)[0], s.In, s.Min, false)
 			b.when(b.Do("setp.ge."+unsignedType(class), key, best), func() {
@@ -114,7 +114,7 @@ func (s LinearScan) Build(fl Flavour) (*Launch, error) {
 	if s.Outer < 1 || s.N < 1 || s.Inner < 1 || s.Outer*s.N*s.Inner >= maxCount {
 		return nil, fmt.Errorf("ptx: %s: cannot scan %d×%d×%d: it counts to 2^31-1", s.Name, s.Outer, s.N, s.Inner)
 	}
-	b := NewBuilder(fl, s.Name, elementThreads)
+	b := newBuilder(fl, s.Name, elementThreads)
 	p := params{b: b}
 	n := s.Outer * s.N * s.Inner
 	x, a, y := p.in("x", s.In, n), p.in("a", s.Factor, n), p.out("y", s.Out, n)
@@ -122,7 +122,7 @@ func (s LinearScan) Build(fl Flavour) (*Launch, error) {
 	b.guarded(e, int64(s.Outer*s.Inner), func() {
 		o, in := b.divmod(e, s.Inner)
 		last := b.floatConst(0)
-		b.Loop(I(0), I(s.N), I(1), B32, func(i Reg) {
+		b.loop(I(0), I(s.N), I(1), B32, func(i Reg) {
 			if s.Reverse {
 				i = b.Do("sub.u32", I(s.N-1), i)
 			}
@@ -136,13 +136,13 @@ func (s LinearScan) Build(fl Flavour) (*Launch, error) {
 }
 
 // prefix adds the values of its predecessors to each lane, for floats or integers.
-func (b *Builder) prefix(v, lane Reg) Reg {
+func (b *builder) prefix(v, lane Reg) Reg {
 	add, class := "add.rn.f32", v.Class
 	if class == B32 {
 		add = "add.u32"
 	}
 	for d := 1; d < 32; d *= 2 {
-		other := b.Reg(class)
+		other := b.reg(class)
 		b.To(other, "shfl.sync.up.b32", v, I(d), I(0), I(0xffffffff))
 		v = b.Do("selp."+class.String(), b.Do(add, v, other), v, b.Do("setp.ge.u32", lane, I(d)))
 	}
@@ -150,8 +150,8 @@ func (b *Builder) prefix(v, lane Reg) Reg {
 }
 
 // before returns the value of the previous lane, 0 in the first lane.
-func (b *Builder) before(v, lane Reg) Reg {
-	other := b.Reg(F32)
+func (b *builder) before(v, lane Reg) Reg {
+	other := b.reg(F32)
 	b.To(other, "shfl.sync.up.b32", v, I(1), I(0), I(0xffffffff))
 	return b.Do("selp.f32", Fl(0), other, b.Do("setp.eq.u32", lane, I(0)))
 }

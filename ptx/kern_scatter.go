@@ -26,13 +26,13 @@ func (s Scatter) Build(fl Flavour) (*Launch, error) {
 	if s.Inner < 32 && s.M > 1 {
 		return s.byWarp(fl)
 	}
-	b := NewBuilder(fl, s.Name, elementThreads)
+	b := newBuilder(fl, s.Name, elementThreads)
 	k := s.open(b)
 	n := s.Outer * s.Inner
 	column := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(elementThreads), b.special("%tid.x"))
 	b.guarded(column, int64(n), func() {
 		k.outer, k.inner = b.divmod(column, s.Inner)
-		b.Loop(I(0), I(s.M), I(1), B32, func(m Reg) {
+		b.loop(I(0), I(s.M), I(1), B32, func(m Reg) {
 			from := k.element(m, s.M)
 			id := b.readID(k.ids, from, s.IDs, s.N)
 			b.when(b.Do("setp.lt.u32", id, I(s.N)), func() { k.put(id, k.take(from)) })
@@ -44,13 +44,13 @@ func (s Scatter) Build(fl Flavour) (*Launch, error) {
 // scattering is the state while one kernel is generated.
 type scattering struct {
 	Scatter
-	b            *Builder
+	b            *builder
 	p            params
 	u, ids, y    Reg
 	outer, inner Reg // the column
 }
 
-func (s Scatter) open(b *Builder) *scattering {
+func (s Scatter) open(b *builder) *scattering {
 	k := &scattering{Scatter: s, b: b, p: params{b: b}}
 	n := s.Outer * s.M * s.Inner
 	k.y = k.p.out("y", s.Out, s.Outer*s.N*s.Inner)
@@ -93,7 +93,7 @@ func (s Scatter) byWarp(fl Flavour) (*Launch, error) {
 	r.begin()
 	r.alone(s.Outer*s.Inner, func(column Reg) {
 		k.outer, k.inner = b.divmod(column, s.Inner)
-		b.Loop(I(0), I(ceilDiv(s.M, 32)*32), I(32), B32, func(first Reg) {
+		b.loop(I(0), I(ceilDiv(s.M, 32)*32), I(32), B32, func(first Reg) {
 			m := b.iadd(first, r.lane)
 			from := k.element(m, s.M)
 			id := b.Do("mov.u32", I(0xffffffff))

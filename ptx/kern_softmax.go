@@ -22,7 +22,7 @@ type Softmax struct {
 	Queries    int
 }
 
-func (s Softmax) scale(b *Builder, x Reg) Reg {
+func (s Softmax) scale(b *builder, x Reg) Reg {
 	if s.Scale == 0 || s.Scale == 1 {
 		return x
 	}

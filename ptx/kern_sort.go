@@ -8,7 +8,7 @@ import "math/bits"
 // keep their order. The result is deterministic.
 type idSort struct {
 	Embedding
-	b                    *Builder
+	b                    *builder
 	warps, chunk, digits int // threads of the block, entries of a warp, values of a digit
 	tid, lane, warp      Reg
 	counts, totals, mine Reg // shared arrays: by warp and digit, by digit; this warp's part
@@ -43,7 +43,7 @@ func (s Embedding) Order(fl Flavour) (*Launch, error) {
 		k.warps *= 2
 	}
 	k.chunk = ceilDiv(s.Tokens, 32*k.warps) * 32
-	b := NewBuilder(fl, s.Name, 32*k.warps)
+	b := newBuilder(fl, s.Name, 32*k.warps)
 	k.b = b
 	p := params{b: b}
 	k.ids = p.in("ids", s.IDs, s.Tokens)
@@ -70,8 +70,8 @@ func (s Embedding) Order(fl Flavour) (*Launch, error) {
 func (k *idSort) share() {
 	b := k.b
 	k.lane, k.warp = b.Do("and.b32", k.tid, I(31)), b.Do("shr.u32", k.tid, I(5))
-	k.counts = b.Shared("counts", 4, 4*k.warps*k.digits)
-	k.totals = b.Shared("totals", 4, 4*k.digits)
+	k.counts = b.shared("counts", 4, 4*k.warps*k.digits)
+	k.totals = b.shared("totals", 4, 4*k.digits)
 	k.mine = b.Do("mad.lo.u32", k.warp, I(4*k.digits), k.counts)
 }
 
@@ -102,7 +102,7 @@ func (k *idSort) walk(body func(i, inside Reg)) {
 		return
 	}
 	first := b.imul(k.warp, I(k.chunk))
-	b.Loop(first, b.iadd(first, I(k.chunk)), I(32), B32, func(at Reg) {
+	b.loop(first, b.iadd(first, I(k.chunk)), I(32), B32, func(at Reg) {
 		i := b.iadd(at, k.lane)
 		body(i, b.below(i, k.Tokens, always))
 	})
@@ -129,7 +129,7 @@ func (k *idSort) pass(from, to Reg, shift, width int) {
 	b.Do("bar.sync", I(0))
 	below := b.Do("sub.u32", b.Do("shl.b32", b.Do("mov.u32", I(1)), k.lane), I(1))
 	k.walk(func(i, inside Reg) {
-		entry, value := []Reg{b.Reg(B32), b.Reg(B32)}, b.Reg(B32)
+		entry, value := []Reg{b.reg(B32), b.reg(B32)}, b.reg(B32)
 		if inside.Class != NoClass {
 			b.To(value, "mov.u32", I(-1))
 		}
@@ -148,7 +148,7 @@ func (k *idSort) pass(from, to Reg, shift, width int) {
 // counter.
 func (k *idSort) scatter(to Reg, entry []Reg, digit, same, rank, inside Reg) {
 	b := k.b
-	counter, before := k.counter(k.mine, digit), b.Reg(B32)
+	counter, before := k.counter(k.mine, digit), b.reg(B32)
 	b.where(inside, func() {
 		at := b.iadd(b.Do("ld.shared.b32", Addr{Base: k.counter(k.totals, digit)}), rank)
 		if !k.short() {
@@ -173,7 +173,7 @@ func (k *idSort) offsets() {
 	b := k.b
 	b.strided(k.tid, 32*k.warps, k.digits, func(digit Reg) {
 		sum := b.Do("mov.u32", I(0))
-		b.Loop(I(0), I(4*k.warps*k.digits), I(4*k.digits), B32, func(warp Reg) {
+		b.loop(I(0), I(4*k.warps*k.digits), I(4*k.digits), B32, func(warp Reg) {
 			at := b.iadd(k.counter(k.counts, digit), warp)
 			n := b.Do("ld.shared.b32", Addr{Base: at})
 			if !k.short() {
@@ -192,7 +192,7 @@ func (k *idSort) offsets() {
 	}
 	b.where(first, func() {
 		carry := b.Do("mov.u32", I(0))
-		b.Loop(I(0), I(k.digits), I(32), B32, func(first Reg) {
+		b.loop(I(0), I(k.digits), I(32), B32, func(first Reg) {
 			at := k.counter(k.totals, b.iadd(first, k.lane))
 			n := b.Do("ld.shared.b32", Addr{Base: at})
 			sum := b.prefix(n, k.lane)

@@ -79,7 +79,7 @@ func (s ColSums) Build(fl Flavour) (*Launch, error) {
 	}
 	const row = 4 // words
 	vec, blocks := colSumsVec(s.cols()), s.blocks()
-	b := NewBuilder(fl, s.Name, colThreads)
+	b := newBuilder(fl, s.Name, colThreads)
 	p := params{b: b}
 	table := p.in("table", Int64, blocks+row*len(s.Matrices))
 	tid := b.special("%tid.x")
@@ -108,7 +108,7 @@ func (s ColSums) Build(fl Flavour) (*Launch, error) {
 }
 
 // inside is the predicate column < cols; the zero Reg if it holds for all threads.
-func (s ColSums) inside(b *Builder, column, cols Reg) Reg {
+func (s ColSums) inside(b *builder, column, cols Reg) Reg {
 	chunk := ColSumsChunk(s.cols())
 	if !slices.ContainsFunc(s.Matrices, func(m Matrix) bool { return m.Cols%chunk != 0 }) {
 		return Reg{}
@@ -133,7 +133,7 @@ func (s ColSums) spans() (full, rest span) {
 // addRows adds the vectors at base + i·pitch to acc, for i = warp, warp + 8, … below rows;
 // rowsAhead are loaded before the first is added. full are the rows of whole such rounds, rest those
 // that remain.
-func (b *Builder) addRows(acc []Reg, base, pitch, warp, rows Reg, full, rest span) {
+func (b *builder) addRows(acc []Reg, base, pitch, warp, rows Reg, full, rest span) {
 	at := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", warp), pitch, base)
 	step := b.Do("shl.b64", pitch, I(bits.Len(colWarps)-1))
 	some := func(n int, last bool) {
@@ -157,7 +157,7 @@ func (b *Builder) addRows(acc []Reg, base, pitch, warp, rows Reg, full, rest spa
 
 // rounds is a Loop of which it is known how many steps from and limit are apart, at least and at
 // most, where from is less than one step above a multiple of step.
-func (b *Builder) rounds(from, limit Reg, step int, n span, body func(i Reg)) {
+func (b *builder) rounds(from, limit Reg, step int, n span, body func(i Reg)) {
 	switch most := ceilDiv(n.most, step); {
 	case most == 0:
 	case most == 1 && n.least == step:
@@ -165,7 +165,7 @@ func (b *Builder) rounds(from, limit Reg, step int, n span, body func(i Reg)) {
 	case most == 1:
 		b.when(b.Do("setp.lt.u32", from, limit), func() { body(from) })
 	default:
-		b.Loop(from, limit, I(step), B32, body)
+		b.loop(from, limit, I(step), B32, body)
 	}
 }
 

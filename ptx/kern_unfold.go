@@ -33,7 +33,7 @@ func (s Unfold) check() error {
 }
 
 // divmod is e div n and e mod n.
-func (b *Builder) divmod(e Reg, n int) (q, r Reg) {
+func (b *builder) divmod(e Reg, n int) (q, r Reg) {
 	q = b.Do("div.u32", e, I(n))
 	return q, b.Do("mad.lo.u32", q, I(-n), e)
 }
@@ -44,7 +44,7 @@ func (s Unfold) Forward(fl Flavour) (*Launch, error) {
 		return nil, err
 	}
 	cg, first := s.channels()
-	b := NewBuilder(fl, s.Name, elementThreads)
+	b := newBuilder(fl, s.Name, elementThreads)
 	q := params{b: b}
 	taps := volume(s.Kernel[:])
 	n := s.N * volume(s.To[:]) * cg * taps
@@ -85,7 +85,7 @@ func (s Unfold) Forward(fl Flavour) (*Launch, error) {
 }
 
 // column splits a column number into channel and taps.
-func (s Unfold) column(b *Builder, col Reg, cg int) (c Reg, tap [3]Reg) {
+func (s Unfold) column(b *builder, col Reg, cg int) (c Reg, tap [3]Reg) {
 	if s.NHWC {
 		col, c = b.divmod(col, cg)
 	}
@@ -101,8 +101,8 @@ func (s Unfold) column(b *Builder, col Reg, cg int) (c Reg, tap [3]Reg) {
 }
 
 // zero is a register with the stored bits of 0.
-func (b *Builder) zero(d DType) Reg {
-	r := b.Reg(raw(d))
+func (b *builder) zero(d DType) Reg {
+	r := b.reg(raw(d))
 	switch d {
 	case Float32:
 		b.To(r, "mov.f32", Fl(0))
@@ -120,7 +120,7 @@ func (s Unfold) Backward(fl Flavour) (*Launch, error) {
 		return nil, err
 	}
 	cg, first := s.channels()
-	b := NewBuilder(fl, s.Name, elementThreads)
+	b := newBuilder(fl, s.Name, elementThreads)
 	q := params{b: b}
 	taps := volume(s.Kernel[:])
 	src := q.in("dcols", s.In, s.N*volume(s.To[:])*cg*taps)
@@ -146,7 +146,7 @@ func (s Unfold) Backward(fl Flavour) (*Launch, error) {
 }
 
 // tapColumn is the column of a channel and taps.
-func (s Unfold) tapColumn(b *Builder, c Reg, tap [3]Reg, cg int) Reg {
+func (s Unfold) tapColumn(b *builder, c Reg, tap [3]Reg, cg int) Reg {
 	if !s.NHWC {
 		return s.position(b, c, tap, s.Kernel)
 	}

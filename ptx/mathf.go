@@ -12,7 +12,7 @@ const (
 )
 
 // poly evaluates c[0]*x^n + … + c[n] by Horner's rule.
-func (b *Builder) poly(x Reg, c ...float32) Reg {
+func (b *builder) poly(x Reg, c ...float32) Reg {
 	r := b.floatConst(c[0])
 	for _, k := range c[1:] {
 		r = b.fma(r, x, Fl(k))
@@ -21,7 +21,7 @@ func (b *Builder) poly(x Reg, c ...float32) Reg {
 }
 
 // exp is e^x, below 1 ulp.
-func (b *Builder) exp(x Reg) Reg {
+func (b *builder) exp(x Reg) Reg {
 	t, p := b.expReduce(b.Do("min.f32", b.Do("max.f32", x, Fl(-104)), Fl(89)))
 	// 2^i is split into an exponent that stays in range and one multiplication that may overflow or
 	// become subnormal
@@ -31,7 +31,7 @@ func (b *Builder) exp(x Reg) Reg {
 }
 
 // expDown is e^x for x <= 0 or NaN, below 1 ulp.
-func (b *Builder) expDown(x Reg) Reg {
+func (b *builder) expDown(x Reg) Reg {
 	t, p := b.expReduce(b.Do("max.f32", x, Fl(-104)))
 	r := b.mul(b.scaled(p, t, I(64<<23)), Fl(0x1p-64))
 	return b.Do("selp.f32", x, r, b.Do("setp.nan.f32", x, x))
@@ -40,7 +40,7 @@ func (b *Builder) expDown(x Reg) Reg {
 // expTerm is e^x as a term of a sum that contains 1. Its error is 4.3e-7 plus the rounding of
 // x·log2(e), which is small relative to the sum. For x below -86 and for NaN it is e^-86, which
 // does not change the sum. The polynomial is the minimax one for 2^f on |f| <= 1/2, exact at 0.
-func (b *Builder) expTerm(x Reg) Reg {
+func (b *builder) expTerm(x Reg) Reg {
 	x = b.Do("max.f32", x, Fl(-86))
 	t := b.fma(x, Fl(log2e), Fl(magic))
 	f := b.fma(x, Fl(log2e), b.sub(Fl(magic), t))
@@ -49,7 +49,7 @@ func (b *Builder) expTerm(x Reg) Reg {
 }
 
 // expReduce writes e^x = 2^i·p with |ln p| <= ln2/2; the low bits of t hold i.
-func (b *Builder) expReduce(x Reg) (t, p Reg) {
+func (b *builder) expReduce(x Reg) (t, p Reg) {
 	t = b.fma(x, Fl(log2e), Fl(magic))
 	j := b.sub(t, Fl(magic))
 	f := b.fma(j, Fl(-6.93145752e-1), x)
@@ -59,7 +59,7 @@ func (b *Builder) expReduce(x Reg) (t, p Reg) {
 
 // scaled adds i and more to the exponent of p. The shift discards the bits of the magic number
 // above i.
-func (b *Builder) scaled(p, t Reg, more Arg) Reg {
+func (b *builder) scaled(p, t Reg, more Arg) Reg {
 	w := b.iadd(b.bits(p), b.Do("shl.b32", b.bits(t), I(23)))
 	if more != I(0) {
 		w = b.iadd(w, more)
@@ -68,7 +68,7 @@ func (b *Builder) scaled(p, t Reg, more Arg) Reg {
 }
 
 // log is the natural logarithm, below 1 ulp.
-func (b *Builder) log(x Reg) Reg {
+func (b *builder) log(x Reg) Reg {
 	small := b.Do("setp.lt.f32", x, Fl(0x1p-126))
 	a := b.Do("selp.f32", b.mul(x, Fl(0x1p23)), x, small)
 	i := b.Do("selp.f32", Fl(-23), Fl(0), small)
@@ -90,7 +90,7 @@ func (b *Builder) log(x Reg) Reg {
 }
 
 // tanh is below 2 ulp: an odd polynomial near zero, 1 - 2/(e^2x + 1) beyond.
-func (b *Builder) tanh(x Reg) Reg {
+func (b *builder) tanh(x Reg) Reg {
 	a := b.Do("abs.f32", x)
 	e := b.exp(b.add(a, a))
 	far := b.fma(b.div(Fl(-2), b.add(e, Fl(1))), Fl(1), Fl(1))
@@ -102,7 +102,7 @@ func (b *Builder) tanh(x Reg) Reg {
 }
 
 // erf is below 1 ulp.
-func (b *Builder) erf(x Reg) Reg {
+func (b *builder) erf(x Reg) Reg {
 	t := b.Do("abs.f32", x)
 	s := b.mul(x, x)
 	r := b.fma(Fl(-1.72853470e-5), t, Fl(3.83197126e-4))
@@ -122,12 +122,12 @@ func (b *Builder) erf(x Reg) Reg {
 
 // Functions that are rare in hot loops use f64, where plain series reach f32 accuracy.
 
-func (b *Builder) dadd(x, y Arg) Reg    { return b.Do("add.rn.f64", x, y) }
-func (b *Builder) dmul(x, y Arg) Reg    { return b.Do("mul.rn.f64", x, y) }
-func (b *Builder) dfma(x, y, z Arg) Reg { return b.Do("fma.rn.f64", x, y, z) }
+func (b *builder) dadd(x, y Arg) Reg    { return b.Do("add.rn.f64", x, y) }
+func (b *builder) dmul(x, y Arg) Reg    { return b.Do("mul.rn.f64", x, y) }
+func (b *builder) dfma(x, y, z Arg) Reg { return b.Do("fma.rn.f64", x, y, z) }
 
 // poly64 evaluates c[0]*x^n + … + c[n] in f64.
-func (b *Builder) poly64(x Reg, c ...float64) Reg {
+func (b *builder) poly64(x Reg, c ...float64) Reg {
 	r := b.Do("mov.f64", Db(c[0]))
 	for _, k := range c[1:] {
 		r = b.dfma(r, x, Db(k))
@@ -152,7 +152,7 @@ func taylor(from, to, step int, sign float64) []float64 {
 }
 
 // exp64 is e^x to about 1e-15, clamped to the range of f32 results and a little beyond.
-func (b *Builder) exp64(x Reg) Reg {
+func (b *builder) exp64(x Reg) Reg {
 	x = b.Do("min.f64", b.Do("max.f64", x, Db(-400)), Db(400))
 	j := b.Do("cvt.rni.s32.f64", b.dmul(x, Db(math.Log2E)))
 	jf := b.Do("cvt.rn.f64.s32", j)
@@ -161,18 +161,18 @@ func (b *Builder) exp64(x Reg) Reg {
 	f = b.dfma(jf, Db(-ln2lo), f)
 	r := b.poly64(f, taylor(13, 0, 1, 1)...)
 	e := b.Do("shl.b64", b.Do("cvt.s64.s32", b.Do("add.s32", j, I(1023))), I(52))
-	scale := b.Reg(F64)
+	scale := b.reg(F64)
 	b.To(scale, "mov.b64", e)
 	return b.dmul(r, scale)
 }
 
 // log64 is ln x for a positive normal f64, to about 1e-15.
-func (b *Builder) log64(x Reg) Reg {
-	w := b.Reg(B64)
+func (b *builder) log64(x Reg) Reg {
+	w := b.reg(B64)
 	b.To(w, "mov.b64", x)
 	const half = 0x3fe6a09e667f3bcd // sqrt(1/2): mantissa in [sqrt(1/2), sqrt(2))
 	e := b.Do("shr.s64", b.Do("sub.s64", w, I(half)), I(52))
-	m := b.Reg(F64)
+	m := b.reg(F64)
 	b.To(m, "mov.b64", b.Do("sub.s64", w, b.Do("shl.b64", e, I(52))))
 	s := b.Do("div.rn.f64", b.dadd(m, Db(-1)), b.dadd(m, Db(1)))
 	z := b.dmul(s, s)
@@ -186,7 +186,7 @@ func (b *Builder) log64(x Reg) Reg {
 
 // viaSeries computes wide(x) in f64 and rounds. For |x| < 2^-12 it uses x times near(x). patch
 // handles infinities and NaN.
-func (b *Builder) viaSeries(x Reg, wide func(d Reg) Reg, near ...float64) Reg {
+func (b *builder) viaSeries(x Reg, wide func(d Reg) Reg, near ...float64) Reg {
 	d := b.Do("cvt.f64.f32", x)
 	r := wide(d)
 	close := b.Do("setp.lt.f64", b.Do("abs.f64", d), Db(0x1p-12))
@@ -197,12 +197,12 @@ func (b *Builder) viaSeries(x Reg, wide func(d Reg) Reg, near ...float64) Reg {
 }
 
 // expm1 is e^x - 1.
-func (b *Builder) expm1(x Reg) Reg {
+func (b *builder) expm1(x Reg) Reg {
 	return b.viaSeries(x, func(d Reg) Reg { return b.dadd(b.exp64(d), Db(-1)) }, 1./6, 1./2, 1)
 }
 
 // log1p is ln(1+x).
-func (b *Builder) log1p(x Reg) Reg {
+func (b *builder) log1p(x Reg) Reg {
 	r := b.viaSeries(x, func(d Reg) Reg { return b.log64(b.dadd(d, Db(1))) }, 1./3, -1./2, 1)
 	inf := float32(math.Inf(1))
 	r = b.Do("selp.f32", x, r, b.Do("setp.eq.f32", x, Fl(inf)))
@@ -211,7 +211,7 @@ func (b *Builder) log1p(x Reg) Reg {
 }
 
 // turn reduces x to r in [-pi/4, pi/4] and the quadrant. It is accurate for |x| < 2^50.
-func (b *Builder) turn(x Reg) (r, quadrant Reg) {
+func (b *builder) turn(x Reg) (r, quadrant Reg) {
 	d := b.Do("cvt.f64.f32", x)
 	q := b.Do("cvt.rni.s64.f64", b.dmul(d, Db(2/math.Pi)))
 	qf := b.Do("cvt.rn.f64.s64", q)
@@ -220,14 +220,14 @@ func (b *Builder) turn(x Reg) (r, quadrant Reg) {
 	return r, b.Do("cvt.u32.u64", q)
 }
 
-func (b *Builder) sinPoly(r Reg) Reg {
+func (b *builder) sinPoly(r Reg) Reg {
 	return b.dmul(b.poly64(b.dmul(r, r), taylor(13, 1, 2, -1)...), r)
 }
 
-func (b *Builder) cosPoly(r Reg) Reg { return b.poly64(b.dmul(r, r), taylor(14, 0, 2, -1)...) }
+func (b *builder) cosPoly(r Reg) Reg { return b.poly64(b.dmul(r, r), taylor(14, 0, 2, -1)...) }
 
 // sinCos is sin x shifted by quarter turns: 0 for sin, 1 for cos. Infinite x gives NaN.
-func (b *Builder) sinCos(x Reg, quarters int) Reg {
+func (b *builder) sinCos(x Reg, quarters int) Reg {
 	r, q := b.turn(x)
 	q = b.iadd(q, I(quarters))
 	odd := b.Do("setp.ne.u32", b.Do("and.b32", q, I(1)), I(0))
@@ -241,11 +241,11 @@ func (b *Builder) sinCos(x Reg, quarters int) Reg {
 }
 
 // finiteOr is v where x is finite, else NaN.
-func (b *Builder) finiteOr(x, v Reg) Reg {
+func (b *builder) finiteOr(x, v Reg) Reg {
 	return b.Do("selp.f32", v, Fl(float32(math.NaN())), b.Do("testp.finite.f32", x))
 }
 
-func (b *Builder) tan(x Reg) Reg {
+func (b *builder) tan(x Reg) Reg {
 	r, q := b.turn(x)
 	s, c := b.sinPoly(r), b.cosPoly(r)
 	odd := b.Do("setp.ne.u32", b.Do("and.b32", q, I(1)), I(0))
@@ -257,7 +257,7 @@ func (b *Builder) tan(x Reg) Reg {
 }
 
 // atan reduces |x| > 1 to 1/x. The polynomial is minimax on [0, 1].
-func (b *Builder) atan(x Reg) Reg {
+func (b *builder) atan(x Reg) Reg {
 	a := b.Do("abs.f32", x)
 	big := b.Do("setp.gt.f32", a, Fl(1))
 	z := b.Do("selp.f32", b.Do("rcp.rn.f32", a), a, big)
@@ -270,7 +270,7 @@ func (b *Builder) atan(x Reg) Reg {
 }
 
 // pow is |x|^y through f64 logarithms, with the special cases of C99 annex F.
-func (b *Builder) pow(x, y Reg) Reg {
+func (b *builder) pow(x, y Reg) Reg {
 	dx, dy := b.Do("cvt.f64.f32", b.Do("abs.f32", x)), b.Do("cvt.f64.f32", y)
 	r := b.Do("cvt.rn.f32.f64", b.exp64(b.dmul(dy, b.log64(dx))))
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())

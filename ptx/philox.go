@@ -7,7 +7,7 @@ var posInf, nan64 = math.Inf(1), math.NaN()
 // philox emits Philox 4x32-10 (Salmon et al. 2011) with counter (quad, site, micro-batch, attempt)
 // and key = seed. r holds seed, attempt and micro-batch as i64 values; quad is the element index /
 // 4. The high half of the micro-batch is added to quad: it holds the counters used by lower ranks.
-func (b *Builder) philox(quad Reg, site int64, r [3]Reg) [4]Reg {
+func (b *builder) philox(quad Reg, site int64, r [3]Reg) [4]Reg {
 	low := func(x Reg) Reg { return b.Do("cvt.u32.u64", x) }
 	first := low(b.Do("shr.u64", r[2], I(32)))
 	c := [4]Reg{b.iadd(low(quad), first), b.Do("mov.u32", I(site&0xffffffff)), low(r[2]), low(r[1])}
@@ -27,7 +27,7 @@ func (b *Builder) philox(quad Reg, site int64, r [3]Reg) [4]Reg {
 }
 
 // choose returns w[i] for a run-time i in 0…3.
-func (b *Builder) choose(w [4]Reg, i Reg) Reg {
+func (b *builder) choose(w [4]Reg, i Reg) Reg {
 	v := w[0]
 	for k := 1; k < 4; k++ {
 		v = b.Do("selp.b32", w[k], v, b.Do("setp.eq.u32", i, I(k)))

@@ -40,16 +40,16 @@ var prims = map[string]prim{
 	"conv":   {1, emitConv},
 	"round":  {1, emitRoundTo},
 	"philox": {3, emitPhilox},
-	"exp":    {1, function((*Builder).exp)},
-	"expm1":  {1, function((*Builder).expm1)},
-	"log":    {1, function((*Builder).log)},
-	"log1p":  {1, function((*Builder).log1p)},
-	"sin":    {1, function(func(b *Builder, x Reg) Reg { return b.sinCos(x, 0) })},
-	"cos":    {1, function(func(b *Builder, x Reg) Reg { return b.sinCos(x, 1) })},
-	"tan":    {1, function((*Builder).tan)},
-	"atan":   {1, function((*Builder).atan)},
-	"erf":    {1, function((*Builder).erf)},
-	"tanh":   {1, function((*Builder).tanh)},
+	"exp":    {1, function((*builder).exp)},
+	"expm1":  {1, function((*builder).expm1)},
+	"log":    {1, function((*builder).log)},
+	"log1p":  {1, function((*builder).log1p)},
+	"sin":    {1, function(func(b *builder, x Reg) Reg { return b.sinCos(x, 0) })},
+	"cos":    {1, function(func(b *builder, x Reg) Reg { return b.sinCos(x, 1) })},
+	"tan":    {1, function((*builder).tan)},
+	"atan":   {1, function((*builder).atan)},
+	"erf":    {1, function((*builder).erf)},
+	"tanh":   {1, function((*builder).tanh)},
 	"pow": {2, func(c *elementwiseGen, in Instr, r [3]Reg, _ int) Reg {
 		c.only32(in)
 		return c.b.pow(r[0], r[1])
@@ -91,7 +91,7 @@ func emitDiv(c *elementwiseGen, in Instr, r [3]Reg, _ int) Reg {
 	return c.b.Do("selp.b"+t[1:], I(0), c.b.Do("div."+t, r[0], r[1]), zero)
 }
 
-func function(f func(*Builder, Reg) Reg) func(*elementwiseGen, Instr, [3]Reg, int) Reg {
+func function(f func(*builder, Reg) Reg) func(*elementwiseGen, Instr, [3]Reg, int) Reg {
 	return func(c *elementwiseGen, in Instr, r [3]Reg, _ int) Reg {
 		c.only32(in)
 		return f(c.b, r[0])

@@ -35,9 +35,9 @@ func assemble(t *testing.T, ptxas, text string, sm int) (report string, err erro
 }
 
 // sampleArgs makes operands that fit an instruction's slots.
-func sampleArgs(b *Builder, op *Op, sh Reg, base Reg, l label) []Arg {
+func sampleArgs(b *builder, op *Op, sh Reg, base Reg, l label) []Arg {
 	fresh := func(typ string) Reg {
-		r := b.Reg(typeInfo[typ].class)
+		r := b.reg(typeInfo[typ].class)
 		switch r.Class {
 		case Pred:
 			b.To(r, "setp.eq.u32", b.Do("mov.u32", I(1)), I(0))
@@ -90,13 +90,13 @@ func TestEveryInstructionAssembles(t *testing.T) {
 	m := &Module{Flavour: fl}
 	for i, name := range names {
 		op := ops[name]
-		b := NewBuilder(fl, fmt.Sprintf("k%d", i), 32)
-		base := b.Param("in")
-		sh := b.Shared("sh", 16, 64)
+		b := newBuilder(fl, fmt.Sprintf("k%d", i), 32)
+		base := b.param("in")
+		sh := b.shared("sh", 16, 64)
 		l := b.newLabel()
 		b.emit(op.spelling(), sampleArgs(b, op, sh, base, l))
 		b.place(l)
-		k, err := b.Kernel()
+		k, err := b.kernel()
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -123,11 +123,11 @@ func TestMinimumTargets(t *testing.T) {
 	for fl, list := range byMin {
 		m := &Module{Flavour: fl}
 		for i, op := range list {
-			b := NewBuilder(fl, fmt.Sprintf("k%d", i), 32)
-			base, sh, l := b.Param("in"), b.Shared("sh", 16, 64), b.newLabel()
+			b := newBuilder(fl, fmt.Sprintf("k%d", i), 32)
+			base, sh, l := b.param("in"), b.shared("sh", 16, 64), b.newLabel()
 			b.emit(op.spelling(), sampleArgs(b, op, sh, base, l))
 			b.place(l)
-			k, err := b.Kernel()
+			k, err := b.kernel()
 			if err != nil {
 				t.Fatalf("%s: %v", op.Name, err)
 			}

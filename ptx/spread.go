@@ -37,7 +37,7 @@ type candidate struct{ o, tap, ok Reg }
 
 // candidates lists the windows along dimension d that may cover position x, the last first. outer
 // says that no dimension comes before d.
-func (s Spread) candidates(b *Builder, d int, x Reg, outer bool) (list []candidate) {
+func (s Spread) candidates(b *builder, d int, x Reg, outer bool) (list []candidate) {
 	step := s.stride(d)
 	at := x
 	if s.Begin[d] != 0 {
@@ -136,7 +136,7 @@ func (c *elementwiseGen) sourceAt(k int, at candidate, channel Reg) spreadSource
 }
 
 // take is the output in a lane, or 0 if it comes from elsewhere.
-func (f *spreadSource) take(b *Builder, lane int) Reg {
+func (f *spreadSource) take(b *builder, lane int) Reg {
 	ok := f.ok
 	if f.taps != nil {
 		ok = b.Do("setp.eq.u16", f.taps[lane], f.tap)

@@ -8,9 +8,9 @@ import (
 // sampleModule has every syntactic shape: guards, vectors, shared memory, labels, immediates.
 func sampleModule(t testing.TB) *Module {
 	t.Helper()
-	b := NewBuilder(SM80, "sample", 64)
-	p := b.Param("in")
-	sh := b.Shared("buf", 16, 256)
+	b := newBuilder(SM80, "sample", 64)
+	p := b.param("in")
+	sh := b.shared("buf", 16, 256)
 	tid := b.special("%tid.x")
 	x := b.loadF(p, -16, Float16, 8)
 	b.storeTo("shared", b.iadd(sh, b.imul(tid, I(4))), 0, Float32, x[:1])
@@ -19,7 +19,7 @@ func sampleModule(t testing.TB) *Module {
 		b.storeF(p, 32, BFloat16, x)
 		b.Do("st.global.f64", Addr{Base: p}, b.Do("mov.f64", Db(-2.5)))
 	})
-	k, err := b.Kernel()
+	k, err := b.kernel()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,19 +111,19 @@ func TestFaultsAreFound(t *testing.T) {
 func TestBuilderRefuses(t *testing.T) {
 	for _, c := range []struct {
 		want string
-		emit func(b *Builder)
+		emit func(b *builder)
 	}{
-		{"want .f32", func(b *Builder) { b.Do("add.rn.f32", b.special("%tid.x"), Fl(1)) }},
-		{"needs PTX", func(b *Builder) { b.Do("cvt.rn.bf16.f32", b.floatConst(1)) }},
-		{"unknown instruction", func(b *Builder) { b.Do("add.f32", b.floatConst(1), b.floatConst(2)) }},
-		{"nested", func(b *Builder) {
+		{"want .f32", func(b *builder) { b.Do("add.rn.f32", b.special("%tid.x"), Fl(1)) }},
+		{"needs PTX", func(b *builder) { b.Do("cvt.rn.bf16.f32", b.floatConst(1)) }},
+		{"unknown instruction", func(b *builder) { b.Do("add.f32", b.floatConst(1), b.floatConst(2)) }},
+		{"nested", func(b *builder) {
 			p := b.Do("setp.eq.u32", b.special("%tid.x"), I(0))
 			b.When(p, true, func() { b.When(p, true, func() {}) })
 		}},
 	} {
-		b := NewBuilder(SM70, "k", 32)
+		b := newBuilder(SM70, "k", 32)
 		c.emit(b)
-		if _, err := b.Kernel(); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := b.kernel(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("error %v, want one with %q", err, c.want)
 		}
 	}
