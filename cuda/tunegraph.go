@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Problem is everything that the choice of an engine depends on, except the device and the library.
-func (g *DnnGraph) Problem() string {
+// problem is everything that the choice of an engine depends on, except the device and the library.
+func (g *DnnGraph) problem() string {
 	var b strings.Builder
 	b.WriteString(g.Name)
 	for i := range g.Nodes {
@@ -30,7 +30,7 @@ func (g *DnnGraph) Problem() string {
 
 // Problem is what the options add to a graph's.
 func (o DnnOptions) Problem(g *DnnGraph) string {
-	s := g.Problem()
+	s := g.problem()
 	if o.TF32 {
 		s += " tf32"
 	}
