@@ -195,7 +195,7 @@ func (x *aheadTask) packAll(m *Machine, dst []float32) {
 	n := x.t.ahead[x.side].n
 	items := n[0] * n[1]
 	b := x.t.packingBox(x.side, items)
-	m.runDivided(&b, m.divide(b, m.pool.Share()), x)
+	m.runDivided(&b, m.divide(b, m.pool.share()), x)
 }
 
 // Run packs one panel.

@@ -66,7 +66,7 @@ func (m *Machine) Attention(a *Attention) {
 // the gradients of queries are computed apart from those of keys, which takes seven products of each block in place of five.
 func (m *Machine) AttentionGrad(a *Attention) {
 	t := m.attention(a)
-	workers := m.pool.Share()
+	workers := m.pool.share()
 	if whole := m.divide(t.box(attnGradAll), workers); workers > 1 && min(a.S, a.T) > 0 {
 		keys, queries := m.divide(t.box(attnGradKeys), workers), m.divide(t.box(attnGradQueries), workers)
 		if keys.Time+queries.Time < whole.Time-whole.Time/16 {
@@ -84,7 +84,7 @@ func (t *attnTask) run(mode attnMode) {
 	if b.items*b.rows == 0 {
 		return
 	}
-	t.mode, t.part = mode, t.m.divide(b, t.m.pool.Share())
+	t.mode, t.part = mode, t.m.divide(b, t.m.pool.share())
 	t.m.runDivided(&b, t.part, t)
 }
 

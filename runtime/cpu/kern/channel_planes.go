@@ -27,7 +27,7 @@ func (t *channelTask) planesBy(work int, do func(t *channelTask, w *worker, bloc
 	n, m := &t.n, t.m
 	t.do = do
 	cells := box{items: 1, rows: n.Channels, cols: 1, cell: work * n.Images * n.Space, task: taskCost + imageCost*n.Images}
-	d := m.divide(cells, m.pool.Share())
+	d := m.divide(cells, m.pool.share())
 	t.blocks = d.Tasks
 	t.scalars = grow(t.scalars, rowScalars*n.Channels)
 	t.lanes = grow(t.lanes, 2*rowLanes*n.Channels)

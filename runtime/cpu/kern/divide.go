@@ -27,8 +27,8 @@ type Division struct {
 	late    int // part of the time
 }
 
-// Balance is the share of their time that the workers are busy for, from start to end of the tasks.
-func (d *Division) Balance() float64 { return float64(d.Busy) / float64(d.Workers*d.span()) }
+// balance is the share of their time that the workers are busy for, from start to end of the tasks.
+func (d *Division) balance() float64 { return float64(d.Busy) / float64(d.Workers*d.span()) }
 
 // span is the predicted time without what waking the workers takes and lateness.
 func (d *Division) span() int { return d.Time - d.beside() }
@@ -108,12 +108,12 @@ func (b *box) divide(workers int) Division {
 			best = d
 		}
 	})
-	if best.Balance() >= balanced {
+	if best.balance() >= balanced {
 		return best
 	}
 	most := best.Time + int(fastEnough*float64(best.Time))
 	b.each(workers, func(d Division) {
-		if d.Time <= most && d.Balance() > best.Balance() {
+		if d.Time <= most && d.balance() > best.balance() {
 			best = d
 		}
 	})

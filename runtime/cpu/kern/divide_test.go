@@ -53,7 +53,7 @@ func search(b box, workers int) (time int, balance float64) {
 	all(func(d Division) { time = min(time, d.Time) })
 	all(func(d Division) {
 		if float64(d.Time) <= (1+fastEnough)*float64(time) {
-			balance = max(balance, d.Balance())
+			balance = max(balance, d.balance())
 		}
 	})
 	return time, balance

@@ -27,9 +27,6 @@ type Fused struct {
 // "l0:f16 r0=mul(l0,u0) s0:f32=r0" multiplies halves by a scalar.
 func (p *Path) Fused(formula string) *Fused { return p.fused[formula] }
 
-// Composed reports whether the kernel was composed at load.
-func (f *Fused) Composed() bool { return f.composed != nil }
-
 // Close frees the memory of a composed kernel, which must not run any more.
 func (f *Fused) Close() { f.composed.close() }
 

@@ -181,7 +181,7 @@ func (m *Machine) multiply(t *gemmTask) {
 // plan chooses the grid and the sizes of packed blocks. They do not affect the result.
 func (t *gemmTask) plan(m *Machine) {
 	t.use(m)
-	t.split(m.pool.Share())
+	t.split(m.pool.share())
 	t.blocks()
 }
 

@@ -65,8 +65,8 @@ func New(p *Path, n int) *Machine { return newMachine(p, startPool(n, 0)) }
 // NewUnder is New under a quota of so many processors' time, 0: none; see startPool.
 func NewUnder(p *Path, n int, quota float64) *Machine { return newMachine(p, startPool(n, quota)) }
 
-// Fork makes another machine of the same workers, out of use (see Pool.Enter), for work at the same time.
-func (m *Machine) Fork() *Machine { return newMachine(m.Path, m.pool.Fork()) }
+// fork makes another machine of the same workers, out of use (see Pool.Enter), for work at the same time.
+func (m *Machine) Fork() *Machine { return newMachine(m.Path, m.pool.fork()) }
 
 func newMachine(p *Path, pool *Pool) *Machine {
 	m := &Machine{Path: p, pool: pool}
@@ -91,7 +91,7 @@ func (m *Machine) Close() { m.pool.Close() }
 func (m *Machine) run(work, n int, t Task) {
 	if n > 0 {
 		b := box{items: n, rows: 1, cols: 1, cell: work / n, task: taskCost}
-		m.runDivided(&b, m.divide(b, m.pool.Share()), t)
+		m.runDivided(&b, m.divide(b, m.pool.share()), t)
 	}
 }
 
@@ -116,7 +116,7 @@ func (m *Machine) runDivided(b *box, d Division, t Task) {
 		m.plans(*b, d)
 		return
 	}
-	m.pool.RunBy(d.Workers, d.Tasks, t)
+	m.pool.runBy(d.Workers, d.Tasks, t)
 }
 
 // divide is box.divide, or what that has returned before.

@@ -73,7 +73,7 @@ func (t *convTask) runParts(units, work int) {
 	m := t.m
 	t.units = max(1, units)
 	b := box{items: t.c.N, rows: t.units, cols: 1, cell: work / (t.c.N * t.units), task: taskCost}
-	t.share = m.divide(b, m.pool.Share())
+	t.share = m.divide(b, m.pool.share())
 	m.runDivided(&b, t.share, t)
 }
 

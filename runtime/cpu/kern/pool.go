@@ -31,7 +31,7 @@ type Pool struct {
 	left   atomic.Int64 // indices not yet finished
 	task   Task
 	fn     funcTask
-	broken atomic.Pointer[TaskPanic]
+	broken atomic.Pointer[taskPanic]
 	meter  atomic.Pointer[meter]
 }
 
@@ -163,13 +163,13 @@ func (p *Pool) rouse(w int) {
 	}
 }
 
-// TaskPanic is the value that Run panics with if a task panicked: the task's value and the place.
-type TaskPanic struct {
+// taskPanic is the value that Run panics with if a task panicked: the task's value and the place.
+type taskPanic struct {
 	Value any
 	Stack []byte
 }
 
-func (t *TaskPanic) Error() string {
+func (t *taskPanic) Error() string {
 	return fmt.Sprintf("%v, in a task of a parallel region:\n%s", t.Value, t.Stack)
 }
 
@@ -178,7 +178,7 @@ func (t *TaskPanic) Error() string {
 func (p *Pool) drain(w int) (ran int64) {
 	defer func() {
 		if v := recover(); v != nil {
-			p.broken.CompareAndSwap(nil, &TaskPanic{v, debug.Stack()})
+			p.broken.CompareAndSwap(nil, &taskPanic{v, debug.Stack()})
 			ran++
 			for s := range p.shares {
 				ran += p.shares[s].drop()
@@ -203,15 +203,15 @@ func (p *Pool) next(w int) int {
 }
 
 // Run calls t.Run for every i in [0,n) and returns when all calls have returned. If a call panics,
-// Run starts no more calls, waits for those in progress, and panics with a *TaskPanic. The pool
+// Run starts no more calls, waits for those in progress, and panics with a *taskPanic. The pool
 // remains usable.
 func (p *Pool) Run(n int, t Task) {
-	p.RunBy(len(p.team.wake), n, t)
+	p.runBy(len(p.team.wake), n, t)
 }
 
-// RunBy is Run with at most the given number of workers: waking one costs about as much as a
+// runBy is Run with at most the given number of workers: waking one costs about as much as a
 // microsecond of work.
-func (p *Pool) RunBy(workers, n int, t Task) {
+func (p *Pool) runBy(workers, n int, t Task) {
 	if p.team.dry {
 		if n > 0 {
 			t.Run(0, 0)
@@ -220,7 +220,7 @@ func (p *Pool) RunBy(workers, n int, t Task) {
 	}
 	k := min(workers, n)
 	if k > 1 {
-		k = min(k, p.Share())
+		k = min(k, p.share())
 	}
 	if k <= 1 {
 		for i := range n {

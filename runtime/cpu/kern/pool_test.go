@@ -17,7 +17,7 @@ func TestPoolOutlivesPanics(t *testing.T) {
 			n := 1 + 7*(round%9) + workers
 			func() {
 				defer func() {
-					b, ok := recover().(*TaskPanic)
+					b, ok := recover().(*taskPanic)
 					if !ok || b.Value != any(bad) || len(b.Stack) == 0 {
 						t.Errorf("%d workers, %d tasks: recovered %v", workers, n, b)
 					}
@@ -101,7 +101,7 @@ func TestPoolRunBy(t *testing.T) {
 	for _, workers := range []int{-1, 0, 1, 2, 7, 8, 100} {
 		p.Meter(true)
 		var ran atomic.Int64
-		p.RunBy(workers, 30, &funcTask{func(w, _ int) {
+		p.runBy(workers, 30, &funcTask{func(w, _ int) {
 			if ran.Add(1); workers < 2 && w != 0 {
 				t.Errorf("by %d: worker %d has a task", workers, w)
 			}

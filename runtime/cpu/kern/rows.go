@@ -64,7 +64,7 @@ func (t *rowTask) sums() bool { return t.op == rowNormGrad || t.op == rowLoss }
 
 // runPart divides a row kernel and runs it.
 func (m *Machine) runPart(t *rowTask, b box) {
-	t.part = m.divide(b, m.pool.Share())
+	t.part = m.divide(b, m.pool.share())
 	m.runDivided(&b, t.part, t)
 }
 

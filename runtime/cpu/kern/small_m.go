@@ -53,7 +53,7 @@ func (m *Machine) smallM(t *gemmTask, how way) {
 	t.plan(m)
 	s.units = max(1, ceilDiv(t.cols-16, stripUnit))
 	b := s.box()
-	s.part = m.divide(b, m.pool.Share())
+	s.part = m.divide(b, m.pool.share())
 	m.runDivided(&b, s.part, s)
 }
 

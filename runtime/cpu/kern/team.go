@@ -72,8 +72,8 @@ func (t *team) worker(w int) {
 	}
 }
 
-// Fork returns another pool of the same workers, which is not in use.
-func (p *Pool) Fork() *Pool {
+// fork returns another pool of the same workers, which is not in use.
+func (p *Pool) fork() *Pool {
 	p.team.mu.Lock()
 	defer p.team.mu.Unlock()
 	return newPoolOf(p.team)
@@ -124,8 +124,8 @@ func (t *team) reclaim() {
 	}
 }
 
-// Share is the number of workers that a region has now, including the caller.
-func (p *Pool) Share() int {
+// share is the number of workers that a region has now, including the caller.
+func (p *Pool) share() int {
 	if p.seen != p.team.change.Load() {
 		p.team.mu.Lock()
 		p.recrew()

@@ -14,7 +14,7 @@ func TestPoolsShareWorkers(t *testing.T) {
 		first.Leave()
 		pools := []*Pool{first}
 		for len(pools) < min(workers, 6) {
-			pools = append(pools, first.Fork())
+			pools = append(pools, first.fork())
 		}
 		busy := make([]atomic.Bool, workers)
 		var group sync.WaitGroup
@@ -55,7 +55,7 @@ func TestCrewsAreEven(t *testing.T) {
 		first := newPool(c.workers, false)
 		pools := []*Pool{first}
 		for len(pools) < len(c.shares) {
-			p := first.Fork()
+			p := first.fork()
 			p.Enter()
 			pools = append(pools, p)
 		}
@@ -63,17 +63,17 @@ func TestCrewsAreEven(t *testing.T) {
 		for range 2 { // who is last takes what the first gives back
 			sum = 0
 			for i, p := range pools {
-				if got := p.Share(); got > c.shares[i] && i > 0 || got < 1 {
+				if got := p.share(); got > c.shares[i] && i > 0 || got < 1 {
 					t.Errorf("%d workers, %d pools: pool %d has %d, want %d", c.workers, len(pools), i, got, c.shares[i])
 				}
-				sum += p.Share()
+				sum += p.share()
 			}
 			for _, p := range pools {
 				p.Leave()
 				p.Enter()
 			}
 			for _, p := range pools {
-				p.Share()
+				p.share()
 			}
 		}
 		if sum > c.workers {
@@ -82,7 +82,7 @@ func TestCrewsAreEven(t *testing.T) {
 		for _, p := range pools[1:] {
 			p.Leave()
 		}
-		if n := first.Share(); n != c.workers {
+		if n := first.share(); n != c.workers {
 			t.Errorf("%d workers: a pool alone has %d", c.workers, n)
 		}
 		first.Close()
@@ -99,7 +99,7 @@ func TestPoolFollowsGOMAXPROCS(t *testing.T) {
 		runtime.GOMAXPROCS(procs)
 		p.Leave()
 		p.Enter()
-		if got := p.Share(); got > 4 || got != min(procs, p.Workers()) {
+		if got := p.share(); got > 4 || got != min(procs, p.Workers()) {
 			t.Errorf("GOMAXPROCS %d: a region has %d workers of %d", procs, got, p.Workers())
 		}
 		var ran atomic.Int64

@@ -199,7 +199,7 @@ const (
 // plan divides the work into blocks of tiles and, if there are few, into parts of the rows. This does not affect the
 // result.
 func (t *winoTask) plan() {
-	t.part = t.m.divide(t.box(), t.m.pool.Share())
+	t.part = t.m.divide(t.box(), t.m.pool.share())
 }
 
 // box is the work of the products and transforms, a panel of tiles and a panel of weights a cell. Each block transforms its tiles.
