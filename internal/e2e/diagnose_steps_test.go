@@ -199,3 +199,51 @@ func TestDiagnoseInside(t *testing.T) {
 		t.Errorf("%s", d)
 	}
 }
+
+// While the scale of an inner gradient is searched for, the loss scale stands still. A diagnosis counts
+// the steps that the search for it skips afterwards.
+func TestSearchesOneAfterTheOther(t *testing.T) {
+	m := ampc.New("penalty", ampc.Seed(1))
+	defer m.Close()
+	x := m.Input("x", ampc.F32, 8, 16)
+	h := m.Tanh(m.Linear("b", m.Tanh(m.Linear("a", x, 64)), 64))
+	y := m.ReduceSum(m.Linear("c", h, 1))
+	slope := m.ScaledGrad(1<<20, y, x)[0]
+	loss := m.Add(m.ReduceMean(m.Square(y)), m.ReduceMean(m.Square(slope)))
+	step, err := m.Train(ampc.TrainConfig{Policy: ampc.MixedF16(), Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-4)}, ampc.Loss{Value: loss, Weight: 256})
+	if err != nil {
+		t.Fatal(err)
+	}
+	feed := make([]float32, 8*16)
+	for i := range feed {
+		feed[i] = float32(i%7) - 3
+	}
+	wait, inner := -1, 0
+	for skips := 0; ; skips++ {
+		r, err := step.Run(t.Context(), ampc.Feed{"x": feed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := trial.Metrics(t, r)
+		switch {
+		case !got.Skipped && skips-1 == wait && inner < skips:
+			return
+		case !got.Skipped || skips > 30:
+			t.Fatalf("%d steps were skipped behind the first, %d of them for the inner gradient; the diagnosis says %d", skips-1, inner-1, wait)
+		}
+		if math.IsNaN(got.Loss) || math.IsInf(got.Loss, 0) {
+			inner++
+		}
+		if skips > 0 {
+			continue
+		}
+		d, err := step.Diagnose(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Cause != ampc.NoFault || len(d.Remedies) != 1 {
+			t.Fatal(d)
+		}
+		wait = d.Remedies[0].Wait
+	}
+}

@@ -3,6 +3,7 @@ package doctor
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
 
 	"ampc/ir"
@@ -40,6 +41,13 @@ func (x *analysis) scaleOf(v *ir.Value) *ir.Value {
 // stores in 16 bits, or that low selects, and the value that bounds it. It is 0 if none down to
 // leastScale fits.
 func (x *analysis) fitting(s *ir.Value, low func(v *ir.Value) bool) (float64, *ir.Value) {
+	return x.fittingBeside(s, nil, low)
+}
+
+// fittingBeside is fitting with other numbers for other scales, by name.
+func (x *analysis) fittingBeside(s *ir.Value, others map[string]float64, low func(v *ir.Value) bool) (float64, *ir.Value) {
+	instead := map[string]float64{s.Name: 1}
+	maps.Copy(instead, others)
 	least, limit := inf, (*ir.Value)(nil)
 	for _, n := range x.g.Nodes {
 		for _, v := range n.Out {
@@ -51,7 +59,7 @@ func (x *analysis) fitting(s *ir.Value, low func(v *ir.Value) bool) (float64, *i
 			if e <= 0 {
 				continue
 			}
-			rest, top := x.carried(v, map[string]float64{s.Name: 1}), v.Type.DType.Max()
+			rest, top := x.carried(v, instead), v.Type.DType.Max()
 			if low != nil && !v.Type.DType.Low() { // what reads it has it in 16 bits
 				top = x.lowDType().Max()
 			}
@@ -102,6 +110,15 @@ func (x *analysis) rescale(d *Diagnosis, v, s *ir.Value) {
 			d.Advice = "nothing: the scaler has already lowered the scale to one that fits"
 		default:
 			d.Advice = fmt.Sprintf("nothing: the scaler is at %g after %s%s", d.SafeScale, most(rule), steps(wait))
+		}
+		if of != "" {
+			then := x.waitBehind(s, d.SafeScale)
+			if then > 0 {
+				d.Advice += fmt.Sprintf("; the loss scale, which is too high as well, takes %s", steps(then))
+			}
+			wait += then
+		}
+		if wait > 0 {
 			d.Remedies = append(d.Remedies, Remedy{Wait: wait})
 		}
 		if wait > 3 && of == "" {
@@ -153,6 +170,24 @@ func (x *analysis) wait(rule *ir.Node, now, safe float64) int {
 		return 0
 	}
 	return left + (backoffs-1)*each
+}
+
+// waitBehind is how many steps the search for the loss scales skips from when an inner gradient's scale
+// is at safe. Before, the loss is not finite, and they stay as they are.
+func (x *analysis) waitBehind(inner *ir.Value, safe float64) int {
+	skipped := 0
+	for _, s := range x.scales {
+		rule := x.scaler(s)
+		if ir.InnerScale(s) || rule == nil {
+			continue
+		}
+		fits, _ := x.fittingBeside(s, map[string]float64{inner.Name: safe}, nil)
+		if now := x.actual.rangeOf(s).Max; fits >= rule.Float("floor") && fits < now {
+			backoffs := math.Ceil(math.Log2(now/fits)/-math.Log2(rule.Float("backoff")) - 1e-9)
+			skipped = max(skipped, int(backoffs)*int(rule.Int("hysteresis")))
+		}
+	}
+	return skipped
 }
 
 // most returns "at most " if the scaler tolerates overflows, whose count may not be known.
