@@ -37,6 +37,11 @@ func TestRightStepsAreProved(t *testing.T) {
 			r := m.Cast(m.Cast(h, ampc.BF16), ampc.F32)
 			return m.Add(r, rowMean(m, r)), m.Flip(h, 1)
 		},
+		// A norm is rounded by a cast of the source, and another norm reads it as it is stored.
+		"cast beside a norm": func(m *ampc.Model, x ampc.Tensor) (out, result ampc.Tensor) {
+			h := m.LayerNorm("norm", m.Affine(x, 2, 0.5))
+			return m.RMSNorm("next", h), m.Cast(m.Cast(h, ampc.F16), ampc.F32)
+		},
 	} {
 		for _, policy := range []ampc.Policy{ampc.MixedF16(), ampc.MixedBF16()} {
 			t.Run(name+"/"+policy.Name, func(t *testing.T) {

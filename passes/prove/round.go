@@ -324,7 +324,7 @@ func (r *rounding) refused(n, t *ir.Node, k int, of *value) string {
 		return "a kept row of an eager policy stores f32"
 	case class == ir.Keep && outside != 0:
 		return "a kept row stores f32 for them"
-	case class == ir.Keep && of.rounded&(readLow|behindLow) == 0 && !r.products[r.m.f.refs[n.Out[k].ID].class]:
+	case class == ir.Keep && of.rounded&(readLow|behindLow) == 0 && !r.products[r.m.f.refs[n.Out[k].ID].class] && !of.asked:
 		return "a kept row stores 16 bits for a product alone"
 	case class == ir.Keep && of.rounded&(readPromote|behindOther|readWide) != 0:
 		return "a kept row does not narrow what a promoting one reads"
