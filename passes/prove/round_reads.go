@@ -166,6 +166,8 @@ func (r *rounding) kind(t *ir.Node, i int, n *ir.Node) reads {
 		return readKept
 	case c == ir.Fixed:
 		return readFixed
+	case c == ir.Clear && r.rules.Narrow && !slices.ContainsFunc(n.Out, func(v *ir.Value) bool { return v.Type.DType.Float() && !v.Type.DType.Low() }):
+		return readLow // it may store 16 bits of f32 operands, and takes them in the dtype that it stores
 	case c == ir.Clear:
 		return r.behind(n)
 	}
