@@ -30,7 +30,7 @@ func TestJSONLines(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, data.Records{{"y": int32(1)}, {"y": int32(4)}}) {
 		t.Errorf("read %v (%v)", got, err)
 	}
-	for i, want := range []string{":2: field \"y\": 1.5 is no int32", ":3: no field \"y\"", ":4: field \"y\" is a string, in the first record a int32", ":5: field \"y\": is a <nil>",
+	for i, want := range []string{":2: field \"y\": 1.5 is no int32", ":3: no field \"y\"", ":4: field \"y\" is of type string, in the first record of type int32", ":5: field \"y\": is a <nil>",
 		":6: no JSON object", ":7: field \"y\": holds a string", ":8: longer than 40 bytes", ":9: field \"y\": 9e+99 is no int32"} {
 		if i >= len(told) || !strings.HasPrefix(told[i], path+want) {
 			t.Errorf("told %q, want %q", told, want)

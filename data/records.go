@@ -79,7 +79,7 @@ func JSONLines(path string, o LineOptions) (Records, error) {
 				return nil, fmt.Errorf("field %q: %w", name, err)
 			}
 			if kind := fmt.Sprintf("%T", x); kinds[name] != "" && kinds[name] != kind {
-				return nil, fmt.Errorf("field %q is a %s, in the first record a %s", name, kind, kinds[name])
+				return nil, fmt.Errorf("field %q is of type %s, in the first record of type %s", name, kind, kinds[name])
 			}
 			e[name] = x
 		}

@@ -44,6 +44,9 @@ type Generator struct {
 // New builds d in m, which has no ids of its own yet, and compiles it. Load weights
 // afterwards.
 func New(m *ampc.Model, d Decoder, c Config) (*Generator, error) {
+	if d.Limit() < 1 {
+		return nil, fmt.Errorf("generate: the model has %d positions (Limit): want 1 or more; a GPT takes them from its option seq", d.Limit())
+	}
 	if c.Length == 0 {
 		c.Length = d.Limit()
 	}

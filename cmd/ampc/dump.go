@@ -54,6 +54,11 @@ func dump(c *cobra.Command, spec string, f *dumpFlags) error {
 	if err := o.apply(&f.modelFlags); err != nil {
 		return err
 	}
+	if f.after == "" && len(f.only) == 0 {
+		if err := o.checkHasOutput(); err != nil {
+			return err
+		}
+	}
 	out := c.OutOrStdout()
 	g := o.model.Graph()
 	if f.after != "source" && (!o.compiled || len(f.only) > 0) {

@@ -351,7 +351,7 @@ func (o *openedModel) loss(spec string) (ampc.Loss, error) {
 	if !made {
 		l.Value = o.model.Lookup(strings.TrimPrefix(what, "%"))
 		if l.Value.Absent() {
-			return l, fmt.Errorf("%s: no value %s to train", o.spec, what)
+			return l, fmt.Errorf("%s: no value %s to train%s", o.spec, what, candidates(o.model.Graph()))
 		}
 		return l, nil
 	}

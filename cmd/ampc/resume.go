@@ -248,6 +248,9 @@ func (t *trainer) load() error {
 	for _, p := range t.curves.points {
 		t.recordScale(p.scale)
 	}
+	if f.newScale {
+		t.scale = 0 // the step from the old rule to the new one is neither a backoff nor a growth
+	}
 	return nil
 }
 

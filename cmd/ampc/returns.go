@@ -13,14 +13,23 @@ func (o *openedModel) checkHasOutput() error {
 	if o.compiled || o.zoo != nil || len(o.losses) > 0 || len(g.Return) > 0 {
 		return nil
 	}
-	losses := scalars(g)
+	losses := candidates(g)
 	switch {
 	case o.infer:
 		return usagef("%s: graph @%s returns nothing, and --infer leaves losses out: write return %%NAME at the end of its forward section", o.spec, g.Name)
-	case len(losses) == 0:
+	case losses == "":
 		return usagef("%s: graph @%s returns nothing: give --train ce:LOGITS,LABELS or --train mse:VALUE,TARGET", o.spec, g.Name)
 	}
-	return usagef("%s: graph @%s returns nothing: give --train NAME (candidates: %s)", o.spec, g.Name, strings.Join(losses, ", "))
+	return usagef("%s: graph @%s returns nothing: give --train NAME%s", o.spec, g.Name, losses)
+}
+
+// candidates lists the values of g that may be losses, in parentheses; "" if there are none.
+func candidates(g *ir.Graph) string {
+	names := scalars(g)
+	if len(names) == 0 {
+		return ""
+	}
+	return " (candidates: " + strings.Join(names, ", ") + ")"
 }
 
 // scalars lists the computed f32 values without dimensions that no node reads.

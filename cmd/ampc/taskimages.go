@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"os"
 	"strings"
 
 	"ampc"
@@ -127,6 +128,9 @@ func readImages(f *trainFlags) (train, held *images, err error) {
 // beside it under the usual name, or CSV, one image a line: the pixels row by row, s*s
 // of them, or 3*s*s for three channels, then the class.
 func readImageFile(path string) (*images, error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return nil, fmt.Errorf("%s: is a folder: want one file of images, CSV or IDX; package data/images reads folders of pictures", path)
+	}
 	idx, err := isIDX(path)
 	if err != nil {
 		return nil, err
