@@ -20,6 +20,7 @@ var assigned = []string{
 	"gpt2?layers=1&dim=32&heads=2&seq=16&batch=1&vocab=64", "resnet50?batch=1&size=32&width=4&classes=4&blocks1=1&blocks2=1&blocks3=0&blocks4=0",
 }
 
+var everyPolicy = flag.Bool("every-policy", false, "TestPlansLeaveNoCasts and TestEvaluationsAreProved compile every model under every policy")
 var assignments = flag.Int("assignments", 3, "random assignments of each model that TestCutBytesUnderRandomAssignments compiles for each GPU")
 
 // The cut prices not only its own choice to the byte: under 20 random feasible

@@ -14,7 +14,7 @@ import (
 var everyInstruction = flag.Bool("every-instruction", false, "remove every instruction of every case")
 
 // sampled is the share of changes that a run without -every-instruction tries in most cases: one of so many.
-const sampled = 6
+const sampled = 9
 
 // TestDeletedInstructionsAreNoticed removes each instruction of each case's kernel in turn, and the
 // guard of each that has one: the verifier, the interpreter's checks, the comparison with the reference,

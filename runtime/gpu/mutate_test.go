@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -68,6 +69,8 @@ var mutations = []mutation{
 
 // mutated are the Programs that faults are put into, by how they are reached:
 // library calls, kernels in their place, tables, streams, an overflow that skips.
+var mutantsEach = flag.Int("mutants-each", 3, "mutants of each kind and Program that TestMutants tries")
+
 var mutated = []struct {
 	spec, policy string
 	target       string
@@ -102,7 +105,7 @@ var fateNames = [numFates]string{"verify", "simulator", "numbers", "equivalent",
 // must notice 99 of 100; what is left is printed.
 func TestMutants(t *testing.T) {
 	t.Parallel()
-	each := 7 // of a kind and a Program
+	each := *mutantsEach
 	if testing.Short() {
 		each = 1
 	}
