@@ -100,6 +100,42 @@ func TestDiagnoseNoTarget(t *testing.T) {
 	said.golden(t, "labels-that-are-all-ignored")
 }
 
+// A mean over a mask that hides everything is called that; another divisor of 0 is named with what it
+// is reduced from.
+func TestDiagnoseZeroDivisor(t *testing.T) {
+	build := map[string]func(m *ampc.Model, x, mask ampc.Tensor) ampc.Tensor{
+		"a mean": func(m *ampc.Model, x, mask ampc.Tensor) ampc.Tensor {
+			return m.Div(m.ReduceSum(m.Mul(m.Square(m.Linear("fc", x, 1)), mask)), m.Named("count").ReduceSum(mask))
+		},
+		"means of rows": func(m *ampc.Model, x, mask ampc.Tensor) ampc.Tensor {
+			rows := ampc.ReduceOptions{Axes: []int{1}, Keep: true}
+			sum := m.ReduceSum(m.Mul(m.Linear("fc", x, 1), mask), rows)
+			return m.ReduceMean(m.Div(sum, m.Named("count").ReduceSum(mask, rows)))
+		},
+		"a length": func(m *ampc.Model, x, mask ampc.Tensor) ampc.Tensor {
+			return m.ReduceMean(m.Div(m.Linear("fc", x, 1), m.Named("length").ReduceL2(mask)))
+		},
+	}
+	said := sayings{}
+	for what, of := range build {
+		for _, p := range []ampc.Policy{ampc.F32Only(), ampc.MixedF16()} {
+			m := ampc.New("masked")
+			x, mask := m.Input("x", ampc.F32, 4, 8), m.Input("mask", ampc.F32, 4, 1)
+			s := train(t, m, of(m, x, mask), ampc.TrainConfig{Policy: p, Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1)})
+			ones := make([]float32, 32)
+			for i := range ones {
+				ones[i] = 1
+			}
+			hidden := make([]float32, 4)
+			if what == "means of rows" {
+				hidden[1] = 1
+			}
+			said[what+", "+p.Name] = diagnose(t, s, ampc.Feed{"x": ones, "mask": hidden})
+		}
+	}
+	said.golden(t, "divisors-of-zero")
+}
+
 // The root of a difference that f32 does not resolve either is traced to that.
 func TestDiagnoseCancellation(t *testing.T) {
 	said := sayings{}

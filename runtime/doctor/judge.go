@@ -134,6 +134,8 @@ func (x *analysis) judge(d *Diagnosis, v *ir.Value) {
 			d.Why += fmt.Sprintf("; %s is as low as %.4g, the difference of numbers of magnitude %.4g: the rounding before it is larger",
 				op.Name, x.wide(op).Min, x.operands(op))
 			d.Advice = fmt.Sprintf("compute %s without a cancellation, as the mean of (x-mean)², or as the op that does", op.Name)
+		default:
+			x.zeroDivisor(d, v)
 		}
 		return
 	}
@@ -203,6 +205,45 @@ func (x *analysis) noTarget(v *ir.Value) string {
 		}
 	}
 	return fmt.Sprintf("every label%s is ignored by %s", of, count.Def.Def().Name)
+}
+
+// zeroDivisor names what a divisor of 0 is reduced from. A quotient of two results of the same row, such
+// as a sum and that of a mask, is a mean.
+func (x *analysis) zeroDivisor(d *Diagnosis, v *ir.Value) {
+	n := v.Def
+	at := 0
+	for i := range n.In {
+		if n.OperandDef(i).Entry == ir.Divides {
+			at = i
+		}
+	}
+	by := n.In[at]
+	of, values := reduced(by), x.actual.rangeOf(by)
+	if n.OperandDef(at).Entry != ir.Divides || of == nil || values.Zeros == 0 {
+		return
+	}
+	zero := fmt.Sprintf("%s, the %s of %s, is 0", real(by).Name, of.Def().Name, real(of.In[0]).Name)
+	if values.AbsMax != 0 {
+		zero += " in places"
+	}
+	if over := reduced(n.In[0]); at > 0 && over != nil && over.Op == of.Op {
+		d.Why = "the mean over no valid target: " + zero
+		d.Advice = "leave out such a batch, or give it a valid target"
+		return
+	}
+	d.Why += "; " + zero
+}
+
+// reduced is the row, neither elementwise nor a move, that computes v, moves and casts looked through;
+// nil if there is none.
+func reduced(v *ir.Value) *ir.Node {
+	for v.Def != nil && (v.Def.Op == ir.OpCast || v.Def.Def().Is(ir.Moves) || v.Def.Def().Is(ir.View)) {
+		v = v.Def.In[0]
+	}
+	if v.Def == nil || v.Def.Def().Elem != nil || v.Def.Def().Class == ir.Low || v.Def.In[0] == nil {
+		return nil
+	}
+	return v.Def
 }
 
 // isCount reports whether v is the number of targets that a loss row counted.
