@@ -21,7 +21,7 @@ var assigned = []string{
 }
 
 var everyPolicy = flag.Bool("every-policy", false, "TestPlansLeaveNoCasts and TestEvaluationsAreProved compile every model under every policy")
-var assignments = flag.Int("assignments", 3, "random assignments of each model that TestCutBytesUnderRandomAssignments compiles for each GPU")
+var assignments = flag.Int("assignments", 2, "random assignments of each model that TestCutBytesUnderRandomAssignments compiles for each GPU")
 
 // The cut prices not only its own choice to the byte: under 20 random feasible
 // assignments of each model on the CPU and a few on each GPU, made by rules that store
