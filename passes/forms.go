@@ -71,14 +71,17 @@ func (a *assigner) formCast(n *ir.Node) bool {
 func (a *assigner) sharesTensor(n *ir.Node) bool { return shares(n) || a.formCast(n) }
 
 // wanted reports whether the caller gets v, itself or moved, or a row whose contract is f32 reads
-// it. The answer is kept: where moves split and join again, a value is reached in many ways.
+// it, or whether v stays in registers of a cluster that makes such a value: what is not stored is
+// not rounded, so that v counts as wide as what it was made of. The answer is kept: where moves
+// split and join again, a value is reached in many ways.
 func (m *planner) wanted(v *ir.Value) bool {
 	if known, ok := m.wants[v]; ok {
 		return known
 	}
 	m.wants[v] = m.out[v.ID] || slices.ContainsFunc(m.uses.Of(v), func(u ir.Use) bool {
 		moves := m.carries(u.Node) || shares(u.Node)
-		return m.class(u.Node, u.Arg) == ir.Fixed && u.Node.Op != ir.OpCast || moves && slices.ContainsFunc(u.Node.Out, m.wanted)
+		inside := sameCluster(v, u.Node) && u.Node.Def().Elem != nil && !m.leaves(v.Def, v)
+		return m.class(u.Node, u.Arg) == ir.Fixed && u.Node.Op != ir.OpCast || (moves || inside) && slices.ContainsFunc(u.Node.Out, m.wanted)
 	})
 	return m.wants[v]
 }

@@ -91,14 +91,14 @@ func (p *proof) roundings() {
 	r := &rounding{proof: p, m: m, inF: m.f.roundedIn(), val: make([]value, len(m.f.refs)), classLow: make([]bool, m.last), products: make([]bool, m.last), moved: map[*ir.Value][]movedRead{}}
 	r.inT = m.t.roundedIn()
 	r.findFree()
+	for i, v := range p.g.Return {
+		r.read(v, roundedOf(r.inT, p.t.Return[i]), readReturn, nil)
+	}
 	for s := int(ir.NumSections) - 1; s >= 0; s-- {
 		body := p.g.Body[s]
 		for i := len(body) - 1; i >= 0; i-- {
 			r.reader(body[i])
 		}
-	}
-	for i, v := range p.g.Return {
-		r.read(v, roundedOf(r.inT, p.t.Return[i]), readReturn, nil)
 	}
 	for _, v := range p.g.Vars {
 		r.variable(v)

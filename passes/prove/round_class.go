@@ -148,7 +148,8 @@ func (r *rounding) operandLow(n, t *ir.Node, i int) bool {
 	low := true
 	r.origins(v, func(w *ir.Value) {
 		of := &r.val[w.ID]
-		low = low && of.low && (w.Def == nil || r.together(w, n) && !of.stored)
+		narrow := of.low || r.rules.Narrow && of.extra != 0 // such a policy stores w in 16 bits alone
+		low = low && narrow && (w.Def == nil || r.together(w, n) && !of.stored)
 	})
 	return low
 }

@@ -172,8 +172,7 @@ func (r *rounding) kind(t *ir.Node, i int, n *ir.Node) reads {
 		return r.behind(n)
 	}
 	for _, v := range n.Out {
-		of := &r.val[v.ID]
-		if all := of.rounded | of.wide; r.rules.Eager || all == 0 || all&^(readFixed|readReturn|readWide) != 0 {
+		if all := r.all(v); r.rules.Eager || all == 0 || all&^(readFixed|readReturn|readWide) != 0 {
 			return readPromote
 		}
 	}
@@ -184,8 +183,7 @@ func (r *rounding) kind(t *ir.Node, i int, n *ir.Node) reads {
 func (r *rounding) behind(n *ir.Node) reads {
 	kind := readKept
 	for _, v := range n.Out {
-		of := &r.val[v.ID]
-		all := of.rounded | of.wide
+		all := r.all(v)
 		if all&(readLow|behindLow) != 0 {
 			kind |= behindLow
 		}
@@ -194,6 +192,15 @@ func (r *rounding) behind(n *ir.Node) reads {
 		}
 	}
 	return kind
+}
+
+// all is how v is read, in any dtype and through moves of gradients.
+func (r *rounding) all(v *ir.Value) reads {
+	all := r.val[v.ID].rounded | r.val[v.ID].wide
+	for _, x := range r.moved[v] {
+		all |= x.kind
+	}
+	return all
 }
 
 // reading is a read that is traced back to the node that computed the value.
@@ -240,8 +247,12 @@ func (r *rounding) trace(v *ir.Value, x reading) {
 	}
 	of := &r.val[v.ID]
 	of.extra |= extra
+	wide := x.kind
+	if x.t&roundedTo(r.rules.Low) != 0 {
+		wide = readLow // the source rounds v for it
+	}
 	if x.hand {
-		of.wide |= x.kind
+		of.wide |= wide
 	}
 	if x.kind&(readLow|behindLow) != 0 && (x.since|r.inF[v.ID])&roundedTo(r.rules.Low) != 0 {
 		r.products[r.m.f.refs[v.ID].class] = true
@@ -249,7 +260,7 @@ func (r *rounding) trace(v *ir.Value, x reading) {
 	of.asked = of.asked || x.t&roundedTo(r.rules.Low) != 0
 	switch {
 	case extra == 0:
-		of.wide |= x.kind
+		of.wide |= wide
 		of.stored = of.stored || x.since == 0 && x.by != nil && !r.together(v, x.by) // otherwise a 16-bit form is stored, as in the source
 	case x.moves != nil:
 		r.moved[v] = append(r.moved[v], movedRead{x.moves, x.kind, x.cast})
