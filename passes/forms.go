@@ -79,7 +79,7 @@ func (m *planner) wanted(v *ir.Value) bool {
 		return known
 	}
 	m.wants[v] = m.out[v.ID] || slices.ContainsFunc(m.uses.Of(v), func(u ir.Use) bool {
-		moves := m.carries(u.Node) || shares(u.Node)
+		moves := m.carries(u.Node) || shares(u.Node) || u.Node.Op == ir.OpCast && m.src[u.Node.Out[0].ID] != m.low
 		inside := sameCluster(v, u.Node) && u.Node.Def().Elem != nil && !m.leaves(v.Def, v)
 		return m.class(u.Node, u.Arg) == ir.Fixed && u.Node.Op != ir.OpCast || (moves || inside) && slices.ContainsFunc(u.Node.Out, m.wanted)
 	})

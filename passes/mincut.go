@@ -450,14 +450,14 @@ func (m *planner) representative(s ir.Section, n *ir.Node) *ir.Value {
 }
 
 // keptVariable returns a new choice if a low operand reads the value, no reader needs f32 and no
-// promoting row reads it. A value that all readers read in 16 bits is f32 to them, stored as they
+// promoting row reads it, and under Narrow unless the caller gets the value. A value that all readers read in 16 bits is f32 to them, stored as they
 // read it. Inside a cluster the value is as wide as the operands of n.
 func (m *planner) keptVariable(n *ir.Node, i int, required requirements) (stored, seen plan.Choice) {
 	stored = plan.F32
 	switch {
 	case i == 0 && m.c.Caps.StoresLow(n) && m.copied(n.Out[0]) == readByLow:
 		stored = plan.Low
-	case i == 0 && m.c.Caps.StoresLow(n) && required&readByF32 == 0 && (m.p.Narrow || required&readByLow != 0 && required&readByPromote == 0 && !m.promotedOutside(n.Out[0])):
+	case i == 0 && m.c.Caps.StoresLow(n) && required&readByF32 == 0 && (m.p.Narrow && !m.wanted(n.Out[0]) || required&readByLow != 0 && required&readByPromote == 0 && !m.promotedOutside(n.Out[0])):
 		stored = m.choose(n.Out[i])
 	case i == 0 && m.c.Caps.StoresLow(n) && n.Why.Cluster == 0 && m.copiesOnly(n.Out[0]):
 		return m.chooseExact(n.Out[i]), plan.F32

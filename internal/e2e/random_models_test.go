@@ -273,7 +273,7 @@ func TestModelsOnceRefused(t *testing.T) {
 		seed   uint64
 		models []int
 	}{
-		{2, []int{1220}}, {3, []int{905}}, {5, []int{443, 1402}}, {7, []int{306}}, {9, []int{1301}}, {10, []int{631, 889, 1147, 1285}},
+		{2, []int{1220}}, {3, []int{905}}, {5, []int{443, 1402}}, {7, []int{306}}, {8, []int{527}}, {9, []int{1301}}, {10, []int{631, 889, 1147, 1285}}, {12, []int{594, 606}}, {14, []int{169}}, {18, []int{1413}},
 	} {
 		for _, i := range x.models {
 			trainRandom(t, x.seed, i)

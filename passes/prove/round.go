@@ -199,7 +199,7 @@ func (r *rounding) formats(name string, pos ir.Pos, extra rounded) bool {
 // node checks the results of n. Nodes are checked in their order.
 func (r *rounding) node(n *ir.Node) {
 	if carries(n) {
-		r.joined(n)
+		r.carrier(n)
 		return
 	}
 	t := r.image(n)
@@ -227,11 +227,11 @@ func (r *rounding) node(n *ir.Node) {
 	}
 }
 
-// joined notes whether n, which moves elements of several values to one, is 16 bits wide: it is
-// stored so and all of them are.
-func (r *rounding) joined(n *ir.Node) {
+// carrier notes whether the result of n, which carries, is 16 bits wide: all elements that it moves
+// are. It may be stored in f32 for its readers.
+func (r *rounding) carrier(n *ir.Node) {
 	t := r.image(n)
-	if t == nil || !n.Out[0].Type.DType.Low() {
+	if t == nil {
 		return
 	}
 	seen := false
@@ -239,12 +239,7 @@ func (r *rounding) joined(n *ir.Node) {
 		if i >= len(t.In) || !carried(n, i) {
 			continue
 		}
-		low := r.inImage(t, i) != 0 && v.Type.DType.Low()
-		if !low {
-			low = true
-			r.origins(v, func(w *ir.Value) { low = low && (r.val[w.ID].low || r.classLow[r.m.f.refs[w.ID].class]) })
-		}
-		if !low {
+		if !r.moves16(n, v, r.inImage(t, i)) {
 			return
 		}
 		seen = true
@@ -252,6 +247,22 @@ func (r *rounding) joined(n *ir.Node) {
 	if seen {
 		r.classLow[r.m.f.refs[n.Out[0].ID].class] = true
 	}
+}
+
+// moves16 reports whether the elements of v, which n moves and which T rounded as before says, are
+// 16 bits wide: they were computed so, or n stores 16 bits and nothing reads them in f32.
+func (r *rounding) moves16(n *ir.Node, v *ir.Value, before rounded) bool {
+	stored := n.Out[0].Type.DType.Low()
+	if stored && before != 0 && v.Type.DType.Low() {
+		return true
+	}
+	all := true
+	r.origins(v, func(w *ir.Value) {
+		of := &r.val[w.ID]
+		alone := stored && of.extra != 0 && of.wide == 0 && !of.stored
+		all = all && (of.low || alone || r.classLow[r.m.f.refs[w.ID].class])
+	})
+	return all
 }
 
 // number checks the 16-bit forms of a filled value, which are exact if the format represents the
