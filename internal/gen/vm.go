@@ -20,7 +20,7 @@ type vm struct {
 	odds vec // of loadOdds
 
 	arm  *arm  // if set, bodies are recorded for arm64
-	tape *tape // if set, bodies are recorded for kernels that are composed at load (AVX-512)
+	tape *tape // if set, bodies are recorded for kernels that are composed at load
 
 	second reg.GPVirtual // pointer of a reduction's second operand
 	scalar vec           // its scalar operand
@@ -332,7 +332,11 @@ const signBit = 0x80000000
 
 // round rounds to an integer: 0 to nearest even, 1 down, 2 up.
 func (v *vm) round(x vec, mode uint8) vec {
-	return v.one(x, "VRNDSCALEPS", uint64(mode), [...]uint32{frintn, frintm, frintp}[mode], "FRINT", func(d vec) {
+	op := "VRNDSCALEPS"
+	if !v.wide() {
+		op = "VROUNDPS"
+	}
+	return v.one(x, op, uint64(mode), [...]uint32{frintn, frintm, frintp}[mode], "FRINT", func(d vec) {
 		if v.wide() {
 			VRNDSCALEPS(Imm(uint64(mode)), x, d)
 		} else {
@@ -437,7 +441,7 @@ func (v *vm) pick(c cond, yes, no any) vec {
 	if v.wide() {
 		v.do(inst{plain: VBLENDMPS, bcst: VBLENDMPS_BCST, op: "VBLENDMPS"}, yes, n, c, d)
 	} else {
-		v.do(inst{plain: func(o ...Op) { VBLENDVPS(c, o[0], o[1], o[2]) }}, yes, n, d)
+		v.do(inst{plain: func(o ...Op) { VBLENDVPS(o[2], o[0], o[1], o[3]) }, op: "VBLENDVPS"}, yes, n, c, d)
 	}
 	return d
 }
@@ -457,7 +461,7 @@ func (v *vm) only(c cond, x any) vec {
 	if v.arm != nil {
 		return v.arm.set(and, "AND", c.(vec), v.reg(x))
 	}
-	if v.tape != nil {
+	if v.tape != nil && v.wide() {
 		return v.tape.only(c, v.reg(x))
 	}
 	d := v.new()
@@ -465,7 +469,7 @@ func (v *vm) only(c cond, x any) vec {
 		r := v.reg(x)
 		v.emit(func() { VMOVAPS_Z(r, c, d) })
 	} else {
-		v.do(inst{plain: VANDPS}, x, c, d)
+		v.do(andI, x, c, d)
 	}
 	return d
 }

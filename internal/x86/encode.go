@@ -31,7 +31,7 @@ type Mem struct {
 }
 
 // Inst is an instruction on vectors. Lanes that Mask, unless it is 0, leaves out keep what Dst holds, or
-// are zero.
+// are zero; the Mask of VBLENDVPS is a vector.
 type Inst struct {
 	Op        Op
 	Dst, A, B Reg
@@ -39,12 +39,13 @@ type Inst struct {
 	Mask      Reg
 	Zero      bool
 	Imm       uint8
+	VEX       bool // 256-bit vectors 0 to 15
 }
 
 // Append appends the bytes of i.
 func (i Inst) Append(b []byte) []byte {
 	e := &encodings[i.Op]
-	reg, vvvv, rm := i.Dst, i.A, i.B
+	reg, vvvv, rm, code := i.Dst, i.A, i.B, e.code
 	switch e.form {
 	case two:
 		vvvv = 0
@@ -53,10 +54,37 @@ func (i Inst) Append(b []byte) []byte {
 	case store:
 		reg, vvvv = i.A, 0
 	}
-	code := e.code
 	if i.Op == VMOVAPS && i.Mem == nil { // the assembler takes the form that could store
 		code, reg, rm = 0x29, i.B, i.Dst
 	}
+	if i.VEX {
+		b = i.vex(b, reg, vvvv, rm)
+	} else {
+		b = i.evex(b, reg, vvvv, rm)
+	}
+	b = append(b, code)
+	switch m := i.Mem; {
+	case m == nil:
+		b = append(b, 0xc0|byte(reg)&7<<3|byte(rm)&7)
+	case i.VEX:
+		b = m.append(b, reg, 1)
+	case m.Spread:
+		b = m.append(b, reg, 4)
+	default:
+		b = m.append(b, reg, e.bytes)
+	}
+	switch {
+	case e.imm:
+		b = append(b, i.Imm)
+	case i.Op == VBLENDVPS:
+		b = append(b, byte(i.Mask)<<4)
+	}
+	return b
+}
+
+// evex appends the prefix of an instruction on 512-bit vectors.
+func (i *Inst) evex(b []byte, reg, vvvv, rm Reg) []byte {
+	e := &encodings[i.Op]
 	p0, p1, p2 := e.table, 0x04|e.prefix|(^byte(vvvv)&15)<<3, byte(2<<5)|byte(i.Mask)
 	if e.long {
 		p1 |= 1 << 7
@@ -78,20 +106,30 @@ func (i Inst) Append(b []byte) []byte {
 	if i.Zero {
 		p2 |= 1 << 7
 	}
-	b = append(b, 0x62, p0, p1, p2, code)
+	return append(b, 0x62, p0, p1, p2)
+}
+
+// vex appends the prefix of an instruction on 256-bit vectors: two bytes where they suffice.
+func (i *Inst) vex(b []byte, reg, vvvv, rm Reg) []byte {
+	e := &encodings[i.Op]
+	last := (^byte(vvvv)&15)<<3 | 1<<2 | e.prefix
+	if e.small {
+		last &^= 1 << 2
+	}
+	base, index := rm, Reg(0)
 	if m := i.Mem; m != nil {
-		size := e.bytes
-		if m.Spread {
-			size = 4
+		if base = m.Base; m.Scale > 0 {
+			index = m.Index
 		}
-		b = m.append(b, reg, size)
-	} else {
-		b = append(b, 0xc0|byte(reg)&7<<3|byte(rm)&7)
 	}
-	if e.imm {
-		b = append(b, i.Imm)
+	high := ^byte(reg) >> 3 & 1 << 7
+	if e.table == 1 && !e.long && base < 8 && index < 8 {
+		return append(b, 0xc5, high|last)
 	}
-	return b
+	if e.long {
+		last |= 1 << 7
+	}
+	return append(b, 0xc4, high|^byte(index)>>3&1<<6|^byte(base)>>3&1<<5|e.table, last)
 }
 
 // append appends ModRM, SIB and displacement. A displacement of one byte counts units of size.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -23,14 +24,21 @@ func (i Inst) text() string {
 	if i.Zero {
 		name += ".Z"
 	}
+	bank, bytes := "Z", e.bytes
+	if i.VEX {
+		bank, bytes = "Y", e.bytes/2
+	}
+	if e.small {
+		bank = "X"
+	}
 	var args []string
 	if e.imm {
 		args = append(args, fmt.Sprintf("$%d", i.Imm))
 	}
-	vector, half := func(r Reg) string { return fmt.Sprint("Z", r) }, func(r Reg) string { return fmt.Sprint("Z", r) }
-	if e.bytes == 32 {
+	vector, half := func(r Reg) string { return fmt.Sprint(bank, r) }, func(r Reg) string { return fmt.Sprint(bank, r) }
+	if bytes == 32 && !i.VEX {
 		half = func(r Reg) string { return fmt.Sprint("Y", r) }
-	} else if i.Op == VBROADCASTSS || e.bytes == 16 {
+	} else if i.Op == VBROADCASTSS || bytes == 16 || bytes == 8 {
 		half = func(r Reg) string { return fmt.Sprint("X", r) }
 	}
 	last := half(i.B)
@@ -38,7 +46,7 @@ func (i Inst) text() string {
 		last = i.Mem.text()
 	}
 	dst := vector(i.Dst)
-	if e.mask {
+	if e.mask && !i.VEX {
 		dst = fmt.Sprint("K", i.Dst)
 	}
 	switch e.form {
@@ -49,7 +57,9 @@ func (i Inst) text() string {
 	case store:
 		args, dst = append(args, vector(i.A)), last
 	}
-	if i.Mask > 0 {
+	if i.Op == VBLENDVPS {
+		args = slices.Insert(args, 0, vector(i.Mask))
+	} else if i.Mask > 0 {
 		args = append(args, fmt.Sprint("K", i.Mask))
 	}
 	return name + " " + strings.Join(append(args, dst), ", ")
@@ -63,45 +73,58 @@ func (m *Mem) text() string {
 	return s
 }
 
-// variants are forms of every instruction: registers of each bank, addresses, displacements, masks.
-func variants() (list []Inst) {
-	banks := [][3]Reg{{0, 1, 2}, {9, 10, 11}, {31, 24, 17}, {7, 16, 13}, {16, 8, 31}}
+// variants are forms of every instruction in one encoding: registers of each bank, addresses, displacements, masks.
+func variants(short bool) (list []Inst) {
+	banks, not := [][3]Reg{{0, 1, 2}, {9, 10, 11}, {31, 24, 17}, {7, 16, 13}, {16, 8, 31}}, vex
+	if short {
+		banks, not = [][3]Reg{{0, 1, 2}, {9, 10, 11}, {15, 8, 1}, {7, 12, 13}, {2, 8, 15}}, evex
+	}
 	mems := []Mem{{Base: BX}, {Base: SI, Disp: 4}, {Base: R13}, {Base: R12, Disp: 64}, {Base: R8, Index: AX, Scale: 4}, {Base: R15, Index: AX, Scale: 2, Disp: 32},
 		{Base: R13, Index: R9, Scale: 1, Disp: -64}, {Base: DI, Disp: 4096}, {Base: DX, Disp: 8192 * 3}, {Base: R12, Index: R15, Scale: 8, Disp: 13}}
 	for op := range numOps {
 		e := &encodings[op]
+		if e.only == not {
+			continue
+		}
 		for k, r := range banks {
-			i := Inst{Op: op, Dst: r[0], A: r[1], B: r[2]}
-			if e.mask {
+			i := Inst{Op: op, Dst: r[0], A: r[1], B: r[2], VEX: short}
+			if e.mask && !short {
 				i.Dst = Reg(k + 1)
 			}
 			if e.imm {
 				i.Imm = uint8(7 * k)
 			}
-			if op != VMOVUPS && op != storeVMOVUPS && op != VMOVNTPS { // only memory
+			if op == VBLENDVPS {
+				i.Mask = Reg(3 * k)
+			}
+			if op != VMOVUPS && op != storeVMOVUPS && op != VMOVNTPS && op != VMOVDQU && op != VMOVQ { // only memory
 				list = append(list, i)
 			}
-			if op == VBLENDMPS || op == VMOVAPS || op == VPADDD || op == VPORD {
+			if !short && (op == VBLENDMPS || op == VMOVAPS || op == VPADDD || op == VPORD) {
 				i.Mask = Reg(k + 1)
 				list = append(list, i)
 				i.Zero = true
 				list = append(list, i)
+				i.Mask, i.Zero = 0, false
 			}
-			if op == VPMOVD2M {
+			if op == VPMOVD2M || short && e.form == shift { // only registers
 				continue
 			}
-			for n := range mems {
-				m := mems[n]
-				i := i
-				i.Mask, i.Zero, i.Mem = 0, false, &m
-				list = append(list, i)
-				if e.spread {
-					s := m
-					s.Spread = true
-					i.Mem = &s
-					list = append(list, i)
-				}
-			}
+			list = append(list, inMemory(i, mems, e.spread && !short)...)
+		}
+	}
+	return list
+}
+
+// inMemory are forms of i with operands in memory.
+func inMemory(i Inst, mems []Mem, spread bool) (list []Inst) {
+	for _, m := range mems {
+		whole := m
+		i.Mem = &whole
+		list = append(list, i)
+		if m.Spread = true; spread {
+			i.Mem = &m
+			list = append(list, i)
 		}
 	}
 	return list
@@ -109,7 +132,7 @@ func variants() (list []Inst) {
 
 // TestBytes compares every instruction with what Go's assembler writes.
 func TestBytes(t *testing.T) {
-	list := variants()
+	list := slices.Concat(variants(false), variants(true))
 	var lines []string
 	var got []byte
 	for _, i := range list {

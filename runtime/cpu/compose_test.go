@@ -22,17 +22,28 @@ import (
 	"ampc/runtime/runtimetest"
 )
 
-// pathWith is the default path with AMPC_COMPOSE set to what is given. It skips the test if this process composes nothing.
-func pathWith(tb testing.TB, compose string) *kern.Path {
+// composing are the paths of this process that compose kernels, the first and the last of them: those of AVX-512 compose the
+// same. It skips the test if there are none.
+func composing(tb testing.TB) (names []string) {
 	tb.Helper()
-	if ok, refused := kern.Paths()[0].Composes(); !ok {
-		tb.Skip("this process composes no kernels: " + refused)
-	}
-	p, err := kern.Detect(func(name string) string {
-		if name == "AMPC_COMPOSE" {
-			return compose
+	why := ""
+	for _, p := range kern.Paths() {
+		ok, refused := p.Composes()
+		if why += refused; ok {
+			names = append(names[:min(len(names), 1)], p.Name())
 		}
-		return ""
+	}
+	if len(names) == 0 {
+		tb.Skip("this process composes no kernels: " + why)
+	}
+	return names
+}
+
+// pathWith is the path of a name with AMPC_COMPOSE set to what is given.
+func pathWith(tb testing.TB, name, compose string) *kern.Path {
+	tb.Helper()
+	p, err := kern.Detect(func(variable string) string {
+		return map[string]string{"AMPC_CPU": name, "AMPC_COMPOSE": compose}[variable]
 	})
 	if err != nil {
 		tb.Fatal(err)
@@ -237,51 +248,60 @@ func randomGroup(r *rand.Rand) (text string, exact bool) {
 // TestRandomClusters compares clusters of random nodes with the passes over blocks to the bit, and with the evaluator where
 // all nodes are exact.
 func TestRandomClusters(t *testing.T) {
-	with, without := pathWith(t, ""), pathWith(t, "off")
+	for _, name := range composing(t) {
+		with, without, composed := pathWith(t, name, ""), pathWith(t, name, "off"), 0
+		for seed := range uint64(*randomClusters) {
+			composed += tryRandomGroup(t, seed, with, without)
+		}
+		if composed < *randomClusters/2 {
+			t.Errorf("%s: %d of %d random graphs have composed kernels", name, composed, *randomClusters)
+		}
+	}
+}
+
+// tryRandomGroup runs a random graph on both paths and returns how many kernels were composed.
+func tryRandomGroup(t *testing.T, seed uint64, with, without *kern.Path) int {
+	t.Helper()
 	policies := []passes.Policy{passes.F32(), passes.MixedF16(), passes.MixedBF16()}
-	composed := 0
-	for seed := range uint64(*randomClusters) {
-		r := rand.New(rand.NewPCG(seed, 3))
-		text, exact := randomGroup(r)
-		policy, sizes := policies[r.IntN(3)], [3]int{1 + r.IntN(40), 1 + r.IntN(60), 1}
-		got, n := composedStep(t, with, text, policy, sizes)
-		composed += n
-		want, _ := composedStep(t, without, text, policy, sizes)
-		for key, w := range want {
+	r := rand.New(rand.NewPCG(seed, 3))
+	text, exact := randomGroup(r)
+	policy, sizes := policies[r.IntN(3)], [3]int{1 + r.IntN(40), 1 + r.IntN(60), 1}
+	got, n := composedStep(t, with, text, policy, sizes)
+	want, _ := composedStep(t, without, text, policy, sizes)
+	for key, w := range want {
+		if !sameBits(got[key], w) {
+			t.Fatalf("%s: seed %d under %s, %v: %s differs from the passes over blocks\n%s", with.Name(), seed, policy.Name, sizes, key, text)
+		}
+	}
+	if exact && policy.Name == passes.F32().Name {
+		l := runtimetest.Load(t, cpu.OpenPath(without, 1), fusedGraph(t, text, policy, lower.CPU.Caps(), sizes[0], sizes[1], sizes[2]), 1)
+		for key, w := range l.Want(t, composedFeeds(l.Graph)) {
 			if !sameBits(got[key], w) {
-				t.Fatalf("seed %d under %s, %v: %s differs from the passes over blocks\n%s", seed, policy.Name, sizes, key, text)
-			}
-		}
-		if exact && policy.Name == passes.F32().Name {
-			l := runtimetest.Load(t, cpu.OpenPath(without, 1), fusedGraph(t, text, policy, lower.CPU.Caps(), sizes[0], sizes[1], sizes[2]), 1)
-			for key, w := range l.Want(t, composedFeeds(l.Graph)) {
-				if !sameBits(got[key], w) {
-					t.Fatalf("seed %d, %v: %s differs from the evaluator\n%s", seed, sizes, key, text)
-				}
+				t.Fatalf("%s: seed %d, %v: %s differs from the evaluator\n%s", with.Name(), seed, sizes, key, text)
 			}
 		}
 	}
-	if composed < *randomClusters/2 {
-		t.Errorf("%d of %d random graphs have composed kernels", composed, *randomClusters)
-	}
+	return n
 }
 
 var randomClusters = flag.Int("random-clusters", 40, "graphs that TestRandomClusters tries")
 
 // TestComposedClusters compares clusters whose kernels are composed at load with the passes over blocks, to the bit.
 func TestComposedClusters(t *testing.T) {
-	with, without := pathWith(t, ""), pathWith(t, "off")
-	for name, text := range composedGraphs {
-		for _, policy := range []passes.Policy{passes.F32(), passes.MixedF16(), passes.MixedBF16()} {
-			for _, sizes := range [][3]int{{75, 40, 136}, {3, 900, 300}, {1, 1, 2}} {
-				got, n := composedStep(t, with, text, policy, sizes)
-				want, none := composedStep(t, without, text, policy, sizes)
-				if none != 0 || n == 0 && sizes[1] > 16 {
-					t.Errorf("%s under %s: %d kernels are composed, and %d with AMPC_COMPOSE=off", name, policy.Name, n, none)
-				}
-				for key, w := range want {
-					if !sameBits(got[key], w) {
-						t.Errorf("%s under %s, %v: %s differs from the passes over blocks", name, policy.Name, sizes, key)
+	for _, path := range composing(t) {
+		with, without := pathWith(t, path, ""), pathWith(t, path, "off")
+		for name, text := range composedGraphs {
+			for _, policy := range []passes.Policy{passes.F32(), passes.MixedF16(), passes.MixedBF16()} {
+				for _, sizes := range [][3]int{{75, 40, 136}, {3, 900, 300}, {1, 1, 2}} {
+					got, n := composedStep(t, with, text, policy, sizes)
+					want, none := composedStep(t, without, text, policy, sizes)
+					if none != 0 || n == 0 && sizes[1] > 16 {
+						t.Errorf("%s: %s under %s: %d kernels are composed, and %d with AMPC_COMPOSE=off", path, name, policy.Name, n, none)
+					}
+					for key, w := range want {
+						if !sameBits(got[key], w) {
+							t.Errorf("%s: %s under %s, %v: %s differs from the passes over blocks", path, name, policy.Name, sizes, key)
+						}
 					}
 				}
 			}
@@ -291,28 +311,31 @@ func TestComposedClusters(t *testing.T) {
 
 // BenchmarkComposed times the elementwise clusters of steps, composed and in passes over blocks, turn by turn.
 func BenchmarkComposed(b *testing.B) {
-	with, without := pathWith(b, ""), pathWith(b, "off")
-	for _, name := range slices.Sorted(maps.Keys(composedGraphs)) {
-		for _, policy := range []passes.Policy{passes.F32(), passes.MixedBF16()} {
-			b.Run(name+"/"+policy.Name, func(b *testing.B) {
-				var steps [2]func() time.Duration
-				for i, p := range []*kern.Path{with, without} {
-					backend := cpu.OpenPath(p, 1)
-					defer backend.Close()
-					l := runtimetest.Load(b, backend, fusedGraph(b, composedGraphs[name], policy, lower.CPU.Caps(), 32, 1024, 64), 1)
-					steps[i] = clusterTime(b, l)
-				}
-				best := [2]time.Duration{math.MaxInt64, math.MaxInt64}
-				for b.Loop() {
-					for i, step := range steps {
-						best[i] = min(best[i], step())
-					}
-				}
-				b.ReportMetric(float64(best[1])/float64(best[0]), "of-passes")
-				b.ReportMetric(float64(best[0].Nanoseconds())/32/1024, "ns/element")
-			})
+	for _, path := range composing(b) {
+		for _, name := range slices.Sorted(maps.Keys(composedGraphs)) {
+			for _, policy := range []passes.Policy{passes.F32(), passes.MixedBF16()} {
+				b.Run(path+"/"+name+"/"+policy.Name, func(b *testing.B) { benchmarkComposed(b, path, composedGraphs[name], policy) })
+			}
 		}
 	}
+}
+
+func benchmarkComposed(b *testing.B, path, text string, policy passes.Policy) {
+	var steps [2]func() time.Duration
+	for i, compose := range []string{"", "off"} {
+		backend := cpu.OpenPath(pathWith(b, path, compose), 1)
+		defer backend.Close()
+		l := runtimetest.Load(b, backend, fusedGraph(b, text, policy, lower.CPU.Caps(), 32, 1024, 64), 1)
+		steps[i] = clusterTime(b, l)
+	}
+	best := [2]time.Duration{math.MaxInt64, math.MaxInt64}
+	for b.Loop() {
+		for i, step := range steps {
+			best[i] = min(best[i], step())
+		}
+	}
+	b.ReportMetric(float64(best[1])/float64(best[0]), "of-passes")
+	b.ReportMetric(float64(best[0].Nanoseconds())/32/1024, "ns/element")
 }
 
 // clusterTime runs a step and returns the time of its clusters.

@@ -4,45 +4,45 @@ package kern
 
 import "ampc/internal/x86"
 
-// bodies are the primitives that have one, by name; bfloat, the bits of a bf16 in the upper half of each lane; and low23
-// and low24, the low bits of an integer as a float.
-var bodies = map[string]body{
-	"neg": {[]uint32{0x80000000}, []bodyOp{
+// bodiesAVX512 are the primitives that have one, by name; bfloat, the bits of a bf16 in the upper half of each lane; and
+// low23 and low24, the low bits of an integer as a float.
+var bodiesAVX512 = map[string]body{
+	"neg": {consts: []uint32{0x80000000}, ops: []bodyOp{
 		{x86.VXORPS, -1, 0, -2, -1, 0},
 	}},
-	"abs": {[]uint32{0x80000000}, []bodyOp{
+	"abs": {consts: []uint32{0x80000000}, ops: []bodyOp{
 		{x86.VANDNPS, -1, -2, 0, -1, 0},
 	}},
-	"sqrt": {[]uint32{}, []bodyOp{
+	"sqrt": {consts: []uint32{}, ops: []bodyOp{
 		{x86.VSQRTPS, -1, -1, 0, -1, 0},
 	}},
-	"floor": {[]uint32{}, []bodyOp{
+	"floor": {consts: []uint32{}, ops: []bodyOp{
 		{x86.VRNDSCALEPS, -1, -1, 0, -1, 1},
 	}},
-	"ceil": {[]uint32{}, []bodyOp{
+	"ceil": {consts: []uint32{}, ops: []bodyOp{
 		{x86.VRNDSCALEPS, -1, -1, 0, -1, 2},
 	}},
-	"rint": {[]uint32{}, []bodyOp{
+	"rint": {consts: []uint32{}, ops: []bodyOp{
 		{x86.VRNDSCALEPS, -1, -1, 0, -1, 0},
 	}},
-	"not": {[]uint32{0x00000000, 0x3f800000}, []bodyOp{
+	"not": {consts: []uint32{0x00000000, 0x3f800000}, ops: []bodyOp{
 		{x86.VCMPPS, -1, 0, -2, -1, 0},
 		{x86.VMOVAPS, -1, -1, -3, 1, 0},
 	}},
-	"isnan": {[]uint32{0x3f800000}, []bodyOp{
+	"isnan": {consts: []uint32{0x3f800000}, ops: []bodyOp{
 		{x86.VCMPPS, -1, 0, 0, -1, 3},
 		{x86.VMOVAPS, -1, -1, -2, 1, 0},
 	}},
-	"isinf": {[]uint32{0x80000000, 0x7f800000, 0x3f800000}, []bodyOp{
+	"isinf": {consts: []uint32{0x80000000, 0x7f800000, 0x3f800000}, ops: []bodyOp{
 		{x86.VANDNPS, -1, -2, 0, -1, 0},
 		{x86.VCMPPS, -1, 1, -3, -1, 0},
 		{x86.VMOVAPS, -1, -1, -4, 2, 0},
 	}},
-	"roundf16": {[]uint32{}, []bodyOp{
+	"roundf16": {consts: []uint32{}, ops: []bodyOp{
 		{x86.VCVTPS2PH, -1, -1, 0, -1, 0},
 		{x86.VCVTPH2PS, -1, -1, 1, -1, 0},
 	}},
-	"roundbf16": {[]uint32{0x00007fff, 0x00010000, 0x00000001, 0x00400000}, []bodyOp{
+	"roundbf16": {consts: []uint32{0x00007fff, 0x00010000, 0x00000001, 0x00400000}, ops: []bodyOp{
 		{x86.VPADDD, -1, 0, -2, -1, 0},
 		{x86.VPTESTMD, -1, 0, -3, -1, 0},
 		{x86.VPADDD, 1, 1, -4, 2, 0},
@@ -51,7 +51,7 @@ var bodies = map[string]body{
 		{x86.VPSRLD, -1, -1, 5, -1, 16},
 		{x86.VPSLLD, -1, -1, 6, -1, 16},
 	}},
-	"exp": {[]uint32{0x42b20000, 0xc2d00000, 0x3fb8aa3b, 0x3f318000, 0xb95e8083, 0x39506967, 0x3ab743ce, 0x3c088908, 0x3d2aa9c1, 0x3e2aaaaa, 0x3f000000, 0x3f800000}, []bodyOp{
+	"exp": {consts: []uint32{0x42b20000, 0xc2d00000, 0x3fb8aa3b, 0x3f318000, 0xb95e8083, 0x39506967, 0x3ab743ce, 0x3c088908, 0x3d2aa9c1, 0x3e2aaaaa, 0x3f000000, 0x3f800000}, ops: []bodyOp{
 		{x86.VMINPS, -1, -2, 0, -1, 0},
 		{x86.VMAXPS, -1, -3, 1, -1, 0},
 		{x86.VMULPS, -1, 2, -4, -1, 0},
@@ -68,7 +68,7 @@ var bodies = map[string]body{
 		{x86.VADDPS, -1, 13, -13, -1, 0},
 		{x86.VSCALEFPS, -1, 14, 4, -1, 0},
 	}},
-	"expm1": {[]uint32{0x42b20000, 0xc1c80000, 0x3fb8aa3b, 0x3f318000, 0xb95e8083, 0x39506967, 0x3ab743ce, 0x3c088908, 0x3d2aa9c1, 0x3e2aaaaa, 0x3f000000, 0x80000000, 0x33800000}, []bodyOp{
+	"expm1": {consts: []uint32{0x42b20000, 0xc1c80000, 0x3fb8aa3b, 0x3f318000, 0xb95e8083, 0x39506967, 0x3ab743ce, 0x3c088908, 0x3d2aa9c1, 0x3e2aaaaa, 0x3f000000, 0x80000000, 0x33800000}, ops: []bodyOp{
 		{x86.VMINPS, -1, -2, 0, -1, 0},
 		{x86.VMAXPS, -1, -3, 1, -1, 0},
 		{x86.VMULPS, -1, 2, -4, -1, 0},
@@ -90,7 +90,7 @@ var bodies = map[string]body{
 		{x86.VADDPS, -1, 16, 16, -1, 0},
 		{x86.VBLENDMPS, -1, 19, 0, 18, 0},
 	}},
-	"log": {[]uint32{0x00800000, 0x4b000000, 0xc1b80000, 0x3f3504f3, 0x3f800000, 0x3d9021bb, 0xbdebd1b8, 0x3def251a, 0xbdfe5d4f, 0x3e11e9bf, 0xbe2aae50, 0x3e4cceac, 0xbe7ffffc, 0x3eaaaaaa, 0xb95e8083, 0x3f000000, 0x3f318000, 0x7f800000, 0x00000000, 0x7fc00000, 0xff800000}, []bodyOp{
+	"log": {consts: []uint32{0x00800000, 0x4b000000, 0xc1b80000, 0x3f3504f3, 0x3f800000, 0x3d9021bb, 0xbdebd1b8, 0x3def251a, 0xbdfe5d4f, 0x3e11e9bf, 0xbe2aae50, 0x3e4cceac, 0xbe7ffffc, 0x3eaaaaaa, 0xb95e8083, 0x3f000000, 0x3f318000, 0x7f800000, 0x00000000, 0x7fc00000, 0xff800000}, ops: []bodyOp{
 		{x86.VCMPPS, -1, 0, -2, -1, 17},
 		{x86.VMULPS, -1, 0, -3, -1, 0},
 		{x86.VBLENDMPS, -1, 0, 2, 1, 0},
@@ -124,7 +124,7 @@ var bodies = map[string]body{
 		{x86.VCMPPS, -1, 0, -20, -1, 0},
 		{x86.VBLENDMPS, -1, 30, -22, 31, 0},
 	}},
-	"log1p": {[]uint32{0x3f800000, 0x4b800000, 0x00000000, 0x00800000, 0x4b000000, 0xc1b80000, 0x3f3504f3, 0x3d9021bb, 0xbdebd1b8, 0x3def251a, 0xbdfe5d4f, 0x3e11e9bf, 0xbe2aae50, 0x3e4cceac, 0xbe7ffffc, 0x3eaaaaaa, 0xb95e8083, 0x3f000000, 0x3f318000, 0x7f800000, 0x7fc00000, 0xff800000, 0x80000000, 0x33800000}, []bodyOp{
+	"log1p": {consts: []uint32{0x3f800000, 0x4b800000, 0x00000000, 0x00800000, 0x4b000000, 0xc1b80000, 0x3f3504f3, 0x3d9021bb, 0xbdebd1b8, 0x3def251a, 0xbdfe5d4f, 0x3e11e9bf, 0xbe2aae50, 0x3e4cceac, 0xbe7ffffc, 0x3eaaaaaa, 0xb95e8083, 0x3f000000, 0x3f318000, 0x7f800000, 0x7fc00000, 0xff800000, 0x80000000, 0x33800000}, ops: []bodyOp{
 		{x86.VADDPS, -1, 0, -2, -1, 0},
 		{x86.VSUBPS, -1, 1, -2, -1, 0},
 		{x86.VSUBPS, -1, 0, 2, -1, 0},
@@ -170,7 +170,7 @@ var bodies = map[string]body{
 		{x86.VCMPPS, -1, 42, -25, -1, 17},
 		{x86.VBLENDMPS, -1, 41, 0, 43, 0},
 	}},
-	"tanh": {[]uint32{0xbbbaf0ea, 0x3ca9134e, 0xbd5c1e2d, 0x3e088393, 0xbeaaaa99, 0x80000000, 0x42b20000, 0xc2d00000, 0x3fb8aa3b, 0x3f318000, 0xb95e8083, 0x39506967, 0x3ab743ce, 0x3c088908, 0x3d2aa9c1, 0x3e2aaaaa, 0x3f000000, 0x3f800000, 0x40000000, 0x3f200000}, []bodyOp{
+	"tanh": {consts: []uint32{0xbbbaf0ea, 0x3ca9134e, 0xbd5c1e2d, 0x3e088393, 0xbeaaaa99, 0x80000000, 0x42b20000, 0xc2d00000, 0x3fb8aa3b, 0x3f318000, 0xb95e8083, 0x39506967, 0x3ab743ce, 0x3c088908, 0x3d2aa9c1, 0x3e2aaaaa, 0x3f000000, 0x3f800000, 0x40000000, 0x3f200000}, ops: []bodyOp{
 		{x86.VMULPS, -1, 0, 0, -1, 0},
 		{x86.VFMADD213PS, -2, 1, -3, -1, 0},
 		{x86.VFMADD213PS, 2, 1, -4, -1, 0},
@@ -203,7 +203,7 @@ var bodies = map[string]body{
 		{x86.VANDPS, -1, 0, -7, -1, 0},
 		{x86.VORPS, -1, 29, 30, -1, 0},
 	}},
-	"erf": {[]uint32{0x80000000, 0x40800000, 0x39a1db13, 0xbb97fc11, 0x3d074362, 0xbe1b8162, 0xbf6aca30, 0xbfd065a6, 0x3aaddd02, 0x3c1e7544, 0x3d635baa, 0x3e75fcde, 0x3f317215, 0x3f800000, 0x3f6d8000, 0xba1c7000, 0x3ba38d2c, 0xbcdb48d9, 0x3de70e22, 0xbec09380, 0x3e0375d4}, []bodyOp{
+	"erf": {consts: []uint32{0x80000000, 0x40800000, 0x39a1db13, 0xbb97fc11, 0x3d074362, 0xbe1b8162, 0xbf6aca30, 0xbfd065a6, 0x3aaddd02, 0x3c1e7544, 0x3d635baa, 0x3e75fcde, 0x3f317215, 0x3f800000, 0x3f6d8000, 0xba1c7000, 0x3ba38d2c, 0xbcdb48d9, 0x3de70e22, 0xbec09380, 0x3e0375d4}, ops: []bodyOp{
 		{x86.VANDNPS, -1, -2, 0, -1, 0},
 		{x86.VMINPS, -1, -3, 1, -1, 0},
 		{x86.VFMADD213PS, -4, 2, -5, -1, 0},
@@ -233,19 +233,19 @@ var bodies = map[string]body{
 		{x86.VFMADD213PS, 26, 0, 0, -1, 0},
 		{x86.VBLENDMPS, -1, 27, 19, 20, 0},
 	}},
-	"add": {[]uint32{}, []bodyOp{
+	"add": {consts: []uint32{}, ops: []bodyOp{
 		{x86.VADDPS, -1, 0, 1, -1, 0},
 	}},
-	"sub": {[]uint32{}, []bodyOp{
+	"sub": {consts: []uint32{}, ops: []bodyOp{
 		{x86.VSUBPS, -1, 0, 1, -1, 0},
 	}},
-	"mul": {[]uint32{}, []bodyOp{
+	"mul": {consts: []uint32{}, ops: []bodyOp{
 		{x86.VMULPS, -1, 0, 1, -1, 0},
 	}},
-	"div": {[]uint32{}, []bodyOp{
+	"div": {consts: []uint32{}, ops: []bodyOp{
 		{x86.VDIVPS, -1, 0, 1, -1, 0},
 	}},
-	"min": {[]uint32{}, []bodyOp{
+	"min": {consts: []uint32{}, ops: []bodyOp{
 		{x86.VMINPS, -1, 0, 1, -1, 0},
 		{x86.VMINPS, -1, 1, 0, -1, 0},
 		{x86.VORPS, -1, 2, 3, -1, 0},
@@ -253,7 +253,7 @@ var bodies = map[string]body{
 		{x86.VADDPS, -1, 0, 1, -1, 0},
 		{x86.VBLENDMPS, -1, 4, 6, 5, 0},
 	}},
-	"max": {[]uint32{}, []bodyOp{
+	"max": {consts: []uint32{}, ops: []bodyOp{
 		{x86.VMAXPS, -1, 0, 1, -1, 0},
 		{x86.VMAXPS, -1, 1, 0, -1, 0},
 		{x86.VANDPS, -1, 2, 3, -1, 0},
@@ -261,53 +261,393 @@ var bodies = map[string]body{
 		{x86.VADDPS, -1, 0, 1, -1, 0},
 		{x86.VBLENDMPS, -1, 4, 6, 5, 0},
 	}},
-	"eq": {[]uint32{0x3f800000}, []bodyOp{
+	"eq": {consts: []uint32{0x3f800000}, ops: []bodyOp{
 		{x86.VCMPPS, -1, 0, 1, -1, 0},
 		{x86.VMOVAPS, -1, -1, -2, 2, 0},
 	}},
-	"ne": {[]uint32{0x3f800000}, []bodyOp{
+	"ne": {consts: []uint32{0x3f800000}, ops: []bodyOp{
 		{x86.VCMPPS, -1, 0, 1, -1, 4},
 		{x86.VMOVAPS, -1, -1, -2, 2, 0},
 	}},
-	"lt": {[]uint32{0x3f800000}, []bodyOp{
+	"lt": {consts: []uint32{0x3f800000}, ops: []bodyOp{
 		{x86.VCMPPS, -1, 0, 1, -1, 17},
 		{x86.VMOVAPS, -1, -1, -2, 2, 0},
 	}},
-	"le": {[]uint32{0x3f800000}, []bodyOp{
+	"le": {consts: []uint32{0x3f800000}, ops: []bodyOp{
 		{x86.VCMPPS, -1, 0, 1, -1, 18},
 		{x86.VMOVAPS, -1, -1, -2, 2, 0},
 	}},
-	"and": {[]uint32{0x00000000, 0x3f800000}, []bodyOp{
+	"and": {consts: []uint32{0x00000000, 0x3f800000}, ops: []bodyOp{
 		{x86.VCMPPS, -1, 0, -2, -1, 4},
 		{x86.VCMPPS, -1, 1, -2, -1, 4},
 		{x86.VMOVAPS, -1, -1, -3, 3, 0},
 		{x86.VMOVAPS, -1, -1, 4, 2, 0},
 	}},
-	"or": {[]uint32{0x00000000, 0x3f800000}, []bodyOp{
+	"or": {consts: []uint32{0x00000000, 0x3f800000}, ops: []bodyOp{
 		{x86.VCMPPS, -1, 0, -2, -1, 4},
 		{x86.VCMPPS, -1, 1, -2, -1, 4},
 		{x86.VMOVAPS, -1, -1, -3, 3, 0},
 		{x86.VBLENDMPS, -1, 4, -3, 2, 0},
 	}},
-	"fma": {[]uint32{}, []bodyOp{
+	"fma": {consts: []uint32{}, ops: []bodyOp{
 		{x86.VFMADD213PS, 0, 1, 2, -1, 0},
 	}},
-	"select": {[]uint32{0x00000000}, []bodyOp{
+	"select": {consts: []uint32{0x00000000}, ops: []bodyOp{
 		{x86.VCMPPS, -1, 0, -2, -1, 4},
 		{x86.VBLENDMPS, -1, 2, 1, 3, 0},
 	}},
-	"bfloat": {[]uint32{0x00007fff, 0x00010000, 0x00000001, 0x00400000}, []bodyOp{
+	"bfloat": {consts: []uint32{0x00007fff, 0x00010000, 0x00000001, 0x00400000}, ops: []bodyOp{
 		{x86.VPADDD, -1, 0, -2, -1, 0},
 		{x86.VPTESTMD, -1, 0, -3, -1, 0},
 		{x86.VPADDD, 1, 1, -4, 2, 0},
 		{x86.VCMPPS, -1, 0, 0, -1, 3},
 		{x86.VPORD, 3, 0, -5, 4, 0},
 	}},
-	"low23": {[]uint32{0x007fffff}, []bodyOp{
+	"low23": {consts: []uint32{0x007fffff}, ops: []bodyOp{
 		{x86.VANDPS, -1, 0, -2, -1, 0},
 		{x86.VCVTDQ2PS, -1, -1, 1, -1, 0},
 	}},
-	"low24": {[]uint32{0x00ffffff}, []bodyOp{
+	"low24": {consts: []uint32{0x00ffffff}, ops: []bodyOp{
+		{x86.VANDPS, -1, 0, -2, -1, 0},
+		{x86.VCVTDQ2PS, -1, -1, 1, -1, 0},
+	}},
+}
+
+// bodiesAVX2 are the primitives that have one, by name; bfloat, the bits of a bf16 in the upper half of each lane; and
+// low23 and low24, the low bits of an integer as a float.
+var bodiesAVX2 = map[string]body{
+	"neg": {consts: []uint32{0x80000000}, ops: []bodyOp{
+		{x86.VXORPS, -1, 0, -2, -1, 0},
+	}},
+	"abs": {consts: []uint32{0x80000000}, ops: []bodyOp{
+		{x86.VANDNPS, -1, -2, 0, -1, 0},
+	}},
+	"sqrt": {consts: []uint32{}, ops: []bodyOp{
+		{x86.VSQRTPS, -1, -1, 0, -1, 0},
+	}},
+	"floor": {consts: []uint32{}, ops: []bodyOp{
+		{x86.VROUNDPS, -1, -1, 0, -1, 1},
+	}},
+	"ceil": {consts: []uint32{}, ops: []bodyOp{
+		{x86.VROUNDPS, -1, -1, 0, -1, 2},
+	}},
+	"rint": {consts: []uint32{}, ops: []bodyOp{
+		{x86.VROUNDPS, -1, -1, 0, -1, 0},
+	}},
+	"not": {consts: []uint32{0x00000000, 0x3f800000}, ops: []bodyOp{
+		{x86.VCMPPS, -1, 0, -2, -1, 0},
+		{x86.VANDPS, -1, 1, -3, -1, 0},
+	}},
+	"isnan": {consts: []uint32{0x3f800000}, ops: []bodyOp{
+		{x86.VCMPPS, -1, 0, 0, -1, 3},
+		{x86.VANDPS, -1, 1, -2, -1, 0},
+	}},
+	"isinf": {consts: []uint32{0x80000000, 0x7f800000, 0x3f800000}, ops: []bodyOp{
+		{x86.VANDNPS, -1, -2, 0, -1, 0},
+		{x86.VCMPPS, -1, 1, -3, -1, 0},
+		{x86.VANDPS, -1, 2, -4, -1, 0},
+	}},
+	"roundf16": {consts: []uint32{}, ops: []bodyOp{
+		{x86.VCVTPS2PH, -1, -1, 0, -1, 0},
+		{x86.VCVTPH2PS, -1, -1, 1, -1, 0},
+	}},
+	"roundbf16": {consts: []uint32{0x00007fff, 0x00000001, 0x00400000}, ops: []bodyOp{
+		{x86.VPADDD, -1, 0, -2, -1, 0},
+		{x86.VPSRLD, -1, -1, 0, -1, 16},
+		{x86.VANDPS, -1, 2, -3, -1, 0},
+		{x86.VPADDD, -1, 1, 3, -1, 0},
+		{x86.VCMPPS, -1, 0, 0, -1, 3},
+		{x86.VORPS, -1, 0, -4, -1, 0},
+		{x86.VBLENDVPS, -1, 4, 6, 5, 0},
+		{x86.VPSRLD, -1, -1, 7, -1, 16},
+		{x86.VPSLLD, -1, -1, 8, -1, 16},
+	}},
+	"exp": {consts: []uint32{0x42b20000, 0xc2d00000, 0x3fb8aa3b, 0x3f318000, 0xb95e8083, 0x39506967, 0x3ab743ce, 0x3c088908, 0x3d2aa9c1, 0x3e2aaaaa, 0x3f000000, 0x3f800000, 0x0000007f}, ops: []bodyOp{
+		{x86.VMINPS, -1, -2, 0, -1, 0},
+		{x86.VMAXPS, -1, -3, 1, -1, 0},
+		{x86.VMULPS, -1, 2, -4, -1, 0},
+		{x86.VROUNDPS, -1, -1, 3, -1, 0},
+		{x86.VFNMADD231PS, 2, 4, -5, -1, 0},
+		{x86.VFNMADD231PS, 5, 4, -6, -1, 0},
+		{x86.VFMADD213PS, -7, 6, -8, -1, 0},
+		{x86.VFMADD213PS, 7, 6, -9, -1, 0},
+		{x86.VFMADD213PS, 8, 6, -10, -1, 0},
+		{x86.VFMADD213PS, 9, 6, -11, -1, 0},
+		{x86.VFMADD213PS, 10, 6, -12, -1, 0},
+		{x86.VMULPS, -1, 6, 6, -1, 0},
+		{x86.VFMADD213PS, 11, 12, 6, -1, 0},
+		{x86.VADDPS, -1, 13, -13, -1, 0},
+		{x86.VCVTPS2DQ, -1, -1, 4, -1, 0},
+		{x86.VPSRAD, -1, -1, 15, -1, 1},
+		{x86.VPSUBD, -1, 15, 16, -1, 0},
+		{x86.VPADDD, -1, 16, -14, -1, 0},
+		{x86.VPSLLD, -1, -1, 18, -1, 23},
+		{x86.VMULPS, -1, 14, 19, -1, 0},
+		{x86.VPADDD, -1, 17, -14, -1, 0},
+		{x86.VPSLLD, -1, -1, 21, -1, 23},
+		{x86.VMULPS, -1, 20, 22, -1, 0},
+	}},
+	"expm1": {consts: []uint32{0x42b20000, 0xc1c80000, 0x3fb8aa3b, 0x3f318000, 0xb95e8083, 0x39506967, 0x3ab743ce, 0x3c088908, 0x3d2aa9c1, 0x3e2aaaaa, 0x3f000000, 0x0000007f, 0x80000000, 0x33800000}, ops: []bodyOp{
+		{x86.VMINPS, -1, -2, 0, -1, 0},
+		{x86.VMAXPS, -1, -3, 1, -1, 0},
+		{x86.VMULPS, -1, 2, -4, -1, 0},
+		{x86.VROUNDPS, -1, -1, 3, -1, 0},
+		{x86.VFNMADD231PS, 2, 4, -5, -1, 0},
+		{x86.VFNMADD231PS, 5, 4, -6, -1, 0},
+		{x86.VFMADD213PS, -7, 6, -8, -1, 0},
+		{x86.VFMADD213PS, 7, 6, -9, -1, 0},
+		{x86.VFMADD213PS, 8, 6, -10, -1, 0},
+		{x86.VFMADD213PS, 9, 6, -11, -1, 0},
+		{x86.VFMADD213PS, 10, 6, -12, -1, 0},
+		{x86.VMULPS, -1, 6, 6, -1, 0},
+		{x86.VFMADD213PS, 11, 12, 6, -1, 0},
+		{x86.VCVTPS2DQ, -1, -1, 4, -1, 0},
+		{x86.VPSRAD, -1, -1, 14, -1, 1},
+		{x86.VPSUBD, -1, 14, 15, -1, 0},
+		{x86.VPADDD, -1, 15, -13, -1, 0},
+		{x86.VPSLLD, -1, -1, 17, -1, 23},
+		{x86.VMULPS, -1, -12, 18, -1, 0},
+		{x86.VPADDD, -1, 16, -13, -1, 0},
+		{x86.VPSLLD, -1, -1, 20, -1, 23},
+		{x86.VMULPS, -1, 19, 21, -1, 0},
+		{x86.VSUBPS, -1, 22, -12, -1, 0},
+		{x86.VFMADD231PS, 23, 22, 13, -1, 0},
+		{x86.VANDNPS, -1, -14, 0, -1, 0},
+		{x86.VCMPPS, -1, 25, -15, -1, 17},
+		{x86.VADDPS, -1, 24, 24, -1, 0},
+		{x86.VBLENDVPS, -1, 27, 0, 26, 0},
+	}},
+	"log": {consts: []uint32{0x00800000, 0x4b000000, 0xc1b80000, 0x3f3504f3, 0x3f800000, 0x3d9021bb, 0xbdebd1b8, 0x3def251a, 0xbdfe5d4f, 0x3e11e9bf, 0xbe2aae50, 0x3e4cceac, 0xbe7ffffc, 0x3eaaaaaa, 0xb95e8083, 0x3f000000, 0x3f318000, 0x7f800000, 0x00000000, 0x7fc00000, 0xff800000}, ops: []bodyOp{
+		{x86.VCMPPS, -1, 0, -2, -1, 17},
+		{x86.VMULPS, -1, 0, -3, -1, 0},
+		{x86.VBLENDVPS, -1, 0, 2, 1, 0},
+		{x86.VANDPS, -1, 1, -4, -1, 0},
+		{x86.VPSUBD, -1, 3, -5, -1, 0},
+		{x86.VPSRAD, -1, -1, 5, -1, 23},
+		{x86.VCVTDQ2PS, -1, -1, 6, -1, 0},
+		{x86.VADDPS, -1, 7, 4, -1, 0},
+		{x86.VPSLLD, -1, -1, 6, -1, 23},
+		{x86.VPSUBD, -1, 3, 9, -1, 0},
+		{x86.VSUBPS, -1, 10, -6, -1, 0},
+		{x86.VFMADD213PS, -7, 11, -8, -1, 0},
+		{x86.VFMADD213PS, 12, 11, -9, -1, 0},
+		{x86.VFMADD213PS, 13, 11, -10, -1, 0},
+		{x86.VFMADD213PS, 14, 11, -11, -1, 0},
+		{x86.VFMADD213PS, 15, 11, -12, -1, 0},
+		{x86.VFMADD213PS, 16, 11, -13, -1, 0},
+		{x86.VFMADD213PS, 17, 11, -14, -1, 0},
+		{x86.VFMADD213PS, 18, 11, -15, -1, 0},
+		{x86.VMULPS, -1, 11, 11, -1, 0},
+		{x86.VMULPS, -1, 19, 11, -1, 0},
+		{x86.VMULPS, -1, 21, 20, -1, 0},
+		{x86.VFMADD231PS, 22, 8, -16, -1, 0},
+		{x86.VFNMADD231PS, 23, 20, -17, -1, 0},
+		{x86.VADDPS, -1, 24, 11, -1, 0},
+		{x86.VFMADD231PS, 25, 8, -18, -1, 0},
+		{x86.VCMPPS, -1, 0, -19, -1, 0},
+		{x86.VBLENDVPS, -1, 26, 0, 27, 0},
+		{x86.VCMPPS, -1, 0, -20, -1, 25},
+		{x86.VBLENDVPS, -1, 28, -21, 29, 0},
+		{x86.VCMPPS, -1, 0, -20, -1, 0},
+		{x86.VBLENDVPS, -1, 30, -22, 31, 0},
+	}},
+	"log1p": {consts: []uint32{0x3f800000, 0x4b800000, 0x00000000, 0x00800000, 0x4b000000, 0xc1b80000, 0x3f3504f3, 0x3d9021bb, 0xbdebd1b8, 0x3def251a, 0xbdfe5d4f, 0x3e11e9bf, 0xbe2aae50, 0x3e4cceac, 0xbe7ffffc, 0x3eaaaaaa, 0xb95e8083, 0x3f000000, 0x3f318000, 0x7f800000, 0x7fc00000, 0xff800000, 0x80000000, 0x33800000}, ops: []bodyOp{
+		{x86.VADDPS, -1, 0, -2, -1, 0},
+		{x86.VSUBPS, -1, 1, -2, -1, 0},
+		{x86.VSUBPS, -1, 0, 2, -1, 0},
+		{x86.VDIVPS, -1, 3, 1, -1, 0},
+		{x86.VCMPPS, -1, 1, -3, -1, 17},
+		{x86.VANDPS, -1, 5, 4, -1, 0},
+		{x86.VCMPPS, -1, 1, -4, -1, 30},
+		{x86.VANDPS, -1, 7, 6, -1, 0},
+		{x86.VCMPPS, -1, 1, -5, -1, 17},
+		{x86.VMULPS, -1, 1, -6, -1, 0},
+		{x86.VBLENDVPS, -1, 1, 10, 9, 0},
+		{x86.VANDPS, -1, 9, -7, -1, 0},
+		{x86.VPSUBD, -1, 11, -8, -1, 0},
+		{x86.VPSRAD, -1, -1, 13, -1, 23},
+		{x86.VCVTDQ2PS, -1, -1, 14, -1, 0},
+		{x86.VADDPS, -1, 15, 12, -1, 0},
+		{x86.VPSLLD, -1, -1, 14, -1, 23},
+		{x86.VPSUBD, -1, 11, 17, -1, 0},
+		{x86.VSUBPS, -1, 18, -2, -1, 0},
+		{x86.VFMADD213PS, -9, 19, -10, -1, 0},
+		{x86.VFMADD213PS, 20, 19, -11, -1, 0},
+		{x86.VFMADD213PS, 21, 19, -12, -1, 0},
+		{x86.VFMADD213PS, 22, 19, -13, -1, 0},
+		{x86.VFMADD213PS, 23, 19, -14, -1, 0},
+		{x86.VFMADD213PS, 24, 19, -15, -1, 0},
+		{x86.VFMADD213PS, 25, 19, -16, -1, 0},
+		{x86.VFMADD213PS, 26, 19, -17, -1, 0},
+		{x86.VMULPS, -1, 19, 19, -1, 0},
+		{x86.VMULPS, -1, 27, 19, -1, 0},
+		{x86.VMULPS, -1, 29, 28, -1, 0},
+		{x86.VFMADD231PS, 30, 16, -18, -1, 0},
+		{x86.VFNMADD231PS, 31, 28, -19, -1, 0},
+		{x86.VADDPS, -1, 32, 19, -1, 0},
+		{x86.VFMADD231PS, 33, 16, -20, -1, 0},
+		{x86.VCMPPS, -1, 1, -21, -1, 0},
+		{x86.VBLENDVPS, -1, 34, 1, 35, 0},
+		{x86.VCMPPS, -1, 1, -4, -1, 25},
+		{x86.VBLENDVPS, -1, 36, -22, 37, 0},
+		{x86.VCMPPS, -1, 1, -4, -1, 0},
+		{x86.VBLENDVPS, -1, 38, -23, 39, 0},
+		{x86.VADDPS, -1, 40, 8, -1, 0},
+		{x86.VANDNPS, -1, -24, 0, -1, 0},
+		{x86.VCMPPS, -1, 42, -25, -1, 17},
+		{x86.VBLENDVPS, -1, 41, 0, 43, 0},
+	}},
+	"tanh": {consts: []uint32{0xbbbaf0ea, 0x3ca9134e, 0xbd5c1e2d, 0x3e088393, 0xbeaaaa99, 0x80000000, 0x42b20000, 0xc2d00000, 0x3fb8aa3b, 0x3f318000, 0xb95e8083, 0x39506967, 0x3ab743ce, 0x3c088908, 0x3d2aa9c1, 0x3e2aaaaa, 0x3f000000, 0x3f800000, 0x0000007f, 0x40000000, 0x3f200000}, ops: []bodyOp{
+		{x86.VMULPS, -1, 0, 0, -1, 0},
+		{x86.VFMADD213PS, -2, 1, -3, -1, 0},
+		{x86.VFMADD213PS, 2, 1, -4, -1, 0},
+		{x86.VFMADD213PS, 3, 1, -5, -1, 0},
+		{x86.VFMADD213PS, 4, 1, -6, -1, 0},
+		{x86.VMULPS, -1, 5, 1, -1, 0},
+		{x86.VFMADD213PS, 6, 0, 0, -1, 0},
+		{x86.VANDNPS, -1, -7, 0, -1, 0},
+		{x86.VADDPS, -1, 8, 8, -1, 0},
+		{x86.VMINPS, -1, -8, 9, -1, 0},
+		{x86.VMAXPS, -1, -9, 10, -1, 0},
+		{x86.VMULPS, -1, 11, -10, -1, 0},
+		{x86.VROUNDPS, -1, -1, 12, -1, 0},
+		{x86.VFNMADD231PS, 11, 13, -11, -1, 0},
+		{x86.VFNMADD231PS, 14, 13, -12, -1, 0},
+		{x86.VFMADD213PS, -13, 15, -14, -1, 0},
+		{x86.VFMADD213PS, 16, 15, -15, -1, 0},
+		{x86.VFMADD213PS, 17, 15, -16, -1, 0},
+		{x86.VFMADD213PS, 18, 15, -17, -1, 0},
+		{x86.VFMADD213PS, 19, 15, -18, -1, 0},
+		{x86.VMULPS, -1, 15, 15, -1, 0},
+		{x86.VFMADD213PS, 20, 21, 15, -1, 0},
+		{x86.VADDPS, -1, 22, -19, -1, 0},
+		{x86.VCVTPS2DQ, -1, -1, 13, -1, 0},
+		{x86.VPSRAD, -1, -1, 24, -1, 1},
+		{x86.VPSUBD, -1, 24, 25, -1, 0},
+		{x86.VPADDD, -1, 25, -20, -1, 0},
+		{x86.VPSLLD, -1, -1, 27, -1, 23},
+		{x86.VMULPS, -1, 23, 28, -1, 0},
+		{x86.VPADDD, -1, 26, -20, -1, 0},
+		{x86.VPSLLD, -1, -1, 30, -1, 23},
+		{x86.VMULPS, -1, 29, 31, -1, 0},
+		{x86.VADDPS, -1, 32, -19, -1, 0},
+		{x86.VDIVPS, -1, -21, 33, -1, 0},
+		{x86.VSUBPS, -1, -19, 34, -1, 0},
+		{x86.VCMPPS, -1, 8, -22, -1, 17},
+		{x86.VBLENDVPS, -1, 35, 7, 36, 0},
+		{x86.VANDPS, -1, 0, -7, -1, 0},
+		{x86.VORPS, -1, 37, 38, -1, 0},
+	}},
+	"erf": {consts: []uint32{0x80000000, 0x40800000, 0x39a1db13, 0xbb97fc11, 0x3d074362, 0xbe1b8162, 0xbf6aca30, 0xbfd065a6, 0x3aaddd02, 0x3c1e7544, 0x3d635baa, 0x3e75fcde, 0x3f317215, 0x3f800000, 0x0000007f, 0x3f6d8000, 0xba1c7000, 0x3ba38d2c, 0xbcdb48d9, 0x3de70e22, 0xbec09380, 0x3e0375d4}, ops: []bodyOp{
+		{x86.VANDNPS, -1, -2, 0, -1, 0},
+		{x86.VMINPS, -1, -3, 1, -1, 0},
+		{x86.VFMADD213PS, -4, 2, -5, -1, 0},
+		{x86.VFMADD213PS, 3, 2, -6, -1, 0},
+		{x86.VFMADD213PS, 4, 2, -7, -1, 0},
+		{x86.VFMADD213PS, 5, 2, -8, -1, 0},
+		{x86.VFMADD213PS, 6, 2, -9, -1, 0},
+		{x86.VMULPS, -1, 7, 2, -1, 0},
+		{x86.VROUNDPS, -1, -1, 8, -1, 0},
+		{x86.VSUBPS, -1, 8, 9, -1, 0},
+		{x86.VFMADD213PS, -10, 10, -11, -1, 0},
+		{x86.VFMADD213PS, 11, 10, -12, -1, 0},
+		{x86.VFMADD213PS, 12, 10, -13, -1, 0},
+		{x86.VFMADD213PS, 13, 10, -14, -1, 0},
+		{x86.VFMADD213PS, 14, 10, -15, -1, 0},
+		{x86.VCVTPS2DQ, -1, -1, 9, -1, 0},
+		{x86.VPADDD, -1, 16, -16, -1, 0},
+		{x86.VPSLLD, -1, -1, 17, -1, 23},
+		{x86.VMULPS, -1, 15, 18, -1, 0},
+		{x86.VSUBPS, -1, -15, 19, -1, 0},
+		{x86.VANDPS, -1, 0, -2, -1, 0},
+		{x86.VORPS, -1, 20, 21, -1, 0},
+		{x86.VCMPPS, -1, 2, -17, -1, 30},
+		{x86.VMULPS, -1, 0, 0, -1, 0},
+		{x86.VFMADD213PS, -18, 24, -19, -1, 0},
+		{x86.VFMADD213PS, 25, 24, -20, -1, 0},
+		{x86.VFMADD213PS, 26, 24, -21, -1, 0},
+		{x86.VFMADD213PS, 27, 24, -22, -1, 0},
+		{x86.VFMADD213PS, 28, 24, -23, -1, 0},
+		{x86.VFMADD213PS, 29, 0, 0, -1, 0},
+		{x86.VBLENDVPS, -1, 30, 22, 23, 0},
+	}},
+	"add": {consts: []uint32{}, ops: []bodyOp{
+		{x86.VADDPS, -1, 0, 1, -1, 0},
+	}},
+	"sub": {consts: []uint32{}, ops: []bodyOp{
+		{x86.VSUBPS, -1, 0, 1, -1, 0},
+	}},
+	"mul": {consts: []uint32{}, ops: []bodyOp{
+		{x86.VMULPS, -1, 0, 1, -1, 0},
+	}},
+	"div": {consts: []uint32{}, ops: []bodyOp{
+		{x86.VDIVPS, -1, 0, 1, -1, 0},
+	}},
+	"min": {consts: []uint32{}, ops: []bodyOp{
+		{x86.VMINPS, -1, 0, 1, -1, 0},
+		{x86.VMINPS, -1, 1, 0, -1, 0},
+		{x86.VORPS, -1, 2, 3, -1, 0},
+		{x86.VCMPPS, -1, 0, 1, -1, 3},
+		{x86.VADDPS, -1, 0, 1, -1, 0},
+		{x86.VBLENDVPS, -1, 4, 6, 5, 0},
+	}},
+	"max": {consts: []uint32{}, ops: []bodyOp{
+		{x86.VMAXPS, -1, 0, 1, -1, 0},
+		{x86.VMAXPS, -1, 1, 0, -1, 0},
+		{x86.VANDPS, -1, 2, 3, -1, 0},
+		{x86.VCMPPS, -1, 0, 1, -1, 3},
+		{x86.VADDPS, -1, 0, 1, -1, 0},
+		{x86.VBLENDVPS, -1, 4, 6, 5, 0},
+	}},
+	"eq": {consts: []uint32{0x3f800000}, ops: []bodyOp{
+		{x86.VCMPPS, -1, 0, 1, -1, 0},
+		{x86.VANDPS, -1, 2, -2, -1, 0},
+	}},
+	"ne": {consts: []uint32{0x3f800000}, ops: []bodyOp{
+		{x86.VCMPPS, -1, 0, 1, -1, 4},
+		{x86.VANDPS, -1, 2, -2, -1, 0},
+	}},
+	"lt": {consts: []uint32{0x3f800000}, ops: []bodyOp{
+		{x86.VCMPPS, -1, 0, 1, -1, 17},
+		{x86.VANDPS, -1, 2, -2, -1, 0},
+	}},
+	"le": {consts: []uint32{0x3f800000}, ops: []bodyOp{
+		{x86.VCMPPS, -1, 0, 1, -1, 18},
+		{x86.VANDPS, -1, 2, -2, -1, 0},
+	}},
+	"and": {consts: []uint32{0x00000000, 0x3f800000}, ops: []bodyOp{
+		{x86.VCMPPS, -1, 0, -2, -1, 4},
+		{x86.VCMPPS, -1, 1, -2, -1, 4},
+		{x86.VANDPS, -1, 3, -3, -1, 0},
+		{x86.VANDPS, -1, 2, 4, -1, 0},
+	}},
+	"or": {consts: []uint32{0x00000000, 0x3f800000}, ops: []bodyOp{
+		{x86.VCMPPS, -1, 0, -2, -1, 4},
+		{x86.VCMPPS, -1, 1, -2, -1, 4},
+		{x86.VANDPS, -1, 3, -3, -1, 0},
+		{x86.VBLENDVPS, -1, 4, -3, 2, 0},
+	}},
+	"fma": {consts: []uint32{}, ops: []bodyOp{
+		{x86.VFMADD213PS, 0, 1, 2, -1, 0},
+	}},
+	"select": {consts: []uint32{0x00000000}, ops: []bodyOp{
+		{x86.VCMPPS, -1, 0, -2, -1, 4},
+		{x86.VBLENDVPS, -1, 2, 1, 3, 0},
+	}},
+	"bfloat": {consts: []uint32{0x00007fff, 0x00000001, 0x00400000}, ops: []bodyOp{
+		{x86.VPADDD, -1, 0, -2, -1, 0},
+		{x86.VPSRLD, -1, -1, 0, -1, 16},
+		{x86.VANDPS, -1, 2, -3, -1, 0},
+		{x86.VPADDD, -1, 1, 3, -1, 0},
+		{x86.VCMPPS, -1, 0, 0, -1, 3},
+		{x86.VORPS, -1, 0, -4, -1, 0},
+		{x86.VBLENDVPS, -1, 4, 6, 5, 0},
+	}},
+	"low23": {consts: []uint32{0x007fffff}, ops: []bodyOp{
+		{x86.VANDPS, -1, 0, -2, -1, 0},
+		{x86.VCVTDQ2PS, -1, -1, 1, -1, 0},
+	}},
+	"low24": {consts: []uint32{0x00ffffff}, ops: []bodyOp{
 		{x86.VANDPS, -1, 0, -2, -1, 0},
 		{x86.VCVTDQ2PS, -1, -1, 1, -1, 0},
 	}},

@@ -18,8 +18,7 @@ const mishText = "l0:f32 r0=exp(l0) r1=log1p(r0) r2=tanh(r1) r3=mul(l0,r2) r4=ne
 // TestComposedInterrupted runs a composed kernel on several goroutines while the process is profiled and traced and
 // collects garbage: signals find it in code that Go knows nothing of.
 func TestComposedInterrupted(t *testing.T) {
-	p := composing(t)[0]
-	k := compose(t, p, parseFormula(mishText))
+	composing(t)
 	if err := pprof.StartCPUProfile(io.Discard); err != nil {
 		t.Skip("the process is profiled already: ", err)
 	}
@@ -30,12 +29,19 @@ func TestComposedInterrupted(t *testing.T) {
 		}
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(10))
+	for _, p := range composing(t) {
+		interrupt(t, compose(t, p, parseFormula(mishText)))
+	}
+}
+
+// interrupt runs k for 200 ms while the memory is collected and stacks are read.
+func interrupt(t *testing.T, k *Fused) {
 	const n = 1 << 14
 	x := newDice(36).buf(F32, n)
 	bufs := func() []Buf { return []Buf{x, zeros(F32, n), zeros(BF16, n)} }
 	want := bufs()
 	k.Run(&Call{}, want, []float32{1}, 0, n, false)
-	end := time.Now().Add(400 * time.Millisecond)
+	end := time.Now().Add(200 * time.Millisecond)
 	var running sync.WaitGroup
 	for range 4 {
 		running.Go(func() {

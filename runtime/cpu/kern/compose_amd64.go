@@ -8,15 +8,16 @@ import (
 	"ampc/internal/x86"
 )
 
-// body is what a primitive does to a vector, in AVX-512 instructions. internal/gen records it when it writes the static
-// kernels, so that both compute the same bits.
+// body is what a primitive does to a vector. internal/gen records it when it writes the static kernels, so that both compute
+// the same bits.
 type body struct {
 	consts []uint32
+	whole  []uint32 // vectors
 	ops    []bodyOp
 }
 
 // bodyOp is an instruction: the value that the result's register held before, operands and mask. Operands are numbers of
-// the body's inputs, then of earlier results; constants are -2, -3 and so on; -1 is none.
+// the body's inputs, then of earlier results; constants, then vectors, are -2, -3 and so on; -1 is none.
 type bodyOp struct {
 	op              x86.Op
 	old, a, b, mask int16
@@ -49,27 +50,10 @@ const (
 	whole // of a vector
 )
 
-// The vectors that kernels read: the places of the odd halves, and of the even words, of two vectors.
-const (
-	oddHalves = iota
-	evenWords
-	numWhole
-)
-
-// wholeVectors is the memory of these vectors.
-var wholeVectors = func() (b [64 * numWhole]byte) {
-	for i := range 32 {
-		b[64*oddHalves+2*i] = byte(2*i + 1)
-	}
-	for i := range 16 {
-		b[64*evenWords+4*i] = byte(2 * i)
-	}
-	return b
-}()
-
 // composer turns a formula into instructions on one vector.
 type composer struct {
 	f     *Formula
+	set   *instructionSet
 	ops   []lane
 	pool  []pooled
 	known map[lane]int
@@ -99,7 +83,7 @@ func (c *composer) lanes() ([]lane, bool) {
 		return values[o.N]
 	}
 	for i, op := range c.f.Code {
-		b, ok := bodies[op.Name]
+		b, ok := c.set.bodies[op.Name]
 		if !ok || len(c.ops) > composedOps {
 			return nil, false
 		}
@@ -107,18 +91,13 @@ func (c *composer) lanes() ([]lane, bool) {
 		for k, a := range op.Args {
 			args[k] = operand(a)
 		}
-		values[i] = c.expand(&b, args)
+		values[i] = c.expand(&b, args, c.add)
 	}
 	var stores []lane
 	for i, r := range c.f.Results {
-		s := lane{op: x86.VMOVUPS.Store(), old: none, a: operand(r.Value), b: none, mask: none, at: 1 + len(c.f.Loads) + i}
-		switch bfloat := bodies["bfloat"]; r.Type {
-		case F16:
-			s.op = x86.VCVTPS2PH
-		case BF16: // merged moves the upper halves down
-			s.op, s.a = x86.VPMOVDW, c.expand(&bfloat, []int{s.a})
-		case Bools:
-			s.op, s.a = x86.VPMOVDB, c.add(lane{op: x86.VCVTPS2DQ, old: none, a: none, b: s.a, mask: none})
+		s := lane{op: c.set.store[r.Type], old: none, a: operand(r.Value), b: none, mask: none, at: 1 + len(c.f.Loads) + i}
+		if bfloat := c.set.bodies["bfloat"]; r.Type == BF16 {
+			s.a = c.expand(&bfloat, []int{s.a}, c.add)
 		}
 		stores = append(stores, s)
 	}
@@ -131,8 +110,8 @@ func (c *composer) add(o lane) int {
 		return v
 	}
 	if o.op == x86.VCMPPS && o.imm == cmpNotEqual && o.a >= 0 && o.b < none && c.pool[-2-o.b] == (pooled{n: 0}) {
-		if t := &c.ops[o.a]; t.op == x86.VMOVAPS && t.mask >= 0 && t.b < none && c.pool[-2-t.b] == (pooled{n: oneBits}) {
-			return t.mask // the condition of a truth value
+		if held := c.condition(&c.ops[o.a]); held != none {
+			return held
 		}
 	}
 	c.known[o] = len(c.ops)
@@ -165,33 +144,36 @@ func (c *composer) load(i int) int {
 			o = lane{op: x86.VPSLLD, old: none, a: none, b: c.add(o), mask: none, imm: 16}
 		case Words:
 			high := o
-			high.off = 8
-			o = lane{op: x86.VPERMT2D, old: c.add(o), a: c.inPool(pooled{whole, evenWords}), b: c.add(high), mask: none}
+			high.off = c.set.lanes / 2
+			c.loads[i] = c.expand(&c.set.words, []int{c.add(o), c.add(high)}, c.add)
+			return c.loads[i]
 		case Bools:
 			o.op = x86.VPMOVZXBD
-			b := c.add(o)
-			set := c.add(lane{op: x86.VPTESTMD, old: none, a: b, b: b, mask: none})
-			o = lane{op: x86.VMOVAPS, old: none, a: none, b: c.inPool(pooled{n: oneBits}), mask: set}
+			c.loads[i] = c.expand(&c.set.bools, []int{c.add(o)}, c.add)
+			return c.loads[i]
 		}
 		c.loads[i] = c.add(o)
 	}
 	return c.loads[i]
 }
 
-// expand appends the body of a primitive and returns its result.
-func (c *composer) expand(b *body, args []int) int {
+// expand has add append the instructions of a body and returns its result, the last input if there are none.
+func (c *composer) expand(b *body, args []int, add func(lane) int) int {
 	values := slices.Clone(args)
 	operand := func(x int16) int {
-		if x < none {
-			return c.inPool(pooled{n: b.consts[-2-x]})
-		} else if x == none {
+		switch n := -2 - int(x); {
+		case n >= len(b.consts):
+			return c.inPool(pooled{whole, b.whole[n-len(b.consts)]})
+		case n >= 0:
+			return c.inPool(pooled{n: b.consts[n]})
+		case x == none:
 			return none
 		}
 		return values[x]
 	}
 	for i := range b.ops {
 		o := &b.ops[i]
-		values = append(values, c.add(lane{o.op, operand(o.old), operand(o.a), operand(o.b), operand(o.mask), o.imm, 0, 0}))
+		values = append(values, add(lane{o.op, operand(o.old), operand(o.a), operand(o.b), operand(o.mask), o.imm, 0, 0}))
 	}
 	return values[len(values)-1]
 }
@@ -271,7 +253,7 @@ func (c *composer) depths() func(x int) int {
 }
 
 // merged is the sequence of several vectors in turn, so that the processor finds work while the instructions of one vector
-// wait for each other. Halves of two vectors are stored as one vector.
+// wait for each other. Results of two vectors are stored as one where the set has a body for it.
 func (c *composer) merged(seq []lane, vectors int) []lane {
 	place := make([][]int, vectors)
 	for v := range place {
@@ -285,49 +267,40 @@ func (c *composer) merged(seq []lane, vectors int) []lane {
 	for i := range seq {
 		for v := range vectors {
 			o := seq[i]
-			o.off += 16 * v
+			o.off += c.set.lanes * v
 			for _, x := range []*int{&o.old, &o.a, &o.b, &o.mask} {
 				if *x >= 0 {
 					*x = place[v][*x]
 				}
 			}
-			place[v][i] = o.a // of a store
-			half := o.at > len(c.f.Loads) && c.f.Results[o.at-1-len(c.f.Loads)].Type.Size() == 2
-			switch {
-			case half && vectors > 1 && v%2 == 1:
-				add(lane{op: x86.VMOVUPS.Store(), old: none, a: c.twoHalves(o.op, place[v-1][i], o.a, add), b: none, mask: none, at: o.at, off: 16 * (v - 1)})
-			case half && vectors > 1:
-			case o.op == x86.VPMOVDW:
-				o.a = add(lane{op: x86.VPSRLD, old: none, a: none, b: o.a, mask: none, imm: 16})
-				add(o)
-			default:
+			if o.at <= len(c.f.Loads) {
 				place[v][i] = add(o)
+				continue
+			}
+			place[v][i] = o.a
+			t := c.f.Results[o.at-1-len(c.f.Loads)].Type
+			switch joined := &c.set.joined[t]; {
+			case vectors == 1 || len(joined.ops) == 0:
+				o.a = c.expand(&c.set.one[t], []int{o.a}, add)
+				add(o)
+			case v%2 == 1:
+				o.op, o.a, o.off = x86.VMOVUPS.Store(), c.expand(joined, []int{place[v-1][i], o.a}, add), c.set.lanes*(v-1)
+				add(o)
 			}
 		}
 	}
 	return out
 }
 
-// twoHalves is a vector of the halves of two, which op would store.
-func (c *composer) twoHalves(op x86.Op, first, second int, add func(lane) int) int {
-	if op == x86.VPMOVDW {
-		return add(lane{op: x86.VPERMT2W, old: first, a: c.inPool(pooled{whole, oddHalves}), b: second, mask: none})
-	}
-	half := func(x int) int { return add(lane{op: op, old: none, a: none, b: x, mask: none}) }
-	low, high := half(first), half(second)
-	return add(lane{op: x86.VINSERTI64X4, old: none, a: low, b: high, mask: none, imm: 1})
-}
-
 // HasBody reports whether formulas may apply the primitive of a name.
-func (p *Path) HasBody(name string) bool { _, ok := bodies[name]; return ok && p.composes }
+func (p *Path) HasBody(name string) bool { _, ok := p.set().bodies[name]; return ok && p.composes }
 
-// Compose assembles a kernel of f in memory, for a path with 512-bit vectors. It returns nil if a primitive of f has no
-// body, if f has too many operands, or if the system refuses executable memory. The caller must Close the kernel.
+// Compose assembles a kernel of f in memory. It returns nil if a primitive of f has no body, if f has too many operands, or if the system refuses executable memory. The caller must Close the kernel.
 func (p *Path) Compose(f *Formula) *Fused {
 	if !p.composes || len(f.Loads)+len(f.Results) > maxOperands || len(f.Loads) == 0 {
 		return nil
 	}
-	c := composer{f: f}
+	c := composer{f: f, set: p.set()}
 	seq, ok := c.lanes()
 	if !ok {
 		return nil
@@ -336,13 +309,7 @@ func (p *Path) Compose(f *Formula) *Fused {
 	if !ok {
 		return nil
 	}
-	head := make([]byte, len(wholeVectors)+roundUp(4*len(c.pool), 64))
-	copy(head, wholeVectors[:])
-	for i, p := range c.pool {
-		if p.kind == constant {
-			binary.LittleEndian.PutUint32(head[len(wholeVectors)+4*i:], p.n)
-		}
-	}
+	head := c.constants()
 	mapped, err := newCode(append(head, code...))
 	if err != nil {
 		return nil
@@ -351,13 +318,36 @@ func (p *Path) Compose(f *Formula) *Fused {
 	for _, r := range f.Results {
 		k.types = append(k.types, r.Type)
 	}
-	k.composed = &composed{code: mapped, entry: len(head), spills: spills, most: perCall(seq)}
+	k.composed = &composed{code: mapped, entry: len(head), spills: spills, most: perCall(seq, p.lanes)}
 	return k
+}
+
+// numberBytes is what a number of the pool takes in memory.
+func (s *instructionSet) numberBytes() int {
+	if s.vex {
+		return 4 * s.lanes
+	}
+	return 4
+}
+
+// constants is the memory of whole vectors, then of the pool.
+func (c *composer) constants() []byte {
+	each := c.set.numberBytes()
+	head := make([]byte, len(wholeVectors)+roundUp(each*len(c.pool), 64))
+	copy(head, wholeVectors[:])
+	for i, p := range c.pool {
+		for at := range each / 4 {
+			if p.kind == constant {
+				binary.LittleEndian.PutUint32(head[len(wholeVectors)+each*i+4*at:], p.n)
+			}
+		}
+	}
+	return head
 }
 
 // perCall is how many elements a call computes whose vectors take these instructions: few enough for a call to end within
 // 100 µs, as the scheduler cannot interrupt it. Quotients and roots occupy the divider.
-func perCall(seq []lane) int {
+func perCall(seq []lane, lanes int) int {
 	const most, cycles, divider = 1 << 12, 1 << 17, 24
 	each := 1
 	for i := range seq {
@@ -366,5 +356,5 @@ func perCall(seq []lane) int {
 			each += divider
 		}
 	}
-	return 16 * max(1, min(most/16, cycles/each&^3))
+	return lanes * max(1, min(most/lanes, cycles/each&^3))
 }

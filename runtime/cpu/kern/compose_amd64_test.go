@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// composing are the paths of this processor that compose kernels.
+// composing are the paths of this processor that compose kernels, one of each set of instructions.
 func composing(t testing.TB) (list []*Path) {
 	t.Helper()
 	for _, p := range Paths() {
-		if p.composes {
+		if p.composes && !slices.ContainsFunc(list, func(q *Path) bool { return q.set() == p.set() }) {
 			list = append(list, p)
 		}
 	}
@@ -72,19 +72,20 @@ func compose(t testing.TB, p *Path, f *Formula) *Fused {
 
 // TestComposed composes every formula that has a static kernel and compares it with the primitives, to the bit.
 func TestComposed(t *testing.T) {
-	p := composing(t)[0]
-	d := newDice(32)
-	for _, text := range slices.Sorted(maps.Keys(p.fused)) {
-		if s := p.fused[text]; s.rows != nil || s.loads == len(s.types) {
-			continue
-		}
-		f := parseFormula(text)
-		if f.String() != text {
-			t.Fatalf("%q reads as %q", text, f)
-		}
-		k := compose(t, p, f)
-		for _, n := range []int{1, 16, 77, 5 * 77} {
-			testFormula(t, p, k, text, d, n)
+	for _, p := range composing(t) {
+		d := newDice(32)
+		for _, text := range slices.Sorted(maps.Keys(p.fused)) {
+			if s := p.fused[text]; s.rows != nil || s.loads == len(s.types) {
+				continue
+			}
+			f := parseFormula(text)
+			if f.String() != text {
+				t.Fatalf("%q reads as %q", text, f)
+			}
+			k := compose(t, p, f)
+			for _, n := range []int{1, 16, 77, 5 * 77} {
+				testFormula(t, p, k, text, d, n)
+			}
 		}
 	}
 }
@@ -95,7 +96,7 @@ func randomFormula(d dice, most int) *Formula {
 	for range 1 + d.IntN(8) {
 		f.Loads = append(f.Loads, Type(d.IntN(int(numTypes))))
 	}
-	names := slices.Sorted(maps.Keys(bodies))
+	names := slices.Sorted(maps.Keys(bodiesAVX512))
 	for i := range 1 + d.IntN(most) {
 		op := FormulaOp{Name: names[d.IntN(len(names))]}
 		args := 0
@@ -144,94 +145,101 @@ func ternaryNames() (list []string) {
 
 // TestRandomFormulas compares composed kernels of random formulas with the primitives, to the bit.
 func TestRandomFormulas(t *testing.T) {
-	p := composing(t)[0]
-	d := newDice(33)
-	for range 300 {
-		f := randomFormula(d, 60)
-		testFormula(t, p, compose(t, p, f), f.String(), d, 1+d.IntN(500))
+	for _, p := range composing(t) {
+		d := newDice(33)
+		for range 300 {
+			f := randomFormula(d, 60)
+			testFormula(t, p, compose(t, p, f), f.String(), d, 1+d.IntN(500))
+		}
 	}
 }
 
 // TestSpills has more values that are still needed than there are registers.
 func TestSpills(t *testing.T) {
-	p := composing(t)[0]
-	d := newDice(35)
-	last := func(n int) Operand { return Operand{Computed, n} }
-	for _, values := range []int{20, 31, 32, 40, 100} {
-		f := &Formula{Loads: []Type{F32, BF16}, Scalars: 1, Code: []FormulaOp{{"add", []Operand{{Loaded, 0}, {Scalar, 0}}}}}
-		for i := range values {
-			f.Code = append(f.Code, FormulaOp{[]string{"add", "sub", "max"}[i%3], []Operand{last(i), {Loaded, i % 2}}})
+	for _, p := range composing(t) {
+		d := newDice(35)
+		last := func(n int) Operand { return Operand{Computed, n} }
+		for _, values := range []int{8, 20, 31, 32, 40, 100} {
+			f := &Formula{Loads: []Type{F32, BF16}, Scalars: 1, Code: []FormulaOp{{"add", []Operand{{Loaded, 0}, {Scalar, 0}}}}}
+			for i := range values {
+				f.Code = append(f.Code, FormulaOp{[]string{"add", "sub", "max"}[i%3], []Operand{last(i), {Loaded, i % 2}}})
+			}
+			for i := range values {
+				f.Code = append(f.Code, FormulaOp{"fma", []Operand{last(i), last(len(f.Code) - 1), last(len(f.Code) - 1)}})
+			}
+			f.Results = []FormulaResult{{F32, last(len(f.Code) - 1)}, {F16, last(values)}}
+			k := compose(t, p, f)
+			if (k.composed.spills > 0) != (values > p.set().registers-2) {
+				t.Errorf("%s: %d values: %d are spilled", p.Name(), values, k.composed.spills)
+			}
+			testFormula(t, p, k, f.String(), d, 333)
 		}
-		for i := range values {
-			f.Code = append(f.Code, FormulaOp{"fma", []Operand{last(i), last(len(f.Code) - 1), last(len(f.Code) - 1)}})
-		}
-		f.Results = []FormulaResult{{F32, last(len(f.Code) - 1)}, {F16, last(values)}}
-		k := compose(t, p, f)
-		if (k.composed.spills > 0) != (values > 30) {
-			t.Errorf("%d values: %d are spilled", values, k.composed.spills)
-		}
-		testFormula(t, p, k, f.String(), d, 333)
 	}
 }
 
 // TestCallsAreShort holds that calls of kernels with long bodies compute fewer elements, and that several calls compute all.
 func TestCallsAreShort(t *testing.T) {
-	p := composing(t)[0]
-	for name, most := range map[string]int{"add": 4096, "div": 256} {
-		f := &Formula{Loads: []Type{F32}, Scalars: 1, Code: []FormulaOp{{name, []Operand{{Loaded, 0}, {Scalar, 0}}}}}
-		for i := range 300 {
-			f.Code = append(f.Code, FormulaOp{name, []Operand{{Computed, i}, {Loaded, 0}}})
+	for _, p := range composing(t) {
+		for name, most := range map[string]int{"add": 4096, "div": 256} {
+			f := &Formula{Loads: []Type{F32}, Scalars: 1, Code: []FormulaOp{{name, []Operand{{Loaded, 0}, {Scalar, 0}}}}}
+			for i := range 300 {
+				f.Code = append(f.Code, FormulaOp{name, []Operand{{Computed, i}, {Loaded, 0}}})
+			}
+			f.Results = []FormulaResult{{F32, Operand{Computed, 300}}}
+			k := compose(t, p, f)
+			if k.composed.most > most || k.composed.most%(4*p.lanes) != 0 {
+				t.Errorf("%s: a call computes %d elements of 300 %ss, want at most %d", p.Name(), k.composed.most, name, most)
+			}
+			testFormula(t, p, k, f.String(), newDice(38), 777)
 		}
-		f.Results = []FormulaResult{{F32, Operand{Computed, 300}}}
-		k := compose(t, p, f)
-		if k.composed.most > most || k.composed.most%64 != 0 {
-			t.Errorf("a call computes %d elements of 300 %ss, want at most %d", k.composed.most, name, most)
-		}
-		testFormula(t, p, k, f.String(), newDice(38), 777)
 	}
 }
 
 // FuzzComposed compares the composed kernel of a random formula with the primitives, to the bit.
 func FuzzComposed(f *testing.F) {
-	p := composing(f)[0]
+	paths := composing(f)
 	f.Add(uint64(1))
 	f.Fuzz(func(t *testing.T, seed uint64) {
-		d := newDice(seed)
-		formula := randomFormula(d, 200)
-		testFormula(t, p, compose(t, p, formula), formula.String(), d, 1+d.IntN(300))
+		for _, p := range paths {
+			d := newDice(seed)
+			formula := randomFormula(d, 200)
+			testFormula(t, p, compose(t, p, formula), formula.String(), d, 1+d.IntN(300))
+		}
 	})
 }
 
 // BenchmarkComposed compares the composed kernel of every formula with the static one, turn by turn, on data in cache.
 func BenchmarkComposed(b *testing.B) {
-	const n = 1 << 12
-	p := composing(b)[0]
-	d := newDice(34)
-	for _, text := range slices.Sorted(maps.Keys(p.fused)) {
-		s := p.fused[text]
-		if s.rows != nil || s.loads == len(s.types) {
-			continue
-		}
-		k := compose(b, p, parseFormula(text))
-		var bufs []Buf
-		for i, typ := range s.types { // in other lines of their pages, as blocks are
-			bufs = append(bufs, d.buf(typ, n+96*len(s.types)).From(96*i))
-		}
-		scalars := []float32{0.5, -0.25, 0.75, 0.3, 1.5, 0.1, 2, 1e-8, 0.9, 0, 1, 0, 1, 0}
-		b.Run(s.name, func(b *testing.B) {
-			best := [2]time.Duration{math.MaxInt64, math.MaxInt64}
-			c := &Call{}
-			for b.Loop() {
-				for i, f := range []*Fused{s, k} {
-					start := time.Now()
-					for range 4 {
-						f.Run(c, bufs, scalars, 0, n, false)
-					}
-					best[i] = min(best[i], time.Since(start))
+	for _, p := range composing(b) {
+		b.Run(p.Name(), func(b *testing.B) {
+			for _, text := range slices.Sorted(maps.Keys(p.fused)) {
+				if s := p.fused[text]; s.rows == nil && s.loads < len(s.types) {
+					b.Run(s.name, func(b *testing.B) { benchmarkComposed(b, p, text) })
 				}
 			}
-			b.ReportMetric(float64(best[0])/float64(best[1]), "of-static")
-			b.ReportMetric(float64(best[1].Nanoseconds())/4/n, "ns/element")
 		})
 	}
+}
+
+func benchmarkComposed(b *testing.B, p *Path, text string) {
+	const n = 1 << 12
+	s, k, d := p.fused[text], compose(b, p, parseFormula(text)), newDice(34)
+	var bufs []Buf
+	for i, typ := range s.types { // in other lines of their pages, as blocks are
+		bufs = append(bufs, d.buf(typ, n+96*len(s.types)).From(96*i))
+	}
+	scalars := []float32{0.5, -0.25, 0.75, 0.3, 1.5, 0.1, 2, 1e-8, 0.9, 0, 1, 0, 1, 0}
+	best := [2]time.Duration{math.MaxInt64, math.MaxInt64}
+	c := &Call{}
+	for b.Loop() {
+		for i, f := range []*Fused{s, k} {
+			start := time.Now()
+			for range 4 {
+				f.Run(c, bufs, scalars, 0, n, false)
+			}
+			best[i] = min(best[i], time.Since(start))
+		}
+	}
+	b.ReportMetric(float64(best[0])/float64(best[1]), "of-static")
+	b.ReportMetric(float64(best[1].Nanoseconds())/4/n, "ns/element")
 }

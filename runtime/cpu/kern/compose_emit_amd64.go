@@ -27,13 +27,13 @@ var bases = [...]x86.Reg{x86.R8, x86.R9, x86.R10, x86.R11, x86.R12, x86.R13, x86
 func (c *composer) assemble(seq []lane) (code []byte, spills int, ok bool) {
 	single, plan := c.merged(seq, 1), (*vectors)(nil)
 	many, unroll := single, 1
-	halves := slices.ContainsFunc(c.f.Results, func(r FormulaResult) bool { return r.Type.Size() == 2 })
+	joins := slices.ContainsFunc(c.f.Results, func(r FormulaResult) bool { return len(c.set.joined[r.Type].ops) > 0 })
 	for _, n := range []int{4, 3, 2} {
-		if n == 3 && halves || n*len(single) > mostMerged || n > 2 && len(c.f.Loads)+len(c.f.Results) > fewStreams {
+		if n == 3 && joins || n*len(single) > mostMerged || n > 2 && len(c.f.Loads)+len(c.f.Results) > fewStreams {
 			continue
 		}
 		try := c.merged(seq, n)
-		if plan = newVectors(c, try, nil); plan.run(nil) && plan.spilled == 0 {
+		if plan = newVectors(c, try, nil); plan.run(nil) && plan.spilled <= max(0, len(single)-hidden)/3 {
 			many, unroll = try, n
 			break
 		}
@@ -43,11 +43,11 @@ func (c *composer) assemble(seq []lane) (code []byte, spills int, ok bool) {
 			return nil, 0, false
 		}
 	}
-	held := c.hold(many, len(plan.owner)-plan.most)
+	held := c.hold(many, c.set.registers-plan.most)
 	one, all := newVectors(c, single, held), newVectors(c, many, held)
 	var out x86.Code
 	one.start(&out)
-	const w = 16
+	w := c.set.lanes
 	step := func(e *vectors, times int) bool {
 		done := e.run(&out)
 		out.Add(atReg, int8(times*w))
@@ -80,6 +80,9 @@ func (c *composer) assemble(seq []lane) (code []byte, spills int, ok bool) {
 const (
 	// mostMerged is the most instructions of an iteration that computes several vectors.
 	mostMerged = 800
+	// hidden is the most instructions of a vector that the processor begins before the last of the vector before have ended.
+	// More wait for each other, so that several vectors in turn are faster even if they spill.
+	hidden = 48
 	// fewStreams is the most operands and results of which an iteration reads and writes four vectors.
 	fewStreams = 4
 )
@@ -96,7 +99,7 @@ func (c *composer) hold(seq []lane, room int) map[int]x86.Reg {
 		}
 		if o.b < none {
 			reads[-2-o.b]++
-			if !o.op.Spreads() {
+			if !c.set.direct(o.op, c.pool[-2-o.b].kind) {
 				reads[-2-o.b] += 3
 			}
 		}
@@ -109,7 +112,7 @@ func (c *composer) hold(seq []lane, room int) map[int]x86.Reg {
 	held := map[int]x86.Reg{}
 	for k, i := range order[:min(room, len(order))] {
 		if reads[i] > 0 {
-			held[-2-i] = x86.Reg(31 - k)
+			held[-2-i] = x86.Reg(c.set.registers - 1 - k)
 		}
 	}
 	return held
@@ -126,7 +129,7 @@ type vectors struct {
 	out     *x86.Code // nil: only count registers
 	reg     []int     // by value: its register, none: spilled or not yet computed
 	slot    []int     // by value: where it is spilled, none: nowhere
-	owner   [32]int   // by register: the value, or free, or reserved
+	owner   []int     // by register: the value, or free, or reserved
 	masks   [8]int
 	slots   []bool // slots in use
 	most    int    // registers in use at once
@@ -139,7 +142,7 @@ const (
 )
 
 func newVectors(c *composer, seq []lane, held map[int]x86.Reg) *vectors {
-	e := &vectors{c: c, seq: seq, held: held, last: make([]int, len(seq)), next: make([][]int, len(seq)), reg: make([]int, len(seq)), slot: make([]int, len(seq))}
+	e := &vectors{c: c, seq: seq, held: held, last: make([]int, len(seq)), next: make([][]int, len(seq)), reg: make([]int, len(seq)), slot: make([]int, len(seq)), owner: make([]int, c.set.registers)}
 	for i := range seq {
 		o := &seq[i]
 		for _, x := range []int{o.old, o.a, o.b, o.mask} {
@@ -172,6 +175,7 @@ func (e *vectors) start(out *x86.Code) {
 // emit appends an instruction, if there is code to append to.
 func (e *vectors) emit(i x86.Inst) {
 	if e.out != nil {
+		i.VEX = e.c.set.vex
 		e.out.Do(i)
 	}
 }
@@ -184,7 +188,7 @@ func (e *vectors) inMemory(x int) *x86.Mem {
 	case whole:
 		return &x86.Mem{Base: constReg, Disp: int32(64 * p.n)}
 	}
-	return &x86.Mem{Base: constReg, Disp: int32(len(wholeVectors) + 4*(-2-x))}
+	return &x86.Mem{Base: constReg, Disp: int32(len(wholeVectors) + e.c.set.numberBytes()*(-2-x))}
 }
 
 func (e *vectors) broadcast(x int, r x86.Reg) {
@@ -222,7 +226,7 @@ func (e *vectors) run(out *x86.Code) bool {
 
 // one emits instruction i.
 func (e *vectors) one(i int) bool {
-	o := &e.seq[i]
+	o, set := &e.seq[i], e.c.set
 	in := x86.Inst{Op: o.op, Imm: o.imm}
 	var locked []x86.Reg
 	operand := func(x int) x86.Reg {
@@ -236,13 +240,16 @@ func (e *vectors) one(i int) bool {
 	switch {
 	case o.at > 0:
 		in.Mem = e.address(o.at-1, o.off)
-	case o.b < none && o.op.Spreads() && !e.isHeld(o.b):
+	case o.b < none && !e.isHeld(o.b) && set.direct(o.op, e.c.pool[-2-o.b].kind):
 		in.Mem = e.inMemory(o.b)
 		in.Mem.Spread = true
 	case o.b != none:
 		in.B = operand(o.b)
 	}
-	if o.mask != none {
+	switch {
+	case o.mask != none && set.vex:
+		in.Mask = operand(o.mask)
+	case o.mask != none:
 		in.Mask, in.Zero = x86.Reg(e.reg[o.mask]), o.op == x86.VMOVAPS
 	}
 	result := len(e.c.f.Loads) < o.at // it is stored
@@ -252,7 +259,7 @@ func (e *vectors) one(i int) bool {
 	e.done(i, locked)
 	switch {
 	case result:
-	case o.op.ToMask():
+	case set.inMask(o.op):
 		k := slices.Index(e.masks[:], free)
 		if k < 0 {
 			return false
@@ -353,7 +360,7 @@ func (e *vectors) done(i int, locked []x86.Reg) {
 		if e.slot[x] != none {
 			e.slots[e.slot[x]], e.slot[x] = false, none
 		}
-		if r := e.reg[x]; r != none && e.seq[x].op.ToMask() {
+		if r := e.reg[x]; r != none && e.c.set.inMask(e.seq[x].op) {
 			e.masks[r] = free
 		} else if r != none && e.owner[r] == x {
 			e.owner[r] = free
@@ -363,7 +370,7 @@ func (e *vectors) done(i int, locked []x86.Reg) {
 
 // take gives value x a register: a free one, or that of the value which is read again last.
 func (e *vectors) take(x, i int, locked []x86.Reg) x86.Reg {
-	r := slices.Index(e.owner[:], free)
+	r := slices.Index(e.owner, free)
 	if r < 0 {
 		r = e.furthest(i, locked)
 		v := e.owner[r]
@@ -415,5 +422,5 @@ func (e *vectors) newSlot() int {
 }
 
 func (e *vectors) spill(x int) *x86.Mem {
-	return &x86.Mem{Base: spillReg, Disp: int32(64 * e.slot[x])}
+	return &x86.Mem{Base: spillReg, Disp: int32(4 * e.c.set.lanes * e.slot[x])}
 }

@@ -92,6 +92,7 @@ func avx2Path() *Path {
 	kernelsAVX2(p)
 	p.pools = []poolTable{poolTableOf(poolsAVX2)}
 	p.probe, p.probeFlop = probeAVX2, 4*12*8*2
+	p.composes = !RaceEnabled
 	return p.common()
 }
 

@@ -1,0 +1,139 @@
+package kern
+
+import "ampc/internal/x86"
+
+// instructionSet is what composing knows of the vectors of a path. Everything else of composer and vectors is the same
+// for all.
+type instructionSet struct {
+	lanes, registers int
+	vex              bool // of AVX2: conditions are vectors, and constants stand in memory once for each lane
+	bodies           map[string]body
+
+	words  body            // the lower words of two vectors of integers
+	bools  body            // the truth values of bytes in words
+	one    [Bools + 1]body // what is stored of one vector, by type; without instructions the vector itself
+	joined [Bools + 1]body // what is stored of two vectors as one; without instructions each is stored
+	store  [Bools + 1]x86.Op
+}
+
+// The vectors that kernels of AVX-512 read: the places of the odd halves, and of the even words, of two vectors.
+const (
+	oddHalves = iota
+	evenWords
+	numWhole
+)
+
+// wholeVectors is the memory of these vectors.
+var wholeVectors = func() (b [64 * numWhole]byte) {
+	for i := range 32 {
+		b[64*oddHalves+2*i] = byte(2*i + 1)
+	}
+	for i := range 16 {
+		b[64*evenWords+4*i] = byte(2 * i)
+	}
+	return b
+}()
+
+var avx512Set = instructionSet{
+	lanes:     16,
+	registers: 32,
+	bodies:    bodiesAVX512,
+	words:     body{whole: []uint32{evenWords}, ops: []bodyOp{{x86.VPERMT2D, 0, -2, 1, none, 0}}},
+	bools: body{consts: []uint32{oneBits}, ops: []bodyOp{
+		{x86.VPTESTMD, none, 0, 0, none, 0},
+		{x86.VMOVAPS, none, none, -2, 1, 0},
+	}},
+	one: [...]body{
+		BF16:  {ops: []bodyOp{{x86.VPSRLD, none, none, 0, none, 16}}},
+		Bools: {ops: []bodyOp{{x86.VCVTPS2DQ, none, none, 0, none, 0}}},
+	},
+	joined: [...]body{
+		F16: {ops: []bodyOp{
+			{x86.VCVTPS2PH, none, none, 0, none, 0},
+			{x86.VCVTPS2PH, none, none, 1, none, 0},
+			{x86.VINSERTI64X4, none, 2, 3, none, 1},
+		}},
+		BF16:  {whole: []uint32{oddHalves}, ops: []bodyOp{{x86.VPERMT2W, 0, -2, 1, none, 0}}},
+		Bools: {},
+	},
+	store: [...]x86.Op{F32: x86.VMOVUPS.Store(), F16: x86.VCVTPS2PH, BF16: x86.VPMOVDW, Bools: x86.VPMOVDB},
+}
+
+// inOrder are the quarters of a vector of halves that VPACKUSDW wrote, in order.
+const inOrder = 0xd8
+
+var avx2Set = instructionSet{
+	lanes:     8,
+	registers: 16,
+	vex:       true,
+	bodies:    bodiesAVX2,
+	words: body{ops: []bodyOp{
+		{x86.VSHUFPS, none, 0, 1, none, 0x88},
+		{x86.VPERMQ, none, none, 2, none, inOrder},
+	}},
+	bools: body{consts: []uint32{0, oneBits}, ops: []bodyOp{
+		{x86.VPCMPGTD, none, 0, -2, none, 0},
+		{x86.VANDPS, none, 1, -3, none, 0},
+	}},
+	one: [...]body{
+		BF16: {ops: []bodyOp{
+			{x86.VPSRLD, none, none, 0, none, 16},
+			{x86.VPACKUSDW, none, 1, 1, none, 0},
+			{x86.VPERMQ, none, none, 2, none, inOrder},
+		}},
+		Bools: {ops: []bodyOp{
+			{x86.VCVTPS2DQ, none, none, 0, none, 0},
+			{x86.VPACKUSDW, none, 1, 1, none, 0},
+			{x86.VPERMQ, none, none, 2, none, inOrder},
+			{x86.VPACKUSWB, none, 3, 3, none, 0},
+		}},
+	},
+	joined: [...]body{
+		F16: {ops: []bodyOp{
+			{x86.VCVTPS2PH, none, none, 0, none, 0},
+			{x86.VCVTPS2PH, none, none, 1, none, 0},
+			{x86.VINSERTI128, none, 2, 3, none, 1},
+		}},
+		BF16: {ops: []bodyOp{
+			{x86.VPSRLD, none, none, 0, none, 16},
+			{x86.VPSRLD, none, none, 1, none, 16},
+			{x86.VPACKUSDW, none, 2, 3, none, 0},
+			{x86.VPERMQ, none, none, 4, none, inOrder},
+		}},
+		Bools: {},
+	},
+	store: [...]x86.Op{F32: x86.VMOVUPS.Store(), F16: x86.VCVTPS2PH, BF16: x86.VMOVDQU, Bools: x86.VMOVQ},
+}
+
+// set is the instructions of which kernels of p are composed.
+func (p *Path) set() *instructionSet {
+	if p.lanes == avx512Set.lanes {
+		return &avx512Set
+	}
+	return &avx2Set
+}
+
+// isCondition reports whether o writes a condition: all ones or zeros in each lane, or a mask.
+func isCondition(o x86.Op) bool { return o.ToMask() || o == x86.VPCMPGTD }
+
+// inMask reports whether the result of o is in a mask register.
+func (s *instructionSet) inMask(o x86.Op) bool { return !s.vex && o.ToMask() }
+
+// direct reports whether o may read a number of the pool as operand B from memory.
+func (s *instructionSet) direct(o x86.Op, k poolKind) bool {
+	return o.Spreads() && (!s.vex || k == constant)
+}
+
+// condition is the condition of which o makes a truth value, one where it holds, and else zero; none if o does something else.
+func (c *composer) condition(o *lane) int {
+	mask := o.mask
+	if c.set.vex {
+		mask = o.a
+	}
+	switch {
+	case mask < 0 || o.b >= none || c.pool[-2-o.b] != (pooled{n: oneBits}) || !isCondition(c.ops[mask].op):
+	case o.op == x86.VMOVAPS && !c.set.vex, o.op == x86.VANDPS && c.set.vex:
+		return mask
+	}
+	return none
+}
