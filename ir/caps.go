@@ -35,6 +35,10 @@ type Caps struct {
 	// ChecksNorms: one kernel runs global norms and the finiteness checks of tensors that they read
 	// (RunsChecks).
 	ChecksNorms bool
+	// JoinsLosses: one kernel runs a loss and its gradient (RunsLoss).
+	JoinsLosses bool
+	// OmitsUnread: max pools, and losses that count labels, compute only results that something reads.
+	OmitsUnread bool
 	// RecomputesPools: a max pool stores its positions only if something reads them. The gradient of a
 	// max pool that is in its launch searches the image for the positions itself.
 	RecomputesPools bool
@@ -196,6 +200,15 @@ func (c Caps) StoresLow(n *Node) bool {
 // several.
 func (c Caps) RunsChecks(n *Node) bool { return c.ChecksNorms && isCheck(n) }
 
+// RunsLoss reports whether n is a loss that counts labels, or the gradient of one, and one kernel can
+// run both.
+func (c Caps) RunsLoss(n *Node) bool { return c.JoinsLosses && n.isLoss() }
+
+func (n *Node) isLoss() bool {
+	of := n.Def().GradOf
+	return n.Def().Is(CountsLabels) || of != OpInvalid && defs[of].Is(CountsLabels)
+}
+
 func isCheck(n *Node) bool { return n.Def().Is(TotalNorm) || n.Def().Is(Checks) }
 
 // cheap reports whether a reader may recompute a result of n.
@@ -214,6 +227,8 @@ func (c Caps) RunsLaunch(n *Node) bool {
 	switch {
 	case isCheck(n):
 		return c.ChecksNorms
+	case n.isLoss():
+		return c.JoinsLosses
 	case n.cheap() || n.searches():
 		return c.RecomputesPools
 	}
@@ -222,7 +237,16 @@ func (c Caps) RunsLaunch(n *Node) bool {
 
 // DropsUnread reports whether n's kernel stores result i only if something reads it.
 func (c Caps) DropsUnread(n *Node, i int) bool {
+	if c.OmitsUnread && (n.cheap() || n.Def().Is(CountsLabels)) {
+		return true
+	}
 	return c.RecomputesPools && i < len(n.Def().Out) && n.Def().Out[i].Cheap // a variadic row has more results
+}
+
+// Skips reports whether n's kernel does not read operand i: it computes only the count of a loss.
+// unread reports whether nothing reads a result.
+func (c Caps) Skips(n *Node, i int, unread func(v *Value) bool) bool {
+	return c.OmitsUnread && i == 0 && n.Def().Is(CountsLabels) && unread(n.Out[0])
 }
 
 // StoresF32 reports whether n's kernel can store result 0 in f32 although its

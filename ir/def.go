@@ -49,6 +49,7 @@ const (
 	External            // computed by foreign code: never merged or repeated; without Grad, a loss that depends on it is an error
 	TotalNorm           // one number of all elements of all operands, whose kernel can run Checks of the same tensors
 	Checks              // one bool: whether operands have elements that are not finite
+	CountsLabels        // a loss whose count, result 1, does not depend on operand 0; a kernel can compute it with its gradient
 	Equivariant         // permuting dimensions of operands and results and its axes alike does not change what it computes
 )
 
@@ -100,7 +101,7 @@ type Operand struct {
 	Strided  bool // its rows may be strided: they need not be contiguous
 	Selects  bool // integers that index the elements of operand 0 along the row's axis, or the first axis
 	AsStored bool // the row's expansion reads it in its own dtype: products keep their sums in f32
-	Unread   bool // no kernel reads it: it is the value that a result was computed from
+	Unread   bool // no kernel reads it: a result was computed from it, or takes its shape
 	Searched bool // kernels may recompute it from its own operands (Result.Cheap)
 	Bias     bool // a vector that is added along the columns, or the channels, of the result
 	Entry    Entry

@@ -10,7 +10,7 @@ import (
 
 var (
 	shapeAttr = AttrDef{Name: "shape", Kind: AttrInts, Doc: "result's shape; like= takes it from a value instead"}
-	likeIn    = Operand{Name: "like", Kinds: KAny, Class: Fixed, Optional: true, Named: true}
+	likeIn    = Operand{Name: "like", Kinds: KAny, Class: Fixed, Optional: true, Named: true, Unread: true}
 	axesAttr  = AttrDef{Name: "axes", Kind: AttrInts, Doc: "axes, counted from the end where negative; none: all"}
 )
 

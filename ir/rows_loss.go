@@ -12,7 +12,7 @@ var lossRows = map[Op]Def{
 		Name: "cross_entropy", Doc: "Σ −target·log softmax(logits) along axis over labels other than ignore; the target is 1−s on the label plus s/classes everywhere, s the smoothing, times the class's weight. The count is that of labels, or the sum of their weights, 0 where that is not finite; no gradient flows into weights.",
 		In:  in(Operand{Name: "logits", ReadsLow: true}, ids("labels"), weightsIn),
 		Out: lossOut, Attrs: classAttrs(smoothingAttr),
-		Flags: FiniteExpand, Class: Keep, Why: "exp and log need range", Infer: inferClassLoss, Bound: boundLoss, Cost: flops(0, 5), Range: rangeClassLoss,
+		Flags: FiniteExpand | CountsLabels, Class: Keep, Why: "exp and log need range", Infer: inferClassLoss, Bound: boundLoss, Cost: flops(0, 5), Range: rangeClassLoss,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return lossGrad(d, func(dsum *Value) []*Value {
 				dx := b.Emit(OpCrossEntropyGrad, values(n.In[0], n.In[1], dsum, n.Operand("weights")), n.Attrs.only("axis", "ignore", "smoothing"))[0]

@@ -15,7 +15,7 @@ func (l *Lowerer) lowerCluster(u *scheduled) error {
 		l.emitCluster(u.nodes)
 		return nil
 	}
-	if l.lowerNormChecks(u.nodes) || l.lowerPoolLaunch(u.nodes) || l.lowerProductLaunch(u.nodes) || l.lowerNormLaunch(u.nodes) {
+	if l.lowerParts(u.nodes) || l.lowerPoolLaunch(u.nodes) || l.lowerProductLaunch(u.nodes) || l.lowerNormLaunch(u.nodes) {
 		return nil
 	}
 	for i, n := range u.nodes {

@@ -33,8 +33,8 @@ type RowSum struct {
 	Out int
 }
 
-// KernelPart is one of several nodes that a kernel runs: a second norm (ir.NormFusion.Beside), or a
-// global norm or a finiteness check (Kernel.Parts). Two gradients of norms take the same dy. Of two
+// KernelPart is one of several nodes that a kernel runs: a second norm (ir.NormFusion.Beside), or one
+// of Kernel.Parts. Two gradients of norms take the same dy. Of two
 // norms, the first result of the second one is the residual of the other: it is rounded to its dtype
 // and is in no buffer.
 type KernelPart struct {
@@ -54,7 +54,7 @@ func (b *KernelPart) Step(s *Step) *Step {
 		}
 		return ids
 	}
-	return &Step{Kind: KindKernel, In: pick(slices.Concat(s.In, s.Out), b.In), Out: pick(s.Out, b.Out), Node: s.Node, Kernel: &Kernel{Name: b.Node.Def().Name, Node: b.Node}}
+	return &Step{Kind: KindKernel, In: pick(slices.Concat(s.In, s.Out), b.In), Out: pick(s.Out, b.Out), Node: s.Node, Runs: s.Runs, Kernel: &Kernel{Name: b.Node.Def().Name, Node: b.Node}}
 }
 
 // lowerNorm lowers the cluster of a channel norm: the norm with its epilogue, a sum and a ReLU, or

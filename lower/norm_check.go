@@ -8,15 +8,19 @@ import (
 	"ampc/ir"
 )
 
-// lowerNormChecks lowers global norms and the finiteness checks that read the same tensors
-// (ir.Caps.ChecksNorms) to one step, norms first. It reports false for other nodes.
-func (l *Lowerer) lowerNormChecks(nodes []*ir.Node) bool {
+// lowerParts lowers nodes that one kernel runs as parts to one step: global norms and the finiteness
+// checks that read the same tensors (ir.Caps.ChecksNorms), or a loss and its gradient
+// (ir.Caps.JoinsLosses). It reports false for other nodes.
+func (l *Lowerer) lowerParts(nodes []*ir.Node) bool {
 	caps := l.p.Target.Caps()
-	if slices.ContainsFunc(nodes, func(n *ir.Node) bool { return !caps.RunsChecks(n) }) {
+	others := func(runs func(n *ir.Node) bool) bool {
+		return slices.ContainsFunc(nodes, func(n *ir.Node) bool { return !runs(n) })
+	}
+	if others(caps.RunsChecks) && others(caps.RunsLoss) {
 		return false
 	}
 	nodes = slices.Clone(nodes)
-	slices.SortStableFunc(nodes, func(a, b *ir.Node) int { return checksFirst(a) - checksFirst(b) })
+	slices.SortStableFunc(nodes, func(a, b *ir.Node) int { return rank(a) - rank(b) })
 	l.now = nodes
 	head := nodes[0]
 	s := Step{Kind: KindKernel, Node: NodeRef{head.Name(), head.Pos}, Kernel: &Kernel{Name: head.Def().Name, Node: detached(head)}}
@@ -50,9 +54,9 @@ func (l *Lowerer) lowerNormChecks(nodes []*ir.Node) bool {
 	return true
 }
 
-// checksFirst orders the nodes of one kernel: a norm is 0, a check 1.
-func checksFirst(n *ir.Node) int {
-	if n.Def().Is(ir.Checks) {
+// rank orders the nodes of one kernel: a norm or a loss is 0, a check or a gradient 1.
+func rank(n *ir.Node) int {
+	if n.Def().Is(ir.Checks) || n.Def().GradOf != ir.OpInvalid {
 		return 1
 	}
 	return 0

@@ -79,7 +79,7 @@ func (l *Lowerer) portsOf(ports []Port, from int, n *ir.Node, cluster []*ir.Node
 	c.View = c.View || n.Def().Is(ir.View) || l.views.Shared[n]
 	for i, v := range n.In {
 		if v != nil && (v.Def == nil || !contains(cluster, v.Def)) {
-			add(v, false, n.OperandDef(i).Unread)
+			add(v, false, n.OperandDef(i).Unread || l.p.Target.Caps().Skips(n, i, l.unread))
 		}
 	}
 	for _, v := range n.Out {
@@ -92,6 +92,9 @@ func (l *Lowerer) portsOf(ports []Port, from int, n *ir.Node, cluster []*ir.Node
 	}
 	return ports
 }
+
+// unread reports whether nothing reads v.
+func (l *Lowerer) unread(v *ir.Value) bool { return !l.stored(v, nil) }
 
 // port is the port of a cluster at v.
 func (l *Lowerer) port(v *ir.Value, write bool) Port {

@@ -88,7 +88,8 @@ type Program struct {
 	Derived      []Derived        // what prepare computes from variables alone and a store keeps between steps
 	Written      []string         // variables of the store that have a next value
 	Messages     []Message        // to other ranks, in order
-	Planned      []PlannedCluster // clusters that the steps run; nil where a target has rewritten the steps
+	Planned      []PlannedCluster // clusters that the steps run
+	Scratch      BufferID         // buffers from here on are a target's (Finish), for what launches of one cluster pass to each other; 0: none
 
 	// MaxLive is the largest number of bytes of work buffers that live at one step. No placement
 	// can take fewer. Separate is the sum of their sizes.
@@ -385,8 +386,8 @@ type Kernel struct {
 	Fusion NormFusion
 	// Sums are the registers of Fusion.Prologue whose channels a GPU's kernel adds up.
 	Sums []ir.Reg
-	// Parts are the nodes that the kernel runs if these are several: global norms, and the checks of
-	// the tensors that they read. Name and Node are those of the first one.
+	// Parts are the nodes that the kernel runs if these are several: global norms and the checks of
+	// the tensors that they read, or a loss and its gradient. Name and Node are those of the first one.
 	Parts []*KernelPart
 }
 

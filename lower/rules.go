@@ -87,6 +87,11 @@ func (l *Lowerer) kernel(n *ir.Node) Step {
 	l.now = []*ir.Node{n}
 	s := l.step(KindKernel, n)
 	s.Kernel = &Kernel{Name: n.Def().Name, Node: detached(n), InPlace: n.Def().Is(ir.InPlace)}
+	for i := range n.In {
+		if n.OperandDef(i).Unread {
+			s.In[i] = None
+		}
+	}
 	return s
 }
 

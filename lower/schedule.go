@@ -52,7 +52,7 @@ func (l *Lowerer) partition(part Part, clusters bool) (nodes []scheduled, cluste
 				k.cluster = 0
 			}
 			if n.Why.Launch > 0 && caps.RunsLaunch(n) {
-				k = key{s: s, launch: n.Why.Launch}
+				k = key{launch: n.Why.Launch} // of both sections of micro
 			}
 			if i, ok := open[k]; ok && clusters && k != (key{s: s}) && s != ir.Prepare && !l.opened[k.cluster] { // nodes of prepare are not clustered: a store skips them one by one
 				nodes[i].nodes = append(nodes[i].nodes, n)

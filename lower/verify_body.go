@@ -367,7 +367,7 @@ func (b *body) operand(s *Step, i int, in []*ir.Value) error {
 	if i < len(s.In) {
 		id = s.In[i]
 	}
-	if v == nil && id == None {
+	if id == None && (v == nil || b.head.OperandDef(i).Unread) {
 		return nil
 	}
 	if v == nil || id == None || !b.shows(id, v) {

@@ -113,6 +113,22 @@ func TestVerifyNoticesOnGPU(t *testing.T) {
 		{"tf32 of f16", "a tf32 product", func(p *lower.Program) { product(p).Gemm.TF32 = true }},
 		{"tanh", "no library has an epilogue", func(p *lower.Program) { product(p).Gemm.Epilogue.Act = lower.Tanh }},
 		{"bias", "the bias", func(p *lower.Program) { product(p).In[2] = id(p, "x") }},
+		{"launch of no cluster", "runs no cluster", func(p *lower.Program) {
+			first(p, lower.Micro, func(s *lower.Step) bool { return s.Launch != nil }).Runs = nil
+		}},
+		{"launch of another cluster", "which is no port of its cluster", func(p *lower.Program) {
+			a, b := &p.Parts[lower.Micro][0], &p.Parts[lower.Micro][1]
+			a.Runs, b.Runs = b.Runs, a.Runs
+		}},
+		{"cluster without a launch", "none of its launches does", func(p *lower.Program) {
+			s := first(p, lower.Micro, func(s *lower.Step) bool { return s.Out[0] == id(p, "dw") })
+			c := first(p, lower.Micro, func(s *lower.Step) bool { return s.Out[0] == id(p, "dv") })
+			c.In, c.Runs = s.In, append(s.Runs, c.Runs...)
+		}},
+		{"scratch memory of another cluster", "which is scratch memory of the cluster", func(p *lower.Program) {
+			s := first(p, lower.Update, func(s *lower.Step) bool { return strings.HasPrefix(s.Launch.Kernel, "row_sum") })
+			s.Runs = first(p, lower.Update, func(s *lower.Step) bool { return len(s.More) > 0 }).Runs
+		}},
 	} {
 		p := lowered(t, onDevice, "sm_90")
 		c.damage(p)

@@ -11,8 +11,11 @@ import (
 // verifyPorts checks that steps run the planned clusters, and that a step reads and writes exactly
 // the ports of its clusters: these tensors and parts, in these dtypes. A cluster has one step.
 func (p *Program) verifyPorts() error {
-	if p.Planned == nil {
+	switch {
+	case p.Planned == nil:
 		return nil
+	case p.Scratch > 0:
+		return p.verifyClusters()
 	}
 	steps := make([]*Step, len(p.Planned))
 	for part := range NumParts {
@@ -26,7 +29,7 @@ func (p *Program) verifyPorts() error {
 	for k := range p.Planned {
 		c, s := &p.Planned[k], steps[k]
 		switch {
-		case s == nil && !c.View && slices.ContainsFunc(c.Ports, func(x Port) bool { return x.Write && !x.Unread }):
+		case s == nil && !c.View && c.stores():
 			return fmt.Errorf("no step runs the cluster of %s", c.Name)
 		case s != nil && s.Runs[0] == int32(k): // once for all clusters of a step
 			if err := p.verifyStepPorts(s); err != nil {
@@ -38,6 +41,11 @@ func (p *Program) verifyPorts() error {
 		}
 	}
 	return p.verifyFlow()
+}
+
+// stores reports whether a result of c is read: otherwise c may have no step.
+func (c *PlannedCluster) stores() bool {
+	return slices.ContainsFunc(c.Ports, func(x Port) bool { return x.Write && !x.Unread })
 }
 
 // runsClusters notes that s, a step of part, runs its clusters.

@@ -90,7 +90,7 @@ func randomAssignments(t *testing.T, z *models.Zoo, step int, target lower.Targe
 			}
 			p, g, cut = withRules(z, step, caps, p, g, cut, drawn)
 		}
-		if moved := fusedBytes(t, g, target, 1); cut != moved || cut < least {
+		if moved := clusterBytes(t, g, target); cut != moved || cut < least {
 			t.Errorf("step %d, assignment %d, %d rules %v: the cut says %d bytes, the program moves %d; the least is %d", step, k, len(p.Stores), p.Stores, cut, moved, least)
 		}
 	}

@@ -189,7 +189,7 @@ func (c *clusterer) readPort(n *ir.Node, i int, v *ir.Value) plan.Port {
 	if c.widens(n, i, p.Takes) {
 		p.Moves = c.widening(n, i, p.Bytes)
 	}
-	if n.OperandDef(i).Unread || n.InPlace() { // the tensor is stored for it all the same
+	if n.OperandDef(i).Unread || n.InPlace() || c.c.Caps.Skips(n, i, c.unread) { // the tensor is stored for it all the same
 		p.Moves = &plan.Moves{}
 	}
 	return p

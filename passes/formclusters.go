@@ -48,7 +48,7 @@ func formClusters(g *ir.Graph, c *Context) error {
 	clusters, fused := w.mark()
 	c.Count("clusters", clusters)
 	c.Count("clustered", fused)
-	return nil
+	return countApart(g, c)
 }
 
 // keepCheckpoints counts values that backward reads by the user's choice as returned: a kernel with

@@ -11,7 +11,7 @@ import (
 // them have their own dtypes: a norm over rows, the elementwise nodes that compute its operand, and
 // those that read its result (ir.Caps.Rows); a norm over channels, the nodes that compute its
 // operand, and a second norm (ir.Caps.Norms); global norms and the finiteness checks of the tensors
-// that they read (ir.Caps.ChecksNorms). It depends on ops, shapes and the target's kernels
+// that they read (ir.Caps.ChecksNorms); a loss and its gradient (ir.Caps.JoinsLosses). It depends on ops, shapes and the target's kernels
 // only. It runs before dtypes are chosen, so that the cut knows which values are not stored.
 //
 // No path may leave a launch and enter it again: a path from one member to another consists of
@@ -21,12 +21,13 @@ func formLaunches(g *ir.Graph, c *Context, uses *ir.Uses, a launchRules) {
 		n.Why.Launch = 0
 	}
 	f := &launchFinder{g: g, caps: c.Caps, uses: uses, launchRules: a}
-	norms, channels, global := f.norms(), f.channelNorms(), f.globalNorms()
-	if len(norms)+len(channels)+len(global) == 0 {
+	norms, channels, global, losses := f.norms(), f.channelNorms(), f.globalNorms(), f.losses()
+	if len(norms)+len(channels)+len(global)+len(losses) == 0 {
 		return
 	}
 	f.number()
 	f.levels()
+	f.withGradients(losses)
 	f.sort(norms)
 	kept := f.kept()
 	for _, n := range norms {
@@ -106,7 +107,7 @@ type launchFinder struct {
 type launchStep struct {
 	section ir.Section
 	nodes   []*ir.Node
-	level   int32 // above the levels of all steps of its section that it reads
+	level   int32 // above the levels of all steps of its part that it reads
 	into    int32 // step that it became part of, or itself
 	joined  bool
 }
@@ -175,7 +176,7 @@ func (f *launchFinder) of(n *ir.Node) int32 {
 
 func (f *launchFinder) at(n *ir.Node) *launchStep { return &f.steps[f.of(n)] }
 
-// each calls do for each step of its section that reads a result of step k, also through views.
+// each calls do for each step of its part that reads a result of step k, also through views.
 func (f *launchFinder) each(k int32, do func(reader int32)) {
 	var readers func(v *ir.Value)
 	readers = func(v *ir.Value) {
@@ -185,7 +186,7 @@ func (f *launchFinder) each(k int32, do func(reader int32)) {
 				for _, o := range u.Node.Out {
 					readers(o)
 				}
-			case r != k && f.steps[r].section == f.steps[k].section:
+			case r != k && samePart(f.steps[r].section, f.steps[k].section):
 				do(r)
 			}
 		}

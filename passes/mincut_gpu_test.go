@@ -9,14 +9,6 @@ import (
 	"ampc/lower/sm"
 )
 
-// shared is a target whose steps stay as shared lowering makes them, before they become launches.
-type shared struct{ lower.Target }
-
-func (shared) Finish(*lower.Program) error              { return nil }
-func (shared) Order(*lower.Program)                     {}
-func (shared) Library(lower.StepKind) string            { return "" }
-func (shared) Verify(*lower.Program, *lower.Step) error { return nil }
-
 // gpus are the targets whose plans are compared on random graphs.
 var gpus = []string{"sm_70", "sm_80", "sm_90", "sm_70/nodnn", "sm_80/nodnn", "sm_90/nodnn"}
 
@@ -119,7 +111,7 @@ func compareOnGPU(t *testing.T, seed uint64, sum *fusions) (compared int) {
 type fusions struct{ expanded, joined, apart int }
 
 // countedUnder compiles g under policy p for a GPU and gives the bytes that the cut reports, those of
-// the fused steps, and what is fused; not ok where the target does not run an op: of f64,
+// the clusters as launches, and what is fused; not ok where the target does not run an op: of f64,
 // or without an expansion.
 func countedUnder(t *testing.T, g *ir.Graph, p Policy, target lower.Target) (cut, moved int, n fusions, ok bool) {
 	t.Helper()
@@ -140,7 +132,7 @@ func countedUnder(t *testing.T, g *ir.Graph, p Policy, target lower.Target) (cut
 			n.expanded++
 		}
 	}
-	program, err := lower.Lower(g, shared{target})
+	program, err := lower.Lower(g, target)
 	if err == nil {
 		err = lower.Verify(program)
 	}
@@ -148,10 +140,5 @@ func countedUnder(t *testing.T, g *ir.Graph, p Policy, target lower.Target) (cut
 		t.Errorf("%s: %v\n%s", target, err, g)
 		return 0, 0, n, false
 	}
-	for _, steps := range program.Parts {
-		for i := range steps {
-			moved += int(steps[i].Bytes)
-		}
-	}
-	return cut, moved, n, true
+	return cut, int(program.ClusterBytes(1)), n, true
 }

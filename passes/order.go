@@ -91,7 +91,11 @@ func isView(n *ir.Node) bool {
 }
 
 func (o *orderer) formNodes() {
-	step := map[int64]int32{}
+	type key struct {
+		step    int64
+		section ir.Section // a launch may have nodes of forward and backward
+	}
+	step := map[key]int32{}
 	o.schedule = make([]scheduleNode, 0, len(o.scheduled))
 	single := make([]*ir.Node, len(o.scheduled))
 	for _, v := range o.g.Vars {
@@ -112,13 +116,13 @@ func (o *orderer) formNodes() {
 		fused := n.Why.Launch > 0 || n.Why.Cluster > 0
 		u, known := int32(0), false
 		if fused {
-			u, known = step[stepOf(n)]
+			u, known = step[key{stepOf(n), s}]
 		}
 		if !known {
 			u = int32(len(o.schedule))
 			o.schedule = append(o.schedule, scheduleNode{sec: s, name: o.name[n.ID], nodes: single[u : u : u+1]})
 			if fused {
-				step[stepOf(n)] = u
+				step[key{stepOf(n), s}] = u
 			}
 		}
 		x := &o.schedule[u]

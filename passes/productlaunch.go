@@ -205,7 +205,7 @@ func settleLaunches(g *ir.Graph, c *Context) error {
 		}
 	}
 	for _, nodes := range launches {
-		if slices.ContainsFunc(nodes, func(n *ir.Node) bool { return n.Def().Norm != nil || c.Caps.RunsChecks(n) }) {
+		if slices.ContainsFunc(nodes, func(n *ir.Node) bool { return n.Def().Norm != nil || c.Caps.RunsChecks(n) || c.Caps.RunsLoss(n) }) {
 			continue
 		}
 		if l, ok := c.Caps.ProductLaunch(nodes); !ok || !l.Fits() {

@@ -44,6 +44,18 @@ func normsWithRelu(p *lower.Program) map[lower.BufferID]*lower.Step {
 	return list
 }
 
+// computesAgain reports whether a gradient computes the result of a ReLU again, from what the norm
+// in front of it reads.
+func (c *cudaLowerer) computesAgain() bool {
+	return slices.ContainsFunc(c.p.Parts[lower.Micro], func(s lower.Step) bool {
+		if s.Kernel == nil || s.Kernel.Node.Op != ir.OpBatchNormGrad || s.Kernel.Fusion.Prologue == nil {
+			return false
+		}
+		g := &channelGrads{cudaCall: &cudaCall{c, &s, s.Kernel.Node}}
+		return slices.ContainsFunc(s.Kernel.Fusion.Prologue.Loads, func(a lower.Access) bool { return a.Buffer != s.In[0] && g.known(a.Buffer) })
+	})
+}
+
 // channelGrads are the launches for the gradients with a common dy.
 type channelGrads struct {
 	*cudaCall

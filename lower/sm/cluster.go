@@ -117,7 +117,7 @@ func (c *cudaLowerer) moves() error {
 	}
 	for _, out := range s.Out {
 		if c.elements(out) == 0 { // an output that no step writes
-			c.out = append(c.out, lower.Step{Kind: lower.KindFill, Out: []lower.BufferID{out}, Node: s.Node, Moves: &lower.Moves{Filled: true}})
+			c.out = append(c.out, lower.Step{Kind: lower.KindFill, Out: []lower.BufferID{out}, Node: s.Node, Moves: &lower.Moves{Filled: true}, Runs: s.Runs})
 		}
 	}
 	return nil

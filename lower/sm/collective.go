@@ -89,7 +89,7 @@ func (c *cudaCall) copies() error {
 
 // transfer emits one call of NCCL. The node says which result may lie where its operand did.
 func (c *cudaCall) transfer(op lower.TransferOp, n *ir.Node, in, out []lower.BufferID) {
-	s := lower.Step{Kind: lower.KindKernel, In: in, Out: out, Node: c.s.Node, Kernel: &lower.Kernel{Name: op.String(), Node: n},
+	s := lower.Step{Kind: lower.KindKernel, In: in, Out: out, Node: c.s.Node, Kernel: &lower.Kernel{Name: op.String(), Node: n}, Runs: c.s.Runs,
 		Transfer: &lower.Transfer{Op: op, Ranks: c.n.Int("ranks"), Seq: c.n.Int("seq")}, Stream: lower.CommStream}
 	s.Bytes = c.p.Traffic(&s)
 	c.out = append(c.out, s)

@@ -99,7 +99,7 @@ func (u *unfolding) product(g lower.Gemm, a, b, out lower.BufferID) error {
 	if u.w.Groups == 1 {
 		g.Batch, g.A.Strides, g.B.Strides, g.C.Strides = nil, nil, nil, nil
 	}
-	s := &lower.Step{Kind: lower.KindGemm, In: []lower.BufferID{a, b}, Out: []lower.BufferID{out}, Node: u.from.Node, Gemm: &g}
+	s := &lower.Step{Kind: lower.KindGemm, In: []lower.BufferID{a, b}, Out: []lower.BufferID{out}, Node: u.from.Node, Gemm: &g, Runs: u.from.Runs}
 	s.Bytes = u.p.Traffic(s)
 	u.out = append(u.out, *s)
 	return nil

@@ -27,8 +27,6 @@ type cudaLowerer struct {
 	open    []openSum         // of the part being lowered: parts that no launch has joined yet
 	at      lower.Part
 	from    *lower.Step                       // being lowered
-	stats   map[lower.BufferID]rowStats       // by logits whose loss this part has computed
-	fused   map[lower.BufferID]*lower.Step    // by logits: losses that run with their gradients
 	read    map[lower.BufferID]bool           // roots that a step or the caller reads
 	relu    map[lower.BufferID]*lower.Step    // by root of a result: batch norms of micro whose epilogue is a ReLU without a sum
 	spreads map[lower.BufferID]*spread        // by root of images that no step stores: the outputs of which they are sums
@@ -43,18 +41,20 @@ func (t Target) lowerer(p *lower.Program) *cudaLowerer {
 
 // Finish replaces every cluster, copy, fill and kernel step by launches of generated kernels.
 func (t Target) Finish(p *lower.Program) error {
-	p.Planned = nil // the clusters describe no launches; Target.Verify checks these
+	p.Scratch = lower.BufferID(len(p.Buffers))
 	c := t.lowerer(p)
 	c.tie()
 	c.read, c.relu = rootsRead(p), normsWithRelu(p)
 	c.signs = c.signsRead()
 	c.spreadable()
 	c.pooled = c.pooledNorms()
+	if len(c.signs)+len(c.spreads)+len(c.pooled) > 0 || c.computesAgain() {
+		p.Planned = nil // what these launches read and write is decided here
+	}
 	p.Batch(lower.Prepare)
 	p.Batch(lower.Update)
 	for part := range lower.NumParts {
-		c.at, c.out, c.stats = part, nil, map[lower.BufferID]rowStats{}
-		p.Parts[part] = c.fuseLosses(p.Parts[part])
+		c.at, c.out = part, nil
 		last := make([]int, len(p.Parts[part])) // by step: its last launch
 		for i := range p.Parts[part] {
 			c.from = &p.Parts[part][i]
@@ -211,7 +211,7 @@ func (c *cudaLowerer) untouched(k *ptx.Launch, args []lower.BufferID) (n int64) 
 }
 
 func (c *cudaLowerer) launched(kind string, k *ptx.Launch, args []lower.BufferID) (lower.Step, error) {
-	s := lower.Step{Node: c.from.Node}
+	s := lower.Step{Node: c.from.Node, Runs: c.from.Runs}
 	if len(args) != len(k.Args) {
 		return s, fmt.Errorf("kernel %s takes %d arguments, not %d", kind, len(k.Args), len(args))
 	}

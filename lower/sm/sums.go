@@ -71,8 +71,9 @@ func (c *cudaLowerer) joinAll(list []openSum) error {
 	if err != nil {
 		return err
 	}
+	s.Runs = nil
 	for _, o := range list {
-		s.In, s.Out = append(s.In, o.x), append(s.Out, o.y)
+		s.In, s.Out, s.Runs = append(s.In, o.x), append(s.Out, o.y), append(s.Runs, o.from.Runs...)
 	}
 	s.Launch.Row = []lower.Argument{{Name: "rows"}, {DType: ir.F32, Read: true}, {DType: ir.F32, Write: true}}
 	for _, w := range words {

@@ -8,8 +8,10 @@ import (
 )
 
 // The weights of an embedding that are also those of the head have two gradients. That of the head
-// is a product, to which the kernel of the embedding's gradient adds the rows of its ids. If nothing
-// else reads the product, it is computed where the sum will be, and rows without an id are not moved.
+// is a product, to which the kernel of the embedding's gradient adds the rows of its ids, as the plan
+// says (ir.Caps.PostOps). If nothing else reads the product, it is computed where the sum will be, and
+// rows without an id are not moved. This chooses memory only: no cluster reads or writes another
+// tensor.
 
 // tie gives gradients of embeddings the memory of the tensors that they are added to.
 func (c *cudaLowerer) tie() {
@@ -23,11 +25,7 @@ func (c *cudaLowerer) tie() {
 			if !c.replaces(part, i, from, to) {
 				continue
 			}
-			for k := range c.p.Buffers {
-				if c.p.Buffers[k].Root == from {
-					c.p.Buffers[k].Root = to
-				}
-			}
+			c.p.ShareMemory(from, to)
 		}
 	}
 }
@@ -88,4 +86,20 @@ func (c *cudaLowerer) replaces(part lower.Part, i int, from, to lower.BufferID) 
 func (c *cudaLowerer) addsInPlace(s *lower.Step) bool {
 	x := c.added(s)
 	return x != lower.None && c.p.Buffers[x].Root == c.p.Buffers[s.Out[0]].Root
+}
+
+// roots are the roots of buffers.
+func (c *cudaLowerer) roots(ids []lower.BufferID) map[lower.BufferID]bool {
+	list := map[lower.BufferID]bool{}
+	for _, id := range ids {
+		if id != lower.None {
+			list[c.p.Buffers[id].Root] = true
+		}
+	}
+	return list
+}
+
+// meets reports whether one of the buffers is in roots.
+func (c *cudaLowerer) meets(ids []lower.BufferID, roots map[lower.BufferID]bool) bool {
+	return slices.ContainsFunc(ids, func(id lower.BufferID) bool { return id != lower.None && roots[c.p.Buffers[id].Root] })
 }
