@@ -149,8 +149,10 @@ func (r *materializer) operand(n *ir.Node, i int, v *ir.Value) *ir.Value {
 		return v
 	}
 	z := r.tensorOf(v)
-	v = r.current(v)
 	d := r.requiredDType(n, i)
+	if d != ir.F32 || r.left[v] == nil || !r.returnsWide(v) {
+		v = r.current(v)
+	}
 	switch {
 	case d == ir.F32 && r.planned && r.p.converts(n) && v.Type.DType.Low():
 		d = v.Type.DType // the cast converts both dtypes
@@ -172,6 +174,12 @@ func (r *materializer) operand(n *ir.Node, i int, v *ir.Value) *ir.Value {
 		v.Def.Why.Cluster, v.Def.Why.Launch = n.Why.Cluster, n.Why.Launch
 	}
 	return v
+}
+
+// returnsWide reports whether the caller gets v in f32. If that is a register of v's cluster, those
+// who require f32 read it as well.
+func (r *materializer) returnsWide(v *ir.Value) bool {
+	return r.out[v.ID] && r.src[v.ID] == ir.F32 && r.p.Outputs == ir.Invalid
 }
 
 // tensorOf is the value that v is after casts written by hand are removed.
@@ -270,17 +278,7 @@ func (r *materializer) canStore(n *ir.Node, d ir.DType) bool {
 // interior reports whether a node of n's own cluster reads its first result, which then is an f32
 // register.
 func (r *materializer) interior(n *ir.Node) bool {
-	return n.Why.Cluster > 0 && r.insiders(n) > 0
-}
-
-func (r *materializer) insiders(n *ir.Node) int {
-	k := 0
-	for _, u := range r.uses.Of(n.Out[0]) {
-		if u.Node.Why.Cluster == n.Why.Cluster {
-			k++
-		}
-	}
-	return k
+	return slices.ContainsFunc(r.uses.Of(n.Out[0]), func(u ir.Use) bool { return sameCluster(n.Out[0], u.Node) })
 }
 
 // leave adds the cast of n's first result that readers outside of its cluster use.
@@ -289,12 +287,21 @@ func (r *materializer) leave(n *ir.Node) error {
 		return nil
 	}
 	v := n.Out[0]
-	if d := r.want[v.ID]; d.Low() && r.insiders(n) < len(r.uses.Of(v)) && v.Next == nil {
+	if d := r.want[v.ID]; d.Low() && v.Next == nil && r.readOutside(v) {
 		out := r.cast(v, d, 0)
 		out.Def.Why.Cluster, out.Def.Why.Launch = n.Why.Cluster, n.Why.Launch
 		r.left[v] = out
 	}
 	return r.b.Err()
+}
+
+// readOutside reports whether a node outside of its cluster reads v in other registers than the
+// caller's.
+func (r *materializer) readOutside(v *ir.Value) bool {
+	wide := r.returnsWide(v)
+	return slices.ContainsFunc(r.uses.Of(v), func(u ir.Use) bool {
+		return !sameCluster(v, u.Node) && (!wide || r.requiredDType(u.Node, u.Arg) != ir.F32)
+	})
 }
 
 // math sets the math mode of f32 products and of convolutions.

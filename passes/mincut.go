@@ -235,7 +235,7 @@ func (m *planner) variable(s ir.Section, n *ir.Node, i int) (stored, seen plan.C
 		return plan.F32, plan.F32
 	case t.class == ir.Low && (i > 0 || !m.storesF32(n) || t.pin == ir.PinLow):
 		return plan.Low, plan.Low
-	case t.class == ir.Low && required == readByF32 && !m.represented(v): // gradients of parameters: no reader would read a rounded one
+	case t.class == ir.Low && required == readByF32 && !m.represented(v) && (!m.p.Narrow || m.wanted(v)): // gradients of parameters: no reader would read a rounded one
 		return plan.F32, plan.F32
 	case t.class == ir.Low && required == readByLow:
 		return plan.Low, plan.Low

@@ -93,7 +93,7 @@ func compareOnGPU(t *testing.T, seed uint64, sum *fusions) (compared int) {
 		randomImages(x, 4+x.IntN(30), pins, without(target, ir.OpCast)...), randomImages(y, 4+y.IntN(30), pins, without(target)...),
 	} {
 		source := g.String()
-		cut, moved, n, ok := countedUnder(t, g, []Policy{MixedF16(), MixedBF16()}[seed/12%2], target)
+		cut, moved, n, ok := countedUnder(t, g, cutPolicies()[seed/12%4], target)
 		if !ok {
 			continue
 		}

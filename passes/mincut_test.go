@@ -136,6 +136,11 @@ func TestCutBytesAreTheProgramsBytes(t *testing.T) {
 	}
 }
 
+// cutPolicies are the policies under which random graphs are compared.
+func cutPolicies() []Policy {
+	return []Policy{MixedF16(), MixedBF16(), mixedTrunk(ir.F16), mixedTrunk(ir.BF16)}
+}
+
 // compareBytes compares cut and program of seven random graphs: without casts, with casts
 // written by hand, with recurrences, with caches, with images without and with casts, and of inference.
 // It returns how many concatenations store their operands in place.
@@ -150,7 +155,7 @@ func compareBytes(t *testing.T, seed uint64) (inPlace int) {
 		randomImages(e, 4+e.IntN(30), pins, without(lower.CPU, ir.OpCast)...), randomImages(f, 4+f.IntN(30), pins, without(lower.CPU)...),
 		randomInference(x, 4+x.IntN(30), pins, without(lower.CPU)...),
 	} {
-		p := []Policy{MixedF16(), MixedBF16()}[seed/2%2]
+		p := cutPolicies()[seed/2%4]
 		source := g.String()
 		micro := int(seed % 4)
 		if len(g.Body[ir.Update]) > 0 { // of several micro-batches, the update reads what they have added up
