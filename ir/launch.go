@@ -144,3 +144,34 @@ func (l *ProductLaunch) Fits() bool {
 	}
 	return true
 }
+
+// Again is the norm of whose ReLU v is the result, if the launch nodes compute v again: v is read by
+// nodes that compute dy for one gradient over channels (NormFusion.Operand), and what v follows from
+// that gradient reads in any case, up to the norm's scale and bias. It is nil where they read v.
+func (c Caps) Again(nodes []*Node, v *Value) *Node {
+	var grad *Node
+	for _, n := range nodes {
+		if c.NormOf(n).Operand == 0 {
+			continue
+		}
+		if grad != nil {
+			return nil
+		}
+		grad = n
+	}
+	for v.Def != nil && v.Def.Op == OpCast && v.Def.Why.Cluster > 0 && v.Def.In[0].Def != nil && v.Def.In[0].Def.Why.Cluster == v.Def.Why.Cluster {
+		v = v.Def.In[0]
+	}
+	if grad == nil || v.Def == nil || v.Def.Op != OpRelu || v.Def.Why.Cluster == 0 {
+		return nil
+	}
+	y := v.Def.In[0]
+	n := y.Def
+	if n == nil || y.Idx != 0 || n.Op != grad.Def().GradOf || n.Why.Cluster != v.Def.Why.Cluster || n.Why.Launch > 0 || !c.FusesNormEpilogue(n) {
+		return nil
+	}
+	if n.In[0] != grad.In[0] || n.Out[1] != grad.In[2] || n.Out[2] != grad.In[3] {
+		return nil
+	}
+	return n
+}

@@ -64,9 +64,31 @@ func (l *Lowerer) lowerGradients(norms, before []*ir.Node) bool {
 		s.Kernel.Fusion.Prologue, s.Kernel.Fusion.Made = &j.cluster, reg
 		s.In[operand] = None
 		s.In, s.Out = append(s.In, loadsOf(&j.cluster)...), append(s.Out, out...)
+		l.addAgain(&s, before)
 	}
 	l.emit(s)
 	return true
+}
+
+// addAgain marks the loads of nodes before a gradient that its kernel computes again, and adds the
+// scales and biases that this takes to the operands of s.
+func (l *Lowerer) addAgain(s *Step, before []*ir.Node) {
+	loads := s.Kernel.Fusion.Prologue.Loads
+	for _, m := range before {
+		for _, v := range m.In {
+			norm := l.again(m, v, l.now)
+			at := slices.IndexFunc(loads, func(a Access) bool { return norm != nil && a.Buffer == l.in(v) })
+			if at < 0 || loads[at].Again {
+				continue
+			}
+			loads[at].Again = true
+			for _, x := range norm.In[1:3] {
+				if x != nil && !slices.Contains(s.In, l.in(x)) {
+					s.In = append(s.In, l.in(x))
+				}
+			}
+		}
+	}
 }
 
 // besideGradient adds gradient n to step s. Its dy is the given operand or, if made, the prologue's

@@ -79,6 +79,15 @@ func (l *Lowerer) portsOf(ports []Port, from int, n *ir.Node, cluster []*ir.Node
 	c.View = c.View || n.Def().Is(ir.View) || l.views.Shared[n]
 	for i, v := range n.In {
 		if v != nil && (v.Def == nil || !contains(cluster, v.Def)) {
+			if norm := l.again(n, v, cluster); norm != nil {
+				add(v, false, true)
+				for _, x := range norm.In[1:3] {
+					if x != nil {
+						add(x, false, false)
+					}
+				}
+				continue
+			}
 			add(v, false, n.OperandDef(i).Unread || l.p.Target.Caps().Skips(n, i, l.unread))
 		}
 	}
@@ -91,6 +100,15 @@ func (l *Lowerer) portsOf(ports []Port, from int, n *ir.Node, cluster []*ir.Node
 		}
 	}
 	return ports
+}
+
+// again is the norm from whose operand a launch computes v again, which n reads (ir.Caps.Again), or
+// nil.
+func (l *Lowerer) again(n *ir.Node, v *ir.Value, launch []*ir.Node) *ir.Node {
+	if n.Why.Launch == 0 || n.Def().Elem == nil || len(launch) < 2 {
+		return nil
+	}
+	return l.p.Target.Caps().Again(launch, v)
 }
 
 // unread reports whether nothing reads v.

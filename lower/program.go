@@ -248,8 +248,10 @@ type Access struct {
 	Offset  int64
 	Strides []int64
 	Reg     ir.Reg // stores only: the register to store
-	// For GPU targets. Bits: the elements are bool, eight in a byte of a u8 buffer. Spread: the
-	// elements are those of images, of which the buffer holds less.
+	// For GPU targets. Again: a gradient of a norm does not load the elements but computes them
+	// (ir.Caps.Again). Bits: they are bool, eight in a byte of a u8 buffer. Spread: they are those of
+	// images, of which the buffer holds less.
+	Again  bool
 	Bits   bool
 	Spread *Spread
 }

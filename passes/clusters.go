@@ -54,9 +54,10 @@ const caller = int32(0)
 // clusterer adds the ports of clusters to the plan.
 type clusterer struct {
 	*planner
-	fused  []int32 // cluster of the plan, by fusion cluster
-	launch []int32 // by launch
-	node   []int32 // by node ID, for nodes in neither
+	fused   []int32      // cluster of the plan, by fusion cluster
+	launch  []int32      // by launch
+	node    []int32      // by node ID, for nodes in neither
+	nodesOf [][]*ir.Node // by launch
 }
 
 // order creates the clusters: the caller's, those of fusion clusters with the last one first, then
@@ -69,7 +70,11 @@ func (c *clusterer) order() {
 	c.fused, c.launch, c.node = make([]int32, fused+1), make([]int32, launch+1), make([]int32, len(c.sec))
 	c.plan.Clusters = make([]plan.Cluster, 1+int(fused), 1+int(fused)+len(c.sec))
 	c.plan.Clusters[caller] = plan.Cluster{Name: "results", Outside: true}
+	c.nodesOf = make([][]*ir.Node, launch+1)
 	for _, n := range c.g.Nodes {
+		if l := n.Why.Launch; l > 0 {
+			c.nodesOf[l] = append(c.nodesOf[l], n)
+		}
 		one := plan.Cluster{Times: c.times(c.sec[n.ID])}
 		if len(n.Out) > 0 {
 			one.Name = n.Out[0].Name
@@ -158,7 +163,24 @@ func (c *clusterer) read(n *ir.Node, i int, v *ir.Value) {
 	if i < 2 && c.summed(n) { // another step computes the sums
 		k = c.sums(n)
 	}
-	c.port(k, c.readPort(n, i, v))
+	p := c.readPort(n, i, v)
+	if norm := c.again(n, v); norm != nil {
+		p.Moves = &plan.Moves{}
+		for j := 1; j <= 2; j++ { // scale and bias
+			if x := norm.In[j]; x != nil {
+				c.port(k, c.readPort(norm, j, x))
+			}
+		}
+	}
+	c.port(k, p)
+}
+
+// again is the norm from whose operand the launch of n computes v again (ir.Caps.Again), or nil.
+func (c *clusterer) again(n *ir.Node, v *ir.Value) *ir.Node {
+	if n.Why.Launch == 0 || n.Def().Elem == nil || c.inParts[n.ID] {
+		return nil
+	}
+	return c.c.Caps.Again(c.nodesOf[n.Why.Launch], v)
 }
 
 // summed reports whether n is a product whose second step runs in a norm's kernel.

@@ -25,7 +25,7 @@ var comparing = map[string]struct {
 }{
 	"cmd/ampc/run.go":                 {1, rewrite},
 	"ir/caps.go":                      {7, fusion},
-	"ir/launch.go":                    {6, fusion},
+	"ir/launch.go":                    {8, fusion},
 	"ir/unit.go":                      {1, rewrite},
 	"lower/rules.go":                  {1, fusion},
 	"lower/verify_body.go":            {2, checks},

@@ -44,18 +44,6 @@ func normsWithRelu(p *lower.Program) map[lower.BufferID]*lower.Step {
 	return list
 }
 
-// computesAgain reports whether a gradient computes the result of a ReLU again, from what the norm
-// in front of it reads.
-func (c *cudaLowerer) computesAgain() bool {
-	return slices.ContainsFunc(c.p.Parts[lower.Micro], func(s lower.Step) bool {
-		if s.Kernel == nil || s.Kernel.Node.Op != ir.OpBatchNormGrad || s.Kernel.Fusion.Prologue == nil {
-			return false
-		}
-		g := &channelGrads{cudaCall: &cudaCall{c, &s, s.Kernel.Node}}
-		return slices.ContainsFunc(s.Kernel.Fusion.Prologue.Loads, func(a lower.Access) bool { return a.Buffer != s.In[0] && g.known(a.Buffer) })
-	})
-}
-
 // channelGrads are the launches for the gradients with a common dy.
 type channelGrads struct {
 	*cudaCall
@@ -110,11 +98,11 @@ func (g *channelGrads) keep(made ir.Reg) {
 // dtype is the dtype of dy.
 func (g *channelGrads) dtype() ir.DType { return g.n.In[1].Type.DType }
 
-// known reports whether the images in a buffer can be computed from operands that the first
-// gradient reads in any case.
+// known reports whether the images in a buffer are computed from operands that the first gradient
+// reads in any case, as the plan says.
 func (g *channelGrads) known(id lower.BufferID) bool {
-	f := g.relu[g.p.Buffers[id].Root]
-	return id == g.s.In[0] || f != nil && f.In[0] == g.s.In[0] && f.Out[1] == g.s.In[2] && f.Out[2] == g.s.In[3]
+	before := g.s.Kernel.Fusion.Prologue
+	return id == g.s.In[0] || before != nil && slices.ContainsFunc(before.Loads, func(a lower.Access) bool { return a.Again && a.Buffer == id })
 }
 
 // dy is the gradient that all norms read.

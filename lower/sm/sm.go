@@ -48,7 +48,7 @@ func (t Target) Finish(p *lower.Program) error {
 	c.signs = c.signsRead()
 	c.spreadable()
 	c.pooled = c.pooledNorms()
-	if len(c.signs)+len(c.spreads)+len(c.pooled) > 0 || c.computesAgain() {
+	if len(c.signs)+len(c.spreads)+len(c.pooled) > 0 {
 		p.Planned = nil // what these launches read and write is decided here
 	}
 	p.Batch(lower.Prepare)
