@@ -9,7 +9,7 @@ import (
 // may become several launches. Together they read and write exactly its ports, and what they pass to
 // each other no other cluster reads.
 func (p *Program) verifyClusters() error {
-	w := clusterWalk{p: p, uses: make([]clusterUse, len(p.Planned)), scratch: map[BufferID][]int32{}}
+	w := newClusterWalk(p)
 	for part := range NumParts {
 		for i := range p.Parts[part] {
 			s := &p.Parts[part][i]
@@ -37,6 +37,25 @@ type clusterWalk struct {
 	p       *Program
 	uses    []clusterUse
 	scratch map[BufferID][]int32 // by root of scratch memory: the clusters that may use it
+	at      map[BufferID][]portAt
+	running []int // by cluster: the last launch that runs it
+	count   int   // launches so far
+}
+
+// portAt is a port of a cluster, by their numbers.
+type portAt struct {
+	cluster int32
+	port    int
+}
+
+func newClusterWalk(p *Program) *clusterWalk {
+	w := &clusterWalk{p: p, uses: make([]clusterUse, len(p.Planned)), scratch: map[BufferID][]int32{}, at: map[BufferID][]portAt{}, running: make([]int, len(p.Planned))}
+	for k := range p.Planned {
+		for i, x := range p.Planned[k].Ports {
+			w.at[x.Root] = append(w.at[x.Root], portAt{int32(k), i})
+		}
+	}
+	return w
 }
 
 // clusterUse is what the launches of a cluster have touched so far.
@@ -52,11 +71,13 @@ func (w *clusterWalk) launch(s *Step, part Part) error {
 	if len(s.Runs) == 0 {
 		return fmt.Errorf("runs no cluster of the plan")
 	}
+	w.count++
 	for _, k := range s.Runs {
 		if k < 0 || int(k) >= len(w.uses) || w.p.Planned[k].Part != part {
 			return fmt.Errorf("runs cluster %d of the plan, which is not there or of another part", k)
 		}
 		w.uses[k].launches++
+		w.running[k] = w.count
 	}
 	for _, id := range s.In {
 		if id == None {
@@ -90,25 +111,24 @@ func (w *clusterWalk) touch(s *Step, id BufferID, write bool) error {
 		return nil
 	}
 	found := false
-	for _, k := range s.Runs {
-		u, c := &w.uses[k], &w.p.Planned[k]
-		for i, x := range c.Ports {
-			if x.Root != b.Root || x.Write != write {
-				continue
-			}
-			if u.ports == nil {
-				u.ports = make([]bool, len(c.Ports))
-			}
-			if x.At == b.At && x.DType == b.Type.DType {
-				u.ports[i], found = true, true
-			}
-			list := &u.in
-			if write {
-				list = &u.out
-			}
-			if !slices.Contains(*list, id) && !(x.Unread && w.p.omits(c, x)) {
-				*list = append(*list, id)
-			}
+	for _, at := range w.at[b.Root] {
+		u, c := &w.uses[at.cluster], &w.p.Planned[at.cluster]
+		x := c.Ports[at.port]
+		if w.running[at.cluster] != w.count || x.Write != write {
+			continue
+		}
+		if u.ports == nil {
+			u.ports = make([]bool, len(c.Ports))
+		}
+		if x.At == b.At && x.DType == b.Type.DType {
+			u.ports[at.port], found = true, true
+		}
+		list := &u.in
+		if write {
+			list = &u.out
+		}
+		if !slices.Contains(*list, id) && !(x.Unread && w.p.omits(c, x)) {
+			*list = append(*list, id)
 		}
 	}
 	if !found {
@@ -136,7 +156,7 @@ func (w *clusterWalk) share(s *Step, root BufferID, write bool) error {
 	case !ok:
 		return fmt.Errorf("reads %s, which no launch has written", w.p.BufferName(root))
 	default:
-		both := slices.DeleteFunc(slices.Clone(s.Runs), func(k int32) bool { return !slices.Contains(known, k) })
+		both := slices.DeleteFunc(slices.Clone(known), func(k int32) bool { return w.running[k] != w.count })
 		if len(both) == 0 {
 			return fmt.Errorf("uses %s, which is scratch memory of the cluster of %s", w.p.BufferName(root), w.p.Planned[known[0]].Name)
 		}
@@ -151,7 +171,7 @@ func (p *Program) isScratch(id BufferID) bool { return p.Scratch > 0 && id >= p.
 // ClusterBytes is what the clusters of p move in one optimizer step of so many micro-batches: each
 // tensor once for each cluster that reads or writes it, whatever the number of launches.
 func (p *Program) ClusterBytes(micro int64) (sum int64) {
-	w := clusterWalk{p: p, uses: make([]clusterUse, len(p.Planned)), scratch: map[BufferID][]int32{}}
+	w := newClusterWalk(p)
 	for part := range NumParts {
 		for i := range p.Parts[part] {
 			if w.launch(&p.Parts[part][i], part) != nil {
