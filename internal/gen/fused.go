@@ -109,13 +109,19 @@ func number(reg string) int {
 	return n
 }
 
-// streams reports whether a formula also gets a kernel with streaming (non-temporal) stores: it
-// computes too little to hide memory latency.
-func (f *formula) streams() bool { return !f.rows && len(f.code) <= 2 && !f.tanh() }
+// A formula of up to streamedOps primitives, other than unstreamed alone, also gets a kernel with
+// streaming (non-temporal) stores: it computes too little to hide memory latency.
+const (
+	streamedOps = 2
+	unstreamed  = "tanh"
+)
+
+// streams reports whether f gets such a kernel.
+func (f *formula) streams() bool { return !f.rows && len(f.code) <= streamedOps && !f.tanh() }
 
 // tanh reports whether a formula is only a tanh. Its polynomial needs the registers that other
 // formulas use for more vectors.
-func (f *formula) tanh() bool { return len(f.code) == 1 && f.code[0].op == "tanh" }
+func (f *formula) tanh() bool { return len(f.code) == 1 && f.code[0].op == unstreamed }
 
 // symbol is the name of f's kernel.
 func (f *formula) symbol(streaming bool) string {

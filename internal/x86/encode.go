@@ -186,6 +186,16 @@ func (c *Code) Add(r Reg, n int8) { c.b = append(c.b, 0x48|byte(r)>>3, 0x83, 0xc
 // Sub subtracts n and sets the flags of the difference.
 func (c *Code) Sub(r Reg, n int8) { c.b = append(c.b, 0x48|byte(r)>>3, 0x83, 0xe8|byte(r)&7, byte(n)) }
 
+// Set sets r, one of the first eight registers, to n.
+func (c *Code) Set(r Reg, n int32) {
+	c.b = binary.LittleEndian.AppendUint32(append(c.b, 0xb8|byte(r)), uint32(n))
+}
+
+// AddLong adds n, which Add cannot, to AX.
+func (c *Code) AddLong(n int32) {
+	c.b = binary.LittleEndian.AppendUint32(append(c.b, 0x48, 0x05), uint32(n))
+}
+
 // Label is a place to jump to.
 type Label int
 

@@ -151,7 +151,11 @@ func TestBytes(t *testing.T) {
 	}
 	c.Clear(AX)
 	c.Clear(DI)
-	lines = append(lines, "XORL AX, AX", "XORL DI, DI")
+	c.Set(DX, 1<<20)
+	c.Set(DI, 3)
+	c.AddLong(1 << 15)
+	c.AddLong(-1 << 17)
+	lines = append(lines, "XORL AX, AX", "XORL DI, DI", "MOVL $1048576, DX", "MOVL $3, DI", "ADDQ $32768, AX", "ADDQ $-131072, AX")
 	back, skip := c.Here(), c.Skip()
 	lines = append(lines, "back:", "JLT end")
 	for range 40 {

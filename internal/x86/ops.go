@@ -76,6 +76,14 @@ func (o Op) Store() Op {
 	return o
 }
 
+// Streaming is the form of a store that bypasses the caches, where there is one.
+func (o Op) Streaming() Op {
+	if o == storeVMOVUPS {
+		return VMOVNTPS
+	}
+	return o
+}
+
 // form says which operands an instruction has.
 type form uint8
 

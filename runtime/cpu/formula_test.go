@@ -114,8 +114,15 @@ func TestStreamingStores(t *testing.T) {
 		t.Skip("fills 110 MB")
 	}
 	const n = 9<<20 + 12345
-	for _, threads := range []int{1, 3} {
-		b, err := cpu.Open(threads)
+	for _, c := range []struct {
+		threads, composed int
+		code              string
+	}{
+		{1, 1, "%y' = add %a, %a"},
+		{3, 1, "%y' = add %a, %a"},
+		{2, 2, "%m = neg %a\n  %y' = sub %a, %m"},
+	} {
+		b, err := cpu.Open(c.threads)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,9 +130,9 @@ func TestStreamingStores(t *testing.T) {
   input %%a : f32[%d]
   state %%y : f32[%[1]d]
 update:
-  %%y' = add %%a, %%a
+  %s
 }
-`, n))
+`, n, c.code))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,6 +144,9 @@ update:
 		e, err := b.Load(p, s)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if ok, _ := b.ComposesKernels(); ok && cpu.ComposedKernels(e) != c.composed {
+			t.Errorf("%q has %d composed kernels, want %d", c.code, cpu.ComposedKernels(e), c.composed)
 		}
 		x, y := make([]byte, 4*n), make([]byte, 4*n)
 		for i := range n {
@@ -151,7 +161,7 @@ update:
 		}
 		for i := range n {
 			if got := math.Float32frombits(binary.NativeEndian.Uint32(y[4*i:])); got != float32(2*(i%1000)) {
-				t.Fatalf("%d threads: element %d is %g, want %d", threads, i, got, 2*(i%1000))
+				t.Fatalf("%q on %d threads: element %d is %g, want %d", c.code, c.threads, i, got, 2*(i%1000))
 			}
 		}
 		b.Close()

@@ -60,8 +60,11 @@ type composer struct {
 	loads []int // values of operands, none: not loaded yet
 }
 
-// The most operands and results, instructions and spilled vectors of a composed kernel.
+// The most instructions and spilled vectors of a composed kernel, and elements of a call, with data in caches and in memory.
 const (
+	mostElements = 1 << 12
+	mostStreamed = 1 << 14
+
 	composedOps    = 4000
 	composedSpills = 128
 )
@@ -295,7 +298,8 @@ func (c *composer) merged(seq []lane, vectors int) []lane {
 // HasBody reports whether formulas may apply the primitive of a name.
 func (p *Path) HasBody(name string) bool { _, ok := p.set().bodies[name]; return ok && p.composes }
 
-// Compose assembles a kernel of f in memory. It returns nil if a primitive of f has no body, if f has too many operands, or if the system refuses executable memory. The caller must Close the kernel.
+// Compose assembles a kernel of f in memory. It returns nil if a primitive of f has no body, if f has too many operands, or if
+// the system refuses executable memory. The caller must Close the kernel.
 func (p *Path) Compose(f *Formula) *Fused {
 	if !p.composes || len(f.Loads)+len(f.Results) > maxOperands || len(f.Loads) == 0 {
 		return nil
@@ -305,21 +309,28 @@ func (p *Path) Compose(f *Formula) *Fused {
 	if !ok {
 		return nil
 	}
-	code, spills, ok := c.assemble(seq)
+	var out x86.Code
+	spills, ok := c.assemble(seq, &out)
 	if !ok {
 		return nil
 	}
+	k := &composed{spills: spills, most: perCall(seq, p.lanes, mostElements)}
+	streamed := len(out.Bytes())
+	if c.stream(seq, &out) {
+		k.rounds = max(1, perCall(seq, p.lanes, mostStreamed)/(streamPlaces*streamVisit))
+	}
 	head := c.constants()
-	mapped, err := newCode(append(head, code...))
+	k.entry, k.streamed = len(head), len(head)+streamed
+	mapped, err := newCode(append(head, out.Bytes()...))
 	if err != nil {
 		return nil
 	}
-	k := &Fused{name: "composed", loads: len(f.Loads), types: slices.Clone(f.Loads), lanes: p.lanes}
+	k.code = mapped
+	run := &Fused{name: "composed", loads: len(f.Loads), types: slices.Clone(f.Loads), lanes: p.lanes, composed: k}
 	for _, r := range f.Results {
-		k.types = append(k.types, r.Type)
+		run.types = append(run.types, r.Type)
 	}
-	k.composed = &composed{code: mapped, entry: len(head), spills: spills, most: perCall(seq, p.lanes)}
-	return k
+	return run
 }
 
 // numberBytes is what a number of the pool takes in memory.
@@ -346,9 +357,9 @@ func (c *composer) constants() []byte {
 }
 
 // perCall is how many elements a call computes whose vectors take these instructions: few enough for a call to end within
-// 100 µs, as the scheduler cannot interrupt it. Quotients and roots occupy the divider.
-func perCall(seq []lane, lanes int) int {
-	const most, cycles, divider = 1 << 12, 1 << 17, 24
+// 100 µs, as the scheduler cannot interrupt it, and not more than most. Quotients and roots occupy the divider.
+func perCall(seq []lane, lanes, most int) int {
+	const cycles, divider = 1 << 17, 24
 	each := 1
 	for i := range seq {
 		each++

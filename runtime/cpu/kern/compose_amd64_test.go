@@ -82,8 +82,14 @@ func TestComposed(t *testing.T) {
 			if f.String() != text {
 				t.Fatalf("%q reads as %q", text, f)
 			}
-			k := compose(t, p, f)
-			for _, n := range []int{1, 16, 77, 5 * 77} {
+			k, sizes := compose(t, p, f), []int{1, 16, 77, 5 * 77}
+			if k.Streams() != p.fused[text].Streams() {
+				t.Errorf("%s: a composed kernel streams: %t, the static one: %t\n%s", p.Name(), k.Streams(), p.fused[text].Streams(), text)
+			}
+			if k.Streams() && len(f.Code) == 2 {
+				sizes = append(sizes, StreamBlock+77)
+			}
+			for _, n := range sizes {
 				testFormula(t, p, k, text, d, n)
 			}
 		}
@@ -134,6 +140,24 @@ func randomFormula(d dice, most int) *Formula {
 		f.Results = append(f.Results, FormulaResult{Type(d.IntN(int(numTypes))), v})
 	}
 	return f
+}
+
+// TestComposedStreams compares kernels of short random formulas with the primitives on blocks that are written past the caches.
+func TestComposedStreams(t *testing.T) {
+	for _, p := range composing(t) {
+		d, streams := newDice(39), 0
+		for range 12 {
+			f := randomFormula(d, 2)
+			k := compose(t, p, f)
+			if k.Streams() {
+				streams++
+				testFormula(t, p, k, f.String(), d, 2*StreamBlock+100)
+			}
+		}
+		if streams < 6 {
+			t.Errorf("%s: %d of 12 short formulas have streaming stores", p.Name(), streams)
+		}
+	}
 }
 
 func ternaryNames() (list []string) {
@@ -242,4 +266,37 @@ func benchmarkComposed(b *testing.B, p *Path, text string) {
 	}
 	b.ReportMetric(float64(best[0])/float64(best[1]), "of-static")
 	b.ReportMetric(float64(best[1].Nanoseconds())/4/n, "ns/element")
+}
+
+// BenchmarkComposedStream compares, on data in memory, composed kernels with streaming stores, without, and static kernels with.
+func BenchmarkComposedStream(b *testing.B) {
+	const n = 16 << 20
+	for _, p := range composing(b) {
+		for _, text := range []string{"l0:f16 s0:f32=l0", "l0:f32 s0:bf16=l0", "l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0", "l0:f32 r0=max(l0,u0) s0:f32=r0", "l0:f32 r0=abs(l0) r1=sqrt(r0) s0:f32=r1"} {
+			b.Run(p.Name()+"/"+text, func(b *testing.B) {
+				k := compose(b, p, parseFormula(text))
+				var bufs []Buf
+				for i, t := range k.types {
+					bufs = append(bufs, newDice(uint64(40+i)).buf(t, n))
+				}
+				run := []func(){func() { k.Run(&Call{}, bufs, []float32{0}, 0, n, true) }, func() { k.Run(&Call{}, bufs, []float32{0}, 0, n, false) }}
+				if s := p.Fused(text); s != nil {
+					run = append(run, func() { s.Run(&Call{}, bufs, []float32{0}, 0, n, true) })
+				}
+				best := [3]time.Duration{math.MaxInt64, math.MaxInt64, math.MaxInt64}
+				for b.Loop() {
+					for i, f := range run {
+						start := time.Now()
+						f()
+						p.Fence()
+						best[i] = min(best[i], time.Since(start))
+					}
+				}
+				b.ReportMetric(float64(best[1])/float64(best[0]), "of-plain")
+				if len(run) > 2 {
+					b.ReportMetric(float64(best[2])/float64(best[0]), "of-static")
+				}
+			})
+		}
+	}
 }

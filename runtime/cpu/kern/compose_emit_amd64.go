@@ -23,58 +23,70 @@ const (
 // each access.
 var bases = [...]x86.Reg{x86.R8, x86.R9, x86.R10, x86.R11, x86.R12, x86.R13, x86.R15}
 
-// assemble is the code of a loop over elements from the instructions of a vector, and the number of vectors that it spills.
-func (c *composer) assemble(seq []lane) (code []byte, spills int, ok bool) {
-	single, plan := c.merged(seq, 1), (*vectors)(nil)
-	many, unroll := single, 1
+// loop is how many vectors a loop over elements computes in turn.
+type loop struct {
+	unroll int
+	many   []lane // the instructions of so many vectors
+	held   map[int]x86.Reg
+	spills bool
+}
+
+// plan chooses a loop from the instructions of a vector, the first of the sizes that suits; a size of 1 always does. It
+// fails if masks do not suffice.
+func (c *composer) plan(seq []lane, sizes ...int) (l loop, ok bool) {
+	single := len(c.merged(seq, 1))
 	joins := slices.ContainsFunc(c.f.Results, func(r FormulaResult) bool { return len(c.set.joined[r.Type].ops) > 0 })
-	for _, n := range []int{4, 3, 2} {
-		if n == 3 && joins || n*len(single) > mostMerged || n > 2 && len(c.f.Loads)+len(c.f.Results) > fewStreams {
+	for _, n := range sizes {
+		if n == 3 && joins || n > 1 && n*single > mostMerged || n > 2 && len(c.f.Loads)+len(c.f.Results) > fewStreams {
 			continue
 		}
-		try := c.merged(seq, n)
-		if plan = newVectors(c, try, nil); plan.run(nil) && plan.spilled <= max(0, len(single)-hidden)/3 {
-			many, unroll = try, n
-			break
+		l.unroll, l.many = n, c.merged(seq, n)
+		try := newVectors(c, l.many, nil)
+		if try.run(nil) && (n == 1 || try.spilled <= max(0, single-hidden)/3) {
+			l.held, l.spills = c.hold(l.many, c.set.registers-try.most), try.spilled > 0
+			return l, true
 		}
 	}
-	if unroll == 1 {
-		if plan = newVectors(c, single, nil); !plan.run(nil) {
-			return nil, 0, false
-		}
+	return l, false
+}
+
+// assemble appends the code of a loop over elements from the instructions of a vector. It returns the number of vectors that
+// the code spills.
+func (c *composer) assemble(seq []lane, out *x86.Code) (spills int, ok bool) {
+	l, ok := c.plan(seq, 4, 3, 2, 1)
+	if !ok {
+		return 0, false
 	}
-	held := c.hold(many, c.set.registers-plan.most)
-	one, all := newVectors(c, single, held), newVectors(c, many, held)
-	var out x86.Code
-	one.start(&out)
+	one, all := newVectors(c, c.merged(seq, 1), l.held), newVectors(c, l.many, l.held)
+	one.start(out)
 	w := c.set.lanes
 	step := func(e *vectors, times int) bool {
-		done := e.run(&out)
+		done := e.run(out)
 		out.Add(atReg, int8(times*w))
 		out.Sub(countReg, int8(times*w))
 		return done
 	}
-	out.Sub(countReg, int8(unroll*w))
-	if unroll > 1 {
+	out.Sub(countReg, int8(l.unroll*w))
+	if l.unroll > 1 {
 		few := out.Skip()
-		loop := out.Here()
-		if !step(all, unroll) {
-			return nil, 0, false
+		again := out.Here()
+		if !step(all, l.unroll) {
+			return 0, false
 		}
-		out.Back(loop)
+		out.Back(again)
 		out.Land(few)
-		out.Add(countReg, int8((unroll-1)*w))
+		out.Add(countReg, int8((l.unroll-1)*w))
 	}
 	end := out.Skip()
-	loop := out.Here()
+	again := out.Here()
 	if !step(one, 1) {
-		return nil, 0, false
+		return 0, false
 	}
-	out.Back(loop)
+	out.Back(again)
 	out.Land(end)
 	out.Return()
 	spills = max(one.spilled, all.spilled)
-	return out.Bytes(), spills, spills <= composedSpills
+	return spills, spills <= composedSpills
 }
 
 const (
@@ -120,11 +132,12 @@ func (c *composer) hold(seq []lane, room int) map[int]x86.Reg {
 
 // vectors gives the values of a sequence of instructions registers and emits it.
 type vectors struct {
-	c    *composer
-	seq  []lane
-	held map[int]x86.Reg
-	last []int   // by value: the last instruction that reads it
-	next [][]int // by value: the instructions that read it, in order
+	c         *composer
+	seq       []lane
+	held      map[int]x86.Reg
+	streaming bool    // results are written by streaming stores
+	last      []int   // by value: the last instruction that reads it
+	next      [][]int // by value: the instructions that read it, in order
 
 	out     *x86.Code // nil: only count registers
 	reg     []int     // by value: its register, none: spilled or not yet computed
@@ -253,6 +266,9 @@ func (e *vectors) one(i int) bool {
 		in.Mask, in.Zero = x86.Reg(e.reg[o.mask]), o.op == x86.VMOVAPS
 	}
 	result := len(e.c.f.Loads) < o.at // it is stored
+	if result && e.streaming {
+		in.Op = in.Op.Streaming()
+	}
 	if o.old != none && !result {
 		in.Dst = e.over(o.old, i, locked)
 	}

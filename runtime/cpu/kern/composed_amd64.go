@@ -11,6 +11,9 @@ type composed struct {
 	entry  int // the constants end and the code begins here
 	spills int // vectors
 	most   int // elements of a call
+
+	streamed int // the code with streaming stores begins here
+	rounds   int // of a call to it, 0: there is none
 }
 
 //go:noescape
@@ -21,18 +24,45 @@ func (k *composed) run(n int, c *Call, types []Type, u *float32) {
 	if k.spills > 0 && c.spill == nil {
 		c.spill = make([]byte, 64*composedSpills)
 	}
-	consts := uintptr(unsafe.Pointer(unsafe.SliceData(k.code.mem)))
 	for {
 		now := min(n, k.most)
-		callComposed(consts+uintptr(k.entry), now, &c.args[0], u, consts, unsafe.SliceData(c.spill))
+		k.call(k.entry, now, c, u)
 		if n -= now; n == 0 {
 			break
 		}
-		for i, t := range types {
-			c.args[i] = (*byte)(unsafe.Add(unsafe.Pointer(c.args[i]), now*t.Size()))
-		}
+		c.advance(types, now)
 	}
+}
+
+// streams reports whether there is code with streaming stores.
+func (k *composed) streams() bool { return k.rounds > 0 }
+
+// stream computes n elements, whole StreamBlocks, from the addresses of c on, with streaming stores.
+func (k *composed) stream(n int, c *Call, types []Type, u *float32) {
+	step := 0 // to the elements of the next call; addresses never leave the operands
+	for ; n > 0; n -= StreamBlock {
+		for left := StreamBlock / (streamPlaces * streamVisit); left > 0; {
+			now := min(left, k.rounds)
+			c.advance(types, step)
+			k.call(k.streamed, now, c, u)
+			step, left = now*streamVisit, left-now
+		}
+		step += StreamBlock - StreamBlock/streamPlaces
+	}
+}
+
+// call runs the code at entry.
+func (k *composed) call(entry, n int, c *Call, u *float32) {
+	consts := uintptr(unsafe.Pointer(unsafe.SliceData(k.code.mem)))
+	callComposed(consts+uintptr(entry), n, &c.args[0], u, consts, unsafe.SliceData(c.spill))
 	runtime.KeepAlive(k)
+}
+
+// advance points the arguments n elements further.
+func (c *Call) advance(types []Type, n int) {
+	for i, t := range types {
+		c.args[i] = (*byte)(unsafe.Add(unsafe.Pointer(c.args[i]), n*t.Size()))
+	}
 }
 
 func (k *composed) close() { k.code.release() }

@@ -7,6 +7,10 @@ type composed struct{}
 
 func (*composed) run(int, *Call, []Type, *float32) {}
 
+func (*composed) streams() bool { return false }
+
+func (*composed) stream(int, *Call, []Type, *float32) {}
+
 func (*composed) close() {}
 
 // Compose returns nil: this architecture composes no kernels.

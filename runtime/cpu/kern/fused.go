@@ -31,7 +31,9 @@ func (p *Path) Fused(formula string) *Fused { return p.fused[formula] }
 func (f *Fused) Close() { f.composed.close() }
 
 // Streams reports whether there is a kernel with streaming stores.
-func (f *Fused) Streams() bool { return f.streaming != nil }
+func (f *Fused) Streams() bool {
+	return f.streaming != nil || f.composed != nil && f.composed.streams()
+}
 
 // Call is the scratch memory that one worker needs to run formulas, one after the other.
 type Call struct {
@@ -55,9 +57,13 @@ func (f *Fused) Run(c *Call, bufs []Buf, scalars []float32, at, n int, streaming
 		u = &scalars[0]
 	}
 	c.from(bufs, at)
-	if streaming && f.streaming != nil && n >= StreamBlock && f.aligned(c) {
+	if streaming && n >= StreamBlock && f.Streams() && f.aligned(c) {
 		whole := n &^ (StreamBlock - 1)
-		f.streaming(whole, &c.args[0], u)
+		if f.composed != nil {
+			f.composed.stream(whole, c, f.types, u)
+		} else {
+			f.streaming(whole, &c.args[0], u)
+		}
 		at, n = at+whole, n-whole
 		c.from(bufs, at)
 	}
