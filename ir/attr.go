@@ -2,6 +2,7 @@ package ir
 
 import (
 	"slices"
+	"strings"
 )
 
 // AttrKind says what an attribute holds and how it prints.
@@ -46,9 +47,19 @@ type Attrs []Attr
 func A(kv ...any) Attrs {
 	a := make(Attrs, 0, len(kv)/2)
 	for i := 0; i+1 < len(kv); i += 2 {
-		a = a.With(kv[i].(string), kv[i+1])
+		x := Attr{kv[i].(string), normAttr(kv[i+1])}
+		if at, found := a.find(x.Name); found {
+			a[at] = x
+		} else {
+			a = slices.Insert(a, at, x)
+		}
 	}
 	return a
+}
+
+// find returns the index of name, or where it belongs.
+func (a Attrs) find(name string) (i int, found bool) {
+	return slices.BinarySearchFunc(a, name, func(x Attr, n string) int { return strings.Compare(x.Name, n) })
 }
 
 func normAttr(v any) any {
@@ -81,15 +92,7 @@ func (a Attrs) Get(name string) any {
 
 // With returns a copy that has name set to v.
 func (a Attrs) With(name string, v any) Attrs {
-	i, found := slices.BinarySearchFunc(a, name, func(x Attr, n string) int {
-		switch {
-		case x.Name < n:
-			return -1
-		case x.Name > n:
-			return 1
-		}
-		return 0
-	})
+	i, found := a.find(name)
 	out := make(Attrs, 0, len(a)+1)
 	out = append(out, a[:i]...)
 	out = append(out, Attr{name, normAttr(v)})

@@ -3,6 +3,7 @@ package ir
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -40,7 +41,7 @@ func NewBuilder(name string) *Builder { return Edit(&Graph{Name: name}) }
 
 // Edit returns a builder that appends to g.
 func Edit(g *Graph) *Builder {
-	b := &Builder{section: Forward, built: &built{g: g, names: make(map[string]*Value, 2*g.NumNodes()+len(g.Vars)), primes: map[*Value]*Value{}, suffix: map[string]int{}}}
+	b := &Builder{section: Forward, built: &built{g: g, names: make(map[string]*Value, g.NumNodes()+len(g.Vars)), primes: map[*Value]*Value{}, suffix: map[string]int{}}}
 	for _, v := range g.Vars {
 		b.names[v.Name] = v
 	}
@@ -211,22 +212,58 @@ func (i *Init) draws() bool {
 	return true
 }
 
+// nodeBlock is a node with its lists and its first result. They are one block of memory, because
+// walks of the graph read them together.
+type nodeBlock struct {
+	node  Node
+	in    [3]*Value
+	out   [1]*Value
+	first [1]Value
+}
+
+// results returns the list of a node's results, which are nil, and the memory of these. k is nil
+// for a node that is in no block.
+func (k *nodeBlock) results(count int) ([]*Value, []Value) {
+	if k == nil || count != 1 {
+		return make([]*Value, count), make([]Value, count)
+	}
+	return k.out[:], k.first[:]
+}
+
+// newBlock returns a node that is not in a graph yet.
+func newBlock(op Op, custom *Def, in []*Value, a Attrs) *nodeBlock {
+	k := &nodeBlock{node: Node{Op: op, Custom: custom, Attrs: a}}
+	if len(in) > 0 {
+		k.node.In = slices.Clip(append(k.in[:0], in...))
+	}
+	return k
+}
+
 // Emit appends a node; every op method calls it. It checks arity, operand kinds and attributes,
 // infers the result types and names the results. It returns one value for each result, and nil
 // values after a mistake.
 func (b *Builder) Emit(op Op, in []*Value, a Attrs) []*Value {
-	return b.emit(&Node{Op: op, In: in, Attrs: a}, nil)
+	k := newBlock(op, nil, in, a)
+	return slices.Clone(b.emit(&k.node, k, nil)) // the caller may change the list
+}
+
+// one is Emit for the first result.
+func (b *Builder) one(op Op, in []*Value, a Attrs) *Value {
+	k := newBlock(op, nil, in, a)
+	return b.emit(&k.node, k, nil)[0]
 }
 
 // EmitCustom appends a node of a user's op.
 func (b *Builder) EmitCustom(d *Def, in []*Value, a Attrs) []*Value {
-	return b.emit(&Node{Op: OpCustom, Custom: d, In: in, Attrs: a}, nil)
+	k := newBlock(OpCustom, d, in, a)
+	return slices.Clone(b.emit(&k.node, k, nil))
 }
 
 // EmitWrite appends a node whose first len(next) results are the next values
 // of those variables (nil: an ordinary result).
 func (b *Builder) EmitWrite(op Op, in []*Value, a Attrs, next ...*Value) []*Value {
-	return b.emit(&Node{Op: op, In: in, Attrs: a}, next)
+	k := newBlock(op, nil, in, a)
+	return slices.Clone(b.emit(&k.node, k, next))
 }
 
 // EmitNode appends a prepared node: Op, In and Attrs, and optionally Captured, Of, Pin and Why. A
@@ -238,16 +275,17 @@ func (b *Builder) EmitNode(n *Node, next []*Value, types ...Type) []*Value {
 			n.Out[i] = &Value{Type: t}
 		}
 	}
-	return b.emit(n, next)
+	return slices.Clone(b.emit(n, nil, next))
 }
 
-func (b *Builder) emit(n *Node, next []*Value) []*Value {
-	none := make([]*Value, max(len(n.Def().Out), 1))
+// emit appends n, which is the node of block k unless that is nil.
+func (b *Builder) emit(n *Node, k *nodeBlock, next []*Value) []*Value {
+	none := func() []*Value { return make([]*Value, max(len(n.Def().Out), 1)) }
 	if b.err != nil || !b.own(n.Def().Name, n.In...) || !b.own(n.Def().Name, n.Captured...) || !b.own(n.Def().Name, next...) {
-		return none
+		return none()
 	}
 	if b.guarded && !b.allowed(b.scope+b.next) {
-		return none
+		return none()
 	}
 	if n.Pos == (Pos{}) {
 		n.Pos = b.position()
@@ -275,16 +313,18 @@ func (b *Builder) emit(n *Node, next []*Value) []*Value {
 			name += fmt.Sprintf(" %q", b.next)
 		}
 		b.err = &Error{Pos: n.Pos, Msg: name + ": " + b.g.named(err.Error())}
-		return none
+		return none()
 	}
-	n.Out = make([]*Value, len(types))
+	results, values := k.results(len(types))
+	n.Out = results
 	for i, t := range types {
-		v := &Value{Type: t, Def: n, Idx: i}
+		v := &values[i]
+		*v = Value{Type: t, Def: n, Idx: i}
 		if i < len(next) && next[i] != nil {
 			b.setNext(v, next[i])
 		} else {
 			if v.Name = b.freshName(n, i); b.guarded && !b.allowed(v.Name) {
-				return none
+				return none()
 			}
 			b.names[v.Name] = v
 			if err := CheckName(v.Name); err != nil {
@@ -294,10 +334,10 @@ func (b *Builder) emit(n *Node, next []*Value) []*Value {
 		n.Out[i] = v
 	}
 	if b.err != nil {
-		return none
+		return none()
 	}
 	b.g.Body[b.section] = append(b.g.Body[b.section], n)
-	return append([]*Value(nil), n.Out...) // a copy that the caller may change
+	return n.Out
 }
 
 func (b *Builder) setNext(v, variable *Value) {

@@ -7,7 +7,7 @@ package ir
 //   - Errors: a shape of another number of elements.
 //   - PyTorch: torch.reshape, Tensor.view, nn.Unflatten.
 func (b *Builder) Reshape(x *Value, shape ...int64) *Value {
-	return b.Emit(OpReshape, []*Value{x}, A("shape", shape))[0]
+	return b.one(OpReshape, []*Value{x}, A("shape", shape))
 }
 
 // reshapeTo gives x known dimensions.
@@ -25,7 +25,7 @@ func (b *Builder) reshapeLike(x, v *Value) *Value {
 		return x
 	}
 	a, like := shapeOf(v)
-	return b.Emit(OpReshape, values(x, like), a)[0]
+	return b.one(OpReshape, values(x, like), a)
 }
 
 // Transpose permutes axes: result axis i is x's axis perm[i].
@@ -35,7 +35,7 @@ func (b *Builder) reshapeLike(x, v *Value) *Value {
 //   - Errors: perm that is not a permutation of x's axes.
 //   - PyTorch: torch.permute; torch.transpose names two axes alone.
 func (b *Builder) Transpose(x *Value, perm ...int64) *Value {
-	return b.Emit(OpTranspose, []*Value{x}, A("perm", perm))[0]
+	return b.one(OpTranspose, []*Value{x}, A("perm", perm))
 }
 
 // Broadcast repeats x to a shape; -1 keeps x's size.
@@ -45,7 +45,7 @@ func (b *Builder) Transpose(x *Value, perm ...int64) *Value {
 //   - Errors: a dimension of x that is neither 1 nor that of shape.
 //   - PyTorch: torch.broadcast_to, Tensor.expand.
 func (b *Builder) Broadcast(x *Value, shape ...int64) *Value {
-	return b.Emit(OpBroadcast, []*Value{x}, A("shape", shape))[0]
+	return b.one(OpBroadcast, []*Value{x}, A("shape", shape))
 }
 
 // broadcastLike repeats x to the shape of v.
@@ -54,7 +54,7 @@ func (b *Builder) broadcastLike(x, v *Value) *Value {
 		return x
 	}
 	a, like := shapeOf(v)
-	return b.Emit(OpBroadcast, values(x, like), a)[0]
+	return b.one(OpBroadcast, values(x, like), a)
 }
 
 // Squeeze drops axes of size 1.
@@ -64,7 +64,7 @@ func (b *Builder) broadcastLike(x, v *Value) *Value {
 //   - Errors: an axis whose size is not 1.
 //   - PyTorch: torch.squeeze, whose other axes stay.
 func (b *Builder) Squeeze(x *Value, axes ...int64) *Value {
-	return b.Emit(OpSqueeze, []*Value{x}, A("axes", axes))[0]
+	return b.one(OpSqueeze, []*Value{x}, A("axes", axes))
 }
 
 // Unsqueeze inserts axes of size 1 at these places of the result.
@@ -74,17 +74,17 @@ func (b *Builder) Squeeze(x *Value, axes ...int64) *Value {
 //   - Errors: an axis that the result does not have.
 //   - PyTorch: torch.unsqueeze.
 func (b *Builder) Unsqueeze(x *Value, axes ...int64) *Value {
-	return b.Emit(OpUnsqueeze, []*Value{x}, A("axes", axes))[0]
+	return b.one(OpUnsqueeze, []*Value{x}, A("axes", axes))
 }
 
 // Slice takes elements from starts to before ends along axes.
 func (b *Builder) Slice(x *Value, axes, starts, ends []int64) *Value {
-	return b.Emit(OpSlice, []*Value{x}, A("axes", axes, "starts", starts, "ends", ends))[0]
+	return b.one(OpSlice, []*Value{x}, A("axes", axes, "starts", starts, "ends", ends))
 }
 
 // SliceStep is Slice in steps above zero.
 func (b *Builder) SliceStep(x *Value, axes, starts, ends, steps []int64) *Value {
-	return b.Emit(OpSlice, []*Value{x}, A("axes", axes, "starts", starts, "ends", ends, "steps", steps))[0]
+	return b.one(OpSlice, []*Value{x}, A("axes", axes, "starts", starts, "ends", ends, "steps", steps))
 }
 
 // Concat joins values along an axis.
@@ -94,7 +94,7 @@ func (b *Builder) SliceStep(x *Value, axes, starts, ends, steps []int64) *Value 
 //   - Errors: no operand, or other dimensions that differ.
 //   - PyTorch: torch.cat.
 func (b *Builder) Concat(axis int64, x ...*Value) *Value {
-	return b.Emit(OpConcat, x, A("axis", axis))[0]
+	return b.one(OpConcat, x, A("axis", axis))
 }
 
 // Split cuts x into pieces of the given sizes along an axis. After a mistake
@@ -119,7 +119,7 @@ func (b *Builder) Split(x *Value, axis int64, sizes ...int64) []*Value {
 //   - Errors: another number of reps than x has axes.
 //   - PyTorch: torch.tile, Tensor.repeat.
 func (b *Builder) Tile(x *Value, reps ...int64) *Value {
-	return b.Emit(OpTile, []*Value{x}, A("reps", reps))[0]
+	return b.one(OpTile, []*Value{x}, A("reps", reps))
 }
 
 // Flip reverses the order along axes.
@@ -129,7 +129,7 @@ func (b *Builder) Tile(x *Value, reps ...int64) *Value {
 //   - Errors: an axis that x does not have.
 //   - PyTorch: torch.flip.
 func (b *Builder) Flip(x *Value, axes ...int64) *Value {
-	return b.Emit(OpFlip, []*Value{x}, A("axes", axes))[0]
+	return b.one(OpFlip, []*Value{x}, A("axes", axes))
 }
 
 // Tril keeps the lower triangle of the last two axes, up to diagonal k.
@@ -139,7 +139,7 @@ func (b *Builder) Flip(x *Value, axes ...int64) *Value {
 //   - Errors: a rank below 2.
 //   - PyTorch: torch.tril.
 func (b *Builder) Tril(x *Value, k int64) *Value {
-	return b.Emit(OpTril, []*Value{x}, A("k", k))[0]
+	return b.one(OpTril, []*Value{x}, A("k", k))
 }
 
 // Triu keeps the upper triangle of the last two axes, from diagonal k.
@@ -149,7 +149,7 @@ func (b *Builder) Tril(x *Value, k int64) *Value {
 //   - Errors: a rank below 2.
 //   - PyTorch: torch.triu.
 func (b *Builder) Triu(x *Value, k int64) *Value {
-	return b.Emit(OpTriu, []*Value{x}, A("k", k))[0]
+	return b.one(OpTriu, []*Value{x}, A("k", k))
 }
 
 // DepthToSpace moves blocks of channels into blocks of pixels; mode is "dcr" or "crd".
@@ -159,7 +159,7 @@ func (b *Builder) Triu(x *Value, k int64) *Value {
 //   - Errors: channels that block² does not divide.
 //   - PyTorch: nn.PixelShuffle, which is mode crd.
 func (b *Builder) DepthToSpace(x *Value, block int64, mode string) *Value {
-	return b.Emit(OpDepthToSpace, []*Value{x}, A("block", block, "mode", mode))[0]
+	return b.one(OpDepthToSpace, []*Value{x}, A("block", block, "mode", mode))
 }
 
 // SpaceToDepth moves blocks of pixels into channels.
@@ -169,5 +169,5 @@ func (b *Builder) DepthToSpace(x *Value, block int64, mode string) *Value {
 //   - Errors: sizes that block does not divide.
 //   - PyTorch: nn.PixelUnshuffle, which is mode crd.
 func (b *Builder) SpaceToDepth(x *Value, block int64, mode string) *Value {
-	return b.Emit(OpSpaceToDepth, []*Value{x}, A("block", block, "mode", mode))[0]
+	return b.one(OpSpaceToDepth, []*Value{x}, A("block", block, "mode", mode))
 }

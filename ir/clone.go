@@ -171,6 +171,9 @@ func (a Attrs) recaptured(m map[*Value]*Value) Attrs {
 // Recapture makes the node's nested graphs read to(v) for each captured value v. Passes that
 // redirect operands also redirect captures with it.
 func (n *Node) Recapture(to func(v *Value) *Value) {
+	if len(n.Captured) == 0 {
+		return
+	}
 	m := map[*Value]*Value{}
 	for i, v := range n.Captured {
 		if w := to(v); w != v {

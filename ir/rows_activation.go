@@ -257,12 +257,12 @@ func (b *Builder) reluGrad(dy, y *Value) *Value { return b.binary(OpReluGrad, dy
 //
 //   - PyTorch: nn.LeakyReLU, F.leaky_relu.
 func (b *Builder) LeakyRelu(x *Value, alpha float64) *Value {
-	return b.Emit(OpLeakyRelu, []*Value{x}, A("alpha", alpha))[0]
+	return b.one(OpLeakyRelu, []*Value{x}, A("alpha", alpha))
 }
 
 // leakyReluGrad returns dy where x is above zero, else alpha·dy.
 func (b *Builder) leakyReluGrad(dy, x *Value, alpha float64) *Value {
-	return b.Emit(OpLeakyReluGrad, []*Value{dy, x}, A("alpha", alpha))[0]
+	return b.one(OpLeakyReluGrad, []*Value{dy, x}, A("alpha", alpha))
 }
 
 // Prelu returns x above zero, else slope·x; slope broadcasts.
@@ -274,7 +274,7 @@ func (b *Builder) Prelu(x, slope *Value) *Value { return b.binary(OpPrelu, x, sl
 //
 //   - PyTorch: nn.ELU, F.elu.
 func (b *Builder) Elu(x *Value, alpha float64) *Value {
-	return b.Emit(OpElu, []*Value{x}, A("alpha", alpha))[0]
+	return b.one(OpElu, []*Value{x}, A("alpha", alpha))
 }
 
 // Selu returns the self-normalizing elu.
@@ -300,12 +300,12 @@ func (b *Builder) sigmoidGrad(dy, y *Value) *Value { return b.binary(OpSigmoidGr
 
 // Gelu returns x·Φ(x); approx is "erf" or "tanh".
 func (b *Builder) Gelu(x *Value, approx string) *Value {
-	return b.Emit(OpGelu, []*Value{x}, A("approx", approx))[0]
+	return b.one(OpGelu, []*Value{x}, A("approx", approx))
 }
 
 // GeluGrad returns dy·gelu'(x).
 func (b *Builder) GeluGrad(dy, x *Value, approx string) *Value {
-	return b.Emit(OpGeluGrad, []*Value{dy, x}, A("approx", approx))[0]
+	return b.one(OpGeluGrad, []*Value{dy, x}, A("approx", approx))
 }
 
 // Silu returns x·sigmoid(x).
@@ -335,7 +335,7 @@ func (b *Builder) Softsign(x *Value) *Value { return b.unary(OpSoftsign, x) }
 //
 //   - PyTorch: nn.Hardsigmoid, with alpha 1/6 and beta 1/2.
 func (b *Builder) Hardsigmoid(x *Value, alpha, beta float64) *Value {
-	return b.Emit(OpHardsigmoid, []*Value{x}, A("alpha", alpha, "beta", beta))[0]
+	return b.one(OpHardsigmoid, []*Value{x}, A("alpha", alpha, "beta", beta))
 }
 
 // Hardswish returns x·hardsigmoid(x) with slope 1/6 and value 1/2 at zero.

@@ -289,7 +289,7 @@ func (f *openedAttention) product(x, y *Value, ta, tb bool, out DType) *Value {
 	if f.low == Invalid {
 		return f.b.Matmul(x, y, ta, tb)
 	}
-	return f.b.Emit(OpMatmul, []*Value{f.as(x, f.low), f.as(y, f.low)}, A("ta", ta, "tb", tb, "out", out))[0]
+	return f.b.one(OpMatmul, []*Value{f.as(x, f.low), f.as(y, f.low)}, A("ta", ta, "tb", tb, "out", out))
 }
 
 // as casts v to dtype d, if products keep their sums in another dtype than their operands.
@@ -374,7 +374,7 @@ func expandAttentionGrad(b *Builder, n *Node) []*Value {
 // may have fewer heads. mask (nil: none) is added to the scores. Attributes:
 // causal, scale.
 func (b *Builder) Attention(q, k, v, mask *Value, a Attrs) *Value {
-	return b.Emit(OpAttention, values(q, k, v, mask), a)[0]
+	return b.one(OpAttention, values(q, k, v, mask), a)
 }
 
 // attentionGrad returns dq, dk, dv of Attention, from its results y and lse.
@@ -385,5 +385,5 @@ func (b *Builder) attentionGrad(q, k, v, y, dy, lse, mask *Value, a Attrs) []*Va
 // Rope rotates pairs of the last dimension of x[..,S,D] by the positions pos
 // ([S] or [B,S]; nil: 0, 1, 2, ...). Attributes: base, dims, interleaved.
 func (b *Builder) Rope(x, pos *Value, a Attrs) *Value {
-	return b.Emit(OpRope, values(x, pos), a)[0]
+	return b.one(OpRope, values(x, pos), a)
 }

@@ -281,7 +281,7 @@ func inferRound(n *Node) ([]Type, error) {
 	return []Type{n.In[0].Type}, nil
 }
 
-func (b *Builder) binary(op Op, x, y *Value) *Value { return b.Emit(op, []*Value{x, y}, nil)[0] }
+func (b *Builder) binary(op Op, x, y *Value) *Value { return b.one(op, []*Value{x, y}, nil) }
 
 // castTo is a cast where the dtype differs.
 func (b *Builder) castTo(x *Value, d DType) *Value {
@@ -383,7 +383,7 @@ func (b *Builder) Xor(x, y *Value) *Value { return b.binary(OpXor, x, y) }
 //   - Errors: shapes that do not broadcast.
 //   - PyTorch: torch.where.
 func (b *Builder) Where(cond, x, y *Value) *Value {
-	return b.Emit(OpWhere, values(cond, x, y), nil)[0]
+	return b.one(OpWhere, values(cond, x, y), nil)
 }
 
 // AddN adds values of one shape from left to right, rounding once.
@@ -392,7 +392,7 @@ func (b *Builder) Where(cond, x, y *Value) *Value {
 //   - DTypes: floats; the result has the widest.
 //   - Errors: no operand, or shapes that differ.
 //   - PyTorch: none; a chain of torch.add rounds at each step.
-func (b *Builder) AddN(x ...*Value) *Value { return b.Emit(OpAddN, x, nil)[0] }
+func (b *Builder) AddN(x ...*Value) *Value { return b.one(OpAddN, x, nil) }
 
 // Cast converts x to dtype d.
 //
@@ -401,7 +401,7 @@ func (b *Builder) AddN(x ...*Value) *Value { return b.Emit(OpAddN, x, nil)[0] }
 //   - Errors: none.
 //   - PyTorch: Tensor.to(dtype).
 func (b *Builder) Cast(x *Value, d DType) *Value {
-	return b.Emit(OpCast, []*Value{x}, A("to", d))[0]
+	return b.one(OpCast, []*Value{x}, A("to", d))
 }
 
 // Round rounds x to the numbers of dtype d and keeps x's dtype.
@@ -411,5 +411,5 @@ func (b *Builder) Cast(x *Value, d DType) *Value {
 //   - Errors: d is not a float.
 //   - PyTorch: x.to(dtype).to(x.dtype).
 func (b *Builder) Round(x *Value, d DType) *Value {
-	return b.Emit(OpRound, []*Value{x}, A("to", d))[0]
+	return b.one(OpRound, []*Value{x}, A("to", d))
 }

@@ -108,7 +108,7 @@ func (b *Builder) CacheAppend(cache, x, pos, count *Value) *Value {
 
 // CachedAttention is attention of q to the filled rows of k and v. Attribute: scale.
 func (b *Builder) CachedAttention(q, k, v, pos, count *Value, a Attrs) *Value {
-	return b.Emit(OpCachedAttention, values(q, k, v, pos, count), a)[0]
+	return b.one(OpCachedAttention, values(q, k, v, pos, count), a)
 }
 
 // writesCache checks the node that computes the next value of a cache: it must be an append to that

@@ -390,20 +390,20 @@ func expandConvTranspose(b *Builder, n *Node) []*Value {
 // Conv convolves x with w and adds bias (nil: none). Attributes: strides,
 // pads, dilations, groups, layout.
 func (b *Builder) Conv(x, w, bias *Value, a Attrs) *Value {
-	return b.Emit(OpConv, values(x, w, bias), a)[0]
+	return b.one(OpConv, values(x, w, bias), a)
 }
 
 // ConvGradX is the gradient of Conv in x, whose spatial dimensions a gives as size.
 func (b *Builder) ConvGradX(dy, w *Value, a Attrs) *Value {
-	return b.Emit(OpConvGradX, []*Value{dy, w}, a)[0]
+	return b.one(OpConvGradX, []*Value{dy, w}, a)
 }
 
 // convGradW is the gradient of Conv in w, whose spatial dimensions a gives as kernel.
 func (b *Builder) convGradW(x, dy *Value, a Attrs) *Value {
-	return b.Emit(OpConvGradW, []*Value{x, dy}, a)[0]
+	return b.one(OpConvGradW, []*Value{x, dy}, a)
 }
 
 // ConvTranspose is the transposed convolution. Attributes: those of Conv and output_padding.
 func (b *Builder) ConvTranspose(x, w, bias *Value, a Attrs) *Value {
-	return b.Emit(OpConvTranspose, values(x, w, bias), a)[0]
+	return b.one(OpConvTranspose, values(x, w, bias), a)
 }

@@ -262,7 +262,7 @@ func (b *Builder) Full(d DType, value float64, shape ...int64) *Value {
 	if len(shape) > 0 {
 		a = a.With("shape", shape)
 	}
-	return b.Emit(OpFull, nil, a)[0]
+	return b.one(OpFull, nil, a)
 }
 
 // Scalar returns one number without axes.
@@ -279,7 +279,7 @@ func (b *Builder) zerosLike(v *Value) *Value {
 		return nil
 	}
 	a, like := shapeOf(v)
-	return b.Emit(OpFull, values(like), a.With("dtype", v.Type.DType))[0]
+	return b.one(OpFull, values(like), a.With("dtype", v.Type.DType))
 }
 
 // Iota returns the index along an axis of a shape.
@@ -289,7 +289,7 @@ func (b *Builder) zerosLike(v *Value) *Value {
 //   - Errors: an axis that the shape does not have.
 //   - PyTorch: torch.arange, in any shape.
 func (b *Builder) Iota(d DType, axis int64, shape ...int64) *Value {
-	return b.Emit(OpIota, nil, A("dtype", d, "axis", axis, "shape", shape))[0]
+	return b.one(OpIota, nil, A("dtype", d, "axis", axis, "shape", shape))
 }
 
 // OneHot returns 1 at the id along a new axis of size depth.
@@ -299,7 +299,7 @@ func (b *Builder) Iota(d DType, axis int64, shape ...int64) *Value {
 //   - Errors: an axis that the result does not have.
 //   - PyTorch: F.one_hot, whose axis is the last.
 func (b *Builder) OneHot(ids *Value, depth, axis int64, d DType) *Value {
-	return b.Emit(OpOneHot, []*Value{ids}, A("depth", depth, "axis", axis, "dtype", d))[0]
+	return b.one(OpOneHot, []*Value{ids}, A("depth", depth, "axis", axis, "dtype", d))
 }
 
 // Gather picks whole slices of x along an axis.
@@ -309,7 +309,7 @@ func (b *Builder) OneHot(ids *Value, depth, axis int64, d DType) *Value {
 //   - Errors: an axis that x does not have. An id outside the axis is an error of the step's result on the CPU.
 //   - PyTorch: torch.index_select, whose index has one dimension.
 func (b *Builder) Gather(x, ids *Value, axis int64) *Value {
-	return b.Emit(OpGather, []*Value{x, ids}, A("axis", axis))[0]
+	return b.one(OpGather, []*Value{x, ids}, A("axis", axis))
 }
 
 // GatherElements picks single elements of x along an axis.
@@ -319,7 +319,7 @@ func (b *Builder) Gather(x, ids *Value, axis int64) *Value {
 //   - Errors: ranks that differ, or an axis that x does not have.
 //   - PyTorch: torch.gather.
 func (b *Builder) GatherElements(x, ids *Value, axis int64) *Value {
-	return b.Emit(OpGatherElements, []*Value{x, ids}, A("axis", axis))[0]
+	return b.one(OpGatherElements, []*Value{x, ids}, A("axis", axis))
 }
 
 // Scatter is x with single elements along an axis replaced.
@@ -329,7 +329,7 @@ func (b *Builder) GatherElements(x, ids *Value, axis int64) *Value {
 //   - Errors: shapes that do not fit.
 //   - PyTorch: torch.scatter.
 func (b *Builder) Scatter(x, ids, updates *Value, axis int64) *Value {
-	return b.Emit(OpScatter, []*Value{x, ids, updates}, A("axis", axis))[0]
+	return b.one(OpScatter, []*Value{x, ids, updates}, A("axis", axis))
 }
 
 // ScatterAdd is x with updates added to single elements along an axis.
@@ -339,5 +339,5 @@ func (b *Builder) Scatter(x, ids, updates *Value, axis int64) *Value {
 //   - Errors: shapes that do not fit.
 //   - PyTorch: torch.scatter_add.
 func (b *Builder) ScatterAdd(x, ids, updates *Value, axis int64) *Value {
-	return b.Emit(OpScatterAdd, []*Value{x, ids, updates}, A("axis", axis))[0]
+	return b.one(OpScatterAdd, []*Value{x, ids, updates}, A("axis", axis))
 }

@@ -236,21 +236,21 @@ func inferEmbeddingGrad(n *Node) ([]Type, error) {
 // Matmul multiplies a[..,M,K] by b[..,K,N] with broadcast leading dimensions;
 // ta and tb say that the operand is stored transposed.
 func (b *Builder) Matmul(x, y *Value, ta, tb bool) *Value {
-	return b.Emit(OpMatmul, []*Value{x, y}, A("ta", ta, "tb", tb))[0]
+	return b.one(OpMatmul, []*Value{x, y}, A("ta", ta, "tb", tb))
 }
 
 // Linear is x[..,K]·w[K,N] + bias[N]; bias may be nil. With tb the weight is
 // stored [N,K], as an embedding table tied to the head is.
 func (b *Builder) Linear(x, w, bias *Value, tb bool) *Value {
-	return b.Emit(OpLinear, values(x, w, bias), A("tb", tb))[0]
+	return b.one(OpLinear, values(x, w, bias), A("tb", tb))
 }
 
 // Embedding looks rows of table[V,D] up: the result has shape [ids..,D].
 func (b *Builder) Embedding(table, ids *Value) *Value {
-	return b.Emit(OpEmbedding, []*Value{table, ids}, nil)[0]
+	return b.one(OpEmbedding, []*Value{table, ids}, nil)
 }
 
 // embeddingGrad sums dy[ids..,D] into a table of the given number of rows.
 func (b *Builder) embeddingGrad(dy, ids *Value, rows int64) *Value {
-	return b.Emit(OpEmbeddingGrad, []*Value{dy, ids}, A("rows", rows))[0]
+	return b.one(OpEmbeddingGrad, []*Value{dy, ids}, A("rows", rows))
 }

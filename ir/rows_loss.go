@@ -15,7 +15,7 @@ var lossRows = map[Op]Def{
 		Flags: FiniteExpand | CountsLabels, Class: Keep, Why: "exp and log need range", Infer: inferClassLoss, Bound: boundLoss, Cost: flops(0, 5), Range: rangeClassLoss,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return lossGrad(d, func(dsum *Value) []*Value {
-				dx := b.Emit(OpCrossEntropyGrad, values(n.In[0], n.In[1], dsum, n.Operand("weights")), n.Attrs.only("axis", "ignore", "smoothing"))[0]
+				dx := b.one(OpCrossEntropyGrad, values(n.In[0], n.In[1], dsum, n.Operand("weights")), n.Attrs.only("axis", "ignore", "smoothing"))
 				return []*Value{dx, nil, nil}
 			})
 		},

@@ -374,33 +374,33 @@ func symbols(s Shape) int {
 // LayerNorm normalizes over the last dims dimensions (attributes dims, eps);
 // scale and bias may be nil. The statistics are results 1 and 2 of the node.
 func (b *Builder) LayerNorm(x, scale, bias *Value, a Attrs) *Value {
-	return b.Emit(OpLayerNorm, values(x, scale, bias), a)[0]
+	return b.one(OpLayerNorm, values(x, scale, bias), a)
 }
 
 // RMSNorm divides by the root of the mean square over the last dims
 // dimensions (attributes dims, eps); scale may be nil.
 func (b *Builder) RMSNorm(x, scale *Value, a Attrs) *Value {
-	return b.Emit(OpRMSNorm, values(x, scale), a)[0]
+	return b.one(OpRMSNorm, values(x, scale), a)
 }
 
 // GroupNorm normalizes groups of channels (attributes groups, eps, layout).
 func (b *Builder) GroupNorm(x, scale, bias *Value, a Attrs) *Value {
-	return b.Emit(OpGroupNorm, values(x, scale, bias), a)[0]
+	return b.one(OpGroupNorm, values(x, scale, bias), a)
 }
 
 // InstanceNorm normalizes each channel of each image (attributes eps, layout).
 func (b *Builder) InstanceNorm(x, scale, bias *Value, a Attrs) *Value {
-	return b.Emit(OpInstanceNorm, values(x, scale, bias), a)[0]
+	return b.one(OpInstanceNorm, values(x, scale, bias), a)
 }
 
 // BatchNorm normalizes over batch and positions (attributes eps, momentum,
 // layout). With running statistics, results 3 and 4 of the node are their
 // pending next values, which training commits.
 func (b *Builder) BatchNorm(x, scale, bias, mean, variance *Value, a Attrs) *Value {
-	return b.Emit(OpBatchNorm, values(x, scale, bias, mean, variance), a)[0]
+	return b.one(OpBatchNorm, values(x, scale, bias, mean, variance), a)
 }
 
 // BatchNormInfer normalizes with given statistics (attributes eps, layout).
 func (b *Builder) BatchNormInfer(x, scale, bias, mean, variance *Value, a Attrs) *Value {
-	return b.Emit(OpBatchNormInfer, []*Value{x, scale, bias, mean, variance}, a)[0]
+	return b.one(OpBatchNormInfer, []*Value{x, scale, bias, mean, variance}, a)
 }

@@ -107,7 +107,7 @@ func (b *Builder) unpad(n *Node, g *Value) *Value {
 	if cropped {
 		g = b.Pad(g, lo, hi, 0)
 	}
-	return b.Emit(OpSlice, []*Value{g}, A("axes", axes, "starts", starts, "ends", ends, "steps", steps))[0]
+	return b.one(OpSlice, []*Value{g}, A("axes", axes, "starts", starts, "ends", ends, "steps", steps))
 }
 
 // foldAxis adds what was read more than once along one axis of an edge or
@@ -145,12 +145,12 @@ func (b *Builder) foldAxis(n *Node, g *Value, axis int64) *Value {
 
 // Pad adds value before (lo) and after (hi) each axis; negative numbers crop.
 func (b *Builder) Pad(x *Value, lo, hi []int64, value float64) *Value {
-	return b.Emit(OpPad, []*Value{x}, A("lo", lo, "hi", hi, "value", value))[0]
+	return b.one(OpPad, []*Value{x}, A("lo", lo, "hi", hi, "value", value))
 }
 
 // PadMode pads by "edge" or "reflect".
 func (b *Builder) PadMode(x *Value, lo, hi []int64, mode string) *Value {
-	return b.Emit(OpPad, []*Value{x}, A("lo", lo, "hi", hi, "mode", mode))[0]
+	return b.one(OpPad, []*Value{x}, A("lo", lo, "hi", hi, "mode", mode))
 }
 
 // padInner also puts inner zeros between neighbours.
@@ -159,5 +159,5 @@ func (b *Builder) padInner(x *Value, lo, hi, inner []int64) *Value {
 	if len(inner) > 0 && slices.Max(inner) > 0 {
 		a = a.With("inner", inner)
 	}
-	return b.Emit(OpPad, []*Value{x}, a)[0]
+	return b.one(OpPad, []*Value{x}, a)
 }

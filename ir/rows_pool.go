@@ -217,30 +217,30 @@ func poolAttrs(n *Node) Attrs {
 
 // MaxPool takes the maximum of each window. Attributes: kernel, strides, pads,
 // dilations, ceil, layout. Result 1 of the node is the position of the maximum.
-func (b *Builder) MaxPool(x *Value, a Attrs) *Value { return b.Emit(OpMaxPool, []*Value{x}, a)[0] }
+func (b *Builder) MaxPool(x *Value, a Attrs) *Value { return b.one(OpMaxPool, []*Value{x}, a) }
 
 // maxPoolGrad adds dy to the positions that index, a result of max_pool, names
 // in an image of the given spatial size.
 func (b *Builder) maxPoolGrad(dy, index *Value, size []int64, layout string) *Value {
-	return b.Emit(OpMaxPoolGrad, []*Value{dy, index}, A("size", size, "layout", layout))[0]
+	return b.one(OpMaxPoolGrad, []*Value{dy, index}, A("size", size, "layout", layout))
 }
 
 // AvgPool takes the mean of each window. Attributes: those of MaxPool and count_include_pad.
-func (b *Builder) AvgPool(x *Value, a Attrs) *Value { return b.Emit(OpAvgPool, []*Value{x}, a)[0] }
+func (b *Builder) AvgPool(x *Value, a Attrs) *Value { return b.one(OpAvgPool, []*Value{x}, a) }
 
 // avgPoolGrad is the gradient of AvgPool; a also holds the size of x.
 func (b *Builder) avgPoolGrad(dy *Value, a Attrs) *Value {
-	return b.Emit(OpAvgPoolGrad, []*Value{dy}, a)[0]
+	return b.one(OpAvgPoolGrad, []*Value{dy}, a)
 }
 
 // AdaptiveAvgPool averages down to the given spatial size.
 func (b *Builder) AdaptiveAvgPool(x *Value, size []int64, layout string) *Value {
-	return b.Emit(OpAdaptiveAvgPool, []*Value{x}, A("size", size, "layout", layout))[0]
+	return b.one(OpAdaptiveAvgPool, []*Value{x}, A("size", size, "layout", layout))
 }
 
 // adaptiveAvgPoolGrad is the gradient of AdaptiveAvgPool; size is that of x.
 func (b *Builder) adaptiveAvgPoolGrad(dy *Value, size []int64, layout string) *Value {
-	return b.Emit(OpAdaptiveAvgPoolGrad, []*Value{dy}, A("size", size, "layout", layout))[0]
+	return b.one(OpAdaptiveAvgPoolGrad, []*Value{dy}, A("size", size, "layout", layout))
 }
 
 // GlobalAvgPool averages each channel over all positions, which stay as ones.

@@ -264,17 +264,17 @@ func costOfOperands(flopsEach int64) func(n *Node) Cost {
 
 // Scale multiplies x by a loss scale.
 func (b *Builder) Scale(x, scale *Value) *Value {
-	return b.Emit(OpScale, []*Value{x, scale}, nil)[0]
+	return b.one(OpScale, []*Value{x, scale}, nil)
 }
 
 // Unscale multiplies x by mul, whose unit is the inverse of x's.
 func (b *Builder) Unscale(x, mul *Value) *Value {
-	return b.Emit(OpUnscale, []*Value{x, mul}, nil)[0]
+	return b.one(OpUnscale, []*Value{x, mul}, nil)
 }
 
 // Multiplier is 2^shift / scale / count, clipped to max over norm; operands may be nil.
 func (b *Builder) Multiplier(scale, count, norm *Value, shift int, max float64) *Value {
-	return b.Emit(OpMultiplier, []*Value{scale, count, norm}, A("shift", shift, "max", max))[0]
+	return b.one(OpMultiplier, []*Value{scale, count, norm}, A("shift", shift, "max", max))
 }
 
 // AnyNonfinite is true where any element of any x is Inf or NaN.
@@ -284,10 +284,10 @@ func (b *Builder) Multiplier(scale, count, norm *Value, shift int, max float64) 
 //   - Errors: no operand.
 //   - PyTorch: torch.isfinite(x).logical_not().any().
 func (b *Builder) AnyNonfinite(x ...*Value) *Value {
-	return b.Emit(OpAnyNonfinite, x, nil)[0]
+	return b.one(OpAnyNonfinite, x, nil)
 }
 
 // GlobalNorm is the 2-norm of all g together, each times mul; mul may be nil.
 func (b *Builder) GlobalNorm(mul *Value, g ...*Value) *Value {
-	return b.Emit(OpGlobalNorm, append([]*Value{mul}, g...), nil)[0]
+	return b.one(OpGlobalNorm, append([]*Value{mul}, g...), nil)
 }

@@ -186,7 +186,7 @@ func (d Draw) operands() []*Value { return []*Value{d.Seed, d.Attempt, d.Micro} 
 
 // Dropout zeroes x with probability p and scales the rest up.
 func (b *Builder) Dropout(x *Value, p float64, d Draw) *Value {
-	return b.Emit(OpDropout, values(append([]*Value{x}, d.operands()...)...), A("p", p, "rng", d.Site))[0]
+	return b.one(OpDropout, values(append([]*Value{x}, d.operands()...)...), A("p", p, "rng", d.Site))
 }
 
 func (b *Builder) noise(op Op, t DType, d Draw, shape []int64, a Attrs) *Value {
@@ -194,7 +194,7 @@ func (b *Builder) noise(op Op, t DType, d Draw, shape []int64, a Attrs) *Value {
 	if len(shape) > 0 {
 		a = a.With("shape", shape)
 	}
-	return b.Emit(op, values(d.operands()...), a)[0]
+	return b.one(op, values(d.operands()...), a)
 }
 
 // Uniform draws from [lo, hi].

@@ -215,8 +215,8 @@ func (u unrolled) times(v *Value, d int64, transposed bool) *Value {
 	if v == nil || r == nil || v.Type.DType == r.Type.DType {
 		return u.b.Matmul(v, r, false, transposed)
 	}
-	low := u.b.Emit(OpCast, []*Value{v}, A("to", r.Type.DType))[0]
-	return u.b.Emit(OpMatmul, []*Value{low, r}, A("out", v.Type.DType, "tb", transposed))[0]
+	low := u.b.one(OpCast, []*Value{v}, A("to", r.Type.DType))
+	return u.b.one(OpMatmul, []*Value{low, r}, A("out", v.Type.DType, "tb", transposed))
 }
 
 // back is g·rᵀ of direction d: the gradient of the previous state.

@@ -355,7 +355,7 @@ func (b *Builder) share(v, x *Value, correction int64, axes []int64) *Value {
 	if k >= 0 {
 		return b.Affine(v, 1/float64(int64(k)-correction), 0)
 	}
-	ones := b.Emit(OpFull, []*Value{x}, A("value", 1.0, "dtype", F32))[0]
+	ones := b.one(OpFull, []*Value{x}, A("value", 1.0, "dtype", F32))
 	return b.Div(v, b.Affine(b.ReduceSum(ones, true, axes...), 1, -float64(correction)))
 }
 
@@ -395,7 +395,7 @@ func inferSumTo(n *Node) ([]Type, error) {
 }
 
 func (b *Builder) reduce(op Op, x *Value, keep bool, axes []int64) *Value {
-	return b.Emit(op, []*Value{x}, reduceAttrs(keep, axes))[0]
+	return b.one(op, []*Value{x}, reduceAttrs(keep, axes))
 }
 
 func reduceAttrs(keep bool, axes []int64) Attrs {
@@ -419,7 +419,7 @@ func (b *Builder) ReduceMean(x *Value, keep bool, axes ...int64) *Value {
 // ReduceVar is the variance along axes (none: all), with the number of
 // elements less correction as divisor.
 func (b *Builder) ReduceVar(x *Value, correction int64, keep bool, axes ...int64) *Value {
-	return b.Emit(OpReduceVar, []*Value{x}, reduceAttrs(keep, axes).With("correction", correction))[0]
+	return b.one(OpReduceVar, []*Value{x}, reduceAttrs(keep, axes).With("correction", correction))
 }
 
 // ReduceMax is the largest element along axes (none: all).
@@ -454,18 +454,18 @@ func (b *Builder) LogSumExp(x *Value, axes ...int64) *Value {
 
 // Argmax is the index of the largest element along an axis.
 func (b *Builder) Argmax(x *Value, axis int64, keep bool) *Value {
-	return b.Emit(OpArgmax, []*Value{x}, A("axis", axis, "keep", keep))[0]
+	return b.one(OpArgmax, []*Value{x}, A("axis", axis, "keep", keep))
 }
 
 // Argmin is the index of the smallest element along an axis.
 func (b *Builder) Argmin(x *Value, axis int64, keep bool) *Value {
-	return b.Emit(OpArgmin, []*Value{x}, A("axis", axis, "keep", keep))[0]
+	return b.one(OpArgmin, []*Value{x}, A("axis", axis, "keep", keep))
 }
 
 // Cumsum is the running sum along an axis; exclusive leaves the element itself
 // out, reverse starts at the end.
 func (b *Builder) Cumsum(x *Value, axis int64, exclusive, reverse bool) *Value {
-	return b.Emit(OpCumsum, []*Value{x}, A("axis", axis, "exclusive", exclusive, "reverse", reverse))[0]
+	return b.one(OpCumsum, []*Value{x}, A("axis", axis, "exclusive", exclusive, "reverse", reverse))
 }
 
 // Cummax is the largest element so far along an axis, and its index: the last of equal ones. NaN wins.
@@ -503,7 +503,7 @@ func (b *Builder) LinearScan(x, a *Value, axis int64) *Value {
 }
 
 func (b *Builder) linearScan(x, a *Value, axis int64, reverse bool) *Value {
-	return b.Emit(OpLinearScan, []*Value{x, a}, A("axis", axis, "reverse", reverse))[0]
+	return b.one(OpLinearScan, []*Value{x, a}, A("axis", axis, "reverse", reverse))
 }
 
 // TopK returns the k largest (or smallest) elements along an axis, in order,
@@ -522,5 +522,5 @@ func (b *Builder) sumTo(d, v *Value) *Value {
 	if v.Type.Shape.Rank() == 0 && v.Type.Shape.Known() {
 		return b.ReduceSum(d, false)
 	}
-	return b.Emit(OpSumTo, values(d, like), a)[0]
+	return b.one(OpSumTo, values(d, like), a)
 }

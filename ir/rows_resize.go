@@ -123,18 +123,18 @@ func (b *Builder) resampled(op Op, n *Node, d, like *Value) *Value {
 		}
 		to = append(to, int64(k))
 	}
-	return b.Emit(op, []*Value{d}, n.Attrs.Without("out").With("sizes", to))[0]
+	return b.one(op, []*Value{d}, n.Attrs.Without("out").With("sizes", to))
 }
 
 // Resize samples the spatial axes at other sizes; mode is "nearest" or
 // "linear", coords "half_pixel", "asymmetric" or "align_corners".
 func (b *Builder) Resize(x *Value, mode, coords string, sizes ...int64) *Value {
-	return b.Emit(OpResize, []*Value{x}, A("mode", mode, "coords", coords, "sizes", sizes))[0]
+	return b.one(OpResize, []*Value{x}, A("mode", mode, "coords", coords, "sizes", sizes))
 }
 
 // ResizeNearest samples the nearest elements; coords as in Resize, ties "down"
 // or "up" says which of two equally near ones. torch's nearest is asymmetric,
 // its nearest-exact half_pixel with ties up.
 func (b *Builder) ResizeNearest(x *Value, coords, ties string, sizes ...int64) *Value {
-	return b.Emit(OpResize, []*Value{x}, A("mode", "nearest", "coords", coords, "ties", ties, "sizes", sizes))[0]
+	return b.one(OpResize, []*Value{x}, A("mode", "nearest", "coords", coords, "ties", ties, "sizes", sizes))
 }

@@ -103,12 +103,12 @@ func boundAxis(k int64) func(*Node) Bound {
 //   - Errors: an axis that x does not have.
 //   - PyTorch: nn.Softmax, F.softmax.
 func (b *Builder) Softmax(x *Value, axis int64) *Value {
-	return b.Emit(OpSoftmax, []*Value{x}, A("axis", axis))[0]
+	return b.one(OpSoftmax, []*Value{x}, A("axis", axis))
 }
 
 // SoftmaxGrad is the gradient of Softmax from its result y.
 func (b *Builder) SoftmaxGrad(y, dy *Value, axis int64) *Value {
-	return b.Emit(OpSoftmaxGrad, []*Value{y, dy}, A("axis", axis))[0]
+	return b.one(OpSoftmaxGrad, []*Value{y, dy}, A("axis", axis))
 }
 
 // LogSoftmax is the logarithm of Softmax, computed without leaving the range.
@@ -118,10 +118,10 @@ func (b *Builder) SoftmaxGrad(y, dy *Value, axis int64) *Value {
 //   - Errors: an axis that x does not have.
 //   - PyTorch: nn.LogSoftmax, F.log_softmax.
 func (b *Builder) LogSoftmax(x *Value, axis int64) *Value {
-	return b.Emit(OpLogSoftmax, []*Value{x}, A("axis", axis))[0]
+	return b.one(OpLogSoftmax, []*Value{x}, A("axis", axis))
 }
 
 // LogSoftmaxGrad is the gradient of LogSoftmax from its result y.
 func (b *Builder) LogSoftmaxGrad(y, dy *Value, axis int64) *Value {
-	return b.Emit(OpLogSoftmaxGrad, []*Value{y, dy}, A("axis", axis))[0]
+	return b.one(OpLogSoftmaxGrad, []*Value{y, dy}, A("axis", axis))
 }

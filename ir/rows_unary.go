@@ -142,7 +142,7 @@ func elemClip(c *Code, n *Node, x Reg) Reg {
 	return x
 }
 
-func (b *Builder) unary(op Op, x *Value) *Value { return b.Emit(op, []*Value{x}, nil)[0] }
+func (b *Builder) unary(op Op, x *Value) *Value { return b.one(op, []*Value{x}, nil) }
 
 // Neg returns -x.
 //
@@ -183,7 +183,7 @@ func (b *Builder) Reciprocal(x *Value) *Value { return b.unary(OpReciprocal, x) 
 //
 //   - PyTorch: x*scale + shift.
 func (b *Builder) Affine(x *Value, scale, shift float64) *Value {
-	return b.Emit(OpAffine, []*Value{x}, A("scale", scale, "shift", shift))[0]
+	return b.one(OpAffine, []*Value{x}, A("scale", scale, "shift", shift))
 }
 
 // Exp returns eˣ.
@@ -255,7 +255,7 @@ func (b *Builder) RoundEven(x *Value) *Value { return b.unary(OpRoundEven, x) }
 //
 //   - PyTorch: torch.clamp, F.hardtanh, F.relu6; limits are numbers.
 func (b *Builder) Clip(x *Value, lo, hi float64) *Value {
-	return b.Emit(OpClip, []*Value{x}, A("lo", lo, "hi", hi))[0]
+	return b.one(OpClip, []*Value{x}, A("lo", lo, "hi", hi))
 }
 
 // Not returns the logical (bools) or bitwise (integers) complement.

@@ -467,5 +467,5 @@ func (b *Builder) EMA(avg, w, steps, skip *Value, decay float64) *Value {
 
 // Schedule is the learning rate at a step.
 func (b *Builder) Schedule(rate, step *Value, a Attrs) *Value {
-	return b.Emit(OpSchedule, []*Value{rate, step}, a)[0]
+	return b.one(OpSchedule, []*Value{rate, step}, a)
 }
