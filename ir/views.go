@@ -1,5 +1,7 @@
 package ir
 
+import "slices"
+
 // StridedKernels is which operands and results the kernels of a target access by strides, and which
 // nodes that move elements need no code then.
 type StridedKernels struct {
@@ -136,6 +138,9 @@ type route struct {
 // route follows result k of n; nil if no node moves it.
 func (f *viewFinder) route(n *Node, k int) *route {
 	v := n.Out[k]
+	if !slices.ContainsFunc(f.uses.Of(v), f.carries) { // most results: all others cost more to find out
+		return nil
+	}
 	if f.stays(v) || !v.Type.DType.Float() || !v.Type.Shape.Static() || v.Type.Shape.Elements() == 0 || !f.w.Writes(n, k, Whole(v)) {
 		return nil
 	}

@@ -1,5 +1,7 @@
 package plan
 
+import "slices"
+
 // network is a directed graph with capacities, of which the minimum cut is computed. Node 0 is the
 // source, node 1 the sink. A node on the source side costs each of its edges to the sink side.
 // Edges of capacity inf must not be cut.
@@ -44,37 +46,68 @@ type cut struct {
 func (w *network) solve() *cut {
 	c := &cut{sink: make([]bool, w.nodes), forcedBy: make([]int32, w.nodes)}
 	side := w.force(c)
-	local, comps := w.split(side)
-	c.components = len(comps)
-	for _, members := range comps {
+	comps := w.split(side)
+	c.components = comps.count()
+	comp, local := make([]int32, w.nodes), make([]int32, w.nodes) // by node: its component, and its node there
+	for i := range int32(c.components) {
+		members := comps.of(i)
 		c.free += len(members)
 		c.largest = max(c.largest, len(members))
-	}
-	byComp := make([][]arc, len(comps))
-	comp := make([]int32, w.nodes)
-	for i, members := range comps {
-		for _, v := range members {
-			comp[v] = int32(i)
+		for k, v := range members {
+			comp[v], local[v] = i, int32(k)+2
 		}
 	}
-	for _, e := range w.edges {
+	edges := grouped(w.edges, c.components, func(e arc) (int32, arc, bool) {
 		u, v := side[e.from], side[e.to]
-		switch {
-		case u == sideSource && v == sideSink:
+		if u == sideNone && v != sideSource {
+			return comp[e.from], e, true
+		}
+		return comp[e.to], e, v == sideNone && u == sideSource
+	})
+	for _, e := range w.edges {
+		if side[e.from] == sideSource && side[e.to] == sideSink {
 			c.cost += e.cap
-		case u == sideNone && v != sideSource:
-			byComp[comp[e.from]] = append(byComp[comp[e.from]], e)
-		case v == sideNone && u == sideSource:
-			byComp[comp[e.to]] = append(byComp[comp[e.to]], e)
 		}
 	}
 	for v, s := range side {
 		c.sink[v] = s == sideSink
 	}
-	for i, members := range comps {
-		c.cost += solveComponent(members, byComp[i], local, side, c.sink)
+	f := &flow{}
+	for i := range int32(c.components) {
+		c.cost += f.component(comps.of(i), edges.of(i), local, side, c.sink)
 	}
 	return c
+}
+
+// groups lists things by the number of their group.
+type groups[T any] struct {
+	start []int32
+	list  []T
+}
+
+func (g *groups[T]) count() int     { return len(g.start) - 1 }
+func (g *groups[T]) of(i int32) []T { return g.list[g.start[i]:g.start[i+1]] }
+
+// grouped groups what in returns for the entries of list, in their order.
+func grouped[E, T any](list []E, count int, in func(E) (group int32, x T, ok bool)) *groups[T] {
+	start := make([]int32, count+2)
+	next := start[1:] // where the next thing of a group goes; afterwards, where the group after it starts
+	for _, e := range list {
+		if i, _, ok := in(e); ok {
+			next[i+1]++
+		}
+	}
+	for i := range count {
+		next[i+1] += next[i]
+	}
+	g := &groups[T]{start[:count+1], make([]T, next[count])}
+	for _, e := range list {
+		if i, x, ok := in(e); ok {
+			g.list[next[i]] = x
+			next[i]++
+		}
+	}
+	return g
 }
 
 type cutSide uint8
@@ -90,7 +123,7 @@ const (
 func (w *network) force(c *cut) []cutSide {
 	out, in := w.infEdges()
 	side := make([]cutSide, w.nodes)
-	spread := func(start int32, mark cutSide, next *adjacency) {
+	spread := func(start int32, mark cutSide, next *groups[int32]) {
 		side[start] = mark
 		c.forcedBy[start] = start
 		queue := []int32{start}
@@ -113,42 +146,16 @@ func (w *network) force(c *cut) []cutSide {
 	return side
 }
 
-// adjacency lists neighbours by node.
-type adjacency struct{ start, list []int32 }
-
-func (a *adjacency) of(u int32) []int32 { return a.list[a.start[u]:a.start[u+1]] }
-
-func (w *network) infEdges() (out, in *adjacency) {
-	index := func(key func(arc) (int32, int32)) *adjacency {
-		a := &adjacency{start: make([]int32, w.nodes+1)}
-		n := 0
-		for _, e := range w.edges {
-			if e.cap >= inf {
-				u, _ := key(e)
-				a.start[u+1]++
-				n++
-			}
-		}
-		for i := range w.nodes {
-			a.start[i+1] += a.start[i]
-		}
-		a.list = make([]int32, n)
-		at := append([]int32(nil), a.start...)
-		for _, e := range w.edges {
-			if e.cap >= inf {
-				u, v := key(e)
-				a.list[at[u]] = v
-				at[u]++
-			}
-		}
-		return a
-	}
-	return index(func(e arc) (int32, int32) { return e.from, e.to }), index(func(e arc) (int32, int32) { return e.to, e.from })
+// infEdges lists, by node, the ends of inf edges that start there, and the starts of those that end
+// there.
+func (w *network) infEdges() (out, in *groups[int32]) {
+	out = grouped(w.edges, int(w.nodes), func(e arc) (int32, int32, bool) { return e.from, e.to, e.cap >= inf })
+	in = grouped(w.edges, int(w.nodes), func(e arc) (int32, int32, bool) { return e.to, e.from, e.cap >= inf })
+	return out, in
 }
 
-// split returns the connected components of the nodes that are not forced, and each node's index in
-// its component.
-func (w *network) split(side []cutSide) (local []int32, comps [][]int32) {
+// split returns the connected components of the nodes that are not forced.
+func (w *network) split(side []cutSide) *groups[int32] {
 	root := make([]int32, w.nodes)
 	for i := range root {
 		root[i] = int32(i)
@@ -165,28 +172,26 @@ func (w *network) split(side []cutSide) (local []int32, comps [][]int32) {
 			root[find(e.from)] = find(e.to)
 		}
 	}
-	local = make([]int32, w.nodes)
-	id := make([]int32, w.nodes)
+	count := 0
+	id := make([]int32, w.nodes) // by root: the number of its component, from 1 on
+	var free []int32
 	for v := int32(2); v < w.nodes; v++ {
 		if side[v] != sideNone {
 			continue
 		}
-		r := find(v)
-		if id[r] == 0 {
-			comps = append(comps, nil)
-			id[r] = int32(len(comps))
+		free = append(free, v)
+		if r := find(v); id[r] == 0 {
+			count++
+			id[r] = int32(count)
 		}
-		k := id[r] - 1
-		local[v] = int32(len(comps[k])) + 2
-		comps[k] = append(comps[k], v)
 	}
-	return local, comps
+	return grouped(free, count, func(v int32) (int32, int32, bool) { return id[find(v)] - 1, v, true })
 }
 
-// solveComponent runs the flow on one component and marks its sink side: the nodes from which the
-// sink can be reached in the residual graph.
-func solveComponent(members []int32, edges []arc, local []int32, side []cutSide, sink []bool) int64 {
-	f := newFlow(int32(len(members)) + 2)
+// component runs the flow on one component and marks its sink side: the nodes from which the sink
+// can be reached in the residual graph.
+func (f *flow) component(members []int32, edges []arc, local []int32, side []cutSide, sink []bool) int64 {
+	f.reset(int32(len(members)) + 2)
 	place := func(v int32) int32 {
 		switch side[v] {
 		case sideSource:
@@ -205,7 +210,8 @@ func solveComponent(members []int32, edges []arc, local []int32, side []cutSide,
 	return cost
 }
 
-// flow is Dinic's algorithm: blocking flows on level graphs, with current arcs.
+// flow is Dinic's algorithm: blocking flows on level graphs, with current arcs. Its memory serves
+// one component after the other.
 type flow struct {
 	n       int32
 	start   []int32 // by node: its half edges
@@ -215,10 +221,21 @@ type flow struct {
 	level   []int32
 	at      []int32
 	queue   []int32
+	reach   []bool // reachesSink
 }
 
-func newFlow(n int32) *flow {
-	return &flow{n: n, start: make([]int32, n+1), level: make([]int32, n), at: make([]int32, n)}
+// reset makes f a flow of n nodes without edges.
+func (f *flow) reset(n int32) {
+	f.n = n
+	f.start = zeros(f.start, n+1)
+	f.level, f.at = zeros(f.level, n), zeros(f.at, n)
+}
+
+// zeros is n zeros, in the memory of list if they fit.
+func zeros[T any](list []T, n int32) []T {
+	list = slices.Grow(list[:0], int(n))[:n]
+	clear(list)
+	return list
 }
 
 func (f *flow) build(edges []arc, place func(int32) int32) {
@@ -230,8 +247,9 @@ func (f *flow) build(edges []arc, place func(int32) int32) {
 		f.start[i+1] += f.start[i]
 	}
 	m := f.start[f.n]
-	f.to, f.left, f.reverse = make([]int32, m), make([]int64, m), make([]int32, m)
-	at := append([]int32(nil), f.start...)
+	f.to, f.left, f.reverse = zeros(f.to, m), zeros(f.left, m), zeros(f.reverse, m)
+	at := f.at // run sets it again
+	copy(at, f.start)
 	for _, e := range edges {
 		u, v := place(e.from), place(e.to)
 		i, j := at[u], at[v]
@@ -324,16 +342,17 @@ func (f *flow) forward(u int32) int32 {
 
 // reachesSink marks the nodes with a residual path to the sink.
 func (f *flow) reachesSink() []bool {
-	reach := make([]bool, f.n)
+	f.reach = zeros(f.reach, f.n)
+	reach := f.reach
 	reach[sinkNode] = true
-	queue := append(f.queue[:0], sinkNode)
-	for k := 0; k < len(queue); k++ {
-		v := queue[k]
+	f.queue = append(f.queue[:0], sinkNode)
+	for k := 0; k < len(f.queue); k++ {
+		v := f.queue[k]
 		for i := f.start[v]; i < f.start[v+1]; i++ {
 			u := f.to[i]
 			if !reach[u] && f.left[f.reverse[i]] > 0 {
 				reach[u] = true
-				queue = append(queue, u)
+				f.queue = append(f.queue, u)
 			}
 		}
 	}
