@@ -3,7 +3,6 @@ package passes
 import (
 	"hash/maphash"
 	"math"
-	"slices"
 
 	"ampc/ir"
 	"ampc/ir/eval"
@@ -278,19 +277,15 @@ func dropUnread(g *ir.Graph, c *Context, keep map[*ir.Value]bool) error {
 		c.Count("dead", 1)
 		return false
 	})
-	dropOrigins(g, nil)
+	dropOrigins(g)
 	return nil
 }
 
 // dropOrigins removes links to forward nodes that no longer exist, and to values of such nodes of
-// which a value is the gradient. It returns a list of all nodes, and reads nothing else if the nodes
-// are those of the list that it returned before.
-func dropOrigins(g *ir.Graph, there []*ir.Node) []*ir.Node {
-	if hasNodes(g, there) {
-		return there
-	}
+// which a value is the gradient.
+func dropOrigins(g *ir.Graph) {
 	_, count := g.Number()
-	there = slices.Grow(there[:0], count)[:count]
+	there := make([]*ir.Node, count)
 	for _, n := range g.Nodes {
 		there[n.ID] = n
 	}
@@ -305,21 +300,31 @@ func dropOrigins(g *ir.Graph, there []*ir.Node) []*ir.Node {
 			}
 		}
 	}
-	return there
 }
 
-// hasNodes reports whether g has the listed nodes, in that order, and no others.
-func hasNodes(g *ir.Graph, list []*ir.Node) bool {
-	if g.NumNodes() != len(list) {
-		return false
+// nodeLists are the nodes of a graph at some time, by section.
+type nodeLists [ir.NumSections][]*ir.Node
+
+// set makes them the nodes of g.
+func (l *nodeLists) set(g *ir.Graph) {
+	for s, body := range g.Body {
+		l[s] = append(l[s][:0], body...)
 	}
-	for _, body := range g.Body {
-		if !slices.Equal(body, list[:len(body)]) {
-			return false
+}
+
+// lost reports whether g may lack one of the nodes: it has them all if it has them in their order.
+func (l *nodeLists) lost(g *ir.Graph) bool {
+	for s, before := range l {
+		for _, n := range g.Body[s] {
+			if len(before) > 0 && n == before[0] {
+				before = before[1:]
+			}
 		}
-		list = list[len(body):]
+		if len(before) > 0 {
+			return true
+		}
 	}
-	return true
+	return false
 }
 
 // reach marks the nodes whose results n reads.

@@ -47,7 +47,7 @@ func dropUnreached(g *ir.Graph) int {
 		return live[n.ID]
 	})
 	if dead > 0 {
-		dropOrigins(g, nil)
+		dropOrigins(g)
 	}
 	return dead
 }

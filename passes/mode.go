@@ -15,6 +15,9 @@ import (
 func mode(g *ir.Graph, c *Context) error {
 	noteSourceCasts(g)
 	dropAppends(g, c)
+	if !slices.ContainsFunc(g.Body[ir.Forward], func(n *ir.Node) bool { return n.Def().Is(ir.Regularizes) || n.Def().Batch != nil }) {
+		return nil
+	}
 	m := &inferring{b: ir.Edit(g), gone: map[*ir.Value]*ir.Value{}, moved: map[*ir.Value]*ir.Value{}, rank: map[*ir.Node]int64{}}
 	for _, body := range g.Body {
 		for i, n := range body {

@@ -188,7 +188,7 @@ func Run(g *ir.Graph, cfg Config) error {
 	if err := shared.claim(g, cfg); err != nil {
 		return err
 	}
-	var there []*ir.Node
+	var nodes nodeLists
 	c := new(Context)
 	for i, p := range ps {
 		if cfg.Check && stage < ir.Ready {
@@ -201,7 +201,10 @@ func Run(g *ir.Graph, cfg Config) error {
 		if err := runPass(p, g, c); err != nil {
 			return err
 		}
-		there = dropOrigins(g, there)
+		if i == 0 || nodes.lost(g) { // the source may have been edited
+			dropOrigins(g)
+		}
+		nodes.set(g)
 		took := time.Since(start)
 		if err := checkAfter(p, g, cfg); err != nil {
 			return err

@@ -351,7 +351,11 @@ type normalized struct {
 // asNormalized matches v as a normalized value over trailing dimensions.
 func asNormalized(v *ir.Value) *normalized {
 	for depth := 1; depth <= maxDepth; depth++ {
-		if p := factors(v, depth); p.k == 1 && len(p.fs) >= 2 && len(p.fs) <= 3 {
+		p := factors(v, depth)
+		if len(p.fs) == 1 && p.fs[0].v == v { // no product, whatever the depth
+			return nil
+		}
+		if p.k == 1 && len(p.fs) >= 2 && len(p.fs) <= 3 {
 			if n := normalizedBy(p); n != nil {
 				return n
 			}

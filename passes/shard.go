@@ -134,7 +134,7 @@ func (t *training) reserve(g *ir.Graph, c *Context) {
 // all who read it read that, else in f32. Gathering starts in the order in which the forward
 // pass reads the weights, and goes on while it runs.
 func gatherParts(g *ir.Graph, c *Context) error {
-	gp := &gathering{g: g, c: c, b: ir.Edit(g), replaced: map[*ir.Value]*ir.Value{}, cast: map[*ir.Node]bool{}, sec: ir.Forward}
+	gp := &gathering{g: g, c: c, replaced: map[*ir.Value]*ir.Value{}, cast: map[*ir.Node]bool{}, sec: ir.Forward}
 	if c.accumulates() {
 		gp.sec = ir.Prepare // once for all micro-batches
 	}
@@ -146,6 +146,7 @@ func gatherParts(g *ir.Graph, c *Context) error {
 	if len(gp.reads) == 0 {
 		return nil
 	}
+	gp.b = ir.Edit(g)
 	gp.find()
 	from := len(g.Body[gp.sec])
 	gp.emit()
