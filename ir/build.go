@@ -29,7 +29,7 @@ type Builder struct {
 // built is the state that all builders of one graph share.
 type built struct {
 	g      *Graph
-	names  map[string]*Value
+	names  *nameTable
 	primes map[*Value]*Value // variable to its current next value
 	suffix map[string]int    // by base name: the last suffix that was used
 	sites  int64             // highest random site
@@ -41,14 +41,14 @@ func NewBuilder(name string) *Builder { return Edit(&Graph{Name: name}) }
 
 // Edit returns a builder that appends to g.
 func Edit(g *Graph) *Builder {
-	b := &Builder{section: Forward, built: &built{g: g, names: make(map[string]*Value, g.NumNodes()+len(g.Vars)), primes: map[*Value]*Value{}, suffix: map[string]int{}}}
+	b := &Builder{section: Forward, built: &built{g: g, names: newNameTable(len(g.Vars) + g.NumNodes() + g.NumNodes()/4), primes: map[*Value]*Value{}, suffix: map[string]int{}}}
 	for _, v := range g.Vars {
-		b.names[v.Name] = v
+		b.names.set(v.Name, v)
 	}
 	for _, n := range g.Nodes {
 		for _, v := range n.Out {
 			if v.Next == nil {
-				b.names[v.Name] = v
+				b.names.set(v.Name, v)
 			} else {
 				b.primes[v.Next] = v
 			}
@@ -135,7 +135,7 @@ func (b *Builder) Declare(kind VarKind, name string, t Type, init *Init, a Attrs
 			b.Fail("%s: %v", kind, err)
 		} else if err := CheckName(full); err != nil { // its scope
 			b.Fail("%s: %v", kind, err)
-		} else if old := b.names[full]; old != nil {
+		} else if old := b.names.get(full); old != nil {
 			b.Fail("%s %s: the name is taken by %s", kind, quoteName(full), describe(old))
 		} else if err := CheckDims(t.Shape.Dims()); err != nil {
 			b.Fail("%s %s: %v", kind, quoteName(full), err)
@@ -148,7 +148,7 @@ func (b *Builder) Declare(kind VarKind, name string, t Type, init *Init, a Attrs
 	}
 	v := &Value{Name: full, Type: t, Kind: kind, Init: init, Attr: a, Pos: b.position()}
 	b.g.Vars = append(b.g.Vars, v)
-	b.names[full] = v
+	b.names.set(full, v)
 	return v
 }
 
@@ -326,7 +326,7 @@ func (b *Builder) emit(n *Node, k *nodeBlock, next []*Value) []*Value {
 			if v.Name = b.freshName(n, i); b.guarded && !b.allowed(v.Name) {
 				return none()
 			}
-			b.names[v.Name] = v
+			b.names.set(v.Name, v)
 			if err := CheckName(v.Name); err != nil {
 				b.Fail("%s: %v", n.Def().Name, err)
 			}
@@ -348,7 +348,7 @@ func (b *Builder) setNext(v, variable *Value) {
 	if old := b.primes[variable]; old != nil { // only the last write has the prime
 		old.Next = nil
 		old.Name = b.unique(variable.Name + ".w")
-		b.names[old.Name] = old
+		b.names.set(old.Name, old)
 	}
 	b.primes[variable] = v
 }
@@ -367,12 +367,12 @@ func (b *Builder) freshName(n *Node, i int) string {
 
 // unique returns base, or base with the next free suffix _2, _3, ...
 func (b *Builder) unique(base string) string {
-	if _, taken := b.names[base]; !taken {
+	if b.names.get(base) == nil {
 		return base
 	}
 	for k := max(b.suffix[base]+1, 2); ; k++ {
 		name := base + "_" + strconv.Itoa(k)
-		if _, taken := b.names[name]; !taken {
+		if b.names.get(name) == nil {
 			b.suffix[base] = k
 			return name
 		}
@@ -388,16 +388,16 @@ func (b *Builder) Rename(v *Value, name string) *Value {
 		b.Fail("%v", err)
 		return v
 	}
-	if b.names[v.Name] == v {
-		delete(b.names, v.Name)
+	if b.names.get(v.Name) == v {
+		b.names.set(v.Name, nil)
 	}
 	v.Name = b.unique(name)
-	b.names[v.Name] = v
+	b.names.set(v.Name, v)
 	return v
 }
 
 // Lookup finds a value by its full name.
-func (b *Builder) Lookup(name string) *Value { return b.names[name] }
+func (b *Builder) Lookup(name string) *Value { return b.names.get(name) }
 
 // Return appends values to the results of the graph.
 func (b *Builder) Return(v ...*Value) {

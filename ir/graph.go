@@ -89,11 +89,16 @@ func (v *Value) String() string {
 	if v == nil {
 		return "_"
 	}
-	s := quoteName(v.Name)
+	return string(v.append(nil))
+}
+
+// append appends String of v, which is not nil, to b.
+func (v *Value) append(b []byte) []byte {
+	b = append(append(b, '%'), bareOrQuoted(v.Name)...)
 	if v.Next != nil {
-		s += "'"
+		b = append(b, '\'')
 	}
-	return s
+	return b
 }
 
 // Node is one op applied to values.
@@ -125,6 +130,14 @@ func (n *Node) Name() string {
 		return n.Def().Name
 	}
 	return n.Out[0].String()
+}
+
+// AppendName appends Name to b.
+func (n *Node) AppendName(b []byte) []byte {
+	if len(n.Out) == 0 {
+		return append(b, n.Def().Name...)
+	}
+	return n.Out[0].append(b)
 }
 
 // Operand returns the operand that the row calls name, or nil if it is absent. Of a variadic
@@ -328,6 +341,9 @@ func eachUse(g *Graph, f func(*Value, Use)) {
 		}
 	}
 }
+
+// Values counts the values of the graph.
+func (u *Uses) Values() int { return len(u.start) - 2 }
 
 // Of returns the reads of v, in section and list order.
 func (u *Uses) Of(v *Value) []Use { return u.list[u.start[v.ID]:u.start[v.ID+1]] }

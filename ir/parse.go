@@ -315,7 +315,7 @@ func (p *parser) lookup(t token) *Value {
 			if v := q.primes[t.text]; v != nil {
 				return v
 			}
-		} else if v := q.b.names[t.text]; v != nil {
+		} else if v := q.b.names.get(t.text); v != nil {
 			return v
 		}
 	}
@@ -549,7 +549,7 @@ func (p *parser) finish(n *Node, results []token, types []Type, line int) {
 	unprimed := 0
 	for i, t := range results {
 		if t.prime {
-			next[i] = p.b.names[t.text]
+			next[i] = p.b.names.get(t.text)
 		} else {
 			unprimed++
 		}
@@ -587,9 +587,9 @@ func (p *parser) finish(n *Node, results []token, types []Type, line int) {
 			}
 			types = types[1:]
 		}
-		delete(p.b.names, out[i].Name)
+		p.b.names.set(out[i].Name, nil)
 		out[i].Name = t.text
-		p.b.names[t.text] = out[i]
+		p.b.names.set(t.text, out[i])
 	}
 	p.setGrads(n)
 }

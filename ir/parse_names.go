@@ -85,13 +85,13 @@ func (p *parser) duplicate(t token, line []token) string {
 		if p.primes[t.text] != nil {
 			return t.valueText() + " is written twice: only the last write carries the prime"
 		}
-		v := p.b.names[t.text]
+		v := p.b.names.get(t.text)
 		if v == nil || !v.IsVar() {
 			return fmt.Sprintf("%s: there is no variable %s", t.valueText(), quoteName(t.text))
 		}
 		return ""
 	}
-	if old := p.b.names[t.text]; old != nil {
+	if old := p.b.names.get(t.text); old != nil {
 		return fmt.Sprintf("%s is defined twice: it is already %s", t.valueText(), describe(old))
 	}
 	return ""

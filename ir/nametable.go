@@ -1,0 +1,92 @@
+package ir
+
+import "hash/maphash"
+
+// nameTable maps names to values. It is a list with an index by hash, because a map of a million names
+// costs several times as much to fill: entries are written one after the other, and the index holds no
+// pointers.
+type nameTable struct {
+	seed    maphash.Seed
+	entries []nameEntry
+	index   []nameSlot // open addressing; its length is a power of two
+}
+
+type nameEntry struct {
+	name string
+	v    *Value // nil: removed
+}
+
+// nameSlot refers to entry at-1; 0 is an empty slot.
+type nameSlot struct{ hash, at uint32 }
+
+// newNameTable returns a table with room for count names.
+func newNameTable(count int) *nameTable {
+	t := &nameTable{seed: maphash.MakeSeed(), entries: make([]nameEntry, 0, count)}
+	t.resize(count)
+	return t
+}
+
+// resize makes the index large enough for count names.
+func (t *nameTable) resize(count int) {
+	size := 16
+	for size < 2*count { // at most half of it is used
+		size *= 2
+	}
+	old := t.index
+	t.index = make([]nameSlot, size)
+	for _, s := range old {
+		if s.at != 0 {
+			*t.free(s.hash) = s
+		}
+	}
+}
+
+// free is the first empty slot for a hash.
+func (t *nameTable) free(hash uint32) *nameSlot {
+	for i := hash; ; i++ {
+		if s := &t.index[i&uint32(len(t.index)-1)]; s.at == 0 {
+			return s
+		}
+	}
+}
+
+// find returns the entry of a name, or nil and the empty slot where it belongs.
+func (t *nameTable) find(name string, hash uint32) (*nameEntry, *nameSlot) {
+	for i := hash; ; i++ {
+		s := &t.index[i&uint32(len(t.index)-1)]
+		switch {
+		case s.at == 0:
+			return nil, s
+		case s.hash == hash && t.entries[s.at-1].name == name:
+			return &t.entries[s.at-1], s
+		}
+	}
+}
+
+func (t *nameTable) hash(name string) uint32 { return uint32(maphash.String(t.seed, name)) }
+
+// get returns the value of a name, nil if it has none.
+func (t *nameTable) get(name string) *Value {
+	if e, _ := t.find(name, t.hash(name)); e != nil {
+		return e.v
+	}
+	return nil
+}
+
+// set gives a name a value, or none if v is nil.
+func (t *nameTable) set(name string, v *Value) {
+	hash := t.hash(name)
+	e, slot := t.find(name, hash)
+	switch {
+	case e != nil:
+		e.v = v
+		return
+	case v == nil:
+		return
+	}
+	t.entries = append(t.entries, nameEntry{name, v})
+	*slot = nameSlot{hash, uint32(len(t.entries))}
+	if 2*len(t.entries) > len(t.index) {
+		t.resize(2 * len(t.entries))
+	}
+}
