@@ -20,14 +20,19 @@ func amp(g *ir.Graph, c *Context) error {
 	if err := c.Policy.check(); err != nil {
 		return err
 	}
-	a, err := newAssigner(g, c)
-	if err != nil {
-		return err
+	a := c.training.index.assigner
+	if a == nil {
+		var err error
+		if a, err = newAssigner(g, c); err != nil {
+			return err
+		}
 	}
+	a.c = c
 	a.planned = c.Policy.Algorithm == "mincut"
 	c.training.planned = a.planned
 	a.noteIslands()
-	if err := a.storeParams(); err != nil {
+	err := a.storeParams()
+	if err != nil {
 		return err
 	}
 	if a.guard, err = a.guarded(); err != nil {
@@ -91,8 +96,11 @@ type decision struct {
 
 func newAssigner(g *ir.Graph, c *Context) (*assigner, error) {
 	overrides := pinOverrides(g, c.Policy)
-	uses := g.Uses()
-	values, nodes := g.Number()
+	uses := c.training.index.uses
+	if uses == nil {
+		uses = g.Uses()
+	}
+	values, nodes := uses.Values(), g.NumNodes()
 	a := &assigner{
 		g: g, c: c, p: c.Policy, low: c.Policy.Low, uses: uses,
 		node: make([]decision, nodes), src: make([]ir.DType, values), want: make([]ir.DType, values),

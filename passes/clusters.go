@@ -10,6 +10,7 @@ import (
 // clusters states the clusters of the plan, and what their kernels read and write at every port.
 func (m *planner) clusters() error {
 	m.tensor = make([]plan.TensorID, len(m.want))
+	m.plan.Tensors = make([]plan.Tensor, 0, len(m.want))
 	c := &clusterer{planner: m}
 	c.order()
 	for _, v := range m.g.Vars {

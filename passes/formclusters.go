@@ -34,8 +34,8 @@ func formClusters(g *ir.Graph, c *Context) error {
 	}
 	pins := pinOverrides(g, c.Policy)
 	uses := g.Uses()
-	_, nodes := g.Number()
-	w := &clusterFinder{g: g, pins: pins, caps: c.Caps, policy: c.Policy, uses: uses, returned: map[*ir.Value]bool{}, of: make([]int32, nodes)}
+	c.training.index.uses = uses
+	w := &clusterFinder{g: g, pins: pins, caps: c.Caps, policy: c.Policy, uses: uses, returned: map[*ir.Value]bool{}, of: make([]int32, g.NumNodes())}
 	for _, v := range g.Return {
 		w.returned[v] = true
 	}

@@ -107,11 +107,15 @@ func renumberLaunches(g *ir.Graph) int {
 }
 
 func renumber(g *ir.Graph, number func(*ir.Node) *int32) int {
-	size := map[int32]int{}
+	last := int32(0)
+	for _, n := range g.Nodes {
+		last = max(last, *number(n))
+	}
+	size, id := make([]int32, last+1), make([]int32, last+1)
 	for _, n := range g.Nodes {
 		size[*number(n)]++
 	}
-	id := map[int32]int32{}
+	count := int32(0)
 	for _, n := range g.Nodes {
 		at := number(n)
 		old := *at
@@ -120,9 +124,10 @@ func renumber(g *ir.Graph, number func(*ir.Node) *int32) int {
 			continue
 		}
 		if id[old] == 0 {
-			id[old] = int32(len(id) + 1)
+			count++
+			id[old] = count
 		}
 		*at = id[old]
 	}
-	return len(id)
+	return int(count)
 }

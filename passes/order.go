@@ -2,6 +2,7 @@ package passes
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"strings"
 
@@ -76,9 +77,17 @@ func (o *orderer) rankNames(nodes int) {
 		name string
 		id   int32
 	}
-	all := make([]named, 0, nodes)
+	var text []byte // all names, one after the other
+	end := make([]int, 0, nodes)
 	for _, n := range o.g.Nodes {
-		all = append(all, named{n.Name(), n.ID}) // a next value has the same rank as its variable's name
+		text = n.AppendName(text) // a next value has the same rank as its variable's name
+		end = append(end, len(text))
+	}
+	names, at := string(text), 0
+	all := make([]named, nodes)
+	for id, to := range end {
+		all[id] = named{names[at:to], int32(id)}
+		at = to
 	}
 	slices.SortFunc(all, func(a, b named) int { return strings.Compare(a.name, b.name) })
 	for i, x := range all {
@@ -91,17 +100,24 @@ func isView(n *ir.Node) bool {
 }
 
 func (o *orderer) formNodes() {
-	type key struct {
-		step    int64
-		section ir.Section // a launch may have nodes of forward and backward
+	clusters, launches, reads := int32(0), int32(0), 0
+	for _, n := range o.g.Nodes {
+		clusters, launches = max(clusters, n.Why.Cluster), max(launches, n.Why.Launch)
+		reads += len(n.In) + len(n.Captured)
 	}
-	step := map[key]int32{}
+	cluster, launch := make([]int32, clusters+1), make([]int32, launches+1) // their schedule nodes in the section, counted from 1
 	o.schedule = make([]scheduleNode, 0, len(o.scheduled))
 	single := make([]*ir.Node, len(o.scheduled))
 	for _, v := range o.g.Vars {
 		o.root[v.ID] = v.ID
 	}
+	before := ir.Prepare
 	for s, n := range o.g.Nodes {
+		if s != before { // a launch may have nodes of forward and backward
+			clear(cluster)
+			clear(launch)
+			before = s
+		}
 		o.sec[n.ID] = s
 		for _, v := range n.Out {
 			o.root[v.ID] = v.ID
@@ -113,52 +129,63 @@ func (o *orderer) formNodes() {
 			}
 			continue
 		}
-		fused := n.Why.Launch > 0 || n.Why.Cluster > 0
-		u, known := int32(0), false
-		if fused {
-			u, known = step[key{stepOf(n), s}]
+		alone := int32(0)
+		of := &alone
+		switch {
+		case n.Why.Launch > 0:
+			of = &launch[n.Why.Launch]
+		case n.Why.Cluster > 0:
+			of = &cluster[n.Why.Cluster]
 		}
-		if !known {
-			u = int32(len(o.schedule))
+		if *of == 0 {
+			u := len(o.schedule)
 			o.schedule = append(o.schedule, scheduleNode{sec: s, name: o.name[n.ID], nodes: single[u : u : u+1]})
-			if fused {
-				step[key{stepOf(n), s}] = u
-			}
+			*of = int32(u + 1)
 		}
-		x := &o.schedule[u]
+		x := &o.schedule[*of-1]
 		x.nodes = append(x.nodes, n)
 		x.name = min(x.name, o.name[n.ID])
-		o.scheduled[n.ID] = u
+		o.scheduled[n.ID] = *of - 1
 	}
+	o.formReads(make([]*ir.Value, 0, reads))
+}
+
+// formReads sorts the members of the schedule nodes and lists what they read, in the memory of list.
+func (o *orderer) formReads(list []*ir.Value) {
 	for i := range o.schedule {
 		u := &o.schedule[i]
 		u.nodes = o.sorted(u)
+		u.reads = list[len(list):]
 		for _, n := range u.nodes {
-			for _, v := range operands(n) {
+			for v := range eachOperand(n) {
 				if v.Def == nil || o.scheduled[v.Def.ID] != int32(i) {
 					o.read(u, v)
 				}
 			}
 		}
+		if used := len(list) + len(u.reads); used <= cap(list) { // a view of several values counts as one
+			list = list[:used]
+		}
+		u.reads = slices.Clip(u.reads)
 	}
 }
 
 // writeLast marks the schedule nodes that write variables which other schedule nodes of their
 // section read.
 func (o *orderer) writeLast() {
-	writer := map[int32]int32{} // by root of the variable: the node that writes it
+	writer := make([]int32, len(o.root)) // by root of the variable: the node that writes it, counted from 1
 	for i := range o.schedule {
 		for _, n := range o.schedule[i].nodes {
 			for _, v := range n.Out {
 				if v.Next != nil {
-					writer[o.root[v.Next.ID]] = int32(i)
+					writer[o.root[v.Next.ID]] = int32(i + 1)
 				}
 			}
 		}
 	}
 	for i := range o.schedule {
 		for _, v := range o.schedule[i].reads {
-			if w, ok := writer[o.root[v.ID]]; ok && w != int32(i) && o.schedule[w].sec == o.schedule[i].sec {
+			if w := writer[o.root[v.ID]] - 1; w >= 0 && w != int32(i) && o.schedule[w].sec == o.schedule[i].sec {
 				o.schedule[w].last = true
 			}
 		}
@@ -219,7 +246,7 @@ func (o *orderer) read(u *scheduleNode, v *ir.Value) {
 		u.reads = append(u.reads, v)
 		return
 	}
-	for _, w := range operands(v.Def) {
+	for w := range eachOperand(v.Def) {
 		o.read(u, w)
 	}
 	u.views = append(u.views, v.Def)
@@ -265,7 +292,7 @@ func (o *orderer) sizes() {
 		size[o.root[v.ID]] = escapes
 	}
 	for s, n := range o.g.Nodes {
-		for _, v := range operands(n) {
+		for v := range eachOperand(n) {
 			if v.Def == nil || o.sec[v.Def.ID] != s {
 				size[o.root[v.ID]] = escapes
 			}
@@ -295,13 +322,23 @@ func operands(n *ir.Node) []*ir.Value {
 	if len(n.Captured) == 0 && !slices.Contains(n.In, nil) {
 		return n.In
 	}
-	var vs []*ir.Value
-	for _, v := range slices.Concat(n.In, n.Captured) {
-		if v != nil {
-			vs = append(vs, v)
+	return slices.Collect(eachOperand(n))
+}
+
+// eachOperand walks the same values.
+func eachOperand(n *ir.Node) iter.Seq[*ir.Value] {
+	return func(yield func(*ir.Value) bool) {
+		for _, v := range n.In {
+			if v != nil && !yield(v) {
+				return
+			}
+		}
+		for _, v := range n.Captured {
+			if v != nil && !yield(v) {
+				return
+			}
 		}
 	}
-	return vs
 }
 
 // section orders the schedule nodes of one section.
@@ -376,7 +413,7 @@ func (o *orderer) restViews(s ir.Section) []*ir.Node {
 			return
 		}
 		o.placed[n.ID] = true
-		for _, v := range operands(n) {
+		for v := range eachOperand(n) {
 			if v.Def != nil && shares(v.Def) {
 				place(v.Def)
 			}
@@ -396,7 +433,7 @@ func (o *orderer) sorted(u *scheduleNode) []*ir.Node {
 	}
 	depth := make(map[*ir.Node]int, len(u.nodes))
 	for _, n := range u.nodes { // the list is in topological order
-		for _, v := range operands(n) {
+		for v := range eachOperand(n) {
 			if v.Def != nil && o.scheduled[v.Def.ID] == o.scheduled[n.ID] {
 				depth[n] = max(depth[n], depth[v.Def]+1)
 			}

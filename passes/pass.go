@@ -195,6 +195,7 @@ func Run(g *ir.Graph, cfg Config) error {
 			if err := g.Shuffle(uint64(i)); err != nil {
 				return &passError{Pass: p.Name, Err: fmt.Errorf("before it: %w", err)}
 			}
+			shared.index = index{}
 		}
 		*c = Context{Config: cfg, counters: map[string]int{}, training: shared}
 		start := time.Now()
@@ -205,6 +206,9 @@ func Run(g *ir.Graph, cfg Config) error {
 			dropOrigins(g)
 		}
 		nodes.set(g)
+		if p.Name != "cluster" && p.Name != "views" { // these mark nodes and change nothing else
+			shared.index = index{}
+		}
 		took := time.Since(start)
 		if err := checkAfter(p, g, cfg); err != nil {
 			return err

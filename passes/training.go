@@ -25,6 +25,7 @@ type training struct {
 	skipGroups []*skipGroup
 	source     *ir.Graph // graph before layout; nil if not requested
 	planned    bool      // a plan has chosen the dtypes and made every cast as its readers need it
+	index      index     // of the graph as it is
 
 	micro    *micro // nil: one micro-batch per step
 	pending  []pendingStat
@@ -32,6 +33,13 @@ type training struct {
 	total    *ir.Value            // norm for Config.Clip; nil if not needed
 	messages int64                // number of messages between ranks so far
 	results  map[result]*ir.Value // by value of a micro-batch: its value over all micro-batches
+}
+
+// index is what passes found out about a graph and the pass after them would find out again. The
+// manager drops it after a pass that changes nodes or operands.
+type index struct {
+	uses     *ir.Uses
+	assigner *assigner // of the policy, without a choice of dtypes
 }
 
 // result is a value of a micro-batch, and how its values in several micro-batches are combined.

@@ -23,6 +23,7 @@ func views(g *ir.Graph, c *Context) error {
 	if err != nil {
 		return err
 	}
+	c.training.index.assigner = a
 	a.planned = decided.Policy.Algorithm == "mincut"
 	if !c.Caps.RequiresDense {
 		a.markViews(g)
