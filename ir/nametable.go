@@ -1,6 +1,9 @@
 package ir
 
-import "hash/maphash"
+import (
+	"hash/maphash"
+	"slices"
+)
 
 // nameTable maps names to values. It is a list with an index by hash, because a map of a million names
 // costs several times as much to fill: entries are written one after the other, and the index holds no
@@ -87,6 +90,7 @@ func (t *nameTable) set(name string, v *Value) {
 	t.entries = append(t.entries, nameEntry{name, v})
 	*slot = nameSlot{hash, uint32(len(t.entries))}
 	if 2*len(t.entries) > len(t.index) {
+		t.entries = slices.Grow(t.entries, len(t.entries))
 		t.resize(2 * len(t.entries))
 	}
 }

@@ -8,7 +8,7 @@ import "ampc/ir"
 // they convert. Eager policies and manual run casts as they are written.
 func canonicalCasts(g *ir.Graph, c *Context) error {
 	noteSourceCasts(g)
-	if c.Policy.Manual || c.Policy.Eager {
+	if c.Policy.Manual || c.Policy.Eager || !hasCasts(g) {
 		return nil
 	}
 	if err := newCastEdit(g, c).run(); err != nil {
@@ -43,6 +43,15 @@ func canonicalCasts(g *ir.Graph, c *Context) error {
 		g.Body[s] = append(g.Body[s], casts...)
 	}
 	return nil
+}
+
+func hasCasts(g *ir.Graph) bool {
+	for _, n := range g.Nodes {
+		if n.Op == ir.OpCast {
+			return true
+		}
+	}
+	return false
 }
 
 // hoists reports whether a cast of v in section s belongs in prepare.

@@ -18,9 +18,11 @@ import (
 func orderPass(g *ir.Graph, c *Context) error {
 	o := newOrderer(g)
 	o.repeatLate()
+	var sections [ir.NumSections]func()
 	for s := range ir.NumSections {
-		g.Body[s] = o.section(s)
+		sections[s] = func() { g.Body[s] = o.section(s) }
 	}
+	together(sections[:]...)
 	renumberClusters(g)
 	renumberLaunches(g)
 	return nil
@@ -63,12 +65,11 @@ func newOrderer(g *ir.Graph) *orderer {
 		g: g, sec: make([]ir.Section, nodes), name: make([]int32, nodes), scheduled: make([]int32, nodes), placed: make([]bool, nodes),
 		root: make([]int32, values), bytes: make([]int64, values), left: make([]int32, values), start: make([]int32, values+1),
 	}
-	o.rankNames(nodes)
-	o.formNodes()
+	together(func() { o.rankNames(nodes) }, o.formNodes)
+	o.formReads()
 	o.writeLast()
 	o.messagesInOrder()
-	o.indexReads()
-	o.sizes()
+	together(o.indexReads, o.sizes)
 	return o
 }
 
@@ -100,10 +101,9 @@ func isView(n *ir.Node) bool {
 }
 
 func (o *orderer) formNodes() {
-	clusters, launches, reads := int32(0), int32(0), 0
+	clusters, launches := int32(0), int32(0)
 	for _, n := range o.g.Nodes {
 		clusters, launches = max(clusters, n.Why.Cluster), max(launches, n.Why.Launch)
-		reads += len(n.In) + len(n.Captured)
 	}
 	cluster, launch := make([]int32, clusters+1), make([]int32, launches+1) // their schedule nodes in the section, counted from 1
 	o.schedule = make([]scheduleNode, 0, len(o.scheduled))
@@ -139,24 +139,29 @@ func (o *orderer) formNodes() {
 		}
 		if *of == 0 {
 			u := len(o.schedule)
-			o.schedule = append(o.schedule, scheduleNode{sec: s, name: o.name[n.ID], nodes: single[u : u : u+1]})
+			o.schedule = append(o.schedule, scheduleNode{sec: s, nodes: single[u : u : u+1]})
 			*of = int32(u + 1)
 		}
 		x := &o.schedule[*of-1]
 		x.nodes = append(x.nodes, n)
-		x.name = min(x.name, o.name[n.ID])
 		o.scheduled[n.ID] = *of - 1
 	}
-	o.formReads(make([]*ir.Value, 0, reads))
 }
 
-// formReads sorts the members of the schedule nodes and lists what they read, in the memory of list.
-func (o *orderer) formReads(list []*ir.Value) {
+// formReads names the schedule nodes, sorts their members and lists what they read.
+func (o *orderer) formReads() {
+	most := 0
+	for _, n := range o.g.Nodes {
+		most += len(n.In) + len(n.Captured)
+	}
+	list := make([]*ir.Value, 0, most) // all reads, one schedule node after the other
 	for i := range o.schedule {
 		u := &o.schedule[i]
 		u.nodes = o.sorted(u)
+		u.name = o.name[u.nodes[0].ID]
 		u.reads = list[len(list):]
 		for _, n := range u.nodes {
+			u.name = min(u.name, o.name[n.ID])
 			for v := range eachOperand(n) {
 				if v.Def == nil || o.scheduled[v.Def.ID] != int32(i) {
 					o.read(u, v)
@@ -409,7 +414,7 @@ func (o *orderer) restViews(s ir.Section) []*ir.Node {
 	slices.SortFunc(left, func(a, b *ir.Node) int { return int(o.name[a.ID] - o.name[b.ID]) })
 	var place func(n *ir.Node)
 	place = func(n *ir.Node) {
-		if o.placed[n.ID] || o.sec[n.ID] != s {
+		if o.sec[n.ID] != s || o.placed[n.ID] {
 			return
 		}
 		o.placed[n.ID] = true
@@ -484,7 +489,10 @@ func (o *orderer) push(h *readyHeap, i int32) {
 func (o *orderer) run(h *readyHeap, u *scheduleNode) {
 	for _, v := range u.reads {
 		r := o.root[v.ID]
-		if o.left[r]--; o.left[r] == 1 && o.bytes[r] > 0 {
+		if o.bytes[r] == 0 { // another section may read it, too
+			continue
+		}
+		if o.left[r]--; o.left[r] == 1 {
 			o.recost(h, v)
 		}
 	}
