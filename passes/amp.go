@@ -39,16 +39,8 @@ func amp(g *ir.Graph, c *Context) error {
 		return err
 	}
 	formLaunches(g, c, a.uses, a)
-	switch c.Policy.Algorithm {
-	case "local":
-		a.local()
-	case "mincut":
-		err = a.mincut()
-	case "paint":
-		a.paint()
-	default:
-		return fmt.Errorf("policy %s: no algorithm %q; there are local, mincut and paint", c.Policy.Name, c.Policy.Algorithm)
-	}
+	var b *ir.Builder
+	together(func() { b = ir.Edit(g) }, func() { err = a.assign() })
 	if err != nil {
 		return err
 	}
@@ -58,7 +50,22 @@ func amp(g *ir.Graph, c *Context) error {
 	if c.Record != nil {
 		a.record(c.Record)
 	}
-	return a.materialize()
+	return a.materialize(b)
+}
+
+// assign runs the policy's algorithm.
+func (a *assigner) assign() error {
+	switch a.p.Algorithm {
+	case "local":
+		a.local()
+	case "mincut":
+		return a.mincut()
+	case "paint":
+		a.paint()
+	default:
+		return fmt.Errorf("policy %s: no algorithm %q; there are local, mincut and paint", a.p.Name, a.p.Algorithm)
+	}
+	return nil
 }
 
 // assigner holds the inputs and the results of the algorithms. Slices are indexed by node or value
@@ -95,11 +102,8 @@ type decision struct {
 }
 
 func newAssigner(g *ir.Graph, c *Context) (*assigner, error) {
+	uses := c.uses(g)
 	overrides := pinOverrides(g, c.Policy)
-	uses := c.training.index.uses
-	if uses == nil {
-		uses = g.Uses()
-	}
 	values, nodes := uses.Values(), g.NumNodes()
 	a := &assigner{
 		g: g, c: c, p: c.Policy, low: c.Policy.Low, uses: uses,

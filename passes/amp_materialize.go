@@ -8,9 +8,9 @@ import (
 
 // materialize writes the chosen dtypes into the graph. It compares the requirements of readers with
 // the types that inference finds, not with predictions: if a row cannot store the chosen dtype, the
-// result is one cast more and still correct.
-func (a *assigner) materialize() error {
-	r := &materializer{assigner: a, b: ir.Edit(a.g), left: map[*ir.Value]*ir.Value{}, same: map[*ir.Value]*ir.Value{}, shown: map[castKey]*ir.Value{}, asked: map[castKey][]ir.SourceCast{}, forms: map[*ir.Node]bool{}}
+// result is one cast more and still correct. The builder b is of a's graph.
+func (a *assigner) materialize(b *ir.Builder) error {
+	r := &materializer{assigner: a, b: b, left: map[*ir.Value]*ir.Value{}, same: map[*ir.Value]*ir.Value{}, shown: map[castKey]*ir.Value{}, asked: map[castKey][]ir.SourceCast{}, forms: map[*ir.Node]bool{}}
 	for s := range ir.NumSections {
 		body := a.g.Body[s]
 		a.g.Body[s] = make([]*ir.Node, 0, len(body)+len(body)/2)

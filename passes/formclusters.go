@@ -32,9 +32,9 @@ func formClusters(g *ir.Graph, c *Context) error {
 		inheritClusters(g, c.Inherit, c.Caps)
 		return nil
 	}
+	uses := c.uses(g)
 	pins := pinOverrides(g, c.Policy)
-	uses := g.Uses()
-	c.training.index.uses = uses
+	c.keep()
 	w := &clusterFinder{g: g, pins: pins, caps: c.Caps, policy: c.Policy, uses: uses, returned: map[*ir.Value]bool{}, of: make([]int32, g.NumNodes())}
 	for _, v := range g.Return {
 		w.returned[v] = true

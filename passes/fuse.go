@@ -7,16 +7,18 @@ import "ampc/ir"
 // write or read of a value, and round where the cast did. An elementwise node outside of clusters
 // forms one with its casts.
 func fuse(g *ir.Graph, c *Context) error {
-	f := &fuser{uses: g.Uses(), c: c, once: map[int32]bool{}, chain: map[int32]bool{}, launch: map[int32]int32{}}
-	_, nodes := g.Number()
-	f.sec = make([]ir.Section, nodes)
+	f := &fuser{uses: c.uses(g), c: c, sec: make([]ir.Section, g.NumNodes())}
 	for s, n := range g.Nodes {
 		f.sec[n.ID] = s
 		f.last, f.launches = max(f.last, n.Why.Cluster), max(f.launches, n.Why.Launch)
+	}
+	f.formed = make([]formed, f.last+1)
+	for _, n := range g.Nodes {
 		if n.Why.Cluster > 0 {
-			f.launch[n.Why.Cluster] = n.Why.Launch
-			f.once[n.Why.Cluster] = f.once[n.Why.Cluster] || c.Caps.StoresOnce(n)
-			f.chain[n.Why.Cluster] = f.chain[n.Why.Cluster] || c.Caps.Chains(n)
+			k := &f.formed[n.Why.Cluster]
+			k.launch = n.Why.Launch
+			k.once = k.once || c.Caps.StoresOnce(n)
+			k.chain = k.chain || c.Caps.Chains(n)
 		}
 	}
 	for _, n := range g.Nodes {
@@ -33,19 +35,32 @@ func fuse(g *ir.Graph, c *Context) error {
 type fuser struct {
 	c        *Context
 	uses     *ir.Uses
-	sec      []ir.Section    // by node ID
-	last     int32           // highest cluster number in use
-	once     map[int32]bool  // clusters whose kernels store one dtype of a result
-	launch   map[int32]int32 // by cluster
-	launches int32           // highest launch number in use
-	chain    map[int32]bool  // clusters whose kernels load tensors in their stored dtypes
+	sec      []ir.Section // by node ID
+	last     int32        // highest cluster number in use
+	launches int32        // highest launch number in use
+	formed   []formed     // by number: the clusters that the pass found
+}
+
+// formed is a cluster that was there before the pass.
+type formed struct {
+	launch int32
+	once   bool // its kernel stores one dtype of a result
+	chain  bool // its kernel loads tensors in their stored dtypes
+}
+
+// cluster is the cluster with a number, zero for one that the pass has made.
+func (f *fuser) cluster(k int32) formed {
+	if int(k) < len(f.formed) {
+		return f.formed[k]
+	}
+	return formed{}
 }
 
 // join adds cast n to the cluster of its operand, or to the cluster of all its readers.
 func (f *fuser) join(n *ir.Node) {
 	p := n.In[0].Def
-	widens := n.Out[0].Type.DType == ir.F32 && f.chain[f.clusterOf(p)] // a fixed epilogue has rounded this
-	if p != nil && f.sec[p.ID] == f.sec[n.ID] && storesCasts(n.In[0], f.c) && !f.once[p.Why.Cluster] && !widens {
+	widens := n.Out[0].Type.DType == ir.F32 && f.cluster(f.clusterOf(p)).chain // a fixed epilogue has rounded this
+	if p != nil && f.sec[p.ID] == f.sec[n.ID] && storesCasts(n.In[0], f.c) && !f.cluster(p.Why.Cluster).once && !widens {
 		switch {
 		case f.c.Caps.RowsOf(p).Cols > 0 && p.Why.Launch == 0:
 			f.launches++
@@ -58,8 +73,8 @@ func (f *fuser) join(n *ir.Node) {
 		f.c.Count("casts_stored", 1)
 		return
 	}
-	if q := f.onlyCluster(n); q > 0 && f.c.Policy.Algorithm != "mincut" && !f.chain[q] {
-		n.Why.Cluster, n.Why.Launch = q, f.launch[q]
+	if q := f.onlyCluster(n); q > 0 && f.c.Policy.Algorithm != "mincut" && !f.cluster(q).chain {
+		n.Why.Cluster, n.Why.Launch = q, f.cluster(q).launch
 		f.c.Count("casts_loaded", 1)
 	}
 }

@@ -21,6 +21,7 @@ import (
 // measured: a copy of the graph goes through the remaining passes and Compiling.Peak.
 func memory(g *ir.Graph, c *Context) error {
 	if c.Memory == 0 && c.Curve == nil && len(c.Checkpoints) == 0 || !c.Train {
+		c.keep()
 		return nil
 	}
 	if c.Memory == 0 && c.Curve == nil {

@@ -58,7 +58,7 @@ type planner struct {
 	partner  []*ir.Value             // by value ID: the tensor that it is the gradient of
 	pins     map[plan.Choice]*pinned // choices that the range guard or the policy has made
 	owner    []*ir.Value             // by choice: a value that it decides, to give reasons
-	member   map[int32][]*ir.Node    // by cluster
+	member   [][]*ir.Node            // by cluster
 	exact    map[plan.Choice]bool    // low only if no reader requires f32
 	inParts  []bool                  // by node ID: it runs as its expansion
 	joined   []ir.ProductLaunch      // products with the nodes that their kernels also run
@@ -74,17 +74,36 @@ func newPlanner(a *assigner) *planner {
 	m := &planner{
 		assigner: a, plan: plan.New(), v: make([]plan.Choice, values), seen: make([]plan.Choice, values),
 		base: make([]*ir.Value, values), part: make([]*ir.Value, values), form: make([]form, values), owner: make([]*ir.Value, 2),
-		member: map[int32][]*ir.Node{}, exact: map[plan.Choice]bool{}, pins: map[plan.Choice]*pinned{}, launched: map[*ir.Node]bool{}, computes: map[*ir.Value]bool{}, wants: map[*ir.Value]bool{},
+		member: clusterMembers(a.g), exact: map[plan.Choice]bool{}, pins: map[plan.Choice]*pinned{}, launched: map[*ir.Node]bool{}, computes: map[*ir.Value]bool{}, wants: map[*ir.Value]bool{},
 	}
 	m.plan.SavedCost = a.p.SavedCost
 	m.inParts = make([]bool, len(a.node))
 	for _, n := range a.g.Nodes {
 		m.inParts[n.ID] = a.expands(n)
-		if n.Why.Cluster > 0 {
-			m.member[n.Why.Cluster] = append(m.member[n.Why.Cluster], n)
-		}
 	}
 	return m
+}
+
+// clusterMembers lists the nodes of each cluster. Cluster 0 has none.
+func clusterMembers(g *ir.Graph) [][]*ir.Node {
+	count, sum := make([]int, 1), 0
+	for _, n := range g.Nodes {
+		if k := int(n.Why.Cluster); k > 0 {
+			count = append(count, make([]int, max(k+1-len(count), 0))...)
+			count[k]++
+			sum++
+		}
+	}
+	list, all := make([][]*ir.Node, len(count)), make([]*ir.Node, sum)
+	for k, n := range count {
+		list[k], all = all[:0:n], all[n:]
+	}
+	for _, n := range g.Nodes {
+		if k := n.Why.Cluster; k > 0 {
+			list[k] = append(list[k], n)
+		}
+	}
+	return list
 }
 
 // contradiction is the error for constraints that contradict each other.

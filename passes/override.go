@@ -13,13 +13,12 @@ type override struct {
 	rule  string
 }
 
-// pinOverrides returns the overrides by node ID. A pin in code comes before the last matching rule
-// of the policy, which comes before an island. A policy that lists bce itself has no islands. A
-// gradient has the override of its forward node, whose name rules match. Lookups of sharded weights
-// come last (readCopies).
+// pinOverrides returns the overrides by node ID; IDs are current. A pin in code comes before the
+// last matching rule of the policy, which comes before an island. A policy that lists bce itself has
+// no islands. A gradient has the override of its forward node, whose name rules match. Lookups of
+// sharded weights come last (readCopies).
 func pinOverrides(g *ir.Graph, p Policy) []override {
-	_, nodes := g.Number()
-	overrides := make([]override, nodes)
+	overrides := make([]override, g.NumNodes())
 	var island map[*ir.Node]*ir.Value
 	if class, listed := p.Class[ir.OpBCE]; p.Mixed() && (!listed || class == ir.Keep) {
 		island = islands(g)

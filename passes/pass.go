@@ -129,6 +129,7 @@ type Context struct {
 	counters map[string]int
 	notes    []string
 	at       *ir.Node
+	kept     bool
 	training *training // facts about the step that the training passes share
 }
 
@@ -139,6 +140,17 @@ func newContext(cfg Config) *Context {
 
 // Count adds n to a counter of the running pass. Goldens compare counters in their expect: lines.
 func (c *Context) Count(name string, n int) { c.counters[name] += n }
+
+// keep records that the pass changed neither nodes nor operands, so that the index still holds.
+func (c *Context) keep() { c.kept = true }
+
+// uses is the readers of all values of g, as it is.
+func (c *Context) uses(g *ir.Graph) *ir.Uses {
+	if c.training.index.uses == nil {
+		c.training.index.uses = g.Uses()
+	}
+	return c.training.index.uses
+}
 
 // note records a sentence for the user, such as about a rewrite, a removed scaler or a clamped
 // constant.
@@ -206,7 +218,7 @@ func Run(g *ir.Graph, cfg Config) error {
 			dropOrigins(g)
 		}
 		nodes.set(g)
-		if p.Name != "cluster" && p.Name != "views" { // these mark nodes and change nothing else
+		if !c.kept {
 			shared.index = index{}
 		}
 		took := time.Since(start)

@@ -61,6 +61,7 @@ func (p Policy) ProofRules(t *ir.Graph, caps ir.Caps, unchecked bool) prove.Rule
 	if t == nil {
 		return r
 	}
+	t.Number()
 	overrides := pinOverrides(t, p)
 	r.Pins = make([]ir.Pin, len(overrides))
 	for i, f := range overrides {

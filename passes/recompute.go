@@ -20,7 +20,7 @@ func recompute(g *ir.Graph, c *Context) error {
 	if c.Policy.Eager {
 		return nil
 	}
-	r := &recomputer{g: g, uses: g.Uses(), caps: c.Caps, returned: map[*ir.Value]bool{}, norms: map[*ir.Node]*ir.Node{}, pools: map[*ir.Node]*ir.Node{}}
+	r := &recomputer{g: g, uses: c.uses(g), caps: c.Caps, returned: map[*ir.Value]bool{}, norms: map[*ir.Node]*ir.Node{}, pools: map[*ir.Node]*ir.Node{}}
 	for _, v := range g.Return {
 		r.returned[v] = true
 	}
@@ -29,6 +29,7 @@ func recompute(g *ir.Graph, c *Context) error {
 		r.look(n)
 	}
 	if len(r.norms)+len(r.pools) == 0 {
+		c.keep()
 		return nil
 	}
 	for _, n := range g.Nodes {

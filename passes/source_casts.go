@@ -6,7 +6,6 @@ import "ampc/ir"
 // before the policy chooses dtypes: the cast itself, those of the operands, and for a gradient
 // those of the value that it is the gradient of. It is nil if the source has no such cast.
 func sourceCasts(g *ir.Graph) [][]ir.SourceCast {
-	values, _ := g.Number()
 	var casts [][]ir.SourceCast
 	of := func(v *ir.Value) []ir.SourceCast {
 		if casts == nil || v == nil {
@@ -34,6 +33,7 @@ func sourceCasts(g *ir.Graph) [][]ir.SourceCast {
 			}
 			if why.Casts != nil {
 				if casts == nil {
+					values, _ := g.Number()
 					casts = make([][]ir.SourceCast, values)
 				}
 				casts[v.ID] = why.Casts

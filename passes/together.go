@@ -2,18 +2,23 @@ package passes
 
 import "sync"
 
-// together runs fs at the same time and waits for all of them. What one of them writes, no other one
-// reads or writes. It panics as the first of them that does.
+// together runs fs at the same time and waits for all of them: the last one here, the others in
+// goroutines of their own. What one of them writes, no other one reads or writes. A panic of any of
+// them is a panic of the caller.
 func together(fs ...func()) {
-	var all sync.WaitGroup
-	caught := make([]any, len(fs))
-	for i, f := range fs {
-		all.Go(func() {
+	last := len(fs) - 1
+	caught := make([]any, last)
+	var others sync.WaitGroup
+	for i, f := range fs[:last] {
+		others.Go(func() {
 			defer func() { caught[i] = recover() }()
 			f()
 		})
 	}
-	all.Wait()
+	func() {
+		defer others.Wait()
+		fs[last]()
+	}()
 	for _, r := range caught {
 		if r != nil {
 			panic(r)

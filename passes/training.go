@@ -36,7 +36,7 @@ type training struct {
 }
 
 // index is what passes found out about a graph and the pass after them would find out again. The
-// manager drops it after a pass that changes nodes or operands.
+// manager drops it after a pass that may have changed nodes or operands (Context.keep).
 type index struct {
 	uses     *ir.Uses
 	assigner *assigner // of the policy, without a choice of dtypes

@@ -14,6 +14,7 @@ import "ampc/ir"
 // In inference it also marks the concatenations whose operands the CPU's kernels can store in the
 // result (markInPlace).
 func views(g *ir.Graph, c *Context) error {
+	c.keep()
 	if c.Caps.RequiresDense && !c.Caps.JoinsInPlace {
 		return nil
 	}

@@ -7,6 +7,7 @@ import "ampc/ir"
 // step writes stay in prepare. The pass does nothing unless Config.WeightCopies is set.
 func writeCopies(g *ir.Graph, c *Context) error {
 	if !c.WeightCopies || !c.Train {
+		c.keep()
 		return nil
 	}
 	next := map[*ir.Value]*ir.Value{}

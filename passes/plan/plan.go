@@ -38,28 +38,25 @@ type Tensor struct {
 // Port is where a cluster reads or writes a tensor.
 type Port struct {
 	Tensor TensorID
-	Write  bool
 	// Part numbers the elements that are read. Equal numbers mean equal elements.
 	Part  int32
 	Bytes int64 // of the part
+	// Moves, if not nil, replaces the part's bytes: what the cluster moves for the port in each
+	// form. A cluster of several kernels may read a tensor several times, or copy it.
+	Moves *Moves
 
 	// Takes is the dtype that the kernel requires. F32, Low and Other are fixed, AsStored accepts
 	// any dtype, and a free choice is that of another port. If the tensor is stored in another
 	// dtype, it must be cast.
 	Takes Choice
+	Write bool
 	// Narrowed says that the part was rounded to low before the port. If Takes is f32, the port
 	// reads the low form widened again, not the tensor in f32.
 	Narrowed bool
 	// Saved says that this read keeps the part from forward for backward.
 	Saved bool
-
 	// Register says that the cluster itself computes the value, so that reading it moves no bytes.
 	Register bool
-
-	// Moves, if not nil, replaces the part's bytes: what the cluster moves for the port in each
-	// form. A cluster of several kernels may read a tensor several times, or copy it.
-	Moves *Moves
-
 	// Second says of a write that the kernel stores each form that is read. A second form costs its
 	// bytes and no cast.
 	Second bool
