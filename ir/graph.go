@@ -1,6 +1,9 @@
 package ir
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Section is when in the step a node runs.
 type Section uint8
@@ -344,6 +347,11 @@ func eachUse(g *Graph, f func(*Value, Use)) {
 
 // Values counts the values of the graph.
 func (u *Uses) Values() int { return len(u.start) - 2 }
+
+// Equal reports whether both are the same readers of the same values.
+func (u *Uses) Equal(w *Uses) bool {
+	return slices.Equal(u.start, w.start) && slices.Equal(u.list, w.list)
+}
 
 // Of returns the reads of v, in section and list order.
 func (u *Uses) Of(v *Value) []Use { return u.list[u.start[v.ID]:u.start[v.ID+1]] }

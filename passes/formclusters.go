@@ -34,7 +34,6 @@ func formClusters(g *ir.Graph, c *Context) error {
 	}
 	uses := c.uses(g)
 	pins := pinOverrides(g, c.Policy)
-	c.keep()
 	w := &clusterFinder{g: g, pins: pins, caps: c.Caps, policy: c.Policy, uses: uses, returned: map[*ir.Value]bool{}, of: make([]int32, g.NumNodes())}
 	for _, v := range g.Return {
 		w.returned[v] = true
@@ -48,7 +47,13 @@ func formClusters(g *ir.Graph, c *Context) error {
 	clusters, fused := w.mark()
 	c.Count("clusters", clusters)
 	c.Count("clustered", fused)
-	return countApart(g, c)
+	apart, err := countApart(g, c)
+	if apart > 0 {
+		c.Count("counts_apart", apart)
+	} else {
+		c.keep()
+	}
+	return err
 }
 
 // keepCheckpoints counts values that backward reads by the user's choice as returned: a kernel with

@@ -9,13 +9,12 @@ import (
 
 // countApart gives each loss that runs in one launch with its gradient (ir.Caps.JoinsLosses) a
 // second node, which counts the labels. The gradient often depends on the count, so the launch
-// cannot compute it.
-func countApart(g *ir.Graph, c *Context) error {
+// cannot compute it. It returns the number of such nodes.
+func countApart(g *ir.Graph, c *Context) (apart int, err error) {
 	if !c.Caps.JoinsLosses || !slices.ContainsFunc(slices.Concat(g.Body[ir.Forward], g.Body[ir.Backward]), c.Caps.RunsLoss) {
-		return nil
+		return 0, nil
 	}
-	uses := g.Uses()
-	g.Number()
+	uses := c.uses(g)
 	f := &launchFinder{g: g, caps: c.Caps, uses: uses, launchRules: asStated{c.Caps}}
 	f.number()
 	kept := f.kept()
@@ -31,15 +30,14 @@ func countApart(g *ir.Graph, c *Context) error {
 			}
 			out := b.In(s).Deriving(n, "").Named(n.Out[0].Name+".labels").EmitNode(&ir.Node{Op: n.Op, In: n.In, Attrs: n.Attrs, Pos: n.Pos, Pin: n.Pin, Of: n.Of, Why: n.Why}, nil)
 			if err := b.Err(); err != nil {
-				return err
+				return 0, err
 			}
 			instead[n.Out[1]] = out[1]
 			n.Out[1].Name, out[1].Name = out[1].Name, n.Out[1].Name
-			c.Count("counts_apart", 1)
 		}
 	}
 	g.Replace(instead)
-	return nil
+	return len(instead), nil
 }
 
 // losses lists the losses of which nothing reads the count.

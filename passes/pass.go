@@ -225,6 +225,9 @@ func Run(g *ir.Graph, cfg Config) error {
 		if err := checkAfter(p, g, cfg); err != nil {
 			return err
 		}
+		if uses := shared.index.uses; cfg.Check && uses != nil && !uses.Equal(g.Uses()) {
+			return &passError{Pass: p.Name, Err: errors.New("its index of readers is not that of the graph")}
+		}
 		stage = p.Stage
 		if cfg.After != nil {
 			cfg.After(Event{p.Name, g, took, c.counters, c.notes})
