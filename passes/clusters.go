@@ -336,6 +336,28 @@ func (m *planner) chained(n *ir.Node) bool {
 	return n.Why.Cluster > 0 && slices.ContainsFunc(m.member[n.Why.Cluster], m.c.Caps.Chains)
 }
 
+// clusterMembers lists the nodes of each cluster. Cluster 0 has none.
+func clusterMembers(g *ir.Graph) [][]*ir.Node {
+	count, sum := make([]int, 1), 0
+	for _, n := range g.Nodes {
+		if k := int(n.Why.Cluster); k > 0 {
+			count = append(count, make([]int, max(k+1-len(count), 0))...)
+			count[k]++
+			sum++
+		}
+	}
+	list, all := make([][]*ir.Node, len(count)), make([]*ir.Node, sum)
+	for k, n := range count {
+		list[k], all = all[:0:n], all[n:]
+	}
+	for _, n := range g.Nodes {
+		if k := n.Why.Cluster; k > 0 {
+			list[k] = append(list[k], n)
+		}
+	}
+	return list
+}
+
 // compared reports whether a question asks how n's result relates to an operand of n, as the gradient
 // of a maximum does. A rounded maximum would equal none of the elements that it was chosen from.
 func (m *planner) compared(n *ir.Node) bool {

@@ -84,28 +84,6 @@ func newPlanner(a *assigner) *planner {
 	return m
 }
 
-// clusterMembers lists the nodes of each cluster. Cluster 0 has none.
-func clusterMembers(g *ir.Graph) [][]*ir.Node {
-	count, sum := make([]int, 1), 0
-	for _, n := range g.Nodes {
-		if k := int(n.Why.Cluster); k > 0 {
-			count = append(count, make([]int, max(k+1-len(count), 0))...)
-			count[k]++
-			sum++
-		}
-	}
-	list, all := make([][]*ir.Node, len(count)), make([]*ir.Node, sum)
-	for k, n := range count {
-		list[k], all = all[:0:n], all[n:]
-	}
-	for _, n := range g.Nodes {
-		if k := n.Why.Cluster; k > 0 {
-			list[k] = append(list[k], n)
-		}
-	}
-	return list
-}
-
 // contradiction is the error for constraints that contradict each other.
 func (m *planner) contradiction(r *plan.Result) error {
 	a, b := m.ownerOf(r.Conflict[0]), m.ownerOf(r.Conflict[1])
