@@ -40,7 +40,7 @@ func amp(g *ir.Graph, c *Context) error {
 	}
 	formLaunches(g, c, a.uses, a)
 	var b *ir.Builder
-	together(func() { b = ir.Edit(g) }, func() { err = a.assign() })
+	together(g, func() { b = ir.Edit(g) }, func() { err = a.assign() })
 	if err != nil {
 		return err
 	}

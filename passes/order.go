@@ -22,7 +22,7 @@ func orderPass(g *ir.Graph, c *Context) error {
 	for s := range ir.NumSections {
 		sections[s] = func() { g.Body[s] = o.section(s) }
 	}
-	together(sections[:]...)
+	together(g, sections[:]...)
 	renumberClusters(g)
 	renumberLaunches(g)
 	return nil
@@ -65,11 +65,11 @@ func newOrderer(g *ir.Graph) *orderer {
 		g: g, sec: make([]ir.Section, nodes), name: make([]int32, nodes), scheduled: make([]int32, nodes), placed: make([]bool, nodes),
 		root: make([]int32, values), bytes: make([]int64, values), left: make([]int32, values), start: make([]int32, values+1),
 	}
-	together(func() { o.rankNames(nodes) }, o.formNodes)
+	together(g, func() { o.rankNames(nodes) }, o.formNodes)
 	o.formReads()
 	o.writeLast()
 	o.messagesInOrder()
-	together(o.indexReads, o.sizes)
+	together(g, o.indexReads, o.sizes)
 	return o
 }
 
