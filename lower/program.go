@@ -197,7 +197,7 @@ type NodeRef struct {
 }
 
 // Step is one kernel or library call. In and Out list the buffers in the order to which the
-// description refers. An absent operand is None.
+// description refers. An absent operand is None, and so is one that nothing reads (ir.Operand.Unread).
 type Step struct {
 	Kind   StepKind
 	In     []BufferID

@@ -243,6 +243,10 @@ func (e *exec) evaluate(n *ir.Node, in, out []lower.BufferID) error {
 		if v == nil {
 			continue
 		}
+		if in[i] == lower.None { // a result takes its shape, and nothing reads its elements
+			operands[i] = eval.New(v.Type)
+			continue
+		}
 		var err error
 		if operands[i], err = eval.FromBytes(v.Type, e.mem[in[i]]); err != nil {
 			return err
