@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,23 +25,27 @@ func TestLostRanks(t *testing.T) {
 	const timeout = 1500 * time.Millisecond
 	u := run{query: smallMLP, dir: t.TempDir(), policy: ampc.MixedF16(), rows: 6, steps: 3}
 	for name, c := range map[string]struct {
-		lose  func(w world.World)
+		lose  func(w world.World, others *sync.WaitGroup)
 		wants []string
 	}{
-		"dies":   {nccl.Kill, []string{"step 3 of mlp", "not heard of for ", ": rank 1"}},
-		"hangs":  {func(world.World) { time.Sleep(2 * timeout) }, []string{"nccl: step 3 of mlp was not finished within 1.5s: has not begun it: rank 1"}},
-		"leaves": {func(w world.World) { _ = w.Close() }, []string{"step 3 of mlp", "remote process exited or there was a network error", "not heard of for ", ": rank 1"}},
+		"dies":   {func(w world.World, _ *sync.WaitGroup) { nccl.Kill(w) }, []string{"step 3 of mlp", "not heard of for ", ": rank 1"}},
+		"hangs":  {func(_ world.World, others *sync.WaitGroup) { others.Wait() }, []string{"nccl: step 3 of mlp was not finished within 1.5s: has not begun it: rank 1"}},
+		"leaves": {func(w world.World, _ *sync.WaitGroup) { _ = w.Close() }, []string{"step 3 of mlp", "remote process exited or there was a network error", "not heard of for ", ": rank 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lost := errors.New("lost")
+			var others sync.WaitGroup
+			others.Add(2)
 			for r, err := range onRanks(t, 3, timeout, func(w world.World, b *gpu.Backend) error {
 				v := u
 				if w.Rank() == 1 {
 					v.steps = 2
+				} else {
+					defer others.Done()
 				}
 				_, err := v.train(w, b)
 				if w.Rank() == 1 && err == nil {
-					c.lose(w)
+					c.lose(w, &others)
 					return lost
 				}
 				return err
