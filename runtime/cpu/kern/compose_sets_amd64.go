@@ -2,20 +2,6 @@ package kern
 
 import "ampc/internal/x86"
 
-// instructionSet is what composing knows of the vectors of a path. Everything else of composer and vectors is the same
-// for all.
-type instructionSet struct {
-	lanes, registers int
-	vex              bool // of AVX2: conditions are vectors, and constants stand in memory once for each lane
-	bodies           map[string]body
-
-	words  body            // the lower words of two vectors of integers
-	bools  body            // the truth values of bytes in words
-	one    [Bools + 1]body // what is stored of one vector, by type; without instructions the vector itself
-	joined [Bools + 1]body // what is stored of two vectors as one; without instructions each is stored
-	store  [Bools + 1]x86.Op
-}
-
 // The vectors that kernels of AVX-512 read: the places of the odd halves, and of the even words, of two vectors.
 const (
 	oddHalves = iota
@@ -34,15 +20,22 @@ var wholeVectors = func() (b [64 * numWhole]byte) {
 	return b
 }()
 
+// loadsAVX are the loads of both sets.
+var loadsAVX = [...]opcode{F32: x86.VMOVUPS, F16: x86.VCVTPH2PS, BF16: x86.VPMOVZXWD, Words: x86.VMOVUPS, Bools: x86.VPMOVZXBD}
+
 var avx512Set = instructionSet{
 	lanes:     16,
 	registers: 32,
 	bodies:    bodiesAVX512,
-	words:     body{whole: []uint32{evenWords}, ops: []bodyOp{{x86.VPERMT2D, 0, -2, 1, none, 0}}},
-	bools: body{consts: []uint32{oneBits}, ops: []bodyOp{
-		{x86.VPTESTMD, none, 0, 0, none, 0},
-		{x86.VMOVAPS, none, none, -2, 1, 0},
-	}},
+	load:      loadsAVX,
+	loaded: [...]body{
+		BF16:  {ops: []bodyOp{{x86.VPSLLD, none, none, 0, none, 16}}},
+		Words: {whole: []uint32{evenWords}, ops: []bodyOp{{x86.VPERMT2D, 0, -2, 1, none, 0}}},
+		Bools: {consts: []uint32{oneBits}, ops: []bodyOp{
+			{x86.VPTESTMD, none, 0, 0, none, 0},
+			{x86.VMOVAPS, none, none, -2, 1, 0},
+		}},
+	},
 	one: [...]body{
 		BF16:  {ops: []bodyOp{{x86.VPSRLD, none, none, 0, none, 16}}},
 		Bools: {ops: []bodyOp{{x86.VCVTPS2DQ, none, none, 0, none, 0}}},
@@ -67,14 +60,18 @@ var avx2Set = instructionSet{
 	registers: 16,
 	vex:       true,
 	bodies:    bodiesAVX2,
-	words: body{ops: []bodyOp{
-		{x86.VSHUFPS, none, 0, 1, none, 0x88},
-		{x86.VPERMQ, none, none, 2, none, inOrder},
-	}},
-	bools: body{consts: []uint32{0, oneBits}, ops: []bodyOp{
-		{x86.VPCMPGTD, none, 0, -2, none, 0},
-		{x86.VANDPS, none, 1, -3, none, 0},
-	}},
+	load:      loadsAVX,
+	loaded: [...]body{
+		BF16: {ops: []bodyOp{{x86.VPSLLD, none, none, 0, none, 16}}},
+		Words: {ops: []bodyOp{
+			{x86.VSHUFPS, none, 0, 1, none, 0x88},
+			{x86.VPERMQ, none, none, 2, none, inOrder},
+		}},
+		Bools: {consts: []uint32{0, oneBits}, ops: []bodyOp{
+			{x86.VPCMPGTD, none, 0, -2, none, 0},
+			{x86.VANDPS, none, 1, -3, none, 0},
+		}},
+	},
 	one: [...]body{
 		BF16: {ops: []bodyOp{
 			{x86.VPSRLD, none, none, 0, none, 16},
@@ -122,6 +119,18 @@ func (s *instructionSet) inMask(o x86.Op) bool { return !s.vex && o.ToMask() }
 // direct reports whether o may read a number of the pool as operand B from memory.
 func (s *instructionSet) direct(o x86.Op, k poolKind) bool {
 	return o.Spreads() && (!s.vex || k == constant)
+}
+
+// divides reports whether o occupies the divider.
+func divides(o x86.Op) bool { return o == x86.VDIVPS || o == x86.VSQRTPS }
+
+// simpler is a value that o, not yet appended, computes again, or none: that a truth value is not zero is its condition.
+func (c *composer) simpler(o *lane) int {
+	const notEqual = 4
+	if o.op == x86.VCMPPS && o.imm == notEqual && o.a >= 0 && o.b < none && c.pool[-2-o.b] == (pooled{n: 0}) {
+		return c.condition(&c.ops[o.a])
+	}
+	return none
 }
 
 // condition is the condition of which o makes a truth value, one where it holds, and else zero; none if o does something else.

@@ -1,10 +1,6 @@
 package kern
 
-import (
-	"slices"
-
-	"ampc/internal/x86"
-)
+import "slices"
 
 // streams reports whether f gets code with streaming stores, by the rule of the static kernels. Bools have none.
 func (f *Formula) streams() bool {
@@ -14,7 +10,7 @@ func (f *Formula) streams() bool {
 
 // stream appends code with streaming stores that computes rounds of a StreamBlock, as the static kernels do: a round computes
 // streamVisit elements at each of streamPlaces positions. It returns false if there is no such code.
-func (c *composer) stream(seq []lane, out *x86.Code) bool {
+func (c *composer) stream(seq []lane, out *machineCode) bool {
 	if !c.f.streams() || len(c.f.Loads)+len(c.f.Results) > len(bases) {
 		return false
 	}

@@ -1,33 +1,18 @@
+//go:build amd64
+
 package kern
 
 import (
 	"cmp"
 	"math"
 	"slices"
-
-	"ampc/internal/x86"
 )
-
-// A composed kernel gets the number of elements in CX, the addresses of operands and results at DX, scalars at BX,
-// constants at SI, and memory to spill to at DI. It counts elements in AX.
-const (
-	atReg     = x86.AX
-	countReg  = x86.CX
-	argsReg   = x86.DX
-	scalarReg = x86.BX
-	constReg  = x86.SI
-	spillReg  = x86.DI
-)
-
-// bases are registers for addresses of operands and results. With more than directBases the last of them is loaded for
-// each access.
-var bases = [...]x86.Reg{x86.R8, x86.R9, x86.R10, x86.R11, x86.R12, x86.R13, x86.R15}
 
 // loop is how many vectors a loop over elements computes in turn.
 type loop struct {
 	unroll int
 	many   []lane // the instructions of so many vectors
-	held   map[int]x86.Reg
+	held   map[int]register
 	spills bool
 }
 
@@ -52,7 +37,7 @@ func (c *composer) plan(seq []lane, sizes ...int) (l loop, ok bool) {
 
 // assemble appends the code of a loop over elements from the instructions of a vector. It returns the number of vectors that
 // the code spills.
-func (c *composer) assemble(seq []lane, out *x86.Code) (spills int, ok bool) {
+func (c *composer) assemble(seq []lane, out *machineCode) (spills int, ok bool) {
 	l, ok := c.plan(seq, 4, 3, 2, 1)
 	if !ok {
 		return 0, false
@@ -62,7 +47,7 @@ func (c *composer) assemble(seq []lane, out *x86.Code) (spills int, ok bool) {
 	w := c.set.lanes
 	step := func(e *vectors, times int) bool {
 		done := e.run(out)
-		out.Add(atReg, int8(times*w))
+		e.advance(times * w)
 		out.Sub(countReg, int8(times*w))
 		return done
 	}
@@ -100,7 +85,7 @@ const (
 )
 
 // hold gives the numbers of the pool that are read most registers for the whole loop, as many as there are.
-func (c *composer) hold(seq []lane, room int) map[int]x86.Reg {
+func (c *composer) hold(seq []lane, room int) map[int]register {
 	reads := make([]int, len(c.pool))
 	for i := range seq {
 		o := &seq[i]
@@ -121,10 +106,10 @@ func (c *composer) hold(seq []lane, room int) map[int]x86.Reg {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(reads[b], reads[a]) })
-	held := map[int]x86.Reg{}
+	held := map[int]register{}
 	for k, i := range order[:min(room, len(order))] {
 		if reads[i] > 0 {
-			held[-2-i] = x86.Reg(c.set.registers - 1 - k)
+			held[-2-i] = register(c.set.registers - 1 - k)
 		}
 	}
 	return held
@@ -134,15 +119,15 @@ func (c *composer) hold(seq []lane, room int) map[int]x86.Reg {
 type vectors struct {
 	c         *composer
 	seq       []lane
-	held      map[int]x86.Reg
+	held      map[int]register
 	streaming bool    // results are written by streaming stores
 	last      []int   // by value: the last instruction that reads it
 	next      [][]int // by value: the instructions that read it, in order
 
-	out     *x86.Code // nil: only count registers
-	reg     []int     // by value: its register, none: spilled or not yet computed
-	slot    []int     // by value: where it is spilled, none: nowhere
-	owner   []int     // by register: the value, or free, or reserved
+	out     *machineCode // nil: only count registers
+	reg     []int        // by value: its register, none: spilled or not yet computed
+	slot    []int        // by value: where it is spilled, none: nowhere
+	owner   []int        // by register: the value, or free, or reserved
 	masks   [8]int
 	slots   []bool // slots in use
 	most    int    // registers in use at once
@@ -154,7 +139,7 @@ const (
 	reserved = -2
 )
 
-func newVectors(c *composer, seq []lane, held map[int]x86.Reg) *vectors {
+func newVectors(c *composer, seq []lane, held map[int]register) *vectors {
 	e := &vectors{c: c, seq: seq, held: held, last: make([]int, len(seq)), next: make([][]int, len(seq)), reg: make([]int, len(seq)), slot: make([]int, len(seq)), owner: make([]int, c.set.registers)}
 	for i := range seq {
 		o := &seq[i]
@@ -169,15 +154,9 @@ func newVectors(c *composer, seq []lane, held map[int]x86.Reg) *vectors {
 }
 
 // start loads addresses and the held numbers.
-func (e *vectors) start(out *x86.Code) {
+func (e *vectors) start(out *machineCode) {
 	e.out = out
-	out.Clear(atReg)
-	n := len(e.c.f.Loads) + len(e.c.f.Results)
-	for i := range min(n, len(bases)) {
-		if n <= len(bases) || i < len(bases)-1 {
-			out.Pointer(bases[i], x86.Mem{Base: argsReg, Disp: int32(8 * i)})
-		}
-	}
+	e.pointers()
 	for i := range e.c.pool {
 		if r, ok := e.held[-2-i]; ok {
 			e.broadcast(-2-i, r)
@@ -185,35 +164,8 @@ func (e *vectors) start(out *x86.Code) {
 	}
 }
 
-// emit appends an instruction, if there is code to append to.
-func (e *vectors) emit(i x86.Inst) {
-	if e.out != nil {
-		i.VEX = e.c.set.vex
-		e.out.Do(i)
-	}
-}
-
-// inMemory is the place of a number of the pool.
-func (e *vectors) inMemory(x int) *x86.Mem {
-	switch p := e.c.pool[-2-x]; p.kind {
-	case scalar:
-		return &x86.Mem{Base: scalarReg, Disp: int32(4 * p.n)}
-	case whole:
-		return &x86.Mem{Base: constReg, Disp: int32(64 * p.n)}
-	}
-	return &x86.Mem{Base: constReg, Disp: int32(len(wholeVectors) + e.c.set.numberBytes()*(-2-x))}
-}
-
-func (e *vectors) broadcast(x int, r x86.Reg) {
-	if e.c.pool[-2-x].kind == whole {
-		e.emit(x86.Inst{Op: x86.VMOVUPS, Dst: r, Mem: e.inMemory(x)})
-		return
-	}
-	e.emit(x86.Inst{Op: x86.VBROADCASTSS, Dst: r, Mem: e.inMemory(x)})
-}
-
 // run emits the instructions. It fails if masks do not suffice.
-func (e *vectors) run(out *x86.Code) bool {
+func (e *vectors) run(out *machineCode) bool {
 	e.out = out
 	for i := range e.owner {
 		e.owner[i] = free
@@ -240,9 +192,9 @@ func (e *vectors) run(out *x86.Code) bool {
 // one emits instruction i.
 func (e *vectors) one(i int) bool {
 	o, set := &e.seq[i], e.c.set
-	in := x86.Inst{Op: o.op, Imm: o.imm}
-	var locked []x86.Reg
-	operand := func(x int) x86.Reg {
+	in := instruction{Op: o.op, Imm: o.imm}
+	var locked []register
+	operand := func(x int) register {
 		r := e.operand(x, i, locked)
 		locked = append(locked, r)
 		return r
@@ -254,21 +206,14 @@ func (e *vectors) one(i int) bool {
 	case o.at > 0:
 		in.Mem = e.address(o.at-1, o.off)
 	case o.b < none && !e.isHeld(o.b) && set.direct(o.op, e.c.pool[-2-o.b].kind):
-		in.Mem = e.inMemory(o.b)
-		in.Mem.Spread = true
+		in.Mem = e.direct(o.b)
 	case o.b != none:
 		in.B = operand(o.b)
 	}
-	switch {
-	case o.mask != none && set.vex:
-		in.Mask = operand(o.mask)
-	case o.mask != none:
-		in.Mask, in.Zero = x86.Reg(e.reg[o.mask]), o.op == x86.VMOVAPS
+	if o.mask != none {
+		e.mask(&in, o, operand)
 	}
 	result := len(e.c.f.Loads) < o.at // it is stored
-	if result && e.streaming {
-		in.Op = in.Op.Streaming()
-	}
 	if o.old != none && !result {
 		in.Dst = e.over(o.old, i, locked)
 	}
@@ -280,44 +225,30 @@ func (e *vectors) one(i int) bool {
 		if k < 0 {
 			return false
 		}
-		e.masks[k], e.reg[i], in.Dst = i, k, x86.Reg(k)
+		e.masks[k], e.reg[i], in.Dst = i, k, register(k)
 	case o.old == none:
 		in.Dst = e.take(i, i, nil)
 		e.reg[i] = int(in.Dst)
 	default:
 		e.owner[in.Dst], e.reg[i] = i, int(in.Dst)
 	}
-	if o.op == x86.VCVTPS2PH && !result { // its destination stands where others have a source
-		in.A, in.B = in.B, in.Dst
-	}
+	e.finish(&in, result)
 	e.emit(in)
 	return true
 }
 
 func (e *vectors) isHeld(x int) bool { _, ok := e.held[x]; return ok }
 
-// address is operand or result k, off elements from the current one.
-func (e *vectors) address(k, off int) *x86.Mem {
-	size := 4
-	if k < len(e.c.f.Loads) {
-		size = e.c.f.Loads[k].Size()
-	} else {
-		size = e.c.f.Results[k-len(e.c.f.Loads)].Type.Size()
+// size is that of an element of operand or result k.
+func (f *Formula) size(k int) int {
+	if k < len(f.Loads) {
+		return f.Loads[k].Size()
 	}
-	m := &x86.Mem{Index: atReg, Scale: uint8(size), Disp: int32(off * size)}
-	if n := len(e.c.f.Loads) + len(e.c.f.Results); n <= len(bases) || k < len(bases)-1 {
-		m.Base = bases[k]
-		return m
-	}
-	m.Base = bases[len(bases)-1]
-	if e.out != nil {
-		e.out.Pointer(m.Base, x86.Mem{Base: argsReg, Disp: int32(8 * k)})
-	}
-	return m
+	return f.Results[k-len(f.Loads)].Type.Size()
 }
 
 // operand is a register with x, which instruction i reads.
-func (e *vectors) operand(x, i int, locked []x86.Reg) x86.Reg {
+func (e *vectors) operand(x, i int, locked []register) register {
 	if x < none {
 		if r, ok := e.held[x]; ok {
 			return r
@@ -328,41 +259,41 @@ func (e *vectors) operand(x, i int, locked []x86.Reg) x86.Reg {
 	}
 	if e.reg[x] == none {
 		r := e.take(x, i, locked)
-		e.emit(x86.Inst{Op: x86.VMOVUPS, Dst: r, Mem: e.spill(x)})
+		e.reload(x, r)
 		e.reg[x] = int(r)
 	}
-	return x86.Reg(e.reg[x])
+	return register(e.reg[x])
 }
 
 // temporary owns a register for one instruction.
 const temporary = math.MaxInt
 
 // over is a register that holds x and that instruction i may write.
-func (e *vectors) over(x, i int, locked []x86.Reg) x86.Reg {
+func (e *vectors) over(x, i int, locked []register) register {
 	if x >= 0 && e.last[x] == i && e.reg[x] != none {
-		r := x86.Reg(e.reg[x])
+		r := register(e.reg[x])
 		e.owner[r] = reserved // done does not free it
 		return r
 	}
 	if x >= 0 && e.reg[x] != none {
-		locked = append(locked, x86.Reg(e.reg[x]))
+		locked = append(locked, register(e.reg[x]))
 	}
 	r := e.take(reserved, i, locked)
 	switch held, ok := e.held[x]; {
 	case ok:
-		e.emit(x86.Inst{Op: x86.VMOVAPS, Dst: r, B: held})
+		e.move(r, held)
 	case x < none:
 		e.broadcast(x, r)
 	case e.reg[x] == none:
-		e.emit(x86.Inst{Op: x86.VMOVUPS, Dst: r, Mem: e.spill(x)})
+		e.reload(x, r)
 	default:
-		e.emit(x86.Inst{Op: x86.VMOVAPS, Dst: r, B: x86.Reg(e.reg[x])})
+		e.move(r, register(e.reg[x]))
 	}
 	return r
 }
 
 // done frees the registers of what instruction i is the last to read.
-func (e *vectors) done(i int, locked []x86.Reg) {
+func (e *vectors) done(i int, locked []register) {
 	for _, r := range locked {
 		if e.owner[r] == temporary {
 			e.owner[r] = free
@@ -385,14 +316,14 @@ func (e *vectors) done(i int, locked []x86.Reg) {
 }
 
 // take gives value x a register: a free one, or that of the value which is read again last.
-func (e *vectors) take(x, i int, locked []x86.Reg) x86.Reg {
+func (e *vectors) take(x, i int, locked []register) register {
 	r := slices.Index(e.owner, free)
 	if r < 0 {
 		r = e.furthest(i, locked)
 		v := e.owner[r]
 		if e.slot[v] == none {
 			e.slot[v] = e.newSlot()
-			e.emit(x86.Inst{Op: x86.VMOVUPS.Store(), A: x86.Reg(r), Mem: e.spill(v)})
+			e.spill(v, register(r))
 		}
 		e.reg[v] = none
 	}
@@ -404,14 +335,14 @@ func (e *vectors) take(x, i int, locked []x86.Reg) x86.Reg {
 		}
 	}
 	e.most = max(e.most, used)
-	return x86.Reg(r)
+	return register(r)
 }
 
 // furthest is the register of the value whose next reader comes last.
-func (e *vectors) furthest(i int, locked []x86.Reg) int {
+func (e *vectors) furthest(i int, locked []register) int {
 	best, when := -1, -1
 	for r, v := range e.owner {
-		if v < 0 || v == temporary || slices.Contains(locked, x86.Reg(r)) {
+		if v < 0 || v == temporary || slices.Contains(locked, register(r)) {
 			continue
 		}
 		at, _ := slices.BinarySearch(e.next[v], i)
@@ -435,8 +366,4 @@ func (e *vectors) newSlot() int {
 	}
 	e.slots[s] = true
 	return s
-}
-
-func (e *vectors) spill(x int) *x86.Mem {
-	return &x86.Mem{Base: spillReg, Disp: int32(4 * e.c.set.lanes * e.slot[x])}
 }

@@ -1,3 +1,5 @@
+//go:build amd64
+
 package kern
 
 import (
@@ -21,6 +23,7 @@ func newCode(content []byte) (*code, error) {
 	for _, get := range executables {
 		var mem []byte
 		if mem, err = get(content); err == nil {
+			flushCode(mem)
 			c := &code{mem: mem}
 			c.cleanup = runtime.AddCleanup(c, unmapCode, mem)
 			return c, nil
@@ -40,7 +43,7 @@ func (c *code) release() {
 
 // tried is the answer of the system to a request for executable memory.
 var tried = sync.OnceValue(func() error {
-	c, err := newCode([]byte{0xc3})
+	c, err := newCode(returns)
 	if err == nil {
 		c.release()
 	}

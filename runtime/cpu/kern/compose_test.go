@@ -1,3 +1,5 @@
+//go:build amd64
+
 package kern
 
 import (
@@ -97,12 +99,12 @@ func TestComposed(t *testing.T) {
 }
 
 // randomFormula has up to so many primitives.
-func randomFormula(d dice, most int) *Formula {
+func randomFormula(p *Path, d dice, most int) *Formula {
 	f := &Formula{}
 	for range 1 + d.IntN(8) {
 		f.Loads = append(f.Loads, Type(d.IntN(int(numTypes))))
 	}
-	names := slices.Sorted(maps.Keys(bodiesAVX512))
+	names := slices.Sorted(maps.Keys(p.set().bodies))
 	for i := range 1 + d.IntN(most) {
 		op := FormulaOp{Name: names[d.IntN(len(names))]}
 		args := 0
@@ -147,7 +149,7 @@ func TestComposedStreams(t *testing.T) {
 	for _, p := range composing(t) {
 		d, streams := newDice(39), 0
 		for range 12 {
-			f := randomFormula(d, 2)
+			f := randomFormula(p, d, 2)
 			k := compose(t, p, f)
 			if k.Streams() {
 				streams++
@@ -172,7 +174,7 @@ func TestRandomFormulas(t *testing.T) {
 	for _, p := range composing(t) {
 		d := newDice(33)
 		for range 300 {
-			f := randomFormula(d, 60)
+			f := randomFormula(p, d, 60)
 			testFormula(t, p, compose(t, p, f), f.String(), d, 1+d.IntN(500))
 		}
 	}
@@ -226,7 +228,7 @@ func FuzzComposed(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		for _, p := range paths {
 			d := newDice(seed)
-			formula := randomFormula(d, 200)
+			formula := randomFormula(p, d, 200)
 			testFormula(t, p, compose(t, p, formula), formula.String(), d, 1+d.IntN(300))
 		}
 	})

@@ -1,11 +1,11 @@
+//go:build amd64
+
 package kern
 
 import (
 	"cmp"
 	"encoding/binary"
 	"slices"
-
-	"ampc/internal/x86"
 )
 
 // body is what a primitive does to a vector. internal/gen records it when it writes the static kernels, so that both compute
@@ -19,17 +19,31 @@ type body struct {
 // bodyOp is an instruction: the value that the result's register held before, operands and mask. Operands are numbers of
 // the body's inputs, then of earlier results; constants, then vectors, are -2, -3 and so on; -1 is none.
 type bodyOp struct {
-	op              x86.Op
+	op              opcode
 	old, a, b, mask int16
 	imm             uint8
 }
 
 const none = -1
 
+// instructionSet is what composing knows of the vectors of a path. Everything else of composer and vectors is the same
+// for all.
+type instructionSet struct {
+	lanes, registers int
+	vex              bool // of AVX2: conditions are vectors, and constants stand in memory once for each lane
+	bodies           map[string]body
+
+	load   [Bools + 1]opcode // by type
+	loaded [Bools + 1]body   // what becomes of a vector as it is loaded, of two for Words; without instructions the vector itself
+	one    [Bools + 1]body   // what is stored of one vector, by type; without instructions the vector itself
+	joined [Bools + 1]body   // what is stored of two vectors as one; without instructions each is stored
+	store  [Bools + 1]opcode
+}
+
 // lane is an instruction of a kernel under construction. Operands are places in composer.ops, or, from -2 down, in
 // composer.pool.
 type lane struct {
-	op              x86.Op
+	op              opcode
 	old, a, b, mask int
 	imm             uint8
 	at              int // 1 + the operand or result in memory that it reads or writes
@@ -112,20 +126,15 @@ func (c *composer) add(o lane) int {
 	if v, ok := c.known[o]; ok {
 		return v
 	}
-	if o.op == x86.VCMPPS && o.imm == cmpNotEqual && o.a >= 0 && o.b < none && c.pool[-2-o.b] == (pooled{n: 0}) {
-		if held := c.condition(&c.ops[o.a]); held != none {
-			return held
-		}
+	if v := c.simpler(&o); v != none {
+		return v
 	}
 	c.known[o] = len(c.ops)
 	c.ops = append(c.ops, o)
 	return len(c.ops) - 1
 }
 
-const (
-	cmpNotEqual = 4
-	oneBits     = 0x3f800000
-)
+const oneBits = 0x3f800000
 
 func (c *composer) inPool(p pooled) int {
 	i := slices.Index(c.pool, p)
@@ -138,24 +147,14 @@ func (c *composer) inPool(p pooled) int {
 
 func (c *composer) load(i int) int {
 	if c.loads[i] == none {
-		o := lane{op: x86.VMOVUPS, old: none, a: none, b: none, mask: none, at: 1 + i}
-		switch c.f.Loads[i] {
-		case F16:
-			o.op = x86.VCVTPH2PS
-		case BF16:
-			o.op = x86.VPMOVZXWD
-			o = lane{op: x86.VPSLLD, old: none, a: none, b: c.add(o), mask: none, imm: 16}
-		case Words:
-			high := o
-			high.off = c.set.lanes / 2
-			c.loads[i] = c.expand(&c.set.words, []int{c.add(o), c.add(high)}, c.add)
-			return c.loads[i]
-		case Bools:
-			o.op = x86.VPMOVZXBD
-			c.loads[i] = c.expand(&c.set.bools, []int{c.add(o)}, c.add)
-			return c.loads[i]
+		t := c.f.Loads[i]
+		o := lane{op: c.set.load[t], old: none, a: none, b: none, mask: none, at: 1 + i}
+		read := []int{c.add(o)}
+		if t == Words {
+			o.off = c.set.lanes / 2
+			read = append(read, c.add(o))
 		}
-		c.loads[i] = c.add(o)
+		c.loads[i] = c.expand(&c.set.loaded[t], read, c.add)
 	}
 	return c.loads[i]
 }
@@ -287,7 +286,7 @@ func (c *composer) merged(seq []lane, vectors int) []lane {
 				o.a = c.expand(&c.set.one[t], []int{o.a}, add)
 				add(o)
 			case v%2 == 1:
-				o.op, o.a, o.off = x86.VMOVUPS.Store(), c.expand(joined, []int{place[v-1][i], o.a}, add), c.set.lanes*(v-1)
+				o.op, o.a, o.off = c.set.store[F32], c.expand(joined, []int{place[v-1][i], o.a}, add), c.set.lanes*(v-1)
 				add(o)
 			}
 		}
@@ -309,7 +308,7 @@ func (p *Path) Compose(f *Formula) *Fused {
 	if !ok {
 		return nil
 	}
-	var out x86.Code
+	var out machineCode
 	spills, ok := c.assemble(seq, &out)
 	if !ok {
 		return nil
@@ -363,7 +362,7 @@ func perCall(seq []lane, lanes, most int) int {
 	each := 1
 	for i := range seq {
 		each++
-		if op := seq[i].op; op == x86.VDIVPS || op == x86.VSQRTPS {
+		if divides(seq[i].op) {
 			each += divider
 		}
 	}

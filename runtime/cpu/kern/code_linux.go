@@ -1,3 +1,5 @@
+//go:build amd64
+
 package kern
 
 import (
@@ -26,7 +28,7 @@ func protected(content []byte) ([]byte, error) {
 // mappedTwice writes a file in memory through one mapping and executes it through another, for systems that refuse to make
 // written pages executable.
 func mappedTwice(content []byte) ([]byte, error) {
-	const memfdCreate, closeOnExec = 319, 1
+	const closeOnExec = 1
 	name := [...]byte{'a', 'm', 'p', 'c', 0}
 	fd, _, errno := syscall.Syscall(memfdCreate, uintptr(unsafe.Pointer(&name[0])), closeOnExec, 0)
 	if errno != 0 {
