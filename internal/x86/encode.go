@@ -86,7 +86,7 @@ func (i Inst) Append(b []byte) []byte {
 func (i *Inst) evex(b []byte, reg, vvvv, rm Reg) []byte {
 	e := &encodings[i.Op]
 	p0, p1, p2 := e.table, 0x04|e.prefix|(^byte(vvvv)&15)<<3, byte(2<<5)|byte(i.Mask)
-	if e.long {
+	if e.long || e.double {
 		p1 |= 1 << 7
 	}
 	p0 |= ^byte(reg)>>3&1<<7 | ^byte(reg)>>4&1<<4
@@ -175,6 +175,11 @@ func (c *Code) Do(i Inst) { c.b = i.Append(c.b) }
 func (c *Code) Pointer(r Reg, m Mem) {
 	c.b = append(c.b, 0x48|byte(r)>>3<<2|byte(m.Base)>>3, 0x8b)
 	c.b = m.append(c.b, r, 1)
+}
+
+// Move sets r to the value of from.
+func (c *Code) Move(r, from Reg) {
+	c.b = append(c.b, 0x48|byte(from)>>3<<2|byte(r)>>3, 0x89, 0xc0|byte(from)&7<<3|byte(r)&7)
 }
 
 // Clear sets r, one of the first eight registers, to zero.

@@ -149,6 +149,10 @@ func TestBytes(t *testing.T) {
 			lines = append(lines, "MOVQ "+m.text()+", "+general[r])
 		}
 	}
+	for _, r := range [][2]Reg{{CX, DX}, {R8, CX}, {AX, R13}, {R15, R9}} {
+		c.Move(r[0], r[1])
+		lines = append(lines, "MOVQ "+general[r[1]]+", "+general[r[0]])
+	}
 	c.Clear(AX)
 	c.Clear(DI)
 	c.Set(DX, 1<<20)

@@ -39,6 +39,7 @@ const (
 	VPACKUSDW   // to halves, in each half of the vectors apart
 	VPACKUSWB   // the same to bytes
 	VINSERTI128 // A with its half Imm replaced by B
+	VADDPD
 
 	VSQRTPS
 	VRNDSCALEPS
@@ -53,6 +54,7 @@ const (
 	VPMOVZXBD // of bytes
 	VPMOVD2M  // to a mask
 	VPERMQ    // the quarters that Imm chooses
+	VCVTPS2PD // of half a vector
 
 	VPSLLD
 	VPSRLD
@@ -65,6 +67,8 @@ const (
 	VPMOVDB   // to 16 bytes
 	VMOVDQU   // the lower half of the vector
 	VMOVQ     // its lowest eight bytes
+	VEXTRACTF64X4
+	VEXTRACTF128 // the half Imm
 	numOps
 )
 
@@ -117,6 +121,7 @@ type encoding struct {
 	mask   bool  // Dst is a mask
 	imm    bool
 	long   bool // W1
+	double bool // W1 in EVEX
 	small  bool // the vector has 128 bits
 }
 
@@ -150,6 +155,7 @@ var encodings = [numOps]encoding{
 	VPACKUSDW:    {name: "VPACKUSDW", only: vex, prefix: 1, table: 2, code: 0x2b, bytes: 64},
 	VPACKUSWB:    {name: "VPACKUSWB", only: vex, prefix: 1, table: 1, code: 0x67, bytes: 64},
 	VINSERTI128:  {name: "VINSERTI128", only: vex, prefix: 1, table: 3, code: 0x38, bytes: 32, imm: true},
+	VADDPD:       {name: "VADDPD", prefix: 1, table: 1, code: 0x58, bytes: 64, double: true},
 
 	VSQRTPS:      {name: "VSQRTPS", form: two, table: 1, code: 0x51, bytes: 64, spread: true},
 	VRNDSCALEPS:  {name: "VRNDSCALEPS", only: evex, form: two, prefix: 1, table: 3, code: 0x08, bytes: 64, spread: true, imm: true},
@@ -164,6 +170,7 @@ var encodings = [numOps]encoding{
 	VPMOVZXBD:    {name: "VPMOVZXBD", form: two, prefix: 1, table: 2, code: 0x31, bytes: 16},
 	VPMOVD2M:     {name: "VPMOVD2M", only: evex, form: two, prefix: 2, table: 2, code: 0x39, mask: true},
 	VPERMQ:       {name: "VPERMQ", only: vex, form: two, prefix: 1, table: 3, code: 0x00, bytes: 64, imm: true, long: true},
+	VCVTPS2PD:    {name: "VCVTPS2PD", form: two, table: 1, code: 0x5a, bytes: 32},
 
 	VPSLLD: {name: "VPSLLD", form: shift, prefix: 1, table: 1, code: 0x72, digit: 6, bytes: 64, imm: true},
 	VPSRLD: {name: "VPSRLD", form: shift, prefix: 1, table: 1, code: 0x72, digit: 2, bytes: 64, imm: true},
@@ -176,6 +183,9 @@ var encodings = [numOps]encoding{
 	VPMOVDB:      {name: "VPMOVDB", only: evex, form: store, prefix: 2, table: 2, code: 0x31, bytes: 16},
 	VMOVDQU:      {name: "VMOVDQU", only: vex, form: store, prefix: 2, table: 1, code: 0x7f, bytes: 32, small: true},
 	VMOVQ:        {name: "VMOVQ", only: vex, form: store, prefix: 1, table: 1, code: 0x7e, bytes: 16, long: true, small: true},
+
+	VEXTRACTF64X4: {name: "VEXTRACTF64X4", only: evex, form: store, prefix: 1, table: 3, code: 0x1b, bytes: 32, imm: true, long: true},
+	VEXTRACTF128:  {name: "VEXTRACTF128", only: vex, form: store, prefix: 1, table: 3, code: 0x19, bytes: 32, imm: true},
 }
 
 func (o Op) String() string { return encodings[o].name }

@@ -48,6 +48,7 @@ type lane struct {
 	imm             uint8
 	at              int // 1 + the operand or result in memory that it reads or writes
 	off             int // elements before the vector that it computes
+	sum             int // 1 + the sum to which it adds a, see Formula.Sums
 }
 
 // pooled is a number that is the same for all elements: a constant, or a scalar of the caller; or a whole vector.
@@ -118,6 +119,9 @@ func (c *composer) lanes() ([]lane, bool) {
 		}
 		stores = append(stores, s)
 	}
+	for i, a := range c.f.Sums {
+		stores = append(stores, lane{op: addSum, old: none, a: operand(a), b: none, mask: none, sum: 1 + i})
+	}
 	return c.ordered(stores), true
 }
 
@@ -175,7 +179,7 @@ func (c *composer) expand(b *body, args []int, add func(lane) int) int {
 	}
 	for i := range b.ops {
 		o := &b.ops[i]
-		values = append(values, add(lane{o.op, operand(o.old), operand(o.a), operand(o.b), operand(o.mask), o.imm, 0, 0}))
+		values = append(values, add(lane{o.op, operand(o.old), operand(o.a), operand(o.b), operand(o.mask), o.imm, 0, 0, 0}))
 	}
 	return values[len(values)-1]
 }
@@ -276,6 +280,9 @@ func (c *composer) merged(seq []lane, vectors int) []lane {
 				}
 			}
 			if o.at <= len(c.f.Loads) {
+				if o.sum > 0 {
+					o.sum = 1 + sumVectors*(o.sum-1) + v
+				}
 				place[v][i] = add(o)
 				continue
 			}
@@ -300,7 +307,8 @@ func (p *Path) HasBody(name string) bool { _, ok := p.set().bodies[name]; return
 // Compose assembles a kernel of f in memory. It returns nil if a primitive of f has no body, if f has too many operands, or if
 // the system refuses executable memory. The caller must Close the kernel.
 func (p *Path) Compose(f *Formula) *Fused {
-	if !p.composes || len(f.Loads)+len(f.Results) > maxOperands || len(f.Loads) == 0 {
+	streams := len(f.Loads) + len(f.Results)
+	if !p.composes || streams > maxOperands || len(f.Loads) == 0 || f.Rows && (streams > rowOperands || f.Scalars > rowScalars) {
 		return nil
 	}
 	c := composer{f: f, set: p.set()}
@@ -325,7 +333,7 @@ func (p *Path) Compose(f *Formula) *Fused {
 		return nil
 	}
 	k.code = mapped
-	run := &Fused{name: "composed", loads: len(f.Loads), types: slices.Clone(f.Loads), lanes: p.lanes, composed: k}
+	run := &Fused{name: "composed", loads: len(f.Loads), types: slices.Clone(f.Loads), lanes: p.lanes, composed: k, sums: len(f.Sums)}
 	for _, r := range f.Results {
 		run.types = append(run.types, r.Type)
 	}

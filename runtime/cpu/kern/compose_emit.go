@@ -16,19 +16,20 @@ type loop struct {
 	spills bool
 }
 
-// plan chooses a loop from the instructions of a vector, the first of the sizes that suits; a size of 1 always does. It
-// fails if masks do not suffice.
+// plan chooses a loop from the instructions of a vector, the first of the sizes that suits; the last always does. It fails
+// if masks do not suffice.
 func (c *composer) plan(seq []lane, sizes ...int) (l loop, ok bool) {
 	single := len(c.merged(seq, 1))
-	joins := slices.ContainsFunc(c.f.Results, func(r FormulaResult) bool { return len(c.set.joined[r.Type].ops) > 0 })
-	for _, n := range sizes {
-		if n == 3 && joins || n > 1 && n*single > mostMerged || n > 2 && len(c.f.Loads)+len(c.f.Results) > fewStreams {
+	joins := c.joins()
+	for i, n := range sizes {
+		last := i == len(sizes)-1
+		if !last && (n == 3 && joins || n*single > mostMerged || n > 2 && len(c.f.Loads)+len(c.f.Results) > fewStreams) {
 			continue
 		}
 		l.unroll, l.many = n, c.merged(seq, n)
 		try := newVectors(c, l.many, nil)
-		if try.run(nil) && (n == 1 || try.spilled <= max(0, single-hidden)/3) {
-			l.held, l.spills = c.hold(l.many, c.set.registers-try.most), try.spilled > 0
+		if try.run(nil) && (last || try.spilled <= max(0, single-hidden)/3) {
+			l.held, l.spills = c.hold(l.many, c.registers()-try.most), try.spilled > 0
 			return l, true
 		}
 	}
@@ -38,12 +39,40 @@ func (c *composer) plan(seq []lane, sizes ...int) (l loop, ok bool) {
 // assemble appends the code of a loop over elements from the instructions of a vector. It returns the number of vectors that
 // the code spills.
 func (c *composer) assemble(seq []lane, out *machineCode) (spills int, ok bool) {
-	l, ok := c.plan(seq, 4, 3, 2, 1)
+	l, ok := c.plan(seq, c.sizes()...)
 	if !ok {
 		return 0, false
 	}
 	one, all := newVectors(c, c.merged(seq, 1), l.held), newVectors(c, l.many, l.held)
 	one.start(out)
+	if c.f.Rows {
+		ok = c.rows(one, func() bool { return c.elements(&l, one, all, out) }, out)
+	} else {
+		ok = c.elements(&l, one, all, out)
+	}
+	out.Return()
+	spills = max(one.spilled, all.spilled)
+	return spills, ok && spills <= composedSpills
+}
+
+// sizes are how many vectors a loop may compute in turn, the preferred first. A row's sum has an order.
+func (c *composer) sizes() []int {
+	switch {
+	case len(c.f.Sums) > 0:
+		return []int{sumVectors}
+	case c.f.Rows && c.joins():
+		return []int{2, 1}
+	}
+	return []int{4, 3, 2, 1}
+}
+
+// joins reports whether two vectors are stored as one.
+func (c *composer) joins() bool {
+	return slices.ContainsFunc(c.f.Results, func(r FormulaResult) bool { return len(c.set.joined[r.Type].ops) > 0 })
+}
+
+// elements appends a loop over elements.
+func (c *composer) elements(l *loop, one, all *vectors, out *machineCode) bool {
 	w := c.set.lanes
 	step := func(e *vectors, times int) bool {
 		done := e.run(out)
@@ -56,7 +85,7 @@ func (c *composer) assemble(seq []lane, out *machineCode) (spills int, ok bool) 
 		few := out.Skip()
 		again := out.Here()
 		if !step(all, l.unroll) {
-			return 0, false
+			return false
 		}
 		out.Back(again)
 		out.Land(few)
@@ -65,13 +94,11 @@ func (c *composer) assemble(seq []lane, out *machineCode) (spills int, ok bool) 
 	end := out.Skip()
 	again := out.Here()
 	if !step(one, 1) {
-		return 0, false
+		return false
 	}
 	out.Back(again)
 	out.Land(end)
-	out.Return()
-	spills = max(one.spilled, all.spilled)
-	return spills, spills <= composedSpills
+	return true
 }
 
 const (
@@ -109,7 +136,7 @@ func (c *composer) hold(seq []lane, room int) map[int]register {
 	held := map[int]register{}
 	for k, i := range order[:min(room, len(order))] {
 		if reads[i] > 0 {
-			held[-2-i] = register(c.set.registers - 1 - k)
+			held[-2-i] = register(c.registers() - 1 - k)
 		}
 	}
 	return held
@@ -140,7 +167,7 @@ const (
 )
 
 func newVectors(c *composer, seq []lane, held map[int]register) *vectors {
-	e := &vectors{c: c, seq: seq, held: held, last: make([]int, len(seq)), next: make([][]int, len(seq)), reg: make([]int, len(seq)), slot: make([]int, len(seq)), owner: make([]int, c.set.registers)}
+	e := &vectors{c: c, seq: seq, held: held, last: make([]int, len(seq)), next: make([][]int, len(seq)), reg: make([]int, len(seq)), slot: make([]int, len(seq)), owner: make([]int, c.registers())}
 	for i := range seq {
 		o := &seq[i]
 		for _, x := range []int{o.old, o.a, o.b, o.mask} {
@@ -192,6 +219,10 @@ func (e *vectors) run(out *machineCode) bool {
 // one emits instruction i.
 func (e *vectors) one(i int) bool {
 	o, set := &e.seq[i], e.c.set
+	if o.sum > 0 {
+		e.addToSum(i)
+		return true
+	}
 	in := instruction{Op: o.op, Imm: o.imm}
 	var locked []register
 	operand := func(x int) register {

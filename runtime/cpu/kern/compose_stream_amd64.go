@@ -4,7 +4,7 @@ import "slices"
 
 // streams reports whether f gets code with streaming stores, by the rule of the static kernels. Bools have none.
 func (f *Formula) streams() bool {
-	return len(f.Code) <= streamedOps && !(len(f.Code) == 1 && f.Code[0].Name == unstreamed) &&
+	return !f.Rows && len(f.Code) <= streamedOps && !(len(f.Code) == 1 && f.Code[0].Name == unstreamed) &&
 		!slices.ContainsFunc(f.Results, func(r FormulaResult) bool { return r.Type == Bools })
 }
 

@@ -3,6 +3,7 @@
 package kern
 
 import (
+	_ "embed"
 	"maps"
 	"math"
 	"slices"
@@ -26,9 +27,23 @@ func composing(t testing.TB) (list []*Path) {
 	return list
 }
 
+// formulaList are a name and the text of formulas: those of updates, activations and norms over channels.
+//
+//go:embed testdata/formulas.txt
+var formulaList string
+
+// eachFormula calls do for each of them.
+func eachFormula(do func(name string, f *Formula)) {
+	for line := range strings.Lines(formulaList) {
+		name, text, _ := strings.Cut(strings.TrimSpace(line), " ")
+		do(name, parseFormula(text))
+	}
+}
+
 // parseFormula reads what Formula.String writes.
 func parseFormula(text string) *Formula {
-	f := &Formula{}
+	text, rows := strings.CutPrefix(text, "rows ")
+	f := &Formula{Rows: rows}
 	types := map[string]Type{"f32": F32, "f16": F16, "bf16": BF16}
 	operand := func(s string) Operand {
 		n, err := strconv.Atoi(s[1:])
@@ -45,6 +60,8 @@ func parseFormula(text string) *Formula {
 		left, right, assigned := strings.Cut(word, "=")
 		_, kind, typed := strings.Cut(left, ":")
 		switch {
+		case left[0] == 'a':
+			f.Sums = append(f.Sums, operand(right))
 		case !assigned:
 			f.Loads = append(f.Loads, types[kind])
 		case typed:
@@ -72,21 +89,20 @@ func compose(t testing.TB, p *Path, f *Formula) *Fused {
 	return k
 }
 
-// TestComposed composes every formula that has a static kernel and compares it with the primitives, to the bit.
+// TestComposed composes every formula of the list and compares it with the primitives, to the bit.
 func TestComposed(t *testing.T) {
 	for _, p := range composing(t) {
 		d := newDice(32)
-		for _, text := range slices.Sorted(maps.Keys(p.fused)) {
-			if s := p.fused[text]; s.rows != nil || s.loads == len(s.types) {
-				continue
+		eachFormula(func(name string, f *Formula) {
+			k, sizes, text := compose(t, p, f), []int{1, 16, 77, 5 * 77}, strings.TrimPrefix(f.String(), "rows ")
+			if f.Rows {
+				testRows(t, p, k, text, d)
 			}
-			f := parseFormula(text)
-			if f.String() != text {
-				t.Fatalf("%q reads as %q", text, f)
+			if len(f.Results) == 0 {
+				return
 			}
-			k, sizes := compose(t, p, f), []int{1, 16, 77, 5 * 77}
-			if k.Streams() != p.fused[text].Streams() {
-				t.Errorf("%s: a composed kernel streams: %t, the static one: %t\n%s", p.Name(), k.Streams(), p.fused[text].Streams(), text)
+			if k.Streams() != f.streams() {
+				t.Errorf("%s: %s streams: %t", p.Name(), name, k.Streams())
 			}
 			if k.Streams() && len(f.Code) == 2 {
 				sizes = append(sizes, StreamBlock+77)
@@ -94,6 +110,39 @@ func TestComposed(t *testing.T) {
 			for _, n := range sizes {
 				testFormula(t, p, k, text, d, n)
 			}
+		})
+	}
+}
+
+// TestRandomRows compares kernels of random formulas over rows, with sums, with the primitives, to the bit.
+func TestRandomRows(t *testing.T) {
+	for _, p := range composing(t) {
+		d := newDice(41)
+		for range 100 {
+			f := randomFormula(p, d, 12)
+			f.Rows, f.Loads, f.Scalars = true, f.Loads[:min(3, len(f.Loads))], min(f.Scalars, rowScalars)
+			clip := func(o *Operand) {
+				switch {
+				case o.Kind == Loaded:
+					o.N %= len(f.Loads)
+				case o.Kind == Scalar:
+					o.N %= rowScalars
+				}
+			}
+			for i := range f.Code {
+				for k := range f.Code[i].Args {
+					clip(&f.Code[i].Args[k])
+				}
+			}
+			for _, r := range f.Results {
+				clip(&r.Value)
+				f.Sums = append(f.Sums, r.Value)
+			}
+			f.Sums, f.Results = f.Sums[:1+d.IntN(min(2, len(f.Sums)))], f.Results[:min(2, len(f.Results))]
+			for i := range f.Results {
+				clip(&f.Results[i].Value)
+			}
+			testRows(t, p, compose(t, p, f), strings.TrimPrefix(f.String(), "rows "), d)
 		}
 	}
 }

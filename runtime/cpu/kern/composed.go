@@ -19,20 +19,40 @@ type composed struct {
 }
 
 //go:noescape
-func callComposed(entry uintptr, n int, args **byte, u *float32, consts uintptr, spill *byte)
+func callComposed(entry uintptr, n int, args **byte, u *float32, consts uintptr, spill *byte, rows int, sums *float64)
 
 // run computes n elements, whole vectors, from the addresses of c on.
 func (k *composed) run(n int, c *Call, types []Type, u *float32) {
-	if k.spills > 0 && c.spill == nil {
-		c.spill = make([]byte, 64*composedSpills)
-	}
+	k.room(c)
 	for {
 		now := min(n, k.most)
-		k.call(k.entry, now, c, u)
+		k.call(k.entry, now, c, u, 1, nil)
 		if n -= now; n == 0 {
 			break
 		}
 		c.advance(types, now)
+	}
+}
+
+// room gives c the memory that the code spills to.
+func (k *composed) room(c *Call) {
+	if k.spills > 0 && c.spill == nil {
+		c.spill = make([]byte, 64*composedSpills)
+	}
+}
+
+// byRow computes rows of n elements, whole vectors, from the addresses of c on, as many in a call as end in time.
+func (k *composed) byRow(rows, n int, c *Call, types []Type, u *float32, sums []float64, ofRow int) {
+	k.room(c)
+	for {
+		now := min(rows, max(1, k.most/n))
+		k.call(k.entry, n, c, u, now, unsafe.SliceData(sums))
+		if rows -= now; rows == 0 {
+			return
+		}
+		c.advance(types, now*n)
+		u = (*float32)(unsafe.Add(unsafe.Pointer(u), 4*rowScalars*now))
+		sums = sums[ofRow*now:]
 	}
 }
 
@@ -46,7 +66,7 @@ func (k *composed) stream(n int, c *Call, types []Type, u *float32) {
 		for left := StreamBlock / (streamPlaces * streamVisit); left > 0; {
 			now := min(left, k.rounds)
 			c.advance(types, step)
-			k.call(k.streamed, now, c, u)
+			k.call(k.streamed, now, c, u, 1, nil)
 			step, left = now*streamVisit, left-now
 		}
 		step += StreamBlock - StreamBlock/streamPlaces
@@ -54,9 +74,9 @@ func (k *composed) stream(n int, c *Call, types []Type, u *float32) {
 }
 
 // call runs the code at entry.
-func (k *composed) call(entry, n int, c *Call, u *float32) {
+func (k *composed) call(entry, n int, c *Call, u *float32, rows int, sums *float64) {
 	consts := uintptr(unsafe.Pointer(unsafe.SliceData(k.code.mem)))
-	callComposed(consts+uintptr(entry), n, &c.args[0], u, consts, unsafe.SliceData(c.spill))
+	callComposed(consts+uintptr(entry), n, &c.args[0], u, consts, unsafe.SliceData(c.spill), rows, sums)
 	runtime.KeepAlive(k)
 }
 

@@ -7,6 +7,8 @@ type composed struct{}
 
 func (*composed) run(int, *Call, []Type, *float32) {}
 
+func (*composed) byRow(int, int, *Call, []Type, *float32, []float64, int) {}
+
 func (*composed) streams() bool { return false }
 
 func (*composed) stream(int, *Call, []Type, *float32) {}

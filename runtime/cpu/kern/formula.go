@@ -12,6 +12,9 @@ type Formula struct {
 	Code    []FormulaOp
 	Results []FormulaResult
 	Scalars int // operands that are the same for all elements
+
+	Rows bool      // the kernel takes rows, which have scalars and sums of their own
+	Sums []Operand // what the kernel adds up for each row
 }
 
 // FormulaOp applies the primitive of a name to earlier values.
@@ -35,7 +38,7 @@ type Operand struct {
 // OperandKind says what a value of a Formula is.
 type OperandKind byte
 
-// The kinds of values, by the letters that internal/gen writes them with.
+// The kinds of values, by the letters that String writes them with.
 const (
 	Loaded   OperandKind = 'l'
 	Computed OperandKind = 'r'
@@ -44,10 +47,13 @@ const (
 
 func (o Operand) String() string { return fmt.Sprintf("%c%d", o.Kind, o.N) }
 
-// String is the formula as internal/gen writes it: "l0:f16 r0=mul(l0,u0) s0:f32=r0" multiplies
-// halves by a scalar.
+// String is the formula as text: "l0:f16 r0=mul(l0,u0) s0:f32=r0" multiplies halves by a scalar, and
+// "rows l0:f32 a0=l0" sums rows.
 func (f *Formula) String() string {
 	var b strings.Builder
+	if f.Rows {
+		b.WriteString("rows ")
+	}
 	for i, t := range f.Loads {
 		fmt.Fprintf(&b, "l%d:%v ", i, t)
 	}
@@ -60,6 +66,9 @@ func (f *Formula) String() string {
 			b.WriteString(a.String())
 		}
 		b.WriteString(") ")
+	}
+	for i, a := range f.Sums {
+		fmt.Fprintf(&b, "a%d=%v ", i, a)
 	}
 	for i, r := range f.Results {
 		fmt.Fprintf(&b, "s%d:%v=%v ", i, r.Type, r.Value)

@@ -100,6 +100,10 @@ const (
 // sums to which the row's are added.
 func (f *Fused) Rows(c *Call, bufs []Buf, scalars []float32, sums []float64, at, rows, n int) {
 	c.from(bufs, at)
+	if f.composed != nil {
+		f.composed.byRow(rows, n, c, f.types, unsafe.SliceData(scalars), sums, rowLanes*f.sums)
+		return
+	}
 	f.rows(rows, n, &c.args[0], &scalars[0], unsafe.SliceData(sums))
 }
 

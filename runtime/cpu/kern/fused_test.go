@@ -1,10 +1,8 @@
 package kern
 
 import (
-	stdbytes "bytes"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -125,8 +123,7 @@ func testFormula(t *testing.T, p *Path, f *Fused, text string, d dice, n int) {
 	}
 }
 
-// testRows holds rows with scalars of their own against the primitives: results to the bit, sums to what float32 sums
-// of a row may be off.
+// testRows holds rows with scalars of their own against the primitives, results and sums to the bit.
 func testRows(t *testing.T, p *Path, f *Fused, text string, d dice) {
 	const rows = 3
 	for _, n := range []int{f.lanes, 5 * f.lanes, 64 * f.lanes} {
@@ -143,22 +140,30 @@ func testRows(t *testing.T, p *Path, f *Fused, text string, d dice) {
 				row = append(row, Buf{b.Type, b.From(r * n).Data[:n*b.Type.Size()]})
 			}
 			for i, x := range stepwise(p, text, row, scalars[r*rowScalars:], n) {
-				var want, size, got float64
-				for e := range x {
-					want, size = want+float64(x[e]), size+math.Abs(float64(x[e]))
-				}
-				for _, s := range sums[(r*f.sums+i)*rowLanes:][:rowLanes] {
-					got += s
-				}
-				if math.Abs(got-want) > 1e-6*size {
+				if got, want := sums[(r*f.sums+i)*rowLanes:][:rowLanes], sumsOf(x, p.lanes); !slices.EqualFunc(got, want, func(a, b float64) bool { return a == b || a != a && b != b }) {
 					t.Errorf("%s: %s: sum %d of row %d of %d is %g, want %g", p.Name(), f.name, i, r, n, got, want)
 				}
 			}
 		}
 		for i := f.loads; i < len(f.types); i++ {
-			if !stdbytes.Equal(bufs[i].Data, want[i].Data) {
-				t.Errorf("%s: %s: result %d of rows of %d is not that of the primitives", p.Name(), f.name, i, n)
+			for e := range rows * n {
+				if got, want := bufs[i].get(e), want[i].get(e); !same(got, want) {
+					t.Fatalf("%s: %s: result %d of rows of %d has %g at %d, want %g\n%s", p.Name(), f.name, i, n, got, e, want, text)
+				}
 			}
 		}
 	}
+}
+
+// sumsOf are the partial sums of a row: two vectors are summed in turn, and their sum's upper half is added to its lower half.
+func sumsOf(x []float32, lanes int) []float64 {
+	part, sums := make([]float32, 2*lanes), make([]float64, rowLanes)
+	for i := range x {
+		part[i%(2*lanes)] += x[i]
+	}
+	for i := range lanes / 2 {
+		low, high := part[i]+part[lanes+i], part[lanes/2+i]+part[lanes+lanes/2+i]
+		sums[i] = float64(low) + float64(high)
+	}
+	return sums
 }
