@@ -109,6 +109,10 @@ type NormFusion struct {
 	// tensor with the same Operand; for a norm, the one whose result its epilogue adds, if nothing else
 	// reads that.
 	Beside bool
+	// Signs: behind a norm, the kernel stores a bit for each element of the ReLU that ends its epilogue,
+	// which says whether the element is above zero. Before a gradient, the nodes that compute Operand
+	// read such bits in place of the result.
+	Signs bool
 }
 
 // RowFusion is what the kernel of a norm over rows runs besides its row: elementwise nodes that

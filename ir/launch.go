@@ -159,19 +159,66 @@ func (c Caps) Again(nodes []*Node, v *Value) *Node {
 		}
 		grad = n
 	}
-	for v.Def != nil && v.Def.Op == OpCast && v.Def.Why.Cluster > 0 && v.Def.In[0].Def != nil && v.Def.In[0].Def.Why.Cluster == v.Def.Why.Cluster {
-		v = v.Def.In[0]
-	}
-	if grad == nil || v.Def == nil || v.Def.Op != OpRelu || v.Def.Why.Cluster == 0 {
-		return nil
-	}
-	y := v.Def.In[0]
-	n := y.Def
-	if n == nil || y.Idx != 0 || n.Op != grad.Def().GradOf || n.Why.Cluster != v.Def.Why.Cluster || n.Why.Launch > 0 || !c.FusesNormEpilogue(n) {
+	n, y := c.NormOfRelu(v)
+	if grad == nil || n == nil || n.Out[0] != y || n.Op != grad.Def().GradOf || n.Why.Launch > 0 {
 		return nil
 	}
 	if n.In[0] != grad.In[0] || n.Out[1] != grad.In[2] || n.Out[2] != grad.In[3] {
 		return nil
 	}
 	return n
+}
+
+// uncast is the value whose form a cast in the same cluster has made v; v itself where v is none.
+func uncast(v *Value) *Value {
+	for v.Def != nil && v.Def.Op == OpCast && v.Def.Why.Cluster > 0 && v.Def.In[0].Def != nil && v.Def.In[0].Def.Why.Cluster == v.Def.Why.Cluster {
+		v = v.Def.In[0]
+	}
+	return v
+}
+
+// NormOfRelu is the norm over channels whose kernel ends in the ReLU that v is the result of, and the
+// operand of that ReLU: the norm's result, or its sum with another tensor. The norm is nil for other
+// values.
+func (c Caps) NormOfRelu(v *Value) (norm *Node, x *Value) {
+	relu := uncast(v).Def
+	if relu == nil || relu.Op != OpRelu || relu.Why.Cluster == 0 {
+		return nil, nil
+	}
+	x = relu.In[0]
+	from := relu.In[:1]
+	if x.Def != nil && x.Def.Op == OpAdd && x.Def.Why.Cluster == relu.Why.Cluster {
+		from = x.Def.In
+	}
+	for _, y := range from {
+		if n := y.Def; n != nil && y.Idx == 0 && n.Why.Cluster == relu.Why.Cluster && c.FusesNormEpilogue(n) {
+			return n, x
+		}
+	}
+	return nil, nil
+}
+
+// Signs reports whether the nodes of a launch, of which n is one, need of n's operand i only to know
+// which elements are above zero, and the kernel of a norm can store that as bits (NormFusion.Signs):
+// it ends in the ReLU that computes the operand. Nodes that compute the operand again do not
+// (Again).
+func (c Caps) Signs(nodes []*Node, n *Node, i int) bool {
+	v := uncast(n.In[i])
+	gradient := false
+	for _, m := range nodes {
+		if f := c.NormOf(m); f.Operand > 0 {
+			if !f.Signs || uncast(m.In[0]) == v {
+				return false
+			}
+			gradient = true
+			continue
+		}
+		for k, x := range m.In {
+			if x != nil && uncast(x) == v && !m.OperandDef(k).Sign {
+				return false
+			}
+		}
+	}
+	norm, _ := c.NormOfRelu(v)
+	return gradient && norm != nil && c.NormOf(norm).Signs && c.Again(nodes, v) == nil
 }

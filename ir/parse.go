@@ -503,6 +503,7 @@ func (p *parser) nodeAttrs(n *Node) {
 	}
 	p.stepNumber(n, &a.list, "cluster", &n.Why.Cluster)
 	p.stepNumber(n, &a.list, "launch", &n.Why.Launch)
+	n.takeMarks(&a.list)
 	n.Attrs, n.Why.Casts = a.list, a.written
 	if n.Op == OpCustom {
 		n.Attrs, p.said = takeSaid(a.list)

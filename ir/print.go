@@ -281,6 +281,11 @@ func (n *Node) extraAttrs() []string {
 	if n.Why.Launch > 0 {
 		s = append(s, fmt.Sprintf("launch=%d", n.Why.Launch))
 	}
+	for _, m := range markAttrs {
+		if n.Why.Has(m.mark) {
+			s = append(s, m.name)
+		}
+	}
 	if len(n.Why.Casts) > 0 {
 		names := make([]string, len(n.Why.Casts))
 		for i, c := range n.Why.Casts {

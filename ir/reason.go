@@ -58,7 +58,24 @@ const (
 	MarkStoresCast                   // stores 16 bits in place of a cast that the user wrote
 	MarkRepeated                     // a forward node that backward runs a second time
 	MarkAlwaysF32                    // a forward node that, like its gradients, no rule need keep in f32
+	MarkReadsSigns                   // reads bits that say where its operand is above zero (Caps.Signs)
 )
+
+// markAttrs are the marks that lowering reads, with the attributes that stand for them in the text form.
+var markAttrs = [...]struct {
+	mark Marks
+	name string
+}{{MarkReadsSigns, "signs"}}
+
+// takeMarks sets the marks for which attributes in list stand, and removes these.
+func (n *Node) takeMarks(list *Attrs) {
+	for _, m := range markAttrs {
+		if list.Get(m.name) == true && n.Op != OpForeign && n.Op != OpCustom {
+			n.Why.Marks |= m.mark
+			*list = list.Without(m.name)
+		}
+	}
+}
 
 // Reason is why a node has its dtype. It is data, so that tools can follow the chain of causes; the
 // printer turns it into words.

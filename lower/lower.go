@@ -140,7 +140,8 @@ type Lowerer struct {
 	steps    *[]Step    // of the part being lowered
 	at       Part       // that part
 	late     []lateWrite
-	views    ir.StridedViews // values without their own memory
+	views    ir.StridedViews        // values without their own memory
+	signs    map[*ir.Value]BufferID // the bits that a norm's kernel stores of a ReLU's result (ir.Caps.Signs)
 	form
 	opened  map[int32]bool // clusters that are lowered node by node
 	current *scheduled     // being lowered
@@ -153,7 +154,7 @@ type Lowerer struct {
 type lateWrite struct{ from, to BufferID }
 
 func newLowerer(g *ir.Graph, t Target, f form) *Lowerer {
-	l := &Lowerer{g: g, p: &Program{Name: g.Name, Target: t}, readers: newReaders(g), form: f}
+	l := &Lowerer{g: g, p: &Program{Name: g.Name, Target: t}, readers: newReaders(g), form: f, signs: map[*ir.Value]BufferID{}}
 	values, nodes := g.Number()
 	l.buf = slices.Repeat([]BufferID{None}, values)
 	l.seq = make([]int32, nodes)

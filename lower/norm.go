@@ -15,6 +15,8 @@ type NormFusion struct {
 	Residual int  // operand that is added to the norm
 	Copy     int  // last result of the step: the same values in another dtype
 	Sign     int  // of a gradient: dy counts where this operand is above zero
+	Signs    int  // last result of the step: a bit for each element of result SignsOf, which says whether it is above zero
+	SignsOf  int
 
 	// For norms on a GPU. Register Made of Prologue is what the norm normalizes, or the dy of a
 	// gradient. Epilogue, of norms over rows, reads the norm's result as load 0, which is in no
@@ -139,8 +141,24 @@ func (l *Lowerer) lowerNormEpilogue(n, added *ir.Node, rest []*ir.Node) bool {
 		}
 		out = append(out, added.Out[1:]...)
 	}
-	c.emit(out, NodeRef{rest[len(rest)-1].Name(), rest[0].Pos})
+	name := NodeRef{rest[len(rest)-1].Name(), rest[0].Pos}
+	for i, v := range forms {
+		if l.signsRead(v) {
+			c.signs, c.fusion.Signs, c.fusion.SignsOf = v, len(out), i*c.fusion.Copy
+			break
+		}
+	}
+	c.emit(out, name)
 	return true
+}
+
+// signsRead reports whether a launch reads the signs of v as bits, as the plan says, and the kernel
+// of a norm can store them.
+func (l *Lowerer) signsRead(v *ir.Value) bool {
+	norm, _ := l.p.Target.Caps().NormOfRelu(v)
+	return norm != nil && l.p.Target.Caps().NormOf(norm).Signs && slices.ContainsFunc(l.uses.Of(v), func(u ir.Use) bool {
+		return u.Node.Why.Launch > 0 && u.Node.Why.Has(ir.MarkReadsSigns) && u.Node.OperandDef(u.Arg).Sign
+	})
 }
 
 // normCluster builds the step of a norm from values.
@@ -149,6 +167,7 @@ type normCluster struct {
 	node   *ir.Node
 	in     []*ir.Value // all operands of the row, absent ones included, then the others
 	fusion NormFusion
+	signs  *ir.Value // whose signs the step stores as its last result, or nil
 }
 
 func (l *Lowerer) newNormCluster(n *ir.Node) *normCluster {
@@ -188,5 +207,10 @@ func (c *normCluster) emit(out []*ir.Value, name NodeRef) {
 	s := c.l.step(KindKernel, &n)
 	s.Node = name
 	s.Kernel = &Kernel{Name: n.Def().Name, Node: detached(&n), InPlace: n.Def().Is(ir.InPlace), Fusion: c.fusion}
+	if v := c.signs; v != nil {
+		bits := c.l.p.NewBuffer(v.Name+".signs", ir.T(ir.U8, ir.Dim(v.Type.Shape.Elements()/8)), WorkArena)
+		c.l.signs[v] = bits
+		s.Out = append(s.Out, bits)
+	}
 	c.l.emit(s)
 }

@@ -64,21 +64,28 @@ func (l *Lowerer) lowerGradients(norms, before []*ir.Node) bool {
 		s.Kernel.Fusion.Prologue, s.Kernel.Fusion.Made = &j.cluster, reg
 		s.In[operand] = None
 		s.In, s.Out = append(s.In, loadsOf(&j.cluster)...), append(s.Out, out...)
-		l.addAgain(&s, before)
+		l.addUnloaded(&s, before)
 	}
 	l.emit(s)
 	return true
 }
 
-// addAgain marks the loads of nodes before a gradient that its kernel computes again, and adds the
-// scales and biases that this takes to the operands of s.
-func (l *Lowerer) addAgain(s *Step, before []*ir.Node) {
+// addUnloaded marks the loads of nodes before a gradient that its kernel computes again, and adds the
+// scales and biases that this takes to the operands of s. It marks loads of which the kernel reads
+// only the signs, and adds these.
+func (l *Lowerer) addUnloaded(s *Step, before []*ir.Node) {
 	loads := s.Kernel.Fusion.Prologue.Loads
 	for _, m := range before {
-		for _, v := range m.In {
+		for i, v := range m.In {
+			at := slices.IndexFunc(loads, func(a Access) bool { return a.Buffer == l.in(v) })
+			if at < 0 || loads[at].Again || loads[at].Signs > 0 {
+				continue
+			}
+			if bits, ok := l.signsOf(m, i, l.now); ok {
+				loads[at].Signs = s.operand(bits)
+			}
 			norm := l.again(m, v, l.now)
-			at := slices.IndexFunc(loads, func(a Access) bool { return norm != nil && a.Buffer == l.in(v) })
-			if at < 0 || loads[at].Again {
+			if norm == nil {
 				continue
 			}
 			loads[at].Again = true

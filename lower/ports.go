@@ -88,6 +88,11 @@ func (l *Lowerer) portsOf(ports []Port, from int, n *ir.Node, cluster []*ir.Node
 				}
 				continue
 			}
+			if bits, ok := l.signsOf(n, i, cluster); ok {
+				add(v, false, true)
+				ports = append(ports, Port{Root: bits, DType: ir.U8})
+				continue
+			}
 			add(v, false, n.OperandDef(i).Unread || l.p.Target.Caps().Skips(n, i, l.unread))
 		}
 	}
@@ -95,6 +100,9 @@ func (l *Lowerer) portsOf(ports []Port, from int, n *ir.Node, cluster []*ir.Node
 		switch {
 		case l.stored(v, cluster):
 			add(v, true, false)
+			if bits, ok := l.signs[v]; ok {
+				ports = append(ports, Port{Root: bits, DType: ir.U8, Write: true})
+			}
 		case len(l.uses.Of(v)) == 0:
 			add(v, true, true)
 		}
@@ -109,6 +117,16 @@ func (l *Lowerer) again(n *ir.Node, v *ir.Value, launch []*ir.Node) *ir.Node {
 		return nil
 	}
 	return l.p.Target.Caps().Again(launch, v)
+}
+
+// signsOf is the buffer of bits that n, of a launch, reads in place of its operand i, as the plan
+// says (ir.Caps.Signs).
+func (l *Lowerer) signsOf(n *ir.Node, i int, launch []*ir.Node) (bits BufferID, ok bool) {
+	if !n.Why.Has(ir.MarkReadsSigns) || !n.OperandDef(i).Sign || len(launch) < 2 {
+		return None, false
+	}
+	bits, ok = l.signs[n.In[i]]
+	return bits, ok
 }
 
 // unread reports whether nothing reads v.

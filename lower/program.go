@@ -249,9 +249,11 @@ type Access struct {
 	Strides []int64
 	Reg     ir.Reg // stores only: the register to store
 	// For GPU targets. Again: a gradient of a norm does not load the elements but computes them
-	// (ir.Caps.Again). Bits: they are bool, eight in a byte of a u8 buffer. Spread: they are those of
-	// images, of which the buffer holds less.
+	// (ir.Caps.Again). Signs: it does not load them either, but from operand Signs of the step a bit for
+	// each, which says whether the element is above zero; 0: it loads them. Bits: the elements are bool,
+	// eight in a byte of a u8 buffer. Spread: they are those of images, of which the buffer holds less.
 	Again  bool
+	Signs  int
 	Bits   bool
 	Spread *Spread
 }

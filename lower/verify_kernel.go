@@ -89,6 +89,13 @@ func (b *body) pooled(s *Step) error {
 
 // norm checks a norm with its fusion.
 func (b *body) norm(s *Step) error {
+	if s.Kernel.Fusion.Signs > 0 {
+		own, err := b.withoutSigns(s)
+		if err != nil {
+			return err
+		}
+		s = own
+	}
 	n, f := b.head, s.Kernel.Fusion
 	if err := b.normTypes(s); err != nil {
 		return err
@@ -129,6 +136,18 @@ func (b *body) norm(s *Step) error {
 		}
 	}
 	return b.normResults(s)
+}
+
+// withoutSigns is s without its last result, bits that say where another result is above zero.
+func (b *body) withoutSigns(s *Step) (*Step, error) {
+	f, own := s.Kernel.Fusion, *s
+	last := len(s.Out) - 1
+	if f.Signs != last || f.SignsOf != 0 && f.SignsOf != f.Copy || b.p.Buffers[s.Out[last]].Size*8 != b.p.Buffers[s.Out[f.SignsOf]].Type.Shape.Elements() {
+		return nil, errors.New("its signs are not those of one of its results")
+	}
+	b.done[Port{Root: b.p.Buffers[s.Out[last]].Root}] = true
+	own.Out = s.Out[:last]
+	return &own, nil
 }
 
 // besideNorm checks the second norm of a kernel: its attributes, operands and results.

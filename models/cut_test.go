@@ -99,7 +99,7 @@ var gpus = []string{"sm_70", "sm_80", "sm_90", "sm_70/nodnn", "sm_80/nodnn", "sm
 // fused is a target whose steps stay as they are fused: before kernels become
 // launches, with memory of their own for what an algorithm keeps aside. It is for Programs whose
 // launches read and write other tensors than their clusters: those with gradients of batch norms
-// that read signs or add up outputs of windows.
+// that add up outputs of windows.
 type fused struct{ lower.Target }
 
 func (fused) Finish(*lower.Program) error              { return nil }

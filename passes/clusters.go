@@ -11,7 +11,7 @@ import (
 func (m *planner) clusters() error {
 	m.tensor = make([]plan.TensorID, len(m.want))
 	m.plan.Tensors = make([]plan.Tensor, 0, len(m.want))
-	c := &clusterer{planner: m}
+	c := &clusterer{planner: m, signs: map[*ir.Value]plan.TensorID{}}
 	c.order()
 	for _, v := range m.g.Vars {
 		c.declared(v)
@@ -59,6 +59,7 @@ type clusterer struct {
 	launch  []int32      // by launch
 	node    []int32      // by node ID, for nodes in neither
 	nodesOf [][]*ir.Node // by launch
+	signs   map[*ir.Value]plan.TensorID
 }
 
 // order creates the clusters: the caller's, those of fusion clusters with the last one first, then
@@ -173,7 +174,26 @@ func (c *clusterer) read(n *ir.Node, i int, v *ir.Value) {
 			}
 		}
 	}
+	if n.Why.Has(ir.MarkReadsSigns) && n.OperandDef(i).Sign {
+		p.Moves, p.Saved = &plan.Moves{}, false
+		c.port(k, c.signsPort(v))
+	}
 	c.port(k, p)
+}
+
+// signsPort is the port at which a cluster reads the signs of v as bits. The first one adds the port
+// at which the cluster of v writes them.
+func (c *clusterer) signsPort(v *ir.Value) plan.Port {
+	p := plan.Port{Bytes: c.g.Elements(v.Type) / 8, Takes: plan.AsStored}
+	id, ok := c.signs[v]
+	if p.Tensor = id; !ok {
+		p.Tensor = c.plan.Tensor(plan.Tensor{Stored: plan.AsStored, Bytes: p.Bytes, CopyTimes: 1})
+		c.signs[v] = p.Tensor
+		w := p
+		w.Write = true
+		c.port(c.cluster(v.Def), w)
+	}
+	return p
 }
 
 // again is the norm from whose operand the launch of n computes v again (ir.Caps.Again), or nil.

@@ -18,7 +18,7 @@ import (
 // values of the launch. Norms are visited by level and name, so the order of nodes does not matter.
 func formLaunches(g *ir.Graph, c *Context, uses *ir.Uses, a launchRules) {
 	for _, n := range g.Nodes {
-		n.Why.Launch = 0
+		n.Why.Launch, n.Why.Marks = 0, n.Why.Marks&^ir.MarkReadsSigns
 	}
 	f := &launchFinder{g: g, caps: c.Caps, uses: uses, launchRules: a}
 	norms, channels, global, losses := f.norms(), f.channelNorms(), f.globalNorms(), f.losses()
@@ -40,6 +40,7 @@ func formLaunches(g *ir.Graph, c *Context, uses *ir.Uses, a launchRules) {
 	f.overChannels(channels)
 	f.checked(global)
 	c.Count("launches", f.mark())
+	f.readSigns()
 }
 
 // launchRules is what the policy decides about nodes before dtypes are chosen.
@@ -49,6 +50,8 @@ type launchRules interface {
 	// splits reports whether product n runs as two steps for every choice of dtypes, with the other
 	// nodes of step in its epilogue.
 	splits(n *ir.Node, step []*ir.Node) bool
+	// requiredDType is the dtype in which n needs operand i stored; Invalid: any.
+	requiredDType(n *ir.Node, i int) ir.DType
 }
 
 // asStated are the rules of a policy that does not change dtypes.
@@ -59,6 +62,8 @@ func (c asStated) expands(n *ir.Node) bool { return c.Expander != nil && c.Expan
 func (c asStated) splits(n *ir.Node, step []*ir.Node) bool {
 	return splitsAlways(c.Caps, n, step, []ir.DType{step[len(step)-1].Out[0].Type.DType}, func(i int) ir.DType { return n.In[i].Type.DType })
 }
+
+func (asStated) requiredDType(*ir.Node, int) ir.DType { return ir.Invalid }
 
 func (a *assigner) splits(n *ir.Node, step []*ir.Node) bool {
 	results := []ir.DType{a.low, ir.F32}

@@ -91,6 +91,8 @@ func (c *cudaCall) moments() (channelStats, error) {
 		stats = stats[:fusion.Copy-1]
 	case fusion.Beside != nil:
 		stats = stats[:fusion.Beside.Out[1]-1]
+	case fusion.Signs > 0:
+		stats = stats[:fusion.Signs-1]
 	}
 	mean := c.temp("means", ir.F32, int64(k.Split), int64(k.C))
 	squares := c.temp("squares", ir.F32, int64(k.Split), int64(k.C))
@@ -142,11 +144,15 @@ func (c *cudaCall) normalized(own channelStats, added *channelStats) *lower.Clus
 	if fusion.Relu {
 		y = p.Max(y, p.F(0))
 	}
-	p.store(y, out[0])
-	c.storeSigns(p, y, out[0])
+	stored := []int{0}
 	if fusion.Copy > 0 {
-		p.store(y, out[fusion.Copy])
-		c.storeSigns(p, y, out[fusion.Copy])
+		stored = append(stored, fusion.Copy)
+	}
+	for _, i := range stored {
+		p.store(y, out[i])
+		if fusion.Signs > 0 && fusion.SignsOf == i {
+			c.storeSigns(p, y, out[i], out[fusion.Signs])
+		}
 	}
 	return p.cluster()
 }

@@ -26,13 +26,12 @@ type cudaLowerer struct {
 	first   []lower.Step      // of micro: launches that begin it
 	open    []openSum         // of the part being lowered: parts that no launch has joined yet
 	at      lower.Part
-	from    *lower.Step                       // being lowered
-	read    map[lower.BufferID]bool           // roots that a step or the caller reads
-	relu    map[lower.BufferID]*lower.Step    // by root of a result: batch norms of micro whose epilogue is a ReLU without a sum
-	spreads map[lower.BufferID]*spread        // by root of images that no step stores: the outputs of which they are sums
-	taps    map[lower.BufferID]*spread        // by root of the positions of a max pool: the same
-	pooled  map[lower.BufferID]bool           // roots of results of batch norms that a max pool computes
-	signs   map[lower.BufferID]lower.BufferID // by root of a result of a ReLU: where a bit says of each element that it is above zero; None: not stored yet
+	from    *lower.Step                    // being lowered
+	read    map[lower.BufferID]bool        // roots that a step or the caller reads
+	relu    map[lower.BufferID]*lower.Step // by root of a result: batch norms of micro whose epilogue is a ReLU without a sum
+	spreads map[lower.BufferID]*spread     // by root of images that no step stores: the outputs of which they are sums
+	taps    map[lower.BufferID]*spread     // by root of the positions of a max pool: the same
+	pooled  map[lower.BufferID]bool        // roots of results of batch norms that a max pool computes
 }
 
 func (t Target) lowerer(p *lower.Program) *cudaLowerer {
@@ -45,10 +44,9 @@ func (t Target) Finish(p *lower.Program) error {
 	c := t.lowerer(p)
 	c.tie()
 	c.read, c.relu = rootsRead(p), normsWithRelu(p)
-	c.signs = c.signsRead()
 	c.spreadable()
 	c.pooled = c.pooledNorms()
-	if len(c.signs)+len(c.spreads)+len(c.pooled) > 0 {
+	if len(c.spreads)+len(c.pooled) > 0 {
 		p.Planned = nil // what these launches read and write is decided here
 	}
 	p.Batch(lower.Prepare)

@@ -136,11 +136,31 @@ func channelNorms(n *ir.Node) ir.NormFusion {
 	channels := n.Def().Norm.Over == ir.OverChannels
 	switch {
 	case n.Def().GradOf == ir.OpInvalid:
-		return ir.NormFusion{Epilogue: true, Beside: channels}
+		return ir.NormFusion{Epilogue: true, Beside: channels, Signs: channels && wholeBytes(n)}
 	case channels:
-		return ir.NormFusion{Operand: n.NormOperand(), Beside: true}
+		return ir.NormFusion{Operand: n.NormOperand(), Beside: true, Signs: wholeBytes(n)}
 	}
 	return ir.NormFusion{}
+}
+
+// wholeBytes reports whether the elements of n's images that a thread processes at once are a byte
+// of bits: channels if they are last, otherwise positions.
+func wholeBytes(n *ir.Node) bool {
+	x := n.In[0].Type.Shape
+	if !x.Static() || x.Rank() < 2 {
+		return false
+	}
+	last, inner := x.Rank()-1, ir.Dim(1)
+	if n.Str("layout") != "NHWC" {
+		last = 1
+		for i := 2; i < x.Rank(); i++ {
+			inner *= x.Dim(i)
+		}
+	}
+	if inner == 1 {
+		return x.Dim(last)%8 == 0
+	}
+	return inner%8 == 0
 }
 
 // Lacks reports whether t lacks a feature.
