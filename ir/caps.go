@@ -45,6 +45,9 @@ type Caps struct {
 	// Keeps: a store keeps what prepare computes from variables alone, until one of these is
 	// written.
 	Keeps bool
+	// ItemBytes: a program of one item of a batch runs for each of them where the values of an item
+	// take so many bytes and more than the weights; 0: batches run whole.
+	ItemBytes int64
 	// RequiresDense: no kernel reads strided views (Operand.Strided); every operand is dense.
 	RequiresDense bool
 	// JoinsInPlace: in inference a kernel stores an operand of a concatenation directly in its result,

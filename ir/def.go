@@ -185,6 +185,10 @@ type Def struct {
 	// Window is set for rows that slide windows over images: convolutions, pools and their
 	// gradients.
 	Window *WindowRow
+	// Items reports whether item i of the results, along the first dimension, depends on item i of
+	// operand 0 and on nothing else that is a batch (Graph.OneItem). nil: rows with Window of an
+	// image, with Elem, and those that join along another axis do; no others are known to.
+	Items func(n *Node) bool
 	// Aligned lists, by operand, the dimensions (negative: from the end) that tensor cores read at
 	// full speed if they are multiples of DType.Multiple. Padding them with zeros changes no
 	// element of a result, although the result may become longer. nil or an empty result: there are

@@ -16,7 +16,7 @@ var linearRows = map[Op]Def{
 		Name: "linear", Nonfinite: added, Doc: "Applies a weight matrix to the last dimension: x[..,K]·w[K,N] + b[N]; tb: w is [N,K].",
 		In: in(x("x"), x("w"), biasIn), Out: out(Result{Name: "y", StoresF32: true}),
 		Attrs: []AttrDef{{Name: "tb", Kind: AttrBool, Doc: "w is [N,K]"}},
-		Flags: MatrixProduct, Class: Low, Why: "tensor cores", Unit: unitLinear, Aligned: alignedLinear,
+		Flags: MatrixProduct, Class: Low, Why: "tensor cores", Unit: unitLinear, Aligned: alignedLinear, Items: rowsAreItems,
 		Infer: inferLinear, Grad: gradLinear, Bound: boundMatmul, Range: productRange(func(n *Node) float64 { return sure(MakeShape(n.inner()), int64(n.inner())) }),
 		Expand: func(b *Builder, n *Node) []*Value {
 			y := b.Matmul(n.In[0], n.In[1], false, n.Flag("tb"))

@@ -84,7 +84,7 @@ var normRows = map[Op]Def{
 		Name: "batch_norm_infer", Nonfinite: only(added, "x", "scale", "bias"), Doc: "(x − mean)/√(var + eps)·scale + bias per channel, with given statistics.",
 		In:  append(normIn("scale", "bias"), stat("mean", false), stat("var", false)),
 		Out: normOut(), Attrs: []AttrDef{epsAttr, {Name: "momentum", Kind: AttrFloat, Takes: ZeroToOne, Default: float64(0), Doc: "above 0, and where scale or bias is trained: training computes batch_norm with it instead"}, layoutAttr},
-		Batch: batchRows, Class: Keep, Why: normWhy, Norm: byChannels, Infer: inferBatchNormInfer, Bound: boundNorm, Cost: flops(0, 4), Expand: expandBatchNormInfer,
+		Batch: batchRows, Class: Keep, Why: normWhy, Norm: byChannels, Infer: inferBatchNormInfer, Items: rowsAreItems, Bound: boundNorm, Cost: flops(0, 4), Expand: expandBatchNormInfer,
 	},
 }
 

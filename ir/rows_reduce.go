@@ -17,6 +17,7 @@ func reduction(d Def) Def {
 	}
 	d.Out = out(Result{Name: "y", StoresLow: true})
 	d.Flags |= Equivariant
+	d.Items = reducesItems
 	d.Attrs = append([]AttrDef{axesAttr, keepAttr}, d.Attrs...)
 	if d.Infer == nil {
 		d.Infer = inferReduce

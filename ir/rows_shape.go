@@ -9,7 +9,7 @@ import (
 var shapeRows = map[Op]Def{
 	OpReshape: moving(Def{
 		Name: "reshape", Nonfinite: only(passed, "x"), Doc: "The same elements in row-major order under another shape; -1 stands for what is left, 0 for the operand's size at that place.",
-		In: in(Operand{Name: "x", Kinds: KAny}, likeIn), Flags: View, Attrs: []AttrDef{shapeAttr}, Infer: inferReshape,
+		In: in(Operand{Name: "x", Kinds: KAny}, likeIn), Flags: View, Attrs: []AttrDef{shapeAttr}, Infer: inferReshape, Items: sameItems,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value { return []*Value{b.reshapeLike(d[0], n.In[0]), nil} },
 	}),
 	OpTranspose: moving(Def{

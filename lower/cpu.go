@@ -10,8 +10,11 @@ type cpu struct{ Shared }
 func (cpu) String() string { return "cpu" }
 
 func (cpu) Caps() ir.Caps {
-	return ir.Caps{NoGraphs: true, ChecksNorms: true, Norms: cpuNorms, PostOps: cpuPostOps, RecomputesPools: true, JoinsInPlace: true, Keeps: true, Expander: Expansions(CPU)}
+	return ir.Caps{NoGraphs: true, ChecksNorms: true, Norms: cpuNorms, PostOps: cpuPostOps, RecomputesPools: true, JoinsInPlace: true, ItemBytes: cpuItemBytes, Keeps: true, Expander: Expansions(CPU)}
 }
+
+// cpuItemBytes is about what a few items' layers take of a second-level cache.
+const cpuItemBytes = 4 << 20
 
 // cpuNorms is what the kernel of channel norm n computes besides its row.
 func cpuNorms(n *ir.Node) ir.NormFusion {

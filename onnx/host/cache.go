@@ -13,6 +13,7 @@ import (
 type program struct {
 	exec    runtime.Exec
 	code    *lower.Program
+	items   int64 // it runs for each of so many items of a batch
 	bytes   int64
 	key     overKey // of a program over other variables than it was compiled for
 	entries []*entry

@@ -274,7 +274,7 @@ func (s *Session) over(p *program, vars map[string]string) (*program, error) {
 	if q := s.cache.over[key]; q != nil {
 		return q, nil
 	}
-	q, err := s.load(p.code.WithVars(reads))
+	q, err := s.load(p.code.WithVars(reads), p.items)
 	if err != nil {
 		return nil, err
 	}

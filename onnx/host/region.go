@@ -470,6 +470,7 @@ func (g *region) compile(e *entry, p *onnx.Partial, f *form) error {
 // verified after each pass if that of the same nodes for other sizes was.
 func (s *Session) compile(g *ir.Graph, again bool) (*program, error) {
 	s.compiled++
+	g, items := s.perItem(g)
 	for {
 		work := g.Clone()
 		c := s.o.Config
@@ -483,7 +484,7 @@ func (s *Session) compile(g *ir.Graph, again bool) (*program, error) {
 		if err != nil {
 			return nil, err
 		}
-		p, err := s.load(code)
+		p, err := s.load(code, items)
 		if err == nil {
 			return p, nil
 		}
@@ -493,8 +494,8 @@ func (s *Session) compile(g *ir.Graph, again bool) (*program, error) {
 	}
 }
 
-// load loads a program, with the variables that it reads.
-func (s *Session) load(code *lower.Program) (*program, error) {
+// load loads a program, with the variables that it reads, which runs for so many items.
+func (s *Session) load(code *lower.Program, items int64) (*program, error) {
 	start := time.Now()
 	if err := s.declare(code); err != nil {
 		return nil, err
@@ -506,5 +507,5 @@ func (s *Session) load(code *lower.Program) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &program{exec: exec, code: code, bytes: held(code)}, nil
+	return &program{exec: exec, code: code, bytes: held(code), items: items}, nil
 }

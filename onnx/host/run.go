@@ -150,7 +150,7 @@ func (r *run) program(e *entry, f *frame) error {
 		}
 		feed[x.input] = runtime.Tensor{Type: v.Type, Data: v.Bytes()}
 	}
-	future, err := r.step(e.program, feed)
+	read, err := r.step(e.program, feed)
 	if err != nil {
 		return fmt.Errorf("%s: %w", e.title(), err)
 	}
@@ -159,23 +159,22 @@ func (r *run) program(e *entry, f *frame) error {
 		if o.at < 0 {
 			continue
 		}
-		t := e.program.code.Outputs[o.at].Type
 		if made[o.at] == nil {
-			if made[o.at], err = results(future, o.at, t); err != nil {
+			if made[o.at], err = read(o.at); err != nil {
 				return err
 			}
 			if err := r.grow(int64(len(made[o.at]))); err != nil {
 				return err
 			}
 		}
-		f.env[o.name] = NewTensor(t, made[o.at])
+		f.env[o.name] = NewTensor(e.program.whole(e.program.code.Outputs[o.at].Type), made[o.at])
 	}
 	return nil
 }
 
 // step runs a program. Other runs go on meanwhile, if the backend runs several at a
-// time; the program stays until it is over.
-func (r *run) step(p *program, f runtime.Feed) (future runtime.Future, err error) {
+// time; the program stays until it is over. read returns the elements of a result.
+func (r *run) step(p *program, f runtime.Feed) (read func(at int) ([]byte, error), err error) {
 	if c, ok := p.exec.(runtime.Concurrent); ok && c.Concurrent() {
 		p.users++
 		r.s.mu.Unlock()
@@ -185,7 +184,13 @@ func (r *run) step(p *program, f runtime.Feed) (future runtime.Future, err error
 			err = cmp.Or(err, r.s.cache.trim(r.s.o.Programs, r.s.o.ProgramBytes))
 		}()
 	}
-	return p.exec.Step(r.ctx, []runtime.Feed{f})
+	step := func(f runtime.Feed) (runtime.Future, error) { return p.exec.Step(r.ctx, []runtime.Feed{f}) }
+	if p.items > 1 {
+		all, err := p.runItems(f, step)
+		return func(at int) ([]byte, error) { return all[at], nil }, err
+	}
+	future, err := step(f)
+	return func(at int) ([]byte, error) { return results(future, at, p.code.Outputs[at].Type) }, err
 }
 
 // results are the elements of a result: the future's own memory where it keeps it.
