@@ -10,9 +10,13 @@ import (
 var codeOps = map[ir.Prim]string{
 	ir.PAdd: "Add", ir.PSub: "Sub", ir.PMul: "Mul", ir.PDiv: "Div", ir.PSqrt: "Sqrt", ir.PMin: "Min", ir.PMax: "Max", ir.PNeg: "Neg",
 	ir.PAbs: "Abs", ir.PFloor: "Floor", ir.PCeil: "Ceil", ir.PRint: "Round", ir.PSelect: "Where", ir.PLt: "Less", ir.PLe: "LessOrEqual",
-	ir.PEq: "Equal", ir.PAnd: "And", ir.POr: "Or", ir.PXor: "Xor", ir.PNot: "Not", ir.PIsNaN: "IsNaN", ir.PExp: "Exp", ir.PLog: "Log",
+	ir.PEq: "Equal", ir.PAnd: "And", ir.POr: "Or", ir.PXor: "Xor", ir.PNot: "Not", ir.PIsNaN: "IsNaN", ir.PIsInf: "IsInf", ir.PExp: "Exp", ir.PLog: "Log",
 	ir.PSin: "Sin", ir.PCos: "Cos", ir.PTan: "Tan", ir.PAtan: "Atan", ir.PErf: "Erf", ir.PTanh: "Tanh", ir.PPow: "Pow",
 }
+
+// codeForms are the primitives that several operators compute: each returns the operands of the
+// last one, a Where.
+var codeForms = map[ir.Prim]func(x *exporter, d ir.DType, in string) []string{ir.PExpm1: (*exporter).expm1, ir.PLog1p: (*exporter).log1p}
 
 // codeForm exports an elementwise op for which the tables have no operator: one operator for each
 // primitive of the row's code.
@@ -20,7 +24,7 @@ func codeForm(op ir.Op) export {
 	return export{op: op, to: "Where", since: 13, write: exportCode, when: func(_ *exporter, n *ir.Node) bool {
 		code, _ := codeOf(n)
 		return !slices.ContainsFunc(code, func(i ir.Instr) bool {
-			return codeOps[i.Op] == "" && i.Op != ir.PIn && i.Op != ir.PConst || i.Type != ir.F32 && (i.Type != ir.Bool || i.Op == ir.PConst)
+			return codeOps[i.Op] == "" && codeForms[i.Op] == nil && i.Op != ir.PIn && i.Op != ir.PConst || i.Type != ir.F32 && (i.Type != ir.Bool || i.Op == ir.PConst)
 		})
 	}}
 }
@@ -53,7 +57,11 @@ func exportCode(x *exporter, n *ir.Node) {
 			for _, a := range []ir.Reg{i.A, i.B, i.C}[:ir.Prims[i.Op].Args] {
 				in = append(in, names[a])
 			}
-			names[r] = x.op("", codeOps[i.Op], in)
+			if form := codeForms[i.Op]; form != nil {
+				names[r] = x.op("", "Where", form(x, i.Type, in[0]))
+			} else {
+				names[r] = x.op("", codeOps[i.Op], in)
+			}
 		}
 	}
 	for k, v := range n.Out {

@@ -135,27 +135,36 @@ func exportGelu(x *exporter, n *ir.Node) string {
 	return x.last(n, out, "Mul", half, x.op("", "Add", []string{inner, x.lit(d, 1)}))
 }
 
-// exportExpm1 is 2t/(1−t) with t = tanh(x/2) near zero, where eˣ−1 has lost its digits.
 func exportExpm1(x *exporter, n *ir.Node) string {
 	in, d, out := x.wide(n)
+	return x.last(n, out, "Where", x.expm1(d, in)...)
+}
+
+// expm1 returns the operands of the Where that computes eˣ−1: near zero, where eˣ−1 has lost its
+// digits, 2t/(1−t) with t = tanh(x/2).
+func (x *exporter) expm1(d ir.DType, in string) []string {
 	t := x.op("", "Tanh", []string{x.op("", "Mul", []string{in, x.lit(d, 0.5)})})
 	near := x.op("", "Div", []string{x.op("", "Mul", []string{t, x.lit(d, 2)}), x.op("", "Sub", []string{x.lit(d, 1), t})})
 	far := x.op("", "Sub", []string{x.op("", "Exp", []string{in}), x.lit(d, 1)})
 	small := x.op("", "Less", []string{x.op("", "Abs", []string{in}), x.lit(d, 0.5)})
-	return x.last(n, out, "Where", small, near, far)
+	return []string{small, near, far}
 }
 
-// exportLog1p is log(u)·x/(u−1) with u = 1+x where that is not 1 (Goldberg 1991,
-// theorem 4), x itself where it is, and log(u) far away.
 func exportLog1p(x *exporter, n *ir.Node) string {
 	in, d, out := x.wide(n)
-	one1 := x.lit(d, 1)
-	u := x.op("", "Add", []string{in, one1})
+	return x.last(n, out, "Where", x.log1p(d, in)...)
+}
+
+// log1p returns the operands of the Where that computes log(1+x): log(u)·x/(u−1) with u = 1+x where
+// that is not 1 (Goldberg 1991, theorem 4), x itself where it is, and log(u) far away.
+func (x *exporter) log1p(d ir.DType, in string) []string {
+	one := x.lit(d, 1)
+	u := x.op("", "Add", []string{in, one})
 	log := x.op("", "Log", []string{u})
-	off := x.op("", "Sub", []string{u, one1})
+	off := x.op("", "Sub", []string{u, one})
 	exact := x.op("", "Mul", []string{log, x.op("", "Div", []string{in, off})})
-	tiny := x.op("", "Equal", []string{u, one1})
-	small := x.op("", "Less", []string{x.op("", "Abs", []string{in}), one1})
+	tiny := x.op("", "Equal", []string{u, one})
+	small := x.op("", "Less", []string{x.op("", "Abs", []string{in}), one})
 	near := x.op("", "Where", []string{tiny, in, exact})
-	return x.last(n, out, "Where", small, near, log)
+	return []string{small, near, log}
 }

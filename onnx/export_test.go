@@ -162,6 +162,25 @@ func TestExportOps(t *testing.T) {
 	t.Logf("%d ops are written", len(written))
 }
 
+// An elementwise op without an operator is written as those of its code, expm1 and log1p included,
+// which several operators compute.
+func TestExportedCode(t *testing.T) {
+	for _, op := range []ir.Op{ir.OpExpm1, ir.OpLog1p, ir.OpElu, ir.OpSelu, ir.OpMish, ir.OpSoftplus, ir.OpIsInf} {
+		restore := onnx.ByCode(op)
+		for _, x := range []string{"-0.9, -0.5, -0.25, -1e-6, 0, 1e-6, 0.25, 0.5, 9", "1e-30, 2e-8, 0.999, 1, 1.001, 30"} {
+			text := fmt.Sprintf("graph @code {\n  param %%x : f32[%d] = data(%s)\nforward:\n  %%y = %s %%x\n  return %%y\n}\n", 1+strings.Count(x, ","), x, op.Def().Name)
+			g, err := ir.Parse(op.Def().Name, []byte(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := opAgain(g, 13); err != nil {
+				t.Errorf("%s of %s: %v", op.Def().Name, x, err)
+			}
+		}
+		restore()
+	}
+}
+
 // opAgain exports and imports one node, without the results that are not for inference.
 func opAgain(g *ir.Graph, opset int64) error {
 	g = g.Clone()
