@@ -32,7 +32,7 @@ func binary(d Def, f func(c *Code, a, b Reg) Reg) Def {
 
 // comparison completes the row of a predicate on two operands.
 func comparison(d Def, f func(c *Code, a, b Reg) Reg) Def {
-	d.Infer, d.Class, d.Why, d.Unit, d.NoGrad = inferPredicate, Clear, "a question", UnitSame, "not a float"
+	d.Infer, d.Class, d.Why, d.Unit, d.NoGrad = inferPredicate, Clear, "its result is a bool", UnitSame, "not a float"
 	return binary(d, f)
 }
 

@@ -106,9 +106,9 @@ var unaryRows = map[Op]Def{
 		}}, elemClip),
 	OpNot: pointwise(Def{Name: "not", Doc: "Logical not of bools, bitwise of integers.", In: in(Operand{Name: "x", Kinds: KMask}), Class: Clear, Why: "logic", Unit: UnitAny, NoGrad: "not a float"},
 		func(c *Code, _ *Node, x Reg) Reg { return c.Not(x) }),
-	OpIsNaN: pointwise(Def{Name: "isnan", Doc: "Whether x is NaN.", Class: Clear, Why: "a question", Unit: UnitAny, Infer: inferPredicate, Out: out(Result{Name: "yes"}), NoGrad: "not a float"},
+	OpIsNaN: pointwise(Def{Name: "isnan", Doc: "Whether x is NaN.", Class: Clear, Why: "its result is a bool", Unit: UnitAny, Infer: inferPredicate, Out: out(Result{Name: "yes"}), NoGrad: "not a float"},
 		func(c *Code, _ *Node, x Reg) Reg { return c.IsNaN(x) }),
-	OpIsInf: pointwise(Def{Name: "isinf", Doc: "Whether x is infinite.", Class: Clear, Why: "a question", Unit: UnitAny, Infer: inferPredicate, Out: out(Result{Name: "yes"}), NoGrad: "not a float"},
+	OpIsInf: pointwise(Def{Name: "isinf", Doc: "Whether x is infinite.", Class: Clear, Why: "its result is a bool", Unit: UnitAny, Infer: inferPredicate, Out: out(Result{Name: "yes"}), NoGrad: "not a float"},
 		func(c *Code, _ *Node, x Reg) Reg { return c.IsInf(x) }),
 }
 

@@ -15,10 +15,10 @@ import (
 // docs/onnx-ops.md says what the table of rows says.
 func TestOpsPage(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("# ONNX operators\n\nWritten by a test from the importer's table (`go test ./onnx -run TestOpsPage -update`); the test fails when this page is stale.\n")
+	b.WriteString("# ONNX operators\n\nWhich ONNX operators ampc reads and writes. A test writes this page from the importer's table\n(`go test ./onnx -run TestOpsPage -update`) and fails when it is stale.\n\n")
 	rows := onnx.Rows()
-	fmt.Fprintf(&b, "%d operators are compiled. *Opsets* are those that are read; *not* says which uses are refused, by name and position;\n", len(rows))
-	b.WriteString("*written for* lists the ops of ours that `ampc export` writes with the operator, from the opset in brackets on. An operator that is not here,\nand is no function of the model's own, is carried or refused (see [onnx.md](onnx.md)).\n\n")
+	fmt.Fprintf(&b, "%d operators are compiled. *Opsets* are those that are read. *Not* says which uses are refused, by\nname and position. ", len(rows))
+	b.WriteString("*Written for* lists the ops of ampc that `ampc export` writes with the\noperator, from the opset in brackets on. An operator that is not here, and is not a function of the\nmodel, is carried or refused (see [onnx.md](onnx.md)).\n\n")
 	b.WriteString("| operator | opsets | becomes | not | written for |\n| --- | --- | --- | --- | --- |\n")
 	onHost := map[string]string{}
 	for _, d := range host.Docs() {
@@ -54,16 +54,19 @@ func TestOpsPage(t *testing.T) {
 ## For all operators
 
 - Elements of 4 bits, floats of 8 bits or fewer, strings and complex numbers are not computed with.
-- Elements of double (f64) are computed in f32, where the CPU has no kernel for f64: products, windows, norms, losses, recurrences, attention, resizing.
-- A shape, an axis or a bound must be known before the model runs. It may be an initializer, a constant, the shape of a value,
-  whatever is computed from these, or an input whose elements are given while importing.
-- Maps and sparse tensors are not read. What is run on the host is refused where a whole model is compiled at once, as for a dump.
+- Elements of double (f64) are computed in f32 where the CPU has no kernel for f64: products,
+  windows, norms, losses, recurrences, attention, resizing.
+- A shape, an axis or a bound must be known before the model runs. It may be an initializer, a
+  constant, the shape of a value, whatever is computed from these, or an input whose elements are
+  given while importing.
+- Maps and sparse tensors are not read. What runs on the host is refused where a whole model is
+  compiled at once, as for a dump.
 - All sizes are bound while importing.
 
 ## Test cases of the ONNX project that do not pass
 
 `)
-	fmt.Fprintf(&b, "Of the 1615 of release 1.19, %d pass (`AMPC_ONNX_NODE=FOLDER go test ./onnx -run TestAllNodeCases`). Of the others, what has no static form\nis run by the host executor (see [onnx.md](onnx.md)).\n\n", 1615-len(unsupportedCases(t)))
+	fmt.Fprintf(&b, "Of the 1615 of release 1.19, %d pass (`AMPC_ONNX_NODE=FOLDER go test ./onnx -run\nTestAllNodeCases`). Of the others, the host executor runs what has no static form (see\n[onnx.md](onnx.md)).\n\n| reason | cases |\n| --- | --- |\n", 1615-len(unsupportedCases(t)))
 	by := map[string][]string{}
 	for name, reason := range unsupportedCases(t) {
 		by[reason] = append(by[reason], "`"+name+"`")
@@ -74,7 +77,7 @@ func TestOpsPage(t *testing.T) {
 		if len(names) > 3 {
 			names = append(slices.Clone(names[:3]), fmt.Sprintf("and %d more", len(names)-3))
 		}
-		fmt.Fprintf(&b, "- %s: %s.\n", reason, strings.Join(names, ", "))
+		fmt.Fprintf(&b, "| %s | %s |\n", strings.ReplaceAll(reason, "|", `\|`), strings.Join(names, ", "))
 	}
 	golden.File(t, "../docs/onnx-ops.md", b.String())
 }

@@ -184,7 +184,7 @@ func torchPage(methods []method) string {
 		return strings.Compare(strings.ToLower(a.torch), strings.ToLower(b.torch))
 	})
 	var b strings.Builder
-	b.WriteString("\n## By PyTorch's names\n\nWhat to write for a name of PyTorch, and what differs; – where nothing is offered.\nTestOps writes this table from the comments of the methods and a list in internal/arch.\n`go doc ampc Model.Relu` shows shapes, dtypes and errors of an op.\nA layer takes its name first and owns its weights: `m.Linear(\"fc1\", x, 256)`; `LinearWith` takes weights as operands.\n\n| PyTorch | ampc | what differs |\n| --- | --- | --- |\n")
+	b.WriteString("\n## By PyTorch's names\n\nWhat to write for a name of PyTorch, and what differs; – where nothing is offered. A name that is\nmissing as `nn.X` or `Tensor.x` may be there as `F.x` or `torch.x`. A layer takes its name first and\nowns its weights: `m.Linear(\"fc1\", x, 256)`; `LinearWith` takes weights as operands. TestOps writes\nthis table from the comments of the methods and a list in `internal/arch/torch_names_test.go`.\n\n| PyTorch | ampc | what differs |\n| --- | --- | --- |\n")
 	for _, e := range entries {
 		ours := "–"
 		if e.ours != "" {

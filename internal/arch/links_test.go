@@ -75,16 +75,10 @@ func TestDocLinks(t *testing.T) {
 	}
 }
 
-// longLines are the pages that are not wrapped yet.
-var longLines = map[string]bool{}
-
 // The prose of the documentation is wrapped at 100 columns. Tables and code are
 // as wide as they must be.
 func TestDocWidth(t *testing.T) {
 	for _, page := range docPages() {
-		if longLines[page] || page == "docs/ops.md" || page == "docs/onnx-ops.md" { // generated
-			continue
-		}
 		proseLines(t, page, func(n int, line string) {
 			if w := utf8.RuneCountInString(line); w > 100 && !strings.HasPrefix(line, "|") && strings.Contains(strings.TrimSpace(line), " ") {
 				t.Errorf("%s:%d has %d columns, the limit is 100", page, n, w)

@@ -111,7 +111,7 @@ func refusedBy(target lower.Target, text string) (ir.DType, error) {
 // gpuPage is the part of docs/ops.md on what a GPU lacks.
 func gpuPage(refused map[ir.DType][]string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n## What a GPU refuses\n\nEvery case of testdata/ops, also with each dtype in the place of another where the row and the CPU take that, lowers for\n%s and is verified, but for the rows below. `ampc` says so before anything runs, with the line of the node.\n\n| dtype | rows | why |\n| --- | --- | --- |\n", targetList())
+	fmt.Fprintf(&b, "\n## What a GPU refuses\n\nA GPU refuses the ops below in these dtypes, with the line of the node, before anything runs. All\nother cases of testdata/ops, also with every dtype that the op and the CPU take, lower for\n%s and are verified.\n\n| dtype | rows | why |\n| --- | --- | --- |\n", targetList())
 	for _, d := range slices.Sorted(maps.Keys(refused)) {
 		fmt.Fprintf(&b, "| %s | `%s` | %s |\n", d, strings.Join(refused[d], "` `"), gpuMissing[d])
 	}

@@ -175,19 +175,28 @@ func opsPage(rows []*opRow) string {
 
 const opsIntro = `# Ops
 
-Written by the test TestOps from the tables themselves (` + "`go test ./internal/arch -run TestOps -update`" + `); the test fails when this page is stale.
-%d ops. In the text form an operand in brackets may be absent (` + "`_`" + `), one with ` + "`=`" + ` is written among the attributes, and ... stands for any number.
+The %d ops of ampc. To find the op for a PyTorch function, see [By PyTorch's
+names](#by-pytorchs-names). ` + "`go doc ampc Model.Relu`" + ` shows shapes, dtypes and errors of an op;
+` + "`ampc ops NAME`" + ` its class with the reason. The test TestOps writes this page from the op table
+(` + "`go test ./internal/arch -run TestOps -update`" + `) and fails when it is stale.
 
-- **class**: how a precision policy treats the row ([amp.md](amp.md)), and why. Operands and results treated differently say so: *fixed* keeps its
-  dtype, *reads low* widens 16 bits on load, *stores low* and *stores f32* leave the result's dtype to the policy.
-- **error**: *exact* rows give the same bits on every backend. Others say how far a result may be off before it is rounded to its dtype, against
-  the evaluator: ulp of f32, and K·2⁻²³ times the sum of the magnitudes of K terms.
-- **gradient**: a rule; or the row's expansion into simpler rows is differentiated; or why there is none. First and second derivatives are checked
-  against differences for every case of testdata/ops.
-- **where**: the tables that know the op besides the row, and how many cases of testdata/ops it has.
+In the text form an operand in brackets may be absent (` + "`_`" + `), one with ` + "`=`" + ` is written among the
+attributes, and ... stands for any number of operands.
 
-A conversion from a float to an integer truncates, saturates at the limits and takes NaN to 0; from an integer to a narrower one it wraps. i32 and i64
-arithmetic wraps, and an integer divided by zero is zero.
+- **class**: how a precision policy treats the op ([amp.md](amp.md#what-a-policy-decides)), and why.
+  Operands and results that differ from it say so: *fixed* keeps its dtype, *reads low* widens 16
+  bits on load, *stores low* and *stores f32* leave the dtype of the result to the policy.
+- **error**: *exact* ops give the same bits on every backend. Others state how far a result may be
+  off, compared with the evaluator, before it is rounded to its dtype: ulp of f32, and K·2⁻²³ times
+  the sum of the magnitudes of K terms.
+- **gradient**: a rule; or the expansion of the op into simpler ops is differentiated; or the reason
+  why there is none. First and second derivatives are compared with differences for every case of
+  testdata/ops.
+- **where**: the tables that have an entry for the op, and how many cases of testdata/ops it has.
+
+A conversion from a float to an integer truncates, saturates at the limits and takes NaN to 0; one
+from an integer to a narrower one wraps. i32 and i64 arithmetic wraps, and an integer divided by
+zero is zero.
 `
 
 func cell(s string) string { return strings.ReplaceAll(s, "|", "\\|") }
