@@ -2,6 +2,10 @@ package ampc_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,10 +24,10 @@ func TestStepExplainsItself(t *testing.T) {
 	step := train(t, m, m.CrossEntropy(out, y), adam())
 
 	why, err := step.Why(h)
-	if err != nil || len(why) == 0 || why[0].Value != "%fc1" || why[0].Op != "linear" || why[0].Class != "low" || why[0].Pos != "explain_test.go:18" {
+	if err != nil || len(why) == 0 || why[0].Value != "%fc1" || why[0].Op != "linear" || why[0].Class != "low" || why[0].Pos != "explain_test.go:22" {
 		t.Errorf("why %+v (%v)", why, err)
 	}
-	if text := why.String(); !strings.Contains(text, "%fc1 : f") || !strings.Contains(text, "(explain_test.go:18)") {
+	if text := why.String(); !strings.Contains(text, "%fc1 : f") || !strings.Contains(text, "(explain_test.go:22)") {
 		t.Errorf("reasons print as %q", text)
 	}
 	if _, err := step.Why(ampc.Tensor{}); err == nil || !strings.HasPrefix(err.Error(), "explain_test.go:") {
@@ -34,7 +38,7 @@ func TestStepExplainsItself(t *testing.T) {
 	if err := step.WriteIR(&b); err != nil {
 		t.Fatal(err)
 	}
-	if text := b.String(); !strings.Contains(text, "explain_test.go:18") || !strings.Contains(text, "explain_test.go:19") {
+	if text := b.String(); !strings.Contains(text, "explain_test.go:22") || !strings.Contains(text, "explain_test.go:23") {
 		t.Errorf("the step has no positions:\n%s", text)
 	}
 	if g, err := ir.Parse("back", b.Bytes()); err != nil || ir.Equal(g, step.Graph()) != nil {
@@ -169,5 +173,163 @@ func TestModelWithCustomOpsReadsBack(t *testing.T) {
 		if text[0] != text[1] {
 			t.Errorf("%s: compiled with the definitions\n%s\nfrom text\n%s", policy, text[0], text[1])
 		}
+	}
+}
+
+// A step tells what the compiler rewrote, and still calls the config's After.
+func TestStepNotes(t *testing.T) {
+	m := ampc.New("notes")
+	x, y := m.Input("x", ampc.F32, 8, 4), m.Input("y", ampc.F32, 8, 1)
+	h := m.Linear("fc", x, 1)
+	loss := m.Named("loss").BCE(m.Sigmoid(h), y)
+	c := adam()
+	var seen []string
+	c.Compile.After = func(e ampc.PassEvent) { seen = append(seen, e.Notes...) }
+	s := train(t, m, loss, c)
+	want := "%bce: sigmoid and bce become bce_with_logits"
+	if got := s.Notes(); !slices.Contains(got, want) || !slices.Equal(got, seen) {
+		t.Errorf("notes %q, After saw %q, want %q among both", got, seen, want)
+	}
+	if s.Notes()[0] = ""; s.Notes()[0] == "" {
+		t.Error("notes are not copied")
+	}
+}
+
+// A padded step learns what the plain one learns, keeps the shapes of its
+// variables, and its evaluation has its loss, to the bit.
+func TestPaddedStep(t *testing.T) {
+	build := func(pad bool) (*ampc.Model, ampc.Tensor, *ampc.Step, *ampc.Step) {
+		m, loss := small(8)
+		c := adam()
+		c.Compile.Pad = pad
+		s := train(t, m, loss, c)
+		e, err := s.Eval(loss)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m, loss, s, e
+	}
+	padded, loss, s, e := build(true)
+	plain, _, p, _ := build(false)
+	if len(s.Program().Misaligned()) >= len(p.Program().Misaligned()) {
+		t.Errorf("%v is left of %v", s.Program().Misaligned(), p.Program().Misaligned())
+	}
+	for i := range 5 {
+		f := points(uint64(i), 8)
+		before := run(t, e, f)
+		h, err := before.Value(loss)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := run(t, s, f); metrics(t, r).Loss != h.At(0) || metrics(t, r).Skipped {
+			t.Errorf("step %d: loss %g, evaluated %g, skipped %t", i, metrics(t, r).Loss, h.At(0), metrics(t, r).Skipped)
+		}
+		run(t, p, f)
+	}
+	followsF32(t, padded, plain, 5, "fc1.w", "fc2.w", "fc2.b")
+}
+
+// A guard with ranges from calibration steps keeps what came near the largest
+// f16 in f32, and the step then runs where it would have overflowed.
+func TestCalibratedGuard(t *testing.T) {
+	build := func() (*ampc.Model, ampc.Tensor) {
+		m := ampc.New("tall")
+		x := m.Input("x", ampc.F32, 8, 16)
+		h := m.Linear("h", x, 16, ampc.LinearOptions{Init: ampc.Uniform(0.5, 1)})
+		s := m.Named("s").ReduceMean(h, ampc.ReduceOptions{Axes: []int{1}, Keep: true})
+		return m, m.Named("loss").ReduceMean(m.Named("log").Log(s), ampc.Axes(0, 1))
+	}
+	x := make([]float32, 8*16)
+	for i := range x {
+		x[i] = 6000 + float32(i)
+	}
+	feed := ampc.Feed{"x": x}
+	for _, guard := range []float64{0, 4} {
+		m, loss := build()
+		c := ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3), Policy: ampc.MixedF16()}
+		seen, err := m.Calibrate(t.Context(), c, []ampc.Feed{feed}, ampc.Loss{Value: loss})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := seen.Recorded["h"]; r.Hi < 65504 {
+			t.Fatalf("h reaches %g: the test says nothing", r.Hi)
+		}
+		c.Compile.Ranges, c.Policy.Guard = seen, guard
+		step, err := m.Train(c, ampc.Loss{Value: loss})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := run(t, step, feed)
+		h := step.Graph().Value("h")
+		if low := h.Type.DType == ir.F16; low != (guard == 0) || math.IsInf(metrics(t, r).Loss, 0) != (guard == 0) {
+			t.Errorf("guard %g: h is stored as %s, the loss is %g", guard, h.Type.DType, metrics(t, r).Loss)
+		}
+		m.Close()
+	}
+	m, loss := build()
+	if _, err := m.Calibrate(t.Context(), ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1)}, []ampc.Feed{{}}, ampc.Loss{Value: loss}); err == nil || !strings.Contains(err.Error(), `input "x" is missing`) {
+		t.Errorf("a feed without an input: %v", err)
+	}
+}
+
+// The end of the context ends a calibration.
+func TestCalibrateIsInterrupted(t *testing.T) {
+	m := ampc.New("net")
+	x := m.Input("x", ampc.F32, 2, 2)
+	loss := m.ReduceMean(m.Linear("fc", x, 2), ampc.Axes(0, 1))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := m.Calibrate(ctx, ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1)}, []ampc.Feed{{"x": []float32{1, 2, 3, 4}}}, ampc.Loss{Value: loss})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want %v", err, context.Canceled)
+	}
+}
+
+// Watch reports the 16-bit values of a step as they are stored, and nothing after its end.
+func TestWatch(t *testing.T) {
+	m := ampc.New("watched")
+	x := m.Input("x", ampc.F32, 2, 4)
+	h := m.Linear("a", x, 4)
+	loss := m.ReduceMean(m.Square(m.Linear("b", h, 1)))
+	step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: ampc.MixedF16()}, ampc.Loss{Value: loss})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	seen := map[string]ampc.StoredRange{}
+	if !step.Watch(func(r ampc.StoredRange) { seen[r.Value] = r }) {
+		t.Fatal("the CPU cannot watch")
+	}
+	run := func(scale float32) {
+		t.Helper()
+		in := make([]float32, 8)
+		for i := range in {
+			in[i] = scale * float32(i-3)
+		}
+		r, err := step.Run(context.Background(), ampc.Feed{"x": in})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Wait(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(0.5)
+	if r := seen["x.f16"]; r.AbsMax != 2 || !r.Finite || r.DType != ampc.F16 || r.High != 2/65504. || r.Low != 1<<25 {
+		t.Errorf("x.f16 in %v", seen)
+	}
+	for name, r := range seen {
+		if r.DType != ampc.F16 || math.IsInf(r.AbsMax, 0) {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	run(1e6)
+	if r := seen["x.f16"]; r.Finite {
+		t.Errorf("x.f16 of 4e6 is finite: %+v", r)
+	}
+	clear(seen)
+	step.Watch(nil)
+	if run(1); len(seen) != 0 {
+		t.Errorf("after its end: %v", seen)
 	}
 }

@@ -1,6 +1,9 @@
 package ampc_test
 
-import "ampc/internal/trial"
+import (
+	_ "ampc/internal/largeheap"
+	"ampc/internal/trial"
+)
 
 var (
 	small     = trial.Small

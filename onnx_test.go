@@ -4,14 +4,18 @@ import (
 	"context"
 	"encoding/csv"
 	"errors"
+	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"ampc"
+	"ampc/internal/onnxmodel"
 	"ampc/onnx"
 )
 
@@ -184,4 +188,198 @@ func TestFineTuneONNX(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A session runs a model on inputs of any size, and says how.
+func TestONNXSession(t *testing.T) {
+	s, err := ampc.OpenONNX("onnx/testdata/positive.onnx", ampc.ONNXRun{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, c := range []struct{ x, want []float32 }{{[]float32{1, -2, 3}, []float32{2, 6}}, {[]float32{-1}, nil}, {[]float32{4, 5, 6, 7}, []float32{8, 10, 12, 14}}} {
+		r, err := s.Run(context.Background(), ampc.Feed{"x": c.x})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Tensors["y"].Floats(); !slices.Equal(got, c.want) {
+			t.Errorf("%v gives %v, want %v", c.x, got, c.want)
+		}
+	}
+	var steps []string
+	for _, x := range s.Steps() {
+		steps = append(steps, x.String())
+	}
+	if got := strings.Join(steps, "\n"); !strings.Contains(got, "host: node 1 (NonZero): the size of its result depends on data") {
+		t.Error(got)
+	}
+	for want, f := range map[string]ampc.Feed{
+		`feed "z": the model has no such input`: {"z": []float32{1}},
+		`feed "x" is a string`:                  {"x": "1"},
+		`input "x" is missing: feed it`:         {},
+	} {
+		if _, err := s.Run(context.Background(), f); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+// The sizes of a model with named dimensions vary over one session.
+func TestONNXSessionSizes(t *testing.T) {
+	s, err := ampc.OpenONNX("onnx/testdata/mlp.onnx", ampc.ONNXRun{Programs: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, n := range []int{1, 3, 5, 1} {
+		r, err := s.Run(context.Background(), ampc.Feed{"x": make([]float32, 4*n)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Tensors["p"].Type; got != ampc.TypeOf(ampc.F32, n, 3) {
+			t.Errorf("%d rows give %s", n, got)
+		}
+	}
+	if n, _ := s.Programs(); n != 2 {
+		t.Errorf("%d programs are kept, the bound is 2", n)
+	}
+}
+
+// Files of every version of the format from 3 to 12 run, compiled and in a session, and
+// convert to f16 in their own version, to bf16 in the least that has its opset.
+func TestONNXFormatVersions(t *testing.T) {
+	file, err := os.ReadFile("onnx/testdata/mlp.onnx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if file[0] != 1<<3 { // the field ir_version
+		t.Fatal("the file does not begin with its version")
+	}
+	x := make([]float32, 8)
+	for i := range x {
+		x[i] = float32(i) / 8
+	}
+	run := func(path string) []float32 {
+		t.Helper()
+		s, err := ampc.OpenONNX(path, ampc.ONNXRun{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		r, err := s.Run(context.Background(), ampc.Feed{"x": x})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Tensors["p"].Floats()
+	}
+	version := func(path string) int64 {
+		t.Helper()
+		m, err := onnx.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		return m.IR
+	}
+	dir := t.TempDir()
+	want := run("onnx/testdata/mlp.onnx")
+	for v := int64(3); v <= 12; v++ {
+		path, half := filepath.Join(dir, fmt.Sprintf("v%d.onnx", v)), filepath.Join(dir, "half.onnx")
+		file[1] = byte(v)
+		if err := os.WriteFile(path, file, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if got := run(path); version(path) != v || !slices.Equal(got, want) {
+			t.Errorf("version %d (read as %d): %v, want %v", v, version(path), got, want)
+		}
+		m, err := ampc.LoadONNX(path, ampc.ONNXOptions{Sizes: ampc.Sizes{"N": 2}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		step, err := m.Infer(ampc.InferConfig{}, m.Outputs()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := step.Run(context.Background(), ampc.Feed{"x": x})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := r.Value(m.Outputs()[0])
+		if err != nil || !slices.Equal(h.Floats(), want) {
+			t.Errorf("version %d, compiled: %v (%v), want %v", v, h.Floats(), err, want)
+		}
+		m.Close()
+		for policy, least := range map[string]int64{"f16": v, "bf16": max(v, 10)} {
+			p := ampc.MixedF16()
+			if policy == "bf16" {
+				p = ampc.MixedBF16()
+			}
+			if _, err := ampc.ConvertONNX(context.Background(), path, half, ampc.ConvertOptions{Policy: p, ONNXOptions: ampc.ONNXOptions{Sizes: ampc.Sizes{"N": 2}}}); err != nil {
+				t.Fatal(err)
+			}
+			if got := version(half); got != least {
+				t.Errorf("version %d to %s: written in version %d, want %d", v, policy, got, least)
+			}
+		}
+	}
+}
+
+// BenchmarkResNet50 runs ResNet-50 on one picture by LoadONNX and Infer, and in a session. The
+// batch norms are part of the convolutions in both but for "norms", which disables that in Infer.
+func BenchmarkResNet50(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "resnet50.onnx")
+	if err := onnxmodel.ResNet50().WriteFile(path); err != nil {
+		b.Fatal(err)
+	}
+	ctx, feed := context.Background(), ampc.Feed{"x": make([]float32, 3*224*224)}
+	for i := range feed["x"].([]float32) {
+		feed["x"].([]float32)[i] = float32(i%17)/8 - 1
+	}
+	run := func(name string, once func() error) {
+		b.Run(name, func(b *testing.B) {
+			for range b.N {
+				if err := once(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	for name, compile := range map[string]ampc.CompileOptions{"infer": {}, "norms": {Disable: []string{"foldnorms"}}} {
+		m, err := ampc.LoadONNX(path, ampc.ONNXOptions{Sizes: ampc.Sizes{"batch": 1, "height": 224, "width": 224}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer m.Close()
+		step, err := m.Infer(ampc.InferConfig{Compile: compile}, m.Outputs()...)
+		if err != nil {
+			b.Fatal(err)
+		}
+		once := func() error {
+			r, err := step.Run(ctx, feed)
+			if err == nil {
+				_, err = r.Wait(ctx)
+			}
+			return err
+		}
+		if err := once(); err != nil {
+			b.Fatal(err)
+		}
+		run(name, once)
+	}
+	s, err := ampc.OpenONNX(path, ampc.ONNXRun{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	once := func() error {
+		x, err := ampc.NewHostTensor(ampc.TypeOf(ampc.F32, 1, 3, 224, 224), feed["x"])
+		if err == nil {
+			_, err = s.Run(ctx, ampc.Feed{"x": x})
+		}
+		return err
+	}
+	if err := once(); err != nil {
+		b.Fatal(err)
+	}
+	run("session", once)
 }

@@ -32,8 +32,8 @@ func weighted(f func(m *ampc.Model, name string, a ampc.Tensor) ampc.Tensor) lay
 	return func(m *ampc.Model, name string, a, _, _ ampc.Tensor) ampc.Tensor { return f(m, name, a) }
 }
 
-// binary is a layer of two operands.
-func binary(f func(m *ampc.Model, a, b ampc.Tensor) ampc.Tensor) layer {
+// ofTwo is a layer of two operands.
+func ofTwo(f func(m *ampc.Model, a, b ampc.Tensor) ampc.Tensor) layer {
 	return func(m *ampc.Model, _ string, a, b, _ ampc.Tensor) ampc.Tensor { return f(m, a, b) }
 }
 
@@ -62,14 +62,14 @@ func rowMean(m *ampc.Model, a ampc.Tensor) ampc.Tensor {
 var layers = slices.Concat(layersOfElements, layersOfProducts, layersOfMoves, layersOfSums, layersOfImages)
 
 var layersOfElements = []layer{
-	binary(add), binary(add), binary(mul), binary(mul),
-	binary(func(m *ampc.Model, a, b ampc.Tensor) ampc.Tensor { return m.Sub(a, b) }),
-	binary(func(m *ampc.Model, a, b ampc.Tensor) ampc.Tensor { return m.Div(a, positive(m, b)) }),
-	binary(func(m *ampc.Model, a, b ampc.Tensor) ampc.Tensor { return m.Max(a, b) }),
-	binary(func(m *ampc.Model, a, b ampc.Tensor) ampc.Tensor { return m.Min(a, m.Tanh(b)) }),
-	binary(func(m *ampc.Model, a, b ampc.Tensor) ampc.Tensor { return m.Where(m.Gt(a, b), a, b) }),
-	binary(func(m *ampc.Model, a, b ampc.Tensor) ampc.Tensor { return m.Pow(positive(m, a), m.Tanh(b)) }),
-	binary(func(m *ampc.Model, a, b ampc.Tensor) ampc.Tensor { return m.AddN(a, b, a) }),
+	ofTwo(add), ofTwo(add), ofTwo(mul), ofTwo(mul),
+	ofTwo(func(m *ampc.Model, a, b ampc.Tensor) ampc.Tensor { return m.Sub(a, b) }),
+	ofTwo(func(m *ampc.Model, a, b ampc.Tensor) ampc.Tensor { return m.Div(a, positive(m, b)) }),
+	ofTwo(func(m *ampc.Model, a, b ampc.Tensor) ampc.Tensor { return m.Max(a, b) }),
+	ofTwo(func(m *ampc.Model, a, b ampc.Tensor) ampc.Tensor { return m.Min(a, m.Tanh(b)) }),
+	ofTwo(func(m *ampc.Model, a, b ampc.Tensor) ampc.Tensor { return m.Where(m.Gt(a, b), a, b) }),
+	ofTwo(func(m *ampc.Model, a, b ampc.Tensor) ampc.Tensor { return m.Pow(positive(m, a), m.Tanh(b)) }),
+	ofTwo(func(m *ampc.Model, a, b ampc.Tensor) ampc.Tensor { return m.AddN(a, b, a) }),
 	unary(func(m *ampc.Model, a ampc.Tensor) ampc.Tensor { return m.Gelu(a) }),
 	unary(func(m *ampc.Model, a ampc.Tensor) ampc.Tensor { return m.Relu(a) }),
 	unary(func(m *ampc.Model, a ampc.Tensor) ampc.Tensor { return m.Tanh(a) }),
@@ -109,14 +109,14 @@ var layersOfProducts = []layer{
 	weighted(func(m *ampc.Model, name string, a ampc.Tensor) ampc.Tensor {
 		return matrix(m, m.GRU(name, m.Reshape(a, 2, 4, 8), 8))
 	}),
-	binary(func(m *ampc.Model, a, b ampc.Tensor) ampc.Tensor { return m.Matmul(a, b) }),
+	ofTwo(func(m *ampc.Model, a, b ampc.Tensor) ampc.Tensor { return m.Matmul(a, b) }),
 	func(m *ampc.Model, name string, a, _, ids ampc.Tensor) ampc.Tensor {
 		return m.Add(a, m.Embedding(name, ids, 8, 8))
 	},
 }
 
 var layersOfMoves = []layer{
-	binary(middle), binary(middle),
+	ofTwo(middle), ofTwo(middle),
 	unary(func(m *ampc.Model, a ampc.Tensor) ampc.Tensor { return m.Transpose(a, 1, 0) }),
 	unary(func(m *ampc.Model, a ampc.Tensor) ampc.Tensor { return matrix(m, m.Reshape(a, 4, 16)) }),
 	unary(func(m *ampc.Model, a ampc.Tensor) ampc.Tensor { return m.Flip(a, 1) }),
@@ -129,7 +129,7 @@ var layersOfMoves = []layer{
 	}),
 	unary(func(m *ampc.Model, a ampc.Tensor) ampc.Tensor { return m.Tril(a, 1) }),
 	func(m *ampc.Model, _ string, a, _, ids ampc.Tensor) ampc.Tensor { return m.Gather(a, ids, 0) },
-	binary(func(m *ampc.Model, a, b ampc.Tensor) ampc.Tensor {
+	ofTwo(func(m *ampc.Model, a, b ampc.Tensor) ampc.Tensor {
 		return m.Add(a, m.Broadcast(m.Slice(b, []int{0}, []int{2}, []int{3}), 8, 8))
 	}),
 }
@@ -141,8 +141,8 @@ var layersOfSums = []layer{
 	unary(func(m *ampc.Model, a ampc.Tensor) ampc.Tensor { return m.Normalize(a, 1) }),
 	weighted(func(m *ampc.Model, name string, a ampc.Tensor) ampc.Tensor { return m.LayerNorm(name, a) }),
 	weighted(func(m *ampc.Model, name string, a ampc.Tensor) ampc.Tensor { return m.RMSNorm(name, a) }),
-	binary(func(m *ampc.Model, a, b ampc.Tensor) ampc.Tensor { return m.Add(a, rowMean(m, b)) }),
-	binary(func(m *ampc.Model, a, b ampc.Tensor) ampc.Tensor {
+	ofTwo(func(m *ampc.Model, a, b ampc.Tensor) ampc.Tensor { return m.Add(a, rowMean(m, b)) }),
+	ofTwo(func(m *ampc.Model, a, b ampc.Tensor) ampc.Tensor {
 		return m.Mul(a, m.ReduceMax(b, ampc.ReduceOptions{Axes: []int{0}, Keep: true}))
 	}),
 }

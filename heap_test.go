@@ -1,3 +1,0 @@
-package ampc_test
-
-import _ "ampc/internal/largeheap"
