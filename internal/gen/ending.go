@@ -32,6 +32,7 @@ const (
 	endFirst0
 	endFirst1
 	endSecond
+	endTouches
 )
 
 // endings emits the tiles that apply the epilogue to their sums before they store them.
@@ -87,7 +88,7 @@ func (v *vm) endingTile(mr int) {
 	e.finish("plainpart", false)
 }
 
-// multiply emits the loop over the depth. Once in four depths it prefetches a row of C, and one
+// multiply emits the loop over the depth. Once in four depths it prefetches some rows of C, and one
 // that the next tile reads.
 func (e *ending) multiply() {
 	e.t.a = e.load(endA)
@@ -106,13 +107,17 @@ func (e *ending) multiply() {
 	row, below, last := e.load(endC), e.load(endRow), GP64()
 	IMUL3Q(Imm(uint64(len(e.t.sum)-1)), below, last)
 	ADDQ(row, last)
-	touch := func() {
-		PREFETCHT0(Mem{Base: row})
-		PREFETCHT0(Mem{Base: row, Disp: e.size()})
-		PREFETCHT0(Mem{Base: row, Disp: 2*e.size() - 4})
-		ADDQ(below, row)
-		CMPQ(row, last)
-		CMOVQGT(last, row)
+	touches, some := e.load(endTouches), GP64()
+	touch := func(label string) {
+		MOVQ(touches, some)
+		loop(label, some, func() {
+			PREFETCHT0(Mem{Base: row})
+			PREFETCHT0(Mem{Base: row, Disp: e.size()})
+			PREFETCHT0(Mem{Base: row, Disp: 2*e.size() - 4})
+			ADDQ(below, row)
+			CMPQ(row, last)
+			CMOVQGT(last, row)
+		})
 	}
 	next, nextOffs := []reg.GPVirtual{e.load(endNext0), e.load(endNext1)}, e.load(endNextOffs)
 	four := func(label string, fetch func()) {
@@ -120,7 +125,7 @@ func (e *ending) multiply() {
 		SHRQ(Imm(2), left)
 		JZ(LabelRef("rest"))
 		loop(label, left, func() {
-			touch()
+			touch(label + "rows")
 			fetch()
 			for at := 0; at < 16*len(e.t.sum); at += 64 {
 				PREFETCHT0(Mem{Base: e.t.a, Disp: at + aheadOfA})

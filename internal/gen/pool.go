@@ -422,8 +422,13 @@ func (v *vm) maxThree() {
 		}
 		return top
 	}
-	last := row()
+	last, below := row(), GP64()
+	MOVQ(ldy, below)
+	SHLQ(Imm(3), below)
 	loop("rows", rows, func() {
+		for _, at := range []int{0, v.size() - 4} { // of results that are not in a cache yet
+			PREFETCHT0(Mem{Base: y, Index: below, Scale: 1, Disp: at})
+		}
 		second, third := row(), row()
 		VMAXPS(last, second, second)
 		VMAXPS(second, third, second)

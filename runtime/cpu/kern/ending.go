@@ -27,6 +27,7 @@ type endingTask struct {
 	whole          int    // 1 if all lanes are stored
 	lanes, leading [2]int // the lanes of each vector that are stored, and the same number of lanes from 0 on, which are contiguous in C
 	second         int    // bytes in C from the first vector's to the second's
+	touches        int    // rows of C to prefetch for every four depths: all of them, if the depth is small
 }
 
 // packedRows are the offsets of the rows of a packed panel of endingWidth columns.
@@ -85,6 +86,7 @@ func (x *block) endTiles(a []float32, panels, j, n int) bool {
 		if r := &o.epi.Residual; !r.absent() {
 			e.add = (*float32)(ptr(r.at(r.item(x.item, o.inner) + row*r.LD + at)))
 		}
+		e.touches = ceilDiv(h, max(1, e.depth/4))
 		fetched = e.fetch(x, j+p.nr, fetched)
 		p.ending[h-1].run(e)
 	}

@@ -40987,26 +40987,32 @@ TEXT ·ending1x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ   88(AX), R9
 	IMUL3Q $0x00, R9, R10
 	ADDQ   R8, R10
-	MOVQ   40(AX), R11
-	MOVQ   48(AX), R12
-	MOVQ   56(AX), R13
-	TESTQ  R13, R13
+	MOVQ   176(AX), R11
+	MOVQ   40(AX), R12
+	MOVQ   48(AX), R13
+	MOVQ   56(AX), R14
+	TESTQ  R14, R14
 	JZ     last
-	MOVQ   (AX), R14
-	SHRQ   $0x02, R14
+	MOVQ   (AX), R15
+	SHRQ   $0x02, R15
 	JZ     rest
 
 fetching:
+	MOVQ R11, DI
+
+fetchingrows:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   124(R8)
 	ADDQ         R9, R8
 	CMPQ         R8, R10
 	CMOVQGT      R10, R8
-	MOVQ         (R13), DI
-	ADDQ         $+8, R13
-	PREFETCHT1   (R11)(DI*1)
+	DECQ         DI
+	JNZ          fetchingrows
+	MOVQ         (R14), DI
+	ADDQ         $+8, R14
 	PREFETCHT1   (R12)(DI*1)
+	PREFETCHT1   (R13)(DI*1)
 	PREFETCHT0   2048(CX)
 	MOVQ         (SI), DI
 	VMOVUPS      (DX)(DI*1), Z2
@@ -41034,22 +41040,27 @@ fetching:
 	VFMADD231PS  Z3, Z4, Z1
 	ADDQ         $+16, CX
 	ADDQ         $+32, SI
-	DECQ         R14
+	DECQ         R15
 	JNZ          fetching
 	JMP          rest
 
 last:
-	MOVQ (AX), R11
-	SHRQ $0x02, R11
+	MOVQ (AX), R12
+	SHRQ $0x02, R12
 	JZ   rest
 
 four:
+	MOVQ R11, DI
+
+fourrows:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   124(R8)
 	ADDQ         R9, R8
 	CMPQ         R8, R10
 	CMOVQGT      R10, R8
+	DECQ         DI
+	JNZ          fourrows
 	PREFETCHT0   2048(CX)
 	MOVQ         (SI), DI
 	VMOVUPS      (DX)(DI*1), Z2
@@ -41077,7 +41088,7 @@ four:
 	VFMADD231PS  Z3, Z4, Z1
 	ADDQ         $+16, CX
 	ADDQ         $+32, SI
-	DECQ         R11
+	DECQ         R12
 	JNZ          four
 
 rest:
@@ -41245,26 +41256,32 @@ TEXT ·ending2x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ   88(AX), R9
 	IMUL3Q $0x01, R9, R10
 	ADDQ   R8, R10
-	MOVQ   40(AX), R11
-	MOVQ   48(AX), R12
-	MOVQ   56(AX), R13
-	TESTQ  R13, R13
+	MOVQ   176(AX), R11
+	MOVQ   40(AX), R12
+	MOVQ   48(AX), R13
+	MOVQ   56(AX), R14
+	TESTQ  R14, R14
 	JZ     last
-	MOVQ   (AX), R14
-	SHRQ   $0x02, R14
+	MOVQ   (AX), R15
+	SHRQ   $0x02, R15
 	JZ     rest
 
 fetching:
+	MOVQ R11, DI
+
+fetchingrows:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   124(R8)
 	ADDQ         R9, R8
 	CMPQ         R8, R10
 	CMOVQGT      R10, R8
-	MOVQ         (R13), DI
-	ADDQ         $+8, R13
-	PREFETCHT1   (R11)(DI*1)
+	DECQ         DI
+	JNZ          fetchingrows
+	MOVQ         (R14), DI
+	ADDQ         $+8, R14
 	PREFETCHT1   (R12)(DI*1)
+	PREFETCHT1   (R13)(DI*1)
 	PREFETCHT0   2048(CX)
 	MOVQ         (SI), DI
 	VMOVUPS      (DX)(DI*1), Z4
@@ -41304,22 +41321,27 @@ fetching:
 	VFMADD231PS  Z5, Z6, Z3
 	ADDQ         $+32, CX
 	ADDQ         $+32, SI
-	DECQ         R14
+	DECQ         R15
 	JNZ          fetching
 	JMP          rest
 
 last:
-	MOVQ (AX), R11
-	SHRQ $0x02, R11
+	MOVQ (AX), R12
+	SHRQ $0x02, R12
 	JZ   rest
 
 four:
+	MOVQ R11, DI
+
+fourrows:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   124(R8)
 	ADDQ         R9, R8
 	CMPQ         R8, R10
 	CMOVQGT      R10, R8
+	DECQ         DI
+	JNZ          fourrows
 	PREFETCHT0   2048(CX)
 	MOVQ         (SI), DI
 	VMOVUPS      (DX)(DI*1), Z4
@@ -41359,7 +41381,7 @@ four:
 	VFMADD231PS  Z5, Z6, Z3
 	ADDQ         $+32, CX
 	ADDQ         $+32, SI
-	DECQ         R11
+	DECQ         R12
 	JNZ          four
 
 rest:
@@ -41599,26 +41621,32 @@ TEXT ·ending3x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ   88(AX), R9
 	IMUL3Q $0x02, R9, R10
 	ADDQ   R8, R10
-	MOVQ   40(AX), R11
-	MOVQ   48(AX), R12
-	MOVQ   56(AX), R13
-	TESTQ  R13, R13
+	MOVQ   176(AX), R11
+	MOVQ   40(AX), R12
+	MOVQ   48(AX), R13
+	MOVQ   56(AX), R14
+	TESTQ  R14, R14
 	JZ     last
-	MOVQ   (AX), R14
-	SHRQ   $0x02, R14
+	MOVQ   (AX), R15
+	SHRQ   $0x02, R15
 	JZ     rest
 
 fetching:
+	MOVQ R11, DI
+
+fetchingrows:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   124(R8)
 	ADDQ         R9, R8
 	CMPQ         R8, R10
 	CMOVQGT      R10, R8
-	MOVQ         (R13), DI
-	ADDQ         $+8, R13
-	PREFETCHT1   (R11)(DI*1)
+	DECQ         DI
+	JNZ          fetchingrows
+	MOVQ         (R14), DI
+	ADDQ         $+8, R14
 	PREFETCHT1   (R12)(DI*1)
+	PREFETCHT1   (R13)(DI*1)
 	PREFETCHT0   2048(CX)
 	MOVQ         (SI), DI
 	VMOVUPS      (DX)(DI*1), Z6
@@ -41670,22 +41698,27 @@ fetching:
 	VFMADD231PS  Z7, Z8, Z5
 	ADDQ         $+48, CX
 	ADDQ         $+32, SI
-	DECQ         R14
+	DECQ         R15
 	JNZ          fetching
 	JMP          rest
 
 last:
-	MOVQ (AX), R11
-	SHRQ $0x02, R11
+	MOVQ (AX), R12
+	SHRQ $0x02, R12
 	JZ   rest
 
 four:
+	MOVQ R11, DI
+
+fourrows:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   124(R8)
 	ADDQ         R9, R8
 	CMPQ         R8, R10
 	CMOVQGT      R10, R8
+	DECQ         DI
+	JNZ          fourrows
 	PREFETCHT0   2048(CX)
 	MOVQ         (SI), DI
 	VMOVUPS      (DX)(DI*1), Z6
@@ -41737,7 +41770,7 @@ four:
 	VFMADD231PS  Z7, Z8, Z5
 	ADDQ         $+48, CX
 	ADDQ         $+32, SI
-	DECQ         R11
+	DECQ         R12
 	JNZ          four
 
 rest:
@@ -42049,26 +42082,32 @@ TEXT ·ending4x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ   88(AX), R9
 	IMUL3Q $0x03, R9, R10
 	ADDQ   R8, R10
-	MOVQ   40(AX), R11
-	MOVQ   48(AX), R12
-	MOVQ   56(AX), R13
-	TESTQ  R13, R13
+	MOVQ   176(AX), R11
+	MOVQ   40(AX), R12
+	MOVQ   48(AX), R13
+	MOVQ   56(AX), R14
+	TESTQ  R14, R14
 	JZ     last
-	MOVQ   (AX), R14
-	SHRQ   $0x02, R14
+	MOVQ   (AX), R15
+	SHRQ   $0x02, R15
 	JZ     rest
 
 fetching:
+	MOVQ R11, DI
+
+fetchingrows:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   124(R8)
 	ADDQ         R9, R8
 	CMPQ         R8, R10
 	CMOVQGT      R10, R8
-	MOVQ         (R13), DI
-	ADDQ         $+8, R13
-	PREFETCHT1   (R11)(DI*1)
+	DECQ         DI
+	JNZ          fetchingrows
+	MOVQ         (R14), DI
+	ADDQ         $+8, R14
 	PREFETCHT1   (R12)(DI*1)
+	PREFETCHT1   (R13)(DI*1)
 	PREFETCHT0   2048(CX)
 	MOVQ         (SI), DI
 	VMOVUPS      (DX)(DI*1), Z8
@@ -42132,22 +42171,27 @@ fetching:
 	VFMADD231PS  Z9, Z10, Z7
 	ADDQ         $+64, CX
 	ADDQ         $+32, SI
-	DECQ         R14
+	DECQ         R15
 	JNZ          fetching
 	JMP          rest
 
 last:
-	MOVQ (AX), R11
-	SHRQ $0x02, R11
+	MOVQ (AX), R12
+	SHRQ $0x02, R12
 	JZ   rest
 
 four:
+	MOVQ R11, DI
+
+fourrows:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   124(R8)
 	ADDQ         R9, R8
 	CMPQ         R8, R10
 	CMOVQGT      R10, R8
+	DECQ         DI
+	JNZ          fourrows
 	PREFETCHT0   2048(CX)
 	MOVQ         (SI), DI
 	VMOVUPS      (DX)(DI*1), Z8
@@ -42211,7 +42255,7 @@ four:
 	VFMADD231PS  Z9, Z10, Z7
 	ADDQ         $+64, CX
 	ADDQ         $+32, SI
-	DECQ         R11
+	DECQ         R12
 	JNZ          four
 
 rest:
@@ -42595,26 +42639,32 @@ TEXT ·ending5x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ   88(AX), R9
 	IMUL3Q $0x04, R9, R10
 	ADDQ   R8, R10
-	MOVQ   40(AX), R11
-	MOVQ   48(AX), R12
-	MOVQ   56(AX), R13
-	TESTQ  R13, R13
+	MOVQ   176(AX), R11
+	MOVQ   40(AX), R12
+	MOVQ   48(AX), R13
+	MOVQ   56(AX), R14
+	TESTQ  R14, R14
 	JZ     last
-	MOVQ   (AX), R14
-	SHRQ   $0x02, R14
+	MOVQ   (AX), R15
+	SHRQ   $0x02, R15
 	JZ     rest
 
 fetching:
+	MOVQ R11, DI
+
+fetchingrows:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   124(R8)
 	ADDQ         R9, R8
 	CMPQ         R8, R10
 	CMOVQGT      R10, R8
-	MOVQ         (R13), DI
-	ADDQ         $+8, R13
-	PREFETCHT1   (R11)(DI*1)
+	DECQ         DI
+	JNZ          fetchingrows
+	MOVQ         (R14), DI
+	ADDQ         $+8, R14
 	PREFETCHT1   (R12)(DI*1)
+	PREFETCHT1   (R13)(DI*1)
 	PREFETCHT0   2048(CX)
 	PREFETCHT0   2112(CX)
 	MOVQ         (SI), DI
@@ -42691,22 +42741,27 @@ fetching:
 	VFMADD231PS  Z11, Z12, Z9
 	ADDQ         $+80, CX
 	ADDQ         $+32, SI
-	DECQ         R14
+	DECQ         R15
 	JNZ          fetching
 	JMP          rest
 
 last:
-	MOVQ (AX), R11
-	SHRQ $0x02, R11
+	MOVQ (AX), R12
+	SHRQ $0x02, R12
 	JZ   rest
 
 four:
+	MOVQ R11, DI
+
+fourrows:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   124(R8)
 	ADDQ         R9, R8
 	CMPQ         R8, R10
 	CMOVQGT      R10, R8
+	DECQ         DI
+	JNZ          fourrows
 	PREFETCHT0   2048(CX)
 	PREFETCHT0   2112(CX)
 	MOVQ         (SI), DI
@@ -42783,7 +42838,7 @@ four:
 	VFMADD231PS  Z11, Z12, Z9
 	ADDQ         $+80, CX
 	ADDQ         $+32, SI
-	DECQ         R11
+	DECQ         R12
 	JNZ          four
 
 rest:
@@ -43239,26 +43294,32 @@ TEXT ·ending6x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ   88(AX), R9
 	IMUL3Q $0x05, R9, R10
 	ADDQ   R8, R10
-	MOVQ   40(AX), R11
-	MOVQ   48(AX), R12
-	MOVQ   56(AX), R13
-	TESTQ  R13, R13
+	MOVQ   176(AX), R11
+	MOVQ   40(AX), R12
+	MOVQ   48(AX), R13
+	MOVQ   56(AX), R14
+	TESTQ  R14, R14
 	JZ     last
-	MOVQ   (AX), R14
-	SHRQ   $0x02, R14
+	MOVQ   (AX), R15
+	SHRQ   $0x02, R15
 	JZ     rest
 
 fetching:
+	MOVQ R11, DI
+
+fetchingrows:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   124(R8)
 	ADDQ         R9, R8
 	CMPQ         R8, R10
 	CMOVQGT      R10, R8
-	MOVQ         (R13), DI
-	ADDQ         $+8, R13
-	PREFETCHT1   (R11)(DI*1)
+	DECQ         DI
+	JNZ          fetchingrows
+	MOVQ         (R14), DI
+	ADDQ         $+8, R14
 	PREFETCHT1   (R12)(DI*1)
+	PREFETCHT1   (R13)(DI*1)
 	PREFETCHT0   2048(CX)
 	PREFETCHT0   2112(CX)
 	MOVQ         (SI), DI
@@ -43347,22 +43408,27 @@ fetching:
 	VFMADD231PS  Z13, Z14, Z11
 	ADDQ         $+96, CX
 	ADDQ         $+32, SI
-	DECQ         R14
+	DECQ         R15
 	JNZ          fetching
 	JMP          rest
 
 last:
-	MOVQ (AX), R11
-	SHRQ $0x02, R11
+	MOVQ (AX), R12
+	SHRQ $0x02, R12
 	JZ   rest
 
 four:
+	MOVQ R11, DI
+
+fourrows:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   124(R8)
 	ADDQ         R9, R8
 	CMPQ         R8, R10
 	CMOVQGT      R10, R8
+	DECQ         DI
+	JNZ          fourrows
 	PREFETCHT0   2048(CX)
 	PREFETCHT0   2112(CX)
 	MOVQ         (SI), DI
@@ -43451,7 +43517,7 @@ four:
 	VFMADD231PS  Z13, Z14, Z11
 	ADDQ         $+96, CX
 	ADDQ         $+32, SI
-	DECQ         R11
+	DECQ         R12
 	JNZ          four
 
 rest:
@@ -43979,26 +44045,32 @@ TEXT ·ending7x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ   88(AX), R9
 	IMUL3Q $0x06, R9, R10
 	ADDQ   R8, R10
-	MOVQ   40(AX), R11
-	MOVQ   48(AX), R12
-	MOVQ   56(AX), R13
-	TESTQ  R13, R13
+	MOVQ   176(AX), R11
+	MOVQ   40(AX), R12
+	MOVQ   48(AX), R13
+	MOVQ   56(AX), R14
+	TESTQ  R14, R14
 	JZ     last
-	MOVQ   (AX), R14
-	SHRQ   $0x02, R14
+	MOVQ   (AX), R15
+	SHRQ   $0x02, R15
 	JZ     rest
 
 fetching:
+	MOVQ R11, DI
+
+fetchingrows:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   124(R8)
 	ADDQ         R9, R8
 	CMPQ         R8, R10
 	CMOVQGT      R10, R8
-	MOVQ         (R13), DI
-	ADDQ         $+8, R13
-	PREFETCHT1   (R11)(DI*1)
+	DECQ         DI
+	JNZ          fetchingrows
+	MOVQ         (R14), DI
+	ADDQ         $+8, R14
 	PREFETCHT1   (R12)(DI*1)
+	PREFETCHT1   (R13)(DI*1)
 	PREFETCHT0   2048(CX)
 	PREFETCHT0   2112(CX)
 	MOVQ         (SI), DI
@@ -44099,22 +44171,27 @@ fetching:
 	VFMADD231PS  Z15, Z16, Z13
 	ADDQ         $+112, CX
 	ADDQ         $+32, SI
-	DECQ         R14
+	DECQ         R15
 	JNZ          fetching
 	JMP          rest
 
 last:
-	MOVQ (AX), R11
-	SHRQ $0x02, R11
+	MOVQ (AX), R12
+	SHRQ $0x02, R12
 	JZ   rest
 
 four:
+	MOVQ R11, DI
+
+fourrows:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   124(R8)
 	ADDQ         R9, R8
 	CMPQ         R8, R10
 	CMOVQGT      R10, R8
+	DECQ         DI
+	JNZ          fourrows
 	PREFETCHT0   2048(CX)
 	PREFETCHT0   2112(CX)
 	MOVQ         (SI), DI
@@ -44215,7 +44292,7 @@ four:
 	VFMADD231PS  Z15, Z16, Z13
 	ADDQ         $+112, CX
 	ADDQ         $+32, SI
-	DECQ         R11
+	DECQ         R12
 	JNZ          four
 
 rest:
@@ -44815,26 +44892,32 @@ TEXT ·ending8x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ   88(AX), R9
 	IMUL3Q $0x07, R9, R10
 	ADDQ   R8, R10
-	MOVQ   40(AX), R11
-	MOVQ   48(AX), R12
-	MOVQ   56(AX), R13
-	TESTQ  R13, R13
+	MOVQ   176(AX), R11
+	MOVQ   40(AX), R12
+	MOVQ   48(AX), R13
+	MOVQ   56(AX), R14
+	TESTQ  R14, R14
 	JZ     last
-	MOVQ   (AX), R14
-	SHRQ   $0x02, R14
+	MOVQ   (AX), R15
+	SHRQ   $0x02, R15
 	JZ     rest
 
 fetching:
+	MOVQ R11, DI
+
+fetchingrows:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   124(R8)
 	ADDQ         R9, R8
 	CMPQ         R8, R10
 	CMOVQGT      R10, R8
-	MOVQ         (R13), DI
-	ADDQ         $+8, R13
-	PREFETCHT1   (R11)(DI*1)
+	DECQ         DI
+	JNZ          fetchingrows
+	MOVQ         (R14), DI
+	ADDQ         $+8, R14
 	PREFETCHT1   (R12)(DI*1)
+	PREFETCHT1   (R13)(DI*1)
 	PREFETCHT0   2048(CX)
 	PREFETCHT0   2112(CX)
 	MOVQ         (SI), DI
@@ -44947,22 +45030,27 @@ fetching:
 	VFMADD231PS  Z17, Z18, Z15
 	ADDQ         $0x00000080, CX
 	ADDQ         $+32, SI
-	DECQ         R14
+	DECQ         R15
 	JNZ          fetching
 	JMP          rest
 
 last:
-	MOVQ (AX), R11
-	SHRQ $0x02, R11
+	MOVQ (AX), R12
+	SHRQ $0x02, R12
 	JZ   rest
 
 four:
+	MOVQ R11, DI
+
+fourrows:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   124(R8)
 	ADDQ         R9, R8
 	CMPQ         R8, R10
 	CMOVQGT      R10, R8
+	DECQ         DI
+	JNZ          fourrows
 	PREFETCHT0   2048(CX)
 	PREFETCHT0   2112(CX)
 	MOVQ         (SI), DI
@@ -45075,7 +45163,7 @@ four:
 	VFMADD231PS  Z17, Z18, Z15
 	ADDQ         $0x00000080, CX
 	ADDQ         $+32, SI
-	DECQ         R11
+	DECQ         R12
 	JNZ          four
 
 rest:
@@ -45747,26 +45835,32 @@ TEXT ·ending9x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ   88(AX), R9
 	IMUL3Q $0x08, R9, R10
 	ADDQ   R8, R10
-	MOVQ   40(AX), R11
-	MOVQ   48(AX), R12
-	MOVQ   56(AX), R13
-	TESTQ  R13, R13
+	MOVQ   176(AX), R11
+	MOVQ   40(AX), R12
+	MOVQ   48(AX), R13
+	MOVQ   56(AX), R14
+	TESTQ  R14, R14
 	JZ     last
-	MOVQ   (AX), R14
-	SHRQ   $0x02, R14
+	MOVQ   (AX), R15
+	SHRQ   $0x02, R15
 	JZ     rest
 
 fetching:
+	MOVQ R11, DI
+
+fetchingrows:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   124(R8)
 	ADDQ         R9, R8
 	CMPQ         R8, R10
 	CMOVQGT      R10, R8
-	MOVQ         (R13), DI
-	ADDQ         $+8, R13
-	PREFETCHT1   (R11)(DI*1)
+	DECQ         DI
+	JNZ          fetchingrows
+	MOVQ         (R14), DI
+	ADDQ         $+8, R14
 	PREFETCHT1   (R12)(DI*1)
+	PREFETCHT1   (R13)(DI*1)
 	PREFETCHT0   2048(CX)
 	PREFETCHT0   2112(CX)
 	PREFETCHT0   2176(CX)
@@ -45892,22 +45986,27 @@ fetching:
 	VFMADD231PS  Z19, Z20, Z17
 	ADDQ         $0x00000090, CX
 	ADDQ         $+32, SI
-	DECQ         R14
+	DECQ         R15
 	JNZ          fetching
 	JMP          rest
 
 last:
-	MOVQ (AX), R11
-	SHRQ $0x02, R11
+	MOVQ (AX), R12
+	SHRQ $0x02, R12
 	JZ   rest
 
 four:
+	MOVQ R11, DI
+
+fourrows:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   124(R8)
 	ADDQ         R9, R8
 	CMPQ         R8, R10
 	CMOVQGT      R10, R8
+	DECQ         DI
+	JNZ          fourrows
 	PREFETCHT0   2048(CX)
 	PREFETCHT0   2112(CX)
 	PREFETCHT0   2176(CX)
@@ -46033,7 +46132,7 @@ four:
 	VFMADD231PS  Z19, Z20, Z17
 	ADDQ         $0x00000090, CX
 	ADDQ         $+32, SI
-	DECQ         R11
+	DECQ         R12
 	JNZ          four
 
 rest:
@@ -46777,26 +46876,32 @@ TEXT ·ending10x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ   88(AX), R9
 	IMUL3Q $0x09, R9, R10
 	ADDQ   R8, R10
-	MOVQ   40(AX), R11
-	MOVQ   48(AX), R12
-	MOVQ   56(AX), R13
-	TESTQ  R13, R13
+	MOVQ   176(AX), R11
+	MOVQ   40(AX), R12
+	MOVQ   48(AX), R13
+	MOVQ   56(AX), R14
+	TESTQ  R14, R14
 	JZ     last
-	MOVQ   (AX), R14
-	SHRQ   $0x02, R14
+	MOVQ   (AX), R15
+	SHRQ   $0x02, R15
 	JZ     rest
 
 fetching:
+	MOVQ R11, DI
+
+fetchingrows:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   124(R8)
 	ADDQ         R9, R8
 	CMPQ         R8, R10
 	CMOVQGT      R10, R8
-	MOVQ         (R13), DI
-	ADDQ         $+8, R13
-	PREFETCHT1   (R11)(DI*1)
+	DECQ         DI
+	JNZ          fetchingrows
+	MOVQ         (R14), DI
+	ADDQ         $+8, R14
 	PREFETCHT1   (R12)(DI*1)
+	PREFETCHT1   (R13)(DI*1)
 	PREFETCHT0   2048(CX)
 	PREFETCHT0   2112(CX)
 	PREFETCHT0   2176(CX)
@@ -46934,22 +47039,27 @@ fetching:
 	VFMADD231PS  Z21, Z22, Z19
 	ADDQ         $0x000000a0, CX
 	ADDQ         $+32, SI
-	DECQ         R14
+	DECQ         R15
 	JNZ          fetching
 	JMP          rest
 
 last:
-	MOVQ (AX), R11
-	SHRQ $0x02, R11
+	MOVQ (AX), R12
+	SHRQ $0x02, R12
 	JZ   rest
 
 four:
+	MOVQ R11, DI
+
+fourrows:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   124(R8)
 	ADDQ         R9, R8
 	CMPQ         R8, R10
 	CMOVQGT      R10, R8
+	DECQ         DI
+	JNZ          fourrows
 	PREFETCHT0   2048(CX)
 	PREFETCHT0   2112(CX)
 	PREFETCHT0   2176(CX)
@@ -47087,7 +47197,7 @@ four:
 	VFMADD231PS  Z21, Z22, Z19
 	ADDQ         $0x000000a0, CX
 	ADDQ         $+32, SI
-	DECQ         R11
+	DECQ         R12
 	JNZ          four
 
 rest:
@@ -47903,26 +48013,32 @@ TEXT ·ending11x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ   88(AX), R9
 	IMUL3Q $0x0a, R9, R10
 	ADDQ   R8, R10
-	MOVQ   40(AX), R11
-	MOVQ   48(AX), R12
-	MOVQ   56(AX), R13
-	TESTQ  R13, R13
+	MOVQ   176(AX), R11
+	MOVQ   40(AX), R12
+	MOVQ   48(AX), R13
+	MOVQ   56(AX), R14
+	TESTQ  R14, R14
 	JZ     last
-	MOVQ   (AX), R14
-	SHRQ   $0x02, R14
+	MOVQ   (AX), R15
+	SHRQ   $0x02, R15
 	JZ     rest
 
 fetching:
+	MOVQ R11, DI
+
+fetchingrows:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   124(R8)
 	ADDQ         R9, R8
 	CMPQ         R8, R10
 	CMOVQGT      R10, R8
-	MOVQ         (R13), DI
-	ADDQ         $+8, R13
-	PREFETCHT1   (R11)(DI*1)
+	DECQ         DI
+	JNZ          fetchingrows
+	MOVQ         (R14), DI
+	ADDQ         $+8, R14
 	PREFETCHT1   (R12)(DI*1)
+	PREFETCHT1   (R13)(DI*1)
 	PREFETCHT0   2048(CX)
 	PREFETCHT0   2112(CX)
 	PREFETCHT0   2176(CX)
@@ -48072,22 +48188,27 @@ fetching:
 	VFMADD231PS  Z23, Z24, Z21
 	ADDQ         $0x000000b0, CX
 	ADDQ         $+32, SI
-	DECQ         R14
+	DECQ         R15
 	JNZ          fetching
 	JMP          rest
 
 last:
-	MOVQ (AX), R11
-	SHRQ $0x02, R11
+	MOVQ (AX), R12
+	SHRQ $0x02, R12
 	JZ   rest
 
 four:
+	MOVQ R11, DI
+
+fourrows:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   124(R8)
 	ADDQ         R9, R8
 	CMPQ         R8, R10
 	CMOVQGT      R10, R8
+	DECQ         DI
+	JNZ          fourrows
 	PREFETCHT0   2048(CX)
 	PREFETCHT0   2112(CX)
 	PREFETCHT0   2176(CX)
@@ -48237,7 +48358,7 @@ four:
 	VFMADD231PS  Z23, Z24, Z21
 	ADDQ         $0x000000b0, CX
 	ADDQ         $+32, SI
-	DECQ         R11
+	DECQ         R12
 	JNZ          four
 
 rest:
@@ -49125,26 +49246,32 @@ TEXT ·ending12x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ   88(AX), R9
 	IMUL3Q $0x0b, R9, R10
 	ADDQ   R8, R10
-	MOVQ   40(AX), R11
-	MOVQ   48(AX), R12
-	MOVQ   56(AX), R13
-	TESTQ  R13, R13
+	MOVQ   176(AX), R11
+	MOVQ   40(AX), R12
+	MOVQ   48(AX), R13
+	MOVQ   56(AX), R14
+	TESTQ  R14, R14
 	JZ     last
-	MOVQ   (AX), R14
-	SHRQ   $0x02, R14
+	MOVQ   (AX), R15
+	SHRQ   $0x02, R15
 	JZ     rest
 
 fetching:
+	MOVQ R11, DI
+
+fetchingrows:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   124(R8)
 	ADDQ         R9, R8
 	CMPQ         R8, R10
 	CMOVQGT      R10, R8
-	MOVQ         (R13), DI
-	ADDQ         $+8, R13
-	PREFETCHT1   (R11)(DI*1)
+	DECQ         DI
+	JNZ          fetchingrows
+	MOVQ         (R14), DI
+	ADDQ         $+8, R14
 	PREFETCHT1   (R12)(DI*1)
+	PREFETCHT1   (R13)(DI*1)
 	PREFETCHT0   2048(CX)
 	PREFETCHT0   2112(CX)
 	PREFETCHT0   2176(CX)
@@ -49306,22 +49433,27 @@ fetching:
 	VFMADD231PS  Z25, Z26, Z23
 	ADDQ         $0x000000c0, CX
 	ADDQ         $+32, SI
-	DECQ         R14
+	DECQ         R15
 	JNZ          fetching
 	JMP          rest
 
 last:
-	MOVQ (AX), R11
-	SHRQ $0x02, R11
+	MOVQ (AX), R12
+	SHRQ $0x02, R12
 	JZ   rest
 
 four:
+	MOVQ R11, DI
+
+fourrows:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   124(R8)
 	ADDQ         R9, R8
 	CMPQ         R8, R10
 	CMOVQGT      R10, R8
+	DECQ         DI
+	JNZ          fourrows
 	PREFETCHT0   2048(CX)
 	PREFETCHT0   2112(CX)
 	PREFETCHT0   2176(CX)
@@ -49483,7 +49615,7 @@ four:
 	VFMADD231PS  Z25, Z26, Z23
 	ADDQ         $0x000000c0, CX
 	ADDQ         $+32, SI
-	DECQ         R11
+	DECQ         R12
 	JNZ          four
 
 rest:
@@ -50443,26 +50575,32 @@ TEXT ·ending13x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ   88(AX), R9
 	IMUL3Q $0x0c, R9, R10
 	ADDQ   R8, R10
-	MOVQ   40(AX), R11
-	MOVQ   48(AX), R12
-	MOVQ   56(AX), R13
-	TESTQ  R13, R13
+	MOVQ   176(AX), R11
+	MOVQ   40(AX), R12
+	MOVQ   48(AX), R13
+	MOVQ   56(AX), R14
+	TESTQ  R14, R14
 	JZ     last
-	MOVQ   (AX), R14
-	SHRQ   $0x02, R14
+	MOVQ   (AX), R15
+	SHRQ   $0x02, R15
 	JZ     rest
 
 fetching:
+	MOVQ R11, DI
+
+fetchingrows:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   124(R8)
 	ADDQ         R9, R8
 	CMPQ         R8, R10
 	CMOVQGT      R10, R8
-	MOVQ         (R13), DI
-	ADDQ         $+8, R13
-	PREFETCHT1   (R11)(DI*1)
+	DECQ         DI
+	JNZ          fetchingrows
+	MOVQ         (R14), DI
+	ADDQ         $+8, R14
 	PREFETCHT1   (R12)(DI*1)
+	PREFETCHT1   (R13)(DI*1)
 	PREFETCHT0   2048(CX)
 	PREFETCHT0   2112(CX)
 	PREFETCHT0   2176(CX)
@@ -50637,22 +50775,27 @@ fetching:
 	VFMADD231PS  Z27, Z28, Z25
 	ADDQ         $0x000000d0, CX
 	ADDQ         $+32, SI
-	DECQ         R14
+	DECQ         R15
 	JNZ          fetching
 	JMP          rest
 
 last:
-	MOVQ (AX), R11
-	SHRQ $0x02, R11
+	MOVQ (AX), R12
+	SHRQ $0x02, R12
 	JZ   rest
 
 four:
+	MOVQ R11, DI
+
+fourrows:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   124(R8)
 	ADDQ         R9, R8
 	CMPQ         R8, R10
 	CMOVQGT      R10, R8
+	DECQ         DI
+	JNZ          fourrows
 	PREFETCHT0   2048(CX)
 	PREFETCHT0   2112(CX)
 	PREFETCHT0   2176(CX)
@@ -50827,7 +50970,7 @@ four:
 	VFMADD231PS  Z27, Z28, Z25
 	ADDQ         $0x000000d0, CX
 	ADDQ         $+32, SI
-	DECQ         R11
+	DECQ         R12
 	JNZ          four
 
 rest:
@@ -51859,26 +52002,32 @@ TEXT ·ending14x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ   88(AX), R9
 	IMUL3Q $0x0d, R9, R10
 	ADDQ   R8, R10
-	MOVQ   40(AX), R11
-	MOVQ   48(AX), R12
-	MOVQ   56(AX), R13
-	TESTQ  R13, R13
+	MOVQ   176(AX), R11
+	MOVQ   40(AX), R12
+	MOVQ   48(AX), R13
+	MOVQ   56(AX), R14
+	TESTQ  R14, R14
 	JZ     last
-	MOVQ   (AX), R14
-	SHRQ   $0x02, R14
+	MOVQ   (AX), R15
+	SHRQ   $0x02, R15
 	JZ     rest
 
 fetching:
+	MOVQ R11, DI
+
+fetchingrows:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   124(R8)
 	ADDQ         R9, R8
 	CMPQ         R8, R10
 	CMOVQGT      R10, R8
-	MOVQ         (R13), DI
-	ADDQ         $+8, R13
-	PREFETCHT1   (R11)(DI*1)
+	DECQ         DI
+	JNZ          fetchingrows
+	MOVQ         (R14), DI
+	ADDQ         $+8, R14
 	PREFETCHT1   (R12)(DI*1)
+	PREFETCHT1   (R13)(DI*1)
 	PREFETCHT0   2048(CX)
 	PREFETCHT0   2112(CX)
 	PREFETCHT0   2176(CX)
@@ -52065,22 +52214,27 @@ fetching:
 	VFMADD231PS  Z29, Z30, Z27
 	ADDQ         $0x000000e0, CX
 	ADDQ         $+32, SI
-	DECQ         R14
+	DECQ         R15
 	JNZ          fetching
 	JMP          rest
 
 last:
-	MOVQ (AX), R11
-	SHRQ $0x02, R11
+	MOVQ (AX), R12
+	SHRQ $0x02, R12
 	JZ   rest
 
 four:
+	MOVQ R11, DI
+
+fourrows:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   124(R8)
 	ADDQ         R9, R8
 	CMPQ         R8, R10
 	CMOVQGT      R10, R8
+	DECQ         DI
+	JNZ          fourrows
 	PREFETCHT0   2048(CX)
 	PREFETCHT0   2112(CX)
 	PREFETCHT0   2176(CX)
@@ -52267,7 +52421,7 @@ four:
 	VFMADD231PS  Z29, Z30, Z27
 	ADDQ         $0x000000e0, CX
 	ADDQ         $+32, SI
-	DECQ         R11
+	DECQ         R12
 	JNZ          four
 
 rest:
@@ -88441,7 +88595,7 @@ next:
 	RET
 
 // func maxThreeAVX512(rows int, n int, y *float32, ldy int, x *float32, ldx int, nan *uint32)
-// Requires: AVX, AVX512F, BMI2, CMOV
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
 TEXT ·maxThreeAVX512(SB), NOSPLIT, $0-56
 	MOVQ      rows+0(FP), AX
 	MOVQ      n+8(FP), CX
@@ -88520,52 +88674,56 @@ TEXT ·maxThreeAVX512(SB), NOSPLIT, $0-56
 	VPERMT2PS Z5, Z0, Z3
 	VMAXPS    Z6, Z2, Z6
 	VMAXPS    Z6, Z3, Z6
+	MOVQ      BX, CX
+	SHLQ      $0x03, CX
 
 rows:
-	VMOVUPS.Z (SI), K1, Z2
-	VMOVUPS.Z 64(SI), K2, Z3
-	VMOVUPS.Z 8(SI), K4, Z4
-	VMOVUPS.Z 72(SI), K5, Z5
-	VCMPPS    $0x03, Z3, Z2, K7
-	KORW      K7, K6, K6
-	VCMPPS    $0x03, Z5, Z4, K7
-	KORW      K7, K6, K6
-	ADDQ      DI, SI
-	VMOVAPS   Z2, Z7
-	VPERMT2PS Z3, Z0, Z7
-	VMOVAPS   Z2, Z2
-	VPERMT2PS Z3, Z1, Z2
-	VMOVAPS   Z4, Z3
-	VPERMT2PS Z5, Z0, Z3
-	VMAXPS    Z7, Z2, Z7
-	VMAXPS    Z7, Z3, Z7
-	VMOVUPS.Z (SI), K1, Z2
-	VMOVUPS.Z 64(SI), K2, Z3
-	VMOVUPS.Z 8(SI), K4, Z4
-	VMOVUPS.Z 72(SI), K5, Z5
-	VCMPPS    $0x03, Z3, Z2, K7
-	KORW      K7, K6, K6
-	VCMPPS    $0x03, Z5, Z4, K7
-	KORW      K7, K6, K6
-	ADDQ      DI, SI
-	VMOVAPS   Z2, Z8
-	VPERMT2PS Z3, Z0, Z8
-	VMOVAPS   Z2, Z2
-	VPERMT2PS Z3, Z1, Z2
-	VMOVAPS   Z4, Z3
-	VPERMT2PS Z5, Z0, Z3
-	VMAXPS    Z8, Z2, Z8
-	VMAXPS    Z8, Z3, Z8
-	VMAXPS    Z6, Z7, Z7
-	VMAXPS    Z7, Z8, Z7
-	VMOVUPS   Z7, K3, (DX)
-	VMOVAPS   Z8, Z6
-	ADDQ      BX, DX
-	DECQ      AX
-	JNZ       rows
-	MOVQ      nan+48(FP), AX
-	KMOVW     K6, CX
-	ORL       CX, (AX)
+	PREFETCHT0 (DX)(CX*1)
+	PREFETCHT0 60(DX)(CX*1)
+	VMOVUPS.Z  (SI), K1, Z2
+	VMOVUPS.Z  64(SI), K2, Z3
+	VMOVUPS.Z  8(SI), K4, Z4
+	VMOVUPS.Z  72(SI), K5, Z5
+	VCMPPS     $0x03, Z3, Z2, K7
+	KORW       K7, K6, K6
+	VCMPPS     $0x03, Z5, Z4, K7
+	KORW       K7, K6, K6
+	ADDQ       DI, SI
+	VMOVAPS    Z2, Z7
+	VPERMT2PS  Z3, Z0, Z7
+	VMOVAPS    Z2, Z2
+	VPERMT2PS  Z3, Z1, Z2
+	VMOVAPS    Z4, Z3
+	VPERMT2PS  Z5, Z0, Z3
+	VMAXPS     Z7, Z2, Z7
+	VMAXPS     Z7, Z3, Z7
+	VMOVUPS.Z  (SI), K1, Z2
+	VMOVUPS.Z  64(SI), K2, Z3
+	VMOVUPS.Z  8(SI), K4, Z4
+	VMOVUPS.Z  72(SI), K5, Z5
+	VCMPPS     $0x03, Z3, Z2, K7
+	KORW       K7, K6, K6
+	VCMPPS     $0x03, Z5, Z4, K7
+	KORW       K7, K6, K6
+	ADDQ       DI, SI
+	VMOVAPS    Z2, Z8
+	VPERMT2PS  Z3, Z0, Z8
+	VMOVAPS    Z2, Z2
+	VPERMT2PS  Z3, Z1, Z2
+	VMOVAPS    Z4, Z3
+	VPERMT2PS  Z5, Z0, Z3
+	VMAXPS     Z8, Z2, Z8
+	VMAXPS     Z8, Z3, Z8
+	VMAXPS     Z6, Z7, Z7
+	VMAXPS     Z7, Z8, Z7
+	VMOVUPS    Z7, K3, (DX)
+	VMOVAPS    Z8, Z6
+	ADDQ       BX, DX
+	DECQ       AX
+	JNZ        rows
+	MOVQ       nan+48(FP), AX
+	KMOVW      K6, CX
+	ORL        CX, (AX)
 	VZEROUPPER
 	RET
 
@@ -141946,7 +142104,7 @@ next:
 	RET
 
 // func maxThreeAVX2(rows int, n int, y *float32, ldy int, x *float32, ldx int, nan *uint32)
-// Requires: AVX, AVX2, CMOV
+// Requires: AVX, AVX2, CMOV, MMX+
 TEXT ·maxThreeAVX2(SB), NOSPLIT, $0-56
 	MOVQ       rows+0(FP), AX
 	MOVQ       n+8(FP), CX
@@ -142021,8 +142179,12 @@ TEXT ·maxThreeAVX2(SB), NOSPLIT, $0-56
 	VPERMPD    $0xd8, Y6, Y6
 	VMAXPS     Y10, Y5, Y10
 	VMAXPS     Y10, Y6, Y10
+	MOVQ       BX, CX
+	SHLQ       $0x03, CX
 
 rows:
+	PREFETCHT0 (DX)(CX*1)
+	PREFETCHT0 28(DX)(CX*1)
 	VMASKMOVPS (SI), Y0, Y5
 	VMASKMOVPS 32(SI), Y1, Y6
 	VMASKMOVPS 8(SI), Y3, Y7

@@ -73,6 +73,9 @@ func (p *Path) maxThrees(g *Windows, y, x []float32) bool {
 		p.maxThree(r1-r0, min(p.vw, c1-at), &y[r0*g.Out[1]+at], g.Out[1], &x[from], g.In[1], &nan)
 	}
 	whole := nan == 0
+	if r0 == 0 && r1 == g.Out[0] && c0 == 0 && c1 == g.Out[1] {
+		return whole
+	}
 	for i := range g.Out[0] {
 		if i < r0 || i >= r1 {
 			whole = g.edgeThrees(y, x, i, 0, g.Out[1]) && whole
