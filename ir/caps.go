@@ -116,6 +116,9 @@ type NormFusion struct {
 	// which says whether the element is above zero. Before a gradient, the nodes that compute Operand
 	// read such bits in place of the result.
 	Signs bool
+	// Windows: before a gradient, the nodes that compute Operand read images as sums of outputs of
+	// windows (Caps.Spreads), of which at most so many cover a position. 0: they read the images.
+	Windows int64
 }
 
 // RowFusion is what the kernel of a norm over rows runs besides its row: elementwise nodes that

@@ -59,13 +59,14 @@ const (
 	MarkRepeated                     // a forward node that backward runs a second time
 	MarkAlwaysF32                    // a forward node that, like its gradients, no rule need keep in f32
 	MarkReadsSigns                   // reads bits that say where its operand is above zero (Caps.Signs)
+	MarkSpread                       // images that no step stores: readers add up outputs of windows (Caps.Spreads)
 )
 
 // markAttrs are the marks that lowering reads, with the attributes that stand for them in the text form.
 var markAttrs = [...]struct {
 	mark Marks
 	name string
-}{{MarkReadsSigns, "signs"}}
+}{{MarkReadsSigns, "signs"}, {MarkSpread, "spread"}}
 
 // takeMarks sets the marks for which attributes in list stand, and removes these.
 func (n *Node) takeMarks(list *Attrs) {

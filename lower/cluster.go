@@ -129,10 +129,11 @@ func (j *joiner) read(v *ir.Value) ir.Reg {
 	if r, ok := j.loads[v]; ok {
 		return r
 	}
-	a := j.l.access(v, j.cluster.Shape)
 	r := j.code.Emit(ir.Instr{Op: ir.PIn, Type: ir.RegType(v.Type.DType), Int: int64(len(j.cluster.Loads))})
-	j.cluster.Loads = append(j.cluster.Loads, a)
-	j.in = append(j.in, a.Buffer)
+	for _, a := range j.l.loadsOf(v, j.cluster.Shape) {
+		j.cluster.Loads = append(j.cluster.Loads, a)
+		j.in = append(j.in, a.Buffer)
+	}
 	j.loads[v] = r
 	return r
 }

@@ -31,6 +31,9 @@ func lowerConv(l *Lowerer, n *ir.Node) error {
 	l.now = []*ir.Node{n}
 	s := l.step(KindConv, n)
 	s.Conv = convOf(n)
+	if l.spreadOf(n) != nil {
+		s.Conv.Window = s.Conv.Window.WithoutStrides()
+	}
 	if len(s.In) > 2 {
 		if s.In[2] == None {
 			s.In = s.In[:2]

@@ -66,6 +66,7 @@ func lower(g *ir.Graph, t Target, f form) (*Program, error) {
 	l.show()
 	l.joins = f.joins && t.Fuses()
 	l.findViews()
+	l.findSpread()
 	if err := l.declare(); err != nil {
 		return nil, err
 	}
@@ -140,8 +141,10 @@ type Lowerer struct {
 	steps    *[]Step    // of the part being lowered
 	at       Part       // that part
 	late     []lateWrite
-	views    ir.StridedViews        // values without their own memory
-	signs    map[*ir.Value]BufferID // the bits that a norm's kernel stores of a ReLU's result (ir.Caps.Signs)
+	views    ir.StridedViews                // values without their own memory
+	signs    map[*ir.Value]BufferID         // the bits that a norm's kernel stores of a ReLU's result (ir.Caps.Signs)
+	images   map[*ir.Value]*ir.SumOfWindows // images that no step stores (ir.Caps.Spreads)
+	instead  map[*ir.Value]instead          // values in place of which something else is stored
 	form
 	opened  map[int32]bool // clusters that are lowered node by node
 	current *scheduled     // being lowered
@@ -154,7 +157,7 @@ type Lowerer struct {
 type lateWrite struct{ from, to BufferID }
 
 func newLowerer(g *ir.Graph, t Target, f form) *Lowerer {
-	l := &Lowerer{g: g, p: &Program{Name: g.Name, Target: t}, readers: newReaders(g), form: f, signs: map[*ir.Value]BufferID{}}
+	l := &Lowerer{g: g, p: &Program{Name: g.Name, Target: t}, readers: newReaders(g), form: f, signs: map[*ir.Value]BufferID{}, images: map[*ir.Value]*ir.SumOfWindows{}, instead: map[*ir.Value]instead{}}
 	values, nodes := g.Number()
 	l.buf = slices.Repeat([]BufferID{None}, values)
 	l.seq = make([]int32, nodes)
@@ -290,7 +293,8 @@ func (l *Lowerer) result(v *ir.Value) BufferID {
 	id := None
 	switch variable := v.Next; {
 	case variable == nil:
-		id = l.p.NewBuffer(v.Name, v.Type, WorkArena)
+		t := l.storedAs(v)
+		id = l.p.NewBuffer(t.name, t.typ, WorkArena)
 	case l.apart && l.at == Update:
 		id = l.p.NewBuffer(v.Name+"'", v.Type, WorkArena)
 	case l.lastRead[variable.ID] <= l.seq[v.Def.ID] && l.overwrites(v):

@@ -76,9 +76,17 @@ func (l *Lowerer) portsOf(ports []Port, from int, n *ir.Node, cluster []*ir.Node
 			ports = append(ports, p)
 		}
 	}
+	if w := l.spreadOf(n); w != nil && w.Index != nil {
+		return ports // readers have them
+	}
 	c.View = c.View || n.Def().Is(ir.View) || l.views.Shared[n]
 	for i, v := range n.In {
 		if v != nil && (v.Def == nil || !contains(cluster, v.Def)) {
+			if w := l.images[v]; w != nil && w.Index != nil {
+				add(w.Outputs, false, false)
+				add(w.Index, false, false)
+				continue
+			}
 			if norm := l.again(n, v, cluster); norm != nil {
 				add(v, false, true)
 				for _, x := range norm.In[1:3] {
@@ -134,7 +142,7 @@ func (l *Lowerer) unread(v *ir.Value) bool { return !l.stored(v, nil) }
 
 // port is the port of a cluster at v.
 func (l *Lowerer) port(v *ir.Value, write bool) Port {
-	p := Port{Root: None, DType: v.Type.DType, Write: write}
+	p := Port{Root: None, DType: l.storedAs(v).typ.DType, Write: write}
 	id := l.buf[v.ID]
 	if at, ok := l.views.At[v]; ok {
 		id = l.buf[at.Of.ID]

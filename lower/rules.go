@@ -95,19 +95,13 @@ func (l *Lowerer) kernel(n *ir.Node) Step {
 	return s
 }
 
-// poolOfIndex is the max pool that computed the positions that max_pool_grad n reads, if its image
-// has the shape and layout of n's result; nil otherwise.
-func poolOfIndex(n *ir.Node) *ir.Node {
-	pool := n.In[1].Def
-	if pool == nil || pool.Op != ir.OpMaxPool || n.In[1].Idx != 1 || pool.In[0].Type.Shape != n.Out[0].Type.Shape || pool.Str("layout") != n.Str("layout") {
+// lowerMaxPoolGrad adds the window of the pool that computed the index, where it is known. It emits no
+// step for images that their readers compute.
+func lowerMaxPoolGrad(l *Lowerer, n *ir.Node) error {
+	if l.spreadOf(n) != nil {
 		return nil
 	}
-	return pool
-}
-
-// lowerMaxPoolGrad adds the window of the pool that computed the index, where it is known.
-func lowerMaxPoolGrad(l *Lowerer, n *ir.Node) error {
-	pool := poolOfIndex(n)
+	pool := n.PoolOfIndex()
 	if pool == nil {
 		return KernelRule(l, n)
 	}
@@ -126,7 +120,7 @@ func (l *Lowerer) lowerPoolLaunch(nodes []*ir.Node) bool {
 	}
 	for i, n := range nodes {
 		pool := others(nodes, i)[0]
-		if searched(n) != pool || poolOfIndex(n) != pool || slices.ContainsFunc(pool.Out, func(v *ir.Value) bool { return l.stored(v, nodes) }) {
+		if searched(n) != pool || n.PoolOfIndex() != pool || slices.ContainsFunc(pool.Out, func(v *ir.Value) bool { return l.stored(v, nodes) }) {
 			continue
 		}
 		w, again := pool.Window(), *n

@@ -72,7 +72,7 @@ func (b *body) kernelTypes(s *Step) error {
 // positions.
 func (b *body) pooled(s *Step) error {
 	n := b.head
-	pool := poolOfIndex(n)
+	pool := n.PoolOfIndex()
 	if pool == nil {
 		return errors.New("searches windows again that no pool made")
 	}

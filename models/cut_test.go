@@ -96,25 +96,11 @@ func TestCutBytesOfInference(t *testing.T) {
 // gpus are the GPU targets whose plans are compared.
 var gpus = []string{"sm_70", "sm_80", "sm_90", "sm_70/nodnn", "sm_80/nodnn", "sm_90/nodnn"}
 
-// fused is a target whose steps stay as they are fused: before kernels become
-// launches, with memory of their own for what an algorithm keeps aside. It is for Programs whose
-// launches read and write other tensors than their clusters: those with gradients of batch norms
-// that add up outputs of windows.
-type fused struct{ lower.Target }
-
-func (fused) Finish(*lower.Program) error              { return nil }
-func (fused) Order(*lower.Program)                     {}
-func (fused) Library(lower.StepKind) string            { return "" }
-func (fused) Verify(*lower.Program, *lower.Step) error { return nil }
-
 // clusterBytes lowers a step for a target, compares its launches with the ports of their clusters,
 // and sums what its clusters move.
 func clusterBytes(t *testing.T, g *ir.Graph, target lower.Target) int64 {
 	t.Helper()
 	p, err := lower.Lower(g, target)
-	if err == nil && p.Planned == nil {
-		p, err = lower.Lower(g, fused{target})
-	}
 	if err == nil {
 		err = lower.Verify(p)
 	}

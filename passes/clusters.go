@@ -19,12 +19,12 @@ func (m *planner) clusters() error {
 	for s, n := range m.g.Nodes {
 		for _, v := range n.Out {
 			if m.base[v.ID] == v {
-				c.written(s, n, v, !m.inParts[n.ID])
+				c.written(s, n, v, !m.inParts[n.ID] && !m.spreadPool(v))
 			}
 		}
 	}
 	for s, n := range m.g.Nodes {
-		if m.sharesTensor(n) {
+		if m.sharesTensor(n) || len(n.Out) > 0 && m.spreadPool(n.Out[0]) {
 			continue
 		}
 		if m.inParts[n.ID] {
@@ -162,6 +162,12 @@ func (c *clusterer) written(s ir.Section, n *ir.Node, v *ir.Value, port bool) {
 // read adds the port at which n reads v, its operand i.
 func (c *clusterer) read(n *ir.Node, i int, v *ir.Value) {
 	k := c.cluster(n)
+	if c.spreadPool(v) { // it reads what the gradient of the pool would
+		for j, x := range v.Def.In {
+			c.port(k, c.readPort(v.Def, j, x))
+		}
+		return
+	}
 	if i < 2 && c.summed(n) { // another step computes the sums
 		k = c.sums(n)
 	}
@@ -240,10 +246,28 @@ func (c *clusterer) readPort(n *ir.Node, i int, v *ir.Value) plan.Port {
 
 // size is the number of bytes of v in 16 bits, or in its own dtype if that is fixed.
 func (m *planner) size(v *ir.Value) int64 {
-	if !m.assignable(v) {
+	switch {
+	case m.taps(v):
+		return m.g.Elements(v.Type)
+	case !m.assignable(v):
 		return m.g.Elements(v.Type) * v.Type.DType.Size()
 	}
 	return m.bytes(v)
+}
+
+// spread reports whether v is images that no step stores (ir.Caps.Spreads).
+func (m *planner) spread(v *ir.Value) bool {
+	return v.Def != nil && v.Idx == 0 && v.Def.Why.Has(ir.MarkSpread)
+}
+
+// spreadPool reports whether v is such images, of the gradient of a max pool. Those who read them read
+// the gradient of the pooled images, and taps.
+func (m *planner) spreadPool(v *ir.Value) bool { return m.spread(v) && !v.Def.Def().Is(ir.Convolves) }
+
+// taps reports whether only the number of its tap is stored, in a byte, of each position in v.
+func (m *planner) taps(v *ir.Value) bool {
+	uses := m.uses.Of(v)
+	return len(uses) == 1 && uses[0].Arg == 1 && len(uses[0].Node.Out) > 0 && m.spreadPool(uses[0].Node.Out[0])
 }
 
 // stepOf identifies the step that runs n: of its launch, otherwise of its cluster, otherwise of n
@@ -275,8 +299,19 @@ func (m *planner) times(s ir.Section) int64 {
 	return 1
 }
 
-// bytes is the size of v in 16 bits.
-func (m *planner) bytes(v *ir.Value) int64 { return 2 * m.g.Elements(v.Type) }
+// bytes is the size of v in 16 bits. Of images of which only the outputs of windows are stored, it is
+// that of the outputs.
+func (m *planner) bytes(v *ir.Value) int64 {
+	if m.spread(v) && !m.spreadPool(v) {
+		w := v.Def.Window()
+		n := 2 * w.N * w.C
+		for _, k := range w.Out {
+			n *= k
+		}
+		return n
+	}
+	return 2 * m.g.Elements(v.Type)
+}
 
 // reads is the dtype that n requires of v, its operand i.
 func (m *planner) reads(n *ir.Node, i int, v *ir.Value) plan.Choice {

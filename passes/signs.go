@@ -7,12 +7,7 @@ import "ampc/ir"
 // of the one that most readers require, which is 16 bits if a product reads it, too. Other readers
 // read the result.
 func (f *launchFinder) readSigns() {
-	launches := map[int32][]*ir.Node{}
-	for _, n := range f.g.Nodes {
-		if n.Why.Launch > 0 {
-			launches[n.Why.Launch] = append(launches[n.Why.Launch], n)
-		}
-	}
+	launches := f.launches()
 	rounded := map[*ir.Value]bool{} // the bits are those of the form that is required
 	each := func(do func(n *ir.Node, v *ir.Value, required bool)) {
 		for _, n := range f.g.Body[ir.Backward] {

@@ -27,7 +27,6 @@ var comparing = map[string]struct {
 	"ir/caps.go":                      {7, fusion},
 	"ir/launch.go":                    {8, fusion},
 	"ir/unit.go":                      {1, rewrite},
-	"lower/rules.go":                  {1, fusion},
 	"lower/verify_body.go":            {2, checks},
 	"lower/verify_launch.go":          {1, checks},
 	"lower/verify_moves.go":           {11, checks},

@@ -83,9 +83,9 @@ func (g *channelGrads) keep(made ir.Reg) {
 	n := g.elements(g.s.In[0])
 	cost := -2 * n * g.dtype().Size()
 	for k, a := range b.Loads {
-		switch w := g.spreadOf(a.Buffer); {
-		case w != nil:
-			cost += w.size(g.p)
+		switch {
+		case a.Spread != nil:
+			cost += g.p.Buffers[a.Buffer].Size
 		case !g.known(a.Buffer) && g.signsFor(k) == lower.None:
 			cost += n * a.DType.Size()
 		}
@@ -109,7 +109,7 @@ func (g *channelGrads) known(id lower.BufferID) bool {
 func (g *channelGrads) dy(p *channelPass, first bool) ir.Reg {
 	b := g.before
 	if b == nil || !first && g.kept != lower.None {
-		return g.operand(p, g.kept)
+		return p.each(g.kept)
 	}
 	regs := make([]ir.Reg, len(b.Code))
 	for i, in := range b.Code {
@@ -119,7 +119,7 @@ func (g *channelGrads) dy(p *channelPass, first bool) ir.Reg {
 		}
 		if in.Op == ir.PIn {
 			if g.signsFor(int(in.Int)) == lower.None {
-				regs[i] = g.operand(p, b.Loads[in.Int].Buffer)
+				regs[i] = g.loaded(p, int(in.Int))
 			}
 			continue
 		}
@@ -142,17 +142,18 @@ func (g *channelGrads) dy(p *channelPass, first bool) ir.Reg {
 	return made
 }
 
-// operand is an operand of the code that computes dy: images in memory, images that are sums of
-// outputs of windows, or the result of a norm and its ReLU, computed again from x, which the pass
-// reads in any case.
-func (g *channelGrads) operand(p *channelPass, id lower.BufferID) ir.Reg {
-	if w := g.spreadOf(id); w != nil {
-		return p.rounded(p.spread(w), g.typeOf(id).DType)
+// loaded is load k of the code that computes dy: of images in memory, of images that are sums of
+// outputs of windows, or the result of a norm and its ReLU, computed again from x, which the pass reads
+// in any case.
+func (g *channelGrads) loaded(p *channelPass, k int) ir.Reg {
+	a := &g.before.Loads[k]
+	if a.Spread != nil {
+		return p.rounded(p.spread(g.before, k), a.DType)
 	}
-	if f := g.relu[g.p.Buffers[id].Root]; f != nil && g.known(id) {
-		return p.rounded(p.Max(p.norm(channelStats{f, f.Out[1], f.Out[2]}), p.F(0)), g.typeOf(id).DType)
+	if f := g.relu[g.p.Buffers[a.Buffer].Root]; f != nil && g.known(a.Buffer) {
+		return p.rounded(p.Max(p.norm(channelStats{f, f.Out[1], f.Out[2]}), p.F(0)), a.DType)
 	}
-	return p.each(id)
+	return p.each(a.Buffer)
 }
 
 // sums launches the first pass and the sum of its parts: Σ dy, and Σ dy·x̂ for every norm.

@@ -25,9 +25,6 @@ func (c *cudaLowerer) conv() error {
 	if c.elements(s.Out[0]) == 0 || c.elements(s.In[0]) == 0 {
 		return c.fillZero(s.Out[0])
 	}
-	if c.spreadOf(s.Out[0]) != nil {
-		return c.convApart()
-	}
 	if c.inGraph(s) {
 		return c.dnn()
 	}

@@ -110,10 +110,7 @@ func (c *cudaCall) maxPool() error {
 	}
 	if !p.NoIndex {
 		index := c.s.Out[1]
-		if w := c.taps[c.p.Buffers[index].Root]; w != nil {
-			w.taps = c.temp("taps", ir.U8, c.dims(index)...)
-			p.Taps, index = true, w.taps
-		}
+		p.Taps = c.typeOf(index).DType == ir.U8
 		args = append(args, index)
 	}
 	if c.pooled[c.p.Buffers[c.s.In[0]].Root] {
@@ -127,10 +124,6 @@ func (c *cudaCall) maxPool() error {
 // an image are added one after the other.
 func (c *cudaCall) maxPoolGrad() error {
 	dy, index, dx := c.s.In[0], c.s.In[1], c.s.Out[0]
-	if w := c.spreadOf(dx); w != nil {
-		w.outputs = dy
-		return nil // its readers compute it
-	}
 	if pool := c.s.Kernel.Pool; pool != nil {
 		p := poolOf(pool)
 		p.In, p.Out = c.elem(dy), c.elem(dx)

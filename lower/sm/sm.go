@@ -16,22 +16,20 @@ import (
 
 // cudaLowerer turns the shared steps into launches.
 type cudaLowerer struct {
-	p       *lower.Program
-	target  Target
-	fl      ptx.Flavour
-	module  *ptx.Module
-	names   map[string]string // name of a kernel, by its text without a name
-	counts  map[string]int    // number of kernels by kind, and of buffers by name
-	out     []lower.Step      // of the part being lowered
-	first   []lower.Step      // of micro: launches that begin it
-	open    []openSum         // of the part being lowered: parts that no launch has joined yet
-	at      lower.Part
-	from    *lower.Step                    // being lowered
-	read    map[lower.BufferID]bool        // roots that a step or the caller reads
-	relu    map[lower.BufferID]*lower.Step // by root of a result: batch norms of micro whose epilogue is a ReLU without a sum
-	spreads map[lower.BufferID]*spread     // by root of images that no step stores: the outputs of which they are sums
-	taps    map[lower.BufferID]*spread     // by root of the positions of a max pool: the same
-	pooled  map[lower.BufferID]bool        // roots of results of batch norms that a max pool computes
+	p      *lower.Program
+	target Target
+	fl     ptx.Flavour
+	module *ptx.Module
+	names  map[string]string // name of a kernel, by its text without a name
+	counts map[string]int    // number of kernels by kind, and of buffers by name
+	out    []lower.Step      // of the part being lowered
+	first  []lower.Step      // of micro: launches that begin it
+	open   []openSum         // of the part being lowered: parts that no launch has joined yet
+	at     lower.Part
+	from   *lower.Step                    // being lowered
+	read   map[lower.BufferID]bool        // roots that a step or the caller reads
+	relu   map[lower.BufferID]*lower.Step // by root of a result: batch norms of micro whose epilogue is a ReLU without a sum
+	pooled map[lower.BufferID]bool        // roots of results of batch norms that a max pool computes
 }
 
 func (t Target) lowerer(p *lower.Program) *cudaLowerer {
@@ -44,9 +42,8 @@ func (t Target) Finish(p *lower.Program) error {
 	c := t.lowerer(p)
 	c.tie()
 	c.read, c.relu = rootsRead(p), normsWithRelu(p)
-	c.spreadable()
 	c.pooled = c.pooledNorms()
-	if len(c.spreads)+len(c.pooled) > 0 {
+	if len(c.pooled) > 0 {
 		p.Planned = nil // what these launches read and write is decided here
 	}
 	p.Batch(lower.Prepare)

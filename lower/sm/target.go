@@ -138,7 +138,11 @@ func channelNorms(n *ir.Node) ir.NormFusion {
 	case n.Def().GradOf == ir.OpInvalid:
 		return ir.NormFusion{Epilogue: true, Beside: channels, Signs: channels && wholeBytes(n)}
 	case channels:
-		return ir.NormFusion{Operand: n.NormOperand(), Beside: true, Signs: wholeBytes(n)}
+		f := ir.NormFusion{Operand: n.NormOperand(), Beside: true, Signs: wholeBytes(n)}
+		if f.Signs && n.Str("layout") == "NHWC" {
+			f.Windows = maxSpread
+		}
+		return f
 	}
 	return ir.NormFusion{}
 }
