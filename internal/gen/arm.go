@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"log"
 
 	"github.com/mmcloughlin/avo/reg"
 )
@@ -132,6 +133,49 @@ const (
 	fmaxv = 0x6e30f800
 	addv  = 0x4eb1b800
 )
+
+// opNames are the names that internal/a64 has for the instructions of bodies, by encoding without the count of a shift.
+var opNames = map[uint32]string{
+	fadd: "FADD", fsub: "FSUB", fmul: "FMUL", fdiv: "FDIV", fmin: "FMIN", fmax: "FMAX", fmla: "FMLA", fmls: "FMLS",
+	fcmeq: "FCMEQ", fcmge: "FCMGE", fcmgt: "FCMGT", addI4: "ADD", subI4: "SUB",
+	and: "AND", bic: "BIC", orr: "ORR", eor: "EOR", bsl: "BSL", not: "NOT",
+	frintn: "FRINTN", frintm: "FRINTM", frintp: "FRINTP", fsqrt: "FSQRT", fcvtns: "FCVTNS", scvtf: "SCVTF",
+	fcvtl: "FCVTL", fcvtn: "FCVTN", shl: "SHL", ushr: "USHR", sshr: "SSHR",
+}
+
+// play records on m the instructions of a body. It returns the operand that each value of a stands for at the end; copies
+// stand for what they copy.
+func (m *tape) play(a *arm) (stands map[int]int) {
+	stands = map[int]int{-1: none}
+	for i := range m.inputs {
+		stands[i] = i
+	}
+	for _, o := range a.ops {
+		switch {
+		case o.constant:
+			stands[o.dst] = m.id(o.value)
+			continue
+		case o.enc == orr && o.a == o.b:
+			stands[o.dst] = stands[o.a]
+			continue
+		}
+		t := tapeOp{op: opNames[o.enc], old: none, a: stands[o.a], b: stands[o.b], mask: none}
+		if o.sum {
+			t.old = stands[o.dst]
+		}
+		if count := o.enc >> 16 & 0x7f; t.op == "" && o.enc&^(0x7f<<16) == shl {
+			t.op, t.imm = "SHL", uint64(count-32)
+		} else if t.op == "" {
+			t.op, t.imm = opNames[o.enc&^(0x7f<<16)], uint64(64-count)
+		}
+		if t.op == "" {
+			log.Fatalf("%s has no name in internal/a64", o.name)
+		}
+		stands[o.dst] = m.inputs + len(m.ops)
+		m.ops = append(m.ops, t)
+	}
+	return stands
+}
 
 // place gives every value a register: scalars have fixed ones, the constants in held keep theirs
 // for the whole kernel, other values share the rest. It fails if there are too few.

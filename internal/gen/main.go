@@ -52,6 +52,7 @@ func main() {
 	tables := flag.String("tables", "", "file for the tables of the amd64 kernels")
 	arm := flag.String("arm64", "", "file for the arm64 kernels, without its extension")
 	tiles := flag.String("amx", "", "file for the kernels of AMX, without its extension")
+	armComposed := flag.String("arm64bodies", "", "file for those of arm64")
 	composed := flag.String("bodies", "", "file for the bodies of kernels that are composed at load")
 	Generate()
 	if err := bf16Code(flag.Lookup("out").Value.String()); err != nil {
@@ -61,7 +62,7 @@ func main() {
 	n.emit()
 	var x amx
 	x.emit()
-	for name, text := range map[string]string{*tables: tableSource(), *composed: bodySource(), *arm + ".s": n.asm.String(), *arm + ".go": n.stubs.String() + n.table(),
+	for name, text := range map[string]string{*tables: tableSource(), *composed: bodySource(), *armComposed: armBodySource(), *arm + ".s": n.asm.String(), *arm + ".go": n.stubs.String() + n.table(),
 		*tiles + ".s": x.asm.String(), *tiles + ".go": x.stubs.String()} {
 		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
 			log.Fatal(err)

@@ -78,10 +78,13 @@ func (v *vm) wide() bool { return v.w == 16 }
 
 // suffix ends the names of the kernels of this width.
 func (v *vm) suffix() string {
-	if v.wide() {
+	switch v.w {
+	case 16:
 		return "AVX512"
+	case 8:
+		return "AVX2"
 	}
-	return "AVX2"
+	return "NEON"
 }
 
 func (v *vm) size() int { return 4 * v.w }

@@ -2,14 +2,12 @@ package x86
 
 import (
 	"bytes"
-	"encoding/hex"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"ampc/internal/goasm"
 )
 
 var general = map[Reg]string{AX: "AX", CX: "CX", DX: "DX", BX: "BX", SI: "SI", DI: "DI", R8: "R8", R9: "R9", R10: "R10", R11: "R11", R12: "R12", R13: "R13", R15: "R15"}
@@ -171,7 +169,7 @@ func TestBytes(t *testing.T) {
 	c.Land(skip)
 	c.Return()
 	lines = append(lines, "JGE back", "end:", "VZEROUPPER", "RET")
-	want := assemble(t, lines)
+	want := goasm.Bytes(t, "amd64", lines)
 	if !bytes.Equal(c.Bytes(), want) {
 		t.Error(difference(t, list, c.Bytes(), want))
 	}
@@ -189,31 +187,4 @@ func difference(t *testing.T, list []Inst, got, want []byte) string {
 		at += len(b)
 	}
 	return fmt.Sprintf("after the vectors: % x, the assembler writes % x", got[at:], want[at:])
-}
-
-// assemble is what Go's assembler makes of the lines.
-func assemble(t *testing.T, lines []string) (code []byte) {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "x.s")
-	if err := os.WriteFile(file, []byte("TEXT ·f(SB), 4, $0\n"+strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	c := exec.Command("go", "tool", "asm", "-p", "x", "-S", "-o", file+".o", file)
-	c.Env = append(os.Environ(), "GOARCH=amd64", "GOOS=linux")
-	out, err := c.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	for line := range strings.Lines(string(out)) { // "\t0x0010 62 f1 ..." and their characters
-		words, ok := strings.CutPrefix(line, "\t0x")
-		if !ok || len(words) < 5 || words[4] != ' ' || strings.Contains(line, "x.s:") {
-			continue
-		}
-		b, err := hex.DecodeString(strings.ReplaceAll(words[5:min(52, len(words))], " ", ""))
-		if err != nil {
-			t.Fatalf("%q: %v", line, err)
-		}
-		code = append(code, b...)
-	}
-	return code
 }

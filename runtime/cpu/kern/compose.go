@@ -1,4 +1,4 @@
-//go:build amd64
+//go:build amd64 || arm64
 
 package kern
 
@@ -30,8 +30,8 @@ const none = -1
 // for all.
 type instructionSet struct {
 	lanes, registers int
-	vex              bool // of AVX2: conditions are vectors, and constants stand in memory once for each lane
-	bodies           map[string]body
+	machineSet
+	bodies map[string]body
 
 	load   [Bools + 1]opcode // by type
 	loaded [Bools + 1]body   // what becomes of a vector as it is loaded, of two for Words; without instructions the vector itself
@@ -323,9 +323,7 @@ func (p *Path) Compose(f *Formula) *Fused {
 	}
 	k := &composed{spills: spills, most: perCall(seq, p.lanes, mostElements)}
 	streamed := len(out.Bytes())
-	if c.stream(seq, &out) {
-		k.rounds = max(1, perCall(seq, p.lanes, mostStreamed)/(streamPlaces*streamVisit))
-	}
+	k.rounds = c.stream(seq, &out)
 	head := c.constants()
 	k.entry, k.streamed = len(head), len(head)+streamed
 	mapped, err := newCode(append(head, out.Bytes()...))
@@ -338,14 +336,6 @@ func (p *Path) Compose(f *Formula) *Fused {
 		run.types = append(run.types, r.Type)
 	}
 	return run
-}
-
-// numberBytes is what a number of the pool takes in memory.
-func (s *instructionSet) numberBytes() int {
-	if s.vex {
-		return 4 * s.lanes
-	}
-	return 4
 }
 
 // constants is the memory of whole vectors, then of the pool.
@@ -375,4 +365,10 @@ func perCall(seq []lane, lanes, most int) int {
 		}
 	}
 	return lanes * max(1, min(most/lanes, cycles/each&^3))
+}
+
+// streams reports whether f gets code with streaming stores, by the rule of the static kernels. Bools have none.
+func (f *Formula) streams() bool {
+	return !f.Rows && len(f.Code) <= streamedOps && !(len(f.Code) == 1 && f.Code[0].Name == unstreamed) &&
+		!slices.ContainsFunc(f.Results, func(r FormulaResult) bool { return r.Type == Bools })
 }

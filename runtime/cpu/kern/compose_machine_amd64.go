@@ -10,6 +10,10 @@ type (
 	machineCode = x86.Code
 )
 
+// machineSet says what else the sets differ in: with vex, of AVX2, conditions are vectors, and constants stand in memory once
+// for each lane.
+type machineSet struct{ vex bool }
+
 // A composed kernel gets the number of elements in CX, the addresses of operands and results at DX, scalars at BX,
 // constants at SI, and memory to spill to at DI. It counts elements in AX.
 const (

@@ -56,11 +56,11 @@ var avx512Set = instructionSet{
 const inOrder = 0xd8
 
 var avx2Set = instructionSet{
-	lanes:     8,
-	registers: 16,
-	vex:       true,
-	bodies:    bodiesAVX2,
-	load:      loadsAVX,
+	lanes:      8,
+	registers:  16,
+	machineSet: machineSet{vex: true},
+	bodies:     bodiesAVX2,
+	load:       loadsAVX,
 	loaded: [...]body{
 		BF16: {ops: []bodyOp{{x86.VPSLLD, none, none, 0, none, 16}}},
 		Words: {ops: []bodyOp{
@@ -108,6 +108,14 @@ func (p *Path) set() *instructionSet {
 		return &avx512Set
 	}
 	return &avx2Set
+}
+
+// numberBytes is what a number of the pool takes in memory.
+func (s *instructionSet) numberBytes() int {
+	if s.vex {
+		return 4 * s.lanes
+	}
+	return 4
 }
 
 // isCondition reports whether o writes a condition: all ones or zeros in each lane, or a mask.

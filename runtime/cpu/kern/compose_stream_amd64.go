@@ -2,17 +2,11 @@ package kern
 
 import "slices"
 
-// streams reports whether f gets code with streaming stores, by the rule of the static kernels. Bools have none.
-func (f *Formula) streams() bool {
-	return !f.Rows && len(f.Code) <= streamedOps && !(len(f.Code) == 1 && f.Code[0].Name == unstreamed) &&
-		!slices.ContainsFunc(f.Results, func(r FormulaResult) bool { return r.Type == Bools })
-}
-
 // stream appends code with streaming stores that computes rounds of a StreamBlock, as the static kernels do: a round computes
-// streamVisit elements at each of streamPlaces positions. It returns false if there is no such code.
-func (c *composer) stream(seq []lane, out *machineCode) bool {
+// streamVisit elements at each of streamPlaces positions. It returns the rounds of a call, 0 if there is no such code.
+func (c *composer) stream(seq []lane, out *machineCode) (rounds int) {
 	if !c.f.streams() || len(c.f.Loads)+len(c.f.Results) > len(bases) {
-		return false
+		return 0
 	}
 	sizes := []int{4, 2}
 	if !slices.ContainsFunc(c.f.Results, func(r FormulaResult) bool { return r.Type != F32 }) {
@@ -20,7 +14,7 @@ func (c *composer) stream(seq []lane, out *machineCode) bool {
 	}
 	l, ok := c.plan(seq, sizes...)
 	if !ok || l.spills {
-		return false
+		return 0
 	}
 	const per, turnReg = StreamBlock / streamPlaces, argsReg // nothing reads addresses again
 	e := newVectors(c, l.many, l.held)
@@ -32,7 +26,7 @@ func (c *composer) stream(seq []lane, out *machineCode) bool {
 	place := out.Here()
 	for range streamVisit / (l.unroll * c.set.lanes) {
 		if !e.run(out) {
-			return false
+			return 0
 		}
 		out.Add(atReg, int8(l.unroll*c.set.lanes))
 	}
@@ -43,5 +37,5 @@ func (c *composer) stream(seq []lane, out *machineCode) bool {
 	out.Sub(countReg, 1)
 	out.Back(round)
 	out.Return()
-	return true
+	return max(1, perCall(seq, c.set.lanes, mostStreamed)/(streamPlaces*streamVisit))
 }

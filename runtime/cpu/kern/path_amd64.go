@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-//go:generate go run -C ../../../internal/gen . -pkg kern -out ../../runtime/cpu/kern/kernels_amd64.s -stubs ../../runtime/cpu/kern/kernels_amd64.go -tables ../../runtime/cpu/kern/tables_amd64.go -arm64 ../../runtime/cpu/kern/kernels_arm64 -amx ../../runtime/cpu/kern/kernels_amx_amd64 -bodies ../../runtime/cpu/kern/bodies_amd64.go
+//go:generate go run -C ../../../internal/gen . -pkg kern -out ../../runtime/cpu/kern/kernels_amd64.s -stubs ../../runtime/cpu/kern/kernels_amd64.go -tables ../../runtime/cpu/kern/tables_amd64.go -arm64 ../../runtime/cpu/kern/kernels_arm64 -amx ../../runtime/cpu/kern/kernels_amx_amd64 -bodies ../../runtime/cpu/kern/bodies_amd64.go -arm64bodies ../../runtime/cpu/kern/bodies_arm64.go
 
 // archPaths lists the vector paths that the processor and the operating system support, the fastest first.
 func archPaths() (paths []*Path) {

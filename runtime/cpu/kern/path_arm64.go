@@ -25,6 +25,7 @@ func neonPath() *Path {
 	kernelsNEON(p)
 	p.ranges()
 	p.wino = nil // transforms in Go would take longer than the products they save
+	p.composes = !RaceEnabled && len(executables) > 0
 	p.probe, p.probeFlop = probeNEON, 24*4*2
 	return p
 }
