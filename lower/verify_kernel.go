@@ -44,7 +44,7 @@ func (b *body) postOps(s *Step) error {
 	own := *s
 	own.In, own.Out = s.In[:min(len(s.In), len(b.head.In))], nil
 	if s.Kernel.Node.Out[0].Type != b.head.Out[0].Type {
-		return errors.New("its kernel is told another type of its result")
+		return errors.New("its kernel gets another type for its result")
 	}
 	if err := errors.Join(b.kernelTypes(&own), b.operands(&own, len(b.head.In))); err != nil {
 		return err
@@ -57,12 +57,12 @@ func (b *body) postOps(s *Step) error {
 func (b *body) kernelTypes(s *Step) error {
 	for i, id := range s.In {
 		if id != None && (i >= len(s.Kernel.Node.In) || s.Kernel.Node.In[i] == nil || s.Kernel.Node.In[i].Type != b.p.Buffers[id].Type) {
-			return fmt.Errorf("its kernel is told another type of operand %d", i)
+			return fmt.Errorf("its kernel gets another type for operand %d", i)
 		}
 	}
 	for i, id := range s.Out {
 		if id != None && (i >= len(s.Kernel.Node.Out) || s.Kernel.Node.Out[i].Type != b.p.Buffers[id].Type) {
-			return fmt.Errorf("its kernel is told another type of result %d", i)
+			return fmt.Errorf("its kernel gets another type for result %d", i)
 		}
 	}
 	return nil
@@ -188,12 +188,12 @@ func (b *body) normTypes(s *Step) error {
 	}
 	for i, v := range n.In {
 		if v != nil && (i >= len(k.In) || k.In[i] == nil || k.In[i].Type != v.Type) {
-			return fmt.Errorf("its kernel is told another type of operand %d", i)
+			return fmt.Errorf("its kernel gets another type for operand %d", i)
 		}
 	}
 	for i, v := range n.Out {
 		if i >= len(k.Out) || k.Out[i].Type != v.Type {
-			return fmt.Errorf("its kernel is told another type of result %d", i)
+			return fmt.Errorf("its kernel gets another type for result %d", i)
 		}
 	}
 	return nil

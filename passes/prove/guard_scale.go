@@ -209,9 +209,9 @@ func (g *guard) untold(f *flow, found, fwd pred, hasFwd bool, unit ir.Unit) stri
 			}
 			switch {
 			case !lowers[i] && !tells[i]:
-				return "is not told where " + a.v.String() + " is not finite, and the step is skipped for it"
+				return "does not read a check of " + a.v.String() + ", for which the step is skipped where it is not finite"
 			case hasFwd && lowers[i] && !tells[i]:
-				return "counts " + a.v.String() + ", which the loss scale has no part in, as an overflow"
+				return "counts " + a.v.String() + ", which does not carry the loss scale, as an overflow"
 			}
 		}
 	}
