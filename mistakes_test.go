@@ -201,16 +201,16 @@ func TestBadFeeds(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, f := range map[string]ampc.Feed{
-		`no feed for input "y"`:                                with("y", nil),
-		`feed "x" has 3 elements, want f32[8,4], which has 32`: with("x", []float32{1, 2, 3}),
-		`feed "x" has 1 elements, want f32[8,4]`:               with("x", 1.5),
-		`feed "x" is a []int32, want f32[8,4]`:                 with("x", make([]int32, 32)),
-		`feed "y" is a []float32, want i32[8]`:                 with("y", make([]float32, 8)),
-		`feed "y" is a []bool, want i32[8]`:                    with("y", make([]bool, 8)),
-		`feed "z": the model has no`:                           with("z", 1.0),
-		`is a string`:                                          with("x", "text"),
-		`is f32[8], want f32[8,4]`:                             with("x", ampc.HostTensor{Type: ampc.TypeOf(ampc.F32, 8), Bytes: make([]byte, 32)}),
-		`holds 4294967296 at 0, which does not fit i32`:        with("y", []int{1 << 32, 0, 0, 0, 0, 0, 0, 0}),
+		`no feed for input "y"`:                                      with("y", nil),
+		`feed "x" has 3 elements, want f32[8,4], which has 32`:       with("x", []float32{1, 2, 3}),
+		`feed "x" has 1 elements, want f32[8,4]`:                     with("x", 1.5),
+		`feed "x" is a []int32, want f32[8,4]`:                       with("x", make([]int32, 32)),
+		`feed "y" is a []float32, want i32[8]`:                       with("y", make([]float32, 8)),
+		`feed "y" is a []bool, want i32[8]`:                          with("y", make([]bool, 8)),
+		`feed "z": the model has no such input; the step reads x, y`: with("z", 1.0),
+		`is a string`:              with("x", "text"),
+		`is f32[8], want f32[8,4]`: with("x", ampc.HostTensor{Type: ampc.TypeOf(ampc.F32, 8), Bytes: make([]byte, 32)}),
+		`holds 4294967296 at 0, which does not fit i32`: with("y", []int{1 << 32, 0, 0, 0, 0, 0, 0, 0}),
 	} {
 		_, err := s.Run(context.Background(), f)
 		wantError(t, err, want)

@@ -235,7 +235,7 @@ func (s *Step) encode(micro []Feed) ([]runtime.Feed, error) {
 				if s.model.isInput(name) {
 					continue
 				}
-				return nil, fmt.Errorf("feed %q: the model has no such input", name)
+				return nil, fmt.Errorf("feed %q: the model has no such input; the step reads %s", name, strings.Join(slices.Sorted(maps.Keys(types)), ", "))
 			}
 			data, err := encode(f[name], t)
 			if err != nil {
