@@ -11,7 +11,7 @@ import (
 // Batch makes batch i of a small task that the model can learn, with nothing
 // read from outside: images are a pattern per class under noise, text goes from
 // each token to one that follows it nine times in ten, masked tokens are a
-// seventh of the text, films show shapes that move, volumes hold balls and boxes
+// seventh of the text, videos show shapes that move, volumes hold balls and boxes
 // under noise. The same i gives the same batch.
 func (z *Zoo) Batch(i int64) ampc.Feed {
 	t := &taskBatch{z: z, pattern: rand.New(rand.NewPCG(7, 0)), r: rand.New(rand.NewPCG(uint64(i), 1))}
@@ -22,7 +22,7 @@ func (z *Zoo) Batch(i int64) ampc.Feed {
 	case z.has("kinds"):
 		return t.masked()
 	case z.has("future"):
-		return t.films()
+		return t.videos()
 	case z.has("voxels"):
 		return t.volumes()
 	case z.has("y"):

@@ -85,29 +85,29 @@ func (t *taskBatch) volumes() ampc.Feed {
 	return ampc.Feed{"x": x, "voxels": y}
 }
 
-// films show a ball and a box that move evenly and turn back at the edges: pixels
+// videos show a ball and a box that move evenly and turn back at the edges: pixels
 // are 1 or 0. The model sees the first frames and is to predict the others.
-func (t *taskBatch) films() ampc.Feed {
+func (t *taskBatch) videos() ampc.Feed {
 	o := t.z.Options
 	seq, ahead, side, channels := o.Int("seq"), o.Int("ahead"), o.Int("size"), o.Int("channels")
 	size := [3]int{1, side, side}
 	frame := channels * side * side
 	var x, future []float32
 	for range o.Int("batch") {
-		film := make([]float32, (seq+ahead)*frame)
+		video := make([]float32, (seq+ahead)*frame)
 		for k := range 2 {
 			b := t.draw(size, k == 1)
 			speed := [3]float64{0, 2*t.r.Float64() - 1, 2*t.r.Float64() - 1}
 			for f := range seq + ahead {
 				eachElement(size, func(i int, at [3]float64) {
 					if b.covers(at) {
-						film[f*frame+k%channels*side*side+i] = 1
+						video[f*frame+k%channels*side*side+i] = 1
 					}
 				})
 				b.move(&speed, side)
 			}
 		}
-		x, future = append(x, film[:seq*frame]...), append(future, film[seq*frame:]...)
+		x, future = append(x, video[:seq*frame]...), append(future, video[seq*frame:]...)
 	}
 	return ampc.Feed{"x": x, "future": future}
 }

@@ -60,7 +60,7 @@ func zoo() map[string]entry {
 		"bert":   {"a bidirectional transformer trained on masked tokens", Options{"batch": 8, "seq": 64, "vocab": 1000, "layers": 2, "heads": 4, "dim": 128, "dropout": 0.1}, bert},
 		"unet":   {"a U-Net that predicts noise", Options{"batch": 4, "size": 32, "channels": 3, "width": 32, "levels": 2}, unet},
 		"unet3d": {"a 3-D U-Net that segments volumes", Options{"batch": 2, "depth": 16, "size": 16, "channels": 1, "classes": 3, "width": 16, "levels": 2}, unet3d},
-		"convlstm": {"a convolutional LSTM that predicts the next frames of a film", Options{"batch": 4, "seq": 6, "ahead": 4, "size": 16, "channels": 1,
+		"convlstm": {"a convolutional LSTM that predicts the next frames of a video", Options{"batch": 4, "seq": 6, "ahead": 4, "size": 16, "channels": 1,
 			"width": 32, "layers": 2, "kernel": 3}, convlstm},
 		"vit": {"a vision transformer", Options{"batch": 16, "size": 32, "channels": 3, "patch": 4, "layers": 2, "heads": 4, "dim": 128, "classes": 10}, vit},
 		"gan": {"two perceptrons trained against each other, a step each", Options{"batch": 32, "noise": 16, "in": 64, "hidden": 64}, gan},

@@ -47,13 +47,13 @@ tokenizer), a checkpoint of "ampc train" or its folder, or a language model of t
 weights are random. The text appears as it is made.`
 	fl := c.Flags()
 	fl.StringVar(&prompt, "prompt", "", "the text to continue")
-	fl.IntVar(&o.MaxTokens, "max-tokens", 100, "number of new tokens; 0 goes on until the model ends the text")
-	fl.Float64Var(&o.Temperature, "temperature", 0.8, "the logits are divided by it; 0 takes the most likely token")
-	fl.IntVar(&o.TopK, "top-k", 0, "draw from so many of the most likely tokens; 0: from all")
-	fl.Float64Var(&o.TopP, "top-p", 0, "draw from the most likely tokens that together have this probability; 0: from all")
-	fl.Float64Var(&o.Repetition, "repetition-penalty", 1, "logits of tokens that came before are divided by it")
-	fl.Uint64Var(&o.Seed, "seed", 1, "of the tokens that are drawn")
-	fl.IntVar(&length, "length", 0, "tokens that the cache holds, the prompt included; 0: as many as the model has positions")
+	fl.IntVar(&o.MaxTokens, "max-tokens", 100, "number of new tokens; 0: until the model ends the text")
+	fl.Float64Var(&o.Temperature, "temperature", 0.8, "divide the logits by this `FACTOR`; 0: take the most likely token")
+	fl.IntVar(&o.TopK, "top-k", 0, "sample from the `K` most likely tokens; 0: from all")
+	fl.Float64Var(&o.TopP, "top-p", 0, "sample from the most likely tokens whose probabilities add up to `P`; 0: from all")
+	fl.Float64Var(&o.Repetition, "repetition-penalty", 1, "divide positive logits of earlier tokens by this `FACTOR`, and multiply negative ones")
+	fl.Uint64Var(&o.Seed, "seed", 1, "seed of the sampled tokens")
+	fl.IntVar(&length, "length", 0, "number of tokens that the cache holds, prompt included; 0: the positions of the model")
 	fl.StringVar(&policy, "policy", "mixed-bf16", policyHelp)
 	return c
 }

@@ -24,11 +24,11 @@ type link struct {
 
 func (l *link) add(c *cobra.Command) {
 	fl := c.Flags()
-	fl.StringVar(&l.rate, "link", "100Gb", "with --ranks: what the link of a rank carries in a second, such as `400Gb`")
+	fl.StringVar(&l.rate, "link", "100Gb", "with --ranks: `RATE` of the link of a rank in gigabits a second, such as 400Gb")
 	fl.DurationVar(&l.latency, "latency", 5*time.Microsecond, "with --ranks: `TIME` that a message takes to the next rank")
 	fl.DurationVar(&l.step, "step-time", 0, "with --ranks: `TIME` that a rank takes for a step without messages, to see which of them it hides")
 	fl.IntVar(&l.perNode, "per-node", 1, "with --ranks: `NUMBER` of ranks on one machine")
-	fl.StringVar(&l.inside, "inside", "1000Gb", "with --per-node: what the link between ranks of one machine carries in a second")
+	fl.StringVar(&l.inside, "inside", "1000Gb", "with --per-node: `RATE` of the link between ranks of one machine")
 }
 
 // parseRate reads a bandwidth, in bytes per second.

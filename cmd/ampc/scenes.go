@@ -17,8 +17,8 @@ type scenes struct {
 
 // drawnScenes lists the models whose data is generated from the seed.
 var drawnScenes = map[string]scenes{
-	"unet3d":   {"volumes drawn with balls and boxes under noise", "volumes", "voxels", 300},
-	"convlstm": {"films drawn of a ball and a box that move", "films", "", 300},
+	"unet3d":   {"generated volumes of balls and boxes under noise", "volumes", "voxels", 300},
+	"convlstm": {"generated videos of a ball and a box that move", "videos", "", 300},
 }
 
 // heldOutScenes is the number of batches for evaluation. Their indices are negative, so no run

@@ -25,7 +25,7 @@ type task struct {
 	correct       ampc.Tensor // number of correct answers in a batch; absent: unknown
 	spec          string      // with all options that depend on the data
 	source        string      // description of the data for output
-	unit          string      // name of the examples: tokens, images, volumes or films
+	unit          string      // name of the examples: tokens, images, volumes or videos
 	unitsPerBatch int
 	epoch         int64             // batches that have each record once; 0: they are drawn without end
 	steps         int               // by default

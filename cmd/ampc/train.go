@@ -80,8 +80,8 @@ func (f *trainFlags) add(c *cobra.Command) {
 
 const trainHelp = `Train a zoo model, or a model file (.ir, .onnx) on records whose fields are named as
 its inputs. Of the zoo, language models train on text (--text), classifiers on labelled
-images (--data); unet3d and convlstm train on scenes drawn from the seed: volumes to
-segment, films to continue.
+images (--data); unet3d and convlstm train on scenes that are generated from the seed:
+volumes to segment, videos to continue.
 
 The run writes to a folder: its last two checkpoints, one every few minutes; the
 annotated IR; the curves of loss and loss scale as an image; and the numbers of each
@@ -100,7 +100,7 @@ unless the loss scale is still searching for its value.
 
 func trainCommand() *cobra.Command {
 	var f trainFlags
-	c := command("train [MODEL]", "Train a zoo model on text, labelled images or drawn scenes, or a model file on records", cobra.MaximumNArgs(2), func(c *cobra.Command, args []string) error {
+	c := command("train [MODEL]", "Train a zoo model on text, labelled images or generated scenes, or a model file on records", cobra.MaximumNArgs(2), func(c *cobra.Command, args []string) error {
 		spec, err := f.arguments(args)
 		if err != nil {
 			return err

@@ -160,7 +160,7 @@ func TestTrainDigits(t *testing.T) {
 	}
 }
 
-// Models of volumes and films train on scenes that are drawn: what they have learned
+// Models of volumes and videos train on generated scenes: what they have learned
 // shows in scenes that no run trains on, which are the same for all seeds.
 func TestTrainScenes(t *testing.T) {
 	for spec, rate := range map[string]string{"zoo:unet3d?levels=1&depth=8&size=8&width=8": "0.05", "zoo:convlstm?seq=3&ahead=2&size=8&width=8": "0.02"} {
