@@ -62,7 +62,7 @@ type TrainConfig struct {
 	Chunks   int
 	Parallel Parallel // the ranks that share the batch; zero: one process has it all
 
-	// Name tells the training steps of a model apart: it is in the names of the
+	// Name distinguishes the training steps of a model: it is in the names of the
 	// step's counters, rates, moments and averages, and so in checkpoints. One
 	// step may have none. Letters, digits, _ and -.
 	Name    string
@@ -96,7 +96,7 @@ type CompileOptions struct {
 	// NoProof leaves out the check that holds the compiled step against the model
 	// (Step.Prove); it takes less than a tenth of the time of passes and lowering.
 	NoProof bool
-	// After is told about every pass that ran; nil: nobody is.
+	// After, if it is not nil, is called after every pass that ran.
 	After func(PassEvent)
 }
 
@@ -177,7 +177,7 @@ func (e PassEvent) WriteIR(w io.Writer) error { return e.graph.Print(w, ir.Reaso
 // CompileOptions.After only and must not be changed.
 func (e PassEvent) Graph() *ir.Graph { return e.graph }
 
-// compiler returns what the passes are told for c and these losses, in terms of
+// compiler returns the configuration of the passes for c and these losses, in terms of
 // the model's own graph. It is the one place where the public configuration becomes
 // the compiler's; what a session adds stands in request.
 func (c TrainConfig) compiler(losses []Loss) (passes.Config, error) {
@@ -208,7 +208,7 @@ func (c TrainConfig) compiler(losses []Loss) (passes.Config, error) {
 	return p, nil
 }
 
-// compiler returns what the passes are told for the forward pass that computes out.
+// compiler returns the configuration of the passes for the forward pass that computes out.
 func (c InferConfig) compiler(out []Tensor) (passes.Config, error) {
 	p, err := c.Compile.compiler(c.Policy)
 	for _, t := range out {

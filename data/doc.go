@@ -2,9 +2,9 @@
 // ampc.Step is fed them.
 //
 // A Set holds records by number: Columns, the tables that CSV, IDX and NumPy files
-// are read into; ImageFolder; Windows of a file of tokens; or a type of your own.
-// Map, Subset and Split make sets of sets. A Loader draws batches from a set: in an
-// order that a seed gives, some batches ahead of the step, from a state that
+// are read into; images.Folder of package data/images; Windows of a file of tokens; or a
+// type of your own. Map, Subset and Split make sets of sets. A Loader draws batches from a
+// set: in an order that a seed gives, some batches ahead of the step, from a state that
 // checkpoints keep.
 //
 //	digits, err := data.CSV("digits.csv", data.CSVOptions{Label: "y"})
