@@ -380,7 +380,7 @@ func oldConfigs() (one, two ampc.TrainConfig) {
 }
 
 // Checkpoints of format 1 load under the names of today, and training continues with
-// the rates and scales that the program of then had, and with its losses but for
+// the rates and scales that the program of then had, and with its losses except for
 // the f16 roundings that the compiler chooses anew: a tenth of one such rounding.
 func TestOldCheckpointsLoad(t *testing.T) {
 	for file, steps := range map[string]int{"two-steps": 2, "infer-first": 1} {

@@ -59,11 +59,11 @@ func TestMistakesInTheGradientHook(t *testing.T) {
 // The error of a loss through an op without a gradient says why it has none.
 func TestNoGradSaysWhy(t *testing.T) {
 	op := trial.Boost()
-	op.Grad, op.NoGrad = nil, "nobody derived it"
+	op.Grad, op.NoGrad = nil, "it was not derived"
 	m := ampc.New("none")
 	loss := m.ReduceSum(m.Apply(op, m.Param("w", ampc.Fill(1), 4)))
 	_, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1)}, ampc.Loss{Value: loss})
-	wantError(t, err, "hook_test.go:", "has no gradient: nobody derived it")
+	wantError(t, err, "hook_test.go:", "has no gradient: it was not derived")
 }
 
 // gradientHooks edit gradients in ways that read them once, twice, beside a state, and

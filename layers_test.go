@@ -251,7 +251,7 @@ func (p params) attn(name string, k int) params {
 	return p
 }
 
-// block numbers those of a block but for its attention.
+// block numbers those of a block except for its attention.
 func (p params) block(name string, norms int) params {
 	p[name+".fc1.w"], p[name+".fc1.b"], p[name+".fc2.w"], p[name+".fc2.b"] = 20, 21, 22, 23
 	for i := range norms {

@@ -283,7 +283,7 @@ func (c *conversion) judge(ctx context.Context, written string, r *ConvertReport
 	return err
 }
 
-// maxUnasked is how many bytes of weights are run on random numbers that nobody asked for.
+// maxUnasked is how many bytes of weights are run on random numbers without being asked to.
 const maxUnasked = 64 << 20
 
 // unasked reports whether neither data nor a limit asks for a comparison of a large model.

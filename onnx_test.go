@@ -325,7 +325,7 @@ func TestONNXFormatVersions(t *testing.T) {
 }
 
 // BenchmarkResNet50 runs ResNet-50 on one picture by LoadONNX and Infer, and in a session. The
-// batch norms are part of the convolutions in both but for "norms", which disables that in Infer.
+// batch norms are part of the convolutions in both except for "norms", which disables that in Infer.
 func BenchmarkResNet50(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "resnet50.onnx")
 	if err := onnxmodel.ResNet50().WriteFile(path); err != nil {

@@ -36,21 +36,22 @@ type Parallel struct {
 	SyncNorms bool
 	// Shard divides the weights, moments and averages of the training state among the ranks, as
 	// ZeRO stage 1 and PyTorch's ZeroRedundancyOptimizer do: each rank keeps and updates one part
-	// of each tensor, and the step gathers what it reads of the weights, in 16 bits where all who
-	// read a weight read that. The result is the same, bit for bit, but for clipping by a norm,
-	// which is added in another order, and for lookups of a table that nobody reads in f32: they read
-	// a 16-bit copy, unless the policy keeps them in f32. To save, read and evaluate the model are
-	// calls of all ranks then. What an UpdateRule steps stays whole unless it is Elementwise. Slices, TrainConfig.Gradients and
-	// policies without f32 weights are refused.
+	// of each tensor, and the step gathers the weights that it reads, in 16 bits if every reader
+	// of a weight reads 16 bits. The result is the same, bit for bit, with two exceptions: a clip
+	// by a norm, which is added in another order, and lookups of a table that nothing reads in
+	// f32, which read a 16-bit copy unless the policy keeps them in f32. All ranks save, read and
+	// evaluate the model together. A tensor that an UpdateRule updates stays whole unless the rule
+	// is Elementwise. Slices, TrainConfig.Gradients and policies without f32 weights are refused.
 	Shard bool
-	// Slices asks for the same bits whatever the number of ranks: one step takes Slices
+	// Slices gives the same bits whatever the number of ranks: one step takes Slices
 	// micro-batches of all ranks together, Slices/ranks on each, and adds gradients, losses
 	// and counts of all in one fixed binary tree. Build the model for the rows of one slice;
-	// rank r runs slices r·Slices/ranks and on. Slices and the number of ranks are powers
-	// of two; World may be nil, for one process. Batch norms with running statistics
-	// need SyncNorms, by which all slices of a rank run together, each with memory of its own (on CPUs).
-	// Messages in 16 bits and DropMicro are refused. The accumulators take log2(Slices/ranks)
-	// times the memory of the gradients. Zero: sums are added in the order of ranks.
+	// rank r runs the slices from r·Slices/ranks on. Slices and the number of ranks are powers
+	// of two; World may be nil, for one process. Batch norms with running statistics need
+	// SyncNorms, by which all slices of a rank run together, each with memory of its own (on
+	// CPUs). Messages in 16 bits and DropMicro are refused. The accumulators take
+	// log2(Slices/ranks) times the memory of the gradients. Zero: sums are added in the order
+	// of ranks.
 	Slices int
 }
 
@@ -237,7 +238,7 @@ func committed(b *debug.BuildInfo) bool {
 	return !local && (b.Main.Sum != "" || revision != "" && changed == "false")
 }
 
-// describeModel writes what the losses are computed by, but for sizes, which may differ between ranks,
+// describeModel writes what the losses are computed by, except for sizes, which may differ between ranks,
 // and for names, which depend on what else a rank has built.
 func (s *Step) describeModel(w io.Writer) {
 	number := map[*ir.Node]int{}

@@ -183,7 +183,7 @@ func Manual() Policy { return policyOf(passes.Manual()) }
 // O1 decides per op from its operands, as Apex O1 does. low is F16 or BF16.
 func O1(low DType) Policy { return policyOf(passes.O1(irDType(low))) }
 
-// O2 stores weights and inputs in low for every reader, but for batch norm, and
+// O2 stores weights and inputs in low for every reader, except for batch norm, and
 // keeps f32 masters, as Apex O2 does. low is F16 or BF16.
 func O2(low DType) Policy { return policyOf(passes.O2(irDType(low))) }
 

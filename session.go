@@ -284,7 +284,7 @@ func (g gate) enter(ctx context.Context) error {
 	}
 }
 
-// try enters unless somebody is inside.
+// try enters unless another call is inside.
 func (g gate) try() bool {
 	select {
 	case g <- struct{}{}:

@@ -17,7 +17,7 @@ import (
 	"ampc/world"
 )
 
-// sharded is a variable of which each rank keeps a part (Parallel.Shard). To everybody but
+// sharded is a variable of which each rank keeps a part (Parallel.Shard). To all but
 // the steps that update the parts it is one variable: reading it gathers the parts, which is
 // a call of all ranks, and writing it writes this rank's part.
 type sharded struct {

@@ -231,7 +231,7 @@ func (s *Step) encode(micro []Feed) ([]runtime.Feed, error) {
 				}
 				continue
 			}
-			if !known { // an input of the model that this step does not need, or nobody's
+			if !known { // an input of the model that this step does not need, or no input
 				if s.model.isInput(name) {
 					continue
 				}

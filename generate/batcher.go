@@ -50,7 +50,7 @@ func (g *Generator) Batcher() (*Batcher, error) {
 }
 
 // Generate is Sequences.Generate for one new sequence, whose tokens are the same as
-// alone, but for roundings. A caller that is slow to take its tokens holds up nobody.
+// alone, except for roundings. A caller that is slow to take its tokens delays no other.
 func (b *Batcher) Generate(ctx context.Context, o Options, prompt []int32) iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -74,7 +74,7 @@ func (b *Batcher) Generate(ctx context.Context, o Options, prompt []int32) iter.
 	}
 }
 
-// join lets a sequence wait for its turn, and sees to it that somebody steps.
+// join lets a sequence wait for its turn, and makes sure that a caller steps.
 func (b *Batcher) join(ctx context.Context, o Options, prompt []int32) (<-chan answer, error) {
 	sampler, err := o.sampler(0)
 	switch {
@@ -96,7 +96,7 @@ func (b *Batcher) join(ctx context.Context, o Options, prompt []int32) (<-chan a
 	return r.out, nil
 }
 
-// run steps until nobody is left.
+// run steps until no caller is left.
 func (b *Batcher) run() {
 	for b.admit() {
 		if err := b.step(b.slots); err != nil {
@@ -105,7 +105,7 @@ func (b *Batcher) run() {
 	}
 }
 
-// admit gives free slots to those who wait; false where there is nobody.
+// admit gives free slots to waiting callers; false: there is none.
 func (b *Batcher) admit() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -75,7 +75,7 @@ type Value struct {
 	Idx  int    // which result of Def
 	Next *Value // variable whose next value this is; it prints as %name'
 	// GradOf is the value whose whole gradient this is, in the sweep of the node. It is nil for all
-	// other values, such as parts of a sum of gradients, but for sums over some of the rows (pass
+	// other values, such as parts of a sum of gradients, except for sums over some of the rows (pass
 	// chunks), which are stored as the whole gradient is.
 	GradOf *Value
 	Pos    Pos

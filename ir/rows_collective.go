@@ -60,7 +60,7 @@ func (n *Node) checkRanks() error {
 // its ranks run together.
 func (n *Node) Meets() int64 { return n.Int("ranks") * n.Together() }
 
-// Together is how many micro-batches of each rank meet at n: 1 but for an all_reduce that says so. They
+// Together is how many micro-batches of each rank meet at n: 1 except for an all_reduce that says so. They
 // run together, node by node, and not one after the other.
 func (n *Node) Together() int64 {
 	if n.Op != OpAllReduce {

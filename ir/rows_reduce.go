@@ -493,7 +493,7 @@ func (b *Builder) Cummin(x *Value, axis int64) (values, indices *Value) {
 
 // LinearScan is the recurrence y[i] = a[i]·y[i−1] + x[i] along an axis, which
 // starts from 0: state space models, moving averages, discounted returns. With
-// x zero but for its first element it is the running product of a.
+// x zero except for its first element it is the running product of a.
 //
 //   - Shapes: x[...], a[...] of one shape to the same.
 //   - DTypes: floats; computed in f32, the result has x's.

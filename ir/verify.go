@@ -22,7 +22,7 @@ func (s Stage) String() string { return stageNames[s] }
 // Verify checks the whole graph: names, order of definition, operands, attributes, inferred types,
 // next values, and the conditions of the stage. The error names the node and its position.
 func Verify(g *Graph, s Stage) error {
-	n := len(g.Vars) + g.NumNodes() // values, but for nodes with several results
+	n := len(g.Vars) + g.NumNodes() // values, except for nodes with several results
 	v := &verifier{g: g, stage: s, names: make(map[string]bool, n), defined: make(map[*Value]bool, n)}
 	for _, x := range g.Vars {
 		if err := v.decl(x); err != nil {

@@ -61,8 +61,8 @@ func TestVerifyMessages(t *testing.T) {
 				p.Messages[i].Until = len(p.Parts[Micro])
 			}
 		}, "needs it"},
-		"unlisted":  {func(p *Program) { p.Messages = p.Messages[:1] }, "not listed"},
-		"of nobody": {func(p *Program) { p.Messages = append(p.Messages, Message{Part: Update}) }, "of no step"},
+		"unlisted":   {func(p *Program) { p.Messages = p.Messages[:1] }, "not listed"},
+		"of no step": {func(p *Program) { p.Messages = append(p.Messages, Message{Part: Update}) }, "of no step"},
 		"numbers": {func(p *Program) {
 			n := p.Parts[Micro][p.Messages[1].Step].Kernel.Node
 			n.Attrs = n.Attrs.With("seq", int64(1))

@@ -151,7 +151,7 @@ func (l *Lowerer) lowerProduct(n *ir.Node, nodes []*ir.Node) bool {
 	s.Node.Name = nodes[len(nodes)-1].Out[0].String()
 	if len(rest) == 0 {
 		s.Out = []BufferID{l.result(at)}
-	} else if l.fuseEpilogue(&s, at, rest); len(s.Out) == 0 { // nobody reads the results
+	} else if l.fuseEpilogue(&s, at, rest); len(s.Out) == 0 { // nothing reads the results
 		return true
 	}
 	l.emit(s)

@@ -15,7 +15,7 @@ type Port struct {
 	At    int64
 	DType ir.DType
 	Write bool
-	// Unread marks a result that nobody reads, which kernels store and elementwise work does not,
+	// Unread marks a result without a reader, which kernels store and elementwise work does not,
 	// and an operand that the row does not read (ir.Operand.Unread).
 	Unread bool
 }

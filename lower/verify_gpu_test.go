@@ -85,7 +85,7 @@ func TestVerifyNoticesOnGPU(t *testing.T) {
 		{"kernel", "which no module has", func(p *lower.Program) { group(p).Kernel = "k" }},
 		{"block", "is for 256", func(p *lower.Program) { group(p).Block = 128 }},
 		{"empty grid", "over a grid of", func(p *lower.Program) { group(p).Grid[0] = 0 }},
-		{"grid nobody asks for", "over a grid of", func(p *lower.Program) { group(p).Grid[2] = 2 }},
+		{"grid without need", "over a grid of", func(p *lower.Program) { group(p).Grid[2] = 2 }},
 		{"address missing", "which takes", func(p *lower.Program) { l := group(p); l.Args = l.Args[1:] }},
 		{"addresses swapped", "it works on", func(p *lower.Program) { l := rows(p); l.Args[0], l.Args[1] = l.Args[1], l.Args[0] }},
 		{"address of another", "which is not one of the step's operands", func(p *lower.Program) { group(p).Args[0] = id(p, "r") }},

@@ -56,7 +56,7 @@ func TestStepsKeepToTheirPorts(t *testing.T) {
 					count[what]++
 					if err := p.verifyPorts(); err == nil {
 						s := &p.Parts[part][at]
-						t.Errorf("graph %d, %s step %d (%s %s): nobody notices: %s", k, part, at, s.Kind, s.Node.Name, what)
+						t.Errorf("graph %d, %s step %d (%s %s): not noticed: %s", k, part, at, s.Kind, s.Node.Name, what)
 					}
 				}
 			}

@@ -1,9 +1,9 @@
 // Package metrics measures how good a model's answers are: accuracy, confusion,
 // precision and recall, the area under the ROC curve, perplexity, weighted means.
 //
-// A metric is given a batch at a time by Add and may be asked for its value at any
-// time; the value is NaN while it has been given nothing. Its zero value is ready for
-// use and measures all batches since. Package fit computes them in evaluations.
+// Add gives a metric one batch; its value may be read at any time and is NaN before
+// the first batch. The zero value of a metric is ready for use and measures all batches
+// since. Package fit computes metrics in evaluations.
 package metrics
 
 import (

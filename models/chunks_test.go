@@ -69,7 +69,7 @@ func apart(x, y map[string][]float32) float64 {
 	return worst
 }
 
-// A head in blocks of rows learns what a whole one does but for the order of sums, with a table that
+// A head in blocks of rows learns what a whole one does except for the order of sums, with a table that
 // is shared and with labels that are ignored. No value of its program is as large as the logits. A
 // limit of memory changes no bit.
 func TestChunks(t *testing.T) {

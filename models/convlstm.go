@@ -8,7 +8,7 @@ import (
 
 // convlstm is Shi et al. 2015 (arXiv 1506.04214): an encoder reads the frames x,
 // a forecaster of as many layers starts from its states and predicts the frames
-// that follow, given to it by nobody. A pixel is on or off; its logit comes from
+// that follow, which it is not given. A pixel is on or off; its logit comes from
 // the hidden images of all layers of the forecaster.
 func convlstm(z *Zoo, o Options) {
 	m := z.Model

@@ -7,7 +7,7 @@ import (
 	"ampc/models"
 )
 
-// An evaluation stores what the training step stores, whoever else reads it, and
+// An evaluation stores what the training step stores, whatever else reads it, and
 // is proved: of each value that a model computes alone, and of all together.
 func TestEvaluationsAreProved(t *testing.T) {
 	for k, spec := range inSmall {

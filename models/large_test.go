@@ -16,7 +16,7 @@ import (
 
 // The two models that speed is compared on have the parameters of their
 // papers, and lower for a GPU at their full size. A multiplication and an
-// addition are two operations; forward is a third of a step, but for the input
+// addition are two operations; forward is a third of a step, except for the input
 // of the first convolution, which needs no gradient, and for attention, whose
 // gradient computes the scores again. In 16 bits a causal attention is half the
 // work; f32 has no kernel that leaves the other half out. A reduction that moves

@@ -13,7 +13,7 @@ import (
 )
 
 // A step whose image regions run with channels last computes what the source
-// computes: every next value agrees but for the order of sums.
+// computes: every next value agrees except for the order of sums.
 func TestLayoutChangesNoMeaning(t *testing.T) {
 	for _, spec := range []string{"lenet?batch=2&size=8", "resnet8?batch=2&size=8&width=4", "unet?batch=2&size=8&width=8&levels=1", "unet3d?batch=2&depth=4&size=4&width=4&levels=1", "convlstm?batch=2&seq=2&ahead=1&size=4&width=4&layers=1", "vit?batch=2&size=8&patch=4&layers=1&heads=2&dim=16"} {
 		z, err := models.Open(spec)

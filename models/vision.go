@@ -78,7 +78,7 @@ func stages(m *ampc.Model, x ampc.Tensor, o Options, block func(m *ampc.Model, x
 	return x
 }
 
-// convNorm is a convolution that keeps the image's size but for its stride, and
+// convNorm is a convolution that keeps the image's size except for its stride, and
 // batch norm.
 func convNorm(m *ampc.Model, name string, x ampc.Tensor, width, kernel, stride int) ampc.Tensor {
 	y := m.Conv2d("conv"+name, x, width, kernel, ampc.Conv2dOptions{Stride: stride, Padding: kernel / 2, NoBias: true})

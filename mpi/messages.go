@@ -22,7 +22,7 @@ type sending struct {
 	m      *world.Message   // as it was started
 	large  []*world.Message // one tensor each, sent and received in place
 	packed *world.Message   // the other tensors
-	own    []byte           // packed as it is sent, and as it is received but for a Gather
+	own    []byte           // packed as it is sent, and as it is received except for a Gather
 	all    []byte           // of a Gather: what is received
 	err    error
 	done   chan struct{}

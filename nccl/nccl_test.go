@@ -59,7 +59,7 @@ func onDevices(t *testing.T, n int, timeout time.Duration, device func(rank int)
 type run struct {
 	query    string
 	policy   ampc.Policy
-	parallel ampc.Parallel // but for the World
+	parallel ampc.Parallel // except for the World
 	scaler   ampc.Scaler
 	rows     int // of all ranks
 	steps    int
@@ -224,7 +224,7 @@ func policies() []ampc.Policy {
 
 var everyNumber = flag.Bool("every-number", false, "TestRanksLearnAsOne trains every model on 2, 4 and 8 ranks")
 
-// TestRanksLearnAsOne: 2, 4 and 8 GPUs that share the batches of one learn what it learns, but for the
+// TestRanksLearnAsOne: 2, 4 and 8 GPUs that share the batches of one learn what it learns, except for the
 // order of sums, whatever dtype messages have.
 func TestRanksLearnAsOne(t *testing.T) {
 	for _, query := range []string{smallMLP, smallGPT} {

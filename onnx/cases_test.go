@@ -178,14 +178,14 @@ func (l limit) check(b *cpu.Backend, dir, set string) error {
 }
 
 // Every case of the ONNX project's gives the outputs that it states, in the
-// evaluator and on the CPU, but for those that testdata/unsupported.txt names.
+// evaluator and on the CPU, except for those that testdata/unsupported.txt names.
 func TestNodeCases(t *testing.T) { runCases(t, "node") }
 
 // allCases names a folder with all node cases of a release of ONNX:
 // onnx/backend/test/data/node of v1.19.0.
 const allCases = "AMPC_ONNX_NODE"
 
-// Every node case of ONNX 1.19 passes, but for those of testdata/unsupported.txt, which -update
+// Every node case of ONNX 1.19 passes, except for those of testdata/unsupported.txt, which -update
 // writes anew: a reason that stands there stays.
 func TestAllNodeCases(t *testing.T) {
 	dir := os.Getenv(allCases)

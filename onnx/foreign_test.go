@@ -54,7 +54,7 @@ func TestForeignIsCarried(t *testing.T) {
 	}
 }
 
-// Whoever reads a value of open size is carried, too, as far as the model says types.
+// A reader of a value of open size is carried, too, as far as the model says types.
 func TestForeignOfOpenSize(t *testing.T) {
 	path := save(t, foreignModel(infoOf("f", 1, "rows", 4)))
 	x, err := importFile(t, path, onnx.Options{Dims: map[string]int64{"N": 2}, Foreign: true})

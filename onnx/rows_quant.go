@@ -10,7 +10,7 @@ import (
 // quantRows compute with quantized elements: q stands for the number (q - zero point)·scale. They
 // are exact where integers are summed, round to nearest even where numbers become integers, and
 // saturate there. No policy
-// narrows them, but for what quantized elements stand for.
+// narrows them, except for what quantized elements stand for.
 var quantRows = []row{
 	{op: "QuantizeLinear", own: true, exact: true, since: 10, ours: "div, round_even, add, cast", imp: quantizeLinear},
 	{op: "DequantizeLinear", own: true, since: 10, ours: "cast, sub, mul", imp: dequantizeLinear},

@@ -55,7 +55,7 @@ func TestGradientsFollowTensorsNotNames(t *testing.T) {
 	}
 }
 
-// A part of a sum of gradients is nobody's gradient, even where its name reads so.
+// A part of a sum of gradients is not a gradient, even where its name looks like one.
 func TestPartsOfSumsAreNoGradients(t *testing.T) {
 	g, err := ir.Parse("t.ir", []byte(`graph @t {
   input %x : f32[4]

@@ -152,7 +152,7 @@ update:
 `
 
 // A product is one launch with the GELU of its result, the gradient of one, or the sums for a bias, if the
-// target has that, the dtypes allow it and nobody else reads what is not stored.
+// target has that, the dtypes allow it and nothing else reads what is not stored.
 func TestProductLaunches(t *testing.T) {
 	all := "h+y dy+dh db+dw"
 	for name, c := range map[string]struct {
@@ -218,7 +218,7 @@ backward:
 `
 
 // Norms over channels are one launch with the one that they add, gradients with the elementwise nodes that
-// make their operand and that of a second norm, unless somebody else reads what is not stored, a path leaves
+// make their operand and that of a second norm, unless something else reads what is not stored, a path leaves
 // the launch and comes back, or operands do not lie as dy does. Lowering runs what the pass marks.
 func TestNormLaunches(t *testing.T) {
 	const grads = "e+dy+dx+dz"

@@ -38,7 +38,7 @@ func pinOverrides(g *ir.Graph, p Policy) []override {
 }
 
 // readCopies makes lookups of a sharded weight read a 16-bit copy, where code and policy leave it open
-// and others read that copy already, or nobody reads the weight in f32. Otherwise the ranks would
+// and others read that copy already, or nothing reads the weight in f32. Otherwise the ranks would
 // gather the weight in f32 for the few rows that are looked up. Gradients of lookups are added up as
 // before. An eager policy copies the dtypes of another system, which reads f32.
 func (p Policy) readCopies(g *ir.Graph, overrides []override) {

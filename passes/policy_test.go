@@ -125,20 +125,20 @@ func FuzzParsePolicy(f *testing.F) {
 // A line that is not understood is answered by its file, its line and what may have been meant; so is a rule that names nothing.
 func TestPolicyFileMistakes(t *testing.T) {
 	for text, want := range map[string]string{
-		"clas softmax low":               `mine.policy:2: no word "clas" in a policy file; did you mean class?`,
-		"kep head":                       `mine.policy:2: no word "kep" in a policy file; did you mean keep?`,
-		"lowerr head":                    `mine.policy:2: no word "lowerr" in a policy file; did you mean lower?`,
-		"los_scale 4":                    `mine.policy:2: no word "los_scale" in a policy file; did you mean loss_scale?`,
-		"gibberish 4":                    `mine.policy:2: no word "gibberish" in a policy file; there are policy, from, low, outputs, algorithm, saved_cost, guard, losses, scaler, class, widens, keep, lower, keep_tf32, store, tf32, direct`,
-		"class softmx low":               `mine.policy:2: class: no op "softmx"; did you mean softmax?`,
-		"keep a b":                       `mine.policy:2: keep: want a pattern`,
-		"keep":                           `mine.policy:2: keep: want a pattern`,
-		"policy my own":                  `mine.policy:2: policy: want a name`,
-		"loss_scale 4 5":                 `mine.policy:2: loss_scale: want one value`,
-		"keep head\nfrom mixed-bf16":     `mine.policy:3: from: want it before all lines`,
-		"store f16 head":                 `mine.policy:2: store: want f32 or low and a pattern`,
-		"keep\thead\nkeep tail # nobody": `mine.policy:2: policy mine.policy: keep: pattern "head" matches nothing in graph @g`,
-		"store low\thead":                `mine.policy:2: policy mine.policy: store: pattern "head" matches no value in graph @g`,
+		"clas softmax low":             `mine.policy:2: no word "clas" in a policy file; did you mean class?`,
+		"kep head":                     `mine.policy:2: no word "kep" in a policy file; did you mean keep?`,
+		"lowerr head":                  `mine.policy:2: no word "lowerr" in a policy file; did you mean lower?`,
+		"los_scale 4":                  `mine.policy:2: no word "los_scale" in a policy file; did you mean loss_scale?`,
+		"gibberish 4":                  `mine.policy:2: no word "gibberish" in a policy file; there are policy, from, low, outputs, algorithm, saved_cost, guard, losses, scaler, class, widens, keep, lower, keep_tf32, store, tf32, direct`,
+		"class softmx low":             `mine.policy:2: class: no op "softmx"; did you mean softmax?`,
+		"keep a b":                     `mine.policy:2: keep: want a pattern`,
+		"keep":                         `mine.policy:2: keep: want a pattern`,
+		"policy my own":                `mine.policy:2: policy: want a name`,
+		"loss_scale 4 5":               `mine.policy:2: loss_scale: want one value`,
+		"keep head\nfrom mixed-bf16":   `mine.policy:3: from: want it before all lines`,
+		"store f16 head":               `mine.policy:2: store: want f32 or low and a pattern`,
+		"keep\thead\nkeep tail # none": `mine.policy:2: policy mine.policy: keep: pattern "head" matches nothing in graph @g`,
+		"store low\thead":              `mine.policy:2: policy mine.policy: store: pattern "head" matches no value in graph @g`,
 	} {
 		p, err := ParsePolicy("mine.policy", []byte("from mixed-f16\n"+text))
 		if err == nil {

@@ -172,7 +172,7 @@ type gathering struct {
 type weightReads struct {
 	p     *paramPlan
 	casts []*ir.Node // to 16 bits, in prepare
-	wide  bool       // somebody else reads it
+	wide  bool       // another node reads it
 	first int        // place of the first reader in the forward pass; -1: none
 }
 

@@ -81,7 +81,7 @@ func sameState(t *testing.T, got, whole map[string]*eval.Tensor) {
 // untied is a language model whose table only lookups read.
 var untied = strings.NewReplacer("@tied", "@untied", "forward:", "  param %%head : f32[40,4] = normal(0, 0.3)\nforward:", "%%t, %%table", "%%t, %%head").Replace(tied)
 
-// The lookup of a sharded table reads a 16-bit copy, whether the head reads it, too, or nobody else
+// The lookup of a sharded table reads a 16-bit copy, whether the head reads it, too, or nothing else
 // does: the ranks learn, bit for bit, what they learn without shards if the policy rounds the lookup.
 // A policy that keeps the lookup in f32 has the table gathered in f32, and so has one that copies
 // another system.

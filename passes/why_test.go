@@ -148,7 +148,7 @@ func TestStoreRules(t *testing.T) {
 		want string
 	}{
 		{MixedF16().Store("h0.res1", ir.PinLow), "policy mixed-f16: store h0.res1: %h0.res1 must be f32, because of %emb"},
-		{MixedF16().Store("nobody", ir.PinLow), `policy mixed-f16: store: pattern "nobody" matches no value in graph @gpt`},
+		{MixedF16().Store("nothing", ir.PinLow), `policy mixed-f16: store: pattern "nothing" matches no value in graph @gpt`},
 		{local, "policy mixed-f16: store: only algorithm mincut takes it; use keep or lower"},
 	} {
 		if _, err := compile(c.p); err == nil || !strings.HasPrefix(err.Error(), c.want) {

@@ -147,7 +147,7 @@ func (c *config) inner(key string) *config {
 	return &config{path: c.path + ": " + key, fields: fields, known: map[string]bool{}}
 }
 
-// done is the first mistake, or a field that nobody has read and that may matter.
+// done is the first mistake, or an unread field that may matter.
 func (c *config) done() error {
 	if c.err != nil {
 		return c.err

@@ -70,7 +70,7 @@ func (r ResNet) block(m *ampc.Model, x ampc.Tensor, width, stride int) ampc.Tens
 	return m.Relu(m.Add(x, y))
 }
 
-// conv is torch.nn.Conv2d without bias that keeps the image's size but for its stride.
+// conv is torch.nn.Conv2d without bias that keeps the image's size except for its stride.
 func conv(m *ampc.Model, name string, x ampc.Tensor, out, kernel, stride int) ampc.Tensor {
 	in := max(x.Dim(1), 1)
 	w := m.Scope(name).Param("weight", ampc.Kaiming(out*kernel*kernel), out, in, kernel, kernel)

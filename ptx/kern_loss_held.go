@@ -186,7 +186,7 @@ func (k *heldLoss) eachLogit(body func(x Reg)) {
 	}
 }
 
-// exp is e^(x-top), but for the rounding of c.
+// exp is e^(x-top), except for the rounding of c.
 func (k *heldLoss) exp(x Reg) Reg {
 	return k.b.Do("ex2.approx.ftz.f32", k.b.fma(x, Fl(log2e), k.c))
 }

@@ -78,7 +78,7 @@ func (t *Tokenizer) EncodePair(first, second string) (ids, types []int32) {
 	return append(a, b...), types
 }
 
-// Batch encodes texts to rows of length ids each: longer texts lose their end but for
+// Batch encodes texts to rows of length ids each: longer texts lose their end except for
 // the special tokens, shorter ones are padded. mask is 1 for tokens and 0 for padding.
 func (t *Tokenizer) Batch(length int, texts ...string) (ids []int32, mask []float32) {
 	ids, mask = make([]int32, length*len(texts)), make([]float32, length*len(texts))

@@ -65,7 +65,7 @@ type Message struct {
 	// Scatter, of all but a Gather, leaves each rank its part of each tensor alone.
 	Scatter bool
 	In      [][]byte // little-endian elements; equal sizes on all ranks; with Scatter multiples of Size elements
-	Out     [][]byte // may be In, but for a Scatter or a Gather
+	Out     [][]byte // may be In, except for a Scatter or a Gather
 
 	buffer []byte // set by the World that carries it: the bytes that this rank sends, later those that it has received
 }

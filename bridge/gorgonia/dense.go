@@ -71,7 +71,7 @@ func hostOf(v G.Value) (ampc.HostTensor, error) {
 	return ampc.HostTensor{Type: ampc.TypeFromIR(ir.T(d)), Bytes: raw}, nil
 }
 
-// ToDense makes a tensor of h. It shares h's memory, but for bf16, which
+// ToDense makes a tensor of h. It shares h's memory, except for bf16, which
 // becomes float32: Go has no type for it. i64 becomes int64.
 func ToDense(h ampc.HostTensor) (*tensor.Dense, error) {
 	if want := h.Type.IR().Bytes(); want != int64(len(h.Bytes)) {

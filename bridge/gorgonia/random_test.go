@@ -71,7 +71,7 @@ func vector(t *testing.T, vm *Machine, n *G.Node) []float64 {
 	return x
 }
 
-// One run draws each random node once, whoever reads it. Two nodes differ, where
+// One run draws each random node once, whatever reads it. Two nodes differ, where
 // Gorgonia does not merge them: those of equal shape and parameters are one.
 func TestRandomNodesAreDrawnOnce(t *testing.T) {
 	g := G.NewGraph()

@@ -175,7 +175,7 @@ func structOf(op G.Op) reflect.Value {
 }
 
 // opType is the name of the Go type of a node's op where it is Gorgonia's own,
-// "" for inputs, and the full name for everybody else's.
+// "" for inputs, and the full name for all others.
 func opType(n *G.Node) string {
 	if n.Op() == nil {
 		return ""

@@ -9,7 +9,7 @@ import (
 	"ampc/models"
 )
 
-// What plan shows is the program that Train makes for the CPU, but for some of its scalars.
+// What plan shows is the program that Train makes for the CPU, except for some of its scalars.
 func TestPlanIsTheStepsProgram(t *testing.T) {
 	for _, spec := range []string{"lenet", "gpt?layers=1", "unet?batch=2&size=16&width=16", "lstm?seq=4", "resnet8?batch=8&size=16"} {
 		for _, policy := range []string{"f32", "mixed-f16", "torch-f16"} {

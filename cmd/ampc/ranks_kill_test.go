@@ -154,7 +154,7 @@ func lossesOf(t *testing.T, dir string) []float64 {
 	return losses
 }
 
-// compareLosses wants equal losses at first, but for the order of sums, and in the end
+// compareLosses wants equal losses at first, except for the order of sums, and in the end
 // means over a hundred steps that differ little: small differences grow.
 func compareLosses(t *testing.T, got, want []float64) {
 	t.Helper()

@@ -242,7 +242,7 @@ func TestSecondInterrupt(t *testing.T) {
 	trainTiny(t, 0, "--resume", "o", "--quiet", "--steps", fmt.Sprint(o.done+2))
 }
 
-// Whoever reads the output may stop: what was learned until then is saved.
+// The reader of the output may stop: what was learned until then is saved.
 func TestClosedOutput(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

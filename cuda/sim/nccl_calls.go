@@ -132,7 +132,7 @@ func (c *comm) issue(calls []ncclCall) error {
 	return c.d.issue(first.stream, op{what: what, comm: c, run: func() ([]span, error) { return c.run(calls) }})
 }
 
-// apart checks that results lie apart from each other and from what other calls send, but for a
+// apart checks that results lie apart from each other and from what other calls send, except for a
 // reduction in place and a gathering whose operand is its own part of the result.
 func (c *comm) apart(calls []ncclCall) error {
 	meet := func(a, b span) bool { return a.at < b.at+cuda.Ptr(b.bytes) && b.at < a.at+cuda.Ptr(a.bytes) }

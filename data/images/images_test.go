@@ -118,7 +118,7 @@ func TestColourModels(t *testing.T) {
 
 // Every orientation shows the same picture.
 func TestOrientation(t *testing.T) {
-	upside := image.NewGray(image.Rect(0, 0, 16, 24)) // dark but for the upper left quarter
+	upside := image.NewGray(image.Rect(0, 0, 16, 24)) // dark except for the upper left quarter
 	for y := range 12 {
 		for x := range 8 {
 			upside.SetGray(x, y, color.Gray{255})

@@ -37,7 +37,7 @@ func bytesOfGPT2() map[string]int {
 	return vocab
 }
 
-// folderOfGPT2 writes a folder as a published model has one, but for its weights. Tokens are bytes, and
+// folderOfGPT2 writes a folder as a published model has one, except for its weights. Tokens are bytes, and
 // words where the vocabulary is larger.
 func folderOfGPT2(t testing.TB, config map[string]any) (dir string) {
 	t.Helper()

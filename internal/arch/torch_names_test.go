@@ -111,7 +111,7 @@ var otherTorch = []torchEntry{
 	{"torch.inverse", "", noKernel},
 	{"torch.kthvalue", "m.TopK", "with Smallest; the last of k"},
 	{"torch.lerp", "m.Add(x, m.Mul(m.Sub(y, x), w))", composeIt},
-	{"torch.linalg", "", "not offered but for vector_norm: there are no decompositions"},
+	{"torch.linalg", "", "not offered except for vector_norm: there are no decompositions"},
 	{"torch.linspace", "m.Affine(m.Iota(ampc.F32, 0, n), step, first)", composeIt},
 	{"torch.load", "m.LoadFile", "of m.SaveFile; the files of torch.save: [weights.Load](weights.md)"},
 	{"torch.log10", "m.Affine(m.Log(x), 1/math.Ln10, 0)", composeIt},

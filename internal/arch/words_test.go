@@ -67,6 +67,8 @@ var plainPhrases = []struct{ phrase, write string }{
 	{`\bends in what\b`, "fuses"},
 	{`\b(treatments?|illness|finishers?)\b`, "decision, fault, epilogue"},
 	{`\bhas unit %s\b`, "has scale unit %s"},
+	{`(?i)\b(nobody|somebody|everybody|anybody|whoever)\b`, "nothing, no caller, another node"},
+	{`(?i)\bbut for\b`, "except for"},
 }
 
 // parts are the words of an identifier, in lower case.

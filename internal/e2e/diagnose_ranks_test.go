@@ -173,7 +173,7 @@ func TestRestoreScaleOnRanks(t *testing.T) {
 					if err != nil || !bad.Skipped || bad.Scale != first.Scale || math.IsNaN(bad.Loss) {
 						return fmt.Errorf("%+v, %w: want a skipped step at %g", bad, err, first.Scale)
 					}
-					if restore == ampc.RestoreAuto { // nobody has diagnosed it
+					if restore == ampc.RestoreAuto { // it was not diagnosed
 						if err := s.RestoreScale(); err != nil {
 							return err
 						}

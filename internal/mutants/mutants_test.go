@@ -284,7 +284,7 @@ func TestAnnotationsAcquitNobody(t *testing.T) {
 				}
 				changeAll(m.g, s.rand("acquit", k))
 				if after, _ := refuses(s, m.g); len(after) == 0 {
-					complain(t, "%s | %s | %s | %s: with other annotations nobody finds: %s", c.family, s.name, c.where, c.text, before[0])
+					complain(t, "%s | %s | %s | %s: with other annotations not found: %s", c.family, s.name, c.where, c.text, before[0])
 				}
 			}
 		}

@@ -38,7 +38,7 @@ func lossy(d ir.DType) uint8 {
 	return 0
 }
 
-// transparent rows hand on what they read, but for its rounding.
+// transparent rows hand on what they read, except for its rounding.
 func transparent(n *ir.Node) bool {
 	return n.Op == ir.OpCast || n.Op == ir.OpRound || len(n.In) == 1 && n.Def().Is(ir.Moves) && len(n.Out) == 1
 }

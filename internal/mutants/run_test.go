@@ -305,7 +305,7 @@ func sameBits(a, b []*eval.Tensor) bool {
 	return true
 }
 
-// close reports whether two tensors hold the same numbers, but for the order of sums.
+// close reports whether two tensors hold the same numbers, except for the order of sums.
 func closeTo(a, b *eval.Tensor) bool {
 	if a == b {
 		return true

@@ -278,7 +278,7 @@ func (s *subject) index() {
 	}
 }
 
-// number finds values that are computed the same way, but for dtypes.
+// number finds values that are computed the same way, except for dtypes.
 func (s *subject) number() {
 	s.twins = map[*ir.Value]*ir.Value{}
 	class, known := map[*ir.Value]int{}, map[string]*ir.Value{}

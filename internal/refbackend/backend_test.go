@@ -193,7 +193,7 @@ func (e *exec) gradients(ctx context.Context, feeds []runtime.Feed) error {
 	return nil
 }
 
-// refresh casts variables to the 16-bit copies that the update keeps: somebody may
+// refresh casts variables to the 16-bit copies that the update keeps: a caller may
 // have written them (see lower.Target.Refreshes).
 func (e *exec) refresh() error {
 	for i := range e.p.Vars {

@@ -66,7 +66,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// Every damaged byte is noticed, in one clear line with the path, but for those
+// Every damaged byte is noticed, in one clear line with the path, except for those
 // of the checksum's own name: a file without one is legal and nothing else is hurt.
 func TestAnyDamagedByteIsAnError(t *testing.T) {
 	path := save(t)

@@ -1,5 +1,5 @@
-// Package sight says how colours look to people with and without colour blindness. Tests of
-// pictures use it.
+// Package sight computes how colours look to people with and without colour blindness, for tests
+// of pictures.
 package sight
 
 import (

@@ -13,7 +13,7 @@ type Options struct {
 	Float64 bool
 	// Seed starts the random initializers of variables that the caller did not give.
 	Seed int64
-	// Stop is asked before every node of Run and Step, which its error ends; nil: nobody.
+	// Stop is asked before every node of Run and Step, which its error ends; it may be nil.
 	Stop func() error
 	// Exchange connects the ranks of a graph with collectives; nil: there is one rank.
 	Exchange Exchange

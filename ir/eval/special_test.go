@@ -177,7 +177,7 @@ func TestElementwiseRowsAtEdges(t *testing.T) {
 
 // TestGradientsAtEdges spells out the gradients of %x, and of %y where there is
 // one, for a gradient of 1 of the result, where a function has none or is not
-// finite. Torch 2.6 gives the same but for what docs/semantics.md lists.
+// finite. Torch 2.6 gives the same except for what docs/semantics.md lists.
 func TestGradientsAtEdges(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
 	for _, c := range []struct {

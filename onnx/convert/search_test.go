@@ -9,7 +9,7 @@ import (
 	"ampc/onnx/convert"
 )
 
-// bad gives nodes errors that add up as rounding does, but for one that makes infinities.
+// bad gives nodes errors that add up as rounding does, except for one that makes infinities.
 func bad(at map[int]float64) func(half []bool) (float64, error) {
 	return func(half []bool) (float64, error) {
 		sum := 0.0

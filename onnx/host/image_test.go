@@ -35,7 +35,7 @@ func decodeImage(t *testing.T, model string, file []byte) (*host.Value, error) {
 	return out[s.Outputs()[0].Name], nil
 }
 
-// A JPEG is what ONNX expects but for the rounding of the inverse cosine transform, which the
+// A JPEG is what ONNX expects except for the rounding of the inverse cosine transform, which the
 // standard leaves open: ±1 in each plane is up to ±2 in a colour.
 func TestDecodeJPEG(t *testing.T) {
 	list, err := filepath.Glob("testdata/jpeg/*")

@@ -417,8 +417,8 @@ func TestRulesOfRegions(t *testing.T) {
 	if got := a.F[0]; got == 1 {
 		t.Errorf("%s is %g: the rule that keeps it in f32 is lost", first, got)
 	}
-	o.Config.Policy = passes.MixedF16().Keep("nobody")
-	if _, err := host.Open(path, o); err == nil || !strings.Contains(err.Error(), `pattern "nobody" matches no result of a node`) {
+	o.Config.Policy = passes.MixedF16().Keep("nothing")
+	if _, err := host.Open(path, o); err == nil || !strings.Contains(err.Error(), `pattern "nothing" matches no result of a node`) {
 		t.Error(err)
 	}
 }

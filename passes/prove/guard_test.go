@@ -187,7 +187,7 @@ var faults = []fault{
 	{"note forgets", "collect", "%amp.noted' = or %amp.noted, ", "%amp.noted' = and %amp.noted, "},
 	{"note of nothing", "collect", "%amp.noted' = or %amp.noted, %amp.noted.now", "%amp.noted' = or %amp.noted, %amp.noted"},
 	{"note of the contrary", "collect", "%amp.fwd_ok = not %fwd", "%amp.fwd_ok = not %found_inf"},
-	{"note that nobody reads", "advance", "= or %found_inf, %amp.noted", "= or %found_inf, %found_inf"},
+	{"note without a reader", "advance", "= or %found_inf, %amp.noted", "= or %found_inf, %found_inf"},
 }
 
 // helpers are values that some faults read: they stand before the skip.

@@ -290,7 +290,7 @@ func reads32(n *ir.Node) bool {
 	return false
 }
 
-// equivalent gives the reason why a mutant that nobody caught breaks no rule,
+// equivalent gives the reason why a mutant that was not caught breaks no rule,
 // "" where there is none.
 func equivalent(mutation string, clipped bool, g *ir.Graph, what string) string {
 	switch {

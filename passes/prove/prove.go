@@ -25,14 +25,14 @@
 //	(f) no read is stale: a node reads of each variable the value, before or
 //	    after the write, that its image reads.
 //
-// Trusted are the rows of package ir, T (but for its gradients, which
-// ampc prove compares with a sweep of its own, and what (e) says of it) and
-// the lowering of F to a program. Not claimed: speed and traffic, the order of
-// nodes but for what (f) needs, the size of errors, that moments stay finite,
-// and that custom kernels compute what their row says.
+// The checker trusts the rows of package ir, the lowering of F to a program, and
+// T, except for its gradients, which ampc prove compares with a sweep of its own,
+// and what (e) requires of it. It makes no claim about speed and traffic, the order
+// of nodes beyond (f), the size of errors, whether moments stay finite, and whether
+// custom kernels compute what their row says.
 //
-// Why, Of, GradOf, Group, Pin and names of results in F are hints: nothing of
-// them is believed, and F without them is judged the same.
+// Why, Of, GradOf, Group, Pin and the names of results in F are hints. The checker
+// does not use them: it gives the same answer for F without them.
 package prove
 
 import (

@@ -1,6 +1,6 @@
-// Package systems holds which precision other mixed-precision systems give
-// their ops, as facts, and which of our ops those are. The files in lists say
-// where each fact comes from.
+// Package systems holds the op lists of other mixed-precision systems: the
+// precision that each system gives its ops, and the ops of ampc that correspond
+// to them. The files in lists name the source of each fact.
 package systems
 
 import (

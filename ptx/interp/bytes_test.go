@@ -91,7 +91,7 @@ var exceptions = map[string]struct {
 }
 
 // TestBytesMoved counts what the loads and stores of every case of more than 16 KiB move: inputs and
-// outputs once, within 5%, but for the tables above; and where the shape lets a kernel stream, nine
+// outputs once, within 5%, except for the tables above; and where the shape lets a kernel stream, nine
 // tenths of it 16 bytes at a time.
 func TestBytesMoved(t *testing.T) {
 	worst := map[string]float64{}

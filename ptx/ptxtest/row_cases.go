@@ -56,7 +56,7 @@ func scaleOf(s ptx.Softmax) float64 {
 }
 
 // peaks is rare with rows after the fourth that each have one element far above the others, at places
-// spread over the columns: whoever overlooks it overflows.
+// spread over the columns: a kernel that misses it overflows.
 func peaks(r *rand.Rand, d ptx.DType, rows, cols int) Tensor {
 	x := rare(r, d, rows, cols, 3)
 	for i := range rows - 5 {

@@ -84,7 +84,7 @@ func TestUpdateFormulas(t *testing.T) {
 	}
 }
 
-// TestModelFormulas holds that the large dense clusters of the zoo are one kernel each, but for those with more
+// TestModelFormulas holds that the large dense clusters of the zoo are one kernel each, except for those with more
 // operands and results than a kernel has registers for their addresses.
 func TestModelFormulas(t *testing.T) {
 	b := vectorBackend(t)

@@ -31,7 +31,7 @@ func filled(t *testing.T, s *store, data map[string][]byte, fail *error) map[str
 }
 
 // What programs read packed ahead is not held as it lies, too: it is read once, packed, and given back, and read again
-// where somebody wants it as it lies.
+// where a step needs it unpacked.
 func TestWeightsAreHeldOnce(t *testing.T) {
 	const text = `graph @infer {
   input %x : f32[40,64]
@@ -116,7 +116,7 @@ forward:
 		}
 	}
 	for name := range data {
-		zero := len(bytes.Trim(s.vars[name].mem[8192:], "\x00")) < 8192 // but for parts of pages
+		zero := len(bytes.Trim(s.vars[name].mem[8192:], "\x00")) < 8192 // except for parts of pages
 		if times[name] != 1 || zero != (name != "table") {
 			t.Errorf("%s was read %d times; its memory was given back: %t", name, times[name], zero)
 		}

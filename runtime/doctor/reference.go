@@ -99,7 +99,7 @@ func (r *reference) compare(x *analysis, look func()) ([][]byte, error) {
 		for i, o := range r.p.Outputs[:len(out)] {
 			out[i] = x.widened(o.Type.DType, r.memory(o.Buffer))
 		}
-		return false // nobody needs a copy of the results
+		return false // no step needs a copy of the results
 	})
 	return out, err
 }

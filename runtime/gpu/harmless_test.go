@@ -267,7 +267,7 @@ func sameItems(at place) func(s *subject, p *lower.Program, _ trace) string {
 }
 
 // commutes is why two loads of a cluster may trade places: what it stores is the
-// same formula with them exchanged, but for the order of operands of sums,
+// same formula with them exchanged, except for the order of operands of sums,
 // products and other primitives that take either order.
 func commutes(at place, a, b int) func(s *subject, _ *lower.Program, _ trace) string {
 	return func(s *subject, _ *lower.Program, _ trace) string {

@@ -265,7 +265,7 @@ func trainOn(t *testing.T, g *ir.Graph, b *gpu.Backend, steps int, share float64
 	median, rare := each[len(each)/2], each[len(each)-1-len(each)/10]
 	t.Logf("off by %.1e at most, %.1e in the median (CPU and evaluator %.1e at most), %.0e allowed; %d of %d steps not skipped", used, median, apart, share, taken, steps)
 	if together && (median > share/5 || rare > share) {
-		t.Errorf("off by %.1e in the median step and %.1e but for one step in ten, %.0e and %.0e allowed", median, rare, share/5, share)
+		t.Errorf("off by %.1e in the median step and %.1e except for one step in ten, %.0e and %.0e allowed", median, rare, share/5, share)
 	}
 	if taken < int64(steps)/2 {
 		t.Errorf("only %d of %d steps reached the weights", taken, steps)
@@ -382,7 +382,7 @@ func near(t *testing.T, when string, got, want map[string]*eval.Tensor, share fl
 			case keys && (kind(name) == "weight" || kind(name) == "gradient"):
 				continue // zeroKeys judges it
 			case keys && !(math.Max(math.Abs(g.F[i]), math.Abs(v)) <= share*top[kind(name)]):
-				t.Errorf("%s: %s[%d] is %g and %g, want 0 but for rounding (largest %g)", when, name, i, g.F[i], v, top[kind(name)])
+				t.Errorf("%s: %s[%d] is %g and %g, want 0 except for rounding (largest %g)", when, name, i, g.F[i], v, top[kind(name)])
 				return used
 			}
 			d := math.Abs(g.F[i]-v) / top[kind(name)]
@@ -404,14 +404,14 @@ func near(t *testing.T, when string, got, want map[string]*eval.Tensor, share fl
 
 // ofKeys reports whether element i of n is part of the bias of the keys of an
 // attention, of its gradient, or of one of its moments. Softmax does not see what is
-// added to all keys alike, so the gradient is 0 but for rounding, of which Adam
+// added to all keys alike, so the gradient is 0 except for rounding, of which Adam
 // makes a whole step of any sign: gradient and moments are compared with 0, and
 // the bias may go as far as steps of Adam go.
 func ofKeys(name string, i, n int) bool {
 	return strings.HasSuffix(name, ".attn.qkv.b") && i >= n/3 && i < 2*n/3
 }
 
-// zeroKeys wants the gradients of the bias of keys to be 0 but for rounding, and
+// zeroKeys wants the gradients of the bias of keys to be 0 except for rounding, and
 // the bias, which starts at 0, no further away than reach. The gradient sums
 // over rows positions what scores, their gradient, the row's sum of both and
 // the product of these were rounded to, each by up to unit. These are set beside
@@ -434,7 +434,7 @@ func zeroKeys(t *testing.T, when string, values map[string]*eval.Tensor, rows in
 			switch kind(name) {
 			case "gradient":
 				if limit := 4 * float64(rows) * unit * top; !(math.Abs(v) <= limit) {
-					t.Errorf("%s: %s[%d] is %g, want 0 but for rounding, at most %g", when, name, i, v, limit)
+					t.Errorf("%s: %s[%d] is %g, want 0 except for rounding, at most %g", when, name, i, v, limit)
 				}
 			case "weight":
 				if !(math.Abs(v) <= reach) {

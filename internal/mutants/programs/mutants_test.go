@@ -48,7 +48,7 @@ func refused(t *testing.T, p *lower.Program, what string) (err error) {
 }
 
 // count is what became of the mutants of a family: equal ones compute and move the same, lost ones do not, or are of
-// a Program that does not run here, and nobody noticed.
+// a Program that does not run here, and it was not noticed.
 type count struct{ made, refused, equal, lost int }
 
 func (c *count) add(o count) {

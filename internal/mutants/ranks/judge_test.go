@@ -130,7 +130,7 @@ func (s *subject) effect(want []outcome, graphs []*ir.Graph) (does string, faile
 	return "", false
 }
 
-// near reports whether v holds what w holds but for roundings.
+// near reports whether v holds what w holds except for roundings.
 func near(v, w *eval.Tensor) bool {
 	if v == nil || v.Type != w.Type || !slices.Equal(v.I, w.I) {
 		return false

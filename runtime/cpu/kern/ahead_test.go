@@ -85,7 +85,7 @@ func TestWeightsStale(t *testing.T) {
 		}
 		c.weight.set(5, 3)
 		if c.run(); !slices.Equal(c.result, old) {
-			t.Errorf("%s: the weights were packed again, though nobody said that they changed", c.name)
+			t.Errorf("%s: the weights were packed again, though they have not changed", c.name)
 		}
 		c.fixed.Stale()
 		c.run()

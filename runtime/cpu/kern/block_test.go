@@ -34,7 +34,7 @@ func TestBlock(t *testing.T) {
 	}
 }
 
-// A block that nobody releases goes back when nothing refers to it.
+// A block that is not released is freed when nothing refers to it.
 func TestLostBlock(t *testing.T) {
 	before := MappedBytes()
 	NewBlock(3 << 20).Bytes()[0] = 1

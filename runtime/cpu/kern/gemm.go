@@ -271,7 +271,7 @@ func (t *gemmTask) split(workers int) {
 	t.nt = ceilDiv(t.columns, t.part.cols) * t.p.nr
 }
 
-// row is the first row of panel q. Panels are about equally high, those of tile registers full but for the last. They are
+// row is the first row of panel q. Panels are about equally high, those of tile registers full except for the last. They are
 // the same ones whatever the grid is.
 func (t *gemmTask) row(q int) int {
 	if t.tiles {

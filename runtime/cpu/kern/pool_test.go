@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A task that panics, whoever runs it, ends its region with that panic in the caller, no worker waits for good, and the
+// A task that panics, on whichever worker, ends its region with that panic in the caller, no worker waits for good, and the
 // next region runs whole.
 func TestPoolOutlivesPanics(t *testing.T) {
 	bad := errors.New("bad task")
@@ -51,7 +51,7 @@ func TestPoolMeter(t *testing.T) {
 	}
 	regions()
 	if u := p.Use(); u != (Use{}) {
-		t.Errorf("nobody meters, and there is %+v", u)
+		t.Errorf("without meters there is %+v", u)
 	}
 	p.Meter(true)
 	regions()

@@ -154,7 +154,7 @@ func (t *winoGrad) imageBand(w *worker, image, y, r, n int) {
 }
 
 // gradientBand is imageBand for the gradient, whose panels are as wide as tiles of the product are high. Whole vectors are
-// stored, into the next tile, but for the task's last tile, if that is here: the next one is another task's.
+// stored, into the next tile, except for the task's last tile, if that is here: the next one is another task's.
 func (t *winoGrad) gradientBand(w *worker, image, y, r, n int, last bool) {
 	s := &t.dy
 	padded, set, cols, px := t.pad(w, s, image, y, n)
