@@ -84,20 +84,23 @@ type winoWorker struct {
 }
 
 // Convolutions with fewer than winoDepth channels, winoRows channels of results or winoTiles tiles are computed
-// directly. The transforms mix taps and pixels that the definition never multiplies; their rounding errors must stay
-// within the bound of a chain of multiply-adds, which grows with the number of channels. And the transforms must be
-// worth their cost.
+// directly, except those of images of winoShallow channels or more with at least winoDepth channels of results. The
+// transforms mix taps and pixels that the definition never multiplies; their rounding errors must stay within the
+// bound of a chain of multiply-adds, which grows with the number of channels. And the transforms must be worth their
+// cost.
 const (
-	winoDepth = 64
-	winoRows  = 16
-	winoTiles = 32
+	winoDepth   = 64
+	winoShallow = 16
+	winoRows    = 16
+	winoTiles   = 32
 )
 
 // usesWinograd reports whether c, or its gradient of x, is computed by Winograd's algorithm: from
 // an image of type x with depth channels to rows channels. Direct convolutions of bf16 in the VNNI
 // layout are as fast.
 func (m *Machine) usesWinograd(c *Conv, x Type, depth, rows int) bool {
-	return m.canUseWinograd(c) && !m.usesVNNI(x, c.W.Type) && depth*c.Kernel[0] >= m.winoLeast.depth && rows >= m.winoLeast.rows && c.tiles() >= m.winoLeast.tiles
+	enough := depth*c.Kernel[0] >= m.winoLeast.depth || c.Kernel[0] == 1 && depth >= winoShallow && rows >= winoDepth
+	return m.canUseWinograd(c) && !m.usesVNNI(x, c.W.Type) && enough && rows >= m.winoLeast.rows && c.tiles() >= m.winoLeast.tiles
 }
 
 // tiles is the number of tiles of the results of c, which is about that of its image.

@@ -35,12 +35,16 @@ var winoData = []winoKind{
 	{"one row 1e5 times as large", normal, normalTap, 1e5},
 }
 
-// data is a convolution of 64 channels over such data, or one of volumes to 64 channels, of as few as transforms ask for.
-func (k *winoKind) data(volumes bool) *Conv {
-	c := benchConv(F32, 4, winoDepth, winoDepth, 8, 3, 1, false)
-	if volumes {
-		c = benchVolume(F32, 8, winoDepth/3+1, winoDepth, 4, 4)
-	}
+// winoFewest are convolutions of as few channels as transforms ask for: of images, of images to more
+// channels and of volumes.
+var winoFewest = map[string]func() *Conv{
+	"images":  func() *Conv { return benchConv(F32, 4, winoDepth, winoDepth, 8, 3, 1, false) },
+	"shallow": func() *Conv { return benchConv(F32, 4, winoShallow, winoDepth, 8, 3, 1, false) },
+	"volumes": func() *Conv { return benchVolume(F32, 8, winoDepth/3+1, winoDepth, 4, 4) },
+}
+
+// data is a convolution over such data.
+func (k *winoKind) data(c *Conv) *Conv {
 	d := newDice(11)
 	image := func(b Buf, value func(i int) float64) {
 		for i := range b.Len() {
@@ -143,9 +147,10 @@ func (c *Conv) tileBounds() (y, x, w []float64) {
 // of the results where the definition hardly rounds, and every single one stays within a fiftieth of the bound of transforms,
 // which is for the worst case; -v prints both, and the share of the definition's bound.
 func TestWinogradError(t *testing.T) {
-	for i := range 2 * len(winoData) {
-		kind, volumes := winoData[i/2], i%2 > 0
-		c := kind.data(volumes)
+	for i := range len(winoFewest) * len(winoData) {
+		name := []string{"images", "shallow", "volumes"}[i%len(winoFewest)]
+		kind := winoData[i/len(winoFewest)]
+		c := kind.data(winoFewest[name]())
 		y, x, w := c.results()
 		ty, tx, tw := c.tileBounds()
 		for _, p := range Paths() {
@@ -165,7 +170,7 @@ func TestWinogradError(t *testing.T) {
 				{"input gradient", func(m *Machine) { m.ConvInputGrad(&dx) }, dx.X, x, tx, volume(c.Kernel) * c.K},
 				{"weight gradient", func(m *Machine) { m.ConvWeightGrad(&dw) }, dw.W, w, tw, c.N * volume(c.Out)},
 			} {
-				line := fmt.Sprintf("%s, %s, %s, volumes %t:", p.Name(), way.name, kind.name, volumes)
+				line := fmt.Sprintf("%s, %s, %s, %s:", p.Name(), way.name, kind.name, name)
 				way.run(direct)
 				least, used := errorsOf(way.got, way.is, way.depth)
 				way.run(fast)
