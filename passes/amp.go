@@ -90,6 +90,7 @@ type assigner struct {
 	captured map[*ir.Value]bool
 	required []requirements // by value ID, of its readers
 	promoted []bool         // by value ID: a row that takes the widest operand computes from it, also in its cluster
+	readsF32 []bool         // by node ID: a free row that reads f32, whatever it stores
 	loads    map[load]bool  // tensors that a cluster rounds when it loads them
 	guard    []string       // why the range guard keeps a free value f32; "": it does not
 }
@@ -108,7 +109,7 @@ func newAssigner(g *ir.Graph, c *Context) (*assigner, error) {
 	a := &assigner{
 		g: g, c: c, p: c.Policy, low: c.Policy.Low, uses: uses,
 		node: make([]decision, nodes), src: make([]ir.DType, values), want: make([]ir.DType, values),
-		captured: map[*ir.Value]bool{}, weak: make([]bool, values), out: make([]bool, values), kept: make([]bool, values), sec: make([]ir.Section, nodes),
+		captured: map[*ir.Value]bool{}, weak: make([]bool, values), out: make([]bool, values), kept: make([]bool, values), sec: make([]ir.Section, nodes), readsF32: make([]bool, nodes),
 	}
 	if a.low == ir.Invalid {
 		a.low = ir.F32

@@ -10,7 +10,7 @@ import (
 // the types that inference finds, not with predictions: if a row cannot store the chosen dtype, the
 // result is one cast more and still correct. The builder b is of a's graph.
 func (a *assigner) materialize(b *ir.Builder) error {
-	r := &materializer{assigner: a, b: b, left: map[*ir.Value]*ir.Value{}, same: map[*ir.Value]*ir.Value{}, shown: map[castKey]*ir.Value{}, asked: map[castKey][]ir.SourceCast{}, forms: map[*ir.Node]bool{}}
+	r := &materializer{assigner: a, b: b, left: map[*ir.Value]*ir.Value{}, same: map[*ir.Value]*ir.Value{}, shown: map[castKey]*ir.Value{}, asked: map[castKey][]ir.SourceCast{}, forms: map[*ir.Node]bool{}, wide: map[*ir.Node]*ir.Value{}}
 	for s := range ir.NumSections {
 		body := a.g.Body[s]
 		a.g.Body[s] = make([]*ir.Node, 0, len(body)+len(body)/2)
@@ -38,6 +38,7 @@ type materializer struct {
 	shown map[castKey]*ir.Value       // views of casts, by viewed value and dtype
 	asked map[castKey][]ir.SourceCast // by value and 16-bit dtype: the casts of the source that gave it
 	forms map[*ir.Node]bool           // casts that replace casts written by hand
+	wide  map[*ir.Node]*ir.Value      // by view: the viewed value, if readers may read it in f32 (returnsWide)
 }
 
 // place casts the operands of n, sets its stored dtypes and appends n, followed by the cast that
@@ -149,31 +150,43 @@ func (r *materializer) operand(n *ir.Node, i int, v *ir.Value) *ir.Value {
 		return v
 	}
 	z := r.tensorOf(v)
-	d := r.requiredDType(n, i)
-	if d != ir.F32 || r.left[v] == nil || !r.returnsWide(v) {
+	d := r.readAs(n, i)
+	switch wide := r.left[v] != nil && r.returnsWide(v); {
+	case wide && d == ir.F32:
+	case wide && d == ir.Invalid && shares(n):
+		r.wide[n] = v
+		fallthrough
+	default:
 		v = r.current(v)
 	}
-	switch {
-	case d == ir.F32 && r.planned && r.p.converts(n) && v.Type.DType.Low():
-		d = v.Type.DType // the cast converts both dtypes
-	case d != ir.Invalid:
-	case r.castVar(v) && r.class(n, i) != ir.Fixed:
-		d = r.low
-	case r.c.Caps.Loads(n, i):
-		if x := r.unwidened(v); x.Type.DType.Low() {
+	if d == ir.Invalid {
+		if x := r.unwidened(v); r.c.Caps.Loads(n, i) && x.Type.DType.Low() {
 			v = x
 		}
 		d = v.Type.DType
-	case !r.node[n.ID].free() || n.Def().Is(ir.View) || shares(n):
-		d = v.Type.DType
-	default: // a free row whose kernel reads only the dtype of its result
-		d = r.want[n.Out[0].ID]
 	}
 	v = r.cast(v, d, 0)
 	if v.Def != nil && v.Def.Op == ir.OpCast && v.Type.DType.Low() && r.loads[load{n.Why.Cluster, z}] {
 		v.Def.Why.Cluster, v.Def.Why.Launch = n.Why.Cluster, n.Why.Launch
 	}
 	return v
+}
+
+// readAs is the dtype in which n reads operand i. It is Invalid if n reads the stored dtype.
+func (r *materializer) readAs(n *ir.Node, i int) ir.DType {
+	switch d := r.requiredDType(n, i); {
+	case d == ir.F32 && r.planned && r.p.converts(n): // the cast converts both dtypes
+		return ir.Invalid
+	case d != ir.Invalid:
+		return d
+	case r.castVar(n.In[i]) && r.class(n, i) != ir.Fixed:
+		return r.low
+	case r.c.Caps.Loads(n, i) || !r.node[n.ID].free() || n.Def().Is(ir.View) || shares(n):
+		return ir.Invalid
+	case r.readsF32[n.ID]:
+		return ir.F32
+	}
+	return r.want[n.Out[0].ID] // a free row whose kernel reads only the dtype of its result
 }
 
 // returnsWide reports whether the caller gets v in f32. If that is a register of v's cluster, those
@@ -235,7 +248,11 @@ func (r *materializer) view(v *ir.Value, d ir.DType, marks ir.Marks) *ir.Value {
 		return out
 	}
 	n := v.Def
-	in := append([]*ir.Value{r.cast(n.In[0], d, marks)}, n.In[1:]...)
+	x := n.In[0]
+	if wide := r.wide[n]; d == ir.F32 && wide != nil {
+		x = wide
+	}
+	in := append([]*ir.Value{r.cast(x, d, marks)}, n.In[1:]...)
 	node := &ir.Node{Op: n.Op, Custom: n.Custom, In: in, Attrs: n.Attrs, Of: n.Of, Pos: n.Pos, Why: ir.Reason{Class: n.Why.Class, Cause: ir.ByClass}}
 	out := r.b.Named(castName(v, d)).EmitNode(node, nil)[0]
 	if out == nil {
@@ -300,7 +317,7 @@ func (r *materializer) leave(n *ir.Node) error {
 func (r *materializer) readOutside(v *ir.Value) bool {
 	wide := r.returnsWide(v)
 	return slices.ContainsFunc(r.uses.Of(v), func(u ir.Use) bool {
-		return !sameCluster(v, u.Node) && (!wide || r.requiredDType(u.Node, u.Arg) != ir.F32)
+		return !sameCluster(v, u.Node) && (!wide || r.readAs(u.Node, u.Arg) != ir.F32)
 	})
 }
 

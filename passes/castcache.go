@@ -15,7 +15,8 @@ type castKey struct {
 // castcache leaves one cast for each value and dtype, placed before its first reader, or next to
 // the elementwise node that computes the value if that can store it twice. Casts of parameters, and
 // of all other values that do not change within a step, move to prepare with the casts that they
-// depend on: one cast per step for all readers.
+// depend on: one cast per step for all readers. Conversions that the plan has as nodes stay as they
+// are.
 func castcache(g *ir.Graph, c *Context) error {
 	written := writtenInMicro(g)
 	_, nodes := g.Number()
@@ -33,6 +34,9 @@ func castcache(g *ir.Graph, c *Context) error {
 		}
 		if kept := same[n.In[0]]; kept != nil {
 			n.In[0] = kept
+		}
+		if c.training.planned && c.Policy.converts(n) {
+			return true // a cluster of the plan, even where the chosen dtypes make it equal to another one
 		}
 		v, out := n.In[0], n.Out[0]
 		k := castKey{v, out.Type.DType}

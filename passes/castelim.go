@@ -231,7 +231,7 @@ func (e *castEdit) simplify(n *ir.Node) {
 		e.drop(n, x)
 		return
 	}
-	if w := e.cast[castKey{x, d}]; w != nil {
+	if w := e.cast[castKey{x, d}]; w != nil && !(e.c.training.planned && e.c.Policy.converts(n)) { // a cluster of the plan stays one
 		e.c.Count("casts_merged", 1)
 		if w.Def.Op == ir.OpCast {
 			mergeCast(w.Def, n)

@@ -332,6 +332,8 @@ func (m *planner) reads(n *ir.Node, i int, v *ir.Value) plan.Choice {
 			return m.fixedAs(m.src[v.ID])
 		}
 		return plan.AsStored
+	case m.rounds[n]:
+		return m.seen[n.Out[0].ID]
 	}
 	return m.v[n.Out[0].ID]
 }
@@ -357,7 +359,7 @@ func (m *planner) lowOnlyIn(by *ir.Node, v *ir.Value) bool {
 		case n.Why.Cluster == by.Why.Cluster && n.Def().Elem != nil:
 		case m.formCast(n):
 			x := n.Out[0]
-			if m.sec[n.ID] != m.sec[by.ID] || m.out[x.ID] && m.form[x.ID] == narrowed || !m.lowOnlyIn(by, x) {
+			if m.sec[n.ID] != m.sec[by.ID] || m.out[x.ID] && (m.form[x.ID] == narrowed || m.form[x.ID] == rewidened) || !m.lowOnlyIn(by, x) {
 				return false
 			}
 		case shares(n) || m.requiredDType(n, u.Arg) == m.low || m.movesLow(n) || m.follows(n, u.Arg) || m.form[v.ID] != asStored:

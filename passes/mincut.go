@@ -63,6 +63,7 @@ type planner struct {
 	inParts  []bool                  // by node ID: it runs as its expansion
 	joined   []ir.ProductLaunch      // products with the nodes that their kernels also run
 	launched map[*ir.Node]bool       // products that are in joined
+	rounds   map[*ir.Node]bool       // free rows that may store in 16 bits what they read in f32
 	computes map[*ir.Value]bool      // by value that only moves elements: what computedFrom reports
 	wants    map[*ir.Value]bool      // what wanted reports
 }
@@ -74,7 +75,7 @@ func newPlanner(a *assigner) *planner {
 	m := &planner{
 		assigner: a, plan: plan.New(), v: make([]plan.Choice, values), seen: make([]plan.Choice, values),
 		base: make([]*ir.Value, values), part: make([]*ir.Value, values), form: make([]form, values), owner: make([]*ir.Value, 2),
-		member: clusterMembers(a.g), exact: map[plan.Choice]bool{}, pins: map[plan.Choice]*pinned{}, launched: map[*ir.Node]bool{}, computes: map[*ir.Value]bool{}, wants: map[*ir.Value]bool{},
+		member: clusterMembers(a.g), exact: map[plan.Choice]bool{}, pins: map[plan.Choice]*pinned{}, launched: map[*ir.Node]bool{}, rounds: map[*ir.Node]bool{}, computes: map[*ir.Value]bool{}, wants: map[*ir.Value]bool{},
 	}
 	m.plan.SavedCost = a.p.SavedCost
 	m.inParts = make([]bool, len(a.node))
@@ -233,6 +234,9 @@ func (m *planner) variable(s ir.Section, n *ir.Node, i int) (stored, seen plan.C
 	case t.class == ir.Low && (i > 0 || !m.storesF32(n) || t.pin == ir.PinLow):
 		return plan.Low, plan.Low
 	case t.class == ir.Low && required == readByF32 && !m.represented(v) && (!m.p.Narrow || m.wanted(v)): // gradients of parameters: no reader would read a rounded one
+		if m.copiesOnly(v) {
+			return m.chooseExact(v), plan.F32
+		}
 		return plan.F32, plan.F32
 	case t.class == ir.Low && required == readByLow:
 		return plan.Low, plan.Low
@@ -253,9 +257,13 @@ func (m *planner) variable(s ir.Section, n *ir.Node, i int) (stored, seen plan.C
 		return m.chooseExact(v), seen
 	case carries || !m.c.Caps.StoresLow(n) || m.storesTwice(n) && m.roundedByHand(v):
 	case m.copied(v) == readByLow:
+		m.rounds[n] = !m.storesTwice(n)
 		return plan.Low, seen
 	case !m.storesTwice(n):
-		return m.chooseExact(v), seen
+		m.rounds[n] = true
+		x := m.chooseExact(v)
+		m.plan.Widen(x, seen)
+		return x, seen
 	}
 	return seen, seen
 }
@@ -356,6 +364,16 @@ func (m *planner) carries(n *ir.Node) bool {
 // follows reports whether n reads operand i in the dtype of its own result.
 func (m *planner) follows(n *ir.Node, i int) bool {
 	return m.requiredDType(n, i) == ir.Invalid && m.node[n.ID].free() && !m.c.Caps.Loads(n, i) && m.assignable(n.Out[0]) && n.OperandClass(i) != ir.Fixed
+}
+
+// readsAsItStores reports whether the dtype that n stores decides in which dtype n reads an operand.
+func (m *planner) readsAsItStores(n *ir.Node) bool {
+	for i, v := range n.In {
+		if v != nil && m.assignable(v) && m.follows(n, i) {
+			return true
+		}
+	}
+	return false
 }
 
 // castsFirst reports whether n only moves elements and all its readers require 16 bits. Casting the
@@ -506,91 +524,4 @@ func (m *planner) constraints() {
 // its cluster. Those inside then count what is stored, too.
 func (m *planner) keptOutside(v *ir.Value) bool {
 	return v.Def != nil && m.node[v.Def.ID].class == ir.Keep && m.leaves(v.Def, v)
-}
-
-// apply writes the solution to want and records the causes.
-func (m *planner) apply(r *plan.Result) {
-	for _, n := range m.g.Nodes {
-		for i, v := range n.Out {
-			x := m.v[v.ID]
-			if x == plan.Other {
-				m.want[v.ID] = m.src[v.ID]
-			}
-			if x < 0 {
-				continue
-			}
-			m.want[v.ID] = ir.F32
-			if r.Low(x) {
-				m.want[v.ID] = m.low
-			}
-			if i == 0 {
-				m.reason(n, x, r)
-			}
-		}
-	}
-	m.storeLowAlone(r)
-}
-
-// storeLowAlone stores in 16 bits the values that the cut leaves in f32 although no reader reads
-// f32: where the kernel stores each form that is read, or stores f32 first in both cases.
-func (m *planner) storeLowAlone(r *plan.Result) {
-	alone := m.plan.LowAlone(r)
-	for _, n := range m.g.Nodes {
-		if len(n.Out) == 0 || m.sharesTensor(n) {
-			continue
-		}
-		v := n.Out[0]
-		low := m.node[n.ID].class == ir.Low || m.c.Caps.StoresLow(n)
-		if x := m.v[v.ID]; x >= 0 && !r.Low(x) && m.pins[x] == nil && low && alone[m.tensor[v.ID]] {
-			m.want[v.ID] = m.low
-			m.c.Count("read_low_alone", 1)
-			if m.roundedByHand(v) {
-				n.Why.Marks |= ir.MarkStoresCast
-			}
-		}
-	}
-}
-
-// reason records why choice x of n is on its side: a neighbour forces it, or the cut chose it.
-// Without a choice of its own, n is stored like the operand that has the same dtype.
-func (m *planner) reason(n *ir.Node, x plan.Choice, r *plan.Result) {
-	t := &m.node[n.ID]
-	by := r.ForcedBy(x)
-	switch {
-	case m.pins[x] != nil:
-		m.pinReason(n, m.pins[x])
-	case t.cause == ir.ByForward || t.class == ir.Keep && t.cause != ir.ByClass:
-	case t.free() && (!x.Free() || shares(n) || m.inPrologue(n)):
-		if v := m.operand(n, func(v *ir.Value) bool { return m.want[v.ID] == m.want[n.Out[0].ID] }); v != nil {
-			t.cause, t.from = ir.ByNeighbour, v
-		}
-	case !x.Free():
-	case by == x:
-		t.cause, t.from = ir.ByCut, nil
-	case t.free():
-		t.cause, t.from = ir.ByNeighbour, m.forcer(n, x, r)
-	}
-}
-
-// forcer is the value that forced x to its side: the first such operand of n, or the result of the
-// reader that did.
-func (m *planner) forcer(n *ir.Node, x plan.Choice, r *plan.Result) *ir.Value {
-	v := m.operand(n, func(v *ir.Value) bool {
-		y := m.seen[v.ID]
-		return y >= 0 && r.Low(y) == r.Low(x) && (!y.Free() || r.ForcedBy(y) != y)
-	})
-	if v == nil {
-		v = m.ownerOf(r.ForcedBy(x))
-	}
-	return v
-}
-
-// operand is the first operand that counts in n's choice and for which ok is true.
-func (m *planner) operand(n *ir.Node, ok func(*ir.Value) bool) *ir.Value {
-	for i, v := range n.In {
-		if v != nil && m.assignable(v) && !m.weak[v.ID] && n.OperandClass(i) != ir.Fixed && ok(v) {
-			return v
-		}
-	}
-	return nil
 }
