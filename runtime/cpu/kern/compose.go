@@ -356,7 +356,7 @@ func (c *composer) constants() []byte {
 // perCall is how many elements a call computes whose vectors take these instructions: few enough for a call to end within
 // 100 µs, as the scheduler cannot interrupt it, and not more than most. Quotients and roots occupy the divider.
 func perCall(seq []lane, lanes, most int) int {
-	const cycles, divider = 1 << 17, 24
+	const divider = 24
 	each := 1
 	for i := range seq {
 		each++
@@ -364,7 +364,7 @@ func perCall(seq []lane, lanes, most int) int {
 			each += divider
 		}
 	}
-	return lanes * max(1, min(most/lanes, cycles/each&^3))
+	return lanes * max(1, min(most/lanes, callCycles/each&^3))
 }
 
 // streams reports whether f gets code with streaming stores, by the rule of the static kernels. Bools have none.

@@ -14,6 +14,9 @@ type (
 // for each lane.
 type machineSet struct{ vex bool }
 
+// callCycles is the time of a call, one for each instruction on a vector.
+const callCycles = 1 << 17
+
 // A composed kernel gets the number of elements in CX, the addresses of operands and results at DX, scalars at BX,
 // constants at SI, and memory to spill to at DI. It counts elements in AX.
 const (

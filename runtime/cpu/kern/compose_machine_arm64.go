@@ -11,6 +11,9 @@ type (
 	machineSet  struct{}
 )
 
+// callCycles is the time of a call, one for each instruction on a vector; processors that run instructions in order take two.
+const callCycles = 1 << 16
+
 // A composed kernel gets the number of elements in R0, the addresses of operands and results at R1, scalars at R2, constants
 // at R3, and memory to spill to at R4.
 const (
