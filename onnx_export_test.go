@@ -374,3 +374,54 @@ func closeTo(t *testing.T, what string, got, want []float32) {
 		}
 	}
 }
+
+// A network over a batch that has a name is exported for every batch; where an op needs the size, the
+// error says what to give.
+func TestExportNamedBatch(t *testing.T) {
+	m := ampc.New("named")
+	x := m.Input("x", ampc.F32, ampc.Dim("N"), 2, 8, 8)
+	h := m.MaxPool2d(m.Relu(m.BatchNorm("bn", m.Conv2d("conv", x, 4, 3))), 2)
+	h = m.AdaptiveAvgPool(h, []int{2, 2})
+	out := m.Softmax(m.Linear("head", m.LayerNorm("ln", m.Flatten(h)), 3), -1)
+	sizes := ampc.Sizes{"N": 5}
+	step, err := m.Infer(ampc.InferConfig{Sizes: sizes}, out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "named.onnx")
+	if _, err := m.WriteONNX(context.Background(), path, ampc.ExportOptions{}, out); err != nil {
+		t.Fatal(err)
+	}
+	back, err := ampc.LoadONNX(path, ampc.ONNXOptions{Sizes: sizes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := back.Infer(ampc.InferConfig{}, back.Outputs()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	feed := drawnFeed(step)
+	var got [2][]float64
+	for i, s := range []*ampc.Step{step, again} {
+		r, err := s.Run(context.Background(), feed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		host, err := r.Value([]ampc.Tensor{out, back.Outputs()[0]}[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[i] = numbers(host)
+	}
+	if d := off(got[1], got[0]); len(got[1]) != 15 || d > 1e-6 {
+		t.Errorf("%d results, off by %g", len(got[1]), d)
+	}
+
+	m = ampc.New("sized")
+	out = m.Resize(m.Input("x", ampc.F32, ampc.Dim("N"), 2, 8, 8), []int{16, 16})
+	_, err = m.WriteONNX(context.Background(), path, ampc.ExportOptions{}, out)
+	wantError(t, err, "onnx_export_test.go:", "give it with --dim N=SIZE")
+	if _, err := m.WriteONNX(context.Background(), path, ampc.ExportOptions{Sizes: sizes}, out); err != nil {
+		t.Error(err)
+	}
+}

@@ -161,6 +161,19 @@ func (x *exporter) form(n *ir.Node) *export {
 	return nil
 }
 
+// unsized says which sizes to give where the operators of n need them; "" where all are known.
+func (x *exporter) unsized(n *ir.Node) string {
+	for _, v := range slices.Concat(n.In, n.Out) {
+		for i := 0; v != nil && i < v.Type.Shape.Rank(); i++ {
+			if d := v.Type.Shape.Dims()[i]; d < 0 && -int(d)-1 < len(x.g.Syms) {
+				name := x.g.Syms[-d-1].Name
+				return fmt.Sprintf(" with a dimension that has no size: give it with --dim %s=SIZE (ExportOptions.Sizes)", name)
+			}
+		}
+	}
+	return ""
+}
+
 // expanded is g in which nodes without an operator are replaced by their expansions.
 func (x *exporter) expanded(g *ir.Graph) (*ir.Graph, error) {
 	for depth := 0; ; depth++ {
@@ -170,7 +183,7 @@ func (x *exporter) expanded(g *ir.Graph) (*ir.Graph, error) {
 		for _, n := range g.Body[ir.Forward] {
 			if x.wanted(n) && x.form(n) == nil {
 				if simpler(n) == nil || depth == 8 {
-					return nil, &ir.Error{Pos: n.Pos, Msg: fmt.Sprintf("%s = %s: no operators of opset %d say it", n.Name(), n.Def().Name, x.opset)}
+					return nil, &ir.Error{Pos: n.Pos, Msg: fmt.Sprintf("%s = %s: no operators of opset %d compute it%s", n.Name(), n.Def().Name, x.opset, x.unsized(n))}
 				}
 				open = append(open, n)
 			}

@@ -9,10 +9,10 @@ import (
 var normExports = []export{
 	attributed(ir.OpSoftmax, "Softmax", 13, func(n *ir.Node) []any { return []any{"axis", n.Int("axis")} }),
 	attributed(ir.OpLogSoftmax, "LogSoftmax", 13, func(n *ir.Node) []any { return []any{"axis", n.Int("axis")} }),
-	{op: ir.OpLayerNorm, to: "LayerNormalization", since: 17, when: static, write: exportLayerNorm},
+	{op: ir.OpLayerNorm, to: "LayerNormalization", since: 17, when: func(x *exporter, n *ir.Node) bool { return static(x, n) || firstOnly(x, n) && normSized(n) }, write: exportLayerNorm},
 	only(written(ir.OpRMSNorm, "RMSNormalization", 23, func(x *exporter, n *ir.Node) string {
 		return x.op(x.result(n, 0), "RMSNormalization", []string{x.in(n, 0), x.ofLast(n, 1, 1)}, "axis", -n.Int("dims"), "epsilon", n.Float("eps"))
-	}), func(x *exporter, n *ir.Node) bool { return firstOnly(x, n) && static(x, n) }),
+	}), func(x *exporter, n *ir.Node) bool { return firstOnly(x, n) && normSized(n) }),
 	only(written(ir.OpGroupNorm, "GroupNormalization", 21, func(x *exporter, n *ir.Node) string {
 		return x.op(x.result(n, 0), "GroupNormalization", x.scaled(n), "num_groups", n.Int("groups"), "epsilon", n.Float("eps"))
 	}), plainNorm),
@@ -23,6 +23,12 @@ var normExports = []export{
 	only(written(ir.OpBatchNormInfer, "BatchNormalization", 9, func(x *exporter, n *ir.Node) string {
 		return x.op(x.result(n, 0), "BatchNormalization", append(x.scaled(n), x.in(n, 3), x.in(n, 4)), "epsilon", n.Float("eps"))
 	}), upper),
+}
+
+// normSized reports whether the sizes of the dimensions that a norm normalizes over are known.
+func normSized(n *ir.Node) bool {
+	s := n.In[0].Type.Shape
+	return s.Known() && sized(n, s.Rank()-int(n.Int("dims")))
 }
 
 // plainNorm reports whether nothing reads statistics and channels stand second.

@@ -93,5 +93,16 @@ func static(_ *exporter, n *ir.Node) bool {
 	return true
 }
 
+// sized reports whether the sizes of operand 0 and of the first result are known from axis first on:
+// the batch before them may have a name.
+func sized(n *ir.Node, first int) bool {
+	for _, t := range []ir.Type{n.In[0].Type, n.Out[0].Type} {
+		if !t.Shape.Known() || t.Shape.Rank() < first || slices.ContainsFunc(t.Shape.Dims()[first:], func(d ir.Dim) bool { return d < 0 }) {
+			return false
+		}
+	}
+	return true
+}
+
 // upper reports whether channels stand second.
 func upper(_ *exporter, n *ir.Node) bool { return n.Str("layout") != "NHWC" }

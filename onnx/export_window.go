@@ -19,14 +19,14 @@ var windowExports = []export{
 		}
 		return x.op(x.result(n, 0), "ConvTranspose", x.ins(n), attrs...)
 	}), upper),
-	{op: ir.OpMaxPool, to: "MaxPool", since: 12, when: func(x *exporter, n *ir.Node) bool { return upper(x, n) && static(x, n) }, write: exportMaxPool},
+	{op: ir.OpMaxPool, to: "MaxPool", since: 12, when: func(x *exporter, n *ir.Node) bool { return upper(x, n) && (!x.wants(n.Out[1]) || sized(n, 2)) }, write: exportMaxPool},
 	only(written(ir.OpAvgPool, "AveragePool", 11, func(x *exporter, n *ir.Node) string {
 		return x.op(x.result(n, 0), "AveragePool", x.ins(n), x.averageAttrs(n)...)
 	}), func(x *exporter, n *ir.Node) bool { return upper(x, n) && !dilated(n) }),
 	only(written(ir.OpAvgPool, "AveragePool", 19, func(x *exporter, n *ir.Node) string {
 		return x.op(x.result(n, 0), "AveragePool", x.ins(n), append(x.averageAttrs(n), "dilations", n.Ints("dilations"))...)
 	}), func(x *exporter, n *ir.Node) bool { return upper(x, n) && dilated(n) }),
-	only(written(ir.OpAdaptiveAvgPool, "AveragePool", 11, exportAdaptive), func(x *exporter, n *ir.Node) bool { return upper(x, n) && static(x, n) }),
+	only(written(ir.OpAdaptiveAvgPool, "AveragePool", 11, exportAdaptive), func(x *exporter, n *ir.Node) bool { return upper(x, n) && sized(n, 2) }),
 }
 
 func dilated(n *ir.Node) bool {
