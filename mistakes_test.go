@@ -118,7 +118,7 @@ func TestBadConfigs(t *testing.T) {
 		edit func(*ampc.TrainConfig)
 		want string
 	}{
-		"no optimizer": {func(c *ampc.TrainConfig) { c.Optimizer = ampc.Optimizer{} }, "trains"},
+		"no optimizer": {func(c *ampc.TrainConfig) { c.Optimizer = ampc.Optimizer{} }, "no optimizer: give Optimizer and LR, or Groups"},
 		"group matches nothing": {func(c *ampc.TrainConfig) {
 			c.Groups = []ampc.Group{{Pattern: "head", Optimizer: ampc.Adam(), LR: ampc.Constant(1)}}
 		}, `pattern "head" matches no parameter`},

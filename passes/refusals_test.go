@@ -75,6 +75,7 @@ func TestRefusals(t *testing.T) {
 		{pairText, Config{Training: Training{Groups: []Group{{Pattern: "m.*", Optimizer: SGD(0), LR: Constant(0)}}}}, `group 1: pattern "m.*" matches no parameter; the first ones are l.w, l.b`},
 		{pairText, Config{Training: Training{Groups: append(sgd, Group{Pattern: "l", Optimizer: SGD(0), LR: Constant(0)})}}, `group 2: pattern "l" matches only parameters that an earlier group has taken, such as %l.w`},
 		{pairText, Config{Training: Training{Groups: []Group{{}}}}, `no optimizer: give SGD, Adam or AdamW, or Freeze the group`},
+		{pairText, Config{}, `graph @pair: no optimizer: give Optimizer and LR, or Groups`},
 		{pairText, Config{Training: Training{Groups: []Group{{Freeze: true}}}}, `graph @pair: no group trains any parameter`},
 		{pairText, Config{Training: Training{Groups: oneGroup(SGD(0), Cosine(0.1, 10, 10))}}, `cosine schedule: 10 steps in all, 10 of them warm-up: want more`},
 		{pairText, Config{Training: Training{Groups: low(Adam(), ir.F16)}}, `adam: state in f16: the square of a gradient under 2.4e-4 is 0 there`},

@@ -202,6 +202,9 @@ func (t *training) planParams(g *ir.Graph, c *Context) error {
 		}
 	}
 	if len(t.params) == 0 {
+		if len(c.Groups) == 0 {
+			return fmt.Errorf("graph @%s: no optimizer: give Optimizer and LR, or Groups", g.Name)
+		}
 		return fmt.Errorf("graph @%s: no group trains any parameter", g.Name)
 	}
 	return nil
