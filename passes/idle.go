@@ -2,6 +2,7 @@ package passes
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"ampc/ir"
@@ -257,7 +258,26 @@ func (r Rule) misses(g *ir.Graph) string {
 		}
 		return fmt.Sprintf("changes nothing: %s is a variable and keeps its dtype", v)
 	}
-	return fmt.Sprintf("matches nothing in graph @%s", g.Name)
+	return fmt.Sprintf("matches nothing in graph @%s", g.Name) + meant(g, r.Pattern)
+}
+
+// meant suggests a value or a scope of g whose name is near; "" where there is none.
+func meant(g *ir.Graph, name string) string {
+	names := map[string]bool{}
+	for _, n := range g.Nodes {
+		for _, v := range n.Out {
+			for i, c := range v.Name {
+				if c == '.' {
+					names[v.Name[:i]] = true
+				}
+			}
+			names[v.Name] = true
+		}
+	}
+	if near := ir.Nearest(name, slices.Sorted(maps.Keys(names))); near != "" {
+		return "; did you mean " + near + "?"
+	}
+	return ""
 }
 
 // overruled says what decides the dtype of n instead of rules.

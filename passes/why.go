@@ -57,9 +57,9 @@ func noValue(g *ir.Graph, name string) error {
 	}
 	msg := fmt.Sprintf("graph @%s has no value %%%s", g.Name, name)
 	if near != nil {
-		msg += "; there are " + strings.Join(near, ", ")
+		return fmt.Errorf("%s; there are %s", msg, strings.Join(near, ", "))
 	}
-	return fmt.Errorf("%s", msg)
+	return fmt.Errorf("%s%s", msg, meant(g, name))
 }
 
 // causeOf is the value that decided v's dtype, nil at the end of the chain.
