@@ -2,6 +2,7 @@ package ir
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -56,6 +57,12 @@ func Edit(g *Graph) *Builder {
 		b.sites = max(b.sites, n.Attrs.site())
 	}
 	return b
+}
+
+// Current reports whether b knows of its graph what Edit would find out.
+func (b *Builder) Current() bool {
+	found := Edit(b.g)
+	return b.sites == found.sites && maps.Equal(b.primes, found.primes) && b.names.equal(found.names)
 }
 
 func (a Attrs) site() int64 { v, _ := a.Get("rng").(int64); return v }
@@ -457,7 +464,7 @@ func (n *Node) check() ([]Type, error) {
 		return nil, err
 	}
 	for i, t := range types {
-		if err := CheckDims(t.Shape.Dims()); err != nil {
+		if err := t.Shape.check(); err != nil {
 			return nil, fmt.Errorf("result %d: %w", i, err)
 		}
 	}

@@ -286,19 +286,45 @@ func (g *Graph) NextOf(v *Value) *Value {
 // Number gives every value and node of g a dense ID and returns their numbers. Values from outside
 // the graph (captures of nested graphs) are numbered where they are first read.
 func (g *Graph) Number() (values, nodes int) {
-	for _, v := range g.Vars {
-		v.ID = int32(values)
-		values++
+	for i, v := range g.Vars {
+		v.ID = int32(i)
 	}
-	for _, n := range g.Nodes {
-		n.ID = int32(nodes)
-		nodes++
+	parts := g.Parts()
+	value, node := make([]int, len(parts)+1), make([]int, len(parts)+1) // the first ID of each part
+	value[0] = len(g.Vars)
+	if len(parts) > 1 {
+		g.InParts(parts[:len(parts)-1], func(k int, p *Part) {
+			for _, n := range p.Nodes {
+				value[k+1] += len(n.Out)
+				node[k+1]++
+			}
+		})
+	}
+	for k := range parts {
+		value[k+1] += value[k]
+		node[k+1] += node[k]
+	}
+	last := len(parts) - 1
+	g.InParts(parts, func(k int, p *Part) {
+		v, n := p.number(value[k], node[k])
+		if k == last {
+			values, nodes = v, n
+		}
+	})
+	return values, nodes
+}
+
+// number numbers the values and nodes of p from the given IDs on, and returns those after it.
+func (p *Part) number(value, node int) (int, int) {
+	for _, n := range p.Nodes {
+		n.ID = int32(node)
+		node++
 		for _, v := range n.Out {
-			v.ID = int32(values)
-			values++
+			v.ID = int32(value)
+			value++
 		}
 	}
-	return values, nodes
+	return value, node
 }
 
 // Use is one read of a value, as operand Arg of Node. Arg is -1 for a captured value.
@@ -318,22 +344,35 @@ type Uses struct {
 // Uses numbers the graph and indexes every read in it (Graph.Return not included).
 func (g *Graph) Uses() *Uses {
 	values, _ := g.Number()
-	u := &Uses{start: make([]int32, values+2)}
-	next := u.start[1:] // where the next read of a value goes; afterwards, where those of the value after it start
-	eachUse(g, func(v *Value, _ Use) { next[v.ID+1]++ })
-	for i := range values {
-		next[i+1] += next[i]
+	parts := g.Parts()
+	next := make([][]int32, len(parts)) // by part and value: the number of its reads, then where the next one goes
+	g.InParts(parts, func(k int, p *Part) {
+		count := make([]int32, values)
+		p.eachUse(func(v *Value, _ Use) { count[v.ID]++ })
+		next[k] = count
+	})
+	u := &Uses{start: make([]int32, values+1)}
+	sum := int32(0)
+	for v := range values {
+		u.start[v] = sum
+		for _, at := range next {
+			at[v], sum = sum, sum+at[v]
+		}
 	}
-	u.list = make([]Use, next[values])
-	eachUse(g, func(v *Value, x Use) {
-		u.list[next[v.ID]] = x
-		next[v.ID]++
+	u.start[values] = sum
+	u.list = make([]Use, sum)
+	g.InParts(parts, func(k int, p *Part) {
+		at := next[k]
+		p.eachUse(func(v *Value, x Use) {
+			u.list[at[v.ID]] = x
+			at[v.ID]++
+		})
 	})
 	return u
 }
 
-func eachUse(g *Graph, f func(*Value, Use)) {
-	for s, n := range g.Nodes {
+func (p *Part) eachUse(f func(*Value, Use)) {
+	for s, n := range p.Nodes {
 		for i, v := range n.In {
 			if v != nil {
 				f(v, Use{n, s, i})
@@ -346,7 +385,7 @@ func eachUse(g *Graph, f func(*Value, Use)) {
 }
 
 // Values counts the values of the graph.
-func (u *Uses) Values() int { return len(u.start) - 2 }
+func (u *Uses) Values() int { return len(u.start) - 1 }
 
 // Equal reports whether both are the same readers of the same values.
 func (u *Uses) Equal(w *Uses) bool {

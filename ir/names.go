@@ -13,6 +13,8 @@ func CheckName(s string) error {
 	switch {
 	case s == "":
 		return fmt.Errorf("want a name")
+	case plain(s):
+		return nil
 	case !utf8.ValidString(s):
 		return fmt.Errorf("the name %q is not UTF-8", s)
 	}
@@ -22,6 +24,16 @@ func CheckName(s string) error {
 		}
 	}
 	return nil
+}
+
+// plain reports whether s consists of characters of ASCII that print.
+func plain(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
 }
 
 // CheckDimName returns what is wrong with s as the name of a dimension, or nil: shapes print it

@@ -94,3 +94,17 @@ func (t *nameTable) set(name string, v *Value) {
 		t.resize(2 * len(t.entries))
 	}
 }
+
+// equal reports whether both tables give the same names the same values.
+func (t *nameTable) equal(u *nameTable) bool {
+	return t.within(u) && u.within(t)
+}
+
+func (t *nameTable) within(u *nameTable) bool {
+	for _, e := range t.entries {
+		if e.v != nil && u.get(e.name) != e.v {
+			return false
+		}
+	}
+	return true
+}

@@ -23,12 +23,14 @@ func (g *Graph) Replace(m map[*Value]*Value) {
 			v = w
 		}
 	}
-	for _, n := range g.Nodes {
-		for i, v := range n.In {
-			n.In[i] = final(v)
+	g.InParts(g.Parts(), func(_ int, p *Part) {
+		for _, n := range p.Nodes {
+			for i, v := range n.In {
+				n.In[i] = final(v)
+			}
+			n.Recapture(final)
 		}
-		n.Recapture(final)
-	}
+	})
 	for i, v := range g.Return {
 		g.Return[i] = final(v)
 	}
@@ -64,6 +66,12 @@ func (g *Graph) DropUnused() {
 		used[v] = true
 	}
 	g.Vars = slices.DeleteFunc(g.Vars, func(v *Value) bool { return !used[v] })
+}
+
+// Undeclare removes a variable that nothing reads.
+func (b *Builder) Undeclare(v *Value) {
+	b.g.Vars = slices.DeleteFunc(b.g.Vars, func(x *Value) bool { return x == v })
+	b.names.set(v.Name, nil)
 }
 
 // Sort puts each section into a topological order. Of the nodes whose operands are computed, the

@@ -58,6 +58,15 @@ func CheckDims(d []Dim) error {
 	return nil
 }
 
+// check is CheckDims of s.
+func (s Shape) check() error {
+	if !s.Known() {
+		return nil
+	}
+	x := s.h.Value()
+	return CheckDims(x.d[:x.n])
+}
+
 // Known reports whether the rank is known.
 func (s Shape) Known() bool { return s != Shape{} }
 

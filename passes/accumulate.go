@@ -32,7 +32,7 @@ func accumulate(g *ir.Graph, c *Context) error {
 		}
 		return nil
 	}
-	a := &accumulator{b: ir.Edit(g), g: g, c: c, t: t, sums: map[*ir.Value]*ir.Value{}}
+	a := &accumulator{b: c.append(g), g: g, c: c, t: t, sums: map[*ir.Value]*ir.Value{}}
 	from := len(g.Body[ir.Forward])
 	if c.accumulates() {
 		a.flags()

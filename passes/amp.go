@@ -22,8 +22,8 @@ func amp(g *ir.Graph, c *Context) error {
 	}
 	a := c.training.index.assigner
 	if a == nil {
-		var err error
-		if a, err = newAssigner(g, c); err != nil {
+		a = newAssigner(g, c)
+		if err := a.judgeRules(); err != nil {
 			return err
 		}
 	}
@@ -40,7 +40,7 @@ func amp(g *ir.Graph, c *Context) error {
 	}
 	formLaunches(g, c, a.uses, a)
 	var b *ir.Builder
-	together(g, func() { b = ir.Edit(g) }, func() { err = a.assign() })
+	g.Together(func() { b = c.builder(g) }, func() { err = a.assign() })
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,9 @@ type decision struct {
 	from *ir.Value // value that was the cause, or nil
 }
 
-func newAssigner(g *ir.Graph, c *Context) (*assigner, error) {
+// newAssigner decides the class of every node. The caller asks judgeRules whether the rules of the policy
+// have an effect.
+func newAssigner(g *ir.Graph, c *Context) *assigner {
 	uses := c.uses(g)
 	overrides := pinOverrides(g, c.Policy)
 	values, nodes := uses.Values(), g.NumNodes()
@@ -136,7 +138,7 @@ func newAssigner(g *ir.Graph, c *Context) (*assigner, error) {
 			a.capture(v, n)
 		}
 	}
-	return a, a.judgeRules()
+	return a
 }
 
 // capture keeps the dtype of v, which the nested graphs of n read by name.

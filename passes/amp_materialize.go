@@ -50,11 +50,13 @@ func (r *materializer) place(s ir.Section, n *ir.Node) error {
 	}
 	t := &r.node[n.ID]
 	marks := n.Why.Marks &^ (ir.MarkReadsLow | ir.MarkStoresF32 | ir.MarkStoresLow)
+	reads := false // an operand in another dtype than before
 	for i, v := range n.In {
 		if v == nil || v.Type.DType == ir.F64 || !v.Type.DType.Float() {
 			continue
 		}
 		n.In[i] = r.operand(n, i, v)
+		reads = reads || n.In[i].Type.DType != r.src[v.ID]
 		if t.class == ir.Keep && n.In[i].Type.DType.Low() {
 			marks |= ir.MarkReadsLow
 		}
@@ -63,7 +65,7 @@ func (r *materializer) place(s ir.Section, n *ir.Node) error {
 		return r.b.Err()
 	}
 	if n.Op != ir.OpForeign {
-		if err := r.store(n, t); err != nil {
+		if err := r.store(n, t, reads); err != nil {
 			return err
 		}
 	}
@@ -265,10 +267,13 @@ func (r *materializer) view(v *ir.Value, d ir.DType, marks ir.Marks) *ir.Value {
 // castName is the name of the 16-bit copy of v: %fc1.w.f16.
 func castName(v *ir.Value, d ir.DType) string { return v.Name + "." + d.String() }
 
-// store sets the out attribute if the row's own choice differs, and infers the result types.
-func (r *materializer) store(n *ir.Node, t *decision) error {
-	if err := n.Retype(); err != nil {
-		return err
+// store sets the out attribute if the row's own choice differs, and infers the result types if they
+// may differ: with it, or if n reads other dtypes than before.
+func (r *materializer) store(n *ir.Node, t *decision, reads bool) error {
+	if reads {
+		if err := n.Retype(); err != nil {
+			return err
+		}
 	}
 	if len(n.Out) == 0 || n.Out[0].Next != nil || t.class == ir.Fixed || !r.assignable(n.Out[0]) {
 		return nil

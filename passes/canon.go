@@ -290,16 +290,18 @@ func dropOrigins(g *ir.Graph) {
 		there[n.ID] = n
 	}
 	gone := func(n *ir.Node) bool { return int(n.ID) >= count || there[n.ID] != n }
-	for _, n := range g.Nodes {
-		if n.Of != nil && gone(n.Of) {
-			n.Of = nil
-		}
-		for _, v := range n.Out {
-			if v.GradOf != nil && v.GradOf.Def != nil && gone(v.GradOf.Def) {
-				v.GradOf = nil
+	g.InParts(g.Parts(), func(_ int, p *ir.Part) {
+		for _, n := range p.Nodes {
+			if n.Of != nil && gone(n.Of) {
+				n.Of = nil
+			}
+			for _, v := range n.Out {
+				if v.GradOf != nil && v.GradOf.Def != nil && gone(v.GradOf.Def) {
+					v.GradOf = nil
+				}
 			}
 		}
-	}
+	})
 }
 
 // nodeLists are the nodes of a graph at some time, by section.

@@ -9,6 +9,7 @@ import "ampc/ir"
 func canonicalCasts(g *ir.Graph, c *Context) error {
 	noteSourceCasts(g)
 	if c.Policy.Manual || c.Policy.Eager || !hasCasts(g) {
+		c.keep()
 		return nil
 	}
 	if err := newCastEdit(g, c).run(); err != nil {

@@ -18,6 +18,7 @@ import (
 // with, has the blocks.
 func chunks(g *ir.Graph, c *Context) error {
 	if c.Chunks < 2 || !c.Train {
+		c.keep()
 		return nil
 	}
 	found := false

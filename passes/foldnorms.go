@@ -9,6 +9,7 @@ import "ampc/ir"
 // and policies that run what is written or that name values, leave norms as they are.
 func foldNorms(g *ir.Graph, c *Context) error {
 	if c.Train || c.Inherit != nil || !c.Caps.Keeps || c.Policy.Manual || c.Policy.Eager || len(c.Policy.Rules)+len(c.Policy.Stores) > 0 {
+		c.keep()
 		return nil
 	}
 	f := &normFolder{b: ir.Edit(g), uses: g.Uses(), kept: map[*ir.Value]bool{}, gone: map[*ir.Node]bool{}}

@@ -27,7 +27,11 @@ import (
 // depends: every other op stores its result. Dead nodes are removed first, because no kernel must
 // store a value for them.
 func formClusters(g *ir.Graph, c *Context) error {
-	c.Count("dead", dropUnreached(g))
+	dead := dropUnreached(g)
+	c.Count("dead", dead)
+	if dead > 0 {
+		c.training.forget(c)
+	}
 	if c.Inherit != nil {
 		inheritClusters(g, c.Inherit, c.Caps)
 		return nil

@@ -26,9 +26,7 @@ func fuse(g *ir.Graph, c *Context) error {
 			f.join(n)
 		}
 	}
-	clusters := renumberClusters(g)
-	renumberLaunches(g)
-	c.Count("clusters_left", clusters)
+	c.Count("clusters_left", renumberSteps(g))
 	return nil
 }
 
@@ -119,6 +117,12 @@ func renumberClusters(g *ir.Graph) int {
 // renumberLaunches does the same with launches.
 func renumberLaunches(g *ir.Graph) int {
 	return renumber(g, func(n *ir.Node) *int32 { return &n.Why.Launch })
+}
+
+// renumberSteps renumbers clusters and launches, and returns the number of clusters.
+func renumberSteps(g *ir.Graph) (clusters int) {
+	g.Together(func() { renumberLaunches(g) }, func() { clusters = renumberClusters(g) })
+	return clusters
 }
 
 func renumber(g *ir.Graph, number func(*ir.Node) *int32) int {

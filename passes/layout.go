@@ -13,6 +13,7 @@ import (
 // numbers depend on the position of an element in memory.
 func layout(g *ir.Graph, c *Context) error {
 	if c.Caps.Layout != "NHWC" {
+		c.keep()
 		return nil
 	}
 	l := &layouter{b: ir.Edit(g), c: c, last: map[*ir.Value]*ir.Value{}, first: map[*ir.Value]*ir.Value{}}

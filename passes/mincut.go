@@ -13,7 +13,7 @@ import (
 func (a *assigner) mincut() error {
 	m := newPlanner(a)
 	m.partner = m.partners()
-	m.variables()
+	m.g.Together(m.parts, m.variables)
 	m.joinProducts()
 	m.constraints()
 	if err := m.clusters(); err != nil {
@@ -77,7 +77,7 @@ func newPlanner(a *assigner) *planner {
 		base: make([]*ir.Value, values), part: make([]*ir.Value, values), form: make([]form, values), owner: make([]*ir.Value, 2),
 		member: clusterMembers(a.g), exact: map[plan.Choice]bool{}, pins: map[plan.Choice]*pinned{}, launched: map[*ir.Node]bool{}, rounds: map[*ir.Node]bool{}, computes: map[*ir.Value]bool{}, wants: map[*ir.Value]bool{},
 	}
-	m.plan.SavedCost = a.p.SavedCost
+	m.plan.SavedCost, m.plan.Together = a.p.SavedCost, a.g.Together
 	m.inParts = make([]bool, len(a.node))
 	for _, n := range a.g.Nodes {
 		m.inParts[n.ID] = a.expands(n)
@@ -137,7 +137,6 @@ func (m *planner) choose(v *ir.Value) plan.Choice {
 // variables states which choice decides each value.
 func (m *planner) variables() {
 	for _, v := range m.g.Vars {
-		m.base[v.ID], m.part[v.ID] = v, v
 		m.v[v.ID], m.seen[v.ID] = plan.AsStored, plan.AsStored
 		if m.assignable(v) {
 			m.v[v.ID], m.seen[v.ID] = m.fixedAs(m.want[v.ID]), m.seenAs(m.want[v.ID])
@@ -148,14 +147,12 @@ func (m *planner) variables() {
 	}
 	for s, n := range m.g.Nodes {
 		for i, v := range n.Out {
-			m.base[v.ID], m.part[v.ID] = v, v
 			m.v[v.ID], m.seen[v.ID] = plan.AsStored, plan.AsStored
 			if m.assignable(v) {
 				m.v[v.ID], m.seen[v.ID] = m.variable(s, n, i)
 			}
 		}
 	}
-	m.parts()
 }
 
 // parts finds the memory that views share, and which part of it they are.
@@ -165,7 +162,13 @@ func (m *planner) parts() {
 		key  string
 	}
 	at, first := map[*ir.Value]ir.StridedView{}, map[part]*ir.Value{}
+	for _, v := range m.g.Vars {
+		m.base[v.ID], m.part[v.ID] = v, v
+	}
 	for _, n := range m.g.Nodes {
+		for _, v := range n.Out {
+			m.base[v.ID], m.part[v.ID] = v, v
+		}
 		if !m.sharesTensor(n) || n.Joins() {
 			continue
 		}

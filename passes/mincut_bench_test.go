@@ -44,10 +44,8 @@ func BenchmarkMincut(b *testing.B) {
 // timedCut is how long the cut of g takes, from values to a choice.
 func timedCut(b *testing.B, g *ir.Graph, c *Context) time.Duration {
 	b.Helper()
-	a, err := newAssigner(g, c)
-	if err == nil {
-		err = a.storeParams()
-	}
+	a := newAssigner(g, c)
+	err := a.storeParams()
 	if err == nil {
 		a.guard, err = a.guarded()
 	}

@@ -12,7 +12,7 @@ import (
 // a skipped step every variable keeps its value.
 func optimizer(g *ir.Graph, c *Context) error {
 	t := c.training
-	o := &updating{b: ir.Edit(g), g: g, c: c, t: t, rates: map[rateKey]*ir.Value{}, bases: map[Schedule]*ir.Value{}}
+	o := &updating{b: c.append(g), g: g, c: c, t: t, rates: map[rateKey]*ir.Value{}, attrs: map[Optimizer]ir.Attrs{}, bases: map[Schedule]*ir.Value{}}
 	if len(t.sweeps) == 0 { // inference, or an update that the source contains
 		return o.results()
 	}
@@ -52,6 +52,7 @@ type updating struct {
 	attempt *ir.Value
 	bases   map[Schedule]*ir.Value // base rate, by schedule
 	rates   map[rateKey]*ir.Value
+	attrs   map[Optimizer]ir.Attrs // of Adam's updates, without defaults: those of all parameters are equal
 }
 
 type rateKey struct {
@@ -154,9 +155,14 @@ func (o *updating) step(p *paramPlan) {
 	if opt.Algorithm == UseAdamW {
 		op = ir.OpAdamW
 	}
-	a := ir.A("beta1", opt.Beta1, "beta2", opt.Beta2, "eps", opt.Eps, "decay", opt.Decay)
+	a := o.attrs[opt]
+	if a == nil {
+		a = ir.A("beta1", opt.Beta1, "beta2", opt.Beta2, "eps", opt.Eps, "decay", opt.Decay)
+	}
 	w := p.stepped()
-	o.at().EmitWrite(op, []*ir.Value{w, p.g, m, v, lr, tr.skip, p.mul, c1, c2}, a, w, m, v)
+	if out := o.at().EmitWrite(op, []*ir.Value{w, p.g, m, v, lr, tr.skip, p.mul, c1, c2}, a, w, m, v); out[0] != nil {
+		o.attrs[opt] = out[0].Def.Attrs
+	}
 }
 
 func (o *updating) stepSGD(p *paramPlan, opt Optimizer, lr *ir.Value) {

@@ -22,9 +22,8 @@ func orderPass(g *ir.Graph, c *Context) error {
 	for s := range ir.NumSections {
 		sections[s] = func() { g.Body[s] = o.section(s) }
 	}
-	together(g, sections[:]...)
-	renumberClusters(g)
-	renumberLaunches(g)
+	g.Together(sections[:]...)
+	renumberSteps(g)
 	return nil
 }
 
@@ -65,11 +64,11 @@ func newOrderer(g *ir.Graph) *orderer {
 		g: g, sec: make([]ir.Section, nodes), name: make([]int32, nodes), scheduled: make([]int32, nodes), placed: make([]bool, nodes),
 		root: make([]int32, values), bytes: make([]int64, values), left: make([]int32, values), start: make([]int32, values+1),
 	}
-	together(g, func() { o.rankNames(nodes) }, o.formNodes)
+	g.Together(func() { o.rankNames(nodes) }, o.formNodes)
 	o.formReads()
 	o.writeLast()
 	o.messagesInOrder()
-	together(g, o.indexReads, o.sizes)
+	g.Together(o.indexReads, o.sizes)
 	return o
 }
 
@@ -150,12 +149,20 @@ func (o *orderer) formNodes() {
 
 // formReads names the schedule nodes, sorts their members and lists what they read.
 func (o *orderer) formReads() {
+	half := len(o.schedule) / 2
+	o.g.Together(func() { o.readsOf(half, len(o.schedule)) }, func() { o.readsOf(0, half) })
+}
+
+// readsOf does so for the schedule nodes from first to before end.
+func (o *orderer) readsOf(first, end int) {
 	most := 0
-	for _, n := range o.g.Nodes {
-		most += len(n.In) + len(n.Captured)
+	for _, u := range o.schedule[first:end] {
+		for _, n := range u.nodes {
+			most += len(n.In) + len(n.Captured)
+		}
 	}
 	list := make([]*ir.Value, 0, most) // all reads, one schedule node after the other
-	for i := range o.schedule {
+	for i := first; i < end; i++ {
 		u := &o.schedule[i]
 		u.nodes = o.sorted(u)
 		u.name = o.name[u.nodes[0].ID]

@@ -5,6 +5,7 @@ package passes
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -130,6 +131,7 @@ type Context struct {
 	notes    []string
 	at       *ir.Node
 	kept     bool
+	appends  bool
 	training *training // facts about the step that the training passes share
 }
 
@@ -143,6 +145,21 @@ func (c *Context) Count(name string, n int) { c.counters[name] += n }
 
 // keep records that the pass changed neither nodes nor operands, so that the index still holds.
 func (c *Context) keep() { c.kept = true }
+
+// builder appends to g. Its names are those of the passes before as long as these kept the graph, or
+// changed it through their builder alone (append).
+func (c *Context) builder(g *ir.Graph) *ir.Builder {
+	if c.training.editor == nil {
+		c.training.editor = ir.Edit(g)
+	}
+	return c.training.editor.In(ir.Forward)
+}
+
+// append is the builder through which alone the pass changes the names of g.
+func (c *Context) append(g *ir.Graph) *ir.Builder {
+	c.appends = true
+	return c.builder(g)
+}
 
 // uses is the readers of all values of g, as it is.
 func (c *Context) uses(g *ir.Graph) *ir.Uses {
@@ -202,6 +219,7 @@ func Run(g *ir.Graph, cfg Config) error {
 	}
 	var nodes nodeLists
 	c := new(Context)
+	defer runtime.KeepAlive(spareHeap(g))
 	for i, p := range ps {
 		if cfg.Check && stage < ir.Ready {
 			if err := g.Shuffle(uint64(i)); err != nil {
@@ -218,15 +236,13 @@ func Run(g *ir.Graph, cfg Config) error {
 			dropOrigins(g)
 		}
 		nodes.set(g)
-		if !c.kept {
-			shared.index = index{}
-		}
+		shared.forget(c)
 		took := time.Since(start)
 		if err := checkAfter(p, g, cfg); err != nil {
 			return err
 		}
-		if uses := shared.index.uses; cfg.Check && uses != nil && !uses.Equal(g.Uses()) {
-			return &passError{Pass: p.Name, Err: errors.New("its index of readers is not that of the graph")}
+		if err := shared.checkKept(p, g, cfg); err != nil {
+			return err
 		}
 		stage = p.Stage
 		if cfg.After != nil {
@@ -235,6 +251,30 @@ func Run(g *ir.Graph, cfg Config) error {
 		if p.Name == "chunks" { // the last pass that changes what is computed; the later ones change how
 			shared.keepSource(g, cfg)
 		}
+	}
+	return nil
+}
+
+// forget drops what the pass that ran with c did not keep.
+func (t *training) forget(c *Context) {
+	if !c.kept {
+		t.index = index{}
+	}
+	if !c.kept && !c.appends {
+		t.editor = nil
+	}
+}
+
+// checkKept compares, under Check, what pass p has kept with what a walk of g finds.
+func (t *training) checkKept(p Pass, g *ir.Graph, cfg Config) error {
+	if !cfg.Check {
+		return nil
+	}
+	if t.editor != nil && !t.editor.Current() {
+		return &passError{Pass: p.Name, Err: errors.New("the names of its builder are not those of the graph")}
+	}
+	if t.index.uses != nil && !t.index.uses.Equal(g.Uses()) {
+		return &passError{Pass: p.Name, Err: errors.New("its index of readers is not that of the graph")}
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ func scale(g *ir.Graph, c *Context) error {
 	if len(t.sweeps) == 0 { // an update in the source follows the same rules
 		return wrongOrders(g, c)
 	}
-	s := &scaling{b: ir.Edit(g), g: g, c: c, t: t}
+	s := &scaling{b: c.append(g), g: g, c: c, t: t}
 	for _, sw := range t.sweeps {
 		s.seed(sw)
 		s.multiplier(sw)
@@ -97,20 +97,10 @@ func (s *scaling) seed(sw *sweep) {
 	}
 	for _, l := range sw.terms {
 		if start := starts[l.seed]; start == sw.scale {
-			s.undeclare(l.seed)
+			s.b.Undeclare(l.seed)
 		}
 	}
 	s.c.Count("scaled_sweeps", 1)
-}
-
-func (s *scaling) undeclare(v *ir.Value) {
-	vars := s.g.Vars[:0]
-	for _, x := range s.g.Vars {
-		if x != v {
-			vars = append(vars, x)
-		}
-	}
-	s.g.Vars = vars
 }
 
 // multiplier computes the factor that removes scale and count from the sweep's gradients.

@@ -23,9 +23,10 @@ type training struct {
 	sweeps     []*sweep
 	params     []*paramPlan // in declaration order
 	skipGroups []*skipGroup
-	source     *ir.Graph // graph before layout; nil if not requested
-	planned    bool      // a plan has chosen the dtypes and made every cast as its readers need it
-	index      index     // of the graph as it is
+	source     *ir.Graph   // graph before layout; nil if not requested
+	planned    bool        // a plan has chosen the dtypes and made every cast as its readers need it
+	index      index       // of the graph as it is
+	editor     *ir.Builder // of the graph as it is; nil: the next pass that builds makes one
 
 	micro    *micro // nil: one micro-batch per step
 	pending  []pendingStat

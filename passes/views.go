@@ -20,24 +20,29 @@ func views(g *ir.Graph, c *Context) error {
 	}
 	decided := *c
 	decided.Policy = c.Policy.decided()
-	a, err := newAssigner(g, &decided)
+	a := newAssigner(g, &decided)
+	a.planned = decided.Policy.Algorithm == "mincut"
+	var err error
+	var shared map[*ir.Node]bool
+	g.Together(func() { err = a.judgeRules() }, func() {
+		if !c.Caps.RequiresDense {
+			shared = a.viewsOfAttention(g)
+		}
+	})
 	if err != nil {
 		return err
 	}
 	c.training.index.assigner = a
-	a.planned = decided.Policy.Algorithm == "mincut"
-	if !c.Caps.RequiresDense {
-		a.markViews(g)
-	}
+	a.markViews(g, shared)
 	if c.Caps.JoinsInPlace && len(g.Body[ir.Backward])+len(g.Body[ir.Update]) == 0 {
 		a.markInPlace(g)
 	}
 	return nil
 }
 
-// markViews marks the moves that attention makes unnecessary.
-func (a *assigner) markViews(g *ir.Graph) {
-	found := ir.FindViews(g, a.uses, ir.StridedKernels{
+// viewsOfAttention is the moves that attention makes unnecessary. It changes nothing.
+func (a *assigner) viewsOfAttention(g *ir.Graph) map[*ir.Node]bool {
+	return ir.FindViews(g, a.uses, ir.StridedKernels{
 		Reads: func(n *ir.Node, i int, p ir.StridedView) bool {
 			return i < len(n.Def().In) && n.Def().In[i].Strided && p.Rows() && !a.expands(n)
 		},
@@ -47,9 +52,16 @@ func (a *assigner) markViews(g *ir.Graph) {
 		Moves: func(n *ir.Node) bool {
 			return a.node[n.ID].pin == ir.Unpinned && (!n.Joins() || gradientsOf(n) != nil) && n.Def().Part != nil
 		},
-	})
+	}).Shared
+}
+
+// markViews marks the moves that are views.
+func (a *assigner) markViews(g *ir.Graph, shared map[*ir.Node]bool) {
+	if len(shared) == 0 {
+		return
+	}
 	for _, n := range g.Nodes {
-		if found.Shared[n] {
+		if shared[n] {
 			n.Attrs = n.Attrs.With("view", true)
 			a.c.Count("views", 1)
 		}

@@ -43,9 +43,9 @@ type cut struct {
 // solve finds the minimum cut with the largest source side: a node is on the sink side only if it
 // is there in every minimum cut. It first spreads forced sides over inf edges. The remaining nodes
 // are divided into components, so that the flow runs on small graphs.
-func (w *network) solve() *cut {
+func (w *network) solve(together func(...func())) *cut {
 	c := &cut{sink: make([]bool, w.nodes), forcedBy: make([]int32, w.nodes)}
-	side := w.force(c)
+	side := w.force(c, together)
 	comps := w.split(side)
 	c.components = comps.count()
 	comp, local := make([]int32, w.nodes), make([]int32, w.nodes) // by node: its component, and its node there
@@ -120,8 +120,8 @@ const (
 
 // force spreads the two terminals over inf edges: an inf edge from the source side forces its
 // target to the source side, and one to the sink side forces its origin to the sink side.
-func (w *network) force(c *cut) []cutSide {
-	out, in := w.infEdges()
+func (w *network) force(c *cut, together func(...func())) []cutSide {
+	out, in := w.infEdges(together)
 	side := make([]cutSide, w.nodes)
 	spread := func(start int32, mark cutSide, next *groups[int32]) {
 		side[start] = mark
@@ -148,9 +148,12 @@ func (w *network) force(c *cut) []cutSide {
 
 // infEdges lists, by node, the ends of inf edges that start there, and the starts of those that end
 // there.
-func (w *network) infEdges() (out, in *groups[int32]) {
-	out = grouped(w.edges, int(w.nodes), func(e arc) (int32, int32, bool) { return e.from, e.to, e.cap >= inf })
-	in = grouped(w.edges, int(w.nodes), func(e arc) (int32, int32, bool) { return e.to, e.from, e.cap >= inf })
+func (w *network) infEdges(together func(...func())) (out, in *groups[int32]) {
+	together(func() {
+		out = grouped(w.edges, int(w.nodes), func(e arc) (int32, int32, bool) { return e.from, e.to, e.cap >= inf })
+	}, func() {
+		in = grouped(w.edges, int(w.nodes), func(e arc) (int32, int32, bool) { return e.to, e.from, e.cap >= inf })
+	})
 	return out, in
 }
 

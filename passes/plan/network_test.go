@@ -40,7 +40,7 @@ func TestCutAgainstBruteForce(t *testing.T) {
 	for i := range 3000 {
 		k := 1 + r.IntN(8)
 		w := randomNetwork(r, k)
-		c := w.solve()
+		c := w.solve(inTurn)
 		best, bestSet := inf, 0
 		for set := range 1 << k {
 			sink := func(v int32) bool { return v == sinkNode || v > 1 && set>>(v-2)&1 == 1 }

@@ -96,6 +96,10 @@ type Plan struct {
 	// SavedCost is the price of a byte that is saved for backward, relative to one that is moved.
 	SavedCost float64
 
+	// Together runs functions that do not depend on each other: at the same time, or one after the
+	// other.
+	Together func(...func())
+
 	choices int32
 }
 
@@ -117,7 +121,13 @@ type Join struct {
 }
 
 // New is a plan without clusters.
-func New() *Plan { return &Plan{choices: int32(firstFree)} }
+func New() *Plan { return &Plan{choices: int32(firstFree), Together: inTurn} }
+
+func inTurn(fs ...func()) {
+	for _, f := range fs {
+		f()
+	}
+}
 
 // Choose is a new free choice.
 func (p *Plan) Choose() Choice {

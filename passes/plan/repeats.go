@@ -188,7 +188,7 @@ func (r *Repeats) cut(u units, a, b int64) (*RepeatChoice, bound) {
 			w.arc(value(v), node(int32(n)), inf)
 		}
 	}
-	c := w.solve()
+	c := w.solve(inTurn)
 	again := make([]bool, len(r.Nodes))
 	for n := range r.Nodes {
 		again[n] = c.sink[node(int32(n))]

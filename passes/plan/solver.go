@@ -94,7 +94,7 @@ func (r *Result) ForcedBy(c Choice) Choice { return Choice(r.cut.forcedBy[c]) }
 
 // Solve decides all choices.
 func (s *Solver) Solve() *Result {
-	c := s.net.solve()
+	c := s.net.solve(s.plan.Together)
 	r := &Result{cut: c, Free: c.free, Components: c.components, Largest: c.largest, Conflict: [2]Choice{AsStored, AsStored}}
 	for _, e := range s.net.edges {
 		if e.cap >= inf && !c.sink[e.from] && c.sink[e.to] {
@@ -168,7 +168,34 @@ func (s *Solver) price() {
 			}
 		}
 	}
-	for id := range s.plan.Tensors {
+	half := len(s.plan.Tensors) / 2
+	rest := &Solver{plan: s.plan, net: &network{nodes: s.plan.choices, edges: make([]arc, 0, cap(s.net.edges)/2)}}
+	s.plan.Together(func() { rest.tensors(half, len(s.plan.Tensors), writes, times, reads) }, func() { s.tensors(0, half, writes, times, reads) })
+	s.add(rest)
+}
+
+// add adds the costs that rest has found. Its auxiliary nodes get numbers after those of s.
+func (s *Solver) add(rest *Solver) {
+	first := s.plan.choices
+	place := func(x int32) int32 {
+		if x >= first {
+			return x - first + s.net.nodes
+		}
+		return x
+	}
+	for _, e := range rest.net.edges {
+		s.net.edges = append(s.net.edges, arc{place(e.from), place(e.to), e.cap})
+	}
+	for _, x := range rest.saved {
+		s.saved = append(s.saved, place(x))
+	}
+	s.net.nodes += rest.net.nodes - first
+	s.fixed, s.kept = s.fixed+rest.fixed, s.kept+rest.kept
+}
+
+// tensors adds the costs of the tensors from first to before end.
+func (s *Solver) tensors(first, end int, writes []*Port, times []int64, reads [][]read) {
+	for id := first; id < end; id++ {
 		t, w, list := &s.plan.Tensors[id], writes[id], ordered(reads[id])
 		outside := stored(list)
 		if w != nil && !w.Always && len(outside) == 0 && len(list) > 0 { // only registers

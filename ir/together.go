@@ -1,0 +1,84 @@
+package ir
+
+import (
+	"runtime"
+	"sync"
+)
+
+// smallGraph is the number of nodes below which goroutines take longer than they save.
+const smallGraph = 20_000
+
+// Small reports whether walks of g are too short to be divided between goroutines.
+func (g *Graph) Small() bool { return g.NumNodes() < smallGraph }
+
+// Together runs fs, which walk g, at the same time and waits for all of them: the last one here, the
+// others in goroutines of their own. What one of them writes, no other one reads or writes. A panic of
+// any of them is a panic of the caller. For a small graph they run one after the other.
+func (g *Graph) Together(fs ...func()) {
+	if g.Small() {
+		for _, f := range fs {
+			f()
+		}
+		return
+	}
+	last := len(fs) - 1
+	caught := make([]any, last)
+	var others sync.WaitGroup
+	for i, f := range fs[:last] {
+		others.Go(func() {
+			defer func() { caught[i] = recover() }()
+			f()
+		})
+	}
+	func() {
+		defer others.Wait()
+		fs[last]()
+	}()
+	for _, r := range caught {
+		if r != nil {
+			panic(r)
+		}
+	}
+}
+
+// Part is some of the nodes of a graph, in its order.
+type Part [NumSections][]*Node
+
+// Nodes calls f for every node in section order until it returns false.
+func (p *Part) Nodes(yield func(Section, *Node) bool) {
+	for s := range NumSections {
+		for _, n := range p[s] {
+			if !yield(s, n) {
+				return
+			}
+		}
+	}
+}
+
+// Parts divides the nodes, in their order, into a part for each processor, at most four: one for a
+// small graph.
+func (g *Graph) Parts() []Part {
+	count := min(runtime.GOMAXPROCS(0), 4)
+	if count == 1 || g.Small() {
+		return []Part{g.Body}
+	}
+	parts := make([]Part, count)
+	sum, before := g.NumNodes(), 0
+	for s, body := range g.Body {
+		for k := range parts { // nodes sum*k/count to sum*(k+1)/count are of part k
+			from, to := sum*k/count-before, sum*(k+1)/count-before
+			parts[k][s] = body[min(max(from, 0), len(body)):min(max(to, 0), len(body))]
+		}
+		before += len(body)
+	}
+	return parts
+}
+
+// InParts calls f for each of the parts of g, at the same time.
+func (g *Graph) InParts(parts []Part, f func(k int, p *Part)) {
+	fs := make([]func(), len(parts))
+	for k := range parts {
+		fs[k] = func() { f(k, &parts[k]) }
+	}
+	g.Together(fs...)
+}
