@@ -13,6 +13,7 @@ type GroupFormula struct {
 	Part     lower.Part
 	Found    bool // kern has a kernel of it
 	Runs     Runs
+	Streams  bool // results are written by streaming stores
 }
 
 // Runs says how a cluster runs.
@@ -43,11 +44,13 @@ func Formulas(ex runtime.Exec) (list []GroupFormula) {
 				if !c.formula(f) {
 					f.text = ""
 				}
-				found := GroupFormula{f.text, int64(c.step.n), part, c.path.Fused(f.text) != nil, Passes}
+				found := GroupFormula{f.text, int64(c.step.n), part, c.path.Fused(f.text) != nil, Passes, false}
+				fused := c.fuse()
+				found.Streams = fused && c.step.formula.streaming
 				switch {
 				case found.Found:
 					found.Runs = Static
-				case c.fuse():
+				case fused:
 					found.Runs = Composed
 				default:
 					if c = e.compiler(g, elements(g)); c.composes() {

@@ -117,19 +117,23 @@ func TestModelFormulas(t *testing.T) {
 	}
 }
 
-// TestStreamingStores computes results larger than the caches, which are written by streaming stores: whole blocks and a rest.
+// TestStreamingStores computes results larger than the caches, which static and composed kernels write by streaming stores:
+// whole blocks and a rest.
 func TestStreamingStores(t *testing.T) {
 	if testing.Short() {
-		t.Skip("fills 110 MB")
+		t.Skip("fills 150 MB")
 	}
 	const n = 9<<20 + 12345
 	for _, c := range []struct {
 		threads, composed int
+		runs              cpu.Runs
 		code              string
 	}{
-		{1, 1, "%y' = add %a, %a"},
-		{3, 1, "%y' = add %a, %a"},
-		{2, 2, "%m = neg %a\n  %y' = sub %a, %m"},
+		{1, 0, cpu.Static, "%y' = add %a, %b"},
+		{3, 0, cpu.Static, "%y' = add %a, %b"},
+		{1, 1, cpu.Composed, "%y' = add %a, %a"},
+		{3, 1, cpu.Composed, "%y' = add %a, %a"},
+		{2, 2, cpu.Composed, "%m = neg %a\n  %y' = sub %a, %m"},
 	} {
 		b, err := cpu.Open(c.threads)
 		if err != nil {
@@ -137,6 +141,7 @@ func TestStreamingStores(t *testing.T) {
 		}
 		g, err := ir.Parse("t.ir", fmt.Appendf(nil, `graph @big {
   input %%a : f32[%d]
+  input %%b : f32[%[1]d]
   state %%y : f32[%[1]d]
 update:
   %s
@@ -157,12 +162,17 @@ update:
 		if ok, _ := b.ComposesKernels(); ok && cpu.ComposedKernels(e) != c.composed {
 			t.Errorf("%q has %d composed kernels, want %d", c.code, cpu.ComposedKernels(e), c.composed)
 		}
+		for _, f := range cpu.Formulas(e) {
+			if ok, _ := b.ComposesKernels(); ok && (f.Runs != c.runs || !f.Streams) {
+				t.Errorf("%q runs %s, streaming stores %t; want %s and streaming stores", c.code, f.Runs, f.Streams, c.runs)
+			}
+		}
 		x, y := make([]byte, 4*n), make([]byte, 4*n)
 		for i := range n {
 			binary.NativeEndian.PutUint32(x[4*i:], math.Float32bits(float32(i%1000)))
 		}
 		in := runtime.Tensor{Type: p.Vars[0].Type, Data: x}
-		if _, err := e.Step(context.Background(), []runtime.Feed{{"a": in}}); err != nil {
+		if _, err := e.Step(context.Background(), []runtime.Feed{{"a": in, "b": in}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Read("y", y); err != nil {
