@@ -116,6 +116,9 @@ type NormFusion struct {
 	// which says whether the element is above zero. Before a gradient, the nodes that compute Operand
 	// read such bits in place of the result.
 	Signs bool
+	// Pools: the kernel of a max pool computes the result of the norm and of the ReLU behind it from what
+	// the norm reads (Caps.PooledNorm).
+	Pools bool
 	// Windows: before a gradient, the nodes that compute Operand read images as sums of outputs of
 	// windows (Caps.Spreads), of which at most so many cover a position. 0: they read the images.
 	Windows int64

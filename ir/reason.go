@@ -59,6 +59,7 @@ const (
 	MarkRepeated                     // a forward node that backward runs a second time
 	MarkAlwaysF32                    // a forward node that, like its gradients, no rule need keep in f32
 	MarkReadsSigns                   // reads bits that say where its operand is above zero (Caps.Signs)
+	MarkAgain                        // a max pool that computes its image again, from what a norm in front of it reads (Caps.PooledNorm)
 	MarkSpread                       // images that no step stores: readers add up outputs of windows (Caps.Spreads)
 )
 
@@ -66,7 +67,7 @@ const (
 var markAttrs = [...]struct {
 	mark Marks
 	name string
-}{{MarkReadsSigns, "signs"}, {MarkSpread, "spread"}}
+}{{MarkReadsSigns, "signs"}, {MarkAgain, "again"}, {MarkSpread, "spread"}}
 
 // takeMarks sets the marks for which attributes in list stand, and removes these.
 func (n *Node) takeMarks(list *Attrs) {

@@ -57,6 +57,42 @@ func (c Caps) addsWindows(n *Node, launch func(n *Node) []*Node) (most int64) {
 	return most
 }
 
+// PooledNorm is the norm over channels whose ReLU max pool n computes again from the norm's operand,
+// statistics, scale and bias (NormFusion.Pools), so that no step stores the ReLU's result: nothing else
+// reads that but launches that compute it again, too (Again). It is nil where the pool reads its image.
+// launch lists the nodes of the launch of a node, kept reports whether the graph keeps a value.
+func (c Caps) PooledNorm(n *Node, uses *Uses, launch func(n *Node) []*Node, kept func(v *Value) bool) *Node {
+	if !n.cheap() || n.Why.Cluster > 0 || n.Why.Launch > 0 {
+		return nil
+	}
+	norm, x := c.NormOfRelu(n.In[0])
+	if norm == nil || norm.Out[0] != x || norm.Why.Launch > 0 || !c.NormOf(norm).Pools || norm.Str("layout") != n.Str("layout") {
+		return nil
+	}
+	var only func(y *Value) bool
+	only = func(y *Value) bool {
+		if y.Next != nil || kept(y) {
+			return false
+		}
+		for _, u := range uses.Of(y) {
+			switch m := u.Node; {
+			case m == n:
+			case m.Op == OpCast && uncast(m.Out[0]) != m.Out[0]: // another form
+				if !only(m.Out[0]) {
+					return false
+				}
+			case m.Why.Launch == 0 || m.Def().Elem == nil || c.Again(launch(m), y) != norm:
+				return false
+			}
+		}
+		return true
+	}
+	if !only(uncast(n.In[0])) {
+		return nil
+	}
+	return norm
+}
+
 // PoolOfIndex is the max pool that computed the positions that n, its gradient, reads, if its image has
 // the shape and layout of n's result; nil otherwise.
 func (n *Node) PoolOfIndex() *Node {

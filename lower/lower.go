@@ -66,7 +66,7 @@ func lower(g *ir.Graph, t Target, f form) (*Program, error) {
 	l.show()
 	l.joins = f.joins && t.Fuses()
 	l.findViews()
-	l.findSpread()
+	l.findUnstored()
 	if err := l.declare(); err != nil {
 		return nil, err
 	}
@@ -144,6 +144,8 @@ type Lowerer struct {
 	views    ir.StridedViews                // values without their own memory
 	signs    map[*ir.Value]BufferID         // the bits that a norm's kernel stores of a ReLU's result (ir.Caps.Signs)
 	images   map[*ir.Value]*ir.SumOfWindows // images that no step stores (ir.Caps.Spreads)
+	pools    map[*ir.Node]*ir.Node          // by max pool: the norm whose ReLU it computes again (ir.Caps.PooledNorm)
+	pooled   map[*ir.Node]bool              // these norms
 	instead  map[*ir.Value]instead          // values in place of which something else is stored
 	form
 	opened  map[int32]bool // clusters that are lowered node by node
@@ -157,7 +159,7 @@ type Lowerer struct {
 type lateWrite struct{ from, to BufferID }
 
 func newLowerer(g *ir.Graph, t Target, f form) *Lowerer {
-	l := &Lowerer{g: g, p: &Program{Name: g.Name, Target: t}, readers: newReaders(g), form: f, signs: map[*ir.Value]BufferID{}, images: map[*ir.Value]*ir.SumOfWindows{}, instead: map[*ir.Value]instead{}}
+	l := &Lowerer{g: g, p: &Program{Name: g.Name, Target: t}, readers: newReaders(g), form: f, signs: map[*ir.Value]BufferID{}, images: map[*ir.Value]*ir.SumOfWindows{}, pools: map[*ir.Node]*ir.Node{}, pooled: map[*ir.Node]bool{}, instead: map[*ir.Value]instead{}}
 	values, nodes := g.Number()
 	l.buf = slices.Repeat([]BufferID{None}, values)
 	l.seq = make([]int32, nodes)

@@ -17,6 +17,7 @@ type NormFusion struct {
 	Sign     int  // of a gradient: dy counts where this operand is above zero
 	Signs    int  // last result of the step: a bit for each element of result SignsOf, which says whether it is above zero
 	SignsOf  int
+	Unstored bool // the kernel computes the statistics only: those who read result 0 compute it again
 
 	// For norms on a GPU. Register Made of Prologue is what the norm normalizes, or the dy of a
 	// gradient. Epilogue, of norms over rows, reads the norm's result as load 0, which is in no
@@ -141,6 +142,7 @@ func (l *Lowerer) lowerNormEpilogue(n, added *ir.Node, rest []*ir.Node) bool {
 		}
 		out = append(out, added.Out[1:]...)
 	}
+	c.fusion.Unstored = l.pooled[n]
 	name := NodeRef{rest[len(rest)-1].Name(), rest[0].Pos}
 	for i, v := range forms {
 		if l.signsRead(v) {

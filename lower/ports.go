@@ -61,7 +61,9 @@ func (l *Lowerer) planned(nodes []scheduled) {
 			room = l.portsOf(room, from, n, nodes[i].nodes, &c)
 		}
 		c.Ports = room[from:len(room):len(room)]
-		tensors = tensors[:len(tensors)+len(c.tensors)]
+		if n := len(tensors) + len(c.tensors); n <= cap(tensors) { // else they are elsewhere
+			tensors = tensors[:n]
+		}
 		l.p.Planned = append(l.p.Planned, c)
 	}
 }
@@ -96,18 +98,27 @@ func (l *Lowerer) portsOf(ports []Port, from int, n *ir.Node, cluster []*ir.Node
 				}
 				continue
 			}
+			if norm := l.pools[n]; norm != nil && i == 0 {
+				add(v, false, true)
+				for _, x := range slices.Concat(norm.In[:3], norm.Out[1:3]) {
+					if x != nil {
+						add(x, false, false)
+					}
+				}
+				continue
+			}
 			if bits, ok := l.signsOf(n, i, cluster); ok {
 				add(v, false, true)
 				ports = append(ports, Port{Root: bits, DType: ir.U8})
 				continue
 			}
-			add(v, false, n.OperandDef(i).Unread || l.p.Target.Caps().Skips(n, i, l.unread))
+			add(v, false, n.OperandDef(i).Unread || l.p.Target.Caps().Skips(n, i, l.unread) || l.pooled[n] && (i == 1 || i == 2))
 		}
 	}
 	for _, v := range n.Out {
 		switch {
 		case l.stored(v, cluster):
-			add(v, true, false)
+			add(v, true, l.unstored(v))
 			if bits, ok := l.signs[v]; ok {
 				ports = append(ports, Port{Root: bits, DType: ir.U8, Write: true})
 			}

@@ -1,10 +1,6 @@
 package lower
 
-import (
-	"slices"
-
-	"ampc/ir"
-)
+import "ampc/ir"
 
 // instead is what is stored in place of a value.
 type instead struct {
@@ -12,40 +8,61 @@ type instead struct {
 	typ  ir.Type
 }
 
-// findSpread finds the images that no step stores, as the plan says: their readers add up outputs of
-// windows (ir.Caps.Spreads). Of a convolution's gradient, the outputs are stored in place of the
-// images; of a max pool, the number of the tap in place of each position. Marks that do not hold here,
-// as in a graph that was compiled for another target, have no effect.
-func (l *Lowerer) findSpread() {
-	marked := func(n *ir.Node) bool { return n.Why.Has(ir.MarkSpread) }
-	if !l.joins || !slices.ContainsFunc(l.g.Body[ir.Backward], marked) {
-		return
-	}
+// findUnstored finds the values that no step stores, as the plan says: images of which readers add up
+// outputs of windows (ir.Caps.Spreads), and results of ReLUs that readers compute again
+// (ir.Caps.PooledNorm). Of a convolution's gradient, the outputs are stored in place of the images; of
+// a max pool, the number of the tap in place of each position. Marks that do not hold here, as in a
+// graph that was compiled for another target, have no effect.
+func (l *Lowerer) findUnstored() {
+	var marked []*ir.Node
 	launches := map[int32][]*ir.Node{}
-	for _, n := range l.g.Body[ir.Backward] {
-		if n.Why.Launch > 0 {
-			launches[n.Why.Launch] = append(launches[n.Why.Launch], n)
+	for s := ir.Forward; s <= ir.Backward && l.joins; s++ {
+		for _, n := range l.g.Body[s] {
+			if n.Why.Launch > 0 {
+				launches[n.Why.Launch] = append(launches[n.Why.Launch], n)
+			}
+			if n.Why.Marks&(ir.MarkSpread|ir.MarkAgain) != 0 {
+				marked = append(marked, n)
+			}
 		}
 	}
-	for _, n := range l.g.Body[ir.Backward] {
-		if !marked(n) || l.returned[n.Out[0].ID] {
+	caps := l.p.Target.Caps()
+	launch := func(n *ir.Node) []*ir.Node { return launches[n.Why.Launch] }
+	kept := func(v *ir.Value) bool { return l.returned[v.ID] }
+	for _, n := range marked {
+		if n.Why.Has(ir.MarkAgain) {
+			if norm := caps.PooledNorm(n, l.uses, launch, kept); norm != nil {
+				l.pools[n], l.pooled[norm] = norm, true
+			}
 			continue
 		}
-		w, ok := l.p.Target.Caps().Spreads(n, l.uses, func(m *ir.Node) []*ir.Node { return launches[m.Why.Launch] })
-		switch y := n.Out[0]; {
-		case !ok || w.Index != nil && l.returned[w.Index.ID]:
-		case w.Index != nil:
-			l.images[y] = &w
-			l.instead[w.Index] = instead{w.Index.Def.Out[0].Name + ".taps", ir.Type{DType: ir.U8, Shape: w.Index.Type.Shape}}
-		default:
-			l.images[y] = &w
-			dims := []ir.Dim{ir.Dim(w.Window.N)}
-			for _, k := range w.Window.Out {
-				dims = append(dims, ir.Dim(k))
-			}
-			l.instead[y] = instead{y.Name + ".apart", ir.T(y.Type.DType, append(dims, ir.Dim(w.Window.C))...)}
+		if w, ok := caps.Spreads(n, l.uses, launch); ok && !kept(n.Out[0]) && (w.Index == nil || !kept(w.Index)) {
+			l.spreads(n.Out[0], &w)
 		}
 	}
+}
+
+// spreads notes that no step stores images v.
+func (l *Lowerer) spreads(v *ir.Value, w *ir.SumOfWindows) {
+	l.images[v] = w
+	if i := w.Index; i != nil {
+		l.instead[i] = instead{i.Def.Out[0].Name + ".taps", ir.Type{DType: ir.U8, Shape: i.Type.Shape}}
+		return
+	}
+	dims := []ir.Dim{ir.Dim(w.Window.N)}
+	for _, k := range w.Window.Out {
+		dims = append(dims, ir.Dim(k))
+	}
+	l.instead[v] = instead{v.Name + ".apart", ir.T(v.Type.DType, append(dims, ir.Dim(w.Window.C))...)}
+}
+
+// unstored reports whether v is the result of a ReLU that all readers compute again.
+func (l *Lowerer) unstored(v *ir.Value) bool {
+	if len(l.pooled) == 0 {
+		return false
+	}
+	norm, _ := l.p.Target.Caps().NormOfRelu(v)
+	return l.pooled[norm]
 }
 
 // storedAs is what is stored for v.

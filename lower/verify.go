@@ -15,7 +15,7 @@ import (
 //   - Two steps that touch one buffer are ordered by stream or event.
 //   - The accesses of descriptions stay inside their buffers.
 //   - Steps compute what the nodes of their clusters specify, from the values that the graph specifies
-//     (unless Planned is nil).
+//     (Planned is nil only for Programs that Lower has not made).
 //
 // The error names buffers and steps.
 func Verify(p *Program) error {

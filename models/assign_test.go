@@ -17,7 +17,7 @@ var assigned = []string{
 	"mlp", "lenet?batch=2", "resnet?batch=2&size=16&width=8", "resnet8?batch=2&size=16", "gpt?layers=1&dim=32&seq=16&batch=2", "lstm?seq=4&dim=16&batch=2",
 	"bert?layers=1&dim=32&seq=16&batch=2", "unet?batch=1&size=16&width=8", "vit?layers=1&dim=32&batch=2", "gan",
 	"unet3d?batch=1&depth=4&size=8&width=4&levels=1", "convlstm?batch=2&seq=2&ahead=1&size=8&width=8&layers=1",
-	"gpt2?layers=1&dim=32&heads=2&seq=16&batch=1&vocab=64", "resnet50?batch=1&size=32&width=4&classes=4&blocks1=1&blocks2=1&blocks3=0&blocks4=0",
+	"gpt2?layers=1&dim=32&heads=2&seq=16&batch=1&vocab=64", "resnet50?batch=1&size=32&width=8&classes=4&blocks1=1&blocks2=1&blocks3=0&blocks4=0",
 }
 
 var everyPolicy = flag.Bool("every-policy", false, "TestPlansLeaveNoCasts and TestEvaluationsAreProved compile every model under every policy")

@@ -11,7 +11,7 @@ import (
 func (m *planner) clusters() error {
 	m.tensor = make([]plan.TensorID, len(m.want))
 	m.plan.Tensors = make([]plan.Tensor, 0, len(m.want))
-	c := &clusterer{planner: m, signs: map[*ir.Value]plan.TensorID{}}
+	c := &clusterer{planner: m, signs: map[*ir.Value]plan.TensorID{}, pooled: map[*ir.Node]bool{}}
 	c.order()
 	for _, v := range m.g.Vars {
 		c.declared(v)
@@ -60,6 +60,7 @@ type clusterer struct {
 	node    []int32      // by node ID, for nodes in neither
 	nodesOf [][]*ir.Node // by launch
 	signs   map[*ir.Value]plan.TensorID
+	pooled  map[*ir.Node]bool // norms whose ReLUs a max pool computes again
 }
 
 // order creates the clusters: the caller's, those of fusion clusters with the last one first, then
@@ -76,6 +77,10 @@ func (c *clusterer) order() {
 	for _, n := range c.g.Nodes {
 		if l := n.Why.Launch; l > 0 {
 			c.nodesOf[l] = append(c.nodesOf[l], n)
+		}
+		if n.Why.Has(ir.MarkAgain) {
+			norm, _ := c.c.Caps.NormOfRelu(n.In[0])
+			c.pooled[norm] = true
 		}
 		one := plan.Cluster{Times: c.times(c.sec[n.ID])}
 		if len(n.Out) > 0 {
@@ -153,7 +158,7 @@ func (c *clusterer) written(s ir.Section, n *ir.Node, v *ir.Value, port bool) {
 	p := plan.Port{Tensor: id, Write: true, Second: second, Always: v.Next != nil,
 		// Its kernel stores f32 as well as 16 bits.
 		Rounded: c.exact[x] || x != plan.Low && (c.c.Caps.FusesCluster(n) || second && c.chained(n))}
-	if n.InPlace() {
+	if n.InPlace() || c.unstored(v) {
 		p.Moves = &plan.Moves{}
 	}
 	c.port(c.cluster(n), p)
@@ -184,7 +189,36 @@ func (c *clusterer) read(n *ir.Node, i int, v *ir.Value) {
 		p.Moves, p.Saved = &plan.Moves{}, false
 		c.port(k, c.signsPort(v))
 	}
+	if i == 0 && n.Why.Has(ir.MarkAgain) {
+		p.Moves = &plan.Moves{}
+		c.pooledNorm(k, v)
+	}
+	if (i == 1 || i == 2) && c.pooled[n] { // the scale and bias of a norm that computes statistics only
+		p.Moves = &plan.Moves{}
+	}
 	c.port(k, p)
+}
+
+// pooledNorm adds the ports at which cluster k, a max pool, reads what its image v is computed from.
+func (c *clusterer) pooledNorm(k int32, v *ir.Value) {
+	norm, _ := c.c.Caps.NormOfRelu(v)
+	for j, x := range norm.In[:3] {
+		if x != nil {
+			c.port(k, c.readPort(norm, j, x))
+		}
+	}
+	for _, x := range norm.Out[1:3] {
+		c.port(k, plan.Port{Tensor: c.tensor[x.ID], Part: x.ID, Bytes: c.size(x), Takes: plan.AsStored})
+	}
+}
+
+// unstored reports whether v is the result of a ReLU that all readers compute again.
+func (c *clusterer) unstored(v *ir.Value) bool {
+	if len(c.pooled) == 0 {
+		return false
+	}
+	norm, _ := c.c.Caps.NormOfRelu(v)
+	return c.pooled[norm]
 }
 
 // signsPort is the port at which a cluster reads the signs of v as bits. The first one adds the port

@@ -18,7 +18,7 @@ import (
 // values of the launch. Norms are visited by level and name, so the order of nodes does not matter.
 func formLaunches(g *ir.Graph, c *Context, uses *ir.Uses, a launchRules) {
 	for _, n := range g.Nodes {
-		n.Why.Launch, n.Why.Marks = 0, n.Why.Marks&^(ir.MarkReadsSigns|ir.MarkSpread)
+		n.Why.Launch, n.Why.Marks = 0, n.Why.Marks&^(ir.MarkReadsSigns|ir.MarkAgain|ir.MarkSpread)
 	}
 	f := &launchFinder{g: g, caps: c.Caps, uses: uses, launchRules: a}
 	norms, channels, global, losses := f.norms(), f.channelNorms(), f.globalNorms(), f.losses()
@@ -41,6 +41,9 @@ func formLaunches(g *ir.Graph, c *Context, uses *ir.Uses, a launchRules) {
 	f.checked(global)
 	c.Count("launches", f.mark())
 	f.readSigns()
+	if pools := f.poolNorms(); pools > 0 {
+		c.Count("pooled_norms", pools)
+	}
 	if spread := f.spreadImages(); spread > 0 {
 		c.Count("spread", spread)
 	}

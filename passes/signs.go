@@ -25,3 +25,15 @@ func (f *launchFinder) readSigns() {
 		}
 	})
 }
+
+// poolNorms marks the max pools that compute the ReLU of a norm in front of them (ir.Caps.PooledNorm).
+func (f *launchFinder) poolNorms() (count int) {
+	launches, kept := f.launches(), f.kept()
+	for _, n := range f.g.Body[ir.Forward] {
+		if len(n.In) > 0 && !f.expands(n) && f.caps.PooledNorm(n, f.uses, func(m *ir.Node) []*ir.Node { return launches[m.Why.Launch] }, func(v *ir.Value) bool { return kept[v] }) != nil {
+			n.Why.Marks |= ir.MarkAgain
+			count++
+		}
+	}
+	return count
+}

@@ -79,7 +79,7 @@ var markWords = [...]struct {
 }{
 	{ir.MarkReadsLow, "reads 16 bits itself"}, {ir.MarkStoresF32, "stores its f32 sum"}, {ir.MarkStoresLow, "stores 16 bits"},
 	{ir.MarkInserted, "inserted"}, {ir.MarkCached, "one cast for all readers"}, {ir.MarkHoisted, "once per step"}, {ir.MarkSeed, "starts the sweep"},
-	{ir.MarkRepeated, "computed again"}, {ir.MarkReadsSigns, "reads signs as bits"}, {ir.MarkSpread, "not stored"},
+	{ir.MarkRepeated, "computed again"}, {ir.MarkReadsSigns, "reads signs as bits"}, {ir.MarkAgain, "computes its image again"}, {ir.MarkSpread, "not stored"},
 }
 
 func linkOf(g *ir.Graph, v *ir.Value) Link {

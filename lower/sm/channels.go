@@ -77,7 +77,7 @@ func (c *cudaCall) withAdded(launch func(c *cudaCall) (channelStats, error)) (ow
 // batchNorm launches the moments of every channel and the pass that uses them.
 func (c *cudaCall) batchNorm() error {
 	own, added, err := c.withAdded((*cudaCall).moments)
-	if err != nil || c.pooled[c.p.Buffers[c.s.Out[0]].Root] {
+	if err != nil || c.s.Kernel.Fusion.Unstored {
 		return err
 	}
 	return c.cluster(c.normalized(own, added))

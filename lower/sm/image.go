@@ -113,8 +113,8 @@ func (c *cudaCall) maxPool() error {
 		p.Taps = c.typeOf(index).DType == ir.U8
 		args = append(args, index)
 	}
-	if c.pooled[c.p.Buffers[c.s.In[0]].Root] {
-		return c.poolOfNorm(p, args)
+	if norm := c.relu[c.p.Buffers[c.s.In[0]].Root]; norm != nil && norm.Kernel.Fusion.Unstored {
+		return c.poolOfNorm(norm, p, args)
 	}
 	return c.launch("max_pool", p.Max, append(c.s.In[:1:1], args...)...)
 }

@@ -29,7 +29,6 @@ type cudaLowerer struct {
 	from   *lower.Step                    // being lowered
 	read   map[lower.BufferID]bool        // roots that a step or the caller reads
 	relu   map[lower.BufferID]*lower.Step // by root of a result: batch norms of micro whose epilogue is a ReLU without a sum
-	pooled map[lower.BufferID]bool        // roots of results of batch norms that a max pool computes
 }
 
 func (t Target) lowerer(p *lower.Program) *cudaLowerer {
@@ -42,10 +41,6 @@ func (t Target) Finish(p *lower.Program) error {
 	c := t.lowerer(p)
 	c.tie()
 	c.read, c.relu = rootsRead(p), normsWithRelu(p)
-	c.pooled = c.pooledNorms()
-	if len(c.pooled) > 0 {
-		p.Planned = nil // what these launches read and write is decided here
-	}
 	p.Batch(lower.Prepare)
 	p.Batch(lower.Update)
 	for part := range lower.NumParts {

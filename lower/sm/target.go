@@ -136,7 +136,8 @@ func channelNorms(n *ir.Node) ir.NormFusion {
 	channels := n.Def().Norm.Over == ir.OverChannels
 	switch {
 	case n.Def().GradOf == ir.OpInvalid:
-		return ir.NormFusion{Epilogue: true, Beside: channels, Signs: channels && wholeBytes(n)}
+		bits := channels && wholeBytes(n)
+		return ir.NormFusion{Epilogue: true, Beside: channels, Signs: bits, Pools: bits && n.Op == ir.OpBatchNorm && len(n.In) > 2 && n.Str("layout") == "NHWC"}
 	case channels:
 		f := ir.NormFusion{Operand: n.NormOperand(), Beside: true, Signs: wholeBytes(n)}
 		if f.Signs && n.Str("layout") == "NHWC" {
