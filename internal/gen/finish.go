@@ -12,16 +12,29 @@ func (v *vm) finish() {
 	for _, t := range types {
 		v.put(t)
 	}
-	v.finishRows()
+	for _, t := range v.finishTypes() {
+		v.finishRows(t)
+	}
+}
+
+// finishTypes are the types of the results that finishRows stores: AVX2 has no masks for halves of two vectors.
+func (v *vm) finishTypes() []string {
+	if v.wide() {
+		return types
+	}
+	return types[:1]
 }
 
 // finishRows emits a finishFunc: bias, activation, residual, activation and store of a tile in one pass.
-func (v *vm) finishRows() {
-	v.text("finish", "h, n int, dst *float32, ldd int, tile, shift, add *float32, lda int, limits *float32", "is a finishFunc.")
+func (v *vm) finishRows(t string) {
+	v.text("finish"+t, "h, n int, dst *byte, ldd int, tile, shift *float32, add *byte, lda int, limits *float32", "is a finishFunc.")
 	h, n, dst, ldd := ptrParam("h"), ptrParam("n"), ptrParam("dst"), ptrParam("ldd")
 	tile, shift, add, lda, limits := ptrParam("tile"), ptrParam("shift"), ptrParam("add"), ptrParam("lda"), ptrParam("limits")
-	scaleBy(ldd, 4)
-	scaleBy(lda, 4)
+	scaleBy(ldd, typeSize(t))
+	scaleBy(lda, typeSize(t))
+	if t == "BF16" {
+		v.hold(func() { v.bfloat(v.new()) })
+	}
 	var limit [4]vec
 	for i := range limit {
 		limit[i] = v.new()
@@ -34,23 +47,27 @@ func (v *vm) finishRows() {
 			b := v.new()
 			VBROADCASTSS(Mem{Base: shift}, b)
 			for j := range 2 {
-				at := j * v.size()
-				load := func(from Mem) vec {
-					if whole {
-						return v.at(from)
-					}
+				at, e := j*v.w*typeSize(t), &edge{lanes: masks[j]}
+				load := func(t string, from Mem) vec {
 					d := v.new()
-					v.loadPart(from, masks[j], d)
+					switch {
+					case !whole:
+						v.loadEdge(t, from, e, d)
+					case t == "F32":
+						return v.at(from)
+					default:
+						v.load(t, from, d)
+					}
 					return d
 				}
-				x := v.add(v.maxOf(limit[0], v.add(b, load(Mem{Base: tile, Disp: at}))), limit[1])
+				x := v.add(v.maxOf(limit[0], v.add(b, load("F32", Mem{Base: tile, Disp: j * v.size()}))), limit[1])
 				if sum {
-					x = v.add(v.maxOf(limit[2], v.add(x, load(Mem{Base: add, Disp: at}))), limit[3])
+					x = v.add(v.maxOf(limit[2], v.add(x, load(t, Mem{Base: add, Disp: at}))), limit[3])
 				}
 				if to := (Mem{Base: dst, Disp: at}); whole {
-					VMOVUPS(x, to)
+					v.putWhole(t, x, to)
 				} else {
-					v.storePart(x, masks[j], to)
+					v.storeEdge(t, x, e, to)
 				}
 			}
 			ADDQ(imm(4), shift)
@@ -74,6 +91,7 @@ func (v *vm) finishRows() {
 	JZ(LabelRef("plainpart"))
 	rows("sumpart", false, true)
 	rows("plainpart", false, false)
+	v.held = nil
 }
 
 func (v *vm) tileBias() {

@@ -73,7 +73,10 @@ func (v *vm) table(b *strings.Builder) {
 	}
 	fmt.Fprintf(b, "p.count = count%s\n", s)
 	v.fusedTable(b)
-	fmt.Fprintf(b, "p.tileBias, p.tileShift, p.finish, p.touch, p.maxTaps, p.maxThree, p.addRuns, p.unzip, p.zip = tileBias%s, tileShift%s, finish%s, touch%s, maxTaps%s, maxThree%s, addRuns%s, unzip%s, zip%s\n", s, s, s, s, s, s, s, s, s)
+	fmt.Fprintf(b, "p.tileBias, p.tileShift, p.touch, p.maxTaps, p.maxThree, p.addRuns, p.unzip, p.zip = tileBias%s, tileShift%s, touch%s, maxTaps%s, maxThree%s, addRuns%s, unzip%s, zip%s\n", s, s, s, s, s, s, s, s)
+	for _, t := range v.finishTypes() {
+		fmt.Fprintf(b, "p.finish[%s] = finish%s%s\n", t, t, s)
+	}
 	if v.wide() {
 		fmt.Fprintf(b, "p.unzipHalves = unzipHalves%s\np.ending = []endingFunc{", s)
 		for rows := 1; rows <= v.tileRows(); rows++ {

@@ -44,7 +44,7 @@ const endingWidth = 32
 // endsInTiles reports whether tiles apply the epilogue themselves.
 func (t *gemmTask) endsInTiles() bool {
 	o := &t.out
-	return t.p.ending != nil && t.endings && !t.vnni && !t.direct && !o.turned && t.depth > 0 && !o.c.absent() && o.finishes() &&
+	return t.p.ending != nil && t.endings && !t.vnni && !t.direct && !o.turned && t.depth > 0 && !o.c.absent() && o.c.Type == F32 && o.finishes() &&
 		o.epi.PostOp == nil && (o.epi.RowBias.absent() || o.epi.RowBias.Type == F32)
 }
 

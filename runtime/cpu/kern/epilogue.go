@@ -117,9 +117,17 @@ func (o *output) toRows(w *worker, tile []float32, item, i, h, j, n int, part []
 
 // finishes reports whether the path applies the whole epilogue in one pass.
 func (o *output) finishes() bool {
-	e := &o.epi
-	return o.p.finish != nil && (e.Scale == 0 || e.Scale == 1) && e.Bias.absent() && e.Act <= ActRelu && e.Last <= ActRelu && !e.Accumulate &&
-		(o.c.absent() || o.c.Type == F32) && (e.Residual.absent() || e.Residual.Type == F32)
+	e, t := &o.epi, o.stored()
+	return o.p.finish[t] != nil && (e.Scale == 0 || e.Scale == 1) && e.Bias.absent() && e.Act <= ActRelu && e.Last <= ActRelu && !e.Accumulate &&
+		(e.Residual.absent() || e.Residual.Type == t)
+}
+
+// stored is the type in which rows of tiles are stored.
+func (o *output) stored() Type {
+	if o.c.absent() {
+		return F32
+	}
+	return o.c.Type
 }
 
 var (
@@ -145,17 +153,17 @@ func (o *output) finish(w *worker, tile []float32, item, i, h, j, n int, part []
 	limits := &limitsOf[e.Act][e.Last]
 	for done := 0; done < n; {
 		at, same, step := o.cols.at(j+done, n-done)
-		dst, ldd := (*float32)(nil), ldp
+		dst, ldd := (*byte)(nil), ldp
 		if o.c.absent() {
-			dst = &part[done]
+			dst = bytes(&part[done])
 		} else {
-			dst, ldd = (*float32)(ptr(o.c.at(o.c.item(item, o.inner)+i*o.c.LD+at))), o.c.LD
+			dst, ldd = o.c.at(o.c.item(item, o.inner)+i*o.c.LD+at), o.c.LD
 		}
-		add, r := (*float32)(nil), &e.Residual
+		add, r := (*byte)(nil), &e.Residual
 		if !r.absent() {
-			add = (*float32)(ptr(r.at(r.item(item, o.inner) + i*r.LD + at)))
+			add = r.at(r.item(item, o.inner) + i*r.LD + at)
 		}
-		p.finish(h, same, dst, ldd, &tile[done], &shift[0], add, r.LD, &limits[0])
+		p.finish[o.stored()](h, same, dst, ldd, &tile[done], &shift[0], add, r.LD, &limits[0])
 		done += step
 	}
 }

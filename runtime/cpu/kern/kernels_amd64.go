@@ -899,10 +899,20 @@ func putF16AVX512(h int, n int, dst *byte, ldd int, tile *float32)
 //go:noescape
 func putBF16AVX512(h int, n int, dst *byte, ldd int, tile *float32)
 
-// finishAVX512 is a finishFunc.
+// finishF32AVX512 is a finishFunc.
 //
 //go:noescape
-func finishAVX512(h int, n int, dst *float32, ldd int, tile *float32, shift *float32, add *float32, lda int, limits *float32)
+func finishF32AVX512(h int, n int, dst *byte, ldd int, tile *float32, shift *float32, add *byte, lda int, limits *float32)
+
+// finishF16AVX512 is a finishFunc.
+//
+//go:noescape
+func finishF16AVX512(h int, n int, dst *byte, ldd int, tile *float32, shift *float32, add *byte, lda int, limits *float32)
+
+// finishBF16AVX512 is a finishFunc.
+//
+//go:noescape
+func finishBF16AVX512(h int, n int, dst *byte, ldd int, tile *float32, shift *float32, add *byte, lda int, limits *float32)
 
 // touchAVX512 fetches n > 0 bytes of h rows, row bytes apart.
 //
@@ -3139,10 +3149,10 @@ func putF16AVX2(h int, n int, dst *byte, ldd int, tile *float32)
 //go:noescape
 func putBF16AVX2(h int, n int, dst *byte, ldd int, tile *float32)
 
-// finishAVX2 is a finishFunc.
+// finishF32AVX2 is a finishFunc.
 //
 //go:noescape
-func finishAVX2(h int, n int, dst *float32, ldd int, tile *float32, shift *float32, add *float32, lda int, limits *float32)
+func finishF32AVX2(h int, n int, dst *byte, ldd int, tile *float32, shift *float32, add *byte, lda int, limits *float32)
 
 // touchAVX2 fetches n > 0 bytes of h rows, row bytes apart.
 //

@@ -58385,9 +58385,9 @@ twoloop:
 	VZEROUPPER
 	RET
 
-// func finishAVX512(h int, n int, dst *float32, ldd int, tile *float32, shift *float32, add *float32, lda int, limits *float32)
+// func finishF32AVX512(h int, n int, dst *byte, ldd int, tile *float32, shift *float32, add *byte, lda int, limits *float32)
 // Requires: AVX, AVX512F, BMI2, CMOV
-TEXT ·finishAVX512(SB), NOSPLIT, $0-72
+TEXT ·finishF32AVX512(SB), NOSPLIT, $0-72
 	MOVQ         h+0(FP), AX
 	MOVQ         n+8(FP), CX
 	MOVQ         dst+16(FP), DX
@@ -58525,6 +58525,366 @@ plainpartloop:
 	VMAXPS       Z2, Z0, Z2
 	VADDPS       Z1, Z2, Z2
 	VMOVUPS      Z2, K2, 64(DX)
+	ADDQ         $+4, DI
+	ADDQ         $0x00000080, SI
+	ADDQ         BX, DX
+	DECQ         AX
+	JNZ          plainpartloop
+	VZEROUPPER
+	RET
+
+// func finishF16AVX512(h int, n int, dst *byte, ldd int, tile *float32, shift *float32, add *byte, lda int, limits *float32)
+// Requires: AVX, AVX512F, AVX512VL, BMI2, CMOV
+TEXT ·finishF16AVX512(SB), NOSPLIT, $0-72
+	MOVQ         h+0(FP), AX
+	MOVQ         n+8(FP), CX
+	MOVQ         dst+16(FP), DX
+	MOVQ         ldd+24(FP), BX
+	MOVQ         tile+32(FP), SI
+	MOVQ         shift+40(FP), DI
+	MOVQ         add+48(FP), R8
+	MOVQ         lda+56(FP), R9
+	MOVQ         limits+64(FP), R10
+	SHLQ         $0x01, BX
+	SHLQ         $0x01, R9
+	VBROADCASTSS (R10), Z0
+	VBROADCASTSS 4(R10), Z1
+	VBROADCASTSS 8(R10), Z2
+	VBROADCASTSS 12(R10), Z3
+	MOVQ         CX, R10
+	MOVQ         R10, R11
+	MOVQ         $0x00000010, R12
+	CMPQ         R11, R12
+	CMOVQGT      R12, R11
+	XORL         R12, R12
+	TESTQ        R11, R11
+	CMOVQLT      R12, R11
+	MOVL         $0xffffffff, R12
+	BZHIL        R11, R12, R12
+	KMOVW        R12, K1
+	SUBQ         $+16, R10
+	MOVQ         $0x00000010, R11
+	CMPQ         R10, R11
+	CMOVQGT      R11, R10
+	XORL         R11, R11
+	TESTQ        R10, R10
+	CMOVQLT      R11, R10
+	MOVL         $0xffffffff, R11
+	BZHIL        R10, R11, R11
+	KMOVW        R11, K2
+	CMPQ         CX, $+32
+	JNE          parts
+	TESTQ        R8, R8
+	JZ           plain
+
+sumsloop:
+	VBROADCASTSS (DI), Z4
+	VMOVUPS      (SI), Z5
+	VADDPS       Z5, Z4, Z5
+	VMAXPS       Z5, Z0, Z5
+	VADDPS       Z1, Z5, Z5
+	VCVTPH2PS    (R8), Z6
+	VADDPS       Z6, Z5, Z5
+	VMAXPS       Z5, Z2, Z5
+	VADDPS       Z3, Z5, Z5
+	VCVTPS2PH    $0x00, Z5, Y5
+	VMOVDQU64    Y5, (DX)
+	VMOVUPS      64(SI), Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z4, Z0, Z4
+	VADDPS       Z1, Z4, Z4
+	VCVTPH2PS    32(R8), Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z4, Z2, Z4
+	VADDPS       Z3, Z4, Z4
+	VCVTPS2PH    $0x00, Z4, Y4
+	VMOVDQU64    Y4, 32(DX)
+	ADDQ         $+4, DI
+	ADDQ         $0x00000080, SI
+	ADDQ         BX, DX
+	ADDQ         R9, R8
+	DECQ         AX
+	JNZ          sumsloop
+	VZEROUPPER
+	RET
+
+plain:
+plainloop:
+	VBROADCASTSS (DI), Z2
+	VMOVUPS      (SI), Z3
+	VADDPS       Z3, Z2, Z3
+	VMAXPS       Z3, Z0, Z3
+	VADDPS       Z1, Z3, Z3
+	VCVTPS2PH    $0x00, Z3, Y3
+	VMOVDQU64    Y3, (DX)
+	VMOVUPS      64(SI), Z3
+	VADDPS       Z3, Z2, Z2
+	VMAXPS       Z2, Z0, Z2
+	VADDPS       Z1, Z2, Z2
+	VCVTPS2PH    $0x00, Z2, Y2
+	VMOVDQU64    Y2, 32(DX)
+	ADDQ         $+4, DI
+	ADDQ         $0x00000080, SI
+	ADDQ         BX, DX
+	DECQ         AX
+	JNZ          plainloop
+	VZEROUPPER
+	RET
+
+parts:
+	TESTQ R8, R8
+	JZ    plainpart
+
+sumpartloop:
+	VBROADCASTSS (DI), Z4
+	VMOVUPS.Z    (SI), K1, Z5
+	VADDPS       Z5, Z4, Z5
+	VMAXPS       Z5, Z0, Z5
+	VADDPS       Z1, Z5, Z5
+	VCVTPH2PS.Z  (R8), K1, Z6
+	VADDPS       Z6, Z5, Z5
+	VMAXPS       Z5, Z2, Z5
+	VADDPS       Z3, Z5, Z5
+	VCVTPS2PH    $0x00, Z5, K1, (DX)
+	VMOVUPS.Z    64(SI), K2, Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z4, Z0, Z4
+	VADDPS       Z1, Z4, Z4
+	VCVTPH2PS.Z  32(R8), K2, Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z4, Z2, Z4
+	VADDPS       Z3, Z4, Z4
+	VCVTPS2PH    $0x00, Z4, K2, 32(DX)
+	ADDQ         $+4, DI
+	ADDQ         $0x00000080, SI
+	ADDQ         BX, DX
+	ADDQ         R9, R8
+	DECQ         AX
+	JNZ          sumpartloop
+	VZEROUPPER
+	RET
+
+plainpart:
+plainpartloop:
+	VBROADCASTSS (DI), Z2
+	VMOVUPS.Z    (SI), K1, Z3
+	VADDPS       Z3, Z2, Z3
+	VMAXPS       Z3, Z0, Z3
+	VADDPS       Z1, Z3, Z3
+	VCVTPS2PH    $0x00, Z3, K1, (DX)
+	VMOVUPS.Z    64(SI), K2, Z3
+	VADDPS       Z3, Z2, Z2
+	VMAXPS       Z2, Z0, Z2
+	VADDPS       Z1, Z2, Z2
+	VCVTPS2PH    $0x00, Z2, K2, 32(DX)
+	ADDQ         $+4, DI
+	ADDQ         $0x00000080, SI
+	ADDQ         BX, DX
+	DECQ         AX
+	JNZ          plainpartloop
+	VZEROUPPER
+	RET
+
+// func finishBF16AVX512(h int, n int, dst *byte, ldd int, tile *float32, shift *float32, add *byte, lda int, limits *float32)
+// Requires: AVX, AVX512F, AVX512VL, BMI2, CMOV
+TEXT ·finishBF16AVX512(SB), NOSPLIT, $0-72
+	MOVQ         h+0(FP), AX
+	MOVQ         n+8(FP), CX
+	MOVQ         dst+16(FP), DX
+	MOVQ         ldd+24(FP), BX
+	MOVQ         tile+32(FP), SI
+	MOVQ         shift+40(FP), DI
+	MOVQ         add+48(FP), R8
+	MOVQ         lda+56(FP), R9
+	MOVQ         limits+64(FP), R10
+	SHLQ         $0x01, BX
+	SHLQ         $0x01, R9
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+224(SB), Z1
+	VBROADCASTSS kernConst<>+256(SB), Z2
+	VBROADCASTSS kernConst<>+288(SB), Z3
+	VBROADCASTSS (R10), Z4
+	VBROADCASTSS 4(R10), Z5
+	VBROADCASTSS 8(R10), Z6
+	VBROADCASTSS 12(R10), Z7
+	MOVQ         CX, R10
+	MOVQ         R10, R11
+	MOVQ         $0x00000010, R12
+	CMPQ         R11, R12
+	CMOVQGT      R12, R11
+	XORL         R12, R12
+	TESTQ        R11, R11
+	CMOVQLT      R12, R11
+	MOVL         $0xffffffff, R12
+	BZHIL        R11, R12, R12
+	KMOVW        R12, K1
+	SUBQ         $+16, R10
+	MOVQ         $0x00000010, R11
+	CMPQ         R10, R11
+	CMOVQGT      R11, R10
+	XORL         R11, R11
+	TESTQ        R10, R10
+	CMOVQLT      R11, R10
+	MOVL         $0xffffffff, R11
+	BZHIL        R10, R11, R11
+	KMOVW        R11, K2
+	CMPQ         CX, $+32
+	JNE          parts
+	TESTQ        R8, R8
+	JZ           plain
+
+sumsloop:
+	VBROADCASTSS (DI), Z8
+	VMOVUPS      (SI), Z9
+	VADDPS       Z9, Z8, Z9
+	VMAXPS       Z9, Z4, Z9
+	VADDPS       Z5, Z9, Z9
+	VPMOVZXWD    (R8), Z10
+	VPSLLD       $0x10, Z10, Z10
+	VADDPS       Z10, Z9, Z9
+	VMAXPS       Z9, Z6, Z9
+	VADDPS       Z7, Z9, Z9
+	VPADDD       Z0, Z9, Z10
+	VPTESTMD     Z1, Z9, K1
+	VPADDD       Z2, Z10, K1, Z10
+	VCMPPS       $0x03, Z9, Z9, K1
+	VPORD        Z3, Z9, K1, Z10
+	VPSRLD       $0x10, Z10, Z9
+	VPMOVDW      Z9, Y9
+	VMOVDQU64    Y9, (DX)
+	VMOVUPS      64(SI), Z9
+	VADDPS       Z9, Z8, Z8
+	VMAXPS       Z8, Z4, Z8
+	VADDPS       Z5, Z8, Z8
+	VPMOVZXWD    32(R8), Z9
+	VPSLLD       $0x10, Z9, Z9
+	VADDPS       Z9, Z8, Z8
+	VMAXPS       Z8, Z6, Z8
+	VADDPS       Z7, Z8, Z8
+	VPADDD       Z0, Z8, Z9
+	VPTESTMD     Z1, Z8, K1
+	VPADDD       Z2, Z9, K1, Z9
+	VCMPPS       $0x03, Z8, Z8, K1
+	VPORD        Z3, Z8, K1, Z9
+	VPSRLD       $0x10, Z9, Z8
+	VPMOVDW      Z8, Y8
+	VMOVDQU64    Y8, 32(DX)
+	ADDQ         $+4, DI
+	ADDQ         $0x00000080, SI
+	ADDQ         BX, DX
+	ADDQ         R9, R8
+	DECQ         AX
+	JNZ          sumsloop
+	VZEROUPPER
+	RET
+
+plain:
+plainloop:
+	VBROADCASTSS (DI), Z6
+	VMOVUPS      (SI), Z7
+	VADDPS       Z7, Z6, Z7
+	VMAXPS       Z7, Z4, Z7
+	VADDPS       Z5, Z7, Z7
+	VPADDD       Z0, Z7, Z8
+	VPTESTMD     Z1, Z7, K1
+	VPADDD       Z2, Z8, K1, Z8
+	VCMPPS       $0x03, Z7, Z7, K1
+	VPORD        Z3, Z7, K1, Z8
+	VPSRLD       $0x10, Z8, Z7
+	VPMOVDW      Z7, Y7
+	VMOVDQU64    Y7, (DX)
+	VMOVUPS      64(SI), Z7
+	VADDPS       Z7, Z6, Z6
+	VMAXPS       Z6, Z4, Z6
+	VADDPS       Z5, Z6, Z6
+	VPADDD       Z0, Z6, Z7
+	VPTESTMD     Z1, Z6, K1
+	VPADDD       Z2, Z7, K1, Z7
+	VCMPPS       $0x03, Z6, Z6, K1
+	VPORD        Z3, Z6, K1, Z7
+	VPSRLD       $0x10, Z7, Z6
+	VPMOVDW      Z6, Y6
+	VMOVDQU64    Y6, 32(DX)
+	ADDQ         $+4, DI
+	ADDQ         $0x00000080, SI
+	ADDQ         BX, DX
+	DECQ         AX
+	JNZ          plainloop
+	VZEROUPPER
+	RET
+
+parts:
+	TESTQ R8, R8
+	JZ    plainpart
+
+sumpartloop:
+	VBROADCASTSS (DI), Z8
+	VMOVUPS.Z    (SI), K1, Z9
+	VADDPS       Z9, Z8, Z9
+	VMAXPS       Z9, Z4, Z9
+	VADDPS       Z5, Z9, Z9
+	VPMOVZXWD.Z  (R8), K1, Z10
+	VPSLLD       $0x10, Z10, Z10
+	VADDPS       Z10, Z9, Z9
+	VMAXPS       Z9, Z6, Z9
+	VADDPS       Z7, Z9, Z9
+	VPADDD       Z0, Z9, Z10
+	VPTESTMD     Z1, Z9, K3
+	VPADDD       Z2, Z10, K3, Z10
+	VCMPPS       $0x03, Z9, Z9, K3
+	VPORD        Z3, Z9, K3, Z10
+	VPSRLD       $0x10, Z10, Z9
+	VPMOVDW      Z9, K1, (DX)
+	VMOVUPS.Z    64(SI), K2, Z9
+	VADDPS       Z9, Z8, Z8
+	VMAXPS       Z8, Z4, Z8
+	VADDPS       Z5, Z8, Z8
+	VPMOVZXWD.Z  32(R8), K2, Z9
+	VPSLLD       $0x10, Z9, Z9
+	VADDPS       Z9, Z8, Z8
+	VMAXPS       Z8, Z6, Z8
+	VADDPS       Z7, Z8, Z8
+	VPADDD       Z0, Z8, Z9
+	VPTESTMD     Z1, Z8, K3
+	VPADDD       Z2, Z9, K3, Z9
+	VCMPPS       $0x03, Z8, Z8, K3
+	VPORD        Z3, Z8, K3, Z9
+	VPSRLD       $0x10, Z9, Z8
+	VPMOVDW      Z8, K2, 32(DX)
+	ADDQ         $+4, DI
+	ADDQ         $0x00000080, SI
+	ADDQ         BX, DX
+	ADDQ         R9, R8
+	DECQ         AX
+	JNZ          sumpartloop
+	VZEROUPPER
+	RET
+
+plainpart:
+plainpartloop:
+	VBROADCASTSS (DI), Z6
+	VMOVUPS.Z    (SI), K1, Z7
+	VADDPS       Z7, Z6, Z7
+	VMAXPS       Z7, Z4, Z7
+	VADDPS       Z5, Z7, Z7
+	VPADDD       Z0, Z7, Z8
+	VPTESTMD     Z1, Z7, K3
+	VPADDD       Z2, Z8, K3, Z8
+	VCMPPS       $0x03, Z7, Z7, K3
+	VPORD        Z3, Z7, K3, Z8
+	VPSRLD       $0x10, Z8, Z7
+	VPMOVDW      Z7, K1, (DX)
+	VMOVUPS.Z    64(SI), K2, Z7
+	VADDPS       Z7, Z6, Z6
+	VMAXPS       Z6, Z4, Z6
+	VADDPS       Z5, Z6, Z6
+	VPADDD       Z0, Z6, Z7
+	VPTESTMD     Z1, Z6, K3
+	VPADDD       Z2, Z7, K3, Z7
+	VCMPPS       $0x03, Z6, Z6, K3
+	VPORD        Z3, Z6, K3, Z7
+	VPSRLD       $0x10, Z7, Z6
+	VPMOVDW      Z6, K2, 32(DX)
 	ADDQ         $+4, DI
 	ADDQ         $0x00000080, SI
 	ADDQ         BX, DX
@@ -106462,9 +106822,9 @@ twoloop:
 	VZEROUPPER
 	RET
 
-// func finishAVX2(h int, n int, dst *float32, ldd int, tile *float32, shift *float32, add *float32, lda int, limits *float32)
+// func finishF32AVX2(h int, n int, dst *byte, ldd int, tile *float32, shift *float32, add *byte, lda int, limits *float32)
 // Requires: AVX, CMOV
-TEXT ·finishAVX2(SB), NOSPLIT, $0-72
+TEXT ·finishF32AVX2(SB), NOSPLIT, $0-72
 	MOVQ         h+0(FP), AX
 	MOVQ         n+8(FP), CX
 	MOVQ         dst+16(FP), DX

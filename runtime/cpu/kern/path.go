@@ -38,7 +38,7 @@ type Path struct {
 
 	tileBias, tileShift func(h int, tile, x *float32) // add a row to, or an element of x to each of, h rows of nr
 	put                 [numTypes]putFunc
-	finish              finishFunc // nil if the passes of an epilogue run one after the other
+	finish              [numTypes]finishFunc // by type of the results; nil if the passes of an epilogue run one after the other
 	// touch fetches n bytes of each of h rows, row bytes apart, into the cache; nil in Go.
 	touch func(h int, p *byte, row, n int)
 
@@ -142,8 +142,8 @@ type putFunc func(h, n int, dst *byte, ldd int, tile *float32)
 
 // finishFunc applies an epilogue to h rows of a tile, nr apart, and stores their first n elements, a row of dst every ldd
 // elements: x = tile + shift[r], y = max(limits[0], x) + limits[1], and, unless add is nil, max(limits[2], y + add) + limits[3]
-// with rows of add lda apart. limits of -Inf and -0 leave a number as it is, limits of 0 and 0 make it that of Relu.
-type finishFunc func(h, n int, dst *float32, ldd int, tile, shift, add *float32, lda int, limits *float32)
+// with rows of add, of the type of the results, lda apart. limits of -Inf and -0 leave a number as it is, limits of 0 and 0 make it that of Relu.
+type finishFunc func(h, n int, dst *byte, ldd int, tile, shift *float32, add *byte, lda int, limits *float32)
 
 // normBackFunc is a row of NormGrad: with xhat = (x-mean)*rstd and g = dy*gamma it adds dy*xhat to dgamma and dy to dbeta, and
 // sets dx = rstd*(g - center*sum(g) - xhat*inv*sum(g*xhat)).

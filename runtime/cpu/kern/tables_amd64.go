@@ -330,7 +330,10 @@ func kernelsAVX512(p *Path) {
 		"l0:f32 l1:f32 l2:f32 l3:f32 r0=mul(l1,u0) r1=mul(u1,l0) r2=sub(l0,r1) r3=mul(u2,l2) r4=mul(u3,r0) r5=add(r3,r4) r6=mul(r0,r0) r7=mul(u4,l3) r8=mul(u5,r6) r9=add(r7,r8) r10=div(r5,u6) r11=div(r9,u7) r12=sqrt(r11) r13=add(r12,u8) r14=div(r10,r13) r15=mul(u9,r14) r16=sub(r2,r15) r17=select(u10,l0,r16) r18=select(u11,l2,r5) r19=select(u12,l3,r9) s0:f32=r17 s1:f32=r18 s2:f32=r19 s3:bf16=r17": {"adamw_unscale_bf16", 4, []Type{F32, F32, F32, F32, F32, F32, F32, BF16}, 16, fused_adamw_unscale_bf16AVX512, nil, nil, 0, nil},
 	}
 	p.fence = fenceAVX512
-	p.tileBias, p.tileShift, p.finish, p.touch, p.maxTaps, p.maxThree, p.addRuns, p.unzip, p.zip = tileBiasAVX512, tileShiftAVX512, finishAVX512, touchAVX512, maxTapsAVX512, maxThreeAVX512, addRunsAVX512, unzipAVX512, zipAVX512
+	p.tileBias, p.tileShift, p.touch, p.maxTaps, p.maxThree, p.addRuns, p.unzip, p.zip = tileBiasAVX512, tileShiftAVX512, touchAVX512, maxTapsAVX512, maxThreeAVX512, addRunsAVX512, unzipAVX512, zipAVX512
+	p.finish[F32] = finishF32AVX512
+	p.finish[F16] = finishF16AVX512
+	p.finish[BF16] = finishBF16AVX512
 	p.unzipHalves = unzipHalvesAVX512
 	p.ending = []endingFunc{ending1x32AVX512, ending2x32AVX512, ending3x32AVX512, ending4x32AVX512, ending5x32AVX512, ending6x32AVX512, ending7x32AVX512, ending8x32AVX512, ending9x32AVX512, ending10x32AVX512, ending11x32AVX512, ending12x32AVX512, ending13x32AVX512, ending14x32AVX512}
 	p.wino = &winoKernels{winoInAVX512, winoThreeAVX512, winoTwoAVX512, winoTapsAVX512, winoPixelsAVX512}
@@ -672,7 +675,8 @@ func kernelsAVX2(p *Path) {
 		"l0:f32 l1:f32 l2:f32 l3:f32 r0=mul(l1,u0) r1=mul(u1,l0) r2=sub(l0,r1) r3=mul(u2,l2) r4=mul(u3,r0) r5=add(r3,r4) r6=mul(r0,r0) r7=mul(u4,l3) r8=mul(u5,r6) r9=add(r7,r8) r10=div(r5,u6) r11=div(r9,u7) r12=sqrt(r11) r13=add(r12,u8) r14=div(r10,r13) r15=mul(u9,r14) r16=sub(r2,r15) r17=select(u10,l0,r16) r18=select(u11,l2,r5) r19=select(u12,l3,r9) s0:f32=r17 s1:f32=r18 s2:f32=r19 s3:bf16=r17": {"adamw_unscale_bf16", 4, []Type{F32, F32, F32, F32, F32, F32, F32, BF16}, 8, fused_adamw_unscale_bf16AVX2, nil, nil, 0, nil},
 	}
 	p.fence = fenceAVX2
-	p.tileBias, p.tileShift, p.finish, p.touch, p.maxTaps, p.maxThree, p.addRuns, p.unzip, p.zip = tileBiasAVX2, tileShiftAVX2, finishAVX2, touchAVX2, maxTapsAVX2, maxThreeAVX2, addRunsAVX2, unzipAVX2, zipAVX2
+	p.tileBias, p.tileShift, p.touch, p.maxTaps, p.maxThree, p.addRuns, p.unzip, p.zip = tileBiasAVX2, tileShiftAVX2, touchAVX2, maxTapsAVX2, maxThreeAVX2, addRunsAVX2, unzipAVX2, zipAVX2
+	p.finish[F32] = finishF32AVX2
 	p.wino = &winoKernels{winoInAVX2, winoThreeAVX2, winoTwoAVX2, winoTapsAVX2, winoPixelsAVX2}
 }
 
