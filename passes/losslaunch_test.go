@@ -71,3 +71,23 @@ func TestLossesRunWithTheirGradients(t *testing.T) {
 		}
 	}
 }
+
+// Without passes there is no plan, and nothing runs together: every node is a step of its own.
+func TestSourceGraphsRunNodeByNode(t *testing.T) {
+	for _, target := range []lower.Target{lower.CPU, sm.Must("sm_70/nodnn"), sm.Must("sm_90")} {
+		g, err := ir.Parse("loss.ir", []byte(lossSource))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := lower.Lower(g, target)
+		if err == nil {
+			err = lower.Verify(p)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", target, err)
+		}
+		if nodes := g.NumNodes(); len(p.Planned) != nodes {
+			t.Errorf("%s: %d clusters of %d nodes\n%s", target, len(p.Planned), nodes, p)
+		}
+	}
+}
