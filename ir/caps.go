@@ -8,8 +8,6 @@ import "slices"
 type Caps struct {
 	NoLoad  map[Op]bool // the kernel reads only one dtype
 	NoStore map[Op]bool // the kernel stores only the dtype in which it computes
-	// NoEpilogue: the kernel of a product runs nothing else.
-	NoEpilogue bool
 	// SingleStore: the epilogue of a product is at most one bias, one activation and one residual (Extends), and it
 	// stores one result. Otherwise the kernel fuses any elementwise work on its result (FusesCluster).
 	SingleStore bool
@@ -332,8 +330,6 @@ func (c Caps) Prologue(n *Node) *Node {
 func (c Caps) EpilogueOf(n *Node) EpilogueStage {
 	d := n.Def()
 	switch {
-	case c.NoEpilogue:
-		return NoEpilogue
 	case c.FusesNormEpilogue(n):
 		return AfterNorm
 	case c.PostOps[n.Op]: // post-ops are all that may follow

@@ -247,8 +247,8 @@ const (
 	Out0
 )
 
-// Arg is the value of n that a denotes, nil for NoArg.
-func (n *Node) Arg(a Arg) *Value {
+// arg is the value of n that a denotes, nil for NoArg.
+func (n *Node) arg(a Arg) *Value {
 	switch a {
 	case In0, In1:
 		return n.In[a-In0]

@@ -159,7 +159,7 @@ func toDims(v []int64) []Dim {
 // the larger side, Out the strided one.
 func (n *Node) Window() Window {
 	r := n.Def().Window
-	data, out, w := n.Arg(r.Image), n.Arg(r.Places), n.Arg(r.Filter)
+	data, out, w := n.arg(r.Image), n.arg(r.Places), n.arg(r.Filter)
 	s, _ := n.spatial(data.Type.Shape.Rank() - 2)
 	batch, channels, in := parts(data.Type.Shape, s.last)
 	_, o, to := parts(out.Type.Shape, s.last)

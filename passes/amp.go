@@ -186,7 +186,7 @@ func (a *assigner) decide(n *ir.Node, f override) decision {
 		t.class = ir.Keep
 	default:
 		t.override = override{cause: ir.ByClass}
-		if class := a.p.ClassOf(n); class != d.Class {
+		if class := a.p.classOf(n); class != d.Class {
 			t.class, t.cause = class, ir.ByOp
 		}
 		a.gradient(n, &t)

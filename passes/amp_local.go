@@ -93,7 +93,7 @@ func (a *assigner) requirements() []requirements {
 func (a *assigner) unpinMove(n *ir.Node, required []requirements) {
 	d := n.Def()
 	if a.node[n.ID].kept32() && a.low != ir.F32 && d.Is(ir.Moves) && d.Elem == nil && len(n.Out) == 1 && !shares(n) && required[n.Out[0].ID] == readByLow {
-		a.node[n.ID] = decision{class: a.p.ClassOf(n), override: override{cause: ir.ByClass}}
+		a.node[n.ID] = decision{class: a.p.classOf(n), override: override{cause: ir.ByClass}}
 	}
 }
 

@@ -247,7 +247,7 @@ func (w *clusterFinder) extends(n *ir.Node, m *members) bool {
 	}
 	next := w.caps.Extends(m.product, n, y)
 	planned := w.policy.decided().Algorithm == "mincut"
-	if next == ir.AfterNormSum && (w.policy.Narrow && !planned || w.policy.ClassOf(n) == ir.Low) { // the norm may be rounded before the sum
+	if next == ir.AfterNormSum && (w.policy.Narrow && !planned || w.policy.classOf(n) == ir.Low) { // the norm may be rounded before the sum
 		return false
 	}
 	return next != ir.NoEpilogue

@@ -69,7 +69,7 @@ func (p Policy) readCopies(g *ir.Graph, overrides []override) {
 		for i, v := range n.In {
 			switch {
 			case isFree || !sharded(v):
-			case n.OperandClass(i) == n.Def().Class && (pin == ir.PinLow || pin == ir.Unpinned && p.ClassOf(n) == ir.Low):
+			case n.OperandClass(i) == n.Def().Class && (pin == ir.PinLow || pin == ir.Unpinned && p.classOf(n) == ir.Low):
 				copied[v] = true
 			default:
 				wide[v] = true

@@ -149,7 +149,7 @@ func (p *padder) more(n *ir.Node) [][]int64 {
 // want is the multiple for the dtype in which n will read its operands.
 func (p *padder) want(n *ir.Node) int64 {
 	var f override
-	if p.c.Policy.ClassOf(n) != ir.Low {
+	if p.c.Policy.classOf(n) != ir.Low {
 		f.pin = ir.PinF32
 	}
 	p.c.Policy.override(n, &f)

@@ -108,8 +108,8 @@ func (p Policy) with(r Rule) Policy {
 	return p
 }
 
-// SetClass returns the policy with another class for op.
-func (p Policy) SetClass(op ir.Op, c ir.Class) Policy {
+// setClass returns the policy with another class for op.
+func (p Policy) setClass(op ir.Op, c ir.Class) Policy {
 	p.Class = maps.Clone(p.Class)
 	if p.Class == nil {
 		p.Class = map[ir.Op]ir.Class{}
@@ -118,9 +118,9 @@ func (p Policy) SetClass(op ir.Op, c ir.Class) Policy {
 	return p
 }
 
-// ClassOf is the class of n under the policy, with overrides for its op and its case, without pins
+// classOf is the class of n under the policy, with overrides for its op and its case, without pins
 // and rules by name.
-func (p Policy) ClassOf(n *ir.Node) ir.Class {
+func (p Policy) classOf(n *ir.Node) ir.Class {
 	for _, c := range p.Cases {
 		if c.Holds(n) {
 			return c.Class

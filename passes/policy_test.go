@@ -17,7 +17,7 @@ func TestPoliciesReadBack(t *testing.T) {
 		if p.Name != name {
 			t.Errorf("%s calls itself %s", name, p.Name)
 		}
-		p = p.Keep("head").Lower("h*.up").keepTF32("lm").SetClass(ir.OpSoftmax, ir.Low)
+		p = p.Keep("head").Lower("h*.up").keepTF32("lm").setClass(ir.OpSoftmax, ir.Low)
 		p.Losses, p.Outputs = 2, ir.BF16
 		q, err := ParsePolicy("file", []byte(p.String()))
 		if err != nil {
@@ -39,7 +39,7 @@ func TestPolicyIsAValue(t *testing.T) {
 	before := p.String()
 	_ = p.Keep("b")
 	_ = p.Lower("c")
-	_ = p.SetClass(ir.OpSoftmax, ir.Low)
+	_ = p.setClass(ir.OpSoftmax, ir.Low)
 	if _, err := p.Set("loss_scale", "dynamic"); err != nil {
 		t.Fatal(err)
 	}

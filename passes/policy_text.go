@@ -327,7 +327,7 @@ func (p *Policy) parseClass(args []string) error {
 	if op.Def().Class == ir.Fixed {
 		return fmt.Errorf("class %s: its dtypes are the op's contract (%s)", op, op.Def().Why)
 	}
-	*p = p.SetClass(op, c)
+	*p = p.setClass(op, c)
 	return nil
 }
 

@@ -55,7 +55,7 @@ func (c Config) Rules(t *ir.Graph) prove.Rules {
 func (p Policy) ProofRules(t *ir.Graph, caps ir.Caps, unchecked bool) prove.Rules {
 	p = p.decided()
 	r := prove.Rules{
-		Low: p.Low, TF32: p.TF32, CastAll: p.Cast, NoMasters: p.NoMasters, Eager: p.Eager, Outputs: p.Outputs, Unchecked: unchecked, Class: p.ClassOf, Widens: p.widens, Caps: caps,
+		Low: p.Low, TF32: p.TF32, CastAll: p.Cast, NoMasters: p.NoMasters, Eager: p.Eager, Outputs: p.Outputs, Unchecked: unchecked, Class: p.classOf, Widens: p.widens, Caps: caps,
 		Narrow: p.Narrow, NarrowAll: p.Narrow && p.Algorithm != "mincut", Paint: p.Algorithm == "paint", // paint stores whole regions in 16 bits, whatever their f32 operands
 	}
 	if t == nil {

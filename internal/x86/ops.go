@@ -117,7 +117,6 @@ type encoding struct {
 	digit  uint8 // of a shift
 	bytes  int32 // of the operand in memory, unless it is broadcast; half as many in VEX
 	spread bool  // the operand in memory may be one element for all lanes, in VEX a vector of the same
-	adds   bool  // Dst is an operand, too
 	mask   bool  // Dst is a mask
 	imm    bool
 	long   bool // W1
@@ -141,11 +140,11 @@ var encodings = [numOps]encoding{
 	VPORD:        {name: "VPORD", only: evex, prefix: 1, table: 1, code: 0xeb, bytes: 64, spread: true},
 	VSCALEFPS:    {name: "VSCALEFPS", only: evex, prefix: 1, table: 2, code: 0x2c, bytes: 64, spread: true},
 	VBLENDMPS:    {name: "VBLENDMPS", only: evex, prefix: 1, table: 2, code: 0x65, bytes: 64, spread: true},
-	VFMADD213PS:  {name: "VFMADD213PS", prefix: 1, table: 2, code: 0xa8, bytes: 64, spread: true, adds: true},
-	VFMADD231PS:  {name: "VFMADD231PS", prefix: 1, table: 2, code: 0xb8, bytes: 64, spread: true, adds: true},
-	VFNMADD231PS: {name: "VFNMADD231PS", prefix: 1, table: 2, code: 0xbc, bytes: 64, spread: true, adds: true},
-	VPERMT2D:     {name: "VPERMT2D", only: evex, prefix: 1, table: 2, code: 0x7e, bytes: 64, spread: true, adds: true},
-	VPERMT2W:     {name: "VPERMT2W", only: evex, prefix: 1, table: 2, code: 0x7d, bytes: 64, adds: true, long: true},
+	VFMADD213PS:  {name: "VFMADD213PS", prefix: 1, table: 2, code: 0xa8, bytes: 64, spread: true},
+	VFMADD231PS:  {name: "VFMADD231PS", prefix: 1, table: 2, code: 0xb8, bytes: 64, spread: true},
+	VFNMADD231PS: {name: "VFNMADD231PS", prefix: 1, table: 2, code: 0xbc, bytes: 64, spread: true},
+	VPERMT2D:     {name: "VPERMT2D", only: evex, prefix: 1, table: 2, code: 0x7e, bytes: 64, spread: true},
+	VPERMT2W:     {name: "VPERMT2W", only: evex, prefix: 1, table: 2, code: 0x7d, bytes: 64, long: true},
 	VINSERTI64X4: {name: "VINSERTI64X4", only: evex, prefix: 1, table: 3, code: 0x3a, bytes: 32, imm: true, long: true},
 	VCMPPS:       {name: "VCMPPS", table: 1, code: 0xc2, bytes: 64, spread: true, mask: true, imm: true},
 	VPTESTMD:     {name: "VPTESTMD", only: evex, prefix: 1, table: 2, code: 0x27, bytes: 64, spread: true, mask: true},
@@ -193,9 +192,6 @@ func (o Op) String() string { return encodings[o].name }
 // Spreads reports whether operand B of o may be one element of memory for all lanes, in VEX a vector of
 // memory with the same element in all lanes.
 func (o Op) Spreads() bool { return encodings[o].spread }
-
-// Adds reports whether Dst is an operand of o, too.
-func (o Op) Adds() bool { return encodings[o].adds }
 
 // ToMask reports whether the result of o is a mask register in EVEX.
 func (o Op) ToMask() bool { return encodings[o].mask }

@@ -53,7 +53,7 @@ func (b tensors) link(bufs []Tensor, at []uint64) {
 		if w.Access >= 0 {
 			v = at[b.at(w.Tensor, w.Access)]
 		}
-		bufs[0].SetBits(i, v)
+		bufs[0].setBits(i, v)
 	}
 }
 
@@ -78,7 +78,7 @@ func batchUpdate(n ...int) Case {
 				skip = t[4:7]
 				rest = append(append(rest, t[:4]...), t[7:]...)
 			}
-			skip[2].SetBits(0, uint64(r.IntN(4)/3))
+			skip[2].setBits(0, uint64(r.IntN(4)/3))
 			return append(append([]Tensor{b.table()}, skip...), rest...)
 		},
 		Check: func(in, out []Tensor) error {
@@ -124,7 +124,7 @@ func batchCast(from, to ptx.DType, n ...int) Case {
 			for i, k := range n {
 				want := New(to, k)
 				for j := range k {
-					want.SetBits(j, convert(in[b.at(i, 0)].At(j), to))
+					want.setBits(j, convert(in[b.at(i, 0)].At(j), to))
 				}
 				if err := same(caseName("tensor %d", i), out[b.at(i, 1)], want); err != nil {
 					return err

@@ -141,7 +141,7 @@ func signedSums(shape [3]int, split int, low ptx.DType, beside bool) Case {
 func bitsOf(t Tensor) Tensor {
 	bits := New(ptx.Uint8, 8*t.Len())
 	for i := range bits.Len() {
-		bits.SetBits(i, t.Bits(i/8)>>(i%8)&1)
+		bits.setBits(i, t.Bits(i/8)>>(i%8)&1)
 	}
 	return bits
 }

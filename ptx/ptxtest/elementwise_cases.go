@@ -85,10 +85,10 @@ func signs(rows, cols int) Case {
 			above, y, mask := New(ptx.Uint8, n), New(ptx.Float16, n), bitsOf(in[2])
 			for i := range n {
 				if in[0].F32(i)+in[1].F32(i%cols) > 0 {
-					above.SetBits(i, 1)
+					above.setBits(i, 1)
 				}
 				if mask.Bits(i) == 1 {
-					y.SetBits(i, in[0].Bits(i))
+					y.setBits(i, in[0].Bits(i))
 				}
 			}
 			return errors.Join(same("above", bitsOf(out[3]), above), same("y", out[4], y))
@@ -120,7 +120,7 @@ func castCase(from, to ptx.DType, n int) Case {
 		Check: func(in, out []Tensor) error {
 			want := New(to, n)
 			for i := range n {
-				want.SetBits(i, convert(in[0].At(i), to))
+				want.setBits(i, convert(in[0].At(i), to))
 			}
 			return same("y", out[1], want)
 		},
@@ -164,7 +164,7 @@ func everyHalf(d ptx.DType) Case {
 		Fill: func(*rand.Rand) []Tensor {
 			x := New(d, 1<<16)
 			for i := range 1 << 16 {
-				x.SetBits(i, uint64(i))
+				x.setBits(i, uint64(i))
 			}
 			return []Tensor{x, New(ptx.Float32, 1<<16)}
 		},
@@ -233,7 +233,7 @@ func strided() Case {
 			want := New(ptx.Float16, a*b*c)
 			for i := range want.Len() {
 				x, y, z := i/(b*c), i/c%b, i%c
-				want.SetBits(i, in[0].Bits(z*a*(b+3)+x*(b+3)+y+2))
+				want.setBits(i, in[0].Bits(z*a*(b+3)+x*(b+3)+y+2))
 			}
 			return same("y", out[1], want)
 		},
@@ -257,7 +257,7 @@ func offsets() Case {
 		Check: func(in, out []Tensor) error {
 			want := copyOf(out)[1]
 			for i := range rows * cols {
-				want.SetBits(i/cols*wide+i%cols+at, in[0].Bits(i))
+				want.setBits(i/cols*wide+i%cols+at, in[0].Bits(i))
 			}
 			return same("y", out[1], want)
 		},
@@ -282,7 +282,7 @@ func indexed() Case {
 		Check: func(in, out []Tensor) error {
 			want := New(ptx.Int64, rows*cols)
 			for i := range rows * cols {
-				want.SetBits(i, in[0].Bits(i/cols)+uint64(i))
+				want.setBits(i, in[0].Bits(i/cols)+uint64(i))
 			}
 			return same("y", out[1], want)
 		},
@@ -314,7 +314,7 @@ func broadcastRows() Case {
 				case p != p:
 					want.Set(i, math.NaN())
 				case p > 0:
-					want.SetBits(i, uint64(fp.F16(p)))
+					want.setBits(i, uint64(fp.F16(p)))
 				}
 			}
 			return same("y", out[2], want)
@@ -340,7 +340,7 @@ func merged() Case {
 		Check: func(in, out []Tensor) error {
 			want := New(ptx.Uint8, a*b*c)
 			for i := range want.Len() {
-				want.SetBits(i, in[0].Bits(i/(b*c)*2*b*c+i%(b*c))+1)
+				want.setBits(i, in[0].Bits(i/(b*c)*2*b*c+i%(b*c))+1)
 			}
 			return same("y", out[1], want)
 		},
@@ -367,7 +367,7 @@ func dropoutCase(d ptx.DType, n int) Case {
 	return Case{
 		Name: g.Name, Kernel: "Elementwise.Build", Size: elements(g), Build: g.Build, Exact: true, Streams: n == 1<<13,
 		Fill: func(r *rand.Rand) []Tensor {
-			one := func(v uint64) Tensor { t := New(ptx.Int64, 1); t.SetBits(0, v); return t }
+			one := func(v uint64) Tensor { t := New(ptx.Int64, 1); t.setBits(0, v); return t }
 			return []Tensor{special(r, d, n, 3), one(0xdeadbeefcafef00d), one(12), one(3), New(d, n)}
 		},
 		Check: func(in, out []Tensor) error {

@@ -51,10 +51,10 @@ func gather(vocab, cols, tokens int, d, idType ptx.DType) Case {
 			for i := range want.Len() {
 				id := int(in[1].At(i / cols))
 				if id < 0 || id >= vocab {
-					want.SetBits(i, missing(d))
+					want.setBits(i, missing(d))
 					continue
 				}
-				want.SetBits(i, in[0].Bits(id*cols+i%cols))
+				want.setBits(i, in[0].Bits(id*cols+i%cols))
 			}
 			return same("y", out[2], want)
 		},
@@ -98,7 +98,7 @@ func inOrder(id Tensor, vocab int) Tensor {
 	slices.Sort(words)
 	t := New(ptx.Int64, len(words))
 	for i, w := range words {
-		t.SetBits(i, w)
+		t.setBits(i, w)
 	}
 	return t
 }
@@ -237,7 +237,7 @@ func embedSumsTo(vocab, cols, tokens int, d ptx.DType) Case {
 			}
 			want, sums := New(ptx.Float32, vocab*cols), addedRows(vocab, cols, dy, order)
 			for i := range want.Len() {
-				want.SetBits(i, table.Bits(i))
+				want.setBits(i, table.Bits(i))
 				if named[i/cols] {
 					want.Set(i, float64(sums.F32(i)+table.F32(i)))
 				}

@@ -159,7 +159,7 @@ func maxPool(s ptx.Pool) Case {
 					}
 				}
 				y.Set(o, best)
-				at.SetBits(o, uint64(where))
+				at.setBits(o, uint64(where))
 			})
 			if !s.NoMax {
 				if err := same("y", out[1], y); err != nil {

@@ -85,10 +85,10 @@ func gatherAxis(s ptx.Gather) Case {
 			for i := range want.Len() {
 				row := rowOf(s, in[1], i)
 				if row < 0 {
-					want.SetBits(i, missing(s.In))
+					want.setBits(i, missing(s.In))
 					continue
 				}
-				want.SetBits(i, in[0].Bits((i/(s.M*s.Inner)*s.N+row)*s.Inner+i%s.Inner))
+				want.setBits(i, in[0].Bits((i/(s.M*s.Inner)*s.N+row)*s.Inner+i%s.Inner))
 			}
 			return same("y", out[2], want)
 		},
@@ -119,7 +119,7 @@ func scatterInto(s ptx.Scatter) Case {
 				if s.Add {
 					want.Set(at, float64(want.F32(at)+in[1].F32(i)))
 				} else {
-					want.SetBits(at, in[1].Bits(i))
+					want.setBits(at, in[1].Bits(i))
 				}
 			}
 			return same("y", out[0], want)

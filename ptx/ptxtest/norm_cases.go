@@ -273,7 +273,7 @@ func checkNorm(s ptx.Norm, in, out []Tensor) error {
 func byRow(t Tensor, at []int) Tensor {
 	out := New(t.DType, t.Len())
 	for i, k := range at {
-		out.SetBits(i, t.Bits(k))
+		out.setBits(i, t.Bits(k))
 	}
 	return out
 }

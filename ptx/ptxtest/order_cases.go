@@ -107,7 +107,7 @@ func argMax(rows, cols int, least bool, d ptx.DType) Case {
 		Check: func(in, out []Tensor) error {
 			want := New(ptx.Int64, rows)
 			for row := range rows {
-				want.SetBits(row, uint64(ranking(in[0], row, cols, least, true)[0]))
+				want.setBits(row, uint64(ranking(in[0], row, cols, least, true)[0]))
 			}
 			return same("index", out[1], want)
 		},
@@ -125,8 +125,8 @@ func topK(rows, cols, k int, least bool, d ptx.DType) Case {
 			values, index := New(d, rows*k), New(ptx.Int64, rows*k)
 			for row := range rows {
 				for i, c := range ranking(in[0], row, cols, least, !least)[:k] {
-					values.SetBits(row*k+i, in[0].Bits(row*cols+c))
-					index.SetBits(row*k+i, uint64(c))
+					values.setBits(row*k+i, in[0].Bits(row*cols+c))
+					index.setBits(row*k+i, uint64(c))
 				}
 			}
 			if err := same("values", out[1], values); err != nil {
@@ -151,13 +151,13 @@ func cumMax(outer, n, inner int, least bool, d ptx.DType) Case {
 				best := 0
 				for i := range n {
 					two := New(d, 2) // equal ones: the later one
-					two.SetBits(0, in[0].Bits(at(i)))
-					two.SetBits(1, in[0].Bits(at(best)))
+					two.setBits(0, in[0].Bits(at(i)))
+					two.setBits(1, in[0].Bits(at(best)))
 					if ranking(two, 0, 2, least, true)[0] == 0 {
 						best = i
 					}
-					values.SetBits(at(i), in[0].Bits(at(best)))
-					index.SetBits(at(i), uint64(best))
+					values.setBits(at(i), in[0].Bits(at(best)))
+					index.setBits(at(i), uint64(best))
 				}
 			}
 			if err := same("values", out[1], values); err != nil {
@@ -175,11 +175,11 @@ func intReduce(op string, outer, n, inner int, d ptx.DType) Case {
 		Fill: func(r *rand.Rand) []Tensor {
 			x := New(d, outer*n*inner)
 			for i := range x.Len() {
-				x.SetBits(i, r.Uint64())
+				x.setBits(i, r.Uint64())
 			}
 			if k := r.IntN(n) * inner; op != "sum" { // the one
-				x.SetBits(k, map[string]uint64{"max": 1<<(8*d.Size()-1) - 1, "min": 1 << (8*d.Size() - 1)}[op])
-				x.SetBits((n-1)*inner+inner-1, x.Bits(k))
+				x.setBits(k, map[string]uint64{"max": 1<<(8*d.Size()-1) - 1, "min": 1 << (8*d.Size() - 1)}[op])
+				x.setBits((n-1)*inner+inner-1, x.Bits(k))
 			}
 			return []Tensor{x, New(d, outer*inner)}
 		},
@@ -198,7 +198,7 @@ func intReduce(op string, outer, n, inner int, d ptx.DType) Case {
 						acc = min(acc, at(k))
 					}
 				}
-				want.SetBits(i, uint64(acc))
+				want.setBits(i, uint64(acc))
 			}
 			return same("y", out[1], want)
 		},

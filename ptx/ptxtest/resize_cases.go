@@ -67,7 +67,7 @@ func pad(s ptx.Pad) Case {
 					from += min(max(at, 0), last) * step
 					step *= s.In[d]
 				}
-				want.SetBits(i, in[0].Bits(from))
+				want.setBits(i, in[0].Bits(from))
 			}
 			return same("y", out[1], want)
 		},

@@ -52,7 +52,7 @@ func integers() Case {
 		Fill: func(r *rand.Rand) []Tensor {
 			a, b := New(ptx.Int32, n), New(ptx.Int32, n)
 			for i := range n {
-				a.SetBits(i, uint64(r.Uint32()))
+				a.setBits(i, uint64(r.Uint32()))
 				b.Set(i, float64(r.IntN(7)-3))
 			}
 			return []Tensor{a, b, New(ptx.Int32, n)}
@@ -65,7 +65,7 @@ func integers() Case {
 				if b != 0 {
 					q = a / b
 				}
-				want.SetBits(i, uint64(uint32(q+a*b)))
+				want.setBits(i, uint64(uint32(q+a*b)))
 			}
 			return same("y", out[2], want)
 		},
@@ -102,7 +102,7 @@ func logic() Case {
 				a, b := in[0].At(i), in[1].At(i)
 				switch {
 				case a != a || a < b && !math.IsInf(b, 0):
-					c.SetBits(i, 1)
+					c.setBits(i, 1)
 					z.Set(i, math.Floor(a))
 				case b != b:
 					z.Set(i, b)
@@ -246,7 +246,7 @@ func scaler(found int) Case {
 			s, n, f := New(ptx.Float32, 1), New(ptx.Int32, 1), New(ptx.Bool, 1)
 			s.Set(0, 65536)
 			n.Set(0, interval-1)
-			f.SetBits(0, uint64(found))
+			f.setBits(0, uint64(found))
 			return []Tensor{s, n, f, New(ptx.Float32, 1), New(ptx.Int32, 1)}
 		},
 		Check: func(in, out []Tensor) error {

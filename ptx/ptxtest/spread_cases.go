@@ -47,9 +47,9 @@ func tapOf(s ptx.Pool, n, c, o int, p [3]int) int {
 func fillTaps(r *rand.Rand, s ptx.Pool) Tensor {
 	taps := New(ptx.Uint8, s.N*s.C*volume(s.To))
 	windows(s, func(n, c, o int, cells [][3]int, _ float64) {
-		taps.SetBits(o, 255)
+		taps.setBits(o, 255)
 		if r.IntN(9) > 0 {
-			taps.SetBits(o, uint64(tapOf(s, n, c, o, cells[r.IntN(len(cells))])))
+			taps.setBits(o, uint64(tapOf(s, n, c, o, cells[r.IntN(len(cells))])))
 		}
 	})
 	return taps

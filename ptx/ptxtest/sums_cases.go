@@ -29,7 +29,7 @@ func colSums(n ...int) Case {
 				if w.Access >= 0 {
 					v = at[1+2*w.Tensor+w.Access]
 				}
-				bufs[0].SetBits(i, v)
+				bufs[0].setBits(i, v)
 			}
 		},
 		Fill: func(r *rand.Rand) []Tensor {

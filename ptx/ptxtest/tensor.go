@@ -39,8 +39,8 @@ func (t Tensor) Bits(i int) uint64 {
 	return binary.LittleEndian.Uint64(b)
 }
 
-// SetBits stores element i.
-func (t Tensor) SetBits(i int, v uint64) {
+// setBits stores element i.
+func (t Tensor) setBits(i int, v uint64) {
 	b := t.Bytes[i*t.DType.Size():]
 	switch t.DType.Size() {
 	case 1:
@@ -78,7 +78,7 @@ func (t Tensor) At(i int) float64 {
 func (t Tensor) F32(i int) float32 { return float32(t.At(i)) }
 
 // Set stores a value, rounded to the type.
-func (t Tensor) Set(i int, x float64) { t.SetBits(i, encode(t.DType, x)) }
+func (t Tensor) Set(i int, x float64) { t.setBits(i, encode(t.DType, x)) }
 
 func encode(d ptx.DType, x float64) uint64 {
 	switch d {
