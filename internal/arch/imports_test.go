@@ -65,6 +65,36 @@ var never = []struct{ pkg, imports, why string }{
 	{"models", "runtime/gpu", "a model runs on any backend"},
 }
 
+// A program that imports the root package alone, and so runs on the CPU, links no code of GPUs, of
+// MPI or of NCCL, by whatever way.
+func TestRootLinksTheCPUAlone(t *testing.T) {
+	imports := map[string][]string{}
+	for _, s := range sources(t) {
+		for _, i := range s.file.Imports {
+			if name := strings.Trim(i.Path.Value, `"`); !s.test && strings.HasPrefix(name, "ampc/") {
+				imports[s.pkg] = append(imports[s.pkg], strings.TrimPrefix(name, "ampc/"))
+			}
+		}
+	}
+	by := map[string]string{".": ""}
+	for queue := []string{"."}; len(queue) > 0; queue = queue[1:] {
+		for _, name := range imports[queue[0]] {
+			if _, met := by[name]; !met {
+				by[name] = queue[0]
+				queue = append(queue, name)
+			}
+		}
+	}
+	for _, name := range []string{"ptx", "ptx/interp", "lower/sm", "cuda", "cuda/sim", "runtime/gpu", "mpi", "nccl"} {
+		if from, linked := by[name]; linked {
+			t.Errorf("a program for the CPU links %s, which %s imports", name, from)
+		}
+	}
+	if _, linked := by["runtime/cpu"]; !linked {
+		t.Error("the root package does not import runtime/cpu")
+	}
+}
+
 // externals says who may import a module that is not ours; tests may import all.
 var externals = map[string][]string{
 	"github.com/x448/float16":          {"internal/fp", ".", "bridge/gorgonia"}, // the half type where values enter and leave
