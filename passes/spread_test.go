@@ -41,6 +41,8 @@ backward:
 			"with a third reader":            {"sm_90", with("return %p", "%z = exp %g : f32[2,4,4,8]\n  return %z, %p"), false},
 			"with pins that read 16 bits":    {"sm_90", with("relu_grad %g, %y :", "relu_grad %g, %y {pin=low} :"), false},
 			"with windows that overlap less": {"sm_90", with("kernel=[2,2]", "kernel=[1,1]"), true},
+			"where two pools have one gradient": {"sm_90", with("backward:", "  %q, %q.i = max_pool %y {kernel=[2,2] layout=NHWC strides=[2,2]} : f32[2,2,2,8], i32[2,2,2,8]\nbackward:\n  %q.g = max_pool_grad %d, %q.i {layout=NHWC size=[4,4]} : f32[2,4,4,8]",
+				"  %dy = relu_grad %g, %y", "  %sum = add %g, %q.g : f32[2,4,4,8]\n  %dy = relu_grad %sum, %y", "return %p", "return %q, %p"), true},
 		},
 	} {
 		readsOf(t, source, tensor, cases)

@@ -86,7 +86,7 @@ func (g *channelGrads) keep(made ir.Reg) {
 		switch {
 		case a.Spread != nil:
 			cost += g.p.Buffers[a.Buffer].Size
-		case !g.known(a.Buffer) && g.signsFor(k) == lower.None:
+		case a.Buffer != g.s.In[0] && !a.Again && g.signsFor(k) == lower.None:
 			cost += n * a.DType.Size()
 		}
 	}
@@ -97,13 +97,6 @@ func (g *channelGrads) keep(made ir.Reg) {
 
 // dtype is the dtype of dy.
 func (g *channelGrads) dtype() ir.DType { return g.n.In[1].Type.DType }
-
-// known reports whether the images in a buffer are computed from operands that the first gradient
-// reads in any case, as the plan says.
-func (g *channelGrads) known(id lower.BufferID) bool {
-	before := g.s.Kernel.Fusion.Prologue
-	return id == g.s.In[0] || before != nil && slices.ContainsFunc(before.Loads, func(a lower.Access) bool { return a.Again && a.Buffer == id })
-}
 
 // dy is the gradient that all norms read.
 func (g *channelGrads) dy(p *channelPass, first bool) ir.Reg {
@@ -150,7 +143,7 @@ func (g *channelGrads) loaded(p *channelPass, k int) ir.Reg {
 	if a.Spread != nil {
 		return p.rounded(p.spread(g.before, k), a.DType)
 	}
-	if f := g.relu[g.p.Buffers[a.Buffer].Root]; f != nil && g.known(a.Buffer) {
+	if f := g.relu[g.p.Buffers[a.Buffer].Root]; f != nil && a.Again {
 		return p.rounded(p.Max(p.norm(channelStats{f, f.Out[1], f.Out[2]}), p.F(0)), a.DType)
 	}
 	return p.each(a.Buffer)

@@ -41,7 +41,7 @@ func (p *channelPass) spread(g *lower.Cluster, k int) ir.Reg {
 	if from[0].Spread.Taps {
 		from = g.Loads[k : k+2]
 	}
-	at := slices.IndexFunc(p.Loads, func(a lower.Access) bool { return a.Buffer == from[0].Buffer })
+	at := slices.IndexFunc(p.Loads, func(a lower.Access) bool { return a.Spread == from[0].Spread }) // outputs of several pools may be one tensor
 	if at < 0 {
 		at = len(p.Loads)
 		for _, a := range from {
