@@ -60,8 +60,7 @@ type channelTask struct {
 	sums   []float64 // of dy*xhat, then of dy, by channel, for each image where there are groups
 
 	blocks             int       // blocks of channels, a task each, if planes are processed image by image
-	firstRows, sumRows *Fused    // the kernels that sum the first image, and all images
-	widen              bool      // operands are widened before that
+	firstRows, sumRows planeSum  // of the first image, and of all images
 	scalars            []float32 // their scalars, by channel
 	lanes              []float64 // their sums, likewise
 	moments            []planeMoments

@@ -1,8 +1,11 @@
 package kern
 
-import "fmt"
+import (
+	"fmt"
+	"sync"
+)
 
-// normFormula identifies the formula of the last pass of a norm or its gradient: operands and results with their types.
+// normFormula identifies what a kernel of a norm over channels or its gradient computes: operands and results with their types.
 type normFormula struct {
 	gradient, terms, sum, relu, copy bool // terms are those of a gradient's sums
 	first, rows                      bool // the sums of rows: of a norm's first image, of all or of a gradient
@@ -12,10 +15,10 @@ type normFormula struct {
 // leastPlane is the number of contiguous elements of a plane from which a specialized kernel is faster.
 const leastPlane = 32
 
-// choose searches for the kernel that reads and writes whole planes as they are stored.
+// choose searches for the kernels that read and write whole planes as they are stored.
 func (t *channelTask) choose(gradient bool) {
 	n := &t.n
-	t.whole, t.terms, t.firstRows, t.sumRows = nil, nil, nil, nil
+	t.whole, t.terms, t.firstRows, t.sumRows = nil, nil, planeSum{}, planeSum{}
 	if n.ChannelsLast || n.Space < leastPlane && (n.Groups > 0 || n.Space%t.m.vw > 0) {
 		return
 	}
@@ -40,66 +43,157 @@ func (t *channelTask) choose(gradient bool) {
 		f.terms, f.out = true, F32
 		t.terms = t.kernel(f)
 		f.rows = true
-		if t.sumRows, t.widen = t.kernel(f), false; t.sumRows == nil {
-			t.sumRows, t.widen = t.kernel(normFormula{gradient: true, rows: true, in: F32, other: F32, out: F32}), true
-		}
+		t.sumRows = t.planeSum(f)
 		return
 	}
-	t.widen = false
-	t.firstRows = t.kernel(normFormula{rows: true, first: true, in: n.X.Type})
-	t.sumRows = t.kernel(normFormula{rows: true, in: n.X.Type})
+	t.firstRows = t.planeSum(normFormula{rows: true, first: true, in: n.X.Type})
+	t.sumRows = t.planeSum(normFormula{rows: true, in: n.X.Type})
 }
 
-// kernel finds the kernel of a formula and caches it, because composing the text of a formula allocates.
+// planeSum is what a kernel sums over planes. Without one the vector primitives compute it, with the same bits.
+type planeSum struct {
+	normFormula
+	kernel *Fused
+}
+
+func (t *channelTask) planeSum(f normFormula) planeSum { return planeSum{f, t.kernel(f)} }
+
+// loads is the number of operands, sums that of sums.
+func (s *planeSum) loads() int {
+	switch {
+	case s.relu:
+		return 3
+	case s.gradient:
+		return 2
+	}
+	return 1
+}
+
+func (s *planeSum) sums() int {
+	if s.first {
+		return 1
+	}
+	return 2
+}
+
+// kernel finds the kernel of a formula and caches it, because describing a formula allocates.
 func (t *channelTask) kernel(f normFormula) *Fused {
 	k, known := t.fused[f]
 	if !known {
 		if t.fused == nil {
 			t.fused = map[normFormula]*Fused{}
 		}
-		k = t.m.Fused(f.text())
+		k = t.m.normKernel(f)
 		t.fused[f] = k
 	}
 	return k
 }
 
-// text is the formula as internal/gen writes it.
-func (f normFormula) text() string {
-	loads, last := fmt.Sprintf("l0:%v", f.in), "r1"
+// normKernels are the kernels of norms, by lanes of their vectors and formula. There are few, so that they stay.
+var normKernels = struct {
+	sync.Mutex
+	of map[int]map[normFormula]*Fused
+}{of: map[int]map[normFormula]*Fused{}}
+
+// normKernel composes the kernel of a formula at its first use; nil if p composes none.
+func (p *Path) normKernel(f normFormula) *Fused {
+	if ok, _ := p.Composes(); !ok {
+		return nil
+	}
+	normKernels.Lock()
+	defer normKernels.Unlock()
+	k, known := normKernels.of[p.lanes][f]
+	if !known {
+		if normKernels.of[p.lanes] == nil {
+			normKernels.of[p.lanes] = map[normFormula]*Fused{}
+		}
+		k = p.Compose(f.formula())
+		normKernels.of[p.lanes][f] = k
+	}
+	return k
+}
+
+// formulaWriter appends to a formula.
+type formulaWriter struct{ f *Formula }
+
+func (w formulaWriter) load(t Type) Operand {
+	w.f.Loads = append(w.f.Loads, t)
+	return Operand{Loaded, len(w.f.Loads) - 1}
+}
+
+// scalar is the next scalar of the row.
+func (w formulaWriter) scalar() Operand {
+	w.f.Scalars++
+	return Operand{Scalar, w.f.Scalars - 1}
+}
+
+func (w formulaWriter) op(primitive fmt.Stringer, args ...Operand) Operand {
+	w.f.Code = append(w.f.Code, FormulaOp{primitive.String(), args})
+	return Operand{Computed, len(w.f.Code) - 1}
+}
+
+func (w formulaWriter) store(t Type, x Operand) {
+	w.f.Results = append(w.f.Results, FormulaResult{t, x})
+}
+
+func (w formulaWriter) sum(x ...Operand) { w.f.Sums = append(w.f.Sums, x...) }
+
+// formula is what f computes. The scalars of a row are its mean, then factors and shifts, then zeros, as its user gives them.
+func (f normFormula) formula() *Formula {
+	w := formulaWriter{&Formula{Rows: true}}
+	x := w.load(f.in)
+	if f.first {
+		w.sum(x)
+		return w.f
+	}
+	var other, sign Operand
 	if f.sum || f.gradient {
-		loads += fmt.Sprintf(" l1:%v", f.other)
+		other = w.load(f.other)
 	}
-	body := "r0=sub(l0,u0) r1=fma(r0,u1,u2)"
+	if f.gradient && f.relu {
+		sign = w.load(f.low)
+	}
+	dev := w.op(Sub, x, w.scalar())
 	switch {
-	case f.first:
-		return loads + " a0=l0"
 	case f.rows && !f.gradient:
-		return loads + " r0=sub(l0,u0) r1=mul(r0,r0) a0=r0 a1=r1"
-	case f.rows && f.relu:
-		return loads + fmt.Sprintf(" l2:%v r0=sub(l0,u0) r1=lt(u1,l2) r2=select(r1,l1,u2) r3=mul(r2,r0) a0=r3 a1=r2", f.low)
-	case f.rows:
-		return loads + " r0=sub(l0,u0) r1=mul(l1,r0) a0=r1 a1=l1"
-	case f.terms && f.relu:
-		return loads + fmt.Sprintf(" l2:%v r0=sub(l0,u0) r1=lt(u1,l2) r2=select(r1,l1,u2) r3=mul(r2,r0) s0:f32=r2 s1:f32=r3", f.low)
-	case f.terms:
-		return loads + " r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1"
-	case f.gradient && f.relu:
-		loads += fmt.Sprintf(" l2:%v", f.low)
-		body, last = body+" r2=lt(u3,l2) r3=select(r2,l1,u4) r4=fma(r3,u5,r1)", "r4"
+		w.sum(dev, w.op(Mul, dev, dev))
+	case f.rows || f.terms:
+		slope := other
+		if f.relu {
+			slope = w.positive(sign, other)
+		}
+		if product := w.op(Mul, slope, dev); f.rows {
+			w.sum(product, slope)
+		} else {
+			w.store(F32, slope)
+			w.store(F32, product)
+		}
 	case f.gradient:
-		body, last = body+" r2=fma(l1,u3,r1)", "r2"
-	case f.sum && f.relu:
-		body, last = body+" r2=add(r1,l1) r3=max(r2,u3)", "r3"
-	case f.sum:
-		body, last = body+" r2=add(r1,l1)", "r2"
-	case f.relu:
-		body, last = body+" r2=max(r1,u3)", "r2"
+		y := w.op(FMA, dev, w.scalar(), w.scalar())
+		if f.relu {
+			other = w.positive(sign, other)
+		}
+		w.store(f.out, w.op(FMA, other, w.scalar(), y))
+	default:
+		y := w.op(FMA, dev, w.scalar(), w.scalar())
+		if f.sum {
+			y = w.op(Add, y, other)
+		}
+		if f.relu {
+			y = w.op(Max, y, w.scalar())
+		}
+		w.store(f.out, y)
+		if f.copy {
+			w.store(f.low, y)
+		}
 	}
-	stores := fmt.Sprintf("s0:%v=%s", f.out, last)
-	if f.copy {
-		stores += fmt.Sprintf(" s1:%v=%s", f.low, last)
-	}
-	return loads + " " + body + " " + stores
+	return w.f
+}
+
+// positive is x where sign is above zero, else zero; both zeros are scalars.
+func (w formulaWriter) positive(sign, x Operand) Operand {
+	above := w.op(Lt, w.scalar(), sign)
+	return w.op(Select, above, x, w.scalar())
 }
 
 // planes runs the kernel over the channel at offset at in all images that share its statistics.

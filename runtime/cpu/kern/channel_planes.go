@@ -19,7 +19,7 @@ type planeMoments struct{ mean, sq float64 }
 // not change the order of sums.
 func (t *channelTask) takesPlanes() bool {
 	n := &t.n
-	return n.Groups == 0 && t.sumRows != nil && n.Space%t.m.vw == 0 && n.Images*n.Space > 0
+	return n.Groups == 0 && t.m.planes && !n.ChannelsLast && n.Space%t.m.vw == 0 && n.Images*n.Space > 0
 }
 
 // planesBy divides the channels into blocks and calls do for each.
@@ -45,53 +45,91 @@ func (t *channelTask) channelsOf(block int) (c0, c1 int) {
 
 // lane is the offset of the sums of channel c. Each block has its own part of them, because other blocks may be running
 // a kernel with more sums.
-func (t *channelTask) lane(f *Fused, c int) int {
+func (t *channelTask) lane(s *planeSum, c int) int {
 	c0, _ := t.channelsOf(c * t.blocks / t.n.Channels)
 	at := c - c0
-	return rowLanes * (2*(c-at) + f.sums*at)
+	return rowLanes * (2*(c-at) + s.sums()*at)
 }
 
-// image runs a kernel over the planes of channels [c0,c1) of an image.
-func (t *channelTask) image(w *worker, f *Fused, bufs []Buf, c0, c1, i int) {
+// image runs a kernel over the planes of channels [c0,c1) of an image; sums are from lane on.
+func (t *channelTask) image(w *worker, f *Fused, bufs []Buf, lanes []float64, c0, c1, i int) {
 	n, at := &t.n, t.start(i, c0)
 	if n.Space <= planeRow {
-		f.Rows(&w.call, bufs, t.scalars[rowScalars*c0:], t.lanes[t.lane(f, c0):], at, c1-c0, n.Space)
+		f.Rows(&w.call, bufs, t.scalars[rowScalars*c0:], lanes, at, c1-c0, n.Space)
 		return
 	}
 	for c := c0; c < c1; c++ {
 		for lo := 0; lo < n.Space; lo += planeRow {
-			f.Rows(&w.call, bufs, t.scalars[rowScalars*c:], t.lanes[t.lane(f, c):], at+(c-c0)*n.Space+lo, 1, min(planeRow, n.Space-lo))
+			f.Rows(&w.call, bufs, t.scalars[rowScalars*c:], lanes[rowLanes*f.sums*(c-c0):], at+(c-c0)*n.Space+lo, 1, min(planeRow, n.Space-lo))
 		}
 	}
 }
 
-// sum adds up what a kernel sums over images [i0,i1).
-func (t *channelTask) sum(w *worker, f *Fused, c0, c1, i0, i1 int) {
-	clear(t.lanes[t.lane(f, c0):][:rowLanes*f.sums*(c1-c0)])
+// sum adds up s over images [i0,i1).
+func (t *channelTask) sum(w *worker, s *planeSum, c0, c1, i0, i1 int) {
+	lanes := t.lanes[t.lane(s, c0):][:rowLanes*s.sums()*(c1-c0)]
+	clear(lanes)
 	for i := i0; i < i1; i++ {
-		if t.widen {
-			t.sumWidened(w, f, c0, c1, i)
+		if s.kernel == nil {
+			t.sumInPasses(w, s, lanes, c0, c1, i)
 			continue
 		}
-		t.image(w, f, t.bufs[:f.loads], c0, c1, i)
+		t.image(w, s.kernel, t.bufs[:s.loads()], lanes, c0, c1, i)
 	}
 }
 
-// sumWidened is image for the sums of a gradient whose types have no kernel.
-func (t *channelTask) sumWidened(w *worker, f *Fused, c0, c1, i int) {
+// sumInPasses adds up s over an image without a kernel for it.
+func (t *channelTask) sumInPasses(w *worker, s *planeSum, lanes []float64, c0, c1, i int) {
 	n := &t.n
 	for c := c0; c < c1; c++ {
 		for lo := 0; lo < n.Space; lo += planeRow {
 			at, b := t.start(i, c), piece{lo, 1, min(planeRow, n.Space-lo)}
-			bufs := append(w.bufs[:0], Floats(t.load(w, 0, n.X, at, b)), Floats(t.slope(w, at, b)))
-			f.Rows(&w.call, bufs, t.scalarsOf(c), t.lanes[t.lane(f, c):], 0, 1, b.cols)
+			for k, x := range t.summands(w, s, at, b, t.scalarsOf(c)[0]) {
+				if k < s.sums() {
+					t.m.addLanes(w, lanes[rowLanes*(s.sums()*(c-c0)+k):][:rowLanes], x)
+				}
+			}
 		}
 	}
 }
 
+// summands are what s adds up of a block.
+func (t *channelTask) summands(w *worker, s *planeSum, at int, b piece, mean float32) [2][]float32 {
+	if s.gradient {
+		dy, product := t.products(w, at, b, mean)
+		return [2][]float32{product, dy}
+	}
+	x := t.load(w, 0, t.n.X, at, b)
+	if s.first {
+		return [2][]float32{x, nil}
+	}
+	dev, square := w.row[1].get(len(x)), w.row[2].get(len(x))
+	t.m.Axpb(dev, x, 1, -mean)
+	t.m.Binary(Mul, square, dev, dev)
+	return [2][]float32{dev, square}
+}
+
+// addLanes adds a row, whole vectors, to its sums in the order of composed kernels.
+func (p *Path) addLanes(w *worker, sums []float64, x []float32) {
+	part := w.row[4].get(2 * p.lanes)
+	clear(part)
+	if pairs := len(x) / len(part); pairs > 0 {
+		p.addColumns[F32](pairs, 2, &part[0], bytes(&x[0]), len(part))
+		x = x[pairs*len(part):]
+	}
+	for i, v := range x {
+		part[i] += v
+	}
+	low, high := part[:p.lanes], part[p.lanes:]
+	for i := range p.lanes / 2 {
+		at := i + p.lanes/2
+		sums[i] += float64(low[at]+high[at]) + float64(low[i]+high[i])
+	}
+}
+
 // total is sum i of channel c.
-func (t *channelTask) total(f *Fused, c, i int) (sum float64) {
-	for _, x := range t.lanes[t.lane(f, c)+rowLanes*i:][:rowLanes] {
+func (t *channelTask) total(s *planeSum, c, i int) (sum float64) {
+	for _, x := range t.lanes[t.lane(s, c)+rowLanes*i:][:rowLanes] {
 		sum += x
 	}
 	return sum
@@ -106,14 +144,14 @@ func (t *channelTask) scalarsOf(c int) []float32 { return t.scalars[rowScalars*c
 func (t *channelTask) normalizePlanes(w *worker, block int) {
 	n := &t.n
 	c0, c1 := t.channelsOf(block)
-	t.sum(w, t.firstRows, c0, c1, 0, 1)
+	t.sum(w, &t.firstRows, c0, c1, 0, 1)
 	for c := c0; c < c1; c++ {
 		t.moments[c] = planeMoments{}
-		t.scalarsOf(c)[0] = float32(t.total(t.firstRows, c, 0) / float64(n.Space))
+		t.scalarsOf(c)[0] = float32(t.total(&t.firstRows, c, 0) / float64(n.Space))
 	}
 	for i0, i1 := 0, 0; i0 < n.Images; i0 = i1 {
 		i1 = min(max(shiftFrom, shiftFrom*i0), n.Images)
-		t.sum(w, t.sumRows, c0, c1, i0, i1)
+		t.sum(w, &t.sumRows, c0, c1, i0, i1)
 		for c := c0; c < c1; c++ {
 			t.joinMoments(c, float64(i0*n.Space), float64((i1-i0)*n.Space))
 		}
@@ -128,9 +166,9 @@ func (t *channelTask) normalizePlanes(w *worker, block int) {
 // joinMoments joins the moments of count values with those of k more.
 func (t *channelTask) joinMoments(c int, count, k float64) {
 	m, about := &t.moments[c], t.scalarsOf(c)
-	off := t.total(t.sumRows, c, 0) / k
+	off := t.total(&t.sumRows, c, 0) / k
 	between := float64(about[0]) + off - m.mean
-	m.sq += t.total(t.sumRows, c, 1) - k*off*off + between*between*count*k/(count+k)
+	m.sq += t.total(&t.sumRows, c, 1) - k*off*off + between*between*count*k/(count+k)
 	m.mean += between * k / (count + k)
 	about[0] = float32(m.mean)
 }
@@ -155,7 +193,7 @@ func (t *channelTask) applyPlanes(w *worker, block int) {
 // cache.
 func (t *channelTask) wholePlanes(w *worker, c0, c1 int) {
 	for i := t.n.Images - 1; i >= 0; i-- {
-		t.image(w, t.whole, t.bufs, c0, c1, i)
+		t.image(w, t.whole, t.bufs, nil, c0, c1, i)
 	}
 }
 
@@ -166,11 +204,11 @@ func (t *channelTask) gradientPlanes(w *worker, block int) {
 	for c := c0; c < c1; c++ {
 		copy(t.scalarsOf(c), []float32{n.Mean[c], 0, 0})
 	}
-	t.sum(w, t.sumRows, c0, c1, 0, n.Images)
+	t.sum(w, &t.sumRows, c0, c1, 0, n.Images)
 	half, count := len(t.sums)/2, float64(n.Images*n.Space)
 	for c := c0; c < c1; c++ {
 		rstd, gamma := n.Rstd[c], orElse(n.Gamma, c, 1)
-		dot, sum := t.total(t.sumRows, c, 0)*float64(rstd), t.total(t.sumRows, c, 1)
+		dot, sum := t.total(&t.sumRows, c, 0)*float64(rstd), t.total(&t.sumRows, c, 1)
 		t.sums[c], t.sums[half+c] = dot, sum
 		byDev, shift := -rstd*rstd*float32(float64(gamma)*dot/count), -rstd*float32(float64(gamma)*sum/count)
 		s := t.scalarsOf(c)

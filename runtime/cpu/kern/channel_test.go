@@ -56,8 +56,8 @@ func TestChannelBlocksApart(t *testing.T) {
 		task.n.Channels = channels
 		for i := range blocks {
 			c0, c1 := task.channelsOf(i)
-			for sums := range 3 {
-				f := &Fused{sums: sums}
+			for sums := 1; sums <= 2; sums++ {
+				f := &planeSum{normFormula: normFormula{first: sums == 1}}
 				for c := c0; c < c1; c++ {
 					if at := task.lane(f, c); at != task.lane(f, c0)+(c-c0)*rowLanes*sums || at < 2*rowLanes*c0 || at+rowLanes*sums > 2*rowLanes*c1 {
 						t.Errorf("%d blocks: %d sums of channel %d begin at %d", blocks, sums, c, at)

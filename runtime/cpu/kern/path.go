@@ -75,6 +75,7 @@ type Path struct {
 	fence func()            // orders streaming stores; nil if there are none
 
 	composes bool // kernels of other formulas are composed at load
+	planes   bool // norms sum planes in the order of composed kernels, whatever computes them
 
 	sum, max, min func(n int, x *float32) float32
 	count         countFunc

@@ -82,7 +82,7 @@ func avx512Path() *Path {
 	kernelsAVX512(p)
 	p.pools = []poolTable{poolTableOf(poolsAVX2), poolTableOf(poolsAVX512)}
 	p.probe, p.probeFlop = probeAVX512, 4*24*16*2
-	p.composes = !RaceEnabled
+	p.composes, p.planes = !RaceEnabled, true
 	return p.common()
 }
 
@@ -92,7 +92,7 @@ func avx2Path() *Path {
 	kernelsAVX2(p)
 	p.pools = []poolTable{poolTableOf(poolsAVX2)}
 	p.probe, p.probeFlop = probeAVX2, 4*12*8*2
-	p.composes = !RaceEnabled
+	p.composes, p.planes = !RaceEnabled, true
 	return p.common()
 }
 
