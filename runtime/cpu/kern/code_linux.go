@@ -11,20 +11,6 @@ import (
 // and executable then, never both.
 var executables = []func(content []byte) ([]byte, error){protected, mappedTwice}
 
-// protected writes private memory and then makes it executable.
-func protected(content []byte) ([]byte, error) {
-	mem, err := syscall.Mmap(-1, 0, len(content), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
-	if err != nil {
-		return nil, err
-	}
-	copy(mem, content)
-	if err := syscall.Mprotect(mem, syscall.PROT_READ|syscall.PROT_EXEC); err != nil {
-		_ = syscall.Munmap(mem)
-		return nil, err
-	}
-	return mem, nil
-}
-
 // mappedTwice writes a file in memory through one mapping and executes it through another, for systems that refuse to make
 // written pages executable.
 func mappedTwice(content []byte) ([]byte, error) {
@@ -48,5 +34,3 @@ func mappedTwice(content []byte) ([]byte, error) {
 	}
 	return syscall.Mmap(int(fd), 0, len(content), syscall.PROT_READ|syscall.PROT_EXEC, syscall.MAP_SHARED)
 }
-
-func unmapCode(mem []byte) { _ = syscall.Munmap(mem) }
