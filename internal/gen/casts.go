@@ -118,39 +118,6 @@ func (v *vm) pack16(b vec, to reg.Register) {
 	VPACKUSDW(h, b.AsX(), to)
 }
 
-// twoHalves is x and y rounded to type t, in one register.
-func (v *vm) twoHalves(t string, x, y vec) vec {
-	both := v.new()
-	switch {
-	case t == "BF16" && v.wide():
-		both = v.bfloatHigh(x)
-		VPERMT2W(v.bfloatHigh(y), v.odds, both)
-	case t == "BF16": // 128-bit parts are packed apart
-		VPACKUSDW(v.bfloat(y), v.bfloat(x), both)
-		VPERMQ(Imm(0xd8), both, both)
-	case v.wide():
-		VINSERTI64X4(Imm(1), v.halves(t, y), v.halves(t, x).AsZ(), both)
-	default:
-		VINSERTI128(Imm(1), v.halves(t, y).AsX(), v.halves(t, x), both)
-	}
-	return both
-}
-
-// loadOdds loads the indices of the odd words of two vectors, which AVX-512 needs to collect bf16.
-func (v *vm) loadOdds() {
-	if v.wide() {
-		v.odds = v.new()
-		VMOVDQU64(NewDataAddr(NewStaticSymbol("kernOdds"), 0), v.odds)
-	}
-}
-
-func emitOdds() {
-	GLOBL("kernOdds", RODATA|NOPTR)
-	for i := range 32 {
-		DATA(2*i, U16(2*i+1))
-	}
-}
-
 // bfloat is x as bfloat16 patterns in 32-bit lanes: to nearest even, NaN quieted and its top bits kept.
 func (v *vm) bfloat(x vec) vec { return v.shr(v.bfloatHigh(x), 16) }
 

@@ -182,3 +182,10 @@ func cpuid() {
 	Store(reg.EDX, ReturnIndex(1))
 	RET()
 }
+
+// fence emits what orders the streaming stores of composed kernels.
+func (v *vm) fence() {
+	v.text("fence", "", "orders streaming stores before what follows.")
+	SFENCE()
+	RET()
+}

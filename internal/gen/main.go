@@ -31,7 +31,7 @@ func main() {
 		v.touch()
 		v.casts()
 		v.elementwise()
-		v.fused()
+		v.fence()
 		v.reductions()
 		v.philox()
 		v.maxTaps()
@@ -46,7 +46,6 @@ func main() {
 	}
 	tab.emit()
 	emitRamp()
-	emitOdds()
 	emitPairs()
 	cpuid()
 	tables := flag.String("tables", "", "file for the tables of the amd64 kernels")

@@ -17,8 +17,6 @@ type vm struct {
 	dry    *[]uint32 // if set, nothing is emitted; constants are only listed
 	held   map[uint32]vec
 
-	odds vec // of loadOdds
-
 	arm  *arm  // if set, bodies are recorded for arm64
 	tape *tape // if set, bodies are recorded for kernels that are composed at load
 
@@ -199,10 +197,8 @@ func (v *vm) reg(x any) vec {
 func (v *vm) splat(m Mem, r vec) { v.emit(func() { VBROADCASTSS(m, r) }) }
 
 // hold loads the constants that body uses into registers, if the width has registers to spare.
-func (v *vm) hold(body func()) { v.holdSome(18, body) }
-
-// holdSome is hold for at most the given number of constants.
-func (v *vm) holdSome(most int, body func()) {
+func (v *vm) hold(body func()) {
+	const most = 18
 	v.held = map[uint32]vec{}
 	if !v.wide() {
 		return

@@ -51,7 +51,7 @@ func pathWith(tb testing.TB, name, compose string) *kern.Path {
 	return p
 }
 
-// composedGraphs are elementwise clusters without a static kernel.
+// composedGraphs are elementwise clusters.
 var composedGraphs = map[string]string{
 	"mish": `graph @mish {
   input %x : f32[ROWS,DIM]

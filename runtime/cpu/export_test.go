@@ -11,7 +11,6 @@ type GroupFormula struct {
 	Text     string
 	Elements int64
 	Part     lower.Part
-	Found    bool // kern has a kernel of it
 	Runs     Runs
 	Streams  bool // results are written by streaming stores
 }
@@ -21,7 +20,6 @@ type Runs string
 
 // Ways in which a cluster runs.
 const (
-	Static   Runs = "static"
 	Composed Runs = "composed"
 	Partial  Runs = "partly composed"
 	Passes   Runs = "in passes"
@@ -40,22 +38,15 @@ func Formulas(ex runtime.Exec) (list []GroupFormula) {
 			}
 			for _, g := range groups {
 				c := e.compiler(g, elements(g))
-				f := &formula{}
-				if !c.formula(f) {
-					f.text = ""
+				found, f := GroupFormula{"", int64(c.step.n), part, Passes, false}, &formula{}
+				if c.formula(f) {
+					found.Text = f.code.String()
 				}
-				found := GroupFormula{f.text, int64(c.step.n), part, c.path.Fused(f.text) != nil, Passes, false}
-				fused := c.fuse()
-				found.Streams = fused && c.step.formula.streaming
-				switch {
-				case found.Found:
-					found.Runs = Static
-				case fused:
+				if c = e.compiler(g, elements(g)); c.fuse() {
+					found.Streams = c.step.formula.streaming
 					found.Runs = Composed
-				default:
-					if c = e.compiler(g, elements(g)); c.composes() {
-						found.Runs = Partial
-					}
+				} else if e.compiler(g, elements(g)).composes() {
+					found.Runs = Partial
 				}
 				list = append(list, found)
 			}

@@ -12,7 +12,6 @@ import (
 // changes from row to row.
 type formula struct {
 	code      kern.Formula
-	text      string // of code
 	run       *kern.Fused
 	calls     []kern.Call // the exec's, per worker
 	bufs      []kern.Buf  // operands, then results
@@ -41,24 +40,21 @@ const minRow = 16
 
 const (
 	// leastComposed is the number of elements from which composing a kernel pays off.
-	leastComposed = 256
+	leastComposed = 64
 	// streamingBytes is the size from which a result does not stay in any cache until it is read.
 	streamingBytes = 32 << 20
 	// formulaChunk is the number of elements that a task computes.
 	formulaChunk = 1 << 14
 )
 
-// fuse gives the step the kernel of its cluster's formula: the static one of package kern, or one
-// that is composed now.
+// fuse gives the step the kernel of its cluster's formula, which is composed now, or has been for
+// another cluster.
 func (c *clusterCompiler) fuse() bool {
 	f := &formula{product: -1}
 	if !c.formula(f) {
 		return false
 	}
-	if f.run = c.path.Fused(f.text); f.run == nil && c.most >= leastComposed {
-		f.run = c.e.of.compose(c.path, &f.code)
-	}
-	if f.run == nil {
+	if f.run = c.e.of.compose(c.path, &f.code, c.most >= leastComposed); f.run == nil {
 		return false
 	}
 	c.step.formula, c.step.wide = f, min(c.step.block, 16)
@@ -120,7 +116,7 @@ func (c *clusterCompiler) formula(f *formula) bool {
 		f.code.Results = append(f.code.Results, kern.FormulaResult{Type: t, Value: value})
 		f.bufs = append(f.bufs, kern.Buf{Type: t, Data: c.e.mem[a.Buffer]})
 	}
-	f.code.Scalars, f.text = len(f.scalars), f.code.String()
+	f.code.Scalars = len(f.scalars)
 	return len(f.code.Loads) > 0
 }
 

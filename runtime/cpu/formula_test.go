@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 
@@ -47,19 +46,10 @@ func vectorBackend(t *testing.T) *cpu.Backend {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.Close() })
-	if ok, _ := b.ComposesKernels(); !ok && !slices.Contains([]string{"cpu/amx", "cpu/avx512bf16", "cpu/avx512", "cpu/avx2"}, b.Name()) {
-		t.Skip("no kernels of formulas for " + b.Name())
+	if ok, refused := b.ComposesKernels(); !ok {
+		t.Skip("this process composes no kernels of formulas, on " + b.Name() + " " + refused)
 	}
 	return b
-}
-
-// lacksKernel reports whether f should have a kernel of b and has none: a static one, or one that NEON composes for at least 256
-// elements.
-func lacksKernel(b *cpu.Backend, f cpu.GroupFormula) bool {
-	if b.Name() == "cpu/neon" {
-		return f.Elements >= 256 && f.Runs != cpu.Composed
-	}
-	return !f.Found
 }
 
 // TestUpdateFormulas holds that every optimizer's update of a weight is one kernel, 16-bit copy and skip included.
@@ -80,7 +70,7 @@ func TestUpdateFormulas(t *testing.T) {
 				for _, f := range list {
 					if f.Part == lower.Update && f.Elements > 1 {
 						updates++
-						if lacksKernel(b, f) {
+						if f.Runs != cpu.Composed {
 							t.Errorf("%s under %s, copies %t: no kernel of\n%s", name, policy, weightCopies, f.Text)
 						}
 					}
@@ -105,7 +95,7 @@ func TestModelFormulas(t *testing.T) {
 					counts[f.Runs]++
 				}
 				tensors := strings.Count(" "+f.Text, " l") + strings.Count(f.Text, " s")
-				if f.Part == lower.Micro && f.Text != "" && f.Elements > 1024 && tensors <= 12 && lacksKernel(b, f) {
+				if f.Part == lower.Micro && f.Text != "" && f.Elements > 1024 && tensors <= 12 && f.Runs != cpu.Composed {
 					t.Errorf("%s under %s: no kernel of %d elements of\n%s", spec, policy, f.Elements, f.Text)
 				}
 			}
@@ -117,8 +107,8 @@ func TestModelFormulas(t *testing.T) {
 	}
 }
 
-// TestStreamingStores computes results larger than the caches, which static and composed kernels write by streaming stores:
-// whole blocks and a rest.
+// TestStreamingStores computes results larger than the caches, which kernels write by streaming stores: whole blocks and a
+// rest.
 func TestStreamingStores(t *testing.T) {
 	if testing.Short() {
 		t.Skip("fills 150 MB")
@@ -126,14 +116,11 @@ func TestStreamingStores(t *testing.T) {
 	const n = 9<<20 + 12345
 	for _, c := range []struct {
 		threads, composed int
-		runs              cpu.Runs
 		code              string
 	}{
-		{1, 0, cpu.Static, "%y' = add %a, %b"},
-		{3, 0, cpu.Static, "%y' = add %a, %b"},
-		{1, 1, cpu.Composed, "%y' = add %a, %a"},
-		{3, 1, cpu.Composed, "%y' = add %a, %a"},
-		{2, 2, cpu.Composed, "%m = neg %a\n  %y' = sub %a, %m"},
+		{1, 1, "%y' = add %a, %b"},
+		{3, 1, "%y' = add %a, %b"},
+		{2, 2, "%m = neg %a\n  %y' = sub %a, %m"},
 	} {
 		b, err := cpu.Open(c.threads)
 		if err != nil {
@@ -163,8 +150,8 @@ update:
 			t.Errorf("%q has %d composed kernels, want %d", c.code, cpu.ComposedKernels(e), c.composed)
 		}
 		for _, f := range cpu.Formulas(e) {
-			if ok, _ := b.ComposesKernels(); ok && (f.Runs != c.runs || !f.Streams) {
-				t.Errorf("%q runs %s, streaming stores %t; want %s and streaming stores", c.code, f.Runs, f.Streams, c.runs)
+			if ok, _ := b.ComposesKernels(); ok && (f.Runs != cpu.Composed || !f.Streams) {
+				t.Errorf("%q runs %s, streaming stores %t; want %s and streaming stores", c.code, f.Runs, f.Streams, cpu.Composed)
 			}
 		}
 		x, y := make([]byte, 4*n), make([]byte, 4*n)

@@ -48,7 +48,7 @@ func (c *clusterCompiler) compose() {
 	}
 	c.partialResults(p)
 	p.code.Scalars = len(p.uniform)
-	if p.run = c.e.of.compose(c.path, &p.code); p.run == nil {
+	if p.run = c.e.of.compose(c.path, &p.code, true); p.run == nil {
 		return
 	}
 	for _, b := range p.from {

@@ -26,25 +26,29 @@ func (e *exec) postOp(s *lower.Step) (n *clusterPostOp, c kern.Buf) {
 	return &clusterPostOp{g: e.cluster(g, elements(g))}, c
 }
 
-// intoEpilogue has the product's own epilogue compute a post-op that is a sum with the product, or
-// the ReLU of one, all of it dense f32, and returns where the result is stored. The results are the
-// same, bit for bit, and the tile is not read again.
-func (n *clusterPostOp) intoEpilogue(g *lower.Cluster, e *kern.Epilogue) (to kern.Buf, ok bool) {
-	if n == nil || n.g.formula == nil || n.g.formula.product < 0 || n.g.formula.row > 0 || e.Residual.Data != nil {
+// intoEpilogue has the epilogue k of a product's kernel compute the cluster of step s, if that is a sum with the product, or
+// the ReLU of one, all of it dense f32, and returns where the result is stored. The results are the same, bit for bit, and
+// the tile is not read again.
+func (e *exec) intoEpilogue(s *lower.Step, k *kern.Epilogue) (to kern.Buf, ok bool) {
+	g := s.Epilogue
+	if g == nil || k.Residual.Data != nil || e.productStore(g) >= 0 {
 		return to, false
 	}
-	f := n.g.formula
-	switch f.text {
+	f := &formula{product: -1}
+	if !e.compiler(g, elements(g)).formula(f) || f.product < 0 || len(f.rows) > 0 {
+		return to, false
+	}
+	switch f.code.String() {
 	case "l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0":
 	case "l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1":
 		if zero := g.Code[f.scalars[0]]; zero.Op != ir.PConst || math.Float64bits(zero.Imm) != 0 {
 			return to, false
 		}
-		e.Last = kern.ActRelu
+		k.Last = kern.ActRelu
 	default:
 		return to, false
 	}
-	e.Residual.Buf, e.PostOp = f.bufs[1-f.product], nil
+	k.Residual.Buf = f.bufs[1-f.product]
 	return f.bufs[2], true
 }
 

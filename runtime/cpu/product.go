@@ -105,12 +105,14 @@ func (e *exec) conv(s *lower.Step) func() {
 	if w.N == 0 || len(e.mem[s.Out[0]]) == 0 { // no images: there are no results, and the gradient of the weights is zero
 		return e.fillBuffer(s.Out[0], 0)
 	}
-	post, out := e.postOp(s)
-	k.PostOp = post.kern()
+	var post *clusterPostOp
+	out, ends := kern.Buf{}, false
 	if s.Conv.Dir == lower.ConvForward && k.Groups == 1 {
-		if to, ok := post.intoEpilogue(s.Epilogue, &k.Epilogue); ok {
-			post, out = nil, to
-		}
+		out, ends = e.intoEpilogue(s, &k.Epilogue)
+	}
+	if !ends {
+		post, out = e.postOp(s)
+		k.PostOp = post.kern()
 	}
 	m, a, b := e.machine(), e.buf(s.In[0]), e.buf(s.In[1])
 	if s.Conv.Dir != lower.ConvGradW {

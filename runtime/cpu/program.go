@@ -107,11 +107,12 @@ func (x *program) instance(c *execContext) (*exec, error) {
 	return e, nil
 }
 
-// compose returns a kernel of f that is the program's own, or nil. The caller holds x.mu.
-func (x *program) compose(p *kern.Path, f *kern.Formula) *kern.Fused {
+// compose returns a kernel of f that is the program's own, or nil. A new one is composed if it pays off. The caller holds
+// x.mu.
+func (x *program) compose(p *kern.Path, f *kern.Formula, pays bool) *kern.Fused {
 	text := f.String()
 	k, known := x.composed[text]
-	if !known {
+	if !known && pays {
 		k = p.Compose(f)
 		x.composed[text] = k
 	}

@@ -168,41 +168,6 @@ func BenchmarkSmallM(b *testing.B) {
 	})
 }
 
-// BenchmarkStream are the passes over 64 MB that memory bounds, as an elementwise group runs them.
-func BenchmarkStream(b *testing.B) {
-	const n, chunk = 16 << 20, StreamBlock
-	x, y, z := zeros(F32, n), zeros(F32, n), zeros(F32, n)
-	for _, v := range [][]float32{x.f32(), y.f32(), z.f32()} { // pages never written share one page of zeros
-		for i := range v {
-			v[i] = 1
-		}
-	}
-	half := func(t Type) Buf { return Buf{t, z.Data[:2*n]} }
-	onVectorPaths(b, func(b *testing.B, m *Machine) {
-		run := func(name string, bytes int, formula string, bufs ...Buf) {
-			f := m.Fused(formula)
-			if f == nil {
-				b.Fatal(formula)
-			}
-			c, zero := &Call{}, []float32{0}
-			b.Run(name, func(b *testing.B) {
-				bytesPerSec(b, bytes*n, func() {
-					for i := 0; i < n; i += chunk {
-						f.Run(c, bufs, zero, i, chunk, true)
-					}
-					m.Fence()
-				})
-			})
-		}
-		for _, t := range []Type{F16, BF16} {
-			run("load/"+t.String(), 6, fmt.Sprintf("l0:%v s0:f32=l0", t), half(t), x)
-			run("store/"+t.String(), 6, fmt.Sprintf("l0:f32 s0:%v=l0", t), x, half(t))
-		}
-		run("add", 12, "l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0", x, y, z)
-		run("relu", 8, "l0:f32 r0=max(l0,u0) s0:f32=r0", x, z)
-	})
-}
-
 // BenchmarkCache are row kernels and smooth primitives on data in cache.
 func BenchmarkCache(b *testing.B) {
 	const rows, cols = 16, 1024

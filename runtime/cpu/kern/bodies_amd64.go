@@ -4,14 +4,6 @@ package kern
 
 import "ampc/internal/x86"
 
-// The rule by which formulas have kernels with streaming stores, and the order in which these visit a StreamBlock.
-const (
-	streamedOps  = 2
-	unstreamed   = "tanh"
-	streamPlaces = 4
-	streamVisit  = 128
-)
-
 // bodiesAVX512 are the primitives that have one, by name; bfloat, the bits of a bf16 in the upper half of each lane; and
 // low23 and low24, the low bits of an integer as a float.
 var bodiesAVX512 = map[string]body{

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// mishText is a formula without a static kernel.
+// mishText is a formula of many instructions.
 const mishText = "l0:f32 r0=exp(l0) r1=log1p(r0) r2=tanh(r1) r3=mul(l0,r2) r4=neg(r3) r5=add(r4,u0) s0:f32=r3 s1:bf16=r5"
 
 // TestComposedInterrupted runs a composed kernel on several goroutines while the process is profiled and traced and

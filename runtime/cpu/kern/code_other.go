@@ -1,4 +1,4 @@
-//go:build !linux && (arm64 || amd64 && !darwin && !windows)
+//go:build !linux && (arm64 || (amd64 && !darwin && !windows))
 
 package kern
 

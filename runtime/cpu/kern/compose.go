@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// body is what a primitive does to a vector. internal/gen records it when it writes the static kernels, so that both compute
+// body is what a primitive does to a vector. internal/gen records it when it writes the kernels of primitives, so that both compute
 // the same bits.
 type body struct {
 	consts []uint32
@@ -331,7 +331,7 @@ func (p *Path) Compose(f *Formula) *Fused {
 		return nil
 	}
 	k.code = mapped
-	run := &Fused{name: "composed", loads: len(f.Loads), types: slices.Clone(f.Loads), lanes: p.lanes, composed: k, sums: len(f.Sums)}
+	run := &Fused{loads: len(f.Loads), types: slices.Clone(f.Loads), lanes: p.lanes, composed: k, sums: len(f.Sums)}
 	for _, r := range f.Results {
 		run.types = append(run.types, r.Type)
 	}
@@ -367,7 +367,18 @@ func perCall(seq []lane, lanes, most int) int {
 	return lanes * max(1, min(most/lanes, callCycles/each&^3))
 }
 
-// streams reports whether f gets code with streaming stores, by the rule of the static kernels. Bools have none.
+// A formula of up to streamedOps primitives, other than unstreamed alone, gets code with streaming (non-temporal) stores: it
+// computes too little to hide the latency of memory. The code reads each operand at streamPlaces positions in turn,
+// streamVisit elements at each. The processor prefetches at each position, so one core reads up to half as much again.
+// Prefetch instructions were slower, and so were eight positions.
+const (
+	streamedOps  = 2
+	unstreamed   = "tanh"
+	streamPlaces = 4
+	streamVisit  = 128
+)
+
+// streams reports whether f gets code with streaming stores. Bools have none.
 func (f *Formula) streams() bool {
 	return !f.Rows && len(f.Code) <= streamedOps && !(len(f.Code) == 1 && f.Code[0].Name == unstreamed) &&
 		!slices.ContainsFunc(f.Results, func(r FormulaResult) bool { return r.Type == Bools })

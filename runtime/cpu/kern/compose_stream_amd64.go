@@ -2,7 +2,7 @@ package kern
 
 import "slices"
 
-// stream appends code with streaming stores that computes rounds of a StreamBlock, as the static kernels do: a round computes
+// stream appends code with streaming stores that computes rounds of a StreamBlock: a round computes
 // streamVisit elements at each of streamPlaces positions. It returns the rounds of a call, 0 if there is no such code.
 func (c *composer) stream(seq []lane, out *machineCode) (rounds int) {
 	if !c.f.streams() || len(c.f.Loads)+len(c.f.Results) > len(bases) {

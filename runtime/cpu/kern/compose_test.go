@@ -5,12 +5,10 @@ package kern
 import (
 	_ "embed"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
 // composing are the paths of this processor that compose kernels, one of each set of instructions.
@@ -311,73 +309,4 @@ func FuzzComposed(f *testing.F) {
 			testFormula(t, p, compose(t, p, formula), formula.String(), d, 1+d.IntN(300))
 		}
 	})
-}
-
-// BenchmarkComposed compares the composed kernel of every formula with the static one, turn by turn, on data in cache.
-func BenchmarkComposed(b *testing.B) {
-	for _, p := range composing(b) {
-		b.Run(p.Name(), func(b *testing.B) {
-			for _, text := range slices.Sorted(maps.Keys(p.fused)) {
-				if s := p.fused[text]; s.rows == nil && s.loads < len(s.types) {
-					b.Run(s.name, func(b *testing.B) { benchmarkComposed(b, p, text) })
-				}
-			}
-		})
-	}
-}
-
-func benchmarkComposed(b *testing.B, p *Path, text string) {
-	const n = 1 << 12
-	s, k, d := p.fused[text], compose(b, p, parseFormula(text)), newDice(34)
-	var bufs []Buf
-	for i, typ := range s.types { // in other lines of their pages, as blocks are
-		bufs = append(bufs, d.buf(typ, n+96*len(s.types)).From(96*i))
-	}
-	scalars := []float32{0.5, -0.25, 0.75, 0.3, 1.5, 0.1, 2, 1e-8, 0.9, 0, 1, 0, 1, 0}
-	best := [2]time.Duration{math.MaxInt64, math.MaxInt64}
-	c := &Call{}
-	for b.Loop() {
-		for i, f := range []*Fused{s, k} {
-			start := time.Now()
-			for range 4 {
-				f.Run(c, bufs, scalars, 0, n, false)
-			}
-			best[i] = min(best[i], time.Since(start))
-		}
-	}
-	b.ReportMetric(float64(best[0])/float64(best[1]), "of-static")
-	b.ReportMetric(float64(best[1].Nanoseconds())/4/n, "ns/element")
-}
-
-// BenchmarkComposedStream compares, on data in memory, composed kernels with streaming stores, without, and static kernels with.
-func BenchmarkComposedStream(b *testing.B) {
-	const n = 16 << 20
-	for _, p := range composing(b) {
-		for _, text := range []string{"l0:f16 s0:f32=l0", "l0:f32 s0:bf16=l0", "l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0", "l0:f32 r0=max(l0,u0) s0:f32=r0", "l0:f32 r0=abs(l0) r1=sqrt(r0) s0:f32=r1"} {
-			b.Run(p.Name()+"/"+text, func(b *testing.B) {
-				k := compose(b, p, parseFormula(text))
-				var bufs []Buf
-				for i, t := range k.types {
-					bufs = append(bufs, newDice(uint64(40+i)).buf(t, n))
-				}
-				run := []func(){func() { k.Run(&Call{}, bufs, []float32{0}, 0, n, true) }, func() { k.Run(&Call{}, bufs, []float32{0}, 0, n, false) }}
-				if s := p.Fused(text); s != nil {
-					run = append(run, func() { s.Run(&Call{}, bufs, []float32{0}, 0, n, true) })
-				}
-				best := [3]time.Duration{math.MaxInt64, math.MaxInt64, math.MaxInt64}
-				for b.Loop() {
-					for i, f := range run {
-						start := time.Now()
-						f()
-						p.Fence()
-						best[i] = min(best[i], time.Since(start))
-					}
-				}
-				b.ReportMetric(float64(best[1])/float64(best[0]), "of-plain")
-				if len(run) > 2 {
-					b.ReportMetric(float64(best[2])/float64(best[0]), "of-static")
-				}
-			})
-		}
-	}
 }

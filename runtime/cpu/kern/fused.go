@@ -8,32 +8,18 @@ const maxOperands = 20
 // Fused is a kernel for a whole elementwise formula: it reads every operand once, writes every result once, and stores
 // no intermediate values. Its results equal those of the vector primitives, applied one after the other, bit for bit.
 type Fused struct {
-	name      string
-	loads     int
-	types     []Type // of the operands, then of the results
-	lanes     int
-	run       func(n int, args **byte, u *float32) // whole vectors
-	streaming func(n int, args **byte, u *float32) // with streaming (non-temporal) stores; nil if there is none
-
-	// rows, if not nil, is called instead of run: n elements each, whole vectors, of rows that are
-	// contiguous.
-	rows func(rows, n int, args **byte, u *float32, sums *float64)
-	sums int // of a row
-
-	composed *composed // if not nil, runs instead of run
+	loads    int
+	types    []Type // of the operands, then of the results
+	lanes    int
+	sums     int // of a row
+	composed *composed
 }
 
-// Fused finds the kernel of a formula, nil if the path has none. internal/gen lists the formulas and how they are written:
-// "l0:f16 r0=mul(l0,u0) s0:f32=r0" multiplies halves by a scalar.
-func (p *Path) Fused(formula string) *Fused { return p.fused[formula] }
-
-// Close frees the memory of a composed kernel, which must not run any more.
+// Close frees the memory of the kernel, which must not run any more.
 func (f *Fused) Close() { f.composed.close() }
 
-// Streams reports whether there is a kernel with streaming stores.
-func (f *Fused) Streams() bool {
-	return f.streaming != nil || f.composed != nil && f.composed.streams()
-}
+// Streams reports whether there is code with streaming (non-temporal) stores.
+func (f *Fused) Streams() bool { return f.composed.streams() }
 
 // Call is the scratch memory that one worker needs to run formulas, one after the other.
 type Call struct {
@@ -59,34 +45,17 @@ func (f *Fused) Run(c *Call, bufs []Buf, scalars []float32, at, n int, streaming
 	c.from(bufs, at)
 	if streaming && n >= StreamBlock && f.Streams() && f.aligned(c) {
 		whole := n &^ (StreamBlock - 1)
-		if f.composed != nil {
-			f.composed.stream(whole, c, f.types, u)
-		} else {
-			f.streaming(whole, &c.args[0], u)
-		}
+		f.composed.stream(whole, c, f.types, u)
 		at, n = at+whole, n-whole
 		c.from(bufs, at)
 	}
 	whole := n &^ (f.lanes - 1)
 	if whole > 0 {
-		f.vectors(whole, c, u)
+		f.composed.run(whole, c, f.types, u)
 	}
 	if whole < n {
 		f.last(c, bufs, at+whole, n-whole, u)
 	}
-}
-
-// vectors runs the kernel on n elements, whole vectors.
-func (f *Fused) vectors(n int, c *Call, u *float32) {
-	if f.rows != nil {
-		f.rows(1, n, &c.args[0], u, nil)
-		return
-	}
-	if f.composed != nil {
-		f.composed.run(n, c, f.types, u)
-		return
-	}
-	f.run(n, &c.args[0], u)
 }
 
 // The number of scalars of a row, and of float64 partial sums of a row for each sum of the formula.
@@ -100,11 +69,7 @@ const (
 // sums to which the row's are added.
 func (f *Fused) Rows(c *Call, bufs []Buf, scalars []float32, sums []float64, at, rows, n int) {
 	c.from(bufs, at)
-	if f.composed != nil {
-		f.composed.byRow(rows, n, c, f.types, unsafe.SliceData(scalars), sums, rowLanes*f.sums)
-		return
-	}
-	f.rows(rows, n, &c.args[0], &scalars[0], unsafe.SliceData(sums))
+	f.composed.byRow(rows, n, c, f.types, unsafe.SliceData(scalars), sums, rowLanes*f.sums)
 }
 
 // from points the kernel's arguments at element at.
@@ -136,7 +101,7 @@ func (f *Fused) last(c *Call, bufs []Buf, at, n int, u *float32) {
 			copy(stage(i), bufs[i].From(at).Data)
 		}
 	}
-	f.vectors(f.lanes, c, u)
+	f.composed.run(f.lanes, c, f.types, u)
 	for i := f.loads; i < len(f.types); i++ {
 		copy(bufs[i].From(at).Data, stage(i))
 	}

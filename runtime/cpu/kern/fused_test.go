@@ -2,7 +2,6 @@ package kern
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -64,29 +63,7 @@ func named[T interface {
 	panic("no primitive " + name)
 }
 
-// TestFused holds every formula's kernel against its primitives, to the bit: with ordinary and with streaming stores, and in place.
-func TestFused(t *testing.T) {
-	for _, p := range Paths() {
-		d := newDice(31)
-		for _, text := range slices.Sorted(maps.Keys(p.fused)) {
-			f := p.fused[text]
-			if f.rows != nil {
-				testRows(t, p, f, text, d)
-			}
-			if f.loads == len(f.types) {
-				continue
-			}
-			sizes := []int{1, 5, 16, 77, 4 * 77}
-			if f.streaming != nil {
-				sizes = append(sizes, StreamBlock+77)
-			}
-			for _, n := range sizes {
-				testFormula(t, p, f, text, d, n)
-			}
-		}
-	}
-}
-
+// testFormula holds a formula's kernel against its primitives, to the bit: with ordinary and with streaming stores, and in place.
 func testFormula(t *testing.T, p *Path, f *Fused, text string, d dice, n int) {
 	const skip = 32 // elements before the first: they keep results aligned
 	scalars := []float32{0.5, -0.25, 0.75, 0.3, 1.5, 0.1, 2, 1e-8, 0.9, 0, 1, 0, 1, 0}
@@ -117,7 +94,7 @@ func testFormula(t *testing.T, p *Path, f *Fused, text string, d dice, n int) {
 	for i := f.loads; i < len(f.types); i++ {
 		for e := range n {
 			if got, want := bufs[i].get(skip+e), want[i].get(e); !same(got, want) {
-				t.Fatalf("%s: %s of %d elements: result %d has %g at %d, want %g\n%s", p.Name(), f.name, n, i-f.loads, got, e, want, text)
+				t.Fatalf("%s: %d elements: result %d has %g at %d, want %g\n%s", p.Name(), n, i-f.loads, got, e, want, text)
 			}
 		}
 	}
@@ -141,14 +118,14 @@ func testRows(t *testing.T, p *Path, f *Fused, text string, d dice) {
 			}
 			for i, x := range stepwise(p, text, row, scalars[r*rowScalars:], n) {
 				if got, want := sums[(r*f.sums+i)*rowLanes:][:rowLanes], sumsOf(x, p.lanes); !slices.EqualFunc(got, want, func(a, b float64) bool { return a == b || a != a && b != b }) {
-					t.Errorf("%s: %s: sum %d of row %d of %d is %g, want %g", p.Name(), f.name, i, r, n, got, want)
+					t.Errorf("%s: sum %d of row %d of %d is %g, want %g\n%s", p.Name(), i, r, n, got, want, text)
 				}
 			}
 		}
 		for i := f.loads; i < len(f.types); i++ {
 			for e := range rows * n {
 				if got, want := bufs[i].get(e), want[i].get(e); !same(got, want) {
-					t.Fatalf("%s: %s: result %d of rows of %d has %g at %d, want %g\n%s", p.Name(), f.name, i, n, got, e, want, text)
+					t.Fatalf("%s: result %d of rows of %d has %g at %d, want %g\n%s", p.Name(), i, n, got, e, want, text)
 				}
 			}
 		}

@@ -71,10 +71,9 @@ type Path struct {
 	binary  [numBinary]func(n int, dst, a, b *float32)
 	ternary [numTernary]func(n int, dst, a, b, c *float32)
 
-	fused map[string]*Fused // by formula
-	fence func()            // orders streaming stores; nil if there are none
+	fence func() // orders streaming stores; nil if there are none
 
-	composes bool // kernels of other formulas are composed at load
+	composes bool // kernels of formulas are composed at load
 	planes   bool // norms sum planes in the order of composed kernels, whatever computes them
 
 	sum, max, min func(n int, x *float32) float32
