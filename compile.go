@@ -27,6 +27,7 @@ type request struct {
 	restore  RestoreScale
 	world    world.World // nil: one rank
 	sizes    Sizes
+	batch    int64 // replaces the inputs' common first size where that is a number; 0: as written
 	keep     int
 
 	weights  Weights
@@ -113,6 +114,9 @@ func (s *session) room() (int64, error) {
 // reads nothing of the session but k.
 func (m *Model) translate(r request, k known, target lower.Target) (*Step, error) {
 	g, p, err := m.bound(r.config, r.sizes)
+	if err == nil && r.batch > 0 {
+		err = g.Rebatch(r.batch)
+	}
 	if err != nil {
 		return nil, err
 	}

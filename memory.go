@@ -7,64 +7,68 @@ import (
 	"math"
 	"strings"
 
-	"ampc/ir"
 	"ampc/runtime"
 )
 
 // largest completes the error of a step for which there is too little memory the largest batch for
-// which there is enough, if the step's batch is a named dimension. It compiles the step for other
-// sizes.
+// which there is enough: of the named dimension that is the first of all inputs, or of the number that
+// is. It compiles the step for other sizes. Where the model is written for one number, it says so.
 func (s *session) largest(m *Model, r request, k known, err error) error {
 	var room *runtime.RoomError
 	b, ok := s.backend.(runtime.Sized)
-	name := m.batch()
-	if !ok || r.sizes[name] <= 1 || !errors.As(err, &room) {
+	if !ok || !errors.As(err, &room) {
 		return err
 	}
-	need := func(n int64) float64 {
-		r.sizes = maps.Clone(r.sizes)
-		r.sizes[name] = n
+	name := Dim(m.Graph().BatchDim())
+	hi, what := r.sizes[name], string(name)
+	if name == "" {
+		hi, what = m.written(r), "batch"
+	}
+	if hi <= 1 {
+		return err
+	}
+	e := *room
+	e.Text = strings.TrimSuffix(err.Error(), room.Ending())
+	need := func(n int64) (float64, error) {
+		if name == "" {
+			r.batch = n
+		} else {
+			r.sizes = maps.Clone(r.sizes)
+			r.sizes[name] = n
+		}
 		step, err := m.translate(r, k, s.backend.Target())
 		if err != nil {
-			return math.Inf(1)
+			return math.Inf(1), err
 		}
-		return float64(b.Need(step.program, s.store))
+		return float64(b.Need(step.program, s.store)), nil
 	}
-	lo, hi := int64(0), r.sizes[name]
-	more := max(1, float64(room.Need)/need(hi)) // than Need counts, such as scratch memory
-	fits := func(n int64) bool { return more*need(n) <= float64(room.Room) }
+	if _, err := need(1); err != nil && name == "" {
+		e.Advice = fmt.Sprintf("make the batch or the model smaller; which batch fits is not known, because the model is written for %d: %v", hi, err)
+		return &e
+	}
+	whole, _ := need(hi)
+	more := max(1, float64(room.Need)/whole) // than Need counts, such as scratch memory
+	lo := int64(0)
 	for lo+1 < hi {
-		if mid := (lo + hi) / 2; fits(mid) {
+		mid := (lo + hi) / 2
+		if bytes, _ := need(mid); more*bytes <= float64(room.Room) {
 			lo = mid
 		} else {
 			hi = mid
 		}
 	}
-	e := *room
-	e.Text = strings.TrimSuffix(err.Error(), room.Ending())
-	e.Advice = fmt.Sprintf("the largest %s that fits is %d", name, lo)
+	e.Advice = fmt.Sprintf("the largest %s that fits is %d", what, lo)
 	if lo == 0 {
-		e.Advice = fmt.Sprintf("not even %s = 1 fits: make the model smaller", name)
+		e.Advice = fmt.Sprintf("not even %s = 1 fits: make the model smaller", what)
 	}
 	return &e
 }
 
-// batch is the named dimension that is the first of all inputs that have one, "" if there is none.
-func (m *Model) batch() Dim {
-	g, name := m.Graph(), ""
-	for _, v := range g.Vars {
-		if v.Kind != ir.Input || v.Type.Shape.Rank() == 0 {
-			continue
-		}
-		d := v.Type.Shape.Dim(0)
-		if d >= 0 || int(-d) > len(g.Syms) {
-			continue
-		}
-		n := g.Syms[-d-1].Name
-		if name != "" && name != n {
-			return ""
-		}
-		name = n
+// written is the batch that the inputs are declared with, as a number; 0 if there is none.
+func (m *Model) written(r request) int64 {
+	g, _, err := m.bound(r.config, r.sizes)
+	if err != nil {
+		return 0
 	}
-	return Dim(name)
+	return g.Batch()
 }

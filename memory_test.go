@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 
 	"ampc"
@@ -44,6 +45,47 @@ func TestLargestBatchThatFits(t *testing.T) {
 	}
 	if err := train(n / 2); err != nil {
 		t.Errorf("half of the largest batch: %v", err)
+	}
+}
+
+// The batch may be a number in the model. A model that is written for it says so.
+func TestLargestBatchOfNumbers(t *testing.T) {
+	if cpu.Available() > 1<<45 {
+		t.Skip("this system does not say how much memory there is")
+	}
+	const rows = 1 << 20
+	train := func(batch int, rows func(m *ampc.Model, x ampc.Tensor) ampc.Tensor) error {
+		m := ampc.New("large")
+		defer m.Close()
+		x := rows(m, m.Input("x", ampc.F32, batch, 1<<10, 1<<10))
+		loss := m.MSE(m.Linear("fc", x, 4), m.Input("y", ampc.F32, batch, 4))
+		_, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1)}, ampc.Loss{Value: loss})
+		return err
+	}
+	flat := func(batch int) func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+		return func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Reshape(x, batch, 1<<20) }
+	}
+	err := train(rows, flat(rows))
+	var room *runtime.RoomError
+	if !errors.As(err, &room) {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`: the largest batch that fits is (\d+)$`).FindStringSubmatch(err.Error())
+	if found == nil {
+		t.Fatal(err)
+	}
+	n, _ := strconv.Atoi(found[1])
+	if bytes := int64(n) << 22; bytes > room.Room || bytes < room.Room/4 {
+		t.Errorf("batch %d takes %d bytes, there is room for %d", n, bytes, room.Room)
+	}
+	if err := train(n/2, flat(n/2)); err != nil {
+		t.Errorf("half of the largest batch: %v", err)
+	}
+	err = train(rows, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+		return m.Reshape(m.Reshape(x, 2, rows/2, 1<<20), rows, 1<<20)
+	})
+	if err == nil || !strings.Contains(err.Error(), "the model is written for 1048576: ") {
+		t.Errorf("two halves of the rows: %v", err)
 	}
 }
 

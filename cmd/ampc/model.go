@@ -35,6 +35,7 @@ type openedModel struct {
 	ranks  int            // name of the step that the command works on
 	// compiled reports whether a file holds a graph that has gone through passes.
 	compiled bool
+	batch    int64          // replaces the inputs' first size, a number; 0: as written
 	targets  bool           // a loss may name a target that the model does not have; it becomes an input
 	classes  [2]ampc.Tensor // logits and labels of a cross entropy given by --loss
 }
@@ -67,6 +68,7 @@ type modelFlags struct {
 	arrays       []string
 	fed          bool // the command feeds arrays to any model
 	record       int
+	batch        int64 // of a file's inputs; set by plan --fit. 0: as written
 }
 
 func (f *modelFlags) add(c *cobra.Command) {
@@ -212,6 +214,17 @@ func (o *openedModel) apply(f *modelFlags) error {
 		if o.config.Sizes, err = parseDims(f.dims); err != nil {
 			return err
 		}
+	}
+	if name := ampc.Dim(o.model.Graph().BatchDim()); name != "" && f.batch > 0 {
+		sizes := ampc.Sizes{name: f.batch}
+		for dim, n := range o.config.Sizes {
+			if dim != name {
+				sizes[dim] = n
+			}
+		}
+		o.config.Sizes = sizes
+	} else {
+		o.batch = f.batch
 	}
 	if f.guard != 0 {
 		o.config.Policy.Guard = f.guard
@@ -445,11 +458,24 @@ func (o *openedModel) source() (*ir.Graph, passes.Config, error) {
 	c := o.config
 	c.Outputs, c.Grads = o.outputs(), nil
 	g, p, err := o.model.Source(c, o.losses...)
+	if err == nil && o.batch > 0 {
+		if was := g.Batch(); was != o.batch {
+			err = rebatched(g.Rebatch(o.batch), o.spec, was)
+		}
+	}
 	p.Parallel.Ranks = o.ranks
 	if len(o.losses) > 0 && !c.NoSkip {
 		p.Outputs = append(p.Outputs, passes.Output{Kind: passes.OfSkip})
 	}
 	return g, p, err
+}
+
+// rebatched explains an error of ir.Graph.Rebatch.
+func rebatched(err error, spec string, was int64) error {
+	if err == nil || was == 0 {
+		return err
+	}
+	return fmt.Errorf("%s is written for a batch of %d, and it is not known what another one takes: %w", spec, was, err)
 }
 
 // compile runs the passes on a model that has a result or a loss. edit changes the configuration.

@@ -15,6 +15,7 @@ import (
 	"ampc/lower"
 	"ampc/models"
 	"ampc/passes"
+	"ampc/runtime/cpu"
 )
 
 // plannedPolicies are the policies that plan, bench and advise compare.
@@ -63,8 +64,8 @@ func planCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if limit > 0 && !strings.HasPrefix(args[0], "zoo:") {
-			return usagef("--fit varies the batch of a zoo model; %s is a file", args[0])
+		if limit > 0 && args[0] == "-" {
+			return usagef("--fit reads the model several times: give a file instead of -")
 		}
 		if device != "" {
 			rows, err := algorithms(c, args[0], device, f)
@@ -108,7 +109,7 @@ func planCommand() *cobra.Command {
 		return printPlan(c, rows, limit)
 	})
 	f.add(c)
-	c.Flags().StringVar(&fit, "fit", "", "also print the largest batch of a zoo model that fits into `MEMORY`, such as 24GB")
+	c.Flags().StringVar(&fit, "fit", "", "also print the largest batch with which a step holds at most `MEMORY`, such as 24GB; of a file it varies the first size of all inputs")
 	c.Flags().BoolVar(&curve, "curve", false, "print instead what less memory costs: how much of the forward pass backward computes again under --policy")
 	c.Flags().BoolVar(&held, "held", false, "print instead the memory that a step holds here, on this processor's kernels with a thread for each processor: results and scratch memory of kernels included")
 	c.Flags().StringVar(&device, "device", "", "print instead the library algorithm of each product on this GPU `DEVICE`, such as cuda:0; algorithms not known yet are searched for and cached")
@@ -155,6 +156,7 @@ type planRow struct {
 	LowShare  float64 `json:"low_flop_share"`
 	Fit       int64   `json:"fit_batch,omitempty"`
 	FitAgain  int64   `json:"fit_batch_recomputed,omitempty"` // where backward computes again what it can
+	FitMemory int64   `json:"fit_memory,omitempty"`           // what --memory then is
 	// Notes name the rewrites, clamps and omissions of the compilation.
 	Notes []string `json:"notes,omitempty"`
 	// Misaligned lists products whose sizes prevent the full speed of tensor cores.
@@ -173,24 +175,34 @@ func planOne(c *cobra.Command, spec string, f modelFlags, limit int64) (planRow,
 	row := planRow{compiled: compiled, Policy: f.policy, Algorithm: f.algorithm, Low: r.Low, F32: r.F32, Merged: r.Counts["casts_reused"] + r.Counts["casts_merged"], Work: r.Work, Peak: p.Total(), State: r.State, Saved: r.Saved, Moved: r.Bytes, Casts: r.Counts["casts_inserted"],
 		Hoisted: r.Counts["casts_hoisted"], Folded: r.Counts["casts_folded_load"] + r.Counts["casts_folded_store"],
 		Left: r.Left, CastBytes: r.CastBytes, LowShare: r.LowShare(), Notes: r.Notes, Misaligned: r.Misaligned}
+	if limit > 0 && compiled {
+		return row, usagef("--fit varies the batch of a source; %s is compiled already", spec)
+	}
 	if limit > 0 {
 		row.Fit, err = fitBatch(0, limit, func(batch int64) (int64, error) {
-			return planTotal(c, models.With(spec, "batch", batch), f)
+			held, _, err := planTotal(c, spec, f, batch)
+			return held, err
 		})
 		if err == nil && !f.infer {
-			row.FitAgain, err = fitAgain(c, spec, f, limit, row.Fit)
+			row.FitAgain, row.FitMemory, err = fitAgain(c, spec, f, limit, row.Fit)
 		}
 	}
 	return row, err
 }
 
-// planTotal is the bytes of all arenas of a model.
-func planTotal(c *cobra.Command, spec string, f modelFlags) (int64, error) {
+// planTotal is the bytes that a step of a model with a batch holds (--held), and those of its arenas.
+func planTotal(c *cobra.Command, spec string, f modelFlags, batch int64) (held, arenas int64, err error) {
+	if strings.HasPrefix(spec, "zoo:") {
+		spec = models.With(spec, "batch", batch)
+	} else {
+		f.batch = batch
+	}
 	_, p, _, err := planModel(c, spec, f)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return p.Total(), nil
+	plan, err := cpu.PlanMemory(p, 0)
+	return plan.Total(), p.Total(), err
 }
 
 // planModel compiles and lowers a model. It returns the report, the Program, and whether the model

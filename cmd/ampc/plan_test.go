@@ -13,10 +13,11 @@ import (
 func TestPlanIsTheStepsProgram(t *testing.T) {
 	for _, spec := range []string{"lenet", "gpt?layers=1", "unet?batch=2&size=16&width=16", "lstm?seq=4", "resnet8?batch=8&size=16"} {
 		for _, policy := range []string{"f32", "mixed-f16", "torch-f16"} {
-			total, err := planTotal(&cobra.Command{}, "zoo:"+spec, modelFlags{policy: policy, micro: 1})
+			_, p, _, err := planModel(&cobra.Command{}, "zoo:"+spec, modelFlags{policy: policy, micro: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
+			total := p.Total()
 			z, err := models.Open(spec)
 			if err != nil {
 				t.Fatal(err)

@@ -9,7 +9,6 @@ import (
 
 	"ampc"
 	"ampc/ir"
-	"ampc/models"
 	"ampc/passes"
 )
 
@@ -59,16 +58,28 @@ func planCurve(c *cobra.Command, spec string, f modelFlags, asJSON bool) error {
 	return err
 }
 
-// fitAgain finds the largest batch that fits where backward computes again what it can;
-// from is one that fits without.
-func fitAgain(c *cobra.Command, spec string, f modelFlags, limit, from int64) (int64, error) {
-	f.memory = fmt.Sprint(limit)
-	return fitBatch(from, limit, func(batch int64) (int64, error) {
-		total, err := planTotal(c, models.With(spec, "batch", batch), f)
+// fitAgain finds the largest batch with which a step holds at most limit where backward computes again
+// what it can, and what --memory then is: the limit without scratch and results. from is a batch that
+// fits without.
+func fitAgain(c *cobra.Command, spec string, f modelFlags, limit, from int64) (batch, memory int64, err error) {
+	memories := map[int64]int64{}
+	batch, err = fitBatch(from, limit, func(batch int64) (int64, error) {
+		held, arenas, err := planTotal(c, spec, f, batch)
+		if err != nil || held <= limit {
+			return held, err
+		}
+		f := f
+		memories[batch] = limit - (held - arenas)
+		if memories[batch] <= 0 {
+			return held, nil
+		}
+		f.memory = fmt.Sprint(memories[batch])
+		held, _, err = planTotal(c, spec, f, batch)
 		var large *passes.MemoryError
 		if errors.As(err, &large) {
-			return large.Least, nil
+			return large.Least + limit - memories[batch], nil
 		}
-		return total, err
+		return held, err
 	})
+	return batch, memories[batch], err
 }

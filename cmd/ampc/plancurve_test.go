@@ -51,11 +51,58 @@ func TestPlanFitsLargerBatches(t *testing.T) {
 	if again < rows[0].Fit*5/4 {
 		t.Errorf("batch %d fits, %d where it is computed again", rows[0].Fit, again)
 	}
-	for batch, want := range map[int64]int{again: 0, again + 1: 1} {
-		code, _, errs := ampcRun("", "plan", fmt.Sprintf("zoo:gpt?layers=3&batch=%d", batch), "--policy", "mixed-f16", "--memory", "16MB")
-		if code != want || want > 0 && !strings.Contains(errs, "set --memory to ") {
-			t.Errorf("batch %d: code %d, want %d: %s", batch, code, want, errs)
+	for batch, fits := range map[int64]bool{again: true, again + 1: false} {
+		code, out, errs := ampcRun("", "plan", fmt.Sprintf("zoo:gpt?layers=3&batch=%d", batch), "--policy", "mixed-f16", "--memory", fmt.Sprint(rows[0].FitMemory), "--held", "--json")
+		var held []heldRow
+		if code == 0 && json.Unmarshal([]byte(out), &held) != nil {
+			t.Fatal(out)
 		}
+		if got := code == 0 && held[0].Total <= 16<<20; got != fits {
+			t.Errorf("batch %d with --memory %d: fits %t, want %t: code %d, %+v %s", batch, rows[0].FitMemory, got, fits, code, held, errs)
+		}
+	}
+}
+
+// The batch of a file is varied, too: the number or the dimension that is the first of all inputs. What
+// is written for one batch says which value is.
+func TestPlanFitsFiles(t *testing.T) {
+	const model = `graph @m {%s
+  input %%x : f32[%s,784]
+  input %%y : i32[%[2]s]
+  param %%w : f32[784,256] = normal(0, 0.05)
+forward:
+  %%h = matmul %%x, %%w
+  %%s, %%c = cross_entropy %%h, %%y
+  %%loss = div %%s, %%c
+  return %%loss
+}
+`
+	var batches []int64
+	for _, c := range []struct {
+		text string
+		args []string
+	}{{fmt.Sprintf(model, "", "64"), nil}, {fmt.Sprintf(model, "\n  dim N", "N"), []string{"--dim", "N=3"}}} {
+		code, out, errs := ampcRun("", append([]string{"plan", putFile(t, t.TempDir(), "m.ir", c.text), "--policy", "mixed-f16", "--json", "--fit", "64MB"}, c.args...)...)
+		var rows []planRow
+		if err := json.Unmarshal([]byte(out), &rows); code != 0 || err != nil {
+			t.Fatalf("code %d, %v, %q", code, err, errs)
+		}
+		batches = append(batches, rows[0].Fit)
+		for batch, fits := range map[int64]bool{rows[0].Fit: true, rows[0].Fit + 1: false} {
+			path := putFile(t, t.TempDir(), "m.ir", fmt.Sprintf(model, "", fmt.Sprint(batch)))
+			_, out, _ := ampcRun("", "plan", path, "--policy", "mixed-f16", "--held", "--json")
+			var held []heldRow
+			if err := json.Unmarshal([]byte(out), &held); err != nil || held[0].Total <= 64<<20 != fits {
+				t.Errorf("%v: batch %d holds %+v, fits %t", c.args, batch, held, fits)
+			}
+		}
+	}
+	if batches[0] != batches[1] || batches[0] < 100 {
+		t.Errorf("batches %d fit", batches)
+	}
+	fixed := "graph @m {\n  input %x : f32[64,8]\nforward:\n  %h = slice %x {starts=[0] ends=[64]}\n  return %h\n}\n"
+	if code, _, errs := ampcRun("", "plan", putFile(t, t.TempDir(), "m.ir", fixed), "--infer", "--fit", "64MB"); code != 1 || !strings.Contains(errs, "%h is computed from the inputs and has 64 rows") {
+		t.Errorf("code %d, %q", code, errs)
 	}
 }
 
@@ -80,10 +127,11 @@ func TestPlanHeld(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &rows); code != 0 || err != nil {
 		t.Fatalf("code %d, %v, %q %q", code, err, out, errs)
 	}
-	total, err := planTotal(&cobra.Command{}, "zoo:lenet", modelFlags{policy: "f32", micro: 1})
+	_, p, _, err := planModel(&cobra.Command{}, "zoo:lenet", modelFlags{policy: "f32", micro: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
+	total := p.Total()
 	if len(rows) != 1 || rows[0].Scratch <= 0 || rows[0].Outputs <= 0 || rows[0].Total < rows[0].Variables+rows[0].Work+rows[0].Scratch || rows[0].Variables+rows[0].Work > total {
 		t.Errorf("held: %+v, arenas of %d bytes", rows, total)
 	}
