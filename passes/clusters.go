@@ -351,7 +351,7 @@ func (m *planner) bytes(v *ir.Value) int64 {
 func (m *planner) reads(n *ir.Node, i int, v *ir.Value) plan.Choice {
 	d := m.requiredDType(n, i)
 	switch {
-	case n.Op == ir.OpCast && d == ir.F32 && m.src[n.Out[0].ID].Low(): // in its stored dtype
+	case d == ir.F32 && m.p.converts(n): // the cast converts both dtypes
 		return plan.AsStored
 	case d == m.low && d != ir.F32 && m.loaded(n, v):
 		return plan.AsStored

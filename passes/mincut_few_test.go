@@ -120,6 +120,11 @@ backward:
   %g = sub %f, %c : f32[4]
   %i = mul %b, %e : f32[4]
   return %e, %g, %i`,
+		"a conversion of 16 bits to integers": `forward:
+  %a = matmul %w, %w : f32[8,8]
+  %b = cast %a {to=i32} : i32[8,8]
+  %c = matmul %a, %w : f32[8,8]
+  return %b, %c`,
 		"a conversion of a register that the caller gets": `forward:
   %a = sub %k, %v : f32[8]
   %b = mul %a, %v : f32[8]
