@@ -46,6 +46,9 @@ type Caps struct {
 	// ItemBytes: a program of one item of a batch runs for each of them where the values of an item
 	// take so many bytes and more than the weights; 0: batches run whole.
 	ItemBytes int64
+	// RoundsInside: matrix units round values between the products of a row to the dtype of its
+	// operands (Bound.Inner).
+	RoundsInside bool
 	// RequiresDense: no kernel reads strided views (Operand.Strided); every operand is dense.
 	RequiresDense bool
 	// JoinsInPlace: in inference a kernel stores an operand of a concatenation directly in its result,

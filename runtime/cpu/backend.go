@@ -202,7 +202,7 @@ func Supports(p *lower.Program) error {
 	for part := range lower.NumParts {
 		for i := range p.Parts[part] {
 			s := &p.Parts[part][i]
-			if s.Kind == lower.KindKernel && s.Kernel.Node.Op != ir.OpCustom && kernels[s.Kernel.Name] == nil {
+			if s.Kind == lower.KindKernel && s.Kernel.Node.Op != ir.OpCustom && kernels[s.Kernel.Node.Op] == nil {
 				return fmt.Errorf("cpu: no kernel %s (%s)", s.Kernel.Name, s.Node.Name)
 			}
 		}

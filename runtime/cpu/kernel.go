@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"unsafe"
@@ -145,15 +146,13 @@ func (c *call) res(i int) view {
 // allocates all memory; the function allocates none.
 type binder func(c *call) (func(), error)
 
-// kernels has the ops that no other kind of step runs, by row name.
+// kernels has the ops that no other kind of step runs.
 var kernels = merge(rowKernels, normKernels, lossKernels, reduceKernels, indexKernels, poolKernels, recurrentKernels, cacheKernels, updateKernels, collectiveKernels)
 
-func merge(tables ...map[string]binder) map[string]binder {
-	all := map[string]binder{}
+func merge(tables ...map[ir.Op]binder) map[ir.Op]binder {
+	all := map[ir.Op]binder{}
 	for _, t := range tables {
-		for name, b := range t {
-			all[name] = b
-		}
+		maps.Copy(all, t)
 	}
 	return all
 }
@@ -178,7 +177,7 @@ func (e *exec) kernel(s *lower.Step) (func(), error) {
 	if s.Kernel.Node.Op == ir.OpCustom {
 		return customKernel(c)
 	}
-	return c.bind(s.Kernel.Name)
+	return c.bind()
 }
 
 // newCall is a call of the kernel of s with the operands in.
@@ -204,11 +203,11 @@ func (c *call) results(s *lower.Step, e *exec) {
 	}
 }
 
-// bind binds the kernel with the given name.
-func (c *call) bind(name string) (func(), error) {
-	b := kernels[name]
+// bind binds the kernel of the call's op.
+func (c *call) bind() (func(), error) {
+	b := kernels[c.Op]
 	if b == nil {
-		return nil, fmt.Errorf("no kernel %s", name)
+		return nil, fmt.Errorf("no kernel %s", c.Def().Name)
 	}
 	return b(c)
 }
@@ -218,7 +217,7 @@ func (e *exec) kernelWithPostOp(s *lower.Step, c *call) (func(), error) {
 	post, y := e.postOp(s)
 	c.post = post
 	c.out = []view{{c.Node.Out[0].Type.With(ir.F32), y.Data}}
-	run, err := c.bind(s.Kernel.Name)
+	run, err := c.bind()
 	if err == nil && !c.fused {
 		err = fmt.Errorf("kernel %s runs no cluster over its result", s.Kernel.Name)
 	}
@@ -258,7 +257,7 @@ func (e *exec) parts(s *lower.Step) (func(), error) {
 				}
 			}
 		}
-		run, err := c.bind(own.Kernel.Name)
+		run, err := c.bind()
 		if err != nil {
 			return nil, err
 		}

@@ -1,11 +1,12 @@
 package cpu
 
 import (
+	"ampc/ir"
 	"ampc/runtime/cpu/kern"
 )
 
 // cacheKernels work on caches. The caller passes their memory with each step.
-var cacheKernels = map[string]binder{"cache_append": bindCacheAppend, "cached_attention": bindCachedAttention}
+var cacheKernels = map[ir.Op]binder{ir.OpCacheAppend: bindCacheAppend, ir.OpCachedAttention: bindCachedAttention}
 
 // memory returns operand i of the running step.
 func (c *call) memory(i int) view { return view{c.in[i].t, c.now[i]()} }

@@ -10,7 +10,7 @@ import (
 	"ampc/world"
 )
 
-var collectiveKernels = map[string]binder{"all_reduce": bindAllReduce, "all_gather": bindAllGather, "reduce_scatter": bindReduceScatter}
+var collectiveKernels = map[ir.Op]binder{ir.OpAllReduce: bindAllReduce, ir.OpAllGather: bindAllGather, ir.OpReduceScatter: bindReduceScatter}
 
 var reductions = map[string]world.Op{"sum": world.Sum, "mean": world.Mean, "max": world.Max}
 

@@ -8,22 +8,22 @@ import (
 
 // indexKernels move elements by index or number them. An id outside its axis is bad data, and the
 // step fails.
-var indexKernels = map[string]binder{
-	"embedding":       bindEmbedding,
-	"embedding_grad":  bindEmbeddingGrad,
-	"gather":          bindGather,
-	"gather_elements": bindGatherElements,
-	"scatter":         bindScatter,
-	"scatter_add":     bindScatter,
-	"one_hot":         bindOneHot,
-	"iota":            bindIota,
-	"tril":            bindTriangle,
-	"triu":            bindTriangle,
-	"topk":            bindTopK,
-	"pad":             bindPad,
-	"concat":          bindConcat,
-	"resize":          bindResize,
-	"resize_grad":     bindResize,
+var indexKernels = map[ir.Op]binder{
+	ir.OpEmbedding:      bindEmbedding,
+	ir.OpEmbeddingGrad:  bindEmbeddingGrad,
+	ir.OpGather:         bindGather,
+	ir.OpGatherElements: bindGatherElements,
+	ir.OpScatter:        bindScatter,
+	ir.OpScatterAdd:     bindScatter,
+	ir.OpOneHot:         bindOneHot,
+	ir.OpIota:           bindIota,
+	ir.OpTril:           bindTriangle,
+	ir.OpTriu:           bindTriangle,
+	ir.OpTopK:           bindTopK,
+	ir.OpPad:            bindPad,
+	ir.OpConcat:         bindConcat,
+	ir.OpResize:         bindResize,
+	ir.OpResizeGrad:     bindResize,
 }
 
 // checkIds fails the step if an id is outside 0..n-1. It reports whether all are inside.

@@ -9,12 +9,12 @@ import (
 
 // lossKernels compute the sum of a loss's terms and their count. Sums are in float64 over chunks
 // that do not depend on the number of workers.
-var lossKernels = map[string]binder{
-	"cross_entropy":      bindCrossEntropy,
-	"cross_entropy_grad": bindCrossEntropyGrad,
-	"soft_cross_entropy": bindSoftCrossEntropy,
-	"nll":                bindNLL,
-	"bce_with_logits": pairLoss(func(*call) func(x, t float64) float64 {
+var lossKernels = map[ir.Op]binder{
+	ir.OpCrossEntropy:     bindCrossEntropy,
+	ir.OpCrossEntropyGrad: bindCrossEntropyGrad,
+	ir.OpSoftCrossEntropy: bindSoftCrossEntropy,
+	ir.OpNLL:              bindNLL,
+	ir.OpBCEWithLogits: pairLoss(func(*call) func(x, t float64) float64 {
 		return func(x, t float64) float64 {
 			if x >= 0 {
 				t = 1 - t
@@ -22,16 +22,16 @@ var lossKernels = map[string]binder{
 			return math.Abs(x)*t + math.Log1p(math.Exp(-math.Abs(x)))
 		}
 	}),
-	"bce": pairLoss(func(*call) func(x, t float64) float64 {
+	ir.OpBCE: pairLoss(func(*call) func(x, t float64) float64 {
 		return func(p, t float64) float64 { return -(t*logClamped(p) + (1-t)*logClamped(1-p)) }
 	}),
-	"mse": pairLoss(func(*call) func(x, t float64) float64 {
+	ir.OpMSE: pairLoss(func(*call) func(x, t float64) float64 {
 		return func(x, t float64) float64 { return (x - t) * (x - t) }
 	}),
-	"l1_loss": pairLoss(func(*call) func(x, t float64) float64 {
+	ir.OpL1Loss: pairLoss(func(*call) func(x, t float64) float64 {
 		return func(x, t float64) float64 { return math.Abs(x - t) }
 	}),
-	"huber": pairLoss(func(c *call) func(x, t float64) float64 {
+	ir.OpHuber: pairLoss(func(c *call) func(x, t float64) float64 {
 		delta := c.Float("delta")
 		return func(x, t float64) float64 {
 			r := math.Abs(x - t)
@@ -41,7 +41,7 @@ var lossKernels = map[string]binder{
 			return delta * (r - delta/2)
 		}
 	}),
-	"kl_div": pairLoss(func(c *call) func(x, t float64) float64 {
+	ir.OpKLDiv: pairLoss(func(c *call) func(x, t float64) float64 {
 		if c.Flag("log_target") {
 			return func(x, t float64) float64 { return math.Exp(t) * (t - x) }
 		}

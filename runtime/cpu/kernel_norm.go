@@ -7,17 +7,17 @@ import (
 
 // normKernels normalize: over the last dimensions by kern's row kernels, over channels by its
 // channel norm.
-var normKernels = map[string]binder{
-	"layer_norm":       bindRowNorm,
-	"rms_norm":         bindRowNorm,
-	"layer_norm_grad":  bindRowNormGrad,
-	"rms_norm_grad":    bindRowNormGrad,
-	"batch_norm":       bindChannelNorm,
-	"group_norm":       bindChannelNorm,
-	"instance_norm":    bindChannelNorm,
-	"batch_norm_grad":  bindChannelNormGrad,
-	"group_norm_grad":  bindChannelNormGrad,
-	"batch_norm_infer": bindBatchNormInfer,
+var normKernels = map[ir.Op]binder{
+	ir.OpLayerNorm:      bindRowNorm,
+	ir.OpRMSNorm:        bindRowNorm,
+	ir.OpLayerNormGrad:  bindRowNormGrad,
+	ir.OpRMSNormGrad:    bindRowNormGrad,
+	ir.OpBatchNorm:      bindChannelNorm,
+	ir.OpGroupNorm:      bindChannelNorm,
+	ir.OpInstanceNorm:   bindChannelNorm,
+	ir.OpBatchNormGrad:  bindChannelNormGrad,
+	ir.OpGroupNormGrad:  bindChannelNormGrad,
+	ir.OpBatchNormInfer: bindBatchNormInfer,
 }
 
 // lastDims splits x into rows of the last dims dimensions.

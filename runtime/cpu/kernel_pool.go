@@ -7,13 +7,13 @@ import (
 
 // poolKernels run over windows or parts of images. Work is split by plane (image and channel), so
 // overlapping windows belong to one task.
-var poolKernels = map[string]binder{
-	"max_pool":               bindMaxPool,
-	"max_pool_grad":          bindMaxPoolGrad,
-	"avg_pool":               bindAvgPool(false),
-	"avg_pool_grad":          bindAvgPool(true),
-	"adaptive_avg_pool":      bindAvgPool(false),
-	"adaptive_avg_pool_grad": bindAvgPool(true),
+var poolKernels = map[ir.Op]binder{
+	ir.OpMaxPool:             bindMaxPool,
+	ir.OpMaxPoolGrad:         bindMaxPoolGrad,
+	ir.OpAvgPool:             bindAvgPool(false),
+	ir.OpAvgPoolGrad:         bindAvgPool(true),
+	ir.OpAdaptiveAvgPool:     bindAvgPool(false),
+	ir.OpAdaptiveAvgPoolGrad: bindAvgPool(true),
 }
 
 // pool is the geometry of a pooling op over up to three dimensions, with the input cells that each

@@ -7,13 +7,13 @@ import (
 
 // recurrentKernels unroll over time. Each step runs one product for the whole batch, then the
 // gates, one row of the batch per task.
-var recurrentKernels = map[string]binder{
-	"lstm":      bindLSTM,
-	"lstm_grad": bindLSTMGrad,
-	"gru":       bindGRU,
-	"gru_grad":  bindGRUGrad,
-	"rnn":       bindRNN,
-	"rnn_grad":  bindRNNGrad,
+var recurrentKernels = map[ir.Op]binder{
+	ir.OpLSTM:     bindLSTM,
+	ir.OpLSTMGrad: bindLSTMGrad,
+	ir.OpGRU:      bindGRU,
+	ir.OpGRUGrad:  bindGRUGrad,
+	ir.OpRNN:      bindRNN,
+	ir.OpRNNGrad:  bindRNNGrad,
 }
 
 // recurrence is what these ops share: sizes, the product with r, and the current step.

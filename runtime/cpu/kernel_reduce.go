@@ -9,24 +9,24 @@ import (
 )
 
 // reduceKernels reduce elements along axes.
-var reduceKernels = map[string]binder{
-	"reduce_sum":  reduction{fast: kern.ReduceSum, isFast: true, ints: func(a, x int64) int64 { return a + x }}.bind,
-	"reduce_mean": reduction{fast: kern.ReduceMean, isFast: true}.bind,
-	"reduce_max":  reduction{fast: kern.ReduceMax, isFast: true, ints: func(a, x int64) int64 { return max(a, x) }, order: true}.bind,
-	"reduce_min":  reduction{fast: kern.ReduceMin, isFast: true, ints: func(a, x int64) int64 { return min(a, x) }, order: true}.bind,
-	"reduce_l2":   reduction{row: func(c *call, x []float32) float32 { return sqrt32(sumSquares(x)) }}.bind,
-	"reduce_l1": reduction{row: func(c *call, x []float32) float32 {
+var reduceKernels = map[ir.Op]binder{
+	ir.OpReduceSum:  reduction{fast: kern.ReduceSum, isFast: true, ints: func(a, x int64) int64 { return a + x }}.bind,
+	ir.OpReduceMean: reduction{fast: kern.ReduceMean, isFast: true}.bind,
+	ir.OpReduceMax:  reduction{fast: kern.ReduceMax, isFast: true, ints: func(a, x int64) int64 { return max(a, x) }, order: true}.bind,
+	ir.OpReduceMin:  reduction{fast: kern.ReduceMin, isFast: true, ints: func(a, x int64) int64 { return min(a, x) }, order: true}.bind,
+	ir.OpReduceL2:   reduction{row: func(c *call, x []float32) float32 { return sqrt32(sumSquares(x)) }}.bind,
+	ir.OpReduceL1: reduction{row: func(c *call, x []float32) float32 {
 		c.m.Unary(kern.Abs, x, x)
 		return c.m.Sum(x)
 	}}.bind,
-	"reduce_prod": reduction{ints: func(a, x int64) int64 { return a * x }, zero: 1, row: func(_ *call, x []float32) float32 {
+	ir.OpReduceProd: reduction{ints: func(a, x int64) int64 { return a * x }, zero: 1, row: func(_ *call, x []float32) float32 {
 		p := 1.0
 		for _, v := range x {
 			p *= float64(v)
 		}
 		return float32(p)
 	}}.bind,
-	"reduce_var": reduction{row: func(c *call, x []float32) float32 {
+	ir.OpReduceVar: reduction{row: func(c *call, x []float32) float32 {
 		var sum, sq float64
 		for _, v := range x {
 			sum += float64(v)
@@ -37,7 +37,7 @@ var reduceKernels = map[string]binder{
 		}
 		return float32(sq / (float64(len(x)) - float64(c.Int("correction"))))
 	}}.bind,
-	"logsumexp": reduction{row: func(c *call, x []float32) float32 {
+	ir.OpLogSumExp: reduction{row: func(c *call, x []float32) float32 {
 		m := c.m.MaxOf(x)
 		if math.IsInf(float64(m), 0) || m != m {
 			return m
@@ -48,12 +48,12 @@ var reduceKernels = map[string]binder{
 		}
 		return float32(float64(m) + math.Log(s))
 	}}.bind,
-	"sum_to": bindSumTo,
-	"argmax": bindArg(func(x, best float32) bool { return x > best }),
-	"argmin": bindArg(func(x, best float32) bool { return x < best }),
-	"cummax": bindCumulative(func(x, best float64) bool { return x >= best }),
-	"cummin": bindCumulative(func(x, best float64) bool { return x <= best }),
-	"cumsum": bindCumsum, "linear_scan": bindLinearScan,
+	ir.OpSumTo:  bindSumTo,
+	ir.OpArgmax: bindArg(func(x, best float32) bool { return x > best }),
+	ir.OpArgmin: bindArg(func(x, best float32) bool { return x < best }),
+	ir.OpCummax: bindCumulative(func(x, best float64) bool { return x >= best }),
+	ir.OpCummin: bindCumulative(func(x, best float64) bool { return x <= best }),
+	ir.OpCumsum: bindCumsum, ir.OpLinearScan: bindLinearScan,
 }
 
 func sqrt32(x float64) float32 { return float32(math.Sqrt(x)) }

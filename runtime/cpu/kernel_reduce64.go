@@ -3,30 +3,32 @@ package cpu
 import (
 	"math"
 	"slices"
+
+	"ampc/ir"
 )
 
 // doubleReductions reduce f64 in f64, over the elements of one result in row-major order.
-var doubleReductions = map[string]func(c *call, x []float64) float64{
-	"reduce_sum":  func(_ *call, x []float64) float64 { return sumOf(x) },
-	"reduce_mean": func(_ *call, x []float64) float64 { return sumOf(x) / float64(len(x)) },
-	"reduce_max": func(_ *call, x []float64) float64 {
+var doubleReductions = map[ir.Op]func(c *call, x []float64) float64{
+	ir.OpReduceSum:  func(_ *call, x []float64) float64 { return sumOf(x) },
+	ir.OpReduceMean: func(_ *call, x []float64) float64 { return sumOf(x) / float64(len(x)) },
+	ir.OpReduceMax: func(_ *call, x []float64) float64 {
 		return fold64(x, math.Inf(-1), func(a, v float64) float64 { return max(a, v) })
 	},
-	"reduce_min": func(_ *call, x []float64) float64 {
+	ir.OpReduceMin: func(_ *call, x []float64) float64 {
 		return fold64(x, math.Inf(1), func(a, v float64) float64 { return min(a, v) })
 	},
-	"reduce_prod": func(_ *call, x []float64) float64 { return fold64(x, 1, func(a, v float64) float64 { return a * v }) },
-	"reduce_l1": func(_ *call, x []float64) float64 {
+	ir.OpReduceProd: func(_ *call, x []float64) float64 { return fold64(x, 1, func(a, v float64) float64 { return a * v }) },
+	ir.OpReduceL1: func(_ *call, x []float64) float64 {
 		return fold64(x, 0, func(a, v float64) float64 { return a + math.Abs(v) })
 	},
-	"reduce_l2": func(_ *call, x []float64) float64 {
+	ir.OpReduceL2: func(_ *call, x []float64) float64 {
 		return math.Sqrt(fold64(x, 0, func(a, v float64) float64 { return a + v*v }))
 	},
-	"reduce_var": func(c *call, x []float64) float64 {
+	ir.OpReduceVar: func(c *call, x []float64) float64 {
 		mean := sumOf(x) / float64(len(x))
 		return fold64(x, 0, func(a, v float64) float64 { return a + (v-mean)*(v-mean) }) / (float64(len(x)) - float64(c.Int("correction")))
 	},
-	"logsumexp": func(_ *call, x []float64) float64 {
+	ir.OpLogSumExp: func(_ *call, x []float64) float64 {
 		if len(x) == 0 {
 			return math.Inf(-1)
 		}
@@ -51,9 +53,9 @@ func sumOf(x []float64) float64 {
 
 // doubles binds a reduction of f64; nil if there is none.
 func (c *call) doubles(shape []int, reducedDims []bool) func() {
-	f := doubleReductions[c.Def().Name]
-	if c.Def().Name == "sum_to" {
-		f = doubleReductions["reduce_sum"]
+	f := doubleReductions[c.Op]
+	if c.Op == ir.OpSumTo {
+		f = doubleReductions[ir.OpReduceSum]
 	}
 	if f == nil {
 		return nil

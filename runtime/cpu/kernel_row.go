@@ -3,16 +3,17 @@ package cpu
 import (
 	"fmt"
 
+	"ampc/ir"
 	"ampc/runtime/cpu/kern"
 )
 
 // rowKernels work along one axis.
-var rowKernels = map[string]binder{
-	"softmax":          alongAxis(func(m *kern.Machine, y, x, _ kern.Buf, rows, cols int) { m.Softmax(y, x, rows, cols) }),
-	"log_softmax":      alongAxis(func(m *kern.Machine, y, x, _ kern.Buf, rows, cols int) { m.LogSoftmax(y, x, rows, cols) }),
-	"rope":             bindRope,
-	"softmax_grad":     alongAxis(func(m *kern.Machine, dx, y, dy kern.Buf, rows, cols int) { m.SoftmaxGrad(dx, y, dy, rows, cols) }),
-	"log_softmax_grad": alongAxis(func(m *kern.Machine, dx, y, dy kern.Buf, rows, cols int) { m.LogSoftmaxGrad(dx, y, dy, rows, cols) }),
+var rowKernels = map[ir.Op]binder{
+	ir.OpSoftmax:        alongAxis(func(m *kern.Machine, y, x, _ kern.Buf, rows, cols int) { m.Softmax(y, x, rows, cols) }),
+	ir.OpLogSoftmax:     alongAxis(func(m *kern.Machine, y, x, _ kern.Buf, rows, cols int) { m.LogSoftmax(y, x, rows, cols) }),
+	ir.OpRope:           bindRope,
+	ir.OpSoftmaxGrad:    alongAxis(func(m *kern.Machine, dx, y, dy kern.Buf, rows, cols int) { m.SoftmaxGrad(dx, y, dy, rows, cols) }),
+	ir.OpLogSoftmaxGrad: alongAxis(func(m *kern.Machine, dx, y, dy kern.Buf, rows, cols int) { m.LogSoftmaxGrad(dx, y, dy, rows, cols) }),
 }
 
 // axis normalizes the axis attribute and splits v's shape at it.

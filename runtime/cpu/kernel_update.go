@@ -8,9 +8,9 @@ import (
 )
 
 // updateKernels read all gradients in one step.
-var updateKernels = map[string]binder{
-	"any_nonfinite": bindAnyNonfinite,
-	"global_norm":   bindGlobalNorm,
+var updateKernels = map[ir.Op]binder{
+	ir.OpAnyNonfinite: bindAnyNonfinite,
+	ir.OpGlobalNorm:   bindGlobalNorm,
 }
 
 // A task of these kernels reads updateChunk elements of one tensor, in blocks of updateBlock.

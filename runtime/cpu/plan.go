@@ -112,7 +112,7 @@ func (e *exec) rehearse() {
 	for part := range lower.NumParts {
 		for i := range e.steps[part] {
 			st := &e.p.Parts[part][i]
-			if k := st.Kernel; st.Kind == lower.KindKernel && (k.Node.Op == ir.OpCustom || collectiveKernels[k.Name] != nil) {
+			if k := st.Kernel; st.Kind == lower.KindKernel && (k.Node.Op == ir.OpCustom || collectiveKernels[k.Node.Op] != nil) {
 				continue // the user's, or the other ranks'
 			}
 			e.rehearseStep(e.steps[part][i].run)

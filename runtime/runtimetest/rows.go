@@ -262,9 +262,9 @@ func Exact(n *ir.Node) bool { return boundOf(n) == (ir.Bound{}) }
 // allowed is the tolerance of result k of a sample: none for exact rows, else
 // the row's bound. Its magnitude Σ|a·b| is what the evaluator gives for the
 // operands' absolute values; rows whose gradient subtracts means have nothing
-// to cancel there, so the largest element of the result counts with it. units
-// says that the target has matrix units, which round inside (ir.Bound.Inner).
-func (s *sample) allowed(k int, want []*eval.Tensor, units bool) (tolerance, error) {
+// to cancel there, so the largest element of the result counts with it. inside
+// says that the target's matrix units round inside a row (ir.Caps.RoundsInside).
+func (s *sample) allowed(k int, want []*eval.Tensor, inside bool) (tolerance, error) {
 	bound := boundOf(s.node)
 	if bound == (ir.Bound{}) {
 		return nil, nil
@@ -275,7 +275,7 @@ func (s *sample) allowed(k int, want []*eval.Tensor, units bool) (tolerance, err
 	}
 	t := want[k].Type.DType
 	inner := 0.0
-	if x := s.node.In[0]; units && x != nil && x.Type.DType.Low() {
+	if x := s.node.In[0]; inside && x != nil && x.Type.DType.Low() {
 		inner = float64(bound.Inner) * ulpOf(1, x.Type.DType) / 2
 	}
 	return func(i int, w float64) float64 {

@@ -120,7 +120,7 @@ func (s *sample) check(t *testing.T, backends []runtime.Backend, special bool) f
 		}
 		if first == nil {
 			first = got
-			share = s.compare(t, got, want, special, b.Target() != lower.CPU)
+			share = s.compare(t, got, want, special, b.Target().Caps().RoundsInside)
 			continue
 		}
 		for k := range got {
@@ -142,11 +142,11 @@ func (s *sample) want() ([]*eval.Tensor, error) {
 	return eval.Node(s.node, in, eval.Options{})
 }
 
-func (s *sample) compare(t *testing.T, got [][]byte, want []*eval.Tensor, special, units bool) float64 {
+func (s *sample) compare(t *testing.T, got [][]byte, want []*eval.Tensor, special, inside bool) float64 {
 	t.Helper()
 	share := 0.0
 	for k, w := range want {
-		tol, err := s.allowed(k, want, units)
+		tol, err := s.allowed(k, want, inside)
 		if err != nil {
 			t.Errorf("%s: %v", s.name, err)
 			return 0
