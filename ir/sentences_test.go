@@ -66,6 +66,7 @@ var unsaid = map[string]string{
 
 // elsewhere are files whose messages answer calls, not texts.
 var elsewhere = map[string]string{
+	"batch.go":   "answers Rebatch",
 	"equal.go":   "says where two graphs differ",
 	"rewrite.go": "answers Sort and Bind",
 	"einsum.go":  "answers Einsum",

@@ -15,6 +15,7 @@ import (
 // inner are methods of ir.Builder that are not public ops, and the reason for each.
 var inner = map[string]string{
 	"CheckOwn":   "the facade refuses values of other models",
+	"Current":    "the pass manager compares the names that outlive a pass",
 	"Declare":    "Model.Input, Param and others declare variables",
 	"Deriving":   "autodiff links gradients to forward nodes",
 	"Emit":       "the general form: an op by its number",
@@ -38,6 +39,7 @@ var inner = map[string]string{
 	"Scope":      "Model.Scope prefixes names",
 	"ScopeName":  "the facade reads the prefix",
 	"Site":       "the facade numbers random ops",
+	"Undeclare":  "the pass scale removes a seed that nothing reads",
 
 	"SharedBatchNorm": "training on several ranks replaces batch norms by it",
 	"Accum":           "the pass accumulate sums gradients of micro-batches",
