@@ -24,6 +24,7 @@ type Backend struct {
 	semaphore *semaphore    // one permit for each concurrent step
 	inside    bool          // a step of another Backend is running
 	dry       bool          // memory is planned, not used: it need not fit
+	kernels   sharedKernels
 
 	mu    sync.Mutex
 	first *execContext // exclusive steps run on it
@@ -90,7 +91,7 @@ func (b *Backend) take() *execContext {
 // newBackend returns a Backend with one context and the given number of permits.
 func newBackend(m *kern.Machine, permits int) *Backend {
 	first := &execContext{m: m}
-	return &Backend{m: m, semaphore: newSemaphore(permits), first: first, made: 1, idle: []*execContext{first}}
+	return &Backend{m: m, semaphore: newSemaphore(permits), first: first, made: 1, idle: []*execContext{first}, kernels: sharedKernels{byText: map[string]*sharedKernel{}}}
 }
 
 func (b *Backend) newStore() *store {

@@ -81,3 +81,10 @@ func ComposedKernels(ex runtime.Exec) (n int) {
 	}
 	return n
 }
+
+// KernelsOf is how many composed kernels the programs of b have.
+func KernelsOf(b *Backend) int {
+	b.kernels.mu.Lock()
+	defer b.kernels.mu.Unlock()
+	return len(b.kernels.byText)
+}

@@ -27,7 +27,7 @@ type program struct {
 	consts   map[lower.BufferID]*kern.Block // shared by all instances
 	spare    [][][]byte                     // memory of results that were released
 	count    runtime.Counters
-	composed map[string]*kern.Fused // kernels composed for this program, by formula
+	composed map[string]*kern.Fused // of the backend's kernels, those of this program
 	closed   bool
 	attached observers
 	pause    *pause // nil: steps do not pause before their update
@@ -71,7 +71,9 @@ func load(b *Backend, p *lower.Program, s *store) (*program, error) {
 		return nil, err
 	}
 	defer b.release(c, x.exclusive)
-	_, err = x.instance(c)
+	if _, err = x.instance(c); err != nil {
+		x.putKernels()
+	}
 	return x, err
 }
 
@@ -107,16 +109,24 @@ func (x *program) instance(c *execContext) (*exec, error) {
 	return e, nil
 }
 
-// compose returns a kernel of f that is the program's own, or nil. A new one is composed if it pays off. The caller holds
-// x.mu.
+// compose returns a kernel of f, or nil. One that the program does not have yet is composed, or shared with other
+// programs, if it pays off. The caller holds x.mu.
 func (x *program) compose(p *kern.Path, f *kern.Formula, pays bool) *kern.Fused {
 	text := f.String()
 	k, known := x.composed[text]
 	if !known && pays {
-		k = p.Compose(f)
+		k = x.b.kernels.get(p, f, text)
 		x.composed[text] = k
 	}
 	return k
+}
+
+// putKernels gives the program's kernels back, which must not run any more.
+func (x *program) putKernels() {
+	for text := range x.composed {
+		x.b.kernels.put(text)
+	}
+	x.composed = nil
 }
 
 // Join implements runtime.Distributed.
@@ -185,12 +195,8 @@ func (x *program) Close() error {
 	for _, b := range x.consts {
 		b.Release()
 	}
-	for _, k := range x.composed {
-		if k != nil {
-			k.Close()
-		}
-	}
-	x.closed, x.bound, x.consts, x.spare, x.composed = true, nil, nil, nil, nil
+	x.putKernels()
+	x.closed, x.bound, x.consts, x.spare = true, nil, nil, nil
 	return nil
 }
 
