@@ -32,7 +32,8 @@ func InitVar(v *ir.Value, seed int64) (*Tensor, error) {
 	if initializer(i, nil) == nil {
 		return nil, fmt.Errorf("%s: unknown initializer %q", v, i.Func)
 	}
-	if i.Func == "trunc_normal" { // draws again what lies outside, so elements have no fixed place in the stream
+	// trunc_normal draws again what lies outside, so elements have no fixed place in the stream
+	if t.Len() <= initPart || i.Func == "trunc_normal" {
 		t.initialize(i, newStream(v.Name, seed), 0, t.Len())
 		return t, nil
 	}

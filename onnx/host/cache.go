@@ -101,7 +101,7 @@ func (c *cache) forget(e *entry) {
 	if e.form != nil && c.forms[e.form.key] == e {
 		delete(c.forms, e.form.key)
 	}
-	e.at.entries = slices.DeleteFunc(e.at.entries, func(x *entry) bool { return x == e })
+	e.at.entries.remove(e)
 }
 
 // drop frees a program and forgets its entries.

@@ -43,6 +43,7 @@ func (s *scope) foldNorms(m *onnx.Model) {
 		}
 	}
 	s.order = slices.DeleteFunc(s.order, func(i int) bool { return gone[i] })
+	s.link()
 }
 
 // folded is the convolution that conv and norm become, nil where they do not.

@@ -70,7 +70,7 @@ const generalAfter = 4
 // entry finds or makes what runs next.
 func (r *run) entry(st *stage, f *frame) (*entry, error) {
 	same, anyElements := 0, (*entry)(nil)
-	for _, e := range slices.Backward(st.entries) {
+	for _, e := range slices.Backward(st.entries.candidates(f)) {
 		if !e.types(f) {
 			continue
 		}
@@ -96,7 +96,7 @@ func (r *run) entry(st *stage, f *frame) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	st.entries = append(st.entries, e)
+	st.entries.add(e)
 	return e, r.s.cache.add(e, r.s.o.Programs, r.s.o.ProgramBytes)
 }
 
@@ -250,13 +250,11 @@ func (g *region) wanted() {
 func (g *region) choose() {
 	s, waits := g.st.scope, g.st.waits()
 	g.nodes = nil
-	missing, bound := map[string]bool{}, 0
+	missing, bound := make([]bool, len(s.nodes)), 0
 	for _, i := range g.st.rest {
 		_, out := g.why[i]
-		if out || waits[i] || slices.ContainsFunc(s.reads[i], func(x string) bool { return missing[x] }) {
-			for _, y := range s.nodes[i].Out {
-				missing[y] = true
-			}
+		if out || waits != nil && waits[i] || s.readsOf(i, missing) {
+			missing[i] = true
 			continue
 		}
 		g.nodes = append(g.nodes, i)

@@ -15,6 +15,7 @@ type scope struct {
 	nodes   []*onnx.Node
 	reads   [][]string // by node, what graphs in attributes read included
 	order   []int      // operands come first; only what the outputs need
+	from    [][]int    // by node, the nodes that give what it reads
 	free    []bool     // by node: it reads initializers alone
 	texts   []string   // by node, what regions of equal form have in common; made when first needed
 	opsets  map[string]int64
@@ -80,7 +81,29 @@ func (s *scope) prepare() error {
 	}
 	slices.Reverse(s.order)
 	s.findFree()
+	s.link()
 	return nil
+}
+
+// link finds the nodes that give what each node reads.
+func (s *scope) link() {
+	s.from = make([][]int, len(s.nodes))
+	gives := map[string]int{}
+	for _, i := range s.order {
+		for _, x := range s.reads[i] {
+			if k, ok := gives[x]; ok {
+				s.from[i] = append(s.from[i], k)
+			}
+		}
+		for _, y := range s.nodes[i].Out {
+			gives[y] = i
+		}
+	}
+}
+
+// readsOf reports whether node i reads what one of the marked nodes gives.
+func (s *scope) readsOf(i int, marked []bool) bool {
+	return slices.ContainsFunc(s.from[i], func(k int) bool { return marked[k] })
 }
 
 // findFree finds the nodes that read nothing but initializers, directly or not.
@@ -159,7 +182,7 @@ type stage struct {
 	done     []bool
 	rest     []int           // nodes that are not, in order
 	live     map[string]bool // what they read, and the outputs
-	entries  []*entry
+	entries  entries
 	never    map[int]string       // nodes that no region takes, with the reasons; made when first needed
 	chosen   []int                // the nodes of its region, where all of them can be imported
 	want     []string             // their results that are read elsewhere

@@ -81,31 +81,28 @@ func (g *region) split(p *onnx.Partial) *plan {
 	return out
 }
 
-// waits lists the nodes of a stage that are not of its region because they vary and
+// waits marks the nodes of a stage that are not of its region because they vary and
 // others do not, or the other way round: a region of what does not vary comes first.
-func (st *stage) waits() map[int]bool {
+// It is nil where all may be of the region.
+func (st *stage) waits() []bool {
 	if st.plan.varies == nil {
 		return nil
 	}
-	pick := func(varies bool) (waiting map[int]bool, any bool) {
-		waiting, missing := map[int]bool{}, map[string]bool{}
+	pick := func(varies bool) (waiting []bool, any bool) {
+		waiting = make([]bool, len(st.done))
 		for _, i := range st.rest {
-			if st.plan.varies[i] == varies && !slices.ContainsFunc(st.scope.reads[i], func(x string) bool { return missing[x] }) {
+			if st.plan.varies[i] == varies && !st.scope.readsOf(i, waiting) {
 				any = any || !st.scope.free[i]
-				continue
-			}
-			waiting[i] = true
-			for _, y := range st.scope.nodes[i].Out {
-				missing[y] = true
+			} else {
+				waiting[i] = true
 			}
 		}
 		return waiting, any
 	}
-	if waiting, any := pick(false); any {
-		return waiting
-	}
-	if waiting, any := pick(true); any {
-		return waiting
+	for _, varies := range []bool{false, true} {
+		if waiting, any := pick(varies); any {
+			return waiting
+		}
 	}
 	return nil
 }
