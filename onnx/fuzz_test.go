@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -33,20 +34,27 @@ func oneLine(t *testing.T, err error) {
 	}
 }
 
+// FuzzParse reads and imports, in memory bounded by the length of the file.
 func FuzzParse(f *testing.F) {
 	seed(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
 		m, err := onnx.Parse(bytes.Clone(b))
 		oneLine(t, err)
-		if err != nil {
-			return
+		if err == nil {
+			_, err = onnx.Import(m, onnx.Options{})
+			oneLine(t, err)
 		}
-		_, err = onnx.Import(m, onnx.Options{})
-		oneLine(t, err)
+		runtime.ReadMemStats(&after)
+		if grew := after.TotalAlloc - before.TotalAlloc; grew > 4<<20+5000*uint64(len(b)) {
+			t.Errorf("%d bytes allocate %d", len(b), grew)
+		}
 	})
 }
 
-// FuzzConvert converts to f16 and, raised to its opset, to bf16, and reads the results.
+// FuzzConvert converts to f16 and, raised to its opset, to bf16, and reads the results:
+// what is consistent stays so.
 func FuzzConvert(f *testing.F) {
 	seed(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -75,6 +83,7 @@ func FuzzConvert(f *testing.F) {
 					return
 				}
 			}
+			sound := convert.Check(m, x) == nil
 			e, _, err := convert.Plan(m, x, policy, convert.Options{})
 			oneLine(t, err)
 			if err != nil {
@@ -94,6 +103,9 @@ func FuzzConvert(f *testing.F) {
 				err = convert.Check(again, y)
 			}
 			oneLine(t, err) // convert reports it and writes no file
+			if err != nil && sound {
+				t.Errorf("consistent, it is converted to what is not: %v", err)
+			}
 		}
 	})
 }
