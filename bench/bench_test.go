@@ -84,8 +84,15 @@ func TestTraining(t *testing.T) {
 				t.Errorf("%+v; the CPU's losses %v", r, want)
 			}
 		}
-		if table := command(t, "table", results); strings.Count(table, "| "+spec+" |") != 4 {
-			t.Errorf("want four rows:\n%s", table)
+		inferred := command(t, "train", file, "--infer", "--device", deviceOf(spec), "--precision", "f32", "--check", "2", "--rounds", "1", "--steps", "2", "--into", results)
+		if rows, _, err = readResults(results); err != nil {
+			t.Fatal(err)
+		}
+		if last := rows[len(rows)-1]; !last.Infer || !strings.HasPrefix(inferred, spec+", inference f32") || last.PerSecond <= 0 {
+			t.Errorf("inference: %+v\n%s", last, inferred)
+		}
+		if table := command(t, "table", results); strings.Count(table, "| "+spec+" |") != 4 || strings.Count(table, "| "+spec+", inference |") != 1 {
+			t.Errorf("want four rows and one of inference:\n%s", table)
 		}
 	}
 }
@@ -248,7 +255,7 @@ func TestPythonReadsAndWrites(t *testing.T) {
 import json, sys, start, train
 recipe, tensors = start.read(sys.argv[1])
 variables, batches = start.split(recipe, tensors)
-args = train.arguments([sys.argv[1], "--precision", "f16", "--mode", "compile"])
+args = train.arguments([sys.argv[1], "--precision", "f16", "--mode", "compile", "--infer"])
 print(json.dumps({
     "recipe": recipe, "variables": {k: v[2].hex() for k, v in variables.items()}, "batches": [{k: v[2].hex() for k, v in b.items()} for b in batches],
     "line": train.line(recipe, args, "GPU", 0, [2.5, 2.0], [3.0, 1.0, 2.0], 0.5, 10, 20, 0.0, 1, "note"),
@@ -279,7 +286,7 @@ print(json.dumps({
 	for i, b := range s.batches {
 		same(fmt.Sprint("batch ", i), got.Batches[i], b)
 	}
-	ours, err := json.Marshal(result{Model: "mlp", Spec: small[0], Precision: "f16", By: "torch compile", Device: "GPU", StepMS: 2, BestMS: 1, Unit: "images",
+	ours, err := json.Marshal(result{Model: "mlp", Spec: small[0], Precision: "f16", Infer: true, By: "torch compile", Device: "GPU", StepMS: 2, BestMS: 1, Unit: "images",
 		PerSecond: 2000, Held: 10, InUse: 20, Losses: []float64{2.5, 2}, Skipped: 1, Ready: 0.5, Notes: "note"})
 	if err != nil {
 		t.Fatal(err)
@@ -300,7 +307,7 @@ print(json.dumps({
 // the device that docs compare it with, the CPU or a (simulated) GPU.
 func TestTorchAgrees(t *testing.T) {
 	if testing.Short() {
-		t.Skip("PyTorch takes seconds to start, eighteen times; run without -short")
+		t.Skip("PyTorch takes seconds to start, 48 times; run without -short")
 	}
 	dir := t.TempDir()
 	for _, spec := range slices.Concat(onCPU, small) {
@@ -310,18 +317,20 @@ func TestTorchAgrees(t *testing.T) {
 			precision string
 			bound     float64
 		}{{"f32", 2e-6}, {"f16", 2e-2}, {"bf16", 5e-2}} {
-			precision, bound := c.precision, c.bound
-			python(t, []string{"torch.nn"}, append([]string{"torch/train.py", file, "--device", "cpu"}, append(common, precision)...)...)
-			command(t, append([]string{"train", file, "--device", deviceOf(spec)}, append(common, precision)...)...)
-			rows, _, err := readResults(results)
-			if err != nil {
-				t.Fatal(err)
-			}
-			torch, ours := rows[len(rows)-2], rows[len(rows)-1]
-			d := apart(ours.Losses, torch.Losses)
-			t.Logf("%s in %s: losses differ by %.1e", spec, precision, d)
-			if !(d <= bound) || math.IsNaN(d) {
-				t.Errorf("%s in %s: ours %v, PyTorch's %v", spec, precision, ours.Losses, torch.Losses)
+			for _, more := range [][]string{nil, {"--infer"}} {
+				flags := slices.Concat(common, []string{c.precision}, more)
+				python(t, []string{"torch.nn"}, append([]string{"torch/train.py", file, "--device", "cpu"}, flags...)...)
+				command(t, append([]string{"train", file, "--device", deviceOf(spec)}, flags...)...)
+				rows, _, err := readResults(results)
+				if err != nil {
+					t.Fatal(err)
+				}
+				torch, ours := rows[len(rows)-2], rows[len(rows)-1]
+				d := apart(ours.Losses, torch.Losses)
+				t.Logf("%s in %s: losses differ by %.1e", ours.work(), c.precision, d)
+				if !(d <= c.bound) || math.IsNaN(d) {
+					t.Errorf("%s in %s: ours %v, PyTorch's %v", ours.work(), c.precision, ours.Losses, torch.Losses)
+				}
 			}
 		}
 	}

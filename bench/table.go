@@ -82,8 +82,16 @@ func readResults(path string) (rows []result, left []string, err error) {
 	return rows, left, lines.Err()
 }
 
+// work is what the table calls what was run.
+func (r *result) work() string {
+	if r.Infer {
+		return r.Spec + ", inference"
+	}
+	return r.Spec
+}
+
 func (r *result) same(o *result) bool {
-	return r.Spec == o.Spec && r.Precision == o.Precision && r.Threads == o.Threads
+	return r.Spec == o.Spec && r.Precision == o.Precision && r.Infer == o.Infer && r.Threads == o.Threads
 }
 
 // threads are the numbers of threads that rows have.
@@ -100,7 +108,7 @@ func threads(rows []result) (n []int) {
 func fastestOfEach(rows []result) []result {
 	precisions := []string{"f32", "tf32", "f16", "bf16"}
 	work := func(a, b result) int {
-		return cmp.Or(strings.Compare(a.Spec, b.Spec), slices.Index(precisions, a.Precision)-slices.Index(precisions, b.Precision), strings.Compare(a.By, b.By), a.Threads-b.Threads)
+		return cmp.Or(strings.Compare(a.work(), b.work()), slices.Index(precisions, a.Precision)-slices.Index(precisions, b.Precision), strings.Compare(a.By, b.By), a.Threads-b.Threads)
 	}
 	slices.SortFunc(rows, func(a, b result) int { return cmp.Or(work(a, b), cmp.Compare(a.StepMS, b.StepMS)) })
 	return slices.CompactFunc(rows, func(a, b result) bool { return work(a, b) == 0 })
@@ -146,7 +154,7 @@ func (r *result) row(rows []result) string {
 		differ = fmt.Sprintf("%.1e", apart(r.Losses, o.Losses))
 	}
 	gib := func(n int64) string { return fmt.Sprintf("%.2f", float64(n)/(1<<30)) }
-	return fmt.Sprintf("| %s | %s | %s |%s %.2f | %.0f %s | %s | %s | %s | %s | %s | %.3g | %d of %d | %.4f | %.4f | %s |\n", r.Spec, r.Precision, r.By, scaled, r.StepMS,
+	return fmt.Sprintf("| %s | %s | %s |%s %.2f | %.0f %s | %s | %s | %s | %s | %s | %.3g | %d of %d | %.4f | %.4f | %s |\n", r.work(), r.Precision, r.By, scaled, r.StepMS,
 		r.PerSecond, r.Unit, eager, compiled, own, gib(r.Held), gib(r.InUse), r.Syncs, r.Skipped, len(r.Losses), r.Losses[0], r.Losses[len(r.Losses)-1], differ)
 }
 

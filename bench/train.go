@@ -24,6 +24,7 @@ import (
 type training struct {
 	precision, device, into       string
 	threads, check, rounds, steps int
+	infer                         bool
 }
 
 func (t *training) flags(f *flag.FlagSet) {
@@ -34,6 +35,7 @@ func (t *training) flags(f *flag.FlagSet) {
 	f.IntVar(&t.check, "check", 20, "steps whose losses are kept, before anything is timed")
 	f.IntVar(&t.rounds, "rounds", 5, "rounds timed; their median counts")
 	f.IntVar(&t.steps, "steps", 10, "steps in a round; the host waits at its end")
+	f.BoolVar(&t.infer, "infer", false, "compute the loss and train nothing, with the weights as inference has them; the host waits for every step")
 }
 
 // policies are what precisions are called here.
@@ -45,7 +47,8 @@ type result struct {
 	Model     string    `json:"model"`
 	Spec      string    `json:"spec"`
 	Precision string    `json:"precision"`
-	By        string    `json:"by"` // ampc, torch eager, torch compile
+	Infer     bool      `json:"infer"` // nothing was trained
+	By        string    `json:"by"`    // ampc, torch eager, torch compile
 	Device    string    `json:"device"`
 	Threads   int       `json:"threads"` // of a CPU, 0 of a GPU
 	StepMS    float64   `json:"step_ms"` // median over rounds
@@ -83,12 +86,10 @@ func (t *training) run(path string, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, z.Model.Close(), b.Close()) }()
 	begun := time.Now()
-	c := z.Steps[0].Config
-	c.Policy, c.Compile.WeightCopies = policy, policy.Mixed()
 	if err := z.Model.Set(ampc.On(b.Backend)); err != nil {
 		return err
 	}
-	step, err := z.Model.Train(c, z.Steps[0].Losses...)
+	step, err := t.compile(z, policy)
 	if err != nil {
 		return err
 	}
@@ -101,16 +102,32 @@ func (t *training) run(path string, out io.Writer) (err error) {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	r := result{Model: s.Model, Spec: s.Spec, Precision: t.precision, By: "ampc", Device: b.name, Threads: b.threads, Unit: s.Unit, Held: held(step.Program())}
+	r := result{Model: s.Model, Spec: s.Spec, Precision: t.precision, Infer: t.infer, By: "ampc", Device: b.name, Threads: b.threads, Unit: s.Unit, Held: held(step.Program())}
 	for _, n := range step.Notes() {
 		if strings.HasPrefix(n, "refused") {
 			r.Notes = strings.TrimPrefix(r.Notes+"; "+n, "; ")
 		}
 	}
-	if err := t.measure(&r, b, s, step, begun); err != nil {
+	m := measured{step: step, feeds: feedsOf(s, step.Program())}
+	if t.infer {
+		m.loss = z.Steps[0].Losses[0].Value
+	}
+	if err := t.measure(&r, b, m, begun); err != nil {
 		return fmt.Errorf("zoo:%s in %s: %w", s.Spec, t.precision, err)
 	}
+	r.PerSecond = float64(s.PerStep) / r.StepMS * 1e3
 	return t.report(out, r)
+}
+
+// compile makes the step of the run.
+func (t *training) compile(z *models.Zoo, policy ampc.Policy) (*ampc.Step, error) {
+	losses := z.Steps[0].Losses
+	if t.infer {
+		return z.Model.Infer(ampc.InferConfig{Policy: policy}, losses[0].Value)
+	}
+	c := z.Steps[0].Config
+	c.Policy, c.Compile.WeightCopies = policy, policy.Mixed()
+	return z.Model.Train(c, losses...)
 }
 
 // held is what the Program's arenas take. Variables that other Programs have
@@ -122,27 +139,61 @@ func held(p *lower.Program) (n int64) {
 	return n
 }
 
-// measure takes the first steps one by one, then rounds of steps that the host
-// only waits for at their end.
-func (t *training) measure(r *result, b device, s *start, step *ampc.Step, begun time.Time) error {
-	ctx := context.Background()
-	feeds := feedsOf(s, step.Program())
-	next := 0
-	take := func() (*ampc.Result, error) {
-		next++
-		return step.Run(ctx, feeds[(next-1)%len(feeds)])
+// measured is a step that is timed, and the batches that it takes in turn.
+type measured struct {
+	step  *ampc.Step
+	feeds []ampc.Feed
+	loss  ampc.Tensor // of inference: the value to read
+	taken int
+}
+
+func (m *measured) take() (*ampc.Result, error) {
+	m.taken++
+	return m.step.Run(context.Background(), m.feeds[(m.taken-1)%len(m.feeds)])
+}
+
+// read waits for a step and gives its loss, and whether its update was skipped.
+func (m *measured) read(r *ampc.Result) (loss float64, skipped bool, err error) {
+	n, err := r.Wait(context.Background())
+	if err != nil || m.loss == (ampc.Tensor{}) {
+		return n.Loss, n.Skipped, err
 	}
+	x, err := r.Value(m.loss)
+	if err != nil {
+		return 0, false, err
+	}
+	r.Release()
+	return x.At(0), false, nil
+}
+
+// round takes steps and gives the last, which has not been waited for. Inference waits for the others.
+func (m *measured) round(steps int) (last *ampc.Result, err error) {
+	for i := range steps {
+		if last, err = m.take(); err != nil {
+			return nil, err
+		}
+		if i < steps-1 && m.loss != (ampc.Tensor{}) {
+			if _, _, err := m.read(last); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return last, nil
+}
+
+// measure takes the first steps one by one, then rounds of steps.
+func (t *training) measure(r *result, b device, m measured, begun time.Time) error {
 	for i := range t.check {
-		got, err := take()
+		got, err := m.take()
 		if err != nil {
 			return err
 		}
-		m, err := got.Wait(ctx)
+		loss, skipped, err := m.read(got)
 		if err != nil {
 			return err
 		}
-		r.Losses = append(r.Losses, m.Loss)
-		if m.Skipped {
+		r.Losses = append(r.Losses, loss)
+		if skipped {
 			r.Skipped++
 		}
 		if i == 0 {
@@ -151,23 +202,19 @@ func (t *training) measure(r *result, b device, s *start, step *ampc.Step, begun
 	}
 	var rounds []float64
 	for range t.rounds {
-		var last *ampc.Result
 		before, from := b.syncs(), time.Now()
-		for range t.steps {
-			var err error
-			if last, err = take(); err != nil {
-				return err
-			}
+		last, err := m.round(t.steps)
+		if err != nil {
+			return err
 		}
 		r.Syncs += float64(b.syncs()-before) / float64(t.steps*t.rounds)
-		if _, err := last.Wait(ctx); err != nil {
+		if _, _, err := m.read(last); err != nil {
 			return err
 		}
 		rounds = append(rounds, time.Since(from).Seconds()*1e3/float64(t.steps))
 	}
 	slices.Sort(rounds)
 	r.StepMS, r.BestMS = rounds[len(rounds)/2], rounds[0]
-	r.PerSecond = float64(s.PerStep) / r.StepMS * 1e3
 	var err error
 	r.InUse, err = b.inUse()
 	return err
@@ -191,7 +238,7 @@ func feedsOf(s *start, p *lower.Program) []ampc.Feed {
 // report prints the result for people and adds it to the file for bench table.
 func (t *training) report(out io.Writer, r result) error {
 	fmt.Fprintf(out, "%s %s by %s on %s: %.2f ms a step, %.0f %s/s, %.1f GiB in use, %g host waits a step, loss %.4f to %.4f, %d of %d steps skipped, ready after %.1f s\n",
-		r.Spec, r.Precision, r.By, r.Device, r.StepMS, r.PerSecond, r.Unit, float64(r.InUse)/(1<<30), r.Syncs, r.Losses[0], r.Losses[len(r.Losses)-1], r.Skipped, len(r.Losses), r.Ready)
+		r.work(), r.Precision, r.By, r.Device, r.StepMS, r.PerSecond, r.Unit, float64(r.InUse)/(1<<30), r.Syncs, r.Losses[0], r.Losses[len(r.Losses)-1], r.Skipped, len(r.Losses), r.Ready)
 	if t.into == "" {
 		return nil
 	}

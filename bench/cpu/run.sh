@@ -1,12 +1,14 @@
 #!/bin/sh
-# Trains the models of docs/performance.md beside PyTorch on this machine's CPU, with the same number
+# Runs the models of docs/performance.md beside PyTorch on this machine's CPU, with the same number
 # of threads each, from the same start and batches, and prints one table. Go and a python3 with torch
 # ($AMPC_PYTHON names another) must be here.
 #
 #	bench/cpu/run.sh [--threads N[,N...]] OUT [MODEL:PRECISION...]
 #
 # OUT: a folder; every model in f32, f16 and bf16 where none is named. Threads: 1 where nothing is said; with 1,2
-# each runs with one and with two, and the table has how much two gain. PyTorch runs with channels
+# each runs with one and with two, and the table has how much two gain. Models named infer- and
+# decode- are not trained: the loss is computed, of one image, of 128 tokens, or of one row by products
+# of as many columns as the name says. PyTorch runs with channels
 # first and last, and several threads of it that wait spin or sleep (where they spin, OpenBLAS's and OpenMP's take
 # the processors from each other: 20 times slower); the fastest counts.
 set -eu
@@ -33,13 +35,22 @@ spec() {
 	resnet18) echo 'resnet?batch=32' ;;
 	unet3d) echo 'unet3d?width=32' ;;
 	convlstm) echo 'convlstm?width=64' ;;
-	*) echo "run.sh: no model $1: want mlp, lenet, gpt, resnet18, unet3d or convlstm" >&2; exit 2 ;;
+	infer-resnet18) echo 'resnet?batch=1' ;;
+	infer-resnet50) echo 'resnet50?batch=1' ;;
+	infer-gpt2) echo 'gpt2?batch=1&seq=128' ;;
+	decode-768) echo 'mlp?batch=1&in=768&hidden=768&layers=23&classes=768' ;;
+	decode-3072) echo 'mlp?batch=1&in=768&hidden=3072&layers=1&classes=768' ;;
+	decode-4096) echo 'mlp?batch=1&in=4096&hidden=4096&layers=3&classes=4096' ;;
+	decode-11008) echo 'mlp?batch=1&in=4096&hidden=11008&layers=1&classes=4096' ;;
+	*) echo "run.sh: no model $1: want mlp, lenet, gpt, resnet18, unet3d, convlstm, infer-resnet18, infer-resnet50, infer-gpt2, decode-768, decode-3072, decode-4096 or decode-11008" >&2; exit 2 ;;
 	esac
 }
 
 rounds() {
 	case $1 in
 	gpt) echo '--rounds 5 --steps 4' ;;
+	infer-*) echo '--infer --rounds 9 --steps 8' ;;
+	decode-*) echo '--infer --rounds 9 --steps 30' ;;
 	resnet18 | unet3d | convlstm) echo '--rounds 3 --steps 1' ;;
 	*) echo '--rounds 9 --steps 30' ;;
 	esac
@@ -57,7 +68,7 @@ train() {
 	shift 2
 	"$out/bench" train "$start" "$@" "$out/results.jsonl"
 	for layout in '' --planes; do
-		case $model:$layout in mlp:--planes | gpt:--planes) continue ;; esac
+		case $model:$layout in mlp:--planes | gpt:--planes | infer-gpt2:--planes | decode-*:--planes) continue ;; esac
 		for wait in ACTIVE PASSIVE; do
 			[ "$OMP_NUM_THREADS $wait" != '1 PASSIVE' ] || continue
 			# shellcheck disable=SC2086

@@ -4,6 +4,9 @@
 
 Mixed precision is torch.autocast, in f16 with a GradScaler; the optimizer is the fused one; images
 have channels last unless --planes. Batches come from page-locked memory in every step, as ours do.
+
+With --infer nothing is trained: the loss is computed in inference_mode, in 16 bits by a model whose
+weights were converted once, and the host waits for every step.
 """
 import argparse
 import json
@@ -26,6 +29,7 @@ def arguments(argv=None):
     p.add_argument("--check", type=int, default=20, help="steps whose losses are kept, before anything is timed")
     p.add_argument("--rounds", type=int, default=5, help="rounds timed; their median counts")
     p.add_argument("--steps", type=int, default=10, help="steps in a round; the host waits at its end")
+    p.add_argument("--infer", action="store_true", help="compute the loss and train nothing")
     p.add_argument("--into", help="file that the result line is added to")
     p.add_argument("--profile", action="store_true", help="print the kernels of a step that took longest, attention's first")
     return p.parse_args(argv)
@@ -36,7 +40,7 @@ def line(recipe, args, device, threads, losses, rounds, ready, held, in_use, syn
     rounds = sorted(rounds)
     step = rounds[len(rounds) // 2]
     return {
-        "model": recipe["model"], "spec": recipe["spec"], "precision": args.precision, "by": BY[args.mode], "device": device, "threads": threads,
+        "model": recipe["model"], "spec": recipe["spec"], "precision": args.precision, "infer": args.infer, "by": BY[args.mode], "device": device, "threads": threads,
         "step_ms": step, "best_ms": rounds[0], "unit": recipe["unit"], "per_second": recipe["per_step"] / step * 1e3,
         "held_bytes": held, "in_use_bytes": in_use, "host_syncs": syncs, "losses": losses, "skipped": skipped, "ready_s": ready, "notes": notes,
     }
@@ -75,6 +79,8 @@ class Run:
                                            enabled=args.precision == "f16")
         self.loss = self.model if args.mode == "eager" else torch.compile(self.model, mode=None if args.mode == "compile" else args.mode)
         self.taken = 0
+        if args.infer:
+            self.model.eval().to(self.low or torch.float32)
 
     def tensor(self, t):
         dtype, shape, data = t
@@ -105,11 +111,23 @@ class Run:
             return optim.AdamW(self.model.parameters(), lr=r["lr"], betas=(r["beta1"], r["beta2"]), eps=r["eps"], weight_decay=r["decay"], fused=True)
         raise ValueError(f"no optimizer {r['optimizer']}")
 
-    def step(self):
-        """One step; gives the loss on the device."""
+    def batch(self):
+        """The next batch, on the device."""
         batch = self.batches[self.taken % len(self.batches)]
         self.taken += 1
-        batch = {name: x.to(self.device, non_blocking=True) for name, x in batch.items()}
+        return {name: x.to(self.device, non_blocking=True) for name, x in batch.items()}
+
+    def inference(self):
+        """One step without training; gives the loss."""
+        with self.torch.inference_mode():
+            batch = {name: x.to(self.low or x.dtype) if x.is_floating_point() else x for name, x in self.batch().items()}
+            return self.loss(**batch).float().item()
+
+    def step(self):
+        """One step; gives the loss, a tensor on the device where it is trained."""
+        if self.args.infer:
+            return self.inference()
+        batch = self.batch()
         with self.torch.autocast(self.device.type, dtype=self.low, enabled=self.low is not None):
             loss = self.loss(**batch)
         self.scaler.scale(loss).backward()
@@ -141,7 +159,7 @@ class Run:
         begun, losses, skipped = time.perf_counter(), [], 0
         for i in range(self.args.check):
             scale = self.scaler.get_scale()
-            losses.append(self.step().item())
+            losses.append(float(self.step()))
             skipped += self.scaler.get_scale() < scale
             if i == 0:
                 ready = time.perf_counter() - begun
