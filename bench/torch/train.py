@@ -198,7 +198,7 @@ def main(argv=None):
     args = arguments(argv)
     run = Run(args)
     r = run.measure()
-    print(f"{r['spec']} {r['precision']} by {r['by']} on {r['device']}: {r['step_ms']:.2f} ms a step, {r['per_second']:.0f} {r['unit']}/s, "
+    print(f"{r['spec']}{', inference' * args.infer} {r['precision']} by {r['by']} on {r['device']}: {r['step_ms']:.2f} ms a step, {r['per_second']:.0f} {r['unit']}/s, "
           f"{r['in_use_bytes'] / 2**30:.1f} GiB in use, {r['host_syncs']:g} host waits a step, loss {r['losses'][0]:.4f} to {r['losses'][-1]:.4f}, "
           f"{r['skipped']} of {len(r['losses'])} steps skipped, ready after {r['ready_s']:.1f} s", flush=True)
     if args.into:
