@@ -99,6 +99,8 @@ type machine struct {
 		NoCode   string   `json:"composing_refused,omitempty"` // why kernels cannot be composed, where the processor has them
 		Platform string   `json:"platform"`
 		Threads  int      `json:"threads"`
+		Nodes    int      `json:"numa_nodes"` // on which workers run; 1 also where the system shows none
+		Pinned   bool     `json:"workers_pinned"`
 	} `json:"cpu"`
 	CUDA struct {
 		Libraries []libraryRow `json:"libraries"`
@@ -126,6 +128,7 @@ type gpuRow struct {
 func describeMachine(b *cpu.Backend, found *cuda.Report) machine {
 	var m machine
 	m.CPU.Kernels, m.CPU.Platform, m.CPU.Threads = b.Name(), runtime.GOOS+"/"+runtime.GOARCH, b.Threads()
+	m.CPU.Nodes, m.CPU.Pinned = b.Nodes(), b.Nodes() > 1
 	m.CPU.Sets, m.CPU.Refused = cpu.KernelSets()
 	m.CPU.Composed, m.CPU.NoCode = b.ComposesKernels()
 	m.CUDA.Libraries, m.CUDA.Devices = []libraryRow{}, []gpuRow{}
@@ -152,6 +155,11 @@ func devicesCommand() *cobra.Command {
 			return writeJSON(out, describeMachine(b, cuda.Discover()))
 		}
 		fmt.Fprintf(out, "cpu: %s, %s/%s, %d threads\n", b.Name(), runtime.GOOS, runtime.GOARCH, b.Threads())
+		if n := b.Nodes(); n > 1 {
+			fmt.Fprintf(out, "cpu memory: %d NUMA nodes, each worker is pinned to one\n", n)
+		} else {
+			fmt.Fprintln(out, "cpu memory: one NUMA node to this process, workers are not pinned")
+		}
 		sets, refused := cpu.KernelSets()
 		fmt.Fprintf(out, "cpu kernels: %s\n", strings.Join(sets, ", "))
 		if refused != "" {
@@ -170,7 +178,8 @@ func devicesCommand() *cobra.Command {
 		return err
 	})
 	addJSON(c, &asJSON)
-	c.Long = `List what this machine can run on: the CPU's kernel set and threads, and the CUDA devices and libraries found.
+	c.Long = `List what this machine can run on: the CPU's kernel set, threads and NUMA nodes, and the CUDA devices and libraries
+found.
 
 Environment: AMPC_CPU=go|avx2|avx512|avx512bf16|amx|neon picks a set of kernels that the processor has, GOMAXPROCS
 the threads; AMPC_WINOGRAD=off keeps convolutions to their definition; AMPC_COMPOSE=off composes no kernels at load.`

@@ -114,8 +114,10 @@ func Open(threads int) (*Backend, error) {
 }
 
 // OpenPath is Open with a given set of kernels.
-func OpenPath(p *kern.Path, threads int) *Backend {
-	m := kern.NewUnder(p, threads, allowedProcessors())
+func OpenPath(p *kern.Path, threads int) *Backend { return openOn(p, threads, thisHost()) }
+
+func openOn(p *kern.Path, threads int, h kern.Host) *Backend {
+	m := kern.NewOn(p, threads, h)
 	m.Pool().Leave() // workers sleep until a step runs
 	b := newBackend(m, m.Pool().Workers())
 	goruntime.AddCleanup(b, (*kern.Pool).Close, b.m.Pool()) // stops the workers of a backend that was not closed
@@ -146,6 +148,11 @@ func (b *Backend) Target() lower.Target { return lower.CPU }
 
 // Threads is the number of workers.
 func (b *Backend) Threads() int { return b.m.Pool().Workers() }
+
+// Nodes is the number of NUMA nodes that the workers are divided among. Where it is more than 1, each
+// worker's thread is confined to the processors of one node, and the thread that runs a step as long
+// as it does. Where it is 1, threads run anywhere.
+func (b *Backend) Nodes() int { return b.m.Pool().Nodes() }
 
 // Hold calls f while no step runs.
 func (b *Backend) Hold(f func()) {

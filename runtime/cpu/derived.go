@@ -66,6 +66,7 @@ func (e *exec) bindDerived(s *store) error {
 			n := e.p.Buffers[x.Buffer].Size
 			d.block = s.alloc(n)
 			d.mem = d.block.Bytes()[:n:n]
+			s.place(s.b.m, d.block, nil)
 			s.made[key] = d
 		}
 		e.derived = append(e.derived, d)

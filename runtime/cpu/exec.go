@@ -189,7 +189,7 @@ func (e *exec) bind(s *store) (map[int]*refresh, error) {
 	if err := e.bindDerived(s); err != nil {
 		return nil, err
 	}
-	work := s.workArena(e.context, e.p.Arenas[lower.WorkArena])
+	work := s.workArena(e.context, e.p)
 	e.keep(work)
 	for i := range e.p.Buffers {
 		switch b := &e.p.Buffers[i]; {

@@ -69,6 +69,9 @@ func Divided(path *kern.Path, p *lower.Program, workers int) (time, busy int, er
 	return time, busy, err
 }
 
+// OpenOn is OpenPath on a host.
+func OpenOn(p *kern.Path, threads int, h kern.Host) *Backend { return openOn(p, threads, h) }
+
 // ScratchOf is what the kernels of b have asked for.
 func ScratchOf(b *Backend) int64 { return b.m.Scratch() }
 

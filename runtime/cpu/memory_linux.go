@@ -110,9 +110,6 @@ func groupProcessors(root fs.FS) float64 {
 	})
 }
 
-// allowedProcessors is groupProcessors of this process.
-func allowedProcessors() float64 { return groupProcessors(os.DirFS("/")) }
-
 // groupNumber is a word of a group's file as a number: 0 where there is none, as for "max". The root
 // group has no such files.
 func groupNumber(root fs.FS, dir, file string, word int) float64 {

@@ -2,8 +2,10 @@
 
 package cpu
 
+import "ampc/runtime/cpu/kern"
+
 // ceilings returns no bounds: this system reports none.
 func ceilings(heapUse) []ceiling { return nil }
 
-// allowedProcessors is 0: this system states no quota.
-func allowedProcessors() float64 { return 0 }
+// thisHost has no limits: this system states no quota and no nodes.
+func thisHost() (h kern.Host) { return h }

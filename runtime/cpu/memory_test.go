@@ -67,7 +67,7 @@ func TestMemoryInUseCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := made.(*store)
-	s.workArena(s.b.first, 100)
+	s.workArena(s.b.first, &lower.Program{Arenas: [lower.NumArenas]int64{lower.WorkArena: 100}})
 	s.copyOf(s.vars["w"], ir.F16)
 	p := &lower.Program{Vars: []lower.Var{w}, WeightCopies: []lower.WeightCopy{{Var: "w", DType: ir.F16}, {Var: "w", DType: ir.BF16}}}
 	p.Arenas[lower.WorkArena] = 300

@@ -87,6 +87,11 @@ func state(t *testing.T, p *lower.Program, threads int) map[string]string {
 		t.Fatal(err)
 	}
 	defer b.Close()
+	return stateOn(t, b, p)
+}
+
+func stateOn(t *testing.T, b *cpu.Backend, p *lower.Program) map[string]string {
+	t.Helper()
 	vars, err := runtime.Variables(p)
 	if err != nil {
 		t.Fatal(err)

@@ -59,18 +59,56 @@ func (s *store) held(p *lower.Program) int64 {
 	return n
 }
 
-// workArena returns n bytes or more of temporary memory for a program in an execution context. The
+// workArena returns temporary memory for p in an execution context, as much as p needs or more. The
 // context runs one program at a time, and a program keeps nothing in the arena from step to step, so
 // programs share it.
-func (s *store) workArena(c *execContext, n int64) *kern.Block {
-	old := s.work[c]
+func (s *store) workArena(c *execContext, p *lower.Program) *kern.Block {
+	old, n := s.work[c], p.Arenas[lower.WorkArena]
 	if old == nil || int64(len(old.Bytes())) < n {
 		if old != nil {
 			old.Release() // programs that are bound to it hold it
 		}
 		s.work[c] = s.alloc(n)
+		s.place(c.m, s.work[c], p)
 	}
 	return s.work[c]
+}
+
+// place provides the memory of a new block on the NUMA nodes that use it: that of a work arena by the
+// arrays of p, which is nil for a block that all workers read as a whole. Memory from spares is where
+// it is.
+func (s *store) place(m *kern.Machine, b *kern.Block, p *lower.Program) {
+	if m.Pool().Nodes() == 1 || s.spares != nil {
+		return
+	}
+	var uses []kern.ArenaUse
+	if p != nil {
+		uses = arenaUses(p)
+	}
+	m.Place(b, uses)
+}
+
+// arenaUses are the arrays in the work arena of p.
+func arenaUses(p *lower.Program) []kern.ArenaUse {
+	times := make([]int64, len(p.Buffers)) // that steps read or write each
+	for part := range lower.NumParts {
+		for i := range p.Parts[part] {
+			for _, list := range [][]lower.BufferID{p.Parts[part][i].In, p.Parts[part][i].Out} {
+				for _, id := range list {
+					if id != lower.None {
+						times[p.Buffers[id].Root]++
+					}
+				}
+			}
+		}
+	}
+	var uses []kern.ArenaUse
+	for i := range p.Buffers {
+		if b := &p.Buffers[i]; b.Arena == lower.WorkArena && b.Root == lower.BufferID(i) {
+			uses = append(uses, kern.ArenaUse{At: b.Offset, Size: b.Size, Times: times[i]})
+		}
+	}
+	return uses
 }
 
 // show records that the work arena holds results of e.
@@ -184,6 +222,9 @@ func (s *store) Write(name string, src []byte) error {
 	v, err := s.find(name, len(src))
 	if err != nil {
 		return err
+	}
+	if v.version == 1 && v.block != nil { // never written
+		s.place(s.b.m, v.block, nil)
 	}
 	copy(v.mem, src)
 	if v.weights.source != nil {
@@ -301,6 +342,7 @@ func (s *store) copyOf(v *variable, d ir.DType) *weightCopy {
 		n := v.t.With(d).Bytes()
 		c = &weightCopy{block: s.alloc(n)}
 		c.mem = c.block.Bytes()[:n:n]
+		s.place(s.b.m, c.block, nil)
 		v.low[d] = c
 	}
 	return c

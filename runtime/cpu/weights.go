@@ -43,7 +43,9 @@ func (s *store) tryAlloc(n int64) *kern.Block {
 	if exceeded(n) != nil {
 		return nil
 	}
-	return newBlock(n)
+	b := newBlock(n)
+	s.place(s.b.m, b, nil)
+	return b
 }
 
 // bindWeights finds the buffers that are weights whose packed forms the program may read:

@@ -289,7 +289,7 @@ func BenchmarkAttention(b *testing.B) {
 func BenchmarkRegion(b *testing.B) {
 	for _, n := range []int{1, 2, 4, 17, 64} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			p := startPool(n, 0)
+			p := startPool(n, Host{})
 			defer p.Close()
 			b.ReportAllocs()
 			for b.Loop() {

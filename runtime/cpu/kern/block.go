@@ -94,10 +94,16 @@ func (b *Block) Bytes() []byte { return b.mem }
 // Touch makes the system provide the pages of a mapped block now, so that the first use does not
 // wait for them.
 func (b *Block) Touch() {
-	page := int64(systemPage)
-	if from := toAlign(b.mem, page); b.mapped != nil && from < int64(len(b.mem)) {
-		touch(b.mem[from:][:(int64(len(b.mem))-from)&^(page-1)])
+	if b.mapped != nil {
+		touch(wholePages(b.mem))
 	}
+}
+
+// wholePages is the part of b that consists of whole pages.
+func wholePages(b []byte) []byte {
+	page := int64(systemPage)
+	from := min(toAlign(b, page), int64(len(b)))
+	return b[from:][:(int64(len(b))-from)&^(page-1)]
 }
 
 // Hold adds a holder.

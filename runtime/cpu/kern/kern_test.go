@@ -98,7 +98,7 @@ func TestDetect(t *testing.T) {
 
 func TestPool(t *testing.T) {
 	for _, workers := range []int{1, 2, 7, 40} {
-		p := startPool(workers, 0)
+		p := startPool(workers, Host{})
 		for round := range 200 {
 			n := 1 + round%37
 			seen := make([]int, n)

@@ -60,10 +60,16 @@ type worker struct {
 }
 
 // New makes a machine of n workers, which is in use; n <= 0 means GOMAXPROCS.
-func New(p *Path, n int) *Machine { return newMachine(p, startPool(n, 0)) }
+func New(p *Path, n int) *Machine { return NewOn(p, n, Host{}) }
 
-// NewUnder is New under a quota of so many processors' time, 0: none; see startPool.
-func NewUnder(p *Path, n int, quota float64) *Machine { return newMachine(p, startPool(n, quota)) }
+// Host is what a process may use of its machine. The zero value limits nothing.
+type Host struct {
+	Quota float64      // processors' time that a control group allows; 0: no limit
+	Nodes []Processors // by NUMA node, the processors on which the process may run; fewer than two: memory is alike to all
+}
+
+// NewOn is New on a host; see startPool.
+func NewOn(p *Path, n int, h Host) *Machine { return newMachine(p, startPool(n, h)) }
 
 // fork makes another machine of the same workers, out of use (see Pool.Enter), for work at the same time.
 func (m *Machine) Fork() *Machine { return newMachine(m.Path, m.pool.fork()) }

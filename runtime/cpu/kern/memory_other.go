@@ -17,7 +17,7 @@ func adviseUnused([]byte) {}
 func mapMemory(int64) []byte { return nil }
 
 // touch does nothing: no memory is mapped.
-func touch([]byte) {}
+func touch([]byte) bool { return false }
 
 // unmapMemory is for what mapMemory gave.
 func unmapMemory([]byte) {}

@@ -25,6 +25,9 @@ type Pool struct {
 	crew   atomic.Pointer[[]int] // workers of the pool's regions beside the caller
 	seen   int64                 // the team's change after which crew was assigned
 	place  place                 // of the caller
+	home   int                   // the node of the caller, if the team has nodes
+	away   Processors            // where the caller's thread may run outside the pool, while it is confined
+	tied   bool                  // it is confined
 	done   chan struct{}
 	shares []share
 	active atomic.Int64 // workers wanted by the running region
@@ -72,26 +75,29 @@ func (s *share) drop() int64 {
 }
 
 // startPool makes a pool of n workers, in use; n <= 0 means GOMAXPROCS, which follows a container's
-// quota, and at most the number of processors. Close stops the workers. If quota, unless it is 0,
-// is less than n processors' time, waiting workers sleep at once, because polling would take time
-// from the others. (GOMAXPROCS is at least 2 under any quota.)
-func startPool(n int, quota float64) *Pool {
+// quota, and at most the number of processors. Close stops the workers. If the quota is less than n
+// processors' time, waiting workers sleep at once, because polling would take time from the others.
+// (GOMAXPROCS is at least 2 under any quota.)
+func startPool(n int, h Host) *Pool {
 	most := runtime.GOMAXPROCS(0)
 	if n <= 0 {
 		n = min(most, runtime.NumCPU())
 	}
-	return newPool(n, n <= min(most, runtime.NumCPU()) && (quota <= 0 || float64(n) <= quota))
+	return newPool(n, n <= min(most, runtime.NumCPU()) && (h.Quota <= 0 || float64(n) <= h.Quota), h.Nodes)
 }
 
-func newPool(n int, eager bool) *Pool {
-	p := newPoolOf(newTeam(n, eager))
-	p.Enter()
+func newPool(n int, eager bool, nodes []Processors) *Pool {
+	p := newPoolOf(newTeam(n, eager, nodes))
+	p.enter()
 	return p
 }
 
 func newPoolOf(t *team) *Pool {
 	p := &Pool{team: t, shares: make([]share, len(t.wake)), done: make(chan struct{}, 1)}
 	p.crew.Store(&noCrew)
+	if t.nodes != nil {
+		p.home = len(t.pools) % len(t.nodes)
+	}
 	t.pools = append(t.pools, p)
 	return p
 }

@@ -12,7 +12,7 @@ import (
 func TestPoolOutlivesPanics(t *testing.T) {
 	bad := errors.New("bad task")
 	for _, workers := range []int{2, 3, 20} { // more than there are processors, and a tree
-		p := startPool(workers, 0)
+		p := startPool(workers, Host{})
 		for round := range 60 {
 			n := 1 + 7*(round%9) + workers
 			func() {
@@ -41,7 +41,7 @@ func TestPoolOutlivesPanics(t *testing.T) {
 
 // A metered pool counts its regions and the time in them and in their tasks; one that is not, or not any more, counts nothing.
 func TestPoolMeter(t *testing.T) {
-	p := startPool(2, 0)
+	p := startPool(2, Host{})
 	defer p.Close()
 	regions := func() {
 		for range 3 {
@@ -70,7 +70,7 @@ func TestPoolMeter(t *testing.T) {
 func TestPoolOfManyWorkers(t *testing.T) {
 	for _, workers := range []int{1, 2, 3, 16, 17, 40, 64, 200} {
 		for _, eager := range []bool{false, true} {
-			p := newPool(workers, eager)
+			p := newPool(workers, eager, nil)
 			busy, ran := make([]atomic.Bool, workers), make([]atomic.Int64, 1000)
 			for round := range 12 {
 				n := []int{0, 1, workers - 1, workers, workers + 1, 1000}[round%6]
@@ -96,7 +96,7 @@ func TestPoolOfManyWorkers(t *testing.T) {
 
 // A region by few workers is run by those and by who was still about, whole; by none or one it is run where it was called.
 func TestPoolRunBy(t *testing.T) {
-	p := newPool(8, false)
+	p := newPool(8, false, nil)
 	defer p.Close()
 	for _, workers := range []int{-1, 0, 1, 2, 7, 8, 100} {
 		p.Meter(true)
@@ -114,7 +114,7 @@ func TestPoolRunBy(t *testing.T) {
 
 // Where a worker has as many tasks in one region as in the next, it runs the same ones, unless another was faster.
 func TestPoolKeepsShares(t *testing.T) {
-	p := startPool(4, 0)
+	p := startPool(4, Host{})
 	defer p.Close()
 	for w := range p.shares {
 		p.shares[w].set(10*w, 10*(w+1))

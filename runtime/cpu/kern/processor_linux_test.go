@@ -12,13 +12,13 @@ import (
 func TestLeaveProcessors(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	var mine, now processorSet
+	var mine, now Processors
 	if !mine.call(syscall.SYS_SCHED_GETAFFINITY) || processor() < 0 {
 		t.Skip("the system does not let this process ask for its processors")
 	}
 	var all []int
 	for cpu := range 64 * len(mine) {
-		if mine[cpu/64]>>(cpu%64)&1 > 0 {
+		if mine.Has(cpu) {
 			all = append(all, cpu)
 		}
 	}
@@ -47,13 +47,13 @@ func TestLeaveProcessors(t *testing.T) {
 
 // A worker that has slept leaves the processor of its caller, and says where it is; one that wakes elsewhere stays.
 func TestWorkersSettle(t *testing.T) {
-	var mine processorSet
+	var mine Processors
 	if runtime.NumCPU() < 2 || !mine.call(syscall.SYS_SCHED_GETAFFINITY) || processor() < 0 {
 		t.Skip("one processor, or the system does not let this process ask for its own")
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	p := newPool(2, true)
+	p := newPool(2, true, nil)
 	defer p.Close()
 	apart := false
 	for range 100 { // the system may move the thread at any time

@@ -2,6 +2,7 @@ package kern
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -16,6 +17,8 @@ type team struct {
 	over   atomic.Bool
 	dry    bool         // regions run their first task alone, on the caller
 	eager  bool         // there is a processor for every worker: polling takes none away
+	nodes  []Processors // of the machine, those that have workers; nil: workers run anywhere
+	home   []int        // index of the node, by worker
 	change atomic.Int64 // counts how often pools came into use or went out of use
 
 	mu    sync.Mutex
@@ -33,10 +36,17 @@ type place struct{ next atomic.Int64 }
 func (p *place) cpu() int    { return int(p.next.Load()) - 1 }
 func (p *place) set(cpu int) { p.next.Store(int64(cpu) + 1) }
 
-func newTeam(n int, eager bool) *team {
+func newTeam(n int, eager bool, nodes []Processors) *team {
 	t := newTeamOf(n, eager)
+	t.divideAmong(nodes)
 	for w := 1; w < n; w++ {
 		t.wake[w] = make(chan struct{}, 1)
+	}
+	if t.nodes != nil {
+		t.startPinned()
+		return t
+	}
+	for w := 1; w < n; w++ {
 		go t.worker(w)
 	}
 	return t
@@ -81,8 +91,17 @@ func (p *Pool) fork() *Pool {
 
 // Enter takes the pool into use: regions run between Enter and Leave. Pools in use at the same time
 // divide the workers evenly; there may be as many pools as workers. If GOMAXPROCS has changed since
-// the team was made, it limits the workers from here on.
+// the team was made, it limits the workers from here on. If the machine has several NUMA nodes, the
+// goroutine that calls Enter stays on its thread, and the thread on a node, until the same goroutine
+// calls Leave.
 func (p *Pool) Enter() {
+	p.enter()
+	if p.team.nodes != nil {
+		p.away, p.tied = confine(&p.team.nodes[p.home])
+	}
+}
+
+func (p *Pool) enter() {
 	t := p.team
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -99,6 +118,10 @@ func (p *Pool) Enter() {
 // Leave ends the use of the pool. Its crew stays until another pool wants the workers, so a pool
 // that is used again and again keeps the same ones.
 func (p *Pool) Leave() {
+	if p.tied {
+		release(&p.away)
+		p.tied = false
+	}
 	t := p.team
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -144,10 +167,10 @@ func (p *Pool) recrew() {
 	if spare := t.limit - t.users; spare > 0 {
 		most = ceilDiv(spare, t.users)
 	}
-	have := *p.crew.Load()
-	if len(have) == most {
+	if len(*p.crew.Load()) == most {
 		return
 	}
+	have := t.keepers(p)
 	t.reclaim()
 	crew := make([]int, 0, most)
 	for i, w := range have {
@@ -159,10 +182,12 @@ func (p *Pool) recrew() {
 		t.idle = append(t.idle, w)
 	}
 	for busy := len(t.wake) - 1 - len(t.idle); len(crew) < most && busy < t.limit-t.users && len(t.idle) > 0; busy++ {
-		w := t.idle[len(t.idle)-1]
-		t.idle = t.idle[:len(t.idle)-1]
+		w := t.hire(p)
 		t.owner[w].Store(p)
 		crew = append(crew, w)
+	}
+	if t.nodes != nil { // workers of a node have neighbouring shares
+		slices.Sort(crew)
 	}
 	p.crew.Store(&crew)
 }

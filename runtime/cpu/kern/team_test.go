@@ -10,7 +10,7 @@ import (
 // Pools of one team run regions at the same time: every index once, no worker in two tasks at once.
 func TestPoolsShareWorkers(t *testing.T) {
 	for _, workers := range []int{1, 2, 3, 8, 24} {
-		first := newPool(workers, false)
+		first := newPool(workers, false, nil)
 		first.Leave()
 		pools := []*Pool{first}
 		for len(pools) < min(workers, 6) {
@@ -52,7 +52,7 @@ func TestCrewsAreEven(t *testing.T) {
 		workers int
 		shares  []int // of each pool, as more and more of them come into use
 	}{{1, []int{1}}, {2, []int{2}}, {2, []int{1, 1}}, {4, []int{4}}, {4, []int{2, 2}}, {4, []int{2, 1, 1}}, {8, []int{3, 3, 2}}, {8, []int{2, 2, 2, 2}}} {
-		first := newPool(c.workers, false)
+		first := newPool(c.workers, false, nil)
 		pools := []*Pool{first}
 		for len(pools) < len(c.shares) {
 			p := first.fork()
@@ -93,7 +93,7 @@ func TestCrewsAreEven(t *testing.T) {
 func TestPoolFollowsGOMAXPROCS(t *testing.T) {
 	was := runtime.GOMAXPROCS(4)
 	defer runtime.GOMAXPROCS(was)
-	p := startPool(4, 0)
+	p := startPool(4, Host{})
 	defer p.Close()
 	for _, procs := range []int{4, 2, 1, 3, 4, 8} {
 		runtime.GOMAXPROCS(procs)

@@ -87,7 +87,7 @@ func TestWinogradFollows(t *testing.T) {
 func TestWinogradWorkers(t *testing.T) {
 	var wide [][][]float32 // of the first path
 	for _, p := range Paths() {
-		one, many := transforming(&Machine{Path: p, pool: startPool(1, 0)}), transforming(&Machine{Path: blocksOfChain(p), pool: startPool(5, 0)})
+		one, many := transforming(&Machine{Path: p, pool: startPool(1, Host{})}), transforming(&Machine{Path: blocksOfChain(p), pool: startPool(5, Host{})})
 		d := newDice(10)
 		for i := range rounds(12) {
 			c := winoConv(d, i)
