@@ -19,7 +19,8 @@ import (
 func main() {
 	Constraint(buildtags.Term("amd64"))
 	tab := &consts{at: map[bits]int{}}
-	for _, v := range []*vm{{w: 16, consts: tab}, {w: 8, consts: tab}} {
+	wide := &vm{w: 16, consts: tab}
+	for _, v := range []*vm{wide, {w: 8, consts: tab}} {
 		v.tiles()
 		if v.wide() {
 			v.vnni()
@@ -44,6 +45,7 @@ func main() {
 		v.count()
 		v.probe()
 	}
+	wide.winoSix()
 	tab.emit()
 	emitRamp()
 	emitPairs()

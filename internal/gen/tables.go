@@ -84,5 +84,9 @@ func (v *vm) table(b *strings.Builder) {
 		}
 		fmt.Fprintln(b, "}")
 	}
-	fmt.Fprintf(b, "p.wino = &winoKernels{winoIn%s, winoThree%s, winoTwo%s, winoTaps%s, winoPixels%s}\n}\n\n", s, s, s, s, s)
+	fmt.Fprintf(b, "p.wino = &winoKernels{winoIn%s, winoThree%s, winoTwo%s, winoTaps%s, winoPixels%s}\n", s, s, s, s, s)
+	if v.wide() {
+		fmt.Fprintf(b, "p.six = &sixKernels{sixIn%s, sixThree%s, sixFour%s, sixPixels%s, sixTaps%s}\n", s, s, s, s, s)
+	}
+	fmt.Fprint(b, "}\n\n")
 }

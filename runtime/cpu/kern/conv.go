@@ -234,12 +234,16 @@ func (m *Machine) Conv(c *Conv) {
 	if c.N == 0 {
 		return
 	}
-	usesWinograd := m.usesWinograd(c, c.X.Type, c.C, c.K)
-	if c.PostOp != nil && (c.depthwise() || usesWinograd && c.ChannelsLast) {
+	usesWinograd, usesSix := m.usesWinograd(c, c.X.Type, c.C, c.K), m.usesSix(c, c.X.Type, c.C, c.K, c.Out)
+	if c.PostOp != nil && (c.depthwise() || usesSix || usesWinograd && c.ChannelsLast) {
 		bare := m.withoutPostOp(c)
 		whole := m.wholeResult(&bare.Y, c.PostOp, c.N*c.K*volume(c.Out))
 		m.Conv(bare)
 		m.postOpAll(c.PostOp, whole)
+		return
+	}
+	if usesSix {
+		m.sixForward(c)
 		return
 	}
 	if usesWinograd {
@@ -273,12 +277,16 @@ func (m *Machine) ConvInputGrad(c *Conv) {
 	if c.N == 0 {
 		return
 	}
-	usesWinograd := m.usesWinograd(c, c.Y.Type, c.K, c.C)
-	if c.PostOp != nil && (c.phased() || c.scatters() || c.depthwise() || usesWinograd && c.ChannelsLast) {
+	usesWinograd, usesSix := m.usesWinograd(c, c.Y.Type, c.K, c.C), m.usesSix(c, c.Y.Type, c.K, c.C, c.In)
+	if c.PostOp != nil && (c.phased() || c.scatters() || c.depthwise() || usesSix || usesWinograd && c.ChannelsLast) {
 		bare := m.withoutPostOp(c)
 		whole := m.wholeResult(&bare.X, c.PostOp, c.N*c.C*volume(c.In))
 		m.ConvInputGrad(bare)
 		m.postOpAll(c.PostOp, whole)
+		return
+	}
+	if usesSix {
+		m.sixInputGrad(c)
 		return
 	}
 	if usesWinograd {

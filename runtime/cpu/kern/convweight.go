@@ -4,6 +4,10 @@ import "slices"
 
 // ConvWeightGrad computes the gradient of w, into W, from x and the gradient of y, in Y.
 func (m *Machine) ConvWeightGrad(c *Conv) {
+	if m.usesSixForWeights(c) {
+		m.sixWeightGrad(c)
+		return
+	}
 	if m.usesWinogradForWeights(c) {
 		m.winoWeightGrad(c)
 		return

@@ -2414,6 +2414,31 @@ func countAVX2(n int, x *float32) (lo float32, hi float32, nan int32, inf int32,
 //go:noescape
 func probeAVX2(iters int)
 
+// sixInAVX512 is a sixFunc.
+//
+//go:noescape
+func sixInAVX512(count int, dst *float32, dstep int, drow int, dcol int, src *float32, sstep int, srow int, scol int)
+
+// sixThreeAVX512 is a sixFunc.
+//
+//go:noescape
+func sixThreeAVX512(count int, dst *float32, dstep int, drow int, dcol int, src *float32, sstep int, srow int, scol int)
+
+// sixFourAVX512 is a sixFunc.
+//
+//go:noescape
+func sixFourAVX512(count int, dst *float32, dstep int, drow int, dcol int, src *float32, sstep int, srow int, scol int)
+
+// sixPixelsAVX512 is a sixFunc.
+//
+//go:noescape
+func sixPixelsAVX512(count int, dst *float32, dstep int, drow int, dcol int, src *float32, sstep int, srow int, scol int)
+
+// sixTapsAVX512 is a sixFunc.
+//
+//go:noescape
+func sixTapsAVX512(count int, dst *float32, dstep int, drow int, dcol int, src *float32, sstep int, srow int, scol int)
+
 // cpuid executes CPUID.
 func cpuid(leaf uint32, sub uint32) (eax uint32, ebx uint32, ecx uint32, edx uint32)
 

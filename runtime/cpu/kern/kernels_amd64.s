@@ -96993,6 +96993,1337 @@ loop:
 	VZEROUPPER
 	RET
 
+// func sixInAVX512(count int, dst *float32, dstep int, drow int, dcol int, src *float32, sstep int, srow int, scol int)
+// Requires: AVX, AVX512F
+TEXT ·sixInAVX512(SB), NOSPLIT, $0-72
+	MOVQ count+0(FP), AX
+	MOVQ dst+8(FP), CX
+	MOVQ src+40(FP), DX
+	MOVQ dstep+16(FP), BX
+	MOVQ drow+24(FP), SI
+	MOVQ dcol+32(FP), DI
+	MOVQ sstep+48(FP), R8
+	MOVQ srow+56(FP), R9
+	MOVQ scol+64(FP), R10
+	SHLQ $0x02, BX
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	SHLQ $0x02, R8
+	SHLQ $0x02, R9
+	SHLQ $0x02, R10
+	LEAQ (R9)(R9*2), R11
+	LEAQ (R9)(R9*4), R12
+
+square:
+	MOVQ         DX, R13
+	VMOVUPS      (R13)(R9*4), Z0
+	VBROADCASTSS kernConst<>+3712(SB), Z1
+	VFNMADD231PS (R13)(R9*2), Z1, Z0
+	VBROADCASTSS kernConst<>+3744(SB), Z2
+	VFMADD231PS  (R13), Z2, Z0
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*4), Z3
+	VFNMADD231PS (R13)(R9*2), Z1, Z3
+	VFMADD231PS  (R13), Z2, Z3
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*4), Z4
+	VFNMADD231PS (R13)(R9*2), Z1, Z4
+	VFMADD231PS  (R13), Z2, Z4
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*4), Z5
+	VFNMADD231PS (R13)(R9*2), Z1, Z5
+	VFMADD231PS  (R13), Z2, Z5
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*4), Z6
+	VFNMADD231PS (R13)(R9*2), Z1, Z6
+	VFMADD231PS  (R13), Z2, Z6
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*4), Z7
+	VFNMADD231PS (R13)(R9*2), Z1, Z7
+	VFMADD231PS  (R13), Z2, Z7
+	IMUL3Q       $+0, SI, R14
+	ADDQ         CX, R14
+	VMOVUPS      Z6, Z8
+	VFNMADD231PS Z4, Z1, Z8
+	VFMADD231PS  Z0, Z2, Z8
+	IMUL3Q       $+0, DI, R13
+	VMOVUPS      Z8, (R14)(R13*1)
+	VMOVUPS      Z6, Z0
+	VMOVUPS      Z5, Z8
+	VBROADCASTSS kernConst<>+3776(SB), Z9
+	VFNMADD231PS Z4, Z9, Z0
+	VFNMADD231PS Z3, Z9, Z8
+	VBROADCASTSS kernConst<>+3808(SB), Z10
+	VMULPS       Z8, Z10, Z8
+	VSUBPS       Z8, Z0, Z11
+	VADDPS       Z8, Z0, Z0
+	IMUL3Q       $+1, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	IMUL3Q       $+2, DI, R13
+	VMOVUPS      Z11, (R14)(R13*1)
+	VMOVUPS      Z6, Z0
+	VMOVUPS      Z5, Z6
+	VBROADCASTSS kernConst<>+3840(SB), Z8
+	VFNMADD231PS Z4, Z8, Z0
+	VFNMADD231PS Z3, Z8, Z6
+	VBROADCASTSS kernConst<>+3872(SB), Z4
+	VMULPS       Z6, Z4, Z6
+	VSUBPS       Z6, Z0, Z11
+	VADDPS       Z6, Z0, Z0
+	IMUL3Q       $+3, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	IMUL3Q       $+4, DI, R13
+	VMOVUPS      Z11, (R14)(R13*1)
+	VMOVUPS      Z7, Z0
+	VFNMADD231PS Z5, Z1, Z0
+	VFMADD231PS  Z3, Z2, Z0
+	IMUL3Q       $+5, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	MOVQ         DX, R13
+	VMOVUPS      (R13)(R9*4), Z0
+	VMOVUPS      (R13)(R11*1), Z3
+	VFNMADD231PS (R13)(R9*2), Z9, Z0
+	VFNMADD231PS (R13)(R9*1), Z9, Z3
+	VMULPS       Z3, Z10, Z3
+	VSUBPS       Z3, Z0, Z5
+	VADDPS       Z3, Z0, Z0
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*4), Z3
+	VMOVUPS      (R13)(R11*1), Z6
+	VFNMADD231PS (R13)(R9*2), Z9, Z3
+	VFNMADD231PS (R13)(R9*1), Z9, Z6
+	VMULPS       Z6, Z10, Z6
+	VSUBPS       Z6, Z3, Z7
+	VADDPS       Z6, Z3, Z3
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*4), Z6
+	VMOVUPS      (R13)(R11*1), Z11
+	VFNMADD231PS (R13)(R9*2), Z9, Z6
+	VFNMADD231PS (R13)(R9*1), Z9, Z11
+	VMULPS       Z11, Z10, Z11
+	VSUBPS       Z11, Z6, Z12
+	VADDPS       Z11, Z6, Z6
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*4), Z11
+	VMOVUPS      (R13)(R11*1), Z13
+	VFNMADD231PS (R13)(R9*2), Z9, Z11
+	VFNMADD231PS (R13)(R9*1), Z9, Z13
+	VMULPS       Z13, Z10, Z13
+	VSUBPS       Z13, Z11, Z14
+	VADDPS       Z13, Z11, Z11
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*4), Z13
+	VMOVUPS      (R13)(R11*1), Z15
+	VFNMADD231PS (R13)(R9*2), Z9, Z13
+	VFNMADD231PS (R13)(R9*1), Z9, Z15
+	VMULPS       Z15, Z10, Z15
+	VSUBPS       Z15, Z13, Z16
+	VADDPS       Z15, Z13, Z13
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*4), Z15
+	VMOVUPS      (R13)(R11*1), Z17
+	VFNMADD231PS (R13)(R9*2), Z9, Z15
+	VFNMADD231PS (R13)(R9*1), Z9, Z17
+	VMULPS       Z17, Z10, Z17
+	VSUBPS       Z17, Z15, Z18
+	VADDPS       Z17, Z15, Z15
+	IMUL3Q       $+1, SI, R14
+	ADDQ         CX, R14
+	VMOVUPS      Z13, Z17
+	VFNMADD231PS Z6, Z1, Z17
+	VFMADD231PS  Z0, Z2, Z17
+	IMUL3Q       $+0, DI, R13
+	VMOVUPS      Z17, (R14)(R13*1)
+	VMOVUPS      Z13, Z0
+	VMOVUPS      Z11, Z17
+	VFNMADD231PS Z6, Z9, Z0
+	VFNMADD231PS Z3, Z9, Z17
+	VMULPS       Z17, Z10, Z17
+	VSUBPS       Z17, Z0, Z19
+	VADDPS       Z17, Z0, Z0
+	IMUL3Q       $+1, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	IMUL3Q       $+2, DI, R13
+	VMOVUPS      Z19, (R14)(R13*1)
+	VMOVUPS      Z13, Z0
+	VMOVUPS      Z11, Z13
+	VFNMADD231PS Z6, Z8, Z0
+	VFNMADD231PS Z3, Z8, Z13
+	VMULPS       Z13, Z4, Z6
+	VSUBPS       Z6, Z0, Z13
+	VADDPS       Z6, Z0, Z0
+	IMUL3Q       $+3, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	IMUL3Q       $+4, DI, R13
+	VMOVUPS      Z13, (R14)(R13*1)
+	VMOVUPS      Z15, Z0
+	VFNMADD231PS Z11, Z1, Z0
+	VFMADD231PS  Z3, Z2, Z0
+	IMUL3Q       $+5, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	IMUL3Q       $+2, SI, R14
+	ADDQ         CX, R14
+	VMOVUPS      Z16, Z0
+	VFNMADD231PS Z12, Z1, Z0
+	VFMADD231PS  Z5, Z2, Z0
+	IMUL3Q       $+0, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	VMOVUPS      Z16, Z0
+	VMOVUPS      Z14, Z3
+	VFNMADD231PS Z12, Z9, Z0
+	VFNMADD231PS Z7, Z9, Z3
+	VMULPS       Z3, Z10, Z3
+	VSUBPS       Z3, Z0, Z5
+	VADDPS       Z3, Z0, Z0
+	IMUL3Q       $+1, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	IMUL3Q       $+2, DI, R13
+	VMOVUPS      Z5, (R14)(R13*1)
+	VMOVUPS      Z16, Z0
+	VMOVUPS      Z14, Z3
+	VFNMADD231PS Z12, Z8, Z0
+	VFNMADD231PS Z7, Z8, Z3
+	VMULPS       Z3, Z4, Z3
+	VSUBPS       Z3, Z0, Z5
+	VADDPS       Z3, Z0, Z0
+	IMUL3Q       $+3, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	IMUL3Q       $+4, DI, R13
+	VMOVUPS      Z5, (R14)(R13*1)
+	VMOVUPS      Z18, Z0
+	VFNMADD231PS Z14, Z1, Z0
+	VFMADD231PS  Z7, Z2, Z0
+	IMUL3Q       $+5, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	MOVQ         DX, R13
+	VMOVUPS      (R13)(R9*4), Z0
+	VMOVUPS      (R13)(R11*1), Z3
+	VFNMADD231PS (R13)(R9*2), Z8, Z0
+	VFNMADD231PS (R13)(R9*1), Z8, Z3
+	VMULPS       Z3, Z4, Z3
+	VSUBPS       Z3, Z0, Z5
+	VADDPS       Z3, Z0, Z0
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*4), Z3
+	VMOVUPS      (R13)(R11*1), Z6
+	VFNMADD231PS (R13)(R9*2), Z8, Z3
+	VFNMADD231PS (R13)(R9*1), Z8, Z6
+	VMULPS       Z6, Z4, Z6
+	VSUBPS       Z6, Z3, Z7
+	VADDPS       Z6, Z3, Z3
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*4), Z6
+	VMOVUPS      (R13)(R11*1), Z11
+	VFNMADD231PS (R13)(R9*2), Z8, Z6
+	VFNMADD231PS (R13)(R9*1), Z8, Z11
+	VMULPS       Z11, Z4, Z11
+	VSUBPS       Z11, Z6, Z12
+	VADDPS       Z11, Z6, Z6
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*4), Z11
+	VMOVUPS      (R13)(R11*1), Z13
+	VFNMADD231PS (R13)(R9*2), Z8, Z11
+	VFNMADD231PS (R13)(R9*1), Z8, Z13
+	VMULPS       Z13, Z4, Z13
+	VSUBPS       Z13, Z11, Z14
+	VADDPS       Z13, Z11, Z11
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*4), Z13
+	VMOVUPS      (R13)(R11*1), Z15
+	VFNMADD231PS (R13)(R9*2), Z8, Z13
+	VFNMADD231PS (R13)(R9*1), Z8, Z15
+	VMULPS       Z15, Z4, Z15
+	VSUBPS       Z15, Z13, Z16
+	VADDPS       Z15, Z13, Z13
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*4), Z15
+	VMOVUPS      (R13)(R11*1), Z17
+	VFNMADD231PS (R13)(R9*2), Z8, Z15
+	VFNMADD231PS (R13)(R9*1), Z8, Z17
+	VMULPS       Z17, Z4, Z17
+	VSUBPS       Z17, Z15, Z18
+	VADDPS       Z17, Z15, Z15
+	IMUL3Q       $+3, SI, R14
+	ADDQ         CX, R14
+	VMOVUPS      Z13, Z17
+	VFNMADD231PS Z6, Z1, Z17
+	VFMADD231PS  Z0, Z2, Z17
+	IMUL3Q       $+0, DI, R13
+	VMOVUPS      Z17, (R14)(R13*1)
+	VMOVUPS      Z13, Z0
+	VMOVUPS      Z11, Z17
+	VFNMADD231PS Z6, Z9, Z0
+	VFNMADD231PS Z3, Z9, Z17
+	VMULPS       Z17, Z10, Z17
+	VSUBPS       Z17, Z0, Z19
+	VADDPS       Z17, Z0, Z0
+	IMUL3Q       $+1, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	IMUL3Q       $+2, DI, R13
+	VMOVUPS      Z19, (R14)(R13*1)
+	VMOVUPS      Z13, Z0
+	VMOVUPS      Z11, Z13
+	VFNMADD231PS Z6, Z8, Z0
+	VFNMADD231PS Z3, Z8, Z13
+	VMULPS       Z13, Z4, Z6
+	VSUBPS       Z6, Z0, Z13
+	VADDPS       Z6, Z0, Z0
+	IMUL3Q       $+3, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	IMUL3Q       $+4, DI, R13
+	VMOVUPS      Z13, (R14)(R13*1)
+	VMOVUPS      Z15, Z0
+	VFNMADD231PS Z11, Z1, Z0
+	VFMADD231PS  Z3, Z2, Z0
+	IMUL3Q       $+5, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	IMUL3Q       $+4, SI, R14
+	ADDQ         CX, R14
+	VMOVUPS      Z16, Z0
+	VFNMADD231PS Z12, Z1, Z0
+	VFMADD231PS  Z5, Z2, Z0
+	IMUL3Q       $+0, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	VMOVUPS      Z16, Z0
+	VMOVUPS      Z14, Z3
+	VFNMADD231PS Z12, Z9, Z0
+	VFNMADD231PS Z7, Z9, Z3
+	VMULPS       Z3, Z10, Z3
+	VSUBPS       Z3, Z0, Z5
+	VADDPS       Z3, Z0, Z0
+	IMUL3Q       $+1, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	IMUL3Q       $+2, DI, R13
+	VMOVUPS      Z5, (R14)(R13*1)
+	VMOVUPS      Z16, Z0
+	VMOVUPS      Z14, Z3
+	VFNMADD231PS Z12, Z8, Z0
+	VFNMADD231PS Z7, Z8, Z3
+	VMULPS       Z3, Z4, Z3
+	VSUBPS       Z3, Z0, Z5
+	VADDPS       Z3, Z0, Z0
+	IMUL3Q       $+3, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	IMUL3Q       $+4, DI, R13
+	VMOVUPS      Z5, (R14)(R13*1)
+	VMOVUPS      Z18, Z0
+	VFNMADD231PS Z14, Z1, Z0
+	VFMADD231PS  Z7, Z2, Z0
+	IMUL3Q       $+5, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	MOVQ         DX, R13
+	VMOVUPS      (R13)(R12*1), Z0
+	VFNMADD231PS (R13)(R11*1), Z1, Z0
+	VFMADD231PS  (R13)(R9*1), Z2, Z0
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R12*1), Z3
+	VFNMADD231PS (R13)(R11*1), Z1, Z3
+	VFMADD231PS  (R13)(R9*1), Z2, Z3
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R12*1), Z5
+	VFNMADD231PS (R13)(R11*1), Z1, Z5
+	VFMADD231PS  (R13)(R9*1), Z2, Z5
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R12*1), Z6
+	VFNMADD231PS (R13)(R11*1), Z1, Z6
+	VFMADD231PS  (R13)(R9*1), Z2, Z6
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R12*1), Z7
+	VFNMADD231PS (R13)(R11*1), Z1, Z7
+	VFMADD231PS  (R13)(R9*1), Z2, Z7
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R12*1), Z11
+	VFNMADD231PS (R13)(R11*1), Z1, Z11
+	VFMADD231PS  (R13)(R9*1), Z2, Z11
+	IMUL3Q       $+5, SI, R14
+	ADDQ         CX, R14
+	VMOVUPS      Z7, Z12
+	VFNMADD231PS Z5, Z1, Z12
+	VFMADD231PS  Z0, Z2, Z12
+	IMUL3Q       $+0, DI, R13
+	VMOVUPS      Z12, (R14)(R13*1)
+	VMOVUPS      Z7, Z0
+	VMOVUPS      Z6, Z12
+	VFNMADD231PS Z5, Z9, Z0
+	VFNMADD231PS Z3, Z9, Z12
+	VMULPS       Z12, Z10, Z9
+	VSUBPS       Z9, Z0, Z10
+	VADDPS       Z9, Z0, Z0
+	IMUL3Q       $+1, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	IMUL3Q       $+2, DI, R13
+	VMOVUPS      Z10, (R14)(R13*1)
+	VMOVUPS      Z7, Z0
+	VMOVUPS      Z6, Z7
+	VFNMADD231PS Z5, Z8, Z0
+	VFNMADD231PS Z3, Z8, Z7
+	VMULPS       Z7, Z4, Z4
+	VSUBPS       Z4, Z0, Z5
+	VADDPS       Z4, Z0, Z0
+	IMUL3Q       $+3, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	IMUL3Q       $+4, DI, R13
+	VMOVUPS      Z5, (R14)(R13*1)
+	VMOVUPS      Z11, Z0
+	VFNMADD231PS Z6, Z1, Z0
+	VFMADD231PS  Z3, Z2, Z0
+	IMUL3Q       $+5, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	ADDQ         R8, DX
+	ADDQ         BX, CX
+	DECQ         AX
+	JNZ          square
+	VZEROUPPER
+	RET
+
+// func sixThreeAVX512(count int, dst *float32, dstep int, drow int, dcol int, src *float32, sstep int, srow int, scol int)
+// Requires: AVX, AVX512F
+TEXT ·sixThreeAVX512(SB), NOSPLIT, $0-72
+	MOVQ count+0(FP), AX
+	MOVQ dst+8(FP), CX
+	MOVQ src+40(FP), DX
+	MOVQ dstep+16(FP), BX
+	MOVQ drow+24(FP), SI
+	MOVQ dcol+32(FP), DI
+	MOVQ sstep+48(FP), R8
+	MOVQ srow+56(FP), R9
+	MOVQ scol+64(FP), R10
+	SHLQ $0x02, BX
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	SHLQ $0x02, R8
+	SHLQ $0x02, R9
+	SHLQ $0x02, R10
+
+square:
+	MOVQ         DX, R11
+	VBROADCASTSS kernConst<>+3904(SB), Z0
+	VMULPS       (R11), Z0, Z1
+	ADDQ         R10, R11
+	VMULPS       (R11), Z0, Z2
+	ADDQ         R10, R11
+	VMULPS       (R11), Z0, Z3
+	IMUL3Q       $+0, SI, R12
+	ADDQ         CX, R12
+	VMULPS       Z1, Z0, Z4
+	IMUL3Q       $+0, DI, R11
+	VMOVUPS      Z4, (R12)(R11*1)
+	VBROADCASTSS kernConst<>+3936(SB), Z4
+	VMULPS       Z1, Z4, Z5
+	VBROADCASTSS kernConst<>+3968(SB), Z6
+	VFMADD231PS  Z3, Z6, Z5
+	VBROADCASTSS kernConst<>+4000(SB), Z7
+	VMULPS       Z2, Z7, Z8
+	VSUBPS       Z8, Z5, Z9
+	VADDPS       Z8, Z5, Z5
+	IMUL3Q       $+1, DI, R11
+	VMOVUPS      Z5, (R12)(R11*1)
+	IMUL3Q       $+2, DI, R11
+	VMOVUPS      Z9, (R12)(R11*1)
+	VBROADCASTSS kernConst<>+4032(SB), Z5
+	VMULPS       Z1, Z5, Z1
+	VBROADCASTSS kernConst<>+4064(SB), Z8
+	VFMADD231PS  Z3, Z8, Z1
+	VBROADCASTSS kernConst<>+4096(SB), Z9
+	VMULPS       Z2, Z9, Z2
+	VSUBPS       Z2, Z1, Z10
+	VADDPS       Z2, Z1, Z1
+	IMUL3Q       $+3, DI, R11
+	VMOVUPS      Z1, (R12)(R11*1)
+	IMUL3Q       $+4, DI, R11
+	VMOVUPS      Z10, (R12)(R11*1)
+	VMOVUPS      Z3, Z1
+	IMUL3Q       $+5, DI, R11
+	VMOVUPS      Z1, (R12)(R11*1)
+	MOVQ         DX, R11
+	VMULPS       (R11), Z4, Z1
+	VFMADD231PS  (R11)(R9*2), Z6, Z1
+	VMULPS       (R11)(R9*1), Z7, Z2
+	VSUBPS       Z2, Z1, Z3
+	VADDPS       Z2, Z1, Z1
+	ADDQ         R10, R11
+	VMULPS       (R11), Z4, Z2
+	VFMADD231PS  (R11)(R9*2), Z6, Z2
+	VMULPS       (R11)(R9*1), Z7, Z10
+	VSUBPS       Z10, Z2, Z11
+	VADDPS       Z10, Z2, Z2
+	ADDQ         R10, R11
+	VMULPS       (R11), Z4, Z10
+	VFMADD231PS  (R11)(R9*2), Z6, Z10
+	VMULPS       (R11)(R9*1), Z7, Z12
+	VSUBPS       Z12, Z10, Z13
+	VADDPS       Z12, Z10, Z10
+	IMUL3Q       $+1, SI, R12
+	ADDQ         CX, R12
+	VMULPS       Z1, Z0, Z12
+	IMUL3Q       $+0, DI, R11
+	VMOVUPS      Z12, (R12)(R11*1)
+	VMULPS       Z1, Z4, Z12
+	VFMADD231PS  Z10, Z6, Z12
+	VMULPS       Z2, Z7, Z14
+	VSUBPS       Z14, Z12, Z15
+	VADDPS       Z14, Z12, Z12
+	IMUL3Q       $+1, DI, R11
+	VMOVUPS      Z12, (R12)(R11*1)
+	IMUL3Q       $+2, DI, R11
+	VMOVUPS      Z15, (R12)(R11*1)
+	VMULPS       Z1, Z5, Z1
+	VFMADD231PS  Z10, Z8, Z1
+	VMULPS       Z2, Z9, Z2
+	VSUBPS       Z2, Z1, Z12
+	VADDPS       Z2, Z1, Z1
+	IMUL3Q       $+3, DI, R11
+	VMOVUPS      Z1, (R12)(R11*1)
+	IMUL3Q       $+4, DI, R11
+	VMOVUPS      Z12, (R12)(R11*1)
+	VMOVUPS      Z10, Z1
+	IMUL3Q       $+5, DI, R11
+	VMOVUPS      Z1, (R12)(R11*1)
+	IMUL3Q       $+2, SI, R12
+	ADDQ         CX, R12
+	VMULPS       Z3, Z0, Z1
+	IMUL3Q       $+0, DI, R11
+	VMOVUPS      Z1, (R12)(R11*1)
+	VMULPS       Z3, Z4, Z1
+	VFMADD231PS  Z13, Z6, Z1
+	VMULPS       Z11, Z7, Z2
+	VSUBPS       Z2, Z1, Z10
+	VADDPS       Z2, Z1, Z1
+	IMUL3Q       $+1, DI, R11
+	VMOVUPS      Z1, (R12)(R11*1)
+	IMUL3Q       $+2, DI, R11
+	VMOVUPS      Z10, (R12)(R11*1)
+	VMULPS       Z3, Z5, Z1
+	VFMADD231PS  Z13, Z8, Z1
+	VMULPS       Z11, Z9, Z2
+	VSUBPS       Z2, Z1, Z3
+	VADDPS       Z2, Z1, Z1
+	IMUL3Q       $+3, DI, R11
+	VMOVUPS      Z1, (R12)(R11*1)
+	IMUL3Q       $+4, DI, R11
+	VMOVUPS      Z3, (R12)(R11*1)
+	VMOVUPS      Z13, Z1
+	IMUL3Q       $+5, DI, R11
+	VMOVUPS      Z1, (R12)(R11*1)
+	MOVQ         DX, R11
+	VMULPS       (R11), Z5, Z1
+	VFMADD231PS  (R11)(R9*2), Z8, Z1
+	VMULPS       (R11)(R9*1), Z9, Z2
+	VSUBPS       Z2, Z1, Z3
+	VADDPS       Z2, Z1, Z1
+	ADDQ         R10, R11
+	VMULPS       (R11), Z5, Z2
+	VFMADD231PS  (R11)(R9*2), Z8, Z2
+	VMULPS       (R11)(R9*1), Z9, Z10
+	VSUBPS       Z10, Z2, Z11
+	VADDPS       Z10, Z2, Z2
+	ADDQ         R10, R11
+	VMULPS       (R11), Z5, Z10
+	VFMADD231PS  (R11)(R9*2), Z8, Z10
+	VMULPS       (R11)(R9*1), Z9, Z12
+	VSUBPS       Z12, Z10, Z13
+	VADDPS       Z12, Z10, Z10
+	IMUL3Q       $+3, SI, R12
+	ADDQ         CX, R12
+	VMULPS       Z1, Z0, Z12
+	IMUL3Q       $+0, DI, R11
+	VMOVUPS      Z12, (R12)(R11*1)
+	VMULPS       Z1, Z4, Z12
+	VFMADD231PS  Z10, Z6, Z12
+	VMULPS       Z2, Z7, Z14
+	VSUBPS       Z14, Z12, Z15
+	VADDPS       Z14, Z12, Z12
+	IMUL3Q       $+1, DI, R11
+	VMOVUPS      Z12, (R12)(R11*1)
+	IMUL3Q       $+2, DI, R11
+	VMOVUPS      Z15, (R12)(R11*1)
+	VMULPS       Z1, Z5, Z1
+	VFMADD231PS  Z10, Z8, Z1
+	VMULPS       Z2, Z9, Z2
+	VSUBPS       Z2, Z1, Z12
+	VADDPS       Z2, Z1, Z1
+	IMUL3Q       $+3, DI, R11
+	VMOVUPS      Z1, (R12)(R11*1)
+	IMUL3Q       $+4, DI, R11
+	VMOVUPS      Z12, (R12)(R11*1)
+	VMOVUPS      Z10, Z1
+	IMUL3Q       $+5, DI, R11
+	VMOVUPS      Z1, (R12)(R11*1)
+	IMUL3Q       $+4, SI, R12
+	ADDQ         CX, R12
+	VMULPS       Z3, Z0, Z1
+	IMUL3Q       $+0, DI, R11
+	VMOVUPS      Z1, (R12)(R11*1)
+	VMULPS       Z3, Z4, Z1
+	VFMADD231PS  Z13, Z6, Z1
+	VMULPS       Z11, Z7, Z2
+	VSUBPS       Z2, Z1, Z10
+	VADDPS       Z2, Z1, Z1
+	IMUL3Q       $+1, DI, R11
+	VMOVUPS      Z1, (R12)(R11*1)
+	IMUL3Q       $+2, DI, R11
+	VMOVUPS      Z10, (R12)(R11*1)
+	VMULPS       Z3, Z5, Z1
+	VFMADD231PS  Z13, Z8, Z1
+	VMULPS       Z11, Z9, Z2
+	VSUBPS       Z2, Z1, Z3
+	VADDPS       Z2, Z1, Z1
+	IMUL3Q       $+3, DI, R11
+	VMOVUPS      Z1, (R12)(R11*1)
+	IMUL3Q       $+4, DI, R11
+	VMOVUPS      Z3, (R12)(R11*1)
+	VMOVUPS      Z13, Z1
+	IMUL3Q       $+5, DI, R11
+	VMOVUPS      Z1, (R12)(R11*1)
+	MOVQ         DX, R11
+	VMOVUPS      (R11)(R9*2), Z1
+	ADDQ         R10, R11
+	VMOVUPS      (R11)(R9*2), Z2
+	ADDQ         R10, R11
+	VMOVUPS      (R11)(R9*2), Z3
+	IMUL3Q       $+5, SI, R12
+	ADDQ         CX, R12
+	VMULPS       Z1, Z0, Z0
+	IMUL3Q       $+0, DI, R11
+	VMOVUPS      Z0, (R12)(R11*1)
+	VMULPS       Z1, Z4, Z0
+	VFMADD231PS  Z3, Z6, Z0
+	VMULPS       Z2, Z7, Z4
+	VSUBPS       Z4, Z0, Z6
+	VADDPS       Z4, Z0, Z0
+	IMUL3Q       $+1, DI, R11
+	VMOVUPS      Z0, (R12)(R11*1)
+	IMUL3Q       $+2, DI, R11
+	VMOVUPS      Z6, (R12)(R11*1)
+	VMULPS       Z1, Z5, Z0
+	VFMADD231PS  Z3, Z8, Z0
+	VMULPS       Z2, Z9, Z1
+	VSUBPS       Z1, Z0, Z2
+	VADDPS       Z1, Z0, Z0
+	IMUL3Q       $+3, DI, R11
+	VMOVUPS      Z0, (R12)(R11*1)
+	IMUL3Q       $+4, DI, R11
+	VMOVUPS      Z2, (R12)(R11*1)
+	VMOVUPS      Z3, Z0
+	IMUL3Q       $+5, DI, R11
+	VMOVUPS      Z0, (R12)(R11*1)
+	ADDQ         R8, DX
+	ADDQ         BX, CX
+	DECQ         AX
+	JNZ          square
+	VZEROUPPER
+	RET
+
+// func sixFourAVX512(count int, dst *float32, dstep int, drow int, dcol int, src *float32, sstep int, srow int, scol int)
+// Requires: AVX, AVX512F
+TEXT ·sixFourAVX512(SB), NOSPLIT, $0-72
+	MOVQ count+0(FP), AX
+	MOVQ dst+8(FP), CX
+	MOVQ src+40(FP), DX
+	MOVQ dstep+16(FP), BX
+	MOVQ drow+24(FP), SI
+	MOVQ dcol+32(FP), DI
+	MOVQ sstep+48(FP), R8
+	MOVQ srow+56(FP), R9
+	MOVQ scol+64(FP), R10
+	SHLQ $0x02, BX
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	SHLQ $0x02, R8
+	SHLQ $0x02, R9
+	SHLQ $0x02, R10
+	LEAQ (R9)(R9*2), R11
+
+square:
+	MOVQ         DX, R12
+	VBROADCASTSS kernConst<>+3904(SB), Z0
+	VMULPS       (R12), Z0, Z1
+	ADDQ         R10, R12
+	VMULPS       (R12), Z0, Z2
+	ADDQ         R10, R12
+	VMULPS       (R12), Z0, Z3
+	ADDQ         R10, R12
+	VMULPS       (R12), Z0, Z4
+	IMUL3Q       $+0, SI, R13
+	ADDQ         CX, R13
+	VMULPS       Z1, Z0, Z5
+	IMUL3Q       $+0, DI, R12
+	VMOVUPS      Z5, (R13)(R12*1)
+	VBROADCASTSS kernConst<>+3936(SB), Z5
+	VMULPS       Z1, Z5, Z6
+	VBROADCASTSS kernConst<>+3968(SB), Z7
+	VFMADD231PS  Z3, Z7, Z6
+	VBROADCASTSS kernConst<>+4000(SB), Z8
+	VMULPS       Z2, Z8, Z9
+	VBROADCASTSS kernConst<>+4128(SB), Z10
+	VFMADD231PS  Z4, Z10, Z9
+	VSUBPS       Z9, Z6, Z11
+	VADDPS       Z9, Z6, Z6
+	IMUL3Q       $+1, DI, R12
+	VMOVUPS      Z6, (R13)(R12*1)
+	IMUL3Q       $+2, DI, R12
+	VMOVUPS      Z11, (R13)(R12*1)
+	VBROADCASTSS kernConst<>+4032(SB), Z6
+	VMULPS       Z1, Z6, Z1
+	VBROADCASTSS kernConst<>+4064(SB), Z9
+	VFMADD231PS  Z3, Z9, Z1
+	VBROADCASTSS kernConst<>+4096(SB), Z3
+	VMULPS       Z2, Z3, Z2
+	VBROADCASTSS kernConst<>+4160(SB), Z11
+	VFMADD231PS  Z4, Z11, Z2
+	VSUBPS       Z2, Z1, Z12
+	VADDPS       Z2, Z1, Z1
+	IMUL3Q       $+3, DI, R12
+	VMOVUPS      Z1, (R13)(R12*1)
+	IMUL3Q       $+4, DI, R12
+	VMOVUPS      Z12, (R13)(R12*1)
+	VMOVUPS      Z4, Z1
+	IMUL3Q       $+5, DI, R12
+	VMOVUPS      Z1, (R13)(R12*1)
+	MOVQ         DX, R12
+	VMULPS       (R12), Z5, Z1
+	VFMADD231PS  (R12)(R9*2), Z7, Z1
+	VMULPS       (R12)(R9*1), Z8, Z2
+	VFMADD231PS  (R12)(R11*1), Z10, Z2
+	VSUBPS       Z2, Z1, Z4
+	VADDPS       Z2, Z1, Z1
+	ADDQ         R10, R12
+	VMULPS       (R12), Z5, Z2
+	VFMADD231PS  (R12)(R9*2), Z7, Z2
+	VMULPS       (R12)(R9*1), Z8, Z12
+	VFMADD231PS  (R12)(R11*1), Z10, Z12
+	VSUBPS       Z12, Z2, Z13
+	VADDPS       Z12, Z2, Z2
+	ADDQ         R10, R12
+	VMULPS       (R12), Z5, Z12
+	VFMADD231PS  (R12)(R9*2), Z7, Z12
+	VMULPS       (R12)(R9*1), Z8, Z14
+	VFMADD231PS  (R12)(R11*1), Z10, Z14
+	VSUBPS       Z14, Z12, Z15
+	VADDPS       Z14, Z12, Z12
+	ADDQ         R10, R12
+	VMULPS       (R12), Z5, Z14
+	VFMADD231PS  (R12)(R9*2), Z7, Z14
+	VMULPS       (R12)(R9*1), Z8, Z16
+	VFMADD231PS  (R12)(R11*1), Z10, Z16
+	VSUBPS       Z16, Z14, Z17
+	VADDPS       Z16, Z14, Z14
+	IMUL3Q       $+1, SI, R13
+	ADDQ         CX, R13
+	VMULPS       Z1, Z0, Z16
+	IMUL3Q       $+0, DI, R12
+	VMOVUPS      Z16, (R13)(R12*1)
+	VMULPS       Z1, Z5, Z16
+	VFMADD231PS  Z12, Z7, Z16
+	VMULPS       Z2, Z8, Z18
+	VFMADD231PS  Z14, Z10, Z18
+	VSUBPS       Z18, Z16, Z19
+	VADDPS       Z18, Z16, Z16
+	IMUL3Q       $+1, DI, R12
+	VMOVUPS      Z16, (R13)(R12*1)
+	IMUL3Q       $+2, DI, R12
+	VMOVUPS      Z19, (R13)(R12*1)
+	VMULPS       Z1, Z6, Z1
+	VFMADD231PS  Z12, Z9, Z1
+	VMULPS       Z2, Z3, Z2
+	VFMADD231PS  Z14, Z11, Z2
+	VSUBPS       Z2, Z1, Z12
+	VADDPS       Z2, Z1, Z1
+	IMUL3Q       $+3, DI, R12
+	VMOVUPS      Z1, (R13)(R12*1)
+	IMUL3Q       $+4, DI, R12
+	VMOVUPS      Z12, (R13)(R12*1)
+	VMOVUPS      Z14, Z1
+	IMUL3Q       $+5, DI, R12
+	VMOVUPS      Z1, (R13)(R12*1)
+	IMUL3Q       $+2, SI, R13
+	ADDQ         CX, R13
+	VMULPS       Z4, Z0, Z1
+	IMUL3Q       $+0, DI, R12
+	VMOVUPS      Z1, (R13)(R12*1)
+	VMULPS       Z4, Z5, Z1
+	VFMADD231PS  Z15, Z7, Z1
+	VMULPS       Z13, Z8, Z2
+	VFMADD231PS  Z17, Z10, Z2
+	VSUBPS       Z2, Z1, Z12
+	VADDPS       Z2, Z1, Z1
+	IMUL3Q       $+1, DI, R12
+	VMOVUPS      Z1, (R13)(R12*1)
+	IMUL3Q       $+2, DI, R12
+	VMOVUPS      Z12, (R13)(R12*1)
+	VMULPS       Z4, Z6, Z1
+	VFMADD231PS  Z15, Z9, Z1
+	VMULPS       Z13, Z3, Z2
+	VFMADD231PS  Z17, Z11, Z2
+	VSUBPS       Z2, Z1, Z4
+	VADDPS       Z2, Z1, Z1
+	IMUL3Q       $+3, DI, R12
+	VMOVUPS      Z1, (R13)(R12*1)
+	IMUL3Q       $+4, DI, R12
+	VMOVUPS      Z4, (R13)(R12*1)
+	VMOVUPS      Z17, Z1
+	IMUL3Q       $+5, DI, R12
+	VMOVUPS      Z1, (R13)(R12*1)
+	MOVQ         DX, R12
+	VMULPS       (R12), Z6, Z1
+	VFMADD231PS  (R12)(R9*2), Z9, Z1
+	VMULPS       (R12)(R9*1), Z3, Z2
+	VFMADD231PS  (R12)(R11*1), Z11, Z2
+	VSUBPS       Z2, Z1, Z4
+	VADDPS       Z2, Z1, Z1
+	ADDQ         R10, R12
+	VMULPS       (R12), Z6, Z2
+	VFMADD231PS  (R12)(R9*2), Z9, Z2
+	VMULPS       (R12)(R9*1), Z3, Z12
+	VFMADD231PS  (R12)(R11*1), Z11, Z12
+	VSUBPS       Z12, Z2, Z13
+	VADDPS       Z12, Z2, Z2
+	ADDQ         R10, R12
+	VMULPS       (R12), Z6, Z12
+	VFMADD231PS  (R12)(R9*2), Z9, Z12
+	VMULPS       (R12)(R9*1), Z3, Z14
+	VFMADD231PS  (R12)(R11*1), Z11, Z14
+	VSUBPS       Z14, Z12, Z15
+	VADDPS       Z14, Z12, Z12
+	ADDQ         R10, R12
+	VMULPS       (R12), Z6, Z14
+	VFMADD231PS  (R12)(R9*2), Z9, Z14
+	VMULPS       (R12)(R9*1), Z3, Z16
+	VFMADD231PS  (R12)(R11*1), Z11, Z16
+	VSUBPS       Z16, Z14, Z17
+	VADDPS       Z16, Z14, Z14
+	IMUL3Q       $+3, SI, R13
+	ADDQ         CX, R13
+	VMULPS       Z1, Z0, Z16
+	IMUL3Q       $+0, DI, R12
+	VMOVUPS      Z16, (R13)(R12*1)
+	VMULPS       Z1, Z5, Z16
+	VFMADD231PS  Z12, Z7, Z16
+	VMULPS       Z2, Z8, Z18
+	VFMADD231PS  Z14, Z10, Z18
+	VSUBPS       Z18, Z16, Z19
+	VADDPS       Z18, Z16, Z16
+	IMUL3Q       $+1, DI, R12
+	VMOVUPS      Z16, (R13)(R12*1)
+	IMUL3Q       $+2, DI, R12
+	VMOVUPS      Z19, (R13)(R12*1)
+	VMULPS       Z1, Z6, Z1
+	VFMADD231PS  Z12, Z9, Z1
+	VMULPS       Z2, Z3, Z2
+	VFMADD231PS  Z14, Z11, Z2
+	VSUBPS       Z2, Z1, Z12
+	VADDPS       Z2, Z1, Z1
+	IMUL3Q       $+3, DI, R12
+	VMOVUPS      Z1, (R13)(R12*1)
+	IMUL3Q       $+4, DI, R12
+	VMOVUPS      Z12, (R13)(R12*1)
+	VMOVUPS      Z14, Z1
+	IMUL3Q       $+5, DI, R12
+	VMOVUPS      Z1, (R13)(R12*1)
+	IMUL3Q       $+4, SI, R13
+	ADDQ         CX, R13
+	VMULPS       Z4, Z0, Z1
+	IMUL3Q       $+0, DI, R12
+	VMOVUPS      Z1, (R13)(R12*1)
+	VMULPS       Z4, Z5, Z1
+	VFMADD231PS  Z15, Z7, Z1
+	VMULPS       Z13, Z8, Z2
+	VFMADD231PS  Z17, Z10, Z2
+	VSUBPS       Z2, Z1, Z12
+	VADDPS       Z2, Z1, Z1
+	IMUL3Q       $+1, DI, R12
+	VMOVUPS      Z1, (R13)(R12*1)
+	IMUL3Q       $+2, DI, R12
+	VMOVUPS      Z12, (R13)(R12*1)
+	VMULPS       Z4, Z6, Z1
+	VFMADD231PS  Z15, Z9, Z1
+	VMULPS       Z13, Z3, Z2
+	VFMADD231PS  Z17, Z11, Z2
+	VSUBPS       Z2, Z1, Z4
+	VADDPS       Z2, Z1, Z1
+	IMUL3Q       $+3, DI, R12
+	VMOVUPS      Z1, (R13)(R12*1)
+	IMUL3Q       $+4, DI, R12
+	VMOVUPS      Z4, (R13)(R12*1)
+	VMOVUPS      Z17, Z1
+	IMUL3Q       $+5, DI, R12
+	VMOVUPS      Z1, (R13)(R12*1)
+	MOVQ         DX, R12
+	VMOVUPS      (R12)(R11*1), Z1
+	ADDQ         R10, R12
+	VMOVUPS      (R12)(R11*1), Z2
+	ADDQ         R10, R12
+	VMOVUPS      (R12)(R11*1), Z4
+	ADDQ         R10, R12
+	VMOVUPS      (R12)(R11*1), Z12
+	IMUL3Q       $+5, SI, R13
+	ADDQ         CX, R13
+	VMULPS       Z1, Z0, Z0
+	IMUL3Q       $+0, DI, R12
+	VMOVUPS      Z0, (R13)(R12*1)
+	VMULPS       Z1, Z5, Z0
+	VFMADD231PS  Z4, Z7, Z0
+	VMULPS       Z2, Z8, Z5
+	VFMADD231PS  Z12, Z10, Z5
+	VSUBPS       Z5, Z0, Z7
+	VADDPS       Z5, Z0, Z0
+	IMUL3Q       $+1, DI, R12
+	VMOVUPS      Z0, (R13)(R12*1)
+	IMUL3Q       $+2, DI, R12
+	VMOVUPS      Z7, (R13)(R12*1)
+	VMULPS       Z1, Z6, Z0
+	VFMADD231PS  Z4, Z9, Z0
+	VMULPS       Z2, Z3, Z1
+	VFMADD231PS  Z12, Z11, Z1
+	VSUBPS       Z1, Z0, Z2
+	VADDPS       Z1, Z0, Z0
+	IMUL3Q       $+3, DI, R12
+	VMOVUPS      Z0, (R13)(R12*1)
+	IMUL3Q       $+4, DI, R12
+	VMOVUPS      Z2, (R13)(R12*1)
+	VMOVUPS      Z12, Z0
+	IMUL3Q       $+5, DI, R12
+	VMOVUPS      Z0, (R13)(R12*1)
+	ADDQ         R8, DX
+	ADDQ         BX, CX
+	DECQ         AX
+	JNZ          square
+	VZEROUPPER
+	RET
+
+// func sixPixelsAVX512(count int, dst *float32, dstep int, drow int, dcol int, src *float32, sstep int, srow int, scol int)
+// Requires: AVX, AVX512F
+TEXT ·sixPixelsAVX512(SB), NOSPLIT, $0-72
+	MOVQ count+0(FP), AX
+	MOVQ dst+8(FP), CX
+	MOVQ src+40(FP), DX
+	MOVQ dstep+16(FP), BX
+	MOVQ drow+24(FP), SI
+	MOVQ dcol+32(FP), DI
+	MOVQ sstep+48(FP), R8
+	MOVQ srow+56(FP), R9
+	MOVQ scol+64(FP), R10
+	SHLQ $0x02, BX
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	SHLQ $0x02, R8
+	SHLQ $0x02, R9
+	SHLQ $0x02, R10
+	LEAQ (R9)(R9*2), R11
+	LEAQ (R9)(R9*4), R12
+
+square:
+	MOVQ         DX, R13
+	VMOVUPS      (R13)(R9*1), Z0
+	VADDPS       (R13)(R9*2), Z0, Z0
+	VMOVUPS      (R13)(R11*1), Z1
+	VADDPS       (R13)(R9*4), Z1, Z1
+	VADDPS       (R13), Z0, Z2
+	VBROADCASTSS kernConst<>+3840(SB), Z3
+	VMULPS       Z0, Z3, Z0
+	VBROADCASTSS kernConst<>+3776(SB), Z4
+	VFMADD231PS  Z1, Z4, Z0
+	VADDPS       Z1, Z2, Z2
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*1), Z1
+	VADDPS       (R13)(R9*2), Z1, Z1
+	VMOVUPS      (R13)(R11*1), Z5
+	VADDPS       (R13)(R9*4), Z5, Z5
+	VADDPS       (R13), Z1, Z6
+	VMULPS       Z1, Z3, Z1
+	VFMADD231PS  Z5, Z4, Z1
+	VADDPS       Z5, Z6, Z6
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*1), Z5
+	VADDPS       (R13)(R9*2), Z5, Z5
+	VMOVUPS      (R13)(R11*1), Z7
+	VADDPS       (R13)(R9*4), Z7, Z7
+	VADDPS       (R13), Z5, Z8
+	VMULPS       Z5, Z3, Z5
+	VFMADD231PS  Z7, Z4, Z5
+	VADDPS       Z7, Z8, Z8
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*1), Z7
+	VADDPS       (R13)(R9*2), Z7, Z7
+	VMOVUPS      (R13)(R11*1), Z9
+	VADDPS       (R13)(R9*4), Z9, Z9
+	VADDPS       (R13), Z7, Z10
+	VMULPS       Z7, Z3, Z7
+	VFMADD231PS  Z9, Z4, Z7
+	VADDPS       Z9, Z10, Z10
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*1), Z9
+	VADDPS       (R13)(R9*2), Z9, Z9
+	VMOVUPS      (R13)(R11*1), Z11
+	VADDPS       (R13)(R9*4), Z11, Z11
+	VADDPS       (R13), Z9, Z12
+	VMULPS       Z9, Z3, Z9
+	VFMADD231PS  Z11, Z4, Z9
+	VADDPS       Z11, Z12, Z12
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*1), Z11
+	VADDPS       (R13)(R9*2), Z11, Z11
+	VMOVUPS      (R13)(R11*1), Z13
+	VADDPS       (R13)(R9*4), Z13, Z13
+	VADDPS       (R13), Z11, Z14
+	VMULPS       Z11, Z3, Z11
+	VFMADD231PS  Z13, Z4, Z11
+	VADDPS       Z13, Z14, Z14
+	IMUL3Q       $+0, SI, R14
+	ADDQ         CX, R14
+	VADDPS       Z8, Z6, Z13
+	VADDPS       Z12, Z10, Z15
+	VADDPS       Z2, Z13, Z2
+	VMULPS       Z13, Z3, Z13
+	VFMADD231PS  Z15, Z4, Z13
+	VADDPS       Z15, Z2, Z2
+	IMUL3Q       $+0, DI, R13
+	VMOVUPS      Z2, (R14)(R13*1)
+	IMUL3Q       $+2, DI, R13
+	VMOVUPS      Z13, (R14)(R13*1)
+	VSUBPS       Z8, Z6, Z2
+	VSUBPS       Z12, Z10, Z6
+	VMOVUPS      Z14, Z8
+	VBROADCASTSS kernConst<>+4192(SB), Z10
+	VFMADD231PS  Z10, Z2, Z8
+	VBROADCASTSS kernConst<>+4224(SB), Z12
+	VFMADD231PS  Z12, Z6, Z8
+	VBROADCASTSS kernConst<>+3808(SB), Z13
+	VMULPS       Z2, Z13, Z2
+	VBROADCASTSS kernConst<>+3872(SB), Z14
+	VFMADD231PS  Z6, Z14, Z2
+	IMUL3Q       $+1, DI, R13
+	VMOVUPS      Z2, (R14)(R13*1)
+	IMUL3Q       $+3, DI, R13
+	VMOVUPS      Z8, (R14)(R13*1)
+	IMUL3Q       $+2, SI, R14
+	ADDQ         CX, R14
+	VADDPS       Z5, Z1, Z2
+	VADDPS       Z9, Z7, Z6
+	VADDPS       Z0, Z2, Z0
+	VMULPS       Z2, Z3, Z2
+	VFMADD231PS  Z6, Z4, Z2
+	VADDPS       Z6, Z0, Z0
+	IMUL3Q       $+0, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	IMUL3Q       $+2, DI, R13
+	VMOVUPS      Z2, (R14)(R13*1)
+	VSUBPS       Z5, Z1, Z0
+	VSUBPS       Z9, Z7, Z1
+	VMOVUPS      Z11, Z2
+	VFMADD231PS  Z10, Z0, Z2
+	VFMADD231PS  Z12, Z1, Z2
+	VMULPS       Z0, Z13, Z0
+	VFMADD231PS  Z1, Z14, Z0
+	IMUL3Q       $+1, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	IMUL3Q       $+3, DI, R13
+	VMOVUPS      Z2, (R14)(R13*1)
+	MOVQ         DX, R13
+	VMOVUPS      (R13)(R9*1), Z0
+	VSUBPS       (R13)(R9*2), Z0, Z0
+	VMOVUPS      (R13)(R11*1), Z1
+	VSUBPS       (R13)(R9*4), Z1, Z1
+	VMOVUPS      (R13)(R12*1), Z2
+	VFMADD231PS  Z10, Z0, Z2
+	VFMADD231PS  Z12, Z1, Z2
+	VMULPS       Z0, Z13, Z0
+	VFMADD231PS  Z1, Z14, Z0
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*1), Z1
+	VSUBPS       (R13)(R9*2), Z1, Z1
+	VMOVUPS      (R13)(R11*1), Z5
+	VSUBPS       (R13)(R9*4), Z5, Z5
+	VMOVUPS      (R13)(R12*1), Z6
+	VFMADD231PS  Z10, Z1, Z6
+	VFMADD231PS  Z12, Z5, Z6
+	VMULPS       Z1, Z13, Z1
+	VFMADD231PS  Z5, Z14, Z1
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*1), Z5
+	VSUBPS       (R13)(R9*2), Z5, Z5
+	VMOVUPS      (R13)(R11*1), Z7
+	VSUBPS       (R13)(R9*4), Z7, Z7
+	VMOVUPS      (R13)(R12*1), Z8
+	VFMADD231PS  Z10, Z5, Z8
+	VFMADD231PS  Z12, Z7, Z8
+	VMULPS       Z5, Z13, Z5
+	VFMADD231PS  Z7, Z14, Z5
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*1), Z7
+	VSUBPS       (R13)(R9*2), Z7, Z7
+	VMOVUPS      (R13)(R11*1), Z9
+	VSUBPS       (R13)(R9*4), Z9, Z9
+	VMOVUPS      (R13)(R12*1), Z11
+	VFMADD231PS  Z10, Z7, Z11
+	VFMADD231PS  Z12, Z9, Z11
+	VMULPS       Z7, Z13, Z7
+	VFMADD231PS  Z9, Z14, Z7
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*1), Z9
+	VSUBPS       (R13)(R9*2), Z9, Z9
+	VMOVUPS      (R13)(R11*1), Z15
+	VSUBPS       (R13)(R9*4), Z15, Z15
+	VMOVUPS      (R13)(R12*1), Z16
+	VFMADD231PS  Z10, Z9, Z16
+	VFMADD231PS  Z12, Z15, Z16
+	VMULPS       Z9, Z13, Z9
+	VFMADD231PS  Z15, Z14, Z9
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*1), Z15
+	VSUBPS       (R13)(R9*2), Z15, Z15
+	VMOVUPS      (R13)(R11*1), Z17
+	VSUBPS       (R13)(R9*4), Z17, Z17
+	VMOVUPS      (R13)(R12*1), Z18
+	VFMADD231PS  Z10, Z15, Z18
+	VFMADD231PS  Z12, Z17, Z18
+	VMULPS       Z15, Z13, Z15
+	VFMADD231PS  Z17, Z14, Z15
+	IMUL3Q       $+1, SI, R14
+	ADDQ         CX, R14
+	VADDPS       Z5, Z1, Z17
+	VADDPS       Z9, Z7, Z19
+	VADDPS       Z0, Z17, Z0
+	VMULPS       Z17, Z3, Z17
+	VFMADD231PS  Z19, Z4, Z17
+	VADDPS       Z19, Z0, Z0
+	IMUL3Q       $+0, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	IMUL3Q       $+2, DI, R13
+	VMOVUPS      Z17, (R14)(R13*1)
+	VSUBPS       Z5, Z1, Z0
+	VSUBPS       Z9, Z7, Z1
+	VMOVUPS      Z15, Z5
+	VFMADD231PS  Z10, Z0, Z5
+	VFMADD231PS  Z12, Z1, Z5
+	VMULPS       Z0, Z13, Z0
+	VFMADD231PS  Z1, Z14, Z0
+	IMUL3Q       $+1, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	IMUL3Q       $+3, DI, R13
+	VMOVUPS      Z5, (R14)(R13*1)
+	IMUL3Q       $+3, SI, R14
+	ADDQ         CX, R14
+	VADDPS       Z8, Z6, Z0
+	VADDPS       Z16, Z11, Z1
+	VADDPS       Z2, Z0, Z2
+	VMULPS       Z0, Z3, Z0
+	VFMADD231PS  Z1, Z4, Z0
+	VADDPS       Z1, Z2, Z2
+	IMUL3Q       $+0, DI, R13
+	VMOVUPS      Z2, (R14)(R13*1)
+	IMUL3Q       $+2, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	VSUBPS       Z8, Z6, Z0
+	VSUBPS       Z16, Z11, Z1
+	VMOVUPS      Z18, Z2
+	VFMADD231PS  Z10, Z0, Z2
+	VFMADD231PS  Z12, Z1, Z2
+	VMULPS       Z0, Z13, Z0
+	VFMADD231PS  Z1, Z14, Z0
+	IMUL3Q       $+1, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	IMUL3Q       $+3, DI, R13
+	VMOVUPS      Z2, (R14)(R13*1)
+	ADDQ         R8, DX
+	ADDQ         BX, CX
+	DECQ         AX
+	JNZ          square
+	VZEROUPPER
+	RET
+
+// func sixTapsAVX512(count int, dst *float32, dstep int, drow int, dcol int, src *float32, sstep int, srow int, scol int)
+// Requires: AVX, AVX512F
+TEXT ·sixTapsAVX512(SB), NOSPLIT, $0-72
+	MOVQ count+0(FP), AX
+	MOVQ dst+8(FP), CX
+	MOVQ src+40(FP), DX
+	MOVQ dstep+16(FP), BX
+	MOVQ drow+24(FP), SI
+	MOVQ dcol+32(FP), DI
+	MOVQ sstep+48(FP), R8
+	MOVQ srow+56(FP), R9
+	MOVQ scol+64(FP), R10
+	SHLQ $0x02, BX
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	SHLQ $0x02, R8
+	SHLQ $0x02, R9
+	SHLQ $0x02, R10
+	LEAQ (R9)(R9*2), R11
+	LEAQ (R9)(R9*4), R12
+
+square:
+	MOVQ         DX, R13
+	VMOVUPS      (R13)(R9*1), Z0
+	VADDPS       (R13)(R9*2), Z0, Z0
+	VMOVUPS      (R13)(R11*1), Z1
+	VADDPS       (R13)(R9*4), Z1, Z1
+	VADDPS       (R13), Z0, Z2
+	VBROADCASTSS kernConst<>+3840(SB), Z3
+	VMULPS       Z0, Z3, Z0
+	VBROADCASTSS kernConst<>+3776(SB), Z4
+	VFMADD231PS  Z1, Z4, Z0
+	VADDPS       Z1, Z2, Z2
+	VADDPS       (R13)(R12*1), Z0, Z0
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*1), Z1
+	VADDPS       (R13)(R9*2), Z1, Z1
+	VMOVUPS      (R13)(R11*1), Z5
+	VADDPS       (R13)(R9*4), Z5, Z5
+	VADDPS       (R13), Z1, Z6
+	VMULPS       Z1, Z3, Z1
+	VFMADD231PS  Z5, Z4, Z1
+	VADDPS       Z5, Z6, Z6
+	VADDPS       (R13)(R12*1), Z1, Z1
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*1), Z5
+	VADDPS       (R13)(R9*2), Z5, Z5
+	VMOVUPS      (R13)(R11*1), Z7
+	VADDPS       (R13)(R9*4), Z7, Z7
+	VADDPS       (R13), Z5, Z8
+	VMULPS       Z5, Z3, Z5
+	VFMADD231PS  Z7, Z4, Z5
+	VADDPS       Z7, Z8, Z8
+	VADDPS       (R13)(R12*1), Z5, Z5
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*1), Z7
+	VADDPS       (R13)(R9*2), Z7, Z7
+	VMOVUPS      (R13)(R11*1), Z9
+	VADDPS       (R13)(R9*4), Z9, Z9
+	VADDPS       (R13), Z7, Z10
+	VMULPS       Z7, Z3, Z7
+	VFMADD231PS  Z9, Z4, Z7
+	VADDPS       Z9, Z10, Z10
+	VADDPS       (R13)(R12*1), Z7, Z7
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*1), Z9
+	VADDPS       (R13)(R9*2), Z9, Z9
+	VMOVUPS      (R13)(R11*1), Z11
+	VADDPS       (R13)(R9*4), Z11, Z11
+	VADDPS       (R13), Z9, Z12
+	VMULPS       Z9, Z3, Z9
+	VFMADD231PS  Z11, Z4, Z9
+	VADDPS       Z11, Z12, Z12
+	VADDPS       (R13)(R12*1), Z9, Z9
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*1), Z11
+	VADDPS       (R13)(R9*2), Z11, Z11
+	VMOVUPS      (R13)(R11*1), Z13
+	VADDPS       (R13)(R9*4), Z13, Z13
+	VADDPS       (R13), Z11, Z14
+	VMULPS       Z11, Z3, Z11
+	VFMADD231PS  Z13, Z4, Z11
+	VADDPS       Z13, Z14, Z14
+	VADDPS       (R13)(R12*1), Z11, Z11
+	IMUL3Q       $+0, SI, R14
+	ADDQ         CX, R14
+	VADDPS       Z8, Z6, Z13
+	VADDPS       Z12, Z10, Z15
+	VADDPS       Z2, Z13, Z2
+	VMULPS       Z13, Z3, Z13
+	VFMADD231PS  Z15, Z4, Z13
+	VADDPS       Z15, Z2, Z2
+	VADDPS       Z14, Z13, Z13
+	IMUL3Q       $+0, DI, R13
+	VMOVUPS      Z2, (R14)(R13*1)
+	IMUL3Q       $+2, DI, R13
+	VMOVUPS      Z13, (R14)(R13*1)
+	VSUBPS       Z8, Z6, Z2
+	VSUBPS       Z12, Z10, Z6
+	VBROADCASTSS kernConst<>+3808(SB), Z8
+	VMULPS       Z2, Z8, Z2
+	VBROADCASTSS kernConst<>+3872(SB), Z10
+	VFMADD231PS  Z6, Z10, Z2
+	IMUL3Q       $+1, DI, R13
+	VMOVUPS      Z2, (R14)(R13*1)
+	IMUL3Q       $+2, SI, R14
+	ADDQ         CX, R14
+	VADDPS       Z5, Z1, Z2
+	VADDPS       Z9, Z7, Z6
+	VADDPS       Z0, Z2, Z0
+	VMULPS       Z2, Z3, Z2
+	VFMADD231PS  Z6, Z4, Z2
+	VADDPS       Z6, Z0, Z0
+	VADDPS       Z11, Z2, Z2
+	IMUL3Q       $+0, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	IMUL3Q       $+2, DI, R13
+	VMOVUPS      Z2, (R14)(R13*1)
+	VSUBPS       Z5, Z1, Z0
+	VSUBPS       Z9, Z7, Z1
+	VMULPS       Z0, Z8, Z0
+	VFMADD231PS  Z1, Z10, Z0
+	IMUL3Q       $+1, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	MOVQ         DX, R13
+	VMOVUPS      (R13)(R9*1), Z0
+	VSUBPS       (R13)(R9*2), Z0, Z0
+	VMOVUPS      (R13)(R11*1), Z1
+	VSUBPS       (R13)(R9*4), Z1, Z1
+	VMULPS       Z0, Z8, Z0
+	VFMADD231PS  Z1, Z10, Z0
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*1), Z1
+	VSUBPS       (R13)(R9*2), Z1, Z1
+	VMOVUPS      (R13)(R11*1), Z2
+	VSUBPS       (R13)(R9*4), Z2, Z2
+	VMULPS       Z1, Z8, Z1
+	VFMADD231PS  Z2, Z10, Z1
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*1), Z2
+	VSUBPS       (R13)(R9*2), Z2, Z2
+	VMOVUPS      (R13)(R11*1), Z5
+	VSUBPS       (R13)(R9*4), Z5, Z5
+	VMULPS       Z2, Z8, Z2
+	VFMADD231PS  Z5, Z10, Z2
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*1), Z5
+	VSUBPS       (R13)(R9*2), Z5, Z5
+	VMOVUPS      (R13)(R11*1), Z6
+	VSUBPS       (R13)(R9*4), Z6, Z6
+	VMULPS       Z5, Z8, Z5
+	VFMADD231PS  Z6, Z10, Z5
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*1), Z6
+	VSUBPS       (R13)(R9*2), Z6, Z6
+	VMOVUPS      (R13)(R11*1), Z7
+	VSUBPS       (R13)(R9*4), Z7, Z7
+	VMULPS       Z6, Z8, Z6
+	VFMADD231PS  Z7, Z10, Z6
+	ADDQ         R10, R13
+	VMOVUPS      (R13)(R9*1), Z7
+	VSUBPS       (R13)(R9*2), Z7, Z7
+	VMOVUPS      (R13)(R11*1), Z9
+	VSUBPS       (R13)(R9*4), Z9, Z9
+	VMULPS       Z7, Z8, Z7
+	VFMADD231PS  Z9, Z10, Z7
+	IMUL3Q       $+1, SI, R14
+	ADDQ         CX, R14
+	VADDPS       Z2, Z1, Z9
+	VADDPS       Z6, Z5, Z11
+	VADDPS       Z0, Z9, Z0
+	VMULPS       Z9, Z3, Z3
+	VFMADD231PS  Z11, Z4, Z3
+	VADDPS       Z11, Z0, Z0
+	VADDPS       Z7, Z3, Z3
+	IMUL3Q       $+0, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	IMUL3Q       $+2, DI, R13
+	VMOVUPS      Z3, (R14)(R13*1)
+	VSUBPS       Z2, Z1, Z0
+	VSUBPS       Z6, Z5, Z1
+	VMULPS       Z0, Z8, Z0
+	VFMADD231PS  Z1, Z10, Z0
+	IMUL3Q       $+1, DI, R13
+	VMOVUPS      Z0, (R14)(R13*1)
+	ADDQ         R8, DX
+	ADDQ         BX, CX
+	DECQ         AX
+	JNZ          square
+	VZEROUPPER
+	RET
+
 DATA kernTail<>+0(SB)/4, $0xffffffff
 DATA kernTail<>+4(SB)/4, $0xffffffff
 DATA kernTail<>+8(SB)/4, $0xffffffff
@@ -97939,7 +99270,143 @@ DATA kernConst<>+3696(SB)/4, $0xc2fe0000
 DATA kernConst<>+3700(SB)/4, $0xc2fe0000
 DATA kernConst<>+3704(SB)/4, $0xc2fe0000
 DATA kernConst<>+3708(SB)/4, $0xc2fe0000
-GLOBL kernConst<>(SB), RODATA|NOPTR, $3712
+DATA kernConst<>+3712(SB)/4, $0x40340000
+DATA kernConst<>+3716(SB)/4, $0x40340000
+DATA kernConst<>+3720(SB)/4, $0x40340000
+DATA kernConst<>+3724(SB)/4, $0x40340000
+DATA kernConst<>+3728(SB)/4, $0x40340000
+DATA kernConst<>+3732(SB)/4, $0x40340000
+DATA kernConst<>+3736(SB)/4, $0x40340000
+DATA kernConst<>+3740(SB)/4, $0x40340000
+DATA kernConst<>+3744(SB)/4, $0x3fa20000
+DATA kernConst<>+3748(SB)/4, $0x3fa20000
+DATA kernConst<>+3752(SB)/4, $0x3fa20000
+DATA kernConst<>+3756(SB)/4, $0x3fa20000
+DATA kernConst<>+3760(SB)/4, $0x3fa20000
+DATA kernConst<>+3764(SB)/4, $0x3fa20000
+DATA kernConst<>+3768(SB)/4, $0x3fa20000
+DATA kernConst<>+3772(SB)/4, $0x3fa20000
+DATA kernConst<>+3776(SB)/4, $0x40100000
+DATA kernConst<>+3780(SB)/4, $0x40100000
+DATA kernConst<>+3784(SB)/4, $0x40100000
+DATA kernConst<>+3788(SB)/4, $0x40100000
+DATA kernConst<>+3792(SB)/4, $0x40100000
+DATA kernConst<>+3796(SB)/4, $0x40100000
+DATA kernConst<>+3800(SB)/4, $0x40100000
+DATA kernConst<>+3804(SB)/4, $0x40100000
+DATA kernConst<>+3808(SB)/4, $0x3f400000
+DATA kernConst<>+3812(SB)/4, $0x3f400000
+DATA kernConst<>+3816(SB)/4, $0x3f400000
+DATA kernConst<>+3820(SB)/4, $0x3f400000
+DATA kernConst<>+3824(SB)/4, $0x3f400000
+DATA kernConst<>+3828(SB)/4, $0x3f400000
+DATA kernConst<>+3832(SB)/4, $0x3f400000
+DATA kernConst<>+3836(SB)/4, $0x3f400000
+DATA kernConst<>+3840(SB)/4, $0x3f100000
+DATA kernConst<>+3844(SB)/4, $0x3f100000
+DATA kernConst<>+3848(SB)/4, $0x3f100000
+DATA kernConst<>+3852(SB)/4, $0x3f100000
+DATA kernConst<>+3856(SB)/4, $0x3f100000
+DATA kernConst<>+3860(SB)/4, $0x3f100000
+DATA kernConst<>+3864(SB)/4, $0x3f100000
+DATA kernConst<>+3868(SB)/4, $0x3f100000
+DATA kernConst<>+3872(SB)/4, $0x3fc00000
+DATA kernConst<>+3876(SB)/4, $0x3fc00000
+DATA kernConst<>+3880(SB)/4, $0x3fc00000
+DATA kernConst<>+3884(SB)/4, $0x3fc00000
+DATA kernConst<>+3888(SB)/4, $0x3fc00000
+DATA kernConst<>+3892(SB)/4, $0x3fc00000
+DATA kernConst<>+3896(SB)/4, $0x3fc00000
+DATA kernConst<>+3900(SB)/4, $0x3fc00000
+DATA kernConst<>+3904(SB)/4, $0x3f4a4588
+DATA kernConst<>+3908(SB)/4, $0x3f4a4588
+DATA kernConst<>+3912(SB)/4, $0x3f4a4588
+DATA kernConst<>+3916(SB)/4, $0x3f4a4588
+DATA kernConst<>+3920(SB)/4, $0x3f4a4588
+DATA kernConst<>+3924(SB)/4, $0x3f4a4588
+DATA kernConst<>+3928(SB)/4, $0x3f4a4588
+DATA kernConst<>+3932(SB)/4, $0x3f4a4588
+DATA kernConst<>+3936(SB)/4, $0xbf06d905
+DATA kernConst<>+3940(SB)/4, $0xbf06d905
+DATA kernConst<>+3944(SB)/4, $0xbf06d905
+DATA kernConst<>+3948(SB)/4, $0xbf06d905
+DATA kernConst<>+3952(SB)/4, $0xbf06d905
+DATA kernConst<>+3956(SB)/4, $0xbf06d905
+DATA kernConst<>+3960(SB)/4, $0xbf06d905
+DATA kernConst<>+3964(SB)/4, $0xbf06d905
+DATA kernConst<>+3968(SB)/4, $0xbe97b426
+DATA kernConst<>+3972(SB)/4, $0xbe97b426
+DATA kernConst<>+3976(SB)/4, $0xbe97b426
+DATA kernConst<>+3980(SB)/4, $0xbe97b426
+DATA kernConst<>+3984(SB)/4, $0xbe97b426
+DATA kernConst<>+3988(SB)/4, $0xbe97b426
+DATA kernConst<>+3992(SB)/4, $0xbe97b426
+DATA kernConst<>+3996(SB)/4, $0xbe97b426
+DATA kernConst<>+4000(SB)/4, $0xbeca4588
+DATA kernConst<>+4004(SB)/4, $0xbeca4588
+DATA kernConst<>+4008(SB)/4, $0xbeca4588
+DATA kernConst<>+4012(SB)/4, $0xbeca4588
+DATA kernConst<>+4016(SB)/4, $0xbeca4588
+DATA kernConst<>+4020(SB)/4, $0xbeca4588
+DATA kernConst<>+4024(SB)/4, $0xbeca4588
+DATA kernConst<>+4028(SB)/4, $0xbeca4588
+DATA kernConst<>+4032(SB)/4, $0x3e06d905
+DATA kernConst<>+4036(SB)/4, $0x3e06d905
+DATA kernConst<>+4040(SB)/4, $0x3e06d905
+DATA kernConst<>+4044(SB)/4, $0x3e06d905
+DATA kernConst<>+4048(SB)/4, $0x3e06d905
+DATA kernConst<>+4052(SB)/4, $0x3e06d905
+DATA kernConst<>+4056(SB)/4, $0x3e06d905
+DATA kernConst<>+4060(SB)/4, $0x3e06d905
+DATA kernConst<>+4064(SB)/4, $0x3e97b426
+DATA kernConst<>+4068(SB)/4, $0x3e97b426
+DATA kernConst<>+4072(SB)/4, $0x3e97b426
+DATA kernConst<>+4076(SB)/4, $0x3e97b426
+DATA kernConst<>+4080(SB)/4, $0x3e97b426
+DATA kernConst<>+4084(SB)/4, $0x3e97b426
+DATA kernConst<>+4088(SB)/4, $0x3e97b426
+DATA kernConst<>+4092(SB)/4, $0x3e97b426
+DATA kernConst<>+4096(SB)/4, $0x3e4a4588
+DATA kernConst<>+4100(SB)/4, $0x3e4a4588
+DATA kernConst<>+4104(SB)/4, $0x3e4a4588
+DATA kernConst<>+4108(SB)/4, $0x3e4a4588
+DATA kernConst<>+4112(SB)/4, $0x3e4a4588
+DATA kernConst<>+4116(SB)/4, $0x3e4a4588
+DATA kernConst<>+4120(SB)/4, $0x3e4a4588
+DATA kernConst<>+4124(SB)/4, $0x3e4a4588
+DATA kernConst<>+4128(SB)/4, $0xbe638e39
+DATA kernConst<>+4132(SB)/4, $0xbe638e39
+DATA kernConst<>+4136(SB)/4, $0xbe638e39
+DATA kernConst<>+4140(SB)/4, $0xbe638e39
+DATA kernConst<>+4144(SB)/4, $0xbe638e39
+DATA kernConst<>+4148(SB)/4, $0xbe638e39
+DATA kernConst<>+4152(SB)/4, $0xbe638e39
+DATA kernConst<>+4156(SB)/4, $0xbe638e39
+DATA kernConst<>+4160(SB)/4, $0x3ee38e39
+DATA kernConst<>+4164(SB)/4, $0x3ee38e39
+DATA kernConst<>+4168(SB)/4, $0x3ee38e39
+DATA kernConst<>+4172(SB)/4, $0x3ee38e39
+DATA kernConst<>+4176(SB)/4, $0x3ee38e39
+DATA kernConst<>+4180(SB)/4, $0x3ee38e39
+DATA kernConst<>+4184(SB)/4, $0x3ee38e39
+DATA kernConst<>+4188(SB)/4, $0x3ee38e39
+DATA kernConst<>+4192(SB)/4, $0x3ed80000
+DATA kernConst<>+4196(SB)/4, $0x3ed80000
+DATA kernConst<>+4200(SB)/4, $0x3ed80000
+DATA kernConst<>+4204(SB)/4, $0x3ed80000
+DATA kernConst<>+4208(SB)/4, $0x3ed80000
+DATA kernConst<>+4212(SB)/4, $0x3ed80000
+DATA kernConst<>+4216(SB)/4, $0x3ed80000
+DATA kernConst<>+4220(SB)/4, $0x3ed80000
+DATA kernConst<>+4224(SB)/4, $0x40580000
+DATA kernConst<>+4228(SB)/4, $0x40580000
+DATA kernConst<>+4232(SB)/4, $0x40580000
+DATA kernConst<>+4236(SB)/4, $0x40580000
+DATA kernConst<>+4240(SB)/4, $0x40580000
+DATA kernConst<>+4244(SB)/4, $0x40580000
+DATA kernConst<>+4248(SB)/4, $0x40580000
+DATA kernConst<>+4252(SB)/4, $0x40580000
+GLOBL kernConst<>(SB), RODATA|NOPTR, $4256
 
 DATA kernRamp<>+0(SB)/8, $0x0000000000000000
 DATA kernRamp<>+8(SB)/8, $0x0000000000000001

@@ -21,6 +21,8 @@ type Machine struct {
 	postOpRun   postOpTask
 	winoRun     winoTask
 	winoGradRun winoGrad
+	sixRun      sixTask
+	sixGradRun  sixGrad
 	winoMem     floats // transformed weights, or sums of products
 
 	shared    [2]floats // operands of a product that its blocks share

@@ -28,10 +28,12 @@ type Path struct {
 	vnni          *vnniKernels   // nil where bf16 is only multiplied as f32
 	amx           *amxKernels    // nil where there are no tile registers; else vnni is not nil
 	wino          *winoKernels   // nil if convolutions are computed only by their definition
+	six           *sixKernels    // nil where tiles are never larger
 	// winoLeast are the smallest numbers of channels of the image, channels of the result and tiles
 	// for which convolutions use wino, and the smallest number of cubes for which they also
 	// transform the depth of volumes.
 	winoLeast struct{ depth, rows, tiles, cubes int }
+	sixLeast  int // the smallest number of channels for which those of bf16 use six
 	rows      [numTypes]rowsFunc
 	pick      [numTypes]pickFunc
 	trans     [numTypes]transFunc

@@ -117,6 +117,7 @@ func kernelsAVX512(p *Path) {
 	p.unzipHalves = unzipHalvesAVX512
 	p.ending = []endingFunc{ending1x32AVX512, ending2x32AVX512, ending3x32AVX512, ending4x32AVX512, ending5x32AVX512, ending6x32AVX512, ending7x32AVX512, ending8x32AVX512, ending9x32AVX512, ending10x32AVX512, ending11x32AVX512, ending12x32AVX512, ending13x32AVX512, ending14x32AVX512}
 	p.wino = &winoKernels{winoInAVX512, winoThreeAVX512, winoTwoAVX512, winoTapsAVX512, winoPixelsAVX512}
+	p.six = &sixKernels{sixInAVX512, sixThreeAVX512, sixFourAVX512, sixPixelsAVX512, sixTapsAVX512}
 }
 
 // poolsAVX512 are the 16-lane kernels that pool.

@@ -75,10 +75,10 @@ func largest(b Buf, i int, size, from, n [3]int) (v float64) {
 	return v
 }
 
-// tileSizes are the pixels and the results of a tile along each axis.
-func (c *Conv) tileSizes() (pixels, results [3]int) {
+// tileSizes are the pixels and the results, step along each axis that has taps, of a tile.
+func (c *Conv) tileSizes(step int) (pixels, results [3]int) {
 	for a, taps := range c.Kernel {
-		pixels[a], results[a] = taps+1, 2
+		pixels[a], results[a] = taps+step-1, step
 		if taps == 1 {
 			pixels[a], results[a] = 1, 1
 		}
@@ -102,9 +102,9 @@ func before(at, pad [3]int) [3]int { return [3]int{at[0] - pad[0], at[1] - pad[1
 
 // tileBounds are the sums that the errors of transforms are bounded by: those of magnitudes, as in results, but with the
 // largest magnitude of the filter in place of each tap and the largest of a tile's pixels in place of each pixel.
-func (c *Conv) tileBounds() (y, x, w []float64) {
+func (c *Conv) tileBounds(step int) (y, x, w []float64) {
 	y, x, w = make([]float64, c.Y.Len()), make([]float64, c.X.Len()), make([]float64, c.W.Len())
-	pixels, results := c.tileSizes()
+	pixels, results := c.tileSizes(step)
 	taps := volume(c.Kernel)
 	filter := func(k, ch int) float64 { return largest(c.W, k*c.C+ch, c.Kernel, [3]int{}, c.Kernel) }
 	product := func(out []float64, rows int, size [3]int, in Buf, depth int, from, pad [3]int, filter func(row, ch int) float64) {
@@ -143,6 +143,29 @@ func (c *Conv) tileBounds() (y, x, w []float64) {
 	return y, x, w
 }
 
+// direction is a convolution, or one of its gradients, with its result in f32, what that is, and the bound of its errors.
+type direction struct {
+	name  string
+	run   func(m *Machine)
+	got   Buf
+	is    sums
+	tiles []float64
+	depth int
+}
+
+// directions are those of c, with the bounds of tiles of so many results along each axis.
+func (c *Conv) directions(step int) []direction {
+	y, x, w := c.results()
+	ty, tx, tw := c.tileBounds(step)
+	forward, dx, dw := *c, *c, *c
+	forward.Y, dx.X, dw.W = zeros(F32, c.Y.Len()), zeros(F32, c.X.Len()), zeros(F32, c.W.Len())
+	return []direction{
+		{"forward", func(m *Machine) { m.Conv(&forward) }, forward.Y, y, ty, volume(c.Kernel) * c.C},
+		{"input gradient", func(m *Machine) { m.ConvInputGrad(&dx) }, dx.X, x, tx, volume(c.Kernel) * c.K},
+		{"weight gradient", func(m *Machine) { m.ConvWeightGrad(&dw) }, dw.W, w, tw, c.N * volume(c.Out)},
+	}
+}
+
 // TestWinogradError: on data of many kinds errors are on average no larger than twice the definition's, or than two roundings
 // of the results where the definition hardly rounds, and every single one stays within a fiftieth of the bound of transforms,
 // which is for the worst case; -v prints both, and the share of the definition's bound.
@@ -151,25 +174,11 @@ func TestWinogradError(t *testing.T) {
 		name := []string{"images", "shallow", "volumes"}[i%len(winoFewest)]
 		kind := winoData[i/len(winoFewest)]
 		c := kind.data(winoFewest[name]())
-		y, x, w := c.results()
-		ty, tx, tw := c.tileBounds()
+		directions := c.directions(2)
 		for _, p := range Paths() {
 			fast := New(p, 2)
 			direct := byDefinition(fast)
-			forward, dx, dw := *c, *c, *c
-			forward.Y, dx.X, dw.W = zeros(F32, c.Y.Len()), zeros(F32, c.X.Len()), zeros(F32, c.W.Len())
-			for _, way := range []struct {
-				name  string
-				run   func(m *Machine)
-				got   Buf
-				is    sums
-				tiles []float64
-				depth int
-			}{
-				{"forward", func(m *Machine) { m.Conv(&forward) }, forward.Y, y, ty, volume(c.Kernel) * c.C},
-				{"input gradient", func(m *Machine) { m.ConvInputGrad(&dx) }, dx.X, x, tx, volume(c.Kernel) * c.K},
-				{"weight gradient", func(m *Machine) { m.ConvWeightGrad(&dw) }, dw.W, w, tw, c.N * volume(c.Out)},
-			} {
+			for _, way := range directions {
 				line := fmt.Sprintf("%s, %s, %s, %s:", p.Name(), way.name, kind.name, name)
 				way.run(direct)
 				least, used := errorsOf(way.got, way.is, way.depth)

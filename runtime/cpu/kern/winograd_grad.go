@@ -216,22 +216,21 @@ func (t *winoGrad) pad(w *worker, s *winoSide, image, y, n int) (padded []float3
 		}
 		from := image/t.images*g.item[0] + slice*g.axis[0]
 		for row := max(0, first); row < min(s.size[0], first+rows); row++ {
-			t.transformRow(w, s, padded[at+((row-first)*cols+s.lo[1])*px:], px, wide, g.buf.From(from+row*g.axis[1]))
+			m.pixelRow(w, g, s.channels, padded[at+((row-first)*cols+s.lo[1])*px:], px, wide, g.buf.From(from+row*g.axis[1]))
 		}
 	}
 	return padded, set, cols, px
 }
 
-// transformRow stores n pixels, px elements apart.
-func (t *winoGrad) transformRow(w *worker, s *winoSide, dst []float32, px, n int, src Buf) {
-	m, g := t.m, &s.image
-	if t.c.ChannelsLast {
-		if px == s.channels {
+// pixelRow stores n pixels of an image in f32 with their channels beside each other, px elements apart.
+func (m *Machine) pixelRow(w *worker, g *grid, channels int, dst []float32, px, n int, src Buf) {
+	if g.channel == 1 {
+		if px == channels {
 			m.Load(dst[:n*px], src)
 			return
 		}
 		for i := range n {
-			m.Load(dst[i*px:][:s.channels], src.From(i*s.channels))
+			m.Load(dst[i*px:][:channels], src.From(i*channels))
 		}
 		return
 	}
@@ -239,8 +238,8 @@ func (t *winoGrad) transformRow(w *worker, s *winoSide, dst []float32, px, n int
 	for r := range w.offs {
 		w.offs[r] = r * g.channel * src.Type.Size()
 	}
-	for ch := 0; ch < s.channels; ch += m.tw {
-		m.trans[src.Type](n, min(m.tw, s.channels-ch), &dst[ch], px, src.at(ch*g.channel), &w.offs[0])
+	for ch := 0; ch < channels; ch += m.tw {
+		m.trans[src.Type](n, min(m.tw, channels-ch), &dst[ch], px, src.at(ch*g.channel), &w.offs[0])
 	}
 }
 
@@ -282,14 +281,14 @@ func (t *winoGrad) taps(w *worker, panel int) {
 		}
 	}
 	for i := range h {
-		t.storeTaps(w, r0+i, flat[i*row:], h*row, apart)
+		m.storeTaps(w, t.c, r0+i, flat[i*row:], h*row, apart)
 	}
 }
 
 // storeTaps stores the weights of output channel k, whose taps of a slice lie tap elements apart, those of slices apart, in
 // their order.
-func (t *winoGrad) storeTaps(w *worker, k int, flat []float32, tap, apart int) {
-	m, c, deep := t.m, t.c, t.c.Kernel[0]
+func (m *Machine) storeTaps(w *worker, c *Conv, k int, flat []float32, tap, apart int) {
+	deep := c.Kernel[0]
 	if c.Weights == OXI {
 		for i := range 9 * deep {
 			m.Store(c.W.From((9*deep*k+i)*c.C), flat[i%9*tap+i/9*apart:][:c.C])
@@ -298,13 +297,13 @@ func (t *winoGrad) storeTaps(w *worker, k int, flat []float32, tap, apart int) {
 	}
 	row := w.row[0].get(9*c.C + m.vw)
 	if deep == 1 {
-		t.turnTaps(w, row, flat, tap)
+		m.turnTaps(w, c, row, flat, tap)
 		m.Store(c.W.From(9*k*c.C), row[:9*c.C])
 		return
 	}
 	all := w.row[1].get(9 * deep * c.C)
 	for i := range deep {
-		t.turnTaps(w, row, flat[i*apart:], tap)
+		m.turnTaps(w, c, row, flat[i*apart:], tap)
 		for ch := range c.C {
 			copy(all[9*(ch*deep+i):][:9], row[9*ch:])
 		}
@@ -313,8 +312,8 @@ func (t *winoGrad) storeTaps(w *worker, k int, flat []float32, tap, apart int) {
 }
 
 // turnTaps transposes taps by channels to channels by taps.
-func (t *winoGrad) turnTaps(w *worker, row, flat []float32, tap int) {
-	m, c, lanes := t.m, t.c, min(9, t.m.tw)
+func (m *Machine) turnTaps(w *worker, c *Conv, row, flat []float32, tap int) {
+	lanes := min(9, m.tw)
 	w.offs = getInts(&w.offs, m.tw)
 	for i := range lanes {
 		w.offs[i] = 4 * i * tap

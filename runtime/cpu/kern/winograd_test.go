@@ -70,17 +70,22 @@ func TestWinogradFollows(t *testing.T) {
 		d := newDice(9)
 		for i := range rounds(30) {
 			c := winoConv(d, i)
-			what := c.String()
-			c.Y = zeros(F32, c.Y.Len())
-			if i%3 == 0 {
-				c.Bias, c.Act = d.buf(F16, c.K), ActRelu
-			}
-			withPostOp(t, m, what, &c.Y, c.Y.Len(), &c.PostOp, func() { m.Conv(c) })
-			c.Epilogue = Epilogue{}
-			c.X, c.Y = zeros(F32, c.X.Len()), d.buf(F16, c.Y.Len())
-			withPostOp(t, m, what+" input gradient", &c.X, c.X.Len(), &c.PostOp, func() { m.ConvInputGrad(c) })
+			c.follows(t, m, d, i%3 == 0, F16)
 		}
 	})
+}
+
+// follows checks a post-op of the result, with a bias and an activation if so wanted, and of the gradient of x.
+func (c *Conv) follows(t *testing.T, m *Machine, d dice, bias bool, grad Type) {
+	what := c.String()
+	c.Y = zeros(F32, c.Y.Len())
+	if bias {
+		c.Bias, c.Act = d.buf(F16, c.K), ActRelu
+	}
+	withPostOp(t, m, what, &c.Y, c.Y.Len(), &c.PostOp, func() { m.Conv(c) })
+	c.Epilogue = Epilogue{}
+	c.X, c.Y = zeros(F32, c.X.Len()), d.buf(grad, c.Y.Len())
+	withPostOp(t, m, what+" input gradient", &c.X, c.X.Len(), &c.PostOp, func() { m.ConvInputGrad(c) })
 }
 
 // TestWinogradWorkers: results depend neither on how the work is cut nor on the width of vectors.

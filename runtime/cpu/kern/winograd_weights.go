@@ -36,13 +36,20 @@ func (t *winoTask) weightTable(turned bool) {
 func (t *winoTask) transformWeights() {
 	m, c := t.m, t.c
 	n := ceilDiv(t.rows, m.mr)*t.points()*t.upoint + m.vw
+	l := Layout{Kind: "winograd", Of: [20]int{t.rows, t.depth, int(c.W.Type), c.Fixed.At, flag(t.flip), int(c.Weights), t.deep, t.sets}}
+	t.u = m.transformed(c, &l, n, t)
+}
+
+// transformed is the n floats of the transformed weights of c, in layout l, which p writes.
+func (m *Machine) transformed(c *Conv, l *Layout, n int, p packer) []float32 {
 	if c.Fixed.Weights != nil {
-		l := Layout{Kind: "winograd", Of: [20]int{t.rows, t.depth, int(c.W.Type), c.Fixed.At, flag(t.flip), int(c.Weights), t.deep, t.sets}}
-		if t.u = c.Fixed.form(m, &l, n, t); t.u != nil {
-			return
+		if u := c.Fixed.form(m, l, n, p); u != nil {
+			return u
 		}
 	}
-	t.packAll(m, m.winoMem.get(n))
+	u := m.winoMem.get(n)
+	p.packAll(m, u)
+	return u
 }
 
 // packAll transforms the weights into dst.
