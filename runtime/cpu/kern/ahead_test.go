@@ -57,6 +57,8 @@ func TestConvPackedAhead(t *testing.T) {
 		}
 		for _, last := range []bool{false, true} {
 			check(benchConv(F32, 2, winoDepth, winoDepth+3, 9, 3, 1, last))
+			check(benchConv(BF16, 1, winoDepth, winoDepth+3, 16, 3, 1, last)) // the tiles of all images are transformed first
+			check(benchConv(BF16, 2, winoShallow, winoDepth, 32, 3, 1, last))
 		}
 	})
 }

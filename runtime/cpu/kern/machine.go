@@ -24,6 +24,7 @@ type Machine struct {
 	sixRun      sixTask
 	sixGradRun  sixGrad
 	winoMem     floats // transformed weights, or sums of products
+	sixTiles    floats // transformed tiles
 
 	shared    [2]floats // operands of a product that its blocks share
 	whole     floats    // a result that only a PostOp reads

@@ -68,15 +68,25 @@ func (s *sixImage) pad(m *Machine, w *worker, image, y, n int) (padded []float32
 	row := cols * s.ld
 	padded = w.wino.padded.get(rows*row + m.vw)
 	first, wide := sixStep*y-s.lo[0], min(s.size[1], cols-s.lo[1])
+	r0, r1 := min(rows, max(0, -first)), max(0, min(rows, s.size[0]-first))
 	for i := range rows {
 		to := padded[i*row:][:row]
-		if first+i < 0 || first+i >= s.size[0] {
+		if i < r0 || i >= r1 {
 			clear(to)
 			continue
 		}
 		clear(to[:s.lo[1]*s.ld])
-		m.pixelRow(w, g, s.channels, padded[i*row+s.lo[1]*s.ld:], s.ld, wide, g.buf.From(image*g.item[0]+(first+i)*g.axis[1]))
 		clear(to[(s.lo[1]+wide)*s.ld:])
+	}
+	some := s.channels
+	if g.channel != 1 {
+		some = m.tw // rows of a channel follow each other in memory
+	}
+	for ch := 0; ch < s.channels; ch += some {
+		for i := r0; i < r1; i++ {
+			from := g.buf.From(image*g.item[0] + ch*g.channel + (first+i)*g.axis[1])
+			m.pixelRow(w, g, min(some, s.channels-ch), padded[i*row+s.lo[1]*s.ld+ch:], s.ld, wide, from)
+		}
 	}
 	return padded, cols
 }
@@ -85,7 +95,7 @@ func (s *sixImage) pad(m *Machine, w *worker, image, y, n int) (padded []float32
 type sixTask struct {
 	m           *Machine
 	c           *Conv
-	mode        winoMode
+	mode        sixMode
 	image       sixImage
 	depth, rows int
 	result      [2]int
@@ -93,11 +103,25 @@ type sixTask struct {
 	out         output
 
 	weights tableSource
-	byTap   bool // as in winoTask
-	turned  bool // the taps are read backwards
-	u       []float32
-	upoint  int // elements between points of a panel of u
+	byTap   bool      // as in winoTask
+	turned  bool      // the taps are read backwards
+	u       []float32 // nil if each block transforms its weights
+	upoint  int       // elements between points of a panel of u
+	v       []float32 // the tiles of all images; nil if each block transforms its tiles
+	vpoint  int
+	group   int // tile rows that a task transforms for all blocks
 }
+
+type sixMode uint8
+
+const (
+	sixWeightsMode sixMode = iota
+	sixImageMode
+	sixBlockMode
+)
+
+// tileRows is the number of tile rows of all images.
+func (t *sixTask) tileRows() int { return t.c.N * t.image.tiles[0] }
 
 // usesSix reports whether c, or its gradient of x, is computed by F(4x4,3x3): from an image of type x with depth channels to
 // rows channels, on out pixels.
@@ -116,20 +140,24 @@ func directCost(c *Conv, depth, rows int, out [3]int) int {
 }
 
 // Costs of transforms: of a point of a tile for each channel of the image, of the results, and of a point of a weight, which
-// is transformed or, if that was done before, read from memory.
+// is written and read or, with few tiles, stays in the cache of the block that transforms it.
 const (
 	sixInCost     = 12
 	sixOutCost    = 16
 	sixWeightCost = 16
-	sixReadCost   = 8
+	sixNearCost   = 10
 )
+
+// fewTiles reports whether transformed weights would be larger than the transformed tiles of all images. Then these are
+// transformed first, and each block transforms its weights.
+func fewTiles(tiles, rows int) bool { return tiles < rows }
 
 // sixCost is what F(4x4,3x3) costs.
 func (m *Machine) sixCost(c *Conv, depth, rows int, out [3]int) int {
 	tiles := c.N * ceilDiv(out[1], sixStep) * ceilDiv(out[2], sixStep)
 	weight := sixWeightCost
-	if c.Fixed.Weights != nil {
-		weight = sixReadCost
+	if fewTiles(tiles, rows) {
+		weight = sixNearCost
 	}
 	return sixPoints * (tiles*(2*depth*roundUp(rows, m.nr)+sixInCost*depth+sixOutCost*rows) + weight*depth*rows)
 }
@@ -155,8 +183,14 @@ func (m *Machine) sixProduct(c *Conv, g grid, depth int, size [3]int, lo [2]int,
 	t.end(dst, volume(result))
 	t.weights, t.byTap = m.tapTable(c, rows, depth, turned)
 	t.upoint = depth*m.nr + m.vw
-	t.transformWeights()
-	t.mode = winoTilesMode
+	t.u, t.v = nil, nil
+	if n := t.tileRows(); fewTiles(n*t.image.tiles[1], rows) {
+		t.transformTiles(n)
+	}
+	if t.v == nil || c.Fixed.Weights != nil {
+		t.transformWeights()
+	}
+	t.mode = sixBlockMode
 	b := t.box()
 	t.part = m.divide(b, m.pool.share())
 	m.runDivided(&b, t.part, t)
@@ -193,6 +227,14 @@ func (m *Machine) tapTable(c *Conv, rows, depth int, turned bool) (s tableSource
 	return tableSource{p: m.Path, buf: c.W, inner: 1, lane: lane.s, depth: depths.s, byLane: ls == 1}, byTap
 }
 
+// transformTiles transforms the n tile rows of all images for all blocks.
+func (t *sixTask) transformTiles(n int) {
+	m, wide := t.m, t.image.tiles[1]
+	t.vpoint = n*wide*t.image.ld + m.vw
+	t.v, t.mode, t.group = m.sixTiles.get(sixPoints*t.vpoint), sixImageMode, ceilDiv(4, wide)
+	m.run(sixPoints*n*wide*t.depth*sixInCost, ceilDiv(n, t.group), t)
+}
+
 // transformWeights transforms the weights, or finds their transformed form.
 func (t *sixTask) transformWeights() {
 	m, c := t.m, t.c
@@ -203,12 +245,13 @@ func (t *sixTask) transformWeights() {
 
 // packAll transforms the weights into dst.
 func (t *sixTask) packAll(m *Machine, dst []float32) {
-	t.u, t.mode = dst, winoWeightsMode
+	t.u, t.mode = dst, sixWeightsMode
 	m.run(sixPoints*sixWeightCost*t.rows*t.depth, ceilDiv(t.rows, m.vw), t)
 }
 
-// weightLanes transforms the weights of a vector of channels of results. Panels have nr of them, which are contiguous.
-func (t *sixTask) weightLanes(w *worker, i int) {
+// weightLanes transforms the weights of the i-th vector of channels of results to their panel. Panels have nr of them,
+// which are contiguous.
+func (t *sixTask) weightLanes(w *worker, i int, panel []float32) {
 	m := t.m
 	vw, r := m.vw, i*m.vw
 	flat := w.wino.planes.get(9*t.depth*vw + vw)
@@ -220,8 +263,7 @@ func (t *sixTask) weightLanes(w *worker, i int) {
 	if t.turned {
 		first, tap = 8*tap, -tap
 	}
-	to := &t.u[r/m.nr*sixPoints*t.upoint+r%m.nr]
-	m.six.three(t.depth, to, m.nr, sixSide*t.upoint, t.upoint, &flat[first], step, 3*tap, tap)
+	m.six.three(t.depth, &panel[r%m.nr], m.nr, sixSide*t.upoint, t.upoint, &flat[first], step, 3*tap, tap)
 }
 
 // sixFew is the least number of tiles of a block, if there are as many: each block reads all weights.
@@ -230,21 +272,31 @@ const sixFew = 28
 // box is the work of the products and transforms: a panel of weights and a tile row a cell. Each block transforms its tiles.
 func (t *sixTask) box() box {
 	nr, wide := t.m.nr, t.image.tiles[1]
-	b := box{items: 1, rows: ceilDiv(t.rows, nr), cols: t.c.N * t.image.tiles[0], task: 4 * taskCost}
-	b.mostCols = max(1, max(winoBlock/(sixPoints*t.depth), sixFew)/wide)
+	b := box{items: 1, rows: ceilDiv(t.rows, nr), cols: t.tileRows(), task: 4 * taskCost}
 	b.cell = sixPoints * nr * wide * (2*t.depth + sixOutCost)
-	b.col, b.row = sixPoints*wide*t.depth*sixInCost, sixPoints*nr*t.depth*4
+	if t.v == nil {
+		b.mostCols = max(1, max(winoBlock/(sixPoints*t.depth), sixFew)/wide)
+		b.col = sixPoints * wide * t.depth * sixInCost
+	}
+	if b.row = sixPoints * nr * t.depth * packCost / 4; t.u == nil {
+		b.row = sixPoints * nr * t.depth * sixNearCost
+	}
 	return b
 }
 
 // Run is the task of a vector of weights, or of a block of tiles.
 func (t *sixTask) Run(worker, i int) {
 	w := &t.m.worker[worker]
-	if t.mode == winoWeightsMode {
-		t.weightLanes(w, i)
+	switch t.mode {
+	case sixWeightsMode:
+		t.weightLanes(w, i, t.u[i*t.m.vw/t.m.nr*sixPoints*t.upoint:])
+		return
+	case sixImageMode:
+		r := i * t.group
+		t.image.transform(t.m, w, r, min(t.group, t.tileRows()-r), t.v[r*t.image.tiles[1]*t.image.ld:], t.vpoint)
 		return
 	}
-	d, panels, rows := &t.part, ceilDiv(t.rows, t.m.nr), t.c.N*t.image.tiles[0]
+	d, panels, rows := &t.part, ceilDiv(t.rows, t.m.nr), t.tileRows()
 	r, c := i/d.cols, i%d.cols
 	t.block(w, bound(c, d.cols, rows), bound(c+1, d.cols, rows), bound(r, d.rows, panels), bound(r+1, d.rows, panels))
 }
@@ -252,18 +304,37 @@ func (t *sixTask) Run(worker, i int) {
 // block computes the results of tile rows [r0,r1) and of panels [p0,p1) of channels.
 func (t *sixTask) block(w *worker, r0, r1, p0, p1 int) {
 	m, x, n := t.m, &w.wino, (r1-r0)*t.image.tiles[1]
-	vpoint, point := n*t.image.ld+m.vw, n*m.nr+m.vw
-	v := x.v.get(sixPoints * vpoint)
-	t.image.transform(m, w, r0, r1-r0, v, vpoint)
+	v, vpoint, point := t.v, t.vpoint, n*m.nr+m.vw
+	if v == nil {
+		vpoint = n*t.image.ld + m.vw
+		v = x.v.get(sixPoints * vpoint)
+		t.image.transform(m, w, r0, r1-r0, v, vpoint)
+	} else {
+		v = v[r0*t.image.tiles[1]*t.image.ld:]
+	}
 	prod := x.prod.get(sixPoints*point + m.nr)
 	for p := p0; p < p1; p++ {
+		u := t.panel(w, p)
 		for k := range sixPoints {
-			t.multiply(v[k*vpoint:], t.u[(p*sixPoints+k)*t.upoint:], prod[k*point:], n)
+			t.multiply(v[k*vpoint:], u[k*t.upoint:], prod[k*point:], n)
 		}
 		for r := r0; r < r1; r++ {
 			t.store(w, prod[(r-r0)*t.image.tiles[1]*m.nr:], point, r, p)
 		}
 	}
+}
+
+// panel is a panel of transformed weights.
+func (t *sixTask) panel(w *worker, p int) []float32 {
+	if t.u != nil {
+		return t.u[p*sixPoints*t.upoint:]
+	}
+	m := t.m
+	u := w.a.get(sixPoints*t.upoint + m.nr)
+	for i := p * m.nr / m.vw; i*m.vw < min(t.rows, (p+1)*m.nr); i++ {
+		t.weightLanes(w, i, u)
+	}
+	return u
 }
 
 // multiply computes the products of a point, of n tiles and a panel of weights: tiles as high as each other, nearly.

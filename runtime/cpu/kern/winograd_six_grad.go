@@ -42,7 +42,10 @@ func (m *Machine) usesSixForWeights(c *Conv) bool {
 	}
 	tiles := c.N * ceilDiv(c.Out[1], sixStep) * ceilDiv(c.Out[2], sixStep)
 	cost := sixPoints * (tiles*(2*roundUp(c.C, m.nr)*c.K+sixInCost*(c.C+c.K)) + sixWeightCost*c.C*c.K)
-	return m.sixLeast < 0 || min(c.C, c.K) >= m.sixLeast && cost+cost/4 < directCost(c, c.C, c.K, c.Out)
+	if tiles > sixChain {
+		cost += cost / 4 // of several blocks
+	}
+	return m.sixLeast < 0 || min(c.C, c.K) >= m.sixLeast && cost < directCost(c, c.C, c.K, c.Out)
 }
 
 func (m *Machine) sixWeightGrad(c *Conv) {
@@ -55,7 +58,7 @@ func (m *Machine) sixWeightGrad(c *Conv) {
 	all := c.N * tiles[0]
 	t.chain = ceilDiv(sixChain, tiles[1])
 	t.block = min(all, t.chain*max(1, m.pool.Workers()/2))
-	t.group = min(ceilDiv(8, tiles[1]), t.block)
+	t.group = min(ceilDiv(4*sixRows, tiles[1]), sixRows, t.block)
 	n := t.block * tiles[1]
 	t.xpoint, t.ypoint = n*t.x.ld+m.nr, n*t.dy.ld+m.nr
 	t.v.get(sixPoints * t.xpoint)
