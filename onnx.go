@@ -110,6 +110,8 @@ func sizesWanted(err error) error {
 	switch {
 	case !errors.As(err, &size):
 		return err
+	case size.Name != "" && len(size.Unsized) > 1:
+		return fmt.Errorf("%w: give sizes to %q in ONNXOptions.Sizes", err, size.Unsized)
 	case size.Name != "":
 		return fmt.Errorf("%w: give it in ONNXOptions.Sizes: ampc.Sizes{%q: 1}", err, size.Name)
 	}

@@ -99,7 +99,11 @@ func (s *ONNXSession) Run(ctx context.Context, f Feed) (*ONNXResult, error) {
 	for name, v := range f {
 		i := slices.IndexFunc(s.s.Inputs(), func(x *onnx.Info) bool { return x.Name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("feed %q: the model has no such input", name)
+			var reads []string
+			for _, x := range s.s.Inputs() {
+				reads = append(reads, x.Name)
+			}
+			return nil, fmt.Errorf("feed %q: the model has no such input; it reads %s", name, strings.Join(reads, ", "))
 		}
 		var err error
 		if in[name], err = fed(s.s.Inputs()[i], v); err != nil {

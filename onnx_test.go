@@ -69,6 +69,12 @@ func TestLoadONNXMistakes(t *testing.T) {
 	if !errors.As(err, &size) || size.Name != "N" {
 		t.Errorf("%v, want a size for N", err)
 	}
+	decoder := filepath.Join(t.TempDir(), "gpt2.onnx")
+	if err := onnxmodel.GPT2(onnxmodel.Transformer{Layers: 1, Heads: 2, Width: 8, Vocabulary: 9, Positions: 16}).WriteFile(decoder); err != nil {
+		t.Fatal(err)
+	}
+	_, err = ampc.LoadONNX(decoder, ampc.ONNXOptions{Sizes: ampc.Sizes{"batch": 2}})
+	wantError(t, err, `input "input_ids": dimension "sequence" has no size: give sizes to ["sequence" "total" "past"] in ONNXOptions.Sizes`)
 	if _, err := ampc.LoadONNX("onnx/testdata/none.onnx", ampc.ONNXOptions{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
@@ -214,9 +220,9 @@ func TestONNXSession(t *testing.T) {
 		t.Error(got)
 	}
 	for want, f := range map[string]ampc.Feed{
-		`feed "z": the model has no such input`: {"z": []float32{1}},
-		`feed "x" is a string`:                  {"x": "1"},
-		`input "x" is missing: feed it`:         {},
+		`feed "z": the model has no such input; it reads x`: {"z": []float32{1}},
+		`feed "x" is a string`:                              {"x": "1"},
+		`input "x" is missing: feed it`:                     {},
 	} {
 		if _, err := s.Run(context.Background(), f); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

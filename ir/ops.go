@@ -3,6 +3,7 @@ package ir
 import (
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Op is a row. Constants are grouped by family; the rows are in the family's file (rows_*.go).
@@ -289,10 +290,13 @@ func (op Op) String() string {
 func NearestOp(name string) string { return Nearest(name, slices.Sorted(maps.Keys(opNames))) }
 
 // Nearest is the first of the names that differ least from name, "" if all differ in more than two
-// letters.
+// letters. A name that differs in case alone comes first.
 func Nearest(name string, names []string) string {
 	best, dist := "", 3
 	for _, n := range names {
+		if strings.EqualFold(name, n) {
+			return n
+		}
 		d := editDistance(name, n)
 		if d < dist || d == dist && best != "" && commonPrefix(name, n) > commonPrefix(name, best) {
 			best, dist = n, d

@@ -65,20 +65,6 @@ func (e *NodeError) Error() string {
 
 func (e *NodeError) Unwrap() error { return e.Err }
 
-// SizeError is a dimension of an input that has no size.
-type SizeError struct {
-	Input string
-	Dim   int    // counted from 0
-	Name  string // of the dimension, "" for none
-}
-
-func (e *SizeError) Error() string {
-	if e.Name != "" {
-		return fmt.Sprintf("dimension %q has no size", e.Name)
-	}
-	return fmt.Sprintf("dimension %d has no size", e.Dim)
-}
-
 // Unsupported is what this package does not do, as opposed to a fault in a model.
 type Unsupported struct {
 	Reason string
@@ -233,6 +219,9 @@ func (im *importer) main() error {
 			s.vals[x.Name] = &value{name: x.Name, kind: x.DType.String()} // only nodes that are carried read it
 			continue
 		}
+		if size, ok := errors.AsType[*SizeError](err); ok {
+			size.Unsized = im.unsized(g.Inputs)
+		}
 		if err != nil {
 			return fmt.Errorf("input %q: %w", x.Name, err)
 		}
@@ -325,60 +314,6 @@ func (im *importer) initializers(g *Graph, s *scope) error {
 // inputType is the type of an input with all sizes bound.
 func (im *importer) inputType(x *Info) (ir.Type, error) {
 	return x.Type(im.o.Dims, im.o.Shapes[x.Name])
-}
-
-// Type is the type of an input where named dimensions have sizes; a shape, where it is
-// not nil, comes before them.
-func (x *Info) Type(sizes map[string]int64, given []int64) (ir.Type, error) {
-	if x.Kind != "" {
-		return ir.Type{}, Unsupported{Reason: fmt.Sprintf("it is a %s, want a tensor", x.Kind)}
-	}
-	d, err := x.DType.ours()
-	if err != nil {
-		return ir.Type{}, Unsupported{Reason: err.Error()}
-	}
-	fed := given != nil
-	if fed && x.Rank && len(given) != len(x.Dims) {
-		return ir.Type{}, fmt.Errorf("it has rank %d, but shape %v was given", len(x.Dims), given)
-	}
-	if !fed && !x.Rank {
-		return ir.Type{}, fmt.Errorf("its shape is not in the model: give one")
-	}
-	dims := make([]ir.Dim, max(len(given), len(x.Dims)))
-	for i := range dims {
-		size, err := x.size(i, given, sizes)
-		if err != nil {
-			return ir.Type{}, err
-		}
-		dims[i] = ir.Dim(size)
-	}
-	if err := ir.CheckDims(dims); err != nil {
-		return ir.Type{}, err
-	}
-	return ir.Type{DType: d, Shape: ir.MakeShape(dims...)}, nil
-}
-
-func (x *Info) size(i int, given []int64, sizes map[string]int64) (int64, error) {
-	var d Dim
-	if x.Rank {
-		d = x.Dims[i]
-	}
-	size, ok := d.Size, d.Known
-	if given != nil {
-		if ok && given[i] != size {
-			return 0, fmt.Errorf("dimension %d is %d in the model, but %d was given", i, size, given[i])
-		}
-		size, ok = given[i], true
-	} else if !ok && d.Name != "" {
-		size, ok = sizes[d.Name]
-	}
-	switch {
-	case !ok:
-		return 0, &SizeError{Input: x.Name, Dim: i, Name: d.Name}
-	case size < 0:
-		return 0, fmt.Errorf("dimension %d is %d, want 0 or more", i, size)
-	}
-	return size, nil
 }
 
 func (im *importer) nameOf(name string) string { return VarName(name) }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,6 +26,9 @@ func convertCommand() *cobra.Command {
 	c := command("convert IN.onnx OUT.onnx", "Convert an ONNX model to a 16-bit ONNX model", cobra.ExactArgs(2), func(c *cobra.Command, args []string) error {
 		if !(o.MaxError >= 0) {
 			return usagef("--max-error %g: want a number, 0 or more", o.MaxError)
+		}
+		if strings.HasPrefix(args[0], "zoo:") {
+			return usagef("%s is no ONNX file: ampc export %[1]s %s --policy %s writes it as one", args[0], args[1], policy)
 		}
 		p, err := loadPolicy(policy, set...)
 		if err != nil {

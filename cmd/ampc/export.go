@@ -41,8 +41,11 @@ func exportCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		defer m.Close()
-		r, err := m.WriteONNX(c.Context(), args[1], o, outputs...)
+		defer m.model.Close()
+		if m.sized {
+			o.Sizes = nil
+		}
+		r, err := m.model.WriteONNX(c.Context(), args[1], o, outputs...)
 		if err != nil {
 			return err
 		}
@@ -65,7 +68,7 @@ func exportCommand() *cobra.Command {
 
 // exported opens the model to export: a checkpoint, with the model that it was trained as, or a
 // model.
-func exported(c *cobra.Command, spec string) (*ampc.Model, []ampc.Tensor, error) {
+func exported(c *cobra.Command, spec string) (*openedModel, []ampc.Tensor, error) {
 	info, err := os.Stat(spec)
 	if err == nil && (info.IsDir() || filepath.Ext(spec) == ".safetensors") {
 		return trained(c, spec)
@@ -78,13 +81,13 @@ func exported(c *cobra.Command, spec string) (*ampc.Model, []ampc.Tensor, error)
 		return nil, nil, fmt.Errorf("%s: is compiled already; export takes a source graph", spec)
 	}
 	if o.zoo != nil {
-		return o.model, []ampc.Tensor{o.zoo.Output}, nil
+		return o, []ampc.Tensor{o.zoo.Output}, nil
 	}
-	return o.model, o.model.Outputs(), nil
+	return o, o.model.Outputs(), nil
 }
 
 // trained opens the model of a checkpoint with its weights.
-func trained(c *cobra.Command, path string) (*ampc.Model, []ampc.Tensor, error) {
+func trained(c *cobra.Command, path string) (*openedModel, []ampc.Tensor, error) {
 	from, err := original(path)
 	if err != nil {
 		return nil, nil, err
@@ -102,7 +105,7 @@ func trained(c *cobra.Command, path string) (*ampc.Model, []ampc.Tensor, error) 
 	if err := o.model.LoadFile(from.path, ampc.LeaveState()); err != nil {
 		return nil, nil, err
 	}
-	return o.model, []ampc.Tensor{o.zoo.Output}, nil
+	return o, []ampc.Tensor{o.zoo.Output}, nil
 }
 
 func printExport(w io.Writer, r *ampc.ExportReport) error {

@@ -50,3 +50,14 @@ func TestExportCheckpoint(t *testing.T) {
 		}
 	}
 }
+
+// The sizes of an ONNX model are bound when it is read, and not again when it is written.
+func TestExportWithSizes(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "two.onnx")
+	if code, text, errs := ampcRun("", "export", "../../onnx/testdata/mlp.onnx", out, "--dim", "N=2"); code != 0 || !strings.HasPrefix(text, "opset ") {
+		t.Fatalf("code %d, %s%s", code, text, errs)
+	}
+	if code, text, errs := ampcRun("", "run", out, "--policy", "f32"); code != 0 || !strings.HasPrefix(text, "p : f32[2,3]") {
+		t.Errorf("code %d, %s%s", code, text, errs)
+	}
+}

@@ -60,6 +60,8 @@ func sizeHint(path string, err error) error {
 	switch {
 	case !errors.As(err, &size):
 		return err
+	case size.Name != "" && len(size.Unsized) > 1:
+		return usagef("%s: dimensions %q have no sizes: give them with --dim %s=SIZE", path, size.Unsized, strings.Join(size.Unsized, "=SIZE --dim "))
 	case size.Name != "":
 		return usagef("%s: input %q: dimension %q has no size: give it with --dim %s=SIZE", path, size.Input, size.Name, size.Name)
 	}

@@ -91,7 +91,7 @@ func notLinked(file []byte) error {
 		}
 		switch {
 		case same && m.from == "":
-			return fmt.Errorf("%s is not decoded", m.title)
+			return fmt.Errorf("%s is not decoded: convert the file to PNG, or register a decoder with image.RegisterFormat", m.title)
 		case same:
 			return fmt.Errorf("a %s file: import %s in the program, which then decodes it", m.title, m.from)
 		}
