@@ -228,10 +228,20 @@ func TestShortened(t *testing.T) {
 	}
 }
 
-// Whatever a file holds: tensors that can be read, or an error, in memory bounded by
+// oneLine fails where an error is more than a line.
+func oneLine(t *testing.T, err error) {
+	t.Helper()
+	if err != nil && strings.Contains(err.Error(), "\n") {
+		t.Errorf("%q is more than a line", err)
+	}
+}
+
+// Whatever a file holds: tensors that can be read, or one line of error, in memory bounded by
 // the length of the file.
 func FuzzOpen(f *testing.F) {
 	f.Add(zipped(f, "a/data.pkl", tensorOf(4, 1, 2, 1), "a/data/0", strings.Repeat("\x00\x00\x80\x3f", 4), "a/byteorder", "little"))
+	f.Add(zipped(f, "a\nb/data.pkl", "no pickle"))
+	f.Add(zipped(f, "a\nb.npy", "no array"))
 	f.Add(zip64("a/data.pkl", tensorOf(4, 0, 4, 1), "a/data/0", strings.Repeat("x", 16)))
 	for _, name := range []string{"kinds.pt", "kinds.npz", "packed.npz", "net.safetensors"} {
 		b, err := os.ReadFile("testdata/" + name)
@@ -252,12 +262,14 @@ func FuzzOpen(f *testing.F) {
 		if grew := after.TotalAlloc - before.TotalAlloc; grew > 1<<20+3000*uint64(len(b)) {
 			t.Errorf("%d bytes allocate %d", len(b), grew)
 		}
+		oneLine(t, err)
 		if err != nil {
 			return
 		}
 		defer w.Close()
 		for _, info := range w.Tensors() {
-			if h, err := w.Read(info.Name); err == nil && h.Type != info.Type {
+			h, err := w.Read(info.Name)
+			if oneLine(t, err); err == nil && h.Type != info.Type {
 				t.Errorf("%s is read as %s", info.Name, h.Type)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"ampc/internal/npy"
+	"ampc/ir"
 )
 
 // readZip reads what torch.save or numpy.savez wrote.
@@ -18,11 +19,8 @@ func (f *File) readZip(b []byte, key string) error {
 	if err != nil {
 		return err
 	}
-	packed := uint64(0) // members that overlap could be unpacked again and again
-	for _, m := range z.File {
-		if packed += m.CompressedSize64; m.CompressedSize64 > uint64(len(b)) || packed > uint64(len(b)) {
-			return fmt.Errorf("damaged: its members have more bytes than the archive's %d", len(b))
-		}
+	if err := npy.CheckMembers(z, len(b)); err != nil {
+		return err
 	}
 	for _, m := range z.File {
 		if m.Name == "data.pkl" || strings.HasSuffix(m.Name, "/data.pkl") {
@@ -39,7 +37,7 @@ func (f *File) readZip(b []byte, key string) error {
 			err = f.readNpy(name, data)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", m.Name, err)
+			return fmt.Errorf("%s: %w", ir.Printable(m.Name), err)
 		}
 	}
 	return nil
@@ -85,7 +83,7 @@ func stored(b []byte, m *zip.File) ([]byte, error) {
 
 func checksum(data []byte, m *zip.File) error {
 	if got := crc32.ChecksumIEEE(data); got != m.CRC32 {
-		return fmt.Errorf("damaged: the checksum of %s is %08x, the archive says %08x", m.Name, got, m.CRC32)
+		return fmt.Errorf("damaged: the checksum of %s is %08x, the archive says %08x", ir.Printable(m.Name), got, m.CRC32)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"ampc"
 	"ampc/internal/pickle"
+	"ampc/ir"
 )
 
 // storages are the typed storages of torch.save by the classes that name them.
@@ -37,7 +38,7 @@ func (f *File) readTorch(b []byte, z *zip.Reader, root, key string) error {
 	for _, m := range z.File {
 		if name, ok := strings.CutPrefix(m.Name, root); ok {
 			if a.members[name] != nil {
-				return fmt.Errorf("damaged: %s is there twice", m.Name)
+				return fmt.Errorf("damaged: %s is there twice", ir.Printable(m.Name))
 			}
 			a.members[name] = m
 		}
@@ -54,15 +55,15 @@ func (f *File) readTorch(b []byte, z *zip.Reader, root, key string) error {
 	m := a.members["data.pkl"]
 	program, err := member(b, m)
 	if err != nil {
-		return fmt.Errorf("%s: %w", m.Name, err)
+		return fmt.Errorf("%s: %w", ir.Printable(m.Name), err)
 	}
 	v, err := pickle.Load(program, pickle.Config{Globals: globals(), Persistent: a.persistent})
 	var named *pickle.GlobalError
 	if errors.As(err, &named) {
-		return fmt.Errorf("%s: %w; save a state_dict alone, with torch.save(model.state_dict(), path)", m.Name, err)
+		return fmt.Errorf("%s: %w; save a state_dict alone, with torch.save(model.state_dict(), path)", ir.Printable(m.Name), err)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", m.Name, err)
+		return fmt.Errorf("%s: %w", ir.Printable(m.Name), err)
 	}
 	if v, err = inside(v, key); err != nil {
 		return err
@@ -102,20 +103,20 @@ func (a *archive) persistent(id any) (any, error) {
 	}
 	if s := a.seen[key]; s != nil {
 		if s.dtype != d {
-			return nil, fmt.Errorf("storage %s is %s here and %s before", key, d, s.dtype)
+			return nil, fmt.Errorf("storage %s is %s here and %s before", ir.Printable(key), d, s.dtype)
 		}
 		return s, nil
 	}
 	m := a.members["data/"+key]
 	if m == nil {
-		return nil, fmt.Errorf("storage %s is not in the archive", key)
+		return nil, fmt.Errorf("storage %s is not in the archive", ir.Printable(key))
 	}
 	data, err := stored(a.b, m)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", m.Name, err)
+		return nil, fmt.Errorf("%s: %w", ir.Printable(m.Name), err)
 	}
 	if have := int64(len(data)); have%int64(d.Size()) != 0 || have/int64(d.Size()) != n {
-		return nil, fmt.Errorf("storage %s has %d bytes, want %d elements of %s", key, have, n, d)
+		return nil, fmt.Errorf("storage %s has %d bytes, want %d elements of %s", ir.Printable(key), have, n, d)
 	}
 	s := &storage{d, data, sync.OnceValue(func() error { return checksum(data, m) })}
 	a.seen[key] = s

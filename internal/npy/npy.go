@@ -62,6 +62,9 @@ func parse(data []byte) (map[string]Array, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := CheckMembers(z, len(data)); err != nil {
+		return nil, err
+	}
 	out := map[string]Array{}
 	for _, f := range z.File {
 		name, ok := strings.CutSuffix(f.Name, ".npy")
@@ -70,21 +73,33 @@ func parse(data []byte) (map[string]Array, error) {
 		}
 		r, err := f.Open()
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", f.Name, err)
+			return nil, fmt.Errorf("%q: %w", f.Name, err)
 		}
 		member, err := io.ReadAll(io.LimitReader(r, maxElements))
 		r.Close()
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", f.Name, err)
+			return nil, fmt.Errorf("%q: %w", f.Name, err)
 		}
 		if out[name], err = Parse(member); err == nil {
 			err = out[name].rowMajor()
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", f.Name, err)
+			return nil, fmt.Errorf("%q: %w", f.Name, err)
 		}
 	}
 	return out, nil
+}
+
+// CheckMembers returns an error if the members of an archive of n bytes overlap: else the memory that they are unpacked to
+// is not bounded by the archive.
+func CheckMembers(z *zip.Reader, n int) error {
+	packed := uint64(0)
+	for _, m := range z.File {
+		if packed += m.CompressedSize64; m.CompressedSize64 > uint64(n) || packed > uint64(n) {
+			return fmt.Errorf("damaged: its members have more bytes than the archive's %d", n)
+		}
+	}
+	return nil
 }
 
 // The header's three entries; NumPy writes them in this form.

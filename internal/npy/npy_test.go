@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -51,13 +53,9 @@ func TestErrors(t *testing.T) {
 }
 
 func TestNPZ(t *testing.T) {
-	var b bytes.Buffer
-	z := zip.NewWriter(&b)
-	w, _ := z.Create("x.npy")
-	w.Write(npyFile("{'descr': '|b1', 'fortran_order': False, 'shape': (1,), }", 1))
-	z.Close()
+	archive := zipped(t, "x.npy", string(npyFile("{'descr': '|b1', 'fortran_order': False, 'shape': (1,), }", 1)))
 	path := filepath.Join(t.TempDir(), "a.npz")
-	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
+	if err := os.WriteFile(path, archive, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	got, err := ReadFile(path)
@@ -70,19 +68,65 @@ func TestNPZ(t *testing.T) {
 	if _, err := ReadFile(path); err == nil || !strings.Contains(err.Error(), "Fortran") {
 		t.Errorf("an array in Fortran order: %v", err)
 	}
+	if _, err := parse(overlapping(t)); err == nil || !strings.HasPrefix(err.Error(), "damaged: its members have more bytes than the archive") {
+		t.Errorf("one member many times: %v", err)
+	}
 	if _, err := ReadFile(path + ".none"); err == nil || !strings.HasSuffix(err.Error(), ": no such file or directory") {
 		t.Errorf("missing file: %v", err)
 	}
 }
 
-// Whatever a file holds: an array whose data fills its shape, or an error.
+// zipped is an archive with one member.
+func zipped(tb testing.TB, name, content string) []byte {
+	tb.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	w, err := z.Create(name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if _, err := w.Write([]byte(content)); err != nil {
+		tb.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		tb.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// overlapping is an archive that names one member many times.
+func overlapping(tb testing.TB) []byte {
+	b := zipped(tb, "a.npy", strings.Repeat("\x00", 1<<16))
+	dir, end := bytes.Index(b, []byte("PK\x01\x02")), bytes.Index(b, []byte("PK\x05\x06"))
+	entry, tail := b[dir:end], bytes.Clone(b[end:])
+	const copies = 40
+	binary.LittleEndian.PutUint16(tail[8:], copies)
+	binary.LittleEndian.PutUint16(tail[10:], copies)
+	binary.LittleEndian.PutUint32(tail[12:], uint32(copies*len(entry)))
+	return slices.Concat(b[:dir], bytes.Repeat(entry, copies), tail)
+}
+
+// Whatever a file holds: arrays whose data fills their shape, or one line of error, in memory bounded by the length of the
+// file: deflate packs a thousand bytes into one.
 func FuzzParse(f *testing.F) {
 	f.Add(npyFile("{'descr': '<f2', 'fortran_order': False, 'shape': (2,), }\n", 1, 2, 3, 4))
 	f.Add(npyFile("{'descr': '>i4', 'fortran_order': True, 'shape': (0, 9999999999, 1), }\n"))
 	f.Add([]byte("PK\x03\x04"))
+	f.Add(zipped(f, "a\nb.npy", "no array"))
+	f.Add(overlapping(f))
+	f.Add(zipped(f, "a.npy", string(npyFile("{'descr': '|u1', 'fortran_order': False, 'shape': (1000,), }\n", make([]byte, 1000)...))))
 	f.Fuzz(func(t *testing.T, data []byte) {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
 		arrays, err := parse(data)
+		runtime.ReadMemStats(&after)
+		if grew := after.TotalAlloc - before.TotalAlloc; grew > 1<<20+5000*uint64(len(data)) {
+			t.Errorf("%d bytes allocate %d", len(data), grew)
+		}
 		if err != nil {
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("%q is more than a line", err)
+			}
 			return
 		}
 		for name, a := range arrays {
