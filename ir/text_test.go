@@ -84,6 +84,9 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, src []byte) {
 		g, err := Parse("f.ir", src)
 		if err != nil {
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("%q is more than a line", err)
+			}
 			return
 		}
 		again, err := Parse("f.ir", []byte(g.String()))

@@ -99,7 +99,7 @@ func TestPolicyWithoutAlgorithm(t *testing.T) {
 	}
 }
 
-// Whatever a policy file holds: a policy that prints and reads back, or an error.
+// Whatever a policy file holds: a policy that prints and reads back, or one line of error.
 func FuzzParsePolicy(f *testing.F) {
 	for _, name := range PolicyNames() {
 		p, err := PolicyNamed(name)
@@ -113,6 +113,9 @@ func FuzzParsePolicy(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		p, err := ParsePolicy("p", []byte(text))
 		if err != nil {
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("%q is more than a line", err)
+			}
 			return
 		}
 		q, err := ParsePolicy("p", []byte(p.String()))

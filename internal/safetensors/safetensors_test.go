@@ -214,9 +214,14 @@ func FuzzHeader(f *testing.F) {
 	f.Add([]byte(`{"__metadata__":{"a":"b"},"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}`), int64(8))
 	f.Add([]byte(`{"w":{"dtype":"F16","shape":[],"data_offsets":[0,2]}}  `), int64(2))
 	f.Add([]byte(`{}`), int64(0))
+	f.Add([]byte(`{"a\nb":{"dtype":"F\n","shape":[2],"data_offsets":[0,2]}}`), int64(8))
+	f.Add([]byte(`{"a\nb":{"dtype":"F16","shape":[2],"data_offsets":[0,2]}}`), int64(8))
 	f.Fuzz(func(t *testing.T, header []byte, dataLen int64) {
 		_, tensors, err := parseHeader(header, dataLen)
 		if err != nil {
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("%q is more than a line", err)
+			}
 			return
 		}
 		at := int64(0)
