@@ -24,8 +24,8 @@ type Caps struct {
 	// Norms is what the kernel of n runs besides its row. n is a norm over channels or groups of
 	// them, or its gradient. nil: nothing.
 	Norms func(n *Node) NormFusion
-	// Rows is what the kernel of n, a norm over rows or its gradient, runs besides its row; nil:
-	// nothing.
+	// Rows is what the kernel of n, a norm over rows, its gradient, or another row that ReadsRows, runs
+	// besides its row; nil: nothing.
 	Rows func(n *Node) RowFusion
 	// Products is what the kernel of product n also computes while it stores its result, in dtypes for
 	// which ProductFusion.Fits; nil: nothing.
@@ -125,13 +125,14 @@ type NormFusion struct {
 	Windows int64
 }
 
-// RowFusion is what the kernel of a norm over rows runs besides its row: elementwise nodes that
-// compute an operand of it (the prologue), and elementwise nodes that read its first result (the
-// epilogue). The kernel stores their results that others read, and its first result in each form
-// that is read.
+// RowFusion is what the kernel of a norm over rows, or of another row that reads rows, runs besides
+// its row: elementwise nodes that compute an operand of it (the prologue), and elementwise nodes that
+// read its first result (the epilogue). The kernel stores their results that others read.
 type RowFusion struct {
 	Cols    int64 // elements of a row, which is the last dimensions of the nodes' results; 0: no fusion
 	Operand int   // operand that a prologue may compute, -1: none
+	// Epilogue: the kernel also stores its first result in each form that is read.
+	Epilogue bool
 	// Sums: the kernel also adds up all rows of one value of the epilogue, in f32. Example: the gradient
 	// of the bias that was added to the trunk in front of the norm, next to the trunk's gradient.
 	Sums bool
@@ -185,12 +186,43 @@ func (c Caps) NormOf(n *Node) NormFusion {
 	return c.Norms(n)
 }
 
-// RowsOf is what runs in n's kernel, if n is a norm over rows.
+// RowsOf is what runs in n's kernel, if n is a norm over rows, its gradient, or another row that reads
+// rows.
 func (c Caps) RowsOf(n *Node) RowFusion {
-	if r := n.Def().Norm; c.Rows == nil || r == nil || r.Over != OverRows {
+	if r := n.Def().Norm; c.Rows == nil || (r == nil || r.Over != OverRows) && !n.Def().Is(ReadsRows) {
 		return RowFusion{Operand: -1}
 	}
 	return c.Rows(n)
+}
+
+// RowLength is the number of elements in a row that n reads (ReadsRows), if rows are contiguous: n
+// reads along the last dimensions, where those of size one do not count. It is 0 for other nodes, for
+// unknown sizes and where there are no elements.
+func (n *Node) RowLength() int64 {
+	if !n.Def().Is(ReadsRows) {
+		return 0
+	}
+	x := n.In[0].Type.Shape
+	if !x.Static() || x.Elements() == 0 {
+		return 0
+	}
+	axes := n.Axes()
+	if n.Def().attrDef(axesAttr.Name) == nil {
+		axes = []int{n.Axis()}
+	}
+	length, kept := int64(1), false
+	for i := x.Rank() - 1; i >= 0; i-- {
+		switch d := int64(x.Dim(i)); {
+		case d == 1:
+		case !slices.Contains(axes, i):
+			kept = true
+		case kept:
+			return 0
+		default:
+			length *= d
+		}
+	}
+	return length
 }
 
 // Loads reports whether n's kernel converts operand i to f32 while reading it.
@@ -235,16 +267,20 @@ func (n *Node) searches() bool {
 	return slices.ContainsFunc(n.Def().In, func(o Operand) bool { return o.Searched })
 }
 
-// RunsLaunch reports whether the target has kernels for launches like that of n. A graph that was
-// compiled for another target may have others.
-func (c Caps) RunsLaunch(n *Node) bool {
-	switch {
-	case isCheck(n):
-		return c.ChecksNorms
-	case n.isLoss():
-		return c.JoinsLosses
-	case n.cheap() || n.searches():
-		return c.RecomputesPools
+// RunsLaunch reports whether the target has a kernel for the launch of which nodes are the members. A
+// graph that was compiled for another target may have others.
+func (c Caps) RunsLaunch(nodes []*Node) bool {
+	for _, n := range nodes {
+		switch {
+		case isCheck(n):
+			return c.ChecksNorms
+		case n.isLoss():
+			return c.JoinsLosses
+		case n.cheap() || n.searches():
+			return c.RecomputesPools
+		case n.Def().Elem == nil && c.Products == nil && c.RowsOf(n).Cols == 0:
+			return false
+		}
 	}
 	return c.Rows != nil || c.Products != nil
 }

@@ -51,6 +51,7 @@ const (
 	Checks              // one bool: whether operands have elements that are not finite
 	CountsLabels        // a loss whose count, result 1, does not depend on operand 0; a kernel can compute it with its gradient
 	Equivariant         // permuting dimensions of operands and results and its axes alike does not change what it computes
+	ReadsRows           // what it computes of the elements of operand 0 along its axes depends on no other elements (Node.RowLength)
 )
 
 // Kinds of elements an operand accepts.

@@ -16,7 +16,7 @@ func reduction(d Def) Def {
 		d.In = in(Operand{Name: "x", ReadsLow: true})
 	}
 	d.Out = out(Result{Name: "y", StoresLow: true})
-	d.Flags |= Equivariant
+	d.Flags |= Equivariant | ReadsRows
 	d.Items = reducesItems
 	d.Attrs = append([]AttrDef{axesAttr, keepAttr}, d.Attrs...)
 	if d.Infer == nil {

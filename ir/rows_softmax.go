@@ -7,7 +7,7 @@ const poleMasked = "has a row that is masked whole"
 
 var softmaxRows = map[Op]Def{
 	OpSoftmax: {
-		Name: "softmax", Nonfinite: largestSpoils, Doc: "Normalizes exp(x) along one axis.",
+		Name: "softmax", Flags: ReadsRows, Nonfinite: largestSpoils, Doc: "Normalizes exp(x) along one axis.",
 		In: in(Operand{Name: "x", ReadsLow: true}), Out: out(Result{Name: "y", StoresLow: true}), Attrs: []AttrDef{axisAttr},
 		Class: Keep, Why: "exp needs range", Poles: poleMasked, Infer: inferAxis, Bound: boundSoftmax, Cost: flops(0, 5),
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
@@ -30,7 +30,7 @@ var softmaxRows = map[Op]Def{
 		},
 	},
 	OpLogSoftmax: {
-		Name: "log_softmax", Nonfinite: largestSpoils, Doc: "x − log Σ exp(x) along one axis.",
+		Name: "log_softmax", Flags: ReadsRows, Nonfinite: largestSpoils, Doc: "x − log Σ exp(x) along one axis.",
 		In: in(Operand{Name: "x", ReadsLow: true}), Out: out(Result{Name: "y", StoresLow: true}), Attrs: []AttrDef{axisAttr},
 		Class: Keep, Why: "exp and log need range", Poles: poleMasked, Infer: inferAxis, Bound: boundAxis(1), Cost: flops(0, 5),
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {

@@ -12,8 +12,8 @@ func TestClustersThatNoKernelRuns(t *testing.T) {
 		"two shapes": {`  %a = exp %x {cluster=1} : f32[8,4]
   %b = exp %s {cluster=1} : f32[]
 `, "cluster 1, %a to %b: no kernel of cpu runs these 2 nodes together"},
-		"a reduction": {`  %a = exp %x {cluster=1} : f32[8,4]
-  %b = reduce_sum %a {cluster=1} : f32[]
+		"a reduction of columns": {`  %a = exp %x {cluster=1} : f32[8,4]
+  %b = reduce_sum %a {cluster=1 axes=[0]} : f32[4]
 `, "no kernel of cpu runs these 2 nodes together"},
 		"a product of what its cluster computes": {`  %c = exp %w {cluster=1} : f32[4,4]
   %d = matmul %c, %w {cluster=1} : f32[4,4]

@@ -10,7 +10,7 @@ type cpu struct{ Shared }
 func (cpu) String() string { return "cpu" }
 
 func (cpu) Caps() ir.Caps {
-	return ir.Caps{NoGraphs: true, ChecksNorms: true, Norms: cpuNorms, PostOps: cpuPostOps, RecomputesPools: true, JoinsInPlace: true, ItemBytes: cpuItemBytes, Keeps: true, Expander: Expansions(CPU)}
+	return ir.Caps{NoGraphs: true, ChecksNorms: true, Norms: cpuNorms, Rows: cpuRows, PostOps: cpuPostOps, RecomputesPools: true, JoinsInPlace: true, ItemBytes: cpuItemBytes, Keeps: true, Expander: Expansions(CPU)}
 }
 
 // cpuItemBytes is about what a few items' layers take of a second-level cache.
@@ -22,6 +22,15 @@ func cpuNorms(n *ir.Node) ir.NormFusion {
 		return ir.NormFusion{Prologue: n.NormOperand()}
 	}
 	return ir.NormFusion{Epilogue: true}
+}
+
+// cpuRows is what the kernel of n runs besides its row: the elementwise nodes that compute operand 0 of
+// a row that reads contiguous rows, such as a reduction over the last dimensions or a softmax.
+func cpuRows(n *ir.Node) ir.RowFusion {
+	if cols, d := n.RowLength(), n.In[0].Type.DType; cols > 1 && d.Float() && d != ir.F64 {
+		return ir.RowFusion{Cols: cols}
+	}
+	return ir.RowFusion{Operand: -1}
 }
 
 // cpuPostOps are the ops whose kernels run a cluster on blocks of their result.

@@ -41,7 +41,7 @@ func (l *Lowerer) partition(part Part, clusters bool) (nodes []scheduled, cluste
 		s               ir.Section
 		launch, cluster int32
 	}
-	caps := l.p.Target.Caps()
+	caps, launches := l.p.Target.Caps(), l.launches(part)
 	open := map[key]int{}
 	pos := int32(0)
 	for _, s := range partSections[part] {
@@ -51,7 +51,7 @@ func (l *Lowerer) partition(part Part, clusters bool) (nodes []scheduled, cluste
 			if elsewherePostOps(caps, n) {
 				k.cluster = 0
 			}
-			if n.Why.Launch > 0 && caps.RunsLaunch(n) {
+			if launches[n.Why.Launch] {
 				k = key{launch: n.Why.Launch} // of both sections of micro
 			}
 			if i, ok := open[k]; ok && clusters && k != (key{s: s}) && s != ir.Prepare && !l.opened[k.cluster] { // nodes of prepare are not clustered: a store skips them one by one
@@ -65,6 +65,23 @@ func (l *Lowerer) partition(part Part, clusters bool) (nodes []scheduled, cluste
 		}
 	}
 	return nodes, clustered
+}
+
+// launches are the launches of a part that the target has kernels for. Launch 0 is none.
+func (l *Lowerer) launches(part Part) map[int32]bool {
+	members := map[int32][]*ir.Node{}
+	for _, s := range partSections[part] {
+		for _, n := range l.g.Body[s] {
+			if k := n.Why.Launch; k > 0 {
+				members[k] = append(members[k], n)
+			}
+		}
+	}
+	runs := make(map[int32]bool, len(members))
+	for k, nodes := range members {
+		runs[k] = l.p.Target.Caps().RunsLaunch(nodes)
+	}
+	return runs
 }
 
 // elsewherePostOps reports whether n is a kernel whose post-ops only the target that the graph was

@@ -123,7 +123,7 @@ func (b *body) norm(s *Step) error {
 				return fmt.Errorf("operand %d is not what its nodes compute", i)
 			}
 		case made != nil:
-			if e := b.value(v, ir.Sizes(v.Type.Shape)); e != b.round(made[f.Made], v.Type.DType) || s.In[i] != None {
+			if f.Made < 0 || int(f.Made) >= len(made) || b.value(v, ir.Sizes(v.Type.Shape)) != made[f.Made] || s.In[i] != None {
 				return fmt.Errorf("operand %d is not what its nodes compute", i)
 			}
 		default:

@@ -413,7 +413,7 @@ func (m *planner) storesTwice(n *ir.Node) bool {
 
 // fusesRowEpilogue reports whether n's kernel runs elementwise work on its first result.
 func (m *planner) fusesRowEpilogue(n *ir.Node) bool {
-	return !m.inParts[n.ID] && m.c.Caps.RowsOf(n).Cols > 0
+	return !m.inParts[n.ID] && m.c.Caps.RowsOf(n).Epilogue
 }
 
 // storesOnce reports whether n is in the cluster of a product whose kernel stores one result.

@@ -60,10 +60,10 @@ func (f *fuser) join(n *ir.Node) {
 	widens := n.Out[0].Type.DType == ir.F32 && f.cluster(f.clusterOf(p)).chain // a fixed epilogue has rounded this
 	if p != nil && f.sec[p.ID] == f.sec[n.ID] && storesCasts(n.In[0], f.c) && !f.cluster(p.Why.Cluster).once && !widens {
 		switch {
-		case f.c.Caps.RowsOf(p).Cols > 0 && p.Why.Launch == 0:
+		case f.c.Caps.RowsOf(p).Epilogue && p.Why.Launch == 0:
 			f.launches++
 			p.Why.Launch = f.launches
-		case f.c.Caps.RowsOf(p).Cols == 0 && p.Why.Cluster == 0:
+		case !f.c.Caps.RowsOf(p).Epilogue && p.Why.Cluster == 0:
 			f.last++
 			p.Why.Cluster = f.last
 		}
@@ -91,7 +91,7 @@ func (f *fuser) clusterOf(p *ir.Node) int32 {
 func storesCasts(v *ir.Value, c *Context) bool {
 	p := v.Def
 	return c.Policy.fuses(p) || c.Caps.FusesCluster(p) && !c.Policy.Eager || p.Op == ir.OpCast && (p.Why.Cluster > 0 || p.Why.Launch > 0) ||
-		v.Idx == 0 && c.Caps.RowsOf(p).Cols > 0 && (c.Caps.Expander == nil || !c.Caps.Expander.Expands(p))
+		v.Idx == 0 && c.Caps.RowsOf(p).Epilogue && (c.Caps.Expander == nil || !c.Caps.Expander.Expands(p))
 }
 
 // onlyCluster returns the cluster of all readers of n. It is 0 if there is no such cluster, or it

@@ -32,7 +32,9 @@ func formLaunches(g *ir.Graph, c *Context, uses *ir.Uses, a launchRules) {
 	kept := f.kept()
 	for _, n := range norms {
 		f.before(n)
-		f.after(n)
+		if f.caps.RowsOf(n).Epilogue {
+			f.after(n)
+		}
 		if f.caps.RowsOf(n).Sums {
 			f.summed(n, kept)
 		}
@@ -136,7 +138,7 @@ func (f *launchFinder) sort(list []*ir.Node) {
 	})
 }
 
-// norms lists the norms over rows whose kernels run more than the row.
+// norms lists the norms over rows, and other nodes that read rows, whose kernels run more than the row.
 func (f *launchFinder) norms() (list []*ir.Node) {
 	if f.caps.Rows == nil {
 		return nil

@@ -17,14 +17,14 @@ import (
 // rows are a second pass reads dy twice.
 func rowFusion(n *ir.Node) ir.RowFusion {
 	operand := n.NormOperand()
-	if !n.In[0].Type.Shape.Static() || n.In[0].Type.Shape.Elements() == 0 {
+	if n.Def().Norm == nil || !n.In[0].Type.Shape.Static() || n.In[0].Type.Shape.Elements() == 0 {
 		return ir.RowFusion{Operand: -1}
 	}
 	if operand == 1 && len(n.Out) > 1 && normKernel(n).Partials() == 0 {
 		operand = -1
 	}
 	_, cols := normRows(n)
-	return ir.RowFusion{Cols: int64(cols), Operand: operand, Sums: operand == 1 && normKernel(n).Partials() > 0}
+	return ir.RowFusion{Cols: int64(cols), Operand: operand, Epilogue: true, Sums: operand == 1 && normKernel(n).Partials() > 0}
 }
 
 // surround adds the prologue and epilogue to a norm's kernel, and returns the arguments before and

@@ -189,7 +189,10 @@ func loadOne(b kern.Buf, i int) float32 {
 // apart.
 func (c *clusterCompiler) store(i int) vop {
 	a := &c.g.Stores[i]
-	mem, src := c.e.mem[a.Buffer], c.reg(a.Reg)
+	mem, src := c.e.at(a.Buffer), c.reg(a.Reg)
+	if a.Buffer == lower.None {
+		return func(l *registerFile, start, n int) { copy(l.product[start-l.at:][:n], src.f(l, n)) }
+	}
 	from := classOf(c.g.Code[a.Reg].Type)
 	if t, ok := kernTypes[a.DType]; ok {
 		b, p := kern.Buf{Type: t, Data: mem}, c.path
@@ -235,6 +238,15 @@ func (c *clusterCompiler) store(i int) vop {
 
 func scatterInts[M integerElement](from class, src reg, mem []byte, d ir.DType) vop {
 	return scatter(from, src, slice[M](mem), func(x float64) M { return M(d.FromFloat(x)) }, func(x int64) M { return M(d.Wrap(x)) })
+}
+
+// at is the memory of a buffer; nil of None, which is the block that a product has computed or that a
+// kernel is about to read.
+func (e *exec) at(id lower.BufferID) []byte {
+	if id == lower.None {
+		return nil
+	}
+	return e.mem[id]
 }
 
 // storeAccess returns the view of store i.

@@ -326,7 +326,7 @@ func (c *clusterCompiler) findDirectStores() {
 		}
 		safe := true
 		for r := range c.g.Code {
-			if l := &c.g.Code[r]; l.Op == ir.PIn && !c.g.IsProduct(ir.Reg(r)) && shareBytes(c.e.mem[c.g.Loads[l.Int].Buffer], c.e.mem[a.Buffer]) {
+			if l := &c.g.Code[r]; l.Op == ir.PIn && !c.g.IsProduct(ir.Reg(r)) && shareBytes(c.e.mem[c.g.Loads[l.Int].Buffer], c.e.at(a.Buffer)) {
 				safe = safe && r < int(a.Reg) && c.last[r] <= int(a.Reg)
 			}
 		}
@@ -347,7 +347,10 @@ func shareBytes(a, b []byte) bool {
 
 // bindDirectStore points the slot of register r at its elements in store k.
 func (c *clusterCompiler) bindDirectStore(r, k int) vop {
-	mem, slot := slice[float32](c.e.mem[c.g.Stores[k].Buffer]), c.slot[r]
+	mem, slot := slice[float32](c.e.at(c.g.Stores[k].Buffer)), c.slot[r]
+	if mem == nil {
+		return func(l *registerFile, start, n int) { l.f[slot] = l.product[start-l.at:][:n:n] }
+	}
 	return func(l *registerFile, start, n int) { l.f[slot] = mem[start : start+n : start+n] }
 }
 

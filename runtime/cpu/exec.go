@@ -27,7 +27,7 @@ type exec struct {
 	scratch   scratch
 	calls     []kern.Call                  // per worker, for formulas
 	mem       [][]byte                     // by buffer
-	groups    map[*lower.Step]*clusterStep // used only during loading
+	groups    map[*lower.Step]*clusterStep // clusters that read operands of their own; used only during loading
 	weights   map[lower.BufferID]*weights  // used only during loading
 	forms     map[*weights]*kern.Weights   // packed forms that the program reads
 	reads     map[*lower.Step][]*kern.Buf  // used only during loading; where products and convolutions keep their first operands

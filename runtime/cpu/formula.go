@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"ampc/ir"
+	"ampc/lower"
 	"ampc/runtime/cpu/kern"
 )
 
@@ -20,8 +21,8 @@ type formula struct {
 	values    []float32
 	streaming bool // results are written by streaming stores
 
-	product int          // index of the operand that a matrix product has computed, -1: none
-	own     [][]kern.Buf // if product >= 0: the operands of one range, per worker
+	block int          // index of the operand that a product has computed, or of the result that a kernel reads, -1: none
+	own   [][]kern.Buf // if block >= 0: the operands and results of one range, per worker
 
 	row    int         // elements in a row, 0: the kernel does not depend on rows
 	rows   []rowScalar // scalars that change from row to row
@@ -50,7 +51,7 @@ const (
 // fuse gives the step the kernel of its cluster's formula, which is composed now, or has been for
 // another cluster.
 func (c *clusterCompiler) fuse() bool {
-	f := &formula{product: -1}
+	f := &formula{block: -1}
 	if !c.formula(f) {
 		return false
 	}
@@ -78,12 +79,12 @@ func (c *clusterCompiler) fuse() bool {
 			f.byTask = append(f.byTask, make([]float32, len(f.scalars)))
 		}
 	}
-	if f.product >= 0 {
+	if f.block >= 0 {
 		for range c.step.m.Pool().Workers() {
 			f.own = append(f.own, make([]kern.Buf, len(f.bufs)))
 		}
 	}
-	f.streaming = f.product < 0 && f.row == 0 && c.canStream(f) && f.run.Streams()
+	f.streaming = f.block < 0 && f.row == 0 && c.canStream(f) && f.run.Streams()
 	c.step.block = formulaChunk
 	if f.streaming {
 		c.step.block = kern.StreamBlock
@@ -113,8 +114,11 @@ func (c *clusterCompiler) formula(f *formula) bool {
 		if !dense {
 			return false
 		}
+		if a.Buffer == lower.None {
+			f.block = len(f.bufs)
+		}
 		f.code.Results = append(f.code.Results, kern.FormulaResult{Type: t, Value: value})
-		f.bufs = append(f.bufs, kern.Buf{Type: t, Data: c.e.mem[a.Buffer]})
+		f.bufs = append(f.bufs, kern.Buf{Type: t, Data: c.e.at(a.Buffer)})
 	}
 	f.code.Scalars = len(f.scalars)
 	return len(f.code.Loads) > 0
@@ -141,7 +145,7 @@ func (w *formulaWriter) element(r ir.Reg) bool {
 		w.values[r] = kern.Operand{Kind: kern.Loaded, N: len(code.Loads)}
 		code.Loads = append(code.Loads, t)
 		if w.c.g.IsProduct(r) {
-			w.f.product = len(w.f.bufs)
+			w.f.block = len(w.f.bufs)
 			w.f.bufs = append(w.f.bufs, kern.Buf{})
 			return true
 		}
@@ -239,11 +243,12 @@ func (f *formula) task(m *kern.Machine, worker, start, n int) {
 	}
 }
 
-// over computes the elements of c, which a product has computed from start on.
+// over computes a range from start on. c are the elements of it that a product has computed, or that a
+// kernel is about to read.
 func (f *formula) over(worker, start int, c []float32) {
 	own := f.own[worker]
 	for i := range own {
-		if i == f.product {
+		if i == f.block {
 			own[i] = kern.Floats(c)
 		} else {
 			own[i] = f.bufs[i].From(start)

@@ -97,6 +97,7 @@ type call struct {
 	copy    view            // second form of result 0, if a norm stores one
 	window  *ir.Window      // window of the pool whose gradient this is, if known
 	now     []func() []byte // by operand: its memory in the running step, which passes the memory of caches
+	pre     *clusterPreOp   // computes operand 0, which then has no memory; nil: none
 	post    *clusterPostOp  // runs on blocks of result 0, which has memory only if it is stored; nil: none
 	fused   bool            // the kernel runs post itself (it called postOp)
 
@@ -161,6 +162,9 @@ func merge(tables ...map[ir.Op]binder) map[ir.Op]binder {
 func (e *exec) kernel(s *lower.Step) (func(), error) {
 	if len(s.Kernel.Parts) > 0 {
 		return e.parts(s)
+	}
+	if s.Kernel.Fusion.Prologue != nil {
+		return e.kernelWithPreOp(s)
 	}
 	in := s.In
 	if s.Epilogue != nil {

@@ -14,17 +14,16 @@ var reduceKernels = map[ir.Op]binder{
 	ir.OpReduceMean: reduction{fast: kern.ReduceMean, isFast: true}.bind,
 	ir.OpReduceMax:  reduction{fast: kern.ReduceMax, isFast: true, ints: func(a, x int64) int64 { return max(a, x) }, order: true}.bind,
 	ir.OpReduceMin:  reduction{fast: kern.ReduceMin, isFast: true, ints: func(a, x int64) int64 { return min(a, x) }, order: true}.bind,
-	ir.OpReduceL2:   reduction{row: func(c *call, x []float32) float32 { return sqrt32(sumSquares(x)) }}.bind,
+	ir.OpReduceL2:   reduction{fold: addSquares, last: sqrt32}.bind,
 	ir.OpReduceL1: reduction{row: func(c *call, x []float32) float32 {
 		c.m.Unary(kern.Abs, x, x)
 		return c.m.Sum(x)
 	}}.bind,
-	ir.OpReduceProd: reduction{ints: func(a, x int64) int64 { return a * x }, zero: 1, row: func(_ *call, x []float32) float32 {
-		p := 1.0
+	ir.OpReduceProd: reduction{ints: func(a, x int64) int64 { return a * x }, zero: 1, last: func(p float64) float32 { return float32(p) }, fold: func(p float64, x []float32) float64 {
 		for _, v := range x {
 			p *= float64(v)
 		}
-		return float32(p)
+		return p
 	}}.bind,
 	ir.OpReduceVar: reduction{row: func(c *call, x []float32) float32 {
 		var sum, sq float64
@@ -58,8 +57,8 @@ var reduceKernels = map[ir.Op]binder{
 
 func sqrt32(x float64) float32 { return float32(math.Sqrt(x)) }
 
-func sumSquares(x []float32) float64 {
-	s := 0.0
+// addSquares adds the squares of x to s, one after the other.
+func addSquares(s float64, x []float32) float64 {
 	for _, v := range x {
 		s += float64(v) * float64(v)
 	}
@@ -67,13 +66,15 @@ func sumSquares(x []float32) float64 {
 }
 
 // reduction reduces the elements of each result. If package kern has the reduction, it runs axis by
-// axis; otherwise the elements are gathered into a row.
+// axis. Otherwise the elements are gathered into a row, unless they are one already.
 type reduction struct {
 	fast   kern.Reduction
 	isFast bool
-	row    func(c *call, x []float32) float32 // may overwrite x
+	row    func(c *call, x []float32) float32     // of all elements; may overwrite x
+	fold   func(acc float64, x []float32) float64 // in place of row: adds the next elements to what those before them gave
+	last   func(acc float64) float32              // the result, for fold
 	ints   func(a, x int64) int64
-	zero   int64 // initial value for ints
+	zero   int64 // initial value for ints and fold
 	order  bool  // ints uses the order of elements, and starts from the type's limit
 }
 
@@ -104,12 +105,53 @@ func (r reduction) over(c *call, reduced []bool) (func(), error) {
 		return r.axisByAxis(c, shape, reducedDims), nil
 	}
 	g := newGatherer(shape, reducedDims)
+	if len(reducedDims) > 0 && lastTrue(reducedDims) == len(reducedDims)-1 && len(g.reduced) == 1 && g.n > 0 {
+		return r.byRow(c, g.n), nil
+	}
 	rows := c.scratch(g.n)
 	return c.parallel(y.len(), max(g.n, 1), func(w, k int) {
 		row := rows[w]
 		g.gather(k, func(at, from int) { row[at] = x.float(from) })
-		y.set(k, r.row(c, row))
+		y.set(k, r.of(c, row))
 	}), nil
+}
+
+// of reduces all elements of a result.
+func (r reduction) of(c *call, x []float32) float32 {
+	if r.fold != nil {
+		return r.last(r.fold(float64(r.zero), x))
+	}
+	return r.row(c, x)
+}
+
+// byRow reduces contiguous rows of n elements: several at a time where they are short, and long ones in
+// parts where r can fold.
+func (r reduction) byRow(c *call, n int) func() {
+	y := c.out[0]
+	block, read := c.rows(n)
+	if r.fold != nil && n > rowBlock {
+		block = rowBlock
+	}
+	memory := c.scratch(block)
+	if block < n {
+		return c.following(c.parallel(y.len(), n, func(w, k int) {
+			acc := float64(r.zero)
+			for at := 0; at < n; at += block {
+				x := memory[w][:min(block, n-at)]
+				read(w, k*n+at, x)
+				acc = r.fold(acc, x)
+			}
+			y.set(k, r.last(acc))
+		}))
+	}
+	per := block / n
+	return c.following(c.chunks(y.len(), per, n, func(w, lo, hi int) {
+		x := memory[w][:(hi-lo)*n]
+		read(w, lo*n, x)
+		for k := lo; k < hi; k++ {
+			y.set(k, r.of(c, x[(k-lo)*n:][:n]))
+		}
+	}))
 }
 
 // axisByAxis reduces the last marked axis, then the one before it, until none is left. A mean of
@@ -138,11 +180,11 @@ func (r reduction) axisByAxis(c *call, shape []int, reducedDims []bool) func() {
 			break
 		}
 	}
-	return func() {
+	return c.following(func() {
 		for _, f := range run {
 			f()
 		}
-	}
+	})
 }
 
 func lastTrue(b []bool) int {

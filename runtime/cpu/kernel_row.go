@@ -48,7 +48,7 @@ func alongAxis(f func(m *kern.Machine, out, a, b kern.Buf, rows, cols int)) bind
 		outer, n, inner := c.axis(c.out[0])
 		m, y, a, b := c.m, c.out[0], c.in[0], c.arg(1)
 		if inner == 1 {
-			return func() { f(m, y.buf(), a.buf(), b.buf(), outer, n) }, nil
+			return c.following(func() { f(m, y.buf(), a.buf(), b.buf(), outer, n) }), nil
 		}
 		rows := outer * inner
 		tmp := func() kern.Buf { return kern.Floats(c.mem.whole(rows * n)) }

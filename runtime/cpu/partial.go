@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"ampc/ir"
+	"ampc/lower"
 	"ampc/runtime/cpu/kern"
 )
 
@@ -27,7 +28,7 @@ type partial struct {
 // partialBuf is an operand or result: memory, or a register's slot.
 type partialBuf struct {
 	mem     kern.Buf // from the first element on
-	product bool     // what a product has computed
+	product bool     // what a product has computed, or what a kernel is about to read
 	r       ir.Reg   // if mem is absent and product is not set
 	slot    reg
 }
@@ -189,7 +190,7 @@ func (c *clusterCompiler) partialResults(p *partial) {
 		b, t := partialBuf{r: a.Reg}, kern.F32
 		if to, ok := loadTypes[a.DType]; ok && (to != kern.Bools || c.g.Code[a.Reg].Type == ir.Bool) {
 			if w := c.storeAccess(i); w.dense && w.offset == 0 {
-				b, t, p.stored[i] = partialBuf{mem: kern.Buf{Type: to, Data: c.e.mem[a.Buffer]}}, to, true
+				b, t, p.stored[i] = partialBuf{mem: kern.Buf{Type: to, Data: c.e.at(a.Buffer)}, product: a.Buffer == lower.None}, to, true
 			}
 		}
 		if !p.stored[i] {

@@ -34,8 +34,8 @@ func (e *exec) intoEpilogue(s *lower.Step, k *kern.Epilogue) (to kern.Buf, ok bo
 	if g == nil || k.Residual.Data != nil || e.productStore(g) >= 0 {
 		return to, false
 	}
-	f := &formula{product: -1}
-	if !e.compiler(g, elements(g)).formula(f) || f.product < 0 || len(f.rows) > 0 {
+	f := &formula{block: -1}
+	if !e.compiler(g, elements(g)).formula(f) || f.block < 0 || len(f.rows) > 0 {
 		return to, false
 	}
 	switch f.code.String() {
@@ -48,7 +48,7 @@ func (e *exec) intoEpilogue(s *lower.Step, k *kern.Epilogue) (to kern.Buf, ok bo
 	default:
 		return to, false
 	}
-	k.Residual.Buf = f.bufs[1-f.product]
+	k.Residual.Buf = f.bufs[1-f.block]
 	return f.bufs[2], true
 }
 

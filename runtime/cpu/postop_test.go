@@ -200,13 +200,18 @@ func BenchmarkProductEpilogues(b *testing.B) {
 // againstApart times the step of a graph that fuses all that the CPU's kernels run, and its ratio to the
 // step of a graph with epilogues of a single store.
 func againstApart(b *testing.B, graph func(ir.Caps) *ir.Graph) {
+	inTurn(b, 1, graph, ir.Caps{SingleStore: true}, ir.Caps{})
+}
+
+// inTurn times the step of a graph for some capabilities, and its ratio to that for those apart.
+func inTurn(b *testing.B, threads int, graph func(ir.Caps) *ir.Graph, apart, caps ir.Caps) {
 	var steps [2]func()
-	for i, caps := range []ir.Caps{{SingleStore: true}, {}} {
-		p, err := lower.Lower(graph(caps), lower.CPU)
+	for i, c := range []ir.Caps{apart, caps} {
+		p, err := lower.Lower(graph(c), lower.CPU)
 		if err != nil {
 			b.Fatal(err)
 		}
-		steps[i] = stepOf(b, p, 1)
+		steps[i] = stepOf(b, p, threads)
 	}
 	var took [2][]float64
 	for b.Loop() {

@@ -11,7 +11,7 @@ type registerFile struct {
 	i [][]int64
 	d [][]float64
 
-	product []float32 // elements that a product has computed, from element at on
+	product []float32 // elements that a product has computed, or that a kernel is about to read, from element at on
 	at      int
 
 	call    *kern.Call // what a composed kernel runs with: memory of its own,

@@ -28,6 +28,7 @@ type Machine struct {
 
 	shared    [2]floats // operands of a product that its blocks share
 	whole     floats    // a result that only a PostOp reads
+	runSums   floats    // of long rows: what their runs are reduced to
 	parts     []float32 // partial results, one per chunk of rows
 	lossParts [maxParts + 1]float64
 	lossCount [maxParts + 1]float64
@@ -50,6 +51,8 @@ type worker struct {
 	row                    [6]floats
 	block                  []float32 // block of rows that a post-op reads
 	first                  int       // first row of block
+	made                   []float32 // what a pre-op has computed, from element madeAt on,
+	madeAt, rowsEnd        int       // of rows of the task, which end at element rowsEnd
 	half                   []floats  // sums of halves of the rows, by level
 	offs                   []int
 	call                   Call

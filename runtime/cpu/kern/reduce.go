@@ -19,7 +19,11 @@ func (m *Machine) Reduce(op Reduction, dst, src Buf, outer, n, inner int) {
 	t := &m.row
 	t.reduce, t.dst, t.a = op, dst, src
 	t.outer, t.n, t.inner = outer, n, inner
-	if inner == 1 {
+	switch {
+	case inner == 1 && n > sumRun:
+		m.reduceRuns(outer, n)
+		return
+	case inner == 1:
 		m.each(rowReduce, outer, n, 2)
 		return
 	}
@@ -29,23 +33,73 @@ func (m *Machine) Reduce(op Reduction, dst, src Buf, outer, n, inner int) {
 	}
 }
 
-func (t *rowTask) reduceRow(w *worker, r int) {
-	x := t.load(w, 0, t.a, r)
-	p := t.m.Path
-	var v float32
-	switch t.reduce {
-	case ReduceSum:
-		v = p.Sum(x)
-	case ReduceMean:
-		v = p.Sum(x) / float32(len(x))
-	case ReduceMax:
-		v = p.MaxOf(x)
-	case ReduceMin:
-		v = p.MinOf(x)
-	case ReduceSumSq:
-		v = p.SumSq(x)
+// reduceRuns reduces rows of more than sumRun elements: runs of them at the same time, then their results.
+func (m *Machine) reduceRuns(rows, n int) {
+	t := &m.row
+	t.runs = ceilDiv(n, sumRun)
+	t.parts = m.runSums.get(rows * t.runs)
+	m.each(rowReduceRuns, rows*t.runs, sumRun, 2)
+	for r := range rows {
+		t.dst.set(r, t.reduce.mean(t.reduce.tree(t.parts[r*t.runs:][:t.runs]), n))
 	}
-	t.dst.set(r, v)
+}
+
+// tree combines the results of the runs of a row, halves first, as Path.Sum does.
+func (r Reduction) tree(runs []float32) float32 {
+	if len(runs) == 1 {
+		return runs[0]
+	}
+	h := ceilDiv(len(runs), 2)
+	a, b := r.tree(runs[:h]), r.tree(runs[h:])
+	switch r {
+	case ReduceMax:
+		return max(a, b)
+	case ReduceMin:
+		return min(a, b)
+	}
+	return a + b
+}
+
+// mean is x, or x divided by n where the reduction is a mean.
+func (r Reduction) mean(x float32, n int) float32 {
+	if r == ReduceMean {
+		return x / float32(n)
+	}
+	return x
+}
+
+// run reduces n elements from element at on, at most sumRun.
+func (t *rowTask) run(w *worker, at, n int) float32 {
+	p := t.m.Path
+	if add := p.addColumns[F32]; add != nil && n > preOpElems && !t.inPlace() && (t.reduce == ReduceSum || t.reduce == ReduceMean) {
+		return t.sumInPieces(w, add, at, n)
+	}
+	x := t.elements(w, at, n)
+	switch t.reduce {
+	case ReduceMax:
+		return p.MaxOf(x)
+	case ReduceMin:
+		return p.MinOf(x)
+	case ReduceSumSq:
+		return p.SumSq(x)
+	}
+	return p.Sum(x)
+}
+
+// sumInPieces is Path.Sum of n elements from element at on, bit for bit, of which preOpElems at a time are in memory. In front
+// of them stand the partial sums of those before.
+func (t *rowTask) sumInPieces(w *worker, add columnsFunc, at, n int) float32 {
+	p, sums := t.m.Path, w.row[1].get(lanes)
+	for before := 0; ; before = lanes {
+		k := min(preOpElems, n)
+		x := w.row[0].get(lanes + preOpElems)[lanes-before:][:before+k]
+		t.fill(w, at, x[before:])
+		copy(x[:before], sums)
+		if at, n = at+k, n-k; n == 0 {
+			return p.sum(len(x), &x[0])
+		}
+		add(len(x)/lanes, lanes/p.lanes, &sums[0], bytes(&x[0]), lanes)
+	}
 }
 
 // strip is a task over columns: chunk columns of the middle axis, or of a table that rows are added to.

@@ -14,6 +14,7 @@ const (
 	rowNormGrad
 	rowLoss
 	rowReduce
+	rowReduceRuns
 	rowReduceAcross
 	rowGather
 	rowScatter
@@ -33,7 +34,11 @@ type rowTask struct {
 	outer, n, inner int
 	index           Index
 	table           []float32
-	post            PostOp // runs after ops that compute rows where place says; nil: none
+	post            PostOp    // runs after ops that compute rows where place says; nil: none
+	pre             PreOp     // computes what ops read as elements; nil: they are in memory
+	preWork         int       // its cost for an element
+	runs            int       // parts of a long row that are reduced on their own
+	parts           []float32 // their results
 }
 
 // eachWith is each with a post-op on blocks of the result, unless that is nil.
@@ -56,7 +61,7 @@ func (m *Machine) each(op rowOp, rows, cols, work int) {
 		m.run(work*rows*cols, ceilDiv(rows, t.chunk), t)
 		return
 	}
-	m.runPart(t, box{items: 1, rows: rows, cols: 1, cell: work * max(1, cols), task: taskCost})
+	m.runPart(t, box{items: 1, rows: rows, cols: 1, cell: (work + t.preWork) * max(1, cols), task: taskCost})
 }
 
 // sums reports whether chunks of rows have partial sums.
@@ -93,9 +98,13 @@ func (t *rowTask) Run(worker, i int) {
 		t.blocks(w, r0, r1)
 		return
 	}
+	if w.made, w.rowsEnd = nil, r1*t.cols; t.op == rowReduceRuns {
+		w.rowsEnd = 0 // each run on its own
+	}
 	for r := r0; r < r1; r++ {
 		t.one(w, r)
 	}
+	w.made = nil
 }
 
 // blocks computes rows r0 to r1 in blocks that stay in the cache for the post-op: in f32, in dst if
@@ -125,7 +134,10 @@ func (t *rowTask) one(w *worker, r int) {
 	case rowNorm:
 		t.normRow(w, r)
 	case rowReduce:
-		t.reduceRow(w, r)
+		t.dst.set(r, t.reduce.mean(t.run(w, r*t.n, t.n), t.n))
+	case rowReduceRuns:
+		at := r % t.runs * sumRun
+		t.parts[r] = t.run(w, r/t.runs*t.n+at, min(sumRun, t.n-at))
 	case rowGather:
 		t.gatherRow(w, r)
 	}
@@ -175,7 +187,7 @@ func (m *Machine) LogSoftmax(y, x Buf, rows, cols int) {
 // softmax of a row that contains NaN or +Inf, or only -Inf, is NaN in all elements.
 func (t *rowTask) softmax(w *worker, r int) {
 	p := t.m.Path
-	x, y := t.load(w, 0, t.a, r), t.place(w, 1, t.dst, r)
+	x, y := t.elements(w, r*t.cols, t.cols), t.place(w, 1, t.dst, r)
 	n, mx := len(x), p.MaxOf(x)
 	if t.op == rowSoftmax {
 		sum := p.expSum(n, &y[0], &x[0], mx)
