@@ -18,6 +18,7 @@ func TestNoAllocations(t *testing.T) {
 	last := *conv
 	last.ChannelsLast, last.Weights = true, OXI
 	wino := benchConv(F16, 3, winoDepth, winoDepth, 9, 3, 1, false)
+	six, fewTiles := benchConv(BF16, 1, winoShallow, winoDepth, 32, 3, 1, false), benchConv(BF16, 1, winoDepth, winoDepth, 16, 3, 1, true)
 	attn := &Attention{Batch: 2, Heads: 2, KVHeads: 1, S: 70, T: 70, D: 16, DV: 16, Scale: 0.25, Causal: true, LSE: make([]float32, 280)}
 	for _, v := range []*View{&attn.Q, &attn.K, &attn.V, &attn.Y, &attn.DY, &attn.GradQ, &attn.GradK, &attn.GradV} {
 		*v = d.view(F32, 2, 2, 70, 16)
@@ -32,11 +33,18 @@ func TestNoAllocations(t *testing.T) {
 		"conv":       func(m *Machine) { m.Conv(conv); m.ConvInputGrad(conv); m.ConvWeightGrad(conv) },
 		"conv last":  func(m *Machine) { m.Conv(&last); m.ConvInputGrad(&last); m.ConvWeightGrad(&last) },
 		"transforms": func(m *Machine) { m.Conv(wino); m.ConvInputGrad(wino); m.ConvWeightGrad(wino) },
-		"attention":  func(m *Machine) { m.Attention(attn); m.AttentionGrad(attn) },
-		"softmax":    func(m *Machine) { m.Softmax(y, x, 90, 100); m.SoftmaxGrad(y, x, dy, 90, 100) },
-		"norm":       func(m *Machine) { m.Norm(norm); m.NormGrad(norm) },
-		"loss":       func(m *Machine) { m.CrossEntropy(loss) },
-		"reduce":     func(m *Machine) { m.Reduce(ReduceSum, y, x, 90, 100, 1); m.Reduce(ReduceMax, y, x, 1, 90, 100) },
+		"transforms of bf16": func(m *Machine) {
+			for _, c := range []*Conv{six, fewTiles} {
+				m.Conv(c)
+				m.ConvInputGrad(c)
+				m.ConvWeightGrad(c)
+			}
+		},
+		"attention": func(m *Machine) { m.Attention(attn); m.AttentionGrad(attn) },
+		"softmax":   func(m *Machine) { m.Softmax(y, x, 90, 100); m.SoftmaxGrad(y, x, dy, 90, 100) },
+		"norm":      func(m *Machine) { m.Norm(norm); m.NormGrad(norm) },
+		"loss":      func(m *Machine) { m.CrossEntropy(loss) },
+		"reduce":    func(m *Machine) { m.Reduce(ReduceSum, y, x, 90, 100, 1); m.Reduce(ReduceMax, y, x, 1, 90, 100) },
 		"embedding": func(m *Machine) {
 			m.Gather(y, x, ints32(index), 100, nil)
 			m.ScatterAdd(x, y, ints32(index), 100, true)

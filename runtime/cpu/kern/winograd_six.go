@@ -131,7 +131,7 @@ func (m *Machine) usesSix(c *Conv, x Type, depth, rows int, out [3]int) bool {
 
 // canUseSix reports whether a convolution of two operands of these types, or a gradient, can use F(4x4,3x3).
 func (m *Machine) canUseSix(c *Conv, a, b Type) bool {
-	return m.six != nil && m.usesVNNI(a, b) && m.amx == nil && m.canUseWinograd(c) && c.In[0] == 1 && c.Out[0] == 1
+	return m.six != nil && a == BF16 && b == BF16 && m.amx == nil && m.canUseWinograd(c) && c.In[0] == 1 && c.Out[0] == 1
 }
 
 // directCost is what the definition costs in pairs of bf16, which are multiplied at twice the rate of f32.

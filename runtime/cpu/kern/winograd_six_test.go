@@ -17,7 +17,7 @@ func sixConv(d dice, i int) *Conv {
 // onSix runs f on the paths that have F(4x4,3x3), with a machine that uses it for every convolution that it can compute.
 func onSix(t *testing.T, f func(t *testing.T, m *Machine)) {
 	onPaths(t, func(t *testing.T, m *Machine) {
-		if m.six == nil || m.vnni == nil || m.amx != nil {
+		if m.six == nil || m.amx != nil {
 			t.Skip("this path has no F(4x4,3x3)")
 		}
 		m = sixing(m.Path, m.pool.Workers())
