@@ -121,15 +121,21 @@ func newAssigner(g *ir.Graph, c *Context) *assigner {
 		a.weak[v.ID] = v.OneConstant()
 		a.kept[v.ID] = a.p.keepsVar(v, uses)
 	}
-	for s, n := range g.Nodes {
-		a.sec[n.ID] = s
-		a.node[n.ID] = a.decide(n, overrides[n.ID])
-		for _, v := range n.Out {
-			a.src[v.ID] = v.Type.DType
-			a.out[v.ID] = v.Next != nil
-			a.weak[v.ID] = v.OneConstant()
-		}
+	parts := g.Parts()
+	if a.p.Eager { // the class of a node may be that of an earlier one
+		parts = []ir.Part{g.Body}
 	}
+	g.InParts(parts, func(_ int, p *ir.Part) {
+		for s, n := range p.Nodes {
+			a.sec[n.ID] = s
+			a.node[n.ID] = a.decide(n, overrides[n.ID])
+			for _, v := range n.Out {
+				a.src[v.ID] = v.Type.DType
+				a.out[v.ID] = v.Next != nil
+				a.weak[v.ID] = v.OneConstant()
+			}
+		}
+	})
 	for _, v := range g.Return {
 		a.out[v.ID] = true
 	}

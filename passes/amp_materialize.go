@@ -140,10 +140,19 @@ func (r *materializer) current(v *ir.Value) *ir.Value {
 	if x := r.same[v]; x != nil {
 		v = x
 	}
-	if x := r.left[v]; x != nil {
+	if x := r.leftBy(v); x != nil {
 		v = x
 	}
 	return v
+}
+
+// leftBy is the cast of v that readers outside of its cluster use, or nil. Most values are in no cluster,
+// so the map is seldom asked.
+func (r *materializer) leftBy(v *ir.Value) *ir.Value {
+	if v.Def == nil || v.Def.Why.Cluster == 0 {
+		return nil
+	}
+	return r.left[v]
 }
 
 // operand returns v as n reads it, cast if necessary.
@@ -153,7 +162,7 @@ func (r *materializer) operand(n *ir.Node, i int, v *ir.Value) *ir.Value {
 	}
 	z := r.tensorOf(v)
 	d := r.readAs(n, i)
-	switch wide := r.left[v] != nil && r.returnsWide(v); {
+	switch wide := r.leftBy(v) != nil && r.returnsWide(v); {
 	case wide && d == ir.F32:
 	case wide && d == ir.Invalid && shares(n):
 		r.wide[n] = v

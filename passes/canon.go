@@ -28,6 +28,7 @@ func canon(g *ir.Graph, c *Context) error {
 	clear(body[len(kept):])
 	g.Body[ir.Forward] = kept
 	m.redirect(g.Return)
+	c.keepLinks()
 	return dropUnread(g, c, keep)
 }
 
@@ -286,11 +287,14 @@ func dropUnread(g *ir.Graph, c *Context, keep map[*ir.Value]bool) error {
 func dropOrigins(g *ir.Graph) {
 	_, count := g.Number()
 	there := make([]*ir.Node, count)
-	for _, n := range g.Nodes {
-		there[n.ID] = n
-	}
+	parts := g.Parts()
+	g.InParts(parts, func(_ int, p *ir.Part) {
+		for _, n := range p.Nodes {
+			there[n.ID] = n
+		}
+	})
 	gone := func(n *ir.Node) bool { return int(n.ID) >= count || there[n.ID] != n }
-	g.InParts(g.Parts(), func(_ int, p *ir.Part) {
+	g.InParts(parts, func(_ int, p *ir.Part) {
 		for _, n := range p.Nodes {
 			if n.Of != nil && gone(n.Of) {
 				n.Of = nil

@@ -18,14 +18,17 @@ type castKey struct {
 // depend on: one cast per step for all readers. Conversions that the plan has as nodes stay as they
 // are.
 func castcache(g *ir.Graph, c *Context) error {
-	written := writtenInMicro(g)
-	_, nodes := g.Number()
+	values, nodes := g.Number()
 	sec := make([]ir.Section, nodes)
-	for s, n := range g.Nodes {
-		sec[n.ID] = s
-	}
+	var written map[*ir.Value]bool
+	g.Together(func() { written = writtenInMicro(g) }, func() {
+		for s, n := range g.Nodes {
+			sec[n.ID] = s
+		}
+	})
 	var beside [ir.NumSections][]*ir.Node
-	first := map[castKey]*ir.Node{}
+	first := make([]*ir.Node, values) // by value ID: the first cast of the value
+	others := map[castKey]*ir.Node{}  // those to further dtypes
 	same, named := map[*ir.Value]*ir.Value{}, map[*ir.Value][]string{}
 	var hoisted []*ir.Node
 	g.Filter(func(s ir.Section, n *ir.Node) bool {
@@ -39,15 +42,23 @@ func castcache(g *ir.Graph, c *Context) error {
 			return true // a cluster of the plan, even where the chosen dtypes make it equal to another one
 		}
 		v, out := n.In[0], n.Out[0]
-		k := castKey{v, out.Type.DType}
-		if kept := first[k]; kept != nil {
+		at, k := &first[v.ID], castKey{v, out.Type.DType}
+		if *at == nil {
+			*at = n
+		}
+		kept := *at
+		if kept.Out[0].Type.DType != k.d {
+			if kept = others[k]; kept == nil {
+				others[k], kept = n, n
+			}
+		}
+		if kept != n {
 			named[kept.Out[0]] = append(named[kept.Out[0]], kept.Out[0].Name, out.Name)
 			mergeCast(kept, n)
 			same[out] = kept.Out[0]
 			c.Count("casts_reused", 1)
 			return false
 		}
-		first[k] = n
 		if p := v.Def; p != nil && sec[p.ID] != s && !c.Policy.converts(n) && storesBeside(v, sec, c) {
 			beside[sec[p.ID]] = append(beside[sec[p.ID]], n)
 			sec[n.ID] = sec[p.ID]

@@ -12,14 +12,11 @@ func (m *planner) clusters() error {
 	m.tensor = make([]plan.TensorID, len(m.want))
 	m.plan.Tensors = make([]plan.Tensor, 0, len(m.want))
 	c := &clusterer{planner: m, signs: map[*ir.Value]plan.TensorID{}, pooled: map[*ir.Node]bool{}}
-	c.order()
-	for _, v := range m.g.Vars {
-		c.declared(v)
-	}
+	m.g.Together(c.order, c.tensors)
 	for s, n := range m.g.Nodes {
 		for _, v := range n.Out {
-			if m.base[v.ID] == v {
-				c.written(s, n, v, !m.inParts[n.ID] && !m.spreadPool(v))
+			if m.base[v.ID] == v && !m.inParts[n.ID] && !m.spreadPool(v) {
+				c.written(s, n, v)
 			}
 		}
 	}
@@ -134,28 +131,37 @@ func (c *clusterer) port(cluster int32, p plan.Port) {
 	k.Ports = append(k.Ports, p)
 }
 
-// declared adds the tensor of a variable.
-func (c *clusterer) declared(v *ir.Value) {
-	times := int64(1)
-	if v.Kind == ir.Input {
-		times = c.times(ir.Forward)
+// tensors adds a tensor for each variable and each result that has its own memory.
+func (c *clusterer) tensors() {
+	add := func(v *ir.Value, times int64) {
+		c.tensor[v.ID] = c.plan.Tensor(plan.Tensor{Stored: c.v[v.ID], Bytes: c.size(v), CopyTimes: times})
 	}
-	c.tensor[v.ID] = c.plan.Tensor(plan.Tensor{Stored: c.v[v.ID], Bytes: c.size(v), CopyTimes: times})
+	for _, v := range c.g.Vars {
+		if v.Kind == ir.Input {
+			add(v, c.times(ir.Forward))
+		} else {
+			add(v, 1)
+		}
+	}
+	for s, n := range c.g.Nodes {
+		for _, v := range n.Out {
+			if c.base[v.ID] == v {
+				add(v, c.times(s))
+			}
+		}
+	}
 }
 
-// written adds the tensor of result v of n and, if port is set, the port that writes it. The parts
-// of a view have been written already.
-func (c *clusterer) written(s ir.Section, n *ir.Node, v *ir.Value, port bool) {
+// written adds the port that writes result v of n. The parts of a view have been written already.
+func (c *clusterer) written(s ir.Section, n *ir.Node, v *ir.Value) {
 	x := c.v[v.ID]
-	id := c.plan.Tensor(plan.Tensor{Stored: x, Bytes: c.size(v), CopyTimes: c.times(s)})
-	c.tensor[v.ID] = id
-	if !port || shares(n) || !c.leaves(n, v) || c.unread(v) && c.c.Caps.DropsUnread(n, v.Idx) {
+	if shares(n) || !c.leaves(n, v) || c.unread(v) && c.c.Caps.DropsUnread(n, v.Idx) {
 		return
 	}
 	c.split(s, n, v)
 	c.splitConv(s, n, v)
 	second := c.storesTwice(n) && (v.Idx == 0 || !c.fusesRowEpilogue(n))
-	p := plan.Port{Tensor: id, Write: true, Second: second, Always: v.Next != nil,
+	p := plan.Port{Tensor: c.tensor[v.ID], Write: true, Second: second, Always: v.Next != nil,
 		// Its kernel stores f32 as well as 16 bits.
 		Rounded: c.exact[x] || x != plan.Low && (c.c.Caps.FusesCluster(n) || second && c.chained(n))}
 	if n.InPlace() || c.unstored(v) {

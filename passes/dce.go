@@ -5,6 +5,7 @@ import "ampc/ir"
 // dce drops the nodes that no returned value and no next value depends on.
 func dce(g *ir.Graph, c *Context) error {
 	c.Count("dead", dropUnreached(g))
+	c.keepLinks()
 	return nil
 }
 

@@ -7,6 +7,13 @@ import (
 
 // apply writes the solution to want and records the causes.
 func (m *planner) apply(r *plan.Result) {
+	var alone []bool
+	m.g.Together(func() { alone = m.plan.LowAlone(r) }, func() { m.decided(r) })
+	m.storeLowAlone(r, alone)
+}
+
+// decided writes the dtype of each value and its cause.
+func (m *planner) decided(r *plan.Result) {
 	for _, n := range m.g.Nodes {
 		for i, v := range n.Out {
 			x := m.v[v.ID]
@@ -26,13 +33,11 @@ func (m *planner) apply(r *plan.Result) {
 			}
 		}
 	}
-	m.storeLowAlone(r)
 }
 
-// storeLowAlone stores in 16 bits the values that the cut leaves in f32 although no reader reads
-// f32: where the kernel stores each form that is read, or stores f32 first in both cases.
-func (m *planner) storeLowAlone(r *plan.Result) {
-	alone := m.plan.LowAlone(r)
+// storeLowAlone stores in 16 bits the values that the cut leaves in f32 although no reader reads f32
+// (plan.Plan.LowAlone): where the kernel stores each form that is read, or stores f32 first in both cases.
+func (m *planner) storeLowAlone(r *plan.Result, alone []bool) {
 	for _, n := range m.g.Nodes {
 		if len(n.Out) == 0 || m.sharesTensor(n) {
 			continue

@@ -24,6 +24,7 @@ func orderPass(g *ir.Graph, c *Context) error {
 	}
 	g.Together(sections[:]...)
 	renumberSteps(g)
+	c.keepLinks() // the nodes are the same
 	return nil
 }
 
@@ -66,9 +67,8 @@ func newOrderer(g *ir.Graph) *orderer {
 	}
 	g.Together(func() { o.rankNames(nodes) }, o.formNodes)
 	o.formReads()
-	o.writeLast()
 	o.messagesInOrder()
-	g.Together(o.indexReads, o.sizes)
+	g.Together(func() { o.indexReads(); o.writeLast() }, o.sizes)
 	return o
 }
 

@@ -132,6 +132,7 @@ type Context struct {
 	at       *ir.Node
 	kept     bool
 	appends  bool
+	linked   bool
 	training *training // facts about the step that the training passes share
 }
 
@@ -145,6 +146,9 @@ func (c *Context) Count(name string, n int) { c.counters[name] += n }
 
 // keep records that the pass changed neither nodes nor operands, so that the index still holds.
 func (c *Context) keep() { c.kept = true }
+
+// keepLinks records that no node that the pass left links to one that it removed.
+func (c *Context) keepLinks() { c.linked = true }
 
 // builder appends to g. Its names are those of the passes before as long as these kept the graph, or
 // changed it through their builder alone (append).
@@ -232,7 +236,7 @@ func Run(g *ir.Graph, cfg Config) error {
 		if err := runPass(p, g, c); err != nil {
 			return err
 		}
-		if i == 0 || nodes.lost(g) { // the source may have been edited
+		if i == 0 || !c.linked && nodes.lost(g) { // the source may have been edited
 			dropOrigins(g)
 		}
 		nodes.set(g)

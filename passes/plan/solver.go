@@ -40,7 +40,8 @@ func NewSolver(p *Plan) *Solver {
 	for k := range p.Clusters {
 		ports += len(p.Clusters[k].Ports)
 	}
-	s := &Solver{plan: p, net: &network{nodes: p.choices, edges: make([]arc, 0, len(p.Widens)+len(p.Splits)+3*ports)}}
+	edges := len(p.Widens) + len(p.Splits) + ports + ports/4 // a port of a decoder adds about one
+	s := &Solver{plan: p, net: &network{nodes: p.choices, edges: make([]arc, 0, edges)}}
 	for _, w := range p.Widens {
 		s.net.arc(int32(w.A), int32(w.B), inf)
 	}
