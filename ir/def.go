@@ -186,6 +186,8 @@ type Def struct {
 	// Window is set for rows that slide windows over images: convolutions, pools and their
 	// gradients.
 	Window *WindowRow
+	// Steps is set for recurrences: the first dimension of operand 0 is their steps.
+	Steps bool
 	// Items reports whether item i of the results, along the first dimension, depends on item i of
 	// operand 0 and on nothing else that is a batch (Graph.OneItem). nil: rows with Window of an
 	// image, with Elem, and those that join along another axis do; no others are known to.

@@ -16,7 +16,7 @@ var recurrentRows = map[Op]Def{
 		Name: "lstm", Doc: "Long short-term memory over xp[S,B,D,4H], the inputs' products, with r[D,H,4H]: i, f, o = σ, g = tanh of xp + h·r in the order i, f, g, o; c = f·c + i·g; h = o·tanh c. Yields h and c of every step and saves the gates.",
 		In:  in(preIn, weightIn, startIn("h0", NoClass), startIn("c0", Fixed)),
 		Out: out(Result{Name: "y", StoresF32: true}, Result{Name: "c", Class: Fixed}, Result{Name: "gates"}), Attrs: []AttrDef{reverseAttr},
-		Class: Low, Why: "tensor cores", Infer: inferLSTM, Bound: boundRecurrent, Cost: costRecurrent(1), Expand: expandLSTM,
+		Class: Low, Why: "tensor cores", Steps: true, Infer: inferLSTM, Bound: boundRecurrent, Cost: costRecurrent(1), Expand: expandLSTM,
 		Grad: gradLSTM, Range: rangeLSTM,
 	},
 	OpLSTMGrad: {
@@ -30,7 +30,7 @@ var recurrentRows = map[Op]Def{
 		Name: "gru", Doc: "Gated recurrent unit over xp[S,B,D,3H], the inputs' products, with r[D,H,3H] in the order r, z, n: r, z = σ(xp + h·r); q = h·rₙ + bn; n = tanh(xp + r·q); h = (1−z)·n + z·h. Yields h of every step and saves r, z, n and q.",
 		In:  in(preIn, weightIn, startIn("bn", Fixed), startIn("h0", NoClass)),
 		Out: out(Result{Name: "y", StoresF32: true}, Result{Name: "gates"}), Attrs: []AttrDef{reverseAttr},
-		Class: Low, Why: "tensor cores", Infer: inferGRU, Bound: boundRecurrent, Cost: costRecurrent(1), Expand: expandGRU,
+		Class: Low, Why: "tensor cores", Steps: true, Infer: inferGRU, Bound: boundRecurrent, Cost: costRecurrent(1), Expand: expandGRU,
 		Grad: gradGRU, Range: func(n *Node, in []Interval) []Interval {
 			m := 1.0 // h is between n and the previous h
 			if n.operand(3) != nil {
@@ -49,7 +49,7 @@ var recurrentRows = map[Op]Def{
 		Name: "rnn", Doc: "Plain recurrence over xp[S,B,D,H], the inputs' products, with r[D,H,H]: h = activation(xp + h·r). Yields h of every step.",
 		In:  in(preIn, weightIn, startIn("h0", NoClass)),
 		Out: out(Result{Name: "y", StoresF32: true}), Attrs: []AttrDef{reverseAttr, activationAttr},
-		Class: Low, Why: "tensor cores", Infer: inferRNN, Bound: boundRecurrent, Cost: costRecurrent(1), Expand: expandRNN,
+		Class: Low, Why: "tensor cores", Steps: true, Infer: inferRNN, Bound: boundRecurrent, Cost: costRecurrent(1), Expand: expandRNN,
 		Grad: gradRNN, Range: func(n *Node, _ []Interval) []Interval {
 			if n.Str("activation") == "relu" {
 				return []Interval{{Lo: 0, Hi: math.Inf(1), NaN: true}}
