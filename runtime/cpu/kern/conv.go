@@ -352,19 +352,22 @@ func (m *Machine) convProduct(g *grid, out Buf, channels int, size, step [3]int,
 		gt.depth *= 2
 	}
 	epi, turned := c.Epilogue, false
+	pixel, weight := pixelCost*c.X.Type.Size(), weightCost*c.W.Type.Size()
 	if !merge && g.gap == 0 {
 		cols = colRun{}
 	}
 	if c.ChannelsLast {
 		dst.LD, dst.Stride = channels, [2]int{0, per}
 		t.sources, gt.fixed[1], cols = [2]tableSource{patches, weights}, weights.fixed, colRun{}
-		gt.rows, gt.cols, gt.items = c.N*px, per, c.Groups
+		gt.rows, gt.cols, gt.items, gt.reading = c.N*px, per, c.Groups, [2]int{}
 	} else if epi.Bias, epi.RowBias = (Buf{}), epi.Bias; m.pixelsAsRows(c, g.vnni, per, images*px) {
 		t.sources, gt.fixed[1] = [2]tableSource{patches, weights}, weights.fixed
 		gt.rows, gt.cols, gt.items, turned = all, per, c.N/images*c.Groups, true
+		gt.reading = [2]int{pixel, weight}
 	} else {
 		t.sources, gt.fixed[0] = [2]tableSource{weights, patches}, weights.fixed
 		gt.rows, gt.cols, gt.items = per, all, c.N/images*c.Groups
+		gt.reading = [2]int{weight, pixel}
 	}
 	epi.Residual.LD, epi.Residual.Stride = dst.LD, dst.Stride
 	gt.a, gt.b, gt.indirect, gt.prefetch, gt.endings = &t.sources[0], &t.sources[1], t.sources[1].indirect(), true, true

@@ -41,7 +41,7 @@ func (m *Machine) ConvWeightGrad(c *Conv) {
 		t.sources[0], t.sources[1] = t.sources[1], t.sources[0]
 	}
 	gt.depth, gt.items = c.N*px, c.Groups
-	gt.a, gt.b, gt.indirect, gt.endings = &t.sources[0], &t.sources[1], nil, false
+	gt.a, gt.b, gt.indirect, gt.endings, gt.reading = &t.sources[0], &t.sources[1], nil, false, [2]int{}
 	gt.out = output{p: m.Path, c: dst, inner: c.Groups, epi: c.Epilogue}
 	m.multiply(gt)
 }
@@ -118,7 +118,7 @@ func (m *Machine) turnedProduct(c *Conv, turned []float32, into bool) {
 	t.sources = [2]tableSource{m.gradSource(c), m.spread(&g, true)}
 	t.sources[0].clean = g.vnni && !slices.Contains(t.subnormal[c.N:], true)
 	gt.rows, gt.cols, gt.depth, gt.items, gt.into = c.K/c.Groups, in*taps, c.N*volume(c.Out), c.Groups, into
-	gt.a, gt.b, gt.indirect, gt.prefetch, gt.endings = &t.sources[0], &t.sources[1], t.sources[1].indirect(), false, false
+	gt.a, gt.b, gt.indirect, gt.prefetch, gt.endings, gt.reading = &t.sources[0], &t.sources[1], t.sources[1].indirect(), false, false, [2]int{}
 	gt.out = output{p: m.Path, c: Mat{Buf: Floats(turned), LD: in * taps, Stride: [2]int{0, gt.rows * in * taps}}, inner: c.Groups}
 	m.multiply(gt)
 	gt.into = false

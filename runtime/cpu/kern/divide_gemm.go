@@ -3,6 +3,13 @@ package kern
 // packCost is what packing an element costs, where lanes lie beside each other; others are transposed, which takes twice that.
 const packCost = 16
 
+// What a block takes to read a byte of pixels, most of which another worker has written if that computed other pixels of
+// the image before, and a byte of weights, which no worker writes.
+const (
+	pixelCost  = 4
+	weightCost = 2
+)
+
 // box is the work of the product, a tile a cell.
 func (t *gemmTask) box(shares [2]bool) box {
 	h, speed := ceilDiv(t.rows, t.panels), 1
@@ -20,6 +27,8 @@ func (t *gemmTask) box(shares [2]bool) box {
 	if !shares[1] {
 		b.col = t.p.nr * t.packingCost(1)
 	}
+	b.row += h * t.depth * t.reading[0]
+	b.col += t.p.nr * t.depth * t.reading[1]
 	return b
 }
 

@@ -73,7 +73,7 @@ func (m *Machine) Gemm(g *Gemm) {
 	t.mats[1] = matSource{m.Path, g.B, inner, !g.B.T, g.TF32}
 	t.a, t.b = &t.mats[0], &t.mats[1]
 	t.rows, t.cols, t.depth, t.items = g.M, g.N, g.K, max(1, g.Batch[0])*inner
-	t.indirect, t.endings = nil, false
+	t.indirect, t.endings, t.reading = nil, false, [2]int{}
 	t.out = output{p: m.Path, c: g.C, inner: inner, epi: g.Epilogue}
 	if how := t.choose(m, g); how != packed {
 		g.A.Fixed.loadUnpacked()
@@ -162,6 +162,7 @@ type gemmTask struct {
 	packing                  []packingFunc // tiles that pack b while they multiply; nil where none can
 	prefetch                 bool          // and prefetching the next columns of b is worth its cost
 	endings                  bool          // tiles can apply the epilogue
+	reading                  [2]int        // what a block takes to read an element of A, and of B, where that is not part of packing
 	ends                     bool          // and they do
 	fixed                    [2]fixedOperand
 	ahead                    [2]ahead // A and B, if they are packed ahead
@@ -283,6 +284,9 @@ func (t *gemmTask) row(q int) int {
 func (t *gemmTask) Run(worker, i int) {
 	w, d := &t.m.worker[worker], &t.part
 	item, r, c := i/(d.rows*d.cols), i/d.cols%d.rows, i%d.cols
+	if t.cols*t.reading[1] > t.rows*t.reading[0] { // a worker's tasks follow each other: they share columns, not rows
+		r, c = i%d.rows, i/d.rows%d.cols
+	}
 	q0, q1 := bound(r, d.rows, t.panels), bound(r+1, d.rows, t.panels)
 	j0, j1 := bound(c, d.cols, t.columns)*t.p.nr, min(bound(c+1, d.cols, t.columns)*t.p.nr, t.cols)
 	for j := j0; j < j1; j += t.nc {

@@ -205,7 +205,8 @@ func (t *winoTask) plan() {
 	t.part = t.m.divide(t.box(), t.m.pool.share())
 }
 
-// box is the work of the products and transforms, a panel of tiles and a panel of weights a cell. Each block transforms its tiles.
+// box is the work of the products and transforms, a panel of tiles and a panel of weights a cell. Each block reads and
+// transforms its tiles, of four pixels each that are not another's.
 func (t *winoTask) box() box {
 	nr, tiles := t.m.nr, winoBlock/(t.points()*t.depth)
 	if tiles < winoFew {
@@ -214,7 +215,7 @@ func (t *winoTask) box() box {
 	b := box{items: 1, rows: ceilDiv(t.rows, t.m.mr), cols: ceilDiv(t.total, nr), mostCols: max(1, tiles/nr), task: 4 * taskCost}
 	h := ceilDiv(t.rows, b.rows)
 	b.cell = t.points() * h * nr * (2*t.depth + packCost)
-	b.col, b.row = t.points()*nr*t.depth*packCost/2, t.points()*h*t.depth*packCost/4
+	b.col, b.row = nr*t.depth*(t.points()*packCost/2+4*pixelCost*t.image.buf.Type.Size()), t.points()*h*t.depth*packCost/4
 	return b
 }
 
