@@ -48,6 +48,7 @@ type exec struct {
 	saved   [][]byte // content of early before the running step
 	copies  []copyState
 	outputs [][]byte
+	copying parallelCopy // an output, when results are published
 
 	kept    results
 	futures []future // allocated in bulk, so that steps rarely allocate

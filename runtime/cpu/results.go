@@ -7,6 +7,7 @@ import (
 
 	"ampc/lower"
 	"ampc/runtime"
+	"ampc/runtime/cpu/kern"
 )
 
 // results are the results of an exclusive program. Small ones are copied to a ring. Large ones stay
@@ -192,13 +193,32 @@ func (e *exec) publishOwn() *ownFuture {
 	if t.outs == nil {
 		t.outs = make([][]byte, len(e.outputs))
 		for i, out := range e.outputs {
-			t.outs[i] = make([]byte, len(out))
+			t.outs[i] = kern.AllocAny(int64(len(out)))
 		}
 	}
 	for i, out := range e.outputs {
-		copy(t.outs[i], out)
+		e.copying.copy(e.machine(), t.outs[i], out)
 	}
 	return t
+}
+
+// parallelCopy copies memory, a piece a task.
+type parallelCopy struct{ dst, src []byte }
+
+// copiedAtOnce is the number of bytes of a piece.
+const copiedAtOnce = 256 << 10
+
+// copy copies src to dst, which is as long, on all workers if it is long.
+func (c *parallelCopy) copy(m *kern.Machine, dst, src []byte) {
+	c.dst, c.src = dst, src
+	m.Run(moveWork*len(src), (len(src)+copiedAtOnce-1)/copiedAtOnce, c)
+	c.dst, c.src = nil, nil
+}
+
+// Run implements kern.Task.
+func (c *parallelCopy) Run(_, i int) {
+	at := i * copiedAtOnce
+	copy(c.dst[at:min(at+copiedAtOnce, len(c.dst))], c.src[at:])
 }
 
 // Read implements runtime.Future.
