@@ -77,6 +77,12 @@ func TestPlaceProvidesPages(t *testing.T) {
 	if RaceEnabled {
 		t.Skip("under the race detector blocks are of the heap")
 	}
+	const noAdvice = 1 << 20
+	probe := NewBlock(HugePage)
+	defer probe.Release()
+	if syscall.Madvise(wholePages(probe.Bytes()), noAdvice) == nil {
+		t.Skip("the system takes advice that it does not know, as emulators do: it may not provide pages")
+	}
 	m := newMachine(Paths()[0], newPool(2, false, twoNodes(t)))
 	defer m.Close()
 	for _, uses := range [][]ArenaUse{nil, {{0, 5 * HugePage, 1}}} {
