@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"ampc/internal/file"
 )
@@ -132,10 +133,11 @@ func Parse(data []byte) (Array, error) {
 	}
 	a := Array{DType: t.name}
 	n := int64(1)
-	for _, word := range strings.FieldsFunc(s[1], func(r rune) bool { return r == ',' || r == ' ' }) {
+	words := strings.FieldsFunc(s[1], func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
+	for _, word := range words {
 		dim, err := strconv.ParseInt(word, 10, 64)
 		if err != nil || dim > 0 && n > maxElements/dim {
-			return Array{}, fmt.Errorf("npy shape (%s) is impossibly large", s[1])
+			return Array{}, fmt.Errorf("npy shape (%.60s) is impossibly large", strings.Join(words, ", "))
 		}
 		a.Shape, n = append(a.Shape, dim), n*dim
 	}

@@ -43,6 +43,7 @@ func TestErrors(t *testing.T) {
 		{npyFile("{'descr': '<c8', 'fortran_order': False, 'shape': (1,), }"), "dtype <c8"},
 		{npyFile("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", 1), "needs 8 bytes, 1 follow"},
 		{npyFile("{'descr': '<f4', 'fortran_order': False, 'shape': (999999999, 999999999), }"), "impossibly large"},
+		{npyFile("{'descr': '<f4', 'fortran_order': False, 'shape': (999999999,\n999999999), }"), "(999999999, 999999999) is impossibly large"},
 		{npyFile("")[:9], "not an npy"},
 		{append([]byte("\x93NUMPY\x02\x00"), 255, 255, 255, 255, 0), "truncated"},
 	} {
