@@ -12,7 +12,8 @@ import (
 
 // largest completes the error of a step for which there is too little memory the largest batch for
 // which there is enough: of the named dimension or the number that is the batch of all inputs
-// (ir.Graph.BatchDim, Batch). It compiles the step for other sizes. Where the model is written for one number, it says so.
+// (ir.Graph.BatchDim, Batch). It compiles the step for other sizes. Where the model is written for one
+// number, it says so.
 func (s *session) largest(m *Model, r request, k known, err error) error {
 	var room *runtime.RoomError
 	b, ok := s.backend.(runtime.Sized)

@@ -134,7 +134,8 @@ func (m *Machine) canUseSix(c *Conv, a, b Type) bool {
 	return m.six != nil && a == BF16 && b == BF16 && m.amx == nil && m.canUseWinograd(c) && c.In[0] == 1 && c.Out[0] == 1
 }
 
-// directCost is what the definition costs in pairs of bf16, which are multiplied at twice the rate of f32.
+// directCost is what the definition costs in pairs of bf16, which are multiplied at twice the rate of f32. The same cost counts
+// on a path without instructions for pairs, where the definition takes longer.
 func directCost(c *Conv, depth, rows int, out [3]int) int {
 	return 9 * c.N * out[1] * out[2] * depth * rows
 }
