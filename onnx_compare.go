@@ -223,6 +223,9 @@ func (c *conversion) reread(written string) error {
 		return fmt.Errorf("what was written is not read: %w", err)
 	}
 	defer m.Close()
+	if c.x == nil {
+		return nil // a copy has the types of the source
+	}
 	options, err := c.o.importing(written)
 	if err != nil {
 		return err

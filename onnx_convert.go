@@ -77,12 +77,12 @@ type OutputError struct {
 
 // ConvertONNX writes the model in the file at in, changed by a policy, to out.
 // The model's own nodes are edited: names, attributes and what is not known here
-// stay, as do the types of inputs and outputs. A policy without 16 bits copies
-// the file. What was written is read again and run beside the source on the CPU,
-// before it takes the place of out: where it is not finite and the source is, or
-// MaxError is exceeded, out is left as it was. Without data and MaxError, a model whose
-// weights take more than 64 MB is not run. A file at out keeps its mode; it is
-// not replaced where it may not be written to, or is the file at in.
+// stay, as do the types of inputs and outputs. What was written is read again and run
+// beside the source on the CPU, before it takes the place of out: where it is not finite
+// and the source is, or MaxError is exceeded, a file at out stays as it was. Without data
+// and MaxError, a model whose weights take more than 64 MB is not run. A policy without 16
+// bits copies the file: nothing is run, and no sizes are needed. A file at out keeps its
+// mode; it is not replaced where it may not be written to, or is the file at in.
 func ConvertONNX(ctx context.Context, in, out string, o ConvertOptions) (*ConvertReport, error) {
 	return o.convert(ctx, in, in, out)
 }
@@ -97,15 +97,6 @@ func (o *ConvertOptions) convert(ctx context.Context, in, source, out string) (*
 	if err := replaceable(m, in, out); err != nil {
 		return nil, err
 	}
-	options, err := o.importing(in)
-	if err != nil {
-		return nil, err
-	}
-	options.Carry = true
-	x, err := onnx.Import(m, options)
-	if err != nil {
-		return nil, sizesWanted(err)
-	}
 	policy, err := o.Policy.compiler()
 	if err != nil {
 		return nil, err
@@ -114,32 +105,61 @@ func (o *ConvertOptions) convert(ctx context.Context, in, source, out string) (*
 		return nil, fmt.Errorf("%s: %w", source, err)
 	}
 	began := time.Now()
-	from := m.Opsets[""]
-	if least := onnxconvert.LeastOpset(policy.Low); from > 0 && from < least {
-		if m, err = onnxconvert.Raise(m, x, least); err == nil {
-			x, err = onnx.Import(m, options)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", source, err)
-		}
-	}
-	c := conversion{o: o, m: m, x: x, policy: policy, in: in, source: source, out: out}
-	r, err := c.write(ctx, 1)
-	// The file may round otherwise than a trial does, where the CPU joins nodes: then
-	// the search is held to less.
-	for share := 0.8; errors.As(err, &overLimit{}) && o.Calibrate && share > 0.3; share -= 0.2 {
-		runs := c.runs
-		r, err = c.write(ctx, share)
-		c.runs += runs
+	c := conversion{o: o, m: m, policy: policy, in: in, source: source, out: out}
+	var r *ConvertReport
+	if policy.Mixed() {
+		r, err = c.lower(ctx)
+	} else {
+		r, err = c.copy(ctx)
 	}
 	if c.compared {
-		return nil, fmt.Errorf("%s: %w; %s is left as it was", source, err, out)
+		return nil, fmt.Errorf("%s: %w; %s is not written", source, err, out)
 	}
 	if err != nil {
 		return nil, err
 	}
-	r.Took, r.Runs = time.Since(began), c.runs
-	if to := m.Opsets[""]; to != from {
+	r.Took = time.Since(began)
+	return r, nil
+}
+
+// copy writes the model as it is; its weights may lie elsewhere then.
+func (c *conversion) copy(ctx context.Context) (*ConvertReport, error) {
+	r := &ConvertReport{Nodes: len(c.m.Graph.Nodes), Policy: c.policy.String()}
+	return r, c.store(ctx, &onnx.Edit{}, r)
+}
+
+// lower imports the model, raises it to the opset that the policy needs, and writes it in 16 bits.
+func (c *conversion) lower(ctx context.Context) (*ConvertReport, error) {
+	options, err := c.o.importing(c.in)
+	if err != nil {
+		return nil, err
+	}
+	options.Carry = true
+	if c.x, err = onnx.Import(c.m, options); err != nil {
+		return nil, sizesWanted(err)
+	}
+	from := c.m.Opsets[""]
+	if least := onnxconvert.LeastOpset(c.policy.Low); from > 0 && from < least {
+		if c.m, err = onnxconvert.Raise(c.m, c.x, least); err == nil {
+			c.x, err = onnx.Import(c.m, options)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", c.source, err)
+		}
+	}
+	r, err := c.write(ctx, 1)
+	// The file may round otherwise than a trial does, where the CPU joins nodes: then
+	// the search is held to less.
+	for share := 0.8; errors.As(err, &overLimit{}) && c.o.Calibrate && share > 0.3; share -= 0.2 {
+		runs := c.runs
+		r, err = c.write(ctx, share)
+		c.runs += runs
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.Runs = c.runs
+	if to := c.m.Opsets[""]; to != from {
 		r.From, r.Opset = from, to
 	}
 	return r, nil
@@ -149,7 +169,7 @@ func (o *ConvertOptions) convert(ctx context.Context, in, source, out string) (*
 type conversion struct {
 	o        *ConvertOptions
 	m        *onnx.Model
-	x        *onnx.Imported
+	x        *onnx.Imported // nil: it is copied
 	policy   passes.Policy
 	in, out  string
 	source   string // what errors call in
@@ -163,7 +183,7 @@ type conversion struct {
 func (c *conversion) write(ctx context.Context, share float64) (r *ConvertReport, err error) {
 	c.compared = false
 	data := &calibrated{policy: c.policy}
-	if c.o.Calibrate && c.policy.Mixed() {
+	if c.o.Calibrate {
 		if data, err = c.o.calibrate(ctx, c.m, c.x, c.policy, share); err != nil {
 			return nil, fmt.Errorf("%s: %w", c.source, err)
 		}
@@ -195,15 +215,20 @@ func (c *conversion) write(ctx context.Context, share float64) (r *ConvertReport
 		n := r.Foreign[0]
 		return nil, fmt.Errorf("%s: MaxError: outputs cannot be compared, node %d (%s) cannot be run: %s", c.source, n.Index, ir.Printable(n.Op), n.Why)
 	}
+	return r, c.store(ctx, e, r)
+}
+
+// store writes the model, and its weights beside it where they are to be or must.
+func (c *conversion) store(ctx context.Context, e *onnx.Edit, r *ConvertReport) error {
 	if c.o.External || c.m.External() && (!e.Empty() || !c.stays()) {
-		err = c.both(ctx, e, r)
-	} else {
-		e.Limit = c.o.FileLimit
-		if err = c.put(ctx, e, r); errors.Is(err, onnx.ErrTooLarge) {
-			err = c.both(ctx, e, r)
-		}
+		return c.both(ctx, e, r)
 	}
-	return r, err
+	e.Limit = c.o.FileLimit
+	err := c.put(ctx, e, r)
+	if errors.Is(err, onnx.ErrTooLarge) {
+		return c.both(ctx, e, r)
+	}
+	return err
 }
 
 // stays reports whether the result lies in the folder of the source.
@@ -274,7 +299,7 @@ func (c *conversion) file(path string, write func(f *os.File) error, r *ConvertR
 // judge reads what was written and compares it with the source.
 func (c *conversion) judge(ctx context.Context, written string, r *ConvertReport) (err error) {
 	defer func() { c.compared = err != nil }()
-	if err := c.reread(written); err != nil {
+	if err := c.reread(written); err != nil || c.x == nil {
 		return err
 	}
 	if len(r.Foreign) == 0 && !r.Unjudged {

@@ -46,15 +46,14 @@ func fedSizes(t *testing.T, path string) ampc.ONNXOptions {
 }
 
 // Whole models become f16 ones that compute nearly the same, with the types of
-// inputs and outputs that they had; under f32 the file stays as it is.
+// inputs and outputs that they had; under f32 the file stays as it is, and no sizes are needed.
 func TestConvertONNX(t *testing.T) {
-	convertModels(t, ampc.MixedF16(), 5e-3, func(t *testing.T, path, out string, o ampc.ConvertOptions, r *ampc.ConvertReport) {
+	convertModels(t, ampc.MixedF16(), 5e-3, func(t *testing.T, path, out string, r *ampc.ConvertReport) {
 		t.Logf("%d of %d nodes, %d weights, %d casts, %d to %d bytes, %v", r.Low, r.Nodes, r.Weights, r.Casts, r.In, r.Out, r.Errors)
 		if r.Low == 0 {
 			t.Error("no node computes in 16 bits")
 		}
-		o.Policy = ampc.F32Only()
-		if _, err := ampc.ConvertONNX(context.Background(), path, out, o); err != nil {
+		if _, err := ampc.ConvertONNX(context.Background(), path, out, ampc.ConvertOptions{Policy: ampc.F32Only()}); err != nil {
 			t.Fatal(err)
 		}
 		a, _ := os.ReadFile(path)
@@ -67,7 +66,7 @@ func TestConvertONNX(t *testing.T) {
 
 // convertModels converts the shared models, where they are, and our own. Outputs may
 // be off by a share of their largest magnitude.
-func convertModels(t *testing.T, policy ampc.Policy, off float64, check func(t *testing.T, path, out string, o ampc.ConvertOptions, r *ampc.ConvertReport)) {
+func convertModels(t *testing.T, policy ampc.Policy, off float64, check func(t *testing.T, path, out string, r *ampc.ConvertReport)) {
 	list, err := filepath.Glob("../shared/onnx/models/*/model.onnx")
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +93,7 @@ func convertModels(t *testing.T, policy ampc.Policy, off float64, check func(t *
 					t.Errorf("output %s is off by %.2g", e.Name, e.Error)
 				}
 			}
-			check(t, path, out, o, r)
+			check(t, path, out, r)
 		})
 	}
 }
@@ -264,7 +263,7 @@ func TestConvertNodeCases(t *testing.T) {
 // what they compute stays.
 func TestConvertRaises(t *testing.T) {
 	oracle := onnxruntime(t)
-	convertModels(t, ampc.MixedBF16(), 5e-2, func(t *testing.T, path, out string, _ ampc.ConvertOptions, r *ampc.ConvertReport) {
+	convertModels(t, ampc.MixedBF16(), 5e-2, func(t *testing.T, path, out string, r *ampc.ConvertReport) {
 		loads(t, oracle, filepath.Dir(path), path, out)
 		if r.Opset != 22 || r.Low == 0 {
 			t.Errorf("opset %d, was %d; %d nodes in 16 bits", r.Opset, r.From, r.Low)

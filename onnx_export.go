@@ -44,7 +44,7 @@ type ExportReport struct {
 // their running statistics, as in Infer. Weights are those of the compiled steps, or
 // initial ones where no step is compiled. Inputs and outputs keep their names and
 // types. The file is read again before it takes its place; where anything is wrong,
-// path is left as it was.
+// a file at path stays as it was.
 func (m *Model) WriteONNX(ctx context.Context, path string, o ExportOptions, out ...Tensor) (*ExportReport, error) {
 	if out == nil {
 		out = m.Outputs()
