@@ -141,8 +141,9 @@ type aheadTask struct {
 func (t *gemmTask) packAhead(m *Machine) {
 	for side := range t.fixed {
 		f := &t.fixed[side]
-		if f.weights == nil || t.vnni && !t.tiles || t.depth == 0 {
+		if f.weights == nil || t.depth == 0 {
 			f.weights.loadUnpacked()
+			t.makeWords(side)
 			continue
 		}
 		x, items := &t.ahead[side], f.n[0]*f.n[1]
@@ -153,16 +154,22 @@ func (t *gemmTask) packAhead(m *Machine) {
 			lanes = t.cols
 		}
 		of[0], of[1], of[2], of[3], of[4] = side, lanes, t.depth, f.n[0], f.n[1]
-		if f.layout.Kind = "panels"; t.tiles {
+		switch f.layout.Kind = "panels"; {
+		case t.tiles:
 			f.layout.Kind = "tiles"
+		case t.vnni:
+			f.layout.Kind = "words"
 		}
 		m.ahead = aheadTask{t: t, side: side}
 		x.data = f.weights.form(m, &f.layout, items*x.item, &m.ahead)
 		m.ahead = aheadTask{}
+		if x.data == nil || t.tiles { // blocks pack the operand, or rows of it that are subnormal
+			t.makeWords(side)
+		}
 	}
 	t.packShared(m)
 	if t.ahead[1].data != nil {
-		t.packing = nil
+		t.packing, t.indirect = nil, nil
 	}
 }
 
@@ -192,6 +199,7 @@ func (t *gemmTask) aheadStart(side, q int) int {
 
 func (x *aheadTask) packAll(m *Machine, dst []float32) {
 	x.dst = dst
+	x.t.makeWords(x.side)
 	n := x.t.ahead[x.side].n
 	items := n[0] * n[1]
 	b := x.t.packingBox(x.side, items)
@@ -206,48 +214,42 @@ func (x *aheadTask) Run(worker, i int) {
 	dst := x.dst[item*a.item+t.aheadStart(x.side, q):]
 	flags := x.dst[item*a.item+t.aheadStart(x.side, panels):]
 	item = item/a.n[1]*a.inner + item%a.n[1]
-	if t.tiles {
-		t.packPanelAhead(w, x.side, item, q, dst, flags)
+	subnormal := t.packPanelAhead(w, x.side, item, q, dst)
+	if !t.vnni {
 		return
-	}
-	if x.side == 0 {
-		r0, h := t.row(q), t.row(q+1)-t.row(q)
-		t.a.pack(w, dst, h, item, r0, h, 0, t.depth)
-		return
-	}
-	j := q * t.p.nr
-	n := min(t.p.nr, t.cols-j)
-	t.b.pack(w, dst, t.p.width(n), item, j, n, 0, t.depth)
-}
-
-// aheadFlags is the number of floats behind the panels that mark panels with subnormal elements:
-// one for each panel, and only for tile registers.
-func (t *gemmTask) aheadFlags(side int) int {
-	if t.tiles {
-		return roundUp(t.aheadPanels(side), aheadGap)
-	}
-	return 0
-}
-
-// packPanelAhead packs panel q of an operand for tile registers.
-func (t *gemmTask) packPanelAhead(w *worker, side, item, q int, dst, flags []float32) {
-	subnormal := uint64(0)
-	if side == 0 {
-		r0, r1 := t.row(q), t.row(q+1)
-		for i := r0; i < r1; i += amxTile {
-			subnormal |= t.packTile(w, dst[(i-r0)*t.packedDepth(t.depth):], item, i, min(amxTile, r1-i), 0, t.depth)
-		}
-	} else {
-		j := q * t.p.nr
-		n := min(t.p.nr, t.cols-j)
-		subnormal = t.pack(t.b, w, dst, t.p.width(n), item, j, n, 0, t.depth)
 	}
 	if flags[q] = 0; subnormal != 0 {
 		flags[q] = 1
 	}
 }
 
-// aheadFlag reports whether panel q of an operand for tile registers has subnormal elements.
+// aheadFlags is the number of floats behind the panels that mark panels with subnormal elements:
+// one for each panel, and only of words.
+func (t *gemmTask) aheadFlags(side int) int {
+	if t.vnni {
+		return roundUp(t.aheadPanels(side), aheadGap)
+	}
+	return 0
+}
+
+// packPanelAhead packs panel q of an operand; the result is that of pack.
+func (t *gemmTask) packPanelAhead(w *worker, side, item, q int, dst []float32) (subnormal uint64) {
+	if side == 1 {
+		j := q * t.p.nr
+		n := min(t.p.nr, t.cols-j)
+		return t.pack(t.b, w, dst, t.p.width(n), item, j, n, 0, t.depth)
+	}
+	r0, r1 := t.row(q), t.row(q+1)
+	if !t.tiles {
+		return t.pack(t.a, w, dst, r1-r0, item, r0, r1-r0, 0, t.depth)
+	}
+	for i := r0; i < r1; i += amxTile {
+		subnormal |= t.packTile(w, dst[(i-r0)*t.packedDepth(t.depth):], item, i, min(amxTile, r1-i), 0, t.depth)
+	}
+	return subnormal
+}
+
+// aheadFlag reports whether panel q of words has subnormal elements.
 func (t *gemmTask) aheadFlag(side, item, q int) bool {
 	f := &t.ahead[side]
 	return f.data[f.start(item)+t.aheadStart(side, t.aheadPanels(side))+q] != 0
@@ -270,7 +272,7 @@ func (x *ahead) start(item int) int {
 func (x *block) panelA(a []float32, i, r0, h int) []float32 {
 	t := x.t
 	if f := &t.ahead[0]; f.data != nil {
-		return f.data[f.start(x.item)+t.aheadStart(0, x.q0+i)+x.k0*h:]
+		return f.data[f.start(x.item)+t.aheadStart(0, x.q0+i)+t.packedDepth(x.k0)*h:]
 	}
 	return a[r0*t.packedDepth(x.kc):]
 }
@@ -300,11 +302,12 @@ func (m *Mat) fixed(g *Gemm, contig bool) fixedOperand {
 }
 
 // fixed describes the weights of a convolution in the same way. If swapped is set, the product
-// reduces over K and its results are channels C.
-func (c *Conv) fixed(swapped bool) fixedOperand {
+// reduces over K and its results are channels C; if words is set, its depths are the taps of two
+// channels in turn.
+func (c *Conv) fixed(swapped, words bool) fixedOperand {
 	f := fixedOperand{weights: c.Fixed.Weights, n: [2]int{1, c.Groups}}
 	if f.weights != nil {
-		copy(f.layout.Of[5:], []int{int(c.W.Type), flag(c.TF32), c.Fixed.At, -1, flag(swapped), int(c.Weights), flag(c.ChannelsLast), c.Groups, volume(c.Kernel)})
+		copy(f.layout.Of[5:], []int{int(c.W.Type), flag(c.TF32), c.Fixed.At, -1, flag(swapped), int(c.Weights), flag(c.ChannelsLast), c.Groups, volume(c.Kernel), flag(words)})
 	}
 	return f
 }

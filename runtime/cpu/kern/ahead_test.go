@@ -63,13 +63,33 @@ func TestConvPackedAhead(t *testing.T) {
 	})
 }
 
+// TestSubnormalAhead: subnormal elements of words packed ahead, in rows or columns and in one part of the depth, change
+// no bits.
+func TestSubnormalAhead(t *testing.T) {
+	onPaths(t, func(t *testing.T, m *Machine) {
+		g := benchGemm(70, 90, 3*sumDepth+7, BF16)
+		for _, at := range []int{5, 5*g.K + 600, 40*g.K + g.K - 1} {
+			g.A.set(at, 0x1p-130)
+			g.B.set(at%g.K*g.N+at/g.K, -0x1p-131)
+		}
+		for _, side := range []*Mat{&g.A, &g.B} {
+			twice(t, "product", &side.Fixed, g.C.Data, func() { m.Gemm(g) })
+		}
+		c := benchConv(BF16, 1, 130, 96, 7, 3, 2, false)
+		c.W.set(20*9*c.C+7, 0x1p-130)
+		twice(t, "convolution", &c.Fixed, c.Y.Data, func() { m.Conv(c) })
+	})
+}
+
 // TestWeightsStale: forms follow the operand when it is written, in the same memory.
 func TestWeightsStale(t *testing.T) {
 	m := New(Paths()[0], 1)
 	defer m.Close()
 	g := benchGemm(20, 70, 30, F32)
-	conv := benchConv(F32, 2, winoDepth, winoDepth, 9, 3, 1, false)
-	g.B.Fixed.Weights, conv.Fixed.Weights = NewWeights(nil, NewBlock), NewWeights(nil, NewBlock)
+	conv, low := benchConv(F32, 2, winoDepth, winoDepth, 9, 3, 1, false), benchConv(BF16, 1, 16, 24, 9, 3, 2, false)
+	for _, f := range []*Fixed{&g.B.Fixed, &conv.Fixed, &low.Fixed} {
+		f.Weights = NewWeights(nil, NewBlock)
+	}
 	for _, c := range []struct {
 		name   string
 		fixed  *Fixed
@@ -79,6 +99,7 @@ func TestWeightsStale(t *testing.T) {
 	}{
 		{"product", &g.B.Fixed, g.B.Buf, g.C.Data, func() { m.Gemm(g) }},
 		{"convolution", &conv.Fixed, conv.W, conv.Y.Data, func() { m.Conv(conv) }},
+		{"convolution of bf16", &low.Fixed, low.W, low.Y.Data, func() { m.Conv(low) }},
 	} {
 		c.run()
 		old, size := slices.Clone(c.result), c.fixed.Weights.Bytes()
@@ -114,23 +135,25 @@ func TestPixelsAsRows(t *testing.T) {
 			n, channels, rows, side, taps := of[0], of[1], of[2], of[3], of[4]
 			c := Conv{N: n, C: channels, K: rows, Groups: 1 + i%2, In: [3]int{1, side, side}, Out: [3]int{1, side, side}, Kernel: [3]int{1, taps, taps},
 				Stride: [3]int{1, 1, 1}, Dilation: [3]int{1, 1, 1}, Pad: [3]int{0, taps / 2, taps / 2}, Direct: true}
-			c.X, c.W = d.buf(F32, n*channels*side*side), d.buf(F32, rows*channels/c.Groups*taps*taps)
-			c.Bias, c.Act, c.Residual.Buf, c.Last = d.buf(F32, rows), ActRelu, d.buf(F32, n*rows*side*side), ActRelu
-			var want []float32
-			for _, workers := range []int{1, 4} {
-				m := New(p, workers)
-				for _, fixed := range []bool{false, true} {
-					c := c
-					if c.Y = zeros(F32, c.Residual.Len()); fixed {
-						c.Fixed.Weights = NewWeights(nil, NewBlock)
+			for _, typ := range []Type{F32, BF16} {
+				c.X, c.W = d.buf(typ, n*channels*side*side), d.buf(typ, rows*channels/c.Groups*taps*taps)
+				c.Bias, c.Act, c.Residual.Buf, c.Last = d.buf(F32, rows), ActRelu, d.buf(F32, n*rows*side*side), ActRelu
+				var want []float32
+				for _, workers := range []int{1, 4} {
+					m := New(p, workers)
+					for _, fixed := range []bool{false, true} {
+						c := c
+						if c.Y = zeros(F32, c.Residual.Len()); fixed {
+							c.Fixed.Weights = NewWeights(nil, NewBlock)
+						}
+						if m.Conv(&c); want == nil {
+							want = c.Y.f32()
+						} else if !slices.Equal(c.Y.f32(), want) {
+							t.Errorf("%s: %v, %v, %d workers, weights packed ahead %t: other results", p.Name(), typ, of, workers, fixed)
+						}
 					}
-					if m.Conv(&c); want == nil {
-						want = c.Y.f32()
-					} else if !slices.Equal(c.Y.f32(), want) {
-						t.Errorf("%s: %v, %d workers, weights packed ahead %t: other results", p.Name(), of, workers, fixed)
-					}
+					m.Close()
 				}
-				m.Close()
 			}
 		}
 	}

@@ -161,15 +161,6 @@ func (x *block) runTiles() {
 	}
 }
 
-// noteSubnormal finds the subnormal columns of the panel from j on, which is packed ahead.
-func (x *block) noteSubnormal(j int) {
-	t, n := x.t, min(x.t.p.nr, x.j1-j)
-	found := &x.w.subnormalB[(j-x.b0)/t.p.nr]
-	if *found = 0; t.aheadFlag(1, x.item, j/t.p.nr) {
-		*found = t.p.vnni.subnormal(t.packedDepth(x.kc), n, &x.panelB(j)[0], t.p.width(n))
-	}
-}
-
 // someTiles computes h rows from i on of n columns from j on and applies the epilogue to those that are complete.
 func (x *block) someTiles(a tilePanels, i, h, j, n int) {
 	t, p := x.t, x.t.p

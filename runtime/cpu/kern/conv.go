@@ -132,6 +132,7 @@ type tableSource struct {
 	zip   bool // runs along the depths take every second depth: they are the halves of words
 
 	slack bool         // a tile may read past its end
+	due   bool         // the elements do not exist before makeWords
 	fixed fixedOperand // the operand as it is packed ahead
 }
 
@@ -360,7 +361,7 @@ func (m *Machine) convProduct(g *grid, out Buf, channels int, size, step [3]int,
 		dst.LD, dst.Stride = channels, [2]int{0, per}
 		t.sources, gt.fixed[1], cols = [2]tableSource{patches, weights}, weights.fixed, colRun{}
 		gt.rows, gt.cols, gt.items, gt.reading = c.N*px, per, c.Groups, [2]int{}
-	} else if epi.Bias, epi.RowBias = (Buf{}), epi.Bias; m.pixelsAsRows(c, g.vnni, per, images*px) {
+	} else if epi.Bias, epi.RowBias = (Buf{}), epi.Bias; m.pixelsAsRows(c, per, images*px) {
 		t.sources, gt.fixed[1] = [2]tableSource{patches, weights}, weights.fixed
 		gt.rows, gt.cols, gt.items, turned = all, per, c.N/images*c.Groups, true
 		gt.reading = [2]int{pixel, weight}
@@ -378,12 +379,12 @@ func (m *Machine) convProduct(g *grid, out Buf, channels int, size, step [3]int,
 // pixelsAsRows reports whether the pixels of a channels-first product are its rows, and its tiles
 // are transposed before they are stored. That is so if weights packed ahead fill whole tiles, and
 // pixels as columns would leave a sixth of the last tiles empty.
-func (m *Machine) pixelsAsRows(c *Conv, vnni bool, per, pixels int) bool {
+func (m *Machine) pixelsAsRows(c *Conv, per, pixels int) bool {
 	rest := pixels % m.nr
 	if rest > 0 {
 		rest = m.width(rest) - rest
 	}
-	return c.Fixed.Weights != nil && c.PostOp == nil && !vnni && !m.usesVNNI(c.X.Type, c.W.Type) && per%m.nr == 0 && 6*rest > pixels && pixels > m.mr
+	return c.Fixed.Weights != nil && c.PostOp == nil && !(m.amx != nil && m.usesVNNI(c.X.Type, c.W.Type)) && per%m.nr == 0 && 6*rest > pixels && pixels > m.mr
 }
 
 // weights is the table of the weights as an operand: lanes are output channels of the product,
@@ -411,7 +412,7 @@ func (m *Machine) weights(lanes, depths int, swapped, zip bool) tableSource {
 	default:
 		depth.strided(depths, ds*es, taps, sx*es)
 	}
-	return tableSource{p: m.Path, buf: c.W, item: [2]int{0, group}, inner: c.Groups, lane: lane.s, depth: depth.s, byLane: ls == 1, tf32: c.TF32, zip: zip, fixed: c.fixed(swapped)}
+	return tableSource{p: m.Path, buf: c.W, item: [2]int{0, group}, inner: c.Groups, lane: lane.s, depth: depth.s, byLane: ls == 1, tf32: c.TF32, zip: zip, fixed: c.fixed(swapped, zip)}
 }
 
 // weightStrides are the distances, in elements, between output channels, input channels and taps.

@@ -58,7 +58,7 @@ func (t *gemmTask) packingBox(side, items int) box {
 }
 
 // packsAhead reports whether blocks may read operands that are packed before.
-func (t *gemmTask) packsAhead() bool { return t.depth > 0 && (!t.vnni || t.tiles) }
+func (t *gemmTask) packsAhead() bool { return t.depth > 0 }
 
 // mostShared is how many elements of an operand all blocks share at most: they stay in the last cache.
 const mostShared = 4 << 20

@@ -15,7 +15,7 @@ const gapPacking = 12
 func (m *Machine) gapped(c *Conv, size [3]int) (shared [3]int, gap int) {
 	per, px := c.K/c.Groups, volume(c.Out)
 	if m.ending == nil || c.ChannelsLast || c.depthwise() || c.TF32 || c.PostOp != nil || m.usesVNNI(c.X.Type, c.W.Type) || c.Out[2]%m.vw == 0 ||
-		m.pixelsAsRows(c, false, per, c.N*px) {
+		m.pixelsAsRows(c, per, c.N*px) {
 		return size, 0
 	}
 	switch shared = size; {

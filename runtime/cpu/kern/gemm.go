@@ -368,7 +368,10 @@ func (x *block) run() {
 		if t.once {
 			x.b0 = j
 		}
-		if (t.once || x.fresh) && t.ahead[1].data == nil {
+		switch {
+		case t.ahead[1].data != nil:
+			x.noteSubnormal(j)
+		case t.once || x.fresh:
 			_, h := x.panel(0)
 			x.packB(j, h)
 		}
@@ -394,6 +397,7 @@ func (x *block) packA(panels int) []float32 {
 	clear(w.subnormalA)
 	clear(w.split)
 	if t.ahead[0].data != nil {
+		x.noteSubnormalRows(panels)
 		return nil
 	}
 	deep := t.packedDepth(x.kc)

@@ -126,7 +126,7 @@ func (s *tableSource) packRuns(dst []float32, ld, base, l0, n, k0, kc int) int {
 // multiplyVNNI is multiplyPart for the VNNI layout: rows and columns with subnormal elements are multiplied in f32.
 func (x *block) multiplyVNNI(a []float32, h, j, n, k, kc int, c *float32, ldc, acc int) {
 	p, deep, width := x.t.p, x.t.packedDepth(kc), x.t.p.width(n)
-	b, at := x.b[(j-x.b0)*x.t.packedDepth(x.kc):], x.t.packedDepth(k)
+	b, at := x.panelB(j), x.t.packedDepth(k)
 	if k == 0 && x.t.readsIndirect(j, n) { // rows are subnormal and B is not packed yet
 		x.t.pack(x.t.b, x.w, b, width, x.item, j, n, x.k0, x.kc)
 	}
@@ -154,6 +154,25 @@ func (x *block) multiplyVNNI(a []float32, h, j, n, k, kc int, c *float32, ldc, a
 					to[i] = exact[r*p.nr+i]
 				}
 			}
+		}
+	}
+}
+
+// noteSubnormal finds the subnormal columns of the panel from j on, which is packed ahead.
+func (x *block) noteSubnormal(j int) {
+	t, n := x.t, min(x.t.p.nr, x.j1-j)
+	found := &x.w.subnormalB[(j-x.b0)/t.p.nr]
+	if *found = 0; t.vnni && t.aheadFlag(1, x.item, j/t.p.nr) {
+		*found = t.p.vnni.subnormal(t.packedDepth(x.kc), n, &x.panelB(j)[0], t.p.width(n))
+	}
+}
+
+// noteSubnormalRows finds the subnormal rows of the block's panels, which are packed ahead.
+func (x *block) noteSubnormalRows(panels int) {
+	for i := 0; x.t.vnni && i < panels; i++ {
+		if x.t.aheadFlag(0, x.item, x.q0+i) {
+			r0, h := x.panel(i)
+			x.w.subnormalA[i] = x.t.p.vnni.subnormal(x.t.packedDepth(x.kc), h, &x.panelA(nil, i, r0, h)[0], h)
 		}
 	}
 }

@@ -73,19 +73,31 @@ func (t *convTask) interleaveWeightRows(row []float32, from Buf) {
 	}
 }
 
-// vnniWeights is the table of weights that are multiplied with words.
-func (m *Machine) vnniWeights(swapped bool) tableSource {
+// vnniWeights is the table of weights that are multiplied with words; makeWords makes them.
+func (m *Machine) vnniWeights(swapped bool) (s tableSource) {
 	t, c := &m.conv, m.conv.c
-	m.packWeights(swapped, true)
+	t.swapped, t.weightsVNNI = swapped, true
 	in, per, taps := c.C/c.Groups, c.K/c.Groups, volume(c.Kernel)
 	lane, depth := &t.table[2], &t.table[3]
-	if !swapped {
+	if swapped {
+		depth.strided(per/2, 4*c.vnniRow(m.Path), taps, 4*m.tw)
+		s = m.swappedWeights()
+	} else {
 		lane.strided(1, 0, per, 4*in/2*taps)
 		depth.strided(1, 0, in/2*taps, 4)
-		return m.weightSource(per*in/2*taps, false)
+		s = m.weightSource(per*in/2*taps, false)
 	}
-	depth.strided(per/2, 4*c.vnniRow(m.Path), taps, 4*m.tw)
-	return m.swappedWeights()
+	s.fixed, s.due = c.fixed(swapped, true), true
+	return s
+}
+
+// makeWords makes the words of an operand whose elements are due. If its panels are packed ahead,
+// only packing them takes the words.
+func (t *gemmTask) makeWords(side int) {
+	if s, ok := [2]source{t.a, t.b}[side].(*tableSource); ok && s.due {
+		t.m.packWeights(t.m.conv.swapped, true)
+		s.buf, s.due = Floats(t.m.conv.weights.s), false
+	}
 }
 
 // swappedWeights is an operand of the words of an input gradient, or of single weights, whose lanes
