@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -27,8 +28,8 @@ func (e *exec) postOp(s *lower.Step) (n *clusterPostOp, c kern.Buf) {
 }
 
 // intoEpilogue has the epilogue k of a product's kernel compute the cluster of step s, if that is a sum with the product, or
-// the ReLU of one, all of it dense f32, and returns where the result is stored. The results are the same, bit for bit, and
-// the tile is not read again.
+// the ReLU of one, dense and stored in the type of the other term, and returns where the result is stored. The results are
+// the same, bit for bit, and the tile is not read again.
 func (e *exec) intoEpilogue(s *lower.Step, k *kern.Epilogue) (to kern.Buf, ok bool) {
 	g := s.Epilogue
 	if g == nil || k.Residual.Data != nil || e.productStore(g) >= 0 {
@@ -38,9 +39,13 @@ func (e *exec) intoEpilogue(s *lower.Step, k *kern.Epilogue) (to kern.Buf, ok bo
 	if !e.compiler(g, elements(g)).formula(f) || f.block < 0 || len(f.rows) > 0 {
 		return to, false
 	}
+	term := f.bufs[1-f.block].Type.String()
+	loads := [2]string{term, term}
+	loads[f.block] = kern.F32.String()
+	sum := fmt.Sprintf("l0:%s l1:%s r0=add(l0,l1) ", loads[0], loads[1])
 	switch f.code.String() {
-	case "l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0":
-	case "l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1":
+	case sum + "s0:" + term + "=r0":
+	case sum + "r1=max(r0,u0) s0:" + term + "=r1":
 		if zero := g.Code[f.scalars[0]]; zero.Op != ir.PConst || math.Float64bits(zero.Imm) != 0 {
 			return to, false
 		}

@@ -105,6 +105,38 @@ func TestProductEpilogueReadsAnother(t *testing.T) {
 	}
 }
 
+// residual is a block of a residual network.
+const residual = `graph @residual {
+  input %x : f32[2,ROWS,DIM,DIM]
+  param %v : f32[WIDE,ROWS,1,1] = normal(0, 0.3)
+  param %w : f32[WIDE,WIDE,TAPS] = normal(0, 0.1)
+  param %b : f32[WIDE] = normal(0, 0.1)
+forward:
+  %h = conv %x, %v
+  %a = relu %h
+  %y = conv %a, %w, %b {pads=PADS}
+  %s = add SUM
+  %z = relu %s
+  %o = conv %z, %w, %b {pads=PADS}
+  %p = add %o, %z
+  %m = reduce_mean %p {axes=[2,3]}
+  return %m
+}
+`
+
+// A sum with what goes past a convolution, and its ReLU, are computed with the convolution, by the definition and by
+// transforms.
+func TestConvolutionEndsInSum(t *testing.T) {
+	for taps, pads := range map[string]string{"1,1": "[0,0,0,0]", "3,3": "[1,1,1,1]"} {
+		for _, sum := range []string{"%y, %a", "%a, %y"} {
+			text := strings.NewReplacer("TAPS", taps, "PADS", pads, "SUM", sum).Replace(residual)
+			for _, policy := range []passes.Policy{passes.F32(), passes.MixedF16(), passes.MixedBF16()} {
+				sameAsApart(t, fmt.Sprintf("%s taps, %s, %s", taps, sum, policy.Name), func(caps ir.Caps) *ir.Graph { return fusedGraph(t, text, policy, caps, 16, 7, 64) })
+			}
+		}
+	}
+}
+
 // sameAsApart compares a step whose products have epilogues with its nodes one by one, on
 // every path and any number of threads, and its bytes against those of a step whose
 // products do not.
