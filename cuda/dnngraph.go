@@ -70,7 +70,8 @@ type DnnGraph struct {
 	Nodes []DnnNode
 	// Feeds are the tensors with memory, in the order Run takes their pointers.
 	Feeds []*DnnTensor
-	// Consts are the by-value tensors.
+	// Consts are the by-value tensors. Like Feeds, each is an operand of a node: the library refuses to
+	// run a graph with a value that belongs to none.
 	Consts []*DnnTensor
 }
 
@@ -280,11 +281,12 @@ func swapped(t *DnnTensor) *DnnTensor {
 	return &x
 }
 
-// mask replaces the scores above the diagonal by masked.
-func (a Attention) mask(b *dnnBuilder, s *DnnTensor, hidden *DnnTensor) *DnnTensor {
+// mask replaces the scores above the diagonal by masked, if attention is causal.
+func (a Attention) mask(b *dnnBuilder, s *DnnTensor) *DnnTensor {
 	if !a.Causal {
 		return s
 	}
+	hidden := b.scalarConst(a.masked(), 4)
 	row := b.node(DnnNode{Kind: DnnPointwise, Mode: PwGenIndex, Axis: 2, X: s}, DnnInt32, s.Dims)
 	col := b.node(DnnNode{Kind: DnnPointwise, Mode: PwGenIndex, Axis: 3, X: s}, DnnInt32, s.Dims)
 	keep := b.node(DnnNode{Kind: DnnPointwise, Mode: PwCmpGE, X: row, B: col}, DnnBool, s.Dims)
@@ -301,8 +303,8 @@ func (a Attention) Forward() *DnnGraph {
 	b.g.Feeds[1] = k // described transposed, same memory
 	o := b.feed(a.Type, a.dims(a.Sq, a.D), a.OStrides)
 	stats := b.feed(DnnFloat, a.dims(a.Sq, 1), nil)
-	scale, hidden := b.scalarConst(a.Scale, 4), b.scalarConst(a.masked(), 4)
-	s := a.mask(b, b.pointwise(PwMul, b.matmul(q, k), scale), hidden)
+	scale := b.scalarConst(a.Scale, 4)
+	s := a.mask(b, b.pointwise(PwMul, b.matmul(q, k), scale))
 	row := a.dims(a.Sq, 1)
 	top := b.node(DnnNode{Kind: DnnReduction, Mode: DnnReduceMax, X: s}, DnnFloat, row)
 	e := b.pointwise(PwExp, b.pointwise(PwSub, s, top), nil)
@@ -327,14 +329,14 @@ func (a Attention) Backward() *DnnGraph {
 	total, acc := b.feed(DnnFloat, row, nil), b.feed(DnnFloat, tq, nil)
 	kt, vt := swapped(k), swapped(v)
 	b.g.Feeds[1], b.g.Feeds[2] = kt, vt
-	scale, hidden, one := b.scalarConst(a.Scale, 4), b.scalarConst(a.masked(), 4), b.scalarConst(1, 4)
+	scale, one := b.scalarConst(a.Scale, 4), b.scalarConst(1, 4)
 
 	products := b.pointwise(PwMul, do, o)
 	products.Strides = []int64{a.H * a.Sq * a.D, a.Sq * a.D, a.H * a.D, 1} // as NVIDIA's frontend has them; no memory is behind
 	dots := b.node(DnnNode{Kind: DnnReduction, Mode: dnnReduceAdd, X: products}, DnnFloat, row)
 	b.node(DnnNode{Kind: DnnPointwise, Mode: PwMul, X: dots, B: one, Y: total}, 0, nil)
 	s := b.pointwise(PwSub, b.pointwise(PwMul, b.matmul(q, kt), scale), stats)
-	p := b.pointwise(PwExp, a.mask(b, s, hidden), nil)
+	p := b.pointwise(PwExp, a.mask(b, s), nil)
 	b.node(DnnNode{Kind: DnnMatmul, X: a.turn(b, p), B: do, Y: dv}, 0, nil)
 	dp := b.pointwise(PwSub, b.matmul(do, vt), total)
 	ds := b.pointwise(PwMul, b.pointwise(PwMul, dp, p), scale)

@@ -83,7 +83,33 @@ func dense(t *cuda.DnnTensor) bool {
 	return slices.Equal(t.Strides, second) || slices.Equal(t.Strides, last)
 }
 
+// ofNodes are the tensors that operations of a graph read or write, by id.
+func ofNodes(g *cuda.DnnGraph) map[int64]bool {
+	ids := map[int64]bool{}
+	for i := range g.Nodes {
+		n := &g.Nodes[i]
+		for _, t := range []*cuda.DnnTensor{n.X, n.B, n.T, n.Y} {
+			if t != nil {
+				ids[t.UID] = true
+			}
+		}
+	}
+	return ids
+}
+
+// owned is a rule of every graph. cuDNN 9.19 reports a null pointer when such a graph runs.
+var owned = dnnRule{"tensors are of operations", 2002, func(g *cuda.DnnGraph, _ Options) string {
+	ids := ofNodes(g)
+	for _, t := range slices.Concat(g.Feeds, g.Consts) {
+		if !ids[t.UID] {
+			return fmt.Sprintf("no operation has tensor %d", t.UID)
+		}
+	}
+	return ""
+}}
+
 var convRules = []dnnRule{
+	owned,
 	{"injected fault", 3000, func(_ *cuda.DnnGraph, on Options) string {
 		return wrong(on.NoAlgorithm || on.NoConv, "no convolutions")
 	}},
@@ -150,6 +176,7 @@ func heads(g *cuda.DnnGraph) []*cuda.DnnTensor {
 }
 
 var attentionRules = []dnnRule{
+	owned,
 	{"injected fault", 3000, func(_ *cuda.DnnGraph, on Options) string {
 		return wrong(on.NoAlgorithm || on.NoAttention, "no attention")
 	}},

@@ -98,12 +98,15 @@ func TestDnnRules(t *testing.T) {
 	mixed.Nodes[0].B.Type = cuda.DnnFloat
 	gap := conv(func(*cuda.Conv) {})
 	gap.Nodes[0].X.Strides[2] += 8
+	alone := attention(func(*cuda.Attention) {})
+	alone.Consts = append(alone.Consts, &cuda.DnnTensor{UID: 1000, ByValue: true})
 	cases := []struct {
 		rules []dnnRule
 		name  string
 		g     *cuda.DnnGraph
 		major int
 	}{
+		{attentionRules, "tensors are of operations", alone, 9},
 		{convRules, "injected fault", image.Graph(), 0},
 		{attentionRules, "injected fault", heads.Forward(), 0},
 		{convRules, "two or three dimensions", conv(func(c *cuda.Conv) { c.X, c.W, c.Y = []int64{2, 8, 6}, []int64{16, 8, 3}, []int64{2, 16, 6} }), 9},
@@ -134,7 +137,7 @@ func TestDnnRules(t *testing.T) {
 		_, err = cuda.FirstPlan(d.Dnn(), g, cuda.DnnOptions{Workspace: 1 << 20})
 		return err
 	}
-	for _, g := range []*cuda.DnnGraph{image.Graph(), conv(func(c *cuda.Conv) { c.Bias = true }), heads.Forward(), heads.Backward(),
+	for _, g := range []*cuda.DnnGraph{image.Graph(), conv(func(c *cuda.Conv) { c.Bias = true }), heads.Forward(), heads.Backward(), attention(func(a *cuda.Attention) { a.Causal = true }),
 		conv(func(c *cuda.Conv) { c.Kind, c.Out = cuda.DnnConvFilter, cuda.DnnFloat })} {
 		if err := plan(g, 9); err != nil {
 			t.Errorf("%s: %v", g.Name, err)
