@@ -48,7 +48,7 @@ func TestGemm(t *testing.T) {
 		{cuda.R16F, cuda.R16F, cuda.EpilogueBias}, {cuda.R16BF, cuda.R16BF, cuda.EpilogueBias}, {cuda.R16BF, cuda.R16BF, cuda.EpilogueReluBias},
 		{cuda.R16BF, cuda.R16BF, cuda.EpilogueGeluAuxBias}, {cuda.R16F, cuda.R16F, cuda.EpilogueGeluAuxBias},
 	} {
-		t.Run(fmt.Sprintf("%s_%s_%d", dtypes[c.in], dtypes[c.out], c.e), func(t *testing.T) {
+		g.run(t, fmt.Sprintf("%s_%s_%d", dtypes[c.in], dtypes[c.out], c.e), func(t *testing.T) {
 			const m, n, k = 136, 264, 392
 			r := rand.New(rand.NewPCG(3, 4))
 			draw := func(d ptx.DType, n int) ptxtest.Tensor { return ptxtest.Fill(r, d, n, 1) }

@@ -50,6 +50,14 @@ func open(t testing.TB) *gpu {
 	return g
 }
 
+// run is t.Run with the device current to the subtest's thread: a subtest is a goroutine of its own.
+func (g *gpu) run(t *testing.T, name string, f func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) {
+		g.must(t, g.Bind())
+		f(t)
+	})
+}
+
 // simulated reports whether there is no silicon to measure.
 func (g *gpu) simulated() bool {
 	_, is := g.Driver.(*sim.Device)

@@ -22,7 +22,7 @@ func TestKernels(t *testing.T) {
 	n := 0
 	for _, fl := range []ptx.Flavour{ptx.SM70, g.fl} {
 		for _, c := range ptxtest.Cases() {
-			t.Run(fmt.Sprintf("sm%d/%s", fl.SM, c.Name), func(t *testing.T) { runCase(t, g, c, fl) })
+			g.run(t, fmt.Sprintf("sm%d/%s", fl.SM, c.Name), func(t *testing.T) { runCase(t, g, c, fl) })
 			n++
 		}
 	}

@@ -21,6 +21,7 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -83,6 +84,7 @@ type Device struct {
 	held                         *Footprint // of the operations issued now
 	ticks                        clock      // of the host: what it knows to be done
 	dead                         *cuda.Error
+	bound                        map[int]bool // threads, by their numbers
 	syncs                        atomic.Int64
 	allocs, loads, launches, ids int
 	products                     int // issued
@@ -138,6 +140,7 @@ func (d *Device) fail(call string, code int, format string, args ...any) error {
 
 // Codes the simulator adds to those of package cuda.
 const (
+	codeInvalidContext     = 201
 	codeCaptureUnsupported = 900
 	codeCaptureIsolation   = 905
 	codeCapturedEvent      = 907
@@ -146,7 +149,7 @@ const (
 
 var codeNames = map[int]string{
 	cuda.CodeInvalidValue: "CUDA_ERROR_INVALID_VALUE", cuda.CodeOutOfMemory: "CUDA_ERROR_OUT_OF_MEMORY",
-	cuda.CodeInvalidPTX: "CUDA_ERROR_INVALID_PTX", 209: "CUDA_ERROR_NO_BINARY_FOR_GPU", cuda.CodeInvalidHandle: "CUDA_ERROR_INVALID_HANDLE",
+	cuda.CodeInvalidPTX: "CUDA_ERROR_INVALID_PTX", codeInvalidContext: "CUDA_ERROR_INVALID_CONTEXT", 209: "CUDA_ERROR_NO_BINARY_FOR_GPU", cuda.CodeInvalidHandle: "CUDA_ERROR_INVALID_HANDLE",
 	cuda.CodeMissing: "CUDA_ERROR_NOT_FOUND", cuda.CodeIllegalAddress: "CUDA_ERROR_ILLEGAL_ADDRESS", 716: "CUDA_ERROR_MISALIGNED_ADDRESS",
 	cuda.CodeLaunchFailed: "CUDA_ERROR_LAUNCH_FAILED", codeCaptureUnsupported: "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
 	cuda.CodeCaptureInvalid: "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", cuda.CodeCaptureUnjoined: "CUDA_ERROR_STREAM_CAPTURE_UNJOINED",
@@ -161,8 +164,16 @@ func (d *Device) Info() cuda.Info {
 	}
 }
 
-// Bind does nothing; the simulator has no threads.
-func (d *Device) Bind() error { return nil }
+// Bind locks the goroutine to its thread and makes the device current there. From then on calls of
+// other threads fail as on a real device, on systems where threads can be told apart.
+func (d *Device) Bind() error {
+	runtime.LockOSThread()
+	if d.bound == nil {
+		d.bound = map[int]bool{}
+	}
+	d.bound[thread()] = true
+	return nil
+}
 
 // Close returns an error that lists what was not freed.
 func (d *Device) Close() error {
@@ -175,10 +186,13 @@ func (d *Device) Close() error {
 // Syncs counts the calls that waited for the device.
 func (d *Device) Syncs() int64 { return d.syncs.Load() }
 
-// ready returns an error if the context is broken.
+// ready returns an error if the context is broken, or belongs to other threads.
 func (d *Device) ready() error {
 	if d.dead != nil {
 		return d.dead
+	}
+	if len(d.bound) > 0 && !d.bound[thread()] {
+		return d.fail("the call", codeInvalidContext, "the device was bound to other threads")
 	}
 	return nil
 }

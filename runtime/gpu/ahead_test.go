@@ -36,6 +36,9 @@ func TestInputsGoAhead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := d.Bind(); err != nil { // the test's stream
+		t.Fatal(err)
+	}
 	user, err := d.NewStream()
 	if err != nil {
 		t.Fatal(err)

@@ -42,6 +42,7 @@ func newOwner(t *testing.T, legacy bool) *owner {
 		t.Fatal(err)
 	}
 	o := &owner{t: t, d: d, s: cuda.LegacyStream}
+	o.ok(d.Bind())
 	if !legacy {
 		o.s, err = d.NewStream()
 	}

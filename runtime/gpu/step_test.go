@@ -48,6 +48,9 @@ func device(t *testing.T, opt sim.Options) (*sim.Device, *gpu.Backend) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := d.Bind(); err != nil { // tests call it beside the backend
+		t.Fatal(err)
+	}
 	b, err := gpu.OpenOn(d, 0)
 	if err != nil {
 		t.Fatal(err)
