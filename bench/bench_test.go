@@ -125,6 +125,11 @@ func cpuLosses(t *testing.T, spec, precision string, steps int) (losses []float6
 }
 
 func TestTable(t *testing.T) {
+	for device, want := range map[string]string{"cuda:0": "ampc", "cuda:0/nodnn/noaux": "ampc/nodnn/noaux", "cpu": "ampc"} {
+		if got := system(device); got != want {
+			t.Errorf("results of %s are by %s, want %s", device, got, want)
+		}
+	}
 	file := filepath.Join(t.TempDir(), "results.jsonl")
 	line := func(by, precision string, perSecond float64, losses ...float64) string {
 		text, err := json.Marshal(result{Model: "m", Spec: "m?a=1", Precision: precision, By: by, Device: "GPU", StepMS: 1e3 / perSecond, PerSecond: perSecond, Unit: "images", Losses: losses})

@@ -102,7 +102,7 @@ func (t *training) run(path string, out io.Writer) (err error) {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	r := result{Model: s.Model, Spec: s.Spec, Precision: t.precision, Infer: t.infer, By: "ampc", Device: b.name, Threads: b.threads, Unit: s.Unit, Held: held(step.Program())}
+	r := result{Model: s.Model, Spec: s.Spec, Precision: t.precision, Infer: t.infer, By: system(t.device), Device: b.name, Threads: b.threads, Unit: s.Unit, Held: held(step.Program())}
 	for _, n := range step.Notes() {
 		if strings.HasPrefix(n, "refused") {
 			r.Notes = strings.TrimPrefix(r.Notes+"; "+n, "; ")
@@ -182,6 +182,14 @@ func (m *measured) round(steps int) (last *ampc.Result, err error) {
 }
 
 // measure takes the first steps one by one, then rounds of steps.
+// system is ampc with the suffixes of a device's name, which say what it does without: ampc/noaux.
+func system(device string) string {
+	if _, less, ok := strings.Cut(device, "/"); ok {
+		return "ampc/" + less
+	}
+	return "ampc"
+}
+
 func (t *training) measure(r *result, b device, m measured, begun time.Time) error {
 	for i := range t.check {
 		got, err := m.take()
