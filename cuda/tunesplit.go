@@ -16,36 +16,82 @@ const (
 // the kernel. A plain product is m without its epilogue, whose result is in f32 if wide is set. Without
 // the memory to measure in, the epilogue is taken and nothing is stored.
 func (t *Tuner) PickSplit(b Blas, m Matmul, whole Choice, wide bool, moved int64, workspace Ptr, bytes int64, s Stream) (Choice, error) {
-	c := Choice{Problem: "epilogue of " + m.Problem(bytes), Name: EpilogueFused}
 	file, err := t.of("cublaslt", b.Version())
 	if err != nil {
-		return c, err
+		return Choice{}, err
 	}
-	if known, ok := file.known(c.Problem); ok {
+	whole.Problem, whole.Name = "epilogue of "+m.Problem(bytes), EpilogueFused
+	return t.pickLess(file, whole, less{EpilogueSplit, 1, moved, func() (Choice, error) {
+		plain := m.plain(wide)
+		plan, err := b.Plan(plain)
+		if err != nil {
+			return Choice{}, err
+		}
+		c, err := t.Pick(b, plain, plan, workspace, bytes, s)
+		return c, errors.Join(err, plan.Close())
+	}}, s)
+}
+
+// The answers of PickNarrow, in a Choice's Name.
+const (
+	FilterWide   = "f32"
+	FilterNarrow = "16 bits"
+)
+
+// wideShare is the share of the time of an f32 gradient of a filter that one of 16 bits and its cast must
+// stay below: f32 is worth more than a few percent.
+const wideShare = 0.67
+
+// PickNarrow decides whether a filter's gradient is f32, or of 16 bits and cast: from what was chosen for
+// the graph in f32, the fastest engine of g, the same in 16 bits, and a copy that moves as many bytes as
+// the cast. Without the memory to measure in it is f32 and nothing is stored.
+func (t *Tuner) PickNarrow(n Dnn, g *DnnGraph, o DnnOptions, wide Choice, moved int64, s Stream) (Choice, error) {
+	file, err := t.of("cudnn", n.Version())
+	if err != nil {
+		return Choice{}, err
+	}
+	wide.Problem, wide.Name = "f32 beside "+o.Problem(g), FilterWide
+	return t.pickLess(file, wide, less{FilterNarrow, wideShare, moved, func() (Choice, error) {
+		plan, c, err := t.PickPlan(n, g, o, s)
+		if err == nil {
+			err = plan.Close()
+		}
+		return c, err
+	}}, s)
+}
+
+// less is a call of a library that does less than another one, with a kernel for the rest.
+type less struct {
+	name  string
+	share float64 // of the other's time that it must stay below
+	moved int64   // bytes, by the kernel
+	pick  func() (Choice, error)
+}
+
+// pickLess decides between a call that was measured as whole and l, which takes its place in the answer if
+// it wins. Where l fails or is not measured the answer is whole, and nothing is stored.
+func (t *Tuner) pickLess(file *choices, whole Choice, l less, s Stream) (Choice, error) {
+	if known, ok := file.known(whole.Problem); ok {
 		return known, nil
 	}
-	plain := m.plain(wide)
-	plan, err := b.Plan(plain)
-	if err != nil {
-		return c, err
-	}
-	product, err := t.Pick(b, plain, plan, workspace, bytes, s)
-	if err = errors.Join(err, plan.Close()); errors.Is(err, ErrNotSupported) {
+	c := Choice{Problem: whole.Problem, Name: whole.Name}
+	part, err := l.pick()
+	if errors.Is(err, ErrNotSupported) || errors.Is(err, ErrInternal) || err == nil && (whole.Tried == 0 || part.Tried == 0) {
 		return c, nil
 	}
 	if err != nil {
 		return c, err
 	}
-	kernel, err := t.copying(moved, s)
-	if errors.Is(err, ErrOutOfMemory) || err == nil && (whole.Tried == 0 || product.Tried == 0) {
+	kernel, err := t.copying(l.moved, s)
+	if errors.Is(err, ErrOutOfMemory) {
 		return c, nil
 	}
 	if err != nil {
 		return c, err
 	}
-	c.Tried = 2
-	if c.Time, c.Other = whole.Time, product.Time+kernel; c.Other < c.Time {
-		c.Name, c.Time, c.Other = EpilogueSplit, c.Other, c.Time
+	c.Tried, c.Time, c.Other = 2, whole.Time, part.Time+kernel
+	if float64(c.Other) < l.share*float64(c.Time) {
+		c.Name, c.Time, c.Other = l.name, c.Other, c.Time
 	}
 	file.keep(c)
 	return c, nil

@@ -19,8 +19,9 @@ type Caps struct {
 	// NoGraphs: no library runs convolutions and attention as graphs of operations (cuDNN); they
 	// become products and kernels.
 	NoGraphs bool
-	// LowFilterGrad: the gradient of a convolution's filter is stored in 16 bits if its operands are.
-	LowFilterGrad bool
+	// LowFilterGrad reports whether n, the gradient of a convolution's filter, is stored in 16 bits if its
+	// operands are; nil: never.
+	LowFilterGrad func(n *Node) bool
 	// Norms is what the kernel of n runs besides its row. n is a norm over channels or groups of
 	// them, or its gradient. nil: nothing.
 	Norms func(n *Node) NormFusion
@@ -307,7 +308,7 @@ func (c Caps) StoresF32(n *Node) bool {
 			return false
 		}
 	}
-	if w := n.Def().Window; w != nil && w.Filter == Out0 && c.LowFilterGrad {
+	if w := n.Def().Window; w != nil && w.Filter == Out0 && c.LowFilterGrad != nil && c.LowFilterGrad(n) {
 		return false
 	}
 	return !c.NoStore[n.Op] && (n.Def().Elem != nil || n.Def().Out[0].StoresF32)

@@ -19,6 +19,17 @@ func (w *Window) Tiled(step int64) bool {
 	return step > 0 && w.Groups == 1 && w.C%step == 0 && w.O%step == 0
 }
 
+// Pointwise reports whether every position of an image stands alone, in one group with channels last: the
+// convolution is a product of matrices over what it reads, as it lies.
+func (w *Window) Pointwise() bool {
+	for i, k := range w.Kernel {
+		if k != 1 || w.Stride[i] != 1 || w.Begin[i] != 0 || w.End[i] != 0 {
+			return false
+		}
+	}
+	return w.Last && w.Groups == 1
+}
+
 // windowAttrs are the attributes of every row with a sliding window.
 func windowAttrs(more ...AttrDef) []AttrDef {
 	return append([]AttrDef{

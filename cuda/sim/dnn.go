@@ -64,7 +64,7 @@ func (p *dnnPlan) Run(feeds []cuda.Ptr, workspace cuda.Ptr, s cuda.Stream) error
 	if err := p.d.fault(call); err != nil {
 		return err
 	}
-	return p.d.issue(s, op{what: call + " " + p.g.Name, run: func() ([]span, error) {
+	return p.d.issue(s, op{what: call + " " + p.what(), run: func() ([]span, error) {
 		p.d.Stats.Graphs++
 		if p.d.Stats.Graphs == p.d.opt.FailGraph {
 			return nil, p.d.fail(call, cuda.CodeLaunchFailed, "%s: injected fault", p.g.Name)
@@ -86,6 +86,14 @@ func (p *dnnPlan) Run(feeds []cuda.Ptr, workspace cuda.Ptr, s cuda.Stream) error
 		junk := bytes.Repeat([]byte{0xa5}, int(p.e.Workspace))
 		return r.uses, p.d.memory(call, p.d.mem.Write(uint64(workspace), junk))
 	}})
+}
+
+// what names the graph, and the type of its result where that is not the operands'.
+func (p *dnnPlan) what() string {
+	if stored(p.g).Type == cuda.DnnFloat && low(p.g.Feeds[0].Type) {
+		return p.g.Name + " in f32"
+	}
+	return p.g.Name
 }
 
 // dnnRun is one execution: the values of virtual tensors, dense in row-major order.

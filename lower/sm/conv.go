@@ -102,8 +102,11 @@ func (u *unfolding) product(g lower.Gemm, a, b, out lower.BufferID) error {
 	return nil
 }
 
-// unfold writes the windows of x as rows.
+// unfold writes the windows of x as rows, unless they lie so already.
 func (u *unfolding) unfold(x lower.BufferID) (lower.BufferID, error) {
+	if u.w.Pointwise() && u.typeOf(x).DType == u.low {
+		return x, nil
+	}
 	cols := u.temp("cols", u.low, u.rows, u.w.Groups*u.cols)
 	g := u.geometry
 	g.In, g.Out = ptx.DType(u.typeOf(x).DType.String()), ptx.DType(u.low.String())

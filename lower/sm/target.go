@@ -123,7 +123,7 @@ func (t Target) Caps() ir.Caps {
 	}
 	if !c.NoGraphs {
 		c.Layout = "NHWC" // the layout that tensor cores read without transposing images
-		c.LowFilterGrad = t.Lacks(NoWide)
+		c.LowFilterGrad = t.lowFilterGrad
 	}
 	return c
 }

@@ -9,6 +9,9 @@ import (
 	"ampc/runtime/gpu"
 )
 
+// onSilicon reports whether tests run on the GPU that AMPC_DEVICE names.
+func onSilicon() bool { return os.Getenv("AMPC_DEVICE") != "" }
+
 // open gives a simulated device, or the GPU that AMPC_DEVICE=cuda:0 names, made
 // to lack what the target lacks. A target of another generation is skipped there.
 func open(t *testing.T, target string) (*gpu.Backend, error) {

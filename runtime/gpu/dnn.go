@@ -21,7 +21,8 @@ func (e *Exec) graph(s *lower.Step) (call, error) {
 		return nil, errors.New("the program calls cuDNN, which this device does not have")
 	}
 	g, feeds := e.b.graphOf(e.p, s)
-	shared, err := e.b.plan(g, cuda.DnnOptions{TF32: s.Conv != nil && s.Conv.TF32, Workspace: graphBytes}, int(s.Stream))
+	o := cuda.DnnOptions{TF32: s.Conv != nil && s.Conv.TF32, Workspace: graphBytes}
+	shared, err := e.b.plan(g, o, int(s.Stream))
 	if refused(err) {
 		return nil, e.refuse(s, featureOf(s, e.p), err)
 	}
@@ -29,6 +30,9 @@ func (e *Exec) graph(s *lower.Step) (call, error) {
 		return nil, err
 	}
 	e.dnn = append(e.dnn, shared)
+	if err := e.slowFilter(s, shared, o); err != nil {
+		return nil, err
+	}
 	plan := shared.plan
 	e.need[s.Stream] = max(e.need[s.Stream], plan.Workspace())
 	at := make([]cuda.Ptr, len(feeds))

@@ -103,7 +103,7 @@ func TestFallback(t *testing.T) {
 						t.Errorf("%s %s is left to cuDNN", s.Kind, s.Node.Name)
 					}
 				}
-				trainBeside(t, g, b.Target().String(), 3, c.share, c.together)
+				trainBeside(t, g, openSim(t, b.Target().String()), 3, c.share, c.together)
 			}
 		})
 	}

@@ -2,10 +2,10 @@ package gpu_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +13,7 @@ import (
 	"ampc"
 	"ampc/ir"
 	"ampc/ir/eval"
+	"ampc/lower"
 	"ampc/lower/sm"
 	"ampc/models"
 	"ampc/passes"
@@ -24,6 +25,11 @@ import (
 
 // ready takes every training step of a model of the zoo through the passes for a target.
 func ready(t testing.TB, spec, policy, target string) []*ir.Graph {
+	t.Helper()
+	return compiled(t, spec, policy, sm.Must(target))
+}
+
+func compiled(t testing.TB, spec, policy string, target lower.Target) []*ir.Graph {
 	t.Helper()
 	z, err := models.Open(spec)
 	if err != nil {
@@ -44,13 +50,54 @@ func ready(t testing.TB, spec, policy, target string) []*ir.Graph {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg.Caps = sm.Must(target).Caps()
+		cfg.Caps = target.Caps()
 		if err := passes.Run(g, cfg); err != nil {
 			t.Fatal(err)
 		}
 		graphs = append(graphs, g)
 	}
 	return graphs
+}
+
+// settled compiles step i of a model for a device. What its libraries refuse, or run slower than kernels
+// do, is left out, as when a user compiles.
+func settled(t *testing.T, b *gpu.Backend, spec, policy string, i int) *ir.Graph {
+	t.Helper()
+	for {
+		g := compiled(t, spec, policy, b.Target())[i]
+		p, err := lower.Lower(g, b.Target())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := b.NewStore(p.Vars)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := b.Load(p, s)
+		if err == nil {
+			err = e.Close()
+		} else if why, again := runtime.FallBack(b, err); again {
+			t.Log(why)
+			s.Close()
+			continue
+		}
+		if err := errors.Join(err, s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+}
+
+// trainModel is trainBeside for every step of a model.
+func trainModel(t *testing.T, spec, policy, target string, steps int, share float64, together bool) {
+	t.Helper()
+	for i, g := range ready(t, spec, policy, target) {
+		b := openSim(t, target)
+		if onSilicon() {
+			g = settled(t, b, spec, policy, i)
+		}
+		trainBeside(t, g, b, steps, share, together)
+	}
 }
 
 func openSim(t *testing.T, target string) *gpu.Backend {
@@ -159,9 +206,7 @@ func TestZoo(t *testing.T) {
 		for _, policy := range []string{"f32", "mixed-f16", "mixed-bf16"} {
 			t.Run(c.spec+"/"+policy, func(t *testing.T) {
 				share := map[string]float64{"f32": c.f32, "mixed-f16": c.f16, "mixed-bf16": c.bf16}[policy]
-				for _, g := range ready(t, c.spec, policy, "sm_90") {
-					trainBeside(t, g, "sm_90", trainedSteps, share, c.together)
-				}
+				trainModel(t, c.spec, policy, "sm_90", trainedSteps, share, c.together)
 			})
 		}
 	}
@@ -173,9 +218,7 @@ func TestZooSome(t *testing.T) {
 		for _, policy := range []string{"f32", "mixed-f16"} {
 			t.Run(string(target)+"/"+policy, func(t *testing.T) {
 				for _, c := range []int{0, 5} {
-					for _, g := range ready(t, zoo[c].spec, policy, target) {
-						trainBeside(t, g, target, 5, zoo[c].f16, false)
-					}
+					trainModel(t, zoo[c].spec, policy, target, 5, zoo[c].f16, false)
 				}
 			})
 		}
@@ -195,21 +238,18 @@ func TestLibraries(t *testing.T) {
 		{"lenet?batch=2&size=8&conv1=2&conv2=3&fc1=8&fc2=6&pad=2", "mixed-f16", "sm_90/nodnn", 1e-5},
 	} {
 		t.Run(fmt.Sprintf("%s/%s/%s", c.spec, c.policy, c.target), func(t *testing.T) {
-			for _, g := range ready(t, c.spec, c.policy, c.target) {
-				trainBeside(t, g, c.target, 2, c.share, false)
-			}
+			trainModel(t, c.spec, c.policy, c.target, 2, c.share, false)
 		})
 	}
 }
 
-// trainBeside trains g on a simulated device, on the CPU and in the evaluator;
+// trainBeside trains g on a device, on the CPU and in the evaluator;
 // together, these two take over the device's variables after every step. Shares
 // hold for the simulator's order of sums; on a GPU, which has another, those of
 // orderShare are allowed.
-func trainBeside(t *testing.T, g *ir.Graph, target string, steps int, share float64, together bool) {
+func trainBeside(t *testing.T, g *ir.Graph, b *gpu.Backend, steps int, share float64, together bool) {
 	t.Helper()
-	b := openSim(t, target)
-	if os.Getenv("AMPC_DEVICE") != "" {
+	if onSilicon() {
 		share = max(share, orderShare(t, g, b))
 	}
 	trainOn(t, g, b, steps, share, together)

@@ -64,9 +64,9 @@ func (b *Backend) algorithm(m cuda.Matmul, plan cuda.BlasPlan, k int) (cuda.Algo
 	return c.Algo, nil
 }
 
-// errSlower is wrapped by what is said of an epilogue that a kernel is faster than. The step is lowered
-// again as if the library refused it.
-var errSlower = errors.New("slower in the library's epilogue")
+// errSlower is wrapped by what is said of a call of a library that is slower than what does without it.
+// The step is lowered again as if the library refused it.
+var errSlower = errors.New("slower")
 
 // split refuses a product whose epilogue is slower than a plain product and a kernel, by measurement.
 func (e *Exec) split(s *lower.Step, m cuda.Matmul) error {
@@ -85,7 +85,28 @@ func (e *Exec) split(s *lower.Step, m cuda.Matmul) error {
 	}
 	b.choose(c)
 	if c.Name == cuda.EpilogueSplit {
-		return e.refuse(s, sm.NoAux, fmt.Errorf("%w: %v, a product and a kernel take %v", errSlower, c.Other, c.Time))
+		return e.refuse(s, sm.NoAux, fmt.Errorf("%w in the library's epilogue: %v, a product and a kernel take %v", errSlower, c.Other, c.Time))
+	}
+	return nil
+}
+
+// slowFilter refuses an f32 gradient of a filter that takes much longer than one of 16 bits and a cast, by
+// measurement.
+func (e *Exec) slowFilter(s *lower.Step, wide *sharedPlan, o cuda.DnnOptions) error {
+	in, out := e.p.Buffers[s.In[0]].Type.DType, &e.p.Buffers[s.Out[0]]
+	if !e.b.tune || s.Conv == nil || s.Conv.Dir != lower.ConvGradW || out.Type.DType == in {
+		return nil
+	}
+	g, _ := convolution(s, func(lower.BufferID) cuda.DnnType { return dnnTypes[in] })
+	o.Deterministic = true
+	moved := out.Type.Shape.Elements() * (in.Size() + out.Type.DType.Size())
+	c, err := e.b.choices().PickNarrow(e.b.dnn, g, o, wide.by, moved, e.b.streams[s.Stream].stream)
+	if err != nil {
+		return err
+	}
+	e.b.choose(c)
+	if c.Name == cuda.FilterNarrow {
+		return e.refuse(s, sm.NoWide, fmt.Errorf("%w in f32: %v, in %s with a cast %v", errSlower, c.Other, in, c.Time))
 	}
 	return nil
 }
