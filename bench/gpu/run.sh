@@ -11,7 +11,8 @@
 #	checks      probe answers ptxas flavours kernels suite zoo libraries learn
 #	                                                           does all of it run, and compute what it should
 #	sanitizer   memcheck racecheck initcheck synccheck             compute-sanitizer on the kernels
-#	speed       copy gemm attention bandwidth replay torchkernels tune  copies, products, every kernel of a step
+#	speed       copy gemm attention filters bandwidth replay torchkernels tune
+#	                                                           copies, products, convolutions, every kernel of a step
 #	training    mlp gpt2 resnet50, each MODEL:PRECISION or MODEL   beside PyTorch, eager and compiled; in bf16 also
 #	                                                           without what epilogues of products do more, and
 #	                                                           with attention whose sums vary between runs
@@ -196,7 +197,7 @@ part() {
 	case $1 in
 	checks) for p in probe answers ptxas flavours kernels suite zoo libraries learn; do whole $p; done ;;
 	sanitizer) for p in memcheck racecheck initcheck synccheck; do whole $p; done ;;
-	speed) for p in copy gemm attention bandwidth replay torchkernels tune; do whole $p; done ;;
+	speed) for p in copy gemm attention filters bandwidth replay torchkernels tune; do whole $p; done ;;
 	training) for m in mlp gpt2 resnet50; do part $m; done; whole gpt2:autotune; whole gpt2:50257 ;;
 	next)
 		for p in $order; do
@@ -227,6 +228,7 @@ part() {
 	bandwidth) lines=200 tests bandwidth 200 gputest 'TestBandwidth$' ;;
 	gemm) lines=60 tests gemm 200 gputest 'TestGemmSpeed$' ;;
 	attention) lines=12 tests attention 120 gputest 'TestAttentionSpeed$' ;;
+	filters) lines=40 tests filters 120 gputest 'TestConvSpeed$' ;;
 	replay) tests replay 60 gputest 'TestReplayCost$' ;;
 	torchkernels)
 		if [ -n "$simulated" ]; then skip torchkernels "needs a GPU"
@@ -266,7 +268,7 @@ whole() {
 
 # What matters most first: what runs and which libraries there are, what these take and how fast products and
 # attention are, the rate of a copy, kernels right before kernels fast, then the numbers that are asked for.
-order="probe answers flavours gemm attention copy kernels libraries
+order="probe answers flavours gemm attention filters copy kernels libraries
 gpt2:bf16 gpt2:profile resnet50:bf16 resnet50:profile gpt2:f16 resnet50:f16 memcheck
 bandwidth replay torchkernels mlp:bf16 mlp:f16 gpt2:tf32 gpt2:f32 suite
 zoo learn tune ptxas resnet50:tf32 resnet50:f32 mlp:tf32 mlp:f32 gpt2:50257 gpt2:autotune racecheck initcheck synccheck table"
