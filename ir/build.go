@@ -2,7 +2,6 @@ package ir
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -31,9 +30,8 @@ type Builder struct {
 type built struct {
 	g      *Graph
 	names  *nameTable
-	primes map[*Value]*Value // variable to its current next value
-	suffix map[string]int    // by base name: the last suffix that was used
-	sites  int64             // highest random site
+	suffix map[string]int // by base name: the last suffix that was used
+	sites  int64          // highest random site
 	err    error
 }
 
@@ -42,7 +40,7 @@ func NewBuilder(name string) *Builder { return Edit(&Graph{Name: name}) }
 
 // Edit returns a builder that appends to g.
 func Edit(g *Graph) *Builder {
-	b := &Builder{section: Forward, built: &built{g: g, names: newNameTable(len(g.Vars) + g.NumNodes() + g.NumNodes()/4), primes: map[*Value]*Value{}, suffix: map[string]int{}}}
+	b := &Builder{section: Forward, built: &built{g: g, names: newNameTable(len(g.Vars) + g.NumNodes() + g.NumNodes()/4), suffix: map[string]int{}}}
 	for _, v := range g.Vars {
 		b.names.set(v.Name, v)
 	}
@@ -51,7 +49,7 @@ func Edit(g *Graph) *Builder {
 			if v.Next == nil {
 				b.names.set(v.Name, v)
 			} else {
-				b.primes[v.Next] = v
+				b.names.setNext(v.Next, v)
 			}
 		}
 		b.sites = max(b.sites, n.Attrs.site())
@@ -59,10 +57,40 @@ func Edit(g *Graph) *Builder {
 	return b
 }
 
+// Reserve makes room for that many variables, and nodes with one result each in the section of b.
+func (b *Builder) Reserve(vars, nodes int) {
+	b.g.Vars = slices.Grow(b.g.Vars, vars)
+	b.g.Body[b.section] = slices.Grow(b.g.Body[b.section], nodes)
+	b.names.reserve(vars + nodes)
+}
+
+// Removed tells b that nodes are not in the graph any more. Their names are free again, and as in a
+// new builder the lowest free suffix is the next one.
+func (b *Builder) Removed(nodes ...*Node) {
+	sites := false
+	for _, n := range nodes {
+		sites = sites || n.Attrs.site() > 0
+		for _, v := range n.Out {
+			if v.Next == nil {
+				b.names.set(v.Name, nil)
+			} else {
+				b.names.setNext(v.Next, nil)
+			}
+		}
+	}
+	if sites {
+		b.sites = 0
+		for _, n := range b.g.Nodes {
+			b.sites = max(b.sites, n.Attrs.site())
+		}
+	}
+	clear(b.suffix)
+}
+
 // Current reports whether b knows of its graph what Edit would find out.
 func (b *Builder) Current() bool {
 	found := Edit(b.g)
-	return b.sites == found.sites && maps.Equal(b.primes, found.primes) && b.names.equal(found.names)
+	return b.sites == found.sites && b.names.equal(found.names)
 }
 
 func (a Attrs) site() int64 { v, _ := a.Get("rng").(int64); return v }
@@ -352,12 +380,11 @@ func (b *Builder) setNext(v, variable *Value) {
 	if v.Type != variable.Type {
 		b.Fail("%s has type %s, which is not the type of %s", v, b.g.TypeString(v.Type), variable)
 	}
-	if old := b.primes[variable]; old != nil { // only the last write has the prime
+	if old := b.names.setNext(variable, v); old != nil { // only the last write has the prime
 		old.Next = nil
 		old.Name = b.unique(variable.Name + ".w")
 		b.names.set(old.Name, old)
 	}
-	b.primes[variable] = v
 }
 
 func (b *Builder) freshName(n *Node, i int) string {
@@ -395,11 +422,18 @@ func (b *Builder) Rename(v *Value, name string) *Value {
 		b.Fail("%v", err)
 		return v
 	}
+	var next *Value
+	if v.IsVar() {
+		next = b.names.next(v)
+	}
 	if b.names.get(v.Name) == v {
 		b.names.set(v.Name, nil)
 	}
 	v.Name = b.unique(name)
 	b.names.set(v.Name, v)
+	if next != nil {
+		b.names.setNext(v, next)
+	}
 	return v
 }
 

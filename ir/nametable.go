@@ -17,6 +17,7 @@ type nameTable struct {
 type nameEntry struct {
 	name string
 	v    *Value // nil: removed
+	next *Value // of a variable: its current next value
 }
 
 // nameSlot refers to entry at-1; 0 is an empty slot.
@@ -27,6 +28,14 @@ func newNameTable(count int) *nameTable {
 	t := &nameTable{seed: maphash.MakeSeed(), entries: make([]nameEntry, 0, count)}
 	t.resize(count)
 	return t
+}
+
+// reserve makes room for count more names.
+func (t *nameTable) reserve(count int) {
+	t.entries = slices.Grow(t.entries, count)
+	if count += len(t.entries); 2*count > len(t.index) {
+		t.resize(count)
+	}
 }
 
 // resize makes the index large enough for count names.
@@ -82,27 +91,46 @@ func (t *nameTable) set(name string, v *Value) {
 	e, slot := t.find(name, hash)
 	switch {
 	case e != nil:
-		e.v = v
+		if e.v != v {
+			e.v, e.next = v, nil
+		}
 		return
 	case v == nil:
 		return
 	}
-	t.entries = append(t.entries, nameEntry{name, v})
+	t.entries = append(t.entries, nameEntry{name: name, v: v})
 	*slot = nameSlot{hash, uint32(len(t.entries))}
 	if 2*len(t.entries) > len(t.index) {
-		t.entries = slices.Grow(t.entries, len(t.entries))
-		t.resize(2 * len(t.entries))
+		t.reserve(len(t.entries))
 	}
 }
 
-// equal reports whether both tables give the same names the same values.
+// next is the current next value of a variable, nil if it has none.
+func (t *nameTable) next(variable *Value) *Value {
+	if e, _ := t.find(variable.Name, t.hash(variable.Name)); e != nil && e.v == variable {
+		return e.next
+	}
+	return nil
+}
+
+// setNext gives a variable a next value, or none if v is nil, and returns the one before.
+func (t *nameTable) setNext(variable, v *Value) (before *Value) {
+	e, _ := t.find(variable.Name, t.hash(variable.Name))
+	if e == nil || e.v != variable {
+		return nil // of another graph: a guarded builder refuses it
+	}
+	before, e.next = e.next, v
+	return before
+}
+
+// equal reports whether both tables give the same names the same values, and the same next ones.
 func (t *nameTable) equal(u *nameTable) bool {
 	return t.within(u) && u.within(t)
 }
 
 func (t *nameTable) within(u *nameTable) bool {
 	for _, e := range t.entries {
-		if e.v != nil && u.get(e.name) != e.v {
+		if e.v != nil && (u.get(e.name) != e.v || u.next(e.v) != e.next) {
 			return false
 		}
 	}

@@ -17,7 +17,7 @@ func (b *Builder) NextName() string { return b.next }
 
 // owns reports whether v is a value of the graph that is being built.
 func (b *Builder) owns(v *Value) bool {
-	return v != nil && (b.names.get(v.Name) == v || v.Next != nil && b.primes[v.Next] == v)
+	return v != nil && (b.names.get(v.Name) == v || v.Next != nil && b.names.next(v.Next) == v)
 }
 
 // CheckOwn returns an error if v is a value of another graph.

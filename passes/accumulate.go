@@ -24,6 +24,7 @@ func accumulate(g *ir.Graph, c *Context) error {
 	if err := cmp.Or(t.planInner(g, c), t.checkSliced(c), t.shard(g, c)); err != nil {
 		return err
 	}
+	b := c.append(g)
 	if !c.accumulates() && !c.Parallel.several() {
 		for _, s := range t.sweeps {
 			for _, l := range s.terms {
@@ -32,7 +33,7 @@ func accumulate(g *ir.Graph, c *Context) error {
 		}
 		return nil
 	}
-	a := &accumulator{b: c.append(g), g: g, c: c, t: t, sums: map[*ir.Value]*ir.Value{}}
+	a := &accumulator{b: b, g: g, c: c, t: t, sums: map[*ir.Value]*ir.Value{}}
 	from := len(g.Body[ir.Forward])
 	if c.accumulates() {
 		a.flags()

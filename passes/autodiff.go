@@ -46,7 +46,7 @@ func autodiff(g *ir.Graph, c *Context) error {
 // differentiate computes the sweep's gradients of all trained parameters.
 func (s *sweep) differentiate(g *ir.Graph, c *Context, bit uint64, reasons map[string]bool) error {
 	t := c.training
-	b := ir.Edit(g)
+	b := c.append(g)
 	for _, l := range s.terms {
 		l.seed = declareSeed(b, private(s.label("start"), ""), l.weight*math.Ldexp(1, -s.shift))
 	}
@@ -75,11 +75,12 @@ func (s *sweep) differentiate(g *ir.Graph, c *Context, bit uint64, reasons map[s
 	}
 	tp.reasons(reasons)
 	dropped := sweepDead(g, from, kept)
+	b.Removed(dropped...)
 	markSeeds(g.Body[ir.Backward][from:], s.terms)
 	c.Count("sweeps", 1)
 	c.Count("gradients", len(s.grads))
 	c.Count("fan_in_sums", tp.sums)
-	c.Count("dead_backward_nodes", dropped)
+	c.Count("dead_backward_nodes", len(dropped))
 	return b.Err()
 }
 

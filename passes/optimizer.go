@@ -18,6 +18,7 @@ func optimizer(g *ir.Graph, c *Context) error {
 	}
 	o.attempt = o.counter(private(kindAttempt, ""), "attempt")
 	o.steps()
+	o.at().Reserve(2*len(t.params), len(t.params)) // moments and updates
 	for _, p := range t.params {
 		if !p.group.NoUpdate {
 			o.step(p)

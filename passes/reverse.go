@@ -191,8 +191,8 @@ func (t *tape) expanded(b *ir.Builder, n *ir.Node, d []*ir.Value) error {
 }
 
 // sweepDead drops the backward nodes from index from on that no kept value depends on, and returns
-// their number.
-func sweepDead(g *ir.Graph, from int, kept []*ir.Value) int {
+// them.
+func sweepDead(g *ir.Graph, from int, kept []*ir.Value) (dropped []*ir.Node) {
 	list := g.Body[ir.Backward]
 	_, nodes := g.Number()
 	live := make([]bool, nodes)
@@ -210,9 +210,11 @@ func sweepDead(g *ir.Graph, from int, kept []*ir.Value) int {
 	for _, n := range list[from:] {
 		if live[n.ID] {
 			out = append(out, n)
+		} else {
+			dropped = append(dropped, n)
 		}
 	}
 	clear(list[len(out):])
 	g.Body[ir.Backward] = out
-	return len(list) - len(out)
+	return dropped
 }

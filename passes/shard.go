@@ -21,7 +21,7 @@ func (t *training) shard(g *ir.Graph, c *Context) error {
 	if err := c.checkShard(); err != nil {
 		return err
 	}
-	b := ir.Edit(g)
+	b := c.append(g)
 	whole := map[string]bool{} // rules that need whole tensors
 	for _, p := range t.params {
 		switch {
