@@ -15,6 +15,7 @@ import (
 	"ampc/runtime"
 	"ampc/runtime/cpu"
 	"ampc/runtime/cpu/kern"
+	"ampc/runtime/runtimetest"
 )
 
 // ffn is two layers with an activation between them, and the gradients that come of dy.
@@ -183,6 +184,9 @@ func loaded(tb testing.TB, b *cpu.Backend, p *lower.Program) runtime.Exec {
 	tb.Helper()
 	s, err := b.NewStore(p.Vars)
 	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := runtimetest.Initialize(s, p.Vars, 1); err != nil {
 		tb.Fatal(err)
 	}
 	e, err := b.Load(p, s)
