@@ -40,10 +40,13 @@ func (t *gemmTask) packingCost(side int) int {
 	return t.packedCost(side)
 }
 
-// packedCost is what packing a row of A, or a column of B, takes.
+// packedCost is what packing a row of A, or a column of B, takes. Words of pixels move as a whole.
 func (t *gemmTask) packedCost(side int) int {
 	if s := &t.mats[side]; (side == 0 && t.a == s || side == 1 && t.b == s) && s.contig {
 		return packCost * t.depth
+	}
+	if s := &t.m.conv.sources[side]; (side == 0 && t.a == s || side == 1 && t.b == s) && t.vnni && s.byLane {
+		return packCost * t.depth >> flag(s.vnni)
 	}
 	return 2 * packCost * t.depth
 }
