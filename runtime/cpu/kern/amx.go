@@ -139,7 +139,7 @@ func (x *block) runTiles() {
 	t, m := x.t, x.i1-x.i0
 	a := x.packTiles()
 	some := max(1, epilogueElems/(amxRows*t.p.nr)) * amxRows
-	for j := x.j0; j < x.j1; j += t.p.nr {
+	for j := x.j0; j < x.j1; j = x.next(j) {
 		if t.once {
 			x.b0 = j
 		}

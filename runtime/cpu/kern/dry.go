@@ -6,14 +6,33 @@ import (
 )
 
 // NewDry makes a machine of n workers, in use, that only counts memory. Of every region it runs the
-// first task, on the caller. The scratch memory that kernels then request is that of a machine of n
-// workers (Scratch). The results are not those of the kernels.
+// first task, on the caller, and of long tasks the first and the last part. The scratch memory that
+// kernels then request is that of a machine of n workers (Scratch). The results are not those of the
+// kernels.
 func NewDry(p *Path, n int) *Machine {
 	t := newTeamOf(max(n, 1), false)
 	t.dry = true
 	pool := newPoolOf(t)
 	pool.Enter()
 	return newMachine(p, pool)
+}
+
+// next is the part of a task that follows the one at i, of those that begin every step indices before
+// end. On a dry machine it is the last one: those between request what the first does, but for a row
+// of a panel.
+func (m *Machine) next(i, step, end int) int {
+	if m.pool.team.dry && i+step < end {
+		return i + (end-1-i)/step*step
+	}
+	return i + step
+}
+
+// next is the column of the tiles behind those at j. Post-ops on chunks of columns want all of them.
+func (x *block) next(j int) int {
+	if x.chunk > 0 {
+		return j + x.t.p.nr
+	}
+	return x.t.m.next(j, x.t.p.nr, x.j1)
 }
 
 // NewPlanner makes a machine of n workers, in use, that runs no task. plan sees how the work of each

@@ -289,7 +289,7 @@ func (t *gemmTask) Run(worker, i int) {
 	}
 	q0, q1 := bound(r, d.rows, t.panels), bound(r+1, d.rows, t.panels)
 	j0, j1 := bound(c, d.cols, t.columns)*t.p.nr, min(bound(c+1, d.cols, t.columns)*t.p.nr, t.cols)
-	for j := j0; j < j1; j += t.nc {
+	for j := j0; j < j1; j = t.m.next(j, t.nc, j1) {
 		t.strip(w, item, q0, q1, j, min(j+t.nc, j1))
 	}
 }
@@ -308,12 +308,12 @@ func (t *gemmTask) strip(w *worker, item, q0, q1, j0, j1 int) {
 		kept = t.p.nr
 	}
 	w.subnormalB = slices.Grow(w.subnormalB[:0], kept/t.p.nr)[:kept/t.p.nr]
-	for k0 := 0; k0 < max(1, t.depth); k0 += t.kc {
+	for k0 := 0; k0 < max(1, t.depth); k0 = t.m.next(k0, t.kc, t.depth) {
 		x := block{t: t, w: w, item: item, j0: j0, j1: j1, k0: k0, kc: min(t.kc, t.depth-k0), b0: j0, fresh: true}
 		if t.ahead[1].data == nil {
 			x.b = w.b.get(kept * t.packedDepth(x.kc))
 		}
-		for x.q0 = q0; x.q0 < q1; x.q0 += per {
+		for x.q0 = q0; x.q0 < q1; x.q0 = t.m.next(x.q0, per, q1) {
 			x.q1 = min(x.q0+per, q1)
 			x.i0, x.i1, x.wideAt = t.row(x.q0), t.row(x.q1), 0
 			if x.part = nil; part != nil {
@@ -364,7 +364,7 @@ func (x *block) run() {
 	}
 	t, panels := x.t, x.q1-x.q0
 	a := x.packA(panels)
-	for j := x.j0; j < x.j1; j += t.p.nr {
+	for j := x.j0; j < x.j1; j = x.next(j) {
 		if t.once {
 			x.b0 = j
 		}

@@ -101,7 +101,7 @@ func (t *rowTask) Run(worker, i int) {
 	if w.made, w.rowsEnd = nil, r1*t.cols; t.op == rowReduceRuns {
 		w.rowsEnd = 0 // each run on its own
 	}
-	for r := r0; r < r1; r++ {
+	for r := r0; r < r1; r = t.m.next(r, 1, r1) {
 		t.one(w, r)
 	}
 	w.made = nil
@@ -110,7 +110,7 @@ func (t *rowTask) Run(worker, i int) {
 // blocks computes rows r0 to r1 in blocks that stay in the cache for the post-op: in f32, in dst if
 // that is stored.
 func (t *rowTask) blocks(w *worker, r0, r1 int) {
-	for rows := max(1, postOpChunk/t.cols); r0 < r1; r0 += rows {
+	for rows := max(1, postOpChunk/t.cols); r0 < r1; r0 = t.m.next(r0, rows, r1) {
 		end := min(r0+rows, r1)
 		if w.first = r0; t.dst.absent() {
 			w.block = w.c.get((end - r0) * t.cols)
