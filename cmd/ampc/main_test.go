@@ -10,7 +10,6 @@ import (
 
 	"ampc/internal/golden"
 	"ampc/internal/safetensors"
-	"ampc/models"
 )
 
 // ampcRun runs a command line in process.
@@ -139,16 +138,6 @@ func TestRangesReachThePasses(t *testing.T) {
 	} {
 		if code, _, errs := ampcRun(text, append([]string{"dump", "-", "--infer"}, args...)...); code != 0 || errs != want {
 			t.Errorf("%v: code %d, %q, want %q", args, code, errs, want)
-		}
-	}
-}
-
-// Nothing that fits is said to fit no further than was looked.
-func TestFitStopsAtTheLargestOption(t *testing.T) {
-	for limit, want := range map[int64]int64{0: 0, 5: 5, 1 << 20: 1 << 20, 1 << 40: models.MaxOption} {
-		got, err := fitBatch(0, limit, func(batch int64) (int64, error) { return batch, nil })
-		if err != nil || got != want {
-			t.Errorf("a batch of %d (%v) fits into %d, want %d", got, err, limit, want)
 		}
 	}
 }

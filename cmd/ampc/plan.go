@@ -162,6 +162,7 @@ type planRow struct {
 	// Misaligned lists products whose sizes prevent the full speed of tensor cores.
 	Misaligned []lower.Misaligned `json:"misaligned,omitempty"`
 	compiled   bool               // the file holds a compiled step and has a single row
+	trains     bool               // else there is nothing to compute again
 }
 
 func planOne(c *cobra.Command, spec string, f modelFlags, limit int64) (planRow, error) {
@@ -172,7 +173,7 @@ func planOne(c *cobra.Command, spec string, f modelFlags, limit int64) (planRow,
 	if compiled {
 		f.policy, f.algorithm = "as compiled", ""
 	}
-	row := planRow{compiled: compiled, Policy: f.policy, Algorithm: f.algorithm, Low: r.Low, F32: r.F32, Merged: r.Counts["casts_reused"] + r.Counts["casts_merged"], Work: r.Work, Peak: p.Total(), State: r.State, Saved: r.Saved, Moved: r.Bytes, Casts: r.Counts["casts_inserted"],
+	row := planRow{compiled: compiled, trains: len(p.Parts[lower.Update]) > 0, Policy: f.policy, Algorithm: f.algorithm, Low: r.Low, F32: r.F32, Merged: r.Counts["casts_reused"] + r.Counts["casts_merged"], Work: r.Work, Peak: p.Total(), State: r.State, Saved: r.Saved, Moved: r.Bytes, Casts: r.Counts["casts_inserted"],
 		Hoisted: r.Counts["casts_hoisted"], Folded: r.Counts["casts_folded_load"] + r.Counts["casts_folded_store"],
 		Left: r.Left, CastBytes: r.CastBytes, LowShare: r.LowShare(), Notes: r.Notes, Misaligned: r.Misaligned}
 	if limit > 0 && compiled {
@@ -183,7 +184,7 @@ func planOne(c *cobra.Command, spec string, f modelFlags, limit int64) (planRow,
 			held, _, err := planTotal(c, spec, f, batch)
 			return held, err
 		})
-		if err == nil && !f.infer {
+		if err == nil && row.trains {
 			row.FitAgain, row.FitMemory, err = fitAgain(c, spec, f, limit, row.Fit)
 		}
 	}
@@ -233,38 +234,6 @@ func planModel(c *cobra.Command, spec string, f modelFlags) (r *casts.Report, p 
 	return r, p, o.compiled, nil
 }
 
-// fitBatch finds the largest batch, from or more, whose bytes stay within limit. Memory grows with
-// the batch, so it doubles and then bisects. The result is at most models.MaxOption.
-func fitBatch(from, limit int64, bytes func(batch int64) (int64, error)) (int64, error) {
-	lo, hi := from, max(2*from, 1)
-	for ; ; hi *= 2 {
-		if hi > models.MaxOption {
-			return lo, nil
-		}
-		n, err := bytes(hi)
-		if err != nil {
-			return 0, err
-		}
-		if n > limit {
-			break
-		}
-		lo = hi
-	}
-	for lo+1 < hi {
-		mid := (lo + hi) / 2
-		n, err := bytes(mid)
-		if err != nil {
-			return 0, err
-		}
-		if n <= limit {
-			lo = mid
-		} else {
-			hi = mid
-		}
-	}
-	return lo, nil
-}
-
 // fitted prints the result of fitBatch.
 func fitted(batch int64) string {
 	switch batch {
@@ -280,14 +249,21 @@ func printPlan(c *cobra.Command, rows []planRow, limit int64) error {
 	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "policy\tlow\tf32\tpeak\twork\tstate\tsaved\tmoved\tcasts\tmerged\thoisted\tfolded\tleft\tcast bytes\tlow flops\t")
 	if limit > 0 {
-		fmt.Fprintf(w, "batch in %s\trecomputed\t", ir.Bytes(limit))
+		fmt.Fprintf(w, "batch in %s\t", ir.Bytes(limit))
+	}
+	trains := limit > 0 && slices.ContainsFunc(rows, func(r planRow) bool { return r.trains })
+	if trains {
+		fmt.Fprint(w, "recomputed\t")
 	}
 	fmt.Fprintln(w)
 	for _, r := range rows {
 		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%.1f%%\t", strings.TrimSpace(r.Policy+" "+r.Algorithm), r.Low, r.F32, ir.Bytes(r.Peak), ir.Bytes(r.Work), ir.Bytes(r.State), ir.Bytes(r.Saved), ir.Bytes(r.Moved),
 			r.Casts, r.Merged, r.Hoisted, r.Folded, r.Left, ir.Bytes(r.CastBytes), 100*r.LowShare)
 		if limit > 0 {
-			fmt.Fprintf(w, "%s\t%s\t", fitted(r.Fit), fitted(r.FitAgain))
+			fmt.Fprintf(w, "%s\t", fitted(r.Fit))
+		}
+		if trains {
+			fmt.Fprintf(w, "%s\t", fitted(r.FitAgain))
 		}
 		fmt.Fprintln(w)
 	}
