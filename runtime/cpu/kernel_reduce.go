@@ -14,7 +14,7 @@ var reduceKernels = map[ir.Op]binder{
 	ir.OpReduceMean: reduction{fast: kern.ReduceMean, isFast: true}.bind,
 	ir.OpReduceMax:  reduction{fast: kern.ReduceMax, isFast: true, ints: func(a, x int64) int64 { return max(a, x) }, order: true}.bind,
 	ir.OpReduceMin:  reduction{fast: kern.ReduceMin, isFast: true, ints: func(a, x int64) int64 { return min(a, x) }, order: true}.bind,
-	ir.OpReduceL2:   reduction{fold: addSquares, last: sqrt32}.bind,
+	ir.OpReduceL2:   reduction{fold: addSquares, join: func(a, b float64) float64 { return a + b }, last: sqrt32}.bind,
 	ir.OpReduceL1: reduction{row: func(c *call, x []float32) float32 {
 		c.m.Unary(kern.Abs, x, x)
 		return c.m.Sum(x)
@@ -72,6 +72,7 @@ type reduction struct {
 	isFast bool
 	row    func(c *call, x []float32) float32     // of all elements; may overwrite x
 	fold   func(acc float64, x []float32) float64 // in place of row: adds the next elements to what those before them gave
+	join   func(a, b float64) float64             // what fold gives for runs of foldRun elements, joined in order; nil: rows are not split
 	last   func(acc float64) float32              // the result, for fold
 	ints   func(a, x int64) int64
 	zero   int64 // initial value for ints and fold
@@ -116,12 +117,29 @@ func (r reduction) over(c *call, reduced []bool) (func(), error) {
 	}), nil
 }
 
+// foldRun is the length of the runs that a long row is folded in. Workers may have runs of one row; the order of
+// operations does not depend on how many do.
+const foldRun = 1 << 16
+
+// runs is the number of runs of a row of n elements, and their length.
+func (r reduction) runs(n int) (count, length int) {
+	if r.join == nil || n <= foldRun {
+		return 1, n
+	}
+	return (n + foldRun - 1) / foldRun, foldRun
+}
+
 // of reduces all elements of a result.
 func (r reduction) of(c *call, x []float32) float32 {
-	if r.fold != nil {
-		return r.last(r.fold(float64(r.zero), x))
+	if r.fold == nil {
+		return r.row(c, x)
 	}
-	return r.row(c, x)
+	_, length := r.runs(len(x))
+	acc := r.fold(float64(r.zero), x[:length])
+	for at := length; at < len(x); at += length {
+		acc = r.join(acc, r.fold(float64(r.zero), x[at:min(at+length, len(x))]))
+	}
+	return r.last(acc)
 }
 
 // byRow reduces contiguous rows of n elements: several at a time where they are short, and long ones in
@@ -134,15 +152,7 @@ func (r reduction) byRow(c *call, n int) func() {
 	}
 	memory := c.scratch(block)
 	if block < n {
-		return c.following(c.parallel(y.len(), n, func(w, k int) {
-			acc := float64(r.zero)
-			for at := 0; at < n; at += block {
-				x := memory[w][:min(block, n-at)]
-				read(w, k*n+at, x)
-				acc = r.fold(acc, x)
-			}
-			y.set(k, r.last(acc))
-		}))
+		return r.byRun(c, n, memory, read)
 	}
 	per := block / n
 	return c.following(c.chunks(y.len(), per, n, func(w, lo, hi int) {
@@ -152,6 +162,33 @@ func (r reduction) byRow(c *call, n int) func() {
 			y.set(k, r.of(c, x[(k-lo)*n:][:n]))
 		}
 	}))
+}
+
+// byRun reduces long rows, run by run, in parts that fit the memory of a worker.
+func (r reduction) byRun(c *call, n int, memory [][]float32, read func(worker, at int, x []float32)) func() {
+	y := c.out[0]
+	count, length := r.runs(n)
+	folded := make([]float64, y.len()*count)
+	fold := c.parallel(len(folded), length, func(w, i int) {
+		row, acc := i/count*n, float64(r.zero)
+		end := min((i%count+1)*length, n)
+		for at := i % count * length; at < end; at += len(memory[w]) {
+			x := memory[w][:min(len(memory[w]), end-at)]
+			read(w, row+at, x)
+			acc = r.fold(acc, x)
+		}
+		folded[i] = acc
+	})
+	return c.following(func() {
+		fold()
+		for k := range y.len() {
+			acc := folded[k*count]
+			for _, next := range folded[k*count+1 : (k+1)*count] {
+				acc = r.join(acc, next)
+			}
+			y.set(k, r.last(acc))
+		}
+	})
 }
 
 // axisByAxis reduces the last marked axis, then the one before it, until none is left. A mean of

@@ -3,6 +3,7 @@ package cpu_test
 import (
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -152,6 +153,40 @@ func TestRandomPreOps(t *testing.T) {
 	}
 	if fused < *randomClusters/2 {
 		t.Errorf("%d kernels have pre-ops in %d random graphs", fused, *randomClusters)
+	}
+}
+
+// TestLongRowIsSplit: a norm of long rows has the bits of any number of threads, with its chain or apart, and is that of
+// the evaluator.
+func TestLongRowIsSplit(t *testing.T) {
+	const text = `graph @long {
+  input %x : f32[ROWS,DIM]
+forward:
+  %y = mul %x, %x
+  %n = reduce_l2 %y {axes=[1]}
+  %m = reduce_l2 %x {axes=[0]}
+  return %n, %m
+}
+`
+	p := kern.Paths()[0]
+	for _, sizes := range [][2]int{{1, 3<<16 + 5}, {2, 1<<16 + 1}, {1<<16 + 9, 2}} {
+		want, l, _ := rowsOf(t, p, text, passes.F32(), sizes, 1, true)
+		evaluated := l.Want(t, composedFeeds(l.Graph))
+		for name := range want {
+			for i, x := range want[name].F {
+				if e := evaluated[name].F[i]; math.Abs(x-e) > 1e-6*e {
+					t.Errorf("%v: %s %d is %g, want %g", sizes, name, i, x, e)
+				}
+			}
+		}
+		for _, threads := range []int{1, 3} {
+			got, _, fused := rowsOf(t, p, text, passes.F32(), sizes, threads, false)
+			for name := range want {
+				if fused == 0 || !slices.Equal(got[name].F, want[name].F) {
+					t.Errorf("%v, %d threads: %s has other bits, or no kernel has a chain", sizes, threads, name)
+				}
+			}
+		}
 	}
 }
 
