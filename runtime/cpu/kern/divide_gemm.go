@@ -34,7 +34,7 @@ func (t *gemmTask) box(shares [2]bool) box {
 
 // packingCost is what a block takes to pack a row of A, or a column of B.
 func (t *gemmTask) packingCost(side int) int {
-	if t.fixed[side].weights != nil && t.packsAhead() || side == 1 && t.indirect != nil {
+	if t.fixed[side].weights != nil || side == 1 && t.indirect != nil {
 		return 0
 	}
 	return t.packedCost(side)
@@ -60,8 +60,9 @@ func (t *gemmTask) packingBox(side, items int) box {
 	return box{items: items * t.aheadPanels(side), rows: 1, cols: 1, cell: lanes * t.packedCost(side), task: taskCost}
 }
 
-// packsAhead reports whether blocks may read operands that are packed before.
-func (t *gemmTask) packsAhead() bool { return t.depth > 0 }
+// sharesPacked reports whether blocks may read operands that all workers pack before. Words are packed in half of the time,
+// and read from another worker's cache they made steps of training a tenth slower on two workers.
+func (t *gemmTask) sharesPacked() bool { return t.depth > 0 && (!t.vnni || t.tiles) }
 
 // mostShared is how many elements of an operand all blocks share at most: they stay in the last cache.
 const mostShared = 4 << 20
@@ -71,7 +72,7 @@ const mostShared = 4 << 20
 func (t *gemmTask) divide(workers int) {
 	t.shares = [2]bool{}
 	t.part = t.m.divide(t.box(t.shares), workers)
-	if t.part.Workers == 1 || !t.packsAhead() {
+	if t.part.Workers == 1 || !t.sharesPacked() {
 		return
 	}
 	least := t.part.Time - t.part.Time/16
