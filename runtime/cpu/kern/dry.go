@@ -18,7 +18,7 @@ func NewDry(p *Path, n int) *Machine {
 }
 
 // next is the part of a task that follows the one at i, of those that begin every step indices before
-// end. On a dry machine it is the last one: those between request what the first does, but for a row
+// end. On a dry machine it is the last one: those between request what the first does, except for a row
 // of a panel.
 func (m *Machine) next(i, step, end int) int {
 	if m.pool.team.dry && i+step < end {
