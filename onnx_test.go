@@ -78,7 +78,7 @@ func TestLoadONNXMistakes(t *testing.T) {
 	if _, err := ampc.LoadONNX("onnx/testdata/none.onnx", ampc.ONNXOptions{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
-	if _, err := ampc.LoadONNX("onnx/testdata/mlp.onnx", ampc.ONNXOptions{Sizes: ampc.Sizes{"M": 2, "N": 2}}); err == nil || !strings.Contains(err.Error(), `no input has a dimension "M": the dimensions are "N"`) {
+	if _, err := ampc.LoadONNX("onnx/testdata/mlp.onnx", ampc.ONNXOptions{Sizes: ampc.Sizes{"M": 2, "N": 2}}); err == nil || !strings.Contains(err.Error(), `no input has a dimension "M": they have "N"`) {
 		t.Error(err)
 	}
 	if _, err := ampc.LoadONNX("onnx/testdata/mlp.onnx", ampc.ONNXOptions{Shapes: map[string][]int64{"z": {2, 4}}}); err == nil || !strings.Contains(err.Error(), `no input "z": its inputs are "x"`) {

@@ -12,6 +12,10 @@ import (
 
 // Open reads the model in a file. The file stays mapped until Close.
 func Open(path string) (*Model, error) {
+	// A FIFO would be waited for if it was opened.
+	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: it is not a regular file", path)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, file.Error(path, err)
@@ -20,9 +24,6 @@ func Open(path string) (*Model, error) {
 	st, err := f.Stat()
 	if err != nil {
 		return nil, file.Error(path, err)
-	}
-	if !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: it is not a regular file", path)
 	}
 	b, unmap, err := file.Map(f, st.Size())
 	if err != nil {

@@ -287,7 +287,7 @@ func (im *importer) named() error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(im.o.Dims)) {
 		if !dims[name] {
-			return fmt.Errorf("no input has a dimension %q: the dimensions are %s", name, names(dims))
+			return fmt.Errorf("no input has a dimension %q: they have %s", name, names(dims))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(im.o.Shapes)) {

@@ -155,6 +155,9 @@ func TestExternalData(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer socket.Close()
+	if _, err := onnx.Open(socket.Addr().String()); err == nil || !strings.HasSuffix(err.Error(), "socket: it is not a regular file") {
+		t.Error(err)
+	}
 	rel, err := filepath.Rel(dir, outside)
 	if err != nil {
 		t.Fatal(err)

@@ -49,6 +49,11 @@ func convertCommand() *cobra.Command {
 			}
 		}
 		o.Policy = p
+		if save != "" {
+			if err := file.Writable(save); err != nil {
+				return err
+			}
+		}
 		r, err := ampc.ConvertONNX(c.Context(), args[0], args[1], o)
 		if err != nil {
 			return sizeHint(args[0], err)

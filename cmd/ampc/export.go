@@ -15,7 +15,7 @@ import (
 
 func exportCommand() *cobra.Command {
 	var o ampc.ExportOptions
-	var policy, weights string
+	var policy string
 	var set, dims []string
 	var asJSON bool
 	c := command("export MODEL|CHECKPOINT OUT.onnx", "Write a model or a checkpoint as an ONNX file", cobra.ExactArgs(2), func(c *cobra.Command, args []string) error {
@@ -24,13 +24,6 @@ func exportCommand() *cobra.Command {
 			return err
 		}
 		o.Policy = p
-		switch weights {
-		case "live":
-		case "ema":
-			o.Weights = ampc.EMA
-		default:
-			return usagef("--weights %s: want live or ema", weights)
-		}
 		if o.Opset != 0 && (o.Opset < 13 || o.Opset > 24) {
 			return usagef("--opset %d: want 13 to 24, or 0 for the least", o.Opset)
 		}
@@ -59,7 +52,6 @@ func exportCommand() *cobra.Command {
 	fl.StringVar(&policy, "policy", "f32", policyHelp+"; a 16-bit policy converts the model as ampc convert does")
 	fl.StringArrayVar(&set, "set", nil, setHelp)
 	fl.Int64Var(&o.Opset, "opset", 0, "opset `VERSION` of the file, 13 to 24; 0: the lowest that has all operators")
-	fl.StringVar(&weights, "weights", "live", "`WHICH` weights of a checkpoint to write: live, or ema (their running averages)")
 	fl.BoolVar(&o.External, "external", false, "write the weights to a separate file, OUT.onnx.data")
 	fl.StringArrayVar(&dims, "dim", nil, dimHelp)
 	fl.StringArray("shape", nil, shapeHelp)

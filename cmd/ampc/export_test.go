@@ -39,9 +39,7 @@ func TestExportCheckpoint(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"export run c.onnx --opset 12":            "--opset 12: want 13 to 24, or 0 for the least; see ampc export --help",
-		"export run c.onnx --weights average":     "--weights average: want live or ema; see ampc export --help",
 		"export zoo:mlp nowhere/c.onnx":           "nowhere/c.onnx: no such file or directory",
-		"export run c.onnx --weights ema":         "no training step keeps averages",
 		"export zoo:none c.onnx --policy mixed-1": "mixed-1",
 	} {
 		code, _, errs := ampcRun("", strings.Fields(args)...)

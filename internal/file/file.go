@@ -18,6 +18,8 @@ func Error(path string, err error) error {
 	var call *os.PathError
 	var link *os.LinkError
 	switch {
+	case path == "":
+		return errNoPath
 	case errors.As(err, &call):
 		err = call.Err
 	case errors.As(err, &link):
@@ -28,7 +30,10 @@ func Error(path string, err error) error {
 	return fmt.Errorf("%s: %w", path, err)
 }
 
-var errEarly = errors.New("ends early")
+var (
+	errEarly  = errors.New("ends early")
+	errNoPath = errors.New("the path of a file is empty")
+)
 
 // Write makes path hold what write writes.
 //
@@ -88,6 +93,8 @@ type target struct {
 func resolve(path string) (target, error) {
 	old, err := os.Stat(path)
 	switch {
+	case path == "":
+		return target{}, errNoPath
 	case err == nil && old.IsDir():
 		return target{}, syscall.EISDIR
 	case err == nil && !old.Mode().IsRegular():
