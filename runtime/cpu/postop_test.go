@@ -179,14 +179,25 @@ func moved(p *lower.Program) (n int64) {
 	return n
 }
 
-// loaded is p on b, over variables of zeros.
+// loaded prepares a program on a new store, whose variables are zero.
 func loaded(tb testing.TB, b *cpu.Backend, p *lower.Program) runtime.Exec {
+	tb.Helper()
+	return load(tb, b, p, func(runtime.Store) error { return nil })
+}
+
+// initialized prepares a program on a new store, whose variables have their initial values.
+func initialized(tb testing.TB, b *cpu.Backend, p *lower.Program) runtime.Exec {
+	tb.Helper()
+	return load(tb, b, p, func(s runtime.Store) error { return runtimetest.Initialize(s, p.Vars, 1) })
+}
+
+func load(tb testing.TB, b *cpu.Backend, p *lower.Program, fill func(runtime.Store) error) runtime.Exec {
 	tb.Helper()
 	s, err := b.NewStore(p.Vars)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if err := runtimetest.Initialize(s, p.Vars, 1); err != nil {
+	if err := fill(s); err != nil {
 		tb.Fatal(err)
 	}
 	e, err := b.Load(p, s)
@@ -207,7 +218,7 @@ func outputs(t *testing.T, p *lower.Program, path *kern.Path, threads int) [][]b
 // results are what a step of p returns on b.
 func results(t *testing.T, b *cpu.Backend, p *lower.Program) (all [][]byte) {
 	t.Helper()
-	future, err := loaded(t, b, p).Step(context.Background(), []runtime.Feed{feed(p, rand.New(rand.NewPCG(3, 4)))})
+	future, err := initialized(t, b, p).Step(context.Background(), []runtime.Feed{feed(p, rand.New(rand.NewPCG(3, 4)))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +281,7 @@ func stepOf(tb testing.TB, p *lower.Program, threads int) func() {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { be.Close() })
-	e, f := loaded(tb, be, p), feed(p, rand.New(rand.NewPCG(1, 2)))
+	e, f := initialized(tb, be, p), feed(p, rand.New(rand.NewPCG(1, 2)))
 	return func() {
 		if _, err := e.Step(context.Background(), []runtime.Feed{f}); err != nil {
 			tb.Fatal(err)
