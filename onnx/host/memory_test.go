@@ -39,20 +39,21 @@ func resident(b *testing.B) (own, files int64) {
 // memory of its own, activations included, and pages of files.
 func BenchmarkMemory(b *testing.B) {
 	for name, g := range map[string]*onnxmodel.Graph{"bert": onnxmodel.BERT(onnxmodel.BERTBase), "resnet50": onnxmodel.ResNet50()} {
-		b.Run(name, func(b *testing.B) {
-			path := filepath.Join(b.TempDir(), "model.onnx")
-			if err := g.WriteFile(path); err != nil {
-				b.Fatal(err)
-			}
-			g = nil
-			for b.Loop() {
-				measure(b, path)
-			}
-		})
+		path := filepath.Join(b.TempDir(), name+".onnx")
+		if err := g.WriteFile(path); err != nil {
+			b.Fatal(err)
+		}
+		for _, policy := range []passes.Policy{passes.F32(), passes.MixedBF16()} {
+			b.Run(name+"/"+policy.Name, func(b *testing.B) {
+				for b.Loop() {
+					measure(b, path, policy)
+				}
+			})
+		}
 	}
 }
 
-func measure(b *testing.B, path string) {
+func measure(b *testing.B, path string, policy passes.Policy) {
 	file, err := os.Stat(path)
 	if err != nil {
 		b.Fatal(err)
@@ -63,7 +64,7 @@ func measure(b *testing.B, path string) {
 	}
 	defer backend.Close()
 	ownBefore, filesBefore := resident(b)
-	s, err := host.Open(path, host.Options{Backend: backend, Config: passes.Config{Policy: passes.F32()}})
+	s, err := host.Open(path, host.Options{Backend: backend, Config: passes.Config{Policy: policy}})
 	if err != nil {
 		b.Fatal(err)
 	}

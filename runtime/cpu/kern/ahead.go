@@ -199,7 +199,12 @@ func (t *gemmTask) aheadStart(side, q int) int {
 
 func (x *aheadTask) packAll(m *Machine, dst []float32) {
 	x.dst = dst
-	x.t.makeWords(x.side)
+	if s := x.t.makeWords(x.side); s != nil {
+		defer func() { // calls that find the panels do not need them
+			m.conv.weights.drop()
+			s.due = true
+		}()
+	}
 	n := x.t.ahead[x.side].n
 	items := n[0] * n[1]
 	b := x.t.packingBox(x.side, items)

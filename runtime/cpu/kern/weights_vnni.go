@@ -91,13 +91,16 @@ func (m *Machine) vnniWeights(swapped bool) (s tableSource) {
 	return s
 }
 
-// makeWords makes the words of an operand whose elements are due. If its panels are packed ahead,
-// only packing them takes the words.
-func (t *gemmTask) makeWords(side int) {
-	if s, ok := [2]source{t.a, t.b}[side].(*tableSource); ok && s.due {
-		t.m.packWeights(t.m.conv.swapped, true)
-		s.buf, s.due = Floats(t.m.conv.weights.s), false
+// makeWords makes the words of an operand whose elements are due, and returns it; nil if none are. If its panels are
+// packed ahead, only packing them takes the words.
+func (t *gemmTask) makeWords(side int) *tableSource {
+	s, ok := [2]source{t.a, t.b}[side].(*tableSource)
+	if !ok || !s.due {
+		return nil
 	}
+	t.m.packWeights(t.m.conv.swapped, true)
+	s.buf, s.due = Floats(t.m.conv.weights.s), false
+	return s
 }
 
 // swappedWeights is an operand of the words of an input gradient, or of single weights, whose lanes
