@@ -342,7 +342,10 @@ type Uses struct {
 }
 
 // Uses numbers the graph and indexes every read in it (Graph.Return not included).
-func (g *Graph) Uses() *Uses {
+func (g *Graph) Uses() *Uses { return g.UsesIn(&Uses{}) }
+
+// UsesIn is Uses in the memory of u, which is lost.
+func (g *Graph) UsesIn(u *Uses) *Uses {
 	values, _ := g.Number()
 	parts := g.Parts()
 	next := make([][]int32, len(parts)) // by part and value: the number of its reads, then where the next one goes
@@ -351,7 +354,7 @@ func (g *Graph) Uses() *Uses {
 		p.eachUse(func(v *Value, _ Use) { count[v.ID]++ })
 		next[k] = count
 	})
-	u := &Uses{start: make([]int32, values+1)}
+	u.start = slices.Grow(u.start[:0], values+1)[:values+1]
 	sum := int32(0)
 	for v := range values {
 		u.start[v] = sum
@@ -360,7 +363,8 @@ func (g *Graph) Uses() *Uses {
 		}
 	}
 	u.start[values] = sum
-	u.list = make([]Use, sum)
+	clear(u.list[min(int(sum), len(u.list)):]) // readers that the graph may not have any more
+	u.list = slices.Grow(u.list[:0], int(sum))[:sum]
 	g.InParts(parts, func(k int, p *Part) {
 		at := next[k]
 		p.eachUse(func(v *Value, x Use) {

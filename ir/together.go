@@ -56,22 +56,41 @@ func (p *Part) Nodes(yield func(Section, *Node) bool) {
 }
 
 // Parts divides the nodes, in their order, into a part for each processor, at most four: one for a
-// small graph.
+// small graph. Parts have about as many operands and results.
 func (g *Graph) Parts() []Part {
 	count := min(runtime.GOMAXPROCS(0), 4)
 	if count == 1 || g.Small() {
 		return []Part{g.Body}
 	}
 	parts := make([]Part, count)
-	sum, before := g.NumNodes(), 0
+	var weight [NumSections]int
+	sum, before := 0, 0
 	for s, body := range g.Body {
-		for k := range parts { // nodes sum*k/count to sum*(k+1)/count are of part k
-			from, to := sum*k/count-before, sum*(k+1)/count-before
+		weight[s] = meanWeight(body)
+		sum += len(body) * weight[s]
+	}
+	for s, body := range g.Body {
+		for k := range parts { // from sum*k/count to sum*(k+1)/count
+			from, to := (sum*k/count-before)/weight[s], (sum*(k+1)/count-before)/weight[s]
 			parts[k][s] = body[min(max(from, 0), len(body)):min(max(to, 0), len(body))]
 		}
-		before += len(body)
+		before += len(body) * weight[s]
 	}
 	return parts
+}
+
+// meanWeight estimates from 64 nodes how many values a node of body reads and writes, in 64ths. Updates
+// of variables have many.
+func meanWeight(body []*Node) int {
+	const sample = 64
+	sum := 0
+	for i := range sample {
+		if len(body) > 0 {
+			n := body[i*len(body)/sample]
+			sum += len(n.In) + len(n.Out)
+		}
+	}
+	return sum + sample
 }
 
 // InParts calls f for each of the parts of g, at the same time.

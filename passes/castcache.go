@@ -95,10 +95,11 @@ func nameCasts(g *ir.Graph, named map[*ir.Value][]string) {
 		if n.Op != ir.OpCast {
 			continue
 		}
-		v := n.Out[0]
-		name := castName(n.In[0], v.Type.DType)
-		after := slices.ContainsFunc(named[n.In[0]], func(of string) bool { return v.Name == of+"."+v.Type.DType.String() })
-		if after && v.Name != name && g.Value(name) == nil {
+		v, before := n.Out[0], named[n.In[0]]
+		if !slices.ContainsFunc(before, func(of string) bool { return v.Name == of+"."+v.Type.DType.String() }) {
+			continue
+		}
+		if name := castName(n.In[0], v.Type.DType); v.Name != name && g.Value(name) == nil {
 			v.Name = name
 		}
 	}
@@ -123,16 +124,18 @@ func replace(g *ir.Graph, same map[*ir.Value]*ir.Value) {
 		return
 	}
 	g.Replace(same)
-	for _, n := range g.Nodes {
-		if n.Of == nil || len(n.Of.Out) == 0 {
-			continue
+	g.InParts(g.Parts(), func(_ int, p *ir.Part) {
+		for _, n := range p.Nodes {
+			if n.Of == nil || len(n.Of.Out) == 0 {
+				continue
+			}
+			v, replaced := same[n.Of.Out[0]]
+			for replaced {
+				n.Of = v.Def
+				v, replaced = same[v]
+			}
 		}
-		v, replaced := same[n.Of.Out[0]]
-		for replaced {
-			n.Of = v.Def
-			v, replaced = same[v]
-		}
-	}
+	})
 }
 
 // mergeCast replaces n by kept, which takes over its name and its reasons.

@@ -13,28 +13,8 @@ func (m *planner) clusters() error {
 	m.plan.Tensors = make([]plan.Tensor, 0, len(m.want))
 	c := &clusterer{planner: m, signs: map[*ir.Value]plan.TensorID{}, pooled: map[*ir.Node]bool{}}
 	m.g.Together(c.order, c.tensors)
-	for s, n := range m.g.Nodes {
-		for _, v := range n.Out {
-			if m.base[v.ID] == v && !m.inParts[n.ID] && !m.spreadPool(v) {
-				c.written(s, n, v)
-			}
-		}
-	}
-	for s, n := range m.g.Nodes {
-		if m.sharesTensor(n) || len(n.Out) > 0 && m.spreadPool(n.Out[0]) {
-			continue
-		}
-		if m.inParts[n.ID] {
-			if err := c.expanded(s, n); err != nil {
-				return &ir.Error{Pos: n.Pos, Msg: err.Error()}
-			}
-			continue
-		}
-		for i, v := range n.In {
-			if v != nil && !sameCluster(v, n) {
-				c.read(n, i, v)
-			}
-		}
+	if err := c.ports(); err != nil {
+		return err
 	}
 	for _, v := range m.g.Return {
 		if m.assignable(v) {
@@ -97,6 +77,37 @@ func (c *clusterer) order() {
 		}
 	}
 	c.room()
+}
+
+// portsOf adds the ports of the nodes of p for which has holds: first those that write.
+func (c *clusterer) portsOf(p *ir.Part, has func(*ir.Node) bool) error {
+	for s, n := range p.Nodes {
+		if !has(n) {
+			continue
+		}
+		for _, v := range n.Out {
+			if c.base[v.ID] == v && !c.inParts[n.ID] && !c.spreadPool(v) {
+				c.written(s, n, v)
+			}
+		}
+	}
+	for s, n := range p.Nodes {
+		if !has(n) || c.sharesTensor(n) || len(n.Out) > 0 && c.spreadPool(n.Out[0]) {
+			continue
+		}
+		if c.inParts[n.ID] {
+			if err := c.expanded(s, n); err != nil {
+				return &ir.Error{Pos: n.Pos, Msg: err.Error()}
+			}
+			continue
+		}
+		for i, v := range n.In {
+			if v != nil && !sameCluster(v, n) {
+				c.read(n, i, v)
+			}
+		}
+	}
+	return nil
 }
 
 // room allocates, for each cluster, all ports that its nodes may have.

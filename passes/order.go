@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"iter"
 	"slices"
-	"strings"
 
 	"ampc/ir"
 )
@@ -70,29 +69,6 @@ func newOrderer(g *ir.Graph) *orderer {
 	o.messagesInOrder()
 	g.Together(func() { o.indexReads(); o.writeLast() }, o.sizes)
 	return o
-}
-
-func (o *orderer) rankNames(nodes int) {
-	type named struct {
-		name string
-		id   int32
-	}
-	var text []byte // all names, one after the other
-	end := make([]int, 0, nodes)
-	for _, n := range o.g.Nodes {
-		text = n.AppendName(text) // a next value has the same rank as its variable's name
-		end = append(end, len(text))
-	}
-	names, at := string(text), 0
-	all := make([]named, nodes)
-	for id, to := range end {
-		all[id] = named{names[at:to], int32(id)}
-		at = to
-	}
-	slices.SortFunc(all, func(a, b named) int { return strings.Compare(a.name, b.name) })
-	for i, x := range all {
-		o.name[x.id] = int32(i)
-	}
 }
 
 func isView(n *ir.Node) bool {

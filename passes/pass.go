@@ -3,6 +3,7 @@
 package passes
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
@@ -168,7 +169,8 @@ func (c *Context) append(g *ir.Graph) *ir.Builder {
 // uses is the readers of all values of g, as it is.
 func (c *Context) uses(g *ir.Graph) *ir.Uses {
 	if c.training.index.uses == nil {
-		c.training.index.uses = g.Uses()
+		c.training.index.uses = g.UsesIn(cmp.Or(c.training.lost, &ir.Uses{}))
+		c.training.lost = nil
 	}
 	return c.training.index.uses
 }
@@ -262,6 +264,7 @@ func Run(g *ir.Graph, cfg Config) error {
 // forget drops what the pass that ran with c did not keep.
 func (t *training) forget(c *Context) {
 	if !c.kept {
+		t.lost = cmp.Or(t.index.uses, t.lost)
 		t.index = index{}
 	}
 	if !c.kept && !c.appends {

@@ -11,9 +11,11 @@ import (
 // written and read again, for dtypes of v and of its bias that no single kernel supports. v is a
 // result of node last in section s, with which the product's epilogue ends.
 func (c *clusterer) split(s ir.Section, last *ir.Node, v *ir.Value) {
-	out := c.v[v.ID]
-	p := c.productOf(last)
-	if c.c.Caps.Splits == nil || p == nil || out < 0 {
+	if c.c.Caps.Splits == nil {
+		return
+	}
+	out, p := c.v[v.ID], c.productOf(last)
+	if p == nil || out < 0 {
 		return
 	}
 	e := c.epilogue(p, last)

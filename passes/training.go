@@ -26,6 +26,7 @@ type training struct {
 	source     *ir.Graph   // graph before layout; nil if not requested
 	planned    bool        // a plan has chosen the dtypes and made every cast as its readers need it
 	index      index       // of the graph as it is
+	lost       *ir.Uses    // of the graph as it was: memory for the next ones
 	editor     *ir.Builder // of the graph as it is; nil: the next pass that builds makes one
 
 	micro    *micro // nil: one micro-batch per step

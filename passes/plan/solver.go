@@ -136,12 +136,12 @@ type read struct {
 	twice   bool // and from values rounded to low, which differ from the tensor in the other 16 bits
 }
 
-// reading is the read at p by a cluster.
-func (s *Solver) reading(p *Port, cluster int32) read {
-	x := s.plan.Tensors[p.Tensor].Stored
-	narrowed := p.Narrowed && p.Takes != Low && p.Takes != AsStored && x != Low
-	other := p.Takes == Other || p.Takes == AsStored && x == Other
-	return read{p, cluster, narrowed && !other, other, narrowed && other}
+// reading is the read at port q by a cluster.
+func (p *Plan) reading(q *Port, cluster int32) read {
+	x := p.Tensors[q.Tensor].Stored
+	narrowed := q.Narrowed && q.Takes != Low && q.Takes != AsStored && x != Low
+	other := q.Takes == Other || q.Takes == AsStored && x == Other
+	return read{q, cluster, narrowed && !other, other, narrowed && other}
 }
 
 // in is the form that r reads of a tensor with choice x. r does not require the other 16 bits.
@@ -155,23 +155,13 @@ func (r read) in(x Choice) int32 {
 // price adds the costs of every tensor: its write, its reads, the casts for its readers, and what
 // is saved of it.
 func (s *Solver) price() {
-	writes := make([]*Port, len(s.plan.Tensors))
-	times := make([]int64, len(s.plan.Tensors))
-	reads := s.readers()
+	at := portsOf(s.plan)
 	for k := range s.plan.Clusters {
-		c := &s.plan.Clusters[k]
-		s.fixed += c.Inner * c.Times
-		for i := range c.Ports {
-			if p := &c.Ports[i]; p.Write {
-				writes[p.Tensor], times[p.Tensor] = p, c.Times
-			} else {
-				reads[p.Tensor] = append(reads[p.Tensor], s.reading(p, int32(k)))
-			}
-		}
+		s.fixed += s.plan.Clusters[k].Inner * s.plan.Clusters[k].Times
 	}
 	half := len(s.plan.Tensors) / 2
 	rest := &Solver{plan: s.plan, net: &network{nodes: s.plan.choices, edges: make([]arc, 0, cap(s.net.edges)/2)}}
-	s.plan.Together(func() { rest.tensors(half, len(s.plan.Tensors), writes, times, reads) }, func() { s.tensors(0, half, writes, times, reads) })
+	s.plan.Together(func() { rest.tensors(half, len(s.plan.Tensors), at) }, func() { s.tensors(0, half, at) })
 	s.add(rest)
 }
 
@@ -195,9 +185,10 @@ func (s *Solver) add(rest *Solver) {
 }
 
 // tensors adds the costs of the tensors from first to before end.
-func (s *Solver) tensors(first, end int, writes []*Port, times []int64, reads [][]read) {
+func (s *Solver) tensors(first, end int, at *ports) {
 	for id := first; id < end; id++ {
-		t, w, list := &s.plan.Tensors[id], writes[id], ordered(reads[id])
+		t, list := &s.plan.Tensors[id], ordered(at.reads(id))
+		w, times := at.write(id)
 		outside := stored(list)
 		if w != nil && !w.Always && len(outside) == 0 && len(list) > 0 { // only registers
 			unstored := *w
@@ -205,13 +196,13 @@ func (s *Solver) tensors(first, end int, writes []*Port, times []int64, reads []
 			w = &unstored
 		}
 		if t.Stored == AsStored {
-			s.exact(t, w, times[id], outside)
+			s.exact(t, w, times, outside)
 			continue
 		}
 		if w == nil {
 			w = &Port{}
 		} else {
-			s.write(t, w, times[id], outside)
+			s.write(t, w, times, outside)
 		}
 		s.reads(t, outside)
 		s.casts(t, w, list)
@@ -227,24 +218,6 @@ func stored(list []read) []read {
 		return list
 	}
 	return slices.DeleteFunc(slices.Clone(list), func(r read) bool { return r.Register })
-}
-
-// readers allocates the lists of reads of each tensor.
-func (s *Solver) readers() [][]read {
-	count, sum := make([]int, len(s.plan.Tensors)), 0
-	for k := range s.plan.Clusters {
-		for i := range s.plan.Clusters[k].Ports {
-			if p := &s.plan.Clusters[k].Ports[i]; !p.Write {
-				count[p.Tensor]++
-				sum++
-			}
-		}
-	}
-	list, all := make([][]read, len(count)), make([]read, sum)
-	for id, n := range count {
-		list[id], all = all[:0:n], all[n:]
-	}
-	return list
 }
 
 // ordered sorts reads by cluster and requirement, and removes duplicates. Reads with Moves are never
