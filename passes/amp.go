@@ -106,7 +106,7 @@ type decision struct {
 // have an effect.
 func newAssigner(g *ir.Graph, c *Context) *assigner {
 	uses := c.uses(g)
-	overrides := pinOverrides(g, c.Policy)
+	overrides := c.overrides(g)
 	values, nodes := uses.Values(), g.NumNodes()
 	a := &assigner{
 		g: g, c: c, p: c.Policy, low: c.Policy.Low, uses: uses,

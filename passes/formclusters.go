@@ -37,7 +37,7 @@ func formClusters(g *ir.Graph, c *Context) error {
 		return nil
 	}
 	uses := c.uses(g)
-	pins := pinOverrides(g, c.Policy)
+	pins := c.overrides(g)
 	w := &clusterFinder{g: g, pins: pins, caps: c.Caps, policy: c.Policy, uses: uses, returned: map[*ir.Value]bool{}, of: make([]int32, g.NumNodes())}
 	for _, v := range g.Return {
 		w.returned[v] = true

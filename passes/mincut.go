@@ -12,7 +12,6 @@ import (
 // the clusters that run as one kernel and their ports, solves it, and writes the solution to want.
 func (a *assigner) mincut() error {
 	m := newPlanner(a)
-	m.partner = m.partners()
 	m.g.Together(m.parts, m.variables)
 	m.joinProducts()
 	m.constraints()
@@ -71,12 +70,13 @@ type planner struct {
 func newPlanner(a *assigner) *planner {
 	values := len(a.want)
 	var member [][]*ir.Node
-	a.g.Together(func() { member = clusterMembers(a.g) }, func() { a.requirements() })
+	var partner []*ir.Value
+	a.g.Together(func() { member, partner = clusterMembers(a.g), a.partners() }, func() { a.requirements() })
 	a.loads = map[load]bool{}
 	m := &planner{
 		assigner: a, plan: plan.New(), v: make([]plan.Choice, values), seen: make([]plan.Choice, values),
 		base: make([]*ir.Value, values), part: make([]*ir.Value, values), form: make([]form, values), owner: make([]*ir.Value, 2),
-		member: member, exact: map[plan.Choice]bool{}, pins: map[plan.Choice]*pinned{}, launched: map[*ir.Node]bool{}, rounds: map[*ir.Node]bool{}, computes: map[*ir.Value]bool{}, wants: map[*ir.Value]bool{},
+		member: member, partner: partner, exact: map[plan.Choice]bool{}, pins: map[plan.Choice]*pinned{}, launched: map[*ir.Node]bool{}, rounds: map[*ir.Node]bool{}, computes: map[*ir.Value]bool{}, wants: map[*ir.Value]bool{},
 	}
 	m.plan.SavedCost, m.plan.Together = a.p.SavedCost, a.g.Together
 	m.inParts = make([]bool, len(a.node))

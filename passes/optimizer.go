@@ -12,7 +12,7 @@ import (
 // a skipped step every variable keeps its value.
 func optimizer(g *ir.Graph, c *Context) error {
 	t := c.training
-	o := &updating{b: c.append(g), g: g, c: c, t: t, rates: map[rateKey]*ir.Value{}, attrs: map[Optimizer]ir.Attrs{}, bases: map[Schedule]*ir.Value{}}
+	o := &updating{b: c.append(g), g: g, c: c, t: t, rates: map[rateKey]*ir.Value{}, zero: &ir.Init{Args: []float64{0}}, roles: map[string]ir.Attrs{}, attrs: map[Optimizer]ir.Attrs{}, bases: map[Schedule]*ir.Value{}}
 	if len(t.sweeps) == 0 { // inference, or an update that the source contains
 		return o.results()
 	}
@@ -53,6 +53,8 @@ type updating struct {
 	attempt *ir.Value
 	bases   map[Schedule]*ir.Value // base rate, by schedule
 	rates   map[rateKey]*ir.Value
+	zero    *ir.Init               // of all moments and averages
+	roles   map[string]ir.Attrs    // by role: the attributes of states with no other ones
 	attrs   map[Optimizer]ir.Attrs // of Adam's updates, without defaults: those of all parameters are equal
 }
 

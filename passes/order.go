@@ -16,7 +16,9 @@ import (
 // last: the next value may then overwrite the variable, and needs no copy.
 func orderPass(g *ir.Graph, c *Context) error {
 	o := newOrderer(g)
-	o.repeatLate()
+	if o.repeats {
+		o.repeatLate()
+	}
 	var sections [ir.NumSections]func()
 	for s := range ir.NumSections {
 		sections[s] = func() { g.Body[s] = o.section(s) }
@@ -34,16 +36,17 @@ type orderer struct {
 	scheduled []int32      // by node ID: its schedule node; -1 for views
 	placed    []bool       // views that are in the order
 	schedule  []scheduleNode
-	root      []int32 // by value ID: the value whose memory it is or views
-	bytes     []int64 // by root that lives in one section only, otherwise 0
-	left      []int32 // by root: number of reads that are not ordered yet
-	start     []int32 // by value ID: index of its first reader in readers
-	readers   []int32 // schedule nodes that read a value of their own section
+	root      []int32    // by value ID: the value whose memory it is or views
+	bytes     []int64    // by root that lives in one section only, otherwise 0
+	left      []int32    // by root: number of reads that are not ordered yet
+	start     []int32    // by value ID: index of its first reader in readers
+	readers   []int32    // schedule nodes that read a value of their own section
+	sent      []*ir.Node // messages between ranks
+	repeats   bool       // some node runs forward a second time
 }
 
 // scheduleNode runs as one step: a node, or a cluster.
 type scheduleNode struct {
-	sec   ir.Section
 	nodes []*ir.Node
 	reads []*ir.Value // values from outside, views looked through, one entry for each operand
 	views []*ir.Node  // views between, the viewed ones first
@@ -51,9 +54,10 @@ type scheduleNode struct {
 	depth int32
 	name  int32 // smallest rank of the names of its nodes
 	turn  int32 // entries of the heap with a smaller turn are out of date
-	sends bool  // a message, or a cast that one waits for: starts as soon as possible, while later steps run
-	above bool  // reads the next value of an accumulator (levelsTogether): runs directly after that is written
-	last  bool  // writes a variable that another schedule node of the section reads
+	sec   ir.Section
+	sends bool // a message, or a cast that one waits for: starts as soon as possible, while later steps run
+	above bool // reads the next value of an accumulator (levelsTogether): runs directly after that is written
+	last  bool // writes a variable that another schedule node of the section reads
 	done  bool
 	late  bool // runs directly before its first reader (repeatLate)
 }
@@ -94,6 +98,10 @@ func (o *orderer) formNodes() {
 			before = s
 		}
 		o.sec[n.ID] = s
+		if n.Def().Is(ir.Collective) {
+			o.sent = append(o.sent, n)
+		}
+		o.repeats = o.repeats || n.Why.Has(ir.MarkRepeated)
 		for _, v := range n.Out {
 			o.root[v.ID] = v.ID
 		}
@@ -183,15 +191,9 @@ func (o *orderer) writeLast() {
 // messagesInOrder makes each message between ranks wait for the previous one.
 func (o *orderer) messagesInOrder() {
 	var last [ir.NumSections]*ir.Node
-	var sent []*ir.Node
 	together := false
-	for _, n := range o.g.Nodes {
-		if n.Def().Is(ir.Collective) {
-			sent = append(sent, n)
-		}
-	}
-	slices.SortStableFunc(sent, func(a, b *ir.Node) int { return cmp.Compare(a.Int("seq"), b.Int("seq")) })
-	for _, n := range sent {
+	slices.SortStableFunc(o.sent, func(a, b *ir.Node) int { return cmp.Compare(a.Int("seq"), b.Int("seq")) })
+	for _, n := range o.sent {
 		u := &o.schedule[o.scheduled[n.ID]]
 		u.sends = true
 		together = together || n.Together() > 1

@@ -30,7 +30,7 @@ func (o *orderer) repeatLate() {
 
 // late reports whether the schedule node that computes v is late.
 func (o *orderer) late(v *ir.Value) bool {
-	if v.Def == nil {
+	if !o.repeats || v.Def == nil {
 		return false
 	}
 	i := o.scheduled[v.Def.ID]

@@ -37,6 +37,14 @@ func pinOverrides(g *ir.Graph, p Policy) []override {
 	return overrides
 }
 
+// overrides is pinOverrides of the policy for g, as it is.
+func (c *Context) overrides(g *ir.Graph) []override {
+	if c.training.index.overrides == nil {
+		c.training.index.overrides = pinOverrides(g, c.Policy)
+	}
+	return c.training.index.overrides
+}
+
 // readCopies makes lookups of a sharded weight read a 16-bit copy, where code and policy leave it open
 // and others read that copy already, or nothing reads the weight in f32. Otherwise the ranks would
 // gather the weight in f32 for the few rows that are looked up. Gradients of lookups are added up as

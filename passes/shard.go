@@ -80,11 +80,15 @@ func (p *paramPlan) stepped() *ir.Value {
 
 // state declares what an optimizer keeps of each element of a parameter.
 func (o *updating) state(p *paramPlan, name string, d ir.DType, role string) *ir.Value {
-	zero := &ir.Init{Args: []float64{0}}
 	if p.part != nil {
-		return o.c.declarePart(o.b, name, p.v.Type.With(d), zero, p.v.Type.Shape, role)
+		return o.c.declarePart(o.b, name, p.v.Type.With(d), o.zero, p.v.Type.Shape, role)
 	}
-	return o.b.Declare(ir.State, name, p.v.Type.With(d), zero, ir.A("role", role))
+	a := o.roles[role]
+	if a == nil {
+		a = ir.A("role", role)
+		o.roles[role] = a
+	}
+	return o.b.Declare(ir.State, name, p.v.Type.With(d), o.zero, a)
 }
 
 // normOfParts is the norm of gradients of which this rank has parts, and of others. Each rank

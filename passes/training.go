@@ -40,8 +40,9 @@ type training struct {
 // index is what passes found out about a graph and the pass after them would find out again. The
 // manager drops it after a pass that may have changed nodes or operands (Context.keep).
 type index struct {
-	uses     *ir.Uses
-	assigner *assigner // of the policy, without a choice of dtypes
+	uses      *ir.Uses
+	overrides []override // of the policy, by node ID
+	assigner  *assigner  // of the policy, without a choice of dtypes
 }
 
 // result is a value of a micro-batch, and how its values in several micro-batches are combined.
