@@ -289,6 +289,9 @@ func (g *Graph) Number() (values, nodes int) {
 	for i, v := range g.Vars {
 		v.ID = int32(i)
 	}
+	if g.Small() {
+		return (*Part)(&g.Body).number(len(g.Vars), 0)
+	}
 	parts := g.Parts()
 	value, node := make([]int, len(parts)+1), make([]int, len(parts)+1) // the first ID of each part
 	value[0] = len(g.Vars)

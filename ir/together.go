@@ -95,6 +95,10 @@ func meanWeight(body []*Node) int {
 
 // InParts calls f for each of the parts of g, at the same time.
 func (g *Graph) InParts(parts []Part, f func(k int, p *Part)) {
+	if len(parts) == 1 {
+		f(0, &parts[0])
+		return
+	}
 	fs := make([]func(), len(parts))
 	for k := range parts {
 		fs[k] = func() { f(k, &parts[k]) }

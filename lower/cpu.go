@@ -9,9 +9,10 @@ type cpu struct{ Shared }
 
 func (cpu) String() string { return "cpu" }
 
-func (cpu) Caps() ir.Caps {
-	return ir.Caps{NoGraphs: true, ChecksNorms: true, Norms: cpuNorms, Rows: cpuRows, PostOps: cpuPostOps, RecomputesPools: true, JoinsInPlace: true, ItemBytes: cpuItemBytes, Keeps: true, Expander: Expansions(CPU)}
-}
+func (cpu) Caps() ir.Caps { return cpuCaps }
+
+// cpuCaps are made once, as lowering asks for them often.
+var cpuCaps = ir.Caps{NoGraphs: true, ChecksNorms: true, Norms: cpuNorms, Rows: cpuRows, PostOps: cpuPostOps, RecomputesPools: true, JoinsInPlace: true, ItemBytes: cpuItemBytes, Keeps: true, Expander: Expansions(CPU)}
 
 // cpuItemBytes is about what a few items' layers take of a second-level cache.
 const cpuItemBytes = 4 << 20

@@ -1,6 +1,10 @@
 package passes
 
-import "ampc/ir"
+import (
+	"slices"
+
+	"ampc/ir"
+)
 
 // foldNorms makes a convolution and the batch norm by running statistics that alone reads it one
 // convolution: of the weights W·g and the bias (b−mean)·g + beta, where g is gamma/√(var+eps). Both
@@ -8,7 +12,7 @@ import "ampc/ir"
 // one of these changes (Caps.Keeps). An evaluation that repeats a training step (Config.Inherit),
 // and policies that run what is written or that name values, leave norms as they are.
 func foldNorms(g *ir.Graph, c *Context) error {
-	if c.Train || c.Inherit != nil || !c.Caps.Keeps || c.Policy.Manual || c.Policy.Eager || len(c.Policy.Rules)+len(c.Policy.Stores) > 0 {
+	if c.Train || c.Inherit != nil || !c.Caps.Keeps || c.Policy.Manual || c.Policy.Eager || len(c.Policy.Rules)+len(c.Policy.Stores) > 0 || !slices.ContainsFunc(g.Body[ir.Forward], normalizes) {
 		c.keep()
 		return nil
 	}
@@ -42,9 +46,15 @@ type normFolder struct {
 	gone map[*ir.Node]bool
 }
 
+// normalizes reports whether n is a batch norm by running statistics.
+func normalizes(n *ir.Node) bool {
+	rows := n.Def().Batch
+	return rows != nil && n.Op == rows.Infer
+}
+
 // behind is the convolution that norm n folds into, nil where there is none.
 func (f *normFolder) behind(n *ir.Node) *ir.Node {
-	if rows := n.Def().Batch; rows == nil || n.Op != rows.Infer {
+	if !normalizes(n) {
 		return nil
 	}
 	x := n.In[0]

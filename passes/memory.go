@@ -100,7 +100,7 @@ type trial struct {
 }
 
 func newMemorySearch(g *ir.Graph, c *Context) (*memorySearch, error) {
-	all, err := selectPasses(Pipeline(), c.Config)
+	all, err := selectPasses(c.Config)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"ampc/ir"
@@ -215,7 +216,7 @@ func (e *passError) Unwrap() error { return e.Err }
 
 // Run runs the pipeline on g in place. After an error the state of g is undefined.
 func Run(g *ir.Graph, cfg Config) error {
-	ps, err := selectPasses(Pipeline(), cfg)
+	ps, err := selectPasses(cfg)
 	if err != nil {
 		return err
 	}
@@ -224,7 +225,8 @@ func Run(g *ir.Graph, cfg Config) error {
 		return err
 	}
 	var nodes nodeLists
-	c := new(Context)
+	c, counters := &Context{Config: cfg, training: shared}, map[string]int{}
+	var start time.Time
 	defer runtime.KeepAlive(spareHeap(g))
 	for i, p := range ps {
 		if cfg.Check && stage < ir.Ready {
@@ -233,8 +235,13 @@ func Run(g *ir.Graph, cfg Config) error {
 			}
 			shared.index = index{}
 		}
-		*c = Context{Config: cfg, counters: map[string]int{}, training: shared}
-		start := time.Now()
+		if cfg.After == nil {
+			clear(counters)
+		} else {
+			counters, start = map[string]int{}, time.Now()
+		}
+		c.counters, c.notes, c.at = counters, nil, nil
+		c.kept, c.appends, c.linked = false, false, false
 		if err := runPass(p, g, c); err != nil {
 			return err
 		}
@@ -243,7 +250,10 @@ func Run(g *ir.Graph, cfg Config) error {
 		}
 		nodes.set(g)
 		shared.forget(c)
-		took := time.Since(start)
+		var took time.Duration
+		if cfg.After != nil {
+			took = time.Since(start)
+		}
 		if err := checkAfter(p, g, cfg); err != nil {
 			return err
 		}
@@ -286,10 +296,22 @@ func (t *training) checkKept(p Pass, g *ir.Graph, cfg Config) error {
 	return nil
 }
 
+// pipeline is what Pipeline returns, and what is wrong with its order.
+var pipeline struct {
+	once   sync.Once
+	passes []Pass
+	err    error
+}
+
 // selectPasses applies Only, Until and Disable.
-func selectPasses(all []Pass, cfg Config) ([]Pass, error) {
-	if err := checkOrder(all); err != nil {
-		return nil, err
+func selectPasses(cfg Config) ([]Pass, error) {
+	pipeline.once.Do(func() {
+		pipeline.passes = Pipeline()
+		pipeline.err = checkOrder(pipeline.passes)
+	})
+	all, err := pipeline.passes, pipeline.err
+	if err != nil || len(cfg.Disable)+len(cfg.Only) == 0 && cfg.Until == "" {
+		return all, err
 	}
 	known := func(name string) bool {
 		return slices.ContainsFunc(all, func(p Pass) bool { return p.Name == name })

@@ -13,8 +13,8 @@ import (
 // softmax and GELU written out in simpler ops. Nodes that are no longer read are removed. A node
 // stays if the nodes of its pattern have different pins.
 func recognize(g *ir.Graph, c *Context) error {
-	for range 2 { // the second round matches patterns that contain results of the first
-		r := &rewriter{g: g, c: c, b: ir.Edit(g), uses: g.Uses(), kept: keptValues(g, c), done: map[*ir.Node]bool{}, to: map[*ir.Value]*ir.Value{}, at: map[*ir.Node][]*ir.Node{}}
+	for round := range 2 { // the second round matches patterns that contain results of the first
+		r := &rewriter{g: g, c: c, uses: c.uses(g), kept: keptValues(g, c), done: map[*ir.Node]bool{}, to: map[*ir.Value]*ir.Value{}, at: map[*ir.Node][]*ir.Node{}}
 		body := g.Body[ir.Forward]
 		for i := len(body) - 1; i >= 0; i-- { // whole patterns before parts of them
 			r.visit(body[i])
@@ -23,8 +23,12 @@ func recognize(g *ir.Graph, c *Context) error {
 			return err
 		}
 		if len(r.to) == 0 {
+			if round == 0 && r.b == nil {
+				c.keep()
+			}
 			return nil
 		}
+		c.training.index = index{}
 	}
 	return nil
 }
@@ -33,7 +37,7 @@ func recognize(g *ir.Graph, c *Context) error {
 type rewriter struct {
 	g    *ir.Graph
 	c    *Context
-	b    *ir.Builder
+	b    *ir.Builder // nil until first needed
 	uses *ir.Uses
 	kept map[*ir.Value]bool // results of the step
 	done map[*ir.Node]bool  // nodes of a match
@@ -68,6 +72,9 @@ func (r *rewriter) visit(n *ir.Node) {
 		}
 		body := &r.g.Body[ir.Forward]
 		from := len(*body)
+		if r.b == nil {
+			r.b = ir.Edit(r.g)
+		}
 		b := r.b.Deriving(n, "").Pinned(n.Pin).Scope(n.Out[0].Name)
 		v := build(b)
 		if v == nil {
@@ -132,6 +139,9 @@ func samePin(n *ir.Node, made []*ir.Node) bool {
 
 // finish inserts the new nodes in place of the old ones.
 func (r *rewriter) finish(body []*ir.Node) error {
+	if r.b == nil {
+		return nil
+	}
 	if r.b.Err() != nil || len(r.to) == 0 {
 		return r.b.Err()
 	}

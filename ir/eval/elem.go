@@ -2,7 +2,6 @@ package eval
 
 import (
 	"math"
-	"slices"
 
 	"ampc/internal/philox"
 	"ampc/ir"
@@ -15,10 +14,13 @@ func elementwise(c *call) {
 	m := &machine{code: code.Ins, exact: c.opt.Float64, regs: make([]reg, len(code.Ins)), walks: make([]walk, len(c.in))}
 	for i, t := range c.in {
 		if t != nil {
-			m.walks[i] = walk{t, broadcastStrides(t.dims(), shape), shape, slices.Equal(t.dims(), shape)}
+			if m.walks[i] = (walk{t: t, shape: shape, dense: t.Type.Shape == c.out[0].Type.Shape}); !m.walks[i].dense {
+				m.walks[i].strides = broadcastStrides(t.dims(), shape)
+			}
 		}
 	}
 	n := c.out[0].Len()
+	m.room(min(blockSize, n))
 	for start := 0; start < n; start += blockSize {
 		m.block(start, min(blockSize, n-start))
 		for k, r := range results {
@@ -81,14 +83,32 @@ func (w *walk) offset(i int) int {
 	return at
 }
 
+// room makes registers of size elements.
+func (m *machine) room(size int) {
+	floats := 0
+	for k := range m.code {
+		if m.code[k].Type.Float() {
+			floats += size
+		}
+	}
+	f, i := make([]float64, floats), make([]int64, size*len(m.code)-floats)
+	for k := range m.code {
+		if m.code[k].Type.Float() {
+			m.regs[k].f, f = f[:size:size], f[size:]
+		} else {
+			m.regs[k].i, i = i[:size:size], i[size:]
+		}
+	}
+}
+
 func (m *machine) block(start, size int) {
 	for k := range m.code {
 		i := &m.code[k]
 		out := &m.regs[k]
 		if i.Type.Float() {
-			out.f = make([]float64, size)
+			out.f = out.f[:size]
 		} else {
-			out.i = make([]int64, size)
+			out.i = out.i[:size]
 		}
 		switch {
 		case i.Op == ir.PIn:

@@ -36,7 +36,7 @@ type fn func(c *call) error
 // returns its results, rounded as stored. Errors say what cannot be computed:
 // a foreign op, a type that is not static, an index outside its axis.
 func Node(n *ir.Node, in []*Tensor, o Options) ([]*Tensor, error) {
-	c := &call{Node: n, in: in, opt: o}
+	c := &call{Node: n, in: in, out: make([]*Tensor, 0, len(n.Out)), opt: o}
 	for _, v := range n.Out {
 		if !v.Type.Shape.Static() {
 			return nil, fmt.Errorf("%s: %s has type %s: its dimensions have no sizes", n.Def().Name, v, v.Type)
@@ -55,7 +55,7 @@ func Node(n *ir.Node, in []*Tensor, o Options) ([]*Tensor, error) {
 }
 
 func (c *call) run() error {
-	if f := find(c.Op); f != nil {
+	if f := evaluators[c.Op]; f != nil {
 		return f(c)
 	}
 	switch d := c.Def(); {
@@ -72,17 +72,8 @@ func (c *call) run() error {
 	return fmt.Errorf("has no evaluator")
 }
 
-func find(op ir.Op) fn {
-	for _, t := range tables {
-		if f := t[op]; f != nil {
-			return f
-		}
-	}
-	return nil
-}
-
 // Has reports whether the op can be evaluated.
-func Has(op ir.Op) bool { return find(op) != nil || op.Def().Elem != nil }
+func Has(op ir.Op) bool { return evaluators[op] != nil || op.Def().Elem != nil }
 
 // custom runs a user's kernel on widened copies.
 func custom(c *call) error {

@@ -55,6 +55,39 @@ func Step(g *ir.Graph, env map[string]*Tensor, feeds []map[string]*Tensor, o Opt
 	return r.res, r.part(ir.Update)
 }
 
+// Forward evaluates the forward section of a graph of few nodes, which writes no variable, on vars,
+// the tensors of g.Vars in their order. It returns what g returns.
+func Forward(g *ir.Graph, vars []*Tensor) ([]*Tensor, error) {
+	values, _ := g.Number()
+	now := make([]*Tensor, values)
+	for i, v := range g.Vars {
+		if vars[i].Type != v.Type {
+			return nil, fmt.Errorf("%s is %s, got %s", v, g.TypeString(v.Type), vars[i].Type)
+		}
+		now[v.ID] = vars[i]
+	}
+	for _, n := range g.Body[ir.Forward] {
+		in := make([]*Tensor, len(n.In))
+		for i, v := range n.In {
+			if v != nil {
+				in[i] = now[v.ID]
+			}
+		}
+		out, err := Node(n, in, Options{})
+		if err != nil {
+			return nil, err
+		}
+		for i, v := range n.Out {
+			now[v.ID] = out[i]
+		}
+	}
+	out := make([]*Tensor, len(g.Return))
+	for i, v := range g.Return {
+		out[i] = now[v.ID]
+	}
+	return out, nil
+}
+
 type runner struct {
 	g   *ir.Graph
 	opt Options

@@ -80,7 +80,7 @@ const (
 func newMatcher(t, f *ir.Graph, r Rules) *matcher {
 	some := len(t.Vars) + t.NumNodes() // more keys than this are rare
 	m := &matcher{
-		rules: r, tab: newTable(some), views: newViews(),
+		rules: r, tab: newTable(some), views: newViews(some),
 		first: make([]int32, 0, some), image: make([]*ir.Node, 0, some), alias: map[int32]int32{}, moves: map[ref]*ir.Node{}, same: map[int32]spelled{}, last: 1, shown: append(make([]int32, 0, 2*some), -1),
 		clamping: -1, words: map[string]int64{}, rows: map[*ir.Def]int64{}, inits: map[*ir.Init]int64{},
 	}

@@ -17,8 +17,9 @@ type views struct {
 	dense map[ir.Shape]int32
 }
 
-func newViews() *views {
-	const some = 48 // enough for a model with one kind of layers
+// newViews makes room for the views of a graph of so many values.
+func newViews(values int) *views {
+	some := min(values, 48) // enough for a model with one kind of layers
 	v := &views{list: make([]view, 0, some), tab: newTable(some), dense: make(map[ir.Shape]int32, some)}
 	v.number(view{})
 	return v
