@@ -20,11 +20,13 @@ type ceiling struct {
 	whose string // text for a message, after a size: "of this machine"
 }
 
+// little is memory that the heap most likely has.
+const little = 1 << 20
+
 // fits returns an error if n more bytes exceed what this process may have. Without this check the
 // system would end the process. The machine sets a bound, and so may a container (a cgroup) and
 // ulimit.
 func fits(n int64) error {
-	const little = 1 << 20 // the heap most likely has the memory
 	if n < little || exceeded(n) == nil {
 		return nil
 	}
@@ -53,7 +55,7 @@ func (b *Backend) Need(p *lower.Program, st runtime.Store) int64 {
 // arenas alone leave little room: to plan them takes a part of a step's time.
 func (b *Backend) roomFor(p *lower.Program, s *store) error {
 	need := b.Need(p, s)
-	if err := b.fits(need); err != nil || b.dry || exceeded(need/3*4) == nil {
+	if err := b.fits(need); err != nil || b.dry || need < little || exceeded(need/3*4) == nil {
 		return err
 	}
 	plan, err := planOn(b.m.Path, p, b.Threads())
