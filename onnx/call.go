@@ -2,7 +2,6 @@ package onnx
 
 import (
 	"fmt"
-	"slices"
 
 	"ampc/ir"
 	"ampc/ir/eval"
@@ -17,7 +16,7 @@ type call struct {
 	b     *ir.Builder
 	opset int64
 	in    []*value
-	env   map[string]*eval.Tensor // belongs to a scratch graph, in which the node is evaluated at once
+	env   *scratch // the elements of a scratch graph, in which the node is evaluated at once
 	// single: operands of f64 are read as f32, as kernels have no f64 for the row,
 	// and results of f32 become f64.
 	single bool
@@ -99,56 +98,6 @@ func (c *call) values(ys []*ir.Value) []*value {
 	return out
 }
 
-// fold computes a node whose operands are all known, and returns the inputs from which they come.
-func (c *call) fold(r *row) (out []*value, from []string, ok bool) {
-	if len(c.in) == 0 {
-		return nil, nil, false
-	}
-	if slices.ContainsFunc(c.in, func(v *value) bool { return v != nil && v.k == nil && (v.init == nil || !Knowable(v.typ)) }) {
-		return nil, nil, false
-	}
-	for _, v := range c.in {
-		if v == nil {
-			continue
-		}
-		if c.im.known(v) == nil {
-			return nil, nil, false
-		}
-		from = append(from, v.from...)
-	}
-	scratch := *c
-	scratch.b, scratch.env = ir.NewBuilder("fold"), map[string]*eval.Tensor{}
-	scratch.in = make([]*value, len(c.in))
-	for i, v := range c.in {
-		if v != nil {
-			scratch.in[i] = &value{name: fmt.Sprintf("in%d", i), typ: v.typ, k: v.k, from: v.from}
-		}
-	}
-	ys := scratch.build(r)
-	if scratch.failure() != nil || len(ys) == 0 {
-		return nil, nil, false // the builder of the graph reports the error
-	}
-	for _, y := range ys {
-		if y != nil && (!y.Type.Shape.Static() || y.Type.Shape.Elements() > maxFolded) {
-			return nil, nil, false
-		}
-		if y != nil {
-			scratch.b.Return(y)
-		}
-	}
-	res, err := eval.Run(scratch.b.Graph(), scratch.env, eval.Options{})
-	if err != nil {
-		return nil, nil, false
-	}
-	out = make([]*value, len(ys))
-	for i, y := range ys {
-		if y != nil {
-			out[i] = &value{typ: y.Type, k: res.Value(y)}
-		}
-	}
-	return out, from, true
-}
-
 // known makes a result of elements that are known.
 func known(e *eval.Tensor) *value { return &value{typ: e.Type, k: e} }
 
@@ -181,8 +130,7 @@ func (c *call) x(i int) *ir.Value {
 	if c.env == nil {
 		x = c.im.operand(v)
 	} else if x == nil {
-		v.v = c.b.Declare(ir.Input, v.name, v.typ, nil, nil)
-		c.env[v.name] = v.k
+		v.v = c.env.declare(c.b, v.typ, v.k, i)
 		x = v.v
 	}
 	if c.single && v.typ.DType == ir.F64 {
@@ -227,7 +175,7 @@ func (c *call) rank(i int) int     { return c.typ(i).Shape.Rank() }
 func (c *call) elements(i int, what string) *eval.Tensor {
 	if c.has(i) {
 		v := c.in[i]
-		if k := c.im.known(v); k != nil {
+		if k := c.known(i); k != nil {
 			c.im.out.Bound = append(c.im.out.Bound, v.from...)
 			if v.from != nil && c.env == nil {
 				c.im.guards = append(c.im.guards, guarded{v, k})
@@ -358,9 +306,7 @@ func (c *call) constant(e *eval.Tensor) *ir.Value {
 	if c.env == nil {
 		return c.im.operand(known(e))
 	}
-	name := fmt.Sprintf("k%d", len(c.env))
-	c.env[name] = e
-	return c.b.Declare(ir.Input, name, e.Type, nil, nil)
+	return c.env.declare(c.b, e.Type, e, -1)
 }
 
 func (c *call) intsConst(v ...int64) *ir.Value {

@@ -129,6 +129,7 @@ type importer struct {
 	out    Imported
 	guards []guarded
 	shared map[*Tensor]*ir.Value // variables of constants, which several calls of a function read
+	folds  Folds                 // of imports before, of a session; nil: none are kept
 	part   bool                  // of a session, whose programs share large tables of integers as well
 }
 

@@ -26,6 +26,7 @@ type Part struct {
 	Given  func(name string) *Given // nil for a name that nothing has
 	Want   []string                 // which results are read elsewhere
 	See    bool                     // Partial.Seen is wanted
+	Folds  Folds                    // kept from one import to the next; nil: nothing is
 }
 
 // Partial is the graph of a part.
@@ -70,7 +71,7 @@ func (e *PartError) Unwrap() error { return e.Err }
 
 // ImportPart makes a Source graph of some nodes. All types are static.
 func (m *Model) ImportPart(p Part) (*Partial, error) {
-	im := &importer{m: m, b: ir.NewBuilder("onnx"), rows: table(), inline: 1, part: true}
+	im := &importer{m: m, b: ir.NewBuilder("onnx"), rows: table(), inline: 1, folds: p.Folds, part: true}
 	im.b.Locate(func() ir.Pos { return ir.Pos{File: filepath.Base(m.path), Line: im.at} })
 	s := &scope{vals: map[string]*value{}, opsets: p.Opsets}
 	given, tensors := map[*value]string{}, map[*Tensor]*value{}

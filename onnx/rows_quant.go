@@ -51,7 +51,7 @@ func (c *call) scaling(i, of int, axis, block int64) (s scaling) {
 
 // zeroPoint is 0 where all zero points of operand i are known to be 0.
 func (c *call) zeroPoint(i int) int64 {
-	k := c.im.known(c.in[i])
+	k := c.known(i)
 	if k == nil || len(c.in[i].from) > 0 {
 		return 1
 	}
@@ -178,7 +178,7 @@ func (c *call) shifted(i, z int, shape []int64) wholeNumbers {
 	}
 	c.keep(z)
 	w.most = float64(hi - lo)
-	if k := c.im.known(c.in[z]); k != nil && len(c.in[z].from) == 0 && k.Len() > 0 {
+	if k := c.known(z); k != nil && len(c.in[z].from) == 0 && k.Len() > 0 {
 		w.most = max(float64(hi-slices.Min(k.I)), float64(slices.Max(k.I)-lo))
 	}
 	at := c.cast(c.x(z), ir.F32)
