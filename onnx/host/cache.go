@@ -11,6 +11,8 @@ import (
 // program is a region that was compiled. Regions of equal form share it where they read
 // the same weights.
 type program struct {
+	build   *build // while it is compiled; only items, entries and users are set then
+	err     error  // why it could not be made
 	exec    runtime.Exec
 	code    *lower.Program
 	items   int64 // it runs for each of so many items of a batch
@@ -102,6 +104,18 @@ func (c *cache) forget(e *entry) {
 		delete(c.forms, e.form.key)
 	}
 	e.at.entries.remove(e)
+}
+
+// lose forgets an entry whose program could not be made.
+func (c *cache) lose(e *entry) {
+	if e.form != nil && c.forms[e.form.key] == e {
+		delete(c.forms, e.form.key)
+	}
+	for _, x := range e.program.entries {
+		c.forget(x)
+	}
+	e.program.entries = nil
+	c.programs.remove(e.program)
 }
 
 // drop frees a program and forgets its entries.

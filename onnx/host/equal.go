@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"strings"
 
 	"ampc/ir"
+	"ampc/ir/eval"
+	"ampc/lower"
 	"ampc/onnx"
 )
 
@@ -21,6 +24,7 @@ type form struct {
 	base   *skeleton
 	params []*onnx.Tensor // by base.given: initializers, nil for what is fed
 	reads  []operand
+	known  []*eval.Tensor // by base.given: elements that shapes may be made from; nil for others
 }
 
 // skeleton is the part of a form that depends on the nodes and the initializers that they read, but
@@ -49,26 +53,53 @@ func (g *region) form() *form {
 	if b == nil {
 		return nil
 	}
-	f := &form{base: b, params: b.shared, reads: make([]operand, 0, len(b.given))}
-	text := append(make([]byte, 0, 512), b.key[:]...)
+	f := &form{base: b, params: b.shared, reads: make([]operand, len(b.given)), known: make([]*eval.Tensor, len(b.given))}
+	last := g.r.s.lastForm[b.key]
 	for i, name := range b.given {
 		v, t, _ := g.f.find(name)
 		if t != b.inits[i] || t == nil && v == nil {
 			return nil
 		}
-		if t != nil {
-			f.reads = append(f.reads, operand{name: name, init: t})
+		if f.reads[i] = (operand{name: name, init: t}); t == nil {
+			f.reads[i].kind, f.reads[i].typ = v.Kind, v.Type
+			f.known[i] = g.elements(v)
+		}
+		if last != nil && !f.reads[i].equals(&last.reads[i], f.known[i], last.known[i]) {
+			last = nil
+		}
+	}
+	if last != nil {
+		f.key = last.key
+	} else {
+		f.key = f.hash()
+	}
+	return f
+}
+
+// equals reports whether x and y, of which the elements a and b are known, are the same for forms of
+// one skeleton.
+func (x *operand) equals(y *operand, a, b *eval.Tensor) bool {
+	if x.init != nil || y.init != nil {
+		return x.init != nil && y.init != nil
+	}
+	return x.kind == y.kind && x.typ == y.typ && (a == nil) == (b == nil) && (a == nil || bytes.Equal(a.Bytes(), b.Bytes()))
+}
+
+// hash is the key of a form that has all else.
+func (f *form) hash() [sha256.Size]byte {
+	text := append(make([]byte, 0, 512), f.base.key[:]...)
+	for i := range f.reads {
+		x := &f.reads[i]
+		if x.init != nil {
 			continue
 		}
-		f.reads = append(f.reads, operand{name: name, kind: v.Kind, typ: v.Type})
-		text = append(text, byte(v.Kind))
-		text = appendType(text, v.Type)
-		if k := g.elements(v); k != nil {
+		text = append(text, byte(x.kind))
+		text = appendType(text, x.typ)
+		if k := f.known[i]; k != nil {
 			text = append(append(text, '='), k.Bytes()...)
 		}
 	}
-	f.key = sha256.Sum256(text)
-	return f
+	return sha256.Sum256(text)
 }
 
 // skeleton is that of the region's nodes, nil where a node has none. The stage keeps
@@ -213,9 +244,11 @@ func (s *scope) describe(m *onnx.Model, i int) (string, bool) {
 // like makes the region's entry from an entry of the same form. It is nil if that is not possible.
 func (g *region) like(e *entry, f *form) (*entry, error) {
 	to := e.form.to(f, g.r.s)
-	out := &entry{at: g.st, region: g.nodes, why: map[int]string{}, form: f, guards: e.guards.named(to.values), single: e.single}
+	out := &entry{at: g.st, region: g.nodes, form: f, guards: e.guards.named(to.values), single: e.single}
 	for i, y := range e.outs {
-		y.name, y.given = g.want[i], to.values[y.given]
+		if y.name = g.want[i]; y.given != "" {
+			y.given = to.values[y.given]
+		}
 		if y.known != nil && y.known.init != nil {
 			y.known = &Value{init: f.params[slices.Index(e.form.params, y.known.init)]}
 		}
@@ -254,16 +287,19 @@ func (f *form) to(other *form, s *Session) *renaming {
 // over returns p for other variables. It is p itself if p reads none of the variables that vars
 // renames. It is nil if a name has another meaning in p.
 func (s *Session) over(p *program, vars map[string]string) (*program, error) {
+	renamed := func(v lower.Var) bool {
+		return (v.Kind == ir.Param || v.Kind == ir.State) && vars[v.Name] != ""
+	}
+	if !slices.ContainsFunc(p.code.Vars, renamed) {
+		return p, nil
+	}
 	reads, others := map[string]string{}, map[string]bool{}
 	for _, v := range p.code.Vars {
-		if to, ok := vars[v.Name]; ok && (v.Kind == ir.Param || v.Kind == ir.State) {
-			reads[v.Name] = to
+		if renamed(v) {
+			reads[v.Name] = vars[v.Name]
 		} else {
 			others[v.Name] = true
 		}
-	}
-	if len(reads) == 0 {
-		return p, nil
 	}
 	for _, to := range reads {
 		if others[to] {

@@ -11,3 +11,14 @@ func (s *Session) Compiled() int {
 	defer s.mu.Unlock()
 	return s.compiled
 }
+
+// Code is the text of every program that is kept, in the order of last use.
+func (s *Session) Code() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []string
+	for _, p := range s.cache.programs {
+		list = append(list, p.code.String())
+	}
+	return list
+}

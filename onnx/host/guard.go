@@ -20,7 +20,7 @@ type guard struct {
 	want *eval.Tensor
 }
 
-// newGuards takes from a region's graph what its guards need.
+// newGuards makes the graph of a region that was compiled compute what its guards need.
 func newGuards(p *onnx.Partial) *guards {
 	if len(p.Guards) == 0 {
 		return nil
@@ -30,20 +30,19 @@ func newGuards(p *onnx.Partial) *guards {
 	for _, in := range p.Inputs {
 		names[in.Value] = in.Name
 	}
-	clone, at := p.Graph.CloneMap()
 	var computed []*ir.Value
 	for _, x := range p.Guards {
 		if name, ok := names[x.Value]; ok {
 			g.direct = append(g.direct, guard{name, x.Want})
 			continue
 		}
-		computed = append(computed, at[x.Value])
+		computed = append(computed, x.Value)
 		g.want = append(g.want, x.Want)
 	}
 	if len(computed) == 0 {
 		return g
 	}
-	clone.Return = computed
+	p.Graph.Return = computed
 	keep := map[*ir.Node]bool{}
 	var mark func(v *ir.Value)
 	mark = func(v *ir.Value) {
@@ -58,11 +57,11 @@ func newGuards(p *onnx.Partial) *guards {
 	for _, v := range computed {
 		mark(v)
 	}
-	clone.Filter(func(_ ir.Section, n *ir.Node) bool { return keep[n] })
-	clone.DropUnused()
-	g.graph = clone
+	p.Graph.Filter(func(_ ir.Section, n *ir.Node) bool { return keep[n] })
+	p.Graph.DropUnused()
+	g.graph = p.Graph
 	for _, in := range p.Inputs {
-		if clone.Var(in.Value.Name) != nil {
+		if p.Graph.Var(in.Value.Name) != nil {
 			g.inputs = append(g.inputs, feed{in.Value.Name, in.Name})
 		}
 	}

@@ -5,14 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"ampc/ir"
 	"ampc/ir/eval"
-	"ampc/lower"
 	"ampc/onnx"
-	"ampc/passes"
-	"ampc/runtime"
 )
 
 // entry is what runs at a stage for certain types: a region's program, then nodes on
@@ -68,7 +64,7 @@ func (e *entry) title() string {
 const generalAfter = 4
 
 // entry finds or makes what runs next.
-func (r *run) entry(st *stage, f *frame) (*entry, error) {
+func (r *run) entry(st *stage, f *frame) (e *entry, made bool, err error) {
 	same, anyElements := 0, (*entry)(nil)
 	for _, e := range slices.Backward(st.entries.candidates(f)) {
 		if !e.types(f) {
@@ -80,24 +76,22 @@ func (r *run) entry(st *stage, f *frame) (*entry, error) {
 		}
 		holds, err := e.guards.hold(r.s, f)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if holds {
-			return e, nil
+			return e, false, nil
 		}
 		same++
 	}
 	if anyElements != nil {
-		return anyElements, nil
+		return anyElements, false, nil
 	}
-	start := time.Now()
-	e, err := r.trace(st, f, same >= generalAfter)
-	r.s.traced += time.Since(start)
+	e, err = r.trace(st, f, same >= generalAfter)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	st.entries.add(e)
-	return e, r.s.cache.add(e, r.s.o.Programs, r.s.o.ProgramBytes)
+	return e, true, r.s.cache.add(e, r.s.o.Programs, r.s.o.ProgramBytes)
 }
 
 // types reports whether what e reads has the types that e was made for.
@@ -165,7 +159,7 @@ func (st *stage) leftOut(s *Session) map[int]string {
 			}
 		}
 	}
-	return maps.Clone(st.never)
+	return st.never
 }
 
 // known makes the entry like one of the same form, nil where there is none.
@@ -174,6 +168,10 @@ func (g *region) known(f *form) (*entry, error) {
 		return nil, nil
 	}
 	first := g.r.s.cache.forms[f.key]
+	if first != nil && first.program != nil && first.program.build != nil {
+		g.r.join()
+		first = g.r.s.cache.forms[f.key]
+	}
 	if first == nil {
 		return nil, nil
 	}
@@ -181,7 +179,18 @@ func (g *region) known(f *form) (*entry, error) {
 	if e == nil || err != nil {
 		return nil, err
 	}
-	return e, g.finish(e, f.reads)
+	if x := g.st.alike; x != nil && g.first() { // what follows does not depend on sizes
+		e.reads, e.nodes, e.why, e.next, e.dead = f.reads, x.nodes, x.why, x.next, x.dead
+		g.r.s.noteSingle(e)
+		return e, nil
+	}
+	if err := g.finish(e, f.reads); err != nil {
+		return nil, err
+	}
+	if g.first() {
+		g.st.alike = e
+	}
+	return e, nil
 }
 
 // leaveOut takes a node out of the region that was not imported, if the host can run it.
@@ -191,6 +200,9 @@ func (g *region) leaveOut(i int, err error) error {
 	fn, _ := g.r.s.model.Inlined(n)
 	if _, ours := g.r.s.ops[opName(n)]; !errors.As(err, &u) || !u.Data && !ours && fn == nil {
 		return &onnx.NodeError{Index: i, Node: n.Name, Op: opName(n), Err: err}
+	}
+	if g.first() {
+		g.why = maps.Clone(g.why)
 	}
 	g.why[i] = u.Reason
 	return nil
@@ -215,7 +227,7 @@ func (g *region) first() bool { return len(g.why) == len(g.st.never) }
 
 // importPart imports the nodes of the region.
 func (g *region) importPart() (*onnx.Partial, error) {
-	p := onnx.Part{Opsets: g.st.scope.opsets, Given: g.given, Want: g.want, See: g.splits()}
+	p := onnx.Part{Opsets: g.st.scope.opsets, Given: g.given, Want: g.want, See: g.splits(), Folds: g.r.s.folds}
 	for _, i := range g.nodes {
 		p.Nodes = append(p.Nodes, g.st.scope.nodes[i])
 	}
@@ -224,21 +236,11 @@ func (g *region) importPart() (*onnx.Partial, error) {
 
 // wanted lists the results of the region that are read elsewhere.
 func (g *region) wanted() {
-	s, chosen, live := g.st.scope, map[int]bool{}, map[string]bool{}
-	for _, i := range g.nodes {
-		chosen[i] = true
-	}
-	for _, i := range g.st.rest {
-		if !chosen[i] {
-			for _, x := range s.reads[i] {
-				live[x] = true
-			}
-		}
-	}
+	s, done := g.st.scope, g.done(nil)
 	g.want = nil
 	for _, i := range g.nodes {
 		for _, y := range s.nodes[i].Out {
-			if y != "" && (live[y] || s.isOutput(y) || g.r.s.o.Observe != nil) {
+			if y != "" && (g.r.s.o.Observe != nil || s.live(y, done)) {
 				g.want = append(g.want, y)
 			}
 		}
@@ -278,10 +280,6 @@ func (g *region) choose() {
 	}
 	slices.Reverse(kept)
 	g.nodes = kept
-}
-
-func (s *scope) isOutput(name string) bool {
-	return slices.ContainsFunc(s.outputs, func(x *onnx.Info) bool { return x.Name == name })
 }
 
 // done are the nodes that are done after the region and further nodes.
@@ -329,10 +327,11 @@ func (g *region) elements(v *Value) *eval.Tensor {
 
 // entry makes the entry of the region that was imported.
 func (g *region) entry(p *onnx.Partial, f *form) (*entry, error) {
-	e := &entry{at: g.st, region: slices.Clone(g.nodes), why: map[int]string{}, guards: newGuards(p), single: p.Single}
+	e := &entry{at: g.st, region: slices.Clone(g.nodes), single: p.Single}
 	if err := g.compile(e, p, f); err != nil {
 		return nil, err
 	}
+	e.guards = newGuards(p)
 	if f != nil && e.guards.general() {
 		e.form = f
 		g.r.s.cache.forms[f.key] = e
@@ -353,12 +352,14 @@ func (g *region) finish(e *entry, reads []operand) error {
 		return g.stuck()
 	}
 	e.next = g.next(e)
-	live := g.st.scope.isOutput
+	var done []bool
 	if e.next != nil {
-		live = func(name string) bool { return e.next.live[name] }
+		done = e.next.done
+	} else {
+		done = g.done(e.nodes)
 	}
 	bury := func(name string) {
-		if !live(name) {
+		if !g.st.scope.live(name, done) {
 			e.dead = append(e.dead, name)
 		}
 	}
@@ -398,6 +399,7 @@ func (g *region) ready(e *entry) {
 	s := g.st.scope
 	waiting := map[string]bool{}
 	inRegion := g.done(nil)
+	e.why = map[int]string{}
 	for _, i := range g.st.rest {
 		if inRegion[i] {
 			continue
@@ -444,66 +446,12 @@ func (g *region) compile(e *entry, p *onnx.Partial, f *form) error {
 	if len(p.Graph.Return) == 0 {
 		return nil
 	}
-	var err error
-	if e.program, err = g.r.s.compile(p.Graph, f != nil && g.r.s.compiledOnce[f.base.key]); err != nil {
+	again := f != nil && g.r.s.lastForm[f.base.key] != nil
+	if err := g.r.build(e, p, again); err != nil {
 		return err
 	}
 	if f != nil {
-		g.r.s.compiledOnce[f.base.key] = true
-	}
-	for _, v := range e.program.code.Vars {
-		if v.Kind != ir.Input {
-			continue
-		}
-		for _, in := range p.Inputs {
-			if in.Value.Name == v.Name {
-				e.feeds = append(e.feeds, feed{v.Name, in.Name})
-			}
-		}
+		g.r.s.lastForm[f.base.key] = f
 	}
 	return nil
-}
-
-// compile takes a region's graph through the passes and loads its program. The graph is not
-// verified after each pass if that of the same nodes for other sizes was.
-func (s *Session) compile(g *ir.Graph, again bool) (*program, error) {
-	s.compiled++
-	g, items := s.perItem(g)
-	for {
-		work := g.Clone()
-		c := s.o.Config
-		c.NoVerify = c.NoVerify || again
-		c.Caps = s.o.Backend.Target().Caps()
-		if err := passes.Run(work, c); err != nil {
-			return nil, err
-		}
-		work.DropUnused()
-		code, err := lower.Lower(work, s.o.Backend.Target())
-		if err != nil {
-			return nil, err
-		}
-		p, err := s.load(code, items)
-		if err == nil {
-			return p, nil
-		}
-		if _, other := runtime.FallBack(s.o.Backend, err); !other {
-			return nil, err
-		}
-	}
-}
-
-// load loads a program, with the variables that it reads, which runs for so many items.
-func (s *Session) load(code *lower.Program, items int64) (*program, error) {
-	start := time.Now()
-	if err := s.declare(code); err != nil {
-		return nil, err
-	}
-	s.loaded += time.Since(start)
-	before := s.reading.Load()
-	defer func() { s.loaded += time.Duration(s.reading.Load() - before) }()
-	exec, err := s.o.Backend.Load(code, s.store)
-	if err != nil {
-		return nil, err
-	}
-	return &program{exec: exec, code: code, bytes: held(code), items: items}, nil
 }

@@ -22,6 +22,8 @@ type run struct {
 	stack []*frame
 	kept  []*Value // what iterations so far have given, to be stacked
 	steps []Step
+
+	building []*entry // whose programs are being compiled
 }
 
 // frame is a run of a scope.
@@ -46,7 +48,7 @@ func (r *run) scope(s *scope, outer *frame, env map[string]*Value) ([]*Value, er
 		if err := context.Cause(r.ctx); err != nil {
 			return nil, err
 		}
-		e, err := r.entry(st, f)
+		e, err := r.next(st, f)
 		if err == errSplit {
 			st = s.plan(f).first()
 			continue
@@ -105,6 +107,8 @@ func (f *frame) value(s *Session, name string) (*Value, error) {
 		return NewTensor(typ, slices.Clone(b)), nil
 	case v == nil:
 		return nil, fmt.Errorf("no node computes it")
+	case v.later:
+		return nil, errLater
 	}
 	return v, nil
 }
@@ -117,14 +121,7 @@ func (r *run) execute(e *entry, f *frame) error {
 			return err
 		}
 	}
-	for _, o := range e.outs {
-		switch {
-		case o.known != nil:
-			f.env[o.name] = o.known
-		case o.given != "":
-			f.env[o.name], _, _ = f.find(o.given)
-		}
-	}
+	e.pass(f)
 	for _, o := range e.outs {
 		r.observe(o.name, f.env[o.name])
 	}
@@ -134,9 +131,7 @@ func (r *run) execute(e *entry, f *frame) error {
 			return err
 		}
 	}
-	for _, name := range e.dead {
-		delete(f.env, name)
-	}
+	e.bury(f)
 	return nil
 }
 
@@ -167,7 +162,7 @@ func (r *run) program(e *entry, f *frame) error {
 				return err
 			}
 		}
-		f.env[o.name] = NewTensor(e.program.whole(e.program.code.Outputs[o.at].Type), made[o.at])
+		f.env[o.name] = NewTensor(e.program.result(o.at), made[o.at])
 	}
 	return nil
 }

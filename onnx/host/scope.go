@@ -13,11 +13,12 @@ type scope struct {
 	path    string // in the model, for names and messages
 	outer   *scope // whose values it reads; nil for the main graph and functions
 	nodes   []*onnx.Node
-	reads   [][]string // by node, what graphs in attributes read included
-	order   []int      // operands come first; only what the outputs need
-	from    [][]int    // by node, the nodes that give what it reads
-	free    []bool     // by node: it reads initializers alone
-	texts   []string   // by node, what regions of equal form have in common; made when first needed
+	reads   [][]string       // by node, what graphs in attributes read included
+	order   []int            // operands come first; only what the outputs need
+	from    [][]int          // by node, the nodes that give what it reads
+	readers map[string][]int // by value, the nodes that read it, in order; those of an output end in len(nodes)
+	free    []bool           // by node: it reads initializers alone
+	texts   []string         // by node, what regions of equal form have in common; made when first needed
 	opsets  map[string]int64
 	inits   map[string]*onnx.Tensor // initializers and constants, by name
 	inputs  []string
@@ -85,12 +86,13 @@ func (s *scope) prepare() error {
 	return nil
 }
 
-// link finds the nodes that give what each node reads.
+// link finds the nodes that give what each node reads, and those that read each value.
 func (s *scope) link() {
-	s.from = make([][]int, len(s.nodes))
-	gives := map[string]int{}
+	s.from, s.readers = make([][]int, len(s.nodes)), make(map[string][]int, 2*len(s.order))
+	gives := make(map[string]int, len(s.order))
 	for _, i := range s.order {
 		for _, x := range s.reads[i] {
+			s.readers[x] = append(s.readers[x], i)
 			if k, ok := gives[x]; ok {
 				s.from[i] = append(s.from[i], k)
 			}
@@ -99,6 +101,19 @@ func (s *scope) link() {
 			gives[y] = i
 		}
 	}
+	for _, y := range s.outputs {
+		s.readers[y.Name] = append(s.readers[y.Name], len(s.nodes))
+	}
+}
+
+// live reports whether a value is an output, or read by a node that is not done.
+func (s *scope) live(name string, done []bool) bool {
+	for _, i := range slices.Backward(s.readers[name]) {
+		if i == len(s.nodes) || !done[i] {
+			return true
+		}
+	}
+	return false
 }
 
 // readsOf reports whether node i reads what one of the marked nodes gives.
@@ -180,13 +195,13 @@ type stage struct {
 	scope    *scope
 	plan     *plan
 	done     []bool
-	rest     []int           // nodes that are not, in order
-	live     map[string]bool // what they read, and the outputs
+	rest     []int // nodes that are not, in order
 	entries  entries
 	never    map[int]string       // nodes that no region takes, with the reasons; made when first needed
 	chosen   []int                // the nodes of its region, where all of them can be imported
 	want     []string             // their results that are read elsewhere
 	skeleton *skeleton            // of that region
+	alike    *entry               // the first that was made like one of another stage, where nothing more is left out
 	followed bool                 // next is set
 	next     *stage               // after that region alone; nil: the end
 	last     map[string]onnx.Seen // of the entry made last, where it began its scope
@@ -204,17 +219,11 @@ func (p *plan) stage(done []bool) *stage {
 		return st
 	}
 	s := p.scope
-	st := &stage{scope: s, plan: p, done: done, live: map[string]bool{}}
+	st := &stage{scope: s, plan: p, done: done}
 	for _, i := range s.order {
 		if !done[i] {
 			st.rest = append(st.rest, i)
-			for _, name := range s.reads[i] {
-				st.live[name] = true
-			}
 		}
-	}
-	for _, y := range s.outputs {
-		st.live[y.Name] = true
 	}
 	if len(st.rest) == 0 {
 		st = nil

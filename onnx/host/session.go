@@ -57,16 +57,17 @@ type Session struct {
 	same     map[*onnx.Tensor]*onnx.Tensor // as equal has them
 	types    map[string]ir.Type            // of variables in the store
 	cache    cache
+	folds    onnx.Folds
 	ops      map[string]operator
 	traced   time.Duration // spent on making entries
 	compiled int           // regions
-	// compiledOnce holds the keys of the skeletons of regions that were compiled for some sizes.
-	compiledOnce map[[sha256.Size]byte]bool
-	loaded       time.Duration // of it on bringing weights into memory
-	reading      atomic.Int64  // nanoseconds, on reading weights at any time
-	steps        []Step
-	single       []single // in the order in which they were imported
-	closed       bool
+	// lastForm is the form of the region that was compiled last, by the key of its skeleton.
+	lastForm map[[sha256.Size]byte]*form
+	loaded   time.Duration // of it on bringing weights into memory
+	reading  atomic.Int64  // nanoseconds, on reading weights at any time
+	steps    []Step
+	single   []single // in the order in which they were imported
+	closed   bool
 }
 
 // Open prepares the model in a file. The file is read until Close.
@@ -102,7 +103,7 @@ func New(m *onnx.Model, o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Session{inputs: m.Inputs(), ops: operators(), compiledOnce: map[[sha256.Size]byte]bool{}, cache: cache{forms: map[[sha256.Size]byte]*entry{}, over: map[overKey]*program{}}, model: m, main: main, o: o, store: store, names: map[*onnx.Tensor]string{}, inits: map[string]*onnx.Tensor{}, seed: maphash.MakeSeed(), equal: map[uint64][]*onnx.Tensor{}, same: map[*onnx.Tensor]*onnx.Tensor{}, taken: map[string]bool{}, types: map[string]ir.Type{}}, nil
+	return &Session{folds: onnx.Folds{}, inputs: m.Inputs(), ops: operators(), lastForm: map[[sha256.Size]byte]*form{}, cache: cache{forms: map[[sha256.Size]byte]*entry{}, over: map[overKey]*program{}}, model: m, main: main, o: o, store: store, names: map[*onnx.Tensor]string{}, inits: map[string]*onnx.Tensor{}, seed: maphash.MakeSeed(), equal: map[uint64][]*onnx.Tensor{}, same: map[*onnx.Tensor]*onnx.Tensor{}, taken: map[string]bool{}, types: map[string]ir.Type{}}, nil
 }
 
 // Inputs lists what Run must be given.

@@ -32,6 +32,7 @@ type Value struct {
 	elems  *eval.Tensor // the same, decoded
 	init   *onnx.Tensor // an initializer that was passed through
 	stable bool         // the same in most runs: programs may be made for its elements
+	later  bool         // only its type is known (run.ahead)
 }
 
 // NewTensor is a tensor of the elements in data: little-endian, row-major, dense.
