@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ampc"
+	"ampc/internal/file"
 	"ampc/ir"
 	"ampc/lower"
 	"ampc/models"
@@ -153,7 +153,7 @@ func readSource(c *cobra.Command, spec string) (name string, src []byte, err err
 		src, err = io.ReadAll(c.InOrStdin())
 		return "stdin", src, err
 	}
-	src, err = os.ReadFile(spec)
+	src, err = file.Read(spec)
 	if err != nil {
 		return "", nil, missing(spec, err)
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"os"
 	"strconv"
 	"strings"
 
@@ -93,7 +92,7 @@ func parseShapes(pairs []string) (map[string][]int64, error) {
 
 // readTensor reads a serialized ONNX tensor and its name.
 func readTensor(path string) (map[string]ampc.HostTensor, error) {
-	b, err := os.ReadFile(path)
+	b, err := file.Read(path)
 	if err != nil {
 		return nil, file.Error(path, err)
 	}

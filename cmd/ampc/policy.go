@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"strconv"
 	"strings"
 
@@ -98,7 +97,7 @@ func printUnmapped(w io.Writer, preset string, asJSON bool) error {
 func loadPolicy(name string, set ...string) (ampc.Policy, error) {
 	p, err := ampc.PolicyNamed(name)
 	if err != nil {
-		src, readErr := os.ReadFile(name)
+		src, readErr := file.Read(name)
 		switch {
 		case errors.Is(readErr, fs.ErrNotExist) && !strings.ContainsAny(name, `./\`): // names of presets contain none of these
 			return p, usageError{err} // neither a preset nor a file; the list of presets helps more than "no such file"

@@ -108,7 +108,7 @@ func (c *collector) dir(root string, want func(path string) bool) error {
 
 // named reads a file that the user asked for by name: here no text is an error.
 func (c *collector) named(path string) error {
-	data, err := os.ReadFile(path)
+	data, err := file.Read(path)
 	if err != nil {
 		return file.Error(path, err)
 	}

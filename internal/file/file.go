@@ -225,3 +225,13 @@ func syncDir(dir string) {
 	defer d.Close()
 	d.Sync()
 }
+
+var errDevice = errors.New("is a device: want a file")
+
+// Read is os.ReadFile, except that it refuses devices: one such as /dev/zero has no end.
+func Read(path string) ([]byte, error) {
+	if st, err := os.Stat(path); err == nil && st.Mode()&os.ModeDevice != 0 {
+		return nil, errDevice
+	}
+	return os.ReadFile(path)
+}

@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -43,7 +42,7 @@ const maxElements = 1 << 34
 
 // ReadFile reads a .npy file as the array named "", or every array of a .npz.
 func ReadFile(path string) (map[string]Array, error) {
-	data, err := os.ReadFile(path)
+	data, err := file.Read(path)
 	if err != nil {
 		return nil, file.Error(path, err)
 	}
