@@ -30,6 +30,7 @@ func newOwner(t *testing.T) *owner {
 		t.Fatal(err)
 	}
 	o := &owner{t: t, d: d}
+	o.ok(d.Bind())
 	o.s, err = d.NewStream()
 	o.ok(err)
 	return o
