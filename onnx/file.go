@@ -12,20 +12,12 @@ import (
 
 // Open reads the model in a file. The file stays mapped until Close.
 func Open(path string) (*Model, error) {
-	// A FIFO would be waited for if it was opened.
-	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: it is not a regular file", path)
-	}
-	f, err := os.Open(path)
+	f, size, err := file.Open(path)
 	if err != nil {
-		return nil, file.Error(path, err)
+		return nil, err
 	}
 	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, file.Error(path, err)
-	}
-	b, unmap, err := file.Map(f, st.Size())
+	b, unmap, err := file.Map(f, size)
 	if err != nil {
 		return nil, file.Error(path, err)
 	}

@@ -109,23 +109,16 @@ func (f *File) read(path, key string) error {
 }
 
 func (f *File) mapped(path string) ([]byte, error) {
-	o, err := os.Open(path)
+	o, size, err := file.Open(path)
 	if err != nil {
-		return nil, file.Error(path, err)
+		return nil, err
 	}
 	defer o.Close()
-	is, err := o.Stat()
+	b, unmap, err := file.Map(o, size)
 	if err != nil {
 		return nil, file.Error(path, err)
 	}
-	if !is.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a regular file", path)
-	}
-	b, unmap, err := file.Map(o, is.Size())
-	if err != nil {
-		return nil, file.Error(path, err)
-	}
-	f.size += is.Size()
+	f.size += size
 	f.closes = append(f.closes, unmap)
 	return b, nil
 }

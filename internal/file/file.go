@@ -226,7 +226,30 @@ func syncDir(dir string) {
 	d.Sync()
 }
 
-var errDevice = errors.New("is a device: want a file")
+var (
+	errDevice    = errors.New("is a device: want a file")
+	errIrregular = errors.New("it is not a regular file")
+)
+
+// Open opens a regular file to read it, and gives its size in bytes. Anything else is an error and not
+// opened: a FIFO would be waited for. The error has the path.
+func Open(path string) (*os.File, int64, error) {
+	st, err := os.Stat(path)
+	if err == nil && !st.Mode().IsRegular() {
+		err = errIrregular
+	}
+	if err != nil {
+		return nil, 0, Error(path, err)
+	}
+	f, err := os.Open(path)
+	if err == nil {
+		if st, err = f.Stat(); err == nil {
+			return f, st.Size(), nil
+		}
+		f.Close()
+	}
+	return nil, 0, Error(path, err)
+}
 
 // Read is os.ReadFile, except that it refuses devices: one such as /dev/zero has no end.
 func Read(path string) ([]byte, error) {
