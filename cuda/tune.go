@@ -238,6 +238,11 @@ func (t *Tuner) scratch(m Matmul, s Stream) (o Operands, free func() error, err 
 	return o, free, err
 }
 
+// CopyBytes is the size of a copy within the device with which kernels that stream are compared. Half of it
+// is above every L2 cache. The driver copies 512 MiB and more in another way, on an H200 at two thirds of
+// the rate.
+const CopyBytes = 256 << 20
+
 // Measurements of one candidate: runs in a batch, fewer of a whole part of a Program, and batches after
 // one that warms up.
 const (

@@ -63,15 +63,7 @@ func (g *gpu) timeConv(t *testing.T, n cuda.Dnn, c cuda.Conv) string {
 		return "no plan"
 	}
 	g.must(t, err)
-	var feeds []cuda.Ptr
-	space := int64(256)
-	for _, f := range graph.Feeds {
-		typ := cuda.R16BF
-		if f.Type == cuda.DnnFloat {
-			typ = cuda.R32F
-		}
-		feeds = append(feeds, g.draw(t, typ, int64(size(f))))
-	}
+	feeds, space := g.drawFeeds(t, graph, cuda.R16BF), int64(256)
 	for _, p := range plans {
 		space = max(space, p.Workspace())
 	}

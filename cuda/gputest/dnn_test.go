@@ -154,14 +154,7 @@ func (g *gpu) timeGraph(t *testing.T, n cuda.Dnn, graph *cuda.DnnGraph, d cuda.D
 		fmt.Printf("%s no plan: %v\n", head, err)
 		return
 	}
-	var feeds []cuda.Ptr
-	for _, f := range graph.Feeds {
-		typ := d
-		if f.Type == cuda.DnnFloat {
-			typ = cuda.R32F
-		}
-		feeds = append(feeds, g.draw(t, typ, int64(size(f))))
-	}
+	feeds := g.drawFeeds(t, graph, d)
 	ws := g.draw(t, cuda.R32F, max(plan.Workspace()/4, 64))
 	sec := g.seconds(t, func() error { return plan.Run(feeds, ws, g.s) })
 	fmt.Printf("%s %.3f ms, workspace %d MiB\n", head, sec*1e3, plan.Workspace()>>20)
@@ -169,4 +162,17 @@ func (g *gpu) timeGraph(t *testing.T, n cuda.Dnn, graph *cuda.DnnGraph, d cuda.D
 		g.must(t, g.Free(p))
 	}
 	g.must(t, plan.Close())
+}
+
+// drawFeeds are tensors of random numbers for a graph: of d, those of f32 left out.
+func (g *gpu) drawFeeds(t *testing.T, graph *cuda.DnnGraph, d cuda.DataType) (feeds []cuda.Ptr) {
+	t.Helper()
+	for _, f := range graph.Feeds {
+		typ := d
+		if f.Type == cuda.DnnFloat {
+			typ = cuda.R32F
+		}
+		feeds = append(feeds, g.draw(t, typ, int64(size(f))))
+	}
+	return feeds
 }

@@ -55,7 +55,7 @@ func TestBandwidth(t *testing.T) {
 	if g.simulated() && testing.Short() {
 		t.Skip("without -short the kernels run once on the simulator, in small")
 	}
-	_, ceiling := g.copyRate(t, g.of(ceilingBytes, 1<<16))
+	_, ceiling := g.copyRate(t, g.of(cuda.CopyBytes, 1<<16))
 	for _, p := range g.lowered(t) {
 		functions := map[string]cuda.Function{}
 		for _, m := range sm.Modules(p) {

@@ -50,10 +50,6 @@ func (g *gpu) seconds(t testing.TB, run func() error) float64 {
 	return took.Seconds()
 }
 
-// ceilingBytes is the size of the copy that others are compared with: far above the L2 cache, and below
-// 512 MiB, from where the driver copies another way, on an H200 at two thirds of the rate.
-const ceilingBytes = 256 << 20
-
 // copyRate is the rate of a copy of n random bytes in the device, read and written, and the copy's
 // source.
 func (g *gpu) copyRate(t testing.TB, n int64) (src cuda.Ptr, rate float64) {
@@ -116,7 +112,7 @@ func TestStreaming(t *testing.T) {
 	if g.simulated() && testing.Short() {
 		t.Skip("without -short the kernels run once on the simulator, in small")
 	}
-	copyBytes := g.of(ceilingBytes, 1<<16)
+	copyBytes := g.of(cuda.CopyBytes, 1<<16)
 	src, ceiling := g.copyRate(t, copyBytes)
 	for _, k := range g.streaming() {
 		l, err := k.build(g.fl)

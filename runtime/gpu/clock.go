@@ -31,20 +31,15 @@ func (b *Backend) clocked(issue func() error) error {
 	return err
 }
 
-// copyBytes is the size of the copy that CopyRate measures, if there is memory for it. Half of it is
-// above every L2 cache. The driver copies 512 MiB and more on another way, on an H200 at two thirds of
-// this rate.
-const copyBytes = 256 << 20
-
 // CopyRate is the rate at which the device copies its memory, in bytes read and written each second:
-// what a kernel that streams can reach.
+// what a kernel that streams can reach. Without the memory for cuda.CopyBytes the copy is smaller.
 func (b *Backend) CopyRate() (rate float64, err error) {
 	err = b.do(func() error {
 		free, _, err := b.d.MemInfo()
 		if err != nil {
 			return err
 		}
-		n, measure := min(copyBytes, free/8), cuda.Measure
+		n, measure := min(cuda.CopyBytes, free/8), cuda.Measure
 		if b.held != nil {
 			n, measure = min(n, simulatedCopy), cuda.TimeOf // always the same
 		}

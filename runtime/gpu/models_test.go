@@ -65,15 +65,7 @@ func settled(t *testing.T, b *gpu.Backend, spec, policy string, i int) *ir.Graph
 	t.Helper()
 	for {
 		g := compiled(t, spec, policy, b.Target())[i]
-		p, err := lower.Lower(g, b.Target())
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := b.NewStore(p.Vars)
-		if err != nil {
-			t.Fatal(err)
-		}
-		e, err := b.Load(p, s)
+		e, s, err := load(t, b, g)
 		if err == nil {
 			err = e.Close()
 		} else if why, again := runtime.FallBack(b, err); again {
@@ -86,6 +78,21 @@ func settled(t *testing.T, b *gpu.Backend, spec, policy string, i int) *ir.Graph
 		}
 		return g
 	}
+}
+
+// load lowers a graph and loads it on a new store. The error is Load's.
+func load(t *testing.T, b *gpu.Backend, g *ir.Graph) (runtime.Exec, runtime.Store, error) {
+	t.Helper()
+	p, err := lower.Lower(g, b.Target())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := b.NewStore(p.Vars)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := b.Load(p, s)
+	return e, s, err
 }
 
 // trainModel is trainBeside for every step of a model.

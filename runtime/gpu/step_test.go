@@ -305,15 +305,7 @@ func TestFaults(t *testing.T) {
 	if b, err = gpu.OpenSimulator(sim.Options{Major: 9, Memory: 6000}); err != nil {
 		t.Fatal(err)
 	}
-	p, err := lower.Lower(g, b.Target())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := b.NewStore(p.Vars)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = b.Load(p, s)
+	_, s, err := load(t, b, g)
 	if !errors.Is(err, cuda.ErrOutOfMemory) {
 		t.Fatalf("loading into 6000 bytes gives %v", err)
 	}

@@ -8,7 +8,6 @@ import (
 
 	"ampc/cuda"
 	"ampc/cuda/sim"
-	"ampc/lower"
 	"ampc/runtime/gpu"
 	"ampc/runtime/runtimetest"
 )
@@ -21,15 +20,7 @@ func TestAlgorithmsAreKept(t *testing.T) {
 	for pass := range 2 {
 		b := openSim(t, "sm_90")
 		b.Tune(dir)
-		p, err := lower.Lower(ready(t, "mlp?batch=4&hidden=32&layers=3", "mixed-f16", "sm_90")[0], b.Target())
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := b.NewStore(p.Vars)
-		if err != nil {
-			t.Fatal(err)
-		}
-		e, err := b.Load(p, s)
+		e, s, err := load(t, b, ready(t, "mlp?batch=4&hidden=32&layers=3", "mixed-f16", "sm_90")[0])
 		if err != nil {
 			t.Fatal(err)
 		}
