@@ -3,6 +3,8 @@ package gpu
 import (
 	"errors"
 	"fmt"
+	goruntime "runtime"
+	"sync"
 
 	"ampc/cuda"
 )
@@ -23,9 +25,9 @@ type ahead struct {
 // the second copy takes to start.
 const aheadBytes = 256 << 10
 
-// deliver copies a step's inputs to the device, and returns the stream on which the host memory is
-// read.
-func (e *Exec) deliver(dst cuda.Ptr, src []byte) (cuda.Stream, error) {
+// deliver copies a step's inputs to the device, by way of the staging memory src, which fill fills. It
+// returns the stream on which src is read.
+func (e *Exec) deliver(dst cuda.Ptr, src []byte, fill filler) (cuda.Stream, error) {
 	d, s := e.b.d, e.b.stream()
 	var err error
 	if len(src) >= aheadBytes && !e.ahead.off {
@@ -35,13 +37,13 @@ func (e *Exec) deliver(dst cuda.Ptr, src []byte) (cuda.Stream, error) {
 		e.ahead.off, err = true, nil
 	}
 	if err != nil || len(src) < aheadBytes || e.ahead.off {
-		return s, errors.Join(err, d.CopyToDevice(dst, src, s))
+		return s, errors.Join(err, e.copyIn(dst, src, fill, s))
 	}
 	a, on := &e.ahead, e.b.copier
 	k := a.next
 	a.next = 1 - k
 	if err = d.Wait(on, a.used[k]); err == nil {
-		err = d.CopyToDevice(a.at[k], src, on)
+		err = e.copyIn(a.at[k], src, fill, on)
 	}
 	if err == nil {
 		err = errors.Join(d.Record(a.here[k], on), d.Wait(s, a.here[k]))
@@ -53,6 +55,42 @@ func (e *Exec) deliver(dst cuda.Ptr, src []byte) (cuda.Stream, error) {
 		err = d.Record(a.used[k], s)
 	}
 	return on, err
+}
+
+// filler writes the bytes from one offset to another of a step's staging memory. Calls for parts that do
+// not overlap may run at once.
+type filler func(from, to int64)
+
+const (
+	blockBytes = 8 << 20 // copied to the device in one piece
+	chunkBytes = 1 << 20 // the least that is worth another processor
+	maxCopiers = 8       // processors, as many as fill a host's memory bus
+)
+
+// copyIn fills src and copies it to the device, block by block: processors fill a block while the one before
+// is on its way. One processor alone copies a batch of images more slowly than a GPU trains on it.
+func (e *Exec) copyIn(dst cuda.Ptr, src []byte, fill filler, on cuda.Stream) error {
+	total := int64(len(src))
+	for from := int64(0); from < total; from += blockBytes {
+		to := min(from+blockBytes, total)
+		fill.split(from, to, min(maxCopiers, goruntime.GOMAXPROCS(0)))
+		if err := e.b.d.CopyToDevice(dst+cuda.Ptr(from), src[from:to], on); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// split calls fill for equal chunks at once, by as many goroutines at most.
+func (fill filler) split(from, to int64, goroutines int) {
+	n := max(1, min(int64(goroutines), (to-from)/chunkBytes))
+	chunk := (to - from + n - 1) / n
+	var all sync.WaitGroup
+	for at := from + chunk; at < to; at += chunk {
+		all.Go(func() { fill(at, min(at+chunk, to)) })
+	}
+	fill(from, min(from+chunk, to))
+	all.Wait()
 }
 
 // makeAhead makes the stream, the events and memory for two times n bytes.

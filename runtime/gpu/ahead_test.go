@@ -114,3 +114,50 @@ func TestReadsAllocateNothing(t *testing.T) {
 		t.Errorf("%d allocations of page-locked memory in four steps that read a result", n)
 	}
 }
+
+// blocks has inputs that go to the device in more than one block, each filled by several goroutines, and reads
+// a number of every chunk.
+const blocks = `graph @blocks {
+  input %x : f32[80,32768]
+  input %k : f32[7]
+forward:
+  %y = slice %x {axes=[1] starts=[32767] ends=[32768]} : f32[80,1]
+  %z = affine %k {scale=2 shift=1} : f32[7]
+  return %y, %z
+}
+`
+
+// TestInputsInBlocks: inputs of several blocks arrive whole, in two steps one after the other.
+func TestInputsInBlocks(t *testing.T) {
+	g, err := ir.Parse("blocks.ir", []byte(blocks))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, b := device(t, sim.Options{})
+	l := runtimetest.Load(t, b, g, 1)
+	defer l.Close(t)
+	r := rand.New(rand.NewPCG(5, 6))
+	feeds := []map[string]*eval.Tensor{feed(g, r), feed(g, r)}
+	var results []runtime.Future
+	for _, f := range feeds {
+		got, err := l.Exec.Step(context.Background(), runtimetest.Feeds(f))
+		if err != nil {
+			t.Fatal(err)
+		}
+		results = append(results, got)
+	}
+	for step, f := range feeds {
+		rows, k := make([]byte, 80*4), make([]byte, 7*4)
+		if err := errors.Join(results[step].Read(0, rows), results[step].Read(1, k)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 80 {
+			if got, want := float(rows[4*i:]), float32(f["x"].F[32768*i+32767]); got != want {
+				t.Fatalf("step %d, row %d: %g, want %g", step, i, got, want)
+			}
+		}
+		if got, want := float(k[24:]), float32(2*f["k"].F[6]+1); got != want {
+			t.Errorf("step %d: the second input gave %g, want %g", step, got, want)
+		}
+	}
+}

@@ -173,21 +173,29 @@ func (e *Exec) stage(feeds []runtime.Feed) error {
 	if err != nil {
 		return err
 	}
-	for i, f := range feeds {
-		mem := s.mem[int64(i)*e.inputBytes():]
-		for _, in := range e.inputs {
-			copy(mem[in.at:], f[in.name].Data)
-		}
+	for i := range feeds {
 		for k := range e.filled {
 			f := &e.filled[k]
-			binary.LittleEndian.PutUint32(mem[f.at:], uint32(f.value(i, e.rank())))
+			binary.LittleEndian.PutUint32(s.mem[int64(i)*e.inputBytes()+int64(f.at):], uint32(f.value(i, e.rank())))
 		}
 	}
-	on, err := e.deliver(e.feedAt(0, len(feeds)), s.mem[:total])
+	on, err := e.deliver(e.feedAt(0, len(feeds)), s.mem[:total], func(from, to int64) { e.fill(s.mem, feeds, from, to) })
 	if err != nil {
 		return fmt.Errorf("inputs: %w", err)
 	}
 	return e.b.d.Record(s.free, on)
+}
+
+// fill copies what of the feeds lies between two offsets of the staging memory.
+func (e *Exec) fill(mem []byte, feeds []runtime.Feed, from, to int64) {
+	for i, f := range feeds {
+		for _, in := range e.inputs {
+			data, at := f[in.name].Data, int64(i)*e.inputBytes()+int64(in.at)
+			if lo, hi := max(from, at), min(to, at+int64(len(data))); lo < hi {
+				copy(mem[lo:hi], data[lo-at:])
+			}
+		}
+	}
 }
 
 func roundUp(n int64) int64 { return (n + lower.Align - 1) / lower.Align * lower.Align }
