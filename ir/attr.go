@@ -153,7 +153,7 @@ var commonAttrs = []AttrDef{
 	{Name: "out", Kind: AttrDType, Doc: "stored dtype of the first result where the row leaves a choice"},
 	{Name: "acc", Kind: AttrDType, Doc: "accumulation dtype where the row leaves a choice"},
 	{Name: "loss", Kind: AttrString, Doc: "the sweep a backward node belongs to"},
-	{Name: "math", Kind: AttrString, Doc: "tf32: operands of an f32 product are rounded to a 10-bit mantissa; direct: a convolution is computed by its definition, without Winograd's transforms"},
+	{Name: "math", Kind: AttrString, Doc: "tf32: operands of an f32 product may be rounded to a 10-bit mantissa, as the evaluator does; direct: a convolution is computed by its definition, without Winograd's transforms"},
 }
 
 func (n *Node) attr(name string) any {

@@ -50,6 +50,9 @@ type Caps struct {
 	// RoundsInside: matrix units round values between the products of a row to the dtype of its
 	// operands (Bound.Inner).
 	RoundsInside bool
+	// MayKeepTF32: a library may compute a product of math=tf32 with operands that are not rounded.
+	// cuBLASLt does where rows are not whole units of 16 bytes, which its tensor cores need.
+	MayKeepTF32 bool
 	// RequiresDense: no kernel reads strided views (Operand.Strided); every operand is dense.
 	RequiresDense bool
 	// JoinsInPlace: in inference a kernel stores an operand of a concatenation directly in its result,

@@ -116,7 +116,7 @@ func (t Target) String() string { return t.name }
 
 // Caps implements Target.
 func (t Target) Caps() ir.Caps {
-	c := ir.Caps{NoGraphs: t.Lacks(NoDnn), SingleStore: true, NoResidual: true, ChecksNorms: true, JoinsLosses: true, OmitsUnread: true, RoundsInside: true, Norms: channelNorms, Rows: rowFusion, PostOps: postOps, Expander: lower.Expansions(t), Splits: t.splits, SplitsConv: t.addsBiasApart, Products: t.products}
+	c := ir.Caps{NoGraphs: t.Lacks(NoDnn), SingleStore: true, NoResidual: true, ChecksNorms: true, JoinsLosses: true, OmitsUnread: true, RoundsInside: true, MayKeepTF32: true, Norms: channelNorms, Rows: rowFusion, PostOps: postOps, Expander: lower.Expansions(t), Splits: t.splits, SplitsConv: t.addsBiasApart, Products: t.products}
 	c.RequiresDense = c.NoGraphs
 	if !t.multiplies(ir.BF16) {
 		c.Widens = t.widens
