@@ -158,13 +158,11 @@ func (r *result) row(rows []result) string {
 		r.PerSecond, r.Unit, eager, compiled, own, gib(r.Held), gib(r.InUse), r.Syncs, r.Skipped, len(r.Losses), r.Losses[0], r.Losses[len(r.Losses)-1], differ)
 }
 
-// apart is the largest relative difference of two runs' losses, as far as both go.
+// apart is the largest relative difference of two runs' losses, as far as both go; NaN if a difference is.
 func apart(a, b []float64) (worst float64) {
 	for i := range min(len(a), len(b)) {
 		d := math.Abs(a[i]-b[i]) / math.Max(math.Abs(b[i]), 1e-6)
-		if !(d <= worst) { // NaN shows
-			worst = d
-		}
+		worst = max(worst, d) // NaN if either is
 	}
 	return worst
 }

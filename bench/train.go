@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -58,10 +59,39 @@ type result struct {
 	Held      int64     `json:"held_bytes"`   // the most that tensors took
 	InUse     int64     `json:"in_use_bytes"` // of the device's memory at the end, context and libraries included
 	Syncs     float64   `json:"host_syncs"`   // per step
-	Losses    []float64 `json:"losses"`       // of the first steps
+	Losses    losses    `json:"losses"`       // of the first steps
 	Skipped   int       `json:"skipped"`      // of them
 	Ready     float64   `json:"ready_s"`      // until the first loss was read
 	Notes     string    `json:"notes,omitempty"`
+}
+
+// losses is written to JSON with null for what is not finite.
+type losses []float64
+
+func (l losses) MarshalJSON() ([]byte, error) {
+	list := make([]*float64, len(l))
+	for i, x := range l {
+		if x-x == 0 {
+			list[i] = &x
+		}
+	}
+	return json.Marshal(list)
+}
+
+func (l *losses) UnmarshalJSON(text []byte) error {
+	var list []*float64
+	if err := json.Unmarshal(text, &list); err != nil {
+		return err
+	}
+	*l = nil
+	for _, x := range list {
+		if x == nil {
+			nan := math.NaN()
+			x = &nan
+		}
+		*l = append(*l, *x)
+	}
+	return nil
 }
 
 func (t *training) run(path string, out io.Writer) (err error) {

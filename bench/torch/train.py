@@ -10,6 +10,7 @@ weights were converted once, and the host waits for every step.
 """
 import argparse
 import json
+import math
 import time
 import warnings
 
@@ -44,6 +45,12 @@ def line(recipe, args, device, threads, losses, rounds, ready, held, in_use, syn
         "step_ms": step, "best_ms": rounds[0], "unit": recipe["unit"], "per_second": recipe["per_step"] / step * 1e3,
         "held_bytes": held, "in_use_bytes": in_use, "host_syncs": syncs, "losses": losses, "skipped": skipped, "ready_s": ready, "notes": notes,
     }
+
+
+def written(line):
+    """A result line as JSON, which has no NaN: null stands for a loss that is not finite."""
+    losses = [x if math.isfinite(x) else None for x in line["losses"]]
+    return json.dumps(line | {"losses": losses}, allow_nan=False) + "\n"
 
 
 class Run:
@@ -203,7 +210,7 @@ def main(argv=None):
           f"{r['skipped']} of {len(r['losses'])} steps skipped, ready after {r['ready_s']:.1f} s", flush=True)
     if args.into:
         with open(args.into, "a") as f:
-            f.write(json.dumps(r) + "\n")
+            f.write(written(r))
     if args.profile:
         run.profile()
 
