@@ -45,24 +45,24 @@ var policies = map[string]string{"f32": "f32", "tf32": "tf32", "f16": "mixed-f16
 // result is a line of results: one model trained one way. PyTorch's lines have
 // the same fields.
 type result struct {
-	Model     string    `json:"model"`
-	Spec      string    `json:"spec"`
-	Precision string    `json:"precision"`
-	Infer     bool      `json:"infer"` // nothing was trained
-	By        string    `json:"by"`    // ampc, torch eager, torch compile
-	Device    string    `json:"device"`
-	Threads   int       `json:"threads"` // of a CPU, 0 of a GPU
-	StepMS    float64   `json:"step_ms"` // median over rounds
-	BestMS    float64   `json:"best_ms"` // the fastest round
-	Unit      string    `json:"unit"`
-	PerSecond float64   `json:"per_second"`
-	Held      int64     `json:"held_bytes"`   // the most that tensors took
-	InUse     int64     `json:"in_use_bytes"` // of the device's memory at the end, context and libraries included
-	Syncs     float64   `json:"host_syncs"`   // per step
-	Losses    losses    `json:"losses"`       // of the first steps
-	Skipped   int       `json:"skipped"`      // of them
-	Ready     float64   `json:"ready_s"`      // until the first loss was read
-	Notes     string    `json:"notes,omitempty"`
+	Model     string  `json:"model"`
+	Spec      string  `json:"spec"`
+	Precision string  `json:"precision"`
+	Infer     bool    `json:"infer"` // nothing was trained
+	By        string  `json:"by"`    // ampc, torch eager, torch compile
+	Device    string  `json:"device"`
+	Threads   int     `json:"threads"` // of a CPU, 0 of a GPU
+	StepMS    float64 `json:"step_ms"` // median over rounds
+	BestMS    float64 `json:"best_ms"` // the fastest round
+	Unit      string  `json:"unit"`
+	PerSecond float64 `json:"per_second"`
+	Held      int64   `json:"held_bytes"`   // the most that tensors took
+	InUse     int64   `json:"in_use_bytes"` // of the device's memory at the end, context and libraries included
+	Syncs     float64 `json:"host_syncs"`   // per step
+	Losses    losses  `json:"losses"`       // of the first steps
+	Skipped   int     `json:"skipped"`      // of them
+	Ready     float64 `json:"ready_s"`      // until the first loss was read
+	Notes     string  `json:"notes,omitempty"`
 }
 
 // losses is written to JSON with null for what is not finite.
