@@ -122,9 +122,10 @@ func (g *graph) unjoined() string {
 
 // Nodes counts the operations.
 func (d *Device) Nodes(h cuda.Graph) (int, error) {
+	const call = "cuGraphGetNodes"
 	g := d.graphs[h]
 	if g == nil {
-		return 0, d.fail("cuGraphGetNodes", cuda.CodeInvalidHandle, "no such graph")
+		return 0, d.fail(call, cuda.CodeInvalidHandle, "no such graph")
 	}
 	n := 0
 	for _, s := range g.steps {
@@ -132,7 +133,7 @@ func (d *Device) Nodes(h cuda.Graph) (int, error) {
 			n++
 		}
 	}
-	return n, d.ready()
+	return n, d.ready(call)
 }
 
 // Instantiate makes a graph launchable.
@@ -158,20 +159,22 @@ func (d *Device) Instantiate(h cuda.Graph) (cuda.GraphExec, error) {
 
 // FreeGraph destroys a graph.
 func (d *Device) FreeGraph(h cuda.Graph) error {
+	const call = "cuGraphDestroy"
 	if d.graphs[h] == nil {
-		return d.fail("cuGraphDestroy", cuda.CodeInvalidHandle, "no such graph")
+		return d.fail(call, cuda.CodeInvalidHandle, "no such graph")
 	}
 	delete(d.graphs, h)
-	return d.ready()
+	return d.ready(call)
 }
 
 // FreeExec destroys an executable graph.
 func (d *Device) FreeExec(e cuda.GraphExec) error {
+	const call = "cuGraphExecDestroy"
 	if d.execs[e] == nil {
-		return d.fail("cuGraphExecDestroy", cuda.CodeInvalidHandle, "no such graph")
+		return d.fail(call, cuda.CodeInvalidHandle, "no such graph")
 	}
 	delete(d.execs, e)
-	return d.ready()
+	return d.ready(call)
 }
 
 // LaunchGraph replays a graph. Its lanes start at the current end of the stream, and the stream

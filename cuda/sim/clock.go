@@ -142,7 +142,7 @@ func (d *Device) NewStream() (cuda.Stream, error) {
 }
 
 func (d *Device) lane(call string, s cuda.Stream) (*lane, error) {
-	if err := d.ready(); err != nil {
+	if err := d.ready(call); err != nil {
 		return nil, err
 	}
 	l := d.lanes[s]
@@ -183,7 +183,7 @@ func (d *Device) Synchronize(s cuda.Stream) error {
 
 // NewEvent makes an event.
 func (d *Device) NewEvent(timed bool) (cuda.Event, error) {
-	if err := d.ready(); err != nil {
+	if err := d.ready("cuEventCreate"); err != nil {
 		return 0, err
 	}
 	e := cuda.Event(d.handle())
@@ -192,7 +192,7 @@ func (d *Device) NewEvent(timed bool) (cuda.Event, error) {
 }
 
 func (d *Device) event(call string, e cuda.Event) (*event, error) {
-	if err := d.ready(); err != nil {
+	if err := d.ready(call); err != nil {
 		return nil, err
 	}
 	ev := d.events[e]

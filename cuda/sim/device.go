@@ -186,13 +186,13 @@ func (d *Device) Close() error {
 // Syncs counts the calls that waited for the device.
 func (d *Device) Syncs() int64 { return d.syncs.Load() }
 
-// ready returns an error if the context is broken, or belongs to other threads.
-func (d *Device) ready() error {
+// ready returns an error if the context is broken, or belongs to other threads than that of the call.
+func (d *Device) ready(call string) error {
 	if d.dead != nil {
 		return d.dead
 	}
 	if len(d.bound) > 0 && !d.bound[thread()] {
-		return d.fail("the call", codeInvalidContext, "the device was bound to other threads")
+		return d.fail(call, codeInvalidContext, "the device was bound to other threads")
 	}
 	return nil
 }
@@ -210,7 +210,7 @@ func (d *Device) capturing() bool {
 // outside returns an error for a call that is not allowed during a capture, and invalidates the
 // capture.
 func (d *Device) outside(call string) error {
-	if err := d.ready(); err != nil {
+	if err := d.ready(call); err != nil {
 		return err
 	}
 	if d.capturing() {
@@ -231,7 +231,7 @@ func (d *Device) spoil(g *graph, call string, code int, format string, args ...a
 
 // MemInfo is the free and the total memory.
 func (d *Device) MemInfo() (free, total int64, err error) {
-	return d.opt.Memory - d.used, d.opt.Memory, d.ready()
+	return d.opt.Memory - d.used, d.opt.Memory, d.ready("cuMemGetInfo_v2")
 }
 
 // Alloc reserves memory that reads as uninitialized.

@@ -200,12 +200,13 @@ func (d *Device) Unload(m cuda.Module) error {
 
 // Function finds a kernel.
 func (d *Device) Function(m cuda.Module, name string) (cuda.Function, error) {
-	if err := d.ready(); err != nil {
+	const call = "cuModuleGetFunction"
+	if err := d.ready(call); err != nil {
 		return 0, err
 	}
 	p := d.mods[m][name]
 	if p == nil {
-		return 0, d.fail("cuModuleGetFunction", cuda.CodeMissing, "kernel %s", name)
+		return 0, d.fail(call, cuda.CodeMissing, "kernel %s", name)
 	}
 	f := cuda.Function(d.handle())
 	d.funcs[f] = p
@@ -215,7 +216,7 @@ func (d *Device) Function(m cuda.Module, name string) (cuda.Function, error) {
 // Launch runs a kernel.
 func (d *Device) Launch(f cuda.Function, grid [3]int, block, shared int, s cuda.Stream, args []cuda.Ptr) error {
 	const call = "cuLaunchKernel"
-	if err := d.ready(); err != nil {
+	if err := d.ready(call); err != nil {
 		return err
 	}
 	p := d.funcs[f]
