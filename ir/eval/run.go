@@ -58,32 +58,18 @@ func Step(g *ir.Graph, env map[string]*Tensor, feeds []map[string]*Tensor, o Opt
 // Forward evaluates the forward section of a graph of few nodes, which writes no variable, on vars,
 // the tensors of g.Vars in their order. It returns what g returns.
 func Forward(g *ir.Graph, vars []*Tensor) ([]*Tensor, error) {
-	values, _ := g.Number()
-	now := make([]*Tensor, values)
+	r := &runner{g: g, now: make(map[*ir.Value]*Tensor, len(vars)+len(g.Body[ir.Forward]))}
 	for i, v := range g.Vars {
-		if vars[i].Type != v.Type {
-			return nil, fmt.Errorf("%s is %s, got %s", v, g.TypeString(v.Type), vars[i].Type)
-		}
-		now[v.ID] = vars[i]
-	}
-	for _, n := range g.Body[ir.Forward] {
-		in := make([]*Tensor, len(n.In))
-		for i, v := range n.In {
-			if v != nil {
-				in[i] = now[v.ID]
-			}
-		}
-		out, err := Node(n, in, Options{})
-		if err != nil {
+		if err := r.set(v, vars[i]); err != nil {
 			return nil, err
 		}
-		for i, v := range n.Out {
-			now[v.ID] = out[i]
-		}
+	}
+	if err := r.part(ir.Forward); err != nil {
+		return nil, err
 	}
 	out := make([]*Tensor, len(g.Return))
 	for i, v := range g.Return {
-		out[i] = now[v.ID]
+		out[i] = r.now[v]
 	}
 	return out, nil
 }
@@ -92,7 +78,7 @@ type runner struct {
 	g   *ir.Graph
 	opt Options
 	now map[*ir.Value]*Tensor
-	res *Result
+	res *Result // nil: nobody asks for values by name
 }
 
 func (r *runner) start(env map[string]*Tensor) error {
@@ -145,8 +131,15 @@ func (r *runner) set(v *ir.Value, t *Tensor) error {
 	if t.Type != v.Type {
 		return fmt.Errorf("%s is %s, got %s", v, r.g.TypeString(v.Type), t.Type)
 	}
-	r.now[v], r.res.Values[v.Name] = t, t
+	r.hold(v, t)
 	return nil
+}
+
+// hold gives v its tensor.
+func (r *runner) hold(v *ir.Value, t *Tensor) {
+	if r.now[v] = t; r.res != nil && v.Next == nil {
+		r.res.Values[v.Name] = t
+	}
 }
 
 // part runs sections one after the other, then lets variables advance.
@@ -183,11 +176,9 @@ func (r *runner) node(n *ir.Node, o Options, next map[*ir.Value]*Tensor) error {
 		return err
 	}
 	for i, v := range n.Out {
-		r.now[v] = out[i]
+		r.hold(v, out[i])
 		if v.Next != nil {
 			next[v.Next] = out[i]
-		} else {
-			r.res.Values[v.Name] = out[i]
 		}
 	}
 	return nil
