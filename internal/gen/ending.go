@@ -35,19 +35,25 @@ const (
 	endTouches
 )
 
-// endings emits the tiles that apply the epilogue to their sums before they store them.
+// endings emits the tiles that apply the epilogue to their sums before they store them: f32, or sums of
+// words in bf16, to which they add nothing else.
 func (v *vm) endings() {
 	for rows := 1; rows <= v.tileRows(); rows++ {
-		v.endingTile(rows)
+		v.endingTile("ending", rows, VFMADD231PS, "F32")
+		v.endingTile("endingVNNI", rows, VPDPWSSD, "BF16") // see bf16Code
 	}
 }
 
-// ending is a tile in registers and its task.
+// ending is a tile in registers, its task and the type of the results.
 type ending struct {
 	*vm
 	task reg.GPVirtual
 	t    tileRegs
+	typ  string
 }
+
+// bytes is the size of a vector of results.
+func (e *ending) bytes() int { return e.w * typeSize(e.typ) }
 
 func (e *ending) word(i int) Mem { return Mem{Base: e.task, Disp: 8 * i} }
 
@@ -57,10 +63,10 @@ func (e *ending) load(i int) reg.GPVirtual {
 	return r
 }
 
-func (v *vm) endingTile(mr int) {
-	v.text(fmt.Sprintf("ending%dx%d", mr, 2*v.w), "task *byte", fmt.Sprintf("is an endingFunc of %d rows.", mr))
-	e := &ending{vm: v, task: ptrParam("task")}
-	e.t.mul = VFMADD231PS
+func (v *vm) endingTile(name string, mr int, mul func(...Op), typ string) {
+	v.text(fmt.Sprintf("%s%dx%d", name, mr, 2*v.w), "task *byte", fmt.Sprintf("is an endingFunc of %d rows.", mr))
+	e := &ending{vm: v, task: ptrParam("task"), typ: typ}
+	e.t.mul = mul
 	for range mr {
 		e.t.sum = append(e.t.sum, []vec{v.new(), v.new()})
 	}
@@ -111,9 +117,10 @@ func (e *ending) multiply() {
 	touch := func(label string) {
 		MOVQ(touches, some)
 		loop(label, some, func() {
-			PREFETCHT0(Mem{Base: row})
-			PREFETCHT0(Mem{Base: row, Disp: e.size()})
-			PREFETCHT0(Mem{Base: row, Disp: 2*e.size() - 4})
+			for at := 0; at < 2*e.bytes(); at += 64 {
+				PREFETCHT0(Mem{Base: row, Disp: at})
+			}
+			PREFETCHT0(Mem{Base: row, Disp: 2*e.bytes() - typeSize(e.typ)})
 			ADDQ(below, row)
 			CMPQ(row, last)
 			CMOVQGT(last, row)
@@ -156,18 +163,20 @@ func (e *ending) multiply() {
 // finish emits the epilogue and the stores: of two whole vectors, or of some of their lanes, which
 // are contiguous in C.
 func (e *ending) finish(label string, whole bool) {
-	add := e.load(endAdd)
-	TESTQ(add, add)
-	JZ(LabelRef(label))
-	e.rows(whole, add)
-	Label(label)
+	if e.typ == "F32" {
+		add := e.load(endAdd)
+		TESTQ(add, add)
+		JZ(LabelRef(label))
+		e.rows(whole, add)
+		Label(label)
+	}
 	e.rows(whole, nil)
 }
 
 func (e *ending) rows(whole bool, add reg.Register) {
 	v, shift, limits := e.vm, e.load(endShift), e.load(endLimits)
 	var lanes, first []reg.Register
-	to := []Mem{{Base: e.t.c}, {Base: e.t.c, Disp: v.size()}}
+	to := []Mem{{Base: e.t.c}, {Base: e.t.c, Disp: e.bytes()}}
 	var from []Mem
 	var addRow, second reg.GPVirtual
 	if !whole {
@@ -204,10 +213,10 @@ func (e *ending) rows(whole bool, add reg.Register) {
 				VADDPS_BCST(Mem{Base: limits, Disp: 12}, s, s)
 			}
 			if whole {
-				VMOVUPS(s, to[j])
+				v.putWhole(e.typ, s, to[j])
 			} else {
 				VCOMPRESSPS_Z(s, lanes[j], x)
-				v.storePart(x, first[j], to[j])
+				v.storeEdge(e.typ, x, &edge{lanes: first[j]}, to[j])
 			}
 		}
 		ADDQ(e.t.ldc, e.t.c)

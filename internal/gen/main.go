@@ -25,6 +25,7 @@ func main() {
 		if v.wide() {
 			v.vnni()
 			v.endings()
+			v.maxThreeBF16()
 		}
 		v.packing()
 		v.smallM()

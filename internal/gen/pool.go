@@ -422,23 +422,74 @@ func (v *vm) maxThree() {
 		}
 		return top
 	}
+	v.threeRows("F32", rows, y, ldy, row, func(top vec) { v.storePart(top, out, Mem{Base: y}) })
+	no.tell(ptrParam("nan"))
+	VZEROUPPER()
+	RET()
+}
+
+// threeRows emits the loop of maxThree: row makes the maxima of the next row's threes, store stores those of a window.
+func (v *vm) threeRows(t string, rows, y, ldy reg.GPVirtual, row func() vec, store func(top vec)) {
 	last, below := row(), GP64()
 	MOVQ(ldy, below)
 	SHLQ(Imm(3), below)
 	loop("rows", rows, func() {
-		for _, at := range []int{0, v.size() - 4} { // of results that are not in a cache yet
+		for _, at := range []int{0, (v.w - 1) * typeSize(t)} { // of results that are not in a cache yet
 			PREFETCHT0(Mem{Base: y, Index: below, Scale: 1, Disp: at})
 		}
 		second, third := row(), row()
 		VMAXPS(last, second, second)
 		VMAXPS(second, third, second)
-		v.storePart(second, out, Mem{Base: y})
+		store(second)
 		VMOVAPS(third, last)
 		ADDQ(ldy, y)
+	})
+}
+
+// maxThreeBF16 emits maxThree for bf16: a lane holds the first two elements of a row of a window, as the
+// upper halves of floats once they are apart.
+func (v *vm) maxThreeBF16() {
+	v.text("maxThreeBF16", "rows, n int, y *byte, ldy int, x *byte, ldx int, nan *uint32", "is maxThree for elements in bf16.")
+	rows, n, y, ldy, x, ldx := ptrParam("rows"), ptrParam("n"), ptrParam("y"), ptrParam("ldy"), ptrParam("x"), ptrParam("ldx")
+	scaleBy(ldy, 2)
+	scaleBy(ldx, 2)
+	out, reach := v.lanes(n), GP64()
+	LEAQ(Mem{Base: n, Index: n, Scale: 1}, reach)
+	here := v.halfLanes(reach)
+	DECQ(reach) // the last window ends two elements after its start
+	next := v.halfLanes(reach)
+	high := v.reg(bits(0xffff0000))
+	first, second, third := v.new(), v.new(), v.new()
+	no := v.noNaN()
+	v.threeRows("BF16", rows, y, ldy, func() vec {
+		VMOVDQU16_Z(Mem{Base: x}, here, second)
+		VMOVDQU16_Z(Mem{Base: x, Disp: 4}, next, third)
+		ADDQ(ldx, x)
+		VPSLLD(Imm(16), second, first)
+		VPANDD(second, high, second)
+		VPSLLD(Imm(16), third, third)
+		no.see(first, second)
+		no.see(third, third)
+		top := v.new()
+		VMAXPS(first, second, top)
+		VMAXPS(top, third, top)
+		return top
+	}, func(top vec) {
+		VPSRLD(Imm(16), top, top)
+		VPMOVDW(top, out, Mem{Base: y})
 	})
 	no.tell(ptrParam("nan"))
 	VZEROUPPER()
 	RET()
+}
+
+// halfLanes is the mask of the first n halves of a vector, n up to 32.
+func (v *vm) halfLanes(n reg.GPVirtual) reg.Register {
+	m, k := GP32(), K()
+	MOVL(U32(0xffffffff), m)
+	BZHIL(n.As32(), m, m)
+	KMOVD(m, k)
+	return k
 }
 
 // nanCheck records whether vectors contain NaNs.

@@ -78,7 +78,7 @@ func (v *vm) table(b *strings.Builder) {
 		fmt.Fprintf(b, "p.finish[%s] = finish%s%s\n", t, t, s)
 	}
 	if v.wide() {
-		fmt.Fprintf(b, "p.unzipHalves = unzipHalves%s\np.ending = []endingFunc{", s)
+		fmt.Fprintf(b, "p.maxThreeBF16, p.unzipHalves = maxThreeBF16%s, unzipHalves%s\np.ending = []endingFunc{", s, s)
 		for rows := 1; rows <= v.tileRows(); rows++ {
 			fmt.Fprintf(b, "ending%dx%d%s, ", rows, 2*v.w, s)
 		}

@@ -223,6 +223,10 @@ func (v *vm) vnniTable(w func(format string, args ...any)) {
 	for rows := 1; rows <= v.tileRows(); rows++ {
 		w("unpackedVNNI%dx%d%s, ", rows, 2*v.w, v.suffix())
 	}
+	w("},\nending: []endingFunc{")
+	for rows := 1; rows <= v.tileRows(); rows++ {
+		w("endingVNNI%dx%d%s, ", rows, 2*v.w, v.suffix())
+	}
 	w("}}\n}\n")
 }
 

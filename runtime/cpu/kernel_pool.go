@@ -169,9 +169,7 @@ func (c *call) maxWindows(g *kern.Windows) func() {
 		})
 	}
 	return c.parallel(int(w.N*w.C), nx+ny*g.Kernel[0]*g.Kernel[1]/4, func(w, k int) {
-		c.loadRun(xs[w], x, k*nx, 1)
-		c.m.MaxWindows(g, ys[w], xs[w], more[w])
-		c.storeRun(y, k*ny, 1, ys[w])
+		c.m.MaxWindowsOf(g, y.buf().From(k*ny), x.buf().From(k*nx), ys[w], xs[w], more[w])
 	})
 }
 

@@ -2,6 +2,7 @@ package kern
 
 import (
 	"math/bits"
+	"slices"
 	"unsafe"
 )
 
@@ -41,11 +42,17 @@ var packedRows = func() (offs [sumDepth]int) {
 // endingWidth is the number of columns of an endingFunc.
 const endingWidth = 32
 
-// endsInTiles reports whether tiles apply the epilogue themselves.
-func (t *gemmTask) endsInTiles() bool {
-	o := &t.out
-	return t.p.ending != nil && t.endings && !t.vnni && !t.direct && !o.turned && t.depth > 0 && !o.c.absent() && o.c.Type == F32 && o.finishes() &&
-		o.epi.PostOp == nil && (o.epi.RowBias.absent() || o.epi.RowBias.Type == F32)
+// endingTiles are the tiles that apply the epilogue themselves, nil if those of t do not.
+func (t *gemmTask) endingTiles() []endingFunc {
+	o, typ, tiles := &t.out, F32, t.p.ending
+	if t.vnni {
+		typ, tiles = BF16, t.p.vnni.ending
+	}
+	if !t.endings || t.tiles || t.direct || o.turned || t.depth == 0 || o.c.absent() || o.c.Type != typ || !o.finishes() ||
+		o.epi.PostOp != nil || t.vnni && !o.epi.Residual.absent() {
+		return nil
+	}
+	return tiles
 }
 
 // endTiles computes n columns from j on of all panels and applies the epilogue. It returns false if
@@ -53,7 +60,7 @@ func (t *gemmTask) endsInTiles() bool {
 func (x *block) endTiles(a []float32, panels, j, n int) bool {
 	t, p, e := x.t, x.t.p, &x.w.ending
 	indirect := t.readsIndirect(j, n)
-	if !t.ends || x.packing != nil || x.k0+x.kc < t.depth || !indirect && n <= p.vw {
+	if t.ends == nil || x.packing != nil || x.k0+x.kc < t.depth || !indirect && n <= p.vw || t.vnni && x.subnormal(j) {
 		return false
 	}
 	at, ok := e.place(&t.out.cols, j, n, p.vw)
@@ -61,26 +68,27 @@ func (x *block) endTiles(a []float32, panels, j, n int) bool {
 		return false
 	}
 	last := (x.kc - 1) / p.chain * p.chain // where the last part of the sum begins
-	e.depth = x.kc - last
+	e.depth = t.packedDepth(x.kc - last)
 	if indirect {
 		f, base := t.indirect, t.indirect.base(x.item)
 		b0, b1 := f.ends(j, n)
-		e.b0, e.b1, e.offs = f.buf.byteAt(base+b0), f.buf.byteAt(base+b1), &f.depth[x.k0+last]
+		e.b0, e.b1, e.offs = f.buf.byteAt(base+b0), f.buf.byteAt(base+b1), &f.depth[t.packedDepth(x.k0+last)]
 	} else {
-		b := x.panelB(j)[last*p.nr:]
+		b := x.panelB(j)[t.packedDepth(last)*p.nr:]
 		e.b0, e.b1, e.offs = bytes(&b[0]), bytes(&b[p.vw]), &packedRows[0]
 	}
 	o := &t.out
 	e.limits = &limitsOf[o.epi.Act][o.epi.Last][0]
-	e.row, e.addRow = 4*o.c.LD, 4*o.epi.Residual.LD
-	fetched := 0
+	e.second *= o.c.Type.Size()
+	e.row, e.addRow = o.c.Type.Size()*o.c.LD, 4*o.epi.Residual.LD
+	fetched, shifts := 0, x.shifts()
 	for i := range panels {
 		r0, h := x.panel(i)
 		rows, row := x.panelA(a, i, r0, h), x.i0+r0
 		e.sumsBefore(x, rows, r0, h, j, n, last)
-		e.a, e.shift = &rows[last*h], &minusZeros[0]
-		if b := o.epi.RowBias; !b.absent() {
-			e.shift = (*float32)(ptr(b.at(x.item%o.inner*o.perGroup + row)))
+		e.a, e.shift = &rows[t.packedDepth(last)*h], &minusZeros[0]
+		if shifts != nil {
+			e.shift = after(shifts, r0)
 		}
 		e.c, e.add = (*float32)(ptr(o.c.at(o.c.item(x.item, o.inner)+row*o.c.LD+at))), nil
 		if r := &o.epi.Residual; !r.absent() {
@@ -88,10 +96,30 @@ func (x *block) endTiles(a []float32, panels, j, n int) bool {
 		}
 		e.touches = ceilDiv(h, max(1, e.depth/4))
 		fetched = e.fetch(x, j+p.nr, fetched)
-		p.ending[h-1].run(e)
+		t.ends[h-1].run(e)
 	}
-	x.fetch(j+p.nr, fetched, x.kc)
+	x.fetch(j+p.nr, fetched, t.packedDepth(x.kc))
 	return true
+}
+
+// shifts are what the epilogue adds to the rows of the block, in f32; nil: nothing.
+func (x *block) shifts() *float32 {
+	o := &x.t.out
+	b := o.epi.RowBias
+	if b.absent() {
+		return nil
+	}
+	if b = b.From(x.item%o.inner*o.perGroup + x.i0); b.Type == F32 {
+		return (*float32)(ptr(b.at(0)))
+	}
+	wide := x.w.row[0].get(x.i1 - x.i0)
+	x.t.p.Load(wide, b)
+	return &wide[0]
+}
+
+// subnormal reports whether an element of the block's rows or of its columns from j on is subnormal.
+func (x *block) subnormal(j int) bool {
+	return x.w.subnormalB[(j-x.b0)/x.t.p.nr] != 0 || slices.ContainsFunc(x.w.subnormalA, func(rows uint64) bool { return rows != 0 })
 }
 
 // sumsBefore computes the parts of the sums before the last one, of h rows from row r0 of the block on.
@@ -114,10 +142,10 @@ func (e *endingTask) sumsBefore(x *block, a []float32, r0, h, j, n, last int) {
 func (e *endingTask) fetch(x *block, j, fetched int) int {
 	t, n := x.t, min(x.t.p.nr, x.j1-j)
 	e.nextOffs = nil
-	if rows := e.depth / 4; t.prefetch && n > 0 && rows > 0 && fetched+rows <= x.kc && t.readsIndirect(j, n) {
+	if rows := e.depth / 4; t.prefetch && n > 0 && rows > 0 && fetched+rows <= t.packedDepth(x.kc) && t.readsIndirect(j, n) {
 		f, base := t.indirect, t.indirect.base(x.item)
 		b0, b1 := f.ends(j, n)
-		e.next0, e.next1, e.nextOffs = f.buf.byteAt(base+b0), f.buf.byteAt(base+b1), &f.depth[x.k0+fetched]
+		e.next0, e.next1, e.nextOffs = f.buf.byteAt(base+b0), f.buf.byteAt(base+b1), &f.depth[t.packedDepth(x.k0)+fetched]
 		return fetched + rows
 	}
 	return fetched
@@ -146,7 +174,7 @@ func (e *endingTask) place(r *colRun, j, n, vw int) (at int, ok bool) {
 	for i, l := range e.lanes {
 		e.leading[i] = 1<<bits.OnesCount(uint(l)) - 1
 	}
-	e.second = 4 * bits.OnesCount(uint(e.lanes[0]))
+	e.second = bits.OnesCount(uint(e.lanes[0]))
 	return at, true
 }
 

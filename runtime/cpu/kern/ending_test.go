@@ -8,7 +8,7 @@ import (
 
 // endingConv is a convolution whose tiles may apply its epilogue: rows of whole vectors, rows that are read together, and
 // pixels that are not padded.
-func endingConv(d dice, i int) *Conv {
+func endingConv(d dice, typ Type, i int) *Conv {
 	c := &Conv{N: 1 + i%3, C: 1 + d.IntN(6), K: 1 + d.IntN(70), Groups: 1 + i%7/6, In: [3]int{1 + i%2, 4 + d.IntN(12), []int{16, 55, 27, 13, 9 + d.IntN(60)}[i%5]},
 		Kernel: [3]int{1, 1 + 2*(i%2), 1 + 2*(i%4/2)}, Stride: [3]int{1, 1, 1}, Dilation: [3]int{1, 1, 1}}
 	c.C, c.K = c.C*c.Groups, c.K*c.Groups
@@ -23,16 +23,16 @@ func endingConv(d dice, i int) *Conv {
 		c.Out[1], c.Out[2] = (c.Out[1]-1)/2+1, (c.Out[2]-1)/2+1
 	}
 	n := c.N * c.K * volume(c.Out)
-	c.X, c.W, c.Y = d.buf(F32, c.N*c.C*volume(c.In)), d.buf(F32, c.K*c.C/c.Groups*volume(c.Kernel)), zeros(F32, n)
+	c.X, c.W, c.Y = d.buf(typ, c.N*c.C*volume(c.In)), d.buf(typ, c.K*c.C/c.Groups*volume(c.Kernel)), zeros(typ, n)
 	switch i % 4 {
 	case 0:
-		c.Bias, c.Act = d.buf(F32, c.K), ActRelu
+		c.Bias, c.Act = d.buf(typ, c.K), ActRelu
 	case 1:
-		c.Residual.Buf, c.Last = d.buf(F32, n), ActRelu
+		c.Residual.Buf, c.Last = d.buf(typ, n), ActRelu
 	case 2:
-		c.Bias, c.Residual.Buf, c.Act = d.buf(F32, c.K), d.buf(F32, n), ActRelu
+		c.Bias, c.Residual.Buf, c.Act = d.buf(typ, c.K), d.buf(typ, n), ActRelu
 	default:
-		c.Bias = d.buf(F32, c.K)
+		c.Bias = d.buf(typ, c.K)
 	}
 	if i%3 == 0 {
 		c.Fixed = Fixed{Weights: NewWeights(nil, NewBlock)}
@@ -44,37 +44,46 @@ func endingConv(d dice, i int) *Conv {
 // sums and without.
 func TestEndings(t *testing.T) {
 	for _, p := range Paths() {
-		if p.ending == nil {
-			continue
+		if p.ending != nil {
+			testEndings(t, p, F32, []int{sumDepth, 7})
 		}
-		for _, chain := range []int{sumDepth, 7} {
-			with, without := *p, *p
-			with.chain, without.chain, without.ending = chain, chain, nil
-			a, b := New(&with, 2), New(&without, 1)
-			defer a.Close()
-			defer b.Close()
-			d, joined := newDice(9), 0
-			for i := range 140 {
-				c := endingConv(d, i)
-				_, gap := a.gapped(c, c.extent())
-				joined += flag(gap > 0)
-				run := func(m *Machine) []byte {
-					y := d.buf(F32, c.Y.Len())
-					c.Y = y
-					m.Conv(c)
-					return y.Data
-				}
-				if got, want := run(a), run(b); !gobytes.Equal(got, want) {
-					for k := range c.Y.Len() {
-						if g, w := (Buf{F32, got}).get(k), (Buf{F32, want}).get(k); g != w {
-							t.Fatalf("%s, chains of %d: %v: element %d is %g, want %g", p.Name(), chain, c, k, g, w)
-						}
+		if p.vnni != nil {
+			testEndings(t, p, BF16, []int{sumDepth, 8})
+		}
+	}
+}
+
+func testEndings(t *testing.T, p *Path, typ Type, chains []int) {
+	for _, chain := range chains {
+		with, without := *p, *p
+		with.chain, without.chain, without.ending = chain, chain, nil
+		if p.vnni != nil {
+			words := *p.vnni
+			words.ending, without.vnni = nil, &words
+		}
+		a, b := New(&with, 2), New(&without, 1)
+		defer a.Close()
+		defer b.Close()
+		d, joined := newDice(9), 0
+		for i := range 140 {
+			c := endingConv(d, typ, i)
+			_, gap := a.gapped(c, c.extent())
+			joined += flag(gap > 0)
+			run := func(m *Machine) Buf {
+				c.Y = d.buf(typ, c.Y.Len())
+				m.Conv(c)
+				return c.Y
+			}
+			if got, want := run(a), run(b); !gobytes.Equal(got.Data, want.Data) {
+				for k := range c.Y.Len() {
+					if g, w := got.get(k), want.get(k); g != w {
+						t.Fatalf("%s, %v, chains of %d: %v: element %d is %g, want %g", p.Name(), typ, chain, c, k, g, w)
 					}
 				}
 			}
-			if joined == 0 {
-				t.Errorf("%s: no rows were read together", p.Name())
-			}
+		}
+		if joined == 0 && typ == F32 {
+			t.Errorf("%s, %v: no rows were read together", p.Name(), typ)
 		}
 	}
 }

@@ -163,7 +163,7 @@ type gemmTask struct {
 	prefetch                 bool          // and prefetching the next columns of b is worth its cost
 	endings                  bool          // tiles can apply the epilogue
 	reading                  [2]int        // what a block takes to read an element of A, and of B, where that is not part of packing
-	ends                     bool          // and they do
+	ends                     []endingFunc  // those tiles, if they do
 	fixed                    [2]fixedOperand
 	ahead                    [2]ahead // A and B, if they are packed ahead
 }
@@ -230,7 +230,7 @@ const indirectDepth = sumDepth
 
 func (t *gemmTask) blocks() {
 	t.direct = !t.out.turned && t.out.c.Type == F32 && !t.out.c.absent() && t.out.epi.plain() && t.depth > 0 && t.out.cols.n%t.p.nr == 0
-	t.ends = t.endsInTiles()
+	t.ends = t.endingTiles()
 	kc := t.p.kc
 	switch {
 	case t.indirect != nil:

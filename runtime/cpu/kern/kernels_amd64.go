@@ -674,70 +674,145 @@ func splitTilesAVX512(rows int, steps int, last int, dst *float32, src *float32,
 //go:noescape
 func ending1x32AVX512(task *byte)
 
+// endingVNNI1x32AVX512 is an endingFunc of 1 rows.
+//
+//go:noescape
+func endingVNNI1x32AVX512(task *byte)
+
 // ending2x32AVX512 is an endingFunc of 2 rows.
 //
 //go:noescape
 func ending2x32AVX512(task *byte)
+
+// endingVNNI2x32AVX512 is an endingFunc of 2 rows.
+//
+//go:noescape
+func endingVNNI2x32AVX512(task *byte)
 
 // ending3x32AVX512 is an endingFunc of 3 rows.
 //
 //go:noescape
 func ending3x32AVX512(task *byte)
 
+// endingVNNI3x32AVX512 is an endingFunc of 3 rows.
+//
+//go:noescape
+func endingVNNI3x32AVX512(task *byte)
+
 // ending4x32AVX512 is an endingFunc of 4 rows.
 //
 //go:noescape
 func ending4x32AVX512(task *byte)
+
+// endingVNNI4x32AVX512 is an endingFunc of 4 rows.
+//
+//go:noescape
+func endingVNNI4x32AVX512(task *byte)
 
 // ending5x32AVX512 is an endingFunc of 5 rows.
 //
 //go:noescape
 func ending5x32AVX512(task *byte)
 
+// endingVNNI5x32AVX512 is an endingFunc of 5 rows.
+//
+//go:noescape
+func endingVNNI5x32AVX512(task *byte)
+
 // ending6x32AVX512 is an endingFunc of 6 rows.
 //
 //go:noescape
 func ending6x32AVX512(task *byte)
+
+// endingVNNI6x32AVX512 is an endingFunc of 6 rows.
+//
+//go:noescape
+func endingVNNI6x32AVX512(task *byte)
 
 // ending7x32AVX512 is an endingFunc of 7 rows.
 //
 //go:noescape
 func ending7x32AVX512(task *byte)
 
+// endingVNNI7x32AVX512 is an endingFunc of 7 rows.
+//
+//go:noescape
+func endingVNNI7x32AVX512(task *byte)
+
 // ending8x32AVX512 is an endingFunc of 8 rows.
 //
 //go:noescape
 func ending8x32AVX512(task *byte)
+
+// endingVNNI8x32AVX512 is an endingFunc of 8 rows.
+//
+//go:noescape
+func endingVNNI8x32AVX512(task *byte)
 
 // ending9x32AVX512 is an endingFunc of 9 rows.
 //
 //go:noescape
 func ending9x32AVX512(task *byte)
 
+// endingVNNI9x32AVX512 is an endingFunc of 9 rows.
+//
+//go:noescape
+func endingVNNI9x32AVX512(task *byte)
+
 // ending10x32AVX512 is an endingFunc of 10 rows.
 //
 //go:noescape
 func ending10x32AVX512(task *byte)
+
+// endingVNNI10x32AVX512 is an endingFunc of 10 rows.
+//
+//go:noescape
+func endingVNNI10x32AVX512(task *byte)
 
 // ending11x32AVX512 is an endingFunc of 11 rows.
 //
 //go:noescape
 func ending11x32AVX512(task *byte)
 
+// endingVNNI11x32AVX512 is an endingFunc of 11 rows.
+//
+//go:noescape
+func endingVNNI11x32AVX512(task *byte)
+
 // ending12x32AVX512 is an endingFunc of 12 rows.
 //
 //go:noescape
 func ending12x32AVX512(task *byte)
+
+// endingVNNI12x32AVX512 is an endingFunc of 12 rows.
+//
+//go:noescape
+func endingVNNI12x32AVX512(task *byte)
 
 // ending13x32AVX512 is an endingFunc of 13 rows.
 //
 //go:noescape
 func ending13x32AVX512(task *byte)
 
+// endingVNNI13x32AVX512 is an endingFunc of 13 rows.
+//
+//go:noescape
+func endingVNNI13x32AVX512(task *byte)
+
 // ending14x32AVX512 is an endingFunc of 14 rows.
 //
 //go:noescape
 func ending14x32AVX512(task *byte)
+
+// endingVNNI14x32AVX512 is an endingFunc of 14 rows.
+//
+//go:noescape
+func endingVNNI14x32AVX512(task *byte)
+
+// maxThreeBF16AVX512 is maxThree for elements in bf16.
+//
+//go:noescape
+func maxThreeBF16AVX512(rows int, n int, y *byte, ldy int, x *byte, ldx int, nan *uint32)
 
 // rowsF32AVX512 is a rowsFunc for n up to two vectors.
 //

@@ -54,6 +54,8 @@ type Path struct {
 	// maxThree pools rows of n windows, up to a vector, of 3 x 3 elements, two apart, and sets nan where x has one: its results
 	// are then not those of MaxWindows. nil in Go and for NEON.
 	maxThree func(rows, n int, y *float32, ldy int, x *float32, ldx int, nan *uint32)
+	// maxThreeBF16 is maxThree for bf16, nil where there is none.
+	maxThreeBF16 func(rows, n int, y *byte, ldy int, x *byte, ldx int, nan *uint32)
 
 	pools []poolTable // by ascending lanes; none in Go
 

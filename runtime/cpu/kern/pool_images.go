@@ -26,10 +26,20 @@ func (g *Windows) Scratch() int {
 	return rows * row * (g.Stride[0]*g.Stride[1] + 1)
 }
 
+// MaxWindowsOf is MaxWindows for a plane of another type; it needs as much memory for the plane and its result in f32.
+func (p *Path) MaxWindowsOf(g *Windows, y, x Buf, wideY, wideX, scratch []float32) {
+	if p.maxThreeBF16 != nil && x.Type == BF16 && y.Type == BF16 && g.threes() && p.maxThrees(g, y, x) {
+		return
+	}
+	p.Load(wideX, x)
+	p.MaxWindows(g, wideY, wideX, scratch)
+	p.Store(y, wideY)
+}
+
 // MaxWindows sets y to the largest element of each window of the plane x, the first of equal ones; NaN counts as larger
 // than any number.
 func (p *Path) MaxWindows(g *Windows, y, x, scratch []float32) {
-	if p.maxThree != nil && g.threes() && p.maxThrees(g, y, x) {
+	if p.maxThree != nil && g.threes() && p.maxThrees(g, Floats(y), Floats(x)) {
 		return
 	}
 	rows, row := g.phase()
@@ -60,8 +70,8 @@ func (p *Path) MaxWindows(g *Windows, y, x, scratch []float32) {
 // threes reports whether windows have 3 x 3 elements and stride 2.
 func (g *Windows) threes() bool { return g.Kernel == [2]int{3, 3} && g.Stride == [2]int{2, 2} }
 
-// maxThrees is MaxWindows for threes; it returns false where the plane has a NaN.
-func (p *Path) maxThrees(g *Windows, y, x []float32) bool {
+// maxThrees is MaxWindows for threes of f32 or bf16; it returns false where the plane has a NaN.
+func (p *Path) maxThrees(g *Windows, y, x Buf) bool {
 	nan := uint32(0)
 	r0, r1 := g.inside(0)
 	c0, c1 := g.inside(1)
@@ -70,7 +80,12 @@ func (p *Path) maxThrees(g *Windows, y, x []float32) bool {
 	}
 	for at := c0; at < c1 && r0 < r1; at += p.vw {
 		from := (2*r0-g.Pad[0])*g.In[1] + 2*at - g.Pad[1]
-		p.maxThree(r1-r0, min(p.vw, c1-at), &y[r0*g.Out[1]+at], g.Out[1], &x[from], g.In[1], &nan)
+		n, to, of := min(p.vw, c1-at), y.at(r0*g.Out[1]+at), x.at(from)
+		if x.Type == BF16 {
+			p.maxThreeBF16(r1-r0, n, to, g.Out[1], of, g.In[1], &nan)
+		} else {
+			p.maxThree(r1-r0, n, (*float32)(ptr(to)), g.Out[1], (*float32)(ptr(of)), g.In[1], &nan)
+		}
 	}
 	whole := nan == 0
 	if r0 == 0 && r1 == g.Out[0] && c0 == 0 && c1 == g.Out[1] {
@@ -93,14 +108,14 @@ func (g *Windows) inside(a int) (from, to int) {
 
 // edgeThrees pools windows [from,to) of row i, which may extend beyond the plane; it returns false
 // at a NaN.
-func (g *Windows) edgeThrees(y, x []float32, i, from, to int) bool {
+func (g *Windows) edgeThrees(y, x Buf, i, from, to int) bool {
 	r0, r1 := max(0, 2*i-g.Pad[0]), min(g.In[0], 2*i-g.Pad[0]+3)
 	for j := from; j < to; j++ {
 		c0, c1 := max(0, 2*j-g.Pad[1]), min(g.In[1], 2*j-g.Pad[1]+3)
 		best := negInf
 		for r := r0; r < r1; r++ {
 			for c := c0; c < c1; c++ {
-				v := x[r*g.In[1]+c]
+				v := x.get(r*g.In[1] + c)
 				if v != v {
 					return false
 				}
@@ -109,7 +124,7 @@ func (g *Windows) edgeThrees(y, x []float32, i, from, to int) bool {
 				}
 			}
 		}
-		y[i*g.Out[1]+j] = best
+		y.set(i*g.Out[1]+j, best)
 	}
 	return true
 }

@@ -47,10 +47,25 @@ func TestMaxWindows(t *testing.T) {
 						}
 					}
 				}
-				if math.Float32bits(y[i]) != math.Float32bits(want) && !(y[i] != y[i] && want != want) {
+				if !sameOrNaN(y[i], want) {
 					t.Fatalf("%+v: window %d: %g, want %g", g, i, y[i], want)
+				}
+			}
+			half, pooled := (Buf{BF16, make([]byte, 2*len(x))}), (Buf{BF16, make([]byte, 2*len(y))})
+			m.Store(half, x)
+			m.Load(x, half)
+			m.MaxWindows(&g, y, x, make([]float32, g.Scratch()))
+			m.MaxWindowsOf(&g, pooled, half, make([]float32, len(y)), x, make([]float32, g.Scratch()))
+			for i, want := range y {
+				if got := pooled.get(i); !sameOrNaN(got, want) {
+					t.Fatalf("%+v in bf16: window %d: %g, want %g", g, i, got, want)
 				}
 			}
 		}
 	})
+}
+
+// sameOrNaN reports whether x and y have the same bits, or both are NaN.
+func sameOrNaN(x, y float32) bool {
+	return math.Float32bits(x) == math.Float32bits(y) || x != x && y != y
 }

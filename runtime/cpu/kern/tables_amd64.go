@@ -114,7 +114,7 @@ func kernelsAVX512(p *Path) {
 	p.finish[F32] = finishF32AVX512
 	p.finish[F16] = finishF16AVX512
 	p.finish[BF16] = finishBF16AVX512
-	p.unzipHalves = unzipHalvesAVX512
+	p.maxThreeBF16, p.unzipHalves = maxThreeBF16AVX512, unzipHalvesAVX512
 	p.ending = []endingFunc{ending1x32AVX512, ending2x32AVX512, ending3x32AVX512, ending4x32AVX512, ending5x32AVX512, ending6x32AVX512, ending7x32AVX512, ending8x32AVX512, ending9x32AVX512, ending10x32AVX512, ending11x32AVX512, ending12x32AVX512, ending13x32AVX512, ending14x32AVX512}
 	p.wino = &winoKernels{winoInAVX512, winoThreeAVX512, winoTwoAVX512, winoTapsAVX512, winoPixelsAVX512}
 	p.six = &sixKernels{sixInAVX512, sixThreeAVX512, sixFourAVX512, sixPixelsAVX512, sixTapsAVX512}
@@ -258,5 +258,6 @@ func vnniAVX512() *vnniKernels {
 			{vnni1x32AVX512, vnni2x32AVX512, vnni3x32AVX512, vnni4x32AVX512, vnni5x32AVX512, vnni6x32AVX512, vnni7x32AVX512, vnni8x32AVX512, vnni9x32AVX512, vnni10x32AVX512, vnni11x32AVX512, vnni12x32AVX512, vnni13x32AVX512, vnni14x32AVX512},
 		},
 		indirect: []indirectFunc{indirectVNNI1x32AVX512, indirectVNNI2x32AVX512, indirectVNNI3x32AVX512, indirectVNNI4x32AVX512, indirectVNNI5x32AVX512, indirectVNNI6x32AVX512, indirectVNNI7x32AVX512, indirectVNNI8x32AVX512, indirectVNNI9x32AVX512, indirectVNNI10x32AVX512, indirectVNNI11x32AVX512, indirectVNNI12x32AVX512, indirectVNNI13x32AVX512, indirectVNNI14x32AVX512},
-		unpacked: []unpackedFunc{unpackedVNNI1x32AVX512, unpackedVNNI2x32AVX512, unpackedVNNI3x32AVX512, unpackedVNNI4x32AVX512, unpackedVNNI5x32AVX512, unpackedVNNI6x32AVX512, unpackedVNNI7x32AVX512, unpackedVNNI8x32AVX512, unpackedVNNI9x32AVX512, unpackedVNNI10x32AVX512, unpackedVNNI11x32AVX512, unpackedVNNI12x32AVX512, unpackedVNNI13x32AVX512, unpackedVNNI14x32AVX512}}
+		unpacked: []unpackedFunc{unpackedVNNI1x32AVX512, unpackedVNNI2x32AVX512, unpackedVNNI3x32AVX512, unpackedVNNI4x32AVX512, unpackedVNNI5x32AVX512, unpackedVNNI6x32AVX512, unpackedVNNI7x32AVX512, unpackedVNNI8x32AVX512, unpackedVNNI9x32AVX512, unpackedVNNI10x32AVX512, unpackedVNNI11x32AVX512, unpackedVNNI12x32AVX512, unpackedVNNI13x32AVX512, unpackedVNNI14x32AVX512},
+		ending:   []endingFunc{endingVNNI1x32AVX512, endingVNNI2x32AVX512, endingVNNI3x32AVX512, endingVNNI4x32AVX512, endingVNNI5x32AVX512, endingVNNI6x32AVX512, endingVNNI7x32AVX512, endingVNNI8x32AVX512, endingVNNI9x32AVX512, endingVNNI10x32AVX512, endingVNNI11x32AVX512, endingVNNI12x32AVX512, endingVNNI13x32AVX512, endingVNNI14x32AVX512}}
 }
