@@ -87,7 +87,7 @@ var activationRows = map[Op]Def{
 			t := b.Tanh(b.Softplus(x))
 			slope := b.Mul(b.Mul(x, b.Affine(b.Square(t), -1, 1)), b.Sigmoid(x))
 			return b.Mul(d, b.Add(t, slope))
-		})}, func(c *Code, _ *Node, x Reg) Reg { return c.Mul(x, c.Tanh(softplus(c, x))) }),
+		})}, mish),
 	OpSoftplus: pointwise(Def{Name: "softplus", Doc: "log(1+eˣ), without overflow.", Class: Keep, Why: whyRange, Bound: cancels,
 		Grad: along(func(b *Builder, x, _, d *Value) *Value { return b.Mul(d, b.Sigmoid(x)) })},
 		func(c *Code, _ *Node, x Reg) Reg { return softplus(c, x) }),
@@ -157,6 +157,17 @@ func sigmoid(c *Code, x Reg) Reg {
 // softplus is max(x,0) + log1p(e^-|x|): the exponential never overflows.
 func softplus(c *Code, x Reg) Reg {
 	return c.Add(c.Max(x, c.Like(x, 0)), c.Log1p(c.Exp(c.Neg(c.Abs(x)))))
+}
+
+// mish is x·tanh(log(1+eˣ)) = x·n/(n+2) with n = eˣ(eˣ+2). With e = exp(-|x|), which does not overflow, n/(n+2)
+// is e(e+2) / (e(e+2) + 2) for negative x; for others, both multiplied by e², it is (1+2e) / (1+2e + 2e²).
+func mish(c *Code, _ *Node, x Reg) Reg {
+	one, two := c.Like(x, 1), c.Like(x, 2)
+	e := c.Exp(c.Neg(c.Abs(x)))
+	rises := c.Le(c.Like(x, 0), x)
+	n := c.Select(rises, c.Fma(two, e, one), c.Mul(e, c.Add(e, two)))
+	rest := c.Select(rises, c.Mul(two, c.Mul(e, e)), two)
+	return c.Mul(x, c.Div(n, c.Add(n, rest)))
 }
 
 // ramp is alpha·x + beta within [0, 1].
