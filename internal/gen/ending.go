@@ -33,6 +33,7 @@ const (
 	endFirst1
 	endSecond
 	endTouches
+	endBias
 )
 
 // endings emits the tiles that apply the epilogue to their sums before they store them: f32, or sums of
@@ -89,9 +90,14 @@ func (v *vm) endingTile(name string, mr int, mul func(...Op), typ string) {
 	whole := e.load(endWhole)
 	TESTQ(whole, whole)
 	JZ(LabelRef("parts"))
-	e.finish("plain", true)
+	bias := e.load(endBias)
+	TESTQ(bias, bias)
+	JZ(LabelRef("shift"))
+	e.finish("plainbias", true, bias)
+	Label("shift")
+	e.finish("plain", true, nil)
 	Label("parts")
-	e.finish("plainpart", false)
+	e.finish("plainpart", false, nil)
 }
 
 // multiply emits the loop over the depth. Once in four depths it prefetches some rows of C, and one
@@ -161,19 +167,19 @@ func (e *ending) multiply() {
 }
 
 // finish emits the epilogue and the stores: of two whole vectors, or of some of their lanes, which
-// are contiguous in C.
-func (e *ending) finish(label string, whole bool) {
+// are contiguous in C. It adds a bias to each row, or an element of shift to each of the lanes of one.
+func (e *ending) finish(label string, whole bool, bias reg.Register) {
 	if e.typ == "F32" {
 		add := e.load(endAdd)
 		TESTQ(add, add)
 		JZ(LabelRef(label))
-		e.rows(whole, add)
+		e.rows(whole, add, bias)
 		Label(label)
 	}
-	e.rows(whole, nil)
+	e.rows(whole, nil, bias)
 }
 
-func (e *ending) rows(whole bool, add reg.Register) {
+func (e *ending) rows(whole bool, add, bias reg.Register) {
 	v, shift, limits := e.vm, e.load(endShift), e.load(endLimits)
 	var lanes, first []reg.Register
 	to := []Mem{{Base: e.t.c}, {Base: e.t.c, Disp: e.bytes()}}
@@ -193,12 +199,19 @@ func (e *ending) rows(whole bool, add reg.Register) {
 			from[1] = Mem{Base: base, Index: second, Scale: 1}
 		}
 	}
-	b, max, x := e.t.col[0], e.t.col[1], e.t.row[0]
+	b, max, x := e.t.col, e.t.row[0], e.t.row[1]
 	VBROADCASTSS(Mem{Base: limits}, max)
+	if bias != nil {
+		VMOVUPS(Mem{Base: bias}, b[0])
+		VMOVUPS(Mem{Base: bias, Disp: v.size()}, b[1])
+	}
 	for i, r := range e.t.sum {
-		VBROADCASTSS(Mem{Base: shift, Disp: 4 * i}, b)
+		if bias == nil {
+			VBROADCASTSS(Mem{Base: shift, Disp: 4 * i}, b[0])
+			b[1] = b[0]
+		}
 		for j, s := range r {
-			VADDPS(s, b, s)
+			VADDPS(s, b[j], s)
 			VMAXPS(s, max, s)
 			VADDPS_BCST(Mem{Base: limits, Disp: 4}, s, s)
 			if add != nil {

@@ -25,10 +25,11 @@ type endingTask struct {
 	add            *float32
 	addRow         int
 	shift, limits  *float32
-	whole          int    // 1 if all lanes are stored
-	lanes, leading [2]int // the lanes of each vector that are stored, and the same number of lanes from 0 on, which are contiguous in C
-	second         int    // bytes in C from the first vector's to the second's
-	touches        int    // rows of C to prefetch for every four depths: all of them, if the depth is small
+	whole          int      // 1 if all lanes are stored
+	lanes, leading [2]int   // the lanes of each vector that are stored, and the same number of lanes from 0 on, which are contiguous in C
+	second         int      // bytes in C from the first vector's to the second's
+	touches        int      // rows of C to prefetch for every four depths: all of them, if the depth is small
+	bias           *float32 // added to each row, instead of an element of shift to each; only if all lanes are stored
 }
 
 // packedRows are the offsets of the rows of a packed panel of endingWidth columns.
@@ -48,8 +49,8 @@ func (t *gemmTask) endingTiles() []endingFunc {
 	if t.vnni {
 		typ, tiles = BF16, t.p.vnni.ending
 	}
-	if !t.endings || t.tiles || t.direct || o.turned || t.depth == 0 || o.c.absent() || o.c.Type != typ || !o.finishes() ||
-		o.epi.PostOp != nil || t.vnni && !o.epi.Residual.absent() {
+	if !t.endings || t.tiles || t.direct || o.turned || t.depth == 0 || o.c.absent() || o.c.Type != typ || !o.onePass() ||
+		!o.epi.Bias.absent() && !o.epi.RowBias.absent() || t.vnni && !o.epi.Residual.absent() {
 		return nil
 	}
 	return tiles
@@ -60,12 +61,17 @@ func (t *gemmTask) endingTiles() []endingFunc {
 func (x *block) endTiles(a []float32, panels, j, n int) bool {
 	t, p, e := x.t, x.t.p, &x.w.ending
 	indirect := t.readsIndirect(j, n)
-	if t.ends == nil || x.packing != nil || x.k0+x.kc < t.depth || !indirect && n <= p.vw || t.vnni && x.subnormal(j) {
+	if t.ends == nil || x.k0+x.kc < t.depth || !indirect && n <= p.vw || t.vnni && x.subnormal(j) {
 		return false
 	}
 	at, ok := e.place(&t.out.cols, j, n, p.vw)
-	if !ok {
+	if e.bias = x.bias(j, n); !ok || e.bias != nil && e.whole == 0 {
 		return false
+	}
+	first := 0
+	if x.packing != nil {
+		x.packingTile(a, j, n)
+		first = 1
 	}
 	last := (x.kc - 1) / p.chain * p.chain // where the last part of the sum begins
 	e.depth = t.packedDepth(x.kc - last)
@@ -82,7 +88,7 @@ func (x *block) endTiles(a []float32, panels, j, n int) bool {
 	e.second *= o.c.Type.Size()
 	e.row, e.addRow = o.c.Type.Size()*o.c.LD, 4*o.epi.Residual.LD
 	fetched, shifts := 0, x.shifts()
-	for i := range panels {
+	for i := first; i < panels; i++ {
 		r0, h := x.panel(i)
 		rows, row := x.panelA(a, i, r0, h), x.i0+r0
 		e.sumsBefore(x, rows, r0, h, j, n, last)
@@ -92,7 +98,9 @@ func (x *block) endTiles(a []float32, panels, j, n int) bool {
 		}
 		e.c, e.add = (*float32)(ptr(o.c.at(o.c.item(x.item, o.inner)+row*o.c.LD+at))), nil
 		if r := &o.epi.Residual; !r.absent() {
-			e.add = (*float32)(ptr(r.at(r.item(x.item, o.inner) + row*r.LD + at)))
+			from := r.at(r.item(x.item, o.inner) + row*r.LD + at)
+			p.touch(h, from, e.addRow, r.Type.Size()*n)
+			e.add = (*float32)(ptr(from))
 		}
 		e.touches = ceilDiv(h, max(1, e.depth/4))
 		fetched = e.fetch(x, j+p.nr, fetched)
@@ -102,19 +110,39 @@ func (x *block) endTiles(a []float32, panels, j, n int) bool {
 	return true
 }
 
+// packingTile computes n columns from j on of the first panel, by the tile that packs them.
+func (x *block) packingTile(a []float32, j, n int) {
+	if x.part == nil {
+		x.tilesToEpilogue(a, 1, j, n)
+		return
+	}
+	_, h := x.panel(0)
+	x.tile(x.panelA(a, 0, 0, h), 0, h, j, n)
+}
+
+// bias is what the epilogue adds to n columns from j on, in f32; nil: nothing.
+func (x *block) bias(j, n int) *float32 {
+	o := &x.t.out
+	return x.inF32(&o.epi.Bias, x.item%o.inner*o.perGroup+j, n)
+}
+
+// inF32 returns n elements of b in f32, unless it is absent.
+func (x *block) inF32(b *Buf, at, n int) *float32 {
+	switch {
+	case b.absent():
+		return nil
+	case b.Type == F32:
+		return (*float32)(ptr(b.at(at)))
+	}
+	wide := x.w.row[0].get(n)
+	x.t.p.Load(wide, b.From(at))
+	return &wide[0]
+}
+
 // shifts are what the epilogue adds to the rows of the block, in f32; nil: nothing.
 func (x *block) shifts() *float32 {
 	o := &x.t.out
-	b := o.epi.RowBias
-	if b.absent() {
-		return nil
-	}
-	if b = b.From(x.item%o.inner*o.perGroup + x.i0); b.Type == F32 {
-		return (*float32)(ptr(b.at(0)))
-	}
-	wide := x.w.row[0].get(x.i1 - x.i0)
-	x.t.p.Load(wide, b)
-	return &wide[0]
+	return x.inF32(&o.epi.RowBias, x.item%o.inner*o.perGroup+x.i0, x.i1-x.i0)
 }
 
 // subnormal reports whether an element of the block's rows or of its columns from j on is subnormal.

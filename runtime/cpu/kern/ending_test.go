@@ -53,14 +53,20 @@ func TestEndings(t *testing.T) {
 	}
 }
 
+// withoutEndings is p whose tiles apply no epilogues.
+func withoutEndings(p *Path) Path {
+	bare := *p
+	if bare.ending = nil; p.vnni != nil {
+		words := *p.vnni
+		words.ending, bare.vnni = nil, &words
+	}
+	return bare
+}
+
 func testEndings(t *testing.T, p *Path, typ Type, chains []int) {
 	for _, chain := range chains {
-		with, without := *p, *p
-		with.chain, without.chain, without.ending = chain, chain, nil
-		if p.vnni != nil {
-			words := *p.vnni
-			words.ending, without.vnni = nil, &words
-		}
+		with, without := *p, withoutEndings(p)
+		with.chain, without.chain = chain, chain
 		a, b := New(&with, 2), New(&without, 1)
 		defer a.Close()
 		defer b.Close()
@@ -84,6 +90,64 @@ func testEndings(t *testing.T, p *Path, typ Type, chains []int) {
 		}
 		if joined == 0 && typ == F32 {
 			t.Errorf("%s, %v: no rows were read together", p.Name(), typ)
+		}
+	}
+}
+
+// endingGemm is a product whose tiles may apply its epilogue.
+func endingGemm(d dice, typ Type, i int) *Gemm {
+	g := &Gemm{M: 1 + d.IntN(90), N: 1 + d.IntN(130), K: 1 + d.IntN(40+i%7/6*210), Batch: [2]int{1 + i%3/2, 1 + i%5/4}}
+	at, n := g.Batch[0]*g.Batch[1], g.M*g.N
+	g.A = Mat{Buf: d.buf(typ, at*g.M*g.K), LD: g.K, Stride: [2]int{g.Batch[1] * g.M * g.K, g.M * g.K}, T: i%4 == 1}
+	g.B = Mat{Buf: d.buf(typ, at*g.K*g.N), LD: g.N, Stride: [2]int{g.Batch[1] * g.K * g.N, g.K * g.N}, T: i%4 == 2}
+	if g.A.T {
+		g.A.LD = g.M
+	}
+	if g.B.T {
+		g.B.LD = g.K
+	}
+	g.C = Mat{Buf: zeros(typ, at*n), LD: g.N, Stride: [2]int{g.Batch[1] * n, n}}
+	switch i % 5 {
+	case 0:
+		g.Bias, g.Act = d.buf(typ, g.N), ActRelu
+	case 1:
+		g.Bias, g.Residual = d.buf(typ, g.N), g.C
+		g.Residual.Buf, g.Last = d.buf(typ, at*n), ActRelu
+	case 2:
+		g.RowBias = d.buf(typ, g.M)
+	case 3:
+		g.Bias, g.RowBias = d.buf(typ, g.N), d.buf(typ, g.M)
+	default:
+		g.Bias = d.buf(F32, g.N)
+	}
+	return g
+}
+
+// TestEndingsOfProducts is TestEndings for products of matrices.
+func TestEndingsOfProducts(t *testing.T) {
+	for _, p := range Paths() {
+		if p.ending == nil {
+			continue
+		}
+		for _, chain := range []int{sumDepth, 8} {
+			bare := withoutEndings(p)
+			with, without := smallBlocks(p), smallBlocks(&bare)
+			with.chain, without.chain = chain, chain
+			a, b := New(with, 2), New(without, 1)
+			defer a.Close()
+			defer b.Close()
+			d := newDice(10)
+			for i := range 120 {
+				g := endingGemm(d, Type(i/5%2*int(BF16)), i)
+				run := func(m *Machine) []byte {
+					g.C.Buf = d.buf(g.C.Type, g.C.Len())
+					m.Gemm(g)
+					return g.C.Data
+				}
+				if got, want := run(a), run(b); !gobytes.Equal(got, want) {
+					t.Fatalf("%s, chains of %d, case %d: %d x %d x %d differs", p.Name(), chain, i, g.M, g.N, g.K)
+				}
+			}
 		}
 	}
 }

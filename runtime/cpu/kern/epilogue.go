@@ -115,10 +115,13 @@ func (o *output) toRows(w *worker, tile []float32, item, i, h, j, n int, part []
 	}
 }
 
-// finishes reports whether the path applies the whole epilogue in one pass.
-func (o *output) finishes() bool {
+// finishes reports whether the path applies the whole epilogue by a finishFunc.
+func (o *output) finishes() bool { return o.epi.Bias.absent() && o.onePass() }
+
+// onePass reports whether the path applies the whole epilogue, apart from Bias, in one pass.
+func (o *output) onePass() bool {
 	e, t := &o.epi, o.stored()
-	return o.p.finish[t] != nil && (e.Scale == 0 || e.Scale == 1) && e.Bias.absent() && e.Act <= ActRelu && e.Last <= ActRelu && !e.Accumulate &&
+	return o.p.finish[t] != nil && (e.Scale == 0 || e.Scale == 1) && e.Act <= ActRelu && e.Last <= ActRelu && !e.Accumulate &&
 		(e.Residual.absent() || e.Residual.Type == t)
 }
 

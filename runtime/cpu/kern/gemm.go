@@ -73,7 +73,7 @@ func (m *Machine) Gemm(g *Gemm) {
 	t.mats[1] = matSource{m.Path, g.B, inner, !g.B.T, g.TF32}
 	t.a, t.b = &t.mats[0], &t.mats[1]
 	t.rows, t.cols, t.depth, t.items = g.M, g.N, g.K, max(1, g.Batch[0])*inner
-	t.indirect, t.endings, t.reading = nil, false, [2]int{}
+	t.indirect, t.endings, t.reading = nil, true, [2]int{}
 	t.out = output{p: m.Path, c: g.C, inner: inner, epi: g.Epilogue}
 	if how := t.choose(m, g); how != packed {
 		g.A.Fixed.loadUnpacked()
@@ -402,12 +402,26 @@ func (x *block) packA(panels int) []float32 {
 	}
 	deep := t.packedDepth(x.kc)
 	a := w.a.get((x.i1 - x.i0) * deep)
-	for i := 0; i < panels && deep > 0; i++ {
-		r0, h := x.panel(i)
-		w.subnormalA[i] = t.pack(t.a, w, a[r0*deep:], h, x.item, x.i0+r0, h, x.k0, x.kc)
+	some := x.kc
+	if s := &t.mats[0]; t.a == s && s.contig && s.m.LD*s.m.Type.Size() >= depthsApart {
+		some = depthsAtOnce
+	}
+	for k := 0; k < x.kc; k += some {
+		for i := range panels {
+			r0, h := x.panel(i)
+			w.subnormalA[i] |= t.pack(t.a, w, a[r0*deep+t.packedDepth(k)*h:], h, x.item, x.i0+r0, h, x.k0+k, min(some, x.kc-k))
+		}
 	}
 	return a
 }
+
+// depthsAtOnce is the number of depths of all panels that are packed before the next ones where depths are so many
+// bytes apart that they share sets of the caches: a panel reads part of a cache line of each depth, and the next panel
+// the rest. It is even, as a word is two depths.
+const (
+	depthsAtOnce = 8
+	depthsApart  = 1 << 12
+)
 
 // tiles computes n columns from j on of all panels.
 func (x *block) tiles(a []float32, panels, j, n int) {
