@@ -73,6 +73,19 @@ forward:
   return %f, %c
 }
 `,
+	"arithmetic": `graph @arithmetic {
+  input %x : f32[ROWS,DIM]
+  input %z : f32[ROWS,DIM]
+forward:
+  %a = mul %x, %z
+  %b = affine %a {scale=0.5 shift=1}
+  %c = max %b, %x
+  %d = sub %c, %z
+  %e = mul %d, %d
+  %f = clip %e {lo=0.1 hi=6}
+  return %f
+}
+`,
 	"rows": `graph @rows {
   input %x : f32[ROWS,DIM]
   input %m : f32[ROWS,1]
