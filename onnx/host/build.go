@@ -1,6 +1,7 @@
 package host
 
 import (
+	"slices"
 	"time"
 
 	"ampc/ir"
@@ -14,8 +15,14 @@ import (
 type build struct {
 	types  []ir.Type    // of the region's results
 	inputs []onnx.Port  // of the region
+	reads  []string     // its weights
 	wait   func() error // for code
 	code   *lower.Program
+}
+
+// renames reports whether the program reads other weights where names are others.
+func (b *build) renames(to *renaming) bool {
+	return b != nil && slices.ContainsFunc(b.reads, func(x string) bool { return to.vars[x] != "" })
 }
 
 // build starts to compile the graph of e's region. Other regions are imported and compiled meanwhile;
@@ -26,6 +33,11 @@ func (r *run) build(e *entry, p *onnx.Partial, again bool) error {
 	b := &build{inputs: p.Inputs}
 	for _, v := range p.Graph.Return {
 		b.types = append(b.types, v.Type)
+	}
+	for _, v := range p.Graph.Vars {
+		if v.Kind == ir.Param || v.Kind == ir.State {
+			b.reads = append(b.reads, v.Name)
+		}
 	}
 	g, items := r.s.perItem(p.Graph)
 	c := r.s.o.Config
@@ -75,6 +87,11 @@ func (s *Session) finish(e *entry) {
 	}
 	p.exec, p.code, p.bytes = q.exec, q.code, q.bytes
 	e.feeds = b.feeds(p.code)
+	for _, x := range p.entries {
+		if x != e {
+			x.feeds = e.renamed(e.form.to(x.form, s))
+		}
+	}
 	s.cache.bytes += p.bytes
 }
 

@@ -23,8 +23,8 @@ type form struct {
 	key    [sha256.Size]byte
 	base   *skeleton
 	params []*onnx.Tensor // by base.given: initializers, nil for what is fed
-	reads  []operand
-	known  []*eval.Tensor // by base.given: elements that shapes may be made from; nil for others
+	reads  []operand      // by base.open
+	known  []*eval.Tensor // by base.open: elements that shapes may be made from; nil for others
 }
 
 // skeleton is the part of a form that depends on the nodes and the initializers that they read, but
@@ -34,6 +34,7 @@ type skeleton struct {
 	given  []string       // what the region reads, in the order of first use
 	inits  []*onnx.Tensor // initializers among them, nil for others
 	shared []*onnx.Tensor // equal ones are one tensor (Session.shared)
+	open   []int          // places in given of all but what is the same in every run (scope.fixed)
 	like   map[*skeleton]*renaming
 }
 
@@ -53,11 +54,12 @@ func (g *region) form() *form {
 	if b == nil {
 		return nil
 	}
-	f := &form{base: b, params: b.shared, reads: make([]operand, len(b.given)), known: make([]*eval.Tensor, len(b.given))}
+	f := &form{base: b, params: b.shared, reads: make([]operand, len(b.open)), known: make([]*eval.Tensor, len(b.open))}
 	last := g.r.s.lastForm[b.key]
-	for i, name := range b.given {
+	for i, at := range b.open {
+		name := b.given[at]
 		v, t, _ := g.f.find(name)
-		if t != b.inits[i] || t == nil && v == nil {
+		if t != b.inits[at] || t == nil && v == nil {
 			return nil
 		}
 		if f.reads[i] = (operand{name: name, init: t}); t == nil {
@@ -160,6 +162,10 @@ func (g *region) describeInits(b *skeleton, text []byte) []byte {
 	numbers := map[*onnx.Tensor]int{}
 	b.inits, b.shared = make([]*onnx.Tensor, len(b.given)), make([]*onnx.Tensor, len(b.given))
 	for i, name := range b.given {
+		fixed := g.st.scope.fixed[name]
+		if !fixed {
+			b.open = append(b.open, i)
+		}
 		_, init, in := g.f.find(name)
 		if init == nil {
 			continue
@@ -167,6 +173,7 @@ func (g *region) describeInits(b *skeleton, text []byte) []byte {
 		t := g.r.s.shared(init)
 		b.inits[i], b.shared[i] = init, t
 		text = strconv.AppendInt(append(text, "\ntensor "...), int64(i), 10)
+		text = strconv.AppendBool(append(text, ' '), fixed)
 		at, again := numbers[t]
 		if again {
 			text = strconv.AppendInt(append(text, " as "...), int64(at), 10)
@@ -254,18 +261,28 @@ func (g *region) like(e *entry, f *form) (*entry, error) {
 		}
 		out.outs = append(out.outs, y)
 	}
-	for _, x := range e.feeds {
-		out.feeds = append(out.feeds, feed{x.input, to.values[x.name]})
-	}
 	if e.program == nil {
+		return out, nil
+	}
+	if e.program.build != nil { // finish sets the feeds
+		out.program = e.program
 		return out, nil
 	}
 	p, err := g.r.s.over(e.program, to.vars)
 	if p == nil {
 		return nil, err
 	}
-	out.program = p
+	out.program, out.feeds = p, e.renamed(to)
 	return out, nil
+}
+
+// renamed are the feeds of an entry that runs e's program.
+func (e *entry) renamed(to *renaming) []feed {
+	list := make([]feed, len(e.feeds))
+	for i, x := range e.feeds {
+		list[i] = feed{x.input, to.values[x.name]}
+	}
+	return list
 }
 
 // to is how names of f are called in another region of the same form.

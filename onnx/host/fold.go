@@ -81,6 +81,7 @@ func (s *scope) folded(m *onnx.Model, conv, norm *onnx.Node) *onnx.Node {
 	name := norm.Out[0]
 	w, b := onnx.MakeTensor(name+".weight", f.weight.Dims, f.weights), onnx.MakeTensor(name+".bias", []int64{out}, f.biases)
 	s.inits[w.Name], s.inits[b.Name] = w, b
+	s.fixed[w.Name], s.fixed[b.Name] = true, true
 	c := *conv
 	c.In, c.Out = []string{conv.In[0], w.Name, b.Name}, norm.Out
 	return &c

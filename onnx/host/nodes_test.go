@@ -364,6 +364,31 @@ func TestGuards(t *testing.T) {
 	}
 }
 
+// An initializer that is also an input counts where the input is not fed.
+func TestInitializersThatAreFed(t *testing.T) {
+	s := open(t, write(t, &nodeCase{build: func(g *onnxmodel.Graph) {
+		to(g, onnxmodel.F32, g.Op("Mul", []string{g.Input("x", onnxmodel.F32, nil), g.Input(g.Weight("w", 5, 0, 2), onnxmodel.F32, nil)}))
+	}}))
+	x := floats([]int64{2}, 1, 2)
+	for _, w := range []*host.Value{nil, floats([]int64{2}, 3, 4), nil, floats([]int64{1}, 2)} {
+		in, want := map[string]*host.Value{"x": x}, floats([]int64{2}, 5, 10)
+		if w != nil {
+			e, err := w.Elements()
+			if err != nil {
+				t.Fatal(err)
+			}
+			in["w"], want = w, floats([]int64{2}, e.F[0], 2*e.F[len(e.F)-1])
+		}
+		got, err := s.Run(context.Background(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := differ(got, map[string]*host.Value{"a": want}, 0); err != nil {
+			t.Errorf("w = %v: %v", w, err)
+		}
+	}
+}
+
 // What is wrong with what is fed is one line that names the input.
 func TestBadFeeds(t *testing.T) {
 	s := open(t, write(t, &nodeCase{build: func(g *onnxmodel.Graph) {

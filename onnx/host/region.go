@@ -15,7 +15,7 @@ import (
 // the host.
 type entry struct {
 	at      *stage
-	reads   []operand // what the types, and so the region, depend on
+	reads   []operand // what the types, and so the region, depend on, except for what is the same in every run (scope.fixed)
 	guards  *guards   // and which elements; nil: none
 	region  []int     // nodes of the region
 	program *program  // nil where the region computes nothing
@@ -168,7 +168,7 @@ func (g *region) known(f *form) (*entry, error) {
 		return nil, nil
 	}
 	first := g.r.s.cache.forms[f.key]
-	if first != nil && first.program != nil && first.program.build != nil {
+	if first != nil && first.program != nil && first.program.build.renames(first.form.to(f, g.r.s)) {
 		g.r.join()
 		first = g.r.s.cache.forms[f.key]
 	}
@@ -338,7 +338,9 @@ func (g *region) entry(p *onnx.Partial, f *form) (*entry, error) {
 	}
 	var reads []operand
 	for _, name := range slices.Sorted(maps.Keys(g.reads)) {
-		reads = append(reads, g.reads[name])
+		if !g.st.scope.fixed[name] {
+			reads = append(reads, g.reads[name])
+		}
 	}
 	return e, g.finish(e, reads)
 }

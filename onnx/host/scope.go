@@ -2,6 +2,7 @@ package host
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"ampc/onnx"
@@ -18,6 +19,7 @@ type scope struct {
 	from    [][]int          // by node, the nodes that give what it reads
 	readers map[string][]int // by value, the nodes that read it, in order; those of an output end in len(nodes)
 	free    []bool           // by node: it reads initializers alone
+	fixed   map[string]bool  // the initializers that nothing replaces
 	texts   []string         // by node, what regions of equal form have in common; made when first needed
 	opsets  map[string]int64
 	inits   map[string]*onnx.Tensor // initializers and constants, by name
@@ -81,6 +83,7 @@ func (s *scope) prepare() error {
 		s.order = append(s.order, i)
 	}
 	slices.Reverse(s.order)
+	s.findFixed()
 	s.findFree()
 	s.link()
 	return nil
@@ -121,13 +124,26 @@ func (s *scope) readsOf(i int, marked []bool) bool {
 	return slices.ContainsFunc(s.from[i], func(k int) bool { return marked[k] })
 }
 
+// findFixed finds the initializers that no caller and no node gives another value.
+func (s *scope) findFixed() {
+	s.fixed = make(map[string]bool, len(s.inits))
+	for name := range s.inits {
+		s.fixed[name] = true
+	}
+	for _, x := range s.inputs {
+		delete(s.fixed, x)
+	}
+	for _, i := range s.order {
+		for _, y := range s.nodes[i].Out {
+			delete(s.fixed, y)
+		}
+	}
+}
+
 // findFree finds the nodes that read nothing but initializers, directly or not.
 func (s *scope) findFree() {
 	s.free = make([]bool, len(s.nodes))
-	known := map[string]bool{}
-	for name := range s.inits {
-		known[name] = !slices.Contains(s.inputs, name)
-	}
+	known := maps.Clone(s.fixed)
 	for _, i := range s.order {
 		if slices.ContainsFunc(s.reads[i], func(x string) bool { return !known[x] }) {
 			continue
