@@ -39,15 +39,31 @@ func (r *run) ahead(e *entry, f *frame) {
 		p.users++ // it stays until it has run
 		defer func() { p.users-- }()
 	}
+	left := &room{r.s.o.Programs / 2, r.s.o.ProgramBytes / 2} // the cache keeps as much beside those of another run
 	types := &frame{scope: f.scope, outer: f.outer, env: maps.Clone(f.env)}
-	programs, bytes := r.s.o.Programs/2, r.s.o.ProgramBytes/2 // the cache keeps as much beside those of another run
-	for e.next != nil && len(e.nodes) == 0 && context.Cause(r.ctx) == nil {
+	if r.follow(e, types, left) {
+		r.foresee(e.at.plan, left)
+	}
+}
+
+// room is what entries may take that are made ahead.
+type room struct {
+	programs int
+	bytes    int64
+}
+
+// follow makes the entries after e in a frame of types, and reports whether they are all there.
+func (r *run) follow(e *entry, types *frame, left *room) bool {
+	for e.next != nil {
+		if len(e.nodes) > 0 || context.Cause(r.ctx) != nil {
+			return false
+		}
 		if p := e.program; p != nil {
 			r.s.cache.use(e)
-			programs, bytes = programs-1, bytes-p.bytes
+			left.programs, left.bytes = left.programs-1, left.bytes-p.bytes
 		}
-		if programs <= 0 || bytes <= 0 {
-			return
+		if left.programs <= 0 || left.bytes <= 0 {
+			return false
 		}
 		for _, o := range e.outs {
 			if o.at >= 0 {
@@ -58,10 +74,11 @@ func (r *run) ahead(e *entry, f *frame) {
 		e.bury(types)
 		next, _, err := r.entry(e.next, types)
 		if err != nil {
-			return
+			return false
 		}
 		e = next
 	}
+	return len(e.nodes) == 0
 }
 
 // result is the type of a result.

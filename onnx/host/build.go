@@ -52,6 +52,7 @@ func (r *run) build(e *entry, p *onnx.Partial, again bool) error {
 		return nil
 	}
 	e.program = &program{build: b, items: items, users: 1}
+	e.program.bytes = b.held()
 	r.building = append(r.building, e)
 	work, target := g.Clone(), r.s.o.Backend.Target()
 	b.wait = aside(func() (err error) {
@@ -85,6 +86,7 @@ func (s *Session) finish(e *entry) {
 		p.err = err
 		return
 	}
+	s.cache.bytes += q.bytes - p.bytes
 	p.exec, p.code, p.bytes = q.exec, q.code, q.bytes
 	e.feeds = b.feeds(p.code)
 	for _, x := range p.entries {
@@ -92,7 +94,18 @@ func (s *Session) finish(e *entry) {
 			x.feeds = e.renamed(e.form.to(x.form, s))
 		}
 	}
-	s.cache.bytes += p.bytes
+}
+
+// held is about what the program will hold.
+func (b *build) held() int64 {
+	n := int64(0)
+	for _, in := range b.inputs {
+		n += in.Value.Type.Bytes()
+	}
+	for _, t := range b.types {
+		n += runtime.RingSize * t.Bytes()
+	}
+	return n
 }
 
 // feeds lists the inputs that the code reads, with the values that they take.

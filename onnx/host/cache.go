@@ -11,12 +11,12 @@ import (
 // program is a region that was compiled. Regions of equal form share it where they read
 // the same weights.
 type program struct {
-	build   *build // while it is compiled; only items, entries and users are set then
+	build   *build // while it is compiled; only items, bytes, entries and users are set then
 	err     error  // why it could not be made
 	exec    runtime.Exec
 	code    *lower.Program
-	items   int64 // it runs for each of so many items of a batch
-	bytes   int64
+	items   int64   // it runs for each of so many items of a batch
+	bytes   int64   // that it holds; about so many while it is compiled
 	key     overKey // of a program over other variables than it was compiled for
 	entries []*entry
 	users   int // number of runs that are executing it
@@ -116,6 +116,7 @@ func (c *cache) lose(e *entry) {
 	}
 	e.program.entries = nil
 	c.programs.remove(e.program)
+	c.bytes -= e.program.bytes
 }
 
 // drop frees a program and forgets its entries.

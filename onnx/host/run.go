@@ -17,8 +17,9 @@ import (
 type run struct {
 	s     *Session
 	ctx   context.Context
-	loops int   // iterations so far
-	grown int64 // bytes since the memory was last counted
+	in    map[string]*Value // what it is fed
+	loops int               // iterations so far
+	grown int64             // bytes since the memory was last counted
 	stack []*frame
 	kept  []*Value // what iterations so far have given, to be stacked
 	steps []Step

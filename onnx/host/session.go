@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -42,25 +43,26 @@ type Options struct {
 // number of goroutines may run it: where the backend allows it, their programs run at
 // the same time, all else one after the other.
 type Session struct {
-	mu       sync.Mutex     // free while a program runs
-	runs     sync.WaitGroup // in flight; joined with mu held
-	model    *onnx.Model
-	main     *scope
-	o        Options
-	store    runtime.Store
-	names    map[*onnx.Tensor]string // of initializers, in the store
-	taken    map[string]bool
-	inits    map[string]*onnx.Tensor // by the names of variables
-	inputs   []*onnx.Info
-	seed     maphash.Seed
-	equal    map[uint64][]*onnx.Tensor     // tables of integers, by the hashes of their contents
-	same     map[*onnx.Tensor]*onnx.Tensor // as equal has them
-	types    map[string]ir.Type            // of variables in the store
-	cache    cache
-	folds    onnx.Folds
-	ops      map[string]operator
-	traced   time.Duration // spent on making entries
-	compiled int           // regions
+	mu        sync.Mutex     // free while a program runs
+	runs      sync.WaitGroup // in flight; joined with mu held
+	model     *onnx.Model
+	main      *scope
+	o         Options
+	store     runtime.Store
+	names     map[*onnx.Tensor]string // of initializers, in the store
+	taken     map[string]bool
+	inits     map[string]*onnx.Tensor // by the names of variables
+	inputs    []*onnx.Info
+	seed      maphash.Seed
+	equal     map[uint64][]*onnx.Tensor     // tables of integers, by the hashes of their contents
+	same      map[*onnx.Tensor]*onnx.Tensor // as equal has them
+	types     map[string]ir.Type            // of variables in the store
+	cache     cache
+	foresight foresight
+	folds     onnx.Folds
+	ops       map[string]operator
+	traced    time.Duration // spent on making entries
+	compiled  int           // regions
 	// lastForm is the form of the region that was compiled last, by the key of its skeleton.
 	lastForm map[[sha256.Size]byte]*form
 	loaded   time.Duration // of it on bringing weights into memory
@@ -140,13 +142,14 @@ func (s *Session) Run(ctx context.Context, in map[string]*Value) (map[string]*Va
 	if err := s.check(in); err != nil {
 		return nil, s.located(err)
 	}
-	r := &run{s: s, ctx: ctx}
 	env := map[string]*Value{}
 	for name, v := range in {
 		x := *v
 		x.stable = true
 		env[name] = &x
 	}
+	s.foresight.note(env)
+	r := &run{s: s, ctx: ctx, in: maps.Clone(env)}
 	out, err := r.scope(s.main, nil, env)
 	if err != nil {
 		return nil, s.located(err)
