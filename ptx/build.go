@@ -15,6 +15,8 @@ type builder struct {
 	labels int
 	guard  Reg
 	not    bool
+	free   []Operand // memory for operands, a block for several instructions
+	args   []Arg     // see after
 }
 
 // newBuilder starts a kernel whose blocks have the given number of threads.
@@ -68,7 +70,7 @@ func (b *builder) Do(name string, args ...Arg) Reg {
 	var dst Reg
 	if op := ops[name]; op != nil && op.result() != NoClass && op.Slots[0].Vec == 0 {
 		dst = b.reg(op.result())
-		args = append([]Arg{dst}, args...)
+		args = b.after(dst, args)
 	}
 	b.emit(name, args)
 	return dst
@@ -76,7 +78,7 @@ func (b *builder) Do(name string, args ...Arg) Reg {
 
 // To emits an instruction that writes dst, an existing register or a Vec.
 func (b *builder) To(dst Arg, name string, args ...Arg) {
-	b.emit(name, append([]Arg{dst}, args...))
+	b.emit(name, b.after(dst, args))
 }
 
 // When emits the instructions of body, all guarded by p (or by not p).
@@ -89,13 +91,19 @@ func (b *builder) When(p Reg, holds bool, body func()) {
 	b.guard, b.not = Reg{}, false
 }
 
+// after gives dst and args as one list, until the next call.
+func (b *builder) after(dst Arg, args []Arg) []Arg {
+	b.args = append(append(b.args[:0], dst), args...)
+	return b.args
+}
+
 func (b *builder) emit(name string, args []Arg) {
 	if b.err != nil {
 		return
 	}
-	in := Inst{Guard: b.guard, Not: b.not}
-	for _, a := range args {
-		in.Args = append(in.Args, a.operand())
+	in := Inst{Guard: b.guard, Not: b.not, Args: b.operands(len(args))}
+	for i, a := range args {
+		in.Args[i] = a.operand()
 	}
 	op, err := lookup(name, in.Args)
 	if err == nil {
@@ -107,6 +115,16 @@ func (b *builder) emit(name string, args []Arg) {
 		return
 	}
 	b.k.Body = append(b.k.Body, in)
+}
+
+// operands gives memory for n operands.
+func (b *builder) operands(n int) []Operand {
+	if len(b.free) < n {
+		b.free = make([]Operand, max(n, 64))
+	}
+	list := b.free[:n:n]
+	b.free = b.free[n:]
+	return list
 }
 
 // newLabel makes a label; place sets its position.

@@ -44,14 +44,11 @@ type Inst struct {
 
 // Text prints the module. Parsing the text gives the same module back.
 func (m *Module) Text() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, ".version %d.%d\n.target sm_%d\n.address_size 64\n",
-		m.Flavour.Version/10, m.Flavour.Version%10, m.Flavour.SM)
+	b := fmt.Appendf(nil, ".version %d.%d\n.target sm_%d\n.address_size 64\n", m.Flavour.Version/10, m.Flavour.Version%10, m.Flavour.SM)
 	for _, k := range m.Kernels {
-		b.WriteByte('\n')
-		k.print(&b)
+		b = k.append(append(b, '\n'))
 	}
-	return b.String()
+	return string(b)
 }
 
 // Kernel finds a kernel by name, or nil.
@@ -64,61 +61,58 @@ func (m *Module) Kernel(name string) *Kernel {
 	return nil
 }
 
-func (k *Kernel) print(b *strings.Builder) {
-	fmt.Fprintf(b, ".visible .entry %s(", k.Name)
+func (k *Kernel) append(b []byte) []byte {
+	b = fmt.Appendf(b, ".visible .entry %s(", k.Name)
 	for i, p := range k.Params {
 		if i > 0 {
-			b.WriteByte(',')
+			b = append(b, ',')
 		}
-		fmt.Fprintf(b, "\n\t.param .%s %s", p.Type, p.Name)
+		b = fmt.Appendf(b, "\n\t.param .%s %s", p.Type, p.Name)
 	}
-	b.WriteString(")\n")
+	b = append(b, ")\n"...)
 	if k.Threads > 0 {
-		fmt.Fprintf(b, ".maxntid %d, 1, 1\n", k.Threads)
+		b = fmt.Appendf(b, ".maxntid %d, 1, 1\n", k.Threads)
 	}
 	if k.Blocks > 0 {
-		fmt.Fprintf(b, ".minnctapersm %d\n", k.Blocks)
+		b = fmt.Appendf(b, ".minnctapersm %d\n", k.Blocks)
 	}
-	b.WriteString("{\n")
+	b = append(b, "{\n"...)
 	for c := Pred; c < numClasses; c++ {
 		if k.Regs[c] > 0 {
-			fmt.Fprintf(b, "\t.reg .%s %s<%d>;\n", classInfo[c].decl, classInfo[c].prefix, k.Regs[c])
+			b = fmt.Appendf(b, "\t.reg .%s %s<%d>;\n", classInfo[c].decl, classInfo[c].prefix, k.Regs[c])
 		}
 	}
 	for _, s := range k.Shared {
-		fmt.Fprintf(b, "\t.shared .align %d .b8 %s[%d];\n", s.Align, s.Name, s.Bytes)
+		b = fmt.Appendf(b, "\t.shared .align %d .b8 %s[%d];\n", s.Align, s.Name, s.Bytes)
 	}
 	for i := range k.Body {
-		b.WriteString(k.Body[i].String())
-		b.WriteByte('\n')
+		b = append(k.Body[i].append(b), '\n')
 	}
-	b.WriteString("}\n")
+	return append(b, "}\n"...)
 }
 
 // String is the instruction's line of text, without the newline.
-func (in *Inst) String() string {
+func (in *Inst) String() string { return string(in.append(nil)) }
+
+func (in *Inst) append(b []byte) []byte {
 	if in.Op == nil {
-		return in.Label + ":"
+		return append(append(b, in.Label...), ':')
 	}
-	var b strings.Builder
-	b.WriteByte('\t')
+	b = append(b, '\t')
 	if in.Guard.Class != NoClass {
-		not := ""
-		if in.Not {
-			not = "!"
+		if b = append(b, '@'); in.Not {
+			b = append(b, '!')
 		}
-		fmt.Fprintf(&b, "@%s%s ", not, in.Guard)
+		b = append(in.Guard.append(b), ' ')
 	}
-	b.WriteString(in.Op.spelling())
-	for i, a := range in.Args {
+	b = append(b, in.Op.spelling()...)
+	for i := range in.Args {
 		if i > 0 {
-			b.WriteByte(',')
+			b = append(b, ',')
 		}
-		b.WriteByte(' ')
-		b.WriteString(a.String())
+		b = in.Args[i].append(append(b, ' '))
 	}
-	b.WriteByte(';')
-	return b.String()
+	return append(b, ';')
 }
 
 // sharedBytes is the static shared memory of the kernel.

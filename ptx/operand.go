@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
+	"strconv"
 )
 
 func (r Reg) operand() Operand   { return Operand{Kind: KindReg, Reg: r} }
@@ -26,43 +26,49 @@ func (a Addr) operand() Operand {
 }
 
 // String is the operand's PTX spelling.
-func (o Operand) String() string {
+func (o Operand) String() string { return string(o.append(nil)) }
+
+func (o *Operand) append(b []byte) []byte {
 	switch o.Kind {
 	case KindReg:
-		return o.Reg.String()
+		return o.Reg.append(b)
 	case KindImm:
-		return o.immText()
+		return o.appendImm(b)
 	case KindAddr:
-		return o.addrText()
+		return o.appendAddr(b)
 	case KindVec:
-		parts := make([]string, len(o.Vec))
+		b = append(b, '{')
 		for i, r := range o.Vec {
-			parts[i] = r.String()
+			if i > 0 {
+				b = append(b, ", "...)
+			}
+			b = r.append(b)
 		}
-		return "{" + strings.Join(parts, ", ") + "}"
+		return append(b, '}')
 	}
-	return o.Sym
+	return append(b, o.Sym...)
 }
 
-func (o Operand) immText() string {
+func (o *Operand) appendImm(b []byte) []byte {
 	switch o.Float {
 	case F32:
-		return fmt.Sprintf("0f%08X", uint32(o.Imm))
+		return fmt.Appendf(b, "0f%08X", uint32(o.Imm))
 	case F64:
-		return fmt.Sprintf("0d%016X", o.Imm)
+		return fmt.Appendf(b, "0d%016X", o.Imm)
 	}
-	return fmt.Sprint(int64(o.Imm))
+	return strconv.AppendInt(b, int64(o.Imm), 10)
 }
 
-func (o Operand) addrText() string {
-	base := o.Sym
-	if o.Reg.Class != NoClass {
-		base = o.Reg.String()
+func (o *Operand) appendAddr(b []byte) []byte {
+	if b = append(b, '['); o.Reg.Class != NoClass {
+		b = o.Reg.append(b)
+	} else {
+		b = append(b, o.Sym...)
 	}
 	if o.Off != 0 {
-		return fmt.Sprintf("[%s+%d]", base, o.Off)
+		b = strconv.AppendInt(append(b, '+'), o.Off, 10)
 	}
-	return "[" + base + "]"
+	return append(b, ']')
 }
 
 // registers lists the registers that the operand names.

@@ -74,7 +74,7 @@ func (o *Op) spelling() string { name, _, _ := strings.Cut(o.Name, "#"); return 
 // result reports the class of the result, or NoClass.
 func (o *Op) result() Class {
 	if len(o.Slots) > 0 && o.Slots[0].Role == Dst {
-		return typeInfo[o.Slots[0].Type].class
+		return o.Slots[0].class
 	}
 	return NoClass
 }

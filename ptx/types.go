@@ -11,7 +11,10 @@
 // The exception is ex2.approx in the fused loss (heldLoss), whose results may differ by Exp2Error.
 package ptx
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+)
 
 // Flavour is a PTX dialect: the text's .version (times ten) and the .target.
 type Flavour struct{ Version, SM int }
@@ -110,7 +113,11 @@ type Reg struct {
 	N     int
 }
 
-func (r Reg) String() string { return fmt.Sprintf("%s%d", classInfo[r.Class].prefix, r.N) }
+func (r Reg) String() string { return string(r.append(nil)) }
+
+func (r Reg) append(b []byte) []byte {
+	return strconv.AppendInt(append(b, classInfo[r.Class].prefix...), int64(r.N), 10)
+}
 
 // OperandKind says which fields of an Operand are used.
 type OperandKind uint8

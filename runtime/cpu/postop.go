@@ -36,7 +36,7 @@ func (e *exec) intoEpilogue(s *lower.Step, k *kern.Epilogue) (to kern.Buf, ok bo
 		return to, false
 	}
 	f := &formula{block: -1}
-	if !e.compiler(g, elements(g)).formula(f) || f.block < 0 || len(f.rows) > 0 {
+	if !e.compiler(g, elements(g)).formula(f) || f.block < 0 || len(f.code.Loads) != 2 || len(f.rows) > 0 {
 		return to, false
 	}
 	term := f.bufs[1-f.block].Type.String()
