@@ -252,8 +252,8 @@ const (
 )
 
 // Measure is the time of one run: the median of a few batches, each a graph of runs, so that neither
-// the host's time nor an idle device counts. It waits for the device, and fails where the run cannot
-// be captured.
+// the host's time nor an idle device counts. On a steady device it is one run. It waits for the device,
+// and fails where the run cannot be captured.
 func Measure(d Driver, s Stream, run func() error) (took time.Duration, err error) {
 	return measure(d, s, batchRuns, run)
 }
@@ -262,6 +262,10 @@ func Measure(d Driver, s Stream, run func() error) (took time.Duration, err erro
 func measure(d Driver, s Stream, runs int, run func() error) (took time.Duration, err error) {
 	if err := errors.Join(run(), d.Synchronize(s)); err != nil { // libraries load what they need
 		return 0, err
+	}
+	warm, timed := 1, batches
+	if d.Info().Steady {
+		runs, warm, timed = 1, 0, 1
 	}
 	if err := d.BeginCapture(s); err != nil {
 		return 0, err
@@ -282,19 +286,19 @@ func measure(d Driver, s Stream, runs int, run func() error) (took time.Duration
 	if err := errors.Join(err, d.FreeGraph(g)); err != nil {
 		return 0, err
 	}
-	took, err = medianTime(d, s, batches, func() error { return d.LaunchGraph(x, s) })
+	took, err = medianTime(d, s, warm, timed, func() error { return d.LaunchGraph(x, s) })
 	return took / time.Duration(runs), errors.Join(err, d.FreeExec(x))
 }
 
-// medianTime is the median time of runs after one to warm up.
-func medianTime(d Driver, s Stream, times int, run func() error) (time.Duration, error) {
+// medianTime is the median of the times that are timed, after those that warm up.
+func medianTime(d Driver, s Stream, warm, timed int, run func() error) (time.Duration, error) {
 	var took []time.Duration
-	for i := range times + 1 {
+	for i := range warm + timed {
 		t, err := TimeOf(d, s, run)
 		if err != nil {
 			return 0, err
 		}
-		if i > 0 {
+		if i >= warm {
 			took = append(took, t)
 		}
 	}

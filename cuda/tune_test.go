@@ -23,6 +23,13 @@ func (s *stopwatch) Elapsed(cuda.Event, cuda.Event) (time.Duration, error) {
 	return s.takes[s.plan.last], nil
 }
 
+// Info is that of a device whose times vary: candidates run in batches.
+func (s *stopwatch) Info() cuda.Info {
+	info := s.Device.Info()
+	info.Steady = false
+	return info
+}
+
 // spy remembers which algorithm ran last, and lets one fail.
 type spy struct {
 	cuda.BlasPlan

@@ -30,6 +30,7 @@ type Info struct {
 	ClockKHz     int
 	MemClockKHz  int
 	BusBits      int
+	Steady       bool // work takes the same time whenever it runs: a simulated device's model
 }
 
 // Driver is one device.

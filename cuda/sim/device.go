@@ -160,7 +160,7 @@ var codeNames = map[int]string{
 func (d *Device) Info() cuda.Info {
 	return cuda.Info{
 		Name: fmt.Sprintf("simulated sm_%d%d", d.opt.Major, d.opt.Minor), Major: d.opt.Major, Minor: d.opt.Minor,
-		Driver: 12040, Memory: d.opt.Memory, SMs: 4, L2: 4 << 20, SharedOptin: 227 << 10,
+		Driver: 12040, Memory: d.opt.Memory, SMs: 4, L2: 4 << 20, SharedOptin: 227 << 10, Steady: true,
 	}
 }
 
