@@ -138,19 +138,11 @@ func (s *sample) check(t *testing.T, backends []runtime.Backend, special bool) f
 // wants are the results of which a backend must give one: the evaluator's, and those of operands that are not
 // rounded where math=tf32 allows it and the target says so.
 func (s *sample) wants(caps ir.Caps) ([][]*eval.Tensor, error) {
-	in := make([]*eval.Tensor, len(s.node.In))
-	for i, v := range s.node.In {
-		if v != nil {
-			in[i] = s.feed[v.Name]
-		}
-	}
-	want, err := eval.Node(s.node, in, eval.Options{})
+	want, err := s.exact()
 	if err != nil || s.node.Str("math") != "tf32" || !caps.MayKeepTF32 {
 		return [][]*eval.Tensor{want}, err
 	}
-	whole := *s.node
-	whole.Attrs = whole.Attrs.Without("math")
-	kept, err := eval.Node(&whole, in, eval.Options{})
+	kept, err := s.kept()
 	return [][]*eval.Tensor{want, kept}, err
 }
 
