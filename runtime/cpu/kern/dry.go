@@ -2,6 +2,7 @@ package kern
 
 import (
 	"reflect"
+	"sync"
 	"unsafe"
 )
 
@@ -46,23 +47,19 @@ func NewPlanner(p *Path, n int, plan func(Division)) *Machine {
 // Scratch is the number of bytes of temporary memory that the machine's kernels have requested in
 // the steps that have run. On a dry machine all workers count as requesting what the first one did.
 func (m *Machine) Scratch() int64 {
-	own, each := int64(0), make([]int64, len(m.worker))
-	own += int64(8 * m.conv.kept.total) // tables of offsets
-	eachFloats(reflect.ValueOf(m).Elem(), func(f *floats) { own += int64(4 * f.most) })
-	for w := range m.worker {
-		n := int64(0)
-		eachFloats(reflect.ValueOf(&m.worker[w]).Elem(), func(f *floats) { n += int64(4 * f.most) })
-		own -= n
-		each[w] = n
-	}
-	for w := range each {
-		if m.pool.team.dry {
-			own += each[0]
-		} else {
-			own += each[w]
+	n := int64(8*m.conv.kept.total) + scratch(m) // with tables of offsets
+	if m.pool.team.dry {
+		for w := range m.worker[1:] {
+			n += scratch(&m.worker[0]) - scratch(&m.worker[1+w])
 		}
 	}
-	return own
+	return n
+}
+
+// scratch is the number of bytes that the scratch memory in *x had at its largest.
+func scratch[T any](x *T) (n int64) {
+	eachFloats(reflect.ValueOf(x).Elem(), func(f *floats) { n += int64(4 * f.most) })
+	return n
 }
 
 // Shrink gives the temporary memory back. Kernels ask for it again. No kernel may be running.
@@ -78,15 +75,40 @@ func eachFloats(v reflect.Value, f func(*floats)) {
 			f((*floats)(unsafe.Pointer(v.UnsafeAddr())))
 			return
 		}
-		for i := range v.NumField() {
+		for _, i := range fieldsWithFloats(v.Type()) {
 			eachFloats(v.Field(i), f)
 		}
 	case reflect.Array, reflect.Slice:
-		if k := v.Type().Elem().Kind(); k != reflect.Struct && k != reflect.Array && k != reflect.Slice {
-			return
-		}
-		for i := range v.Len() {
-			eachFloats(v.Index(i), f)
+		if hasFloats(v.Type()) {
+			for i := range v.Len() {
+				eachFloats(v.Index(i), f)
+			}
 		}
 	}
+}
+
+var fieldLists sync.Map // by type: see fieldsWithFloats
+
+// fieldsWithFloats are the indices of the fields of the struct t that may hold scratch memory.
+func fieldsWithFloats(t reflect.Type) (list []int) {
+	if known, ok := fieldLists.Load(t); ok {
+		return known.([]int)
+	}
+	for i := range t.NumField() {
+		if hasFloats(t.Field(i).Type) {
+			list = append(list, i)
+		}
+	}
+	fieldLists.Store(t, list)
+	return list
+}
+
+func hasFloats(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Struct:
+		return t == floatsType || len(fieldsWithFloats(t)) > 0
+	case reflect.Array, reflect.Slice:
+		return hasFloats(t.Elem())
+	}
+	return false
 }
