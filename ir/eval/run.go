@@ -78,7 +78,7 @@ type runner struct {
 	g   *ir.Graph
 	opt Options
 	now map[*ir.Value]*Tensor
-	res *Result // nil: nobody asks for values by name
+	res *Result // nil: no caller asks for values by name
 }
 
 func (r *runner) start(env map[string]*Tensor) error {
