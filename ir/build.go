@@ -32,6 +32,7 @@ type built struct {
 	names  *nameTable
 	suffix map[string]int // by base name: the last suffix that was used
 	sites  int64          // highest random site
+	blocks []nodeBlock    // memory of the next nodes
 	err    error
 }
 
@@ -208,9 +209,14 @@ func (k *nodeBlock) results(count int) ([]*Value, []Value) {
 	return k.out[:], k.first[:]
 }
 
-// newBlock returns a node that is not in a graph yet.
-func newBlock(op Op, custom *Def, in []*Value, a Attrs) *nodeBlock {
-	k := &nodeBlock{node: Node{Op: op, Custom: custom, Attrs: a}}
+// block returns a node that is not in a graph yet.
+func (b *built) block(op Op, custom *Def, in []*Value, a Attrs) *nodeBlock {
+	if len(b.blocks) == 0 {
+		b.blocks = make([]nodeBlock, min(max(b.g.NumNodes(), 1), 64))
+	}
+	k := &b.blocks[0]
+	b.blocks = b.blocks[1:]
+	k.node = Node{Op: op, Custom: custom, Attrs: a}
 	if len(in) > 0 {
 		k.node.In = slices.Clip(append(k.in[:0], in...))
 	}
@@ -221,26 +227,26 @@ func newBlock(op Op, custom *Def, in []*Value, a Attrs) *nodeBlock {
 // infers the result types and names the results. It returns one value for each result, and nil
 // values after a mistake.
 func (b *Builder) Emit(op Op, in []*Value, a Attrs) []*Value {
-	k := newBlock(op, nil, in, a)
+	k := b.block(op, nil, in, a)
 	return slices.Clone(b.emit(&k.node, k, nil)) // the caller may change the list
 }
 
 // one is Emit for the first result.
 func (b *Builder) one(op Op, in []*Value, a Attrs) *Value {
-	k := newBlock(op, nil, in, a)
+	k := b.block(op, nil, in, a)
 	return b.emit(&k.node, k, nil)[0]
 }
 
 // EmitCustom appends a node of a user's op.
 func (b *Builder) EmitCustom(d *Def, in []*Value, a Attrs) []*Value {
-	k := newBlock(OpCustom, d, in, a)
+	k := b.block(OpCustom, d, in, a)
 	return slices.Clone(b.emit(&k.node, k, nil))
 }
 
 // EmitWrite appends a node whose first len(next) results are the next values
 // of those variables (nil: an ordinary result).
 func (b *Builder) EmitWrite(op Op, in []*Value, a Attrs, next ...*Value) []*Value {
-	k := newBlock(op, nil, in, a)
+	k := b.block(op, nil, in, a)
 	return slices.Clone(b.emit(&k.node, k, next))
 }
 

@@ -65,23 +65,21 @@ func (p Pos) String() string {
 
 // Value is a declared variable or the result of a node.
 type Value struct {
-	Name string // without the %, without the prime
 	Type Type
 	Kind VarKind // NotVar for results of nodes
 	ID   int32   // scratch: dense after Graph.Number, meaningless otherwise
-	Init *Init
-	Attr Attrs  // attributes of the declaration: role, decay group, ...
-	Def  *Node  // nil for variables
-	Idx  int    // which result of Def
-	Next *Value // variable whose next value this is; it prints as %name'
+	Def  *Node   // nil for variables
+	Idx  int     // which result of Def
+	Next *Value  // variable whose next value this is; it prints as %name'
 	// GradOf is the value whose whole gradient this is, in the sweep of the node. It is nil for all
 	// other values, such as parts of a sum of gradients, except for sums over some of the rows (pass
 	// chunks), which are stored as the whole gradient is.
 	GradOf *Value
+	Name   string // without the %, without the prime
+	Unit   Unit   // product of the loss scales that the value carries
+	Init   *Init
+	Attr   Attrs // attributes of the declaration: role, decay group, ...
 	Pos    Pos
-
-	// Unit is the product of the loss scales that the value carries; see Unit.
-	Unit Unit
 }
 
 // IsVar reports whether v is declared rather than computed.
@@ -109,13 +107,13 @@ type Node struct {
 	Op       Op
 	Pin      Pin      // precision forced by code
 	ID       int32    // scratch: dense after Graph.Number, meaningless otherwise
-	Custom   *Def     // the row when Op is OpCustom
 	In       []*Value // in the row's order, variadic ones last; nil for absent optional ones
-	Captured []*Value // values the nested graphs of a foreign op read
 	Out      []*Value
-	Attrs    Attrs
 	Of       *Node // the forward node a backward node comes from
 	Why      Reason
+	Attrs    Attrs
+	Custom   *Def     // the row when Op is OpCustom
+	Captured []*Value // values the nested graphs of a foreign op read
 	Pos      Pos
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"unique"
 )
 
@@ -37,7 +38,30 @@ func MakeShape(d ...Dim) Shape {
 	}
 	x := dims{n: int8(len(d))}
 	copy(x.d[:], d)
-	return Shape{unique.Make(x)}
+	recent := &recentShapes[x.hash()%uint64(len(recentShapes))]
+	if r := recent.Load(); r != nil && r.dims == x {
+		return r.shape
+	}
+	s := Shape{unique.Make(x)}
+	recent.Store(&recentShape{x, s})
+	return s
+}
+
+// recentShapes are shapes that were interned, by the hash of their dimensions. A graph has few
+// different ones, and to find one here takes a fraction of the time of interning it again.
+var recentShapes [1 << 10]atomic.Pointer[recentShape]
+
+type recentShape struct {
+	dims
+	shape Shape
+}
+
+func (x *dims) hash() uint64 {
+	h := uint64(x.n)
+	for _, d := range x.d[:x.n] {
+		h = (h ^ uint64(d)) * 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio: its high bits are mixed
+	}
+	return h >> 32
 }
 
 // CheckDims returns what is wrong with d as a shape, or nil.
