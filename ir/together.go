@@ -55,6 +55,15 @@ func (p *Part) Nodes(yield func(Section, *Node) bool) {
 	}
 }
 
+// Len is the number of nodes.
+func (p *Part) Len() int {
+	sum := 0
+	for _, nodes := range p {
+		sum += len(nodes)
+	}
+	return sum
+}
+
 // Parts divides the nodes, in their order, into a part for each processor, at most four: one for a
 // small graph. Parts have about as many operands and results.
 func (g *Graph) Parts() []Part {
@@ -104,4 +113,25 @@ func (g *Graph) InParts(parts []Part, f func(k int, p *Part)) {
 		fs[k] = func() { f(k, &parts[k]) }
 	}
 	g.Together(fs...)
+}
+
+// Select lists the nodes for which is holds, in their order. It is asked about nodes of each part of g at
+// the same time.
+func (g *Graph) Select(is func(s Section, n *Node) bool) *Part {
+	parts := g.Parts()
+	found := make([]Part, len(parts))
+	g.InParts(parts, func(k int, p *Part) {
+		for s, n := range p.Nodes {
+			if is(s, n) {
+				found[k][s] = append(found[k][s], n)
+			}
+		}
+	})
+	all := &found[0]
+	for _, p := range found[1:] {
+		for s, nodes := range p {
+			all[s] = append(all[s], nodes...)
+		}
+	}
+	return all
 }

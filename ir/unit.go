@@ -192,7 +192,11 @@ func UnitAny(*Node) (Unit, error) { return "", nil }
 
 // InferUnits computes the unit of every value again, and returns an error about the first node
 // whose operands do not fit.
-func InferUnits(g *Graph) error {
+func InferUnits(g *Graph) error { return InferUnitsFrom(g, 0) }
+
+// InferUnitsFrom does that for variables and nodes of section s and those after it. The units of the
+// values before are known.
+func InferUnitsFrom(g *Graph, s Section) error {
 	for _, v := range g.Vars {
 		v.Unit = ""
 		if v.Attr.Get("role") == RoleScale {
@@ -202,20 +206,29 @@ func InferUnits(g *Graph) error {
 			v.Unit = Unit(u)
 		}
 	}
-	for _, n := range g.Nodes {
-		rule := n.Def().Unit
-		if rule == nil {
-			rule = UnitOne
-		}
-		u, err := rule(n)
-		if err != nil {
-			return nodeError(n, err)
-		}
-		for _, v := range n.Out {
-			v.Unit = u
-			if !v.Type.DType.Float() {
-				v.Unit = ""
+	for ; s < NumSections; s++ {
+		for _, n := range g.Body[s] {
+			if err := n.inferUnit(); err != nil {
+				return err
 			}
+		}
+	}
+	return nil
+}
+
+func (n *Node) inferUnit() error {
+	rule := n.Def().Unit
+	if rule == nil {
+		rule = UnitOne
+	}
+	u, err := rule(n)
+	if err != nil {
+		return nodeError(n, err)
+	}
+	for _, v := range n.Out {
+		v.Unit = u
+		if !v.Type.DType.Float() {
+			v.Unit = ""
 		}
 	}
 	return nil

@@ -139,7 +139,7 @@ func newAssigner(g *ir.Graph, c *Context) *assigner {
 	for _, v := range g.Return {
 		a.out[v.ID] = true
 	}
-	for _, n := range g.Nodes {
+	for _, n := range g.Select(func(_ ir.Section, n *ir.Node) bool { return len(n.Captured) > 0 }).Nodes {
 		for _, v := range n.Captured {
 			a.capture(v, n)
 		}

@@ -10,7 +10,12 @@ import (
 // the types that inference finds, not with predictions: if a row cannot store the chosen dtype, the
 // result is one cast more and still correct. The builder b is of a's graph.
 func (a *assigner) materialize(b *ir.Builder) error {
-	r := &materializer{assigner: a, b: b, left: map[*ir.Value]*ir.Value{}, same: map[*ir.Value]*ir.Value{}, shown: map[castKey]*ir.Value{}, asked: map[castKey][]ir.SourceCast{}, forms: map[*ir.Node]bool{}, wide: map[*ir.Node]*ir.Value{}}
+	r := &materializer{assigner: a, b: b, left: map[*ir.Value]*ir.Value{}, same: map[*ir.Value]*ir.Value{}, shown: map[castKey]*ir.Value{}, asked: map[castKey][]ir.SourceCast{}, forms: map[*ir.Node]bool{}, wide: map[*ir.Node]*ir.Value{}, interior: make([]bool, len(a.node))}
+	a.g.InParts(a.g.Parts(), func(_ int, p *ir.Part) {
+		for _, n := range p.Nodes {
+			r.interior[n.ID] = len(n.Out) > 0 && r.readInside(n.Out[0])
+		}
+	})
 	for s := range ir.NumSections {
 		body := a.g.Body[s]
 		a.g.Body[s] = make([]*ir.Node, 0, len(body)+len(body)/2)
@@ -39,6 +44,8 @@ type materializer struct {
 	asked map[castKey][]ir.SourceCast // by value and 16-bit dtype: the casts of the source that gave it
 	forms map[*ir.Node]bool           // casts that replace casts written by hand
 	wide  map[*ir.Node]*ir.Value      // by view: the viewed value, if readers may read it in f32 (returnsWide)
+
+	interior []bool // by ID of a node that was there before: whether a node of its own cluster reads its first result
 }
 
 // place casts the operands of n, sets its stored dtypes and appends n, followed by the cast that
@@ -72,7 +79,7 @@ func (r *materializer) place(s ir.Section, n *ir.Node) error {
 	r.math(n, t)
 	if len(n.Out) > 0 {
 		switch d := n.Out[0].Type.DType; {
-		case t.class == ir.Low && d == ir.F32 && r.low != ir.F32 && !r.interior(n):
+		case t.class == ir.Low && d == ir.F32 && r.low != ir.F32 && !r.interior[n.ID]:
 			marks |= ir.MarkStoresF32
 		case t.class == ir.Keep && d.Low():
 			marks |= ir.MarkStoresLow
@@ -226,7 +233,7 @@ func (r *materializer) cast(v *ir.Value, d ir.DType, marks ir.Marks) *ir.Value {
 	if v.Def != nil && shares(v.Def) && !v.Def.Joins() && v.Type.DType.Float() && !r.p.Eager {
 		return r.view(v, d, marks)
 	}
-	out := r.b.Named(castName(v, d)).Emit(ir.OpCast, []*ir.Value{v}, ir.A("to", d))[0]
+	out := r.b.Named(castName(v, d)).Cast(v, d)
 	if out == nil {
 		return v
 	}
@@ -289,7 +296,7 @@ func (r *materializer) store(n *ir.Node, t *decision, reads bool) error {
 	}
 	v := n.Out[0]
 	d := r.want[v.ID]
-	if r.interior(n) && !r.c.Caps.FusesNormEpilogue(n) && !r.p.Eager { // a ReLU commutes with the rounding of the norm
+	if r.interior[n.ID] && !r.c.Caps.FusesNormEpilogue(n) && !r.p.Eager { // a ReLU commutes with the rounding of the norm
 		d = ir.F32
 	}
 	if d == v.Type.DType || d == ir.Invalid || !r.canStore(n, d) {
@@ -306,15 +313,14 @@ func (r *materializer) canStore(n *ir.Node, d ir.DType) bool {
 	return r.c.Caps.StoresLow(n)
 }
 
-// interior reports whether a node of n's own cluster reads its first result, which then is an f32
-// register.
-func (r *materializer) interior(n *ir.Node) bool {
-	return slices.ContainsFunc(r.uses.Of(n.Out[0]), func(u ir.Use) bool { return sameCluster(n.Out[0], u.Node) })
+// readInside reports whether a node of v's own cluster reads v, which then is an f32 register.
+func (r *materializer) readInside(v *ir.Value) bool {
+	return slices.ContainsFunc(r.uses.Of(v), func(u ir.Use) bool { return sameCluster(v, u.Node) })
 }
 
 // leave adds the cast of n's first result that readers outside of its cluster use.
 func (r *materializer) leave(n *ir.Node) error {
-	if len(n.Out) == 0 || !r.assignable(n.Out[0]) || !r.interior(n) {
+	if len(n.Out) == 0 || !r.assignable(n.Out[0]) || !r.interior[n.ID] {
 		return nil
 	}
 	v := n.Out[0]

@@ -20,18 +20,14 @@ type castKey struct {
 func castcache(g *ir.Graph, c *Context) error {
 	values, nodes := g.Number()
 	sec := make([]ir.Section, nodes)
-	var written map[*ir.Value]bool
-	g.Together(func() { written = writtenInMicro(g) }, func() {
-		for s, n := range g.Nodes {
-			sec[n.ID] = s
-		}
-	})
+	written := writtenInMicro(g)
 	var beside [ir.NumSections][]*ir.Node
 	first := make([]*ir.Node, values) // by value ID: the first cast of the value
 	others := map[castKey]*ir.Node{}  // those to further dtypes
 	same, named := map[*ir.Value]*ir.Value{}, map[*ir.Value][]string{}
 	var hoisted []*ir.Node
 	g.Filter(func(s ir.Section, n *ir.Node) bool {
+		sec[n.ID] = s
 		if n.Op != ir.OpCast || n.Out[0].Next != nil {
 			return true
 		}
@@ -91,10 +87,7 @@ func nameCasts(g *ir.Graph, named map[*ir.Value][]string) {
 	if len(named) == 0 {
 		return
 	}
-	for _, n := range g.Nodes {
-		if n.Op != ir.OpCast {
-			continue
-		}
+	for _, n := range g.Select(func(_ ir.Section, n *ir.Node) bool { return n.Op == ir.OpCast }).Nodes {
 		v, before := n.Out[0], named[n.In[0]]
 		if !slices.ContainsFunc(before, func(of string) bool { return v.Name == of+"."+v.Type.DType.String() }) {
 			continue
@@ -163,12 +156,12 @@ func takeName(a, b *ir.Value) {
 // writtenInMicro finds the variables whose value may change between micro-batches.
 func writtenInMicro(g *ir.Graph) map[*ir.Value]bool {
 	w := map[*ir.Value]bool{}
-	for _, s := range []ir.Section{ir.Forward, ir.Backward} {
-		for _, n := range g.Body[s] {
-			for _, v := range n.Out {
-				if v.Next != nil {
-					w[v.Next] = true
-				}
+	for _, n := range g.Select(func(s ir.Section, n *ir.Node) bool {
+		return (s == ir.Forward || s == ir.Backward) && slices.ContainsFunc(n.Out, func(v *ir.Value) bool { return v.Next != nil })
+	}).Nodes {
+		for _, v := range n.Out {
+			if v.Next != nil {
+				w[v.Next] = true
 			}
 		}
 	}

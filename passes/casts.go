@@ -47,12 +47,7 @@ func canonicalCasts(g *ir.Graph, c *Context) error {
 }
 
 func hasCasts(g *ir.Graph) bool {
-	for _, n := range g.Nodes {
-		if n.Op == ir.OpCast {
-			return true
-		}
-	}
-	return false
+	return g.Select(func(_ ir.Section, n *ir.Node) bool { return n.Op == ir.OpCast }).Len() > 0
 }
 
 // hoists reports whether a cast of v in section s belongs in prepare.

@@ -27,7 +27,7 @@ import (
 // depends: every other op stores its result. Dead nodes are removed first, because no kernel must
 // store a value for them.
 func formClusters(g *ir.Graph, c *Context) error {
-	dead := dropUnreached(g)
+	dead := dropUnreached(g, c.uses(g))
 	c.Count("dead", dead)
 	if dead > 0 {
 		c.training.forget(c)
@@ -36,19 +36,21 @@ func formClusters(g *ir.Graph, c *Context) error {
 		inheritClusters(g, c.Inherit, c.Caps)
 		return nil
 	}
-	uses := c.uses(g)
-	pins := c.overrides(g)
-	w := &clusterFinder{g: g, pins: pins, caps: c.Caps, policy: c.Policy, uses: uses, returned: map[*ir.Value]bool{}, of: make([]int32, g.NumNodes())}
+	w := &clusterFinder{g: g, pins: c.overrides(g), caps: c.Caps, policy: c.Policy, uses: c.uses(g), returned: map[*ir.Value]bool{}}
 	for _, v := range g.Return {
 		w.returned[v] = true
 	}
 	w.keepCheckpoints(c.Checkpoints)
-	for s := range ir.NumSections {
-		for _, n := range g.Body[s] {
-			w.place(s, n)
-		}
+	var sections [ir.NumSections]sectionClusters
+	var find [ir.NumSections]func()
+	first := int32(0)
+	for s, body := range g.Body {
+		sections[s] = sectionClusters{clusterFinder: w, section: ir.Section(s), first: first}
+		first += int32(len(body))
+		find[s] = sections[s].find
 	}
-	clusters, fused := w.mark()
+	g.Together(find[:]...)
+	clusters, fused := mark(sections[:])
 	c.Count("clusters", clusters)
 	c.Count("clustered", fused)
 	apart, err := countApart(g, c)
@@ -75,6 +77,7 @@ func (w *clusterFinder) keepCheckpoints(names []string) {
 	}
 }
 
+// clusterFinder is what the sections share while clusters are found.
 type clusterFinder struct {
 	g        *ir.Graph
 	pins     []override // by node ID
@@ -82,12 +85,35 @@ type clusterFinder struct {
 	policy   Policy
 	uses     *ir.Uses
 	returned map[*ir.Value]bool // by the graph, or kept as checkpoints
-	of       []int32            // by node ID: its cluster, 0 for none
-	info     []members          // by cluster; index 0 is unused
+}
+
+// sectionClusters are the clusters of one section.
+type sectionClusters struct {
+	*clusterFinder
+	section ir.Section
+	first   int32     // ID of the section's first node
+	of      []int32   // by node ID, from first on: its cluster, 0 for none
+	info    []members // by cluster; index 0 is unused
+}
+
+// find finds the clusters.
+func (w *sectionClusters) find() {
+	body := w.g.Body[w.section]
+	w.of, w.info = make([]int32, len(body)), make([]members, 1, len(body)+1)
+	for _, n := range body {
+		w.place(n)
+	}
+}
+
+// clusterOf is the cluster of a node of the section that has been placed; 0 for all other nodes.
+func (w *sectionClusters) clusterOf(n *ir.Node) int32 {
+	if i := n.ID - w.first; i >= 0 && int(i) < len(w.of) {
+		return w.of[i]
+	}
+	return 0
 }
 
 type members struct {
-	section ir.Section
 	level   int32
 	shape   ir.Shape
 	pin     ir.Pin
@@ -113,18 +139,15 @@ func fusible(n *ir.Node) bool {
 	return s.Known()
 }
 
-func (w *clusterFinder) place(s ir.Section, n *ir.Node) {
-	if w.info == nil {
-		w.info = make([]members, 1, len(w.of)+1)
-	}
+func (w *sectionClusters) place(n *ir.Node) {
 	level := int32(0)
 	best := int32(0)
 	for _, v := range n.In {
 		if v == nil || v.Def == nil {
 			continue
 		}
-		p := w.of[v.Def.ID]
-		if w.info[p].section != s {
+		p := w.clusterOf(v.Def)
+		if p == 0 {
 			continue
 		}
 		level = max(level, w.info[p].level+1)
@@ -132,11 +155,11 @@ func (w *clusterFinder) place(s ir.Section, n *ir.Node) {
 			best = p
 		}
 	}
-	if best == 0 || !w.below(s, n, best) {
-		best = w.waiting(s, n, level)
+	if best == 0 || !w.below(n, best) {
+		best = w.waiting(n, level)
 	}
 	if best > 0 {
-		w.of[n.ID] = best
+		w.of[n.ID-w.first] = best
 		m := &w.info[best]
 		m.size++
 		if m.chain {
@@ -144,18 +167,18 @@ func (w *clusterFinder) place(s ir.Section, n *ir.Node) {
 		}
 		return
 	}
-	if w.prologue(s, n, level) {
+	if w.prologue(n, level) {
 		return
 	}
-	m := members{section: s, level: level, pin: w.pins[n.ID].pin, size: 1, product: w.caps.EpilogueOf(n), chain: w.caps.Chains(n)}
+	m := members{level: level, pin: w.pins[n.ID].pin, size: 1, product: w.caps.EpilogueOf(n), chain: w.caps.Chains(n)}
 	switch {
 	case m.product >= ir.AfterNorm && (m.pin == ir.PinLow || asStated{w.caps}.expands(n)):
 	case m.product != ir.NoEpilogue:
 		m.shape, m.tail = n.Out[0].Type.Shape, n.Out[0]
-	case w.policy.fuses(n) && s != ir.Prepare: // a store skips nodes of prepare one by one
+	case w.policy.fuses(n) && w.section != ir.Prepare: // a store skips nodes of prepare one by one
 		m.shape = n.Out[0].Type.Shape
 	}
-	w.of[n.ID] = int32(len(w.info))
+	w.of[n.ID-w.first] = int32(len(w.info))
 	w.info = append(w.info, m)
 }
 
@@ -168,18 +191,18 @@ func addsBlock(n *ir.Node, v *ir.Value) bool {
 
 // prologue adds n to the cluster of the node that computes an operand of n, if n's kernel can run
 // that node, it is the only member, and only n reads it. It closes that cluster.
-func (w *clusterFinder) prologue(s ir.Section, n *ir.Node, level int32) bool {
+func (w *sectionClusters) prologue(n *ir.Node, level int32) bool {
 	m := w.caps.Prologue(n)
 	if m == nil || !fusible(m) || w.pins[n.ID].pin != w.pins[m.ID].pin || w.pins[n.ID].pin == ir.PinLow {
 		return false
 	}
-	p, y := w.of[m.ID], m.Out[0]
+	p, y := w.clusterOf(m), m.Out[0]
 	g := &w.info[p]
-	if g.section != s || g.size != 1 || len(w.uses.Of(y)) != 1 || w.returned[y] {
+	if g.size != 1 || len(w.uses.Of(y)) != 1 || w.returned[y] {
 		return false
 	}
-	*g = members{section: s, level: max(g.level, level), size: 2, pin: g.pin}
-	w.of[n.ID] = p
+	*g = members{level: max(g.level, level), size: 2, pin: g.pin}
+	w.of[n.ID-w.first] = p
 	return true
 }
 
@@ -188,13 +211,13 @@ func (w *clusterFinder) prologue(s ir.Section, n *ir.Node, level int32) bool {
 // reads. Of two products n joins the last operand's and reads the stored result of the other. The
 // product's operands live until it runs, so they must be no larger than the result that would live
 // instead. The gradient of tied weights does not qualify: its operand is as large as all logits.
-func (w *clusterFinder) waiting(s ir.Section, n *ir.Node, level int32) int32 {
+func (w *sectionClusters) waiting(n *ir.Node, level int32) int32 {
 	for _, v := range slices.Backward(n.In) {
 		if v == nil || v.Def == nil {
 			continue
 		}
-		p := w.of[v.Def.ID]
-		if m := &w.info[p]; m.section == s && m.product != ir.NoEpilogue && m.size == 1 && w.readAlone(s, v.Def, n) && w.shrinks(v.Def) && w.joins(n, p) {
+		p := w.clusterOf(v.Def)
+		if m := &w.info[p]; p > 0 && m.product != ir.NoEpilogue && m.size == 1 && w.readAlone(v.Def, n) && w.shrinks(v.Def) && w.joins(n, p) {
 			m.level = max(m.level, level)
 			return p
 		}
@@ -202,11 +225,11 @@ func (w *clusterFinder) waiting(s ir.Section, n *ir.Node, level int32) int32 {
 	return 0
 }
 
-// readAlone reports whether only n reads results of p in section s.
-func (w *clusterFinder) readAlone(s ir.Section, p, n *ir.Node) bool {
+// readAlone reports whether only n reads results of p in the section.
+func (w *sectionClusters) readAlone(p, n *ir.Node) bool {
 	for _, v := range p.Out {
 		for _, u := range w.uses.Of(v) {
-			if u.Section == s && u.Node != n {
+			if u.Section == w.section && u.Node != n {
 				return false
 			}
 		}
@@ -227,7 +250,7 @@ func (w *clusterFinder) shrinks(p *ir.Node) bool {
 }
 
 // joins reports whether n may become a member of cluster p.
-func (w *clusterFinder) joins(n *ir.Node, p int32) bool {
+func (w *sectionClusters) joins(n *ir.Node, p int32) bool {
 	m := &w.info[p]
 	if w.policy.Eager && (m.product != ir.AfterNorm || w.caps.Extends(m.product, n, m.tail) != ir.AfterNormRelu) {
 		return false
@@ -255,13 +278,13 @@ func (w *clusterFinder) extends(n *ir.Node, m *members) bool {
 
 // below reports whether all nodes outside cluster p that n reads in its section have a smaller
 // level than p.
-func (w *clusterFinder) below(s ir.Section, n *ir.Node, p int32) bool {
+func (w *sectionClusters) below(n *ir.Node, p int32) bool {
 	for _, v := range n.In {
 		if v == nil || v.Def == nil {
 			continue
 		}
-		q := w.of[v.Def.ID]
-		if q != p && w.info[q].section == s && w.info[q].level >= w.info[p].level {
+		q := w.clusterOf(v.Def)
+		if q != p && q > 0 && w.info[q].level >= w.info[p].level {
 			return false
 		}
 	}
@@ -269,20 +292,22 @@ func (w *clusterFinder) below(s ir.Section, n *ir.Node, p int32) bool {
 }
 
 // mark writes the clusters with at least two nodes to the graph.
-func (w *clusterFinder) mark() (clusters, fused int) {
-	id := make([]int32, len(w.info))
-	for _, n := range w.g.Nodes {
-		p := w.of[n.ID]
-		n.Why.Cluster = 0
-		if w.info[p].size < 2 {
-			continue
+func mark(sections []sectionClusters) (clusters, fused int) {
+	for _, w := range sections {
+		id := make([]int32, len(w.info))
+		for i, n := range w.g.Body[w.section] {
+			p := w.of[i]
+			n.Why.Cluster = 0
+			if w.info[p].size < 2 {
+				continue
+			}
+			if id[p] == 0 {
+				clusters++
+				id[p] = int32(clusters)
+			}
+			n.Why.Cluster = id[p]
+			fused++
 		}
-		if id[p] == 0 {
-			clusters++
-			id[p] = int32(clusters)
-		}
-		n.Why.Cluster = id[p]
-		fused++
 	}
 	return clusters, fused
 }

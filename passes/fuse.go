@@ -27,6 +27,7 @@ func fuse(g *ir.Graph, c *Context) error {
 		}
 	}
 	c.Count("clusters_left", renumberSteps(g))
+	c.keep()
 	return nil
 }
 

@@ -280,12 +280,15 @@ func (s *memorySearch) measure(choice *plan.RepeatChoice) (*trial, error) {
 	if err := repeat(g, again, nil); err != nil {
 		return nil, err
 	}
+	shared := *s.c.training
+	shared.index = index{} // of another graph
 	for _, p := range s.rest {
 		c := newContext(s.c.Config)
-		c.training = s.c.training
+		c.training = &shared
 		if err := runPass(p, g, c); err != nil {
 			return nil, err
 		}
+		shared.forget(c)
 	}
 	peak, err := s.c.Peak(g)
 	if err != nil {

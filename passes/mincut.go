@@ -80,9 +80,11 @@ func newPlanner(a *assigner) *planner {
 	}
 	m.plan.SavedCost, m.plan.Together = a.p.SavedCost, a.g.Together
 	m.inParts = make([]bool, len(a.node))
-	for _, n := range a.g.Nodes {
-		m.inParts[n.ID] = a.expands(n)
-	}
+	a.g.InParts(a.g.Parts(), func(_ int, p *ir.Part) {
+		for _, n := range p.Nodes {
+			m.inParts[n.ID] = a.expands(n)
+		}
+	})
 	return m
 }
 

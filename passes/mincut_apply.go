@@ -14,42 +14,52 @@ func (m *planner) apply(r *plan.Result) {
 
 // decided writes the dtype of each value and its cause.
 func (m *planner) decided(r *plan.Result) {
-	for _, n := range m.g.Nodes {
-		for i, v := range n.Out {
-			x := m.v[v.ID]
-			if x == plan.Other {
-				m.want[v.ID] = m.src[v.ID]
+	parts := m.g.Parts()
+	m.g.InParts(parts, func(_ int, p *ir.Part) {
+		for _, n := range p.Nodes {
+			for _, v := range n.Out {
+				switch x := m.v[v.ID]; {
+				case x == plan.Other:
+					m.want[v.ID] = m.src[v.ID]
+				case x >= 0 && r.Low(x):
+					m.want[v.ID] = m.low
+				case x >= 0:
+					m.want[v.ID] = ir.F32
+				}
 			}
-			if x < 0 {
+		}
+	})
+	m.g.InParts(parts, func(_ int, p *ir.Part) {
+		for _, n := range p.Nodes {
+			if len(n.Out) == 0 {
 				continue
 			}
-			m.want[v.ID] = ir.F32
-			if r.Low(x) {
-				m.want[v.ID] = m.low
-			}
-			if i == 0 {
+			v := n.Out[0]
+			if x := m.v[v.ID]; x >= 0 {
 				m.reason(n, x, r)
 				m.readsF32[n.ID] = m.rounds[n] && !r.Low(m.seen[v.ID])
 			}
 		}
-	}
+	})
 }
 
 // storeLowAlone stores in 16 bits the values that the cut leaves in f32 although no reader reads f32
 // (plan.Plan.LowAlone): where the kernel stores each form that is read, or stores f32 first in both cases.
 func (m *planner) storeLowAlone(r *plan.Result, alone []bool) {
-	for _, n := range m.g.Nodes {
+	for _, n := range m.g.Select(func(_ ir.Section, n *ir.Node) bool {
 		if len(n.Out) == 0 || m.sharesTensor(n) {
-			continue
+			return false
 		}
 		v := n.Out[0]
+		x := m.v[v.ID]
 		low := m.node[n.ID].class == ir.Low || m.c.Caps.StoresLow(n) && !m.readsAsItStores(n)
-		if x := m.v[v.ID]; x >= 0 && !r.Low(x) && m.pins[x] == nil && low && alone[m.tensor[v.ID]] {
-			m.want[v.ID] = m.low
-			m.c.Count("read_low_alone", 1)
-			if m.roundedByHand(v) {
-				n.Why.Marks |= ir.MarkStoresCast
-			}
+		return x >= 0 && !r.Low(x) && m.pins[x] == nil && low && alone[m.tensor[v.ID]]
+	}).Nodes {
+		v := n.Out[0]
+		m.want[v.ID] = m.low
+		m.c.Count("read_low_alone", 1)
+		if m.roundedByHand(v) {
+			n.Why.Marks |= ir.MarkStoresCast
 		}
 	}
 }

@@ -279,7 +279,7 @@ func TestCutAgainstAllPrograms(t *testing.T) {
 	for seed := uint64(0); graphs < want && seed < 20000; seed++ {
 		r := rand.New(rand.NewPCG(seed, 13))
 		g := randomGraph(r, 10+r.IntN(20), seed%2 == 1, without(lower.CPU, ir.OpCast)...)
-		dropUnreached(g)
+		dropUnreached(g, g.Uses())
 		free, chosen, shared, represented := freeOf(t, g, p)
 		if len(free) < 2 || len(free) > 10 {
 			continue

@@ -41,7 +41,7 @@ func optimizer(g *ir.Graph, c *Context) error {
 	if o.b.Err() != nil {
 		return o.b.Err()
 	}
-	return ir.InferUnits(g)
+	return ir.InferUnitsFrom(g, ir.Update) // the pass scale has inferred those before
 }
 
 // updating builds the nodes of the pass.

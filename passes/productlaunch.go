@@ -195,6 +195,7 @@ func (f *launchFinder) followers(n *ir.Node) (list []int32) {
 // nodes of other launches run alone. If no plan has chosen dtypes, it forms the launches that the
 // dtypes allow.
 func settleLaunches(g *ir.Graph, c *Context) error {
+	c.keep()
 	if c.Caps.Products == nil {
 		return nil
 	}

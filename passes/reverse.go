@@ -83,7 +83,7 @@ func (t *tape) visit(n *ir.Node) error {
 	for i, o := range n.Out {
 		d[i] = t.total(o)
 	}
-	b := t.deriving(n).Scope(t.prefix).Scope(n.Out[0].Name)
+	b := t.deriving(n).Scope(t.prefix + "." + n.Out[0].Name)
 	switch def := n.Def(); {
 	case (def.Grad != nil || def.Expand != nil) && unranked(n) != nil:
 		return &ir.Error{Pos: n.Pos, Msg: fmt.Sprintf("%s: the gradient of %s needs the rank of %s", def.Name, n.Name(), unranked(n))}

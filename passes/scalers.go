@@ -49,10 +49,14 @@ func carried(g *ir.Graph, scale *ir.Value) bool {
 
 // refuseUnscaled follows each unscaled inner gradient from its start value.
 func refuseUnscaled(g *ir.Graph) error {
+	isSeed := func(v *ir.Value) bool { return v.Attr.Get("role") == roleGradSeed }
+	if !slices.ContainsFunc(g.Vars, isSeed) {
+		return nil
+	}
 	values, _ := g.Number()
 	from := make([]*ir.Value, values) // by value ID: the start value that it is computed from
 	for _, v := range g.Vars {
-		if v.Attr.Get("role") == roleGradSeed {
+		if isSeed(v) {
 			from[v.ID] = v
 		}
 	}

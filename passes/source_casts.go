@@ -1,6 +1,10 @@
 package passes
 
-import "ampc/ir"
+import (
+	"slices"
+
+	"ampc/ir"
+)
 
 // sourceCasts finds, by value ID, the casts of the source because of which a value has 16 bits
 // before the policy chooses dtypes: the cast itself, those of the operands, and for a gradient
@@ -13,9 +17,10 @@ func sourceCasts(g *ir.Graph) [][]ir.SourceCast {
 		}
 		return casts[v.ID]
 	}
-	for s, n := range g.Nodes {
+	low := func(v *ir.Value) bool { return v.Type.DType.Low() && v.Next == nil }
+	for s, n := range g.Select(func(_ ir.Section, n *ir.Node) bool { return slices.ContainsFunc(n.Out, low) }).Nodes {
 		for _, v := range n.Out {
-			if !v.Type.DType.Low() || v.Next != nil {
+			if !low(v) {
 				continue
 			}
 			var why ir.Reason

@@ -57,13 +57,31 @@ func (w *network) solve(together func(...func())) *cut {
 			comp[v], local[v] = i, int32(k)+2
 		}
 	}
-	edges := grouped(w.edges, c.components, func(e arc) (int32, arc, bool) {
-		u, v := side[e.from], side[e.to]
-		if u == sideNone && v != sideSource {
-			return comp[e.from], e, true
+	var edges *groups[arc]
+	together(func() {
+		edges = grouped(w.edges, c.components, func(e arc) (int32, arc, bool) {
+			u, v := side[e.from], side[e.to]
+			if u == sideNone && v != sideSource {
+				return comp[e.from], e, true
+			}
+			return comp[e.to], e, v == sideNone && u == sideSource
+		})
+	}, func() { w.forced(c, side) })
+	half := int32(c.components / 2)
+	var costs [2]int64
+	flows := func(k int, first, end int32) {
+		f := &flow{}
+		for i := first; i < end; i++ {
+			costs[k] += f.component(comps.of(i), edges.of(i), local, side, c.sink)
 		}
-		return comp[e.to], e, v == sideNone && u == sideSource
-	})
+	}
+	together(func() { flows(1, half, int32(c.components)) }, func() { flows(0, 0, half) })
+	c.cost += costs[0] + costs[1]
+	return c
+}
+
+// forced adds the forced nodes and the edges between them to the cut.
+func (w *network) forced(c *cut, side []cutSide) {
 	for _, e := range w.edges {
 		if side[e.from] == sideSource && side[e.to] == sideSink {
 			c.cost += e.cap
@@ -72,11 +90,6 @@ func (w *network) solve(together func(...func())) *cut {
 	for v, s := range side {
 		c.sink[v] = s == sideSink
 	}
-	f := &flow{}
-	for i := range int32(c.components) {
-		c.cost += f.component(comps.of(i), edges.of(i), local, side, c.sink)
-	}
-	return c
 }
 
 // groups lists things by the number of their group.

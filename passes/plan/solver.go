@@ -96,17 +96,21 @@ func (r *Result) ForcedBy(c Choice) Choice { return Choice(r.cut.forcedBy[c]) }
 // Solve decides all choices.
 func (s *Solver) Solve() *Result {
 	c := s.net.solve(s.plan.Together)
-	r := &Result{cut: c, Free: c.free, Components: c.components, Largest: c.largest, Conflict: [2]Choice{AsStored, AsStored}}
-	for _, e := range s.net.edges {
-		if e.cap >= inf && !c.sink[e.from] && c.sink[e.to] {
-			r.Conflict = [2]Choice{Choice(e.from), Choice(e.to)}
-			break
-		}
-	}
-	r.Saved = s.savedCost(c)
+	r := &Result{cut: c, Free: c.free, Components: c.components, Largest: c.largest}
+	s.plan.Together(func() { r.Conflict = s.conflict(c) }, func() { r.Saved = s.savedCost(c) })
 	r.Moved = c.cost + s.fixed - r.Saved
 	r.Saved += s.kept
 	return r
+}
+
+// conflict is Result.Conflict of a cut.
+func (s *Solver) conflict(c *cut) [2]Choice {
+	for _, e := range s.net.edges {
+		if e.cap >= inf && !c.sink[e.from] && c.sink[e.to] {
+			return [2]Choice{Choice(e.from), Choice(e.to)}
+		}
+	}
+	return [2]Choice{AsStored, AsStored}
 }
 
 // savedCost is the part of a cut's cost that prices saved values.
