@@ -351,18 +351,19 @@ func (r *dnnRun) conv(n *cuda.DnnNode, in1, in2, out *cuda.DnnTensor) error {
 	v := r.sums(count(out.Dims))
 	X, W, Y := n.X.Dims, n.B.Dims, n.Y.Dims
 	groups := X[1] / W[1]
-	taps, cells := count(W[2:]), count(Y[2:])
+	taps, cells, points := count(W[2:]), count(Y[2:]), count(X[2:])
+	sources := sourcesOf(n, cells, taps)
 	for img := range Y[0] {
 		for k := range Y[1] {
 			for cell := range cells {
 				for c := range W[1] {
+					plane := (img*X[1] + k/(Y[1]/groups)*W[1] + c) * points
 					for tap := range taps {
-						pos, ok := source(n, cell, tap)
-						if !ok {
+						pos := sources[cell*taps+tap]
+						if pos < 0 {
 							continue
 						}
-						xi := (img*X[1]+k/(Y[1]/groups)*W[1]+c)*count(X[2:]) + pos
-						wi, yi := (k*W[1]+c)*taps+tap, (img*Y[1]+k)*cells+cell
+						xi, wi, yi := plane+pos, (k*W[1]+c)*taps+tap, (img*Y[1]+k)*cells+cell
 						switch n.Kind {
 						case cuda.DnnConv:
 							v.add(int(yi), int(c), a[xi], b[wi])
@@ -377,6 +378,21 @@ func (r *dnnRun) conv(n *cuda.DnnNode, in1, in2, out *cuda.DnnTensor) error {
 		}
 	}
 	return r.put(out, v.totals())
+}
+
+// sourcesOf are the positions in x that every output cell and filter tap meet, -1 in the padding.
+func sourcesOf(n *cuda.DnnNode, cells, taps int64) []int64 {
+	list := make([]int64, 0, cells*taps)
+	for cell := range cells {
+		for tap := range taps {
+			pos, ok := source(n, cell, tap)
+			if !ok {
+				pos = -1
+			}
+			list = append(list, pos)
+		}
+	}
+	return list
 }
 
 // source is the position in x that output cell and filter tap meet, if it is not padding.

@@ -17,12 +17,18 @@ type image struct {
 	last bool
 }
 
-func (m image) at(n, c int, p [3]int) int {
+func (m image) at(n, c int, p [3]int) int { return m.offset(n, c, m.flat(p)) }
+
+// offset is where element i of a channel stands.
+func (m image) offset(n, c, i int) int {
 	if m.last {
-		return (((n*m.in[0]+p[0])*m.in[1]+p[1])*m.in[2]+p[2])*m.c + c
+		return (n*m.points()+i)*m.c + c
 	}
-	return (((n*m.c+c)*m.in[0]+p[0])*m.in[1]+p[1])*m.in[2] + p[2]
+	return (n*m.c+c)*m.points() + i
 }
+
+// flat is the row-major index of a position in an image.
+func (m image) flat(p [3]int) int { return (p[0]*m.in[1]+p[1])*m.in[2] + p[2] }
 
 func (m image) points() int { return m.in[0] * m.in[1] * m.in[2] }
 
@@ -71,26 +77,41 @@ func (w *window) source(p, k [3]int) ([3]int, bool) {
 	return at, true
 }
 
+// sources are the offsets in a channel of x that the taps of every window read, -1 in the padding.
+func (w *window) sources(taps int) []int {
+	list := make([]int, w.y.points()*taps)
+	for i := range list {
+		list[i] = -1
+		if at, ok := w.source(point(i/taps, w.y.in), point(i%taps, w.kernel)); ok {
+			list[i] = w.x.flat(at)
+		}
+	}
+	return list
+}
+
 // each calls f with the offsets in x, w and y of every product of the convolution.
 func (w *window) each(f func(x, k, y int)) {
 	taps := w.kernel[0] * w.kernel[1] * w.kernel[2]
 	perC, perO := w.x.c/w.groups, w.y.c/w.groups
+	sources, ofX, ofK := w.sources(taps), w.x.points(), taps
+	if w.x.last {
+		ofX, ofK = 1, 1
+	}
 	for n := range w.n {
 		for o := range w.y.c {
 			for i := range w.y.points() {
-				p := point(i, w.y.in)
-				y := w.y.at(n, o, p)
-				for t := range taps {
-					src, ok := w.source(p, point(t, w.kernel))
-					if !ok {
+				y := w.y.offset(n, o, i)
+				for t, src := range sources[i*taps : (i+1)*taps] {
+					if src < 0 {
 						continue
 					}
-					for c := range perC {
-						k := (o*perC+c)*taps + t
-						if w.x.last {
-							k = (o*taps+t)*perC + c
-						}
-						f(w.x.at(n, o/perO*perC+c, src), k, y)
+					x, k := w.x.offset(n, o/perO*perC, src), o*perC*taps+t
+					if w.x.last {
+						k = (o*taps + t) * perC
+					}
+					for range perC {
+						f(x, k, y)
+						x, k = x+ofX, k+ofK
 					}
 				}
 			}

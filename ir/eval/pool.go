@@ -39,9 +39,6 @@ func (w *window) eachWindow(f func(y, n, c int, p [3]int, cells [][3]int)) {
 	}
 }
 
-// flat is the row-major index of a position in an image.
-func (m image) flat(p [3]int) int { return (p[0]*m.in[1]+p[1])*m.in[2] + p[2] }
-
 func maxPool(c *call) error {
 	w := windowOf(c.Node)
 	x, y, index := c.in[0].F, c.out[0].F, c.out[1].I
