@@ -45,6 +45,7 @@ func (c *Conv) image(n, ch, p, channels, pixels int) int {
 func (c *Conv) terms(f func(y, x, w int)) {
 	in, per, taps := c.C/c.Groups, c.K/c.Groups, volume(c.Kernel)
 	so, si, sx := c.weightStrides()
+	nextX := c.image(0, 1, 0, c.C, volume(c.In))
 	for n := range c.N {
 		for k := range c.K {
 			for o := range volume(c.Out) {
@@ -53,9 +54,9 @@ func (c *Conv) terms(f func(y, x, w int)) {
 					if !ok {
 						continue
 					}
+					y, x, w := c.image(n, k, o, c.K, volume(c.Out)), c.image(n, k/per*in, at, c.C, volume(c.In)), k*so+t*sx
 					for i := range in {
-						ch := k/per*in + i
-						f(c.image(n, k, o, c.K, volume(c.Out)), c.image(n, ch, at, c.C, volume(c.In)), k*so+i*si+t*sx)
+						f(y, x+i*nextX, w+i*si)
 					}
 				}
 			}
@@ -149,18 +150,19 @@ func (c *Conv) results() (y, x, w sums) {
 	for b, s := range map[*Buf]*sums{&c.Y: &y, &c.X: &x, &c.W: &w} {
 		s.want, s.mag = make([]float64, b.Len()), make([]float64, b.Len())
 	}
+	ofY, ofX, ofW := c.Y.wide(), c.X.wide(), c.W.wide()
 	c.terms(func(iy, ix, iw int) {
-		vy, vx, vw := float64(c.Y.get(iy)), float64(c.X.get(ix)), float64(c.W.get(iw))
-		for _, e := range []struct {
-			s *sums
-			i int
-			v float64
-		}{{&y, iy, vx * vw}, {&x, ix, vy * vw}, {&w, iw, vx * vy}} {
-			e.s.want[e.i] += e.v
-			e.s.mag[e.i] += math.Abs(e.v)
-		}
+		vy, vx, vw := ofY[iy], ofX[ix], ofW[iw]
+		y.add(iy, vx*vw)
+		x.add(ix, vy*vw)
+		w.add(iw, vx*vy)
 	})
 	return y, x, w
+}
+
+func (s *sums) add(i int, v float64) {
+	s.want[i] += v
+	s.mag[i] += math.Abs(v)
 }
 
 // solvedConv is a convolution with its results by the definition, which take longer than the kernels of every path.

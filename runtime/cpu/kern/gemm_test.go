@@ -30,10 +30,24 @@ func (g gemmCase) operand(d dice, typ Type, rows, cols int, t bool) Mat {
 }
 
 func (m *Mat) elem(item, inner, i, j int) float64 {
+	return float64(m.get(m.number(item, inner, i, j)))
+}
+
+// number is where the element stands in the buffer.
+func (m *Mat) number(item, inner, i, j int) int {
 	if m.T {
 		i, j = j, i
 	}
-	return float64(m.get(m.item(item, inner) + i*m.LD + j))
+	return m.item(item, inner) + i*m.LD + j
+}
+
+// wide are all elements of the buffer.
+func (b Buf) wide() []float64 {
+	list := make([]float64, b.Len())
+	for i := range list {
+		list[i] = float64(b.get(i))
+	}
+	return list
 }
 
 // checkGemm computes g and holds some of its elements against float64.
@@ -49,10 +63,11 @@ func checkGemm(t *testing.T, m *Machine, d dice, gc gemmCase, epi func(g *Gemm))
 	before := g.C
 	before.Data = old
 	m.Gemm(&g)
+	ref := refGemm(&g, &before, gc)
 	name, stride := gc.String(), max(1, gc.outer*gc.inner*gc.m*gc.n/3000)
 	for e := d.IntN(stride); e < gc.outer*gc.inner*gc.m*gc.n; e += stride {
 		item, i, j := e/(gc.m*gc.n), e/gc.n%gc.m, e%gc.n
-		want, bound := refGemm(&g, &before, gc, item, i, j)
+		want, bound := ref(item, i, j)
 		if !near(t, name, gc.c, e, float32(g.C.elem(item, gc.inner, i, j)), want, bound) {
 			break
 		}
@@ -69,15 +84,30 @@ func checkGemm(t *testing.T, m *Machine, d dice, gc gemmCase, epi func(g *Gemm))
 	return g
 }
 
-func refGemm(g *Gemm, old *Mat, gc gemmCase, item, i, j int) (want, bound float64) {
-	for k := range gc.k {
-		x, y := g.A.elem(item, gc.inner, i, k), g.B.elem(item, gc.inner, k, j)
-		if gc.tf32 {
-			x, y = float64(fp.TF32(float32(x))), float64(fp.TF32(float32(y)))
+// refGemm gives elements of g, whose C was old, by the definition.
+func refGemm(g *Gemm, old *Mat, gc gemmCase) func(item, i, j int) (want, bound float64) {
+	a, b := g.A.wide(), g.B.wide()
+	if gc.tf32 {
+		for _, list := range [][]float64{a, b} {
+			for i, x := range list {
+				list[i] = float64(fp.TF32(float32(x)))
+			}
 		}
-		want += x * y
-		bound += math.Abs(x * y)
 	}
+	return func(item, i, j int) (want, bound float64) {
+		x, y := g.A.number(item, gc.inner, i, 0), g.B.number(item, gc.inner, 0, j)
+		nextX, nextY := g.A.number(item, gc.inner, i, 1)-x, g.B.number(item, gc.inner, 1, j)-y
+		for range gc.k {
+			p := a[x] * b[y]
+			want, bound = want+p, bound+math.Abs(p)
+			x, y = x+nextX, y+nextY
+		}
+		return g.ended(old, gc, item, i, j, want, bound)
+	}
+}
+
+// ended is element i, j after what follows the sum want.
+func (g *Gemm) ended(old *Mat, gc gemmCase, item, i, j int, want, bound float64) (float64, float64) {
 	bound *= float64(gc.k) * 0x1p-23
 	s := float64(g.Scale)
 	if s == 0 {

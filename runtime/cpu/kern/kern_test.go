@@ -60,9 +60,14 @@ func zeros(t Type, n int) Buf { return Buf{t, Alloc(int64(n * t.Size()))} }
 
 // halfUlp is the largest rounding error of x in format t.
 func halfUlp(t Type, x float64) float64 {
-	bits := map[Type]float64{F32: 24, F16: 11, BF16: 8}[t]
-	e := math.Ilogb(math.Max(math.Abs(x), map[Type]float64{F32: 0x1p-126, F16: 0x1p-14, BF16: 0x1p-126}[t]))
-	return math.Ldexp(0.5, e+1-int(bits))
+	bits, least := 24, 0x1p-126
+	switch t {
+	case F16:
+		bits, least = 11, 0x1p-14
+	case BF16:
+		bits = 8
+	}
+	return math.Ldexp(0.5, math.Ilogb(math.Max(math.Abs(x), least))+1-bits)
 }
 
 // near checks got against want and a bound on the error before the final rounding.

@@ -25,10 +25,11 @@ func TestGemmExact(t *testing.T) {
 				}
 				g = *p
 			})
+			ref := refGemm(&g, nil, gc)
 			for item := range gc.inner {
 				for i := range gc.m {
 					for j := range gc.n {
-						if want, _ := refGemm(&g, nil, gc, item, i, j); g.C.elem(item, gc.inner, i, j) != want {
+						if want, _ := ref(item, i, j); g.C.elem(item, gc.inner, i, j) != want {
 							t.Fatalf("%v: item %d row %d column %d is %g, want %g", gc, item, i, j, g.C.elem(item, gc.inner, i, j), want)
 						}
 					}
