@@ -2,6 +2,7 @@ package convert
 
 import (
 	"fmt"
+	"strings"
 
 	"ampc/ir"
 	"ampc/onnx"
@@ -43,7 +44,11 @@ func (p *convertPlan) cast(value, from, to string, d onnx.DataType) {
 	if to == value {
 		name = p.fresh(to + ".cast")
 	}
-	n := onnx.NewNode{Name: name, Op: "Cast", In: []string{from}, Out: []string{to}, Attrs: []onnx.NewAttr{{Name: "to", Value: int64(d)}}}
+	kind := any(int64(d))
+	if p.m.Opsets[""] < 6 {
+		kind = strings.ToUpper(d.String())
+	}
+	n := onnx.NewNode{Name: name, Op: "Cast", In: []string{from}, Out: []string{to}, Attrs: []onnx.NewAttr{{Name: "to", Value: kind}}}
 	made := to
 	if made == value {
 		made = from
