@@ -249,10 +249,13 @@ type lossGrad struct {
 	exps, tmp [][]float32 // by worker
 }
 
-// each writes each row of t. f gets the row's number and its elements in r.
+// minusZero added to a product leaves it unchanged.
+var minusZero = float32(math.Copysign(0, -1))
+
+// each fills each row of t. f gets the row's number and its elements in r.
 func (g *lossGrad) each(t, r []float32, f func(i int, row []float32) float32) {
 	for i, at := 0, 0; at < len(r); i, at = i+1, at+g.cols {
-		fill(t[at:at+g.cols], f(i, r[at:at+g.cols]))
+		g.c.m.Fill(t[at:at+g.cols], f(i, r[at:at+g.cols]))
 	}
 }
 
@@ -260,8 +263,10 @@ func (g *lossGrad) rows(w, lo, hi int) {
 	p, n := g.c.m, (hi-lo)*g.cols
 	r, t := g.exps[w][:n], g.tmp[w][:n]
 	p.Load(r, g.x.From(lo*g.cols))
-	g.each(t, r, func(_ int, row []float32) float32 { return p.MaxOf(row) })
-	p.Binary(kern.Sub, r, r, t)
+	for at := 0; at < n; at += g.cols {
+		row := r[at : at+g.cols]
+		p.Axpb(row, row, 1, -p.MaxOf(row))
+	}
 	p.Unary(kern.Exp, r, r)
 	g.each(t, r, func(_ int, row []float32) float32 { return p.Sum(row) })
 	p.Binary(kern.Div, r, r, t)
@@ -279,11 +284,11 @@ func (g *lossGrad) rows(w, lo, hi int) {
 		}
 	}
 	if g.weights == nil || g.smoothing != 0 {
-		p.Fill(t, scale)
+		p.Axpb(r, r, scale, minusZero)
 	} else {
 		g.each(t, r, func(i int, _ []float32) float32 { return scale * g.weight(lo+i) })
+		p.Binary(kern.Mul, r, r, t)
 	}
-	p.Binary(kern.Mul, r, r, t)
 	for i := lo; i < hi; i++ {
 		if g.labels.int(i) == g.ignore {
 			clear(r[(i-lo)*g.cols : (i-lo+1)*g.cols])

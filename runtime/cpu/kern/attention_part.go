@@ -124,6 +124,12 @@ func (x *attnHead) putColumns(v *View, head, r, h, width int, src []float32) {
 // putAcross stores the columns of a tile as h rows from q on.
 func (x *attnHead) putAcross(v *View, q, h, width int, src []float32) {
 	p, m, wide := x.p, v.mat(x.b, x.head, q), x.p.queries
+	if m.Type == F32 && width%p.tw == 0 {
+		for c := 0; c < width; c += p.tw {
+			x.transpose(h, p.tw, m.f32()[c:], m.LD, Mat{Buf: Floats(src[c*wide:]), LD: wide})
+		}
+		return
+	}
 	tile := x.w.tile.get(h * p.nr)
 	for c := 0; c < width; c += p.nr {
 		n := min(p.nr, width-c)
