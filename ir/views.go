@@ -28,14 +28,18 @@ func FindViews(g *Graph, uses *Uses, w StridedKernels) StridedViews {
 	for _, n := range g.Nodes {
 		f.follow(n)
 	}
-	var list []*route
-	for _, n := range g.Nodes {
-		for k := range n.Out {
-			if r := f.route(n, k); r != nil {
-				list = append(list, r)
+	parts := g.Parts()
+	routes := make([][]*route, len(parts))
+	g.InParts(parts, func(i int, p *Part) {
+		for _, n := range p.Nodes {
+			for k := range n.Out {
+				if r := f.route(n, k); r != nil {
+					routes[i] = append(routes[i], r)
+				}
 			}
 		}
-	}
+	})
+	list := slices.Concat(routes...)
 	f.joined(list)
 	for _, r := range list {
 		f.take(r)

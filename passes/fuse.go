@@ -11,20 +11,18 @@ func fuse(g *ir.Graph, c *Context) error {
 	for s, n := range g.Nodes {
 		f.sec[n.ID] = s
 		f.last, f.launches = max(f.last, n.Why.Cluster), max(f.launches, n.Why.Launch)
-	}
-	f.formed = make([]formed, f.last+1)
-	for _, n := range g.Nodes {
 		if n.Why.Cluster > 0 {
+			f.formed = append(f.formed, make([]formed, max(int(f.last)+1-len(f.formed), 0))...)
 			k := &f.formed[n.Why.Cluster]
 			k.launch = n.Why.Launch
 			k.once = k.once || c.Caps.StoresOnce(n)
 			k.chain = k.chain || c.Caps.Chains(n)
 		}
 	}
-	for _, n := range g.Nodes {
-		if n.Op == ir.OpCast && n.Out[0].Next == nil && n.Why.Cluster == 0 && f.sec[n.ID] != ir.Prepare && !c.Policy.converts(n) {
-			f.join(n)
-		}
+	for _, n := range g.Select(func(s ir.Section, n *ir.Node) bool {
+		return n.Op == ir.OpCast && n.Out[0].Next == nil && n.Why.Cluster == 0 && s != ir.Prepare && !c.Policy.converts(n)
+	}).Nodes {
+		f.join(n)
 	}
 	c.Count("clusters_left", renumberSteps(g))
 	c.keep()
@@ -127,15 +125,16 @@ func renumberSteps(g *ir.Graph) (clusters int) {
 }
 
 func renumber(g *ir.Graph, number func(*ir.Node) *int32) int {
-	last := int32(0)
+	size := make([]int32, 1)
 	for _, n := range g.Nodes {
-		last = max(last, *number(n))
+		k := *number(n)
+		size = append(size, make([]int32, max(int(k)+1-len(size), 0))...)
+		size[k]++
 	}
-	size, id := make([]int32, last+1), make([]int32, last+1)
-	for _, n := range g.Nodes {
-		size[*number(n)]++
+	if len(size) == 1 {
+		return 0
 	}
-	count := int32(0)
+	id, count := make([]int32, len(size)), int32(0)
 	for _, n := range g.Nodes {
 		at := number(n)
 		old := *at

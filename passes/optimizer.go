@@ -53,6 +53,8 @@ type updating struct {
 	attempt *ir.Value
 	bases   map[Schedule]*ir.Value // base rate, by schedule
 	rates   map[rateKey]*ir.Value
+	latest  *paramPlan // parameter that rateOf was last asked about, and its rate
+	rateNow *ir.Value
 	zero    *ir.Init               // of all moments and averages
 	roles   map[string]ir.Attrs    // by role: the attributes of states with no other ones
 	attrs   map[Optimizer]ir.Attrs // of Adam's updates, without defaults: those of all parameters are equal
@@ -86,6 +88,14 @@ func (o *updating) steps() {
 	for _, tr := range o.t.skipGroups {
 		tr.step = o.counter(o.c.state(kindStep+tr.name, ""), "step")
 	}
+}
+
+// rateOf is the learning rate of a parameter. Parameters of a group follow each other.
+func (o *updating) rateOf(p *paramPlan) *ir.Value {
+	if o.latest == nil || o.latest.group != p.group || o.latest.skipGroup != p.skipGroup {
+		o.latest, o.rateNow = p, o.rate(p.group.LR, p.skipGroup)
+	}
+	return o.rateNow
 }
 
 // rate is the learning rate of a schedule for a skip group.
@@ -139,7 +149,7 @@ func each[T any](phases []Phase, field func(Phase) T) []T {
 // step updates one parameter.
 func (o *updating) step(p *paramPlan) {
 	opt, tr := p.group.Optimizer, p.skipGroup
-	lr := o.rate(p.group.LR, tr)
+	lr := o.rateOf(p)
 	o.c.Count(opt.Algorithm.String(), 1)
 	if opt.MatrixDecay && p.v.Type.Shape.Rank() < 2 {
 		opt.Decay = 0
