@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -18,11 +19,19 @@ type source struct {
 	test bool
 }
 
-// sources parses every Go file of the module.
+// sources are all Go files of the module.
 func sources(t *testing.T) []source {
 	t.Helper()
-	var list []source
-	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
+	list, err := parsed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// parsed parses every Go file of the module, once.
+var parsed = sync.OnceValues(func() (list []source, err error) {
+	err = filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -43,8 +52,5 @@ func sources(t *testing.T) []source {
 		list = append(list, source{p, filepath.ToSlash(filepath.Dir(p)), f, fset, strings.HasSuffix(p, "_test.go")})
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return list
-}
+	return list, err
+})
