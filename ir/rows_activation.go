@@ -165,7 +165,7 @@ func mish(c *Code, _ *Node, x Reg) Reg {
 	one, two := c.Like(x, 1), c.Like(x, 2)
 	e := c.Exp(c.Neg(c.Abs(x)))
 	rises := c.Le(c.Like(x, 0), x)
-	n := c.Select(rises, c.Fma(two, e, one), c.Mul(e, c.Add(e, two)))
+	n := c.Select(rises, c.Add(c.Mul(two, e), one), c.Mul(e, c.Add(e, two)))
 	rest := c.Select(rises, c.Mul(two, c.Mul(e, e)), two)
 	return c.Mul(x, c.Div(n, c.Add(n, rest)))
 }
