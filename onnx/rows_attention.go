@@ -57,8 +57,7 @@ func attention(c *call) []*ir.Value {
 		return nil
 	}
 	a.qd, a.kd, a.vd = sizes(a.q.Type), sizes(a.k.Type), sizes(a.v.Type)
-	if a.kd[1] < 1 || a.qd[1]%a.kd[1] != 0 {
-		c.fail("there are %d heads of queries and %d of keys, want a multiple", a.qd[1], a.kd[1])
+	if !c.headsFit(a.qd[1], a.kd[1], a.vd[1]) {
 		return nil
 	}
 	mask := a.mask()
@@ -81,6 +80,15 @@ func attention(c *call) []*ir.Value {
 		}
 	}
 	return out
+}
+
+// headsFit reports whether every head of keys and values serves as many heads of queries.
+func (c *call) headsFit(queries, keys, values int64) bool {
+	if keys > 0 && keys == values && queries%keys == 0 {
+		return true
+	}
+	c.fail("there are %d heads of queries, %d of keys and %d of values, want as many values as keys, and a multiple of queries", queries, keys, values)
+	return false
 }
 
 func (a *scores) factor() float64 {

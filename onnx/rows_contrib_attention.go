@@ -109,8 +109,7 @@ func (a *keys) run() *ir.Value {
 		return nil
 	}
 	qd, kd, vd := sizes(a.q.Type), sizes(a.k.Type), sizes(a.v.Type)
-	if kd[1] < 1 || qd[1]%kd[1] != 0 {
-		a.fail("there are %d heads of queries and %d of keys, want a multiple", qd[1], kd[1])
+	if !a.headsFit(qd[1], kd[1], vd[1]) {
 		return nil
 	}
 	scale := a.float("scale", 0)
