@@ -87,7 +87,7 @@ func (c *call) headsFit(queries, keys, values int64) bool {
 	if keys > 0 && keys == values && queries%keys == 0 {
 		return true
 	}
-	c.fail("there are %d heads of queries, %d of keys and %d of values, want as many values as keys, and a multiple of queries", queries, keys, values)
+	c.fail("there are %d heads of queries, %d of keys and %d of values, want as many of values as of keys, and a multiple of that of queries", queries, keys, values)
 	return false
 }
 

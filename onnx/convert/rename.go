@@ -45,6 +45,7 @@ func (p *convertPlan) cast(value, from, to string, d onnx.DataType) {
 		name = p.fresh(to + ".cast")
 	}
 	kind := any(int64(d))
+	// Before opset 6, Cast has the type's name, such as FLOAT16.
 	if p.m.Opsets[""] < 6 {
 		kind = strings.ToUpper(d.String())
 	}
