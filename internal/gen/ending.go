@@ -36,8 +36,8 @@ const (
 	endBias
 )
 
-// endings emits the tiles that apply the epilogue to their sums before they store them: f32, or sums of
-// words in bf16, to which they add nothing else.
+// endings emits the tiles that apply the epilogue to their sums before they store them: in f32, and for
+// operands of words in bf16, these without a residual.
 func (v *vm) endings() {
 	for rows := 1; rows <= v.tileRows(); rows++ {
 		v.endingTile("ending", rows, VFMADD231PS, "F32")

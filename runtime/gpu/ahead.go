@@ -64,7 +64,7 @@ type filler func(from, to int64)
 const (
 	blockBytes = 8 << 20 // copied to the device in one piece
 	chunkBytes = 1 << 20 // the least that is worth another processor
-	maxCopiers = 8       // processors, as many as fill a host's memory bus
+	maxCopiers = 8       // processors; as many kept up with ResNet-50 on an H200
 )
 
 // copyIn fills src and copies it to the device, block by block: processors fill a block while the one before

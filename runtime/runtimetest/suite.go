@@ -106,7 +106,8 @@ func reportShares(t *testing.T, shares map[string]float64) {
 // bound that was used.
 func (s *sample) check(t *testing.T, backends []runtime.Backend, special bool) float64 {
 	t.Helper()
-	wants, err := s.wants(backends[0].Target().Caps())
+	caps := backends[0].Target().Caps()
+	wants, err := s.wants(caps)
 	if err != nil {
 		t.Errorf("%s: evaluator: %v", s.name, err)
 		return 0
@@ -121,7 +122,7 @@ func (s *sample) check(t *testing.T, backends []runtime.Backend, special bool) f
 		}
 		if first == nil {
 			first = got
-			if share, err = s.oneOf(wants, got, b.Target().Caps().RoundsInside); err != nil {
+			if share, err = s.oneOf(wants, got, caps.RoundsInside); err != nil {
 				t.Errorf("%s (special values: %t): %v", s.name, special, err)
 			}
 			continue

@@ -14,7 +14,7 @@ type vnniKernels struct {
 	tile     [2][]tileFunc  // kc counts words
 	indirect []indirectFunc // the same
 	unpacked []unpackedFunc // the same
-	ending   []endingFunc   // the same; their results are bf16, and they add nothing to them
+	ending   []endingFunc   // the same; they store bf16 and add no residual
 	rows     rowsFunc       // packs words; k is even
 	pick     pickFunc       // the same
 	fromF32  interleaveFunc // padsToVNNI pairs of widened rows; k is even
