@@ -289,13 +289,12 @@ func loads(t *testing.T, oracle *ort.Runtime, name, source, out string) {
 }
 
 // The error of one and the same file depends on the data that it is measured on: of
-// ResNet-8, all of whose nodes are in 16 bits in the peers' files as in ours, it is 0.9
-// to 1.3 times what is cited, by the batch. Over all images that the net was not trained
-// on it is what is cited in f16, and 1.12 times that in bf16. The file is the one that
-// lowers every node, and its error is that of any such file on these images: of f32
-// kernels with every operand and result rounded once (everyNodeRounds). With its last
-// product kept in f32, which gives the output, it has as many casts and an error below
-// what is cited in both types.
+// ResNet-8 with every node in 16 bits, as in the peers' files, it is 0.9 to 1.3 times
+// what is cited, by the batch. Its last product is kept in f32, as the output is f32:
+// then the mean error over all images that the net was not trained on is below what is
+// cited in both types, with as many casts. With every node lowered by a rule, the
+// error is that of any such file: of f32 kernels with every operand and result
+// rounded once (everyNodeRounds).
 func TestConvertResNetBesidePeers(t *testing.T) {
 	const model = "../shared/onnx/models/own-resnet8w/model.onnx"
 	if _, err := os.Stat(model); err != nil {
@@ -310,51 +309,34 @@ func TestConvertResNetBesidePeers(t *testing.T) {
 		}
 		feeds = append(feeds, ampc.Feed{"x": h})
 	}
-	dir := t.TempDir()
+	out := filepath.Join(t.TempDir(), "out.onnx")
+	mean := func(p ampc.Policy, kept int) float64 {
+		sum := 0.0
+		for _, f := range feeds {
+			r, err := ampc.ConvertONNX(context.Background(), model, out, ampc.ConvertOptions{ONNXOptions: ampc.ONNXOptions{Sizes: ampc.Sizes{"N": 64}}, Policy: p, Data: []ampc.Feed{f}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if sum += r.Errors[0].Error; r.Casts != 2 || r.Low != r.Nodes-kept {
+				t.Fatalf("%d casts, %d of %d nodes", r.Casts, r.Low, r.Nodes)
+			}
+		}
+		return sum / float64(len(feeds))
+	}
 	for _, c := range []struct {
 		policy ampc.Policy
 		low    passes.Policy
 		cited  float64
-	}{{ampc.MixedF16(), passes.MixedF16(), 6.2e-4}, {ampc.MixedBF16(), passes.MixedBF16(), 4.3e-3}} {
-		var files [3][]byte
-		for i, p := range []ampc.Policy{c.policy, c.policy.Keep("y"), c.policy.Lower("*")} {
-			sum, out := 0.0, filepath.Join(dir, "out.onnx")
-			for _, f := range feeds {
-				r, err := ampc.ConvertONNX(context.Background(), model, out, ampc.ConvertOptions{ONNXOptions: ampc.ONNXOptions{Sizes: ampc.Sizes{"N": 64}}, Policy: p, Data: []ampc.Feed{f}})
-				if err != nil {
-					t.Fatal(err)
-				}
-				kept := i % 2 // y's node
-				if sum += r.Errors[0].Error; r.Casts != 2 || r.Low != r.Nodes-kept {
-					t.Fatalf("%d casts, %d of %d nodes", r.Casts, r.Low, r.Nodes)
-				}
-				if i == 2 {
-					break // the file of the first policy, as is seen below
-				}
-			}
-			files[i], _ = os.ReadFile(out)
-			mean := sum / float64(len(feeds))
-			switch i {
-			case 1:
-				t.Logf("%s, y in f32: mean error %.3g, %.2f times what is cited", c.policy.Low, mean, mean/c.cited)
-				if mean > c.cited {
-					t.Errorf("%s, y in f32: mean error %.3g, want %.3g", c.policy.Low, mean, c.cited)
-				}
-				continue
-			case 2:
-				continue
-			}
-			peers := everyNodeRounds(t, model, c.low, feeds)
-			t.Logf("%s: mean error %.3g, %.2f times what is cited, %.2f times that of rounding every node", c.policy.Low, mean, mean/c.cited, mean/peers)
-			if mean > 1.1*peers {
-				t.Errorf("%s: mean error %.3g, rounding every node gives %.3g", c.policy.Low, mean, peers)
-			}
-			if c.policy.Low == ampc.F16 && mean > 1.1*c.cited {
-				t.Errorf("%s: mean error %.3g, want %.3g", c.policy.Low, mean, 1.1*c.cited)
-			}
+	}{{ampc.MixedF16(), passes.MixedF16().Lower("*"), 6.2e-4}, {ampc.MixedBF16(), passes.MixedBF16().Lower("*"), 4.3e-3}} {
+		own := mean(c.policy, 1)
+		every, peers := mean(c.policy.Lower("*"), 0), everyNodeRounds(t, model, c.low, feeds)
+		t.Logf("%s: mean error %.3g, %.2f times what is cited; with every node lowered %.3g, %.2f times, where rounding every node gives %.3g",
+			c.policy.Low, own, own/c.cited, every, every/c.cited, peers)
+		if own > c.cited {
+			t.Errorf("%s: mean error %.3g, want %.3g", c.policy.Low, own, c.cited)
 		}
-		if !bytes.Equal(files[0], files[2]) {
-			t.Errorf("%s: lowering every node gives another file", c.policy.Low)
+		if every > 1.1*peers {
+			t.Errorf("%s: mean error %.3g with every node lowered, rounding every node gives %.3g", c.policy.Low, every, peers)
 		}
 	}
 }

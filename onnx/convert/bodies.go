@@ -25,7 +25,7 @@ type Bodies struct {
 func HasBodies(m *onnx.Model, x *onnx.Imported) bool { return len(findUnits(m, x).all) > 1 }
 
 // NewBodies finds the nodes of m, imported as x, that may compute in 16 bits under a
-// policy with a 16-bit dtype. What the policy's rules keep stays f32.
+// policy with a 16-bit dtype. What the policy's rules keep, or f32 outputs, stays f32.
 func NewBodies(m *onnx.Model, x *onnx.Imported, policy passes.Policy, kernels Kernels) (*Bodies, error) {
 	b := &Bodies{units: findUnits(m, x), kernels: kernels, probe: map[*unit]*convertPlan{}, may: map[*unit]*convertPlan{}, at: map[string]int{}}
 	plans, err := b.units.decide(policy, Options{})

@@ -48,6 +48,7 @@ type convertPlan struct {
 	exceeds  []bool // nodes whose results may leave the range of 16 bits
 	seen     []bool // nodes that are not folded while importing
 	products []bool // nodes that multiply matrices: 16 bits are made for them
+	last     []bool // nodes that f32 outputs keep in f32
 	why      []string
 	report   *Report
 
@@ -87,7 +88,7 @@ func Plan(m *onnx.Model, x *onnx.Imported, policy passes.Policy, o Options) (*on
 func newPlan(u *unit, policy passes.Policy) *convertPlan {
 	n := len(u.m.Graph.Nodes)
 	return &convertPlan{u: u, m: u.m, x: u.x, low: policy.Low, opset: u.m.Opsets[""], report: &Report{Nodes: n},
-		half: make([]bool, n), free: make([]bool, n), exceeds: make([]bool, n), seen: make([]bool, n), products: make([]bool, n), why: make([]string, n),
+		half: make([]bool, n), free: make([]bool, n), exceeds: make([]bool, n), seen: make([]bool, n), products: make([]bool, n), last: make([]bool, n), why: make([]string, n),
 		from: map[string]int{}, inits: map[string]*onnx.Tensor{}, consts: map[string]int{}, needed: map[string]bool{}, given: map[string]bool{}, asked: map[string]bool{},
 		wideOperands: map[string]bool{}, recast: map[string]int{}, names: map[string]bool{}, lowAs: map[string]string{}, wideAs: map[string]string{},
 		edit: &onnx.Edit{Rename: map[int]func(string, bool) string{}, Nodes: map[int]onnx.NodeEdit{}, After: map[int][]onnx.NewNode{}, Tensors: map[string]onnx.NewTensor{}, Values: map[int]onnx.NewTensor{},
@@ -193,9 +194,7 @@ const (
 func (p *convertPlan) pinned(rules []passes.Rule, effects []effect) {
 	for i, n := range p.m.Graph.Nodes {
 		half, free := p.half[i], p.free[i]
-		names := func(r passes.Rule) bool {
-			return slices.ContainsFunc(n.Out, func(y string) bool { return y != "" && passes.Matches(r.Pattern, y) })
-		}
+		names := func(r passes.Rule) bool { return names(r, n) }
 		for k, r := range rules {
 			if !names(r) {
 				continue
@@ -203,7 +202,7 @@ func (p *convertPlan) pinned(rules []passes.Rule, effects []effect) {
 			low := r.Pin == ir.PinLow
 			against := func(o passes.Rule) bool { return o.Pin != r.Pin && names(o) }
 			switch {
-			case p.floats(n) && (free || half != low || slices.ContainsFunc(rules, against)):
+			case p.floats(n) && (free || p.last[i] || half != low || slices.ContainsFunc(rules, against)):
 				effects[k] = decides
 			default:
 				effects[k] = max(effects[k], idle)
@@ -214,6 +213,11 @@ func (p *convertPlan) pinned(rules []passes.Rule, effects []effect) {
 			p.free[i], p.exceeds[i] = false, !low && p.exceeds[i]
 		}
 	}
+}
+
+// names reports whether a rule names a result of n.
+func names(r passes.Rule, n *onnx.Node) bool {
+	return slices.ContainsFunc(n.Out, func(y string) bool { return y != "" && passes.Matches(r.Pattern, y) })
 }
 
 // checkEffects returns an error for a rule that decides nothing.

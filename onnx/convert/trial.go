@@ -26,7 +26,7 @@ type Trial struct {
 }
 
 // NewTrial makes the trial of m, imported as x, under a policy with a 16-bit dtype.
-// What the policy's rules keep stays f32.
+// What the policy's rules keep, or f32 outputs, stays f32.
 func NewTrial(m *onnx.Model, x *onnx.Imported, policy passes.Policy) (*Trial, error) {
 	s := findUnits(m, x)
 	plans, err := s.decide(policy, Options{}) // which functions take 16 bits
@@ -51,7 +51,8 @@ func NewTrial(m *onnx.Model, x *onnx.Imported, policy passes.Policy) (*Trial, er
 	return t, r.b.Err()
 }
 
-// candidates is a plan of the same unit in which every node computes in 16 bits that may.
+// candidates is a plan of the same unit in which every node computes in 16 bits that may, but those
+// that f32 outputs keep in f32.
 func (p *convertPlan) candidates(policy passes.Policy) (*convertPlan, error) {
 	c := newPlan(p.u, policy)
 	c.products = p.products
@@ -59,6 +60,9 @@ func (p *convertPlan) candidates(policy passes.Policy) (*convertPlan, error) {
 	c.place()
 	for i, n := range c.m.Graph.Nodes {
 		c.half[i] = c.seen[i] && c.floats(n) || c.free[i]
+		if p.last[i] {
+			c.half[i], c.why[i] = false, p.why[i]
+		}
 		c.free[i] = c.half[i]
 	}
 	c.pinned(policy.Rules, make([]effect, len(policy.Rules)))
