@@ -127,7 +127,7 @@ type fixedOperand struct {
 	n       [2]int // see ahead
 }
 
-// aheadGap is the number of floats between panels.
+// aheadGap is the number of floats between panels, because packing may write past the end of a row.
 const aheadGap = 16
 
 // aheadTask packs an operand of t, panel by panel.
@@ -279,7 +279,7 @@ func (x *block) panelA(a []float32, i, r0, h int) []float32 {
 	if f := &t.ahead[0]; f.data != nil {
 		return f.data[f.start(x.item)+t.aheadStart(0, x.q0+i)+t.packedDepth(x.k0)*h:]
 	}
-	return a[r0*t.packedDepth(x.kc):]
+	return a[r0*t.packedDepth(x.kc)+i*aheadGap:]
 }
 
 // panelB is the panel of the columns from j on.

@@ -401,7 +401,7 @@ func (x *block) packA(panels int) []float32 {
 		return nil
 	}
 	deep := t.packedDepth(x.kc)
-	a := w.a.get((x.i1 - x.i0) * deep)
+	a := w.a.get((x.i1-x.i0)*deep + panels*aheadGap)
 	some := x.kc
 	if s := &t.mats[0]; t.a == s && s.contig && s.m.LD*s.m.Type.Size() >= depthsApart {
 		some = depthsAtOnce
@@ -409,7 +409,7 @@ func (x *block) packA(panels int) []float32 {
 	for k := 0; k < x.kc; k += some {
 		for i := range panels {
 			r0, h := x.panel(i)
-			w.subnormalA[i] |= t.pack(t.a, w, a[r0*deep+t.packedDepth(k)*h:], h, x.item, x.i0+r0, h, x.k0+k, min(some, x.kc-k))
+			w.subnormalA[i] |= t.pack(t.a, w, a[r0*deep+i*aheadGap+t.packedDepth(k)*h:], h, x.item, x.i0+r0, h, x.k0+k, min(some, x.kc-k))
 		}
 	}
 	return a

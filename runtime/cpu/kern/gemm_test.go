@@ -168,6 +168,8 @@ func TestGemmDeep(t *testing.T) {
 			{m: 16, n: 1234, k: 515, outer: 1, inner: 2, ta: true, b: F16, pad: 3},
 			{m: 7, n: 1111, k: 133, outer: 1, inner: 2, tb: true, b: BF16, pad: 3},
 			{m: 3, n: 66, k: 17, outer: 2, inner: 1, tb: true, b: F16},
+			{m: 1030, n: 34, k: 40, outer: 1, inner: 1, ta: true}, // depths of A are depthsApart
+			{m: 2050, n: 34, k: 41, outer: 1, inner: 1, ta: true, a: BF16, b: BF16},
 		} {
 			checkGemm(t, m, d, gc, nil)
 		}
