@@ -32,7 +32,8 @@ type built struct {
 	names  *nameTable
 	suffix map[string]int // by base name: the last suffix that was used
 	sites  int64          // highest random site
-	blocks []nodeBlock    // memory of the next nodes
+	blocks supply[nodeBlock]
+	values supply[Value] // of variables, and of nodes with several results
 	err    error
 }
 
@@ -125,7 +126,8 @@ func (b *Builder) Declare(kind VarKind, name string, t Type, init *Init, a Attrs
 	if b.err != nil {
 		return nil
 	}
-	v := &Value{Name: full, Type: t, Kind: kind, Init: init, Attr: a, Pos: b.position()}
+	v := &b.values.take(1, b.g)[0]
+	*v = Value{Name: full, Type: t, Kind: kind, Init: init, Attr: a, Pos: b.position()}
 	b.g.Vars = append(b.g.Vars, v)
 	b.names.set(full, v)
 	return v
@@ -202,20 +204,16 @@ type nodeBlock struct {
 
 // results returns the list of a node's results, which are nil, and the memory of these. k is nil
 // for a node that is in no block.
-func (k *nodeBlock) results(count int) ([]*Value, []Value) {
+func (b *built) results(k *nodeBlock, count int) ([]*Value, []Value) {
 	if k == nil || count != 1 {
-		return make([]*Value, count), make([]Value, count)
+		return make([]*Value, count), b.values.take(count, b.g)
 	}
 	return k.out[:], k.first[:]
 }
 
 // block returns a node that is not in a graph yet.
 func (b *built) block(op Op, custom *Def, in []*Value, a Attrs) *nodeBlock {
-	if len(b.blocks) == 0 {
-		b.blocks = make([]nodeBlock, min(max(b.g.NumNodes(), 1), 64))
-	}
-	k := &b.blocks[0]
-	b.blocks = b.blocks[1:]
+	k := &b.blocks.take(1, b.g)[0]
 	k.node = Node{Op: op, Custom: custom, Attrs: a}
 	if len(in) > 0 {
 		k.node.In = slices.Clip(append(k.in[:0], in...))
@@ -299,7 +297,7 @@ func (b *Builder) emit(n *Node, k *nodeBlock, next []*Value) []*Value {
 		b.err = &Error{Pos: n.Pos, Msg: name + ": " + b.g.named(err.Error())}
 		return none()
 	}
-	results, values := k.results(len(types))
+	results, values := b.results(k, len(types))
 	n.Out = results
 	for i, t := range types {
 		v := &values[i]

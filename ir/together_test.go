@@ -54,3 +54,35 @@ func TestShapesAreInterned(t *testing.T) {
 		}
 	}
 }
+
+// TestSupply takes lists of numbers for a small and a large graph, and looks for one that overlaps
+// another.
+func TestSupply(t *testing.T) {
+	small, large := &Graph{Body: [NumSections][]*Node{Forward: make([]*Node, 3)}}, &Graph{}
+	large.Body[Update] = make([]*Node, smallGraph)
+	for _, g := range []*Graph{small, large} {
+		var s supply[int]
+		var all [][]int
+		for i := range 4 * supplied {
+			list := s.take(i%7, g)
+			if i == 100 {
+				list = s.take(supplied+1, g)
+			}
+			for k, x := range list {
+				if x != 0 {
+					t.Fatalf("%d nodes: a list starts with %d", g.NumNodes(), x)
+				}
+				list[k] = i + 1
+			}
+			_ = append(list, -1)
+			all = append(all, list)
+		}
+		for i, list := range all {
+			for _, x := range list {
+				if x != i+1 {
+					t.Fatalf("%d nodes: list %d has %d, which was written to another one", g.NumNodes(), i, x)
+				}
+			}
+		}
+	}
+}
