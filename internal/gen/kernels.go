@@ -60,8 +60,8 @@ var kernels = []kernel{
 	binary("Mul", 4, func(v *vm, a, b vec) vec { return v.mul(a, b) }),
 	binary("Pow", 1, (*vm).pow),
 	binary("Div", 2, func(v *vm, a, b vec) vec { return v.div(a, b) }),
-	binary("Min", 2, func(v *vm, a, b vec) vec { return v.order(minI, orI, a, b) }),
-	binary("Max", 2, func(v *vm, a, b vec) vec { return v.order(maxI, andI, a, b) }),
+	binary("Min", 2, (*vm).minimum),
+	binary("Max", 2, (*vm).maximum),
 	compare("Eq", equal),
 	compare("Ne", notEqual),
 	compare("Lt", less),
@@ -96,9 +96,7 @@ var kernels = []kernel{
 	{"FMA", "a b c", "", 4, func(v *vm, x, _ []vec) vec { return v.fma(x[0], x[1], x[2]) }},
 	{"MulAdd", "a b c", "", 4, func(v *vm, x, _ []vec) vec { return v.add(v.mul(x[0], x[1]), x[2]) }},
 	{"Select", "a b c", "", 2, func(v *vm, x, _ []vec) vec { return v.pick(v.cmp(notEqual, x[0], f(0)), x[1], x[2]) }},
-	{"Clip", "a b c", "", 1, func(v *vm, x, _ []vec) vec {
-		return v.order(minI, orI, v.order(maxI, andI, x[0], x[1]), x[2])
-	}},
+	{"Clip", "a b c", "", 1, func(v *vm, x, _ []vec) vec { return v.minimum(v.maximum(x[0], x[1]), x[2]) }},
 
 	{"axpb", "src", "a b", 4, func(v *vm, x, s []vec) vec { return v.fma(x[0], s[0], s[1]) }},
 	{"axpy", "src y", "a", 4, func(v *vm, x, s []vec) vec { return v.fma(x[0], s[0], x[1]) }},

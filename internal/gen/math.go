@@ -287,14 +287,29 @@ func (v *vm) roundTF32(x vec) vec {
 	return v.pick(special, x, up)
 }
 
-// order is min or max of two, NaN if one operand is, with -0 below +0: computed in both orders of
-// the operands and joined bit by bit.
-func (v *vm) order(i, join inst, a, b vec) vec {
+// minimum is NaN if one operand is, and -0 is below +0. Computed in both orders of the operands, it differs
+// only in zeros, whose signs a bitwise or joins, and where one is NaN: the bits of a NaN and of another number
+// together are a NaN.
+func (v *vm) minimum(a, b vec) vec {
 	if v.arm != nil {
-		return v.two(i, a, b) // NEON orders zeros and passes NaN on
+		return v.minOf(a, b) // NEON orders zeros and passes NaN on
 	}
-	both := v.two(join, v.two(i, a, b), v.two(i, b, a))
-	return v.pick(v.cmp(unordered, a, b), v.add(a, b), both)
+	return v.or(v.minOf(a, b), v.minOf(b, a))
+}
+
+// maximum is NaN if one operand is, and +0 is above -0.
+func (v *vm) maximum(a, b vec) vec {
+	switch {
+	case v.arm != nil:
+		return v.maxOf(a, b)
+	case !v.wide():
+		both := v.and(v.maxOf(a, b), v.maxOf(b, a))
+		return v.or(both, v.cmp(unordered, a, b).(vec))
+	}
+	const larger = 5 // with the sign of the larger zero
+	y := v.two(inst{plain: func(o ...Op) { VRANGEPS(append([]Op{Imm(larger)}, o...)...) }, op: "VRANGEPS", imm: larger}, a, b)
+	v.where(inst{plain: VPORD, op: "VPORD"}, v.cmp(unordered, a, b), b, a, y)
+	return y
 }
 
 func (v *vm) truth(c cond) vec { return v.only(c, f(1)) }

@@ -31,6 +31,7 @@ const (
 	VPERMT2D     // Dst = words of Dst and B that A chooses
 	VPERMT2W     // the same of halves
 	VINSERTI64X4 // A with its half Imm replaced by B
+	VRANGEPS     // the smaller or larger of A and B, as Imm says
 	VCMPPS       // to a mask
 	VPTESTMD     // to a mask
 	VBLENDVPS    // B where Mask, a vector, holds, else A
@@ -146,6 +147,7 @@ var encodings = [numOps]encoding{
 	VPERMT2D:     {name: "VPERMT2D", only: evex, prefix: 1, table: 2, code: 0x7e, bytes: 64, spread: true},
 	VPERMT2W:     {name: "VPERMT2W", only: evex, prefix: 1, table: 2, code: 0x7d, bytes: 64, long: true},
 	VINSERTI64X4: {name: "VINSERTI64X4", only: evex, prefix: 1, table: 3, code: 0x3a, bytes: 32, imm: true, long: true},
+	VRANGEPS:     {name: "VRANGEPS", only: evex, prefix: 1, table: 3, code: 0x50, bytes: 64, spread: true, imm: true},
 	VCMPPS:       {name: "VCMPPS", table: 1, code: 0xc2, bytes: 64, spread: true, mask: true, imm: true},
 	VPTESTMD:     {name: "VPTESTMD", only: evex, prefix: 1, table: 2, code: 0x27, bytes: 64, spread: true, mask: true},
 	VBLENDVPS:    {name: "VBLENDVPS", only: vex, prefix: 1, table: 3, code: 0x4a, bytes: 64, spread: true},

@@ -78284,49 +78284,40 @@ TEXT ·minAVX512(SB), NOSPLIT, $192-32
 	JL   few
 
 many:
-	VMOVUPS   (DX), Z0
-	VMOVUPS   (BX), Z1
-	VMINPS    Z1, Z0, Z2
-	VMINPS    Z0, Z1, Z3
-	VORPS     Z3, Z2, Z2
-	VCMPPS    $0x03, Z1, Z0, K1
-	VADDPS    Z1, Z0, Z0
-	VBLENDMPS Z0, Z2, K1, Z4
-	VMOVUPS   Z4, (CX)
-	VMOVUPS   64(DX), Z0
-	VMOVUPS   64(BX), Z1
-	VMINPS    Z1, Z0, Z2
-	VMINPS    Z0, Z1, Z3
-	VORPS     Z3, Z2, Z2
-	VCMPPS    $0x03, Z1, Z0, K1
-	VADDPS    Z1, Z0, Z0
-	VBLENDMPS Z0, Z2, K1, Z5
-	VMOVUPS   Z5, 64(CX)
-	ADDQ      $0x00000080, CX
-	ADDQ      $0x00000080, DX
-	ADDQ      $0x00000080, BX
-	SUBQ      $+32, AX
-	JGE       many
+	VMOVUPS (DX), Z0
+	VMOVUPS (BX), Z1
+	VMINPS  Z1, Z0, Z2
+	VMINPS  Z0, Z1, Z0
+	VORPS   Z0, Z2, Z0
+	VMOVUPS Z0, (CX)
+	VMOVUPS 64(DX), Z0
+	VMOVUPS 64(BX), Z1
+	VMINPS  Z1, Z0, Z2
+	VMINPS  Z0, Z1, Z0
+	VORPS   Z0, Z2, Z0
+	VMOVUPS Z0, 64(CX)
+	ADDQ    $0x00000080, CX
+	ADDQ    $0x00000080, DX
+	ADDQ    $0x00000080, BX
+	SUBQ    $+32, AX
+	JGE     many
 
 few:
 	ADDQ $+16, AX
 	JL   last
 
 single:
-	VMOVUPS   (DX), Z0
-	VMOVUPS   (BX), Z1
-	VMINPS    Z1, Z0, Z2
-	VMINPS    Z0, Z1, Z3
-	VORPS     Z3, Z2, Z2
-	VCMPPS    $0x03, Z1, Z0, K1
-	VADDPS    Z1, Z0, Z0
-	VBLENDMPS Z0, Z2, K1, Z6
-	VMOVUPS   Z6, (CX)
-	ADDQ      $+64, CX
-	ADDQ      $+64, DX
-	ADDQ      $+64, BX
-	SUBQ      $+16, AX
-	JGE       single
+	VMOVUPS (DX), Z0
+	VMOVUPS (BX), Z1
+	VMINPS  Z1, Z0, Z2
+	VMINPS  Z0, Z1, Z0
+	VORPS   Z0, Z2, Z0
+	VMOVUPS Z0, (CX)
+	ADDQ    $+64, CX
+	ADDQ    $+64, DX
+	ADDQ    $+64, BX
+	SUBQ    $+16, AX
+	JGE     single
 
 last:
 	ADDQ      $+16, AX
@@ -78371,49 +78362,40 @@ TEXT ·maxAVX512(SB), NOSPLIT, $192-32
 	JL   few
 
 many:
-	VMOVUPS   (DX), Z0
-	VMOVUPS   (BX), Z1
-	VMAXPS    Z1, Z0, Z2
-	VMAXPS    Z0, Z1, Z3
-	VANDPS    Z3, Z2, Z2
-	VCMPPS    $0x03, Z1, Z0, K1
-	VADDPS    Z1, Z0, Z0
-	VBLENDMPS Z0, Z2, K1, Z4
-	VMOVUPS   Z4, (CX)
-	VMOVUPS   64(DX), Z0
-	VMOVUPS   64(BX), Z1
-	VMAXPS    Z1, Z0, Z2
-	VMAXPS    Z0, Z1, Z3
-	VANDPS    Z3, Z2, Z2
-	VCMPPS    $0x03, Z1, Z0, K1
-	VADDPS    Z1, Z0, Z0
-	VBLENDMPS Z0, Z2, K1, Z5
-	VMOVUPS   Z5, 64(CX)
-	ADDQ      $0x00000080, CX
-	ADDQ      $0x00000080, DX
-	ADDQ      $0x00000080, BX
-	SUBQ      $+32, AX
-	JGE       many
+	VMOVUPS  (DX), Z0
+	VMOVUPS  (BX), Z1
+	VRANGEPS $0x05, Z1, Z0, Z2
+	VCMPPS   $0x03, Z1, Z0, K1
+	VPORD    Z1, Z0, K1, Z2
+	VMOVUPS  Z2, (CX)
+	VMOVUPS  64(DX), Z0
+	VMOVUPS  64(BX), Z1
+	VRANGEPS $0x05, Z1, Z0, Z2
+	VCMPPS   $0x03, Z1, Z0, K1
+	VPORD    Z1, Z0, K1, Z2
+	VMOVUPS  Z2, 64(CX)
+	ADDQ     $0x00000080, CX
+	ADDQ     $0x00000080, DX
+	ADDQ     $0x00000080, BX
+	SUBQ     $+32, AX
+	JGE      many
 
 few:
 	ADDQ $+16, AX
 	JL   last
 
 single:
-	VMOVUPS   (DX), Z0
-	VMOVUPS   (BX), Z1
-	VMAXPS    Z1, Z0, Z2
-	VMAXPS    Z0, Z1, Z3
-	VANDPS    Z3, Z2, Z2
-	VCMPPS    $0x03, Z1, Z0, K1
-	VADDPS    Z1, Z0, Z0
-	VBLENDMPS Z0, Z2, K1, Z6
-	VMOVUPS   Z6, (CX)
-	ADDQ      $+64, CX
-	ADDQ      $+64, DX
-	ADDQ      $+64, BX
-	SUBQ      $+16, AX
-	JGE       single
+	VMOVUPS  (DX), Z0
+	VMOVUPS  (BX), Z1
+	VRANGEPS $0x05, Z1, Z0, Z2
+	VCMPPS   $0x03, Z1, Z0, K1
+	VPORD    Z1, Z0, K1, Z2
+	VMOVUPS  Z2, (CX)
+	ADDQ     $+64, CX
+	ADDQ     $+64, DX
+	ADDQ     $+64, BX
+	SUBQ     $+16, AX
+	JGE      single
 
 last:
 	ADDQ      $+16, AX
@@ -79952,28 +79934,22 @@ TEXT ·clipAVX512(SB), NOSPLIT, $256-40
 	JL   last
 
 single:
-	VMOVUPS   (DX), Z0
-	VMOVUPS   (BX), Z1
-	VMOVUPS   (SI), Z2
-	VMAXPS    Z1, Z0, Z3
-	VMAXPS    Z0, Z1, Z4
-	VANDPS    Z4, Z3, Z3
-	VCMPPS    $0x03, Z1, Z0, K1
-	VADDPS    Z1, Z0, Z0
-	VBLENDMPS Z0, Z3, K1, Z5
-	VMINPS    Z2, Z5, Z0
-	VMINPS    Z5, Z2, Z1
-	VORPS     Z1, Z0, Z0
-	VCMPPS    $0x03, Z2, Z5, K1
-	VADDPS    Z2, Z5, Z1
-	VBLENDMPS Z1, Z0, K1, Z6
-	VMOVUPS   Z6, (CX)
-	ADDQ      $+64, CX
-	ADDQ      $+64, DX
-	ADDQ      $+64, BX
-	ADDQ      $+64, SI
-	SUBQ      $+16, AX
-	JGE       single
+	VMOVUPS  (DX), Z0
+	VMOVUPS  (BX), Z1
+	VMOVUPS  (SI), Z2
+	VRANGEPS $0x05, Z1, Z0, Z3
+	VCMPPS   $0x03, Z1, Z0, K1
+	VPORD    Z1, Z0, K1, Z3
+	VMINPS   Z2, Z3, Z0
+	VMINPS   Z3, Z2, Z1
+	VORPS    Z1, Z0, Z0
+	VMOVUPS  Z0, (CX)
+	ADDQ     $+64, CX
+	ADDQ     $+64, DX
+	ADDQ     $+64, BX
+	ADDQ     $+64, SI
+	SUBQ     $+16, AX
+	JGE      single
 
 last:
 	ADDQ      $+16, AX
@@ -104988,49 +104964,40 @@ TEXT ·minAVX2(SB), NOSPLIT, $96-32
 	JL   few
 
 many:
-	VMOVUPS   (DX), Y0
-	VMOVUPS   (BX), Y1
-	VMINPS    Y1, Y0, Y2
-	VMINPS    Y0, Y1, Y3
-	VORPS     Y3, Y2, Y2
-	VCMPPS    $0x03, Y1, Y0, Y3
-	VADDPS    Y1, Y0, Y0
-	VBLENDVPS Y3, Y0, Y2, Y0
-	VMOVUPS   Y0, (CX)
-	VMOVUPS   32(DX), Y0
-	VMOVUPS   32(BX), Y1
-	VMINPS    Y1, Y0, Y2
-	VMINPS    Y0, Y1, Y3
-	VORPS     Y3, Y2, Y2
-	VCMPPS    $0x03, Y1, Y0, Y3
-	VADDPS    Y1, Y0, Y0
-	VBLENDVPS Y3, Y0, Y2, Y0
-	VMOVUPS   Y0, 32(CX)
-	ADDQ      $+64, CX
-	ADDQ      $+64, DX
-	ADDQ      $+64, BX
-	SUBQ      $+16, AX
-	JGE       many
+	VMOVUPS (DX), Y0
+	VMOVUPS (BX), Y1
+	VMINPS  Y1, Y0, Y2
+	VMINPS  Y0, Y1, Y0
+	VORPS   Y0, Y2, Y0
+	VMOVUPS Y0, (CX)
+	VMOVUPS 32(DX), Y0
+	VMOVUPS 32(BX), Y1
+	VMINPS  Y1, Y0, Y2
+	VMINPS  Y0, Y1, Y0
+	VORPS   Y0, Y2, Y0
+	VMOVUPS Y0, 32(CX)
+	ADDQ    $+64, CX
+	ADDQ    $+64, DX
+	ADDQ    $+64, BX
+	SUBQ    $+16, AX
+	JGE     many
 
 few:
 	ADDQ $+8, AX
 	JL   last
 
 single:
-	VMOVUPS   (DX), Y0
-	VMOVUPS   (BX), Y1
-	VMINPS    Y1, Y0, Y2
-	VMINPS    Y0, Y1, Y3
-	VORPS     Y3, Y2, Y2
-	VCMPPS    $0x03, Y1, Y0, Y3
-	VADDPS    Y1, Y0, Y0
-	VBLENDVPS Y3, Y0, Y2, Y0
-	VMOVUPS   Y0, (CX)
-	ADDQ      $+32, CX
-	ADDQ      $+32, DX
-	ADDQ      $+32, BX
-	SUBQ      $+8, AX
-	JGE       single
+	VMOVUPS (DX), Y0
+	VMOVUPS (BX), Y1
+	VMINPS  Y1, Y0, Y2
+	VMINPS  Y0, Y1, Y0
+	VORPS   Y0, Y2, Y0
+	VMOVUPS Y0, (CX)
+	ADDQ    $+32, CX
+	ADDQ    $+32, DX
+	ADDQ    $+32, BX
+	SUBQ    $+8, AX
+	JGE     single
 
 last:
 	ADDQ       $+8, AX
@@ -105076,49 +105043,46 @@ TEXT ·maxAVX2(SB), NOSPLIT, $96-32
 	JL   few
 
 many:
-	VMOVUPS   (DX), Y0
-	VMOVUPS   (BX), Y1
-	VMAXPS    Y1, Y0, Y2
-	VMAXPS    Y0, Y1, Y3
-	VANDPS    Y3, Y2, Y2
-	VCMPPS    $0x03, Y1, Y0, Y3
-	VADDPS    Y1, Y0, Y0
-	VBLENDVPS Y3, Y0, Y2, Y0
-	VMOVUPS   Y0, (CX)
-	VMOVUPS   32(DX), Y0
-	VMOVUPS   32(BX), Y1
-	VMAXPS    Y1, Y0, Y2
-	VMAXPS    Y0, Y1, Y3
-	VANDPS    Y3, Y2, Y2
-	VCMPPS    $0x03, Y1, Y0, Y3
-	VADDPS    Y1, Y0, Y0
-	VBLENDVPS Y3, Y0, Y2, Y0
-	VMOVUPS   Y0, 32(CX)
-	ADDQ      $+64, CX
-	ADDQ      $+64, DX
-	ADDQ      $+64, BX
-	SUBQ      $+16, AX
-	JGE       many
+	VMOVUPS (DX), Y0
+	VMOVUPS (BX), Y1
+	VMAXPS  Y1, Y0, Y2
+	VMAXPS  Y0, Y1, Y3
+	VANDPS  Y3, Y2, Y2
+	VCMPPS  $0x03, Y1, Y0, Y0
+	VORPS   Y0, Y2, Y0
+	VMOVUPS Y0, (CX)
+	VMOVUPS 32(DX), Y0
+	VMOVUPS 32(BX), Y1
+	VMAXPS  Y1, Y0, Y2
+	VMAXPS  Y0, Y1, Y3
+	VANDPS  Y3, Y2, Y2
+	VCMPPS  $0x03, Y1, Y0, Y0
+	VORPS   Y0, Y2, Y0
+	VMOVUPS Y0, 32(CX)
+	ADDQ    $+64, CX
+	ADDQ    $+64, DX
+	ADDQ    $+64, BX
+	SUBQ    $+16, AX
+	JGE     many
 
 few:
 	ADDQ $+8, AX
 	JL   last
 
 single:
-	VMOVUPS   (DX), Y0
-	VMOVUPS   (BX), Y1
-	VMAXPS    Y1, Y0, Y2
-	VMAXPS    Y0, Y1, Y3
-	VANDPS    Y3, Y2, Y2
-	VCMPPS    $0x03, Y1, Y0, Y3
-	VADDPS    Y1, Y0, Y0
-	VBLENDVPS Y3, Y0, Y2, Y0
-	VMOVUPS   Y0, (CX)
-	ADDQ      $+32, CX
-	ADDQ      $+32, DX
-	ADDQ      $+32, BX
-	SUBQ      $+8, AX
-	JGE       single
+	VMOVUPS (DX), Y0
+	VMOVUPS (BX), Y1
+	VMAXPS  Y1, Y0, Y2
+	VMAXPS  Y0, Y1, Y3
+	VANDPS  Y3, Y2, Y2
+	VCMPPS  $0x03, Y1, Y0, Y0
+	VORPS   Y0, Y2, Y0
+	VMOVUPS Y0, (CX)
+	ADDQ    $+32, CX
+	ADDQ    $+32, DX
+	ADDQ    $+32, BX
+	SUBQ    $+8, AX
+	JGE     single
 
 last:
 	ADDQ       $+8, AX
@@ -106663,28 +106627,24 @@ TEXT ·clipAVX2(SB), NOSPLIT, $128-40
 	JL   last
 
 single:
-	VMOVUPS   (DX), Y0
-	VMOVUPS   (BX), Y1
-	VMOVUPS   (SI), Y2
-	VMAXPS    Y1, Y0, Y3
-	VMAXPS    Y0, Y1, Y4
-	VANDPS    Y4, Y3, Y3
-	VCMPPS    $0x03, Y1, Y0, Y4
-	VADDPS    Y1, Y0, Y0
-	VBLENDVPS Y4, Y0, Y3, Y0
-	VMINPS    Y2, Y0, Y1
-	VMINPS    Y0, Y2, Y3
-	VORPS     Y3, Y1, Y1
-	VCMPPS    $0x03, Y2, Y0, Y3
-	VADDPS    Y2, Y0, Y0
-	VBLENDVPS Y3, Y0, Y1, Y0
-	VMOVUPS   Y0, (CX)
-	ADDQ      $+32, CX
-	ADDQ      $+32, DX
-	ADDQ      $+32, BX
-	ADDQ      $+32, SI
-	SUBQ      $+8, AX
-	JGE       single
+	VMOVUPS (DX), Y0
+	VMOVUPS (BX), Y1
+	VMOVUPS (SI), Y2
+	VMAXPS  Y1, Y0, Y3
+	VMAXPS  Y0, Y1, Y4
+	VANDPS  Y4, Y3, Y3
+	VCMPPS  $0x03, Y1, Y0, Y0
+	VORPS   Y0, Y3, Y0
+	VMINPS  Y2, Y0, Y1
+	VMINPS  Y0, Y2, Y0
+	VORPS   Y0, Y1, Y0
+	VMOVUPS Y0, (CX)
+	ADDQ    $+32, CX
+	ADDQ    $+32, DX
+	ADDQ    $+32, BX
+	ADDQ    $+32, SI
+	SUBQ    $+8, AX
+	JGE     single
 
 last:
 	ADDQ       $+8, AX
