@@ -34,7 +34,7 @@ var kernels = []kernel{
 		one := v.or(v.and(x, bits(signBit)), f(1))
 		return v.pick(v.cmp(notEqualOrdered, x, f(0)), one, x)
 	}),
-	unary("Relu", 4, func(v *vm, x vec) vec { return v.add(v.maxOf(f(0), x), f(0)) }), // the sum turns -0 to +0
+	unary("Relu", 4, (*vm).relu),
 	unary("Not", 2, func(v *vm, x vec) vec { return v.truth(v.cmp(equal, x, f(0))) }),
 	unary("IsNaN", 2, func(v *vm, x vec) vec { return v.truth(v.cmp(unordered, x, x)) }),
 	unary("IsInf", 2, func(v *vm, x vec) vec { return v.truth(v.cmp(equal, v.abs(x), inf)) }),

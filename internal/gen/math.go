@@ -312,4 +312,7 @@ func (v *vm) maximum(a, b vec) vec {
 	return y
 }
 
+// relu is the larger of x and +0, NaN if x is.
+func (v *vm) relu(x vec) vec { return v.add(v.maxOf(f(0), x), f(0)) } // the sum turns -0 to +0
+
 func (v *vm) truth(c cond) vec { return v.only(c, f(1)) }

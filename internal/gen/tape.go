@@ -166,19 +166,40 @@ func bodyFile(pkg, text string) string {
 	return string(src)
 }
 
+// special is a body for operands of which the composer knows something, or for a type.
+type special struct {
+	name   string
+	inputs int
+	amd64  bool // not for NEON, which orders zeros and passes NaN on
+	body   func(v *vm, x []vec) vec
+}
+
+var specials = []special{
+	{"bfloat", 1, false, func(v *vm, x []vec) vec { return v.bfloatHigh(x[0]) }},
+	{"low23", 1, false, func(v *vm, x []vec) vec { return v.toFloat(v.and(x[0], bits(1<<23-1))) }},
+	{"low24", 1, false, func(v *vm, x []vec) vec { return v.toFloat(v.and(x[0], bits(1<<24-1))) }},
+	{"relu", 1, true, func(v *vm, x []vec) vec { return v.relu(x[0]) }},
+	{"maxnumber", 2, true, func(v *vm, x []vec) vec { return v.maxOf(x[1], x[0]) }},
+	{"minnumber", 2, true, func(v *vm, x []vec) vec { return v.minOf(x[1], x[0]) }},
+}
+
 // bodyTable writes the bodies in vectors of w lanes.
 func bodyTable(b *strings.Builder, w int) {
 	name := "bodies" + (&vm{w: w}).suffix()
-	fmt.Fprintf(b, "// %s are the primitives that have one, by name; bfloat, the bits of a bf16 in the upper half of each lane; and\n// low23 and low24, the low bits of an integer as a float.\nvar %s = map[string]body{\n", name, name)
+	fmt.Fprintf(b, "// %s are the primitives that have one, by name, and\n", name)
+	fmt.Fprint(b, "// bfloat, the bits of a bf16 in the upper half of each lane; low23 and low24, the low bits of an integer as a float;\n")
+	fmt.Fprint(b, "// maxnumber and minnumber, of a value and a number that is not NaN nor the zero that the order of operands would lose.\n")
+	fmt.Fprintf(b, "var %s = map[string]body{\n", name)
 	for _, k := range kernels {
 		if slices.Contains(composed, k.name) {
 			inputs := len(strings.Fields(k.operands))
 			fmt.Fprintf(b, "%q: %s,\n", k.symbol(), recordBody(w, inputs, func(v *vm, x []vec) vec { return k.body(v, x, nil) }))
 		}
 	}
-	fmt.Fprintf(b, "%q: %s,\n", "bfloat", recordBody(w, 1, func(v *vm, x []vec) vec { return v.bfloatHigh(x[0]) }))
-	for _, n := range []int{23, 24} {
-		fmt.Fprintf(b, "\"low%d\": %s,\n", n, recordBody(w, 1, func(v *vm, x []vec) vec { return v.toFloat(v.and(x[0], bits(1<<n-1))) }))
+	for _, s := range specials {
+		if w > 4 || !s.amd64 {
+			fmt.Fprintf(b, "%q: %s,\n", s.name, recordBody(w, s.inputs, s.body))
+		}
 	}
 	b.WriteString("}\n\n")
 }

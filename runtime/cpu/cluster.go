@@ -432,11 +432,7 @@ func (c *clusterCompiler) constant(r int) {
 	c.fill = append(c.fill, func() {
 		switch l, s := &c.step.shared, &c.e.scratch; kind {
 		case floats:
-			x := float32(i.Imm)
-			if i.Type == ir.Bool {
-				x = float32(i.Int)
-			}
-			l.f[slot] = block(s, kind, x)
+			l.f[slot] = block(s, kind, number(i))
 		case ints:
 			l.i[slot] = block(s, kind, i.Int)
 		default:

@@ -168,18 +168,30 @@ func (w *formulaWriter) element(r ir.Reg) bool {
 	return true
 }
 
-// operand returns register r as the operand of an instruction. A uniform register becomes a new
-// scalar at each read, so formulas do not depend on which constants happen to be equal.
+// operand returns register r as the operand of an instruction. A uniform register that is no constant becomes
+// a new scalar at each read.
 func (w *formulaWriter) operand(r ir.Reg) kern.Operand {
 	if v, ok := w.values[r]; ok {
 		return v
 	}
-	if i := &w.c.g.Code[r]; i.Op == ir.PIn && !w.c.uniform[r] {
+	i := &w.c.g.Code[r]
+	if i.Op == ir.PConst {
+		return kern.ConstantOf(number(i))
+	}
+	if i.Op == ir.PIn && !w.c.uniform[r] {
 		a := &w.c.g.Loads[i.Int]
 		w.f.rows = append(w.f.rows, rowScalar{len(w.f.scalars), newAccess(w.c.shape, w.c.strides[i.Int], a.Offset), kern.Buf{Type: kernTypes[a.DType], Data: w.c.e.mem[a.Buffer]}})
 	}
 	w.f.scalars = append(w.f.scalars, r)
 	return kern.Operand{Kind: kern.Scalar, N: len(w.f.scalars) - 1}
+}
+
+// number is a constant of the class floats.
+func number(i *ir.Instr) float32 {
+	if i.Type == ir.Bool {
+		return float32(i.Int)
+	}
+	return float32(i.Imm)
 }
 
 // vectorName is the name of an instruction's vector primitive.

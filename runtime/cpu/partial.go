@@ -157,6 +157,8 @@ func (c *clusterCompiler) inside(p *partial, r ir.Reg) {
 		v, ok := p.values[a]
 		switch {
 		case ok:
+		case c.g.Code[a].Op == ir.PConst:
+			v = kern.ConstantOf(number(&c.g.Code[a]))
 		case c.uniform[a]:
 			v = kern.Operand{Kind: kern.Scalar, N: len(p.uniform)}
 			p.uniform, p.values[a] = append(p.uniform, a), v

@@ -2,7 +2,6 @@ package cpu
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"ampc/ir"
@@ -45,10 +44,7 @@ func (e *exec) intoEpilogue(s *lower.Step, k *kern.Epilogue) (to kern.Buf, ok bo
 	sum := fmt.Sprintf("l0:%s l1:%s r0=add(l0,l1) ", loads[0], loads[1])
 	switch f.code.String() {
 	case sum + "s0:" + term + "=r0":
-	case sum + "r1=max(r0,u0) s0:" + term + "=r1":
-		if zero := g.Code[f.scalars[0]]; zero.Op != ir.PConst || math.Float64bits(zero.Imm) != 0 {
-			return to, false
-		}
+	case sum + "r1=max(r0,c0) s0:" + term + "=r1":
 		k.Last = kern.ActRelu
 	default:
 		return to, false

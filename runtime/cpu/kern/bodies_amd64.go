@@ -4,8 +4,9 @@ package kern
 
 import "ampc/internal/x86"
 
-// bodiesAVX512 are the primitives that have one, by name; bfloat, the bits of a bf16 in the upper half of each lane; and
-// low23 and low24, the low bits of an integer as a float.
+// bodiesAVX512 are the primitives that have one, by name, and
+// bfloat, the bits of a bf16 in the upper half of each lane; low23 and low24, the low bits of an integer as a float;
+// maxnumber and minnumber, of a value and a number that is not NaN nor the zero that the order of operands would lose.
 var bodiesAVX512 = map[string]body{
 	"neg": {consts: []uint32{0x80000000}, ops: []bodyOp{
 		{x86.VXORPS, -1, 0, -2, -1, 0},
@@ -305,10 +306,21 @@ var bodiesAVX512 = map[string]body{
 		{x86.VANDPS, -1, 0, -2, -1, 0},
 		{x86.VCVTDQ2PS, -1, -1, 1, -1, 0},
 	}},
+	"relu": {consts: []uint32{0x00000000}, ops: []bodyOp{
+		{x86.VMAXPS, -1, -2, 0, -1, 0},
+		{x86.VADDPS, -1, 1, -2, -1, 0},
+	}},
+	"maxnumber": {consts: []uint32{}, ops: []bodyOp{
+		{x86.VMAXPS, -1, 1, 0, -1, 0},
+	}},
+	"minnumber": {consts: []uint32{}, ops: []bodyOp{
+		{x86.VMINPS, -1, 1, 0, -1, 0},
+	}},
 }
 
-// bodiesAVX2 are the primitives that have one, by name; bfloat, the bits of a bf16 in the upper half of each lane; and
-// low23 and low24, the low bits of an integer as a float.
+// bodiesAVX2 are the primitives that have one, by name, and
+// bfloat, the bits of a bf16 in the upper half of each lane; low23 and low24, the low bits of an integer as a float;
+// maxnumber and minnumber, of a value and a number that is not NaN nor the zero that the order of operands would lose.
 var bodiesAVX2 = map[string]body{
 	"neg": {consts: []uint32{0x80000000}, ops: []bodyOp{
 		{x86.VXORPS, -1, 0, -2, -1, 0},
@@ -640,5 +652,15 @@ var bodiesAVX2 = map[string]body{
 	"low24": {consts: []uint32{0x00ffffff}, ops: []bodyOp{
 		{x86.VANDPS, -1, 0, -2, -1, 0},
 		{x86.VCVTDQ2PS, -1, -1, 1, -1, 0},
+	}},
+	"relu": {consts: []uint32{0x00000000}, ops: []bodyOp{
+		{x86.VMAXPS, -1, -2, 0, -1, 0},
+		{x86.VADDPS, -1, 1, -2, -1, 0},
+	}},
+	"maxnumber": {consts: []uint32{}, ops: []bodyOp{
+		{x86.VMAXPS, -1, 1, 0, -1, 0},
+	}},
+	"minnumber": {consts: []uint32{}, ops: []bodyOp{
+		{x86.VMINPS, -1, 1, 0, -1, 0},
 	}},
 }

@@ -4,8 +4,9 @@ package kern
 
 import "ampc/internal/a64"
 
-// bodiesNEON are the primitives that have one, by name; bfloat, the bits of a bf16 in the upper half of each lane; and
-// low23 and low24, the low bits of an integer as a float.
+// bodiesNEON are the primitives that have one, by name, and
+// bfloat, the bits of a bf16 in the upper half of each lane; low23 and low24, the low bits of an integer as a float;
+// maxnumber and minnumber, of a value and a number that is not NaN nor the zero that the order of operands would lose.
 var bodiesNEON = map[string]body{
 	"neg": {consts: []uint32{0x80000000}, ops: []bodyOp{
 		{a64.EOR, -1, 0, -2, -1, 0},

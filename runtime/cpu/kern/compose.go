@@ -97,17 +97,20 @@ func (c *composer) lanes() ([]lane, bool) {
 			return c.load(o.N)
 		case Scalar:
 			return c.inPool(pooled{scalar, uint32(o.N)})
+		case Constant:
+			return c.inPool(pooled{n: uint32(o.N)})
 		}
 		return values[o.N]
 	}
 	for i, op := range c.f.Code {
-		b, ok := c.set.bodies[op.Name]
-		if !ok || len(c.ops) > composedOps {
-			return nil, false
-		}
 		args := make([]int, len(op.Args))
 		for k, a := range op.Args {
 			args[k] = operand(a)
+		}
+		name, args := c.special(op.Name, args)
+		b, ok := c.set.bodies[name]
+		if !ok || len(c.ops) > composedOps {
+			return nil, false
 		}
 		values[i] = c.expand(&b, args, c.add)
 	}
@@ -137,8 +140,6 @@ func (c *composer) add(o lane) int {
 	c.ops = append(c.ops, o)
 	return len(c.ops) - 1
 }
-
-const oneBits = 0x3f800000
 
 func (c *composer) inPool(p pooled) int {
 	i := slices.Index(c.pool, p)

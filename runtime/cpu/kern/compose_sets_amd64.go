@@ -132,11 +132,18 @@ func (s *instructionSet) direct(o x86.Op, k poolKind) bool {
 // divides reports whether o occupies the divider.
 func divides(o x86.Op) bool { return o == x86.VDIVPS || o == x86.VSQRTPS }
 
-// simpler is a value that o, not yet appended, computes again, or none: that a truth value is not zero is its condition.
+// simpler is a value that o, not yet appended, computes again, or none. That a truth value is not zero is its condition, and
+// the negative of an absolute value has its sign set.
 func (c *composer) simpler(o *lane) int {
 	const notEqual = 4
-	if o.op == x86.VCMPPS && o.imm == notEqual && o.a >= 0 && o.b < none && c.pool[-2-o.b] == (pooled{n: 0}) {
+	switch {
+	case o.a < 0 || o.b >= none:
+	case o.op == x86.VCMPPS && o.imm == notEqual && c.isNumber(o.b, 0):
 		return c.condition(&c.ops[o.a])
+	case o.op == x86.VXORPS && c.isNumber(o.b, negativeZero):
+		if abs := &c.ops[o.a]; abs.op == x86.VANDNPS && c.isNumber(abs.a, negativeZero) {
+			return c.add(lane{op: x86.VORPS, old: none, a: abs.b, b: o.b, mask: none})
+		}
 	}
 	return none
 }
@@ -148,7 +155,7 @@ func (c *composer) condition(o *lane) int {
 		mask = o.a
 	}
 	switch {
-	case mask < 0 || o.b >= none || c.pool[-2-o.b] != (pooled{n: oneBits}) || !isCondition(c.ops[mask].op):
+	case mask < 0 || !c.isNumber(o.b, oneBits) || !isCondition(c.ops[mask].op):
 	case o.op == x86.VMOVAPS && !c.set.vex, o.op == x86.VANDPS && c.set.vex:
 		return mask
 	}

@@ -78,11 +78,6 @@ func (c *composer) simpler(o *lane) int {
 	return none
 }
 
-// isNumber reports whether x is a constant of the pool with the given bits.
-func (c *composer) isNumber(x int, bits uint32) bool {
-	return x < none && c.pool[-2-x] == (pooled{n: bits})
-}
-
 // isCondition reports whether each lane of x is all ones or zeros.
 func (c *composer) isCondition(x int) bool {
 	if x < 0 {

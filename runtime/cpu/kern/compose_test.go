@@ -5,6 +5,7 @@ package kern
 import (
 	_ "embed"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -166,10 +167,30 @@ func TestPrimitivesComposed(t *testing.T) {
 	}
 }
 
+// TestConstants composes primitives of a constant, for which the composer takes other instructions, and of two: zeros of both
+// signs and NaN among the constants, and each of them among the operands.
+func TestConstants(t *testing.T) {
+	for _, p := range composing(t) {
+		d := newDice(34)
+		for _, name := range []string{"max", "min", "mul", "add", "sub", "div"} {
+			for _, a := range constants {
+				f := &Formula{Loads: []Type{F32}, Code: []FormulaOp{{name, []Operand{{Loaded, 0}, ConstantOf(a)}}, {name, []Operand{ConstantOf(a), {Loaded, 0}}}}}
+				for _, b := range constants {
+					f.Code = append(f.Code, FormulaOp{name, []Operand{ConstantOf(a), ConstantOf(b)}})
+				}
+				for i := range f.Code {
+					f.Results = append(f.Results, FormulaResult{F32, Operand{Computed, i}})
+				}
+				testFormula(t, p, compose(t, p, f), f.String(), d, 333)
+			}
+		}
+	}
+}
+
 // arguments is the number of operands of a primitive, 0 for bodies that only the composer uses.
 func arguments(name string) int {
 	switch {
-	case name == "bfloat" || strings.HasPrefix(name, "low"):
+	case name == "bfloat" || strings.HasPrefix(name, "low") || strings.HasSuffix(name, "number"):
 		return 0
 	case slices.Contains(ternaryNames(), name):
 		return 3
@@ -181,6 +202,9 @@ func arguments(name string) int {
 	}
 	return 1
 }
+
+// constants are those of random formulas, for some of which the composer takes other instructions.
+var constants = []float32{0, float32(math.Copysign(0, -1)), 1, 2, -2, 0.5, 6, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN())}
 
 // randomFormula has up to so many primitives.
 func randomFormula(p *Path, d dice, most int) *Formula {
@@ -201,6 +225,8 @@ func randomFormula(p *Path, d dice, most int) *Formula {
 			case n == 0 && f.Scalars < 14:
 				a = Operand{Scalar, f.Scalars}
 				f.Scalars++
+			case n == 1:
+				a = ConstantOf(constants[d.IntN(len(constants))])
 			case n < 6 && i > 0 && len(f.Code) > 0:
 				a = Operand{Computed, max(0, len(f.Code)-1-d.IntN(1+d.IntN(len(f.Code))))}
 			}

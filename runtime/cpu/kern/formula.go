@@ -2,6 +2,7 @@ package kern
 
 import (
 	"fmt"
+	"math"
 	"strings"
 )
 
@@ -32,7 +33,7 @@ type FormulaResult struct {
 // Operand is a value of a Formula.
 type Operand struct {
 	Kind OperandKind
-	N    int // of the load, the op or the scalar
+	N    int // of the load, the op or the scalar, or the bits of a constant
 }
 
 // OperandKind says what a value of a Formula is.
@@ -43,12 +44,16 @@ const (
 	Loaded   OperandKind = 'l'
 	Computed OperandKind = 'r'
 	Scalar   OperandKind = 'u'
+	Constant OperandKind = 'c'
 )
+
+// ConstantOf is the operand of a constant.
+func ConstantOf(x float32) Operand { return Operand{Constant, int(math.Float32bits(x))} }
 
 func (o Operand) String() string { return fmt.Sprintf("%c%d", o.Kind, o.N) }
 
 // String is the formula as text: "l0:f16 r0=mul(l0,u0) s0:f32=r0" multiplies halves by a scalar, and
-// "rows l0:f32 a0=l0" sums rows.
+// "rows l0:f32 a0=l0" sums rows. c0 is the constant zero.
 func (f *Formula) String() string {
 	var b strings.Builder
 	if f.Rows {

@@ -2,7 +2,9 @@ package kern
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -35,6 +37,11 @@ func stepwise(p *Path, text string, bufs []Buf, scalars []float32, n int) (summe
 		op, list, _ := strings.Cut(strings.TrimSuffix(right, ")"), "(")
 		var x [][]float32
 		for _, a := range strings.Split(list, ",") {
+			if bits, constant := strings.CutPrefix(a, "c"); constant && regs[a] == nil {
+				n32, _ := strconv.ParseUint(bits, 10, 32)
+				regs[a] = make([]float32, n)
+				p.Fill(regs[a], math.Float32frombits(uint32(n32)))
+			}
 			x = append(x, regs[a])
 		}
 		regs[name] = make([]float32, n)
