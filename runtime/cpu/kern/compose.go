@@ -30,6 +30,7 @@ const none = -1
 // for all.
 type instructionSet struct {
 	lanes, registers int
+	hidden           int // the most instructions of a vector that the processor begins before those of the vector before have ended
 	machineSet
 	bodies map[string]body
 
@@ -260,7 +261,8 @@ func (c *composer) depths() func(x int) int {
 }
 
 // merged is the sequence of several vectors in turn, so that the processor finds work while the instructions of one vector
-// wait for each other. Results of two vectors are stored as one where the set has a body for it.
+// wait for each other. Vectors of long bodies are some instructions behind each other, so that not all wait for the same unit
+// at the same time. Results of two vectors are stored as one where the set has a body for it.
 func (c *composer) merged(seq []lane, vectors int) []lane {
 	place := make([][]int, vectors)
 	for v := range place {
@@ -271,8 +273,16 @@ func (c *composer) merged(seq []lane, vectors int) []lane {
 		out = append(out, o)
 		return len(out) - 1
 	}
-	for i := range seq {
+	lag := 0
+	if len(seq) >= longBody {
+		lag = 2
+	}
+	for at := range len(seq) + lag*(vectors-1) {
 		for v := range vectors {
+			i := at - lag*v
+			if i < 0 || i >= len(seq) {
+				continue
+			}
 			o := seq[i]
 			o.off += c.set.lanes * v
 			for _, x := range []*int{&o.old, &o.a, &o.b, &o.mask} {
@@ -317,12 +327,16 @@ func (p *Path) Compose(f *Formula) *Fused {
 	if !ok {
 		return nil
 	}
-	var out machineCode
-	spills, ok := c.assemble(seq, &out)
+	l, ok := c.plan(seq, c.sizes()...)
 	if !ok {
 		return nil
 	}
-	k := &composed{spills: spills, most: perCall(seq, p.lanes, mostElements)}
+	var out machineCode
+	spills, ok := c.assemble(seq, &l, &out)
+	if !ok {
+		return nil
+	}
+	k := &composed{spills: spills, most: perCall(seq, p.lanes, l.unroll, mostElements)}
 	streamed := len(out.Bytes())
 	k.rounds = c.stream(seq, &out)
 	head := c.constants()
@@ -355,8 +369,9 @@ func (c *composer) constants() []byte {
 }
 
 // perCall is how many elements a call computes whose vectors take these instructions: few enough for a call to end within
-// 100 µs, as the scheduler cannot interrupt it, and not more than most. Quotients and roots occupy the divider.
-func perCall(seq []lane, lanes, most int) int {
+// 100 µs, as the scheduler cannot interrupt it, not more than most, and a number of whole iterations. Quotients and roots
+// occupy the divider.
+func perCall(seq []lane, lanes, unroll, most int) int {
 	const divider = 24
 	each := 1
 	for i := range seq {
@@ -365,7 +380,8 @@ func perCall(seq []lane, lanes, most int) int {
 			each += divider
 		}
 	}
-	return lanes * max(1, min(most/lanes, callCycles/each&^3))
+	n := min(most/lanes, callCycles/each)
+	return lanes * max(1, n-n%unroll)
 }
 
 // A formula of up to streamedOps primitives, other than unstreamed alone, gets code with streaming (non-temporal) stores: it

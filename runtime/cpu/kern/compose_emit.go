@@ -11,47 +11,48 @@ import (
 // loop is how many vectors a loop over elements computes in turn.
 type loop struct {
 	unroll int
-	many   []lane // the instructions of so many vectors
 	held   map[int]register
 	spills bool
 }
 
-// plan chooses a loop from the instructions of a vector, the first of the sizes that suits; the last always does. It fails
-// if masks do not suffice.
+// plan chooses a loop from the instructions of a vector, the first of the sizes that suits; the last always does. Vectors
+// with more instructions than the processor looks ahead wait for each other, so that several in turn are faster even if they
+// spill. It fails if masks do not suffice.
 func (c *composer) plan(seq []lane, sizes ...int) (l loop, ok bool) {
 	single := len(c.merged(seq, 1))
 	joins := c.joins()
 	for i, n := range sizes {
 		last := i == len(sizes)-1
-		if !last && (n == 3 && joins || n*single > mostMerged || n > 2 && len(c.f.Loads)+len(c.f.Results) > fewStreams) {
+		if !last && (n%2 == 1 && joins || n*single > mostMerged || n > 4 && single < longBody || n > 2 && len(c.f.Loads)+len(c.f.Results) > fewStreams) {
 			continue
 		}
-		l.unroll, l.many = n, c.merged(seq, n)
-		try := newVectors(c, l.many, nil)
-		if try.run(nil) && (last || try.spilled <= max(0, single-hidden)/3) {
-			l.held, l.spills = c.hold(l.many, c.registers()-try.most), try.spilled > 0
-			return l, true
+		try := newVectors(c, seq, n, nil)
+		if try.run(nil) && (last || try.spilled <= max(0, single-c.set.hidden)/2) {
+			return loop{n, c.hold(try.seq, c.registers()-try.most), try.spilled > 0}, true
 		}
 	}
 	return l, false
 }
 
-// assemble appends the code of a loop over elements from the instructions of a vector. It returns the number of vectors that
-// the code spills.
-func (c *composer) assemble(seq []lane, out *machineCode) (spills int, ok bool) {
-	l, ok := c.plan(seq, c.sizes()...)
-	if !ok {
-		return 0, false
+// assemble appends the code of loops over elements from the instructions of a vector: the loop that was planned, and shorter
+// ones for what it leaves. It returns the number of vectors that the code spills.
+func (c *composer) assemble(seq []lane, l *loop, out *machineCode) (spills int, ok bool) {
+	all := []*vectors{newVectors(c, seq, l.unroll, l.held)}
+	for _, n := range []int{2, 1} {
+		if n < l.unroll {
+			all = append(all, newVectors(c, seq, n, l.held))
+		}
 	}
-	one, all := newVectors(c, c.merged(seq, 1), l.held), newVectors(c, l.many, l.held)
-	one.start(out)
+	all[0].start(out)
 	if c.f.Rows {
-		ok = c.rows(one, func() bool { return c.elements(&l, one, all, out) }, out)
+		ok = c.rows(all[0], func() bool { return c.elements(all, out) }, out)
 	} else {
-		ok = c.elements(&l, one, all, out)
+		ok = c.elements(all, out)
 	}
 	out.Return()
-	spills = max(one.spilled, all.spilled)
+	for _, e := range all {
+		spills = max(spills, e.spilled)
+	}
 	return spills, ok && spills <= composedSpills
 }
 
@@ -63,7 +64,7 @@ func (c *composer) sizes() []int {
 	case c.f.Rows && c.joins():
 		return []int{2, 1}
 	}
-	return []int{4, 3, 2, 1}
+	return []int{6, 4, 3, 2, 1}
 }
 
 // joins reports whether two vectors are stored as one.
@@ -71,42 +72,35 @@ func (c *composer) joins() bool {
 	return slices.ContainsFunc(c.f.Results, func(r FormulaResult) bool { return len(c.set.joined[r.Type].ops) > 0 })
 }
 
-// elements appends a loop over elements.
-func (c *composer) elements(l *loop, one, all *vectors, out *machineCode) bool {
-	w := c.set.lanes
-	step := func(e *vectors, times int) bool {
-		done := e.run(out)
-		e.advance(times * w)
-		out.Sub(countReg, int8(times*w))
-		return done
-	}
-	out.Sub(countReg, int8(l.unroll*w))
-	if l.unroll > 1 {
-		few := out.Skip()
+// elements appends loops over elements.
+func (c *composer) elements(loops []*vectors, out *machineCode) bool {
+	ahead := 0 // elements that have been subtracted from the number of those that are left
+	for _, e := range loops {
+		n := e.unroll * c.set.lanes
+		if ahead == 0 {
+			out.Sub(countReg, int8(n))
+		} else {
+			out.Add(countReg, int8(ahead-n))
+		}
+		ahead = n
+		end := out.Skip()
 		again := out.Here()
-		if !step(all, l.unroll) {
+		if !e.run(out) {
 			return false
 		}
+		e.advance(n)
+		out.Sub(countReg, int8(n))
 		out.Back(again)
-		out.Land(few)
-		out.Add(countReg, int8((l.unroll-1)*w))
+		out.Land(end)
 	}
-	end := out.Skip()
-	again := out.Here()
-	if !step(one, 1) {
-		return false
-	}
-	out.Back(again)
-	out.Land(end)
 	return true
 }
 
 const (
 	// mostMerged is the most instructions of an iteration that computes several vectors.
 	mostMerged = 800
-	// hidden is the most instructions of a vector that the processor begins before the last of the vector before have ended.
-	// More wait for each other, so that several vectors in turn are faster even if they spill.
-	hidden = 48
+	// longBody is the fewest instructions of a vector of which an iteration computes more than four.
+	longBody = 12
 	// fewStreams is the most operands and results of which an iteration reads and writes four vectors.
 	fewStreams = 4
 )
@@ -145,6 +139,7 @@ func (c *composer) hold(seq []lane, room int) map[int]register {
 // vectors gives the values of a sequence of instructions registers and emits it.
 type vectors struct {
 	c         *composer
+	unroll    int // vectors in turn
 	seq       []lane
 	held      map[int]register
 	streaming bool    // results are written by streaming stores
@@ -166,8 +161,10 @@ const (
 	reserved = -2
 )
 
-func newVectors(c *composer, seq []lane, held map[int]register) *vectors {
-	e := &vectors{c: c, seq: seq, held: held, last: make([]int, len(seq)), next: make([][]int, len(seq)), reg: make([]int, len(seq)), slot: make([]int, len(seq)), owner: make([]int, c.registers())}
+// newVectors takes the instructions of a vector and how many vectors are computed in turn.
+func newVectors(c *composer, one []lane, unroll int, held map[int]register) *vectors {
+	seq := c.merged(one, unroll)
+	e := &vectors{c: c, unroll: unroll, seq: seq, held: held, last: make([]int, len(seq)), next: make([][]int, len(seq)), reg: make([]int, len(seq)), slot: make([]int, len(seq)), owner: make([]int, c.registers())}
 	for i := range seq {
 		o := &seq[i]
 		for _, x := range []int{o.old, o.a, o.b, o.mask} {

@@ -26,6 +26,7 @@ var loadsAVX = [...]opcode{F32: x86.VMOVUPS, F16: x86.VCVTPH2PS, BF16: x86.VPMOV
 var avx512Set = instructionSet{
 	lanes:     16,
 	registers: 32,
+	hidden:    48,
 	bodies:    bodiesAVX512,
 	load:      loadsAVX,
 	loaded: [...]body{
@@ -58,6 +59,7 @@ const inOrder = 0xd8
 var avx2Set = instructionSet{
 	lanes:      8,
 	registers:  16,
+	hidden:     24,
 	machineSet: machineSet{vex: true},
 	bodies:     bodiesAVX2,
 	load:       loadsAVX,

@@ -5,6 +5,7 @@ import "ampc/internal/a64"
 var neonSet = instructionSet{
 	lanes:     4,
 	registers: 32,
+	hidden:    48,
 	bodies:    bodiesNEON,
 	load:      [...]opcode{F32: a64.LDRQ, F16: a64.LDRD, BF16: a64.LDRD, Words: a64.LDRQ, Bools: a64.LDRS},
 	loaded: [...]body{

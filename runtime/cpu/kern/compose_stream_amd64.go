@@ -17,7 +17,7 @@ func (c *composer) stream(seq []lane, out *machineCode) (rounds int) {
 		return 0
 	}
 	const per, turnReg = StreamBlock / streamPlaces, argsReg // nothing reads addresses again
-	e := newVectors(c, l.many, l.held)
+	e := newVectors(c, seq, l.unroll, l.held)
 	e.streaming = true
 	e.start(out)
 	out.Sub(countReg, 1)
@@ -37,5 +37,5 @@ func (c *composer) stream(seq []lane, out *machineCode) (rounds int) {
 	out.Sub(countReg, 1)
 	out.Back(round)
 	out.Return()
-	return max(1, perCall(seq, c.set.lanes, mostStreamed)/(streamPlaces*streamVisit))
+	return max(1, perCall(seq, c.set.lanes, l.unroll, mostStreamed)/(streamPlaces*streamVisit))
 }

@@ -316,7 +316,7 @@ func TestCallsAreShort(t *testing.T) {
 			}
 			f.Results = []FormulaResult{{F32, Operand{Computed, 300}}}
 			k := compose(t, p, f)
-			if k.composed.most > most || k.composed.most%(4*p.lanes) != 0 {
+			if k.composed.most > most || k.composed.most%p.lanes != 0 {
 				t.Errorf("%s: a call computes %d elements of 300 %ss, want at most %d", p.Name(), k.composed.most, name, most)
 			}
 			testFormula(t, p, k, f.String(), newDice(38), 777)
