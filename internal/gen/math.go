@@ -65,13 +65,26 @@ func (v *vm) split(x vec) (n, m vec) {
 	small := v.cmp(less, x, f(0x1p-126))
 	s := v.pick(small, v.mul(x, f(0x1p23)), x)
 	shift := v.only(small, f(-23))
-	e := v.sar(v.subInt(s, bits(0x3f3504f3)), 23)
-	return v.add(v.toFloat(e), shift), v.subInt(s, v.shl(e, 23))
+	n, m = v.splitNormal(s)
+	return v.add(n, shift), m
+}
+
+// splitNormal is split for normal numbers.
+func (v *vm) splitNormal(x vec) (n, m vec) {
+	e := v.sar(v.subInt(x, bits(0x3f3504f3)), 23)
+	return v.toFloat(e), v.subInt(x, v.shl(e, 23))
 }
 
 // log is log(x) by the polynomial of Cephes logf on [sqrt(1/2), sqrt(2)).
 func (v *vm) log(x vec) vec {
-	n, m := v.split(x)
+	y := v.logOf(v.split(x))
+	y = v.pick(v.cmp(equal, x, inf), x, y)
+	y = v.pick(v.cmp(notGreaterEq, x, f(0)), nan, y)
+	return v.pick(v.cmp(equal, x, f(0)), bits(inf|signBit), y)
+}
+
+// logOf is log(m*2^n).
+func (v *vm) logOf(n, m vec) vec {
 	r := v.sub(m, f(1))
 	p := v.poly(r, 7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
 		-1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)
@@ -81,9 +94,7 @@ func (v *vm) log(x vec) vec {
 	v.subMul(y, z, f(0.5))
 	y = v.add(y, r)
 	v.addMul(y, n, f(ln2Hi))
-	y = v.pick(v.cmp(equal, x, inf), x, y)
-	y = v.pick(v.cmp(notGreaterEq, x, f(0)), nan, y)
-	return v.pick(v.cmp(equal, x, f(0)), bits(inf|signBit), y)
+	return y
 }
 
 // log1p is log(u) + (x-(u-1))/u with u = 1+x rounded.
@@ -94,6 +105,13 @@ func (v *vm) log1p(x vec) vec {
 	c = v.only(v.cmp(greater, u, f(0)), c)
 	y := v.add(v.log(u), c)
 	return v.pick(v.cmp(less, v.abs(x), f(0x1p-24)), x, y)
+}
+
+// log1pUnit is log1p for x from 0 to 1, where log(u) has no special cases.
+func (v *vm) log1pUnit(x vec) vec {
+	u := v.add(x, f(1))
+	c := v.div(v.sub(x, v.sub(u, f(1))), u)
+	return v.pick(v.cmp(less, x, f(0x1p-24)), x, v.add(v.logOf(v.splitNormal(u)), c))
 }
 
 // pow is exp(y*log(x)) for finite x > 0 and finite y, with the logarithm and its product in two floats each: log(m) is

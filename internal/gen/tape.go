@@ -178,6 +178,7 @@ var specials = []special{
 	{"bfloat", 1, false, func(v *vm, x []vec) vec { return v.bfloatHigh(x[0]) }},
 	{"low23", 1, false, func(v *vm, x []vec) vec { return v.toFloat(v.and(x[0], bits(1<<23-1))) }},
 	{"low24", 1, false, func(v *vm, x []vec) vec { return v.toFloat(v.and(x[0], bits(1<<24-1))) }},
+	{"log1punit", 1, false, func(v *vm, x []vec) vec { return v.log1pUnit(x[0]) }},
 	{"relu", 1, true, func(v *vm, x []vec) vec { return v.relu(x[0]) }},
 	{"maxnumber", 2, true, func(v *vm, x []vec) vec { return v.maxOf(x[1], x[0]) }},
 	{"minnumber", 2, true, func(v *vm, x []vec) vec { return v.minOf(x[1], x[0]) }},
@@ -188,6 +189,7 @@ func bodyTable(b *strings.Builder, w int) {
 	name := "bodies" + (&vm{w: w}).suffix()
 	fmt.Fprintf(b, "// %s are the primitives that have one, by name, and\n", name)
 	fmt.Fprint(b, "// bfloat, the bits of a bf16 in the upper half of each lane; low23 and low24, the low bits of an integer as a float;\n")
+	fmt.Fprint(b, "// log1punit, of values from 0 to 1;\n")
 	fmt.Fprint(b, "// maxnumber and minnumber, of a value and a number that is not NaN nor the zero that the order of operands would lose.\n")
 	fmt.Fprintf(b, "var %s = map[string]body{\n", name)
 	for _, k := range kernels {

@@ -91,7 +91,7 @@ func (c *composer) lanes() ([]lane, bool) {
 	for i := range c.loads {
 		c.loads[i] = none
 	}
-	values := make([]int, len(c.f.Code))
+	values, known := make([]int, len(c.f.Code)), make([]interval, len(c.f.Code))
 	operand := func(o Operand) int {
 		switch o.Kind {
 		case Loaded:
@@ -104,11 +104,15 @@ func (c *composer) lanes() ([]lane, bool) {
 		return values[o.N]
 	}
 	for i, op := range c.f.Code {
-		args := make([]int, len(op.Args))
+		args, of := make([]int, len(op.Args)), make([]interval, len(op.Args))
 		for k, a := range op.Args {
-			args[k] = operand(a)
+			args[k], of[k] = operand(a), everything
+			if a.Kind == Computed {
+				of[k] = known[a.N]
+			}
 		}
-		name, args := c.special(op.Name, args)
+		known[i] = intervalOf(op.Name, of[0])
+		name, args := c.special(op.Name, args, of[0])
 		b, ok := c.set.bodies[name]
 		if !ok || len(c.ops) > composedOps {
 			return nil, false

@@ -4,9 +4,34 @@ package kern
 
 import "math"
 
-// special replaces a primitive of which an operand is a constant by one of fewer instructions, or by one that leaves
-// the unit of products alone, which bounds most kernels. The result is the same.
-func (c *composer) special(name string, args []int) (string, []int) {
+// interval holds a value that is no NaN. Values that are at least 0 are +0 if they are zero.
+type interval struct{ lo, hi float32 }
+
+var everything = interval{float32(math.Inf(-1)), float32(math.Inf(1))}
+
+// intervalOf is that of a primitive's result whose first operand is in x.
+func intervalOf(name string, x interval) interval {
+	switch {
+	case name == "neg":
+		return interval{-x.hi, -x.lo}
+	case name == "abs" && x.lo < 0:
+		return interval{0, max(-x.lo, x.hi)}
+	case name == "abs":
+		return x
+	case name == "exp" && x.hi <= 0:
+		return interval{0, 1}
+	case name == "exp":
+		return interval{0, everything.hi}
+	}
+	return everything
+}
+
+// special replaces a primitive of which an operand is a constant, or the first operand has an interval, by one of fewer
+// instructions, or by one that leaves the unit of products alone, which limits most kernels. The result is the same.
+func (c *composer) special(name string, args []int, of interval) (string, []int) {
+	if name == "log1p" && 0 <= of.lo && of.hi <= 1 {
+		return "log1punit", args
+	}
 	if len(args) != 2 {
 		return name, args
 	}
