@@ -13,29 +13,86 @@ func (v *vm) philox() {
 		"writes the words of 4*n counters from state[0] on; state[1:4] is the rest of the counter, state[4:24] the keys.")
 	n, dst, state := ptrParam("n"), ptrParam("dst"), ptrParam("state")
 	counters := v.w / 2
-	iota, step, low := v.new(), v.new(), v.new()
+	iota, step := v.new(), v.new()
 	v.ramp(iota, state)
 	v.word64(uint32(counters), step)
-	v.mask32(low)
 	m0, m1 := v.new(), v.new()
 	v.word64(0xd2511f53, m0)
 	v.word64(0xcd9e8d57, m1)
 	if v.wide() {
-		SHRQ(Imm(1), n) // n is even
+		v.philoxWide(n, iota, step, m0, m1, dst, state)
+	} else {
+		low := v.new()
+		v.word64(0xffffffff, low)
+		loop("loop", n, func() {
+			c := v.rounds([]vec{iota}, m0, m1, state)[0]
+			VPADDQ(step, iota, iota)
+			for i := range c {
+				VPAND(low, c[i], c[i])
+			}
+			v.interleave(c, dst)
+			ADDQ(imm(128), dst)
+		})
 	}
-	loop("loop", n, func() {
-		c := v.rounds(iota, m0, m1, state)
-		VPADDQ(step, iota, iota)
-		for i := range c {
-			v.and64(low, c[i])
-		}
-		for half := range counters / 4 {
-			v.interleave(c, half, dst)
-		}
-		ADDQ(imm(128*counters/4), dst)
-	})
 	VZEROUPPER()
 	RET()
+}
+
+// philoxWide loops over three vectors of counters in turn, because each round waits for the one before, then over one. n is
+// even.
+func (v *vm) philoxWide(n reg.GPVirtual, iota, step, m0, m1 vec, dst, state reg.GPVirtual) {
+	low, ones := K(), GP32()
+	MOVL(U32(0x5555), ones)
+	KMOVW(ones, low)
+	vectors := func(count int) {
+		at := []vec{iota}
+		for i := 1; i < count; i++ {
+			next := v.new()
+			VPADDQ(step, at[i-1], next)
+			at = append(at, next)
+		}
+		for i, c := range v.rounds(at, m0, m1, state) {
+			v.store8(c, low, Mem{Base: dst, Disp: 256 * i})
+		}
+		VPADDQ(step, at[count-1], iota)
+		ADDQ(imm(256*count), dst)
+	}
+	SUBQ(imm(6), n)
+	JL(LabelRef("few"))
+	Label("three")
+	vectors(3)
+	SUBQ(imm(6), n)
+	JGE(LabelRef("three"))
+	Label("few")
+	ADDQ(imm(6), n)
+	JZ(LabelRef("end"))
+	Label("one")
+	vectors(1)
+	SUBQ(imm(2), n)
+	JNZ(LabelRef("one"))
+	Label("end")
+}
+
+// store8 stores the words of eight counters contiguously. low are the lower halves of 64-bit lanes.
+func (v *vm) store8(c [4]vec, low reg.Register, m Mem) {
+	var pairs [4]vec // the first two words of counters 0, 2, 4 and 6, the last two, and those of the odd counters
+	for i := range pairs {
+		pairs[i] = v.new()
+	}
+	VPUNPCKLQDQ(c[1], c[0], pairs[0])
+	VPUNPCKLQDQ(c[3], c[2], pairs[1])
+	VPUNPCKHQDQ(c[1], c[0], pairs[2])
+	VPUNPCKHQDQ(c[3], c[2], pairs[3])
+	for half, part := range []uint64{0x44, 0xee} {
+		even, odd := v.new(), v.new()
+		VSHUFI32X4(Imm(part), pairs[1], pairs[0], even)
+		VSHUFI32X4(Imm(part), pairs[3], pairs[2], odd)
+		for i, part := range []uint64{0x88, 0xdd} {
+			d := v.new()
+			VSHUFI32X4_Z(Imm(part), odd, even, low, d)
+			VMOVDQU64(d, Mem{Base: m.Base, Disp: m.Disp + 128*half + 64*i})
+		}
+	}
 }
 
 // ramp sets 64-bit lane i to i + *start.
@@ -60,75 +117,63 @@ func (v *vm) word64(x uint32, d vec) {
 	VPBROADCASTQ(t, d)
 }
 
-func (v *vm) mask32(d vec) { v.word64(0xffffffff, d) }
-
-func (v *vm) and64(mask, d vec) {
-	if v.wide() {
-		VPANDQ(mask, d, d)
-	} else {
-		VPAND(mask, d, d)
-	}
-}
-
-// rounds are the ten rounds of the counters in c0.
-func (v *vm) rounds(c0, m0, m1 vec, state reg.GPVirtual) [4]vec {
-	c := [4]vec{v.new(), v.new(), v.new(), v.new()}
-	if v.wide() {
-		VMOVDQA64(c0, c[0])
-	} else {
-		VMOVDQA(c0, c[0])
-	}
-	for i := 1; i < 4; i++ {
-		VPBROADCASTD(Mem{Base: state, Disp: 4 * i}, c[i])
+// rounds are the ten rounds of the counters in each of c0, in turn.
+func (v *vm) rounds(c0 []vec, m0, m1 vec, state reg.GPVirtual) (c [][4]vec) {
+	for _, at := range c0 {
+		first := [4]vec{at, v.new(), v.new(), v.new()}
+		for i := 1; i < 4; i++ {
+			VPBROADCASTD(Mem{Base: state, Disp: 4 * i}, first[i])
+		}
+		c = append(c, first)
 	}
 	for r := range 10 {
-		p0, p1, h0, h1, k := v.new(), v.new(), v.new(), v.new(), v.new()
-		VPMULUDQ(m0, c[0], p0)
-		VPMULUDQ(m1, c[2], p1)
-		if v.wide() { // a shuffle and the multiplications have ports of their own; one instruction xors three
-			VPSHUFD(Imm(0xf5), p0, h0)
-			VPSHUFD(Imm(0xf5), p1, h1)
-			VPTERNLOGD_BCST(Imm(0x96), Mem{Base: state, Disp: 4 * (4 + 2*r)}, c[1], h1)
-			VPTERNLOGD_BCST(Imm(0x96), Mem{Base: state, Disp: 4 * (5 + 2*r)}, c[3], h0)
-			c = [4]vec{h1, p1, h0, p0}
-			continue
+		for i := range c {
+			c[i] = v.round10(c[i], m0, m1, Mem{Base: state, Disp: 4 * (4 + 2*r)})
 		}
-		VPSRLQ(Imm(32), p0, h0)
-		VPSRLQ(Imm(32), p1, h1)
-		VPBROADCASTD(Mem{Base: state, Disp: 4 * (4 + 2*r)}, k)
-		VPXOR(c[1], h1, h1)
-		VPXOR(k, h1, h1)
-		k2 := v.new()
-		VPBROADCASTD(Mem{Base: state, Disp: 4 * (5 + 2*r)}, k2)
-		VPXOR(c[3], h0, h0)
-		VPXOR(k2, h0, h0)
-		c = [4]vec{h1, p1, h0, p0}
 	}
 	return c
 }
 
-// interleave stores the four words of counters 4*half to 4*half+3 contiguously.
-func (v *vm) interleave(c [4]vec, half int, dst reg.GPVirtual) {
-	var w [4]reg.VecVirtual
-	for i := range c {
-		w[i] = YMM()
-		if half == 0 {
-			VMOVDQA(c[i].AsY(), w[i])
-		} else {
-			VEXTRACTI64X4(Imm(1), c[i], w[i])
-		}
+// round10 is one of the rounds, whose key is at m.
+func (v *vm) round10(c [4]vec, m0, m1 vec, key Mem) [4]vec {
+	second := key
+	second.Disp += 4
+	p0, p1, h0, h1 := v.new(), v.new(), v.new(), v.new()
+	VPMULUDQ(m0, c[0], p0)
+	VPMULUDQ(m1, c[2], p1)
+	if v.wide() { // a shuffle and the multiplications have ports of their own; one instruction xors three
+		VPSHUFD(Imm(0xf5), p0, h0)
+		VPSHUFD(Imm(0xf5), p1, h1)
+		VPTERNLOGD_BCST(Imm(0x96), key, c[1], h1)
+		VPTERNLOGD_BCST(Imm(0x96), second, c[3], h0)
+		return [4]vec{h1, p1, h0, p0}
 	}
+	k := v.new()
+	VPSRLQ(Imm(32), p0, h0)
+	VPSRLQ(Imm(32), p1, h1)
+	VPBROADCASTD(key, k)
+	VPXOR(c[1], h1, h1)
+	VPXOR(k, h1, h1)
+	k2 := v.new()
+	VPBROADCASTD(second, k2)
+	VPXOR(c[3], h0, h0)
+	VPXOR(k2, h0, h0)
+	return [4]vec{h1, p1, h0, p0}
+}
+
+// interleave stores the four words of four counters contiguously.
+func (v *vm) interleave(c [4]vec, dst reg.GPVirtual) {
 	even01, odd01, even23, odd23 := YMM(), YMM(), YMM(), YMM()
-	VPUNPCKLQDQ(w[1], w[0], even01) // words 0 and 1 of counters 0 and 2
-	VPUNPCKHQDQ(w[1], w[0], odd01)
-	VPUNPCKLQDQ(w[3], w[2], even23)
-	VPUNPCKHQDQ(w[3], w[2], odd23)
+	VPUNPCKLQDQ(c[1], c[0], even01) // words 0 and 1 of counters 0 and 2
+	VPUNPCKHQDQ(c[1], c[0], odd01)
+	VPUNPCKLQDQ(c[3], c[2], even23)
+	VPUNPCKHQDQ(c[3], c[2], odd23)
 	for i, x := range []struct {
 		a, b reg.VecVirtual
 		part uint64
 	}{{even01, even23, 0x20}, {odd01, odd23, 0x20}, {even01, even23, 0x31}, {odd01, odd23, 0x31}} {
 		o := YMM()
 		VPERM2I128(Imm(x.part), x.b, x.a, o)
-		VMOVDQU(o, Mem{Base: dst, Disp: 128*half + 32*i})
+		VMOVDQU(o, Mem{Base: dst, Disp: 32 * i})
 	}
 }
