@@ -65,15 +65,12 @@ func (v *vm) split(x vec) (n, m vec) {
 	small := v.cmp(less, x, f(0x1p-126))
 	s := v.pick(small, v.mul(x, f(0x1p23)), x)
 	shift := v.only(small, f(-23))
-	n, m = v.splitNormal(s)
-	return v.add(n, shift), m
+	e := v.exponentOf(s)
+	return v.add(v.toFloat(e), shift), v.subInt(s, v.shl(e, 23))
 }
 
-// splitNormal is split for normal numbers.
-func (v *vm) splitNormal(x vec) (n, m vec) {
-	e := v.sar(v.subInt(x, bits(0x3f3504f3)), 23)
-	return v.toFloat(e), v.subInt(x, v.shl(e, 23))
-}
+// exponentOf is n of split for normal numbers, as an integer.
+func (v *vm) exponentOf(x vec) vec { return v.sar(v.subInt(x, bits(0x3f3504f3)), 23) }
 
 // log is log(x) by the polynomial of Cephes logf on [sqrt(1/2), sqrt(2)).
 func (v *vm) log(x vec) vec {
@@ -111,7 +108,9 @@ func (v *vm) log1p(x vec) vec {
 func (v *vm) log1pUnit(x vec) vec {
 	u := v.add(x, f(1))
 	c := v.div(v.sub(x, v.sub(u, f(1))), u)
-	return v.pick(v.cmp(less, x, f(0x1p-24)), x, v.add(v.logOf(v.splitNormal(u)), c))
+	e := v.exponentOf(u)
+	y := v.logOf(v.toFloat(e), v.subInt(u, v.shl(e, 23)))
+	return v.pick(v.cmp(less, x, f(0x1p-24)), x, v.add(y, c))
 }
 
 // pow is exp(y*log(x)) for finite x > 0 and finite y, with the logarithm and its product in two floats each: log(m) is

@@ -76790,9 +76790,9 @@ single:
 	VPSUBD         Z3, Z20, Z24
 	VPSRAD         $0x17, Z24, Z24
 	VCVTDQ2PS      Z24, Z25
+	VADDPS         Z19, Z25, Z19
 	VPSLLD         $0x17, Z24, Z24
 	VPSUBD         Z24, Z20, Z24
-	VADDPS         Z19, Z25, Z19
 	VSUBPS         Z4, Z24, Z24
 	VMOVAPS        Z5, Z25
 	VFMADD213PS    Z6, Z24, Z25
@@ -76895,9 +76895,9 @@ single:
 	VPSUBD           Z6, Z21, Z27
 	VPSRAD           $0x17, Z27, Z27
 	VCVTDQ2PS        Z27, Z28
+	VADDPS           Z26, Z28, Z26
 	VPSLLD           $0x17, Z27, Z27
 	VPSUBD           Z27, Z21, Z27
-	VADDPS           Z26, Z28, Z26
 	VSUBPS           Z0, Z27, Z27
 	VMOVAPS          Z7, Z28
 	VFMADD213PS      Z8, Z27, Z28
@@ -77469,9 +77469,9 @@ single:
 	VPSUBD.BCST      kernConst<>+1024(SB), Z20, Z28
 	VPSRAD           $0x17, Z28, Z28
 	VCVTDQ2PS        Z28, Z29
+	VADDPS           Z27, Z29, Z27
 	VPSLLD           $0x17, Z28, Z28
 	VPSUBD           Z28, Z20, Z28
-	VADDPS           Z27, Z29, Z27
 	VSUBPS           Z12, Z28, Z28
 	VBROADCASTSS     kernConst<>+1056(SB), Z29
 	VFMADD213PS.BCST kernConst<>+1088(SB), Z28, Z29
@@ -78099,9 +78099,9 @@ single:
 	VPSUBD           Z3, Z21, Z20
 	VPSRAD           $0x17, Z20, Z20
 	VCVTDQ2PS        Z20, Z22
+	VADDPS           Z18, Z22, Z18
 	VPSLLD           $0x17, Z20, Z20
 	VPSUBD           Z20, Z21, Z20
-	VADDPS           Z18, Z22, Z18
 	VSUBPS           Z4, Z20, Z22
 	VADDPS           Z4, Z20, Z23
 	VSUBPS           Z4, Z23, Z24
@@ -103777,9 +103777,9 @@ single:
 	VPSUBD       kernConst<>+1024(SB), Y2, Y3
 	VPSRAD       $0x17, Y3, Y3
 	VCVTDQ2PS    Y3, Y4
+	VADDPS       Y1, Y4, Y1
 	VPSLLD       $0x17, Y3, Y3
 	VPSUBD       Y3, Y2, Y2
-	VADDPS       Y1, Y4, Y1
 	VSUBPS       kernConst<>+352(SB), Y2, Y2
 	VBROADCASTSS kernConst<>+1056(SB), Y3
 	VFMADD213PS  kernConst<>+1088(SB), Y2, Y3
@@ -103865,9 +103865,9 @@ single:
 	VPSUBD       kernConst<>+1024(SB), Y4, Y5
 	VPSRAD       $0x17, Y5, Y5
 	VCVTDQ2PS    Y5, Y6
+	VADDPS       Y3, Y6, Y3
 	VPSLLD       $0x17, Y5, Y5
 	VPSUBD       Y5, Y4, Y4
-	VADDPS       Y3, Y6, Y3
 	VSUBPS       kernConst<>+352(SB), Y4, Y4
 	VBROADCASTSS kernConst<>+1056(SB), Y5
 	VFMADD213PS  kernConst<>+1088(SB), Y4, Y5
@@ -104389,9 +104389,9 @@ single:
 	VPSUBD       kernConst<>+1024(SB), Y5, Y6
 	VPSRAD       $0x17, Y6, Y6
 	VCVTDQ2PS    Y6, Y7
+	VADDPS       Y4, Y7, Y4
 	VPSLLD       $0x17, Y6, Y6
 	VPSUBD       Y6, Y5, Y5
-	VADDPS       Y4, Y7, Y4
 	VSUBPS       kernConst<>+352(SB), Y5, Y5
 	VBROADCASTSS kernConst<>+1056(SB), Y6
 	VFMADD213PS  kernConst<>+1088(SB), Y5, Y6
@@ -104995,9 +104995,9 @@ single:
 	VPSUBD       kernConst<>+1024(SB), Y0, Y3
 	VPSRAD       $0x17, Y3, Y3
 	VCVTDQ2PS    Y3, Y4
+	VADDPS       Y2, Y4, Y2
 	VPSLLD       $0x17, Y3, Y3
 	VPSUBD       Y3, Y0, Y0
-	VADDPS       Y2, Y4, Y2
 	VSUBPS       kernConst<>+352(SB), Y0, Y3
 	VADDPS       kernConst<>+352(SB), Y0, Y4
 	VSUBPS       kernConst<>+352(SB), Y4, Y5
