@@ -13,9 +13,10 @@ import (
 // No path may leave a cluster and enter it again. Levels ensure that in one walk. A cluster's level
 // is fixed by its first node: one above all nodes outside that this node reads. A further node may
 // join if all nodes outside that it reads have a strictly smaller level. A node outside that
-// depends on a member has a strictly larger level, so no path returns. The rule looks at operands
-// only, so the order of nodes does not matter. A product with a single reader in its section waits
-// until the other operands of that reader are computed.
+// depends on a member has a strictly larger level, so no path returns. Clusters of one level become
+// one where a node reads results of them, as no path leads from one to another. The rule looks at
+// operands only, so the order of nodes does not matter. A product with a single reader in its
+// section waits until the other operands of that reader are computed.
 //
 // A product forms a cluster with elementwise nodes over its result: those that its kernel runs as
 // post-ops, or the bias, activation and residual that its kernel applies before it stores. No other
@@ -107,17 +108,23 @@ func (w *sectionClusters) find() {
 
 // clusterOf is the cluster of a node of the section that has been placed; 0 for all other nodes.
 func (w *sectionClusters) clusterOf(n *ir.Node) int32 {
+	p := int32(0)
 	if i := n.ID - w.first; i >= 0 && int(i) < len(w.of) {
-		return w.of[i]
+		p = w.of[i]
 	}
-	return 0
+	for w.info[p].into > 0 {
+		p = w.info[p].into
+	}
+	return p
 }
 
 type members struct {
+	into    int32 // the cluster that has taken this one's nodes, 0: none has
 	level   int32
 	shape   ir.Shape
 	pin     ir.Pin
 	size    int32
+	reads   int32            // operands that it does not compute, each as often as a member reads it
 	product ir.EpilogueStage // last stage of the epilogue of a product or norm
 	chain   bool             // its kernel supports only a fixed epilogue
 	tail    *ir.Value        // value that the next member of such a cluster must read
@@ -160,8 +167,10 @@ func (w *sectionClusters) place(n *ir.Node) {
 	}
 	if best > 0 {
 		w.of[n.ID-w.first] = best
+		w.unite(n, best)
 		m := &w.info[best]
 		m.size++
+		m.reads += w.outside(n, best)
 		if m.chain {
 			m.product, m.tail = w.caps.Extends(m.product, n, m.tail), n.Out[0]
 		}
@@ -178,8 +187,45 @@ func (w *sectionClusters) place(n *ir.Node) {
 	case w.policy.fuses(n) && w.section != ir.Prepare: // a store skips nodes of prepare one by one
 		m.shape = n.Out[0].Type.Shape
 	}
+	m.reads = w.outside(n, 0)
 	w.of[n.ID-w.first] = int32(len(w.info))
 	w.info = append(w.info, m)
+}
+
+// outside is the number of operands of n that cluster p does not compute.
+func (w *sectionClusters) outside(n *ir.Node, p int32) (count int32) {
+	for _, v := range n.In {
+		if v != nil && (v.Def == nil || p == 0 || w.clusterOf(v.Def) != p) {
+			count++
+		}
+	}
+	return count
+}
+
+// unite adds to cluster p, which n joins, the other clusters of its level whose results n reads. None
+// depends on another: its level would be larger.
+func (w *sectionClusters) unite(n *ir.Node, p int32) {
+	m := &w.info[p]
+	for _, v := range n.In {
+		if v == nil || v.Def == nil {
+			continue
+		}
+		if q := w.clusterOf(v.Def); q > 0 && q != p && w.info[q].level == m.level {
+			m.size += w.info[q].size
+			m.reads += w.info[q].reads
+			w.info[q].into = p
+		}
+	}
+}
+
+// mostRead is the most operands of clusters that become one: a kernel has few registers for addresses.
+const mostRead = 8
+
+// unites reports whether clusters p and q, which computes v, may become one when n joins them.
+func (w *sectionClusters) unites(n *ir.Node, v *ir.Value, p, q int32) bool {
+	a, b := &w.info[p], &w.info[q]
+	plain := a.product == ir.NoEpilogue && b.product == ir.NoEpilogue && !a.chain && !b.chain
+	return plain && a.level == b.level && w.joins(n, q) && !addsBlock(n, v)
 }
 
 // addsBlock reports whether n adds a block's part to the sum v of those before it (pass chunks). In
@@ -277,14 +323,18 @@ func (w *clusterFinder) extends(n *ir.Node, m *members) bool {
 }
 
 // below reports whether all nodes outside cluster p that n reads in its section have a smaller
-// level than p.
+// level than p, or are in clusters that unite with it.
 func (w *sectionClusters) below(n *ir.Node, p int32) bool {
+	reads := w.info[p].reads
 	for _, v := range n.In {
 		if v == nil || v.Def == nil {
 			continue
 		}
 		q := w.clusterOf(v.Def)
-		if q != p && q > 0 && w.info[q].level >= w.info[p].level {
+		if q == p || q == 0 || w.info[q].level < w.info[p].level {
+			continue
+		}
+		if reads += w.info[q].reads; reads > mostRead || !w.unites(n, v, p, q) {
 			return false
 		}
 	}
@@ -295,8 +345,8 @@ func (w *sectionClusters) below(n *ir.Node, p int32) bool {
 func mark(sections []sectionClusters) (clusters, fused int) {
 	for _, w := range sections {
 		id := make([]int32, len(w.info))
-		for i, n := range w.g.Body[w.section] {
-			p := w.of[i]
+		for _, n := range w.g.Body[w.section] {
+			p := w.clusterOf(n)
 			n.Why.Cluster = 0
 			if w.info[p].size < 2 {
 				continue
