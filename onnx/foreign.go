@@ -10,8 +10,10 @@ import (
 )
 
 // foreign carries a node that is not understood. It becomes an op that nothing computes, with the
-// result types that the model declares. Sizes that nothing binds stay open, and nodes that read
-// such a value are carried, too. why is the reason why the node is not understood.
+// result types that the model declares. Sizes that nothing binds stay open. A result without a
+// declared type, or whose elements the graph has no dtype for, is not in the graph; only Carry
+// permits it. Nodes that read such values are carried, too. why is the reason why the node is not
+// understood.
 func (im *importer) foreign(c *call, why string) error {
 	var in []*ir.Value
 	for _, v := range c.in {
@@ -29,22 +31,31 @@ func (im *importer) foreign(c *call, why string) error {
 	}
 	var names []string
 	var types []ir.Type
-	for i, name := range c.n.Out {
+	for _, name := range c.n.Out {
 		if name == "" {
 			continue
 		}
-		t, err := im.declared(name)
+		t, kind, err := im.declared(name)
 		if err != nil {
-			return Unsupported{Reason: fmt.Sprintf("%s, and it cannot be carried: result %d, %q: %v", why, i, name, err)}
+			return fmt.Errorf("result %q: %w", name, err)
+		}
+		if kind != "" && !im.o.Carry {
+			return Unsupported{Reason: fmt.Sprintf("%s, and it cannot be carried: its result %q is a %s", why, name, kind)}
+		}
+		if kind != "" {
+			c.s.vals[name] = &value{name: name, kind: kind}
+			continue
 		}
 		names, types = append(names, name), append(types, t)
 	}
-	out := im.b.Foreign(c.n.Op, in, nil, foreignAttrs(c.n, c.opset), types...)
-	if im.b.Err() != nil {
-		return im.b.Err()
-	}
-	for i, name := range names {
-		c.s.vals[name] = &value{name: name, typ: types[i], v: im.b.Rename(out[i], im.nameOf(name))}
+	if len(names) > 0 {
+		out := im.b.Foreign(c.n.Op, in, nil, foreignAttrs(c.n, c.opset), types...)
+		if im.b.Err() != nil {
+			return im.b.Err()
+		}
+		for i, name := range names {
+			c.s.vals[name] = &value{name: name, typ: types[i], v: im.b.Rename(out[i], im.nameOf(name))}
+		}
 	}
 	im.out.Foreign = append(im.out.Foreign, im.at)
 	return nil
@@ -81,35 +92,45 @@ func (c *call) strange() bool {
 	})
 }
 
-// declared is the type that the model gives a value.
-func (im *importer) declared(name string) (ir.Type, error) {
-	g := im.m.Graph
-	for _, list := range [][]*Info{g.Infos, g.Outputs} {
-		for _, x := range list {
-			if x.Name != name {
-				continue
-			}
-			if x.Kind != "" {
-				return ir.Type{}, fmt.Errorf("it is a %s, want a tensor", x.Kind)
-			}
-			d, err := x.DType.ours()
-			if err != nil {
-				return ir.Type{}, err
-			}
-			if !x.Rank {
-				return ir.Type{DType: d}, nil
-			}
-			dims := make([]ir.Dim, len(x.Dims))
-			for i := range dims {
-				dims[i] = ir.UnknownDim
-				if n, err := x.size(i, nil, im.o.Dims); err == nil {
-					dims[i] = ir.Dim(n)
-				}
-			}
-			return ir.Type{DType: d, Shape: ir.MakeShape(dims...)}, ir.CheckDims(dims)
+// declared is the type that the model gives a value, or else what it is.
+func (im *importer) declared(name string) (typ ir.Type, kind string, err error) {
+	named := func(x *Info) bool { return x.Name == name }
+	list := im.m.Graph.Infos
+	i := slices.IndexFunc(list, named)
+	if i < 0 {
+		list = im.m.Graph.Outputs
+		i = slices.IndexFunc(list, named)
+	}
+	if i < 0 {
+		return ir.Type{}, "value without a type in the model, which ONNX's shape inference may give it", nil
+	}
+	x := list[i]
+	if kind = x.kindOf(); kind != "" {
+		return ir.Type{}, kind, nil
+	}
+	if typ.DType, err = x.DType.ours(); err != nil || !x.Rank {
+		return typ, "", err
+	}
+	dims := make([]ir.Dim, len(x.Dims))
+	for i := range dims {
+		dims[i] = ir.UnknownDim
+		if n, err := x.size(i, nil, im.o.Dims); err == nil {
+			dims[i] = ir.Dim(n)
 		}
 	}
-	return ir.Type{}, fmt.Errorf("it has no type in the model: run ONNX's shape inference on the model")
+	typ.Shape = ir.MakeShape(dims...)
+	return typ, "", ir.CheckDims(dims)
+}
+
+// kindOf says what x is, "" for a tensor whose elements a graph has a dtype for.
+func (x *Info) kindOf() string {
+	if x.Kind != "" {
+		return x.Kind
+	}
+	if _, err := x.DType.ours(); err != nil {
+		return "tensor of " + x.DType.String()
+	}
+	return ""
 }
 
 // foreignAttrs are the attributes that a graph's text holds, and the names of the others;

@@ -65,8 +65,8 @@ func TestForeignOfOpenSize(t *testing.T) {
 		t.Error(text)
 	}
 	for name, want := range map[string]string{
-		string(foreignModel()):                      `node 1 (com.acme.Frob): the operator is not known, and it cannot be carried: result 0, "f": it has no type in the model: run ONNX's shape inference on the model`,
-		string(foreignModel(infoOf("f", 17, 2, 4))): `result 0, "f": elements of float8e4m3fn are not supported`,
+		string(foreignModel()):                      `node 1 (com.acme.Frob): the operator is not known, and it cannot be carried: its result "f" is a value without a type in the model, which ONNX's shape inference may give it`,
+		string(foreignModel(infoOf("f", 17, 2, 4))): `its result "f" is a tensor of float8e4m3fn`,
 	} {
 		if _, err := importFile(t, save(t, []byte(name)), onnx.Options{Dims: map[string]int64{"N": 2}, Foreign: true}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
@@ -142,6 +142,77 @@ func TestConvertKeepsForeign(t *testing.T) {
 		if n.Op == ir.OpForeign && (n.In[0].Type.DType != ir.F32 || n.Out[0].Type.DType != ir.F32) {
 			t.Errorf("%s reads %s and makes %s", n.Name(), n.In[0].Type, n.Out[0].Type)
 		}
+	}
+}
+
+// What graphs cannot hold passes through a conversion: strings, complex numbers, elements of 8 and 4
+// bits, and results that the model gives no type. What reads such a result stays, too.
+func TestConvertPassesThrough(t *testing.T) {
+	const text, complex64, float8, int4 = 8, 14, 17, 22
+	square := func(name string) msg { return tensorOf(name, []int64{64, 64}, ramp(64*64, -1, 2.0/4096)...) }
+	product := nodeOf("MatMul", []string{"x", "v"}, []string{"a"})
+	base := func(nodes ...msg) msg {
+		g := msg(nil).str(2, "g").raw(1, product).raw(5, square("v")).raw(11, infoOf("x", 1, 64, 64))
+		for _, n := range nodes {
+			g = g.raw(1, n)
+		}
+		return g
+	}
+	raw := func(name string, d int64, dims []int64, data []byte) msg {
+		m := msg(nil)
+		for _, n := range dims {
+			m = m.num(1, n)
+		}
+		return m.num(2, d).str(8, name).raw(9, data)
+	}
+	y, scale := infoOf("y", 1, 64, 64), tensorOf("s", nil, 0.5)
+	through := func(d int64) msg {
+		return base(nodeOf("Identity", []string{"c"}, []string{"o"})).raw(11, infoOf("c", d, 2)).raw(12, infoOf("a", 1, 64, 64)).raw(12, infoOf("o", d, 2))
+	}
+	quantized := base(nodeOf("QuantizeLinear", []string{"a", "s", "z"}, []string{"q"}), nodeOf("DequantizeLinear", []string{"q", "s", "z"}, []string{"b"}), nodeOf("MatMul", []string{"b", "w"}, []string{"y"})).
+		raw(5, scale).raw(5, raw("z", float8, nil, []byte{0})).raw(5, square("w")).raw(12, y)
+	for name, c := range map[string]struct {
+		graph msg
+		low   int // nodes in 16 bits
+	}{
+		"strings":          {through(text), 1},
+		"complex":          {through(complex64), 1},
+		"float8":           {quantized.raw(13, infoOf("q", float8, 64, 64)).raw(13, infoOf("b", 1, 64, 64)), 2},
+		"float8, no types": {quantized, 1},
+		"int4":             {base(nodeOf("DequantizeLinear", []string{"z", "s"}, []string{"b"}), nodeOf("MatMul", []string{"a", "b"}, []string{"y"})).raw(5, scale).raw(5, raw("z", int4, []int64{64, 64}, make([]byte, 2048))).raw(12, y), 1},
+		"unknown sizes": {base(nodeOf("NonZero", []string{"a"}, []string{"i"}), nodeOf("Cast", []string{"i"}, []string{"j"}, intAttr("to", 1)), nodeOf("MatMul", []string{"j", "w"}, []string{"y"})).
+			raw(5, tensorOf("w", []int64{4096, 2}, ramp(8192, 0, 1)...)).raw(12, infoOf("y", 1, 2, 2)), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, err := onnx.Parse(at(21, c.graph))
+			if err != nil {
+				t.Fatal(err)
+			}
+			carry := onnx.Options{Foreign: true, Carry: true}
+			x, err := onnx.Import(m, carry)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, r, err := convert.Plan(m, x, passes.MixedF16(), convert.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := rewritten(t, m, e)
+			back, err := onnx.Parse(out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := onnx.Import(back, carry)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := convert.Check(back, again); err != nil {
+				t.Error(err)
+			}
+			if r.Low != c.low || len(again.Foreign) != len(x.Foreign) {
+				t.Errorf("%d nodes in 16 bits, want %d; %d carried, were %d; kept %v", r.Low, c.low, len(again.Foreign), len(x.Foreign), r.Kept)
+			}
+		})
 	}
 }
 

@@ -25,7 +25,8 @@ type Options struct {
 	// Foreign carries nodes of the main graph that are not understood as ops of the graph that
 	// nothing computes (Imported.Foreign), where the model says the types of their results.
 	Foreign bool
-	// Carry has Foreign carry nodes, too, that are understood and have no static form.
+	// Carry has Foreign carry nodes, too, that are understood and have no static form, and nodes
+	// with results that the graph cannot have, such as strings; outputs of that kind are left out.
 	Carry bool
 	// Given is what a graph reads from around it, and its inputs, whose types come before
 	// those that it says; nil for a name that nothing has. Types are static.
@@ -217,7 +218,7 @@ func (im *importer) main() error {
 		}
 		typ, err := im.inputType(x)
 		if _, not := errors.AsType[Unsupported](err); not && im.o.Foreign {
-			s.vals[x.Name] = &value{name: x.Name, kind: x.DType.String()} // only nodes that are carried read it
+			s.vals[x.Name] = &value{name: x.Name, kind: x.kindOf()} // only nodes that are carried read it
 			continue
 		}
 		if size, ok := errors.AsType[*SizeError](err); ok {
@@ -258,8 +259,11 @@ func (im *importer) main() error {
 		if v == nil {
 			return fmt.Errorf("output %q is neither an input nor an initializer nor the result of a node", x.Name)
 		}
+		if v.kind != "" && im.o.Carry {
+			continue // it stays in the file
+		}
 		if v.kind != "" {
-			return Unsupported{Reason: fmt.Sprintf("output %q is a %s, not a tensor", x.Name, v.kind), Data: true}
+			return Unsupported{Reason: fmt.Sprintf("output %q is a %s, which no graph has", x.Name, v.kind), Data: true}
 		}
 		if v.v == nil && v.name == x.Name && !given[x.Name] {
 			v.name += ".value" // the result has the output's name
@@ -356,7 +360,7 @@ func (im *importer) node(n *Node, s *scope) error {
 			return fmt.Errorf("operand %q is neither an input nor an initializer nor the result of an earlier node", name)
 		}
 		if v != nil && v.kind != "" && !im.carries() {
-			return Unsupported{Reason: fmt.Sprintf("operand %q is a %s, want a tensor", name, v.kind), Data: true}
+			return Unsupported{Reason: fmt.Sprintf("operand %q is a %s, which no graph has", name, v.kind), Data: true}
 		}
 		c.in = append(c.in, v)
 	}

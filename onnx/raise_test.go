@@ -33,9 +33,11 @@ func TestRaise(t *testing.T) {
 		"squeeze":               {11, nodeOf("Squeeze", []string{"x"}, []string{"y"}, intsAttr("axes", 3)), []any{2, 4, 3, 1}, []any{2, 4, 3}, "axes"},
 		"dropout, no mask":      {9, nodeOf("Dropout", []string{"x"}, []string{"y", "m"}), []any{2, 4, 3, 3}, []any{2, 4, 3, 3}, "Dropout"},
 		"upsample":              {7, nodeOf("Upsample", []string{"x"}, []string{"y"}, floatsAttr("scales", 1, 1, 2, 2)), []any{1, 2, 3, 3}, []any{1, 2, 6, 6}, "Resize"},
+		"resize, smaller":       {10, nodeOf("Resize", []string{"x", "s"}, []string{"y"}), []any{1, 2, 5, 4}, []any{1, 2, 3, 2}, "ceil"},
+		"resize, linear":        {10, nodeOf("Resize", []string{"x", "q"}, []string{"y"}, msg(nil).str(1, "mode").str(4, "linear").num(20, 3)), []any{1, 2, 5, 4}, []any{1, 2, 10, 2}, "asymmetric"},
 		"group norm":            {18, nodeOf("GroupNormalization", []string{"x", "w", "w"}, []string{"y"}, intAttr("num_groups", 2)), []any{2, 4, 3, 3}, []any{2, 4, 3, 3}, "Expand"},
 	} {
-		g := msg(nil).raw(1, c.node).raw(5, w).raw(11, infoOf("x", 1, c.dims...)).raw(12, infoOf("y", 1, c.out...))
+		g := msg(nil).raw(1, c.node).raw(5, w).raw(5, tensorOf("s", []int64{4}, 1, 1, 0.6, 0.6)).raw(5, tensorOf("q", []int64{4}, 1, 1, 2, 0.6)).raw(11, infoOf("x", 1, c.dims...)).raw(12, infoOf("y", 1, c.out...))
 		m, err := onnx.Parse(at(c.opset, g))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -85,9 +87,10 @@ func TestRaiseRefuses(t *testing.T) {
 		node  msg
 	}{
 		"before opset 7 operands broadcast by attributes": {6, nodeOf("Relu", []string{"x"}, []string{"y"})},
+		"node 0 (Resize): it enlarges one axis and":       {10, nodeOf("Resize", []string{"x", "q"}, []string{"y"})},
 		"node 0 (Resize): there is no mode tf_half_pix":   {11, nodeOf("Resize", []string{"x", "r", "s"}, []string{"y"}, msg(nil).str(1, "coordinate_transformation_mode").str(4, "tf_half_pixel_for_nn").num(20, 3))},
 	} {
-		g := msg(nil).raw(1, c.node).raw(5, tensorOf("r", []int64{0})).raw(5, tensorOf("s", []int64{4}, 1, 1, 2, 2)).raw(11, infoOf("x", 1, 1, 1, 2, 2)).raw(12, infoOf("y", 1, 1, 1, 4, 4))
+		g := msg(nil).raw(1, c.node).raw(5, tensorOf("r", []int64{0})).raw(5, tensorOf("s", []int64{4}, 1, 1, 2, 2)).raw(5, tensorOf("q", []int64{4}, 1, 1, 2, 0.5)).raw(11, infoOf("x", 1, 1, 1, 2, 2)).raw(12, infoOf("y", 1, 1, 1, 4, 4))
 		m, err := onnx.Parse(at(c.opset, g))
 		if err != nil {
 			t.Fatal(err)

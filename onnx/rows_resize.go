@@ -97,7 +97,7 @@ func (c *call) samplings(d []int64) (list []sampling, extrapolation float64) {
 		scales = c.floats(2, "scales")
 	}
 	if c.opset < 11 {
-		proto.coords, proto.nearest = "asymmetric", "floor"
+		proto.coords = "asymmetric"
 	}
 	axes := c.axes(c.list("axes"), len(d))
 	if !c.set("axes") {
@@ -132,6 +132,9 @@ func (c *call) samplings(d []int64) (list []sampling, extrapolation float64) {
 			s.scale = float64(float32(scales[i]))
 			s.out = int64(math.Floor(s.scale * float64(s.in)))
 		}
+		if c.opset < 11 {
+			s.nearest = NearestBefore11(s.scale)
+		}
 		if roi != nil {
 			s.start, s.end = roi[i], roi[len(axes)+i]
 		}
@@ -141,6 +144,16 @@ func (c *call) samplings(d []int64) (list []sampling, extrapolation float64) {
 		}
 	}
 	return list, c.float("extrapolation_value", 0)
+}
+
+// NearestBefore11 is the nearest_mode by which Upsample, and Resize in opset 10, take an element: the
+// one before a position where an axis grows by scale, the one after it where the axis shrinks. The
+// specification does not say it; its case test_resize_downsample_nearest and onnxruntime do.
+func NearestBefore11(scale float64) string {
+	if scale < 1 {
+		return "ceil"
+	}
+	return "floor"
 }
 
 func (c *call) lookupFloats(name string) []float32 {

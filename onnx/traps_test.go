@@ -1,6 +1,8 @@
 package onnx_test
 
 import (
+	"fmt"
+
 	"ampc/ir"
 	"ampc/ir/eval"
 )
@@ -42,6 +44,9 @@ func trapCases() []peerCase {
 			recurrent("rnn-lengths"+suffix, "RNN", 1, both, []*eval.Tensor{lengths(3, 2)}, 2))
 	}
 	image := w(0.7, 1, 2, 4, 6)
+	for _, scales := range [][]float64{{1, 1, 0.6, 0.4}, {1, 1, 1.7, 2.3}, {1, 1, 1.7, 0.6}} {
+		list = append(list, peerCase{name: fmt.Sprintf("resize-10-nearest-%g-%g", scales[2], scales[3]), op: "Resize", opset: 10, attrs: []msg{strAttr("mode", "nearest")}, in: []*eval.Tensor{image, f(scales...)}, fixed: []int{1}})
+	}
 	for _, mode := range []string{"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"} {
 		for _, at := range []string{"half_pixel", "asymmetric", "align_corners"} {
 			list = append(list, peerCase{name: "resize-nearest-" + mode + "-" + at, op: "Resize", attrs: []msg{strAttr("mode", "nearest"), strAttr("nearest_mode", mode), strAttr("coordinate_transformation_mode", at)},

@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -337,30 +338,62 @@ func (r *raising) read(name string) bool {
 		slices.ContainsFunc(g.Nodes, func(n *onnx.Node) bool { return slices.Contains(n.Reads(), name) })
 }
 
-// sampled are the attributes of a Resize that reads as Upsample did.
-var sampled = []onnx.NewAttr{{Name: "coordinate_transformation_mode", Value: "asymmetric"}, {Name: "nearest_mode", Value: "floor"}}
+// sampled are the attributes of a Resize that reads as Upsample and Resize did before opset 11, or
+// why there are none.
+func (r *raising) sampled(n *onnx.Node, scales []float64) (attrs []onnx.NewAttr, why string) {
+	attrs = []onnx.NewAttr{{Name: "coordinate_transformation_mode", Value: "asymmetric"}}
+	if a := attr(n, "mode"); a != nil && a.S != "nearest" {
+		return attrs, ""
+	}
+	if len(scales) == 0 {
+		return nil, "its scales are not known, on which the nearest element depends"
+	}
+	mode := ""
+	for _, s := range scales {
+		m := onnx.NearestBefore11(s)
+		if s != 1 && mode != "" && m != mode {
+			return nil, "it enlarges one axis and shrinks another, for which no nearest_mode takes the same elements there"
+		}
+		if s != 1 {
+			mode = m
+		}
+	}
+	return append(attrs, onnx.NewAttr{Name: "nearest_mode", Value: cmp.Or(mode, "floor")}), ""
+}
 
 func upsampled(r *raising, i int, n *onnx.Node) string {
-	e := onnx.NodeEdit{Op: "Resize", Drop: []string{"scales"}, Attrs: sampled}
+	e := onnx.NodeEdit{Op: "Resize", Drop: []string{"scales"}}
+	var scales []float64
 	switch a := attr(n, "scales"); {
 	case len(n.In) > 1:
+		scales = r.known(n.In[1])
 		e.In = []string{n.In[0], "", n.In[1]}
 	case a != nil:
-		v := make([]float64, len(a.Floats))
-		for k, f := range a.Floats {
-			v[k] = float64(f)
+		for _, f := range a.Floats {
+			scales = append(scales, float64(f))
 		}
-		e.In = []string{n.In[0], "", r.floats(n, "scales", ir.F32, []int64{int64(len(v))}, v...)}
+		e.In = []string{n.In[0], "", r.floats(n, "scales", ir.F32, []int64{int64(len(scales))}, scales...)}
 	default:
 		return "it has no scales"
 	}
+	attrs, why := r.sampled(n, scales)
+	e.Attrs = attrs
 	r.edit.Nodes[i] = e
-	return ""
+	return why
 }
 
 func resized(r *raising, i int, n *onnx.Node) string {
-	r.edit.Nodes[i] = onnx.NodeEdit{In: []string{n.In[0], "", n.In[1]}, Attrs: sampled}
-	return ""
+	attrs, why := r.sampled(n, r.known(n.In[1]))
+	r.edit.Nodes[i] = onnx.NodeEdit{In: []string{n.In[0], "", n.In[1]}, Attrs: attrs}
+	return why
+}
+
+// known are the elements of a value of the main graph, nil if they are not known.
+func (r *raising) known(name string) []float64 {
+	if k := r.x.Known[name]; k != nil {
+		return k.F
+	}
+	return nil
 }
 
 func resizeMode(_ *raising, _ int, n *onnx.Node) string {
