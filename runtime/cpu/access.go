@@ -287,3 +287,45 @@ func scatter[M any](from class, src reg, mem []M, float func(float64) M, integer
 		}
 	}
 }
+
+// coalesce drops dimensions of size one and merges adjacent dimensions that every access traverses
+// with one stride. A scalar has one dimension of size one.
+func coalesce(g *lower.Cluster) (shape []int64, strides [][]int64) {
+	all := make([]lower.Access, 0, len(g.Loads)+len(g.Stores))
+	all = append(append(all, g.Loads...), g.Stores...)
+	return coalesceAccesses(g.Shape, all)
+}
+
+func coalesceAccesses(full []int64, all []lower.Access) (shape []int64, strides [][]int64) {
+	strides = make([][]int64, len(all))
+	for d, n := range full {
+		if n == 1 {
+			continue
+		}
+		last := len(shape) - 1
+		merge := last >= 0
+		for i := range all {
+			merge = merge && strides[i][last] == all[i].Strides[d]*n
+		}
+		if merge {
+			shape[last] *= n
+		} else {
+			shape = append(shape, n)
+			last++
+		}
+		for i := range all {
+			if merge {
+				strides[i][last] = all[i].Strides[d]
+			} else {
+				strides[i] = append(strides[i], all[i].Strides[d])
+			}
+		}
+	}
+	if len(shape) == 0 {
+		shape = []int64{1}
+		for i := range strides {
+			strides[i] = []int64{0}
+		}
+	}
+	return shape, strides
+}

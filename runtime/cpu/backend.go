@@ -21,14 +21,14 @@ import (
 // Backend is the CPU with its worker pool.
 type Backend struct {
 	m         *kern.Machine // of the first context
-	semaphore *semaphore    // one permit for each concurrent step
+	semaphore *semaphore    // one permit for each concurrent step; as many as workers
 	inside    bool          // a step of another Backend is running
 	dry       bool          // memory is planned, not used: it need not fit
 	kernels   sharedKernels
 
 	mu    sync.Mutex
 	first *execContext // exclusive steps run on it
-	made  int          // contexts made so far; at most one for each worker
+	made  int          // contexts made so far
 	idle  []*execContext
 }
 
@@ -43,7 +43,7 @@ func (b *Backend) acquire(ctx context.Context, exclusive bool) (*execContext, er
 	}
 	c := b.take()
 	if !b.inside {
-		c.m.Pool().Enter()
+		c.m.Enter()
 	}
 	return c, nil
 }
@@ -51,7 +51,7 @@ func (b *Backend) acquire(ctx context.Context, exclusive bool) (*execContext, er
 // release returns an execution context.
 func (b *Backend) release(c *execContext, exclusive bool) {
 	if !b.inside {
-		c.m.Pool().Leave()
+		c.m.Leave()
 	}
 	b.mu.Lock()
 	b.idle = append(b.idle, c)
@@ -62,7 +62,7 @@ func (b *Backend) release(c *execContext, exclusive bool) {
 // permits is the number of permits that a step acquires.
 func (b *Backend) permits(exclusive bool) int {
 	if exclusive {
-		return b.semaphore.all
+		return allPermits
 	}
 	return 1
 }
@@ -88,23 +88,23 @@ func (b *Backend) take() *execContext {
 	return c
 }
 
-// newBackend returns a Backend with one context and the given number of permits.
-func newBackend(m *kern.Machine, permits int) *Backend {
+// newBackend returns a Backend with one context, whose steps run at the same time up to a limit.
+func newBackend(m *kern.Machine, limit func() int) *Backend {
 	first := &execContext{m: m}
-	return &Backend{m: m, semaphore: newSemaphore(permits), first: first, made: 1, idle: []*execContext{first}, kernels: sharedKernels{byText: map[string]*sharedKernel{}}}
+	return &Backend{m: m, semaphore: newSemaphore(limit), first: first, made: 1, idle: []*execContext{first}, kernels: sharedKernels{byText: map[string]*sharedKernel{}}}
 }
 
 func (b *Backend) newStore() *store {
 	return &store{b: b, vars: map[string]*variable{}, work: map[*execContext]*kern.Block{}}
 }
 
-// Open starts a backend with the given number of threads, 0 for one per
-// processor. The environment variable AMPC_CPU names the set of kernels; the
+// Open starts a backend with the given number of threads. 0 means as many as
+// GOMAXPROCS says when a step begins, and at most one for each processor. The environment variable AMPC_CPU names the set of kernels; the
 // best one this processor runs is the default. AMPC_WINOGRAD=off computes convolutions by their definition alone,
 // and AMPC_COMPOSE=off composes no kernels at load.
 func Open(threads int) (*Backend, error) {
 	if threads < 0 || threads > 4096 {
-		return nil, fmt.Errorf("cpu: %d threads, want 0 (one per processor) to 4096", threads)
+		return nil, fmt.Errorf("cpu: %d threads, want 0 (as GOMAXPROCS says) to 4096", threads)
 	}
 	path, err := kern.Detect(os.Getenv)
 	if err != nil {
@@ -118,8 +118,8 @@ func OpenPath(p *kern.Path, threads int) *Backend { return openOn(p, threads, th
 
 func openOn(p *kern.Path, threads int, h kern.Host) *Backend {
 	m := kern.NewOn(p, threads, h)
-	m.Pool().Leave() // workers sleep until a step runs
-	b := newBackend(m, m.Pool().Workers())
+	m.Leave() // workers sleep until a step runs
+	b := newBackend(m, m.Pool().Threads)
 	goruntime.AddCleanup(b, (*kern.Pool).Close, b.m.Pool()) // stops the workers of a backend that was not closed
 	return b
 }
@@ -146,8 +146,8 @@ func (b *Backend) ComposesKernels() (ok bool, refused string) { return b.m.Compo
 // Target is lower.CPU.
 func (b *Backend) Target() lower.Target { return lower.CPU }
 
-// Threads is the number of workers.
-func (b *Backend) Threads() int { return b.m.Pool().Workers() }
+// Threads is the number of workers of a step that begins now.
+func (b *Backend) Threads() int { return b.m.Pool().Threads() }
 
 // Nodes is the number of NUMA nodes that the workers are divided among. Where it is more than 1, each
 // worker's thread is confined to the processors of one node, and the thread that runs a step as long
@@ -166,7 +166,7 @@ func (b *Backend) Hold(f func()) {
 // other step runs: what it loads runs between two steps of the Program that is traced. It must
 // not be closed.
 func (b *Backend) Inside() *Backend {
-	in := newBackend(b.m, 1)
+	in := newBackend(b.m, func() int { return 1 })
 	in.inside = true
 	return in
 }

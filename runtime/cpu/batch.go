@@ -13,13 +13,26 @@ import (
 type batchStep struct {
 	m       *kern.Machine
 	members []*clusterStep
-	order   []chunk // order of the tasks
-	cost    int     // elements times instructions
+	tasks   spreadTasks
+	cost    int // elements times instructions
 	serial  bool
 }
 
 // chunk is a contiguous part of one of the tensors.
 type chunk struct{ tensor, at int }
+
+// spreadTasks are the tasks of a region over several tensors, in their order.
+type spreadTasks struct {
+	order   []chunk
+	workers int // that they are spread for
+}
+
+// spread sets the order for so many workers; chunks returns how many each tensor has then.
+func (t *spreadTasks) spread(workers int, chunks func() []int) {
+	if t.workers != workers {
+		t.order, t.workers = spread(chunks(), workers), workers
+	}
+}
 
 // spread orders the chunks of all tensors so that each worker's share of the region covers about
 // the same part of every tensor, and the first worker's share the first part. If matrix products
@@ -49,7 +62,7 @@ func shareOf[T any](all []T, w, workers int) []T {
 // memory and read them there.
 func (e *exec) batch(groups []*lower.Cluster) func() {
 	b := &batchStep{m: e.machine()}
-	most, work, tasks := 0, 0, []int{}
+	most, work := 0, 0
 	for _, g := range groups {
 		most = max(most, elements(g))
 	}
@@ -62,24 +75,35 @@ func (e *exec) batch(groups []*lower.Cluster) func() {
 				f.from, f.values = nil, b.members[0].formula.values
 			}
 		}
-		b.members, tasks = append(b.members, s), append(tasks, s.tasks())
+		b.members = append(b.members, s)
 		work += s.n * (len(g.Code) + 2)
 	}
-	b.cost, b.serial, b.order = work, work < minParallelWork, spread(tasks, b.m.Pool().Workers())
+	b.cost, b.serial = work, work < minParallelWork
 	return b.run
+}
+
+// groupBlocks makes the members' tasks for so many workers, and returns how many each has.
+func (b *batchStep) groupBlocks(workers int) (tasks []int) {
+	for _, s := range b.members {
+		s.groupBlocks(workers)
+		tasks = append(tasks, s.tasks())
+	}
+	return tasks
 }
 
 func (b *batchStep) run() {
 	b.members[0].begin()
+	workers := b.m.Pool().Threads()
+	b.tasks.spread(workers, func() []int { return b.groupBlocks(workers) })
 	if b.serial {
-		b.m.Serial(passWork*b.cost, len(b.order), b)
+		b.m.Serial(passWork*b.cost, len(b.tasks.order), b)
 		return
 	}
-	b.m.Run(passWork*b.cost, len(b.order), b)
+	b.m.Run(passWork*b.cost, len(b.tasks.order), b)
 }
 
 // Run runs one task of one member.
 func (b *batchStep) Run(worker, task int) {
-	c := b.order[task]
+	c := b.tasks.order[task]
 	b.members[c.tensor].Run(worker, c.at)
 }

@@ -89,6 +89,7 @@ func (g *clusterStep) run() {
 		return
 	}
 	g.begin()
+	g.groupBlocks(g.m.Pool().Threads())
 	tasks := g.tasks()
 	if g.serial {
 		g.m.Serial(passWork*g.cost, tasks, g)
@@ -104,6 +105,13 @@ func (g *clusterStep) begin() {
 	}
 	if g.formula != nil {
 		g.formula.begin(&g.shared)
+	}
+}
+
+// groupBlocks makes tasks for so many workers. Kernels of formulas have a task for each block.
+func (g *clusterStep) groupBlocks(workers int) {
+	if g.formula == nil {
+		g.per = max(1, g.count/(16*workers))
 	}
 }
 
@@ -161,48 +169,6 @@ type clusterCompiler struct {
 	uslots      [numClasses]int
 	fill        []func()        // sets the slots that hold constants
 	blank       map[slotID]bool // shared slots of constants; they need no memory
-}
-
-// coalesce drops dimensions of size one and merges adjacent dimensions that every access traverses
-// with one stride. A scalar has one dimension of size one.
-func coalesce(g *lower.Cluster) (shape []int64, strides [][]int64) {
-	all := make([]lower.Access, 0, len(g.Loads)+len(g.Stores))
-	all = append(append(all, g.Loads...), g.Stores...)
-	return coalesceAccesses(g.Shape, all)
-}
-
-func coalesceAccesses(full []int64, all []lower.Access) (shape []int64, strides [][]int64) {
-	strides = make([][]int64, len(all))
-	for d, n := range full {
-		if n == 1 {
-			continue
-		}
-		last := len(shape) - 1
-		merge := last >= 0
-		for i := range all {
-			merge = merge && strides[i][last] == all[i].Strides[d]*n
-		}
-		if merge {
-			shape[last] *= n
-		} else {
-			shape = append(shape, n)
-			last++
-		}
-		for i := range all {
-			if merge {
-				strides[i][last] = all[i].Strides[d]
-			} else {
-				strides[i] = append(strides[i], all[i].Strides[d])
-			}
-		}
-	}
-	if len(shape) == 0 {
-		shape = []int64{1}
-		for i := range strides {
-			strides[i] = []int64{0}
-		}
-	}
-	return shape, strides
 }
 
 // analyse finds uniform registers, products that fuse into a multiply-add, and last readers.
@@ -397,11 +363,11 @@ func (c *clusterCompiler) release(r int) {
 
 // divide requests memory for the registers and splits the work into tasks.
 func (c *clusterCompiler) divide() {
-	s := c.step
+	s, blank := c.step, c.blank
 	s.shared.grow(c.uslots)
-	c.e.scratch.take(s.shared.size(c.blank, s.wide), func(w int, mem []float32) {
+	c.e.scratch.take(s.shared.size(blank, s.wide), func(w int, mem []float32) {
 		if w == 0 {
-			s.shared.place(c.blank, mem, s.wide)
+			s.shared.place(blank, mem, s.wide)
 		}
 	})
 	for _, f := range c.fill {
@@ -413,15 +379,18 @@ func (c *clusterCompiler) divide() {
 	if s.formula != nil {
 		return
 	}
-	s.work = make([]registerFile, s.m.Pool().Workers())
-	for w := range s.work {
-		s.work[w].grow(c.slots)
-		if p := c.partial; p != nil {
-			s.work[w].call, s.work[w].bufs, s.work[w].scalars = &c.e.calls[w], make([]kern.Buf, len(p.from)), make([]float32, len(p.uniform))
-		}
+	bufs, scalars := 0, 0
+	if p := c.partial; p != nil {
+		bufs, scalars = len(p.from), len(p.uniform)
 	}
-	c.e.scratch.take(s.work[0].size(nil, s.block), func(w int, mem []float32) { s.work[w].place(nil, mem, s.block) })
-	s.per = max(1, s.count/(16*len(s.work)))
+	s.work = make([]registerFile, c.e.scratch.workers)
+	calls, slots := c.e.calls, c.slots
+	c.e.scratch.take(sizeOf(slots)*s.block, func(w int, mem []float32) {
+		l := &s.work[w]
+		l.grow(slots)
+		l.place(nil, mem, s.block)
+		l.call, l.bufs, l.scalars = calls[w], make([]kern.Buf, bufs), make([]float32, scalars)
+	})
 }
 
 // constant points the register's shared slot at the constant's block.

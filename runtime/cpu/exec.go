@@ -25,7 +25,7 @@ type exec struct {
 	temporary int64         // bytes of blocks that steps use while they run
 	holders   atomic.Int64  // the program, until it is closed, and every Shown; blocks are held until none is left
 	scratch   scratch
-	calls     []kern.Call                  // per worker, for formulas
+	calls     []*kern.Call                 // per worker, for formulas
 	mem       [][]byte                     // by buffer
 	groups    map[*lower.Step]*clusterStep // clusters that read operands of their own; used only during loading
 	weights   map[lower.BufferID]*weights  // used only during loading
@@ -95,12 +95,13 @@ func (r *refresh) current(count *runtime.Counters) bool {
 func bind(x *program, c *execContext) (*exec, error) {
 	b, p, s := x.b, x.p, x.store
 	e := &exec{b: b, of: x, context: c, p: p, groups: map[*lower.Step]*clusterStep{}, reads: map[*lower.Step][]*kern.Buf{}, mem: make([][]byte, len(p.Buffers)),
-		calls: make([]kern.Call, b.Threads()), forms: map[*weights]*kern.Weights{}}
+		forms: map[*weights]*kern.Weights{}}
 	e.holders.Add(1)
-	e.scratch.alloc = func(n int64) []byte {
+	e.scratch.workers, e.scratch.alloc = c.m.Pool().Most(), func(n int64) []byte {
 		e.temporary += n
 		return e.alloc(s, n)
 	}
+	e.calls = perWorker(&e.scratch, func() *kern.Call { return new(kern.Call) })
 	if err := e.bindAll(s); err != nil {
 		e.close()
 		return nil, fmt.Errorf("cpu: %s: %w", p.Name, err)
@@ -130,8 +131,7 @@ func (e *exec) bindAll(s *store) error {
 			e.steps[part] = append(e.steps[part], bound)
 		}
 	}
-	e.scratch.allot(e.b.Threads())
-	e.scratch.alloc = nil
+	e.scratch.allot(e.machine().Pool().Workers())
 	for i := range e.inputs {
 		e.readInPlace(&e.inputs[i])
 	}
@@ -144,6 +144,23 @@ func (e *exec) bindAll(s *store) error {
 func (e *exec) keep(b *kern.Block) {
 	b.Hold()
 	e.blocks = append(e.blocks, b)
+}
+
+// prepareWorkers gives workers that have come since the last step what they need.
+func (e *exec) prepareWorkers() error {
+	workers := e.machine().Pool().Workers()
+	for _, x := range append(e.beside[:len(e.beside):len(e.beside)], e) {
+		if x.scratch.ready >= workers {
+			continue
+		}
+		if err := e.b.fits(x.scratch.missing(workers)); err != nil {
+			return fmt.Errorf("cpu: %s: %d workers instead of %d: %w", e.p.Name, workers, x.scratch.ready, err)
+		}
+		e.of.store.mu.Lock()
+		x.scratch.allot(workers)
+		e.of.store.mu.Unlock()
+	}
+	return nil
 }
 
 // alloc returns n bytes of the exec's own. They are zero, or undefined if the store uses spares.
@@ -562,7 +579,7 @@ func (e *exec) timed(run func()) runtime.Timing {
 	}
 	pool.Meter(false)
 	unshared := took - use.Inside
-	return runtime.Timing{Start: start, Spans: spans, Took: took, Workers: pool.Workers(), Busy: unshared + use.Busy, Regions: use.Regions, Alone: unshared}
+	return runtime.Timing{Start: start, Spans: spans, Took: took, Workers: pool.Threads(), Busy: unshared + use.Busy, Regions: use.Regions, Alone: unshared}
 }
 
 // machine returns the kernels and workers.

@@ -65,7 +65,7 @@ func (c *clusterCompiler) composes() bool {
 // of all regions together, and of the tasks in them.
 func Divided(path *kern.Path, p *lower.Program, workers int) (time, busy int, err error) {
 	m := kern.NewPlanner(path, workers, func(d kern.Division) { time, busy = time+d.Time, busy+d.Busy })
-	err = newBackend(m, workers).rehearse(p, func(*store, *program) {})
+	err = newBackend(m, m.Pool().Threads).rehearse(p, func(*store, *program) {})
 	return time, busy, err
 }
 
@@ -74,6 +74,9 @@ func OpenOn(p *kern.Path, threads int, h kern.Host) *Backend { return openOn(p, 
 
 // ScratchOf is what the kernels of b have asked for.
 func ScratchOf(b *Backend) int64 { return b.m.Scratch() }
+
+// TemporaryOf is the temporary memory of the steps of a program, apart from that of kernels.
+func TemporaryOf(ex runtime.Exec) int64 { return ex.(*program).exclusiveInstance().temporary }
 
 // ComposedKernels is how many kernels were composed for a program.
 func ComposedKernels(ex runtime.Exec) (n int) {

@@ -14,10 +14,10 @@ import (
 type formula struct {
 	code      kern.Formula
 	run       *kern.Fused
-	calls     []kern.Call // the exec's, per worker
-	bufs      []kern.Buf  // operands, then results
-	scalars   []ir.Reg    // uniform registers that elements read, and loads that are constant within a row
-	from      []reg       // the registers from which scalars are taken
+	calls     []*kern.Call // the exec's, per worker
+	bufs      []kern.Buf   // operands, then results
+	scalars   []ir.Reg     // uniform registers that elements read, and loads that are constant within a row
+	from      []reg        // the registers from which scalars are taken
 	values    []float32
 	streaming bool // results are written by streaming stores
 
@@ -75,14 +75,10 @@ func (c *clusterCompiler) fuse() bool {
 	f.calls = c.e.calls
 	if len(f.rows) > 0 {
 		f.row = int(c.shape[len(c.shape)-1])
-		for range c.step.m.Pool().Workers() {
-			f.byTask = append(f.byTask, make([]float32, len(f.scalars)))
-		}
+		f.byTask = perWorker(&c.e.scratch, func() []float32 { return make([]float32, len(f.values)) })
 	}
 	if f.block >= 0 {
-		for range c.step.m.Pool().Workers() {
-			f.own = append(f.own, make([]kern.Buf, len(f.bufs)))
-		}
+		f.own = perWorker(&c.e.scratch, func() []kern.Buf { return make([]kern.Buf, len(f.bufs)) })
 	}
 	f.streaming = f.block < 0 && f.row == 0 && c.canStream(f) && f.run.Streams()
 	c.step.block = formulaChunk
@@ -249,7 +245,7 @@ func (f *formula) task(m *kern.Machine, worker, start, n int) {
 		f.byRow(worker, f.bufs, 0, start, n)
 		return
 	}
-	f.run.Run(&f.calls[worker], f.bufs, f.values, start, n, f.streaming)
+	f.run.Run(f.calls[worker], f.bufs, f.values, start, n, f.streaming)
 	if f.streaming {
 		m.Fence()
 	}
@@ -270,7 +266,7 @@ func (f *formula) over(worker, start int, c []float32) {
 		f.byRow(worker, own, start, start, len(c))
 		return
 	}
-	f.run.Run(&f.calls[worker], own, f.values, 0, len(c), false)
+	f.run.Run(f.calls[worker], own, f.values, 0, len(c), false)
 }
 
 // byRow computes n elements from start on, one row or part of a row at a time. bufs begin at
@@ -285,7 +281,7 @@ func (f *formula) byRow(worker int, bufs []kern.Buf, base, start, n int) {
 			values[s.scalar] = loadOne(s.buf, s.access.rowOffset(row))
 		}
 		next := min((row+1)*f.row, end)
-		f.run.Run(&f.calls[worker], bufs, values, start-base, next-start, false)
+		f.run.Run(f.calls[worker], bufs, values, start-base, next-start, false)
 		start = next
 	}
 }

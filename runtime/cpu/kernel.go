@@ -299,7 +299,7 @@ func (c *call) chunks(n, size, work int, f func(worker, lo, hi int)) func() {
 
 // scratch gives every worker n floats of temporary memory for this step.
 func (c *call) scratch(n int) [][]float32 {
-	s := make([][]float32, c.m.Pool().Workers())
+	s := make([][]float32, c.mem.workers)
 	c.mem.take(n, func(w int, mem []float32) { s[w] = mem })
 	return s
 }

@@ -262,10 +262,7 @@ func bindTopK(c *call) (func(), error) {
 	outer, n, inner := around(x.dims(), c.Axis())
 	k := y.dims()[c.Axis()]
 	smallest := c.Flag("smallest")
-	orders := make([][]int, c.m.Pool().Workers())
-	for w := range orders {
-		orders[w] = make([]int, n)
-	}
+	orders := perWorker(c.mem, func() []int { return make([]int, n) })
 	return c.parallel(outer*inner, 8*max(n, 1), func(w, line int) {
 		base := line/inner*n*inner + line%inner
 		order := orders[w]
@@ -354,10 +351,7 @@ func bindResize(c *call) (func(), error) {
 		sampled, source = from, to
 	}
 	r := newResizer(c, sampled.dims(), source.dims())
-	sums := make([][]float64, c.m.Pool().Workers())
-	for w := range sums {
-		sums[w] = make([]float64, r.sourcePlane)
-	}
+	sums := perWorker(c.mem, func() []float64 { return make([]float64, r.sourcePlane) })
 	if !gradient {
 		return c.parallel(r.planes, r.sampledPlane*4, func(_, k int) {
 			for i := range r.sampledPlane {

@@ -202,11 +202,7 @@ func bindMaxPool(c *call) (func(), error) {
 
 // positions holds, for each worker, the cell of the maximum of n windows.
 func (c *call) positions(n int) [][]int32 {
-	at := make([][]int32, c.m.Pool().Workers())
-	for w := range at {
-		at[w] = make([]int32, n)
-	}
-	return at
+	return perWorker(c.mem, func() []int32 { return make([]int32, n) })
 }
 
 func bindMaxPoolGrad(c *call) (func(), error) {

@@ -35,13 +35,11 @@ func (c *call) pool2(g kern.Pool2, views []view, sizes []int, f func(g kern.Pool
 			wide[i] = c.scratch(each * sizes[i])
 		}
 	}
-	bufs, walks := make([][]kern.Buf, c.m.Pool().Workers()), make([]kern.Windows2, c.m.Pool().Workers())
-	for w := range bufs {
-		bufs[w] = make([]kern.Buf, len(views))
-	}
+	bufs := perWorker(c.mem, func() []kern.Buf { return make([]kern.Buf, len(views)) })
+	walks := perWorker(c.mem, func() *kern.Windows2 { return new(kern.Windows2) })
 	return c.parallel((g.Planes+each-1)/each, each*g.H*g.W, func(w, k int) {
 		part, at, b := g, k*each, bufs[w]
-		part.Planes, part.Walk = min(each, g.Planes-at), &walks[w]
+		part.Planes, part.Walk = min(each, g.Planes-at), walks[w]
 		for i, v := range views {
 			if b[i] = v.buf().From(at * sizes[i]); !direct {
 				x := wide[i][w][:part.Planes*sizes[i]]

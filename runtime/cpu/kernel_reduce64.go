@@ -62,10 +62,7 @@ func (c *call) doubles(shape []int, reducedDims []bool) func() {
 	}
 	g := newGatherer(shape, reducedDims)
 	x, y := slice[float64](c.in[0].mem), slice[float64](c.out[0].mem)
-	rows := make([][]float64, c.m.Pool().Workers())
-	for w := range rows {
-		rows[w] = make([]float64, g.n)
-	}
+	rows := perWorker(c.mem, func() []float64 { return make([]float64, g.n) })
 	return c.parallel(len(y), max(g.n, 1), func(w, k int) {
 		g.gather(k, func(at, from int) { rows[w][at] = x[from] })
 		y[k] = f(c, rows[w])

@@ -28,16 +28,12 @@ func (c *call) overChunks(list []view, check bool, f func(x, tmp []float32) floa
 		chunks[i], first[i] = (v.len()+updateChunk-1)/updateChunk, n
 		n += chunks[i]
 	}
-	workers := c.m.Pool().Workers()
-	order := spread(chunks, workers)
-	for w := range workers { // from the last tensor backwards: the update goes forwards and finds the tensors read last in the cache
-		slices.Reverse(shareOf(order, w, workers))
-	}
 	scratch := c.scratch(2 * updateBlock)
 	sums, marks = make([]float64, n), make([]float64, n)
 	zeros := make([]float32, updateBlock)
-	return c.parallel(n, updateChunk, func(w, task int) {
-		k := order[task]
+	tasks := &spreadTasks{}
+	region := c.parallel(n, updateChunk, func(w, task int) {
+		k := tasks.order[task]
 		v, from := list[k.tensor], k.at*updateChunk
 		end := min(from+updateChunk, v.len())
 		sum, mark := 0.0, 0.0
@@ -58,7 +54,23 @@ func (c *call) overChunks(list []view, check bool, f func(x, tmp []float32) floa
 		}
 		i := first[k.tensor] + k.at
 		sums[i], marks[i] = sum, mark
-	}), sums, marks
+	})
+	return func() {
+		tasks.spreadBackwards(c.m.Pool().Threads(), chunks)
+		region()
+	}, sums, marks
+}
+
+// spreadBackwards is spread with every worker's tasks from the last tensor backwards: the update goes
+// forwards and finds the tensors read last in the cache.
+func (t *spreadTasks) spreadBackwards(workers int, chunks []int) {
+	if t.workers == workers {
+		return
+	}
+	t.spread(workers, func() []int { return chunks })
+	for w := range workers {
+		slices.Reverse(shareOf(t.order, w, workers))
+	}
 }
 
 // finiteCheck says whether a norm has read a non-finite element.

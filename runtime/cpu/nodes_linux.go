@@ -12,7 +12,7 @@ import (
 // thisHost is what this process may use.
 func thisHost() kern.Host {
 	root := os.DirFS("/")
-	h := kern.Host{Quota: groupProcessors(root)}
+	h := kern.Host{Quota: func() float64 { return groupProcessors(root) }}
 	if mine, ok := kern.Affinity(); ok {
 		h.Nodes = numaNodes(root, mine)
 	}

@@ -25,7 +25,7 @@ type Plan struct {
 func (p Plan) Total() int64 { return p.Variables + p.Work + p.Inputs + p.Outputs + p.Scratch }
 
 // PlanMemory computes what a step of p holds on the kernels of this process, with so many threads
-// (0: one per processor). It binds p to memory that is never read as a whole, and runs the first
+// (0: as many as Open(0) has now). It binds p to memory that is never read as a whole, and runs the first
 // task of each parallel region, since kernels state nowhere else what they ask for.
 func PlanMemory(p *lower.Program, threads int) (plan Plan, err error) {
 	path, err := kern.Detect(os.Getenv)
@@ -39,14 +39,14 @@ func planOn(path *kern.Path, p *lower.Program, threads int) (plan Plan, err erro
 	if threads <= 0 {
 		threads = min(goruntime.GOMAXPROCS(0), goruntime.NumCPU())
 	}
-	b := newBackend(kern.NewDry(path, threads), threads)
+	b := newBackend(kern.NewDry(path, threads), func() int { return threads })
 	err = b.rehearse(p, func(s *store, x *program) { plan = b.held(s, x) })
 	return plan, err
 }
 
 // rehearse runs the steps of p on b's machine, which is dry, and calls then before it closes them.
 func (b *Backend) rehearse(p *lower.Program, then func(*store, *program)) error {
-	b.m.Pool().Leave() // until it is loaded
+	b.m.Leave() // until it is loaded
 	b.dry = true
 	s := b.newStore()
 	defer s.Close()

@@ -14,7 +14,7 @@ import (
 
 // program is a loaded Program. A step runs in one of the backend's execution contexts, on the
 // instance that is bound to it. Steps of a program that writes no variable may run concurrently, in
-// as many contexts as there are workers.
+// as many contexts as there are workers when they begin.
 type program struct {
 	b         *Backend
 	p         *lower.Program
@@ -97,15 +97,16 @@ func (x *program) instance(c *execContext) (*exec, error) {
 		return nil, fmt.Errorf("%s: %w", x.p.Name, runtime.ErrClosed)
 	}
 	e := x.bound[c]
-	if e == nil {
-		x.store.mu.Lock()
-		defer x.store.mu.Unlock()
-		var err error
-		if e, err = bindTogether(x, c); err != nil {
-			return nil, err
-		}
-		x.bound[c] = e
+	if e != nil {
+		return e, e.prepareWorkers()
 	}
+	x.store.mu.Lock()
+	defer x.store.mu.Unlock()
+	e, err := bindTogether(x, c)
+	if err != nil {
+		return nil, err
+	}
+	x.bound[c] = e
 	return e, nil
 }
 
@@ -177,10 +178,10 @@ func (x *program) observers() observers {
 // Close implements runtime.Exec. It waits for running steps. The memory that the program alone has
 // goes back to the system after the last Shown that reads it.
 func (x *program) Close() error {
-	if err := x.b.semaphore.acquire(neverDone, x.b.semaphore.all); err != nil {
+	if err := x.b.semaphore.acquire(neverDone, allPermits); err != nil {
 		return err
 	}
-	defer x.b.semaphore.release(x.b.semaphore.all)
+	defer x.b.semaphore.release(allPermits)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.store.mu.Lock()

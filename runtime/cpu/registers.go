@@ -24,9 +24,12 @@ func (l *registerFile) grow(n [numClasses]int) {
 	l.f, l.i, l.d = make([][]float32, n[floats]), make([][]int64, n[ints]), make([][]float64, n[doubles])
 }
 
+// sizeOf is the number of floats of memory that n slots of each class need for each element.
+func sizeOf(n [numClasses]int) int { return n[floats] + 2*n[ints] + 2*n[doubles] }
+
 // size is the number of floats of memory that the slots need, without those in has.
 func (l *registerFile) size(has map[slotID]bool, block int) int {
-	return (len(l.f) + 2*len(l.i) + 2*len(l.d) - l.given(has)) * block
+	return (sizeOf([numClasses]int{floats: len(l.f), ints: len(l.i), doubles: len(l.d)}) - l.given(has)) * block
 }
 
 // given is the number of floats that the slots in has would need.

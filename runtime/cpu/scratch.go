@@ -10,10 +10,12 @@ import (
 // it.
 type scratch struct {
 	alloc      func(bytes int64) []byte
+	workers    int      // as many as there may be one day
+	ready      int      // those that have what they need
 	arrays     [][]byte // arrays for the workers together; the first taken belong to the step being bound
 	taken      int
-	used, most int // floats used by the step being bound, and by the largest step
-	later      []func(arenas [][]float32)
+	used, most int                                 // floats used by the step being bound, and by the largest step
+	each       []func(worker int, arena []float32) // gives a worker what it needs
 	constants  map[constant]unsafe.Pointer
 }
 
@@ -31,11 +33,14 @@ func (s *scratch) take(n int, give func(worker int, mem []float32)) {
 	at := s.used
 	s.used += (n + 15) &^ 15
 	s.most = max(s.most, s.used)
-	s.later = append(s.later, func(arenas [][]float32) {
-		for w, a := range arenas {
-			give(w, a[at:at+n:at+n])
-		}
-	})
+	s.each = append(s.each, func(w int, arena []float32) { give(w, arena[at:at+n:at+n]) })
+}
+
+// perWorker returns what one returns for each worker, once there is the worker.
+func perWorker[T any](s *scratch, one func() T) []T {
+	all := make([]T, s.workers)
+	s.each = append(s.each, func(w int, _ []float32) { all[w] = one() })
+	return all
 }
 
 // whole reserves n floats that all workers of the step see. Their content is undefined.
@@ -59,16 +64,22 @@ func (s *scratch) bytes(n int64) []byte {
 	return s.arrays[s.taken-1][:n:n]
 }
 
-// allot allocates the arenas.
+// missing is the number of bytes that allot takes.
+func (s *scratch) missing(workers int) int64 { return int64(workers-s.ready) * int64(4*s.most) }
+
+// allot gives the workers below a number what they need, those that do not have it. All steps are
+// bound.
 func (s *scratch) allot(workers int) {
-	arenas := make([][]float32, workers)
-	for w := range arenas {
-		arenas[w] = slice[float32](s.alloc(int64(4 * s.most)))
+	for ; s.ready < workers; s.ready++ {
+		arena := slice[float32](s.alloc(int64(4 * s.most)))
+		for _, give := range s.each {
+			give(s.ready, arena)
+		}
 	}
-	for _, f := range s.later {
-		f(arenas)
+	s.arrays = nil
+	if s.ready == s.workers { // there will be no others
+		s.each, s.alloc = nil, nil
 	}
-	s.later, s.arrays = nil, nil
 }
 
 // block returns blockLen times x; equal constants share one block.

@@ -9,8 +9,8 @@ import (
 // semaphore is a counting semaphore with a first-in, first-out queue, so no caller starves. A step
 // that may run concurrently acquires one permit; an exclusive step acquires all.
 type semaphore struct {
+	limit func() int // the number of steps that may run at the same time now
 	mu    sync.Mutex
-	all   int // number of permits
 	used  int
 	queue []*waiter // in the order of arrival
 }
@@ -20,13 +20,21 @@ type waiter struct {
 	granted chan struct{} // closed when the permits are granted
 }
 
-func newSemaphore(permits int) *semaphore { return &semaphore{all: permits} }
+// allPermits is more than the steps that run at the same time.
+const allPermits = 1 << 30
+
+func newSemaphore(limit func() int) *semaphore { return &semaphore{limit: limit} }
+
+// free reports whether permits can be taken now. g.mu must be held.
+func (g *semaphore) free(permits int) bool {
+	return g.used == 0 || permits < allPermits && g.used+permits <= g.limit()
+}
 
 // acquire takes permits and waits until they are free. If ctx ends first, it returns the cause and
 // takes none.
 func (g *semaphore) acquire(ctx context.Context, permits int) error {
 	g.mu.Lock()
-	if len(g.queue) == 0 && g.used+permits <= g.all {
+	if len(g.queue) == 0 && g.free(permits) {
 		g.used += permits
 		g.mu.Unlock()
 		return nil
@@ -62,7 +70,7 @@ func (g *semaphore) release(permits int) {
 // grant gives permits to waiters in order, until too few are left for the first one. g.mu must be
 // held.
 func (g *semaphore) grant() {
-	for len(g.queue) > 0 && g.used+g.queue[0].permits <= g.all {
+	for len(g.queue) > 0 && g.free(g.queue[0].permits) {
 		g.used += g.queue[0].permits
 		close(g.queue[0].granted)
 		g.queue = g.queue[1:]

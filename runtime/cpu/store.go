@@ -213,10 +213,10 @@ func (s *store) find(name string, bytes int) (*variable, error) {
 
 // Write implements runtime.Store. 16-bit copies of the variable become stale.
 func (s *store) Write(name string, src []byte) error {
-	if err := s.b.semaphore.acquire(neverDone, s.b.semaphore.all); err != nil {
+	if err := s.b.semaphore.acquire(neverDone, allPermits); err != nil {
 		return err
 	}
-	defer s.b.semaphore.release(s.b.semaphore.all)
+	defer s.b.semaphore.release(allPermits)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v, err := s.find(name, len(src))
@@ -236,10 +236,10 @@ func (s *store) Write(name string, src []byte) error {
 
 // Fill implements runtime.Filler.
 func (s *store) Fill(name string, fill func(dst []byte) error) error {
-	if err := s.b.semaphore.acquire(neverDone, s.b.semaphore.all); err != nil {
+	if err := s.b.semaphore.acquire(neverDone, allPermits); err != nil {
 		return err
 	}
-	defer s.b.semaphore.release(s.b.semaphore.all)
+	defer s.b.semaphore.release(allPermits)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := s.vars[name]

@@ -213,7 +213,7 @@ func (x *aheadTask) packAll(m *Machine, dst []float32) {
 
 // Run packs one panel.
 func (x *aheadTask) Run(worker, i int) {
-	t, w := x.t, &x.t.m.worker[worker]
+	t, w := x.t, x.t.m.worker[worker]
 	a, panels := &t.ahead[x.side], t.aheadPanels(x.side)
 	item, q := i/panels, i%panels
 	dst := x.dst[item*a.item+t.aheadStart(x.side, q):]

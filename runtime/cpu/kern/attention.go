@@ -155,7 +155,7 @@ func (m *Machine) attention(a *Attention) *attnTask {
 func (p *Path) blockOf(n int) int { return max(1, n/p.queries) * p.queries }
 
 func (t *attnTask) Run(worker, i int) {
-	w := &t.m.worker[worker]
+	w := t.m.worker[worker]
 	x := &w.attn.head
 	item, i := i/t.part.rows, i%t.part.rows
 	*x = attnHead{t: t, w: w, p: t.m.Path, mem: &w.attn}

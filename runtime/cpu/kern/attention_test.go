@@ -138,7 +138,7 @@ func TestAttentionVNNI(t *testing.T) {
 		defer m.Close()
 		d := newDice(9)
 		a := &Attention{Batch: 1, Heads: 2, KVHeads: 2, S: 70, T: 70, D: 96, DV: 96, Q: d.view(BF16, 1, 2, 70, 96), K: d.view(BF16, 1, 2, 70, 96)}
-		x := &attnHead{t: m.attention(a), w: &m.worker[0], p: p, mem: &m.worker[0].attn, head: 1}
+		x := &attnHead{t: m.attention(a), w: m.worker[0], p: p, mem: &m.worker[0].attn, head: 1}
 		usesVNNI := func() bool { return x.usesVNNI(&a.Q, 0, 70, &a.K, 1, 0, 70, 96) }
 		if !usesVNNI() {
 			t.Errorf("%s: no VNNI layout for bf16", p.Name())

@@ -56,7 +56,7 @@ type cachedTask struct {
 }
 
 func (t *cachedTask) Run(worker, i int) {
-	a, w, p := &t.a, &t.m.worker[worker], t.m.Path
+	a, w, p := &t.a, t.m.worker[worker], t.m.Path
 	b, g := i/a.KVHeads, i%a.KVHeads
 	k, v := a.K.From(i*a.T*a.D), a.V.From(i*a.T*a.DV)
 	depth, wide := roundUp(a.D, 16), roundUp(a.DV, p.lanes)

@@ -130,7 +130,7 @@ func (m *Machine) channels(n *ChannelNorm, do, byPlanes func(*channelTask, *work
 	m.run(work*n.Images*n.Channels*n.Space, n.Stats(), t)
 }
 
-func (t *channelTask) Run(worker, stat int) { t.do(t, &t.m.worker[worker], stat) }
+func (t *channelTask) Run(worker, stat int) { t.do(t, t.m.worker[worker], stat) }
 
 // cut lists the blocks of a channel.
 func (t *channelTask) cut() {

@@ -50,7 +50,7 @@ func (m *Machine) channelsLast(n *ChannelNorm) *lastTask {
 	return t
 }
 
-func (t *lastTask) Run(worker, chunk int) { t.do(t, &t.m.worker[worker], chunk) }
+func (t *lastTask) Run(worker, chunk int) { t.do(t, t.m.worker[worker], chunk) }
 
 func (t *lastTask) each(work int, do func(*lastTask, *worker, int)) {
 	t.do = do

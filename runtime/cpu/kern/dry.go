@@ -11,7 +11,7 @@ import (
 // kernels then request is that of a machine of n workers (Scratch). The results are not those of the
 // kernels.
 func NewDry(p *Path, n int) *Machine {
-	t := newTeamOf(max(n, 1), false)
+	t := newTeam(max(n, 1), 0, Host{})
 	t.dry = true
 	pool := newPoolOf(t)
 	pool.Enter()
@@ -48,9 +48,12 @@ func NewPlanner(p *Path, n int, plan func(Division)) *Machine {
 // the steps that have run. On a dry machine all workers count as requesting what the first one did.
 func (m *Machine) Scratch() int64 {
 	n := int64(8*m.conv.kept.total) + scratch(m) // with tables of offsets
-	if m.pool.team.dry {
-		for w := range m.worker[1:] {
-			n += scratch(&m.worker[0]) - scratch(&m.worker[1+w])
+	for _, w := range m.worker {
+		if m.pool.team.dry {
+			w = m.worker[0]
+		}
+		if w != nil {
+			n += scratch(w)
 		}
 	}
 	return n
@@ -63,7 +66,14 @@ func scratch[T any](x *T) (n int64) {
 }
 
 // Shrink gives the temporary memory back. Kernels ask for it again. No kernel may be running.
-func (m *Machine) Shrink() { eachFloats(reflect.ValueOf(m).Elem(), (*floats).drop) }
+func (m *Machine) Shrink() {
+	eachFloats(reflect.ValueOf(m).Elem(), (*floats).drop)
+	for _, w := range m.worker {
+		if w != nil {
+			eachFloats(reflect.ValueOf(w).Elem(), (*floats).drop)
+		}
+	}
+}
 
 var floatsType = reflect.TypeFor[floats]()
 

@@ -282,7 +282,7 @@ func (t *gemmTask) row(q int) int {
 }
 
 func (t *gemmTask) Run(worker, i int) {
-	w, d := &t.m.worker[worker], &t.part
+	w, d := t.m.worker[worker], &t.part
 	item, r, c := i/(d.rows*d.cols), i/d.cols%d.rows, i%d.cols
 	if t.cols*t.reading[1] > t.rows*t.reading[0] { // a worker's tasks follow each other: they share columns, not rows
 		r, c = i%d.rows, i/d.rows%d.cols

@@ -1,10 +1,12 @@
 package kern
 
+import "runtime"
+
 // Machine runs the kernels of a path on a pool of workers. Its methods are called one at a time.
 type Machine struct {
 	*Path
 	pool   *Pool
-	worker []worker
+	worker []*worker // nil: it has not run yet
 
 	divided map[boxOf]Division
 	plans   func(box, Division) // sees each region instead of workers; nil: regions run
@@ -70,8 +72,28 @@ func New(p *Path, n int) *Machine { return NewOn(p, n, Host{}) }
 
 // Host is what a process may use of its machine. The zero value limits nothing.
 type Host struct {
-	Quota float64      // processors' time that a control group allows; 0: no limit
-	Nodes []Processors // by NUMA node, the processors on which the process may run; fewer than two: memory is alike to all
+	Processors int            // that the process may run on; 0: as many as Go counts
+	Quota      func() float64 // processors' time that a control group allows now; 0, or no function: no limit
+	Nodes      []Processors   // by NUMA node, the processors on which the process may run; fewer than two: memory is alike to all
+}
+
+func (h *Host) processors() int {
+	if h.Processors > 0 {
+		return h.Processors
+	}
+	return runtime.NumCPU()
+}
+
+// has reports whether n workers have a processor each.
+func (h *Host) has(n, procs int) bool {
+	if n > min(procs, h.processors()) {
+		return false
+	}
+	if h.Quota == nil {
+		return true
+	}
+	quota := h.Quota()
+	return quota <= 0 || float64(n) <= quota
 }
 
 // NewOn is New on a host; see startPool.
@@ -83,14 +105,30 @@ func (m *Machine) Fork() *Machine { return newMachine(m.Path, m.pool.fork()) }
 func newMachine(p *Path, pool *Pool) *Machine {
 	m := &Machine{Path: p, pool: pool}
 	m.divided = map[boxOf]Division{}
-	m.worker = make([]worker, m.pool.Workers())
-	for i := range m.worker {
-		m.worker[i].id = i
-	}
+	m.worker = make([]*worker, pool.Most())
+	m.prepare()
 	for i := range m.conv.table {
 		m.conv.table[i].kept = &m.conv.kept
 	}
 	return m
+}
+
+// Enter takes the machine into use, as Pool.Enter does; Leave ends that.
+func (m *Machine) Enter() {
+	m.pool.Enter()
+	m.prepare()
+}
+
+// Leave ends the use of the machine.
+func (m *Machine) Leave() { m.pool.Leave() }
+
+// prepare makes the workers that the pool has now.
+func (m *Machine) prepare() {
+	for i := range m.pool.Workers() {
+		if m.worker[i] == nil {
+			m.worker[i] = &worker{id: i}
+		}
+	}
 }
 
 // Pool is the machine's worker pool, for the caller's own parallel regions. No kernel may run inside such a region.

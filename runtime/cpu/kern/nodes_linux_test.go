@@ -72,6 +72,31 @@ func TestTasksRunOnTheNodeOfTheirWorker(t *testing.T) {
 	}
 }
 
+// Workers are divided among the nodes anew when GOMAXPROCS changes: all run where there is one of them,
+// and on the node of their number among those there are.
+func TestNodesFollowGOMAXPROCS(t *testing.T) {
+	nodes := twoNodes(t)
+	was := runtime.GOMAXPROCS(1)
+	defer runtime.GOMAXPROCS(was)
+	p := startPool(0, Host{Processors: 4, Nodes: nodes})
+	defer p.Close()
+	for _, procs := range []int{1, 2, 4, 3, 1, 2} {
+		runtime.GOMAXPROCS(procs)
+		want := divideAmong(procs, nodes)
+		followed(t, p)
+		if n := p.Nodes(); procs == 1 && n != 1 || procs > 1 && n != 2 {
+			t.Errorf("GOMAXPROCS %d: workers are on %d nodes", procs, n)
+		}
+		p.For(200, func(w, _ int) {
+			var s Processors
+			s.call(syscall.SYS_SCHED_GETAFFINITY)
+			if node := want.node(w); node != nil && s != *node {
+				t.Errorf("GOMAXPROCS %d: worker %d may run on %x, want %x", procs, w, s, *node)
+			}
+		})
+	}
+}
+
 // A block's pages are there after Place, zero, whether or not the kernel can be asked for them.
 func TestPlaceProvidesPages(t *testing.T) {
 	if RaceEnabled {

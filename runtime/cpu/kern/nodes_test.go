@@ -44,13 +44,15 @@ func TestWorkersAreDividedAmongNodes(t *testing.T) {
 		{4, []int{0, 2, 0, 2}, []int{0, 0, 1, 1}},
 		{2, []int{1, 1, 1, 1}, []int{0, 1}},
 	} {
-		team := newTeamOf(c.workers, false)
-		team.divideAmong(nodesOf(c.sizes...))
-		if !slices.Equal(team.home, c.home) {
-			t.Errorf("%d workers on nodes of %v: they are on %v, want %v", c.workers, c.sizes, team.home, c.home)
+		l := divideAmong(c.workers, nodesOf(c.sizes...))
+		if l == nil {
+			l = &layout{}
 		}
-		for i := range team.nodes {
-			if team.nodes[i].Len() == 0 {
+		if !slices.Equal(l.home, c.home) {
+			t.Errorf("%d workers on nodes of %v: they are on %v, want %v", c.workers, c.sizes, l.home, c.home)
+		}
+		for i, n := range l.nodes {
+			if n.Len() == 0 {
 				t.Errorf("%d workers on nodes of %v: node %d has no processor", c.workers, c.sizes, i)
 			}
 		}
@@ -60,8 +62,8 @@ func TestWorkersAreDividedAmongNodes(t *testing.T) {
 // A pool alone has all workers in order. Pools at the same time have the workers on the nodes of their
 // callers, and in order again when one is alone.
 func TestCrewsAreOnTheNodeOfTheirCaller(t *testing.T) {
-	team := newTeamOf(8, false)
-	team.divideAmong([]Processors{processors(1000, 1004), processors(1004, 1008)}) // no thread may run there, so none is confined
+	team := newTeam(8, 0, Host{Nodes: []Processors{processors(1000, 1004), processors(1004, 1008)}})
+	team.started = 8 // no thread may run there, so the system would refuse to confine any
 	first := newPoolOf(team)
 	second := first.fork()
 	for range 3 {
@@ -113,9 +115,7 @@ func TestPagesBelongToTheNodeThatUsesThem(t *testing.T) {
 		"part of it used":        {3 * page, 0, []ArenaUse{{2 * page, page, 1}}, []int{0, 1, 0, 1}},
 		"an array without bytes": {2 * page, 0, []ArenaUse{{page, 0, 1}, {0, 2 * page, 1}}, []int{0, 0, 1}},
 	} {
-		team := newTeamOf(4, false)
-		team.divideAmong(nodesOf(2, 2))
-		got := team.owners(c.n, c.first, c.uses)
+		got := divideAmong(4, nodesOf(2, 2)).owners(c.n, c.first, c.uses)
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}

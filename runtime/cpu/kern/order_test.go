@@ -3,7 +3,6 @@ package kern
 import (
 	goflag "flag"
 	"slices"
-	"sync/atomic"
 	"testing"
 )
 
@@ -11,9 +10,11 @@ import (
 // the front, then the other half from the back. A task that writes past its end spoils one that ran before it.
 func backwards(p *Path) *Machine {
 	m := New(p, 1)
-	m.pool = newPoolOf(&team{wake: []chan struct{}{nil, make(chan struct{}, 1)}, owner: make([]atomic.Pointer[Pool], 2), idle: []int{1}})
-	m.pool.Enter()
-	m.worker = append(m.worker, worker{id: 1})
+	t := newTeam(2, 0, Host{})
+	t.started = 2
+	m.pool = newPoolOf(t)
+	m.worker = append(m.worker, nil)
+	m.Enter()
 	return m
 }
 

@@ -101,25 +101,25 @@ func (f *floats) bytes(t Type, n int) Buf {
 func (t *convTask) Run(worker, n int) {
 	switch t.mode {
 	case padMode:
-		t.copyImage(&t.m.worker[worker], n)
+		t.copyImage(t.m.worker[worker], n)
 	case thinMode:
-		t.thinImage(&t.m.worker[worker], n)
+		t.thinImage(t.m.worker[worker], n)
 	case phaseMode:
-		t.phaseImage(&t.m.worker[worker], n)
+		t.phaseImage(t.m.worker[worker], n)
 	case scatterMode:
 		t.scatterImage(worker, n)
 	case depthMode:
-		t.depthImage(&t.m.worker[worker], n)
+		t.depthImage(t.m.worker[worker], n)
 	case depthWeightMode:
-		t.depthWeightImage(&t.m.worker[worker], n)
+		t.depthWeightImage(t.m.worker[worker], n)
 	case turnMode:
-		t.turnImage(&t.m.worker[worker], n)
+		t.turnImage(t.m.worker[worker], n)
 	case turnBackMode:
-		t.turnBack(&t.m.worker[worker], n)
+		t.turnBack(t.m.worker[worker], n)
 	case weightMode:
-		t.interleaveWeights(&t.m.worker[worker], n)
+		t.interleaveWeights(t.m.worker[worker], n)
 	case vnniMode:
-		t.interleaveImage(&t.m.worker[worker], n)
+		t.interleaveImage(t.m.worker[worker], n)
 	}
 }
 

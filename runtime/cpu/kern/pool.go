@@ -24,10 +24,10 @@ type Pool struct {
 	used   bool                  // between Enter and Leave
 	crew   atomic.Pointer[[]int] // workers of the pool's regions beside the caller
 	seen   int64                 // the team's change after which crew was assigned
+	slots  atomic.Int64          // see Workers
 	place  place                 // of the caller
 	home   int                   // the node of the caller, if the team has nodes
-	away   Processors            // where the caller's thread may run outside the pool, while it is confined
-	tied   bool                  // it is confined
+	seat   seat                  // of the caller
 	done   chan struct{}
 	shares []share
 	active atomic.Int64 // workers wanted by the running region
@@ -74,42 +74,43 @@ func (s *share) drop() int64 {
 	return int64(max(0, hi-lo))
 }
 
-// startPool makes a pool of n workers, in use; n <= 0 means GOMAXPROCS, which follows a container's
-// quota, and at most the number of processors. Close stops the workers. If the quota is less than n
-// processors' time, waiting workers sleep at once, because polling would take time from the others.
+// startPool makes a pool of n workers, in use. If n <= 0, each use of the pool has as many workers as
+// GOMAXPROCS then says, which follows a container's quota, and at most one for each processor. If n is
+// given, a GOMAXPROCS less than now limits them. Close stops the workers. If the quota is less than
+// all workers' time, waiting workers sleep at once, because polling would take time from the others.
 // (GOMAXPROCS is at least 2 under any quota.)
 func startPool(n int, h Host) *Pool {
-	most := runtime.GOMAXPROCS(0)
+	enough := runtime.GOMAXPROCS(0)
 	if n <= 0 {
-		n = min(most, runtime.NumCPU())
+		n = h.processors()
+		enough = n
 	}
-	return newPool(n, n <= min(most, runtime.NumCPU()) && (h.Quota <= 0 || float64(n) <= h.Quota), h.Nodes)
-}
-
-func newPool(n int, eager bool, nodes []Processors) *Pool {
-	p := newPoolOf(newTeam(n, eager, nodes))
+	p := newPoolOf(newTeam(n, enough, h))
 	p.enter()
 	return p
 }
 
 func newPoolOf(t *team) *Pool {
-	p := &Pool{team: t, shares: make([]share, len(t.wake)), done: make(chan struct{}, 1)}
+	p := &Pool{team: t, shares: make([]share, len(t.wake)), done: make(chan struct{}, 1), home: t.layout.Load().inTurn(len(t.pools))}
 	p.crew.Store(&noCrew)
-	if t.nodes != nil {
-		p.home = len(t.pools) % len(t.nodes)
-	}
 	t.pools = append(t.pools, p)
 	return p
 }
 
 // Workers is the number of workers that tasks may run on, including the caller; they are numbered
-// from 0. Share is the number that a region has now.
-func (p *Pool) Workers() int { return len(p.team.wake) }
+// from 0. It is the most that a use of the pool has had so far, because a worker that wakes late may
+// run tasks when there are fewer. Share is the number that a region has now.
+func (p *Pool) Workers() int { return int(p.slots.Load()) }
+
+// Most is the number of workers that a use of the pool may have one day.
+func (p *Pool) Most() int { return len(p.team.wake) }
 
 // Close ends the workers. All pools that share them must be idle and must not be used afterwards.
 func (p *Pool) Close() {
 	p.team.over.Store(true)
-	for _, c := range p.team.wake[1:] { // not closed: a worker that woke late may still pass its wake-up on
+	p.team.mu.Lock()
+	defer p.team.mu.Unlock()
+	for _, c := range p.team.wake[1:] { // nil: not started; not closed: a worker that woke late may still pass its wake-up on
 		select {
 		case c <- struct{}{}:
 		default:
@@ -131,7 +132,7 @@ const patience = 100 * time.Microsecond
 
 // await returns true when c has a message, or false after patience.
 func (t *team) await(c chan struct{}) bool {
-	if !t.eager {
+	if !t.eager.Load() {
 		return false
 	}
 	for start := time.Now(); time.Since(start) < patience; {
@@ -158,7 +159,7 @@ func (p *Pool) rouse(w int) {
 		}
 	}
 	for c, asked := fan*at+1, false; c <= fan*at+fan && c < k && c <= len(crew); c++ {
-		if w == 0 && !asked && p.team.eager && p.team.place[crew[c-1]].cpu() < 0 { // record where sleeping workers run when they wake
+		if w == 0 && !asked && p.team.eager.Load() && p.team.place[crew[c-1]].cpu() < 0 { // record where sleeping workers run when they wake
 			p.place.set(processor())
 			asked = true
 		}
@@ -202,8 +203,9 @@ func (p *Pool) drain(w int) (ran int64) {
 // share that has any; -1 if none is left.
 func (p *Pool) next(w int) int {
 	i := p.shares[w].take(true)
-	for v := w + 1; i < 0 && v < w+len(p.shares); v++ {
-		i = p.shares[v%len(p.shares)].take(false)
+	n := p.Workers()
+	for v := w + 1; i < 0 && v <= w+n; v++ {
+		i = p.shares[v%n].take(false)
 	}
 	return i
 }

@@ -77,7 +77,7 @@ func (m *Machine) runPart(t *rowTask, b box) {
 const maxParts = 64
 
 func (t *rowTask) Run(worker, i int) {
-	w := &t.m.worker[worker]
+	w := t.m.worker[worker]
 	if t.op == rowReduceAcross || t.op == rowScatter {
 		t.strip(w, i)
 		return

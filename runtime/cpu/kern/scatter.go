@@ -34,7 +34,7 @@ func (c *Conv) padded(channels int, size [3]int) grid {
 
 // scatterImage computes the gradient of image n.
 func (t *convTask) scatterImage(worker, n int) {
-	c, w := t.c, &t.m.worker[worker]
+	c, w := t.c, t.m.worker[worker]
 	rows, px := len(t.patch.s), len(t.pixel.s)
 	image, whole := w.row[0].get(t.dst.item[0]), t.whole()
 	if whole && c.X.Type == F32 {

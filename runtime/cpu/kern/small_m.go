@@ -67,7 +67,7 @@ func (s *smallMTask) box() box {
 
 func (s *smallMTask) Run(worker, i int) {
 	t := s.g
-	w := &t.m.worker[worker]
+	w := t.m.worker[worker]
 	strips := s.part.cols
 	item, j0 := i/strips, bound(i%strips, strips, s.units)*stripUnit
 	n := bound(i%strips+1, strips, s.units)*stripUnit - j0

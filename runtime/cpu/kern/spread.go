@@ -49,7 +49,7 @@ func (s *Processors) Len() (n int) {
 // or in a virtual machine, because an idle processor there looks like one that the host has taken
 // away. The two workers would take turns, and sleep too often for the system to separate them.
 func (p *Pool) settle(w int) {
-	if !p.team.eager {
+	if !p.team.eager.Load() {
 		return
 	}
 	var taken Processors

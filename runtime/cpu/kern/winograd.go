@@ -221,7 +221,7 @@ func (t *winoTask) box() box {
 
 // Run is the task of a panel of weights, or of a block of tiles.
 func (t *winoTask) Run(worker, i int) {
-	w := &t.m.worker[worker]
+	w := t.m.worker[worker]
 	if t.mode == winoWeightsMode {
 		t.weightPanel(w, i)
 		return

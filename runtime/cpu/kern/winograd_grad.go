@@ -111,7 +111,7 @@ func (m *Machine) winoWeightGrad(c *Conv) {
 
 // Run is the task of some tile rows, of a panel of one point, or of a panel of the result.
 func (t *winoGrad) Run(worker, i int) {
-	w := &t.m.worker[worker]
+	w := t.m.worker[worker]
 	switch t.mode {
 	case winoImageMode, winoGradientMode:
 		t.eachBand(w, i*t.group, min(t.rows, (i+1)*t.group))

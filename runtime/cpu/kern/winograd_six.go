@@ -287,7 +287,7 @@ func (t *sixTask) box() box {
 
 // Run is the task of a vector of weights, or of a block of tiles.
 func (t *sixTask) Run(worker, i int) {
-	w := &t.m.worker[worker]
+	w := t.m.worker[worker]
 	switch t.mode {
 	case sixWeightsMode:
 		t.weightLanes(w, i, t.u[i*t.m.vw/t.m.nr*sixPoints*t.upoint:])

@@ -92,7 +92,7 @@ func (t *sixGrad) panel(i int) (r0, r1 int) { return i * t.c.K / t.panels, (i + 
 
 // Run is the task of some tile rows, of a panel of one point, or of a panel of the result.
 func (t *sixGrad) Run(worker, i int) {
-	w := &t.m.worker[worker]
+	w := t.m.worker[worker]
 	switch t.mode {
 	case sixTilesMode:
 		r := i / 2 * t.group
