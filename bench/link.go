@@ -13,7 +13,6 @@ import (
 
 	"ampc/ir"
 	"ampc/lower"
-	"ampc/mpi"
 	"ampc/world"
 )
 
@@ -87,7 +86,7 @@ func fitRing(ranks int, sizes []int, seconds []float64) lower.Ring {
 
 // work measures each size and prints the medians in seconds, on rank 0.
 func (b *linkBench) work(out io.Writer) error {
-	w, err := mpi.Open(mpi.Options{})
+	w, err := openRank()
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -162,12 +163,19 @@ func (b *rankBench) print(out io.Writer, runs [][]rankRun) error {
 	return tw.Flush()
 }
 
+// openRank is mpi.Open for a rank of one worker or more, as ampc train opens it.
+func openRank() (world.World, error) {
+	n, _ := mpi.Cores()
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), n+1))
+	return mpi.Open(mpi.Options{})
+}
+
 // work trains for some steps and prints what it measured, on rank 0.
 func (b *rankBench) work(out io.Writer) error {
 	r := &rankWork{rankBench: b, threads: b.ranks, parts: 1}
 	r.By = fmt.Sprintf("one process, %d threads", b.ranks)
 	if mpi.Launched() {
-		w, err := mpi.Open(mpi.Options{})
+		w, err := openRank()
 		if err != nil {
 			return err
 		}

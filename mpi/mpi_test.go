@@ -12,6 +12,7 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -45,7 +46,11 @@ func TestMain(m *testing.M) {
 	if os.Getenv("AMPC_TEST_PART") == "late" {
 		timeout = 4 * time.Second
 	}
+	procs := runtime.GOMAXPROCS(0)
 	w, err := mpi.Open(mpi.Options{Timeout: timeout})
+	if now := runtime.GOMAXPROCS(0); now != procs {
+		err = fmt.Errorf("Open has changed GOMAXPROCS from %d to %d", procs, now)
+	}
 	if err == nil {
 		err = part(w)
 	}

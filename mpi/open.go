@@ -42,17 +42,20 @@ type ranks struct {
 }
 
 // Open initializes MPI. It is called once in a process, by every rank. The library must
-// be that of the launcher; that they agree on the number of ranks is checked. GOMAXPROCS is
-// raised to one more than Cores, so that messages need not wait for a kernel to end.
+// be that of the launcher; that they agree on the number of ranks is checked.
+//
+// A goroutine calls MPI and sleeps between calls. To go on it needs one of the GOMAXPROCS threads
+// that may run Go code, which the CPU backend's workers may all keep in kernels. Messages need not
+// wait for a kernel if a rank has one thread more than workers, which the program says itself:
+//
+//	n, _ := mpi.Cores()
+//	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), n+1))
 func Open(o Options) (world.World, error) {
 	r := &ranks{timeout: cmp.Or(o.Timeout, world.Timeout), queue: make(chan *sending, 1024), met: make(chan struct{}), ended: make(chan struct{})}
 	started := make(chan error)
 	go r.serve(o, started)
 	if err := <-started; err != nil {
 		return nil, err
-	}
-	if n, _ := Cores(); runtime.GOMAXPROCS(0) <= n { // kernels may occupy n threads for long
-		runtime.GOMAXPROCS(n + 1)
 	}
 	return r, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	goruntime "runtime"
 	"strings"
 
 	"ampc"
@@ -56,6 +57,8 @@ func joinByMPI(b *gpu.Backend) (*rankGroup, error) {
 	if w.Size() == 1 {
 		return nil, w.Close()
 	}
+	n, _ := mpi.Cores()
+	threadBeside(n)
 	if b == nil {
 		return &rankGroup{World: w}, nil
 	}
@@ -65,6 +68,10 @@ func joinByMPI(b *gpu.Backend) (*rankGroup, error) {
 	}
 	return &rankGroup{linked, w}, nil
 }
+
+// threadBeside lets Go code run on one thread more than the workers of this rank keep in kernels: see
+// mpi.Open.
+func threadBeside(workers int) { goruntime.GOMAXPROCS(max(goruntime.GOMAXPROCS(0), workers+1)) }
 
 // Close ends the group.
 func (c *rankGroup) Close() error {

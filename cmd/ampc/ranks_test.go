@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	goruntime "runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -400,5 +401,17 @@ func TestPlanRanks(t *testing.T) {
 	}
 	if code, out, errs := ampcRun("", "prove", "zoo:mlp", "--ranks", "4"); code != 0 {
 		t.Errorf("%s%s", out, errs)
+	}
+}
+
+// A rank's process has a thread beside its workers, and keeps what it has beyond.
+func TestThreadBeside(t *testing.T) {
+	defer goruntime.GOMAXPROCS(goruntime.GOMAXPROCS(0))
+	for _, c := range []struct{ procs, workers, want int }{{1, 1, 2}, {2, 1, 2}, {2, 4, 5}, {8, 4, 8}} {
+		goruntime.GOMAXPROCS(c.procs)
+		threadBeside(c.workers)
+		if n := goruntime.GOMAXPROCS(0); n != c.want {
+			t.Errorf("%d workers with GOMAXPROCS %d: it becomes %d, want %d", c.workers, c.procs, n, c.want)
+		}
 	}
 }
