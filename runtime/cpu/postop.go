@@ -1,7 +1,7 @@
 package cpu
 
 import (
-	"fmt"
+	"math"
 	"slices"
 
 	"ampc/ir"
@@ -30,27 +30,65 @@ func (e *exec) postOp(s *lower.Step) (n *clusterPostOp, c kern.Buf) {
 // the ReLU of one, dense and stored in the type of the other term, and returns where the result is stored. The results are
 // the same, bit for bit, and the tile is not read again.
 func (e *exec) intoEpilogue(s *lower.Step, k *kern.Epilogue) (to kern.Buf, ok bool) {
-	g := s.Epilogue
-	if g == nil || k.Residual.Data != nil || e.productStore(g) >= 0 {
+	if s.Epilogue == nil || k.Residual.Data != nil {
 		return to, false
 	}
-	f := &formula{block: -1}
-	if !e.compiler(g, elements(g)).formula(f) || f.block < 0 || len(f.code.Loads) != 2 || len(f.rows) > 0 {
+	term, relu, ok := sumWithProduct(s.Epilogue)
+	if !ok {
 		return to, false
 	}
-	term := f.bufs[1-f.block].Type.String()
-	loads := [2]string{term, term}
-	loads[f.block] = kern.F32.String()
-	sum := fmt.Sprintf("l0:%s l1:%s r0=add(l0,l1) ", loads[0], loads[1])
-	switch f.code.String() {
-	case sum + "s0:" + term + "=r0":
-	case sum + "r1=max(r0,c0) s0:" + term + "=r1":
+	if relu {
 		k.Last = kern.ActRelu
-	default:
-		return to, false
 	}
-	k.Residual.Buf = f.bufs[1-f.block]
-	return f.bufs[2], true
+	k.Residual.Buf = e.bufOf(term)
+	return e.bufOf(&s.Epilogue.Stores[0]), true
+}
+
+// bufOf is the elements that a dense access reads or writes.
+func (e *exec) bufOf(a *lower.Access) kern.Buf {
+	return kern.Buf{Type: kernTypes[a.DType], Data: e.mem[a.Buffer]}.From(int(a.Offset))
+}
+
+// sumWithProduct is the other term of the sum with the product that a cluster computes and stores, dense and in the type of
+// that term. relu says that it is the ReLU of the sum.
+func sumWithProduct(g *lower.Cluster) (term *lower.Access, relu, ok bool) {
+	if len(g.Stores) != 1 {
+		return nil, false, false
+	}
+	to := &g.Stores[0]
+	sum := to.Reg
+	if x, is := reluOf(g.Code, sum); is {
+		sum, relu = x, true
+	}
+	i := &g.Code[sum]
+	if i.Op != ir.PAdd || i.Type != ir.F32 {
+		return nil, false, false
+	}
+	product, other := i.A, i.B
+	if !g.IsProduct(product) {
+		product, other = other, product
+	}
+	if !g.IsProduct(product) || g.IsProduct(other) || g.Code[other].Op != ir.PIn {
+		return nil, false, false
+	}
+	term = &g.Loads[g.Code[other].Int]
+	dense := func(a *lower.Access) bool { return newAccess(g.Shape, a.Strides, 0).dense }
+	_, ok = kernTypes[to.DType]
+	ok = ok && to.DType == term.DType && to.Buffer != lower.None && dense(to) && dense(term) && dense(&g.Loads[g.Code[product].Int])
+	return term, relu, ok
+}
+
+// reluOf is x where register r is the larger one of x and +0. The larger one of -0 and +0 is +0 in either order (ir.PMax).
+func reluOf(code []ir.Instr, r ir.Reg) (x ir.Reg, ok bool) {
+	zero := func(r ir.Reg) bool { return code[r].Op == ir.PConst && math.Float64bits(code[r].Imm) == 0 }
+	i := &code[r]
+	switch {
+	case i.Op != ir.PMax || i.Type != ir.F32:
+		return 0, false
+	case zero(i.B):
+		return i.A, true
+	}
+	return i.B, zero(i.A)
 }
 
 // withoutProductStore returns the epilogue cluster without the store that the product's own kernel
