@@ -46,16 +46,10 @@ type cut struct {
 func (w *network) solve(together func(...func())) *cut {
 	c := &cut{sink: make([]bool, w.nodes), forcedBy: make([]int32, w.nodes)}
 	side := w.force(c, together)
-	comps := w.split(side)
-	c.components = comps.count()
-	comp, local := make([]int32, w.nodes), make([]int32, w.nodes) // by node: its component, and its node there
+	comps, comp, local := w.split(side)
+	c.components, c.free = comps.count(), len(comps.list)
 	for i := range int32(c.components) {
-		members := comps.of(i)
-		c.free += len(members)
-		c.largest = max(c.largest, len(members))
-		for k, v := range members {
-			comp[v], local[v] = i, int32(k)+2
-		}
+		c.largest = max(c.largest, len(comps.of(i)))
 	}
 	var edges *groups[arc]
 	together(func() {
@@ -136,13 +130,13 @@ const (
 func (w *network) force(c *cut, together func(...func())) []cutSide {
 	out, in := w.infEdges(together)
 	side := make([]cutSide, w.nodes)
+	queue := make([]int32, 0, w.nodes)
 	spread := func(start int32, mark cutSide, next *groups[int32]) {
 		side[start] = mark
 		c.forcedBy[start] = start
-		queue := []int32{start}
-		for len(queue) > 0 {
-			u := queue[0]
-			queue = queue[1:]
+		queue = append(queue[:0], start)
+		for k := 0; k < len(queue); k++ {
+			u := queue[k]
 			for _, v := range next.of(u) {
 				if side[v] == sideNone {
 					side[v], c.forcedBy[v] = mark, u
@@ -170,8 +164,9 @@ func (w *network) infEdges(together func(...func())) (out, in *groups[int32]) {
 	return out, in
 }
 
-// split returns the connected components of the nodes that are not forced.
-func (w *network) split(side []cutSide) *groups[int32] {
+// split returns the connected components of the nodes that are not forced, and for each such node its
+// component and its number there, from 2 on.
+func (w *network) split(side []cutSide) (comps *groups[int32], comp, local []int32) {
 	root := make([]int32, w.nodes)
 	for i := range root {
 		root[i] = int32(i)
@@ -190,18 +185,30 @@ func (w *network) split(side []cutSide) *groups[int32] {
 	}
 	count := 0
 	id := make([]int32, w.nodes) // by root: the number of its component, from 1 on
-	var free []int32
+	free := make([]int32, 0, w.nodes)
 	for v := int32(2); v < w.nodes; v++ {
 		if side[v] != sideNone {
 			continue
 		}
 		free = append(free, v)
-		if r := find(v); id[r] == 0 {
+		r := find(v)
+		if id[r] == 0 {
 			count++
 			id[r] = int32(count)
 		}
+		root[v] = r
 	}
-	return grouped(free, count, func(v int32) (int32, int32, bool) { return id[find(v)] - 1, v, true })
+	comp, local = root, id // in their memory
+	for _, v := range free {
+		comp[v] = id[root[v]] - 1
+	}
+	comps = grouped(free, count, func(v int32) (int32, int32, bool) { return comp[v], v, true })
+	for i := range int32(count) {
+		for k, v := range comps.of(i) {
+			local[v] = int32(k) + 2
+		}
+	}
+	return comps, comp, local
 }
 
 // component runs the flow on one component and marks its sink side: the nodes from which the sink

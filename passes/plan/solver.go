@@ -117,9 +117,7 @@ func (s *Solver) conflict(c *cut) [2]Choice {
 func (s *Solver) savedCost(c *cut) int64 {
 	saved := make([]bool, s.net.nodes)
 	for _, x := range s.saved {
-		if x >= 0 {
-			saved[x] = true
-		}
+		saved[x] = true
 	}
 	sum := int64(0)
 	for _, e := range s.net.edges {
@@ -395,7 +393,11 @@ func (s *Solver) keeps(t *Tensor, list []read) {
 			other, s.kept = true, s.kept+h
 		}
 	}
-	s.saved = append(s.saved, saved, low)
+	for _, x := range [2]int32{saved, low} {
+		if x >= 0 {
+			s.saved = append(s.saved, x)
+		}
+	}
 }
 
 // touched is the number of bytes of a tensor that one cluster reads: its parts, each once.
