@@ -1,18 +1,18 @@
 package ir
 
-import (
-	"hash/maphash"
-	"slices"
-)
+import "hash/maphash"
 
 // nameTable maps names to values. It is a list with an index by hash, because a map of a million names
 // costs several times as much to fill: entries are written one after the other, and the index holds no
 // pointers.
 type nameTable struct {
-	seed    maphash.Seed
-	entries []nameEntry
-	index   []nameSlot // open addressing; its length is a power of two
+	seed   maphash.Seed
+	blocks []*[namesOfBlock]nameEntry // the list, which is never copied
+	count  int                        // of its entries
+	index  []nameSlot                 // open addressing; its length is a power of two
 }
+
+const namesOfBlock = 128
 
 type nameEntry struct {
 	name string
@@ -25,15 +25,17 @@ type nameSlot struct{ hash, at uint32 }
 
 // newNameTable returns a table with room for count names.
 func newNameTable(count int) *nameTable {
-	t := &nameTable{seed: maphash.MakeSeed(), entries: make([]nameEntry, 0, count)}
+	t := &nameTable{seed: maphash.MakeSeed()}
 	t.resize(count)
 	return t
 }
 
+// entry is the entry of number i.
+func (t *nameTable) entry(i uint32) *nameEntry { return &t.blocks[i/namesOfBlock][i%namesOfBlock] }
+
 // reserve makes room for count more names.
 func (t *nameTable) reserve(count int) {
-	t.entries = slices.Grow(t.entries, count)
-	if count += len(t.entries); 2*count > len(t.index) {
+	if count += t.count; 2*count > len(t.index) {
 		t.resize(count)
 	}
 }
@@ -66,11 +68,13 @@ func (t *nameTable) free(hash uint32) *nameSlot {
 func (t *nameTable) find(name string, hash uint32) (*nameEntry, *nameSlot) {
 	for i := hash; ; i++ {
 		s := &t.index[i&uint32(len(t.index)-1)]
-		switch {
-		case s.at == 0:
+		if s.at == 0 {
 			return nil, s
-		case s.hash == hash && t.entries[s.at-1].name == name:
-			return &t.entries[s.at-1], s
+		}
+		if s.hash == hash {
+			if e := t.entry(s.at - 1); e.name == name {
+				return e, s
+			}
 		}
 	}
 }
@@ -98,10 +102,14 @@ func (t *nameTable) set(name string, v *Value) {
 	case v == nil:
 		return
 	}
-	t.entries = append(t.entries, nameEntry{name: name, v: v})
-	*slot = nameSlot{hash, uint32(len(t.entries))}
-	if 2*len(t.entries) > len(t.index) {
-		t.reserve(len(t.entries))
+	if t.count%namesOfBlock == 0 {
+		t.blocks = append(t.blocks, new([namesOfBlock]nameEntry))
+	}
+	*t.entry(uint32(t.count)) = nameEntry{name: name, v: v}
+	t.count++
+	*slot = nameSlot{hash, uint32(t.count)}
+	if 2*t.count > len(t.index) {
+		t.reserve(t.count)
 	}
 }
 
@@ -129,8 +137,8 @@ func (t *nameTable) equal(u *nameTable) bool {
 }
 
 func (t *nameTable) within(u *nameTable) bool {
-	for _, e := range t.entries {
-		if e.v != nil && (u.get(e.name) != e.v || u.next(e.v) != e.next) {
+	for i := range uint32(t.count) {
+		if e := t.entry(i); e.v != nil && (u.get(e.name) != e.v || u.next(e.v) != e.next) {
 			return false
 		}
 	}
