@@ -80,12 +80,15 @@ func isView(n *ir.Node) bool {
 }
 
 func (o *orderer) formNodes() {
-	clusters, launches := int32(0), int32(0)
+	clusters, launches, alone := int32(0), int32(0), 0
 	for _, n := range o.g.Nodes {
 		clusters, launches = max(clusters, n.Why.Cluster), max(launches, n.Why.Launch)
+		if n.Why.Cluster == 0 && n.Why.Launch == 0 {
+			alone++
+		}
 	}
 	cluster, launch := make([]int32, clusters+1), make([]int32, launches+1) // their schedule nodes in the section, counted from 1
-	o.schedule = make([]scheduleNode, 0, len(o.scheduled))
+	o.schedule = make([]scheduleNode, 0, int(clusters+launches)+alone)
 	single := make([]*ir.Node, len(o.scheduled))
 	for _, v := range o.g.Vars {
 		o.root[v.ID] = v.ID

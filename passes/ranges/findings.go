@@ -83,9 +83,9 @@ func Lost(g *ir.Graph, o Options) []Finding {
 // losesConstants reports whether some node that stores 16 bits adds, or divides
 // by, a constant.
 func losesConstants(g *ir.Graph) bool {
-	for _, n := range g.Nodes {
+	return g.Select(func(_ ir.Section, n *ir.Node) bool {
 		if len(n.Out) == 0 || !n.Out[0].Type.DType.Low() {
-			continue
+			return false
 		}
 		for _, name := range n.Numbers(ir.Added) {
 			if x := n.Float(name); x != 0 && eval.Round(x, n.Out[0].Type.DType) == 0 {
@@ -97,8 +97,8 @@ func losesConstants(g *ir.Graph) bool {
 				return true
 			}
 		}
-	}
-	return false
+		return false
+	}).Len() > 0
 }
 
 type finder struct {
@@ -179,7 +179,7 @@ func (f *finder) constantIn(v *ir.Value, c float64, u ir.Use) {
 		return
 	}
 	largest := d.Max()
-	entry := u.Node.OperandDef(u.Arg).Entry
+	entry := u.Node.OperandDef(u.Arg()).Entry
 	masks := u.Node.Def().Elem != nil && (entry == ir.NoEntry || entry == ir.Added || entry == ir.Subtracted)
 	switch {
 	case u.Node.Op != ir.OpCast && masks && math.Abs(c) > largest && !math.IsInf(c, 0):
@@ -233,7 +233,7 @@ func (f *finder) singular(v *ir.Value, depth int) *ir.Node {
 		return nil
 	}
 	for _, u := range f.uses.Of(v) {
-		may, through := u.Node.AtZero(u.Arg)
+		may, through := u.Node.AtZero(u.Arg())
 		if may&ir.Finite == 0 {
 			return u.Node
 		}
